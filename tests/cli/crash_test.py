@@ -143,7 +143,7 @@ class Crashes(unittest.TestCase):
             return "other weights"
         strays = [str(p.relative_to(folder)) for p in folder.glob("run/*") if p.name not in OURS]
         strays += [str(p.relative_to(folder)) for p in folder.glob("prepared/*") if p.name not in OURS]
-        strays += [str(p.relative_to(folder)) for p in folder.glob("run/checkpoints/*") if not p.name.startswith("step-")]
+        strays += [str(p.relative_to(folder)) for p in folder.glob("run/checkpoints/*") if not p.name.startswith("step-") and p.name != "latest"]
         if strays:
             return f"strays: {strays}"
         return ""

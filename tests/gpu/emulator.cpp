@@ -271,5 +271,6 @@ void copy_bytes(void* to, const void* from, int64_t bytes, void*) {
   std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 void fill_bytes(void* at, int byte, int64_t bytes, void*) { std::memset(at, byte, static_cast<size_t>(bytes)); }
+void run_on_host(void (*run)(void*), void* with, void*) { run(with); }
 
 }  // namespace heddle::kernels::cuda

@@ -29,7 +29,7 @@ TrainerOptions options_for(int dp) {
 }
 
 std::vector<float> values(const Checkpoint& checkpoint, const std::string& name) {
-  const formats::StoredTensor& tensor = checkpoint.file().at(name);
+  const SavedTensor& tensor = checkpoint.at(name);
   std::vector<float> all(static_cast<size_t>(tensor.elements()));
   tensor.read(0, tensor.elements(), Dtype::f32, all.data());
   return all;
@@ -49,7 +49,7 @@ TEST(Average, IsTheMeanOfTheNewest) {
       mean(to + "/step-000004");
   EXPECT_EQ(mean.state(), c.state());
   int moved = 0;
-  for (const formats::StoredTensor& tensor : mean.file().tensors()) {
+  for (const SavedTensor& tensor : mean.tensors()) {
     const std::vector<float> x = values(a, tensor.name), y = values(b, tensor.name), z = values(c, tensor.name);
     std::vector<float> expected = z;
     if (!tensor.name.starts_with("m.") && !tensor.name.starts_with("v.")) {
@@ -66,7 +66,7 @@ TEST(Average, IsTheMeanOfTheNewest) {
   other.each([&](Trainer& trainer) { load_trainer(mean, trainer); });
   EXPECT_EQ(other[0].steps_done(), 4);
   EXPECT_EQ(save_average(from, 1, one), std::vector<int64_t>{4});
-  for (const formats::StoredTensor& tensor : c.file().tensors())
+  for (const SavedTensor& tensor : c.tensors())
     EXPECT_EQ(values(Checkpoint(one + "/step-000004"), tensor.name), values(c, tensor.name));
   EXPECT_THROW(save_average(from, 5, scratch / "none"), ConfigError);
 }

@@ -23,6 +23,7 @@ void add_convert(Commands& all);
 void add_eval(Commands& all);
 void add_watch(Commands& all);
 void add_report(Commands& all);
+void add_agent(Commands& all);
 void add_audit(Commands& all);
 void add_replay(Commands& all);
 void add_search(Commands& all);

@@ -117,9 +117,9 @@ Converted to_run(const std::string& from, const std::string& to) {
 }
 
 bool keeps_averages(const train::Checkpoint& checkpoint) {
-  const auto& tensors = checkpoint.file().tensors();
+  const auto& tensors = checkpoint.tensors();
   return std::any_of(tensors.begin(), tensors.end(),
-                     [](const formats::StoredTensor& tensor) { return tensor.name.starts_with("average."); });
+                     [](const train::SavedTensor& tensor) { return tensor.name.starts_with("average."); });
 }
 
 // Points parameters at the tensors of a checkpoint, or at the averages that it keeps of them.
@@ -127,8 +127,8 @@ void take_stored(const train::Checkpoint& checkpoint, std::vector<train::Paramet
                  bool averaged = false) {
   for (train::ParameterTensor& each : parameters) {
     const bool takes_average = averaged && each.parameter.trained && !each.parameter.frozen;
-    const formats::StoredTensor& stored =
-        checkpoint.file().at(takes_average ? "average." + each.tensor.name : each.tensor.name);
+    const train::SavedTensor& stored =
+        checkpoint.at(takes_average ? "average." + each.tensor.name : each.tensor.name);
     if (stored.shape != each.tensor.shape)
       config_error("{}: tensor '{}' is [{}], [{}] is expected", checkpoint.path(), stored.name,
                    fmt::join(stored.shape, ", "), fmt::join(each.tensor.shape, ", "));
@@ -136,7 +136,9 @@ void take_stored(const train::Checkpoint& checkpoint, std::vector<train::Paramet
     if (stored.type != formats::stored_type(each.tensor.dtype))
       config_error("{}: tensor '{}' is {}, F32 is expected", checkpoint.path(), stored.name, name_of(stored.type));
     // What is exported is only read.
-    each.tensor.pieces = {{const_cast<uint8_t*>(stored.bytes.data()), stored.bytes.size()}};
+    each.tensor.pieces.clear();
+    for (const auto& piece : stored.pieces())
+      each.tensor.pieces.emplace_back(const_cast<uint8_t*>(piece.data()), piece.size());
   }
 }
 
@@ -313,7 +315,7 @@ Converted to_average(const std::string& from, const ConvertOptions& options) {
     data::keep_tokenizer(data::load_tokenizer(tokenizer), options.to);
   write_file(held.folder.config(), config::toml_of(config));  // from here on the folder holds a run
   const train::Checkpoint made = train::open_checkpoint(held.folder.checkpoints());
-  for (const formats::StoredTensor& tensor : made.file().tensors()) {
+  for (const train::SavedTensor& tensor : made.tensors()) {
     if (tensor.name.starts_with("m.") || tensor.name.starts_with("v.") || tensor.name.starts_with("average."))
       continue;
     ++done.tensors;

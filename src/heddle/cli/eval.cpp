@@ -62,6 +62,7 @@ config::RunConfig config_of(const EvalOptions& options, int ranks) {
     if (ranks % config.copy_ranks() != 0)
       config_error("{} ranks, a copy of the model takes {}", ranks, config.copy_ranks());
   }
+  config.plan.snapshot_every = 0;
   config.plan.memory.budget_bytes = 0;  // of steps
   config.plan.memory.budget_share = 0;
   config.train.microbatch = 1;

@@ -105,6 +105,7 @@ Opened open(const GenerateOptions& options, int64_t texts) {
   config.plan.mesh = usual.plan.mesh;
   config.plan.parallel = usual.plan.parallel;
   config.plan.objective = usual.plan.objective;
+  config.plan.snapshot_every = usual.plan.snapshot_every;
   config.plan.memory.budget_bytes = usual.plan.memory.budget_bytes;  // of steps
   config.plan.memory.budget_share = usual.plan.memory.budget_share;
   if (!options.adapter.empty()) {

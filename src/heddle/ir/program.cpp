@@ -16,7 +16,7 @@ std::string_view name_of(BlockKind kind) {
 
 std::string_view name_of(Purpose purpose) {
   static constexpr std::string_view names[] = {"train",  "evaluate", "predict", "prefill",
-                                               "decode", "restore",  "settle"};
+                                               "decode", "restore",  "settle",  "snapshot"};
   return names[static_cast<int>(purpose)];
 }
 

@@ -51,10 +51,11 @@ struct Action {
 /// What a program can be run for: a training step, the losses of a batch, the logits of a sequence; the same logits
 /// with a cache that keeps what attention reads of each token, filled by a whole sequence (prefill) and then grown
 /// by single tokens of several (decode); what kernels read made anew of the master weights, after those were set
-/// from outside; and the check that looks back at a training step when no other follows (settle). The last runs the
-/// training listings, each of the others has listings of its own, which share those listings' weights.
-enum class Purpose : uint8_t { train, evaluate, predict, prefill, decode, restore, settle };
-constexpr int kPurposes = 7;
+/// from outside; the check that looks back at a training step when no other follows (settle); and a copy of what a
+/// training step changes, in memory that outlives the process (snapshot). Settle runs the training listings, each
+/// of the others has listings of its own, which share those listings' weights.
+enum class Purpose : uint8_t { train, evaluate, predict, prefill, decode, restore, settle, snapshot };
+constexpr int kPurposes = 8;
 std::string_view name_of(Purpose purpose);
 /// Whether it ends in the logits of next tokens, without losses.
 constexpr bool ends_in_logits(Purpose purpose) {

@@ -2,6 +2,9 @@
 // word that makes room for a value, of the form of one on the host, the word that gives one up, and the word by which two
 // that persist take each other's place. What lies on the host keeps its shape, type
 // and blocking; passes write these ops around values that needn't stay on the device.
+#include <algorithm>
+
+#include "heddle/base/chunk_sums.h"
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -79,6 +82,39 @@ const OpDef copy{
     .cost = copy_cost,
 };
 
+// What persists, in memory that outlives the process, with the checksum of each chunk of the source: from the device,
+// or by the host's processor from where it lies on the host.
+std::vector<Value> snapshot_of(const Listing& listing, const Op& op) {
+  const Rule rule(listing, op);
+  const Value &x = rule.in(0), &y = rule.updated(0), &sums = rule.updated(1);
+  rule.require(is_persistent(x.role) && y.space == ir::Space::shared && sums.space == ir::Space::shared,
+               "copies what persists to memory that outlives the process");
+  rule.require(y.dtype == x.dtype && y.shape == x.shape && x.layout == ir::Layout::rows && y.layout == ir::Layout::rows,
+               "a copy is like what it is of, and neither is packed");
+  const int64_t bytes = listing.bytes(op.in[0], ir::FixedRows());
+  rule.require(sums.dtype == Dtype::i32 && sums.shape == ir::Shape{fixed(std::max<int64_t>(1, chunks_of(bytes)))},
+               "has a checksum for each chunk");
+  return {};
+}
+
+const OpDef snapshot_out{
+    .kind = "snapshot_out",
+    .operands = "x", .updates = "y sums",
+    .stream = StreamKind::copy_out,
+    .moves = ir::Moves::to_host,
+    .overwrites = "y sums",
+    .infer = snapshot_of,
+    .cost = copy_cost,
+};
+
+const OpDef snapshot{
+    .kind = "snapshot",
+    .operands = "x", .updates = "y sums",
+    .overwrites = "y sums",
+    .infer = snapshot_of,
+    .cost = copy_cost,
+};
+
 const OpDef flip{
     .kind = "flip",
     .updates = "a b",
@@ -113,6 +149,6 @@ const OpDef drop{
 
 }  // namespace
 
-std::vector<const OpDef*> copy_ops() { return {&copy_out, &copy_in, &copy, &reserve, &drop, &flip}; }
+std::vector<const OpDef*> copy_ops() { return {&copy_out, &copy_in, &copy, &snapshot_out, &snapshot, &reserve, &drop, &flip}; }
 
 }  // namespace heddle::ops

@@ -114,7 +114,8 @@ struct Choices {
   passes::Optimizer update;
   passes::Adapters lora;
   model::Objective objective;
-  bool exact_sums = false;  // weight gradients that no layout changes (passes/exact_sums)
+  bool exact_sums = false;     // weight gradients that no layout changes (passes/exact_sums)
+  int64_t snapshot_every = 0;  // steps between copies of the state in memory (passes/state/snapshot); 0: never
   bool operator==(const Choices&) const = default;
 };
 

@@ -21,6 +21,7 @@ struct Draft {
   std::vector<model::RankText> texts;         // by pipeline rank; they move into the program once they are written
   SharedParameters shared;                    // what join_copies finds
   std::vector<std::vector<ir::Op>> restores;  // by pipeline rank: what update returns
+  std::vector<ir::Listing> snapshots;         // by pipeline rank: what copies its state (passes/state/snapshot)
   ir::StepProgram& program;
 
   bool trains() const { return purpose == ir::Purpose::train; }

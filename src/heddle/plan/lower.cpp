@@ -205,6 +205,18 @@ void add_settle(ir::StepProgram& program, int ranks) {
   }
 }
 
+// What a training step changes is copied by one block of each pipeline rank.
+void add_snapshot(ir::StepProgram& program, std::vector<ir::Listing> snapshots) {
+  constexpr auto purpose = static_cast<size_t>(ir::Purpose::snapshot);
+  program.first_listing[purpose] = static_cast<int>(program.listings.size());
+  for (ir::Listing& listing : snapshots) {
+    program.listings.push_back(std::move(listing));
+    program.actions[purpose].push_back({{static_cast<int>(program.blocks.size()), {-1}}});
+    program.blocks.push_back(
+        ir::make_block(program, static_cast<int>(program.listings.size()) - 1, ir::BlockKind::end));
+  }
+}
+
 }  // namespace
 
 Plan Plan::on_one_rank() const {
@@ -267,12 +279,13 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan, std::string_vi
   const passes::Durations durations =
       plan.durations ? plan.durations : nominal_durations(plan.parallel.exchange, plan.rates);
   std::vector<std::vector<ir::Op>> restores;  // by pipeline rank
+  std::vector<ir::Listing> snapshots;         // likewise
   for (const ir::Purpose purpose : {ir::Purpose::train, ir::Purpose::evaluate, ir::Purpose::predict,
                                     ir::Purpose::prefill, ir::Purpose::decode}) {
     if (!wants(plan, purpose)) continue;
     const schedule::Schedule order =
         purpose == ir::Purpose::train ? training : schedule::forward_only(training.placement);
-    Draft draft{config, plan, mesh, order, durations, purpose, {}, {}, {}, program};
+    Draft draft{config, plan, mesh, order, durations, purpose, {}, {}, {}, {}, program};
     for (const model::RankSpec& spec : rank_specs(config, plan, mesh, order.placement, purpose)) {
       draft.texts.push_back(model::decoder_text(config, spec));
     }
@@ -289,6 +302,7 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan, std::string_vi
     if (stops) return lowered;
     draft.texts.clear();
     if (draft.trains()) restores = std::move(draft.restores);
+    if (draft.trains()) snapshots = std::move(draft.snapshots);
     const auto lower_actions = [&](const schedule::Schedule& of, ir::StepProgram::ActionLists& actions) {
       schedule::Timing timing;
       if (draft.trains() && plan.parallel.weave == Weave::pairs && plan.mesh.pp > 1) {
@@ -311,6 +325,7 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan, std::string_vi
   }
   add_restore(program, restores);
   add_settle(program, training.placement.ranks);
+  add_snapshot(program, std::move(snapshots));
   lowered.statistics.resize(program.listings.size());
   ir::verify(program);
   ir::verify_channels(program, [&](const std::string& group, int rank) { return mesh.group(group, rank); });

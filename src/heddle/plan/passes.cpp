@@ -16,6 +16,7 @@
 #include "heddle/passes/recompute.h"
 #include "heddle/passes/reuse_lists.h"
 #include "heddle/passes/state/host_state.h"
+#include "heddle/passes/state/snapshot.h"
 #include "heddle/passes/state/stream_state.h"
 #include "heddle/passes/update/ahead_of_norm.h"
 #include "heddle/schedule/apart.h"
@@ -113,6 +114,10 @@ void update(Draft& d) {
     if (!d.plan.exact_sums) options.order_of_uses = d.shared.order;
     d.restores.push_back(passes::update(text, options));
   });
+}
+
+void snapshot(Draft& d) {
+  on_each(d, [&](model::RankText& text, int r) { d.snapshots.push_back(passes::snapshot_listing(text, r)); });
 }
 
 void ahead_of_norm(Draft& d) {
@@ -239,6 +244,8 @@ const std::vector<Pass> kPasses{
        return d.trains() && d.plan.parallel.tp_overlap != TpOverlap::off && d.plan.mesh.tp > 1;
      },
      tiles},
+    {"snapshot", "update stream_state map_state host_state host_weights", Pass::Level::text,
+     [](const Draft& d) { return d.trains() && d.plan.snapshot_every > 0; }, snapshot},
     {"weave", "", Pass::Level::blocks,
      [](const Draft& d) { return d.trains() && d.plan.parallel.weave != Weave::off; }, weave},
 };

@@ -67,6 +67,12 @@ const Refusal kRefusals[] = {
            "train.average_decay averages what an update has left for good; parallel.ahead_of_norm does not go with "
            "it");
      }},
+    {[](const Choices& c) { return c.snapshot_every > 0 && c.parallel.ahead_of_norm; },
+     [](const Choices&) {
+       return std::string(
+           "train.snapshot_every copies what an update has left for good; parallel.ahead_of_norm does not go with "
+           "it");
+     }},
     {[](const Choices& c) { return c.objective.of_pairs() && c.objective.logit_z_loss > 0; },
      [](const Choices&) {
        return std::string("train.logit_z_loss is a part of the loss of next tokens; train.objective is \"dpo\"");

@@ -162,6 +162,18 @@ void train_settings(Table& t) {
             "reduction",
             page("exact_sums"))
       .beside({"device.dtype=f32"});  // its grid is coarser than fp64
+  t.integer<&Choices::snapshot_every>(
+       "train.snapshot_every", 0, 1e12,
+       "Steps between copies of masters and moments in memory that outlives the process, from which a run goes on "
+       "(heddle train --resume) without its disk; 0: never.")
+      .also_called({"memory_every", "save_memory_interval", "flash_checkpoint", "memory_save_interval"})
+      .acts(bitwise,
+            "Copies the state in memory beside the forward and backward of the next step, twice in turn, with "
+            "checksums of its bytes.",
+            "twice the bytes of masters and moments in the host's memory, and the time of one copy where compute "
+            "doesn't hide it",
+            page("snapshots"))
+      .tried({int64_t{1}});
   t.number<u, &O::average_decay>(
        "train.average_decay", 0, 0.9999999,
        "Decay of an average of the weights that is kept while training, such as 0.999; 0: "

@@ -5,6 +5,8 @@
 #include "heddle/base/hash.h"
 #include "heddle/base/random.h"
 #include "heddle/data/content_hash.h"
+#include "heddle/session/agent/run_memory.h"
+#include "heddle/train/saved/segment.h"
 
 namespace heddle::session {
 
@@ -42,8 +44,8 @@ std::map<std::string, std::string> identity_of(const RunData& data, const config
   return identity;
 }
 
-std::string save_run(const RunFolder& folder, const config::RunConfig& config,
-                     const std::map<std::string, std::string>& data, train::Trainer& trainer) {
+train::CheckpointState state_of_run(const config::RunConfig& config, const std::map<std::string, std::string>& data,
+                                    const train::Trainer& trainer) {
   train::CheckpointState state;
   state.consumed_sequences = config.data_after(trainer.steps_done()).consumed;
   state.seed = static_cast<uint64_t>(config.seed);
@@ -54,7 +56,14 @@ std::string save_run(const RunFolder& folder, const config::RunConfig& config,
                   {"global_batch", fmt::format("{}", config.train.global_batch)},
                   {"microbatch", fmt::format("{}", config.train.microbatch)},
                   {"sequence_length", fmt::format("{}", config.train.sequence_length)}};
-  return train::save_trainer(folder.checkpoints(), std::move(state), trainer,
+  state.config_hash = hex(hash_bytes(config::toml_of(config)));
+  state.generation = trainer.options().snapshots.generation;
+  return state;
+}
+
+std::string save_run(const RunFolder& folder, const config::RunConfig& config,
+                     const std::map<std::string, std::string>& data, train::Trainer& trainer) {
+  return train::save_trainer(folder.checkpoints(), state_of_run(config, data, trainer), trainer,
                              static_cast<int>(config.train.keep_checkpoints));
 }
 
@@ -74,6 +83,56 @@ std::optional<int64_t> go_back(const RunFolder& folder, train::Trainer& trainer)
   return then.step;
 }
 
+void check_goes_on(const train::Checkpoint& checkpoint, const RunFolder& folder, const config::RunConfig& config,
+                   const std::map<std::string, std::string>& data, std::vector<std::string>& warnings) {
+  const train::CheckpointState& state = checkpoint.state();
+  for (const auto& [key, value] : data) {
+    if (key == kSource) continue;
+    const auto at = state.data.find(key);
+    if (at == state.data.end()) {
+      // A run whose tokens came without a tokenizer trains on the same with one; else it is of an older version.
+      if (key != kTokenizer) warnings.push_back(fmt::format("{} does not say the {}", checkpoint.path(), key));
+    } else if (at->second != value) {
+      config_error("--resume: {} was trained {}: {} is {}, was {}", checkpoint.path(),
+                   key == kTokenizer ? "with another tokenizer" : "on other data", key, value, at->second);
+    }
+  }
+  if (const auto seed = static_cast<uint64_t>(config.seed); state.seed != seed) {
+    config_error("--resume: {} was trained with another seed: seed is {}, was {}", checkpoint.path(), seed,
+                 state.seed);
+  }
+  if (state.consumed_sequences != config.data_after(state.step).consumed) {
+    const std::string ramp = config::text_of(config.train.batch_ramp);
+    config_error("--resume: {} consumed {} sequences in {} steps, train.global_batch is {}{}", checkpoint.path(),
+                 state.consumed_sequences, state.step, config.train.global_batch,
+                 ramp.empty() ? "" : fmt::format(" and train.batch_ramp \"{}\"", ramp));
+  }
+  const config::RunLength length = config.length();
+  if (length.by_clock() && state.step > 0 && state.trained_s == 0) {
+    config_error("--resume: {} doesn't say how long it was trained; go on with --steps N", checkpoint.path());
+  }
+  if (length.reached({state.step, state.trained_s})) {
+    config_error("--resume: {} has done {}: nothing is left to do", folder.path,
+                 length.by_clock() ? fmt::format("{:.3g} minutes, train.minutes is {}", state.trained_s / 60,
+                                                 config.train.minutes)
+                                   : fmt::format("{} steps, train.steps is {}", state.step, length.steps));
+  }
+}
+
+std::optional<train::Checkpoint> newest_of_memory(const RunFolder& folder, const config::RunConfig& config,
+                                                  const std::map<std::string, std::string>& data,
+                                                  std::vector<std::string>& warnings) {
+  std::vector<std::string> refused;
+  std::optional<train::Checkpoint> found = train::newest_in_memory(memory_folders(folder), true, &refused);
+  if (!found) {
+    for (const std::string& reason : refused) warnings.push_back("passed over: " + reason);
+    return found;
+  }
+  if (found->state().step <= train::newest_step(folder.checkpoints())) return std::nullopt;
+  check_goes_on(*found, folder, config, data, warnings);
+  return found;
+}
+
 std::optional<train::Checkpoint> checkpoint_to_go_on_from(const RunFolder& folder, const config::RunConfig& config,
                                                           const std::map<std::string, std::string>& data,
                                                           std::vector<std::string>& warnings) {
@@ -84,38 +143,7 @@ std::optional<train::Checkpoint> checkpoint_to_go_on_from(const RunFolder& folde
     warnings.push_back(fmt::format("{}: the run ended before its first checkpoint; it begins anew", folder.path));
     return checkpoint;
   }
-  const train::CheckpointState& state = checkpoint->state();
-  for (const auto& [key, value] : data) {
-    if (key == kSource) continue;
-    const auto at = state.data.find(key);
-    if (at == state.data.end()) {
-      // A run whose tokens came without a tokenizer trains on the same with one; else it is of an older version.
-      if (key != kTokenizer) warnings.push_back(fmt::format("{} does not say the {}", checkpoint->path(), key));
-    } else if (at->second != value) {
-      config_error("--resume: {} was trained {}: {} is {}, was {}", checkpoint->path(),
-                   key == kTokenizer ? "with another tokenizer" : "on other data", key, value, at->second);
-    }
-  }
-  if (const auto seed = static_cast<uint64_t>(config.seed); state.seed != seed) {
-    config_error("--resume: {} was trained with another seed: seed is {}, was {}", checkpoint->path(), seed,
-                 state.seed);
-  }
-  if (state.consumed_sequences != config.data_after(state.step).consumed) {
-    const std::string ramp = config::text_of(config.train.batch_ramp);
-    config_error("--resume: {} consumed {} sequences in {} steps, train.global_batch is {}{}", checkpoint->path(),
-                 state.consumed_sequences, state.step, config.train.global_batch,
-                 ramp.empty() ? "" : fmt::format(" and train.batch_ramp \"{}\"", ramp));
-  }
-  const config::RunLength length = config.length();
-  if (length.by_clock() && state.step > 0 && state.trained_s == 0) {
-    config_error("--resume: {} doesn't say how long it was trained; go on with --steps N", checkpoint->path());
-  }
-  if (length.reached({state.step, state.trained_s})) {
-    config_error("--resume: {} has done {}: nothing is left to do", folder.path,
-                 length.by_clock() ? fmt::format("{:.3g} minutes, train.minutes is {}", state.trained_s / 60,
-                                                 config.train.minutes)
-                                   : fmt::format("{} steps, train.steps is {}", state.step, length.steps));
-  }
+  check_goes_on(*checkpoint, folder, config, data, warnings);
   return checkpoint;
 }
 

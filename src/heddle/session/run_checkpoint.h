@@ -20,6 +20,10 @@ namespace heddle::session {
 /// What identifies data and tokenizer by content; it stands in every checkpoint.
 std::map<std::string, std::string> identity_of(const RunData& data, const config::RunConfig& config);
 
+/// What a checkpoint of the steps done says besides its tensors, as far as the run knows it.
+train::CheckpointState state_of_run(const config::RunConfig& config, const std::map<std::string, std::string>& data,
+                                    const train::Trainer& trainer);
+
 /// Writes the checkpoint of the steps done and returns its path; every rank calls it. `data` is the identity.
 std::string save_run(const RunFolder& folder, const config::RunConfig& config,
                      const std::map<std::string, std::string>& data, train::Trainer& trainer);
@@ -28,6 +32,15 @@ std::string save_run(const RunFolder& folder, const config::RunConfig& config,
 /// behind the data that it has seen since: steps go on counting. Returns the checkpoint's step; none where there is
 /// no such checkpoint, and the run is left as it is. Every rank calls it.
 std::optional<int64_t> go_back(const RunFolder& folder, train::Trainer& trainer);
+
+/// ConfigError when what must be the same to go on from a checkpoint is not, or no step is left.
+void check_goes_on(const train::Checkpoint& checkpoint, const RunFolder& folder, const config::RunConfig& config,
+                   const std::map<std::string, std::string>& data, std::vector<std::string>& warnings);
+
+/// What lies in memory of the run, where it is newer than the newest checkpoint; looked at whole. ConfigError as above.
+std::optional<train::Checkpoint> newest_of_memory(const RunFolder& folder, const config::RunConfig& config,
+                                                  const std::map<std::string, std::string>& data,
+                                                  std::vector<std::string>& warnings);
 
 /// The checkpoint to go on from, the newest whole one; none when the run ended before it wrote any. ConfigError
 /// when what must be the same is not, or no step is left. `warnings` is told what was passed over.

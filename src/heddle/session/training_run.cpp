@@ -15,6 +15,7 @@
 #include "heddle/base/statistics.h"
 #include "heddle/ir/print.h"
 #include "heddle/observe/units.h"
+#include "heddle/session/agent/run_memory.h"
 #include "heddle/session/first_state.h"
 #include "heddle/session/notes/data_notes.h"
 #include "heddle/session/notes/launcher_note.h"
@@ -47,6 +48,15 @@ std::string order_of_ops(const ir::StepProgram& program) {
   return order;
 }
 
+// Whether a segment is of the job that trains now.
+bool is_of(const train::SegmentFiles& files, const train::SnapshotPlace& place) {
+  try {
+    return train::Segment(files).index().run == place.run;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 bool due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
 }  // namespace
@@ -55,7 +65,9 @@ TrainingRun::TrainingRun(config::RunConfig config, bool resume, Telling telling,
     : config_(std::move(config)), telling_(telling), place_(place) {
   const int rank = place.world != nullptr ? place.world->rank() : 0;
   if (rank == 0) open_data();  // what can be wrong with the input shows before memory is taken
-  const train::TrainerOptions options = options_that_fit(rank);
+  train::TrainerOptions options = options_that_fit(rank);
+  if (config_.plan.snapshot_every > 0)
+    options.snapshots = place_of_snapshots(place.world, resume ? path_of_existing_run(config_) : "");
   trainer_ = std::make_unique<train::Trainer>(options, place.world);
   predicted_ = runtime::predict_memory(trainer_->lowered().program, rank, config_.device.backend,
                                        options.memory_bytes, 1, options.memory_limit_bytes);
@@ -70,6 +82,7 @@ TrainingRun::TrainingRun(config::RunConfig config, bool resume, Telling telling,
     begin_anew();
   }
   begin_logs(resume);
+  begin_snapshots();
   audit_trail_ =
       std::make_unique<AuditTrail>(config_, folder_, *trainer_, [this](const std::string& text) { warn(text); });
   rank_watch_ = std::make_unique<RankWatch>(*trainer_, place_.world, sharing_of(place_.world));
@@ -162,8 +175,27 @@ void TrainingRun::tell_others(bool resume) {
 
 TrainingRun::~TrainingRun() = default;
 
+void TrainingRun::begin_snapshots() {
+  if (trainer_->snapshots() == nullptr) return;
+  const train::SnapshotPlace& place = trainer_->options().snapshots;
+  if (leads()) {
+    std::vector<train::SegmentFiles> old;
+    for (const std::string& folder : memory_folders(folder_)) {
+      for (train::SegmentFiles& files : train::segments_in(folder)) {
+        if (folder != place.folder || !is_of(files, place)) old.push_back(std::move(files));
+      }
+    }
+    trainer_->snapshots()->supersede(std::move(old));
+    note_memory(folder_, place);
+  }
+  trainer_->set_snapshot_note([this] {
+    return train::SnapshotNote{state_of_run(config_, data_identity_, *trainer_), std::exchange(persists_, false)};
+  });
+}
+
 // Every rank from the same checkpoint, which rank 0 has read whole and names to the others; "": from the beginning.
 void TrainingRun::restore() {
+  if (std::optional<train::Checkpoint> memory = memory_to_go_on_from()) return go_on_from(*memory);
   std::optional<train::Checkpoint> checkpoint =
       leads() ? checkpoint_to_go_on_from(folder_, config_, data_identity_, warnings_) : std::nullopt;
   const std::string path = trainer_->ranks().told_by_first(checkpoint ? checkpoint->path() : "");
@@ -175,14 +207,33 @@ void TrainingRun::restore() {
     return begin_anew();
   }
   if (!checkpoint) checkpoint.emplace(path, train::Checkpoint::Verify::headings);
-  if (leads()) {
-    for (std::string& note : resume_notes(folder_, config_, &checkpoint->state(), trainer_->options().plan.dtype))
-      warnings_.push_back(std::move(note));
-  }
-  train::load_trainer(*checkpoint, *trainer_);
-  if (config_.plan.objective.of_pairs()) read_references(folder_, data_);
+  go_on_from(*checkpoint);
   summary_.checkpoint = path;
   saved_step_ = trainer_->steps_done();
+}
+
+void TrainingRun::go_on_from(const train::Checkpoint& checkpoint) {
+  if (leads()) {
+    for (std::string& note : resume_notes(folder_, config_, &checkpoint.state(), trainer_->options().plan.dtype))
+      warnings_.push_back(std::move(note));
+  }
+  train::load_trainer(checkpoint, *trainer_);
+  if (config_.plan.objective.of_pairs()) read_references(folder_, data_);
+}
+
+// What lies in memory and is newer than what is on disk, if all ranks can reach it.
+std::optional<train::Checkpoint> TrainingRun::memory_to_go_on_from() {
+  std::optional<train::Checkpoint> found = leads() ? newest_of_memory(folder_, config_, data_identity_, warnings_)
+                                                   : std::nullopt;
+  const int64_t step = std::stoll(trainer_->ranks().told_by_first(fmt::format("{}", found ? found->state().step : 0)));
+  if (step == 0) return std::nullopt;
+  if (!leads()) found = train::newest_in_memory(memory_folders(folder_), false, nullptr, step);
+  if (trainer_->ranks().any(!found)) {
+    if (leads()) warnings_.push_back(fmt::format("the memory of step {} is not within reach of every rank", step));
+    return std::nullopt;
+  }
+  if (leads()) warnings_.push_back(fmt::format("going on from {}", found->path()));
+  return found;
 }
 
 void TrainingRun::begin_anew() {
@@ -212,6 +263,13 @@ void TrainingRun::answer_signals(const std::string& doing) const {
   Signals::answer(fmt::format("waiting for {}, then for a checkpoint; asked again it ends at once, and {}", doing,
                               saved_step_ == done ? "the step under way is lost" : lost),
                   lost);
+}
+
+// Where an agent writes to disk what lies in memory, the ranks only copy it there.
+void TrainingRun::checkpoint() {
+  if (trainer_->snapshots() == nullptr || agent_folder().empty() || is_over()) return save();
+  persists_ = true;
+  trainer_->ask_for_snapshot();
 }
 
 void TrainingRun::save() {
@@ -400,7 +458,7 @@ bool TrainingRun::record(const train::StepResult& result) {
     logs_->add(metrics);
     progress_->update(metrics);
   }
-  if (saves) save();
+  if (saves) checkpoint();
   if (looks) report();
   return !looks && !saves && !goes_back;
 }
@@ -459,6 +517,11 @@ RunSummary TrainingRun::run() {
   if (place_.world != nullptr) place_.world->set_patience(kPreparing_s);
   summary_.interrupted = !is_over();
   if (saved_step_ != trainer_->steps_done()) save();
+  if (trainer_->snapshots() != nullptr) {
+    trainer_->snapshots()->remove();  // the disk has all
+    trainer_->ranks().any(false);
+    if (leads()) forget_memory(folder_, trainer_->options().snapshots);
+  }
   answer_signals("the report");
   summary_.steps = trainer_->steps_done();
   summary_.length_s = config_.length().seconds;

@@ -91,6 +91,10 @@ class TrainingRun {
   void tell_others(bool resume);
   void begin_anew();
   void restore();
+  std::optional<train::Checkpoint> memory_to_go_on_from();
+  void go_on_from(const train::Checkpoint& checkpoint);
+  void begin_snapshots();
+  void checkpoint();
   void warn(const std::string& text);
   void introduce();
   void trace(int64_t step, int64_t began_ns, double step_s);
@@ -144,6 +148,7 @@ class TrainingRun {
   std::vector<double> first_steps_s_;  // but the very first
   double compute_share_ = 0;           // of the traced step, as FirstSteps::compute_s
   int64_t saved_step_ = -1;
+  bool persists_ = false;  // the copy in memory that comes next is to go to disk
   RunSummary summary_;
 };
 

@@ -113,7 +113,13 @@ Recording record(const ir::StepProgram& program, int rank, const RecordOptions& 
     recorder.begin_step();
     walk.keep_peak = options.keep_peak && step + 1 == options.steps;
     walk.watcher = step + 1 == options.steps ? options.watcher : nullptr;
+    // A copy of the state runs beside the step that follows it, and is reckoned with it.
+    const bool snapshots =
+        options.purpose == ir::Purpose::train && !program.actions_of(rank, ir::Purpose::snapshot).empty();
+    if (snapshots) walk.run_step(recorder, ir::Purpose::snapshot);
+    const int64_t snapshot_bytes = snapshots ? walk.copied_out_bytes() : 0;
     walk.run_step(recorder, options.purpose);
+    recorder.recording.copied_out_bytes = snapshot_bytes + walk.copied_out_bytes();
     walk.peak_from_bytes = walk.storage().peak_live_bytes();  // of a step like the next
   }
   Recording& made = recorder.recording;
@@ -124,7 +130,6 @@ Recording record(const ir::StepProgram& program, int rank, const RecordOptions& 
   made.live_at_peak = walk.live_at_peak();
   made.host_peak_live_bytes = walk.storage(ir::Space::host).peak_live_bytes();
   made.host_reserved_bytes = walk.storage(ir::Space::host).reserved_bytes();
-  made.copied_out_bytes = walk.copied_out_bytes();
   made.copied_in_bytes = walk.copied_in_bytes();
   if (lifetimes) made.caching_reserved_bytes = lifetimes->allocator.peak_reserved_bytes();
   return std::move(made);

@@ -35,7 +35,7 @@ std::deque<Checkpoint> newest(const std::string& folder, int64_t count, std::vec
 
 std::vector<formats::TensorHeading> headings_of(const Checkpoint& checkpoint) {
   std::vector<formats::TensorHeading> headings;
-  for (const formats::StoredTensor& tensor : checkpoint.file().tensors())
+  for (const SavedTensor& tensor : checkpoint.tensors())
     headings.push_back(
         {tensor.name, tensor.type == formats::StoredType::f64 ? Dtype::f64 : Dtype::f32, tensor.shape});
   return headings;
@@ -57,7 +57,7 @@ void write_mean(const std::deque<Checkpoint>& all, const formats::TensorHeading&
     const int64_t count = std::min(kChunkElements, elements - first);
     std::fill(sums.begin(), sums.end(), 0.0);
     for (const Checkpoint& each : all) {
-      each.file().at(tensor.name).read(first, count, tensor.dtype, part.data());
+      each.at(tensor.name).read(first, count, tensor.dtype, part.data());
       for (size_t i = 0; i < static_cast<size_t>(count); ++i) sums[i] += double{part[i]};
     }
     for (size_t i = 0; i < static_cast<size_t>(count); ++i)
@@ -76,8 +76,7 @@ std::vector<int64_t> save_average(const std::string& from, int64_t count, const 
   for (const Checkpoint& each : all) each.check_fits(last.state().model, headings);
   save_checkpoint(to, last.state(), headings, [&](const formats::TensorHeading& tensor, const auto& write) {
     if (is_moment(tensor.name)) {
-      const auto bytes = last.file().at(tensor.name).bytes;
-      write(bytes.data(), bytes.size());
+      for (const auto& bytes : last.at(tensor.name).pieces()) write(bytes.data(), bytes.size());
     } else if (tensor.dtype == Dtype::f64) {
       write_mean<double>(all, tensor, write);
     } else {

@@ -17,7 +17,9 @@
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/hash.h"
 #include "heddle/config/model_json.h"
-#include "heddle/formats/json_text.h"
+#include "heddle/train/saved/checked_json.h"
+#include "heddle/train/saved/shard.h"
+#include "heddle/train/saved/state_json.h"
 
 namespace heddle::train {
 
@@ -26,11 +28,10 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int kFormat = 1;
-constexpr int kMostNesting = 16;
-constexpr int64_t kMostStateBytes = 1 << 24;
+constexpr int kFormat = 1, kShardedFormat = 2;
+constexpr int64_t kMostStateBytes = int64_t{1} << 28;
 constexpr std::string_view kPrefix = "step-";
-constexpr const char *kTensorFile = "model.safetensors", *kStateFile = "state.json";
+constexpr const char *kTensorFile = "model.safetensors", *kStateFile = "state.json", *kLatestFile = "latest";
 
 std::string name_of_step(int64_t step) { return fmt::format("{}{:06}", kPrefix, step); }
 
@@ -74,54 +75,6 @@ std::string hex(uint32_t checksum) { return fmt::format("{:08x}", checksum); }
   throw SystemError(code, fmt::format("cannot {} {}: {}", doing, path, std::strerror(code)));
 }
 
-json json_of(const OutlierHistory& h) {
-  return {{"norms", h.norms},     {"losses", h.losses},     {"left_out", h.left_out},
-          {"skipped", h.skipped}, {"in_a_row", h.in_a_row}, {"gone_back", h.gone_back}};
-}
-
-OutlierHistory outliers_of(const json& from) {
-  OutlierHistory h;
-  from.at("norms").get_to(h.norms);
-  from.at("losses").get_to(h.losses);
-  from.at("left_out").get_to(h.left_out);
-  from.at("skipped").get_to(h.skipped);
-  from.at("in_a_row").get_to(h.in_a_row);
-  from.at("gone_back").get_to(h.gone_back);
-  return h;
-}
-
-json json_of(const CheckpointState& s) {
-  json all{{"format", kFormat},
-           {"step", s.step},
-           {"trained_seconds", s.trained_s},
-           {"consumed_sequences", s.consumed_sequences},
-           {"seed", s.seed},
-           {"model", json(config::model_config_to_json(s.model))},
-           {"data", s.data},
-           {"layout", s.layout}};
-  if (!s.adapters.empty()) all["adapters"] = s.adapters;
-  if (s.outliers != OutlierHistory()) all["outliers"] = json_of(s.outliers);
-  return all;
-}
-
-// The text of state.json: read back, it must be this text again, so that nothing can stand in it beside the state.
-std::string state_text(const json& state) {
-  const std::string dump = state.dump();
-  return json{{"checksum", hex(crc32c(dump.data(), dump.size()))}, {"state", state}}.dump(1) + "\n";
-}
-
-// Removed when the scope ends, unless it was given its name.
-struct UnfinishedFolder {
-  explicit UnfinishedFolder(std::string at) : path(std::move(at)) {
-    if (::mkdir(path.c_str(), 0755) != 0) fail("create", path, errno);
-  }
-  ~UnfinishedFolder() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
-  std::string path;
-};
-
 void write_tensors(const std::string& path, const std::vector<formats::TensorHeading>& headings,
                    const TensorBytes& bytes_of, json& state) {
   formats::SafetensorsWriter writer(path, headings);
@@ -143,6 +96,38 @@ void write_tensors(const std::string& path, const std::vector<formats::TensorHea
   state["tensors"] = std::move(checksums);
 }
 
+// Of a file that holds all tensors whole.
+std::vector<SavedTensor> whole_tensors(const formats::SafetensorsFile& file, const json& state,
+                                       Checkpoint::Verify what) {
+  const auto check = [&](const std::string& part, std::span<const uint8_t> bytes, const std::string& expected) {
+    const std::string sum = hex(crc32c(bytes.data(), bytes.size()));
+    if (sum != expected) {
+      config_error("{}: {} has the checksum {}, {} is expected; the file is damaged", file.path(), part, sum,
+                   expected);
+    }
+  };
+  check("the header", file.header(), state.at("header").get<std::string>());
+  const json& checksums = state.at("tensors");
+  if (checksums.size() != file.tensors().size()) {
+    config_error("{}: {} tensors, {} are expected", file.path(), file.tensors().size(), checksums.size());
+  }
+  for (const formats::StoredTensor& tensor : file.tensors()) {
+    if (!checksums.contains(tensor.name)) {
+      config_error("{}: tensor '{}' is not listed in {}", file.path(), formats::printable(tensor.name), kStateFile);
+    }
+    if (what == Checkpoint::Verify::headings) continue;
+    check(fmt::format("tensor '{}'", formats::printable(tensor.name)), tensor.bytes,
+          checksums.at(tensor.name).get<std::string>());
+  }
+  std::vector<SavedTensor> tensors;
+  for (const formats::StoredTensor& tensor : file.tensors()) {
+    const int64_t elements = tensor.elements();
+    SavedTensor& saved = tensors.emplace_back(SavedTensor{tensor.name, tensor.type, tensor.shape, {}});
+    if (elements > 0) saved.parts.push_back({{{0, elements, 0, 1, 0}}, tensor.bytes});
+  }
+  return tensors;
+}
+
 // Puts `unfinished` at `path`. One that stands there is exchanged with it in one stroke, so that a reader finds the
 // one or the other.
 void give_name(const std::string& unfinished, const std::string& path) {
@@ -155,8 +140,31 @@ void give_name(const std::string& unfinished, const std::string& path) {
   if (::rename(unfinished.c_str(), path.c_str()) != 0) fail("finish", path, errno);
 }
 
+// Writes the manifest, which commits what stands in the folder, reads it back, and gives it all its name.
+void finish(const std::string& unfinished, const json& manifest, Checkpoint::Verify what, const std::string& path) {
+  OutputFile file((fs::path(unfinished) / kStateFile).string(), OutputFile::Open::replace,
+                  OutputFile::Access::owner);
+  file.write(checked_text(manifest));
+  file.commit();  // and with it the names of all files
+  try {
+    const Checkpoint read_back(unfinished, what);
+  } catch (const ConfigError& error) {
+    throw SystemError(EIO, fmt::format("cannot save {}: the disk gives back other bytes: {}", path, error.what()));
+  }
+  give_name(unfinished, path);
+  const fs::path folder = fs::path(path).parent_path();
+  flush_folder(folder.string());
+  try {
+    write_file((folder / kLatestFile).string(), fs::path(path).filename().string() + "\n",
+               OutputFile::Flush::to_system);
+  } catch (const SystemError&) {
+    // No reader goes by it.
+  }
+}
+
 // The new one stands: what can't be removed now is tried again at the next.
-void remove_old(const std::string& folder, int64_t newest, int keep) {
+// `strays`: what a crash left behind goes too; not where the run itself may be writing.
+void remove_old(const std::string& folder, int64_t newest, int keep, bool strays = true) {
   std::error_code ignored;
   int kept = 1;
   std::vector<int64_t> steps;
@@ -171,7 +179,7 @@ void remove_old(const std::string& folder, int64_t newest, int keep) {
     const std::string path = (fs::path(folder) / name_of_step(step)).string(), hidden = temporary_beside(path);
     if (::rename(path.c_str(), hidden.c_str()) == 0) fs::remove_all(hidden, ignored);
   }
-  remove_temporaries(folder);  // what a crash left behind
+  if (strays) remove_temporaries(folder);
 }
 
 }  // namespace
@@ -193,36 +201,84 @@ std::string save_checkpoint(const std::string& folder, const CheckpointState& st
 std::string save_checkpoint(const std::string& folder, const CheckpointState& state,
                             std::vector<formats::TensorHeading> headings, const TensorBytes& bytes_of, int keep) {
   formats::sort_for_file(headings);
-  HEDDLE_CHECK(state.step >= 0 && keep >= 1, "step {}, keep {}", state.step, keep);
+  HEDDLE_CHECK(keep >= 1, "keep {}", keep);
   const std::string path = (fs::path(folder) / name_of_step(state.step)).string();
-  refuse_link(folder);
-  std::error_code failed;
-  if (fs::create_directories(folder, failed)) flush_folder(fs::absolute(folder).lexically_normal().parent_path());
-  if (failed) fail("create", folder, failed.value());
-  {
-    const UnfinishedFolder unfinished(temporary_beside(path));
-    json json = json_of(state);
-    write_tensors((fs::path(unfinished.path) / kTensorFile).string(), headings, bytes_of, json);
-    OutputFile file((fs::path(unfinished.path) / kStateFile).string(), OutputFile::Open::replace,
-                    OutputFile::Access::owner);
-    file.write(state_text(json));
-    file.commit();  // and with it the names of both files
-    try {
-      const Checkpoint read_back(unfinished.path);
-    } catch (const ConfigError& error) {
-      throw SystemError(EIO,
-                        fmt::format("cannot save {}: the disk gives back other bytes: {}", path, error.what()));
-    }
-    give_name(unfinished.path, path);
-    flush_folder(folder);
-  }
+  UnfinishedCheckpoint unfinished(folder, state.step);
+  json json = json_of(state);
+  json["format"] = kFormat;
+  write_tensors((fs::path(unfinished.path()) / kTensorFile).string(), headings, bytes_of, json);
+  finish(unfinished.path(), json, Checkpoint::Verify::all, path);
   remove_old(folder, state.step, keep);
   return path;
 }
 
-Checkpoint::Checkpoint(const std::string& path, Verify what)
-    : path_(path), file_((fs::path(path) / kTensorFile).string()) {
-  verify((fs::path(path) / kStateFile).string(), what);
+UnfinishedCheckpoint::UnfinishedCheckpoint(const std::string& folder, int64_t step, const std::string& shared)
+    : folder_(folder), path_((fs::path(folder) / name_of_step(step)).string()), is_shared_(!shared.empty()) {
+  HEDDLE_CHECK(step >= 0, "step {}", step);
+  refuse_link(folder);
+  std::error_code failed;
+  if (fs::create_directories(folder, failed)) flush_folder(fs::absolute(folder).lexically_normal().parent_path());
+  if (failed) fail("create", folder, failed.value());
+  unfinished_ = is_shared_ ? (fs::path(folder) / shared).string() : temporary_beside(path_);
+  refuse_link(unfinished_);
+  if (::mkdir(unfinished_.c_str(), 0755) != 0 && !(is_shared_ && errno == EEXIST))
+    fail("create", unfinished_, errno);
+}
+
+UnfinishedCheckpoint::~UnfinishedCheckpoint() {
+  if (is_shared_) return;
+  std::error_code ignored;
+  fs::remove_all(unfinished_, ignored);
+}
+
+std::string UnfinishedCheckpoint::commit(const CheckpointState& state,
+                                         const std::vector<formats::TensorHeading>& headings,
+                                         const std::vector<std::string>& shards, int keep) {
+  HEDDLE_CHECK(keep >= 1, "keep {}", keep);
+  json manifest = json_of(state);
+  manifest["format"] = kShardedFormat;
+  manifest["tensors"] = json::object();
+  for (const formats::TensorHeading& heading : headings) {
+    manifest["tensors"][heading.name] = {{"type", name_of(formats::stored_type(heading.dtype))},
+                                         {"shape", heading.shape}};
+  }
+  manifest["shards"] = json::array();
+  for (const std::string& shard : shards) manifest["shards"].push_back(json::parse(shard));
+  finish(unfinished_, manifest, Checkpoint::Verify::headings, path_);
+  std::error_code ignored;
+  if (is_shared_) fs::remove_all(unfinished_, ignored);  // the one that stood there before
+  remove_old(folder_, state.step, keep, !is_shared_);
+  return path_;
+}
+
+Checkpoint::Checkpoint(CheckpointState state, std::vector<SavedTensor> tensors, std::shared_ptr<const void> holds,
+                       std::string place)
+    : path_(std::move(place)), tensors_(std::move(tensors)), state_(std::move(state)), holds_(std::move(holds)) {
+  for (size_t i = 0; i < tensors_.size(); ++i) by_name_[tensors_[i].name] = i;
+}
+
+Checkpoint::Checkpoint(const std::string& path, Verify what) : path_(path) {
+  const std::string manifest = (fs::path(path) / kStateFile).string();
+  const std::string text = read_file(manifest, kMostStateBytes);
+  try {
+    const json state = checked_json(text, manifest);
+    state_ = state_from(state, manifest);
+    const int format = state.at("format").get<int>();
+    if (format != kFormat && format != kShardedFormat) {
+      config_error("{}: format {}, this program reads formats {} and {}", manifest, format, kFormat,
+                   kShardedFormat);
+    }
+    const auto files = std::make_shared<std::vector<formats::SafetensorsFile>>();
+    if (format == kFormat) {
+      tensors_ = whole_tensors(files->emplace_back((fs::path(path) / kTensorFile).string()), state, what);
+    } else {
+      tensors_ = sharded_tensors(path, state, manifest, what == Verify::all, *files);
+    }
+    holds_ = files;
+  } catch (const json::exception&) {
+    config_error("{}: not the state of a checkpoint: a key is missing or its value is of another type", manifest);
+  }
+  for (size_t i = 0; i < tensors_.size(); ++i) by_name_[tensors_[i].name] = i;
   const fs::path at = fs::path(path).lexically_normal();
   const std::string name = (at.has_filename() ? at : at.parent_path()).filename().string();
   if (const int64_t named = step_of_name(name); named >= 0 && named != state_.step) {
@@ -231,66 +287,17 @@ Checkpoint::Checkpoint(const std::string& path, Verify what)
   }
 }
 
-void Checkpoint::verify(const std::string& path, Verify what) {
-  const std::string text = read_file(path, kMostStateBytes);
-  try {
-    const json root = formats::parse_json(text, path, kMostNesting);
-    const json& state = root.at("state");
-    const std::string dump = state.dump(), found = hex(crc32c(dump.data(), dump.size()));
-    if (root.size() != 2 || root.at("checksum").get<std::string>() != found) {
-      config_error("{}: its content has the checksum {}, {} is expected; the file is damaged", path, found,
-                   formats::printable(root.at("checksum").get<std::string>()));
-    }
-    if (text != state_text(state)) {
-      config_error("{}: {} bytes, of which the state is {}: something was added; the file is damaged", path,
-                   text.size(), state_text(state).size());
-    }
-    if (state.at("format").get<int>() != kFormat) {
-      config_error("{}: format {}, this program reads format {}", path, state.at("format").get<int>(), kFormat);
-    }
-    state_.step = state.at("step").get<int64_t>();
-    state_.trained_s = state.value("trained_seconds", 0.0);
-    state_.consumed_sequences = state.at("consumed_sequences").get<int64_t>();
-    state_.seed = state.at("seed").get<uint64_t>();
-    if (state_.step < 0 || state_.consumed_sequences < 0 || !(state_.trained_s >= 0)) {
-      config_error("{}: step {}, {} sequences consumed, {} s of training", path, state_.step,
-                   state_.consumed_sequences, state_.trained_s);
-    }
-    state_.model = config::model_config_from_json(state.at("model"), path);
-    state_.data = state.at("data").get<std::map<std::string, std::string>>();
-    if (state.contains("adapters")) state_.adapters = state.at("adapters").get<decltype(state_.adapters)>();
-    if (state.contains("outliers")) state_.outliers = outliers_of(state.at("outliers"));
-    const OutlierHistory& outliers = state_.outliers;
-    if (outliers.left_out < 0 || outliers.left_out > state_.step || outliers.in_a_row < 0 || outliers.skipped < 0) {
-      config_error("{}: {} of {} steps left out, {} skipped, {} in a row", path, outliers.left_out, state_.step,
-                   outliers.skipped, outliers.in_a_row);
-    }
-    state_.layout = state.at("layout").get<std::map<std::string, std::string>>();
+const SavedTensor* Checkpoint::find(std::string_view name) const {
+  const auto at = by_name_.find(name);
+  return at == by_name_.end() ? nullptr : &tensors_[at->second];
+}
 
-    const auto check = [&](const std::string& part, std::span<const uint8_t> bytes, const std::string& expected) {
-      const std::string sum = hex(crc32c(bytes.data(), bytes.size()));
-      if (sum != expected) {
-        config_error("{}: {} has the checksum {}, {} is expected; the file is damaged", file_.path(), part, sum,
-                     expected);
-      }
-    };
-    check("the header", file_.header(), state.at("header").get<std::string>());
-    const json& checksums = state.at("tensors");
-    if (checksums.size() != file_.tensors().size()) {
-      config_error("{}: {} tensors, {} are expected", file_.path(), file_.tensors().size(), checksums.size());
-    }
-    for (const formats::StoredTensor& tensor : file_.tensors()) {
-      if (!checksums.contains(tensor.name)) {
-        config_error("{}: tensor '{}' is not listed in {}", file_.path(), formats::printable(tensor.name),
-                     kStateFile);
-      }
-      if (what == Verify::headings) continue;
-      check(fmt::format("tensor '{}'", formats::printable(tensor.name)), tensor.bytes,
-            checksums.at(tensor.name).get<std::string>());
-    }
-  } catch (const json::exception&) {
-    config_error("{}: not the state of a checkpoint: a key is missing or its value is of another type", path);
-  }
+const SavedTensor& Checkpoint::at(std::string_view name) const {
+  if (const SavedTensor* found = find(name)) return *found;
+  std::vector<std::string> names;
+  for (const SavedTensor& tensor : tensors_) names.push_back(tensor.name);
+  config_error("{}: no tensor '{}' in it{}", path_, formats::printable(name),
+               did_you_mean(std::string(name), names));
 }
 
 void Checkpoint::check_fits(const model::ModelConfig& model,
@@ -300,7 +307,7 @@ void Checkpoint::check_fits(const model::ModelConfig& model,
   }
   std::set<std::string_view> wanted;
   for (const formats::TensorHeading& heading : headings) {
-    const formats::StoredTensor* stored = file_.find(heading.name);
+    const SavedTensor* stored = find(heading.name);
     if (stored == nullptr) config_error("{}: no tensor '{}' in it", path_, heading.name);
     if (stored->type != formats::stored_type(heading.dtype) || stored->shape != heading.shape) {
       config_error("{}: tensor '{}' is {} [{}], {} [{}] is expected", path_, heading.name, name_of(stored->type),
@@ -309,7 +316,7 @@ void Checkpoint::check_fits(const model::ModelConfig& model,
     }
     wanted.insert(heading.name);
   }
-  for (const formats::StoredTensor& stored : file_.tensors()) {
+  for (const SavedTensor& stored : tensors_) {
     if (!wanted.contains(stored.name)) {
       config_error("{}: tensor '{}' belongs nowhere in this model", path_, formats::printable(stored.name));
     }
@@ -329,10 +336,12 @@ void Checkpoint::load_into(const model::ModelConfig& model,
                  bytes, tensor.size_bytes());
   }
   for (const formats::LogicalTensor& tensor : tensors) {
-    const uint8_t* from = file_.at(tensor.name).bytes.data();
+    const SavedTensor& from = at(tensor.name);
+    int64_t first = 0;
     for (const auto& piece : tensor.pieces) {
-      if (!piece.empty()) std::memcpy(piece.data(), from, piece.size());
-      from += piece.size();
+      const int64_t count = std::ssize(piece) / size_of(tensor.dtype);
+      from.copy(first, count, piece.data());
+      first += count;
     }
   }
 }
@@ -366,6 +375,11 @@ std::optional<Checkpoint> latest_checkpoint(const std::string& folder, std::vect
     if (steps != listed() && attempt < kAttempts) continue;
     config_error("{}: none of {} checkpoints can be used; the newest: {}", folder, steps.size(), reasons.front());
   }
+}
+
+int64_t newest_step(const std::string& folder) {
+  const std::vector<int64_t> steps = steps_in(folder);
+  return steps.empty() ? -1 : steps.front();
 }
 
 Checkpoint open_checkpoint(const std::string& path, std::vector<std::string>* refused) {

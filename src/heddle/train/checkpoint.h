@@ -3,11 +3,14 @@
 //
 //   FOLDER/step-000123/model.safetensors   masters, moments ("m.NAME", "v.NAME"), balancing biases; whole tensors
 //                                          ; where adapters are trained beside frozen weights, theirs alone
-//   FOLDER/step-000123/state.json          the rest, and the checksum (CRC-32C) of every tensor, of the header and
-//   of
-//                                          itself
+//   FOLDER/step-000123/shard-00002.safetensors   instead, where several ranks have written: what the rank of that
+//                                          number owns of each tensor, in one dimension (train/saved/shard)
+//   FOLDER/step-000123/state.json          the manifest: the rest, which elements of the whole tensors lie in which
+//                                          shard, and the checksums (CRC-32C) of tensors or of their chunks, of
+//                                          headers and of itself
+//   FOLDER/latest                          the name of the newest, for whoever looks; readers go by manifests alone
 //
-// Both files are for their owner alone to read.
+// All files but the last are for their owner alone to read.
 //
 // A checkpoint is written under a hidden name, flushed to disk, read back and compared with its checksums, and only
 // then renamed: what bears the name step-… is whole, for a reader at any moment and after any crash. One run writes
@@ -18,6 +21,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,6 +30,7 @@
 #include "heddle/formats/safetensors.h"
 #include "heddle/model/model_config.h"
 #include "heddle/train/parameters.h"
+#include "heddle/train/saved/saved_tensor.h"
 #include "heddle/train/step/outliers.h"
 
 namespace heddle::train {
@@ -40,6 +45,9 @@ struct CheckpointState {
   std::map<std::string, std::string> adapters;  // where only they are trained: what they are (train/adapters/base)
   std::map<std::string, std::string> layout;    // how the run was laid out, for people to read
   OutlierHistory outliers;                      // of the steps left out
+  int64_t generation = 0;                       // how often the run was gone on with; a lower one writes no more
+  std::string weights_digest;  // of the masters (train/audit/weight_digest); "": not taken at this step
+  std::string config_hash;     // of the configuration; "": not said
   bool operator==(const CheckpointState&) const = default;
 };
 
@@ -57,6 +65,30 @@ std::string save_checkpoint(const std::string& folder, const CheckpointState& st
                             std::vector<formats::TensorHeading> headings, const TensorBytes& bytes_of,
                             int keep = 3);
 
+/// What several processes write together, each its shard (train/saved/shard.h), and one of them commits. Under a
+/// hidden name, which goes with this unless it was committed.
+class UnfinishedCheckpoint {
+ public:
+  /// Of FOLDER/step-NNNNNN. SystemError when the disk says no. `shared`: a hidden name that several processes know
+  /// beforehand, each of which may commit it; it stays until one has.
+  UnfinishedCheckpoint(const std::string& folder, int64_t step, const std::string& shared = "");
+  ~UnfinishedCheckpoint();
+  UnfinishedCheckpoint(const UnfinishedCheckpoint&) = delete;
+  UnfinishedCheckpoint& operator=(const UnfinishedCheckpoint&) = delete;
+
+  /// Where the shards belong.
+  const std::string& path() const { return unfinished_; }
+  /// Writes the manifest of these shards, as write_shard tells of them, reads it back and gives the checkpoint its
+  /// name, which is returned; the shards have been read back (read_back_shard). Older ones go as with
+  /// save_checkpoint.
+  std::string commit(const CheckpointState& state, const std::vector<formats::TensorHeading>& headings,
+                     const std::vector<std::string>& shards, int keep = 3);
+
+ private:
+  std::string folder_, path_, unfinished_;
+  bool is_shared_;
+};
+
 class Checkpoint {
  public:
   /// What is compared with its checksums: all, or everything but the tensors (for those who know that another rank
@@ -64,10 +96,19 @@ class Checkpoint {
   enum class Verify : uint8_t { all, headings };
   /// Opens a step's folder and checks it: ConfigError naming the file, the place, what was found and expected.
   explicit Checkpoint(const std::string& path, Verify verify = Verify::all);
+  /// Of tensors that were found whole elsewhere; `holds` is what their bytes lie in, `place` what to call it.
+  Checkpoint(CheckpointState state, std::vector<SavedTensor> tensors, std::shared_ptr<const void> holds,
+             std::string place);
 
   const CheckpointState& state() const { return state_; }
+  /// Its folder, or of what lies elsewhere what to call it.
   const std::string& path() const { return path_; }
-  const formats::SafetensorsFile& file() const { return file_; }
+  /// In the order of their bytes.
+  const std::vector<SavedTensor>& tensors() const { return tensors_; }
+  /// Null when there is none of that name.
+  const SavedTensor* find(std::string_view name) const;
+  /// ConfigError, with the nearest name, when there is none of that name.
+  const SavedTensor& at(std::string_view name) const;
 
   /// ConfigError when the checkpoint is of another model, or its tensors are not these by name, type and shape.
   void check_fits(const model::ModelConfig& model, const std::vector<formats::TensorHeading>& headings) const;
@@ -76,11 +117,11 @@ class Checkpoint {
   void load_into(const model::ModelConfig& model, const std::vector<formats::LogicalTensor>& tensors) const;
 
  private:
-  void verify(const std::string& path, Verify what);
-
   std::string path_;
-  formats::SafetensorsFile file_;
+  std::vector<SavedTensor> tensors_;
+  std::map<std::string, size_t, std::less<>> by_name_;
   CheckpointState state_;
+  std::shared_ptr<const void> holds_;
 };
 
 /// The newest whole checkpoint of a folder, of `last_step` at most, none when there is none at all. Each newer one
@@ -88,6 +129,9 @@ class Checkpoint {
 /// SystemError when the folder can't be read.
 std::optional<Checkpoint> latest_checkpoint(const std::string& folder, std::vector<std::string>* refused = nullptr,
                                             int64_t last_step = std::numeric_limits<int64_t>::max());
+
+/// The step of the newest checkpoint that has a name in a folder, whole or not; −1: there is none.
+int64_t newest_step(const std::string& folder);
 
 /// `path` is one checkpoint, or a folder of them, of which the newest whole one is taken. ConfigError when there is
 /// none; if another checkpoint beside the refused one is whole, the message names it.

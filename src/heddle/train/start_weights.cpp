@@ -66,7 +66,7 @@ std::vector<std::string> from_checkpoint(const std::string& path, bool moments, 
     config_error("{}: it holds adapters alone; heddle convert --merge makes weights of them", from.path());
   for (const StateTensor& tensor : state) {
     if (!begins_so(tensor, moments, trainer)) continue;
-    const formats::StoredTensor& stored = from.file().at(tensor.name);
+    const SavedTensor& stored = from.at(tensor.name);
     if (stored.shape != tensor.shape)
       config_error("{}: tensor '{}' is [{}], [{}] is expected", from.path(), tensor.name,
                    fmt::join(stored.shape, ", "), fmt::join(tensor.shape, ", "));
@@ -74,7 +74,7 @@ std::vector<std::string> from_checkpoint(const std::string& path, bool moments, 
   for (std::string& difference : config::differences(from.state().model, trainer.options().model))
     notes.push_back(fmt::format("{}: {}", from.path(), difference));
   fill(trainer, state, moments, [&](const StateTensor& tensor, int64_t first, int64_t count, void* into) {
-    from.file().at(tensor.name).read(first, count, tensor.dtype, into);
+    from.at(tensor.name).read(first, count, tensor.dtype, into);
   });
   remember_base(from.path(), trainer);
   return notes;

@@ -14,6 +14,7 @@
 #include "heddle/train/step/batch.h"
 #include "heddle/train/step/not_finite.h"
 #include "heddle/train/step/numbers.h"
+#include "heddle/train/trainer_checkpoint.h"
 
 namespace heddle::train {
 
@@ -85,7 +86,12 @@ Trainer::Trainer(TrainerOptions options, comm::World* world)
     if (!why.empty()) config_error("train.exact_sums does not hold with {}", why);
   }
   executor.place = mesh_.at(ranks_.rank());
+  if (options_.plan.snapshot_every > 0) {
+    snapshots_ = std::make_unique<Snapshots>(options_.snapshots, ranks_.rank(), ranks_.size());
+    executor.shared_file = snapshots_->data_file();
+  }
   executor_ = std::make_unique<runtime::Executor>(lowered_.program, executor);
+  if (snapshots_) snapshots_->bind(lowered_, *executor_, mesh_);
   count_model();
 }
 
@@ -161,7 +167,9 @@ std::optional<StepResult> Trainer::advance(const Sequences& sequences, std::span
   const auto start = std::chrono::steady_clock::now();
   (void)executor_->take_compute_times();  // of what ran since the last step
   if (!runs_ahead()) {
+    const std::optional<SnapshotNote> note = begin_snapshot();
     executor_->run_step(run->batch);
+    if (note) snapshots_->seal(*note);
     measure(*run, start);
     StepResult result = gather_result(*run);
     ++done_.steps;
@@ -191,6 +199,16 @@ std::optional<StepResult> Trainer::settle() {
   const std::unique_ptr<Run> run = std::move(open_);
   look_back(*run);
   return gather_result(*run);
+}
+
+// Every rank comes to the same answer: it follows from the step, or from what all were told.
+std::optional<SnapshotNote> Trainer::begin_snapshot() {
+  const int64_t every = options_.plan.snapshot_every;
+  if (!snapshots_ || (!snapshot_asked_ && (done_.steps == 0 || done_.steps % every != 0))) return std::nullopt;
+  SnapshotNote note = snapshot_note_ ? snapshot_note_() : SnapshotNote();
+  note.state = state_of_trainer(std::move(note.state), *this);
+  if (!snapshots_->begin(*executor_, ranks_, std::exchange(snapshot_asked_, false))) return std::nullopt;
+  return note;
 }
 
 void Trainer::check_settled() const { HEDDLE_CHECK(!open_, "step {} is not settled", open_->step); }

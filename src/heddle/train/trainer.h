@@ -21,6 +21,7 @@
 #include "heddle/runtime/mesh_communicators.h"
 #include "heddle/train/parameters.h"
 #include "heddle/train/rank_exchange.h"
+#include "heddle/train/saved/snapshots.h"
 #include "heddle/train/step/attempts.h"
 #include "heddle/train/step/outliers.h"
 #include "heddle/train/step/result.h"
@@ -42,6 +43,7 @@ struct TrainerOptions {
   uint64_t seed = 0;
   std::string start;             // where the frozen weights beside adapters came from, if not from the seed
   int64_t outlier_window = 50;   // applied steps that say what is an outlier
+  SnapshotPlace snapshots;       // where copies of the state lie, if the plan has any
   bool always_attempts = false;  // to run ahead of the norm, whatever recent ones say (tests)
 };
 
@@ -73,6 +75,12 @@ class Trainer {
   /// of any rank's, becomes their sums over the ranks. Else the result is that of the step, and `told` is left
   /// alone.
   std::optional<StepResult> advance(const Sequences& sequences, std::span<double> told = {});
+  /// Copies of the state in memory, where the plan has any (plan::Choices::snapshot_every); else null.
+  Snapshots* snapshots() { return snapshots_.get(); }
+  /// What each copy is sealed with besides what the trainer knows; the trainer alone where nobody says.
+  void set_snapshot_note(std::function<SnapshotNote()> note) { snapshot_note_ = std::move(note); }
+  /// The next step begins with a copy, whatever its number; the same on every rank.
+  void ask_for_snapshot() { snapshot_asked_ = true; }
   /// Ends what the last step has left open, so that all state is as after it; its result, if nobody has been told
   /// it yet. Whoever reads state, evaluates or predicts after advance() calls this first.
   std::optional<StepResult> settle();
@@ -150,6 +158,8 @@ class Trainer {
   StepResult gather_result(Run& run, std::span<double> told = {});
   bool runs_ahead() const { return options_.plan.parallel.ahead_of_norm; }
   void check_settled() const;
+  /// Begins a copy of the state where one is due, whose note is returned.
+  std::optional<SnapshotNote> begin_snapshot();
   /// This rank's, of the listing that it runs for the purpose; without data where it has none of the kind.
   device::TensorView statistic(ir::Purpose purpose, const model::StatisticKind& kind) const;
   void run_cached(ir::Purpose purpose, std::vector<int32_t> tokens, std::vector<int32_t> places);
@@ -166,7 +176,10 @@ class Trainer {
   std::unique_ptr<runtime::MeshCommunicators> communicators_;
   std::unique_ptr<Run> running_;  // a step
   std::unique_ptr<Run> open_;     // the one before, whose result nobody has been told
+  std::unique_ptr<Snapshots> snapshots_;
   std::unique_ptr<runtime::Executor> executor_;
+  std::function<SnapshotNote()> snapshot_note_;
+  bool snapshot_asked_ = false;
   config::RunProgress done_;
   Attempts attempts_;
   Outliers outliers_;

@@ -7,23 +7,11 @@
 
 #include "heddle/base/error.h"
 #include "heddle/train/adapters/base.h"
+#include "heddle/train/saved/shard.h"
 
 namespace heddle::train {
 
 namespace {
-
-constexpr int64_t kPartBytes = 16 << 20;
-
-// Calls act(run) for what of `runs` lies in [first, last) of the whole. `next` is where the search goes on.
-template <class Act>
-void runs_between(const std::vector<model::Extent>& runs, int64_t first, int64_t last, size_t& next, Act act) {
-  for (; next < runs.size() && runs[next].whole < last; ++next) {
-    const model::Extent& run = runs[next];
-    const int64_t from = std::max(run.whole, first), to = std::min(run.whole + run.count, last);
-    act(model::Extent{run.local + from - run.whole, from, to - from});
-    if (run.whole + run.count > last) return;  // goes on in the next part
-  }
-}
 
 // What a checkpoint holds: all but the frozen weights.
 std::vector<StateTensor> kept_state(Trainer& trainer) {
@@ -40,63 +28,74 @@ std::vector<formats::TensorHeading> headings_of(const std::vector<StateTensor>& 
 
 }  // namespace
 
-void gather_tensor(Trainer& trainer, const StateTensor& tensor,
-                   const std::function<void(const void* data, size_t size_bytes)>& write) {
-  const int64_t size = size_of(tensor.dtype), elements = tensor.elements();
-  RankExchange& ranks = trainer.ranks();
-  std::optional<StateElements> held;
-  if (tensor.is_here()) held.emplace(tensor);
-  void* const here = held ? held->view().data : nullptr;
-  if (ranks.size() == 1) return write(here, static_cast<size_t>(elements * size));
-  // Rank 0 knows of every rank what it will send, the others of themselves.
-  std::vector<std::vector<model::Extent>> runs(static_cast<size_t>(ranks.size()));
-  std::vector<size_t> next(runs.size(), 0);
-  for (int r = 0; r < ranks.size(); ++r) {
-    if (!ranks.leads() && r != ranks.rank()) continue;
-    runs[static_cast<size_t>(r)] = owned_extents(tensor, trainer.lowered(), trainer.mesh(), r);
-  }
-  const int64_t most = std::max<int64_t>(1, kPartBytes / size);
-  std::vector<std::byte> part(ranks.leads() ? static_cast<size_t>(std::min(most, elements) * size) : 0);
-  for (int64_t first = 0; first < elements; first += most) {
-    const int64_t last = std::min(elements, first + most);
-    std::vector<comm::Piece> sends, receives;
-    int64_t found = 0;
-    for (int r = 0; r < ranks.size(); ++r) {
-      const auto at = static_cast<size_t>(r);
-      runs_between(runs[at], first, last, next[at], [&](const model::Extent& run) {
-        if (r == ranks.rank()) sends.push_back({0, run.local * size, run.count * size});
-        if (ranks.leads()) receives.push_back({r, (run.whole - first) * size, run.count * size});
-        found += run.count;
-      });
-    }
-    HEDDLE_CHECK(!ranks.leads() || found == last - first, "'{}': {} of elements {} to {} have an owner",
-                 tensor.name, found, first, last);
-    ranks.communicator()->exchange(here, sends, part.data(), receives);
-    if (ranks.leads()) write(part.data(), static_cast<size_t>((last - first) * size));
-  }
-}
-
-std::string save_trainer(const std::string& folder, CheckpointState state, Trainer& trainer, int keep) {
+CheckpointState state_of_trainer(CheckpointState state, Trainer& trainer) {
   state.step = trainer.steps_done();
   state.trained_s = trainer.done().seconds;
   state.model = trainer.options().model;
   state.adapters = adapters_note(trainer);
   state.outliers = trainer.outliers();
-  const std::vector<StateTensor> tensors = kept_state(trainer);
-  std::map<std::string_view, const StateTensor*> by_name;
-  for (const StateTensor& tensor : tensors) by_name[tensor.name] = &tensor;
-  std::vector<formats::TensorHeading> headings = headings_of(tensors);
-  std::string path;
-  if (trainer.ranks().leads()) {
-    const TensorBytes bytes_of = [&](const formats::TensorHeading& heading, const auto& write) {
-      gather_tensor(trainer, *by_name.at(heading.name), write);
-    };
-    path = save_checkpoint(folder, state, std::move(headings), bytes_of, keep);
-  } else {
-    formats::sort_for_file(headings);
-    for (const formats::TensorHeading& heading : headings) gather_tensor(trainer, *by_name.at(heading.name), {});
+  return state;
+}
+
+namespace {
+
+// The part of a tensor that this rank owns.
+ShardPart part_of(const StateTensor& tensor, Trainer& trainer) {
+  std::vector<model::Extent> extents =
+      owned_extents(tensor, trainer.lowered(), trainer.mesh(), trainer.ranks().rank());
+  int64_t local = 0;
+  for (model::Extent& e : extents) {  // packed: what others own is left out
+    e.local = local;
+    local += e.count;
   }
-  return trainer.ranks().told_by_first(path);
+  return {tensor.name, tensor.dtype, runs_of(extents)};
+}
+
+std::string write_own_shard(const std::string& folder, Trainer& trainer, const std::vector<StateTensor>& tensors) {
+  std::map<std::string_view, const StateTensor*> by_name;
+  std::vector<ShardPart> parts;
+  for (const StateTensor& tensor : tensors) {
+    by_name[tensor.name] = &tensor;
+    if (tensor.is_here()) parts.push_back(part_of(tensor, trainer));
+  }
+  return write_shard(folder, trainer.ranks().rank(), std::move(parts),
+                     [&](const ShardPart& part, const auto& write) {
+                       const StateTensor& tensor = *by_name.at(part.name);
+                       const StateElements held(tensor);
+                       const int64_t size = size_of(tensor.dtype);
+                       for (const model::Extent& e :
+                            owned_extents(tensor, trainer.lowered(), trainer.mesh(), trainer.ranks().rank())) {
+                         write(static_cast<const std::byte*>(held.view().data) + e.local * size,
+                               static_cast<size_t>(e.count * size));
+                       }
+                     });
+}
+
+}  // namespace
+
+std::string save_trainer(const std::string& folder, CheckpointState state, Trainer& trainer, int keep) {
+  state = state_of_trainer(std::move(state), trainer);
+  const std::vector<StateTensor> tensors = kept_state(trainer);
+  RankExchange& ranks = trainer.ranks();
+  if (ranks.size() == 1) {
+    std::map<std::string_view, const StateTensor*> by_name;
+    for (const StateTensor& tensor : tensors) by_name[tensor.name] = &tensor;
+    return save_checkpoint(
+        folder, state, headings_of(tensors),
+        [&](const formats::TensorHeading& heading, const auto& write) {
+          const StateElements held(*by_name.at(heading.name));
+          write(held.view().data, static_cast<size_t>(heading.size_bytes()));
+        },
+        keep);
+  }
+  // Every rank writes beside the others; an error of any ends all, and the folder goes with rank 0's.
+  std::optional<UnfinishedCheckpoint> unfinished;
+  if (ranks.leads()) unfinished.emplace(folder, state.step);
+  const std::string path = ranks.told_by_first(unfinished ? unfinished->path() : "");
+  const std::string told = write_own_shard(path, trainer, tensors);
+  read_back_shard(path, told);
+  const std::vector<std::string> shards = ranks.share(told);
+  return ranks.told_by_first(ranks.leads() ? unfinished->commit(state, headings_of(tensors), shards, keep) : "");
 }
 
 void load_trainer(const Checkpoint& checkpoint, Trainer& trainer) {
@@ -108,11 +107,11 @@ void load_trainer(const Checkpoint& checkpoint, Trainer& trainer) {
     const StateElements held(tensor);
     const int64_t size = size_of(tensor.dtype);
     auto* to = static_cast<std::byte*>(held.view().data);
-    const uint8_t* from = checkpoint.file().at(tensor.name).bytes.data();
+    const SavedTensor& from = checkpoint.at(tensor.name);
     // The end of the last run of a tensor that its ranks don't divide holds nothing.
     std::memset(to, 0, static_cast<size_t>(held.view().elements() * size));
     for (const model::Extent& run : trainer.held_extents(tensor)) {
-      std::memcpy(to + run.local * size, from + run.whole * size, static_cast<size_t>(run.count * size));
+      from.copy(run.whole, run.count, to + run.local * size);
     }
     held.put();
   }

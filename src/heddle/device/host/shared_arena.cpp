@@ -17,7 +17,7 @@ namespace heddle::device {
 
 namespace {
 
-constexpr int64_t kHeaderBytes = 4096;
+constexpr int64_t kHeaderBytes = SharedArena::kDataAt;
 constexpr uint64_t kMark = 0x316d6873656c6468;  // "hdleshm1"
 
 struct Header {
@@ -57,6 +57,10 @@ SharedArena::SharedArena(const std::string& path, int64_t bytes, uint64_t layout
     void* mapped = mmap(nullptr, static_cast<size_t>(size), PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
     if (mapped == MAP_FAILED) refuse(path, "can't be mapped", errno);
     mapped_ = static_cast<std::byte*>(mapped);
+#ifdef MADV_POPULATE_WRITE
+    madvise(mapped, static_cast<size_t>(size),
+            MADV_POPULATE_WRITE);  // a copy to pages met for the first time is slow
+#endif
     auto* header = reinterpret_cast<Header*>(mapped_);
     found_ = header->mark.load(std::memory_order_acquire) == kMark;
     if (found_ && (header->layout != layout || header->bytes != bytes_)) {

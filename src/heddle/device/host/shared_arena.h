@@ -13,6 +13,8 @@ namespace heddle::device {
 
 class SharedArena : public Arena {
  public:
+  /// Where in the file the memory begins.
+  static constexpr int64_t kDataAt = 4096;
   /// `layout` tells what lies where. SystemError, in one line, where the file holds memory of another layout or
   /// size, is another user's or no plain file, is in use, or where there is no room for it: room is taken at once.
   SharedArena(const std::string& path, int64_t bytes, uint64_t layout);

@@ -40,6 +40,8 @@ void upload(void* to, const void* from, int64_t bytes, void* stream);
 /// Between any two memories, in the order of the stream.
 void copy_bytes(void* to, const void* from, int64_t bytes, void* stream);
 void fill_bytes(void* at, int byte, int64_t bytes, void* stream);
+/// Calls `run` on a thread of the host once what stands before it on the stream has ended. It calls no CUDA.
+void run_on_host(void (*run)(void*), void* with, void* stream);
 
 template <class Args>
 void launch(void (*kernel)(Args), const LaunchShape& shape, const std::type_identity_t<Args>& args, void* stream) {

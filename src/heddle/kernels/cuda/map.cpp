@@ -1,4 +1,9 @@
 // Entries of element-wise ops: activations, sums, casts, columns, and copies between device and host.
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "heddle/base/chunk_sums.h"
 #include "heddle/kernels/cuda/backend.h"
 #include "heddle/kernels/cuda/map_kernels.h"
 #include "heddle/kernels/cuda/step_kernels.h"
@@ -112,6 +117,26 @@ void copy_op(const KernelCall& call) {
   copy_bytes(y.data, x.data, call.op->attributes.integer_or("bytes", y.elements() * size_of(y.dtype)), call.stream);
 }
 
+struct Summing {
+  const void* data;
+  size_t bytes;
+  uint32_t* sums;
+};
+
+/// The host sums what has arrived, before anything else sees it.
+void snapshot_op(const KernelCall& call) {
+  const TensorView &x = call.in[0], &y = call.updates[0];
+  const int64_t bytes = x.elements() * size_of(x.dtype);
+  copy_bytes(y.data, x.data, bytes, call.stream);
+  run_on_host(
+      [](void* with) {
+        const std::unique_ptr<Summing> what(static_cast<Summing*>(with));
+        const std::vector<uint32_t> sums = chunk_sums(what->data, what->bytes);
+        std::copy(sums.begin(), sums.end(), what->sums);
+      },
+      new Summing{y.data, static_cast<size_t>(bytes), call.updates[1].as<uint32_t>()}, call.stream);
+}
+
 /// Losses are f64, and few: their sum is that of the end of a step.
 void add_op(const KernelCall& call) {
   if (call.out[0].dtype != Dtype::f64) return map_op<Map::add>(call);
@@ -153,7 +178,9 @@ std::vector<KernelEntry> map_entries() {
                 }),
           entry("copy_out", "copy engine", copy_op, always),
           entry("copy_in", "copy engine", copy_op, always),
-          entry("copy", "copy engine", copy_op, always)};
+          entry("copy", "copy engine", copy_op, always),
+          entry("snapshot_out", "copy engine", snapshot_op, always),
+          entry("snapshot", "copy engine", snapshot_op, always)};
 }
 
 }  // namespace heddle::kernels::cuda

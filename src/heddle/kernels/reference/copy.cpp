@@ -1,6 +1,10 @@
-// copy_out, copy_in: the same bytes in the other arena; copy: in the same.
+// copy_out, copy_in: the same bytes in the other arena; copy: in the same; snapshot: with checksums of what is
+// read.
+#include <algorithm>
 #include <cstring>
 
+#include "heddle/base/chunk_sums.h"
+#include "heddle/base/hash.h"
 #include "heddle/kernels/reference/operands.h"
 
 namespace heddle::kernels::reference {
@@ -12,15 +16,38 @@ void copy(const KernelCall& call) {
   if (bytes > 0) std::memcpy(y.data, x.data, static_cast<size_t>(bytes));
 }
 
+// Block by block, so that each is read from memory once.
+void snapshot(const KernelCall& call) {
+  const TensorView &x = call.in[0], &y = call.updates[0];
+  const auto bytes = static_cast<size_t>(x.elements() * size_of(x.dtype));
+  auto* sums = call.updates[1].as<uint32_t>();
+  const auto* from = x.as<const std::byte>();
+  auto* to = y.as<std::byte>();
+  constexpr size_t kBlock = 64 << 10;
+  for (size_t chunk = 0; chunk * kChunkBytes < bytes; ++chunk) {
+    const size_t end = std::min(bytes, (chunk + 1) * kChunkBytes);
+    uint32_t sum = 0;
+    for (size_t at = chunk * kChunkBytes; at < end; at += kBlock) {
+      const size_t size = std::min(kBlock, end - at);
+      sum = crc32c(from + at, size, sum);
+      std::memcpy(to + at, from + at, size);
+    }
+    sums[chunk] = sum;
+  }
+}
+
 // What is packed, too.
-KernelEntry of_bytes(std::string_view kind) {
-  KernelEntry copies = entry(kind, copy);
+KernelEntry of_bytes(std::string_view kind, device::Kernel run = copy) {
+  KernelEntry copies = entry(kind, run);
   copies.supports = nullptr;
   return copies;
 }
 
 }  // namespace
 
-std::vector<KernelEntry> copy_kernels() { return {of_bytes("copy_out"), of_bytes("copy_in"), of_bytes("copy")}; }
+std::vector<KernelEntry> copy_kernels() {
+  return {of_bytes("copy_out"), of_bytes("copy_in"), of_bytes("copy"), of_bytes("snapshot_out", snapshot),
+          of_bytes("snapshot", snapshot)};
+}
 
 }  // namespace heddle::kernels::reference

@@ -60,6 +60,7 @@ Rerun::Rerun(const RunFolder& folder, const config::RunConfig& config, int64_t f
   ranks.any(false);  // rank 0 has prepared it
   if (!ranks.leads()) data_ = open_run_data(config);
   config_ = config;
+  config_.plan.snapshot_every = 0;  // nobody goes on from it
 
   std::optional<train::Checkpoint> checkpoint =
       ranks.leads() && std::filesystem::exists(folder.checkpoints())

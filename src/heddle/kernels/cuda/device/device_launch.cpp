@@ -124,4 +124,8 @@ void fill_bytes(void* at, int byte, int64_t bytes, void* stream) {
   check(cudaMemsetAsync(at, byte, static_cast<size_t>(bytes), static_cast<cudaStream_t>(stream)), "filling");
 }
 
+void run_on_host(void (*run)(void*), void* with, void* stream) {
+  check(cudaLaunchHostFunc(static_cast<cudaStream_t>(stream), run, with), "calling the host");
+}
+
 }  // namespace heddle::kernels::cuda

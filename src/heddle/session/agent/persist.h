@@ -1,0 +1,29 @@
+// What lies in memory, to disk: an agent writes the shards of its host's ranks, as the ranks themselves would
+// (train/saved/shard.h), and whoever finds those of all ranks there commits them.
+//
+// All agents of a job write into one hidden folder of the checkpoints', named after step, generation and job;
+// beside each shard stands what a manifest says of it. A job that was gone on with has a higher generation: what
+// belongs to the one before is left alone.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "heddle/session/run_folder.h"
+#include "heddle/train/saved/segment.h"
+
+namespace heddle::session {
+
+struct Persisted {
+  std::string path;   // of the checkpoint; "": other hosts' shards are not there yet
+  int64_t bytes = 0;  // that were written
+  double seconds = 0;
+};
+
+/// Writes the sets of `step` of these segments, of one job. Their checksums are compared before and after.
+/// ConfigError where memory is damaged or the job is not the run's last, SystemError where the disk says no.
+Persisted persist(const RunFolder& folder, const std::vector<std::shared_ptr<const train::Segment>>& segments,
+                  int64_t step);
+
+}  // namespace heddle::session

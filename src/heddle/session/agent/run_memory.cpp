@@ -1,0 +1,125 @@
+#include "heddle/session/agent/run_memory.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "heddle/base/error.h"
+#include "heddle/base/files/output_file.h"
+#include "heddle/base/random_id.h"
+#include "heddle/train/rank_exchange.h"
+
+namespace heddle::session {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char *kPlace = "/dev/shm/heddle-", *kMemory = "/.memory", *kAgents = "/.agents",
+                     *kGeneration = "/.generation";
+constexpr int64_t kMostText = 4096;
+
+// A folder of this user's that nobody else enters.
+bool is_own_folder(const std::string& path) {
+  struct stat is {};
+  return ::lstat(path.c_str(), &is) == 0 && S_ISDIR(is.st_mode) && is.st_uid == geteuid() &&
+         (is.st_mode & 077) == 0;
+}
+
+std::string line_in(const std::string& path) {
+  try {
+    std::string text = read_file(path, kMostText);
+    return text.substr(0, text.find('\n'));
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+void make_own_folder(const std::string& path) {
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    throw SystemError(errno, fmt::format("cannot create {}: {}", path, std::strerror(errno)));
+  if (!is_own_folder(path)) config_error("{}: no folder of this user alone", path);
+}
+
+}  // namespace
+
+std::string agent_folder() {
+  const char* named = std::getenv(kAgentVariable);
+  if (named == nullptr || *named == '\0') return "";
+  if (!is_own_folder(named)) {
+    config_error("{} is '{}': no folder of this user alone; the `ready` line of heddle agent names it",
+                 kAgentVariable, named);
+  }
+  return named;
+}
+
+std::string new_memory_folder() {
+  const std::string path = kPlace + random_id();
+  make_own_folder(path);
+  return path;
+}
+
+train::SnapshotPlace place_of_snapshots(comm::World* world, const std::string& path) {
+  train::RankExchange ranks(world);
+  const std::string own = agent_folder();
+  const bool by_agents = !ranks.any(own.empty());  // of every host, or of none
+  const int64_t before = path.empty() ? 0 : generation_of({path});
+  const std::string told = ranks.told_by_first(fmt::format("{} {}", random_id(), before + 1));
+  train::SnapshotPlace place;
+  const size_t space = told.find(' ');
+  place.run = told.substr(0, space);
+  place.generation = std::stoll(told.substr(space + 1));
+  place.folder = by_agents ? own : kPlace + place.run;
+  if (!by_agents) make_own_folder(place.folder);
+  return place;
+}
+
+void note_memory(const RunFolder& folder, const train::SnapshotPlace& place) {
+  write_file(folder.path + kGeneration, fmt::format("{}\n", place.generation));
+  if (agent_folder().empty()) write_file(folder.path + kMemory, place.folder + "\n");
+}
+
+std::vector<std::string> memory_folders(const RunFolder& folder) {
+  std::vector<std::string> named{line_in(folder.path + kMemory)};
+  std::error_code ignored;
+  for (fs::directory_iterator at(folder.path + kAgents, ignored), end; !ignored && at != end; at.increment(ignored))
+    named.push_back(line_in(at->path().string()));
+  std::sort(named.begin(), named.end());
+  named.erase(std::unique(named.begin(), named.end()), named.end());
+  std::vector<std::string> found;
+  for (const std::string& path : named) {
+    // Whoever may write into the run's folder doesn't choose what is read elsewhere.
+    if (!path.starts_with(kPlace) || path.find('/', std::strlen(kPlace)) != std::string::npos ||
+        !is_own_folder(path))
+      continue;
+    found.push_back(path);
+  }
+  // What a host holds for another comes behind what hosts hold themselves.
+  for (size_t i = 0, own = found.size(); i < own; ++i) {
+    const std::string partner = found[i] + "/" + kPartnerFolder;
+    if (is_own_folder(partner)) found.push_back(partner);
+  }
+  return found;
+}
+
+int64_t generation_of(const RunFolder& folder) {
+  const std::string line = line_in(folder.path + kGeneration);
+  int64_t generation = 0;
+  std::from_chars(line.data(), line.data() + line.size(), generation);
+  return generation;
+}
+
+void forget_memory(const RunFolder& folder, const train::SnapshotPlace& place) {
+  if (!agent_folder().empty()) return;
+  ::unlink((folder.path + kMemory).c_str());
+  std::error_code ignored;
+  if (place.folder.starts_with(kPlace)) fs::remove_all(place.folder, ignored);
+}
+
+}  // namespace heddle::session

@@ -1,0 +1,41 @@
+// Where a run's copies in memory lie, and where those of the run before are to be found: beside what the run keeps
+// on disk, so that whoever goes on with the folder finds them.
+//
+//   RUN/.memory      the folder in memory that the ranks made themselves, where no agent gave them one
+//   RUN/.agents/ID   of each agent: its folder in memory, as long as it lives or has left something there
+//   RUN/.generation  how often the run was begun or gone on with: who has a lower one writes no more checkpoints
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "heddle/comm/world.h"
+#include "heddle/session/run_folder.h"
+#include "heddle/train/saved/snapshots.h"
+
+namespace heddle::session {
+
+/// What names the agent of this host to a job: the agent's folder in memory.
+inline constexpr const char* kAgentVariable = "HEDDLE_AGENT";
+/// Under an agent's folder: copies of what lies in another host's memory.
+inline constexpr const char* kPartnerFolder = "partner";
+
+/// That of this host's agent, "" where there is none. ConfigError where the variable names no folder of this
+/// user's.
+std::string agent_folder();
+/// A new folder in memory, for its owner alone.
+std::string new_memory_folder();
+
+/// Where the copies of a run's ranks will lie; all ranks call it together. `path`: the run's folder, where it
+/// stands already, else "".
+train::SnapshotPlace place_of_snapshots(comm::World* world, const std::string& path);
+/// Rank 0 writes down where they lie, once the run has its folder.
+void note_memory(const RunFolder& folder, const train::SnapshotPlace& place);
+/// The folders in memory in which something of the run may lie, and that are to be reached from here.
+std::vector<std::string> memory_folders(const RunFolder& folder);
+/// How often the run was begun; 0: nobody says.
+int64_t generation_of(const RunFolder& folder);
+/// The run has ended well: what it noted of memory goes, with the folder that the ranks made.
+void forget_memory(const RunFolder& folder, const train::SnapshotPlace& place);
+
+}  // namespace heddle::session

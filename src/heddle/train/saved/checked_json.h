@@ -1,0 +1,14 @@
+// JSON with its own checksum: read back, it must be the text that was written, so that nothing can stand in it
+// beside what it says.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace heddle::train {
+
+std::string checked_text(const nlohmann::json& state);
+/// ConfigError naming `path` where it is damaged.
+nlohmann::json checked_json(const std::string& text, const std::string& path);
+
+}  // namespace heddle::train

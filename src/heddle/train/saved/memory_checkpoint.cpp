@@ -1,0 +1,126 @@
+// A checkpoint out of the segments of a job's ranks, in any layout: newest_in_memory of segment.h.
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "heddle/base/error.h"
+#include "heddle/train/saved/segment.h"
+
+namespace heddle::train {
+
+namespace {
+
+struct Found {
+  std::shared_ptr<const Segment> segment;
+  int set = 0;
+  Seal seal;
+};
+/// What stands of a step: by rank.
+using Ranks = std::map<int64_t, std::vector<Found>>;
+/// By generation and step, then by job: the last is the newest.
+using Jobs = std::map<std::tuple<int64_t, int64_t, std::string>, Ranks>;
+
+// What the checkpoint's bytes lie in.
+struct Holds {
+  std::vector<std::shared_ptr<const Segment>> segments;
+  std::deque<std::vector<float>> made;
+  std::vector<FileHold> holds;
+};
+
+// Of each rank one that is whole; none where a rank has none.
+std::optional<std::vector<Found>> whole(const Ranks& ranks, bool sums, std::vector<std::string>& reasons) {
+  std::vector<Found> all;
+  const int64_t count = ranks.begin()->second.front().segment->index().ranks;
+  for (int64_t r = 0; r < count; ++r) {
+    const auto at = ranks.find(r);
+    bool found = false;
+    for (const Found& each : at == ranks.end() ? std::vector<Found>() : at->second) {
+      try {
+        if (each.segment->index().ranks != count) continue;
+        if (sums) each.segment->verify(each.set);
+        all.push_back(each);
+        found = true;
+        break;
+      } catch (const ConfigError& error) {
+        reasons.emplace_back(error.what());
+      }
+    }
+    if (!found) {
+      reasons.push_back(fmt::format("step {} in memory: what rank {} of {} held is not there",
+                                    ranks.begin()->second.front().seal.step, r, count));
+      return std::nullopt;
+    }
+  }
+  return all;
+}
+
+Checkpoint joined(const std::vector<Found>& ranks) {
+  const auto holds = std::make_shared<Holds>();
+  std::map<std::string, SavedTensor> tensors;
+  for (const Found& found : ranks) {
+    holds->segments.push_back(found.segment);
+    if (auto hold = FileHold::take(found.segment->files().hold(found.set), FileHold::How::shared, true))
+      holds->holds.push_back(std::move(*hold));
+    for (const SegmentIndex::Tensor& tensor : found.segment->index().tensors) {
+      SavedTensor& saved = tensors[tensor.name];
+      const formats::StoredType type = formats::stored_type(tensor.dtype);
+      if (!saved.parts.empty() && (saved.type != type || saved.shape != tensor.shape))
+        config_error("memory of rank {}: tensor '{}' is another than that of the ranks before it",
+                     found.segment->index().rank, formats::printable(tensor.name));
+      saved.name = tensor.name;
+      saved.type = type;
+      saved.shape = tensor.shape;
+      saved.parts.push_back({tensor.runs, found.segment->bytes_of(tensor, found.set, holds->made.emplace_back())});
+    }
+  }
+  std::vector<SavedTensor> all;
+  for (auto& [name, tensor] : tensors) {
+    std::vector<const std::vector<Runs>*> runs;
+    for (const SavedTensor::Part& part : tensor.parts) runs.push_back(&part.runs);
+    if (!cover(runs, tensor.elements()))
+      config_error("memory: the ranks don't hold each element of tensor '{}' once", formats::printable(name));
+    all.push_back(std::move(tensor));
+  }
+  const Seal& seal = ranks.front().seal;
+  return {seal.state, std::move(all), holds,
+          fmt::format("memory of step {} ({})", seal.step, ranks.front().segment->files().folder)};
+}
+
+}  // namespace
+
+std::optional<Checkpoint> newest_in_memory(const std::vector<std::string>& folders, bool sums,
+                                           std::vector<std::string>* refused, int64_t step) {
+  Jobs jobs;
+  std::vector<std::string> reasons;
+  for (const std::string& folder : folders) {
+    for (const SegmentFiles& files : segments_in(folder)) {
+      try {
+        const auto segment = std::make_shared<const Segment>(files);
+        for (int set = 0; set < kSets; ++set) {
+          const std::optional<Seal> seal = segment->seal(set);
+          if (!seal || (step != 0 && seal->step != step)) continue;
+          jobs[{segment->index().generation, seal->step, segment->index().run}][segment->index().rank].push_back(
+              {segment, set, *seal});
+        }
+      } catch (const InternalError&) {
+        throw;
+      } catch (const Error& error) {
+        reasons.emplace_back(error.what());
+      }
+    }
+  }
+  std::optional<Checkpoint> found;
+  for (auto at = jobs.rbegin(); at != jobs.rend() && !found; ++at) {
+    try {
+      if (const auto ranks = whole(at->second, sums, reasons)) found.emplace(joined(*ranks));
+    } catch (const ConfigError& error) {
+      reasons.emplace_back(error.what());
+    }
+  }
+  if (refused != nullptr) refused->insert(refused->end(), reasons.begin(), reasons.end());
+  return found;
+}
+
+}  // namespace heddle::train

@@ -1,0 +1,32 @@
+// A tensor as a checkpoint holds it: whole, or in parts that several ranks have written, wherever those lie.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "heddle/formats/safetensors.h"
+#include "heddle/train/saved/runs.h"
+
+namespace heddle::train {
+
+struct SavedTensor {
+  struct Part {
+    std::vector<Runs> runs;
+    std::span<const uint8_t> bytes;  // may lie at any address
+  };
+  std::string name;
+  formats::StoredType type = formats::StoredType::f32;
+  std::vector<int64_t> shape;  // of the whole
+  std::vector<Part> parts;     // which cover it
+
+  int64_t elements() const;
+  /// Elements first … first + count − 1, converted as formats::StoredTensor::read does.
+  void read(int64_t first, int64_t count, Dtype to, void* into) const;
+  /// The same, as they are.
+  void copy(int64_t first, int64_t count, void* into) const;
+  /// Its bytes in the order of its elements.
+  std::vector<std::span<const uint8_t>> pieces() const;
+};
+
+}  // namespace heddle::train

@@ -1,0 +1,285 @@
+#include "heddle/train/saved/segment.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+
+#include "heddle/base/chunk_sums.h"
+#include "heddle/base/error.h"
+#include "heddle/base/files/output_file.h"
+#include "heddle/base/split_float.h"
+#include "heddle/device/host/shared_arena.h"
+#include "heddle/train/saved/checked_json.h"
+#include "heddle/train/saved/state_json.h"
+
+namespace heddle::train {
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr int kFormat = 1;
+constexpr int64_t kMostText = int64_t{1} << 28;
+constexpr std::string_view kIndexEnd = ".index";
+constexpr int64_t kDataAt = device::SharedArena::kDataAt;
+
+std::string hex(uint32_t sum) { return fmt::format("{:08x}", sum); }
+
+int64_t sum_bytes(int64_t bytes) { return 4 * std::max<int64_t>(1, chunks_of(bytes)); }
+
+// A plain file of this user, and of nobody else's to read; -1: it is none, or not there.
+int open_own(const std::string& path, int how, int64_t* size = nullptr) {
+  const int file = ::open(path.c_str(), how | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
+  if (file < 0) return -1;
+  struct stat is {};
+  if (fstat(file, &is) != 0 || !S_ISREG(is.st_mode) || is.st_uid != geteuid() || (is.st_mode & 077) != 0) {
+    ::close(file);
+    return -1;
+  }
+  if (size != nullptr) *size = is.st_size;
+  return file;
+}
+
+SegmentIndex index_from(const json& from, const std::string& path) {
+  SegmentIndex index;
+  if (from.at("format").get<int>() != kFormat)
+    config_error("{}: format {}, this program reads format {}", path, from.at("format").get<int>(), kFormat);
+  from.at("run").get_to(index.run);
+  from.at("generation").get_to(index.generation);
+  from.at("rank").get_to(index.rank);
+  from.at("ranks").get_to(index.ranks);
+  from.at("bytes").get_to(index.bytes);
+  if (index.rank < 0 || index.rank >= index.ranks || index.bytes < 0)
+    config_error("{}: rank {} of {}, {} bytes", path, index.rank, index.ranks, index.bytes);
+  for (const json& said : from.at("values")) {
+    SegmentIndex::Held held{said.at("name").get<std::string>(), said.at("bytes").get<int64_t>(), {}, {}};
+    said.at("at").get_to(held.at);
+    said.at("sums_at").get_to(held.sums_at);
+    for (int set = 0; set < kSets; ++set) {
+      const auto s = static_cast<size_t>(set);
+      const auto lies = [&](int64_t at, int64_t bytes) {
+        return bytes >= 0 && at >= 0 && at % 4 == 0 && bytes <= index.bytes && at <= index.bytes - bytes;
+      };
+      if (!lies(held.at[s], held.bytes) || !lies(held.sums_at[s], sum_bytes(held.bytes)))
+        config_error("{}: '{}' lies nowhere", path, formats::printable(held.name));
+    }
+    index.values.push_back(std::move(held));
+  }
+  for (const json& said : from.at("tensors")) {
+    SegmentIndex::Tensor tensor;
+    said.at("name").get_to(tensor.name);
+    const auto type = said.at("type").get<std::string>();
+    tensor.dtype = type == "F64" ? Dtype::f64 : type == "F32" ? Dtype::f32 : Dtype::bf16;
+    said.at("shape").get_to(tensor.shape);
+    int64_t local = 0;
+    for (const json& r : said.at("runs")) {
+      tensor.runs.push_back(
+          {r.at(0).get<int64_t>(), r.at(1).get<int64_t>(), r.at(2).get<int64_t>(), r.at(3).get<int64_t>(), local});
+      const Runs& last = tensor.runs.back();
+      if (last.count <= 0 || last.times <= 0 || last.whole < 0 || last.stride < 0 || last.count > index.bytes ||
+          last.times > index.bytes / last.count || (last.times > 1 && last.stride < last.count))
+        config_error("{}: tensor '{}' has no such elements", path, formats::printable(tensor.name));
+      local += last.elements();
+    }
+    const auto form = said.at("form").get<int>();
+    said.at("of").get_to(tensor.of);
+    if (form < 0 || form > 2) config_error("{}: form {}", path, form);
+    tensor.form = static_cast<SegmentIndex::Form>(form);
+    const bool plain = tensor.form == SegmentIndex::Form::plain;
+    for (size_t i = 0; i < (plain ? 1U : 3U); ++i) {
+      const int64_t width = plain ? size_of(tensor.dtype) : i == 2 ? 4 : 2;
+      if (tensor.of[i] < 0 || tensor.of[i] >= std::ssize(index.values) ||
+          index.values[static_cast<size_t>(tensor.of[i])].bytes / width < local)
+        config_error("{}: tensor '{}' is made of nothing", path, formats::printable(tensor.name));
+    }
+    index.tensors.push_back(std::move(tensor));
+  }
+  return index;
+}
+
+}  // namespace
+
+std::string text_of(const SegmentIndex& index) {
+  json values = json::array(), tensors = json::array();
+  for (const SegmentIndex::Held& held : index.values)
+    values.push_back({{"name", held.name}, {"bytes", held.bytes}, {"at", held.at}, {"sums_at", held.sums_at}});
+  for (const SegmentIndex::Tensor& tensor : index.tensors) {
+    json runs = json::array();
+    for (const Runs& r : tensor.runs) runs.push_back({r.whole, r.count, r.stride, r.times});
+    tensors.push_back({{"name", tensor.name},
+                       {"type", name_of(formats::stored_type(tensor.dtype))},
+                       {"shape", tensor.shape},
+                       {"runs", runs},
+                       {"form", static_cast<int>(tensor.form)},
+                       {"of", tensor.of}});
+  }
+  return checked_text({{"format", kFormat},
+                       {"run", index.run},
+                       {"generation", index.generation},
+                       {"rank", index.rank},
+                       {"ranks", index.ranks},
+                       {"bytes", index.bytes},
+                       {"values", values},
+                       {"tensors", tensors}});
+}
+
+std::string text_of(const Seal& seal, const SegmentIndex& index, uint32_t sums) {
+  const std::string text = text_of(index);
+  return checked_text({{"step", seal.step},
+                       {"state", json_of(seal.state)},
+                       {"persists", seal.persists},
+                       {"index", hex(crc32c(text.data(), text.size()))},
+                       {"sums", hex(sums)}});
+}
+
+void SegmentFiles::remove() const {
+  // The seals first: what is half removed is no whole set.
+  for (const std::string& path : {seal(0), seal(1), index(), data(), hold(0), hold(1)}) ::unlink(path.c_str());
+}
+
+std::vector<SegmentFiles> segments_in(const std::string& folder) {
+  std::vector<SegmentFiles> found;
+  std::error_code ignored;
+  for (fs::directory_iterator at(folder, ignored), end; !ignored && at != end; at.increment(ignored)) {
+    const std::string name = at->path().filename().string();
+    if (name.starts_with("rank-") && name.ends_with(kIndexEnd))
+      found.push_back({folder, name.substr(0, name.size() - kIndexEnd.size())});
+  }
+  std::sort(found.begin(), found.end(),
+            [](const SegmentFiles& a, const SegmentFiles& b) { return a.name < b.name; });
+  return found;
+}
+
+std::optional<FileHold> FileHold::take(const std::string& path, How how, bool make) {
+  const int file = open_own(path, O_RDWR | (make ? O_CREAT : 0));
+  if (file < 0) return std::nullopt;
+  if (flock(file, (how == How::alone ? LOCK_EX : LOCK_SH) | LOCK_NB) != 0) {
+    ::close(file);
+    return std::nullopt;
+  }
+  return FileHold(file);
+}
+FileHold::~FileHold() {
+  if (file_ >= 0) ::close(file_);
+}
+FileHold::FileHold(FileHold&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
+
+namespace {
+SegmentIndex index_in(const std::string& text, const std::string& path) {
+  try {
+    return index_from(checked_json(text, path), path);
+  } catch (const json::exception&) {
+    config_error("{}: not the index of a segment: a key is missing or its value is of another type", path);
+  }
+}
+}  // namespace
+
+int64_t bytes_of_index(const std::string& path) { return index_in(read_file(path, kMostText), path).bytes; }
+
+const uint8_t* Segment::data() const { return mapped_ + kDataAt; }
+
+Segment::Segment(SegmentFiles files) : files_(std::move(files)) {
+  const std::string text = read_file(files_.index(), kMostText);
+  index_ = index_in(text, files_.index());
+  index_sum_ = crc32c(text.data(), text.size());
+  int64_t size = 0;
+  const int file = open_own(files_.data(), O_RDONLY, &size);
+  if (file < 0) config_error("{}: no plain file of this user alone", files_.data());
+  mapped_bytes_ = kDataAt + std::max<int64_t>(1, index_.bytes);
+  if (size != mapped_bytes_) {
+    ::close(file);
+    config_error("{}: {} bytes, {} are expected", files_.data(), size, mapped_bytes_);
+  }
+  void* mapped = mmap(nullptr, static_cast<size_t>(mapped_bytes_), PROT_READ, MAP_SHARED, file, 0);
+  const int error = errno;
+  ::close(file);
+  if (mapped == MAP_FAILED)
+    throw SystemError(error, fmt::format("'{}' can't be mapped: {}", files_.data(), std::strerror(error)));
+  mapped_ = static_cast<const uint8_t*>(mapped);
+}
+
+Segment::~Segment() { munmap(const_cast<uint8_t*>(mapped_), static_cast<size_t>(mapped_bytes_)); }
+
+std::span<const uint8_t> Segment::value(const SegmentIndex::Held& held, int set) const {
+  return {mapped_ + kDataAt + held.at[static_cast<size_t>(set)], static_cast<size_t>(held.bytes)};
+}
+std::span<const uint8_t> Segment::sums(const SegmentIndex::Held& held, int set) const {
+  return {mapped_ + kDataAt + held.sums_at[static_cast<size_t>(set)], static_cast<size_t>(sum_bytes(held.bytes))};
+}
+
+uint32_t sum_of_sums(const SegmentIndex& index, int set, const uint8_t* base) {
+  uint32_t sum = 0;
+  for (const SegmentIndex::Held& held : index.values)
+    sum =
+        crc32c(base + held.sums_at[static_cast<size_t>(set)], static_cast<size_t>(4 * chunks_of(held.bytes)), sum);
+  return sum;
+}
+
+std::optional<Seal> Segment::seal(int set) const {
+  std::error_code ignored;
+  if (!fs::exists(files_.seal(set), ignored)) return std::nullopt;
+  try {
+    const std::string text = read_file(files_.seal(set), kMostText);
+    const json said = checked_json(text, files_.seal(set));
+    Seal seal;
+    said.at("step").get_to(seal.step);
+    said.at("persists").get_to(seal.persists);
+    seal.state = state_from(said.at("state"), files_.seal(set));
+    const bool fits = said.at("index").get<std::string>() == hex(index_sum_) &&
+                      said.at("sums").get<std::string>() == hex(sum_of_sums(index_, set, mapped_ + kDataAt)) &&
+                      seal.step == seal.state.step && seal.state.generation == index_.generation;
+    if (fits) return seal;
+  } catch (const json::exception&) {
+  } catch (const ConfigError&) {
+  } catch (const SystemError&) {
+  }
+  return std::nullopt;
+}
+
+int Segment::set_of(int64_t step) const {
+  for (int set = 0; set < kSets; ++set) {
+    if (const auto found = seal(set); found && found->step == step) return set;
+  }
+  return -1;
+}
+
+void Segment::verify(int set) const {
+  for (const SegmentIndex::Held& held : index_.values) {
+    const auto bytes = value(held, set);
+    const std::vector<uint32_t> found = chunk_sums(bytes.data(), bytes.size());
+    if (!found.empty() && std::memcmp(found.data(), sums(held, set).data(), 4 * found.size()) != 0)
+      config_error("{}: '{}' has other bytes than were copied; the memory is damaged", files_.data(),
+                   formats::printable(held.name));
+  }
+}
+
+std::span<const uint8_t> Segment::bytes_of(const SegmentIndex::Tensor& tensor, int set,
+                                           std::vector<float>& made) const {
+  const auto held = [&](size_t i) { return value(index_.values[static_cast<size_t>(tensor.of[i])], set); };
+  int64_t count = 0;
+  for (const Runs& r : tensor.runs) count += r.elements();
+  if (tensor.form == SegmentIndex::Form::plain)
+    return held(0).first(static_cast<size_t>(count * size_of(tensor.dtype)));
+  const auto* nearest = reinterpret_cast<const bf16*>(held(0).data());
+  const auto* low = reinterpret_cast<const uint16_t*>(held(1).data());
+  const auto* v = reinterpret_cast<const float*>(held(2).data());
+  made.resize(static_cast<size_t>(count));
+  for (size_t i = 0; i < made.size(); ++i) {
+    made[i] = tensor.form == SegmentIndex::Form::split_master ? joined({nearest[i], low[i], std::signbit(v[i])})
+                                                              : std::abs(v[i]);
+  }
+  return {reinterpret_cast<const uint8_t*>(made.data()), made.size() * sizeof(float)};
+}
+
+bool Segment::is_written() const { return !FileHold::take(files_.data(), FileHold::How::shared); }
+
+}  // namespace heddle::train

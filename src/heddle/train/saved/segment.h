@@ -1,0 +1,138 @@
+// The memory that a rank keeps copies of its state in (passes/state/snapshot), as it lies in a folder of a file
+// system in memory, where whoever comes next finds it: an agent, a run that goes on, in any layout.
+//
+//   rank-00003-RANDOM.data     the values, twice: two sets, written in turn; locked (flock) by the rank while it
+//   lives rank-00003-RANDOM.index    which values lie where, and of which elements of the whole tensors they are
+//   rank-00003-RANDOM.seal-0   set 0 is whole: of which step, the state beside the tensors, and a checksum over the
+//                              checksums of its chunks. It goes before the set is written again
+//   rank-00003-RANDOM.hold-0   locked by who reads set 0 and needs it to stay, or by the rank that writes it
+//
+// All are for their owner alone. Index and seal have checksums of their own; nothing is believed before it is
+// checked.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/train/checkpoint.h"
+#include "heddle/train/saved/shard.h"
+
+namespace heddle::train {
+
+inline constexpr int kSets = 2;
+
+struct SegmentIndex {
+  std::string run;  // of all ranks of a job, of no other
+  int64_t generation = 0, rank = 0, ranks = 1;
+  int64_t bytes = 0;  // of the values
+
+  struct Held {
+    std::string name;
+    int64_t bytes = 0;
+    std::array<int64_t, kSets> at{}, sums_at{};  // in each set: where it lies, and the checksums of its chunks
+  };
+  std::vector<Held> values;
+
+  /// How a tensor is made of values: as it lies, or put together (base/split_float.h).
+  enum class Form : uint8_t { plain, split_master, split_moment };
+  struct Tensor {
+    std::string name;
+    Dtype dtype = Dtype::f32;
+    std::vector<int64_t> shape;  // of the whole
+    std::vector<Runs> runs;
+    Form form = Form::plain;
+    std::array<int64_t, 3> of{};  // values: itself; or the nearest, the low half and the second moment
+  };
+  std::vector<Tensor> tensors;
+};
+
+std::string text_of(const SegmentIndex& index);
+
+struct Seal {
+  int64_t step = 0;
+  CheckpointState state;
+  bool persists = false;  // an agent is to write it to disk
+};
+std::string text_of(const Seal& seal, const SegmentIndex& index, uint32_t sums);
+
+/// The names beside a segment's data.
+struct SegmentFiles {
+  std::string folder, name;  // "rank-00003-RANDOM"
+  std::string data() const { return at(".data"); }
+  std::string index() const { return at(".index"); }
+  std::string seal(int set) const { return at(set == 0 ? ".seal-0" : ".seal-1"); }
+  std::string hold(int set) const { return at(set == 0 ? ".hold-0" : ".hold-1"); }
+  void remove() const;
+
+ private:
+  std::string at(const char* suffix) const { return folder + "/" + name + suffix; }
+};
+/// Those that stand in a folder; none where there is no such folder.
+std::vector<SegmentFiles> segments_in(const std::string& folder);
+
+/// Locks a file for as long as it lives: for itself, or beside other readers.
+class FileHold {
+ public:
+  enum class How : uint8_t { alone, shared };
+  /// None where somebody else holds it, or it is no plain file of this user.
+  static std::optional<FileHold> take(const std::string& path, How how, bool make = false);
+  ~FileHold();
+  FileHold(FileHold&& other) noexcept;
+  FileHold& operator=(FileHold&&) = delete;
+
+ private:
+  explicit FileHold(int file) : file_(file) {}
+  int file_;
+};
+
+/// A segment opened for reading.
+class Segment {
+ public:
+  /// ConfigError where it is none: another's, cut, damaged.
+  explicit Segment(SegmentFiles files);
+  ~Segment();
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
+
+  const SegmentFiles& files() const { return files_; }
+  const SegmentIndex& index() const { return index_; }
+  /// What a set holds, if it is whole as far as its seal says; else none.
+  std::optional<Seal> seal(int set) const;
+  /// The set of a step; -1: none.
+  int set_of(int64_t step) const;
+  /// Compares all bytes of a set with their checksums: ConfigError naming the value.
+  void verify(int set) const;
+  /// The bytes of a tensor in a set. What is split is put together in `made`.
+  std::span<const uint8_t> bytes_of(const SegmentIndex::Tensor& tensor, int set, std::vector<float>& made) const;
+  /// Where its values lie.
+  const uint8_t* data() const;
+  /// Whether the rank that writes it still lives.
+  bool is_written() const;
+
+ private:
+  std::span<const uint8_t> value(const SegmentIndex::Held& held, int set) const;
+  std::span<const uint8_t> sums(const SegmentIndex::Held& held, int set) const;
+
+  SegmentFiles files_;
+  SegmentIndex index_;
+  uint32_t index_sum_ = 0;
+  const uint8_t* mapped_ = nullptr;
+  int64_t mapped_bytes_ = 0;
+};
+
+/// Of the values that an index speaks of. ConfigError where it is none.
+int64_t bytes_of_index(const std::string& path);
+
+/// The checksum over all checksums of a set, whose segment lies at `base`.
+uint32_t sum_of_sums(const SegmentIndex& index, int set, const uint8_t* base);
+
+/// The newest step that is whole in these folders, of every rank of its job, as a checkpoint; none where there is
+/// none. `sums`: all bytes are looked at. What was passed over adds its reason to `refused`. `step`: that one
+/// alone; 0: any.
+std::optional<Checkpoint> newest_in_memory(const std::vector<std::string>& folders, bool sums,
+                                           std::vector<std::string>* refused = nullptr, int64_t step = 0);
+
+}  // namespace heddle::train

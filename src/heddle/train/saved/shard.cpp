@@ -1,0 +1,202 @@
+#include "heddle/train/saved/shard.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "heddle/base/chunk_sums.h"
+#include "heddle/base/error.h"
+
+namespace heddle::train {
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+std::string file_of(int64_t number) { return fmt::format("shard-{:05}.safetensors", number); }
+
+// Nothing but a name that this program gives: no way out of the folder.
+bool is_shard_file(const std::string& name) {
+  constexpr std::string_view kFirst = "shard-", kLast = ".safetensors";
+  if (!name.starts_with(kFirst) || !name.ends_with(kLast) || name.size() <= kFirst.size() + kLast.size())
+    return false;
+  return std::all_of(name.begin() + kFirst.size(), name.end() - kLast.size(),
+                     [](char c) { return c >= '0' && c <= '9'; });
+}
+
+std::string hex(uint32_t sum) { return fmt::format("{:08x}", sum); }
+
+std::string text_of(const std::vector<uint32_t>& sums) {
+  std::string text;
+  for (const uint32_t sum : sums) text += hex(sum);
+  return text;
+}
+
+json json_of(const std::vector<Runs>& runs) {
+  json all = json::array();
+  for (const Runs& r : runs) all.push_back({r.whole, r.count, r.stride, r.times});
+  return all;
+}
+
+std::vector<Runs> runs_from(const json& from) {
+  std::vector<Runs> runs;
+  for (const json& r : from) {
+    // The elements before it are added up once they have been looked at (cover).
+    runs.push_back(
+        {r.at(0).get<int64_t>(), r.at(1).get<int64_t>(), r.at(2).get<int64_t>(), r.at(3).get<int64_t>(), 0});
+  }
+  return runs;
+}
+
+formats::StoredType type_named(const std::string& name, const std::string& path) {
+  using formats::StoredType;
+  for (const StoredType type : {StoredType::f64, StoredType::f32, StoredType::f16, StoredType::bf16}) {
+    if (name_of(type) == name) return type;
+  }
+  config_error("{}: a tensor of type '{}'", path, formats::printable(name));
+}
+
+// A shard against what the manifest at `path` says of it.
+void check_shard(const formats::SafetensorsFile& file, const json& said, bool sums) {
+  if (file.size_bytes() != said.at("bytes").get<int64_t>()) {
+    config_error("{}: {} bytes, {} are expected; the file is damaged, or of another checkpoint", file.path(),
+                 file.size_bytes(), said.at("bytes").get<int64_t>());
+  }
+  const std::string header = hex(crc32c(file.header().data(), file.header().size()));
+  if (header != said.at("header").get<std::string>()) {
+    config_error(
+        "{}: the header has the checksum {}, {} is expected; the file is damaged, or of another checkpoint",
+        file.path(), header, formats::printable(said.at("header").get<std::string>()));
+  }
+  const json& parts = said.at("tensors");
+  if (parts.size() != file.tensors().size())
+    config_error("{}: parts of {} tensors, {} are expected", file.path(), file.tensors().size(), parts.size());
+  for (const formats::StoredTensor& part : file.tensors()) {
+    if (!parts.contains(part.name))
+      config_error("{}: tensor '{}' is not listed in the manifest", file.path(), formats::printable(part.name));
+    if (!sums) continue;
+    const std::string found = text_of(chunk_sums(part.bytes.data(), part.bytes.size()));
+    if (const std::string expected = parts.at(part.name).at("sums").get<std::string>(); found != expected) {
+      config_error("{}: tensor '{}' has other checksums than the manifest says; the file is damaged", file.path(),
+                   formats::printable(part.name));
+    }
+  }
+}
+
+}  // namespace
+
+int64_t ShardPart::elements() const {
+  int64_t count = 0;
+  for (const Runs& r : runs) count += r.elements();
+  return count;
+}
+
+std::string write_shard(const std::string& folder, int64_t number, std::vector<ShardPart> parts,
+                        const PartBytes& bytes_of) {
+  std::erase_if(parts, [](const ShardPart& part) { return part.elements() == 0; });
+  std::map<std::string_view, const ShardPart*> by_name;
+  std::vector<formats::TensorHeading> headings;
+  for (const ShardPart& part : parts) {
+    by_name[part.name] = &part;
+    headings.push_back({part.name, part.dtype, {part.elements()}});
+  }
+  formats::sort_for_file(headings);
+  const std::string path = (fs::path(folder) / file_of(number)).string();
+  formats::SafetensorsWriter writer(path, headings);
+  json said{{"file", file_of(number)}, {"tensors", json::object()}};
+  for (const formats::TensorHeading& heading : headings) {
+    const ShardPart& part = *by_name.at(heading.name);
+    ChunkSums sums;
+    int64_t bytes = 0;
+    bytes_of(part, [&](const void* data, size_t size_bytes) {
+      sums.add(data, size_bytes);  // of the source, before anybody else has it
+      writer.write(data, size_bytes);
+      bytes += static_cast<int64_t>(size_bytes);
+    });
+    HEDDLE_CHECK(bytes == heading.size_bytes(), "the pieces of '{}' have {} bytes, the part {}", part.name, bytes,
+                 heading.size_bytes());
+    said["tensors"][part.name] = {{"runs", json_of(part.runs)}, {"sums", text_of(sums.sums())}};
+  }
+  writer.commit();
+  said["bytes"] = fs::file_size(path);
+  said["header"] = hex(crc32c(writer.header().data(), writer.header().size()));
+  return said.dump();
+}
+
+void read_back_shard(const std::string& folder, const std::string& told) {
+  const json said = json::parse(told);
+  const std::string path = (fs::path(folder) / said.at("file").get<std::string>()).string();
+  try {
+    check_shard(formats::SafetensorsFile(path), said, true);
+  } catch (const ConfigError& error) {
+    throw SystemError(EIO, fmt::format("cannot save {}: the disk gives back other bytes: {}", path, error.what()));
+  }
+}
+
+std::vector<SavedTensor> sharded_tensors(const std::string& folder, const json& state, const std::string& path,
+                                         bool sums, std::vector<formats::SafetensorsFile>& files) {
+  const json& shards = state.at("shards");
+  std::set<std::string> names;
+  for (const json& shard : shards) {
+    const auto name = shard.at("file").get<std::string>();
+    if (!is_shard_file(name) || !names.insert(name).second)
+      config_error("{}: '{}' is no shard of its own", path, formats::printable(name));
+    files.emplace_back((fs::path(folder) / name).string());
+  }
+  for (size_t i = 0; i < files.size(); ++i) check_shard(files[i], shards[i], sums);
+  std::vector<formats::TensorHeading> order;
+  std::map<std::string, SavedTensor> tensors;
+  for (const auto& [name, said] : state.at("tensors").items()) {
+    SavedTensor& tensor = tensors[name];
+    tensor = {name,
+              type_named(said.at("type").get<std::string>(), path),
+              said.at("shape").get<std::vector<int64_t>>(),
+              {}};
+    int64_t most = int64_t{1} << 48;
+    for (const int64_t size : tensor.shape) {
+      if (size < 0 || size > most)
+        config_error("{}: tensor '{}' is [{}]", path, formats::printable(name), fmt::join(tensor.shape, ", "));
+      most /= std::max<int64_t>(1, size);
+    }
+    const auto dtype = tensor.type == formats::StoredType::f64   ? Dtype::f64
+                       : tensor.type == formats::StoredType::f32 ? Dtype::f32
+                                                                 : Dtype::bf16;
+    order.push_back({name, dtype, tensor.shape});
+  }
+  for (size_t i = 0; i < files.size(); ++i) {
+    for (const formats::StoredTensor& part : files[i].tensors()) {
+      const auto at = tensors.find(part.name);
+      if (at == tensors.end() || at->second.type != part.type)
+        config_error("{}: '{}' of {} is no part of any of its tensors", path, formats::printable(part.name),
+                     files[i].path());
+      at->second.parts.push_back({runs_from(shards[i].at("tensors").at(part.name).at("runs")), part.bytes});
+    }
+  }
+  formats::sort_for_file(order);
+  std::vector<SavedTensor> all;
+  for (const formats::TensorHeading& heading : order) {
+    SavedTensor& tensor = tensors.at(heading.name);
+    std::vector<const std::vector<Runs>*> runs;
+    for (const SavedTensor::Part& part : tensor.parts) runs.push_back(&part.runs);
+    if (!cover(runs, tensor.elements()))
+      config_error("{}: the shards don't hold each element of tensor '{}' once", path,
+                   formats::printable(tensor.name));
+    for (SavedTensor::Part& part : tensor.parts) {
+      int64_t local = 0;
+      for (Runs& r : part.runs) {
+        r.local = local;
+        local += r.elements();
+      }
+      if (local * formats::size_of(tensor.type) != std::ssize(part.bytes))
+        config_error("{}: a part of tensor '{}' has {} bytes, its runs {} elements", path,
+                     formats::printable(tensor.name), part.bytes.size(), local);
+    }
+    all.push_back(std::move(tensor));
+  }
+  return all;
+}
+
+}  // namespace heddle::train

@@ -1,0 +1,148 @@
+#include "heddle/train/saved/snapshots.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include "heddle/base/chunk_sums.h"
+#include "heddle/base/clock.h"
+#include "heddle/base/error.h"
+#include "heddle/base/files/output_file.h"
+#include "heddle/base/random_id.h"
+#include "heddle/passes/state/snapshot.h"
+
+namespace heddle::train {
+
+namespace {
+
+constexpr const char* kMemory = "/dev/shm";
+constexpr auto kLook = std::chrono::milliseconds(5);
+constexpr double kLongest_s = 600;  // that somebody may read a set whose turn it is
+
+std::string own_folder() {
+  const std::string path = fmt::format("{}/heddle-{}", kMemory, random_id());
+  if (::mkdir(path.c_str(), 0700) != 0)
+    throw SystemError(errno, fmt::format("cannot create {}: {}", path, std::strerror(errno)));
+  return path;
+}
+
+void write_own(const std::string& path, const std::string& text) {
+  OutputFile file(path, OutputFile::Open::replace, OutputFile::Access::owner, OutputFile::Flush::to_system);
+  file.write(text);
+  file.commit();
+}
+
+}  // namespace
+
+Snapshots::Snapshots(SnapshotPlace place, int rank, int ranks) : own_folder_(place.folder.empty()) {
+  if (own_folder_) place.folder = own_folder();
+  files_ = {place.folder, fmt::format("rank-{:05}-{}", rank, random_id())};
+  index_.run = place.run;
+  index_.generation = place.generation;
+  index_.rank = rank;
+  index_.ranks = ranks;
+}
+
+Snapshots::~Snapshots() {
+  if (!own_folder_) return;
+  std::error_code ignored;
+  std::filesystem::remove_all(files_.folder, ignored);
+}
+
+void Snapshots::bind(const plan::Lowered& lowered, runtime::Executor& executor, const plan::Mesh& mesh) {
+  executor_ = &executor;
+  const int rank = static_cast<int>(index_.rank);
+  listing_ = lowered.program.listing_of(rank, ir::Purpose::snapshot);
+  const ir::Listing& copies = lowered.program.listings[static_cast<size_t>(listing_)];
+  const auto find = [&](const std::string& name, const char* suffix) {
+    const ir::ValueId id = copies.find(name + suffix);
+    HEDDLE_CHECK(id != ir::none, "nothing copies '{}'", name);
+    return id;
+  };
+  std::map<std::string, int64_t> known;
+  const auto value_of = [&](const std::string& name) -> int64_t {
+    if (const auto at = known.find(name); at != known.end()) return at->second;
+    const ir::ValueId a = find(name, passes::kSnap), b = find(name, passes::kSnapBefore);
+    SegmentIndex::Held held{name,
+                            copies.bytes(a, ir::FixedRows()),
+                            {executor.walk().offset_of(listing_, a), executor.walk().offset_of(listing_, b)},
+                            {executor.walk().offset_of(listing_, find(name, passes::kSums)),
+                             executor.walk().offset_of(listing_, find(name, passes::kSumsBefore))}};
+    if (first_ == ir::none) first_ = a;
+    bytes_ += held.bytes;
+    index_.values.push_back(std::move(held));
+    return known[name] = std::ssize(index_.values) - 1;
+  };
+  // A view that says which value it is of: nothing is read here.
+  const auto stand_in = [&](int listing, ir::ValueId id) {
+    device::TensorView view;
+    view.data = reinterpret_cast<void*>(static_cast<uintptr_t>(id) + 1);
+    (void)listing;
+    return view;
+  };
+  const ir::Listing& owner = lowered.program.listings[static_cast<size_t>(mesh.at(rank).at(ir::Axis::pp))];
+  const auto held_in = [&](const device::TensorView& view) {
+    return value_of(owner.value(static_cast<ir::ValueId>(reinterpret_cast<uintptr_t>(view.data) - 1)).name);
+  };
+  for (const StateTensor& tensor : state_tensors(lowered, mesh, rank, stand_in)) {
+    if (tensor.is_frozen() || !tensor.is_here()) continue;
+    const std::vector<model::Extent> owned = owned_extents(tensor, lowered, mesh, rank);
+    SegmentIndex::Tensor& said = index_.tensors.emplace_back();
+    said.name = tensor.name;
+    said.dtype = tensor.dtype;
+    said.shape = tensor.shape;
+    said.runs = runs_of(owned);
+    if (tensor.split) {
+      said.form = tensor.is_master ? SegmentIndex::Form::split_master : SegmentIndex::Form::split_moment;
+      said.of = {held_in(tensor.split->nearest), held_in(tensor.split->low), held_in(tensor.split->second_moment)};
+    } else {
+      said.of = {held_in(tensor.view), 0, 0};
+    }
+  }
+  index_.bytes = executor.walk().storage(ir::Space::shared).reserved_bytes();
+  for (int set = 0; set < kSets; ++set) FileHold::take(files_.hold(set), FileHold::How::alone, true);
+  write_own(files_.index(), text_of(index_));
+}
+
+int64_t Snapshots::offset_of(ir::ValueId id) const { return executor_->walk().offset_of(listing_, id); }
+
+bool Snapshots::begin(runtime::Executor& executor, RankExchange& ranks, bool must) {
+  HEDDLE_CHECK(!is_open() && first_ != ir::none, "a copy of the state is under way");
+  const double start_s = now_s();
+  set_ = offset_of(first_) == index_.values[0].at[0] ? 0 : 1;
+  const auto take = [&] {
+    if (auto taken = FileHold::take(files_.hold(set_), FileHold::How::alone, true))
+      hold_.emplace(std::move(*taken));
+    return is_open();
+  };
+  while (!take() && must && now_s() - start_s < kLongest_s) std::this_thread::sleep_for(kLook);
+  if (ranks.any(!hold_)) {
+    hold_.reset();
+  } else {
+    ::unlink(files_.seal(set_).c_str());
+    executor.start_step(nothing_, ir::Purpose::snapshot);
+  }
+  blocked_s_ += now_s() - start_s;
+  return is_open();
+}
+
+void Snapshots::seal(const SnapshotNote& note) {
+  const double start_s = now_s();
+  HEDDLE_CHECK(is_open(), "no copy of the state is under way");
+  Seal seal{note.state.step, note.state, note.persists};
+  seal.state.generation = index_.generation;
+  const auto* base = static_cast<const uint8_t*>(executor_->view(listing_, first_).data) - offset_of(first_);
+  write_own(files_.seal(set_), text_of(seal, index_, sum_of_sums(index_, set_, base)));
+  hold_.reset();
+  for (const SegmentFiles& files : std::exchange(superseded_, {})) files.remove();
+  blocked_s_ += now_s() - start_s;
+}
+
+void Snapshots::remove() { files_.remove(); }
+
+}  // namespace heddle::train

@@ -1,0 +1,72 @@
+#include "heddle/train/saved/state_json.h"
+
+#include "heddle/base/error.h"
+#include "heddle/config/model_json.h"
+
+namespace heddle::train {
+
+using nlohmann::json;
+
+namespace {
+
+json json_of(const OutlierHistory& h) {
+  return {{"norms", h.norms},     {"losses", h.losses},     {"left_out", h.left_out},
+          {"skipped", h.skipped}, {"in_a_row", h.in_a_row}, {"gone_back", h.gone_back}};
+}
+
+OutlierHistory outliers_of(const json& from) {
+  OutlierHistory h;
+  from.at("norms").get_to(h.norms);
+  from.at("losses").get_to(h.losses);
+  from.at("left_out").get_to(h.left_out);
+  from.at("skipped").get_to(h.skipped);
+  from.at("in_a_row").get_to(h.in_a_row);
+  from.at("gone_back").get_to(h.gone_back);
+  return h;
+}
+
+}  // namespace
+
+json json_of(const CheckpointState& s) {
+  json all{{"step", s.step},
+           {"trained_seconds", s.trained_s},
+           {"consumed_sequences", s.consumed_sequences},
+           {"seed", s.seed},
+           {"model", json(config::model_config_to_json(s.model))},
+           {"data", s.data},
+           {"layout", s.layout}};
+  if (!s.adapters.empty()) all["adapters"] = s.adapters;
+  if (s.outliers != OutlierHistory()) all["outliers"] = json_of(s.outliers);
+  if (s.generation != 0) all["generation"] = s.generation;
+  if (!s.weights_digest.empty()) all["weights_digest"] = s.weights_digest;
+  if (!s.config_hash.empty()) all["config"] = s.config_hash;
+  return all;
+}
+
+CheckpointState state_from(const json& state, const std::string& path) {
+  CheckpointState s;
+  s.step = state.at("step").get<int64_t>();
+  s.trained_s = state.value("trained_seconds", 0.0);
+  s.consumed_sequences = state.at("consumed_sequences").get<int64_t>();
+  s.seed = state.at("seed").get<uint64_t>();
+  if (s.step < 0 || s.consumed_sequences < 0 || !(s.trained_s >= 0)) {
+    config_error("{}: step {}, {} sequences consumed, {} s of training", path, s.step, s.consumed_sequences,
+                 s.trained_s);
+  }
+  s.model = config::model_config_from_json(state.at("model"), path);
+  s.data = state.at("data").get<std::map<std::string, std::string>>();
+  if (state.contains("adapters")) s.adapters = state.at("adapters").get<decltype(s.adapters)>();
+  if (state.contains("outliers")) s.outliers = outliers_of(state.at("outliers"));
+  const OutlierHistory& outliers = s.outliers;
+  if (outliers.left_out < 0 || outliers.left_out > s.step || outliers.in_a_row < 0 || outliers.skipped < 0) {
+    config_error("{}: {} of {} steps left out, {} skipped, {} in a row", path, outliers.left_out, s.step,
+                 outliers.skipped, outliers.in_a_row);
+  }
+  s.layout = state.at("layout").get<std::map<std::string, std::string>>();
+  s.generation = state.value("generation", int64_t{0});
+  s.weights_digest = state.value("weights_digest", std::string());
+  s.config_hash = state.value("config", std::string());
+  return s;
+}
+
+}  // namespace heddle::train
