@@ -27,7 +27,8 @@ ALLOWED["train"] = ALLOWED["runtime"] | {"runtime", "formats", "config"}
 ALLOWED["observe"] = set(PURE)
 ALLOWED["planner"] = ALLOWED["train"] | {"train", "observe", "search"}
 ALLOWED["session"] = ALLOWED["planner"] | {"planner", "data"}
-ALLOWED["cli"] = ALLOWED["session"] | {"session"}
+ALLOWED["job"] = ALLOWED["session"] | {"session"}
+ALLOWED["cli"] = ALLOWED["job"] | {"job"}
 
 # header prefix -> folders (below src/heddle) that may include it
 VENDOR = {
@@ -36,7 +37,7 @@ VENDOR = {
     "cuda": ["device/cuda", "kernels/cuda", "comm/nccl"], "cublas": ["kernels/cuda"], "cudnn": ["kernels/cuda"],
     "omp.h": ["kernels/host", "device/host"], "immintrin.h": ["kernels/host"],
     "toml++": ["formats", "config", "cli"],
-    "nlohmann": ["formats", "data", "config", "train", "observe", "planner", "session", "cli"],
+    "nlohmann": ["formats", "data", "config", "train", "observe", "planner", "session", "job", "cli"],
     "pcre2": ["data"], "utf8proc": ["data"], "zstd": ["data"], "protozero": ["data", "observe", "cli"],
     "microhttpd": ["observe"],
 }

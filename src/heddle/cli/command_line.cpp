@@ -17,9 +17,10 @@ namespace {
 
 Commands commands() {
   Commands all;
-  for (const auto add : {add_train, add_watch, add_agent, add_report, add_audit, add_replay, add_generate, add_eval,
-                         add_convert, add_dump, add_inspect, add_simulate, add_profile, add_data, add_explain,
-                         add_search, add_schedule, add_predict, add_claims, add_doctor}) {
+  for (const auto add :
+       {add_train,   add_launch,  add_agent,    add_watch,   add_report,   add_audit,   add_replay, add_generate,
+        add_eval,    add_convert, add_dump,     add_inspect, add_simulate, add_profile, add_probe,  add_data,
+        add_explain, add_search,  add_schedule, add_predict, add_claims,   add_doctor}) {
     add(all);
   }
   return all;

@@ -9,6 +9,8 @@
 namespace heddle::cli {
 
 void add_train(Commands& all);
+void add_launch(Commands& all);
+void add_probe(Commands& all);
 void add_generate(Commands& all);
 void add_dump(Commands& all);
 void add_inspect(Commands& all);

@@ -29,7 +29,7 @@ class World {
   virtual void abort(const std::string& reason, bool input = false) = 0;
 
   /// From now on a call of this rank that waits longer for a peer whose process is alive ends every rank. Where
-  /// ranks are threads of one process it says nothing: they hang together.
+  /// ranks are threads of one process it is said for all of them.
   virtual void set_patience(double /*seconds*/) {}
 };
 

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "heddle/base/error.h"
+#include "heddle/base/files/fence.h"
 #include "heddle/base/files/output_file.h"
 
 namespace heddle::session {
@@ -27,13 +28,24 @@ void make(const std::string& path) {
   if (error) throw SystemError(error.value(), fmt::format("cannot make the folder {}: {}", path, error.message()));
 }
 
+// The supervisor of a job holds the folder for all its generations: a rank of an old one, which nobody can reach
+// any more, would hold it for ever.
+std::optional<FolderLock> lock_of(const std::string& path, std::string& holder) {
+  std::error_code ignored;
+  if (own_fence() && fs::equivalent(own_fence()->folder, path, ignored)) {
+    check_fence(path);
+    return FolderLock::held_for_us();
+  }
+  return FolderLock::take(path, holder);
+}
+
 [[noreturn]] void in_use(const std::string& path, const std::string& holder) {
   config_error("{} is in use: {} writes there; --set output=FOLDER takes another", path, holder);
 }
 
 HeldFolder held(const std::string& path, FolderLock lock) {
   const RunFolder folder{path};
-  for (const std::string& inner : {folder.checkpoints(), folder.tensorboard(), folder.metrics()}) {
+  for (const std::string& inner : {folder.checkpoints(), folder.tensorboard(), folder.metrics(), folder.ranks()}) {
     std::error_code ignored;
     if (!fs::is_symlink(inner, ignored)) continue;
     config_error("{} is a symbolic link, and a run writes only below its own folder; the folder itself may be one",
@@ -58,7 +70,7 @@ HeldFolder new_run_folder(const config::RunConfig& config) {
     if (!named && holds_run(path)) continue;
     make(path);
     std::string holder;
-    std::optional<FolderLock> lock = FolderLock::take(path, holder);
+    std::optional<FolderLock> lock = lock_of(path, holder);
     if (!lock && named) in_use(path, holder);
     if (!lock) continue;
     if (!holds_run(path)) return held(path, std::move(*lock));  // asked again: it may have come before the lock
@@ -80,7 +92,7 @@ HeldFolder existing_run_folder(const config::RunConfig& config) {
   const std::string path = path_of_existing_run(config);
   if (path.empty()) config_error("--resume: no run in {}", config.folder());
   std::string holder;
-  std::optional<FolderLock> lock = FolderLock::take(path, holder);
+  std::optional<FolderLock> lock = lock_of(path, holder);
   if (!lock) in_use(path, holder);
   return held(path, std::move(*lock));
 }

@@ -3,6 +3,8 @@
 //   config.toml     the whole configuration      metrics.jsonl   a line a step        tokenizer.json
 //   checkpoints/    step-000123/                 tensorboard/    events               trace.perfetto
 //   ops/            step-000123/rank-0000.ops: digests of what ops have made
+//   ranks/          of a run on several: what each waits for (comm/calls), while it runs or where it died
+//   job.jsonl       what the supervisor of a job saw and did; .generation: which of its starts may write
 //   report.html     loss, speed, memory, ops of one step, sample text
 //   references.bin  of a run that learns from pairs: their losses under its first weights
 //   .lock           held by the run that writes here
@@ -31,6 +33,8 @@ struct RunFolder {
   std::string references() const { return path + "/references.bin"; }
   std::string tensorboard() const { return path + "/tensorboard"; }
   std::string ops() const { return path + "/ops"; }
+  std::string ranks() const { return path + "/ranks"; }
+  std::string job() const { return path + "/job.jsonl"; }
   std::string trace() const { return path + "/trace.perfetto"; }
   std::string report() const { return path + "/report.html"; }
 };

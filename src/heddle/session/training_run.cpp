@@ -10,9 +10,11 @@
 
 #include "heddle/base/clock.h"
 #include "heddle/base/error.h"
+#include "heddle/base/files/fence.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/hash.h"
 #include "heddle/base/statistics.h"
+#include "heddle/comm/calls/standing.h"
 #include "heddle/ir/print.h"
 #include "heddle/observe/units.h"
 #include "heddle/session/agent/run_memory.h"
@@ -24,6 +26,7 @@
 #include "heddle/session/notes/start_notes.h"
 #include "heddle/session/pairs/references.h"
 #include "heddle/session/rank_run.h"
+#include "heddle/session/ranks/standing_lines.h"
 #include "heddle/session/run_checkpoint.h"
 #include "heddle/session/text/companions.h"
 #include "heddle/session/text/continue_text.h"
@@ -76,6 +79,7 @@ TrainingRun::TrainingRun(config::RunConfig config, bool resume, Telling telling,
   if (!leads()) open_data();  // rank 0 has prepared it
   agree_on_data();
   open_folder(resume);
+  publish_calls();
   if (resume) {
     restore();
   } else {
@@ -134,6 +138,29 @@ void TrainingRun::open_folder(bool resume) {
     for (const std::string& warning : held.warnings) warn(warning);
   }
   folder_.path = trainer_->ranks().told_by_first(folder_.path);
+}
+
+// Beside the pages of what ranks wait for lies the text of the ops that the pages name by number.
+void TrainingRun::publish_calls() {
+  if (place_.calls == nullptr) return;
+  std::string failure;
+  if (leads()) {
+    try {
+      if (!own_fence()) clear_standing(folder_);  // else the supervisor has, before it started us
+      write_program_lines(folder_, trainer_->lowered().program);
+    } catch (const SystemError& error) {
+      failure = error.what();
+    }
+  }
+  failure = trainer_->ranks().told_by_first(failure);
+  if (failure.empty()) {
+    try {
+      place_.calls->publish(comm::page_path(folder_.ranks(), trainer_->ranks().rank()));
+    } catch (const SystemError& error) {
+      failure = error.what();
+    }
+  }
+  if (leads() && !failure.empty()) warn(failure + "; nobody will see for whom ranks wait");
 }
 
 void TrainingRun::warn(const std::string& text) {
@@ -354,6 +381,7 @@ bool TrainingRun::is_due(int64_t step) const {
 bool TrainingRun::step() {
   const config::BatchRamp::Place place = config_.data_after(trainer_->steps_done());
   const int64_t number = trainer_->steps_done() + 1;
+  if (place_.calls != nullptr) place_.calls->at_step(number);
   const bool traced = config_.train.trace_step > 0 &&
                       (number == summary_.first_step + config_.train.trace_step ||
                        (number == config_.train.steps && number < summary_.first_step + config_.train.trace_step));
@@ -380,6 +408,10 @@ bool TrainingRun::step() {
     } catch (const Error&) {
       const std::string stood = leads() && config_.plan.mesh.pp > 1 ? trainer_->executor().stood_at() : "";
       if (!stood.empty()) progress_->line(fmt::format("step {}: rank 0 stood at {}", number, stood));
+      if (leads() && place_.calls != nullptr) {
+        for (const std::string& line : standing_lines(folder_, place_.calls->page().generation))
+          progress_->line(line);
+      }
       throw;
     }
   };
@@ -454,6 +486,10 @@ bool TrainingRun::record(const train::StepResult& result) {
     look(metrics);
   }
   if (leads()) {
+    if (constexpr double kLook_s = 1; now_s() - fence_seen_s_ > kLook_s) {
+      check_fence(folder_.metrics());
+      fence_seen_s_ = now_s();
+    }
     if (const auto note = epoch_note(config_, *data_.dataset, number)) warn(*note);
     logs_->add(metrics);
     progress_->update(metrics);
@@ -530,6 +566,10 @@ RunSummary TrainingRun::run() {
   report();
   if (mlflow_) logs_->attempt("mlflow", [&] { mlflow_->finish(!summary_.interrupted); });
   if (leads()) progress_->finish();
+  if (place_.calls != nullptr) {
+    place_.calls->ended(comm::RankState::done);
+    if (leads()) remove_program_lines(folder_);
+  }
   return summary_;
 }
 

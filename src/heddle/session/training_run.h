@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "heddle/comm/calls/call_log.h"
 #include "heddle/data/tokenizer/tokenizer.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/services/mlflow.h"
@@ -35,9 +36,10 @@ struct FirstSteps {
 
 /// Where one rank of a run stands.
 struct RankPlace {
-  comm::World* world = nullptr;  // null: the only rank
-  bool threads = false;          // the ranks are threads of this process
-  double foretold_s = 0;         // what a step was said to take; 0: nobody has asked
+  comm::World* world = nullptr;    // null: the only rank
+  comm::CallLog* calls = nullptr;  // where the rank tells what it waits for; null: nowhere
+  bool threads = false;            // the ranks are threads of this process
+  double foretold_s = 0;           // what a step was said to take; 0: nobody has asked
   /// On rank 0, told once what the first steps took: lines for the log.
   std::function<std::vector<std::string>(const FirstSteps&)> learn;
   /// On rank 0, for a plan that does not fit: what would do. One line.
@@ -87,6 +89,7 @@ class TrainingRun {
   void open_data();
   void agree_on_data();
   void open_folder(bool resume);
+  void publish_calls();
   void begin_logs(bool resume);
   void tell_others(bool resume);
   void begin_anew();
@@ -125,6 +128,7 @@ class TrainingRun {
   std::unique_ptr<train::Trainer> trainer_;
   runtime::MemoryPrediction predicted_;  // of this rank
   std::optional<FolderLock> lock_;       // of the folder, rank 0's
+  double fence_seen_s_ = 0;              // when this rank last looked whether its generation still holds
   std::unique_ptr<AuditTrail> audit_trail_;
   std::unique_ptr<RankWatch> rank_watch_;
   std::unique_ptr<RunLogs> logs_;  // rank 0's, likewise the two below

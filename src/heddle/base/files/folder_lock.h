@@ -19,6 +19,9 @@ class FolderLock {
   /// host a, since 2026-11-22 04:39:05 UTC"). SystemError when the file can't be made.
   static std::optional<FolderLock> take(const std::string& folder, std::string& holder);
 
+  /// Of a folder that another process holds for this one: nothing is taken, and nothing given back.
+  static FolderLock held_for_us() { return FolderLock(-1, true); }
+
   /// Waits for it. `waiting` is told once who holds it.
   static FolderLock wait(const std::string& folder, const std::function<void(const std::string& holder)>& waiting);
 

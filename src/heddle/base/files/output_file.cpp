@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "heddle/base/error.h"
+#include "heddle/base/files/fence.h"
 
 namespace heddle {
 namespace {
@@ -176,6 +177,7 @@ void OutputFile::commit() {
   } else {
     flush();
   }
+  check_fence(path_);
   const int file = std::exchange(file_, -1);
   if (::close(file) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
     const int code = errno;

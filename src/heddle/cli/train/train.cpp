@@ -14,6 +14,7 @@
 #include "heddle/comm/threads/thread_world.h"
 #include "heddle/observe/units.h"
 #include "heddle/session/rank_run.h"
+#include "heddle/session/ranks/rank_calls.h"
 #include "heddle/session/training_run.h"
 #include "heddle/train/agreement.h"
 
@@ -142,6 +143,7 @@ int train(const TrainOptions& options) {
   if (options.steps > 0) set.push_back(fmt::format("train.steps={}", options.steps));
   if (options.minutes > 0) set.push_back(fmt::format("train.minutes={}", options.minutes));
   if (options.ranks > 0) set.push_back(fmt::format("mesh.ranks={}", options.ranks));
+  session::end_with_parent();
   const session::Signals signals;
   session::Signals::answer("the run is prepared and its first step not begun; asked again it ends at once",
                            "no step was done, nothing is lost");
@@ -164,17 +166,22 @@ int train(const TrainOptions& options) {
     const bool leads = world == nullptr || world->rank() == 0;
     const std::vector<std::string> all = with(with(set, planned.set), found);
     double refitted_s = 0;
+    session::RankCalls calls(world);
     session::RankPlace place;
-    place.world = world;
+    place.world = calls.world();
+    place.calls = calls.log();
     place.threads = threads;
     place.remedy = [&] { return remedy(options, all, planned.places); };
     if (!options.mode.empty() && leads) {
       place.foretold_s = planned.choice.chosen.step_us * 1e-6;
       place.learn = [&](const session::FirstSteps& seen) { return learn(options, set, planned, refitted_s, seen); };
     }
-    session::RunSummary own = session::TrainingRun(config::read_run_config(options.config, all), options.resume,
-                                                   telling_of(options), place)
-                                  .run();
+    session::RunSummary own = calls.told([&] {
+      return session::TrainingRun(config::read_run_config(options.config, all), options.resume,
+                                  telling_of(options), place)
+          .run();
+    });
+    calls.end(own.folder);
     own.refitted_s = refitted_s;
     if (leads) summary = std::move(own);
   };

@@ -1,6 +1,7 @@
 #include "heddle/comm/threads/thread_world.h"
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -13,8 +14,8 @@ namespace heddle::comm {
 
 class ThreadGroup {
  public:
-  ThreadGroup(std::string name, std::vector<int> node_of)
-      : name_(std::move(name)), node_of_(std::move(node_of)), shown_(node_of_.size()) {}
+  ThreadGroup(std::string name, std::vector<int> node_of, const std::atomic<double>& patience_s)
+      : name_(std::move(name)), node_of_(std::move(node_of)), shown_(node_of_.size()), patience_s_(patience_s) {}
 
   int size() const { return static_cast<int>(shown_.size()); }
 
@@ -50,7 +51,15 @@ class ThreadGroup {
   }
   template <class Ready>
   void sleep_until(std::unique_lock<std::mutex>& lock, Ready ready) {
-    changed_.wait(lock, [&] { return !reason_.empty() || ready(); });
+    // Looked at in slices: of the time in which the whole process was stopped only one of them counts.
+    constexpr double kSlice_s = 0.25;
+    const auto over = [&] { return !reason_.empty() || ready(); };
+    for (double waited_s = 0; !changed_.wait_for(lock, std::chrono::duration<double>(kSlice_s), over);) {
+      waited_s += kSlice_s;
+      const double patience_s = patience_s_.load(std::memory_order_relaxed);
+      if (patience_s > 0 && waited_s >= patience_s)
+        stop(fmt::format("{}: a rank has waited {:.0f} s for another of its {}", name_, patience_s, size()));
+    }
     check();
   }
   void barrier(std::unique_lock<std::mutex>& lock) {
@@ -69,6 +78,7 @@ class ThreadGroup {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Shown> shown_;
+  const std::atomic<double>& patience_s_;
   std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> letters_;  // (from, to), under way
   int arrived_ = 0, readers_ = 0;
   uint64_t generation_ = 0;
@@ -173,6 +183,7 @@ class ThreadWorld : public World {
     return std::make_unique<ThreadCommunicator>(board_.group(ranks, name), static_cast<int>(at - ranks.begin()));
   }
   void abort(const std::string& reason, bool input) override { board_.abort(reason, input); }
+  void set_patience(double seconds) override { board_.patience_s_.store(seconds, std::memory_order_relaxed); }
 
  private:
   ThreadBoard& board_;
@@ -194,7 +205,7 @@ ThreadGroup& ThreadBoard::group(const std::vector<int>& ranks, const std::string
   if (!group) {
     std::vector<int> nodes;
     for (const int r : ranks) nodes.push_back(node_of_.at(static_cast<size_t>(r)));
-    group = std::make_unique<ThreadGroup>(name, std::move(nodes));
+    group = std::make_unique<ThreadGroup>(name, std::move(nodes), patience_s_);
     if (!reason_.empty()) group->abort(reason_, input_);
   }
   return *group;

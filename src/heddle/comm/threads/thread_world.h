@@ -2,6 +2,7 @@
 // each copies what it is to receive. Waiting ranks sleep.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -37,7 +38,8 @@ class ThreadBoard {
   std::mutex mutex_;
   std::map<std::pair<std::vector<int>, std::string>, std::unique_ptr<ThreadGroup>> groups_;
   std::string reason_;
-  bool input_ = false;  // to blame for it
+  bool input_ = false;                 // to blame for it
+  std::atomic<double> patience_s_{0};  // 0: without end
 };
 
 /// Calls `body` once for each rank, each on a thread of its own. Whatever fails on one rank ends all; then the

@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "heddle/base/clock.h"
+#include "heddle/device/running_op.h"
 
 namespace heddle::device {
 
@@ -116,6 +117,7 @@ void HostStream::run(Command& command) {
   const auto sleep_ns = [](int64_t ns) { std::this_thread::sleep_for(std::chrono::nanoseconds(ns)); };
   if (launch.pace == Pace::before && launch.pace_ns > 0) sleep_ns(launch.pace_ns);
   try {
+    running_op = {launch.listing, launch.op_index};
     launch.run(launch.call);
     if (launch.look != nullptr) (*launch.look)(launch);
   } catch (...) {
@@ -123,6 +125,7 @@ void HostStream::run(Command& command) {
              {launch.listing, launch.op_index, launch.call.microbatch, start, now_ns(), 0, 0});
     if (tell_) tell_(failure_, failed_at_);
   }
+  running_op = {};
   int64_t end = now_ns();
   const int64_t left_ns = launch.pace_ns - (launch.pace == Pace::after ? 0 : end - start);
   if (left_ns > 0) {

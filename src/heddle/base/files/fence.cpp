@@ -1,0 +1,102 @@
+#include "heddle/base/files/fence.h"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+
+#include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
+#include "heddle/base/files/output_file.h"
+
+namespace heddle {
+
+namespace {
+
+constexpr const char* kName = "/.generation";
+constexpr size_t kTokenDigits = 32, kMostBytes = 64;
+
+bool is_token(std::string_view text) {
+  return text.size() == kTokenDigits && std::all_of(text.begin(), text.end(), [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+         });
+}
+
+// "7" before `end`, and what comes behind it.
+std::optional<std::pair<int64_t, std::string_view>> numbered(std::string_view text, char end) {
+  int64_t number = 0;
+  const auto [at, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || at == text.data() + text.size() || *at != end || number < 0) return std::nullopt;
+  return std::pair{number, text.substr(static_cast<size_t>(at - text.data()) + 1)};
+}
+
+std::optional<Fence> own_by_environment() {
+  const char* text = std::getenv(kFenceVariable);
+  if (text == nullptr) return std::nullopt;
+  return parse_fence(text);
+}
+
+}  // namespace
+
+Fence parse_fence(std::string_view text) {
+  if (const auto found = numbered(text, ':')) {
+    const size_t colon = found->second.find(':');
+    if (colon != std::string_view::npos && is_token(found->second.substr(0, colon)) &&
+        colon + 1 < found->second.size())
+      return {found->first, std::string(found->second.substr(0, colon)),
+              std::string(found->second.substr(colon + 1))};
+  }
+  config_error("{} is '{}', expected NUMBER:TOKEN:FOLDER with a token of {} hexadecimal digits", kFenceVariable,
+               shown(text), kTokenDigits);
+}
+
+std::string text_of(const Fence& fence) { return fmt::format("{}:{}:{}", fence.number, fence.token, fence.folder); }
+
+std::string random_token() {
+  std::array<uint64_t, 2> bits{};
+  while (::getrandom(bits.data(), sizeof bits, 0) != sizeof bits) {
+    if (errno != EINTR) throw SystemError(errno, "no random numbers");
+  }
+  return fmt::format("{:016x}{:016x}", bits[0], bits[1]);
+}
+
+std::optional<Fence> open_fence(const std::string& folder) {
+  const std::string path = folder + kName;
+  const int file = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (file < 0 && errno == ENOENT) return std::nullopt;
+  if (file < 0) throw SystemError(errno, fmt::format("cannot open {}", path));
+  std::array<char, kMostBytes> bytes{};
+  const ssize_t size = ::pread(file, bytes.data(), bytes.size(), 0);
+  ::close(file);
+  if (const auto found = numbered({bytes.data(), static_cast<size_t>(std::max<ssize_t>(0, size))}, ' ')) {
+    const std::string_view token = found->second.substr(0, kTokenDigits);
+    if (is_token(token)) return Fence{found->first, std::string(token), folder};
+  }
+  throw SystemError(0, fmt::format("{} names no generation", path));
+}
+
+void raise_fence(const Fence& fence) {
+  write_file(fence.folder + kName, fmt::format("{} {}\n", fence.number, fence.token));
+}
+
+const std::optional<Fence>& own_fence() {
+  static const std::optional<Fence> own = own_by_environment();
+  return own;
+}
+
+void check_fence(std::string_view path) {
+  const std::optional<Fence>& own = own_fence();
+  if (!own) return;
+  const std::optional<Fence> now = open_fence(own->folder);
+  if (now && now->number == own->number && now->token == own->token) return;
+  throw SystemError(0,
+                    fmt::format("generation {} of this job is over{}: {} is not written", own->number,
+                                now ? fmt::format(", generation {} has taken its place", now->number) : "", path));
+}
+
+}  // namespace heddle

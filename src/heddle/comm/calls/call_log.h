@@ -1,0 +1,44 @@
+// The page of one rank (call_page.h): written by its threads; at first in its own memory, and once the run's folder
+// is known in a file there, for its owner alone, which goes when the rank has ended well.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "heddle/comm/calls/call_page.h"
+
+namespace heddle::comm {
+
+class CallLog {
+ public:
+  CallLog(int rank, int ranks, const std::string& host, int64_t generation);
+  ~CallLog();
+  CallLog(const CallLog&) = delete;
+  CallLog& operator=(const CallLog&) = delete;
+
+  /// From here on the page is this file, which must not be there yet; what was written so far is in it. The first
+  /// call holds. SystemError where it can't be made, and the page stays where it is.
+  void publish(const std::string& path);
+
+  /// The place of a communicator; the same for the same name and ranks. −1: there are more than a page has room
+  /// for.
+  int channel(std::string_view name, const std::vector<int>& ranks);
+  /// Says that a call begins, and which; `end` takes what this returned.
+  uint64_t begin(int channel, CallKind kind, int peer);
+  void end(uint64_t number);
+
+  void at_step(int64_t step);
+  void set_patience(double seconds);
+  void ended(RankState state, std::string_view reason = "", int accused = -1, bool input = false);
+  const CallPage& page() const { return *page_; }
+
+ private:
+  CallPage* page_;
+  std::string path_;
+  std::mutex mutex_;  // of the channels' making
+};
+
+}  // namespace heddle::comm

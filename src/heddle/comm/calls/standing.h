@@ -1,0 +1,63 @@
+// Where the ranks of a job stood: the pages of all (call_page.h), read by whoever wants to know why it does not
+// move. A rank that has not entered a collective in which others wait, while it waits for nobody itself, is why.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/comm/calls/call_page.h"
+
+namespace heddle::comm {
+
+/// A call that a rank has entered and not left.
+struct OpenCall {
+  CallKind kind = CallKind::exchange;
+  std::string channel;
+  uint64_t members = 0;   // of the channel, as CallPage::Channel
+  uint64_t sequence = 0;  // of the channel's collectives
+  int peer = -1;          // of a message: its other rank
+  int listing = -1, op = 0;
+  int64_t entered_ns = 0;
+};
+
+/// A page as it was read, its texts as they may be printed.
+struct Standing {
+  int rank = 0, ranks = 0;
+  int process = 0;
+  int64_t generation = 0;
+  std::string host;
+  int64_t step = 0, moved_ns = 0, patience_ms = 0;
+  RankState state = RankState::running;
+  int accused = -1;
+  bool input = false;
+  std::string reason;
+  struct Channel {
+    std::string name;
+    uint64_t members = 0;
+    uint64_t entered = 0, left = 0;
+  };
+  std::vector<Channel> channels;
+  std::vector<OpenCall> open;
+  std::optional<OpenCall> last;  // that it has left
+};
+
+/// None where the file is no page, or not yet.
+std::optional<Standing> read_standing(const std::string& path);
+/// Of all pages in a folder, by rank; of `generation` alone, unless it is −1.
+std::vector<Standing> read_standings(const std::string& folder, int64_t generation = -1);
+std::string page_path(const std::string& folder, int rank);
+
+/// A collective or a message that is waited for, and who does not come.
+struct Awaited {
+  OpenCall call;
+  std::vector<int> waiting, missing;
+  int64_t since_ns = 0;
+};
+/// What nobody can be blamed for by itself comes last: a rank that is missing there waits elsewhere.
+std::vector<Awaited> awaited(const std::vector<Standing>& ranks);
+/// "rank 2 (host-b) never entered exchange 41 of comm.tp, where ranks 0, 1 wait since 12.3 s".
+std::string text_of(const Awaited& awaited, const std::vector<Standing>& ranks, int64_t now_ns);
+
+}  // namespace heddle::comm

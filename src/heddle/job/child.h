@@ -1,0 +1,61 @@
+// A program that this process has started, with all that it starts in turn: nothing of it outlives this process,
+// and `end` leaves nothing of it behind.
+//
+// It has a process group of its own, so that a Ctrl-C is answered by its parent alone, and is killed when its
+// parent dies. What leaves the group or loses its own parent becomes this process's child (adopt_orphans) and is
+// found among those by `end`.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle::job {
+
+/// From now on descendants whose parents have died are this process's children.
+void adopt_orphans();
+/// Kills every process that descends from this one, and waits until they are gone.
+void end_descendants();
+
+class Child {
+ public:
+  using Line = std::function<void(const std::string& line)>;
+  /// `words`: the program, looked for along PATH, and its arguments; no shell reads them. Whole lines of its two
+  /// outputs are told while `poll` runs. SystemError where it can't be started.
+  Child(const std::vector<std::string>& words, const std::vector<std::pair<std::string, std::string>>& environment,
+        Line out, Line error);
+  ~Child();
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  /// Waits so long for something to happen, and takes what has come. The exit status once it has ended, 128 + N
+  /// where signal N ended it.
+  std::optional<int> poll(double seconds);
+  void signal(int number) const;
+  /// The whole group, by force.
+  void kill();
+
+ private:
+  struct Pipe {
+    int file = -1;
+    std::string held;  // of a line that is not whole yet
+    Line told;
+  };
+  static void take(Pipe& pipe);
+  pid_t process_ = -1;
+  Pipe out_, error_;
+  std::optional<int> status_;
+};
+
+/// Runs a program to its end, for so long at most. Its exit status; none: it was not there in time, or not at all.
+struct Ran {
+  std::optional<int> status;
+  std::string out, error;
+};
+std::vector<Ran> run_together(const std::vector<std::vector<std::string>>& commands, double seconds);
+
+}  // namespace heddle::job

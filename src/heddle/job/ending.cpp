@@ -1,0 +1,88 @@
+#include "heddle/job/ending.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
+#include "heddle/base/failure.h"
+
+namespace heddle::job {
+
+namespace {
+
+constexpr size_t kMostReasonBytes = 400;
+constexpr std::string_view kOurs = "heddle: ", kWarning = "heddle: warning: ";
+
+bool holds(const std::vector<std::string>& lines, std::string_view part) {
+  return std::any_of(lines.begin(), lines.end(), [&](const std::string& l) { return l.find(part) != l.npos; });
+}
+
+// What the program itself said last; what the launcher said where it was silent.
+std::string told_reason(const Evidence& e) {
+  for (auto line = e.said.rbegin(); line != e.said.rend(); ++line) {
+    if (line->starts_with(kOurs) && !line->starts_with(kWarning)) return line->substr(kOurs.size());
+  }
+  for (const comm::Standing& rank : e.ranks) {
+    if (rank.state == comm::RankState::failed && !rank.reason.empty()) return rank.reason;
+  }
+  for (const std::string& line : e.said) {
+    if (line.find("exited on signal") != line.npos || line.find("lost communication") != line.npos ||
+        line.starts_with("srun: error:"))
+      return line;
+  }
+  return "";
+}
+
+// "mpirun noticed that process rank 1 with PID 0 on node b exited on signal 9 (Killed)."
+void add_launcher_suspects(const std::vector<std::string>& said, std::vector<int>& suspects) {
+  for (const std::string& line : said) {
+    const size_t at = line.find("process rank ");
+    int rank = 0;
+    if (at != line.npos && line.find("exited on signal") != line.npos &&
+        std::sscanf(line.c_str() + at, "process rank %d", &rank) == 1)
+      suspects.push_back(rank);
+  }
+}
+
+}  // namespace
+
+std::string_view name_of(Cause cause) {
+  switch (cause) {
+    case Cause::done: return "done";
+    case Cause::mistake: return "mistake";
+    case Cause::asked: return "asked";
+    case Cause::fault: return "fault";
+  }
+  return "";
+}
+
+Ending ending_of(const Evidence& e) {
+  Ending ending;
+  for (const comm::Standing& rank : e.ranks) {
+    ending.step = std::max(ending.step, rank.step);
+    const bool known = rank.accused >= 0 && rank.accused < rank.ranks;
+    if (rank.state == comm::RankState::failed && known) ending.suspects.push_back(rank.accused);
+  }
+  add_launcher_suspects(e.said, ending.suspects);
+  std::sort(ending.suspects.begin(), ending.suspects.end());
+  ending.suspects.erase(std::unique(ending.suspects.begin(), ending.suspects.end()), ending.suspects.end());
+  ending.reason = e.forced;
+  if (ending.reason.empty()) ending.reason = told_reason(e);
+  if (ending.reason.empty())
+    ending.reason = e.status > 128 ? fmt::format("the launcher was ended by signal {}", e.status - 128)
+                                   : fmt::format("the launcher ended with status {}", e.status);
+  ending.reason = escaped(ending.reason, kMostReasonBytes);
+  const bool forced = !e.forced.empty();
+  if (!forced && e.status == kDone) {
+    ending.cause = Cause::done;
+  } else if (!forced && e.status == kBadInput) {
+    // A generation that ended after its last checkpoint and before its launcher's end leaves nothing to be done.
+    ending.cause = holds(e.said, "nothing is left to do") ? Cause::done : Cause::mistake;
+  } else if (e.asked || (!forced && e.status == kInterrupted)) {
+    ending.cause = Cause::asked;
+  }
+  return ending;
+}
+
+}  // namespace heddle::job

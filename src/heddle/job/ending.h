@@ -1,0 +1,34 @@
+// Why a generation of a job has ended: what the launcher's exit status, its words and the ranks' last pages come
+// to.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "heddle/comm/calls/standing.h"
+
+namespace heddle::job {
+
+/// done: the run is over. mistake: the user's, who alone can put it right. asked: somebody wanted it to stop.
+/// fault: anything else; it is worth another try.
+enum class Cause { done, mistake, asked, fault };
+std::string_view name_of(Cause cause);
+
+struct Evidence {
+  int status = 0;                     // the launcher's
+  bool asked = false;                 // we have asked it to stop
+  std::string forced;                 // why we ended it by force; "": we did not
+  std::vector<std::string> said;      // the last lines of its standard error
+  std::vector<comm::Standing> ranks;  // of this generation
+};
+
+struct Ending {
+  Cause cause = Cause::fault;
+  std::string reason;         // one line
+  int64_t step = 0;           // that the furthest rank was at
+  std::vector<int> suspects;  // ranks that others or the launcher name
+};
+
+Ending ending_of(const Evidence& evidence);
+
+}  // namespace heddle::job

@@ -1,0 +1,40 @@
+// Which hosts of a job may be used now. A host that does not answer, or that a probe has found wanting, is out; it
+// comes back when it answers again, and where it has failed before only after a while that doubles each time.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "heddle/job/hosts.h"
+
+namespace heddle::job {
+
+class HostPool {
+ public:
+  explicit HostPool(std::vector<Host> hosts, double probation_s = 30) : probation_s_(probation_s) {
+    for (Host& host : hosts) members_.push_back({std::move(host)});
+  }
+
+  void lost(const std::string& name, double now_s);
+  /// It answers. Whether it is back now: not yet, where it is on probation.
+  bool answers(const std::string& name, double now_s);
+
+  std::vector<Host> up() const;
+  std::vector<Host> out() const;
+  /// Hosts with `ranks` slots in all, the first that are up, the last with fewer slots where it must be; all that
+  /// are up where those have not so many.
+  std::vector<Host> with_slots(int ranks) const;
+
+ private:
+  struct Member {
+    Host host;
+    bool is_out = false;
+    int times_lost = 0;
+    double until_s = 0;  // out at least so long
+  };
+  Member& member(const std::string& name);
+  std::vector<Member> members_;
+  double probation_s_;
+};
+
+}  // namespace heddle::job

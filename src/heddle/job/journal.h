@@ -1,0 +1,20 @@
+// What a job's supervisor saw and did: FOLDER/job.jsonl, an event a line with its time, for people and for tests. A
+// disk that refuses it does the job no harm.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace heddle::job {
+
+class Journal {
+ public:
+  explicit Journal(std::string path) : path_(std::move(path)) {}
+  /// Adds the time and the event's name in front.
+  void add(const std::string& event, const nlohmann::ordered_json& more);
+
+ private:
+  std::string path_;
+};
+
+}  // namespace heddle::job

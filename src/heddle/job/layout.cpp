@@ -1,0 +1,118 @@
+#include "heddle/job/layout.h"
+
+#include <algorithm>
+#include <set>
+
+#include "heddle/base/clock.h"
+#include "heddle/base/error.h"
+#include "heddle/base/text.h"
+#include "heddle/config/exact_layout.h"
+#include "heddle/planner/choose_plan.h"
+#include "heddle/planner/searched_plans.h"
+#include "heddle/search/space.h"
+
+namespace heddle::job {
+
+namespace {
+
+using Set = std::vector<std::string>;
+
+std::string key_of(const std::string& setting) { return setting.substr(0, setting.find('=')); }
+
+bool is_of_layout(const std::string& key, bool exact) {
+  // Which sequences make a microbatch decides how a step's sums are cut: exact sums are those of one cut.
+  return key.starts_with("mesh.") || is_one_of(key, {"parallel.schedule", "parallel.chunks", "parallel.layout"}) ||
+         (!exact && key == "train.microbatch");
+}
+
+Set joined(Set set, const Set& more) {
+  set.insert(set.end(), more.begin(), more.end());
+  return set;
+}
+
+planner::JobPlaces places_on(const std::vector<Host>& hosts, int ranks) {
+  planner::JobPlaces places;
+  for (size_t h = 0; h < hosts.size(); ++h) {
+    for (int s = 0; s < hosts[h].slots && static_cast<int>(places.node_of.size()) < ranks; ++s)
+      places.node_of.push_back(static_cast<int>(h));
+    places.sharing_memory = std::max(places.sharing_memory, hosts[h].slots);
+  }
+  places.machine_of = places.node_of;
+  places.over = !places.node_of.empty() && places.node_of.back() > 0 ? cost::Link::nodes : cost::Link::node;
+  return places;
+}
+
+// Every cut into stages and every spread of the experts, by the schedule that is configured; and what a search
+// finds.
+std::vector<Set> candidates(const config::RunConfig& config, int ranks, bool exact,
+                            const cost::MachineProfile& profile, const planner::JobPlaces& places) {
+  const plan::Degrees& mesh = config.plan.mesh;
+  const int kept = mesh.tp * mesh.cp;
+  std::vector<Set> all;
+  if (ranks % kept == 0) {
+    for (const int pp : search::divisors(ranks / kept)) {
+      for (const int ep : search::divisors(ranks / pp)) {
+        const Set base{fmt::format("mesh.pp={}", pp), fmt::format("mesh.ep={}", ep), "mesh.dp=0"};
+        all.push_back(base);
+        if (pp > 1) all.push_back(joined(base, {"parallel.schedule=1f1b", "parallel.layout="}));
+      }
+    }
+  }
+  std::set<std::string> fixed;
+  if (exact) fixed = {"mesh.tp", "mesh.cp", "mesh.etp", "train.microbatch"};
+  try {
+    for (Set& found : planner::searched_plans(config, fixed, profile, places)) {
+      std::erase_if(found, [&](const std::string& s) { return !is_of_layout(key_of(s), exact); });
+      all.push_back(std::move(found));
+    }
+  } catch (const ConfigError&) {  // the configuration as it stands is no plan of so many ranks: the grid has others
+  }
+  return all;
+}
+
+}  // namespace
+
+std::optional<Layout> layout_for(const std::string& path, const std::vector<std::string>& set,
+                                 const std::vector<Host>& hosts, const cost::MachineProfile& profile,
+                                 double seconds) {
+  const double until_s = now_s() + seconds;
+  const bool exact = config::read_run_config(path, set).plan.exact_sums;
+  Set kept = set;
+  std::erase_if(kept, [&](const std::string& s) { return is_of_layout(key_of(s), exact); });
+  for (int ranks = slots_of(hosts); ranks >= 1; --ranks) {
+    const planner::JobPlaces places = places_on(hosts, ranks);
+    // What is read for the candidates' sake: one rank of each kind is a plan wherever any is.
+    const Set of_ranks{fmt::format("mesh.ranks={}", ranks)};
+    config::RunConfig config = config::read_run_config(path, kept);
+    config.mesh_ranks = ranks;
+    std::optional<Layout> best;
+    std::set<Set> seen;
+    int considered = 0;
+    for (const Set& candidate : candidates(config, ranks, exact, profile, places)) {
+      if (best && now_s() > until_s) break;
+      if (!seen.insert(candidate).second) continue;
+      const Set all = joined(kept, joined(of_ranks, candidate));
+      try {
+        const config::RunConfig as = config::read_run_config(path, all);
+        if (exact && !config::why_not_exact(as.model, as.degrees(), places.node_of).empty()) continue;
+        const planner::Candidate found = planner::foreseen(
+            path, all, {},
+            [&](const config::RunConfig& c, bool tried) {
+              return planner::forecast_config(c, profile, places, tried);
+            },
+            false);
+        if (!found.fits()) continue;
+        ++considered;
+        const double step_s = found.step_us * 1e-6;
+        if (!best || step_s < best->step_s) best = Layout{ranks, joined(of_ranks, candidate), step_s, 0};
+      } catch (const ConfigError&) {  // no plan
+      }
+    }
+    if (!best) continue;
+    best->considered = considered;
+    return best;
+  }
+  return std::nullopt;
+}
+
+}  // namespace heddle::job

@@ -1,0 +1,157 @@
+#include "heddle/job/probe.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "heddle/base/clock.h"
+#include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
+#include "heddle/base/hash.h"
+#include "heddle/base/statistics.h"
+#include "heddle/session/run_environment.h"
+#include "heddle/train/rank_exchange.h"
+
+namespace heddle::job {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kSide = 160, kTimes = 3;
+constexpr int64_t kTransferBytes = 1 << 20;
+// Far beyond what cores that are shared, or a link that others use too, come to.
+constexpr double kSlowProduct = 3, kSlowTransfer = 4, kLeastTransfer_s = 0.02;
+
+// Whole numbers small enough that every product and sum is exact: one digest, whatever the processor.
+uint64_t product() {
+  std::vector<float> a(kSide * kSide), b(kSide * kSide), c(kSide * kSide, 0.f);
+  for (size_t i = 0; i < a.size(); ++i) {
+    a[i] = static_cast<float>(mix_bits(i) % 64);
+    b[i] = static_cast<float>(mix_bits(i + a.size()) % 64);
+  }
+  for (int i = 0; i < kSide; ++i) {
+    for (int k = 0; k < kSide; ++k) {
+      const float x = a[static_cast<size_t>(i * kSide + k)];
+      for (int j = 0; j < kSide; ++j)
+        c[static_cast<size_t>(i * kSide + j)] += x * b[static_cast<size_t>(k * kSide + j)];
+    }
+  }
+  return hash_bytes({reinterpret_cast<const char*>(c.data()), c.size() * sizeof(float)});
+}
+
+// Of a round of a tournament of n (even) players: the first stays, the others turn.
+int partner_in(int round, int player, int n) {
+  const int turning = n - 1;
+  const auto at = [&](int place) { return place == 0 ? 0 : (place - 1 + round) % turning + 1; };
+  for (int place = 0; place < n; ++place) {
+    if (at(place) == player) return at(n - 1 - place);
+  }
+  return player;
+}
+
+}  // namespace
+
+std::vector<HostProbe> probe_hosts(comm::World& world) {
+  train::RankExchange ranks(&world);
+  HostProbe own;
+  own.host = session::host_name();
+  for (int i = 0; i < kTimes; ++i) {
+    const double began_s = now_s();
+    own.digest = product();
+    const double took_s = now_s() - began_s;
+    own.product_s = i == 0 ? took_s : std::min(own.product_s, took_s);
+  }
+  own.transfer_s.assign(static_cast<size_t>(world.size()), 0);
+  std::vector<int> all(static_cast<size_t>(world.size()));
+  std::iota(all.begin(), all.end(), 0);
+  const auto link = world.communicator(all, "comm.probe");
+  const int players = world.size() + world.size() % 2;
+  std::vector<char> out(kTransferBytes, 1), in(kTransferBytes);
+  for (int round = 0; round + 1 < players; ++round) {
+    const int partner = partner_in(round, world.rank(), players);
+    for (int i = 0; i < kTimes; ++i) {
+      ranks.any(false);  // all begin together
+      std::vector<comm::Piece> pieces;
+      if (partner < world.size() && partner != world.rank()) pieces.push_back({partner, 0, kTransferBytes});
+      const double began_s = now_s();
+      link->exchange(out.data(), pieces, in.data(), pieces);
+      const double took_s = now_s() - began_s;
+      if (pieces.empty()) continue;
+      double& shortest_s = own.transfer_s[static_cast<size_t>(partner)];
+      shortest_s = i == 0 ? took_s : std::min(shortest_s, took_s);
+    }
+  }
+  const Json mine{
+      {"host", own.host}, {"digest", own.digest}, {"product_s", own.product_s}, {"transfer_s", own.transfer_s}};
+  std::vector<HostProbe> probes;
+  for (const std::string& text : ranks.share(mine.dump())) {
+    if (!ranks.leads()) break;
+    const Json json = Json::parse(text);
+    probes.push_back({json["host"], json["digest"], json["product_s"], json["transfer_s"]});
+  }
+  return probes;
+}
+
+std::vector<BadHost> bad_hosts(const std::vector<HostProbe>& probes) {
+  std::map<uint64_t, int> votes;
+  std::vector<double> products, transfers;
+  for (const HostProbe& probe : probes) {
+    ++votes[probe.digest];
+    products.push_back(probe.product_s);
+    for (const double s : probe.transfer_s) {
+      if (s > 0) transfers.push_back(s);
+    }
+  }
+  if (probes.empty()) return {};
+  const auto most = std::max_element(votes.begin(), votes.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  const double product_s = median(products), transfer_s = transfers.empty() ? 0 : median(transfers);
+  std::vector<BadHost> bad;
+  for (size_t p = 0; p < probes.size(); ++p) {
+    const HostProbe& probe = probes[p];
+    int slow = 0, pairs = 0;
+    for (const double s : probe.transfer_s) {
+      pairs += s > 0;
+      slow += s > kSlowTransfer * transfer_s && s > kLeastTransfer_s;
+    }
+    if (probe.digest != most->first && 2 * most->second > static_cast<int>(probes.size())) {
+      bad.push_back({p, "its product has other bits than the others'"});
+    } else if (probes.size() > 2 && probe.product_s > kSlowProduct * product_s) {
+      bad.push_back({p, fmt::format("its product takes {:.1f} times as long as the middle one's",
+                                    probe.product_s / product_s)});
+    } else if (probes.size() > 2 && pairs > 1 &&
+               slow == pairs) {  // the other end of a slow pair has quick ones too
+      bad.push_back(
+          {p, fmt::format("every transfer to and from it takes over {:.0f} times the usual time", kSlowTransfer)});
+    }
+  }
+  return bad;
+}
+
+std::string probe_json(const std::vector<HostProbe>& probes, const std::vector<BadHost>& bad) {
+  Json json{{"hosts", Json::array()}, {"bad", Json::array()}};
+  for (const HostProbe& probe : probes)
+    json["hosts"].push_back({{"host", probe.host},
+                             {"digest", fmt::format("{:016x}", probe.digest)},
+                             {"product_seconds", probe.product_s},
+                             {"transfer_seconds", probe.transfer_s}});
+  for (const BadHost& one : bad) json["bad"].push_back({{"place", one.place}, {"why", one.why}});
+  return json.dump(2, ' ', false, Json::error_handler_t::replace);
+}
+
+std::vector<BadHost> parse_probe(std::string_view text, size_t hosts) {
+  const Json json = Json::parse(text, nullptr, false);
+  std::vector<BadHost> bad;
+  if (!json.is_object() || !json.contains("bad") || !json["bad"].is_array()) return bad;
+  for (const Json& one : json["bad"]) {
+    if (!one.is_object() || !one.contains("place") || !one["place"].is_number_unsigned()) continue;
+    const auto place = one["place"].get<size_t>();
+    const std::string why = one.contains("why") && one["why"].is_string() ? one["why"].get<std::string>() : "";
+    if (place < hosts) bad.push_back({place, escaped(why, 200)});
+  }
+  return bad;
+}
+
+}  // namespace heddle::job

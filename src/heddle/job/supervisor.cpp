@@ -1,0 +1,364 @@
+#include "heddle/job/supervisor.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <deque>
+#include <filesystem>
+#include <thread>
+
+#include "heddle/base/clock.h"
+#include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
+#include "heddle/base/failure.h"
+#include "heddle/job/probe.h"
+#include "heddle/session/ranks/standing_lines.h"
+#include "heddle/session/signals.h"
+
+namespace heddle::job {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr double kReach_s = 10;  // in which a host answers
+constexpr double kPoll_s = 0.05;
+constexpr double kAfterFailure_s = 3;  // from the first rank's failure to the end of all by force
+constexpr double kProbe_s = 60;
+constexpr size_t kMostSaid = 200;  // lines that are kept
+
+// The configuration of a job whose layout the number of ranks decides.
+config::RunConfig config_of(const JobOptions& options, int ranks) {
+  std::vector<std::string> set = options.set;
+  set.push_back(fmt::format("mesh.ranks={}", ranks));
+  return config::read_run_config(options.config, set);
+}
+
+session::HeldFolder held_folder(const JobOptions& options, int ranks) {
+  const config::RunConfig config = config_of(options, ranks);
+  if (options.resume && !session::path_of_existing_run(config).empty()) return session::existing_run_folder(config);
+  return session::new_run_folder(config);
+}
+
+int wanted_ranks(const JobOptions& options) {
+  if (options.ranks > 0) return options.ranks;
+  if (options.spares >= static_cast<int>(options.hosts.size()))
+    config_error("--spares {}: there are {} hosts", options.spares, options.hosts.size());
+  std::vector<Host> used(options.hosts.begin(), options.hosts.end() - options.spares);
+  return slots_of(used);
+}
+
+std::string hosts_text(const std::vector<Host>& hosts) {
+  return fmt::format("{}", fmt::join(names_of(hosts), ", "));
+}
+
+}  // namespace
+
+Supervisor::Supervisor(JobOptions options, Tell tell)
+    : options_(std::move(options)),
+      tell_(std::move(tell)),
+      launcher_(launcher_named(options_.by)),
+      pool_(options_.hosts),
+      persistence_(options_.attempts, options_.pause_s, options_.longest_pause_s),
+      held_(held_folder(options_, wanted_ranks(options_))),
+      journal_(held_.folder.job()) {
+  held_.folder.path = fs::canonical(held_.folder.path).string();  // ranks may stand elsewhere
+  journal_ = Journal(held_.folder.job());
+  summary_.folder = held_.folder.path;
+  fence_.folder = held_.folder.path;
+  if (const std::optional<Fence> before = open_fence(fence_.folder)) fence_.number = before->number;
+  for (const std::string& warning : held_.warnings) tell_("warning: " + warning);
+  adopt_orphans();
+}
+
+Supervisor::~Supervisor() { end_descendants(); }
+
+int Supervisor::wanted() const { return wanted_ranks(options_); }
+
+void Supervisor::lose(const std::string& host, const std::string& why) {
+  pool_.lost(host, now_s());
+  tell_(fmt::format("{} is out: {}", host, why));
+  journal_.add("lost", {{"host", host}, {"why", why}});
+}
+
+// Asks every host, those that are out too. Whether any is up.
+bool Supervisor::ask_hosts() {
+  Reach reach(options_.hosts, launcher_, options_.shell, kReach_s);
+  while (!reach.poll()) {
+    if (session::Signals::take().stop) asked_ = true;
+    if (asked_) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  const auto was_out = names_of(pool_.out());
+  for (const std::string& host : reach.answered()) {
+    const bool out = std::find(was_out.begin(), was_out.end(), host) != was_out.end();
+    if (!pool_.answers(host, now_s()) || !out) continue;
+    tell_(fmt::format("{} answers again", host));
+    journal_.add("back", {{"host", host}});
+  }
+  for (const std::string& host : reach.silent()) {
+    if (std::find(was_out.begin(), was_out.end(), host) == was_out.end()) lose(host, "it does not answer");
+  }
+  return !pool_.up().empty();
+}
+
+// As the user has it where all ranks have a place, else the best layout of those that have.
+std::optional<Supervisor::Plan> Supervisor::plan_for(const std::vector<Host>& hosts) {
+  if (slots_of(hosts) >= wanted()) return Plan{hosts, {wanted(), {fmt::format("mesh.ranks={}", wanted())}, 0, 0}};
+  const std::optional<Layout> layout =
+      layout_for(options_.config, options_.set, hosts, options_.profile, options_.choose_s);
+  if (!layout) return std::nullopt;
+  Plan plan{{}, *layout};
+  int left = layout->ranks;
+  for (Host host : hosts) {
+    if (left == 0) break;
+    host.slots = std::min(host.slots, left);
+    left -= host.slots;
+    plan.hosts.push_back(std::move(host));
+  }
+  return plan;
+}
+
+// Waits for hosts where none answers. None: there are none, or nothing can be done with those that there are.
+std::optional<Supervisor::Plan> Supervisor::next_plan() {
+  constexpr double kBetween_s = 1;
+  for (const double until_s = now_s() + options_.wait_hosts_s; !asked_;) {
+    if (ask_hosts()) {
+      if (std::optional<Plan> plan = plan_for(pool_.with_slots(wanted()))) return plan;
+      summary_.reason =
+          fmt::format("no layout of {} can train this model with the batch of all ranks", hosts_text(pool_.up()));
+    } else if (!asked_) {
+      summary_.reason = fmt::format("none of the {} hosts answers", options_.hosts.size());
+    }
+    if (now_s() > until_s) break;
+    std::this_thread::sleep_for(std::chrono::duration<double>(kBetween_s));
+    if (session::Signals::take().stop) asked_ = true;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> Supervisor::words_of(const Plan& plan) const {
+  Start start;
+  start.hosts = plan.hosts;
+  start.shell = options_.shell;
+  start.variables = {kFenceVariable};
+  start.more = options_.more;
+  start.program = {options_.program, "train", options_.config};
+  const auto set = [&](const std::string& setting) {
+    start.program.push_back("--set");
+    start.program.push_back(setting);
+  };
+  for (const std::string& setting : options_.set) set(setting);
+  for (const std::string& setting : plan.layout.set) set(setting);
+  set("output=" + held_.folder.path);
+  std::error_code ignored;
+  if (fs::exists(held_.folder.config(), ignored)) start.program.push_back("--resume");
+  start.program.insert(start.program.end(), options_.flags.begin(), options_.flags.end());
+  if (options_.json) start.program.push_back("--json");
+  return launcher_.words(start);
+}
+
+// Hosts that are out may have come back: with them the job is laid out anew, from the checkpoint that ends this
+// generation.
+void Supervisor::look_for_hosts(const Plan& plan, Child& ranks) {
+  if (!options_.grow || !running_ || growing_ || asked_ || plan.layout.ranks >= wanted()) return;
+  if (!reach_) {
+    if (now_s() - looked_s_ < options_.look_s || pool_.out().empty()) return;
+    looked_s_ = now_s();
+    reach_ = std::make_unique<Reach>(pool_.out(), launcher_, options_.shell, kReach_s);
+  }
+  if (!reach_->poll()) return;
+  bool any = false;
+  for (const std::string& host : reach_->answered()) {
+    if (!pool_.answers(host, now_s())) continue;
+    any = true;
+    tell_(fmt::format("{} answers again", host));
+    journal_.add("back", {{"host", host}});
+  }
+  reach_.reset();
+  if (!any) return;
+  const std::optional<Plan> larger = plan_for(pool_.with_slots(wanted()));
+  if (!larger || larger->layout.ranks <= plan.layout.ranks) return;
+  tell_(fmt::format("{} ranks in the place of {}, after the step under way", larger->layout.ranks,
+                    plan.layout.ranks));
+  growing_ = true;
+  ranks.signal(SIGUSR2);
+}
+
+// Why all must be ended now; "": they need not.
+std::string Supervisor::why_force(const std::vector<comm::Standing>& standing) {
+  constexpr double kUnknown_s = 1800, kSlack = 1.5, kMore_s = 20;
+  double moved_s = began_s_, patience_s = 0;
+  const double now = wall_time_s();
+  bool any_failed = false;
+  double newest_s = 0;
+  for (const comm::Standing& rank : standing) {
+    any_failed |= rank.state == comm::RankState::failed;
+    newest_s = std::max(newest_s, static_cast<double>(rank.moved_ns) * 1e-9);
+    patience_s = std::max(patience_s, static_cast<double>(rank.patience_ms) * 1e-3);
+  }
+  if (any_failed && failed_s_ == 0) failed_s_ = now_s();
+  if (failed_s_ > 0 && now_s() - failed_s_ > kAfterFailure_s) return "failed";
+  const double idle_s = newest_s > 0 ? now - newest_s : now_s() - moved_s;
+  const double limit_s = kSlack * (patience_s > 0 ? patience_s : kUnknown_s) + kMore_s;
+  return idle_s > limit_s ? fmt::format("no rank has moved for {:.0f} s", idle_s) : "";
+}
+
+Ending Supervisor::generation(const Plan& plan) {
+  ++fence_.number;
+  fence_.token = random_token();
+  raise_fence(fence_);
+  ++summary_.generations;
+  summary_.ranks = plan.layout.ranks;
+  summary_.said.clear();
+  running_ = growing_ = false;
+  failed_s_ = 0;
+  looked_s_ = began_s_ = now_s();
+  reach_.reset();
+  session::clear_standing(held_.folder);
+  std::vector<std::string> over(plan.layout.set.begin() + 1, plan.layout.set.end());
+  tell_(fmt::format("generation {}: {} ranks on {}{}", fence_.number, plan.layout.ranks, hosts_text(plan.hosts),
+                    over.empty() ? "" : fmt::format("; {}", fmt::join(over, " "))));
+  journal_.add("start", {{"generation", fence_.number},
+                         {"ranks", plan.layout.ranks},
+                         {"hosts", names_of(plan.hosts)},
+                         {"set", plan.layout.set},
+                         {"layouts_considered", plan.layout.considered}});
+  // Here is where something that outlives the ranks of a host would be started on it, before they are.
+  std::deque<std::string> said;
+  Evidence evidence;
+  {
+    Child ranks(
+        words_of(plan), {{kFenceVariable, text_of(fence_)}},
+        [&](const std::string& line) {
+          summary_.said += line + '\n';
+          if (!options_.json) fmt::print("{}\n", line);
+        },
+        [&](const std::string& line) {
+          fmt::print(stderr, "{}\n", line);
+          said.push_back(line);
+          if (said.size() > kMostSaid) said.pop_front();
+        });
+    std::optional<int> status;
+    int64_t first_step = -1;
+    for (double seen_s = 0; !(status = ranks.poll(kPoll_s));) {
+      if (!asked_ && session::Signals::take().stop) {
+        asked_ = true;
+        ranks.signal(SIGUSR2);
+      }
+      look_for_hosts(plan, ranks);
+      if (now_s() - seen_s < 2 * kPoll_s) continue;
+      seen_s = now_s();
+      const std::vector<comm::Standing> standing = comm::read_standings(held_.folder.ranks(), fence_.number);
+      if (const auto lead = standing.begin(); lead != standing.end() && lead->step > 0 && !running_) {
+        if (first_step < 0) first_step = lead->step;
+        running_ = lead->step > first_step;
+        if (running_) {
+          journal_.add("running",
+                       {{"generation", fence_.number}, {"step", first_step}, {"after_s", now_s() - began_s_}});
+        }
+      }
+      const std::string why = why_force(standing);
+      if (why.empty()) continue;
+      if (why != "failed") evidence.forced = why;
+      ranks.kill();
+    }
+    evidence.status = *status;
+  }
+  end_descendants();
+  evidence.asked = asked_ || growing_;
+  evidence.said.assign(said.begin(), said.end());
+  evidence.ranks = comm::read_standings(held_.folder.ranks(), fence_.number);
+  return ending_of(evidence);
+}
+
+void Supervisor::tell_end(const Ending& ending, const Plan& plan) {
+  const std::vector<std::string> lines = ending.cause == Cause::fault
+                                             ? session::standing_lines(held_.folder, fence_.number)
+                                             : std::vector<std::string>{};
+  Json suspects = Json::array();
+  for (const int rank : ending.suspects) suspects.push_back(rank);
+  journal_.add("end", {{"generation", fence_.number},
+                       {"cause", name_of(ending.cause)},
+                       {"reason", ending.reason},
+                       {"step", ending.step},
+                       {"ranks", plan.layout.ranks},
+                       {"suspects", suspects},
+                       {"standing", lines},
+                       {"after_s", now_s() - began_s_}});
+  if (ending.cause != Cause::fault) return;
+  tell_(fmt::format("generation {} ended in step {}: {}", fence_.number, ending.step, ending.reason));
+  for (const std::string& line : lines) tell_("  " + line);
+}
+
+// The hosts of a generation whose end names somebody are tried: a product whose bits are known, and transfers
+// between each pair.
+void Supervisor::probe(const Ending& ending, const Plan& plan) {
+  if (!options_.probe || ending.suspects.empty() || plan.hosts.size() < 2 || asked_) return;
+  std::vector<Host> one_each = pool_.with_slots(wanted());
+  for (Host& host : one_each) host.slots = 1;
+  if (one_each.size() < 2) return;
+  Start start;
+  start.hosts = one_each;
+  start.shell = options_.shell;
+  start.more = options_.more;
+  start.program = {options_.program, "probe", "--json"};
+  const std::vector<Ran> ran = run_together({launcher_.words(start)}, kProbe_s);
+  end_descendants();
+  if (ran[0].status != 0 && ran[0].status != 1)
+    return;  // it says nothing about a host; those that are cut off are asked anyway
+  for (const BadHost& bad : parse_probe(ran[0].out, one_each.size()))
+    lose(one_each[bad.place].name, "a probe says: " + bad.why);
+  journal_.add("probe", {{"hosts", names_of(one_each)}, {"status", *ran[0].status}});
+}
+
+JobSummary Supervisor::run() {
+  const session::Signals signals;
+  session::Signals::answer("waiting for the step under way, then for a checkpoint", "the job ends");
+  const auto finish = [&](int status, const std::string& reason) {
+    summary_.status = status;
+    summary_.reason = reason;
+    summary_.lost = names_of(pool_.out());
+    journal_.add("over", {{"status", status},
+                          {"reason", reason},
+                          {"generations", summary_.generations},
+                          {"faults", summary_.faults}});
+    if (status == kDone) {
+      std::error_code ignored;
+      fs::remove_all(held_.folder.ranks(), ignored);
+    }
+    return summary_;
+  };
+  while (true) {
+    const std::optional<Plan> plan = next_plan();
+    if (asked_) return finish(kInterrupted, "asked to stop");
+    if (!plan) return finish(kNoHosts, summary_.reason);
+    const Ending ending = generation(*plan);
+    tell_end(ending, *plan);
+    switch (ending.cause) {
+      case Cause::done: return finish(kDone, "");
+      case Cause::mistake: return finish(kBadInput, ending.reason);
+      case Cause::asked:
+        if (!growing_ || asked_) return finish(kInterrupted, "asked to stop");
+        continue;
+      case Cause::fault: break;
+    }
+    ++summary_.faults;
+    if (asked_) return finish(kInterrupted, ending.reason);
+    const std::optional<double> pause_s = persistence_.after_fault(ending.step);
+    if (!pause_s) {
+      const std::string why = fmt::format("given up: {} ends in a row came no further than step {}; the last: {}",
+                                          persistence_.in_vain(), persistence_.furthest(), ending.reason);
+      return finish(kFailed, why);
+    }
+    probe(ending, *plan);
+    if (*pause_s > 0) tell_(fmt::format("no further than before; the next start in {:.3g} s", *pause_s));
+    for (const double until_s = now_s() + *pause_s; now_s() < until_s && !asked_;) {
+      if (session::Signals::take().stop) asked_ = true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  }
+}
+
+}  // namespace heddle::job

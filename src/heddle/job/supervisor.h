@@ -1,0 +1,98 @@
+// A job that goes on: ranks are started, watched, and after a fault started again from the newest whole checkpoint,
+// on the hosts that are left, under a new generation number that fences the old one (base/files/fence.h). Nothing
+// in a rank is repaired: what has failed is killed.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/base/files/fence.h"
+#include "heddle/job/child.h"
+#include "heddle/job/ending.h"
+#include "heddle/job/host_pool.h"
+#include "heddle/job/journal.h"
+#include "heddle/job/launcher.h"
+#include "heddle/job/layout.h"
+#include "heddle/job/persistence.h"
+#include "heddle/job/reach.h"
+#include "heddle/session/run_folder.h"
+
+namespace heddle::job {
+
+/// No host answers: another allocation may do better. That of sysexits.h's EX_TEMPFAIL.
+inline constexpr int kNoHosts = 75;
+
+struct JobOptions {
+  std::string program;             // of the ranks: this one
+  std::string config;              // path
+  std::vector<std::string> set;    // the user's
+  std::vector<std::string> flags;  // of `heddle train`, passed on
+  std::vector<Host> hosts;
+  std::string by, shell;          // launcher and what reaches a host; "": as it suits
+  std::vector<std::string> more;  // words for the launcher
+  int ranks = 0, spares = 0;      // 0 ranks: all slots but the spares'
+  bool resume = false, grow = true, probe = true, json = false;
+  int attempts = 3;
+  double pause_s = 1, longest_pause_s = 300;
+  double look_s = 30;         // how often hosts that are out are asked
+  double wait_hosts_s = 600;  // for the first of them
+  double choose_s = 5;        // to find a layout
+  cost::MachineProfile profile;
+};
+
+struct JobSummary {
+  int status = 0;  // exit status
+  std::string folder, reason;
+  int64_t generations = 0, faults = 0;
+  int ranks = 0;                  // of the last generation
+  std::vector<std::string> lost;  // hosts that are out at the end
+  std::string said;               // by the ranks on their standard output, of the last generation
+};
+
+class Supervisor {
+ public:
+  using Tell = std::function<void(const std::string& line)>;
+  Supervisor(JobOptions options, Tell tell);
+  ~Supervisor();
+
+  JobSummary run();
+
+ private:
+  struct Plan {
+    std::vector<Host> hosts;
+    Layout layout;
+  };
+  int wanted() const;
+  bool ask_hosts();
+  std::optional<Plan> plan_for(const std::vector<Host>& hosts);
+  std::optional<Plan> next_plan();
+  Ending generation(const Plan& plan);
+  std::vector<std::string> words_of(const Plan& plan) const;
+  void look_for_hosts(const Plan& plan, Child& ranks);
+  std::string why_force(const std::vector<comm::Standing>& standing);
+  void tell_end(const Ending& ending, const Plan& plan);
+  void probe(const Ending& ending, const Plan& plan);
+  void lose(const std::string& host, const std::string& why);
+
+  JobOptions options_;
+  Tell tell_;
+  const Launcher& launcher_;
+  HostPool pool_;
+  Persistence persistence_;
+  session::HeldFolder held_;
+  Journal journal_;
+  Fence fence_;
+  JobSummary summary_;
+  bool asked_ = false;    // to stop, by a signal
+  bool growing_ = false;  // stopped by us, for more hosts
+  bool running_ = false;  // this generation has done a step
+  double began_s_ = 0;    // this generation
+  double failed_s_ = 0;   // when a rank was first seen to have failed; 0: none
+  double looked_s_ = 0;
+  std::unique_ptr<Reach> reach_;
+};
+
+}  // namespace heddle::job
