@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 
 #include "heddle/base/random.h"
+#include "heddle/comm/placement/relay.h"
 
 namespace heddle::comm {
 namespace {
@@ -92,7 +94,8 @@ TEST(Placement, DrawnLoadsAreEvenedOut) {
       EXPECT_LE(imbalance(p.rows_of(c.loads())), 1.05) << "seed " << seed << " steepness " << steepness;
       const Placement whole = choose_placement(c.loads(), c.holders, {.whole_sources = true});
       expect_sound(c, whole, true);
-      EXPECT_LE(imbalance(whole.rows_of(c.loads())), steepness > 1 ? 1.3 : 1.05) << "seed " << seed << " steepness " << steepness;
+      EXPECT_LE(imbalance(whole.rows_of(c.loads())), steepness > 1 ? 1.3 : 1.05)
+          << "seed " << seed << " steepness " << steepness;
     }
   }
 }
@@ -134,6 +137,33 @@ TEST(Placement, RowsStayWhereTheyAreIfTheyCan) {
   }
 }
 
+// Every holder gets every byte once, and from one who has it; an owner's link carries an expert once a node.
+TEST(Placement, OwnersHandANodeAnExpertOnce) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    const Case c = zipf(16, 4, 1, 3, 64, 1.5, seed);
+    const Placement p = choose_placement(c.loads(), c.holders, {});
+    ASSERT_FALSE(p.copies().empty());
+    constexpr int64_t kBytes = 1000;
+    std::map<std::pair<int64_t, int64_t>, int64_t> received, first;  // by expert and holder
+    std::map<std::pair<int64_t, int>, int64_t> handed;               // by the owner: expert and node
+    for (const Handover& h : handovers(p.expert_of_slot(), c.holders)) {
+      const PartBytes part = part_of(kBytes, h.part, h.parts);
+      received[{h.expert, h.to}] += part.bytes;
+      if (h.relayed) {
+        EXPECT_TRUE(c.holders.near(h.from, h.to));
+        EXPECT_EQ(first.at({h.expert, h.from}), part.offset) << "hands on what it has";
+      } else {
+        EXPECT_EQ(h.from, p.owner(h.expert));
+        first[{h.expert, h.to}] = part.offset;
+        handed[{h.expert, c.holders.node_of[static_cast<size_t>(h.to)]}] += part.bytes;
+      }
+    }
+    EXPECT_EQ(received.size(), p.copies().size());
+    for (const auto& [of, bytes] : received) EXPECT_EQ(bytes, kBytes);
+    for (const auto& [of, bytes] : handed) EXPECT_EQ(bytes, kBytes);
+  }
+}
+
 TEST(Placement, CopiesAreMadeWhereTheyPay) {
   const Case c = zipf(8, 4, 1, 2, 64, 1.0, 3);
   CopyCosts costs{.row_ps = 1000, .row_within_ps = 10, .row_across_ps = 100};
@@ -151,16 +181,26 @@ TEST(Placement, CopiesAreMadeWhereTheyPay) {
   EXPECT_TRUE(choose_placement(even.loads(), even.holders, {}).copies().empty());
 }
 
-// By hand: rows that one rank sheds save so much of its time; a copy costs the link as much as its break-even.
+// By hand: rows that one rank sheds save so much of its time; a copy costs the link as much as its break-even,
+// beyond what the even share's products hide.
 TEST(Placement, TheBreakEvenIsWhereItIsByHand) {
   Case c{{1, 1, {0, 0}}, 2, {}};
   c.rows_SE = {100, 0, 100, 0};  // holder 0 has 200 rows, 1 none; 100 of them would come from where they'd stay
   // Without: 200 rows of 10, and 100 rows cross. With: 100 rows, none crosses, but a copy does.
   CopyCosts costs{.row_ps = 10, .row_within_ps = 3};
-  costs.copy_within_ps = 100 * 10 + 100 * 3 - 1;
+  const int64_t saved = 100 * 10 + 100 * 3, hidden = 100 * 10;
+  costs.copy_within_ps = 2 * (saved + hidden) - 2;  // half of it each way
   EXPECT_EQ(choose_placement(c.loads(), c.holders, {costs}).copies().size(), 1u);
-  costs.copy_within_ps += 1;
+  costs.copy_within_ps += 2;
   EXPECT_TRUE(choose_placement(c.loads(), c.holders, {costs}).copies().empty());
+  // Rows that are worth little: then a sixth of the copy, which is awaited, is more than they save.
+  Case few{{1, 1, {0, 0}}, 4, {}};
+  few.rows_SE = {600, 600, 500, 500, 600, 600, 500, 500};  // 2400 rows and 2000
+  costs = {.row_ps = 10};
+  costs.copy_within_ps = 6 * 200 * 10 - 6;
+  EXPECT_EQ(choose_placement(few.loads(), few.holders, {costs}).copies().size(), 1u);
+  costs.copy_within_ps = 6 * 200 * 10;
+  EXPECT_TRUE(choose_placement(few.loads(), few.holders, {costs}).copies().empty());
 }
 
 }  // namespace

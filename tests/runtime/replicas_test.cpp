@@ -226,8 +226,12 @@ std::map<std::string, std::vector<double>> left_by(const Model& m, int replicas)
   }
   left["loss.next_token"] = {run.total("loss.next_token")};
   for (int r = 0; r < plan.ranks(); ++r) {
-    const comm::Traffic sent = run.communicators(r).traffic().at("comm.experts");
-    left["bytes"].push_back(static_cast<double>(sent.within_node_bytes + sent.across_nodes_bytes));
+    double bytes = 0;
+    for (const auto& [channel, sent] : run.communicators(r).traffic()) {
+      if (channel == "comm.experts" || channel == "comm.copies")
+        bytes += static_cast<double>(sent.within_node_bytes + sent.across_nodes_bytes);
+    }
+    left["bytes"].push_back(bytes);
   }
   return left;
 }

@@ -80,8 +80,8 @@ Mesh::Mesh(const Degrees& degrees) : degrees_(degrees) {
 }
 
 const std::vector<std::string>& Mesh::group_names() {
-  static const std::vector<std::string> names{"tp",      "cp",    "pp",       "etp",   "edp",  "expert",
-                                              "experts", "dense", "sequence", "stage", "world"};
+  static const std::vector<std::string> names{"tp",      "cp",     "pp",    "etp",      "edp",   "expert",
+                                              "experts", "copies", "dense", "sequence", "stage", "world"};
   return names;
 }
 
@@ -115,6 +115,7 @@ std::vector<int> Mesh::group(const std::string& name, int rank) const {
       {"edp", {Axis::edp}, {Axis::etp, Axis::ep, Axis::pp}},
       {"expert", {Axis::edp, Axis::etp}, {Axis::ep, Axis::pp}},
       {"experts", {Axis::ep, Axis::etp}, {Axis::edp, Axis::pp}},
+      {"copies", {Axis::ep, Axis::etp}, {Axis::edp, Axis::pp}},  // of experts: beside the exchange, never behind it
       {"dense", {Axis::dp, Axis::cp}, {Axis::tp, Axis::pp}},
       {"sequence", {Axis::cp, Axis::tp}, {Axis::dp, Axis::pp}},
       {"stage", {}, {Axis::pp}},

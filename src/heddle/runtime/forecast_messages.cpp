@@ -86,17 +86,28 @@ MessageTime Messages::exchange(int rank, const ir::Listing& listing, const ir::O
   return time;
 }
 
-// Weights from their owners, or gradients back to them: as many copies as are expected.
+// Weights from their owners and those who relay them, or gradients back to owners: as many copies as are expected.
 MessageTime Messages::copies(int rank, const ir::Listing& listing, const ir::Op& op) {
   const ExpectedExchange& e = rows_.of_copies(rank, listing, op);
   const bool back = !op.updates.empty();
   const ir::ValueId copies = back ? op.in[0] : op.out[0];
   const auto each = static_cast<double>(listing.bytes(copies, ir::FixedRows())) /
                     static_cast<double>(listing.value(copies).shape[0].count);
-  comm::Hop all{std::vector<comm::Hop::Of>(e.places.node.size())};
-  for (const ExpectedExchange::Copy& copy : e.copies)
-    all.add(e.places, back ? copy.holder : copy.owner, back ? copy.owner : copy.holder, each);
-  return hop(all, e.places, rows_.position(rank));
+  const int position = rows_.position(rank);
+  MessageTime time;
+  if (back) {
+    comm::Hop all{std::vector<comm::Hop::Of>(e.places.node.size())};
+    for (const ExpectedExchange::Copy& copy : e.copies) all.add(e.places, copy.holder, copy.owner, each);
+    return hop(all, e.places, position);
+  }
+  for (const bool relayed : {false, true}) {
+    comm::Hop all{std::vector<comm::Hop::Of>(e.places.node.size())};
+    for (const ExpectedExchange::Handover& h : e.handovers) {
+      if (h.relayed == relayed) all.add(e.places, h.from, h.to, each * h.part);
+    }
+    time += hop(all, e.places, position);
+  }
+  return time;
 }
 
 // Bytes to all others alike.

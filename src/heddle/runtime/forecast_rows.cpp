@@ -7,6 +7,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/comm/placement/copies.h"
+#include "heddle/comm/placement/relay.h"
 #include "heddle/runtime/dry_run.h"
 
 namespace heddle::runtime {
@@ -135,6 +136,12 @@ ExpectedExchange ExpectedRows::expect(const Key& key, const ir::Op& op, const ir
       for (int64_t s = 0; s < slices; ++s) {
         e.copies.push_back({static_cast<int>(placement.owner(copy.expert) * slices + s),
                             static_cast<int>(copy.holder * slices + s)});
+      }
+    }
+    for (const comm::Handover& h : comm::handovers(placement.expert_of_slot(), holders)) {
+      for (int64_t s = 0; s < slices; ++s) {
+        e.handovers.push_back({static_cast<int>(h.from * slices + s), static_cast<int>(h.to * slices + s),
+                               1.0 / static_cast<double>(h.parts), h.relayed});
       }
     }
   }

@@ -37,6 +37,12 @@ struct ExpectedExchange {
     int owner, holder;  // ranks
   };
   std::vector<Copy> copies;  // of hot experts
+  struct Handover {
+    int from, to;  // ranks
+    double part;   // of an expert's weights
+    bool relayed;
+  };
+  std::vector<Handover> handovers;  // of the copies' weights
 };
 
 class ExpectedRows {

@@ -57,7 +57,7 @@ Cause cause_of(const ir::Op& op, const ir::Cost& cost, const Layout& l) {
     return cost.flops > 0 ? Cause::products : Cause::traffic;
   }
   if (op.group == "cp") return Cause::context;
-  if (op.group == "experts" && l.ep > 1) return Cause::exchange;
+  if ((op.group == "experts" || op.group == "copies") && l.ep > 1) return Cause::exchange;
   return Cause::tensor;
 }
 

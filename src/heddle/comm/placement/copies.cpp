@@ -7,6 +7,7 @@
 #include "heddle/comm/exchange/parcels.h"
 #include "heddle/comm/exchange/places.h"
 #include "heddle/comm/placement/placement.h"
+#include "heddle/comm/placement/relay.h"
 #include "heddle/device/row_work.h"
 
 namespace heddle::comm {
@@ -105,27 +106,41 @@ class Moves {
   const int32_t* expert_of_slot_;
 };
 
-/// w, placement -> copies.
+/// w, placement -> copies. From owners, then among holders of a node (relay.h).
 void fetch_copies(const KernelCall& call) {
   const TensorView &w = call.in[0], &copies = call.out[0];
   const int64_t packed = call.op->attributes.integer_or("bytes", 0);
   const int64_t bytes = packed > 0 ? packed : w.dim(1) * w.dim(2) * size_of(w.dtype);
   const int rank = call.communicator->rank();
   const Moves moves(call, call.in[1], w.dim(0), copies.dim(0));
-  Parcels parcels;
+  const Holders holders{.slices = call.op->attributes.integer("slices"),
+                        .copies = copies.dim(0),
+                        .node_of = Places(*call.communicator).node};
+  const int64_t here = moves.holder_of(rank);
+  std::vector<int64_t> place_E(static_cast<size_t>(w.dim(0) * moves.holders()), -1);  // of experts held here
   moves.each([&](const Moves::Move& m) {
-    if (m.owner == moves.holder_of(rank)) {
-      parcels.send(moves.rank_of(m.holder, rank),
-                   static_cast<const void*>(w.as<const std::byte>() + m.index * bytes), bytes);
-    }
-    if (m.holder == moves.holder_of(rank)) {
-      parcels.receive(moves.rank_of(m.owner, rank), static_cast<void*>(copies.as<std::byte>() + m.place * bytes),
-                      bytes);
-    }
+    if (m.holder == here) place_E[static_cast<size_t>(m.owner * w.dim(0) + m.index)] = m.place;
   });
-  bool any = false;
-  moves.each([&](const Moves::Move&) { any = true; });
-  if (any) parcels.exchange(*call.communicator);
+  const std::vector<Handover> all =
+      handovers({call.in[1].as<const int32_t>(), static_cast<size_t>(call.in[1].elements())}, holders);
+  for (const bool relayed : {false, true}) {
+    Parcels parcels;
+    bool any = false;  // as all ranks see
+    for (const Handover& h : all) {
+      if (h.relayed != relayed) continue;
+      any = true;
+      const PartBytes part = part_of(bytes, h.part, h.parts);
+      const auto copy = [&] {
+        return copies.as<std::byte>() + place_E[static_cast<size_t>(h.expert)] * bytes + part.offset;
+      };
+      if (h.from == here) {
+        const std::byte* from = relayed ? copy() : w.as<std::byte>() + h.expert % w.dim(0) * bytes + part.offset;
+        parcels.send(moves.rank_of(h.to, rank), static_cast<const void*>(from), part.bytes);
+      }
+      if (h.to == here) parcels.receive(moves.rank_of(h.from, rank), static_cast<void*>(copy()), part.bytes);
+    }
+    if (any) parcels.exchange(*call.communicator);
+  }
 }
 
 /// partial, placement -> acc: holders in the order in which they follow the owner, copies of one in theirs. In each

@@ -54,6 +54,20 @@ namespace {
 /// of the even share below which a copy is not worth its slot, nor imbalance worth a search.
 constexpr int64_t kPeaks = 16, kLeastPart = 64;
 
+/// Of a copy's weights, which come twice, those of an expert's first map are waited for in the forward, two thirds
+/// of one coming. The rest goes over a channel of its own beside other work.
+constexpr int64_t kAwaitedPart = 3;
+
+/// What a microbatch takes: the busiest rank's products, the busiest link's rows, and of the busiest link's copies
+/// what is awaited, or what the products of an even share can't hide.
+int64_t time_ps(const Placement& placement, const Loads& loads, const LinkTimes& links, const CopyCosts& costs,
+                int64_t even) {
+  const std::vector<int64_t> rows = placement.rows_of(loads);
+  const LinkTimes::Copies copies = links.of_copies(placement);
+  return *std::max_element(rows.begin(), rows.end()) * costs.row_ps + links.of_rows(placement) +
+         std::max(copies.weights / kAwaitedPart, copies.all - even * costs.row_ps);
+}
+
 }  // namespace
 
 Placement choose_placement(const Loads& loads, const Holders& holders, const PlacementRules& rules) {
@@ -65,24 +79,26 @@ Placement choose_placement(const Loads& loads, const Holders& holders, const Pla
   if (holders.copies == 0 || count == 1 || most <= even + least) return none;
   const LinkTimes links(loads, holders, rules.costs);
   Placement best = none;
-  int64_t best_ps = most * rules.costs.row_ps + links.of(none);
+  int64_t best_ps = time_ps(none, loads, links, rules.costs, even);
   const bool one_node = [&] {
     for (int64_t h = 1; h < count; ++h) {
       if (!holders.near(0, h)) return false;
     }
     return true;
   }();
+  const auto attempt = [&](Trial::Reach reach, Trial::Order order, int64_t peak) {
+    Placement trial = Trial(loads, holders, rules.whole_sources, {peak, least, reach, order}).take();
+    const int64_t ps = time_ps(trial, loads, links, rules.costs, even);
+    const bool fewer = ps == best_ps && trial.copies().size() < best.copies().size();
+    if (ps > best_ps || (ps == best_ps && !fewer)) return;
+    best = std::move(trial);
+    best_ps = ps;
+  };
   for (const Trial::Reach reach : {Trial::Reach::near_only, Trial::Reach::near_first, Trial::Reach::anywhere}) {
     if (reach != Trial::Reach::near_only && one_node) continue;
-    for (int64_t i = 0; i < kPeaks; ++i) {
-      const int64_t peak = even + (most - even) * (i * i * i) / (kPeaks * kPeaks * kPeaks);
-      Placement trial = Trial(loads, holders, rules.whole_sources, {peak, least, reach}).take();
-      const std::vector<int64_t> found = trial.rows_of(loads);
-      const int64_t ps = *std::max_element(found.begin(), found.end()) * rules.costs.row_ps + links.of(trial);
-      const bool fewer = ps == best_ps && trial.copies().size() < best.copies().size();
-      if (ps > best_ps || (ps == best_ps && !fewer)) continue;
-      best = std::move(trial);
-      best_ps = ps;
+    for (const Trial::Order order : {Trial::Order::expert_by_expert, Trial::Order::largest_first}) {
+      for (int64_t i = 0; i < kPeaks; ++i)
+        attempt(reach, order, even + (most - even) * (i * i * i) / (kPeaks * kPeaks * kPeaks));
     }
   }
   return best;

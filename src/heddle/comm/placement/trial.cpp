@@ -4,6 +4,8 @@
 #include <numeric>
 #include <tuple>
 
+#include "heddle/comm/placement/relay.h"
+
 namespace heddle::comm {
 
 namespace {
@@ -52,16 +54,21 @@ Trial::Trial(const Loads& loads, const Holders& holders, bool whole_sources, con
 
 void Trial::shed(int64_t holder) {
   const int64_t own = loads_.experts / holders_.count();
-  for (const int64_t expert : heaviest_first(rows_E_, holder * own, (holder + 1) * own)) {
-    for (;;) {
-      const int64_t excess = rows_H_[at(holder)] - aim_.peak;
-      if (excess < aim_.least || rows_E_[at(expert)] < aim_.least) break;
-      const int64_t wanted = std::min(excess, rows_E_[at(expert)]), to = receiver(expert, wanted);
-      if (to < 0) break;
-      const int64_t rows = std::min(wanted, aim_.peak - rows_H_[at(to)]);
-      if (!plan(expert, to, rows)) break;
-    }
+  std::vector<int64_t> experts = heaviest_first(rows_E_, holder * own, (holder + 1) * own);
+  while (!experts.empty()) {
+    const auto next = aim_.order == Order::expert_by_expert
+                          ? experts.begin()
+                          : std::max_element(experts.begin(), experts.end(),
+                                             [&](int64_t a, int64_t b) { return rows_E_[at(a)] < rows_E_[at(b)]; });
+    if (!shed_some(holder, *next)) experts.erase(next);
   }
+}
+
+bool Trial::shed_some(int64_t holder, int64_t expert) {
+  const int64_t excess = rows_H_[at(holder)] - aim_.peak;
+  if (excess < aim_.least || rows_E_[at(expert)] < aim_.least) return false;
+  const int64_t wanted = std::min(excess, rows_E_[at(expert)]), to = receiver(expert, wanted);
+  return to >= 0 && plan(expert, to, std::min(wanted, aim_.peak - rows_H_[at(to)]));
 }
 
 int64_t Trial::receiver(int64_t expert, int64_t rows) const {
@@ -76,7 +83,7 @@ int64_t Trial::receiver(int64_t expert, int64_t rows) const {
     const bool has = std::any_of(planned_.begin(), planned_.end(),
                                  [&](const Planned& p) { return p.expert == expert && p.holder == h; });
     if (has) continue;
-    const bool fits = room >= rows;
+    const bool fits = aim_.order == Order::expert_by_expert && room >= rows;
     const std::tuple rank{aim_.reach == Reach::near_first && !near, !fits, fits ? room : -room};
     if (best >= 0 && rank >= best_rank) continue;
     best = h;
@@ -148,7 +155,35 @@ LinkTimes::LinkTimes(const Loads& loads, const Holders& holders, const CopyCosts
   }
 }
 
-int64_t LinkTimes::of(const Placement& placement) const {
+/// What each link carries, each way.
+class LinkTimes::Carried {
+ public:
+  explicit Carried(const Holders& holders) : node_of_(holders.node_of) {
+    const int nodes = 1 + *std::max_element(node_of_.begin(), node_of_.end());
+    within_out_.resize(node_of_.size(), 0);
+    within_in_.resize(node_of_.size(), 0);
+    across_out_.resize(at(nodes), 0);
+    across_in_.resize(at(nodes), 0);
+  }
+  void add(int64_t from, int64_t to, int64_t within_ps, int64_t across_ps) {
+    if (from == to) return;
+    const auto a = at(node_of_[at(from)]), b = at(node_of_[at(to)]);
+    (a == b ? within_out_[at(from)] : across_out_[a]) += a == b ? within_ps : across_ps;
+    (a == b ? within_in_[at(to)] : across_in_[b]) += a == b ? within_ps : across_ps;
+  }
+  int64_t busiest() const {
+    int64_t most = 0;
+    for (const auto* links : {&within_out_, &within_in_, &across_out_, &across_in_})
+      most = std::max(most, *std::max_element(links->begin(), links->end()));
+    return most;
+  }
+
+ private:
+  const std::vector<int>& node_of_;
+  std::vector<int64_t> within_out_, within_in_, across_out_, across_in_;
+};
+
+int64_t LinkTimes::of_rows(const Placement& placement) const {
   const int64_t sources = std::ssize(holders_.node_of), count = holders_.count(), slices = holders_.slices;
   std::vector<int64_t> rows = rows_SH_;
   for (const Placement::Copy& copy : placement.copies()) {
@@ -157,32 +192,31 @@ int64_t LinkTimes::of(const Placement& placement) const {
       rows[at(s * count + copy.holder)] += copy.rows_S[at(s)];
     }
   }
-  const int nodes = 1 + *std::max_element(holders_.node_of.begin(), holders_.node_of.end());
-  std::vector<int64_t> within_out(at(sources), 0), within_in(within_out);
-  std::vector<int64_t> across_out(at(nodes), 0), across_in(across_out);
-  const auto carry = [&](int64_t from, int64_t to, int64_t within_ps, int64_t across_ps) {
-    if (from == to) return;
-    const auto a = at(holders_.node_of[at(from)]), b = at(holders_.node_of[at(to)]);
-    (a == b ? within_out[at(from)] : across_out[a]) += a == b ? within_ps : across_ps;
-    (a == b ? within_in[at(to)] : across_in[b]) += a == b ? within_ps : across_ps;
-  };
+  Carried carried(holders_);
   for (int64_t s = 0; s < sources; ++s) {
     for (int64_t h = 0; h < count; ++h) {
       const int64_t moved = rows[at(s * count + h)];
       for (int64_t i = 0; i < slices; ++i)
-        carry(s, h * slices + i, moved * costs_.row_within_ps, moved * costs_.row_across_ps);
+        carried.add(s, h * slices + i, moved * costs_.row_within_ps, moved * costs_.row_across_ps);
     }
   }
-  for (const Placement::Copy& copy : placement.copies()) {
-    for (int64_t i = 0; i < slices; ++i) {
-      carry(placement.owner(copy.expert) * slices + i, copy.holder * slices + i, costs_.copy_within_ps,
-            costs_.copy_across_ps);
-    }
-  }
-  int64_t most = 0;
-  for (const auto* links : {&within_out, &within_in, &across_out, &across_in})
-    most = std::max(most, *std::max_element(links->begin(), links->end()));
-  return most;
+  return carried.busiest();
+}
+
+LinkTimes::Copies LinkTimes::of_copies(const Placement& placement) const {
+  const int64_t slices = holders_.slices;
+  Carried carried(holders_);
+  const auto carry = [&](int64_t from, int64_t to, int64_t parts) {  // weights, and gradients, are half of a copy
+    for (int64_t i = 0; i < slices; ++i)
+      carried.add(from * slices + i, to * slices + i, costs_.copy_within_ps / 2 / parts,
+                  costs_.copy_across_ps / 2 / parts);
+  };
+  Copies times;
+  for (const Handover& h : handovers(placement.expert_of_slot(), holders_)) carry(h.from, h.to, h.parts);
+  times.weights = carried.busiest();
+  for (const Placement::Copy& copy : placement.copies()) carry(copy.holder, placement.owner(copy.expert), 1);
+  times.all = carried.busiest();
+  return times;
 }
 
 }  // namespace heddle::comm

@@ -7,16 +7,21 @@
 
 namespace heddle::comm {
 
-/// Holders above the peak shed rows, heaviest holder and heaviest expert first, to those that have room for all of
-/// them and little more, else to those with most room below it.
+/// Holders above the peak shed rows, heaviest holder and heaviest expert first.
 class Trial {
  public:
   /// Where copies may stand: on the owner's node; there before elsewhere; anywhere alike.
   enum class Reach : uint8_t { near_only, near_first, anywhere };
+  /// Which expert goes next, and whither.
+  enum class Order : uint8_t {
+    expert_by_expert,  // all that can go of one, to who has room for it and little more, else to who has most room
+    largest_first,     // what has most rows left, to who has most room: few slots have little to do
+  };
   struct Aim {
     int64_t peak = 0;   // rows of a holder
     int64_t least = 1;  // rows of a copy
     Reach reach = Reach::near_first;
+    Order order = Order::expert_by_expert;
   };
   Trial(const Loads& loads, const Holders& holders, bool whole_sources, const Aim& aim);
   Placement take() { return std::move(placement_); }
@@ -27,6 +32,8 @@ class Trial {
     std::vector<int64_t> rows_S;  // what is settled already
   };
   void shed(int64_t holder);
+  /// A copy of the expert with as many of the holder's rows above the peak as can go; false where none can.
+  bool shed_some(int64_t holder, int64_t expert);
   /// Of up to `rows` of an expert's rows; −1: nobody has room.
   int64_t receiver(int64_t expert, int64_t rows) const;
   /// Takes up to `rows` of an expert's rows for a copy; whole sources only where that is asked for.
@@ -48,13 +55,19 @@ class Trial {
   std::vector<Planned> planned_;
 };
 
-/// How long the busiest link needs for rows and copies: of a rank within its node, of a node to others.
+/// How long the busiest link needs for rows, and for copies: of a rank within its node, of a node to others.
 class LinkTimes {
  public:
   LinkTimes(const Loads& loads, const Holders& holders, const CopyCosts& costs);
-  int64_t of(const Placement& placement) const;
+  int64_t of_rows(const Placement& placement) const;
+  struct Copies {
+    int64_t weights = 0;  // that come twice
+    int64_t all = 0;      // with gradients, which go the other way
+  };
+  Copies of_copies(const Placement& placement) const;
 
  private:
+  class Carried;
   const Holders& holders_;
   const CopyCosts costs_;
   std::vector<int64_t> rows_SH_;  // without copies

@@ -161,7 +161,7 @@ ValueId expert_product(Writer& w, ValueId x, ValueId weight, ValueId offsets, Va
     in.push_back(w.op(
         "fetch_copies", {weight, placement}, {name + "_copies"},
         {{"ranks", expert_ranks(w)}, {"slices", int64_t{w.spec().mesh.of(Axis::etp)}}, {"copies", copies_of(w)}},
-        "experts")[0]);
+        "copies")[0]);
   }
   return w.op("grouped_linear", in, {name})[0];
 }
