@@ -254,6 +254,31 @@ TEST_F(StepOps, casts_copies_and_sums) {
                  0);
 }
 
+// More rows than a block of the sort takes, and sequences of several parts.
+TEST_F(StepOps, router_of_many_rows) {
+  const int64_t T = 600, S = 300;
+  like_reference({"router",
+                  "router",
+                  {activation(random_tensor(Dtype::f32, {T, 10}, 51, 2)), absent()},
+                  {{"function", "sigmoid"},
+                   {"top_k", 4},
+                   {"groups", 1},
+                   {"top_groups", 1},
+                   {"group_score_top", 1},
+                   {"normalize", 1},
+                   {"scale", 1.0}},
+                  {}},
+                 2e-5, false, ir::Phase::F);
+  Tensor s = random_tensor(Dtype::f32, {T, 10}, 52);
+  for (double& v : s.values) v = std::abs(v) + 0.125;
+  like_reference({"sequence_aux_loss",
+                  "sequence_aux_loss",
+                  {activation(s), {Tensor(Dtype::f32, {1}, 0.5), Role::input}},
+                  {{"top_k", 4}, {"sequence", S}, {"alpha", 0.5}, {"scale_index", 0}},
+                  {}},
+                 2e-5, false, ir::Phase::F);
+}
+
 TEST_F(StepOps, exact_sums) {
   for (const bool overwrite : {false, true}) {
     like_reference({"add_exact",

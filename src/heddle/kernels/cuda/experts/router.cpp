@@ -43,17 +43,24 @@ void set_gate(const KernelCall& call, RouteArgs& args) {
 }
 
 /// experts -> row_of, token_of, offsets.
-void sort(const TensorView& experts, std::span<const TensorView> out, void* stream) {
-  const SortRowsArgs args{numbers<const int32_t>(experts),
-                          numbers<int32_t>(out[0]),
-                          numbers<int32_t>(out[1]),
-                          numbers<int32_t>(out[2]),
-                          experts.dim(0),
-                          experts.dim(1),
-                          out[2].elements() - 1};
-  launch(count_rows, {.blocks_x = args.E}, args, stream);
-  launch(sum_rows, {.threads = 32}, args, stream);
-  launch(sort_rows, {.blocks_x = args.E}, args, stream);
+void sort(const TensorView& experts, std::span<const TensorView> out, const KernelCall& call) {
+  SortRowsArgs args{};
+  args.experts_R = numbers<const int32_t>(experts);
+  args.row_of_R = numbers<int32_t>(out[0]);
+  args.token_of_R = numbers<int32_t>(out[1]);
+  args.offsets = numbers<int32_t>(out[2]);
+  args.first_PE = reinterpret_cast<int32_t*>(call.scratch);
+  args.R = experts.elements();
+  args.P = blocks_for(args.R, kSortRows);
+  args.k = experts.dim(1);
+  args.E = out[2].elements() - 1;
+  launch(count_rows, {.blocks_x = args.P, .threads = kSortThreads}, args, call.stream);
+  launch(begin_rows, {.threads = kSortThreads}, args, call.stream);
+  launch(sort_rows, {.blocks_x = args.P, .threads = kSortThreads}, args, call.stream);
+}
+int64_t sort_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
+  const MatrixSize size(listing, op.in[0], rows);
+  return blocks_for(size.rows * op.attributes.integer("top_k"), kSortRows) * size.columns * 4;
 }
 
 /// The op kinds share a kernel; each gives it what it has.
@@ -84,8 +91,8 @@ void route_op(const KernelCall& call) {
     args.k = static_cast<int32_t>(call.in[1].dim(1));
   }
   launch(route, warps(args.T, args.E), args, call.stream);
-  if (kind == "router") sort(call.out[2], call.out.subspan(3), call.stream);
-  if (kind == "choose") sort(call.out[0], call.out.subspan(1), call.stream);
+  if (kind == "router") sort(call.out[2], call.out.subspan(3), call);
+  if (kind == "choose") sort(call.out[0], call.out.subspan(1), call);
 }
 
 /// router_scores_dgrad: ds, s. gate_dgrad: dg, s, experts. router_dgrad: dg?, ds?, s, experts.
@@ -141,6 +148,9 @@ BalanceArgs balance_args(const ir::Attributes& at, int64_t T, int64_t E, Scratch
   args.scale_index = static_cast<int32_t>(at.integer_or("scale_index", 0));
   args.chosen_Tk = scratch.take<int32_t>(T * args.k);
   args.Z_T = scratch.take<double>(T);
+  const int64_t parts = T / args.S * blocks_for(args.S, kBalanceTokens);
+  args.count_PE = scratch.take<int32_t>(parts * E);
+  args.share_PE = scratch.take<double>(parts * E);
   args.count_BE = scratch.take<double>(T / args.S * E);
   args.loss_B = scratch.take<double>(T / args.S);
   return args;
@@ -162,7 +172,9 @@ void balance(const KernelCall& call) {
   if (kind != "sequence_aux_loss") args.loss_B = nullptr;
   if (kind == "sequence_load") args.count_BE = numbers<double>(call.out[0]);
   launch(balance_tokens, warps(args.T, args.E), args, call.stream);
-  launch(balance_sequences, {.blocks_x = args.T / args.S}, args, call.stream);
+  launch(balance_parts, {.blocks_x = args.T / args.S * blocks_for(args.S, kBalanceTokens), .threads = kSortThreads},
+         args, call.stream);
+  launch(balance_sequences, {.blocks_x = args.T / args.S, .threads = kSortThreads}, args, call.stream);
   if (kind == "sequence_aux_loss") sum_to(loss_B, args.T / args.S, numbers<double>(call.out[0]), call.stream);
   if (kind == "sequence_aux_loss_dgrad") {
     args.scales = numbers<const float>(call.in[1]);
@@ -203,10 +215,10 @@ Support always(const ir::Listing&, const ir::Op&) { return Support::yes(); }
 std::vector<KernelEntry> router_entries() {
   return {entry("router_scores", "warp", route_op, fits<Among::in, 0>),
           entry("router_scores_dgrad", "warp", route_dgrad_op, fits<Among::in, 1>),
-          entry("choose", "warp", route_op, fits<Among::in, 0>),
+          entry("choose", "warp", route_op, fits<Among::in, 0>, sort_scratch),
           entry("gate", "warp", route_op, fits<Among::in, 0>),
           entry("gate_dgrad", "warp", route_dgrad_op, fits<Among::in, 1>),
-          entry("router", "warp", route_op, fits<Among::in, 0>),
+          entry("router", "warp", route_op, fits<Among::in, 0>, sort_scratch),
           entry("router_dgrad", "warp", route_dgrad_op, fits<Among::in, 2>),
           entry("count_load", "block", count_load_op, always),
           entry("router_bias_update", "block", bias_update_op, narrow_bias),

@@ -1,7 +1,7 @@
 // The router and its balancing losses: a warp a token, values of a token in shared memory. See router_kernels.h.
 // Source: DeepSeek-V3 report, arXiv 2412.19437, section 2.1.2 and equations 17–20.
-#include "heddle/kernels/cuda/language.h"
 #include "heddle/kernels/cuda/experts/router_kernels.h"
+#include "heddle/kernels/cuda/language.h"
 
 namespace heddle::kernels::cuda {
 
@@ -202,43 +202,72 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kThreads) route_dgrad(RouteGradArgs args) {
   }
 }
 
-HEDDLE_KERNEL void HEDDLE_BOUNDS(256) count_rows(SortRowsArgs args) {
-  HEDDLE_SHARED(int, board, 256 / kWarp);
-  const auto e = static_cast<int32_t>(blockIdx.x);
-  int count = 0;
-  for (int64_t i = threadIdx.x; i < args.T * args.k; i += 256) count += args.experts_Tk[i] == e ? 1 : 0;
-  count = block_sum(count, board);
-  if (threadIdx.x == 0) args.offsets[e + 1] = count;
+namespace {
+
+/// The ids of rows first … last in shared memory, for all threads of the block.
+HEDDLE_DEVICE void share_ids(const int32_t* ids, int64_t first, int64_t last, int32_t* shared) {
+  for (int64_t i = first + threadIdx.x; i < last; i += kSortThreads) shared[i - first] = ids[i];
+  __syncthreads();
 }
 
-HEDDLE_KERNEL void sum_rows(SortRowsArgs args) {
-  if (threadIdx.x > 0) return;
-  int32_t sum = args.offsets[0] = 0;
-  for (int64_t e = 1; e <= args.E; ++e) args.offsets[e] = sum += args.offsets[e];
+}  // namespace
+
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kSortThreads) count_rows(SortRowsArgs args) {
+  HEDDLE_SHARED(int32_t, ids, kSortRows);
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kSortRows, last = min(args.R, first + kSortRows);
+  share_ids(args.experts_R, first, last, ids);
+  const int rows = static_cast<int>(last - first);
+  for (int64_t e = threadIdx.x; e < args.E; e += kSortThreads) {
+    int32_t count = 0;
+    for (int i = 0; i < rows; ++i) count += ids[i] == e ? 1 : 0;
+    args.first_PE[static_cast<int64_t>(blockIdx.x) * args.E + e] = count;
+  }
 }
 
-HEDDLE_KERNEL void HEDDLE_BOUNDS(256) sort_rows(SortRowsArgs args) {
-  HEDDLE_SHARED(unsigned, votes, 256 / kWarp);
-  const auto e = static_cast<int32_t>(blockIdx.x);
-  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
-  int32_t next = args.offsets[e];
-  for (int64_t first = 0; first < args.T * args.k; first += 256) {
-    const int64_t i = first + threadIdx.x;
-    const bool mine = i < args.T * args.k && args.experts_Tk[i] == e;
-    const unsigned vote = __ballot_sync(kFullWarp, mine);
-    if (lane == 0) votes[warp] = vote;
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kSortThreads) begin_rows(SortRowsArgs args) {
+  HEDDLE_SHARED(int32_t, before, kSortThreads);
+  // A thread has neighbouring experts: their rows, and those of all experts before them.
+  const int64_t E = args.E, each = (E + kSortThreads - 1) / kSortThreads;
+  const int64_t from = min(E, threadIdx.x * each), to = min(E, from + each);
+  int32_t rows = 0;
+  for (int64_t p = 0; p < args.P; ++p) {
+    for (int64_t e = from; e < to; ++e) rows += args.first_PE[p * E + e];
+  }
+  before[threadIdx.x] = rows;
+  __syncthreads();
+  int32_t sum = rows;
+  for (unsigned step = 1; step < kSortThreads; step *= 2) {
+    const int32_t left = threadIdx.x >= step ? before[threadIdx.x - step] : 0;
     __syncthreads();
-    int before = __popc(vote & ((1u << lane) - 1u)), all = 0;
-    for (int w = 0; w < 256 / kWarp; ++w) {
-      if (w < warp) before += __popc(votes[w]);
-      all += __popc(votes[w]);
-    }
-    if (mine) {
-      args.row_of_Tk[i] = next + before;
-      if (args.token_of_R != nullptr) args.token_of_R[next + before] = static_cast<int32_t>(i / args.k);
-    }
-    next += all;
+    before[threadIdx.x] = sum += left;
     __syncthreads();
+  }
+  int32_t next = sum - rows;
+  for (int64_t e = from; e < to; ++e) {
+    args.offsets[e] = next;
+    for (int64_t p = 0; p < args.P; ++p) {
+      int32_t* first = args.first_PE + p * E + e;
+      const int32_t count = *first;
+      *first = next;
+      next += count;
+    }
+  }
+  if (threadIdx.x == kSortThreads - 1) args.offsets[E] = sum;
+}
+
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kSortThreads) sort_rows(SortRowsArgs args) {
+  HEDDLE_SHARED(int32_t, ids, kSortRows);
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kSortRows, last = min(args.R, first + kSortRows);
+  share_ids(args.experts_R, first, last, ids);
+  const int rows = static_cast<int>(last - first);
+  for (int64_t e = threadIdx.x; e < args.E; e += kSortThreads) {
+    int32_t next = args.first_PE[static_cast<int64_t>(blockIdx.x) * args.E + e];
+    for (int i = 0; i < rows; ++i) {
+      if (ids[i] != e) continue;
+      args.row_of_R[first + i] = next;
+      if (args.token_of_R != nullptr) args.token_of_R[next] = static_cast<int32_t>((first + i) / args.k);
+      ++next;
+    }
   }
 }
 
@@ -287,21 +316,40 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kThreads) balance_tokens(BalanceArgs args) {
   }
 }
 
-HEDDLE_KERNEL void HEDDLE_BOUNDS(256) balance_sequences(BalanceArgs args) {
-  HEDDLE_SHARED(double, board, 256 / kWarp);
-  const int64_t b = blockIdx.x, E = args.E, S = args.S;
-  double dot = 0;
-  for (int64_t e = threadIdx.x; e < E; e += 256) {
-    double count = 0;
-    if (args.load_BE != nullptr) {
-      count = args.load_BE[b * E + e];
-    } else {
-      for (int64_t i = b * S * args.k; i < (b + 1) * S * args.k; ++i) count += args.chosen_Tk[i] == e ? 1 : 0;
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kSortThreads) balance_parts(BalanceArgs args) {
+  HEDDLE_SHARED(int32_t, ids, kBalanceTokens * kMostChosen);
+  const int64_t each = (args.S + kBalanceTokens - 1) / kBalanceTokens, E = args.E;
+  const int64_t b = blockIdx.x / each, part = blockIdx.x % each;
+  const int64_t first = b * args.S + part * kBalanceTokens;
+  const int64_t last = min((b + 1) * args.S, first + kBalanceTokens);
+  const bool counts = args.load_BE == nullptr;
+  if (counts) share_ids(args.chosen_Tk, first * args.k, last * args.k, ids);
+  const int chosen = static_cast<int>((last - first) * args.k);
+  for (int64_t e = threadIdx.x; e < E; e += kSortThreads) {
+    const int64_t at = static_cast<int64_t>(blockIdx.x) * E + e;
+    if (counts) {
+      int32_t count = 0;
+      for (int i = 0; i < chosen; ++i) count += ids[i] == e ? 1 : 0;
+      args.count_PE[at] = count;
     }
-    args.count_BE[b * E + e] = count;
     if (args.loss_B == nullptr) continue;
     double share = 0;
-    for (int64_t t = b * S; t < (b + 1) * S; ++t) share += static_cast<double>(args.s_TE[t * E + e]) / args.Z_T[t];
+    for (int64_t t = first; t < last; ++t) share += static_cast<double>(args.s_TE[t * E + e]) / args.Z_T[t];
+    args.share_PE[at] = share;
+  }
+}
+
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kSortThreads) balance_sequences(BalanceArgs args) {
+  HEDDLE_SHARED(double, board, kSortThreads / kWarp);
+  const int64_t b = blockIdx.x, E = args.E, each = (args.S + kBalanceTokens - 1) / kBalanceTokens;
+  double dot = 0;
+  for (int64_t e = threadIdx.x; e < E; e += kSortThreads) {
+    double count = args.load_BE != nullptr ? args.load_BE[b * E + e] : 0, share = 0;
+    for (int64_t part = b * each; part < (b + 1) * each; ++part) {
+      if (args.load_BE == nullptr) count += args.count_PE[part * E + e];
+      if (args.loss_B != nullptr) share += args.share_PE[part * E + e];
+    }
+    args.count_BE[b * E + e] = count;
     const double f = count * (static_cast<double>(E) / static_cast<double>(args.k * args.whole));
     dot += f * (share / static_cast<double>(args.whole));
   }

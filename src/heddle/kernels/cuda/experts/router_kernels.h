@@ -42,15 +42,18 @@ struct RouteGradArgs {
 };
 HEDDLE_KERNEL void route_dgrad(RouteGradArgs args);
 
+constexpr int64_t kSortRows = 1024;  // of a block
+constexpr int kSortThreads = 256;
 struct SortRowsArgs {
-  const int32_t* experts_Tk;
-  int32_t *row_of_Tk, *token_of_R, *offsets;
-  int64_t T, k, E;
+  const int32_t* experts_R;  // R = T·k rows in the order of tokens
+  int32_t *row_of_R, *token_of_R, *offsets;
+  int32_t* first_PE;  // scratch: the rows of each expert in each of P blocks of rows, then where they come to lie
+  int64_t R, P, k, E;
 };
-/// offsets[e+1] = rows of e (a block an expert); then their running sums (one block); then the rows (a block an
-/// expert): sorted by (expert, token).
+/// Rows sorted by (expert, token): counted (a block a block of rows), then where those of each expert and block
+/// begin (one block), then put there (as the first).
 HEDDLE_KERNEL void count_rows(SortRowsArgs args);
-HEDDLE_KERNEL void sum_rows(SortRowsArgs args);
+HEDDLE_KERNEL void begin_rows(SortRowsArgs args);
 HEDDLE_KERNEL void sort_rows(SortRowsArgs args);
 
 struct LoadArgs {
@@ -73,6 +76,8 @@ struct BalanceArgs {
   const double* load_BE;  // null: counted from `chosen`
   int32_t* chosen_Tk;     // scratch: the k highest of raw s
   double* Z_T;            // scratch: Σ_e s_te + 1e-20
+  int32_t* count_PE;      // scratch: by parts of kBalanceTokens tokens of a sequence
+  double* share_PE;       // scratch, likewise
   double* count_BE;       // written, or read by the gradient
   double* loss_B;         // of each sequence; null: not wanted
   float* ds_TE;
@@ -81,8 +86,11 @@ struct BalanceArgs {
   int32_t k, scale_index;
   double alpha;
 };
-/// chosen and Z of each token; count and loss of each sequence (a block each); ds (a warp a token).
+constexpr int64_t kBalanceTokens = 128;
+/// chosen and Z of each token; count and share of each part of a sequence (a block each); their sums in order, and
+/// the loss (a block a sequence); ds (a warp a token).
 HEDDLE_KERNEL void balance_tokens(BalanceArgs args);
+HEDDLE_KERNEL void balance_parts(BalanceArgs args);
 HEDDLE_KERNEL void balance_sequences(BalanceArgs args);
 HEDDLE_KERNEL void balance_dgrad(BalanceArgs args);
 
