@@ -64,6 +64,9 @@ struct SeenKeys {
     return of_chunk(owner) + of_chunk(2 * cp - 1 - owner);
   }
 
+  /// Where a key row stands in the whole sequence.
+  int64_t key_position(int64_t n) const { return owner == kAll ? n : ir::position(n, length, owner, cp); }
+
   static constexpr int kAll = -1;
   int64_t length;
   int cp, index;  // of the queries

@@ -12,6 +12,10 @@
 // and with `starts` none before starts[its position], where its document begins in the packed sequence. Sinks are a
 // learned logit a head that takes part in the softmax and has no value (arXiv 2309.17453; GPT-OSS): lse holds them, so
 // the gradients of q, k and v need nothing of them, and their own is −Σ exp(sink − lse)·(do·o).
+//
+// With `rate`, probabilities are dropped behind the softmax (Vaswani et al., 1706.03762): o is the sum of p·v ÷ (1 − rate)
+// over the keys that are kept, lse that of all. Which are is a pure function of the query's token, the head and the key's
+// position (kernels/dropped_keys.h), so that the backward makes the choice again, and any cut of a sequence the same.
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -98,6 +102,28 @@ void check_sinks(const Rule& rule, const Op& op, Dtype A) {
   rule.shape(at, {fixed(op.attributes.integer("heads") * op.attributes.integer_or("sink_parts", 1))});
 }
 
+// What dropout draws from: of each query row its token in the whole batch, and the key of the step.
+void check_dropped(const Rule& rule, const Op& op) {
+  const ValueId tokens = op.operand("tokens"), key = op.operand("key");
+  rule.require(op.attributes.has("rate") == (tokens != none) && (tokens == none) == (key == none),
+               "rate, tokens and key come together");
+  if (tokens == none) return;
+  const double rate = op.attributes.number("rate");
+  rule.require(rate > 0 && rate < 1, "rate is not in (0, 1)");
+  const auto at = static_cast<size_t>(ir::place_of("tokens", op.def->operands));
+  const auto q = static_cast<size_t>(std::max(0, ir::place_of("q", op.def->operands)));
+  rule.require(rule.dtype(at) == Dtype::i32 && rule.dtype(at + 1) == Dtype::i32, "counters are not i32");
+  rule.shape(at, {rule.dim(q, 0)});
+  rule.shape(at + 1, {fixed(3)});
+}
+
+// Operands that a gradient has too, behind those of its own; what is absent at the end is left out.
+std::vector<ValueId> followed_by_masks(std::vector<ValueId> in, const Op& op) {
+  for (const char* name : {"starts", "tokens", "key"}) in.push_back(op.operand(name));
+  while (in.back() == none) in.pop_back();
+  return in;
+}
+
 void sinks_gradient(GradientWriter& writer, const Op& op, ValueId d_o, ValueId o, ValueId lse) {
   const ValueId sinks = op.operand("sinks");
   if (sinks == none) return;
@@ -126,21 +152,22 @@ Attributes of_gradient(const Op& op) {
 
 const OpDef attention{
     .kind = "attention",
-    .operands = "q k v starts? sinks?", .results = "o lse",
-    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? rank? window? sink_parts?",
+    .operands = "q k v starts? sinks? tokens? key?", .results = "o lse",
+    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? rank? window? sink_parts? rate? site? head_parts?",
     .work = ir::Work::attention,
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       const auto [rows, columns] = check_heads(rule, op.attributes, 0, true);
       check_mask(rule, op);
       check_sinks(rule, op, wide(rule.dtype(0)));
+      check_dropped(rule, op);
       return std::vector{output(rule.dtype(0), {rows, columns}),
                          output(wide(rule.dtype(0)), {rows, fixed(op.attributes.integer("heads"))}, Role::metadata)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       sinks_gradient(writer, op, d_out[0], op.out[0], op.out[1]);
-      std::vector<ValueId> in{d_out[0], op.in[0], op.in[1], op.in[2], op.out[0], op.out[1]};
-      if (operand(op, 3) != none) in.push_back(op.in[3]);
+      const std::vector<ValueId> in =
+          followed_by_masks({d_out[0], op.in[0], op.in[1], op.in[2], op.out[0], op.out[1]}, op);
       std::vector<ValueId> d = writer.input_gradient(
           attention_dgrad, in, {writer.d(op.in[0]), writer.d(op.in[1]), writer.d(op.in[2])}, of_gradient(op));
       d.resize(op.in.size(), none);
@@ -155,11 +182,12 @@ const OpDef attention{
 
 const OpDef attention_dgrad{
     .kind = "attention_dgrad",
-    .operands = "do q k v o lse starts?", .results = "dq dk dv",
-    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? rank? window?",
+    .operands = "do q k v o lse starts? tokens? key?", .results = "dq dk dv",
+    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? rank? window? rate? site? head_parts?",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       check_mask(rule, op);
+      check_dropped(rule, op);
       return std::vector{rule.like(1), rule.like(2),
                          rule.like(3)};
     },
@@ -172,8 +200,8 @@ const OpDef attention_dgrad{
 
 const OpDef attention_part{
     .kind = "attention_part",
-    .operands = "q k v o_before? lse_before? starts? sinks?", .results = "o lse",
-    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn window? sink_parts?",
+    .operands = "q k v o_before? lse_before? starts? sinks? tokens? key?", .results = "o lse",
+    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn window? sink_parts? rate? site? head_parts?",
     .work = ir::Work::attention,
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
@@ -181,6 +209,7 @@ const OpDef attention_part{
       const Dtype A = wide(rule.dtype(0));
       check_mask(rule, op);
       check_sinks(rule, op, A);
+      check_dropped(rule, op);
       rule.require(!rule.has(3) || !rule.has(6), "sinks come with the first part alone");
       const std::vector out{output(A, {rows, columns}, Role::metadata),
                             output(A, {rows, fixed(op.attributes.integer("heads"))}, Role::metadata)};
@@ -201,14 +230,15 @@ const OpDef attention_part{
 // Mentions: lse, q, then k and v of each part. It reads starts and sinks for its gradient only.
 const OpDef attention_finish{
     .kind = "attention_finish",
-    .operands = "o starts? sinks?", .results = "y",
-    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn? window? sink_parts?",
+    .operands = "o starts? sinks? tokens? key?", .results = "y",
+    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn? window? sink_parts? rate? site? head_parts?",
     .work = ir::Work::attention,
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       rule.require(op.mentions.size() >= 4 && op.mentions.size() % 2 == 0, "mentions are not lse, q and pairs of k, v");
       check_mask(rule, op);
       check_sinks(rule, op, rule.dtype(0));
+      check_dropped(rule, op);
       return std::vector{output(listing.value(op.mentions[1]).dtype, rule.in(0).shape)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
@@ -222,8 +252,7 @@ const OpDef attention_finish{
         const ValueId k = op.mentions[2 + 2 * part], v = op.mentions[3 + 2 * part];
         Attributes attributes = of_gradient(op);
         attributes.set("turn", static_cast<int64_t>(part)).set("last", int64_t{part == 0});
-        std::vector<ValueId> in{d_out[0], q, k, v, op.out[0], lse, dq};
-        if (operand(op, 1) != none) in.push_back(op.in[1]);
+        const std::vector<ValueId> in = followed_by_masks({d_out[0], q, k, v, op.out[0], lse, dq}, op);
         const auto d = writer.input_gradient(attention_part_dgrad, in, {writer.d(q), writer.d(k), writer.d(v)},
                                              attributes);
         dq = d[0];
@@ -238,12 +267,13 @@ const OpDef attention_finish{
 
 const OpDef attention_part_dgrad{
     .kind = "attention_part_dgrad",
-    .operands = "do q k v o lse dq_before? starts?", .results = "dq dk dv",
-    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn last window?",
+    .operands = "do q k v o lse dq_before? starts? tokens? key?", .results = "dq dk dv",
+    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn last window? rate? site? head_parts?",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       check_heads(rule, op.attributes, 1, false);
       check_mask(rule, op);
+      check_dropped(rule, op);
       Value dq = rule.like(1);
       if (op.attributes.integer("last") == 0) dq.dtype = wide(dq.dtype);
       if (rule.has(6)) {

@@ -10,9 +10,12 @@
 // the g heads, then over the queries, in increasing order. Which keys a query sees: seen_keys.h. A sink is one more
 // score, without a value: exp(sink − max) joins the sum that o is divided by, and lse;
 //              dsink = −Σ exp(sink − lse)·D over the queries, in increasing order.
+// Where probabilities are dropped, by factors f_j of 0 or 1 ÷ (1 − rate), v_j counts f_j times in o, and so do
+// do·v_j in ds_j and do in dv_j; lse is that of all keys.
 #include <cmath>
 #include <limits>
 
+#include "heddle/kernels/dropped_keys.h"
 #include "heddle/kernels/reference/operands.h"
 #include "heddle/kernels/seen_keys.h"
 
@@ -56,6 +59,18 @@ void dots(const A* x, const std::vector<A>& columns_dS, int64_t width, int64_t S
   }
 }
 
+/// The factors of the key rows [first, seen) of a query, whose positions are those of the whole sequence.
+template <class A>
+void drop(const DroppedKeys& dropped, const SeenKeys& mask, int64_t row, int64_t head, int64_t first, int64_t seen,
+          A* factors_S) {
+  A four[4];
+  for (int64_t n = first, held = -1; n < seen; ++n) {
+    const int64_t position = mask.key_position(n);
+    if (position / 4 != held) dropped.factors(row, head, (held = position / 4) * 4, 4, four);
+    factors_S[n] = four[position % 4];
+  }
+}
+
 /// Adds to o and lse of some keys those of the keys before them.
 template <class A>
 void join(const A* before_v, A lse_before, int64_t v, A* o_v, A& lse) {
@@ -75,7 +90,8 @@ void attention(const KernelCall& call) {
   const int64_t own_sinks = first_sink(*call.op, call.place);
   const int64_t B = call.in[0].dim(0) / Sq;
   const Output<A> o(call.out[0]), lse(call.out[1]);
-  std::vector<A> s_S(static_cast<size_t>(S));
+  std::vector<A> s_S(static_cast<size_t>(S)), f_S(static_cast<size_t>(S), A(1));
+  const DroppedKeys dropped(call);
   for (int64_t b = 0; b < B; ++b) {
     for (int64_t j = 0; j < h; ++j) {
       const int64_t kv = j / (h / hk);
@@ -91,11 +107,13 @@ void attention(const KernelCall& call) {
           A most = *std::max_element(s_S.begin() + first, s_S.begin() + seen);
           if (sinks) most = std::max(most, sinks[own_sinks + j]);
           A sum = sinks ? std::exp(sinks[own_sinks + j] - most) : A(0);
+          if (dropped) drop(dropped, mask, b * Sq + i, j, first, seen, f_S.data());
           for (int64_t n = first; n < seen; ++n) {
             const A p = std::exp(s_S[static_cast<size_t>(n)] - most);
             sum += p;
             const A* value_v = value.at(((b * S + n) * hk + kv) * v);
-            for (int64_t c = 0; c < v; ++c) o_v[c] += p * value_v[c];
+            const A kept = p * f_S[static_cast<size_t>(n)];
+            for (int64_t c = 0; c < v; ++c) o_v[c] += kept * value_v[c];
           }
           for (int64_t c = 0; c < v; ++c) o_v[c] /= sum;
           lse[row] = most + std::log(sum);
@@ -117,7 +135,8 @@ void attention_dgrad(const KernelCall& call) {
   const Output<A> dq(call.out[0]), dk(call.out[1]), dv(call.out[2]);
   dk.fill(A(0));
   dv.fill(A(0));
-  std::vector<A> s_S(static_cast<size_t>(S)), dp_S(static_cast<size_t>(S));
+  std::vector<A> s_S(static_cast<size_t>(S)), dp_S(static_cast<size_t>(S)), f_S(static_cast<size_t>(S), A(1));
+  const DroppedKeys dropped(call);
   for (int64_t b = 0; b < B; ++b) {
     for (int64_t j = 0; j < h; ++j) {
       const int64_t kv = j / (h / hk);
@@ -128,6 +147,7 @@ void attention_dgrad(const KernelCall& call) {
         const A *q_d = q.at(row * d), *do_v = d_o.at(row * v);
         dots(q_d, k_dS, d, S, first, seen, s_S.data());
         dots(do_v, v_vS, v, S, first, seen, dp_S.data());
+        if (dropped) drop(dropped, mask, b * Sq + i, j, first, seen, f_S.data());
         A delta = 0;
         for (int64_t c = 0; c < v; ++c) delta += do_v[c] * o[row * v + c];
         A* dq_d = dq.at(row * d);
@@ -135,13 +155,14 @@ void attention_dgrad(const KernelCall& call) {
         for (int64_t n = first; n < seen; ++n) {
           const auto at = static_cast<size_t>(n);
           const A p = std::exp(s_S[at] * static_cast<A>(scale) - lse[row]);
-          const A ds = p * (dp_S[at] - delta) * static_cast<A>(scale);
+          const A ds = p * (f_S[at] * dp_S[at] - delta) * static_cast<A>(scale);
           const int64_t key = (b * S + n) * hk + kv;
           const A* k_d = k.at(key * d);
           A *dk_d = dk.at(key * d), *dv_v = dv.at(key * v);
           for (int64_t c = 0; c < d; ++c) dq_d[c] += ds * k_d[c];
           for (int64_t c = 0; c < d; ++c) dk_d[c] += ds * q_d[c];
-          for (int64_t c = 0; c < v; ++c) dv_v[c] += p * do_v[c];
+          const A kept = p * f_S[at];
+          for (int64_t c = 0; c < v; ++c) dv_v[c] += kept * do_v[c];
         }
       }
     }

@@ -9,6 +9,8 @@ namespace {
 
 Support fits(const ir::Listing& listing, const ir::Op& op) {
   if (const Support types = narrow<Among::in, 0>(listing, op); !types) return types;
+  if (op.attributes.has("rate"))
+    return Support::no("drops no probabilities: model.attention_dropout = 0 goes with it");
   const int64_t d = op.attributes.integer("head_dim"), v = op.attributes.integer("value_dim");
   if (d <= kWidestHead && v <= kWidestValue) return Support::yes();
   return Support::no(

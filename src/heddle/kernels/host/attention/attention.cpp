@@ -129,6 +129,7 @@ Support accepts(const ir::Listing& listing, const ir::Op& op, size_t tensors, co
     return Support::no(
         fmt::format("chunks of {} ÷ {} positions are no multiple of {}", a.integer("sequence"), 2 * cp, unit));
   }
+  if (a.has("rate") && !(way.forward.drops && way.backward.drops)) return Support::no("drops no probabilities");
   // The running maximum is taken before the scale.
   if (!(a.number("scale") > 0)) return Support::no("the scale is not positive");
   return Support::yes();
@@ -170,7 +171,10 @@ void forward(const device::KernelCall& call) {
     operands.sinks = sinks.as<const float>() + first_sink(*call.op, call.place);
   }
   operands.wide_out = call.out[0].dtype == Dtype::f32;
-  attention::run(problem_of(call, call.in[0].rows(), way.forward), operands, way.forward, call.scratch);
+  const DroppedKeys dropped(call);
+  Problem problem = problem_of(call, call.in[0].rows(), way.forward);
+  problem.dropped = dropped ? &dropped : nullptr;
+  attention::run(problem, operands, way.forward, call.scratch);
 }
 
 template <const Way& way>
@@ -187,7 +191,10 @@ void backward(const device::KernelCall& call) {
   operands.dv = call.out[2].data;
   operands.dq_before = named_operand(call, "dq_before").as<const float>();
   operands.wide_dq = call.out[0].dtype == Dtype::f32;
-  attention::run(problem_of(call, call.in[1].rows(), way.backward), operands, way.backward, call.scratch);
+  const DroppedKeys dropped(call);
+  Problem problem = problem_of(call, call.in[1].rows(), way.backward);
+  problem.dropped = dropped ? &dropped : nullptr;
+  attention::run(problem, operands, way.backward, call.scratch);
 }
 
 template <const Way& way>

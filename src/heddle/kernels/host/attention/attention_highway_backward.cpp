@@ -5,7 +5,7 @@
 //   dv = pᵀ do                      dk = scale·dsᵀ q                    dq = scale·ds k
 //
 // for 64 queries × 64 keys at a time; dq of a query head and dk, dv of the unit are summed in shared scratch, in
-// fp32, and written out once.
+// fp32, and written out once. Where probabilities are dropped, dp and, behind ds, p are multiplied by the factors.
 #include "heddle/kernels/host/simd_targets_to_avx2.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "heddle/kernels/host/attention/attention_highway_backward.cpp"
@@ -111,7 +111,7 @@ void write_keys(const Task& task, int64_t first, int64_t end) {
 
 }  // namespace
 
-void Accumulate(const Task& task, int64_t, int64_t key_block, int64_t query_block) {
+void Accumulate(const Task& task, int64_t member, int64_t key_block, int64_t query_block) {
   const Problem& p = task.problem;
   const Shared s(p, task.shared);
   const Thread t(task.thread);
@@ -128,6 +128,12 @@ void Accumulate(const Task& task, int64_t, int64_t key_block, int64_t query_bloc
                kStep, t.p + at, kRowsBlock, false);
       multiply(kStep, kStep, p.value_dim, {s.dout + row * s.value_width, s.value_width, 1},
                s.v_t + step * kStep * p.value_dim, kStep, t.ds + at, kRowsBlock, false);
+      const auto drop_of = [&](float* numbers) {
+        if (p.dropped == nullptr) return;
+        const int64_t head = p.head(task.unit, member);
+        attention::drop(task, head, first_query + i, step * kStep, kStep, numbers + at, kRowsBlock);
+      };
+      drop_of(t.ds);
       const bool triangle = on_diagonal && i == j, hides = p.hides(task.unit, first_query + i, step * kStep);
       int64_t first_seen[kStep] = {};
       for (int64_t r = 0; r < p.rows_of(first_query + i) && hides; ++r) {
@@ -135,6 +141,7 @@ void Accumulate(const Task& task, int64_t, int64_t key_block, int64_t query_bloc
       }
       weigh(t, s.lse + row, s.delta + row, p.scale, std::min(kStep, p.keys - step * kStep), triangle ? 1 : kStep,
             triangle ? 1 : 0, at, hides ? first_seen : nullptr);
+      drop_of(t.p);
     }
     multiply(kStep, s.width, end * kStep, {t.ds + i * kStep * kRowsBlock, kRowsBlock, 1},
              s.k + first_key * kStep * s.width, s.width, s.dq + row * s.width, s.width, true);
@@ -215,11 +222,19 @@ void write_keys(const Task& task, int64_t first, int64_t end) {
 }  // namespace
 
 namespace attention {
-const BackwardPath kBackwardHighway = {highway::kBlock,     shared_bytes, thread_bytes,         pack_keys<float>,
-                                       pack_queries<float>, accumulate,   write_queries<float>, write_keys<float>};
-const BackwardPath kBackwardHighwayWidened = {highway::kBlock,     shared_bytes,       thread_bytes,
-                                              pack_keys<bf16>,     pack_queries<bf16>, accumulate,
-                                              write_queries<bf16>, write_keys<bf16>};
+const BackwardPath kBackwardHighway = {highway::kBlock,
+                                       shared_bytes,
+                                       thread_bytes,
+                                       pack_keys<float>,
+                                       pack_queries<float>,
+                                       accumulate,
+                                       write_queries<float>,
+                                       write_keys<float>,
+                                       false,
+                                       true};
+const BackwardPath kBackwardHighwayWidened = {
+    highway::kBlock, shared_bytes,        thread_bytes,     pack_keys<bf16>, pack_queries<bf16>,
+    accumulate,      write_queries<bf16>, write_keys<bf16>, false,           true};
 }  // namespace attention
 
 }  // namespace heddle::kernels::host

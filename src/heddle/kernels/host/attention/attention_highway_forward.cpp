@@ -124,6 +124,7 @@ void attend(const Task& task, int64_t member, int64_t block) {
       seen_more = p.causal ? 1 : 0;
     }
     soften(t, steps * kStep, seen, seen_more, p.scale, width);
+    if (p.dropped != nullptr) attention::drop(task, head, block, first * kStep, steps * kStep, t.scores, kKeys);
     multiply(kStep, width, steps * kStep, {t.scores, kKeys, 1}, shared.v + first * kStep * width, width, t.out,
              width, true);
   }
@@ -166,8 +167,8 @@ void attend_bf16(const Task& task, int64_t member, int64_t block) {
 }  // namespace
 
 namespace attention {
-const ForwardPath kForwardHighway = {1, shared_bytes, thread_bytes, pack_f32, attend_f32};
-const ForwardPath kForwardHighwayWidened = {1, shared_bytes, thread_bytes, pack_bf16, attend_bf16};
+const ForwardPath kForwardHighway = {1, shared_bytes, thread_bytes, pack_f32, attend_f32, false, true};
+const ForwardPath kForwardHighwayWidened = {1, shared_bytes, thread_bytes, pack_bf16, attend_bf16, false, true};
 }  // namespace attention
 
 }  // namespace heddle::kernels::host

@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "heddle/kernels/dropped_keys.h"
+
 namespace heddle::kernels::host::attention {
 
 constexpr int64_t kStep = 32;
@@ -41,6 +43,9 @@ struct Problem {
   // In a window, or where documents are apart: the first key row that each query row of the call sees, no later one
   // an earlier row within a sequence. Null: the first of all.
   const int32_t* first_seen = nullptr;
+
+  // Which probabilities are dropped; null: none.
+  const DroppedKeys* dropped = nullptr;
 
   int64_t heads_per_unit() const { return heads / kv_heads; }
   int64_t units() const { return sequences * kv_heads; }
@@ -151,6 +156,23 @@ inline void hide_unseen(const Task& task, int64_t query_step, int64_t first_key,
   }
 }
 
+/// Multiplies numbers of a step of queries and of `keys` keys from `first_key` on, a multiple of 4 each, by the
+/// factors of dropout.
+inline void drop(const Task& task, int64_t head, int64_t query_step, int64_t first_key, int64_t keys,
+                 float* numbers, int64_t pitch) {
+  const Problem& p = task.problem;
+  constexpr int64_t kSome = 128;
+  float factors[kSome];
+  for (int64_t r = 0; r < p.rows_of(query_step); ++r) {
+    const int64_t row = p.first_query(task.unit) + query_step * kStep + r;
+    for (int64_t n = 0; n < keys; n += kSome) {
+      const int64_t count = std::min(kSome, keys - n);
+      p.dropped->factors(row, head, first_key + n, count, factors);
+      for (int64_t i = 0; i < count; ++i) numbers[r * pitch + n + i] *= factors[i];
+    }
+  }
+}
+
 /// Forward of one instruction set. Blocks of queries are independent once the unit's keys are packed.
 struct ForwardPath {
   int64_t steps_per_block;  // of queries, and of keys packed at a time
@@ -159,6 +181,7 @@ struct ForwardPath {
   void (*pack_keys)(const Task&, int64_t first_step, int64_t end_step);
   void (*attend)(const Task&, int64_t member, int64_t block);
   bool takes_parts = false;  // of the ring
+  bool drops = false;        // probabilities
 };
 
 /// Backward of one instruction set. For each query head of the unit: pack_queries, then `accumulate` for every pair
@@ -174,6 +197,7 @@ struct BackwardPath {
   void (*write_queries)(const Task&, int64_t member, int64_t first_step, int64_t end_step);
   void (*write_keys)(const Task&, int64_t first_step, int64_t end_step);
   bool takes_parts = false;  // of the ring
+  bool drops = false;        // probabilities
 };
 
 extern const ForwardPath kForwardAmx, kForwardAvx512, kForwardAvx512Widened, kForwardAvx512Bf16;
