@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -90,6 +91,29 @@ OutlierHistory outliers_of(const json& from) {
   return h;
 }
 
+json json_of(const ExpertHistory& h) {
+  json all = json::array();
+  for (const auto& [number, layer] : h.layers)
+    all.push_back({{"layer", number}, {"rows", layer.rows_E}, {"uneven", layer.uneven}});
+  return all;
+}
+
+ExpertHistory expert_history_of(const json& from, int64_t experts, const std::string& path) {
+  ExpertHistory h;
+  for (const json& of : from) {
+    ExpertHistory::Layer& layer = h.layers[of.at("layer").get<int>()];
+    of.at("rows").get_to(layer.rows_E);
+    of.at("uneven").get_to(layer.uneven);
+    const bool sound = std::ssize(layer.rows_E) == experts && std::ranges::all_of(layer.rows_E, [](double rows) {
+                         return rows >= 0 && std::isfinite(rows);
+                       });
+    if (!sound)
+      config_error("{}: the rows of {} experts are told, {} rows of 0 or more expected", path, layer.rows_E.size(),
+                   experts);
+  }
+  return h;
+}
+
 json json_of(const CheckpointState& s) {
   json all{{"format", kFormat},
            {"step", s.step},
@@ -101,6 +125,7 @@ json json_of(const CheckpointState& s) {
            {"layout", s.layout}};
   if (!s.adapters.empty()) all["adapters"] = s.adapters;
   if (s.outliers != OutlierHistory()) all["outliers"] = json_of(s.outliers);
+  if (!s.expert_history.layers.empty()) all["expert_history"] = json_of(s.expert_history);
   return all;
 }
 
@@ -265,6 +290,8 @@ void Checkpoint::verify(const std::string& path, Verify what) {
       config_error("{}: {} of {} steps left out, {} skipped, {} in a row", path, outliers.left_out, state_.step,
                    outliers.skipped, outliers.in_a_row);
     }
+    if (state.contains("expert_history"))
+      state_.expert_history = expert_history_of(state.at("expert_history"), state_.model.n_routed_experts, path);
     state_.layout = state.at("layout").get<std::map<std::string, std::string>>();
 
     const auto check = [&](const std::string& part, std::span<const uint8_t> bytes, const std::string& expected) {

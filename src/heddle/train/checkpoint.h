@@ -26,6 +26,7 @@
 #include "heddle/formats/safetensors.h"
 #include "heddle/model/model_config.h"
 #include "heddle/train/parameters.h"
+#include "heddle/train/step/expert_history.h"
 #include "heddle/train/step/outliers.h"
 
 namespace heddle::train {
@@ -40,6 +41,7 @@ struct CheckpointState {
   std::map<std::string, std::string> adapters;  // where only they are trained: what they are (train/adapters/base)
   std::map<std::string, std::string> layout;    // how the run was laid out, for people to read
   OutlierHistory outliers;                      // of the steps left out
+  ExpertHistory expert_history;                 // where copies of experts are chosen by it
   bool operator==(const CheckpointState&) const = default;
 };
 

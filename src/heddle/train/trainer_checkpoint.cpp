@@ -82,6 +82,7 @@ std::string save_trainer(const std::string& folder, CheckpointState state, Train
   state.model = trainer.options().model;
   state.adapters = adapters_note(trainer);
   state.outliers = trainer.outliers();
+  state.expert_history = trainer.expert_history();
   const std::vector<StateTensor> tensors = kept_state(trainer);
   std::map<std::string_view, const StateTensor*> by_name;
   for (const StateTensor& tensor : tensors) by_name[tensor.name] = &tensor;
@@ -120,6 +121,7 @@ void load_trainer(const Checkpoint& checkpoint, Trainer& trainer) {
                   trainer.ranks().rank());
   trainer.weights_changed();
   trainer.set_outliers(checkpoint.state().outliers);
+  trainer.set_expert_history(checkpoint.state().expert_history);
   trainer.set_done({checkpoint.state().step, checkpoint.state().trained_s});
 }
 
