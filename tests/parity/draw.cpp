@@ -440,6 +440,12 @@ device::Batch Draw::batch(const plan::Plan& layout, int data_rank) const {
   batch.hyper = {1e-3, 0.1, 0.05};
   batch.seed = seed;
   batch.step = 1;
+  for (int64_t layer = 0; layer < model.num_hidden_layers + model.num_nextn_predict_layers; ++layer) {
+    const RandomKey rows = key.with("rows").with(static_cast<uint64_t>(layer));
+    for (int64_t e = 0; e < model.n_routed_experts; ++e)
+      batch.expert_rows[static_cast<int>(layer)].push_back(
+          static_cast<double>(rows.bits(static_cast<uint64_t>(e)) % 9));
+  }
   return batch;
 }
 

@@ -11,6 +11,7 @@
 #include "heddle/backends/backend.h"
 #include "heddle/base/random.h"
 #include "heddle/comm/threads/thread_world.h"
+#include "heddle/device/batch.h"
 #include "heddle/device/routing_plan.h"
 #include "heddle/device/value_view.h"
 #include "heddle/kernels/registry.h"
@@ -228,6 +229,7 @@ class ExchangeRank {
     call.updates = updated_views;
     call.overwrite = overwrite;
     call.scratch = scratch.data();
+    call.batch = &batch_;
     call.communicator = communicator_.get();
     call.row_work = backends::named(kExchangeBackend).row_work();
     collective != nullptr ? collective->run(call) : kernel->run(call);
@@ -247,6 +249,7 @@ class ExchangeRank {
   ir::Attributes attributes_;
   std::unique_ptr<comm::World> world_;
   std::unique_ptr<comm::Communicator> communicator_;
+  device::Batch batch_;
   ir::Listing listing_;
   Rows rows_;
   std::map<ir::ValueId, std::vector<std::byte>> memory_;

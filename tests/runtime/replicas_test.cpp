@@ -2,6 +2,7 @@
 // experts change; and whole models, whose bits but for sums of weight gradients stay.
 #include <cmath>
 #include <mutex>
+#include <optional>
 
 #include "heddle/comm/placement/placement.h"
 #include "heddle/passes/host/home_words.h"
@@ -31,14 +32,28 @@ class ExpertsRank : public ExchangeRank {
     for (int64_t i = 0; i < P * N * K; ++i)
       set(weight_, i, whole_number(17 + static_cast<uint64_t>(rank % routed.slices), first + i));
   }
-  /// Everything that comes of a microbatch and lies where it does without copies: c, dx, dg.
-  std::vector<double> step(const std::vector<int32_t>& chosen, uint64_t seed, bool first) {
+  /// Everything that comes of a microbatch and lies where it does without copies: c, dx, dg. With `recent`, rows of
+  /// each expert, copies are chosen by those, and else by the microbatch's own.
+  std::vector<double> step(const std::vector<int32_t>& chosen, uint64_t seed, bool first,
+                           const std::vector<double>& recent) {
     std::copy(chosen.begin(), chosen.end(), data<int32_t>(experts_));
     ir::ValueId slots = experts_, placement = ir::none;
-    if (copies_ > 0) {
+    if (copies_ > 0 && !recent.empty()) {
+      batch_.expert_rows = {{-1, recent}};
+      ir::Attributes recalled = placing_;
+      const auto ahead = run("recall_copies", {}, recalled.set("rows", 12 * routed_.top_k));
+      placement = ahead[0];
+      slots = run("place_rows", {experts_, placement, ahead[1]},
+                  {{"ranks", routed_.ranks()},
+                   {"slices", routed_.slices},
+                   {"experts", routed_.all_experts()},
+                   {"copies", copies_}})[0];
+    } else if (copies_ > 0) {
       const auto placed = run("place_copies", {experts_}, placing_);
       slots = placed[0];
       placement = placed[1];
+    }
+    if (placement != ir::none) {
       for (int64_t i = 0; i < listing_.elements(placement, rows_); ++i) {
         const int64_t each = routed_.experts_each + copies_;
         copied += i % each >= routed_.experts_each && data<int32_t>(placement)[i] >= 0 ? 1 : 0;
@@ -127,7 +142,18 @@ std::vector<int32_t> hot_choice(const Routed& routed, int64_t rank, int m) {
   return chosen;
 }
 
-Stepped stepped(const Routed& routed, const std::string& topology, int64_t copies, Dtype dtype) {
+// What all ranks choose in a microbatch.
+std::vector<double> rows_of(const Routed& routed, int m) {
+  std::vector<double> rows(static_cast<size_t>(routed.all_experts()), 0);
+  for (int64_t r = 0; r < routed.ranks(); ++r) {
+    for (const int32_t e : hot_choice(routed, r, m)) ++rows[static_cast<size_t>(e)];
+  }
+  return rows;
+}
+
+// Where copies are recalled, the loads that choose them are those of the microbatch before, or of itself.
+Stepped stepped(const Routed& routed, const std::string& topology, int64_t copies, Dtype dtype,
+                std::optional<int> recalled = std::nullopt) {
   Stepped all;
   const auto ranks = static_cast<size_t>(routed.ranks());
   all.values.resize(ranks);
@@ -143,7 +169,8 @@ Stepped stepped(const Routed& routed, const std::string& topology, int64_t copie
         const auto rank_number = static_cast<int64_t>(p);
         ExpertsRank rank(routed, rank_number, exchange_attributes(routed, topology), copies, dtype, board);
         for (int m = 0; m < kMicrobatches; ++m) {
-          const auto more = rank.step(hot_choice(routed, rank_number, m), static_cast<uint64_t>(m), m == 0);
+          const auto recent = recalled ? rows_of(routed, m - *recalled) : std::vector<double>();
+          const auto more = rank.step(hot_choice(routed, rank_number, m), static_cast<uint64_t>(m), m == 0, recent);
           all.values[p].insert(all.values[p].end(), more.begin(), more.end());
         }
         all.gradients[p] = rank.weight_gradient();
@@ -179,6 +206,15 @@ TEST(Replicas, ChangeNoWholeNumberInAnyTopology) {
           const Stepped with = stepped(routed, topology, copies, dtype);
           EXPECT_EQ(with.values, without.values) << topology << " on " << routed.ranks() << ", " << copies;
           EXPECT_EQ(with.gradients, without.gradients) << topology << " on " << routed.ranks() << ", " << copies;
+          for (const int before : {0, 1}) {
+            const Stepped ahead = stepped(routed, topology, copies, dtype, before);
+            EXPECT_EQ(ahead.values, without.values) << topology << ", chosen " << before << " microbatches before";
+            EXPECT_EQ(ahead.gradients, without.gradients) << topology << ", chosen " << before << " before";
+            EXPECT_GT(ahead.copied, 0);
+            if (before == 0)
+              EXPECT_LT(*std::max_element(ahead.most.begin(), ahead.most.end()),
+                        *std::max_element(without.most.begin(), without.most.end()));
+          }
           EXPECT_GT(with.copied, 0);
           EXPECT_LT(*std::max_element(with.most.begin(), with.most.end()),
                     *std::max_element(without.most.begin(), without.most.end()));
@@ -195,7 +231,7 @@ struct Model {
   std::vector<int> node_of;
   Dtype dtype = Dtype::f64;
   std::string backend = "reference";
-  bool exact = false, reuse_lists = true;
+  bool exact = false, reuse_lists = true, recalls = false;
 };
 
 std::map<std::string, std::vector<double>> left_by(const Model& m, int replicas) {
@@ -207,6 +243,7 @@ std::map<std::string, std::vector<double>> left_by(const Model& m, int replicas)
   plan.exact_sums = m.exact;
   plan.parallel.exchange.topology = from_word<ir::Topology>(m.topology);
   plan.parallel.exchange.replicas = replicas;
+  if (m.recalls) plan.parallel.exchange.replicas_from = model::ReplicasFrom::history;
   plan.parallel.reuse_lists = m.reuse_lists;
   plan.memory.recompute = passes::recompute_groups(m.recompute);
   plan.memory.offload = passes::offload_groups(m.offload);
@@ -216,7 +253,11 @@ std::map<std::string, std::vector<double>> left_by(const Model& m, int replicas)
   TinyRun run(c, plan, m.backend, 4 * kArenaBytes, 1, true, m.node_of);
   fill(run, c, 5);
   std::map<std::string, std::vector<double>> left;
-  run.run(tiny_batches(c, plan, 5));
+  std::vector<device::Batch> batches = tiny_batches(c, plan, 5);
+  for (device::Batch& batch : batches) {
+    for (int layer = 0; layer < 8; ++layer) batch.expert_rows[layer] = {9, 1, 2, 1, 3, 0, 1, 7};
+  }
+  run.run(batches);
   for (const char* prefix : {"grad.", "m.", "v."}) {
     for (int r = 0; r < plan.ranks(); ++r) {
       for (const model::Parameter& p : run.parameters(r)) {
@@ -274,6 +315,19 @@ TEST(Replicas, AreTheSameModelInEveryTopology) {
     expect_the_same({.mesh = {.dp = 4, .ep = 2, .etp = 2}, .topology = topology, .node_of = {0, 0, 1, 1}});
   }
   expect_the_same({.reuse_lists = false});
+}
+
+TEST(Replicas, AreTheSameModelWhereTheyAreChosenByHistory) {
+  for (const char* topology : {"plain", "node"}) {
+    expect_the_same({.topology = topology, .node_of = {0, 0, 1, 1}, .recalls = true});
+    expect_the_same({.mesh = {.dp = 4, .ep = 2, .etp = 2}, .topology = topology, .recalls = true});
+  }
+  expect_the_same({.dtype = Dtype::bf16, .backend = "host", .recalls = true});
+  expect_the_same({.dtype = Dtype::f32, .exact = true, .recalls = true});
+  expect_the_same({.dtype = Dtype::f32, .backend = "host", .exact = true, .recalls = true});
+  expect_the_same(
+      {.mesh = {.dp = 2, .pp = 2, .ep = 2}, .schedule = "zb_h1", .recompute = "layer", .recalls = true});
+  expect_the_same({.offload = "layer", .weights = "all", .gradients = "all", .recalls = true});
 }
 
 TEST(Replicas, KeepTheBitsOfActivationsWhereRowsComeHomeOneByOne) {

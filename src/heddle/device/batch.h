@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <vector>
 
 #include "heddle/base/begins.h"
@@ -37,6 +38,9 @@ struct Batch {
   double bias_rate = 1e-3;               // of the routers' balancing biases
   std::array<double, 2> limits{std::numeric_limits<double>::infinity(),
                                std::numeric_limits<double>::infinity()};  // of the norm, of the labels' summed loss
+  /// Of MoE layers whose experts are hot, by the layer's number: rows of each expert in recent steps, in
+  /// proportion.
+  std::map<int, std::vector<double>> expert_rows;
   bool guessed = false;   // the step before has updated ahead of its norm
   bool attempts = false;  // this one may
 };

@@ -2,15 +2,26 @@
 // docs/features/moe_exchange.md.
 #pragma once
 
+#include "heddle/base/words.h"
 #include "heddle/ir/topology_words.h"
 
 namespace heddle::model {
+
+/// From what is known which experts are hot.
+enum class ReplicasFrom : uint8_t {
+  counts,   // of this microbatch and layer, once its router has chosen
+  history,  // of the last steps: copies come before the router has chosen
+};
+constexpr auto words_of(ReplicasFrom) {
+  return std::to_array<Word<ReplicasFrom>>({{ReplicasFrom::counts, "counts"}, {ReplicasFrom::history, "history"}});
+}
 
 struct Dispatcher {
   ir::Topology topology = ir::Topology::plain;
   double within_rate = 10, within_latency_us = 5;  // of a rank, to others of its node: GB/s
   double across_rate = 1, across_latency_us = 20;  // of a node, to others: GB/s
   int replicas = 0;  // slots of a rank for copies of other ranks' experts; kReplicasByCost
+  ReplicasFrom replicas_from = ReplicasFrom::counts;
   double within_bytes_per_us() const { return within_rate * kBytesPerUs; }
   double across_bytes_per_us() const { return across_rate * kBytesPerUs; }
   bool operator==(const Dispatcher&) const = default;
@@ -19,6 +30,7 @@ struct Dispatcher {
   /// out the load.
   static constexpr int kReplicasByCost = -1, kUsualCopies = 2;
   int copies() const { return replicas == kReplicasByCost ? kUsualCopies : replicas; }
+  bool recalls() const { return copies() > 0 && replicas_from == ReplicasFrom::history; }
 
   static constexpr double kBytesPerUs = 1000;  // of 1 GB/s
 };

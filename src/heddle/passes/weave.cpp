@@ -137,8 +137,9 @@ class Weaver {
         auto [last, first] = last_send_.try_emplace(ir::channel_name(op), at);
         if (!first) after(std::exchange(last->second, at));
       }
-      // What is made again needs nothing of the backward: it waits for its layer's turn, lest all be made at once.
-      if (op.again && before_layer) after(*before_layer);
+      // What is made again needs nothing of the backward, and copies that are never kept nothing of the forward:
+      // they wait for their layer's turn, lest all be made at once.
+      if ((op.again || op.def->made_again) && before_layer) after(*before_layer);
       // What comes back from the host is not to come earlier than the text has it.
       if (op.def->moves == ir::Moves::from_host && latest) after(*latest);
       const bool copies = ir::is_copy(op.def->moves);

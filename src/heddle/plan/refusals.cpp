@@ -30,6 +30,13 @@ const Refusal kRefusals[] = {
            "train.skip_norm_above and train.skip_loss_above wait for the norm of all gradients; "
            "parallel.ahead_of_norm does not go with them");
      }},
+    {[](const Choices& c) { return c.parallel.exchange.recalls() && c.parallel.ahead_of_norm; },
+     [](const Choices&) {
+       return std::string(
+           "moe.replicas_from \"history\" needs the load of the step before; parallel.ahead_of_norm begins before "
+           "it is "
+           "known, and goes with \"counts\"");
+     }},
     {[](const Choices& c) { return replicas(c) && c.lora.rank > 0; },
      [](const Choices&) {
        return std::string(

@@ -406,6 +406,15 @@ void expert_settings(Table& t) {
             page("expert_replicas"))
       .tried({"off", "auto", "1", "3"})
       .beside({"mesh.dp=4", "mesh.ep=4", "train.microbatch=1"});
+  t.word<&Choices::parallel, &Parallel::exchange, &model::Dispatcher::replicas_from>(
+       "moe.replicas_from",
+       "Which loads say what experts are hot: counts, those of each microbatch; history, those of the last steps.")
+      .acts(reassociates,
+            "With history, ranks choose copies before a microbatch's routers do, and fetch them beside the work "
+            "before "
+            "the experts; rows are split as those of the last steps would have been best.",
+            "copies are as good as the next step's load is like the last ones'", page("expert_replicas"))
+      .beside({"mesh.dp=4", "mesh.ep=4", "train.microbatch=1", "moe.replicas=2"});
 }
 
 void memory_settings(Table& t) {

@@ -117,13 +117,9 @@ ExpectedExchange ExpectedRows::expect(const Key& key, const ir::Op& op, const ir
     of_holder.push_back(m);
   }
   if (placing != nullptr) {  // all sources alike
-    std::vector<int32_t> rows;
-    for (int64_t s = 0; s < ranks; ++s) {
-      for (int64_t i = 0; i < experts; ++i) {
-        rows.push_back(static_cast<int32_t>(
-            std::llround(static_cast<double>(key.tokens * key.chosen) * share(i) / static_cast<double>(experts))));
-      }
-    }
+    std::vector<double> share_E;
+    for (int64_t i = 0; i < experts; ++i) share_E.push_back(share(i));
+    const std::vector<int32_t> rows = comm::alike_sources(share_E, ranks, key.tokens * key.chosen);
     const comm::Loads loads{ranks, experts, rows};
     const comm::Holders holders{slices, placing->attributes.integer("copies"), e.places.node};
     const comm::Placement placement =
@@ -223,6 +219,13 @@ const ExpectedExchange& ExpectedRows::of(int rank, const ir::Listing& listing, c
   for (const ir::Op& other : listing.ops) {
     if (ir::place_of("slots", other.def->results) >= 0 && other.result("slots") == op.operand("experts"))
       placing = &other;
+  }
+  if (placing != nullptr && ir::place_of("placement", placing->def->operands) >= 0) {  // chosen ahead
+    const ir::ValueId placement = placing->operand("placement");
+    for (const ir::Op& other : listing.ops) {
+      if (ir::place_of("placement", other.def->results) >= 0 && other.result("placement") == placement)
+        placing = &other;
+    }
   }
   return known_.emplace(key, expect(key, op, placing)).first->second;
 }

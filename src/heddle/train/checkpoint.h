@@ -31,6 +31,7 @@
 #include "heddle/model/model_config.h"
 #include "heddle/train/parameters.h"
 #include "heddle/train/saved/saved_tensor.h"
+#include "heddle/train/step/expert_history.h"
 #include "heddle/train/step/outliers.h"
 
 namespace heddle::train {
@@ -48,6 +49,7 @@ struct CheckpointState {
   int64_t generation = 0;                       // how often the run was gone on with; a lower one writes no more
   std::string weights_digest;  // of the masters (train/audit/weight_digest); "": not taken at this step
   std::string config_hash;     // of the configuration; "": not said
+  ExpertHistory expert_history;                 // where copies of experts are chosen by it
   bool operator==(const CheckpointState&) const = default;
 };
 

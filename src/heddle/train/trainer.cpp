@@ -114,6 +114,7 @@ void Trainer::initialise() {
   train::initialise(options_.model, lowered_, *executor_, options_.seed, mesh_, ranks_.rank());
   done_ = {};
   outliers_.set_history({});
+  expert_history_ = {};
   base_ = {"", fmt::format("seed {}", options_.seed)};
 }
 
@@ -240,6 +241,7 @@ void Trainer::set_rates(device::Batch& batch) const {
   batch.step = done_.steps + 1;
   batch.bias_rate = config::BiasRate{options_.model.bias_update_rate}.at(
       options_.length, done_, options_.learning_rate.left(options_.length, done_));
+  batch.expert_rows = expert_history_.uneven_rows();
   const StepLimits limits = outliers_.limits();
   const double scale = batch.scales[model::kScaleNextToken];
   batch.limits = {limits.norm, scale > 0 ? limits.loss / scale : std::numeric_limits<double>::infinity()};
@@ -280,6 +282,7 @@ StepResult Trainer::gather_result(Run& run, std::span<double> told) {
     const double norm = number(statistic(ir::Purpose::train, model::kGradientNorm), 0);
     outliers_.learn(norm, result.loss(), result.skipped);
   }
+  if (options_.plan.parallel.exchange.recalls()) expert_history_.learn(result.loads(), options_.plan.mesh.ep);
   attempts_.learn(result.gradient_norm(), result.attempted, result.taken_back);
   return result;
 }

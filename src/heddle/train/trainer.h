@@ -23,6 +23,7 @@
 #include "heddle/train/rank_exchange.h"
 #include "heddle/train/saved/snapshots.h"
 #include "heddle/train/step/attempts.h"
+#include "heddle/train/step/expert_history.h"
 #include "heddle/train/step/outliers.h"
 #include "heddle/train/step/result.h"
 #include "heddle/train/step/sequences.h"
@@ -110,6 +111,9 @@ class Trainer {
   /// Which steps were left out, and what says which will be; the same on every rank.
   const OutlierHistory& outliers() const { return outliers_.history(); }
   void set_outliers(OutlierHistory history) { outliers_.set_history(std::move(history)); }
+  /// What says which experts have copies, where that is known before a step; the same on every rank.
+  const ExpertHistory& expert_history() const { return expert_history_; }
+  void set_expert_history(ExpertHistory history) { expert_history_ = std::move(history); }
   /// State in this rank's arena; after writing it call weights_changed().
   std::vector<StateTensor> state();
   std::vector<model::Extent> held_extents(const StateTensor& tensor) const;
@@ -183,6 +187,7 @@ class Trainer {
   config::RunProgress done_;
   Attempts attempts_;
   Outliers outliers_;
+  ExpertHistory expert_history_;
   Base base_;
   double flops_per_step_ = 0;
   model::ParameterCount parameter_count_;

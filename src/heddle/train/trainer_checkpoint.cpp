@@ -34,6 +34,7 @@ CheckpointState state_of_trainer(CheckpointState state, Trainer& trainer) {
   state.model = trainer.options().model;
   state.adapters = adapters_note(trainer);
   state.outliers = trainer.outliers();
+  state.expert_history = trainer.expert_history();
   return state;
 }
 
@@ -119,6 +120,7 @@ void load_trainer(const Checkpoint& checkpoint, Trainer& trainer) {
                   trainer.ranks().rank());
   trainer.weights_changed();
   trainer.set_outliers(checkpoint.state().outliers);
+  trainer.set_expert_history(checkpoint.state().expert_history);
   trainer.set_done({checkpoint.state().step, checkpoint.state().trained_s});
 }
 

@@ -3,6 +3,7 @@
 // their source; ours are computed each time.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -24,5 +25,16 @@ const std::vector<Claim>& claims();
 /// Gain of the step program with `key` (of the plan) on over off, on one stage of DeepSeek-V3-wide layers.
 double gain_of_list_reuse();
 double gain_of_weaving();
+
+/// Ranks that share experts, what their devices and links do, and rows (a source's, of a microbatch) whose fullest
+/// rank has so many times the mean.
+struct CopiesOfHotExperts {
+  int64_t ranks = 1, ranks_on_node = 1, experts = 1, hidden = 1, width = 1, rows = 1;
+  int64_t copies = 2;                                                      // slots of a rank for them
+  double flops_per_s = 0, within_bytes_per_s = 0, across_bytes_per_s = 0;  // of a rank; of a node
+  double imbalance = 1;
+};
+/// What of the imbalance copies leave, by the choice that a run makes (comm/placement); mean of drawn loads.
+double imbalance_with_copies(const CopiesOfHotExperts& of);
 
 }  // namespace heddle::cli

@@ -8,6 +8,7 @@
 #include "heddle/comm/exchange/places.h"
 #include "heddle/comm/placement/placement.h"
 #include "heddle/comm/placement/relay.h"
+#include "heddle/device/batch.h"
 #include "heddle/device/row_work.h"
 
 namespace heddle::comm {
@@ -16,6 +17,34 @@ namespace {
 
 using device::KernelCall;
 using device::TensorView;
+
+/// So many rows of an expert, the next to come, go to that slot.
+struct Run {
+  int64_t slot, rows;
+};
+/// Slots of the chosen experts; of each the runs, in their order.
+void put_in_slots(const TensorView& experts_Tk, const TensorView& slots_Tk, std::vector<std::vector<Run>> runs_E) {
+  const auto* chosen = experts_Tk.as<const int32_t>();
+  for (std::vector<Run>& runs : runs_E) std::reverse(runs.begin(), runs.end());  // the next is the last
+  for (int64_t i = 0; i < experts_Tk.elements(); ++i) {
+    std::vector<Run>& runs = runs_E[static_cast<size_t>(chosen[i])];
+    while (runs.back().rows == 0) runs.pop_back();
+    slots_Tk.as<int32_t>()[i] = static_cast<int32_t>(runs.back().slot);
+    --runs.back().rows;
+  }
+}
+
+void count_rows(const TensorView& experts_Tk, int32_t* rows_E, int64_t experts) {
+  std::fill_n(rows_E, experts, 0);
+  const auto* chosen = experts_Tk.as<const int32_t>();
+  for (int64_t i = 0; i < experts_Tk.elements(); ++i) ++rows_E[chosen[i]];
+}
+
+Holders holders_of(const KernelCall& call) {
+  return {.slices = call.op->attributes.integer("slices"),
+          .copies = call.op->attributes.integer("copies"),
+          .node_of = Places(*call.communicator).node};
+}
 
 /// experts -> slots, placement.
 void place_copies(const KernelCall& call) {
@@ -27,9 +56,7 @@ void place_copies(const KernelCall& call) {
                communicator.size());
   auto* rows_SE = reinterpret_cast<int32_t*>(call.scratch);
   int32_t* own = rows_SE + communicator.rank() * experts;
-  std::fill_n(own, experts, 0);
-  const auto* chosen = experts_Tk.as<const int32_t>();
-  for (int64_t i = 0; i < experts_Tk.elements(); ++i) ++own[chosen[i]];
+  count_rows(experts_Tk, own, experts);
   Parcels parcels;
   for (int64_t r = 0; r < ranks; ++r) {
     if (r == communicator.rank()) continue;
@@ -38,33 +65,73 @@ void place_copies(const KernelCall& call) {
   }
   parcels.exchange(communicator);
 
-  const Holders holders{
-      .slices = a.integer("slices"), .copies = a.integer("copies"), .node_of = Places(communicator).node};
+  const Holders holders = holders_of(call);
   const Loads loads{ranks, experts, {rows_SE, static_cast<size_t>(ranks * experts)}};
   const Placement placement = choose_placement(loads, holders, placement_rules(a));
   std::copy(placement.expert_of_slot().begin(), placement.expert_of_slot().end(), expert_of_slot.as<int32_t>());
 
   // Of this rank's rows for an expert the first stay with its owner, the next are those of its copies in order.
-  struct Run {
-    int32_t slot;
-    int64_t rows;
-  };
   std::vector<std::vector<Run>> runs_E(static_cast<size_t>(experts));
-  for (int64_t e = 0; e < experts; ++e)
-    runs_E[static_cast<size_t>(e)] = {{static_cast<int32_t>(placement.slot_of(e)), own[e]}};
+  for (int64_t e = 0; e < experts; ++e) runs_E[static_cast<size_t>(e)] = {{placement.slot_of(e), own[e]}};
   for (const Placement::Copy& copy : placement.copies()) {
     std::vector<Run>& runs = runs_E[static_cast<size_t>(copy.expert)];
     const int64_t rows = copy.rows_S[static_cast<size_t>(communicator.rank())];
     runs.front().rows -= rows;
-    runs.push_back({static_cast<int32_t>(copy.slot), rows});
+    runs.push_back({copy.slot, rows});
   }
-  for (std::vector<Run>& runs : runs_E) std::reverse(runs.begin(), runs.end());  // the next is the last
-  for (int64_t i = 0; i < experts_Tk.elements(); ++i) {
-    std::vector<Run>& runs = runs_E[static_cast<size_t>(chosen[i])];
-    while (runs.back().rows == 0) runs.pop_back();
-    slots_Tk.as<int32_t>()[i] = runs.back().slot;
-    --runs.back().rows;
+  put_in_slots(experts_Tk, slots_Tk, std::move(runs_E));
+}
+
+constexpr int64_t kShares = 65536;  // one whole
+
+/// -> placement, shares.
+void recall_copies(const KernelCall& call) {
+  const ir::Attributes& a = call.op->attributes;
+  const int64_t experts = a.integer("experts"), rows = a.integer("rows");
+  const TensorView &expert_of_slot = call.out[0], &shares = call.out[1];
+  const Holders holders = holders_of(call);
+  const auto at = call.batch->expert_rows.find(call.op->layer);
+  const std::vector<int32_t> rows_SE =
+      at == call.batch->expert_rows.end()
+          ? std::vector<int32_t>(holders.node_of.size() * static_cast<size_t>(experts), 0)
+          : alike_sources(at->second, std::ssize(holders.node_of), rows);
+  const Loads loads{std::ssize(holders.node_of), experts, rows_SE};
+  HEDDLE_CHECK(std::ssize(rows_SE) == loads.sources * experts, "the rows of {} experts are known, of {} expected",
+               std::ssize(rows_SE) / loads.sources, experts);
+  const Placement placement = choose_placement(loads, holders, placement_rules(a));
+  std::copy(placement.expert_of_slot().begin(), placement.expert_of_slot().end(), expert_of_slot.as<int32_t>());
+  std::fill_n(shares.as<int32_t>(), shares.elements(), 0);
+  const int64_t own = experts / holders.count(), source = call.communicator->rank();
+  for (const Placement::Copy& copy : placement.copies()) {
+    const int64_t known = loads.at(source, copy.expert);
+    shares.as<int32_t>()[copy.holder * holders.copies + copy.slot % placement.slots_each() - own] =
+        static_cast<int32_t>(copy.rows_S[static_cast<size_t>(source)] * kShares / std::max<int64_t>(1, known));
   }
+}
+
+/// experts, placement, shares -> slots.
+void place_rows(const KernelCall& call) {
+  const ir::Attributes& a = call.op->attributes;
+  const int64_t experts = a.integer("experts"), copies = a.integer("copies");
+  const int64_t count = a.integer("ranks") / a.integer("slices"), own = experts / count, each = own + copies;
+  const auto* expert_of_slot = call.in[1].as<const int32_t>();
+  auto* rows_E = reinterpret_cast<int32_t*>(call.scratch);
+  count_rows(call.in[0], rows_E, experts);
+  std::vector<std::vector<Run>> runs_E(static_cast<size_t>(experts));
+  for (int64_t e = 0; e < experts; ++e) runs_E[static_cast<size_t>(e)] = {{e / own * each + e % own, rows_E[e]}};
+  for (int64_t c = 0; c < count * copies; ++c) {
+    const int64_t slot = c / copies * each + own + c % copies, expert = expert_of_slot[slot];
+    if (expert < 0) continue;
+    std::vector<Run>& runs = runs_E[static_cast<size_t>(expert)];
+    const int64_t rows = int64_t{rows_E[expert]} * call.in[2].as<const int32_t>()[c] / kShares;
+    runs.front().rows -= rows;
+    runs.push_back({slot, rows});
+  }
+  put_in_slots(call.in[0], call.out[0], std::move(runs_E));
+}
+
+int64_t rows_scratch(const ir::Listing&, const ir::Op& op, const ir::RowCounts&) {
+  return op.attributes.integer("experts") * 4;
 }
 
 int64_t place_scratch(const ir::Listing&, const ir::Op& op, const ir::RowCounts&) {
@@ -199,9 +266,13 @@ PlacementRules placement_rules(const ir::Attributes& a) {
 
 const std::vector<Collective>& copies_kernels(bool in_place) {
   static const std::vector<Collective> here{{"place_copies", place_copies, place_scratch},
+                                            {"recall_copies", recall_copies},
+                                            {"place_rows", place_rows, rows_scratch},
                                             {"fetch_copies", fetch_copies},
                                             {"return_copies", return_copies, return_scratch}};
   static const std::vector<Collective> refused{{"place_copies", place_copies, place_scratch, none_on_a_device},
+                                               {"recall_copies", recall_copies, nullptr, none_on_a_device},
+                                               {"place_rows", place_rows, rows_scratch, none_on_a_device},
                                                {"fetch_copies", fetch_copies, nullptr, none_on_a_device},
                                                {"return_copies", return_copies, return_scratch, none_on_a_device}};
   return in_place ? here : refused;

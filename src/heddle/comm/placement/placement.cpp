@@ -1,6 +1,7 @@
 #include "heddle/comm/placement/placement.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "heddle/base/error.h"
@@ -46,6 +47,16 @@ std::vector<int64_t> Placement::rows_of(const Loads& loads) const {
     rows[static_cast<size_t>(copy.holder)] += copy.rows();
   }
   return rows;
+}
+
+std::vector<int32_t> alike_sources(const std::vector<double>& share_E, int64_t sources, int64_t rows) {
+  const double all = std::accumulate(share_E.begin(), share_E.end(), 0.0);
+  std::vector<int32_t> rows_SE;
+  for (int64_t s = 0; s < sources; ++s) {
+    for (const double share : share_E)
+      rows_SE.push_back(all > 0 ? static_cast<int32_t>(std::llround(static_cast<double>(rows) * share / all)) : 0);
+  }
+  return rows_SE;
 }
 
 namespace {

@@ -71,6 +71,9 @@ class Placement {
   std::vector<Copy> list_;
 };
 
+/// As many rows of each of `sources`, shared out as `share_E` says: in whole numbers, [S, E].
+std::vector<int32_t> alike_sources(const std::vector<double>& share_E, int64_t sources, int64_t rows);
+
 Placement choose_placement(const Loads& loads, const Holders& holders, const PlacementRules& rules);
 
 }  // namespace heddle::comm

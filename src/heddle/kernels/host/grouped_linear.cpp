@@ -1,6 +1,8 @@
 // grouped_linear and its gradients on the CPU's matrix products: one parallel loop over the blocks of all experts.
 // R rows sorted by expert, expert e having rows offsets[e] … offsets[e+1]; K in, N out; w is [E,N,K]. Copies of
 // other ranks' experts have the last rows, and a loop of their own.
+#include <algorithm>
+
 #include "heddle/kernels/exact_grid.h"
 #include "heddle/kernels/host/linear_operands.h"
 
@@ -46,7 +48,13 @@ void run_grouped_linear_dgrad(const KernelCall& call) {
   });
 }
 
-// A copy that nobody has is not written.
+/// A copy that no row has come to: its owner adds what is here all the same.
+void clear_idle(const RowGroups& all, int64_t own, int64_t numbers, float* copies) {
+  for (int64_t e = own; e < all.count(); ++e) {
+    if (all.begin(e) == all.end(e)) std::fill_n(copies + (e - own) * numbers, numbers, 0.0F);
+  }
+}
+
 void run_grouped_linear_wgrad(const KernelCall& call) {
   const TensorView x = call.in[0], dy = call.in[1], acc = call.updates[0], &offsets = call.in[2];
   const RowGroups all = groups_of(offsets, x.dim(0));
@@ -64,6 +72,7 @@ void run_grouped_linear_wgrad(const KernelCall& call) {
   };
   sum(all.count() == own ? all : RowGroups(firsts.first(static_cast<size_t>(own) + 1)), acc.as<float>(),
       call.overwrite);
+  if (all.count() > own) clear_idle(all, own, n * k, call.out[0].as<float>());
   for (int64_t e = own; e < all.count(); ++e) {
     if (all.begin(e) == all.end(e)) continue;
     sum(RowGroups(firsts.subspan(static_cast<size_t>(e), 2)), call.out[0].as<float>() + (e - own) * n * k, true);

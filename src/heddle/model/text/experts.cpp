@@ -153,29 +153,42 @@ ValueId beside(Writer& w, ValueId x_TH, const Routing& r, const std::string& pre
   return w.op("add", {shared_TH, bias_TH}, {"beside"})[0];
 }
 
-// A product with each row's expert; with `placement`, of which a rank may have copies.
-ValueId expert_product(Writer& w, ValueId x, ValueId weight, ValueId offsets, ValueId placement,
+ValueId fetch(Writer& w, ValueId weight, ValueId placement, const std::string& name) {
+  return w.op(
+      "fetch_copies", {weight, placement}, {name + "_copies"},
+      {{"ranks", expert_ranks(w)}, {"slices", int64_t{w.spec().mesh.of(Axis::etp)}}, {"copies", copies_of(w)}},
+      "copies")[0];
+}
+
+// A product with each row's expert; with `placement`, of which a rank may have copies, unless they are there
+// already.
+ValueId expert_product(Writer& w, ValueId x, ValueId weight, ValueId offsets, ValueId placement, ValueId copies,
                        const std::string& name) {
   std::vector<ValueId> in{x, weight, offsets};
-  if (placement != none) {
-    in.push_back(w.op(
-        "fetch_copies", {weight, placement}, {name + "_copies"},
-        {{"ranks", expert_ranks(w)}, {"slices", int64_t{w.spec().mesh.of(Axis::etp)}}, {"copies", copies_of(w)}},
-        "copies")[0]);
-  }
+  if (placement != none) in.push_back(copies == none ? fetch(w, weight, placement, name) : copies);
   return w.op("grouped_linear", in, {name})[0];
 }
 
-Outputs run(Writer& w, ValueId x_TH, const Routing& r, ValueId q_SH, ValueId offsets, ValueId placement,
+ValueId gate_up_weight(Writer& w, const std::string& prefix) {
+  const int64_t width = w.config().moe_intermediate_size;
+  return weight(w, prefix, "gate_up_proj", 2 * width, w.config().hidden_size,
+                {{"gate_proj", 0, width}, {"up_proj", width, width}}, {1, Axis::etp, 2});
+}
+ValueId down_weight(Writer& w, const std::string& prefix) {
+  const int64_t hidden = w.config().hidden_size;
+  return weight(w, prefix, "down_proj", hidden, w.config().moe_intermediate_size, {{"down_proj", 0, hidden}},
+                {2, Axis::etp});
+}
+
+Outputs run(Writer& w, ValueId x_TH, const Routing& r, ValueId q_SH, ValueId offsets, const CopiesAhead& copies,
             const std::string& prefix) {
   const ModelConfig& c = w.config();
   const int64_t width = c.moe_intermediate_size;
   Outputs out;
   out.beside_TH = beside(w, x_TH, r, prefix);
   std::optional<Writer::Part> part(std::in_place, w, OpPart::expert_up);
-  const ValueId w_gate_up = weight(w, prefix, "gate_up_proj", 2 * width, c.hidden_size,
-                                   {{"gate_proj", 0, width}, {"up_proj", width, width}}, {1, Axis::etp, 2});
-  ValueId u_S2F = expert_product(w, q_SH, w_gate_up, offsets, placement, c.experts_bias ? "u_product" : "u");
+  ValueId u_S2F = expert_product(w, q_SH, gate_up_weight(w, prefix), offsets, copies.placement, copies.gate_up,
+                                 c.experts_bias ? "u_product" : "u");
   if (c.experts_bias) {
     const ValueId b_E2F =
         bias(w, prefix, "gate_up_proj", 2 * width, {{"gate_proj", 0, width}, {"up_proj", width, width}},
@@ -185,9 +198,7 @@ Outputs run(Writer& w, ValueId x_TH, const Routing& r, ValueId q_SH, ValueId off
   const ValueId a_SF = swiglu(w, u_S2F, "a");
   part.reset();
   part.emplace(w, OpPart::expert_down);
-  const ValueId w_down =
-      weight(w, prefix, "down_proj", c.hidden_size, width, {{"down_proj", 0, c.hidden_size}}, {2, Axis::etp});
-  out.e_SH = expert_product(w, a_SF, w_down, offsets, placement, "e");
+  out.e_SH = expert_product(w, a_SF, down_weight(w, prefix), offsets, copies.placement, copies.down, "e");
   return out;
 }
 
@@ -238,7 +249,24 @@ Attributes placing_attributes(const Writer& w) {
 
 }  // namespace
 
-ValueId experts(Writer& w, ValueId x_TH, const std::string& prefix) {
+CopiesAhead copies_ahead(Writer& w, const std::string& prefix) {
+  if (copies_of(w) == 0 || !w.spec().exchange.recalls()) return {};
+  CopiesAhead ahead;
+  Attributes attributes = placing_attributes(w);
+  attributes.set("rows", w.tokens() * w.config().num_experts_per_tok);
+  const auto recalled = w.op("recall_copies", {}, {"placement", "shares"}, attributes, "copies");
+  ahead.placement = recalled[0];
+  ahead.shares = recalled[1];
+  {
+    const Writer::Part part(w, OpPart::expert_up);
+    ahead.gate_up = fetch(w, gate_up_weight(w, prefix), ahead.placement, "u");
+  }
+  const Writer::Part part(w, OpPart::expert_down);
+  ahead.down = fetch(w, down_weight(w, prefix), ahead.placement, "e");
+  return ahead;
+}
+
+ValueId experts(Writer& w, ValueId x_TH, const std::string& prefix, CopiesAhead copies) {
   const Routing r = route(w, x_TH, prefix);
   balance_losses(w, r);
   const auto with_beside = [&](ValueId c_TH, ValueId h_TH) {
@@ -246,18 +274,25 @@ ValueId experts(Writer& w, ValueId x_TH, const std::string& prefix) {
   };
   if (expert_ranks(w) == 1) {
     const ValueId p_RH = w.op("permute", {x_TH, r.row_of, r.token_of, r.experts}, {"p"})[0];
-    const Outputs out = run(w, x_TH, r, p_RH, r.offsets, none, prefix);
+    const Outputs out = run(w, x_TH, r, p_RH, r.offsets, {}, prefix);
     return with_beside(w.op("unpermute", {out.e_SH, r.gates, r.row_of, r.experts}, {"c"})[0], out.beside_TH);
   }
   const Attributes exchange = exchange_attributes(w);
-  ValueId slots = r.experts, placement = none;  // without copies, experts are slots
+  ValueId slots = r.experts;  // without copies, experts are slots
   std::vector<ValueId> mentions;
-  if (copies_of(w) > 0) {
+  if (copies.placement != none) {
+    slots = w.op("place_rows", {r.experts, copies.placement, copies.shares}, {"slots"},
+                 {{"ranks", expert_ranks(w)},
+                  {"slices", int64_t{w.spec().mesh.of(Axis::etp)}},
+                  {"experts", w.config().n_routed_experts},
+                  {"copies", copies_of(w)}},
+                 "experts")[0];
+  } else if (copies_of(w) > 0) {
     const auto placed = w.op("place_copies", {r.experts}, {"slots", "placement"}, placing_attributes(w), "experts");
     slots = placed[0];
-    placement = placed[1];
-    mentions = {placement};
+    copies.placement = placed[1];
   }
+  if (copies.placement != none) mentions = {copies.placement};
   const auto lists = [&] {  // n, route, forwards, local offsets
     std::vector<ValueId> of{slots};
     of.insert(of.end(), mentions.begin(), mentions.end());
@@ -267,7 +302,7 @@ ValueId experts(Writer& w, ValueId x_TH, const std::string& prefix) {
   const auto there = lists();
   const auto rows = w.op("dispatch", {x_TH, r.gates, slots, there[0], there[1], there[2]},
                          {"q", "g_rows", "token_of_rows", "passing"}, exchange, "experts", {}, mentions);
-  const Outputs out = run(w, x_TH, r, rows[0], there[3], placement, prefix);
+  const Outputs out = run(w, x_TH, r, rows[0], there[3], copies, prefix);
   const auto back = lists();
   const ValueId c_TH =
       w.op("combine", {out.e_SH, rows[1], r.gates, slots, back[0], back[1], back[2], rows[2], rows[3]}, {"c"},

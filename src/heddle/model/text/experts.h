@@ -7,8 +7,17 @@
 
 namespace heddle::model {
 
+/// Copies of other ranks' experts that are there before the router has chosen; `none` where there are no such.
+struct CopiesAhead {
+  ir::ValueId placement = ir::none,
+              shares = ir::none;                    // which there are, and how much of this rank's rows they take
+  ir::ValueId gate_up = ir::none, down = ir::none;  // their weights
+};
+/// To be written where the layer begins.
+CopiesAhead copies_ahead(Writer& writer, const std::string& prefix);
+
 /// Updates the statistics of the load, of the sequence-wise auxiliary loss and of the z-loss of the writer's layer,
 /// where it trains or evaluates.
-ir::ValueId experts(Writer& writer, ir::ValueId x_TH, const std::string& prefix);
+ir::ValueId experts(Writer& writer, ir::ValueId x_TH, const std::string& prefix, CopiesAhead copies);
 
 }  // namespace heddle::model

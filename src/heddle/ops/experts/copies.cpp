@@ -33,6 +33,41 @@ const OpDef place_copies{
     },
 };
 
+// From the loads of the last steps, which the batch has, as if every source had so many rows: nothing crosses. `shares`:
+// of 65536 rows that this rank has for the expert of each copy, how many that copy takes.
+const OpDef recall_copies{
+    .kind = "recall_copies",
+    .results = "placement shares",
+    .attributes = "ranks slices experts copies whole row_ps row_within_ps row_across_ps copy_within_ps copy_across_ps rows",
+    .stream = StreamKind::comm,
+    .collective = true,
+    .replayable = false,
+    .infer = [](const Listing&, const Op& op) {
+      const int64_t slots = holders_of(op) * op.attributes.integer("copies");
+      return std::vector{output(Dtype::i32, {fixed(op.attributes.integer("experts") + slots)}, Role::metadata),
+                         output(Dtype::i32, {fixed(slots)}, Role::metadata)};
+    },
+    .cost = [](const Listing&, const Op&, const RowCounts&) { return Cost{}; },
+};
+
+const OpDef place_rows{
+    .kind = "place_rows",
+    .operands = "experts placement shares", .results = "slots",
+    .attributes = "ranks slices experts copies",
+    .stream = StreamKind::comm,
+    .collective = true,
+    .replayable = false,
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      const int64_t slots = holders_of(op) * op.attributes.integer("copies");
+      rule.require(rule.dtype(0) == Dtype::i32, "experts are not i32");
+      rule.shape(1, {fixed(op.attributes.integer("experts") + slots)});
+      rule.shape(2, {fixed(slots)});
+      return std::vector{output(Dtype::i32, rule.in(0).shape, Role::metadata)};
+    },
+    .cost = [](const Listing&, const Op&, const RowCounts&) { return Cost{}; },
+};
+
 // Of what is packed, `bytes` are those of one expert.
 const OpDef fetch_copies{
     .kind = "fetch_copies",
@@ -86,6 +121,6 @@ const OpDef return_copies{
 
 }  // namespace
 
-std::vector<const OpDef*> copies_ops() { return {&place_copies, &fetch_copies, &return_copies}; }
+std::vector<const OpDef*> copies_ops() { return {&place_copies, &recall_copies, &place_rows, &fetch_copies, &return_copies}; }
 
 }  // namespace heddle::ops

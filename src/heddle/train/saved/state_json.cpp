@@ -1,5 +1,8 @@
 #include "heddle/train/saved/state_json.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "heddle/base/error.h"
 #include "heddle/config/model_json.h"
 
@@ -25,6 +28,31 @@ OutlierHistory outliers_of(const json& from) {
   return h;
 }
 
+json json_of(const ExpertHistory& h) {
+  json all = json::array();
+  for (const auto& [number, layer] : h.layers) {
+    all.push_back({{"layer", number}, {"rows", layer.rows_E}, {"uneven", layer.uneven}});
+  }
+  return all;
+}
+
+ExpertHistory expert_history_of(const json& from, int64_t experts, const std::string& path) {
+  ExpertHistory h;
+  for (const json& of : from) {
+    ExpertHistory::Layer& layer = h.layers[of.at("layer").get<int>()];
+    of.at("rows").get_to(layer.rows_E);
+    of.at("uneven").get_to(layer.uneven);
+    const bool sound = std::ssize(layer.rows_E) == experts && std::ranges::all_of(layer.rows_E, [](double rows) {
+                         return rows >= 0 && std::isfinite(rows);
+                       });
+    if (!sound) {
+      config_error("{}: the rows of {} experts are told, {} rows of 0 or more expected", path, layer.rows_E.size(),
+                   experts);
+    }
+  }
+  return h;
+}
+
 }  // namespace
 
 json json_of(const CheckpointState& s) {
@@ -37,6 +65,7 @@ json json_of(const CheckpointState& s) {
            {"layout", s.layout}};
   if (!s.adapters.empty()) all["adapters"] = s.adapters;
   if (s.outliers != OutlierHistory()) all["outliers"] = json_of(s.outliers);
+  if (!s.expert_history.layers.empty()) all["expert_history"] = json_of(s.expert_history);
   if (s.generation != 0) all["generation"] = s.generation;
   if (!s.weights_digest.empty()) all["weights_digest"] = s.weights_digest;
   if (!s.config_hash.empty()) all["config"] = s.config_hash;
@@ -61,6 +90,9 @@ CheckpointState state_from(const json& state, const std::string& path) {
   if (outliers.left_out < 0 || outliers.left_out > s.step || outliers.in_a_row < 0 || outliers.skipped < 0) {
     config_error("{}: {} of {} steps left out, {} skipped, {} in a row", path, outliers.left_out, s.step,
                  outliers.skipped, outliers.in_a_row);
+  }
+  if (state.contains("expert_history")) {
+    s.expert_history = expert_history_of(state.at("expert_history"), s.model.n_routed_experts, path);
   }
   s.layout = state.at("layout").get<std::map<std::string, std::string>>();
   s.generation = state.value("generation", int64_t{0});
