@@ -5,6 +5,7 @@
 //   FAIL_AT      the number of the call, from 1; 0 or unset: none
 //   FAIL_HOW     kill: the process ends at the call, of a write after half of it; ENOSPC, EIO: the call fails so and does
 //                nothing, of a write after half of it; onwards: all calls that write fail from there on with ENOSPC
+//   FAIL_ONCE    a file: the process that takes it away is the one that is struck, and all others are not
 //   FAIL_LOG     a file that gets a line a call: number, name, path
 //
 // What is counted: whatever makes, changes, flushes, names, removes, locks, opens, reads or closes a file or a folder.
@@ -26,7 +27,7 @@
 
 enum how { KILL, FAIL, FAIL_ON };
 
-static const char *folder;
+static const char *folder, *once;
 static long at;
 static enum how how;
 static int code, log_file = -1;
@@ -41,6 +42,7 @@ __attribute__((constructor)) static void begin(void) {
   text = getenv("FAIL_LOG");
   if (text) log_file = (int)syscall(SYS_openat, AT_FDCWD, text, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   folder = getenv("FAIL_FOLDER");
+  once = getenv("FAIL_ONCE");
 }
 
 // The path of a name given relative to a folder's descriptor, as far as it takes to see where it leads.
@@ -84,6 +86,10 @@ static int hit(const char *call, int at_folder, const char *name, int changes, i
   }
   if (at <= 0 || number < at || (how != FAIL_ON && number > at)) return 0;
   if (how == FAIL_ON && !changes) return 0;
+  if (once && syscall(SYS_unlinkat, AT_FDCWD, once, 0) != 0) {
+    errno = before;
+    return 0;
+  }
   if (how == KILL && !is_write) _exit(137);
   errno = code;
   return 1;

@@ -16,7 +16,6 @@
 #include <cstring>
 #include <fstream>
 #include <map>
-#include <memory>
 #include <sstream>
 
 #include "heddle/base/clock.h"
@@ -95,8 +94,7 @@ void end_descendants() {
   }
 }
 
-Child::Child(const std::vector<std::string>& words,
-             const std::vector<std::pair<std::string, std::string>>& environment, Line out, Line error) {
+Child::Child(const std::vector<std::string>& words, const Environment& environment, Line out, Line error) {
   out_.told = std::move(out);
   error_.told = std::move(error);
   std::vector<char*> arguments;
@@ -195,30 +193,17 @@ void Child::kill() {
   if (!status_ && ::waitpid(process_, &status, 0) == process_) status_ = status_of(status);
 }
 
-std::vector<Ran> run_together(const std::vector<std::vector<std::string>>& commands, double seconds) {
-  std::vector<Ran> all(commands.size());
-  std::vector<std::unique_ptr<Child>> children(commands.size());
-  for (size_t i = 0; i < commands.size(); ++i) {
-    Ran& ran = all[i];
-    try {
-      children[i] = std::make_unique<Child>(
-          commands[i], std::vector<std::pair<std::string, std::string>>{},
-          [&ran](const std::string& line) { ran.out += line + '\n'; },
-          [&ran](const std::string& line) { ran.error += line + '\n'; });
-    } catch (const SystemError& error) {
-      ran.error = error.what();
-    }
+Ran run_for(const std::vector<std::string>& words, const Environment& environment, double seconds) {
+  Ran ran;
+  try {
+    Child child(
+        words, environment, [&ran](const std::string& line) { ran.out += line + '\n'; },
+        [&ran](const std::string& line) { ran.error += line + '\n'; });
+    for (const double until_s = now_s() + seconds; !ran.status && now_s() < until_s;) ran.status = child.poll(0.05);
+  } catch (const SystemError& error) {
+    ran.error = error.what();
   }
-  for (const double until_s = now_s() + seconds; now_s() < until_s;) {
-    bool left = false;
-    for (size_t i = 0; i < commands.size(); ++i) {
-      if (!children[i] || all[i].status) continue;
-      all[i].status = children[i]->poll(0.01);
-      left |= !all[i].status;
-    }
-    if (!left) break;
-  }
-  return all;
+  return ran;
 }
 
 }  // namespace heddle::job

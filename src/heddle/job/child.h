@@ -21,13 +21,14 @@ void adopt_orphans();
 /// Kills every process that descends from this one, and waits until they are gone.
 void end_descendants();
 
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
 class Child {
  public:
   using Line = std::function<void(const std::string& line)>;
   /// `words`: the program, looked for along PATH, and its arguments; no shell reads them. Whole lines of its two
   /// outputs are told while `poll` runs. SystemError where it can't be started.
-  Child(const std::vector<std::string>& words, const std::vector<std::pair<std::string, std::string>>& environment,
-        Line out, Line error);
+  Child(const std::vector<std::string>& words, const Environment& environment, Line out, Line error);
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
@@ -56,6 +57,6 @@ struct Ran {
   std::optional<int> status;
   std::string out, error;
 };
-std::vector<Ran> run_together(const std::vector<std::vector<std::string>>& commands, double seconds);
+Ran run_for(const std::vector<std::string>& words, const Environment& environment, double seconds);
 
 }  // namespace heddle::job

@@ -74,9 +74,13 @@ Ending ending_of(const Evidence& e) {
                                    : fmt::format("the launcher ended with status {}", e.status);
   ending.reason = escaped(ending.reason, kMostReasonBytes);
   const bool forced = !e.forced.empty();
+  const bool input = std::any_of(e.ranks.begin(), e.ranks.end(), [](const comm::Standing& rank) {
+    return rank.state == comm::RankState::failed && rank.input;
+  });
   if (!forced && e.status == kDone) {
     ending.cause = Cause::done;
-  } else if (!forced && e.status == kBadInput) {
+    ending.reason.clear();
+  } else if (!forced && (e.status == kBadInput || input)) {
     // A generation that ended after its last checkpoint and before its launcher's end leaves nothing to be done.
     ending.cause = holds(e.said, "nothing is left to do") ? Cause::done : Cause::mistake;
   } else if (e.asked || (!forced && e.status == kInterrupted)) {

@@ -27,8 +27,6 @@ Words by_mpirun(const Start& start) {
   // A host that is cut off is noticed in seconds; Open MPI's own settings let minutes pass.
   add(words, {"--mca", "oob_tcp_keepalive_time", "2", "--mca", "oob_tcp_keepalive_intvl", "1", "--mca",
               "oob_tcp_keepalive_probes", "3"});
-  // Ranks that are asked to end get the time for a checkpoint.
-  add(words, {"--mca", "odls_base_sigkill_timeout", "10"});
   if (away && !start.shell.empty())
     add(words,
         {"--mca", "plm", "rsh", "--mca", "plm_rsh_agent", start.shell, "--mca", "plm_rsh_no_tree_spawn", "1"});

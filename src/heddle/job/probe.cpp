@@ -100,9 +100,12 @@ std::vector<BadHost> bad_hosts(const std::vector<HostProbe>& probes) {
   for (const HostProbe& probe : probes) {
     ++votes[probe.digest];
     products.push_back(probe.product_s);
+    // A host's quickest: of all transfers half may be slow where one of four hosts is.
+    double quickest_s = 0;
     for (const double s : probe.transfer_s) {
-      if (s > 0) transfers.push_back(s);
+      if (s > 0 && (quickest_s == 0 || s < quickest_s)) quickest_s = s;
     }
+    if (quickest_s > 0) transfers.push_back(quickest_s);
   }
   if (probes.empty()) return {};
   const auto most = std::max_element(votes.begin(), votes.end(),

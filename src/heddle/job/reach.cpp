@@ -11,8 +11,7 @@ Reach::Reach(const std::vector<Host>& hosts, const Launcher& launcher, const std
   for (const Host& host : hosts) {
     Asked one{host.name, nullptr, std::nullopt};
     try {
-      one.child = std::make_unique<Child>(launcher.reach(host.name, shell),
-                                          std::vector<std::pair<std::string, std::string>>{}, nobody, nobody);
+      one.child = std::make_unique<Child>(launcher.reach(host.name, shell), Environment{}, nobody, nobody);
     } catch (const SystemError&) {
       one.status = 127;
     }

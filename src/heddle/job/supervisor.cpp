@@ -1,5 +1,8 @@
 #include "heddle/job/supervisor.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -11,6 +14,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
 #include "heddle/base/failure.h"
+#include "heddle/base/hash.h"
 #include "heddle/job/probe.h"
 #include "heddle/session/ranks/standing_lines.h"
 #include "heddle/session/signals.h"
@@ -49,6 +53,23 @@ int wanted_ranks(const JobOptions& options) {
   return slots_of(used);
 }
 
+// Where Open MPI keeps what its processes share: named after the run, so that whoever comes after a supervisor that
+// was killed finds what that one has left. "" where it can't be made, or is somebody else's.
+std::string session_folder(const std::string& run) {
+  std::error_code error;
+  const fs::path path =
+      fs::temp_directory_path(error) / fmt::format("heddle-launch-{}-{:016x}", ::getuid(), hash_bytes(run));
+  if (error) return "";
+  fs::remove_all(path, error);
+  return ::mkdir(path.c_str(), 0700) == 0 ? path.string() : "";
+}
+
+// Of whatever a launcher starts.
+Environment launcher_environment(const std::string& run) {
+  const std::string folder = session_folder(run);
+  return folder.empty() ? Environment{} : Environment{{"OMPI_MCA_orte_tmpdir_base", folder}};
+}
+
 std::string hosts_text(const std::vector<Host>& hosts) {
   return fmt::format("{}", fmt::join(names_of(hosts), ", "));
 }
@@ -72,7 +93,11 @@ Supervisor::Supervisor(JobOptions options, Tell tell)
   adopt_orphans();
 }
 
-Supervisor::~Supervisor() { end_descendants(); }
+Supervisor::~Supervisor() {
+  end_descendants();
+  std::error_code ignored;
+  if (const std::string folder = session_folder(held_.folder.path); !folder.empty()) fs::remove(folder, ignored);
+}
 
 int Supervisor::wanted() const { return wanted_ranks(options_); }
 
@@ -229,8 +254,10 @@ Ending Supervisor::generation(const Plan& plan) {
   std::deque<std::string> said;
   Evidence evidence;
   {
+    Environment environment = launcher_environment(held_.folder.path);
+    environment.emplace_back(kFenceVariable, text_of(fence_));
     Child ranks(
-        words_of(plan), {{kFenceVariable, text_of(fence_)}},
+        words_of(plan), environment,
         [&](const std::string& line) {
           summary_.said += line + '\n';
           if (!options_.json) fmt::print("{}\n", line);
@@ -304,13 +331,13 @@ void Supervisor::probe(const Ending& ending, const Plan& plan) {
   start.shell = options_.shell;
   start.more = options_.more;
   start.program = {options_.program, "probe", "--json"};
-  const std::vector<Ran> ran = run_together({launcher_.words(start)}, kProbe_s);
+  const Ran ran = run_for(launcher_.words(start), launcher_environment(held_.folder.path), kProbe_s);
   end_descendants();
-  if (ran[0].status != 0 && ran[0].status != 1)
-    return;  // it says nothing about a host; those that are cut off are asked anyway
-  for (const BadHost& bad : parse_probe(ran[0].out, one_each.size()))
+  // One that did not come to its end says nothing of a host: those that are cut off are asked anyway.
+  if (ran.status != kDone && ran.status != kFailed) return;
+  for (const BadHost& bad : parse_probe(ran.out, one_each.size()))
     lose(one_each[bad.place].name, "a probe says: " + bad.why);
-  journal_.add("probe", {{"hosts", names_of(one_each)}, {"status", *ran[0].status}});
+  journal_.add("probe", {{"hosts", names_of(one_each)}, {"status", *ran.status}});
 }
 
 JobSummary Supervisor::run() {

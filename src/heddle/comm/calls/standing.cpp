@@ -147,6 +147,26 @@ std::vector<Awaited> awaited(const std::vector<Standing>& ranks) {
   return all;
 }
 
+std::string place_text(const Standing& rank, int64_t now_ns) {
+  const auto named_call = [](const OpenCall& call) {
+    switch (call.kind) {
+      case CallKind::exchange: return fmt::format("exchange {} of {}", call.sequence, call.channel);
+      case CallKind::send: return fmt::format("a send to rank {} on {}", call.peer, call.channel);
+      case CallKind::receive: return fmt::format("a receive from rank {} on {}", call.peer, call.channel);
+    }
+    return std::string();
+  };
+  std::string text = "outside of any call";
+  if (!rank.open.empty()) {
+    const OpenCall& call = rank.open.front();
+    text =
+        fmt::format("in {} since {:.1f} s", named_call(call), static_cast<double>(now_ns - call.entered_ns) * 1e-9);
+  } else if (rank.last) {
+    text = fmt::format("behind {}", named_call(*rank.last));
+  }
+  return fmt::format("{}, in step {}", text, rank.step);
+}
+
 std::string text_of(const Awaited& a, const std::vector<Standing>& ranks, int64_t now_ns) {
   std::vector<std::string> missing;
   for (const int rank : a.missing) missing.push_back(named(rank, ranks));

@@ -57,6 +57,8 @@ struct Awaited {
 };
 /// What nobody can be blamed for by itself comes last: a rank that is missing there waits elsewhere.
 std::vector<Awaited> awaited(const std::vector<Standing>& ranks);
+/// "in exchange 41 of comm.tp since 12.3 s, in step 7", or what it has left last.
+std::string place_text(const Standing& rank, int64_t now_ns);
 /// "rank 2 (host-b) never entered exchange 41 of comm.tp, where ranks 0, 1 wait since 12.3 s".
 std::string text_of(const Awaited& awaited, const std::vector<Standing>& ranks, int64_t now_ns);
 

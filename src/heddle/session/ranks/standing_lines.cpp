@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <set>
+#include <utility>
 
 #include "heddle/base/clock.h"
 #include "heddle/base/error.h"
@@ -64,21 +66,31 @@ void remove_program_lines(const RunFolder& folder) {
 std::vector<std::string> standing_lines(const RunFolder& folder, int64_t generation) {
   const std::vector<comm::Standing> ranks = comm::read_standings(folder.ranks(), generation);
   const auto now_ns = static_cast<int64_t>(wall_time_s() * 1e9);
+  const auto standing = [&](int rank) {
+    return std::find_if(ranks.begin(), ranks.end(), [&](const comm::Standing& s) { return s.rank == rank; });
+  };
   std::vector<std::string> lines;
+  auto add_program = [&, told = false](const comm::OpenCall& call) mutable {
+    if (std::exchange(told, told || call.listing >= 0) || call.listing < 0) return;
+    for (std::string& line : program_about(folder, call.listing, call.op)) lines.push_back(std::move(line));
+  };
+  // Whom the others call dead or stopped, wherever that one believes it is.
+  std::set<int> accused;
+  for (const comm::Standing& rank : ranks) {
+    const bool other = rank.state == comm::RankState::failed && rank.accused >= 0 && rank.accused != rank.rank;
+    if (other && accused.insert(rank.accused).second && standing(rank.accused) != ranks.end()) {
+      const comm::Standing& one = *standing(rank.accused);
+      lines.push_back(fmt::format("rank {} ({}) stood {}", one.rank, one.host, comm::place_text(one, now_ns)));
+      if (!one.open.empty()) add_program(one.open.front());
+    }
+  }
   size_t told = 0;
   for (const comm::Awaited& awaited : comm::awaited(ranks)) {
     if (told++ == kMostLines) break;
     lines.push_back(comm::text_of(awaited, ranks, now_ns));
-    const auto missing = std::find_if(ranks.begin(), ranks.end(), [&](const comm::Standing& s) {
-      return !awaited.missing.empty() && s.rank == awaited.missing[0];
-    });
-    if (missing != ranks.end())
-      lines.back() +=
-          fmt::format("; it stood in step {}{}", missing->step,
-                      missing->last ? fmt::format(", having left {} last", missing->last->channel) : "");
-    if (told > 1 || awaited.call.listing < 0) continue;
-    for (std::string& line : program_about(folder, awaited.call.listing, awaited.call.op))
-      lines.push_back(std::move(line));
+    const auto missing = awaited.missing.empty() ? ranks.end() : standing(awaited.missing[0]);
+    if (missing != ranks.end()) lines.back() += fmt::format("; it stood {}", comm::place_text(*missing, now_ns));
+    add_program(awaited.call);
   }
   return lines;
 }

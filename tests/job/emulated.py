@@ -1,0 +1,219 @@
+"""A job of `heddle launch` on hosts that this machine pretends to be (tools/emulated_host), and what can happen to it.
+
+Every process of a job has HEDDLE_HOSTS=FOLDER in its environment, those of a host HEDDLE_HOST=NAME too: so they are
+found, struck and counted.
+"""
+import contextlib
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SHELL = ROOT / "tools/emulated_host"
+MACHINE_SECONDS = 300    # after which a job hangs, however many others run
+STEPS, EVERY = 40, 4
+
+CONFIG = f"""
+name = "tiny"
+[model]
+vocab_size = 320
+hidden_size = 32
+num_hidden_layers = 2
+intermediate_size = 64
+num_attention_heads = 2
+kv_lora_rank = 16
+qk_nope_head_dim = 8
+qk_rope_head_dim = 8
+v_head_dim = 8
+n_routed_experts = 4
+num_experts_per_tok = 2
+moe_intermediate_size = 32
+[data]
+source = "text.txt"
+folder = "prepared"
+[train]
+steps = {STEPS}
+global_batch = 12
+microbatch = 1
+sequence_length = 32
+warmup_steps = 1
+decay_steps = 1
+eval_every = 0
+checkpoint_every = {EVERY}
+keep_checkpoints = 3
+sample_tokens = 0
+exact_sums = true
+[device]
+threads = 1
+"""
+
+
+def write_inputs(folder):
+    (folder / "tiny.toml").write_text(CONFIG)
+    draw = random.Random(1)
+    words = "the shuttle passes between warp and weft".split()
+    (folder / "text.txt").write_text("\n\n".join(" ".join(draw.choices(words, k=30)) + "." for _ in range(200)))
+
+
+def environment(folder, **more):
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("FAIL_", "OMPI_", "SLURM_", "HEDDLE_JOB"))}
+    single = {"btl": "self,tcp", "btl_tcp_if_include": "lo", "oob_tcp_if_include": "lo", "orte_leave_session_attached": "1",
+              "mpi_yield_when_idle": "1"}
+    return {**kept, "NO_COLOR": "1", "HEDDLE_HOSTS": str(folder), "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "XDG_CACHE_HOME": str(folder / "cache"), "OMP_WAIT_POLICY": "passive",
+            "TMPDIR": str(folder), **{f"OMPI_MCA_{k}": v for k, v in single.items()}, **more}
+
+
+def digests(run):
+    """step -> digest, and the steps in the order of the log."""
+    found, order = {}, []
+    for line in (run / "metrics.jsonl").read_text().splitlines():
+        with contextlib.suppress(ValueError):
+            step = json.loads(line)
+            found[step["step"]] = step["weights_digest"]
+            order.append(step["step"])
+    return found, order
+
+
+def events(run):
+    path = run / "job.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+class Reference:
+    """The digests of a run on one rank that nothing happens to."""
+
+    def __init__(self, heddle, folder):
+        write_inputs(folder)
+        done = subprocess.run([heddle, "train", "tiny.toml", "--quiet", "--set", "output=reference"], cwd=folder,
+                              env=environment(folder), capture_output=True, text=True, timeout=MACHINE_SECONDS)
+        if done.returncode != 0:
+            raise RuntimeError(done.stderr)
+        self.folder = folder
+        self.digests, _ = digests(folder / "reference")
+
+
+class Job:
+    def __init__(self, heddle, reference, folder, hosts=4, slots=1, more=(), **variables):
+        self.heddle, self.folder, self.variables = heddle, folder, variables
+        folder.mkdir()
+        shutil.copy(reference.folder / "tiny.toml", folder)
+        shutil.copy(reference.folder / "text.txt", folder)
+        shutil.copytree(reference.folder / "prepared", folder / "prepared")
+        (folder / "hosts").write_text("".join(f"node{i} slots={slots}\n" for i in range(hosts)))
+        self.run = folder / "run"
+        self.more = list(more)
+        self.log = open(folder / "log", "w+", encoding="utf-8")
+        self.supervisor = None
+
+    def start(self):
+        command = [self.heddle, "launch", "tiny.toml", "--hosts", "hosts", "--shell", str(SHELL), "--by", "mpirun", "--resume",
+                   "--pause", "0.2", "--look-every", "0.3", "--set", "output=run", *self.more]
+        self.supervisor = subprocess.Popen(command, cwd=self.folder, env=environment(self.folder, **self.variables),
+                                           stdout=self.log, stderr=self.log, start_new_session=True)
+
+    # ---- what is seen
+
+    def processes(self):
+        """pid -> (role, host, rank)"""
+        mark, found = f"HEDDLE_HOSTS={self.folder}".encode(), {}
+        for entry in pathlib.Path("/proc").iterdir():
+            if not entry.name.isdecimal():
+                continue
+            with contextlib.suppress(OSError):
+                said = (entry / "environ").read_bytes().split(b"\0")
+                if mark not in said:
+                    continue
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                values = dict(s.split(b"=", 1) for s in said if b"=" in s)
+                name = os.path.basename(words[0].decode())
+                role = ("rank" if b"OMPI_COMM_WORLD_RANK" in values and b"train" in words[:2] else
+                        "launcher" if name == "mpirun" else "daemon" if name == "orted" else
+                        "supervisor" if b"launch" in words[:2] else "other")
+                rank = int(values.get(b"OMPI_COMM_WORLD_RANK", b"-1")) if role == "rank" else -1
+                found[int(entry.name)] = (role, values.get(b"HEDDLE_HOST", b"").decode(), rank)
+        return found
+
+    def of_role(self, role):
+        return sorted(pid for pid, one in self.processes().items() if one[0] == role)
+
+    def steps_done(self):
+        path = self.run / "metrics.jsonl"
+        return path.read_bytes().count(b"\n") if path.exists() else 0
+
+    def newest_checkpoint(self):
+        steps = [int(p.name[5:]) for p in self.run.glob("checkpoints/step-*")]
+        return max(steps, default=0)
+
+    def wait_until(self, ready, seconds=MACHINE_SECONDS):
+        """Whether it came to that before the job was over."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if ready():
+                return True
+            if self.supervisor.poll() is not None:
+                return bool(ready())
+            time.sleep(0.01)
+        raise TimeoutError(f"{self.folder.name}: nothing happens\n{self.text()}")
+
+    def starts(self):
+        return sum(e["event"] == "start" for e in events(self.run))
+
+    def text(self):
+        return (self.folder / "log").read_text(errors="replace")
+
+    # ---- what happens to it
+
+    @staticmethod
+    def strike(pids, number=signal.SIGKILL):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        return len(pids)
+
+    def lose_host(self, name):
+        (self.folder / f"{name}.down").touch()
+        while pids := [pid for pid, one in self.processes().items() if one[1] == name]:
+            self.strike(pids)
+
+    def mend_host(self, name):
+        with contextlib.suppress(FileNotFoundError):
+            (self.folder / f"{name}.down").unlink()
+
+    # ---- its end
+
+    def wait(self):
+        try:
+            return self.supervisor.wait(timeout=MACHINE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.end()
+            raise TimeoutError(f"{self.folder.name} does not end\n{self.text()}") from None
+
+    def end(self):
+        for _ in range(100):
+            pids = list(self.processes())
+            if not pids:
+                break
+            self.strike(pids)
+            time.sleep(0.02)
+        with contextlib.suppress(Exception):
+            self.supervisor.wait(timeout=5)
+        self.log.close()
+
+    def left_behind(self):
+        """Processes and files that should be gone."""
+        until = time.monotonic() + 10    # the kernel takes its time with what was killed
+        while (left := self.processes()) and time.monotonic() < until:
+            time.sleep(0.05)
+        strays = [f"process {one}" for one in left.values()]
+        strays += [f"file {p.relative_to(self.folder)}" for p in self.run.rglob("*") if re.search(r"\.part$", p.name)]
+        strays += [f"file {p.name}" for p in self.run.iterdir() if p.name == "ranks"]
+        strays += [f"file {p.name}" for p in self.folder.glob("heddle-launch-*")]
+        strays += [f"file {p.name}" for p in self.folder.glob("ompi.*")]
+        return strays
