@@ -17,12 +17,12 @@
 
 namespace heddle::device {
 
-/// Whether a launch puts the same on its stream each time. Messages go by counts that the host knows; what reads
-/// the batch copies from memory of the host, other each time; and rows that are counted at run time seldom come in
-/// the same number again.
+/// Whether a launch puts the same on its stream each time. Messages go by counts that the host knows; what reads the
+/// batch copies from memory of the host, other each time; what takes a snapshot calls the host with what is of that
+/// launch alone; and rows that are counted at run time seldom come in the same number again.
 inline bool repeatable(const Launch& launch) {
   return launch.call.communicator == nullptr && launch.call.op != nullptr && launch.rows < 0 &&
-         !launch.call.op->kind().starts_with("load_");
+         !launch.call.op->kind().starts_with("load_") && !launch.call.op->kind().starts_with("snapshot");
 }
 
 class LaunchRun {
