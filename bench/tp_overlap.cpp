@@ -3,8 +3,9 @@
 //
 // Ranks are threads in the paced mode: the real executor with its walk, streams, waits and collectives, which meet
 // their group; each op lasts as long as on a device of stated rates (bench/linked_device.h, times `--stretch`) and
-// does nothing, so that no page of the arenas is touched and the model has its full widths. Messages take their
-// bytes at the link's rate, and its latency. Forward and backward only: what is once a step takes no time here.
+// does nothing, so that no page of the arenas is touched and the model has its full widths (`--stretch` holds at 8
+// ranks). Messages take their bytes at the link's rate, and its latency. Forward and backward only: what is once a step
+// takes no time here. A busy machine wakes ranks late: `chrt -r 5` before the program helps.
 //
 //   exposed = step time − step time of the plain program with messages that take no time
 //
@@ -217,10 +218,11 @@ struct Table {
 
 void paced(const char* name, const model::ModelConfig& config, const Link& link, int tp, const Options& options,
            Table& table) {
-  Ranks free(config, plan_of(tp, link, "off"), options.stretch, true);
+  const double stretch = options.stretch * tp / 8;  // fewer ranks have more to do
+  Ranks free(config, plan_of(tp, link, "off"), stretch, true);
   std::map<std::string, std::unique_ptr<Ranks>> runs;
   for (const char* variant : kVariants)
-    runs[variant] = std::make_unique<Ranks>(config, plan_of(tp, link, variant), options.stretch, false);
+    runs[variant] = std::make_unique<Ranks>(config, plan_of(tp, link, variant), stretch, false);
   for (int round = 0; round <= options.rounds; ++round) {  // the first finds its threads
     free.step(round > 0);
     for (const char* variant : kVariants) runs[variant]->step(round > 0);

@@ -1,0 +1,60 @@
+// How many panels rates lead to.
+#include "heddle/passes/overlap/panels.h"
+
+#include "tests/passes/expect_becomes.h"
+
+namespace heddle::passes {
+namespace {
+
+constexpr const char* kMlp = R"(
+listing 0
+  weight      x       f32[512, 8]
+  weight      up      f32[6, 8]
+  weight      down    f32[8, 6]
+listing 0, F
+  layer 0
+    n = silu x
+    all = all_gather n {ranks 2, runs 1}                 comm.tp
+    u = linear all, up
+    a = silu u
+    part = linear a, down
+    y = reduce_scatter part {ranks 2, runs 1}            comm.tp
+    z = silu y
+)";
+
+// Gathers that are left of it, where whole messages and products last so long, and parts of them as much less.
+int64_t panels(double message_us, double product_us, Panels options) {
+  options.latency_us = 1;
+  ir::Listing listing = test::listing_of(kMlp);
+  tiles_by_rates(listing, options, [=](const ir::Listing& of, const ir::Op& op) {
+    const ir::FixedRows rows;
+    const double whole = static_cast<double>(of.elements(of.base(op.out[0]), rows));
+    const double share = static_cast<double>(of.elements(op.out[0], rows)) / whole;
+    if (op.def->collective) return share * (message_us - options.latency_us) + options.latency_us;
+    return op.kind() == "linear" ? share * product_us : 0;
+  });
+  ir::verify(listing);
+  return std::count_if(listing.ops.begin(), listing.ops.end(),
+                       [](const ir::Op& op) { return op.kind() == "all_gather"; });
+}
+
+TEST(Panels, LeaveAMessageTenTimesItsLatency) {
+  EXPECT_EQ(panels(20, 100, {}), 1);
+  EXPECT_EQ(panels(21, 100, {}), 2);
+  EXPECT_EQ(panels(80, 100, {}), 4);
+  EXPECT_EQ(panels(81, 100, {}), 8);
+}
+
+TEST(Panels, HaveEnoughRows) { EXPECT_EQ(panels(10'000, 10'000, {}), 512 / 64); }
+
+TEST(Panels, AreAsManyAsStated) { EXPECT_EQ(panels(2, 100, {.stated = 5}), 5); }
+
+TEST(Panels, ByCostWhereTheyPay) {
+  EXPECT_EQ(panels(100, 10'000, {.by_cost = true}), 1);  // 1 % of the time
+  EXPECT_EQ(panels(100, 100, {.by_cost = true}), 8);
+  EXPECT_EQ(panels(30, 100, {.by_cost = true}), 2);
+  EXPECT_EQ(panels(2, 100, {.stated = 4, .by_cost = true}), 1);
+}
+
+}  // namespace
+}  // namespace heddle::passes
