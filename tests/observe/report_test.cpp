@@ -45,6 +45,19 @@ TEST(Report, ShowsAWholeRun) {
   EXPECT_LT(text.size(), 2'500'000u);
 }
 
+// The loss of pairs of answers is no loss of tokens: it has no perplexity.
+TEST(Report, PairsHaveAMarginAndNoPerplexity) {
+  ReportData data = synthetic_run();
+  StepMetrics& last = data.steps.back();
+  last.held_out_loss = 0.61;
+  last.extra["held_out_reward_margin"] = 0.1834;
+  last.extra["held_out_reward_accuracy"] = 0.725;
+  data.figures = figures_of(data.steps);
+  const std::string text = report_html(data);
+  EXPECT_TRUE(contains(text, "reward margin 0.183; accuracy 72.5 %"));
+  EXPECT_FALSE(contains(text, "perplexity"));
+}
+
 TEST(Report, AsksNothingOfTheNetwork) {
   const std::string text = report_html(synthetic_run());
   for (const char* way : {" src=", " href=\"h", " href=\"/", "@import", "url(", "<link", "<iframe", "fetch(",

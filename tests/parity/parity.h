@@ -26,7 +26,8 @@ struct Fault {
 ///
 /// Where a layout rounds bf16 elsewhere than one rank does, each tensor is held to the draw's tolerance and four
 /// times what one rank itself is away from fp64 with the same weights: the layout rounds as often, so it is as far
-/// from fp64 in another direction, and tensors of few elements need some room.
+/// from fp64 in another direction, and tensors of few elements need some room. The norm of all gradients, a single
+/// number, is held to the distance of the gradients themselves: no two vectors' lengths differ by more.
 std::vector<std::string> differences(const Draw& draw, comm::World& world, const Fault& fault = {});
 
 /// Rank 0 gets the sum over all ranks, the others zeros.

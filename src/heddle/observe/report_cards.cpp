@@ -52,6 +52,21 @@ void add_memory_card(const ReportData& data, std::vector<VerdictCard>& cards) {
   cards.push_back(std::move(card));
 }
 
+// What the held-out loss says: of next tokens it is a perplexity, of pairs of answers it stands beside how far and
+// how often the preferred one is ahead.
+std::string held_out_note(const ReportData& data) {
+  const RunFigures& f = data.figures;
+  for (auto step = data.steps.rbegin(); step != data.steps.rend(); ++step) {
+    if (step->step != f.held_out_step) continue;
+    const auto margin = step->extra.find("held_out_reward_margin"),
+               accuracy = step->extra.find("held_out_reward_accuracy");
+    if (margin == step->extra.end() || accuracy == step->extra.end()) break;
+    return fmt::format("step {}; reward margin {:.3f}; accuracy {:.1f} %", f.held_out_step, margin->second,
+                       100 * accuracy->second);
+  }
+  return fmt::format("step {}; perplexity {}", f.held_out_step, number_text(std::exp(*f.held_out_loss)));
+}
+
 }  // namespace
 
 std::string cards_html(const ReportData& data) {
@@ -59,9 +74,7 @@ std::string cards_html(const ReportData& data) {
   std::vector<VerdictCard> cards;
   add_loss_card(data, cards);
   if (f.held_out_loss) {
-    cards.push_back(
-        {"Held-out loss", loss_text(*f.held_out_loss),
-         fmt::format("step {}; perplexity {}", f.held_out_step, number_text(std::exp(*f.held_out_loss)))});
+    cards.push_back({"Held-out loss", loss_text(*f.held_out_loss), held_out_note(data)});
   }
   if (f.tokens_per_s) {
     cards.push_back({"Tokens per second", tokens_rate_text(*f.tokens_per_s),
