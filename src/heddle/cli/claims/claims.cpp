@@ -154,10 +154,10 @@ double copies_of_hot_experts(double imbalance) {
   const double after =
       imbalance_with_copies({.ranks = uneven.layout.ep,
                              .ranks_on_node = on_node,
-                             .experts = static_cast<int64_t>(s.moe.count),
+                             .experts = s.moe.count,
                              .hidden = static_cast<int64_t>(s.hidden),
-                             .width = static_cast<int64_t>(s.moe.width),
-                             .rows = static_cast<int64_t>(uneven.sequence) * static_cast<int64_t>(s.moe.chosen),
+                             .width = s.moe.ffn,
+                             .rows = static_cast<int64_t>(uneven.sequence) * s.moe.chosen,
                              .flops_per_s = 0.45 * uneven.device.flops(uneven.precision),
                              .within_bytes_per_s = uneven.device.inner.bytes_per_s,
                              .across_bytes_per_s = uneven.device.outer.bytes_per_s * static_cast<double>(on_node),
