@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """How soon the experts of the demo are balanced, and what that costs: runs over several seeds with DeepSeek-V3's own
-rate of the balancing biases and with the one that follows the run's length, in turn.
+rate of the balancing biases, with the one that follows the run's length, with one that falls, and with biases that go
+to quantiles of the scores, in turn.
 
-    ./dev bench balance [--seeds 5] [--steps 300] [--rates 0.001,auto] [--set KEY=VALUE …]
+    ./dev bench balance [--seeds 5] [--steps 300] [--rates 0.001,auto,falling,quantile] [--set KEY=VALUE …] [--json]
 """
 
 import argparse
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-SHOWN = (10, 25, 50, 75, 100, 150, 200, 300, 400, 500, 640)
+SHOWN = (5, 10, 25, 50, 75, 100, 150, 200, 300, 400, 500, 640)
 
 
 def run(heddle, folder, seed, rate, arguments):
@@ -22,7 +23,9 @@ def run(heddle, folder, seed, rate, arguments):
     settings = [f"seed={seed}", f"output={folder}", f"train.warmup_steps={steps * 8 // 100}",
                 f"train.decay_steps={steps // 4}", "train.eval_every=1000000000", "train.checkpoint_every=0",
                 "train.sample_tokens=0", "train.trace_step=0"] + arguments.set
-    if rate != "auto":
+    if rate in ("falling", "quantile"):
+        settings.append(f"model.bias_balance={rate}")
+    elif rate != "auto":
         settings.append(f"model.bias_update_rate={rate}")
     command = [heddle, "train", "examples/demo.toml", "--steps", str(arguments.steps)]
     for setting in settings:
@@ -44,7 +47,8 @@ def main():
     parse.add_argument("--heddle", default="build/heddle")
     parse.add_argument("--seeds", type=int, default=5)
     parse.add_argument("--steps", type=int, default=300)
-    parse.add_argument("--rates", default="0.001,auto")
+    parse.add_argument("--rates", default="0.001,auto,falling,quantile")
+    parse.add_argument("--json", action="store_true", help="all figures as JSON, at the end")
     parse.add_argument("--set", action="append", default=[])
     arguments = parse.parse_args()
     rates = arguments.rates.split(",")
@@ -72,6 +76,8 @@ def main():
         less = [a["held_out"] - b["held_out"] for a, b in zip(results[rate], results[rates[0]])]
         spread = statistics.stdev(less) if len(less) > 1 else float("nan")
         print(f"held-out loss at {rate} less that at {rates[0]}: {statistics.mean(less):+.4f} (deviation {spread:.4f})")
+    if arguments.json:
+        print(json.dumps({"steps": arguments.steps, "seeds": arguments.seeds, "rates": results}, indent=1))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "heddle/config/bias_rate.h"
+#include "heddle/config/falling_bias_rate.h"
 #include "heddle/config/learning_rate.h"
 
 namespace heddle::config {
@@ -79,6 +80,19 @@ TEST(RunLength, IsReachedByTheClock) {
   EXPECT_TRUE(length.reached({1, 60}));
   EXPECT_EQ(length.share({1, 90}), 1);
   EXPECT_DOUBLE_EQ(length.expected_steps({4, 2.0}), 120);
+}
+
+TEST(FallingBiasRate, ArrivesWithinTheWarmupOfARunOfAnyLength) {
+  for (const int64_t steps : {100, 640, 4000}) {
+    const auto warmup = static_cast<double>(steps / 10);
+    const FallingBiasRate rate{warmup};
+    double travelled = 0;
+    for (int64_t done = 0; done < steps / 10; ++done) travelled += rate.at({steps}, {done, 0});
+    EXPECT_NEAR(travelled, FallingBiasRate::kTravel, 0.01) << steps;
+    EXPECT_LT(rate.at({steps}, {steps - 1, 0}), 0.2 * rate.at({steps}, {})) << steps;
+    EXPECT_GE(rate.at({steps}, {steps - 1, 0}), BiasRate::kLeast);
+  }
+  EXPECT_EQ((FallingBiasRate{0}.at({5}, {})), FallingBiasRate::kMost);
 }
 
 TEST(BiasRate, TravelsAsFarInARunOfAnyLength) {

@@ -28,6 +28,9 @@ const Collective* find_collective(const std::vector<Collective>& of, std::string
 /// Of rows and of tensors cut into shards.
 const std::vector<Collective>& row_collectives();
 
+/// Of the places of experts that take a stated number of rows.
+const std::vector<Collective>& place_collectives();
+
 /// Of matrices dealt out to ranks.
 const std::vector<Collective>& matrix_collectives();
 

@@ -43,6 +43,13 @@ std::vector<Remark> hardly_meant(const RunConfig& c) {
   if (c.model.experts_bias && c.plan.parallel.exchange.replicas != 0) {
     remark("moe.replicas", "moe.replicas makes no copies of experts that have biases, as this model's have");
   }
+  if (c.plan.parallel.exchange.capacity_factor > 0 && c.plan.parallel.exchange.topology != ir::Topology::plain) {
+    remark(
+        "parallel.exchange",
+        "parallel.exchange is \"{}\", but with moe.capacity_factor rows go straight to their experts' ranks while "
+        "training",
+        word_of(c.plan.parallel.exchange.topology));
+  }
   if (c.model.router_is_without_gradient()) {
     remark(
         "model.norm_topk_prob",

@@ -2,6 +2,10 @@
 // docs/features/moe_exchange.md.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
 #include "heddle/base/words.h"
 #include "heddle/ir/topology_words.h"
 
@@ -22,6 +26,8 @@ struct Dispatcher {
   double across_rate = 1, across_latency_us = 20;  // of a node, to others: GB/s
   int replicas = 0;  // slots of a rank for copies of other ranks' experts; kReplicasByCost
   ReplicasFrom replicas_from = ReplicasFrom::counts;
+  /// Rows of an expert over the even share, of one rank's microbatch; 0: as many as come.
+  double capacity_factor = 0;
   double within_bytes_per_us() const { return within_rate * kBytesPerUs; }
   double across_bytes_per_us() const { return across_rate * kBytesPerUs; }
   bool operator==(const Dispatcher&) const = default;
@@ -31,6 +37,15 @@ struct Dispatcher {
   static constexpr int kReplicasByCost = -1, kUsualCopies = 2;
   int copies() const { return replicas == kReplicasByCost ? kUsualCopies : replicas; }
   bool recalls() const { return copies() > 0 && replicas_from == ReplicasFrom::history; }
+
+  /// Places of an expert for one rank's `tokens`, no more than there are tokens; 0 without a capacity.
+  int64_t places(int64_t tokens, int64_t top_k, int64_t experts) const {
+    if (capacity_factor <= 0) return 0;
+    const double even = static_cast<double>(tokens * top_k) / static_cast<double>(experts);
+    constexpr double kRounding = 1e-9;  // of the factor, which is a decimal
+    return std::clamp(static_cast<int64_t>(std::ceil(capacity_factor * even * (1 - kRounding))), int64_t{1},
+                      tokens);
+  }
 
   static constexpr double kBytesPerUs = 1000;  // of 1 GB/s
 };

@@ -284,6 +284,11 @@ const std::vector<Key>& keys() {
       also_called(
           {"z_loss", "moe_z_loss_coeff", "router_z_loss_coef"},
           of_training(row<&C::z_loss_weight>("z_loss_weight", 0, 1e6, "Weight of the router's z-loss; 0 is off."))),
+      of_training(word<&C::bias_balance>("bias_balance",
+                                         "How the balancing biases move: sign, by the rate against the load; "
+                                         "falling, by a rate that falls; quantile, "
+                                         "to where the step's scores would have been balanced.",
+                                         Of::experts)),
       bias_update_rate(),
       rope_type(),
       scaling<&RopeScaling::factor>(Of::scaling, "factor", 1, "How many times the context is stretched."),

@@ -108,6 +108,13 @@ void validate_experts(const ModelConfig& c) {
     config_error("model.num_experts_per_tok is {}, more than the {} experts of model.topk_group = {} groups",
                  c.num_experts_per_tok, reachable, c.topk_group);
   }
+  if (c.bias_balance == BiasBalance::quantile && (c.n_group > 1 || c.num_experts_per_tok == c.n_routed_experts)) {
+    config_error(
+        "model.bias_balance \"quantile\" weighs each token's chosen experts against all others, of which there "
+        "must be "
+        "some; model.n_group is {}, model.num_experts_per_tok {} of {}",
+        c.n_group, c.num_experts_per_tok, c.n_routed_experts);
+  }
 }
 
 }  // namespace

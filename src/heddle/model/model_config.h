@@ -83,6 +83,17 @@ struct RopeScaling {
 /// Of the norms of attention's latents, whatever rms_norm_eps is: so the released models were trained.
 inline constexpr double kLatentNormEpsilon = 1e-6;
 
+/// How the balancing biases move at the end of a step.
+enum class BiasBalance : uint8_t {
+  sign,      // by the rate, against the sign of the load's difference from the mean
+  falling,   // likewise, by a rate that is high until the warm-up ends and falls from there
+  quantile,  // to where the scores of the step would have had every expert chosen as often
+};
+constexpr auto words_of(BiasBalance) {
+  return std::to_array<Word<BiasBalance>>(
+      {{BiasBalance::sign, "sign"}, {BiasBalance::falling, "falling"}, {BiasBalance::quantile, "quantile"}});
+}
+
 struct ModelConfig {
   int64_t vocab_size = 8192;
   int64_t hidden_size = 256;
@@ -153,8 +164,9 @@ struct ModelConfig {
 
   // Training losses
   double mtp_loss_weight = 0.3;
-  double sequence_aux_loss_alpha = 0;      // 0: off
-  double z_loss_weight = 0;                // 0: off
+  double sequence_aux_loss_alpha = 0;  // 0: off
+  double z_loss_weight = 0;            // 0: off
+  BiasBalance bias_balance = BiasBalance::sign;
   std::optional<double> bias_update_rate;  // none: by the length of the run (train/bias_rate)
 
   /// Tokens that a query of the layer sees; 0: all up to its own.

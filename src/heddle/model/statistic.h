@@ -20,6 +20,8 @@ struct StatisticKind {
   std::string_view metric = "";
   /// Whether it is the loss that the step is about, by which it is judged.
   bool objective = false;
+  /// Whether the host reads it; else only ops at the step's end do.
+  bool told = true;
 };
 
 inline constexpr StatisticKind kNextTokenLoss{.name = "loss.next_token", .objective = true};
@@ -33,7 +35,9 @@ inline constexpr StatisticKind kLogitZLoss{.name = "loss.logit_z", .metric = "lo
 inline constexpr StatisticKind kDepthLoss{.name = "loss.depth"};
 inline constexpr StatisticKind kSequenceAuxLoss{.name = "loss.sequence_aux"};
 inline constexpr StatisticKind kZLoss{.name = "loss.z", .metric = "z_loss"};
-inline constexpr StatisticKind kLoad{.name = "load"};  // [E]: rows routed to each expert
+inline constexpr StatisticKind kLoad{.name = "load"};        // [E]: rows routed to each expert
+inline constexpr StatisticKind kDropped{.name = "dropped"};  // choices that found no place (moe.capacity_factor)
+inline constexpr StatisticKind kMargins{.name = "margins", .told = false};  // [E, bins]: ops/balance.cpp
 inline constexpr StatisticKind kGradientNorm{.name = "grad_norm", .same_on_ranks = true};  // before clipping
 inline constexpr StatisticKind kSkipped{.name = "step_skipped", .same_on_ranks = true};    // 1: was left out
 inline constexpr StatisticKind kLogits{.name = "logits"};  // [T, V]: of the next token

@@ -1,5 +1,7 @@
 #include "heddle/passes/exact_sums.h"
 
+#include <map>
+
 #include "heddle/ops/ops.h"
 
 namespace heddle::passes {
@@ -7,6 +9,7 @@ namespace heddle::passes {
 namespace {
 
 using ir::Op;
+using ir::OpDef;
 using ir::Role;
 using ir::ValueId;
 
@@ -17,10 +20,26 @@ ValueId exact_beside(ir::Listing& listing, ValueId accumulator) {
   return listing.add_value(std::move(value));
 }
 
-// The value that counts the rows of an expert product's operand, or none on one rank.
-ValueId counts_of(const ir::Listing& listing, const Op& op) {
-  return listing.value(op.in.front()).shape[0].rows_of;
-}
+// For each expert product the value that counts its rows by source: that which its operand has as many rows as, or
+// what stands beside its offsets where all sizes are known; none on one rank.
+class SourceCounts {
+ public:
+  explicit SourceCounts(const ir::Listing& listing) {
+    for (const Op& op : listing.ops) {
+      if (ir::place_of("counts", op.def->results) < 0) continue;
+      for (const ValueId made : op.out) beside_[made] = op.result("counts");
+    }
+  }
+  ValueId of(const ir::Listing& listing, const Op& op) const {
+    const ir::Dim& rows = listing.value(op.in.front()).shape[0];
+    if (rows.rows_of != ir::none) return rows.rows_of;
+    const auto at = beside_.find(op.operand("offsets"));
+    return at == beside_.end() ? ir::none : at->second;
+  }
+
+ private:
+  std::map<ValueId, ValueId> beside_;
+};
 
 }  // namespace
 
@@ -29,6 +48,7 @@ void exact_sums(ir::Listing& listing) {
   for (const auto& [weight, uses] : std::map(listing.accumulators)) {
     for (const ValueId use : uses) exact[use] = exact_beside(listing, use);
   }
+  const SourceCounts counts(listing);
   std::vector<Op> ops;
   for (Op& op : listing.ops) {
     std::vector<ValueId> summed;
@@ -40,8 +60,9 @@ void exact_sums(ir::Listing& listing) {
       continue;
     }
     if (!op.def->exact.empty()) {  // its rows come from several ranks: each is a partial of its own
-      op.def = &ops::find(op.def->exact);
-      if (ir::place_of("counts", op.def->operands) >= 0) op.in.push_back(counts_of(listing, op));
+      const OpDef& exactly = ops::find(op.def->exact);
+      if (ir::place_of("counts", exactly.operands) >= 0) op.in.push_back(counts.of(listing, op));
+      op.def = &exactly;
       op.updates = {exact.at(summed[0])};
       const std::vector<ir::Value> made = op.def->infer(listing, op);  // beside the sum, in its type
       for (size_t i = 0; i < made.size(); ++i) listing.value(op.out[i]).dtype = made[i].dtype;

@@ -108,6 +108,7 @@ void update(Draft& d) {
     }
     options.group_ranks["tp"] = d.plan.mesh.tp;
     options.group_ranks["etp"] = d.plan.mesh.etp;
+    options.experts_chosen = d.model.num_experts_per_tok;
     options.move_biases = d.model.bias_update_rate != 0.0;
     options.fuse_copy = d.plan.fusions.contains("adamw");
     options.split_masters = d.plan.memory.master == MasterForm::split;

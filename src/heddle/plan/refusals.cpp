@@ -43,6 +43,12 @@ const Refusal kRefusals[] = {
            "moe.replicas copies experts that are trained; lora.rank above 0 freezes them, and goes with "
            "moe.replicas = \"off\"");
      }},
+    {[](const Choices& c) { return replicas(c) && c.parallel.exchange.capacity_factor > 0; },
+     [](const Choices&) {
+       return std::string(
+           "moe.capacity_factor gives every expert as many rows, so that none is hot; it goes with moe.replicas = "
+           "\"off\"");
+     }},
     {[](const Choices& c) {
        return replicas(c) && c.mesh.ep > 1 && c.exact_sums && c.parallel.exchange.topology != ir::Topology::plain;
      },

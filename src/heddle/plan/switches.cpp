@@ -417,6 +417,19 @@ void expert_settings(Table& t) {
       .beside({"mesh.dp=4", "mesh.ep=4", "train.microbatch=1", "moe.replicas=2"});
 }
 
+void capacity_settings(Table& t) {
+  t.number<&Choices::parallel, &Parallel::exchange, &model::Dispatcher::capacity_factor>(
+       "moe.capacity_factor", 0, 1e6,
+       "Rows that an expert takes of a rank's microbatch, over the even share, such as 1.25; 0: as many as come.")
+      .also_called(
+          {"moe_expert_capacity_factor", "expert_capacity_factor", "train_capacity_factor", "moe_capacity_factor"})
+      .acts(changes_maths,
+            "Gives each expert so many places for a rank's rows; the choices with the lowest gates beyond them are "
+            "dropped, empty places are padded. Sizes are known before the router has run: no host stall, equal "
+            "exchanges, equal groups for the experts' products.",
+            "rows of padding; what is dropped is not computed", page("capacity"));
+}
+
 void memory_settings(Table& t) {
   t.groups<&Memory::recompute>("memory.recompute", "What the backward makes again instead of keeping it.",
                                passes::recompute_words(), passes::recompute_groups)
@@ -551,6 +564,7 @@ const std::vector<Setting<Choices>>& settings() {
     mesh_settings(t);
     parallel_settings(t);
     expert_settings(t);
+    capacity_settings(t);
     memory_settings(t);
     fusion_settings(t);
     return t.take();

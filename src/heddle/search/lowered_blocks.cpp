@@ -115,6 +115,8 @@ double accelerator_seconds(const Job& j, const Behaviour& b, const ir::Listing& 
                                                : cost::Group{l.ep * l.etp, 1};
   if (group.size <= 1) return 0;
   const double whole = sent * group.size / (group.size - 1);
+  if (op.group == "experts" && op.def->moves == ir::Moves::nothing)
+    return cost::all_to_all_s(j.device, b.net, group, whole);
   if (!ir::is_exchange(op.def->moves) || l.ep == 1) return cost::gather_s(j.device, b.net, group, whole);
   const model::Experts& m = j.shape.moe;
   const double own = j.microbatch * j.sequence / l.cp / l.tp;

@@ -452,6 +452,8 @@ bool TrainingRun::record(const train::StepResult& result) {
   const std::vector<train::StepResult::Load> loads = result.loads();
   if (!loads.empty()) metrics.expert_imbalance = result.imbalance();
   if (!loads.empty() && config_.model.topk_bias) metrics.extra["bias_update_rate"] = result.bias_rate;
+  for (const auto& [layer, share] : result.dropped())
+    metrics.extra[fmt::format("dropped_share.layer_{}", layer)] = share;
   if (config_.train.batch_ramp) metrics.extra["batch"] = static_cast<double>(config_.data_after(number - 1).batch);
   for (const train::Reading& reading : result.statistics) {
     const std::string metric(reading.kind->metric);

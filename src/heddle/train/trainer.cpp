@@ -239,8 +239,7 @@ void Trainer::set_rates(device::Batch& batch) const {
                  1 - std::pow(update.beta2, t)};
   batch.seed = options_.seed;
   batch.step = done_.steps + 1;
-  batch.bias_rate = config::BiasRate{options_.model.bias_update_rate}.at(
-      options_.length, done_, options_.learning_rate.left(options_.length, done_));
+  batch.bias_rate = config::bias_rate_at(options_.model, options_.learning_rate, options_.length, done_);
   batch.expert_rows = expert_history_.uneven_rows();
   const StepLimits limits = outliers_.limits();
   const double scale = batch.scales[model::kScaleNextToken];

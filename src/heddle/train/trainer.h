@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/config/bias_rate.h"
+#include "heddle/config/bias_rates.h"
 #include "heddle/config/learning_rate.h"
 #include "heddle/model/parameter_count.h"
 #include "heddle/runtime/mesh_communicators.h"

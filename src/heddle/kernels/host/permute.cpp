@@ -3,11 +3,15 @@
 //   permute        p[row_of[t,j]] = x_t              permute_dgrad    dx_t = Σ_j dp[row_of[t,j]]
 //   unpermute      c_t = Σ_j g[t,j]·y[row_of[t,j]] (+ residual)
 //   unpermute_dgrad  dy[row_of[t,j]] = g[t,j]·dc_t, dg[t,j] = dc_t·y[row_of[t,j]], in one pass
+//                 row_of[t,j] −1: no row, which adds nothing; rows that are nobody's are zeros
+//                 (ops/experts/capacity.cpp)
 //   weigh_dgrad    the same over S rows that already are dc_t: de_s = g_s·dr_s, dg_s = dr_s·e_s
 // Sums over j are formed in the tree of device/merge_tree.h, over expert ids.
 #include "heddle/kernels/host/simd_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "heddle/kernels/host/permute.cpp"
+#include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "heddle/device/merge_tree.h"
@@ -28,7 +32,9 @@ void permute(const KernelCall& call, int64_t begin, int64_t end) {
   const auto* row_of_Tk = call.in[1].as<const int32_t>();
   for (int64_t t = begin; t < end; ++t) {
     const X* x_H = call.in[0].as<const X>() + t * H;
-    for (int64_t j = 0; j < k; ++j) copy(x_H, H, call.out[0].as<X>() + row_of_Tk[t * k + j] * H);
+    for (int64_t j = 0; j < k; ++j) {
+      if (row_of_Tk[t * k + j] >= 0) copy(x_H, H, call.out[0].as<X>() + row_of_Tk[t * k + j] * H);
+    }
   }
 }
 
@@ -42,6 +48,9 @@ HWY_INLINE void gather(const X* rows_RH, const int32_t* row_of_k, const uint8_t*
     V pending[device::kMostPendingSums][vectors];
     V sum[vectors];
     int64_t depth = 0;
+    if (k == 0) {
+      for (int i = 0; i < vectors; ++i) sum[i] = zero();
+    }
     for (int64_t j = 0; j < k; ++j) {
       const X* row = rows_RH + row_of_k[j] * H + h;
       for (int i = 0; i < vectors; ++i) {
@@ -63,26 +72,69 @@ HWY_INLINE void gather(const X* rows_RH, const int32_t* row_of_k, const uint8_t*
   });
 }
 
+/// The rows of a token, those that it has, with the tree of their sum.
+class TokenRows {
+ public:
+  TokenRows(const device::TensorView& row_of, const device::TensorView& experts, const float* weight_Tk)
+      : k_(row_of.columns()),
+        row_of_Tk_(row_of.as<const int32_t>()),
+        experts_Tk_(experts.as<const int32_t>()),
+        weight_Tk_(weight_Tk),
+        kept_(static_cast<size_t>(2 * k_)),
+        weights_(static_cast<size_t>(k_)),
+        merges_(static_cast<size_t>(k_)) {}
+  void take(int64_t t) {
+    rows = row_of_Tk_ + t * k_;
+    const int32_t* experts = experts_Tk_ + t * k_;
+    weights = weight_Tk_ == nullptr ? nullptr : weight_Tk_ + t * k_;
+    count = k_;
+    if (std::any_of(rows, rows + k_, [](int32_t row) { return row < 0; })) {
+      count = 0;
+      for (int64_t j = 0; j < k_; ++j) {
+        if (rows[j] < 0) continue;
+        if (weights != nullptr) weights_[static_cast<size_t>(count)] = weights[j];
+        kept_[static_cast<size_t>(k_ + count)] = experts[j];
+        kept_[static_cast<size_t>(count++)] = rows[j];
+      }
+      rows = kept_.data();
+      experts = kept_.data() + k_;
+      if (weights != nullptr) weights = weights_.data();
+    }
+    if (count > 0) device::merges_of(experts, count, merges_.data());
+  }
+  int64_t count = 0;
+  const int32_t* rows = nullptr;
+  const float* weights = nullptr;
+  const uint8_t* merges() const { return merges_.data(); }
+
+ private:
+  int64_t k_;
+  const int32_t *row_of_Tk_, *experts_Tk_;
+  const float* weight_Tk_;
+  std::vector<int32_t> kept_;
+  std::vector<float> weights_;
+  std::vector<uint8_t> merges_;
+};
+
 template <class X>
 void permute_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
-  const int64_t H = call.in[0].columns(), k = call.in[1].columns();
-  std::vector<uint8_t> merges_k(static_cast<size_t>(k));
+  const int64_t H = call.in[0].columns();
+  TokenRows token(call.in[1], call.in[2], nullptr);
   for (int64_t t = begin; t < end; ++t) {
-    device::merges_of(call.in[2].as<const int32_t>() + t * k, k, merges_k.data());
-    gather<false, X>(call.in[0].as<const X>(), call.in[1].as<const int32_t>() + t * k, merges_k.data(), nullptr, k,
-                     H, nullptr, call.out[0].as<X>() + t * H);
+    token.take(t);
+    gather<false, X>(call.in[0].as<const X>(), token.rows, token.merges(), nullptr, token.count, H, nullptr,
+                     call.out[0].as<X>() + t * H);
   }
 }
 
 template <class X>
 void unpermute(const KernelCall& call, int64_t begin, int64_t end) {
-  const int64_t H = call.in[0].columns(), k = call.in[2].columns();
+  const int64_t H = call.in[0].columns();
   const bool residual = call.in.size() > 4 && call.in[4];
-  std::vector<uint8_t> merges_k(static_cast<size_t>(k));
+  TokenRows token(call.in[2], call.in[3], call.in[1].as<const float>());
   for (int64_t t = begin; t < end; ++t) {
-    device::merges_of(call.in[3].as<const int32_t>() + t * k, k, merges_k.data());
-    gather<true, X>(call.in[0].as<const X>(), call.in[2].as<const int32_t>() + t * k, merges_k.data(),
-                    call.in[1].as<const float>() + t * k, k, H,
+    token.take(t);
+    gather<true, X>(call.in[0].as<const X>(), token.rows, token.merges(), token.weights, token.count, H,
                     residual ? call.in[4].as<const X>() + t * H : nullptr, call.out[0].as<X>() + t * H);
   }
 }
@@ -106,6 +158,10 @@ void unpermute_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; ++t) {
     const X* dc_H = call.in[0].as<const X>() + t * H;
     for (int64_t j = t * k; j < (t + 1) * k; ++j) {
+      if (call.in[3].as<const int32_t>()[j] < 0) {
+        call.out[1].as<float>()[j] = 0;
+        continue;
+      }
       const int64_t at = call.in[3].as<const int32_t>()[j] * H;
       call.out[1].as<float>()[j] =
           weigh(call.in[2].as<const float>()[j], dc_H, call.in[1].as<const X>() + at, H, call.out[0].as<X>() + at);
@@ -161,10 +217,32 @@ void tokens(const KernelCall& call, const device::TensorView& row_of, int64_t te
   over_rows(T, (tensors * k + 1) * call.in[0].columns() * size_of(call.in[0].dtype),
             [&](int64_t begin, int64_t end) { piece(call, begin, end); });
 }
-void permute(const KernelCall& call) { tokens(call, call.in[1], 1, HWY_DYNAMIC_DISPATCH(PermuteRows)); }
+
+/// Zeros in the rows of `out` that no slot has.
+void clear_others(const device::TensorView& row_of, const device::TensorView& out) {
+  const auto* row_of_Tk = row_of.as<const int32_t>();
+  const int64_t slots = row_of.elements(), rows = out.rows(), bytes = out.columns() * size_of(out.dtype);
+  if (rows == slots && std::none_of(row_of_Tk, row_of_Tk + slots, [](int32_t row) { return row < 0; })) return;
+  std::vector<uint8_t> is_empty(static_cast<size_t>(rows), 1);
+  for (int64_t i = 0; i < slots; ++i) {
+    if (row_of_Tk[i] >= 0) is_empty[static_cast<size_t>(row_of_Tk[i])] = 0;
+  }
+  over_rows(rows, bytes, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      if (is_empty[static_cast<size_t>(r)] != 0)
+        std::memset(out.as<std::byte>() + r * bytes, 0, static_cast<size_t>(bytes));
+    }
+  });
+}
+
+void permute(const KernelCall& call) {
+  clear_others(call.in[1], call.out[0]);
+  tokens(call, call.in[1], 1, HWY_DYNAMIC_DISPATCH(PermuteRows));
+}
 void permute_dgrad(const KernelCall& call) { tokens(call, call.in[1], 1, HWY_DYNAMIC_DISPATCH(PermuteDgradRows)); }
 void unpermute(const KernelCall& call) { tokens(call, call.in[2], 1, HWY_DYNAMIC_DISPATCH(UnpermuteRows)); }
 void unpermute_dgrad(const KernelCall& call) {
+  clear_others(call.in[3], call.out[0]);
   tokens(call, call.in[3], 2, HWY_DYNAMIC_DISPATCH(UnpermuteDgradRows));
 }
 void weigh_dgrad(const KernelCall& call) {

@@ -132,6 +132,8 @@ std::vector<KernelEntry> router_kernels();
 std::vector<KernelEntry> router_loss_kernels();
 std::vector<KernelEntry> expert_kernels();
 std::vector<KernelEntry> expert_bias_kernels();
+std::vector<KernelEntry> capacity_kernels();
+std::vector<KernelEntry> balance_kernels();
 std::vector<KernelEntry> loss_kernels();
 std::vector<KernelEntry> preference_kernels();
 std::vector<KernelEntry> optimizer_kernels();

@@ -6,6 +6,7 @@
 
 #include "heddle/model/loss_scale.h"
 #include "heddle/model/text/feed_forward.h"
+#include "heddle/ops/margin_bins.h"
 
 namespace heddle::model {
 
@@ -19,7 +20,7 @@ namespace {
 // A router's decision: logits and scores [T, E], chosen experts and gates [T, k], and the order of the rows.
 struct Routing {
   ValueId logits = none, scores = none, experts = none, row_of = none, token_of = none, offsets = none,
-          gates = none;
+          gates = none, bias = none;
 };
 
 Routing route(Writer& w, ValueId x_TH, const std::string& prefix) {
@@ -40,6 +41,7 @@ Routing route(Writer& w, ValueId x_TH, const std::string& prefix) {
                                    : none;
   const Writer::Part part(w, OpPart::router);
   Routing r;
+  r.bias = bias;
   r.logits =
       w.op("linear", {x_TH, w_router}, {c.router_bias ? "logits_product" : "logits"}, {{"wide", int64_t{1}}})[0];
   if (c.router_bias)
@@ -64,6 +66,10 @@ void balance_losses(Writer& w, const Routing& r) {
   if (w.predicts()) return;
   w.op("count_load", {r.offsets}, {}, {}, "",
        {w.statistic({.kind = &kLoad, .of = w.layer()}, {c.n_routed_experts})});
+  if (r.bias != none && c.bias_balance == BiasBalance::quantile && w.spec().purpose == ir::Purpose::train) {
+    w.op("count_margins", {r.scores, r.bias}, {}, {{"top_k", c.num_experts_per_tok}}, "",
+         {w.statistic({.kind = &kMargins, .of = w.layer()}, {c.n_routed_experts, kMarginBins})});
+  }
   const int64_t sequence = w.tokens() / w.runs();
   if (c.sequence_aux_loss_alpha > 0) {
     const int64_t sharing = w.cp() * w.tp();
@@ -126,6 +132,27 @@ int64_t expert_ranks(const Writer& w) { return int64_t{w.spec().mesh.of(Axis::ep
 int64_t copies_of(const Writer& w) {
   const bool several = w.spec().mesh.of(Axis::ep) > 1 && !w.config().experts_bias;
   return several && w.spec().purpose == ir::Purpose::train ? w.spec().exchange.copies() : 0;
+}
+
+// Places of an expert for this rank's rows: what is not trained drops nothing.
+int64_t places_of(const Writer& w) {
+  if (w.spec().purpose != ir::Purpose::train) return 0;
+  return w.spec().exchange.places(w.tokens(), w.config().num_experts_per_tok, w.config().n_routed_experts);
+}
+
+// What is left of a decision where each expert has so many places: gates of what is dropped are 0.
+Routing limited(Writer& w, Routing r, int64_t places) {
+  const Writer::Part part(w, OpPart::router);
+  const auto limited =
+      w.op("apply_capacity", {r.gates, r.row_of, r.token_of, r.offsets},
+           {"kept", "place_of", "token_of_places", "local_offsets", "counts"},
+           {{"places", places}, {"ranks", expert_ranks(w)}, {"slices", int64_t{w.spec().mesh.of(Axis::etp)}}});
+  r.gates = limited[0];
+  r.row_of = limited[1];
+  r.token_of = limited[2];
+  r.offsets = limited[3];
+  w.op("count_dropped", {r.row_of}, {}, {}, "", {w.statistic({.kind = &kDropped, .of = w.layer()}, {1})});
+  return r;
 }
 
 // Rows of the routed experts, and what is added to the tokens' sums of them.
@@ -267,15 +294,25 @@ CopiesAhead copies_ahead(Writer& w, const std::string& prefix) {
 }
 
 ValueId experts(Writer& w, ValueId x_TH, const std::string& prefix, CopiesAhead copies) {
-  const Routing r = route(w, x_TH, prefix);
+  Routing r = route(w, x_TH, prefix);
   balance_losses(w, r);
   const auto with_beside = [&](ValueId c_TH, ValueId h_TH) {
     return h_TH == none ? c_TH : w.op("add", {c_TH, h_TH}, {"y"})[0];
   };
-  if (expert_ranks(w) == 1) {
+  const int64_t places = places_of(w);
+  if (expert_ranks(w) == 1 || places > 0) {
+    if (places > 0) r = limited(w, r, places);
+    const Attributes over{{"ranks", expert_ranks(w)},
+                          {"slices", int64_t{w.spec().mesh.of(Axis::etp)}},
+                          {"experts", w.config().n_routed_experts}};
+    const auto crossing = [&](std::string_view kind, ValueId rows, std::string name) {
+      return expert_ranks(w) == 1 ? rows : w.op(kind, {rows}, {std::move(name)}, over, "experts")[0];
+    };
     const ValueId p_RH = w.op("permute", {x_TH, r.row_of, r.token_of, r.experts}, {"p"})[0];
-    const Outputs out = run(w, x_TH, r, p_RH, r.offsets, {}, prefix);
-    return with_beside(w.op("unpermute", {out.e_SH, r.gates, r.row_of, r.experts}, {"c"})[0], out.beside_TH);
+    const ValueId q_SH = crossing("dispatch_places", p_RH, "q");
+    const Outputs out = run(w, x_TH, r, q_SH, r.offsets, {}, prefix);
+    const ValueId e_RH = crossing("combine_places", out.e_SH, "e_home");
+    return with_beside(w.op("unpermute", {e_RH, r.gates, r.row_of, r.experts}, {"c"})[0], out.beside_TH);
   }
   const Attributes exchange = exchange_attributes(w);
   ValueId slots = r.experts;  // without copies, experts are slots

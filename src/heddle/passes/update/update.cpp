@@ -291,13 +291,20 @@ class Writer {
     for (const model::Parameter& p : text_.parameters) {
       if (!p.balances || p.frozen) continue;
       const int ranks = ranks_of(p);
-      ValueId load = model::value_of(text_.statistics, model::kLoad, p.layer);
-      HEDDLE_CHECK(load != none, "nothing counts the load that '{}' balances", p.name);
+      // Where margins are counted, they are what the biases go by.
+      const ValueId margins = model::value_of(text_.statistics, model::kMargins, p.layer);
+      const bool by_load = margins == none;
+      ValueId counted = by_load ? model::value_of(text_.statistics, model::kLoad, p.layer) : margins;
+      HEDDLE_CHECK(counted != none, "nothing counts the load that '{}' balances", p.name);
       if (ranks > 1) {
-        load = op("all_reduce", {load}, {fmt::format("load_all.{}", p.layer)}, {{"ranks", int64_t{ranks}}}, {},
-                  p.copies)[0];
+        counted = op("all_reduce", {counted}, {fmt::format("{}_all.{}", by_load ? "load" : "margins", p.layer)},
+                     {{"ranks", int64_t{ranks}}}, {}, p.copies)[0];
       }
-      op("router_bias_update", {load, hyper}, {}, {}, {p.value});
+      if (by_load) {
+        op("router_bias_update", {counted, hyper}, {}, {}, {p.value});
+      } else {
+        op("quantile_bias_update", {counted, hyper}, {}, {{"top_k", o_.experts_chosen}}, {p.value});
+      }
     }
   }
 

@@ -41,6 +41,7 @@ struct Optimizer {
 
 struct UpdateOptions : Optimizer {
   bool move_biases = false;                // the routers' balancing biases, by the step's rate
+  int64_t experts_chosen = 0;              // of a token
   bool fuse_copy = true;                   // adamw writes the weight's rounded copy itself
   bool split_masters = false;              // of bf16 weights, where the weight itself can be half of its master
   bool exact_sums = false;                 // accumulators are those of passes/exact_sums

@@ -1,6 +1,7 @@
 #include "heddle/train/step/result.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace heddle::train {
 
@@ -42,6 +43,18 @@ std::vector<StepResult::Load> StepResult::loads() const {
   }
   std::sort(loads.begin(), loads.end(), [](const Load& a, const Load& b) { return a.layer < b.layer; });
   return loads;
+}
+
+std::vector<StepResult::Dropped> StepResult::dropped() const {
+  std::vector<Dropped> shares;
+  for (const Load& load : loads()) {
+    const double rows = std::accumulate(load.rows_E.begin(), load.rows_E.end(), 0.0);
+    for (const Reading& reading : statistics) {
+      if (reading.kind != &model::kDropped || reading.of != load.layer) continue;
+      shares.push_back({load.layer, rows > 0 ? reading.values.at(0) / rows : 0});
+    }
+  }
+  return shares;
 }
 
 double StepResult::imbalance() const {

@@ -48,6 +48,12 @@ struct StepResult {
     std::span<const double> rows_E;
   };
   std::vector<Load> loads() const;  // by layer
+  /// Of the choices of each MoE layer, by layer, the part that found no place; empty without a capacity.
+  struct Dropped {
+    int layer = 0;
+    double share = 0;
+  };
+  std::vector<Dropped> dropped() const;
   /// Highest over mean load of the worst layer; 1 when there is no MoE layer.
   double imbalance() const;
 };

@@ -19,6 +19,7 @@ StepStatistics::StepStatistics(const plan::Lowered& lowered, int first_listing, 
   for (int s = first_listing; s < first_listing + listings; ++s) {
     const ir::Listing& listing = lowered.program.listings.at(static_cast<size_t>(s));
     for (const model::Statistic& what : lowered.statistics.at(static_cast<size_t>(s))) {
+      if (!what.kind->told) continue;
       const auto before = std::find_if(places_.begin(), places_.end(), [&](const Place& place) {
         return place.what.kind == what.kind && place.what.of == what.of;
       });

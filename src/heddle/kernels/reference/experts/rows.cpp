@@ -1,6 +1,7 @@
 // permute, unpermute and their gradients: rows to the experts and back; weigh_dgrad, their part where rows came
 // from other ranks. T tokens, H hidden, k experts a token, R = T·k rows; row_of[t, j] is the row of slot j,
-// token_of[r] its token.
+// token_of[r] its token. A slot without a row (−1) adds nothing; a row without a token (−1) is zeros, and so is its
+// gradient (ops/experts/capacity.cpp).
 #include "heddle/device/merge_tree.h"
 #include "heddle/kernels/reference/operands.h"
 
@@ -14,25 +15,42 @@ void permute(const KernelCall& call) {
   const auto* token_of_R = call.in[2].as<const int32_t>();
   const int64_t H = call.in[0].dim(1), R = call.in[2].elements();
   const Output<A> p_RH(call.out[0]);
-  for (int64_t r = 0; r < R; ++r) std::copy_n(x_TH.at(token_of_R[r] * H), H, p_RH.at(r * H));
+  p_RH.fill(A(0));
+  for (int64_t r = 0; r < R; ++r) {
+    if (token_of_R[r] >= 0) std::copy_n(x_TH.at(token_of_R[r] * H), H, p_RH.at(r * H));
+  }
 }
 
-/// The tree over a token's experts, for each token in turn.
+/// For each token in turn, the tree over those of its experts for which it has rows.
 template <class A>
 class TokenSum {
  public:
-  TokenSum(const TensorView& experts, int64_t width)
-      : experts_Tk_(experts.as<const int32_t>()), k_(experts.dim(1)), keys_(static_cast<size_t>(k_)), sum_(width) {}
-  device::TreeSum<A>& of(int64_t t) {
-    std::copy_n(experts_Tk_ + t * k_, k_, keys_.begin());
+  TokenSum(const TensorView& experts, const TensorView& row_of, int64_t width)
+      : experts_Tk_(experts.as<const int32_t>()),
+        row_of_Tk_(row_of.as<const int32_t>()),
+        k_(experts.dim(1)),
+        zeros_(static_cast<size_t>(width), A(0)),
+        sum_(width) {}
+  /// add(sum, slot) for the slots that have a row; the total.
+  template <class Add>
+  const A* of(int64_t t, Add add) {
+    keys_.clear();
+    for (int64_t i = t * k_; i < (t + 1) * k_; ++i) {
+      if (row_of_Tk_[i] >= 0) keys_.push_back(experts_Tk_[i]);
+    }
+    if (keys_.empty()) return zeros_.data();
     sum_.begin(keys_);
-    return sum_;
+    for (int64_t i = t * k_; i < (t + 1) * k_; ++i) {
+      if (row_of_Tk_[i] >= 0) add(sum_, i);
+    }
+    return sum_.total();
   }
 
  private:
-  const int32_t* experts_Tk_;
+  const int32_t *experts_Tk_, *row_of_Tk_;
   int64_t k_;
   std::vector<int64_t> keys_;
+  std::vector<A> zeros_;
   device::TreeSum<A> sum_;
 };
 
@@ -41,13 +59,12 @@ template <class A>
 void permute_dgrad(const KernelCall& call) {
   const Input<A> dp_RH(call.in[0]);
   const auto* row_of_Tk = call.in[1].as<const int32_t>();
-  const int64_t T = call.in[1].dim(0), k = call.in[1].dim(1), H = call.in[0].dim(1);
+  const int64_t T = call.in[1].dim(0), H = call.in[0].dim(1);
   const Output<A> dx_TH(call.out[0]);
-  TokenSum<A> sums(call.in[2], H);
+  TokenSum<A> sums(call.in[2], call.in[1], H);
   for (int64_t t = 0; t < T; ++t) {
-    device::TreeSum<A>& sum = sums.of(t);
-    for (int64_t j = 0; j < k; ++j) sum.add(dp_RH.at(row_of_Tk[t * k + j] * H));
-    std::copy_n(sum.total(), H, dx_TH.at(t * H));
+    const A* total = sums.of(t, [&](device::TreeSum<A>& sum, int64_t i) { sum.add(dp_RH.at(row_of_Tk[i] * H)); });
+    std::copy_n(total, H, dx_TH.at(t * H));
   }
 }
 
@@ -56,13 +73,13 @@ template <class A>
 void unpermute(const KernelCall& call) {
   const Input<A> y_RH(call.in[0]), g_Tk(call.in[1]), residual_TH(operand(call.in, 4));
   const auto* row_of_Tk = call.in[2].as<const int32_t>();
-  const int64_t T = call.in[2].dim(0), k = call.in[2].dim(1), H = call.in[0].dim(1);
+  const int64_t T = call.in[2].dim(0), H = call.in[0].dim(1);
   const Output<A> c_TH(call.out[0]);
-  TokenSum<A> sums(call.in[3], H);
+  TokenSum<A> sums(call.in[3], call.in[2], H);
   for (int64_t t = 0; t < T; ++t) {
-    device::TreeSum<A>& sum = sums.of(t);
-    for (int64_t j = 0; j < k; ++j) sum.add(y_RH.at(row_of_Tk[t * k + j] * H), g_Tk[t * k + j]);
-    std::copy_n(sum.total(), H, c_TH.at(t * H));
+    const A* total =
+        sums.of(t, [&](device::TreeSum<A>& sum, int64_t i) { sum.add(y_RH.at(row_of_Tk[i] * H), g_Tk[i]); });
+    std::copy_n(total, H, c_TH.at(t * H));
     if (!residual_TH) continue;
     for (int64_t h = 0; h < H; ++h) c_TH[t * H + h] += residual_TH[t * H + h];
   }
@@ -75,8 +92,11 @@ void unpermute_dgrad(const KernelCall& call) {
   const auto* row_of_Tk = call.in[3].as<const int32_t>();
   const int64_t T = call.in[3].dim(0), k = call.in[3].dim(1), H = call.in[0].dim(1);
   const Output<A> dy_RH(call.out[0]), dg_Tk(call.out[1]);
+  dy_RH.fill(A(0));
+  dg_Tk.fill(A(0));
   for (int64_t t = 0; t < T; ++t) {
     for (int64_t j = 0; j < k; ++j) {
+      if (row_of_Tk[t * k + j] < 0) continue;
       const int64_t row = row_of_Tk[t * k + j] * H;
       A dot = 0;
       for (int64_t h = 0; h < H; ++h) {

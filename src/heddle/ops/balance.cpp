@@ -1,0 +1,44 @@
+// Balance by quantiles: how far each expert's biased scores are from being chosen, counted in bins over a step, and the
+// biases that would have had every expert chosen as often. T tokens, E experts, k chosen. See docs/features/bias_balance.md.
+#include "heddle/ops/margin_bins.h"
+#include "heddle/ops/ops.h"
+#include "heddle/ops/rule.h"
+
+namespace heddle::ops {
+
+namespace {
+
+const OpDef count_margins{
+    .kind = "count_margins",
+    .operands = "s bias", .updates = "margins", .attributes = "top_k",
+    .replayable = false,
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      const int64_t experts = rule.size(0, 1), k = op.attributes.integer("top_k");
+      rule.shape(1, {fixed(experts)});
+      rule.require(k >= 1 && k < experts, "all experts are chosen");
+      rule.require(rule.updated(0).shape == ir::Shape{fixed(experts), fixed(kMarginBins)}, "margins are not [E, bins]");
+      return std::vector<Value>{};
+    },
+    .cost = operand_cost,
+};
+
+const OpDef quantile_bias_update{
+    .kind = "quantile_bias_update",
+    .operands = "margins hyper", .updates = "bias", .attributes = "top_k",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      const int64_t experts = rule.updated(0).shape[0].count;
+      rule.shape(0, {fixed(experts), fixed(kMarginBins)});
+      rule.require(rule.in(1).shape == ir::Shape{fixed(4)}, "hyper is not [4]");
+      rule.require(op.attributes.integer("top_k") < experts, "all experts are chosen");
+      return std::vector<Value>{};
+    },
+    .cost = operand_cost,
+};
+
+}  // namespace
+
+std::vector<const OpDef*> balance_ops() { return {&count_margins, &quantile_bias_update}; }
+
+}  // namespace heddle::ops

@@ -1,0 +1,180 @@
+// Capacity and balance by quantiles on reference: which choices keep a place, against a sort of each expert's
+// gates; rows without tokens and choices without rows, on the host as on reference; margins, bins and biases.
+#include "heddle/ops/margin_bins.h"
+#include "tests/kernels/op_cases.h"
+
+namespace heddle::op_runner {
+namespace {
+
+struct Limited {
+  Routing routing;
+  int64_t places;
+  Tensor gates;
+  std::vector<Tensor> out;  // kept, place_of, token_of_places, local_offsets, counts
+};
+
+Limited limited(int64_t T, int64_t k, int64_t E, int64_t places, uint64_t seed, Dtype A = Dtype::f64) {
+  Limited l{random_routing(T, k, E, seed), places, Tensor(A, {T, k}), {}};
+  // Few different gates, so that many tie.
+  for (size_t i = 0; i < l.gates.values.size(); ++i)
+    l.gates.values[i] = 0.25 * static_cast<double>(RandomKey(seed).bits(i) % 4);
+  const OpCase op{
+      "",
+      "apply_capacity",
+      {activation(l.gates), metadata(l.routing.row_of), metadata(l.routing.token_of), metadata(l.routing.offsets)},
+      {{"places", places}, {"ranks", 2}, {"slices", 1}},
+      {}};
+  l.out = run_op(op, kernels::reference_kernels()).out;
+  return l;
+}
+
+TEST(Capacity, keeps_the_highest_gates_and_of_ties_the_earlier_tokens) {
+  int64_t dropped = 0, empty = 0;
+  for (const int64_t places : {1, 3, 7, 20}) {
+    const Limited l = limited(20, 3, 6, places, 7 + static_cast<uint64_t>(places));
+    const auto at = [&](int64_t i) { return static_cast<size_t>(i); };
+    for (int e = 0; e < 6; ++e) {
+      std::vector<int64_t> slots;
+      for (int64_t i = 0; i < 60; ++i) {
+        if (l.routing.experts.values[at(i)] == e) slots.push_back(i);
+      }
+      std::stable_sort(slots.begin(), slots.end(),
+                       [&](int64_t a, int64_t b) { return l.gates.values[at(a)] > l.gates.values[at(b)]; });
+      std::vector<int64_t> kept(slots.begin(), slots.begin() + std::min(places, std::ssize(slots)));
+      std::sort(kept.begin(), kept.end());
+      for (int64_t c = 0; c < places; ++c) {
+        const bool filled = c < std::ssize(kept);
+        EXPECT_EQ(l.out[2].values[at(e * places + c)], filled ? static_cast<double>(kept[at(c)] / 3) : -1);
+        if (filled) {
+          EXPECT_EQ(l.out[1].values[at(kept[at(c)])], static_cast<double>(e * places + c));
+        }
+        empty += !filled;
+      }
+      for (const int64_t slot : slots) {
+        const bool keeps = std::find(kept.begin(), kept.end(), slot) != kept.end();
+        EXPECT_EQ(l.out[0].values[at(slot)], keeps ? l.gates.values[at(slot)] : 0);
+        if (!keeps) {
+          EXPECT_EQ(l.out[1].values[at(slot)], -1);
+        }
+        dropped += !keeps;
+      }
+    }
+    const auto rows = static_cast<double>(2 * places);  // of an expert, from two ranks
+    EXPECT_EQ(l.out[3].values, (std::vector<double>{0, rows, 2 * rows, 3 * rows}));
+    EXPECT_EQ(l.out[4].values, std::vector<double>(12, static_cast<double>(places)));
+  }
+  EXPECT_GT(dropped, 0);
+  EXPECT_GT(empty, 0);
+}
+
+TEST(Capacity, counts_what_it_drops) {
+  const Limited l = limited(20, 3, 6, 3, 11);
+  const auto dropped = std::count(l.out[1].values.begin(), l.out[1].values.end(), -1.0);
+  ASSERT_GT(dropped, 0);
+  const OpCase op{"", "count_dropped", {metadata(l.out[1])}, {}, {Tensor(Dtype::f64, {1}, 5.0)}};
+  EXPECT_EQ(run_op(op, kernels::reference_kernels(), false).updates[0].values[0],
+            5.0 + static_cast<double>(dropped));
+}
+
+// Rows to their places and back, with their gradients: what has no row adds nothing, what has no token is zeros.
+TEST(Capacity, rows_without_tokens_are_zeros_on_every_backend) {
+  const int64_t T = 70, k = 3, E = 6, H = 37;
+  for (const int64_t places : {1, 20, 35, 70}) {  // 35: as many places as choices
+    const Limited l = limited(T, k, E, places, 3, Dtype::f32);
+    const Tensor x = random_tensor(Dtype::f32, {T, H}, 1), y = random_tensor(Dtype::f32, {E * places, H}, 2);
+    const std::vector<OpCase> cases{
+        {"permute",
+         "permute",
+         {activation(x), metadata(l.out[1]), metadata(l.out[2]), metadata(l.routing.experts)},
+         {},
+         {}},
+        {"unpermute",
+         "unpermute",
+         {activation(y), activation(l.out[0]), metadata(l.out[1]), metadata(l.routing.experts), activation(x)},
+         {},
+         {}},
+        {"permute_dgrad",
+         "permute_dgrad",
+         {activation(y), metadata(l.out[1]), metadata(l.routing.experts)},
+         {},
+         {}},
+        {"unpermute_dgrad",
+         "unpermute_dgrad",
+         {activation(x), activation(y), activation(l.out[0]), metadata(l.out[1])},
+         {},
+         {}}};
+    for (const OpCase& op : cases) {
+      const auto here = run_op(op, kernels::reference_kernels()).out;
+      const auto there = run_op(op, kernels::host_kernels()).out;
+      for (size_t i = 0; i < here.size(); ++i) {
+        for (size_t n = 0; n < here[i].values.size(); ++n)
+          ASSERT_NEAR(there[i].values[n], here[i].values[n], 1e-5)
+              << op.name << ' ' << places << ' ' << i << ' ' << n;
+      }
+    }
+    const Tensor p = run_op(cases[0], kernels::reference_kernels()).out[0];
+    const Tensor dy = run_op(cases[3], kernels::host_kernels()).out[0];
+    for (int64_t r = 0; r < E * places; ++r) {
+      const double token = l.out[2].values[static_cast<size_t>(r)];
+      for (int64_t h = 0; h < H; ++h) {
+        const auto at = static_cast<size_t>(r * H + h);
+        EXPECT_EQ(p.values[at], token < 0 ? 0 : x.values[static_cast<size_t>(static_cast<int64_t>(token) * H + h)]);
+        if (token < 0) {
+          EXPECT_EQ(dy.values[at], 0);
+        }
+      }
+    }
+  }
+}
+
+TEST(Margins, bins_hold_what_lies_between_their_edges) {
+  for (int64_t b = 0; b < kMarginBins; ++b) {
+    ASSERT_LT(margin_edge(b), margin_edge(b + 1));
+    const double middle = (margin_edge(b) + margin_edge(b + 1)) / 2;
+    EXPECT_EQ(margin_bin(static_cast<float>(middle)), b) << middle;
+  }
+  EXPECT_EQ(margin_bin(100.f), kMarginBins - 1);
+  EXPECT_EQ(margin_bin(-100.f), 0);
+}
+
+// Experts whose scores lie far apart for every token: one step of all the way balances them.
+TEST(Margins, biases_of_the_quantile_balance_the_scores_they_were_counted_of) {
+  const int64_t T = 2000, E = 8, k = 2;
+  Tensor s(Dtype::f64, {T, E}), bias(Dtype::f64, {E});
+  for (int64_t i = 0; i < T * E; ++i)
+    s.values[static_cast<size_t>(i)] =
+        0.5 + 0.05 * static_cast<double>(i % E) + 0.02 * RandomKey(5).normal(static_cast<uint64_t>(i));
+  const auto busiest = [&] {
+    std::vector<double> load(static_cast<size_t>(E), 0);
+    for (int64_t t = 0; t < T; ++t) {
+      std::vector<int64_t> order(static_cast<size_t>(E));
+      std::iota(order.begin(), order.end(), 0);
+      const auto value = [&](int64_t e) {
+        return s.values[static_cast<size_t>(t * E + e)] + bias.values[static_cast<size_t>(e)];
+      };
+      std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return value(a) > value(b); });
+      for (int64_t j = 0; j < k; ++j) ++load[static_cast<size_t>(order[static_cast<size_t>(j)])];
+    }
+    return *std::max_element(load.begin(), load.end()) * static_cast<double>(E) / static_cast<double>(T * k);
+  };
+  EXPECT_GT(busiest(), 3);
+  for (int step = 0; step < 3; ++step) {
+    const OpCase count{"",
+                       "count_margins",
+                       {activation(s), metadata(bias)},
+                       {{"top_k", k}},
+                       {Tensor(Dtype::f64, {E, kMarginBins})}};
+    const Tensor margins = run_op(count, kernels::reference_kernels()).updates[0];
+    EXPECT_EQ(std::accumulate(margins.values.begin(), margins.values.end(), 0.0), static_cast<double>(T * E));
+    const OpCase move{"",
+                      "quantile_bias_update",
+                      {metadata(margins), metadata(Tensor(Dtype::f64, {4}, std::vector<double>{0, 0, 0, 1}))},
+                      {{"top_k", k}},
+                      {bias}};
+    bias = run_op(move, kernels::reference_kernels(), true, ir::Phase::end).updates[0];
+  }
+  EXPECT_LT(busiest(), 1.15);
+}
+
+}  // namespace
+}  // namespace heddle::op_runner
