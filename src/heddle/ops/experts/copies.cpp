@@ -10,6 +10,13 @@ namespace {
 
 extern const OpDef return_copies;
 
+/// The copies of all who hold experts.
+int64_t copies_in_all(const Rule& rule, const Op& op) {
+  return rule.quotient(op.attributes.integer("ranks"), op.attributes.integer("slices"),
+                       "ranks is not a multiple of the slices") *
+         op.attributes.integer("copies");
+}
+
 const OpDef place_copies{
     .kind = "place_copies",
     .operands = "experts", .results = "slots placement",
@@ -42,8 +49,8 @@ const OpDef recall_copies{
     .stream = StreamKind::comm,
     .collective = true,
     .replayable = false,
-    .infer = [](const Listing&, const Op& op) {
-      const int64_t slots = holders_of(op) * op.attributes.integer("copies");
+    .infer = [](const Listing& listing, const Op& op) {
+      const int64_t slots = copies_in_all(Rule(listing, op), op);
       return std::vector{output(Dtype::i32, {fixed(op.attributes.integer("experts") + slots)}, Role::metadata),
                          output(Dtype::i32, {fixed(slots)}, Role::metadata)};
     },
@@ -59,7 +66,7 @@ const OpDef place_rows{
     .replayable = false,
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
-      const int64_t slots = holders_of(op) * op.attributes.integer("copies");
+      const int64_t slots = copies_in_all(rule, op);
       rule.require(rule.dtype(0) == Dtype::i32, "experts are not i32");
       rule.shape(1, {fixed(op.attributes.integer("experts") + slots)});
       rule.shape(2, {fixed(slots)});
