@@ -103,6 +103,11 @@ void model_settings(Table& t) {
       .acts(changes_maths,
             "Dropout of what attention and MLP add to the residual stream while training; 0 switches it off.",
             kDropoutCost, page("dropout"));
+  t.row("model.attention_dropout")
+      .acts(changes_maths, "Dropout of attention's probabilities while training; 0 switches it off.",
+            "a word of Philox a probability, twice backward; nothing is stored; attention runs on kernels of fewer "
+            "operations a second",
+            page("dropout"));
   t.row("model.bias_update_rate")
       .acts(
           changes_maths,
