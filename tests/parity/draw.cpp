@@ -148,6 +148,7 @@ void draw_parts(uint64_t number, model::ModelConfig& c) {
   if (dice.one_in(2) && !c.is_latent() && c.num_nextn_predict_layers == 0) c.positions = model::Positions::learned;
   if (dice.one_in(3)) c.residual_dropout = 0.25;
   if (dice.one_in(4)) c.embedding_dropout = 0.5;
+  if (Dice(number, "probabilities").one_in(4)) c.attention_dropout = 0.25;
 }
 
 // In a quarter of the draws, adapters beside frozen weights. From dice of its own, as above.
@@ -396,8 +397,9 @@ std::string Draw::text() const {
           (model.experts_bias ? ", biased experts" : "") + (model.swiglu_limit > 0 ? ", clamped" : ""),
       fmt::format(", {} norms, {}, {} positions", word_of(model.norm), word_of(model.activation),
                   word_of(model.positions)),
-      model.residual_dropout + model.embedding_dropout > 0
-          ? fmt::format(", dropout {} and {}", model.residual_dropout, model.embedding_dropout)
+      model.residual_dropout + model.embedding_dropout + model.attention_dropout > 0
+          ? fmt::format(", dropout {}, {} and {}", model.residual_dropout, model.embedding_dropout,
+                        model.attention_dropout)
           : "",
       heddle::name_of(plan.dtype), backend,
       same_state  ? ", same state"

@@ -100,6 +100,7 @@ TEST(Parity, DropoutInRandomLayouts) {
     met["woven"] += d.plan.parallel.weave != plan::Weave::off;
     met["learned positions"] += !d.model.turns();
     met["fused"] += d.plan.fusions.contains("dropout_add");
+    met["probabilities"] += d.model.attention_dropout > 0;
     for (const std::string& difference : differences_on_threads(d)) {
       if (difference != kFlipped) ADD_FAILURE() << difference;
     }

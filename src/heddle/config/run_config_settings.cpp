@@ -103,11 +103,15 @@ void model_settings(Table& t) {
       .acts(changes_maths,
             "Dropout of what attention and MLP add to the residual stream while training; 0 switches it off.",
             kDropoutCost, page("dropout"));
+  t.row("model.attention_dropout")
+      .acts(changes_maths, "Dropout of attention's probabilities while training; 0 switches it off.",
+            "a word of Philox a probability, twice backward; nothing is stored; attention runs on kernels of fewer "
+            "operations a second",
+            page("dropout"));
   t.row("model.bias_balance")
       .acts(changes_maths,
             "Moves the balancing biases by a rate against the load, by a rate that falls, or to where the step's "
-            "scores "
-            "would have been balanced.",
+            "scores would have been balanced.",
             "quantile: the margins of all tokens, counted in 208 bins an expert and summed over the ranks",
             page("bias_balance"));
   t.row("model.bias_update_rate")

@@ -268,6 +268,10 @@ const std::vector<Key>& keys() {
                   of_training(row<&C::residual_dropout>(
                       "residual_dropout", 0, 0.999,
                       "Dropout of what attention and MLP add to the residual stream while training; 0 is off."))),
+      also_called(
+          {"attn_pdrop", "attention_probs_dropout_prob"},
+          of_training(row<&C::attention_dropout>(
+              "attention_dropout", 0, 0.999, "Dropout of attention's probabilities while training; 0 is off."))),
       flag<&C::router_bias>("router_bias", "The router's logits have a bias, which is learned.", Of::experts),
       flag<&C::experts_bias>("experts_bias", "The routed experts' linear maps have biases.", Of::experts),
       also_called(

@@ -161,6 +161,7 @@ struct ModelConfig {
   // Dropout while training: the part of the elements that is put to zero
   double embedding_dropout = 0;  // of the embedded tokens
   double residual_dropout = 0;   // of what attention and MLP add to the residual stream
+  double attention_dropout = 0;  // of attention's probabilities
 
   // Training losses
   double mtp_loss_weight = 0.3;

@@ -39,7 +39,7 @@ config::RunConfig config_of(const DumpOptions& options, const TokenRows& sequenc
   config::RunConfig config = config::parse_run_config("", "the model", set, &warnings);
   for (const std::string& warning : warnings) fmt::print(stderr, "heddle: warning: {}\n", warning);
   // Other implementations are compared as they predict.
-  config.model.embedding_dropout = config.model.residual_dropout = 0;
+  config.model.embedding_dropout = config.model.residual_dropout = config.model.attention_dropout = 0;
   if (config.ranks() != 1) config_error("dump: mesh asks for {} ranks, a dump is of one", config.ranks());
   if (config.train.sequence_length != std::ssize(sequences[0]) ||
       config.train.global_batch != std::ssize(sequences)) {

@@ -20,19 +20,6 @@ using model::Activation;
 using model::AttentionBias;
 using model::ModelConfig;
 
-constexpr const char* kAttentionDropout = "attn_pdrop";
-
-// Every released file has it, and it changes nothing but training.
-void adopt(Json& root, const std::string& place, std::vector<std::string>* warnings) {
-  const Json rate = root.value(kAttentionDropout, Json());
-  if (!rate.is_number() || rate == 0) return;
-  root[kAttentionDropout] = 0.0;
-  if (warnings != nullptr) {
-    warnings->push_back(fmt::format("{}: '{}' is {}, dropout of attention's probabilities is not built: taken as 0",
-                                    place, kAttentionDropout, formats::shown(rate)));
-  }
-}
-
 void read_activation(const JsonKeys& keys, ModelConfig& c) {
   constexpr const char* kName = "activation_function";
   const std::string word = keys.word(kName, "gelu_new");
@@ -155,7 +142,7 @@ ModelConfig base() {
   c.mlp_bias = true;
   c.tie_word_embeddings = true;
   c.rms_norm_eps = 1e-5;
-  c.embedding_dropout = c.residual_dropout = 0.1;
+  c.embedding_dropout = c.residual_dropout = c.attention_dropout = 0.1;
   return c;
 }
 
@@ -175,7 +162,7 @@ ModelConfig released(int64_t hidden, int64_t layers, int64_t heads) {
 }
 ModelConfig gpt3() {
   ModelConfig c = sized(51200, 12288, 96, 96, 2048);
-  c.embedding_dropout = c.residual_dropout = 0;
+  c.embedding_dropout = c.residual_dropout = c.attention_dropout = 0;
   return c;
 }
 
@@ -199,7 +186,7 @@ Family gpt2() {
        .write = [](const ModelConfig& c) { return c.activation == Activation::gelu ? "gelu" : "gelu_new"; }},
       key("resid_pdrop", "residual_dropout", 0.1),
       key("embd_pdrop", "embedding_dropout", 0.1),
-      fixed(kAttentionDropout, 0.0),
+      key("attn_pdrop", "attention_dropout", 0.1),
       key("layer_norm_epsilon", "rms_norm_eps", 1e-5),
       key("initializer_range", "initializer_range", 0.02),
       key("tie_word_embeddings", "tie_word_embeddings", true),
@@ -207,8 +194,7 @@ Family gpt2() {
       fixed("scale_attn_by_inverse_layer_idx", false),
       fixed("reorder_and_upcast_attn", false),
   };
-  f.only = {off(kAttentionDropout, "dropout of attention's probabilities is not built"),
-            is("scale_attn_weights", true, "scores without a scale are not built"),
+  f.only = {is("scale_attn_weights", true, "scores without a scale are not built"),
             off("scale_attn_by_inverse_layer_idx", "scores scaled by their layer are not built"),
             off("reorder_and_upcast_attn", "scores are fp32 in any case, in the usual order"),
             off("add_cross_attention", "attention to another model is not built")};
@@ -220,7 +206,6 @@ Family gpt2() {
                     "summary_first_dropout",
                     "predict_special_tokens"};
   f.said = {"norm", "positions", "attention_bias", "mlp_bias", "num_key_value_heads", "head_dim", "qk_norm"};
-  f.adopt = adopt;
   f.holds = holds;
   f.derive = make_dense;
   f.spelt = spelt;

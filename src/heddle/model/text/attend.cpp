@@ -24,6 +24,9 @@ Attributes attention_attributes(const Writer& writer, const HeadSizes& sizes) {
                         {"scale", writer.config().softmax_scale()}};
   if (const int64_t window = writer.config().window_of(writer.layer()); window > 0)
     attributes.set("window", window);
+  if (writer.drops_probabilities()) {
+    attributes.set("rate", writer.config().attention_dropout).set("site", writer.site(Writer::Site::attention));
+  }
   return attributes;
 }
 
@@ -42,7 +45,9 @@ ValueId attend(Writer& writer, ValueId q, ValueId k, ValueId v, const HeadSizes&
     const int64_t parts = writer.value(sizes.sinks).shape[0].count / sizes.heads;
     if (parts > 1) attributes.set("sink_parts", parts);
   }
-  return writer.op("attention", followed_by({q, k, v}, {writer.starts(), sizes.sinks}), {name, "lse"},
+  if (writer.drops_probabilities() && writer.cp() > 1) attributes.set("head_parts", writer.cp());
+  const auto [tokens, key] = writer.drawn_queries();
+  return writer.op("attention", followed_by({q, k, v}, {writer.starts(), sizes.sinks, tokens, key}), {name, "lse"},
                    attributes)[0];
 }
 
@@ -78,12 +83,13 @@ ValueId attend_across(Writer& writer, ValueId q, std::vector<Travelling> travell
                       const HeadSizes& sizes) {
   Attributes attributes = attention_attributes(writer, sizes);
   attributes.set("cp", writer.cp());
+  const auto [tokens, key] = writer.drawn_queries();
   std::vector<ValueId> rows;
   if (writer.spec().context == Context::gather) {
     for (const Travelling& each : travelling) rows.push_back(gather_sequence(writer, each.rows, each.name));
     const auto k_v = keys_values(rows);
-    return writer.op("attention", followed_by({q, k_v[0], k_v[1]}, {writer.starts(), sizes.sinks}), {"o", "lse"},
-                     attributes)[0];
+    return writer.op("attention", followed_by({q, k_v[0], k_v[1]}, {writer.starts(), sizes.sinks, tokens, key}),
+                     {"o", "lse"}, attributes)[0];
   }
   ValueId o = none, lse = none;
   std::vector<ValueId> mentions{none, q};
@@ -102,14 +108,14 @@ ValueId attend_across(Writer& writer, ValueId q, std::vector<Travelling> travell
     part.set("turn", turn);
     // Sinks weigh once, with a query's own keys.
     const std::vector<ValueId> in =
-        followed_by({q, k_v[0], k_v[1]}, {o, lse, writer.starts(), turn == 0 ? sizes.sinks : none});
+        followed_by({q, k_v[0], k_v[1]}, {o, lse, writer.starts(), turn == 0 ? sizes.sinks : none, tokens, key});
     const auto joined = writer.op("attention_part", in, {"o_wide", "lse"}, part);
     o = joined[0];
     lse = joined[1];
   }
   mentions[0] = lse;
-  return writer.op("attention_finish", followed_by({o}, {writer.starts(), sizes.sinks}), {"o"}, attributes, "", {},
-                   mentions)[0];
+  return writer.op("attention_finish", followed_by({o}, {writer.starts(), sizes.sinks, tokens, key}), {"o"},
+                   attributes, "", {}, mentions)[0];
 }
 
 }  // namespace heddle::model

@@ -36,7 +36,8 @@ class Decoder {
     w_.load_scales();
     if (w_.config().turns()) w_.load_rope_table();
     if (!w_.config().turns() && share.embedding) w_.load_positions();
-    if (share.embedding || share.layers > 0 || share.depths > 0) w_.load_dropout();
+    const bool attends = share.layers > 0 || share.depths > 0;
+    if (share.embedding || attends) w_.load_dropout(attends);
     w_.caches() ? w_.load_places() : w_.load_starts();
 
     std::vector<ValueId> states = share.embedding ? std::vector{ends_.embed(0, "x")} : arrive(chunk);

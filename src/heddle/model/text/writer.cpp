@@ -155,10 +155,8 @@ ValueId Writer::norm(ValueId x, const std::string& name, const std::string& out,
 
 ValueId Writer::dropout(ValueId x, Site site, const std::string& name) {
   const double rate = site == Site::embedding ? config_.embedding_dropout : config_.residual_dropout;
-  if (rate == 0 || spec_.purpose != ir::Purpose::train) return x;
-  constexpr int64_t kSites = 3;
-  return op("dropout", {x, drawn_tokens_, drawn_key_}, {name},
-            {{"rate", rate}, {"site", (layer_ + 1) * kSites + static_cast<int64_t>(site)}})[0];
+  if (!trains_with(rate)) return x;
+  return op("dropout", {x, drawn_tokens_, drawn_key_}, {name}, {{"rate", rate}, {"site", this->site(site)}})[0];
 }
 
 ValueId Writer::statistic(const Statistic& what, const std::vector<int64_t>& shape, Dtype dtype) {
@@ -203,13 +201,21 @@ void Writer::load_positions() {
   positions_ = op("load_positions", {}, {"positions"}, std::move(attributes))[0];
 }
 
-void Writer::load_dropout() {
-  if (spec_.purpose != ir::Purpose::train || (config_.embedding_dropout == 0 && config_.residual_dropout == 0))
-    return;
-  const auto drawn = op("load_dropout", {}, {"drawn_tokens", "drawn_key"},
-                        {{"rows", tokens_}, {"sequence", whole_}, {"cp", cp()}, {"tp", tp()}});
-  drawn_tokens_ = drawn[0];
-  drawn_key_ = drawn[1];
+void Writer::load_dropout(bool attends) {
+  const auto load = [&](const std::string& name, int64_t rows, int64_t cp, int64_t tp) {
+    return op("load_dropout", {}, {name + "_tokens", name + "_key"},
+              {{"rows", rows}, {"sequence", whole_}, {"cp", cp}, {"tp", tp}});
+  };
+  if (trains_with(config_.embedding_dropout) || trains_with(config_.residual_dropout)) {
+    const auto drawn = load("drawn", tokens_, cp(), tp());
+    drawn_tokens_ = drawn[0];
+    drawn_key_ = drawn[1];
+  }
+  if (!attends || !drops_probabilities()) return;
+  // By `ulysses` a rank has all queries of a sequence, of some heads.
+  const int64_t parts = spec_.context == Context::ulysses ? 1 : cp();
+  const auto drawn = load("drawn_queries", runs_ * whole_ / parts, parts, 1);
+  drawn_queries_ = {drawn[0], drawn[1]};
 }
 
 void Writer::load_places() { places_ = op("load_places", {}, {"places"}, {{"rows", tokens_}})[0]; }

@@ -113,8 +113,12 @@ class Writer {
   /// The position of each of this rank's rows, for a table of learned ones.
   ir::ValueId positions() const { return positions_; }
   void load_positions();
-  /// What dropout draws from, where it is wanted in this chunk.
-  void load_dropout();
+  /// What dropout draws from, where it is wanted in this chunk, which attends or not.
+  void load_dropout(bool attends);
+  /// Whether this text drops probabilities of attention; then of each row of queries its token, and the key.
+  bool drops_probabilities() const { return trains_with(config_.attention_dropout); }
+  std::array<ir::ValueId, 2> drawn_queries() const { return drawn_queries_; }
+  int64_t site(Site at) const { return (layer_ + 1) * kSites + static_cast<int64_t>(at); }
 
   /// Where in the cache this text's rows stand, and rows written there: into columns from `first` on of the layer's
   /// cache of that name, which is `width` wide.
@@ -132,7 +136,10 @@ class Writer {
   int layer_ = -1, chunk_ = 0;
   OpPart part_ = OpPart::none;
   ir::ValueId scales_ = ir::none, rope_ = ir::none, places_ = ir::none, starts_ = ir::none, positions_ = ir::none;
+  static constexpr int64_t kSites = 3;
+  bool trains_with(double rate) const { return rate > 0 && spec_.purpose == ir::Purpose::train; }
   ir::ValueId drawn_tokens_ = ir::none, drawn_key_ = ir::none;
+  std::array<ir::ValueId, 2> drawn_queries_{ir::none, ir::none};
 };
 
 }  // namespace heddle::model
