@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <tuple>
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
@@ -79,6 +80,29 @@ std::string speed(const ReportData& data) {
                   6, true)});
 }
 
+// Rows of the fullest rank as routers sent them, and as ranks computed them; nothing of a run without copies.
+LineChart fullest_rank(const ReportData& data) {
+  LineChart chart;
+  chart.title = "Fullest rank ÷ mean: as routed, and with copies of hot experts";
+  chart.x_label = "step";
+  chart.y_label = "rows ÷ mean, all layers";
+  for (const auto& [key, label, colour] :
+       {std::tuple{"fullest_rank_routed", "as routed", 1}, {"fullest_rank_with_copies", "with copies", 2}}) {
+    Series series;
+    series.label = label;
+    series.colour = colour;
+    for (const StepMetrics& step : data.steps) {
+      const auto at = step.extra.find(key);
+      if (at == step.extra.end()) continue;
+      series.x.push_back(static_cast<double>(step.step));
+      series.y.push_back(at->second);
+    }
+    if (!series.y.empty()) chart.series.push_back(std::move(series));
+  }
+  if (!chart.series.empty()) chart.levels.push_back({"even load", 1});
+  return chart;
+}
+
 std::string experts(const ReportData& data) {
   HeatMap map;
   for (auto step = data.steps.rbegin(); step != data.steps.rend(); ++step) {
@@ -106,7 +130,7 @@ std::string experts(const ReportData& data) {
   imbalance.levels.push_back({"even load", 1});
   const LineChart balance = step_chart(data, &StepMetrics::auxiliary_loss, "Auxiliary (balance) loss",
                                        "nats a token", AxisUnit::plain, 5, false);
-  return panel(heat_map(map), true) + in_pairs({imbalance, balance});
+  return panel(heat_map(map), true) + in_pairs({imbalance, balance, fullest_rank(data)});
 }
 
 std::string ranks(const RankSpeeds& speeds) {

@@ -26,6 +26,7 @@
 #include "heddle/session/notes/start_notes.h"
 #include "heddle/session/pairs/references.h"
 #include "heddle/session/rank_run.h"
+#include "heddle/session/ranks/rank_rows.h"
 #include "heddle/session/ranks/standing_lines.h"
 #include "heddle/session/run_checkpoint.h"
 #include "heddle/session/text/companions.h"
@@ -454,6 +455,11 @@ bool TrainingRun::record(const train::StepResult& result) {
   if (!loads.empty() && config_.model.topk_bias) metrics.extra["bias_update_rate"] = result.bias_rate;
   for (const auto& [layer, share] : result.dropped())
     metrics.extra[fmt::format("dropped_share.layer_{}", layer)] = share;
+  if (const auto fullest = config_.plan.parallel.exchange.copies() > 0 ? fullest_rank(result, trainer_->mesh())
+                                                                       : std::optional<FullestRank>()) {
+    metrics.extra["fullest_rank_routed"] = fullest->routed;
+    metrics.extra["fullest_rank_with_copies"] = fullest->computed;
+  }
   if (config_.train.batch_ramp) metrics.extra["batch"] = static_cast<double>(config_.data_after(number - 1).batch);
   for (const train::Reading& reading : result.statistics) {
     const std::string metric(reading.kind->metric);
