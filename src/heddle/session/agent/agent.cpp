@@ -17,7 +17,7 @@
 #include "heddle/base/clock.h"
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
-#include "heddle/base/random_id.h"
+#include "heddle/base/files/random_id.h"
 #include "heddle/session/agent/partner.h"
 #include "heddle/session/agent/persist.h"
 #include "heddle/session/agent/run_memory.h"

@@ -12,7 +12,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
-#include "heddle/base/random_id.h"
+#include "heddle/base/files/random_id.h"
 #include "heddle/train/rank_exchange.h"
 
 namespace heddle::session {

@@ -13,7 +13,7 @@
 #include "heddle/base/clock.h"
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
-#include "heddle/base/random_id.h"
+#include "heddle/base/files/random_id.h"
 #include "heddle/passes/state/snapshot.h"
 
 namespace heddle::train {

@@ -1,4 +1,4 @@
-#include "heddle/base/random_id.h"
+#include "heddle/base/files/random_id.h"
 
 #include <sys/random.h>
 
