@@ -18,13 +18,10 @@
 #include "heddle/ir/print.h"
 #include "heddle/observe/units.h"
 #include "heddle/session/agent/run_memory.h"
-#include "heddle/session/first_state.h"
 #include "heddle/session/notes/data_notes.h"
 #include "heddle/session/notes/launcher_note.h"
 #include "heddle/session/notes/outlier_notes.h"
-#include "heddle/session/notes/resume_notes.h"
 #include "heddle/session/notes/start_notes.h"
-#include "heddle/session/pairs/references.h"
 #include "heddle/session/rank_run.h"
 #include "heddle/session/ranks/rank_rows.h"
 #include "heddle/session/ranks/standing_lines.h"
@@ -50,15 +47,6 @@ std::string order_of_ops(const ir::StepProgram& program) {
     order += '\n';
   }
   return order;
-}
-
-// Whether a segment is of the job that trains now.
-bool is_of(const train::SegmentFiles& files, const train::SnapshotPlace& place) {
-  try {
-    return train::Segment(files).index().run == place.run;
-  } catch (const Error&) {
-    return false;
-  }
 }
 
 bool due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
@@ -203,78 +191,6 @@ void TrainingRun::tell_others(bool resume) {
 
 TrainingRun::~TrainingRun() = default;
 
-void TrainingRun::begin_snapshots() {
-  if (trainer_->snapshots() == nullptr) return;
-  const train::SnapshotPlace& place = trainer_->options().snapshots;
-  if (leads()) {
-    std::vector<train::SegmentFiles> old;
-    for (const std::string& folder : memory_folders(folder_)) {
-      for (train::SegmentFiles& files : train::segments_in(folder)) {
-        if (folder != place.folder || !is_of(files, place)) old.push_back(std::move(files));
-      }
-    }
-    trainer_->snapshots()->supersede(std::move(old));
-    note_memory(folder_, place);
-  }
-  trainer_->set_snapshot_note([this] {
-    return train::SnapshotNote{state_of_run(config_, data_identity_, *trainer_), std::exchange(persists_, false)};
-  });
-}
-
-// Every rank from the same checkpoint, which rank 0 has read whole and names to the others; "": from the beginning.
-void TrainingRun::restore() {
-  if (std::optional<train::Checkpoint> memory = memory_to_go_on_from()) return go_on_from(*memory);
-  std::optional<train::Checkpoint> checkpoint =
-      leads() ? checkpoint_to_go_on_from(folder_, config_, data_identity_, warnings_) : std::nullopt;
-  const std::string path = trainer_->ranks().told_by_first(checkpoint ? checkpoint->path() : "");
-  if (path.empty()) {
-    if (leads()) {
-      for (std::string& note : resume_notes(folder_, config_, nullptr, trainer_->options().plan.dtype))
-        warnings_.push_back(std::move(note));
-    }
-    return begin_anew();
-  }
-  if (!checkpoint) checkpoint.emplace(path, train::Checkpoint::Verify::headings);
-  go_on_from(*checkpoint);
-  summary_.checkpoint = path;
-  saved_step_ = trainer_->steps_done();
-}
-
-void TrainingRun::go_on_from(const train::Checkpoint& checkpoint) {
-  if (leads()) {
-    for (std::string& note : resume_notes(folder_, config_, &checkpoint.state(), trainer_->options().plan.dtype))
-      warnings_.push_back(std::move(note));
-  }
-  train::load_trainer(checkpoint, *trainer_);
-  if (config_.plan.objective.of_pairs()) read_references(folder_, data_);
-}
-
-// What lies in memory and is newer than what is on disk, if all ranks can reach it.
-std::optional<train::Checkpoint> TrainingRun::memory_to_go_on_from() {
-  std::optional<train::Checkpoint> found = leads() ? newest_of_memory(folder_, config_, data_identity_, warnings_)
-                                                   : std::nullopt;
-  const int64_t step = std::stoll(trainer_->ranks().told_by_first(fmt::format("{}", found ? found->state().step : 0)));
-  if (step == 0) return std::nullopt;
-  if (!leads()) found = train::newest_in_memory(memory_folders(folder_), false, nullptr, step);
-  if (trainer_->ranks().any(!found)) {
-    if (leads()) warnings_.push_back(fmt::format("the memory of step {} is not within reach of every rank", step));
-    return std::nullopt;
-  }
-  if (leads()) warnings_.push_back(fmt::format("going on from {}", found->path()));
-  return found;
-}
-
-void TrainingRun::begin_anew() {
-  std::vector<std::string> notes = begin_from_first_state(config_, *trainer_, [&] {
-    if (config_.plan.objective.of_pairs()) make_references(folder_, config_.train.eval_sequences, *trainer_, data_);
-  });
-  const std::string& start = config_.train.start;
-  if (const std::string other = start.empty() ? "" : other_tokenizer(start, data_.tokenizer); !other.empty())
-    notes.push_back(other);
-  if (!leads()) return;
-  for (const std::string& note : notes) warn("train.start: " + note);
-}
-
 // What a signal is answered with while something is done.
 void TrainingRun::answer_signals(const std::string& doing) const {
   if (!leads()) return;
@@ -291,19 +207,6 @@ void TrainingRun::answer_signals(const std::string& doing) const {
   Signals::answer(fmt::format("waiting for {}, then for a checkpoint; asked again it ends at once, and {}", doing,
                               saved_step_ == done ? "the step under way is lost" : lost),
                   lost);
-}
-
-// Where an agent writes to disk what lies in memory, the ranks only copy it there.
-void TrainingRun::checkpoint() {
-  if (trainer_->snapshots() == nullptr || agent_folder().empty() || is_over()) return save();
-  persists_ = true;
-  trainer_->ask_for_snapshot();
-}
-
-void TrainingRun::save() {
-  answer_signals("the checkpoint");
-  summary_.checkpoint = save_run(folder_, config_, data_identity_, *trainer_);
-  saved_step_ = trainer_->steps_done();
 }
 
 void TrainingRun::trace(int64_t step, int64_t began_ns, double step_s) {
