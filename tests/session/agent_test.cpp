@@ -1,0 +1,181 @@
+// The agent of a host: what ranks ask for goes to disk, so does the newest step when they have gone, and another
+// host's memory holds it too.
+#include "heddle/session/agent/agent.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <mutex>
+#include <thread>
+
+#include "heddle/base/clock.h"
+#include "heddle/base/files/output_file.h"
+#include "heddle/session/agent/link.h"
+#include "heddle/session/agent/run_memory.h"
+#include "heddle/train/trainer_checkpoint.h"
+#include "tests/support/scratch_folder.h"
+#include "tests/train/rank_trainers.h"
+#include "tests/train/small_options.h"
+
+namespace heddle::session {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kToken = "a token of this job alone";
+constexpr double kPatience_s = 60;
+
+class RunningAgent {
+ public:
+  explicit RunningAgent(AgentOptions options)
+      : thread_([this, options] {
+          run_agent(options, stop_, [this](const std::string& line) {
+            const std::lock_guard lock(mutex_);
+            lines_.push_back(line);
+          });
+        }) {}
+  ~RunningAgent() { end(); }
+
+  void end() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+
+  /// The first line with this in it; "" when none came.
+  std::string await(const std::string& text) {
+    for (const double start_s = now_s(); now_s() - start_s < kPatience_s;
+         std::this_thread::sleep_for(std::chrono::milliseconds(10))) {
+      const std::lock_guard lock(mutex_);
+      for (const std::string& line : lines_) {
+        if (line.find(text) != std::string::npos) return line;
+      }
+    }
+    return "";
+  }
+  std::string folder() {
+    const std::string ready = await("ready port ");
+    return ready.substr(ready.rfind(' ') + 1);
+  }
+  std::string port() {
+    const std::string ready = await("ready port ");
+    return ready.substr(11, ready.find(' ', 11) - 11);
+  }
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::mutex mutex_;
+  std::vector<std::string> lines_;
+  std::thread thread_;
+};
+
+std::map<std::string, std::vector<uint8_t>> contents(const train::Checkpoint& checkpoint) {
+  std::map<std::string, std::vector<uint8_t>> all;
+  for (const train::SavedTensor& tensor : checkpoint.tensors()) {
+    std::vector<uint8_t>& bytes = all[tensor.name];
+    bytes.resize(static_cast<size_t>(tensor.elements() * formats::size_of(tensor.type)));
+    tensor.copy(0, tensor.elements(), bytes.data());
+  }
+  return all;
+}
+
+train::TrainerOptions options_in(const std::string& folder) {
+  train::TrainerOptions options = train::small_options({.dp = 2}, 2);
+  options.plan.snapshot_every = 1;
+  options.snapshots = {folder, "0123456789abcdef0123456789abcdef", 1};
+  return options;
+}
+
+void advance(train::RankTrainers& ranks) {
+  const auto step = static_cast<uint64_t>(ranks[0].steps_done());
+  ranks.step(train::random_sequences(ranks[0], train::kSequences, step));
+}
+
+TEST(Agent, PersistsWhatIsAskedForAndWhatTheDeadLeave) {
+  const ScratchFolder scratch;
+  const std::string run = scratch / "run";
+  RunningAgent agent({run, "", "", ""});
+  const std::string folder = agent.folder();
+  ASSERT_TRUE(fs::is_directory(folder));
+  std::map<std::string, std::vector<uint8_t>> second, fourth;
+  {
+    train::RankTrainers ranks(options_in(folder));
+    ranks.each([](train::Trainer& trainer) {
+      trainer.initialise();
+      trainer.set_snapshot_note([&trainer] { return train::SnapshotNote{{}, trainer.steps_done() == 2}; });
+    });
+    for (int step = 1; step <= 5; ++step) {
+      advance(ranks);
+      if (step == 3) {
+        EXPECT_NE(agent.await("step 2 persisted"), "");
+        second = contents(*train::newest_in_memory({folder}, true, nullptr, 2));
+      }
+    }
+    fourth = contents(*train::newest_in_memory({folder}, true, nullptr, 4));
+  }  // without a word
+  EXPECT_NE(agent.await("step 4 persisted"), "");
+  const std::string checkpoints = RunFolder{run}.checkpoints();
+  EXPECT_EQ(contents(train::Checkpoint(checkpoints + "/step-000002")), second);
+  const train::Checkpoint last = train::open_checkpoint(checkpoints);
+  EXPECT_EQ(last.state().step, 4);
+  EXPECT_EQ(contents(last), fourth);
+  agent.end();
+  EXPECT_FALSE(fs::exists(folder));  // the disk has all
+}
+
+TEST(Agent, OfAJobThatIsOverWritesNoMore) {
+  const ScratchFolder scratch;
+  const std::string run = scratch / "run";
+  RunningAgent agent({run, "", "", ""});
+  const std::string folder = agent.folder();
+  {
+    train::RankTrainers ranks(options_in(folder));
+    ranks.each([](train::Trainer& trainer) { trainer.initialise(); });
+    advance(ranks);
+    advance(ranks);
+    write_file(run + "/.generation", "2\n");
+  }
+  EXPECT_NE(agent.await("generation 1 is over"), "");
+  EXPECT_EQ(train::newest_step(RunFolder{run}.checkpoints()), -1);
+  agent.end();
+  fs::remove_all(folder);
+}
+
+TEST(Agent, GivesEachStepToItsPartner) {
+  const ScratchFolder scratch;
+  RunningAgent far({scratch / "far", "", "lo", kToken});
+  RunningAgent near({scratch / "near", "127.0.0.1:" + far.port(), "", kToken});
+  const std::string folder = near.folder(), partner = far.folder() + "/partner";
+  std::map<std::string, std::vector<uint8_t>> held;
+  {
+    train::RankTrainers ranks(options_in(folder));
+    ranks.each([](train::Trainer& trainer) { trainer.initialise(); });
+    advance(ranks);
+    advance(ranks);
+    held = contents(*train::newest_in_memory({folder}, true));
+    std::optional<train::Checkpoint> given;
+    for (const double start_s = now_s(); !given && now_s() - start_s < kPatience_s;
+         std::this_thread::sleep_for(std::chrono::milliseconds(20))) {
+      given = train::newest_in_memory({partner}, true);
+    }
+    ASSERT_TRUE(given);
+    EXPECT_EQ(given->state().step, 1);
+    EXPECT_EQ(contents(*given), held);
+  }
+  near.end();
+  far.end();
+  fs::remove_all(fs::path(partner).parent_path());
+}
+
+TEST(Agent, HearsNobodyWithoutTheToken) {
+  Listener listener("lo", kToken);
+  const std::string address = fmt::format("127.0.0.1:{}", listener.port());
+  std::thread taking([&] { EXPECT_FALSE(listener.accept(5)); });
+  EXPECT_THROW(Link::to(address, "another token altogether"), SystemError);
+  taking.join();
+  const ScratchFolder scratch;
+  const std::atomic<bool> stop{true};
+  EXPECT_THROW(run_agent({scratch / "run", "", "lo", "short"}, stop, [](const std::string&) {}), ConfigError);
+}
+
+}  // namespace
+}  // namespace heddle::session
