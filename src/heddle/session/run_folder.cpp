@@ -53,6 +53,9 @@ HeldFolder held(const std::string& path, FolderLock lock) {
   }
   remove_temporaries(path);
   remove_temporaries(folder.checkpoints());
+  std::error_code ignored;
+  if (!own_fence())
+    fs::remove_all(folder.ranks(), ignored);  // pages of a run that died; a supervisor clears its own
   HeldFolder found{folder, std::move(lock), {}};
   if (!found.lock.locked()) {
     found.warnings.push_back(
