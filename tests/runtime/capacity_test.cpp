@@ -1,0 +1,120 @@
+// Experts of a stated capacity on several ranks against one rank: loss, gradients and what is dropped.
+#include <cmath>
+
+#include "heddle/passes/recompute.h"
+#include "tests/runtime/kept_bits.h"
+
+namespace heddle::test {
+namespace {
+
+struct Way {
+  plan::Degrees mesh;
+  double factor = 1;
+  std::string recompute, schedule = "1f1b";
+  Dtype dtype = Dtype::f64;
+  bool exact = false;
+};
+
+// The same eight microbatches for every layout.
+std::vector<device::Batch> same_batches(const model::ModelConfig& c, const TinyRun& run) {
+  std::vector<device::Batch> batches;
+  for (int r = 0; r < run.plan().ranks(); ++r) {
+    device::Batch& batch = batches.emplace_back();
+    for (int m = 0; m < run.plan().microbatches; ++m) {
+      const int whole = m * run.plan().mesh.dp + run.mesh().at(r).at(ir::Axis::dp);
+      device::Microbatch& micro = batch.microbatches.emplace_back();
+      for (int i = 0; i < 2 * (kTinySequence + 1); ++i)
+        micro.tokens.push_back(static_cast<int32_t>(RandomKey(7).bits(static_cast<uint64_t>(whole * 100 + i)) %
+                                                    static_cast<uint64_t>(c.vocab_size)));
+    }
+    const double tokens = 8 * 2 * kTinySequence;
+    batch.scales = {1 / tokens, 1.0 / 16, 1 / tokens};
+    batch.hyper = {1e-3, 0.1, 0.05};
+  }
+  return batches;
+}
+
+std::map<std::string, std::vector<double>> left_by(const Way& way) {
+  model::ModelConfig c = small();
+  c.n_routed_experts = 8;
+  c.num_experts_per_tok = 3;
+  plan::Plan plan = plan_of_four(way.mesh, way.schedule);
+  plan.microbatches = 8 / way.mesh.dp;
+  plan.dtype = way.dtype;
+  plan.exact_sums = way.exact;
+  plan.parallel.exchange.capacity_factor = way.factor;
+  plan.memory.recompute = passes::recompute_groups(way.recompute);
+  TinyRun run(c, plan, "reference", 4 * kArenaBytes);
+  fill(run, c, 5);
+  run.run(same_batches(c, run));
+  std::map<std::string, std::vector<double>> left;
+  for (int r = 0; r < plan.ranks(); ++r) {
+    for (const model::Parameter& p : run.parameters(r)) {
+      if (p.trained && !left.contains(p.name)) left[p.name] = run.whole("grad.", p.name);
+    }
+  }
+  left["loss"] = {run.total("loss.next_token")};
+  for (int layer = 1; layer < 4 && way.factor > 0; ++layer)
+    left["dropped"].push_back(run.total(fmt::format("dropped.{}", layer)));
+  return left;
+}
+
+double relative(const std::vector<double>& a, const std::vector<double>& b) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    norm += b[i] * b[i];
+  }
+  return std::sqrt(difference / std::max(norm, 1e-300));
+}
+
+void expect_as_on_one_rank(const Way& way) {
+  Way one = way;
+  one.mesh = {};
+  one.recompute.clear();
+  one.schedule = "1f1b";
+  const auto here = left_by(one), there = left_by(way);
+  ASSERT_EQ(here.size(), there.size());
+  for (const auto& [name, values] : here) {
+    const std::string text =
+        fmt::format("{} at {}, factor {}, {}", name, plan::text_of(way.mesh), way.factor, way.recompute);
+    if (name == "dropped" || (way.exact && name != "loss")) {
+      EXPECT_EQ(there.at(name), values) << text;
+    } else {
+      EXPECT_LE(relative(there.at(name), values), way.dtype == Dtype::f64 ? 1e-11 : 1e-5) << text;
+    }
+  }
+}
+
+TEST(CapacityLayout, drops_and_learns_as_one_rank_does) {
+  for (const double factor : {0.4, 1.0, 1.25}) {
+    expect_as_on_one_rank({.mesh = {.dp = 2, .ep = 2}, .factor = factor});
+    expect_as_on_one_rank({.mesh = {.dp = 4, .ep = 4}, .factor = factor, .recompute = "full"});
+    expect_as_on_one_rank({.mesh = {.dp = 4, .ep = 2, .etp = 2}, .factor = factor, .recompute = "permute,router"});
+    expect_as_on_one_rank({.mesh = {.dp = 2, .pp = 2, .ep = 2}, .factor = factor, .schedule = "zb_h1"});
+    expect_as_on_one_rank({.mesh = {.dp = 2}, .factor = factor, .recompute = "layer"});
+  }
+}
+
+TEST(CapacityLayout, cut_rows_agree_where_nothing_can_be_dropped) {
+  expect_as_on_one_rank({.mesh = {.tp = 2, .dp = 2, .ep = 4}, .factor = 8.0 / 3});
+}
+
+TEST(CapacityLayout, exact_sums_keep_their_bits) {
+  for (const double factor : {0.4, 1.25})
+    expect_as_on_one_rank({.mesh = {.dp = 4, .ep = 4}, .factor = factor, .dtype = Dtype::f32, .exact = true});
+}
+
+TEST(CapacityLayout, a_wide_capacity_is_none) {
+  Way wide{.mesh = {.dp = 2, .ep = 2}, .factor = 8.0 / 3}, none = wide, tight = wide;
+  none.factor = 0;
+  tight.factor = 0.4;
+  auto all = left_by(wide);
+  EXPECT_EQ(all.at("dropped"), (std::vector<double>{0, 0, 0}));
+  EXPECT_GT(left_by(tight).at("dropped")[0], 0);
+  all.erase("dropped");
+  for (const auto& [name, values] : left_by(none)) EXPECT_LE(relative(all.at(name), values), 1e-11) << name;
+}
+
+}  // namespace
+}  // namespace heddle::test
