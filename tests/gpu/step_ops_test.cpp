@@ -44,7 +44,7 @@ TEST(CudaRegistry, refuses_with_a_reason) {
   const ValueId x = listing.add_value({.name = "x", .dtype = Dtype::f64, .shape = {{4}, {4}}});
   const ir::Op op{.def = &ops::find("silu"), .in = {x}};
   std::vector<std::string> refusals;
-  EXPECT_THROW(backends::named("cuda").select_kernel(listing, op, &refusals), InternalError);
+  EXPECT_THROW(backends::named("cuda").select_kernel(listing, op, &refusals), ConfigError);
   ASSERT_EQ(refusals.size(), 1u);
   EXPECT_NE(refusals[0].find("f64"), std::string::npos) << refusals[0];
 }

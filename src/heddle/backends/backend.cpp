@@ -70,12 +70,14 @@ const kernels::KernelEntry& Backend::select_kernel(const ir::Listing& listing, c
       const Support support = kernel.supports ? kernel.supports(listing, op) : Support::yes();
       if (support) return kernel;
       std::string refusal = fmt::format("{}.{}: {}", kernel.backend, kernel.name, support.reason);
-      passed_over += "\n  " + refusal;
+      passed_over += (passed_over.empty() ? "" : "; ") + refusal;
       if (refusals) refusals->push_back(std::move(refusal));
     }
   }
-  internal_error("no kernel of '{}'{} runs op '{}'{}", name, falls_back ? " or reference" : "", op.kind(),
-                 passed_over.empty() ? ": none is listed" : passed_over);
+  const std::string what =
+      fmt::format("no kernel of '{}'{} runs op '{}'", name, falls_back ? " or reference" : "", op.kind());
+  if (passed_over.empty()) internal_error("{}: none is listed", what);
+  config_error("device.backend is \"{}\": {}: {}", name, what, passed_over);
 }
 
 }  // namespace heddle::backends

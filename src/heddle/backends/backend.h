@@ -39,8 +39,8 @@ struct Backend {
 
   /// The communication op's, or null where `kind` is none.
   const comm::Collective* find_collective(std::string_view kind) const;
-  /// The first kernel that supports the op. ConfigError in a build without the backend, InternalError with each
-  /// refusal when none does. `refusals`, if given, receives "name: reason" of each kernel passed over.
+  /// The first kernel that supports the op. ConfigError in a build without the backend, or with each refusal when
+  /// none does. `refusals`, if given, receives "name: reason" of each kernel passed over.
   const kernels::KernelEntry& select_kernel(const ir::Listing& listing, const ir::Op& op,
                                             std::vector<std::string>* refusals = nullptr) const;
 };

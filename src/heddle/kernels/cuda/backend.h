@@ -148,5 +148,6 @@ std::vector<KernelEntry> attention_entries();
 std::vector<KernelEntry> cache_entries();
 std::vector<KernelEntry> step_entries();
 std::vector<KernelEntry> muon_entries();
+std::vector<KernelEntry> refused_entries();
 
 }  // namespace heddle::kernels::cuda
