@@ -68,12 +68,12 @@ TrainingRun::TrainingRun(config::RunConfig config, bool resume, Telling telling,
   if (!leads()) open_data();  // rank 0 has prepared it
   agree_on_data();
   open_folder(resume);
-  publish_calls();
   if (resume) {
     restore();
   } else {
     begin_anew();
   }
+  publish_calls();  // not before it is known that there is something to do
   begin_logs(resume);
   begin_snapshots();
   audit_trail_ =
