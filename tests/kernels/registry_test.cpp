@@ -29,7 +29,7 @@ TEST(Registry, refuses_packed_weights_with_a_reason) {
   EXPECT_EQ(backends::named("reference").select_kernel(listing, op).name, "loops");
   op.in[1] = packed;
   std::vector<std::string> refusals;
-  EXPECT_THROW(backends::named("reference").select_kernel(listing, op, &refusals), InternalError);
+  EXPECT_THROW(backends::named("reference").select_kernel(listing, op, &refusals), ConfigError);
   ASSERT_EQ(refusals.size(), 1u);
   EXPECT_NE(refusals[0].find("row-major"), std::string::npos) << refusals[0];
   op.in[1] = rows;
