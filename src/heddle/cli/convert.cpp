@@ -242,7 +242,7 @@ Merged merged(const train::Checkpoint& checkpoint) {
     tensor.dtype = Dtype::f32;
     std::vector<float>& values = all.values.emplace_back(static_cast<size_t>(tensor.elements()));
     if (stored) {
-      const formats::StoredTensor& from = stored->file().at(tensor.name);
+      const train::SavedTensor& from = stored->at(tensor.name);
       if (from.elements() != tensor.elements())
         config_error("{}: tensor '{}' has {} elements, {} are expected", base, tensor.name, from.elements(),
                      tensor.elements());
