@@ -9,6 +9,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/base/files/random_id.h"
 
 namespace heddle {
 namespace {
@@ -52,7 +53,7 @@ class FencedFolder : public testing::Test {
 };
 
 TEST_F(FencedFolder, LetsOneGenerationCommit) {
-  const Fence first{1, random_token(), folder_}, second{2, random_token(), folder_};
+  const Fence first{1, random_id(), folder_}, second{2, random_id(), folder_};
   EXPECT_FALSE(writes(first, "a"));  // nobody has been let yet
   raise_elsewhere(first);
   EXPECT_TRUE(writes(first, "b"));
@@ -60,7 +61,7 @@ TEST_F(FencedFolder, LetsOneGenerationCommit) {
   raise_elsewhere(second);
   EXPECT_FALSE(writes(first, "d"));
   EXPECT_TRUE(writes(second, "e"));
-  EXPECT_FALSE(writes({2, random_token(), folder_}, "f"));  // the number alone is no right
+  EXPECT_FALSE(writes({2, random_id(), folder_}, "f"));  // the number alone is no right
   for (const char* name : {"a", "c", "d", "f"}) EXPECT_FALSE(fs::exists(folder_ + "/" + name)) << name;
   for (const auto& entry : fs::directory_iterator(folder_))
     EXPECT_FALSE(is_temporary(entry.path().filename().string())) << entry.path();
@@ -68,7 +69,7 @@ TEST_F(FencedFolder, LetsOneGenerationCommit) {
 
 TEST_F(FencedFolder, IsReadBackAndRefusedWhereItIsDamaged) {
   EXPECT_FALSE(open_fence(folder_));
-  const Fence fence{12, random_token(), folder_};
+  const Fence fence{12, random_id(), folder_};
   raise_elsewhere(fence);
   ASSERT_TRUE(open_fence(folder_));
   EXPECT_EQ(open_fence(folder_)->number, 12);

@@ -9,7 +9,9 @@
 #include <thread>
 
 #include "heddle/base/clock.h"
+#include "heddle/base/files/fence.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/base/files/random_id.h"
 #include "heddle/session/agent/link.h"
 #include "heddle/session/agent/run_memory.h"
 #include "heddle/train/trainer_checkpoint.h"
@@ -132,7 +134,7 @@ TEST(Agent, OfAJobThatIsOverWritesNoMore) {
     ranks.each([](train::Trainer& trainer) { trainer.initialise(); });
     advance(ranks);
     advance(ranks);
-    write_file(run + "/.generation", "2\n");
+    raise_fence({2, random_id(), run});
   }
   EXPECT_NE(agent.await("generation 1 is over"), "");
   EXPECT_EQ(train::newest_step(RunFolder{run}.checkpoints()), -1);

@@ -14,6 +14,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
 #include "heddle/base/failure.h"
+#include "heddle/base/files/random_id.h"
 #include "heddle/base/hash.h"
 #include "heddle/job/probe.h"
 #include "heddle/session/ranks/standing_lines.h"
@@ -232,7 +233,7 @@ std::string Supervisor::why_force(const std::vector<comm::Standing>& standing) {
 
 Ending Supervisor::generation(const Plan& plan) {
   ++fence_.number;
-  fence_.token = random_token();
+  fence_.token = random_id();
   raise_fence(fence_);
   ++summary_.generations;
   summary_.ranks = plan.layout.ranks;

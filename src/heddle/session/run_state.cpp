@@ -3,6 +3,7 @@
 #include "heddle/session/agent/run_memory.h"
 #include "heddle/session/first_state.h"
 #include "heddle/session/notes/resume_notes.h"
+#include "heddle/session/notes/start_notes.h"
 #include "heddle/session/pairs/references.h"
 #include "heddle/session/run_checkpoint.h"
 #include "heddle/session/text/companions.h"

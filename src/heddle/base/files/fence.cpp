@@ -1,7 +1,6 @@
 #include "heddle/base/files/fence.h"
 
 #include <fcntl.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -56,14 +55,6 @@ Fence parse_fence(std::string_view text) {
 }
 
 std::string text_of(const Fence& fence) { return fmt::format("{}:{}:{}", fence.number, fence.token, fence.folder); }
-
-std::string random_token() {
-  std::array<uint64_t, 2> bits{};
-  while (::getrandom(bits.data(), sizeof bits, 0) != sizeof bits) {
-    if (errno != EINTR) throw SystemError(errno, "no random numbers");
-  }
-  return fmt::format("{:016x}{:016x}", bits[0], bits[1]);
-}
 
 std::optional<Fence> open_fence(const std::string& folder) {
   const std::string path = folder + kName;

@@ -18,7 +18,7 @@ namespace heddle {
 
 struct Fence {
   int64_t number = 0;
-  std::string token;  // 32 hexadecimal digits
+  std::string token;  // as random_id makes them
   std::string folder;
 };
 
@@ -27,9 +27,6 @@ inline constexpr const char* kFenceVariable = "HEDDLE_JOB";
 /// What the variable says. ConfigError where it says nothing that a supervisor would.
 Fence parse_fence(std::string_view text);
 std::string text_of(const Fence& fence);
-
-/// 128 random bits, in hexadecimal digits.
-std::string random_token();
 
 /// The generation that FOLDER/.generation names; none where there is no such file.
 std::optional<Fence> open_fence(const std::string& folder);

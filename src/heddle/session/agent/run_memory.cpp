@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
 #include "heddle/base/error.h"
+#include "heddle/base/files/fence.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/files/random_id.h"
 #include "heddle/train/rank_exchange.h"
@@ -21,8 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char *kPlace = "/dev/shm/heddle-", *kMemory = "/.memory", *kAgents = "/.agents",
-                     *kGeneration = "/.generation";
+constexpr const char *kPlace = "/dev/shm/heddle-", *kMemory = "/.memory", *kAgents = "/.agents";
 constexpr int64_t kMostText = 4096;
 
 // A folder of this user's that nobody else enters.
@@ -69,8 +68,8 @@ train::SnapshotPlace place_of_snapshots(comm::World* world, const std::string& p
   train::RankExchange ranks(world);
   const std::string own = agent_folder();
   const bool by_agents = !ranks.any(own.empty());  // of every host, or of none
-  const int64_t before = path.empty() ? 0 : generation_of({path});
-  const std::string told = ranks.told_by_first(fmt::format("{} {}", random_id(), before + 1));
+  const int64_t next = own_fence() ? own_fence()->number : path.empty() ? 1 : generation_of({path}) + 1;
+  const std::string told = ranks.told_by_first(fmt::format("{} {}", random_id(), next));
   train::SnapshotPlace place;
   const size_t space = told.find(' ');
   place.run = told.substr(0, space);
@@ -81,7 +80,7 @@ train::SnapshotPlace place_of_snapshots(comm::World* world, const std::string& p
 }
 
 void note_memory(const RunFolder& folder, const train::SnapshotPlace& place) {
-  write_file(folder.path + kGeneration, fmt::format("{}\n", place.generation));
+  if (!own_fence()) raise_fence({place.generation, place.run, folder.path});  // else its supervisor has
   if (agent_folder().empty()) write_file(folder.path + kMemory, place.folder + "\n");
 }
 
@@ -109,10 +108,8 @@ std::vector<std::string> memory_folders(const RunFolder& folder) {
 }
 
 int64_t generation_of(const RunFolder& folder) {
-  const std::string line = line_in(folder.path + kGeneration);
-  int64_t generation = 0;
-  std::from_chars(line.data(), line.data() + line.size(), generation);
-  return generation;
+  const std::optional<Fence> fence = open_fence(folder.path);
+  return fence ? fence->number : 0;
 }
 
 void forget_memory(const RunFolder& folder, const train::SnapshotPlace& place) {

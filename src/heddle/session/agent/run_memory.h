@@ -3,7 +3,8 @@
 //
 //   RUN/.memory      the folder in memory that the ranks made themselves, where no agent gave them one
 //   RUN/.agents/ID   of each agent: its folder in memory, as long as it lives or has left something there
-//   RUN/.generation  how often the run was begun or gone on with: who has a lower one writes no more checkpoints
+//   RUN/.generation  how often the run was begun or gone on with (base/files/fence.h): who has a lower one writes no
+//                    more checkpoints
 #pragma once
 
 #include <string>
