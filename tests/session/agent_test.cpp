@@ -10,7 +10,9 @@
 
 #include "heddle/base/clock.h"
 #include "heddle/base/files/fence.h"
+#include "heddle/base/files/fence.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/base/files/random_id.h"
 #include "heddle/base/files/random_id.h"
 #include "heddle/session/agent/link.h"
 #include "heddle/session/agent/run_memory.h"
