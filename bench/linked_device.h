@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "bench/paced_run.h"
-#include "heddle/plan/durations.h"
+#include "heddle/plan/costs/durations.h"
 #include "heddle/runtime/dry_run.h"
 #include "heddle/runtime/predict.h"
 #include "heddle/simulate/simulate.h"

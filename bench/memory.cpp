@@ -22,7 +22,7 @@
 #include "heddle/observe/table.h"
 #include "heddle/passes/host/offload.h"
 #include "heddle/passes/recompute.h"
-#include "heddle/plan/account.h"
+#include "heddle/plan/costs/account.h"
 #include "heddle/plan/switches.h"
 
 namespace heddle {

@@ -1,5 +1,5 @@
 // What the homes of optimizer state cost, against counts by hand and in relation to each other.
-#include "heddle/plan/state_cost.h"
+#include "heddle/plan/costs/state_cost.h"
 
 #include <gtest/gtest.h>
 

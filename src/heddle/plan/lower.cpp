@@ -4,7 +4,7 @@
 
 #include "heddle/ir/verify/verify.h"
 #include "heddle/model/text/decoder.h"
-#include "heddle/plan/durations.h"
+#include "heddle/plan/costs/durations.h"
 #include "heddle/plan/passes.h"
 #include "heddle/plan/plan.h"
 #include "heddle/plan/refusals.h"

@@ -6,7 +6,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/cost/op_seconds.h"
-#include "heddle/plan/durations.h"
+#include "heddle/plan/costs/durations.h"
 #include "heddle/planner/fitting_plans.h"
 #include "heddle/runtime/forecast.h"
 #include "heddle/search/launch/emit.h"

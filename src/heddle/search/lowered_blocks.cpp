@@ -8,8 +8,8 @@
 #include "heddle/base/error.h"
 #include "heddle/cost/op_seconds.h"
 #include "heddle/passes/recompute.h"
-#include "heddle/plan/durations.h"
-#include "heddle/plan/state_cost.h"
+#include "heddle/plan/costs/durations.h"
+#include "heddle/plan/costs/state_cost.h"
 
 namespace heddle::search {
 

@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "heddle/base/error.h"
-#include "heddle/plan/durations.h"
+#include "heddle/plan/costs/durations.h"
 
 namespace heddle::simulate {
 

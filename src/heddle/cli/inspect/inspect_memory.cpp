@@ -7,7 +7,7 @@
 #include "heddle/observe/memory/memory_page.h"
 #include "heddle/observe/memory/memory_text.h"
 #include "heddle/observe/units.h"
-#include "heddle/plan/durations.h"
+#include "heddle/plan/costs/durations.h"
 #include "heddle/runtime/memory_curves.h"
 
 namespace heddle::cli {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "heddle/plan/account.h"
-#include "heddle/plan/durations.h"
+#include "heddle/plan/costs/account.h"
+#include "heddle/plan/costs/durations.h"
 #include "heddle/runtime/predict.h"
 #include "heddle/schedule/apart.h"
 #include "heddle/train/run_config_plan.h"

@@ -8,7 +8,7 @@
 #include "heddle/ir/walk/storage.h"
 #include "heddle/passes/host/offload.h"
 #include "heddle/passes/recompute.h"
-#include "heddle/plan/durations.h"
+#include "heddle/plan/costs/durations.h"
 #include "heddle/planner/budget/text_shape.h"
 #include "heddle/schedule/apart.h"
 

@@ -9,7 +9,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/parallel.h"
 #include "heddle/observe/units.h"
-#include "heddle/plan/account.h"
+#include "heddle/plan/costs/account.h"
 #include "heddle/planner/budget/budget_text.h"
 #include "heddle/planner/budget/candidates.h"
 #include "heddle/planner/memory/budget_share.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "heddle/config/run_config.h"
-#include "heddle/plan/state_cost.h"
+#include "heddle/plan/costs/state_cost.h"
 
 namespace heddle::planner {
 

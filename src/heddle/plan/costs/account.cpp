@@ -1,4 +1,4 @@
-#include "heddle/plan/account.h"
+#include "heddle/plan/costs/account.h"
 
 #include <algorithm>
 

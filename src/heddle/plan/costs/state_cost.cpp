@@ -1,11 +1,11 @@
-#include "heddle/plan/state_cost.h"
+#include "heddle/plan/costs/state_cost.h"
 
 #include <algorithm>
 #include <map>
 #include <string>
 
 #include "heddle/ir/walk/streams.h"
-#include "heddle/plan/durations.h"
+#include "heddle/plan/costs/durations.h"
 
 namespace heddle::plan {
 

@@ -1,4 +1,4 @@
-#include "heddle/plan/durations.h"
+#include "heddle/plan/costs/durations.h"
 
 #include <algorithm>
 
