@@ -34,7 +34,7 @@ void TrainingRun::begin_snapshots() {
         if (folder != place.folder || !is_of(files, place)) old.push_back(std::move(files));
       }
     }
-    trainer_->snapshots()->supersede(std::move(old));
+    trainer_->snapshots()->supersede(std::move(old), folder_of_ranks(folder_));
     note_memory(folder_, place);
   }
   trainer_->set_snapshot_note([this] {

@@ -31,6 +31,12 @@ bool is_own_folder(const std::string& path) {
          (is.st_mode & 077) == 0;
 }
 
+// Whoever may write into the run's folder doesn't choose what is read elsewhere.
+bool is_in_memory(const std::string& path) {
+  return path.starts_with(kPlace) && path.find('/', std::strlen(kPlace)) == std::string::npos &&
+         is_own_folder(path);
+}
+
 std::string line_in(const std::string& path) {
   try {
     std::string text = read_file(path, kMostText);
@@ -79,6 +85,11 @@ train::SnapshotPlace place_of_snapshots(comm::World* world, const std::string& p
   return place;
 }
 
+std::string folder_of_ranks(const RunFolder& folder) {
+  const std::string path = line_in(folder.path + kMemory);
+  return is_in_memory(path) ? path : "";
+}
+
 void note_memory(const RunFolder& folder, const train::SnapshotPlace& place) {
   if (!own_fence()) raise_fence({place.generation, place.run, folder.path});  // else its supervisor has
   if (agent_folder().empty()) write_file(folder.path + kMemory, place.folder + "\n");
@@ -93,11 +104,7 @@ std::vector<std::string> memory_folders(const RunFolder& folder) {
   named.erase(std::unique(named.begin(), named.end()), named.end());
   std::vector<std::string> found;
   for (const std::string& path : named) {
-    // Whoever may write into the run's folder doesn't choose what is read elsewhere.
-    if (!path.starts_with(kPlace) || path.find('/', std::strlen(kPlace)) != std::string::npos ||
-        !is_own_folder(path))
-      continue;
-    found.push_back(path);
+    if (is_in_memory(path)) found.push_back(path);
   }
   // What a host holds for another comes behind what hosts hold themselves.
   for (size_t i = 0, own = found.size(); i < own; ++i) {

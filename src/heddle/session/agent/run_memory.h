@@ -30,6 +30,8 @@ std::string new_memory_folder();
 /// Where the copies of a run's ranks will lie; all ranks call it together. `path`: the run's folder, where it
 /// stands already, else "".
 train::SnapshotPlace place_of_snapshots(comm::World* world, const std::string& path);
+/// The folder that the ranks of the run before made themselves; "": none that is still there.
+std::string folder_of_ranks(const RunFolder& folder);
 /// Rank 0 writes down where they lie, once the run has its folder.
 void note_memory(const RunFolder& folder, const train::SnapshotPlace& place);
 /// The folders in memory in which something of the run may lie, and that are to be reached from here.

@@ -140,6 +140,7 @@ void Snapshots::seal(const SnapshotNote& note) {
   write_own(files_.seal(set_), text_of(seal, index_, sum_of_sums(index_, set_, base)));
   hold_.reset();
   for (const SegmentFiles& files : std::exchange(superseded_, {})) files.remove();
+  if (!superseded_folder_.empty()) ::rmdir(std::exchange(superseded_folder_, {}).c_str());  // stays if another writes
   blocked_s_ += now_s() - start_s;
 }
 

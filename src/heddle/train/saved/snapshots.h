@@ -51,8 +51,12 @@ class Snapshots {
   /// Of the bytes of one copy, and how long begin and seal have kept the rank from its steps so far.
   int64_t bytes() const { return bytes_; }
   double blocked_s() const { return blocked_s_; }
-  /// Removes these once a copy of this one's has been sealed: another job's of the same run, which it went on from.
-  void supersede(std::vector<SegmentFiles> files) { superseded_ = std::move(files); }
+  /// Removes these once a copy of this one's has been sealed: another job's of the same run, which it went on from;
+  /// and the folder that it had made for them ("": none).
+  void supersede(std::vector<SegmentFiles> files, std::string folder) {
+    superseded_ = std::move(files);
+    superseded_folder_ = std::move(folder);
+  }
   /// Removes what is there of its own: the run is over, and its disk has all.
   void remove();
 
@@ -71,6 +75,7 @@ class Snapshots {
   int set_ = -1;  // that was begun last
   std::optional<FileHold> hold_;
   std::vector<SegmentFiles> superseded_;
+  std::string superseded_folder_;
   device::Batch nothing_;  // what a copy reads of a batch
 };
 
