@@ -121,14 +121,13 @@ void end_block(std::string fault) {
   stop(State::ended);
 }
 
-/// The `in_turn`-th of n threads of a round: each once, in an order that the round's word decides.
+/// The n threads of a round: each once, in an order that the round's word decides.
 struct Order {
   Order(int n, uint64_t word) : n(n), first(static_cast<int>(word % static_cast<uint64_t>(n))) {
-    for (stride = 1 + static_cast<int>((word >> 32) % static_cast<uint64_t>(n)); std::gcd(stride, n) != 1;
-         ++stride) {
-    }
+    stride = 1 + static_cast<int>((word >> 32) % static_cast<uint64_t>(n));
+    while (std::gcd(stride, n) != 1) stride = stride % n + 1;
   }
-  int at(int in_turn) const { return static_cast<int>((first + int64_t{stride} * in_turn) % n); }
+  int after(int at) const { return at + stride < n ? at + stride : at + stride - n; }
   int n, first, stride = 1;
 };
 
@@ -144,7 +143,8 @@ void release(int first, int last, State waiting) {
     fiber.state = State::ready;
     if (one == nullptr) one = &fiber;
     if (fiber.place.line() != one->place.line() || fiber.place.column() != one->place.column() ||
-        std::strcmp(fiber.place.file_name(), one->place.file_name()) != 0) {
+        (fiber.place.file_name() != one->place.file_name() &&
+         std::strcmp(fiber.place.file_name(), one->place.file_name()) != 0)) {
       throw std::logic_error("threads meet at different places: " + text(one->place) + " and " + text(fiber.place));
     }
   }
@@ -158,13 +158,13 @@ void run_block() {
   while (true) {
     bool ran = false;
     const Order order(n, RandomKey(11).bits(block.drawn++));
-    for (int i = 0; i < n; ++i) {
-      block.current = order.at(i);
+    for (int i = 0, at = order.first; i < n; ++i, at = order.after(at)) {
+      block.current = at;
       Fiber& fiber = block.fibers[static_cast<size_t>(block.current)];
       if (fiber.state != State::ready) continue;
       heddle_fiber_switch(&block.scheduler, fiber.top);
       ran = true;
-      if (!block.fault.empty()) throw std::logic_error(std::exchange(block.fault, {}));
+      if (!block.fault.empty()) [[unlikely]] throw std::logic_error(std::exchange(block.fault, {}));
     }
     int ended = 0, at_block = 0;
     for (int first = 0; first < n; first += 32) {

@@ -67,6 +67,20 @@ TEST(Capacity, keeps_the_highest_gates_and_of_ties_the_earlier_tokens) {
   EXPECT_GT(empty, 0);
 }
 
+// A gate that is kept has the gradient of what it became, one that is dropped none.
+TEST(Capacity, what_is_dropped_has_no_gradient) {
+  const Limited l = limited(20, 3, 6, 3, 13);
+  const Tensor dkept = random_tensor(Dtype::f64, {20, 3}, 14);
+  const OpCase op{"", "apply_capacity_dgrad", {activation(dkept), metadata(l.out[1])}, {}, {}};
+  const Tensor dgates = run_op(op, kernels::reference_kernels()).out[0];
+  int64_t dropped = 0;
+  for (size_t i = 0; i < dgates.values.size(); ++i) {
+    dropped += l.out[1].values[i] < 0;
+    EXPECT_EQ(dgates.values[i], l.out[1].values[i] < 0 ? 0 : dkept.values[i]) << i;
+  }
+  EXPECT_GT(dropped, 0);
+}
+
 TEST(Capacity, counts_what_it_drops) {
   const Limited l = limited(20, 3, 6, 3, 11);
   const auto dropped = std::count(l.out[1].values.begin(), l.out[1].values.end(), -1.0);

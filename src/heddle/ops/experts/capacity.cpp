@@ -19,11 +19,12 @@ const OpDef apply_capacity{
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       const int64_t places = op.attributes.integer("places"), ranks = op.attributes.integer("ranks");
-      const int64_t experts = rule.size(3, 0) - 1, holders = ranks / op.attributes.integer("slices");
+      const int64_t experts = rule.size(3, 0) - 1;
+      const int64_t holders =
+          rule.quotient(ranks, op.attributes.integer("slices"), "ranks is not a multiple of the slices");
       rule.shape(1, rule.in(0).shape);
       rule.require(places >= 1 && places <= rule.size(0, 0), "an expert has a place, and none that no token can take");
-      rule.require(experts % holders == 0, "experts is not a multiple of the ranks");
-      const int64_t own = experts / holders;
+      const int64_t own = rule.quotient(experts, holders, "experts is not a multiple of the ranks");
       return std::vector{output(rule.dtype(0), rule.in(0).shape),
                          output(Dtype::i32, rule.in(1).shape, Role::metadata),
                          output(Dtype::i32, {fixed(experts * places)}, Role::metadata),
@@ -74,8 +75,9 @@ Cost places_cost(const Listing& listing, const Op& op, const RowCounts& rows) {
 Value moved(const Rule& rule, const Op& op, bool out) {
   const int64_t slices = op.attributes.integer("slices"), ranks = op.attributes.integer("ranks");
   const int64_t experts = op.attributes.integer("experts"), rows = rule.size(0, 0);
-  rule.require(rows % (experts * (out ? 1 : slices)) == 0, "rows are not the places of all experts");
-  rule.require(ranks % slices == 0 && experts % (ranks / slices) == 0, "experts is not a multiple of the ranks");
+  rule.quotient(rows, experts * (out ? 1 : slices), "rows are not the places of all experts");
+  rule.quotient(experts, rule.quotient(ranks, slices, "ranks is not a multiple of the slices"),
+                "experts is not a multiple of the ranks");
   Value v = rule.like(0);
   v.role = Role::activation;
   v.shape[0] = fixed(out ? rows * slices : rows / slices);

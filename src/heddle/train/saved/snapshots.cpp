@@ -112,9 +112,10 @@ void Snapshots::bind(const plan::Lowered& lowered, runtime::Executor& executor, 
 int64_t Snapshots::offset_of(ir::ValueId id) const { return executor_->walk().offset_of(listing_, id); }
 
 bool Snapshots::begin(runtime::Executor& executor, RankExchange& ranks, bool must) {
-  HEDDLE_CHECK(!is_open() && first_ != ir::none, "a copy of the state is under way");
+  HEDDLE_CHECK(!is_open(), "a copy of the state is under way");
   const double start_s = now_s();
-  set_ = offset_of(first_) == index_.values[0].at[0] ? 0 : 1;
+  // What the next copy writes; of an empty stage, which copies nothing, the sets take turns all the same.
+  set_ = first_ == ir::none ? (set_ == 0 ? 1 : 0) : offset_of(first_) == index_.values[0].at[0] ? 0 : 1;
   const auto take = [&] {
     if (auto taken = FileHold::take(files_.hold(set_), FileHold::How::alone, true))
       hold_.emplace(std::move(*taken));
@@ -136,11 +137,15 @@ void Snapshots::seal(const SnapshotNote& note) {
   HEDDLE_CHECK(is_open(), "no copy of the state is under way");
   Seal seal{note.state.step, note.state, note.persists};
   seal.state.generation = index_.generation;
-  const auto* base = static_cast<const uint8_t*>(executor_->view(listing_, first_).data) - offset_of(first_);
+  const uint8_t* base = nullptr;
+  if (first_ != ir::none) {
+    base = static_cast<const uint8_t*>(executor_->view(listing_, first_).data) - offset_of(first_);
+  }
   write_own(files_.seal(set_), text_of(seal, index_, sum_of_sums(index_, set_, base)));
   hold_.reset();
   for (const SegmentFiles& files : std::exchange(superseded_, {})) files.remove();
-  if (!superseded_folder_.empty()) ::rmdir(std::exchange(superseded_folder_, {}).c_str());  // stays if another writes
+  if (!superseded_folder_.empty())
+    ::rmdir(std::exchange(superseded_folder_, {}).c_str());  // stays if another writes
   blocked_s_ += now_s() - start_s;
 }
 
