@@ -40,7 +40,7 @@ class Outliers(Program):
 
         middle = first["step"] // 3 * 3 + 3
         shutil.copytree(self.folder / "whole", self.folder / "parts")
-        for path in (self.folder / "parts/checkpoints").iterdir():
+        for path in (self.folder / "parts/checkpoints").glob("step-*"):
             if int(path.name.removeprefix("step-")) > middle:
                 shutil.rmtree(path)
         self.heddle("train", "tiny.toml", "--resume", *self.RULE, "--set", "output=parts")

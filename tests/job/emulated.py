@@ -63,8 +63,10 @@ def write_inputs(folder):
 
 def environment(folder, **more):
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("FAIL_", "OMPI_", "SLURM_", "HEDDLE_JOB"))}
+    # Daemons of several hosts on one machine each put hwloc's tree at an address of their choice, where at times
+    # something lies already: without rtc's hwloc, which only binds ranks to cores, they do not.
     single = {"btl": "self,tcp", "btl_tcp_if_include": "lo", "oob_tcp_if_include": "lo", "orte_leave_session_attached": "1",
-              "mpi_yield_when_idle": "1"}
+              "mpi_yield_when_idle": "1", "rtc": "^hwloc"}
     return {**kept, "NO_COLOR": "1", "HEDDLE_HOSTS": str(folder), "OMPI_ALLOW_RUN_AS_ROOT": "1",
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "XDG_CACHE_HOME": str(folder / "cache"), "OMP_WAIT_POLICY": "passive",
             "TMPDIR": str(folder), **{f"OMPI_MCA_{k}": v for k, v in single.items()}, **more}

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "heddle/plan/plan.h"
 #include "heddle/runtime/executor.h"
 #include "heddle/runtime/mesh_communicators.h"
+#include "tests/support/scratch_folder.h"
 
 namespace heddle::test {
 
@@ -39,7 +41,8 @@ class RankRun {
     options.capacity_bytes = capacity;
     options.host_capacity_bytes = std::max(capacity, limit);
     options.limit_bytes = limit;
-    options.shared_file = shared_file;
+    if (plan.snapshot_every > 0 && shared_file.empty()) scratch_.emplace();
+    options.shared_file = scratch_ ? *scratch_ / "shared" : shared_file;
     options.communicators = communicators_.by_channel();
     options.poison = poison;
     executor_ = std::make_unique<runtime::Executor>(lowered.program, options);
@@ -191,6 +194,7 @@ class RankRun {
   const plan::Lowered& lowered_;
   int rank_;
   runtime::MeshCommunicators communicators_;
+  std::optional<ScratchFolder> scratch_;  // for memory that outlives the process, where nobody names a file
   std::unique_ptr<runtime::Executor> executor_;
 };
 
