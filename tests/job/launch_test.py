@@ -25,7 +25,8 @@ def lasting_starts(job):
     """Starts of generations that came to a step: on a busy machine mpirun now and then fails to start its daemons, which is a
     fault like any other and no concern of most tests."""
     log = events(job.run)
-    ran = {e["generation"] for e in log if e["event"] == "running" or e["event"] == "end" and e["step"] > 0}
+    ran = {e["generation"] for e in log
+           if e["event"] == "running" or e["event"] == "end" and (e["step"] > 0 or e["cause"] == "done")}
     return [e for e in log if e["event"] == "start" and e["generation"] in ran]
 
 

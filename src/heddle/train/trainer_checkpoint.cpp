@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <map>
 #include <optional>
 
@@ -93,8 +94,19 @@ std::string save_trainer(const std::string& folder, CheckpointState state, Train
   std::optional<UnfinishedCheckpoint> unfinished;
   if (ranks.leads()) unfinished.emplace(folder, state.step);
   const std::string path = ranks.told_by_first(unfinished ? unfinished->path() : "");
-  const std::string told = write_own_shard(path, trainer, tensors);
-  read_back_shard(path, told);
+  std::string told;
+  std::exception_ptr failure;
+  try {
+    told = write_own_shard(path, trainer, tensors);
+    read_back_shard(path, told);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  if (ranks.any(failure != nullptr)) {
+    // Nobody takes the folder away from under the others' writes, whose errors would hide the first.
+    if (failure) std::rethrow_exception(failure);
+    ranks.any(false);  // is ended by the rank that failed, with its reason
+  }
   const std::vector<std::string> shards = ranks.share(told);
   return ranks.told_by_first(ranks.leads() ? unfinished->commit(state, headings_of(tensors), shards, keep) : "");
 }
