@@ -17,6 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/linked_device.h"
+#include "bench/published_models.h"
 #include "bench/support/main.h"
 #include "heddle/base/parallel.h"
 #include "heddle/observe/table.h"
@@ -39,30 +40,9 @@ struct Options {
 
 constexpr int64_t kTokens = 4096;
 
-model::ModelConfig deepseek_v3() {
-  model::ModelConfig c;
-  c.vocab_size = 129280;
-  c.hidden_size = 7168;
-  c.num_hidden_layers = 61;
-  c.first_k_dense_replace = 3;
-  c.intermediate_size = 18432;
-  c.num_attention_heads = 128;
-  c.q_lora_rank = 1536;
-  c.kv_lora_rank = 512;
-  c.qk_nope_head_dim = 128;
-  c.qk_rope_head_dim = 64;
-  c.v_head_dim = 128;
-  c.n_routed_experts = 256;
-  c.num_experts_per_tok = 8;
-  c.n_shared_experts = 1;
-  c.moe_intermediate_size = 2048;
-  c.max_position_embeddings = kTokens;
-  return c;
-}
-
 // A layer as a rank of 32 has it: its 8 experts get as many rows as its tokens choose.
 model::ModelConfig layer_of_deepseek_v3() {
-  model::ModelConfig c = deepseek_v3();
+  model::ModelConfig c = bench::deepseek_v3(kTokens);
   c.vocab_size = 2112;  // a layer's share of the embedding and the head
   c.num_hidden_layers = 1;
   c.first_k_dense_replace = 0;
@@ -71,16 +51,8 @@ model::ModelConfig layer_of_deepseek_v3() {
 }
 
 model::ModelConfig layers_of_llama_2_70b() {
-  model::ModelConfig c;
-  c.attention = model::ModelConfig::Attention::grouped;
-  c.vocab_size = 32000 / 20;
-  c.hidden_size = 8192;
-  c.num_hidden_layers = c.first_k_dense_replace = 4;  // of 80
-  c.intermediate_size = 28672;
-  c.num_attention_heads = 64;
-  c.num_key_value_heads = 8;
-  c.head_dim = 128;
-  c.max_position_embeddings = kTokens;
+  model::ModelConfig c = bench::layers_of_llama_2_70b(kTokens);
+  c.vocab_size /= 20;  // the layers' share of the embedding and the head
   return c;
 }
 
@@ -129,7 +101,7 @@ Proportions proportions_of_deepseek_v3() {
     full.parallel.weave = plan::Weave::off;
     full.memory.recompute = passes::recompute_groups(words);
     found.recompute = words;
-    const Held held = held_by(deepseek_v3(), full, full.mesh.stage_ranks());
+    const Held held = held_by(bench::deepseek_v3(kTokens), full, full.mesh.stage_ranks());
     found.full_share = held.share();
     tokens_a_byte = 480 * kTokens * 4 / held.state;  // through four layers: 15,360 sequences on 32 data ranks
     if (held.bytes <= kRoomBytes) break;

@@ -4,8 +4,8 @@
 // Ranks are threads in the paced mode: the real executor with its walk, streams, waits and collectives, which meet
 // their group; each op lasts as long as on a device of stated rates (bench/linked_device.h, times `--stretch`) and
 // does nothing, so that no page of the arenas is touched and the model has its full widths (`--stretch` holds at 8
-// ranks). Messages take their bytes at the link's rate, and its latency. Forward and backward only: what is once a step
-// takes no time here. A busy machine wakes ranks late: `chrt -r 5` before the program helps.
+// ranks). Messages take their bytes at the link's rate, and its latency. Forward and backward only: what is once a
+// step takes no time here. A busy machine wakes ranks late: `chrt -r 5` before the program helps.
 //
 //   exposed = step time − step time of the plain program with messages that take no time
 //
@@ -21,6 +21,7 @@
 #include <thread>
 
 #include "bench/linked_device.h"
+#include "bench/published_models.h"
 #include "bench/support/main.h"
 #include "bench/support/probe.h"
 #include "heddle/observe/table.h"
@@ -46,41 +47,15 @@ constexpr Link kLinks[] = {{"NVLink", 360, 3}, {"PCIe Gen 5", 51, 6}};
 
 constexpr const char* kVariants[] = {"off", "tiles", "auto"};
 
-model::ModelConfig llama() {
-  model::ModelConfig c;
-  c.attention = model::ModelConfig::Attention::grouped;
-  c.vocab_size = 32000;
-  c.hidden_size = 8192;
-  c.num_hidden_layers = 4;  // of 80
-  c.first_k_dense_replace = 4;
-  c.intermediate_size = 28672;
-  c.num_attention_heads = 64;
-  c.num_key_value_heads = 8;
-  c.head_dim = 128;
-  c.max_position_embeddings = 4096;
-  return c;
-}
+constexpr int64_t kTokens = 4096;
 
 // Layers with experts: as many as a rank holds where they are spread, and on this rank alone, for no exchange of
 // rows is to hide what is measured.
 model::ModelConfig deepseek() {
-  model::ModelConfig c;
-  c.vocab_size = 129280;
-  c.hidden_size = 7168;
-  c.num_hidden_layers = 4;  // of 61
+  model::ModelConfig c = bench::deepseek_v3(kTokens);
+  c.num_hidden_layers = 4;
   c.first_k_dense_replace = 1;
-  c.intermediate_size = 18432;
-  c.num_attention_heads = 128;
-  c.q_lora_rank = 1536;
-  c.kv_lora_rank = 512;
-  c.qk_nope_head_dim = 128;
-  c.qk_rope_head_dim = 64;
-  c.v_head_dim = 128;
   c.n_routed_experts = 32;
-  c.num_experts_per_tok = 8;
-  c.n_shared_experts = 1;
-  c.moe_intermediate_size = 2048;
-  c.max_position_embeddings = 4096;
   return c;
 }
 
@@ -88,7 +63,7 @@ plan::Plan plan_of(int tp, const Link& link, const char* variant) {
   plan::Plan plan;
   plan.mesh.tp = tp;
   plan.sequences = 1;
-  plan.sequence_length = 4096;
+  plan.sequence_length = kTokens;
   plan.microbatches = 2;
   plan.dtype = Dtype::bf16;
   plan.rates = bench::rates_of(bench::kLinkedDevices[0]);
@@ -258,7 +233,7 @@ void paced(const char* name, const model::ModelConfig& config, const Link& link,
 
 // A model whose products take most of a step, on real kernels.
 model::ModelConfig real_model() {
-  model::ModelConfig c = llama();
+  model::ModelConfig c = bench::layers_of_llama_2_70b(kTokens);
   c.vocab_size = 2048;
   c.hidden_size = 1024;
   c.num_hidden_layers = c.first_k_dense_replace = 4;
@@ -367,7 +342,8 @@ int run(const Options& options) {
   for (const Link& link : kLinks) {
     for (const int tp : {2, 4, 8}) {
       if (options.tp > 0 && options.tp != tp) continue;
-      if (options.model != "deepseek") paced("LLaMA-2-70B", llama(), link, tp, options, table);
+      if (options.model != "deepseek")
+        paced("LLaMA-2-70B", bench::layers_of_llama_2_70b(kTokens), link, tp, options, table);
       if (options.model != "llama") paced("DeepSeek-V3", deepseek(), link, tp, options, table);
     }
   }
