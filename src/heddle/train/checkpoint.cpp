@@ -70,8 +70,6 @@ std::vector<int64_t> steps_in(const std::string& folder) {
   return steps;
 }
 
-std::string hex(uint32_t checksum) { return fmt::format("{:08x}", checksum); }
-
 [[noreturn]] void fail(const char* doing, const std::string& path, int code) {
   throw SystemError(code, fmt::format("cannot {} {}: {}", doing, path, std::strerror(code)));
 }
@@ -90,10 +88,10 @@ void write_tensors(const std::string& path, const std::vector<formats::TensorHea
     });
     HEDDLE_CHECK(bytes == heading.size_bytes(), "the pieces of '{}' have {} bytes, the tensor {}", heading.name,
                  bytes, heading.size_bytes());
-    checksums[heading.name] = hex(checksum);
+    checksums[heading.name] = checksum_text(checksum);
   }
   writer.commit();
-  state["header"] = hex(crc32c(writer.header().data(), writer.header().size()));
+  state["header"] = checksum_text(crc32c(writer.header().data(), writer.header().size()));
   state["tensors"] = std::move(checksums);
 }
 
@@ -101,7 +99,7 @@ void write_tensors(const std::string& path, const std::vector<formats::TensorHea
 std::vector<SavedTensor> whole_tensors(const formats::SafetensorsFile& file, const json& state,
                                        Checkpoint::Verify what) {
   const auto check = [&](const std::string& part, std::span<const uint8_t> bytes, const std::string& expected) {
-    const std::string sum = hex(crc32c(bytes.data(), bytes.size()));
+    const std::string sum = checksum_text(crc32c(bytes.data(), bytes.size()));
     if (sum != expected) {
       config_error("{}: {} has the checksum {}, {} is expected; the file is damaged", file.path(), part, sum,
                    expected);

@@ -11,8 +11,10 @@ using nlohmann::json;
 
 namespace {
 constexpr int kMostNesting = 16;
-std::string checksum_of(const std::string& text) { return fmt::format("{:08x}", crc32c(text.data(), text.size())); }
+std::string checksum_of(const std::string& text) { return checksum_text(crc32c(text.data(), text.size())); }
 }  // namespace
+
+std::string checksum_text(uint32_t sum) { return fmt::format("{:08x}", sum); }
 
 std::string checked_text(const json& state) {
   return json{{"checksum", checksum_of(state.dump())}, {"state", state}}.dump(1) + "\n";

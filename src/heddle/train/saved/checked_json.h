@@ -2,10 +2,14 @@
 // beside what it says.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 
 namespace heddle::train {
+
+/// A CRC-32C as files of checkpoints have it: eight hexadecimal digits.
+std::string checksum_text(uint32_t sum);
 
 std::string checked_text(const nlohmann::json& state);
 /// ConfigError naming `path` where it is damaged.

@@ -32,8 +32,6 @@ constexpr int64_t kMostText = int64_t{1} << 28;
 constexpr std::string_view kIndexEnd = ".index";
 constexpr int64_t kDataAt = device::SharedArena::kDataAt;
 
-std::string hex(uint32_t sum) { return fmt::format("{:08x}", sum); }
-
 int64_t sum_bytes(int64_t bytes) { return 4 * std::max<int64_t>(1, chunks_of(bytes)); }
 
 // A plain file of this user, and of nobody else's to read; -1: it is none, or not there.
@@ -137,8 +135,8 @@ std::string text_of(const Seal& seal, const SegmentIndex& index, uint32_t sums) 
   return checked_text({{"step", seal.step},
                        {"state", json_of(seal.state)},
                        {"persists", seal.persists},
-                       {"index", hex(crc32c(text.data(), text.size()))},
-                       {"sums", hex(sums)}});
+                       {"index", checksum_text(crc32c(text.data(), text.size()))},
+                       {"sums", checksum_text(sums)}});
 }
 
 void SegmentFiles::remove() const {
@@ -234,9 +232,10 @@ std::optional<Seal> Segment::seal(int set) const {
     said.at("step").get_to(seal.step);
     said.at("persists").get_to(seal.persists);
     seal.state = state_from(said.at("state"), files_.seal(set));
-    const bool fits = said.at("index").get<std::string>() == hex(index_sum_) &&
-                      said.at("sums").get<std::string>() == hex(sum_of_sums(index_, set, mapped_ + kDataAt)) &&
-                      seal.step == seal.state.step && seal.state.generation == index_.generation;
+    const bool fits =
+        said.at("index").get<std::string>() == checksum_text(index_sum_) &&
+        said.at("sums").get<std::string>() == checksum_text(sum_of_sums(index_, set, mapped_ + kDataAt)) &&
+        seal.step == seal.state.step && seal.state.generation == index_.generation;
     if (fits) return seal;
   } catch (const json::exception&) {
   } catch (const ConfigError&) {

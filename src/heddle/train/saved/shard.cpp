@@ -8,6 +8,7 @@
 
 #include "heddle/base/chunk_sums.h"
 #include "heddle/base/error.h"
+#include "heddle/train/saved/checked_json.h"
 
 namespace heddle::train {
 
@@ -27,11 +28,9 @@ bool is_shard_file(const std::string& name) {
                      [](char c) { return c >= '0' && c <= '9'; });
 }
 
-std::string hex(uint32_t sum) { return fmt::format("{:08x}", sum); }
-
 std::string text_of(const std::vector<uint32_t>& sums) {
   std::string text;
-  for (const uint32_t sum : sums) text += hex(sum);
+  for (const uint32_t sum : sums) text += checksum_text(sum);
   return text;
 }
 
@@ -65,7 +64,7 @@ void check_shard(const formats::SafetensorsFile& file, const json& said, bool su
     config_error("{}: {} bytes, {} are expected; the file is damaged, or of another checkpoint", file.path(),
                  file.size_bytes(), said.at("bytes").get<int64_t>());
   }
-  const std::string header = hex(crc32c(file.header().data(), file.header().size()));
+  const std::string header = checksum_text(crc32c(file.header().data(), file.header().size()));
   if (header != said.at("header").get<std::string>()) {
     config_error(
         "{}: the header has the checksum {}, {} is expected; the file is damaged, or of another checkpoint",
@@ -122,7 +121,7 @@ std::string write_shard(const std::string& folder, int64_t number, std::vector<S
   }
   writer.commit();
   said["bytes"] = fs::file_size(path);
-  said["header"] = hex(crc32c(writer.header().data(), writer.header().size()));
+  said["header"] = checksum_text(crc32c(writer.header().data(), writer.header().size()));
   return said.dump();
 }
 

@@ -79,10 +79,9 @@ void Snapshots::bind(const plan::Lowered& lowered, runtime::Executor& executor, 
     return known[name] = std::ssize(index_.values) - 1;
   };
   // A view that says which value it is of: nothing is read here.
-  const auto stand_in = [&](int listing, ir::ValueId id) {
+  const auto stand_in = [](int /*listing*/, ir::ValueId id) {
     device::TensorView view;
     view.data = reinterpret_cast<void*>(static_cast<uintptr_t>(id) + 1);
-    (void)listing;
     return view;
   };
   const ir::Listing& owner = lowered.program.listings[static_cast<size_t>(mesh.at(rank).at(ir::Axis::pp))];
