@@ -71,6 +71,9 @@ class Training:
         torch.set_num_threads(args.threads)
         torch.set_flush_denormal(True)
         torch.manual_seed(7)
+        if args.device == "cuda":   # cuDNN's attention is the quickest on Hopper and not PyTorch's first choice
+            torch.backends.cuda.enable_flash_sdp(False)
+            torch.backends.cuda.enable_mem_efficient_sdp(False)
         if args.peer in ("compiled", "pieces"):
             import torch._dynamo
             import torch._inductor.config

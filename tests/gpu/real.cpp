@@ -1,4 +1,6 @@
 // On a device: operands go there before a kernel and come back after it, with guards around each.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -88,7 +90,39 @@ void run_on_device(const kernels::KernelEntry& kernel, const device::KernelCall&
   }
 }
 
+/// An arena of its own.
+class ArenaRoom : public Room {
+ public:
+  explicit ArenaRoom(int64_t bytes) : arena_(machine().device->arena(bytes)) { arena_->reach(bytes); }
+  std::byte* at() const override { return arena_->base(); }
+  void put(int64_t offset, const void* from, int64_t bytes) override {
+    machine().device->upload(at() + offset, from, bytes);
+  }
+  void get(void* to, int64_t offset, int64_t bytes) const override {
+    machine().device->download(to, at() + offset, bytes);
+  }
+
+ private:
+  std::unique_ptr<device::Arena> arena_;
+};
+
 }  // namespace
+
+std::unique_ptr<Room> room(int64_t bytes) { return std::make_unique<ArenaRoom>(bytes); }
+
+Support room_for(int64_t bytes) {
+  const int64_t there = machine().device->memory_bytes();
+  if (bytes <= there) return Support::yes();
+  return Support::no(fmt::format("{} bytes wanted, the device has {} left", bytes, there));
+}
+
+void run_in_rooms(const kernels::KernelEntry& kernel, const device::KernelCall& call) {
+  device::Launch launch;
+  launch.run = kernel.run;
+  launch.call = call;
+  machine().stream->launch(launch);
+  machine().stream->synchronize();
+}
 
 Support device_there() {
   if (const Support there = device::cuda_available(); !there) return there;

@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""What the compiler made of each CUDA kernel, held to what was meant: registers, spills, tensor instructions.
+
+    tools/check_kernels.py --objdump .vendor/…/cuobjdump [--table] OBJECT…
+
+Reads the machine code of every capability in the object files. A kernel that keeps anything in local memory, takes
+more registers than EXPECTED allows its blocks, or has lost its tensor instructions is named, and the exit status is 1.
+--table prints all of them.
+"""
+import argparse
+import collections
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+# A kernel's name (all that stands before its "<" or "(") to: bytes of stack that it may have; registers at most, for
+# bf16 and for f32, so that as many blocks as meant share a multiprocessor; for bf16 on capability 8.0 where these are
+# more; its tensor instruction for bf16.
+Expected = collections.namedtuple("Expected", "stack bf16 f32 older tensor", defaults=(0, 255, 255, 0, None))
+EXPECTED = {
+    "attention": Expected(bf16=168, older=184, tensor="HMMA"),      # three blocks of 128 threads, two on 8.0
+    "attention_dkv": Expected(stack=80, tensor="HMMA"),     # f32 alone spills
+    "attention_dq": Expected(tensor="HMMA"),
+    "product": Expected(bf16=128, f32=128, tensor="HMMA"),  # two blocks of 256 threads
+    "product_wgmma": Expected(bf16=168, f32=168, tensor="HGMMA"),
+    # The leaves of a token's sum lie in an array that is indexed: at most kMostLeaves of them.
+    "sum_home": Expected(stack=1344), "sum_node": Expected(stack=1344), "sum_tokens": Expected(stack=1344),
+    "tree_sum": Expected(stack=1344), "route": Expected(stack=144), "balance_dgrad": Expected(stack=8),
+}
+USAGE = re.compile(r"Function (.+?):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
+
+
+def short(name):
+    """attention<Bf16> of heddle::kernels::cuda::attention<heddle::kernels::cuda::Bf16>(…)."""
+    name = name.removeprefix("void ")
+    depth, end = 0, len(name)
+    for i, letter in enumerate(name):
+        depth += (letter == "<") - (letter == ">")
+        if letter == "(" and depth == 0 and not name.startswith("(anonymous", i):
+            end = i
+            break
+    return re.sub(r"(\w+|\(anonymous namespace\))::", "", name[:end])
+
+
+def readable(names):
+    told = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True).stdout
+    return dict(zip(names, told.splitlines(), strict=True))
+
+
+def read(objdump, path):
+    """{(kernel, capability): (registers, stack, shared, local, count of each tensor instruction)}"""
+    environment = {**os.environ, "PATH": f"{pathlib.Path(objdump).parent}:{os.environ['PATH']}"}
+
+    def run(what):
+        return subprocess.run([objdump, what, path], capture_output=True, text=True, check=True, env=environment).stdout
+
+    found, capability = {}, None
+    for line in re.sub(r":\n\s+REG", ": REG", run("-res-usage")).splitlines():
+        if match := re.match(r"arch = (sm_\w+)", line):
+            capability = match.group(1)
+        elif match := USAGE.match(line.strip()):
+            found[match.group(1), capability] = [*map(int, match.groups()[1:]), collections.Counter()]
+    kernel = None
+    for line in run("-sass").splitlines():
+        if match := re.match(r"\s*arch = (sm_\w+)", line):
+            capability = match.group(1)
+        elif match := re.match(r"\s*Function : (\S+)", line):
+            kernel = match.group(1)
+        elif match := re.search(r"\b(HMMA|HGMMA|LDL|STL)\b", line):
+            found[kernel, capability][-1][match.group(1)] += 1
+    names = readable(sorted({name for name, _ in found}))
+    return {(short(names[name]), capability): row for (name, capability), row in found.items()}
+
+
+def faults(name, capability, row):
+    registers, stack, _, local, code = row
+    expected = EXPECTED.get(re.split(r"<", name)[0], Expected())
+    bf16 = "float" not in name
+    most = expected.f32 if not bf16 else max(expected.bf16, expected.older if capability == "sm_80" else 0)
+    if local:
+        yield f"{local} bytes of local memory"
+    if stack > expected.stack:
+        yield f"{stack} bytes of stack, at most {expected.stack}"
+    if registers > most:
+        yield f"{registers} registers, at most {most}"
+    if expected.stack == 0 and (code["LDL"] or code["STL"]):
+        yield f"spills: {code['STL']} stores and {code['LDL']} loads"
+    if expected.tensor and bf16 and not code[expected.tensor]:
+        yield f"no {expected.tensor}"
+
+
+def main():
+    parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parse.add_argument("--objdump", required=True)
+    parse.add_argument("--table", action="store_true")
+    parse.add_argument("objects", nargs="+")
+    arguments = parse.parse_args()
+    if not arguments.objdump or arguments.objdump.endswith("-NOTFOUND"):
+        print("skipped: cuobjdump is not there (tools/vendor.txt names its package)")
+        return 77
+    kernels, wrong = {}, 0
+    for path in arguments.objects:
+        kernels.update(read(arguments.objdump, path))
+    seen = {re.split(r"<", name)[0] for name, _ in kernels}
+    for name in EXPECTED.keys() - seen:
+        if not (name == "product_wgmma" and not any(capability == "sm_90a" for _, capability in kernels)):
+            print(f"check_kernels: no kernel is called {name}")
+            wrong += 1
+    for (name, capability), row in sorted(kernels.items()):
+        registers, stack, shared, _, code = row
+        if arguments.table:
+            told = ", ".join(f"{count} {word}" for word, count in sorted(code.items()))
+            print(f"{name:60} {capability:7} {registers:3} registers {stack:5} stack {shared:6} shared  {told}")
+        for fault in faults(name, capability, row):
+            print(f"check_kernels: {name}, {capability}: {fault}")
+            wrong += 1
+    print(f"{len(kernels)} kernels, {wrong} not as meant")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
