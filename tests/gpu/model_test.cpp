@@ -11,19 +11,36 @@
 namespace heddle {
 namespace {
 
-std::unique_ptr<test::TinyRun> run_of(const plan::Degrees& mesh, Dtype dtype, const std::string& backend = "cuda",
-                                      const std::string& context = "gather", bool exact = false,
-                                      const std::string& topology = "plain", std::vector<int> node_of = {}) {
-  const model::ModelConfig c = test::step_model();
+struct With {
+  std::string backend = "cuda", context = "gather", topology = "plain";
+  bool exact = false, quantiles = false;
+  std::vector<int> node_of;
+  double capacity = 0;
+};
+
+std::unique_ptr<test::TinyRun> run_of(const plan::Degrees& mesh, Dtype dtype, const With& with = {}) {
+  model::ModelConfig c = test::step_model();
+  if (with.quantiles) {
+    c.n_group = c.topk_group = 1;
+    c.topk_bias = true;
+    c.bias_balance = model::BiasBalance::quantile;
+  }
   plan::Plan plan = test::tiny_plan(mesh, dtype);
-  plan.parallel.exchange.topology = from_word<ir::Topology>(topology);
-  plan.parallel.context = from_word<model::Context>(context);
-  plan.exact_sums = exact;
-  auto run = std::make_unique<test::TinyRun>(c, plan, backend, 1 << 24, 1, true, std::move(node_of));
+  plan.parallel.exchange.topology = from_word<ir::Topology>(with.topology);
+  plan.parallel.exchange.capacity_factor = with.capacity;
+  plan.parallel.context = from_word<model::Context>(with.context);
+  plan.exact_sums = with.exact;
+  auto run = std::make_unique<test::TinyRun>(c, plan, with.backend, 1 << 24, 1, true, with.node_of);
   run->fill([&](const model::Parameter& p, int64_t i) { return test::tiny_value(c, p, i); });
   std::vector<device::Batch> batches;
   for (int r = 0; r < plan.ranks(); ++r) {
-    batches.push_back(test::tiny_batch(plan, run->mesh().at(r).at(ir::Axis::dp)));
+    device::Batch& batch = batches.emplace_back(test::tiny_batch(plan, run->mesh().at(r).at(ir::Axis::dp)));
+    batch.bias_rate = 0.5;
+    // Of equal tokens only rounding would tell which is dropped.
+    for (device::Microbatch& micro : batch.microbatches) {
+      for (size_t i = 0; with.capacity > 0 && i < micro.tokens.size(); ++i)
+        micro.tokens[i] = static_cast<int32_t>((static_cast<size_t>(micro.tokens[i]) + 5 * i) % 48);
+    }
   }
   run->run(batches);
   return run;
@@ -45,8 +62,11 @@ class CudaModel : public testing::Test {
     if (const Support there = device::cuda_available(); !there) GTEST_SKIP() << there.reason;
     if (!device::cuda_device({})->shares_memory()) GTEST_SKIP() << "ranks on devices are processes, not threads";
   }
-  static void like_one_rank(const plan::Degrees& mesh, const std::string& context = "gather") {
-    const auto one = run_of({}, Dtype::f32, "reference"), many = run_of(mesh, Dtype::f32, "cuda", context);
+  static void like_one_rank(const plan::Degrees& mesh, With with = {}) {
+    const auto many = run_of(mesh, Dtype::f32, with);
+    with.backend = "reference";
+    with.context = "gather";
+    const auto one = run_of({}, Dtype::f32, with);
     for (const model::Parameter& p : one->parameters(0)) {
       if (!p.trained) continue;
       // Ten times what sums of some thousand terms differ by in another order.
@@ -68,7 +88,7 @@ TEST_F(CudaModel, all_axes) { like_one_rank({.tp = 2, .dp = 2, .pp = 2, .ep = 2}
 TEST_F(CudaModel, context) {
   for (const char* how : {"gather", "ulysses", "ring"}) {
     SCOPED_TRACE(how);
-    like_one_rank({.cp = 2}, how);
+    like_one_rank({.cp = 2}, {.context = how});
   }
 }
 
@@ -86,9 +106,9 @@ TEST_F(CudaModel, expert_degrees_agree_to_the_bit) {
 }
 
 TEST_F(CudaModel, exact_sums_are_the_same_on_any_layout) {
-  const auto one = run_of({}, Dtype::bf16, "cuda", "gather", true);
+  const auto one = run_of({}, Dtype::bf16, {.exact = true});
   for (const plan::Degrees& mesh : {plan::Degrees{.dp = 2, .ep = 2}, plan::Degrees{.pp = 2}}) {
-    const auto many = run_of(mesh, Dtype::bf16, "cuda", "gather", true);
+    const auto many = run_of(mesh, Dtype::bf16, {.exact = true});
     for (const model::Parameter& p : one->parameters(0)) {
       if (!p.trained) continue;
       EXPECT_EQ(many->whole("master.", p.name), one->whole("master.", p.name)) << p.name;
@@ -102,13 +122,51 @@ TEST_F(CudaModel, exchange_topologies_agree_to_the_bit) {
   const plan::Degrees mesh{.dp = 4, .ep = 4};
   const auto plain = run_of(mesh, Dtype::bf16);
   for (const char* topology : {"rank", "node", "merge", "auto"}) {
-    const auto other = run_of(mesh, Dtype::bf16, "cuda", "gather", false, topology, {0, 0, 1, 1});
+    const auto other = run_of(mesh, Dtype::bf16, {.topology = topology, .node_of = {0, 0, 1, 1}});
     EXPECT_EQ(other->total("loss.next_token"), plain->total("loss.next_token")) << topology;
     for (const model::Parameter& p : plain->parameters(0)) {
       if (!p.trained) continue;
       EXPECT_EQ(other->whole("grad.", p.name), plain->whole("grad.", p.name)) << topology << ", " << p.name;
     }
   }
+}
+
+// What is dropped and counted is as on one rank, on reference as here: whole numbers, of choices far from a tie.
+TEST_F(CudaModel, capacity_drops_as_one_rank_does) {
+  for (const double factor : {0.5, 1.25}) {
+    const With with{.quantiles = true, .capacity = factor};
+    const auto one = run_of({}, Dtype::f32, {.backend = "reference", .quantiles = true, .capacity = factor});
+    if (factor < 1) {
+      EXPECT_GT(one->total("dropped.1"), 0);
+    }
+    for (const plan::Degrees& mesh : {plan::Degrees{}, {.dp = 4, .ep = 4}, {.dp = 4, .ep = 2, .etp = 2}}) {
+      SCOPED_TRACE(fmt::format("{} at {}", factor, plan::text_of(mesh)));
+      like_one_rank(mesh, with);
+      EXPECT_EQ(run_of(mesh, Dtype::f32, with)->total("dropped.1"), one->total("dropped.1"));
+    }
+  }
+}
+
+TEST_F(CudaModel, capacity_keeps_its_bits_from_layout_to_layout) {
+  const With with{.exact = true, .quantiles = true, .capacity = 0.75};
+  const auto one = run_of({}, Dtype::bf16, with), many = run_of({.dp = 2, .ep = 2}, Dtype::bf16, with);
+  for (const model::Parameter& p : one->parameters(0)) {
+    if (!p.trained && !p.balances) continue;
+    EXPECT_EQ(many->whole(p.balances ? "" : "master.", p.name), one->whole(p.balances ? "" : "master.", p.name))
+        << p.name;
+  }
+}
+
+// All sizes are known before anything runs: nobody waits for a device.
+TEST_F(CudaModel, capacity_never_stalls_the_host) {
+  const auto stalls = [](const With& with) {
+    const auto run = run_of({.dp = 2, .ep = 2}, Dtype::f32, with);
+    int64_t count = 0;
+    for (const ir::Op& op : run->listing(0).ops) count += op.def->host_stall ? 1 : 0;
+    return count;
+  };
+  EXPECT_GT(stalls({}), 0);
+  EXPECT_EQ(stalls({.capacity = 1.25}), 0);
 }
 
 }  // namespace

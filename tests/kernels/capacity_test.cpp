@@ -1,7 +1,7 @@
-// Capacity and balance by quantiles on reference: which choices keep a place, against a sort of each expert's
-// gates; rows without tokens and choices without rows, on the host as on reference; margins, bins and biases.
-#include "heddle/ops/margin_bins.h"
-#include "tests/kernels/op_cases.h"
+// Capacity and balance by quantiles: which choices keep a place, against a sort of each expert's
+// gates; the host against reference; rows without tokens and choices without rows; margins, bins and biases.
+#include "tests/kernels/capacity_cases.h"
+#include "tests/kernels/host_stream.h"
 
 namespace heddle::op_runner {
 namespace {
@@ -13,17 +13,11 @@ struct Limited {
   std::vector<Tensor> out;  // kept, place_of, token_of_places, local_offsets, counts
 };
 
-Limited limited(int64_t T, int64_t k, int64_t E, int64_t places, uint64_t seed, Dtype A = Dtype::f64) {
-  Limited l{random_routing(T, k, E, seed), places, Tensor(A, {T, k}), {}};
-  // Few different gates, so that many tie.
-  for (size_t i = 0; i < l.gates.values.size(); ++i)
-    l.gates.values[i] = 0.25 * static_cast<double>(RandomKey(seed).bits(i) % 4);
-  const OpCase op{
-      "",
-      "apply_capacity",
-      {activation(l.gates), metadata(l.routing.row_of), metadata(l.routing.token_of), metadata(l.routing.offsets)},
-      {{"places", places}, {"ranks", 2}, {"slices", 1}},
-      {}};
+// Few different gates, so that many tie.
+Limited limited(int64_t T, int64_t k, int64_t E, int64_t places, uint64_t seed) {
+  Limited l{random_routing(T, k, E, seed), places, gates_of(Gates::few_kinds, T, k, seed, Dtype::f64), {}};
+  OpCase op = capacity_case(l.routing, l.gates, places);
+  op.attributes.set("slices", int64_t{1});
   l.out = run_op(op, kernels::reference_kernels()).out;
   return l;
 }
@@ -90,49 +84,37 @@ TEST(Capacity, counts_what_it_drops) {
             5.0 + static_cast<double>(dropped));
 }
 
+TEST(Capacity, has_the_same_bits_on_the_host) {
+  for (const OpCase& op : exact_capacity_cases()) {
+    for (const bool overwrite : {false, true}) expect_like_reference(op, 0, overwrite);
+  }
+}
+
+// The reference sorts, the host counts: a gate that is no number comes last for both.
+TEST(Capacity, takes_what_is_no_number_last) {
+  const Routing routing = random_routing(200, 2, 4, 3);
+  Tensor gates = gates_of(Gates::apart, 200, 2, 4, Dtype::f32);
+  for (size_t i = 0; i < gates.values.size(); i += 9) gates.values[i] = std::numeric_limits<double>::quiet_NaN();
+  const OpCase op = capacity_case(routing, gates, 60);
+  const OpResult here = run_op(op, kernels::reference_kernels()), there = run_op(op, kernels::host_kernels());
+  for (size_t i = 0; i < here.out.size(); ++i) EXPECT_TRUE(same(here.out[i], there.out[i])) << i;
+  for (const double kept : here.out[0].values) EXPECT_FALSE(std::isnan(kept));
+}
+
 // Rows to their places and back, with their gradients: what has no row adds nothing, what has no token is zeros.
 TEST(Capacity, rows_without_tokens_are_zeros_on_every_backend) {
   const int64_t T = 70, k = 3, E = 6, H = 37;
   for (const int64_t places : {1, 20, 35, 70}) {  // 35: as many places as choices
-    const Limited l = limited(T, k, E, places, 3, Dtype::f32);
-    const Tensor x = random_tensor(Dtype::f32, {T, H}, 1), y = random_tensor(Dtype::f32, {E * places, H}, 2);
-    const std::vector<OpCase> cases{
-        {"permute",
-         "permute",
-         {activation(x), metadata(l.out[1]), metadata(l.out[2]), metadata(l.routing.experts)},
-         {},
-         {}},
-        {"unpermute",
-         "unpermute",
-         {activation(y), activation(l.out[0]), metadata(l.out[1]), metadata(l.routing.experts), activation(x)},
-         {},
-         {}},
-        {"permute_dgrad",
-         "permute_dgrad",
-         {activation(y), metadata(l.out[1]), metadata(l.routing.experts)},
-         {},
-         {}},
-        {"unpermute_dgrad",
-         "unpermute_dgrad",
-         {activation(x), activation(y), activation(l.out[0]), metadata(l.out[1])},
-         {},
-         {}}};
-    for (const OpCase& op : cases) {
-      const auto here = run_op(op, kernels::reference_kernels()).out;
-      const auto there = run_op(op, kernels::host_kernels()).out;
-      for (size_t i = 0; i < here.size(); ++i) {
-        for (size_t n = 0; n < here[i].values.size(); ++n)
-          ASSERT_NEAR(there[i].values[n], here[i].values[n], 1e-5)
-              << op.name << ' ' << places << ' ' << i << ' ' << n;
-      }
-    }
-    const Tensor p = run_op(cases[0], kernels::reference_kernels()).out[0];
+    const std::vector<OpCase> cases = rows_with_gaps(Dtype::f32, T, k, E, H, places);
+    for (const OpCase& op : cases) expect_like_reference(op, 1e-5);
+    const Tensor p = run_op(cases[0], kernels::host_kernels()).out[0];
     const Tensor dy = run_op(cases[3], kernels::host_kernels()).out[0];
+    const std::vector<double>&x = cases[0].in[0].tensor.values, &token_of = cases[0].in[2].tensor.values;
     for (int64_t r = 0; r < E * places; ++r) {
-      const double token = l.out[2].values[static_cast<size_t>(r)];
+      const double token = token_of[static_cast<size_t>(r)];
       for (int64_t h = 0; h < H; ++h) {
         const auto at = static_cast<size_t>(r * H + h);
-        EXPECT_EQ(p.values[at], token < 0 ? 0 : x.values[static_cast<size_t>(static_cast<int64_t>(token) * H + h)]);
+        EXPECT_EQ(p.values[at], token < 0 ? 0 : x[static_cast<size_t>(static_cast<int64_t>(token) * H + h)]);
         if (token < 0) {
           EXPECT_EQ(dy.values[at], 0);
         }

@@ -142,12 +142,13 @@ std::vector<KernelEntry> position_entries();
 std::vector<KernelEntry> row_entries();
 std::vector<KernelEntry> expert_bias_entries();
 std::vector<KernelEntry> router_entries();
+std::vector<KernelEntry> capacity_entries();
+std::vector<KernelEntry> balance_entries();
 std::vector<KernelEntry> loss_entries();
 std::vector<KernelEntry> linear_entries();
 std::vector<KernelEntry> attention_entries();
 std::vector<KernelEntry> cache_entries();
 std::vector<KernelEntry> step_entries();
 std::vector<KernelEntry> muon_entries();
-std::vector<KernelEntry> refused_entries();
 
 }  // namespace heddle::kernels::cuda

@@ -170,4 +170,21 @@ HEDDLE_DEVICE float block_max(float x, float* board) {
   return most;
 }
 
+/// How many threads before this one say yes, and how many of all, of a block of whole warps. `votes`: shared, one a
+/// warp.
+HEDDLE_DEVICE int count_before(bool yes, unsigned* votes, int& all) {
+  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+  const unsigned vote = __ballot_sync(kFullWarp, yes);
+  if (lane == 0) votes[warp] = vote;
+  __syncthreads();
+  int before = __popc(vote & ((1u << lane) - 1u));
+  all = 0;
+  for (int w = 0; w < static_cast<int>(blockDim.x) / kWarp; ++w) {
+    if (w < warp) before += __popc(votes[w]);
+    all += __popc(votes[w]);
+  }
+  __syncthreads();
+  return before;
+}
+
 }  // namespace heddle::kernels::cuda

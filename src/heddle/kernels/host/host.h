@@ -19,6 +19,8 @@ std::vector<KernelEntry> dropout_kernels();
 std::vector<KernelEntry> mlp_kernels();
 std::vector<KernelEntry> clamped_swiglu_kernels();
 std::vector<KernelEntry> expert_bias_kernels();
+std::vector<KernelEntry> capacity_kernels();
+std::vector<KernelEntry> margin_kernels();
 std::vector<KernelEntry> shape_kernels();
 std::vector<KernelEntry> rope_kernels();
 std::vector<KernelEntry> cache_kernels();

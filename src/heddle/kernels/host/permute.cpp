@@ -72,6 +72,13 @@ HWY_INLINE void gather(const X* rows_RH, const int32_t* row_of_k, const uint8_t*
   });
 }
 
+/// Whether one of them is none. Reads all: a loop that may stop early is not run in vectors.
+HWY_INLINE bool some_missing(const int32_t* rows, int64_t count) {
+  int32_t all = 0;
+  for (int64_t i = 0; i < count; ++i) all |= rows[i];
+  return all < 0;
+}
+
 /// The rows of a token, those that it has, with the tree of their sum.
 class TokenRows {
  public:
@@ -88,7 +95,7 @@ class TokenRows {
     const int32_t* experts = experts_Tk_ + t * k_;
     weights = weight_Tk_ == nullptr ? nullptr : weight_Tk_ + t * k_;
     count = k_;
-    if (std::any_of(rows, rows + k_, [](int32_t row) { return row < 0; })) {
+    if (some_missing(rows, k_)) {
       count = 0;
       for (int64_t j = 0; j < k_; ++j) {
         if (rows[j] < 0) continue;
@@ -222,7 +229,9 @@ void tokens(const KernelCall& call, const device::TensorView& row_of, int64_t te
 void clear_others(const device::TensorView& row_of, const device::TensorView& out) {
   const auto* row_of_Tk = row_of.as<const int32_t>();
   const int64_t slots = row_of.elements(), rows = out.rows(), bytes = out.columns() * size_of(out.dtype);
-  if (rows == slots && std::none_of(row_of_Tk, row_of_Tk + slots, [](int32_t row) { return row < 0; })) return;
+  int32_t all = 0;  // read whole, in vectors
+  for (int64_t i = 0; i < slots; ++i) all |= row_of_Tk[i];
+  if (rows == slots && all >= 0) return;
   std::vector<uint8_t> is_empty(static_cast<size_t>(rows), 1);
   for (int64_t i = 0; i < slots; ++i) {
     if (row_of_Tk[i] >= 0) is_empty[static_cast<size_t>(row_of_Tk[i])] = 0;

@@ -78,6 +78,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(128) tree_sum(TreeSumArgs args) {
   if (threadIdx.x == 0) {
     LeafList list(leaves[0]);
     for (int64_t slot = t * args.k; slot < (t + 1) * args.k; ++slot) {
+      if (args.row_of_Tk[slot] < 0) continue;
       list.add(args.experts_Tk[slot], rows + static_cast<int64_t>(args.row_of_Tk[slot]) * H,
                args.g_Tk == nullptr ? 1.0f : args.g_Tk[slot], false);
     }
@@ -104,6 +105,11 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(128) weigh_dgrad(WeighArgs args) {
   HEDDLE_SHARED(float, board, 128 / kWarp);
   const int64_t slot = blockIdx.x, t = slot / args.k, H = args.H;
   const int64_t row = args.row_of_Tk == nullptr ? slot : args.row_of_Tk[slot];
+  if (row < 0) {
+    if (threadIdx.x == 0) args.dg[slot] = 0;
+    return;
+  }
+  if (args.taken_R != nullptr && threadIdx.x == 0) args.taken_R[row] = 1;
   const float g = args.g[slot];
   const bool wide = wide_rows<X>(args.d_rows, H) && wide_rows<X>(args.rows, H) && wide_rows<X>(args.dy_RH, H);
   float dot = 0;
@@ -122,11 +128,26 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(128) weigh_dgrad(WeighArgs args) {
   if (threadIdx.x == 0) args.dg[slot] = dot;
 }
 
+template <class X>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(256) clear_others(ClearArgs args) {
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kClearedRows, end = min(args.R, first + kClearedRows);
+  const bool wide = wide_rows<X>(args.rows_RH, args.H);
+  const float zeros[kPack] = {};
+  for (int64_t r = first; r < end; ++r) {
+    if (args.taken_R[r] != 0) continue;
+    X* row = static_cast<X*>(args.rows_RH) + r * args.H;
+    for (int64_t at = static_cast<int64_t>(threadIdx.x) * kPack; at < args.H; at += 256 * kPack) {
+      store_pack(row + at, args.H - at, wide, zeros);
+    }
+  }
+}
+
 #define ROWS(X)                                                           \
   template HEDDLE_KERNEL void gather_rows<X>(GatherArgs args);            \
   template HEDDLE_KERNEL void embedding_wgrad<X>(EmbeddingGradArgs args); \
   template HEDDLE_KERNEL void tree_sum<X>(TreeSumArgs args);              \
-  template HEDDLE_KERNEL void weigh_dgrad<X>(WeighArgs args);
+  template HEDDLE_KERNEL void weigh_dgrad<X>(WeighArgs args);             \
+  template HEDDLE_KERNEL void clear_others<X>(ClearArgs args);
 ROWS(float)
 ROWS(Bf16)
 #undef ROWS

@@ -1,5 +1,6 @@
 // Rows gathered, scattered and summed: embedding, and the ways of rows to their experts and back.
-// T tokens, H columns, k experts a token, R = T·k rows.
+// T tokens, H columns, k experts a token, R rows: T·k, or with a capacity of experts (ops/experts/capacity.cpp)
+// their places. row_of[t,j] −1: no row, which adds nothing.
 #pragma once
 
 #include "heddle/kernels/cuda/arguments.h"
@@ -50,10 +51,21 @@ struct WeighArgs {
   const int32_t* row_of_Tk;
   void* dy_RH;
   float* dg;
-  int64_t T, H, k;  // without row_of: k = 1, T = R
+  unsigned char* taken_R;  // becomes 1 of rows that have a slot; or null
+  int64_t T, H, k;         // without row_of: k = 1, T = R
 };
 /// dy_r = g·d, dg = d·y_r. A block a (token, slot).
 template <class X>
 HEDDLE_KERNEL void weigh_dgrad(WeighArgs args);
+
+constexpr int64_t kClearedRows = 64;  // of a block
+struct ClearArgs {
+  const unsigned char* taken_R;
+  void* rows_RH;
+  int64_t R, H;
+};
+/// Zeros in the rows that nobody has taken.
+template <class X>
+HEDDLE_KERNEL void clear_others(ClearArgs args);
 
 }  // namespace heddle::kernels::cuda

@@ -69,11 +69,21 @@ void weigh(const KernelCall& call) {
     args.row_of_Tk = numbers<const int32_t>(row_of);
     args.dy_RH = numbers<X>(call.out[0]);
     args.dg = numbers<float>(call.out[1]);
+    args.taken_R = row_of ? reinterpret_cast<unsigned char*>(call.scratch) : nullptr;
     args.k = row_of ? row_of.dim(1) : 1;
     args.T = call.in[2].elements() / std::max<int64_t>(1, args.k);
     args.H = call.in[1].columns();
+    const int64_t R = call.out[0].rows();
+    if (row_of) fill_bytes(args.taken_R, 0, R, call.stream);
     launch(weigh_dgrad<X>, {.blocks_x = call.in[2].elements(), .threads = 128}, args, call.stream);
+    if (row_of) {
+      launch(clear_others<X>, {.blocks_x = blocks_for(R, kClearedRows)}, {args.taken_R, args.dy_RH, R, args.H},
+             call.stream);
+    }
   });
+}
+int64_t marks_of_rows(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
+  return MatrixSize(listing, op.in[1], rows).rows;
 }
 
 }  // namespace
@@ -84,7 +94,7 @@ std::vector<KernelEntry> row_entries() {
           entry("permute", "gather", permute),
           entry("permute_dgrad", "tree", sum_rows_of_tokens, sums_few),
           entry("unpermute", "tree", sum_rows_of_tokens, sums_few),
-          entry("unpermute_dgrad", "slot", weigh),
+          entry("unpermute_dgrad", "slot", weigh, narrow<Among::in, 0>, marks_of_rows),
           entry("weigh_dgrad", "slot", weigh)};
 }
 

@@ -8,7 +8,7 @@ namespace heddle::kernels::reference {
 namespace {
 
 /// in: g, row_of, token_of, offsets; out: kept, place_of, token_of_places, local_offsets, counts. Rows of an expert
-/// are in increasing token, and so are those that keep a place.
+/// are in increasing token, and so are those that keep a place. A gate that is no number comes after all others.
 template <class A>
 void apply_capacity(const KernelCall& call) {
   const Input<A> g_Tk(call.in[0]);
@@ -28,8 +28,11 @@ void apply_capacity(const KernelCall& call) {
       slots.push_back(token_of_R[r] * k + (std::find(rows_k, rows_k + k, static_cast<int32_t>(r)) - rows_k));
     }
     if (std::ssize(slots) > C) {
-      std::nth_element(slots.begin(), slots.begin() + C, slots.end(),
-                       [&](int64_t a, int64_t b) { return g_Tk[a] != g_Tk[b] ? g_Tk[a] > g_Tk[b] : a < b; });
+      std::nth_element(slots.begin(), slots.begin() + C, slots.end(), [&](int64_t a, int64_t b) {
+        const bool nan = g_Tk[a] != g_Tk[a], other_nan = g_Tk[b] != g_Tk[b];
+        if (nan != other_nan) return other_nan;
+        return !nan && g_Tk[a] != g_Tk[b] ? g_Tk[a] > g_Tk[b] : a < b;
+      });
       slots.resize(static_cast<size_t>(C));
       std::sort(slots.begin(), slots.end());
     }
