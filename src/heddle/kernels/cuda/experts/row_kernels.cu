@@ -70,13 +70,13 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(256) embedding_wgrad(EmbeddingGradArgs args) {
   }
 }
 
-template <class X>
+template <class X, int most>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(128) tree_sum(TreeSumArgs args) {
-  HEDDLE_SHARED(Leaves, leaves, 1);
+  HEDDLE_SHARED(Leaves<most>, leaves, 1);
   const int64_t t = blockIdx.x, H = args.H;
   const X* rows = static_cast<const X*>(args.rows);
   if (threadIdx.x == 0) {
-    LeafList list(leaves[0]);
+    LeafList<most> list(leaves[0]);
     for (int64_t slot = t * args.k; slot < (t + 1) * args.k; ++slot) {
       if (args.row_of_Tk[slot] < 0) continue;
       list.add(args.experts_Tk[slot], rows + static_cast<int64_t>(args.row_of_Tk[slot]) * H,
@@ -145,7 +145,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(256) clear_others(ClearArgs args) {
 #define ROWS(X)                                                           \
   template HEDDLE_KERNEL void gather_rows<X>(GatherArgs args);            \
   template HEDDLE_KERNEL void embedding_wgrad<X>(EmbeddingGradArgs args); \
-  template HEDDLE_KERNEL void tree_sum<X>(TreeSumArgs args);              \
+  template HEDDLE_KERNEL void tree_sum<X, kFewLeaves>(TreeSumArgs args);  \
+  template HEDDLE_KERNEL void tree_sum<X, kMostLeaves>(TreeSumArgs args); \
   template HEDDLE_KERNEL void weigh_dgrad<X>(WeighArgs args);             \
   template HEDDLE_KERNEL void clear_others<X>(ClearArgs args);
 ROWS(float)

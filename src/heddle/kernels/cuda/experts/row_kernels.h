@@ -7,8 +7,8 @@
 
 namespace heddle::kernels::cuda {
 
-/// Summed experts of a token, at most: as leaves.h.
-constexpr int kMostSummed = 64;
+/// Summed rows of a token, at most: in registers, and at all. See leaves.h.
+constexpr int kFewLeaves = 8, kMostLeaves = 64;
 
 struct GatherArgs {
   const void* from;
@@ -41,8 +41,8 @@ struct TreeSumArgs {
   int64_t T, H, k;
 };
 /// to_t = Σ_j g[t,j]·rows[row_of[t,j]] in the tree of device/merge_tree.h over experts, then + residual. A block a
-/// token.
-template <class X>
+/// token, of `most` leaves at most: kFewLeaves or kMostLeaves.
+template <class X, int most>
 HEDDLE_KERNEL void tree_sum(TreeSumArgs args);
 
 struct WeighArgs {

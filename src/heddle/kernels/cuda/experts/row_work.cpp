@@ -84,17 +84,33 @@ void places(const device::PlaceRows& args, void* stream) {
 
 LaunchShape a_block_each(int64_t tokens) { return {.blocks_x = tokens, .threads = kSumThreads}; }
 
+/// body(X{}, std::integral_constant<int, most>{}) for rows of so many leaves a token.
+template <class Body>
+void by_leaves(Dtype rows, int64_t leaves, Body body) {
+  if (leaves > kMostLeaves)
+    config_error("{} rows of a token are summed, at most {} on a device", leaves, kMostLeaves);
+  by_type(rows, [&]<class X>(X x) {
+    if (leaves <= kFewLeaves) {
+      body(x, std::integral_constant<int, kFewLeaves>{});
+    } else {
+      body(x, std::integral_constant<int, kMostLeaves>{});
+    }
+  });
+}
 void sum_arrived(Dtype rows, const device::SumTokens& args, void* stream) {
-  by_type(rows, [&]<class X>(X) { launch(sum_tokens<X>, a_block_each(args.U), args, stream); });
+  by_leaves(rows, args.L, [&]<class X, int most>(X, std::integral_constant<int, most>) {
+    launch(sum_tokens<X, most>, a_block_each(args.U), args, stream);
+  });
 }
 void sum_passing(Dtype rows, const device::SumNode& args, void* stream) {
-  by_type(rows, [&]<class X>(X) { launch(sum_node<X>, a_block_each(args.routes.Q), args, stream); });
+  by_leaves(rows, args.routes.k * args.routes.slices, [&]<class X, int most>(X, std::integral_constant<int, most>) {
+    launch(sum_node<X, most>, a_block_each(args.routes.Q), args, stream);
+  });
 }
 void sum_at_home(Dtype rows, const device::SumHome& args, void* stream) {
-  const int64_t leaves = args.routes.k * args.routes.slices;
-  if (leaves > kMostSummed)
-    config_error("{} rows of a token are summed, at most {} on a device", leaves, kMostSummed);
-  by_type(rows, [&]<class X>(X) { launch(sum_home<X>, a_block_each(args.routes.Q), args, stream); });
+  by_leaves(rows, args.routes.k * args.routes.slices, [&]<class X, int most>(X, std::integral_constant<int, most>) {
+    launch(sum_home<X, most>, a_block_each(args.routes.Q), args, stream);
+  });
 }
 void numbers_of_slots(Dtype wide, const device::SlotNumbers& args, void* stream) {
   HEDDLE_CHECK(wide == Dtype::f32, "gates of {}", name_of(wide));

@@ -33,8 +33,8 @@ void embedding_dgrad(const KernelCall& call) {
 Support sums_few(const ir::Listing& listing, const ir::Op& op) {
   if (const Support types = narrow<Among::in, 0>(listing, op); !types) return types;
   const int64_t k = listing.value(op.in[op.kind() == "unpermute" ? 2 : 1]).shape.back().count;
-  if (k <= kMostSummed) return Support::yes();
-  return Support::no(fmt::format("{} experts a token, at most {} are summed", k, kMostSummed));
+  if (k <= kMostLeaves) return Support::yes();
+  return Support::no(fmt::format("{} experts a token, at most {} are summed", k, kMostLeaves));
 }
 
 /// permute_dgrad: dp, row_of, experts. unpermute: y, g, row_of, experts, residual?.
@@ -54,7 +54,8 @@ void sum_rows_of_tokens(const KernelCall& call) {
     args.T = call.in[i].dim(0);
     args.k = call.in[i].dim(1);
     args.H = call.out[0].columns();
-    launch(tree_sum<X>, {.blocks_x = args.T, .threads = 128}, args, call.stream);
+    const auto kernel = args.k <= kFewLeaves ? tree_sum<X, kFewLeaves> : tree_sum<X, kMostLeaves>;
+    launch(kernel, {.blocks_x = args.T, .threads = 128}, args, call.stream);
   });
 }
 

@@ -25,9 +25,9 @@ struct Placed {
 };
 
 /// The sum of the block's leaves, to a place among sums or among rows.
-template <class X>
-HEDDLE_DEVICE void hand_on(const Leaves& leaves, bool weighed, const Placed& to, void* sums, void* rows, int64_t H,
-                           bool wide) {
+template <class X, int most>
+HEDDLE_DEVICE void hand_on(const Leaves<most>& leaves, bool weighed, const Placed& to, void* sums, void* rows,
+                           int64_t H, bool wide) {
   const bool wide_out = to.is_sum ? wide_rows<float>(sums, H) : wide_rows<X>(rows, H);
   for (int64_t at = static_cast<int64_t>(threadIdx.x) * kPack; at < H; at += kSumThreads * kPack) {
     float sum[kPack];
@@ -42,12 +42,12 @@ HEDDLE_DEVICE void hand_on(const Leaves& leaves, bool weighed, const Placed& to,
 
 }  // namespace
 
-template <class X>
+template <class X, int most>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kSumThreads) sum_tokens(device::SumTokens args) {
-  HEDDLE_SHARED(Leaves, leaves, 1);
+  HEDDLE_SHARED(Leaves<most>, leaves, 1);
   const int64_t u = blockIdx.x, H = args.H;
   if (threadIdx.x == 0) {
-    LeafList list(leaves[0]);
+    LeafList<most> list(leaves[0]);
     for (int64_t leaf = u * args.L; leaf < (u + 1) * args.L && args.leaf_UL[leaf] >= 0; ++leaf) {
       const int64_t row = args.leaf_UL[leaf];
       list.add(args.key_UL[leaf], row_of<X>(args.rows_SH, row, H),
@@ -60,9 +60,9 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kSumThreads) sum_tokens(device::SumTokens args)
              wide_rows<X>(args.rows_SH, H));
 }
 
-template <class X>
+template <class X, int most>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kSumThreads) sum_node(device::SumNode args) {
-  HEDDLE_SHARED(Leaves, leaves, 1);
+  HEDDLE_SHARED(Leaves<most>, leaves, 1);
   const device::TokenRoutes& r = args.routes;
   const int64_t q = blockIdx.x, H = args.H;
   int64_t i = 0;
@@ -70,7 +70,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kSumThreads) sum_node(device::SumNode args) {
   const int32_t found = args.to_place_Q[q];
   if (found < 0) return;
   if (threadIdx.x == 0) {
-    LeafList list(leaves[0]);
+    LeafList<most> list(leaves[0]);
     for (int64_t slot = q * r.k; slot < (q + 1) * r.k; ++slot) {
       for (int64_t s = 0; s < r.slices; ++s) {
         const int64_t rank = r.experts_Qk[slot] / r.P * r.slices + s;
@@ -92,13 +92,13 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kSumThreads) sum_node(device::SumNode args) {
              wide_rows<float>(args.sums, H) && wide_rows<X>(args.alone, H));
 }
 
-template <class X>
+template <class X, int most>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kSumThreads) sum_home(device::SumHome args) {
-  HEDDLE_SHARED(Leaves, leaves, 1);
+  HEDDLE_SHARED(Leaves<most>, leaves, 1);
   const device::TokenRoutes& r = args.routes;
   const int64_t t = blockIdx.x, H = args.H;
   if (threadIdx.x == 0) {
-    LeafList list(leaves[0]);
+    LeafList<most> list(leaves[0]);
     for (int64_t slot = t * r.k; slot < (t + 1) * r.k; ++slot) {
       const int64_t expert = r.experts_Qk[slot];
       const float gate = args.g_Tk == nullptr ? 1.0f : static_cast<const float*>(args.g_Tk)[slot];
@@ -157,12 +157,14 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(256) slot_numbers(device::SlotNumbers args) {
   }
 }
 
-#define SUMS(X)                                                      \
-  template HEDDLE_KERNEL void sum_tokens<X>(device::SumTokens args); \
-  template HEDDLE_KERNEL void sum_node<X>(device::SumNode args);     \
-  template HEDDLE_KERNEL void sum_home<X>(device::SumHome args);
-SUMS(float)
-SUMS(Bf16)
+#define SUMS(X, most)                                                      \
+  template HEDDLE_KERNEL void sum_tokens<X, most>(device::SumTokens args); \
+  template HEDDLE_KERNEL void sum_node<X, most>(device::SumNode args);     \
+  template HEDDLE_KERNEL void sum_home<X, most>(device::SumHome args);
+SUMS(float, kFewLeaves)
+SUMS(float, kMostLeaves)
+SUMS(Bf16, kFewLeaves)
+SUMS(Bf16, kMostLeaves)
 #undef SUMS
 
 }  // namespace heddle::kernels::cuda

@@ -1,5 +1,6 @@
 // Sums of what experts made of a token, on its way back to where it came from: at the ranks of the experts, at the
 // rank that passed it on, at home. The arguments: device/exchange_work.h. A block a token; rows are of X, sums f32.
+// A token has `most` leaves at most: kFewLeaves or kMostLeaves of row_kernels.h.
 #pragma once
 
 #include "heddle/device/exchange_work.h"
@@ -9,11 +10,11 @@ namespace heddle::kernels::cuda {
 
 constexpr int kSumThreads = 128;
 
-template <class X>
+template <class X, int most>
 HEDDLE_KERNEL void sum_tokens(device::SumTokens args);
-template <class X>
+template <class X, int most>
 HEDDLE_KERNEL void sum_node(device::SumNode args);
-template <class X>
+template <class X, int most>
 HEDDLE_KERNEL void sum_home(device::SumHome args);
 HEDDLE_KERNEL void slot_numbers(device::SlotNumbers args);
 
