@@ -23,6 +23,7 @@
 #include "heddle/plan/plan.h"
 #include "heddle/runtime/executor.h"
 #include "heddle/runtime/mesh_communicators.h"
+#include "heddle/runtime/predict.h"
 
 namespace heddle::bench {
 
@@ -104,7 +105,10 @@ class PacedRun {
     options.place = mesh_.at(world.rank());
     options.communicators = communicators_.by_channel();
     for (auto& [channel, own] : options.communicators) own = wrap ? wrap(channel, own) : own;
-    options.capacity_bytes = options.host_capacity_bytes = int64_t{1} << 30;
+    options.host_capacity_bytes = int64_t{1} << 30;
+    options.capacity_bytes =
+        std::max(options.host_capacity_bytes,
+                 runtime::predict_memory(lowered_.program, world.rank(), "host").reserved_bytes * 5 / 4);
     executor_ = std::make_unique<runtime::Executor>(lowered_.program, options);
     fill();
     const RandomKey key = RandomKey(1).with(static_cast<uint64_t>(world.rank()));

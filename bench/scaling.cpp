@@ -8,6 +8,10 @@
 // byte grow in proportion to it). Efficiency is the work of the step, as one rank would do it, by rank and second,
 // over that of one rank: for strong scaling at one problem, for weak scaling at one that grows with the ranks.
 //
+// Of what a layout leaves open, what the simulator foretells the shortest step of: the three ways of context
+// parallelism, tensor parallelism's products whole and in panels. Buckets of gradients are as long as the stated
+// links want them.
+//
 //   build/bench_scaling [--json] [--rounds N] [--step-seconds S] [--axis dp]
 #include <fmt/format.h>
 
@@ -18,6 +22,7 @@
 #include "heddle/base/statistics.h"
 #include "heddle/device/host/paced_time.h"
 #include "heddle/observe/table.h"
+#include "heddle/runtime/dry_run.h"
 #include "tests/simulate/tiny_step.h"
 
 namespace heddle {
@@ -87,6 +92,55 @@ double work(const plan::Plan& plan, const model::ModelConfig& c, const ir::Listi
   return cost.flops + 30 * cost.bytes;
 }
 
+// The links as passes reckon with them, and the durations of ops at balanced rows.
+plan::Plan paced(const model::ModelConfig& c, plan::Plan plan, double work_per_s, double step_seconds) {
+  const plan::Plan at_balance = plan;
+  plan.rates.message_bytes_per_us = work_per_s / kOpsAByte * 1e-6;
+  plan.rates.message_latency_us = kLatencyShare * step_seconds * 1e6;
+  plan.durations = [=](const ir::Listing& listing, const ir::Op& op) -> double {
+    if (op.def->stream == ir::StreamKind::compute) return work(at_balance, c, listing, op) / work_per_s * 1e6;
+    if (op.def->stream != ir::StreamKind::comm) return 0;
+    const int64_t tokens =
+        at_balance.sequences * at_balance.sequence_length / (at_balance.mesh.tp * at_balance.mesh.cp);
+    const double bytes = op.def->cost(listing, op, ir::FixedRows(tokens * c.num_experts_per_tok)).message_bytes;
+    return bytes * kOpsAByte / work_per_s * 1e6 + kLatencyShare * step_seconds * 1e6;
+  };
+  return plan;
+}
+
+// `free`: with messages that take no time.
+double foretold_us(const model::ModelConfig& c, const plan::Plan& plan, bool free = false) {
+  const plan::Lowered lowered = plan::lower(c, plan);
+  simulate::SimulationInput input;
+  input.groups = simulate::groups_of(lowered.program, plan::Mesh(plan.mesh));
+  input.scratch_bytes = runtime::kernel_scratch(lowered.program, "host");
+  input.ranks_differ = false;
+  input.duration_us = [&](int, const ir::Issue& issue) {
+    if (free && ir::communicates(*issue.op->def)) return 0.0;
+    return plan.durations(lowered.program.listings[static_cast<size_t>(issue.listing)], *issue.op);
+  };
+  return simulate::simulate(lowered.program, input).step_us;
+}
+
+// Of the plans that a layout leaves open the one with the shortest step, and its word.
+std::pair<plan::Plan, std::string> quickest(const model::ModelConfig& c, const plan::Plan& plan) {
+  std::vector<std::pair<plan::Plan, std::string>> open;
+  if (plan.mesh.cp > 1) {
+    for (const model::Context context : {model::Context::gather, model::Context::ring, model::Context::ulysses}) {
+      open.emplace_back(plan, word_of(context));
+      open.back().first.parallel.context = context;
+    }
+  } else if (plan.mesh.tp > 1) {
+    for (const plan::TpOverlap overlap : {plan::TpOverlap::off, plan::TpOverlap::tiles}) {
+      open.emplace_back(plan, word_of(overlap));
+      open.back().first.parallel.tp_overlap = overlap;
+    }
+  } else {
+    return {plan, ""};
+  }
+  return *std::ranges::min_element(open, {}, [&](const auto& one) { return foretold_us(c, one.first); });
+}
+
 // Of the whole step of one rank, every microbatch.
 double step_work(const model::ModelConfig& c, const plan::Plan& plan) {
   const plan::Lowered lowered = plan::lower(c, plan);
@@ -103,8 +157,8 @@ double step_work(const model::ModelConfig& c, const plan::Plan& plan) {
 
 class Variant {
  public:
-  Variant(const model::ModelConfig& c, const Case& of, double work_per_s, double step_seconds)
-      : of_(of), plan_(paced(c, of.plan(of.ranks), work_per_s, step_seconds)) {
+  Variant(const model::ModelConfig& c, const Case& of, double work_per_s, double step_seconds) : of_(of) {
+    std::tie(plan_, word_) = quickest(c, paced(c, of.plan(of.ranks), work_per_s, step_seconds));
     run_ = std::make_unique<test::TinyRun>(c, plan_, "host", int64_t{256} << 20, 1, false);
     const std::vector<double> table = model::rope_table(c, plan_.sequence_length);
     run_->fill([&](const model::Parameter& p, int64_t i) {
@@ -125,6 +179,8 @@ class Variant {
     for (int r = 0; r < of.ranks; ++r) run_->executor(r).set_pace(pace_ns);
     plan::Plan alone = of.plan(1);
     step_work_ = step_work(c, alone);
+    foretold_s_ = foretold_us(c, plan_) * 1e-6;
+    free_s_ = foretold_us(c, plan_, true) * 1e-6;
   }
 
   void step() {
@@ -137,29 +193,21 @@ class Variant {
 
   const Case& of() const { return of_; }
   double use() const { return use_; }
+  const std::string& word() const { return word_; }
   double seconds() const { return median(seconds_); }
+  double foretold_seconds() const { return foretold_s_; }
+  /// As foretold with messages that take no time: what computing alone leaves.
+  double free_seconds() const { return free_s_; }
   /// Work a rank and second.
   double rate() const { return step_work_ / of_.ranks / seconds(); }
 
  private:
-  static plan::Plan paced(const model::ModelConfig& c, plan::Plan plan, double work_per_s, double step_seconds) {
-    const plan::Plan at_balance = plan;
-    plan.durations = [=](const ir::Listing& listing, const ir::Op& op) -> double {
-      if (op.def->stream == ir::StreamKind::compute) return work(at_balance, c, listing, op) / work_per_s * 1e6;
-      if (op.def->stream != ir::StreamKind::comm) return 0;
-      const int64_t tokens =
-          at_balance.sequences * at_balance.sequence_length / (at_balance.mesh.tp * at_balance.mesh.cp);
-      const double bytes = op.def->cost(listing, op, ir::FixedRows(tokens * c.num_experts_per_tok)).message_bytes;
-      return bytes * kOpsAByte / work_per_s * 1e6 + kLatencyShare * step_seconds * 1e6;
-    };
-    return plan;
-  }
-
   Case of_;
   plan::Plan plan_;
+  std::string word_;  // of what its layout left open
   std::unique_ptr<test::TinyRun> run_;
   std::vector<device::Batch> batches_;
-  double step_work_ = 0, use_ = 0;
+  double step_work_ = 0, foretold_s_ = 0, free_s_ = 0, use_ = 0;
   std::vector<double> seconds_;
 };
 
@@ -191,11 +239,16 @@ Measured measure(const Options& options, const std::string& axis) {
     if (variant == variants[0]) continue;
     const Case& of = variant->of();
     const char* name = of.weak ? "weak" : "strong";
-    const double efficiency = variant->rate() / alone.rate();
+    const double efficiency = variant->rate() / alone.rate(),
+                 free = efficiency * variant->seconds() / variant->free_seconds();
     found.json[name][fmt::format("{}", of.ranks)] = {{"efficiency", efficiency},
-                                                     {"step_seconds", variant->seconds()}};
+                                                     {"step_seconds", variant->seconds()},
+                                                     {"step_seconds_foretold", variant->foretold_seconds()},
+                                                     {"efficiency_of_free_messages", free},
+                                                     {"taken", variant->word()}};
     if (of.ranks == 2) found.rows.push_back({axis, name, fmt::format("{:.2f}", alone.seconds())});
-    found.rows.back().push_back(fmt::format("{:.2f}", efficiency));
+    found.rows.back().push_back(fmt::format("{:.2f} {}", efficiency, variant->word()));
+    if (of.ranks == 8) found.rows.back().push_back(fmt::format("{:.2f}", free));
   }
   return found;
 }
@@ -208,7 +261,8 @@ int run(const Options& options) {
                         {"1 rank, s", observe::Align::right},
                         {"2", observe::Align::right},
                         {"4", observe::Align::right},
-                        {"8", observe::Align::right}});
+                        {"8", observe::Align::right},
+                        {"messages free", observe::Align::right}});
   double use = 0;
   for (const std::string& axis : options.axes) {
     const Measured found = measure(options, axis);

@@ -1,11 +1,11 @@
 // What tensor parallelism's gathers and sums cost a step, whole and cut into panels beside the products
 // (parallel.tp_overlap), at the shapes of LLaMA-2-70B's and DeepSeek-V3's layers and 2, 4 and 8 ranks.
 //
-// Ranks are threads in the paced mode: the real executor with its walk, streams, waits and collectives, which meet
-// their group; each op lasts as long as on a device of stated rates (bench/linked_device.h, times `--stretch`) and
-// does nothing, so that no page of the arenas is touched and the model has its full widths (`--stretch` holds at 8
-// ranks). Messages take their bytes at the link's rate, and its latency. Forward and backward only: what is once a
-// step takes no time here. A busy machine wakes ranks late: `chrt -r 5` before the program helps.
+// Ranks are threads in the paced mode: the real executor with its walk, streams, waits and collectives, which
+// meet their group; each op lasts as long as on a device of stated rates (bench/linked_device.h, times `--stretch`)
+// and does nothing, so that no page of the arenas is touched and the model has its full widths (`--stretch` holds
+// at 8 ranks). Messages take their bytes at the link's rate, and its latency. Forward and backward only: what is
+// once a step takes no time here. A busy machine wakes ranks late: `chrt -r 5` before the program helps.
 //
 //   exposed = step time − step time of the plain program with messages that take no time
 //
@@ -20,7 +20,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "bench/linked_device.h"
+#include "bench/paced_ranks.h"
 #include "bench/published_models.h"
 #include "bench/support/main.h"
 #include "bench/support/probe.h"
@@ -29,6 +29,8 @@
 
 namespace heddle {
 namespace {
+
+using bench::PacedRanks;
 
 struct Options {
   bool json = false, real = false;
@@ -73,107 +75,17 @@ plan::Plan plan_of(int tp, const Link& link, const char* variant) {
   return plan;
 }
 
-// Every rank comes, and a byte goes to each.
-void meet(const device::KernelCall& call) {
-  const int ranks = call.communicator->size();
-  std::vector<char> sent(static_cast<size_t>(ranks), 1), received(static_cast<size_t>(ranks));
-  std::vector<comm::Piece> pieces;
-  for (int r = 0; r < ranks; ++r) pieces.push_back({r, r, 1});
-  call.communicator->exchange(sent.data(), pieces, received.data(), pieces);
+/// Of the listing's longest message.
+int panels_of(const ir::StepProgram& program) {
+  int most = 1;
+  const ir::Listing& listing = program.listings[0];
+  std::map<ir::ValueId, int> of;
+  for (const ir::Op& op : listing.ops) {
+    if (op.def->collective && op.out.size() == 1 && listing.value(op.out[0]).part_of != ir::none)
+      most = std::max(most, ++of[listing.base(op.out[0])]);
+  }
+  return most;
 }
-
-/// All ranks of a plan at its full sizes, without its numbers.
-class Ranks {
- public:
-  /// `free`: messages take no time.
-  Ranks(const model::ModelConfig& config, const plan::Plan& plan, double stretch, bool free)
-      : mesh_(plan.mesh),
-        lowered_(plan::lower(config, plan)),
-        us_(plan::nominal_durations(plan.parallel.exchange, plan.rates)),
-        stretch_(stretch),
-        free_(free),
-        board_(plan.ranks()) {
-    const int64_t bytes = runtime::predict_memory(lowered_.program, 0, "host").reserved_bytes;
-    for (int r = 0; r < plan.ranks(); ++r) {
-      worlds_.push_back(board_.world(r));
-      communicators_.push_back(
-          std::make_unique<runtime::MeshCommunicators>(*worlds_.back(), lowered_.program, mesh_));
-      runtime::ExecutorOptions options;
-      options.rank = r;
-      options.place = mesh_.at(r);
-      options.capacity_bytes = ir::storage_bytes(bytes + bytes / 16);
-      options.host_capacity_bytes = 1;
-      options.communicators = communicators_.back()->by_channel();
-      executors_.push_back(std::make_unique<runtime::Executor>(lowered_.program, options));
-      std::vector<std::vector<int64_t>> pace_ns;
-      for (size_t s = 0; s < lowered_.program.listings.size(); ++s) {
-        const ir::Listing& listing = lowered_.program.listings[s];
-        pace_ns.emplace_back();
-        for (uint32_t i = 0; i < listing.ops.size(); ++i) {
-          const ir::Op& op = listing.ops[i];
-          pace_ns.back().push_back(static_cast<int64_t>(1e3 * stretch_ * lasts_us(listing, op)));
-          executors_.back()->replace(static_cast<int>(s), i, op.def->collective ? meet : bench::put_nothing);
-        }
-      }
-      executors_.back()->set_pace(std::move(pace_ns));
-    }
-  }
-
-  void step(bool counts) {
-    const device::PacedTimer timer;
-    std::vector<std::thread> threads;
-    for (auto& executor : executors_) threads.emplace_back([&] { executor->run_step(batch_); });
-    for (std::thread& thread : threads) thread.join();
-    const device::PacedTime took = timer.elapsed();
-    use_ = std::max(use_, took.processor_use());
-    if (counts) ms_.push_back(static_cast<double>(took.wall_ns) * 1e-6 / stretch_);
-  }
-  double ms() const { return median(ms_); }
-  double use() const { return use_; }
-
-  double foretold_ms() const {
-    simulate::SimulationInput input;
-    input.groups = simulate::groups_of(lowered_.program, mesh_);
-    input.scratch_bytes = runtime::kernel_scratch(lowered_.program, "host");
-    input.enqueue_us = 2 / stretch_;
-    input.ranks_differ = false;
-    input.duration_us = [&](int, const ir::Issue& issue) {
-      return lasts_us(lowered_.program.listings[static_cast<size_t>(issue.listing)], *issue.op);
-    };
-    return simulate::simulate(lowered_.program, input).step_us * 1e-3;
-  }
-
-  /// Of the listing's longest message.
-  int panels() const {
-    int most = 1;
-    const ir::Listing& listing = lowered_.program.listings[0];
-    std::map<ir::ValueId, int> of;
-    for (const ir::Op& op : listing.ops) {
-      if (op.def->collective && op.out.size() == 1 && listing.value(op.out[0]).part_of != ir::none)
-        most = std::max(most, ++of[listing.base(op.out[0])]);
-    }
-    return most;
-  }
-
- private:
-  double lasts_us(const ir::Listing& listing, const ir::Op& op) const {
-    if (ir::once_a_step(op.phase) || (free_ && ir::communicates(*op.def))) return 0;
-    return us_(listing, op);
-  }
-
-  plan::Mesh mesh_;
-  plan::Lowered lowered_;
-  passes::Durations us_;
-  double stretch_;
-  bool free_;
-  comm::ThreadBoard board_;
-  std::vector<std::unique_ptr<comm::World>> worlds_;
-  std::vector<std::unique_ptr<runtime::MeshCommunicators>> communicators_;
-  std::vector<std::unique_ptr<runtime::Executor>> executors_;
-  device::Batch batch_;
-  std::vector<double> ms_;
-  double use_ = 0;
-};
 
 struct Table {
   observe::Table text{{{"model"},
@@ -194,10 +106,10 @@ struct Table {
 void paced(const char* name, const model::ModelConfig& config, const Link& link, int tp, const Options& options,
            Table& table) {
   const double stretch = options.stretch * tp / 8;  // fewer ranks have more to do
-  Ranks free(config, plan_of(tp, link, "off"), stretch, true);
-  std::map<std::string, std::unique_ptr<Ranks>> runs;
+  PacedRanks free(config, plan_of(tp, link, "off"), stretch, true);
+  std::map<std::string, std::unique_ptr<PacedRanks>> runs;
   for (const char* variant : kVariants)
-    runs[variant] = std::make_unique<Ranks>(config, plan_of(tp, link, variant), stretch, false);
+    runs[variant] = std::make_unique<PacedRanks>(config, plan_of(tp, link, variant), stretch, false);
   for (int round = 0; round <= options.rounds; ++round) {  // the first finds its threads
     free.step(round > 0);
     for (const char* variant : kVariants) runs[variant]->step(round > 0);
@@ -209,11 +121,11 @@ void paced(const char* name, const model::ModelConfig& config, const Link& link,
                                {"free_ms_foretold", free.foretold_ms()}};
   const double off = runs["off"]->ms(), off_foretold = runs["off"]->foretold_ms();
   for (const char* variant : kVariants) {
-    const Ranks& run = *runs[variant];
+    const PacedRanks& run = *runs[variant];
     const double ms = run.ms(), foretold = run.foretold_ms();
     const double exposed = ms - free.ms(), exposed_foretold = foretold - free.foretold_ms();
     const double ratio = exposed / (off - free.ms());
-    found[variant] = {{"panels", run.panels()},
+    found[variant] = {{"panels", panels_of(run.program())},
                       {"step_ms", ms},
                       {"step_ms_foretold", foretold},
                       {"exposed_ms", exposed},
@@ -222,7 +134,7 @@ void paced(const char* name, const model::ModelConfig& config, const Link& link,
                       {"exposed_ratio_foretold", exposed_foretold / (off_foretold - free.foretold_ms())},
                       {"step_ratio", ms / off},
                       {"step_ratio_foretold", foretold / off_foretold}};
-    table.text.row({name, link.name, fmt::format("{}", tp), variant, fmt::format("{}", run.panels()),
+    table.text.row({name, link.name, fmt::format("{}", tp), variant, fmt::format("{}", panels_of(run.program())),
                     fmt::format("{:.2f}", ms), fmt::format("{:.2f}", foretold), fmt::format("{:.2f}", exposed),
                     fmt::format("{:.2f}", exposed_foretold), fmt::format("{:.2f}", ratio),
                     fmt::format("{:.3f}", ms / off)});

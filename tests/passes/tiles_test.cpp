@@ -26,7 +26,7 @@ listing 0
   accumulator grad    f32[6, 8]
 )";
 
-// Two sequences of four rows a rank, of which a panel has two each; the whole of both ranks is 16 rows.
+// Two sequences of four rows a rank, of which a panel has one; the whole of both ranks is 16 rows.
 TEST(Tiles, PanelsGoThroughAWholeMlp) {
   expect_becomes(std::string(kTable) + R"(
 listing 0, F
@@ -48,16 +48,16 @@ listing 0, F
 listing 0, F
   layer 0
     n, rstd = rms_norm x, g {epsilon 1e-06}
-    all.rows[0:2/4] = all_gather n.rows[0:2/4] {ranks 2, runs 2}    comm.tp
-    all.rows[2:4/4] = all_gather n.rows[2:4/4] {ranks 2, runs 2}    comm.tp
-    u.rows[0:2/4] = linear all.rows[0:2/4], up
-    u.rows[2:4/4] = linear all.rows[2:4/4], up
-    a.rows[0:2/4] = silu u.rows[0:2/4]
-    a.rows[2:4/4] = silu u.rows[2:4/4]
-    part.rows[0:2/4] = linear a.rows[0:2/4], down
-    part.rows[2:4/4] = linear a.rows[2:4/4], down
-    y.rows[0:2/4] = reduce_scatter part.rows[0:2/4] {ranks 2, runs 2}    comm.tp
-    y.rows[2:4/4] = reduce_scatter part.rows[2:4/4] {ranks 2, runs 2}    comm.tp
+    all.rows[0:8] = all_gather n.rows[0:4] {ranks 2, runs 1}    comm.tp
+    all.rows[8:16] = all_gather n.rows[4:8] {ranks 2, runs 1}    comm.tp
+    u.rows[0:8] = linear all.rows[0:8], up
+    u.rows[8:16] = linear all.rows[8:16], up
+    a.rows[0:8] = silu u.rows[0:8]
+    a.rows[8:16] = silu u.rows[8:16]
+    part.rows[0:8] = linear a.rows[0:8], down
+    part.rows[8:16] = linear a.rows[8:16], down
+    y.rows[0:4] = reduce_scatter part.rows[0:8] {ranks 2, runs 1}    comm.tp
+    y.rows[4:8] = reduce_scatter part.rows[8:16] {ranks 2, runs 1}    comm.tp
     z = silu y
 )");
 }
@@ -131,10 +131,11 @@ listing 0, F
 )");
 }
 
+// Two sequences cannot be shared out among three panels, so each has rows of both.
 TEST(Tiles, UnequalPanelsWhereRowsAreOdd) {
   expect_becomes(R"(
 listing 0
-  weight      x       f32[6, 8]
+  weight      x       f32[10, 8]
   weight      up      f32[6, 8]
 listing 0, F
   layer 0
@@ -142,19 +143,21 @@ listing 0, F
     all = all_gather n {ranks 3, runs 2}                 comm.tp
     u = linear all, up
 )",
-                 cut(2), R"(
+                 cut(3), R"(
 listing 0
-  weight      x       f32[6, 8]
+  weight      x       f32[10, 8]
   weight      up      f32[6, 8]
-  activation  all     f32[18, 8]
-  activation  u       f32[18, 6]
+  activation  all     f32[30, 8]
+  activation  u       f32[30, 6]
 listing 0, F
   layer 0
     n = silu x
-    all.rows[0:1/3] = all_gather n.rows[0:1/3] {ranks 3, runs 2}    comm.tp
-    all.rows[1:3/3] = all_gather n.rows[1:3/3] {ranks 3, runs 2}    comm.tp
-    u.rows[0:1/3] = linear all.rows[0:1/3], up
-    u.rows[1:3/3] = linear all.rows[1:3/3], up
+    all.rows[0:1/5] = all_gather n.rows[0:1/5] {ranks 3, runs 2}    comm.tp
+    all.rows[1:3/5] = all_gather n.rows[1:3/5] {ranks 3, runs 2}    comm.tp
+    all.rows[3:5/5] = all_gather n.rows[3:5/5] {ranks 3, runs 2}    comm.tp
+    u.rows[0:1/5] = linear all.rows[0:1/5], up
+    u.rows[1:3/5] = linear all.rows[1:3/5], up
+    u.rows[3:5/5] = linear all.rows[3:5/5], up
 )");
 }
 

@@ -96,9 +96,19 @@ void offload(Draft& d) {
   });
 }
 
+// Of gradients in one reduction. What is left of the last one when the backward ends hides behind nothing, so where
+// the links' rates are known a bucket is no longer than a message has to be to run at nearly their full rate.
+int64_t bucket_bytes(const Plan& plan) {
+  constexpr double kLatencies = 10;
+  const auto bytes =
+      static_cast<int64_t>(kLatencies * plan.rates.message_latency_us * plan.rates.message_bytes_per_us);
+  return bytes > 0 ? std::min(plan.update.bucket_bytes, bytes) : plan.update.bucket_bytes;
+}
+
 void update(Draft& d) {
   on_each(d, [&](model::RankText& text, int r) {
     passes::UpdateOptions options{d.plan.update};
+    options.bucket_bytes = bucket_bytes(d.plan);
     options.exact_sums = d.plan.exact_sums;
     int rank = 0;
     while (d.mesh.at(rank).at(ir::Axis::pp) != r) ++rank;

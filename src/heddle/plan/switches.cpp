@@ -275,6 +275,7 @@ void parallel_settings(Table& t) {
             "gather and ring send the latent and make keys and values of the whole sequence on every rank; ulysses "
             "sends queries, keys, values and outputs by heads and repeats nothing",
             page("context_parallel"))
+      .planned({}, Planned::Where::several_ranks)
       .beside({"mesh.cp=2"});
   t.word<p, &P::exchange, &model::Dispatcher::topology>("parallel.exchange",
                                                         "How rows reach experts on other ranks.")

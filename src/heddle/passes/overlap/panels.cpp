@@ -7,7 +7,7 @@ namespace heddle::passes {
 namespace {
 
 constexpr double kLatencies = 10;    // that a message lasts at least
-constexpr int64_t kFewestRows = 64;  // of a run in a panel: with less, products read weights more than they compute
+constexpr int64_t kFewestRows = 64;  // side by side: with less, products read weights more than they compute
 constexpr int kMostPanels = 16;
 constexpr double kLeastGain = 0.02;  // of forward and backward, for which products are cut by cost
 
@@ -21,7 +21,7 @@ class Chooser {
     // Cut, each panel has the latency that the whole has once.
     const double least_us = panels * kLatencies * panels_.latency_us + panels_.latency_us;
     return [this, least_us, panels](const ir::Listing& listing, const ir::Op& op) {
-      return durations_(listing, op) >= least_us && run_of(listing, op) / panels >= kFewestRows;
+      return durations_(listing, op) >= least_us && rows_of_panel(listing, op, panels) >= kFewestRows;
     };
   }
 

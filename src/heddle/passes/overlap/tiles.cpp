@@ -30,12 +30,13 @@ class Tiler {
     }
     const size_t count = listing.ops.size();
     run_.assign(count, 0);
+    runs_.assign(count, 0);
     std::vector<bool> able(count);
     for (size_t i = 0; i < count; ++i) able[i] = may_be_cut(listing.ops[i]);
     link(uses, able);
     for (size_t i = 0; i < count; ++i) {
       if (able[i] && listing.ops[i].def->collective && next_to_product(i) && worth(listing, listing.ops[i]))
-        run_[i] = run_of(listing, listing.ops[i]);
+        run_[i] = run_of(listing, listing.ops[i]), runs_[i] = listing.ops[i].attributes.integer("runs");
     }
     spread();
   }
@@ -56,10 +57,17 @@ class Tiler {
         listing_.ops.push_back(std::move(ops[i]));
         continue;
       }
-      const int64_t rows = run_[i], count = std::min<int64_t>(panels, rows);
+      const int64_t runs = runs_[i], rows = run_[i];
+      const bool whole_runs = runs % panels == 0;
+      const int64_t count = whole_runs ? panels : std::min<int64_t>(panels, rows);
       for (int64_t p = 0; p < count; ++p) {
         Op panel = ops[i];
-        for (ValueId* id : by_row(panel)) *id = listing_.rows(*id, p * rows / count, (p + 1) * rows / count, rows);
+        for (ValueId* id : by_row(panel)) {
+          const int64_t all = listing_.value(*id).shape[0].count;
+          *id = whole_runs ? listing_.rows(*id, p * all / count, (p + 1) * all / count)
+                           : listing_.rows(*id, p * rows / count, (p + 1) * rows / count, rows);
+        }
+        if (whole_runs && panel.def->collective) panel.attributes.set("runs", runs / count);
         listing_.ops.push_back(std::move(panel));
       }
     }
@@ -143,12 +151,14 @@ class Tiler {
   // Products beside the collectives, and what lies between two collectives, as far as all have the same runs.
   void spread() {
     const size_t count = listing_.ops.size();
-    std::vector<int64_t> behind(count, 0), ahead(count, 0);  // the run of a collective before it, of one after it
-    const auto reach = [&](size_t i, const std::vector<size_t>& neighbours, std::vector<int64_t>& run) {
+    using Runs = std::pair<int64_t, int64_t>;  // rows of one, and how many
+    // Those of a collective before it, of one after it.
+    std::vector<Runs> behind(count), ahead(count);
+    const auto reach = [&](size_t i, const std::vector<size_t>& neighbours, std::vector<Runs>& run) {
       if (listing_.ops[i].def->collective) return;
       for (const size_t k : neighbours) {
-        if (run_[k] > 0 && listing_.ops[k].def->collective) run[i] = run_[k];
-        if (run[i] == 0 && !listing_.ops[k].def->collective) run[i] = run[k];
+        if (run_[k] > 0 && listing_.ops[k].def->collective) run[i] = {run_[k], runs_[k]};
+        if (run[i] == Runs() && !listing_.ops[k].def->collective) run[i] = run[k];
       }
     };
     for (size_t i = 0; i < count; ++i) reach(i, from_[i], behind);
@@ -158,16 +168,17 @@ class Tiler {
       const auto collective = [&](size_t k) { return listing_.ops[k].def->collective && run_[k] > 0; };
       const bool beside = std::any_of(from_[i].begin(), from_[i].end(), collective) ||
                           std::any_of(to_[i].begin(), to_[i].end(), collective);
-      const int64_t run = behind[i] > 0 ? behind[i] : ahead[i];
-      if (!(behind[i] > 0 && ahead[i] > 0) && !(beside && is_product(i))) continue;
-      if (behind[i] > 0 && ahead[i] > 0 && behind[i] != ahead[i]) continue;
+      const bool comes = behind[i] != Runs(), goes = ahead[i] != Runs();
+      const auto [run, runs] = comes ? behind[i] : ahead[i];
+      if (!(comes && goes) && !(beside && is_product(i))) continue;
+      if (comes && goes && behind[i] != ahead[i]) continue;
       const std::vector<ValueId> rows = row_values(listing_.ops[i]);
       const int64_t all = listing_.value(rows[0]).shape[0].count;
       if (std::all_of(rows.begin(), rows.end(), [&](ValueId id) {
             const int64_t of = listing_.value(id).shape[0].count;
-            return of == all && of % run == 0;
+            return of == all && of % (run * runs) == 0;
           })) {
-        run_[i] = run;
+        run_[i] = run, runs_[i] = runs;
       }
     }
   }
@@ -175,7 +186,8 @@ class Tiler {
   Listing& listing_;
   std::vector<int> writers_;  // by base
   std::vector<std::vector<size_t>> to_, from_;
-  std::vector<int64_t> run_;  // rows of a run that is cut; 0: the op stays whole
+  std::vector<int64_t> run_;   // rows of a run that is cut; 0: the op stays whole
+  std::vector<int64_t> runs_;  // how many there are
 };
 
 }  // namespace
@@ -183,6 +195,11 @@ class Tiler {
 int64_t run_of(const Listing& listing, const Op& op) {
   const int64_t in = listing.value(op.in[0]).shape[0].count, out = listing.value(op.out[0]).shape[0].count;
   return std::min(in, out) / op.attributes.integer("runs");
+}
+
+int64_t rows_of_panel(const Listing& listing, const Op& op, int panels) {
+  const int64_t run = run_of(listing, op), runs = op.attributes.integer("runs");
+  return runs % panels == 0 ? run * runs / panels : run / panels;
 }
 
 void tiles(Listing& listing, int panels, const WorthCutting& worth) { Tiler(listing, worth).cut(panels); }

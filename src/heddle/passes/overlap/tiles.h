@@ -7,9 +7,10 @@
 //   part = linear a, down          the first rows of `part` are summed by their owners
 //   y = reduce_scatter part        while the others are multiplied
 //
-// A panel is the same rows of every rank: of each run of rows that a rank holds. Whole values stay where and as
-// they are, so that whoever reads all rows (attention, weight gradients) does so as before, and a row has the bits
-// that it has in the whole product. What stands between two such collectives and works by rows (activations,
+// A panel is the same rows of every rank: some of the runs of rows that a rank holds (one a sequence) where their
+// number can be shared out, so that its rows lie together; else some rows of each run. Whole values stay where and
+// as they are, so that whoever reads all rows (attention, weight gradients) does so as before, and a row has the
+// bits that it has in the whole product. What stands between two such collectives and works by rows (activations,
 // residual sums and norms) is cut too, so that panels go through without waiting for each other.
 //
 // Sources: AsyncTP of PyTorch; Domino (arXiv 2409.15241), which cuts batches; Wang et al., Overlap Communication
@@ -34,5 +35,8 @@ std::vector<size_t> collectives_to_cut(const ir::Listing& listing, const WorthCu
 
 /// Of a collective of rows: those of a run that one rank holds.
 int64_t run_of(const ir::Listing& listing, const ir::Op& op);
+
+/// Those that one rank holds of a panel, side by side: of several runs, or of one.
+int64_t rows_of_panel(const ir::Listing& listing, const ir::Op& op, int panels);
 
 }  // namespace heddle::passes

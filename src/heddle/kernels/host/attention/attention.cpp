@@ -29,13 +29,16 @@ Problem read_problem(const ir::Op& op, int64_t rows, const ir::Coordinates* plac
   problem.causal = op.attributes.integer("causal") != 0;
   if (const int64_t turn = op.attributes.integer_or("turn", -1); turn >= 0) {
     problem.keys = problem.queries;
+    const int64_t owner = (index + cp - turn) % cp, owned[2] = {owner, 2 * cp - 1 - owner};  // chunks of the keys
+    if (cp > 1) {
+      problem.key_chunk = chunk_steps * kStep;
+      for (int c = 0; c < 2; ++c) problem.key_chunk_begin[c] = owned[c] * problem.key_chunk;
+    }
     if (problem.causal && turn > 0) {
       problem.of_others = true;
       problem.chunk_steps = chunk_steps;
-      const int64_t owner = (index + cp - turn) % cp;
       for (int c = 0; c < 2; ++c) {
-        problem.chunk_seen[c] =
-            ((owner < chunks[c] ? 1 : 0) + (2 * cp - 1 - owner < chunks[c] ? 1 : 0)) * chunk_steps;
+        problem.chunk_seen[c] = ((owned[0] < chunks[c] ? 1 : 0) + (owned[1] < chunks[c] ? 1 : 0)) * chunk_steps;
       }
     }
   } else if (cp > 1) {
@@ -201,11 +204,8 @@ template <const Way& way>
 void append(std::vector<KernelEntry>& list) {
   list.push_back({"attention", "host", way.name, supports<way, 3>, forward_bytes<way>, forward<way>});
   list.push_back({"attention_dgrad", "host", way.name, supports<way, 5>, backward_bytes<way>, backward<way>});
-  if (way.forward.takes_parts && way.backward.takes_parts) {
-    list.push_back({"attention_part", "host", way.name, supports<way, 3>, forward_bytes<way>, forward<way>});
-    list.push_back(
-        {"attention_part_dgrad", "host", way.name, supports<way, 5>, backward_bytes<way>, backward<way>});
-  }
+  list.push_back({"attention_part", "host", way.name, supports<way, 3>, forward_bytes<way>, forward<way>});
+  list.push_back({"attention_part_dgrad", "host", way.name, supports<way, 5>, backward_bytes<way>, backward<way>});
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 
 namespace heddle::kernels::host {
 
-/// `attention` and `attention_dgrad`, and but for AMX their parts that a ring of ranks joins. With bf16 products
+/// `attention` and `attention_dgrad`, and their parts that a ring of ranks joins. With bf16 products
 /// the probabilities and their gradients are rounded to bf16 before the second products; sums are fp32. They run on
 /// at most as many threads as the process may use processors.
 const std::vector<KernelEntry>& attention_kernels();

@@ -123,8 +123,11 @@ void pack_queries(const Task& task, int64_t member, int64_t first, int64_t end) 
     pack_pairs_down(q, step, s.width_tiles, s.q_down + step * s.width_tiles * kTile);
     pack_pairs_down(dout, step, s.value_tiles, s.dout_down + step * s.value_tiles * kTile);
   }
-  if (p.first_seen != nullptr) {
-    std::fill_n(s.dq + first * 2 * s.width_tiles * kSumsTile, (end - first) * 2 * s.width_tiles * kSumsTile, 0.0f);
+  const int64_t dq_floats = 2 * s.width_tiles * kSumsTile;  // of a step
+  for (int64_t step = first; step < end; ++step) {
+    // No pair of blocks begins these sums either.
+    if (p.first_seen == nullptr && p.seen_steps(step) > 0) continue;
+    std::fill_n(s.dq + step * dq_floats, dq_floats, 0.0f);
   }
   const float* const lse = task.operands.lse_saved + p.first_query(task.unit) * p.heads + head;
   for (int64_t r = first * kStep; r < end * kStep; ++r) {
@@ -194,7 +197,7 @@ void accumulate(const Task& task, int64_t member, int64_t key_block, int64_t que
   const int64_t first_key = key_block * kBlock, first_query = query_block * kBlock;  // in steps
   const int64_t keys = std::min(kBlock, p.key_steps() - first_key);
   const int64_t queries = std::min(kBlock, p.query_steps() - first_query);
-  const bool on_diagonal = p.causal && first_key == p.diagonal(first_query);
+  const bool on_diagonal = p.has_diagonal() && first_key == p.diagonal(first_query);
   const float scale_log2 = p.scale * static_cast<float>(kLog2E);
 
   // The pairs of (key step, query step) that are not wholly masked.
@@ -283,20 +286,20 @@ void accumulate(const Task& task, int64_t member, int64_t key_block, int64_t que
   }
 }
 
-HEDDLE_AVX512_INLINE void store_row(bf16* to, int64_t columns, __m512 x) {
-  _mm256_mask_storeu_epi16(to, static_cast<__mmask16>(bits_below(columns)), (__m256i)_mm512_cvtneps_pbh(x));
-}
-
-HEDDLE_AVX512 void write_queries(const Task& task, int64_t member, int64_t first, int64_t end) {
+/// dq as it is handed on: in the ring f32 until the last part, with the sum of the parts before.
+template <class X>
+HEDDLE_AVX512 void write_dq(const Task& task, int64_t member, int64_t first, int64_t end) {
   const Problem& p = task.problem;
   const Shared s(p, task.shared);
   const __m512 scale = _mm512_set1_ps(p.scale);
   const int64_t stride = p.heads * p.head_dim;
-  bf16* const dq = static_cast<bf16*>(task.operands.dq) + p.first_query(task.unit) * stride +
-                   p.head(task.unit, member) * p.head_dim;
+  const int64_t begin = p.first_query(task.unit) * stride + p.head(task.unit, member) * p.head_dim;
+  X* const dq = static_cast<X*>(task.operands.dq) + begin;
+  const float* const before = task.operands.dq_before == nullptr ? nullptr : task.operands.dq_before + begin;
   for (int64_t step = first; step < end; ++step) {
     const int64_t next_end = std::min((step + 2) * kStep, p.queries);
-    for (int64_t row = (step + 1) * kStep; row < next_end; ++row) claim_row(dq + row * stride, p.head_dim * 2);
+    for (int64_t row = (step + 1) * kStep; row < next_end; ++row)
+      claim_row(dq + row * stride, p.head_dim * int64_t{sizeof(X)});
     for (int64_t column = 0; column < s.width_tiles; ++column) {
       for (int64_t tile = 0; tile < 2; ++tile) {
         const float* const from = s.dq + ((step * s.width_tiles + column) * 2 + tile) * kSumsTile;
@@ -307,12 +310,21 @@ HEDDLE_AVX512 void write_queries(const Task& task, int64_t member, int64_t first
         for (int64_t lane = 0; lane < kSide; ++lane) {
           const int64_t row = step * kStep + lane_query(tile, lane);
           if (row >= p.queries) continue;
-          store_row(dq + row * stride + column * kSide, p.head_dim - column * kSide,
-                    _mm512_mul_ps(scale, _mm512_castsi512_ps(r[lane])));
+          const int64_t at = row * stride + column * kSide, columns = p.head_dim - column * kSide;
+          __m512 x = _mm512_mul_ps(scale, _mm512_castsi512_ps(r[lane]));
+          if (before != nullptr) {
+            const auto there = static_cast<__mmask16>(bits_below(columns));
+            x = _mm512_add_ps(_mm512_maskz_loadu_ps(there, before + at), x);
+          }
+          store_row(dq + at, columns, x);
         }
       }
     }
   }
+}
+
+void write_queries(const Task& task, int64_t member, int64_t first, int64_t end) {
+  task.operands.wide_dq ? write_dq<float>(task, member, first, end) : write_dq<bf16>(task, member, first, end);
 }
 
 /// Writes factor × sums ([key step][key tile][column tile]) to the rows of a head.

@@ -19,6 +19,7 @@
 
 #include "heddle/kernels/host/attention/attention_ahead.h"
 #include "heddle/kernels/host/attention/attention_amx_tiles.h"
+#include "heddle/kernels/host/attention/attention_running.h"
 
 namespace heddle::kernels::host::attention {
 namespace {
@@ -43,14 +44,6 @@ struct Shared {
   int64_t bytes;
 };
 
-/// The running state of 32 queries.
-struct Running {
-  float* out;        // [32][Dv padded to 16]
-  float* sums;       // [32][16], a row's sum is the sum of its lanes
-  float* reference;  // [32], units of log2
-  float* limit;      // [32], the raw score at which the reference must move
-};
-
 struct Thread {
   Thread(const Problem& p, std::byte* base) {
     Carver carver(base);
@@ -59,8 +52,12 @@ struct Thread {
     scores[1] = carver.take<float>(kStep * kKeys);
     weights = carver.take<bf16>(kStep * kKeys);
     for (Running& r : running) {
-      r.out = carver.take<float>(kStep * round_up(p.value_dim, kSide));
-      r.sums = carver.take<float>(kStep * 16);
+      r.width = round_up(p.value_dim, kSide);
+      r.lanes = kSide;
+      r.per_nat = static_cast<float>(kLog2E);
+      r.slack = kSlack;
+      r.out = carver.take<float>(kStep * r.width);
+      r.sums = carver.take<float>(kStep * r.lanes);
       r.reference = carver.take<float>(kStep);
       r.limit = carver.take<float>(kStep);
     }
@@ -154,22 +151,16 @@ HEDDLE_AVX512 void finish(const Task& task, const Running& t, int64_t head, int6
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t at = p.first_query(task.unit) + first_row + row;
     task.operands.lse[at * p.heads + head] = lse[row];
-    bf16* const out = static_cast<bf16*>(task.operands.out) + (at * p.heads + head) * p.value_dim;
+    const int64_t first = (at * p.heads + head) * p.value_dim;
     const __m512 factor = _mm512_set1_ps(1.0f / totals[row]);
     for (int64_t n = 0; n < p.value_dim; n += kSide) {
       const __m512 x = _mm512_mul_ps(_mm512_load_ps(t.out + row * width + n), factor);
-      _mm256_mask_storeu_epi16(out + n, static_cast<__mmask16>(bits_below(p.value_dim - n)),
-                               (__m256i)_mm512_cvtneps_pbh(x));
+      if (task.operands.wide_out) {
+        store_row(static_cast<float*>(task.operands.out) + first + n, p.value_dim - n, x);
+      } else {
+        store_row(static_cast<bf16*>(task.operands.out) + first + n, p.value_dim - n, x);
+      }
     }
-  }
-}
-
-/// Begins with the head's sink: one key of weight exp(sink), without a value.
-void start_from_sink(const Running& r, float sink, float scale_log2) {
-  for (int64_t row = 0; row < kStep; ++row) {
-    r.reference[row] = sink * static_cast<float>(kLog2E);
-    r.limit[row] = (r.reference[row] + kSlack) / scale_log2;
-    r.sums[row * 16] = 1.0f;
   }
 }
 
@@ -182,26 +173,26 @@ void attend(const Task& task, int64_t member, int64_t block) {
   const int64_t subs = std::min(kBlock, p.query_steps() - first_step);
   const HeadRows q = query_rows(task, task.operands.q, head, p.head_dim);
   const float scale_log2 = p.scale * static_cast<float>(kLog2E);
+  const auto end_step = [&](int64_t sub) { return p.seen_steps(first_step + sub); };
+  if (p.begin_step(task.unit, first_step) >= end_step(subs - 1)) {  // of others' keys: what none of them sees
+    const int64_t first_row = first_step * kStep;
+    return pass_on(task, head, first_row, std::min(subs * kStep, p.queries - first_row));
+  }
   for (int64_t sub = 0; sub < subs; ++sub) {
+    const int64_t first_row = (first_step + sub) * kStep, end_row = std::min(first_row + kStep, p.queries);
     pack_rows(q, first_step + sub, width_steps, t.q + sub * 2 * width_steps * kTile);
-    const Running& r = t.running[sub];
-    std::memset(r.out, 0, static_cast<size_t>(kStep * out_width) * sizeof(float));
-    std::memset(r.sums, 0, static_cast<size_t>(kStep * 16) * sizeof(float));
-    std::fill_n(r.reference, kStep, p.first_seen == nullptr ? kLowest : kUnmet);
-    std::fill_n(r.limit, kStep, kLowest);
-    if (task.operands.sinks != nullptr) start_from_sink(r, task.operands.sinks[head], scale_log2);
-    const int64_t end_row = std::min((first_step + sub + 1) * kStep, p.queries);
-    for (int64_t row = (first_step + sub) * kStep; row < end_row; ++row) {
-      bf16* const out = static_cast<bf16*>(task.operands.out);
-      claim_row(out + ((p.first_query(task.unit) + row) * p.heads + head) * p.value_dim, p.value_dim * 2);
+    begin(task, head, first_row, end_row - first_row, t.running[sub]);
+    const int64_t bytes = p.value_dim * (task.operands.wide_out ? 4 : 2);
+    for (int64_t row = first_row; row < end_row; ++row) {
+      char* const out = static_cast<char*>(task.operands.out);
+      claim_row(out + ((p.first_query(task.unit) + row) * p.heads + head) * bytes, bytes);
     }
   }
   uint32_t allowed[kStep];
   for (int64_t row = 0; row < kStep; ++row) {
-    allowed[row] = p.causal ? bits_below(row + 1) : bits_below(p.keys - (p.key_steps() - 1) * kStep);
+    allowed[row] = p.has_diagonal() ? bits_below(row + 1) : bits_below(p.keys - (p.key_steps() - 1) * kStep);
   }
 
-  const auto end_step = [&](int64_t sub) { return p.causal ? p.diagonal(first_step + sub) + 1 : p.key_steps(); };
   // Both steps of queries of a block meet the same groups of keys: the diagonal of a block begins at an even step,
   // a group at a multiple of four. Items run through the groups, and within one through the steps of queries.
   const int64_t first_group = p.begin_step(task.unit, first_step) / kGroup;
@@ -238,7 +229,7 @@ void attend(const Task& task, int64_t member, int64_t block) {
     const int64_t steps_ahead = item + 1 < items ? steps_of(item + 1) : 0;
     const Running& r = t.running[sub];
     const bool last = group * kGroup + steps == end_step(sub);
-    const bool masked = last && (p.causal || p.keys % kStep != 0);
+    const bool masked = last && (p.has_diagonal() || p.keys % kStep != 0);
     const SoftenRows soften = kSoftenRows[masked][steps - 1];
     hide_unseen(task, first_step + sub, group * kKeys, steps * kStep, t.scores[item & 1], kKeys);
     for (int64_t s = 0; s < kGroup; ++s) {

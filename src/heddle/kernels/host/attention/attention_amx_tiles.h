@@ -168,6 +168,14 @@ HEDDLE_AVX512_INLINE __m512i load_row(const HeadRows& x, int64_t row, int64_t co
   return _mm512_maskz_loadu_epi16(bits_below(x.width - column), x.data + row * x.stride + column);
 }
 
+/// The first `columns` of 16 numbers.
+HEDDLE_AVX512_INLINE void store_row(bf16* to, int64_t columns, __m512 x) {
+  _mm256_mask_storeu_epi16(to, static_cast<__mmask16>(bits_below(columns)), (__m256i)_mm512_cvtneps_pbh(x));
+}
+HEDDLE_AVX512_INLINE void store_row(float* to, int64_t columns, __m512 x) {
+  _mm512_mask_storeu_ps(to, static_cast<__mmask16>(bits_below(columns)), x);
+}
+
 HEDDLE_AVX512_INLINE void store_tile(bf16* to, const __m512i (&r)[16]) {
 #pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) _mm512_store_si512(to + i * 32, r[i]);

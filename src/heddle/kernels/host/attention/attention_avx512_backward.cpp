@@ -270,8 +270,7 @@ constexpr BackwardPath kPath = {kBlock,
                                 pack_queries<Words>,
                                 accumulate<Words>,
                                 write_queries<Words>,
-                                write_keys<Words>,
-                                true};
+                                write_keys<Words>};
 
 }  // namespace
 

@@ -18,6 +18,7 @@
 
 #include "heddle/kernels/host/attention/attention_avx512_pack.h"
 #include "heddle/kernels/host/attention/attention_avx512_product.h"
+#include "heddle/kernels/host/attention/attention_running.h"
 
 namespace heddle::kernels::host::attention {
 namespace {
@@ -159,50 +160,6 @@ HEDDLE_AVX512 void finish(const Task& task, const Thread& t, int64_t head, int64
   }
 }
 
-/// Goes on from what the parts before have given: their output stands for one key of weight exp(lse).
-HEDDLE_AVX512 void start_from_parts(const Task& task, const Thread& t, int64_t head, int64_t first_row,
-                                    int64_t rows, float scale_log2) {
-  const Problem& p = task.problem;
-  const int64_t width = round_up(p.value_dim, kLanes);
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t at = (p.first_query(task.unit) + first_row + row) * p.heads + head;
-    const float lse = task.operands.lse_before[at];
-    if (lse == kLowest) continue;  // they had no key for it
-    t.reference[row] = lse * static_cast<float>(kLog2E);
-    t.limit[row] = (t.reference[row] + kSlack) / scale_log2;
-    t.sums[row * kLanes] = 1.0f;
-    const float* const out = task.operands.out_before + at * p.value_dim;
-    for (int64_t n = 0; n < width; n += kLanes) {
-      _mm512_store_ps(t.out + row * width + n, Fp32::load(out + n, p.value_dim - n));
-    }
-  }
-}
-
-/// Begins with the head's sink: one key of weight exp(sink), without a value.
-void start_from_sink(const Thread& t, float sink, float scale_log2) {
-  for (int64_t row = 0; row < kStep; ++row) {
-    t.reference[row] = sink * static_cast<float>(kLog2E);
-    t.limit[row] = (t.reference[row] + kSlack) / scale_log2;
-    t.sums[row * kLanes] = 1.0f;
-  }
-}
-
-/// A part of whose keys these queries see none: what the parts before have given.
-void pass_on(const Task& task, int64_t head, int64_t first_row, int64_t rows) {
-  const Problem& p = task.problem;
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t at = (p.first_query(task.unit) + first_row + row) * p.heads + head;
-    float* const out = static_cast<float*>(task.operands.out) + at * p.value_dim;
-    if (task.operands.out_before != nullptr) {
-      std::copy_n(task.operands.out_before + at * p.value_dim, p.value_dim, out);
-      task.operands.lse[at] = task.operands.lse_before[at];
-    } else {
-      std::fill_n(out, p.value_dim, 0.0f);
-      task.operands.lse[at] = kLowest;
-    }
-  }
-}
-
 template <class Words>
 void attend(const Task& task, int64_t member, int64_t block) {
   using SoftenRows = decltype(&soften_rows<Words, 1, false>);
@@ -222,12 +179,8 @@ void attend(const Task& task, int64_t member, int64_t block) {
   if (begin_step >= end_step) return pass_on(task, head, first_row, rows);
   const float scale_log2 = p.scale * static_cast<float>(kLog2E);
   pack_rows(q, block, block + 1, t.q);
-  std::memset(t.out, 0, static_cast<size_t>(kStep * width) * sizeof(float));
-  std::memset(t.sums, 0, static_cast<size_t>(kStep * kLanes) * sizeof(float));
-  std::fill_n(t.reference, kStep, p.first_seen == nullptr ? kLowest : kUnmet);
-  std::fill_n(t.limit, kStep, kLowest);
-  if (task.operands.sinks != nullptr) start_from_sink(t, task.operands.sinks[head], scale_log2);
-  if (task.operands.out_before != nullptr) start_from_parts(task, t, head, first_row, rows, scale_log2);
+  begin(task, head, first_row, rows,
+        {t.out, t.sums, t.reference, t.limit, width, kLanes, static_cast<float>(kLog2E), kSlack});
 
   uint32_t allowed[kStep];
   for (int64_t row = 0; row < kStep; ++row) {
@@ -249,7 +202,7 @@ void attend(const Task& task, int64_t member, int64_t block) {
 }
 
 template <class Words>
-constexpr ForwardPath kPath = {1, shared_bytes<Words>, thread_bytes, pack_keys<Words>, attend<Words>, true};
+constexpr ForwardPath kPath = {1, shared_bytes<Words>, thread_bytes, pack_keys<Words>, attend<Words>};
 
 }  // namespace
 

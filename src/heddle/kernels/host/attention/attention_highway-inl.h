@@ -84,15 +84,16 @@ HWY_INLINE void pack_transposed(HeadRows<const X> from, int64_t length, int64_t 
   }
 }
 
-/// Writes factor × sums[first .. end) to the rows of one head.
+/// Writes factor × sums[first .. end), and what was there before, to the rows of one head.
 template <class X>
 HWY_INLINE void write_rows(HeadRows<X> to, int64_t first, int64_t end, const float* sums, int64_t stride,
-                           float factor) {
+                           float factor, const HeadRows<const float>* before = nullptr) {
   const V factor_x = set(factor);
   for (int64_t r = first; r < end; ++r) {
     X* const row = to.row(r);
     sweep(to.width, [&](int64_t i, auto lanes, auto) HEDDLE_BODY {
-      store(hn::Mul(factor_x, load(sums + r * stride + i, lanes)), row + i, lanes);
+      const V x = hn::Mul(factor_x, load(sums + r * stride + i, lanes));
+      store(before == nullptr ? x : hn::Add(load(before->row(r) + i, lanes), x), row + i, lanes);
     });
   }
 }

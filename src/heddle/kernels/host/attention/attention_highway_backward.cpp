@@ -96,8 +96,16 @@ template <class X>
 void write_queries(const Task& task, int64_t member, int64_t first, int64_t end) {
   const Problem& p = task.problem;
   const Shared s(p, task.shared);
-  write_rows(query_rows<X>(task, task.operands.dq, p.head(task.unit, member), p.head_dim), first * kStep,
-             std::min(end * kStep, p.queries), s.dq, s.width, p.scale);
+  const int64_t head = p.head(task.unit, member), end_row = std::min(end * kStep, p.queries);
+  const HeadRows<const float> sum = query_rows<const float>(task, task.operands.dq_before, head, p.head_dim);
+  const HeadRows<const float>* const before = task.operands.dq_before != nullptr ? &sum : nullptr;
+  const auto write = [&](const auto& dq)
+                         HEDDLE_BODY { write_rows(dq, first * kStep, end_row, s.dq, s.width, p.scale, before); };
+  if (task.operands.wide_dq) {
+    write(query_rows<float>(task, task.operands.dq, head, p.head_dim));
+  } else {
+    write(query_rows<X>(task, task.operands.dq, head, p.head_dim));
+  }
 }
 
 template <class X>
@@ -118,7 +126,7 @@ void Accumulate(const Task& task, int64_t member, int64_t key_block, int64_t que
   const int64_t first_key = key_block * kBlock, first_query = query_block * kBlock;  // in steps
   const int64_t keys = std::min(kBlock, p.key_steps() - first_key);
   const int64_t queries = std::min(kBlock, p.query_steps() - first_query);
-  const bool on_diagonal = p.causal && first_key == p.diagonal(first_query);
+  const bool on_diagonal = p.has_diagonal() && first_key == p.diagonal(first_query);
   for (int64_t i = 0; i < queries; ++i) {
     const int64_t row = (first_query + i) * kStep;
     const int64_t end = on_diagonal ? std::min(keys, i + 1) : keys;
@@ -222,19 +230,12 @@ void write_keys(const Task& task, int64_t first, int64_t end) {
 }  // namespace
 
 namespace attention {
-const BackwardPath kBackwardHighway = {highway::kBlock,
-                                       shared_bytes,
-                                       thread_bytes,
-                                       pack_keys<float>,
-                                       pack_queries<float>,
-                                       accumulate,
-                                       write_queries<float>,
-                                       write_keys<float>,
-                                       false,
-                                       true};
-const BackwardPath kBackwardHighwayWidened = {
-    highway::kBlock, shared_bytes,        thread_bytes,     pack_keys<bf16>, pack_queries<bf16>,
-    accumulate,      write_queries<bf16>, write_keys<bf16>, false,           true};
+const BackwardPath kBackwardHighway = {highway::kBlock,      shared_bytes,        thread_bytes,
+                                       pack_keys<float>,     pack_queries<float>, accumulate,
+                                       write_queries<float>, write_keys<float>,   true};
+const BackwardPath kBackwardHighwayWidened = {highway::kBlock,     shared_bytes,       thread_bytes,
+                                              pack_keys<bf16>,     pack_queries<bf16>, accumulate,
+                                              write_queries<bf16>, write_keys<bf16>,   true};
 }  // namespace attention
 
 }  // namespace heddle::kernels::host

@@ -11,6 +11,7 @@
 #include "hwy/foreach_target.h"
 // The order matters: this one is compiled for each target.
 #include "heddle/kernels/host/attention/attention_highway-inl.h"
+#include "heddle/kernels/host/attention/attention_running.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace heddle::kernels::host::HWY_NAMESPACE {
@@ -80,13 +81,19 @@ template <class X>
 void finish(const Task& task, const Thread& t, int64_t head, int64_t first_row, int64_t rows) {
   const Problem& p = task.problem;
   const int64_t out_width = round_up(p.value_dim, kPad);
-  const HeadRows<X> out = query_rows<X>(task, task.operands.out, head, p.value_dim);
+  const auto write = [&](const auto& out, int64_t row, float factor) HEDDLE_BODY {
+    const std::remove_cvref_t<decltype(out)> to{out.row(first_row + row), out.stride, out.width};
+    write_rows(to, 0, 1, t.out + row * out_width, out_width, factor);
+  };
   for (int64_t row = 0; row < rows; ++row) {
     const float total = hn::GetLane(hn::SumOfLanes(Floats(), load(t.sums + row * kPad, Whole{})));
     const int64_t at = p.first_query(task.unit) + first_row + row;
     task.operands.lse[at * p.heads + head] = std::log(total) + t.reference[row];
-    const HeadRows<X> to{out.row(first_row + row), out.stride, out.width};
-    write_rows(to, 0, 1, t.out + row * out_width, out_width, 1.0f / total);
+    if (task.operands.wide_out) {
+      write(query_rows<float>(task, task.operands.out, head, p.value_dim), row, 1.0f / total);
+    } else {
+      write(query_rows<X>(task, task.operands.out, head, p.value_dim), row, 1.0f / total);
+    }
   }
 }
 
@@ -97,21 +104,11 @@ void attend(const Task& task, int64_t member, int64_t block) {
   const Thread t(p, task.thread);
   const int64_t head = p.head(task.unit, member), first_row = block * kStep;
   const int64_t width = shared.value_width, rows = std::min(kStep, p.queries - first_row);
+  const int64_t begin_step = p.begin_step(task.unit, block), end_step = p.seen_steps(block);
+  if (begin_step >= end_step) return attention::pass_on(task, head, first_row, rows);
   copy_rows(query_rows<const X>(task, task.operands.q, head, p.head_dim), first_row, rows, kStep, t.q, p.head_dim);
-  std::memset(t.out, 0, static_cast<size_t>(kStep * width) * sizeof(float));
-  std::memset(t.sums, 0, static_cast<size_t>(kStep * kPad) * sizeof(float));
-  std::fill_n(t.reference, kStep, p.first_seen == nullptr ? kNever : attention::kUnmet);
-  std::fill_n(t.limit, kStep, kNever);
-  if (task.operands.sinks != nullptr) {  // one key of weight exp(sink), without a value
-    for (int64_t row = 0; row < kStep; ++row) {
-      t.reference[row] = task.operands.sinks[head];
-      t.limit[row] = (t.reference[row] + kSlack) / p.scale;
-      t.sums[row * kPad] = 1.0f;
-    }
-  }
-
-  const int64_t end_step = p.causal ? p.diagonal(block) + 1 : p.key_steps();
-  for (int64_t first = p.begin_step(task.unit, block); first < end_step; first += kGroup) {
+  attention::begin(task, head, first_row, rows, {t.out, t.sums, t.reference, t.limit, width, kPad, 1.0f, kSlack});
+  for (int64_t first = begin_step; first < end_step; first += kGroup) {
     const int64_t steps = std::min(kGroup, end_step - first);
     for (int64_t s = 0; s < steps; ++s) {
       multiply(kStep, kStep, p.head_dim, {t.q, p.head_dim, 1}, shared.k_t + (first + s) * p.head_dim * kStep, kStep,
@@ -120,8 +117,8 @@ void attend(const Task& task, int64_t member, int64_t block) {
     hide_unseen(task, block, first * kStep, steps * kStep, t.scores, kKeys);
     int64_t seen = kStep, seen_more = 0;
     if (first + steps == end_step) {
-      seen = p.causal ? 1 : p.keys - (p.key_steps() - 1) * kStep;
-      seen_more = p.causal ? 1 : 0;
+      seen = p.has_diagonal() ? 1 : p.keys - (p.key_steps() - 1) * kStep;
+      seen_more = p.has_diagonal() ? 1 : 0;
     }
     soften(t, steps * kStep, seen, seen_more, p.scale, width);
     if (p.dropped != nullptr) attention::drop(task, head, block, first * kStep, steps * kStep, t.scores, kKeys);
@@ -167,8 +164,8 @@ void attend_bf16(const Task& task, int64_t member, int64_t block) {
 }  // namespace
 
 namespace attention {
-const ForwardPath kForwardHighway = {1, shared_bytes, thread_bytes, pack_f32, attend_f32, false, true};
-const ForwardPath kForwardHighwayWidened = {1, shared_bytes, thread_bytes, pack_bf16, attend_bf16, false, true};
+const ForwardPath kForwardHighway = {1, shared_bytes, thread_bytes, pack_f32, attend_f32, true};
+const ForwardPath kForwardHighwayWidened = {1, shared_bytes, thread_bytes, pack_bf16, attend_bf16, true};
 }  // namespace attention
 
 }  // namespace heddle::kernels::host

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 #include "heddle/kernels/dropped_keys.h"
 
@@ -39,6 +40,10 @@ struct Problem {
   // (multiples of the path's block), all rows of them. The chunk of later positions sees at least as many.
   bool of_others = false;
   int64_t chunk_seen[2] = {0, 0};
+  // Of keys that are a rank's share the rows of a chunk, and the positions at which its two begin; 0: a key's row
+  // is its position.
+  int64_t key_chunk = 0;
+  int64_t key_chunk_begin[2] = {0, 0};
 
   // In a window, or where documents are apart: the first key row that each query row of the call sees, no later one
   // an earlier row within a sequence. Null: the first of all.
@@ -102,6 +107,11 @@ struct Problem {
     }
     return 2 * each;
   }
+  /// The position of a key row in the whole sequence, and how many rows from it on stand at those that follow.
+  std::pair<int64_t, int64_t> run_of_key(int64_t key) const {
+    if (key_chunk == 0) return {key, std::numeric_limits<int64_t>::max()};
+    return {key_chunk_begin[key / key_chunk] + key % key_chunk, key_chunk - key % key_chunk};
+  }
   int64_t kv_head(int64_t unit) const { return unit % kv_heads; }
   int64_t head(int64_t unit, int64_t member) const { return kv_head(unit) * heads_per_unit() + member; }
 };
@@ -117,7 +127,6 @@ struct Operands {
   float* lse = nullptr;              // forward
   void *dq = nullptr, *dk = nullptr, *dv = nullptr;
   // A part of the ring joins what the parts before it have given, if any, and gives f32 for the parts after it.
-  // Only paths with `takes_parts` read these.
   const float *out_before = nullptr, *lse_before = nullptr;  // forward
   const float* dq_before = nullptr;                          // backward
   bool wide_out = false, wide_dq = false;                    // out or dq is f32
@@ -165,9 +174,10 @@ inline void drop(const Task& task, int64_t head, int64_t query_step, int64_t fir
   float factors[kSome];
   for (int64_t r = 0; r < p.rows_of(query_step); ++r) {
     const int64_t row = p.first_query(task.unit) + query_step * kStep + r;
-    for (int64_t n = 0; n < keys; n += kSome) {
-      const int64_t count = std::min(kSome, keys - n);
-      p.dropped->factors(row, head, first_key + n, count, factors);
+    for (int64_t n = 0, count = 0; n < keys; n += count) {
+      const auto [position, run] = p.run_of_key(first_key + n);
+      count = std::min({kSome, keys - n, run});
+      p.dropped->factors(row, head, position, count, factors);
       for (int64_t i = 0; i < count; ++i) numbers[r * pitch + n + i] *= factors[i];
     }
   }
@@ -180,8 +190,7 @@ struct ForwardPath {
   int64_t (*thread_bytes)(const Problem&);
   void (*pack_keys)(const Task&, int64_t first_step, int64_t end_step);
   void (*attend)(const Task&, int64_t member, int64_t block);
-  bool takes_parts = false;  // of the ring
-  bool drops = false;        // probabilities
+  bool drops = false;  // probabilities
 };
 
 /// Backward of one instruction set. For each query head of the unit: pack_queries, then `accumulate` for every pair
@@ -196,8 +205,7 @@ struct BackwardPath {
   void (*accumulate)(const Task&, int64_t member, int64_t key_block, int64_t query_block);
   void (*write_queries)(const Task&, int64_t member, int64_t first_step, int64_t end_step);
   void (*write_keys)(const Task&, int64_t first_step, int64_t end_step);
-  bool takes_parts = false;  // of the ring
-  bool drops = false;        // probabilities
+  bool drops = false;  // probabilities
 };
 
 extern const ForwardPath kForwardAmx, kForwardAvx512, kForwardAvx512Widened, kForwardAvx512Bf16;
