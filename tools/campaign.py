@@ -111,7 +111,8 @@ def main():
     base = pathlib.Path(tempfile.mkdtemp(prefix="heddle-campaign-")).resolve()
     try:
         if given.corruptions:
-            result = corruptions.run(given.heddle, base, given.corruptions, given.seed, given.parallel)
+            result = corruptions.run(given.heddle, base, range(given.first, given.first + given.corruptions), given.seed,
+                                     given.parallel)
         elif given.summary:
             table = [json.loads(line) for path in given.summary for line in path.read_text().splitlines()]
             result = summary(table, sorted({row["seed"] for row in table}))

@@ -178,6 +178,27 @@ class Launch(unittest.TestCase):
         self.goes_well(job)
         self.assertRegex(job.text(), r"going on (after|from memory of) step [1-9]")
 
+    # Killed, gone on with and killed again before it has copied anything: what the first had in memory is still there.
+    def test_memory_outlives_a_run_that_ended_before_it_copied(self):
+        folder = self.base / "before"
+        folder.mkdir()
+        for name in ("tiny.toml", "text.txt"):
+            shutil.copy(self.reference.folder / name, folder)
+
+        def train(*words, **variables):
+            return subprocess.run([HEDDLE, "train", "tiny.toml", "--quiet", "--set", "output=run", "--set", "train.snapshot_every=1",
+                                   "--set", "train.checkpoint_every=0", *words], cwd=folder, env=environment(folder, **variables),
+                                  capture_output=True, text=True, timeout=MACHINE_SECONDS)
+
+        strike = {"LD_PRELOAD": str(SHIM), "FAIL_FOLDER": "/dev/shm", "FAIL_POINT": "write heddle-*/*seal-*", "FAIL_HOW": "kill"}
+        self.assertEqual(train(FAIL_AT="9", **strike).returncode, 137)
+        self.assertEqual(train("--resume", FAIL_AT="1", **strike).returncode, 137)
+        done = train("--resume")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, r"going on from memory of step 8")
+        self.assertEqual(digests(folder / "run")[0], self.reference.digests)
+        self.assertFalse((folder / "run/.memory").exists())
+
     def campaign(self, *words):
         done = subprocess.run([sys.executable, ROOT / "tools/campaign.py", HEDDLE, SHIM, "--seed", "1", "--json", "--parallel", "2",
                                *words], capture_output=True, text=True)

@@ -36,7 +36,9 @@ void TrainingRun::begin_snapshots() {
         if (!is_of(files, place)) old.push_back(std::move(files));
       }
     }
-    trainer_->snapshots()->supersede(std::move(old), folder_of_ranks(folder_));
+    // Of several the emptied folders go at the end of the run.
+    const std::vector<std::string> folders = folders_of_ranks(folder_);
+    trainer_->snapshots()->supersede(std::move(old), folders.empty() ? "" : folders.front());
     note_memory(folder_, place);
   }
   trainer_->set_snapshot_note([this] {
