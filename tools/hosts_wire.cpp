@@ -8,8 +8,10 @@
 // and order is kept. Frames cross unsegmented with their offload header, so that one carries up to 64 KB. Rates are
 // not this program's business: token buckets on both ends of each link hold them.
 //
-// Prints "ready" once every port is open, then runs until its input ends. Two bytes of input are an order: 'c' and
-// the number of a port cut that port off, 'm' and the number mend it.
+// Prints "ready" once every port is open, then runs until its input ends. Three bytes of input are an order: what,
+// from which port, to which (255: any). 'c' cuts that way, 'm' mends it, 'f' flips a bit in the last byte of the
+// next large frame that goes it, which no checksum shows: the kernel leaves those to the hardware, and there is
+// none.
 #include <arpa/inet.h>
 #include <linux/if_packet.h>
 #include <net/ethernet.h>
@@ -33,6 +35,8 @@
 #include <vector>
 
 namespace {
+
+using Ways = std::vector<std::vector<bool>>;  // from which port to which
 
 constexpr size_t kHeader_bytes = 10;  // struct virtio_net_hdr, whose own header C++ can't read
 constexpr size_t kMostFrame_bytes = kHeader_bytes + ETH_HLEN + 65536;
@@ -109,15 +113,36 @@ bool receive(int socket, Frame& frame, int64_t delay_ns) {
   return true;
 }
 
-void forward(const std::vector<int>& ports, const std::vector<bool>& cut, const Frame& frame) {
+constexpr size_t kLarge_bytes = 1000;  // of a frame that carries somebody's numbers, not only their protocol
+
+void forward(const std::vector<int>& ports, const Ways& cut, Ways& flips, Frame& frame) {
   if (frame.bytes.size() < kHeader_bytes + ETH_HLEN) return;
   const uint8_t* to = frame.bytes.data() + kHeader_bytes;
   static constexpr uint8_t kPrefix[5] = {2, 0, 0, 0, 0};
   const bool known = std::memcmp(to, kPrefix, sizeof kPrefix) == 0 && to[5] < ports.size();
   for (size_t port = 0; port < ports.size(); ++port) {
-    if (port == frame.from || (known && port != to[5]) || cut[port] || cut[frame.from]) continue;
+    if (port == frame.from || (known && port != to[5]) || cut[frame.from][port]) continue;
+    if (flips[frame.from][port] && frame.bytes.size() >= kLarge_bytes) {
+      frame.bytes.back() ^= 0x40;
+      flips[frame.from][port] = false;
+    }
     // A full or cut link drops the frame, as a switch would: TCP sends it again.
     [[maybe_unused]] const ssize_t sent = send(ports[port], frame.bytes.data(), frame.bytes.size(), 0);
+  }
+}
+
+// 'c', 'm' or 'f', from, to: kAny for all.
+void obey(const uint8_t (&order)[3], Ways& cut, Ways& flips) {
+  constexpr uint8_t kAny = 255;
+  for (size_t from = 0; from < cut.size(); ++from) {
+    for (size_t to = 0; to < cut.size(); ++to) {
+      if ((order[1] != kAny && order[1] != from) || (order[2] != kAny && order[2] != to)) continue;
+      if (order[0] == 'f') {
+        flips[from][to] = true;
+      } else {
+        cut[from][to] = order[0] == 'c';
+      }
+    }
   }
 }
 
@@ -140,7 +165,8 @@ int main(int argc, char** argv) {
   sched_setscheduler(0, SCHED_FIFO, &priority);  // may be refused; then delays vary more under load
 
   std::vector<int> ports;
-  std::vector<bool> cut(argc - 2, false);
+  const size_t count = static_cast<size_t>(argc) - 2;
+  Ways cut(count, std::vector<bool>(count, false)), flips = cut;
   std::vector<pollfd> polled;
   for (int i = 2; i < argc; ++i) {
     ports.push_back(open_port(argv[i]));
@@ -162,9 +188,9 @@ int main(int argc, char** argv) {
       fail("ppoll");
     }
     if (polled.back().revents != 0) {
-      uint8_t order[2];
+      uint8_t order[3];
       if (read(STDIN_FILENO, order, sizeof order) != sizeof order) return 0;
-      if (order[1] < cut.size()) cut[order[1]] = order[0] == 'c';
+      obey(order, cut, flips);
     }
     Frame frame;
     for (size_t port = 0; port < ports.size(); ++port) {
@@ -179,7 +205,7 @@ int main(int argc, char** argv) {
     }
     for (const int64_t now = now_ns(); !waiting.empty() && waiting.front().leaves_ns <= now; waiting.pop_front()) {
       waiting_bytes -= waiting.front().bytes.size();
-      forward(ports, cut, waiting.front());
+      forward(ports, cut, flips, waiting.front());
     }
   }
 }

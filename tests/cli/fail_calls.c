@@ -3,8 +3,11 @@
 //
 //   FAIL_FOLDER  absolute path; calls that concern nothing below it are neither counted nor touched
 //   FAIL_AT      the number of the call, from 1; 0 or unset: none
+//   FAIL_POINT   NAME GLOB: only calls of that name (*: any) on a path below the folder that fits the glob are counted
 //   FAIL_HOW     kill: the process ends at the call, of a write after half of it; ENOSPC, EIO: the call fails so and does
-//                nothing, of a write after half of it; onwards: all calls that write fail from there on with ENOSPC
+//                nothing, of a write after half of it; onwards: all calls that write fail from there on with ENOSPC;
+//                short: of calls that write alone, the call does half of its work and says so; slow: all calls from
+//                there on take FAIL_SLOW_MS longer
 //   FAIL_ONCE    a file: the process that takes it away is the one that is struck, and all others are not
 //   FAIL_LOG     a file that gets a line a call: number, name, path
 //
@@ -14,6 +17,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,12 +27,15 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
+#include <time.h>
 #include <unistd.h>
 
-enum how { KILL, FAIL, FAIL_ON };
+enum how { KILL, FAIL, FAIL_ON, SHORT, SLOW };
 
-static const char *folder, *once;
+static const char *folder, *once, *point_glob;
+static char point_name[32];
 static long at;
+static struct timespec slow;
 static enum how how;
 static int code, log_file = -1;
 static long count;
@@ -37,10 +44,24 @@ __attribute__((constructor)) static void begin(void) {
   const char *text = getenv("FAIL_AT");
   at = text ? atol(text) : 0;
   text = getenv("FAIL_HOW");
-  how = !text || !strcmp(text, "kill") ? KILL : !strcmp(text, "onwards") ? FAIL_ON : FAIL;
+  how = !text || !strcmp(text, "kill") ? KILL
+        : !strcmp(text, "onwards")     ? FAIL_ON
+        : !strcmp(text, "short")       ? SHORT
+        : !strcmp(text, "slow")        ? SLOW
+                                       : FAIL;
   code = text && !strcmp(text, "EIO") ? EIO : ENOSPC;
   text = getenv("FAIL_LOG");
   if (text) log_file = (int)syscall(SYS_openat, AT_FDCWD, text, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  text = getenv("FAIL_SLOW_MS");
+  const long slow_ms = text ? atol(text) : 0;
+  slow.tv_sec = slow_ms / 1000;
+  slow.tv_nsec = slow_ms % 1000 * 1000000;
+  text = getenv("FAIL_POINT");
+  const char *space = text ? strchr(text, ' ') : NULL;
+  if (space && space - text < (long)sizeof point_name) {
+    memcpy(point_name, text, (size_t)(space - text));
+    point_glob = space + 1;
+  }
   folder = getenv("FAIL_FOLDER");
   once = getenv("FAIL_ONCE");
 }
@@ -78,15 +99,24 @@ static int hit(const char *call, int at_folder, const char *name, int changes, i
   errno = before;
   const size_t size = strlen(folder);
   if (strncmp(path, folder, size) != 0 || (path[size] != '/' && path[size] != 0)) return 0;
+  if (how == SHORT && !is_write) return 0;
+  if (point_glob && strcmp(point_name, "*") != 0 && strcmp(point_name, call) != 0) return 0;
+  if (point_glob && fnmatch(point_glob, path + size + (path[size] == '/'), 0) != 0) return 0;
   const long number = __atomic_add_fetch(&count, 1, __ATOMIC_SEQ_CST);
   if (log_file >= 0) {
     char line[PATH_MAX + 64];
     const int length = snprintf(line, sizeof line, "%ld %s %s\n", number, call, path);
     (void)!syscall(SYS_write, log_file, line, (size_t)length);
   }
-  if (at <= 0 || number < at || (how != FAIL_ON && number > at)) return 0;
+  const int goes_on = how == FAIL_ON || how == SLOW;
+  if (at <= 0 || number < at || (!goes_on && number > at)) return 0;
   if (how == FAIL_ON && !changes) return 0;
-  if (once && syscall(SYS_unlinkat, AT_FDCWD, once, 0) != 0) {
+  if (once && syscall(SYS_unlinkat, AT_FDCWD, once, 0) != 0 && how != SLOW) {
+    errno = before;
+    return 0;
+  }
+  if (how == SLOW) {
+    nanosleep(&slow, NULL);
     errno = before;
     return 0;
   }
@@ -132,6 +162,7 @@ ssize_t read(int file, void *into, size_t size) {
 }
 ssize_t write(int file, const void *from, size_t size) {
   if (hit("write", file, NULL, 1, 1)) {
+    if (how == SHORT) return REAL(write)(file, from, (size + 1) / 2);
     const int failed = errno;
     (void)!REAL(write)(file, from, size / 2);
     if (how == KILL) _exit(137);
@@ -142,6 +173,7 @@ ssize_t write(int file, const void *from, size_t size) {
 }
 ssize_t pwrite(int file, const void *from, size_t size, off_t where) {
   if (hit("pwrite", file, NULL, 1, 1)) {
+    if (how == SHORT) return REAL(pwrite)(file, from, (size + 1) / 2, where);
     const int failed = errno;
     (void)!REAL(pwrite)(file, from, size / 2, where);
     if (how == KILL) _exit(137);
@@ -183,4 +215,10 @@ int remove(const char *name) { return hit("remove", AT_FDCWD, name, 1, 0) ? -1 :
 int mkdir(const char *name, mode_t mode) { return hit("mkdir", AT_FDCWD, name, 1, 0) ? -1 : REAL(mkdir)(name, mode); }
 int mkdirat(int at_folder, const char *name, mode_t mode) {
   return hit("mkdirat", at_folder, name, 1, 0) ? -1 : REAL(mkdirat)(at_folder, name, mode);
+}
+int posix_fallocate(int file, off_t from, off_t size) {
+  return hit("fallocate", file, NULL, 1, 0) ? code : REAL(posix_fallocate)(file, from, size);
+}
+int posix_fallocate64(int file, off64_t from, off64_t size) {
+  return hit("fallocate", file, NULL, 1, 0) ? code : REAL(posix_fallocate64)(file, from, size);
 }

@@ -97,28 +97,73 @@ class Reference:
                               env=environment(folder), capture_output=True, text=True, timeout=MACHINE_SECONDS)
         if done.returncode != 0:
             raise RuntimeError(done.stderr)
-        self.folder = folder
+        self.heddle, self.folder = heddle, folder
         self.digests, _ = digests(folder / "reference")
+
+        self.weights = {}    # step -> what its checkpoint comes to as a released model, of those that are kept
+        for path in (folder / "reference/checkpoints").glob("step-*"):
+            out = folder / f"weights-{path.name}"
+            subprocess.run([heddle, "convert", path, "--to", out], cwd=folder, env=environment(folder), check=True,
+                           capture_output=True, timeout=MACHINE_SECONDS)
+            self.weights[int(path.name[5:])] = (out / "model.safetensors").read_bytes()
 
 
 class Job:
-    def __init__(self, heddle, reference, folder, hosts=4, slots=1, more=(), **variables):
+    """agents: one a host, each but the last with the next one's as its partner; the ranks copy their state after each step."""
+
+    def __init__(self, heddle, reference, folder, hosts=4, slots=1, more=(), agents=False, **variables):
         self.heddle, self.folder, self.variables = heddle, folder, variables
         folder.mkdir()
+        self.hosts = [f"node{i}" for i in range(hosts)]
+        self.agents = {} if agents else None    # host -> (process, port, folder in memory)
+        self.memory = set()                     # folders in memory that were seen to be the job's
         shutil.copy(reference.folder / "tiny.toml", folder)
         shutil.copy(reference.folder / "text.txt", folder)
         shutil.copytree(reference.folder / "prepared", folder / "prepared")
-        (folder / "hosts").write_text("".join(f"node{i} slots={slots}\n" for i in range(hosts)))
+        (folder / "hosts").write_text("".join(f"{host} slots={slots}\n" for host in self.hosts))
         self.run = folder / "run"
-        self.more = list(more)
+        self.more = [*more, *(["--set", "train.snapshot_every=1"] if agents else [])]
         self.log = open(folder / "log", "w+", encoding="utf-8")
         self.supervisor = None
 
     def start(self):
-        command = [self.heddle, "launch", "tiny.toml", "--hosts", "hosts", "--shell", str(SHELL), "--by", "mpirun", "--resume",
-                   "--pause", "0.2", "--look-every", "0.3", "--set", "output=run", *self.more]
+        for host in reversed(self.hosts if self.agents is not None else []):
+            self.start_agent(host)
+        command = self.command()
         self.supervisor = subprocess.Popen(command, cwd=self.folder, env=environment(self.folder, **self.variables),
                                            stdout=self.log, stderr=self.log, start_new_session=True)
+
+    def command(self):
+        return [self.heddle, "launch", "tiny.toml", "--hosts", "hosts", "--shell", str(SHELL), "--by", "mpirun", "--resume",
+                "--pause", "0.2", "--look-every", "0.3", "--set", "output=run", *self.more]
+
+    def start_agent(self, host):
+        if host in self.agents and self.agents[host][0].poll() is None or (self.folder / f"{host}.down").exists():
+            return
+        token = self.folder / "token"
+        if not token.exists():
+            token.write_text(f"{random.getrandbits(128):032x}\n")
+        command = [SHELL, host, self.heddle, "agent", self.run, "--listen", "lo", "--token-file", token]
+        partner = self.agents.get(self.partner_of(host))
+        if partner:
+            command += ["--partner", f"127.0.0.1:{partner[1]}"]
+        with open(self.folder / "agents.log", "a", encoding="utf-8") as errors:
+            began = errors.tell()
+            agent = subprocess.Popen(command, cwd=self.folder, env=environment(self.folder), stdout=errors, stderr=errors,
+                                     start_new_session=True)
+        said = []
+        while said[:2] != ["ready", "port"] and agent.poll() is None:
+            time.sleep(0.005)
+            said = (self.folder / "agents.log").read_text()[began:].split()
+        if said[:2] != ["ready", "port"]:
+            raise RuntimeError(f"{host}: the agent does not begin: {said}")
+        self.agents[host] = (agent, said[2], pathlib.Path(said[4]))
+        self.memory.add(pathlib.Path(said[4]))
+        (self.folder / f"{host}.agent").write_text(said[4])
+
+    def partner_of(self, host):
+        place = self.hosts.index(host) + 1
+        return self.hosts[place] if place < len(self.hosts) else None
 
     # ---- what is seen
 
@@ -137,7 +182,7 @@ class Job:
                 name = os.path.basename(words[0].decode())
                 role = ("rank" if b"OMPI_COMM_WORLD_RANK" in values and b"train" in words[:2] else
                         "launcher" if name == "mpirun" else "daemon" if name == "orted" else
-                        "supervisor" if b"launch" in words[:2] else "other")
+                        "agent" if b"agent" in words[:2] else "supervisor" if b"launch" in words[:2] else "other")
                 rank = int(values.get(b"OMPI_COMM_WORLD_RANK", b"-1")) if role == "rank" else -1
                 found[int(entry.name)] = (role, values.get(b"HEDDLE_HOST", b"").decode(), rank)
         return found
@@ -153,10 +198,16 @@ class Job:
         steps = [int(p.name[5:]) for p in self.run.glob("checkpoints/step-*")]
         return max(steps, default=0)
 
+    def look(self):
+        """Remembers where in memory the ranks have made themselves a folder."""
+        with contextlib.suppress(OSError):
+            self.memory.add(pathlib.Path((self.run / ".memory").read_text().strip()))
+
     def wait_until(self, ready, seconds=MACHINE_SECONDS):
         """Whether it came to that before the job was over."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
+            self.look()
             if ready():
                 return True
             if self.supervisor.poll() is not None:
@@ -183,19 +234,34 @@ class Job:
         (self.folder / f"{name}.down").touch()
         while pids := [pid for pid, one in self.processes().items() if one[1] == name]:
             self.strike(pids)
+        if self.agents and name in self.agents:
+            self.agents[name][0].wait()
+            shutil.rmtree(self.agents[name][2], ignore_errors=True)    # its memory goes with it
+            (self.folder / f"{name}.agent").unlink(missing_ok=True)
 
     def mend_host(self, name):
         with contextlib.suppress(FileNotFoundError):
             (self.folder / f"{name}.down").unlink()
+        if self.agents is not None:
+            self.start_agent(name)
 
     # ---- its end
 
     def wait(self):
-        try:
-            return self.supervisor.wait(timeout=MACHINE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.end()
-            raise TimeoutError(f"{self.folder.name} does not end\n{self.text()}") from None
+        until = time.monotonic() + MACHINE_SECONDS
+        while self.supervisor.poll() is None:
+            self.look()
+            if time.monotonic() > until:
+                self.end()
+                raise TimeoutError(f"{self.folder.name} does not end\n{self.text()}")
+            time.sleep(0.02)
+        return self.supervisor.returncode
+
+    def end_agents(self):
+        until = time.monotonic() + 30
+        while (agents := self.of_role("agent")) and time.monotonic() < until:
+            self.strike(agents, signal.SIGTERM)
+            time.sleep(0.05)
 
     def end(self):
         for _ in range(100):
@@ -206,16 +272,25 @@ class Job:
             time.sleep(0.02)
         with contextlib.suppress(Exception):
             self.supervisor.wait(timeout=5)
+        for agent, _, _ in (self.agents or {}).values():
+            agent.wait()
+        for folder in self.memory:
+            if str(folder).startswith("/dev/shm/heddle-"):
+                shutil.rmtree(folder, ignore_errors=True)
         self.log.close()
 
     def left_behind(self):
         """Processes and files that should be gone."""
+        self.end_agents()
         until = time.monotonic() + 10    # the kernel takes its time with what was killed
         while (left := self.processes()) and time.monotonic() < until:
             time.sleep(0.05)
         strays = [f"process {one}" for one in left.values()]
-        strays += [f"file {p.relative_to(self.folder)}" for p in self.run.rglob("*") if re.search(r"\.part$", p.name)]
-        strays += [f"file {p.name}" for p in self.run.iterdir() if p.name == "ranks"]
+        strays += [f"file {p.relative_to(self.folder)}" for p in self.run.rglob("*") if re.search(r"\.part$|^\.pending-", p.name)]
+        strays += [f"file {p.name}" for p in self.run.iterdir() if p.name in ("ranks", ".memory")]
+        # What an agent that was killed held stays for the next one of its run: it is no one's but a lost agent's.
+        kept = {one[2] for one in (self.agents or {}).values()}
+        strays += [f"memory {p.name}" for p in self.memory - kept if p.exists()]
         strays += [f"file {p.name}" for p in self.folder.glob("heddle-launch-*")]
         strays += [f"file {p.name}" for p in self.folder.glob("ompi.*")]
         return strays

@@ -19,6 +19,7 @@ from emulated import EVERY, MACHINE_SECONDS, ROOT, STEPS, Job, Reference, digest
 
 HEDDLE, SHIM = (pathlib.Path(sys.argv.pop(1)).resolve() for _ in range(2))
 RUNS = int(os.environ.get("HEDDLE_LAUNCH_RUNS", "3"))
+CORRUPTIONS = 10 * RUNS
 
 
 def lasting_starts(job):
@@ -169,13 +170,54 @@ class Launch(unittest.TestCase):
         self.assertIn("#SBATCH --nodes=3\n#SBATCH --ntasks-per-node=2\n", text)
         self.assertIn("'name=it'\\''s'", text)
 
-    def test_a_short_draw_of_the_campaign(self):
-        done = subprocess.run([sys.executable, ROOT / "tools/campaign.py", HEDDLE, SHIM, "--runs", str(RUNS), "--seed", "1",
-                               "--json", "--table", self.base / "table"], capture_output=True, text=True)
+    # What each host's agent holds is the job's, whosever folder it lies in: after the loss of a rank it is not lost as well.
+    def test_agents_keep_what_the_ranks_have_copied(self):
+        job = self.job("agents", agents=True)
+        job.wait_until(lambda: job.steps_done() >= 10)
+        Job.strike([pid for pid, one in job.processes().items() if one[2] == 1])
+        self.goes_well(job)
+        self.assertRegex(job.text(), r"going on (after|from memory of) step [1-9]")
+
+    # Killed, gone on with and killed again before it has copied anything: what the first had in memory is still there.
+    def test_memory_outlives_a_run_that_ended_before_it_copied(self):
+        folder = self.base / "before"
+        folder.mkdir()
+        for name in ("tiny.toml", "text.txt"):
+            shutil.copy(self.reference.folder / name, folder)
+
+        def train(*words, **variables):
+            return subprocess.run([HEDDLE, "train", "tiny.toml", "--quiet", "--set", "output=run", "--set", "train.snapshot_every=1",
+                                   "--set", "train.checkpoint_every=0", *words], cwd=folder, env=environment(folder, **variables),
+                                  capture_output=True, text=True, timeout=MACHINE_SECONDS)
+
+        strike = {"LD_PRELOAD": str(SHIM), "FAIL_FOLDER": "/dev/shm", "FAIL_POINT": "write heddle-*/*seal-*", "FAIL_HOW": "kill"}
+        self.assertEqual(train(FAIL_AT="9", **strike).returncode, 137)
+        self.assertEqual(train("--resume", FAIL_AT="1", **strike).returncode, 137)
+        done = train("--resume")
         self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, r"going on from memory of step 8")
+        self.assertEqual(digests(folder / "run")[0], self.reference.digests)
+        self.assertFalse((folder / "run/.memory").exists())
+
+    def campaign(self, *words):
+        done = subprocess.run([sys.executable, ROOT / "tools/campaign.py", HEDDLE, SHIM, "--seed", "1", "--json", "--parallel", "2",
+                               *words], capture_output=True, text=True)
         result = json.loads(done.stdout)
-        self.assertEqual((result["runs"], result["violations"]), (RUNS, 0), done.stderr)
+        self.assertEqual((done.returncode, result["violations"]), (0, 0), done.stderr + str(result))
+        return result
+
+    def test_a_short_draw_of_the_campaign(self):
+        result = self.campaign("--runs", str(RUNS), "--table", self.base / "table")
+        self.assertEqual(result["runs"], RUNS)
         self.assertGreater(result["struck"], 0)
+        again = self.campaign("--replay", f"{self.base}/table:1")
+        first = json.loads((self.base / "table").read_text().splitlines()[0])
+        self.assertEqual([again["table"][0][key] for key in ("kind", "step", "rank")], [first[key] for key in ("kind", "step", "rank")])
+
+    def test_no_damaged_checkpoint_loads(self):
+        result = self.campaign("--corruptions", str(CORRUPTIONS))
+        self.assertEqual(result["runs"], CORRUPTIONS)
+        self.assertGreater(sum(form["refused"] for form in result["forms"].values()), CORRUPTIONS // 4)
 
 
 if __name__ == "__main__":

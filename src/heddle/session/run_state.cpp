@@ -1,5 +1,6 @@
 // Where the state of a run comes from and where it is kept: first weights, checkpoints, copies in memory.
 #include "heddle/base/error.h"
+#include "heddle/session/agent/persist.h"
 #include "heddle/session/agent/run_memory.h"
 #include "heddle/session/first_state.h"
 #include "heddle/session/notes/resume_notes.h"
@@ -31,10 +32,13 @@ void TrainingRun::begin_snapshots() {
     std::vector<train::SegmentFiles> old;
     for (const std::string& folder : memory_folders(folder_)) {
       for (train::SegmentFiles& files : train::segments_in(folder)) {
-        if (folder != place.folder || !is_of(files, place)) old.push_back(std::move(files));
+        // Those of this job's other hosts lie in folders of their own agents.
+        if (!is_of(files, place)) old.push_back(std::move(files));
       }
     }
-    trainer_->snapshots()->supersede(std::move(old), folder_of_ranks(folder_));
+    // Of several the emptied folders go at the end of the run.
+    const std::vector<std::string> folders = folders_of_ranks(folder_);
+    trainer_->snapshots()->supersede(std::move(old), folders.empty() ? "" : folders.front());
     note_memory(folder_, place);
   }
   trainer_->set_snapshot_note([this] {
@@ -107,6 +111,7 @@ void TrainingRun::checkpoint() {
 void TrainingRun::save() {
   answer_signals("the checkpoint");
   summary_.checkpoint = save_run(folder_, config_, data_identity_, *trainer_);
+  if (leads()) remove_pending(folder_, trainer_->steps_done());
   saved_step_ = trainer_->steps_done();
 }
 

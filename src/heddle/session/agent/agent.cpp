@@ -96,6 +96,7 @@ class Agent {
     }
     look(true);
     if (receiver.joinable()) receiver.join();
+    remove_pending(run_, train::newest_step(run_.checkpoints()));
     if (nothing_left()) place_.remove();
   }
 

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <sstream>
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/fence.h"
@@ -37,13 +38,14 @@ bool is_in_memory(const std::string& path) {
          is_own_folder(path);
 }
 
-std::string line_in(const std::string& path) {
+std::vector<std::string> lines_in(const std::string& path) {
+  std::vector<std::string> lines;
   try {
-    std::string text = read_file(path, kMostText);
-    return text.substr(0, text.find('\n'));
+    std::istringstream text(read_file(path, kMostText));
+    for (std::string line; std::getline(text, line);) lines.push_back(line);
   } catch (const Error&) {
-    return "";
   }
+  return lines;
 }
 
 void make_own_folder(const std::string& path) {
@@ -85,21 +87,31 @@ train::SnapshotPlace place_of_snapshots(comm::World* world, const std::string& p
   return place;
 }
 
-std::string folder_of_ranks(const RunFolder& folder) {
-  const std::string path = line_in(folder.path + kMemory);
-  return is_in_memory(path) ? path : "";
+std::vector<std::string> folders_of_ranks(const RunFolder& folder) {
+  std::vector<std::string> found;
+  for (std::string& path : lines_in(folder.path + kMemory)) {
+    if (is_in_memory(path)) found.push_back(std::move(path));
+  }
+  return found;
 }
 
 void note_memory(const RunFolder& folder, const train::SnapshotPlace& place) {
   if (!own_fence()) raise_fence({place.generation, place.run, folder.path});  // else its supervisor has
-  if (agent_folder().empty()) write_file(folder.path + kMemory, place.folder + "\n");
+  if (!agent_folder().empty()) return;
+  // Those before stay known until what is copied now takes their place: this run may end before it has copied
+  // anything.
+  std::string text = place.folder + "\n";
+  for (const std::string& before : folders_of_ranks(folder)) text += before == place.folder ? "" : before + "\n";
+  write_file(folder.path + kMemory, text);
 }
 
 std::vector<std::string> memory_folders(const RunFolder& folder) {
-  std::vector<std::string> named{line_in(folder.path + kMemory)};
+  std::vector<std::string> named = folders_of_ranks(folder);
   std::error_code ignored;
-  for (fs::directory_iterator at(folder.path + kAgents, ignored), end; !ignored && at != end; at.increment(ignored))
-    named.push_back(line_in(at->path().string()));
+  for (fs::directory_iterator at(folder.path + kAgents, ignored), end; !ignored && at != end;
+       at.increment(ignored)) {
+    for (std::string& path : lines_in(at->path().string())) named.push_back(std::move(path));
+  }
   std::sort(named.begin(), named.end());
   named.erase(std::unique(named.begin(), named.end()), named.end());
   std::vector<std::string> found;
@@ -121,8 +133,9 @@ int64_t generation_of(const RunFolder& folder) {
 
 void forget_memory(const RunFolder& folder, const train::SnapshotPlace& place) {
   if (!agent_folder().empty()) return;
-  ::unlink((folder.path + kMemory).c_str());
   std::error_code ignored;
+  for (const std::string& before : folders_of_ranks(folder)) fs::remove_all(before, ignored);
+  ::unlink((folder.path + kMemory).c_str());
   if (place.folder.starts_with(kPlace)) fs::remove_all(place.folder, ignored);
 }
 

@@ -1,9 +1,12 @@
 // Where a run's copies in memory lie, and where those of the run before are to be found: beside what the run keeps
 // on disk, so that whoever goes on with the folder finds them.
 //
-//   RUN/.memory      the folder in memory that the ranks made themselves, where no agent gave them one
+//   RUN/.memory      the folder in memory that the ranks made themselves, where no agent gave them one; below it
+//   those of
+//                    jobs before, until what this one copies has taken their place
 //   RUN/.agents/ID   of each agent: its folder in memory, as long as it lives or has left something there
-//   RUN/.generation  how often the run was begun or gone on with (base/files/fence.h): who has a lower one writes no
+//   RUN/.generation  how often the run was begun or gone on with (base/files/fence.h): who has a lower one writes
+//   no
 //                    more checkpoints
 #pragma once
 
@@ -30,8 +33,8 @@ std::string new_memory_folder();
 /// Where the copies of a run's ranks will lie; all ranks call it together. `path`: the run's folder, where it
 /// stands already, else "".
 train::SnapshotPlace place_of_snapshots(comm::World* world, const std::string& path);
-/// The folder that the ranks of the run before made themselves; "": none that is still there.
-std::string folder_of_ranks(const RunFolder& folder);
+/// The folders that the ranks of the runs before made themselves, and that are still there.
+std::vector<std::string> folders_of_ranks(const RunFolder& folder);
 /// Rank 0 writes down where they lie, once the run has its folder.
 void note_memory(const RunFolder& folder, const train::SnapshotPlace& place);
 /// The folders in memory in which something of the run may lie, and that are to be reached from here.

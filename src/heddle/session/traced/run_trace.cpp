@@ -5,6 +5,8 @@
 #include <map>
 #include <type_traits>
 
+#include "heddle/train/step/moment.h"
+
 namespace heddle::session {
 
 namespace {
@@ -109,8 +111,7 @@ StepTrace trace_of(const plan::Lowered& lowered, const std::vector<RankSpans>& r
         span.start_us = static_cast<double>(from.start_ns) / 1e3;
         span.end_us = static_cast<double>(from.end_ns) / 1e3;
         span.phase = phase_of(op.phase);
-        span.stage =
-            op.chunk < 0 ? -1 : lowered.placement.stages_of(from.listing).at(static_cast<size_t>(op.chunk));
+        span.stage = train::stage_of(lowered, from.listing, op.chunk);
         span.microbatch = from.microbatch;
         span.layer = op.layer;
         span.step = static_cast<int32_t>(step);

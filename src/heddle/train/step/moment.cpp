@@ -8,14 +8,18 @@
 
 namespace heddle::train {
 
+int stage_of(const plan::Lowered& lowered, int listing, int chunk) {
+  const std::vector<int> stages = lowered.placement.stages_of(listing);
+  return chunk >= 0 && chunk < std::ssize(stages) ? stages[static_cast<size_t>(chunk)] : -1;
+}
+
 Moment moment_of(const plan::Lowered& lowered, int listing, const ir::Op& op, int microbatch, int64_t order,
                  int rank) {
   const bool forward = op.phase == ir::Phase::F;
   const int64_t when = !ir::once_a_step(op.phase)     ? microbatch
                        : op.phase == ir::Phase::begin ? -1
                                                       : Moment::kNever - 1;
-  const int64_t stage =
-      lowered.placement.stages_of(listing).at(static_cast<size_t>(std::max(0, static_cast<int>(op.chunk))));
+  const int64_t stage = stage_of(lowered, listing, std::max(0, op.chunk));
   return {when, forward ? 0 : 1, forward ? stage : -stage, order, rank};
 }
 

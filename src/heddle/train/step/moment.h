@@ -17,6 +17,9 @@ struct Moment {
   auto operator<=>(const Moment&) const = default;
 };
 
+/// The stage that a chunk of a listing is; -1: none, as in the listings of copies, or before any chunk begins.
+int stage_of(const plan::Lowered& lowered, int listing, int chunk);
+
 /// `order` counts the ops of a phase and microbatch.
 Moment moment_of(const plan::Lowered& lowered, int listing, const ir::Op& op, int microbatch, int64_t order,
                  int rank);

@@ -1,0 +1,155 @@
+"""One run of the campaign: a job, what happens to it, and whether the invariants of docs/howto/launch.md hold of it."""
+import re
+import subprocess
+import time
+
+from emulated import EVERY, MACHINE_SECONDS, STEPS, Job, digests, environment, events
+
+from faults.disk import POINTS_OF_GOING_ON, POINTS_OF_MEMORY, shim_variables
+from faults.kinds import KINDS
+from faults.network import NetworkJob
+from faults.processes import kill_rank
+
+DETECT_SECONDS = {"process": 10, "host": 30, "hang": 20}
+AGAIN = 3    # starts of a job that its own end, or that of its supervisor, has struck
+
+
+def job_of(kind, draw, heddle, shim, reference, folder):
+    variables = shim_variables(shim, folder, kind.shim, draw) if kind.shim else {}
+    more = [word for setting in kind.settings for word in ("--set", setting)]
+    if kind.memory or kind.shim and draw["point"] in POINTS_OF_MEMORY:
+        more += ["--set", "train.snapshot_every=1"]
+    make = NetworkJob if kind.network else Job
+    return make(heddle, reference, folder, more=more, agents=kind.agents, **variables)
+
+
+def struck_at_a_call(job, kind, draw, strike):
+    """Waits until it is, or the job is over. Points of going on need something to go on from."""
+    def struck():
+        return not strike.exists()
+    if kind.shim.startswith("point") and draw["point"] in POINTS_OF_GOING_ON:
+        if job.wait_until(lambda: job.steps_done() >= max(EVERY + 1, draw["step"])):
+            kill_rank(job, draw)
+    return job.wait_until(lambda: struck() or job.supervisor.poll() is not None) and struck()
+
+
+def run(heddle, shim, reference, folder, draw):
+    kind = KINDS[draw["kind"]]
+    job = job_of(kind, draw, heddle, shim, reference, folder)
+    found = {"struck": False, "violations": []}
+    checkpoint, struck_at = 0, None
+    began = time.time()
+    try:
+        strike = folder / "strike"
+        if kind.shim:
+            strike.touch()
+        job.start()
+        if kind.shim:
+            found["struck"] = struck_at_a_call(job, kind, draw, strike)
+            struck_at = time.time()
+        elif job.wait_until(lambda: job.steps_done() >= draw["step"]):
+            time.sleep(draw["moment"])
+            if job.supervisor.poll() is None:
+                checkpoint = job.newest_checkpoint()
+                found["done_when_struck"] = job.steps_done()
+                struck_at = time.time()
+                found["struck"] = kind.strike(job, draw)
+        status, tries = job.wait(), 0
+        while status != 0 and tries < AGAIN and found["struck"] and (kind.shim or kind.started_again):
+            tries += 1
+            job.start()
+            status = job.wait()
+        found["started_again"] = tries
+        found |= judged(job, reference, kind, status, checkpoint, struck_at if found["struck"] else None, tries)
+        found["seconds"] = round(time.time() - began, 3)
+    except TimeoutError as error:
+        found["violations"].append(f"I5 {error}"[:2000])
+    except Exception as error:
+        found["violations"].append(f"the campaign's own: {error!r}"[:500])
+    finally:
+        job.end()
+    return found
+
+
+def different_steps(job, reference, kind):
+    """Steps whose weights are others, or that are not there; and the steps of the log, in order."""
+    made, order = digests(job.run)
+    # A disk that refuses a line of the log costs that line, with a warning (docs/howto/runs.md): no more than that.
+    lost = sorted(set(reference.digests) - set(made))
+    if len(lost) == 1 and kind.shim.split(" ")[-1] in ("ENOSPC", "EIO") and "training goes on" in job.text():
+        made[lost[0]] = reference.digests[lost[0]]
+        order = sorted(order + lost)
+    return [step for step, digest in reference.digests.items() if made.get(step) != digest], order
+
+
+def audited(job, heddle, first):
+    """What is wrong with what the audit says of a run whose weights are others from step `first` on."""
+    done = subprocess.run([heddle, "audit", job.run, "--steps", f"1-{STEPS}"], cwd=job.folder, env=environment(job.folder),
+                          capture_output=True, text=True, timeout=MACHINE_SECONDS)
+    named = [int(line.split()[0]) for line in done.stdout.splitlines()
+             if re.match(r" *\d+ +[0-9a-f]{16} +[0-9a-f]{16} ", line) and "the same" not in line]
+    if done.returncode == 1 and named and named[0] == first:
+        return []
+    return [f"I1 other weights from step {first}; the audit ended with status {done.returncode} and named {named[:1]}: "
+            f"{done.stderr[-300:]}"]
+
+
+def checkpoints_that_differ(job, reference, heddle):
+    """I2, I9: what stands on disk at the end is whole, and what the undisturbed run has at its step."""
+    wrong = []
+    for path in sorted(job.run.glob("checkpoints/step-*")):
+        out = job.folder / f"out-{path.name}"
+        done = subprocess.run([heddle, "convert", path, "--to", out], cwd=job.folder, env=environment(job.folder),
+                              capture_output=True, text=True, timeout=MACHINE_SECONDS)
+        like = reference.weights.get(int(path.name[5:]))
+        if done.returncode != 0:
+            wrong.append(f"I2 {path.name} does not open: {done.stderr[-300:]}")
+        elif like and (out / "model.safetensors").read_bytes() != like:
+            wrong.append(f"I9 {path.name} holds other weights")
+    return wrong
+
+
+def judged(job, reference, kind, status, checkpoint, struck_at, tries):
+    wrong = []
+    if status != 0:
+        return {"violations": [f"the job ended with status {status}: {job.text()[-1500:]}"]}
+    log = events(job.run)
+    numbers = [e["generation"] for e in log if e["event"] == "start"]
+    resumed = [int(step) for step in re.findall(r"going on after step (\d+)|going on from memory of step (\d+)", job.text())
+               for step in step if step]
+    from_memory = job.text().count("going on from memory of step")
+    found = {"generations": len(numbers), "resumed_after": resumed, "from_memory": from_memory}
+    different, order = different_steps(job, reference, kind)
+    if different and kind.changes_values:
+        found["differs_from_step"] = different[0]
+        wrong += audited(job, reference.heddle, different[0])
+    elif different:
+        wrong.append(f"I1 other weights, or none, in steps {different[:5]}")
+    else:
+        damaged = kind.damages    # one that nobody has replaced since may still stand
+        wrong += [] if damaged else checkpoints_that_differ(job, reference, reference.heddle)
+    if order != list(range(1, STEPS + 1)):
+        wrong.append(f"I4 steps in the log: {order}")
+    if numbers != sorted(set(numbers)):
+        wrong.append(f"I7 generations {numbers}")
+    # I2, I3: not further back than the checkpoint that was there; where that one was damaged, than the one before.
+    if struck_at and resumed and not kind.shim and resumed[0] < checkpoint - (EVERY if kind.damages else 0):
+        wrong.append(f"I3 went on after step {resumed[0]}, there was a checkpoint of step {checkpoint}")
+    wrong += times(found, log, kind, struck_at, tries)
+    wrong += [f"I6 left behind: {what}" for what in job.left_behind()]
+    return {**found, "violations": wrong}
+
+
+def times(found, log, kind, struck_at, tries):
+    """How long it took until a fault was found, and until steps were done again."""
+    if not struck_at or tries or kind.shim and kind.shim.split(" ")[-1] != "kill":
+        return []
+    ends = [e["time"] for e in log if e["event"] == "end" and e["time"] > struck_at and e["cause"] == "fault"]
+    going = [e["time"] for e in log if e["event"] == "running" and ends and e["time"] > ends[0]]
+    if going:
+        found["recovered_s"] = round(going[0] - struck_at, 3)
+    if not ends:
+        return []
+    found["detected_s"] = round(ends[0] - struck_at, 3)
+    limit = DETECT_SECONDS.get(kind.found_as)
+    return [f"I5 detected after {found['detected_s']} s, {limit} are allowed"] if limit and found["detected_s"] > limit else []
