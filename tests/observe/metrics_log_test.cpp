@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
@@ -12,6 +13,7 @@
 #include <sstream>
 
 #include "heddle/base/error.h"
+#include "heddle/observe/experts/load_frames.h"
 
 namespace heddle::observe {
 namespace {
@@ -61,6 +63,8 @@ TEST_F(MetricsLogTest, ReadsWhatItWrote) {
       StepMetrics metrics = step(i, 1.0 / i);
       metrics.expert_loads_LE = {{double(i), 1}};
       metrics.extra["x"] = -1e300;
+      metrics.copies_L = {{{6, 2}, {5, 3}, {.rows = double(i), .weight_bytes = 64, .by_counts = 2, .even = 1}}};
+      add_copies(metrics);
       log.add(metrics);
     }
     log.add(step(4, std::numeric_limits<double>::quiet_NaN()));
@@ -72,8 +76,15 @@ TEST_F(MetricsLogTest, ReadsWhatItWrote) {
   EXPECT_EQ(history.steps[2].extra.at("x"), -1e300);
   EXPECT_TRUE(std::isnan(history.steps[3].lm_loss.value()));
   EXPECT_FALSE(history.steps[3].gradient_norm.has_value());
-  EXPECT_TRUE(history.steps[0].expert_loads_LE.empty()) << "only the last loads are kept";
-  EXPECT_EQ(history.steps[2].expert_loads_LE, (std::vector<std::vector<double>>{{3, 1}}));
+  for (const size_t i : {0u, 2u}) {
+    const auto n = static_cast<double>(i + 1);
+    EXPECT_EQ(history.steps[i].expert_loads_LE, (std::vector<std::vector<double>>{{n, 1}}));
+    EXPECT_EQ(
+        history.steps[i].copies_L,
+        (std::vector<LayerCopies>{{{6, 2}, {5, 3}, {.rows = n, .weight_bytes = 64, .by_counts = 2, .even = 1}}}));
+    EXPECT_EQ(history.steps[i].copy_rows, n);
+  }
+  EXPECT_FALSE(history.steps[3].copy_rows.has_value());
 }
 
 TEST_F(MetricsLogTest, TornLastLineIsDroppedWithAWarning) {
@@ -190,6 +201,52 @@ TEST_F(MetricsLogTest, FullDiskIsASystemError) {
   } catch (const SystemError& error) {
     EXPECT_EQ(error.code, ENOSPC);
   }
+}
+
+// A long run keeps the figures of layers of few steps, spread over it, and those of the last; a log that was cut
+// goes on as if it had never had what was cut.
+TEST(LoadFrames, AreSpreadOverTheRun) {
+  std::vector<StepMetrics> steps;
+  LoadFrames frames;
+  const auto add = [&](int64_t number) {
+    StepMetrics& step = steps.emplace_back();
+    step.step = number;
+    step.expert_loads_LE = {{1, 2}};
+    step.copies_L.resize(1);
+    frames.added(steps);
+  };
+  const auto kept = [&] {
+    std::vector<int64_t> numbers;
+    for (const StepMetrics& step : steps) {
+      EXPECT_EQ(step.expert_loads_LE.empty(), step.copies_L.empty());
+      if (!step.expert_loads_LE.empty()) numbers.push_back(step.step);
+    }
+    return numbers;
+  };
+  for (int64_t i = 1; i <= 1000; ++i) add(i);
+  for (const size_t size : {1000u, 500u}) {
+    const std::vector<int64_t> numbers = kept();
+    EXPECT_EQ(numbers.front(), 1);
+    EXPECT_EQ(numbers.back(), steps.back().step);
+    EXPECT_LE(numbers.size(), LoadFrames::kMost);
+    EXPECT_GE(numbers.size(), size == 1000u ? LoadFrames::kMost / 2 : LoadFrames::kMost / 4);
+    for (size_t i = 2; i + 1 < numbers.size(); ++i) EXPECT_EQ(numbers[i] - numbers[i - 1], numbers[1] - numbers[0]);
+    steps.resize(500);
+    frames.cut(steps.size());
+    add(501);
+  }
+  std::vector<StepMetrics> sparse;
+  LoadFrames of_looks;
+  for (int64_t i = 0; i < 100; ++i) {
+    StepMetrics& step = sparse.emplace_back();
+    step.step = 1 + 50 * i;
+    step.expert_loads_LE = {{1}};
+    of_looks.added(sparse);
+  }
+  const auto with = std::count_if(sparse.begin(), sparse.end(),
+                                  [](const StepMetrics& step) { return !step.expert_loads_LE.empty(); });
+  EXPECT_LE(with, static_cast<std::ptrdiff_t>(LoadFrames::kMost));
+  EXPECT_GE(with, 16);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The report as a whole: complete, self-contained, escaped, and silent about what it has not.
 #include "heddle/observe/report.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -43,6 +44,47 @@ TEST(Report, ShowsAWholeRun) {
     EXPECT_TRUE(contains(text, heading)) << heading;
   }
   EXPECT_LT(text.size(), 2'500'000u);
+}
+
+// What copies came to is told in the same words and numbers on the page, in JSON and in the terminal.
+TEST(Report, TellsOfCopiesWhatTheFiguresSay) {
+  const ReportData data = synthetic_run();
+  const std::string text = report_html(data);
+  for (const char* heading :
+       {"Rank load ÷ mean as routed", "Rank load ÷ mean with copies", "Choices of copies, by how they ended",
+        "Bytes of copies", "Copies of hot experts, in all steps"})
+    EXPECT_TRUE(contains(text, heading)) << heading;
+  double rows = 0, even = 0;
+  for (const StepMetrics& step : data.steps) {
+    for (const LayerCopies& layer : step.copies_L) {
+      rows += layer.figures.rows;
+      even += layer.figures.even;
+    }
+  }
+  EXPECT_TRUE(contains(json_of(data.figures), fmt::format("\"copies\":{{\"rows\":{}", rows)));
+  EXPECT_NEAR(data.figures.copies->even, even, 1e-9);
+  const auto facts = copies_facts(data.figures);
+  ASSERT_EQ(facts.size(), 5u);
+  for (const auto& [name, value] : facts) {
+    EXPECT_TRUE(contains(text, value)) << name;
+    EXPECT_TRUE(contains(copies_line(data.figures), name + " " + value));
+  }
+  EXPECT_TRUE(copies_line({}).empty());
+  ReportData without = data;
+  without.figures.copies.reset();
+  EXPECT_FALSE(contains(report_html(without), "Rank load"));
+}
+
+// Every moment of a map is on the page; the last is what it shows before anybody asks.
+TEST(Report, HeatMapsHaveTheirMoments) {
+  const ReportData data = synthetic_run();
+  const std::string text = report_html(data);
+  const std::regex moment("\\{\"label\":\"at step ([0-9]+)\"");
+  const auto moments =
+      std::distance(std::sregex_iterator(text.begin(), text.end(), moment), std::sregex_iterator());
+  EXPECT_EQ(moments, 3 * 20);
+  EXPECT_TRUE(contains(text, "Expert load ÷ mean at step 5000"));
+  EXPECT_TRUE(contains(text, "\"label\":\"at step 250\""));
 }
 
 // The loss of pairs of answers is no loss of tokens: it has no perplexity.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -106,15 +107,38 @@ inline ReportData synthetic_run() {
     step.arena_reserved_peak_bytes = 6044 * kMiB;
     data.steps.push_back(std::move(step));
   }
-  for (int layer = 0; layer < 12; ++layer) {
-    std::vector<double>& loads_E = data.steps.back().expert_loads_LE.emplace_back();
-    for (int expert = 0; expert < 64; ++expert) {
-      loads_E.push_back(
-          std::round(49152 * std::exp(0.35 * (noise.next() + noise.next()) + (expert == 3 * layer + 5 ? 1.3 : 0) -
-                                      (noise.next() > 0.97 ? 2 : 0))));
+  // Loads even out over the run; copies make of eight ranks' rows what is nearly even.
+  for (int moment = 1; moment <= 20; ++moment) {
+    StepMetrics& step = data.steps[static_cast<size_t>(moment * 250 - 1)];
+    const double early = 1.0 / moment;
+    for (int layer = 0; layer < 12; ++layer) {
+      std::vector<double>& loads_E = step.expert_loads_LE.emplace_back();
+      for (int expert = 0; expert < 64; ++expert) {
+        loads_E.push_back(
+            std::round(49152 * std::exp((0.35 + 1.2 * early) * (noise.next() + noise.next()) +
+                                        (expert == 3 * layer + 5 ? 1.3 : 0) - (noise.next() > 0.97 ? 2 : 0))));
+      }
+      LayerCopies& copies = step.copies_L.emplace_back();
+      double all = 0;
+      for (size_t rank = 0; rank < 8; ++rank) {
+        const double* first = loads_E.data() + rank * 8;
+        all += copies.routed_H.emplace_back(std::accumulate(first, first + 8, 0.0));
+      }
+      for (size_t rank = 0; rank < 8; ++rank)
+        copies.computed_H.push_back(std::round(all / 8 * (1 + 0.04 * noise.next())));
+      copies.figures = {.rows = std::round(all * 0.2 * early),
+                        .crossings_saved = std::round(all * 0.05 * early),
+                        .weight_bytes = 900 * kMiB * early,
+                        .gradient_bytes = 600 * kMiB * early,
+                        .by_counts = 10 - 4.0 * moment / 20,
+                        .even = 4.0 * moment / 20,
+                        .not_worth = 1};
     }
-    data.expert_layers.push_back("moe." + std::to_string(layer));
+    add_copies(step);
+    step.extra["fullest_rank_routed"] = 1.2 + 1.4 * early;
+    step.extra["fullest_rank_with_copies"] = 1.03;
   }
+  for (int layer = 0; layer < 12; ++layer) data.expert_layers.push_back("moe." + std::to_string(layer));
   data.unigram_entropy = 7.61;
   data.figures = figures_of(data.steps);
   data.figures.predicted_reserved_bytes = 6031 * kMiB;

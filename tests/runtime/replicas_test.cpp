@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "heddle/comm/placement/placement.h"
+#include "heddle/ops/placed_figures.h"
 #include "heddle/passes/host/home_words.h"
 #include "heddle/passes/host/offload.h"
 #include "heddle/passes/recompute.h"
@@ -28,6 +29,7 @@ class ExpertsRank : public ExchangeRank {
     const int64_t N = routed.width + 1, K = routed.width, P = routed.experts_each;
     weight_ = make(dtype, {P, N, K}, ir::Role::weight);
     sum_ = make(wide_, {P, N, K}, ir::Role::accumulator);
+    placed_ = make(Dtype::f64, {routed.ranks() / routed.slices + kPlacedFigures}, ir::Role::statistic);
     const int64_t first = rank / routed.slices * P * N * K;
     for (int64_t i = 0; i < P * N * K; ++i)
       set(weight_, i, whole_number(17 + static_cast<uint64_t>(rank % routed.slices), first + i));
@@ -47,11 +49,12 @@ class ExpertsRank : public ExchangeRank {
                   {{"ranks", routed_.ranks()},
                    {"slices", routed_.slices},
                    {"experts", routed_.all_experts()},
-                   {"copies", copies_}})[0];
+                   {"copies", copies_}},
+                  {placed_}, first)[0];
     } else if (copies_ > 0) {
-      const auto placed = run("place_copies", {experts_}, placing_);
-      slots = placed[0];
-      placement = placed[1];
+      const auto chosen_slots = run("place_copies", {experts_}, placing_, {placed_}, first);
+      slots = chosen_slots[0];
+      placement = chosen_slots[1];
     }
     if (placement != ir::none) {
       for (int64_t i = 0; i < listing_.elements(placement, rows_); ++i) {
@@ -64,6 +67,7 @@ class ExpertsRank : public ExchangeRank {
     lists_ = run("counts_to_host", counts);
     for (size_t i = 0; i < lists_.size(); ++i) rows_.of[lists_[i]] = comm::counted_rows(i, view(lists_[i]));
     most = std::max(most, rows_.of[lists_[0]]);
+    received += rows_.of[lists_[0]];
     const auto number = [&](uint64_t what) {
       return [=, this](int64_t i, int64_t j) { return whole_number(seed * 8 + what, (rank_ * 1000 + i) * 64 + j); };
     };
@@ -96,8 +100,9 @@ class ExpertsRank : public ExchangeRank {
     return all;
   }
   std::vector<double> weight_gradient() { return values(sum_); }
+  std::vector<double> placed() { return values(placed_); }
 
-  int64_t copied = 0, most = 0;
+  int64_t copied = 0, most = 0, received = 0;
 
  private:
   static ir::Attributes none_cost(const Routed& routed, int64_t copies) {
@@ -114,13 +119,14 @@ class ExpertsRank : public ExchangeRank {
   }
   int64_t copies_;
   ir::Attributes placing_;
-  ir::ValueId weight_, sum_;
+  ir::ValueId weight_, sum_, placed_;
 };
 
 struct Stepped {
   std::vector<std::vector<double>> values, gradients;  // by rank
   int64_t copied = 0;
-  std::vector<int64_t> most;  // rows of a rank
+  std::vector<int64_t> most, received;  // rows of a rank: in a microbatch, in all
+  std::vector<double> placed;           // as the ops have counted, all ranks' together
 };
 
 constexpr int kMicrobatches = 4;
@@ -159,6 +165,8 @@ Stepped stepped(const Routed& routed, const std::string& topology, int64_t copie
   all.values.resize(ranks);
   all.gradients.resize(ranks);
   all.most.resize(ranks);
+  all.received.resize(ranks);
+  all.placed.assign(static_cast<size_t>(routed.ranks() / routed.slices + kPlacedFigures), 0);
   comm::ThreadBoard board(routed.node_of);
   std::vector<std::thread> threads;
   std::vector<std::exception_ptr> failures(ranks);
@@ -177,6 +185,9 @@ Stepped stepped(const Routed& routed, const std::string& topology, int64_t copie
         all.most[p] = rank.most;
         const std::lock_guard lock(mutex);
         all.copied += rank.copied;
+        all.received[p] = rank.received;
+        const std::vector<double> placed = rank.placed();
+        for (size_t i = 0; copies > 0 && i < placed.size(); ++i) all.placed[i] += placed[i];
       } catch (const std::exception& error) {
         failures[p] = std::current_exception();
         board.abort(error.what());
@@ -188,6 +199,23 @@ Stepped stepped(const Routed& routed, const std::string& topology, int64_t copie
     if (failure) std::rethrow_exception(failure);
   }
   return all;
+}
+
+// What the ops count is what ranks have computed, and every choice has an end.
+void expect_counted(const Routed& routed, const Stepped& with, PlacedFigure copied_by) {
+  const auto holders = routed.ranks() / routed.slices;
+  const auto figure = [&](PlacedFigure what) {
+    return with.placed[static_cast<size_t>(holders + static_cast<int64_t>(what))];
+  };
+  for (int64_t r = 0; r < routed.ranks(); ++r)
+    EXPECT_EQ(with.placed[static_cast<size_t>(r / routed.slices)],
+              static_cast<double>(with.received[static_cast<size_t>(r)]));
+  EXPECT_GT(figure(PlacedFigure::rows_moved), 0);
+  EXPECT_EQ(figure(PlacedFigure::copies) * static_cast<double>(holders), static_cast<double>(with.copied));
+  EXPECT_GT(figure(copied_by), 0);
+  EXPECT_EQ(figure(copied_by) + figure(PlacedFigure::even) + figure(PlacedFigure::not_worth), kMicrobatches);
+  if (std::set<int>(routed.node_of.begin(), routed.node_of.end()).size() == 1)
+    EXPECT_EQ(figure(PlacedFigure::crossings_saved), 0);
 }
 
 TEST(Replicas, ChangeNoWholeNumberInAnyTopology) {
@@ -211,11 +239,13 @@ TEST(Replicas, ChangeNoWholeNumberInAnyTopology) {
             EXPECT_EQ(ahead.values, without.values) << topology << ", chosen " << before << " microbatches before";
             EXPECT_EQ(ahead.gradients, without.gradients) << topology << ", chosen " << before << " before";
             EXPECT_GT(ahead.copied, 0);
+            expect_counted(routed, ahead, PlacedFigure::by_history);
             if (before == 0)
               EXPECT_LT(*std::max_element(ahead.most.begin(), ahead.most.end()),
                         *std::max_element(without.most.begin(), without.most.end()));
           }
           EXPECT_GT(with.copied, 0);
+          expect_counted(routed, with, PlacedFigure::by_counts);
           EXPECT_LT(*std::max_element(with.most.begin(), with.most.end()),
                     *std::max_element(without.most.begin(), without.most.end()));
         }

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "heddle/ops/ops.h"
+#include "heddle/session/ranks/layer_copies.h"
+
 namespace heddle::session {
 namespace {
 
@@ -24,6 +27,54 @@ TEST(RankRows, AreSummedByTheExpertsThatRanksHold) {
   for (train::RankWork& work : result.work) work.expert_rows = 0;  // a device that does not tell
   EXPECT_FALSE(fullest_rank(result, mesh).has_value());
   EXPECT_FALSE(fullest_rank(result, plan::Mesh(plan::Degrees())).has_value());
+}
+
+// Rows by the experts that ranks hold, rows by what was counted, bytes by the ops of the layer's text: two of
+// weights, once ahead and once again, and one of gradients.
+TEST(LayerCopies, AreOfTheLayersThatCount) {
+  plan::Degrees degrees;
+  degrees.dp = degrees.ep = 2;
+  const plan::Mesh mesh(degrees);
+  plan::Lowered lowered;
+  ir::Listing& listing = lowered.program.listings.emplace_back();
+  const auto value = [&](Dtype dtype, std::vector<int64_t> shape) {
+    ir::Value v;
+    v.name = fmt::format("v{}", listing.values.size());
+    v.dtype = dtype;
+    for (const int64_t n : shape) v.shape.push_back({n, ir::none});
+    return listing.add_value(std::move(v));
+  };
+  const ir::ValueId w = value(Dtype::bf16, {2, 4, 8}), placement = value(Dtype::i32, {10}),
+                    copies = value(Dtype::bf16, {3, 4, 8}), partial = value(Dtype::f32, {3, 4, 8}),
+                    sum = value(Dtype::f32, {2, 4, 8}), experts = value(Dtype::i32, {6, 2});
+  const auto add = [&](std::string_view kind, std::vector<ir::ValueId> in, std::vector<ir::ValueId> out,
+                       std::vector<ir::ValueId> updates) {
+    ir::Op& op = listing.ops.emplace_back();
+    op.def = &ops::find(kind);
+    op.layer = 1;
+    op.in = std::move(in);
+    op.out = std::move(out);
+    op.updates = std::move(updates);
+  };
+  add("place_rows", {experts, placement, placement}, {experts}, {sum});
+  add("fetch_copies", {w, placement}, {copies}, {});
+  add("fetch_copies", {w, placement}, {copies}, {});
+  add("return_copies", {partial, placement}, {}, {sum});
+  train::StepResult result;
+  result.statistics.push_back({&model::kLoad, 0, {1, 1, 1, 1}});  // a layer without a choice
+  result.statistics.push_back({&model::kLoad, 1, {6, 2, 1, 1}});
+  EXPECT_TRUE(layer_copies(result, lowered, mesh).empty());
+  result.statistics.push_back({&model::kPlaced, 1, {5, 5, 3, -2, 4, 1, 0, 2, 0}});
+  const auto layers = layer_copies(result, lowered, mesh);
+  ASSERT_EQ(layers.size(), 1u);
+  EXPECT_EQ(layers[0], (observe::LayerCopies{{8, 2},
+                                             {5, 5},
+                                             {.rows = 3,
+                                              .crossings_saved = -2,
+                                              .weight_bytes = 4 * (2 * 4 * 8 * 2),
+                                              .gradient_bytes = 4 * (4 * 8 * 4),
+                                              .by_counts = 1,
+                                              .even = 2}}));
 }
 
 }  // namespace

@@ -9,9 +9,9 @@
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
 #include "heddle/config/run_config.h"
-#include "heddle/observe/runs/metrics_tail.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/run_figures.h"
+#include "heddle/observe/runs/metrics_tail.h"
 #include "heddle/observe/terminal/text_chart.h"
 #include "heddle/observe/units.h"
 #include "heddle/session/run_folder.h"
@@ -70,6 +70,7 @@ class Watch {
     if (f.held_out_loss)
       text += fmt::format("held-out loss {} after step {}\n", observe::loss_text(*f.held_out_loss),
                           observe::grouped_text(f.held_out_step));
+    if (f.copies) text += fmt::format("copies of hot experts: {}\n", observe::copies_line(f));
     text += chart("loss", &observe::StepMetrics::lm_loss, observe::loss_text, kLossRows, columns, terminal.unicode);
     text += chart("tokens per second", &observe::StepMetrics::tokens_per_s, observe::tokens_rate_text, kSpeedRows,
                   columns, terminal.unicode);

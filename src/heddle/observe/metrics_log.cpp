@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "heddle/base/error.h"
+#include "heddle/observe/experts/load_frames.h"
 
 namespace heddle::observe {
 namespace {
@@ -103,6 +104,40 @@ std::optional<int64_t> walk(const std::string& path, Broken& broken,
   return line_start == offset ? std::nullopt : std::optional(line_start);
 }
 
+ordered_json numbers_json(const std::vector<double>& numbers) {
+  ordered_json row = ordered_json::array();
+  for (const double number : numbers) row.push_back(number_json(number));
+  return row;
+}
+
+ordered_json copies_json(const LayerCopies& layer) {
+  ordered_json json{{"routed", numbers_json(layer.routed_H)}, {"computed", numbers_json(layer.computed_H)}};
+  for (const CopyField& field : copy_fields())
+    json[std::string(field.key)] = number_json(layer.figures.*field.of_layer);
+  return json;
+}
+
+std::vector<double> numbers_from(const ordered_json& row, std::string_view key) {
+  if (!row.is_array()) config_error("'{}' holds something that is not an array", key);
+  std::vector<double> numbers;
+  for (const ordered_json& value : row) numbers.push_back(number_from(value, key));
+  return numbers;
+}
+
+LayerCopies copies_from(const ordered_json& json) {
+  if (!json.is_object()) config_error("'copies' holds something that is not an object");
+  LayerCopies layer;
+  for (const auto& [key, numbers] :
+       {std::pair{"routed", &layer.routed_H}, std::pair{"computed", &layer.computed_H}}) {
+    if (const auto found = json.find(key); found != json.end()) *numbers = numbers_from(*found, key);
+  }
+  for (const CopyField& field : copy_fields()) {
+    if (const auto found = json.find(std::string(field.key)); found != json.end())
+      layer.figures.*field.of_layer = number_from(*found, field.key);
+  }
+  return layer;
+}
+
 }  // namespace
 
 std::string metrics_line(const StepMetrics& metrics) {
@@ -119,10 +154,11 @@ std::string metrics_line(const StepMetrics& metrics) {
   }
   if (!metrics.expert_loads_LE.empty()) {
     ordered_json& loads = json["expert_loads"] = ordered_json::array();
-    for (const std::vector<double>& loads_E : metrics.expert_loads_LE) {
-      ordered_json& row = loads.emplace_back(ordered_json::array());
-      for (const double load : loads_E) row.push_back(number_json(load));
-    }
+    for (const std::vector<double>& loads_E : metrics.expert_loads_LE) loads.push_back(numbers_json(loads_E));
+  }
+  if (!metrics.copies_L.empty()) {
+    ordered_json& layers = json["copies"] = ordered_json::array();
+    for (const LayerCopies& layer : metrics.copies_L) layers.push_back(copies_json(layer));
   }
   return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
@@ -154,11 +190,11 @@ StepMetrics step_of_line(std::string_view line) {
   }
   if (const auto loads = json.find("expert_loads"); loads != json.end()) {
     if (!loads->is_array()) config_error("'expert_loads' is not an array");
-    for (const ordered_json& row : *loads) {
-      if (!row.is_array()) config_error("'expert_loads' holds something that is not an array");
-      std::vector<double>& loads_E = metrics.expert_loads_LE.emplace_back();
-      for (const ordered_json& value : row) loads_E.push_back(number_from(value, "expert_loads"));
-    }
+    for (const ordered_json& row : *loads) metrics.expert_loads_LE.push_back(numbers_from(row, "expert_loads"));
+  }
+  if (const auto layers = json.find("copies"); layers != json.end()) {
+    if (!layers->is_array()) config_error("'copies' is not an array");
+    for (const ordered_json& layer : *layers) metrics.copies_L.push_back(copies_from(layer));
   }
   return metrics;
 }
@@ -197,22 +233,19 @@ MetricsHistory read_metrics(const std::string& path, BrokenLines what) {
   MetricsHistory history;
   Broken broken{what};
   std::vector<StepMetrics>& steps = history.steps;
-  std::optional<size_t> with_loads;
+  LoadFrames frames;
   const std::optional<int64_t> torn = walk(path, broken, [&](StepMetrics&& metrics, int64_t) {
     if (!steps.empty() && metrics.step <= steps.back().step) {
       const size_t before = steps.size();
       while (!steps.empty() && metrics.step <= steps.back().step) steps.pop_back();
-      if (with_loads && *with_loads >= steps.size()) with_loads.reset();
+      frames.cut(steps.size());
       history.warnings.push_back(fmt::format("{}: step {} comes again; {} earlier lines are dropped", path,
                                              metrics.step, before - steps.size()));
     }
     if (steps.size() >= kMostSteps && broken.what == BrokenLines::skip) return false;
     if (steps.size() >= kMostSteps) config_error("{}: more than {} steps", path, kMostSteps);
-    if (!metrics.expert_loads_LE.empty()) {
-      if (with_loads) std::vector<std::vector<double>>().swap(steps[*with_loads].expert_loads_LE);
-      with_loads = steps.size();
-    }
     steps.push_back(std::move(metrics));
+    frames.added(steps);
     return true;
   });
   broken.tell(history.warnings);

@@ -2,8 +2,10 @@
 //
 // A line reaches the kernel before `add` returns, so a crash loses at most the line being written; when the disk is
 // full the part of a line is taken back and a SystemError raised. JSON has no NaN: such values are the strings
-// "nan", "inf" and "-inf". Keys are those of metric_fields(), beside "step", "wall_time_s", "weights_digest" (16 hexadecimal digits), "extra" (an object of
-// numbers) and "expert_loads" (rows of numbers); a reader skips keys it doesn't know.
+// "nan", "inf" and "-inf". Keys are those of metric_fields(), beside "step", "wall_time_s", "weights_digest" (16
+// hexadecimal digits), "extra" (an object of numbers), "expert_loads" (rows of numbers, one a layer) and "copies"
+// (of each of these layers an object: "routed" and "computed", rows of numbers, and the keys of copy_fields()); a
+// reader skips keys it doesn't know.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +48,7 @@ StepMetrics step_of_line(std::string_view line);
 inline constexpr size_t kLongestLineBytes = 16 << 20;
 
 struct MetricsHistory {
-  std::vector<StepMetrics> steps;  // steps increase; expert_loads_LE are kept of the last that has any
+  std::vector<StepMetrics> steps;  // steps increase; figures of layers as LoadFrames keeps them
   std::vector<std::string> warnings;
 };
 

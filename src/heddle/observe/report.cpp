@@ -3,11 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <limits>
-#include <numeric>
-#include <tuple>
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
@@ -15,6 +11,7 @@
 #include "heddle/observe/charts/html_table.h"
 #include "heddle/observe/charts/step_curves.h"
 #include "heddle/observe/charts/svg_chart.h"
+#include "heddle/observe/experts/expert_charts.h"
 #include "heddle/observe/report_cards.h"
 #include "heddle/observe/units.h"
 
@@ -80,57 +77,14 @@ std::string speed(const ReportData& data) {
                   6, true)});
 }
 
-// Rows of the fullest rank as routers sent them, and as ranks computed them; nothing of a run without copies.
-LineChart fullest_rank(const ReportData& data) {
-  LineChart chart;
-  chart.title = "Fullest rank ÷ mean: as routed, and with copies of hot experts";
-  chart.x_label = "step";
-  chart.y_label = "rows ÷ mean, all layers";
-  for (const auto& [key, label, colour] :
-       {std::tuple{"fullest_rank_routed", "as routed", 1}, {"fullest_rank_with_copies", "with copies", 2}}) {
-    Series series;
-    series.label = label;
-    series.colour = colour;
-    for (const StepMetrics& step : data.steps) {
-      const auto at = step.extra.find(key);
-      if (at == step.extra.end()) continue;
-      series.x.push_back(static_cast<double>(step.step));
-      series.y.push_back(at->second);
-    }
-    if (!series.y.empty()) chart.series.push_back(std::move(series));
-  }
-  if (!chart.series.empty()) chart.levels.push_back({"even load", 1});
-  return chart;
-}
-
 std::string experts(const ReportData& data) {
-  HeatMap map;
-  for (auto step = data.steps.rbegin(); step != data.steps.rend(); ++step) {
-    if (step->expert_loads_LE.empty()) continue;
-    map.title = fmt::format("Expert load ÷ mean at step {}", step->step);
-    for (const std::vector<double>& loads_E : step->expert_loads_LE) {
-      const double mean = std::accumulate(loads_E.begin(), loads_E.end(), 0.0) /
-                          static_cast<double>(std::max<size_t>(1, loads_E.size()));
-      std::vector<double>& row = map.ratio.emplace_back();
-      for (const double load : loads_E) {
-        row.push_back(mean > 0 ? load / mean : std::numeric_limits<double>::quiet_NaN());
-      }
-    }
-    break;
-  }
-  for (size_t layer = 0; layer < map.ratio.size(); ++layer) {
-    map.rows.push_back(layer < data.expert_layers.size() ? data.expert_layers[layer] : fmt::format("{}", layer));
-  }
-  map.ratio_word = "load ÷ mean";
-  map.x_label = "expert";
-  map.row_word = "layer";
-  map.column_word = "expert";
   LineChart imbalance = step_chart(data, &StepMetrics::expert_imbalance, "Imbalance: busiest expert ÷ mean",
                                    "rows ÷ mean, the worst layer", AxisUnit::plain, 1, false);
   imbalance.levels.push_back({"even load", 1});
   const LineChart balance = step_chart(data, &StepMetrics::auxiliary_loss, "Auxiliary (balance) loss",
                                        "nats a token", AxisUnit::plain, 5, false);
-  return panel(heat_map(map), true) + in_pairs({imbalance, balance, fullest_rank(data)});
+  return load_maps(data.steps, data.expert_layers) + in_pairs({imbalance, balance}) +
+         copies_panels(data.steps, data.figures, data.expert_layers);
 }
 
 std::string ranks(const RankSpeeds& speeds) {

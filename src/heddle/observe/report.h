@@ -55,7 +55,7 @@ struct ReportData {
   std::string subtitle;  // when, where, how long
   Facts model;           // shown as chips: {"parameters", "671 G"}
   std::vector<VerdictCard> cards;
-  std::vector<StepMetrics> steps;          // the heat map shows the last expert_loads_LE among them
+  std::vector<StepMetrics> steps;          // the heat maps show those that have figures of layers
   std::optional<double> unigram_entropy;   // nats a token: what knowing only frequencies would reach
   RunFigures figures;                      // of those steps and of the run
   std::string fullest;                     // which rank it is that holds most; "" of one rank

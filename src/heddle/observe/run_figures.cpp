@@ -47,12 +47,42 @@ RunFigures figures_of(const std::vector<StepMetrics>& steps) {
     const auto& peak = step.arena_reserved_peak_bytes ? step.arena_reserved_peak_bytes : step.arena_live_peak_bytes;
     if (peak) f.reserved_bytes = std::max(f.reserved_bytes.value_or(0), *peak);
   }
+  for (const StepMetrics& step : steps) {
+    if (!step.copy_rows) continue;
+    if (!f.copies) f.copies.emplace();
+    for (const CopyField& field : copy_fields()) (*f.copies).*field.of_layer += (step.*field.of_step).value_or(0);
+  }
   f.tokens = last_of(steps, &StepMetrics::tokens);
   f.trained_s = last_of(steps, &StepMetrics::trained_s);
   f.step_s = median_of(steps, &StepMetrics::step_s);
   f.tokens_per_s = median_of(steps, &StepMetrics::tokens_per_s);
   f.flops_per_s = median_of(steps, &StepMetrics::flops_per_s);
   return f;
+}
+
+std::vector<std::pair<std::string, std::string>> copies_facts(const RunFigures& figures) {
+  if (!figures.copies) return {};
+  const CopyFigures& c = *figures.copies;
+  std::string endings;
+  for (const auto& [count, what] :
+       {std::pair{c.by_counts, "with copies by the counts"},
+        std::pair{c.by_history, "with copies by the last steps' loads"},
+        std::pair{c.even, "without, the load being even"}, std::pair{c.not_worth, "without, for none paid"}}) {
+    if (count > 0) endings += fmt::format("{}{} {}", endings.empty() ? "" : "; ", count_text(count), what);
+  }
+  return {{"rows that copies took", count_text(c.rows)},
+          {c.crossings_saved < 0 ? "rows more that crossed nodes" : "rows kept from crossing nodes",
+           count_text(std::abs(c.crossings_saved))},
+          {"weights that copies took", bytes_text(c.weight_bytes)},
+          {"gradients that copies gave back", bytes_text(c.gradient_bytes)},
+          {"choices", endings}};
+}
+
+std::string copies_line(const RunFigures& figures) {
+  std::string line;
+  for (const auto& [name, value] : copies_facts(figures))
+    line += fmt::format("{}{} {}", line.empty() ? "" : ", ", name, value);
+  return line;
 }
 
 std::string loss_text(double loss) { return std::isfinite(loss) ? fmt::format("{:.4f}", loss) : number_text(loss); }
@@ -82,6 +112,10 @@ std::string json_of(const RunFigures& f) {
   add("reserved_bytes", f.reserved_bytes);
   add("predicted_reserved_bytes", f.predicted_reserved_bytes);
   add("grown_beyond_forecast_bytes", f.grown_bytes);
+  if (f.copies) {
+    for (const CopyField& field : copy_fields())
+      json["copies"][std::string(field.key)] = (*f.copies).*field.of_layer;
+  }
   return json.dump();
 }
 

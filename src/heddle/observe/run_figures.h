@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "heddle/observe/step_metrics.h"
@@ -26,10 +27,15 @@ struct RunFigures {
   std::optional<double> elapsed_s;  // with looks, checkpoints and reports, of this process
   // Of the arena of the rank that holds most: what it took, what it was said to take, by how much it grew beyond.
   std::optional<double> reserved_bytes, predicted_reserved_bytes, grown_bytes;
+  std::optional<CopyFigures> copies;  // of hot experts, in all steps; empty of a run that had none to choose
 };
 
 /// Of the steps alone: what only the run knows stays empty.
 RunFigures figures_of(const std::vector<StepMetrics>& steps);
+
+/// What copies came to: as names and values, and in one line. Nothing of a run without.
+std::vector<std::pair<std::string, std::string>> copies_facts(const RunFigures& figures);
+std::string copies_line(const RunFigures& figures);
 
 std::string loss_text(double nats_per_token);
 std::string tokens_rate_text(double tokens_per_s);

@@ -33,6 +33,7 @@ void RunLogs::resume(int64_t next_step) {
         std::make_unique<observe::MetricsLog>(observe::MetricsLog::resume(folder_.metrics(), next_step, warnings));
     for (const std::string& warning : warnings) warn_(warning);
     history_ = observe::read_metrics(folder_.metrics(), observe::BrokenLines::skip).steps;
+    frames_ = observe::LoadFrames(history_);
   });
   attempt("tensorboard", [&] { tensorboard_ = std::make_unique<observe::TensorboardFile>(folder_.tensorboard()); });
 }
@@ -46,6 +47,7 @@ void RunLogs::add(const observe::StepMetrics& metrics) {
   if (tensorboard_) attempt("tensorboard", [&] { tensorboard_->add(metrics); });
   for (const auto& [what, add] : others_) attempt(what, [&, &tell = add] { tell(metrics); });
   history_.push_back(metrics);
+  frames_.added(history_);
 }
 
 bool RunLogs::write_report(const observe::ReportData& data) {

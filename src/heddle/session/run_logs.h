@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "heddle/observe/experts/load_frames.h"
 #include "heddle/observe/metrics_log.h"
 #include "heddle/observe/report.h"
 #include "heddle/observe/tensorboard.h"
@@ -43,6 +44,7 @@ class RunLogs {
   std::unique_ptr<observe::TensorboardFile> tensorboard_;
   std::vector<std::pair<std::string, std::function<void(const observe::StepMetrics&)>>> others_;
   std::vector<observe::StepMetrics> history_;
+  observe::LoadFrames frames_;
   std::set<std::string> told_;
 };
 

@@ -23,6 +23,7 @@
 #include "heddle/session/notes/outlier_notes.h"
 #include "heddle/session/notes/start_notes.h"
 #include "heddle/session/rank_run.h"
+#include "heddle/session/ranks/layer_copies.h"
 #include "heddle/session/ranks/rank_rows.h"
 #include "heddle/session/ranks/standing_lines.h"
 #include "heddle/session/run_checkpoint.h"
@@ -363,6 +364,9 @@ bool TrainingRun::record(const train::StepResult& result) {
     metrics.extra["fullest_rank_routed"] = fullest->routed;
     metrics.extra["fullest_rank_with_copies"] = fullest->computed;
   }
+  for (const auto& [layer, rows_E] : loads) metrics.expert_loads_LE.emplace_back(rows_E.begin(), rows_E.end());
+  metrics.copies_L = layer_copies(result, trainer_->lowered(), trainer_->mesh());
+  observe::add_copies(metrics);
   if (config_.train.batch_ramp) metrics.extra["batch"] = static_cast<double>(config_.data_after(number - 1).batch);
   for (const train::Reading& reading : result.statistics) {
     const std::string metric(reading.kind->metric);
@@ -393,8 +397,9 @@ bool TrainingRun::record(const train::StepResult& result) {
   const bool looks = due(config_.train.eval_every, number) ||
                      (config_.train.eval_every > 0 && is_over() && number == trainer_->steps_done());
   if (looks) {
-    for (const auto& [layer, rows_E] : loads) metrics.expert_loads_LE.emplace_back(rows_E.begin(), rows_E.end());
     look(metrics);
+  } else if (!observe::have_layers(number, loads.empty() ? 0 : loads.size() * loads[0].rows_E.size())) {
+    observe::drop_layers(metrics);
   }
   if (leads()) {
     if (constexpr double kLook_s = 1; now_s() - fence_seen_s_ > kLook_s) {

@@ -64,6 +64,7 @@ Json json_of(const session::RunSummary& s) {
     if (s.refitted_s > 0) json["step_foretold_refitted_seconds"] = s.refitted_s;
   }
   if (!s.trace.empty()) json["trace"] = s.trace;
+  if (f.copies) json["copies"] = Json::parse(observe::json_of(f)).at("copies");
   if (f.held_out_loss) json["held_out_loss"] = *f.held_out_loss;
   return json;
 }
@@ -91,6 +92,7 @@ void print(const session::RunSummary& s, const std::string& config) {
              observe::flops_rate_text(f.flops_per_s.value_or(0)), observe::bytes_text(f.reserved_bytes.value_or(0)),
              observe::bytes_text(f.predicted_reserved_bytes.value_or(0)),
              f.grown_bytes ? fmt::format("; {} beyond the forecast", observe::bytes_text(*f.grown_bytes)) : "");
+  if (f.copies) fmt::print("copies      {}\n", observe::copies_line(f));
   fmt::print("report      {}\ncheckpoint  {}\n", s.report.empty() ? "could not be written" : s.report,
              s.checkpoint);
   if (!s.trace.empty()) fmt::print("trace       {}  (open it at https://ui.perfetto.dev)\n", s.trace);
@@ -177,8 +179,8 @@ int train(const TrainOptions& options) {
       place.learn = [&](const session::FirstSteps& seen) { return learn(options, set, planned, refitted_s, seen); };
     }
     session::RunSummary own = calls.told([&] {
-      return session::TrainingRun(config::read_run_config(options.config, all), options.resume,
-                                  telling_of(options), place)
+      return session::TrainingRun(config::read_run_config(options.config, all), options.resume, telling_of(options),
+                                  place)
           .run();
     });
     calls.end(own.folder);

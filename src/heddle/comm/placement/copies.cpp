@@ -8,6 +8,7 @@
 #include "heddle/comm/exchange/places.h"
 #include "heddle/comm/placement/placement.h"
 #include "heddle/comm/placement/relay.h"
+#include "heddle/comm/placement/tally.h"
 #include "heddle/device/batch.h"
 #include "heddle/device/row_work.h"
 
@@ -46,7 +47,11 @@ Holders holders_of(const KernelCall& call) {
           .node_of = Places(*call.communicator).node};
 }
 
-/// experts -> slots, placement.
+std::span<const int32_t> whole_numbers(const TensorView& view) {
+  return {view.as<const int32_t>(), static_cast<size_t>(view.elements())};
+}
+
+/// experts -> slots, placement; what comes of it into `placed`.
 void place_copies(const KernelCall& call) {
   const ir::Attributes& a = call.op->attributes;
   Communicator& communicator = *call.communicator;
@@ -80,6 +85,13 @@ void place_copies(const KernelCall& call) {
     runs.push_back({copy.slot, rows});
   }
   put_in_slots(experts_Tk, slots_Tk, std::move(runs_E));
+  tally({.experts = whole_numbers(experts_Tk),
+         .slots = whole_numbers(slots_Tk),
+         .expert_of_slot = placement.expert_of_slot(),
+         .with_copies = PlacedFigure::by_counts,
+         .without = is_uneven(placement.rows_of(loads)) ? PlacedFigure::not_worth : PlacedFigure::even,
+         .first = call.overwrite},
+        holders, communicator.rank(), call.updates[0].as<double>());
 }
 
 constexpr int64_t kShares = 65536;  // one whole
@@ -109,7 +121,7 @@ void recall_copies(const KernelCall& call) {
   }
 }
 
-/// experts, placement, shares -> slots.
+/// experts, placement, shares -> slots; what comes of it into `placed`.
 void place_rows(const KernelCall& call) {
   const ir::Attributes& a = call.op->attributes;
   const int64_t experts = a.integer("experts"), copies = a.integer("copies");
@@ -128,6 +140,13 @@ void place_rows(const KernelCall& call) {
     runs.push_back({slot, rows});
   }
   put_in_slots(call.in[0], call.out[0], std::move(runs_E));
+  tally({.experts = whole_numbers(call.in[0]),
+         .slots = whole_numbers(call.out[0]),
+         .expert_of_slot = whole_numbers(call.in[1]),
+         .with_copies = PlacedFigure::by_history,
+         .without = call.batch->expert_rows.contains(call.op->layer) ? PlacedFigure::not_worth : PlacedFigure::even,
+         .first = call.overwrite},
+        holders_of(call), call.communicator->rank(), call.updates[0].as<double>());
 }
 
 int64_t rows_scratch(const ir::Listing&, const ir::Op& op, const ir::RowCounts&) {

@@ -79,15 +79,29 @@ int64_t time_ps(const Placement& placement, const Loads& loads, const LinkTimes&
          std::max(copies.weights / kAwaitedPart, copies.all - even * costs.row_ps);
 }
 
+struct Spread {
+  int64_t most = 0, even = 0;
+  int64_t least() const { return std::max<int64_t>(1, even / kLeastPart); }
+};
+Spread spread_of(const std::vector<int64_t>& rows_H) {
+  const int64_t all = std::accumulate(rows_H.begin(), rows_H.end(), int64_t{0}), count = std::ssize(rows_H);
+  return {*std::max_element(rows_H.begin(), rows_H.end()), (all + count - 1) / count};
+}
+
 }  // namespace
+
+bool is_uneven(const std::vector<int64_t>& rows_H) {
+  const Spread spread = spread_of(rows_H);
+  return spread.most > spread.even + spread.least();
+}
 
 Placement choose_placement(const Loads& loads, const Holders& holders, const PlacementRules& rules) {
   const Placement none(holders, loads.experts);
   const std::vector<int64_t> rows = none.rows_of(loads);
-  const int64_t all = std::accumulate(rows.begin(), rows.end(), int64_t{0}), count = holders.count();
-  const int64_t most = *std::max_element(rows.begin(), rows.end()), even = (all + count - 1) / count;
-  const int64_t least = std::max<int64_t>(1, even / kLeastPart);
-  if (holders.copies == 0 || count == 1 || most <= even + least) return none;
+  const int64_t count = holders.count();
+  const auto [most, even] = spread_of(rows);
+  const int64_t least = spread_of(rows).least();
+  if (holders.copies == 0 || count == 1 || !is_uneven(rows)) return none;
   const LinkTimes links(loads, holders, rules.costs);
   Placement best = none;
   int64_t best_ps = time_ps(none, loads, links, rules.costs, even);

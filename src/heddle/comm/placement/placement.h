@@ -74,6 +74,8 @@ class Placement {
 /// As many rows of each of `sources`, shared out as `share_E` says: in whole numbers, [S, E].
 std::vector<int32_t> alike_sources(const std::vector<double>& share_E, int64_t sources, int64_t rows);
 
+/// Whether the fullest holder has so much more than the even share that copies are looked for.
+bool is_uneven(const std::vector<int64_t>& rows_H);
 Placement choose_placement(const Loads& loads, const Holders& holders, const PlacementRules& rules);
 
 }  // namespace heddle::comm

@@ -7,6 +7,7 @@
 #include "heddle/model/loss_scale.h"
 #include "heddle/model/text/feed_forward.h"
 #include "heddle/ops/margin_bins.h"
+#include "heddle/ops/placed_figures.h"
 
 namespace heddle::model {
 
@@ -317,17 +318,21 @@ ValueId experts(Writer& w, ValueId x_TH, const std::string& prefix, CopiesAhead 
   const Attributes exchange = exchange_attributes(w);
   ValueId slots = r.experts;  // without copies, experts are slots
   std::vector<ValueId> mentions;
+  const auto placed = [&] {
+    return w.statistic({.kind = &kPlaced, .of = w.layer()}, {int64_t{w.spec().mesh.of(Axis::ep)} + kPlacedFigures});
+  };
   if (copies.placement != none) {
     slots = w.op("place_rows", {r.experts, copies.placement, copies.shares}, {"slots"},
                  {{"ranks", expert_ranks(w)},
                   {"slices", int64_t{w.spec().mesh.of(Axis::etp)}},
                   {"experts", w.config().n_routed_experts},
                   {"copies", copies_of(w)}},
-                 "experts")[0];
+                 "experts", {placed()})[0];
   } else if (copies_of(w) > 0) {
-    const auto placed = w.op("place_copies", {r.experts}, {"slots", "placement"}, placing_attributes(w), "experts");
-    slots = placed[0];
-    copies.placement = placed[1];
+    const auto chosen =
+        w.op("place_copies", {r.experts}, {"slots", "placement"}, placing_attributes(w), "experts", {placed()});
+    slots = chosen[0];
+    copies.placement = chosen[1];
   }
   if (copies.placement != none) mentions = {copies.placement};
   const auto lists = [&] {  // n, route, forwards, local offsets

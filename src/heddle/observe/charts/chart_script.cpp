@@ -94,13 +94,56 @@ const lineFigure = (svg, data) => {
   }, () => hover.replaceChildren());
 };
 
+// A heat map of several moments: the slider of one moves all that have a moment of the same name.
+const sliders = [];
+const addSlider = (figure, drawings, data) => {
+  const bar = document.createElement('div'), slider = document.createElement('input');
+  bar.className = 'tools';
+  slider.type = 'range';
+  slider.min = 0;
+  slider.max = slider.value = data.frames.length - 1;
+  bar.append(slider);
+  drawings[0].before(bar);
+  const title = figure.querySelector('.title'), last = data.frames.length - 1;
+  const choose = label => {
+    const i = data.frames.findIndex(frame => frame.label === label);
+    if (i < 0) return;
+    slider.value = i;
+    slider.setAttribute('aria-valuetext', label);
+    title.textContent = data.title + ' ' + label;
+    data.shown.ratio = data.frames[i].ratio;
+    drawings.forEach((svg, v) => paint(svg, data, data.views[v].plot));
+  };
+  slider.setAttribute('aria-label', data.title);
+  slider.setAttribute('aria-valuetext', data.frames[last].label);
+  slider.addEventListener('input', () => { for (const other of sliders) other(data.frames[slider.value].label); });
+  sliders.push(choose);
+};
+// One path a shade, as the page has them drawn for the moment that it shows first.
+const paint = (svg, data, [left, top, right, bottom]) => {
+  const wide = (right - left) / data.columns, high = (bottom - top) / data.shown.ratio.length, shades = [];
+  const gapX = wide > 5 ? 1 : 0, gapY = high > 5 ? 1 : 0, near = v => Math.round(v * 10) / 10;
+  data.shown.ratio.forEach((row, r) => row.forEach((ratio, c) => {
+    if (ratio === null) return;
+    const part = ratio <= 0 ? -1 : Math.max(-1, Math.min(1, Math.log(ratio) / Math.log(data.most)));
+    const shade = Math.round((part + 1) * 5), x0 = near(left + wide * c), x1 = near(left + wide * (c + 1));
+    shades[shade] = (shades[shade] || '') + `M${x0} ${near(top + high * r)}h${near(x1 - x0 - gapX)}v${near(high - gapY)}H${x0}z`;
+  }));
+  for (const path of svg.querySelectorAll('path')) path.remove();
+  shades.forEach((d, shade) => {
+    const path = make('path', {class: 'h' + shade, d});
+    if (!gapX) path.setAttribute('shape-rendering', 'crispEdges');
+    svg.querySelector('text').before(path);
+  });
+};
+
 const heatFigure = (svg, data) => {
   const hover = svg.querySelector('.hover'), [left, top, right, bottom] = data.plot;
-  const wide = (right - left) / data.columns, high = (bottom - top) / data.ratio.length;
+  const wide = (right - left) / data.columns, high = (bottom - top) / data.shown.ratio.length;
   onMove(svg, event => {
     const [px, py] = inside(svg, event), c = Math.floor((px - left) / wide), r = Math.floor((py - top) / high);
     hover.replaceChildren();
-    const value = (data.ratio[r] || [])[c];
+    const value = (data.shown.ratio[r] || [])[c];
     if (value === undefined) { tip.hidden = true; return; }
     hover.append(make('rect', {class: 'cell', x: left + c * wide, y: top + r * high, width: wide, height: high}));
     show(event, data.columnWord + ' ' + c, [[data.rowWord, data.rows[r] || r], [data.ratioWord, say(value, 0) + '×']]);
@@ -331,6 +374,8 @@ for (const figure of document.querySelectorAll('figure.chart')) {
   const data = JSON.parse(source.textContent);
   if (figure.dataset.kind === 'lanes') { lanesFigure(figure, drawings[0], data); continue; }
   const draw = figure.dataset.kind === 'heat' ? heatFigure : lineFigure;
+  data.shown = {ratio: data.ratio};
+  if (data.frames && data.frames.length > 1) addSlider(figure, drawings, data);
   drawings.forEach((svg, i) => draw(svg, {...data, ...data.views[i]}));
 }
 })();

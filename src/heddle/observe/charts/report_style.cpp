@@ -114,6 +114,7 @@ svg .lane { fill: var(--lane); }
 canvas { display: block; width: 100%; cursor: crosshair; touch-action: pan-y; }
 .tools { display: flex; flex-wrap: wrap; align-items: center; gap: 6px; margin: 0 0 10px; }
 .tools span { margin-left: 8px; color: var(--faint); font-size: 12px; }
+input[type=range] { flex: 1 1 160px; max-width: 480px; margin: 0; accent-color: var(--accent); cursor: pointer; }
 button { padding: 3px 11px; border: 1px solid var(--rule); border-radius: 7px; background: none; color: var(--soft);
   font: inherit; font-size: 12.5px; cursor: pointer; }
 button:hover { color: var(--ink); border-color: var(--faint); }

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "heddle/observe/charts/svg_axis.h"
@@ -80,6 +81,7 @@ std::string stacked_area(const StackedArea& chart);
 
 /// Ratios around 1, coloured by their logarithm from 1 ÷ `most` to `most`. NaN cells stay empty.
 struct HeatMap {
+  using Ratio = std::vector<std::vector<double>>;  // [row][column], rows may differ in length
   std::string title;
   std::string ratio_word;  // "load ÷ mean", for the tooltip
   double most = 4;
@@ -87,7 +89,10 @@ struct HeatMap {
   std::string row_word;     // "layer", for the tooltip
   std::string column_word;  // "expert"
   std::vector<std::string> rows;
-  std::vector<std::vector<double>> ratio;  // [row][column], rows may differ in length
+  Ratio ratio;
+  /// Of several moments, each with what stands behind the title: a slider chooses one, `ratio` is shown until then.
+  /// Two maps on a page move together as far as they have moments of one name.
+  std::vector<std::pair<std::string, Ratio>> frames;
   int width = 1140;
 };
 std::string heat_map(const HeatMap& chart);

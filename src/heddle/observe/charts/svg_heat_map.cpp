@@ -82,32 +82,43 @@ View draw(const HeatMap& chart, size_t columns, int width) {
                       coordinate(bottom))};
 }
 
+std::string json_of(const HeatMap::Ratio& ratio) {
+  std::string data = "[";
+  for (size_t r = 0; r < ratio.size(); ++r) {
+    data += r == 0 ? "[" : ",[";
+    for (size_t c = 0; c < ratio[r].size(); ++c) {
+      const double value = ratio[r][c];
+      data += fmt::format("{}{}", c == 0 ? "" : ",", std::isfinite(value) ? fmt::format("{:.4g}", value) : "null");
+    }
+    data += ']';
+  }
+  return data + "]";
+}
+
 }  // namespace
 
 std::string heat_map(const HeatMap& chart) {
   size_t columns = 0;
   for (const std::vector<double>& row : chart.ratio) columns = std::max(columns, row.size());
   if (columns == 0) return "";
-  std::string data = "[", names = "[";
-  for (size_t r = 0; r < chart.ratio.size(); ++r) {
-    data += r == 0 ? "[" : ",[";
-    for (size_t c = 0; c < chart.ratio[r].size(); ++c) {
-      const double ratio = chart.ratio[r][c];
-      data += fmt::format("{}{}", c == 0 ? "" : ",", std::isfinite(ratio) ? fmt::format("{:.4g}", ratio) : "null");
-    }
-    data += ']';
-  }
+  std::string names = "[", frames;
+  for (const auto& [label, ratio] : chart.frames)
+    frames += fmt::format("{}{{\"label\":{},\"ratio\":{}}}", frames.empty() ? "" : ",", json_string(label),
+                          json_of(ratio));
   for (const std::string& row : chart.rows)
     names += fmt::format("{}{}", names.size() > 1 ? "," : "", json_string(row));
-  std::string figure = open_figure("heat", chart.title, {});
+  const std::string title = chart.frames.empty() ? chart.title : chart.title + " " + chart.frames.back().first;
+  std::string figure = open_figure("heat", title, {});
   figure.insert(figure.rfind("</figcaption>"), scale_key(chart.most));
   const Views views = views_of(chart.width, 0, [&](int width, int) { return draw(chart, columns, width); });
   return figure + views.svg +
          fmt::format(
              "<script type=\"application/json\">{{\"views\":[{}],\"columns\":{},\"rowWord\":{},\"columnWord\":{},"
-             "\"ratioWord\":{},\"rows\":{}],\"ratio\":{}]}}</script>\n</figure>\n",
+             "\"ratioWord\":{},\"rows\":{}],\"most\":{},\"title\":{},\"frames\":[{}],\"ratio\":{}}}</script>\n</"
+             "figure>\n",
              views.json, columns, json_string(chart.row_word), json_string(chart.column_word),
-             json_string(chart.ratio_word), names, data);
+             json_string(chart.ratio_word), names, chart.most, json_string(chart.title), frames,
+             json_of(chart.ratio));
 }
 
 }  // namespace heddle::observe

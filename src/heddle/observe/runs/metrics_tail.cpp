@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "heddle/base/error.h"
+#include "heddle/observe/experts/load_frames.h"
 #include "heddle/observe/metrics_log.h"
 
 namespace heddle::observe {
@@ -31,7 +32,7 @@ bool MetricsTail::read() {
         if (!too_long) {
           StepMetrics step = step_of_line(line);
           while (!steps_.empty() && step.step <= steps_.back().step) steps_.pop_back();
-          if (!steps_.empty()) std::vector<std::vector<double>>().swap(steps_.back().expert_loads_LE);
+          if (!steps_.empty()) drop_layers(steps_.back());
           steps_.push_back(std::move(step));
           any = true;
         }

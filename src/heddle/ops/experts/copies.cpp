@@ -2,6 +2,7 @@
 // weights, and their gradients' way home. G ranks of H holders, P of E experts and C slots for copies on each, T
 // tokens with k experts; a weight is [P, N, K]. See docs/features/expert_replicas.md.
 #include "heddle/ops/ops.h"
+#include "heddle/ops/placed_figures.h"
 #include "heddle/ops/rule.h"
 
 namespace heddle::ops {
@@ -17,9 +18,15 @@ int64_t copies_in_all(const Rule& rule, const Op& op) {
          op.attributes.integer("copies");
 }
 
+/// What is counted of a layer: rows of each of `holders`, and the figures behind them.
+void require_placed(const Rule& rule, int64_t holders) {
+  rule.require(rule.updated(0).dtype == Dtype::f64 && rule.updated(0).shape == ir::Shape{fixed(holders + kPlacedFigures)},
+               "what is counted is not f64 [holders and figures]");
+}
+
 const OpDef place_copies{
     .kind = "place_copies",
-    .operands = "experts", .results = "slots placement",
+    .operands = "experts", .results = "slots placement", .updates = "placed",
     .attributes = "ranks slices experts copies whole row_ps row_within_ps row_across_ps copy_within_ps copy_across_ps",
     .stream = StreamKind::comm,
     .collective = true,
@@ -31,6 +38,7 @@ const OpDef place_copies{
       const int64_t holders = rule.quotient(op.attributes.integer("ranks"), op.attributes.integer("slices"),
                                             "ranks is not a multiple of the slices");
       rule.quotient(experts, holders, "experts is not a multiple of the ranks");
+      require_placed(rule, holders);
       return std::vector{output(Dtype::i32, rule.in(0).shape, Role::metadata),
                          output(Dtype::i32, {fixed(experts + holders * op.attributes.integer("copies"))}, Role::metadata)};
     },
@@ -59,7 +67,7 @@ const OpDef recall_copies{
 
 const OpDef place_rows{
     .kind = "place_rows",
-    .operands = "experts placement shares", .results = "slots",
+    .operands = "experts placement shares", .results = "slots", .updates = "placed",
     .attributes = "ranks slices experts copies",
     .stream = StreamKind::comm,
     .collective = true,
@@ -70,6 +78,7 @@ const OpDef place_rows{
       rule.require(rule.dtype(0) == Dtype::i32, "experts are not i32");
       rule.shape(1, {fixed(op.attributes.integer("experts") + slots)});
       rule.shape(2, {fixed(slots)});
+      require_placed(rule, op.attributes.integer("ranks") / op.attributes.integer("slices"));
       return std::vector{output(Dtype::i32, rule.in(0).shape, Role::metadata)};
     },
     .cost = [](const Listing&, const Op&, const RowCounts&) { return Cost{}; },

@@ -1,0 +1,34 @@
+#include "heddle/comm/placement/tally.h"
+
+#include <algorithm>
+
+namespace heddle::comm {
+
+void tally(const Placed& placed, const Holders& holders, int64_t rank, double* figures) {
+  const int64_t count = holders.count(), each = std::ssize(placed.expert_of_slot) / count,
+                own = each - holders.copies;
+  const auto figure = [&](PlacedFigure what) -> double& { return figures[count + static_cast<int64_t>(what)]; };
+  const auto crossings = [&](int64_t holder) {
+    int64_t other_nodes = 0;
+    for (int64_t r = holder * holders.slices; r < (holder + 1) * holders.slices; ++r)
+      other_nodes += holders.node_of[static_cast<size_t>(r)] != holders.node_of[static_cast<size_t>(rank)] ? 1 : 0;
+    return other_nodes;
+  };
+  if (placed.first) std::fill_n(figures, count + kPlacedFigures, 0.0);
+  for (size_t i = 0; i < placed.slots.size(); ++i) {
+    const int64_t holder = placed.slots[i] / each, owner = placed.experts[i] / own;
+    ++figures[holder];
+    if (placed.slots[i] % each < own) continue;
+    ++figure(PlacedFigure::rows_moved);
+    figure(PlacedFigure::crossings_saved) += static_cast<double>(crossings(owner) - crossings(holder));
+  }
+  bool any = false;
+  for (int64_t slot = 0; slot < std::ssize(placed.expert_of_slot); ++slot) {
+    if (slot % each < own || placed.expert_of_slot[static_cast<size_t>(slot)] < 0) continue;
+    any = true;
+    if (slot / each == rank / holders.slices) ++figure(PlacedFigure::copies);
+  }
+  if (rank == 0) ++figure(any ? placed.with_copies : placed.without);
+}
+
+}  // namespace heddle::comm
