@@ -91,12 +91,34 @@ TEST(Placement, DrawnLoadsAreEvenedOut) {
       const Case c = zipf(16, 8, 1, 2, 128, steepness, seed);
       const Placement p = choose_placement(c.loads(), c.holders, {});
       expect_sound(c, p, false);
-      EXPECT_LE(imbalance(p.rows_of(c.loads())), 1.05) << "seed " << seed << " steepness " << steepness;
+      EXPECT_LE(imbalance(p.rows_of(c.loads())), 1.03) << "seed " << seed << " steepness " << steepness;
       const Placement whole = choose_placement(c.loads(), c.holders, {.whole_sources = true});
       expect_sound(c, whole, true);
       EXPECT_LE(imbalance(whole.rows_of(c.loads())), steepness > 1 ? 1.3 : 1.05)
           << "seed " << seed << " steepness " << steepness;
     }
+  }
+}
+
+// A layer of `bench experts` whose fullest rank has four times the even share: rank 3's experts are as hot as they
+// can be, and rank 5 is a little over the share. Its rows need the slots that rank 3 would fill with scraps.
+TEST(Placement, LittleAboveTheShareFindsASlotBesideMuch) {
+  const std::vector<int32_t> rows_E{1,  11, 10, 8, 1, 1,  5,   1, 3,   2,  27,  2,  15,  4,   9,   3,
+                                    12, 2,  7,  5, 5, 19, 32,  6, 512, 52, 512, 77, 227, 506, 125, 37,
+                                    3,  21, 17, 2, 8, 63, 97,  3, 24,  1,  512, 3,  1,   6,   2,   1,
+                                    2,  4,  2,  4, 7, 13, 165, 4, 512, 1,  2,   1,  327, 2,   43,  2};
+  for (const int64_t node_ranks : {8, 4}) {
+    Case c{{1, 2, nodes_of(8, node_ranks)}, 64, {}};
+    for (int s = 0; s < 8; ++s) c.rows_SE.insert(c.rows_SE.end(), rows_E.begin(), rows_E.end());
+    // Of an H100 at 400 TFLOP/s, 360 GB/s within the node and 40 beyond; in units of a row's products.
+    const CopyCosts costs{.row_ps = 1000,
+                          .row_within_ps = 241,
+                          .row_across_ps = 543,
+                          .copy_within_ps = 92592,
+                          .copy_across_ps = 208333};
+    const Placement p = choose_placement(c.loads(), c.holders, {costs});
+    expect_sound(c, p, false);
+    EXPECT_LE(imbalance(p.rows_of(c.loads())), 1.03) << node_ranks << " ranks a node";
   }
 }
 

@@ -71,12 +71,33 @@ constexpr int64_t kAwaitedPart = 3;
 
 /// What a microbatch takes: the busiest rank's products, the busiest link's rows, and of the busiest link's copies
 /// what is awaited, or what the products of an even share can't hide.
-int64_t time_ps(const Placement& placement, const Loads& loads, const LinkTimes& links, const CopyCosts& costs,
-                int64_t even) {
-  const std::vector<int64_t> rows = placement.rows_of(loads);
-  const LinkTimes::Copies copies = links.of_copies(placement);
-  return *std::max_element(rows.begin(), rows.end()) * costs.row_ps + links.of_rows(placement) +
-         std::max(copies.weights / kAwaitedPart, copies.all - even * costs.row_ps);
+class Times {
+ public:
+  Times(const Totals& totals, const Holders& holders, const CopyCosts& costs, int64_t even)
+      : links_(totals, holders, costs), row_ps_(costs.row_ps), hidden_ps_(even * costs.row_ps) {}
+  int64_t of_products(int64_t most) const { return most * row_ps_; }
+  int64_t of(const Placement& placement, int64_t most) const {
+    const LinkTimes::Copies copies = links_.of_copies(placement);
+    return of_products(most) + links_.of_rows(placement) +
+           std::max(copies.weights / kAwaitedPart, copies.all - hidden_ps_);
+  }
+
+ private:
+  LinkTimes links_;
+  int64_t row_ps_, hidden_ps_;
+};
+
+/// All that are tried at a peak.
+std::vector<Trial::Aim> aims(bool one_node) {
+  std::vector<Trial::Aim> all;
+  for (const Trial::Reach reach : {Trial::Reach::near_only, Trial::Reach::near_first, Trial::Reach::anywhere}) {
+    if (reach != Trial::Reach::near_only && one_node) continue;
+    for (const Trial::Order order : {Trial::Order::expert_by_expert, Trial::Order::largest_first}) {
+      for (const Trial::Turn turn : {Trial::Turn::fullest_first, Trial::Turn::fullest_last})
+        all.push_back({.reach = reach, .order = order, .turn = turn});
+    }
+  }
+  return all;
 }
 
 struct Spread {
@@ -96,34 +117,25 @@ bool is_uneven(const std::vector<int64_t>& rows_H) {
 }
 
 Placement choose_placement(const Loads& loads, const Holders& holders, const PlacementRules& rules) {
-  const Placement none(holders, loads.experts);
-  const std::vector<int64_t> rows = none.rows_of(loads);
-  const int64_t count = holders.count();
-  const auto [most, even] = spread_of(rows);
-  const int64_t least = spread_of(rows).least();
-  if (holders.copies == 0 || count == 1 || !is_uneven(rows)) return none;
-  const LinkTimes links(loads, holders, rules.costs);
-  Placement best = none;
-  int64_t best_ps = time_ps(none, loads, links, rules.costs, even);
-  const bool one_node = [&] {
-    for (int64_t h = 1; h < count; ++h) {
-      if (!holders.near(0, h)) return false;
-    }
-    return true;
-  }();
-  const auto attempt = [&](Trial::Reach reach, Trial::Order order, int64_t peak) {
-    Placement trial = Trial(loads, holders, rules.whole_sources, {peak, least, reach, order}).take();
-    const int64_t ps = time_ps(trial, loads, links, rules.costs, even);
-    const bool fewer = ps == best_ps && trial.copies().size() < best.copies().size();
-    if (ps > best_ps || (ps == best_ps && !fewer)) return;
-    best = std::move(trial);
-    best_ps = ps;
-  };
-  for (const Trial::Reach reach : {Trial::Reach::near_only, Trial::Reach::near_first, Trial::Reach::anywhere}) {
-    if (reach != Trial::Reach::near_only && one_node) continue;
-    for (const Trial::Order order : {Trial::Order::expert_by_expert, Trial::Order::largest_first}) {
-      for (int64_t i = 0; i < kPeaks; ++i)
-        attempt(reach, order, even + (most - even) * (i * i * i) / (kPeaks * kPeaks * kPeaks));
+  Placement best(holders, loads.experts);
+  const Totals totals(loads, holders);
+  const auto [most, even] = spread_of(totals.rows_H);
+  const int64_t least = spread_of(totals.rows_H).least();
+  if (holders.copies == 0 || holders.count() == 1 || !is_uneven(totals.rows_H)) return best;
+  const Times times(totals, holders, rules.costs, even);
+  int64_t best_ps = times.of(best, most);
+  for (Trial::Aim aim : aims(totals.one_node())) {
+    aim.least = least;
+    for (int64_t i = 0; i < kPeaks; ++i) {
+      aim.peak = even + (most - even) * (i * i * i) / (kPeaks * kPeaks * kPeaks);
+      if (times.of_products(aim.peak) > best_ps) break;  // the fullest keeps as many
+      Trial trial(loads, totals, holders, rules.whole_sources, aim);
+      if (times.of_products(trial.most()) > best_ps) continue;  // whatever the links carry
+      Placement made = trial.placement();
+      const int64_t ps = times.of(made, trial.most());
+      if (ps > best_ps || (ps == best_ps && made.copies().size() >= best.copies().size())) continue;
+      best = std::move(made);
+      best_ps = ps;
     }
   }
   return best;

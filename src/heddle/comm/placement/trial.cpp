@@ -23,38 +23,59 @@ std::vector<int64_t> heaviest_first(const std::vector<int64_t>& weights, int64_t
 
 }  // namespace
 
-Trial::Trial(const Loads& loads, const Holders& holders, bool whole_sources, const Aim& aim)
+Totals::Totals(const Loads& loads, const Holders& holders)
+    : rows_E(at(loads.experts), 0),
+      rows_H(at(holders.count()), 0),
+      rows_SH(at(loads.sources * holders.count()), 0) {
+  const int64_t own = loads.experts / holders.count();
+  for (int64_t s = 0; s < loads.sources; ++s) {
+    for (int64_t e = 0; e < loads.experts; ++e) {
+      const int64_t rows = loads.at(s, e);
+      rows_E[at(e)] += rows;
+      rows_H[at(e / own)] += rows;
+      rows_SH[at(s * holders.count() + e / own)] += rows;
+    }
+  }
+  for (int64_t a = 0; a < holders.count(); ++a) {
+    for (int64_t b = 0; b < holders.count(); ++b) near_HH.push_back(holders.near(a, b));
+  }
+}
+
+Trial::Trial(const Loads& loads, const Totals& totals, const Holders& holders, bool whole_sources, const Aim& aim)
     : loads_(loads),
+      totals_(totals),
       holders_(holders),
       whole_(whole_sources),
       aim_(aim),
-      placement_(holders, loads.experts),
-      rows_H_(placement_.rows_of(loads)),
-      used_H_(rows_H_.size(), 0),
-      rows_E_(at(loads.experts), 0),
-      left_E_(at(whole_sources ? loads.experts : 0)) {
-  for (int64_t e = 0; e < loads.experts; ++e) {
-    for (int64_t s = 0; s < loads.sources; ++s) {
-      rows_E_[at(e)] += loads.at(s, e);
-      if (whole_) left_E_[at(e)].push_back(loads.at(s, e));
-    }
+      own_(loads.experts / holders.count()),
+      rows_H_(totals.rows_H),
+      rows_E_(totals.rows_E),
+      held_H_(rows_H_.size()) {
+  for (int64_t e = 0; whole_ && e < loads.experts; ++e) {
+    for (int64_t s = 0; s < loads.sources; ++s) left_ES_.push_back(loads.at(s, e));
   }
-  for (const int64_t h : heaviest_first(rows_H_, 0, holders.count())) {
+  std::vector<int64_t> turns = heaviest_first(rows_H_, 0, holders.count());
+  if (aim.turn == Turn::fullest_last) std::reverse(turns.begin(), turns.end());
+  for (const int64_t h : turns) {
     if (rows_H_[at(h)] >= aim.peak + aim.least) shed(h);
   }
+}
+
+Placement Trial::placement() {
+  Placement made(holders_, loads_.experts);
   std::stable_sort(planned_.begin(), planned_.end(),
                    [](const Planned& a, const Planned& b) { return a.expert < b.expert; });
   for (auto first = planned_.begin(); first != planned_.end();) {
     const auto last =
         std::find_if(first, planned_.end(), [&](const Planned& p) { return p.expert != first->expert; });
     if (!whole_) split(first->expert, {first, last});
-    for (; first != last; ++first) placement_.add(first->expert, first->holder, std::move(first->rows_S));
+    for (; first != last; ++first) made.add(first->expert, first->holder, std::move(first->rows_S));
   }
+  return made;
 }
 
 void Trial::shed(int64_t holder) {
-  const int64_t own = loads_.experts / holders_.count();
-  std::vector<int64_t> experts = heaviest_first(rows_E_, holder * own, (holder + 1) * own);
+  std::vector<int64_t> experts = heaviest_first(rows_E_, holder * own_, (holder + 1) * own_);
   while (!experts.empty()) {
     const auto next = aim_.order == Order::expert_by_expert
                           ? experts.begin()
@@ -72,17 +93,16 @@ bool Trial::shed_some(int64_t holder, int64_t expert) {
 }
 
 int64_t Trial::receiver(int64_t expert, int64_t rows) const {
-  const int64_t owner = placement_.owner(expert);
+  const int64_t owner = this->owner(expert);
   int64_t best = -1;
   std::tuple<bool, bool, int64_t> best_rank;  // far, too small, then by room
   for (int64_t h = 0; h < holders_.count(); ++h) {
     const int64_t room = aim_.peak - rows_H_[at(h)];
-    if (h == owner || used_H_[at(h)] == holders_.copies || room < aim_.least) continue;
-    const bool near = holders_.near(owner, h);
+    const std::vector<int64_t>& held = held_H_[at(h)];
+    if (h == owner || std::ssize(held) == holders_.copies || room < aim_.least) continue;
+    const bool near = totals_.near(owner, h);
     if (aim_.reach == Reach::near_only && !near) continue;
-    const bool has = std::any_of(planned_.begin(), planned_.end(),
-                                 [&](const Planned& p) { return p.expert == expert && p.holder == h; });
-    if (has) continue;
+    if (std::find(held.begin(), held.end(), expert) != held.end()) continue;
     const bool fits = aim_.order == Order::expert_by_expert && room >= rows;
     const std::tuple rank{aim_.reach == Reach::near_first && !near, !fits, fits ? room : -room};
     if (best >= 0 && rank >= best_rank) continue;
@@ -98,22 +118,23 @@ bool Trial::plan(int64_t expert, int64_t holder, int64_t rows) {
     copy.rows_S = whole_sources_of(expert, holder, rows);
     copy.rows = std::accumulate(copy.rows_S.begin(), copy.rows_S.end(), int64_t{0});
     if (copy.rows < aim_.least) return false;
-    for (size_t s = 0; s < copy.rows_S.size(); ++s) left_E_[at(expert)][s] -= copy.rows_S[s];
+    for (int64_t s = 0; s < loads_.sources; ++s) left_ES_[at(expert * loads_.sources + s)] -= copy.rows_S[at(s)];
   }
   rows_E_[at(expert)] -= copy.rows;
-  rows_H_[at(placement_.owner(expert))] -= copy.rows;
+  rows_H_[at(owner(expert))] -= copy.rows;
   rows_H_[at(holder)] += copy.rows;
-  ++used_H_[at(holder)];
+  held_H_[at(holder)].push_back(expert);
   planned_.push_back(std::move(copy));
   return true;
 }
 
 std::vector<int64_t> Trial::whole_sources_of(int64_t expert, int64_t holder, int64_t rows) const {
-  const std::vector<int64_t>& left = left_E_[at(expert)];
+  const auto first = left_ES_.begin() + expert * loads_.sources;
+  const std::vector<int64_t> left(first, first + loads_.sources);
   std::vector<int64_t> taken(left.size(), 0);
   for (int distance = 0; distance <= 3; ++distance) {
     for (const int64_t s : heaviest_first(left, 0, loads_.sources)) {
-      if (this->distance(s, holder, placement_.owner(expert)) != distance || left[at(s)] > rows) continue;
+      if (this->distance(s, holder, owner(expert)) != distance || left[at(s)] > rows) continue;
       taken[at(s)] = left[at(s)];
       rows -= left[at(s)];
     }
@@ -125,79 +146,74 @@ int Trial::distance(int64_t source, int64_t holder, int64_t owner) const {
   const int64_t of = source / holders_.slices;
   if (of == holder) return 0;
   if (of == owner) return 3;
-  return holders_.near(of, holder) ? 1 : 2;
+  return totals_.near(of, holder) ? 1 : 2;
 }
 
 void Trial::split(int64_t expert, std::span<Planned> copies) const {
-  std::vector<int64_t> left(at(loads_.sources));
+  std::vector<int64_t> left(at(loads_.sources)), wanted;
+  std::vector<int> distance_CS;
   for (int64_t s = 0; s < loads_.sources; ++s) left[at(s)] = loads_.at(s, expert);
-  for (Planned& copy : copies) copy.rows_S.assign(left.size(), 0);
-  std::vector<int64_t> wanted;
-  for (const Planned& copy : copies) wanted.push_back(copy.rows);
+  for (Planned& copy : copies) {
+    copy.rows_S.assign(left.size(), 0);
+    wanted.push_back(copy.rows);
+    for (int64_t s = 0; s < loads_.sources; ++s) distance_CS.push_back(distance(s, copy.holder, owner(expert)));
+  }
   for (int distance = 0; distance <= 3; ++distance) {
     for (size_t c = 0; c < copies.size(); ++c) {
-      for (int64_t s = 0; s < loads_.sources; ++s) {
-        if (this->distance(s, copies[c].holder, placement_.owner(expert)) != distance) continue;
-        const int64_t rows = std::min(wanted[c], left[at(s)]);
-        copies[c].rows_S[at(s)] += rows;
+      for (size_t s = 0; s < left.size() && wanted[c] > 0; ++s) {
+        if (distance_CS[c * left.size() + s] != distance) continue;
+        const int64_t rows = std::min(wanted[c], left[s]);
+        copies[c].rows_S[s] += rows;
         wanted[c] -= rows;
-        left[at(s)] -= rows;
+        left[s] -= rows;
       }
     }
   }
 }
 
-LinkTimes::LinkTimes(const Loads& loads, const Holders& holders, const CopyCosts& costs)
-    : holders_(holders), costs_(costs), rows_SH_(at(loads.sources * holders.count()), 0) {
-  const int64_t own = loads.experts / holders.count();
-  for (int64_t s = 0; s < loads.sources; ++s) {
-    for (int64_t e = 0; e < loads.experts; ++e) rows_SH_[at(s * holders.count() + e / own)] += loads.at(s, e);
+LinkTimes::Carried::Carried(const std::vector<int>& node_of) : node_of_(node_of) {
+  const int nodes = 1 + *std::max_element(node_of_.begin(), node_of_.end());
+  within_out_.resize(node_of_.size(), 0);
+  within_in_.resize(node_of_.size(), 0);
+  across_out_.resize(at(nodes), 0);
+  across_in_.resize(at(nodes), 0);
+}
+
+void LinkTimes::Carried::add(int64_t from, int64_t to, int64_t within_ps, int64_t across_ps) {
+  if (from == to) return;
+  const auto a = at(node_of_[at(from)]), b = at(node_of_[at(to)]);
+  (a == b ? within_out_[at(from)] : across_out_[a]) += a == b ? within_ps : across_ps;
+  (a == b ? within_in_[at(to)] : across_in_[b]) += a == b ? within_ps : across_ps;
+}
+
+int64_t LinkTimes::Carried::busiest() const {
+  int64_t most = 0;
+  for (const auto* links : {&within_out_, &within_in_, &across_out_, &across_in_})
+    most = std::max(most, *std::max_element(links->begin(), links->end()));
+  return most;
+}
+
+LinkTimes::LinkTimes(const Totals& totals, const Holders& holders, const CopyCosts& costs)
+    : holders_(holders), costs_(costs), without_(holders.node_of) {
+  for (int64_t s = 0; s < std::ssize(holders.node_of); ++s) {
+    for (int64_t h = 0; h < holders.count(); ++h)
+      carry(without_, s, h, totals.rows_SH[at(s * holders.count() + h)]);
   }
 }
 
-/// What each link carries, each way.
-class LinkTimes::Carried {
- public:
-  explicit Carried(const Holders& holders) : node_of_(holders.node_of) {
-    const int nodes = 1 + *std::max_element(node_of_.begin(), node_of_.end());
-    within_out_.resize(node_of_.size(), 0);
-    within_in_.resize(node_of_.size(), 0);
-    across_out_.resize(at(nodes), 0);
-    across_in_.resize(at(nodes), 0);
-  }
-  void add(int64_t from, int64_t to, int64_t within_ps, int64_t across_ps) {
-    if (from == to) return;
-    const auto a = at(node_of_[at(from)]), b = at(node_of_[at(to)]);
-    (a == b ? within_out_[at(from)] : across_out_[a]) += a == b ? within_ps : across_ps;
-    (a == b ? within_in_[at(to)] : across_in_[b]) += a == b ? within_ps : across_ps;
-  }
-  int64_t busiest() const {
-    int64_t most = 0;
-    for (const auto* links : {&within_out_, &within_in_, &across_out_, &across_in_})
-      most = std::max(most, *std::max_element(links->begin(), links->end()));
-    return most;
-  }
-
- private:
-  const std::vector<int>& node_of_;
-  std::vector<int64_t> within_out_, within_in_, across_out_, across_in_;
-};
+void LinkTimes::carry(Carried& carried, int64_t source, int64_t holder, int64_t rows) const {
+  for (int64_t i = 0; i < holders_.slices; ++i)
+    carried.add(source, holder * holders_.slices + i, rows * costs_.row_within_ps, rows * costs_.row_across_ps);
+}
 
 int64_t LinkTimes::of_rows(const Placement& placement) const {
-  const int64_t sources = std::ssize(holders_.node_of), count = holders_.count(), slices = holders_.slices;
-  std::vector<int64_t> rows = rows_SH_;
+  Carried carried = without_;
   for (const Placement::Copy& copy : placement.copies()) {
-    for (int64_t s = 0; s < sources; ++s) {
-      rows[at(s * count + placement.owner(copy.expert))] -= copy.rows_S[at(s)];
-      rows[at(s * count + copy.holder)] += copy.rows_S[at(s)];
-    }
-  }
-  Carried carried(holders_);
-  for (int64_t s = 0; s < sources; ++s) {
-    for (int64_t h = 0; h < count; ++h) {
-      const int64_t moved = rows[at(s * count + h)];
-      for (int64_t i = 0; i < slices; ++i)
-        carried.add(s, h * slices + i, moved * costs_.row_within_ps, moved * costs_.row_across_ps);
+    for (int64_t s = 0; s < std::ssize(copy.rows_S); ++s) {
+      const int64_t rows = copy.rows_S[at(s)];
+      if (rows == 0) continue;
+      carry(carried, s, placement.owner(copy.expert), -rows);
+      carry(carried, s, copy.holder, rows);
     }
   }
   return carried.busiest();
@@ -205,16 +221,17 @@ int64_t LinkTimes::of_rows(const Placement& placement) const {
 
 LinkTimes::Copies LinkTimes::of_copies(const Placement& placement) const {
   const int64_t slices = holders_.slices;
-  Carried carried(holders_);
-  const auto carry = [&](int64_t from, int64_t to, int64_t parts) {  // weights, and gradients, are half of a copy
+  Carried carried(holders_.node_of);
+  const auto carry_parts = [&](int64_t from, int64_t to,
+                               int64_t parts) {  // weights, and gradients, are half of a copy
     for (int64_t i = 0; i < slices; ++i)
       carried.add(from * slices + i, to * slices + i, costs_.copy_within_ps / 2 / parts,
                   costs_.copy_across_ps / 2 / parts);
   };
   Copies times;
-  for (const Handover& h : handovers(placement.expert_of_slot(), holders_)) carry(h.from, h.to, h.parts);
+  for (const Handover& h : handovers(placement.expert_of_slot(), holders_)) carry_parts(h.from, h.to, h.parts);
   times.weights = carried.busiest();
-  for (const Placement::Copy& copy : placement.copies()) carry(copy.holder, placement.owner(copy.expert), 1);
+  for (const Placement::Copy& copy : placement.copies()) carry_parts(copy.holder, placement.owner(copy.expert), 1);
   times.all = carried.busiest();
   return times;
 }

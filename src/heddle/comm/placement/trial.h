@@ -1,13 +1,23 @@
 // One attempt of comm/placement at a peak of rows, and what the links have to carry for it.
 #pragma once
 
-#include <utility>
+#include <algorithm>
 
 #include "heddle/comm/placement/placement.h"
 
 namespace heddle::comm {
 
-/// Holders above the peak shed rows, heaviest holder and heaviest expert first.
+/// Rows of a microbatch, added up once for all trials, and who is on whose node.
+struct Totals {
+  Totals(const Loads& loads, const Holders& holders);
+  int64_t most() const { return *std::max_element(rows_H.begin(), rows_H.end()); }
+  bool near(int64_t a, int64_t b) const { return near_HH[static_cast<size_t>(a * std::ssize(rows_H) + b)]; }
+  bool one_node() const { return std::find(near_HH.begin(), near_HH.end(), false) == near_HH.end(); }
+  std::vector<int64_t> rows_E, rows_H, rows_SH;  // of experts; of their owners, and by source
+  std::vector<char> near_HH;
+};
+
+/// Holders above the peak shed rows, heaviest expert first.
 class Trial {
  public:
   /// Where copies may stand: on the owner's node; there before elsewhere; anywhere alike.
@@ -17,14 +27,19 @@ class Trial {
     expert_by_expert,  // all that can go of one, to who has room for it and little more, else to who has most room
     largest_first,     // what has most rows left, to who has most room: few slots have little to do
   };
+  /// Who sheds first: those with much need many slots, those with little just the right one.
+  enum class Turn : uint8_t { fullest_first, fullest_last };
   struct Aim {
     int64_t peak = 0;   // rows of a holder
     int64_t least = 1;  // rows of a copy
     Reach reach = Reach::near_first;
     Order order = Order::expert_by_expert;
+    Turn turn = Turn::fullest_first;
   };
-  Trial(const Loads& loads, const Holders& holders, bool whole_sources, const Aim& aim);
-  Placement take() { return std::move(placement_); }
+  Trial(const Loads& loads, const Totals& totals, const Holders& holders, bool whole_sources, const Aim& aim);
+  /// Rows of the fullest holder.
+  int64_t most() const { return *std::max_element(rows_H_.begin(), rows_H_.end()); }
+  Placement placement();
 
  private:
   struct Planned {
@@ -41,24 +56,26 @@ class Trial {
   std::vector<int64_t> whole_sources_of(int64_t expert, int64_t holder, int64_t rows) const;
   /// Which sources' rows the copies of one expert take: those of their own ranks first, then of their nodes.
   void split(int64_t expert, std::span<Planned> copies) const;
+  int64_t owner(int64_t expert) const { return expert / own_; }
   /// How far a source is from a copy: 0 on its holder, 1 on its node, 2 elsewhere, 3 on the owner.
   int distance(int64_t source, int64_t holder, int64_t owner) const;
 
   const Loads& loads_;
+  const Totals& totals_;
   const Holders& holders_;
   const bool whole_;
   const Aim aim_;
-  Placement placement_;
-  std::vector<int64_t> rows_H_, used_H_;
-  std::vector<int64_t> rows_E_;               // of an expert's own slot
-  std::vector<std::vector<int64_t>> left_E_;  // by source, where whole sources move
+  const int64_t own_;
+  std::vector<int64_t> rows_H_, rows_E_;      // of a holder; of an expert's own slot
+  std::vector<int64_t> left_ES_;              // of an expert's own slot by source, where whole sources move
+  std::vector<std::vector<int64_t>> held_H_;  // experts that a holder has copies of
   std::vector<Planned> planned_;
 };
 
 /// How long the busiest link needs for rows, and for copies: of a rank within its node, of a node to others.
 class LinkTimes {
  public:
-  LinkTimes(const Loads& loads, const Holders& holders, const CopyCosts& costs);
+  LinkTimes(const Totals& totals, const Holders& holders, const CopyCosts& costs);
   int64_t of_rows(const Placement& placement) const;
   struct Copies {
     int64_t weights = 0;  // that come twice
@@ -67,10 +84,23 @@ class LinkTimes {
   Copies of_copies(const Placement& placement) const;
 
  private:
-  class Carried;
+  /// What each link carries, each way.
+  class Carried {
+   public:
+    explicit Carried(const std::vector<int>& node_of);
+    void add(int64_t from, int64_t to, int64_t within_ps, int64_t across_ps);
+    int64_t busiest() const;
+
+   private:
+    const std::vector<int>& node_of_;
+    std::vector<int64_t> within_out_, within_in_, across_out_, across_in_;
+  };
+  /// Rows of a source on their way to a holder.
+  void carry(Carried& carried, int64_t source, int64_t holder, int64_t rows) const;
+
   const Holders& holders_;
   const CopyCosts costs_;
-  std::vector<int64_t> rows_SH_;  // without copies
+  Carried without_;  // rows where there are no copies
 };
 
 }  // namespace heddle::comm
