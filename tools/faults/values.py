@@ -7,7 +7,7 @@ import signal
 from faults.processes import ranks
 
 PAGE, LEAST, STACK = 4096, 1 << 18, 8 << 20
-STRIKES = 256    # words of a rank: most lie where nobody reads them again
+STRIKES = 48     # words of a rank: most lie where nobody reads them again
 ZEROS = bytes(PAGE)
 NAN = bytes.fromhex("0000c07f")    # in fp32, and of two bf16 the second
 
