@@ -199,9 +199,15 @@ class Job:
         return max(steps, default=0)
 
     def look(self):
-        """Remembers where in memory the ranks have made themselves a folder."""
+        """Remembers where in memory the ranks have made themselves folders."""
         with contextlib.suppress(OSError):
-            self.memory.add(pathlib.Path((self.run / ".memory").read_text().strip()))
+            self.memory |= {pathlib.Path(line) for line in (self.run / ".memory").read_text().split()}
+
+    def look_back(self):
+        """The same of what the shim has written down (FAIL_LOG), which misses nothing."""
+        with contextlib.suppress(OSError):
+            self.memory |= {pathlib.Path(path) for path in re.findall(r"/dev/shm/heddle-[0-9a-f]{32}",
+                                                                      (self.folder / "calls").read_text())}
 
     def wait_until(self, ready, seconds=MACHINE_SECONDS):
         """Whether it came to that before the job was over."""
@@ -274,6 +280,7 @@ class Job:
             self.supervisor.wait(timeout=5)
         for agent, _, _ in (self.agents or {}).values():
             agent.wait()
+        self.look_back()
         for folder in self.memory:
             if str(folder).startswith("/dev/shm/heddle-"):
                 shutil.rmtree(folder, ignore_errors=True)
@@ -289,6 +296,7 @@ class Job:
         strays += [f"file {p.relative_to(self.folder)}" for p in self.run.rglob("*") if re.search(r"\.part$|^\.pending-", p.name)]
         strays += [f"file {p.name}" for p in self.run.iterdir() if p.name in ("ranks", ".memory")]
         # What an agent that was killed held stays for the next one of its run: it is no one's but a lost agent's.
+        self.look_back()
         kept = {one[2] for one in (self.agents or {}).values()}
         strays += [f"memory {p.name}" for p in self.memory - kept if p.exists()]
         strays += [f"file {p.name}" for p in self.folder.glob("heddle-launch-*")]
