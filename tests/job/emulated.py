@@ -84,8 +84,11 @@ def digests(run):
 
 
 def events(run):
-    path = run / "job.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    path, found = run / "job.jsonl", []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        with contextlib.suppress(ValueError):    # a supervisor that was killed as it wrote leaves half a line
+            found.append(json.loads(line))
+    return found
 
 
 class Reference:
@@ -135,7 +138,7 @@ class Job:
 
     def command(self):
         return [self.heddle, "launch", "tiny.toml", "--hosts", "hosts", "--shell", str(SHELL), "--by", "mpirun", "--resume",
-                "--pause", "0.2", "--look-every", "0.3", "--set", "output=run", *self.more]
+                "--pause", "0.2", "--look-every", "0.3", "--attempts", "5", "--set", "output=run", *self.more]
 
     def start_agent(self, host):
         if host in self.agents and self.agents[host][0].poll() is None or (self.folder / f"{host}.down").exists():

@@ -6,30 +6,32 @@ import signal
 
 from faults.processes import ranks
 
-PAGE, LEAST, STACK = 4096, 1 << 18, 8 << 20
-STRIKES = 48     # words of a rank: most lie where nobody reads them again
+PAGE, LEAST_SET_ASIDE = 4096, 1 << 30
+STRIKES = 8    # words of a rank: some lie where nobody reads them again
 ZEROS = bytes(PAGE)
 NAN = bytes.fromhex("0000c07f")    # in fp32, and of two bf16 the second
 
 
-def regions(pid):
-    """Where what a program takes for its numbers lies: private memory of no file, large, and no thread's stack."""
+def arena(pid):
+    """Where the values of a program lie: open memory of no file before the rest of what was set aside for them."""
+    before = None
     with open(f"/proc/{pid}/maps", encoding="ascii") as lines:
         for line in lines:
             words = line.split()
             first, last = (int(word, 16) for word in words[0].split("-"))
-            if words[1] == "rw-p" and len(words) == 5 and last - first >= LEAST and last - first != STACK:
-                yield first, last
+            if before and words[1] == "---p" and first == before[1] and last - first >= LEAST_SET_ASIDE:
+                return before
+            before = (first, last) if words[1] == "rw-p" and len(words) == 5 else None
+    return None
 
 
 def pages_in_use(pid, memory):
-    pages = []
-    for first, last in regions(pid):
-        with contextlib.suppress(OSError):
-            memory.seek(first)
-            held = memory.read(last - first)
-            pages += [first + at for at in range(0, len(held), PAGE) if held[at:at + PAGE] != ZEROS]
-    return pages
+    place = arena(pid)
+    if place is None:
+        return []
+    memory.seek(place[0])
+    held = memory.read(place[1] - place[0])
+    return [place[0] + at for at in range(0, len(held), PAGE) if held[at:at + PAGE] != ZEROS]
 
 
 def strike(how):
