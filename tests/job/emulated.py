@@ -84,8 +84,11 @@ def digests(run):
 
 
 def events(run):
-    path = run / "job.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    path, found = run / "job.jsonl", []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        with contextlib.suppress(ValueError):    # a supervisor that was killed as it wrote leaves half a line
+            found.append(json.loads(line))
+    return found
 
 
 class Reference:
@@ -135,7 +138,7 @@ class Job:
 
     def command(self):
         return [self.heddle, "launch", "tiny.toml", "--hosts", "hosts", "--shell", str(SHELL), "--by", "mpirun", "--resume",
-                "--pause", "0.2", "--look-every", "0.3", "--set", "output=run", *self.more]
+                "--pause", "0.2", "--look-every", "0.3", "--attempts", "5", "--set", "output=run", *self.more]
 
     def start_agent(self, host):
         if host in self.agents and self.agents[host][0].poll() is None or (self.folder / f"{host}.down").exists():
@@ -199,9 +202,15 @@ class Job:
         return max(steps, default=0)
 
     def look(self):
-        """Remembers where in memory the ranks have made themselves a folder."""
+        """Remembers where in memory the ranks have made themselves folders."""
         with contextlib.suppress(OSError):
-            self.memory.add(pathlib.Path((self.run / ".memory").read_text().strip()))
+            self.memory |= {pathlib.Path(line) for line in (self.run / ".memory").read_text().split()}
+
+    def look_back(self):
+        """The same of what the shim has written down (FAIL_LOG), which misses nothing."""
+        with contextlib.suppress(OSError):
+            self.memory |= {pathlib.Path(path) for path in re.findall(r"/dev/shm/heddle-[0-9a-f]{32}",
+                                                                      (self.folder / "calls").read_text())}
 
     def wait_until(self, ready, seconds=MACHINE_SECONDS):
         """Whether it came to that before the job was over."""
@@ -274,6 +283,7 @@ class Job:
             self.supervisor.wait(timeout=5)
         for agent, _, _ in (self.agents or {}).values():
             agent.wait()
+        self.look_back()
         for folder in self.memory:
             if str(folder).startswith("/dev/shm/heddle-"):
                 shutil.rmtree(folder, ignore_errors=True)
@@ -289,6 +299,7 @@ class Job:
         strays += [f"file {p.relative_to(self.folder)}" for p in self.run.rglob("*") if re.search(r"\.part$|^\.pending-", p.name)]
         strays += [f"file {p.name}" for p in self.run.iterdir() if p.name in ("ranks", ".memory")]
         # What an agent that was killed held stays for the next one of its run: it is no one's but a lost agent's.
+        self.look_back()
         kept = {one[2] for one in (self.agents or {}).values()}
         strays += [f"memory {p.name}" for p in self.memory - kept if p.exists()]
         strays += [f"file {p.name}" for p in self.folder.glob("heddle-launch-*")]

@@ -69,5 +69,14 @@ TEST(HostPool, TakesAHostBackLaterEachTimeItIsLost) {
   EXPECT_TRUE(pool.answers("a", 361));
 }
 
+TEST(HostPool, OneThatAnswersAllTheTimeWaitsFromTheFirst) {
+  HostPool pool({{"a", 1}, {"b", 1}}, 30);
+  pool.lost("a", 0, true);
+  EXPECT_FALSE(pool.answers("a", 29));
+  EXPECT_TRUE(pool.answers("a", 30));
+  pool.lost("b", 0);
+  EXPECT_TRUE(pool.answers("b", 0));
+}
+
 }  // namespace
 }  // namespace heddle::job

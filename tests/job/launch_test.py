@@ -199,6 +199,19 @@ class Launch(unittest.TestCase):
         self.assertEqual(digests(folder / "run")[0], self.reference.digests)
         self.assertFalse((folder / "run/.memory").exists())
 
+    # A rank that dies when its memory has a folder and nothing in it yet: nobody has written there, and yet it goes.
+    def test_memory_of_ranks_that_died_early_goes(self):
+        for point in ("fallocate heddle-*/rank-*.data", "rename heddle-*/*.index"):
+            name = point.split()[0]
+            strike = self.base / f"strike-{name}"
+            strike.touch()
+            job = self.job(f"early-{name}", hosts=2, more=["--set", "train.snapshot_every=1"], LD_PRELOAD=str(SHIM),
+                           FAIL_FOLDER="/dev/shm", FAIL_POINT=point, FAIL_HOW="kill", FAIL_AT="1", FAIL_ONCE=str(strike),
+                           FAIL_LOG=str(self.base / f"early-{name}/calls"))
+            self.goes_well(job)
+            self.assertFalse(strike.exists())
+            self.assertGreater(len(job.memory), 1)    # one of each generation
+
     def campaign(self, *words):
         done = subprocess.run([sys.executable, ROOT / "tools/campaign.py", HEDDLE, SHIM, "--seed", "1", "--json", "--parallel", "2",
                                *words], capture_output=True, text=True)

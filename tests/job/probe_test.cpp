@@ -69,5 +69,18 @@ TEST(Probe, OfOtherTextsNobodyIsBlamed) {
     EXPECT_TRUE(parse_probe(text, 4).empty()) << text;
 }
 
+TEST(Probe, KnowsWhomAFailedOneHasNotHeardOf) {
+  const std::string said =
+      "something of mpirun's\nheddle: rank 1 (b) is dead, stopped or cut off: it has not answered rank 2 (c) for "
+      "10 s\n";
+  const auto silent = silent_host(said, 4);
+  ASSERT_TRUE(silent);
+  EXPECT_EQ(silent->place, 1u);
+  EXPECT_FALSE(silent_host(said, 1));
+  EXPECT_FALSE(silent_host("heddle: rank 1 (b) has failed\n", 4));
+  EXPECT_FALSE(silent_host("heddle: rank x is dead, stopped or cut off", 4));
+  EXPECT_FALSE(silent_host("", 4));
+}
+
 }  // namespace
 }  // namespace heddle::job

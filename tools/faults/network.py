@@ -33,7 +33,9 @@ class NetworkJob(Job):
 
     def end(self):
         super().end()
-        os.close(self.orders)
+        if self.orders >= 0:
+            os.close(self.orders)
+        self.orders = -1
 
 
 def may_run(heddle):

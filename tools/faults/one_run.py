@@ -19,6 +19,10 @@ def job_of(kind, draw, heddle, shim, reference, folder):
     more = [word for setting in kind.settings for word in ("--set", setting)]
     if kind.memory or kind.shim and draw["point"] in POINTS_OF_MEMORY:
         more += ["--set", "train.snapshot_every=1"]
+    if (kind.memory or kind.agents) and not kind.shim:    # what is made in memory is written down, and no call struck
+        variables = {"LD_PRELOAD": str(shim), "FAIL_FOLDER": "/dev/shm", "FAIL_POINT": "mkdir heddle-*"}
+    if variables.get("FAIL_FOLDER") == "/dev/shm":
+        variables["FAIL_LOG"] = str(folder / "calls")
     make = NetworkJob if kind.network else Job
     return make(heddle, reference, folder, more=more, agents=kind.agents, **variables)
 

@@ -13,13 +13,15 @@ HostPool::Member& HostPool::member(const std::string& name) {
   return *at;
 }
 
-void HostPool::lost(const std::string& name, double now_s) {
+void HostPool::lost(const std::string& name, double now_s, bool answers) {
   constexpr int kMostDoublings = 8;
   Member& m = member(name);
   if (m.is_out) return;
   m.is_out = true;
-  // The first time is bad luck: it may come back as soon as it answers.
-  m.until_s = m.times_lost == 0 ? now_s : now_s + probation_s_ * (1 << std::min(m.times_lost - 1, kMostDoublings));
+  // The first time is bad luck: it may come back as soon as it answers. One that answers all the time has to wait.
+  m.until_s = m.times_lost == 0 && !answers
+                  ? now_s
+                  : now_s + probation_s_ * (1 << std::clamp(m.times_lost - 1, 0, kMostDoublings));
   ++m.times_lost;
 }
 

@@ -1,5 +1,6 @@
 // Which hosts of a job may be used now. A host that does not answer, or that a probe has found wanting, is out; it
-// comes back when it answers again, and where it has failed before only after a while that doubles each time.
+// comes back when it answers again, and where it has failed before, or answered all the time, only after a while
+// that doubles each time.
 #pragma once
 
 #include <string>
@@ -15,7 +16,8 @@ class HostPool {
     for (Host& host : hosts) members_.push_back({std::move(host)});
   }
 
-  void lost(const std::string& name, double now_s);
+  /// `answers`: it does, and is out all the same.
+  void lost(const std::string& name, double now_s, bool answers = false);
   /// It answers. Whether it is back now: not yet, where it is on probation.
   bool answers(const std::string& name, double now_s);
 

@@ -1,5 +1,5 @@
 // What a job's supervisor saw and did: FOLDER/job.jsonl, an event a line with its time, for people and for tests. A
-// disk that refuses it does the job no harm.
+// disk that refuses it does the job no harm. A line that its writer's death cut short stands alone.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,12 +9,13 @@ namespace heddle::job {
 
 class Journal {
  public:
-  explicit Journal(std::string path) : path_(std::move(path)) {}
+  explicit Journal(std::string path);
   /// Adds the time and the event's name in front.
   void add(const std::string& event, const nlohmann::ordered_json& more);
 
  private:
   std::string path_;
+  bool torn_ = false;  // what stands there ends within a line
 };
 
 }  // namespace heddle::job

@@ -1,6 +1,7 @@
 #include "heddle/job/probe.h"
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -155,6 +156,19 @@ std::vector<BadHost> parse_probe(std::string_view text, size_t hosts) {
     if (place < hosts) bad.push_back({place, escaped(why, 200)});
   }
   return bad;
+}
+
+std::optional<BadHost> silent_host(std::string_view said, size_t hosts) {
+  constexpr std::string_view kRank = "heddle: rank ", kSilent = " is dead, stopped or cut off";
+  const size_t at = said.find(kRank);
+  if (at == said.npos) return std::nullopt;
+  const std::string_view line = said.substr(at, said.find('\n', at) - at);
+  const char* const first = line.data() + kRank.size();
+  size_t place = 0;
+  if (std::from_chars(first, line.data() + line.size(), place).ec != std::errc() || place >= hosts)
+    return std::nullopt;
+  if (line.find(kSilent) == line.npos) return std::nullopt;
+  return BadHost{place, escaped(std::string(line.substr(std::string_view("heddle: ").size())), 200)};
 }
 
 }  // namespace heddle::job

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,5 +32,8 @@ std::vector<BadHost> bad_hosts(const std::vector<HostProbe>& probes);
 std::string probe_json(const std::vector<HostProbe>& probes, const std::vector<BadHost>& bad);
 /// The bad ones of such a text of `hosts` hosts; of any other text none.
 std::vector<BadHost> parse_probe(std::string_view text, size_t hosts);
+/// The one that a probe which failed says it has not heard of (comm/mpi/messages): whoever started it may see it,
+/// other hosts don't. None where it says nothing of the kind.
+std::optional<BadHost> silent_host(std::string_view said, size_t hosts);
 
 }  // namespace heddle::job

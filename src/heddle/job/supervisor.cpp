@@ -102,8 +102,8 @@ Supervisor::~Supervisor() {
 
 int Supervisor::wanted() const { return wanted_ranks(options_); }
 
-void Supervisor::lose(const std::string& host, const std::string& why) {
-  pool_.lost(host, now_s());
+void Supervisor::lose(const std::string& host, const std::string& why, bool answers) {
+  pool_.lost(host, now_s(), answers);
   tell_(fmt::format("{} is out: {}", host, why));
   journal_.add("lost", {{"host", host}, {"why", why}});
 }
@@ -124,7 +124,7 @@ bool Supervisor::ask_hosts() {
     journal_.add("back", {{"host", host}});
   }
   for (const std::string& host : reach.silent()) {
-    if (std::find(was_out.begin(), was_out.end(), host) == was_out.end()) lose(host, "it does not answer");
+    if (std::find(was_out.begin(), was_out.end(), host) == was_out.end()) lose(host, "it does not answer", false);
   }
   return !pool_.up().empty();
 }
@@ -336,8 +336,10 @@ void Supervisor::probe(const Ending& ending, const Plan& plan) {
   end_descendants();
   // One that did not come to its end says nothing of a host: those that are cut off are asked anyway.
   if (ran.status != kDone && ran.status != kFailed) return;
-  for (const BadHost& bad : parse_probe(ran.out, one_each.size()))
-    lose(one_each[bad.place].name, "a probe says: " + bad.why);
+  std::vector<BadHost> found = parse_probe(ran.out, one_each.size());
+  if (const std::optional<BadHost> silent = silent_host(ran.error, one_each.size()); found.empty() && silent)
+    found.push_back(*silent);
+  for (const BadHost& bad : found) lose(one_each[bad.place].name, "a probe says: " + bad.why, true);
   journal_.add("probe", {{"hosts", names_of(one_each)}, {"status", *ran.status}});
 }
 

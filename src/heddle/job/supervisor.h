@@ -75,7 +75,7 @@ class Supervisor {
   std::string why_force(const std::vector<comm::Standing>& standing);
   void tell_end(const Ending& ending, const Plan& plan);
   void probe(const Ending& ending, const Plan& plan);
-  void lose(const std::string& host, const std::string& why);
+  void lose(const std::string& host, const std::string& why, bool answers);
 
   JobOptions options_;
   Tell tell_;

@@ -11,6 +11,7 @@
 #include "heddle/config/run_config.h"
 #include "heddle/session/agent/run_memory.h"
 #include "heddle/train/saved/checked_json.h"
+#include "heddle/train/saved/state_json.h"
 
 namespace heddle::session {
 
@@ -40,8 +41,8 @@ int64_t write_rank(const std::string& folder, const train::Segment& segment, int
   if (set < 0) config_error("{}: step {} is not whole in it", segment.files().data(), step);
   const std::optional<train::FileHold> hold =
       train::FileHold::take(segment.files().hold(set), train::FileHold::How::shared, true);
-  if (!hold || segment.set_of(step) != set)
-    config_error("{}: step {} is being written", segment.files().data(), step);
+  const std::optional<train::Seal> seal = hold ? segment.seal(set) : std::nullopt;
+  if (!seal || seal->step != step) config_error("{}: step {} is being written", segment.files().data(), step);
   segment.verify(set);
   std::map<std::string_view, const train::SegmentIndex::Tensor*> by_name;
   std::vector<train::ShardPart> parts;
@@ -60,7 +61,8 @@ int64_t write_rank(const std::string& folder, const train::Segment& segment, int
         write(from.data(), from.size());
       });
   train::read_back_shard(folder, told);
-  write_file(told_file(folder, segment.index().rank), train::checked_text({{"told", told}, {"tensors", tensors}}));
+  write_file(told_file(folder, segment.index().rank),
+             train::checked_text({{"told", told}, {"tensors", tensors}, {"state", train::json_of(seal->state)}}));
   return bytes;
 }
 
@@ -98,12 +100,14 @@ Persisted persist(const RunFolder& folder, const std::vector<std::shared_ptr<con
   }
   std::vector<std::string> shards;
   std::map<std::string, formats::TensorHeading> headings;
+  train::CheckpointState state;  // as it was told with the shards: memory may hold a later step by now
   for (int64_t rank = 0; rank < job.ranks; ++rank) {
     const std::string path = told_file(unfinished.path(), rank);
     std::error_code ignored;
     if (!fs::exists(path, ignored)) break;
     const json said = train::checked_json(read_file(path, kMostText), path);
     shards.push_back(said.at("told").get<std::string>());
+    if (rank == 0) state = train::state_from(said.at("state"), path);
     for (const auto& [name, tensor] : said.at("tensors").items()) {
       headings[name] = {name, static_cast<Dtype>(tensor.at("dtype").get<int>()),
                         tensor.at("shape").get<std::vector<int64_t>>()};
@@ -114,14 +118,12 @@ Persisted persist(const RunFolder& folder, const std::vector<std::shared_ptr<con
   // One of the agents that find them all; the others find it done.
   const auto alone = train::FileHold::take(unfinished.path() + "/.commit", train::FileHold::How::alone, true);
   if (!alone) return done;
-  const int set = segments.front()->set_of(step);
-  const std::optional<train::Seal> seal = set < 0 ? std::nullopt : segments.front()->seal(set);
-  if (!seal) config_error("{}: step {} has gone", segments.front()->files().data(), step);
+  if (state.step != step) config_error("{}: of step {}, not {}", unfinished.path(), state.step, step);
   std::vector<formats::TensorHeading> all;
   for (auto& [name, heading] : headings) all.push_back(std::move(heading));
   for (int64_t rank = 0; rank < job.ranks; ++rank) fs::remove(told_file(unfinished.path(), rank));
   check_fence();
-  done.path = unfinished.commit(seal->state, all, shards, keeps(folder));
+  done.path = unfinished.commit(state, all, shards, keeps(folder));
   fs::remove(done.path + "/.commit");
   remove_pending(folder, step);
   done.seconds = now_s() - start_s;

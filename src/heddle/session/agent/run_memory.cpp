@@ -72,6 +72,26 @@ std::string new_memory_folder() {
   return path;
 }
 
+std::vector<std::string> folders_of_ranks(const RunFolder& folder) {
+  std::vector<std::string> found;
+  for (std::string& path : lines_in(folder.path + kMemory)) {
+    if (is_in_memory(path)) found.push_back(std::move(path));
+  }
+  return found;
+}
+
+namespace {
+
+// Those before stay known until what is copied now takes their place: this run may end before it has copied
+// anything.
+void name_folder(const RunFolder& folder, const std::string& path) {
+  std::string text = path + "\n";
+  for (const std::string& before : folders_of_ranks(folder)) text += before == path ? "" : before + "\n";
+  write_file(folder.path + kMemory, text);
+}
+
+}  // namespace
+
 train::SnapshotPlace place_of_snapshots(comm::World* world, const std::string& path) {
   train::RankExchange ranks(world);
   const std::string own = agent_folder();
@@ -83,26 +103,18 @@ train::SnapshotPlace place_of_snapshots(comm::World* world, const std::string& p
   place.run = told.substr(0, space);
   place.generation = std::stoll(told.substr(space + 1));
   place.folder = by_agents ? own : kPlace + place.run;
-  if (!by_agents) make_own_folder(place.folder);
+  if (by_agents) return place;
+  // Named before it is there, for a rank that dies in between leaves nobody else who knows of it. A supervisor
+  // holds the run's folder for its ranks; those that have none don't hold it yet.
+  if (ranks.leads() && own_fence()) name_folder({own_fence()->folder}, place.folder);
+  ranks.told_by_first("");
+  make_own_folder(place.folder);
   return place;
-}
-
-std::vector<std::string> folders_of_ranks(const RunFolder& folder) {
-  std::vector<std::string> found;
-  for (std::string& path : lines_in(folder.path + kMemory)) {
-    if (is_in_memory(path)) found.push_back(std::move(path));
-  }
-  return found;
 }
 
 void note_memory(const RunFolder& folder, const train::SnapshotPlace& place) {
   if (!own_fence()) raise_fence({place.generation, place.run, folder.path});  // else its supervisor has
-  if (!agent_folder().empty()) return;
-  // Those before stay known until what is copied now takes their place: this run may end before it has copied
-  // anything.
-  std::string text = place.folder + "\n";
-  for (const std::string& before : folders_of_ranks(folder)) text += before == place.folder ? "" : before + "\n";
-  write_file(folder.path + kMemory, text);
+  if (agent_folder().empty()) name_folder(folder, place.folder);
 }
 
 std::vector<std::string> memory_folders(const RunFolder& folder) {
