@@ -99,8 +99,8 @@ Placement choose_placement(const Loads& loads, const Holders& holders, const Pla
   const Placement none(holders, loads.experts);
   const std::vector<int64_t> rows = none.rows_of(loads);
   const int64_t count = holders.count();
-  const auto [most, even] = spread_of(rows);
-  const int64_t least = spread_of(rows).least();
+  const Spread spread = spread_of(rows);
+  const int64_t most = spread.most, even = spread.even, least = spread.least();
   if (holders.copies == 0 || count == 1 || !is_uneven(rows)) return none;
   const LinkTimes links(loads, holders, rules.costs);
   Placement best = none;
