@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "heddle/comm/placement/placement.h"
-#include "heddle/ops/placed_figures.h"
+#include "heddle/ir/placed_figures.h"
 #include "heddle/passes/host/home_words.h"
 #include "heddle/passes/host/offload.h"
 #include "heddle/passes/recompute.h"
@@ -214,8 +214,9 @@ void expect_counted(const Routed& routed, const Stepped& with, PlacedFigure copi
   EXPECT_EQ(figure(PlacedFigure::copies) * static_cast<double>(holders), static_cast<double>(with.copied));
   EXPECT_GT(figure(copied_by), 0);
   EXPECT_EQ(figure(copied_by) + figure(PlacedFigure::even) + figure(PlacedFigure::not_worth), kMicrobatches);
-  if (std::set<int>(routed.node_of.begin(), routed.node_of.end()).size() == 1)
+  if (std::set<int>(routed.node_of.begin(), routed.node_of.end()).size() == 1) {
     EXPECT_EQ(figure(PlacedFigure::crossings_saved), 0);
+  }
 }
 
 TEST(Replicas, ChangeNoWholeNumberInAnyTopology) {

@@ -37,7 +37,7 @@ inline constexpr StatisticKind kSequenceAuxLoss{.name = "loss.sequence_aux"};
 inline constexpr StatisticKind kZLoss{.name = "loss.z", .metric = "z_loss"};
 inline constexpr StatisticKind kLoad{.name = "load"};        // [E]: rows routed to each expert
 inline constexpr StatisticKind kDropped{.name = "dropped"};  // choices that found no place (moe.capacity_factor)
-inline constexpr StatisticKind kPlaced{.name = "placed"};    // of copies of experts: ops/placed_figures.h
+inline constexpr StatisticKind kPlaced{.name = "placed"};    // of copies of experts: ir/placed_figures.h
 inline constexpr StatisticKind kMargins{.name = "margins", .told = false};  // [E, bins]: ops/balance.cpp
 inline constexpr StatisticKind kGradientNorm{.name = "grad_norm", .same_on_ranks = true};  // before clipping
 inline constexpr StatisticKind kSkipped{.name = "step_skipped", .same_on_ranks = true};    // 1: was left out

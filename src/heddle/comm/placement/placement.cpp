@@ -119,8 +119,8 @@ bool is_uneven(const std::vector<int64_t>& rows_H) {
 Placement choose_placement(const Loads& loads, const Holders& holders, const PlacementRules& rules) {
   Placement best(holders, loads.experts);
   const Totals totals(loads, holders);
-  const auto [most, even] = spread_of(totals.rows_H);
-  const int64_t least = spread_of(totals.rows_H).least();
+  const Spread spread = spread_of(totals.rows_H);
+  const int64_t most = spread.most, even = spread.even, least = spread.least();
   if (holders.copies == 0 || holders.count() == 1 || !is_uneven(totals.rows_H)) return best;
   const Times times(totals, holders, rules.costs, even);
   int64_t best_ps = times.of(best, most);

@@ -1,8 +1,8 @@
-// What a choice of copies came to for one microbatch, added to the layer's figures (ops/placed_figures.h).
+// What a choice of copies came to for one microbatch, added to the layer's figures (ir/placed_figures.h).
 #pragma once
 
 #include "heddle/comm/placement/placement.h"
-#include "heddle/ops/placed_figures.h"
+#include "heddle/ir/placed_figures.h"
 
 namespace heddle::comm {
 

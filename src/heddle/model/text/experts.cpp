@@ -4,10 +4,10 @@
 #include <cmath>
 #include <optional>
 
+#include "heddle/ir/placed_figures.h"
 #include "heddle/model/loss_scale.h"
 #include "heddle/model/text/feed_forward.h"
 #include "heddle/ops/margin_bins.h"
-#include "heddle/ops/placed_figures.h"
 
 namespace heddle::model {
 

@@ -1,8 +1,8 @@
 // Copies of hot experts for one microbatch, over the ranks of an exchange (ops/experts/exchange.cpp): which there are, their
 // weights, and their gradients' way home. G ranks of H holders, P of E experts and C slots for copies on each, T
 // tokens with k experts; a weight is [P, N, K]. See docs/features/expert_replicas.md.
+#include "heddle/ir/placed_figures.h"
 #include "heddle/ops/ops.h"
-#include "heddle/ops/placed_figures.h"
 #include "heddle/ops/rule.h"
 
 namespace heddle::ops {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "heddle/ops/placed_figures.h"
+#include "heddle/ir/placed_figures.h"
 
 namespace heddle::session {
 
