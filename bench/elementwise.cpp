@@ -27,6 +27,7 @@
 #include "heddle/base/clock.h"
 #include "heddle/base/statistics.h"
 #include "heddle/kernels/registry.h"
+#include "heddle/ops/margin_bins.h"
 #include "heddle/ops/ops.h"
 
 namespace {
@@ -64,7 +65,7 @@ struct Case {
 
 /// A choice of k of E experts a token, sorted.
 struct Routing {
-  std::vector<int32_t> experts, row_of, token_of;
+  std::vector<int32_t> experts, row_of, token_of, offsets;
   Routing(int64_t T, int64_t k, int64_t E) : row_of(static_cast<size_t>(T * k)), token_of(row_of.size()) {
     std::mt19937 random(5);
     std::vector<int32_t> all(static_cast<size_t>(E));
@@ -77,6 +78,9 @@ struct Routing {
     std::vector<size_t> slots(experts.size());
     std::iota(slots.begin(), slots.end(), size_t{0});
     std::stable_sort(slots.begin(), slots.end(), [&](size_t a, size_t b) { return experts[a] < experts[b]; });
+    offsets.resize(static_cast<size_t>(E) + 1);
+    for (const int32_t e : experts) ++offsets[static_cast<size_t>(e) + 1];
+    std::partial_sum(offsets.begin(), offsets.end(), offsets.begin());
     for (size_t row = 0; row < slots.size(); ++row) {
       row_of[slots[row]] = static_cast<int32_t>(row);
       token_of[row] = static_cast<int32_t>(slots[row] / static_cast<size_t>(k));
@@ -139,6 +143,18 @@ std::vector<Case> cases(Dtype X, int64_t T) {
       {"permute_dgrad", "permute_dgrad", {x(T * k, H), row_of, experts}, {}, {}},
       {"unpermute", "unpermute", {x(T * k, H), positive({T, k}), row_of, experts, x(T, H)}, {}, {}},
       {"unpermute_dgrad", "unpermute_dgrad", {x(T, H), x(T * k, H), positive({T, k}), row_of}, {}, {}},
+      {"apply_capacity",
+       "apply_capacity",
+       {positive({T, k}), row_of, token_of, whole({E + 1}, routing.offsets)},
+       {},
+       {{"places", std::max<int64_t>(1, T * k * 3 / 4 / E)}, {"ranks", 1}, {"slices", 1}}},
+      {"apply_capacity_dgrad", "apply_capacity_dgrad", {wide({T, k}), row_of}, {}, {}},
+      {"count_dropped", "count_dropped", {row_of}, {Operand{Dtype::f64, {1}}}, {}},
+      {"count_margins",
+       "count_margins",
+       {positive({T, E}), wide({E})},
+       {Operand{Dtype::f64, {E, kMarginBins}}},
+       {{"top_k", k}}},
       {"router", "router", {wide({T, E}), wide({E})}, {}, choice},
       {"router_dgrad", "router_dgrad", {wide({T, k}), {}, positive({T, E}), experts}, {}, choice},
       {"sequence_aux_loss",

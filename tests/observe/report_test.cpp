@@ -100,6 +100,21 @@ TEST(Report, PairsHaveAMarginAndNoPerplexity) {
   EXPECT_FALSE(contains(text, "perplexity"));
 }
 
+TEST(Report, ShowsWhatACapacityDropped) {
+  ReportData data = synthetic_run();
+  const std::string title = "Choices dropped";
+  EXPECT_FALSE(contains(report_html(data), title));
+  for (const int layers : {3, 9}) {
+    for (StepMetrics& step : data.steps) {
+      for (int layer = 1; layer <= layers; ++layer)
+        step.extra[fmt::format("dropped_share.layer_{}", layer)] = 0.01 * layer;
+    }
+    const std::string text = report_html(data);
+    EXPECT_TRUE(contains(text, title));
+    EXPECT_EQ(contains(text, "the layer that drops most"), layers == 9);
+  }
+}
+
 TEST(Report, AsksNothingOfTheNetwork) {
   const std::string text = report_html(synthetic_run());
   for (const char* way : {" src=", " href=\"h", " href=\"/", "@import", "url(", "<link", "<iframe", "fetch(",

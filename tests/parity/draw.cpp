@@ -188,6 +188,25 @@ void draw_pairs(Draw& d) {
   if (d.token_kinds == 1) d.token_kinds = 5;  // between two equal answers there is nothing to learn
 }
 
+// In a third of the draws a capacity of experts, and biases by quantiles in half of those that can have them. Where
+// a rank routes one rank's rows with their bits, choices are dropped and margins counted as there; a cut microbatch
+// has capacities of its own, and what is rounded elsewhere may drop another of two gates that are all but equal:
+// there nothing is dropped.
+void draw_capacity(Draw& d) {
+  Dice dice(d.seed, "capacity");
+  const bool same = config::why_not_exact(d.model, d.plan.mesh, d.node_of).empty();
+  const double none_dropped =
+      static_cast<double>(d.model.n_routed_experts) / static_cast<double>(d.model.num_experts_per_tok);
+  const std::vector<double> factors{0.4, 0.75, 1, 1.25};
+  const double factor = factors[static_cast<size_t>(dice.below(4))];
+  if (dice.one_in(3)) d.plan.parallel.exchange.capacity_factor = same ? factor : none_dropped;
+  if (dice.one_in(2) && same) {
+    d.model.topk_bias = true;
+    d.model.n_group = d.model.topk_group = 1;
+    d.model.bias_balance = model::BiasBalance::quantile;
+  }
+}
+
 // In a quarter of the draws, an average of the weights.
 void draw_average(uint64_t number, plan::Plan& p) {
   Dice dice(number, "average");
@@ -325,6 +344,7 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   draw_losses(number, p);
   draw_pairs(d);
   draw_average(number, p);
+  draw_capacity(d);
   draw_switches(d, dice.of({1, 1, 3}));
   draw_order(dice, d);
   draw_ramp(d);
@@ -347,6 +367,7 @@ Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks) {
     // A rounding more or less would send tokens to other experts: here all take all of them.
     d.model.num_experts_per_tok = static_cast<int>(d.model.n_routed_experts);
     d.model.n_group = d.model.topk_group = 1;
+    d.model.bias_balance = model::BiasBalance::sign;
     // And more, as far as one rank is from fp64. Of one number that may be next to nothing by chance: three times
     // the 1 % by which bf16 is off in the few numbers that dominate a z-loss.
     // GELU has no second factor that evens roundings out: such a model is up to 1.2 % off where fp64 has 1e-10.
@@ -393,7 +414,8 @@ std::string Draw::text() const {
                                              model.max_window_layers, model.full_attention_interval)
                                : "",
       std::string(plan.document_end >= 0 ? ", documents apart" : "") + (plan.weighs_labels ? ", weights" : ""),
-      std::string(model.attention_sinks ? ", sinks" : "") + (model.router_bias ? ", biased router" : "") +
+      std::string(model.bias_balance == model::BiasBalance::quantile ? ", by quantiles" : "") +
+          (model.attention_sinks ? ", sinks" : "") + (model.router_bias ? ", biased router" : "") +
           (model.experts_bias ? ", biased experts" : "") + (model.swiglu_limit > 0 ? ", clamped" : ""),
       fmt::format(", {} norms, {}, {} positions", word_of(model.norm), word_of(model.activation),
                   word_of(model.positions)),

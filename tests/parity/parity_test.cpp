@@ -84,6 +84,29 @@ TEST(Parity, AdaptersInRandomLayouts) {
 
 // GPT-2's parts with dropout among cuts of every kind: a token draws the same wherever it lies, and when it is made
 // again.
+// Capacities of experts among cuts of every kind, that drop and that can't, and margins counted.
+TEST(Parity, CapacityInRandomLayouts) {
+  std::map<std::string, int> met;
+  const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
+  for (uint64_t number = 30'000, found = 0; found < wanted; ++number) {
+    const Draw d = draw(number, 8);
+    const double factor = d.plan.parallel.exchange.capacity_factor;
+    if (factor == 0 || d.model.first_k_dense_replace >= d.model.num_hidden_layers) continue;
+    ++found;
+    const plan::Degrees& mesh = d.plan.mesh;
+    const bool drops = factor * d.model.num_experts_per_tok < static_cast<double>(d.model.n_routed_experts);
+    met["drops on several ranks"] += drops && mesh.ep > 1;
+    met["cut rows"] += mesh.tp * mesh.cp > 1;
+    met["cut experts"] += mesh.etp > 1;
+    met["pp"] += mesh.pp > 1;
+    met["quantiles"] += d.model.bias_balance == model::BiasBalance::quantile;
+    for (const std::string& difference : differences_on_threads(d)) {
+      if (difference != kFlipped) ADD_FAILURE() << difference;
+    }
+  }
+  for (const auto& [what, times] : met) EXPECT_TRUE(times > 0 || wanted < 12) << "no draw with " << what;
+}
+
 TEST(Parity, DropoutInRandomLayouts) {
   std::map<std::string, int> met;
   const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);

@@ -88,11 +88,16 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
   return std::sqrt(sum);
 }
 
+std::string folder_of(const std::string& name) {
+  return std::string(HEDDLE_SOURCE_DIR) + "/tests/fixtures/" + name;
+}
+
 class Fixture {
  public:
-  Fixture(const std::string& name, const Setting& setting)
-      : folder_(std::string(HEDDLE_SOURCE_DIR) + "/tests/fixtures/" + name),
-        expected_(folder_ + "/expected.safetensors"),
+  /// `limited`: the same model with a capacity of its experts, by tools/make_capacity_fixture.py.
+  Fixture(const std::string& name, const Setting& setting, bool limited = false)
+      : folder_(folder_of(name)),
+        expected_(folder_of(limited ? "capacity" : name) + "/expected.safetensors"),
         config_(config::read_huggingface_config(folder_ + "/config.json")),
         setting_(setting) {
     if (name == "mtp") {
@@ -108,6 +113,7 @@ class Fixture {
     plan.sequence_length = length_;
     plan.dtype = setting.dtype;
     if (!setting.fused) plan.fusions.clear();
+    if (limited) plan.parallel.exchange.capacity_factor = 0.6;
     plan.evaluates = plan.predicts = true;
     if (setting.packed) {
       plan.packed_bytes = backends::named(setting.backend).packed_bytes;
@@ -169,6 +175,7 @@ class Fixture {
       if (setting_.dtype == Dtype::bf16) continue;
       EXPECT_EQ(seen(ours + "experts"), values_of(expected_.at(theirs + "chosen"))) << ours;
       similar(seen(ours + "gates"), theirs + "gates");
+      if (expected_.find(theirs + "kept") != nullptr) similar(seen(ours + "kept"), theirs + "kept");
     }
   }
 
@@ -346,16 +353,32 @@ TEST_P(FixtureParity, EqualsTransformers) {
   fixture.check_export();
 }
 
-INSTANTIATE_TEST_SUITE_P(All, FixtureParity,
-                         testing::Combine(testing::Values("grouped", "yarn", "mtp", "yarn_mscale", "yarn_factor",
-                                                          "yarn_all_dim", "qwen3", "qwen3_moe", "llama", "qwen2",
-                                                          "mixtral", "glm4_moe", "gpt_oss"),
-                                          testing::ValuesIn(settings())),
-                         [](const auto& info) {
-                           const Setting& s = std::get<1>(info.param);
-                           return fmt::format("{}_{}_{}_{}{}", std::get<0>(info.param), s.backend, name_of(s.dtype),
-                                              s.fused ? "fused" : "plain", s.packed ? "_packed" : "");
-                         });
+class CapacityFixture : public testing::TestWithParam<Setting> {};
+
+TEST_P(CapacityFixture, DropsAndLearnsAsTransformersWithTheRule) {
+  if (const Support there = device::cuda_available(); GetParam().backend == "cuda" && !there) {
+    GTEST_SKIP() << there.reason;
+  }
+  Fixture fixture("grouped", GetParam(), true);
+  fixture.run();
+  fixture.check_losses();
+  fixture.check_layers();
+  fixture.check_gradients();
+}
+
+std::string text_of(const Setting& s) {
+  return fmt::format("{}_{}_{}{}", s.backend, name_of(s.dtype), s.fused ? "fused" : "plain",
+                     s.packed ? "_packed" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CapacityFixture, testing::ValuesIn(settings()),
+                         [](const auto& info) { return text_of(info.param); });
+INSTANTIATE_TEST_SUITE_P(
+    All, FixtureParity,
+    testing::Combine(testing::Values("grouped", "yarn", "mtp", "yarn_mscale", "yarn_factor", "yarn_all_dim",
+                                     "qwen3", "qwen3_moe", "llama", "qwen2", "mixtral", "glm4_moe", "gpt_oss"),
+                     testing::ValuesIn(settings())),
+    [](const auto& info) { return std::get<0>(info.param) + "_" + text_of(std::get<1>(info.param)); });
 
 }  // namespace
 }  // namespace heddle

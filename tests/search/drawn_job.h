@@ -75,6 +75,7 @@ inline Job drawn_job(std::mt19937& rng) {
   j.global_batch = j.microbatch * l.dp * pick(1, 8, 24);
   j.imbalance = pick(1.0, 1.15);
   j.with_mtp = flip();
+  if (j.shape.moe.count > 0) j.shape.moe.capacity = pick(0.0, 0.0, 1.0, 1.25);
   return j;
 }
 

@@ -51,6 +51,35 @@ TEST(LoweredBlocks, AreNearTheClosedForms) {
   EXPECT_NEAR(own.saved->kept.dense / (kept.kept.attention + kept.kept.dense), 1, 0.5);
 }
 
+// With a capacity the rows are those of the places whatever routing does, and the closed forms say the same.
+TEST(LoweredBlocks, CapacityFixesTheRows) {
+  const model::ModelConfig c = mixture();
+  plan::Plan limited = bf16();
+  limited.parallel.exchange.capacity_factor = 1.25;
+  const LoweredBlocks dropless(c, bf16()), padded(c, limited);
+  Job j = job_of(c);
+  j.layout = {8, 1, 1, 1, 1, 8, 8, 1};
+  const Prices even = dropless.prices(j, {});
+  const Prices closed_even = prices_of(j, model::parameters_of(j.shape), {});
+  Job with = j;
+  with.shape.moe.capacity = 1.25;
+  const Prices own = padded.prices(with, {}), closed = prices_of(with, model::parameters_of(j.shape), {});
+  EXPECT_GT(own.moe.forward.exchange, 0);
+  for (const auto& [more, all] : {std::pair{&own, &even}, {&closed, &closed_even}}) {
+    EXPECT_GT(more->moe.forward.products, all->moe.forward.products);
+    EXPECT_LT(more->moe.forward.products, 1.26 * all->moe.forward.products);
+  }
+  EXPECT_NEAR(own.moe.forward.exchange / closed.moe.forward.exchange, 1, 0.1);
+  with.imbalance = with.memory_imbalance = 3;
+  const Prices uneven = padded.prices(with, {}), closed_uneven = prices_of(with, model::parameters_of(j.shape), {});
+  EXPECT_EQ(uneven.moe.forward.products, own.moe.forward.products);
+  EXPECT_EQ(uneven.saved->kept.moe, own.saved->kept.moe);
+  EXPECT_EQ(closed_uneven.moe.forward.products, closed.moe.forward.products);
+  EXPECT_EQ(closed_uneven.moe.forward.exchange, closed.moe.forward.exchange);
+  with.shape.moe.capacity = 1e3;  // no more than every token
+  EXPECT_EQ(with.shape.moe.fullest(1), static_cast<double>(c.n_routed_experts) / c.num_experts_per_tok);
+}
+
 TEST(LoweredBlocks, CommunicationHasItsCause) {
   const model::ModelConfig c = mixture();
   const LoweredBlocks blocks(c, bf16());

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <map>
+#include <string_view>
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
@@ -77,13 +80,55 @@ std::string speed(const ReportData& data) {
                   6, true)});
 }
 
+// The choices that found no place with their expert: each layer's part, or of many layers the mean and the most of one;
+// nothing of a run without a capacity.
+LineChart dropped_shares(const ReportData& data) {
+  constexpr std::string_view kOfLayer = "dropped_share.layer_";
+  constexpr size_t kMostLayers = 6;
+  std::map<int, Series> of_layer;
+  Series mean{.label = "mean of layers", .colour = 1}, most{.label = "the layer that drops most", .colour = 2};
+  for (const StepMetrics& step : data.steps) {
+    double sum = 0, worst = 0, layers = 0;
+    for (auto at = step.extra.lower_bound(std::string(kOfLayer)); at != step.extra.end(); ++at) {
+      if (!at->first.starts_with(kOfLayer)) break;
+      const int layer = std::atoi(at->first.c_str() + kOfLayer.size());
+      Series& series = of_layer[layer];
+      series.label = fmt::format("layer {}", layer);
+      series.x.push_back(static_cast<double>(step.step));
+      series.y.push_back(at->second);
+      sum += at->second;
+      worst = std::max(worst, at->second);
+      ++layers;
+    }
+    if (layers == 0) continue;
+    for (const auto& [series, value] : {std::pair{&mean, sum / layers}, {&most, worst}}) {
+      series->x.push_back(static_cast<double>(step.step));
+      series->y.push_back(value);
+    }
+  }
+  LineChart chart;
+  chart.title = "Choices dropped: beyond their expert's capacity";
+  chart.x_label = "step";
+  chart.y_label = "part of the layer's choices";
+  if (of_layer.size() > kMostLayers) {
+    chart.series = {std::move(mean), std::move(most)};
+  } else {
+    int colour = 0;
+    for (auto& [layer, series] : of_layer) {
+      series.colour = ++colour;
+      chart.series.push_back(std::move(series));
+    }
+  }
+  return chart;
+}
+
 std::string experts(const ReportData& data) {
   LineChart imbalance = step_chart(data, &StepMetrics::expert_imbalance, "Imbalance: busiest expert ÷ mean",
                                    "rows ÷ mean, the worst layer", AxisUnit::plain, 1, false);
   imbalance.levels.push_back({"even load", 1});
   const LineChart balance = step_chart(data, &StepMetrics::auxiliary_loss, "Auxiliary (balance) loss",
                                        "nats a token", AxisUnit::plain, 5, false);
-  return load_maps(data.steps, data.expert_layers) + in_pairs({imbalance, balance}) +
+  return load_maps(data.steps, data.expert_layers) + in_pairs({imbalance, balance, dropped_shares(data)}) +
          copies_panels(data.steps, data.figures, data.expert_layers);
 }
 

@@ -125,6 +125,7 @@ std::vector<std::vector<std::string>> searched_plans(const config::RunConfig& co
   search::Space& space = query.space;
   search::Job& job = space.job;
   job.shape = model::shape_of(config.model, config.name);
+  if (job.shape.moe.count > 0) job.shape.moe.capacity = plan.parallel.exchange.capacity_factor;
   job.device = described(profile, shares, plan.dtype);
   job.global_batch = static_cast<int>(config.train.global_batch);
   job.sequence = static_cast<double>(config.train.sequence_length);

@@ -193,15 +193,17 @@ BlockWork Pricing::moe() const {
   BlockWork w;
   const model::Experts& m = s_.moe;
   const double width = m.latent > 0 ? d(m.latent) : h_, fe = d(m.ffn) / l_.etp, k = d(m.chosen);
-  const double own = tokens_ / l_.tp;                       // tokens this rank routes
-  const double local = std::max(1.0, d(m.count) / l_.ep);   // experts here
-  const double received = own * k * j_.imbalance * l_.etp;  // rows here
+  const double own = tokens_ / l_.tp;                      // tokens this rank routes
+  const double local = std::max(1.0, d(m.count) / l_.ep);  // experts here
+  const double fullest = m.fullest(j_.imbalance);
+  const double sent = m.capacity > 0 ? own * k * fullest : own * k;  // rows of this rank, or places for them
+  const double received = own * k * fullest * l_.etp;                // rows here
   const double up = m.gated ? 2 : 1;
   linear(w, received / local, up * fe, width, local);
   linear(w, received / local, width, fe, local);
   elementwise(w, received * (up + 1) * 2 * fe, received * (2 * up + 1) * 2 * fe);
   // Permuted, sorted by expert on arrival, put back, combined: rows are read and written each time.
-  elementwise(w, (2 * own * k + 3 * received) * 2 * width, (3 * own * k + 3 * received) * 2 * width);
+  elementwise(w, (2 * sent + 3 * received) * 2 * width, (3 * sent + 3 * received) * 2 * width);
   if (m.latent > 0) {
     linear(w, own, width, h_);
     linear(w, own, h_, width);
@@ -223,7 +225,10 @@ BlockWork Pricing::moe() const {
   if (l_.ep > 1) {
     const cost::ExchangeLoad exchange{own, 2 * width, static_cast<int>(m.chosen), static_cast<int>(m.most_nodes),
                                       sw_.once_a_node};
-    const double one = cost::exchange_s(j_.device, b_.net, {l_.ep, l_.etp}, exchange) * j_.imbalance;
+    // Places go straight to their experts, as many to every rank.
+    const double one = m.capacity > 0
+                           ? cost::all_to_all_s(j_.device, b_.net, {l_.ep * l_.etp, 1}, received * 2 * width)
+                           : cost::exchange_s(j_.device, b_.net, {l_.ep, l_.etp}, exchange) * j_.imbalance;
     add_exchange(w.forward, 2 * one, j_, b_);
     add_exchange(w.backward, 2 * one, j_, b_);
   }

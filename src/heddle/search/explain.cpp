@@ -69,7 +69,7 @@ Explanation explain(const Launch& launch, const ExplainRequest& request) {
     if (s.weight() > weight) binding = &r, weight = s.weight(), faster = s.more;
     x.sensitivities.push_back(std::move(s));
   }
-  if (job.shape.moe.count > 0) {
+  if (job.shape.moe.count > 0 && job.shape.moe.capacity == 0) {
     Sensitivity s{fmt::format("imbalance of experts ({:.2f} of the mean)", job.imbalance),
                   time_of([](Job& j) { j.imbalance = std::max(1.0, 0.8 * j.imbalance); }),
                   time_of([](Job& j) { j.imbalance *= 1.2; })};

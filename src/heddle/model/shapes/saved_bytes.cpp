@@ -32,7 +32,7 @@ SavedBytes saved_bytes(const Shape& s, const Saving& v, double sequence) {
     const double width = s.moe.latent > 0 ? d(s.moe.latent) : h;
     const double up = (s.moe.gated ? 4 : 2) * (v.narrow_gates && v.narrow_inputs ? 0.5 : 1);
     // A rank keeps the rows it received: those of its own tokens on average, gathered over its expert tensor ranks.
-    const double received = v.imbalance * v.etp / rows;
+    const double received = s.moe.fullest(v.imbalance) * v.etp / rows;
     b.moe = norm + 9 * d(s.moe.count) / rows;
     if (!r.experts) {
       b.moe +=

@@ -9,6 +9,7 @@
 // recomputation not.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -39,6 +40,12 @@ struct Experts {
   bool normed_gates = true;  // the gates of the chosen experts sum to one before that
   bool shared_gate = false;  // a scalar gate on the shared experts
   int64_t latent = 0;        // routed experts work at this width instead of hidden, between two projections
+  double capacity = 0;       // places of an expert over its even share of rows (moe.capacity_factor); 0: any number
+  /// Rows of the fullest rank over the mean, where by routing alone they are `imbalance`. With a capacity every
+  /// rank computes all places, filled or not: no more of an expert than there are tokens.
+  double fullest(double imbalance) const {
+    return capacity > 0 ? std::min(capacity, static_cast<double>(count) / static_cast<double>(chosen)) : imbalance;
+  }
   bool operator==(const Experts&) const = default;
 };
 

@@ -263,11 +263,13 @@ std::vector<std::string> heddle_settings(const Launch& given) {
   key("weave", j.software.overlap_exchange ? "pairs" : "layers");
   if (l.cp > 1) key("context", j.software.context_all_to_all ? "ulysses" : "ring");
   if (l.ep > 1) {
-    key("exchange", j.software.once_a_node ? "node" : "plain");
+    key("exchange", j.software.once_a_node && j.shape.moe.capacity == 0 ? "node" : "plain");
     // What the exchange has from here to there: the device's own links.
     key("within_rate", fmt::format("{:.1f}", j.device.inner.bytes_per_s / 1e9));
     key("across_rate", fmt::format("{:.1f}", j.device.outer.bytes_per_s / 1e9));
   }
+  section = "moe.";
+  if (s.moe.capacity > 0) key("capacity_factor", s.moe.capacity);
   const Words words = words_of(launch);
   section = "memory.";
   if (!words.recompute.empty()) key("recompute", fmt::format("{}", fmt::join(words.recompute, ", ")));

@@ -140,7 +140,7 @@ void refuse_features(const Launch& launch, Dialect dialect, Refusals& no) {
           "Megatron-LM offloads activations without pipeline only");
   no.when(!mindspeed && w.offload_activations && j.recompute != model::Recompute{},
           "Megatron-LM does not recompute beside offloaded activations");
-  no.when(mindspeed && experts && l.ep > 1 && w.once_a_node,
+  no.when(mindspeed && experts && l.ep > 1 && w.once_a_node && j.shape.moe.capacity == 0,
           "MindSpeed has no exchange that crosses to a node once");
   no.when(mindspeed && w.captured != 0, "MindSpeed captures no graphs");
   no.when(mindspeed && j.precision != cost::Precision::bf16 && j.precision != cost::Precision::fp16,

@@ -121,6 +121,7 @@ Launch normalized(Launch launch) {
       while (shape.moe.groups > shape.moe.most_nodes && shape.moe.count % shape.moe.groups != 0) --shape.moe.groups;
     }
   }
+  if (shape.moe.capacity > 0) s.once_a_node = false;  // places go straight to their experts
   if (l.ep == 1) s.once_a_node = usual.once_a_node, s.overlap_exchange = false;
   if (j.pipeline->outline().hides_exchange) s.overlap_exchange = l.ep > 1;
   if (shape.is_mla()) {

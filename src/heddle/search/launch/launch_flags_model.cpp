@@ -170,6 +170,10 @@ void write_moe(const Writing& w) {
   if (s.moe.gate_scale != 1) w.add("--moe-router-topk-scaling-factor", {fmt::format("{}", s.moe.gate_scale)});
   if (!s.moe.normed_gates) w.add("--moe-router-pre-softmax");
   w.add("--moe-router-dtype", {"fp32"});
+  if (s.moe.capacity > 0) {
+    w.add("--moe-expert-capacity-factor", {fmt::format("{}", s.moe.capacity)});
+    w.add("--moe-pad-expert-input-to-capacity");
+  }
 }
 
 // Leading dense layers of "([0]*3+[1]*58)", of a period N (every N-th layer has experts) or of a list; -1 when the
@@ -237,6 +241,11 @@ void read_moe(const Reading& r) {
   if (m.most_nodes == 0) m.groups = 0;
   m.gate_scale = r.given.real("--moe-router-topk-scaling-factor", 1);
   m.normed_gates = !r.given.has("--moe-router-pre-softmax");
+  m.capacity = std::max(0.0, r.given.real("--moe-expert-capacity-factor", 0));  // below 0: none
+  if (m.capacity > 0 && !r.given.has("--moe-pad-expert-input-to-capacity"))
+    r.notes.emplace_back("--moe-expert-capacity-factor: experts are taken as padded to their capacity");
+  if (m.capacity > 0 && r.given.text("--moe-token-drop-policy") == "position")
+    r.notes.emplace_back("--moe-token-drop-policy position: Heddle drops the lowest gates");
   const int64_t mindspeed = r.given.whole("--first-k-dense-replace", -1, -1);
   std::string pattern = r.given.text("--moe-layer-freq");
   if (mindspeed >= 0) pattern.clear();

@@ -340,7 +340,7 @@ void write_overlaps(const Writing& w) {
     }
   }
   if (!moe(w.launch)) return;
-  if (j.layout.ep > 1 && s.once_a_node) {
+  if (j.layout.ep > 1 && s.once_a_node && j.shape.moe.capacity == 0) {  // flex takes no padded experts
     w.add("--moe-token-dispatcher-type", {"flex"});
     w.add("--moe-flex-dispatcher-backend", {"deepep"});
   } else {

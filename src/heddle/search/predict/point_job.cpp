@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cmath>
 #include <utility>
 
@@ -194,6 +195,15 @@ void read_recompute(const Row& row, const std::string& source, model::Recompute&
   if (text.empty() && has(source, "bigscience")) r.full = true, note(assumed, "full recomputation");
 }
 
+// The number after `mark`; 0 where there is none.
+double number_after(const std::string& text, std::string_view mark) {
+  const size_t at = text.find(mark);
+  double n = 0;
+  if (at == std::string::npos) return 0;
+  const auto [end, error] = std::from_chars(text.data() + at + mark.size(), text.data() + text.size(), n);
+  return error == std::errc() && n > 0 && n < 1e6 ? n : 0;
+}
+
 // What the sources say, or what their software does by default.
 void read_software(const std::string& extra, const Release& release, const Row& row, Job& j) {
   Software& s = j.software;
@@ -258,6 +268,7 @@ void read_software(const std::string& extra, const Release& release, const Row& 
     s.captured = 0.5;
   }
   if (has(extra, "natural routing")) j.imbalance = 1.15;
+  if (moe) j.shape.moe.capacity = number_after(extra, "capacity ");
   if (has(extra, "lora")) j.frozen_base = true;
   j.with_mtp = !has(extra, "w/o mtp");
 }
