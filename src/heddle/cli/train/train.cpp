@@ -51,12 +51,8 @@ Json json_of(const session::RunSummary& s) {
             {"rolled_back", s.gone_back}};
   if (s.slow_ranks) {
     json["slow_ranks"] = Json::array();
-    for (const session::SlowRank& slow : *s.slow_ranks)
-      json["slow_ranks"].push_back({{"rank", slow.rank},
-                                    {"work", session::name_of(slow.kind)},
-                                    {"since_step", slow.since},
-                                    {"times", slow.times},
-                                    {"excess_seconds", slow.excess_s}});
+    for (const session::NamedSlowRank& slow : *s.slow_ranks) json["slow_ranks"].push_back(session::json_of(slow));
+    json["slow_links"] = s.slow_links;
   }
   if (s.first_steps_s > 0) {
     json["step_foretold_seconds"] = s.foretold_s;
@@ -177,8 +173,8 @@ int train(const TrainOptions& options) {
       place.learn = [&](const session::FirstSteps& seen) { return learn(options, set, planned, refitted_s, seen); };
     }
     session::RunSummary own = calls.told([&] {
-      return session::TrainingRun(config::read_run_config(options.config, all), options.resume,
-                                  telling_of(options), place)
+      return session::TrainingRun(config::read_run_config(options.config, all), options.resume, telling_of(options),
+                                  place)
           .run();
     });
     calls.end(own.folder);

@@ -13,7 +13,6 @@ namespace heddle::session {
 namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-constexpr double kLeastExcess = 0.1, kBeyondChance = 3.5;
 constexpr double kOfNormal = 1.4826;      // a standard deviation over the median of absolute deviations
 constexpr double kOfMedian = 1.2533;      // the error of a median over that of a mean
 constexpr double kLeastDeviation = 0.01;  // of the median: clocks and caches
@@ -28,6 +27,10 @@ double deviation_of(const std::vector<double>& values, double middle) {
 double centre_of(std::vector<double> values) { return quantile(std::move(values), 0.5); }
 
 }  // namespace
+
+double chance_of(const std::vector<double>& numbers) {
+  return kOfMedian * deviation_of(numbers, centre_of(numbers)) / std::sqrt(static_cast<double>(numbers.size()));
+}
 
 std::string_view name_of(WorkKind kind) {
   constexpr std::array<std::string_view, kWorkKinds> kNames{"forward", "backward", "update", "experts"};
@@ -79,7 +82,7 @@ void SlowRanks::judge(WorkKind kind, const std::vector<size_t>& cohort) {
     if (2 * std::ssize(numbers) < kWindow) continue;
     const double centre = centre_of(numbers);
     medians.emplace_back(r, centre);
-    errors.push_back(kOfMedian * deviation_of(numbers, centre) / std::sqrt(static_cast<double>(numbers.size())));
+    errors.push_back(chance_of(numbers));
   }
   if (medians.size() < 2) return;
   for (const auto& [r, own] : medians) {
@@ -124,6 +127,13 @@ std::vector<SlowRank> SlowRanks::slow() const {
     }
   }
   return all;
+}
+
+bool SlowRanks::suspects() const {
+  return std::any_of(states_.begin(), states_.end(), [](const auto& kinds) {
+    return std::any_of(kinds.begin(), kinds.end(),
+                       [](const State& state) { return state.slow || state.slow_windows > 0; });
+  });
 }
 
 }  // namespace heddle::session
