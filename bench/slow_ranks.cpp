@@ -185,7 +185,7 @@ int false_alarms(int64_t windows) {
       result.seconds = longest_s + 0.05 * jitter_of(key, static_cast<int64_t>(at++));
       waits.add(result);
       if (!slow.add(step, result.work)) continue;
-      waits.judge(slow.suspects());
+      waits.judge(slow.suspected_s());
       alarms += static_cast<int>(slow.found().size()) + waits.found();
       ++done;
     }

@@ -102,7 +102,7 @@ std::vector<std::vector<double>> RankWatch::probe() {
 }
 
 void RankWatch::judge_links(std::vector<Alarm>& alarms) {
-  waits_.judge(ranks_->suspects());
+  waits_.judge(ranks_->suspected_s());
   if (link_ == nullptr) return;
   if (transfers_s_.empty()) {
     transfers_s_ = probe();

@@ -101,6 +101,7 @@ void SlowRanks::judge(WorkKind kind, const std::vector<size_t>& cohort) {
 }
 
 void SlowRanks::judge(State& state, const SlowRank& now, bool is_slow) {
+  state.suspected_s = is_slow ? now.excess_s : 0;
   if (is_slow) {
     if (state.slow_windows++ == 0) state.since = now.since;
     state.quick_windows = 0;
@@ -129,11 +130,14 @@ std::vector<SlowRank> SlowRanks::slow() const {
   return all;
 }
 
-bool SlowRanks::suspects() const {
-  return std::any_of(states_.begin(), states_.end(), [](const auto& kinds) {
-    return std::any_of(kinds.begin(), kinds.end(),
-                       [](const State& state) { return state.slow || state.slow_windows > 0; });
-  });
+double SlowRanks::suspected_s() const {
+  double most_s = 0;
+  for (const auto& kinds : states_) {
+    double s = 0;
+    for (const State& state : kinds) s += state.suspected_s;
+    most_s = std::max(most_s, s);
+  }
+  return most_s;
 }
 
 }  // namespace heddle::session

@@ -50,14 +50,15 @@ class SlowRanks {
   const std::vector<SlowRank>& ended() const { return ended_; }
   /// All that are slow.
   std::vector<SlowRank> slow() const;
-  /// Whether the last window was a slow one of any rank, found yet or not.
-  bool suspects() const;
+  /// What the slowest rank worked longer in a step of the last window, where that was a slow one, found yet or not.
+  double suspected_s() const;
   /// Of the last window, what each rank takes over its cohort's median; NaN where that can't be said.
   std::vector<std::array<double, kWorkKinds>> ratios() const { return ratios_; }
 
  private:
   struct State {
     int slow_windows = 0, quick_windows = 0;
+    double suspected_s = 0;
     std::optional<SlowRank> slow;
     int64_t since = 0;
   };

@@ -18,19 +18,15 @@ void LongWaits::add(const train::StepResult& result) {
   steps_s_.push_back(result.seconds);
 }
 
-void LongWaits::judge(bool explained) {
+void LongWaits::judge(double explained_s) {
   found_ = ended_ = false;
   const std::vector<double> waits_s = std::exchange(waits_s_, {}), steps_s = std::exchange(steps_s_, {});
   const double wait_s = quantile(waits_s, 0.5), step_s = quantile(steps_s, 0.5);
-  if (explained) {
-    slow_windows_ = 0;
-    return;
-  }
   bool is_long = false;
   double usual_s = wait_s;
   if (!quiet_s_.empty()) {
     usual_s = quantile({quiet_s_.begin(), quiet_s_.end()}, 0.5);
-    const double excess_s = wait_s - usual_s;
+    const double excess_s = wait_s - usual_s - explained_s;
     is_long =
         excess_s > SlowRanks::kLeastExcess * step_s && excess_s > SlowRanks::kBeyondChance * chance_of(waits_s);
   }
@@ -40,7 +36,7 @@ void LongWaits::judge(bool explained) {
   } else {
     slow_windows_ = 0;
     ++quiet_windows_;
-    quiet_s_.push_back(wait_s);
+    if (explained_s <= 0) quiet_s_.push_back(wait_s);
     if (quiet_s_.size() > kQuiet) quiet_s_.pop_front();
   }
   if (is_long && (now_ || slow_windows_ >= SlowRanks::kWindows)) {

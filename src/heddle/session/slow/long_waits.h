@@ -3,8 +3,8 @@
 //
 // What a step lasts beyond the work of its busiest rank is compared, by medians of windows of 20 steps, with the
 // middle of the quiet windows before: it must have grown by a tenth of a step, beyond 3.5 times what chance moves
-// such a median by, in three windows one behind the other, in none of which a rank was slow. As many quiet ones end
-// it.
+// such a median by, in three windows one behind the other, beyond what a slow rank works longer. As many quiet ones
+// end it.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ struct LongWait {
 class LongWaits {
  public:
   void add(const train::StepResult& result);
-  /// After a window. `explained`: some rank is slow, so that waiting is no news.
-  void judge(bool explained);
+  /// After a window. `explained_s`: what a rank that is slow worked longer in a step of it, which others wait for.
+  void judge(double explained_s);
 
   const std::optional<LongWait>& now() const { return now_; }
   bool found() const { return found_; }  // with the last window, likewise
