@@ -32,12 +32,12 @@ namespace {
 constexpr int64_t kOp_ns = 150'000, kShortOp_ns = 50'000;  // of draws of ranks, and of links
 constexpr int64_t kWindow = session::SlowRanks::kWindow, kWindows = session::SlowRanks::kWindows;
 
-config::RunConfig config_of(int ranks, int64_t sequence = 16) {
+config::RunConfig config_of(int ranks) {
   config::RunConfig config;
   config.model = test::tiny_model();
   config.train.global_batch = ranks;
   config.train.microbatch = 1;
-  config.train.sequence_length = sequence;
+  config.train.sequence_length = 16;
   config.device.threads = 1;
   config.plan.mesh.dp = ranks;
   return config;
@@ -127,10 +127,11 @@ RankDraw slow_rank(uint64_t seed) {
   return draw;
 }
 
-// Four ranks over links of a stated rate, of which one becomes slower.
+// Four ranks over links of a stated rate, of which one becomes slower: a step gets longer by a fifth or more.
 bool slow_link(uint64_t seed, bool& blamed) {
   const RandomKey key = RandomKey(seed).with("slow link");
-  const config::RunConfig config = config_of(4);
+  config::RunConfig config = config_of(4);
+  config.model.vocab_size = 640;  // gradients enough for the links to matter
   std::atomic<bool> on = false;
   const int a = static_cast<int>(key.bits(0) % 4), b = (a + 1 + static_cast<int>(key.bits(1) % 3)) % 4;
   const test::Links links{20e6, a, b, 4 + static_cast<double>(key.bits(2) % 5), &on};
