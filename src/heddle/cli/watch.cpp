@@ -1,20 +1,26 @@
 // heddle watch: a run as it trains, in the terminal, from what it writes into its folder.
 #include <chrono>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "heddle/base/clock.h"
 #include "heddle/base/error.h"
 #include "heddle/base/files/folder_lock.h"
+#include "heddle/base/files/input_file.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
+#include "heddle/comm/calls/standing.h"
 #include "heddle/config/run_config.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/run_figures.h"
 #include "heddle/observe/runs/metrics_tail.h"
+#include "heddle/observe/table.h"
 #include "heddle/observe/terminal/text_chart.h"
 #include "heddle/observe/units.h"
 #include "heddle/session/run_folder.h"
+#include "heddle/session/slow/wanted_op_times.h"
+#include "heddle/session/text/continue_text.h"
 
 namespace heddle::cli {
 
@@ -27,6 +33,8 @@ constexpr int kLossRows = 12, kSpeedRows = 7, kMostColumns = 140;
 struct WatchOptions {
   std::string run;
   bool once = false;
+  int64_t ops = 0;  // steps whose ops are to be timed; 0: it is not asked for
+  bool calls = false;
 };
 
 // The run that wrote last.
@@ -126,10 +134,82 @@ class Watch {
   std::string holder_;
 };
 
+std::string number_or_dash(const nlohmann::json& value, const char* format) {
+  return value.is_number() ? fmt::format(fmt::runtime(format), value.get<double>()) : "-";
+}
+
+// Asks a run that trains for the times of its ops, and shows the longest.
+int watch_ops(const session::RunFolder& folder, int64_t steps) {
+  constexpr size_t kShown = 20;
+  if (FolderLock::holder_of(folder.path).empty()) config_error("{}: no run trains there", folder.path);
+  const auto written = [&] {
+    std::error_code none;
+    const auto at = std::filesystem::last_write_time(folder.op_times(), none);
+    return none ? std::filesystem::file_time_type::min() : at;
+  };
+  const auto before = written();
+  session::want_op_times(folder, steps);
+  while (written() == before) {
+    if (FolderLock::holder_of(folder.path).empty()) {
+      (void)session::take_wanted_steps(folder);
+      config_error("{}: the run ended before it had timed {} steps", folder.path, steps);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  const nlohmann::json json = nlohmann::json::parse(read_file(folder.op_times(), int64_t{256} << 20));
+  fmt::print("{}: steps {} to {}, {} rank{}; all ops are in {}\n\n", folder.path, json["steps"][0].get<int64_t>(),
+             json["steps"][1].get<int64_t>(), json["ranks"].get<int64_t>(), json["ranks"] == 1 ? "" : "s",
+             folder.op_times());
+  using observe::Align;
+  observe::Table table({{"op"},
+                        {"phase"},
+                        {"stream"},
+                        {"calls", Align::right},
+                        {"a step", Align::right},
+                        {"of rank", Align::right},
+                        {"over others", Align::right}});
+  size_t shown = 0;
+  for (const nlohmann::json& op : json["ops"]) {
+    if (shown++ == kShown) break;
+    const auto slowest = op["slowest_rank"].get<size_t>();
+    table.row({session::terminal_text(op["op"].get<std::string>()), op["phase"].get<std::string>(),
+               op["stream"].get<std::string>(), number_or_dash(op["calls"], "{:.4g}"),
+               observe::duration_text(op["seconds"][slowest].get<double>()), fmt::format("{}", slowest),
+               number_or_dash(op["over_others"], "{:.2f}")});
+  }
+  fmt::print("{}", table.text(observe::describe_terminal(1)));
+  return kDone;
+}
+
+// The last collectives of a run that trains: who came last, and what they took once all were there.
+int watch_calls(const session::RunFolder& folder) {
+  constexpr size_t kShown = 20;
+  std::vector<comm::Meeting> met = comm::meetings(comm::read_standings(folder.ranks()));
+  if (met.empty()) config_error("{}: no rank there tells of its collectives", folder.path);
+  if (met.size() > kShown) met.erase(met.begin(), met.end() - kShown);
+  using observe::Align;
+  observe::Table table({{"channel"},
+                        {"number", Align::right},
+                        {"ranks", Align::right},
+                        {"bytes", Align::right},
+                        {"last came", Align::right},
+                        {"behind the first", Align::right},
+                        {"then took", Align::right}});
+  const auto time = [](int64_t ns) { return observe::duration_text(static_cast<double>(ns) * 1e-9); };
+  for (const comm::Meeting& m : met)
+    table.row({m.channel, fmt::format("{}", m.sequence), fmt::format("{}", m.ranks.size()),
+               observe::bytes_text(static_cast<double>(m.bytes)), fmt::format("rank {}", m.last), time(m.spread_ns),
+               time(m.shortest_ns)});
+  fmt::print("{}", table.text(observe::describe_terminal(1)));
+  return kDone;
+}
+
 int watch(const WatchOptions& options) {
   const std::string folder = options.run.empty() ? newest_run() : options.run;
   if (!std::filesystem::exists(session::RunFolder{folder}.config()))
     config_error("{}: no run folder (it has no config.toml)", folder);
+  if (options.ops > 0) return watch_ops({folder}, options.ops);
+  if (options.calls) return watch_calls({folder});
   Watch run(folder);
   int64_t lines = 0;  // of the frame that stands
   for (;;) {
@@ -151,6 +231,14 @@ void add_watch(Commands& all) {
       add_command(all, "watch", "Follow a run in the terminal: how far it is, its loss, its speed", watch);
   command.option("RUN", options.run, "The run's folder; else the one under runs/ that wrote last");
   command.option("--once", options.once, "Show it once; so it is where the output is no terminal");
+  command
+      .option("--ops", options.ops,
+              "Time the ops of so many steps on every rank of the run, as it trains, and show the longest")
+      .from(1)
+      .excludes("--once");
+  command.option("--calls", options.calls, "Show the last collectives of a run on several ranks, as it trains")
+      .excludes("--once")
+      .excludes("--ops");
 }
 
 }  // namespace heddle::cli

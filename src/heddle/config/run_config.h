@@ -17,6 +17,7 @@
 #include "heddle/config/batch_ramp.h"
 #include "heddle/config/learning_rate.h"
 #include "heddle/config/run_length.h"
+#include "heddle/config/step_range.h"
 #include "heddle/model/model_config.h"
 #include "heddle/plan/choices.h"
 #include "heddle/plan/setting.h"
@@ -85,7 +86,7 @@ struct RunConfig {
     int64_t checkpoint_every = 200;
     int64_t digest_every = 0;  // 0: each step where the host can read the weights, else with each checkpoint
     int64_t compare_copies_every = 100;  // steps; 0: never
-    int64_t record_ops = 0;    // steps whose ops' digests are kept
+    int64_t record_ops = 0;              // steps whose ops' digests are kept
     int64_t keep_checkpoints = 2;
     int64_t skip_window = 50;     // steps whose norms and losses say what is an outlier
     int64_t roll_back_after = 0;  // steps left out in a row; 0: never
@@ -95,7 +96,9 @@ struct RunConfig {
     int64_t sample_tokens = 64;
     double sample_temperature = 0.7;
     int64_t trace_step = 5;
-    std::string start;                                 // weights to begin from; empty: from the seed
+    StepRange op_times_steps;   // whose ops are timed on every rank
+    std::string alarm_command;  // run with what is told of slow ranks and links; empty: nothing is
+    std::string start;          // weights to begin from; empty: from the seed
     StartMoments start_moments = StartMoments::fresh;  // of those
     std::string start_adapter;                         // adapters to begin from, as PEFT writes them; empty: anew
     bool operator==(const Train&) const = default;

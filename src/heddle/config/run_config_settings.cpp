@@ -302,6 +302,19 @@ void train_settings(Table& t) {
       "train.trace_step", 0, 1e12,
       "The step, counted from where this run begins or goes on, whose ops the report shows one "
       "by one; 0: none.");
+  Setting& timed = t.add("train.op_times_steps", plan::Row::Kind::word,
+                         "Steps whose ops are timed on every rank, as in 100-104, for op_times.json in the run's "
+                         "folder; empty: none but after an alarm, and when `heddle watch --ops` asks.");
+  timed.get = [](const RunConfig& c) { return Value(text_of(c.train.op_times_steps)); };
+  timed.check = [](const std::string& text) { parse_step_range(text); };
+  timed.set = [](RunConfig& c, const Value& value) {
+    c.train.op_times_steps = parse_step_range(std::get<std::string>(value));
+  };
+  t.word<n, &Train::alarm_command>(
+      "train.alarm_command",
+      "A program and its arguments, parted by blanks and read by no shell, that rank 0 "
+      "runs for each slow rank or link that is found or is over: it reads one JSON "
+      "object and has 30 s; empty: none.");
   t.word<n, &Train::start>(
        "train.start",
        "Weights to begin from, in any layout: a run's folder, a checkpoint, or a released model's "

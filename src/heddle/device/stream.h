@@ -43,6 +43,7 @@ struct Span {
   int64_t end_ns = 0;
   int64_t live_bytes = 0;
   int64_t reserved_bytes = 0;
+  int64_t rows = -1;  // as Launch::rows
 };
 
 /// Time of ops, and the rows that they worked on.
@@ -55,7 +56,8 @@ struct StreamTimes {
   int64_t busy_ns = 0;
   int64_t waiting_ns = 0;
   int64_t starved_ns = 0;
-  /// Of the time running ops: by ir::Phase, that of ops whose work goes by rows apart.
+  /// Of the time running ops: by ir::Phase, that of ops whose work goes by rows apart. Ops that communicate while
+  /// they compute are left out: what they take is also others' time.
   std::array<Work, ir::kPhases> steady, by_rows;
 };
 

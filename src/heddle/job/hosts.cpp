@@ -140,6 +140,14 @@ int slots_of(const std::vector<Host>& hosts) {
   return slots;
 }
 
+std::optional<std::string> host_of_rank(const std::vector<Host>& hosts, int64_t rank) {
+  for (const Host& host : hosts) {
+    if (rank >= 0 && rank < host.slots) return host.name;
+    rank -= host.slots;
+  }
+  return std::nullopt;
+}
+
 std::vector<std::string> names_of(const std::vector<Host>& hosts) {
   std::vector<std::string> names;
   for (const Host& host : hosts) names.push_back(host.name);

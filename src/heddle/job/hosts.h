@@ -1,6 +1,8 @@
 // The hosts of a job: as a file lists them, or as Slurm has allotted them.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +26,9 @@ std::vector<std::string> expanded_nodes(std::string_view list);
 std::vector<int> expanded_counts(std::string_view text);
 
 int slots_of(const std::vector<Host>& hosts);
+/// The host of a rank where ranks fill the hosts' slots in order, as every launcher is told to; none: it has no
+/// place.
+std::optional<std::string> host_of_rank(const std::vector<Host>& hosts, int64_t rank);
 std::vector<std::string> names_of(const std::vector<Host>& hosts);
 
 }  // namespace heddle::job

@@ -12,6 +12,7 @@
 #include "heddle/base/hash.h"
 #include "heddle/base/statistics.h"
 #include "heddle/session/run_environment.h"
+#include "heddle/session/slow/pair_probe.h"
 #include "heddle/train/rank_exchange.h"
 
 namespace heddle::job {
@@ -42,16 +43,6 @@ uint64_t product() {
   return hash_bytes({reinterpret_cast<const char*>(c.data()), c.size() * sizeof(float)});
 }
 
-// Of a round of a tournament of n (even) players: the first stays, the others turn.
-int partner_in(int round, int player, int n) {
-  const int turning = n - 1;
-  const auto at = [&](int place) { return place == 0 ? 0 : (place - 1 + round) % turning + 1; };
-  for (int place = 0; place < n; ++place) {
-    if (at(place) == player) return at(n - 1 - place);
-  }
-  return player;
-}
-
 }  // namespace
 
 std::vector<HostProbe> probe_hosts(comm::World& world) {
@@ -64,26 +55,10 @@ std::vector<HostProbe> probe_hosts(comm::World& world) {
     const double took_s = now_s() - began_s;
     own.product_s = i == 0 ? took_s : std::min(own.product_s, took_s);
   }
-  own.transfer_s.assign(static_cast<size_t>(world.size()), 0);
   std::vector<int> all(static_cast<size_t>(world.size()));
   std::iota(all.begin(), all.end(), 0);
   const auto link = world.communicator(all, "comm.probe");
-  const int players = world.size() + world.size() % 2;
-  std::vector<char> out(kTransferBytes, 1), in(kTransferBytes);
-  for (int round = 0; round + 1 < players; ++round) {
-    const int partner = partner_in(round, world.rank(), players);
-    for (int i = 0; i < kTimes; ++i) {
-      ranks.any(false);  // all begin together
-      std::vector<comm::Piece> pieces;
-      if (partner < world.size() && partner != world.rank()) pieces.push_back({partner, 0, kTransferBytes});
-      const double began_s = now_s();
-      link->exchange(out.data(), pieces, in.data(), pieces);
-      const double took_s = now_s() - began_s;
-      if (pieces.empty()) continue;
-      double& shortest_s = own.transfer_s[static_cast<size_t>(partner)];
-      shortest_s = i == 0 ? took_s : std::min(shortest_s, took_s);
-    }
-  }
+  own.transfer_s = session::transfer_times(*link, ranks, kTransferBytes, kTimes);
   const Json mine{
       {"host", own.host}, {"digest", own.digest}, {"product_s", own.product_s}, {"transfer_s", own.transfer_s}};
   std::vector<HostProbe> probes;

@@ -84,9 +84,11 @@ Supervisor::Supervisor(JobOptions options, Tell tell)
       pool_(options_.hosts),
       persistence_(options_.attempts, options_.pause_s, options_.longest_pause_s),
       held_(held_folder(options_, wanted_ranks(options_))),
-      journal_(held_.folder.job()) {
+      journal_(held_.folder.job()),
+      alarms_(held_.folder.alarms()) {
   held_.folder.path = fs::canonical(held_.folder.path).string();  // ranks may stand elsewhere
   journal_ = Journal(held_.folder.job());
+  alarms_ = AlarmTail(held_.folder.alarms());
   summary_.folder = held_.folder.path;
   fence_.folder = held_.folder.path;
   if (const std::optional<Fence> before = open_fence(fence_.folder)) fence_.number = before->number;
@@ -212,6 +214,25 @@ void Supervisor::look_for_hosts(const Plan& plan, Child& ranks) {
   ranks.signal(SIGUSR2);
 }
 
+// A host on which a rank is slow makes way for a spare, where one answers: from the checkpoint that ends this
+// generation. Without a spare it stays, for a slow host is better than none.
+void Supervisor::look_for_slow(const Plan& plan, Child& ranks) {
+  if (!options_.replace_slow || growing_ || asked_) return;
+  while (const std::optional<SlowRankTold> slow = alarms_.next(fence_.number)) {
+    const std::optional<std::string> host = host_of_rank(plan.hosts, slow->rank);
+    std::vector<Host> others = pool_.up();
+    std::erase_if(others, [&](const Host& other) { return other.name == host; });
+    const bool spare = host && slots_of(others) >= plan.layout.ranks;
+    journal_.add("slow", {{"rank", slow->rank}, {"host", host.value_or("")}, {"why", slow->why}, {"spare", spare}});
+    if (!spare) continue;
+    lose(*host, slow->why);
+    tell_("a spare takes its place, after the step under way");
+    growing_ = true;
+    ranks.signal(SIGUSR2);
+    return;
+  }
+}
+
 // Why all must be ended now; "": they need not.
 std::string Supervisor::why_force(const std::vector<comm::Standing>& standing) {
   constexpr double kUnknown_s = 1800, kSlack = 1.5, kMore_s = 20;
@@ -276,6 +297,7 @@ Ending Supervisor::generation(const Plan& plan) {
         ranks.signal(SIGUSR2);
       }
       look_for_hosts(plan, ranks);
+      look_for_slow(plan, ranks);
       if (now_s() - seen_s < 2 * kPoll_s) continue;
       seen_s = now_s();
       const std::vector<comm::Standing> standing = comm::read_standings(held_.folder.ranks(), fence_.number);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "heddle/base/files/fence.h"
+#include "heddle/job/alarms.h"
 #include "heddle/job/child.h"
 #include "heddle/job/ending.h"
 #include "heddle/job/host_pool.h"
@@ -34,7 +35,7 @@ struct JobOptions {
   std::string by, shell;          // launcher and what reaches a host; "": as it suits
   std::vector<std::string> more;  // words for the launcher
   int ranks = 0, spares = 0;      // 0 ranks: all slots but the spares'
-  bool resume = false, grow = true, probe = true, json = false;
+  bool resume = false, grow = true, probe = true, replace_slow = false, json = false;
   int attempts = 3;
   double pause_s = 1, longest_pause_s = 300;
   double look_s = 30;         // how often hosts that are out are asked
@@ -72,6 +73,7 @@ class Supervisor {
   Ending generation(const Plan& plan);
   std::vector<std::string> words_of(const Plan& plan) const;
   void look_for_hosts(const Plan& plan, Child& ranks);
+  void look_for_slow(const Plan& plan, Child& ranks);
   std::string why_force(const std::vector<comm::Standing>& standing);
   void tell_end(const Ending& ending, const Plan& plan);
   void probe(const Ending& ending, const Plan& plan);
@@ -84,10 +86,11 @@ class Supervisor {
   Persistence persistence_;
   session::HeldFolder held_;
   Journal journal_;
+  AlarmTail alarms_;
   Fence fence_;
   JobSummary summary_;
   bool asked_ = false;    // to stop, by a signal
-  bool growing_ = false;  // stopped by us, for more hosts
+  bool growing_ = false;  // stopped by us, for more hosts or another
   bool running_ = false;  // this generation has done a step
   double began_s_ = 0;    // this generation
   double failed_s_ = 0;   // when a rank was first seen to have failed; 0: none

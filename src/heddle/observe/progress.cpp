@@ -35,6 +35,7 @@ std::vector<Field> fields_of(const StepMetrics& metrics, double eta_s) {
   const auto add = [&](const std::optional<double>& value, int rank, const char* colour, auto&& text) {
     if (value) fields.push_back({text(*value), colour, rank});
   };
+  if (!metrics.alarm.empty()) fields.push_back({metrics.alarm, "\x1b[1;31m", 0});
   const char* loss_colour = metrics.lm_loss && !std::isfinite(*metrics.lm_loss) ? "\x1b[1;31m" : "\x1b[1m";
   add(metrics.lm_loss, 0, loss_colour, [](double v) { return "loss " + loss_text(v); });
   add(metrics.held_out_loss, 4, "", [](double v) { return "held-out " + loss_text(v); });

@@ -133,21 +133,17 @@ std::string experts(const ReportData& data) {
 }
 
 std::string ranks(const RankSpeeds& speeds) {
+  if (speeds.rows.empty()) return "";
   HeatMap map;
-  map.title = fmt::format("Work of each rank ÷ that of ranks that do the same, steps {} to {}", speeds.first_step,
-                          speeds.last_step);
+  map.title = "Work of each rank ÷ that of ranks that do the same";
   map.ratio_word = "over others";
   map.most = 1.5;
-  map.x_label = "rank";
+  map.x_label =
+      fmt::format("windows of steps, {} to {}", speeds.windows.front().first, speeds.windows.back().second);
   map.row_word = "work";
-  map.column_word = "rank";
-  for (size_t k = 0; k < speeds.kinds.size(); ++k) {
-    std::vector<double> row;
-    for (const std::vector<double>& of_rank : speeds.ratio) row.push_back(of_rank[k]);
-    if (std::none_of(row.begin(), row.end(), [](double ratio) { return std::isfinite(ratio); })) continue;
-    map.rows.push_back(speeds.kinds[k]);
-    map.ratio.push_back(std::move(row));
-  }
+  map.column_word = "window";
+  map.rows = speeds.rows;
+  map.ratio = speeds.ratio;
   return panel(heat_map(map), true);
 }
 

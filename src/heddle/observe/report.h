@@ -43,11 +43,12 @@ struct SampleText {
   int64_t step = 0;
 };
 
-/// What each rank's work took over that of ranks that do the same.
+/// What each rank's work took over that of ranks that do the same, window of steps by window.
 struct RankSpeeds {
-  int64_t first_step = 0, last_step = 0;
-  std::vector<std::string> kinds;          // of work
-  std::vector<std::vector<double>> ratio;  // [rank][kind]; NaN where it can't be said
+  std::vector<std::pair<int64_t, int64_t>> windows;  // first and last step of each
+  size_t ranks = 0;                                  // in all; of many, only the slowest have rows
+  std::vector<std::string> rows;                     // "rank 3 forward"
+  std::vector<std::vector<double>> ratio;            // [row][window]; NaN where it can't be said
 };
 
 struct ReportData {

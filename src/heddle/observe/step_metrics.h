@@ -54,6 +54,7 @@ struct StepMetrics {
   std::optional<double> arena_live_peak_bytes;
   std::optional<double> arena_reserved_peak_bytes;
   std::string weights_digest;  // after the step; "": not taken
+  std::string alarm;           // what is slow now, in a few words, for whoever watches; not logged
   std::map<std::string, double> extra;
   std::vector<std::vector<double>> expert_loads_LE;
   std::vector<LayerCopies> copies_L;

@@ -4,6 +4,7 @@
 //   checkpoints/    step-000123/                 tensorboard/    events               trace.perfetto
 //   ops/            step-000123/rank-0000.ops: digests of what ops have made
 //   ranks/          of a run on several: what each waits for (comm/calls), while it runs or where it died
+//   alarms.jsonl    slow ranks and links, a line each time one is found or is over; op_times.json: level 2
 //   job.jsonl       what the supervisor of a job saw and did; .generation: which of its starts may write
 //   report.html     loss, speed, memory, ops of one step, sample text
 //   references.bin  of a run that learns from pairs: their losses under its first weights
@@ -34,6 +35,10 @@ struct RunFolder {
   std::string tensorboard() const { return path + "/tensorboard"; }
   std::string ops() const { return path + "/ops"; }
   std::string ranks() const { return path + "/ranks"; }
+  std::string alarms() const { return path + "/alarms.jsonl"; }
+  std::string op_times() const { return path + "/op_times.json"; }
+  /// Asks a run for them: the number of steps.
+  std::string op_times_wanted() const { return path + "/op_times.wanted"; }
   std::string job() const { return path + "/job.jsonl"; }
   std::string trace() const { return path + "/trace.perfetto"; }
   std::string report() const { return path + "/report.html"; }

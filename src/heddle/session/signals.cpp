@@ -96,7 +96,7 @@ Signals::~Signals() {
 Wishes Signals::take() {
   const bool save = save_asked != 0;
   if (save) save_asked = 0;
-  return {stop_asked != 0, save};
+  return {stop_asked != 0, save, 0};
 }
 
 void Signals::answer(std::string_view first, std::string_view second) {

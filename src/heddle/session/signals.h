@@ -10,6 +10,7 @@
 #pragma once
 
 #include <csignal>
+#include <cstdint>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@ namespace heddle::session {
 
 struct Wishes {
   bool stop = false, save = false;
+  int64_t op_times = 0;  // steps whose ops are to be timed; no signal's to say
 };
 
 /// Listens while it lives. What the process was started to ignore (nohup) stays ignored.

@@ -52,6 +52,15 @@ std::string order_of_ops(const ir::StepProgram& program) {
 
 bool due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
+// Wishes as numbers that ranks add up.
+constexpr size_t kWishes = 3;
+std::array<double, kWishes> numbers_of(const Wishes& w) {
+  return {w.stop ? 1.0 : 0.0, w.save ? 1.0 : 0.0, static_cast<double>(w.op_times)};
+}
+Wishes wishes_of(const std::array<double, kWishes>& sums) {
+  return {sums[0] > 0, sums[1] > 0, static_cast<int64_t>(sums[2])};
+}
+
 }  // namespace
 
 TrainingRun::TrainingRun(config::RunConfig config, bool resume, Telling telling, const RankPlace& place)
@@ -79,7 +88,11 @@ TrainingRun::TrainingRun(config::RunConfig config, bool resume, Telling telling,
   begin_snapshots();
   audit_trail_ =
       std::make_unique<AuditTrail>(config_, folder_, *trainer_, [this](const std::string& text) { warn(text); });
-  rank_watch_ = std::make_unique<RankWatch>(*trainer_, place_.world, sharing_of(place_.world));
+  rank_watch_ =
+      std::make_unique<RankWatch>(*trainer_, place_.world, sharing_of(place_.world), config_.train.op_times_steps);
+  if (leads())
+    alarm_command_ = std::make_unique<AlarmCommand>(config_.train.alarm_command,
+                                                    [this](const std::string& line) { warn(line); });
   summary_.folder = folder_.path;
   summary_.first_step = trainer_->steps_done();
   share_peak();
@@ -252,10 +265,9 @@ void TrainingRun::compare_with_plan(double step_s) {
 // What any rank was asked, for all of them.
 Wishes TrainingRun::wishes() {
   if (wished_) return *std::exchange(wished_, std::nullopt);
-  const Wishes mine = Signals::take();
-  std::array<double, 2> asked{mine.stop ? 1.0 : 0.0, mine.save ? 1.0 : 0.0};
+  std::array<double, kWishes> asked = numbers_of(own_wishes());
   trainer_->ranks().sum(asked);
-  return {asked[0] > 0, asked[1] > 0};
+  return wishes_of(asked);
 }
 
 void TrainingRun::warn_of_launcher(double step_s) {
@@ -292,8 +304,12 @@ bool TrainingRun::step() {
                        (number == config_.train.steps && number < summary_.first_step + config_.train.trace_step));
   answer_signals(step_s_ == 0 ? fmt::format("step {}", number)
                               : fmt::format("step {} (a step takes {})", number, observe::duration_text(step_s_)));
-  if (traced) {
+  const bool timed = !traced && rank_watch_->times_ops(number);
+  if (traced || timed) {
     if (const auto before = trainer_->settle()) record(*before);
+  }
+  if (timed) rank_watch_->before_step();
+  if (traced) {
     trainer_->executor().set_trace(true);
     trainer_->executor().walk().watcher =
         &memory_log_.emplace(trainer_->lowered().program, trainer_->ranks().rank());
@@ -302,11 +318,8 @@ bool TrainingRun::step() {
   const int64_t began_ns = now_ns();
   const auto sequences = data_.train(place.consumed, place.batch);
   const bool ahead = config_.plan.parallel.ahead_of_norm;
-  std::array<double, 2> asked{};
-  if (ahead) {
-    const Wishes mine = Signals::take();
-    asked = {mine.stop ? 1.0 : 0.0, mine.save ? 1.0 : 0.0};
-  }
+  std::array<double, kWishes> asked{};
+  if (ahead) asked = numbers_of(own_wishes());
   const auto run = [&](const auto& what) {
     try {
       return what();
@@ -325,13 +338,14 @@ bool TrainingRun::step() {
   std::optional<train::StepResult> result = run([&] { return trainer_->advance(sequences, asked); });
   if (ahead) {
     if (!result) trainer_->ranks().sum(asked);
-    wished_ = {asked[0] > 0, asked[1] > 0};
+    wished_ = wishes_of(asked);
   }
-  const bool settles = ahead && (traced || is_due(number));
+  const bool settles = ahead && (traced || timed || is_due(number));
   if (settles) {
     if (result) record(*result);
     result = run([&] { return trainer_->settle(); });
   }
+  if (timed) rank_watch_->after_step();
   if (traced) trace(number, began_ns, result->seconds);
   return (!result || record(*result)) && !settles && !traced;
 }
@@ -384,11 +398,7 @@ bool TrainingRun::record(const train::StepResult& result) {
   compare_with_arena(result);
   if (result.grown_bytes > 0)
     metrics.extra["arena_beyond_forecast_bytes"] = static_cast<double>(result.grown_bytes);
-  for (const std::string& line : rank_watch_->after(result)) {
-    if (leads()) warn(line);
-  }
-  if (const auto slow = summary_.slow_ranks = rank_watch_->slow())
-    metrics.extra["slow_ranks"] = static_cast<double>(slow->size());
+  watch_ranks(result, metrics);
   ++steps_run_;
   compare_with_plan(result.seconds);
   const bool saves = due(config_.train.checkpoint_every, number);
@@ -457,6 +467,7 @@ RunSummary TrainingRun::run() {
       save();
     }
     if (wished.stop) break;
+    if (wished.op_times > 0) rank_watch_->time_ops(wished.op_times);
     const double began_s = now_s();
     const bool plain = step() && !wished.save;
     if (plain && done > 0) longest_s = std::max(longest_s, now_s() - began_s);
@@ -466,6 +477,7 @@ RunSummary TrainingRun::run() {
     if (done == 2) warn_of_launcher(longest_s);
   }
   if (const auto last = trainer_->settle()) record(*last);
+  tell(rank_watch_->rest());
   if (place_.world != nullptr) place_.world->set_patience(kPreparing_s);
   summary_.interrupted = !is_over();
   if (saved_step_ != trainer_->steps_done()) save();
@@ -481,7 +493,10 @@ RunSummary TrainingRun::run() {
   summary_.text_tokens = data_.dataset->train_sequences() * config_.train.sequence_length;
   report();
   if (mlflow_) logs_->attempt("mlflow", [&] { mlflow_->finish(!summary_.interrupted); });
-  if (leads()) progress_->finish();
+  if (leads()) {
+    alarm_command_->finish();
+    progress_->finish();
+  }
   if (place_.calls != nullptr) {
     place_.calls->ended(comm::RankState::done);
     if (leads()) remove_program_lines(folder_);

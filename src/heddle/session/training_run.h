@@ -21,6 +21,7 @@
 #include "heddle/session/run_folder.h"
 #include "heddle/session/run_logs.h"
 #include "heddle/session/signals.h"
+#include "heddle/session/slow/alarm_command.h"
 #include "heddle/session/traced/run_memory.h"
 #include "heddle/session/traced/run_pipeline.h"
 #include "heddle/session/traced/run_trace.h"
@@ -63,12 +64,13 @@ struct RunSummary {
   bool interrupted = false;
   int64_t updates_ahead = 0, updates_taken_back = 0;  // of the norm, since the run began or was resumed
   int64_t skipped = 0, gone_back = 0;  // steps left out as outliers, and times that it went back for them, in all
-  std::optional<std::vector<SlowRank>> slow_ranks;  // at the end; none: ranks were not watched
-  double length_s = 0;                              // of a run by the clock, else 0
-  int64_t tokens = 0, text_tokens = 0;              // trained on, and in the training text
-  observe::RunFigures figures;                      // of all steps in the folder, as the report has them
-  double foretold_s = 0, first_steps_s = 0;         // of a step: as planned, and median of the first ones
-  double refitted_s = 0;                            // foretold by what those taught
+  std::optional<std::vector<NamedSlowRank>> slow_ranks;  // at the end; none: ranks were not watched
+  nlohmann::ordered_json slow_links;                     // likewise; null: none is slow
+  double length_s = 0;                                   // of a run by the clock, else 0
+  int64_t tokens = 0, text_tokens = 0;                   // trained on, and in the training text
+  observe::RunFigures figures;                           // of all steps in the folder, as the report has them
+  double foretold_s = 0, first_steps_s = 0;              // of a step: as planned, and median of the first ones
+  double refitted_s = 0;                                 // foretold by what those taught
 };
 
 class TrainingRun {
@@ -107,6 +109,9 @@ class TrainingRun {
   void compare_with_plan(double step_s);
   void warn_of_launcher(double step_s);
   Wishes wishes();
+  Wishes own_wishes();
+  void tell(const std::vector<Alarm>& alarms);
+  void watch_ranks(const train::StepResult& result, observe::StepMetrics& metrics);
   bool is_due(int64_t step) const;
   void answer_signals(const std::string& doing) const;
   void compare_with_arena(const train::StepResult& result);
@@ -131,6 +136,9 @@ class TrainingRun {
   double fence_seen_s_ = 0;              // when this rank last looked whether its generation still holds
   std::unique_ptr<AuditTrail> audit_trail_;
   std::unique_ptr<RankWatch> rank_watch_;
+  std::unique_ptr<AlarmCommand> alarm_command_;                  // rank 0's
+  std::map<std::string, std::pair<double, double>> told_calls_;  // by channel: seconds in calls, bytes
+  double wanted_seen_s_ = 0;       // when rank 0 last looked whether times of ops are asked for
   std::unique_ptr<RunLogs> logs_;  // rank 0's, likewise the two below
   std::unique_ptr<observe::MlflowRun> mlflow_;
   std::unique_ptr<observe::PrometheusPort> prometheus_;

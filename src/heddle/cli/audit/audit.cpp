@@ -1,7 +1,6 @@
 // heddle audit: trains steps of a run again and says whether their weights come out the same.
 #include "heddle/session/audit/audit.h"
 
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -10,6 +9,7 @@
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/line/on_ranks.h"
+#include "heddle/config/step_range.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/terminal/doing.h"
 #include "heddle/observe/units.h"
@@ -29,21 +29,12 @@ struct AuditOptions {
   bool json = false;
 };
 
-struct Range {
-  int64_t first = 0, last = 0;
-};
-
-// "7" or "3-9".
-Range range_of(const std::string& text) {
-  Range range;
-  const char *at = text.data(), *end = at + text.size();
-  std::from_chars_result read = std::from_chars(at, end, range.first);
-  range.last = range.first;
-  if (read.ec == std::errc() && read.ptr != end && *read.ptr == '-')
-    read = std::from_chars(read.ptr + 1, end, range.last);
-  if (read.ec != std::errc() || read.ptr != end)
-    config_error("--steps '{}': expected a step, or two as in 3-9", text);
-  return range;
+config::StepRange range_of(const std::string& text) {
+  try {
+    return config::parse_step_range(text);
+  } catch (const ConfigError& error) {
+    config_error("--steps {}", error.what());
+  }
 }
 
 ordered_json json_of(const std::string& run, const session::Audit& audit) {
@@ -88,7 +79,7 @@ void print(const session::Audit& audit) {
 }
 
 int audit(const AuditOptions& options) {
-  const Range range = range_of(options.steps);
+  const config::StepRange range = range_of(options.steps);
   const session::RunFolder folder{options.run};
   session::Audit result;
   const auto tell = [&] {

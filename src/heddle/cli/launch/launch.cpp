@@ -30,7 +30,7 @@ struct LaunchOptions {
   std::vector<std::string> launcher_words;
   int64_t ranks = 0, spares = 0, attempts = 3;
   double pause_s = 1, look_s = 30, wait_hosts_s = 600;
-  bool resume = false, no_grow = false, no_probe = false, quiet = false, json = false;
+  bool resume = false, no_grow = false, no_probe = false, replace_slow = false, quiet = false, json = false;
 };
 
 std::vector<std::string> settings_of(const LaunchOptions& options) {
@@ -90,6 +90,7 @@ int launch(const LaunchOptions& options) {
   job.resume = options.resume;
   job.grow = !options.no_grow;
   job.probe = !options.no_probe;
+  job.replace_slow = options.replace_slow;
   job.json = options.json;
   job.attempts = static_cast<int>(options.attempts);
   job.pause_s = options.pause_s;
@@ -149,6 +150,8 @@ void add_launch(Commands& all) {
   command.option("--look-every", options.look_s, "Seconds between two looks at hosts that are out").from(0.1);
   command.option("--no-grow", options.no_grow, "Leave out hosts that come back until the next start");
   command.option("--no-probe", options.no_probe, "Try no products and transfers on hosts after a fault");
+  command.option("--replace-slow", options.replace_slow,
+                 "Take a spare in the place of a host on which a rank is found slow");
   command.option("--wait-hosts", options.wait_hosts_s, "Seconds to wait where no host answers; then exit status 75")
       .from(0);
   command.option("--profile", options.profile, "What `heddle profile --out` wrote, by which layouts are compared")

@@ -51,12 +51,8 @@ Json json_of(const session::RunSummary& s) {
             {"rolled_back", s.gone_back}};
   if (s.slow_ranks) {
     json["slow_ranks"] = Json::array();
-    for (const session::SlowRank& slow : *s.slow_ranks)
-      json["slow_ranks"].push_back({{"rank", slow.rank},
-                                    {"work", session::name_of(slow.kind)},
-                                    {"since_step", slow.since},
-                                    {"times", slow.times},
-                                    {"excess_seconds", slow.excess_s}});
+    for (const session::NamedSlowRank& slow : *s.slow_ranks) json["slow_ranks"].push_back(session::json_of(slow));
+    json["slow_links"] = s.slow_links;
   }
   if (s.first_steps_s > 0) {
     json["step_foretold_seconds"] = s.foretold_s;

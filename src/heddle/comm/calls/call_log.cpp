@@ -93,7 +93,7 @@ int CallLog::channel(std::string_view name, const std::vector<int>& ranks) {
   return static_cast<int>(known);
 }
 
-uint64_t CallLog::begin(int channel, CallKind kind, int peer) {
+uint64_t CallLog::begin(int channel, CallKind kind, int peer, int64_t bytes) {
   if (channel < 0) return 0;
   const uint64_t number = page_->calls.fetch_add(1, kRelaxed) + 1;
   CallPage::Call& call = page_->ring[number % CallPage::kCalls];
@@ -104,6 +104,7 @@ uint64_t CallLog::begin(int channel, CallKind kind, int peer) {
   call.op.store(static_cast<int32_t>(device::running_op.index), kRelaxed);
   call.kind.store(kind, kRelaxed);
   call.left_ns.store(0, kRelaxed);
+  call.bytes.store(bytes, kRelaxed);
   call.entered_ns.store(now_ns, kRelaxed);
   if (kind == CallKind::exchange) {
     call.sequence.store(page_->channel[static_cast<size_t>(channel)].entered.fetch_add(1, kRelaxed) + 1, kRelaxed);
@@ -121,10 +122,22 @@ void CallLog::end(uint64_t number) {
   const int64_t now_ns = unix_ns();
   if (call.number.load(kRelaxed) == number) {  // else as many others began meanwhile as the ring holds
     call.left_ns.store(now_ns, kRelaxed);
-    if (call.kind.load(kRelaxed) == CallKind::exchange)
-      page_->channel[static_cast<size_t>(call.channel.load(kRelaxed))].left.fetch_add(1, kRelaxed);
+    CallPage::Channel& channel = page_->channel[static_cast<size_t>(call.channel.load(kRelaxed))];
+    channel.inside_ns.fetch_add(now_ns - call.entered_ns.load(kRelaxed), kRelaxed);
+    channel.bytes.fetch_add(call.bytes.load(kRelaxed), kRelaxed);
+    if (call.kind.load(kRelaxed) == CallKind::exchange) channel.left.fetch_add(1, kRelaxed);
   }
   page_->moved_ns.store(now_ns, kRelaxed);
+}
+
+std::vector<CallLog::Total> CallLog::totals() const {
+  std::vector<Total> all;
+  for (uint32_t c = 0; c < page_->channels.load(); ++c) {
+    const CallPage::Channel& channel = page_->channel[c];
+    all.push_back({channel.name.data(), static_cast<double>(channel.inside_ns.load()) * 1e-9,
+                   static_cast<double>(channel.bytes.load())});
+  }
+  return all;
 }
 
 void CallLog::at_step(int64_t step) {

@@ -27,8 +27,15 @@ class CallLog {
   /// for.
   int channel(std::string_view name, const std::vector<int>& ranks);
   /// Says that a call begins, and which; `end` takes what this returned.
-  uint64_t begin(int channel, CallKind kind, int peer);
+  uint64_t begin(int channel, CallKind kind, int peer, int64_t bytes = 0);
   void end(uint64_t number);
+
+  /// Of each channel, since the rank began. By the thread that makes the channels, between steps.
+  struct Total {
+    std::string_view channel;
+    double inside_s = 0, bytes = 0;
+  };
+  std::vector<Total> totals() const;
 
   void at_step(int64_t step);
   void set_patience(double seconds);

@@ -2,8 +2,11 @@
 // outlives the process (call_log.h). Plain numbers at fixed places, each written by one thread and read by any, so
 // that nobody waits for a reader and a rank that was killed in the middle leaves a page that can be read.
 //
-//   channel   of each communicator: how many collectives this rank has entered and left
-//   ring      the last calls: which channel, which op of the program, when entered, when left (0: it is in there)
+//   channel   of each communicator: how many collectives this rank has entered and left, how long it was in calls,
+//             what it sent and received there
+//   ring      the last calls: which channel, which op of the program, how many bytes, when entered, when left (0:
+//   it
+//             is in there)
 #pragma once
 
 #include <array>
@@ -18,7 +21,7 @@ enum class CallKind : uint32_t { exchange, send, receive };
 enum class RankState : uint32_t { running, done, failed };
 
 struct CallPage {
-  static constexpr uint64_t kMagic = 0x31304c4c41434448;  // "HDCALL01"
+  static constexpr uint64_t kMagic = 0x32304c4c41434448;  // "HDCALL02"
   static constexpr uint32_t kChannels = 64, kCalls = 256;
   static constexpr size_t kNameBytes = 40, kReasonBytes = 1024, kHostBytes = 64;
 
@@ -26,7 +29,8 @@ struct CallPage {
     std::array<char, kNameBytes> name;
     uint64_t members = 0;  // a hash of the ranks in their order
     int32_t size = 0;
-    std::atomic<uint64_t> entered, left;  // collectives
+    std::atomic<uint64_t> entered, left;    // collectives
+    std::atomic<int64_t> inside_ns, bytes;  // of all calls that were left
   };
   struct Call {
     std::atomic<uint64_t> number;    // from 1, of this rank; 0 while it is being written
@@ -34,6 +38,7 @@ struct CallPage {
     std::atomic<int32_t> channel, listing, op;  // listing −1: between the ops of a step
     std::atomic<CallKind> kind;
     std::atomic<int64_t> entered_ns, left_ns;  // since 1970
+    std::atomic<int64_t> bytes;                // sent to others and received from them
   };
 
   std::atomic<uint64_t> magic;

@@ -9,8 +9,8 @@ namespace {
 /// A call that failed stays open in the page: there its rank stood.
 class Noted {
  public:
-  Noted(CallLog& log, int channel, CallKind kind, int peer = -1)
-      : log_(log), number_(log.begin(channel, kind, peer)) {}
+  Noted(CallLog& log, int channel, CallKind kind, int64_t bytes, int peer = -1)
+      : log_(log), number_(log.begin(channel, kind, peer, bytes)) {}
   void left() { log_.end(number_); }
 
  private:
@@ -32,22 +32,27 @@ class NotedCommunicator : public Communicator {
 
   void exchange(const void* send, std::span<const Piece> sends, void* receive,
                 std::span<const Piece> receives) override {
-    Noted noted(log_, channel_, CallKind::exchange);
+    Noted noted(log_, channel_, CallKind::exchange, with_others(sends) + with_others(receives));
     inner_->exchange(send, sends, receive, receives);
     noted.left();
   }
   void send(const void* data, int64_t bytes, int peer) override {
-    Noted noted(log_, channel_, CallKind::send, of(peer));
+    Noted noted(log_, channel_, CallKind::send, bytes, of(peer));
     inner_->send(data, bytes, peer);
     noted.left();
   }
   void receive(void* data, int64_t bytes, int peer) override {
-    Noted noted(log_, channel_, CallKind::receive, of(peer));
+    Noted noted(log_, channel_, CallKind::receive, bytes, of(peer));
     inner_->receive(data, bytes, peer);
     noted.left();
   }
 
  private:
+  int64_t with_others(std::span<const Piece> pieces) const {
+    int64_t bytes = 0;
+    for (const Piece& piece : pieces) bytes += piece.peer == inner_->rank() ? 0 : piece.bytes;
+    return bytes;
+  }
   int of(int peer) const {
     return peer >= 0 && peer < static_cast<int>(ranks_.size()) ? ranks_[static_cast<size_t>(peer)] : -1;
   }

@@ -38,6 +38,8 @@ OpenCall call_of(const CallPage& page, const CallPage::Call& c) {
   call.listing = c.listing.load();
   call.op = c.op.load();
   call.entered_ns = c.entered_ns.load();
+  call.left_ns = c.left_ns.load();
+  call.bytes = c.bytes.load();
   return call;
 }
 
@@ -87,11 +89,16 @@ std::optional<Standing> read_standing(const std::string& path) {
     if (number == 0) continue;
     if (call.left_ns.load() == 0) {
       s.open.push_back(call_of(*page, call));
-    } else if (number > newest) {
+      continue;
+    }
+    s.recent.push_back(call_of(*page, call));
+    if (number > newest) {
       newest = number;
-      s.last = call_of(*page, call);
+      s.last = s.recent.back();
     }
   }
+  std::sort(s.recent.begin(), s.recent.end(),
+            [](const OpenCall& a, const OpenCall& b) { return a.entered_ns < b.entered_ns; });
   return s;
 }
 
@@ -145,6 +152,39 @@ std::vector<Awaited> awaited(const std::vector<Standing>& ranks) {
     return std::pair(waits_elsewhere(a), a.since_ns) < std::pair(waits_elsewhere(b), b.since_ns);
   });
   return all;
+}
+
+std::vector<Meeting> meetings(const std::vector<Standing>& ranks) {
+  std::map<std::pair<uint64_t, uint64_t>, Meeting> all;
+  for (const Standing& rank : ranks) {
+    for (const OpenCall& call : rank.recent) {
+      if (call.kind != CallKind::exchange) continue;
+      Meeting& m = all[{call.members, call.sequence}];
+      m.channel = call.channel;
+      m.sequence = call.sequence;
+      m.bytes = std::max(m.bytes, call.bytes);
+      m.ranks.push_back(rank.rank);
+      m.entered_ns.push_back(call.entered_ns);
+      m.left_ns.push_back(call.left_ns);
+    }
+  }
+  std::vector<Meeting> met;
+  for (auto& [key, m] : all) {
+    if (m.ranks.size() < 2) continue;
+    const auto first = std::min_element(m.entered_ns.begin(), m.entered_ns.end());
+    const auto last = std::max_element(m.entered_ns.begin(), m.entered_ns.end());
+    m.last = m.ranks[static_cast<size_t>(last - m.entered_ns.begin())];
+    m.spread_ns = *last - *first;
+    m.shortest_ns = m.left_ns[0] - m.entered_ns[0];
+    for (size_t i = 1; i < m.ranks.size(); ++i)
+      m.shortest_ns = std::min(m.shortest_ns, m.left_ns[i] - m.entered_ns[i]);
+    met.push_back(std::move(m));
+  }
+  std::sort(met.begin(), met.end(), [](const Meeting& a, const Meeting& b) {
+    return *std::min_element(a.entered_ns.begin(), a.entered_ns.end()) <
+           *std::min_element(b.entered_ns.begin(), b.entered_ns.end());
+  });
+  return met;
 }
 
 std::string place_text(const Standing& rank, int64_t now_ns) {

@@ -19,7 +19,8 @@ struct OpenCall {
   uint64_t sequence = 0;  // of the channel's collectives
   int peer = -1;          // of a message: its other rank
   int listing = -1, op = 0;
-  int64_t entered_ns = 0;
+  int64_t entered_ns = 0, left_ns = 0;  // 0: it is in there
+  int64_t bytes = 0;
 };
 
 /// A page as it was read, its texts as they may be printed.
@@ -41,6 +42,7 @@ struct Standing {
   std::vector<Channel> channels;
   std::vector<OpenCall> open;
   std::optional<OpenCall> last;  // that it has left
+  std::vector<OpenCall> recent;  // that it has left, as far back as the page goes, in the order of their entry
 };
 
 /// None where the file is no page, or not yet.
@@ -57,6 +59,19 @@ struct Awaited {
 };
 /// What nobody can be blamed for by itself comes last: a rank that is missing there waits elsewhere.
 std::vector<Awaited> awaited(const std::vector<Standing>& ranks);
+/// A collective that all who have told of it have left: level 1 of the watch over slow ranks.
+struct Meeting {
+  std::string channel;
+  uint64_t sequence = 0;
+  int64_t bytes = 0;       // of the rank that moved most
+  std::vector<int> ranks;  // as below
+  std::vector<int64_t> entered_ns, left_ns;
+  int last = 0;             // the rank that entered last
+  int64_t spread_ns = 0;    // between the first and the last to enter, by their hosts' clocks
+  int64_t shortest_ns = 0;  // that any was in there: what it takes once all are there
+};
+/// Of several ranks, in the order in which they began.
+std::vector<Meeting> meetings(const std::vector<Standing>& ranks);
 /// "in exchange 41 of comm.tp since 12.3 s, in step 7", or what it has left last.
 std::string place_text(const Standing& rank, int64_t now_ns);
 /// "rank 2 (host-b) never entered exchange 41 of comm.tp, where ranks 0, 1 wait since 12.3 s".

@@ -135,14 +135,14 @@ void HostStream::run(Command& command) {
     overslept_ns_ = end - due_ns;
   }
   times_.busy_ns += end - start;
-  if (const ir::Op* op = launch.call.op) {
+  if (const ir::Op* op = launch.call.op; op != nullptr && launch.call.communicator == nullptr) {
     Work& work = (launch.rows < 0 ? times_.steady : times_.by_rows)[static_cast<size_t>(op->phase)];
     work.ns += end - start;
     work.rows += std::max<int64_t>(0, launch.rows);
   }
   if (tracing_.load(std::memory_order_relaxed)) {
     spans_.push_back({launch.listing, launch.op_index, launch.call.microbatch, start, end, launch.live_bytes,
-                      launch.reserved_bytes});
+                      launch.reserved_bytes, launch.rows});
   }
   ended_.raise();
 }

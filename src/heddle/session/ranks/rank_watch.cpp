@@ -1,46 +1,249 @@
 #include "heddle/session/ranks/rank_watch.h"
 
-#include <fmt/format.h>
+#include <algorithm>
+#include <cmath>
+#include <numeric>
 
-#include "heddle/observe/units.h"
+#include "heddle/session/slow/op_table.h"
+#include "heddle/session/slow/slow_cost.h"
 
 namespace heddle::session {
 
-RankWatch::RankWatch(const train::Trainer& trainer, const comm::World* world, const train::Sharing& sharing) {
-  if (world == nullptr || world->size() == 1 || sharing.cores > 1) return;
-  for (int r = 0; r < world->size(); ++r) node_of_.push_back(world->node_of(r));
+namespace {
+
+constexpr size_t kMostWindows = 256;
+constexpr size_t kMostShownRanks = 16;
+constexpr int64_t kProbeBytes = 1 << 20;
+constexpr int kProbeTimes = 5;
+
+}  // namespace
+
+RankWatch::RankWatch(train::Trainer& trainer, comm::World* world, const train::Sharing& sharing,
+                     config::StepRange ops)
+    : trainer_(trainer), asked_(ops) {
+  if (world == nullptr || world->size() == 1) return;
+  for (int r = 0; r < world->size(); ++r) {
+    node_of_.push_back(world->node_of(r));
+    hosts_.push_back(world->host_of(r));
+  }
+  if (sharing.cores > 1) return;
   ranks_.emplace(trainer.lowered().program.class_of_rank);
+  if (world->size() > kMostProbedRanks) return;
+  std::vector<int> all(static_cast<size_t>(world->size()));
+  std::iota(all.begin(), all.end(), 0);
+  link_ = world->communicator(all, "comm.probe");
 }
 
-std::vector<std::string> RankWatch::after(const train::StepResult& result) {
-  std::vector<std::string> lines;
-  if (!ranks_ || !ranks_->add(result.step, result.work)) return lines;
-  last_ = result.step;
-  const auto who = [&](const SlowRank& slow) {
-    return fmt::format("rank {} (node {})", slow.rank, node_of_[static_cast<size_t>(slow.rank)]);
+void RankWatch::time_ops(int64_t steps) {
+  clock_.time_steps(steps);
+  wanted_ = true;
+}
+
+bool RankWatch::times_ops(int64_t step) {
+  if (asked_.holds(step) && !wanted_) time_ops(asked_.last - step + 1);
+  if (!clock_.runs()) return false;
+  if (timed_first_ == 0) timed_first_ = step;
+  timed_last_ = step;
+  return true;
+}
+
+void RankWatch::before_step() { clock_.before_step(trainer_.executor()); }
+
+void RankWatch::after_step() { timed_ = clock_.after_step(trainer_.executor()); }
+
+std::vector<Alarm> RankWatch::after(const train::StepResult& result) {
+  std::vector<Alarm> alarms;
+  if (std::exchange(timed_, false)) name_ops(alarms);
+  if (!ranks_) return alarms;
+  waits_.add(result);
+  if (ranks_->add(result.step, result.work)) judge(result, alarms);
+  return alarms;
+}
+
+std::vector<Alarm> RankWatch::rest() {
+  std::vector<Alarm> alarms;
+  for (const NamedSlowRank& rank : pending_) alarms.push_back(alarm_of(rank));
+  named_.insert(named_.end(), pending_.begin(), pending_.end());
+  pending_.clear();
+  return alarms;
+}
+
+void RankWatch::judge(const train::StepResult& result, std::vector<Alarm>& alarms) {
+  keep(result);
+  const auto same = [](const SlowRank& a) {
+    return [&a](const NamedSlowRank& b) { return a.rank == b.slow.rank && a.kind == b.slow.kind; };
   };
-  for (const SlowRank& slow : ranks_->found())
-    lines.push_back(
-        fmt::format("{} is slow since step {}: {} takes {:.2f} times as long as on ranks that do the "
-                    "same, {} of a step of {}",
-                    who(slow), slow.since, name_of(slow.kind), slow.times, observe::duration_text(slow.excess_s),
-                    observe::duration_text(result.seconds)));
-  for (const SlowRank& slow : ranks_->ended())
-    lines.push_back(fmt::format("{} is as quick at {} as others again", who(slow), name_of(slow.kind)));
-  return lines;
+  for (const SlowRank& slow : ranks_->ended()) {
+    for (std::vector<NamedSlowRank>* list : {&pending_, &named_}) {
+      const auto at = std::find_if(list->begin(), list->end(), same(slow));
+      if (at == list->end()) continue;
+      if (list == &named_) alarms.push_back(ended_alarm(*at));
+      list->erase(at);
+    }
+  }
+  for (const SlowRank& slow : ranks_->slow()) {
+    const auto at = std::find_if(named_.begin(), named_.end(), same(slow));
+    if (at != named_.end()) at->slow = slow;
+  }
+  for (const SlowRank& slow : ranks_->found()) {
+    const auto r = static_cast<size_t>(slow.rank);
+    NamedSlowRank& rank = pending_.emplace_back();
+    rank.slow = slow;
+    rank.host = hosts_[r];
+    rank.node = node_of_[r];
+    rank.step_s = result.seconds;
+  }
+  if (!pending_.empty()) clock_.time_steps(kTimedSteps);
+  judge_links(alarms);
 }
 
-std::optional<std::vector<SlowRank>> RankWatch::slow() const {
-  return ranks_ ? std::optional(ranks_->slow()) : std::nullopt;
+std::vector<std::vector<double>> RankWatch::probe() {
+  return all_transfer_times(*link_, trainer_.ranks(), kProbeBytes, kProbeTimes);
+}
+
+void RankWatch::judge_links(std::vector<Alarm>& alarms) {
+  waits_.judge(ranks_->suspected_s());
+  if (link_ == nullptr) return;
+  if (transfers_s_.empty()) {
+    transfers_s_ = probe();
+    const std::vector<SlowPair> first = slow_pairs(transfers_s_, {}, node_of_);
+    if (first.empty()) return;
+    // Once is chance: what is slow is so again.
+    const std::vector<std::vector<double>> again_s = probe();
+    for (size_t a = 0; a < again_s.size(); ++a) {
+      for (size_t b = 0; b < again_s.size(); ++b) transfers_s_[a][b] = std::min(transfers_s_[a][b], again_s[a][b]);
+    }
+    std::vector<SlowPair> pairs = slow_pairs(transfers_s_, {}, node_of_);
+    if (pairs.empty()) return;
+    links_ = SlowLinks{std::nullopt, windows_.back().first, std::move(pairs)};
+    alarms.push_back(alarm_of(*links_, hosts_));
+  } else if (waits_.found()) {
+    links_ = SlowLinks{waits_.now(), waits_.now()->since, slow_pairs(probe(), transfers_s_, node_of_)};
+    alarms.push_back(alarm_of(*links_, hosts_));
+  } else if (waits_.ended() && links_) {
+    alarms.push_back(ended_alarm(*links_, hosts_));
+    links_.reset();
+  }
+}
+
+// Of each kind of ranks one does where none is slow; of those that do the same as a slow one all do.
+bool RankWatch::tells_ops(int rank) const {
+  if (wanted_) return true;
+  const std::vector<int>& class_of = trainer_.lowered().program.class_of_rank;
+  const int own = class_of[static_cast<size_t>(rank)];
+  if (std::find(class_of.begin(), class_of.end(), own) - class_of.begin() == rank) return true;
+  return std::any_of(pending_.begin(), pending_.end(), [&](const NamedSlowRank& slow) {
+    return class_of[static_cast<size_t>(slow.slow.rank)] == own;
+  });
+}
+
+void RankWatch::name_ops(std::vector<Alarm>& alarms) {
+  train::RankExchange& ranks = trainer_.ranks();
+  const OpTimes own = clock_.take();
+  std::vector<OpTimes> of_rank;
+  for (const std::string& bytes : ranks.share(tells_ops(ranks.rank()) ? packed(own) : ""))
+    of_rank.push_back(unpacked(bytes));
+  const ir::StepProgram& program = trainer_.lowered().program;
+  if (std::exchange(wanted_, false) && ranks.leads())
+    op_times_ = op_times_json(program, of_rank, {timed_first_, timed_last_});
+  timed_first_ = timed_last_ = 0;
+  for (NamedSlowRank& rank : pending_) {
+    const auto r = static_cast<size_t>(rank.slow.rank);
+    std::vector<const OpTimes*> others;
+    for (size_t other = 0; other < of_rank.size(); ++other) {
+      const bool same = program.class_of_rank[other] == program.class_of_rank[r];
+      if (same && other != r && !of_rank[other].empty()) others.push_back(&of_rank[other]);
+    }
+    if (const std::optional<SlowOp> op = slow_op(program, rank.slow.kind, of_rank[r], others)) {
+      const ir::Listing& listing = program.listings[static_cast<size_t>(op->listing)];
+      rank.op = label_of(listing, listing.ops[op->op]);
+      rank.op_phase = ir::name_of(listing.ops[op->op].phase);
+      rank.scope = name_of(op->scope);
+      rank.op_text = text_of(*op, program);
+      rank.op_share = op->share;
+      rank.op_times = op->times;
+    }
+    if (ranks.leads()) {
+      if (const std::optional<double> part = step_without(trainer_, of_rank, rank.slow.rank))
+        rank.without_s = *part * rank.step_s;
+    }
+  }
+  std::vector<Alarm> told = rest();
+  alarms.insert(alarms.end(), told.begin(), told.end());
+}
+
+void RankWatch::keep(const train::StepResult& result) {
+  windows_.push_back({result.step - SlowRanks::kWindow + 1, result.step, ranks_->ratios()});
+  if (windows_.size() <= kMostWindows) return;
+  // Of two windows one, with the worst of both, and the picture goes on at half the detail.
+  std::deque<Window> fewer;
+  for (size_t i = 0; i < windows_.size(); ++i) {
+    if (i % 2 == 0) {
+      fewer.push_back(std::move(windows_[i]));
+      continue;
+    }
+    Window& into = fewer.back();
+    into.last = windows_[i].last;
+    for (size_t r = 0; r < into.ratios.size(); ++r) {
+      for (size_t k = 0; k < kWorkKinds; ++k)
+        into.ratios[r][k] = std::fmax(into.ratios[r][k], windows_[i].ratios[r][k]);
+    }
+  }
+  windows_ = std::move(fewer);
+}
+
+std::optional<std::vector<NamedSlowRank>> RankWatch::slow() const {
+  if (!ranks_) return std::nullopt;
+  std::vector<NamedSlowRank> all = named_;
+  all.insert(all.end(), pending_.begin(), pending_.end());
+  return all;
+}
+
+std::string RankWatch::summary() const {
+  std::string text;
+  if (const auto all = slow(); all && !all->empty()) {
+    const auto worst = std::max_element(
+        all->begin(), all->end(),
+        [](const NamedSlowRank& a, const NamedSlowRank& b) { return a.slow.excess_s < b.slow.excess_s; });
+    text = fmt::format("slow: rank {} {} {:.2f}x", worst->slow.rank, name_of(worst->slow.kind), worst->slow.times);
+    if (all->size() > 1) text += fmt::format(" +{}", all->size() - 1);
+  } else if (links_ && !links_->pairs.empty()) {
+    const SlowPair& pair = links_->pairs[0];
+    text = pair.b < 0 ? fmt::format("slow link: rank {} {:.1f}x", pair.a, pair.times())
+                      : fmt::format("slow link: {}-{} {:.1f}x", pair.a, pair.b, pair.times());
+  }
+  return text;
 }
 
 observe::RankSpeeds RankWatch::speeds() const {
   observe::RankSpeeds speeds;
-  if (last_ == 0) return speeds;
-  speeds.first_step = last_ - SlowRanks::kWindow + 1;
-  speeds.last_step = last_;
-  for (size_t k = 0; k < kWorkKinds; ++k) speeds.kinds.emplace_back(name_of(static_cast<WorkKind>(k)));
-  for (const auto& ratios : ranks_->ratios()) speeds.ratio.emplace_back(ratios.begin(), ratios.end());
+  if (windows_.empty()) return speeds;
+  const size_t ranks = windows_[0].ratios.size();
+  // Of many ranks those are shown that were slowest in any window.
+  std::vector<std::pair<double, size_t>> worst;
+  for (size_t r = 0; r < ranks; ++r) {
+    double most = 0;
+    for (const Window& window : windows_) {
+      for (const double ratio : window.ratios[r]) most = std::fmax(most, ratio);
+    }
+    worst.emplace_back(-most, r);
+  }
+  if (worst.size() > kMostShownRanks) {
+    std::sort(worst.begin(), worst.end());
+    worst.resize(kMostShownRanks);
+    std::sort(worst.begin(), worst.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  }
+  speeds.ranks = ranks;
+  for (const Window& window : windows_) speeds.windows.emplace_back(window.first, window.last);
+  for (const auto& [ratio, r] : worst) {
+    for (size_t k = 0; k < kWorkKinds; ++k) {
+      std::vector<double> row;
+      for (const Window& window : windows_) row.push_back(window.ratios[r][k]);
+      if (std::none_of(row.begin(), row.end(), [](double v) { return std::isfinite(v); })) continue;
+      speeds.rows.push_back(fmt::format("rank {} {}", r, name_of(static_cast<WorkKind>(k))));
+      speeds.ratio.push_back(std::move(row));
+    }
+  }
   return speeds;
 }
 

@@ -1,12 +1,20 @@
-// What a run tells of its ranks' speed: which are slow, since when and by how much, and a picture of all of them.
+// What a run tells of its ranks' speed: which are slow, with which op, since when, by how much, and what that
+// costs; which links are slow; and a picture of all ranks over the run.
+//
+// Level 0 is always on (slow_ranks.h, slow/long_waits.h). What it finds turns level 2 on for a few steps
+// (op_times.h) or, where no rank is slow, probes of pairs (pair_probe.h).
 #pragma once
 
+#include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "heddle/comm/world.h"
+#include "heddle/config/step_range.h"
 #include "heddle/observe/report.h"
-#include "heddle/session/ranks/slow_ranks.h"
+#include "heddle/session/slow/alarm.h"
 #include "heddle/train/run_config_plan.h"
 #include "heddle/train/trainer.h"
 
@@ -14,21 +22,68 @@ namespace heddle::session {
 
 class RankWatch {
  public:
-  /// Ranks that share their cores slow each other, which says nothing of any: such are not watched. `world` null:
-  /// one rank.
-  RankWatch(const train::Trainer& trainer, const comm::World* world, const train::Sharing& sharing);
+  /// Ranks that share their cores slow each other, which says nothing of any: such are not watched, their ops are
+  /// timed if it is asked for. `world` null: one rank. `ops`: steps whose ops are timed.
+  RankWatch(train::Trainer& trainer, comm::World* world, const train::Sharing& sharing, config::StepRange ops = {});
 
-  /// What there is to tell after a step, a line each.
-  std::vector<std::string> after(const train::StepResult& result);
+  /// Times the ops of so many steps, beginning with the next.
+  void time_ops(int64_t steps);
+  /// Whether the ops of this step are timed: what runs ahead of it or beside it must have ended before and after.
+  bool times_ops(int64_t step);
+  void before_step();
+  void after_step();
+
+  // All ranks call these together.
+
+  /// What there is to tell after a step's result, on rank 0.
+  std::vector<Alarm> after(const train::StepResult& result);
+  /// The end of the run: what waits for times of ops that will not come.
+  std::vector<Alarm> rest();
+
+  /// Of the ops that were asked for, once they have been timed; rank 0's. JSON.
+  std::optional<std::string> take_op_times() { return std::exchange(op_times_, std::nullopt); }
   /// None where ranks are not watched.
-  std::optional<std::vector<SlowRank>> slow() const;
-  /// Of the last window of steps; empty before there is one.
+  std::optional<std::vector<NamedSlowRank>> slow() const;
+  /// Of links that are slow now.
+  const std::optional<SlowLinks>& slow_links() const { return links_; }
+  const std::vector<std::string>& hosts() const { return hosts_; }
+  /// What is slow now, in a few words; "": nothing is.
+  std::string summary() const;
+  /// Of all windows of steps; empty before there is one.
   observe::RankSpeeds speeds() const;
 
+  static constexpr int64_t kTimedSteps = 5;
+  static constexpr int kMostProbedRanks = 64;
+
  private:
+  struct Window {
+    int64_t first = 0, last = 0;
+    std::vector<std::array<double, kWorkKinds>> ratios;
+  };
+  void judge(const train::StepResult& result, std::vector<Alarm>& alarms);
+  void judge_links(std::vector<Alarm>& alarms);
+  void name_ops(std::vector<Alarm>& alarms);
+  bool tells_ops(int rank) const;
+  void keep(const train::StepResult& result);
+  std::vector<std::vector<double>> probe();
+
+  train::Trainer& trainer_;
   std::vector<int> node_of_;
+  std::vector<std::string> hosts_;
+  config::StepRange asked_;
   std::optional<SlowRanks> ranks_;  // none: they are not watched
-  int64_t last_ = 0;                // step of the last window
+  LongWaits waits_;
+  std::unique_ptr<comm::Communicator> link_;      // of the probes; null: there are none
+  std::vector<std::vector<double>> transfers_s_;  // as the run began
+  OpClock clock_;
+  bool timed_ = false;   // the clock has run out, and all ranks' times are to be shared
+  bool wanted_ = false;  // not only for an alarm
+  int64_t timed_first_ = 0, timed_last_ = 0;
+  std::vector<NamedSlowRank> pending_;  // found, and their ops are being timed
+  std::vector<NamedSlowRank> named_;    // told and still slow
+  std::optional<SlowLinks> links_;
+  std::optional<std::string> op_times_;
+  std::deque<Window> windows_;
 };
 
 }  // namespace heddle::session

@@ -13,7 +13,6 @@ namespace heddle::session {
 namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-constexpr double kLeastExcess = 0.1, kBeyondChance = 3.5;
 constexpr double kOfNormal = 1.4826;      // a standard deviation over the median of absolute deviations
 constexpr double kOfMedian = 1.2533;      // the error of a median over that of a mean
 constexpr double kLeastDeviation = 0.01;  // of the median: clocks and caches
@@ -28,6 +27,10 @@ double deviation_of(const std::vector<double>& values, double middle) {
 double centre_of(std::vector<double> values) { return quantile(std::move(values), 0.5); }
 
 }  // namespace
+
+double chance_of(const std::vector<double>& numbers) {
+  return kOfMedian * deviation_of(numbers, centre_of(numbers)) / std::sqrt(static_cast<double>(numbers.size()));
+}
 
 std::string_view name_of(WorkKind kind) {
   constexpr std::array<std::string_view, kWorkKinds> kNames{"forward", "backward", "update", "experts"};
@@ -79,7 +82,7 @@ void SlowRanks::judge(WorkKind kind, const std::vector<size_t>& cohort) {
     if (2 * std::ssize(numbers) < kWindow) continue;
     const double centre = centre_of(numbers);
     medians.emplace_back(r, centre);
-    errors.push_back(kOfMedian * deviation_of(numbers, centre) / std::sqrt(static_cast<double>(numbers.size())));
+    errors.push_back(chance_of(numbers));
   }
   if (medians.size() < 2) return;
   for (const auto& [r, own] : medians) {
@@ -98,6 +101,7 @@ void SlowRanks::judge(WorkKind kind, const std::vector<size_t>& cohort) {
 }
 
 void SlowRanks::judge(State& state, const SlowRank& now, bool is_slow) {
+  state.suspected_s = is_slow ? now.excess_s : 0;
   if (is_slow) {
     if (state.slow_windows++ == 0) state.since = now.since;
     state.quick_windows = 0;
@@ -124,6 +128,16 @@ std::vector<SlowRank> SlowRanks::slow() const {
     }
   }
   return all;
+}
+
+double SlowRanks::suspected_s() const {
+  double most_s = 0;
+  for (const auto& kinds : states_) {
+    double s = 0;
+    for (const State& state : kinds) s += state.suspected_s;
+    most_s = std::max(most_s, s);
+  }
+  return most_s;
 }
 
 }  // namespace heddle::session

@@ -22,6 +22,9 @@ enum class WorkKind : uint8_t { forward, backward, update, experts };
 inline constexpr size_t kWorkKinds = 4;
 std::string_view name_of(WorkKind kind);
 
+/// What chance moves the median of such numbers by.
+double chance_of(const std::vector<double>& numbers);
+
 struct SlowRank {
   int rank = 0;
   WorkKind kind = WorkKind::forward;
@@ -34,6 +37,7 @@ class SlowRanks {
  public:
   static constexpr int64_t kWindow = 20;
   static constexpr int kWindows = 3;
+  static constexpr double kLeastExcess = 0.1, kBeyondChance = 3.5;
 
   /// `cohorts`: a number for each rank, the same of those that do the same.
   explicit SlowRanks(std::vector<int> cohorts);
@@ -46,12 +50,15 @@ class SlowRanks {
   const std::vector<SlowRank>& ended() const { return ended_; }
   /// All that are slow.
   std::vector<SlowRank> slow() const;
+  /// What the slowest rank worked longer in a step of the last window, where that was a slow one, found yet or not.
+  double suspected_s() const;
   /// Of the last window, what each rank takes over its cohort's median; NaN where that can't be said.
   std::vector<std::array<double, kWorkKinds>> ratios() const { return ratios_; }
 
  private:
   struct State {
     int slow_windows = 0, quick_windows = 0;
+    double suspected_s = 0;
     std::optional<SlowRank> slow;
     int64_t since = 0;
   };

@@ -91,6 +91,11 @@ std::vector<std::string> standing_lines(const RunFolder& folder, int64_t generat
     const auto missing = awaited.missing.empty() ? ranks.end() : standing(awaited.missing[0]);
     if (missing != ranks.end()) lines.back() += fmt::format("; it stood {}", comm::place_text(*missing, now_ns));
     add_program(awaited.call);
+    // Where the one that does not come has been last: what stands behind that op it is in, or before.
+    const bool first = told == 1 && missing != ranks.end() && missing->open.empty() && missing->last;
+    if (!first || missing->last->listing < 0 || missing->last->listing == awaited.call.listing) continue;
+    for (std::string& line : program_about(folder, missing->last->listing, missing->last->op))
+      lines.push_back(std::move(line));
   }
   return lines;
 }

@@ -1,0 +1,106 @@
+#include "heddle/session/slow/alarm.h"
+
+#include <fmt/format.h>
+
+#include "heddle/observe/units.h"
+
+namespace heddle::session {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+using observe::duration_text;
+
+std::string who(const NamedSlowRank& r) {
+  return fmt::format("rank {} ({}, node {})", r.slow.rank, r.host, r.node);
+}
+
+std::string link_text(const SlowPair& pair, const std::vector<std::string>& hosts) {
+  const auto named = [&](int rank) { return fmt::format("{} ({})", rank, hosts.at(static_cast<size_t>(rank))); };
+  const std::string between = pair.b < 0 ? fmt::format("between rank {} and every other", named(pair.a))
+                                         : fmt::format("between ranks {} and {}", named(pair.a), named(pair.b));
+  return fmt::format("{} a transfer takes {}, {:.1f} times as long as usual", between,
+                     duration_text(pair.transfer_s), pair.times());
+}
+
+Json event(const char* name, Json of) {
+  Json json{{"event", name}};
+  json.update(of);
+  return json;
+}
+
+}  // namespace
+
+Json json_of(const NamedSlowRank& r) {
+  Json json{{"rank", r.slow.rank},
+            {"host", r.host},
+            {"node", r.node},
+            {"work", name_of(r.slow.kind)},
+            {"since_step", r.slow.since},
+            {"times", r.slow.times},
+            {"excess_seconds", r.slow.excess_s},
+            {"step_seconds", r.step_s}};
+  if (!r.op.empty()) {
+    json["op"] = r.op;
+    json["op_phase"] = r.op_phase;
+    json["op_scope"] = r.scope;
+    json["op_times"] = r.op_times;
+    json["op_share"] = r.op_share;
+  }
+  if (r.without_s) json["step_without_seconds"] = *r.without_s;
+  return json;
+}
+
+Alarm alarm_of(const NamedSlowRank& r) {
+  std::string line = fmt::format(
+      "{} is slow since step {}: {} takes {:.2f} times as long as on ranks that do the same, {} of a step "
+      "of {}",
+      who(r), r.slow.since, name_of(r.slow.kind), r.slow.times, duration_text(r.slow.excess_s),
+      duration_text(r.step_s));
+  if (!r.op_text.empty()) line += "; " + r.op_text;
+  if (r.without_s) line += fmt::format("; were it as quick, a step would take {}", duration_text(*r.without_s));
+  return {line, event("slow_rank", json_of(r))};
+}
+
+Alarm ended_alarm(const NamedSlowRank& r) {
+  return {fmt::format("{} is as quick at {} as others again", who(r), name_of(r.slow.kind)),
+          event("slow_rank_over", json_of(r))};
+}
+
+Json json_of(const SlowLinks& links, const std::vector<std::string>& hosts) {
+  Json json{{"since_step", links.since}, {"pairs", Json::array()}};
+  if (links.wait) {
+    json["excess_seconds"] = links.wait->excess_s;
+    json["step_seconds"] = links.wait->step_s;
+  }
+  for (const SlowPair& pair : links.pairs) {
+    Json one{{"ranks", Json::array({pair.a})}, {"hosts", Json::array({hosts.at(static_cast<size_t>(pair.a))})}};
+    if (pair.b >= 0) {
+      one["ranks"].push_back(pair.b);
+      one["hosts"].push_back(hosts.at(static_cast<size_t>(pair.b)));
+    }
+    one.update({{"times", pair.times()}, {"seconds", pair.transfer_s}, {"usual_seconds", pair.usual_s}});
+    json["pairs"].push_back(one);
+  }
+  return json;
+}
+
+Alarm alarm_of(const SlowLinks& links, const std::vector<std::string>& hosts) {
+  constexpr size_t kMostTold = 3;
+  std::string line;
+  if (links.wait)
+    line = fmt::format("steps wait {} longer since step {}, of {}, and no rank works longer: ",
+                       duration_text(links.wait->excess_s), links.since, duration_text(links.wait->step_s));
+  for (size_t i = 0; i < links.pairs.size() && i < kMostTold; ++i)
+    line += (i > 0 ? "; " : "") + link_text(links.pairs[i], hosts);
+  if (links.pairs.size() > kMostTold) line += fmt::format("; and {} more pairs", links.pairs.size() - kMostTold);
+  if (links.pairs.empty()) line += "transfers between pairs are as quick as before";
+  return {line, event(links.pairs.empty() ? "long_waits" : "slow_link", json_of(links, hosts))};
+}
+
+Alarm ended_alarm(const SlowLinks& links, const std::vector<std::string>& hosts) {
+  return {fmt::format("steps wait no longer than before step {} again", links.since),
+          event("slow_link_over", json_of(links, hosts))};
+}
+
+}  // namespace heddle::session

@@ -1,0 +1,45 @@
+// What is told of slow ranks and links: a line for people, an object for programs.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/session/slow/long_waits.h"
+#include "heddle/session/slow/pair_probe.h"
+#include "heddle/session/slow/slow_op.h"
+
+namespace heddle::session {
+
+struct Alarm {
+  std::string line;
+  nlohmann::ordered_json json;
+};
+
+/// A slow rank with what level 2 and the simulator say of it.
+struct NamedSlowRank {
+  SlowRank slow;
+  std::string host;
+  int node = 0;
+  double step_s = 0;                // that a step takes
+  std::string op, op_phase, scope;  // "": its ops were not timed
+  std::string op_text;
+  double op_share = 0, op_times = 0;
+  std::optional<double> without_s;  // a step, were it as quick as the others
+};
+nlohmann::ordered_json json_of(const NamedSlowRank& rank);
+Alarm alarm_of(const NamedSlowRank& rank);
+Alarm ended_alarm(const NamedSlowRank& rank);
+
+/// Long waits, or what a first probe has found (without them), and the pairs that were found slow.
+struct SlowLinks {
+  std::optional<LongWait> wait;
+  int64_t since = 0;
+  std::vector<SlowPair> pairs;
+};
+nlohmann::ordered_json json_of(const SlowLinks& links, const std::vector<std::string>& hosts);
+Alarm alarm_of(const SlowLinks& links, const std::vector<std::string>& hosts);
+Alarm ended_alarm(const SlowLinks& links, const std::vector<std::string>& hosts);
+
+}  // namespace heddle::session
