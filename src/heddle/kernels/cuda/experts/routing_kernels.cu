@@ -2,6 +2,7 @@
 // the tokens of its source in order, so that lists are the same whatever runs beside it; nothing is added
 // atomically.
 #include "heddle/ir/topology.h"
+#include "heddle/kernels/cuda/experts/list_block.h"
 #include "heddle/kernels/cuda/experts/routing_kernels.h"
 #include "heddle/kernels/cuda/language.h"
 
@@ -35,22 +36,6 @@ HEDDLE_DEVICE Kind kind_of(const device::ListTokens& args, int64_t q, int32_t to
   if (here == 0) return Kind::absent;
   if (args.alone == device::Alone::never) return Kind::many;
   return (!r.by_node && args.alone == device::Alone::on_node ? on_node : here) == 1 ? Kind::alone : Kind::many;
-}
-
-/// How many threads before this one say yes, and how many of all. `votes`: shared, one a warp.
-HEDDLE_DEVICE int count_before(bool yes, unsigned* votes, int& all) {
-  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
-  const unsigned vote = __ballot_sync(kFullWarp, yes);
-  if (lane == 0) votes[warp] = vote;
-  __syncthreads();
-  int before = __popc(vote & ((1u << lane) - 1u));
-  all = 0;
-  for (int w = 0; w < kListThreads / kWarp; ++w) {
-    if (w < warp) before += __popc(votes[w]);
-    all += __popc(votes[w]);
-  }
-  __syncthreads();
-  return before;
 }
 
 HEDDLE_DEVICE int64_t place() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
