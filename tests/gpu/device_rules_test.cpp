@@ -2,11 +2,14 @@
 // for, copies across pages that were locked apart, an environment that the driver has already read.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "heddle/device/cuda/cuda_arena.h"
 #include "heddle/device/device.h"
 #include "heddle/kernels/cuda/attention/attention_kernels.h"
+#include "heddle/kernels/cuda/experts/host_work.h"
 #include "heddle/kernels/cuda/launch.h"
 #include "tests/gpu/strict_runtime.h"
 
@@ -44,6 +47,42 @@ TEST(Launches, UploadsGoRoundTheirRing) {
     std::memset(from.data(), 0xee, from.size());  // as soon as it returns
     cudaStreamSynchronize(stream);
     EXPECT_EQ(to, sent) << round;
+  }
+  cudaStreamDestroy(stream);
+}
+
+// What the host works out reads what the stream had made by then, however far the caller is ahead, and what comes
+// behind it reads what it wrote.
+TEST(Launches, TheHostWorksInTheOrderOfAStream) {
+  cudaStream_t stream = nullptr;
+  cudaStreamCreateWithFlags(&stream, 0);
+  std::vector<int64_t> from(1000), to(from.size());
+  constexpr int kRounds = 50;
+  std::vector<std::vector<int64_t>> taken(kRounds, to);
+  for (int round = 0; round < kRounds; ++round) {
+    const std::vector<int64_t> next(from.size(), round);
+    const int64_t bytes = std::ssize(next) * 8;
+    kernels::cuda::upload(from.data(), next.data(), bytes, stream);
+    kernels::cuda::on_host({.from = from.data(),
+                            .to = to.data(),
+                            .from_bytes = bytes,
+                            .to_bytes = bytes / (1 + round % 3),
+                            .run =
+                                [round](const std::byte* read, std::byte* write) {
+                                  std::this_thread::sleep_for(std::chrono::milliseconds(round % 4));
+                                  const int64_t count = 1000 / (1 + round % 3);
+                                  for (int64_t i = 0; i < count; ++i)
+                                    reinterpret_cast<int64_t*>(write)[i] =
+                                        reinterpret_cast<const int64_t*>(read)[i] * 3 + i;
+                                }},
+                           stream);
+    kernels::cuda::copy_bytes(taken[static_cast<size_t>(round)].data(), to.data(), bytes, stream);
+  }
+  cudaStreamSynchronize(stream);
+  std::vector<int64_t> expected(to.size(), 0);
+  for (int round = 0; round < kRounds; ++round) {
+    for (int64_t i = 0; i < 1000 / (1 + round % 3); ++i) expected[static_cast<size_t>(i)] = round * 3 + i;
+    EXPECT_EQ(taken[static_cast<size_t>(round)], expected) << round;
   }
   cudaStreamDestroy(stream);
 }

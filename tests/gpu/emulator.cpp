@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "heddle/base/random.h"
+#include "heddle/kernels/cuda/experts/host_work.h"
 #include "heddle/kernels/cuda/launch.h"
 
 // void heddle_fiber_switch(void** save, void* load): keeps what a call must keep, changes stacks.
@@ -272,5 +273,12 @@ void copy_bytes(void* to, const void* from, int64_t bytes, void*) {
 }
 void fill_bytes(void* at, int byte, int64_t bytes, void*) { std::memset(at, byte, static_cast<size_t>(bytes)); }
 void run_on_host(void (*run)(void*), void* with, void*) { run(with); }
+void on_host(device::HostWork work, void*) {
+  const auto* first = static_cast<const std::byte*>(work.from);
+  const std::vector<std::byte> from(first, first + work.from_bytes);
+  std::vector<std::byte> to(static_cast<size_t>(work.to_bytes), std::byte{0xff});
+  work.run(from.data(), to.data());
+  std::memcpy(work.to, to.data(), to.size());
+}
 
 }  // namespace heddle::kernels::cuda

@@ -16,6 +16,7 @@ struct With {
   bool exact = false, quantiles = false;
   std::vector<int> node_of;
   double capacity = 0;
+  model::Dispatcher copies;
 };
 
 std::unique_ptr<test::TinyRun> run_of(const plan::Degrees& mesh, Dtype dtype, const With& with = {}) {
@@ -26,6 +27,7 @@ std::unique_ptr<test::TinyRun> run_of(const plan::Degrees& mesh, Dtype dtype, co
     c.bias_balance = model::BiasBalance::quantile;
   }
   plan::Plan plan = test::tiny_plan(mesh, dtype);
+  plan.parallel.exchange = with.copies;
   plan.parallel.exchange.topology = from_word<ir::Topology>(with.topology);
   plan.parallel.exchange.capacity_factor = with.capacity;
   plan.parallel.context = from_word<model::Context>(with.context);
@@ -36,6 +38,10 @@ std::unique_ptr<test::TinyRun> run_of(const plan::Degrees& mesh, Dtype dtype, co
   for (int r = 0; r < plan.ranks(); ++r) {
     device::Batch& batch = batches.emplace_back(test::tiny_batch(plan, run->mesh().at(r).at(ir::Axis::dp)));
     batch.bias_rate = 0.5;
+    for (int layer = 0; layer < 4; ++layer) {  // as the last steps had it: those of the first rank are hot
+      std::vector<double>& rows = batch.expert_rows[layer];
+      for (int64_t e = 0; e < c.n_routed_experts; ++e) rows.push_back(e < c.n_routed_experts / mesh.ep ? 9 : 1);
+    }
     // Of equal tokens only rounding would tell which is dropped.
     for (device::Microbatch& micro : batch.microbatches) {
       for (size_t i = 0; with.capacity > 0 && i < micro.tokens.size(); ++i)
@@ -167,6 +173,35 @@ TEST_F(CudaModel, capacity_never_stalls_the_host) {
   };
   EXPECT_GT(stalls({}), 0);
   EXPECT_EQ(stalls({.capacity = 1.25}), 0);
+}
+
+// With whole sums nothing may change: copies of experts move rows and the places where they are summed.
+TEST_F(CudaModel, copies_of_hot_experts_keep_the_bits) {
+  const auto with = [](model::ReplicasFrom from) {
+    return model::Dispatcher{.replicas = 2, .replicas_from = from};
+  };
+  for (const plan::Degrees& mesh : {plan::Degrees{.dp = 4, .ep = 4}, plan::Degrees{.dp = 4, .ep = 2, .etp = 2}}) {
+    for (const bool exact : {false, true}) {
+      const auto none = run_of(mesh, Dtype::bf16, {.exact = exact});
+      for (const auto from : {model::ReplicasFrom::counts, model::ReplicasFrom::history}) {
+        const auto copied = run_of(mesh, Dtype::bf16, {.exact = exact, .node_of = {0, 0, 1, 1}, .copies = with(from)});
+        EXPECT_EQ(copied->total("loss.next_token"), none->total("loss.next_token"));
+        bool moved = false;
+        for (const model::Parameter& p : none->parameters(0)) {
+          if (!p.trained) continue;
+          const auto before = none->whole("grad.", p.name), after = copied->whole("grad.", p.name);
+          if (exact || p.name.find(".experts.") == std::string::npos) {
+            EXPECT_EQ(after, before) << word_of(from) << ", " << p.name;
+          }
+          EXPECT_LT(relative(after, before), 1e-5) << word_of(from) << ", " << p.name;
+          moved = moved || after != before;
+        }
+        EXPECT_EQ(moved, !exact) << "copies sum in two places, unless no order can change a sum";
+        const comm::Traffic sent = copied->communicators(0).traffic().at("comm.copies");
+        EXPECT_GT(sent.within_node_bytes + sent.across_nodes_bytes, 0);
+      }
+    }
+  }
 }
 
 }  // namespace

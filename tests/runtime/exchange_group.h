@@ -12,6 +12,7 @@
 #include "heddle/base/random.h"
 #include "heddle/comm/threads/thread_world.h"
 #include "heddle/device/batch.h"
+#include "heddle/device/host_copies.h"
 #include "heddle/device/routing_plan.h"
 #include "heddle/device/value_view.h"
 #include "heddle/kernels/registry.h"
@@ -232,7 +233,13 @@ class ExchangeRank {
     call.batch = &batch_;
     call.communicator = communicator_.get();
     call.row_work = backends::named(kExchangeBackend).row_work();
+    if (!call.row_work->in_place) call.host_copies = &host_copies_;
     collective != nullptr ? collective->run(call) : kernel->run(call);
+    for (const device::TensorView& made : out_views) {  // as the executor does at a host stall
+      if (!op.def->host_stall || call.row_work->in_place) continue;
+      const auto* first = made.as<const std::byte>();
+      host_copies_.of(made.data).assign(first, first + made.elements() * size_of(made.dtype));
+    }
     const auto guarded = [](const std::vector<std::byte>& bytes, int64_t used) {
       return std::all_of(bytes.begin() + used, bytes.end(), [](std::byte b) { return b == std::byte{0xff}; });
     };
@@ -250,6 +257,7 @@ class ExchangeRank {
   std::unique_ptr<comm::World> world_;
   std::unique_ptr<comm::Communicator> communicator_;
   device::Batch batch_;
+  device::HostCopies host_copies_;  // where the host doesn't read what the ops have
   ir::Listing listing_;
   Rows rows_;
   std::map<ir::ValueId, std::vector<std::byte>> memory_;

@@ -13,9 +13,8 @@
 
 namespace heddle::device {
 
-/// Layout of the value `route`, i32[route_size(…)]: these (the first an ir::Topology), then lists of G numbers; behind
-/// them, where experts have copies, the expert of each slot.
-/// What is not used is 0.
+/// Layout of the value `route`, i32[route_size(…)]: these (the first an ir::Topology), then lists of G numbers;
+/// behind them, where experts have copies, the expert of each slot. What is not used is 0.
 enum RouteField { kRouteTopology, kRoutePassing, kRouteForwarded, kRouteMost, kRouteTokens };
 /// Numbers of each rank p: its tokens; what this rank sends to p in the last hop to the experts (tokens, those of
 /// them that are alone, rows), tokens of source p that arrive here by it; what this rank sends to node p, and
@@ -120,7 +119,7 @@ struct SumHome {
   const void* rows;
   const void* g_Tk;  // null: 1
   const int32_t* key_of_G;
-  int64_t keys_each;  // plain: keys of a rank
+  int64_t keys_each;              // plain: keys of a rank
   const int32_t* expert_of_slot;  // plain, with copies: the sum goes by these, of which a rank owns own_each
   int64_t own_each;
   const void* residual_TH;
@@ -163,6 +162,24 @@ struct ChooseRoute {
   bool plain;        // the layout of the route: without lists, and of each rank its tokens and rows are known only
   int32_t topology;  // -1: the cheapest
   ExchangeRates rates;  // where the cheapest is asked for
+};
+
+/// Of `choices` experts: how many of them are each.
+struct CountExperts {
+  const int32_t* experts;
+  int32_t* rows_E;
+  int64_t choices, E;
+};
+
+/// Which of the slots that hold it each choice of an expert goes to. Those of an expert, in their order, fill its
+/// runs, in theirs.
+struct PutInSlots {
+  const int32_t* experts;
+  int32_t* slots;
+  const int32_t* first_E;  // of each expert's runs, and the end
+  const int32_t* slot_R;   // of a run
+  const int32_t* end_R;    // choices of the expert up to the end of the run
+  int64_t choices, E;
 };
 
 }  // namespace heddle::device

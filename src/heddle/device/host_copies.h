@@ -1,5 +1,5 @@
-// Copies on the host of values that a device has counted: row counts and routes, which the host needs to say where
-// rows go. See KernelCall::host_copies.
+// Copies on the host of values that a device has: row counts and routes that it has counted, and placements that
+// the host has chosen. The host needs them to say where rows go. See KernelCall::host_copies.
 #pragma once
 
 #include <cstddef>
@@ -8,12 +8,13 @@
 
 #include "heddle/base/error.h"
 #include "heddle/device/kernel_call.h"
+#include "heddle/device/row_work.h"
 
 namespace heddle::device {
 
 class HostCopies {
  public:
-  std::vector<std::byte>& of(const void* on_device) { return copies_[on_device]; }
+  std::vector<std::byte>& of(const void* on_device) const { return copies_[on_device]; }
 
   /// The value as the host may read it.
   static TensorView on_host(const KernelCall& call, const TensorView& view) {
@@ -27,8 +28,17 @@ class HostCopies {
     return copy;
   }
 
+  /// Puts what the host has made into a value, and leaves its copy.
+  static void put(const KernelCall& call, const TensorView& view, const void* made) {
+    const int64_t bytes = view.elements() * size_of(view.dtype);
+    call.row_work->upload(view.data, made, bytes, call.stream);
+    if (call.host_copies == nullptr) return;
+    const auto* first = static_cast<const std::byte*>(made);
+    call.host_copies->of(view.data).assign(first, first + bytes);
+  }
+
  private:
-  std::map<const void*, std::vector<std::byte>> copies_;
+  mutable std::map<const void*, std::vector<std::byte>> copies_;  // kernels leave theirs beside what they read
 };
 
 }  // namespace heddle::device

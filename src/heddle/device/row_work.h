@@ -5,11 +5,21 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 #include "heddle/device/exchange_work.h"
 #include "heddle/device/kernel_call.h"
 
 namespace heddle::device {
+
+/// What the host works out in between, in the order of a stream: from what lies at `from` then, to `to`.
+struct HostWork {
+  const void* from = nullptr;
+  void* to = nullptr;
+  int64_t from_bytes = 0, to_bytes = 0;
+  std::function<void(const std::byte* from, std::byte* to)>
+      run;  // of copies, where the host doesn't read the memory
+};
 
 struct RowWork {
   /// The host reads this memory, lists and all: rows can be sent from where they lie and received where they
@@ -32,6 +42,9 @@ struct RowWork {
   void (*gather)(Dtype dtype, const void* from, int64_t H, const int32_t* index_R, int64_t each, int64_t R,
                  void* to, void* stream);
 
+  /// Returns at once. `run` throws nothing, and calls nothing of the device.
+  void (*on_host)(HostWork work, void* stream);
+
   // The experts' exchange: exchange_work.h.
   /// Lists, or without place_DQ counts only.
   void (*list_tokens)(const ListTokens& args, void* stream);
@@ -45,6 +58,9 @@ struct RowWork {
   void (*slot_numbers)(Dtype wide, const SlotNumbers& args, void* stream);
   void (*own_numbers)(const OwnNumbers& args, void* stream);
   void (*choose_route)(const ChooseRoute& args, void* stream);
+  // Copies of experts.
+  void (*count_experts)(const CountExperts& args, void* stream);
+  void (*put_in_slots)(const PutInSlots& args, void* stream);
   /// What counts_to_host makes beside copies: offsets of the P experts here over what all G ranks send.
   void (*local_offsets)(const int32_t* n_2GP, int64_t G, int64_t P, int32_t* offsets, void* stream);
 };

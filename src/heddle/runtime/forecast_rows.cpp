@@ -235,6 +235,8 @@ const ExpectedExchange& ExpectedRows::of_copies(int rank, const ir::Listing& lis
   for (const ir::Op& other : listing.ops) {
     if (other.def->moves == ir::Moves::counts && other.operand("placement") == placement)
       return of(rank, listing, other);
+    if (other.def->host_stall && std::find(other.out.begin(), other.out.end(), placement) != other.out.end())
+      return of(rank, listing, shared_counts_of(listing, other));
   }
   internal_error("'{}' moves copies that no counts know", op.kind());
 }

@@ -63,6 +63,10 @@ void gather(Dtype dtype, const void* from, int64_t H, const int32_t* index_R, in
   }
 }
 
+void on_host(device::HostWork work, void*) {
+  work.run(static_cast<const std::byte*>(work.from), static_cast<std::byte*>(work.to));
+}
+
 void local_offsets(const int32_t* n_2GP, int64_t G, int64_t P, int32_t* offsets, void*) {
   offsets[0] = 0;
   for (int64_t e = 0; e < P; ++e) {
@@ -82,6 +86,7 @@ const device::RowWork* host_row_work() {
                                     .fill = fill,
                                     .upload = copy,
                                     .gather = gather,
+                                    .on_host = on_host,
                                     .list_tokens = host::list_tokens,
                                     .tokens_of_places = host::tokens_of_places,
                                     .list_rows = host::list_rows,
@@ -92,6 +97,8 @@ const device::RowWork* host_row_work() {
                                     .slot_numbers = host::slot_numbers,
                                     .own_numbers = host::own_numbers,
                                     .choose_route = host::choose_route,
+                                    .count_experts = host::count_experts,
+                                    .put_in_slots = host::put_in_slots,
                                     .local_offsets = local_offsets};
   return &work;
 }

@@ -21,6 +21,9 @@ void sum_tokens(Dtype rows, const device::SumTokens& args, void* stream);
 void sum_node(Dtype rows, const device::SumNode& args, void* stream);
 void sum_home(Dtype rows, const device::SumHome& args, void* stream);
 void slot_numbers(Dtype wide, const device::SlotNumbers& args, void* stream);
+// slots.cpp
+void count_experts(const device::CountExperts& args, void* stream);
+void put_in_slots(const device::PutInSlots& args, void* stream);
 // route.cpp
 void own_numbers(const device::OwnNumbers& args, void* stream);
 void choose_route(const device::ChooseRoute& args, void* stream);

@@ -9,6 +9,7 @@ namespace heddle::comm {
 /// As the attributes of place_copies say.
 PlacementRules placement_rules(const ir::Attributes& a);
 
-const std::vector<Collective>& copies_kernels(bool in_place);  // place_copies, fetch_copies, return_copies
+const std::vector<Collective>& placing_kernels();  // place_copies, recall_copies, place_rows
+const std::vector<Collective>& copies_kernels();   // fetch_copies, return_copies
 
 }  // namespace heddle::comm

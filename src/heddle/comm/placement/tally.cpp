@@ -1,7 +1,5 @@
 #include "heddle/comm/placement/tally.h"
 
-#include <algorithm>
-
 namespace heddle::comm {
 
 void tally(const Placed& placed, const Holders& holders, int64_t rank, double* figures) {
@@ -14,13 +12,15 @@ void tally(const Placed& placed, const Holders& holders, int64_t rank, double* f
       other_nodes += holders.node_of[static_cast<size_t>(r)] != holders.node_of[static_cast<size_t>(rank)] ? 1 : 0;
     return other_nodes;
   };
-  if (placed.first) std::fill_n(figures, count + kPlacedFigures, 0.0);
-  for (size_t i = 0; i < placed.slots.size(); ++i) {
-    const int64_t holder = placed.slots[i] / each, owner = placed.experts[i] / own;
-    ++figures[holder];
-    if (placed.slots[i] % each < own) continue;
-    ++figure(PlacedFigure::rows_moved);
-    figure(PlacedFigure::crossings_saved) += static_cast<double>(crossings(owner) - crossings(holder));
+  for (int64_t e = 0; e < std::ssize(placed.runs_E); ++e) {
+    for (const Run& run : placed.runs_E[static_cast<size_t>(e)]) {
+      const int64_t holder = run.slot / each;
+      const auto rows = static_cast<double>(run.rows);
+      figures[holder] += rows;
+      if (run.slot % each < own) continue;
+      figure(PlacedFigure::rows_moved) += rows;
+      figure(PlacedFigure::crossings_saved) += rows * static_cast<double>(crossings(e / own) - crossings(holder));
+    }
   }
   bool any = false;
   for (int64_t slot = 0; slot < std::ssize(placed.expert_of_slot); ++slot) {

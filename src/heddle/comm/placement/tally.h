@@ -1,16 +1,23 @@
 // What a choice of copies came to for one microbatch, added to the layer's figures (ir/placed_figures.h).
 #pragma once
 
+#include <vector>
+
 #include "heddle/comm/placement/placement.h"
 #include "heddle/ir/placed_figures.h"
 
 namespace heddle::comm {
 
+/// So many rows of an expert, the next to come, go to that slot.
+struct Run {
+  int64_t slot, rows;
+};
+using Runs = std::vector<std::vector<Run>>;  // by expert, in their order
+
 struct Placed {
-  std::span<const int32_t> experts, slots;  // of each choice of this rank's tokens
+  const Runs& runs_E;  // of this rank's rows
   std::span<const int32_t> expert_of_slot;
   PlacedFigure with_copies = PlacedFigure::by_counts, without = PlacedFigure::even;  // how the choice ended
-  bool first = false;                                                                // the figures hold nothing yet
 };
 
 /// `figures`: rows of each holder, then kPlacedFigures.

@@ -342,6 +342,8 @@ ValueId experts(Writer& w, ValueId x_TH, const std::string& prefix, CopiesAhead 
     return w.op("counts_to_host", counts, {"n", "route_n", "forwards", "local_offsets", "most"});
   };
   const auto there = lists();
+  // What the host has read of the route ends with the placement: whoever sends copies knows it.
+  if (copies.placement != none && copies.gate_up == none) copies.placement = there[1];
   const auto rows = w.op("dispatch", {x_TH, r.gates, slots, there[0], there[1], there[2]},
                          {"q", "g_rows", "token_of_rows", "passing"}, exchange, "experts", {}, mentions);
   const Outputs out = run(w, x_TH, r, rows[0], there[3], copies, prefix);

@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
 
 #include "heddle/device/cuda/cuda_arena.h"
+#include "heddle/kernels/cuda/experts/host_work.h"
 #include "heddle/kernels/cuda/launch.h"
 
 namespace heddle::kernels::cuda {
@@ -40,6 +42,35 @@ void allow_shared(const void* kernel, int64_t dynamic_bytes) {
         "asking for shared memory");
   at->second = dynamic_bytes;
 }
+
+/// Page-locked memory for what the host works out between ops, a piece each, taken again once that is done.
+class HostRoom {
+ public:
+  struct Piece {
+    std::byte* bytes = nullptr;
+    int64_t size = 0;
+    cudaEvent_t done = nullptr;  // one that was never recorded has been reached
+  };
+  /// Nobody else takes it before its event is recorded: the caller holds the lock until then.
+  Piece& piece_of(int64_t size) {
+    for (Piece& piece : pieces_) {
+      if (piece.size >= size && cudaEventQuery(piece.done) == cudaSuccess) return piece;
+    }
+    Piece piece;
+    piece.size = size;
+    void* bytes = nullptr;
+    check(cudaMallocHost(&bytes, static_cast<size_t>(size)), "locking memory of the host");
+    piece.bytes = static_cast<std::byte*>(bytes);
+    check(cudaEventCreateWithFlags(&piece.done, cudaEventDisableTiming), "making an event");
+    pieces_.push_back(piece);
+    return pieces_.back();
+  }
+
+  std::mutex mutex;
+
+ private:
+  std::list<Piece> pieces_;  // as many as are ever under way at once; they last as long as the process
+};
 
 /// Page-locked memory in two halves through which small uploads go, so that they do not wait for the stream: who
 /// comes back to a half waits until what it held has been uploaded, not for what was put on the stream since.
@@ -126,6 +157,30 @@ void fill_bytes(void* at, int byte, int64_t bytes, void* stream) {
 
 void run_on_host(void (*run)(void*), void* with, void* stream) {
   check(cudaLaunchHostFunc(static_cast<cudaStream_t>(stream), run, with), "calling the host");
+}
+
+void on_host(device::HostWork work, void* stream) {
+  static auto* room = new HostRoom;  // the driver may be gone before what is static is
+  const int64_t from_bytes = (work.from_bytes + 255) / 256 * 256;
+  const std::lock_guard lock(room->mutex);
+  const HostRoom::Piece& piece = room->piece_of(from_bytes + work.to_bytes);
+  auto* to = static_cast<cudaStream_t>(stream);
+  check(cudaMemcpyAsync(piece.bytes, work.from, static_cast<size_t>(work.from_bytes), cudaMemcpyDeviceToHost, to),
+        "handing to the host");
+  struct Job {
+    std::function<void(const std::byte*, std::byte*)> run;
+    std::byte *from, *to;
+  };
+  run_on_host(
+      [](void* with) {
+        const std::unique_ptr<Job> job(static_cast<Job*>(with));
+        job->run(job->from, job->to);
+      },
+      new Job{std::move(work.run), piece.bytes, piece.bytes + from_bytes}, stream);
+  check(cudaMemcpyAsync(work.to, piece.bytes + from_bytes, static_cast<size_t>(work.to_bytes),
+                        cudaMemcpyHostToDevice, to),
+        "taking from the host");
+  check(cudaEventRecord(piece.done, to), "recording an event");
 }
 
 }  // namespace heddle::kernels::cuda

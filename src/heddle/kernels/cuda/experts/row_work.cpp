@@ -5,8 +5,10 @@
 
 #include "heddle/kernels/cuda/backend.h"
 #include "heddle/kernels/cuda/experts/exchange_kernels.h"
+#include "heddle/kernels/cuda/experts/host_work.h"
 #include "heddle/kernels/cuda/experts/routing_kernels.h"
 #include "heddle/kernels/cuda/experts/row_kernels.h"
+#include "heddle/kernels/cuda/experts/slot_kernels.h"
 #include "heddle/kernels/cuda/experts/way_home_kernels.h"
 #include "heddle/kernels/cuda/map_kernels.h"
 
@@ -122,6 +124,13 @@ void choose(const device::ChooseRoute& args, void* stream) {
   launch(choose_route, {.shared_bytes = route_shared_bytes(args.G)}, args, stream);
 }
 
+void count(const device::CountExperts& args, void* stream) {
+  launch(count_experts, {.blocks_x = args.E, .threads = kListThreads}, args, stream);
+}
+void put(const device::PutInSlots& args, void* stream) {
+  launch(put_in_slots, {.blocks_x = args.E, .threads = kListThreads}, args, stream);
+}
+
 void offsets_here(const int32_t* n_2GP, int64_t G, int64_t P, int32_t* offsets, void* stream) {
   launch(local_offsets, {.threads = 32}, {n_2GP, offsets, G, P}, stream);
 }
@@ -136,6 +145,7 @@ const device::RowWork* row_work() {
                                     .fill = fill_bytes,
                                     .upload = upload,
                                     .gather = gather,
+                                    .on_host = on_host,
                                     .list_tokens = list,
                                     .tokens_of_places = tokens,
                                     .list_rows = list_of_rows,
@@ -146,6 +156,8 @@ const device::RowWork* row_work() {
                                     .slot_numbers = numbers_of_slots,
                                     .own_numbers = own,
                                     .choose_route = choose,
+                                    .count_experts = count,
+                                    .put_in_slots = put,
                                     .local_offsets = offsets_here};
   return &work;
 }

@@ -160,22 +160,19 @@ void add_bias_wgrad(const KernelCall& call) {
 }
 
 Support groups_fit(const ir::Listing& listing, const ir::Op& op) {
-  const bool copies = op.attributes.integer_or("copies", 0) > 0 || (!op.def->packable.empty() && op.in.size() > 3);
-  if (copies) return Support::no("copies of experts");
   if (const Support types = narrow<Among::in, 0>(listing, op); !types) return types;
   if (listing.value(op.in[0]).dtype != listing.value(op.in[1]).dtype) return Support::no("operands of two types");
   return Support::yes();
 }
 
-/// grouped_linear: x, w, offsets -> y. grouped_linear_dgrad: dy, w, offsets -> dx.
+/// The rows first[e] … first[e+1] of y, those of w's experts.
 template <bool backward>
-void grouped_rows(const KernelCall& call) {
-  const TensorView &x = call.in[0], &w = call.in[1];
+void rows_by(const TensorView& x, const TensorView& w, const int32_t* first, const TensorView& y, void* stream) {
   const int64_t E = w.dim(0), N = w.dim(1), K = w.dim(2);
   ProductArgs args{};
   args.a = x.data;
   args.b = w.data;
-  args.offsets = numbers<const int32_t>(call.in[2]);
+  args.offsets = first;
   args.M = x.rows();
   args.N = backward ? K : N;
   args.K = backward ? N : K;
@@ -185,10 +182,20 @@ void grouped_rows(const KernelCall& call) {
   args.group_stride = N * K;
   args.groups = E;
   args.cut = Groups::rows;
-  set_output(args, call.out[0], x.dtype);
+  set_output(args, y, x.dtype);
   if (args.M == 0) return;
-  if (x.dtype == Dtype::bf16 && hopper_grouped_rows(args, backward, call.stream)) return;
-  launch_product(x.dtype, false, backward, blocks_for(args.M, kProductM) + E, 1, args, call.stream);
+  if (x.dtype == Dtype::bf16 && hopper_grouped_rows(args, backward, stream)) return;
+  launch_product(x.dtype, false, backward, blocks_for(args.M, kProductM) + E, 1, args, stream);
+}
+
+/// grouped_linear: x, w, offsets, copies? -> y. grouped_linear_dgrad: dy, w, offsets, copies? -> dx. Rows of copies
+/// of other ranks' experts come last.
+template <bool backward>
+void grouped_rows(const KernelCall& call) {
+  const auto* offsets = numbers<const int32_t>(call.in[2]);
+  const TensorView copies = operand(call.in, 3);
+  rows_by<backward>(call.in[0], call.in[1], offsets, call.out[0], call.stream);
+  if (copies) rows_by<backward>(call.in[0], copies, offsets + call.in[1].dim(0), call.out[0], call.stream);
 }
 
 /// acc_e (+)= dyᵀ x over the rows first[e] … first[e+1].
@@ -211,15 +218,21 @@ void grouped_sums(const TensorView& x, const TensorView& dy, const int32_t* firs
   launch_product(x.dtype, true, true, blocks_for(args.M, kProductM), E, args, stream);
 }
 
+/// Sums of the rank's experts, and of copies, which begin here.
 void grouped_wgrad(const KernelCall& call) {
-  grouped_sums(call.in[0], call.in[1], numbers<const int32_t>(call.in[2]), call.updates[0].dim(0),
-               numbers<float>(call.updates[0]), !call.overwrite, call.stream);
+  const auto* offsets = numbers<const int32_t>(call.in[2]);
+  const int64_t E = call.updates[0].dim(0);
+  grouped_sums(call.in[0], call.in[1], offsets, E, numbers<float>(call.updates[0]), !call.overwrite, call.stream);
+  const TensorView copies = operand(call.out, 0);
+  if (copies)
+    grouped_sums(call.in[0], call.in[1], offsets + E, copies.dim(0), numbers<float>(copies), false, call.stream);
 }
 
 /// x, dy, offsets, n?: for each expert and source a partial of its own, put on the grid.
 void grouped_wgrad_exact(const KernelCall& call) {
-  const TensorView n = operand(call.in, 3);
-  const int64_t E = call.updates[0].dim(0), sources = n ? n.dim(1) : 1;
+  const TensorView n = operand(call.in, 3), copies = operand(call.out, 0);
+  const int64_t own = call.updates[0].dim(0), E = own + (copies ? copies.dim(0) : 0);
+  const int64_t sources = n ? n.dim(1) : 1;
   const int64_t each = call.in[0].columns() * call.in[1].columns();
   Scratch scratch(call.scratch);
   auto* first = scratch.take<int32_t>(E * sources + 1);
@@ -228,17 +241,18 @@ void grouped_wgrad_exact(const KernelCall& call) {
          {numbers<const int32_t>(call.in[2]), numbers<const int32_t>(n), first, E, sources}, call.stream);
   for (int64_t i = 0; i < E * sources; ++i) {
     grouped_sums(call.in[0], call.in[1], first + i, 1, partial, false, call.stream);
-    launch(
-        add_on_grid, {.blocks_x = std::min<int64_t>(blocks_for(each, 256), 1 << 16)},
-        {partial, numbers<double>(call.updates[0]) + i / sources * each, each, call.overwrite && i % sources == 0},
-        call.stream);
+    const int64_t e = i / sources;
+    double* sum =
+        e < own ? numbers<double>(call.updates[0]) + e * each : numbers<double>(copies) + (e - own) * each;
+    launch(add_on_grid, {.blocks_x = std::min<int64_t>(blocks_for(each, 256), 1 << 16)},
+           {partial, sum, each, (call.overwrite || e >= own) && i % sources == 0}, call.stream);
   }
 }
 int64_t exact_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts&) {
   const ir::Shape& acc = listing.value(op.updates[0]).shape;
   const int64_t sources = op.in.size() > 3 && op.in[3] != ir::none ? listing.value(op.in[3]).shape[1].count : 1;
   Scratch scratch(nullptr);
-  scratch.take<int32_t>(acc[0].count * sources + 1);
+  scratch.take<int32_t>((acc[0].count + op.attributes.integer_or("copies", 0)) * sources + 1);
   scratch.take<float>(acc[1].count * acc[2].count);
   return scratch.bytes();
 }

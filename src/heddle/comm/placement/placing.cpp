@@ -1,0 +1,285 @@
+// place_copies, recall_copies and place_rows: which copies there are, and which rows go to them. The host chooses.
+//
+// Where the host doesn't read the memory of the ranks' rows, it chooses in the order of the stream
+// (RowWork::on_host): it goes on meanwhile, and learns of the choice with the counts of the slots, of which it
+// waits for anyway.
+#include <algorithm>
+
+#include "heddle/base/error.h"
+#include "heddle/comm/exchange/parcels.h"
+#include "heddle/comm/exchange/places.h"
+#include "heddle/comm/exchange/scratch.h"
+#include "heddle/comm/placement/copies.h"
+#include "heddle/comm/placement/placement.h"
+#include "heddle/comm/placement/tally.h"
+#include "heddle/device/batch.h"
+#include "heddle/device/host_copies.h"
+#include "heddle/device/row_work.h"
+
+namespace heddle::comm {
+
+namespace {
+
+using device::HostCopies;
+using device::KernelCall;
+using device::TensorView;
+
+/// What a group shares: `slots` of all ranks, copies among them.
+struct Slots {
+  explicit Slots(const ir::Attributes& a)
+      : experts(a.integer("experts")),
+        copies(a.integer("copies")),
+        holders(a.integer("ranks") / a.integer("slices")),
+        own(experts / holders),
+        count(experts + holders * copies) {}
+  int64_t of(int64_t expert) const { return expert / own * (own + copies) + expert % own; }
+  int64_t figures() const { return holders + kPlacedFigures; }
+  int64_t experts, copies, holders, own, count;
+};
+
+/// Runs as PutInSlots has them: where each expert's begin, their slots, how far they go.
+int64_t numbers_of_runs(const Slots& slots) { return slots.experts + 1 + 2 * slots.count; }
+void write(const Runs& runs_E, const Slots& slots, int32_t* first_E) {
+  int32_t *slot_R = first_E + slots.experts + 1, *end_R = slot_R + slots.count;
+  int32_t count = 0;
+  for (const std::vector<Run>& runs : runs_E) {
+    *first_E++ = count;
+    int64_t end = 0;
+    for (const Run& run : runs) {
+      slot_R[count] = static_cast<int32_t>(run.slot);
+      end_R[count++] = static_cast<int32_t>(end += run.rows);
+    }
+  }
+  *first_E = count;
+}
+void put_in_slots(const KernelCall& call, const Slots& slots, const int32_t* runs) {
+  const TensorView& experts_Tk = call.in[0];
+  const int32_t* slot_R = runs + slots.experts + 1;
+  call.row_work->put_in_slots({.experts = experts_Tk.as<const int32_t>(),
+                               .slots = call.out[0].as<int32_t>(),
+                               .first_E = runs,
+                               .slot_R = slot_R,
+                               .end_R = slot_R + slots.count,
+                               .choices = experts_Tk.elements(),
+                               .E = slots.experts},
+                              call.stream);
+}
+void count_experts(const KernelCall& call, int64_t experts, int32_t* rows_E) {
+  const TensorView& experts_Tk = call.in[0];
+  call.row_work->count_experts(
+      {.experts = experts_Tk.as<const int32_t>(), .rows_E = rows_E, .choices = experts_Tk.elements(), .E = experts},
+      call.stream);
+}
+
+Holders holders_of(const KernelCall& call) {
+  return {.slices = call.op->attributes.integer("slices"),
+          .copies = call.op->attributes.integer("copies"),
+          .node_of = Places(*call.communicator).node};
+}
+
+/// What the host reads, and what it makes of that; in both the layer's figures come first.
+struct HostWorkScratch {
+  HostWorkScratch(Carver& room, const Slots& slots, int64_t rows, int64_t numbers) {
+    const int64_t start = room.bytes();
+    placed = room.take<double>(slots.figures());
+    rows_in = room.take<int32_t>(rows);
+    const int64_t middle = room.bytes();
+    placed_then = room.take<double>(slots.figures());
+    made = room.take<int32_t>(numbers);
+    from_bytes = middle - start;
+    to_bytes = room.bytes() - middle;
+  }
+  std::span<double> placed, placed_then;
+  std::span<int32_t> rows_in, made;
+  int64_t from_bytes, to_bytes;
+};
+
+/// In the order of the stream `run` works out the numbers from the rows, and adds to the figures of call.updates[0].
+template <class Run>
+void work_on_host(const KernelCall& call, const HostWorkScratch& room, const Slots& slots, Run run) {
+  const int64_t head = Carver::padded(slots.figures() * 8);
+  const auto with_figures = [run, head, figures = slots.figures(), first = call.overwrite](const std::byte* from,
+                                                                                           std::byte* to) {
+    auto* placed = reinterpret_cast<double*>(to);
+    if (first) {
+      std::fill_n(placed, figures, 0.0);
+    } else {
+      std::copy_n(reinterpret_cast<const double*>(from), figures, placed);
+    }
+    run(reinterpret_cast<const int32_t*>(from + head), reinterpret_cast<int32_t*>(to + head), placed);
+  };
+  const TensorView& figures = call.updates[0];
+  if (!call.overwrite) call.row_work->copy(room.placed.data(), figures.data, slots.figures() * 8, call.stream);
+  call.row_work->on_host({.from = room.placed.data(),
+                          .to = room.placed_then.data(),
+                          .from_bytes = room.from_bytes,
+                          .to_bytes = room.to_bytes,
+                          .run = with_figures},
+                         call.stream);
+  call.row_work->copy(figures.data, room.placed_then.data(), slots.figures() * 8, call.stream);
+}
+
+/// Of this rank's rows for an expert the first stay with its owner, the next are those of its copies in order.
+Runs runs_of(const Placement& placement, const Loads& loads, int64_t source) {
+  Runs runs_E;
+  for (int64_t e = 0; e < loads.experts; ++e) runs_E.push_back({{placement.slot_of(e), loads.at(source, e)}});
+  for (const Placement::Copy& copy : placement.copies()) {
+    std::vector<Run>& runs = runs_E[static_cast<size_t>(copy.expert)];
+    const int64_t rows = copy.rows_S[static_cast<size_t>(source)];
+    runs.front().rows -= rows;
+    runs.push_back({copy.slot, rows});
+  }
+  return runs_E;
+}
+
+/// Of the rows of all sources: which expert is in each slot, and this rank's runs.
+HostWorkScratch place_room(Carver& room, const ir::Attributes& a) {
+  const Slots slots(a);
+  return {room, slots, a.integer("ranks") * slots.experts, slots.count + numbers_of_runs(slots)};
+}
+
+/// experts -> slots, placement; what comes of it into `placed`.
+void place_copies(const KernelCall& call) {
+  const ir::Attributes& a = call.op->attributes;
+  Communicator& communicator = *call.communicator;
+  const Slots slots(a);
+  const int64_t ranks = a.integer("ranks"), experts = slots.experts;
+  HEDDLE_CHECK(communicator.size() == ranks, "copies among {} ranks on a communicator of {}", ranks,
+               communicator.size());
+  Carver carver(call.scratch);
+  const HostWorkScratch room = place_room(carver, a);
+  int32_t* own = room.rows_in.data() + communicator.rank() * experts;
+  count_experts(call, experts, own);
+  Parcels parcels;
+  for (int64_t r = 0; r < ranks; ++r) {
+    if (r == communicator.rank()) continue;
+    parcels.send(r, static_cast<const int32_t*>(own), experts);
+    parcels.receive(r, room.rows_in.data() + r * experts, experts);
+  }
+  parcels.exchange(communicator);
+
+  work_on_host(call, room, slots,
+               [slots, ranks, holders = holders_of(call), rules = placement_rules(a), rank = communicator.rank()](
+                   const int32_t* rows_SE, int32_t* made, double* figures) {
+                 const Loads loads{ranks, slots.experts, {rows_SE, static_cast<size_t>(ranks * slots.experts)}};
+                 const Placement placement = choose_placement(loads, holders, rules);
+                 std::copy(placement.expert_of_slot().begin(), placement.expert_of_slot().end(), made);
+                 const Runs runs_E = runs_of(placement, loads, rank);
+                 write(runs_E, slots, made + slots.count);
+                 const bool uneven = is_uneven(Placement(holders, slots.experts).rows_of(loads));
+                 tally({.runs_E = runs_E,
+                        .expert_of_slot = placement.expert_of_slot(),
+                        .with_copies = PlacedFigure::by_counts,
+                        .without = uneven ? PlacedFigure::not_worth : PlacedFigure::even},
+                       holders, rank, figures);
+               });
+  call.row_work->copy(call.out[1].data, room.made.data(), slots.count * 4, call.stream);
+  put_in_slots(call, slots, room.made.data() + slots.count);
+}
+
+int64_t place_scratch(const ir::Listing&, const ir::Op& op, const ir::RowCounts&) {
+  Carver room(nullptr);
+  place_room(room, op.attributes);
+  return room.bytes();
+}
+
+constexpr int64_t kShares = 65536;  // one whole
+
+/// -> placement, shares.
+void recall_copies(const KernelCall& call) {
+  const ir::Attributes& a = call.op->attributes;
+  const Slots slots(a);
+  const Holders holders = holders_of(call);
+  const auto at = call.batch->expert_rows.find(call.op->layer);
+  const std::vector<int32_t> rows_SE =
+      at == call.batch->expert_rows.end()
+          ? std::vector<int32_t>(holders.node_of.size() * static_cast<size_t>(slots.experts), 0)
+          : alike_sources(at->second, std::ssize(holders.node_of), a.integer("rows"));
+  const Loads loads{std::ssize(holders.node_of), slots.experts, rows_SE};
+  HEDDLE_CHECK(std::ssize(rows_SE) == loads.sources * slots.experts,
+               "the rows of {} experts are known, of {} expected", std::ssize(rows_SE) / loads.sources,
+               slots.experts);
+  const Placement placement = choose_placement(loads, holders, placement_rules(a));
+  HostCopies::put(call, call.out[0], placement.expert_of_slot().data());
+  std::vector<int32_t> shares(static_cast<size_t>(call.out[1].elements()), 0);
+  const int64_t source = call.communicator->rank();
+  for (const Placement::Copy& copy : placement.copies()) {
+    const int64_t known = loads.at(source, copy.expert);
+    shares[static_cast<size_t>(copy.holder * slots.copies + copy.slot % placement.slots_each() - slots.own)] =
+        static_cast<int32_t>(copy.rows_S[static_cast<size_t>(source)] * kShares / std::max<int64_t>(1, known));
+  }
+  HostCopies::put(call, call.out[1], shares.data());
+}
+
+/// Of this rank's rows for an expert each copy takes its share; the first stay with the owner.
+Runs runs_of(const Slots& slots, const std::vector<int32_t>& expert_of_slot, const std::vector<int32_t>& shares,
+             const int32_t* rows_E) {
+  Runs runs_E;
+  for (int64_t e = 0; e < slots.experts; ++e) runs_E.push_back({{slots.of(e), rows_E[e]}});
+  for (int64_t c = 0; c < slots.holders * slots.copies; ++c) {
+    const int64_t slot = c / slots.copies * (slots.own + slots.copies) + slots.own + c % slots.copies;
+    const int64_t expert = expert_of_slot[static_cast<size_t>(slot)];
+    if (expert < 0) continue;
+    std::vector<Run>& runs = runs_E[static_cast<size_t>(expert)];
+    const int64_t rows = int64_t{rows_E[expert]} * shares[static_cast<size_t>(c)] / kShares;
+    runs.front().rows -= rows;
+    runs.push_back({slot, rows});
+  }
+  return runs_E;
+}
+
+/// Of this rank's rows for each expert the runs.
+HostWorkScratch rows_room(Carver& room, const Slots& slots) {
+  return {room, slots, slots.experts, numbers_of_runs(slots)};
+}
+
+/// experts, placement, shares -> slots; what comes of it into `placed`.
+void place_rows(const KernelCall& call) {
+  const Slots slots(call.op->attributes);
+  Carver carver(call.scratch);
+  const HostWorkScratch room = rows_room(carver, slots);
+  count_experts(call, slots.experts, room.rows_in.data());
+  const auto on_host = [&](const TensorView& view) {
+    const auto* first = HostCopies::on_host(call, view).as<const int32_t>();
+    return std::vector<int32_t>(first, first + view.elements());
+  };
+  const bool known = call.batch->expert_rows.contains(call.op->layer);
+  work_on_host(call, room, slots,
+               [slots, placement = on_host(call.in[1]), shares = on_host(call.in[2]), holders = holders_of(call),
+                rank = call.communicator->rank(), known](const int32_t* rows_E, int32_t* made, double* figures) {
+                 const Runs runs_E = runs_of(slots, placement, shares, rows_E);
+                 write(runs_E, slots, made);
+                 tally({.runs_E = runs_E,
+                        .expert_of_slot = placement,
+                        .with_copies = PlacedFigure::by_history,
+                        .without = known ? PlacedFigure::not_worth : PlacedFigure::even},
+                       holders, rank, figures);
+               });
+  put_in_slots(call, slots, room.made.data());
+}
+
+int64_t rows_scratch(const ir::Listing&, const ir::Op& op, const ir::RowCounts&) {
+  Carver room(nullptr);
+  rows_room(room, Slots(op.attributes));
+  return room.bytes();
+}
+
+}  // namespace
+
+PlacementRules placement_rules(const ir::Attributes& a) {
+  return {.costs = {.row_ps = a.integer("row_ps"),
+                    .row_within_ps = a.integer("row_within_ps"),
+                    .row_across_ps = a.integer("row_across_ps"),
+                    .copy_within_ps = a.integer("copy_within_ps"),
+                    .copy_across_ps = a.integer("copy_across_ps")},
+          .whole_sources = a.integer("whole") != 0};
+}
+
+const std::vector<Collective>& placing_kernels() {
+  static const std::vector<Collective> list{{"place_copies", place_copies, place_scratch},
+                                            {"recall_copies", recall_copies},
+                                            {"place_rows", place_rows, rows_scratch}};
+  return list;
+}
+
+}  // namespace heddle::comm
