@@ -39,7 +39,8 @@ const std::vector<Backend>& all() {
        .usual_dtype = [] { return Dtype::bf16; },
        .open = device::cuda_device,
        .available = device::cuda_available,
-       .rates = {400e6, 3e6, 25e3}},
+       .rates =
+           {.flops_per_us = 400e6, .bytes_per_us = 3e6, .host_bytes_per_us = 25e3, .ways = {.has_others = false}}},
   };
   return rows;
 }

@@ -65,8 +65,11 @@ double op_us(const MachineProfile& profile, const ir::Listing& listing, const ir
 
 double measured_us(const MachineProfile& profile, const ir::Listing& listing, const ir::Op& op,
                    const ir::RowCounts& rows, bool overwrite, int threads, double resident_bytes) {
-  const OpShape shape = shape_of(listing, op, rows, overwrite);
-  if (profile.ops.knows(shape, threads)) return profile.ops.us(shape, threads, resident_bytes);
+  OpShape shape = shape_of(listing, op, rows, overwrite);
+  for (const std::string& kind : {shape.kind, std::string(op.kind())}) {  // as the op's other ways, if it must be
+    shape.kind = kind;
+    if (profile.ops.knows(shape, threads)) return profile.ops.us(shape, threads, resident_bytes);
+  }
   ir::Cost cost{.flops = shape.flops, .bytes = shape.bytes};
   if (profile.flops_per_s(shape.dtype) <= 0) {  // a type that was not measured: as bytes
     cost.bytes += cost.flops / 10;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "heddle/cost/machine_profile.h"
+#include "heddle/cost/product_ways.h"
 
 namespace heddle::cost {
 
@@ -33,6 +34,8 @@ constexpr double kSame = 1e-9;  // squared distance of what is the same op
 OpShape shape_of(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows, bool overwrite) {
   OpShape shape;
   shape.kind = op.kind();
+  if (op.attributes.has("way"))
+    shape.kind = measured_kind(op.kind(), from_word<ProductWay>(op.attributes.word("way")));
   shape.dtype = product_dtype(listing, op);
   const ir::Cost cost = op.def->cost != nullptr ? op.def->cost(listing, op, rows) : ir::Cost{};
   shape.flops = cost.flops;

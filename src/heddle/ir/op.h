@@ -89,6 +89,8 @@ struct OpDef {
   /// Its result is its first operand times the transpose of its second, a weight, row by row; further operands are
   /// a bias, or say which rows go to which of the weight's matrices, whatever their widths.
   bool linear_map = false;
+  /// Of its results the offsets that cut rows into groups of equal size, whatever it reads.
+  std::string_view equal_groups;
   bool adds_beside = false;  // adds to a sum that another op of its phase, before it, has made or added to
   bool drops = false;        // runs nowhere: gives the storage of its operands back, although they are read again
   bool reserves = false;     // runs nowhere: makes room for its results, of which nothing is there yet

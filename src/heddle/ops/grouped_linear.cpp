@@ -3,6 +3,9 @@
 // R rows, E experts, K in, N out; w is [E, N, K]; offsets i32[E+1]. T tokens, k experts a token. With copies of other
 // ranks' experts (ops/experts/copies.cpp), [C, N, K], these have the last C groups of rows, and their gradient is a
 // result beside the sum of the others'.
+#include <optional>
+
+#include "heddle/ir/product_way.h"
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -22,6 +25,13 @@ int64_t copies_of(const Rule& rule) {
   return copies.shape[0].count;
 }
 
+// `way` (ir/product_way.h) says which kernel is to run, passes/product_ways.h by what; grouped where it is absent.
+void check_way(const Rule& rule, const Op& op) {
+  if (!op.attributes.has("way")) return;
+  const std::optional<ProductWay> way = find_word<ProductWay>(op.attributes.word("way"));
+  rule.require(way == ProductWay::batched || way == ProductWay::serial, "has a way that is neither batched nor serial");
+}
+
 void check_offsets(const Rule& rule, size_t offsets, int64_t experts) {
   rule.shape(offsets, {fixed(experts + 1)});
   rule.require(rule.dtype(offsets) == Dtype::i32, "offsets are not i32");
@@ -37,12 +47,13 @@ Cost product_cost(const Listing& listing, const Op& op, const RowCounts& rows) {
 
 const OpDef grouped_linear{
     .kind = "grouped_linear",
-    .operands = "x w offsets copies?", .results = "y",
+    .operands = "x w offsets copies?", .results = "y", .attributes = "way?",
     .linear_map = true,
     .packable = "w",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       rule.require(rule.size(0, 1) == rule.size(1, 2), "x and w differ in their last dim");
+      check_way(rule, op);
       check_offsets(rule, 2, rule.size(1, 0) + copies_of(rule));
       return std::vector{output(rule.dtype(0), {rule.dim(0, 0), rule.dim(1, 1)})};
     },
@@ -66,11 +77,12 @@ const OpDef grouped_linear{
 
 const OpDef grouped_linear_dgrad{
     .kind = "grouped_linear_dgrad",
-    .operands = "dy w offsets copies?", .results = "dx",
+    .operands = "dy w offsets copies?", .results = "dx", .attributes = "way?",
     .packable = "w",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       rule.require(rule.size(0, 1) == rule.size(1, 1), "dy's columns are not w's rows");
+      check_way(rule, op);
       check_offsets(rule, 2, rule.size(1, 0) + copies_of(rule));
       return std::vector{output(rule.dtype(0), {rule.dim(0, 0), rule.dim(1, 2)})};
     },
@@ -79,11 +91,12 @@ const OpDef grouped_linear_dgrad{
 
 const OpDef grouped_linear_wgrad{
     .kind = "grouped_linear_wgrad",
-    .operands = "x dy offsets", .results = "dcopies?", .updates = "acc", .attributes = "copies?",
+    .operands = "x dy offsets", .results = "dcopies?", .updates = "acc", .attributes = "copies? way?",
     .exact = "grouped_linear_wgrad_exact",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       rule.require(rule.dim(0, 0) == rule.dim(1, 0), "x and dy differ in rows");
+      check_way(rule, op);
       const ir::Shape& acc = rule.updated(0).shape;
       rule.require(acc.size() == 3 && acc[1] == rule.dim(1, 1) && acc[2] == rule.dim(0, 1), "acc is not [E, N, K]");
       const int64_t copies = op.attributes.integer_or("copies", 0);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "heddle/base/words.h"
+#include "heddle/ir/product_way.h"
 #include "heddle/model/context.h"
 #include "heddle/model/dispatcher.h"
 #include "heddle/model/objective.h"
@@ -102,6 +103,8 @@ struct OnDevice {
   bool graphs = false;       // repeated launches as CUDA graphs
   double product_rate = 0;   // GFLOP/s, by which weaving and offload reckon; 0: usual for the backend
   double memory_rate = 0;    // GB/s, likewise
+  ProductWay expert_product = ProductWay::cheapest;  // of products over groups
+  std::string product_ways;  // what the ways of these take (cost::WayRates); "": usual for the backend
   bool operator==(const OnDevice&) const = default;
 };
 

@@ -66,6 +66,10 @@ void check_model(const model::ModelConfig& config, const Plan& plan) {
                  config.max_position_embeddings);
   }
   refuse_what_does_not_go_together(plan);
+  const ProductWay product = plan.device.expert_product;
+  if (!plan.rates.ways.has_others && product != ProductWay::cheapest && product != ProductWay::grouped) {
+    config_error("moe.product is \"{}\", this backend has \"grouped\" only", word_of(product));
+  }
   if (plan.objective.of_pairs()) check_pairs(config, plan);
   if (plan.cached_sequences > 0 && plan.ranks() > 1)
     config_error("a cache of sequences is kept on one rank, the mesh has {}", plan.ranks());

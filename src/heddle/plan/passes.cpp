@@ -14,11 +14,13 @@
 #include "heddle/passes/host/offload.h"
 #include "heddle/passes/overlap/panels.h"
 #include "heddle/passes/pack_weights.h"
+#include "heddle/passes/product_ways.h"
 #include "heddle/passes/recompute.h"
 #include "heddle/passes/reuse_lists.h"
 #include "heddle/passes/state/host_state.h"
 #include "heddle/passes/state/snapshot.h"
 #include "heddle/passes/state/stream_state.h"
+#include "heddle/plan/costs/durations.h"
 #include "heddle/schedule/apart.h"
 
 namespace heddle::plan {
@@ -196,6 +198,13 @@ void weave(Draft& d) {
   }
 }
 
+void product_ways(Draft& d) {
+  on_each(d, [&](model::RankText& text, int) {
+    passes::product_ways(text.listing,
+                         {d.plan.device.expert_product, d.plan.rates.ways, balanced_rows(text.listing)});
+  });
+}
+
 void tiles(Draft& d) {
   const Parallel& parallel = d.plan.parallel;
   const passes::Panels panels{.stated = parallel.tp_panels,
@@ -250,6 +259,11 @@ const std::vector<Pass> kPasses{
      [](const Draft& d) { return !d.plan.memory.weights.empty(); }, host_weights},
     {"host_gradients", "offload update stream_state map_state host_weights", Pass::Level::text,
      [](const Draft& d) { return d.trains() && !d.plan.memory.gradients.empty(); }, host_gradients},
+    {"product_ways", "exact_sums update", Pass::Level::text,
+     [](const Draft& d) {
+       return d.plan.device.expert_product != ProductWay::grouped && d.plan.rates.ways.has_others;
+     },
+     product_ways},
     {"tiles", "recompute update host_weights host_gradients", Pass::Level::text,
      [](const Draft& d) {
        return d.trains() && d.plan.parallel.tp_overlap != TpOverlap::off && d.plan.mesh.tp > 1;

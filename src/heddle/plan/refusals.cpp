@@ -50,6 +50,14 @@ const Refusal kRefusals[] = {
            "\"off\"");
      }},
     {[](const Choices& c) {
+       return c.device.expert_product == ProductWay::batched && c.parallel.exchange.capacity_factor == 0;
+     },
+     [](const Choices&) {
+       return std::string(
+           "moe.product \"batched\" wants as many rows for each expert; moe.capacity_factor above 0 gives them, "
+           "\"auto\" takes what the groups allow");
+     }},
+    {[](const Choices& c) {
        return replicas(c) && c.mesh.ep > 1 && c.exact_sums && c.parallel.exchange.topology != ir::Topology::plain;
      },
      [](const Choices& c) {

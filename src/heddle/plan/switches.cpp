@@ -1,5 +1,6 @@
 #include "heddle/plan/switches.h"
 
+#include "heddle/cost/product_ways.h"
 #include "heddle/passes/host/home_words.h"
 #include "heddle/passes/host/offload.h"
 #include "heddle/passes/recompute.h"
@@ -162,6 +163,13 @@ void device_settings(Table& t) {
       "GFLOP/s of a rank, by which weaving and offload reckon; 0: as this machine was measured, else usual.");
   t.number<d, &OnDevice::memory_rate>("device.memory_rate", 0, 1e9,
                                       "GB/s of a rank to its memory, read and written together; likewise.");
+  Setting<Choices>& ways =
+      t.add("device.product_ways", Row::Kind::list,
+            "What the ways of moe.product take over grouped, by MFLOP of an expert; none: usual for the backend.");
+  ways.words = {"<kind>.<way> <MFLOP> <ratio>"};
+  ways.check = [](const std::string& text) { cost::WayRates::parse(text); };
+  ways.get = [](const Choices& c) { return Value(c.device.product_ways); };
+  ways.set = [](Choices& c, const Value& value) { c.device.product_ways = std::get<std::string>(value); };
 }
 
 void mesh_settings(Table& t) {
@@ -355,6 +363,18 @@ void expert_settings(Table& t) {
             "dropped, empty places are padded. Sizes are known before the router has run: no host stall, equal "
             "exchanges, equal groups for the experts' products.",
             "rows of padding; what is dropped is not computed", page("capacity"));
+  t.word<&Choices::device, &OnDevice::expert_product>("moe.product",
+                                                      "How the products of experts are worked out: grouped, one "
+                                                      "kernel over experts of any size; batched, one over "
+                                                      "experts of as many rows each; serial, one expert after the "
+                                                      "other; auto: for each product what was quickest.")
+      .also_called({"moe_grouped_gemm", "use_gmm", "moe_use_legacy_grouped_gemm", "experts_implementation"})
+      .acts(
+          bitwise,
+          "Chooses for each product of experts, by rows, experts and widths, one kernel over experts of any size, "
+          "one over experts of as many rows each, or one expert after the other.",
+          "nothing", page("expert_products"))
+      .beside({"moe.capacity_factor=1.25"});
 }
 
 void memory_settings(Table& t) {

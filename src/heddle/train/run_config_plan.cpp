@@ -62,6 +62,7 @@ plan::Plan plan_of(const config::RunConfig& config) {
   if (plan.device.product_rate > 0) plan.rates.flops_per_us = plan.device.product_rate * kFlopsPerUs;
   if (plan.device.memory_rate > 0) plan.rates.bytes_per_us = plan.device.memory_rate * kBytesPerUs;
   if (plan.memory.update_rate > 0) plan.rates.processor_bytes_per_us = plan.memory.update_rate * kBytesPerUs;
+  if (!plan.device.product_ways.empty()) plan.rates.ways.rates = cost::WayRates::parse(plan.device.product_ways);
   plan.rates.message_bytes_per_us = plan.parallel.message_rate * kBytesPerUs;
   plan.rates.message_latency_us = plan.parallel.message_latency_us;
   return as_trained(std::move(plan), config.device.backend);

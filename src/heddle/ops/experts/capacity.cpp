@@ -16,6 +16,7 @@ const OpDef apply_capacity{
     .operands = "gates row_of token_of offsets", .results = "kept place_of token_of_places local_offsets counts",
     .attributes = "places ranks slices",
     .replayable = false,
+    .equal_groups = "local_offsets",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       const int64_t places = op.attributes.integer("places"), ranks = op.attributes.integer("ranks");

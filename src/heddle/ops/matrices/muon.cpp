@@ -139,6 +139,7 @@ const OpDef place_matrices{
 const OpDef even_offsets{
     .kind = "even_offsets",
     .operands = "", .results = "bounds", .attributes = "groups rows",
+    .equal_groups = "bounds",
     .infer = [](const Listing&, const Op& op) {
       return std::vector{output(Dtype::i32, {fixed(op.attributes.integer("groups") + 1)}, Role::metadata)};
     },

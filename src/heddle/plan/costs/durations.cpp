@@ -20,6 +20,13 @@ double host_bytes(const ir::Listing& listing, const ir::Op& op) {
   return bytes;
 }
 
+// Of a product over groups, over the time of one that is grouped.
+double over_grouped(const cost::WayRates& ways, const ir::Listing& listing, const ir::Op& op, double flops) {
+  if (!op.attributes.has("way")) return 1;
+  const auto groups = static_cast<double>(listing.value(op.operand("offsets")).shape[0].count - 1);
+  return ways.over_grouped(op.kind(), from_word<ProductWay>(op.attributes.word("way")), flops / groups);
+}
+
 }  // namespace
 
 int64_t balanced_rows(const ir::Listing& listing) {
@@ -47,7 +54,9 @@ passes::Durations nominal_durations(const model::Dispatcher& links, const Device
     if (ir::runs_on_host(op)) return kHostLaunchUs + cost.bytes / rates.processor_bytes_per_us;
     const double bytes_us =
         std::max(cost.bytes / rates.bytes_per_us, host_bytes(listing, op) / rates.host_bytes_per_us);
-    return std::max(messages_us, kLaunchUs + std::max(cost.flops / rates.flops_per_us, bytes_us));
+    const double products_us =
+        cost.flops / rates.flops_per_us * over_grouped(rates.ways.rates, listing, op, cost.flops);
+    return std::max(messages_us, kLaunchUs + std::max(products_us, bytes_us));
   };
 }
 

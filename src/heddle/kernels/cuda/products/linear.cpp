@@ -8,6 +8,7 @@
 #include "heddle/kernels/cuda/map_kernels.h"
 #include "heddle/kernels/cuda/products/product_kernels.h"
 #include "heddle/kernels/cuda/step_kernels.h"
+#include "heddle/kernels/product_rows.h"
 
 namespace heddle::kernels::cuda {
 
@@ -160,6 +161,7 @@ void add_bias_wgrad(const KernelCall& call) {
 }
 
 Support groups_fit(const ir::Listing& listing, const ir::Op& op) {
+  if (const Support meant = goes(op, ProductWay::grouped); !meant) return meant;
   if (const Support types = narrow<Among::in, 0>(listing, op); !types) return types;
   if (listing.value(op.in[0]).dtype != listing.value(op.in[1]).dtype) return Support::no("operands of two types");
   return Support::yes();

@@ -110,7 +110,7 @@ void run(const GroupedProduct& job, const Scratch& scratch) {
   const int64_t n = job.forward ? job.columns : job.depth, k = job.forward ? job.depth : job.columns;
   const int64_t forward_bytes = panel_bytes(job.engine, k, n), dgrad_bytes = panel_bytes(job.engine, n, k);
   const int64_t count = split.count();
-  const auto chunk = static_cast<int>(std::max<int64_t>(1, count / (16 * team.threads)));
+  const auto chunk = static_cast<int>(split.chunk(team.threads));
 #pragma omp parallel for num_threads(team.threads) schedule(dynamic, chunk)
   for (int64_t i = 0; i < count; ++i) {
     const Piece cut = split.piece(i);
@@ -265,8 +265,9 @@ bool multiplies_bf16(Engine engine) {
 
 Support gemm_supported(Dtype dtype) { return engine_supported(Engine::highway, dtype); }
 
-RowGroups RowGroups::one(int64_t rows) {
+RowGroups RowGroups::equal(int64_t count, int64_t rows) {
   RowGroups groups;
+  groups.count_ = count;
   groups.rows_ = rows;
   return groups;
 }

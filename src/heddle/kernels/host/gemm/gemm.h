@@ -61,19 +61,23 @@ Support gemm_supported(Dtype dtype);
 class RowGroups {
  public:
   /// One group of all rows.
-  static RowGroups one(int64_t rows);
+  static RowGroups one(int64_t rows) { return equal(1, rows); }
+  /// `count` groups of `rows` rows each.
+  static RowGroups equal(int64_t count, int64_t rows);
   /// E = offsets.size() - 1 groups; offsets must not decrease and not be negative.
   explicit RowGroups(std::span<const int32_t> offsets);
   explicit RowGroups(std::span<const int64_t> offsets);
 
   int64_t count() const { return count_; }
-  int64_t begin(int64_t group) const { return narrow_ ? narrow_[group] : wide_ ? wide_[group] : 0; }
-  int64_t end(int64_t group) const { return narrow_ ? narrow_[group + 1] : wide_ ? wide_[group + 1] : rows_; }
+  int64_t begin(int64_t group) const { return narrow_ ? narrow_[group] : wide_ ? wide_[group] : group * rows_; }
+  int64_t end(int64_t group) const { return begin(group + 1); }
+  /// Whether all groups have as many rows by how they were made.
+  bool are_equal() const { return narrow_ == nullptr && wide_ == nullptr; }
 
  private:
   RowGroups() = default;
   int64_t count_ = 1;
-  int64_t rows_ = 0;
+  int64_t rows_ = 0;  // of each, where there are no offsets
   const int32_t* narrow_ = nullptr;
   const int64_t* wide_ = nullptr;
 };

@@ -30,6 +30,7 @@ PieceSplit PieceSplit::rows_by_columns(const RowGroups& groups, int64_t columns,
   split.columns_ = columns;
   split.first_ = first;
   split.block_columns_ = even_block(columns, kMostPieceColumns);
+  if (groups.are_equal()) split.block_rows_ = even_block(groups.end(0), kMostPieceRows);
   while (split.number(&groups) < kPiecesPerThread * threads && threads > 1) {
     if (split.block_rows_ > kLeastRows) {
       split.block_rows_ /= 2;
@@ -40,6 +41,14 @@ PieceSplit PieceSplit::rows_by_columns(const RowGroups& groups, int64_t columns,
     }
   }
   return split;
+}
+
+int64_t PieceSplit::chunk(int threads) const {
+  constexpr int64_t kChunksPerThread = 16;
+  const int64_t usual = std::max<int64_t>(1, count() / (kChunksPerThread * threads));
+  if (row_groups_ == nullptr || !row_groups_->are_equal() || groups_ == 1) return usual;
+  const int64_t blocks = ceil_div(row_groups_->end(0), block_rows_);
+  return count() >= blocks * kPiecesPerThread * threads ? std::max(usual / blocks, int64_t{1}) * blocks : usual;
 }
 
 PieceSplit PieceSplit::equal(int64_t groups, int64_t rows, int64_t most_rows, int64_t columns, int threads,

@@ -28,6 +28,9 @@ class PieceSplit {
                           int64_t* first);
 
   int64_t count() const { return first_[groups_]; }
+  /// Neighbours that a thread takes at once. Of groups of equal size all that read the same columns of a weight, so
+  /// that one thread fetches them once.
+  int64_t chunk(int threads) const;
   Piece piece(int64_t index) const;
 
  private:

@@ -1,0 +1,49 @@
+#include "heddle/passes/product_ways.h"
+
+#include <algorithm>
+
+#include "heddle/ir/uses.h"
+
+namespace heddle::passes {
+
+namespace {
+
+constexpr double kQuicker = 0.98;
+
+bool groups_are_equal(const ir::Uses& uses, ir::ValueId offsets) {
+  const ir::Op* writer = uses.writer(offsets);
+  if (writer == nullptr || writer->def->equal_groups.empty()) return false;
+  return writer->result(writer->def->equal_groups) == offsets;
+}
+
+}  // namespace
+
+void product_ways(ir::Listing& listing, const ProductChoice& choice) {
+  const ir::Uses uses(listing);
+  const ir::FixedRows rows(choice.even_rows);
+  for (ir::Op& op : listing.ops) {
+    if (ir::place_of("way", op.def->attributes) < 0) continue;
+    const ir::ValueId offsets = op.operand("offsets");
+    const bool equal = groups_are_equal(uses, offsets);
+    const auto groups = static_cast<double>(std::max<int64_t>(1, listing.value(offsets).shape[0].count - 1));
+    const double flops = op.def->cost(listing, op, rows).flops / groups;
+    // In the order in which one that is no quicker stays behind.
+    std::vector<ProductWay> possible;
+    if (equal) possible.push_back(ProductWay::batched);
+    possible.push_back(ProductWay::grouped);
+    possible.push_back(ProductWay::serial);
+    ProductWay best = possible[0];
+    if (choice.asked == ProductWay::cheapest) {
+      const auto time = [&](ProductWay way) { return choice.ways.rates.over_grouped(op.kind(), way, flops); };
+      for (const ProductWay way : possible) {
+        if (time(way) < kQuicker * time(best)) best = way;
+      }
+    } else {
+      const bool can = std::find(possible.begin(), possible.end(), choice.asked) != possible.end();
+      best = can ? choice.asked : ProductWay::grouped;
+    }
+    if (best != ProductWay::grouped) op.attributes.set("way", std::string(word_of(best)));
+  }
+}
+
+}  // namespace heddle::passes
