@@ -89,11 +89,12 @@ def events(run):
 
 
 class Reference:
-    """The digests of a run on one rank that nothing happens to."""
+    """The digests of a run on one rank that nothing happens to. `more`: words for its line, and for those of its jobs."""
 
-    def __init__(self, heddle, folder):
+    def __init__(self, heddle, folder, more=()):
         write_inputs(folder)
-        done = subprocess.run([heddle, "train", "tiny.toml", "--quiet", "--set", "output=reference"], cwd=folder,
+        self.more = list(more)
+        done = subprocess.run([heddle, "train", "tiny.toml", "--quiet", "--set", "output=reference", *more], cwd=folder,
                               env=environment(folder), capture_output=True, text=True, timeout=MACHINE_SECONDS)
         if done.returncode != 0:
             raise RuntimeError(done.stderr)
@@ -110,7 +111,7 @@ class Job:
         shutil.copytree(reference.folder / "prepared", folder / "prepared")
         (folder / "hosts").write_text("".join(f"node{i} slots={slots}\n" for i in range(hosts)))
         self.run = folder / "run"
-        self.more = list(more)
+        self.more = [*reference.more, *more]
         self.log = open(folder / "log", "w+", encoding="utf-8")
         self.supervisor = None
 
@@ -137,6 +138,7 @@ class Job:
                 name = os.path.basename(words[0].decode())
                 role = ("rank" if b"OMPI_COMM_WORLD_RANK" in values and b"train" in words[:2] else
                         "launcher" if name == "mpirun" else "daemon" if name == "orted" else
+                        "agent" if b"agent" in words[:2] else
                         "supervisor" if b"launch" in words[:2] else "other")
                 rank = int(values.get(b"OMPI_COMM_WORLD_RANK", b"-1")) if role == "rank" else -1
                 found[int(entry.name)] = (role, values.get(b"HEDDLE_HOST", b"").decode(), rank)
@@ -183,6 +185,7 @@ class Job:
         (self.folder / f"{name}.down").touch()
         while pids := [pid for pid, one in self.processes().items() if one[1] == name]:
             self.strike(pids)
+        shutil.rmtree(self.folder / f"{name}.memory", ignore_errors=True)
 
     def mend_host(self, name):
         with contextlib.suppress(FileNotFoundError):
@@ -217,5 +220,8 @@ class Job:
         strays += [f"file {p.relative_to(self.folder)}" for p in self.run.rglob("*") if re.search(r"\.part$", p.name)]
         strays += [f"file {p.name}" for p in self.run.iterdir() if p.name == "ranks"]
         strays += [f"file {p.name}" for p in self.folder.glob("heddle-launch-*")]
+        strays += [f"memory {p}" for p in self.folder.glob("*.memory/*")]
+        strays += [f"file {p}" for name in (".agents", ".memory") for p in self.run.glob(name)]
+        strays += [f"file {p.name}" for p in self.run.glob("checkpoints/.*")]
         strays += [f"file {p.name}" for p in self.folder.glob("ompi.*")]
         return strays

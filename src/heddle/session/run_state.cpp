@@ -1,5 +1,6 @@
 // Where the state of a run comes from and where it is kept: first weights, checkpoints, copies in memory.
 #include "heddle/base/error.h"
+#include "heddle/session/agent/lend.h"
 #include "heddle/session/agent/run_memory.h"
 #include "heddle/session/first_state.h"
 #include "heddle/session/notes/resume_notes.h"
@@ -27,19 +28,26 @@ bool is_of(const train::SegmentFiles& files, const train::SnapshotPlace& place) 
 void TrainingRun::begin_snapshots() {
   if (trainer_->snapshots() == nullptr) return;
   const train::SnapshotPlace& place = trainer_->options().snapshots;
-  if (leads()) {
-    std::vector<train::SegmentFiles> old;
-    for (const std::string& folder : memory_folders(folder_)) {
-      for (train::SegmentFiles& files : train::segments_in(folder)) {
-        if (folder != place.folder || !is_of(files, place)) old.push_back(std::move(files));
-      }
+  // Each rank for the memory of its host: what it does not reach, others do.
+  std::vector<train::SegmentFiles> old;
+  for (const std::string& folder : memory_folders(folder_)) {
+    for (train::SegmentFiles& files : train::segments_in(folder)) {
+      if (!is_of(files, place)) old.push_back(std::move(files));
     }
-    trainer_->snapshots()->supersede(std::move(old), folder_of_ranks(folder_));
-    note_memory(folder_, place);
   }
+  const std::string of_ranks = folder_of_ranks(folder_);
+  trainer_->snapshots()->supersede(std::move(old), of_ranks == place.folder ? "" : of_ranks);
+  trainer_->ranks().any(false);  // before the note names another folder
+  if (leads()) note_memory(folder_, place);
   trainer_->set_snapshot_note([this] {
-    return train::SnapshotNote{state_of_run(config_, data_identity_, *trainer_), std::exchange(persists_, false)};
+    return train::SnapshotNote{state_of_run(config_, data_identity_, *trainer_, digest_now()),
+                               std::exchange(persists_, false)};
   });
+}
+
+// Of the weights as they are; "": it was not taken after this step.
+std::string TrainingRun::digest_now() const {
+  return digest_step_ == trainer_->steps_done() ? summary_.weights_digest : "";
 }
 
 // Every rank from the same checkpoint, which rank 0 has read whole and names to the others; "": from the beginning.
@@ -67,6 +75,7 @@ void TrainingRun::go_on_from(const train::Checkpoint& checkpoint) {
       warnings_.push_back(std::move(note));
   }
   train::load_trainer(checkpoint, *trainer_);
+  check_digest(checkpoint, *trainer_);
   if (config_.plan.objective.of_pairs()) read_references(folder_, data_);
 }
 
@@ -74,10 +83,13 @@ void TrainingRun::go_on_from(const train::Checkpoint& checkpoint) {
 std::optional<train::Checkpoint> TrainingRun::memory_to_go_on_from() {
   std::optional<train::Checkpoint> found =
       leads() ? newest_of_memory(folder_, config_, data_identity_, warnings_) : std::nullopt;
-  const int64_t step =
-      std::stoll(trainer_->ranks().told_by_first(fmt::format("{}", found ? found->state().step : 0)));
+  const std::string told = trainer_->ranks().told_by_first(
+      found ? fmt::format("{} {}", found->state().step, found->state().generation) : "0 0");
+  const int64_t step = std::stoll(told), generation = std::stoll(told.substr(told.find(' ')));
   if (step == 0) return std::nullopt;
-  if (!leads()) found = train::newest_in_memory(memory_folders(folder_), false, nullptr, step);
+  if (!leads())
+    found = train::newest_in_memory(memory_folders(folder_), false, nullptr, step, generation,
+                                    lent_segments(folder_, nullptr));
   if (trainer_->ranks().any(!found)) {
     if (leads()) warnings_.push_back(fmt::format("the memory of step {} is not within reach of every rank", step));
     return std::nullopt;
@@ -99,14 +111,14 @@ void TrainingRun::begin_anew() {
 
 // Where an agent writes to disk what lies in memory, the ranks only copy it there.
 void TrainingRun::checkpoint() {
-  if (trainer_->snapshots() == nullptr || agent_folder().empty() || is_over()) return save();
+  if (trainer_->snapshots() == nullptr || !trainer_->options().snapshots.kept || is_over()) return save();
   persists_ = true;
   trainer_->ask_for_snapshot();
 }
 
 void TrainingRun::save() {
   answer_signals("the checkpoint");
-  summary_.checkpoint = save_run(folder_, config_, data_identity_, *trainer_);
+  summary_.checkpoint = save_run(folder_, config_, data_identity_, *trainer_, digest_now());
   saved_step_ = trainer_->steps_done();
 }
 

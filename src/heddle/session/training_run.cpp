@@ -389,7 +389,10 @@ bool TrainingRun::record(const train::StepResult& result) {
   compare_with_plan(result.seconds);
   const bool saves = due(config_.train.checkpoint_every, number);
   metrics.weights_digest = audit_trail_->after(number, saves || is_over());
-  if (!metrics.weights_digest.empty()) summary_.weights_digest = metrics.weights_digest;
+  if (!metrics.weights_digest.empty()) {
+    summary_.weights_digest = metrics.weights_digest;
+    digest_step_ = number;
+  }
   const bool looks = due(config_.train.eval_every, number) ||
                      (config_.train.eval_every > 0 && is_over() && number == trainer_->steps_done());
   if (looks) {

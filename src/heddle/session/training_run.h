@@ -97,6 +97,7 @@ class TrainingRun {
   std::optional<train::Checkpoint> memory_to_go_on_from();
   void go_on_from(const train::Checkpoint& checkpoint);
   void begin_snapshots();
+  std::string digest_now() const;
   void checkpoint();
   void warn(const std::string& text);
   void introduce();
@@ -152,7 +153,8 @@ class TrainingRun {
   std::vector<double> first_steps_s_;  // but the very first
   double compute_share_ = 0;           // of the traced step, as FirstSteps::compute_s
   int64_t saved_step_ = -1;
-  bool persists_ = false;  // the copy in memory that comes next is to go to disk
+  int64_t digest_step_ = -1;  // whose weights summary_.weights_digest is of
+  bool persists_ = false;     // the copy in memory that comes next is to go to disk
   RunSummary summary_;
 };
 

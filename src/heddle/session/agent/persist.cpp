@@ -64,19 +64,19 @@ int64_t write_rank(const std::string& folder, const train::Segment& segment, int
   return bytes;
 }
 
-// What is left of steps that are on disk, or that nobody will finish.
-void remove_pending(const std::string& checkpoints, int64_t step) {
+}  // namespace
+
+void remove_pending(const RunFolder& folder, int64_t step) {
   std::error_code ignored;
   std::vector<fs::path> old;
-  for (fs::directory_iterator at(checkpoints, ignored), end; !ignored && at != end; at.increment(ignored)) {
+  for (fs::directory_iterator at(folder.checkpoints(), ignored), end; !ignored && at != end;
+       at.increment(ignored)) {
     const std::string name = at->path().filename().string();
     if (!name.starts_with(kPending)) continue;
     if (std::atoll(name.c_str() + std::strlen(kPending)) <= step) old.push_back(at->path());
   }
   for (const fs::path& path : old) fs::remove_all(path, ignored);
 }
-
-}  // namespace
 
 Persisted persist(const RunFolder& folder, const std::vector<std::shared_ptr<const train::Segment>>& segments,
                   int64_t step) {
@@ -123,7 +123,7 @@ Persisted persist(const RunFolder& folder, const std::vector<std::shared_ptr<con
   check_fence();
   done.path = unfinished.commit(seal->state, all, shards, keeps(folder));
   fs::remove(done.path + "/.commit");
-  remove_pending(folder.checkpoints(), step);
+  remove_pending(folder, step);
   done.seconds = now_s() - start_s;
   return done;
 }

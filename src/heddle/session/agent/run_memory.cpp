@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char *kPlace = "/dev/shm/heddle-", *kMemory = "/.memory", *kAgents = "/.agents";
+constexpr const char *kPlace = "/dev/shm/heddle-", *kMemory = "/.memory";
 constexpr int64_t kMostText = 4096;
 
 // A folder of this user's that nobody else enters.
@@ -31,19 +31,16 @@ bool is_own_folder(const std::string& path) {
          (is.st_mode & 077) == 0;
 }
 
-// Whoever may write into the run's folder doesn't choose what is read elsewhere.
-bool is_in_memory(const std::string& path) {
-  return path.starts_with(kPlace) && path.find('/', std::strlen(kPlace)) == std::string::npos &&
-         is_own_folder(path);
-}
-
-std::string line_in(const std::string& path) {
+std::string text_in(const std::string& path) {
   try {
-    std::string text = read_file(path, kMostText);
-    return text.substr(0, text.find('\n'));
+    return read_file(path, kMostText);
   } catch (const Error&) {
     return "";
   }
+}
+std::string line_in(const std::string& path) {
+  const std::string text = text_in(path);
+  return text.substr(0, text.find('\n'));
 }
 
 void make_own_folder(const std::string& path) {
@@ -54,9 +51,40 @@ void make_own_folder(const std::string& path) {
 
 }  // namespace
 
+// Whoever may write into the run's folder doesn't choose what is read elsewhere.
+bool is_memory_here(const std::string& path) {
+  return path.starts_with(kPlace) && path.find('/', std::strlen(kPlace)) == std::string::npos &&
+         is_own_folder(path);
+}
+
+std::vector<AgentEntry> agent_entries(const RunFolder& folder) {
+  std::vector<AgentEntry> entries;
+  std::error_code ignored;
+  for (fs::directory_iterator at(folder.path + kAgents, ignored), end; !ignored && at != end;
+       at.increment(ignored)) {
+    const std::string text = text_in(at->path().string());
+    const size_t first = text.find('\n');
+    AgentEntry entry{at->path().string(), text.substr(0, first), ""};
+    if (first != text.npos) entry.address = text.substr(first + 1, text.find('\n', first + 1) - first - 1);
+    entries.push_back(std::move(entry));
+  }
+  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.folder < b.folder; });
+  return entries;
+}
+
 std::string agent_folder() {
   const char* named = std::getenv(kAgentVariable);
-  if (named == nullptr || *named == '\0') return "";
+  if (named == nullptr || *named == '\0') {
+    if (!own_fence()) return "";
+    for (const AgentEntry& entry : agent_entries({own_fence()->folder})) {
+      const std::string lock = entry.folder + kAgentLock;
+      std::error_code ignored;
+      if (is_memory_here(entry.folder) && fs::exists(lock, ignored) &&
+          !train::FileHold::take(lock, train::FileHold::How::shared))
+        return entry.folder;
+    }
+    return "";
+  }
   if (!is_own_folder(named)) {
     config_error("{} is '{}': no folder of this user alone; the `ready` line of heddle agent names it",
                  kAgentVariable, named);
@@ -80,6 +108,7 @@ train::SnapshotPlace place_of_snapshots(comm::World* world, const std::string& p
   const size_t space = told.find(' ');
   place.run = told.substr(0, space);
   place.generation = std::stoll(told.substr(space + 1));
+  place.kept = by_agents;
   place.folder = by_agents ? own : kPlace + place.run;
   if (!by_agents) make_own_folder(place.folder);
   return place;
@@ -87,28 +116,26 @@ train::SnapshotPlace place_of_snapshots(comm::World* world, const std::string& p
 
 std::string folder_of_ranks(const RunFolder& folder) {
   const std::string path = line_in(folder.path + kMemory);
-  return is_in_memory(path) ? path : "";
+  return is_memory_here(path) ? path : "";
 }
 
 void note_memory(const RunFolder& folder, const train::SnapshotPlace& place) {
   if (!own_fence()) raise_fence({place.generation, place.run, folder.path});  // else its supervisor has
-  if (agent_folder().empty()) write_file(folder.path + kMemory, place.folder + "\n");
+  if (!place.kept) write_file(folder.path + kMemory, place.folder + "\n");
 }
 
 std::vector<std::string> memory_folders(const RunFolder& folder) {
   std::vector<std::string> named{line_in(folder.path + kMemory)};
-  std::error_code ignored;
-  for (fs::directory_iterator at(folder.path + kAgents, ignored), end; !ignored && at != end; at.increment(ignored))
-    named.push_back(line_in(at->path().string()));
+  for (const AgentEntry& entry : agent_entries(folder)) named.push_back(entry.folder);
   std::sort(named.begin(), named.end());
   named.erase(std::unique(named.begin(), named.end()), named.end());
   std::vector<std::string> found;
   for (const std::string& path : named) {
-    if (is_in_memory(path)) found.push_back(path);
+    if (is_memory_here(path)) found.push_back(path);
   }
   // What a host holds for another comes behind what hosts hold themselves.
   for (size_t i = 0, own = found.size(); i < own; ++i) {
-    const std::string partner = found[i] + "/" + kPartnerFolder;
+    const std::string partner = found[i] + "/" + train::kPartnerFolder;
     if (is_own_folder(partner)) found.push_back(partner);
   }
   return found;
@@ -120,7 +147,7 @@ int64_t generation_of(const RunFolder& folder) {
 }
 
 void forget_memory(const RunFolder& folder, const train::SnapshotPlace& place) {
-  if (!agent_folder().empty()) return;
+  if (place.kept) return;
   ::unlink((folder.path + kMemory).c_str());
   std::error_code ignored;
   if (place.folder.starts_with(kPlace)) fs::remove_all(place.folder, ignored);

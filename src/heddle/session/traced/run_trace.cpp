@@ -109,8 +109,9 @@ StepTrace trace_of(const plan::Lowered& lowered, const std::vector<RankSpans>& r
         span.start_us = static_cast<double>(from.start_ns) / 1e3;
         span.end_us = static_cast<double>(from.end_ns) / 1e3;
         span.phase = phase_of(op.phase);
-        span.stage =
-            op.chunk < 0 ? -1 : lowered.placement.stages_of(from.listing).at(static_cast<size_t>(op.chunk));
+        // A copy of the state runs beside the step, from a listing of its own, and is of no stage.
+        const std::vector<int> stages = lowered.placement.stages_of(from.listing);
+        span.stage = op.chunk < 0 || op.chunk >= std::ssize(stages) ? -1 : stages[static_cast<size_t>(op.chunk)];
         span.microbatch = from.microbatch;
         span.layer = op.layer;
         span.step = static_cast<int32_t>(step);
