@@ -1,4 +1,5 @@
 // Where the state of a run comes from and where it is kept: first weights, checkpoints, copies in memory.
+#include "heddle/base/clock.h"
 #include "heddle/base/error.h"
 #include "heddle/session/agent/lend.h"
 #include "heddle/session/agent/run_memory.h"
@@ -118,8 +119,39 @@ void TrainingRun::checkpoint() {
 
 void TrainingRun::save() {
   answer_signals("the checkpoint");
+  const double start_s = now_s();
   summary_.checkpoint = save_run(folder_, config_, data_identity_, *trainer_, digest_now());
   saved_step_ = trainer_->steps_done();
+  frequency_.saved(now_s() - start_s);
+  if (frequency_.steps() > CopyFrequency::kLearned && !is_over()) choose_frequency();
+}
+
+// What a step and the copy beside it have taken; once there were enough, how often from now on.
+void TrainingRun::mind_frequency(const train::StepResult& result) {
+  if (!frequency_.chooses()) return;
+  const train::Snapshots* copies = trainer_->snapshots();
+  const bool with_copy = copies != nullptr && copies->copies() > copies_seen_;
+  if (with_copy) {
+    frequency_.copy_blocked(copies->blocked_s() - std::exchange(blocked_seen_s_, copies->blocked_s()));
+    copies_seen_ = copies->copies();
+  }
+  frequency_.step(result.seconds, with_copy);
+  if (frequency_.steps() == CopyFrequency::kLearned) choose_frequency();
+}
+
+// As rank 0 has measured it, for all. Where an agent writes checkpoints, one costs the ranks what a copy does.
+void TrainingRun::choose_frequency() {
+  if (!frequency_.chooses()) return;
+  const bool kept = trainer_->snapshots() != nullptr && trainer_->options().snapshots.kept;
+  const int64_t copy = frequency_.copy_every(), save = kept ? 0 : frequency_.save_every();
+  const std::string told = trainer_->ranks().told_by_first(fmt::format("{} {}", copy, save));
+  const int64_t copy_every = std::stoll(told), save_every = std::stoll(told.substr(told.find(' ')));
+  if (copy_every > 0 && trainer_->snapshots() != nullptr) trainer_->set_snapshot_every(copy_every);
+  if (save_every > 0 && checkpoint_every_ > 0) checkpoint_every_ = save_every;
+  if (!leads() || (copy_every == 0 && save_every == 0)) return;
+  const std::string line = frequency_note(copy_every, save_every, frequency_.copy_s(), frequency_.save_s(),
+                                          frequency_.step_s(), config_.train.mtbf_hours * 3600);
+  if (progress_) progress_->line(line);
 }
 
 }  // namespace heddle::session

@@ -52,6 +52,7 @@ class Snapshots {
   /// Of the bytes of one copy, and how long begin and seal have kept the rank from its steps so far.
   int64_t bytes() const { return bytes_; }
   double blocked_s() const { return blocked_s_; }
+  int64_t copies() const { return sealed_; }
   /// Removes these once copies of this job's are whole on all ranks, and had time to reach a partner: another job's
   /// of the same run, which it went on from; and the folder that it had made for them ("": none).
   void supersede(std::vector<SegmentFiles> files, std::string folder) {
@@ -75,7 +76,7 @@ class Snapshots {
   int64_t bytes_ = 0;
   double blocked_s_ = 0;
   int set_ = -1;  // that was begun last
-  int sealed_ = 0;
+  int64_t sealed_ = 0;
   std::optional<FileHold> hold_;
   std::vector<SegmentFiles> superseded_;
   std::string superseded_folder_;
