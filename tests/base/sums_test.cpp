@@ -1,9 +1,12 @@
 // Checksums, hashes and statistics against values known from elsewhere.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
+#include "heddle/base/chunk_sums.h"
 #include "heddle/base/hash.h"
 #include "heddle/base/statistics.h"
 
@@ -18,6 +21,21 @@ TEST(Crc32c, KnownSums) {
   EXPECT_EQ(crc32c("", 0), 0u);
   for (size_t cut = 0; cut <= 9; ++cut)
     EXPECT_EQ(crc32c("123456789" + cut, 9 - cut, crc32c("123456789", cut)), 0xe3069283u);
+}
+
+// Of every length around the runs that are summed beside each other, from and to any address.
+TEST(Crc32c, OfACopyIsThatOfTheBytes) {
+  std::vector<uint8_t> from(40000), to(40016);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<uint8_t>(mix_bits(i));
+  for (const size_t size : {0, 1, 7, 8, 4095, 12287, 12288, 12289, 24576, 39990}) {
+    for (const size_t offset : {0, 1, 3, 8}) {
+      std::fill(to.begin(), to.end(), uint8_t{0x5a});
+      const uint32_t sum = crc32c_copy(to.data() + offset, from.data() + offset, size, 7);
+      EXPECT_EQ(sum, crc32c(from.data() + offset, size, 7)) << size << " at " << offset;
+      EXPECT_EQ(std::memcmp(to.data() + offset, from.data() + offset, size), 0) << size << " at " << offset;
+      EXPECT_EQ(to[offset + size], 0x5a) << size << " at " << offset;
+    }
+  }
 }
 
 TEST(Hash, KnownValues) {

@@ -92,11 +92,12 @@ def events(run):
 
 
 class Reference:
-    """The digests of a run on one rank that nothing happens to."""
+    """The digests of a run on one rank that nothing happens to. `more`: words for its line, and for those of its jobs."""
 
-    def __init__(self, heddle, folder):
+    def __init__(self, heddle, folder, more=()):
         write_inputs(folder)
-        done = subprocess.run([heddle, "train", "tiny.toml", "--quiet", "--set", "output=reference"], cwd=folder,
+        self.more = list(more)
+        done = subprocess.run([heddle, "train", "tiny.toml", "--quiet", "--set", "output=reference", *more], cwd=folder,
                               env=environment(folder), capture_output=True, text=True, timeout=MACHINE_SECONDS)
         if done.returncode != 0:
             raise RuntimeError(done.stderr)
@@ -112,26 +113,23 @@ class Reference:
 
 
 class Job:
-    """agents: one a host, each but the last with the next one's as its partner; the ranks copy their state after each step."""
+    """agents: partners of each other; the ranks copy their state after each step."""
 
     def __init__(self, heddle, reference, folder, hosts=4, slots=1, more=(), agents=False, **variables):
         self.heddle, self.folder, self.variables = heddle, folder, variables
         folder.mkdir()
         self.hosts = [f"node{i}" for i in range(hosts)]
-        self.agents = {} if agents else None    # host -> (process, port, folder in memory)
-        self.memory = set()                     # folders in memory that were seen to be the job's
+        self.memory = set()    # folders in memory that were seen to be the job's, where hosts have none of their own
         shutil.copy(reference.folder / "tiny.toml", folder)
         shutil.copy(reference.folder / "text.txt", folder)
         shutil.copytree(reference.folder / "prepared", folder / "prepared")
         (folder / "hosts").write_text("".join(f"{host} slots={slots}\n" for host in self.hosts))
         self.run = folder / "run"
-        self.more = [*more, *(["--set", "train.snapshot_every=1"] if agents else [])]
+        self.more = [*reference.more, *more, *(["--listen", "lo", "--set", "train.snapshot_every=1"] if agents else [])]
         self.log = open(folder / "log", "w+", encoding="utf-8")
         self.supervisor = None
 
     def start(self):
-        for host in reversed(self.hosts if self.agents is not None else []):
-            self.start_agent(host)
         command = self.command()
         self.supervisor = subprocess.Popen(command, cwd=self.folder, env=environment(self.folder, **self.variables),
                                            stdout=self.log, stderr=self.log, start_new_session=True)
@@ -139,34 +137,6 @@ class Job:
     def command(self):
         return [self.heddle, "launch", "tiny.toml", "--hosts", "hosts", "--shell", str(SHELL), "--by", "mpirun", "--resume",
                 "--pause", "0.2", "--look-every", "0.3", "--attempts", "5", "--set", "output=run", *self.more]
-
-    def start_agent(self, host):
-        if host in self.agents and self.agents[host][0].poll() is None or (self.folder / f"{host}.down").exists():
-            return
-        token = self.folder / "token"
-        if not token.exists():
-            token.write_text(f"{random.getrandbits(128):032x}\n")
-        command = [SHELL, host, self.heddle, "agent", self.run, "--listen", "lo", "--token-file", token]
-        partner = self.agents.get(self.partner_of(host))
-        if partner:
-            command += ["--partner", f"127.0.0.1:{partner[1]}"]
-        with open(self.folder / "agents.log", "a", encoding="utf-8") as errors:
-            began = errors.tell()
-            agent = subprocess.Popen(command, cwd=self.folder, env=environment(self.folder), stdout=errors, stderr=errors,
-                                     start_new_session=True)
-        said = []
-        while said[:2] != ["ready", "port"] and agent.poll() is None:
-            time.sleep(0.005)
-            said = (self.folder / "agents.log").read_text()[began:].split()
-        if said[:2] != ["ready", "port"]:
-            raise RuntimeError(f"{host}: the agent does not begin: {said}")
-        self.agents[host] = (agent, said[2], pathlib.Path(said[4]))
-        self.memory.add(pathlib.Path(said[4]))
-        (self.folder / f"{host}.agent").write_text(said[4])
-
-    def partner_of(self, host):
-        place = self.hosts.index(host) + 1
-        return self.hosts[place] if place < len(self.hosts) else None
 
     # ---- what is seen
 
@@ -206,6 +176,10 @@ class Job:
         with contextlib.suppress(OSError):
             self.memory |= {pathlib.Path(line) for line in (self.run / ".memory").read_text().split()}
 
+    def memories(self):
+        """Those, and what hosts have in a memory of their own."""
+        return self.memory | set(self.folder.glob("*.memory/heddle-*"))
+
     def look_back(self):
         """The same of what the shim has written down (FAIL_LOG), which misses nothing."""
         with contextlib.suppress(OSError):
@@ -243,16 +217,11 @@ class Job:
         (self.folder / f"{name}.down").touch()
         while pids := [pid for pid, one in self.processes().items() if one[1] == name]:
             self.strike(pids)
-        if self.agents and name in self.agents:
-            self.agents[name][0].wait()
-            shutil.rmtree(self.agents[name][2], ignore_errors=True)    # its memory goes with it
-            (self.folder / f"{name}.agent").unlink(missing_ok=True)
+        shutil.rmtree(self.folder / f"{name}.memory", ignore_errors=True)    # its memory goes with it
 
     def mend_host(self, name):
         with contextlib.suppress(FileNotFoundError):
             (self.folder / f"{name}.down").unlink()
-        if self.agents is not None:
-            self.start_agent(name)
 
     # ---- its end
 
@@ -281,8 +250,6 @@ class Job:
             time.sleep(0.02)
         with contextlib.suppress(Exception):
             self.supervisor.wait(timeout=5)
-        for agent, _, _ in (self.agents or {}).values():
-            agent.wait()
         self.look_back()
         for folder in self.memory:
             if str(folder).startswith("/dev/shm/heddle-"):
@@ -298,10 +265,11 @@ class Job:
         strays = [f"process {one}" for one in left.values()]
         strays += [f"file {p.relative_to(self.folder)}" for p in self.run.rglob("*") if re.search(r"\.part$|^\.pending-", p.name)]
         strays += [f"file {p.name}" for p in self.run.iterdir() if p.name in ("ranks", ".memory")]
-        # What an agent that was killed held stays for the next one of its run: it is no one's but a lost agent's.
         self.look_back()
-        kept = {one[2] for one in (self.agents or {}).values()}
-        strays += [f"memory {p.name}" for p in self.memory - kept if p.exists()]
+        strays += [f"memory {p.name}" for p in self.memory if p.exists()]
         strays += [f"file {p.name}" for p in self.folder.glob("heddle-launch-*")]
+        strays += [f"memory {p}" for p in self.folder.glob("*.memory/*")]
+        strays += [f"file {p}" for name in (".agents", ".memory") for p in self.run.glob(name)]
+        strays += [f"file {p.name}" for p in self.run.glob("checkpoints/.*")]
         strays += [f"file {p.name}" for p in self.folder.glob("ompi.*")]
         return strays

@@ -8,11 +8,13 @@ Beside what stands here a short draw of the campaign (tools/campaign.py); HEDDLE
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 from emulated import EVERY, MACHINE_SECONDS, ROOT, STEPS, Job, Reference, digests, environment, events
@@ -37,21 +39,23 @@ class Launch(unittest.TestCase):
         cls.base = pathlib.Path(tempfile.mkdtemp(prefix="heddle-launch-test-")).resolve()
         (cls.base / "reference").mkdir()
         cls.reference = Reference(HEDDLE, cls.base / "reference")
+        (cls.base / "longer").mkdir()    # steps that last longer than a copy is on its way to a partner
+        cls.longer = Reference(HEDDLE, cls.base / "longer", ["--set", "train.global_batch=96"])
 
     @classmethod
     def tearDownClass(cls):
         shutil.rmtree(cls.base, ignore_errors=True)
 
-    def job(self, name, **options):
-        job = Job(HEDDLE, self.reference, self.base / name, **options)
+    def job(self, name, reference=None, **options):
+        job = Job(HEDDLE, reference or self.reference, self.base / name, **options)
         self.addCleanup(job.end)
         job.start()
         return job
 
-    def goes_well(self, job):
+    def goes_well(self, job, reference=None):
         self.assertEqual(job.wait(), 0, job.text())
         made, order = digests(job.run)
-        self.assertEqual(made, self.reference.digests)
+        self.assertEqual(made, (reference or self.reference).digests)
         self.assertEqual(order, list(range(1, STEPS + 1)))
         self.assertEqual(job.left_behind(), [])
 
@@ -68,6 +72,93 @@ class Launch(unittest.TestCase):
         self.assertNotIn("node2", starts[1]["hosts"])
         self.assertIn("node2", starts[2]["hosts"])
         self.assertGreater(starts[1]["layouts_considered"], 1)
+
+    # ---- copies in memory, agents on the hosts, next to nothing on disk
+
+    def in_memory(self, name, every=2, **options):
+        if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0:
+            self.skipTest("no mounts: hosts can't have a memory of their own here")
+        return self.job(name, self.longer, more=["--listen", "lo", "--set", f"train.snapshot_every={every}", "--set",
+                                    "train.checkpoint_every=1000"], **options)
+
+    def strike_at(self, job, steps, strike):
+        """Strikes; steps that were done then."""
+        job.wait_until(lambda: job.steps_done() >= steps)
+        done = job.steps_done()
+        strike()
+        return max(done, job.steps_done())
+
+    def gone_on_from(self, job):
+        """What generations went on from in memory, in their order: (step, where)."""
+        found = re.findall(r"going on from memory of step (\d+) \((.*)\)$", job.text(), re.M)
+        return [(int(step), where) for step, where in found]
+
+    def one(self, job, role, host):
+        return [pid for pid, one in job.processes().items() if one[0] == role and one[1] == host]
+
+    # Lost are steps since the last copy: with a host one more at most, whose copy had not reached the partner.
+    def test_a_process_is_lost_and_memory_stays(self):
+        job = self.in_memory("process", hosts=2)
+        done = self.strike_at(job, 11, lambda: Job.strike(self.one(job, "rank", "node1")))
+        self.goes_well(job, self.longer)
+        (step, where), *more = self.gone_on_from(job)
+        self.assertEqual(more, [])
+        self.assertLessEqual(done - step, 2, job.text())
+        self.assertRegex(where, r"^rank 0 in /dev/shm/heddle-\w+, rank 1 in "
+                                r"(/dev/shm/heddle-\w+/partner|the memory of 127\.0\.0\.1:\d+)$")
+
+    def test_a_host_is_lost_with_its_memory_and_its_partner_has_it(self):
+        job = self.in_memory("host", hosts=4)
+        done = self.strike_at(job, 11, lambda: job.lose_host("node2"))
+        job.wait_until(lambda: len(lasting_starts(job)) >= 2 and job.steps_done() >= 20)
+        job.mend_host("node2")
+        self.goes_well(job, self.longer)
+        step, where = self.gone_on_from(job)[0]
+        self.assertLessEqual(done - step, 3, job.text())
+        self.assertRegex(where, r"rank 2 in the memory of 127\.0\.0\.1:\d+ \(of a partner\)")
+        self.assertEqual([e["ranks"] for e in lasting_starts(job)], [4, 3, 4], job.text())
+
+    def test_rank_0_and_its_host_are_lost(self):
+        job = self.in_memory("first-host", hosts=3)
+        done = self.strike_at(job, 11, lambda: job.lose_host("node0"))
+        self.goes_well(job, self.longer)
+        step, where = self.gone_on_from(job)[0]
+        self.assertLessEqual(done - step, 3, job.text())
+        self.assertRegex(where, r"^rank 0 in /dev/shm/heddle-\w+/partner, rank 1 in /dev/shm/heddle-\w+, rank 2 in the memory")
+
+    # An agent that dies does the ranks nothing; the next one takes over what it held.
+    def test_an_agent_is_lost(self):
+        job = self.in_memory("agent", hosts=2)
+        self.strike_at(job, 5, lambda: Job.strike(self.one(job, "agent", "node1")))
+        job.wait_until(lambda: self.one(job, "agent", "node1"))
+        done = self.strike_at(job, job.steps_done() + 5, lambda: Job.strike(self.one(job, "rank", "node0")))
+        self.goes_well(job, self.longer)
+        self.assertEqual(len(lasting_starts(job)), 2, job.text())    # the ranks did not notice
+        self.assertLessEqual(done - self.gone_on_from(job)[0][0], 2, job.text())
+
+    # Host and partner: what memory held of them is gone, disk has the rest.
+    def test_a_host_and_its_partner_are_lost(self):
+        job = self.in_memory("neighbours", hosts=4)
+
+        def both():
+            job.lose_host("node1")
+            job.lose_host("node2")
+        self.strike_at(job, 9, both)
+        self.goes_well(job, self.longer)
+        self.assertEqual(self.gone_on_from(job), [], job.text())
+        self.assertRegex(job.text(), r"passed over: step \d+ in memory: what rank 1 of 4 held is not there")
+
+    def test_the_supervisor_is_lost_and_memory_stays(self):
+        job = self.in_memory("supervisor", hosts=2)
+        self.strike_at(job, 9, lambda: Job.strike([job.supervisor.pid]))
+        job.supervisor.wait()
+        for _ in range(2000):    # its agents write what they hold
+            if not job.processes():
+                break
+            time.sleep(0.02)
+        self.assertEqual(job.processes(), {})
+        job.start()
+        self.goes_well(job, self.longer)
 
     def test_a_spare_takes_the_place(self):
         job = self.job("spare", hosts=3, more=["--spares", "1"])

@@ -5,15 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <thread>
 
 #include "heddle/base/clock.h"
 #include "heddle/base/files/fence.h"
-#include "heddle/base/files/fence.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/files/random_id.h"
-#include "heddle/base/files/random_id.h"
+#include "heddle/session/agent/lend.h"
 #include "heddle/session/agent/link.h"
 #include "heddle/session/agent/run_memory.h"
 #include "heddle/train/trainer_checkpoint.h"
@@ -168,6 +168,72 @@ TEST(Agent, GivesEachStepToItsPartner) {
   near.end();
   far.end();
   fs::remove_all(fs::path(partner).parent_path());
+}
+
+// What ranks of another host find of an agent: its port, and a folder that they can't reach.
+struct Elsewhere {
+  Elsewhere(const std::string& run, const std::string& port) : folder{run}, here(new_memory_folder()) {
+    write_file(here + kAgentToken, kToken);
+    for (const AgentEntry& entry : agent_entries(folder)) fs::remove(entry.path);
+    write_file(run + kAgents + "/here", here + "\n\n");
+    write_file(run + kAgents + "/there", fmt::format("/dev/shm/heddle-{}\n127.0.0.1:{}\n", random_id(), port));
+  }
+  ~Elsewhere() { fs::remove_all(here); }
+  std::optional<train::Checkpoint> newest(bool sums = true, std::vector<std::string>* refused = nullptr) const {
+    return train::newest_in_memory(memory_folders(folder), sums, refused, 0, 0, lent_segments(folder, refused));
+  }
+  RunFolder folder;
+  std::string here;
+};
+
+TEST(Agent, LendsToRanksElsewhereWhatTheyRead) {
+  for (const plan::MasterForm form : {plan::MasterForm::full, plan::MasterForm::split}) {
+    const ScratchFolder scratch;
+    const std::string run = scratch / "run";
+    RunningAgent agent({run, "", "lo", kToken});
+    const std::string memory = agent.folder();
+    train::TrainerOptions options = options_in(memory);
+    options.plan.dtype = Dtype::bf16;
+    options.backend = "host";
+    options.plan.device.pack_weights = false;
+    options.plan.memory.master = form;
+    train::RankTrainers ranks(options);
+    ranks.each([](train::Trainer& trainer) { trainer.initialise(); });
+    advance(ranks);
+    advance(ranks);
+    advance(ranks);
+    const auto held = contents(*train::newest_in_memory({memory}, true));
+    const Elsewhere elsewhere(run, agent.port());
+    const std::optional<train::Checkpoint> lent = elsewhere.newest();
+    ASSERT_TRUE(lent);
+    EXPECT_EQ(lent->state().step, 2);
+    EXPECT_NE(lent->path().find("(the memory of 127.0.0.1:" + agent.port()), std::string::npos) << lent->path();
+    EXPECT_EQ(contents(*lent), held);
+    // A bit that falls over: whoever looks at all bytes takes the step before, who does not is told as it comes.
+    const std::optional<train::Checkpoint> open = elsewhere.newest(false);
+    const train::Segment segment(train::segments_in(memory).at(1));
+    const int set = segment.set_of(2);
+    const auto at = static_cast<std::streamoff>(segment.index().values.at(0).at.at(static_cast<size_t>(set)));
+    {
+      std::fstream file(segment.files().data(), std::ios::in | std::ios::out | std::ios::binary);
+      const auto place = static_cast<std::streamoff>(fs::file_size(segment.files().data())) -
+                         static_cast<std::streamoff>(std::max<int64_t>(1, segment.index().bytes)) + at;
+      file.seekg(place);
+      const char byte = static_cast<char>(file.get() ^ 4);
+      file.seekp(place);
+      file.put(byte);
+    }
+    std::vector<std::string> refused;
+    const std::optional<train::Checkpoint> before = elsewhere.newest(true, &refused);
+    ASSERT_TRUE(before);
+    EXPECT_EQ(before->state().step, 1);
+    ASSERT_FALSE(refused.empty());
+    EXPECT_NE(refused.front().find("has other bytes than were copied"), std::string::npos) << refused.front();
+    ASSERT_TRUE(open);
+    EXPECT_THROW(contents(*open), SystemError);
+    agent.end();
+    fs::remove_all(memory);
+  }
 }
 
 TEST(Agent, HearsNobodyWithoutTheToken) {

@@ -139,6 +139,6 @@ def damage_memory(how):
         rank = f"rank-{draw['rank']:05}-*"
         kind = ("data", "index", "seal-0", "seal-1")[int(draw["part"] * 400) % 4]
         struck = kill_rank(job, draw)    # first, lest it writes over the damage
-        files = [pathlib.Path(p) for folder in job.memory for p in folder.glob(f"{rank}.{kind}")]
+        files = [pathlib.Path(p) for folder in job.memories() for p in folder.glob(f"{rank}.{kind}")]
         return damage(files, draw, how) and struck
     return strike

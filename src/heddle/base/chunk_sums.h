@@ -42,4 +42,7 @@ inline std::vector<uint32_t> chunk_sums(const void* data, size_t size_bytes) {
   return sums.sums();
 }
 
+/// Copies bytes, and sums them (crc32c) as they are read, past the caches: in one pass over memory.
+uint32_t crc32c_copy(void* to, const void* from, size_t size_bytes, uint32_t before = 0);
+
 }  // namespace heddle

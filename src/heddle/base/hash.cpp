@@ -3,6 +3,8 @@
 #include <array>
 #include <cstring>
 
+#include "heddle/base/chunk_sums.h"
+
 #if defined(__x86_64__)
 #include <nmmintrin.h>
 #endif
@@ -63,16 +65,33 @@ uint64_t eight_at(const uint8_t* data) {
   return eight;
 }
 
-__attribute__((target("sse4.2"))) uint32_t by_instruction(const uint8_t* data, size_t size_bytes, uint32_t sum) {
+// `to`: where the bytes are copied to meanwhile, at a multiple of eight; null: nowhere.
+template <bool copies>
+__attribute__((target("sse4.2"))) uint32_t by_instruction(const uint8_t* data, size_t size_bytes, uint32_t sum,
+                                                          uint8_t* to = nullptr) {
   static const BehindRun behind;
+  const auto put = [&](size_t at, uint64_t eight) {
+    if constexpr (copies)
+      _mm_stream_si64(reinterpret_cast<long long*>(to + at), static_cast<long long>(eight));  // NOLINT
+  };
   for (; size_bytes >= 3 * kRunBytes; data += 3 * kRunBytes, size_bytes -= 3 * kRunBytes) {
     uint64_t a = sum, b = 0, c = 0;
     for (size_t i = 0; i < kRunBytes; i += 8) {
-      a = _mm_crc32_u64(a, eight_at(data + i));
-      b = _mm_crc32_u64(b, eight_at(data + kRunBytes + i));
-      c = _mm_crc32_u64(c, eight_at(data + 2 * kRunBytes + i));
+      const uint64_t x = eight_at(data + i), y = eight_at(data + kRunBytes + i),
+                     z = eight_at(data + 2 * kRunBytes + i);
+      a = _mm_crc32_u64(a, x);
+      b = _mm_crc32_u64(b, y);
+      c = _mm_crc32_u64(c, z);
+      put(i, x);
+      put(kRunBytes + i, y);
+      put(2 * kRunBytes + i, z);
     }
+    if constexpr (copies) to += 3 * kRunBytes;
     sum = behind(behind(static_cast<uint32_t>(a)) ^ static_cast<uint32_t>(b)) ^ static_cast<uint32_t>(c);
+  }
+  if constexpr (copies) {
+    _mm_sfence();
+    std::memcpy(to, data, size_bytes);
   }
   uint64_t wide = sum;
   for (; size_bytes >= 8; data += 8, size_bytes -= 8) {
@@ -88,9 +107,20 @@ uint32_t crc32c(const void* data, size_t size_bytes, uint32_t before) {
   const auto* bytes = static_cast<const uint8_t*>(data);
 #if defined(__x86_64__)
   static const bool has_instruction = __builtin_cpu_supports("sse4.2");
-  if (has_instruction) return ~by_instruction(bytes, size_bytes, ~before);
+  if (has_instruction) return ~by_instruction<false>(bytes, size_bytes, ~before);
 #endif
   return ~by_table(bytes, size_bytes, ~before);
+}
+
+uint32_t crc32c_copy(void* to, const void* from, size_t size_bytes, uint32_t before) {
+#if defined(__x86_64__)
+  static const bool has_instruction = __builtin_cpu_supports("sse4.2");
+  if (has_instruction && reinterpret_cast<uintptr_t>(to) % 8 == 0) {
+    return ~by_instruction<true>(static_cast<const uint8_t*>(from), size_bytes, ~before, static_cast<uint8_t*>(to));
+  }
+#endif
+  std::memcpy(to, from, size_bytes);
+  return crc32c(to, size_bytes, before);
 }
 
 }  // namespace heddle

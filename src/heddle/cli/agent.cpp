@@ -1,9 +1,17 @@
 // heddle agent: keeps what a job's ranks on this host hold in memory, and writes it to disk.
 #include "heddle/session/agent/agent.h"
 
+#include <poll.h>
+#include <unistd.h>
+
+#include <array>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <memory>
+#include <optional>
+#include <thread>
 
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
@@ -23,6 +31,32 @@ static_assert(std::atomic<bool>::is_always_lock_free);
 struct AgentCommand {
   session::AgentOptions agent;
   std::string token_file;
+  bool supervised = false;
+};
+
+// Standard input, a line at a time, for as long as there is any.
+class Orders {
+ public:
+  /// The next line; none: nothing came in `wait_s`, or nothing will (`ended`).
+  std::optional<std::string> next(double wait_s) {
+    for (size_t end = held_.find('\n'); end == held_.npos; end = held_.find('\n')) {
+      pollfd look{STDIN_FILENO, POLLIN, 0};
+      if (ended_ || ::poll(&look, 1, static_cast<int>(wait_s * 1e3)) <= 0) return std::nullopt;
+      std::array<char, 4096> bytes;
+      const ssize_t size = ::read(STDIN_FILENO, bytes.data(), bytes.size());
+      ended_ = size == 0 || (size < 0 && errno != EINTR && errno != EAGAIN) || held_.size() > kMostToken;
+      if (size > 0) held_.append(bytes.data(), static_cast<size_t>(size));
+    }
+    const size_t end = held_.find('\n');
+    std::string line = held_.substr(0, end);
+    held_.erase(0, end + 1);
+    return line;
+  }
+  bool ended() const { return ended_; }
+
+ private:
+  std::string held_;
+  bool ended_ = false;
 };
 
 int agent(const AgentCommand& options) {
@@ -31,12 +65,44 @@ int agent(const AgentCommand& options) {
     const std::string text = read_file(options.token_file, kMostToken);
     agent.token = text.substr(0, text.find_first_of("\r\n"));
   }
+  Orders input;
+  if (options.supervised) {
+    agent.orders = std::make_shared<session::AgentOrders>();
+    while (agent.orders->token().empty() && !input.ended()) {
+      if (const std::optional<std::string> line = input.next(1)) agent.orders->take(*line);
+    }
+    agent.token = agent.orders->token();
+  }
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) std::signal(number, [](int) { stopped = true; });
   std::signal(SIGPIPE, SIG_IGN);
-  session::run_agent(agent, stopped, [](const std::string& line) {
+  const auto say = [](const std::string& line) {
     std::fputs((escaped_lines(line) + "\n").c_str(), stdout);
     std::fflush(stdout);
-  });
+  };
+  std::thread listening;
+  if (options.supervised) {
+    listening = std::thread([&] {
+      while (!stopped && !input.ended()) {
+        try {
+          if (const std::optional<std::string> line = input.next(0.05)) agent.orders->take(*line);
+        } catch (const ConfigError& error) {
+          say(error.what());
+        }
+      }
+      stopped = true;
+    });
+  }
+  const auto hear_out = [&] {
+    stopped = true;
+    if (listening.joinable()) listening.join();
+  };
+  try {
+    session::run_agent(agent, stopped, say);
+  } catch (...) {
+    hear_out();
+    throw;
+  }
+  hear_out();
   return kDone;
 }
 
@@ -51,8 +117,11 @@ void add_agent(Commands& all) {
       .called("HOST:PORT");
   command
       .option("--listen", options.agent.listen,
-              "The interface on which other hosts' agents give theirs, such as eth0")
+              "The interface on which other hosts' agents give theirs, such as eth0; default: that of the default "
+              "route")
       .called("INTERFACE");
+  command.option("--supervised", options.supervised,
+                 "Take the token, partners and the end from standard input, as heddle launch gives them");
   command.option("--token-file", options.token_file, "A file whose first line is the job's token").called("FILE");
 }
 

@@ -84,6 +84,7 @@ struct RunConfig {
     // The same of a run by the clock, as parts of its time.
     double warmup_fraction = 0.05, decay_fraction = 0.25;
     int64_t checkpoint_every = 200;
+    double mtbf_hours = 0;  // between failures of the job; 0: not said, frequencies are as configured
     int64_t digest_every = 0;  // 0: each step where the host can read the weights, else with each checkpoint
     int64_t compare_copies_every = 100;  // steps; 0: never
     int64_t record_ops = 0;              // steps whose ops' digests are kept

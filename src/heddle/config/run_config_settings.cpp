@@ -275,6 +275,11 @@ void train_settings(Table& t) {
   t.integer<n, &Train::checkpoint_every>("train.checkpoint_every", 0, 1e12,
                                          "Steps between checkpoints; 0: only at the end.")
       .also_called({"save_interval", "save_steps", "save_every", "checkpoint_interval"});
+  t.number<n, &Train::mtbf_hours>(
+      "train.mtbf_hours", 0, 1e6,
+      "Hours between failures of the whole job: train.snapshot_every and "
+      "train.checkpoint_every are then only where a run begins, and are chosen from what "
+      "copies and checkpoints are measured to cost; 0: they are as configured.");
   t.integer<n, &Train::digest_every>("train.digest_every", 0, 1e12,
                                      "Steps between digests of the weights in metrics.jsonl, which `heddle audit` "
                                      "compares; 0: each step on the CPU (with parallel.ahead_of_norm where it "

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,9 +28,14 @@ namespace {
 
 constexpr size_t kMostLineBytes = 1 << 16;  // longer ones are told in parts
 
-// The parent of each process, of all that may be seen.
-std::map<pid_t, pid_t> parents() {
-  std::map<pid_t, pid_t> of;
+struct Process {
+  pid_t parent = 0;
+  bool ended = false;  // and waited for by its parent
+};
+
+// All that may be seen.
+std::map<pid_t, Process> processes() {
+  std::map<pid_t, Process> of;
   DIR* folder = ::opendir("/proc");
   if (folder == nullptr) return of;
   while (const dirent* entry = ::readdir(folder)) {
@@ -45,23 +51,33 @@ std::map<pid_t, pid_t> parents() {
     std::istringstream rest(text.substr(behind + 1));
     char state = 0;
     pid_t parent = 0;
-    if (rest >> state >> parent && state != 'Z') of[process] = parent;
+    if (rest >> state >> parent) of[process] = {parent, state == 'Z'};
   }
   ::closedir(folder);
   return of;
 }
 
-std::vector<pid_t> descendants() {
-  const std::map<pid_t, pid_t> of = parents();
+// What descends from this process and not from one of these: what lives, and of its own children what has ended.
+struct Descendants {
+  std::vector<pid_t> living, ended;
+};
+Descendants descendants(const std::vector<pid_t>& spared) {
+  const std::map<pid_t, Process> of = processes();
   const pid_t self = ::getpid();
-  std::vector<pid_t> found;
-  for (const auto& [process, parent] : of) {
-    pid_t at = parent;
-    for (int depth = 0; depth < 64 && at != self && at > 1; ++depth) {
-      const auto next = of.find(at);
-      at = next == of.end() ? 0 : next->second;
+  const auto spares = [&](pid_t one) { return std::find(spared.begin(), spared.end(), one) != spared.end(); };
+  Descendants found;
+  for (const auto& [process, is] : of) {
+    if (spares(process)) continue;
+    if (is.ended) {
+      if (is.parent == self) found.ended.push_back(process);
+      continue;
     }
-    if (at == self) found.push_back(process);
+    pid_t at = is.parent;
+    for (int depth = 0; depth < 64 && at != self && at > 1 && !spares(at); ++depth) {
+      const auto next = of.find(at);
+      at = next == of.end() ? 0 : next->second.parent;
+    }
+    if (at == self) found.living.push_back(process);
   }
   return found;
 }
@@ -80,35 +96,41 @@ int status_of(int wait_status) {
 
 void adopt_orphans() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
 
-void end_descendants() {
+void end_descendants(const std::vector<pid_t>& spared) {
   constexpr double kMost_s = 10;
   for (const double until_s = now_s() + kMost_s; now_s() < until_s;) {
-    const std::vector<pid_t> left = descendants();
+    const Descendants left = descendants(spared);
     // All stand still first: one that is about to start another would be a step ahead.
-    for (const pid_t process : left) ::kill(process, SIGSTOP);
-    for (const pid_t process : left) ::kill(process, SIGKILL);
-    while (::waitpid(-1, nullptr, WNOHANG) > 0) {
-    }
-    if (left.empty()) return;
+    for (const pid_t process : left.living) ::kill(process, SIGSTOP);
+    for (const pid_t process : left.living) ::kill(process, SIGKILL);
+    for (const pid_t process : left.ended) ::waitpid(process, nullptr, WNOHANG);
+    if (left.living.empty()) return;
     ::usleep(10'000);
   }
 }
 
-Child::Child(const std::vector<std::string>& words, const Environment& environment, Line out, Line error) {
+Child::Child(const std::vector<std::string>& words, const Environment& environment, Line out, Line error,
+             Input input) {
   out_.told = std::move(out);
   error_.told = std::move(error);
   std::vector<char*> arguments;
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
-  int out_ends[2], error_ends[2], failed[2];
+  int out_ends[2], error_ends[2], failed[2], in_ends[2] = {-1, -1};
   out_.file = opened(out_ends);
   error_.file = opened(error_ends);
   opened(failed);
+  const bool told_things = input == Input::told;
+  if (told_things) {
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in_ends) != 0)
+      throw SystemError(errno, "no pipe for a program's input");
+    input_ = in_ends[1];
+  }
   const pid_t parent = ::getpid();
   process_ = ::fork();
   if (process_ < 0) throw SystemError(errno, fmt::format("cannot start {}: {}", words[0], std::strerror(errno)));
   if (process_ == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (!told_things) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(127);
     ::setpgid(0, 0);
     sigset_t none;
@@ -116,7 +138,7 @@ Child::Child(const std::vector<std::string>& words, const Environment& environme
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
     std::signal(SIGPIPE, SIG_DFL);
     const int nothing = ::open("/dev/null", O_RDONLY);
-    ::dup2(nothing, 0);
+    ::dup2(told_things ? in_ends[0] : nothing, 0);
     ::dup2(out_ends[1], 1);
     ::dup2(error_ends[1], 2);
     for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
@@ -129,6 +151,7 @@ Child::Child(const std::vector<std::string>& words, const Environment& environme
   ::close(out_ends[1]);
   ::close(error_ends[1]);
   ::close(failed[1]);
+  if (in_ends[0] >= 0) ::close(in_ends[0]);
   ::fcntl(failed[0], F_SETFL, 0);
   int code = 0;
   const bool told = ::read(failed[0], &code, sizeof code) == sizeof code;
@@ -137,11 +160,13 @@ Child::Child(const std::vector<std::string>& words, const Environment& environme
   ::waitpid(process_, nullptr, 0);
   ::close(out_.file);
   ::close(error_.file);
+  end_input();
   throw SystemError(code, fmt::format("cannot start {}: {}", words[0], std::strerror(code)));
 }
 
 Child::~Child() {
   kill();
+  end_input();
   for (const Pipe* pipe : {&out_, &error_}) {
     if (pipe->file >= 0) ::close(pipe->file);
   }
@@ -180,6 +205,16 @@ std::optional<int> Child::poll(double seconds) {
     status_ = status_of(status);
   }
   return status_;
+}
+
+void Child::tell(const std::string& line) {
+  const std::string text = line + '\n';
+  if (input_ >= 0 && ::send(input_, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT) != std::ssize(text))
+    end_input();
+}
+
+void Child::end_input() {
+  if (input_ >= 0) ::close(std::exchange(input_, -1));
 }
 
 void Child::signal(int number) const {

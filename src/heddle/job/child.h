@@ -8,6 +8,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -18,17 +19,21 @@ namespace heddle::job {
 
 /// From now on descendants whose parents have died are this process's children.
 void adopt_orphans();
-/// Kills every process that descends from this one, and waits until they are gone.
-void end_descendants();
+/// Kills every process that descends from this one but these and theirs, and waits until they are gone.
+void end_descendants(const std::vector<pid_t>& spared = {});
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
 class Child {
  public:
   using Line = std::function<void(const std::string& line)>;
+  /// Nothing stands on its standard input, or what `tell` writes; one that is told outlives its parent for as long
+  /// as it takes it to see that the input has ended.
+  enum class Input : uint8_t { none, told };
   /// `words`: the program, looked for along PATH, and its arguments; no shell reads them. Whole lines of its two
   /// outputs are told while `poll` runs. SystemError where it can't be started.
-  Child(const std::vector<std::string>& words, const Environment& environment, Line out, Line error);
+  Child(const std::vector<std::string>& words, const Environment& environment, Line out, Line error,
+        Input input = Input::none);
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
@@ -36,6 +41,10 @@ class Child {
   /// Waits so long for something to happen, and takes what has come. The exit status once it has ended, 128 + N
   /// where signal N ended it.
   std::optional<int> poll(double seconds);
+  /// A line on its standard input; nothing where it no longer reads.
+  void tell(const std::string& line);
+  void end_input();
+  pid_t process() const { return process_; }
   void signal(int number) const;
   /// The whole group, by force.
   void kill();
@@ -49,6 +58,7 @@ class Child {
   static void take(Pipe& pipe);
   pid_t process_ = -1;
   Pipe out_, error_;
+  int input_ = -1;
   std::optional<int> status_;
 };
 

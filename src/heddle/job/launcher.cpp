@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "heddle/base/error.h"
+#include "heddle/job/batch_script.h"
 #include "heddle/session/run_environment.h"
 
 namespace heddle::job {
@@ -55,22 +56,39 @@ Words by_srun(const Start& start) {
   return words;
 }
 
-Words reach_by_shell(const std::string& host, const std::string& shell) {
-  if (!shell.empty()) return {shell, host, "true"};
-  if (is_here(host)) return {"true"};
-  return {"ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", host, "true"};
+// What a shell on the other side reads again stands quoted; a host that no longer answers ends it in seconds.
+Words on_host_by_shell(const std::string& host, const std::string& shell, const Words& words) {
+  if (shell.empty() && is_here(host)) return words;
+  Words all{shell, host};
+  if (shell.empty()) {
+    all = {"ssh",
+           "-o",
+           "BatchMode=yes",
+           "-o",
+           "ConnectTimeout=5",
+           "-o",
+           "ServerAliveInterval=2",
+           "-o",
+           "ServerAliveCountMax=3",
+           host};
+  }
+  for (const std::string& word : words) all.push_back(shell_word(word));
+  return all;
 }
 
-Words reach_by_srun(const std::string& host, const std::string&) {
-  return {"srun", "--overlap", "--nodes=1", "--ntasks=1", "--nodelist=" + host, "true"};
+Words on_host_by_srun(const std::string& host, const std::string&, const Words& words) {
+  Words all{"srun", "--overlap", "--nodes=1", "--ntasks=1", "--nodelist=" + host};
+  add(all, words);
+  return all;
 }
 
 }  // namespace
 
 const std::vector<Launcher>& launchers() {
   static const std::vector<Launcher> all{
-      {"mpirun", "Open MPI's, which reaches other hosts by ssh or by what --shell says", by_mpirun, reach_by_shell},
-      {"srun", "Slurm's, inside of an allocation", by_srun, reach_by_srun}};
+      {"mpirun", "Open MPI's, which reaches other hosts by ssh or by what --shell says", by_mpirun,
+       on_host_by_shell},
+      {"srun", "Slurm's, inside of an allocation", by_srun, on_host_by_srun}};
   return all;
 }
 

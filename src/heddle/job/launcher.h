@@ -21,8 +21,10 @@ struct Start {
 struct Launcher {
   std::string_view name, meaning;
   std::vector<std::string> (*words)(const Start& start);
-  /// What ends with 0 where a host answers.
-  std::vector<std::string> (*reach)(const std::string& host, const std::string& shell);
+  /// What runs a program once on a host, with its standard input, output and end here; each word comes there as it
+  /// is.
+  std::vector<std::string> (*on_host)(const std::string& host, const std::string& shell,
+                                      const std::vector<std::string>& words);
 };
 
 const std::vector<Launcher>& launchers();

@@ -94,9 +94,15 @@ Supervisor::Supervisor(JobOptions options, Tell tell)
   if (const std::optional<Fence> before = open_fence(fence_.folder)) fence_.number = before->number;
   for (const std::string& warning : held_.warnings) tell_("warning: " + warning);
   adopt_orphans();
+  if (config_of(options_, wanted()).plan.snapshot_every == 0) return;
+  // One host alone has nobody to reach.
+  const std::string listen = options_.hosts.size() < 2 ? "" : options_.listen.empty() ? "default" : options_.listen;
+  agents_ = std::make_unique<Agents>(AgentsOptions{options_.program, held_.folder.path, options_.shell, listen},
+                                     launcher_, journal_, tell_);
 }
 
 Supervisor::~Supervisor() {
+  agents_.reset();
   end_descendants();
   std::error_code ignored;
   if (const std::string folder = session_folder(held_.folder.path); !folder.empty()) fs::remove(folder, ignored);
@@ -106,6 +112,7 @@ int Supervisor::wanted() const { return wanted_ranks(options_); }
 
 void Supervisor::lose(const std::string& host, const std::string& why, bool answers) {
   pool_.lost(host, now_s(), answers);
+  if (agents_) agents_->lose(host);
   tell_(fmt::format("{} is out: {}", host, why));
   journal_.add("lost", {{"host", host}, {"why", why}});
 }
@@ -186,6 +193,9 @@ std::vector<std::string> Supervisor::words_of(const Plan& plan) const {
   if (options_.json) start.program.push_back("--json");
   return launcher_.words(start);
 }
+
+// What is left of a generation; agents outlive it.
+void Supervisor::end_ranks() { end_descendants(agents_ ? agents_->processes() : std::vector<pid_t>{}); }
 
 // Hosts that are out may have come back: with them the job is laid out anew, from the checkpoint that ends this
 // generation.
@@ -272,7 +282,7 @@ Ending Supervisor::generation(const Plan& plan) {
                          {"hosts", names_of(plan.hosts)},
                          {"set", plan.layout.set},
                          {"layouts_considered", plan.layout.considered}});
-  // Here is where something that outlives the ranks of a host would be started on it, before they are.
+  if (agents_) agents_->start(plan.hosts);
   std::deque<std::string> said;
   Evidence evidence;
   {
@@ -298,6 +308,7 @@ Ending Supervisor::generation(const Plan& plan) {
       }
       look_for_hosts(plan, ranks);
       look_for_slow(plan, ranks);
+      if (agents_) agents_->look();
       if (now_s() - seen_s < 2 * kPoll_s) continue;
       seen_s = now_s();
       const std::vector<comm::Standing> standing = comm::read_standings(held_.folder.ranks(), fence_.number);
@@ -316,7 +327,7 @@ Ending Supervisor::generation(const Plan& plan) {
     }
     evidence.status = *status;
   }
-  end_descendants();
+  end_ranks();
   evidence.asked = asked_ || growing_;
   evidence.said.assign(said.begin(), said.end());
   evidence.ranks = comm::read_standings(held_.folder.ranks(), fence_.number);
@@ -355,7 +366,7 @@ void Supervisor::probe(const Ending& ending, const Plan& plan) {
   start.more = options_.more;
   start.program = {options_.program, "probe", "--json"};
   const Ran ran = run_for(launcher_.words(start), launcher_environment(held_.folder.path), kProbe_s);
-  end_descendants();
+  end_ranks();
   // One that did not come to its end says nothing of a host: those that are cut off are asked anyway.
   if (ran.status != kDone && ran.status != kFailed) return;
   std::vector<BadHost> found = parse_probe(ran.out, one_each.size());
@@ -372,6 +383,7 @@ JobSummary Supervisor::run() {
     summary_.status = status;
     summary_.reason = reason;
     summary_.lost = names_of(pool_.out());
+    if (agents_) agents_->end(status == kDone);
     journal_.add("over", {{"status", status},
                           {"reason", reason},
                           {"generations", summary_.generations},

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "heddle/base/files/fence.h"
+#include "heddle/job/agents.h"
 #include "heddle/job/alarms.h"
 #include "heddle/job/child.h"
 #include "heddle/job/ending.h"
@@ -33,6 +34,7 @@ struct JobOptions {
   std::vector<std::string> flags;  // of `heddle train`, passed on
   std::vector<Host> hosts;
   std::string by, shell;          // launcher and what reaches a host; "": as it suits
+  std::string listen;             // the interface through which agents reach each other; "": as it suits
   std::vector<std::string> more;  // words for the launcher
   int ranks = 0, spares = 0;      // 0 ranks: all slots but the spares'
   bool resume = false, grow = true, probe = true, replace_slow = false, json = false;
@@ -72,6 +74,7 @@ class Supervisor {
   std::optional<Plan> next_plan();
   Ending generation(const Plan& plan);
   std::vector<std::string> words_of(const Plan& plan) const;
+  void end_ranks();
   void look_for_hosts(const Plan& plan, Child& ranks);
   void look_for_slow(const Plan& plan, Child& ranks);
   std::string why_force(const std::vector<comm::Standing>& standing);
@@ -86,6 +89,7 @@ class Supervisor {
   Persistence persistence_;
   session::HeldFolder held_;
   Journal journal_;
+  std::unique_ptr<Agents> agents_;  // null: the run keeps no copies in memory
   AlarmTail alarms_;
   Fence fence_;
   JobSummary summary_;

@@ -5,7 +5,9 @@
 #include "heddle/base/hash.h"
 #include "heddle/base/random.h"
 #include "heddle/data/content_hash.h"
+#include "heddle/session/agent/lend.h"
 #include "heddle/session/agent/run_memory.h"
+#include "heddle/train/audit/weight_digest.h"
 #include "heddle/train/saved/segment.h"
 
 namespace heddle::session {
@@ -45,8 +47,9 @@ std::map<std::string, std::string> identity_of(const RunData& data, const config
 }
 
 train::CheckpointState state_of_run(const config::RunConfig& config, const std::map<std::string, std::string>& data,
-                                    const train::Trainer& trainer) {
+                                    const train::Trainer& trainer, const std::string& digest) {
   train::CheckpointState state;
+  state.weights_digest = digest;
   state.consumed_sequences = config.data_after(trainer.steps_done()).consumed;
   state.seed = static_cast<uint64_t>(config.seed);
   state.data = data;
@@ -62,9 +65,17 @@ train::CheckpointState state_of_run(const config::RunConfig& config, const std::
 }
 
 std::string save_run(const RunFolder& folder, const config::RunConfig& config,
-                     const std::map<std::string, std::string>& data, train::Trainer& trainer) {
-  return train::save_trainer(folder.checkpoints(), state_of_run(config, data, trainer), trainer,
+                     const std::map<std::string, std::string>& data, train::Trainer& trainer,
+                     const std::string& digest) {
+  return train::save_trainer(folder.checkpoints(), state_of_run(config, data, trainer, digest), trainer,
                              static_cast<int>(config.train.keep_checkpoints));
+}
+
+void check_digest(const train::Checkpoint& checkpoint, train::Trainer& trainer) {
+  const std::string& said = checkpoint.state().weights_digest;
+  if (said.empty()) return;
+  if (const std::string found = train::WeightDigest(trainer).take(); found != said)
+    config_error("{}: its weights, loaded, have the digest {}, and it says {}", checkpoint.path(), found, said);
 }
 
 std::optional<int64_t> go_back(const RunFolder& folder, train::Trainer& trainer) {
@@ -78,6 +89,7 @@ std::optional<int64_t> go_back(const RunFolder& folder, train::Trainer& trainer)
   if (!checkpoint) checkpoint.emplace(path, train::Checkpoint::Verify::headings);
   const train::CheckpointState& then = checkpoint->state();
   train::load_trainer(*checkpoint, trainer);
+  check_digest(*checkpoint, trainer);
   trainer.set_outliers(train::gone_back(then.outliers, now, done.steps - then.step));
   trainer.set_done(done);
   return then.step;
@@ -123,12 +135,13 @@ std::optional<train::Checkpoint> newest_of_memory(const RunFolder& folder, const
                                                   const std::map<std::string, std::string>& data,
                                                   std::vector<std::string>& warnings) {
   std::vector<std::string> refused;
-  std::optional<train::Checkpoint> found = train::newest_in_memory(memory_folders(folder), true, &refused);
+  std::optional<train::Checkpoint> found =
+      train::newest_in_memory(memory_folders(folder), true, &refused, 0, 0, lent_segments(folder, &refused));
   if (!found) {
     for (const std::string& reason : refused) warnings.push_back("passed over: " + reason);
     return found;
   }
-  if (found->state().step <= train::newest_step(folder.checkpoints())) return std::nullopt;
+  if (found->state().step < train::newest_step(folder.checkpoints())) return std::nullopt;
   check_goes_on(*found, folder, config, data, warnings);
   return found;
 }

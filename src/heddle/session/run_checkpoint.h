@@ -20,13 +20,21 @@ namespace heddle::session {
 /// What identifies data and tokenizer by content; it stands in every checkpoint.
 std::map<std::string, std::string> identity_of(const RunData& data, const config::RunConfig& config);
 
-/// What a checkpoint of the steps done says besides its tensors, as far as the run knows it.
+/// What a checkpoint of the steps done says besides its tensors, as far as the run knows it. `digest`: of the
+/// weights;
+/// "": not taken.
 train::CheckpointState state_of_run(const config::RunConfig& config, const std::map<std::string, std::string>& data,
-                                    const train::Trainer& trainer);
+                                    const train::Trainer& trainer, const std::string& digest);
 
 /// Writes the checkpoint of the steps done and returns its path; every rank calls it. `data` is the identity.
 std::string save_run(const RunFolder& folder, const config::RunConfig& config,
-                     const std::map<std::string, std::string>& data, train::Trainer& trainer);
+                     const std::map<std::string, std::string>& data, train::Trainer& trainer,
+                     const std::string& digest);
+
+/// ConfigError where the weights of a trainer that was put where a checkpoint left it have another digest than the
+/// checkpoint says; all ranks call it together. Beyond what checksums find: bytes that were copied to a wrong
+/// place, or changed on their way.
+void check_digest(const train::Checkpoint& checkpoint, train::Trainer& trainer);
 
 /// Puts the run where its newest whole checkpoint from before the steps that were skipped in a row left it, and on
 /// behind the data that it has seen since: steps go on counting. Returns the checkpoint's step; none where there is
@@ -37,7 +45,8 @@ std::optional<int64_t> go_back(const RunFolder& folder, train::Trainer& trainer)
 void check_goes_on(const train::Checkpoint& checkpoint, const RunFolder& folder, const config::RunConfig& config,
                    const std::map<std::string, std::string>& data, std::vector<std::string>& warnings);
 
-/// What lies in memory of the run, where it is newer than the newest checkpoint; looked at whole. ConfigError as above.
+/// What lies in memory of the run, where it is newer than the newest checkpoint; looked at whole. ConfigError as
+/// above.
 std::optional<train::Checkpoint> newest_of_memory(const RunFolder& folder, const config::RunConfig& config,
                                                   const std::map<std::string, std::string>& data,
                                                   std::vector<std::string>& warnings);

@@ -1,5 +1,7 @@
 // Where the state of a run comes from and where it is kept: first weights, checkpoints, copies in memory.
+#include "heddle/base/clock.h"
 #include "heddle/base/error.h"
+#include "heddle/session/agent/lend.h"
 #include "heddle/session/agent/persist.h"
 #include "heddle/session/agent/run_memory.h"
 #include "heddle/session/first_state.h"
@@ -28,22 +30,29 @@ bool is_of(const train::SegmentFiles& files, const train::SnapshotPlace& place) 
 void TrainingRun::begin_snapshots() {
   if (trainer_->snapshots() == nullptr) return;
   const train::SnapshotPlace& place = trainer_->options().snapshots;
-  if (leads()) {
-    std::vector<train::SegmentFiles> old;
-    for (const std::string& folder : memory_folders(folder_)) {
-      for (train::SegmentFiles& files : train::segments_in(folder)) {
-        // Those of this job's other hosts lie in folders of their own agents.
-        if (!is_of(files, place)) old.push_back(std::move(files));
-      }
+  // Each rank for the memory of its host: what it does not reach, others do.
+  std::vector<train::SegmentFiles> old;
+  for (const std::string& folder : memory_folders(folder_)) {
+    for (train::SegmentFiles& files : train::segments_in(folder)) {
+      // Those of this job's other hosts lie in folders of their own agents.
+      if (!is_of(files, place)) old.push_back(std::move(files));
     }
-    // Of several the emptied folders go at the end of the run.
-    const std::vector<std::string> folders = folders_of_ranks(folder_);
-    trainer_->snapshots()->supersede(std::move(old), folders.empty() ? "" : folders.front());
-    note_memory(folder_, place);
   }
+  // Of several the emptied folders go at the end of the run.
+  std::vector<std::string> emptied = folders_of_ranks(folder_);
+  std::erase(emptied, place.folder);
+  trainer_->snapshots()->supersede(std::move(old), emptied.empty() ? "" : emptied.front());
+  trainer_->ranks().any(false);  // before the note names another folder
+  if (leads()) note_memory(folder_, place);
   trainer_->set_snapshot_note([this] {
-    return train::SnapshotNote{state_of_run(config_, data_identity_, *trainer_), std::exchange(persists_, false)};
+    return train::SnapshotNote{state_of_run(config_, data_identity_, *trainer_, digest_now()),
+                               std::exchange(persists_, false)};
   });
+}
+
+// Of the weights as they are; "": it was not taken after this step.
+std::string TrainingRun::digest_now() const {
+  return digest_step_ == trainer_->steps_done() ? summary_.weights_digest : "";
 }
 
 // Every rank from the same checkpoint, which rank 0 has read whole and names to the others; "": from the beginning.
@@ -71,6 +80,7 @@ void TrainingRun::go_on_from(const train::Checkpoint& checkpoint) {
       warnings_.push_back(std::move(note));
   }
   train::load_trainer(checkpoint, *trainer_);
+  check_digest(checkpoint, *trainer_);
   if (config_.plan.objective.of_pairs()) read_references(folder_, data_);
 }
 
@@ -78,10 +88,13 @@ void TrainingRun::go_on_from(const train::Checkpoint& checkpoint) {
 std::optional<train::Checkpoint> TrainingRun::memory_to_go_on_from() {
   std::optional<train::Checkpoint> found =
       leads() ? newest_of_memory(folder_, config_, data_identity_, warnings_) : std::nullopt;
-  const int64_t step =
-      std::stoll(trainer_->ranks().told_by_first(fmt::format("{}", found ? found->state().step : 0)));
+  const std::string told = trainer_->ranks().told_by_first(
+      found ? fmt::format("{} {}", found->state().step, found->state().generation) : "0 0");
+  const int64_t step = std::stoll(told), generation = std::stoll(told.substr(told.find(' ')));
   if (step == 0) return std::nullopt;
-  if (!leads()) found = train::newest_in_memory(memory_folders(folder_), false, nullptr, step);
+  if (!leads())
+    found = train::newest_in_memory(memory_folders(folder_), false, nullptr, step, generation,
+                                    lent_segments(folder_, nullptr));
   if (trainer_->ranks().any(!found)) {
     if (leads()) warnings_.push_back(fmt::format("the memory of step {} is not within reach of every rank", step));
     return std::nullopt;
@@ -103,16 +116,47 @@ void TrainingRun::begin_anew() {
 
 // Where an agent writes to disk what lies in memory, the ranks only copy it there.
 void TrainingRun::checkpoint() {
-  if (trainer_->snapshots() == nullptr || agent_folder().empty() || is_over()) return save();
+  if (trainer_->snapshots() == nullptr || !trainer_->options().snapshots.kept || is_over()) return save();
   persists_ = true;
   trainer_->ask_for_snapshot();
 }
 
 void TrainingRun::save() {
   answer_signals("the checkpoint");
-  summary_.checkpoint = save_run(folder_, config_, data_identity_, *trainer_);
+  const double start_s = now_s();
+  summary_.checkpoint = save_run(folder_, config_, data_identity_, *trainer_, digest_now());
   if (leads()) remove_pending(folder_, trainer_->steps_done());
   saved_step_ = trainer_->steps_done();
+  frequency_.saved(now_s() - start_s);
+  if (frequency_.steps() > CopyFrequency::kLearned && !is_over()) choose_frequency();
+}
+
+// What a step and the copy beside it have taken; once there were enough, how often from now on.
+void TrainingRun::mind_frequency(const train::StepResult& result) {
+  if (!frequency_.chooses()) return;
+  const train::Snapshots* copies = trainer_->snapshots();
+  const bool with_copy = copies != nullptr && copies->copies() > copies_seen_;
+  if (with_copy) {
+    frequency_.copy_blocked(copies->blocked_s() - std::exchange(blocked_seen_s_, copies->blocked_s()));
+    copies_seen_ = copies->copies();
+  }
+  frequency_.step(result.seconds, with_copy);
+  if (frequency_.steps() == CopyFrequency::kLearned) choose_frequency();
+}
+
+// As rank 0 has measured it, for all. Where an agent writes checkpoints, one costs the ranks what a copy does.
+void TrainingRun::choose_frequency() {
+  if (!frequency_.chooses()) return;
+  const bool kept = trainer_->snapshots() != nullptr && trainer_->options().snapshots.kept;
+  const int64_t copy = frequency_.copy_every(), save = kept ? 0 : frequency_.save_every();
+  const std::string told = trainer_->ranks().told_by_first(fmt::format("{} {}", copy, save));
+  const int64_t copy_every = std::stoll(told), save_every = std::stoll(told.substr(told.find(' ')));
+  if (copy_every > 0 && trainer_->snapshots() != nullptr) trainer_->set_snapshot_every(copy_every);
+  if (save_every > 0 && checkpoint_every_ > 0) checkpoint_every_ = save_every;
+  if (!leads() || (copy_every == 0 && save_every == 0)) return;
+  const std::string line = frequency_note(copy_every, save_every, frequency_.copy_s(), frequency_.save_s(),
+                                          frequency_.step_s(), config_.train.mtbf_hours * 3600);
+  if (progress_) progress_->line(line);
 }
 
 }  // namespace heddle::session

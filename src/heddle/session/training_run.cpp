@@ -64,7 +64,11 @@ Wishes wishes_of(const std::array<double, kWishes>& sums) {
 }  // namespace
 
 TrainingRun::TrainingRun(config::RunConfig config, bool resume, Telling telling, const RankPlace& place)
-    : config_(std::move(config)), telling_(telling), place_(place) {
+    : config_(std::move(config)),
+      telling_(telling),
+      place_(place),
+      checkpoint_every_(config_.train.checkpoint_every),
+      frequency_(config_.train.mtbf_hours * 3600) {
   const int rank = place.world != nullptr ? place.world->rank() : 0;
   if (rank == 0) open_data();  // what can be wrong with the input shows before memory is taken
   train::TrainerOptions options = options_that_fit(rank);
@@ -290,8 +294,7 @@ void TrainingRun::compare_with_arena(const train::StepResult& result) {
 // Whether something is done with what a step leaves.
 bool TrainingRun::is_due(int64_t step) const {
   const config::RunConfig::Train& train = config_.train;
-  return due(train.eval_every, step) || due(train.checkpoint_every, step) || audit_trail_->is_due(step) ||
-         is_over();
+  return due(train.eval_every, step) || due(checkpoint_every_, step) || audit_trail_->is_due(step) || is_over();
 }
 
 // Whether it was nothing but a step.
@@ -401,15 +404,23 @@ bool TrainingRun::record(const train::StepResult& result) {
   watch_ranks(result, metrics);
   ++steps_run_;
   compare_with_plan(result.seconds);
-  const bool saves = due(config_.train.checkpoint_every, number);
+  const bool saves = due(checkpoint_every_, number);
+  mind_frequency(result);
   metrics.weights_digest = audit_trail_->after(number, saves || is_over());
-  if (!metrics.weights_digest.empty()) summary_.weights_digest = metrics.weights_digest;
+  if (!metrics.weights_digest.empty()) {
+    summary_.weights_digest = metrics.weights_digest;
+    digest_step_ = number;
+  }
   const bool looks = due(config_.train.eval_every, number) ||
                      (config_.train.eval_every > 0 && is_over() && number == trainer_->steps_done());
   if (looks) {
     look(metrics);
   } else if (!observe::have_layers(number, loads.empty() ? 0 : loads.size() * loads[0].rows_E.size())) {
     observe::drop_layers(metrics);
+  }
+  if (frequency_.chooses()) {
+    metrics.extra["checkpoint_every"] = static_cast<double>(checkpoint_every_);
+    metrics.extra["snapshot_every"] = static_cast<double>(trainer_->options().plan.snapshot_every);
   }
   if (leads()) {
     if (constexpr double kLook_s = 1; now_s() - fence_seen_s_ > kLook_s) {

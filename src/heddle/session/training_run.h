@@ -15,6 +15,7 @@
 #include "heddle/observe/services/mlflow.h"
 #include "heddle/observe/services/prometheus.h"
 #include "heddle/runtime/predict.h"
+#include "heddle/session/agent/frequency.h"
 #include "heddle/session/audit/audit_trail.h"
 #include "heddle/session/ranks/rank_watch.h"
 #include "heddle/session/run_data.h"
@@ -99,6 +100,9 @@ class TrainingRun {
   std::optional<train::Checkpoint> memory_to_go_on_from();
   void go_on_from(const train::Checkpoint& checkpoint);
   void begin_snapshots();
+  std::string digest_now() const;
+  void mind_frequency(const train::StepResult& result);
+  void choose_frequency();
   void checkpoint();
   void warn(const std::string& text);
   void introduce();
@@ -159,8 +163,13 @@ class TrainingRun {
   int64_t steps_run_ = 0;
   std::vector<double> first_steps_s_;  // but the very first
   double compute_share_ = 0;           // of the traced step, as FirstSteps::compute_s
+  int64_t checkpoint_every_ = 0;       // as configured, or chosen
+  CopyFrequency frequency_;
+  int64_t copies_seen_ = 0;  // in memory, and what they have kept this rank from its steps
+  double blocked_seen_s_ = 0;
   int64_t saved_step_ = -1;
-  bool persists_ = false;  // the copy in memory that comes next is to go to disk
+  int64_t digest_step_ = -1;  // whose weights summary_.weights_digest is of
+  bool persists_ = false;     // the copy in memory that comes next is to go to disk
   RunSummary summary_;
 };
 

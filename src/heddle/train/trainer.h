@@ -82,6 +82,8 @@ class Trainer {
   void set_snapshot_note(std::function<SnapshotNote()> note) { snapshot_note_ = std::move(note); }
   /// The next step begins with a copy, whatever its number; the same on every rank.
   void ask_for_snapshot() { snapshot_asked_ = true; }
+  /// Another number of steps between copies than the plan's, from now on; the same on all ranks.
+  void set_snapshot_every(int64_t steps) { options_.plan.snapshot_every = steps; }
   /// Ends what the last step has left open, so that all state is as after it; its result, if nobody has been told
   /// it yet. Whoever reads state, evaluates or predicts after advance() calls this first.
   std::optional<StepResult> settle();

@@ -26,7 +26,7 @@ struct LaunchOptions {
   std::vector<std::string> set;
   int64_t steps = 0;
   double minutes = 0;
-  std::string hosts, by, shell, batch, profile;
+  std::string hosts, by, shell, listen, batch, profile;
   std::vector<std::string> launcher_words;
   int64_t ranks = 0, spares = 0, attempts = 3;
   double pause_s = 1, look_s = 30, wait_hosts_s = 600;
@@ -67,6 +67,10 @@ int write_batch(const LaunchOptions& options, const std::string& program) {
     batch.words.push_back("--spares");
     batch.words.push_back(fmt::format("{}", options.spares));
   }
+  if (!options.listen.empty()) {
+    batch.words.push_back("--listen");
+    batch.words.push_back(options.listen);
+  }
   write_file(options.batch, job::batch_script(batch));
   fmt::print("wrote {}; submit it with sbatch {}\n", options.batch, options.batch);
   return kDone;
@@ -84,6 +88,7 @@ int launch(const LaunchOptions& options) {
   job.hosts = hosts_of(options);
   job.by = options.by;
   job.shell = options.shell;
+  job.listen = options.listen;
   job.more = options.launcher_words;
   job.ranks = static_cast<int>(options.ranks);
   job.spares = static_cast<int>(options.spares);
@@ -140,6 +145,10 @@ void add_launch(Commands& all) {
       .option("--shell", options.shell,
               "A program that runs a command on a host, called as ssh is: PROGRAM HOST COMMAND...")
       .called("PROGRAM");
+  command
+      .option("--listen", options.listen,
+              "The interface through which hosts' agents reach each other; otherwise that of the default route")
+      .called("INTERFACE");
   command.option("--launcher-word", options.launcher_words, "A word for the launcher's line; may be given again")
       .called("WORD");
   command.option("--resume", options.resume, "Go on with the run in the folder; begin it where there is none yet");

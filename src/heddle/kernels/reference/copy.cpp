@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "heddle/base/chunk_sums.h"
-#include "heddle/base/hash.h"
 #include "heddle/kernels/reference/operands.h"
 
 namespace heddle::kernels::reference {
@@ -16,24 +15,14 @@ void copy(const KernelCall& call) {
   if (bytes > 0) std::memcpy(y.data, x.data, static_cast<size_t>(bytes));
 }
 
-// Block by block, so that each is read from memory once.
 void snapshot(const KernelCall& call) {
   const TensorView &x = call.in[0], &y = call.updates[0];
   const auto bytes = static_cast<size_t>(x.elements() * size_of(x.dtype));
   auto* sums = call.updates[1].as<uint32_t>();
   const auto* from = x.as<const std::byte>();
   auto* to = y.as<std::byte>();
-  constexpr size_t kBlock = 64 << 10;
-  for (size_t chunk = 0; chunk * kChunkBytes < bytes; ++chunk) {
-    const size_t end = std::min(bytes, (chunk + 1) * kChunkBytes);
-    uint32_t sum = 0;
-    for (size_t at = chunk * kChunkBytes; at < end; at += kBlock) {
-      const size_t size = std::min(kBlock, end - at);
-      sum = crc32c(from + at, size, sum);
-      std::memcpy(to + at, from + at, size);
-    }
-    sums[chunk] = sum;
-  }
+  for (size_t at = 0, chunk = 0; at < bytes; at += kChunkBytes, ++chunk)
+    sums[chunk] = crc32c_copy(to + at, from + at, std::min(kChunkBytes, bytes - at));
 }
 
 // What is packed, too.

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -18,6 +19,8 @@
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/files/random_id.h"
+#include "heddle/base/hash.h"
+#include "heddle/session/agent/lend.h"
 #include "heddle/session/agent/partner.h"
 #include "heddle/session/agent/persist.h"
 #include "heddle/session/agent/run_memory.h"
@@ -29,14 +32,17 @@ namespace {
 namespace fs = std::filesystem;
 using Segments = std::vector<std::shared_ptr<const train::Segment>>;
 
-constexpr auto kLook = std::chrono::milliseconds(50);
+constexpr double kLook_s = 0.05;
+constexpr auto kGlance = std::chrono::milliseconds(5);  // at whether a step was sealed
+constexpr size_t kMostVisits = 1024;
 constexpr double kAgain_s = 2;        // after something has failed
 constexpr double kPartnerGone_s = 3;  // without a word of a partner whose ranks are not heard of either
 
 // The agents that have left something on this host, and whether they live, know each other by their folders' locks.
 class Place {
  public:
-  explicit Place(const RunFolder& run) : registry_(run.path + "/.agents") {
+  Place(const RunFolder& run, const std::string& address, const std::string& token)
+      : registry_(run.path + kAgents) {
     std::error_code ignored;
     fs::create_directories(registry_, ignored);
     // What an agent before has left is taken over.
@@ -44,7 +50,7 @@ class Place {
       const std::string name = at->path().filename().string();
       if (name.size() != 32) continue;
       const std::string left = "/dev/shm/heddle-" + name;
-      if (auto lock = train::FileHold::take(left + "/.agent", train::FileHold::How::alone)) {
+      if (auto lock = train::FileHold::take(left + kAgentLock, train::FileHold::How::alone)) {
         lock_.emplace(std::move(*lock));
         folder = left;
         entry_ = at->path().string();
@@ -53,13 +59,19 @@ class Place {
     }
     if (folder.empty()) {
       folder = new_memory_folder();
-      auto lock = train::FileHold::take(folder + "/.agent", train::FileHold::How::alone, true);
+      auto lock = train::FileHold::take(folder + kAgentLock, train::FileHold::How::alone, true);
       if (!lock) throw SystemError(EIO, fmt::format("cannot lock {}", folder));
       lock_.emplace(std::move(*lock));
       entry_ = registry_ + "/" + folder.substr(folder.size() - 32);
-      write_file(entry_, folder + "\n");
     }
-    partner = folder + "/" + kPartnerFolder;
+    if (!token.empty()) {
+      OutputFile file(folder + kAgentToken, OutputFile::Open::replace, OutputFile::Access::owner,
+                      OutputFile::Flush::to_system);
+      file.write(token);
+      file.commit();
+    }
+    write_file(entry_, folder + "\n" + address + "\n");
+    partner = folder + "/" + train::kPartnerFolder;
     if (::mkdir(partner.c_str(), 0700) != 0 && errno != EEXIST)
       throw SystemError(errno, fmt::format("cannot create {}: {}", partner, std::strerror(errno)));
   }
@@ -79,29 +91,10 @@ class Place {
   std::optional<train::FileHold> lock_;
 };
 
-class Agent {
+// The segments of a folder, each opened once. Every thread has its own.
+class Opened {
  public:
-  Agent(const AgentOptions& options, std::function<void(const std::string&)> say)
-      : options_(options), run_{options.run}, say_(std::move(say)), place_(run_) {
-    if (!options_.listen.empty()) listener_.emplace(options_.listen, options_.token);
-    say_(fmt::format("ready port {} folder {}", listener_ ? listener_->port() : 0, place_.folder));
-  }
-
-  void run(const std::atomic<bool>& stop) {
-    std::thread receiver;
-    if (listener_) receiver = std::thread([&] { receive(stop); });
-    while (!stop) {
-      look();
-      std::this_thread::sleep_for(kLook);
-    }
-    look(true);
-    if (receiver.joinable()) receiver.join();
-    remove_pending(run_, train::newest_step(run_.checkpoints()));
-    if (nothing_left()) place_.remove();
-  }
-
- private:
-  // The segments of the newest job in a folder, by rank.
+  /// Those of the newest job, by rank.
   Segments newest_job(const std::string& folder) {
     std::map<std::pair<int64_t, std::string>, Segments> jobs;
     std::set<std::string> there;
@@ -124,37 +117,150 @@ class Agent {
     return jobs.empty() ? Segments() : jobs.rbegin()->second;
   }
 
-  // The newest step that all of them hold, and whether a rank wants it on disk; −1: there is none.
-  static std::pair<int64_t, bool> common_step(const Segments& segments) {
-    std::map<int64_t, std::pair<size_t, bool>> steps;
-    for (const auto& segment : segments) {
-      for (int set = 0; set < train::kSets; ++set) {
-        if (const auto seal = segment->seal(set)) {
-          ++steps[seal->step].first;
-          steps[seal->step].second = steps[seal->step].second || seal->persists;
-        }
+  /// What changes when a set is sealed or written again, without a look into the files.
+  size_t stamp() const {
+    size_t stamp = opened_.size();
+    for (const auto& [path, segment] : opened_) {
+      for (int set = 0; segment && set < train::kSets; ++set) {
+        struct stat is {};
+        if (::stat(segment->files().seal(set).c_str(), &is) == 0)
+          stamp = mix_bits(stamp ^ (is.st_ino + static_cast<size_t>(is.st_mtim.tv_nsec)));
       }
     }
-    for (auto at = steps.rbegin(); at != steps.rend(); ++at) {
-      if (at->second.first == segments.size()) return {at->first, at->second.second};
-    }
-    return {-1, false};
+    return stamp;
   }
 
+ private:
+  std::map<std::string, std::shared_ptr<const train::Segment>> opened_;  // by index
+};
+
+// The newest step that all of them hold, and whether a rank wants it on disk; −1: there is none.
+std::pair<int64_t, bool> common_step(const Segments& segments) {
+  std::map<int64_t, std::pair<size_t, bool>> steps;
+  for (const auto& segment : segments) {
+    for (int set = 0; set < train::kSets; ++set) {
+      if (const auto seal = segment->seal(set)) {
+        ++steps[seal->step].first;
+        steps[seal->step].second = steps[seal->step].second || seal->persists;
+      }
+    }
+  }
+  for (auto at = steps.rbegin(); at != steps.rend(); ++at) {
+    if (at->second.first == segments.size()) return {at->first, at->second.second};
+  }
+  return {-1, false};
+}
+
+bool all_live(const Segments& segments) {
+  return std::all_of(segments.begin(), segments.end(), [](const auto& segment) { return segment->is_written(); });
+}
+
+// Gives each step of the own ranks to the partner, beside whatever is written to disk meanwhile.
+class Giver {
+ public:
+  Giver(const AgentOptions& options, std::string folder, const std::function<void(const std::string&)>& say)
+      : token_(options.token),
+        orders_(options.orders),
+        folder_(std::move(folder)),
+        say_(say),
+        partner_(options.partner) {}
+
+  void run(const std::atomic<bool>& stop) {
+    double looked_s = 0;
+    for (size_t seen = 0; !stop; std::this_thread::sleep_for(kGlance)) {
+      obey();
+      const size_t stamp = opened_.stamp();
+      if (partner_.empty() || (stamp == seen && now_s() - looked_s < kLook_s)) continue;
+      seen = stamp;
+      looked_s = now_s();
+      look();
+    }
+  }
+
+ private:
+  void obey() {
+    std::optional<std::string> named = orders_ ? orders_->new_partner() : std::nullopt;
+    if (!named || *named == partner_) return;
+    partner_ = std::move(*named);
+    link_.reset();
+    given_ = -1;
+    again_s_ = 0;
+  }
+
+  void look() {
+    const Segments own = opened_.newest_job(folder_);
+    if (own.empty() || now_s() < again_s_) return;
+    if (own.front()->index().run != job_) {
+      job_ = own.front()->index().run;
+      given_ = -1;
+    }
+    const int64_t step = common_step(own).first;
+    if (step <= given_ || !all_live(own)) return;
+    try {
+      if (!link_) link_.emplace(Link::to(partner_, token_));
+      for (const auto& segment : own) replicate(*link_, *segment, step);
+      given_ = step;
+    } catch (const ConfigError&) {
+      // It was written again meanwhile: the next one goes.
+    } catch (const SystemError& error) {
+      link_.reset();
+      again_s_ = now_s() + kAgain_s;
+      say_(fmt::format("step {} not given to {}: {}", step, partner_, error.what()));
+    }
+  }
+
+  const std::string token_;
+  const std::shared_ptr<AgentOrders> orders_;
+  const std::string folder_;
+  const std::function<void(const std::string&)>& say_;
+  std::string partner_, job_;
+  std::optional<Link> link_;
+  Opened opened_;
+  int64_t given_ = -1;
+  double again_s_ = 0;
+};
+
+class Agent {
+ public:
+  Agent(const AgentOptions& options, std::function<void(const std::string&)> say)
+      : options_(options),
+        run_{options.run},
+        say_([this, say = std::move(say)](const std::string& line) {
+          const std::lock_guard lock(saying_);
+          say(line);
+        }),
+        listener_(options.listen.empty() ? nullptr : std::make_unique<Listener>(options.listen, options.token)),
+        place_(run_, listener_ ? listener_->address() : "", options.token) {
+    say_(fmt::format("ready port {} at {} folder {}", listener_ ? listener_->port() : 0,
+                     listener_ ? listener_->address() : "-", place_.folder));
+  }
+
+  void run(const std::atomic<bool>& stop) {
+    std::thread door;
+    if (listener_) door = std::thread([&] { open_door(stop); });
+    std::thread giving([&] { Giver(options_, place_.folder, say_).run(stop); });
+    while (!stop) {
+      look();
+      std::this_thread::sleep_for(std::chrono::duration<double>(kLook_s));
+    }
+    const bool forgets = options_.orders && options_.orders->forgets();
+    if (!forgets) look(true);
+    giving.join();
+    if (door.joinable()) door.join();
+    if (forgets || nothing_left()) place_.remove();
+  }
+
+ private:
   void look(bool stopping = false) {
-    const Segments own = newest_job(place_.folder);
+    const Segments own = opened_.newest_job(place_.folder);
     if (own.empty()) return;
     if (own.front()->index().run != job_) {
       job_ = own.front()->index().run;
-      persisted_ = replicated_ = -1;
+      persisted_ = -1;
     }
     const auto [step, wanted] = common_step(own);
-    if (step < 0) return;
-    const auto living =
-        std::count_if(own.begin(), own.end(), [](const auto& segment) { return segment->is_written(); });
-    const bool dead = living < std::ssize(own);
-    if (!options_.partner.empty() && step > replicated_ && !dead && !stopping) give(own, step);
-    if (now_s() < again_s_ && !stopping) return;
+    if (step < 0 || (now_s() < again_s_ && !stopping)) return;
+    const bool dead = !all_live(own);
     const bool due = step > persisted_ && (wanted || dead || stopping);
     if (due) write(own, step, dead ? "a rank has ended" : stopping ? "told to stop" : "asked for");
     if ((dead || stopping) && due) write_partner(step);
@@ -183,45 +289,57 @@ class Agent {
   // What a host has given that is no longer heard of.
   void write_partner(int64_t step) {
     if (!listener_ || now_s() - heard_s_ < kPartnerGone_s) return;
-    Segments held = newest_job(place_.partner);
+    Segments held = opened_.newest_job(place_.partner);
     std::erase_if(held,
                   [&](const auto& segment) { return segment->set_of(step) < 0 || segment->index().run != job_; });
     if (!held.empty()) write(held, step, "its host is not heard of");
   }
 
-  void give(const Segments& segments, int64_t step) {
-    if (now_s() < call_again_s_) return;
-    try {
-      if (!link_) link_.emplace(Link::to(options_.partner, options_.token));
-      for (const auto& segment : segments) replicate(*link_, *segment, step);
-      replicated_ = step;
-    } catch (const ConfigError& error) {
-      // It was written again meanwhile: the next one goes.
-    } catch (const SystemError& error) {
-      link_.reset();
-      call_again_s_ = now_s() + kAgain_s;
-      say_(fmt::format("step {} not given to {}: {}", step, options_.partner, error.what()));
-    }
-  }
-
-  // One partner at a time: a second one takes the place of a first that has gone.
-  void receive(const std::atomic<bool>& stop) {
+  // A thread for each that comes in: agents that give, ranks that borrow.
+  void open_door(const std::atomic<bool>& stop) {
+    struct Visit {
+      std::atomic<bool> over{false};
+      std::thread thread;
+    };
+    std::vector<std::unique_ptr<Visit>> visits;
     while (!stop) {
       std::optional<Link> from = listener_->accept(0.2);
-      if (!from) continue;
-      Replicas replicas(place_.partner);
-      try {
-        while (!stop) {
-          if (const std::optional<Link::Frame> frame = from->receive(0.2)) replicas.take(*from, *frame);
-          heard_s_ = now_s();
+      std::erase_if(visits, [](const auto& visit) {
+        if (visit->over) visit->thread.join();
+        return visit->over.load();
+      });
+      if (!from || visits.size() >= kMostVisits) continue;
+      Visit& visit = *visits.emplace_back(std::make_unique<Visit>());
+      visit.thread = std::thread([this, &stop, &visit, link = std::make_shared<Link>(std::move(*from))] {
+        receive(*link, stop);
+        visit.over = true;
+      });
+    }
+    for (const auto& visit : visits) visit->thread.join();
+  }
+
+  void receive(Link& from, const std::atomic<bool>& stop) {
+    Replicas replicas(place_.partner);
+    Lending lending({place_.folder, place_.partner});
+    bool gives = false;
+    try {
+      while (!stop) {
+        if (const std::optional<Link::Frame> frame = from.receive(0.2)) {
+          if (Lending::is_asked(*frame)) {
+            lending.answer(from, *frame);
+          } else {
+            gives = true;
+            replicas.take(from, *frame);
+          }
         }
-      } catch (const SystemError&) {
+        if (gives) heard_s_ = now_s();
       }
+    } catch (const SystemError&) {
     }
   }
 
   bool nothing_left() {
-    const Segments own = newest_job(place_.folder), held = newest_job(place_.partner);
+    const Segments own = opened_.newest_job(place_.folder), held = opened_.newest_job(place_.partner);
     const auto lives = [](const auto& segment) { return segment->is_written(); };
     if (std::any_of(own.begin(), own.end(), lives)) return false;
     if (!held.empty()) return false;
@@ -230,14 +348,14 @@ class Agent {
 
   const AgentOptions options_;
   const RunFolder run_;
+  std::mutex saying_;
   const std::function<void(const std::string&)> say_;
+  std::unique_ptr<Listener> listener_;
   Place place_;
-  std::optional<Listener> listener_;
-  std::optional<Link> link_;
-  std::map<std::string, std::shared_ptr<const train::Segment>> opened_;  // by index
+  Opened opened_;
   std::string job_;
-  int64_t persisted_ = -1, replicated_ = -1;
-  double again_s_ = 0, call_again_s_ = 0;
+  int64_t persisted_ = -1;
+  double again_s_ = 0;
   std::atomic<double> heard_s_{now_s()};
 };
 

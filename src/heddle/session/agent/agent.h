@@ -9,15 +9,19 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <string>
+
+#include "heddle/session/agent/orders.h"
 
 namespace heddle::session {
 
 struct AgentOptions {
-  std::string run;      // the run's folder
-  std::string partner;  // HOST:PORT of the agent that keeps what lies here; "": none
-  std::string listen;   // the interface on which others give theirs; "": none
-  std::string token;    // of the job; needed with either
+  std::string run;                        // the run's folder
+  std::string partner;                    // HOST:PORT of the agent that keeps what lies here; "": none
+  std::string listen;                     // the interface on which others give theirs; "": none
+  std::string token;                      // of the job; needed with either
+  std::shared_ptr<AgentOrders> orders{};  // what a supervisor tells it while it runs; null: nobody does
 };
 
 /// Runs until `stop`. `say` is told one line each: first that it is ready, with its port and its folder; then what

@@ -13,6 +13,8 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <fstream>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -57,6 +59,17 @@ void get(int socket, void* data, size_t size) {
     to += got;
     size -= static_cast<size_t>(got);
   }
+}
+
+// That through which this host reaches others: in the kernel's table of routes the one to everywhere.
+std::string default_interface() {
+  std::ifstream routes("/proc/net/route");
+  std::string line, name, destination;
+  while (std::getline(routes, line)) {
+    std::istringstream words(line);
+    if (words >> name >> destination && destination == "00000000") return name;
+  }
+  return "lo";
 }
 
 // In a time that does not say where they differ.
@@ -140,7 +153,8 @@ std::optional<Link::Frame> Link::receive(double wait_s) {
   return frame;
 }
 
-Listener::Listener(const std::string& interface, std::string token) : token_(std::move(token)) {
+Listener::Listener(const std::string& named, std::string token) : token_(std::move(token)) {
+  const std::string interface = named == "default" ? default_interface() : named;
   ifaddrs* all = nullptr;
   if (getifaddrs(&all) != 0) fail("listen for", errno);
   std::optional<sockaddr_in> address;
@@ -162,6 +176,9 @@ Listener::Listener(const std::string& interface, std::string token) : token_(std
     fail("listen for", code);
   }
   port_ = ntohs(address->sin_port);
+  std::array<char, INET_ADDRSTRLEN> text{};
+  inet_ntop(AF_INET, &address->sin_addr, text.data(), text.size());
+  address_ = fmt::format("{}:{}", text.data(), port_);
 }
 
 Listener::~Listener() { ::close(socket_); }

@@ -35,19 +35,22 @@ class Link {
   int socket_;
 };
 
-/// A port of one of this host's interfaces, "lo" or "eth0".
+/// A port of one of this host's interfaces, "lo" or "eth0"; "default": that of the default route, "lo" where there
+/// is none.
 class Listener {
  public:
-  Listener(const std::string& interface, std::string token);
+  Listener(const std::string& named, std::string token);
   ~Listener();
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
   int port() const { return port_; }
+  /// "10.0.0.3:41000"
+  const std::string& address() const { return address_; }
   /// Whoever connects and knows the token; none in `wait_s`, or where he doesn't.
   std::optional<Link> accept(double wait_s);
 
  private:
-  std::string token_;
+  std::string token_, address_;
   int socket_ = -1, port_ = 0;
 };
 

@@ -26,7 +26,7 @@ struct Persisted {
 Persisted persist(const RunFolder& folder, const std::vector<std::shared_ptr<const train::Segment>>& segments,
                   int64_t step);
 
-/// Removes what was begun of steps up to this one, which is on disk: nobody will finish it.
+/// Removes what agents have begun of steps up to this one, which are on disk or which nobody will finish.
 void remove_pending(const RunFolder& folder, int64_t step);
 
 }  // namespace heddle::session

@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char *kPlace = "/dev/shm/heddle-", *kMemory = "/.memory", *kAgents = "/.agents";
+constexpr const char *kPlace = "/dev/shm/heddle-", *kMemory = "/.memory";
 constexpr int64_t kMostText = 4096;
 
 // A folder of this user's that nobody else enters.
@@ -32,20 +32,12 @@ bool is_own_folder(const std::string& path) {
          (is.st_mode & 077) == 0;
 }
 
-// Whoever may write into the run's folder doesn't choose what is read elsewhere.
-bool is_in_memory(const std::string& path) {
-  return path.starts_with(kPlace) && path.find('/', std::strlen(kPlace)) == std::string::npos &&
-         is_own_folder(path);
-}
-
-std::vector<std::string> lines_in(const std::string& path) {
-  std::vector<std::string> lines;
+std::string text_in(const std::string& path) {
   try {
-    std::istringstream text(read_file(path, kMostText));
-    for (std::string line; std::getline(text, line);) lines.push_back(line);
+    return read_file(path, kMostText);
   } catch (const Error&) {
+    return "";
   }
-  return lines;
 }
 
 void make_own_folder(const std::string& path) {
@@ -56,9 +48,40 @@ void make_own_folder(const std::string& path) {
 
 }  // namespace
 
+// Whoever may write into the run's folder doesn't choose what is read elsewhere.
+bool is_memory_here(const std::string& path) {
+  return path.starts_with(kPlace) && path.find('/', std::strlen(kPlace)) == std::string::npos &&
+         is_own_folder(path);
+}
+
+std::vector<AgentEntry> agent_entries(const RunFolder& folder) {
+  std::vector<AgentEntry> entries;
+  std::error_code ignored;
+  for (fs::directory_iterator at(folder.path + kAgents, ignored), end; !ignored && at != end;
+       at.increment(ignored)) {
+    const std::string text = text_in(at->path().string());
+    const size_t first = text.find('\n');
+    AgentEntry entry{at->path().string(), text.substr(0, first), ""};
+    if (first != text.npos) entry.address = text.substr(first + 1, text.find('\n', first + 1) - first - 1);
+    entries.push_back(std::move(entry));
+  }
+  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.folder < b.folder; });
+  return entries;
+}
+
 std::string agent_folder() {
   const char* named = std::getenv(kAgentVariable);
-  if (named == nullptr || *named == '\0') return "";
+  if (named == nullptr || *named == '\0') {
+    if (!own_fence()) return "";
+    for (const AgentEntry& entry : agent_entries({own_fence()->folder})) {
+      const std::string lock = entry.folder + kAgentLock;
+      std::error_code ignored;
+      if (is_memory_here(entry.folder) && fs::exists(lock, ignored) &&
+          !train::FileHold::take(lock, train::FileHold::How::shared))
+        return entry.folder;
+    }
+    return "";
+  }
   if (!is_own_folder(named)) {
     config_error("{} is '{}': no folder of this user alone; the `ready` line of heddle agent names it",
                  kAgentVariable, named);
@@ -74,8 +97,9 @@ std::string new_memory_folder() {
 
 std::vector<std::string> folders_of_ranks(const RunFolder& folder) {
   std::vector<std::string> found;
-  for (std::string& path : lines_in(folder.path + kMemory)) {
-    if (is_in_memory(path)) found.push_back(std::move(path));
+  std::istringstream lines(text_in(folder.path + kMemory));
+  for (std::string path; std::getline(lines, path);) {
+    if (is_memory_here(path)) found.push_back(path);
   }
   return found;
 }
@@ -102,6 +126,7 @@ train::SnapshotPlace place_of_snapshots(comm::World* world, const std::string& p
   const size_t space = told.find(' ');
   place.run = told.substr(0, space);
   place.generation = std::stoll(told.substr(space + 1));
+  place.kept = by_agents;
   place.folder = by_agents ? own : kPlace + place.run;
   if (by_agents) return place;
   // Named before it is there, for a rank that dies in between leaves nobody else who knows of it. A supervisor
@@ -114,25 +139,21 @@ train::SnapshotPlace place_of_snapshots(comm::World* world, const std::string& p
 
 void note_memory(const RunFolder& folder, const train::SnapshotPlace& place) {
   if (!own_fence()) raise_fence({place.generation, place.run, folder.path});  // else its supervisor has
-  if (agent_folder().empty()) name_folder(folder, place.folder);
+  if (!place.kept) name_folder(folder, place.folder);
 }
 
 std::vector<std::string> memory_folders(const RunFolder& folder) {
   std::vector<std::string> named = folders_of_ranks(folder);
-  std::error_code ignored;
-  for (fs::directory_iterator at(folder.path + kAgents, ignored), end; !ignored && at != end;
-       at.increment(ignored)) {
-    for (std::string& path : lines_in(at->path().string())) named.push_back(std::move(path));
-  }
+  for (const AgentEntry& entry : agent_entries(folder)) named.push_back(entry.folder);
   std::sort(named.begin(), named.end());
   named.erase(std::unique(named.begin(), named.end()), named.end());
   std::vector<std::string> found;
   for (const std::string& path : named) {
-    if (is_in_memory(path)) found.push_back(path);
+    if (is_memory_here(path)) found.push_back(path);
   }
   // What a host holds for another comes behind what hosts hold themselves.
   for (size_t i = 0, own = found.size(); i < own; ++i) {
-    const std::string partner = found[i] + "/" + kPartnerFolder;
+    const std::string partner = found[i] + "/" + train::kPartnerFolder;
     if (is_own_folder(partner)) found.push_back(partner);
   }
   return found;
@@ -144,7 +165,7 @@ int64_t generation_of(const RunFolder& folder) {
 }
 
 void forget_memory(const RunFolder& folder, const train::SnapshotPlace& place) {
-  if (!agent_folder().empty()) return;
+  if (place.kept) return;
   std::error_code ignored;
   for (const std::string& before : folders_of_ranks(folder)) fs::remove_all(before, ignored);
   ::unlink((folder.path + kMemory).c_str());

@@ -1,12 +1,11 @@
 // Where a run's copies in memory lie, and where those of the run before are to be found: beside what the run keeps
 // on disk, so that whoever goes on with the folder finds them.
 //
-//   RUN/.memory      the folder in memory that the ranks made themselves, where no agent gave them one; below it
-//   those of
-//                    jobs before, until what this one copies has taken their place
-//   RUN/.agents/ID   of each agent: its folder in memory, as long as it lives or has left something there
-//   RUN/.generation  how often the run was begun or gone on with (base/files/fence.h): who has a lower one writes
-//   no
+//   RUN/.memory      the folder in memory that the ranks made themselves, where no agent gave them one; below it those
+//                    of jobs before, until what this one copies has taken their place
+//   RUN/.agents/ID   of each agent: its folder in memory, as long as it lives or has left something there, and on a
+//                    second line where it gives of it to others
+//   RUN/.generation  how often the run was begun or gone on with (base/files/fence.h): who has a lower one writes no
 //                    more checkpoints
 #pragma once
 
@@ -21,12 +20,22 @@ namespace heddle::session {
 
 /// What names the agent of this host to a job: the agent's folder in memory.
 inline constexpr const char* kAgentVariable = "HEDDLE_AGENT";
-/// Under an agent's folder: copies of what lies in another host's memory.
-inline constexpr const char* kPartnerFolder = "partner";
+/// Under a run's folder: what its agents say of themselves.
+inline constexpr const char* kAgents = "/.agents";
+/// In an agent's folder: locked as long as it lives; and the job's token, where it has one.
+inline constexpr const char *kAgentLock = "/.agent", *kAgentToken = "/.token";
 
-/// That of this host's agent, "" where there is none. ConfigError where the variable names no folder of this
-/// user's.
+/// That of this host's agent, "" where there is none: what the variable names, or of a supervised job the one that
+/// lives here. ConfigError where the variable names no folder of this user's.
 std::string agent_folder();
+/// What an agent says of itself in RUN/.agents.
+struct AgentEntry {
+  std::string path, folder;
+  std::string address;  // HOST:PORT; "": it gives nothing to others
+};
+std::vector<AgentEntry> agent_entries(const RunFolder& folder);
+/// Whether a folder in memory that others name is there, and this user's alone.
+bool is_memory_here(const std::string& path);
 /// A new folder in memory, for its owner alone.
 std::string new_memory_folder();
 

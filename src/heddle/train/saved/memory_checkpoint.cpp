@@ -56,12 +56,29 @@ std::optional<std::vector<Found>> whole(const Ranks& ranks, bool sums, std::vect
   return all;
 }
 
+// Which ranks' lies where: on this host, with a partner, with other hosts.
+std::string whereabouts(const std::vector<Found>& ranks) {
+  std::vector<std::pair<std::string, std::string>> places;
+  for (const Found& found : ranks) {
+    const std::string& folder = found.segment->files().folder;
+    if (places.empty() || places.back().first != folder) places.emplace_back(folder, "");
+    places.back().second += fmt::format(" {}", found.segment->index().rank);
+  }
+  if (places.size() == 1) return places.front().first;
+  std::string text;
+  for (const auto& [folder, of] : places)
+    text += fmt::format("{}rank{} in {}", text.empty() ? "" : ", ", of, folder);
+  return text;
+}
+
 Checkpoint joined(const std::vector<Found>& ranks) {
   const auto holds = std::make_shared<Holds>();
   std::map<std::string, SavedTensor> tensors;
   for (const Found& found : ranks) {
     holds->segments.push_back(found.segment);
-    if (auto hold = FileHold::take(found.segment->files().hold(found.set), FileHold::How::shared, true))
+    const bool lent = found.segment->is_lent();
+    const std::string hold_file = found.segment->files().hold(found.set);
+    if (auto hold = lent ? std::nullopt : FileHold::take(hold_file, FileHold::How::shared, true))
       holds->holds.push_back(std::move(*hold));
     for (const SegmentIndex::Tensor& tensor : found.segment->index().tensors) {
       SavedTensor& saved = tensors[tensor.name];
@@ -72,7 +89,16 @@ Checkpoint joined(const std::vector<Found>& ranks) {
       saved.name = tensor.name;
       saved.type = type;
       saved.shape = tensor.shape;
-      saved.parts.push_back({tensor.runs, found.segment->bytes_of(tensor, found.set, holds->made.emplace_back())});
+      std::vector<float>& made = holds->made.emplace_back();
+      if (lent) {
+        const Segment* segment = found.segment.get();
+        saved.parts.push_back(
+            {tensor.runs, {}, [segment, &tensor, set = found.set, &made](int64_t first, int64_t n) {
+               return segment->fetch(tensor, set, first, n, made);
+             }});
+      } else {
+        saved.parts.push_back({tensor.runs, found.segment->bytes_of(tensor, found.set, made)});
+      }
     }
   }
   std::vector<SavedTensor> all;
@@ -84,26 +110,29 @@ Checkpoint joined(const std::vector<Found>& ranks) {
     all.push_back(std::move(tensor));
   }
   const Seal& seal = ranks.front().seal;
-  return {seal.state, std::move(all), holds,
-          fmt::format("memory of step {} ({})", seal.step, ranks.front().segment->files().folder)};
+  return {seal.state, std::move(all), holds, fmt::format("memory of step {} ({})", seal.step, whereabouts(ranks))};
 }
 
 }  // namespace
 
 std::optional<Checkpoint> newest_in_memory(const std::vector<std::string>& folders, bool sums,
-                                           std::vector<std::string>* refused, int64_t step) {
+                                           std::vector<std::string>* refused, int64_t step, int64_t generation,
+                                           const std::vector<std::shared_ptr<const Segment>>& lent) {
   Jobs jobs;
   std::vector<std::string> reasons;
+  const auto add = [&](const std::shared_ptr<const Segment>& segment) {
+    const SegmentIndex& index = segment->index();
+    for (int set = 0; set < kSets; ++set) {
+      const std::optional<Seal> seal = segment->seal(set);
+      if (!seal || (step != 0 && (seal->step != step || (generation != 0 && index.generation != generation))))
+        continue;
+      jobs[{index.generation, seal->step, index.run}][index.rank].push_back({segment, set, *seal});
+    }
+  };
   for (const std::string& folder : folders) {
     for (const SegmentFiles& files : segments_in(folder)) {
       try {
-        const auto segment = std::make_shared<const Segment>(files);
-        for (int set = 0; set < kSets; ++set) {
-          const std::optional<Seal> seal = segment->seal(set);
-          if (!seal || (step != 0 && seal->step != step)) continue;
-          jobs[{segment->index().generation, seal->step, segment->index().run}][segment->index().rank].push_back(
-              {segment, set, *seal});
-        }
+        add(std::make_shared<const Segment>(files));
       } catch (const InternalError&) {
         throw;
       } catch (const Error& error) {
@@ -111,6 +140,7 @@ std::optional<Checkpoint> newest_in_memory(const std::vector<std::string>& folde
       }
     }
   }
+  for (const auto& segment : lent) add(segment);
   std::optional<Checkpoint> found;
   for (auto at = jobs.rbegin(); at != jobs.rend() && !found; ++at) {
     try {

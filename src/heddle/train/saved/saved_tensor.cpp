@@ -17,8 +17,8 @@ void SavedTensor::read(int64_t first, int64_t count, Dtype to, void* into) const
   HEDDLE_CHECK(first >= 0 && count >= 0 && first <= elements() - count, "elements {}+{} of '{}', which has {}",
                first, count, formats::printable(name), elements());
   for (const Part& part : parts) {
-    const formats::StoredTensor stored{name, type, {}, part.bytes};
     each_run(part.runs, first, first + count, [&](int64_t local, int64_t whole, int64_t n) {
+      const formats::StoredTensor stored{name, type, {}, part.with(local, n)};
       stored.read(local, n, to, static_cast<std::byte*>(into) + (whole - first) * size_of(to));
     });
   }
@@ -30,7 +30,7 @@ void SavedTensor::copy(int64_t first, int64_t count, void* into) const {
   const int64_t size = formats::size_of(type);
   for (const Part& part : parts) {
     each_run(part.runs, first, first + count, [&](int64_t local, int64_t whole, int64_t n) {
-      std::memcpy(static_cast<std::byte*>(into) + (whole - first) * size, part.bytes.data() + local * size,
+      std::memcpy(static_cast<std::byte*>(into) + (whole - first) * size, part.with(local, n).data() + local * size,
                   static_cast<size_t>(n * size));
     });
   }
@@ -41,7 +41,8 @@ std::vector<std::span<const uint8_t>> SavedTensor::pieces() const {
   std::map<int64_t, std::span<const uint8_t>> by_place;
   for (const Part& part : parts) {
     each_run(part.runs, 0, elements(), [&](int64_t local, int64_t whole, int64_t n) {
-      by_place[whole] = part.bytes.subspan(static_cast<size_t>(local * size), static_cast<size_t>(n * size));
+      by_place[whole] =
+          part.with(local, n).subspan(static_cast<size_t>(local * size), static_cast<size_t>(n * size));
     });
   }
   std::vector<std::span<const uint8_t>> pieces;

@@ -1,6 +1,7 @@
 // A tensor as a checkpoint holds it: whole, or in parts that several ranks have written, wherever those lie.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +15,13 @@ struct SavedTensor {
   struct Part {
     std::vector<Runs> runs;
     std::span<const uint8_t> bytes;  // may lie at any address
+    /// Of what lies elsewhere and comes when it is read: has so many elements from `first` on come, and gives the
+    /// bytes of all, of which these are there now.
+    std::function<std::span<const uint8_t>(int64_t first, int64_t count)> fetch{};
+
+    std::span<const uint8_t> with(int64_t first, int64_t count) const {
+      return fetch ? fetch(first, count) : bytes;
+    }
   };
   std::string name;
   formats::StoredType type = formats::StoredType::f32;

@@ -197,15 +197,84 @@ Segment::Segment(SegmentFiles files) : files_(std::move(files)) {
     ::close(file);
     config_error("{}: {} bytes, {} are expected", files_.data(), size, mapped_bytes_);
   }
-  void* mapped = mmap(nullptr, static_cast<size_t>(mapped_bytes_), PROT_READ, MAP_SHARED, file, 0);
-  const int error = errno;
-  ::close(file);
-  if (mapped == MAP_FAILED)
-    throw SystemError(error, fmt::format("'{}' can't be mapped: {}", files_.data(), std::strerror(error)));
-  mapped_ = static_cast<const uint8_t*>(mapped);
+  map(file);
 }
 
-Segment::~Segment() { munmap(const_cast<uint8_t*>(mapped_), static_cast<size_t>(mapped_bytes_)); }
+Segment::Segment(SegmentFiles files, LentSegment lent, std::shared_ptr<Lender> lender)
+    : files_(std::move(files)), seals_(std::move(lent.seals)), lender_(std::move(lender)) {
+  index_ = index_in(lent.index, files_.index());
+  index_sum_ = crc32c(lent.index.data(), lent.index.size());
+  mapped_bytes_ = kDataAt + std::max<int64_t>(1, index_.bytes);
+  map(-1);
+  for (int set = 0; set < kSets; ++set) {
+    const std::vector<uint32_t>& all = lent.sums[static_cast<size_t>(set)];
+    size_t at = 0;
+    for (const SegmentIndex::Held& held : index_.values) {
+      const auto count = static_cast<size_t>(chunks_of(held.bytes));
+      if (at + count > all.size()) break;  // its seal shows it
+      std::memcpy(mapped_ + kDataAt + held.sums_at[static_cast<size_t>(set)], all.data() + at, 4 * count);
+      at += count;
+    }
+  }
+}
+
+// A lent segment takes memory for what has been fetched of it alone.
+void Segment::map(int file) {
+  const bool here = file >= 0;
+  void* mapped = mmap(nullptr, static_cast<size_t>(mapped_bytes_), here ? PROT_READ : PROT_READ | PROT_WRITE,
+                      here ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, file, 0);
+  const int error = errno;
+  if (here) ::close(file);
+  if (mapped == MAP_FAILED)
+    throw SystemError(error, fmt::format("'{}' can't be mapped: {}", files_.data(), std::strerror(error)));
+  mapped_ = static_cast<uint8_t*>(mapped);
+}
+
+Segment::~Segment() { munmap(mapped_, static_cast<size_t>(mapped_bytes_)); }
+
+LentSegment Segment::lent() const {
+  LentSegment lent{text_of(index_), {}, {}};
+  for (int set = 0; set < kSets; ++set) {
+    if (!seal(set)) continue;
+    const auto s = static_cast<size_t>(set);
+    lent.seals[s] = read_file(files_.seal(set), kMostText);
+    for (const SegmentIndex::Held& held : index_.values) {
+      const auto* from = reinterpret_cast<const uint32_t*>(sums(held, set).data());
+      lent.sums[s].insert(lent.sums[s].end(), from, from + chunks_of(held.bytes));
+    }
+  }
+  return lent;
+}
+
+void Segment::fetch_bytes(const SegmentIndex::Held& held, int set, int64_t first, int64_t count) const {
+  const int64_t chunk = static_cast<int64_t>(kChunkBytes), at = held.at[static_cast<size_t>(set)];
+  for (int64_t begin = first / chunk * chunk; begin < first + count; begin += chunk) {
+    if (fetched_chunks_.contains(at + begin)) continue;
+    const std::span<uint8_t> into(mapped_ + kDataAt + at + begin,
+                                  static_cast<size_t>(std::min(chunk, held.bytes - begin)));
+    lender_->read(at + begin, into);
+    const uint32_t found = crc32c(into.data(), into.size());
+    if (std::memcmp(&found, sums(held, set).data() + 4 * (begin / chunk), 4) != 0)
+      throw SystemError(EIO, fmt::format("{}: '{}' comes with other bytes than were copied", files_.data(),
+                                         formats::printable(held.name)));
+    fetched_chunks_.insert(at + begin);
+  }
+}
+
+std::span<const uint8_t> Segment::fetch(const SegmentIndex::Tensor& tensor, int set, int64_t first, int64_t count,
+                                        std::vector<float>& made) const {
+  const auto held = [&](size_t i) -> const SegmentIndex::Held& {
+    return index_.values[static_cast<size_t>(tensor.of[i])];
+  };
+  if (tensor.form == SegmentIndex::Form::plain) {
+    fetch_bytes(held(0), set, first * size_of(tensor.dtype), count * size_of(tensor.dtype));
+  } else if (made.empty()) {
+    for (size_t i = 0; i < 3; ++i) fetch_bytes(held(i), set, 0, held(i).bytes);
+  } else {
+    return {reinterpret_cast<const uint8_t*>(made.data()), made.size() * sizeof(float)};
+  }
+  return bytes_of(tensor, set, made);
+}
 
 std::span<const uint8_t> Segment::value(const SegmentIndex::Held& held, int set) const {
   return {mapped_ + kDataAt + held.at[static_cast<size_t>(set)], static_cast<size_t>(held.bytes)};
@@ -224,9 +293,10 @@ uint32_t sum_of_sums(const SegmentIndex& index, int set, const uint8_t* base) {
 
 std::optional<Seal> Segment::seal(int set) const {
   std::error_code ignored;
-  if (!fs::exists(files_.seal(set), ignored)) return std::nullopt;
+  const std::string& told = seals_[static_cast<size_t>(set)];
+  if (is_lent() ? told.empty() : !fs::exists(files_.seal(set), ignored)) return std::nullopt;
   try {
-    const std::string text = read_file(files_.seal(set), kMostText);
+    const std::string text = is_lent() ? told : read_file(files_.seal(set), kMostText);
     const json said = checked_json(text, files_.seal(set));
     Seal seal;
     said.at("step").get_to(seal.step);
@@ -252,6 +322,7 @@ int Segment::set_of(int64_t step) const {
 }
 
 void Segment::verify(int set) const {
+  if (is_lent()) return lender_->verify(set);
   for (const SegmentIndex::Held& held : index_.values) {
     const auto bytes = value(held, set);
     const std::vector<uint32_t> found = chunk_sums(bytes.data(), bytes.size());

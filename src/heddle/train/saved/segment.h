@@ -14,6 +14,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@
 namespace heddle::train {
 
 inline constexpr int kSets = 2;
+/// Under a folder of segments: copies of those in another host's memory.
+inline constexpr const char* kPartnerFolder = "partner";
 
 struct SegmentIndex {
   std::string run;  // of all ranks of a job, of no other
@@ -88,11 +91,32 @@ class FileHold {
   int file_;
 };
 
+/// Who has a segment in another host's memory and gives of it.
+class Lender {
+ public:
+  virtual ~Lender() = default;
+  /// So many bytes of its values. SystemError when it is no longer there.
+  virtual void read(int64_t at, std::span<uint8_t> into) = 0;
+  /// Has all bytes of a set compared with their checksums there. ConfigError where they differ.
+  virtual void verify(int set) = 0;
+};
+
+/// What is said of a segment that is lent: of each set the text of its seal ("": none) and the checksums of all
+/// chunks, in the order of the index's values.
+struct LentSegment {
+  std::string index;
+  std::array<std::string, kSets> seals;
+  std::array<std::vector<uint32_t>, kSets> sums;
+};
+
 /// A segment opened for reading.
 class Segment {
  public:
   /// ConfigError where it is none: another's, cut, damaged.
   explicit Segment(SegmentFiles files);
+  /// One in another host's memory, whose bytes come as they are read, each 4 MiB compared with its checksum.
+  /// `files.folder` is only told.
+  Segment(SegmentFiles files, LentSegment lent, std::shared_ptr<Lender> lender);
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
@@ -107,6 +131,12 @@ class Segment {
   void verify(int set) const;
   /// The bytes of a tensor in a set. What is split is put together in `made`.
   std::span<const uint8_t> bytes_of(const SegmentIndex::Tensor& tensor, int set, std::vector<float>& made) const;
+  /// The same of a segment that is lent, as SavedTensor::Part::fetch has it.
+  std::span<const uint8_t> fetch(const SegmentIndex::Tensor& tensor, int set, int64_t first, int64_t count,
+                                 std::vector<float>& made) const;
+  bool is_lent() const { return lender_ != nullptr; }
+  /// What is said of it to whom it is lent.
+  LentSegment lent() const;
   /// Where its values lie.
   const uint8_t* data() const;
   /// Whether the rank that writes it still lives.
@@ -115,12 +145,17 @@ class Segment {
  private:
   std::span<const uint8_t> value(const SegmentIndex::Held& held, int set) const;
   std::span<const uint8_t> sums(const SegmentIndex::Held& held, int set) const;
+  void map(int file);
+  void fetch_bytes(const SegmentIndex::Held& held, int set, int64_t first, int64_t count) const;
 
   SegmentFiles files_;
   SegmentIndex index_;
   uint32_t index_sum_ = 0;
-  const uint8_t* mapped_ = nullptr;
+  uint8_t* mapped_ = nullptr;
   int64_t mapped_bytes_ = 0;
+  std::array<std::string, kSets> seals_;      // of one that is lent, likewise the two below
+  std::shared_ptr<Lender> lender_;            // null: it lies here
+  mutable std::set<int64_t> fetched_chunks_;  // by where they lie
 };
 
 /// Of the values that an index speaks of. ConfigError where it is none.
@@ -131,8 +166,10 @@ uint32_t sum_of_sums(const SegmentIndex& index, int set, const uint8_t* base);
 
 /// The newest step that is whole in these folders, of every rank of its job, as a checkpoint; none where there is
 /// none. `sums`: all bytes are looked at. What was passed over adds its reason to `refused`. `step`: that one
-/// alone; 0: any.
+/// alone, and of that generation; 0: any. `lent`: what other hosts' memory holds beside; what lies here goes first.
 std::optional<Checkpoint> newest_in_memory(const std::vector<std::string>& folders, bool sums,
-                                           std::vector<std::string>* refused = nullptr, int64_t step = 0);
+                                           std::vector<std::string>* refused = nullptr, int64_t step = 0,
+                                           int64_t generation = 0,
+                                           const std::vector<std::shared_ptr<const Segment>>& lent = {});
 
 }  // namespace heddle::train

@@ -121,7 +121,10 @@ bool Snapshots::begin(runtime::Executor& executor, RankExchange& ranks, bool mus
     return is_open();
   };
   while (!take() && must && now_s() - start_s < kLongest_s) std::this_thread::sleep_for(kLook);
-  if (ranks.any(!hold_)) {
+  const bool left_out = ranks.any(!hold_);
+  // All ranks are here: what this one sealed before, all have.
+  if (sealed_ > 1) remove_superseded();
+  if (left_out) {
     hold_.reset();
   } else {
     ::unlink(files_.seal(set_).c_str());
@@ -142,12 +145,19 @@ void Snapshots::seal(const SnapshotNote& note) {
   }
   write_own(files_.seal(set_), text_of(seal, index_, sum_of_sums(index_, set_, base)));
   hold_.reset();
-  for (const SegmentFiles& files : std::exchange(superseded_, {})) files.remove();
-  if (!superseded_folder_.empty())
-    ::rmdir(std::exchange(superseded_folder_, {}).c_str());  // stays if another writes
+  ++sealed_;
   blocked_s_ += now_s() - start_s;
 }
 
-void Snapshots::remove() { files_.remove(); }
+void Snapshots::remove_superseded() {
+  for (const SegmentFiles& files : std::exchange(superseded_, {})) files.remove();
+  if (!superseded_folder_.empty())
+    ::rmdir(std::exchange(superseded_folder_, {}).c_str());  // stays if another writes
+}
+
+void Snapshots::remove() {
+  remove_superseded();
+  files_.remove();
+}
 
 }  // namespace heddle::train

@@ -21,6 +21,7 @@ struct SnapshotPlace {
   std::string folder;  // "": one of its own, which goes with the trainer
   std::string run;     // of all ranks of the job; "": any
   int64_t generation = 0;
+  bool kept = false;  // by an agent, which writes it to disk where it is asked to
 };
 
 /// What a copy is sealed with.
@@ -51,8 +52,9 @@ class Snapshots {
   /// Of the bytes of one copy, and how long begin and seal have kept the rank from its steps so far.
   int64_t bytes() const { return bytes_; }
   double blocked_s() const { return blocked_s_; }
-  /// Removes these once a copy of this one's has been sealed: another job's of the same run, which it went on from;
-  /// and the folder that it had made for them ("": none).
+  int64_t copies() const { return sealed_; }
+  /// Removes these once copies of this job's are whole on all ranks, and had time to reach a partner: another job's
+  /// of the same run, which it went on from; and the folder that it had made for them ("": none).
   void supersede(std::vector<SegmentFiles> files, std::string folder) {
     superseded_ = std::move(files);
     superseded_folder_ = std::move(folder);
@@ -62,6 +64,7 @@ class Snapshots {
 
  private:
   int64_t offset_of(ir::ValueId id) const;
+  void remove_superseded();
 
   const bool own_folder_;
   SegmentFiles files_;
@@ -73,6 +76,7 @@ class Snapshots {
   int64_t bytes_ = 0;
   double blocked_s_ = 0;
   int set_ = -1;  // that was begun last
+  int64_t sealed_ = 0;
   std::optional<FileHold> hold_;
   std::vector<SegmentFiles> superseded_;
   std::string superseded_folder_;

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""What faults cost a job of `heddle launch` that keeps copies of its state in memory, against one that starts again from
+disk alone: the same steps on emulated hosts (tests/job/emulated.py), undisturbed, and with a fault in every ten steps,
+at the same drawn places in both.
+
+    ./dev bench goodput [--hosts 2] [--steps 40] [--sequences 96] [--every 10] [--disk-every 10] [--seed 1]
+                        [--host-faults] [--rounds 3] [--json]
+
+A fault strikes when the job first comes to its step, a process killed or, with --host-faults, a host with its memory,
+which answers again at once. Lost time is that of a run over that of an undisturbed one right before it, whose
+checkpoints go to disk as often; medians of the rounds. `lost_time_saved` is the part of the time lost from disk that
+memory saves; null where other programs took more of the machine than faults did. All digests are compared.
+"""
+
+import argparse
+import json
+import pathlib
+import random
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests/job"))
+from emulated import Job, Reference, digests, events  # noqa: E402
+
+
+def settings(arguments, memory):
+    words = [f"train.steps={arguments.steps}", f"train.global_batch={arguments.sequences}", "train.trace_step=0",
+             f"train.microbatch={arguments.sequences // arguments.hosts // 2}", f"train.checkpoint_every={arguments.disk_every}"]
+    return words + (["train.snapshot_every=1"] if memory else [])
+
+
+def run(heddle, reference, base, name, arguments, memory, strikes):
+    more = ["--listen", "lo"]
+    for setting in settings(arguments, memory):
+        more += ["--set", setting]
+    job = Job(heddle, reference, base / name, hosts=arguments.hosts, more=more)
+    struck = []
+    try:
+        began = time.monotonic()
+        job.start()
+        for step, rank in strikes:
+            if not job.wait_until(lambda step=step: job.steps_done() >= step):
+                break
+            struck.append((time.time(), job.steps_done()))
+            if arguments.host_faults:
+                job.lose_host(f"node{rank}")
+                job.mend_host(f"node{rank}")
+            else:
+                job.strike([pid for pid, one in job.processes().items() if one[2] == rank])
+            before = job.starts()
+            job.wait_until(lambda before=before: job.starts() > before)
+        status, seconds = job.wait(), time.monotonic() - began
+        if status != 0:
+            sys.exit(f"{name} ended with status {status}\n{job.text()}")
+        log = events(job.run)
+        found, recovered = [], []
+        for at, _ in struck:
+            end = next((e["time"] for e in log if e["event"] == "end" and e["time"] > at), None)
+            going = next((e["time"] for e in log if e["event"] == "running" and end and e["time"] > end), None)
+            found += [end - at] if end else []
+            recovered += [going - at] if going else []
+        made, order = digests(job.run)
+        return {"seconds": seconds, "struck": len(struck), "found_s": found, "recovered_s": recovered, "digests": made,
+                "complete": order == list(range(1, arguments.steps + 1))}
+    finally:
+        job.end()
+
+
+def distribution(values):
+    ordered = sorted(values)
+    if not ordered:
+        return None
+    return {"count": len(ordered), "median": round(statistics.median(ordered), 3),
+            "p90": round(ordered[min(len(ordered) - 1, int(0.9 * len(ordered)))], 3), "most": round(ordered[-1], 3)}
+
+
+def main():
+    parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parse.add_argument("--heddle", type=pathlib.Path, default=pathlib.Path("build/heddle"))
+    parse.add_argument("--hosts", type=int, default=2)
+    parse.add_argument("--steps", type=int, default=40)
+    parse.add_argument("--sequences", type=int, default=96)
+    parse.add_argument("--rounds", type=int, default=3)
+    parse.add_argument("--every", type=int, default=10)
+    parse.add_argument("--disk-every", type=int, default=10)
+    parse.add_argument("--seed", type=int, default=1)
+    parse.add_argument("--host-faults", action="store_true")
+    parse.add_argument("--json", action="store_true")
+    arguments = parse.parse_args()
+    draw = random.Random(arguments.seed)
+    strikes = [(first + draw.randrange(arguments.every), draw.randrange(arguments.hosts))
+               for first in range(arguments.every, arguments.steps - arguments.every + 1, arguments.every)]
+    heddle = arguments.heddle.resolve()
+    base = pathlib.Path(tempfile.mkdtemp(prefix="heddle-goodput-")).resolve()
+    try:
+        (base / "reference").mkdir()
+        reference = Reference(heddle, base / "reference")    # prepares the data
+        all_runs, pairs = [], {"disk": [], "memory": []}
+        for number in range(arguments.rounds):
+            for name, rows in pairs.items():
+                pair = [run(heddle, reference, base, f"{name}-{number}-{len(s)}", arguments, name == "memory" and bool(s), s)
+                        for s in ([], strikes)]
+                rows.append(pair)
+                all_runs += pair
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+    same = all(one["complete"] and one["digests"] == all_runs[0]["digests"] for one in all_runs)
+    lost = {name: statistics.median(struck["seconds"] - free["seconds"] for free, struck in rows) for name, rows in pairs.items()}
+    held = 0 <= lost["memory"] and 0 < lost["disk"]
+    result = {"steps": arguments.steps, "faults": len(strikes), "same_digests": same,
+              "rounds": arguments.rounds,
+              "undisturbed_s": round(statistics.median(free["seconds"] for rows in pairs.values() for free, _ in rows), 3),
+              "lost_s": {name: round(seconds, 3) for name, seconds in lost.items()},
+              "lost_time_saved": round(1 - lost["memory"] / lost["disk"], 4) if held else None,
+              "found_s": {name: distribution([s for _, one in pairs[name] for s in one["found_s"]]) for name in lost},
+              "recovered_s": {name: distribution([s for _, one in pairs[name] for s in one["recovered_s"]]) for name in lost}}
+    if arguments.json:
+        print(json.dumps(result, indent=1))
+    else:
+        for key, value in result.items():
+            print(f"{key:16} {value}")
+    sys.exit(0 if same else 1)
+
+
+if __name__ == "__main__":
+    main()
