@@ -235,12 +235,6 @@ class Job:
             time.sleep(0.02)
         return self.supervisor.returncode
 
-    def end_agents(self):
-        until = time.monotonic() + 30
-        while (agents := self.of_role("agent")) and time.monotonic() < until:
-            self.strike(agents, signal.SIGTERM)
-            time.sleep(0.05)
-
     def end(self):
         for _ in range(100):
             pids = list(self.processes())
@@ -258,7 +252,6 @@ class Job:
 
     def left_behind(self):
         """Processes and files that should be gone."""
-        self.end_agents()
         until = time.monotonic() + 10    # the kernel takes its time with what was killed
         while (left := self.processes()) and time.monotonic() < until:
             time.sleep(0.05)

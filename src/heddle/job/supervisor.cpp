@@ -235,7 +235,7 @@ void Supervisor::look_for_slow(const Plan& plan, Child& ranks) {
     const bool spare = host && slots_of(others) >= plan.layout.ranks;
     journal_.add("slow", {{"rank", slow->rank}, {"host", host.value_or("")}, {"why", slow->why}, {"spare", spare}});
     if (!spare) continue;
-    lose(*host, slow->why);
+    lose(*host, slow->why, true);
     tell_("a spare takes its place, after the step under way");
     growing_ = true;
     ranks.signal(SIGUSR2);

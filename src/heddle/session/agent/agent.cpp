@@ -247,6 +247,7 @@ class Agent {
     if (!forgets) look(true);
     giving.join();
     if (door.joinable()) door.join();
+    remove_pending(run_, train::newest_step(run_.checkpoints()));
     if (forgets || nothing_left()) place_.remove();
   }
 

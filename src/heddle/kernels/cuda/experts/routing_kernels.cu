@@ -2,7 +2,6 @@
 // the tokens of its source in order, so that lists are the same whatever runs beside it; nothing is added
 // atomically.
 #include "heddle/ir/topology.h"
-#include "heddle/kernels/cuda/experts/list_block.h"
 #include "heddle/kernels/cuda/experts/routing_kernels.h"
 #include "heddle/kernels/cuda/language.h"
 

@@ -1,6 +1,6 @@
 // Choices of experts as choices of slots. A block scans all choices in order for those of its expert; nothing is
 // added atomically.
-#include "heddle/kernels/cuda/experts/list_block.h"
+#include "heddle/kernels/cuda/experts/routing_kernels.h"
 #include "heddle/kernels/cuda/experts/slot_kernels.h"
 #include "heddle/kernels/cuda/language.h"
 
