@@ -95,8 +95,8 @@ TEST(Launcher, LinesNameHostsAndRanks) {
   const std::vector<std::string> srun = launcher_named("srun").words(start);
   EXPECT_TRUE(has(srun, "--nodelist=a,b", "--nodes=2"));
   EXPECT_TRUE(has(srun, "--ntasks=3", "--more"));
-  EXPECT_EQ(launcher_named("mpirun").reach("b", "/usr/bin/reach"),
-            (std::vector<std::string>{"/usr/bin/reach", "b", "true"}));
+  EXPECT_EQ(launcher_named("mpirun").on_host("b", "/usr/bin/reach", {"true", "it's"}),
+            (std::vector<std::string>{"/usr/bin/reach", "b", "true 'it'\\''s'"}));
 }
 
 TEST(BatchScript, QuotesWhatAShellWouldObey) {

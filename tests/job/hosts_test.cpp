@@ -1,9 +1,9 @@
-#include "heddle/job/hosts.h"
+#include "heddle/job/hosts/hosts.h"
 
 #include <gtest/gtest.h>
 
 #include "heddle/base/error.h"
-#include "heddle/job/host_pool.h"
+#include "heddle/job/hosts/host_pool.h"
 
 namespace heddle::job {
 namespace {

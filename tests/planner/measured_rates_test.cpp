@@ -32,6 +32,36 @@ TEST(MeasuredRates, AreThoseOfTheProfile) {
   EXPECT_EQ(rated(cuda, made_profile()), cuda);
 }
 
+// Ways are compared where all sizes are the same, of the rank's threads and type.
+TEST(MeasuredRates, KnowTheWaysOfProducts) {
+  cost::MachineProfile profile = made_profile();
+  const auto measured = [&](const char* kind, double experts, double mflop, double us, int threads, Dtype dtype) {
+    const cost::OpShape shape{kind, dtype, 64 * experts, 32, 16, experts, mflop * 1e6 * experts, 1e6};
+    profile.ops.add({shape, threads, 1e6, us});
+  };
+  for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+    const double serial = dtype == Dtype::f32 ? 150 : 300;
+    measured("grouped_linear", 4, 1, 100, 8, dtype);
+    measured("grouped_linear.serial", 4, 1, serial, 8, dtype);
+    measured("grouped_linear.batched", 4, 1, 90, 8, dtype);
+    measured("grouped_linear.serial", 4, 2, 700, 8, dtype);  // which nothing is measured beside
+    measured("grouped_linear_wgrad", 4, 100, 1000, 1, dtype);
+    measured("grouped_linear_wgrad.serial", 4, 100, 1010, 1, dtype);
+  }
+  const config::RunConfig alone = read({"device.dtype=f32"}), one = rated(alone, profile);
+  EXPECT_EQ(one.plan.device.product_ways, "grouped_linear.batched 1 0.9,grouped_linear.serial 1 1.5");
+  EXPECT_EQ(read([&] {
+              std::vector<std::string> set{"device.dtype=f32"};
+              for (const std::string& found : rate_settings(alone, one)) set.push_back(found);
+              return set;
+            }()),
+            one);
+  const config::RunConfig two = rated(read({"device.dtype=f32", "mesh.ranks=2", "train.microbatch=2"}), profile);
+  EXPECT_EQ(two.plan.device.product_ways, "grouped_linear_wgrad.serial 100 1.01");
+  const std::string said = "grouped_linear.serial 1 2";
+  EXPECT_EQ(rated(read({"device.product_ways=" + said}), profile).plan.device.product_ways, said);
+}
+
 // Other rates, another order of the same ops: no bit hangs on it, but all ranks must be told the same.
 TEST(MeasuredRates, DecideWhatIsWoven) {
   const std::vector<std::string> mesh{"mesh.ranks=4", "mesh.pp=2", "mesh.ep=2", "train.microbatch=1",

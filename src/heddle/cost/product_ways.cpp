@@ -1,11 +1,13 @@
 #include "heddle/cost/product_ways.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
+#include "heddle/base/statistics.h"
 
 namespace heddle::cost {
 
@@ -49,6 +51,40 @@ double WayRates::over_grouped(std::string_view kind, ProductWay way, double flop
   const auto& [after, high] = points[i];
   const double part = std::log(mflop / before) / std::log(after / before);
   return low * std::pow(high / low, part);
+}
+
+WayRates measured_ways(const OpTimes& times, Dtype dtype, int threads) {
+  const auto sizes_of = [](const OpShape& s) { return std::array{s.rows, s.in, s.out, s.groups, s.flops}; };
+  std::map<std::pair<std::string, std::array<double, 5>>, double> grouped_us;
+  for (const OpTime& time : times.all()) {
+    if (time.shape.dtype == dtype && time.threads == threads)
+      grouped_us[{time.shape.kind, sizes_of(time.shape)}] = time.us;
+  }
+  struct Near {
+    std::vector<double> log_mflop, ratio;
+  };
+  std::map<std::string, std::map<int, Near>> near;  // by kind and way, by powers of four
+  for (const OpTime& time : times.all()) {
+    const OpShape& s = time.shape;
+    const size_t dot = s.kind.find('.');
+    if (dot == s.kind.npos || s.dtype != dtype || time.threads != threads || s.flops <= 0) continue;
+    const auto at = grouped_us.find({s.kind.substr(0, dot), sizes_of(s)});
+    if (at == grouped_us.end()) continue;
+    const double log_mflop = std::log2(s.flops / std::max(1.0, s.groups) * 1e-6);
+    Near& here = near[s.kind][static_cast<int>(std::floor(log_mflop / 2))];
+    here.log_mflop.push_back(log_mflop);
+    here.ratio.push_back(time.us / at->second);
+  }
+  WayRates rates;
+  for (const auto& [kind, places] : near) {
+    WayRates::Points points;
+    for (const auto& [place, here] : places)
+      points.emplace_back(std::exp2(median(here.log_mflop)),
+                          std::clamp(median(here.ratio), kLeastRatio, kMostRatio));
+    const size_t dot = kind.find('.');
+    rates.set(kind.substr(0, dot), from_word<ProductWay>(kind.substr(dot + 1)), std::move(points));
+  }
+  return rates;
 }
 
 std::string WayRates::text() const {

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "heddle/cost/op_times.h"
 #include "heddle/ir/product_way.h"
 
 namespace heddle::cost {
@@ -39,6 +40,9 @@ class WayRates {
 /// The name by which a kind's time is known where it goes a way of its own: "grouped_linear.batched"; of grouped
 /// the kind's.
 std::string measured_kind(std::string_view kind, ProductWay way);
+
+/// From ops that were measured at the same sizes each way: medians of those that lie close together.
+WayRates measured_ways(const OpTimes& times, Dtype dtype, int threads);
 
 /// A device's ways.
 struct ProductWays {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "heddle/job/child.h"
-#include "heddle/job/hosts.h"
+#include "heddle/job/hosts/hosts.h"
 #include "heddle/job/journal.h"
 #include "heddle/job/launcher.h"
 

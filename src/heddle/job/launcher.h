@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "heddle/job/hosts.h"
+#include "heddle/job/hosts/hosts.h"
 
 namespace heddle::job {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "heddle/cost/machine_profile.h"
-#include "heddle/job/hosts.h"
+#include "heddle/job/hosts/hosts.h"
 
 namespace heddle::job {
 

@@ -16,7 +16,7 @@
 #include "heddle/base/failure.h"
 #include "heddle/base/files/random_id.h"
 #include "heddle/base/hash.h"
-#include "heddle/job/probe.h"
+#include "heddle/job/hosts/probe.h"
 #include "heddle/session/ranks/standing_lines.h"
 #include "heddle/session/signals.h"
 

@@ -14,12 +14,12 @@
 #include "heddle/job/alarms.h"
 #include "heddle/job/child.h"
 #include "heddle/job/ending.h"
-#include "heddle/job/host_pool.h"
+#include "heddle/job/hosts/host_pool.h"
+#include "heddle/job/hosts/reach.h"
 #include "heddle/job/journal.h"
 #include "heddle/job/launcher.h"
 #include "heddle/job/layout.h"
 #include "heddle/job/persistence.h"
-#include "heddle/job/reach.h"
 #include "heddle/session/run_folder.h"
 
 namespace heddle::job {

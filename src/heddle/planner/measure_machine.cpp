@@ -80,6 +80,22 @@ train::TrainerOptions draw_program(uint64_t number, Dtype dtype, int threads) {
   return options;
 }
 
+// A program whose experts have equal groups, with their products each way; the other ops once.
+StepMeasure measure_ways(train::TrainerOptions options, int steps) {
+  options.plan.parallel.exchange.capacity_factor = 1;
+  const auto measure = [&](ProductWay way) {
+    options.plan.device.expert_product = way;
+    return measure_steps(options, steps);
+  };
+  StepMeasure all = measure(ProductWay::grouped);
+  for (const ProductWay way : {ProductWay::batched, ProductWay::serial}) {
+    for (const cost::OpTime& time : measure(way).ops) {
+      if (time.shape.kind.ends_with(word_of(way))) all.ops.push_back(time);
+    }
+  }
+  return all;
+}
+
 double copy_bytes_per_s(int threads) {
   constexpr int64_t kBytes = int64_t{128} << 20;
   device::HostArena from(kBytes), to(kBytes);
@@ -331,7 +347,9 @@ cost::MachineProfile measure_machine(const MeasureOptions& options) {
       for (const Dtype dtype : dtypes) {
         tell("ops");
         const OthersWatch watch;
-        StepMeasure found = measure_steps(draw_program(number++, dtype, team), 3);
+        constexpr uint64_t kWaysEach = 5;  // programs
+        const train::TrainerOptions program = draw_program(number, dtype, team);
+        StepMeasure found = number++ % kWaysEach == 0 ? measure_ways(program, 3) : measure_steps(program, 3);
         programs.push_back({watch.share(), dtype, std::move(found)});
       }
     }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "heddle/backends/backend.h"
+#include "heddle/cost/product_ways.h"
 
 namespace heddle::planner {
 
@@ -18,8 +19,9 @@ double rounded(double x) {
 }  // namespace
 
 const std::vector<std::string>& rate_keys() {
-  static const std::vector<std::string> keys{"device.product_rate", "device.memory_rate", "memory.host_rate",
-                                             "parallel.message_rate", "parallel.message_latency_us"};
+  static const std::vector<std::string> keys{
+      "device.product_rate",   "device.memory_rate",          "memory.host_rate",
+      "parallel.message_rate", "parallel.message_latency_us", "device.product_ways"};
   return keys;
 }
 
@@ -43,6 +45,8 @@ config::RunConfig rated(config::RunConfig config, const cost::MachineProfile& pr
     add("parallel.message_rate", cost::link_bytes_per_us(profile, places.over, ranks) / kBytesPerUs);
     add("parallel.message_latency_us", cost::message_us(profile, places.over, ranks, 1));
   }
+  if (std::string& ways = config.plan.device.product_ways; ways.empty())
+    ways = cost::measured_ways(profile.ops, dtype, sharing == 1 ? profile.cores : 1).text();
   return config;
 }
 

@@ -1,5 +1,5 @@
 // heddle probe: tries the hosts of an MPI job, a rank on each.
-#include "heddle/job/probe.h"
+#include "heddle/job/hosts/probe.h"
 
 #include "heddle/base/error.h"
 #include "heddle/base/failure.h"

@@ -32,7 +32,7 @@ std::vector<std::string> rates_of(const TrainOptions& options, const config::Run
     config::RunConfig kept = config;
     for (const std::string& key : planner::rate_keys()) {
       const config::Setting& s = *config::find_setting(key);
-      if (std::get<double>(s.get(config)) == 0) s.set(kept, s.get(*was));
+      if (s.get(config) == s.get({})) s.set(kept, s.get(*was));
     }
     return planner::rate_settings(config, kept);
   }

@@ -1,7 +1,7 @@
 // Margins of choices in bins, and biases moved to their quantiles. See balance_kernels.h. Nothing is added
 // atomically: a block has the bins of its expert, a thread each.
-#include "heddle/kernels/cuda/experts/balance_kernels.h"
-#include "heddle/kernels/cuda/experts/top.h"
+#include "heddle/kernels/cuda/router/balance_kernels.h"
+#include "heddle/kernels/cuda/router/top.h"
 #include "heddle/ops/margin_bins.h"
 
 namespace heddle::kernels::cuda {

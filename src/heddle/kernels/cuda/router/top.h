@@ -1,8 +1,8 @@
 // The highest scores of a token, one after the other: a warp a token, its scores in shared memory.
 #pragma once
 
-#include "heddle/kernels/cuda/experts/router_kernels.h"
 #include "heddle/kernels/cuda/language.h"
+#include "heddle/kernels/cuda/router/router_kernels.h"
 
 namespace heddle::kernels::cuda {
 

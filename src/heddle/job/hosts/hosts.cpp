@@ -1,4 +1,4 @@
-#include "heddle/job/hosts.h"
+#include "heddle/job/hosts/hosts.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,4 +1,4 @@
-#include "heddle/job/host_pool.h"
+#include "heddle/job/hosts/host_pool.h"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // The router and its balancing losses: a warp a token, values of a token in shared memory. See router_kernels.h.
 // Source: DeepSeek-V3 report, arXiv 2412.19437, section 2.1.2 and equations 17–20.
-#include "heddle/kernels/cuda/experts/router_kernels.h"
-#include "heddle/kernels/cuda/experts/top.h"
+#include "heddle/kernels/cuda/router/router_kernels.h"
+#include "heddle/kernels/cuda/router/top.h"
 
 namespace heddle::kernels::cuda {
 

@@ -1,7 +1,7 @@
 // Entries of the balance by quantiles.
 #include "heddle/kernels/cuda/backend.h"
-#include "heddle/kernels/cuda/experts/balance_kernels.h"
-#include "heddle/kernels/cuda/experts/router_kernels.h"
+#include "heddle/kernels/cuda/router/balance_kernels.h"
+#include "heddle/kernels/cuda/router/router_kernels.h"
 
 namespace heddle::kernels::cuda {
 

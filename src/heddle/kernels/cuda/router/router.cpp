@@ -1,6 +1,6 @@
 // Entries of the router and its balancing losses.
 #include "heddle/kernels/cuda/backend.h"
-#include "heddle/kernels/cuda/experts/router_kernels.h"
+#include "heddle/kernels/cuda/router/router_kernels.h"
 
 namespace heddle::kernels::cuda {
 

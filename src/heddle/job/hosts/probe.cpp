@@ -1,4 +1,4 @@
-#include "heddle/job/probe.h"
+#include "heddle/job/hosts/probe.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,4 +1,4 @@
-#include "heddle/job/reach.h"
+#include "heddle/job/hosts/reach.h"
 
 #include "heddle/base/clock.h"
 #include "heddle/base/error.h"
