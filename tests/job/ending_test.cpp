@@ -96,7 +96,7 @@ TEST(Launcher, LinesNameHostsAndRanks) {
   EXPECT_TRUE(has(srun, "--nodelist=a,b", "--nodes=2"));
   EXPECT_TRUE(has(srun, "--ntasks=3", "--more"));
   EXPECT_EQ(launcher_named("mpirun").on_host("b", "/usr/bin/reach", {"true", "it's"}),
-            (std::vector<std::string>{"/usr/bin/reach", "b", "true 'it'\\''s'"}));
+            (std::vector<std::string>{"/usr/bin/reach", "b", "true", "'it'\\''s'"}));
 }
 
 TEST(BatchScript, QuotesWhatAShellWouldObey) {

@@ -77,7 +77,7 @@ TEST(MeasuredRates, DecideWhatIsWoven) {
   };
   const std::vector<uint32_t> nominal = order({});
   EXPECT_TRUE(order({}) == nominal);
-  const std::vector<uint32_t> slow = order({"parallel.message_rate=0.001", "parallel.message_latency_us=5000"});
+  const std::vector<uint32_t> slow = order({"parallel.message_rate=1", "parallel.message_latency_us=5000"});
   EXPECT_EQ(slow.size(), nominal.size());
   EXPECT_FALSE(slow == nominal);
   EXPECT_FALSE(order({"device.product_rate=1", "device.memory_rate=1"}) == nominal);
