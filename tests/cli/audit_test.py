@@ -69,7 +69,7 @@ class Audit(Program):
     def test_refused(self):
         self.run_of("plain")
         for words, told in (
-                (["--steps", "4-9"], "has steps 1 to 6"), (["--steps", "0"], "has steps 1 to 6"),
+                (["--steps", "4-9"], "has steps 1 to 6"), (["--steps", "7"], "has steps 1 to 6"), (["--steps", "0"], "expected a step"),
                 (["--steps", "five"], "expected a step, or two as in 3-9"),
                 (["--steps", "2", "--ranks", "2"], "train.exact_sums is off")):
             done = self.heddle("audit", "runs/plain", *words, status=2)

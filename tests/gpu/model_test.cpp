@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "heddle/backends/backend.h"
 #include "heddle/device/device.h"
 #include "tests/gpu/tiny_model.h"
 
@@ -32,6 +33,7 @@ std::unique_ptr<test::TinyRun> run_of(const plan::Degrees& mesh, Dtype dtype, co
   plan.parallel.exchange.capacity_factor = with.capacity;
   plan.parallel.context = from_word<model::Context>(with.context);
   plan.exact_sums = with.exact;
+  plan.rates.ways = backends::named(with.backend).rates.ways;
   auto run = std::make_unique<test::TinyRun>(c, plan, with.backend, 1 << 24, 1, true, with.node_of);
   run->fill([&](const model::Parameter& p, int64_t i) { return test::tiny_value(c, p, i); });
   std::vector<device::Batch> batches;

@@ -113,6 +113,7 @@ class Fixture {
     plan.sequence_length = length_;
     plan.dtype = setting.dtype;
     if (!setting.fused) plan.fusions.clear();
+    plan.rates.ways = backends::named(setting.backend).rates.ways;
     if (limited) plan.parallel.exchange.capacity_factor = 0.6;
     plan.evaluates = plan.predicts = true;
     if (setting.packed) {
