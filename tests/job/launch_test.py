@@ -183,6 +183,14 @@ class Launch(unittest.TestCase):
                                                      r"rank \d \(.*\) has not sent what rank|stood in exchange")
         self.assertIn(end["standing"][0], job.text())
 
+    # Its ranks come to their end and wait for it, and nobody's page says so any more.
+    def test_a_launcher_that_stands_still_is_ended(self):
+        job = self.job("still", hosts=2)
+        job.wait_until(lambda: job.steps_done() >= 8)
+        Job.strike(job.of_role("launcher"), signal.SIGSTOP)
+        self.goes_well(job)
+        self.assertIn("the launcher has not ended 15 s after all ranks", job.text())
+
     def test_a_crash_loop_is_given_up(self):
         (self.base / "loop-shell").write_text(
             f'#!/bin/sh\nhost=$1\nshift\ncase "$*" in true) ;; *) exit 1 ;; esac\nexec {ROOT}/tools/emulated_host "$host" "$@"\n')

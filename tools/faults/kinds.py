@@ -39,6 +39,7 @@ KINDS = {kind.name: kind for kind in (
     Kind("lose host and its partner", 30, processes.lose_two_hosts, found_as="host", agents=True),
     Kind("stop rank", 20, processes.stop_rank, found_as="hang"),
     Kind("stop host", 20, processes.stop_host, found_as="hang"),
+    Kind("stop launcher", 10, processes.stop_launcher, found_as=""),
     Kind("stop rank for a while", 20, processes.stop_rank_for_a_while, found_as=""),
     Kind("cut link", 10, network.cut, found_as="host", network=True),
     Kind("cut link, mend", 10, network.cut_and_mend, found_as="host", network=True),

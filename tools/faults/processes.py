@@ -67,6 +67,10 @@ def stop_rank(job, draw):
     return job.strike(ranks(job, draw), signal.SIGSTOP) > 0
 
 
+def stop_launcher(job, _):
+    return job.strike(job.of_role("launcher")[:1], signal.SIGSTOP) > 0
+
+
 def stop_host(job, draw):
     host = job.hosts[draw["rank"]]
     return job.strike([p for p, one in job.processes().items() if one[1] == host], signal.SIGSTOP) > 0

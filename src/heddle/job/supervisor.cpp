@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <deque>
@@ -31,6 +32,8 @@ constexpr double kReach_s = 10;  // in which a host answers
 constexpr double kPoll_s = 0.05;
 constexpr double kAfterFailure_s = 3;  // from the first rank's failure to the end of all by force
 constexpr double kProbe_s = 60;
+constexpr double kEnd_s = 15;      // from the last rank's end to its launcher's
+constexpr double kDying_s = 2;     // in which daemons notice that their launcher is dead
 constexpr size_t kMostSaid = 200;  // lines that are kept
 
 // The configuration of a job whose layout the number of ranks decides.
@@ -55,14 +58,19 @@ int wanted_ranks(const JobOptions& options) {
 }
 
 // Where Open MPI keeps what its processes share: named after the run, so that whoever comes after a supervisor that
-// was killed finds what that one has left. "" where it can't be made, or is somebody else's.
+// was killed finds what that one has left. Daemons of that one may be about to die and write there yet. "" where it
+// can't be made, or is somebody else's.
 std::string session_folder(const std::string& run) {
   std::error_code error;
   const fs::path path =
       fs::temp_directory_path(error) / fmt::format("heddle-launch-{}-{:016x}", ::getuid(), hash_bytes(run));
   if (error) return "";
-  fs::remove_all(path, error);
-  return ::mkdir(path.c_str(), 0700) == 0 ? path.string() : "";
+  for (const double until_s = now_s() + kDying_s;;) {
+    fs::remove_all(path, error);
+    if (::mkdir(path.c_str(), 0700) == 0) return path.string();
+    if (errno != EEXIST || now_s() > until_s) return "";
+    std::this_thread::sleep_for(std::chrono::duration<double>(kPoll_s));
+  }
 }
 
 // Of whatever a launcher starts.
@@ -246,6 +254,10 @@ void Supervisor::look_for_slow(const Plan& plan, Child& ranks) {
 // Why all must be ended now; "": they need not.
 std::string Supervisor::why_force(const std::vector<comm::Standing>& standing) {
   constexpr double kUnknown_s = 1800, kSlack = 1.5, kMore_s = 20;
+  // Ranks take their pages away at the end; what is left to do then is nothing that takes long.
+  if (!standing.empty()) seen_s_ = now_s();
+  if (standing.empty() && seen_s_ > 0 && now_s() - seen_s_ > kEnd_s)
+    return fmt::format("the launcher has not ended {:.0f} s after all ranks", kEnd_s);
   double moved_s = began_s_, patience_s = 0;
   const double now = wall_time_s();
   bool any_failed = false;
@@ -270,7 +282,7 @@ Ending Supervisor::generation(const Plan& plan) {
   summary_.ranks = plan.layout.ranks;
   summary_.said.clear();
   running_ = growing_ = false;
-  failed_s_ = 0;
+  failed_s_ = seen_s_ = 0;
   looked_s_ = began_s_ = now_s();
   reach_.reset();
   session::clear_standing(held_.folder);

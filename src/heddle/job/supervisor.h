@@ -98,6 +98,7 @@ class Supervisor {
   bool running_ = false;  // this generation has done a step
   double began_s_ = 0;    // this generation
   double failed_s_ = 0;   // when a rank was first seen to have failed; 0: none
+  double seen_s_ = 0;     // when a rank's page was seen last; 0: never
   double looked_s_ = 0;
   std::unique_ptr<Reach> reach_;
 };
