@@ -36,7 +36,7 @@ def run(heddle, reference, base, name, arguments, memory, strikes):
     more = ["--listen", "lo"]
     for setting in settings(arguments, memory):
         more += ["--set", setting]
-    job = Job(heddle, reference, base / name, hosts=arguments.hosts, more=more)
+    job = Job(heddle, reference, base / name, hosts=arguments.hosts, more=more, patience=3600)
     struck = []
     try:
         began = time.monotonic()

@@ -16,7 +16,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SHELL = ROOT / "tools/emulated_host"
-MACHINE_SECONDS = 300    # after which a job hangs, however many others run
+MACHINE_SECONDS = 300    # after which a job hangs, however many others run: of one that is meant to last, Job.patience
 STEPS, EVERY = 40, 4
 
 CONFIG = f"""
@@ -115,8 +115,9 @@ class Reference:
 class Job:
     """agents: partners of each other; the ranks copy their state after each step."""
 
-    def __init__(self, heddle, reference, folder, hosts=4, slots=1, more=(), agents=False, **variables):
-        self.heddle, self.folder, self.variables = heddle, folder, variables
+    def __init__(self, heddle, reference, folder, hosts=4, slots=1, more=(), agents=False, patience=MACHINE_SECONDS,
+                 **variables):
+        self.heddle, self.folder, self.variables, self.patience = heddle, folder, variables, patience
         folder.mkdir()
         self.hosts = [f"node{i}" for i in range(hosts)]
         self.memory = set()    # folders in memory that were seen to be the job's, where hosts have none of their own
@@ -186,9 +187,9 @@ class Job:
             self.memory |= {pathlib.Path(path) for path in re.findall(r"/dev/shm/heddle-[0-9a-f]{32}",
                                                                       (self.folder / "calls").read_text())}
 
-    def wait_until(self, ready, seconds=MACHINE_SECONDS):
+    def wait_until(self, ready, seconds=None):
         """Whether it came to that before the job was over."""
-        until = time.monotonic() + seconds
+        until = time.monotonic() + (seconds or self.patience)
         while time.monotonic() < until:
             self.look()
             if ready():
@@ -226,7 +227,7 @@ class Job:
     # ---- its end
 
     def wait(self):
-        until = time.monotonic() + MACHINE_SECONDS
+        until = time.monotonic() + self.patience
         while self.supervisor.poll() is None:
             self.look()
             if time.monotonic() > until:
