@@ -6,11 +6,6 @@ namespace heddle::passes {
 
 namespace {
 
-constexpr double kLatencies = 10;    // that a message lasts at least
-constexpr int64_t kFewestRows = 64;  // side by side: with less, products read weights more than they compute
-constexpr int kMostPanels = 16;
-constexpr double kLeastGain = 0.02;  // of forward and backward, for which products are cut by cost
-
 class Chooser {
  public:
   Chooser(const Panels& panels, const Durations& durations) : panels_(panels), durations_(durations) {}
@@ -25,15 +20,17 @@ class Chooser {
     };
   }
 
+  int most(const ir::Listing& listing) const { return panels_.stated > 0 ? panels_.stated : most_panels(listing); }
+
   int choose(const ir::Listing& listing) const {
-    const int most = panels_.stated > 0 ? panels_.stated : most_panels(listing);
+    const int most = this->most(listing);
     if (!panels_.by_cost || most == 1) return most;
-    double shortest_us = (1 - kLeastGain) * lasts(listing);
+    double shortest_us = (1 - kLeastGain) * forward_and_backward_us(listing, durations_, panels_.woven);
     int best = 1;
     for (int count = panels_.stated > 0 ? most : 2; count <= most; count *= 2) {
       ir::Listing cut = listing;
       tiles(cut, count, worth(count));
-      const double us = lasts(cut);
+      const double us = forward_and_backward_us(cut, durations_, panels_.woven);
       if (us >= shortest_us) continue;
       shortest_us = us;
       best = count;
@@ -48,23 +45,30 @@ class Chooser {
     return most;
   }
 
-  // Forward and backward of all chunks, each by itself.
-  double lasts(const ir::Listing& listing) const {
-    ir::StepProgram program;
-    program.listings.push_back(listing);
-    double sum = 0;
-    for (int chunk = 0; chunk < std::ssize(listing.chunks); ++chunk) {
-      for (const ir::BlockKind kind : {ir::BlockKind::F, ir::BlockKind::IW})
-        sum += lasts_us(program, ir::make_block(program, 0, kind, chunk), durations_, panels_.woven);
-    }
-    return sum;
-  }
-
   const Panels& panels_;
   const Durations& durations_;
 };
 
 }  // namespace
+
+double forward_and_backward_us(const ir::Listing& listing, const Durations& durations, bool woven) {
+  ir::StepProgram program;
+  program.listings.push_back(listing);
+  double sum = 0;
+  for (int chunk = 0; chunk < std::ssize(listing.chunks); ++chunk) {
+    for (const ir::BlockKind kind : {ir::BlockKind::F, ir::BlockKind::IW})
+      sum += lasts_us(program, ir::make_block(program, 0, kind, chunk), durations, woven);
+  }
+  return sum;
+}
+
+void cut_into(ir::Listing& listing, int count, const Panels& panels, const Durations& durations) {
+  if (count > 1) tiles(listing, count, Chooser(panels, durations).worth(count));
+}
+
+int most_panels(const ir::Listing& listing, const Panels& panels, const Durations& durations) {
+  return Chooser(panels, durations).most(listing);
+}
 
 void tiles_by_rates(ir::Listing& listing, const Panels& panels, const Durations& durations) {
   const Chooser chooser(panels, durations);
