@@ -7,6 +7,7 @@
 #include "heddle/ir/verify/verify.h"
 #include "heddle/ops/ops.h"
 #include "heddle/passes/adapters.h"
+#include "heddle/passes/update/ahead_of_norm.h"
 #include "heddle/passes/exact_sums.h"
 #include "heddle/passes/host/host_gradients.h"
 #include "heddle/passes/host/host_weights.h"
@@ -20,7 +21,6 @@
 #include "heddle/passes/state/host_state.h"
 #include "heddle/passes/state/snapshot.h"
 #include "heddle/passes/state/stream_state.h"
-#include "heddle/passes/update/ahead_of_norm.h"
 #include "heddle/plan/costs/durations.h"
 #include "heddle/schedule/apart.h"
 
