@@ -38,8 +38,10 @@ class Fuser {
   struct Found {
     Listing listing;
     double us = 0;
+    std::set<Kind> kinds;
   };
-  Found shortest() const {
+  /// Looked for from none of the kinds on, from all, or from those.
+  Found shortest(const std::set<Kind>& from) const {
     std::set<Kind> all;
     for (const auto& [kind, count] : pieces_) all.insert(kind);
     std::set<Kind> best;
@@ -51,20 +53,22 @@ class Fuser {
       best = kinds;
     };
     better(all);
-    for (bool changed = true; changed;) {  // one kind more or less at a time
+    better(from);
+    for (int round = 0; round < kRounds; ++round) {  // one kind more or less at a time
       const double before = best_us;
       for (const Kind& kind : all) {
         std::set<Kind> other = best;
         if (other.erase(kind) == 0) other.insert(kind);
         better(other);
       }
-      changed = best_us < before;
+      if (best_us == before) break;
     }
-    return {fused(best), best_us};
+    return {fused(best), best_us, best};
   }
 
  private:
   static constexpr double kCounts = 1e-4;  // what is less is left alone
+  static constexpr int kRounds = 2;
 
   int best_pieces(const Pair& pair) const {
     if (panels_.stated > 0) return panels_.stated;
@@ -109,15 +113,17 @@ void fuse_by_rates(Listing& listing, const Panels& panels, const Durations& dura
     fuse_with_collectives(listing, [&](const Listing&, const Pair&) { return panels.stated; });
     return;
   }
-  listing = Fuser(listing, panels, durations, true, 1).shortest().listing;
+  listing = Fuser(listing, panels, durations, true, 1).shortest({}).listing;
 }
 
 void overlap_by_cost(Listing& listing, const Panels& panels, const Durations& durations, bool fuses) {
   const int most = most_panels(listing, panels, durations);
   double best_us = forward_and_backward_us(listing, durations, panels.woven) * (1 - kLeastGain);
   Listing best = listing;
+  std::set<Kind> kinds;
   for (int cut = 1; cut <= most; cut = panels.stated > 0 && cut == 1 ? std::max(2, most) : 2 * cut) {
-    Fuser::Found found = Fuser(listing, panels, durations, fuses, cut).shortest();
+    Fuser::Found found = Fuser(listing, panels, durations, fuses, cut).shortest(kinds);
+    kinds = found.kinds;
     if (found.us >= best_us) continue;
     best_us = found.us;
     best = std::move(found.listing);

@@ -15,7 +15,6 @@ constexpr double kLeastGain = 0.02;  // of forward and backward, for which produ
 
 struct Panels {
   int stated = 0;         // so many, of every product that can be cut; 0: by durations
-  bool by_cost = false;   // none where forward and backward are not shorter by them
   bool woven = true;      // whether blocks are woven afterwards
   double latency_us = 0;  // of a message
 };
@@ -31,8 +30,8 @@ int most_panels(const ir::Listing& listing, const Panels& panels, const Duration
 double forward_and_backward_us(const ir::Listing& listing, const Durations& durations, bool woven);
 
 /// Cuts the products of a listing into as many panels as stated; else as many as leave the longest message ten
-/// times its latency and a panel enough rows to be multiplied well; by cost, of such numbers into that with which
-/// forward and backward are shortest. Collectives of which a panel would be too short stay whole.
+/// times its latency and a panel enough rows to be multiplied well. Collectives of which a panel would be too short
+/// stay whole.
 void tiles_by_rates(ir::Listing& listing, const Panels& panels, const Durations& durations);
 
 }  // namespace heddle::passes
