@@ -3,6 +3,7 @@
 //   comm_mpi cases SEED             the cases that hold for every world
 //   comm_mpi mismatch               two sides that disagree on a length
 //   comm_mpi abort                  one rank gives up while others wait
+//   comm_mpi piece                  one rank's work on a piece fails while others wait for it
 //   comm_mpi leave                  one rank's exception ends its world
 //   comm_mpi wait                   exchanges for ever; somebody outside will kill or stop a rank
 //   comm_mpi busy                   rank 0 computes for ever, the others wait for it
@@ -75,6 +76,17 @@ void run(World& world, const std::string& scenario, uint64_t seed) {
     }
     if (scenario == "stuck" && me == 0) sleep_seconds(1000);
     group->receive(to.data(), 10, (me + 1) % n);
+  }
+  if (scenario == "piece") {
+    group->exchange_by_pieces({.send = from.data(),
+                               .sends = sends,
+                               .receive = to.data(),
+                               .receives = receives,
+                               .ready =
+                                   [&](size_t i) {
+                                     if (me == 1 && i == 1) throw SystemError(0, "a kernel of rank 1 fails");
+                                   },
+                               .arrived = nullptr});
   }
   if (scenario == "leave") {
     if (me == 0) throw std::runtime_error("a mistake of rank 0");

@@ -174,6 +174,7 @@ def main():
     fails("mismatch", lengths.format(1300, 1000), expected=1300, part=100)
     fails("mismatch", lengths.format(900, "more"), expected=900, part=100)
     fails("abort", "rank 2 had enough")
+    fails("piece", "a kernel of rank 1 fails")
     fails("leave", r"rank 0 \(.+\) ends with an error")
     fails("late", r"rank 2 \(.+\) has not answered in 2 s on comm.test \(exchange\)", seconds=2, timeout=2)
     fails("hang", r"rank 2 \(.+\) has not answered in 2 s on comm.test \(exchange\)", seconds=2)

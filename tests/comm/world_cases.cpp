@@ -101,6 +101,64 @@ void exchange_and_check(Communicator& group, uint64_t round, Random& own,
       "round {}: rank {} has miscounted", round, me);
 }
 
+/// The same piece by piece: nothing is there before it is ready, all of it when it has arrived, each once.
+void exchange_by_pieces_and_check(Communicator& group, uint64_t round, Random& own,
+                                  const std::function<std::vector<int64_t>(int, int)>& sizes) {
+  const int n = group.size(), me = group.rank();
+  std::vector<std::vector<int64_t>> out, in;
+  for (int p = 0; p < n; ++p) {
+    out.push_back(sizes(me, p));
+    in.push_back(sizes(p, me));
+  }
+  const Layout from = lay_out(out, own), to = lay_out(in, own);
+  std::vector<std::byte> sent(static_cast<size_t>(from.highest - from.lowest + 1), untouched);
+  std::vector<std::byte> got(static_cast<size_t>(to.highest - to.lowest + 1), untouched);
+  std::byte *const send = sent.data() - from.lowest, *const receive = got.data() - to.lowest;
+  std::vector<int> made(from.pieces.size(), 0), came(to.pieces.size(), 0);
+  const bool slow = below(own, 3) == 0;
+  const auto dawdle = [&] {
+    if (slow && below(own, 4) == 0) std::this_thread::sleep_for(std::chrono::microseconds(below(own, 300)));
+  };
+  group.exchange_by_pieces(
+      {.send = send,
+       .sends = from.pieces,
+       .receive = receive,
+       .receives = to.pieces,
+       .ready =
+           [&](size_t i) {
+             dawdle();
+             HEDDLE_CHECK(i == 0 || made[i - 1] == 1, "piece {} is asked for out of turn", i);
+             ++made[i];
+             const Piece& piece = from.pieces[i];
+             for (int64_t b = 0; b < piece.bytes; ++b)
+               send[piece.offset + b] = expected_byte(round, me, piece.peer, from.number[i], b);
+           },
+       .arrived =
+           [&](size_t i) {
+             dawdle();
+             ++came[i];
+             const Piece& piece = to.pieces[i];
+             for (int64_t b = 0; b < piece.bytes; ++b) {
+               HEDDLE_CHECK(receive[piece.offset + b] == expected_byte(round, piece.peer, me, to.number[i], b),
+                            "round {}: piece {} of rank {} is not what rank {} sends", round, i, me, piece.peer);
+             }
+           }});
+  for (const std::vector<int>& times : {made, came}) {
+    HEDDLE_CHECK(std::all_of(times.begin(), times.end(), [](int t) { return t == 1; }),
+                 "round {}: rank {} was told of a piece twice or never", round, me);
+  }
+  // Without anybody to ask or to tell, and beside exchanges as a whole.
+  std::vector<std::byte> again(got.size(), untouched);
+  group.exchange_by_pieces({.send = send,
+                            .sends = from.pieces,
+                            .receive = again.data() - to.lowest,
+                            .receives = to.pieces,
+                            .ready = nullptr,
+                            .arrived = nullptr});
+  HEDDLE_CHECK(again == got, "round {}: rank {} received other bytes the second time", round, me);
+  exchange_and_check(group, round, own, sizes);
+}
+
 std::vector<int> everybody(const World& world) {
   std::vector<int> ranks(static_cast<size_t>(world.size()));
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -123,6 +181,19 @@ void random_pieces(World& world, uint64_t seed) {
     exchange_and_check(*group, round, own,
                        [&](int from, int to) { return drawn_sizes(seed, round, from, to, 600); });
   }
+}
+
+void piece_by_piece(World& world, uint64_t seed) {
+  const auto group = world.communicator(everybody(world), "piece by piece");
+  Random own(seed + 78 * static_cast<uint64_t>(world.rank()));
+  for (uint64_t round = 0; round < 60; ++round) {
+    exchange_by_pieces_and_check(*group, round, own,
+                                 [&](int from, int to) { return drawn_sizes(seed, round, from, to, 600); });
+  }
+  const int64_t part = 256 << 10;
+  exchange_by_pieces_and_check(*group, 1, own, [&](int, int) {
+    return std::vector<int64_t>{part, 3 * part + 1, 1, 9 * part};
+  });
 }
 
 void big_messages(World& world, uint64_t seed) {
@@ -253,6 +324,7 @@ const std::vector<WorldCase>& world_cases() {
   static const std::vector<WorldCase> cases{
       {"places", places},
       {"random_pieces", random_pieces},
+      {"piece_by_piece", piece_by_piece},
       {"big_messages", big_messages},
       {"concurrent_groups", concurrent_groups},
       {"letters_in_order", letters_in_order},

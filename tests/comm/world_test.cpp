@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <cstring>
+#include <mutex>
 #include <thread>
 
 #include "heddle/base/failure.h"
@@ -61,6 +62,43 @@ TEST(World, SidesThatDisagreeOnALengthFail) {
     }
   });
   EXPECT_EQ(named, 1);
+}
+
+// One rank's work fails on its second piece, while it takes the others': all of them end, with its reason.
+TEST(World, APieceThatFailsEndsAll) {
+  ThreadBoard board(3);
+  int told = 0;
+  std::mutex mutex;
+  on_threads(board, [&](World& world) {
+    const auto group = world.communicator({0, 1, 2}, "test.pieces");
+    std::vector<std::byte> data(600);
+    std::vector<Piece> sends, receives;
+    for (int p = 0; p < 3; ++p) {
+      for (int k = 0; k < 2; ++k) {
+        sends.push_back({p, p * 100 + k * 50, 50});
+        receives.push_back({p, 300 + p * 100 + k * 50, 50});
+      }
+    }
+    try {
+      group->exchange_by_pieces({.send = data.data(),
+                                 .sends = sends,
+                                 .receive = data.data(),
+                                 .receives = receives,
+                                 .ready =
+                                     [&](size_t i) {
+                                       if (world.rank() == 1 && i == 1) throw SystemError(0, "the kernel fails");
+                                     },
+                                 .arrived = nullptr});
+      ADD_FAILURE() << "went through on rank " << world.rank();
+    } catch (const PeerError& error) {
+      const std::lock_guard lock(mutex);
+      told += error.reason == "rank 1: the kernel fails";
+    } catch (const SystemError& error) {
+      EXPECT_EQ(world.rank(), 1);
+      world.abort(fmt::format("rank 1: {}", error.what()));
+    }
+  });
+  EXPECT_EQ(told, 2);
 }
 
 TEST(World, AbortReachesEverybody) {

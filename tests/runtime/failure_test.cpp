@@ -22,6 +22,20 @@ void fail(const device::KernelCall& call) {
   kernels_of_broken.at(call.op)(call);
 }
 
+// What communicates while it computes fails in the middle: at its second piece, with others on their way.
+std::map<const ir::Op*, device::Kernel> products_of_broken;
+int pieces_run = 0;
+
+void fail_at_a_piece(const device::KernelCall& call) {
+  device::KernelCall broken = call;
+  products_of_broken[call.product.op] = call.product.run;
+  broken.product.run = [](const device::KernelCall& piece) {
+    if (++pieces_run == 2) throw SystemError(0, "the kernel fails");
+    products_of_broken.at(piece.op)(piece);
+  };
+  kernels_of_broken.at(call.op)(broken);
+}
+
 std::set<std::string> kinds_of(const ir::StepProgram& program) {
   std::set<std::string> kinds;
   for (const ir::Action& action : program.actions_of(kFailing)) {
@@ -35,9 +49,8 @@ std::set<std::string> kinds_of(const ir::StepProgram& program) {
 }
 
 // Kinds that were seen are passed over.
-void fail_in_every_kind(const plan::Plan& plan) {
+void fail_in_every_kind(const plan::Plan& plan, const model::ModelConfig& config = tiny_model()) {
   static std::set<std::string> seen;
-  const model::ModelConfig config = tiny_model();
   const plan::Mesh mesh(plan.mesh);
   const plan::Lowered lowered = plan::lower(config, plan);
   const std::vector<device::Batch> batches = tiny_batches(config, plan, 5);
@@ -47,6 +60,8 @@ void fail_in_every_kind(const plan::Plan& plan) {
     std::vector<std::string> said(kRanks);
     std::vector<bool> is_effect(kRanks, false);
     kernels_of_broken.clear();
+    products_of_broken.clear();
+    pieces_run = 0;
     std::vector<std::thread> threads;
     for (int r = 0; r < kRanks; ++r) {
       threads.emplace_back([&, r] {
@@ -64,7 +79,10 @@ void fail_in_every_kind(const plan::Plan& plan) {
           for (const int s : lowered.program.listings_of(r)) {
             const ir::Listing& listing = lowered.program.listings[static_cast<size_t>(s)];
             for (uint32_t i = 0; r == kFailing && i < listing.ops.size(); ++i) {
-              if (listing.ops[i].kind() == kind) kernels_of_broken[&listing.ops[i]] = executor.replace(s, i, fail);
+              if (listing.ops[i].kind() == kind) {
+                const device::Kernel how = listing.ops[i].def->by_pieces ? fail_at_a_piece : fail;
+                kernels_of_broken[&listing.ops[i]] = executor.replace(s, i, how);
+              }
             }
           }
           executor.run_step(batches[static_cast<size_t>(r)]);
@@ -96,6 +114,16 @@ TEST(Failure, OfAnyOpOfADataRankIsToldOnce) {
 }
 
 TEST(Failure, OfAnyOpOfAPipelineRankIsToldOnce) { fail_in_every_kind(tiny_plan(2, 2, true)); }
+
+TEST(Failure, OfAnyOpOfATensorRankIsToldOnce) {
+  plan::Plan plan = tiny_plan(1, 2, true);
+  plan.mesh.tp = 2;
+  plan.parallel.tp_overlap = plan::TpOverlap::fused;
+  plan.parallel.tp_panels = 2;
+  const model::ModelConfig config = divisible_model();
+  EXPECT_EQ(kinds_of(plan::lower(config, plan).program).count("gather_product"), 1u);
+  fail_in_every_kind(plan, config);
+}
 
 // Counts of rows that nobody has counted are not taken for numbers of rows.
 TEST(Failure, ImpossibleCountsAreRefused) {

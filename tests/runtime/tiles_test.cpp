@@ -33,6 +33,11 @@ int parts_in(const plan::Lowered& lowered) {
   return found;
 }
 
+int64_t fused_in(const plan::Lowered& lowered) {
+  const std::vector<ir::Op>& ops = lowered.program.listings[0].ops;
+  return std::count_if(ops.begin(), ops.end(), [](const ir::Op& op) { return op.def->by_pieces; });
+}
+
 // Every op of every rank lasts for a while of its own, so that ranks come to their meetings in any order.
 void delay(TinyRun& run, uint64_t seed) {
   for (int r = 0; r < run.plan().ranks(); ++r) {
@@ -111,6 +116,18 @@ Drawn draw(uint64_t seed) {
   return d;
 }
 
+void expect_same(const Outcome& found, const Outcome& whole, const std::string& of) {
+  ASSERT_EQ(found.values.size(), whole.values.size());
+  for (size_t i = 0; i < whole.values.size(); ++i) {
+    const auto& [name, values] = found.values[i];
+    ASSERT_EQ(name, whole.values[i].first);
+    ASSERT_TRUE(same_bits(values, whole.values[i].second)) << name << " of " << of;
+    // Shards beyond the end of their tensor hold what was there.
+    if (name.find("grad.") == std::string::npos) continue;
+    for (const double x : values) ASSERT_TRUE(std::isfinite(x)) << name << " of " << of;
+  }
+}
+
 TEST(TilesBits, AreThoseOfWholeProducts) {
   for (uint64_t seed = 1; seed <= 500; ++seed) {
     Drawn d = draw(seed);
@@ -119,15 +136,12 @@ TEST(TilesBits, AreThoseOfWholeProducts) {
     d.plan.parallel.tp_panels = 2 + static_cast<int>(seed % 5);
     ASSERT_GT(parts_in(plan::lower(d.model, d.plan)), 3) << "draw " << seed;
     const Outcome panels = trained(d.model, d.plan, d.backend, seed, seed % 4 == 0);
-    ASSERT_EQ(panels.values.size(), whole.values.size());
-    for (size_t i = 0; i < whole.values.size(); ++i) {
-      const auto& [name, found] = panels.values[i];
-      ASSERT_EQ(name, whole.values[i].first);
-      ASSERT_TRUE(same_bits(found, whole.values[i].second)) << name << " of draw " << seed;
-      // Shards beyond the end of their tensor hold what was there.
-      if (name.find("grad.") == std::string::npos) continue;
-      for (const double x : found) ASSERT_TRUE(std::isfinite(x)) << name << " of draw " << seed;
-    }
+    ASSERT_NO_FATAL_FAILURE(expect_same(panels, whole, fmt::format("draw {}", seed)));
+    d.plan.parallel.tp_overlap = plan::TpOverlap::fused;
+    d.plan.parallel.tp_panels = 1 + static_cast<int>(seed % 5);
+    ASSERT_GT(fused_in(plan::lower(d.model, d.plan)), 2) << "draw " << seed;
+    const Outcome fused = trained(d.model, d.plan, d.backend, seed, seed % 4 < 2);
+    ASSERT_NO_FATAL_FAILURE(expect_same(fused, whole, fmt::format("draw {}, fused", seed)));
   }
 }
 
@@ -136,6 +150,8 @@ TEST(TilesPeak, IsForetoldToTheByte) {
   plan::Plan plan = plan_of_four({.tp = 2, .pp = 2});
   plan.parallel.tp_overlap = plan::TpOverlap::tiles;
   plan.parallel.tp_panels = 2;
+  expect_peak_as_foretold(small(), plan);
+  plan.parallel.tp_overlap = plan::TpOverlap::fused;
   expect_peak_as_foretold(small(), plan);
 }
 

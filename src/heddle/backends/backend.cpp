@@ -4,6 +4,7 @@
 
 #include "heddle/comm/host/row_work.h"
 #include "heddle/kernels/host/gemm/packing.h"
+#include "heddle/ops/ops.h"
 
 namespace heddle::backends {
 
@@ -79,6 +80,25 @@ const kernels::KernelEntry& Backend::select_kernel(const ir::Listing& listing, c
       fmt::format("no kernel of '{}'{} runs op '{}'", name, falls_back ? " or reference" : "", op.kind());
   if (passed_over.empty()) internal_error("{}: none is listed", what);
   config_error("device.backend is \"{}\": {}: {}", name, what, passed_over);
+}
+
+std::unique_ptr<InnerProduct> Backend::inner_product(const ir::Listing& listing, const ir::Op& op) const {
+  if (!op.def->by_pieces) return nullptr;
+  auto product = std::make_unique<InnerProduct>();
+  product->op = ops::product_in(op);
+  product->kernel = &select_kernel(listing, product->op);
+  return product;
+}
+
+int64_t scratch_of_product(int64_t bytes) {
+  constexpr int64_t kAligned = 64;
+  return (bytes + kAligned - 1) / kAligned * kAligned;
+}
+
+int64_t scratch_with_product(const InnerProduct& product, const ir::Listing& listing, const ir::RowCounts& rows,
+                             int64_t bytes) {
+  const auto scratch = product.kernel->scratch_bytes;
+  return scratch == nullptr ? bytes : scratch_of_product(bytes) + scratch(listing, product.op, rows);
 }
 
 }  // namespace heddle::backends

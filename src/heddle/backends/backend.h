@@ -14,6 +14,12 @@
 
 namespace heddle::backends {
 
+/// What an op of ir::OpDef::by_pieces runs on some rows at a time, with the kernel that it has here.
+struct InnerProduct {
+  ir::Op op;
+  const kernels::KernelEntry* kernel = nullptr;
+};
+
 struct Backend {
   std::string_view name;  // as device.backend has it
   /// Whether its kernels read memory of the host. Ops that it has no kernel for then run on the reference's.
@@ -43,7 +49,14 @@ struct Backend {
   /// none does. `refusals`, if given, receives "name: reason" of each kernel passed over.
   const kernels::KernelEntry& select_kernel(const ir::Listing& listing, const ir::Op& op,
                                             std::vector<std::string>* refusals = nullptr) const;
+  /// Null where the op runs no product. Errors as select_kernel's.
+  std::unique_ptr<InnerProduct> inner_product(const ir::Listing& listing, const ir::Op& op) const;
 };
+
+/// Where the scratch of the product lies in that of the op, behind `bytes` of its own; and how much both have.
+int64_t scratch_of_product(int64_t bytes);
+int64_t scratch_with_product(const InnerProduct& product, const ir::Listing& listing, const ir::RowCounts& rows,
+                             int64_t bytes);
 
 /// The first is the usual one.
 const std::vector<Backend>& all();

@@ -34,6 +34,7 @@ std::vector<Collective> together(bool in_place) {
                            &there_kernels(in_place), &back_kernels(in_place), &placing_kernels(), &copies_kernels()}) {
     all.insert(all.end(), list->begin(), list->end());
   }
+  for (const Collective& product : product_collectives(in_place)) all.push_back(product);
   return all;
 }
 

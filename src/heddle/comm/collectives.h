@@ -28,6 +28,9 @@ const Collective* find_collective(const std::vector<Collective>& of, std::string
 /// Of rows and of tensors cut into shards.
 const std::vector<Collective>& row_collectives();
 
+/// Of products in one with the gather or the sum of their rows.
+std::vector<Collective> product_collectives(bool in_place);
+
 /// Of the places of experts that take a stated number of rows.
 const std::vector<Collective>& place_collectives();
 

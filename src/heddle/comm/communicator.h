@@ -2,7 +2,9 @@
 // the program states, and return when the caller's buffers may be reused.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -20,6 +22,18 @@ struct Traffic {
   int64_t within_node_bytes = 0;
   int64_t across_nodes_bytes = 0;
   int64_t messages = 0;
+};
+
+/// An exchange whose pieces are made and used one by one. `ready(i)` is called once for each of `sends`, in their
+/// order, before any of its bytes is read; `arrived(i)` once for each of `receives`, in any order, when its bytes
+/// are there. Both run on the calling thread, and may throw; either may be null. A place to receive into may be
+/// written from the beginning of the call on.
+struct ByPieces {
+  const void* send = nullptr;
+  std::span<const Piece> sends;
+  void* receive = nullptr;
+  std::span<const Piece> receives;
+  std::function<void(size_t i)> ready, arrived;
 };
 
 class Communicator {
@@ -49,6 +63,14 @@ class Communicator {
 
   /// Makes every pending and later call of every rank of the group throw SystemError with this reason.
   virtual void abort(const std::string& reason) = 0;
+
+  /// An exchange, each piece as soon as it may go: what can't do better gets all ready, exchanges, and has all
+  /// arrived.
+  virtual void exchange_by_pieces(const ByPieces& all) {
+    for (size_t i = 0; all.ready && i < all.sends.size(); ++i) all.ready(i);
+    exchange(all.send, all.sends, all.receive, all.receives);
+    for (size_t i = 0; all.arrived && i < all.receives.size(); ++i) all.arrived(i);
+  }
 };
 
 /// Counts a message to `peer`; one to oneself or of no bytes is none.

@@ -48,6 +48,12 @@ OpShape shape_of(const ir::Listing& listing, const ir::Op& op, const ir::RowCoun
     shape.in = columns_of(listing, id);
     shape.rows = static_cast<double>(listing.elements(id, rows)) / shape.in;
   }
+  if (op.def->by_pieces) {  // timed as the product that it runs, on all rows: what is gathered or what is summed
+    shape.kind = op.attributes.word("product");
+    const ir::ValueId made = op.out[0];
+    shape.rows =
+        std::max(shape.rows, static_cast<double>(listing.elements(made, rows)) / columns_of(listing, made));
+  }
   const std::vector<ir::ValueId>& written = op.out.empty() ? op.updates : op.out;
   if (!written.empty() && written[0] != ir::none) shape.out = columns_of(listing, written[0]);
   for (const std::vector<ir::ValueId>* ids : {&op.in, &op.updates}) {

@@ -60,6 +60,13 @@ struct Batch;
 struct KernelCall;
 using Kernel = void (*)(const KernelCall&);
 
+/// The product that an op runs on some rows at a time while others are on their way (ir::OpDef::by_pieces).
+struct InnerProduct {
+  Kernel run = nullptr;
+  const ir::Op* op = nullptr;  // as it would stand by itself
+  int64_t scratch_at = 0;      // its own scratch, from the call's
+};
+
 struct KernelCall {
   const ir::Op* op = nullptr;
   Kernel of_stretch = nullptr;          // where operands lie in stretches: what runs on each in turn
@@ -76,6 +83,7 @@ struct KernelCall {
   const RowWork* row_work = nullptr;           // the backend's part of collectives
   comm::Communicator* communicator = nullptr;  // of the op's group, for communication ops
   const ir::Coordinates* place = nullptr;      // of this rank in the mesh; null: alone
+  InnerProduct product;                        // of an op that runs one by pieces
 };
 
 }  // namespace heddle::device

@@ -68,6 +68,12 @@ ValueId Op::updated(std::string_view name) const { return named(*this, name, def
 
 int64_t usual_decision(const OpDef& def, size_t i) { return names_in(def.decides).at(i).front() - '0'; }
 
+int64_t pieces_of(const Op& op) {
+  if (!op.def->by_pieces) return 1;
+  const Attributes& a = op.attributes;
+  return a.integer("ranks") * a.integer("runs") * a.integer("pieces");
+}
+
 void check_names(const Op& op) {
   check_count(op, "operands", op.def->operands, op.in);
   check_count(op, "updates", op.def->updates, op.updates);

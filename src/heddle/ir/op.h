@@ -78,6 +78,7 @@ struct OpDef {
   StreamKind stream = StreamKind::compute;
   bool collective = false;  // every rank of `group` runs it, in one order
   bool host_stall = false;  // the host waits for its outputs before it can go on (row counts)
+  bool by_pieces = false;   // it runs the product that its attribute `product` names while it communicates
   /// Where its outputs, which the host reads, are decisions and no rows: what each usually is, "0 1".
   std::string_view decides;
   bool replayable = true;   // false: a replay must reuse the first output (routing, counting)
@@ -89,6 +90,9 @@ struct OpDef {
   /// Its result is its first operand times the transpose of its second, a weight, row by row; further operands are
   /// a bias, or say which rows go to which of the weight's matrices, whatever their widths.
   bool linear_map = false;
+  /// A product, by row, of its first operand with a weight: an op that communicates while it computes may run it on
+  /// some rows at a time.
+  bool product_of_rows = false;
   /// Of its results the offsets that cut rows into groups of equal size, whatever it reads.
   std::string_view equal_groups;
   bool adds_beside = false;  // adds to a sum that another op of its phase, before it, has made or added to
@@ -197,6 +201,10 @@ int place_of(std::string_view name, std::string_view list);
 bool overwrites(const Op& op, size_t u);
 /// Whether the op may find its u-th update on the host (OpDef::reaches_host).
 bool reaches_host(const Op& op, size_t u);
+
+/// Of an op of OpDef::by_pieces: into how many its rows are cut. One of them stands beside no message, for it is
+/// made before the first is sent, or after the last has come. Of others 1.
+int64_t pieces_of(const Op& op);
 
 /// InternalError unless operands, updates and attributes are as many and are named as the definition has them.
 void check_names(const Op& op);

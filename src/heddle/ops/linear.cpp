@@ -20,6 +20,7 @@ const OpDef linear{
     .kind = "linear",
     .operands = "x w bias?", .results = "y", .attributes = "wide?",
     .linear_map = true,
+    .product_of_rows = true,
     .packable = "w",
     .by_row = "x y",
     .infer = [](const Listing& listing, const Op& op) {
@@ -47,6 +48,7 @@ const OpDef linear{
 const OpDef linear_dgrad{
     .kind = "linear_dgrad",
     .operands = "dy w", .results = "dx", .attributes = "dtype",
+    .product_of_rows = true,
     .packable = "w",
     .by_row = "dy dx",
     .infer = [](const Listing& listing, const Op& op) {

@@ -16,6 +16,9 @@ const std::vector<const ir::OpDef*>& all();
 /// The rows that a rank receives where all experts get as many: of the group whose counts `share_counts` shares.
 int64_t even_rows(const ir::Listing& listing, const ir::Op& share_counts);
 
+/// The product that an op of ir::OpDef::by_pieces runs, as it would stand by itself on the op's own rows.
+ir::Op product_in(const ir::Op& op);
+
 /// The definitions of one family each.
 std::vector<const ir::OpDef*> batch_ops();
 std::vector<const ir::OpDef*> embedding_ops();
@@ -38,6 +41,7 @@ std::vector<const ir::OpDef*> capacity_ops();
 std::vector<const ir::OpDef*> pipeline_ops();
 std::vector<const ir::OpDef*> copy_ops();
 std::vector<const ir::OpDef*> collective_ops();
+std::vector<const ir::OpDef*> collective_product_ops();
 std::vector<const ir::OpDef*> cross_entropy_ops();
 std::vector<const ir::OpDef*> preference_ops();
 std::vector<const ir::OpDef*> optimizer_ops();

@@ -22,7 +22,8 @@ struct Node {
   uint8_t slot = 0;
   uint32_t op = 0;
   int stream = 0;
-  int depth = 0;  // layers of the block that come before its own
+  int channel = -1;  // the stream of its group's messages, where it sends some while it computes
+  int depth = 0;     // layers of the block that come before its own
   bool weight_gradient = false, stall = false;
   double duration_us = 0, way_us = 0;  // to the end of the block, this op included
   std::vector<size_t> before, after;
@@ -87,6 +88,8 @@ class Weaver {
       node.slot = slot;
       node.op = op_index;
       node.stream = stream(ir::stream_name(op));
+      if (op.def->collective && op.def->stream == ir::StreamKind::compute)
+        node.channel = stream(ir::channel_name(op));
       node.depth = depth;
       node.weight_gradient = op.phase == Phase::W;
       node.stall = op.def->host_stall;
@@ -192,6 +195,7 @@ class Weaver {
 
   double start_of(const Node& node) const {
     double start = std::max(host_us_, free_us_[static_cast<size_t>(node.stream)]);
+    if (node.channel >= 0) start = std::max(start, free_us_[static_cast<size_t>(node.channel)]);
     for (const size_t other : node.before) start = std::max(start, nodes_[other].end_us);
     return start;
   }
@@ -218,6 +222,7 @@ class Weaver {
   void run(Node& node) {
     node.end_us = start_of(node) + node.duration_us;
     free_us_[static_cast<size_t>(node.stream)] = node.end_us;
+    if (node.channel >= 0) free_us_[static_cast<size_t>(node.channel)] = node.end_us;
     if (node.stall) host_us_ = node.end_us;
     last_us_ = std::max(last_us_, node.end_us);
   }

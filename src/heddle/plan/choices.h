@@ -33,11 +33,14 @@ constexpr auto words_of(Weave) {
 enum class TpOverlap : uint8_t {
   off,
   tiles,     // both are cut into panels of rows
+  fused,     // both are one op, piece by piece
   cheapest,  // where that makes a step shorter, by cost
 };
 constexpr auto words_of(TpOverlap) {
-  return std::to_array<Word<TpOverlap>>(
-      {{TpOverlap::off, "off"}, {TpOverlap::tiles, "tiles"}, {TpOverlap::cheapest, "auto"}});
+  return std::to_array<Word<TpOverlap>>({{TpOverlap::off, "off"},
+                                         {TpOverlap::tiles, "tiles"},
+                                         {TpOverlap::fused, "fused"},
+                                         {TpOverlap::cheapest, "auto"}});
 }
 
 struct Parallel {
@@ -49,7 +52,7 @@ struct Parallel {
   model::Context context = model::Context::gather;
   model::Dispatcher exchange;  // of the experts' rows
   TpOverlap tp_overlap = TpOverlap::off;
-  int tp_panels = 0;           // of each product that is cut; 0: by rates
+  int tp_panels = 0;           // of each product that is cut, or pieces of a rank's rows; 0: by rates
   bool ahead_of_norm = false;  // stages update before the norm of all gradients is known
   bool reuse_lists = true;     // the counts of a MoE layer's rows go to the host once a microbatch, not four times
   double message_rate = 0;     // GB/s of a rank to others, for weaving; 0: as the exchange's links

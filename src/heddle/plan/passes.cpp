@@ -12,6 +12,7 @@
 #include "heddle/passes/host/host_gradients.h"
 #include "heddle/passes/host/host_weights.h"
 #include "heddle/passes/host/offload.h"
+#include "heddle/passes/overlap/choice.h"
 #include "heddle/passes/overlap/panels.h"
 #include "heddle/passes/pack_weights.h"
 #include "heddle/passes/product_ways.h"
@@ -205,15 +206,31 @@ void product_ways(Draft& d) {
   });
 }
 
-void tiles(Draft& d) {
+passes::Panels panels_of(const Draft& d) {
   const Parallel& parallel = d.plan.parallel;
-  const passes::Panels panels{.stated = parallel.tp_panels,
-                              .by_cost = parallel.tp_overlap == TpOverlap::cheapest,
-                              .woven = parallel.weave != Weave::off,
-                              .latency_us = d.plan.rates.message_bytes_per_us > 0
-                                                ? d.plan.rates.message_latency_us
-                                                : parallel.exchange.within_latency_us};
-  on_each(d, [&](model::RankText& text, int) { passes::tiles_by_rates(text.listing, panels, d.durations); });
+  return {.stated = parallel.tp_panels,
+          .woven = parallel.weave != Weave::off,
+          .latency_us = d.plan.rates.message_bytes_per_us > 0 ? d.plan.rates.message_latency_us
+                                                              : parallel.exchange.within_latency_us};
+}
+
+void tiles(Draft& d) {
+  on_each(d, [&](model::RankText& text, int) { passes::tiles_by_rates(text.listing, panels_of(d), d.durations); });
+}
+
+void fused(Draft& d) {
+  on_each(d, [&](model::RankText& text, int) { passes::fuse_by_rates(text.listing, panels_of(d), d.durations); });
+}
+
+void overlap_by_cost(Draft& d) {
+  on_each(d, [&](model::RankText& text, int) {
+    passes::overlap_by_cost(text.listing, panels_of(d), d.durations, d.plan.fuses_collectives);
+  });
+}
+
+template <TpOverlap way>
+bool overlaps(const Draft& d) {
+  return d.trains() && d.plan.parallel.tp_overlap == way && d.plan.mesh.tp > 1;
 }
 
 const std::vector<Pass> kPasses{
@@ -264,11 +281,10 @@ const std::vector<Pass> kPasses{
        return d.plan.device.expert_product != ProductWay::grouped && d.plan.rates.ways.has_others;
      },
      product_ways},
-    {"tiles", "recompute update host_weights host_gradients", Pass::Level::text,
-     [](const Draft& d) {
-       return d.trains() && d.plan.parallel.tp_overlap != TpOverlap::off && d.plan.mesh.tp > 1;
-     },
-     tiles},
+    {"tiles", "recompute update host_weights host_gradients", Pass::Level::text, overlaps<TpOverlap::tiles>, tiles},
+    {"fused", "recompute update host_weights host_gradients", Pass::Level::text, overlaps<TpOverlap::fused>, fused},
+    {"overlap_by_cost", "recompute update host_weights host_gradients", Pass::Level::text,
+     overlaps<TpOverlap::cheapest>, overlap_by_cost},
     {"snapshot", "update stream_state map_state host_state host_weights", Pass::Level::text,
      [](const Draft& d) { return d.trains() && d.plan.snapshot_every > 0; }, snapshot},
     {"weave", "", Pass::Level::blocks,

@@ -267,12 +267,14 @@ void parallel_settings(Table& t) {
       .acts(
           bitwise,
           "Cuts the products of tensor parallel blocks and the gathers before and the sums behind them into panels "
-          "of rows, so that one panel is on its way while another is multiplied; auto where that is shorter by "
-          "cost.",
+          "of rows, so that one panel is on its way while another is multiplied; or makes one op of both, which "
+          "multiplies rows as they come and sends them as they are made; auto which of these is shorter by cost.",
           "more and smaller products and messages", page("tp_overlap"))
       .beside({"mesh.tp=2"});
-  t.integer<p, &P::tp_panels>("parallel.tp_panels", 0, 1024,
-                              "Panels of each product that parallel.tp_overlap cuts; 0: as the rates tell.")
+  t.integer<p, &P::tp_panels>(
+       "parallel.tp_panels", 0, 1024,
+       "Panels of each product that parallel.tp_overlap cuts, or pieces of a rank's rows; 0: as "
+       "the rates tell.")
       .acts(bitwise, "How many panels of rows parallel.tp_overlap makes of a product.", "as parallel.tp_overlap",
             page("tp_overlap"))
       .tried({0, 2, 3, 5})

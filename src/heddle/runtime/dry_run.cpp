@@ -11,7 +11,10 @@
 namespace heddle::runtime {
 
 simulate::ScratchBytes kernel_scratch(const ir::StepProgram& program, std::string_view backend, int rank) {
-  using Scratch = int64_t (*)(const ir::Listing&, const ir::Op&, const ir::RowCounts&);
+  struct Scratch {
+    int64_t (*own)(const ir::Listing&, const ir::Op&, const ir::RowCounts&) = nullptr;
+    std::shared_ptr<const backends::InnerProduct> product;
+  };
   auto scratch = std::make_shared<std::vector<std::vector<Scratch>>>();
   const backends::Backend& runs = backends::named(backend);
   std::vector<int> listings(program.listings.size());
@@ -23,15 +26,17 @@ simulate::ScratchBytes kernel_scratch(const ir::StepProgram& program, std::strin
     std::vector<Scratch>& of = (*scratch)[static_cast<size_t>(s)];
     for (const ir::Op& op : listing.ops) {
       const comm::Collective* collective = runs.find_collective(op.kind());
-      of.push_back(!ir::runs(*op.def) || (collective == nullptr && runs.kernels().empty()) ? nullptr
-                   : collective != nullptr ? collective->scratch_bytes
-                                           : runs.select_kernel(listing, op).scratch_bytes);
+      Scratch& one = of.emplace_back();
+      if (!ir::runs(*op.def) || (collective == nullptr && runs.kernels().empty())) continue;
+      one.own = collective != nullptr ? collective->scratch_bytes : runs.select_kernel(listing, op).scratch_bytes;
+      if (!runs.kernels().empty()) one.product = runs.inner_product(listing, op);
     }
   }
   return [&program, scratch](int listing, uint32_t op, const ir::RowCounts& rows) -> int64_t {
-    const Scratch of = (*scratch)[static_cast<size_t>(listing)][op];
+    const Scratch& of = (*scratch)[static_cast<size_t>(listing)][op];
     const ir::Listing& text = program.listings[static_cast<size_t>(listing)];
-    return of == nullptr ? 0 : of(text, text.ops[op], rows);
+    const int64_t own = of.own == nullptr ? 0 : of.own(text, text.ops[op], rows);
+    return of.product ? backends::scratch_with_product(*of.product, text, rows, own) : own;
   };
 }
 

@@ -63,12 +63,14 @@ struct Executor::Prepared {
   device::Kernel run = nullptr;
   device::Kernel of_stretch = nullptr;  // what `run` runs, where operands lie in stretches
   const kernels::KernelEntry* entry = nullptr;
+  std::unique_ptr<backends::InnerProduct> product;  // that it runs on some rows at a time, if it does
   int64_t (*scratch)(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) = nullptr;
   comm::Communicator* communicator = nullptr;
   std::vector<TensorView> in, out, updates;
   std::vector<int64_t> most_rows;  // of an op with a host stall: that each output can count
   bool dynamic = false;            // some operand has run-time rows
   int64_t scratch_bytes = 0;       // when not dynamic
+  int64_t product_scratch_at = 0;
 };
 
 TensorView Executor::view_of(const ir::Listing& listing, ir::ValueId id, int64_t offset,
@@ -114,6 +116,7 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
         }
         p.run = collective->run;
         p.scratch = collective->scratch_bytes;
+        p.product = backend_.inner_product(listing, op);
       } else if (ir::runs(*op.def)) {
         p.entry = &backend_.select_kernel(listing, op);
         p.run = p.entry->run;
@@ -140,6 +143,11 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
         p.of_stretch = std::exchange(p.run, device::run_by_stretches);
       }
       if (!p.dynamic && p.scratch != nullptr) p.scratch_bytes = p.scratch(listing, op, no_rows);
+      if (p.product) {
+        HEDDLE_CHECK(!p.dynamic, "'{}' of rows that are counted at run time", op.kind());
+        p.product_scratch_at = backends::scratch_of_product(p.scratch_bytes);
+        p.scratch_bytes = backends::scratch_with_product(*p.product, listing, no_rows, p.scratch_bytes);
+      }
       HEDDLE_CHECK(!ir::runs_on_host(op) || p.scratch == nullptr, "'{}' needs scratch, which lies on the device",
                    ir::text_of(listing, op));
       prepared_[static_cast<size_t>(s)].push_back(std::move(p));
@@ -266,6 +274,7 @@ void Executor::issue(const ir::Issue& issue) {
   device::KernelCall& call = launch.call;
   call.op = issue.op;
   call.of_stretch = p.of_stretch;
+  if (p.product) call.product = {p.product->kernel->run, &p.product->op, p.product_scratch_at};
   call.in = p.in;
   call.out = p.out;
   call.updates = p.updates;

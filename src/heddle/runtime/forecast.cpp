@@ -66,18 +66,22 @@ class Durations {
     MessageTime time;
     double us = profile_.launch_us;
     const ir::Cost cost = op.def->cost != nullptr ? op.def->cost(listing, op, *issue.rows) : ir::Cost{};
+    // What computes meanwhile copies no more than it sends.
+    const double copied_bytes = op.def->by_pieces ? cost.message_bytes : cost.bytes;
     const double copies_us =
-        cost.bytes / profile_.copy_bytes_per_s * 1e6 * std::max(1, profile_.cores);  // one core
+        copied_bytes / profile_.copy_bytes_per_s * 1e6 * std::max(1, profile_.cores);  // one core
     if (op.def->stream == ir::StreamKind::compute) {
       us += cost::measured_us(profile_, listing, op, *issue.rows, issue.overwrite, input_.threads, resident_bytes_);
     } else if (!ir::communicates(*op.def)) {
       us += copies_us;
     }
-    if (ir::communicates(*op.def)) {  // beside what it computes, if it does
+    if (ir::communicates(*op.def)) {  // beside what it computes, if it does, but for a piece of that
+      const int64_t pieces = ir::pieces_of(op);
+      const double alone_us = pieces > 1 ? us / static_cast<double>(pieces) : 0;
       time = messages_.of(rank, listing, op, cost.message_bytes);
       const auto ranks = static_cast<double>(op.def->collective ? mesh_.group(op.group, rank).size() : 2);
       if (op.def->collective) time.us += copies_us / profile_.speed(input_.over == cost::Link::nodes ? 1 : ranks);
-      us = std::max(us, profile_.launch_us + time.us);
+      us = std::max(us, profile_.launch_us + time.us + alone_us);
     }
     time.us = us * input_.scalar;
     const double pace = pace_us(issue);

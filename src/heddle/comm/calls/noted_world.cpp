@@ -36,6 +36,11 @@ class NotedCommunicator : public Communicator {
     inner_->exchange(send, sends, receive, receives);
     noted.left();
   }
+  void exchange_by_pieces(const ByPieces& all) override {
+    Noted noted(log_, channel_, CallKind::exchange, with_others(all.sends) + with_others(all.receives));
+    inner_->exchange_by_pieces(all);
+    noted.left();
+  }
   void send(const void* data, int64_t bytes, int peer) override {
     Noted noted(log_, channel_, CallKind::send, bytes, of(peer));
     inner_->send(data, bytes, peer);

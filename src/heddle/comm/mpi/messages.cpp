@@ -127,6 +127,7 @@ void Progress::part_done(const Slot& slot, const MPI_Status& status) {
   ++message.finished_parts;
   post_parts(slot.call, slot.message);
   if (message.finished_parts < message.posted_parts) return;
+  if (call.bell) call.bell->ring(slot.message);
   if (++call.finished_messages_ < call.messages.size()) return;
   active_.erase(std::find(active_.begin(), active_.end(), slot.call));
   call.finish(nullptr);

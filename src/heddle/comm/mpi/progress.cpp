@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <utility>
 
 #include "heddle/base/clock.h"
 #include "heddle/base/failure.h"
@@ -35,7 +36,27 @@ void Call::wait() {
   if (failure_) std::rethrow_exception(failure_);
 }
 
+void Bell::ring(size_t message) {
+  const std::lock_guard lock(mutex_);
+  rung_.push_back(message);
+  changed_.notify_all();
+}
+
+std::vector<size_t> Bell::take(bool sleeps) {
+  std::unique_lock lock(mutex_);
+  if (sleeps) changed_.wait(lock, [&] { return !rung_.empty() || failure_; });
+  if (failure_) std::rethrow_exception(failure_);
+  return std::exchange(rung_, {});
+}
+
+void Bell::end(std::exception_ptr failure) {
+  const std::lock_guard lock(mutex_);
+  failure_ = std::move(failure);
+  changed_.notify_all();
+}
+
 void Call::finish(std::exception_ptr failure) {
+  if (bell && failure) bell->end(failure);
   const std::lock_guard lock(mutex_);
   done_ = true;
   failure_ = std::move(failure);

@@ -66,6 +66,21 @@ struct Message {
   int64_t posted_parts = 0, finished_parts = 0;
 };
 
+/// Where the progress thread tells of messages that are through, one by one.
+class Bell {
+ public:
+  void ring(size_t message);
+  /// The messages told of since it was last asked; `sleeps`: until there is one. Throws why the call failed.
+  std::vector<size_t> take(bool sleeps);
+  void end(std::exception_ptr failure);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<size_t> rung_;
+  std::exception_ptr failure_;
+};
+
 /// What one call of a communicator waits for.
 class Call {
  public:
@@ -77,6 +92,7 @@ class Call {
   const std::string_view what;
   std::vector<Message> messages;
   std::unique_ptr<std::byte[]> letter;  // a send's own copy
+  std::shared_ptr<Bell> bell;           // null: nobody asks before the end
   bool awaited = true;                  // false: nobody waits, and it may stay under way as long as it likes
 
  private:
@@ -97,6 +113,8 @@ class Progress {
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(hosts_.size()); }
+  /// How many letters between two ranks can be told apart while all are under way.
+  int letters() const { return 1 << (kind_bits_ - 1); }
   int node_of(int rank) const { return nodes_.at(static_cast<size_t>(rank)); }
   const std::string& host_of(int rank) const { return hosts_.at(static_cast<size_t>(rank)); }
 

@@ -15,7 +15,11 @@ namespace heddle::comm {
 class ThreadGroup {
  public:
   ThreadGroup(std::string name, std::vector<int> node_of, const std::atomic<double>& patience_s)
-      : name_(std::move(name)), node_of_(std::move(node_of)), shown_(node_of_.size()), patience_s_(patience_s) {}
+      : name_(std::move(name)),
+        node_of_(std::move(node_of)),
+        shown_(node_of_.size()),
+        landings_(node_of_.size()),
+        patience_s_(patience_s) {}
 
   int size() const { return static_cast<int>(shown_.size()); }
 
@@ -36,6 +40,16 @@ class ThreadGroup {
   struct Shown {
     const std::byte* data = nullptr;
     std::span<const Piece> pieces;
+  };
+  // Where a rank that exchanges by pieces takes them: whoever has one ready writes it there himself.
+  struct Landing {
+    bool open = false;
+    uint64_t call = 0;  // how many such exchanges its rank has begun
+    std::byte* data = nullptr;
+    std::span<const Piece> pieces;
+    std::vector<size_t> next;   // by source: from which piece on the next one of it is to be looked for
+    std::deque<size_t> landed;  // and not yet told of
+    int writers = 0;
   };
   void check() const {
     if (!reason_.empty() && input_) throw ConfigError(reason_);
@@ -78,6 +92,7 @@ class ThreadGroup {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Shown> shown_;
+  std::vector<Landing> landings_;
   const std::atomic<double>& patience_s_;
   std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> letters_;  // (from, to), under way
   int arrived_ = 0, readers_ = 0;
@@ -110,6 +125,46 @@ class ThreadCommunicator : public Communicator {
     }
   }
 
+  void exchange_by_pieces(const ByPieces& all) override {
+    ThreadGroup::Landing& own = group_.landings_[static_cast<size_t>(rank_)];
+    size_t left = 0;  // pieces that are still to come
+    {
+      std::unique_lock lock(group_.mutex_);
+      group_.check();
+      ++own.call;
+      own.data = static_cast<std::byte*>(all.receive);
+      own.pieces = all.receives;
+      own.next.assign(static_cast<size_t>(size()), 0);
+      own.landed.clear();
+      for (const Piece& piece : all.receives) left += piece.bytes > 0 ? 1 : 0;
+      own.open = true;
+      group_.changed_.notify_all();
+    }
+    try {
+      for (size_t i = 0; all.arrived && i < all.receives.size(); ++i) {
+        if (all.receives[i].bytes == 0) all.arrived(i);
+      }
+      for (size_t i = 0; i < all.sends.size(); ++i) {
+        if (all.ready) all.ready(i);
+        land(all, i, left);
+        // What is there is used at once where pieces have to be made; what is made already goes ahead.
+        if (all.ready) take(all, left);
+      }
+      while (left > 0) {
+        {
+          std::unique_lock lock(group_.mutex_);
+          group_.sleep_until(lock, [&] { return !own.landed.empty(); });
+        }
+        take(all, left);
+      }
+      close();
+    } catch (...) {
+      // The peers are not told: whoever ends them knows more of the cause than we do here.
+      close();
+      throw;
+    }
+  }
+
   void send(const void* data, int64_t bytes, int peer) override {
     count_sent(traffic_, *this, peer, bytes);
     const auto* from = static_cast<const std::byte*>(data);
@@ -135,6 +190,63 @@ class ThreadCommunicator : public Communicator {
   void abort(const std::string& reason) override { group_.abort(reason, false); }
 
  private:
+  // No piece lands here any more, and none is about to.
+  void close() {
+    std::unique_lock lock(group_.mutex_);
+    ThreadGroup::Landing& own = group_.landings_[static_cast<size_t>(rank_)];
+    own.open = false;
+    group_.changed_.wait(lock, [&] { return own.writers == 0; });
+  }
+
+  // Tells of all pieces that have landed here.
+  void take(const ByPieces& all, size_t& left) {
+    std::deque<size_t> landed;
+    {
+      const std::lock_guard lock(group_.mutex_);
+      landed.swap(group_.landings_[static_cast<size_t>(rank_)].landed);
+    }
+    left -= landed.size();
+    for (const size_t k : landed) {
+      if (all.arrived) all.arrived(k);
+    }
+  }
+
+  // Writes a piece to where its peer takes it, as soon as it does; meanwhile tells of what has landed here.
+  void land(const ByPieces& all, size_t i, size_t& left) {
+    const Piece& piece = all.sends[i];
+    if (piece.bytes == 0) return;
+    const ThreadGroup::Landing& own = group_.landings_[static_cast<size_t>(rank_)];
+    ThreadGroup::Landing& there = group_.landings_[static_cast<size_t>(piece.peer)];
+    const auto takes = [&] { return there.open && there.call == own.call; };
+    std::unique_lock lock(group_.mutex_);
+    group_.check();
+    while (!takes()) {
+      group_.sleep_until(lock, [&] { return takes() || !own.landed.empty(); });
+      lock.unlock();
+      take(all, left);
+      lock.lock();
+    }
+    size_t& k = there.next[static_cast<size_t>(rank_)];
+    while (k < there.pieces.size() && (there.pieces[k].peer != rank_ || there.pieces[k].bytes == 0)) ++k;
+    if (k == there.pieces.size() || there.pieces[k].bytes != piece.bytes) {
+      const std::string reason =
+          fmt::format("{}: rank {} expects {} bytes from rank {}, which sends {}", group_.name_, piece.peer,
+                      k < there.pieces.size() ? there.pieces[k].bytes : 0, rank_, piece.bytes);
+      group_.stop(reason);
+      internal_error("{}", reason);
+    }
+    const size_t landed = k++;
+    std::byte* const to = there.data + there.pieces[landed].offset;
+    ++there.writers;
+    lock.unlock();
+    std::memcpy(to, static_cast<const std::byte*>(all.send) + piece.offset, static_cast<size_t>(piece.bytes));
+    count_sent(traffic_, *this, piece.peer, piece.bytes);
+    lock.lock();
+    --there.writers;
+    there.landed.push_back(landed);
+    group_.changed_.notify_all();
+  }
+
   // Under the lock but while copying.
   void read_shown(std::unique_lock<std::mutex>& lock, void* receive, std::span<const Piece> receives) {
     ++group_.readers_;

@@ -1,75 +1,46 @@
 #include "heddle/passes/overlap/panels.h"
 
-#include <algorithm>
-
 namespace heddle::passes {
 
 namespace {
 
-constexpr double kLatencies = 10;    // that a message lasts at least
-constexpr int64_t kFewestRows = 64;  // side by side: with less, products read weights more than they compute
-constexpr int kMostPanels = 16;
-constexpr double kLeastGain = 0.02;  // of forward and backward, for which products are cut by cost
-
-class Chooser {
- public:
-  Chooser(const Panels& panels, const Durations& durations) : panels_(panels), durations_(durations) {}
-
-  /// The collectives of which that many panels are still long enough.
-  WorthCutting worth(int panels) const {
-    if (panels_.stated > 0) return [](const ir::Listing&, const ir::Op&) { return true; };
-    // Cut, each panel has the latency that the whole has once.
-    const double least_us = panels * kLatencies * panels_.latency_us + panels_.latency_us;
-    return [this, least_us, panels](const ir::Listing& listing, const ir::Op& op) {
-      return durations_(listing, op) >= least_us && rows_of_panel(listing, op, panels) >= kFewestRows;
-    };
-  }
-
-  int choose(const ir::Listing& listing) const {
-    const int most = panels_.stated > 0 ? panels_.stated : most_panels(listing);
-    if (!panels_.by_cost || most == 1) return most;
-    double shortest_us = (1 - kLeastGain) * lasts(listing);
-    int best = 1;
-    for (int count = panels_.stated > 0 ? most : 2; count <= most; count *= 2) {
-      ir::Listing cut = listing;
-      tiles(cut, count, worth(count));
-      const double us = lasts(cut);
-      if (us >= shortest_us) continue;
-      shortest_us = us;
-      best = count;
-    }
-    return best;
-  }
-
- private:
-  int most_panels(const ir::Listing& listing) const {
-    int most = 1;
-    while (2 * most <= kMostPanels && !collectives_to_cut(listing, worth(2 * most)).empty()) most *= 2;
-    return most;
-  }
-
-  // Forward and backward of all chunks, each by itself.
-  double lasts(const ir::Listing& listing) const {
-    ir::StepProgram program;
-    program.listings.push_back(listing);
-    double sum = 0;
-    for (int chunk = 0; chunk < std::ssize(listing.chunks); ++chunk) {
-      for (const ir::BlockKind kind : {ir::BlockKind::F, ir::BlockKind::IW})
-        sum += lasts_us(program, ir::make_block(program, 0, kind, chunk), durations_, panels_.woven);
-    }
-    return sum;
-  }
-
-  const Panels& panels_;
-  const Durations& durations_;
-};
+// The collectives of which that many panels are still long enough.
+WorthCutting worth(int count, const Panels& panels, const Durations& durations) {
+  if (panels.stated > 0) return [](const ir::Listing&, const ir::Op&) { return true; };
+  // Cut, each panel has the latency that the whole has once.
+  const double least_us = count * kLatencies * panels.latency_us + panels.latency_us;
+  return [&durations, least_us, count](const ir::Listing& listing, const ir::Op& op) {
+    return durations(listing, op) >= least_us && rows_of_panel(listing, op, count) >= kFewestRows;
+  };
+}
 
 }  // namespace
 
+double forward_and_backward_us(const ir::Listing& listing, const Durations& durations, bool woven) {
+  ir::StepProgram program;
+  program.listings.push_back(listing);
+  double sum = 0;
+  for (int chunk = 0; chunk < std::ssize(listing.chunks); ++chunk) {
+    for (const ir::BlockKind kind : {ir::BlockKind::F, ir::BlockKind::IW})
+      sum += lasts_us(program, ir::make_block(program, 0, kind, chunk), durations, woven);
+  }
+  return sum;
+}
+
+void cut_into(ir::Listing& listing, int count, const Panels& panels, const Durations& durations) {
+  if (count > 1) tiles(listing, count, worth(count, panels, durations));
+}
+
+int most_panels(const ir::Listing& listing, const Panels& panels, const Durations& durations) {
+  if (panels.stated > 0) return panels.stated;
+  int most = 1;
+  while (2 * most <= kMostPanels && !collectives_to_cut(listing, worth(2 * most, panels, durations)).empty())
+    most *= 2;
+  return most;
+}
+
 void tiles_by_rates(ir::Listing& listing, const Panels& panels, const Durations& durations) {
-  const Chooser chooser(panels, durations);
-  const int count = chooser.choose(listing);
-  if (count > 1) tiles(listing, count, chooser.worth(count));
+  cut_into(listing, most_panels(listing, panels, durations), panels, durations);
 }
 
 }  // namespace heddle::passes

@@ -56,7 +56,11 @@ passes::Durations nominal_durations(const model::Dispatcher& links, const Device
         std::max(cost.bytes / rates.bytes_per_us, host_bytes(listing, op) / rates.host_bytes_per_us);
     const double products_us =
         cost.flops / rates.flops_per_us * over_grouped(rates.ways.rates, listing, op, cost.flops);
-    return std::max(messages_us, kLaunchUs + std::max(products_us, bytes_us));
+    // What communicates while it computes has a piece that stands beside no message, and launches each.
+    const auto pieces = static_cast<double>(ir::pieces_of(op));
+    const double works_us = pieces * kLaunchUs + std::max(products_us, bytes_us);
+    const double alone_us = pieces > 1 ? works_us / pieces : 0;
+    return std::max(messages_us + alone_us, works_us);
   };
 }
 
