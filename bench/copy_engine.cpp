@@ -2,8 +2,9 @@
 // transport, whose threads take turns with the products' on the same cores.
 //
 // Real: products of one thread on the cores that are left to computing, while two ranks as threads of this process
-// exchange messages without pause by the engine; the same products with as many messages moved the usual way; and
-// alone before and after each. Time is that of cores (bench/support/core_time.h), so that other programs count
+// exchange messages by the engine, with a pause (--pause, ms) between them and without one, so that copies have all
+// of the memory's rate that they can get; the same products with as many messages moved the usual way; and alone
+// before and after each. Time is that of cores (bench/support/core_time.h), so that other programs count
 // little: what products of one pass take, and what the ranks' threads take beside them from the same cores.
 //
 //   copy_engine_slowdown = (products' time beside the engine + its callers') ÷ products' time alone − 1
@@ -14,9 +15,10 @@
 //
 //   engine_step_gain = step with the usual transport ÷ step with the engine − 1
 //
-//   build/bench_copy_engine [--json] [--rounds N] [--megabytes X] [--share X] [--stretch X] [--real] [--paced]
+//   build/bench_copy_engine [--json] [--rounds N] [--megabytes X] [--pause MS] [--share X] [--stretch X] [--real] [--paced]
 #include <fmt/format.h>
 #include <omp.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
@@ -24,6 +26,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <utility>
 
 #include "bench/paced_ranks.h"
 #include "bench/published_models.h"
@@ -31,6 +34,7 @@
 #include "bench/support/main.h"
 #include "heddle/comm/engine/copy_core.h"
 #include "heddle/comm/engine/engine_world.h"
+#include "heddle/device/host/host_arena.h"
 #include "heddle/kernels/host/gemm/gemm.h"
 
 namespace heddle {
@@ -41,7 +45,8 @@ using Json = nlohmann::ordered_json;
 struct Options {
   bool json = false, real = false, paced = false;
   int rounds = 9;
-  double megabytes = 8;
+  double megabytes = 16;
+  double pause_ms = 20;
   double share = 20.0 / 132;  // 16 to 24 of an H100's multiprocessors
   double stretch = 25;
 };
@@ -49,37 +54,36 @@ struct Options {
 /// Products of one thread, in a row.
 class Products {
  public:
-  Products() {
-    for (size_t i = 0; i < x_.size(); ++i) x_[i] = value(i);
-    std::vector<float> master(kN * kK);
-    for (size_t i = 0; i < master.size(); ++i) master[i] = value(i + 11);
-    const int64_t packed = kernels::host::packed_bytes(Dtype::f32, 1, kN, kK);
-    w_.resize(static_cast<size_t>(std::max<int64_t>(packed, kN * kK * 4) / 4 + 16));
-    at_ = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(w_.data()) + 63) / 64 * 64);
-    if (packed > 0) {
-      kernels::host::pack_weights(Dtype::f32, master.data(), Dtype::f32, 1, kN, kK, at_);
-    } else {
-      std::copy(master.begin(), master.end(), at_);
-    }
+  Products() : arena_(kBytes) {
+    arena_.reach(kBytes);
+    auto* at = reinterpret_cast<float*>(arena_.base());
+    const auto take = [&](int64_t bytes) { return std::exchange(at, at + (bytes + 4095) / 4096 * 1024); };
+    x_ = take(kT * kK * 4);
+    y_ = take(kT * kN * 4);
+    scratch_ = take(scratch_bytes_);
+    float* const rows = take(kN * kK * 4);
+    for (int64_t i = 0; i < kT * kK; ++i) x_[i] = value(i);
+    for (int64_t i = 0; i < kN * kK; ++i) rows[i] = value(i + 11);
+    w_ = packed_bytes_ > 0 ? take(packed_bytes_) : rows;
+    if (packed_bytes_ > 0) kernels::host::pack_weights(Dtype::f32, rows, Dtype::f32, 1, kN, kK, w_);
   }
   void run() {
-    kernels::host::linear_forward(
-        {.groups = kernels::host::RowGroups::one(kT),
-         .n = kN,
-         .k = kK,
-         .x = {x_.data(), Dtype::f32},
-         .w = {at_, Dtype::f32, kernels::host::packed_bytes(Dtype::f32, 1, kN, kK) > 0},
-         .y = {y_.data(), Dtype::f32},
-         .scratch = {scratch_.data(), std::ssize(scratch_)}});
+    kernels::host::linear_forward({.groups = kernels::host::RowGroups::one(kT),
+                                   .n = kN,
+                                   .k = kK,
+                                   .x = {x_, Dtype::f32},
+                                   .w = {w_, Dtype::f32, packed_bytes_ > 0},
+                                   .y = {y_, Dtype::f32},
+                                   .scratch = {reinterpret_cast<std::byte*>(scratch_), scratch_bytes_}});
   }
 
  private:
-  static constexpr int64_t kT = 1024, kN = 1024, kK = 1024;
-  static float value(size_t i) { return static_cast<float>(static_cast<int>(i * 37 % 101) - 50) / 64; }
-  std::vector<float> x_ = std::vector<float>(kT * kK), y_ = std::vector<float>(kT * kN), w_;
-  std::vector<std::byte> scratch_ =
-      std::vector<std::byte>(static_cast<size_t>(kernels::host::gemm_scratch_bytes(1, 1)) + 64);
-  float* at_ = nullptr;
+  static constexpr int64_t kT = 1024, kN = 1024, kK = 1024, kBytes = 64 << 20;
+  static float value(int64_t i) { return static_cast<float>(i * 37 % 101 - 50) / 64; }
+  const int64_t packed_bytes_ = kernels::host::packed_bytes(Dtype::f32, 1, kN, kK);
+  const int64_t scratch_bytes_ = kernels::host::gemm_scratch_bytes(1, 1);
+  device::HostArena arena_;
+  float *x_ = nullptr, *y_ = nullptr, *scratch_ = nullptr, *w_ = nullptr;
 };
 
 struct Pass {
@@ -87,13 +91,25 @@ struct Pass {
   int64_t messages = 0;
 };
 
+// At real-time priority equals take turns of 100 ms: threads that wake for a moment go before those that compute, as
+// they do at usual priority.
+void go_before_others() {
+  sched_param now{};
+  int policy = 0;
+  if (pthread_getschedparam(pthread_self(), &policy, &now) != 0 || policy == SCHED_OTHER) return;
+  ++now.sched_priority;
+  pthread_setschedparam(pthread_self(), policy, &now);
+}
+
 /// Two ranks that exchange messages while they are told to.
 class Exchanges {
  public:
-  Exchanges(comm::ThreadBoard& board, int64_t bytes) : bytes_(bytes) {
+  /// `pause_s`: between messages.
+  Exchanges(comm::ThreadBoard& board, int64_t bytes, double pause_s) : bytes_(bytes), pause_s_(pause_s) {
     for (int r = 0; r < 2; ++r) {
       threads_.emplace_back([this, &board, r] {
         const comm::OffCopyCore off;
+        go_before_others();
         const auto world = board.world(r);
         comm::EngineWorld engine(*world, comm::CopyWorker::of_process(), 1, comm::find_reach(*world));
         const auto usual = world->communicator({0, 1}, "bench.usual");
@@ -106,16 +122,14 @@ class Exchanges {
           comm::Communicator& by = by_engine_ ? *moved : *usual;
           const int64_t began = bench::core_ns();
           int64_t sent = 0;
-          // Both stop at the same message: rank 0 says with each whether there is another.
-          for (std::byte goes_on{1};; ++sent) {
-            std::byte says{static_cast<unsigned char>(most_ > 0 ? sent < most_ : !stop_)};
-            const std::vector<comm::Piece> told{{0, 0, 1}};
-            std::vector<comm::Piece> tell;
-            if (r == 0) tell = {{0, 0, 1}, {1, 0, 1}};
-            usual->exchange(&says, tell, &goes_on, told);
-            if (goes_on == std::byte{0}) break;
+          // Both stop at the same message: rank 0 says in its first byte whether there is another.
+          for (bool goes_on = true; goes_on; ++sent) {
+            goes_on = most_ > 0 ? sent + 1 < most_ : !stop_;
+            from[0] = std::byte{goes_on};
             const std::vector<comm::Piece> pieces{{1 - r, 0, bytes_}};
             by.exchange(from.data(), pieces, to.data(), pieces);
+            if (r == 1) goes_on = to[0] == std::byte{1};
+            if (pause_s_ > 0) std::this_thread::sleep_for(std::chrono::duration<double>(pause_s_));
           }
           callers_ns_ += bench::core_ns() - began;
           if (r == 0) sent_ = sent;
@@ -149,6 +163,7 @@ class Exchanges {
 
  private:
   int64_t bytes_;
+  double pause_s_;
   std::vector<std::thread> threads_;
   std::atomic<uint64_t> turn_{0};
   std::atomic<bool> stop_{false}, ends_{false}, by_engine_{false};
@@ -162,11 +177,11 @@ Json quartiles(std::vector<double> of) {
   return {{"median", median(of)}, {"quartiles", {at(0.25), at(0.75)}}};
 }
 
-Json real(const Options& options) {
+Json real(const Options& options, double pause_s) {
   if (const Support there = comm::copy_core_available(); !there) config_error("--real: {}", there.reason);
   comm::ThreadBoard board(2);
   const auto bytes = static_cast<int64_t>(options.megabytes * 1e6);
-  Exchanges exchanges(board, bytes);
+  Exchanges exchanges(board, bytes, pause_s);
   const comm::OffCopyCore off;
   omp_set_num_threads(1);
   Products products;
@@ -207,7 +222,8 @@ Json real(const Options& options) {
           {"wall_engine", quartiles(engine_wall)},
           {"wall_usual", quartiles(usual_wall)},
           {"moved_GB_a_product_second", quartiles(rate)},
-          {"message_MB", options.megabytes}};
+          {"message_MB", options.megabytes},
+          {"pause_ms", pause_s * 1e3}};
 }
 
 Json paced(const Options& options) {
@@ -256,12 +272,16 @@ int bench::run(Arguments& arguments) {
   arguments.flag("--paced", options.paced);
   arguments.number("--rounds", options.rounds);
   arguments.number("--megabytes", options.megabytes);
+  arguments.number("--pause", options.pause_ms);
   arguments.number("--share", options.share);
   arguments.number("--stretch", options.stretch, 1);
   arguments.read();
   const bool both = !options.real && !options.paced;
   Json found;
-  if (options.real || both) found["real"] = real(options);
+  if (options.real || both) {
+    found["real"] = real(options, options.pause_ms * 1e-3);
+    found["real_without_pause"] = real(options, 0);
+  }
   if (options.paced || both) found["paced"] = paced(options);
   fmt::print("{}\n", found.dump(options.json ? -1 : 2));
   return 0;

@@ -31,7 +31,10 @@ class EngineCommunicator : public Communicator {
                      const std::vector<int>& ranks, std::string name)
       : world_(world), worker_(*world.worker_), usual_(std::move(usual)), letters_(std::move(letters)),
         name_(std::move(name)) {
-    for (const int r : ranks) peers_.push_back(world.reach_.peers.at(static_cast<size_t>(r)));
+    for (const int r : ranks) {
+      peers_.push_back(world.reach_.peers.at(static_cast<size_t>(r)));
+      far_ = far_ || world.node_of(r) != world.node_of(ranks[0]);
+    }
   }
   int rank() const override { return usual_->rank(); }
   int size() const override { return usual_->size(); }
@@ -44,63 +47,63 @@ class EngineCommunicator : public Communicator {
 
   void exchange(const void* send, std::span<const Piece> sends, void* receive,
                 std::span<const Piece> receives) override {
-    const auto of_peers = [&](std::span<const Piece> pieces) {
-      std::vector<int64_t> bytes(peers_.size(), 0);
-      for (const Piece& piece : pieces) bytes.at(static_cast<size_t>(piece.peer)) += piece.bytes;
-      return bytes;
-    };
-    const std::vector<int64_t> out = of_peers(sends), in = of_peers(receives);
-    for (const Piece& piece : sends) count_sent(traffic_, *this, piece.peer, piece.bytes);
     const int n = size(), me = rank();
-    bool moves = false;
-    for (int peer = 0; peer < n; ++peer) {
-      const int64_t bytes = out[static_cast<size_t>(peer)];
-      if (peer != me && bytes > 0) count(peer, bytes);
-      moves = moves || by_engine(peer, bytes) || by_engine(peer, in[static_cast<size_t>(peer)]);
-    }
-    if (!moves) return usual_->exchange(send, sends, receive, receives);
-    std::vector<Piece> usual_sends, usual_receives;
-    for (const Piece& piece : sends) {
-      if (!by_engine(piece.peer, out[static_cast<size_t>(piece.peer)])) usual_sends.push_back(piece);
-    }
-    for (const Piece& piece : receives) {
-      if (!by_engine(piece.peer, in[static_cast<size_t>(piece.peer)])) usual_receives.push_back(piece);
-    }
-    std::vector<std::vector<CopyRun>> shown(static_cast<size_t>(n));
-    for (const Piece& piece : sends) {
-      if (piece.bytes == 0 || !by_engine(piece.peer, out[static_cast<size_t>(piece.peer)])) continue;
-      shown[static_cast<size_t>(piece.peer)].push_back(
-          {nullptr, static_cast<const std::byte*>(send) + piece.offset, piece.bytes});
-    }
+    const std::vector<std::vector<CopyRun>> out = by_peer(sends, nullptr, static_cast<const std::byte*>(send));
+    const std::vector<std::vector<CopyRun>> in = by_peer(receives, static_cast<std::byte*>(receive), nullptr);
+    const auto at = [](const std::vector<std::vector<CopyRun>>& of, int peer) -> const std::vector<CopyRun>& {
+      return of[static_cast<size_t>(peer)];
+    };
+    for (const Piece& piece : sends) count_sent(traffic_, *this, piece.peer, piece.bytes);
     const CopyWorker::Lease lease(worker_);
-    for (int i = 1; i < n; ++i) {
+    for (int i = 1; i < n; ++i) {  // beginning with the next rank, so that not all send to one
       const int peer = (me + i) % n;
-      const auto p = static_cast<size_t>(peer);
-      if (shown[p].empty()) continue;
-      const Shown letter{lease.number(), shown[p].data(), std::ssize(shown[p]), out[p]};
-      letters_->send(&letter, sizeof letter, peer);
+      const int64_t bytes = bytes_of(at(out, peer));
+      if (bytes == 0) continue;
+      count(peer, bytes);
+      if (by_engine(peer, bytes)) {
+        const Shown letter{lease.number(), at(out, peer).data(), std::ssize(at(out, peer)), bytes};
+        letters_->send(&letter, sizeof letter, peer);
+      } else if (reaches(peer)) {
+        std::vector<std::byte> letter;
+        for (const CopyRun& run : at(out, peer)) letter.insert(letter.end(), run.from, run.from + run.bytes);
+        letters_->send(letter.data(), bytes, peer);
+      }
     }
     std::list<CopyWorker::Job> jobs;
     for (int i = 0; i < n; ++i) {  // beginning with this rank itself
       const int peer = (me + i) % n;
       const auto p = static_cast<size_t>(peer);
-      if (!by_engine(peer, in[p])) continue;
-      Shown letter{lease.number(), shown[p].data(), std::ssize(shown[p]), out[p]};
-      if (peer != me) letters_->receive(&letter, sizeof letter, peer);
-      jobs.emplace_back(worker_, matched(letter, peer, receive, receives, in[p]), peers_[p].process,
+      const int64_t bytes = bytes_of(in[p]);
+      if (peer == me) own_pieces(out[p], in[p], jobs, lease);
+      if (peer == me || !by_engine(peer, bytes)) continue;
+      Shown letter;
+      letters_->receive(&letter, sizeof letter, peer);
+      jobs.emplace_back(worker_, matched(letter, peer, in[p]), peers_[p].process,
                         peers_[p].process == 0 ? letter.lease : 0);
     }
-    usual_->exchange(send, usual_sends, receive, usual_receives);
+    for (int i = 1; i < n; ++i) {
+      const int peer = (me + i) % n;
+      const int64_t bytes = bytes_of(at(in, peer));
+      if (bytes == 0 || by_engine(peer, bytes) || !reaches(peer)) continue;
+      std::vector<std::byte> letter(static_cast<size_t>(bytes));
+      letters_->receive(letter.data(), bytes, peer);
+      const std::byte* from = letter.data();
+      for (const CopyRun& run : at(in, peer)) {
+        std::memcpy(run.to, from, static_cast<size_t>(run.bytes));
+        from += run.bytes;
+      }
+    }
+    if (far_) exchange_far(send, sends, receive, receives);
     const std::byte taken{};
-    auto job = jobs.begin();
     for (int i = 0; i < n; ++i) {
       const int peer = (me + i) % n;
-      if (!by_engine(peer, in[static_cast<size_t>(peer)])) continue;
-      awaited(peer, [&] { (job++)->wait(); });
+      if (!by_engine(peer, bytes_of(at(in, peer)))) continue;
+      awaited(peer, [&] { jobs.front().wait(); });
+      jobs.pop_front();
       if (peer != me) letters_->send(&taken, 1, peer);
     }
     for (int peer = 0; peer < n; ++peer) {
-      if (peer == me || !by_engine(peer, out[static_cast<size_t>(peer)])) continue;
+      if (peer == me || !by_engine(peer, bytes_of(at(out, peer)))) continue;
       std::byte told{};
       letters_->receive(&told, 1, peer);
     }
@@ -140,31 +143,69 @@ class EngineCommunicator : public Communicator {
     (by_engine(peer, bytes) ? world_.moved_ : reaches(peer) ? world_.short_ : world_.far_).add(bytes);
   }
 
-  // Where what a peer shows is to go, piece by piece.
-  std::vector<CopyRun> matched(const Shown& letter, int peer, void* receive, std::span<const Piece> receives,
-                               int64_t bytes) {
-    const auto p = static_cast<size_t>(peer);
-    const auto differ = [&](int64_t expected, int64_t sent) {
-      const std::string why = fmt::format("{}: rank {} expects {} bytes from rank {}, which sends {}", name_, rank(),
-                                          expected, peer, sent);
-      abort(why);
-      internal_error("{}", why);
-    };
-    std::vector<Piece> own;
-    for (const Piece& piece : receives) {
-      if (piece.peer == peer && piece.bytes > 0) own.push_back(piece);
-    }
-    if (letter.bytes != bytes || letter.count != std::ssize(own)) differ(bytes, letter.bytes);
-    std::vector<CopyRun> runs(own.size());
-    awaited(peer, [&] {
-      worker_.read(runs.data(), letter.pieces, std::ssize(runs) * static_cast<int64_t>(sizeof(CopyRun)),
-                   peers_[p].process, letter.lease);
-    });
-    for (size_t k = 0; k < own.size(); ++k) {
-      if (runs[k].bytes != own[k].bytes) differ(own[k].bytes, runs[k].bytes);
-      runs[k].to = static_cast<std::byte*>(receive) + own[k].offset;
+  std::vector<std::vector<CopyRun>> by_peer(std::span<const Piece> pieces, std::byte* to,
+                                            const std::byte* from) const {
+    std::vector<std::vector<CopyRun>> runs(peers_.size());
+    for (const Piece& piece : pieces) {
+      if (piece.bytes == 0) continue;
+      runs.at(static_cast<size_t>(piece.peer))
+          .push_back({to == nullptr ? nullptr : to + piece.offset, from == nullptr ? nullptr : from + piece.offset,
+                      piece.bytes});
     }
     return runs;
+  }
+  static int64_t bytes_of(const std::vector<CopyRun>& runs) {
+    int64_t bytes = 0;
+    for (const CopyRun& run : runs) bytes += run.bytes;
+    return bytes;
+  }
+
+  [[noreturn]] void differ(int64_t expected, int peer, int64_t sent) {
+    const std::string why = fmt::format("{}: rank {} expects {} bytes from rank {}, which sends {}", name_, rank(),
+                                        expected, peer, sent);
+    abort(why);
+    internal_error("{}", why);
+  }
+  // What is sent joined to where it goes, piece by piece.
+  std::vector<CopyRun> joined(std::vector<CopyRun> sent, const std::vector<CopyRun>& places, int peer) {
+    if (sent.size() != places.size()) differ(bytes_of(places), peer, bytes_of(sent));
+    for (size_t k = 0; k < sent.size(); ++k) {
+      if (sent[k].bytes != places[k].bytes) differ(places[k].bytes, peer, sent[k].bytes);
+      sent[k].to = places[k].to;
+    }
+    return sent;
+  }
+  // Of what a peer shows.
+  std::vector<CopyRun> matched(const Shown& letter, int peer, const std::vector<CopyRun>& places) {
+    const int64_t bytes = bytes_of(places);
+    if (letter.bytes != bytes || letter.count != std::ssize(places)) differ(bytes, peer, letter.bytes);
+    std::vector<CopyRun> sent(places.size());
+    awaited(peer, [&] {
+      worker_.read(sent.data(), letter.pieces, std::ssize(sent) * static_cast<int64_t>(sizeof(CopyRun)),
+                   peers_[static_cast<size_t>(peer)].process, letter.lease);
+    });
+    return joined(std::move(sent), places, peer);
+  }
+  void own_pieces(const std::vector<CopyRun>& out, const std::vector<CopyRun>& in, std::list<CopyWorker::Job>& jobs,
+                  const CopyWorker::Lease& lease) {
+    std::vector<CopyRun> runs = joined(out, in, rank());
+    std::erase_if(runs, [](const CopyRun& run) { return run.to == run.from; });
+    if (by_engine(rank(), bytes_of(in))) {
+      jobs.emplace_back(worker_, std::move(runs), 0, lease.number());
+    } else {
+      for (const CopyRun& run : runs) std::memcpy(run.to, run.from, static_cast<size_t>(run.bytes));
+    }
+  }
+  void exchange_far(const void* send, std::span<const Piece> sends, void* receive,
+                    std::span<const Piece> receives) {
+    const auto far = [&](std::span<const Piece> pieces) {
+      std::vector<Piece> kept;
+      for (const Piece& piece : pieces) {
+        if (!reaches(piece.peer)) kept.push_back(piece);
+      }
+      return kept;
+    };
+    usual_->exchange(send, far(sends), receive, far(receives));
   }
 
   // A peer whose memory is gone has left, or is dead, and the world is about to fail: why, the world knows better.
@@ -183,6 +224,7 @@ class EngineCommunicator : public Communicator {
   CopyWorker& worker_;
   std::unique_ptr<Communicator> usual_, letters_;
   std::vector<Reach::Peer> peers_;  // by rank of the group
+  bool far_ = false;                // the group spans hosts, as all its ranks know
   std::string name_;
   Traffic traffic_;
 };
