@@ -87,7 +87,7 @@ TEST(Simulate, MessagesTakeUnitsFromWhatComputes) {
   EXPECT_NEAR(ops[2].end_us, 15.8, 1e-9);
   EXPECT_NEAR(ops[3].end_us, 14, 1e-9);
   input.takes = [](int, const ir::Issue& issue) { return issue.op->def == &fetch ? 5.0 : 0.0; };
-  EXPECT_NEAR(simulate::simulate(forward_only({listing}), input).ranks[0].ops[1].end_us, 10 + 6, 1e-9)
+  EXPECT_NEAR(simulate::simulate(forward_only({listing}), input).ranks[0].ops[1].end_us, 14 + 5.6, 1e-9)
       << "a tenth is left";
 }
 

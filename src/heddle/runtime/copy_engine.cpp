@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+
+#include "heddle/comm/device_world.h"
 
 namespace heddle::runtime {
 
@@ -45,7 +48,9 @@ CopyEngine::CopyEngine(const plan::OnDevice& asked, bool shares_memory, comm::Wo
       choice_(asked.copy_engine),
       asked_(asked.copy_engine != plan::CopyEngine::off),
       selected_(Support::no("it is off")) {
-  if (!asked_) return;
+  if (asked.copy_engine_kb > 0)
+    least_bytes_ = std::max<int64_t>(1, static_cast<int64_t>(std::llround(asked.copy_engine_kb * 1e3)));
+  if (!asked_ || !shares_memory) return;
   // Ranks of processes that are bound apart have cores of their own; to count all of the host is on the safe side.
   selected_ = comm::all_agree(world, own_support(choice_, shares_memory, ranks_beside(world)));
   comm::Reach reach;
@@ -53,22 +58,32 @@ CopyEngine::CopyEngine(const plan::OnDevice& asked, bool shares_memory, comm::Wo
     reach = comm::find_reach(world);
     selected_ = reach.near;
   }
-  if (!selected_) {
-    if (choice_ == plan::CopyEngine::on) config_error("device.copy_engine is \"on\": {}", selected_.reason);
-    return;
-  }
+  refuse_if_on();
+  if (!selected_) return;
   off_.emplace();
   world.move_on(comm::copy_core().core);
-  if (asked.copy_engine_kb > 0)
-    least_bytes_ = std::max<int64_t>(1, static_cast<int64_t>(std::llround(asked.copy_engine_kb * 1e3)));
   engine_.emplace(world, comm::CopyWorker::of_process(), least_bytes_, std::move(reach));
+}
+
+void CopyEngine::refuse_if_on() const {
+  if (!selected_ && choice_ == plan::CopyEngine::on)
+    config_error("device.copy_engine is \"on\": {}", selected_.reason);
+}
+
+std::unique_ptr<comm::World> CopyEngine::over(std::unique_ptr<comm::World> device) {
+  if (!asked_) return device;
+  selected_ = comm::peer_copies_available(world_);
+  refuse_if_on();
+  if (!selected_) return device;
+  return comm::with_peer_copies(std::move(device), world_, least_bytes_, on_device_);
 }
 
 std::string CopyEngine::selection_text() const {
   const std::string asked = fmt::format("asked for \"{}\"", word_of(choice_));
   if (!selected_) return fmt::format("{}, not taken: {}", asked, selected_.reason);
-  return fmt::format("{}, on processor {} from {:.4g} kB on", asked, comm::copy_core().core,
-                     static_cast<double>(least_bytes_) * 1e-3);
+  const std::string where =
+      engine_ ? fmt::format("on processor {}", comm::copy_core().core) : "by the devices' own engines";
+  return fmt::format("{}, {} from {:.4g} kB on", asked, where, static_cast<double>(least_bytes_) * 1e-3);
 }
 
 std::string CopyEngine::text() const {

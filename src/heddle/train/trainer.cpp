@@ -78,7 +78,7 @@ Trainer::Trainer(TrainerOptions options, comm::World* world)
   executor.capacity_bytes = options_.memory_bytes;
   executor.limit_bytes = options_.memory_limit_bytes;
   if (world != nullptr) {
-    if (!device_->shares_memory()) device_world_ = comm::device_world(*world);
+    if (!device_->shares_memory()) device_world_ = copies_->over(comm::device_world(*world));
     communicators_ = std::make_unique<runtime::MeshCommunicators>(device_world_ ? *device_world_ : copies_->world(),
                                                                   lowered_.program, mesh_);
     executor.communicators = communicators_->by_channel();

@@ -113,12 +113,12 @@ class EngineCommunicator : public Communicator {
     count_sent(traffic_, *this, peer, bytes);
     if (!leaves(peer, bytes)) {
       const bool is_short = reaches(peer) && bytes < world_.least_bytes_;
-      if (peer != rank() && bytes > 0) (is_short ? world_.short_ : world_.far_).add(bytes);
+      if (peer != rank() && bytes > 0) (is_short ? world_.counts_.shorter : world_.counts_.farther).add(bytes);
       return usual_->send(data, bytes, peer);
     }
     auto letter = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes));
     CopyWorker::Job(worker_, {{letter.get(), static_cast<const std::byte*>(data), bytes}}).wait();
-    if (peer != rank()) world_.moved_.add(bytes);
+    if (peer != rank()) world_.counts_.moved.add(bytes);
     const Left left{worker_.leave(std::move(letter)), bytes};
     usual_->send(&left, sizeof left, peer);
   }
@@ -140,7 +140,8 @@ class EngineCommunicator : public Communicator {
     return by_engine(peer, bytes) && peers_[static_cast<size_t>(peer)].by == Reach::By::memory;
   }
   void count(int peer, int64_t bytes) {
-    (by_engine(peer, bytes) ? world_.moved_ : reaches(peer) ? world_.short_ : world_.far_).add(bytes);
+    EngineCounts& counts = world_.counts_;
+    (by_engine(peer, bytes) ? counts.moved : reaches(peer) ? counts.shorter : counts.farther).add(bytes);
   }
 
   std::vector<std::vector<CopyRun>> by_peer(std::span<const Piece> pieces, std::byte* to,
@@ -237,10 +238,6 @@ std::unique_ptr<Communicator> EngineWorld::communicator(const std::vector<int>& 
   auto usual = world_.communicator(ranks, name);
   return std::make_unique<EngineCommunicator>(*this, std::move(usual), world_.communicator(ranks, name + ".engine"),
                                               ranks, name);
-}
-
-EngineTally EngineWorld::tally() const {
-  return {moved_.messages, moved_.bytes, short_.messages, short_.bytes, far_.messages, far_.bytes};
 }
 
 }  // namespace heddle::comm

@@ -29,6 +29,22 @@ struct EngineTally {
   int64_t far_messages = 0, far_bytes = 0;      // or out of the engine's reach: to other hosts, letters to processes
 };
 
+/// By streams at the same time.
+class EngineCounts {
+ public:
+  struct Count {
+    std::atomic<int64_t> messages{0}, bytes{0};
+    void add(int64_t sent) {
+      messages.fetch_add(1, std::memory_order_relaxed);
+      bytes.fetch_add(sent, std::memory_order_relaxed);
+    }
+  };
+  Count moved, shorter, farther;
+  EngineTally tally() const {
+    return {moved.messages, moved.bytes, shorter.messages, shorter.bytes, farther.messages, farther.bytes};
+  }
+};
+
 class EngineWorld : public World {
  public:
   /// All ranks make one together, with the same number of bytes. `world` outlives it.
@@ -44,22 +60,15 @@ class EngineWorld : public World {
   void move_on(int core) override { world_.move_on(core); }
 
   /// Of this rank, by all its communicators so far.
-  EngineTally tally() const;
+  EngineTally tally() const { return counts_.tally(); }
 
  private:
   friend class EngineCommunicator;
-  struct Count {
-    std::atomic<int64_t> messages{0}, bytes{0};
-    void add(int64_t sent) {
-      messages.fetch_add(1, std::memory_order_relaxed);
-      bytes.fetch_add(sent, std::memory_order_relaxed);
-    }
-  };
   World& world_;
   std::shared_ptr<CopyWorker> worker_;
   int64_t least_bytes_;
   Reach reach_;
-  Count moved_, short_, far_;  // by streams at the same time
+  EngineCounts counts_;
 };
 
 }  // namespace heddle::comm
