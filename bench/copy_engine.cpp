@@ -15,7 +15,8 @@
 //
 //   engine_step_gain = step with the usual transport ÷ step with the engine − 1
 //
-//   build/bench_copy_engine [--json] [--rounds N] [--megabytes X] [--pause MS] [--share X] [--stretch X] [--real] [--paced]
+//   build/bench_copy_engine [--json] [--rounds N] [--megabytes X] [--pause MS] [--share X] [--stretch X] [--real]
+//   [--paced]
 #include <fmt/format.h>
 #include <omp.h>
 #include <pthread.h>
@@ -91,8 +92,8 @@ struct Pass {
   int64_t messages = 0;
 };
 
-// At real-time priority equals take turns of 100 ms: threads that wake for a moment go before those that compute, as
-// they do at usual priority.
+// At real-time priority equals take turns of 100 ms: threads that wake for a moment go before those that compute,
+// as they do at usual priority.
 void go_before_others() {
   sched_param now{};
   int policy = 0;
@@ -242,7 +243,8 @@ Json paced(const Options& options) {
       plan.rates.message_latency_us = 3;
       plan.rates.message_share = share;
       plan.parallel.tp_overlap = from_word<plan::TpOverlap>(overlap);
-      return std::make_unique<bench::PacedRanks>(bench::layers_of_llama_2_70b(kTokens), plan, options.stretch, false);
+      return std::make_unique<bench::PacedRanks>(bench::layers_of_llama_2_70b(kTokens), plan, options.stretch,
+                                                 false);
     };
     const auto usual = run(options.share), engine = run(0);
     for (int round = 0; round <= options.rounds; ++round) {

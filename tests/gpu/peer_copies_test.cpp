@@ -1,5 +1,5 @@
-// Messages between GPUs by copies, over the tests' own runtime: what a kernel that holds every multiprocessor stops,
-// and what it doesn't.
+// Messages between GPUs by copies, over the tests' own runtime: what a kernel that holds every multiprocessor
+// stops, and what it doesn't.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -144,14 +144,15 @@ TEST(PeerCopies, AFailedRankEndsTheOthers) {
   try {
     run_on_threads(2, [&](World& control) {
       EngineCounts counts;
-    const std::unique_ptr<World> world = with_peer_copies(device_world(control), control, 1, counts);
+      const std::unique_ptr<World> world = with_peer_copies(device_world(control), control, 1, counts);
       const Stream comm;
       const auto group = world->communicator({0, 1}, "comm.tp");
       group->run_on(comm.stream);
       std::vector<int> from(1000), to(1000);
       if (control.rank() == 1) {
         for (;;) {
-          group->exchange(from.data(), std::vector<Piece>{{0, 0, 4000}}, to.data(), std::vector<Piece>{{0, 0, 4000}});
+          group->exchange(from.data(), std::vector<Piece>{{0, 0, 4000}}, to.data(),
+                          std::vector<Piece>{{0, 0, 4000}});
           comm.wait();  // for ever, if nobody ended it
         }
       }

@@ -27,9 +27,9 @@
 #include "heddle/device/host/paced_time.h"
 #include "heddle/kernels/host/cpu_features.h"
 #include "heddle/observe/progress.h"
-#include "heddle/runtime/copy_engine.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
+#include "heddle/runtime/copy_engine.h"
 #include "heddle/train/run_config_plan.h"
 
 namespace heddle::cli {
@@ -155,8 +155,8 @@ std::vector<Finding> backend_findings() {
   const Support engine = comm::copy_core_available();
   const comm::CopyCore& core = comm::copy_core();
   all.push_back({true, "copy engine",
-                 engine ? fmt::format("a worker on processor {}; \"auto\" gives it one of {} or more ({} here)", core.core,
-                                      runtime::kManyCores, core.allowed)
+                 engine ? fmt::format("a worker on processor {}; \"auto\" gives it one of {} or more ({} here)",
+                                      core.core, runtime::kManyCores, core.allowed)
                         : fmt::format("not available: {}", engine.reason)});
   const comm::StreamingAccelerators streaming = comm::streaming_accelerators();
   all.push_back({true, "data streaming", streaming.text()});

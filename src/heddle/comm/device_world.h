@@ -29,8 +29,8 @@ std::unique_ptr<World> device_world(World& control);
 /// Whether a device world's messages can go by the GPUs' copy engines, or why not; all ranks call it together, with
 /// their devices chosen.
 Support peer_copies_available(World& control);
-/// The device world, so that they do from `least_bytes` on, the same number on all ranks; all call it together. What
-/// goes which way is added to `counts`, which outlives it.
+/// The device world, so that they do from `least_bytes` on, the same number on all ranks; all call it together.
+/// What goes which way is added to `counts`, which outlives it.
 std::unique_ptr<World> with_peer_copies(std::unique_ptr<World> device, World& control, int64_t least_bytes,
                                         EngineCounts& counts);
 

@@ -27,7 +27,7 @@ struct DeviceRates {
   double message_bytes_per_us = 0, message_latency_us = 0;  // of all links; 0: those of the exchange
   double processor_bytes_per_us = 20e3;
   double message_share = 0;  // of a device's units that compute, taken by a message while it is under way
-  cost::ProductWays ways;  // of products over groups
+  cost::ProductWays ways;    // of products over groups
   bool operator==(const DeviceRates&) const = default;
 };
 

@@ -167,11 +167,11 @@ void device_settings(Table& t) {
        "device.copy_engine",
        "Who moves messages between ranks that reach each other's memory: off: the threads that compute; on: a copy "
        "worker with a core of its own, an error where it can't be had; auto: on where that core is one of many.")
-      .acts(bitwise,
-            "Moves the bytes of gathers, exchanges and messages between the ranks of a host by a copy worker with a "
-            "core of its own, so that no thread that computes does.",
-            "one core of each process computes no longer; two letters more a message",
-            page("copy_engine"))
+      .acts(
+          bitwise,
+          "Moves the bytes of gathers, exchanges and messages between the ranks of a host by a copy worker with a "
+          "core of its own, so that no thread that computes does.",
+          "one core of each process computes no longer; two letters more a message", page("copy_engine"))
       .beside({"mesh.tp=2", "device.copy_engine_kb=0.001"});
   t.number<d, &OnDevice::copy_engine_kb>(
       "device.copy_engine_kb", 0, 1e9,

@@ -20,9 +20,8 @@ double rounded(double x) {
 
 const std::vector<std::string>& rate_keys() {
   static const std::vector<std::string> keys{
-      "device.product_rate",   "device.memory_rate",          "memory.host_rate",
-      "parallel.message_rate", "parallel.message_latency_us", "device.product_ways",
-      "device.copy_engine_kb"};
+      "device.product_rate",         "device.memory_rate",  "memory.host_rate",     "parallel.message_rate",
+      "parallel.message_latency_us", "device.product_ways", "device.copy_engine_kb"};
   return keys;
 }
 

@@ -19,9 +19,10 @@ Support own_support(plan::CopyEngine asked, bool shares_memory, int ranks) {
   const comm::CopyCore& core = comm::copy_core();
   const int left = core.allowed - static_cast<int>(core.taken.size());
   if (asked == plan::CopyEngine::wherever && (core.allowed < kManyCores || left < ranks)) {
-    return Support::no(fmt::format(
-        "a core for copies would be taken from {} processors that compute for {} ranks; \"on\" takes it all the same",
-        core.allowed, ranks));
+    return Support::no(
+        fmt::format("a core for copies would be taken from {} processors that compute for {} ranks; \"on\" takes "
+                    "it all the same",
+                    core.allowed, ranks));
   }
   return Support::yes();
 }

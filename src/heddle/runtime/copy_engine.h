@@ -12,8 +12,8 @@
 
 namespace heddle::runtime {
 
-/// From which a message goes by the engine where nothing was measured: two letters and a waking worker take about as
-/// much of the threads that compute as to copy so much.
+/// From which a message goes by the engine where nothing was measured: two letters and a waking worker take about
+/// as much of the threads that compute as to copy so much.
 inline constexpr int64_t kUsualEngineBytes = 64 << 10;
 /// Least processors of a process of which `auto` gives one to copies.
 inline constexpr int kManyCores = 8;
@@ -28,8 +28,8 @@ class CopyEngine {
   /// all where the engine was asked for and one rank can't have it. The world outlives it, and it what it makes.
   CopyEngine(const plan::OnDevice& asked, bool shares_memory, comm::World& world);
 
-  /// A device world, so that the devices' copy engines move its messages where that was asked for and can be had, else
-  /// as it is; all ranks call it together, with their devices chosen. ConfigError as above.
+  /// A device world, so that the devices' copy engines move its messages where that was asked for and can be had,
+  /// else as it is; all ranks call it together, with their devices chosen. ConfigError as above.
   std::unique_ptr<comm::World> over(std::unique_ptr<comm::World> device);
   /// What ranks talk through, where messages lie in the host's memory.
   comm::World& world() { return engine_ ? static_cast<comm::World&>(*engine_) : world_; }

@@ -89,8 +89,9 @@ class Executor : private ir::Issuer {
   /// From the next step on `look` is called for each op that has run, by the thread of its stream: several at a
   /// time. Empty ends it. ConfigError where the host can't read the device's memory.
   void watch(std::function<void(const device::Launch&)> look);
-  /// Paced mode: least duration of each op, by (listing, op), in nanoseconds. Empty switches it off. `message_share`:
-  /// of the device's units, taken by a message from ops that compute while it is under way (plan::units_taken).
+  /// Paced mode: least duration of each op, by (listing, op), in nanoseconds. Empty switches it off.
+  /// `message_share`: of the device's units, taken by a message from ops that compute while it is under way
+  /// (plan::units_taken).
   void set_pace(std::vector<std::vector<int64_t>> pace_ns, double message_share = 0) {
     pace_ns_ = std::move(pace_ns);
     pace_rates_.message_share = message_share;

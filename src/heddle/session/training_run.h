@@ -169,8 +169,8 @@ class TrainingRun {
   double blocked_seen_s_ = 0;
   int64_t saved_step_ = -1;
   comm::EngineTally told_copies_;  // in the steps before
-  int64_t digest_step_ = -1;  // whose weights summary_.weights_digest is of
-  bool persists_ = false;     // the copy in memory that comes next is to go to disk
+  int64_t digest_step_ = -1;       // whose weights summary_.weights_digest is of
+  bool persists_ = false;          // the copy in memory that comes next is to go to disk
   RunSummary summary_;
 };
 

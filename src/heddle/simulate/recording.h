@@ -72,8 +72,8 @@ struct RecordOptions {
   /// Share of its rank's units that compute, which an op of another stream takes from those that compute while it
   /// runs; empty: none.
   DurationUs takes;
-  LinkUses link_use;               // empty: nothing crosses a host's links
-  RowsRead rows;                   // empty: no rows
+  LinkUses link_use;                     // empty: nothing crosses a host's links
+  RowsRead rows;                         // empty: no rows
   ir::Walk::Watcher* watcher = nullptr;  // of the last step; not owned
 };
 

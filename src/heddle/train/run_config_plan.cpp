@@ -131,9 +131,10 @@ TrainerOptions trainer_options_of(const config::RunConfig& config, int rank, con
                                               config.plan.device.copy_engine,
                                               backends::named(config.device.backend).shares_memory, sharing.cores)
                                         : 0;
-  options.threads = config.device.threads > 0
-                        ? static_cast<int>(config.device.threads)
-                        : std::max(1, (static_cast<int>(std::thread::hardware_concurrency()) - copies) / sharing.cores);
+  options.threads =
+      config.device.threads > 0
+          ? static_cast<int>(config.device.threads)
+          : std::max(1, (static_cast<int>(std::thread::hardware_concurrency()) - copies) / sharing.cores);
   options.memory_bytes = arena_bytes_of(config, rank, sharing, cached_sequences);
   options.memory_limit_bytes = growth_limit_of(config);
   options.seed = static_cast<uint64_t>(config.seed);

@@ -32,7 +32,8 @@ void copy_past_caches(std::byte* to, const std::byte* from, int64_t bytes) {
     from += head;
     bytes -= head;
     for (; bytes >= kLine; bytes -= kLine, to += kLine, from += kLine) {
-      _mm_prefetch(reinterpret_cast<const char*>(from) + 16 * kLine, _MM_HINT_NTA);  // beyond the end it does nothing
+      _mm_prefetch(reinterpret_cast<const char*>(from) + 16 * kLine,
+                   _MM_HINT_NTA);  // beyond the end it does nothing
       const auto* in = reinterpret_cast<const __m128i*>(from);
       auto* out = reinterpret_cast<__m128i*>(to);
       const __m128i a = _mm_loadu_si128(in), b = _mm_loadu_si128(in + 1), c = _mm_loadu_si128(in + 2),

@@ -29,7 +29,10 @@ class EngineCommunicator : public Communicator {
  public:
   EngineCommunicator(EngineWorld& world, std::unique_ptr<Communicator> usual, std::unique_ptr<Communicator> letters,
                      const std::vector<int>& ranks, std::string name)
-      : world_(world), worker_(*world.worker_), usual_(std::move(usual)), letters_(std::move(letters)),
+      : world_(world),
+        worker_(*world.worker_),
+        usual_(std::move(usual)),
+        letters_(std::move(letters)),
         name_(std::move(name)) {
     for (const int r : ranks) {
       peers_.push_back(world.reach_.peers.at(static_cast<size_t>(r)));
@@ -135,7 +138,9 @@ class EngineCommunicator : public Communicator {
 
  private:
   bool reaches(int peer) const { return peers_[static_cast<size_t>(peer)].by != Reach::By::transport; }
-  bool by_engine(int peer, int64_t bytes) const { return bytes > 0 && bytes >= world_.least_bytes_ && reaches(peer); }
+  bool by_engine(int peer, int64_t bytes) const {
+    return bytes > 0 && bytes >= world_.least_bytes_ && reaches(peer);
+  }
   bool leaves(int peer, int64_t bytes) const {
     return by_engine(peer, bytes) && peers_[static_cast<size_t>(peer)].by == Reach::By::memory;
   }
@@ -231,7 +236,9 @@ class EngineCommunicator : public Communicator {
 };
 
 EngineWorld::EngineWorld(World& world, std::shared_ptr<CopyWorker> worker, int64_t least_bytes, Reach reach)
-    : world_(world), worker_(std::move(worker)), least_bytes_(std::max<int64_t>(1, least_bytes)),
+    : world_(world),
+      worker_(std::move(worker)),
+      least_bytes_(std::max<int64_t>(1, least_bytes)),
       reach_(std::move(reach)) {}
 
 std::unique_ptr<Communicator> EngineWorld::communicator(const std::vector<int>& ranks, const std::string& name) {

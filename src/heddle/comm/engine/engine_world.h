@@ -1,8 +1,8 @@
 // A world like another in which the copy engine moves what ranks of a host send each other, and no thread that
 // computes does (docs/adr/0027): a rank shows its peers where its bytes lie, in a letter of a few words, and the
 // worker of whoever receives them copies them to their place. What is shorter than `least_bytes` between two ranks
-// in one call goes in the letter itself, and what goes to other hosts as the other world moves it. Both sides of a message know
-// its bytes, so that they choose alike without a word.
+// in one call goes in the letter itself, and what goes to other hosts as the other world moves it. Both sides of a
+// message know its bytes, so that they choose alike without a word.
 //
 // Letters to a rank of the same process (`send`) are copied by the worker twice: out of their place before `send`
 // returns, into the other's when it is received. To other processes they go as the other world moves them.
@@ -26,7 +26,7 @@ namespace heddle::comm {
 struct EngineTally {
   int64_t messages = 0, bytes = 0;              // by the engine
   int64_t short_messages = 0, short_bytes = 0;  // in letters, for they were short
-  int64_t far_messages = 0, far_bytes = 0;      // or out of the engine's reach: to other hosts, letters to processes
+  int64_t far_messages = 0, far_bytes = 0;      // out of reach: to other hosts, letters to processes
 };
 
 /// By streams at the same time.

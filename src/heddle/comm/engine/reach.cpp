@@ -71,9 +71,8 @@ Reach find_reach(World& world) {
     const Shown& peer = shown[static_cast<size_t>(r)];
     if (world.node_of(r) != world.node_of(world.rank()) || peer.token == token) continue;
     uint64_t read = 0;
-    std::string why =
-        read_process(static_cast<pid_t>(peer.process), reinterpret_cast<std::byte*>(&read),
-                     reinterpret_cast<const std::byte*>(peer.at), sizeof read);
+    std::string why = read_process(static_cast<pid_t>(peer.process), reinterpret_cast<std::byte*>(&read),
+                                   reinterpret_cast<const std::byte*>(peer.at), sizeof read);
     if (why.empty() && read != peer.token) why = fmt::format("process {} is another one here", peer.process);
     found[static_cast<size_t>(r)] = found_of(why);
   }
@@ -98,7 +97,8 @@ Reach find_reach(World& world) {
 
 Support all_agree(World& world, const Support& mine) {
   const auto group = world.communicator(everybody(world), "engine.agree");
-  for (const Found& one : all_to_all(*group, std::vector<Found>(static_cast<size_t>(world.size()), found_of(mine.reason)))) {
+  for (const Found& one :
+       all_to_all(*group, std::vector<Found>(static_cast<size_t>(world.size()), found_of(mine.reason)))) {
     if (!one.ok()) return Support::no(one.why.data());
   }
   return Support::yes();

@@ -1,11 +1,11 @@
 #include "heddle/comm/nccl/peer_world.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <atomic>
 #include <tuple>
 #include <type_traits>
-
-#include <fmt/ranges.h>
 
 #include "heddle/comm/device_world.h"
 #include "heddle/comm/engine/reach.h"
@@ -187,11 +187,13 @@ class PeerCommunicator : public Communicator {
     std::vector<std::vector<CopyRun>> out(n), in(n);
     for (const Piece& p : sends) {
       if (p.bytes > 0)
-        out.at(static_cast<size_t>(p.peer)).push_back({nullptr, static_cast<const std::byte*>(send) + p.offset, p.bytes});
+        out.at(static_cast<size_t>(p.peer))
+            .push_back({nullptr, static_cast<const std::byte*>(send) + p.offset, p.bytes});
     }
     for (const Piece& p : receives) {
       if (p.bytes > 0)
-        in.at(static_cast<size_t>(p.peer)).push_back({static_cast<std::byte*>(receive) + p.offset, nullptr, p.bytes});
+        in.at(static_cast<size_t>(p.peer))
+            .push_back({static_cast<std::byte*>(receive) + p.offset, nullptr, p.bytes});
     }
     const auto moves = [&](int peer, const std::vector<std::vector<CopyRun>>& of) {
       return peer != rank() && bytes_of(of[static_cast<size_t>(peer)]) >= world_.least_bytes_;
@@ -266,8 +268,8 @@ Support peer_copies_available(World& control) {
   if (own && !nccl::driver().missing.empty()) own = Support::no(nccl::driver().missing);
   if (own = all_agree(control, own); !own) return own;
   const Reach reach = find_reach(control);
-  const bool one_process = std::ranges::all_of(
-      reach.peers, [](const Reach::Peer& peer) { return peer.by == Reach::By::memory; });
+  const bool one_process =
+      std::ranges::all_of(reach.peers, [](const Reach::Peer& peer) { return peer.by == Reach::By::memory; });
   return all_agree(control, one_process ? Support::yes()
                                         : Support::no("copies between GPUs are of ranks that are threads of one "
                                                       "process (heddle train --ranks without a launcher)"));

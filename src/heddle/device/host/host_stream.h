@@ -22,8 +22,8 @@ namespace heddle::device {
 
 class HostStream : public Stream {
  public:
-  /// `threads`: size of the OpenMP team of its kernels. `units`: of its device, shared by its streams; null: paced ops
-  /// take nothing from each other.
+  /// `threads`: size of the OpenMP team of its kernels. `units`: of its device, shared by its streams; null: paced
+  /// ops take nothing from each other.
   HostStream(std::string name, int threads, std::shared_ptr<PacedUnits> units = nullptr);
   ~HostStream() override;
 

@@ -66,6 +66,8 @@ double units_taken(const ir::Op& op, const DeviceRates& rates) {
   return moves ? rates.message_share : 0;
 }
 
-bool computes_on_units(const ir::Op& op) { return op.def->stream == ir::StreamKind::compute && !ir::runs_on_host(op); }
+bool computes_on_units(const ir::Op& op) {
+  return op.def->stream == ir::StreamKind::compute && !ir::runs_on_host(op);
+}
 
 }  // namespace heddle::plan
