@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
+
 #include "heddle/device/host/host_stream.h"
 
 namespace heddle::device {
@@ -27,30 +30,35 @@ TEST(PacedUnits, RunSlowerByWhatIsTaken) {
 
 void nothing(const KernelCall&) {}
 
-// 60 ms of work beside a message of 40 ms that takes half: 80 ms. Alone, and where nobody asked for units: 60.
+// 60 ms of work beside a message of 40 ms that takes half last half of what they share longer: 80 ms, where both
+// begin together. Without units nothing is shared.
 TEST(PacedUnits, SlowStreamsThatCompute) {
   for (const bool shared : {true, false}) {
-    const auto units = shared ? std::make_shared<PacedUnits>() : nullptr;
-    HostStream computes("compute", 1, units), moves("comm", 1, units);
-    for (HostStream* stream : {&computes, &moves}) stream->set_trace(true);
-    Launch product, message;
-    product.run = message.run = nothing;
-    product.pace_ns = 60'000'000;
-    product.computes = true;
-    message.pace_ns = 40'000'000;
-    message.pace = Pace::after;
-    message.takes = 0.5F;
-    moves.launch(message);
-    computes.launch(product);
-    computes.synchronize(0);
-    moves.synchronize(0);
-    computes.launch(product);  // nothing beside it
-    computes.synchronize(0);
-    const auto spans = computes.take_spans();
-    const auto ms = [&](size_t i) { return static_cast<double>(spans[i].end_ns - spans[i].start_ns) * 1e-6; };
-    // Threads wake late on a busy machine, never early, and the two begin a little apart.
-    EXPECT_GE(ms(0), shared ? 75 : 60);
-    EXPECT_GE(ms(1), 59 - (ms(0) - (shared ? 75 : 60))) << "less by what the one before overslept";
+    double beside_ms = 0, lasted_ms = 0;
+    for (int attempt = 0; attempt < 10 && beside_ms < 25; ++attempt) {  // on a busy machine threads wake late
+      const auto units = shared ? std::make_shared<PacedUnits>() : nullptr;
+      HostStream computes("compute", 1, units), moves("comm", 1, units);
+      for (HostStream* stream : {&computes, &moves}) stream->set_trace(true);
+      Launch product, message;
+      product.run = message.run = nothing;
+      product.pace_ns = 60'000'000;
+      product.computes = true;
+      message.pace_ns = 40'000'000;
+      message.pace = Pace::after;
+      message.takes = 0.5F;
+      moves.launch(message);
+      computes.launch(product);
+      computes.synchronize(0);
+      moves.synchronize(0);
+      const Span p = computes.take_spans()[0], m = moves.take_spans()[0];
+      lasted_ms = static_cast<double>(p.end_ns - p.start_ns) * 1e-6;
+      beside_ms = static_cast<double>(std::min({p.end_ns, m.end_ns, m.start_ns + 40'000'000}) -
+                                      std::max(p.start_ns, m.start_ns)) *
+                  1e-6;
+    }
+    if (beside_ms < 25) GTEST_SKIP() << "other programs keep this machine's cores";
+    constexpr double kLate_ms = 5;
+    EXPECT_GE(lasted_ms, shared ? 60 + beside_ms / 2 - kLate_ms : 60);
   }
 }
 
