@@ -36,6 +36,7 @@ class PacedRanks {
       : mesh_(plan.mesh),
         lowered_(plan::lower(config, plan)),
         us_(std::move(lasts_us)),
+        rates_(plan.rates),
         stretch_(stretch),
         free_(free),
         board_(plan.ranks()) {
@@ -67,7 +68,7 @@ class PacedRanks {
           executors_.back()->replace(static_cast<int>(s), i, op.def->collective ? meet : put_nothing);
         }
       }
-      executors_.back()->set_pace(std::move(pace_ns));
+      executors_.back()->set_pace(std::move(pace_ns), rates_.message_share);
     }
   }
 
@@ -90,6 +91,8 @@ class PacedRanks {
     input.enqueue_us = 2 / stretch_;
     input.ranks_differ = false;
     input.duration_us = [&](int, const ir::Issue& issue) { return lasts(issue.listing, issue.op_index); };
+    if (rates_.message_share > 0)
+      input.takes = [&](int, const ir::Issue& issue) { return plan::units_taken(*issue.op, rates_); };
     return simulate::simulate(lowered_.program, input).step_us * 1e-3;
   }
   const ir::StepProgram& program() const { return lowered_.program; }
@@ -104,6 +107,7 @@ class PacedRanks {
   plan::Mesh mesh_;
   plan::Lowered lowered_;
   LastsUs us_;
+  plan::DeviceRates rates_;
   double stretch_;
   bool free_;
   comm::ThreadBoard board_;

@@ -11,6 +11,7 @@
 //   comm_mpi hang                   the same, once all have become impatient
 //   comm_mpi stuck                  as abort, and one rank's program never ends
 //
+// HEDDLE_ENGINE: bytes of a message from which the copy engine moves it; not set: there is none.
 // HEDDLE_TIMEOUT, HEDDLE_SILENCE and HEDDLE_GRACE set limits in seconds, HEDDLE_PART the bytes of a part.
 #include <fmt/format.h>
 
@@ -20,6 +21,7 @@
 #include <thread>
 
 #include "heddle/base/error.h"
+#include "heddle/comm/engine/engine_world.h"
 #include "heddle/comm/mpi_world.h"
 #include "tests/comm/world_cases.h"
 
@@ -116,7 +118,18 @@ int main(int argc, char** argv) {
   options.report = [&](const std::string& reason, int) { say(rank ? std::atoi(rank) : -1, "failed: " + reason); };
   try {
     const auto world = mpi_world(options);
-    run(*world, argv[1], argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1);
+    const uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1;
+    if (std::getenv("HEDDLE_ENGINE") == nullptr) {
+      run(*world, argv[1], seed);
+      return 0;
+    }
+    Reach reach = find_reach(*world);
+    if (!reach.near) throw std::runtime_error(reach.near.reason);
+    EngineWorld engine(*world, CopyWorker::of_process(), static_cast<int64_t>(setting("HEDDLE_ENGINE", 1)),
+                       std::move(reach));
+    run(engine, argv[1], seed);
+    const EngineTally tally = engine.tally();
+    say(world->rank(), fmt::format("moved {} messages, {} bytes", tally.messages, tally.bytes));
   } catch (const InternalError& error) {
     say(rank ? std::atoi(rank) : -1, fmt::format("InternalError: {}", error.what()));
     return 1;

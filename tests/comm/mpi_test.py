@@ -81,6 +81,8 @@ def cases(ranks, seed, **settings):
     status = job.end(300)
     check(job, f"exit status {status} with {ranks} ranks", status == 0)
     check(job, "not all cases ran", job.text().count("] ok ") == 7)
+    moved = re.findall(r"moved (\d+) messages", job.text())
+    check(job, "the engine has moved nothing", "engine" not in settings or (len(moved) == ranks and "0" not in moved))
     passed(f"cases, {ranks} ranks {settings or ''}", began)
 
 
@@ -164,6 +166,8 @@ def main():
     for ranks in (2, 3, 4, 8):
         cases(ranks, seed + ranks)
     cases(3, seed, part=1000)  # messages of many parts
+    for ranks, least in (2, 1), (3, 300), (4, 1):  # what is as long is read out of the sender's process
+        cases(ranks, seed + ranks, engine=least)
 
     recover = ("mpirun", "--oversubscribe", "--bind-to", "none", "--enable-recovery")
     lengths = r"rank 0 \(.+\) expects {} bytes from rank 1 \(.+\), which sends {}"
@@ -178,12 +182,16 @@ def main():
     fails("leave", r"rank 0 \(.+\) ends with an error")
     fails("late", r"rank 2 \(.+\) has not answered in 2 s on comm.test \(exchange\)", seconds=2, timeout=2)
     fails("hang", r"rank 2 \(.+\) has not answered in 2 s on comm.test \(exchange\)", seconds=2)
+    fails("mismatch", "rank 0 expects 999 bytes from rank 1, which sends 1000", expected=999, engine=1)
+    fails("abort", "rank 2 had enough", engine=1)
     job = fails("stuck", "rank 2 had enough", seconds=2, grace=2, launcher=recover, status_known=False)
     check(job, "rank 0 was not ended", "has not ended 2 s after the failure" in job.text())
     dead = r"rank 1 \(.+\) is dead, stopped or cut off: it has not answered rank \d \(.+\) for 2 s"
     fails("wait", dead, says=(0, 2), seconds=3, silence=2, harm=signal.SIGSTOP)
     # mpirun's status says nothing of failures once they may be recovered from; that the processes end is checked.
     fails("wait", dead, says=(0, 2), seconds=3, silence=2, harm=signal.SIGKILL, launcher=recover, status_known=False)
+    fails("wait", dead, says=(0, 2), seconds=3, silence=2, harm=signal.SIGKILL, launcher=recover, status_known=False,
+          engine=1)
     job = fails("wait", "", says=(), seconds=2, harm=signal.SIGKILL)
     check(job, "mpirun does not name the rank", "process rank 1 " in job.text())
     cut_link()

@@ -82,6 +82,7 @@ ncclResult_t run_listed() {
       all.front().stream,
       [](void* data) {
         const std::unique_ptr<Job> job(static_cast<Job*>(data));
+        heddle::strict::await_units();  // it is a kernel
         std::unique_lock lock(mutex);
         std::vector<std::shared_ptr<Message>> sent;
         for (const Put& p : job->all) {

@@ -2,6 +2,8 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -69,7 +71,9 @@ namespace {
 
 struct Kernel {
   int64_t static_bytes = 0, allowed = 0;  // allowed: dynamic, once asked for
+  bool holds = false;                     // every multiprocessor
 };
+bool held = false;
 std::map<const void*, Kernel> kernels;
 std::map<const std::byte*, const std::byte*> registered;  // first and last address of each
 
@@ -107,6 +111,25 @@ CUresult map_memory(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, u
 }
 CUresult unmap(CUdeviceptr, size_t) { return CUDA_SUCCESS; }
 CUresult set_access(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t) { return CUDA_SUCCESS; }
+CUresult wait_value(CUstream s, CUdeviceptr at, cuuint32_t value, unsigned flags) {
+  if (flags != CU_STREAM_WAIT_VALUE_GEQ) return CUDA_ERROR_INVALID_VALUE;
+  s->put([=] {
+    std::unique_lock lock(mutex);
+    auto* flag = reinterpret_cast<uint32_t*>(at);
+    // The host may write it too, and tells nobody.
+    while (static_cast<int32_t>(std::atomic_ref(*flag).load() - value) < 0)
+      changed.wait_for(lock, std::chrono::milliseconds(1));
+  });
+  return CUDA_SUCCESS;
+}
+CUresult write_value(CUstream s, CUdeviceptr at, cuuint32_t value, unsigned) {
+  s->put([=] {
+    const std::lock_guard lock(mutex);
+    std::atomic_ref(*reinterpret_cast<uint32_t*>(at)).store(value);
+    changed.notify_all();
+  });
+  return CUDA_SUCCESS;
+}
 CUresult granularity(size_t* bytes, const CUmemAllocationProp*, CUmemAllocationGranularity_flags) {
   *bytes = size_t{2} << 20;
   return CUDA_SUCCESS;
@@ -120,6 +143,16 @@ Seen& seen() {
 }
 
 void declare_kernel(const void* kernel, int64_t static_bytes) { kernels[kernel] = {static_bytes, 0}; }
+void declare_holder(const void* kernel) { kernels[kernel] = {0, 0, true}; }
+void release_holders() {
+  const std::lock_guard lock(mutex);
+  held = false;
+  changed.notify_all();
+}
+void await_units() {
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [] { return !held; });
+}
 
 }  // namespace heddle::strict
 
@@ -181,6 +214,8 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** found, uns
       {"cuMemMap", reinterpret_cast<void*>(s::map_memory)},
       {"cuMemUnmap", reinterpret_cast<void*>(s::unmap)},
       {"cuMemSetAccess", reinterpret_cast<void*>(s::set_access)},
+      {"cuStreamWaitValue32", reinterpret_cast<void*>(s::wait_value)},
+      {"cuStreamWriteValue32", reinterpret_cast<void*>(s::write_value)},
       {"cuMemGetAllocationGranularity", reinterpret_cast<void*>(s::granularity)},
       {"cuTensorMapEncodeTiled", reinterpret_cast<void*>(s::release)}};  // never called here
   const auto at = all.find(name);
@@ -201,7 +236,7 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int byte
   k.allowed = bytes;
   return cudaSuccess;
 }
-cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void**, size_t dynamic, cudaStream_t) {
+cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void**, size_t dynamic, cudaStream_t s) {
   const heddle::strict::Kernel& k = kernels.at(kernel);
   const auto bytes = static_cast<int64_t>(dynamic);
   if (grid.x > 0x7fffffffu || grid.y > 0xffffu || grid.z > 0xffffu || block.x > 1024) {
@@ -209,6 +244,16 @@ cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void**, 
   }
   if (k.static_bytes + bytes > 48 << 10 && bytes > k.allowed) return cudaErrorInvalidValue;
   ++seen().launches;
+  if (s != nullptr && k.holds) {
+    s->put([] {
+      std::unique_lock lock(mutex);
+      heddle::strict::held = true;
+      changed.notify_all();
+      changed.wait(lock, [] { return !heddle::strict::held; });
+    });
+  } else if (s != nullptr) {
+    s->put([] { heddle::strict::await_units(); });
+  }
   return cudaSuccess;
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t call, void* data) {
@@ -262,6 +307,9 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
   return cudaMemcpyAsync(to, from, bytes, kind, nullptr);
 }
+cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t bytes, cudaStream_t s) {
+  return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, s);
+}
 cudaError_t cudaMemset(void* at, int byte, size_t bytes) {
   std::memset(at, byte, bytes);
   return cudaSuccess;
@@ -285,6 +333,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
   if (s != nullptr) s->wait();
   return cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t s) {
+  const std::lock_guard lock(mutex);
+  return s->jobs.empty() && !s->busy ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventCreate(cudaEvent_t* e) {
   *e = new CUevent_st;

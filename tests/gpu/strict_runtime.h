@@ -24,6 +24,12 @@ Seen& seen();
 
 /// Static shared memory of a kernel, which is any address.
 void declare_kernel(const void* kernel, int64_t static_bytes);
+/// A kernel of which a launch holds every multiprocessor until it is released: meanwhile no other kernel begins.
+void declare_holder(const void* kernel);
+void release_holders();
+/// Sleeps until no kernel holds them all: for what stands for a kernel of a library.
+void await_units();
+
 /// Where a host waits longer for another in NCCL, its call fails.
 inline constexpr double kPatienceSeconds = 3;
 

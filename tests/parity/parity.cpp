@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "heddle/model/rope_table.h"
+#include "heddle/runtime/copy_engine.h"
 #include "tests/runtime/tiny_run.h"
 
 namespace heddle::parity {
@@ -76,7 +77,10 @@ std::vector<std::string> differences(const Draw& draw, comm::World& world, const
   std::vector<int> everyone;
   for (int r = 0; r < world.size(); ++r) everyone.push_back(r);
   const auto all = world.communicator(everyone, fmt::format("parity.{}", draw.seed));
-  test::RankRun run(draw.plan, mesh, lowered, world, draw.backend, kArenaBytes);
+  plan::OnDevice moved = draw.plan.device;
+  moved.copy_engine_kb = 1e-3;  // all there is
+  runtime::CopyEngine engine(moved, true, world);
+  test::RankRun run(draw.plan, mesh, lowered, engine.world(), draw.backend, kArenaBytes);
   run.fill(parameter);
   device::Batch batch = draw.batch(draw.plan, mesh.at(world.rank()).at(ir::Axis::dp));
   if (fault.batch) fault.batch(run.place(), batch);

@@ -71,6 +71,26 @@ TEST(Simulate, StreamsOverlap) {
   EXPECT_EQ(s.critical_path[1].index, 2u);
 }
 
+// A message takes a fifth of the units: 7 us of work last 8.75 beside it, and of the next 5 us 3.2 are done in 4.
+TEST(Simulate, MessagesTakeUnitsFromWhatComputes) {
+  ir::Listing listing;
+  const ir::ValueId a = put(listing, fetch, Phase::F, {}, 10, "a");
+  const ir::ValueId b = put(listing, work, Phase::F, {}, 7, "b");
+  put(listing, work, Phase::F, {a, b}, 5, "c");
+  put(listing, fetch, Phase::F, {}, 4, "d");
+  simulate::SimulationInput input = written_durations();
+  input.takes = [](int, const ir::Issue& issue) { return issue.op->def == &fetch ? 0.2 : 0.0; };
+  const Simulation s = simulate::simulate(forward_only({listing}), input);
+  const auto& ops = s.ranks[0].ops;
+  EXPECT_NEAR(ops[0].end_us, 10, 1e-9);
+  EXPECT_NEAR(ops[1].end_us, 8.75, 1e-9);
+  EXPECT_NEAR(ops[2].end_us, 15.8, 1e-9);
+  EXPECT_NEAR(ops[3].end_us, 14, 1e-9);
+  input.takes = [](int, const ir::Issue& issue) { return issue.op->def == &fetch ? 5.0 : 0.0; };
+  EXPECT_NEAR(simulate::simulate(forward_only({listing}), input).ranks[0].ops[1].end_us, 14 + 5.6, 1e-9)
+      << "a tenth is left";
+}
+
 TEST(Simulate, TheHostIsAStream) {
   ir::Listing listing;
   const ir::ValueId a = put(listing, work, Phase::F, {}, 10, "a");

@@ -19,32 +19,16 @@ class RankTrainers {
   explicit RankTrainers(const TrainerOptions& options, std::vector<int> node_of = {})
       : board_(node_of.empty() ? std::vector<int>(static_cast<size_t>(options.plan.ranks()), 0)
                                : std::move(node_of)) {
-    for (int r = 0; r < board_.size(); ++r) {
-      worlds_.push_back(board_.world(r));
-      trainers_.push_back(std::make_unique<Trainer>(options, worlds_.back().get()));
-    }
+    for (int r = 0; r < board_.size(); ++r) worlds_.push_back(board_.world(r));
+    trainers_.resize(worlds_.size());
+    on_all([&](size_t r) { trainers_[r] = std::make_unique<Trainer>(options, worlds_[r].get()); });
   }
   int size() const { return board_.size(); }
   Trainer& operator[](int rank) { return *trainers_[static_cast<size_t>(rank)]; }
 
   /// Calls `act` with each trainer on a thread of its own; the first failure is thrown.
   void each(const std::function<void(Trainer&)>& act) {
-    std::vector<std::thread> threads;
-    std::vector<std::exception_ptr> failures(trainers_.size());
-    for (size_t r = 0; r < trainers_.size(); ++r) {
-      threads.emplace_back([&, r] {
-        try {
-          act(*trainers_[r]);
-        } catch (const std::exception& error) {
-          failures[r] = std::current_exception();
-          board_.abort(error.what());
-        }
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    for (const std::exception_ptr& failure : failures) {
-      if (failure) std::rethrow_exception(failure);
-    }
+    on_all([&](size_t r) { act(*trainers_[r]); });
   }
 
   /// One step on every rank; what rank 0 got.
@@ -58,6 +42,25 @@ class RankTrainers {
   }
 
  private:
+  void on_all(const std::function<void(size_t rank)>& act) {
+    std::vector<std::thread> threads;
+    std::vector<std::exception_ptr> failures(trainers_.size());
+    for (size_t r = 0; r < trainers_.size(); ++r) {
+      threads.emplace_back([&, r] {
+        try {
+          act(r);
+        } catch (const std::exception& error) {
+          failures[r] = std::current_exception();
+          board_.abort(error.what());
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const std::exception_ptr& failure : failures) {
+      if (failure) std::rethrow_exception(failure);
+    }
+  }
+
   comm::ThreadBoard board_;
   std::vector<std::unique_ptr<comm::World>> worlds_;
   std::vector<std::unique_ptr<Trainer>> trainers_;

@@ -18,6 +18,8 @@
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
 #include "heddle/comm/device_world.h"
+#include "heddle/comm/engine/copy_core.h"
+#include "heddle/comm/engine/streaming.h"
 #include "heddle/comm/mpi_world.h"
 #include "heddle/data/tokenizer/split_pattern.h"
 #include "heddle/device/device.h"
@@ -27,6 +29,7 @@
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
+#include "heddle/runtime/copy_engine.h"
 #include "heddle/train/run_config_plan.h"
 
 namespace heddle::cli {
@@ -149,6 +152,14 @@ std::vector<Finding> backend_findings() {
   all.push_back({true, "messages by threads", "ranks in one process"});
   all.push_back({comm::mpi_available(), "messages by MPI",
                  comm::mpi_available() ? "ranks started by mpirun or srun" : "not available: built without MPI"});
+  const Support engine = comm::copy_core_available();
+  const comm::CopyCore& core = comm::copy_core();
+  all.push_back({true, "copy engine",
+                 engine ? fmt::format("a worker on processor {}; \"auto\" gives it one of {} or more ({} here)",
+                                      core.core, runtime::kManyCores, core.allowed)
+                        : fmt::format("not available: {}", engine.reason)});
+  const comm::StreamingAccelerators streaming = comm::streaming_accelerators();
+  all.push_back({true, "data streaming", streaming.text()});
   const Support nccl = cuda ? comm::device_world_available() : Support::no("no CUDA device");
   all.push_back(
       {nccl || !cuda, "messages by NCCL", nccl ? "ranks on GPUs" : fmt::format("not available: {}", nccl.reason)});

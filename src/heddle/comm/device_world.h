@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "heddle/base/error.h"
+#include "heddle/comm/engine/engine_world.h"
 #include "heddle/comm/world.h"
 #include "heddle/device/device.h"
 
@@ -24,5 +25,13 @@ Support device_world_available();
 /// makes a group's id) and outlives it; when one of the two fails, both do. A rank calls it with its device chosen.
 /// Where ranks of a host outnumber its devices, they share them (for tests: each then counts as a host of its own).
 std::unique_ptr<World> device_world(World& control);
+
+/// Whether a device world's messages can go by the GPUs' copy engines, or why not; all ranks call it together, with
+/// their devices chosen.
+Support peer_copies_available(World& control);
+/// The device world, so that they do from `least_bytes` on, the same number on all ranks; all call it together.
+/// What goes which way is added to `counts`, which outlives it.
+std::unique_ptr<World> with_peer_copies(std::unique_ptr<World> device, World& control, int64_t least_bytes,
+                                        EngineCounts& counts);
 
 }  // namespace heddle::comm

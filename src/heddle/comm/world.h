@@ -31,6 +31,9 @@ class World {
   /// From now on a call of this rank that waits longer for a peer whose process is alive ends every rank. Where
   /// ranks are threads of one process it is said for all of them.
   virtual void set_patience(double /*seconds*/) {}
+
+  /// Threads that the world has of its own to move messages run on this core from now on.
+  virtual void move_on(int /*core*/) {}
 };
 
 }  // namespace heddle::comm

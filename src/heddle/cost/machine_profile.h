@@ -38,6 +38,7 @@ struct MachineProfile {
   double wake_us = 0;            // of a stream that slept until another stream's op ended
   double oversleep_us = 0;       // of a paced op: asleep longer than it was told
   double others_share = 0;       // of the cores' time that other programs took while it was measured
+  double engine_from_bytes = 0;  // of a message, from which the copy engine pays; 0: there is none
   double scalar = 1;             // what real steps took over their forecasts, so far
   std::vector<double> together;  // [n-1]: speed of each of n cores at work, over that of one alone
   OpTimes ops;

@@ -30,6 +30,9 @@ struct Launch {
   uint32_t op_index = 0;
   int64_t pace_ns = 0;  // paced mode: the op lasts at least this long, asleep
   Pace pace = Pace::around;
+  // Paced mode: share of the units that compute, taken while it sleeps; and whether what others take slows it.
+  float takes = 0;
+  bool computes = false;
   int64_t live_bytes = 0;  // arena, after the op's outputs were placed
   int64_t reserved_bytes = 0;
 };

@@ -100,6 +100,17 @@ struct Memory {
   bool operator==(const Memory&) const = default;
 };
 
+/// Who moves the bytes of messages between ranks that reach each other's memory.
+enum class CopyEngine : uint8_t {
+  off,       // the transport, on the units that compute
+  wherever,  // the engine, where there is one that takes nothing from computing that messages don't
+  on,        // the engine
+};
+constexpr auto words_of(CopyEngine) {
+  return std::to_array<Word<CopyEngine>>(
+      {{CopyEngine::off, "off"}, {CopyEngine::wherever, "auto"}, {CopyEngine::on, "on"}});
+}
+
 /// How the program runs where it runs.
 struct OnDevice {
   bool pack_weights = true;  // where the backend has a packed form
@@ -108,6 +119,9 @@ struct OnDevice {
   double memory_rate = 0;    // GB/s, likewise
   ProductWay expert_product = ProductWay::cheapest;  // of products over groups
   std::string product_ways;  // what the ways of these take (cost::WayRates); "": usual for the backend
+  CopyEngine copy_engine = CopyEngine::off;
+  double copy_engine_kb = 0;  // of a message, from which it goes by the engine; 0: as measured, else usual
+  double message_share = 0;   // of a device's units that a message takes while the transport moves it
   bool operator==(const OnDevice&) const = default;
 };
 

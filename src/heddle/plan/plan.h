@@ -26,7 +26,8 @@ struct DeviceRates {
   double flops_per_us = 500e3, bytes_per_us = 20e3, host_bytes_per_us = 10e3;
   double message_bytes_per_us = 0, message_latency_us = 0;  // of all links; 0: those of the exchange
   double processor_bytes_per_us = 20e3;
-  cost::ProductWays ways;  // of products over groups
+  double message_share = 0;  // of a device's units that compute, taken by a message while it is under way
+  cost::ProductWays ways;    // of products over groups
   bool operator==(const DeviceRates&) const = default;
 };
 

@@ -163,6 +163,23 @@ void device_settings(Table& t) {
       "GFLOP/s of a rank, by which weaving and offload reckon; 0: as this machine was measured, else usual.");
   t.number<d, &OnDevice::memory_rate>("device.memory_rate", 0, 1e9,
                                       "GB/s of a rank to its memory, read and written together; likewise.");
+  t.word<d, &OnDevice::copy_engine>(
+       "device.copy_engine",
+       "Who moves messages between ranks that reach each other's memory: off: the threads that compute; on: a copy "
+       "worker with a core of its own, an error where it can't be had; auto: on where that core is one of many.")
+      .acts(
+          bitwise,
+          "Moves the bytes of gathers, exchanges and messages between the ranks of a host by a copy worker with a "
+          "core of its own, so that no thread that computes does.",
+          "one core of each process computes no longer; two letters more a message", page("copy_engine"))
+      .beside({"mesh.tp=2", "device.copy_engine_kb=0.001"});
+  t.number<d, &OnDevice::copy_engine_kb>(
+      "device.copy_engine_kb", 0, 1e9,
+      "kB of a message from which it goes by device.copy_engine; 0: as this machine was measured, else 64.");
+  t.number<d, &OnDevice::message_share>(
+      "device.message_share", 0, 0.9,
+      "Share of a device's units that a message takes from products while the usual transport moves it, by which "
+      "the simulator and the paced mode reckon; with device.copy_engine on none.");
   Setting<Choices>& ways =
       t.add("device.product_ways", Row::Kind::list,
             "What the ways of moe.product take over grouped, by MFLOP of an expert; none: usual for the backend.");

@@ -18,6 +18,7 @@
 #include "heddle/device/host/host_arena.h"
 #include "heddle/device/host/host_stream.h"
 #include "heddle/device/host/paced_time.h"
+#include "heddle/planner/measure_copies.h"
 #include "heddle/planner/measure_ops.h"
 
 namespace heddle::planner {
@@ -330,6 +331,7 @@ cost::MachineProfile measure_machine(const MeasureOptions& options) {
     const auto found = measure_links(world, cost::Link::threads);
     if (world.rank() == 0) profile.links = found;
   });
+  profile.engine_from_bytes = engine_from_bytes();
   std::vector<Dtype> dtypes{Dtype::f32};
   if (backends::all().front().usual_dtype() == Dtype::bf16) dtypes.push_back(Dtype::bf16);
   std::vector<int> teams{1};

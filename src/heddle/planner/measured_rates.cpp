@@ -20,8 +20,8 @@ double rounded(double x) {
 
 const std::vector<std::string>& rate_keys() {
   static const std::vector<std::string> keys{
-      "device.product_rate",   "device.memory_rate",          "memory.host_rate",
-      "parallel.message_rate", "parallel.message_latency_us", "device.product_ways"};
+      "device.product_rate",         "device.memory_rate",  "memory.host_rate",     "parallel.message_rate",
+      "parallel.message_latency_us", "device.product_ways", "device.copy_engine_kb"};
   return keys;
 }
 
@@ -44,6 +44,8 @@ config::RunConfig rated(config::RunConfig config, const cost::MachineProfile& pr
     constexpr double kBytesPerUs = 1000;  // of 1 GB/s
     add("parallel.message_rate", cost::link_bytes_per_us(profile, places.over, ranks) / kBytesPerUs);
     add("parallel.message_latency_us", cost::message_us(profile, places.over, ranks, 1));
+    if (config.plan.device.copy_engine != plan::CopyEngine::off)
+      add("device.copy_engine_kb", profile.engine_from_bytes * 1e-3);
   }
   if (std::string& ways = config.plan.device.product_ways; ways.empty())
     ways = cost::measured_ways(profile.ops, dtype, sharing == 1 ? profile.cores : 1).text();

@@ -80,6 +80,7 @@ std::string profile_text(const cost::MachineProfile& p) {
   json["oversleep_us"] = rounded(p.oversleep_us);
   json["others_share"] = rounded(p.others_share);
   json["scalar"] = rounded(p.scalar);
+  json["engine_from_bytes"] = rounded(p.engine_from_bytes);
   json["together"] = nlohmann::ordered_json::array();
   for (const double speed : p.together) json["together"].push_back(rounded(speed));
   std::string text = json.dump(1);
@@ -126,6 +127,7 @@ cost::MachineProfile parse_profile(const std::string& text, const std::string& p
   p.oversleep_us = reader.number(json, "oversleep_us", 0, 1e6);
   p.others_share = reader.number(json, "others_share", 0, 1);
   if (json.contains("scalar")) p.scalar = reader.number(json, "scalar", 0.01, 100);
+  if (json.contains("engine_from_bytes")) p.engine_from_bytes = reader.number(json, "engine_from_bytes", 0, 1e15);
   for (const Json& speed : reader.list(json, "together", kMostCores)) {
     p.together.push_back(reader.value(speed, "together", 1e-3, 10));
   }

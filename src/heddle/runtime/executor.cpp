@@ -10,6 +10,7 @@
 #include "heddle/device/value_view.h"
 #include "heddle/ir/print.h"
 #include "heddle/ops/ops.h"
+#include "heddle/plan/costs/durations.h"
 #include "heddle/runtime/dry_run.h"
 
 namespace heddle::runtime {
@@ -270,6 +271,8 @@ void Executor::issue(const ir::Issue& issue) {
     launch.pace = issue.op->def->collective                         ? device::Pace::after
                   : issue.op->def->moves == ir::Moves::to_neighbour ? device::Pace::before
                                                                     : device::Pace::around;
+    launch.takes = static_cast<float>(plan::units_taken(*issue.op, pace_rates_));
+    launch.computes = pace_rates_.message_share > 0 && plan::computes_on_units(*issue.op);
   }
   device::KernelCall& call = launch.call;
   call.op = issue.op;

@@ -27,6 +27,7 @@
 #include "heddle/device/host/paced_time.h"
 #include "heddle/device/host_copies.h"
 #include "heddle/ir/walk/walk.h"
+#include "heddle/plan/plan.h"
 
 namespace heddle::runtime {
 
@@ -89,7 +90,12 @@ class Executor : private ir::Issuer {
   /// time. Empty ends it. ConfigError where the host can't read the device's memory.
   void watch(std::function<void(const device::Launch&)> look);
   /// Paced mode: least duration of each op, by (listing, op), in nanoseconds. Empty switches it off.
-  void set_pace(std::vector<std::vector<int64_t>> pace_ns) { pace_ns_ = std::move(pace_ns); }
+  /// `message_share`: of the device's units, taken by a message from ops that compute while it is under way
+  /// (plan::units_taken).
+  void set_pace(std::vector<std::vector<int64_t>> pace_ns, double message_share = 0) {
+    pace_ns_ = std::move(pace_ns);
+    pace_rates_.message_share = message_share;
+  }
   /// Runs `kernel` in the place of an op's own from now on, which is returned: for measurements, where work is only
   /// paced, and for tests.
   device::Kernel replace(int listing, uint32_t op, device::Kernel kernel);
@@ -134,6 +140,7 @@ class Executor : private ir::Issuer {
   std::vector<std::unique_ptr<device::Stream>> streams_;
   std::vector<std::vector<Prepared>> prepared_;  // [listing][op]
   std::vector<std::vector<int64_t>> pace_ns_;
+  plan::DeviceRates pace_rates_;
   const device::Batch* batch_ = nullptr;
   const std::function<void(const ir::Issue&, const device::KernelCall&)>* look_ = nullptr;
   std::function<void(const device::Launch&)> watch_;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <set>
 
+#include "heddle/plan/costs/durations.h"
 #include "heddle/runtime/dry_run.h"
 #include "heddle/runtime/forecast_messages.h"
 #include "heddle/runtime/predict.h"
@@ -180,6 +181,9 @@ class Scene {
     };
     sim.duration_us = [this](int rank, const ir::Issue& issue) { return durations_.us(rank, issue); };
     sim.threads = [this](int, const ir::Issue& issue) { return durations_.threads(issue); };
+    if (plan.rates.message_share > 0) {
+      sim.takes = [rates = plan.rates](int, const ir::Issue& issue) { return plan::units_taken(*issue.op, rates); };
+    }
     // Threads of one op share a profile of their own: they count as one core's worth of others' work each.
     sim.speed = [this, &profile](double threads) {
       return input_.threads > 1 && threads <= input_.threads ? 1.0 : profile.speed(threads);

@@ -87,6 +87,8 @@ void TrainingRun::introduce() {
                                 place_.threads ? "as threads" : "under MPI", config_.microbatches(),
                                 config_.train.microbatch));
   }
+  if (const runtime::CopyEngine* copies = trainer_->copies(); copies != nullptr && copies->asked())
+    progress_->line("copy engine: " + copies->selection_text());
   progress_->line(fmt::format("data: {} tokens, {} sequences to train on, {} held out",
                               observe::count_text(static_cast<double>(data_.dataset->tokens())),
                               observe::grouped_text(data_.dataset->train_sequences()),
@@ -206,6 +208,8 @@ observe::ReportData TrainingRun::report_data() const {
       {"folder", folder_.path}};
   if (d.figures.grown_bytes)
     d.environment.emplace_back("arena beyond its forecast", observe::bytes_text(*d.figures.grown_bytes));
+  if (const runtime::CopyEngine* copies = trainer_->copies(); copies != nullptr && copies->asked())
+    d.environment.emplace_back("copy engine, rank 0", copies->text());
   if (config_.plan.parallel.ahead_of_norm) {
     d.environment.emplace_back(
         "updates ahead of the norm",

@@ -44,6 +44,18 @@ void TrainingRun::watch_ranks(const train::StepResult& result, observe::StepMetr
       metrics.extra[fmt::format("{}_bytes", total.channel)] = total.bytes - std::exchange(told_bytes, total.bytes);
     }
   }
+  if (const runtime::CopyEngine* copies = trainer_->copies(); leads() && copies != nullptr && copies->asked()) {
+    const comm::EngineTally now = copies->tally(), before = std::exchange(told_copies_, now);
+    const auto add = [&](const char* what, int64_t comm::EngineTally::*count) {
+      metrics.extra[what] = static_cast<double>(now.*count - before.*count);
+    };
+    add("engine_messages", &comm::EngineTally::messages);
+    add("engine_bytes", &comm::EngineTally::bytes);
+    add("engine_short_messages", &comm::EngineTally::short_messages);
+    add("engine_short_bytes", &comm::EngineTally::short_bytes);
+    add("engine_far_messages", &comm::EngineTally::far_messages);
+    add("engine_far_bytes", &comm::EngineTally::far_bytes);
+  }
   summary_.slow_ranks = rank_watch_->slow();
   if (!summary_.slow_ranks) return;
   const std::optional<SlowLinks>& links = rank_watch_->slow_links();

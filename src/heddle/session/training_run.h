@@ -168,8 +168,9 @@ class TrainingRun {
   int64_t copies_seen_ = 0;  // in memory, and what they have kept this rank from its steps
   double blocked_seen_s_ = 0;
   int64_t saved_step_ = -1;
-  int64_t digest_step_ = -1;  // whose weights summary_.weights_digest is of
-  bool persists_ = false;     // the copy in memory that comes next is to go to disk
+  comm::EngineTally told_copies_;  // in the steps before
+  int64_t digest_step_ = -1;       // whose weights summary_.weights_digest is of
+  bool persists_ = false;          // the copy in memory that comes next is to go to disk
   RunSummary summary_;
 };
 

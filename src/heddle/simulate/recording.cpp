@@ -46,6 +46,7 @@ class Recorder : public ir::Issuer {
     op.duration_us = options_.duration_us ? options_.duration_us(rank_, issue) : 0;
     HEDDLE_CHECK(op.duration_us >= 0, "op '{}' lasts {} us", issue.op->kind(), op.duration_us);
     op.threads = options_.threads ? options_.threads(rank_, issue) : 0;
+    op.takes = options_.takes ? options_.takes(rank_, issue) : 0;
     if (options_.link_use) op.link = options_.link_use(rank_, issue);
     op.live_bytes = issue.live_bytes;
     op.reserved_bytes = issue.reserved_bytes;

@@ -37,6 +37,7 @@ struct RecordedOp {
   bool overwrite = false;  // of accumulators: the first op of the step that sums into them
   double duration_us = 0;
   double threads = 0;  // that it keeps busy
+  double takes = 0;    // share of its rank's units that compute
   LinkUse link;
   int64_t live_bytes = 0;  // after its outputs were placed
   int64_t reserved_bytes = 0;
@@ -68,8 +69,11 @@ struct RecordOptions {
   ScratchBytes scratch_bytes;      // empty: no kernel needs any
   DurationUs duration_us;          // empty: nothing takes time
   DurationUs threads;              // that an op keeps busy; empty: none
-  LinkUses link_use;               // empty: nothing crosses a host's links
-  RowsRead rows;                   // empty: no rows
+  /// Share of its rank's units that compute, which an op of another stream takes from those that compute while it
+  /// runs; empty: none.
+  DurationUs takes;
+  LinkUses link_use;                     // empty: nothing crosses a host's links
+  RowsRead rows;                         // empty: no rows
   ir::Walk::Watcher* watcher = nullptr;  // of the last step; not owned
 };
 

@@ -12,7 +12,9 @@ double Sharing::speed(const std::vector<Demand>& demands) const {
   double slowest = 1;
   for (const Demand& d : demands) {
     const double load = load_[static_cast<size_t>(d.resource)];
-    if (d.resource >= machines_) {
+    if (d.resource >= machines_ + 2 * hosts_) {
+      if (d.amount == 0) slowest = std::min(slowest, std::max(kLeastUnits, 1 - load));
+    } else if (d.resource >= machines_) {
       slowest = std::min(slowest, 1 / std::max(1.0, load));
     } else if (speed_) {
       slowest = std::min(slowest, speed_(load));

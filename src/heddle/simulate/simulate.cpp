@@ -21,7 +21,8 @@ class Simulator : Running {
   Simulator(const ir::StepProgram& program, const SimulationInput& input, const Recordings& recordings)
       : Running{program, ir::StreamTable(program), folded(program, input), {}, {}},
         input_(input),
-        sharing_(1 + most(input.machine_of), input.link_use ? hosts(input, recordings.size()) : 0, input.speed) {
+        sharing_(1 + most(input.machine_of), input.link_use ? hosts(input, recordings.size()) : 0,
+                 input.takes ? fold.kinds() : 0, input.speed) {
     HEDDLE_CHECK(recordings.size() == program.class_of_rank.size(), "{} recordings of {} ranks", recordings.size(),
                  program.class_of_rank.size());
     ranks.resize(static_cast<size_t>(fold.kinds()));
@@ -216,10 +217,13 @@ class Simulator : Running {
     const auto into = [&](int host) { return sharing_.into(host); };
     for (const OpRef& one : work.members) {
       if (input_.speed) on(one.rank, on_machines_, work.threads, cores);
-      if (!input_.link_use || work.left_us <= 0) continue;
       const RankState& run = ranks[static_cast<size_t>(one.rank)];
-      const LinkUse& link = run.recording->ops[one.index].link;
+      const RecordedOp& recorded = run.recording->ops[one.index];
       const ir::Op& op = op_of(run.ops[one.index]);
+      if (input_.takes && (recorded.takes > 0 || op.def->stream == ir::StreamKind::compute))
+        work.demands.push_back({sharing_.units(one.rank), recorded.takes});
+      if (!input_.link_use || work.left_us <= 0) continue;
+      const LinkUse& link = recorded.link;
       int receiver = one.rank;  // a message arrives where it is sent
       if (op.def->moves == ir::Moves::to_neighbour) {
         const Member& member = member_of(one);

@@ -8,7 +8,8 @@
 // all that it issues afterwards. Two streams of a rank run side by side at full speed, as they do on a device with
 // engines of their own and in the paced mode of the CPU device, but for what they share (simulate/sharing.h): ops
 // that keep threads busy share the cores of their machine and slow each other down as `speed` says; what crosses
-// hosts shares the links of each. Ranks that do the same are simulated once (simulate/fold.h).
+// hosts shares the links of each; and a message may take a share of its rank's units from what computes there
+// beside it (RecordOptions::takes). Ranks that do the same are simulated once (simulate/fold.h).
 #pragma once
 
 #include <map>

@@ -10,6 +10,7 @@
 #include "heddle/backends/backend.h"
 #include "heddle/device/device.h"
 #include "heddle/device/host/host_memory.h"
+#include "heddle/runtime/copy_engine.h"
 #include "heddle/runtime/predict.h"
 #include "heddle/schedule/text.h"
 
@@ -65,6 +66,7 @@ plan::Plan plan_of(const config::RunConfig& config) {
   if (!plan.device.product_ways.empty()) plan.rates.ways.rates = cost::WayRates::parse(plan.device.product_ways);
   plan.rates.message_bytes_per_us = plan.parallel.message_rate * kBytesPerUs;
   plan.rates.message_latency_us = plan.parallel.message_latency_us;
+  plan.rates.message_share = plan.device.copy_engine == plan::CopyEngine::on ? 0 : plan.device.message_share;
   return as_trained(std::move(plan), config.device.backend);
 }
 
@@ -125,9 +127,14 @@ TrainerOptions trainer_options_of(const config::RunConfig& config, int rank, con
   options.plan = plan_of(config);
   options.plan.cached_sequences = cached_sequences;
   options.backend = config.device.backend;
-  options.threads = config.device.threads > 0
-                        ? static_cast<int>(config.device.threads)
-                        : std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / sharing.cores);
+  const int copies = config.ranks() > 1 ? runtime::cores_for_copies(
+                                              config.plan.device.copy_engine,
+                                              backends::named(config.device.backend).shares_memory, sharing.cores)
+                                        : 0;
+  options.threads =
+      config.device.threads > 0
+          ? static_cast<int>(config.device.threads)
+          : std::max(1, (static_cast<int>(std::thread::hardware_concurrency()) - copies) / sharing.cores);
   options.memory_bytes = arena_bytes_of(config, rank, sharing, cached_sequences);
   options.memory_limit_bytes = growth_limit_of(config);
   options.seed = static_cast<uint64_t>(config.seed);

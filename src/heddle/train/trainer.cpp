@@ -65,6 +65,10 @@ Trainer::Trainer(TrainerOptions options, comm::World* world)
       ranks_(world),
       attempts_(options_.plan.update.clip_norm),
       outliers_(options_.plan.update, options_.outlier_window) {
+  if (world != nullptr) {
+    const bool shares_memory = backends::named(options_.backend).shares_memory;
+    copies_ = std::make_unique<runtime::CopyEngine>(options_.plan.device, shares_memory, *world);
+  }
   runtime::ExecutorOptions executor;
   executor.rank = ranks_.rank();
   executor.backend = options_.backend;
@@ -75,8 +79,8 @@ Trainer::Trainer(TrainerOptions options, comm::World* world)
   executor.capacity_bytes = options_.memory_bytes;
   executor.limit_bytes = options_.memory_limit_bytes;
   if (world != nullptr) {
-    if (!device_->shares_memory()) device_world_ = comm::device_world(*world);
-    communicators_ = std::make_unique<runtime::MeshCommunicators>(device_world_ ? *device_world_ : *world,
+    if (!device_->shares_memory()) device_world_ = copies_->over(comm::device_world(*world));
+    communicators_ = std::make_unique<runtime::MeshCommunicators>(device_world_ ? *device_world_ : copies_->world(),
                                                                   lowered_.program, mesh_);
     executor.communicators = communicators_->by_channel();
   } else if (mesh_.ranks() > 1) {

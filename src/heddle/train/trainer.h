@@ -18,6 +18,7 @@
 #include "heddle/config/bias_rates.h"
 #include "heddle/config/learning_rate.h"
 #include "heddle/model/parameter_count.h"
+#include "heddle/runtime/copy_engine.h"
 #include "heddle/runtime/mesh_communicators.h"
 #include "heddle/train/parameters.h"
 #include "heddle/train/rank_exchange.h"
@@ -63,6 +64,9 @@ class Trainer {
   /// the trainer; null: one rank.
   explicit Trainer(TrainerOptions options, comm::World* world = nullptr);
   ~Trainer();
+
+  /// Whether messages go by a copy engine, and what did; null: one rank.
+  const runtime::CopyEngine* copies() const { return copies_.get(); }
 
   /// Starts the parameters from the seed, at step 0.
   void initialise();
@@ -178,7 +182,8 @@ class Trainer {
   StepStatistics statistics_;
   RankExchange ranks_;
   std::unique_ptr<device::Device> device_;
-  std::unique_ptr<comm::World> device_world_;  // where ranks talk from device to device
+  std::unique_ptr<runtime::CopyEngine> copies_;  // null: one rank
+  std::unique_ptr<comm::World> device_world_;    // where ranks talk from device to device
   std::unique_ptr<runtime::MeshCommunicators> communicators_;
   std::unique_ptr<Run> running_;  // a step
   std::unique_ptr<Run> open_;     // the one before, whose result nobody has been told

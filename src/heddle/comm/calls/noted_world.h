@@ -20,6 +20,7 @@ class NotedWorld : public World {
     log_.set_patience(seconds);
     world_.set_patience(seconds);
   }
+  void move_on(int core) override { world_.move_on(core); }
 
  private:
   World& world_;

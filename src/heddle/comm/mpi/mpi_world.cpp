@@ -295,6 +295,7 @@ class MpiWorld : public World {
   }
   void abort(const std::string& reason, bool input) override { progress_.abort(reason, input); }
   void set_patience(double seconds) override { progress_.set_patience(seconds); }
+  void move_on(int core) override { progress_.move_on(core); }
 
  private:
   Progress progress_;

@@ -123,6 +123,13 @@ void Progress::check() {
   if (failed_) std::rethrow_exception(failure_);
 }
 
+void Progress::move_on(int core) {
+  cpu_set_t only;
+  CPU_ZERO(&only);
+  CPU_SET(static_cast<size_t>(core), &only);
+  pthread_setaffinity_np(thread_.native_handle(), sizeof only, &only);
+}
+
 void Progress::abort(const std::string& reason, bool input) {
   std::unique_lock lock(mutex_);
   if (!asked_to_abort_) asked_to_abort_ = Failure{reason, -1, input};

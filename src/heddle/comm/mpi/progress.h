@@ -124,6 +124,8 @@ class Progress {
   /// Returns when every rank has been told, or can't be. `input`: as World::abort.
   void abort(const std::string& reason, bool input = false);
   void set_patience(double seconds) { patience_s_.store(seconds, std::memory_order_relaxed); }
+  /// As World::move_on.
+  void move_on(int core);
   /// Throws when the world has failed.
   void check();
 

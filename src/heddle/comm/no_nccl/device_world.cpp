@@ -11,4 +11,10 @@ std::unique_ptr<World> device_world(World&) {
   config_error("several ranks on device.backend \"cuda\": {}", device_world_available().reason);
 }
 
+Support peer_copies_available(World&) { return device_world_available(); }
+
+std::unique_ptr<World> with_peer_copies(std::unique_ptr<World>, World& control, int64_t, EngineCounts&) {
+  return device_world(control);
+}
+
 }  // namespace heddle::comm

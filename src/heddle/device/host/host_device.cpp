@@ -17,7 +17,7 @@ class HostDevice : public Device {
   }
   std::unique_ptr<Arena> host_arena(int64_t bytes) override { return std::make_unique<HostArena>(bytes); }
   std::unique_ptr<Stream> stream(const std::string& name, int threads) override {
-    return std::make_unique<HostStream>(name, threads);
+    return std::make_unique<HostStream>(name, threads, units_);
   }
   int64_t memory_bytes() const override { return device::host_memory_bytes(); }
   int64_t host_memory_bytes() const override { return device::host_memory_bytes(); }
@@ -28,6 +28,9 @@ class HostDevice : public Device {
   void upload(void* to, const void* from, int64_t bytes) override {
     std::memcpy(to, from, static_cast<size_t>(bytes));
   }
+
+ private:
+  std::shared_ptr<PacedUnits> units_ = std::make_shared<PacedUnits>();  // of paced streams
 };
 
 }  // namespace

@@ -15,14 +15,16 @@
 #include <utility>
 
 #include "heddle/device/host/counter.h"
+#include "heddle/device/host/paced_units.h"
 #include "heddle/device/stream.h"
 
 namespace heddle::device {
 
 class HostStream : public Stream {
  public:
-  /// `threads`: size of the OpenMP team of its kernels.
-  HostStream(std::string name, int threads);
+  /// `threads`: size of the OpenMP team of its kernels. `units`: of its device, shared by its streams; null: paced
+  /// ops take nothing from each other.
+  HostStream(std::string name, int threads, std::shared_ptr<PacedUnits> units = nullptr);
   ~HostStream() override;
 
   const std::string& name() const override { return name_; }
@@ -42,11 +44,14 @@ class HostStream : public Stream {
   struct Command;
   void work(int threads);
   void run(Command& command);
+  void sleep_taking(const Launch& launch, int64_t ns);
+  int64_t sleep_computing(double until_ns);
   void await(const HostStream& other, uint64_t count);
   void end_with(std::exception_ptr failure, const Span& at);
   Command& next_command();
 
   std::string name_;
+  std::shared_ptr<PacedUnits> units_;
   std::unique_ptr<Command[]> ring_;
   Counter published_, taken_;  // commands
   Counter ended_;              // launches

@@ -64,4 +64,14 @@ passes::Durations nominal_durations(const model::Dispatcher& links, const Device
   };
 }
 
+double units_taken(const ir::Op& op, const DeviceRates& rates) {
+  const bool moves = op.def->stream == ir::StreamKind::comm && ir::communicates(*op.def) &&
+                     op.def->moves != ir::Moves::from_neighbour;
+  return moves ? rates.message_share : 0;
+}
+
+bool computes_on_units(const ir::Op& op) {
+  return op.def->stream == ir::StreamKind::compute && !ir::runs_on_host(op);
+}
+
 }  // namespace heddle::plan

@@ -13,4 +13,10 @@ int64_t balanced_rows(const ir::Listing& listing);
 /// for each rank's experts.
 passes::Durations nominal_durations(const model::Dispatcher& links, const DeviceRates& rates);
 
+/// Share of its rank's units that compute, which an op takes while it moves its message (DeviceRates): what a
+/// collective takes on each of its ranks, and a message on the one that sends it. 0 for all that moves none.
+double units_taken(const ir::Op& op, const DeviceRates& rates);
+/// Whether an op gets slower by what others take.
+bool computes_on_units(const ir::Op& op);
+
 }  // namespace heddle::plan

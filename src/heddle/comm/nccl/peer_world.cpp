@@ -1,0 +1,296 @@
+#include "heddle/comm/nccl/peer_world.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <atomic>
+#include <tuple>
+#include <type_traits>
+
+#include "heddle/comm/device_world.h"
+#include "heddle/comm/engine/reach.h"
+
+namespace heddle::comm {
+
+namespace nccl {
+
+namespace {
+
+void check_cuda(cudaError_t status, const char* doing) {
+  if (status == cudaSuccess) return;
+  throw SystemError(static_cast<int>(status), fmt::format("CUDA: {}: {}", doing, cudaGetErrorString(status)));
+}
+
+struct Driver {
+  decltype(&cuStreamWaitValue32) wait_value = nullptr;
+  decltype(&cuStreamWriteValue32) write_value = nullptr;
+  std::string missing;
+};
+const Driver& driver() {
+  static const Driver found = [] {
+    Driver d;
+    const auto find = [&](auto& function, const char* name) {
+      void* at = nullptr;
+      cudaDriverEntryPointQueryResult result{};
+      const bool there =
+          cudaGetDriverEntryPointByVersion(name, &at, 12000, cudaEnableDefault, &result) == cudaSuccess &&
+          result == cudaDriverEntryPointSuccess && at != nullptr;
+      if (!there) d.missing = fmt::format("the CUDA driver has no {}", name);
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(at);
+    };
+    find(d.wait_value, "cuStreamWaitValue32");
+    find(d.write_value, "cuStreamWriteValue32");
+    return d;
+  }();
+  return found;
+}
+
+void check_driver(CUresult status, const char* doing) {
+  if (status != CUDA_SUCCESS)
+    throw SystemError(static_cast<int>(status), fmt::format("CUDA: {}: {}", doing, static_cast<int>(status)));
+}
+
+int64_t bytes_of(const std::vector<CopyRun>& runs) {
+  int64_t bytes = 0;
+  for (const CopyRun& run : runs) bytes += run.bytes;
+  return bytes;
+}
+
+}  // namespace
+
+struct PeerHub::Event {
+  PeerHub& hub;
+  cudaEvent_t event = nullptr;
+  Event(PeerHub& hub, cudaEvent_t event) : hub(hub), event(event) {}
+  ~Event() {
+    const std::lock_guard lock(hub.events_mutex_);
+    hub.free_events_.push_back(event);
+  }
+};
+
+struct PeerHub::Pair {
+  std::string group;
+  int from = 0, to = 0;
+  std::deque<Side> sent, awaited;
+  uint32_t sends = 0, receives = 0, matched = 0;
+  uint32_t* flag = nullptr;  // of the host, which devices reach; how many messages have arrived
+};
+
+PeerHub::~PeerHub() {
+  for (auto& [key, pair] : pairs_) {
+    pair->sent.clear();
+    pair->awaited.clear();
+    cudaFreeHost(pair->flag);
+  }
+  for (const cudaEvent_t event : free_events_) cudaEventDestroy(event);
+}
+
+PeerHub::Pair& PeerHub::pair(const std::string& group, int from, int to) {
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<Pair>& pair = pairs_[{group, from, to}];
+  if (!pair) {
+    pair = std::make_unique<Pair>();
+    pair->group = group;
+    pair->from = from;
+    pair->to = to;
+    void* flag = nullptr;
+    check_cuda(cudaMallocHost(&flag, 64), "making a flag");
+    pair->flag = static_cast<uint32_t*>(flag);
+    *pair->flag = 0;
+  }
+  return *pair;
+}
+
+std::shared_ptr<PeerHub::Event> PeerHub::recorded(cudaStream_t on) {
+  cudaEvent_t event = nullptr;
+  {
+    const std::lock_guard lock(events_mutex_);
+    // An event may be recorded again while what waits for an earlier record still does.
+    if (!free_events_.empty()) {
+      event = free_events_.back();
+      free_events_.pop_back();
+    }
+  }
+  if (event == nullptr) check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
+  auto kept = std::make_shared<Event>(*this, event);
+  check_cuda(cudaEventRecord(event, on), "recording an event");
+  return kept;
+}
+
+PeerHub::Ticket PeerHub::post(Pair& pair, bool sends, Side side) {
+  const std::lock_guard lock(mutex_);
+  (sends ? pair.sent : pair.awaited).push_back(std::move(side));
+  const uint32_t number = ++(sends ? pair.sends : pair.receives);
+  while (!released_ && !pair.sent.empty() && !pair.awaited.empty()) match(pair);
+  return {reinterpret_cast<CUdeviceptr>(pair.flag), number};
+}
+
+void PeerHub::match(Pair& pair) {
+  const Side out = std::move(pair.sent.front()), in = std::move(pair.awaited.front());
+  pair.sent.pop_front();
+  pair.awaited.pop_front();
+  bool alike = out.runs.size() == in.runs.size();
+  for (size_t k = 0; alike && k < in.runs.size(); ++k) alike = out.runs[k].bytes == in.runs[k].bytes;
+  HEDDLE_CHECK(alike, "{}: rank {} expects {} bytes from rank {}, which sends {}", pair.group, pair.to,
+               bytes_of(in.runs), pair.from, bytes_of(out.runs));
+  check_cuda(cudaStreamWaitEvent(in.copies, out.ready->event, 0), "waiting for a message");
+  check_cuda(cudaStreamWaitEvent(in.copies, in.ready->event, 0), "waiting for a message's place");
+  for (size_t k = 0; k < in.runs.size(); ++k) {
+    check_cuda(cudaMemcpyPeerAsync(in.runs[k].to, in.device, out.runs[k].from, out.device,
+                                   static_cast<size_t>(in.runs[k].bytes), in.copies),
+               "copying from a peer");
+  }
+  check_driver(driver().write_value(in.copies, reinterpret_cast<CUdeviceptr>(pair.flag), ++pair.matched,
+                                    CU_STREAM_WRITE_VALUE_DEFAULT),
+               "telling that a message has arrived");
+}
+
+void PeerHub::wait(cudaStream_t stream, const Ticket& ticket) {
+  check_driver(driver().wait_value(stream, ticket.flag, ticket.number, CU_STREAM_WAIT_VALUE_GEQ),
+               "waiting for a message");
+}
+
+void PeerHub::release() {
+  constexpr uint32_t kBeyond = 1u << 30;  // what is waited for counts as reached from there for as much again
+  const std::lock_guard lock(mutex_);
+  released_ = true;
+  for (auto& [key, pair] : pairs_)
+    std::atomic_ref(*pair->flag).store(std::max(pair->sends, pair->receives) + kBeyond);
+}
+
+class PeerCommunicator : public Communicator {
+ public:
+  PeerCommunicator(PeerWorld& world, std::unique_ptr<Communicator> usual, std::string group)
+      : world_(world), usual_(std::move(usual)), group_(std::move(group)) {}
+  int rank() const override { return usual_->rank(); }
+  int size() const override { return usual_->size(); }
+  int node_of(int rank) const override { return usual_->node_of(rank); }
+  void run_on(void* stream) override {
+    stream_ = static_cast<cudaStream_t>(stream);
+    usual_->run_on(stream);
+  }
+  Traffic traffic() const override {
+    const Traffic a = usual_->traffic();
+    return {a.within_node_bytes + moved_.within_node_bytes, a.across_nodes_bytes + moved_.across_nodes_bytes,
+            a.messages + moved_.messages};
+  }
+  void abort(const std::string& reason) override { world_.abort(reason); }
+  void send(const void* data, int64_t bytes, int peer) override {
+    if (bytes > 0) world_.counts_.farther.add(bytes);
+    usual_->send(data, bytes, peer);
+  }
+  void receive(void* data, int64_t bytes, int peer) override { usual_->receive(data, bytes, peer); }
+
+  void exchange(const void* send, std::span<const Piece> sends, void* receive,
+                std::span<const Piece> receives) override {
+    const auto n = static_cast<size_t>(size());
+    std::vector<std::vector<CopyRun>> out(n), in(n);
+    for (const Piece& p : sends) {
+      if (p.bytes > 0)
+        out.at(static_cast<size_t>(p.peer))
+            .push_back({nullptr, static_cast<const std::byte*>(send) + p.offset, p.bytes});
+    }
+    for (const Piece& p : receives) {
+      if (p.bytes > 0)
+        in.at(static_cast<size_t>(p.peer))
+            .push_back({static_cast<std::byte*>(receive) + p.offset, nullptr, p.bytes});
+    }
+    const auto moves = [&](int peer, const std::vector<std::vector<CopyRun>>& of) {
+      return peer != rank() && bytes_of(of[static_cast<size_t>(peer)]) >= world_.least_bytes_;
+    };
+    std::vector<Piece> usual_sends, usual_receives;
+    for (const Piece& p : sends) {
+      if (!moves(p.peer, out)) usual_sends.push_back(p);
+    }
+    for (const Piece& p : receives) {
+      if (!moves(p.peer, in)) usual_receives.push_back(p);
+    }
+    std::vector<PeerHub::Ticket> tickets;
+    std::shared_ptr<PeerHub::Event> ready;
+    const auto post = [&](int peer, bool sends_it, std::vector<CopyRun>& runs) {
+      if (!ready) ready = world_.hub_->recorded(stream_);
+      if (sends_it) {
+        for (const CopyRun& run : runs) count_sent(moved_, *this, peer, run.bytes);
+      }
+      PeerHub::Pair& pair = world_.hub_->pair(group_, sends_it ? rank() : peer, sends_it ? peer : rank());
+      tickets.push_back(
+          world_.hub_->post(pair, sends_it, {std::move(runs), ready, world_.device_, world_.copies_}));
+    };
+    for (int peer = 0; peer < size(); ++peer) {
+      const bool to = moves(peer, out), from = moves(peer, in);
+      if (const int64_t bytes = bytes_of(out[static_cast<size_t>(peer)]); peer != rank() && bytes > 0)
+        (to ? world_.counts_.moved : world_.counts_.shorter).add(bytes);
+      if (to) post(peer, true, out[static_cast<size_t>(peer)]);
+      if (from) post(peer, false, in[static_cast<size_t>(peer)]);
+    }
+    usual_->exchange(send, usual_sends, receive, usual_receives);
+    for (const PeerHub::Ticket& ticket : tickets) PeerHub::wait(stream_, ticket);
+  }
+
+ private:
+  PeerWorld& world_;
+  std::unique_ptr<Communicator> usual_;
+  std::string group_;
+  cudaStream_t stream_ = nullptr;
+  Traffic moved_;
+};
+
+PeerWorld::PeerWorld(std::unique_ptr<World> usual, std::shared_ptr<PeerHub> hub, int64_t least_bytes,
+                     EngineCounts& counts)
+    : usual_(std::move(usual)),
+      hub_(std::move(hub)),
+      least_bytes_(std::max<int64_t>(1, least_bytes)),
+      counts_(counts) {
+  check_cuda(cudaGetDevice(&device_), "asking for the device");
+  check_cuda(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking), "making a stream of copies");
+}
+
+PeerWorld::~PeerWorld() {
+  // Peers may have put copies there that still run.
+  cudaStreamSynchronize(copies_);
+  cudaStreamDestroy(copies_);
+}
+
+std::unique_ptr<Communicator> PeerWorld::communicator(const std::vector<int>& ranks, const std::string& name) {
+  return std::make_unique<PeerCommunicator>(*this, usual_->communicator(ranks, name),
+                                            fmt::format("{} of {}", name, fmt::join(ranks, ",")));
+}
+
+void PeerWorld::abort(const std::string& reason, bool input) {
+  usual_->abort(reason, input);
+  hub_->release();
+}
+
+}  // namespace nccl
+
+Support peer_copies_available(World& control) {
+  Support own = device_world_available();
+  if (own && !nccl::driver().missing.empty()) own = Support::no(nccl::driver().missing);
+  if (own = all_agree(control, own); !own) return own;
+  const Reach reach = find_reach(control);
+  const bool one_process =
+      std::ranges::all_of(reach.peers, [](const Reach::Peer& peer) { return peer.by == Reach::By::memory; });
+  return all_agree(control, one_process ? Support::yes()
+                                        : Support::no("copies between GPUs are of ranks that are threads of one "
+                                                      "process (heddle train --ranks without a launcher)"));
+}
+
+std::unique_ptr<World> with_peer_copies(std::unique_ptr<World> device, World& control, int64_t least_bytes,
+                                        EngineCounts& counts) {
+  // All ranks are of this process: the first one's hub is shared by its address, and kept until all have it.
+  std::vector<int> everybody;
+  for (int r = 0; r < control.size(); ++r) everybody.push_back(r);
+  const auto group = control.communicator(everybody, "engine.hub");
+  auto hub = std::make_shared<nccl::PeerHub>();
+  const std::shared_ptr<nccl::PeerHub>* at = &hub;
+  constexpr auto bytes = static_cast<int64_t>(sizeof at);
+  std::vector<Piece> sends;
+  for (int r = 0; control.rank() == 0 && r < control.size(); ++r) sends.push_back({r, 0, bytes});
+  const std::shared_ptr<nccl::PeerHub>* first = nullptr;
+  group->exchange(&at, sends, &first, std::vector<Piece>{{0, 0, bytes}});
+  const std::shared_ptr<nccl::PeerHub> shared = *first;
+  group->exchange(&at, sends, &first, std::vector<Piece>{{0, 0, bytes}});
+  return std::make_unique<nccl::PeerWorld>(std::move(device), shared, least_bytes, counts);
+}
+
+}  // namespace heddle::comm
