@@ -9,6 +9,7 @@
 #include "heddle/passes/adapters.h"
 #include "heddle/passes/update/ahead_of_norm.h"
 #include "heddle/passes/exact_sums.h"
+#include "heddle/passes/fp8.h"
 #include "heddle/passes/host/host_gradients.h"
 #include "heddle/passes/host/host_weights.h"
 #include "heddle/passes/host/offload.h"
@@ -77,6 +78,10 @@ void recompute(Draft& d) {
 
 void fuse_loss(Draft& d) {
   on_each(d, [](model::RankText& text, int) { passes::fuse_loss(text.listing); });
+}
+
+void fp8(Draft& d) {
+  on_each(d, [](model::RankText& text, int) { passes::fp8(text.listing); });
 }
 
 void pack_weights(Draft& d) {
@@ -232,7 +237,9 @@ const std::vector<Pass> kPasses{
      recompute},
     {"fuse_loss", "differentiate recompute", Pass::Level::text,
      [](const Draft& d) { return d.trains() && d.plan.fusions.contains("loss"); }, fuse_loss},
-    {"pack_weights", "join_copies differentiate", Pass::Level::text,
+    {"fp8", "differentiate recompute fuse_loss", Pass::Level::text,
+     [](const Draft& d) { return d.plan.device.fp8 != passes::Fp8::off; }, fp8},
+    {"pack_weights", "join_copies differentiate fp8", Pass::Level::text,
      [](const Draft& d) {
        // What goes on from a cache reads a part of a weight by columns.
        return d.trains() && d.plan.device.pack_weights && d.plan.packed_bytes != nullptr &&

@@ -13,6 +13,7 @@ const std::vector<KernelEntry>& host_kernels() {
     std::vector<KernelEntry> list = host::attention_kernels();
     for (auto* family : {host::linear_kernels,
                          host::grouped_linear_kernels,
+                         host::fp8_kernels,
                          host::norm_kernels,
                          host::layer_norm_kernels,
                          host::dropout_kernels,
