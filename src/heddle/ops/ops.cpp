@@ -3,6 +3,7 @@
 #include <map>
 
 #include "heddle/base/error.h"
+#include "heddle/ops/matrices/fp8.h"
 
 namespace heddle::ops {
 

@@ -13,10 +13,6 @@ const ir::OpDef& find(std::string_view kind);
 /// Every definition, in the order of docs/ops.md.
 const std::vector<const ir::OpDef*>& all();
 
-/// The definition of a product, or of one of its gradients, with operands in eight bits: its rows `x` are `q` and
-/// `scales` there. Null where there is none.
-const ir::OpDef* fp8_in_place_of(const ir::OpDef& def);
-
 /// The rows that a rank receives where all experts get as many: of the group whose counts `share_counts` shares.
 int64_t even_rows(const ir::Listing& listing, const ir::Op& share_counts);
 
@@ -25,7 +21,6 @@ std::vector<const ir::OpDef*> batch_ops();
 std::vector<const ir::OpDef*> embedding_ops();
 std::vector<const ir::OpDef*> linear_ops();
 std::vector<const ir::OpDef*> grouped_linear_ops();
-std::vector<const ir::OpDef*> fp8_ops();
 std::vector<const ir::OpDef*> norm_ops();
 std::vector<const ir::OpDef*> dropout_ops();
 std::vector<const ir::OpDef*> shape_ops();

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "heddle/ir/uses.h"
+#include "heddle/ops/matrices/fp8.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle::passes {

@@ -11,7 +11,7 @@
 #include <array>
 
 #include "heddle/ops/fp8_blocks.h"
-#include "heddle/ops/ops.h"
+#include "heddle/ops/matrices/fp8.h"
 #include "heddle/ops/rule.h"
 
 namespace heddle::ops {
