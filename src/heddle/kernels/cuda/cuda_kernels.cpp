@@ -1,5 +1,6 @@
 // The list of the cuda backend.
 #include "heddle/kernels/cuda/backend.h"
+#include "heddle/kernels/cuda/products/fp8.h"
 
 namespace heddle::kernels {
 

@@ -18,7 +18,6 @@ std::vector<KernelEntry> layer_norm_kernels();
 std::vector<KernelEntry> dropout_kernels();
 std::vector<KernelEntry> mlp_kernels();
 std::vector<KernelEntry> clamped_swiglu_kernels();
-std::vector<KernelEntry> fp8_kernels();
 std::vector<KernelEntry> expert_bias_kernels();
 std::vector<KernelEntry> capacity_kernels();
 std::vector<KernelEntry> margin_kernels();

@@ -4,6 +4,7 @@
 #include "heddle/kernels/host/cpu_features.h"
 #include "heddle/kernels/host/host.h"
 #include "heddle/kernels/host/linear_operands.h"
+#include "heddle/kernels/host/matrices/fp8.h"
 
 namespace heddle::kernels {
 

@@ -5,6 +5,7 @@
 
 #include "heddle/kernels/cuda/backend.h"
 #include "heddle/kernels/cuda/map_kernels.h"
+#include "heddle/kernels/cuda/products/fp8.h"
 #include "heddle/kernels/cuda/products/fp8_kernels.h"
 
 namespace heddle::kernels::cuda {
