@@ -64,12 +64,17 @@ double relative(const std::vector<double>& a, const std::vector<double>& b) {
   return std::sqrt(difference / std::max(norm, 1e-300));
 }
 
-// Eight bits are rounded to, and no more than that.
+// An e4m3 rounds by at most 2^-4 of a number, a bf16 by 2^-9: what that is off by, 32 times.
 TEST(Fp8Model, IsNearTheModelItStandsFor) {
   const auto exact = left_by({.fp8 = passes::Fp8::off}), found = left_by({});
+  const auto narrow = left_by({.fp8 = passes::Fp8::off, .dtype = Dtype::bf16});
   EXPECT_NE(found.at("loss"), exact.at("loss"));
   EXPECT_LT(relative(found.at("loss"), exact.at("loss")), 0.02);
-  for (const auto& [name, gradient] : exact) EXPECT_LT(relative(found.at(name), gradient), 0.3) << name;
+  for (const auto& [name, gradient] : exact) {
+    if (name == "loss") continue;
+    EXPECT_LT(relative(found.at(name), gradient), 32 * relative(narrow.at(name), gradient)) << name;
+    EXPECT_GT(relative(found.at(name), gradient), 1e-3) << name;  // all of it has gone through eight bits
+  }
 }
 
 TEST(Fp8Model, HasTheSameBitsHoweverItsRowsAreKept) {
@@ -109,7 +114,7 @@ TEST(Fp8Model, TheHostLearnsAsReference) {
   const auto reference = left_by({.dtype = Dtype::bf16}), host = left_by({.backend = "host", .dtype = Dtype::bf16});
   const auto exact = left_by({.fp8 = passes::Fp8::off, .dtype = Dtype::bf16});
   for (const auto& [name, values] : reference)
-    EXPECT_LE(relative(host.at(name), values), relative(values, exact.at(name)) + 1e-5) << name;
+    EXPECT_LE(relative(host.at(name), values), 3 * relative(values, exact.at(name)) + 1e-5) << name;
 }
 
 }  // namespace
