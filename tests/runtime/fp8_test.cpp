@@ -4,6 +4,8 @@
 
 #include "heddle/passes/host/offload.h"
 #include "heddle/passes/recompute.h"
+#include "heddle/backends/backend.h"
+#include "heddle/simulate/recording.h"
 #include "tests/runtime/kept_bits.h"
 
 namespace heddle::test {
@@ -115,6 +117,37 @@ TEST(Fp8Model, TheHostLearnsAsReference) {
   const auto exact = left_by({.fp8 = passes::Fp8::off, .dtype = Dtype::bf16});
   for (const auto& [name, values] : reference)
     EXPECT_LE(relative(host.at(name), values), 3 * relative(values, exact.at(name)) + 1e-5) << name;
+}
+
+// Of a step on one rank, by the host's kernels with their scratch.
+int64_t peak_of(passes::Fp8 fp8, const std::string& recompute) {
+  model::ModelConfig c = small();
+  c.num_hidden_layers = 4;
+  c.hidden_size = 256;
+  c.intermediate_size = 512;
+  c.moe_intermediate_size = 128;
+  plan::Plan plan = plan_of_four({});
+  plan.dtype = Dtype::bf16;
+  plan.sequences = 8;
+  plan.sequence_length = c.max_position_embeddings;
+  plan.device.fp8 = fp8;
+  plan.memory.recompute = passes::recompute_groups(recompute);
+  const plan::Lowered lowered = plan::lower(c, plan);
+  simulate::RecordOptions options;
+  options.scratch_bytes = [&](int s, uint32_t i, const ir::RowCounts& rows) -> int64_t {
+    const ir::Listing& listing = lowered.program.listings[static_cast<size_t>(s)];
+    const kernels::KernelEntry& kernel = backends::named("host").select_kernel(listing, listing.ops[i]);
+    return kernel.scratch_bytes ? kernel.scratch_bytes(listing, listing.ops[i], rows) : 0;
+  };
+  return simulate::record(lowered.program, 0, options).peak_live_bytes;
+}
+
+TEST(Fp8Memory, ABackwardThatKeepsEightBitsNeedsLess) {
+  for (const char* recompute : {"", "activation"}) {
+    const int64_t wide = peak_of(passes::Fp8::off, recompute), narrow = peak_of(passes::Fp8::blocks, recompute);
+    EXPECT_LT(narrow, wide) << recompute;
+    RecordProperty(std::string("peak_") + recompute, fmt::format("{} {}", wide, narrow));
+  }
 }
 
 }  // namespace
