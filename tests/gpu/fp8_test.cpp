@@ -25,7 +25,8 @@ TEST_F(CudaFp8, rows_have_the_same_bytes) {
         OpCase op = round_rows_case(X, T, K);
         if (T > 0) op.in[0].tensor.values.back() = other;
         const OpResult expected = run_op(op, kernels::reference_kernels()), found = on_device(op, false);
-        for (size_t i = 0; i < expected.out.size(); ++i) EXPECT_TRUE(same(expected.out[i], found.out[i])) << op.name;
+        for (size_t i = 0; i < expected.out.size(); ++i)
+          EXPECT_TRUE(same(expected.out[i], found.out[i])) << op.name;
       }
     }
   }

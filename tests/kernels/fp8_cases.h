@@ -1,5 +1,5 @@
-// Cases of products with operands in eight bits: blocks that are full and not, experts without rows and with more than
-// a block of them, copies of other ranks' experts, biases, no rows at all.
+// Cases of products with operands in eight bits: blocks that are full and not, experts without rows and with more
+// than a block of them, copies of other ranks' experts, biases, no rows at all.
 #pragma once
 
 #include "tests/kernels/op_cases.h"
@@ -44,7 +44,8 @@ inline std::vector<OpCase> fp8_products(Dtype X, const Fp8Sizes& sizes, bool bia
   const int64_t R = sizes.all(), groups = std::ssize(sizes.rows), own = groups - sizes.copies;
   const int64_t N = sizes.N, K = sizes.K;
   const bool grouped = groups > 1;
-  const std::string name = fmt::format("{}_{}x{}_{}", R, N, K, groups), kind = grouped ? "grouped_linear_fp8" : "linear_fp8";
+  const std::string name = fmt::format("{}_{}x{}_{}", R, N, K, groups),
+                    kind = grouped ? "grouped_linear_fp8" : "linear_fp8";
   const std::vector<int64_t> shape = grouped ? std::vector{own, N, K} : std::vector{N, K};
   const Operand w = weight(many_sizes(X, shape, 2)), dy = activation(many_sizes(X, {R, N}, 3));
   std::vector<Operand> behind;

@@ -1,7 +1,6 @@
 // Eight-bit numbers: every byte and every tie; the products' operands and sums written out anew; the host's kernels
 // against reference.
 #include "heddle/ops/fp8_blocks.h"
-
 #include "tests/kernels/fp8_cases.h"
 #include "tests/kernels/host_stream.h"
 
@@ -108,7 +107,8 @@ void round_blocks(Tensor& t, int64_t first, int64_t last, int64_t columns, int64
     for (int64_t c = 0; c < columns; c += across) {
       std::vector<size_t> block;
       for (int64_t i = r; i < std::min(r + down, last); ++i) {
-        for (int64_t j = c; j < std::min(c + across, columns); ++j) block.push_back(static_cast<size_t>(i * columns + j));
+        for (int64_t j = c; j < std::min(c + across, columns); ++j)
+          block.push_back(static_cast<size_t>(i * columns + j));
       }
       round_together(t, block);
     }
@@ -123,7 +123,8 @@ TEST(Fp8, RowsAreBytesOfTheirBlocks) {
       Tensor wanted = op.in[0].tensor;
       round_blocks(wanted, 0, T, K, 1, 128);
       for (int64_t i = 0; i < T * K; ++i) {
-        const auto at = static_cast<size_t>(i), block = static_cast<size_t>(i / K * ((K + 127) / 128) + i % K / 128);
+        const auto at = static_cast<size_t>(i),
+                   block = static_cast<size_t>(i / K * ((K + 127) / 128) + i % K / 128);
         const double number = fp8::number_of(static_cast<uint8_t>(found.out[0].values[at])) *
                               static_cast<double>(fp8::scale_of(static_cast<uint8_t>(found.out[1].values[block])));
         EXPECT_EQ(number, wanted.values[at]) << i;
@@ -169,7 +170,8 @@ TEST(Fp8, ProductsAreThoseOfRoundedOperands) {
           y.values[static_cast<size_t>(r * N + n)] += at(rows_of_x, r, k, K) * at(we, n, k, K);
           dx.values[static_cast<size_t>(r * K + k)] += at(rows_of_dy, r, n, N) * at(we, n, k, K);
           Tensor& sum = e < own ? acc : copies;
-          sum.values[static_cast<size_t>(((e < own ? e : e - own) * N + n) * K + k)] += at(dy, r, n, N) * at(x, r, k, K);
+          sum.values[static_cast<size_t>(((e < own ? e : e - own) * N + n) * K + k)] +=
+              at(dy, r, n, N) * at(x, r, k, K);
         }
       }
     }
@@ -188,11 +190,13 @@ TEST(Fp8, AWholeBlockIsNotANumberWhereOneIsNone) {
     const OpResult of = run_op(rows, *kernels);
     EXPECT_NE(of.out[1].values[0], 255);
     EXPECT_EQ(of.out[1].values[1], 255);
-    const OpResult y = run_op({"nan", "linear_fp8",
-                               {metadata(of.out[0]), metadata(of.out[1]), weight(random_tensor(Dtype::f32, {3, 200}, 1))},
-                               {},
-                               {}},
-                              *kernels);
+    const OpResult y =
+        run_op({"nan",
+                "linear_fp8",
+                {metadata(of.out[0]), metadata(of.out[1]), weight(random_tensor(Dtype::f32, {3, 200}, 1))},
+                {},
+                {}},
+               *kernels);
     for (size_t i = 0; i < 6; ++i) EXPECT_EQ(std::isnan(y.out[0].values[i]), i < 3) << i;
   }
 }
@@ -212,7 +216,8 @@ TEST(Fp8, HostAsReference) {
 // A sum of k products of two numbers that are each off by at most 2^-4 of themselves, or 2^-10 of their scale.
 TEST(Fp8, IsNearTheProductItStandsFor) {
   const Tensor x = random_tensor(Dtype::f32, {64, 512}, 1), w = random_tensor(Dtype::f32, {96, 512}, 2);
-  const OpResult exact = run_op({"", "linear", {activation(x), weight(w), absent()}, {}, {}}, kernels::reference_kernels());
+  const OpResult exact =
+      run_op({"", "linear", {activation(x), weight(w), absent()}, {}, {}}, kernels::reference_kernels());
   const OpResult q = run_op({"", "round_rows", {activation(x)}, {}, {}}, kernels::reference_kernels());
   const OpResult found = run_op({"", "linear_fp8", {metadata(q.out[0]), metadata(q.out[1]), weight(w)}, {}, {}},
                                 kernels::reference_kernels());

@@ -208,8 +208,8 @@ void draw_capacity(Draw& d) {
 }
 
 // In a quarter of the draws, operands in eight bits. Their blocks lie as on one rank where no weight, no microbatch
-// and no expert's rows are cut; a number that rounds the other way for a last bit is one part in sixteen off, so that
-// other layouts are held to what eight bits are off by (draw_bf16).
+// and no expert's rows are cut; a number that rounds the other way for a last bit is one part in sixteen off, so
+// that other layouts are held to what eight bits are off by (draw_bf16).
 void draw_fp8(Draw& d) {
   Dice dice(d.seed, "fp8");
   const plan::Degrees& mesh = d.plan.mesh;

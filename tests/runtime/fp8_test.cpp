@@ -1,10 +1,10 @@
-// Models whose linear maps multiply numbers of eight bits: what backward keeps, and how near they learn to those that
-// don't.
+// Models whose linear maps multiply numbers of eight bits: what backward keeps, and how near they learn to those
+// that don't.
 #include <cmath>
 
+#include "heddle/backends/backend.h"
 #include "heddle/passes/host/offload.h"
 #include "heddle/passes/recompute.h"
-#include "heddle/backends/backend.h"
 #include "heddle/simulate/recording.h"
 #include "tests/runtime/kept_bits.h"
 
@@ -101,8 +101,11 @@ TEST(Fp8Model, LearnsAsOneRankWhereNothingIsCut) {
 // Elsewhere blocks are others: as near to it as it is to what it stands for.
 TEST(Fp8Model, LearnsNearOneRankWhereBlocksAreCut) {
   const auto exact = left_by({.fp8 = passes::Fp8::off}), one = left_by({});
-  for (const plan::Degrees& mesh :
-       {plan::Degrees{.tp = 2}, {.cp = 2}, {.dp = 2, .ep = 2}, {.dp = 4, .ep = 2, .etp = 2}, {.tp = 2, .dp = 2, .ep = 4}}) {
+  for (const plan::Degrees& mesh : {plan::Degrees{.tp = 2},
+                                    {.cp = 2},
+                                    {.dp = 2, .ep = 2},
+                                    {.dp = 4, .ep = 2, .etp = 2},
+                                    {.tp = 2, .dp = 2, .ep = 4}}) {
     for (const int replicas : {0, mesh.ep == 2 && mesh.etp == 1 ? 1 : 0}) {
       for (const auto& [name, values] : left_by({.mesh = mesh, .replicas = replicas})) {
         EXPECT_LE(relative(values, one.at(name)), 3 * relative(one.at(name), exact.at(name)) + 1e-5)

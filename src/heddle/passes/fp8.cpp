@@ -75,13 +75,13 @@ class Rounder {
     const OpDef* fp8 = ops::fp8_in_place_of(*op.def);
     if (fp8 == nullptr) return nullptr;
     const bool of_weight = ir::place_of("w", op.def->operands) >= 0 ? weights_.contains(op.operand("w"))
-                                                                     : sums_.contains(op.updates[0]);
+                                                                    : sums_.contains(op.updates[0]);
     return of_weight ? fp8 : nullptr;
   }
   static bool reads_rows(const Op& op) { return ir::place_of("x", op.def->operands) >= 0; }
 
-  // Whether the backward reads rows that F has rounded for nothing but these products, so that they are kept as they
-  // are rounded.
+  // Whether the backward reads rows that F has rounded for nothing but these products, so that they are kept as
+  // they are rounded.
   bool keeps(ValueId x, int layer, int chunk) const {
     if (!made_in_F_.contains({x, layer, chunk})) return false;
     const auto readers = uses_.readers(x);

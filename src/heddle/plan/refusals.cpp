@@ -70,7 +70,8 @@ const Refusal kRefusals[] = {
     {[](const Choices& c) { return c.device.fp8 != passes::Fp8::off && c.exact_sums; },
      [](const Choices&) {
        return std::string(
-           "device.fp8 rounds gradients by blocks of rows, which experts on several ranks cut elsewhere than on one; "
+           "device.fp8 rounds gradients by blocks of rows, which experts on several ranks cut elsewhere than on "
+           "one; "
            "train.exact_sums goes with device.fp8 = \"off\"");
      }},
     {[](const Choices& c) { return c.device.fp8 != passes::Fp8::off && c.lora.rank > 0; },

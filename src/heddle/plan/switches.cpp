@@ -164,7 +164,8 @@ void device_settings(Table& t) {
       .also_called({"fp8", "fp8_format", "fp8_recipe"})
       .acts(changes_maths,
             "Rounds activations, weights and gradients to e4m3 before the products of the layers' linear maps and "
-            "experts, by scales over blocks of 128; sums, masters, norms, router, attention, embedding and head stay. "
+            "experts, by scales over blocks of 128; sums, masters, norms, router, attention, embedding and head "
+            "stay. "
             "The backward keeps activations of these maps in eight bits.",
             "rounding of each operand; every product's operands once more as the device multiplies them",
             page("fp8"));

@@ -1,11 +1,12 @@
 // Entries of products whose operands are rounded to eight bits. They are rounded into scratch, where they are bf16,
 // exactly, and go to the products of bf16. T rows, K in, N out; R rows sorted by expert, E experts.
+#include "heddle/kernels/cuda/products/fp8.h"
+
 #include <algorithm>
 #include <array>
 
 #include "heddle/kernels/cuda/backend.h"
 #include "heddle/kernels/cuda/map_kernels.h"
-#include "heddle/kernels/cuda/products/fp8.h"
 #include "heddle/kernels/cuda/products/fp8_kernels.h"
 
 namespace heddle::kernels::cuda {
@@ -111,7 +112,8 @@ void forward(const KernelCall& call) {
                    w = rounded_weight(call.in[2], scratch, call.stream),
                    copies = rounded_weight(grouped ? operand(call.in, 4) : TensorView{}, scratch, call.stream);
   const std::array in{x, w, operand(call.in, 3), copies};
-  multiply(grouped ? "grouped_linear" : "linear", call, std::span(in).first(grouped ? 4 : 3), call.updates, scratch);
+  multiply(grouped ? "grouped_linear" : "linear", call, std::span(in).first(grouped ? 4 : 3), call.updates,
+           scratch);
 }
 
 template <bool grouped>

@@ -1,5 +1,5 @@
-// Operands of products rounded to eight bits. See fp8_kernels.h; the roundings are those of ops/fp8_blocks.h, to the
-// bit.
+// Operands of products rounded to eight bits. See fp8_kernels.h; the roundings are those of ops/fp8_blocks.h, to
+// the bit.
 #include "heddle/kernels/cuda/language.h"
 #include "heddle/kernels/cuda/products/fp8_kernels.h"
 #include "heddle/kernels/cuda/products/group_tiles.h"
@@ -23,7 +23,9 @@ HEDDLE_DEVICE uint32_t scale_for(float most) {
   const int exponent = static_cast<int>(word >> 23) - 126 - ((word & 0x7fffffu) <= 0x600000u ? 9 : 8);
   return static_cast<uint32_t>(min(max(exponent, kLeastExponent), kMostExponent) + 127);
 }
-HEDDLE_DEVICE float scale_of(uint32_t byte) { return byte == kNotFinite ? not_a_number() : float_of_word(byte << 23); }
+HEDDLE_DEVICE float scale_of(uint32_t byte) {
+  return byte == kNotFinite ? not_a_number() : float_of_word(byte << 23);
+}
 
 /// x in units of its scale, to the nearest e4m3.
 HEDDLE_DEVICE float nearest(float x, uint32_t scale) {
@@ -99,7 +101,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kFp8Threads) fp8_weight(Fp8WeightArgs args) {
   HEDDLE_SHARED(float, board, kFp8Threads / kWarp);
   const int64_t matrix = static_cast<int64_t>(blockIdx.z) * args.N * args.K;
   const X* w = static_cast<const X*>(args.w_ENK) + matrix;
-  const int64_t n0 = static_cast<int64_t>(blockIdx.y) * kFp8Block, k0 = static_cast<int64_t>(blockIdx.x) * kFp8Block;
+  const int64_t n0 = static_cast<int64_t>(blockIdx.y) * kFp8Block,
+                k0 = static_cast<int64_t>(blockIdx.x) * kFp8Block;
   const int column = static_cast<int>(threadIdx.x) % kFp8Block, first = static_cast<int>(threadIdx.x) / kFp8Block;
   const int64_t k = k0 + column, end = min(args.N, n0 + kFp8Block);
   float most = 0;
@@ -136,9 +139,9 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kFp8Block) fp8_columns(Fp8ColumnsArgs args) {
   }
 }
 
-#define FP8(X)                                                     \
-  template HEDDLE_KERNEL void fp8_rows<X>(Fp8RowsArgs args);       \
-  template HEDDLE_KERNEL void fp8_weight<X>(Fp8WeightArgs args);   \
+#define FP8(X)                                                   \
+  template HEDDLE_KERNEL void fp8_rows<X>(Fp8RowsArgs args);     \
+  template HEDDLE_KERNEL void fp8_weight<X>(Fp8WeightArgs args); \
   template HEDDLE_KERNEL void fp8_columns<X, false>(Fp8ColumnsArgs args);
 FP8(float)
 FP8(Bf16)

@@ -43,8 +43,8 @@ struct Fp8ColumnsArgs {
   Bf16* to_TK;
   int64_t T, K, blocks, groups;
 };
-/// 128 rows of a column together, from the first row of each group on. Blocks: as many as rows can have, then those of
-/// K. Threads: kFp8Block.
+/// 128 rows of a column together, from the first row of each group on. Blocks: as many as rows can have, then those
+/// of K. Threads: kFp8Block.
 template <class X, bool bytes>
 HEDDLE_KERNEL void fp8_columns(Fp8ColumnsArgs args);
 

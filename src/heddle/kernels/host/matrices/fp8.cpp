@@ -1,6 +1,6 @@
 // Products of operands in eight bits on the CPU, which multiplies no such numbers: operands are rounded as
-// ops/fp8_blocks.h defines into scratch, where they are bf16, exactly, and go to the products of bf16. T rows, K in, N
-// out; R rows sorted by expert, E experts.
+// ops/fp8_blocks.h defines into scratch, where they are bf16, exactly, and go to the products of bf16. T rows, K
+// in, N out; R rows sorted by expert, E experts.
 #include "heddle/kernels/host/matrices/fp8.h"
 
 #include <algorithm>
@@ -48,7 +48,8 @@ struct Bytes {
 const std::array<float, 256>& numbers_of_bytes() {
   static const std::array<float, 256> all = [] {
     std::array<float, 256> numbers{};
-    for (int byte = 0; byte < 256; ++byte) numbers[static_cast<size_t>(byte)] = fp8::number_of(static_cast<uint8_t>(byte));
+    for (int byte = 0; byte < 256; ++byte)
+      numbers[static_cast<size_t>(byte)] = fp8::number_of(static_cast<uint8_t>(byte));
     return numbers;
   }();
   return all;
@@ -85,7 +86,8 @@ void round_columns(const From& from, int64_t r0, int64_t r1, int64_t c0, int64_t
     }
   }
   std::array<uint8_t, kBlock> scale{};
-  for (int64_t c = c0; c < c1; ++c) scale[static_cast<size_t>(c - c0)] = fp8::scale_for(most[static_cast<size_t>(c - c0)]);
+  for (int64_t c = c0; c < c1; ++c)
+    scale[static_cast<size_t>(c - c0)] = fp8::scale_for(most[static_cast<size_t>(c - c0)]);
   for (int64_t r = r0; r < r1; ++r) {
     for (int64_t c = c0; c < c1; ++c) {
       to[r * from.columns + c] = cut(fp8::in_block(from(r, c), scale[static_cast<size_t>(c - c0)]));
@@ -122,7 +124,8 @@ TensorView rounded_along_rows(const TensorView& x, Pool& pool) {
   by_type(x, [&](const auto& from) {
 #pragma omp parallel for schedule(static)
     for (int64_t t = 0; t < T; ++t) {
-      for (int64_t k = 0; k < K; k += kBlock) round_block(from, t, t + 1, k, std::min(k + kBlock, K), to.as<bf16>());
+      for (int64_t k = 0; k < K; k += kBlock)
+        round_block(from, t, t + 1, k, std::min(k + kBlock, K), to.as<bf16>());
     }
   });
   return to;
