@@ -17,6 +17,7 @@ struct Way {
   plan::Degrees mesh;
   Dtype dtype = Dtype::f32;
   int replicas = 0;
+  int panels = 0;
 };
 
 std::map<std::string, std::vector<double>> left_by(const Way& way) {
@@ -30,6 +31,8 @@ std::map<std::string, std::vector<double>> left_by(const Way& way) {
   plan.memory.recompute = passes::recompute_groups(way.recompute);
   plan.memory.offload = passes::offload_groups(way.offload);
   plan.parallel.exchange.replicas = way.replicas;
+  plan.parallel.tp_overlap = way.panels > 0 ? plan::TpOverlap::tiles : plan::TpOverlap::off;
+  plan.parallel.tp_panels = way.panels;
   TinyRun run(c, plan, way.backend, 4 * kArenaBytes);
   fill(run, c, 5);
   std::vector<device::Batch> batches;
@@ -87,6 +90,12 @@ TEST(Fp8Model, HasTheSameBitsHoweverItsRowsAreKept) {
     for (const char* offload : {"layer", "input", "expert_up", "norm,activation"})
       EXPECT_EQ(left_by({.offload = offload, .dtype = dtype}), kept) << offload;
   }
+}
+
+// A row's blocks lie within the row, so panels of rows have those of all.
+TEST(Fp8Model, HasTheSameBitsInPanels) {
+  const auto whole = left_by({.mesh = {.tp = 2}});
+  for (const int panels : {2, 4}) EXPECT_EQ(left_by({.mesh = {.tp = 2}, .panels = panels}), whole) << panels;
 }
 
 // Blocks lie as on one rank: stages and copies of the data.
