@@ -1,4 +1,4 @@
-// Eight-bit numbers in blocks that share a scale, as the products of ops/fp8.cpp round their operands: what each
+// Eight-bit numbers in blocks that share a scale, as the products of ops/matrices/fp8.cpp round their operands: what each
 // backend's kernels have in common, and the definition of every rounding.
 //
 // A number is e4m3: a sign, four bits of exponent, three of fraction; no infinity, 448 the largest, below 2^-6

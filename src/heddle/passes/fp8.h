@@ -1,5 +1,5 @@
-// Rounds the operands of the layers' linear maps to eight bits (ops/fp8.cpp): of a differentiated text, after what is
-// made again is known,
+// Rounds the operands of the layers' linear maps to eight bits (ops/matrices/fp8.cpp): of a differentiated text,
+// after what is made again is known,
 //
 //   n, rstd = rms_norm x, g                     n, rstd = rms_norm x, g
 //   y = linear n, w                             n.fp8, n.scales = round_rows n
@@ -8,8 +8,8 @@
 //   linear_wgrad n, dy -> grad.w                dn = linear_fp8_dgrad dy, w
 //                                               linear_fp8_wgrad n.fp8, n.scales, dy -> grad.w
 //
-// so that the backward keeps eight bits of n in the place of n. Where something else of the backward reads n, or n is
-// made again there, it is rounded once more beside its reader, and nothing of it is kept in eight bits.
+// so that the backward keeps eight bits of n in the place of n. Where something else of the backward reads n, or n
+// is made again there, it is rounded once more beside its reader, and nothing of it is kept in eight bits.
 //
 // Which maps: those in a layer whose weight no other map reads and that make X of X; so not the router's, which is
 // wide, nor the head's and the embedding.

@@ -104,7 +104,7 @@ struct OnDevice {
   bool graphs = false;       // repeated launches as CUDA graphs
   double product_rate = 0;   // GFLOP/s, by which weaving and offload reckon; 0: usual for the backend
   double memory_rate = 0;    // GB/s, likewise
-  passes::Fp8 fp8 = passes::Fp8::off;                // operands of the layers' linear maps
+  passes::Fp8 fp8 = passes::Fp8::off;
   ProductWay expert_product = ProductWay::cheapest;  // of products over groups
   std::string product_ways;  // what the ways of these take (cost::WayRates); "": usual for the backend
   bool operator==(const OnDevice&) const = default;

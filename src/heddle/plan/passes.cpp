@@ -12,7 +12,6 @@
 #include "heddle/passes/host/host_gradients.h"
 #include "heddle/passes/host/host_weights.h"
 #include "heddle/passes/host/offload.h"
-#include "heddle/passes/fp8.h"
 #include "heddle/passes/overlap/panels.h"
 #include "heddle/passes/pack_weights.h"
 #include "heddle/passes/product_ways.h"
