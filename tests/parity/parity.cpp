@@ -59,6 +59,7 @@ std::vector<std::string> differences(const Draw& draw, comm::World& world, const
   if (world.rank() == 0 && draw.plan.dtype == Dtype::bf16 && draw.tolerance > kOnlySums) {
     plan::Plan plan = draw.one_rank();
     plan.dtype = Dtype::f64;
+    plan.device.fp8 = passes::Fp8::off;
     plan.packed_bytes = nullptr;
     wide = std::make_unique<test::TinyRun>(draw.model, plan, "reference", kArenaBytes);
     wide->fill([&](const model::Parameter& p, int64_t i) {

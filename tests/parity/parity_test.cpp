@@ -107,6 +107,38 @@ TEST(Parity, CapacityInRandomLayouts) {
   for (const auto& [what, times] : met) EXPECT_TRUE(times > 0 || wanted < 12) << "no draw with " << what;
 }
 
+// Operands in eight bits: where their blocks lie as on one rank, its numbers.
+TEST(Parity, EightBitsInRandomLayouts) {
+  std::map<std::string, int> met;
+  const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
+  for (uint64_t number = 40'000, found = 0; found < wanted; ++number) {
+    const Draw d = draw(number, 8);
+    if (d.plan.device.fp8 == passes::Fp8::off) continue;
+    ++found;
+    met["dp"] += d.plan.mesh.dp > 1;
+    met["pp"] += d.plan.mesh.pp > 1;
+    met["recompute"] += !d.plan.memory.recompute.empty();
+    met["offload"] += !d.plan.memory.offload.empty();
+    met["f32"] += d.plan.dtype == Dtype::f32;
+    for (const std::string& difference : differences_on_threads(d)) {
+      if (difference != kFlipped) ADD_FAILURE() << difference;
+    }
+  }
+  for (const auto& [what, times] : met) EXPECT_TRUE(times > 0 || wanted < 12) << "no draw with " << what;
+}
+
+TEST(Parity, EightBitsInBf16) {
+  for (const Rounding rounding : {Rounding::same, Rounding::others}) {
+    const uint64_t wanted = std::max<uint64_t>(1, draws() / 4);
+    for (uint64_t number = 500, found = 0; found < wanted; ++number) {
+      const Draw d = draw_bf16(number, 8, rounding);
+      if (d.plan.device.fp8 == passes::Fp8::off) continue;
+      ++found;
+      for (const std::string& difference : differences_on_threads(d)) ADD_FAILURE() << difference;
+    }
+  }
+}
+
 TEST(Parity, DropoutInRandomLayouts) {
   std::map<std::string, int> met;
   const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);

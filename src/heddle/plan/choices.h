@@ -12,6 +12,7 @@
 #include "heddle/model/dispatcher.h"
 #include "heddle/model/objective.h"
 #include "heddle/passes/adapters.h"
+#include "heddle/passes/fp8.h"
 #include "heddle/passes/fuse.h"
 #include "heddle/passes/op_groups.h"
 #include "heddle/passes/update/update.h"
@@ -117,6 +118,7 @@ struct OnDevice {
   bool graphs = false;       // repeated launches as CUDA graphs
   double product_rate = 0;   // GFLOP/s, by which weaving and offload reckon; 0: usual for the backend
   double memory_rate = 0;    // GB/s, likewise
+  passes::Fp8 fp8 = passes::Fp8::off;
   ProductWay expert_product = ProductWay::cheapest;  // of products over groups
   std::string product_ways;  // what the ways of these take (cost::WayRates); "": usual for the backend
   CopyEngine copy_engine = CopyEngine::off;

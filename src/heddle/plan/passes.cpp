@@ -80,6 +80,10 @@ void fuse_loss(Draft& d) {
   on_each(d, [](model::RankText& text, int) { passes::fuse_loss(text.listing); });
 }
 
+void fp8(Draft& d) {
+  on_each(d, [](model::RankText& text, int) { passes::fp8(text.listing); });
+}
+
 void pack_weights(Draft& d) {
   on_each(d, [&](model::RankText& text, int) {
     passes::pack_weights(text.listing, [&](const ir::Value& weight) {
@@ -249,7 +253,9 @@ const std::vector<Pass> kPasses{
      recompute},
     {"fuse_loss", "differentiate recompute", Pass::Level::text,
      [](const Draft& d) { return d.trains() && d.plan.fusions.contains("loss"); }, fuse_loss},
-    {"pack_weights", "join_copies differentiate", Pass::Level::text,
+    {"fp8", "differentiate recompute fuse_loss", Pass::Level::text,
+     [](const Draft& d) { return d.plan.device.fp8 != passes::Fp8::off; }, fp8},
+    {"pack_weights", "join_copies differentiate fp8", Pass::Level::text,
      [](const Draft& d) {
        // What goes on from a cache reads a part of a weight by columns.
        return d.trains() && d.plan.device.pack_weights && d.plan.packed_bytes != nullptr &&

@@ -67,6 +67,19 @@ const Refusal kRefusals[] = {
            "\"{}\" sums a token's rows by where they were",
            word_of(c.parallel.exchange.topology));
      }},
+    {[](const Choices& c) { return c.device.fp8 != passes::Fp8::off && c.exact_sums; },
+     [](const Choices&) {
+       return std::string(
+           "device.fp8 rounds gradients by blocks of rows, which experts on several ranks cut elsewhere than on "
+           "one; "
+           "train.exact_sums goes with device.fp8 = \"off\"");
+     }},
+    {[](const Choices& c) { return c.device.fp8 != passes::Fp8::off && c.lora.rank > 0; },
+     [](const Choices&) {
+       return std::string(
+           "device.fp8 is for weights that are trained; lora.rank above 0 freezes them, and goes with device.fp8 = "
+           "\"off\"");
+     }},
     {[](const Choices& c) { return c.update.skip_loss_above > 0 && c.exact_sums; },
      [](const Choices&) {
        return std::string(

@@ -158,6 +158,17 @@ void device_settings(Table& t) {
       .also_called({"cuda_graph", "cuda_graphs", "enable_cuda_graph"})
       .acts(bitwise, "On cuda, puts runs of launches that repeat on a stream as one CUDA graph.",
             "memory of the device for the graphs; what waits for a launch waits for its run", page("cuda_graphs"));
+  t.word<d, &OnDevice::fp8>("device.fp8",
+                            "What the linear maps of the layers multiply: off, numbers of device.dtype; blocks, "
+                            "eight-bit numbers whose blocks share a scale.")
+      .also_called({"fp8", "fp8_format", "fp8_recipe"})
+      .acts(changes_maths,
+            "Rounds activations, weights and gradients to e4m3 before the products of the layers' linear maps and "
+            "experts, by scales over blocks of 128; sums, masters, norms, router, attention, embedding and head "
+            "stay. "
+            "The backward keeps activations of these maps in eight bits.",
+            "rounding of each operand; every product's operands once more as the device multiplies them",
+            page("fp8"));
   t.number<d, &OnDevice::product_rate>(
       "device.product_rate", 0, 1e9,
       "GFLOP/s of a rank, by which weaving and offload reckon; 0: as this machine was measured, else usual.");

@@ -121,6 +121,7 @@ KernelEntry entry(std::string_view kind, device::Kernel run);
 std::vector<KernelEntry> batch_kernels();
 std::vector<KernelEntry> embedding_kernels();
 std::vector<KernelEntry> linear_kernels();
+std::vector<KernelEntry> fp8_kernels();
 std::vector<KernelEntry> norm_kernels();
 std::vector<KernelEntry> dropout_kernels();
 std::vector<KernelEntry> shape_kernels();

@@ -1,0 +1,52 @@
+// Products of operands in eight bits on the cuda backend: bytes and scales with reference's bits, sums in another
+// order.
+#include "tests/gpu/on_device.h"
+#include "tests/kernels/fp8_cases.h"
+
+namespace heddle::op_runner {
+namespace {
+
+class CudaFp8 : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const Support there = device_there(); !there) GTEST_SKIP() << there.reason;
+  }
+  static OpResult on_device(const OpCase& op, bool overwrite) {
+    OpResult found = run_op(op, kernels::cuda_kernels(), overwrite, ir::Phase::W);
+    EXPECT_NE(found.ran[0].find(": cuda."), std::string::npos) << found.ran[0];
+    return found;
+  }
+};
+
+TEST_F(CudaFp8, rows_have_the_same_bytes) {
+  for (const Dtype X : {Dtype::bf16, Dtype::f32}) {
+    for (const auto& [T, K] : {std::pair{3, 300}, {130, 128}, {1, 1}, {0, 5}}) {
+      for (const double other : {0.0, 1e-36, 3e38, static_cast<double>(INFINITY), std::nan("")}) {
+        OpCase op = round_rows_case(X, T, K);
+        if (T > 0) op.in[0].tensor.values.back() = other;
+        const OpResult expected = run_op(op, kernels::reference_kernels()), found = on_device(op, false);
+        for (size_t i = 0; i < expected.out.size(); ++i)
+          EXPECT_TRUE(same(expected.out[i], found.out[i])) << op.name;
+      }
+    }
+  }
+}
+
+TEST_F(CudaFp8, products_as_reference) {
+  for (const Dtype X : {Dtype::bf16, Dtype::f32}) {
+    for (const OpCase& op : fp8_cases(X)) {
+      for (const bool overwrite : {true, false}) {
+        const OpResult expected = run_op(op, kernels::reference_kernels(), overwrite, ir::Phase::W);
+        const OpResult found = on_device(op, overwrite);
+        const double tolerance = X == Dtype::bf16 ? 0x1p-7 : 2e-5;
+        for (size_t i = 0; i < expected.out.size(); ++i)
+          EXPECT_TRUE(close(expected.out[i], found.out[i], tolerance)) << op.name << ", output " << i;
+        for (size_t i = 0; i < expected.updates.size(); ++i)
+          EXPECT_TRUE(close(expected.updates[i], found.updates[i], tolerance)) << op.name << ", update " << i;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace heddle::op_runner

@@ -1,0 +1,184 @@
+// Models whose linear maps multiply numbers of eight bits: what backward keeps, and how near they learn to those
+// that don't.
+#include <cmath>
+
+#include "heddle/backends/backend.h"
+#include "heddle/passes/host/offload.h"
+#include "heddle/passes/recompute.h"
+#include "heddle/simulate/recording.h"
+#include "tests/runtime/kept_bits.h"
+
+namespace heddle::test {
+namespace {
+
+struct Way {
+  passes::Fp8 fp8 = passes::Fp8::blocks;
+  std::string recompute, offload, backend = "reference";
+  plan::Degrees mesh;
+  Dtype dtype = Dtype::f32;
+  int replicas = 0;
+  int panels = 0;
+};
+
+model::ModelConfig model_of_eight() {
+  model::ModelConfig c = small();
+  c.n_routed_experts = 8;
+  c.num_experts_per_tok = 8;  // so that no rounding sends a token elsewhere
+  return c;
+}
+
+plan::Plan plan_of(const Way& way) {
+  plan::Plan plan = plan_of_four(way.mesh, "1f1b");
+  plan.microbatches = 8 / way.mesh.dp;
+  plan.dtype = way.dtype;
+  plan.device.fp8 = way.fp8;
+  plan.memory.recompute = passes::recompute_groups(way.recompute);
+  plan.memory.offload = passes::offload_groups(way.offload);
+  plan.parallel.exchange.replicas = way.replicas;
+  plan.parallel.tp_overlap = way.panels > 0 ? plan::TpOverlap::tiles : plan::TpOverlap::off;
+  plan.parallel.tp_panels = way.panels;
+  return plan;
+}
+
+std::map<std::string, std::vector<double>> left_by(const Way& way) {
+  const model::ModelConfig c = model_of_eight();
+  const plan::Plan plan = plan_of(way);
+  TinyRun run(c, plan, way.backend, 4 * kArenaBytes);
+  fill(run, c, 5);
+  std::vector<device::Batch> batches;
+  for (int r = 0; r < plan.ranks(); ++r) {
+    device::Batch& batch = batches.emplace_back();
+    for (int m = 0; m < plan.microbatches; ++m) {
+      const int whole = m * way.mesh.dp + run.mesh().at(r).at(ir::Axis::dp);
+      device::Microbatch& micro = batch.microbatches.emplace_back();
+      for (int i = 0; i < 2 * (kTinySequence + 1); ++i)
+        micro.tokens.push_back(static_cast<int32_t>(RandomKey(7).bits(static_cast<uint64_t>(whole * 100 + i)) %
+                                                    static_cast<uint64_t>(c.vocab_size)));
+    }
+    const double tokens = 8 * 2 * kTinySequence;
+    batch.scales = {1 / tokens, 1.0 / 16, 1 / tokens};
+    batch.hyper = {1e-3, 0.1, 0.05};
+  }
+  run.run(batches);
+  std::map<std::string, std::vector<double>> left;
+  for (int r = 0; r < plan.ranks(); ++r) {
+    for (const model::Parameter& p : run.parameters(r)) {
+      if (p.trained && !left.contains(p.name)) left[p.name] = run.whole("grad.", p.name);
+    }
+  }
+  left["loss"] = {run.total("loss.next_token")};
+  return left;
+}
+
+double relative(const std::vector<double>& a, const std::vector<double>& b) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    norm += b[i] * b[i];
+  }
+  return std::sqrt(difference / std::max(norm, 1e-300));
+}
+
+// An e4m3 rounds by at most 2^-4 of a number, a bf16 by 2^-9: what that is off by, 32 times.
+TEST(Fp8Model, IsNearTheModelItStandsFor) {
+  const auto exact = left_by({.fp8 = passes::Fp8::off}), found = left_by({});
+  const auto narrow = left_by({.fp8 = passes::Fp8::off, .dtype = Dtype::bf16});
+  EXPECT_NE(found.at("loss"), exact.at("loss"));
+  EXPECT_LT(relative(found.at("loss"), exact.at("loss")), 0.02);
+  for (const auto& [name, gradient] : exact) {
+    if (name == "loss") continue;
+    EXPECT_LT(relative(found.at(name), gradient), 32 * relative(narrow.at(name), gradient)) << name;
+    EXPECT_GT(relative(found.at(name), gradient), 1e-3) << name;  // all of it has gone through eight bits
+  }
+}
+
+TEST(Fp8Model, HasTheSameBitsHoweverItsRowsAreKept) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+    const auto kept = left_by({.dtype = dtype});
+    for (const char* recompute : {"norm", "activation", "layer", "full", "norm,expert_up", "permute"})
+      EXPECT_EQ(left_by({.recompute = recompute, .dtype = dtype}), kept) << recompute;
+    for (const char* offload : {"layer", "input", "expert_up", "norm,activation"})
+      EXPECT_EQ(left_by({.offload = offload, .dtype = dtype}), kept) << offload;
+  }
+}
+
+// A row's blocks lie within the row, so panels of rows have those of all.
+TEST(Fp8Model, HasTheSameBitsInPanels) {
+  const auto whole = left_by({.mesh = {.tp = 2}});
+  const auto products = [](int panels) {
+    const plan::Lowered lowered = plan::lower(model_of_eight(), plan_of({.mesh = {.tp = 2}, .panels = panels}));
+    const auto& ops = lowered.program.listings[0].ops;
+    return std::count_if(ops.begin(), ops.end(), [](const ir::Op& op) { return op.kind() == "linear_fp8"; });
+  };
+  for (const int panels : {2, 4}) {
+    EXPECT_EQ(left_by({.mesh = {.tp = 2}, .panels = panels}), whole) << panels;
+    EXPECT_GT(products(panels), products(0)) << "nothing is cut";
+  }
+}
+
+// Blocks lie as on one rank: stages and copies of the data.
+TEST(Fp8Model, LearnsAsOneRankWhereNothingIsCut) {
+  const auto one = left_by({.dtype = Dtype::f64});
+  for (const plan::Degrees& mesh : {plan::Degrees{.pp = 2}, {.dp = 2}, {.dp = 2, .pp = 2}}) {
+    for (const auto& [name, values] : left_by({.mesh = mesh, .dtype = Dtype::f64}))
+      EXPECT_LE(relative(values, one.at(name)), 1e-11) << name << " at " << plan::text_of(mesh);
+  }
+}
+
+// Elsewhere blocks are others: as near to it as it is to what it stands for.
+TEST(Fp8Model, LearnsNearOneRankWhereBlocksAreCut) {
+  const auto exact = left_by({.fp8 = passes::Fp8::off}), one = left_by({});
+  for (const plan::Degrees& mesh : {plan::Degrees{.tp = 2},
+                                    {.cp = 2},
+                                    {.dp = 2, .ep = 2},
+                                    {.dp = 4, .ep = 2, .etp = 2},
+                                    {.tp = 2, .dp = 2, .ep = 4}}) {
+    for (const int replicas : {0, mesh.ep == 2 && mesh.etp == 1 ? 1 : 0}) {
+      for (const auto& [name, values] : left_by({.mesh = mesh, .replicas = replicas})) {
+        EXPECT_LE(relative(values, one.at(name)), 3 * relative(one.at(name), exact.at(name)) + 1e-5)
+            << name << " at " << plan::text_of(mesh);
+      }
+    }
+  }
+}
+
+TEST(Fp8Model, TheHostLearnsAsReference) {
+  const auto reference = left_by({.dtype = Dtype::bf16}), host = left_by({.backend = "host", .dtype = Dtype::bf16});
+  const auto exact = left_by({.fp8 = passes::Fp8::off, .dtype = Dtype::bf16});
+  for (const auto& [name, values] : reference)
+    EXPECT_LE(relative(host.at(name), values), 3 * relative(values, exact.at(name)) + 1e-5) << name;
+}
+
+// Of a step on one rank, by the host's kernels with their scratch.
+int64_t peak_of(passes::Fp8 fp8, const std::string& recompute) {
+  model::ModelConfig c = small();
+  c.num_hidden_layers = 4;
+  c.hidden_size = 256;
+  c.intermediate_size = 512;
+  c.moe_intermediate_size = 128;
+  plan::Plan plan = plan_of_four({});
+  plan.dtype = Dtype::bf16;
+  plan.sequences = 8;
+  plan.sequence_length = c.max_position_embeddings;
+  plan.device.fp8 = fp8;
+  plan.memory.recompute = passes::recompute_groups(recompute);
+  const plan::Lowered lowered = plan::lower(c, plan);
+  simulate::RecordOptions options;
+  options.scratch_bytes = [&](int s, uint32_t i, const ir::RowCounts& rows) -> int64_t {
+    const ir::Listing& listing = lowered.program.listings[static_cast<size_t>(s)];
+    const kernels::KernelEntry& kernel = backends::named("host").select_kernel(listing, listing.ops[i]);
+    return kernel.scratch_bytes ? kernel.scratch_bytes(listing, listing.ops[i], rows) : 0;
+  };
+  return simulate::record(lowered.program, 0, options).peak_live_bytes;
+}
+
+TEST(Fp8Memory, ABackwardThatKeepsEightBitsNeedsLess) {
+  for (const char* recompute : {"", "activation"}) {
+    const int64_t wide = peak_of(passes::Fp8::off, recompute), narrow = peak_of(passes::Fp8::blocks, recompute);
+    EXPECT_LT(narrow, wide) << recompute;
+    RecordProperty(std::string("peak_") + recompute, fmt::format("{} {}", wide, narrow));
+  }
+}
+
+}  // namespace
+}  // namespace heddle::test
