@@ -2,7 +2,11 @@
 // them. In the emulator, held to the reference, to the bit where nothing is summed.
 #include <gtest/gtest.h>
 
+#include <array>
+
+#include "heddle/kernels/cuda/launch.h"
 #include "heddle/kernels/cuda/loss_kernels.h"
+#include "heddle/kernels/cuda/products/warp_tiles.h"
 #include "tests/kernels/op_cases.h"
 
 namespace heddle::op_runner {
@@ -90,6 +94,39 @@ TEST(WideRows, HeadInBlocks) {
                             {}},
                      X == Dtype::bf16 ? 0x1p-6 : 2e-5);
       room = usual;
+    }
+  }
+}
+
+struct FindArgs {
+  const int32_t* offsets;
+  int64_t groups;
+  int32_t* found;  // [blocks, 32, 2]
+};
+HEDDLE_KERNEL void find_tiles(FindArgs args) {
+  const kernels::cuda::RowTile tile = kernels::cuda::tile_of_warp(args.offsets, args.groups, 128, blockIdx.x);
+  int32_t* const to = args.found + (static_cast<int64_t>(blockIdx.x) * 32 + threadIdx.x) * 2;
+  to[0] = tile.group;
+  to[1] = tile.tile;
+}
+
+// Experts without rows, with one, with whole tiles, and more of them than a warp has lanes.
+TEST(RowTiles, OfAWarp) {
+  for (const size_t groups : {1, 5, 32, 33, 100}) {
+    std::vector<int32_t> offsets{0};
+    std::vector<std::pair<int32_t, int32_t>> expected;
+    for (size_t e = 0; e < groups; ++e) {
+      const int32_t rows = std::array{0, 1, 128, 129, 0, 0, 640, 7}[RandomKey(groups).bits(e) % 8];
+      offsets.push_back(offsets.back() + rows);
+      for (int32_t t = 0; t < (rows + 127) / 128; ++t) expected.emplace_back(static_cast<int32_t>(e), t);
+    }
+    while (expected.size() < groups + 8) expected.emplace_back(-1, 0);
+    std::vector<int32_t> found(expected.size() * 64);
+    kernels::cuda::launch(find_tiles, {.blocks_x = std::ssize(expected), .threads = 32},
+                          {offsets.data(), static_cast<int64_t>(groups), found.data()}, nullptr);
+    for (size_t i = 0; i < found.size() / 2; ++i) {
+      EXPECT_EQ(std::pair(found[i * 2], found[i * 2 + 1]), expected[i / 32])
+          << groups << " groups, tile " << i / 32;
     }
   }
 }
