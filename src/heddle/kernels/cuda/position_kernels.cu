@@ -89,9 +89,10 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kThreads) position(PositionArgs args) {
   const int h = static_cast<int>(args.h), n = static_cast<int>(args.n), r = static_cast<int>(args.r);
   const int v = static_cast<int>(args.v), d = n + r + static_cast<int>(args.behind);
   const bool rotates = args.table_Sr != nullptr;
-  const bool packs = n % kPack == 0 && r % kPack == 0 && v % kPack == 0 && d % kPack == 0 && aligned(args.q) &&
-                     aligned(args.kv) && aligned(args.q_out) && aligned(args.k) && aligned(args.value);
-  const bool rotates_packs = args.interleaved || r % (2 * kPack) == 0;
+  // A pack of the rotated part takes its other half from one pack, or lies interleaved with it.
+  const bool packs = n % kPack == 0 && r % (args.interleaved ? kPack : 2 * kPack) == 0 && v % kPack == 0 &&
+                     d % kPack == 0 && aligned(args.q) && aligned(args.kv) && aligned(args.q_out) &&
+                     aligned(args.k) && aligned(args.value);
   const float *c = angle, *s = angle + r / 2;
   for (int64_t i = threadIdx.x; rotates && i < r; i += kThreads) angle[i] = args.table_Sr[t % args.S * r + i];
   __syncthreads();
@@ -108,12 +109,10 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kThreads) position(PositionArgs args) {
       const int in_head = at % d;
       if (in_head < n || in_head >= n + r) {
         copy_some(from + at, count, to);
-      } else if (count == kPack && rotates_packs) {
+      } else if (count == kPack) {
         rotated_pack(from + at - in_head + n, in_head - n, r, c, s, args.interleaved, args.inverse, to);
       } else {
-        for (int i = 0; i < count; ++i) {
-          to[i] = rotated(from + at - in_head + n, in_head - n + i, r, c, s, args.interleaved, args.inverse);
-        }
+        to[0] = rotated(from + at - in_head + n, in_head - n, r, c, s, args.interleaved, args.inverse);
       }
     });
   }
