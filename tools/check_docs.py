@@ -14,7 +14,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parent.parent
-SKIPPED = {"build", ".git"}
+SKIPPED = {"build", ".git", ".vendor"}
 
 
 def documents():

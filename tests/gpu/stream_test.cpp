@@ -37,7 +37,7 @@ namespace {
 
 std::set<CUstream_st*> streams;
 std::vector<int> done;  // marks, in the order in which they ran
-int graphs_launched = 0, captures = 0;
+int graphs_launched = 0, captures = 0, events = 0;
 uint64_t drawn = 0;
 
 /// Runs the first item of a stream that can go on; false: none can.
@@ -104,6 +104,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t e) {
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
   if (s->capturing != nullptr) return cudaErrorStreamCaptureUnsupported;
   s->items.push_back({{}, e, ++e->recorded});
+  ++events;
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t e) { return e->reached >= e->recorded ? cudaSuccess : cudaErrorNotReady; }
@@ -208,6 +209,7 @@ void run_program(uint64_t draw, int ops, int steps, bool graphs) {
       // What does not repeat reads the batch, or has as many rows as routing gave it.
       launch.call.op = op.repeats || number % 2 == 0 ? &repeating : &reading;
       launch.rows = op.repeats ? -1 : number;
+      launch.op_index = static_cast<uint32_t>(i);
       launch.call.in = {&view, 1};
       all[s]->launch(launch);
       launched[s].push_back(number);
@@ -281,6 +283,76 @@ TEST(CudaStreams, AFailureTravelsWithTheWaits) {
     // What was put on the devices' streams before; what was only listed is dropped.
     EXPECT_EQ(std::set<int>(done.begin(), done.end()), graphs ? (std::set<int>{6}) : (std::set<int>{5, 6}));
   }
+}
+
+/// A launch of op `number`; a message where it is sent.
+void put(CudaStream& stream, int number, bool sends = false, Kernel run = note) {
+  static ir::Op op;
+  op.def = &ops::find("add");
+  TensorView view;
+  view.data = reinterpret_cast<void*>(static_cast<intptr_t>(number));
+  Launch launch;
+  launch.run = run;
+  launch.op_index = static_cast<uint32_t>(number);
+  launch.call.op = &op;
+  launch.call.in = {&view, 1};
+  static char peer;  // whose address alone is looked at
+  if (sends) launch.call.communicator = reinterpret_cast<comm::Communicator*>(&peer);
+  stream.launch(launch);
+}
+
+TEST(CudaStreams, EventsStandWhereSomethingWaits) {
+  CudaStream a(0, "compute", false), b(0, "comm", false);
+  for (int round = 0; round < 3; ++round) {
+    events = 0;
+    for (int i = 1; i <= 40; ++i) put(a, i);
+    b.wait(a, static_cast<uint64_t>(round * 40 + 10));
+    put(b, 100);
+    // First behind all that stands there, then behind the launch itself, and no other.
+    EXPECT_EQ(events, 1) << round;
+    done.clear();
+    while (std::find(done.begin(), done.end(), 100) == done.end()) ASSERT_TRUE(run_one());
+    const auto place = [](int number) { return std::find(done.begin(), done.end(), number) - done.begin(); };
+    EXPECT_LT(place(10), place(100));
+    if (round == 0) {
+      EXPECT_LT(place(40), place(100));
+    }
+    a.synchronize(0);
+    b.synchronize(0);
+  }
+  events = 0;
+  for (int i = 1; i <= 5; ++i) put(b, i, true);
+  EXPECT_EQ(events, 5) << "a message waits for a peer: what comes before it must not wait for it";
+  events = 0;
+  for (int i = 200; i < 700; ++i) put(a, i);
+  EXPECT_EQ(events, 3) << "none stays without for long";
+  a.synchronize(0);
+}
+
+CUevent_st never{1, 0};
+void never_ends(const KernelCall& call) {
+  static_cast<cudaStream_t>(call.stream)->items.push_back({{}, &never, 1, true});
+}
+
+// The peer of a message may wait for what comes of launches before it: none of them is held up by the message.
+TEST(CudaStreams, NoEventStandsBehindAMessage) {
+  CudaStream a(0, "compute", false), b(0, "comm", false), c(0, "copy", false), d(0, "other", false);
+  done.clear();
+  put(a, 1);
+  put(a, 2, true, never_ends);
+  c.wait(a, 1);
+  put(c, 3);
+  put(d, 4);
+  d.wait(a, 2);
+  put(d, 5);
+  b.wait(d, 1);
+  put(b, 6);
+  while (run_one()) {
+  }
+  EXPECT_EQ(std::set<int>(done.begin(), done.end()), (std::set<int>{1, 3, 4, 6}));
+  never.reached = 1;
+  for (CudaStream* stream : {&a, &b, &c, &d}) EXPECT_NO_THROW(stream->synchronize(0));
+  EXPECT_NE(std::find(done.begin(), done.end(), 5), done.end());
 }
 
 TEST(CudaStreams, BeyondTheRingOfEvents) {

@@ -50,8 +50,9 @@ def probe(s):
 
 def doctor(s):
     out = s.run([s.program("heddle"), "doctor"]).out
-    library = re.search(r"products on cuda\s+(.+)", out)
-    return {"library": library.group(1).strip() if library else None, "text": out}
+    libraries = {name: told.group(1).strip() if (told := re.search(rf"{name} on cuda\s+(.+)", out)) else None
+                 for name in ("products", "attention")}
+    return {"library": libraries["products"], "libraries": libraries, "text": out}
 
 
 def tests(s, name="gpu_test", select="*", **environment):
@@ -229,14 +230,15 @@ STAGES = [
     ("probe", 1, 60, probe),
     ("doctor", 1, 60, doctor),
     ("tests", 1, 240, tests),
-    ("tests_own", 1, 240, lambda s: tests(s, HEDDLE_CUBLASLT="0")),
+    ("tests_own", 1, 240, lambda s: tests(s, HEDDLE_CUBLASLT="0", HEDDLE_CUDNN="0")),
     ("tests_wgmma", 1, 120, lambda s: tests(s, select="*grouped*:*Products*", HEDDLE_WGMMA="1")),
     ("demo", 1, 240, demo),
     ("ranks", 1, 120, ranks),
     ("sanitizer", 1, 400, sanitizer),
     ("ceilings", 2, 120, ceilings),
     ("ops", 2, 180, ops),
-    ("ops_own", 2, 120, lambda s: ops(s, "linear,linear_dgrad,linear_wgrad,head and loss", HEDDLE_CUBLASLT="0")),
+    ("ops_own", 2, 120, lambda s: ops(s, "linear,linear_dgrad,linear_wgrad,head and loss,attention,attention_dgrad",
+                                      HEDDLE_CUBLASLT="0", HEDDLE_CUDNN="0")),
     ("ops_wgmma", 2, 60, lambda s: ops(s, "grouped_linear,grouped_linear_dgrad", HEDDLE_WGMMA="1")),
     ("step", 2, 120, step),
     ("step_graphs", 2, 120, lambda s: step(s, "--graphs")),

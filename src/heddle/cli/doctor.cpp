@@ -147,8 +147,10 @@ std::vector<Finding> backend_findings() {
                  cuda ? fmt::format("an NVIDIA GPU a rank ({})", driver)
                       : fmt::format("not available: {}{}", cuda.reason,
                                     driver.empty() ? "; this machine has no NVIDIA driver" : "; " + driver)});
-  const kernels::ProductLibrary products = kernels::cuda_product_library();
+  const kernels::VendorLibrary products = kernels::cuda_product_library();
   all.push_back({products.there || !cuda, "products on cuda", products.text});
+  const kernels::VendorLibrary attention = kernels::cuda_attention_library();
+  all.push_back({attention.there || !cuda, "attention on cuda", attention.text});
   all.push_back({true, "messages by threads", "ranks in one process"});
   all.push_back({comm::mpi_available(), "messages by MPI",
                  comm::mpi_available() ? "ranks started by mpirun or srun" : "not available: built without MPI"});

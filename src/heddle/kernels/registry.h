@@ -32,12 +32,14 @@ const std::vector<KernelEntry>& reference_kernels();
 const std::vector<KernelEntry>& host_kernels();
 const std::vector<KernelEntry>& cuda_kernels();
 
-/// The vendor's library that multiplies matrices on CUDA devices: its version and file, or why there is none.
-struct ProductLibrary {
+/// A vendor's library: its version and file, or why there is none.
+struct VendorLibrary {
   bool there = false;
   std::string text;
 };
-ProductLibrary cuda_product_library();
+/// Those that multiply matrices and attend on CUDA devices.
+VendorLibrary cuda_product_library();
+VendorLibrary cuda_attention_library();
 
 /// The cuda backend's part of collectives; null in a build without it.
 const device::RowWork* cuda_row_work();

@@ -10,7 +10,8 @@ namespace heddle::device {
 
 namespace {
 
-constexpr uint64_t kRing = 1024;      // launches that the host may be ahead, too
+constexpr uint64_t kRing = 1024;  // launches that the host may be ahead, too
+constexpr uint64_t kMostWithoutEvent = 128;
 constexpr size_t kLeastRun = 4;       // launches that a graph is worth
 constexpr size_t kMostGraphs = 4096;  // graphs take memory of the device that no arena accounts for
 
@@ -26,7 +27,7 @@ bool one_by_one() {
 }  // namespace
 
 CudaStream::CudaStream(int ordinal, std::string name, bool graphs)
-    : ordinal_(ordinal), name_(std::move(name)), ends_(kRing, 0), graphs_(graphs && !one_by_one()) {
+    : ordinal_(ordinal), name_(std::move(name)), ends_(kRing, 0), places_(kRing), graphs_(graphs && !one_by_one()) {
   check_cuda(cudaSetDevice(ordinal_), "choosing the device");
   int least = 0, greatest = 0;
   check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for priorities");
@@ -93,6 +94,7 @@ void CudaStream::launch(const Launch& launch) {
 
 void CudaStream::launch_now(const Launch& launch) {
   make_room(1);
+  if (launch.call.communicator != nullptr) record();
   cudaEvent_t start = tracing_ ? timed_event() : nullptr;
   try {
     put(launch);
@@ -111,7 +113,7 @@ void CudaStream::launch_now(const Launch& launch) {
          start,
          timed_event()});
   }
-  count(1);
+  count(launch);
 }
 
 void CudaStream::flush() {
@@ -143,7 +145,7 @@ void CudaStream::flush() {
     end_at(run.at());
     throw;
   }
-  count(run.size());
+  count_run(run.size());
 }
 
 cudaGraphExec_t CudaStream::capture(LaunchRun& run) {
@@ -176,14 +178,36 @@ void CudaStream::make_room(uint64_t launches) {
   host_waited_ns_ += now_ns() - start;
 }
 
-void CudaStream::count(uint64_t launches) {
-  const uint64_t last = launched_ + launches;
-  check_cuda(cudaEventRecord(ring_[(last - 1) % kRing], stream_), "recording an event");
-  while (launched_ < last) ends_[launched_++ % kRing] = last;
+void CudaStream::record() {
+  if (recorded_ == launched_) return;
+  check_cuda(cudaEventRecord(ring_[(launched_ - 1) % kRing], stream_), "recording an event");
+  while (recorded_ < launched_) ends_[recorded_++ % kRing] = launched_;
 }
 
-cudaEvent_t CudaStream::event_of(uint64_t count) const {
-  return ring_[(ends_[event_for(count, launched_, kRing)] - 1) % kRing];
+void CudaStream::count(const Launch& launch) {
+  const Place place{launch.listing, launch.op_index};
+  places_[launched_++ % kRing] = place;
+  if (launch.call.communicator != nullptr || launched_ - recorded_ == kMostWithoutEvent ||
+      awaited_.contains(place)) {
+    record();
+  }
+}
+
+void CudaStream::count_run(uint64_t launches) {
+  launched_ += launches;
+  record();
+}
+
+cudaEvent_t CudaStream::event_of(uint64_t count) {
+  if (count > recorded_) record();
+  const uint64_t at = event_for(count, recorded_, kRing);
+  return ring_[(ends_[at] - 1) % kRing];
+}
+
+void CudaStream::await(uint64_t count) {
+  if (graphs_ || count + kRing <= launched_) return;
+  const uint64_t at = (count - 1) % kRing;
+  if (count > recorded_ ? count < launched_ : ends_[at] != count) awaited_.insert(places_[at]);
 }
 
 void CudaStream::wait(Stream& other, uint64_t count) {
@@ -199,6 +223,8 @@ void CudaStream::wait(Stream& other, uint64_t count) {
   }
   if (count == 0 || stream.launched_ == 0) return;
   flush();
+  record();
+  stream.await(count);
   check_cuda(cudaStreamWaitEvent(stream_, stream.event_of(count), 0), "waiting for another stream");
 }
 

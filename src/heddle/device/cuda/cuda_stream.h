@@ -1,5 +1,11 @@
-// A stream of a CUDA device. launch() runs the entry on the calling thread, which puts kernels on the stream; after
-// each an event is recorded, so that other streams can wait for exactly that launch.
+// A stream of a CUDA device. launch() runs the entry on the calling thread, which puts kernels on the stream.
+// Events stand where something waits: who waits for a launch that has none records one then, behind what has been
+// put on the stream since, and from the next such launch on it has its own at once (the same op in the same
+// listing).
+//
+// An event may end later than what it is waited for, by launches that only compute: what a message waits for, its
+// peer may make of what this event holds up. So one is recorded ahead of each message, behind it, and ahead of each
+// wait of the stream, which may be for a message.
 //
 // Events are kept in a ring. A wait for a launch whose event was used again waits for the oldest that is kept,
 // which ends later: never too early.
@@ -13,6 +19,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <utility>
 
 #include "heddle/device/cuda/cuda_check.h"
@@ -67,9 +74,14 @@ class CudaStream : public Stream {
   void flush();
   void make_room(uint64_t launches);
   /// The event that stands for the end of launch `count`.
-  cudaEvent_t event_of(uint64_t count) const;
-  /// Has put `launches` more on the stream, which all end with the event recorded now.
-  void count(uint64_t launches);
+  cudaEvent_t event_of(uint64_t count);
+  /// An event for all launches that have none yet.
+  void record();
+  /// Notes that launch `count` is waited for, if it has no event of its own.
+  void await(uint64_t count);
+  /// Has put one launch on the stream, or a run of them.
+  void count(const Launch& launch);
+  void count_run(uint64_t launches);
 
   struct Graph {
     cudaGraphExec_t exec = nullptr;
@@ -82,11 +94,14 @@ class CudaStream : public Stream {
   std::string name_;
   cudaStream_t stream_ = nullptr;
   std::vector<cudaEvent_t> ring_;
-  std::vector<uint64_t> ends_;  // the launch whose event stands for each
+  std::vector<uint64_t> ends_;                 // the launch whose event stands for each
+  using Place = std::pair<int32_t, uint32_t>;  // listing, op
+  std::vector<Place> places_;                  // of each
+  std::set<Place> awaited_;                    // whose launches others wait for
   bool graphs_;
   LaunchRun run_;
   std::map<LaunchRun::Key, Graph> known_;
-  uint64_t launched_ = 0;
+  uint64_t launched_ = 0, recorded_ = 0;  // launches; those of them that an event stands for
   std::exception_ptr failure_;
   Span failed_at_;
   Told tell_;

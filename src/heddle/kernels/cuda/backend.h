@@ -146,6 +146,7 @@ std::vector<KernelEntry> capacity_entries();
 std::vector<KernelEntry> balance_entries();
 std::vector<KernelEntry> loss_entries();
 std::vector<KernelEntry> linear_entries();
+std::vector<KernelEntry> library_attention_entries();
 std::vector<KernelEntry> attention_entries();
 std::vector<KernelEntry> cache_entries();
 std::vector<KernelEntry> step_entries();

@@ -2,7 +2,8 @@
 // hidden, V vocabulary.
 //
 // The fused forms take rows a block at a time: logits in f32, their gradient in the type of the operands, both in
-// scratch.
+// scratch. In bf16 the gradients of several blocks are kept before they are multiplied, for each product with them
+// reads and writes the whole gradient of the head, which is larger than a block.
 #include <algorithm>
 
 #include "heddle/kernels/cuda/backend.h"
@@ -10,13 +11,22 @@
 
 namespace heddle::kernels::cuda {
 
+HeadRoom& head_room() {
+  static HeadRoom room;
+  return room;
+}
+
 namespace {
 
-constexpr int64_t kLogitBytes = int64_t{256} << 20;
-
 int64_t rows_of_block(int64_t T, int64_t V) {
-  const int64_t fit = kLogitBytes / (4 * std::max<int64_t>(1, V));
-  return std::min(T, std::max<int64_t>(128, fit / 128 * 128));
+  const int64_t fit = head_room().logit_bytes / (4 * std::max<int64_t>(1, V)), least = head_room().least_rows;
+  return std::min(T, std::max(least, fit / least * least));
+}
+
+/// Rows whose gradients are kept at once: some blocks of `block` rows, in bf16.
+int64_t rows_kept(int64_t T, int64_t V, int64_t block) {
+  const int64_t fit = head_room().gradient_bytes / (2 * std::max<int64_t>(1, V));
+  return std::min(T, std::max<int64_t>(1, fit / std::max<int64_t>(1, block)) * block);
 }
 
 int32_t scale_index(const KernelCall& call) {
@@ -74,11 +84,14 @@ void loss_dgrad(const KernelCall& call) {
 
 /// The head's operands and what its sweeps keep in scratch.
 struct Head {
-  Head(Dtype X, int64_t T, int64_t H, int64_t V, bool with_z, void* base) : X(X), T(T), H(H), V(V), scratch(base) {
+  Head(Dtype X, int64_t T, int64_t H, int64_t V, bool with_z, bool backward, void* base)
+      : X(X), T(T), H(H), V(V), scratch(base) {
     rows = rows_of_block(T, V);
+    // Of f32 operands the gradient takes the place of the logits.
+    kept = X == Dtype::f32 || !backward ? rows : rows_kept(T, V, rows);
     workspace = scratch.take<std::byte>(product_workspace_bytes());
     logits = scratch.take<float>(rows * V);
-    dlogits = X == Dtype::f32 ? logits : static_cast<void*>(scratch.take<Bf16>(rows * V));
+    if (backward) dlogits = X == Dtype::f32 ? logits : static_cast<void*>(scratch.take<Bf16>(kept * V));
     loss_T = scratch.take<double>(T);
     if (with_z) z_T = scratch.take<double>(T);
     lse_T = scratch.take<float>(T);
@@ -95,11 +108,11 @@ struct Head {
   }
 
   Dtype X;
-  int64_t T, H, V, rows;
+  int64_t T, H, V, rows, kept;
   Scratch scratch;
   void* workspace;
   float* logits;
-  void* dlogits;
+  void* dlogits = nullptr;
   double *loss_T, *z_T = nullptr;
   float* lse_T;
 };
@@ -120,24 +133,10 @@ void sweep(const KernelCall& call, Head& head, const Sweep& to) {
   const auto* weights_T = numbers<const double>(to.weights);
   double* const loss_T = to.losses_T != nullptr ? to.losses_T : head.loss_T;
   const int64_t row_bytes = head.H * size_of(head.X);
-  if (head.T == 0 && to.acc && call.overwrite) fill_bytes(to.acc.data, 0, head.V * head.H * 4, call.stream);
-  for (int64_t first = 0; first < head.T; first += head.rows) {
-    const int64_t rows = std::min(head.rows, head.T - first);
-    const TensorView x_block = head.block(x.as<std::byte>() + first * row_bytes, head.X, rows, head.H);
-    const TensorView logits = head.block(head.logits, Dtype::f32, rows, head.V);
-    multiply({.a = x_block, .b = w, .c = logits, .M = rows, .N = head.V, .K = head.H}, head.workspace, call.stream);
-    const double* const weights = weights_T != nullptr ? weights_T + first : nullptr;
-    if (to.sums()) {
-      launch(cross_entropy<float>, {.blocks_x = rows},
-             {head.logits, labels_T + first, to.lse_T + first, loss_T + first, rows, head.V, weights,
-              to.z != nullptr ? head.z_T + first : nullptr},
-             call.stream);
-    }
-    if (!to.dx && !to.acc) continue;
-    launch_grad(logits, head.X,
-                {head.logits, labels_T + first, to.lse_T + first, numbers<const float>(to.scales), head.dlogits,
-                 rows, head.V, scale_index(call), weights, z_weight(call)},
-                call.stream);
+  const auto x_from = [&](int64_t first, int64_t rows) {
+    return head.block(x.as<std::byte>() + first * row_bytes, head.X, rows, head.H);
+  };
+  const auto multiply_gradients = [&](int64_t first, int64_t rows) {
     const TensorView dlogits = head.block(head.dlogits, head.X, rows, head.V);
     if (to.dx) {
       multiply({.a = dlogits,
@@ -151,7 +150,7 @@ void sweep(const KernelCall& call, Head& head, const Sweep& to) {
     }
     if (to.acc) {
       multiply({.a = dlogits,
-                .b = x_block,
+                .b = x_from(first, rows),
                 .c = to.acc,
                 .a_by_k = true,
                 .b_by_k = true,
@@ -161,9 +160,39 @@ void sweep(const KernelCall& call, Head& head, const Sweep& to) {
                 .add = !(call.overwrite && first == 0)},
                head.workspace, call.stream);
     }
+  };
+  if (head.T == 0 && to.acc && call.overwrite) fill_bytes(to.acc.data, 0, head.V * head.H * 4, call.stream);
+  const bool backward = to.dx || to.acc;
+  for (int64_t first = 0; first < head.T; first += head.rows) {
+    const int64_t rows = std::min(head.rows, head.T - first), kept_first = first / head.kept * head.kept;
+    const TensorView logits = head.block(head.logits, Dtype::f32, rows, head.V);
+    multiply({.a = x_from(first, rows), .b = w, .c = logits, .M = rows, .N = head.V, .K = head.H}, head.workspace,
+             call.stream);
+    const double* const weights = weights_T != nullptr ? weights_T + first : nullptr;
+    if (to.sums()) {
+      launch(cross_entropy<float>, {.blocks_x = rows},
+             {head.logits, labels_T + first, to.lse_T + first, loss_T + first, rows, head.V, weights,
+              to.z != nullptr ? head.z_T + first : nullptr},
+             call.stream);
+    }
+    if (!backward) continue;
+    std::byte* const dlogits =
+        static_cast<std::byte*>(head.dlogits) + (first - kept_first) * head.V * size_of(head.X);
+    launch_grad(logits, head.X,
+                {head.logits, labels_T + first, to.lse_T + first, numbers<const float>(to.scales), dlogits, rows,
+                 head.V, scale_index(call), weights, z_weight(call)},
+                call.stream);
+    if (first + rows == std::min(kept_first + head.kept, head.T)) {
+      multiply_gradients(kept_first, first + rows - kept_first);
+    }
   }
   if (to.loss != nullptr) sum_to(loss_T, head.T, to.loss, call.stream);
   if (to.z != nullptr) sum_to(head.z_T, head.T, to.z, call.stream);
+}
+
+/// Whether an op of the head makes gradients.
+bool goes_back(const ir::Op& op) {
+  return op.kind().ends_with("_dgrad") || op.kind().ends_with("_wgrad") || op.kind().ends_with("_train");
 }
 
 Head head_of(const KernelCall& call) {
@@ -172,13 +201,14 @@ Head head_of(const KernelCall& call) {
           call.in[1].dim(1),
           call.in[1].dim(0),
           call.op->attributes.has("z_weight"),
+          goes_back(*call.op),
           call.scratch};
 }
 int64_t head_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
   const ir::Value& w = listing.value(op.in[1]);
   const MatrixSize x(listing, op.in[0], rows);
   return Head(listing.value(op.in[0]).dtype, x.rows, w.shape[1].count, w.shape[0].count,
-              op.attributes.has("z_weight"), nullptr)
+              op.attributes.has("z_weight"), goes_back(op), nullptr)
       .scratch.bytes();
 }
 

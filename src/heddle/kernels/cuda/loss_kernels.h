@@ -6,6 +6,13 @@
 
 namespace heddle::kernels::cuda {
 
+/// Bytes of a block's logits, in f32, and of the gradients that are kept at once, in bf16; of at least so many
+/// rows. Tests make them small.
+struct HeadRoom {
+  int64_t logit_bytes = int64_t{256} << 20, gradient_bytes = int64_t{512} << 20, least_rows = 128;
+};
+HeadRoom& head_room();
+
 struct LossArgs {
   const void* logits_TV;
   const int32_t* labels_T;  // below 0: masked; V: another rank's part has it

@@ -22,18 +22,45 @@ HEDDLE_DEVICE float rotated(const X* x, int64_t e, int64_t r, const float* c, co
                 : to_float(x[e]) * c[i] - to_float(x[other]) * sine;
 }
 
-/// to[0 … count) by eights: value(first, v) gives `pack` elements from `first` on.
+/// The same of elements e … e + 8, of which a half has a multiple or which lie interleaved, in 16-byte accesses.
+template <class X>
+HEDDLE_DEVICE void rotated_pack(const X* x, int e, int r, const float* c, const float* s, bool interleaved,
+                                bool inverse, float (&to)[kPack]) {
+  float own[kPack], other[kPack];
+  load_pack(x + e, kPack, true, own);
+  if (interleaved) {
+    HEDDLE_UNROLL
+    for (int i = 0; i < kPack; i += 2) {
+      const float sine = inverse ? -s[(e + i) / 2] : s[(e + i) / 2], cosine = c[(e + i) / 2];
+      to[i] = own[i] * cosine - own[i + 1] * sine;
+      to[i + 1] = own[i] * sine + own[i + 1] * cosine;
+    }
+    return;
+  }
+  const int half = r / 2;
+  const bool second = e >= half;
+  const int first = second ? e - half : e;
+  load_pack(x + (second ? first : e + half), kPack, true, other);
+  HEDDLE_UNROLL
+  for (int i = 0; i < kPack; ++i) {
+    const float sine = inverse ? -s[first + i] : s[first + i];
+    to[i] = second ? other[i] * sine + own[i] * c[first + i] : own[i] * c[first + i] - other[i] * sine;
+  }
+}
+
+/// to[0 … count) by eights: value(first, pack, v) gives `pack` elements from `first` on. A token's row is far
+/// shorter than 2³¹, and 32 bits divide several times as fast as 64.
 template <class X, class Value>
-HEDDLE_DEVICE void write_row(X* to, int64_t count, bool by_packs, Value value) {
+HEDDLE_DEVICE void write_row(X* to, int count, bool by_packs, Value value) {
   if (by_packs) {
-    for (int64_t at = static_cast<int64_t>(threadIdx.x) * kPack; at < count; at += kThreads * kPack) {
+    for (int at = static_cast<int>(threadIdx.x) * kPack; at < count; at += kThreads * kPack) {
       float v[kPack];
       value(at, kPack, v);
       store_pack(to + at, kPack, true, v);
     }
     return;
   }
-  for (int64_t at = threadIdx.x; at < count; at += kThreads) {
+  for (int at = static_cast<int>(threadIdx.x); at < count; at += kThreads) {
     float v[kPack];
     value(at, 1, v);
     to[at] = rounded<X>(v[0]);
@@ -58,11 +85,14 @@ template <class X>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kThreads) position(PositionArgs args) {
   HEDDLE_SHARED(float, angle, kWidestRope);
   HEDDLE_SHARED(float, kr, kWidestRope);
-  const int64_t t = blockIdx.x, h = args.h, n = args.n, r = args.r, v = args.v;
-  const int64_t d = n + r + args.behind;
+  const int64_t t = blockIdx.x;
+  const int h = static_cast<int>(args.h), n = static_cast<int>(args.n), r = static_cast<int>(args.r);
+  const int v = static_cast<int>(args.v), d = n + r + static_cast<int>(args.behind);
   const bool rotates = args.table_Sr != nullptr;
-  const bool packs = n % kPack == 0 && r % kPack == 0 && v % kPack == 0 && d % kPack == 0 && aligned(args.q) && aligned(args.kv) &&
-                     aligned(args.q_out) && aligned(args.k) && aligned(args.value);
+  // A pack of the rotated part takes its other half from one pack, or lies interleaved with it.
+  const bool packs = n % kPack == 0 && r % (args.interleaved ? kPack : 2 * kPack) == 0 && v % kPack == 0 &&
+                     d % kPack == 0 && aligned(args.q) && aligned(args.kv) && aligned(args.q_out) &&
+                     aligned(args.k) && aligned(args.value);
   const float *c = angle, *s = angle + r / 2;
   for (int64_t i = threadIdx.x; rotates && i < r; i += kThreads) angle[i] = args.table_Sr[t % args.S * r + i];
   __syncthreads();
@@ -75,28 +105,28 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kThreads) position(PositionArgs args) {
   }
   if (args.q != nullptr) {
     const X* from = static_cast<const X*>(args.q) + t * h * d;
-    write_row(static_cast<X*>(args.q_out) + t * h * d, h * d, packs, [&](int64_t at, int count, float(&to)[kPack]) {
-      const int64_t in_head = at % d;
+    write_row(static_cast<X*>(args.q_out) + t * h * d, h * d, packs, [&](int at, int count, float(&to)[kPack]) {
+      const int in_head = at % d;
       if (in_head < n || in_head >= n + r) {
         copy_some(from + at, count, to);
+      } else if (count == kPack) {
+        rotated_pack(from + at - in_head + n, in_head - n, r, c, s, args.interleaved, args.inverse, to);
       } else {
-        for (int i = 0; i < count; ++i) {
-          to[i] = rotated(from + at - in_head + n, in_head - n + i, r, c, s, args.interleaved, args.inverse);
-        }
+        to[0] = rotated(from + at - in_head + n, in_head - n, r, c, s, args.interleaved, args.inverse);
       }
     });
   }
   if (args.kv == nullptr) return;
   const X* kv = static_cast<const X*>(args.kv) + t * h * (n + v);
-  write_row(static_cast<X*>(args.k) + t * h * d, h * d, packs, [&](int64_t at, int count, float(&to)[kPack]) {
-    const int64_t head = at / d, in_head = at % d;
+  write_row(static_cast<X*>(args.k) + t * h * d, h * d, packs, [&](int at, int count, float(&to)[kPack]) {
+    const int head = at / d, in_head = at % d;
     if (in_head < n) {
       copy_some(kv + head * (n + v) + in_head, count, to);
     } else {
       for (int i = 0; i < count; ++i) to[i] = kr[in_head - n + i];
     }
   });
-  write_row(static_cast<X*>(args.value) + t * h * v, h * v, packs, [&](int64_t at, int count, float(&to)[kPack]) {
+  write_row(static_cast<X*>(args.value) + t * h * v, h * v, packs, [&](int at, int count, float(&to)[kPack]) {
     copy_some(kv + at / v * (n + v) + n + at % v, count, to);
   });
 }
@@ -105,7 +135,9 @@ template <class X>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kThreads) position_dgrad(PositionGradArgs args) {
   HEDDLE_SHARED(float, angle, kWidestRope);
   HEDDLE_SHARED(float, sum, kWidestRope);
-  const int64_t t = blockIdx.x, h = args.h, n = args.n, r = args.r, v = args.v, d = n + r;
+  const int64_t t = blockIdx.x;
+  const int h = static_cast<int>(args.h), n = static_cast<int>(args.n), r = static_cast<int>(args.r);
+  const int v = static_cast<int>(args.v), d = n + r;
   const bool packs = n % kPack == 0 && r % kPack == 0 && v % kPack == 0 && aligned(args.dk) &&
                      aligned(args.dvalue) && aligned(args.dkv);
   const X* dk = static_cast<const X*>(args.dk) + t * h * d;
@@ -117,8 +149,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kThreads) position_dgrad(PositionGradArgs args)
     sum[i] = total;
   }
   write_row(static_cast<X*>(args.dkv) + t * h * (n + v), h * (n + v), packs,
-            [&](int64_t at, int count, float(&to)[kPack]) {
-              const int64_t head = at / (n + v), in_head = at % (n + v);
+            [&](int at, int count, float(&to)[kPack]) {
+              const int head = at / (n + v), in_head = at % (n + v);
               copy_some(in_head < n ? dk + head * d + in_head : dvalue + head * v + in_head - n, count, to);
             });
   __syncthreads();

@@ -8,7 +8,8 @@ const std::vector<KernelEntry>& cuda_kernels() {
   return none;
 }
 
-ProductLibrary cuda_product_library() { return {false, "a build without CUDA"}; }
+VendorLibrary cuda_product_library() { return {false, "a build without CUDA"}; }
+VendorLibrary cuda_attention_library() { return {false, "a build without CUDA"}; }
 
 const device::RowWork* cuda_row_work() { return nullptr; }
 

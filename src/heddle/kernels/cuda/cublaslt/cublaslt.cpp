@@ -198,5 +198,5 @@ bool library_multiply(const ProductCall& call, void* workspace, void* stream) {
 }  // namespace heddle::kernels::cuda
 
 namespace heddle::kernels {
-ProductLibrary cuda_product_library() { return {cuda::library().there, cuda::library().text}; }
+VendorLibrary cuda_product_library() { return {cuda::library().there, cuda::library().text}; }
 }  // namespace heddle::kernels

@@ -4,22 +4,47 @@
 
 namespace heddle::kernels::cuda {
 
+namespace {
+
+/// to[0 … 8) = from[0 … 8), the bits as they are.
+template <class X>
+HEDDLE_DEVICE void copy_pack(const X* from, X* to, int64_t left, bool wide) {
+  if (wide && left >= kPack) {
+    check_aligned(from);
+    check_aligned(to);
+    HEDDLE_UNROLL
+    for (unsigned q = 0; q < sizeof(X) / 2; ++q)
+      reinterpret_cast<Quad*>(to)[q] = reinterpret_cast<const Quad*>(from)[q];
+    return;
+  }
+  HEDDLE_UNROLL
+  for (int i = 0; i < kPack; ++i) {
+    if (i < left) to[i] = from[i];
+  }
+}
+
+}  // namespace
+
 template <class X>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(256) gather_rows(GatherArgs args) {
-  const int64_t packs = (args.H + kPack - 1) / kPack, count = args.R * packs;
-  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  const int64_t warps = static_cast<int64_t>(gridDim.x) * (256 / kWarp);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const bool wide = wide_rows<X>(args.from, args.H) && wide_rows<X>(args.to_RH, args.H);
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
-    const int64_t r = i / packs, at = (i - r * packs) * kPack, left = args.H - at;
+  for (int64_t r = (static_cast<int64_t>(blockIdx.x) * 256 + threadIdx.x) / kWarp; r < args.R; r += warps) {
     const int64_t index = args.index_R[r], from = index < 0 ? index : index / args.each;
-    float v[kPack];
-    if (from < 0 || from >= args.limit) {
-      HEDDLE_UNROLL
-      for (int c = 0; c < kPack; ++c) v[c] = from < 0 ? 0.0f : not_a_number();
-    } else {
-      load_pack(static_cast<const X*>(args.from) + from * args.H + at, left, wide, v);
+    const X* row = static_cast<const X*>(args.from) + from * args.H;
+    X* to = static_cast<X*>(args.to_RH) + r * args.H;
+    const bool there = from >= 0 && from < args.limit;
+    float other[kPack];
+    HEDDLE_UNROLL
+    for (int c = 0; c < kPack; ++c) other[c] = from < 0 ? 0.0f : not_a_number();
+    for (int64_t at = lane * kPack; at < args.H; at += kWarp * kPack) {
+      if (there) {
+        copy_pack(row + at, to + at, args.H - at, wide);
+      } else {
+        store_pack(to + at, args.H - at, wide, other);
+      }
     }
-    store_pack(static_cast<X*>(args.to_RH) + r * args.H + at, left, wide, v);
   }
 }
 

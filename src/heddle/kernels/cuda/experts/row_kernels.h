@@ -17,7 +17,7 @@ struct GatherArgs {
   int64_t R, H, limit;
   int64_t each;  // the index is of a slot: its row is index ÷ each
 };
-/// to_r = from[index_r ÷ each].
+/// to_r = from[index_r ÷ each]. A warp a row, of 256 threads a block; blocks go on to further rows.
 template <class X>
 HEDDLE_KERNEL void gather_rows(GatherArgs args);
 

@@ -51,7 +51,7 @@ void gather(Dtype dtype, const void* from, int64_t H, const int32_t* index_R, in
             void* stream) {
   constexpr int64_t kAnyRow = int64_t{1} << 40;  // indices are the exchange's own
   by_type(dtype, [&]<class X>(X) {
-    launch(gather_rows<X>, flat(R * blocks_for(H, 8)), {from, index_R, to, R, H, kAnyRow, each}, stream);
+    launch(gather_rows<X>, flat(R * 32), {from, index_R, to, R, H, kAnyRow, each}, stream);
   });
 }
 

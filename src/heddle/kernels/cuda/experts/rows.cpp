@@ -11,7 +11,7 @@ constexpr int64_t kGatherBlocks = 1 << 16;
 void gather(const TensorView& from, const TensorView& index, const TensorView& to, void* stream) {
   by_type(to.dtype, [&]<class X>(X) {
     const int64_t R = index.elements(), H = to.columns();
-    launch(gather_rows<X>, {.blocks_x = std::min(blocks_for(R * blocks_for(H, 8), 256), kGatherBlocks)},
+    launch(gather_rows<X>, {.blocks_x = std::min(blocks_for(R, 256 / 32), kGatherBlocks)},
            {numbers<const X>(from), numbers<const int32_t>(index), numbers<X>(to), R, H, from.rows(), 1}, stream);
   });
 }

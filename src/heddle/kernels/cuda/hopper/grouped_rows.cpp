@@ -1,6 +1,7 @@
 // The host's side of wgmma_kernels.h.
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string_view>
 
@@ -17,12 +18,14 @@ bool asked_for() {
   return word != nullptr && std::string_view(word) == "1";
 }
 
-bool on_hopper() {
-  int device = 0, major = 0, minor = 0;
+/// Multiprocessors of a device of Hopper; 0: another.
+int processors_of_hopper() {
+  int device = 0, major = 0, minor = 0, processors = 0;
   device::check_cuda(cudaGetDevice(&device), "asking for the device");
   device::check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "asking for it");
   device::check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "asking for it");
-  return major == 9 && minor == 0;
+  device::check_cuda(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "asking for it");
+  return major == 9 && minor == 0 ? processors : 0;
 }
 
 /// Boxes of `box_rows` × 64 of a [rows, columns] tensor of bf16.
@@ -43,18 +46,22 @@ CUtensorMap map_of(const void* tensor, int64_t rows, int64_t columns, int box_ro
 
 bool hopper_grouped_rows(const ProductArgs& args, bool b_by_k, void* stream) {
   static const bool asked = asked_for();
-  if (!asked || !on_hopper()) return false;
+  const int processors = asked ? processors_of_hopper() : 0;
+  if (processors == 0) return false;
   // Tensor copies want rows of whole 16 bytes; what follows an expert's last k must not be another's first.
   const auto aligned = [](const void* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; };
-  if (args.K == 0 || args.K % kWgmmaK != 0 || args.N % 8 != 0 || !aligned(args.a) || !aligned(args.b)) return false;
+  if (args.K == 0 || args.K % kWgmmaK != 0 || args.N % 8 != 0 || !aligned(args.a) || !aligned(args.b) ||
+      !aligned(args.c)) {
+    return false;
+  }
   WgmmaArgs wgmma;
   wgmma.product = args;
   wgmma.a = map_of(args.a, args.M, args.K, kWgmmaM);
   wgmma.b = b_by_k ? map_of(args.b, args.groups * args.K, args.N, kWgmmaK)
                    : map_of(args.b, args.groups * args.N, args.K, kWgmmaN);
   launch(b_by_k ? product_wgmma<true> : product_wgmma<false>,
-         {.blocks_x = blocks_for(args.N, kWgmmaN),
-          .blocks_y = blocks_for(args.M, kWgmmaM) + args.groups,
+         {.blocks_x = std::min<int64_t>(processors,
+                                        blocks_for(args.N, kWgmmaN) * (blocks_for(args.M, kWgmmaM) + args.groups)),
           .threads = kWgmmaThreads,
           .shared_bytes = kWgmmaSharedBytes},
          wgmma, stream);

@@ -1,13 +1,14 @@
-// Products of experts on Hopper's own instructions. One warp copies tiles of 64 in k with the tensor copy engine,
-// four stages ahead; two warpgroups multiply them, 64 rows by 256 columns each. Both tiles lie in shared memory in
-// rows of 128 bytes with the engine's swizzle, by k (a, and b where it lies [N, K]) or by column (b where it lies
-// [K, N], in four boxes of 64 columns). What a tile holds of another expert's rows or columns is multiplied and not
-// stored.
+// Products of experts on Hopper's own instructions. As many blocks as the device has multiprocessors go from tile
+// to tile, those of the same rows side by side. One warp copies tiles of 64 in k with the tensor copy engine, up
+// to four stages ahead, those of the next tile too while this one is stored; two warpgroups multiply them, 64 rows
+// by 256 columns each. Both tiles lie in shared memory in rows of 128 bytes with the engine's swizzle, by k (a, and
+// b where it lies [N, K]) or by column (b where it lies [K, N], in four boxes of 64 columns). What a tile holds of
+// another expert's rows or columns is multiplied and not stored.
 //
 // Instructions and descriptors: NVIDIA, PTX ISA 8.x, "Asynchronous Warpgroup Level Matrix Instructions" and "Tensor
 // copies"; layouts by k and by column as there.
-#include "heddle/kernels/cuda/products/group_tiles.h"
 #include "heddle/kernels/cuda/hopper/wgmma_kernels.h"
+#include "heddle/kernels/cuda/products/warp_tiles.h"
 
 namespace heddle::kernels::cuda {
 
@@ -81,12 +82,10 @@ HEDDLE_DEVICE void multiply(float (&c)[64], uint64_t a, uint64_t b, bool add) {
 template <bool b_by_k>
 HEDDLE_KERNEL void __launch_bounds__(kWgmmaThreads, 1) product_wgmma(HEDDLE_CONSTANT WgmmaArgs args) {
   HEDDLE_DYNAMIC_SHARED(shared);
-  HEDDLE_SHARED(int32_t, found, 2);
   const ProductArgs& p = args.product;
   const uint32_t stages = (shared_address(shared) + 1023) / 1024 * 1024;
   const uint32_t full = stages + kWgmmaStages * kWgmmaStageBytes, empty = full + 8 * kWgmmaStages;
   if (threadIdx.x == 0) {
-    found[0] = -1;
     for (int s = 0; s < kWgmmaStages; ++s) {
       make_barrier(full + 8 * s, 1);
       make_barrier(empty + 8 * s, kWgmmaConsumers / kWarp);
@@ -94,78 +93,107 @@ HEDDLE_KERNEL void __launch_bounds__(kWgmmaThreads, 1) product_wgmma(HEDDLE_CONS
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
-  if (threadIdx.x < kWarp) find_tile(p.offsets, p.groups, kWgmmaM, blockIdx.y, found, found + 1);
-  __syncthreads();
-  if (found[0] < 0) return;
-  const int32_t group = found[0], begin = p.offsets[group], rows = p.offsets[group + 1] - begin;
-  const int32_t m0 = found[1] * kWgmmaM, n0 = static_cast<int32_t>(blockIdx.x) * kWgmmaN;
-  const int tiles = static_cast<int>(p.K / kWgmmaK);
+  const int tiles_k = static_cast<int>(p.K / kWgmmaK), tiles_n = static_cast<int>((p.N + kWgmmaN - 1) / kWgmmaN);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  uint32_t step = 0;  // of k, over all tiles: both sides count alike
 
   if (threadIdx.x >= kWgmmaConsumers) {
-    if (threadIdx.x > kWgmmaConsumers) return;
-    for (int t = 0; t < tiles; ++t) {
-      const int stage = t % kWgmmaStages;
-      const uint32_t tile_a = stages + stage * kWgmmaStageBytes, tile_b = tile_a + kWgmmaM * kWgmmaK * 2;
-      const int32_t k = t * kWgmmaK;
-      wait_for(empty + 8 * stage, (t / kWgmmaStages & 1) ^ 1);
-      expect_bytes(full + 8 * stage, kWgmmaStageBytes);
-      copy_box(tile_a, &args.a, k, begin + m0, full + 8 * stage);
-      if constexpr (b_by_k) {
-        const auto first = static_cast<int32_t>(group * p.K);
-        for (int n = 0; n < kWgmmaN; n += 64) {
-          copy_box(tile_b + n * kWgmmaK * 2, &args.b, n0 + n, first + k, full + 8 * stage);
+    for (int64_t tile = blockIdx.x;; tile += gridDim.x) {
+      const RowTile found = tile_of_warp(p.offsets, p.groups, kWgmmaM, tile / tiles_n);
+      if (found.group < 0) return;
+      if (lane == 0) {
+        const int32_t m0 = p.offsets[found.group] + found.tile * kWgmmaM;
+        const int32_t n0 = static_cast<int32_t>(tile % tiles_n) * kWgmmaN;
+        for (int t = 0; t < tiles_k; ++t) {
+          const uint32_t stage = (step + t) % kWgmmaStages;
+          const uint32_t tile_a = stages + stage * kWgmmaStageBytes, tile_b = tile_a + kWgmmaM * kWgmmaK * 2;
+          const int32_t k = t * kWgmmaK;
+          wait_for(empty + 8 * stage, ((step + t) / kWgmmaStages & 1) ^ 1);
+          expect_bytes(full + 8 * stage, kWgmmaStageBytes);
+          copy_box(tile_a, &args.a, k, m0, full + 8 * stage);
+          if constexpr (b_by_k) {
+            const auto first = static_cast<int32_t>(found.group * p.K);
+            for (int n = 0; n < kWgmmaN; n += 64) {
+              copy_box(tile_b + n * kWgmmaK * 2, &args.b, n0 + n, first + k, full + 8 * stage);
+            }
+          } else {
+            copy_box(tile_b, &args.b, k, static_cast<int32_t>(found.group * p.N) + n0, full + 8 * stage);
+          }
         }
-      } else {
-        copy_box(tile_b, &args.b, k, static_cast<int32_t>(group * p.N) + n0, full + 8 * stage);
       }
+      step += tiles_k;
+      __syncwarp();
     }
-    return;
   }
 
   const int warpgroup = static_cast<int>(threadIdx.x) / 128, warp = static_cast<int>(threadIdx.x) / kWarp % 4;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  float left[64], right[64];  // of 128 columns each
-  for (int t = 0; t < tiles; ++t) {
-    const int stage = t % kWgmmaStages;
-    const uint32_t tile_a = stages + stage * kWgmmaStageBytes + warpgroup * 64 * kWgmmaK * 2;
-    const uint32_t tile_b = stages + stage * kWgmmaStageBytes + kWgmmaM * kWgmmaK * 2;
-    wait_for(full + 8 * stage, t / kWgmmaStages & 1);
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-    HEDDLE_UNROLL
-    for (int k = 0; k < kWgmmaK; k += 16) {
-      // On by 16 of k: 32 bytes within the rows, or 16 rows of 128 bytes. The right half is 128 rows, or two boxes,
-      // on.
-      const uint64_t a = tile_at(tile_a + k * 2, 0);
-      const uint32_t b = tile_b + (b_by_k ? k * 128 : k * 2), next = b_by_k ? 64 * kWgmmaK * 2 : 0;
-      multiply<b_by_k>(left, a, tile_at(b, next), t > 0 || k > 0);
-      multiply<b_by_k>(right, a, tile_at(b + 128 * kWgmmaK * 2, next), t > 0 || k > 0);
-    }
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-    // The products of the tile before have ended: its stage may be filled again.
-    asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-    if (t > 0 && lane == 0) arrive(empty + 8 * ((t - 1) % kWgmmaStages));
-  }
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-
-  const auto store = [&](const float(&c)[64], int first_column) {
-    HEDDLE_UNROLL
-    for (int i = 0; i < 64; i += 2) {
-      const int64_t row = m0 + warpgroup * 64 + warp * 16 + lane / 4 + i % 4 / 2 * 8;
-      const int64_t column = n0 + first_column + i / 4 * 8 + lane % 4 * 2;
-      if (row >= rows || column >= p.N) continue;  // N is even
-      const int64_t at = (begin + row) * p.c_pitch + column;
-      if (p.wide) {
-        float* to = static_cast<float*>(p.c) + at;
-        to[0] = c[i];
-        to[1] = c[i + 1];
-      } else {
-        *reinterpret_cast<uint32_t*>(static_cast<Bf16*>(p.c) + at) =
-            rounded<Bf16>(c[i]).bits | static_cast<uint32_t>(rounded<Bf16>(c[i + 1]).bits) << 16;
+  Bf16* const stored = reinterpret_cast<Bf16*>(shared + (empty + 8 * kWgmmaStages - shared_address(shared))) +
+                       static_cast<int>(threadIdx.x) / kWarp * 16 * kWgmmaStorePitch;
+  for (int64_t tile = blockIdx.x;; tile += gridDim.x) {
+    const RowTile found = tile_of_warp(p.offsets, p.groups, kWgmmaM, tile / tiles_n);
+    if (found.group < 0) return;
+    const int32_t begin = p.offsets[found.group], rows = p.offsets[found.group + 1] - begin;
+    const int32_t m0 = found.tile * kWgmmaM + warpgroup * 64 + warp * 16;
+    const int32_t n0 = static_cast<int32_t>(tile % tiles_n) * kWgmmaN;
+    float left[64], right[64];  // of 128 columns each
+    for (int t = 0; t < tiles_k; ++t, ++step) {
+      const uint32_t stage = step % kWgmmaStages;
+      const uint32_t tile_a = stages + stage * kWgmmaStageBytes + warpgroup * 64 * kWgmmaK * 2;
+      const uint32_t tile_b = stages + stage * kWgmmaStageBytes + kWgmmaM * kWgmmaK * 2;
+      wait_for(full + 8 * stage, step / kWgmmaStages & 1);
+      asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+      HEDDLE_UNROLL
+      for (int k = 0; k < kWgmmaK; k += 16) {
+        // On by 16 of k: 32 bytes within the rows, or 16 rows of 128 bytes. The right half is 128 rows, or two
+        // boxes, on.
+        const uint64_t a = tile_at(tile_a + k * 2, 0);
+        const uint32_t b = tile_b + (b_by_k ? k * 128 : k * 2), next = b_by_k ? 64 * kWgmmaK * 2 : 0;
+        multiply<b_by_k>(left, a, tile_at(b, next), t > 0 || k > 0);
+        multiply<b_by_k>(right, a, tile_at(b + 128 * kWgmmaK * 2, next), t > 0 || k > 0);
       }
+      asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+      // The products of the step before have ended: its stage may be filled again.
+      asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+      if (t > 0 && lane == 0) arrive(empty + 8 * ((step - 1) % kWgmmaStages));
     }
-  };
-  store(left, 0);
-  store(right, 128);
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    if (lane == 0) arrive(empty + 8 * ((step - 1) % kWgmmaStages));
+
+    // Lanes hold pairs of columns; a warp's 16 rows go through shared memory, 64 columns at a time, and leave as
+    // whole rows of 128 bytes.
+    const auto store = [&](const float(&c)[64], int first_column) {
+      HEDDLE_UNROLL
+      for (int part = 0; part < 2; ++part) {
+        const int64_t column0 = n0 + first_column + part * 64;
+        HEDDLE_UNROLL
+        for (int j = 0; j < 32; j += 2) {
+          const int i = part * 32 + j, row = lane / 4 + i % 4 / 2 * 8, column = j / 4 * 8 + lane % 4 * 2;
+          if (p.wide) {
+            if (m0 + row >= rows || column0 + column >= p.N) continue;  // N is even
+            float* to = static_cast<float*>(p.c) + (begin + m0 + row) * p.c_pitch + column0 + column;
+            to[0] = c[i];
+            to[1] = c[i + 1];
+          } else {
+            *reinterpret_cast<uint32_t*>(stored + row * kWgmmaStorePitch + column) =
+                rounded<Bf16>(c[i]).bits | static_cast<uint32_t>(rounded<Bf16>(c[i + 1]).bits) << 16;
+          }
+        }
+        if (p.wide) continue;
+        __syncwarp();
+        HEDDLE_UNROLL
+        for (int q = 0; q < 4; ++q) {
+          const int row = q * 4 + lane / 8, column = lane % 8 * 8;
+          if (m0 + row < rows && column0 + column < p.N) {  // N is a multiple of 8
+            *reinterpret_cast<Quad*>(static_cast<Bf16*>(p.c) + (begin + m0 + row) * p.c_pitch + column0 + column) =
+                *reinterpret_cast<const Quad*>(stored + row * kWgmmaStorePitch + column);
+          }
+        }
+        __syncwarp();
+      }
+    };
+    store(left, 0);
+    store(right, 128);
+  }
 }
 
 template HEDDLE_KERNEL void product_wgmma<false>(HEDDLE_CONSTANT WgmmaArgs args);

@@ -10,8 +10,11 @@ namespace heddle::kernels::cuda {
 constexpr int kWgmmaM = 128, kWgmmaN = 256, kWgmmaK = 64, kWgmmaStages = 4;
 constexpr int kWgmmaConsumers = 256, kWgmmaThreads = kWgmmaConsumers + 32;
 constexpr int64_t kWgmmaStageBytes = (kWgmmaM + kWgmmaN) * kWgmmaK * 2;
-/// Dynamic shared memory: stages, aligned to 1024 bytes, and two barriers for each.
-constexpr int64_t kWgmmaSharedBytes = 1024 + kWgmmaStages * (kWgmmaStageBytes + 16);
+/// Results on their way out: rows of 64 in bf16, each 16 bytes further on in the banks than the one before.
+constexpr int kWgmmaStorePitch = 64 + 8;
+/// Dynamic shared memory: stages, aligned to 1024 bytes, two barriers for each, and 16 rows of results a warp.
+constexpr int64_t kWgmmaSharedBytes =
+    1024 + kWgmmaStages * (kWgmmaStageBytes + 16) + kWgmmaConsumers / 32 * 16 * kWgmmaStorePitch * 2;
 
 struct WgmmaArgs {
   CUtensorMap a,
@@ -19,7 +22,7 @@ struct WgmmaArgs {
   ProductArgs product;
 };
 
-/// c = a·b, cut by rows; K is a multiple of kWgmmaK. b_by_k as in product_kernels.h.
+/// c = a·b, cut by rows; K is a multiple of kWgmmaK, N of 8. b_by_k as in product_kernels.h. Any number of blocks.
 #ifdef __CUDACC__
 #define HEDDLE_CONSTANT const __grid_constant__
 #else

@@ -9,5 +9,5 @@ bool library_multiply(const ProductCall&, void*, void*) { return false; }
 }  // namespace heddle::kernels::cuda
 
 namespace heddle::kernels {
-ProductLibrary cuda_product_library() { return {false, "built without its header: the own kernels multiply"}; }
+VendorLibrary cuda_product_library() { return {false, "built without its header: the own kernels multiply"}; }
 }  // namespace heddle::kernels
