@@ -1,5 +1,5 @@
-// Copies of hot experts in the closed forms: what they leave of an uneven load against the placement of drawn loads,
-// steps with them and without against whole programs simulated, and what the search makes of both.
+// Copies of hot experts in the closed forms: what they leave of an uneven load against the placement of drawn
+// loads, steps with them and without against whole programs simulated, and what the search makes of both.
 #include "heddle/cost/hot_experts.h"
 
 #include <gtest/gtest.h>
@@ -70,14 +70,16 @@ Means means_of(const Load& load, const cost::CopySeconds& seconds, bool by_cost)
   return m;
 }
 
-// Rows of the fullest rank within 4 % of what the placement leaves; within 8 % where one slot a rank is too few for all.
+// Rows of the fullest rank within 4 % of what the placement leaves; within 8 % where one slot a rank is too few for
+// all.
 TEST(HotExperts, AreLeftAsThePlacementLeavesThem) {
-  for (const Load& load : {Load{8, 8, 2, 64, 0.4}, Load{16, 8, 2, 64, 0.4}, Load{16, 8, 1, 64, 1}, Load{32, 8, 2, 128, 0.6},
-                           Load{64, 8, 2, 256, 0.13}, Load{64, 8, 2, 256, 0.8}}) {
+  for (const Load& load : {Load{8, 8, 2, 64, 0.4}, Load{16, 8, 2, 64, 0.4}, Load{16, 8, 1, 64, 1},
+                           Load{32, 8, 2, 128, 0.6}, Load{64, 8, 2, 256, 0.13}, Load{64, 8, 2, 256, 0.8}}) {
     const Means m = means_of(load, {}, false);
     EXPECT_GT(m.before, 1.1);
-    EXPECT_NEAR(m.closed / m.placed, 1, load.copies > 1 ? 0.04 : 0.08) << load.ranks << " ranks, spread " << load.spread << ": " << m.before
-                                              << " becomes " << m.placed << ", closed form " << m.closed;
+    EXPECT_NEAR(m.closed / m.placed, 1, load.copies > 1 ? 0.04 : 0.08)
+        << load.ranks << " ranks, spread " << load.spread << ": " << m.before << " becomes " << m.placed
+        << ", closed form " << m.closed;
   }
 }
 
@@ -86,7 +88,8 @@ TEST(HotExperts, AreCopiedWhereThatPays) {
   const Load load{16, 8, 2, 64, 0.6};
   double last = 0;
   for (const double copy : {1e-5, 3e-4, 1e-3, 3e-3, 1e-1}) {
-    const Means m = means_of(load, {.products = 2e-3, .crossings = 5e-4, .copy_within = copy, .copy_across = copy}, true);
+    const Means m =
+        means_of(load, {.products = 2e-3, .crossings = 5e-4, .copy_within = copy, .copy_across = copy}, true);
     EXPECT_NEAR(m.closed / m.placed, 1, 0.06)
         << copy << ": " << m.before << " becomes " << m.placed << ", closed form " << m.closed;
     EXPECT_GE(m.closed, last - 1e-9);

@@ -1,4 +1,5 @@
-// Arenas as they are foretold, under rows that come otherwise: steps are walked with drawn counts and nothing is run.
+// Arenas as they are foretold, under rows that come otherwise: steps are walked with drawn counts and nothing is
+// run.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +16,8 @@ namespace {
 
 constexpr int64_t kNoLimit = int64_t{1} << 40;
 
-/// Rows of each microbatch and layer over balanced ones are a power of e of this deviation, at most four times as many.
+/// Rows of each microbatch and layer over balanced ones are a power of e of this deviation, at most four times as
+/// many.
 class DrawnRows : public ir::Issuer {
  public:
   DrawnRows(const ir::StepProgram& program, double deviation, uint64_t seed)

@@ -143,7 +143,8 @@ TEST(Replicas, TakeBiasesAlong) {
                        .recalls = recalls,
                        .biases = true,
                        .clamped = clamped});
-      expect_the_same({.dtype = Dtype::bf16, .backend = "host", .recalls = recalls, .biases = true, .clamped = clamped});
+      expect_the_same(
+          {.dtype = Dtype::bf16, .backend = "host", .recalls = recalls, .biases = true, .clamped = clamped});
       for (const char* backend : {"reference", "host"})
         expect_the_same({.dtype = Dtype::f32,
                          .backend = backend,
@@ -157,7 +158,8 @@ TEST(Replicas, TakeBiasesAlong) {
   expect_the_same({.offload = "layer", .weights = "all", .gradients = "all", .biases = true});
 }
 
-// What stands beside a frozen expert goes where its copies go; frozen weights cross, and have no gradient to return.
+// What stands beside a frozen expert goes where its copies go; frozen weights cross, and have no gradient to
+// return.
 TEST(Replicas, TakeAdaptersAlong) {
   for (const bool recalls : {false, true}) {
     expect_the_same({.recalls = recalls, .adapters = 3});

@@ -13,13 +13,13 @@ namespace heddle::cost {
 
 namespace {
 
-// As comm/placement has them: peaks that are tried, the least part of the even share that a copy takes, and the part of
-// its weights' way that is waited for.
+// As comm/placement has them: peaks that are tried, the least part of the even share that a copy takes, and the
+// part of its weights' way that is waited for.
 constexpr int kPeaks = 16;
 constexpr double kLeast = 1.0 / 64, kAwaitedPart = 1.0 / 3;
 
-/// A way to place copies, whatever they cost: rows of the fullest rank over the mean, and copies on the busiest link of
-/// a rank and of a node, weights' ways counted as half a copy and gradients' as the other half.
+/// A way to place copies, whatever they cost: rows of the fullest rank over the mean, and copies on the busiest
+/// link of a rank and of a node, weights' ways counted as half a copy and gradients' as the other half.
 struct Placed {
   double most = 1, copies = 0;
   double weights_within = 0, all_within = 0, weights_across = 0, all_across = 0;
@@ -36,7 +36,8 @@ std::vector<double> loads_of(const HotExperts& of) {
     sum += loads.back();
   }
   for (int i = 1; i < of.ranks && sum > 0; ++i)
-    loads[static_cast<size_t>(i)] = std::min(of.imbalance, loads[static_cast<size_t>(i)] * (n - of.imbalance) / sum);
+    loads[static_cast<size_t>(i)] =
+        std::min(of.imbalance, loads[static_cast<size_t>(i)] * (n - of.imbalance) / sum);
   return loads;
 }
 
@@ -74,7 +75,8 @@ class Shedding {
     left_ = loads_;
     used_.assign(loads_.size(), 0);
     made_.clear();
-    const auto first = std::find_if(loads_.begin(), loads_.end(), [&](double rows) { return rows < aim.peak + kLeast; });
+    const auto first =
+        std::find_if(loads_.begin(), loads_.end(), [&](double rows) { return rows < aim.peak + kLeast; });
     const auto above = static_cast<size_t>(first - loads_.begin());  // the fullest come first
     for (size_t i = 0; i < above; ++i) shed(aim.fullest_first ? i : above - 1 - i);
     return counted();
@@ -89,8 +91,7 @@ class Shedding {
     std::vector<double> rows(static_cast<size_t>(own_), loads_[owner] / own_);
     const size_t first = made_.size();
     for (size_t expert = 0; expert < rows.size() && left_[owner] - aim_.peak >= kLeast;) {
-      if (!aim_.one_by_one)
-        expert = static_cast<size_t>(std::max_element(rows.begin(), rows.end()) - rows.begin());
+      if (!aim_.one_by_one) expert = static_cast<size_t>(std::max_element(rows.begin(), rows.end()) - rows.begin());
       const double wanted = std::min(left_[owner] - aim_.peak, rows[expert]);
       const size_t to = wanted < kLeast ? loads_.size() : receiver(owner, expert, wanted, first);
       if (to == loads_.size()) {
@@ -200,7 +201,8 @@ const std::vector<Placed>& ways_of(const HotExperts& of) {
 }  // namespace
 
 Evened evened(const HotExperts& of, const CopySeconds& s, bool by_cost) {
-  if (of.copies <= 0 || of.ranks <= 1 || !(of.imbalance > 1 + kLeast)) return {.imbalance = std::max(1.0, of.imbalance)};
+  if (of.copies <= 0 || of.ranks <= 1 || !(of.imbalance > 1 + kLeast))
+    return {.imbalance = std::max(1.0, of.imbalance)};
   const auto result = [&](const Placed& p) {
     const auto link = [&](double within, double across) {
       return std::max(within * s.copy_within, across * s.copy_across);

@@ -82,8 +82,8 @@ class DryIssuer : public ir::Issuer {
 
 // How often sizes are drawn is what counts, and every microbatch draws its own: steps of many need not be as many.
 constexpr int kUnevenSteps = 24, kFewestUnevenSteps = 2, kUnevenMicrobatches = 192;
-// Where what was copied to the host frees its place late, there is little room beside what lives, and of a hundred steps
-// one may part it so that a value finds none: so many more are drawn.
+// Where what was copied to the host frees its place late, there is little room beside what lives, and of a hundred
+// steps one may part it so that a value finds none: so many more are drawn.
 constexpr int kMoreMicrobatches = 6, kMoreSteps = 16;
 int uneven_steps(const ir::StepProgram& program, bool tight) {
   const int microbatches = (tight ? kMoreMicrobatches : 1) * kUnevenMicrobatches;

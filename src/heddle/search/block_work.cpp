@@ -327,7 +327,8 @@ void add_copies(BlockWork& to, const cost::Evened& evened, const Job& j, const B
   // Weights come for each of two products, there and back, and two gradients return.
   to.forward.ops += 2;
   to.backward.ops += 4;
-  // Weights of the first product are waited for in the forward; what is more than the products hide, in the backward.
+  // Weights of the first product are waited for in the forward; what is more than the products hide, in the
+  // backward.
   add_exchange(to.forward, evened.awaited_s / 2, j, b);
   add_exchange(to.backward, evened.awaited_s / 2, j, b);
   const double hidden = b.contention * (evened.sent_s - evened.awaited_s) / 2;

@@ -36,7 +36,8 @@ struct Prices {
     model::SavedBytes whole, kept;
   };
   std::optional<Saved> saved;
-  double kept_imbalance = 1;  // rows of the fullest rank over the mean that memory has to hold, with copies of experts
+  double kept_imbalance =
+      1;  // rows of the fullest rank over the mean that memory has to hold, with copies of experts
 };
 Prices prices_of(const Job& job, const model::Parameters& parameters, const Behaviour& behaviour);
 

@@ -199,10 +199,10 @@ std::vector<Residency> LoweredBlocks::residencies_on(const cost::Accelerator& de
 const Prices& LoweredBlocks::prices(const Job& j, const Behaviour& b) const {
   const Layout& l = j.layout;
   const bool hides = pipeline_of(j)->outline().hides_exchange;
-  const std::string key =
-      fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}", j.shape.moe.replicas, l.tp, l.cp, l.ep, l.etp, j.microbatch, text_of(j.recompute),
-                  j.recompute.every, j.imbalance, j.memory_imbalance, hides, j.software.overlap_exchange) +
-      rates_of(j.device);
+  const std::string key = fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}", j.shape.moe.replicas, l.tp, l.cp, l.ep,
+                                      l.etp, j.microbatch, text_of(j.recompute), j.recompute.every, j.imbalance,
+                                      j.memory_imbalance, hides, j.software.overlap_exchange) +
+                          rates_of(j.device);
   {
     const std::lock_guard lock(mutex_);
     if (const auto at = prices_.find(key); at != prices_.end()) return *at->second;

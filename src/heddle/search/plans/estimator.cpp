@@ -62,10 +62,10 @@ const Layers& Estimator::layers_now(size_t recompute) {
   const Pipeline p = job_.pipeline;
   const size_t kind = !p->pairs() ? 0 : p->outline().hides_exchange ? 2 : 1;  // of hiding the exchange
   const size_t copies = job_.shape.moe.copies() > 0 ? 1 : 0;
-  std::optional<Layers>& known =
-      known_[(((copies * 3 + kind) * task_.recompute.size() + recompute) * 2 + (job_.software.offload_activations ? 1 : 0)) *
-                 kCrossings +
-             (job_.residency.weights ? 2 : 0) + (job_.residency.gradients ? 1 : 0)];
+  std::optional<Layers>& known = known_[(((copies * 3 + kind) * task_.recompute.size() + recompute) * 2 +
+                                         (job_.software.offload_activations ? 1 : 0)) *
+                                            kCrossings +
+                                        (job_.residency.weights ? 2 : 0) + (job_.residency.gradients ? 1 : 0)];
   if (!known) {
     std::optional<Prices>& prices = prices_[copies][kind];
     if (!prices || prices->saved) prices = prices_of(job_, task_.parameters, task_.query.behaviour);

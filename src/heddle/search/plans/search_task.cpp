@@ -71,8 +71,13 @@ Task task_of(const Query& query) {
     config_error("search: the model's {}", wrong);
   if (query.top < 1 || query.short_list < query.top)
     config_error("search: top {} of {} timed exactly, accepted from 1 on", query.top, query.short_list);
-  Task task{query, families(space),       recompute_choices(space.job.shape),
-            {},    {space.job.residency}, {}, model::parameters_of(space.job.shape)};
+  Task task{query,
+            families(space),
+            recompute_choices(space.job.shape),
+            {},
+            {space.job.residency},
+            {},
+            model::parameters_of(space.job.shape)};
   const Restriction& only = space.restriction;
   task.replicas = replicas_to_try(space);
   if (!only.recompute.empty())

@@ -16,8 +16,9 @@ HEDDLE_DEVICE void clear(float (&v)[kPack]) {
 }
 
 /// v += bias of row r's expert, of whom the first `own` are this rank's. `expert` goes on from the row before.
-HEDDLE_DEVICE void add_bias(const float* bias_EN, const float* copies_CN, int64_t own, const int32_t* offsets, int64_t N, int64_t r, int64_t column,
-                            int64_t left, int64_t& expert, float (&v)[kPack]) {
+HEDDLE_DEVICE void add_bias(const float* bias_EN, const float* copies_CN, int64_t own, const int32_t* offsets,
+                            int64_t N, int64_t r, int64_t column, int64_t left, int64_t& expert,
+                            float (&v)[kPack]) {
   if (bias_EN == nullptr) return;
   while (offsets[expert + 1] <= r) ++expert;
   const float* bias = (expert < own ? bias_EN + expert * N : copies_CN + (expert - own) * N) + column;

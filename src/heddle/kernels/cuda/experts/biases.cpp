@@ -21,11 +21,11 @@ LaunchShape by_sums(int64_t columns, int64_t sums) {
 void add_bias(const KernelCall& call) {
   const int64_t R = call.in[0].rows(), N = call.in[0].columns();
   by_type(call.in[0].dtype, [&]<class X>(X) {
-    launch(add_expert_bias<X>, by_rows(N, R),
-           {numbers<const X>(call.in[0]), numbers<const float>(call.in[1]),
-            numbers<const float>(operand(call.in, 3)), numbers<const int32_t>(call.in[2]), numbers<X>(call.out[0]),
-            R, N, call.in[1].dim(0)},
-           call.stream);
+    launch(
+        add_expert_bias<X>, by_rows(N, R),
+        {numbers<const X>(call.in[0]), numbers<const float>(call.in[1]), numbers<const float>(operand(call.in, 3)),
+         numbers<const int32_t>(call.in[2]), numbers<X>(call.out[0]), R, N, call.in[1].dim(0)},
+        call.stream);
   });
 }
 

@@ -1,6 +1,7 @@
 // Biases of experts: added to rows sorted by expert, or gated to the tokens' sums of rows, and their gradients.
 // T tokens, k experts a token, E experts; R rows, those of expert e from offsets[e] to offsets[e + 1]; N, H
-// columns. With copies of other ranks' experts these have the last groups of rows, and operands and sums of their own.
+// columns. With copies of other ranks' experts these have the last groups of rows, and operands and sums of their
+// own.
 #include "heddle/kernels/exact_grid.h"
 #include "heddle/kernels/reference/operands.h"
 
@@ -16,7 +17,8 @@ void add_expert_bias(const KernelCall& call) {
   const Output<A> y_RN(call.out[0]);
   for (int64_t e = 0; e < E; ++e) {
     for (int64_t r = offsets[e]; r < offsets[e + 1]; ++r) {
-      for (int64_t n = 0; n < N; ++n) y_RN[r * N + n] = x_RN[r * N + n] + (e < own ? bias_EN[e * N + n] : copies_CN[(e - own) * N + n]);
+      for (int64_t n = 0; n < N; ++n)
+        y_RN[r * N + n] = x_RN[r * N + n] + (e < own ? bias_EN[e * N + n] : copies_CN[(e - own) * N + n]);
     }
   }
 }
