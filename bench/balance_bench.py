@@ -4,6 +4,10 @@ rate of the balancing biases, with the one that follows the run's length, with o
 to quantiles of the scores, in turn.
 
     ./dev bench balance [--seeds 5] [--steps 300] [--rates 0.001,auto,falling,quantile] [--set KEY=VALUE …] [--json]
+                        [--within MINUTES] [--keep FILE]
+
+Runs go seed by seed. After --within minutes none is begun, and what has ended is reported. With --keep each run's figures
+are added to a file when it ends, and those that stand there already are not run again.
 """
 
 import argparse
@@ -14,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 SHOWN = (5, 10, 25, 50, 75, 100, 150, 200, 300, 400, 500, 640)
 
@@ -35,11 +40,25 @@ def run(heddle, folder, seed, rate, arguments):
         sys.exit(f"{' '.join(command)}\n{done.stderr[-2000:]}")
     steps = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     imbalance = {step["step"]: step["expert_imbalance"] for step in steps}
-    uneven = [n for n in imbalance if imbalance[n] >= 2]
-    even = next((n for n in imbalance if n > max(uneven, default=0)), None)
-    return {"imbalance": imbalance, "even": even,
+    return {"imbalance": imbalance,
             "end": statistics.mean(step["expert_imbalance"] for step in steps[-20:]),
             "held_out": steps[-1]["held_out_loss"]}
+
+
+def even_from(imbalance):
+    uneven = [n for n in imbalance if imbalance[n] >= 2]
+    return next((n for n in imbalance if n > max(uneven, default=0)), None)
+
+
+def kept_in(path, settings):
+    """Figures of runs with these settings, by rate and seed."""
+    if not path or not path.exists():
+        return {}
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    found = {(line["rate"], line["seed"]): line["found"] for line in lines if line["settings"] == settings}
+    for of in found.values():
+        of["imbalance"] = {int(step): value for step, value in of["imbalance"].items()}
+    return found
 
 
 def main():
@@ -50,9 +69,14 @@ def main():
     parse.add_argument("--rates", default="0.001,auto,falling,quantile")
     parse.add_argument("--json", action="store_true", help="all figures as JSON, at the end")
     parse.add_argument("--set", action="append", default=[])
+    parse.add_argument("--within", type=float, default=float("inf"), metavar="MINUTES")
+    parse.add_argument("--keep", type=pathlib.Path, metavar="FILE")
     arguments = parse.parse_args()
     rates = arguments.rates.split(",")
     shown = [n for n in SHOWN if n <= arguments.steps]
+    settings = {"steps": arguments.steps, "set": arguments.set}
+    kept = kept_in(arguments.keep, settings)
+    until = time.monotonic() + 60 * arguments.within
     results = {rate: [] for rate in rates}
     folder = pathlib.Path(tempfile.mkdtemp(prefix="heddle-balance-"))
     print("busiest expert over the mean, worst layer, by step; `even`: the first step from which it stays below 2;\n"
@@ -61,19 +85,28 @@ def main():
     try:
         for seed in range(1, arguments.seeds + 1):
             for rate in rates:
-                found = run(arguments.heddle, folder / f"{rate}-{seed}", seed, rate, arguments)
+                found = kept.get((rate, seed))
+                if found is None:
+                    if time.monotonic() >= until:
+                        continue
+                    found = run(arguments.heddle, folder / f"{rate}-{seed}", seed, rate, arguments)
+                    if arguments.keep:
+                        with arguments.keep.open("a") as file:
+                            file.write(json.dumps({"settings": settings, "rate": rate, "seed": seed, "found": found}) +
+                                       "\n")
                 results[rate].append(found)
                 print(f"{rate:>8} {seed:>4} " + "".join(f"{found['imbalance'][n]:6.2f}" for n in shown) +
-                      f"{found['even'] or '-':>6}{found['end']:7.2f} {found['held_out']:8.4f}", flush=True)
+                      f"{even_from(found['imbalance']) or '-':>6}{found['end']:7.2f} {found['held_out']:8.4f}", flush=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    rates = [rate for rate in rates if results[rate]]
     for rate in rates:
         mean = lambda key: statistics.mean(found[key] for found in results[rate])
         print(f"{rate:>8} mean " + "".join(
             f"{statistics.mean(found['imbalance'][n] for found in results[rate]):6.2f}" for n in shown) +
             f"{'':6}{mean('end'):7.2f} {mean('held_out'):8.4f}")
     for rate in rates[1:]:
-        less = [a["held_out"] - b["held_out"] for a, b in zip(results[rate], results[rates[0]])]
+        less = [a["held_out"] - b["held_out"] for a, b in zip(results[rate], results[rates[0]])]  # of the same seed
         spread = statistics.stdev(less) if len(less) > 1 else float("nan")
         print(f"held-out loss at {rate} less that at {rates[0]}: {statistics.mean(less):+.4f} (deviation {spread:.4f})")
     if arguments.json:

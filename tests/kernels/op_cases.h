@@ -149,6 +149,17 @@ inline std::vector<CaseMaker> linear_cases() {
                                      {}};
                      }});
   }
+  // The last groups of rows are those of copies of other ranks' experts.
+  cases.push_back({"add_expert_bias_copies", [](Dtype X, int64_t B) {
+                     const Routing routing = random_routing(B * 7, 2, 6, 5, {0, 4});
+                     return OpCase{
+                         "add_expert_bias_copies",
+                         "add_expert_bias",
+                         {activation(random_tensor(X, {B * 14, 19}, 6)), weight(random_tensor(wide(X), {4, 19}, 7)),
+                          metadata(routing.offsets), activation(random_tensor(wide(X), {2, 19}, 8))},
+                         {},
+                         {}};
+                   }});
   for (const auto& [name, H] : {std::pair("gated_bias", 19), std::pair("gated_bias_blocks", 1029)}) {
     cases.push_back({name, [name, H](Dtype X, int64_t B) {
                        const Routing routing = random_routing(B * 7, 3, 6, 5, {2});
@@ -491,6 +502,16 @@ inline std::vector<CaseMaker> mlp_cases() {
                        return op;
                      }});
   }
+  cases.push_back({"clamped_swiglu_copies", [](Dtype X, int64_t B) {
+                     const Routing routing = random_routing(B * 7, 2, 5, 5, {1});
+                     return OpCase{"clamped_swiglu_copies",
+                                   "clamped_swiglu",
+                                   {activation(random_tensor(X, {B * 14, 46}, 31, 3)),
+                                    weight(random_tensor(wide(X), {3, 46}, 32)), metadata(routing.offsets),
+                                    activation(random_tensor(wide(X), {2, 46}, 34))},
+                                   {{"alpha", 1.702}, {"limit", 1.2347}},
+                                   {}};
+                   }});
   cases.push_back({"silu", [](Dtype X, int64_t B) {
                      return OpCase{"silu", "silu", {activation(random_tensor(X, {B * 3, 7}, 33, 3))}, {}, {}};
                    }});

@@ -17,14 +17,20 @@ struct Model {
   Dtype dtype = Dtype::f64;
   std::string backend = "reference";
   bool exact = false, reuse_lists = true, recalls = false;
+  bool biases = false, clamped = false;
+  int64_t adapters = 0;  // rank
 };
 
 std::map<std::string, std::vector<double>> left_by(const Model& m, int replicas) {
   model::ModelConfig c = small();
   c.n_routed_experts = 8;
   c.num_experts_per_tok = 2;
+  c.router_bias = c.experts_bias = m.biases;
+  if (m.clamped) c.swiglu_limit = 0.05;
   plan::Plan plan = plan_of_four(m.mesh, m.schedule);
   plan.dtype = m.dtype;
+  plan.lora.rank = static_cast<int>(m.adapters);
+  plan.lora.targets = "all";
   plan.exact_sums = m.exact;
   plan.parallel.exchange.topology = from_word<ir::Topology>(m.topology);
   plan.parallel.exchange.replicas = replicas;
@@ -124,6 +130,49 @@ TEST(Replicas, KeepTheBitsOfActivationsWhereRowsComeHomeOneByOne) {
 TEST(Replicas, KeepAllBitsOfExactSums) {
   for (const char* backend : {"reference", "host"})
     expect_the_same({.dtype = Dtype::f32, .backend = backend, .exact = true});
+}
+
+// Biases have copies, too, and gradients of these return.
+TEST(Replicas, TakeBiasesAlong) {
+  for (const bool clamped : {false, true}) {
+    for (const bool recalls : {false, true}) {
+      expect_the_same({.recalls = recalls, .biases = true, .clamped = clamped});
+      expect_the_same({.mesh = {.dp = 4, .ep = 2, .etp = 2},
+                       .topology = "node",
+                       .node_of = {0, 0, 1, 1},
+                       .recalls = recalls,
+                       .biases = true,
+                       .clamped = clamped});
+      expect_the_same(
+          {.dtype = Dtype::bf16, .backend = "host", .recalls = recalls, .biases = true, .clamped = clamped});
+      for (const char* backend : {"reference", "host"})
+        expect_the_same({.dtype = Dtype::f32,
+                         .backend = backend,
+                         .exact = true,
+                         .recalls = recalls,
+                         .biases = true,
+                         .clamped = clamped});
+    }
+  }
+  expect_the_same({.mesh = {.dp = 2, .pp = 2, .ep = 2}, .schedule = "zb_h1", .recompute = "layer", .biases = true});
+  expect_the_same({.offload = "layer", .weights = "all", .gradients = "all", .biases = true});
+}
+
+// What stands beside a frozen expert goes where its copies go; frozen weights cross, and have no gradient to
+// return.
+TEST(Replicas, TakeAdaptersAlong) {
+  for (const bool recalls : {false, true}) {
+    expect_the_same({.recalls = recalls, .adapters = 3});
+    expect_the_same({.mesh = {.dp = 4, .ep = 2, .etp = 2},
+                     .topology = "node",
+                     .node_of = {0, 0, 1, 1},
+                     .recalls = recalls,
+                     .adapters = 3});
+    expect_the_same({.dtype = Dtype::bf16, .backend = "host", .recalls = recalls, .adapters = 3});
+    expect_the_same({.dtype = Dtype::f32, .exact = true, .recalls = recalls, .adapters = 3});
+    expect_the_same({.recalls = recalls, .biases = true, .adapters = 3});
+  }
+  expect_the_same({.mesh = {.dp = 2, .pp = 2, .ep = 2}, .schedule = "zb_h1", .recompute = "layer", .adapters = 3});
 }
 
 TEST(Replicas, GoWithSchedulesAndMemory) {

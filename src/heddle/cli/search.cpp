@@ -21,6 +21,7 @@
 #include "heddle/search/better.h"
 #include "heddle/search/explain.h"
 #include "heddle/search/launch/emit.h"
+#include "heddle/search/plans/copies.h"
 #include "heddle/search/plans/fewest.h"
 #include "heddle/session/signals.h"
 
@@ -86,6 +87,7 @@ Json json_of(const Ranked& r, double scale) {
               {"master", word_of(r.job.residency.master)},
               {"weights", r.job.residency.weights ? "host" : "device"},
               {"gradients", r.job.residency.gradients ? "host" : "device"},
+              {"replicas", search::replicas_word(r.job.shape.moe.replicas)},
               {"layers", r.exact.layers},
               {"step_s", r.exact.step_s * scale},
               {"p99_step_s", r.p99_step_s * scale},
@@ -179,6 +181,12 @@ void print(const Answer& a, double scale) {
                  r.exact.host_bytes > 0
                      ? fmt::format("; {} of a rank on the host", observe::bytes_text(r.exact.host_bytes))
                      : "");
+  }
+  rank = 0;
+  for (const Ranked& r : a.top) {
+    ++rank;
+    if (r.job.shape.moe.copies() > 0 && r.job.layout.ep > 1)
+      fmt::print("copies of hot experts with {}: {}\n", rank, search::replicas_word(r.job.shape.moe.replicas));
   }
   rank = 0;
   for (const Ranked& r : a.top) {

@@ -40,9 +40,6 @@ std::vector<Remark> hardly_meant(const RunConfig& c) {
            "train.roll_back_after is {}, but train.checkpoint_every is 0: there is nothing to go back to",
            t.roll_back_after);
   }
-  if (c.model.experts_bias && c.plan.parallel.exchange.replicas != 0) {
-    remark("moe.replicas", "moe.replicas makes no copies of experts that have biases, as this model's have");
-  }
   if (c.plan.parallel.exchange.capacity_factor > 0 && c.plan.parallel.exchange.topology != ir::Topology::plain) {
     remark(
         "parallel.exchange",

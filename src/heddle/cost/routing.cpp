@@ -8,19 +8,6 @@ namespace heddle::cost {
 
 namespace {
 
-// Quantile of the standard normal distribution, by Newton's steps on erfc; |error| < 1e-9 where it is used.
-double normal_quantile(double p) {
-  double x = 0;
-  for (int i = 0; i < 60; ++i) {
-    const double below = 0.5 * std::erfc(-x / std::numbers::sqrt2);
-    const double density = std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi);
-    const double step = std::clamp((below - p) / std::max(density, 1e-12), -1.0, 1.0);
-    x -= step;
-    if (std::abs(step) < 1e-12) break;
-  }
-  return x;
-}
-
 // C(E−m, k) ÷ C(E, k).
 double none_of(double experts, double m, int64_t k) {
   double chance = 1;
@@ -44,6 +31,19 @@ double binomial(int64_t n, int64_t k) {
 }
 
 }  // namespace
+
+// By Newton's steps on erfc; |error| < 1e-9 where it is used.
+double normal_quantile(double p) {
+  double x = 0;
+  for (int i = 0; i < 60; ++i) {
+    const double below = 0.5 * std::erfc(-x / std::numbers::sqrt2);
+    const double density = std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi);
+    const double step = std::clamp((below - p) / std::max(density, 1e-12), -1.0, 1.0);
+    x -= step;
+    if (std::abs(step) < 1e-12) break;
+  }
+  return x;
+}
 
 double Routing::fullest(double quantile, int64_t experts, int ranks) const {
   if (ranks <= 1 || experts <= 0 || spread <= 0) return 1;

@@ -12,6 +12,9 @@
 
 namespace heddle::cost {
 
+/// Quantile of the standard normal distribution.
+double normal_quantile(double p);
+
 /// Each expert's share is its mean times a normal variable of this relative deviation, independently. From it
 /// follows the fullest of `ranks` expert ranks, the more uneven the fewer experts a rank has. 0.13 puts its median
 /// at the 1.15 that published runs with natural routing show at 64 ranks of 4.

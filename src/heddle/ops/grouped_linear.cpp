@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "heddle/ir/product_way.h"
+#include "heddle/ops/experts/expert_bias.h"
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -63,9 +64,11 @@ const OpDef grouped_linear{
       if (copies != none) in.push_back(copies);
       const ValueId dx =
           writer.wants_gradient(x) ? writer.input_gradient(grouped_linear_dgrad, in, {writer.d(x)})[0] : none;
-      if (copies == none) {
+      if (copies == none || writer.listing().value(w).frozen) {  // copies of what is frozen have no gradient either
         writer.weight_gradient(grouped_linear_wgrad, {x, dy, offsets}, {w});
-        return std::vector{dx, none, none};
+        std::vector<ValueId> d_in(op.in.size(), none);
+        d_in[0] = dx;
+        return d_in;
       }
       const int64_t count = writer.listing().value(copies).shape[0].count;
       const ValueId d_copies =
@@ -109,43 +112,49 @@ const OpDef grouped_linear_wgrad{
 
 const OpDef add_expert_bias{
     .kind = "add_expert_bias",
-    .operands = "x bias offsets", .results = "y",
+    .operands = "x bias offsets copies?", .results = "y",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       rule.require(rule.size(0, 1) == rule.size(1, 1), "x and bias differ in columns");
-      check_offsets(rule, 2, rule.size(1, 0));
+      check_offsets(rule, 2, rule.size(1, 0) + copies_of_bias(rule, 1));
       return std::vector{rule.like(0)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
-      writer.weight_gradient(add_expert_bias_wgrad, {d_out[0], op.in[2]}, {op.in[1]});
-      return std::vector{d_out[0], none, none};
+      std::vector<ValueId> d_in(op.in.size(), none);
+      d_in[0] = d_out[0];
+      bias_gradient(writer, op, d_out[0], d_in);
+      return d_in;
     },
     .cost = operand_cost,
 };
 
-std::vector<Value> check_bias_sums(const Rule& rule) {
+// And, where there are copies, what these have of it, which is no sum of microbatches.
+std::vector<Value> check_bias_sums(const Rule& rule, const Op& op) {
   const ir::Shape& sum = rule.updated(0).shape;
+  const int64_t copies = op.attributes.integer_or("copies", 0);
   rule.require(sum.size() == 2 && sum[1] == rule.dim(0, 1), "the sum is not [E, N]");
-  check_offsets(rule, 1, sum[0].count);
-  return {};
+  check_offsets(rule, 1, sum[0].count + copies);
+  if (copies == 0) return {};
+  return {output(rule.updated(0).dtype, {fixed(copies), sum[1]}, Role::gradient)};
 }
 
 const OpDef add_expert_bias_wgrad{
     .kind = "add_expert_bias_wgrad",
-    .operands = "dy offsets", .updates = "acc",
+    .operands = "dy offsets", .results = "dcopies?", .updates = "acc", .attributes = "copies?",
     .exact = "add_expert_bias_wgrad_exact",
-    .infer = [](const Listing& listing, const Op& op) { return check_bias_sums(Rule(listing, op)); },
+    .infer = [](const Listing& listing, const Op& op) { return check_bias_sums(Rule(listing, op), op); },
     .cost = operand_cost,
 };
 
 // Each source rank's rows are a partial of their own.
 const OpDef add_expert_bias_wgrad_exact{
     .kind = "add_expert_bias_wgrad_exact",
-    .operands = "dy offsets counts?", .updates = "sum",
+    .operands = "dy offsets counts?", .results = "dcopies?", .updates = "sum", .attributes = "copies?",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
-      if (rule.has(2)) rule.require(rule.dim(2, 2) == rule.updated(0).shape[0], "counts and sum differ in experts");
-      return check_bias_sums(rule);
+      const int64_t slots = rule.updated(0).shape[0].count + op.attributes.integer_or("copies", 0);
+      if (rule.has(2)) rule.require(rule.size(2, 2) == slots, "counts and sum differ in experts");
+      return check_bias_sums(rule, op);
     },
     .cost = operand_cost,
 };
@@ -196,6 +205,24 @@ const OpDef gated_bias_wgrad{
 };
 
 }  // namespace
+
+int64_t copies_of_bias(const Rule& rule, size_t bias) {
+  if (!rule.has(bias + 2)) return 0;
+  const Value &own = rule.in(bias), &copies = rule.in(bias + 2);
+  rule.require(copies.shape.size() == 2 && copies.shape[1] == own.shape[1] && copies.dtype == own.dtype,
+               "copies are not like bias");
+  return copies.shape[0].count;
+}
+
+void bias_gradient(GradientWriter& writer, const Op& op, ValueId dy, std::vector<ValueId>& d_in) {
+  const ValueId bias = op.in[1], offsets = op.in[2], copies = operand(op, 3);
+  if (copies == none || writer.listing().value(bias).frozen) {
+    writer.weight_gradient(add_expert_bias_wgrad, {dy, offsets}, {bias});
+    return;
+  }
+  const int64_t count = writer.listing().value(copies).shape[0].count;
+  d_in[3] = writer.weight_gradient(add_expert_bias_wgrad, {dy, offsets}, bias, {writer.d(copies)}, {{"copies", count}})[0];
+}
 
 std::vector<const OpDef*> grouped_linear_ops() {
   return {&grouped_linear,        &grouped_linear_dgrad,        &grouped_linear_wgrad, &add_expert_bias,

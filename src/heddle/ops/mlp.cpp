@@ -2,6 +2,7 @@
 // of GPT-OSS), and GELU (Hendrycks and Gimpel, arXiv 1606.08415) with its bias, by the error function or, with `tanh`,
 // by its approximation.
 // T rows; u has 2F columns, gate then up.
+#include "heddle/ops/experts/expert_bias.h"
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -64,12 +65,12 @@ void check_expert_bias(const Rule& rule, size_t bias) {
   rule.require(rule.has(bias) == rule.has(bias + 1), "a bias without offsets, or offsets without a bias");
   if (!rule.has(bias)) return;
   rule.require(rule.in(bias).shape.size() == 2 && rule.dim(bias, 1) == rule.dim(bias - 1, 1), "bias is not [E, 2F]");
-  rule.shape(bias + 1, {fixed(rule.size(bias, 0) + 1)});
+  rule.shape(bias + 1, {fixed(rule.size(bias, 0) + copies_of_bias(rule, bias) + 1)});
 }
 
 const OpDef clamped_swiglu{
     .kind = "clamped_swiglu",
-    .operands = "u bias? offsets?", .results = "a", .attributes = "alpha limit",
+    .operands = "u bias? offsets? copies?", .results = "a", .attributes = "alpha limit",
     .work = ir::Work::activation,
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
@@ -82,8 +83,7 @@ const OpDef clamped_swiglu{
       in.insert(in.end(), op.in.begin(), op.in.end());
       std::vector<ValueId> d_in(op.in.size(), none);
       d_in[0] = writer.input_gradient(clamped_swiglu_dgrad, in, {writer.d(op.in[0])}, op.attributes)[0];
-      if (operand(op, 1) != none)
-        writer.weight_gradient(find("add_expert_bias_wgrad"), {d_in[0], op.in[2]}, {op.in[1]});
+      if (operand(op, 1) != none) bias_gradient(writer, op, d_in[0], d_in);
       return d_in;
     },
     .cost = operand_cost,
@@ -91,7 +91,7 @@ const OpDef clamped_swiglu{
 
 const OpDef clamped_swiglu_dgrad{
     .kind = "clamped_swiglu_dgrad",
-    .operands = "da u bias? offsets?", .results = "du", .attributes = "alpha limit",
+    .operands = "da u bias? offsets? copies?", .results = "du", .attributes = "alpha limit",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       check_expert_bias(rule, 2);

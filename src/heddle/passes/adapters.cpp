@@ -17,6 +17,7 @@ using ir::ValueId;
 using model::Parameter;
 
 constexpr std::string_view kWeight = ".weight";
+constexpr std::string_view kCopies = "copies";  // a result, and the operand that reads it
 
 /// What stands beside a weight: A, and B of each released matrix.
 struct Pair {
@@ -43,6 +44,8 @@ class Writer {
       const auto weight = std::find_if(op.in.begin(), op.in.end(), [&](ValueId id) { return pairs_.contains(id); });
       if (weight == op.in.end()) {
         listing_.ops.push_back(std::move(op));
+      } else if (ir::place_of(kCopies, op.def->results) == 0) {
+        fetch(op, *weight);
       } else {
         adapt(op, *weight);
       }
@@ -132,6 +135,21 @@ class Writer {
     return text_.parameters.back().value;
   }
 
+  // Copies of a weight, of whoever owns it: of what stands beside it, likewise.
+  void fetch(const ir::Op& op, ValueId weight) {
+    listing_.ops.push_back(op);
+    const Pair& pair = pairs_.at(weight);
+    std::vector<ValueId> beside{pair.down};
+    beside.insert(beside.end(), pair.up.begin(), pair.up.end());
+    for (const ValueId adapter : beside) {
+      ir::Op other = op;
+      other.out.clear();
+      other.in[0] = adapter;
+      copies_[{op.out[0], adapter}] =
+          listing_.append(std::move(other), {listing_.value(adapter).name + "." + std::string(kCopies)})[0];
+    }
+  }
+
   // What follows reads the sum in the place of the op's result. An op that reads the weight in a way of its own,
   // but has room for an adapter among its operands, takes it along.
   void adapt(const ir::Op& op, ValueId weight) {
@@ -180,7 +198,7 @@ class Writer {
     return at == names.end() ? 0 : static_cast<size_t>(at - names.begin());
   }
 
-  // The same linear map with another weight, and no bias.
+  // The same linear map with another weight, whose copies it takes where it has some, and no bias.
   ValueId map(const ir::Op& op, ValueId x, ValueId weight, const std::string& name) {
     ir::Op other = op;
     other.out.clear();
@@ -188,7 +206,9 @@ class Writer {
     other.in[1] = weight;
     const std::vector<std::string_view> names = ir::names_in(op.def->operands);
     for (size_t i = 0; i < other.in.size(); ++i) {
-      if (names[i].ends_with('?')) other.in[i] = none;
+      if (!names[i].ends_with('?') || other.in[i] == none) continue;
+      const bool copies = names[i].substr(0, names[i].size() - 1) == kCopies;
+      other.in[i] = copies ? copies_.at({other.in[i], weight}) : none;
     }
     return listing_.append(std::move(other), {name})[0];
   }
@@ -212,6 +232,7 @@ class Writer {
   const Adapters& chosen_;
   const ir::Coordinates& place_;
   std::map<ValueId, Pair> pairs_;
+  std::map<std::pair<ValueId, ValueId>, ValueId> copies_;  // of an adapter, by those of its weight
 };
 
 }  // namespace

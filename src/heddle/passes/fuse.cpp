@@ -30,6 +30,7 @@ constexpr Fusion kForward[] = {
     {"swiglu", "swiglu"},
     {"bias_swiglu", "swiglu", "biased = add_bias u bias\na = swiglu biased"},
     {"bias_swiglu", "clamped_swiglu", "biased = add_expert_bias u bias offsets\na = clamped_swiglu biased"},
+    {"bias_swiglu", "clamped_swiglu", "biased = add_expert_bias u bias offsets copies\na = clamped_swiglu biased"},
     {"gelu", "gelu", "biased = add_bias x bias\ny = gelu biased"},
     {"bias", "linear", "own = linear x w\ny = add_bias own bias"},
     {"rope", "mla_rope"},

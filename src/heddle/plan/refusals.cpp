@@ -37,12 +37,6 @@ const Refusal kRefusals[] = {
            "it is "
            "known, and goes with \"counts\"");
      }},
-    {[](const Choices& c) { return replicas(c) && c.lora.rank > 0; },
-     [](const Choices&) {
-       return std::string(
-           "moe.replicas copies experts that are trained; lora.rank above 0 freezes them, and goes with "
-           "moe.replicas = \"off\"");
-     }},
     {[](const Choices& c) { return replicas(c) && c.parallel.exchange.capacity_factor > 0; },
      [](const Choices&) {
        return std::string(

@@ -8,6 +8,7 @@
 #include "heddle/model/shapes/config_shape.h"
 #include "heddle/search/launch/emit.h"
 #include "heddle/search/lowered_blocks.h"
+#include "heddle/search/plans/copies.h"
 #include "heddle/search/search.h"
 #include "heddle/train/run_config_plan.h"
 
@@ -125,7 +126,10 @@ std::vector<std::vector<std::string>> searched_plans(const config::RunConfig& co
   search::Space& space = query.space;
   search::Job& job = space.job;
   job.shape = model::shape_of(config.model, config.name);
-  if (job.shape.moe.count > 0) job.shape.moe.capacity = plan.parallel.exchange.capacity_factor;
+  if (job.shape.moe.count > 0) {
+    job.shape.moe.capacity = plan.parallel.exchange.capacity_factor;
+    job.shape.moe.replicas = plan.parallel.exchange.replicas;
+  }
   job.device = described(profile, shares, plan.dtype);
   job.global_batch = static_cast<int>(config.train.global_batch);
   job.sequence = static_cast<double>(config.train.sequence_length);
@@ -133,6 +137,7 @@ std::vector<std::vector<std::string>> searched_plans(const config::RunConfig& co
   space.routing.spread = 0;  // as the simulation has it
   space.fewest_tokens = 16;  // a processor's tiles are small
   space.restriction = kept(config, fixed);
+  space.restriction.replicas = {search::replicas_word(plan.parallel.exchange.replicas)};
   const double resident_bytes = 16 * model::total_parameters(job.shape) / shares.ranks;
   const search::LoweredBlocks blocks(config.model, plan, seconds_on(profile, shares, resident_bytes));
   job.software.lowered = &blocks;

@@ -63,7 +63,11 @@ cost::MachineProfile profile_of(const search::Job& job, const search::Behaviour&
   return p;
 }
 
-double simulated_step_s(const search::Job& job, const search::Launch& launch, const search::Behaviour& behaviour) {
+}  // namespace
+
+double simulated_step_s(const search::Launch& launch, const search::Behaviour& behaviour,
+                        const runtime::Uncertainty& uncertainty) {
+  const search::Job& job = launch.job;
   const config::RunConfig config = config_of(launch);
   plan::Plan plan = trained_plan(config);
   // Woven as on that device. A machine's profile would say what its kernels reach; here it is a part of the rated.
@@ -80,10 +84,9 @@ double simulated_step_s(const search::Job& job, const search::Launch& launch, co
   input.machine_of.resize(static_cast<size_t>(ranks));  // none shares its device
   std::iota(input.machine_of.begin(), input.machine_of.end(), 0);
   for (int r = 0; r < ranks; ++r) input.node_of.push_back(r / inside);
+  input.uncertainty = uncertainty;
   return runtime::forecast(config.model, plan, lowered, profile, input).step_us * 1e-6;
 }
-
-}  // namespace
 
 std::vector<std::string> refusals_of_model(const search::Job& job) {
   return search::heddle_refusals(on_one_rank(job));
@@ -102,7 +105,7 @@ void simulate_best(search::Answer& answer, const search::Behaviour& behaviour, i
     const search::Launch launch = search::launch_of(*plan);
     if (!search::refusals_of(launch, "heddle").empty()) continue;
     try {
-      plan->simulated_step_s = simulated_step_s(plan->job, launch, behaviour);
+      plan->simulated_step_s = simulated_step_s(launch, behaviour);
     } catch (const Error&) {  // more ops or streams than the simulator holds: it comes after those that are known
     }
   }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "heddle/runtime/forecast.h"
 #include "heddle/search/lowered_blocks.h"
 #include "heddle/search/search.h"
 
@@ -17,6 +18,10 @@ std::vector<std::string> refusals_of_model(const search::Job& job);
 
 /// For a job's model, type and sequence; null where Heddle can't train it.
 std::unique_ptr<search::LoweredBlocks> lowered_blocks(const search::Job& job);
+
+/// A step of Heddle's whole program of the launch on its device. `uncertainty`: of the experts' loads.
+double simulated_step_s(const search::Launch& launch, const search::Behaviour& behaviour,
+                        const runtime::Uncertainty& uncertainty = {});
 
 /// Simulates the step programs of the answer's best `most` plans and puts those that Heddle can run first, in the
 /// order of their simulated steps (Ranked::simulated_step_s).

@@ -22,11 +22,14 @@ class DryIssuer : public ir::Issuer {
   /// Thrown, if `until_bytes` is set, by the first op at which so many bytes live.
   struct Reached {};
   int64_t until_bytes = 0;
+  /// Of any share: about as many as balanced ones, which most steps of a run have.
+  bool near_balanced = false;
 
   DryIssuer(const ir::StepProgram& program, int rank, std::string_view backend, double crowding,
             Come come = Come::all)
       : rank_(rank),
         come_(come),
+        crowding_(crowding),
         program_(program),
         scratch_(kernel_scratch(program, backend, rank)),
         rows_(balanced_rows(program, crowding)) {}
@@ -42,10 +45,11 @@ class DryIssuer : public ir::Issuer {
     const int64_t all = rows_(rank_, issue, output);
     const auto share = [&] { return RandomKey(1).uniform(reads_++); };
     const auto some = [&] { return static_cast<int64_t>(std::ceil(share() * static_cast<double>(all))); };
+    const auto about = [&](double balanced) { return static_cast<int64_t>(std::ceil((0.5 + share()) * balanced)); };
     const auto up_to_limit = [&] { return std::min(all, limit_of(issue.listing, issue.op->out[output])); };
     switch (come_) {
       case Come::all: break;
-      case Come::any_share: return some();
+      case Come::any_share: return near_balanced ? about(static_cast<double>(all) / crowding_) : some();
       case Come::up_to_limits: return up_to_limit();
       case Come::by_turns: {
         const double turn = share();
@@ -69,6 +73,7 @@ class DryIssuer : public ir::Issuer {
 
   const int rank_;
   const Come come_;
+  const double crowding_;
   uint64_t reads_ = 0;
   const ir::StepProgram& program_;
   const simulate::ScratchBytes scratch_;
@@ -77,16 +82,22 @@ class DryIssuer : public ir::Issuer {
 
 // How often sizes are drawn is what counts, and every microbatch draws its own: steps of many need not be as many.
 constexpr int kUnevenSteps = 24, kFewestUnevenSteps = 2, kUnevenMicrobatches = 192;
-int uneven_steps(const ir::StepProgram& program) {
-  return std::clamp(kUnevenMicrobatches / std::max(1, program.microbatches), kFewestUnevenSteps, kUnevenSteps);
+// Where what was copied to the host frees its place late, there is little room beside what lives, and of a hundred
+// steps one may part it so that a value finds none: so many more are drawn.
+constexpr int kMoreMicrobatches = 6, kMoreSteps = 16;
+int uneven_steps(const ir::StepProgram& program, bool tight) {
+  const int microbatches = (tight ? kMoreMicrobatches : 1) * kUnevenMicrobatches;
+  return std::clamp(microbatches / std::max(1, program.microbatches), kFewestUnevenSteps,
+                    (tight ? kMoreSteps : 1) * kUnevenSteps);
 }
 
 // Values of other sizes than foretold lie elsewhere, and what stays among them parts the free space.
 void place_uneven_steps(const ir::StepProgram& program, int rank, std::string_view backend, int64_t capacity_bytes,
-                        double crowding, Come come) {
+                        double crowding, Come come, bool tight) {
   DryIssuer issuer(program, rank, backend, crowding, come);
   ir::Walk walk(program, rank, capacity_bytes);
-  for (int step = 0, steps = uneven_steps(program); step < steps; ++step) {
+  for (int step = 0, steps = uneven_steps(program, tight); step < steps; ++step) {
+    issuer.near_balanced = tight && step % 2 == 1;
     for (int p = 0; p < ir::kPurposes; ++p) {
       const auto purpose = static_cast<ir::Purpose>(p);
       if (!program.actions_of(rank, purpose).empty()) walk.run_step(issuer, purpose);
@@ -207,7 +218,7 @@ bool keeps_to(const ir::StepProgram& program, int rank, std::string_view backend
   const double crowding = crowding_of(program, rank, room);
   try {
     walked(program, rank, backend, limit_bytes, room.whole ? crowding : 1, false);
-    if (room.whole) place_uneven_steps(program, rank, backend, limit_bytes, crowding, Come::by_turns);
+    if (room.whole) place_uneven_steps(program, rank, backend, limit_bytes, crowding, Come::by_turns, false);
     return true;
   } catch (const ir::OutOfMemory&) {
     return false;
@@ -227,13 +238,16 @@ int64_t arena_bytes(const ir::StepProgram& program, int rank, std::string_view b
     try {
       walked(program, rank, backend, capacity, crowding, false);
       if (crowding > 1) walked(program, rank, backend, capacity, 1, false);
-      if (crowding > 1 && tried) place_uneven_steps(program, rank, backend, capacity, crowding, come);
+      if (crowding > 1 && tried) {
+        const bool tight = roomy.host_reserved_bytes > 0;
+        place_uneven_steps(program, rank, backend, capacity, crowding, come, tight);
+      }
       return capacity;
     } catch (const ir::OutOfMemory&) {  // fragments; a little more room helps
     }
   }
   walked(program, rank, backend, limit_bytes, room.whole ? crowding : 1, false);
-  if (room.whole && tried) place_uneven_steps(program, rank, backend, limit_bytes, crowding, come);
+  if (room.whole && tried) place_uneven_steps(program, rank, backend, limit_bytes, crowding, come, false);
   return limit_bytes;
 }
 

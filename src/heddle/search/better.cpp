@@ -6,6 +6,7 @@
 #include "heddle/base/error.h"
 #include "heddle/search/launch/emit.h"
 #include "heddle/search/launch/schedule_words.h"
+#include "heddle/search/plans/copies.h"
 #include "heddle/search/timed_plan.h"
 
 namespace heddle::search {
@@ -56,6 +57,7 @@ std::vector<std::string> changes_of(const Job& from, const Job& to) {
   number("dp", a.dp, b.dp), number("ep", a.ep, b.ep), number("etp", a.etp, b.etp);
   number("microbatch", from.microbatch, to.microbatch);
   if (b.pp > 1 || a.pp > 1) word("schedule", pipeline_of(from)->name(), pipeline_of(to)->name());
+  word("copies of hot experts", replicas_word(from.shape.moe.replicas), replicas_word(to.shape.moe.replicas));
   if (from.recompute != to.recompute) word("recompute", recompute_text(from), recompute_text(to));
   const auto turned = [&](const char* name, bool was, bool is) {
     if (was != is) changes.push_back(fmt::format("{}{}", is ? "" : "no ", name));

@@ -5,6 +5,7 @@
 
 #include "heddle/cost/device_time.h"
 #include "heddle/search/lowered_blocks.h"
+#include "heddle/search/plans/copies.h"
 
 namespace heddle::search {
 
@@ -195,12 +196,14 @@ BlockWork Pricing::moe() const {
   const double width = m.latent > 0 ? d(m.latent) : h_, fe = d(m.ffn) / l_.etp, k = d(m.chosen);
   const double own = tokens_ / l_.tp;                      // tokens this rank routes
   const double local = std::max(1.0, d(m.count) / l_.ep);  // experts here
-  const double fullest = m.fullest(j_.imbalance);
+  const cost::Evened evened = evened_rows(j_, b_, j_.imbalance);
+  const double fullest = m.fullest(evened.imbalance);
   const double sent = m.capacity > 0 ? own * k * fullest : own * k;  // rows of this rank, or places for them
   const double received = own * k * fullest * l_.etp;                // rows here
   const double up = m.gated ? 2 : 1;
-  linear(w, received / local, up * fe, width, local);
-  linear(w, received / local, width, fe, local);
+  const double groups = local + evened.copies;
+  linear(w, received / groups, up * fe, width, groups);
+  linear(w, received / groups, width, fe, groups);
   elementwise(w, received * (up + 1) * 2 * fe, received * (2 * up + 1) * 2 * fe);
   // Permuted, sorted by expert on arrival, put back, combined: rows are read and written each time.
   elementwise(w, (2 * sent + 3 * received) * 2 * width, (3 * sent + 3 * received) * 2 * width);
@@ -223,14 +226,19 @@ BlockWork Pricing::moe() const {
   w.forward.ops += each;
   w.backward.ops += each;
   if (l_.ep > 1) {
-    const cost::ExchangeLoad exchange{own, 2 * width, static_cast<int>(m.chosen), static_cast<int>(m.most_nodes),
-                                      sw_.once_a_node};
     // Places go straight to their experts, as many to every rank.
     const double one = m.capacity > 0
                            ? cost::all_to_all_s(j_.device, b_.net, {l_.ep * l_.etp, 1}, received * 2 * width)
-                           : cost::exchange_s(j_.device, b_.net, {l_.ep, l_.etp}, exchange) * j_.imbalance;
+                           : even_exchange_s(j_, b_) * (crosses_nodes(j_) ? j_.imbalance : evened.imbalance);
     add_exchange(w.forward, 2 * one, j_, b_);
     add_exchange(w.backward, 2 * one, j_, b_);
+    if (m.copies() > 0) {
+      // Who has how many rows for which expert is told to all, 4 bytes each, before any row moves.
+      const Group group{l_.ep * l_.etp, 1};
+      w.forward.exchange += cost::all_to_all_s(j_.device, b_.net, group, 4 * d(m.count) * group.size);
+      w.forward.ops += 1;
+      add_copies(w, evened, j_, b_);
+    }
   }
   if (l_.etp > 1) {
     const double gather = cost::gather_s(j_.device, b_.net, {l_.etp, 1}, 2 * own * k * l_.etp * width);
@@ -296,6 +304,7 @@ Prices prices_of(const Job& j, const model::Parameters& p, const Behaviour& b) {
   const Layout& l = j.layout;
   const Pricing price(j, b);
   Prices of;
+  of.kept_imbalance = evened_rows(j, b, j.memory_imbalance > 0 ? j.memory_imbalance : j.imbalance).imbalance;
   of.head = price.head();
   if (j.shape.attention_blocks() > 0) of.attention = price.attention();
   if (j.shape.dense_blocks() > 0) of.dense = price.dense();
@@ -312,6 +321,19 @@ Prices prices_of(const Job& j, const model::Parameters& p, const Behaviour& b) {
     price.shard_weights(of.moe, p.moe_routed / (l.ep * l.etp), expert);
   }
   return of;
+}
+
+void add_copies(BlockWork& to, const cost::Evened& evened, const Job& j, const Behaviour& b) {
+  // Weights come for each of two products, there and back, and two gradients return.
+  to.forward.ops += 2;
+  to.backward.ops += 4;
+  // Weights of the first product are waited for in the forward; what is more than the products hide, in the
+  // backward.
+  add_exchange(to.forward, evened.awaited_s / 2, j, b);
+  add_exchange(to.backward, evened.awaited_s / 2, j, b);
+  const double hidden = b.contention * (evened.sent_s - evened.awaited_s) / 2;
+  to.forward.exchange += hidden;
+  to.backward.exchange += hidden;
 }
 
 void add_exchange(Work& to, double seconds, const Job& j, const Behaviour& b) {

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "heddle/cost/hot_experts.h"
 #include "heddle/search/estimate.h"
 
 namespace heddle::search {
@@ -35,6 +36,8 @@ struct Prices {
     model::SavedBytes whole, kept;
   };
   std::optional<Saved> saved;
+  double kept_imbalance =
+      1;  // rows of the fullest rank over the mean that memory has to hold, with copies of experts
 };
 Prices prices_of(const Job& job, const model::Parameters& parameters, const Behaviour& behaviour);
 
@@ -119,6 +122,9 @@ double block_s(const Work& work, const Job& job, const Behaviour& behaviour);
 /// Seconds of an exchange into both directions' place: what a pair or the overlap leaves exposed, and what it
 /// hides.
 void add_exchange(Work& to, double seconds, const Job& job, const Behaviour& behaviour);
+
+/// The way of copies of hot experts in a mixture layer, where it is not hidden.
+void add_copies(BlockWork& to, const cost::Evened& evened, const Job& job, const Behaviour& behaviour);
 
 /// The backward with what it computes again.
 enum class BlockKind { attention, dense, moe, mamba };

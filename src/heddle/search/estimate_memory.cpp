@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "heddle/search/block_work.h"
+#include "heddle/search/plans/copies.h"
 
 namespace heddle::search {
 
@@ -27,7 +28,7 @@ void saved_bytes_of(const Job& j, const Prices& prices, Layers& into) {
   saving.narrow_gates = j.software.narrow_gates;
   saving.tp = j.layout.tp;
   saving.etp = j.layout.etp;
-  saving.imbalance = j.memory_imbalance > 0 ? j.memory_imbalance : j.imbalance;
+  saving.imbalance = prices.kept_imbalance;
   into.whole = model::saved_bytes(j.shape, saving, j.sequence);
   saving.recompute = j.recompute;
   into.kept = model::saved_bytes(j.shape, saving, j.sequence);
@@ -90,7 +91,7 @@ MemoryParts memory_parts(const Job& j, const model::Parameters& p, const Layers&
   // While a layer is computed again all that it would have kept is alive; its gradients are, in any case.
   const double widest = tokens * ((has_attention ? whole.attention : 0) +
                                   std::max({has_dense ? whole.dense : 0, has_moe ? whole.moe : 0, whole.mamba}));
-  parts.working = (j.recompute.full ? 1 : 0.25) * widest;
+  parts.working = (j.recompute.full ? 1 : 0.25) * widest + copies_bytes(j);
   // The gradient of the logits stands beside them, and without a fused loss a copy in fp32.
   parts.head_working = std::max(parts.working, tokens * (model::head_bytes(s, l.tp, sw.fused_loss) +
                                                          (sw.fused_loss ? 2 : 6) * d(s.vocab) / l.tp)) +

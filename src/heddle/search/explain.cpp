@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "heddle/base/error.h"
+#include "heddle/search/plans/copies.h"
 
 namespace heddle::search {
 
@@ -40,6 +41,7 @@ std::string layout_line(const Job& j) {
   if (l.vpp > 1) text += fmt::format(" vpp {}", l.vpp);
   if (j.shape.moe.count > 0) text += fmt::format(" ep {} etp {}", l.ep, l.etp);
   text += fmt::format(" microbatch {}", j.microbatch);
+  if (j.shape.moe.copies() > 0 && l.ep > 1) text += fmt::format(" copies {}", replicas_word(j.shape.moe.replicas));
   const std::string home = text_of(j.residency);
   return home.empty() ? text : text + ", " + home;
 }

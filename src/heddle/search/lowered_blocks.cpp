@@ -10,6 +10,7 @@
 #include "heddle/passes/recompute.h"
 #include "heddle/plan/costs/durations.h"
 #include "heddle/plan/costs/state_cost.h"
+#include "heddle/search/plans/copies.h"
 
 namespace heddle::search {
 
@@ -34,6 +35,7 @@ plan::Plan plan_of(plan::Plan plan, const Job& j) {
   // A block costs the same on however many copies: as few as the experts' ranks need.
   const int attention = l.tp * l.cp, experts = l.ep * l.etp;
   plan.mesh.dp = experts / std::gcd(attention, experts);
+  plan.parallel.exchange.replicas = j.shape.moe.copies() > 0 ? j.shape.moe.replicas : 0;
   plan.microbatches = 1;
   plan.sequences = j.microbatch;
   plan.sequence_length = static_cast<int64_t>(j.sequence);
@@ -140,7 +142,7 @@ LoweredBlocks::LoweredBlocks(const model::ModelConfig& model, const plan::Plan& 
 
 const std::string& LoweredBlocks::refusal(const Job& j) const {
   const Layout& l = j.layout;
-  const std::string key = fmt::format("{} {} {} {}", l.tp, l.cp, l.ep, l.etp);
+  const std::string key = fmt::format("{} {} {} {} {}", l.tp, l.cp, l.ep, l.etp, j.shape.moe.replicas);
   const std::lock_guard lock(mutex_);
   const auto [at, fresh] = refusals_.try_emplace(key);
   if (!fresh) return at->second;
@@ -197,10 +199,10 @@ std::vector<Residency> LoweredBlocks::residencies_on(const cost::Accelerator& de
 const Prices& LoweredBlocks::prices(const Job& j, const Behaviour& b) const {
   const Layout& l = j.layout;
   const bool hides = pipeline_of(j)->outline().hides_exchange;
-  const std::string key =
-      fmt::format("{} {} {} {} {} {} {} {} {} {} {}", l.tp, l.cp, l.ep, l.etp, j.microbatch, text_of(j.recompute),
-                  j.recompute.every, j.imbalance, j.memory_imbalance, hides, j.software.overlap_exchange) +
-      rates_of(j.device);
+  const std::string key = fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}", j.shape.moe.replicas, l.tp, l.cp, l.ep,
+                                      l.etp, j.microbatch, text_of(j.recompute), j.recompute.every, j.imbalance,
+                                      j.memory_imbalance, hides, j.software.overlap_exchange) +
+                          rates_of(j.device);
   {
     const std::lock_guard lock(mutex_);
     if (const auto at = prices_.find(key); at != prices_.end()) return *at->second;
@@ -236,13 +238,16 @@ Prices LoweredBlocks::priced_alike(const Job& given, const Behaviour& b) const {
   const ir::Listing& listing = lowered.program.listings.at(0);
   const double balanced = d(plan::balanced_rows(listing));
   const auto rows_at = [&](double imbalance) { return ir::FixedRows(std::llround(balanced * imbalance)); };
-  const ir::FixedRows rows = rows_at(j.imbalance);
+  const cost::Evened evened = evened_rows(j, b, j.imbalance);
+  const ir::FixedRows rows = rows_at(evened.imbalance);
   Prices of;
+  of.kept_imbalance = evened_rows(j, b, j.memory_imbalance > 0 ? j.memory_imbalance : j.imbalance).imbalance;
   const auto block_of = [&](int layer) -> BlockWork& {
     return layer < 0 ? of.head : model_.is_moe(layer) ? of.moe : of.dense;
   };
   for (const ir::Op& op : listing.ops) {
-    if (ir::once_a_step(op.phase) || op.def->cost == nullptr) continue;
+    // Slots are seldom full, and copies have a channel of their own: their way is the closed form's.
+    if (ir::once_a_step(op.phase) || op.def->cost == nullptr || op.group == "copies") continue;
     const double seconds = seconds_(j, b, listing, op, rows);
     Work w;
     w.ops = 1;
@@ -259,7 +264,8 @@ Prices LoweredBlocks::priced_alike(const Job& given, const Behaviour& b) const {
     if (op.phase == ir::Phase::W) block.weights += w;
   }
   const double tokens = j.microbatch * j.sequence / j.layout.cp;
-  const ir::FixedRows worst = rows_at(j.memory_imbalance > 0 ? j.memory_imbalance : j.imbalance);
+  if (j.shape.moe.copies() > 0 && j.layout.ep > 1) add_copies(of.moe, evened, j, b);
+  const ir::FixedRows worst = rows_at(of.kept_imbalance);
   of.saved.emplace();
   for (const auto& [layer, bytes] : kept_of(listing, worst)) {
     if (layer < 0) continue;  // the head's backward follows its forward at once

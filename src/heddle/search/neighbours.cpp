@@ -202,6 +202,11 @@ std::vector<Neighbour> neighbours_of(const TimedPlan& plan, double memory, PlanT
     steps.change(job.software.once_a_node ? "a row for each expert crosses nodes" : "rows cross to a node once",
                  [](Job& j) { j.software.once_a_node = !j.software.once_a_node; });
   }
+  if (s.moe.count > 0 && l.ep > 1 && s.moe.capacity == 0 && job.software.lowered != nullptr) {
+    steps.change(s.moe.replicas != 0 ? "no copies of hot experts" : "copies of hot experts", [](Job& j) {
+      j.shape.moe.replicas = j.shape.moe.replicas != 0 ? 0 : model::Dispatcher::kReplicasByCost;
+    });
+  }
   if (!job.software.sharded_states)
     steps.change("optimizer states sharded over data ranks",
                  [](Job& j) { j.software.sharded_states = j.software.reduce_scatter = true; });

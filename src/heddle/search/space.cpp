@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "heddle/base/error.h"
+#include "heddle/search/plans/copies.h"
 
 namespace heddle::search {
 
@@ -78,7 +79,8 @@ void Restriction::set(std::string_view words) {
                                 {"optimizer", &residency.optimizer, homes},
                                 {"master", &residency.master, all_words<plan::MasterForm>()},
                                 {"weights", &residency.weights, places},
-                                {"gradients", &residency.gradients, places}};
+                                {"gradients", &residency.gradients, places},
+                                {"replicas", &replicas, {}}};
   std::vector<std::string> names{"schedule"};
   for (const WordAxis& axis : word_axes) names.emplace_back(axis.name);
   for (const Axis& axis : axes) names.emplace_back(axis.name);
@@ -107,7 +109,10 @@ void Restriction::set(std::string_view words) {
     }
     for (const WordAxis& axis : word_axes) {
       if (axis.name != name) continue;
-      if (std::find(axis.accepted.begin(), axis.accepted.end(), word) == axis.accepted.end())
+      if (name == "replicas") {
+        if (!replicas_of(word))
+          config_error("restriction replicas: '{}', accepted: off, auto, or 1 to 64 slots", word.substr(0, 60));
+      } else if (std::find(axis.accepted.begin(), axis.accepted.end(), word) == axis.accepted.end())
         config_error("restriction {}: '{}', accepted: {}", name, word.substr(0, 60),
                      fmt::join(axis.accepted, ", "));
       axis.values->emplace_back(word);
@@ -247,7 +252,7 @@ const std::vector<std::string>& not_considered() {
   for (const schedule::Pipeline& p : schedule::pipelines())
     if (!p.outline().passed_over.empty()) passed_over.push_back(p.name());
   static const std::vector<std::string> all = {
-      "experts swapped to the host or replicated for hot ones",
+      "experts swapped to the host, copies of hot ones chosen from the last steps",
       "recomputation and offload of single layers of a stage",
       fmt::format("synthesised orders, and {} unless asked for", fmt::join(passed_over, ", ")),
       "placements other than tp, cp, dp, pp from the inside out",

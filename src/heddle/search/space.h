@@ -22,6 +22,7 @@ struct Restriction {
   std::vector<int> offload;            // 0, 1
   std::vector<int> uneven;             // 0: stages of equal layers only (embedding and head may stand for one each)
   std::vector<int> by_stage;           // 0: recomputation and offload the same on all stages
+  std::vector<std::string> replicas;   // of moe.replicas; empty: off and auto, of Heddle alone
   bool residencies = false;            // where state, weights and gradients lie is searched too: Heddle alone
   ResidencyWords residency;
 

@@ -59,7 +59,7 @@ class Moves {
 void fetch_copies(const KernelCall& call) {
   const TensorView &w = call.in[0], &copies = call.out[0];
   const int64_t packed = call.op->attributes.integer_or("bytes", 0);
-  const int64_t bytes = packed > 0 ? packed : w.dim(1) * w.dim(2) * size_of(w.dtype);
+  const int64_t bytes = packed > 0 ? packed : w.elements() / w.dim(0) * size_of(w.dtype);
   const int rank = call.communicator->rank();
   const Moves moves(call, call.in[1], w.dim(0), copies.dim(0));
   const Holders holders{.slices = call.op->attributes.integer("slices"),
@@ -95,7 +95,7 @@ void fetch_copies(const KernelCall& call) {
 /// round a holder sends to one owner, so that its scratch has room for one holder's copies.
 void return_copies(const KernelCall& call) {
   const TensorView &partial = call.in[0], &acc = call.updates[0];
-  const int64_t numbers = acc.dim(1) * acc.dim(2), bytes = numbers * size_of(acc.dtype);
+  const int64_t numbers = acc.elements() / acc.dim(0), bytes = numbers * size_of(acc.dtype);
   const int rank = call.communicator->rank();
   const Moves moves(call, call.in[1], acc.dim(0), partial.dim(0));
   const int64_t here = moves.holder_of(rank);

@@ -85,17 +85,21 @@ void swiglu_dgrad(const KernelCall& call) {
 /// body(row, gate's place, g, w, whether g is gate, whether w is up).
 template <class A, class Body>
 void for_each_clamped(const KernelCall& call, size_t u_at, Body body) {
-  const Input<A> u(call.in[u_at]), bias_E2F(operand(call.in, u_at + 1));
+  const Input<A> u(call.in[u_at]), bias_E2F(operand(call.in, u_at + 1)), copies_C2F(operand(call.in, u_at + 3));
+  const int64_t own = bias_E2F ? call.in[u_at + 1].dim(0) : 0;
   const TensorView offsets = operand(call.in, u_at + 2);
   const int64_t R = call.in[u_at].dim(0), F = call.in[u_at].dim(1) / 2;
   const A limit = static_cast<A>(call.op->attributes.number("limit"));
   int64_t e = 0;
   for (int64_t r = 0; r < R; ++r) {
     while (offsets && offsets.as<const int32_t>()[e + 1] <= r) ++e;
+    const auto bias = [&](int64_t column) {
+      if (!bias_E2F) return A(0);
+      return e < own ? bias_E2F[e * 2 * F + column] : copies_C2F[(e - own) * 2 * F + column];
+    };
     for (int64_t f = 0; f < F; ++f) {
       const int64_t at = r * 2 * F + f;
-      const A gate = u[at] + (bias_E2F ? bias_E2F[e * 2 * F + f] : A(0));
-      const A up = u[at + F] + (bias_E2F ? bias_E2F[e * 2 * F + F + f] : A(0));
+      const A gate = u[at] + bias(f), up = u[at + F] + bias(F + f);
       body(r * F + f, at, gate > limit ? limit : gate,
            up > limit    ? limit
            : up < -limit ? -limit

@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <string>
 
+#include "heddle/model/dispatcher.h"
+
 namespace heddle::model {
 
 /// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434); kv_rank 0: ordinary attention.
@@ -41,6 +43,8 @@ struct Experts {
   bool shared_gate = false;  // a scalar gate on the shared experts
   int64_t latent = 0;        // routed experts work at this width instead of hidden, between two projections
   double capacity = 0;       // places of an expert over its even share of rows (moe.capacity_factor); 0: any number
+  int replicas = 0;  // slots of a rank for copies of hot experts (moe.replicas), Dispatcher::kReplicasByCost
+  int copies() const { return capacity > 0 ? 0 : Dispatcher{.replicas = replicas}.copies(); }
   /// Rows of the fullest rank over the mean, where by routing alone they are `imbalance`. With a capacity every
   /// rank computes all places, filled or not: no more of an expert than there are tokens.
   double fullest(double imbalance) const {

@@ -128,10 +128,9 @@ ValueId bias(Writer& w, const std::string& prefix, const std::string& name, int6
 
 int64_t expert_ranks(const Writer& w) { return int64_t{w.spec().mesh.of(Axis::ep)} * w.spec().mesh.of(Axis::etp); }
 
-// Slots of a rank for copies of other ranks' experts: a step that isn't trained moves no weights about, and biases
-// have no copies.
+// Slots of a rank for copies of other ranks' experts: a step that isn't trained moves no weights about.
 int64_t copies_of(const Writer& w) {
-  const bool several = w.spec().mesh.of(Axis::ep) > 1 && !w.config().experts_bias;
+  const bool several = w.spec().mesh.of(Axis::ep) > 1;
   return several && w.spec().purpose == ir::Purpose::train ? w.spec().exchange.copies() : 0;
 }
 
@@ -208,20 +207,26 @@ ValueId down_weight(Writer& w, const std::string& prefix) {
                 {2, Axis::etp});
 }
 
+// The bias of the first map; that of the last is not the rows' (`beside`), so whoever computes them needs none.
+ValueId gate_up_bias(Writer& w, const std::string& prefix) {
+  const int64_t width = w.config().moe_intermediate_size;
+  return bias(w, prefix, "gate_up_proj", 2 * width, {{"gate_proj", 0, width}, {"up_proj", width, width}},
+              {{0, Axis::ep}, {1, Axis::etp, 2}}, "edp");
+}
+
 Outputs run(Writer& w, ValueId x_TH, const Routing& r, ValueId q_SH, ValueId offsets, const CopiesAhead& copies,
             const std::string& prefix) {
   const ModelConfig& c = w.config();
-  const int64_t width = c.moe_intermediate_size;
   Outputs out;
   out.beside_TH = beside(w, x_TH, r, prefix);
   std::optional<Writer::Part> part(std::in_place, w, OpPart::expert_up);
   ValueId u_S2F = expert_product(w, q_SH, gate_up_weight(w, prefix), offsets, copies.placement, copies.gate_up,
                                  c.experts_bias ? "u_product" : "u");
   if (c.experts_bias) {
-    const ValueId b_E2F =
-        bias(w, prefix, "gate_up_proj", 2 * width, {{"gate_proj", 0, width}, {"up_proj", width, width}},
-             {{0, Axis::ep}, {1, Axis::etp, 2}}, "edp");
-    u_S2F = w.op("add_expert_bias", {u_S2F, b_E2F, offsets}, {"u"})[0];
+    std::vector<ValueId> in{u_S2F, gate_up_bias(w, prefix), offsets};
+    if (copies.placement != none)
+      in.push_back(copies.bias == none ? fetch(w, in[1], copies.placement, "u_bias") : copies.bias);
+    u_S2F = w.op("add_expert_bias", in, {"u"})[0];
   }
   const ValueId a_SF = swiglu(w, u_S2F, "a");
   part.reset();
@@ -288,6 +293,7 @@ CopiesAhead copies_ahead(Writer& w, const std::string& prefix) {
   {
     const Writer::Part part(w, OpPart::expert_up);
     ahead.gate_up = fetch(w, gate_up_weight(w, prefix), ahead.placement, "u");
+    if (w.config().experts_bias) ahead.bias = fetch(w, gate_up_bias(w, prefix), ahead.placement, "u_bias");
   }
   const Writer::Part part(w, OpPart::expert_down);
   ahead.down = fetch(w, down_weight(w, prefix), ahead.placement, "e");

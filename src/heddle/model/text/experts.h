@@ -12,6 +12,7 @@ struct CopiesAhead {
   ir::ValueId placement = ir::none,
               shares = ir::none;                    // which there are, and how much of this rank's rows they take
   ir::ValueId gate_up = ir::none, down = ir::none;  // their weights
+  ir::ValueId bias = ir::none;                      // of the first map, where experts have biases
 };
 /// To be written where the layer begins.
 CopiesAhead copies_ahead(Writer& writer, const std::string& prefix);

@@ -1,6 +1,8 @@
 // Copies of hot experts for one microbatch, over the ranks of an exchange (ops/experts/exchange.cpp): which there are, their
 // weights, and their gradients' way home. G ranks of H holders, P of E experts and C slots for copies on each, T
-// tokens with k experts; a weight is [P, N, K]. See docs/features/expert_replicas.md.
+// tokens with k experts; a weight is [P, N, K], a bias [P, N]. See docs/features/expert_replicas.md.
+#include <algorithm>
+
 #include "heddle/ir/placed_figures.h"
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
@@ -97,9 +99,11 @@ const OpDef fetch_copies{
       const Rule rule(listing, op);
       const Value& w = rule.in(0);
       const int64_t bytes = op.attributes.integer_or("bytes", 0), copies = op.attributes.integer("copies");
-      rule.require(w.shape.size() == 3, "w is not [P, N, K]");
+      rule.require(w.shape.size() == 3 || w.shape.size() == 2, "w is neither [P, N, K] nor [P, N]");
       rule.require(bytes * w.shape[0].count == w.packed_bytes, "says the bytes of what is packed, and of nothing else");
-      Value made = output(w.dtype, {fixed(copies), w.shape[1], w.shape[2]});
+      ir::Shape shape = w.shape;
+      shape[0] = fixed(copies);
+      Value made = output(w.dtype, std::move(shape));
       made.layout = w.layout;
       made.packed_bytes = bytes * copies;
       return std::vector{std::move(made)};
@@ -126,7 +130,7 @@ const OpDef return_copies{
       const Rule rule(listing, op);
       const ir::Shape &partial = rule.in(0).shape, &acc = rule.updated(0).shape;
       rule.require(rule.dtype(0) == rule.updated(0).dtype, "partial and sum differ in type");
-      rule.require(partial.size() == 3 && acc.size() == 3 && partial[1] == acc[1] && partial[2] == acc[2],
+      rule.require(partial.size() == acc.size() && std::equal(partial.begin() + 1, partial.end(), acc.begin() + 1),
                    "partial and sum differ in N or K");
       return std::vector<Value>{};
     },

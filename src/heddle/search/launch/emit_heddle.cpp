@@ -9,6 +9,7 @@
 #include "heddle/schedule/generators/generators.h"
 #include "heddle/search/launch/emit.h"
 #include "heddle/search/lowered_blocks.h"
+#include "heddle/search/plans/copies.h"
 #include "heddle/search/search.h"
 
 namespace heddle::search {
@@ -264,12 +265,15 @@ std::vector<std::string> heddle_settings(const Launch& given) {
   if (l.cp > 1) key("context", j.software.context_all_to_all ? "ulysses" : "ring");
   if (l.ep > 1) {
     key("exchange", j.software.once_a_node && j.shape.moe.capacity == 0 ? "node" : "plain");
-    // What the exchange has from here to there: the device's own links.
+    // What the exchange has from here to there: the device's own links, and a node's to others, which are those of
+    // all its devices.
+    const int inside = cost::ranks_inside(j.device, {l.devices, 1});
     key("within_rate", fmt::format("{:.1f}", j.device.inner.bytes_per_s / 1e9));
-    key("across_rate", fmt::format("{:.1f}", j.device.outer.bytes_per_s / 1e9));
+    key("across_rate", fmt::format("{:.1f}", inside * j.device.outer.bytes_per_s / 1e9));
   }
   section = "moe.";
   if (s.moe.capacity > 0) key("capacity_factor", s.moe.capacity);
+  if (s.moe.copies() > 0) key("replicas", replicas_word(s.moe.replicas));
   const Words words = words_of(launch);
   section = "memory.";
   if (!words.recompute.empty()) key("recompute", fmt::format("{}", fmt::join(words.recompute, ", ")));

@@ -142,6 +142,8 @@ void refuse_features(const Launch& launch, Dialect dialect, Refusals& no) {
           "Megatron-LM does not recompute beside offloaded activations");
   no.when(mindspeed && experts && l.ep > 1 && w.once_a_node && j.shape.moe.capacity == 0,
           "MindSpeed has no exchange that crosses to a node once");
+  no.when(experts && l.ep > 1 && j.shape.moe.copies() > 0, "{} makes no copies of hot experts while training",
+          name_of(dialect));
   no.when(mindspeed && w.captured != 0, "MindSpeed captures no graphs");
   no.when(mindspeed && j.precision != cost::Precision::bf16 && j.precision != cost::Precision::fp16,
           "{} products: flags for bf16 and fp16 only", cost::name_of(j.precision));

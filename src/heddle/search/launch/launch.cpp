@@ -123,6 +123,7 @@ Launch normalized(Launch launch) {
   }
   if (shape.moe.capacity > 0) s.once_a_node = false;  // places go straight to their experts
   if (l.ep == 1) s.once_a_node = usual.once_a_node, s.overlap_exchange = false;
+  if (l.ep == 1 || shape.moe.capacity > 0) shape.moe.replicas = 0;
   if (j.pipeline->outline().hides_exchange) s.overlap_exchange = l.ep > 1;
   if (shape.is_mla()) {
     shape.kv_heads = shape.heads;

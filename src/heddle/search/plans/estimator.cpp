@@ -2,6 +2,8 @@
 
 #include <tuple>
 
+#include "heddle/search/plans/copies.h"
+
 namespace heddle::search {
 
 namespace {
@@ -16,7 +18,7 @@ Estimator::Estimator(const Task& task)
       task_(task),
       job_(task.query.space.job),
       host_bytes_(usable_host_bytes(job_.device)),
-      known_(3 * task.recompute.size() * 2 * kCrossings) {}
+      known_(2 * 3 * task.recompute.size() * 2 * kCrossings) {}
 
 void Estimator::family(size_t index) {
   family_ = index;
@@ -28,6 +30,9 @@ void Estimator::family(size_t index) {
   if (task_.lowered() != nullptr && !task_.lowered()->refusal(job_).empty()) return;
   if (!task_.lowers_all()) job_.software.lowered = nullptr;
   task_.set_routing(job_, 0.5);
+  replicas_ = task_.replicas.front();
+  if (job_.shape.moe.count > 0 && l.ep > 1 && task_.replicas.size() > 1)
+    replicas_ = cheapest_replicas(job_, task_.query.behaviour, task_.replicas);
   forget();
   for_each_layout(task_.query.space, family, job_, [&] { layout(); });
 }
@@ -43,7 +48,8 @@ const std::vector<Choice>& Estimator::choices(const Job& job, double most_bytes,
 
 void Estimator::forget() {
   for (auto& each : known_) each.reset();
-  for (auto& each : prices_) each.reset();
+  for (auto& kinds : prices_)
+    for (auto& each : kinds) each.reset();
   priced_dp_ = 0;
 }
 
@@ -55,12 +61,13 @@ const Layers& Estimator::layers_now(size_t recompute) {
   }
   const Pipeline p = job_.pipeline;
   const size_t kind = !p->pairs() ? 0 : p->outline().hides_exchange ? 2 : 1;  // of hiding the exchange
-  std::optional<Layers>& known =
-      known_[((kind * task_.recompute.size() + recompute) * 2 + (job_.software.offload_activations ? 1 : 0)) *
-                 kCrossings +
-             (job_.residency.weights ? 2 : 0) + (job_.residency.gradients ? 1 : 0)];
+  const size_t copies = job_.shape.moe.copies() > 0 ? 1 : 0;
+  std::optional<Layers>& known = known_[(((copies * 3 + kind) * task_.recompute.size() + recompute) * 2 +
+                                         (job_.software.offload_activations ? 1 : 0)) *
+                                            kCrossings +
+                                        (job_.residency.weights ? 2 : 0) + (job_.residency.gradients ? 1 : 0)];
   if (!known) {
-    std::optional<Prices>& prices = prices_[kind];
+    std::optional<Prices>& prices = prices_[copies][kind];
     if (!prices || prices->saved) prices = prices_of(job_, task_.parameters, task_.query.behaviour);
     known = layers_of(job_, *prices, task_.query.behaviour);
   }
@@ -97,6 +104,7 @@ void Estimator::weigh(double most_bytes, bool all, bool everywhere) {
 // Where it fits, it is among the fitting.
 Estimator::Fit Estimator::weigh_one(Choice choice, double most_bytes) {
   job_.residency = task_.residencies[choice.residency];
+  choice.replicas = job_.shape.moe.replicas;
   const Layers& layers = layers_now(static_cast<size_t>(choice.recompute));
   Estimate e;
   estimate_memory(job_, memory_parts(job_, task_.parameters, layers), e);
@@ -117,6 +125,7 @@ Estimator::Fit Estimator::weigh_one(Choice choice, double most_bytes) {
 // Whether even what leaves least on the device is too much there.
 bool Estimator::too_large_anywhere(Choice choice, double most_bytes) {
   choice.residency = task_.lightest;
+  choice.replicas = job_.shape.moe.replicas;
   job_.residency = task_.residencies[choice.residency];
   Estimate e;
   estimate_memory(job_, memory_parts(job_, task_.parameters, layers_now(static_cast<size_t>(choice.recompute))), e);
@@ -129,7 +138,16 @@ bool Estimator::too_large_anywhere(Choice choice, double most_bytes) {
 void Estimator::layout() {
   ++counts.layouts;
   // Whatever is computed again or sent away takes time: where everything can be kept, nothing else is lowered.
+  job_.shape.moe.replicas = replicas_;
   weigh(task_.most_bytes(), job_.software.lowered == nullptr, false);
+  // The slots may be what there is no room for.
+  if (fitting_.empty() && replicas_ != task_.replicas.front() &&
+      lightest_.peak_bytes - job_.software.reserve * copies_bytes(job_) <= task_.most_bytes()) {
+    const Choice with = lightest_;
+    job_.shape.moe.replicas = task_.replicas.front();
+    weigh(task_.most_bytes(), job_.software.lowered == nullptr, false);
+    if (fitting_.empty() && with.peak_bytes < lightest_.peak_bytes) lightest_ = with;
+  }
   Candidate plan{family_, serial_++, job_.layout.pp, job_.layout.vpp, job_.layout.dp, job_.pipeline, lightest_};
   if (fitting_.empty()) {
     if (lightest_.peak_bytes > 0 &&

@@ -61,13 +61,14 @@ class Estimator {
   const Task& task_;
   Job job_;
   double host_bytes_;                         // of a device's host, that may be used
-  std::vector<std::optional<Layers>> known_;  // by kind of hiding, recomputation, offload, crossing
-  std::optional<Prices> prices_[3];
+  std::vector<std::optional<Layers>> known_;  // by copies, kind of hiding, recomputation, offload, crossing
+  std::optional<Prices> prices_[2][3];
   int priced_dp_ = 0;
   std::vector<Choice> fitting_;
   Choice lightest_;  // that doesn't fit
   size_t family_ = 0;
   int serial_ = 0;
+  int replicas_ = 0;  // of hot experts, that the family is better with
 };
 
 }  // namespace heddle::search

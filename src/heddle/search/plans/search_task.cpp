@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "heddle/base/error.h"
+#include "heddle/search/plans/copies.h"
 
 namespace heddle::search {
 
@@ -16,6 +17,20 @@ constexpr double kMemorySlack = 1.05;
 // short list, with more room for what they know less of, and its plans alone are priced by lowering.
 constexpr size_t kMostTexts = 2000;
 constexpr double kUnloweredSlack = 1.25;
+
+// Copies are Heddle's alone, and only where routing is uneven is there anything to choose.
+std::vector<int> replicas_to_try(const Space& space) {
+  const Job& job = space.job;
+  std::vector<int> all;
+  for (const std::string& word : space.restriction.replicas) all.push_back(replicas_of(word).value());
+  const bool heddle = job.software.lowered != nullptr;
+  if (!heddle && std::any_of(all.begin(), all.end(), [](int n) { return n != 0; }))
+    config_error("search: copies of hot experts are a choice of Heddle's alone: --heddle or --emit heddle");
+  if (!all.empty()) return all;
+  const bool several = heddle && job.shape.moe_blocks() > 0 && job.shape.moe.capacity == 0;
+  if (several && job.shape.moe.replicas == 0) return {0, model::Dispatcher::kReplicasByCost};
+  return {job.shape.moe.replicas};
+}
 
 // Bytes of a parameter.
 double left_on_device(const Residency& r, const Job& job) {
@@ -56,9 +71,15 @@ Task task_of(const Query& query) {
     config_error("search: the model's {}", wrong);
   if (query.top < 1 || query.short_list < query.top)
     config_error("search: top {} of {} timed exactly, accepted from 1 on", query.top, query.short_list);
-  Task task{query, families(space),       recompute_choices(space.job.shape),
-            {},    {space.job.residency}, model::parameters_of(space.job.shape)};
+  Task task{query,
+            families(space),
+            recompute_choices(space.job.shape),
+            {},
+            {space.job.residency},
+            {},
+            model::parameters_of(space.job.shape)};
   const Restriction& only = space.restriction;
+  task.replicas = replicas_to_try(space);
   if (!only.recompute.empty())
     std::erase_if(task.recompute, [&](const RecomputeChoice& c) {
       return std::find(only.recompute.begin(), only.recompute.end(), c.name) == only.recompute.end();
@@ -98,6 +119,7 @@ Job job_of(const Task& task, const Candidate& plan) {
   const Family& f = task.families[plan.family];
   j.layout = {task.query.space.devices, f.tp, plan.pp, plan.vpp, f.cp, plan.dp, f.ep, f.etp};
   j.microbatch = f.microbatch;
+  j.shape.moe.replicas = plan.best.replicas;
   j.pipeline = plan.pipeline;
   j.software.overlap_exchange = plan.pipeline->pairs();
   j.software.even_stages = task.query.space.restriction.even();

@@ -15,6 +15,7 @@ struct Choice {
   int recompute = 0;  // index
   bool offload = false;
   size_t residency = 0;               // index
+  int replicas = 0;                   // of hot experts (moe.replicas)
   double step_s = 0, peak_bytes = 0;  // estimated
 };
 
@@ -37,6 +38,7 @@ struct Task {
   std::vector<RecomputeChoice> recompute;
   std::vector<bool> offload;
   std::vector<Residency> residencies;  // in the order in which they are tried
+  std::vector<int> replicas;           // of hot experts, the usual one first
   model::Parameters parameters;
   double memory_bytes = 0;
   size_t lightest = 0;  // of the residencies, on the device

@@ -8,6 +8,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/model/shapes/shape_presets.h"
+#include "heddle/search/plans/copies.h"
 
 namespace heddle::search {
 
@@ -204,6 +205,15 @@ double number_after(const std::string& text, std::string_view mark) {
   return error == std::errc() && n > 0 && n < 1e6 ? n : 0;
 }
 
+// What a run of Heddle's is told of copies of hot experts: "replicas auto", or the number of slots.
+int replicas_after(const std::string& text) {
+  constexpr std::string_view kMark = "replicas ";
+  const size_t at = text.find(kMark);
+  if (at == std::string::npos) return 0;
+  const std::string word = text.substr(at + kMark.size());
+  return replicas_of(word.substr(0, word.find_first_of(" ;,"))).value_or(0);
+}
+
 // What the sources say, or what their software does by default.
 void read_software(const std::string& extra, const Release& release, const Row& row, Job& j) {
   Software& s = j.software;
@@ -269,6 +279,7 @@ void read_software(const std::string& extra, const Release& release, const Row& 
   }
   if (has(extra, "natural routing")) j.imbalance = 1.15;
   if (moe) j.shape.moe.capacity = number_after(extra, "capacity ");
+  if (moe) j.shape.moe.replicas = replicas_after(extra);
   if (has(extra, "lora")) j.frozen_base = true;
   j.with_mtp = !has(extra, "w/o mtp");
 }

@@ -12,10 +12,10 @@ constexpr int kBiasThreads = 128;
 
 struct ExpertBiasArgs {
   const void* x_RN;
-  const float* bias_EN;
+  const float *bias_EN, *copies_CN;  // of `own` experts, and of copies behind them
   const int32_t* offsets;
   void* y_RN;
-  int64_t R, N;
+  int64_t R, N, own;
 };
 /// y_r = x_r + bias of the row's expert. Blocks of kBiasThreads packs by kBiasRows rows.
 template <class X>
@@ -63,10 +63,11 @@ HEDDLE_KERNEL void gated_bias_sums(GatedBiasGradArgs args);
 struct ClampedArgs {
   const void* u;          // [R, 2F]
   const float* bias_E2F;  // or null, and so are the offsets
+  const float* copies_C2F;
   const int32_t* offsets;
   const void* da_RF;  // of the gradient
   void* to;           // a [R, F], or du [R, 2F]
-  int64_t R, F;
+  int64_t R, F, own;
   float alpha, limit;
 };
 /// (gate, up) = u + bias, g = min(gate, l), w = up within ±l: a = g·σ(αg)·(w + 1). Blocks as of add_expert_bias.

@@ -21,10 +21,11 @@ LaunchShape by_sums(int64_t columns, int64_t sums) {
 void add_bias(const KernelCall& call) {
   const int64_t R = call.in[0].rows(), N = call.in[0].columns();
   by_type(call.in[0].dtype, [&]<class X>(X) {
-    launch(add_expert_bias<X>, by_rows(N, R),
-           {numbers<const X>(call.in[0]), numbers<const float>(call.in[1]), numbers<const int32_t>(call.in[2]),
-            numbers<X>(call.out[0]), R, N},
-           call.stream);
+    launch(
+        add_expert_bias<X>, by_rows(N, R),
+        {numbers<const X>(call.in[0]), numbers<const float>(call.in[1]), numbers<const float>(operand(call.in, 3)),
+         numbers<const int32_t>(call.in[2]), numbers<X>(call.out[0]), R, N, call.in[1].dim(0)},
+        call.stream);
   });
 }
 
@@ -36,14 +37,17 @@ void sum_rows(const TensorView& dy, const int32_t* first, int64_t sums, float* t
 }
 
 void add_bias_wgrad(const KernelCall& call) {
-  sum_rows(call.in[0], numbers<const int32_t>(call.in[1]), call.updates[0].dim(0), numbers<float>(call.updates[0]),
-           !call.overwrite, call.stream);
+  const auto* offsets = numbers<const int32_t>(call.in[1]);
+  const int64_t own = call.updates[0].dim(0), copies = call.in[1].elements() - 1 - own;
+  sum_rows(call.in[0], offsets, own, numbers<float>(call.updates[0]), !call.overwrite, call.stream);
+  if (copies > 0) sum_rows(call.in[0], offsets + own, copies, numbers<float>(call.out[0]), false, call.stream);
 }
 
 /// dy, offsets, n?: for each expert and source a partial of its own, put on the grid.
 void add_bias_wgrad_exact(const KernelCall& call) {
   const TensorView n = operand(call.in, 2);
-  const int64_t E = call.updates[0].dim(0), N = call.in[0].columns(), sources = n ? n.dim(1) : 1;
+  const int64_t own = call.updates[0].dim(0), E = call.in[1].elements() - 1;
+  const int64_t N = call.in[0].columns(), sources = n ? n.dim(1) : 1;
   Scratch scratch(call.scratch);
   auto* first = scratch.take<int32_t>(E * sources + 1);
   auto* partials = scratch.take<float>(E * sources * N);
@@ -51,18 +55,19 @@ void add_bias_wgrad_exact(const KernelCall& call) {
          {numbers<const int32_t>(call.in[1]), numbers<const int32_t>(n), first, E, sources}, call.stream);
   sum_rows(call.in[0], first, E * sources, partials, false, call.stream);
   for (int64_t i = 0; i < E * sources; ++i) {
+    const int64_t e = i / sources;
+    double* sum = e < own ? numbers<double>(call.updates[0]) + e * N : numbers<double>(call.out[0]) + (e - own) * N;
     launch(add_on_grid, {.blocks_x = blocks_for(N, 256)},
-           {partials + i * N, numbers<double>(call.updates[0]) + i / sources * N, N,
-            call.overwrite && i % sources == 0},
-           call.stream);
+           {partials + i * N, sum, N, (call.overwrite || e >= own) && i % sources == 0}, call.stream);
   }
 }
 int64_t exact_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts&) {
   const ir::Shape& sum = listing.value(op.updates[0]).shape;
   const int64_t sources = op.in.size() > 2 && op.in[2] != ir::none ? listing.value(op.in[2]).shape[1].count : 1;
+  const int64_t experts = listing.value(op.in[1]).shape[0].count - 1;
   Scratch scratch(nullptr);
-  scratch.take<int32_t>(sum[0].count * sources + 1);
-  scratch.take<float>(sum[0].count * sources * sum[1].count);
+  scratch.take<int32_t>(experts * sources + 1);
+  scratch.take<float>(experts * sources * sum[1].count);
   return scratch.bytes();
 }
 
@@ -99,7 +104,7 @@ void gate_bias_wgrad(const KernelCall& call) {
   });
 }
 
-/// u, bias?, offsets? -> a; or da before them -> du.
+/// u, bias?, offsets?, copies? -> a; or da before them -> du.
 template <bool gradient>
 void clamped(const KernelCall& call) {
   const size_t u = gradient ? 1 : 0;
@@ -108,6 +113,8 @@ void clamped(const KernelCall& call) {
     args.u = numbers<const X>(call.in[u]);
     args.bias_E2F = numbers<const float>(operand(call.in, u + 1));
     args.offsets = numbers<const int32_t>(operand(call.in, u + 2));
+    args.copies_C2F = numbers<const float>(operand(call.in, u + 3));
+    args.own = args.bias_E2F != nullptr ? call.in[u + 1].dim(0) : 0;
     if (gradient) args.da_RF = numbers<const X>(call.in[0]);
     args.to = numbers<X>(call.out[0]);
     args.R = call.in[u].rows();

@@ -60,7 +60,9 @@ void add_expert_bias_wgrad(const KernelCall& call, int64_t begin, int64_t end) {
         store(hn::Add(load(sum + n, lanes), load(dy + n, lanes)), sum + n, lanes);
       });
     }
-    keep(sum, columns, call.overwrite, call.updates[0].as<float>() + e * N + first);
+    const int64_t own = call.updates[0].rows();
+    float* acc = e < own ? call.updates[0].as<float>() + e * N : call.out[0].as<float>() + (e - own) * N;
+    keep(sum, columns, call.overwrite || e >= own, acc + first);
   }
 }
 
@@ -166,7 +168,7 @@ void add_expert_bias(const KernelCall& call) {
   pieces(call, call.in[0].rows(), 2 * bytes_of(call.in[0]), HWY_DYNAMIC_DISPATCH(AddExpertBias));
 }
 void add_expert_bias_wgrad(const KernelCall& call) {
-  pieces(call, call.updates[0].rows() * column_blocks(call.in[0].columns()), bytes_of(call.in[0]),
+  pieces(call, (call.in[1].elements() - 1) * column_blocks(call.in[0].columns()), bytes_of(call.in[0]),
          HWY_DYNAMIC_DISPATCH(AddExpertBiasWgrad));
 }
 void gated_bias(const KernelCall& call) {

@@ -12,24 +12,27 @@ inline int64_t column_blocks(int64_t columns) { return (columns + kColumnBlock -
 /// Asked for rows in increasing order.
 class ExpertOfRow {
  public:
-  /// Operand `bias` of the call is f32[E, N], the one behind it i32[E + 1]; or both are absent.
+  /// Operand `bias` of the call is f32[E, N], the one behind it i32[E + C + 1], and behind that f32[C, N] of
+  /// copies, where there are any; or all are absent.
   ExpertOfRow(const device::KernelCall& call, size_t bias) {
     if (bias >= call.in.size() || !call.in[bias]) return;
     bias_EN_ = call.in[bias].as<const float>();
     N_ = call.in[bias].columns();
+    own_ = call.in[bias].rows();
+    if (bias + 2 < call.in.size() && call.in[bias + 2]) copies_CN_ = call.in[bias + 2].as<const float>();
     offsets_ = call.in[bias + 1].as<const int32_t>();
   }
   /// Null where there are none.
   const float* bias(int64_t row) {
     if (bias_EN_ == nullptr) return nullptr;
     while (offsets_[expert_ + 1] <= row) ++expert_;
-    return bias_EN_ + expert_ * N_;
+    return expert_ < own_ ? bias_EN_ + expert_ * N_ : copies_CN_ + (expert_ - own_) * N_;
   }
 
  private:
-  const float* bias_EN_ = nullptr;
+  const float *bias_EN_ = nullptr, *copies_CN_ = nullptr;
   const int32_t* offsets_ = nullptr;
-  int64_t N_ = 0, expert_ = 0;
+  int64_t N_ = 0, own_ = 0, expert_ = 0;
 };
 
 }  // namespace heddle::kernels::host

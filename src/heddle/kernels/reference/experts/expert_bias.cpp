@@ -1,6 +1,7 @@
 // Biases of experts: added to rows sorted by expert, or gated to the tokens' sums of rows, and their gradients.
 // T tokens, k experts a token, E experts; R rows, those of expert e from offsets[e] to offsets[e + 1]; N, H
-// columns.
+// columns. With copies of other ranks' experts these have the last groups of rows, and operands and sums of their
+// own.
 #include "heddle/kernels/exact_grid.h"
 #include "heddle/kernels/reference/operands.h"
 
@@ -10,13 +11,14 @@ namespace {
 /// y_r = x_r + bias_e.
 template <class A>
 void add_expert_bias(const KernelCall& call) {
-  const Input<A> x_RN(call.in[0]), bias_EN(call.in[1]);
-  const int64_t E = call.in[1].dim(0), N = call.in[1].dim(1);
+  const Input<A> x_RN(call.in[0]), bias_EN(call.in[1]), copies_CN(operand(call.in, 3));
+  const int64_t own = call.in[1].dim(0), E = call.in[2].elements() - 1, N = call.in[1].dim(1);
   const auto* offsets = call.in[2].as<const int32_t>();
   const Output<A> y_RN(call.out[0]);
   for (int64_t e = 0; e < E; ++e) {
     for (int64_t r = offsets[e]; r < offsets[e + 1]; ++r) {
-      for (int64_t n = 0; n < N; ++n) y_RN[r * N + n] = x_RN[r * N + n] + bias_EN[e * N + n];
+      for (int64_t n = 0; n < N; ++n)
+        y_RN[r * N + n] = x_RN[r * N + n] + (e < own ? bias_EN[e * N + n] : copies_CN[(e - own) * N + n]);
     }
   }
 }
@@ -31,19 +33,20 @@ void sum_rows(const Input<A>& rows_RN, int64_t first, int64_t last, std::vector<
   }
 }
 
-/// acc_e += Σ dy over the rows of e.
+/// acc_e += Σ dy over the rows of e; of copies the sum.
 template <class A>
 void add_expert_bias_wgrad(const KernelCall& call) {
   const Input<A> dy_RN(call.in[0]);
-  const int64_t N = call.in[0].dim(1), E = call.updates[0].dim(0);
+  const int64_t N = call.in[0].dim(1), own = call.updates[0].dim(0), E = call.in[1].elements() - 1;
   const auto* offsets = call.in[1].as<const int32_t>();
   A* acc_EN = accumulator<A>(call.updates[0]);
+  A* copies_CN = E > own ? accumulator<A>(call.out[0]) : nullptr;
   std::vector<A> sum_N(static_cast<size_t>(N));
   for (int64_t e = 0; e < E; ++e) {
     sum_rows(dy_RN, offsets[e], offsets[e + 1], sum_N);
     for (int64_t n = 0; n < N; ++n) {
-      A& acc = acc_EN[e * N + n];
-      acc = call.overwrite ? sum_N[static_cast<size_t>(n)] : acc + sum_N[static_cast<size_t>(n)];
+      A& acc = e < own ? acc_EN[e * N + n] : copies_CN[(e - own) * N + n];
+      acc = call.overwrite || e >= own ? sum_N[static_cast<size_t>(n)] : acc + sum_N[static_cast<size_t>(n)];
     }
   }
 }
@@ -52,13 +55,13 @@ void add_expert_bias_wgrad(const KernelCall& call) {
 template <class A>
 void add_expert_bias_wgrad_exact(const KernelCall& call) {
   const Input<A> dy_RN(call.in[0]);
-  const int64_t N = call.in[0].dim(1);
+  const int64_t N = call.in[0].dim(1), own = call.updates[0].dim(0);
   std::vector<A> partial_N(static_cast<size_t>(N));
-  for_each_segment(
-      call.in[1], operand(call.in, 2), [&](int64_t expert, int64_t first, int64_t last, bool overwrite) {
-        sum_rows(dy_RN, first, last, partial_N);
-        add_on_grid(partial_N.data(), N, overwrite && call.overwrite, call.updates[0].as<double>() + expert * N);
-      });
+  for_each_segment(call.in[1], operand(call.in, 2), [&](int64_t e, int64_t first, int64_t last, bool overwrite) {
+    sum_rows(dy_RN, first, last, partial_N);
+    double* sum = e < own ? call.updates[0].as<double>() + e * N : call.out[0].as<double>() + (e - own) * N;
+    add_on_grid(partial_N.data(), N, overwrite && (call.overwrite || e >= own), sum);
+  });
 }
 
 /// y_t = Σ_j g[t, j]·bias of expert j, in increasing j.
