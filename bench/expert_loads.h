@@ -104,6 +104,19 @@ inline ExpertRows even_rows(const ExpertSizes& sizes, int layers, int microbatch
   return all;
 }
 
+/// Hot experts on the first half of the ranks, two a rank, in every layer and microbatch: each has `times` the rows
+/// of one that isn't. Elsewhere than on these ranks they would be no trouble.
+inline ExpertRows half_hot_rows(const ExpertSizes& sizes, double times, int layers, int microbatches) {
+  std::vector<double> share(static_cast<size_t>(sizes.experts), 1);
+  const auto each = static_cast<size_t>(sizes.experts / sizes.ranks);
+  for (size_t e = 0; e < share.size() / 2; ++e)
+    if (e % each < 2) share[e] = times;
+  ExpertRows all;
+  for (int l = 0; l < layers; ++l)
+    for (int m = 0; m < microbatches; ++m) all[{l, m}] = apportioned(share, sizes.rows(), sizes.tokens);
+  return all;
+}
+
 /// "zipf": the hot experts of a layer stay; "rotating": each microbatch has others; "burst": they are hot in the
 /// last microbatch alone.
 inline ExpertRows drawn_rows(const ExpertSizes& sizes, const std::string& kind, double imbalance, int layers,

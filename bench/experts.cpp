@@ -1,6 +1,7 @@
 // Copies of hot experts in whole training steps: MoE layers on emulated hosts, ranks as threads, with copies,
 // without, and with the load forced to be even, in turn in one run; beside each the step that the simulator
-// foretells.
+// foretells. And experts that change ranks, where those of one node are hot for good: steps before, the step that
+// moves them, and steps after.
 //
 // Paced: an op that computes lasts as long as its products, of the rows that really came, would on a device of the
 // stated rate; a channel of the experts lasts as long as its bytes would on links of stated rates (paced_links.h).
@@ -28,6 +29,7 @@
 #include "heddle/device/host/paced_time.h"
 #include "heddle/observe/table.h"
 #include "heddle/runtime/forecast.h"
+#include "heddle/train/step/expert_moves.h"
 
 namespace heddle {
 namespace {
@@ -83,7 +85,10 @@ Machine machine_of(const ExpertSizes& sizes, const Options& options) {
   return m;
 }
 
-plan::Plan plan_of(const ExpertSizes& sizes, const Options& options, const Machine& machine, bool replicas) {
+enum class With : uint8_t { nothing, copies, moves };
+constexpr int kLookEvery = 100;  // steps, where experts move
+
+plan::Plan plan_of(const ExpertSizes& sizes, const Options& options, const Machine& machine, With with) {
   plan::Plan plan;
   plan.mesh.dp = plan.mesh.ep = kRanks;
   plan.microbatches = options.microbatches;
@@ -91,7 +96,8 @@ plan::Plan plan_of(const ExpertSizes& sizes, const Options& options, const Machi
   plan.dtype = Dtype::bf16;
   plan.packed_bytes = backends::named("host").packed_bytes;
   plan.parallel.exchange.topology = options.hosts > 1 ? ir::Topology::node : ir::Topology::rank;
-  plan.parallel.exchange.replicas = replicas ? model::Dispatcher::kReplicasByCost : 0;
+  plan.parallel.exchange.replicas = with == With::copies ? model::Dispatcher::kReplicasByCost : 0;
+  plan.parallel.exchange.migrate_every = with == With::moves ? kLookEvery : 0;
   plan.parallel.exchange.within_rate = machine.links.within_bytes_per_s / 1e9;
   plan.parallel.exchange.across_rate = machine.links.across_bytes_per_s / 1e9;
   plan.parallel.exchange.within_latency_us = plan.parallel.exchange.across_latency_us = 0;
@@ -149,7 +155,7 @@ void stand_in(PacedRun& run, int rank, const Machine& machine) {
     const ir::Listing& listing = program.listings[static_cast<size_t>(s)];
     const auto computes = [](const ir::Op& op) {
       return op.def->stream == ir::StreamKind::compute && !op.def->collective && ir::runs(*op.def) &&
-             !op.in.empty();
+             !op.in.empty() && backends::named("host").find_collective(op.kind()) == nullptr;  // which place rows
     };
     std::vector<bool> sent(listing.values.size(), false);
     for (const ir::Op& op : listing.ops) {
@@ -179,12 +185,12 @@ void stand_in(PacedRun& run, int rank, const Machine& machine) {
 
 class Variant {
  public:
-  Variant(const ExpertSizes& sizes, const Options& options, bool replicas)
+  Variant(const ExpertSizes& sizes, const Options& options, With with)
       : sizes_(sizes),
         options_(options),
         machine_(machine_of(sizes, options)),
         config_(model_config(sizes, options)),
-        plan_(plan_of(sizes, options, machine_, replicas)),
+        plan_(plan_of(sizes, options, machine_, with)),
         node_of_(nodes(options.hosts)),
         board_(node_of_),
         links_(machine_.links, node_of_),
@@ -203,6 +209,27 @@ class Variant {
     return *std::max_element(took.begin(), took.end());
   }
   double copied_bytes() const { return copied_bytes_; }  // of the last step
+
+  /// A step that ends with the moves which the run would choose by this load; what it chose.
+  struct Moving {
+    double seconds = 0;
+    train::MoveFigures figures;
+  };
+  Moving move(const ExpertRows& rows) {
+    const plan::Mesh mesh(plan_.mesh);
+    train::ExpertHistory history;
+    for (int l = 0; l < options_.layers; ++l) {
+      const std::vector<int64_t>& of = rows.at({l, 0});
+      history.layers[l].rows_E.assign(of.begin(), of.end());
+    }
+    const train::ExpertMoves moves(config_, plan_, runs_[0]->lowered(), mesh, node_of_);
+    const auto next = moves.at(kLookEvery, history, {});
+    if (!next) return {};
+    for (auto& run : runs_) run->batch().next_homes = next->homes;
+    const Moving moving{step(), next->figures};
+    for (auto& run : runs_) run->batch().homes = std::exchange(run->batch().next_homes, {});
+    return moving;
+  }
 
   /// Steps of one microbatch's load after the other, as parts of one step.
   double foretold_s(const ExpertRows& rows) {
@@ -298,7 +325,10 @@ double imbalance_seen() {
 class Bench {
  public:
   Bench(const ExpertSizes& sizes, const Options& options)
-      : sizes_(sizes), options_(options), without_(sizes, options, false), with_(sizes, options, true) {
+      : sizes_(sizes),
+        options_(options),
+        without_(sizes, options, With::nothing),
+        with_(sizes, options, With::copies) {
     for (int l = 0; l < options.layers; ++l)
       for (int m = 0; m < options.microbatches; ++m) rows_seen()[{l, m}];
     add("even", bench::even_rows(sizes, options.layers, options.microbatches));
@@ -346,6 +376,36 @@ Figures figures(const Bench& bench, const std::string& name, const Seconds& of) 
   const auto& [without, with] = bench.found(name);
   const auto& [even, even_with] = bench.found("even");
   return {of(even) / of(with), 1 - of(with) / of(without), of(even_with) / of(even) - 1};
+}
+
+/// Experts that move for good.
+Json moved(const Options& options, double& use) {
+  const ExpertSizes sizes;
+  const ExpertRows rows = bench::half_hot_rows(sizes, 4, options.layers, options.microbatches);
+  choices().clear();
+  for (const auto& [of, rows_E] : rows) choices()[of] = bench::choices_of(rows_E, sizes);
+  Variant variant(sizes, options, With::moves);
+  const device::PacedTimer timer;
+  const auto least = [&] {
+    double seconds = variant.step();
+    for (int i = 1; i < options.rounds; ++i) seconds = std::min(seconds, variant.step());
+    return seconds;
+  };
+  const double before = least(), imbalance_before = imbalance_seen();
+  const Variant::Moving moving = variant.move(rows);
+  const double after = least();
+  use = std::max(use, timer.elapsed().processor_use());
+  return {{"seconds_before", before},
+          {"seconds_moving", moving.seconds},
+          {"seconds_after", after},
+          {"imbalance_before", imbalance_before},
+          {"imbalance_after", imbalance_seen()},
+          {"experts", moving.figures.experts},
+          {"bytes", moving.figures.bytes},
+          {"gain_foretold_seconds", moving.figures.foretold_gain_s},
+          {"cost_foretold_seconds", moving.figures.foretold_cost_s},
+          {"gain", 1 - after / before},
+          {"steps_to_pay", after < before ? std::ceil((moving.seconds - before) / (before - after)) : -1}};
 }
 
 int run(const Options& options) {
@@ -412,6 +472,11 @@ int run(const Options& options) {
   json["copied_bytes"] = copied;
   json["cost_when_even"] = options.foretell ? 0 : figures(drawn, "even", measured).cost_when_even;
   json["cost_when_even_foretold"] = figures(drawn, "even", foretold).cost_when_even;
+  if (!options.foretell) {
+    json["migrated"] = moved(options, use);
+    json["gain_migrated"] = json["migrated"]["gain"];
+    json["steps_to_pay"] = json["migrated"]["steps_to_pay"];
+  }
   json["processor_use"] = use;
   json["believable"] = use <= device::kMostPacedUse;
   if (options.json) {

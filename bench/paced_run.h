@@ -129,6 +129,7 @@ class PacedRun {
   const plan::Lowered& lowered() const { return lowered_; }
   runtime::Executor& executor() { return *executor_; }
 
+  device::Batch& batch() { return batch_; }
   double step() {
     const double began = now_s();
     executor_->run_step(batch_);

@@ -14,7 +14,7 @@ PAGE = ROOT / "docs/reference.md"
 SECTIONS = {"": "Of the run itself", "model": "[model]: the model", "data": "[data]: the text", "train": "[train]: how it is trained",
             "lora": "[lora]: adapters beside frozen weights", "device": "[device]: what runs it",
             "mesh": "[mesh]: ranks and degrees", "parallel": "[parallel]: schedule, messages",
-            "moe": "[moe]: copies of hot experts",
+            "moe": "[moe]: copies and homes of experts",
             "memory": "[memory]: what is not kept", "fusions": "[fusions]: ops in one"}
 HEAD = """# Every key
 

@@ -1,6 +1,7 @@
 #include "tests/parity/draw.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "heddle/backends/backend.h"
 #include "heddle/config/exact_layout.h"
@@ -286,8 +287,8 @@ void draw_order(Dice& dice, Draw& d) {
     const int kind = dice.below(3);
     schedule::Placement placement = schedule::loop_placement(p.mesh.pp, 1 + dice.below(3));
     if (kind == 1) placement = schedule::v_placement(p.mesh.pp);
-    if (kind == 2 && p.microbatches % 2 == 0 && p.mesh.pp % 2 == 0)
-      placement = schedule::two_way_placement(p.mesh.pp);
+    const bool two_way = p.microbatches % 2 == 0 && p.mesh.pp % 2 == 0 && !p.parallel.exchange.migrates();
+    if (kind == 2 && two_way) placement = schedule::two_way_placement(p.mesh.pp);
     p.order = random_schedule(placement, p.microbatches, [&](int count) { return dice.below(count); });
   } else if (dice.one_in(2)) {
     return;
@@ -295,10 +296,11 @@ void draw_order(Dice& dice, Draw& d) {
   p.parallel.layout = draw_layout(dice, d.model, plan::schedule_of(p).placement.stages);
 }
 
-// Whether copies of experts change the leaves of a token's sum.
+// Whether copies of experts, or their homes, change the leaves of a token's sum.
 bool sums_by_slots(const plan::Plan& plan) {
   const model::Dispatcher& exchange = plan.parallel.exchange;
-  return exchange.replicas != 0 && plan.mesh.ep > 1 && exchange.topology != ir::Topology::plain;
+  return (exchange.replicas != 0 || exchange.migrates()) && plan.mesh.ep > 1 &&
+         exchange.topology != ir::Topology::plain;
 }
 
 }  // namespace
@@ -484,6 +486,20 @@ device::Batch Draw::batch(const plan::Plan& layout, int data_rank) const {
     for (int64_t e = 0; e < model.n_routed_experts; ++e)
       batch.expert_rows[static_cast<int>(layer)].push_back(
           static_cast<double>(rows.bits(static_cast<uint64_t>(e)) % 9));
+    if (!layout.parallel.exchange.migrates() || layout.mesh.ep == 1) continue;
+    // Experts live anywhere; as the step ends those of each place number change holders.
+    std::vector<int32_t> now(static_cast<size_t>(model.n_routed_experts)), then = now;
+    std::iota(now.begin(), now.end(), 0);
+    const RandomKey homes = key.with("homes").with(static_cast<uint64_t>(layer));
+    for (size_t i = now.size(); i-- > 1;) std::swap(now[i], now[homes.bits(i) % (i + 1)]);
+    const auto places = static_cast<int32_t>(model.n_routed_experts / layout.mesh.ep);
+    for (size_t e = 0; e < now.size(); ++e) {
+      const int32_t place = now[e] % places,
+                    by = 1 + static_cast<int32_t>(homes.bits(static_cast<uint64_t>(100 + place)) % 7);
+      then[e] = (now[e] / places + by) % layout.mesh.ep * places + place;
+    }
+    batch.homes[static_cast<int>(layer)] = now;
+    batch.next_homes[static_cast<int>(layer)] = then;
   }
   return batch;
 }

@@ -82,8 +82,9 @@ std::vector<std::string> differences(const Draw& draw, comm::World& world, const
   moved.copy_engine_kb = 1e-3;  // all there is
   runtime::CopyEngine engine(moved, true, world);
   test::RankRun run(draw.plan, mesh, lowered, engine.world(), draw.backend, kArenaBytes);
-  run.fill(parameter);
   device::Batch batch = draw.batch(draw.plan, mesh.at(world.rank()).at(ir::Axis::dp));
+  run.set_homes(batch.homes);
+  run.fill(parameter);
   if (fault.batch) fault.batch(run.place(), batch);
   batch.attempts = draw.plan.parallel.ahead_of_norm;
   if (fault.after) {
@@ -151,6 +152,7 @@ std::vector<std::string> differences(const Draw& draw, comm::World& world, const
     for (const std::string prefix : {"grad.", "m.", "v.", "master.", "average."}) {
       if (of_one.find(prefix + p.name) == ir::none && (prefix == "v." ? by_muon : prefix == "average.")) continue;
       std::vector<double> sum(elements, 0.0), holders(elements, 0.0);
+      run.set_homes(prefix == "grad." ? batch.homes : batch.next_homes);
       run.add_to_whole(prefix, p.name, sum, holders);
       sum = sum_to_first(*all, sum);
       holders = sum_to_first(*all, holders);

@@ -1,8 +1,9 @@
-// Copies of hot experts against none: to the last bit on whole numbers, op by op in poisoned memory, while the hot
-// experts change.
+// Copies of hot experts, and experts that change their homes from microbatch to microbatch, against none: to the
+// last bit on whole numbers, op by op in poisoned memory, while the hot experts change.
 #include <mutex>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "heddle/ir/placed_figures.h"
 #include "tests/runtime/exchange_group.h"
@@ -18,9 +19,12 @@ double whole_number(uint64_t of, int64_t i) {
 class ExpertsRank : public ExchangeRank {
  public:
   ExpertsRank(const Routed& routed, int64_t rank, const ir::Attributes& exchange, int64_t copies, Dtype dtype,
-              comm::ThreadBoard& board)
-      : ExchangeRank(routed, rank, dtype, exchange, board), copies_(copies), placing_(none_cost(routed, copies)) {
-    if (copies > 0) attributes_.set("copies", copies);
+              comm::ThreadBoard& board, bool moves)
+      : ExchangeRank(routed, rank, dtype, exchange, board),
+        copies_(copies),
+        moves_(moves),
+        placing_(none_cost(routed, copies)) {
+    if (copies > 0 || moves) attributes_.set("copies", copies);
     const int64_t N = routed.width + 1, K = routed.width, P = routed.experts_each;
     weight_ = make(dtype, {P, N, K}, ir::Role::weight);
     sum_ = make(wide_, {P, N, K}, ir::Role::accumulator);
@@ -51,14 +55,23 @@ class ExpertsRank : public ExchangeRank {
       slots = chosen_slots[0];
       placement = chosen_slots[1];
     }
+    ir::ValueId told = placement;
+    if (moves_ && copies_ == 0) {
+      const auto placed_experts = run("place_experts", {experts_},
+                                      {{"ranks", routed_.ranks()},
+                                       {"slices", routed_.slices},
+                                       {"experts", routed_.all_experts()},
+                                       {"copies", int64_t{0}}});
+      slots = placed_experts[0];
+      told = placed_experts[1];
+    }
     if (placement != ir::none) {
       for (int64_t i = 0; i < listing_.elements(placement, rows_); ++i) {
         const int64_t each = routed_.experts_each + copies_;
         copied += i % each >= routed_.experts_each && data<int32_t>(placement)[i] >= 0 ? 1 : 0;
       }
     }
-    const auto counts =
-        run("share_counts", placement == ir::none ? std::vector{slots} : std::vector{slots, placement});
+    const auto counts = run("share_counts", told == ir::none ? std::vector{slots} : std::vector{slots, told});
     lists_ = run("counts_to_host", counts);
     for (size_t i = 0; i < lists_.size(); ++i) rows_.of[lists_[i]] = comm::counted_rows(i, view(lists_[i]));
     most = std::max(most, rows_.of[lists_[0]]);
@@ -93,14 +106,38 @@ class ExpertsRank : public ExchangeRank {
       const std::vector<double> more = values(id);
       all.insert(all.end(), more.begin(), more.end());
     }
+    if (moves_) move();
     return all;
   }
   std::vector<double> weight_gradient() { return values(sum_); }
+  /// Of an expert: where it has come to.
+  int64_t home_of(int64_t expert) const {
+    const auto at = batch_.homes.find(-1);
+    return at == batch_.homes.end() ? expert : at->second[static_cast<size_t>(expert)];
+  }
   std::vector<double> placed() { return values(placed_); }
 
   int64_t copied = 0, most = 0, received = 0;
 
  private:
+  /// The experts of each place number go to other holders, those of most numbers: with weights, and sums of
+  /// gradients in the place of state.
+  void move() {
+    const int64_t P = routed_.experts_each, holders = routed_.ranks() / routed_.slices;
+    std::vector<int32_t> next;
+    for (int64_t e = 0; e < routed_.all_experts(); ++e) {
+      const int64_t home = home_of(e), place = home % P;
+      next.push_back(static_cast<int32_t>((home / P + (place == 1 ? 0 : 1 + place)) % holders * P + place));
+    }
+    batch_.next_homes = {{-1, next}};
+    run("move_experts", {},
+        {{"ranks", routed_.ranks()},
+         {"slices", routed_.slices},
+         {"experts", routed_.all_experts()},
+         {"numbers", (routed_.width + 1) * routed_.width}},
+        {weight_, sum_});
+    batch_.homes = std::exchange(batch_.next_homes, {});
+  }
   static ir::Attributes none_cost(const Routed& routed, int64_t copies) {
     return {{"ranks", routed.ranks()},
             {"slices", routed.slices},
@@ -114,6 +151,7 @@ class ExpertsRank : public ExchangeRank {
             {"copy_across_ps", int64_t{0}}};
   }
   int64_t copies_;
+  bool moves_;
   ir::Attributes placing_;
   ir::ValueId weight_, sum_, placed_;
 };
@@ -155,13 +193,15 @@ std::vector<double> rows_of(const Routed& routed, int m) {
 
 // Where copies are recalled, the loads that choose them are those of the microbatch before, or of itself.
 Stepped stepped(const Routed& routed, const std::string& topology, int64_t copies, Dtype dtype,
-                std::optional<int> recalled = std::nullopt) {
+                std::optional<int> recalled = std::nullopt, bool moves = false) {
   Stepped all;
   const auto ranks = static_cast<size_t>(routed.ranks());
   all.values.resize(ranks);
   all.gradients.resize(ranks);
   all.most.resize(ranks);
   all.received.resize(ranks);
+  const int64_t N = routed.width + 1, K = routed.width, P = routed.experts_each;
+  for (std::vector<double>& of_rank : all.gradients) of_rank.resize(static_cast<size_t>(P * N * K));
   all.placed.assign(static_cast<size_t>(routed.ranks() / routed.slices + kPlacedFigures), 0);
   comm::ThreadBoard board(routed.node_of);
   std::vector<std::thread> threads;
@@ -171,15 +211,21 @@ Stepped stepped(const Routed& routed, const std::string& topology, int64_t copie
     threads.emplace_back([&, p] {
       try {
         const auto rank_number = static_cast<int64_t>(p);
-        ExpertsRank rank(routed, rank_number, exchange_attributes(routed, topology), copies, dtype, board);
+        ExpertsRank rank(routed, rank_number, exchange_attributes(routed, topology), copies, dtype, board, moves);
         for (int m = 0; m < kMicrobatches; ++m) {
           const auto recent = recalled ? rows_of(routed, m - *recalled) : std::vector<double>();
           const auto more = rank.step(hot_choice(routed, rank_number, m), static_cast<uint64_t>(m), m == 0, recent);
           all.values[p].insert(all.values[p].end(), more.begin(), more.end());
         }
-        all.gradients[p] = rank.weight_gradient();
         all.most[p] = rank.most;
         const std::lock_guard lock(mutex);
+        const std::vector<double> gradient = rank.weight_gradient();
+        for (int64_t e = 0; e < routed.all_experts(); ++e) {  // by the homes of the experts' numbers
+          const int64_t home = rank.home_of(e);
+          if (home / P != rank_number / routed.slices) continue;
+          const auto owner = static_cast<size_t>(e / P * routed.slices + rank_number % routed.slices);
+          std::copy_n(gradient.begin() + home % P * N * K, N * K, all.gradients[owner].begin() + e % P * N * K);
+        }
         all.copied += rank.copied;
         all.received[p] = rank.received;
         const std::vector<double> placed = rank.placed();
@@ -231,6 +277,16 @@ TEST(Replicas, ChangeNoWholeNumberInAnyTopology) {
     for (const char* topology : topologies) {
       for (const Dtype dtype : std::set{kWidest, Dtype::f32}) {
         const Stepped without = stepped(routed, topology, 0, dtype);
+        const Stepped moved = stepped(routed, topology, 0, dtype, std::nullopt, true);
+        EXPECT_EQ(moved.values, without.values) << topology << " on " << routed.ranks() << ", moved";
+        EXPECT_EQ(moved.gradients, without.gradients) << topology << " on " << routed.ranks() << ", moved";
+        for (const std::optional<int> before : {std::optional<int>(), std::optional<int>(1)}) {
+          const Stepped both = stepped(routed, topology, 2, dtype, before, true);
+          EXPECT_EQ(both.values, without.values) << topology << " on " << routed.ranks() << ", copied and moved";
+          EXPECT_EQ(both.gradients, without.gradients) << topology << " on " << routed.ranks() << ", both";
+          EXPECT_GT(both.copied, 0);
+          expect_counted(routed, both, before ? PlacedFigure::by_history : PlacedFigure::by_counts);
+        }
         for (const int64_t copies : emulated ? std::vector<int64_t>{3} : std::vector<int64_t>{1, 3}) {
           const Stepped with = stepped(routed, topology, copies, dtype);
           EXPECT_EQ(with.values, without.values) << topology << " on " << routed.ranks() << ", " << copies;

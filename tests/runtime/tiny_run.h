@@ -58,15 +58,24 @@ class RankRun {
     return lowered_.parameters[static_cast<size_t>(listing_index())];
   }
 
+  /// Where experts live, by layer, when state is written and read; to be what the batch says.
+  void set_homes(std::map<int, std::vector<int32_t>> homes) { homes_ = std::move(homes); }
+
   /// Where a value of this rank lies in the whole parameter: all of the rank's part, or its run of a sharded state.
   std::vector<model::Extent> runs(const model::Parameter& p, const ir::Value& value) const {
     std::vector<int64_t> dims;
     for (const ir::Dim& dim : listing().value(p.value).shape) dims.push_back(dim.count);
     std::vector<model::Extent> runs = model::extents_of(p, dims, place());
-    if (value.shape == listing().value(p.value).shape) return runs;
-    const std::vector<int> group = mesh_.group(p.copies, rank_);
-    const int64_t at = std::find(group.begin(), group.end(), rank_) - group.begin();
-    return model::extents_within(runs, at * value.shape[0].count, value.shape[0].count);
+    if (value.shape != listing().value(p.value).shape) {
+      const std::vector<int> group = mesh_.group(p.copies, rank_);
+      const int64_t at = std::find(group.begin(), group.end(), rank_) - group.begin();
+      runs = model::extents_within(runs, at * value.shape[0].count, value.shape[0].count);
+    }
+    const auto homes = homes_.find(p.layer);
+    if (homes == homes_.end()) return runs;
+    int64_t elements = 1;
+    for (const int64_t dim : model::whole_dims(p, dims, place())) elements *= dim;
+    return model::extents_at_homes(p, std::move(runs), elements, homes->second);
   }
 
   /// Fills every parameter, its master and its moments: value(parameter, element of the whole tensor).
@@ -194,6 +203,7 @@ class RankRun {
   const plan::Lowered& lowered_;
   int rank_;
   runtime::MeshCommunicators communicators_;
+  std::map<int, std::vector<int32_t>> homes_;
   std::optional<ScratchFolder> scratch_;  // for memory that outlives the process, where nobody names a file
   std::unique_ptr<runtime::Executor> executor_;
 };

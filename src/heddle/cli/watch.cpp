@@ -79,6 +79,7 @@ class Watch {
       text += fmt::format("held-out loss {} after step {}\n", observe::loss_text(*f.held_out_loss),
                           observe::grouped_text(f.held_out_step));
     if (f.copies) text += fmt::format("copies of hot experts: {}\n", observe::copies_line(f));
+    if (f.moves) text += fmt::format("moves of experts: {}\n", observe::moves_line(f));
     text += chart("loss", &observe::StepMetrics::lm_loss, observe::loss_text, kLossRows, columns, terminal.unicode);
     text += chart("tokens per second", &observe::StepMetrics::tokens_per_s, observe::tokens_rate_text, kSpeedRows,
                   columns, terminal.unicode);

@@ -41,8 +41,12 @@ struct Batch {
   /// Of MoE layers whose experts are hot, by the layer's number: rows of each expert in recent steps, in
   /// proportion.
   std::map<int, std::vector<double>> expert_rows;
-  bool guessed = false;   // the step before has updated ahead of its norm
-  bool attempts = false;  // this one may
+  /// Of MoE layers whose experts have moved, by the layer's number: the home of each expert, its holder times the
+  /// places of one, plus its place. Layers that are not named have them in the order of their numbers.
+  std::map<int, std::vector<int32_t>> homes;
+  std::map<int, std::vector<int32_t>> next_homes;  // of layers whose experts move as the step ends: those then
+  bool guessed = false;                            // the step before has updated ahead of its norm
+  bool attempts = false;                           // this one may
 };
 
 }  // namespace heddle::device

@@ -26,6 +26,7 @@ struct Dispatcher {
   double across_rate = 1, across_latency_us = 20;  // of a node, to others: GB/s
   int replicas = 0;  // slots of a rank for copies of other ranks' experts; kReplicasByCost
   ReplicasFrom replicas_from = ReplicasFrom::counts;
+  int migrate_every = 0;  // steps between looks at whether experts change their homes for good; 0: never
   /// Rows of an expert over the even share, of one rank's microbatch; 0: as many as come.
   double capacity_factor = 0;
   double within_bytes_per_us() const { return within_rate * kBytesPerUs; }
@@ -37,6 +38,7 @@ struct Dispatcher {
   static constexpr int kReplicasByCost = -1, kUsualCopies = 2;
   int copies() const { return replicas == kReplicasByCost ? kUsualCopies : replicas; }
   bool recalls() const { return copies() > 0 && replicas_from == ReplicasFrom::history; }
+  bool migrates() const { return migrate_every > 0; }
 
   /// Places of an expert for one rank's `tokens`, no more than there are tokens; 0 without a capacity.
   int64_t places(int64_t tokens, int64_t top_k, int64_t experts) const {

@@ -61,4 +61,28 @@ std::vector<Extent> extents_within(const std::vector<Extent>& extents, int64_t f
   return within;
 }
 
+std::vector<Extent> extents_at_homes(const Parameter& p, std::vector<Extent> extents, int64_t elements,
+                                     const std::vector<int32_t>& home_of_E) {
+  const bool is_cut = p.experts > 0 && std::any_of(p.cuts.begin(), p.cuts.end(), [](const Cut& cut) {
+                        return cut.dim == 0 && cut.axis == ir::Axis::ep;
+                      });
+  if (!is_cut) return extents;
+  HEDDLE_CHECK(std::ssize(home_of_E) == p.experts, "'{}': {} homes", p.name, home_of_E.size());
+  const int64_t each = elements / p.experts;
+  std::vector<int64_t> expert_at(home_of_E.size());
+  for (size_t e = 0; e < home_of_E.size(); ++e)
+    expert_at.at(static_cast<size_t>(home_of_E[e])) = static_cast<int64_t>(e);
+  std::vector<Extent> moved;
+  for (Extent left : extents) {
+    while (left.count > 0) {
+      const int64_t home = left.whole / each, within = left.whole % each,
+                    count = std::min(left.count, each - within);
+      moved.push_back({left.local, expert_at[static_cast<size_t>(home)] * each + within, count});
+      left = {left.local + count, left.whole + count, left.count - count};
+    }
+  }
+  std::sort(moved.begin(), moved.end(), [](const Extent& a, const Extent& b) { return a.whole < b.whole; });
+  return moved;
+}
+
 }  // namespace heddle::model

@@ -122,6 +122,16 @@ LineChart dropped_shares(const ReportData& data) {
   return chart;
 }
 
+std::string facts_table(const std::string& caption, const Facts& facts) {
+  if (facts.empty()) return "";
+  std::string text = fmt::format("<table><caption>{}</caption>\n", caption);
+  for (const auto& [name, value] : facts) {
+    text += fmt::format("<tr><td class=\"key\">{}</td><td class=\"mono\">{}</td></tr>\n", escape_breakable(name),
+                        escape_html(value));
+  }
+  return text + "</table>\n";
+}
+
 std::string experts(const ReportData& data) {
   LineChart imbalance = step_chart(data, &StepMetrics::expert_imbalance, "Imbalance: busiest expert ÷ mean",
                                    "rows ÷ mean, the worst layer", AxisUnit::plain, 1, false);
@@ -129,7 +139,8 @@ std::string experts(const ReportData& data) {
   const LineChart balance = step_chart(data, &StepMetrics::auxiliary_loss, "Auxiliary (balance) loss",
                                        "nats a token", AxisUnit::plain, 5, false);
   return load_maps(data.steps, data.expert_layers) + in_pairs({imbalance, balance, dropped_shares(data)}) +
-         copies_panels(data.steps, data.figures, data.expert_layers);
+         copies_panels(data.steps, data.figures, data.expert_layers) +
+         panel(facts_table("Experts that changed ranks, in all steps", moves_facts(data.figures)), false);
 }
 
 std::string ranks(const RankSpeeds& speeds) {
@@ -182,16 +193,6 @@ std::string memory(const ReportData& data) {
   std::string panels;
   for (const MemoryView& view : data.memory) panels += panel(memory_figure(view), true);
   return panels + panel(peak_table(data), true);
-}
-
-std::string facts_table(const std::string& caption, const Facts& facts) {
-  if (facts.empty()) return "";
-  std::string text = fmt::format("<table><caption>{}</caption>\n", caption);
-  for (const auto& [name, value] : facts) {
-    text += fmt::format("<tr><td class=\"key\">{}</td><td class=\"mono\">{}</td></tr>\n", escape_breakable(name),
-                        escape_html(value));
-  }
-  return text + "</table>\n";
 }
 
 std::string pipeline(const ReportData& data) {

@@ -52,6 +52,14 @@ RunFigures figures_of(const std::vector<StepMetrics>& steps) {
     if (!f.copies) f.copies.emplace();
     for (const CopyField& field : copy_fields()) (*f.copies).*field.of_layer += (step.*field.of_step).value_or(0);
   }
+  for (const StepMetrics& step : steps) {
+    if (!step.extra.contains(MoveSums::kFields[0].key)) continue;
+    if (!f.moves) f.moves.emplace();
+    for (const MoveSums::Field& field : MoveSums::kFields) {
+      const auto at = step.extra.find(field.key);
+      (*f.moves).*field.value += at == step.extra.end() ? 0 : at->second;
+    }
+  }
   f.tokens = last_of(steps, &StepMetrics::tokens);
   f.trained_s = last_of(steps, &StepMetrics::trained_s);
   f.step_s = median_of(steps, &StepMetrics::step_s);
@@ -78,12 +86,31 @@ std::vector<std::pair<std::string, std::string>> copies_facts(const RunFigures& 
           {"choices", endings}};
 }
 
-std::string copies_line(const RunFigures& figures) {
+std::vector<std::pair<std::string, std::string>> moves_facts(const RunFigures& figures) {
+  if (!figures.moves) return {};
+  const MoveSums& m = *figures.moves;
+  std::string endings;
+  for (const auto& [count, what] : {std::pair{m.made, "that moved some"}, std::pair{m.even, "at an even load"},
+                                    std::pair{m.not_worth, "where none would have paid"}}) {
+    if (count > 0) endings += fmt::format("{}{} {}", endings.empty() ? "" : "; ", count_text(count), what);
+  }
+  return {{"experts that moved", count_text(m.experts)},
+          {"state that moved with them", bytes_text(m.bytes)},
+          {"looks at layers", endings}};
+}
+
+namespace {
+
+std::string line_of(const std::vector<std::pair<std::string, std::string>>& facts) {
   std::string line;
-  for (const auto& [name, value] : copies_facts(figures))
-    line += fmt::format("{}{} {}", line.empty() ? "" : ", ", name, value);
+  for (const auto& [name, value] : facts) line += fmt::format("{}{} {}", line.empty() ? "" : ", ", name, value);
   return line;
 }
+
+}  // namespace
+
+std::string copies_line(const RunFigures& figures) { return line_of(copies_facts(figures)); }
+std::string moves_line(const RunFigures& figures) { return line_of(moves_facts(figures)); }
 
 std::string loss_text(double loss) { return std::isfinite(loss) ? fmt::format("{:.4f}", loss) : number_text(loss); }
 std::string tokens_rate_text(double tokens_per_s) { return count_text(tokens_per_s, "tok/s"); }
@@ -115,6 +142,9 @@ std::string json_of(const RunFigures& f) {
   if (f.copies) {
     for (const CopyField& field : copy_fields())
       json["copies"][std::string(field.key)] = (*f.copies).*field.of_layer;
+  }
+  if (f.moves) {
+    for (const MoveSums::Field& field : MoveSums::kFields) json["moves"][field.key] = (*f.moves).*field.value;
   }
   return json.dump();
 }

@@ -69,7 +69,7 @@ inline uint8_t byte_of(float e4m3) {
   const uint32_t sign = word >> 24 & 0x80u, size = word & 0x7fffffffu;
   if (size > 0x7f800000u) return kNan;
   if (size < (121u << 23)) return static_cast<uint8_t>(sign | static_cast<uint32_t>(std::abs(e4m3) * 512));
-  return static_cast<uint8_t>(sign | (size >> 20) - (120u << 3));
+  return static_cast<uint8_t>(sign | ((size >> 20) - (120u << 3)));
 }
 inline float number_of(uint8_t byte) {
   const uint32_t sign = (byte & 0x80u) << 24, size = byte & 0x7fu;

@@ -37,6 +37,7 @@ std::vector<const ir::OpDef*> auxiliary_loss_ops();
 std::vector<const ir::OpDef*> permute_ops();
 std::vector<const ir::OpDef*> exchange_ops();
 std::vector<const ir::OpDef*> copies_ops();
+std::vector<const ir::OpDef*> homes_ops();
 std::vector<const ir::OpDef*> capacity_ops();
 std::vector<const ir::OpDef*> pipeline_ops();
 std::vector<const ir::OpDef*> copy_ops();

@@ -82,6 +82,16 @@ void check_model(const model::ModelConfig& config, const Plan& plan) {
   check_sizes(config, plan);
 }
 
+// An expert's state is shared out among the ranks that hold copies of it, and moves among others of the same share.
+void check_homes(const Plan& plan, const schedule::Placement& placement) {
+  if (!plan.parallel.exchange.migrates() || plan.mesh.ep == 1 || placement.routes == 1) return;
+  config_error(
+      "moe.migrate_every moves experts among the ranks of one pipeline; parallel.schedule \"{}\" holds two copies "
+      "of "
+      "each stage, and goes with moe.migrate_every = \"off\"",
+      plan.parallel.schedule);
+}
+
 // Of a microbatch.
 int64_t sequences_of(const Plan& plan, ir::Purpose purpose) {
   switch (purpose) {
@@ -271,7 +281,9 @@ schedule::Schedule schedule_of(const Plan& plan) {
 
 void check(const model::ModelConfig& config, const Plan& plan) {
   check_model(config, plan);
-  layout_of(plan.parallel.layout, config, schedule_of(plan).placement.stages);
+  const schedule::Placement placement = schedule_of(plan).placement;
+  check_homes(plan, placement);
+  layout_of(plan.parallel.layout, config, placement.stages);
 }
 
 Lowered lower(const model::ModelConfig& config, const Plan& plan, std::string_view until) {
@@ -285,6 +297,7 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan, std::string_vi
   for (int r = 0; r < plan.ranks(); ++r) program.class_of_rank.push_back(mesh.at(r).at(ir::Axis::pp));
   const schedule::Schedule training = schedule_of(plan);
   lowered.placement = training.placement;
+  check_homes(plan, training.placement);
   const passes::Durations durations =
       plan.durations ? plan.durations : nominal_durations(plan.parallel.exchange, plan.rates);
   std::vector<std::vector<ir::Op>> restores;  // by pipeline rank

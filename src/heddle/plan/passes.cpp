@@ -14,6 +14,7 @@
 #include "heddle/passes/host/offload.h"
 #include "heddle/passes/overlap/choice.h"
 #include "heddle/passes/overlap/panels.h"
+#include "heddle/passes/update/move_experts.h"
 #include "heddle/passes/pack_weights.h"
 #include "heddle/passes/product_ways.h"
 #include "heddle/passes/recompute.h"
@@ -132,6 +133,10 @@ void update(Draft& d) {
     if (!d.plan.exact_sums) options.order_of_uses = d.shared.order;
     d.restores.push_back(passes::update(text, options));
   });
+}
+
+void move_experts(Draft& d) {
+  on_each(d, [&](model::RankText& text, int) { passes::move_experts(text, d.mesh.at(0)); });
 }
 
 void snapshot(Draft& d) {
@@ -267,6 +272,9 @@ const std::vector<Pass> kPasses{
     {"offload", "recompute", Pass::Level::text,
      [](const Draft& d) { return d.trains() && !d.plan.memory.offload.empty(); }, offload},
     {"update", "join_copies pack_weights exact_sums", Pass::Level::text, trains, update},
+    {"move_experts", "update", Pass::Level::text,
+     [](const Draft& d) { return d.trains() && d.plan.mesh.ep > 1 && d.plan.parallel.exchange.migrates(); },
+     move_experts},
     {"ahead_of_norm", "update", Pass::Level::text,
      [](const Draft& d) { return d.trains() && d.plan.parallel.ahead_of_norm; }, ahead_of_norm},
     {"stream_state", "update ahead_of_norm", Pass::Level::text,

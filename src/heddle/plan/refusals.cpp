@@ -12,6 +12,7 @@ struct Refusal {
 };
 
 bool replicas(const Choices& c) { return c.parallel.exchange.replicas != 0; }
+bool migrates(const Choices& c) { return c.parallel.exchange.migrates(); }
 bool muon(const Choices& c) { return c.update.rule == passes::OptimizerRule::muon; }
 bool state_elsewhere(const Choices& c) { return c.memory.optimizer != StateHome::device; }
 std::string home(const Choices& c) { return std::string(word_of(c.memory.optimizer)); }
@@ -60,6 +61,45 @@ const Refusal kRefusals[] = {
            "one; "
            "\"{}\" sums a token's rows by where they were",
            word_of(c.parallel.exchange.topology));
+     }},
+    {[](const Choices& c) {
+       return migrates(c) && c.mesh.ep > 1 && c.exact_sums && c.parallel.exchange.topology != ir::Topology::plain;
+     },
+     [](const Choices& c) {
+       return fmt::format(
+           "train.exact_sums with moe.migrate_every needs parallel.exchange = \"plain\", where rows come home one "
+           "by one; \"{}\" sums a token's rows by where they were",
+           word_of(c.parallel.exchange.topology));
+     }},
+    {[](const Choices& c) { return migrates(c) && c.parallel.ahead_of_norm; },
+     [](const Choices&) {
+       return std::string(
+           "moe.migrate_every moves what an update has left for good; parallel.ahead_of_norm does not go with it");
+     }},
+    {[](const Choices& c) { return migrates(c) && (state_elsewhere(c) || !c.memory.weights.empty()); },
+     [](const Choices& c) {
+       return fmt::format(
+           "moe.migrate_every moves state from device to device; memory.optimizer is \"{}\"{}, \"device\" with "
+           "memory.weights = \"none\" goes with it",
+           home(c), c.memory.weights.empty() ? "" : " and weights lie on the host");
+     }},
+    {[](const Choices& c) { return migrates(c) && c.snapshot_every > 0; },
+     [](const Choices&) {
+       return std::string(
+           "train.snapshot_every copies every expert at the home of its number; it goes with moe.migrate_every = "
+           "\"off\"");
+     }},
+    {[](const Choices& c) { return migrates(c) && c.lora.rank > 0; },
+     [](const Choices&) {
+       return std::string(
+           "moe.migrate_every moves experts that are trained; lora.rank above 0 freezes them, and goes with "
+           "moe.migrate_every = \"off\"");
+     }},
+    {[](const Choices& c) { return migrates(c) && c.parallel.exchange.capacity_factor > 0; },
+     [](const Choices&) {
+       return std::string(
+           "moe.capacity_factor gives every expert as many rows, so that no home is better than another; it goes "
+           "with moe.migrate_every = \"off\"");
      }},
     {[](const Choices& c) { return c.device.fp8 != passes::Fp8::off && c.exact_sums; },
      [](const Choices&) {

@@ -383,6 +383,20 @@ void expert_settings(Table& t) {
             "the experts; rows are split as those of the last steps would have been best.",
             "copies are as good as the next step's load is like the last ones'", page("expert_replicas"))
       .beside({"mesh.dp=4", "mesh.ep=4", "train.microbatch=1", "moe.replicas=2"});
+  t.word_or_number(
+       "moe.migrate_every",
+       "Steps after which it is asked again whether experts had better live on other ranks, where that pays within "
+       "as many steps by the rates of exchange auto.",
+       {{"off", 0}}, 1'000'000, [](Choices& c) -> int& { return c.parallel.exchange.migrate_every; })
+      .also_called({"eplb_interval", "expert_rebalance_interval", "moe_rebalance_every"})
+      .acts(reassociates,
+            "At a step's end experts change places between ranks, with their weights, masters and moments, where "
+            "the loads of the last steps say that the steps to come end so much sooner.",
+            "a message of each moved expert's state, and as long a step that moves them; room for one expert's "
+            "largest tensor",
+            page("expert_migration"))
+      .tried({"off", "1", "2"})
+      .beside({"mesh.dp=4", "mesh.ep=4", "train.microbatch=1"});
   t.number<&Choices::parallel, &Parallel::exchange, &model::Dispatcher::capacity_factor>(
        "moe.capacity_factor", 0, 1e6,
        "Rows that an expert takes of a rank's microbatch, over the even share, such as 1.25; 0: as many as come.")

@@ -116,7 +116,7 @@ ExpectedExchange ExpectedRows::expect(const Key& key, const ir::Op& op, const ir
     for (int64_t i = h * each; i < (h + 1) * each; ++i) m += share(i);
     of_holder.push_back(m);
   }
-  if (placing != nullptr) {  // all sources alike
+  if (placing != nullptr && placing->attributes.integer("copies") > 0) {  // all sources alike
     std::vector<double> share_E;
     for (int64_t i = 0; i < experts; ++i) share_E.push_back(share(i));
     const std::vector<int32_t> rows = comm::alike_sources(share_E, ranks, key.tokens * key.chosen);

@@ -384,6 +384,14 @@ bool TrainingRun::record(const train::StepResult& result) {
   for (const auto& [layer, rows_E] : loads) metrics.expert_loads_LE.emplace_back(rows_E.begin(), rows_E.end());
   metrics.copies_L = layer_copies(result, trainer_->lowered(), trainer_->mesh());
   observe::add_copies(metrics);
+  if (result.moves) {
+    const train::MoveFigures& moves = *result.moves;
+    metrics.extra["experts_moved"] = static_cast<double>(moves.experts);
+    metrics.extra["experts_moved_bytes"] = moves.bytes;
+    metrics.extra["moves_made"] = static_cast<double>(moves.moved);
+    metrics.extra["moves_even"] = static_cast<double>(moves.even);
+    metrics.extra["moves_not_worth"] = static_cast<double>(moves.not_worth);
+  }
   if (config_.train.batch_ramp) metrics.extra["batch"] = static_cast<double>(config_.data_after(number - 1).batch);
   for (const train::Reading& reading : result.statistics) {
     const std::string metric(reading.kind->metric);

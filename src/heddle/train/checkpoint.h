@@ -49,7 +49,8 @@ struct CheckpointState {
   int64_t generation = 0;                       // how often the run was gone on with; a lower one writes no more
   std::string weights_digest;  // of the masters (train/audit/weight_digest); "": not taken at this step
   std::string config_hash;     // of the configuration; "": not said
-  ExpertHistory expert_history;                 // where copies of experts are chosen by it
+  ExpertHistory expert_history;                 // where copies or homes of experts are chosen by it
+  ExpertHomes homes;                            // where they lived; tensors lie by experts all the same
   bool operator==(const CheckpointState&) const = default;
 };
 

@@ -92,26 +92,37 @@ std::vector<StateTensor> state_tensors(const plan::Lowered& lowered) {
   return state_tensors(lowered, plan::Mesh({}), 0, [](int, ir::ValueId) { return TensorView(); });
 }
 
+namespace {
+
+std::vector<model::Extent> at_homes(std::vector<model::Extent> extents, const StateTensor& tensor,
+                                    const ExpertHomes& homes) {
+  const auto at = homes.layers.find(tensor.parameter->layer);
+  if (at == homes.layers.end()) return extents;
+  return model::extents_at_homes(*tensor.parameter, std::move(extents), tensor.elements(), at->second);
+}
+
+}  // namespace
+
 std::vector<model::Extent> held_extents(const StateTensor& tensor, const plan::Lowered& lowered,
-                                        const plan::Mesh& mesh, int rank) {
+                                        const plan::Mesh& mesh, int rank, const ExpertHomes& homes) {
   const Held held = held_by(tensor, lowered, mesh, rank);
   if (held.parameter == nullptr) return {};
   const ir::Listing& listing = *held.listing;
   const model::Parameter& p = *held.parameter;
   std::vector<model::Extent> extents = model::extents_of(p, dims_of(listing.value(p.value)), mesh.at(rank));
-  if (!held.is_shard()) return extents;
+  if (!held.is_shard()) return at_homes(extents, tensor, homes);
   const std::vector<int> group = mesh.group(p.copies, rank);
   const int64_t at = std::find(group.begin(), group.end(), rank) - group.begin();
   const int64_t each = listing.value(held.value).shape.at(0).count;
-  return model::extents_within(extents, at * each, each);
+  return at_homes(model::extents_within(extents, at * each, each), tensor, homes);
 }
 
 std::vector<model::Extent> owned_extents(const StateTensor& tensor, const plan::Lowered& lowered,
-                                         const plan::Mesh& mesh, int rank) {
+                                         const plan::Mesh& mesh, int rank, const ExpertHomes& homes) {
   const Held held = held_by(tensor, lowered, mesh, rank);
   if (held.parameter == nullptr) return {};
   if (!held.is_shard() && mesh.group(held.parameter->copies, rank)[0] != rank) return {};
-  return held_extents(tensor, lowered, mesh, rank);
+  return held_extents(tensor, lowered, mesh, rank, homes);
 }
 
 StateElements::StateElements(const StateTensor& tensor) : tensor_(tensor), view_(tensor.view) {

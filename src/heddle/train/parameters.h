@@ -11,6 +11,7 @@
 #include "heddle/model/parameter_layout.h"
 #include "heddle/plan/plan.h"
 #include "heddle/runtime/executor.h"
+#include "heddle/train/step/expert_homes.h"
 
 namespace heddle::train {
 
@@ -73,13 +74,14 @@ std::vector<StateTensor> state_tensors(const plan::Lowered& lowered, const plan:
 /// The same where nothing runs: names, types and shapes, without views.
 std::vector<StateTensor> state_tensors(const plan::Lowered& lowered);
 
-/// Where the elements that `rank` holds of a tensor lie in the whole, in increasing order.
+/// Where the elements that `rank` holds of a tensor lie in the whole, in increasing order there, with experts at
+/// these homes.
 std::vector<model::Extent> held_extents(const StateTensor& tensor, const plan::Lowered& lowered,
-                                        const plan::Mesh& mesh, int rank);
+                                        const plan::Mesh& mesh, int rank, const ExpertHomes& homes = {});
 
 /// The same without what a rank before it in the mesh group holds as well: every element has one owner.
 std::vector<model::Extent> owned_extents(const StateTensor& tensor, const plan::Lowered& lowered,
-                                         const plan::Mesh& mesh, int rank);
+                                         const plan::Mesh& mesh, int rank, const ExpertHomes& homes = {});
 
 /// Copies masters into the averages that are kept of them, or the other way.
 enum class Average : uint8_t { begins_as_master, becomes_master };

@@ -95,6 +95,7 @@ Trainer::Trainer(TrainerOptions options, comm::World* world)
     snapshots_ = std::make_unique<Snapshots>(options_.snapshots, ranks_.rank(), ranks_.size());
     executor.shared_file = snapshots_->data_file();
   }
+  expert_moves_ = ExpertMoves(options_.model, options_.plan, lowered_, mesh_, nodes_of(world));
   executor_ = std::make_unique<runtime::Executor>(lowered_.program, executor);
   if (snapshots_) snapshots_->bind(lowered_, *executor_, mesh_);
   count_model();
@@ -120,6 +121,7 @@ void Trainer::initialise() {
   done_ = {};
   outliers_.set_history({});
   expert_history_ = {};
+  homes_ = {};
   base_ = {"", fmt::format("seed {}", options_.seed)};
 }
 
@@ -131,7 +133,17 @@ std::vector<StateTensor> Trainer::state() {
 }
 
 std::vector<model::Extent> Trainer::held_extents(const StateTensor& tensor) const {
-  return train::held_extents(tensor, lowered_, mesh_, ranks_.rank());
+  return train::held_extents(tensor, lowered_, mesh_, ranks_.rank(), homes_);
+}
+
+std::vector<model::Extent> Trainer::owned_extents(const StateTensor& tensor) const {
+  return train::owned_extents(tensor, lowered_, mesh_, ranks_.rank(), homes_);
+}
+
+void Trainer::set_homes(const ExpertHomes& homes) {
+  const int ep = options_.plan.mesh.ep;
+  const bool moves = options_.plan.parallel.exchange.migrates() && ep > 1;
+  homes_ = moves && homes.holders == ep ? homes : ExpertHomes();
 }
 
 int64_t Trainer::sequence_tokens() const { return train::sequence_tokens(options_.model, options_.plan); }
@@ -153,7 +165,10 @@ int Trainer::microbatches_of(int64_t sequences) const {
 }
 
 device::Batch Trainer::batch_of(const Sequences& sequences, int microbatches) const {
-  return train::batch_of(sequences, microbatches, options_.model, options_.plan, mesh_.at(ranks_.rank()));
+  device::Batch batch =
+      train::batch_of(sequences, microbatches, options_.model, options_.plan, mesh_.at(ranks_.rank()));
+  batch.homes = homes_.layers;
+  return batch;
 }
 
 StepResult Trainer::step(const Sequences& sequences) {
@@ -174,7 +189,9 @@ std::optional<StepResult> Trainer::advance(const Sequences& sequences, std::span
   (void)executor_->take_compute_times();  // of what ran since the last step
   if (!runs_ahead()) {
     const std::optional<SnapshotNote> note = begin_snapshot();
+    choose_moves(*run);
     executor_->run_step(run->batch);
+    take_moves(*run);
     if (note) snapshots_->seal(*note);
     measure(*run, start);
     StepResult result = gather_result(*run);
@@ -205,6 +222,18 @@ std::optional<StepResult> Trainer::settle() {
   const std::unique_ptr<Run> run = std::move(open_);
   look_back(*run);
   return gather_result(*run);
+}
+
+void Trainer::choose_moves(Run& run) const {
+  std::optional<ExpertMoves::Next> next = expert_moves_.at(run.step, expert_history_, homes_);
+  if (!next) return;
+  run.moves = next->figures;
+  run.batch.next_homes = std::move(next->homes);
+}
+
+void Trainer::take_moves(const Run& run) {
+  for (const auto& [layer, homes] : run.batch.next_homes) homes_.layers[layer] = homes;
+  if (!homes_.layers.empty()) homes_.holders = options_.plan.mesh.ep;
 }
 
 // Every rank comes to the same answer: it follows from the step, or from what all were told.
@@ -271,11 +300,15 @@ StepResult Trainer::gather_result(Run& run, std::span<double> told) {
   result.taken_back = run.taken_back;
   result.limits = outliers_.limits();
   result.skipped = result.total(model::kSkipped) > 0;
+  result.homes = {options_.plan.mesh.ep, run.batch.homes};
+  result.moves = run.moves;
   // From sums that are the same on all ranks: all of them go on, or all of them look for the cause.
   const bool finite = std::isfinite(result.loss()) && std::isfinite(result.gradient_norm());
   if (!finite && !result.skipped) {
     executor_->finish_step();
     run.batch.guessed = run.batch.attempts = false;
+    run.batch.homes = homes_.layers;  // experts that moved are there when it is done again
+    run.batch.next_homes.clear();
     const std::string found = first_not_finite(*executor_, lowered_, ranks_, run.batch);
     throw Error(fmt::format("step {}: loss {}, gradient norm {}: the first value that is not finite is {}",
                             run.step, result.loss(), result.gradient_norm(), found));
@@ -286,7 +319,9 @@ StepResult Trainer::gather_result(Run& run, std::span<double> told) {
     const double norm = number(statistic(ir::Purpose::train, model::kGradientNorm), 0);
     outliers_.learn(norm, result.loss(), result.skipped);
   }
-  if (options_.plan.parallel.exchange.recalls()) expert_history_.learn(result.loads(), options_.plan.mesh.ep);
+  const model::Dispatcher& exchange = options_.plan.parallel.exchange;
+  if (exchange.recalls() || exchange.migrates())
+    expert_history_.learn(result.loads(), options_.plan.mesh.ep, homes_);
   attempts_.learn(result.gradient_norm(), result.attempted, result.taken_back);
   return result;
 }
@@ -354,6 +389,7 @@ std::vector<float> Trainer::next_logits(std::span<const int32_t> tokens) {
   const int64_t length = options_.plan.sequence_length;
   HEDDLE_CHECK(!tokens.empty() && std::ssize(tokens) <= length, "{} tokens, 1 to {} fit", tokens.size(), length);
   device::Batch batch;
+  batch.homes = homes_.layers;
   std::vector<int32_t>& row = batch.microbatches.emplace_back().tokens;
   row.assign(tokens.begin(), tokens.end());
   row.resize(static_cast<size_t>(length) + 1, -1);
@@ -381,6 +417,7 @@ std::vector<float> Trainer::next_logits(std::span<const int32_t> tokens) {
 void Trainer::run_cached(ir::Purpose purpose, std::vector<int32_t> tokens, std::vector<int32_t> places) {
   HEDDLE_CHECK(options_.plan.cached_sequences > 0, "this trainer has no cache");
   device::Batch batch;
+  batch.homes = homes_.layers;
   batch.microbatches.emplace_back().tokens = std::move(tokens);
   batch.places = std::move(places);
   batch.scales.assign(model::kScaleDepth, 0);

@@ -25,6 +25,7 @@
 #include "heddle/train/saved/snapshots.h"
 #include "heddle/train/step/attempts.h"
 #include "heddle/train/step/expert_history.h"
+#include "heddle/train/step/expert_moves.h"
 #include "heddle/train/step/outliers.h"
 #include "heddle/train/step/result.h"
 #include "heddle/train/step/sequences.h"
@@ -120,9 +121,15 @@ class Trainer {
   /// What says which experts have copies, where that is known before a step; the same on every rank.
   const ExpertHistory& expert_history() const { return expert_history_; }
   void set_expert_history(ExpertHistory history) { expert_history_ = std::move(history); }
+  /// Where experts live; the same on every rank. To be set before state is written, and only where all of it is:
+  /// what is there stays where it lies. Of another number of ranks than share the experts here, or where the plan
+  /// moves none, every expert is at home.
+  const ExpertHomes& homes() const { return homes_; }
+  void set_homes(const ExpertHomes& homes);
   /// State in this rank's arena; after writing it call weights_changed().
   std::vector<StateTensor> state();
   std::vector<model::Extent> held_extents(const StateTensor& tensor) const;
+  std::vector<model::Extent> owned_extents(const StateTensor& tensor) const;
   void weights_changed() { executor_->make_weights(); }
   /// Whether it trains adapters beside frozen weights, and which those are.
   bool is_adapted() const { return options_.plan.lora.rank > 0; }
@@ -160,7 +167,12 @@ class Trainer {
     std::vector<double> row;
     RankFigures figures;
     bool taken_back = false;
+    std::optional<MoveFigures> moves;
   };
+  /// Experts that move as the step ends, where it is time to look.
+  void choose_moves(Run& run) const;
+  /// Of the step that has run: they have moved.
+  void take_moves(const Run& run);
   void measure(Run& run, std::chrono::steady_clock::time_point start) const;
   /// Adds to the run what the check has found of it. Only after the check, before the step's end.
   void look_back(Run& run);
@@ -195,6 +207,8 @@ class Trainer {
   Attempts attempts_;
   Outliers outliers_;
   ExpertHistory expert_history_;
+  ExpertHomes homes_;
+  ExpertMoves expert_moves_;
   Base base_;
   double flops_per_step_ = 0;
   model::ParameterCount parameter_count_;

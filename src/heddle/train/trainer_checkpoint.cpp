@@ -36,6 +36,7 @@ CheckpointState state_of_trainer(CheckpointState state, Trainer& trainer) {
   state.adapters = adapters_note(trainer);
   state.outliers = trainer.outliers();
   state.expert_history = trainer.expert_history();
+  state.homes = trainer.homes();
   return state;
 }
 
@@ -43,8 +44,7 @@ namespace {
 
 // The part of a tensor that this rank owns.
 ShardPart part_of(const StateTensor& tensor, Trainer& trainer) {
-  std::vector<model::Extent> extents =
-      owned_extents(tensor, trainer.lowered(), trainer.mesh(), trainer.ranks().rank());
+  std::vector<model::Extent> extents = trainer.owned_extents(tensor);
   int64_t local = 0;
   for (model::Extent& e : extents) {  // packed: what others own is left out
     e.local = local;
@@ -65,8 +65,7 @@ std::string write_own_shard(const std::string& folder, Trainer& trainer, const s
                        const StateTensor& tensor = *by_name.at(part.name);
                        const StateElements held(tensor);
                        const int64_t size = size_of(tensor.dtype);
-                       for (const model::Extent& e :
-                            owned_extents(tensor, trainer.lowered(), trainer.mesh(), trainer.ranks().rank())) {
+                       for (const model::Extent& e : trainer.owned_extents(tensor)) {
                          write(static_cast<const std::byte*>(held.view().data) + e.local * size,
                                static_cast<size_t>(e.count * size));
                        }
@@ -113,6 +112,7 @@ std::string save_trainer(const std::string& folder, CheckpointState state, Train
 
 void load_trainer(const Checkpoint& checkpoint, Trainer& trainer) {
   restore_base(checkpoint.state().adapters, checkpoint.path(), trainer);
+  trainer.set_homes(checkpoint.state().homes);
   const std::vector<StateTensor> tensors = kept_state(trainer);
   checkpoint.check_fits(trainer.options().model, headings_of(tensors));
   for (const StateTensor& tensor : tensors) {

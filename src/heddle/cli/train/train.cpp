@@ -61,6 +61,7 @@ Json json_of(const session::RunSummary& s) {
   }
   if (!s.trace.empty()) json["trace"] = s.trace;
   if (f.copies) json["copies"] = Json::parse(observe::json_of(f)).at("copies");
+  if (f.moves) json["moves"] = Json::parse(observe::json_of(f)).at("moves");
   if (f.held_out_loss) json["held_out_loss"] = *f.held_out_loss;
   return json;
 }
@@ -89,6 +90,7 @@ void print(const session::RunSummary& s, const std::string& config) {
              observe::bytes_text(f.predicted_reserved_bytes.value_or(0)),
              f.grown_bytes ? fmt::format("; {} beyond the forecast", observe::bytes_text(*f.grown_bytes)) : "");
   if (f.copies) fmt::print("copies      {}\n", observe::copies_line(f));
+  if (f.moves) fmt::print("moves       {}\n", observe::moves_line(f));
   fmt::print("report      {}\ncheckpoint  {}\n", s.report.empty() ? "could not be written" : s.report,
              s.checkpoint);
   if (!s.trace.empty()) fmt::print("trace       {}  (open it at https://ui.perfetto.dev)\n", s.trace);

@@ -54,7 +54,7 @@ Exchange::Exchange(const KernelCall& call, size_t lists, bool gates)
             .plain = call.op->attributes.word("topology") == "plain",
             .in_place = work_.in_place,
             .gates = gates} {
-  if (own_each_ < plan_.experts_each) {
+  if (call.op->attributes.has("copies")) {
     expert_of_slot_ =
         device::RoutingPlan::experts_of_slots(call.in[lists + 2], plan_.ranks / plan_.slices * plan_.experts_each);
   }

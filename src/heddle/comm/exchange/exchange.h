@@ -84,7 +84,7 @@ class Exchange {
   Dtype dtype_, wide_;
   int64_t H_;
   const int32_t *n_, *route_;  // where the rows are
-  const int32_t* expert_of_slot_ = nullptr;  // where experts have copies
+  const int32_t* expert_of_slot_ = nullptr;  // where slots are not the experts of their number
   int64_t own_each_;                         // experts of a rank
   int32_t *code_S_, *passing_Qk_;
   bool plain_, over_nodes_, marked_;

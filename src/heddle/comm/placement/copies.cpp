@@ -3,6 +3,7 @@
 
 #include "heddle/comm/exchange/parcels.h"
 #include "heddle/comm/exchange/places.h"
+#include "heddle/comm/placement/homes.h"
 #include "heddle/comm/placement/relay.h"
 #include "heddle/device/host_copies.h"
 #include "heddle/device/routing_plan.h"
@@ -16,7 +17,7 @@ using device::HostCopies;
 using device::KernelCall;
 using device::TensorView;
 
-/// What a placement says of the copies of a weight: which go from where to where.
+/// What a placement says of the copies of a weight: which go from where to where. By homes, as owners are.
 class Moves {
  public:
   /// `placement`: what ends with the expert of each slot.
@@ -29,7 +30,9 @@ class Moves {
     HEDDLE_CHECK(placement.elements() >= slots, "a placement of {} slots, {} expected", placement.elements(),
                  slots);
     const TensorView here = HostCopies::on_host(call, placement);
-    expert_of_slot_ = {device::RoutingPlan::experts_of_slots(here, slots), static_cast<size_t>(slots)};
+    const int32_t* experts = device::RoutingPlan::experts_of_slots(here, slots);
+    home_of_slot_.assign(experts, experts + slots);
+    Homes::now(call).name_homes(home_of_slot_);
   }
   struct Move {
     int64_t owner, index;   // the holder that owns the expert, and its place there
@@ -39,20 +42,20 @@ class Moves {
   void each(Visit visit) const {
     for (int64_t h = 0; h < holders_; ++h) {
       for (int64_t c = 0; c < copies_; ++c) {
-        const int32_t expert = expert_of_slot_[static_cast<size_t>(h * (own_ + copies_) + own_ + c)];
-        if (expert >= 0) visit(Move{expert / own_, expert % own_, h, c});
+        const int32_t home = home_of_slot_[static_cast<size_t>(h * (own_ + copies_) + own_ + c)];
+        if (home >= 0) visit(Move{home / own_, home % own_, h, c});
       }
     }
   }
   int64_t holders() const { return holders_; }
-  std::span<const int32_t> expert_of_slot() const { return expert_of_slot_; }
+  std::span<const int32_t> home_of_slot() const { return home_of_slot_; }
   /// The rank of a holder that has the same slice as this one.
   int64_t rank_of(int64_t holder, int rank) const { return holder * slices_ + rank % slices_; }
   int64_t holder_of(int rank) const { return rank / slices_; }
 
  private:
   int64_t slices_, holders_, own_, copies_;
-  std::span<const int32_t> expert_of_slot_;
+  std::vector<int32_t> home_of_slot_;
 };
 
 /// w, placement -> copies. From owners, then among holders of a node (relay.h).
@@ -70,7 +73,7 @@ void fetch_copies(const KernelCall& call) {
   moves.each([&](const Moves::Move& m) {
     if (m.holder == here) place_E[static_cast<size_t>(m.owner * w.dim(0) + m.index)] = m.place;
   });
-  const std::vector<Handover> all = handovers(moves.expert_of_slot(), holders);
+  const std::vector<Handover> all = handovers(moves.home_of_slot(), holders);
   for (const bool relayed : {false, true}) {
     Parcels parcels;
     bool any = false;  // as all ranks see

@@ -116,14 +116,22 @@ bool is_uneven(const std::vector<int64_t>& rows_H) {
   return spread.most > spread.even + spread.least();
 }
 
-Placement choose_placement(const Loads& loads, const Holders& holders, const PlacementRules& rules) {
+namespace {
+
+/// And how long it takes.
+struct Choice {
+  Placement placement;
+  int64_t ps = 0;
+};
+
+Choice choose(const Loads& loads, const Holders& holders, const PlacementRules& rules) {
   Placement best(holders, loads.experts);
   const Totals totals(loads, holders);
   const Spread spread = spread_of(totals.rows_H);
   const int64_t most = spread.most, even = spread.even, least = spread.least();
-  if (holders.copies == 0 || holders.count() == 1 || !is_uneven(totals.rows_H)) return best;
   const Times times(totals, holders, rules.costs, even);
   int64_t best_ps = times.of(best, most);
+  if (holders.copies == 0 || holders.count() == 1 || !is_uneven(totals.rows_H)) return {std::move(best), best_ps};
   for (Trial::Aim aim : aims(totals.one_node())) {
     aim.least = least;
     for (int64_t i = 0; i < kPeaks; ++i) {
@@ -138,7 +146,17 @@ Placement choose_placement(const Loads& loads, const Holders& holders, const Pla
       best_ps = ps;
     }
   }
-  return best;
+  return {std::move(best), best_ps};
+}
+
+}  // namespace
+
+Placement choose_placement(const Loads& loads, const Holders& holders, const PlacementRules& rules) {
+  return choose(loads, holders, rules).placement;
+}
+
+int64_t foretold_ps(const Loads& loads, const Holders& holders, const PlacementRules& rules) {
+  return choose(loads, holders, rules).ps;
 }
 
 }  // namespace heddle::comm

@@ -77,5 +77,8 @@ std::vector<int32_t> alike_sources(const std::vector<double>& share_E, int64_t s
 /// Whether the fullest holder has so much more than the even share that copies are looked for.
 bool is_uneven(const std::vector<int64_t>& rows_H);
 Placement choose_placement(const Loads& loads, const Holders& holders, const PlacementRules& rules);
+/// How long a microbatch takes with the copies so chosen, if any, by the costs of the rules: picoseconds of
+/// products, rows and copies.
+int64_t foretold_ps(const Loads& loads, const Holders& holders, const PlacementRules& rules);
 
 }  // namespace heddle::comm

@@ -1,4 +1,5 @@
-// place_copies, recall_copies and place_rows: which copies there are, and which rows go to them. The host chooses.
+// place_copies, recall_copies and place_rows: which copies there are, and which rows go to them; place_experts: which
+// rows go where without any. The host chooses.
 //
 // Where the host doesn't read the memory of the ranks' rows, it chooses in the order of the stream
 // (RowWork::on_host): it goes on meanwhile, and learns of the choice with the counts of the slots, of which it
@@ -10,6 +11,7 @@
 #include "heddle/comm/exchange/places.h"
 #include "heddle/comm/exchange/scratch.h"
 #include "heddle/comm/placement/copies.h"
+#include "heddle/comm/placement/homes.h"
 #include "heddle/comm/placement/placement.h"
 #include "heddle/comm/placement/tally.h"
 #include "heddle/device/batch.h"
@@ -32,7 +34,7 @@ struct Slots {
         holders(a.integer("ranks") / a.integer("slices")),
         own(experts / holders),
         count(experts + holders * copies) {}
-  int64_t of(int64_t expert) const { return expert / own * (own + copies) + expert % own; }
+  int64_t of(int64_t home) const { return home / own * (own + copies) + home % own; }
   int64_t figures() const { return holders + kPlacedFigures; }
   int64_t experts, copies, holders, own, count;
 };
@@ -119,7 +121,15 @@ void work_on_host(const KernelCall& call, const HostWorkScratch& room, const Slo
   call.row_work->copy(figures.data, room.placed_then.data(), slots.figures() * 8, call.stream);
 }
 
-/// Of this rank's rows for an expert the first stay with its owner, the next are those of its copies in order.
+/// What goes by homes, by experts.
+Runs by_expert(const Runs& runs_H, const Homes& homes) {
+  Runs runs_E;
+  for (int64_t e = 0; e < std::ssize(runs_H); ++e) runs_E.push_back(runs_H[static_cast<size_t>(homes.of(e))]);
+  return runs_E;
+}
+
+/// Of this rank's rows for an expert the first stay with its owner, the next are those of its copies in order. All
+/// by homes.
 Runs runs_of(const Placement& placement, const Loads& loads, int64_t source) {
   Runs runs_E;
   for (int64_t e = 0; e < loads.experts; ++e) runs_E.push_back({{placement.slot_of(e), loads.at(source, e)}});
@@ -159,15 +169,18 @@ void place_copies(const KernelCall& call) {
   parcels.exchange(communicator);
 
   work_on_host(call, room, slots,
-               [slots, ranks, holders = holders_of(call), rules = placement_rules(a), rank = communicator.rank()](
-                   const int32_t* rows_SE, int32_t* made, double* figures) {
-                 const Loads loads{ranks, slots.experts, {rows_SE, static_cast<size_t>(ranks * slots.experts)}};
+               [slots, ranks, holders = holders_of(call), rules = placement_rules(a), rank = communicator.rank(),
+                homes = Homes::now(call)](const int32_t* rows_SE, int32_t* made, double* figures) {
+                 const std::vector<int32_t> rows_SH = homes.by_home(
+                     std::span<const int32_t>(rows_SE, static_cast<size_t>(ranks * slots.experts)), slots.experts);
+                 const Loads loads{ranks, slots.experts, rows_SH};
                  const Placement placement = choose_placement(loads, holders, rules);
                  std::copy(placement.expert_of_slot().begin(), placement.expert_of_slot().end(), made);
-                 const Runs runs_E = runs_of(placement, loads, rank);
-                 write(runs_E, slots, made + slots.count);
+                 homes.name_experts({made, static_cast<size_t>(slots.count)});
+                 const Runs runs_H = runs_of(placement, loads, rank);
+                 write(by_expert(runs_H, homes), slots, made + slots.count);
                  const bool uneven = is_uneven(Placement(holders, slots.experts).rows_of(loads));
-                 tally({.runs_E = runs_E,
+                 tally({.runs_H = runs_H,
                         .expert_of_slot = placement.expert_of_slot(),
                         .with_copies = PlacedFigure::by_counts,
                         .without = uneven ? PlacedFigure::not_worth : PlacedFigure::even},
@@ -190,17 +203,20 @@ void recall_copies(const KernelCall& call) {
   const ir::Attributes& a = call.op->attributes;
   const Slots slots(a);
   const Holders holders = holders_of(call);
+  const Homes homes = Homes::now(call);
   const auto at = call.batch->expert_rows.find(call.op->layer);
-  const std::vector<int32_t> rows_SE =
-      at == call.batch->expert_rows.end()
-          ? std::vector<int32_t>(holders.node_of.size() * static_cast<size_t>(slots.experts), 0)
-          : alike_sources(at->second, std::ssize(holders.node_of), a.integer("rows"));
-  const Loads loads{std::ssize(holders.node_of), slots.experts, rows_SE};
-  HEDDLE_CHECK(std::ssize(rows_SE) == loads.sources * slots.experts,
-               "the rows of {} experts are known, of {} expected", std::ssize(rows_SE) / loads.sources,
-               slots.experts);
+  const bool known = at != call.batch->expert_rows.end();
+  HEDDLE_CHECK(!known || std::ssize(at->second) == slots.experts,
+               "the rows of {} experts are known, of {} expected", at->second.size(), slots.experts);
+  const std::vector<int32_t> rows_SH =
+      known ? alike_sources(homes.by_home(std::span<const double>(at->second), slots.experts),
+                            std::ssize(holders.node_of), a.integer("rows"))
+            : std::vector<int32_t>(holders.node_of.size() * static_cast<size_t>(slots.experts), 0);
+  const Loads loads{std::ssize(holders.node_of), slots.experts, rows_SH};
   const Placement placement = choose_placement(loads, holders, placement_rules(a));
-  HostCopies::put(call, call.out[0], placement.expert_of_slot().data());
+  std::vector<int32_t> expert_of_slot = placement.expert_of_slot();
+  homes.name_experts(expert_of_slot);
+  HostCopies::put(call, call.out[0], expert_of_slot.data());
   std::vector<int32_t> shares(static_cast<size_t>(call.out[1].elements()), 0);
   const int64_t source = call.communicator->rank();
   for (const Placement::Copy& copy : placement.copies()) {
@@ -213,9 +229,9 @@ void recall_copies(const KernelCall& call) {
 
 /// Of this rank's rows for an expert each copy takes its share; the first stay with the owner.
 Runs runs_of(const Slots& slots, const std::vector<int32_t>& expert_of_slot, const std::vector<int32_t>& shares,
-             const int32_t* rows_E) {
+             const int32_t* rows_E, const Homes& homes) {
   Runs runs_E;
-  for (int64_t e = 0; e < slots.experts; ++e) runs_E.push_back({{slots.of(e), rows_E[e]}});
+  for (int64_t e = 0; e < slots.experts; ++e) runs_E.push_back({{slots.of(homes.of(e)), rows_E[e]}});
   for (int64_t c = 0; c < slots.holders * slots.copies; ++c) {
     const int64_t slot = c / slots.copies * (slots.own + slots.copies) + slots.own + c % slots.copies;
     const int64_t expert = expert_of_slot[static_cast<size_t>(slot)];
@@ -246,10 +262,14 @@ void place_rows(const KernelCall& call) {
   const bool known = call.batch->expert_rows.contains(call.op->layer);
   work_on_host(call, room, slots,
                [slots, placement = on_host(call.in[1]), shares = on_host(call.in[2]), holders = holders_of(call),
-                rank = call.communicator->rank(), known](const int32_t* rows_E, int32_t* made, double* figures) {
-                 const Runs runs_E = runs_of(slots, placement, shares, rows_E);
+                rank = call.communicator->rank(), known,
+                homes = Homes::now(call)](const int32_t* rows_E, int32_t* made, double* figures) {
+                 const Runs runs_E = runs_of(slots, placement, shares, rows_E, homes);
                  write(runs_E, slots, made);
-                 tally({.runs_E = runs_E,
+                 Runs runs_H;
+                 for (int64_t h = 0; h < slots.experts; ++h)
+                   runs_H.push_back(runs_E[static_cast<size_t>(homes.expert_at(h))]);
+                 tally({.runs_H = runs_H,
                         .expert_of_slot = placement,
                         .with_copies = PlacedFigure::by_history,
                         .without = known ? PlacedFigure::not_worth : PlacedFigure::even},
@@ -262,6 +282,28 @@ int64_t rows_scratch(const ir::Listing&, const ir::Op& op, const ir::RowCounts&)
   Carver room(nullptr);
   rows_room(room, Slots(op.attributes));
   return room.bytes();
+}
+
+/// experts -> slots, placement. What a choice has here is known before it is made.
+void place_experts(const KernelCall& call) {
+  const Slots slots(call.op->attributes);
+  const Homes homes = Homes::now(call);
+  std::vector<int32_t> expert_at(static_cast<size_t>(slots.experts));
+  Runs runs_E;
+  for (int64_t e = 0; e < slots.experts; ++e) {
+    expert_at[static_cast<size_t>(homes.of(e))] = static_cast<int32_t>(e);
+    runs_E.push_back({{homes.of(e), call.in[0].elements()}});
+  }
+  HostCopies::put(call, call.out[1], expert_at.data());
+  std::vector<int32_t> numbers(static_cast<size_t>(numbers_of_runs(slots)));
+  write(runs_E, slots, numbers.data());
+  auto* const runs = reinterpret_cast<int32_t*>(call.scratch);
+  call.row_work->upload(runs, numbers.data(), std::ssize(numbers) * 4, call.stream);
+  put_in_slots(call, slots, runs);
+}
+
+int64_t experts_scratch(const ir::Listing&, const ir::Op& op, const ir::RowCounts&) {
+  return numbers_of_runs(Slots(op.attributes)) * 4;
 }
 
 }  // namespace
@@ -278,7 +320,8 @@ PlacementRules placement_rules(const ir::Attributes& a) {
 const std::vector<Collective>& placing_kernels() {
   static const std::vector<Collective> list{{"place_copies", place_copies, place_scratch},
                                             {"recall_copies", recall_copies},
-                                            {"place_rows", place_rows, rows_scratch}};
+                                            {"place_rows", place_rows, rows_scratch},
+                                            {"place_experts", place_experts, experts_scratch}};
   return list;
 }
 

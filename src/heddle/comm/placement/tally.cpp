@@ -12,14 +12,14 @@ void tally(const Placed& placed, const Holders& holders, int64_t rank, double* f
       other_nodes += holders.node_of[static_cast<size_t>(r)] != holders.node_of[static_cast<size_t>(rank)] ? 1 : 0;
     return other_nodes;
   };
-  for (int64_t e = 0; e < std::ssize(placed.runs_E); ++e) {
-    for (const Run& run : placed.runs_E[static_cast<size_t>(e)]) {
+  for (int64_t h = 0; h < std::ssize(placed.runs_H); ++h) {
+    for (const Run& run : placed.runs_H[static_cast<size_t>(h)]) {
       const int64_t holder = run.slot / each;
       const auto rows = static_cast<double>(run.rows);
       figures[holder] += rows;
       if (run.slot % each < own) continue;
       figure(PlacedFigure::rows_moved) += rows;
-      figure(PlacedFigure::crossings_saved) += rows * static_cast<double>(crossings(e / own) - crossings(holder));
+      figure(PlacedFigure::crossings_saved) += rows * static_cast<double>(crossings(h / own) - crossings(holder));
     }
   }
   bool any = false;

@@ -12,10 +12,10 @@ namespace heddle::comm {
 struct Run {
   int64_t slot, rows;
 };
-using Runs = std::vector<std::vector<Run>>;  // by expert, in their order
+using Runs = std::vector<std::vector<Run>>;  // by expert or by home, in their order
 
 struct Placed {
-  const Runs& runs_E;  // of this rank's rows
+  const Runs& runs_H;  // of this rank's rows, by home
   std::span<const int32_t> expert_of_slot;
   PlacedFigure with_copies = PlacedFigure::by_counts, without = PlacedFigure::even;  // how the choice ended
 };

@@ -83,7 +83,6 @@ class LinkTimes {
   };
   Copies of_copies(const Placement& placement) const;
 
- private:
   /// What each link carries, each way.
   class Carried {
    public:
@@ -95,6 +94,8 @@ class LinkTimes {
     const std::vector<int>& node_of_;
     std::vector<int64_t> within_out_, within_in_, across_out_, across_in_;
   };
+
+ private:
   /// Rows of a source on their way to a holder.
   void carry(Carried& carried, int64_t source, int64_t holder, int64_t rows) const;
 

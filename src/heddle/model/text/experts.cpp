@@ -1,10 +1,10 @@
 #include "heddle/model/text/experts.h"
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 
 #include "heddle/ir/placed_figures.h"
+#include "heddle/model/expert_costs.h"
 #include "heddle/model/loss_scale.h"
 #include "heddle/model/text/feed_forward.h"
 #include "heddle/ops/margin_bins.h"
@@ -134,6 +134,10 @@ int64_t copies_of(const Writer& w) {
   return several && w.spec().purpose == ir::Purpose::train ? w.spec().exchange.copies() : 0;
 }
 
+// Whether experts may live elsewhere than in the order of their numbers. Whatever else runs on the weights of such
+// a training has to know where they are.
+bool homes_change(const Writer& w) { return w.spec().mesh.of(Axis::ep) > 1 && w.spec().exchange.migrates(); }
+
 // Places of an expert for this rank's rows: what is not trained drops nothing.
 int64_t places_of(const Writer& w) {
   if (w.spec().purpose != ir::Purpose::train) return 0;
@@ -250,34 +254,29 @@ Attributes exchange_attributes(const Writer& w) {
         .set("within_latency_us", exchange.within_latency_us)
         .set("across_latency_us", exchange.across_latency_us);
   }
-  if (copies_of(w) > 0) attributes.set("copies", copies_of(w));
+  if (copies_of(w) > 0 || homes_change(w)) attributes.set("copies", copies_of(w));
   return attributes;
 }
 
-// What a row and a copy cost, forward and backward: three products of a row's expert each way and two back; four
-// crossings of a row; two of a copy's weights and one of its gradients, over the links that both share.
+// By a number of slots copies cost nothing, and all that counts are rows.
 Attributes placing_attributes(const Writer& w) {
-  const Dispatcher& exchange = w.spec().exchange;
-  const ModelConfig& c = w.config();
-  const auto hidden = static_cast<double>(c.hidden_size);
-  const double numbers = 3 * hidden * static_cast<double>(c.moe_intermediate_size) / w.spec().mesh.of(Axis::etp);
-  const double row_bytes = 4 * hidden * static_cast<double>(size_of(w.spec().dtype));
-  const double copy_bytes = numbers * static_cast<double>(2 * size_of(w.spec().dtype) +
-                                                          size_of(w.spec().exact_sums ? Dtype::f64 : w.wide()));
-  const bool by_cost = exchange.replicas == Dispatcher::kReplicasByCost;
-  const auto ps = [&](double us) {
-    return by_cost ? static_cast<int64_t>(std::llround(std::min(us * 1e6, 1e15))) : 0;
-  };
+  const RankSpec& spec = w.spec();
+  const ExpertCosts by_rates = expert_costs(w.config(), spec.exchange,
+                                            {.slices = spec.mesh.of(Axis::etp),
+                                             .dtype = spec.dtype,
+                                             .exact_sums = spec.exact_sums,
+                                             .flops_per_us = spec.flops_per_us});
+  const ExpertCosts costs = spec.exchange.replicas == Dispatcher::kReplicasByCost ? by_rates : ExpertCosts();
   return {{"ranks", expert_ranks(w)},
-          {"slices", int64_t{w.spec().mesh.of(Axis::etp)}},
-          {"experts", c.n_routed_experts},
+          {"slices", int64_t{spec.mesh.of(Axis::etp)}},
+          {"experts", w.config().n_routed_experts},
           {"copies", copies_of(w)},
-          {"whole", int64_t{w.spec().exact_sums}},
-          {"row_ps", by_cost ? ps(6 * numbers / w.spec().flops_per_us) : int64_t{1}},
-          {"row_within_ps", ps(row_bytes / exchange.within_bytes_per_us())},
-          {"row_across_ps", ps(row_bytes / exchange.across_bytes_per_us())},
-          {"copy_within_ps", ps(copy_bytes / exchange.within_bytes_per_us())},
-          {"copy_across_ps", ps(copy_bytes / exchange.across_bytes_per_us())}};
+          {"whole", int64_t{spec.exact_sums}},
+          {"row_ps", costs.row_ps},
+          {"row_within_ps", costs.row_within_ps},
+          {"row_across_ps", costs.row_across_ps},
+          {"copy_within_ps", costs.copy_within_ps},
+          {"copy_across_ps", costs.copy_across_ps}};
 }
 
 }  // namespace
@@ -322,7 +321,7 @@ ValueId experts(Writer& w, ValueId x_TH, const std::string& prefix, CopiesAhead 
     return with_beside(w.op("unpermute", {e_RH, r.gates, r.row_of, r.experts}, {"c"})[0], out.beside_TH);
   }
   const Attributes exchange = exchange_attributes(w);
-  ValueId slots = r.experts;  // without copies, experts are slots
+  ValueId slots = r.experts;  // without copies, and where experts never move, they are slots
   std::vector<ValueId> mentions;
   const auto placed = [&] {
     return w.statistic({.kind = &kPlaced, .of = w.layer()}, {int64_t{w.spec().mesh.of(Axis::ep)} + kPlacedFigures});
@@ -341,6 +340,15 @@ ValueId experts(Writer& w, ValueId x_TH, const std::string& prefix, CopiesAhead 
     copies.placement = chosen[1];
   }
   if (copies.placement != none) mentions = {copies.placement};
+  if (mentions.empty() && homes_change(w)) {
+    const auto placed_experts = w.op("place_experts", {r.experts}, {"slots", "placement"},
+                                     {{"ranks", expert_ranks(w)},
+                                      {"slices", int64_t{w.spec().mesh.of(Axis::etp)}},
+                                      {"experts", w.config().n_routed_experts},
+                                      {"copies", int64_t{0}}});
+    slots = placed_experts[0];
+    mentions = {placed_experts[1]};
+  }
   const auto lists = [&] {  // n, route, forwards, local offsets
     std::vector<ValueId> of{slots};
     of.insert(of.end(), mentions.begin(), mentions.end());

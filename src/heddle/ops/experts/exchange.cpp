@@ -4,7 +4,8 @@
 //
 // All share one set of attributes: ranks, slices, experts, topology (word) and, for the choice of "auto", the bytes of
 // a row and of a partial sum of one and what moving them costs. With `copies` (ops/experts/copies.cpp) a rank has so many slots
-// more than experts, P = E ÷ ep + copies, "experts" of tokens are slots, and the route ends with the expert of each.
+// more than experts, P = E ÷ ep + copies, "experts" of tokens are slots, and the route ends with the expert of each; with
+// 0 of them experts have but other homes (ops/experts/homes.cpp).
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -33,9 +34,10 @@ const OpDef share_counts{
       const int64_t holders =
           rule.quotient(ranks, op.attributes.integer("slices"), "ranks is not a multiple of the slices");
       const int64_t each = rule.quotient(experts, holders, "experts is not a multiple of the ranks");
-      const int64_t slots = copies > 0 ? experts + holders * copies : 0;
-      rule.require(rule.has(1) == (copies > 0), "a placement says which copies there are");
-      if (copies > 0) rule.shape(1, {fixed(slots)});
+      const bool placed = op.attributes.has("copies");
+      const int64_t slots = placed ? experts + holders * copies : 0;
+      rule.require(rule.has(1) == placed, "a placement says which expert is in which slot");
+      if (placed) rule.shape(1, {fixed(slots)});
       const int64_t lists = op.attributes.word("topology") == "plain" ? 1 : 10;
       return std::vector{output(Dtype::i32, {fixed(2), fixed(ranks), fixed(each + copies)}, Role::metadata),
                          output(Dtype::i32, {fixed(4 + lists * ranks + slots)}, Role::metadata)};

@@ -53,7 +53,10 @@ std::vector<observe::LayerCopies> layer_copies(const train::StepResult& result, 
       observe::LayerCopies& layer = layers.emplace_back();
       layer.routed_H.assign(holders, 0);
       const size_t each = load.rows_E.size() / holders;
-      for (size_t e = 0; e < load.rows_E.size(); ++e) layer.routed_H[e / each] += load.rows_E[e];
+      for (size_t e = 0; e < load.rows_E.size(); ++e) {
+        const auto home = static_cast<size_t>(result.homes.of(load.layer, static_cast<int64_t>(e)));
+        layer.routed_H[home / each] += load.rows_E[e];
+      }
       layer.computed_H.assign(reading.values.begin(),
                               reading.values.begin() + static_cast<std::ptrdiff_t>(holders));
       const auto figure = [&](PlacedFigure what) { return reading.values.at(holders + static_cast<size_t>(what)); };

@@ -20,7 +20,10 @@ std::optional<FullestRank> fullest_rank(const train::StepResult& result, const p
   std::vector<double> routed(holders, 0), computed(holders, 0);
   for (const train::StepResult::Load& load : result.loads()) {
     const size_t each = load.rows_E.size() / holders;
-    for (size_t e = 0; e < load.rows_E.size(); ++e) routed[e / each] += load.rows_E[e];
+    for (size_t e = 0; e < load.rows_E.size(); ++e) {
+      const auto home = static_cast<size_t>(result.homes.of(load.layer, static_cast<int64_t>(e)));
+      routed[home / each] += load.rows_E[e];
+    }
   }
   for (size_t r = 0; r < result.work.size(); ++r)
     computed[static_cast<size_t>(mesh.at(static_cast<int>(r)).at(ir::Axis::ep))] += result.work[r].expert_rows;

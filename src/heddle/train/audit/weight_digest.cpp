@@ -68,11 +68,16 @@ uint32_t summed_over(RankExchange& ranks, uint32_t mine) {
 
 }  // namespace
 
-WeightDigest::WeightDigest(Trainer& trainer) : trainer_(trainer) {
-  for (const StateTensor& tensor : trainer.state()) {
+WeightDigest::WeightDigest(Trainer& trainer) : trainer_(trainer) { list_pieces(); }
+
+void WeightDigest::list_pieces() {
+  homes_ = trainer_.homes();
+  seeds_.clear();
+  pieces_.clear();
+  for (const StateTensor& tensor : trainer_.state()) {
     seeds_.push_back(hash_bytes(tensor.name));
     if (!tensor.is_master || tensor.is_frozen() || !tensor.is_here()) continue;
-    for (model::Extent run : owned_extents(tensor, trainer.lowered(), trainer.mesh(), trainer.ranks().rank())) {
+    for (model::Extent run : trainer_.owned_extents(tensor)) {
       for (; run.count > 0; run.local += kPieceElements, run.whole += kPieceElements, run.count -= kPieceElements)
         pieces_.push_back({seeds_.size() - 1, {run.local, run.whole, std::min(run.count, kPieceElements)}});
     }
@@ -80,6 +85,7 @@ WeightDigest::WeightDigest(Trainer& trainer) : trainer_(trainer) {
 }
 
 std::string WeightDigest::take() {
+  if (homes_ != trainer_.homes()) list_pieces();
   const std::vector<StateTensor> state = trainer_.state();
   std::vector<std::optional<StateElements>> held(state.size());
   for (const Piece& piece : pieces_) {

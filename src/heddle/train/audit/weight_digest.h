@@ -27,7 +27,9 @@ class WeightDigest {
     size_t tensor;
     model::Extent extent;
   };
+  void list_pieces();
   Trainer& trainer_;
+  ExpertHomes homes_;            // as the pieces have them
   std::vector<uint64_t> seeds_;  // by tensor of the state
   std::vector<Piece> pieces_;
 };

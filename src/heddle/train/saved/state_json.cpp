@@ -53,6 +53,30 @@ ExpertHistory expert_history_of(const json& from, int64_t experts, const std::st
   return h;
 }
 
+json json_of(const ExpertHomes& h) {
+  json layers = json::array();
+  for (const auto& [number, homes] : h.layers) layers.push_back({{"layer", number}, {"homes", homes}});
+  return {{"holders", h.holders}, {"layers", layers}};
+}
+
+ExpertHomes homes_of(const json& from, int64_t experts, const std::string& path) {
+  ExpertHomes h;
+  from.at("holders").get_to(h.holders);
+  for (const json& of : from.at("layers")) {
+    std::vector<int32_t>& homes = h.layers[of.at("layer").get<int>()];
+    of.at("homes").get_to(homes);
+    std::vector<int32_t> sorted = homes;
+    std::sort(sorted.begin(), sorted.end());
+    bool sound = std::ssize(homes) == experts && h.holders > 0 && experts % h.holders == 0;
+    for (size_t i = 0; i < sorted.size(); ++i) sound = sound && sorted[i] == static_cast<int32_t>(i);
+    if (!sound) {
+      config_error("{}: the homes of {} experts on {} ranks are told, each of {} has one of its own expected", path,
+                   homes.size(), h.holders, experts);
+    }
+  }
+  return h;
+}
+
 }  // namespace
 
 json json_of(const CheckpointState& s) {
@@ -66,6 +90,7 @@ json json_of(const CheckpointState& s) {
   if (!s.adapters.empty()) all["adapters"] = s.adapters;
   if (s.outliers != OutlierHistory()) all["outliers"] = json_of(s.outliers);
   if (!s.expert_history.layers.empty()) all["expert_history"] = json_of(s.expert_history);
+  if (!s.homes.layers.empty()) all["expert_homes"] = json_of(s.homes);
   if (s.generation != 0) all["generation"] = s.generation;
   if (!s.weights_digest.empty()) all["weights_digest"] = s.weights_digest;
   if (!s.config_hash.empty()) all["config"] = s.config_hash;
@@ -94,6 +119,7 @@ CheckpointState state_from(const json& state, const std::string& path) {
   if (state.contains("expert_history")) {
     s.expert_history = expert_history_of(state.at("expert_history"), s.model.n_routed_experts, path);
   }
+  if (state.contains("expert_homes")) s.homes = homes_of(state.at("expert_homes"), s.model.n_routed_experts, path);
   s.layout = state.at("layout").get<std::map<std::string, std::string>>();
   s.generation = state.value("generation", int64_t{0});
   s.weights_digest = state.value("weights_digest", std::string());

@@ -24,7 +24,7 @@ struct ExpertHistory {
   /// mean, and even again below kEven: between them it stays what it was.
   static constexpr double kUneven = 1.125, kEven = 1.03125;
   /// Of a step, in their order.
-  void learn(const std::vector<StepResult::Load>& loads, int64_t holders);
+  void learn(const std::vector<StepResult::Load>& loads, int64_t holders, const ExpertHomes& homes = {});
   /// Of the uneven layers, for device::Batch.
   std::map<int, std::vector<double>> uneven_rows() const;
 };

@@ -1,9 +1,11 @@
 // What one step of training gave, for the whole job and the same on every rank.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "heddle/train/step/expert_homes.h"
 #include "heddle/train/step/outliers.h"
 #include "heddle/train/step/statistics.h"
 
@@ -31,6 +33,8 @@ struct StepResult {
   bool taken_back = false;                          // and was done again
   bool skipped = false;                             // it was left out as an outlier
   StepLimits limits;                                // by which that was judged
+  ExpertHomes homes;                                // where experts lived in it
+  std::optional<MoveFigures> moves;                 // as it ended; none of a step that looked at none
 
   /// Summed over layers and depths; 0 where the step has no such statistic.
   double total(const model::StatisticKind& kind) const;

@@ -1,0 +1,97 @@
+// move_experts: the state of experts that change their homes, from holder to holder.
+#include <algorithm>
+
+#include "heddle/base/error.h"
+#include "heddle/comm/exchange/parcels.h"
+#include "heddle/comm/placement/copies.h"
+#include "heddle/comm/placement/homes.h"
+#include "heddle/device/row_work.h"
+
+namespace heddle::comm {
+
+namespace {
+
+using device::KernelCall;
+using device::TensorView;
+
+/// Which bytes of a tensor belong to the expert at a place: of a run, those that lie in it.
+class PlaceBytes {
+ public:
+  PlaceBytes(const ir::Attributes& a, bool is_run, int64_t elements, Dtype dtype, int64_t run)
+      : packed_(a.integer_or("packed", 0)),
+        numbers_(a.integer("numbers")),
+        size_(size_of(dtype)),
+        first_(is_run ? run * elements : 0),
+        elements_(elements) {}
+  struct Part {
+    int64_t offset = 0, bytes = 0;
+  };
+  Part at(int64_t place) const {
+    if (packed_ > 0) return {place * packed_, packed_};
+    const int64_t begin = std::max(place * numbers_, first_);
+    const int64_t end = std::min((place + 1) * numbers_, first_ + elements_);
+    return {(begin - first_) * size_, std::max<int64_t>(0, end - begin) * size_};
+  }
+
+ private:
+  int64_t packed_, numbers_, size_, first_, elements_;
+};
+
+/// -> state. All ranks go through places and tensors in one order; in each round a rank sends one expert at most,
+/// to one rank, and takes one, so that its scratch has room for one expert of one tensor.
+void move_experts(const KernelCall& call) {
+  const auto next = call.batch->next_homes.find(call.op->layer);
+  if (next == call.batch->next_homes.end()) return;
+  const ir::Attributes& a = call.op->attributes;
+  const Homes before = Homes::now(call), after(next->second);
+  const int64_t slices = a.integer("slices"), holders = a.integer("ranks") / slices, experts = a.integer("experts");
+  const int64_t places = experts / holders;
+  const int rank = call.communicator->rank();
+  HEDDLE_CHECK(call.communicator->size() == a.integer("ranks") && std::ssize(next->second) == experts,
+               "{} experts move among {} ranks", next->second.size(), call.communicator->size());
+  const int64_t here = rank / slices, run = call.place == nullptr ? 0 : call.place->at(ir::Axis::edp);
+  const auto rank_of = [&](int64_t home) { return home / places * slices + rank % slices; };
+  for (const TensorView& state : call.updates) {
+    const PlaceBytes bytes(a, state.rank == 1, state.elements(), state.dtype, run);
+    for (int64_t place = 0; place < places; ++place) {
+      bool any = false;  // as all ranks see
+      for (int64_t h = 0; h < holders; ++h) {
+        const int64_t home = h * places + place, goes_to = after.of(before.expert_at(home));
+        HEDDLE_CHECK(goes_to % places == place, "an expert goes from place {} to {}", place, goes_to % places);
+        any |= goes_to != home;
+      }
+      const PlaceBytes::Part part = bytes.at(place);
+      if (!any || part.bytes == 0) continue;  // the ranks of a communicator have the same part of their experts
+      const int64_t home = here * places + place;
+      const int64_t goes_to = after.of(before.expert_at(home)), comes_from = before.of(after.expert_at(home));
+      auto* const at = state.as<std::byte>() + part.offset;
+      Parcels parcels;
+      if (goes_to != home) {
+        parcels.send(rank_of(goes_to), static_cast<const void*>(at), part.bytes);
+        parcels.receive(rank_of(comes_from), static_cast<void*>(call.scratch), part.bytes);
+      }
+      parcels.exchange(*call.communicator);
+      if (goes_to != home) call.row_work->copy(at, call.scratch, part.bytes, call.stream);
+    }
+  }
+}
+
+int64_t move_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
+  const ir::Attributes& a = op.attributes;
+  int64_t most = a.integer_or("packed", 0);
+  for (const ir::ValueId id : op.updates) {
+    const ir::Value& state = listing.value(id);
+    if (state.packed_bytes > 0) continue;
+    most = std::max(most, std::min(listing.bytes(id, rows), a.integer("numbers") * size_of(state.dtype)));
+  }
+  return most;
+}
+
+}  // namespace
+
+const std::vector<Collective>& moving_kernels() {
+  static const std::vector<Collective> list{{"move_experts", move_experts, move_scratch}};
+  return list;
+}
+
+}  // namespace heddle::comm

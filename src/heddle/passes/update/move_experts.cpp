@@ -1,0 +1,57 @@
+#include "heddle/passes/update/move_experts.h"
+
+#include <algorithm>
+
+#include "heddle/base/error.h"
+#include "heddle/ops/ops.h"
+
+namespace heddle::passes {
+
+namespace {
+
+using ir::Axis;
+using ir::ValueId;
+
+bool is_cut_by_experts(const model::Parameter& p) {
+  return p.trained && p.experts > 0 && std::any_of(p.cuts.begin(), p.cuts.end(), [](const model::Cut& cut) {
+           return cut.dim == 0 && cut.axis == Axis::ep;
+         });
+}
+
+}  // namespace
+
+void move_experts(model::RankText& text, const ir::Coordinates& mesh) {
+  ir::Listing& listing = text.listing;
+  for (const model::Parameter& p : text.parameters) {
+    if (!is_cut_by_experts(p)) continue;
+    HEDDLE_CHECK(p.copies == "edp", "'{}' has copies on '{}', whose runs are not those of edp", p.name, p.copies);
+    const ir::Value& weight = listing.value(p.value);
+    int64_t numbers = 1;
+    for (size_t i = 1; i < weight.shape.size(); ++i) numbers *= weight.shape[i].count;
+    std::vector<ValueId> state;
+    for (const char* beside : {"master.", "rest.", "copy.", "m.", "v.", "average."}) {
+      if (const ValueId id = listing.find(beside + p.name); id != ir::none) state.push_back(id);
+    }
+    ir::Op op;
+    op.def = &ops::find("move_experts");
+    op.phase = ir::Phase::end;
+    op.layer = p.layer;
+    op.group = "experts";
+    op.attributes = {{"ranks", int64_t{mesh.of(Axis::ep)} * mesh.of(Axis::etp)},
+                     {"slices", int64_t{mesh.of(Axis::etp)}},
+                     {"experts", p.experts},
+                     {"numbers", numbers}};
+    const bool made_anew = mesh.of(Axis::edp) > 1;  // gathered of the runs
+    const bool packed = weight.layout == ir::Layout::packed;
+    const int64_t packed_bytes = weight.packed_bytes / weight.shape[0].count;
+    if (!made_anew && !packed) state.push_back(p.value);
+    op.updates = state;
+    listing.append(op, {});
+    if (made_anew || !packed) continue;
+    op.updates = {p.value};
+    op.attributes.set("packed", packed_bytes);
+    listing.append(std::move(op), {});
+  }
+}
+
+}  // namespace heddle::passes

@@ -1,0 +1,258 @@
+// Experts that change their homes while a model is trained: every bit stays as it is without, wherever they live,
+// on meshes with copies of experts, slices of them and stages; runs go on from checkpoints in the same and in other
+// layouts; and what is foretold not to pay isn't done.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "heddle/train/audit/weight_digest.h"
+#include "heddle/train/run_config_plan.h"
+#include "heddle/train/trainer_checkpoint.h"
+#include "tests/support/scratch_folder.h"
+#include "tests/support/tiny_models.h"
+#include "tests/train/rank_trainers.h"
+
+namespace heddle::train {
+namespace {
+
+using Set = std::vector<std::string>;
+
+// Products are so slow that every row counts.
+TrainerOptions options_with(const Set& set) {
+  config::RunConfig c;
+  c.model = test::small_model();
+  c.model.n_routed_experts = 8;
+  c.model.initializer_range = 0.2;
+  c.train.global_batch = 8;
+  c.train.microbatch = 1;
+  c.train.sequence_length = 16;
+  c.train.warmup_steps = 0;
+  c.train.learning_rate = 3e-3;
+  c.device.threads = 1;
+  c.plan.device.product_rate = 1e-3;
+  return trainer_options_of(config::parse_run_config(config::toml_of(c, config::RunConfig()), "small.toml", set));
+}
+
+Set joined(Set set, const Set& more) {
+  set.insert(set.end(), more.begin(), more.end());
+  return set;
+}
+
+std::vector<int> two_a_node(const TrainerOptions& options) {
+  std::vector<int> nodes;
+  for (int r = 0; r < options.plan.ranks(); ++r) nodes.push_back(r / 2);
+  return nodes;
+}
+
+/// Ids of few kinds, other ones in every third step: few experts are hot, and then others are.
+StepResult step(RankTrainers& ranks) {
+  const int64_t number = ranks[0].steps_done();
+  std::vector<std::vector<int32_t>> ids =
+      random_sequences(ranks[0], ranks[0].sequences_per_step(), static_cast<uint64_t>(number));
+  for (std::vector<int32_t>& sequence : ids) {
+    for (int32_t& id : sequence) id = id % 3 + static_cast<int32_t>(5 * (number / 3));
+  }
+  return ranks.step(ids);
+}
+
+/// Whole tensors by name, bit for bit.
+std::map<std::string, std::vector<std::byte>> whole_state(RankTrainers& ranks) {
+  std::map<std::string, std::vector<std::byte>> whole;
+  for (int r = 0; r < ranks.size(); ++r) {
+    for (const StateTensor& tensor : ranks[r].state()) {
+      const auto size = static_cast<size_t>(size_of(tensor.dtype));
+      std::vector<std::byte>& bytes = whole[tensor.name];
+      bytes.resize(static_cast<size_t>(tensor.elements()) * size);
+      if (!tensor.is_here()) continue;
+      const StateElements held(tensor);
+      for (const model::Extent& run : ranks[r].held_extents(tensor)) {
+        std::memcpy(bytes.data() + static_cast<size_t>(run.whole) * size,
+                    held.view().as<std::byte>() + static_cast<size_t>(run.local) * size,
+                    static_cast<size_t>(run.count) * size);
+      }
+    }
+  }
+  return whole;
+}
+
+struct Outcome {
+  std::vector<double> losses;
+  double held_out = 0;
+  std::vector<float> logits;
+  std::map<std::string, std::vector<std::byte>> state;
+  std::string digest;
+  int64_t moved = 0;  // experts, in all
+};
+
+constexpr int kSteps = 6;
+
+Outcome train_with(const Set& set) {
+  const TrainerOptions options = options_with(set);
+  RankTrainers ranks(options, two_a_node(options));
+  ranks.each([](Trainer& trainer) { trainer.initialise(); });
+  Outcome outcome;
+  for (int i = 0; i < kSteps; ++i) {
+    const StepResult result = step(ranks);
+    outcome.losses.push_back(result.next_token_loss());
+    outcome.moved += result.moves ? result.moves->experts : 0;
+  }
+  const std::vector<std::vector<int32_t>> other = random_sequences(ranks[0], 4, 77);
+  ranks.each([&](Trainer& trainer) {
+    const double loss = trainer.evaluate(other);
+    const std::vector<float> logits = trainer.next_logits(std::vector<int32_t>{1, 2, 3, 4});
+    WeightDigest digest(trainer);
+    const std::string taken = digest.take();
+    if (!trainer.ranks().leads()) return;
+    outcome.held_out = loss;
+    outcome.logits = logits;
+    outcome.digest = taken;
+  });
+  outcome.state = whole_state(ranks);
+  return outcome;
+}
+
+struct Case {
+  const char* name;
+  Set set;
+  std::string every = "1";  // steps
+  friend std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+};
+
+/// A copy takes as long as 250 rows in each microbatch, an expert that moves as 290 once for three steps of eight.
+const Set kSlowLinks{"mesh.dp=4",
+                     "mesh.ep=4",
+                     "train.global_batch=32",
+                     "device.product_rate=1",
+                     "parallel.within_rate=0.008",
+                     "parallel.across_rate=0.008"};
+
+const Case kCases[] = {
+    {"ep4", {"mesh.dp=4", "mesh.ep=4"}},
+    {"two_copies_of_experts", {"mesh.dp=4", "mesh.ep=2"}},
+    {"copies_first", {"mesh.dp=4", "mesh.ep=2", "mesh.expert_order=edp-ep-etp"}},
+    {"three_copies", {"mesh.dp=6", "mesh.ep=2", "train.global_batch=12"}},
+    {"stages", {"mesh.dp=2", "mesh.ep=2", "mesh.pp=2"}},
+    {"floats", {"mesh.dp=4", "mesh.ep=4", "device.dtype=f32"}},
+    {"doubles", {"mesh.dp=4", "mesh.ep=4", "device.dtype=f64", "device.backend=reference"}},
+    {"split_masters", {"mesh.dp=4", "mesh.ep=2", "memory.master=split"}},
+    {"split_alone", {"mesh.dp=4", "mesh.ep=4", "memory.master=split", "device.pack_weights=false"}},
+    {"unpacked", {"mesh.dp=4", "mesh.ep=4", "device.pack_weights=false"}},
+    {"average", {"mesh.dp=4", "mesh.ep=2", "train.average_decay=0.9"}},
+    {"muon", {"mesh.dp=4", "mesh.ep=2", "train.optimizer=muon"}},
+    {"further_tokens", {"mesh.dp=4", "mesh.ep=4", "model.num_nextn_predict_layers=1"}},
+    {"recompute", {"mesh.dp=4", "mesh.ep=4", "memory.recompute=full"}},
+    {"copies_by_counts", joined(kSlowLinks, {"moe.replicas=1"}), "3"},
+    {"copies_by_history", joined(kSlowLinks, {"moe.replicas=1", "moe.replicas_from=history"}), "3"},
+    {"gradients_on_host", {"mesh.dp=4", "mesh.ep=4", "memory.gradients=all"}},
+};
+
+class ExpertMigration : public testing::TestWithParam<Case> {};
+
+TEST_P(ExpertMigration, KeepsEveryBit) {
+  const Set set = joined({"device.dtype=bf16", "train.exact_sums=true", "parallel.exchange=plain"}, GetParam().set);
+  const Outcome off = train_with(set);
+  const Outcome on = train_with(joined(set, {"moe.migrate_every=" + GetParam().every}));
+  EXPECT_EQ(off.moved, 0);
+  EXPECT_GE(on.moved, 2) << "nothing has moved";
+  EXPECT_EQ(on.losses, off.losses);
+  EXPECT_EQ(on.held_out, off.held_out);
+  EXPECT_EQ(on.logits, off.logits);
+  EXPECT_EQ(on.digest, off.digest);
+  ASSERT_EQ(on.state.size(), off.state.size());
+  for (const auto& [name, bytes] : on.state) EXPECT_TRUE(bytes == off.state.at(name)) << name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Meshes, ExpertMigration, testing::ValuesIn(kCases),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+void start(RankTrainers& ranks) {
+  ranks.each([](Trainer& trainer) { trainer.initialise(); });
+}
+
+TEST(ExpertMigrationRun, GoesOnFromACheckpoint) {
+  const Set base{"device.dtype=bf16", "train.exact_sums=true"};
+  const TrainerOptions options = options_with(joined(base, {"mesh.dp=4", "mesh.ep=4", "moe.migrate_every=1"}));
+  const ScratchFolder folder;
+  RankTrainers first(options, two_a_node(options));
+  start(first);
+  for (int i = 0; i < 3; ++i) step(first);
+  EXPECT_FALSE(first[0].homes().layers.empty()) << "nothing has moved";
+  EXPECT_EQ(first[0].homes(), first[3].homes());
+  first.each([&](Trainer& trainer) { save_trainer(folder.path().string(), {}, trainer); });
+  const ExpertHomes homes = first[0].homes();
+  std::vector<double> losses;
+  for (int i = 0; i < 3; ++i) losses.push_back(step(first).next_token_loss());
+  const auto state = whole_state(first);
+
+  const std::vector<Set> layouts{{"mesh.dp=4", "mesh.ep=4", "moe.migrate_every=1"},
+                                 {"mesh.dp=4", "mesh.ep=2", "moe.migrate_every=1"},
+                                 {"mesh.dp=2", "mesh.pp=2", "mesh.ep=2", "moe.migrate_every=2"},
+                                 {"mesh.dp=4", "mesh.ep=4"},
+                                 {"mesh.dp=1"}};
+  for (const Set& layout : layouts) {
+    const TrainerOptions other = options_with(joined(base, layout));
+    RankTrainers second(other, two_a_node(other));
+    start(second);
+    second.each([&](Trainer& trainer) { load_trainer(open_checkpoint(folder.path().string()), trainer); });
+    const bool same = &layout == &layouts[0];
+    EXPECT_EQ(second[0].homes(), same ? homes : ExpertHomes()) << layout.back();
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(step(second).next_token_loss(), losses[static_cast<size_t>(i)]);
+    EXPECT_TRUE(whole_state(second) == state) << layout[0] << " " << layout.back();
+    if (same) {
+      EXPECT_EQ(second[0].homes(), first[0].homes());
+    }
+  }
+}
+
+TEST(ExpertMigrationRun, MovesNothingThatDoesNotPay) {
+  const Set slow{"mesh.dp=4", "mesh.ep=4", "device.dtype=bf16", "moe.migrate_every=1"};
+  const auto moved_with = [&](const Set& more) {
+    const TrainerOptions options = options_with(joined(slow, more));
+    RankTrainers ranks(options, two_a_node(options));
+    start(ranks);
+    MoveFigures all;
+    for (int i = 0; i < 3; ++i) {
+      const StepResult result = step(ranks);
+      if (!result.moves) continue;
+      all.moved += result.moves->moved;
+      all.not_worth += result.moves->not_worth;
+      all.bytes += result.moves->bytes;
+    }
+    return all;
+  };
+  const MoveFigures pays = moved_with({});
+  EXPECT_GT(pays.moved, 0);
+  EXPECT_GT(pays.bytes, 0);
+  const MoveFigures not_worth =
+      moved_with({"device.product_rate=1e6", "parallel.within_rate=1e-3", "parallel.across_rate=1e-3"});
+  EXPECT_EQ(not_worth.moved, 0);
+  EXPECT_GT(not_worth.not_worth, 0);
+  EXPECT_EQ(moved_with({"moe.migrate_every=50"}).moved, 0) << "it is not time yet";
+}
+
+TEST(ExpertMigrationRun, SaysWhatItDoesNotGoWith) {
+  const std::map<std::string, std::string> refused{{"parallel.ahead_of_norm=true", "parallel.ahead_of_norm"},
+                                                   {"memory.optimizer=host", "memory.optimizer is \"host\""},
+                                                   {"memory.weights=all", "weights lie on the host"},
+                                                   {"train.snapshot_every=5", "train.snapshot_every"},
+                                                   {"moe.capacity_factor=1.25", "moe.capacity_factor"},
+                                                   {"lora.rank=2", "lora.rank"},
+                                                   {"parallel.schedule=dual_pipe", "parallel.schedule"},
+                                                   {"parallel.exchange=node", "needs parallel.exchange"}};
+  for (const auto& [set, why] : refused) {
+    try {
+      const std::string pp = why == "parallel.schedule" ? "mesh.pp=2" : "mesh.pp=1";
+      const TrainerOptions options = options_with({"mesh.dp=4", "mesh.ep=4", "moe.migrate_every=1",
+                                                   "train.exact_sums=true", "train.global_batch=16", pp, set});
+      plan::check(options.model, options.plan);
+      ADD_FAILURE() << set << " is taken";
+    } catch (const ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find(why), std::string::npos) << set << ": " << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace heddle::train
