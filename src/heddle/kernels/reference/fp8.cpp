@@ -1,10 +1,10 @@
-// Products of operands in eight bits: operands are rounded as ops/fp8_blocks.h defines, then go to the loops of the
+// Products of operands in eight bits: operands are rounded as ops/matrices/fp8_blocks.h defines, then go to the loops of the
 // product that the op stands in for. T rows, K in, N out; R rows sorted by expert, E experts.
 #include <algorithm>
 #include <array>
 
 #include "heddle/kernels/reference/operands.h"
-#include "heddle/ops/fp8_blocks.h"
+#include "heddle/ops/matrices/fp8_blocks.h"
 
 namespace heddle::kernels::reference {
 namespace {

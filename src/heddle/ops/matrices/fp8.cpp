@@ -1,5 +1,5 @@
 // Linear maps whose operands are rounded to eight bits, e4m3 in blocks of 128 that share a scale
-// (ops/fp8_blocks.h), and the rounding of rows that are kept so. T rows, K in, N out; R rows sorted by expert, E
+// (ops/matrices/fp8_blocks.h), and the rounding of rows that are kept so. T rows, K in, N out; R rows sorted by expert, E
 // experts; w is [N, K] or [E, N, K]; ⌈K/128⌉ scales a row. q holds bytes of e4m3, scales those of powers of two.
 //
 // What is rounded together: of rows, 128 columns of one row, where a product sums over columns; for the gradient of a
@@ -10,7 +10,7 @@
 // Source: DeepSeek-V3 Technical Report, arXiv 2412.19437, section 3.3.
 #include <array>
 
-#include "heddle/ops/fp8_blocks.h"
+#include "heddle/ops/matrices/fp8_blocks.h"
 #include "heddle/ops/matrices/fp8.h"
 #include "heddle/ops/rule.h"
 

@@ -1,4 +1,4 @@
-// Operands of products rounded to eight bits. See fp8_kernels.h; the roundings are those of ops/fp8_blocks.h, to
+// Operands of products rounded to eight bits. See fp8_kernels.h; the roundings are those of ops/matrices/fp8_blocks.h, to
 // the bit.
 #include "heddle/kernels/cuda/language.h"
 #include "heddle/kernels/cuda/products/fp8_kernels.h"

@@ -1,4 +1,4 @@
-// Operands of products rounded to eight bits in blocks that share a scale, as ops/fp8_blocks.h defines. T rows, K
+// Operands of products rounded to eight bits in blocks that share a scale, as ops/matrices/fp8_blocks.h defines. T rows, K
 // columns; what is rounded comes out as bytes with the bytes of their scales, or as the bf16 numbers that it stands
 // for, exactly.
 #pragma once

@@ -1,5 +1,5 @@
 // Products of operands in eight bits on the CPU, which multiplies no such numbers: operands are rounded as
-// ops/fp8_blocks.h defines into scratch, where they are bf16, exactly, and go to the products of bf16. T rows, K
+// ops/matrices/fp8_blocks.h defines into scratch, where they are bf16, exactly, and go to the products of bf16. T rows, K
 // in, N out; R rows sorted by expert, E experts.
 #include "heddle/kernels/host/matrices/fp8.h"
 
@@ -9,7 +9,7 @@
 
 #include "heddle/kernels/host/host.h"
 #include "heddle/kernels/host/linear_operands.h"
-#include "heddle/ops/fp8_blocks.h"
+#include "heddle/ops/matrices/fp8_blocks.h"
 
 namespace heddle::kernels::host {
 namespace {
