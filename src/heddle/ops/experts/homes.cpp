@@ -15,8 +15,8 @@ int64_t places_of(const Rule& rule, const Op& op) {
   return rule.quotient(op.attributes.integer("experts"), holders, "experts is not a multiple of the ranks");
 }
 
-// Of each choice the home, and of each home the expert: nothing crosses, so it needs no channel. Where experts have copies the ops that place these know of
-// homes, too (ops/experts/copies.cpp).
+// Of each choice the home, and of each home the expert: nothing crosses, so it needs no channel. Where experts have
+// copies the ops that place these know of homes, too (ops/experts/copies.cpp).
 const OpDef place_experts{
     .kind = "place_experts",
     .operands = "experts", .results = "slots placement",
