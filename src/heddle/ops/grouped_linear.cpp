@@ -26,7 +26,7 @@ int64_t copies_of(const Rule& rule) {
   return copies.shape[0].count;
 }
 
-// `way` (ir/product_way.h) says which kernel is to run, passes/product_ways.h by what; grouped where it is absent.
+// `way` (ir/product_way.h) says which kernel is to run, passes/products/product_ways.h by what; grouped where it is absent.
 void check_way(const Rule& rule, const Op& op) {
   if (!op.attributes.has("way")) return;
   const std::optional<ProductWay> way = find_word<ProductWay>(op.attributes.word("way"));

@@ -12,7 +12,7 @@
 #include "heddle/model/dispatcher.h"
 #include "heddle/model/objective.h"
 #include "heddle/passes/adapters.h"
-#include "heddle/passes/fp8.h"
+#include "heddle/passes/products/fp8.h"
 #include "heddle/passes/fuse.h"
 #include "heddle/passes/op_groups.h"
 #include "heddle/passes/update/update.h"

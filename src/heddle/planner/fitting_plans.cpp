@@ -1,6 +1,7 @@
 #include "heddle/planner/fitting_plans.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "heddle/base/error.h"
 #include "heddle/base/parallel.h"
@@ -15,7 +16,8 @@ namespace {
 
 constexpr int kRounds = 5;      // of the search, each with less room
 constexpr size_t kCounted = 3;  // of its plans; a step of each is simulated later
-// A round closes in on the room that is left: never less than half at once, nor so little that it finds the same.
+// A round closes in on the room that is left: never less than half at once, nor so little that it finds the same; each
+// by more than the one before it, for where programs take more than is foretold all of them do.
 constexpr double kLeastRoom = 0.5, kMostRoom = 0.985;
 
 // With more rows than balanced a step grows its arena; it may not grow beyond the limit.
@@ -143,7 +145,8 @@ search::Answer fitting_plans(const search::Query& query,
     if (fits) break;
     if (misfit.empty()) misfit = said(plans.front(), limit);
     if (!last) {
-      asked.memory_bytes *= std::clamp(limit / plans.front().reserved_bytes, kLeastRoom, kMostRoom);
+      asked.memory_bytes *=
+          std::clamp(limit / plans.front().reserved_bytes, kLeastRoom, std::pow(kMostRoom, round + 1));
       continue;
     }
     // Of what the last round has found, the first that does.

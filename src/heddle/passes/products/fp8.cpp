@@ -1,4 +1,4 @@
-#include "heddle/passes/fp8.h"
+#include "heddle/passes/products/fp8.h"
 
 #include <algorithm>
 #include <map>

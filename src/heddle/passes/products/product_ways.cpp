@@ -1,4 +1,4 @@
-#include "heddle/passes/product_ways.h"
+#include "heddle/passes/products/product_ways.h"
 
 #include <algorithm>
 
