@@ -3,6 +3,7 @@
 
 #include "heddle/passes/overlap/choice.h"
 #include "tests/passes/expect_becomes.h"
+#include "tests/passes/sharded_mlp.h"
 
 namespace heddle::passes {
 namespace {
@@ -135,22 +136,6 @@ listing 0, I
   }
 }
 
-constexpr const char* kMlp = R"(
-listing 0
-  weight      x       f32[512, 8]
-  weight      up      f32[6, 8]
-  weight      down    f32[8, 6]
-listing 0, F
-  layer 0
-    n = silu x
-    all = all_gather n {ranks 2, runs 1}                 comm.tp
-    u = linear all, up
-    a = silu u
-    part = linear a, down
-    y = reduce_scatter part {ranks 2, runs 1}            comm.tp
-    z = silu y
-)";
-
 // Where messages and products last so long, and an op that does both as long as the longer, and one piece.
 Durations lasting(double message_us, double product_us, double launch_us = 0) {
   return [=](const ir::Listing& of, const ir::Op& op) {
@@ -173,7 +158,7 @@ int64_t fused_in(const ir::Listing& listing) {
 }
 int64_t pieces(double message_us, double product_us, double launch_us, Panels options = {}) {
   options.latency_us = 1;
-  ir::Listing listing = test::listing_of(kMlp);
+  ir::Listing listing = test::listing_of(test::kShardedMlp);
   fuse_by_rates(listing, options, lasting(message_us, product_us, launch_us));
   ir::verify(listing);
   for (const ir::Op& op : listing.ops) {
@@ -193,7 +178,7 @@ TEST(FusedByRates, TakesTheShortestNumberOfPieces) {
 
 TEST(OverlapByCost, TakesWhatIsShortest) {
   const auto left = [](const Durations& durations, bool fuses) {
-    ir::Listing listing = test::listing_of(kMlp);
+    ir::Listing listing = test::listing_of(test::kShardedMlp);
     overlap_by_cost(listing, {.latency_us = 1}, durations, fuses);
     ir::verify(listing);
     const auto gathers = std::count_if(listing.ops.begin(), listing.ops.end(),

@@ -3,30 +3,15 @@
 
 #include "heddle/passes/overlap/choice.h"
 #include "tests/passes/expect_becomes.h"
+#include "tests/passes/sharded_mlp.h"
 
 namespace heddle::passes {
 namespace {
 
-constexpr const char* kMlp = R"(
-listing 0
-  weight      x       f32[512, 8]
-  weight      up      f32[6, 8]
-  weight      down    f32[8, 6]
-listing 0, F
-  layer 0
-    n = silu x
-    all = all_gather n {ranks 2, runs 1}                 comm.tp
-    u = linear all, up
-    a = silu u
-    part = linear a, down
-    y = reduce_scatter part {ranks 2, runs 1}            comm.tp
-    z = silu y
-)";
-
 // Gathers that are left of it, where whole messages and products last so long, and parts of them as much less.
 int64_t panels(double message_us, double product_us, Panels options, bool by_cost = false) {
   options.latency_us = 1;
-  ir::Listing listing = test::listing_of(kMlp);
+  ir::Listing listing = test::listing_of(test::kShardedMlp);
   const Durations durations = [=](const ir::Listing& of, const ir::Op& op) {
     const ir::FixedRows rows;
     const double whole = static_cast<double>(of.elements(of.base(op.out[0]), rows));
