@@ -469,7 +469,8 @@ device::Batch Draw::batch(const plan::Plan& layout, int data_rank) const {
       const uint64_t bits = key.bits(at);
       // Rows of zeros amid others have gradients as large as 1 ÷ epsilon, under which others' round to nothing in
       // the eight bits of a block.
-      const bool padding = seed % 5 == 0 && plan.device.fp8 == passes::Fp8::off && i % width > width / 2 && bits % 3 == 0;
+      const bool padding =
+          seed % 5 == 0 && plan.device.fp8 == passes::Fp8::off && i % width > width / 2 && bits % 3 == 0;
       micro.tokens.push_back(padding ? -1 : static_cast<int32_t>((bits >> 8) % static_cast<uint64_t>(token_kinds)));
       if (layout.weighs_labels) micro.weights.push_back(0.25f * static_cast<float>((bits >> 40) % 8));
       if (seed % 3 == 0) micro.masked.push_back(bits % 7 < 4);  // targets that don't count

@@ -1,5 +1,5 @@
-// Products of operands in eight bits: operands are rounded as ops/matrices/fp8_blocks.h defines, then go to the loops of the
-// product that the op stands in for. T rows, K in, N out; R rows sorted by expert, E experts.
+// Products of operands in eight bits: operands are rounded as ops/matrices/fp8_blocks.h defines, then go to the loops
+// of the product that the op stands in for. T rows, K in, N out; R rows sorted by expert, E experts.
 #include <algorithm>
 #include <array>
 

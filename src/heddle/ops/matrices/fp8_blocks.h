@@ -1,5 +1,5 @@
-// Eight-bit numbers in blocks that share a scale, as the products of ops/matrices/fp8.cpp round their operands: what each
-// backend's kernels have in common, and the definition of every rounding.
+// Eight-bit numbers in blocks that share a scale, as the products of ops/matrices/fp8.cpp round their operands: what
+// each backend's kernels have in common, and the definition of every rounding.
 //
 // A number is e4m3: a sign, four bits of exponent, three of fraction; no infinity, 448 the largest, below 2^-6
 // multiples of 2^-9 (Micikevicius et al., FP8 Formats for Deep Learning, arXiv 2209.05433). A scale is 2^e, kept as
