@@ -9,11 +9,13 @@
 //   comm_mpi busy                   rank 0 computes for ever, the others wait for it
 //   comm_mpi late                   one rank does not come to an exchange
 //   comm_mpi hang                   the same, once all have become impatient
+//   comm_mpi absent                 rank 1 starts MPI and never comes to the roll call
 //   comm_mpi stuck                  as abort, and one rank's program never ends
 //
 // HEDDLE_ENGINE: bytes of a message from which the copy engine moves it; not set: there is none.
 // HEDDLE_TIMEOUT, HEDDLE_SILENCE and HEDDLE_GRACE set limits in seconds, HEDDLE_PART the bytes of a part.
 #include <fmt/format.h>
+#include <mpi.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -116,6 +118,10 @@ int main(int argc, char** argv) {
   options.part_bytes = static_cast<int64_t>(setting("HEDDLE_PART", 256 << 10));
   const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
   options.report = [&](const std::string& reason, int) { say(rank ? std::atoi(rank) : -1, "failed: " + reason); };
+  if (std::string_view(argv[1]) == "absent" && launched_rank() == 1) {
+    MPI_Init(nullptr, nullptr);
+    sleep_seconds(1000);
+  }
   try {
     const auto world = mpi_world(options);
     const uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1;

@@ -111,6 +111,17 @@ def fails(scenario, pattern, ranks=3, says=None, seconds=0, launcher=None, statu
     return job
 
 
+def absent():
+    """A rank that never comes to the roll call is named by those that miss it."""
+    began = time.monotonic()
+    job = Job("absent", 3, silence=2)
+    status = job.end(10 + MACHINE_SECONDS)
+    check(job, f"exit status {status}", status not in (None, 0))
+    check(job, "nobody is named",
+          re.search(r"rank 1 is dead, stopped or cut off: it has not answered rank [02] .* for 5 s at the start", job.text()))
+    passed("absent", began)
+
+
 def running(*arguments):
     """Processes with exactly this command line, wherever they run."""
     wanted, found = "\0".join(arguments) + "\0", []
@@ -194,6 +205,7 @@ def main():
           engine=1)
     job = fails("wait", "", says=(), seconds=2, harm=signal.SIGKILL)
     check(job, "mpirun does not name the rank", "process rank 1 " in job.text())
+    absent()
     cut_link()
     print(f"{len(failures)} failures")
     return 1 if failures else 0

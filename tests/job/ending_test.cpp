@@ -55,6 +55,14 @@ TEST(Ending, NamesWhoWasNamed) {
   EXPECT_EQ(ending.reason, e.said[0]);
 }
 
+TEST(Ending, NamesWhoWasMissedBeforeAnyRankHadAPage) {
+  const Evidence e{
+      .status = 1,
+      .said = {"heddle: rank 2 is dead, stopped or cut off: it has not answered rank 3 (d) for 20 s at "
+               "the start"}};
+  EXPECT_EQ(ending_of(e).suspects, std::vector<int>{2});
+}
+
 TEST(Ending, TellsWhatTheProgramSaidAndNoWarning) {
   const Ending ending =
       ending_of({.status = 1, .said = {"heddle: rank 1: no space", "heddle: warning: slow", "mpirun: something"}});

@@ -1,7 +1,9 @@
 #include "heddle/job/ending.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
+#include <limits>
 
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
@@ -34,9 +36,12 @@ std::string told_reason(const Evidence& e) {
   return "";
 }
 
-// "mpirun noticed that process rank 1 with PID 0 on node b exited on signal 9 (Killed)."
-void add_launcher_suspects(const std::vector<std::string>& said, std::vector<int>& suspects) {
+// "mpirun noticed that process rank 1 with PID 0 on node b exited on signal 9 (Killed)."; and what ranks said that
+// never came to have a page.
+void add_named_suspects(const std::vector<std::string>& said, std::vector<int>& suspects) {
   for (const std::string& line : said) {
+    if (const int silent = silent_rank(line, std::numeric_limits<int>::max()); silent >= 0)
+      suspects.push_back(silent);
     const size_t at = line.find("process rank ");
     int rank = 0;
     if (at != line.npos && line.find("exited on signal") != line.npos &&
@@ -46,6 +51,16 @@ void add_launcher_suspects(const std::vector<std::string>& said, std::vector<int
 }
 
 }  // namespace
+
+int silent_rank(std::string_view line, int ranks) {
+  constexpr std::string_view kRank = "heddle: rank ", kSilent = " is dead, stopped or cut off";
+  const size_t at = line.find(kRank);
+  if (at == line.npos || line.find(kSilent, at) == line.npos) return -1;
+  int rank = -1;
+  const char* const first = line.data() + at + kRank.size();
+  if (std::from_chars(first, line.data() + line.size(), rank).ec != std::errc()) return -1;
+  return rank < ranks ? rank : -1;
+}
 
 std::string_view name_of(Cause cause) {
   switch (cause) {
@@ -64,7 +79,7 @@ Ending ending_of(const Evidence& e) {
     const bool known = rank.accused >= 0 && rank.accused < rank.ranks;
     if (rank.state == comm::RankState::failed && known) ending.suspects.push_back(rank.accused);
   }
-  add_launcher_suspects(e.said, ending.suspects);
+  add_named_suspects(e.said, ending.suspects);
   std::sort(ending.suspects.begin(), ending.suspects.end());
   ending.suspects.erase(std::unique(ending.suspects.begin(), ending.suspects.end()), ending.suspects.end());
   ending.reason = e.forced;

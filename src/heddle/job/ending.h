@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "heddle/comm/calls/standing.h"
@@ -30,5 +31,9 @@ struct Ending {
 };
 
 Ending ending_of(const Evidence& evidence);
+
+/// The rank that a line of a program's standard error says nobody has heard of (comm/mpi): -1 where it says nothing
+/// of the kind of one of `ranks`.
+int silent_rank(std::string_view line, int ranks);
 
 }  // namespace heddle::job

@@ -84,6 +84,10 @@ int run_under_mpi(const std::function<int(comm::World&)>& body) {
   std::unique_ptr<comm::World> world;
   try {
     world = comm::mpi_world(options);
+  } catch (const PeerError& missing) {  // nobody else may have missed that rank
+    told = false;
+    options.report(missing.reason, -1);
+    return kFailed;
   } catch (const Error&) {
     if (first) throw;
     return kDone;  // no rank has come far: a status would make the launcher end rank 0 before it has spoken

@@ -15,6 +15,7 @@
 #include "heddle/base/failure.h"
 #include "heddle/base/hash.h"
 #include "heddle/comm/mpi/control.h"
+#include "heddle/comm/mpi/roll_call.h"
 
 namespace heddle::comm::mpi {
 
@@ -27,6 +28,7 @@ constexpr double shortest_nap = 10e-6, longest_nap = 250e-6, idle_nap = 5e-3;
 // After a failure, how long others are given to hear of it: before MPI falls silent, and before this process may
 // end (when one ends, launchers end all).
 constexpr double telling_seconds = 1.0, linger_seconds = 0.5;
+constexpr double kLeastRollCall_s = 5, kLeastStart_s = 60;  // ranks may be late by that
 
 }  // namespace
 
@@ -72,7 +74,12 @@ Progress::Progress(const MpiOptions& options)
   thread_ = std::thread([this] { run(); });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return ready_; });
+  // Collectives of MPI's own can't be given up: where one doesn't end, this process does.
+  const double start_s = std::max(options_.timeout_seconds, kLeastStart_s);
+  if (!changed_.wait_for(lock, for_seconds(start_s), [&] { return ready_; })) {
+    if (options_.report) options_.report(fmt::format("MPI has not started all ranks in {:.0f} s", start_s), -1);
+    std::_Exit(EXIT_FAILURE);
+  }
   if (start_failure_) {
     lock.unlock();
     thread_.join();
@@ -193,6 +200,7 @@ void Progress::start() {
                                      "--mpi=pmix (`srun --mpi=list` shows what there is)",
                                      launched));
   }
+  if (options_.silence_seconds > 0) roll_call(rank_, size, std::max(options_.silence_seconds, kLeastRollCall_s));
   must(MPI_Comm_dup(MPI_COMM_WORLD, &data_), "MPI_Comm_dup");
   must(MPI_Comm_dup(MPI_COMM_WORLD, &control_), "MPI_Comm_dup");
 

@@ -1,7 +1,6 @@
 #include "heddle/job/hosts/probe.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -11,6 +10,7 @@
 #include "heddle/base/escaped.h"
 #include "heddle/base/hash.h"
 #include "heddle/base/statistics.h"
+#include "heddle/job/ending.h"
 #include "heddle/session/run_environment.h"
 #include "heddle/session/slow/pair_probe.h"
 #include "heddle/train/rank_exchange.h"
@@ -134,16 +134,14 @@ std::vector<BadHost> parse_probe(std::string_view text, size_t hosts) {
 }
 
 std::optional<BadHost> silent_host(std::string_view said, size_t hosts) {
-  constexpr std::string_view kRank = "heddle: rank ", kSilent = " is dead, stopped or cut off";
-  const size_t at = said.find(kRank);
-  if (at == said.npos) return std::nullopt;
-  const std::string_view line = said.substr(at, said.find('\n', at) - at);
-  const char* const first = line.data() + kRank.size();
-  size_t place = 0;
-  if (std::from_chars(first, line.data() + line.size(), place).ec != std::errc() || place >= hosts)
-    return std::nullopt;
-  if (line.find(kSilent) == line.npos) return std::nullopt;
-  return BadHost{place, escaped(std::string(line.substr(std::string_view("heddle: ").size())), 200)};
+  for (size_t begin = 0; begin < said.size();) {
+    const size_t end = std::min(said.find('\n', begin), said.size());
+    const std::string_view line = said.substr(begin, end - begin);
+    const int place = silent_rank(line, static_cast<int>(hosts));
+    if (place >= 0) return BadHost{static_cast<size_t>(place), escaped(line.substr(line.find("rank ")), 200)};
+    begin = end + 1;
+  }
+  return std::nullopt;
 }
 
 }  // namespace heddle::job
