@@ -172,7 +172,7 @@ TEST(Agent, GivesEachStepToItsPartner) {
 
 // What ranks of another host find of an agent: its port, and a folder that they can't reach.
 struct Elsewhere {
-  Elsewhere(const std::string& run, const std::string& port) : folder{run}, here(new_memory_folder()) {
+  Elsewhere(const std::string& run, const std::string& port) : folder{run}, here(memory_folder(random_id())) {
     write_file(here + kAgentToken, kToken);
     for (const AgentEntry& entry : agent_entries(folder)) fs::remove(entry.path);
     write_file(run + kAgents + "/here", here + "\n\n");

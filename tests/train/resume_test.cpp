@@ -71,6 +71,21 @@ TEST_P(Resume, GoesOnAsIfItHadNotStopped) {
   expect_same_state(first, second);
 }
 
+TEST_P(Resume, KnowsAStateThatNoTrainingCanGoOnFrom) {
+  const auto& [backend, dtype] = GetParam();
+  Trainer trainer(options_for(backend, dtype, 5));
+  trainer.initialise();
+  EXPECT_EQ(not_finite_in(trainer), "");
+  const std::vector<StateTensor> state = trainer.state();
+  const StateElements held(state[7]);
+  ASSERT_GT(held.view().elements(), 0);
+  std::memset(held.view().data, 0xff, static_cast<size_t>(size_of(state[7].dtype)));
+  held.put();
+  EXPECT_EQ(not_finite_in(trainer), state[7].name);
+  trainer.initialise();
+  EXPECT_EQ(not_finite_in(trainer), "");
+}
+
 TEST_P(Resume, LeavesAndComesBackAsTheSameModel) {
   const auto& [backend, dtype] = GetParam();
   const ScratchFolder folder;

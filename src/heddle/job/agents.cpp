@@ -159,6 +159,7 @@ std::vector<pid_t> Agents::processes() const {
 
 void Agents::end(bool well) {
   for (const auto& one : all_) {
+    if (well && !one->child && one->trains) begin(*one);  // somebody has to take away what the last one has left
     if (!one->child) continue;
     if (well) one->child->tell("forget");
     one->child->end_input();

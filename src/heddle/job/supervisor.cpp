@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <deque>
 #include <filesystem>
 #include <thread>
@@ -73,10 +74,15 @@ std::string session_folder(const std::string& run) {
   }
 }
 
-// Of whatever a launcher starts.
+// Of whatever a launcher starts. Open MPI tries shared memory of POSIX's kind as it starts and leaves
+// /dev/shm/open_mpi.* behind where it is killed meanwhile; of the other kind, which it takes anyway, what stays
+// lies in its folder.
 Environment launcher_environment(const std::string& run) {
-  const std::string folder = session_folder(run);
-  return folder.empty() ? Environment{} : Environment{{"OMPI_MCA_orte_tmpdir_base", folder}};
+  Environment environment;
+  if (std::getenv("OMPI_MCA_shmem") == nullptr) environment.emplace_back("OMPI_MCA_shmem", "mmap");
+  if (const std::string folder = session_folder(run); !folder.empty())
+    environment.emplace_back("OMPI_MCA_orte_tmpdir_base", folder);
+  return environment;
 }
 
 std::string hosts_text(const std::vector<Host>& hosts) {

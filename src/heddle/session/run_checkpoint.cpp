@@ -1,5 +1,7 @@
 #include "heddle/session/run_checkpoint.h"
 
+#include <limits>
+
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/hash.h"
@@ -148,12 +150,15 @@ std::optional<train::Checkpoint> newest_of_memory(const RunFolder& folder, const
 
 std::optional<train::Checkpoint> checkpoint_to_go_on_from(const RunFolder& folder, const config::RunConfig& config,
                                                           const std::map<std::string, std::string>& data,
-                                                          std::vector<std::string>& warnings) {
+                                                          std::vector<std::string>& warnings, int64_t last_step) {
   std::vector<std::string> refused;
-  std::optional<train::Checkpoint> checkpoint = train::latest_checkpoint(folder.checkpoints(), &refused);
+  std::optional<train::Checkpoint> checkpoint = train::latest_checkpoint(folder.checkpoints(), &refused, last_step);
   for (const std::string& reason : refused) warnings.push_back("passed over: " + reason);
   if (!checkpoint) {
-    warnings.push_back(fmt::format("{}: the run ended before its first checkpoint; it begins anew", folder.path));
+    warnings.push_back(fmt::format("{}: the run {}; it begins anew", folder.path,
+                                   last_step == std::numeric_limits<int64_t>::max()
+                                       ? "ended before its first checkpoint"
+                                       : "has no other checkpoint"));
     return checkpoint;
   }
   check_goes_on(*checkpoint, folder, config, data, warnings);

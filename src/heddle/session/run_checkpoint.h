@@ -51,10 +51,10 @@ std::optional<train::Checkpoint> newest_of_memory(const RunFolder& folder, const
                                                   const std::map<std::string, std::string>& data,
                                                   std::vector<std::string>& warnings);
 
-/// The checkpoint to go on from, the newest whole one; none when the run ended before it wrote any. ConfigError
+/// The checkpoint to go on from, the newest whole one up to `last_step`; none when there is none. ConfigError
 /// when what must be the same is not, or no step is left. `warnings` is told what was passed over.
 std::optional<train::Checkpoint> checkpoint_to_go_on_from(const RunFolder& folder, const config::RunConfig& config,
                                                           const std::map<std::string, std::string>& data,
-                                                          std::vector<std::string>& warnings);
+                                                          std::vector<std::string>& warnings, int64_t last_step);
 
 }  // namespace heddle::session

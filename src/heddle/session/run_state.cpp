@@ -1,4 +1,6 @@
 // Where the state of a run comes from and where it is kept: first weights, checkpoints, copies in memory.
+#include <limits>
+
 #include "heddle/base/clock.h"
 #include "heddle/base/error.h"
 #include "heddle/session/agent/lend.h"
@@ -55,33 +57,44 @@ std::string TrainingRun::digest_now() const {
   return digest_step_ == trainer_->steps_done() ? summary_.weights_digest : "";
 }
 
-// Every rank from the same checkpoint, which rank 0 has read whole and names to the others; "": from the beginning.
+// Every rank from the same checkpoint, which rank 0 has read whole and names to the others; from one before where
+// it holds what no training can go on from; from the beginning where there is none.
 void TrainingRun::restore() {
-  if (std::optional<train::Checkpoint> memory = memory_to_go_on_from()) return go_on_from(*memory);
-  std::optional<train::Checkpoint> checkpoint =
-      leads() ? checkpoint_to_go_on_from(folder_, config_, data_identity_, warnings_) : std::nullopt;
-  const std::string path = trainer_->ranks().told_by_first(checkpoint ? checkpoint->path() : "");
-  if (path.empty()) {
-    if (leads()) {
-      for (std::string& note : resume_notes(folder_, config_, nullptr, trainer_->options().plan.dtype))
-        warnings_.push_back(std::move(note));
+  if (std::optional<train::Checkpoint> memory = memory_to_go_on_from(); memory && go_on_from(*memory)) return;
+  for (int64_t last_step = std::numeric_limits<int64_t>::max();;) {
+    std::optional<train::Checkpoint> checkpoint =
+        leads() ? checkpoint_to_go_on_from(folder_, config_, data_identity_, warnings_, last_step) : std::nullopt;
+    const std::string path = trainer_->ranks().told_by_first(checkpoint ? checkpoint->path() : "");
+    if (path.empty()) break;
+    if (!checkpoint) checkpoint.emplace(path, train::Checkpoint::Verify::headings);
+    if (go_on_from(*checkpoint)) {
+      summary_.checkpoint = path;
+      saved_step_ = trainer_->steps_done();
+      return;
     }
-    return begin_anew();
+    last_step = checkpoint->state().step - 1;
   }
-  if (!checkpoint) checkpoint.emplace(path, train::Checkpoint::Verify::headings);
-  go_on_from(*checkpoint);
-  summary_.checkpoint = path;
-  saved_step_ = trainer_->steps_done();
+  if (leads()) {
+    for (std::string& note : resume_notes(folder_, config_, nullptr, trainer_->options().plan.dtype))
+      warnings_.push_back(std::move(note));
+  }
+  begin_anew();
 }
 
-void TrainingRun::go_on_from(const train::Checkpoint& checkpoint) {
+// Whether the state that it holds is one to go on from.
+bool TrainingRun::go_on_from(const train::Checkpoint& checkpoint) {
+  train::load_trainer(checkpoint, *trainer_);
+  if (const std::string bad = train::not_finite_in(*trainer_); !bad.empty()) {
+    if (leads()) warnings_.push_back(fmt::format("passed over: {}: '{}' is not finite", checkpoint.path(), bad));
+    return false;
+  }
+  check_digest(checkpoint, *trainer_);
   if (leads()) {
     for (std::string& note : resume_notes(folder_, config_, &checkpoint.state(), trainer_->options().plan.dtype))
       warnings_.push_back(std::move(note));
   }
-  train::load_trainer(checkpoint, *trainer_);
-  check_digest(checkpoint, *trainer_);
   if (config_.plan.objective.of_pairs()) read_references(folder_, data_);
+  return true;
 }
 
 // What lies in memory and is newer than what is on disk, if all ranks can reach it.

@@ -502,8 +502,7 @@ RunSummary TrainingRun::run() {
   if (saved_step_ != trainer_->steps_done()) save();
   if (trainer_->snapshots() != nullptr) {
     trainer_->snapshots()->remove();  // the disk has all
-    trainer_->ranks().any(false);
-    if (leads()) forget_memory(folder_, trainer_->options().snapshots);
+    forget_memory(folder_, trainer_->options().snapshots, trainer_->ranks());
   }
   answer_signals("the report");
   summary_.steps = trainer_->steps_done();

@@ -98,7 +98,7 @@ class TrainingRun {
   void begin_anew();
   void restore();
   std::optional<train::Checkpoint> memory_to_go_on_from();
-  void go_on_from(const train::Checkpoint& checkpoint);
+  bool go_on_from(const train::Checkpoint& checkpoint);
   void begin_snapshots();
   std::string digest_now() const;
   void mind_frequency(const train::StepResult& result);

@@ -9,6 +9,7 @@
 #include "heddle/base/error.h"
 #include "heddle/train/adapters/base.h"
 #include "heddle/train/saved/shard.h"
+#include "heddle/train/step/numbers.h"
 
 namespace heddle::train {
 
@@ -134,6 +135,17 @@ void load_trainer(const Checkpoint& checkpoint, Trainer& trainer) {
   trainer.set_outliers(checkpoint.state().outliers);
   trainer.set_expert_history(checkpoint.state().expert_history);
   trainer.set_done({checkpoint.state().step, checkpoint.state().trained_s});
+}
+
+std::string not_finite_in(Trainer& trainer) {
+  std::string own;
+  for (const StateTensor& tensor : kept_state(trainer)) {
+    if (own.empty() && tensor.is_here() && !is_finite(StateElements(tensor).view())) own = tensor.name;
+  }
+  for (std::string& name : trainer.ranks().share(own)) {
+    if (!name.empty()) return std::move(name);
+  }
+  return "";
 }
 
 }  // namespace heddle::train

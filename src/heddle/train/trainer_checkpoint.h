@@ -20,4 +20,8 @@ CheckpointState state_of_trainer(CheckpointState state, Trainer& trainer);
 /// weights; all ranks call it together. ConfigError when it is another model's.
 void load_trainer(const Checkpoint& checkpoint, Trainer& trainer);
 
+/// A tensor of the state that holds something which is not finite, on any rank; "": there is none. A copy may have
+/// been taken of a state that was struck after its step had been found well. All ranks call it together.
+std::string not_finite_in(Trainer& trainer);
+
 }  // namespace heddle::train

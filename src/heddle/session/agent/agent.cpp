@@ -45,24 +45,20 @@ class Place {
       : registry_(run.path + kAgents) {
     std::error_code ignored;
     fs::create_directories(registry_, ignored);
-    // What an agent before has left is taken over.
-    for (fs::directory_iterator at(registry_, ignored), end; !ignored && at != end; at.increment(ignored)) {
-      const std::string name = at->path().filename().string();
-      if (name.size() != 32) continue;
-      const std::string left = "/dev/shm/heddle-" + name;
-      if (auto lock = train::FileHold::take(left + kAgentLock, train::FileHold::How::alone)) {
-        lock_.emplace(std::move(*lock));
-        folder = left;
-        entry_ = at->path().string();
-        break;
-      }
+    if (std::optional<Left> left = take_left()) {
+      folder = left->folder;
+      entry_ = left->entry;
+      lock_.emplace(std::move(left->lock));
     }
     if (folder.empty()) {
-      folder = new_memory_folder();
+      // Noted before it is there: one who dies in between leaves nobody else who knows of it.
+      const std::string id = random_id();
+      entry_ = registry_ + "/" + id;
+      write_file(entry_, kPlace + id + "\n\n");
+      folder = memory_folder(id);
       auto lock = train::FileHold::take(folder + kAgentLock, train::FileHold::How::alone, true);
       if (!lock) throw SystemError(EIO, fmt::format("cannot lock {}", folder));
       lock_.emplace(std::move(*lock));
-      entry_ = registry_ + "/" + folder.substr(folder.size() - 32);
     }
     if (!token.empty()) {
       OutputFile file(folder + kAgentToken, OutputFile::Open::replace, OutputFile::Access::owner,
@@ -84,9 +80,36 @@ class Place {
     fs::remove(registry_, ignored);  // if it was the last
   }
 
+  /// As `remove`, of what agents of this host have left that were still dying when the next ones came.
+  void remove_left() {
+    std::error_code ignored;
+    while (const std::optional<Left> left = take_left()) {
+      fs::remove_all(left->folder, ignored);
+      if (!fs::remove(left->entry, ignored)) return;
+    }
+  }
+
   std::string folder, partner;
 
  private:
+  // Of an agent that is no more.
+  struct Left {
+    std::string folder, entry;
+    train::FileHold lock;
+  };
+  std::optional<Left> take_left() const {
+    std::error_code ignored;
+    for (fs::directory_iterator at(registry_, ignored), end; !ignored && at != end; at.increment(ignored)) {
+      const std::string name = at->path().filename().string();
+      if (name.size() != 32) continue;
+      const std::string left = kPlace + name;
+      if (!is_memory_here(left)) continue;
+      if (auto lock = train::FileHold::take(left + kAgentLock, train::FileHold::How::alone, true))
+        return Left{left, at->path().string(), std::move(*lock)};
+    }
+    return std::nullopt;
+  }
+
   std::string registry_, entry_;
   std::optional<train::FileHold> lock_;
 };
@@ -248,6 +271,7 @@ class Agent {
     giving.join();
     if (door.joinable()) door.join();
     remove_pending(run_, train::newest_step(run_.checkpoints()));
+    if (forgets) place_.remove_left();
     if (forgets || nothing_left()) place_.remove();
   }
 

@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char *kPlace = "/dev/shm/heddle-", *kMemory = "/.memory";
+constexpr const char* kMemory = "/.memory";
 constexpr int64_t kMostText = 4096;
 
 // A folder of this user's that nobody else enters.
@@ -40,19 +40,24 @@ std::string text_in(const std::string& path) {
   }
 }
 
-void make_own_folder(const std::string& path) {
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
-    throw SystemError(errno, fmt::format("cannot create {}: {}", path, std::strerror(errno)));
-  if (!is_own_folder(path)) config_error("{}: no folder of this user alone", path);
+bool is_memory_name(const std::string& path) {
+  return path.starts_with(kPlace) && path.find('/', std::strlen(kPlace)) == std::string::npos;
+}
+
+// All that the run has noted, whichever host has them.
+std::vector<std::string> named_folders(const RunFolder& folder) {
+  std::vector<std::string> named;
+  std::istringstream lines(text_in(folder.path + kMemory));
+  for (std::string path; std::getline(lines, path);) {
+    if (is_memory_name(path)) named.push_back(path);
+  }
+  return named;
 }
 
 }  // namespace
 
 // Whoever may write into the run's folder doesn't choose what is read elsewhere.
-bool is_memory_here(const std::string& path) {
-  return path.starts_with(kPlace) && path.find('/', std::strlen(kPlace)) == std::string::npos &&
-         is_own_folder(path);
-}
+bool is_memory_here(const std::string& path) { return is_memory_name(path) && is_own_folder(path); }
 
 std::vector<AgentEntry> agent_entries(const RunFolder& folder) {
   std::vector<AgentEntry> entries;
@@ -89,29 +94,30 @@ std::string agent_folder() {
   return named;
 }
 
-std::string new_memory_folder() {
-  const std::string path = kPlace + random_id();
-  make_own_folder(path);
+std::string memory_folder(const std::string& id) {
+  const std::string path = kPlace + id;
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    throw SystemError(errno, fmt::format("cannot create {}: {}", path, std::strerror(errno)));
+  if (!is_own_folder(path)) config_error("{}: no folder of this user alone", path);
   return path;
 }
 
 std::vector<std::string> folders_of_ranks(const RunFolder& folder) {
-  std::vector<std::string> found;
-  std::istringstream lines(text_in(folder.path + kMemory));
-  for (std::string path; std::getline(lines, path);) {
-    if (is_memory_here(path)) found.push_back(path);
-  }
+  std::vector<std::string> found = named_folders(folder);
+  std::erase_if(found, [](const std::string& path) { return !is_memory_here(path); });
   return found;
 }
 
 namespace {
 
-// Those before stay known until what is copied now takes their place: this run may end before it has copied
-// anything.
+// Those before stay known until the run ends: one that is gone from this host may yet be on another.
 void name_folder(const RunFolder& folder, const std::string& path) {
-  std::string text = path + "\n";
-  for (const std::string& before : folders_of_ranks(folder)) text += before == path ? "" : before + "\n";
-  write_file(folder.path + kMemory, text);
+  constexpr size_t kMost = 64;
+  std::vector<std::string> named = named_folders(folder);
+  std::erase(named, path);
+  named.insert(named.begin(), path);
+  named.resize(std::min(named.size(), kMost));
+  write_file(folder.path + kMemory, fmt::format("{}\n", fmt::join(named, "\n")));
 }
 
 }  // namespace
@@ -133,7 +139,7 @@ train::SnapshotPlace place_of_snapshots(comm::World* world, const std::string& p
   // holds the run's folder for its ranks; those that have none don't hold it yet.
   if (ranks.leads() && own_fence()) name_folder({own_fence()->folder}, place.folder);
   ranks.told_by_first("");
-  make_own_folder(place.folder);
+  memory_folder(place.run);
   return place;
 }
 
@@ -164,12 +170,14 @@ int64_t generation_of(const RunFolder& folder) {
   return fence ? fence->number : 0;
 }
 
-void forget_memory(const RunFolder& folder, const train::SnapshotPlace& place) {
+void forget_memory(const RunFolder& folder, const train::SnapshotPlace& place, train::RankExchange& ranks) {
   if (place.kept) return;
+  ranks.any(false);
   std::error_code ignored;
   for (const std::string& before : folders_of_ranks(folder)) fs::remove_all(before, ignored);
-  ::unlink((folder.path + kMemory).c_str());
   if (place.folder.starts_with(kPlace)) fs::remove_all(place.folder, ignored);
+  ranks.any(false);  // every host has read what they are called
+  if (ranks.leads()) ::unlink((folder.path + kMemory).c_str());
 }
 
 }  // namespace heddle::session
