@@ -122,6 +122,7 @@ Persisted persist(const RunFolder& folder, const std::vector<std::shared_ptr<con
   std::vector<formats::TensorHeading> all;
   for (auto& [name, heading] : headings) all.push_back(std::move(heading));
   for (int64_t rank = 0; rank < job.ranks; ++rank) fs::remove(told_file(unfinished.path(), rank));
+  remove_temporaries(unfinished.path());  // of an agent that was killed before another wrote that shard
   check_fence();
   done.path = unfinished.commit(state, all, shards, keeps(folder));
   fs::remove(done.path + "/.commit");
