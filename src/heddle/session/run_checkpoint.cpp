@@ -73,11 +73,17 @@ std::string save_run(const RunFolder& folder, const config::RunConfig& config,
                              static_cast<int>(config.train.keep_checkpoints));
 }
 
-void check_digest(const train::Checkpoint& checkpoint, train::Trainer& trainer) {
+std::string digest_mismatch(const train::Checkpoint& checkpoint, train::Trainer& trainer) {
   const std::string& said = checkpoint.state().weights_digest;
-  if (said.empty()) return;
-  if (const std::string found = train::WeightDigest(trainer).take(); found != said)
-    config_error("{}: its weights, loaded, have the digest {}, and it says {}", checkpoint.path(), found, said);
+  if (said.empty()) return "";
+  const std::string found = train::WeightDigest(trainer).take();
+  if (found == said) return "";
+  return fmt::format("{}: its weights, loaded, have the digest {}, and it says {}", checkpoint.path(), found, said);
+}
+
+void check_digest(const train::Checkpoint& checkpoint, train::Trainer& trainer) {
+  if (const std::string mismatch = digest_mismatch(checkpoint, trainer); !mismatch.empty())
+    config_error("{}", mismatch);
 }
 
 std::optional<int64_t> go_back(const RunFolder& folder, train::Trainer& trainer) {

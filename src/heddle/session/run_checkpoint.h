@@ -31,9 +31,11 @@ std::string save_run(const RunFolder& folder, const config::RunConfig& config,
                      const std::map<std::string, std::string>& data, train::Trainer& trainer,
                      const std::string& digest);
 
-/// ConfigError where the weights of a trainer that was put where a checkpoint left it have another digest than the
-/// checkpoint says; all ranks call it together. Beyond what checksums find: bytes that were copied to a wrong
-/// place, or changed on their way.
+/// What is wrong where the weights of a trainer that was put where a checkpoint left it have another digest than
+/// the checkpoint says, else ""; all ranks call it together. Beyond what checksums find: bytes that were copied to
+/// a wrong place, or changed on their way.
+std::string digest_mismatch(const train::Checkpoint& checkpoint, train::Trainer& trainer);
+/// ConfigError there.
 void check_digest(const train::Checkpoint& checkpoint, train::Trainer& trainer);
 
 /// Puts the run where its newest whole checkpoint from before the steps that were skipped in a row left it, and on

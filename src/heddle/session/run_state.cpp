@@ -84,11 +84,13 @@ void TrainingRun::restore() {
 // Whether the state that it holds is one to go on from.
 bool TrainingRun::go_on_from(const train::Checkpoint& checkpoint) {
   train::load_trainer(checkpoint, *trainer_);
-  if (const std::string bad = train::not_finite_in(*trainer_); !bad.empty()) {
-    if (leads()) warnings_.push_back(fmt::format("passed over: {}: '{}' is not finite", checkpoint.path(), bad));
+  std::string wrong = train::not_finite_in(*trainer_);
+  wrong = wrong.empty() ? digest_mismatch(checkpoint, *trainer_)
+                        : fmt::format("{}: '{}' is not finite", checkpoint.path(), wrong);
+  if (!wrong.empty()) {
+    if (leads()) warnings_.push_back("passed over: " + wrong);
     return false;
   }
-  check_digest(checkpoint, *trainer_);
   if (leads()) {
     for (std::string& note : resume_notes(folder_, config_, &checkpoint.state(), trainer_->options().plan.dtype))
       warnings_.push_back(std::move(note));
