@@ -142,11 +142,12 @@ void Agents::forget_address(const One& one) const {
 }
 
 void Agents::lose(const std::string& host) {
-  std::erase_if(all_, [&](const auto& one) {
-    if (one->host != host) return false;
+  for (const auto& one : all_) {
+    if (one->host != host) continue;
     forget_address(*one);
-    return true;
-  });
+    lost_.insert(host);
+  }
+  std::erase_if(all_, [&](const auto& one) { return one->host == host; });
 }
 
 std::vector<pid_t> Agents::processes() const {
@@ -158,17 +159,25 @@ std::vector<pid_t> Agents::processes() const {
 }
 
 void Agents::end(bool well) {
+  // Somebody has to take away what the last one of a host has left, where that host answers after all.
+  for (const std::string& host : well ? std::exchange(lost_, {}) : std::set<std::string>()) {
+    const bool is_back = std::any_of(all_.begin(), all_.end(), [&](const auto& one) { return one->host == host; });
+    if (!is_back) all_.emplace_back(std::make_unique<One>())->host = host;
+  }
   for (const auto& one : all_) {
-    if (well && !one->child && one->trains) begin(*one);  // somebody has to take away what the last one has left
+    if (well && !one->child) begin(*one);
     if (!one->child) continue;
     if (well) one->child->tell("forget");
     one->child->end_input();
   }
-  for (const double until_s = now_s() + kEnd_s; now_s() < until_s && !all_.empty();) {
-    std::erase_if(all_, [](const auto& one) { return !one->child || one->child->poll(0); });
+  const double began_s = now_s();
+  const auto is_over = [&](const auto& one) {
+    return !one->child || one->child->poll(0) || now_s() - began_s > (well && !one->trains ? kReady_s : kEnd_s);
+  };
+  while (!all_.empty()) {
+    std::erase_if(all_, is_over);
     ::usleep(2000);
   }
-  all_.clear();
   if (!well) return;
   // What hosts that were lost have left on disk: nobody comes for it any more.
   std::error_code ignored;

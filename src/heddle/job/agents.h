@@ -11,6 +11,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,7 @@ class Agents {
   Tell tell_;
   std::string token_;
   std::vector<std::unique_ptr<One>> all_;
+  std::set<std::string> lost_;  // hosts
 };
 
 }  // namespace heddle::job
