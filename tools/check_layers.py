@@ -34,7 +34,7 @@ ALLOWED["cli"] = ALLOWED["job"] | {"job"}
 VENDOR = {
     "oneapi/dnnl": ["kernels/host"], "dnnl": ["kernels/host"], "hwy/": ["kernels/host"],
     "mpi.h": ["comm/mpi"], "nccl.h": ["comm/nccl"],
-    "cuda": ["device/cuda", "kernels/cuda", "comm/nccl"], "cublas": ["kernels/cuda"], "cudnn": ["kernels/cuda"],
+    "cuda": ["device/cuda", "kernels/cuda", "comm/nccl"], "cublas": ["kernels/cuda"], "cutlass": ["kernels/cuda/cutlass"], "cudnn": ["kernels/cuda"],
     "omp.h": ["kernels/host", "device/host"], "immintrin.h": ["kernels/host"],
     "toml++": ["formats", "config", "cli"],
     "nlohmann": ["formats", "data", "config", "train", "observe", "planner", "session", "job", "cli"],
@@ -54,7 +54,7 @@ def links(text):
     for name, words in re.findall(r"target_link_libraries\(heddle (\w[^)]*)()\)", text):
         found["cli"] = set(re.findall(r"heddle_(\w+)", name))
     for names in found.values():
-        names -= {"options", "device_code", "hopper_code"}
+        names -= {"options", "device_code", "hopper_code", "cutlass_code"}
         if "kernels_host" in names:
             names.remove("kernels_host")
             names.add("kernels")

@@ -18,6 +18,7 @@ struct With {
   std::vector<int> node_of;
   double capacity = 0;
   model::Dispatcher copies;
+  ProductWay product = ProductWay::cheapest;
 };
 
 std::unique_ptr<test::TinyRun> run_of(const plan::Degrees& mesh, Dtype dtype, const With& with = {}) {
@@ -33,6 +34,7 @@ std::unique_ptr<test::TinyRun> run_of(const plan::Degrees& mesh, Dtype dtype, co
   plan.parallel.exchange.capacity_factor = with.capacity;
   plan.parallel.context = from_word<model::Context>(with.context);
   plan.exact_sums = with.exact;
+  plan.device.expert_product = with.product;
   plan.rates.ways = backends::named(with.backend).rates.ways;
   auto run = std::make_unique<test::TinyRun>(c, plan, with.backend, 1 << 24, 1, true, with.node_of);
   run->fill([&](const model::Parameter& p, int64_t i) { return test::tiny_value(c, p, i); });
@@ -153,6 +155,19 @@ TEST_F(CudaModel, capacity_drops_as_one_rank_does) {
       EXPECT_EQ(run_of(mesh, Dtype::f32, with)->total("dropped.1"), one->total("dropped.1"));
     }
   }
+}
+
+TEST_F(CudaModel, products_of_equal_groups_go_each_way) {
+  for (const ProductWay way : {ProductWay::batched, ProductWay::serial}) {
+    const With with{.capacity = 1.25, .product = way};
+    like_one_rank({.dp = 4, .ep = 4}, with);
+    const auto run = run_of({}, Dtype::f32, with);
+    int64_t products = 0;
+    for (const ir::Op& op : run->listing(0).ops)
+      products += op.attributes.has("way") && op.attributes.word("way") == word_of(way) ? 1 : 0;
+    EXPECT_GE(products, 6) << word_of(way);
+  }
+  like_one_rank({.dp = 4, .ep = 4}, {.product = ProductWay::serial});
 }
 
 TEST_F(CudaModel, capacity_keeps_its_bits_from_layout_to_layout) {

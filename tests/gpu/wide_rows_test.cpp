@@ -6,6 +6,7 @@
 
 #include "heddle/kernels/cuda/launch.h"
 #include "heddle/kernels/cuda/loss_kernels.h"
+#include "heddle/kernels/cuda/products/sum_operands.h"
 #include "heddle/kernels/cuda/products/warp_tiles.h"
 #include "tests/kernels/op_cases.h"
 
@@ -127,6 +128,66 @@ TEST(RowTiles, OfAWarp) {
     for (size_t i = 0; i < found.size() / 2; ++i) {
       EXPECT_EQ(std::pair(found[i * 2], found[i * 2 + 1]), expected[i / 32])
           << groups << " groups, tile " << i / 32;
+    }
+  }
+}
+
+// What a library's grouped kernel is told of experts without rows, with one, with most of them, and of more experts
+// than a block has threads; multiplied here by what stands in the arrays alone.
+TEST(SumOperands, OfEveryExpert) {
+  namespace cuda = kernels::cuda;
+  for (const size_t groups : {1, 7, 130}) {
+    constexpr int64_t N = 8, K = 16;
+    std::vector<int32_t> offsets{0};
+    for (size_t e = 0; e < groups; ++e)
+      offsets.push_back(offsets.back() + std::array{0, 1, 0, 3, 40}[RandomKey(groups).bits(e) % 5]);
+    const auto rows = static_cast<size_t>(offsets.back());
+    const auto numbers = [](size_t count, uint64_t seed) {
+      std::vector<bf16> of;
+      for (size_t i = 0; i < count; ++i) of.emplace_back(static_cast<float>(RandomKey(seed).bits(i) % 7) - 3);
+      return of;
+    };
+    const std::vector<bf16> dy = numbers(rows * N, 1), x = numbers(rows * K, 2);
+    std::vector<float> acc(groups * N * K, 5);
+    std::vector<int32_t> sizes(groups * 3, -1);
+    std::vector<const void*> at_dy(groups), at_x(groups);
+    std::vector<float*> at_acc(groups);
+    std::vector<int64_t> dy_pitch(groups), x_pitch(groups), acc_pitch(groups);
+    const auto E = static_cast<int64_t>(groups);
+    cuda::launch(cuda::sum_operands, {.blocks_x = cuda::blocks_for(E, 128), .threads = 128},
+                 {offsets.data(),
+                  dy.data(),
+                  x.data(),
+                  acc.data(),
+                  E,
+                  N,
+                  K,
+                  {sizes.data(), at_dy.data(), at_x.data(), at_acc.data(), dy_pitch.data(), x_pitch.data(),
+                   acc_pitch.data()}},
+                 nullptr);
+    cuda::launch(cuda::clear_idle, {.blocks_x = 3, .blocks_y = E}, {offsets.data(), acc.data(), N * K}, nullptr);
+    for (size_t e = 0; e < groups; ++e) {
+      const bool idle = offsets[e] == offsets[e + 1];
+      EXPECT_EQ(sizes[e * 3], idle ? 0 : N);
+      EXPECT_EQ(sizes[e * 3 + 1], idle ? 0 : K);
+      for (int64_t n = 0; n < sizes[e * 3]; ++n) {
+        for (int64_t k = 0; k < sizes[e * 3 + 1]; ++k) {
+          float sum = 0;
+          for (int64_t r = 0; r < sizes[e * 3 + 2]; ++r)
+            sum += static_cast<float>(static_cast<const bf16*>(at_dy[e])[r * dy_pitch[e] + n]) *
+                   static_cast<float>(static_cast<const bf16*>(at_x[e])[r * x_pitch[e] + k]);
+          at_acc[e][n * acc_pitch[e] + k] = sum;
+        }
+      }
+      for (int64_t n = 0; n < N; ++n) {
+        for (int64_t k = 0; k < K; ++k) {
+          float wanted = 0;  // whole numbers
+          for (auto r = static_cast<size_t>(offsets[e]); r < static_cast<size_t>(offsets[e + 1]); ++r)
+            wanted += static_cast<float>(dy[r * N + static_cast<size_t>(n)]) *
+                      static_cast<float>(x[r * K + static_cast<size_t>(k)]);
+          EXPECT_EQ(acc[e * N * K + static_cast<size_t>(n * K + k)], wanted) << groups << " groups, " << e;
+        }
+      }
     }
   }
 }

@@ -2,24 +2,11 @@
 // weights, with few rows and many, with experts that have none and with copies of other ranks' experts.
 #include <omp.h>
 
-#include <numeric>
-
 #include "heddle/kernels/host/gemm/gemm.h"
-#include "tests/kernels/op_cases.h"
+#include "tests/kernels/way_cases.h"
 
 namespace heddle::op_runner {
 namespace {
-
-struct Sizes {
-  std::vector<int32_t> rows;  // of each group
-  int64_t N, K, copies;
-};
-
-Tensor offsets_of(const Sizes& sizes) {
-  std::vector<double> offsets{0};
-  for (const int32_t rows : sizes.rows) offsets.push_back(offsets.back() + rows);
-  return Tensor(Dtype::i32, {std::ssize(offsets)}, offsets);
-}
 
 Tensor packed(const Tensor& w) {
   Tensor master = w, form = w;
@@ -32,43 +19,11 @@ Tensor packed(const Tensor& w) {
       .updates[0];
 }
 
-/// y, dx, and the sum of weight gradients that is overwritten and the one that is added to, then those of copies.
-std::vector<Tensor> by(const std::string& way, const Sizes& sizes, Dtype X, bool packs) {
-  const int64_t groups = std::ssize(sizes.rows), own = groups - sizes.copies;
-  const int64_t rows = std::accumulate(sizes.rows.begin(), sizes.rows.end(), int64_t{0});
-  const Tensor x = random_tensor(X, {rows, sizes.K}, 1), dy = random_tensor(X, {rows, sizes.N}, 2);
-  Tensor w = random_tensor(X, {own, sizes.N, sizes.K}, 3),
-         more = random_tensor(X, {sizes.copies, sizes.N, sizes.K}, 4);
-  if (packs) w = packed(w), more = sizes.copies ? packed(more) : more;
-  ir::Attributes attributes;
-  if (way != "grouped") attributes.set("way", way);
-  std::vector<Tensor> found;
-  const auto keep = [&](const OpResult& result) {
-    for (const std::string& ran : result.ran) EXPECT_TRUE(ran.ends_with(": host." + way)) << ran;
-    found.insert(found.end(), result.out.begin(), result.out.end());
-    found.insert(found.end(), result.updates.begin(), result.updates.end());
-  };
-  const auto product = [&](const std::string& kind, const Tensor& rows_of) {
-    std::vector<Operand> in{activation(rows_of), weight(w), metadata(offsets_of(sizes))};
-    if (sizes.copies) in.push_back(weight(more));
-    keep(run_op({way, kind, in, attributes, {}}, kernels::host_kernels()));
-  };
-  product("grouped_linear", x);
-  product("grouped_linear_dgrad", dy);
-  if (sizes.copies) attributes.set("copies", sizes.copies);
-  for (const bool overwrite : {true, false}) {
-    const Tensor sum = random_tensor(Dtype::f32, {own, sizes.N, sizes.K}, 5);
-    keep(run_op({way,
-                 "grouped_linear_wgrad",
-                 {activation(x), activation(dy), metadata(offsets_of(sizes))},
-                 attributes,
-                 {sum}},
-                kernels::host_kernels(), overwrite, ir::Phase::W));
-  }
-  return found;
+std::vector<Tensor> by(const std::string& way, const WaySizes& sizes, Dtype X, bool packs) {
+  return product_by(way, sizes, X, kernels::host_kernels(), "host." + way, packs ? packed : as_it_is);
 }
 
-void expect_same(const Sizes& sizes, const std::string& way) {
+void expect_same(const WaySizes& sizes, const std::string& way) {
   for (const Dtype X : {Dtype::bf16, Dtype::f32}) {
     for (const bool packs : {false, true}) {
       if (packs && kernels::host::packed_bytes(X, 1, 8, 8) == 0) continue;  // the engine reads rows
@@ -91,7 +46,7 @@ void expect_same(const Sizes& sizes, const std::string& way) {
 TEST(ProductWays, EqualGroupsHaveTheSameBits) {
   for (const int32_t rows : {1, 7, 129, 520}) {
     for (const auto& [N, K] : {std::pair(40, 72), std::pair(600, 33)}) {
-      const Sizes sizes{std::vector<int32_t>(5, rows), N, K, 0};
+      const WaySizes sizes{std::vector<int32_t>(5, rows), N, K, 0};
       for (const std::string way : {"batched", "serial"}) expect_same(sizes, way);
     }
   }

@@ -44,9 +44,9 @@ listing 0, F
 )";
 }
 
-Rewrite by(ProductWay asked, const std::string& rates = "") {
+Rewrite by(ProductWay asked, const std::string& rates = "", bool same_bits = true) {
   return [=](ir::Listing& listing) {
-    passes::product_ways(listing, {asked, {cost::WayRates::parse(rates), true}, 0});
+    passes::product_ways(listing, {asked, {cost::WayRates::parse(rates), same_bits}, 0});
   };
 }
 
@@ -60,6 +60,15 @@ TEST(ProductWaysPass, EqualGroupsAreBatchedUnlessThatIsSlower) {
   }
   expect_stays(equal_groups(""), by(ProductWay::cheapest, slower));
   expect_becomes(equal_groups(""), by(ProductWay::batched, slower), equal_groups(kBatched));
+}
+
+TEST(ProductWaysPass, OnlyAMeasurementChangesBits) {
+  expect_stays(equal_groups(""), by(ProductWay::cheapest, "", false));
+  expect_becomes(equal_groups(""), by(ProductWay::batched, "", false), equal_groups(kBatched));
+  std::string quicker;
+  for (const char* kind : {"grouped_linear", "grouped_linear_dgrad", "grouped_linear_wgrad"})
+    quicker += fmt::format("{}{}.batched 0.001 0.9", quicker.empty() ? "" : ",", kind);
+  expect_becomes(equal_groups(""), by(ProductWay::cheapest, quicker, false), equal_groups(kBatched));
 }
 
 TEST(ProductWaysPass, GroupsOfAnySizeAreNever) {

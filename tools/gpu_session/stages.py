@@ -73,7 +73,7 @@ def tests(s, name="gpu_test", select="*", **environment):
     return result
 
 
-def train(s, name, steps, *settings, ranks=0):
+def train(s, name, steps, *settings, ranks=0, **environment):
     """Losses and digests of so many steps of the demo."""
     folder = s.out / "runs" / name
     shutil.rmtree(folder, ignore_errors=True)
@@ -88,7 +88,7 @@ def train(s, name, steps, *settings, ranks=0):
         command += ["--set", setting]
     if ranks:
         command = s.mpirun(ranks) + command
-    s.run(command)
+    s.run(command, **environment)
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [{"loss": line["lm_loss"], "digest": line.get("weights_digest"), "seconds": line["step_s"]} for line in lines]
 
@@ -115,6 +115,27 @@ def demo(s):
               "f32_from_host": apart(f32, host), "offload_from_f32": apart(offload, f32)}
     if not result["graphs_same_bits"] or result["f32_from_host"] > 1e-4 or result["offload_from_f32"] > 1e-6:
         raise Failed("a run of the demo is not what it should be", result)
+    return result
+
+
+def algorithms(s):
+    """The library's first algorithms beside those that were quickest, in steps of the demo."""
+    needs_device(s)
+    cuda, table = "device.backend=cuda", s.out / "algorithms.txt"
+    timed = train(s, "algorithms_timed", 2, cuda, HEDDLE_CUBLASLT_MEASURE=str(table))
+    first = train(s, "algorithms_first", 20, cuda)
+    if s.dry:
+        return {"loss": timed[-1]["loss"]}
+    chosen, again = (train(s, name, 20, cuda, HEDDLE_CUBLASLT_ALGORITHMS=str(table))
+                     for name in ("algorithms_chosen", "algorithms_again"))
+    shapes = [int(line.split()[-1]) for line in table.read_text().splitlines()[4:]]
+    step = lambda steps: statistics.median(x["seconds"] for x in steps[2:])
+    result = {"shapes": len(shapes), "others_than_the_first": sum(1 for x in shapes if x > 0),
+              "step_gain": step(first) / step(chosen), "apart": apart(first, chosen),
+              "same_bits_again": [x["loss"] for x in chosen] == [x["loss"] for x in again],
+              "timing_changes_no_bit": [x["loss"] for x in timed] == [x["loss"] for x in first[:len(timed)]]}
+    if not result["same_bits_again"] or not result["timing_changes_no_bit"] or result["apart"] > 1e-2:
+        raise Failed("a run with chosen algorithms is not what it should be", result)
     return result
 
 
@@ -232,6 +253,7 @@ STAGES = [
     ("tests", 1, 240, tests),
     ("tests_own", 1, 240, lambda s: tests(s, HEDDLE_CUBLASLT="0", HEDDLE_CUDNN="0")),
     ("tests_wgmma", 1, 120, lambda s: tests(s, select="*grouped*:*Products*", HEDDLE_WGMMA="1")),
+    ("tests_cutlass", 1, 120, lambda s: tests(s, select="*grouped*:*Products*", HEDDLE_CUTLASS="1")),
     ("demo", 1, 240, demo),
     ("ranks", 1, 120, ranks),
     ("sanitizer", 1, 400, sanitizer),
@@ -240,8 +262,10 @@ STAGES = [
     ("ops_own", 2, 120, lambda s: ops(s, "linear,linear_dgrad,linear_wgrad,head and loss,attention,attention_dgrad",
                                       HEDDLE_CUBLASLT="0", HEDDLE_CUDNN="0")),
     ("ops_wgmma", 2, 60, lambda s: ops(s, "grouped_linear,grouped_linear_dgrad", HEDDLE_WGMMA="1")),
+    ("ops_cutlass", 2, 60, lambda s: ops(s, "grouped_linear_wgrad", HEDDLE_CUTLASS="1")),
     ("step", 2, 120, step),
     ("step_graphs", 2, 120, lambda s: step(s, "--graphs")),
+    ("algorithms", 2, 120, algorithms),
     ("peers", 2, 400, peers),
     ("counters", 3, 240, counters),
     ("curve", 3, 400, curve),

@@ -41,7 +41,7 @@ const std::vector<Backend>& all() {
        .open = device::cuda_device,
        .available = device::cuda_available,
        .rates =
-           {.flops_per_us = 400e6, .bytes_per_us = 3e6, .host_bytes_per_us = 25e3, .ways = {.has_others = false}}},
+           {.flops_per_us = 400e6, .bytes_per_us = 3e6, .host_bytes_per_us = 25e3, .ways = {.same_bits = false}}},
   };
   return rows;
 }

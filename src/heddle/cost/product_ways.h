@@ -47,7 +47,7 @@ WayRates measured_ways(const OpTimes& times, Dtype dtype, int threads);
 /// A device's ways.
 struct ProductWays {
   WayRates rates;
-  bool has_others = true;  // beside grouped; an element is the same sum in the same order in each
+  bool same_bits = true;  // an element is the same sum in the same order in each
   bool operator==(const ProductWays&) const = default;
 };
 

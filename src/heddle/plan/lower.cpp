@@ -66,10 +66,6 @@ void check_model(const model::ModelConfig& config, const Plan& plan) {
                  config.max_position_embeddings);
   }
   refuse_what_does_not_go_together(plan);
-  const ProductWay product = plan.device.expert_product;
-  if (!plan.rates.ways.has_others && product != ProductWay::cheapest && product != ProductWay::grouped) {
-    config_error("moe.product is \"{}\", this backend has \"grouped\" only", word_of(product));
-  }
   if (plan.parallel.tp_overlap == TpOverlap::fused && !plan.fuses_collectives) {
     config_error(
         "parallel.tp_overlap is \"fused\", this backend has \"off\", \"tiles\" and \"auto\" only: it multiplies no "

@@ -291,10 +291,7 @@ const std::vector<Pass> kPasses{
     {"host_gradients", "offload update stream_state map_state host_weights", Pass::Level::text,
      [](const Draft& d) { return d.trains() && !d.plan.memory.gradients.empty(); }, host_gradients},
     {"product_ways", "exact_sums update", Pass::Level::text,
-     [](const Draft& d) {
-       return d.plan.device.expert_product != ProductWay::grouped && d.plan.rates.ways.has_others;
-     },
-     product_ways},
+     [](const Draft& d) { return d.plan.device.expert_product != ProductWay::grouped; }, product_ways},
     {"tiles", "recompute update host_weights host_gradients", Pass::Level::text, overlaps<TpOverlap::tiles>, tiles},
     {"fused", "recompute update host_weights host_gradients", Pass::Level::text, overlaps<TpOverlap::fused>, fused},
     {"overlap_by_cost", "recompute update host_weights host_gradients", Pass::Level::text,

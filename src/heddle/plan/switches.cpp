@@ -417,7 +417,8 @@ void expert_settings(Table& t) {
           bitwise,
           "Chooses for each product of experts, by rows, experts and widths, one kernel over experts of any size, "
           "one over experts of as many rows each, or one expert after the other.",
-          "nothing", page("expert_products"))
+          "nothing; on cuda cuBLASLt, where it is found, sums equal groups in an order of its own",
+          page("expert_products"))
       .beside({"moe.capacity_factor=1.25"});
 }
 

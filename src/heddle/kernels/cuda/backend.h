@@ -105,11 +105,11 @@ struct MatrixSize {
 };
 
 /// One product c (+)= op(a)·op(b) (+ bias), of both types equal; by the vendor's library where it takes it, else by
-/// the kernel of product_kernels.h.
+/// the kernel of product_kernels.h. `batch`: so many of it, a, b and c each one matrix behind the other.
 struct ProductCall {
   TensorView a, b, c;
   bool a_by_k = false, b_by_k = false;
-  int64_t M = 0, N = 0, K = 0;
+  int64_t M = 0, N = 0, K = 0, batch = 1;
   bool add = false;
   const float* bias = nullptr;
 };
@@ -145,7 +145,9 @@ std::vector<KernelEntry> router_entries();
 std::vector<KernelEntry> capacity_entries();
 std::vector<KernelEntry> balance_entries();
 std::vector<KernelEntry> loss_entries();
+std::vector<KernelEntry> cutlass_entries();
 std::vector<KernelEntry> linear_entries();
+std::vector<KernelEntry> expert_way_entries();
 std::vector<KernelEntry> library_attention_entries();
 std::vector<KernelEntry> attention_entries();
 std::vector<KernelEntry> cache_entries();

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "heddle/ir/uses.h"
+#include "heddle/ir/equal_groups.h"
 
 namespace heddle::passes {
 
@@ -10,27 +10,19 @@ namespace {
 
 constexpr double kQuicker = 0.98;
 
-bool groups_are_equal(const ir::Uses& uses, ir::ValueId offsets) {
-  const ir::Op* writer = uses.writer(offsets);
-  if (writer == nullptr || writer->def->equal_groups.empty()) return false;
-  return writer->result(writer->def->equal_groups) == offsets;
-}
-
 }  // namespace
 
 void product_ways(ir::Listing& listing, const ProductChoice& choice) {
-  const ir::Uses uses(listing);
   const ir::FixedRows rows(choice.even_rows);
   for (ir::Op& op : listing.ops) {
     if (ir::place_of("way", op.def->attributes) < 0) continue;
     const ir::ValueId offsets = op.operand("offsets");
-    const bool equal = groups_are_equal(uses, offsets);
+    const bool equal = ir::groups_are_equal(listing, offsets);
     const auto groups = static_cast<double>(std::max<int64_t>(1, listing.value(offsets).shape[0].count - 1));
     const double flops = op.def->cost(listing, op, rows).flops / groups;
-    // In the order in which one that is no quicker stays behind.
-    std::vector<ProductWay> possible;
-    if (equal) possible.push_back(ProductWay::batched);
-    possible.push_back(ProductWay::grouped);
+    // In the order in which one that is no quicker stays behind. Nothing but a measurement changes bits.
+    std::vector<ProductWay> possible{ProductWay::grouped};
+    if (equal) possible.insert(choice.ways.same_bits ? possible.begin() : possible.end(), ProductWay::batched);
     possible.push_back(ProductWay::serial);
     ProductWay best = possible[0];
     if (choice.asked == ProductWay::cheapest) {

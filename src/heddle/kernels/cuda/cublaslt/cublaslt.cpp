@@ -1,17 +1,17 @@
-// Matrix products by cuBLASLt, found when first needed. Where it is not found a run ends with one line, unless
-// HEDDLE_CUBLASLT=0 says that the kernels of product_kernels.h, two to three times slower, are to multiply.
+// Matrix products by cuBLASLt: one, or many of one size as one call.
 //
-// Algorithms are chosen once for each shape, among those that sum in one order.
+// Algorithms are named by the library once for each shape, those that sum in one order; which of them multiplies
+// says algorithm_choice.h.
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
 
-#include <cstdlib>
+#include <array>
 #include <map>
 #include <mutex>
-#include <tuple>
 
 #include "heddle/kernels/cuda/backend.h"
+#include "heddle/kernels/cuda/cublaslt/algorithm_choice.h"
+#include "heddle/kernels/cuda/cublaslt/library.h"
 
 namespace heddle::kernels::cuda {
 
@@ -20,147 +20,90 @@ namespace {
 constexpr int64_t kWorkspaceBytes = int64_t{32} << 20, kWorkspaceAlignment = 256;
 constexpr uint32_t kAlignment = 16;  // of operands, at least; the library would take 256 for granted
 
-struct Library {
-  decltype(&cublasLtCreate) create = nullptr;
-  decltype(&cublasLtMatmulDescCreate) desc_create = nullptr;
-  decltype(&cublasLtMatmulDescDestroy) desc_destroy = nullptr;
-  decltype(&cublasLtMatmulDescSetAttribute) desc_set = nullptr;
-  decltype(&cublasLtMatrixLayoutCreate) layout_create = nullptr;
-  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy = nullptr;
-  decltype(&cublasLtMatmulPreferenceCreate) preference_create = nullptr;
-  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
-  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
-  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
-  decltype(&cublasLtMatmul) matmul = nullptr;
-  decltype(&cublasLtGetVersion) version = nullptr;
-  bool there = false, unwanted = false;
-  std::string text;  // its version and file, or what is missing
-};
-
-const Library& library() {
-  static const Library found = [] {
-    Library l;
-    if (const char* off = std::getenv("HEDDLE_CUBLASLT"); off != nullptr && std::string_view(off) == "0") {
-      l.unwanted = true;
-      l.text = "left out: HEDDLE_CUBLASLT is 0";
-      return l;
-    }
-    // What the user names goes before what the loader finds, and that before where it was when this was built.
-    const char* named = std::getenv("HEDDLE_CUBLASLT_PATH");
-    void* handle = nullptr;
-    for (const char* name :
-         {named != nullptr ? named : "", "libcublasLt.so.13", "libcublasLt.so.12", HEDDLE_CUBLASLT_PATH}) {
-      if (handle == nullptr && *name != '\0') handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    }
-    if (handle == nullptr) {
-      l.text = "neither libcublasLt.so.13 nor .12 is found (HEDDLE_CUBLASLT_PATH names a file)";
-      return l;
-    }
-    bool all = true;
-    const auto find = [&](auto& function, const char* name) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, name));
-      all = all && function != nullptr;
-      if (function == nullptr) l.text = fmt::format("the cuBLASLt of this machine has no {}", name);
-    };
-    find(l.create, "cublasLtCreate");
-    find(l.desc_create, "cublasLtMatmulDescCreate");
-    find(l.desc_destroy, "cublasLtMatmulDescDestroy");
-    find(l.desc_set, "cublasLtMatmulDescSetAttribute");
-    find(l.layout_create, "cublasLtMatrixLayoutCreate");
-    find(l.layout_destroy, "cublasLtMatrixLayoutDestroy");
-    find(l.preference_create, "cublasLtMatmulPreferenceCreate");
-    find(l.preference_destroy, "cublasLtMatmulPreferenceDestroy");
-    find(l.preference_set, "cublasLtMatmulPreferenceSetAttribute");
-    find(l.heuristic, "cublasLtMatmulAlgoGetHeuristic");
-    find(l.matmul, "cublasLtMatmul");
-    find(l.version, "cublasLtGetVersion");
-    l.there = all;
-    if (Dl_info at{}; all && dladdr(reinterpret_cast<void*>(l.matmul), &at) != 0) {
-      const size_t version = l.version();
-      l.text =
-          fmt::format("cuBLASLt {}.{}.{} ({})", version / 10000, version / 100 % 100, version % 100, at.dli_fname);
-    }
-    return l;
-  }();
-  return found;
-}
-
-void check(cublasStatus_t status, const char* doing) {
-  if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw SystemError(static_cast<int>(status),
-                    fmt::format("cuBLASLt: {}: status {}", doing, static_cast<int>(status)));
-}
-
-cublasLtHandle_t handle_of_device() {
-  static std::mutex mutex;
-  static std::map<int, cublasLtHandle_t> handles;
-  int device = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) throw SystemError(0, "CUDA: no device is chosen");
-  const std::lock_guard lock(mutex);
-  cublasLtHandle_t& handle = handles[device];
-  if (handle == nullptr) check(library().create(&handle), "making a handle");
-  return handle;
-}
-
 cudaDataType_t type_of(Dtype dtype) { return dtype == Dtype::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
+
+ProductShape shape_of(const ProductCall& call) {
+  return {.in = call.a.dtype,
+          .out = call.c.dtype,
+          .a_by_k = call.a_by_k,
+          .b_by_k = call.b_by_k,
+          .M = call.M,
+          .N = call.N,
+          .K = call.K,
+          .batch = call.batch};
+}
 
 /// A row-major matrix is the transpose of a column-major one: c = a·b becomes cᵀ = bᵀ·aᵀ.
 struct Product {
-  Product(const ProductCall& call) {
-    check(library().desc_create(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
+  explicit Product(const ProductShape& s) {
+    const char* doing = "describing a product";
+    check_cublaslt(cublaslt().desc_create(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), doing);
     // Column-major views: of b the [N, K] lie as K×N, of b by k as N×K; of a likewise.
-    const cublasOperation_t first = call.b_by_k ? CUBLAS_OP_N : CUBLAS_OP_T;
-    const cublasOperation_t second = call.a_by_k ? CUBLAS_OP_T : CUBLAS_OP_N;
-    check(library().desc_set(desc, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first), "describing a product");
-    check(library().desc_set(desc, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second), "describing a product");
-    const auto size = [](int64_t n) { return static_cast<uint64_t>(n); };
-    const cudaDataType_t in = type_of(call.a.dtype), out = type_of(call.c.dtype);
-    const bool b = call.b_by_k, a = call.a_by_k;
-    check(library().layout_create(&b_layout, in, size(b ? call.N : call.K), size(b ? call.K : call.N),
-                                  b ? call.N : call.K),
-          "describing a matrix");
-    check(library().layout_create(&a_layout, in, size(a ? call.M : call.K), size(a ? call.K : call.M),
-                                  a ? call.M : call.K),
-          "describing a matrix");
-    check(library().layout_create(&c_layout, out, size(call.N), size(call.M), call.N), "describing a matrix");
+    const cublasOperation_t first = s.b_by_k ? CUBLAS_OP_N : CUBLAS_OP_T;
+    const cublasOperation_t second = s.a_by_k ? CUBLAS_OP_T : CUBLAS_OP_N;
+    check_cublaslt(cublaslt().desc_set(desc, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first), doing);
+    check_cublaslt(cublaslt().desc_set(desc, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second), doing);
+    const cudaDataType_t in = type_of(s.in), out = type_of(s.out);
+    b_layout = s.b_by_k ? matrix(in, s.N, s.K, s.batch) : matrix(in, s.K, s.N, s.batch);
+    a_layout = s.a_by_k ? matrix(in, s.M, s.K, s.batch) : matrix(in, s.K, s.M, s.batch);
+    c_layout = matrix(out, s.N, s.M, s.batch);
     cublasLtMatmulPreference_t preference = nullptr;
-    check(library().preference_create(&preference), "choosing an algorithm");
+    check_cublaslt(cublaslt().preference_create(&preference), "choosing an algorithm");
     const auto workspace = static_cast<uint64_t>(kWorkspaceBytes);
-    library().preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+    cublaslt().preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
     for (const auto of : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
                           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
-      library().preference_set(preference, of, &kAlignment, sizeof kAlignment);
+      cublaslt().preference_set(preference, of, &kAlignment, sizeof kAlignment);
     }
     // Sums in parts only where the parts are added in a fixed order.
     const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    library().preference_set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
-    cublasLtMatmulHeuristicResult_t best{};
-    int found = 0;
-    const cublasStatus_t status = library().heuristic(handle_of_device(), desc, b_layout, a_layout, c_layout,
-                                                      c_layout, preference, 1, &best, &found);
-    library().preference_destroy(preference);
-    usable = status == CUBLAS_STATUS_SUCCESS && found > 0 && best.state == CUBLAS_STATUS_SUCCESS;
-    algorithm = best.algo;
+    cublaslt().preference_set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
+    std::array<cublasLtMatmulHeuristicResult_t, kMostAlgorithms> named{};
+    int count = 0;
+    const cublasStatus_t status = cublaslt().heuristic(handle_of_device(), desc, b_layout, a_layout, c_layout,
+                                                       c_layout, preference, kMostAlgorithms, named.data(), &count);
+    cublaslt().preference_destroy(preference);
+    if (status != CUBLAS_STATUS_SUCCESS) return;
+    for (const cublasLtMatmulHeuristicResult_t& one : std::span(named).first(static_cast<size_t>(count))) {
+      if (one.state == CUBLAS_STATUS_SUCCESS) algorithms[static_cast<size_t>(found++)] = one.algo;
+    }
+    if (found > 0) chosen = AlgorithmChoice::here().of(s, found);
   }
   Product(const Product&) = delete;
   Product& operator=(const Product&) = delete;
 
+  /// `rows` × `columns` as the library sees them, column by column; of many, one behind the other.
+  static cublasLtMatrixLayout_t matrix(cudaDataType_t type, int64_t rows, int64_t columns, int64_t batch) {
+    cublasLtMatrixLayout_t layout = nullptr;
+    const char* doing = "describing a matrix";
+    check_cublaslt(
+        cublaslt().layout_create(&layout, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), rows),
+        doing);
+    if (batch > 1) {
+      const auto count = static_cast<int32_t>(batch);
+      const int64_t step = rows * columns;
+      check_cublaslt(cublaslt().layout_set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
+                     doing);
+      check_cublaslt(cublaslt().layout_set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step, sizeof step),
+                     doing);
+    }
+    return layout;
+  }
+
   cublasLtMatmulDesc_t desc = nullptr;
   cublasLtMatrixLayout_t a_layout = nullptr, b_layout = nullptr, c_layout = nullptr;
-  cublasLtMatmulAlgo_t algorithm{};
-  bool usable = false;
+  std::array<cublasLtMatmulAlgo_t, kMostAlgorithms> algorithms{};
+  int found = 0, chosen = 0;
 };
 
 /// Shapes of a run are few but for the last block of rows; each is described once.
-const Product& described(const ProductCall& call) {
+const Product& described(const ProductShape& shape) {
   static std::mutex mutex;
-  using Key = std::tuple<int, Dtype, Dtype, bool, bool, int64_t, int64_t, int64_t>;
-  static std::map<Key, Product> products;
+  static std::map<std::pair<int, ProductShape>, Product> products;
   int device = 0;
   if (cudaGetDevice(&device) != cudaSuccess) throw SystemError(0, "CUDA: no device is chosen");
   const std::lock_guard lock(mutex);
-  const Key key{device, call.a.dtype, call.c.dtype, call.a_by_k, call.b_by_k, call.M, call.N, call.K};
-  return products.try_emplace(key, call).first->second;
+  return products.try_emplace(std::pair(device, shape), shape).first->second;
 }
 
 bool aligned(const TensorView& view, int64_t pitch) {
@@ -172,10 +115,10 @@ bool aligned(const TensorView& view, int64_t pitch) {
 int64_t product_workspace_bytes() { return kWorkspaceBytes + kWorkspaceAlignment; }
 
 bool library_multiply(const ProductCall& call, void* workspace, void* stream) {
-  if (call.bias != nullptr || library().unwanted) return false;
-  if (!library().there) {
+  if (call.bias != nullptr || cublaslt().unwanted) return false;
+  if (!cublaslt().there) {
     config_error("device.backend \"cuda\": {}; HEDDLE_CUBLASLT=0 goes without, two to three times slower",
-                 library().text);
+                 cublaslt().text);
   }
   if (!aligned(call.a, call.a_by_k ? call.M : call.K) || !aligned(call.b, call.b_by_k ? call.N : call.K) ||
       !aligned(call.c, call.N)) {
@@ -183,20 +126,28 @@ bool library_multiply(const ProductCall& call, void* workspace, void* stream) {
   }
   // Of f32 operands only f32 results: the combinations of types that the library takes are few.
   if (call.a.dtype == Dtype::f32 && call.c.dtype != Dtype::f32) return false;
-  const Product& product = described(call);
-  if (!product.usable) return false;
+  const ProductShape shape = shape_of(call);
+  const Product& product = described(shape);
+  if (product.found == 0) return false;
   const float one = 1, beta = call.add ? 1 : 0;
   const auto room = (reinterpret_cast<uintptr_t>(workspace) + kWorkspaceAlignment - 1) / kWorkspaceAlignment;
-  check(library().matmul(handle_of_device(), product.desc, &one, call.b.data, product.b_layout, call.a.data,
-                         product.a_layout, &beta, call.c.data, product.c_layout, call.c.data, product.c_layout,
-                         &product.algorithm, reinterpret_cast<void*>(room * kWorkspaceAlignment),
-                         static_cast<size_t>(kWorkspaceBytes), static_cast<cudaStream_t>(stream)),
-        "multiplying");
+  const auto run = [&](int algorithm) {
+    return cublaslt().matmul(handle_of_device(), product.desc, &one, call.b.data, product.b_layout, call.a.data,
+                             product.a_layout, &beta, call.c.data, product.c_layout, call.c.data, product.c_layout,
+                             &product.algorithms[static_cast<size_t>(algorithm)],
+                             reinterpret_cast<void*>(room * kWorkspaceAlignment),
+                             static_cast<size_t>(kWorkspaceBytes), static_cast<cudaStream_t>(stream));
+  };
+  if (!call.add) {
+    AlgorithmChoice::here().measure(
+        shape, product.found, [&](int i) { return run(i) == CUBLAS_STATUS_SUCCESS; }, stream);
+  }
+  check_cublaslt(run(product.chosen), "multiplying");
   return true;
 }
 
 }  // namespace heddle::kernels::cuda
 
 namespace heddle::kernels {
-VendorLibrary cuda_product_library() { return {cuda::library().there, cuda::library().text}; }
+VendorLibrary cuda_product_library() { return {cuda::cublaslt().there, cuda::cublaslt().text}; }
 }  // namespace heddle::kernels

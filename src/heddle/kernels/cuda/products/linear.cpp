@@ -6,6 +6,7 @@
 
 #include "heddle/kernels/cuda/backend.h"
 #include "heddle/kernels/cuda/map_kernels.h"
+#include "heddle/kernels/cuda/products/grouped.h"
 #include "heddle/kernels/cuda/products/product_kernels.h"
 #include "heddle/kernels/cuda/step_kernels.h"
 #include "heddle/kernels/product_rows.h"
@@ -48,7 +49,7 @@ void set_output(ProductArgs& args, const TensorView& c, Dtype X) {
 void multiply(const ProductCall& call, void* workspace, void* stream) {
   HEDDLE_CHECK(call.a.dtype == call.b.dtype, "a product of {} and {}", name_of(call.a.dtype),
                name_of(call.b.dtype));
-  if (call.M == 0 || call.N == 0) return;
+  if (call.M == 0 || call.N == 0 || call.batch == 0) return;
   if (call.K > 0 && library_multiply(call, workspace, stream)) return;
   ProductArgs args{};
   args.a = call.a.data;
@@ -60,9 +61,10 @@ void multiply(const ProductCall& call, void* workspace, void* stream) {
   args.a_pitch = call.a_by_k ? call.M : call.K;
   args.b_pitch = call.b_by_k ? call.N : call.K;
   args.c_pitch = call.N;
+  args.cut = call.batch > 1 ? Groups::batch : Groups::none;
   args.add = call.add;
   set_output(args, call.c, call.a.dtype);
-  launch_product(call.a.dtype, call.a_by_k, call.b_by_k, blocks_for(call.M, kProductM), 1, args, stream);
+  launch_product(call.a.dtype, call.a_by_k, call.b_by_k, blocks_for(call.M, kProductM), call.batch, args, stream);
 }
 
 namespace {
@@ -167,7 +169,8 @@ Support groups_fit(const ir::Listing& listing, const ir::Op& op) {
   return Support::yes();
 }
 
-/// The rows first[e] … first[e+1] of y, those of w's experts.
+}  // namespace
+
 template <bool backward>
 void rows_by(const TensorView& x, const TensorView& w, const int32_t* first, const TensorView& y, void* stream) {
   const int64_t E = w.dim(0), N = w.dim(1), K = w.dim(2);
@@ -190,17 +193,9 @@ void rows_by(const TensorView& x, const TensorView& w, const int32_t* first, con
   launch_product(x.dtype, false, backward, blocks_for(args.M, kProductM) + E, 1, args, stream);
 }
 
-/// grouped_linear: x, w, offsets, copies? -> y. grouped_linear_dgrad: dy, w, offsets, copies? -> dx. Rows of copies
-/// of other ranks' experts come last.
-template <bool backward>
-void grouped_rows(const KernelCall& call) {
-  const auto* offsets = numbers<const int32_t>(call.in[2]);
-  const TensorView copies = operand(call.in, 3);
-  rows_by<backward>(call.in[0], call.in[1], offsets, call.out[0], call.stream);
-  if (copies) rows_by<backward>(call.in[0], copies, offsets + call.in[1].dim(0), call.out[0], call.stream);
-}
+template void rows_by<false>(const TensorView&, const TensorView&, const int32_t*, const TensorView&, void*);
+template void rows_by<true>(const TensorView&, const TensorView&, const int32_t*, const TensorView&, void*);
 
-/// acc_e (+)= dyᵀ x over the rows first[e] … first[e+1].
 void grouped_sums(const TensorView& x, const TensorView& dy, const int32_t* first, int64_t E, float* acc, bool add,
                   void* stream) {
   ProductArgs args{};
@@ -218,6 +213,18 @@ void grouped_sums(const TensorView& x, const TensorView& dy, const int32_t* firs
   args.wide = true;
   args.add = add;
   launch_product(x.dtype, true, true, blocks_for(args.M, kProductM), E, args, stream);
+}
+
+namespace {
+
+/// grouped_linear: x, w, offsets, copies? -> y. grouped_linear_dgrad: dy, w, offsets, copies? -> dx. Rows of copies
+/// of other ranks' experts come last.
+template <bool backward>
+void grouped_rows(const KernelCall& call) {
+  const auto* offsets = numbers<const int32_t>(call.in[2]);
+  const TensorView copies = operand(call.in, 3);
+  rows_by<backward>(call.in[0], call.in[1], offsets, call.out[0], call.stream);
+  if (copies) rows_by<backward>(call.in[0], copies, offsets + call.in[1].dim(0), call.out[0], call.stream);
 }
 
 /// Sums of the rank's experts, and of copies, which begin here.

@@ -34,11 +34,11 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kProductThreads) product(ProductArgs args) {
     if (found[0] < 0) return;
     group = found[0];
     row_tile = found[1];
-  } else if (args.cut == Groups::sums) {
+  } else if (args.cut != Groups::none) {
     group = blockIdx.z;
   }
-  const int64_t begin = args.cut == Groups::none ? 0 : args.offsets[group];
-  const int64_t count = args.cut == Groups::none ? 0 : args.offsets[group + 1] - begin;
+  const bool sized = args.cut == Groups::rows || args.cut == Groups::sums;
+  const int64_t begin = sized ? args.offsets[group] : 0, count = sized ? args.offsets[group + 1] - begin : 0;
   const int64_t M = args.cut == Groups::rows ? count : args.M, K = args.cut == Groups::sums ? count : args.K;
   const int64_t m0 = row_tile * kProductM, n0 = static_cast<int64_t>(blockIdx.x) * kProductN;
   const X* a = static_cast<const X*>(args.a);
@@ -52,6 +52,10 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kProductThreads) product(ProductArgs args) {
     a += begin * (a_by_k ? args.a_pitch : 1);
     b += begin * (b_by_k ? args.b_pitch : 1);
     c_at = group * args.group_stride;
+  } else if (args.cut == Groups::batch) {
+    a += group * M * K;
+    b += group * args.N * K;
+    c_at = group * M * args.N;
   }
   // From here on a is where this block's rows begin, b its columns.
   a += m0 * (a_by_k ? 1 : args.a_pitch);

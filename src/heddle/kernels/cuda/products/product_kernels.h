@@ -8,15 +8,16 @@ namespace heddle::kernels::cuda {
 constexpr int kProductM = 128, kProductN = 128, kProductThreads = 256, kProductStages = 3;
 constexpr int64_t kMostProductGroups = 4096;
 
-/// Where experts are cut: nowhere; rows of a and c (each expert its own b); what is summed (each its own c).
-enum class Groups : int32_t { none, rows, sums };
+/// Where experts are cut: nowhere; rows of a and c (each expert its own b); what is summed (each its own c);
+/// matrices of one size, one behind the other, of all three.
+enum class Groups : int32_t { none, rows, sums, batch };
 
 struct ProductArgs {
   const void *a, *b;
   void* c;
   const float* bias_N;     // or null
-  const int32_t* offsets;  // [groups + 1], on the device; null without groups
-  int64_t M, N, K;         // all rows, all sums
+  const int32_t* offsets;  // [groups + 1], on the device; null without groups and of a batch
+  int64_t M, N, K;         // all rows, all sums; of a batch, one matrix's
   int64_t a_pitch, b_pitch, c_pitch;
   int64_t group_stride;  // of b or c, in elements
   int64_t groups;

@@ -1,0 +1,110 @@
+// The row of grouped_linear_wgrad by CUTLASS: bf16, on a device of capability 9.0, where HEDDLE_CUTLASS is 1. On
+// other devices, and without rows, the own kernel adds. The order of an element's sum depends on the expert's rows
+// alone.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+
+#include "heddle/device/cuda/cuda_check.h"
+#include "heddle/kernels/cuda/backend.h"
+#include "heddle/kernels/cuda/cutlass/grouped_sums.h"
+#include "heddle/kernels/cuda/products/grouped.h"
+#include "heddle/kernels/product_rows.h"
+
+namespace heddle::kernels::cuda {
+
+namespace {
+
+// Tensor descriptions of each multiprocessor, four of 128 bytes, for any number of these that there is.
+constexpr int64_t kWorkspaceBytes = int64_t{1} << 20, kWorkspaceAlignment = 256;
+
+/// Multiprocessors of a device of Hopper; 0: another.
+int processors_of_hopper(int device) {
+  int major = 0, minor = 0, processors = 0;
+  const char* doing = "asking for the device";
+  device::check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), doing);
+  device::check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), doing);
+  device::check_cuda(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), doing);
+  return major == 9 && minor == 0 ? processors : 0;
+}
+
+struct Room {
+  SumArrays arrays;
+  void* workspace;
+};
+Room room_for(Scratch& scratch, int64_t groups) {
+  Room room;
+  room.arrays.sizes = scratch.take<int32_t>(groups * 3);
+  room.arrays.dy = scratch.take<const void*>(groups);
+  room.arrays.x = scratch.take<const void*>(groups);
+  room.arrays.acc = scratch.take<float*>(groups);
+  room.arrays.dy_pitch = scratch.take<int64_t>(groups);
+  room.arrays.x_pitch = scratch.take<int64_t>(groups);
+  room.arrays.acc_pitch = scratch.take<int64_t>(groups);
+  room.workspace = scratch.take<std::byte>(kWorkspaceBytes + kWorkspaceAlignment);
+  return room;
+}
+
+void sums(const KernelCall& call, const int32_t* first, const TensorView& acc, bool add) {
+  int device = 0;
+  device::check_cuda(cudaGetDevice(&device), "asking for the device");
+  const int processors = processors_of_hopper(device);
+  const TensorView &x = call.in[0], &dy = call.in[1];
+  const auto aligned = [](const void* at) { return reinterpret_cast<uintptr_t>(at) % kGroupedSumsAlignment == 0; };
+  if (processors == 0 || x.rows() == 0 || !aligned(x.data) || !aligned(dy.data) || !aligned(acc.data)) {
+    grouped_sums(x, dy, first, acc.dim(0), numbers<float>(acc), add, call.stream);
+    return;
+  }
+  const int64_t groups = acc.dim(0), each = acc.dim(1) * acc.dim(2);
+  Scratch scratch(call.scratch);
+  const Room room = room_for(scratch, groups);
+  const auto at = (reinterpret_cast<uintptr_t>(room.workspace) + kWorkspaceAlignment - 1) / kWorkspaceAlignment;
+  launch(sum_operands, {.blocks_x = blocks_for(groups, 128), .threads = 128},
+         {first, dy.data, x.data, numbers<float>(acc), groups, acc.dim(1), acc.dim(2), room.arrays}, call.stream);
+  if (!add) {
+    launch(clear_idle, {.blocks_x = std::min<int64_t>(blocks_for(each, 1024), 64), .blocks_y = groups},
+           {first, numbers<float>(acc), each}, call.stream);
+  }
+  const char* refused =
+      grouped_sums_by_cutlass(room.arrays, groups, add, device, processors,
+                              reinterpret_cast<void*>(at * kWorkspaceAlignment), kWorkspaceBytes, call.stream);
+  HEDDLE_CHECK(refused == nullptr, "CUTLASS, weight gradients of {} experts, {} × {}: {}", groups, acc.dim(1),
+               acc.dim(2), refused);
+}
+
+/// Sums of the rank's experts, and of copies, which begin here.
+void run(const KernelCall& call) {
+  const auto* first = numbers<const int32_t>(call.in[2]);
+  const TensorView copies = operand(call.out, 0);
+  sums(call, first, call.updates[0], !call.overwrite);
+  if (copies) sums(call, first + call.updates[0].dim(0), copies, false);
+}
+
+Support supports(const ir::Listing& listing, const ir::Op& op) {
+  static const char* word = std::getenv("HEDDLE_CUTLASS");
+  if (word == nullptr || std::string_view(word) != "1") return Support::no("HEDDLE_CUTLASS is not 1");
+  if (const Support meant = goes(op, ProductWay::grouped); !meant) return meant;
+  if (const Support types = narrow<Among::in, 0>(listing, op); !types) return types;
+  if (listing.value(op.in[0]).dtype != Dtype::bf16 || listing.value(op.in[1]).dtype != Dtype::bf16)
+    return Support::no("operands that are not bf16");
+  const ir::Shape& acc = listing.value(op.updates[0]).shape;
+  if (acc[1].count % kGroupedSumsColumns != 0 || acc[2].count % kGroupedSumsColumns != 0)
+    return Support::no("rows of other than whole 16 bytes");
+  return Support::yes();
+}
+
+int64_t scratch_bytes(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts&) {
+  Scratch scratch(nullptr);
+  room_for(scratch, std::max(listing.value(op.updates[0]).shape[0].count, op.attributes.integer_or("copies", 0)));
+  return scratch.bytes();
+}
+
+}  // namespace
+
+std::vector<KernelEntry> cutlass_entries() {
+  return {entry("grouped_linear_wgrad", "cutlass", run, supports, scratch_bytes)};
+}
+
+}  // namespace heddle::kernels::cuda

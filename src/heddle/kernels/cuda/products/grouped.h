@@ -1,0 +1,17 @@
+// Products over the rows of groups of any size, whose offsets lie on the device. By the own kernels.
+#pragma once
+
+#include "heddle/kernels/cuda/backend.h"
+
+namespace heddle::kernels::cuda {
+
+/// y's rows first[e] … first[e+1] from those of x, for each of w's experts e. w is [E, N, K]; forward: x [R, K],
+/// y [R, N]; backward: the other way round.
+template <bool backward>
+void rows_by(const TensorView& x, const TensorView& w, const int32_t* first, const TensorView& y, void* stream);
+
+/// acc_e (+)= dyᵀ x over the rows first[e] … first[e+1]; acc is [E, N, K], x [R, K], dy [R, N].
+void grouped_sums(const TensorView& x, const TensorView& dy, const int32_t* first, int64_t E, float* acc, bool add,
+                  void* stream);
+
+}  // namespace heddle::kernels::cuda
