@@ -246,6 +246,7 @@ STAGES = [
     ("tests", 1, 240, tests),
     ("tests_own", 1, 240, lambda s: tests(s, HEDDLE_CUBLASLT="0", HEDDLE_CUDNN="0")),
     ("tests_wgmma", 1, 120, lambda s: tests(s, select="*grouped*:*Products*", HEDDLE_WGMMA="1")),
+    ("tests_wgmma_fp8", 1, 120, lambda s: tests(s, select="*Fp8*", HEDDLE_WGMMA_FP8="1")),
     ("demo", 1, 240, demo),
     ("ranks", 1, 120, ranks),
     ("sanitizer", 1, 400, sanitizer),
