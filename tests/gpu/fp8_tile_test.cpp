@@ -1,6 +1,6 @@
-// What a warpgroup does around its matrix instruction for eight-bit numbers, on the emulator's threads: which scales
-// belong to which of its numbers, where they are stored. The instruction itself, which the emulator doesn't know, is
-// done here by its definition.
+// What a warpgroup does around its matrix instruction for eight-bit numbers, on the emulator's threads: which
+// scales belong to which of its numbers, where they are stored. The instruction itself, which the emulator doesn't
+// know, is done here by its definition.
 #include "heddle/kernels/cuda/products/fp8_tile.h"
 
 #include <gtest/gtest.h>

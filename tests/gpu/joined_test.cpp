@@ -1,7 +1,8 @@
 // Joined forms on the cuda backend: what one launch does to many parameters has the bits of a launch for each.
+#include "heddle/ops/update/joined.h"
+
 #include <numeric>
 
-#include "heddle/ops/update/joined.h"
 #include "tests/gpu/on_device.h"
 #include "tests/kernels/op_cases.h"
 #ifdef HEDDLE_EMULATOR
@@ -65,7 +66,8 @@ int64_t like_parts(const OpCase& shared, const std::vector<Tensor>& gradients,
     for (const std::vector<Tensor>& state : states) one.updates.push_back(state[i]);
     const OpResult expected = run_op(one, kernels::cuda_kernels(), false, ir::Phase::end);
     for (size_t u = 0; u < states.size(); ++u)
-      EXPECT_TRUE(same(expected.updates[u], found.updates[i * states.size() + u])) << one.kind << " " << i << " " << u;
+      EXPECT_TRUE(same(expected.updates[u], found.updates[i * states.size() + u]))
+          << one.kind << " " << i << " " << u;
     if (!expected.out.empty()) {
       EXPECT_TRUE(same(expected.out[0], found.out[i])) << one.kind << " " << i;
     }
@@ -92,8 +94,8 @@ TEST_F(CudaJoined, adamw) {
       std::vector<std::vector<Tensor>> states{drawn(Dtype::f32, 200), drawn(Dtype::f32, 300),
                                               drawn(Dtype::f32, 400, true)};
       if (copy > 0) states.push_back(drawn(copy == 1 ? Dtype::bf16 : Dtype::f32, 500));
-      expect_launches(like_parts({"adamw", "adamw", {number(clip), rates()}, at, {}}, drawn(Dtype::f32, 100), states),
-                      2);
+      expect_launches(
+          like_parts({"adamw", "adamw", {number(clip), rates()}, at, {}}, drawn(Dtype::f32, 100), states), 2);
     }
   }
 }
@@ -101,11 +103,11 @@ TEST_F(CudaJoined, adamw) {
 TEST_F(CudaJoined, split_masters) {
   for (const double clip : {0.37, 0.0}) {
     const ir::Attributes at{{"beta1", 0.9}, {"beta2", 0.95}, {"epsilon", 1e-8}, {"decay", 0.1}};
-    expect_launches(like_parts({"adamw_split", "adamw_split", {number(clip), rates()}, at, {}},
-                               drawn(Dtype::f32, 100),
-                               {drawn(Dtype::u16, 200), drawn(Dtype::f32, 300), drawn(Dtype::f32, 400, true),
-                                drawn(Dtype::bf16, 500)}),
-                    2);
+    expect_launches(
+        like_parts({"adamw_split", "adamw_split", {number(clip), rates()}, at, {}}, drawn(Dtype::f32, 100),
+                   {drawn(Dtype::u16, 200), drawn(Dtype::f32, 300), drawn(Dtype::f32, 400, true),
+                    drawn(Dtype::bf16, 500)}),
+        2);
   }
 }
 

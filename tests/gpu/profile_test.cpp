@@ -1,4 +1,5 @@
-// The profile of a device that has memory of its own, from its measurement to a step foretold by it, in the emulator.
+// The profile of a device that has memory of its own, from its measurement to a step foretold by it, in the
+// emulator.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,9 +18,9 @@ namespace {
 
 // As small as programs get: the emulator runs each thread of a block as a fiber.
 const cost::MachineProfile& measured() {
-  static const cost::MachineProfile profile = measure_device(
-      {.seconds = 0, .backend = "cuda"},
-      {.most_flops = 3e7, .wide = 1, .copy_bytes = 1 << 16, .memory_bytes = 1 << 28});
+  static const cost::MachineProfile profile =
+      measure_device({.seconds = 0, .backend = "cuda"},
+                     {.most_flops = 3e7, .wide = 1, .copy_bytes = 1 << 16, .memory_bytes = 1 << 28});
   return profile;
 }
 
@@ -49,7 +50,8 @@ TEST(DeviceProfile, HasWhatAStepTakes) {
     EXPECT_TRUE(kinds.contains({kind, Dtype::bf16})) << kind;
     EXPECT_TRUE(kinds.contains({kind, Dtype::f32})) << kind;
   }
-  const bool joined = std::any_of(kinds.begin(), kinds.end(), [](const auto& k) { return k.first == "adamw_many"; });
+  const bool joined =
+      std::any_of(kinds.begin(), kinds.end(), [](const auto& k) { return k.first == "adamw_many"; });
   EXPECT_TRUE(joined) << "what it is reckoned by is what would run";
 }
 
@@ -79,13 +81,15 @@ TEST(DeviceProfile, DevicesShareNoCores) {
   cost::MachineProfile p = measured();
   p.links = {{cost::Link::threads, 2, 1024, 0.01}, {cost::Link::threads, 2, 1 << 20, 0.02}};
   c.train.global_batch = 8;
-  const double two = forecast_config(c, p).forecast.step_us, one = forecast_config(small_run("cuda"), p).forecast.step_us;
+  const double two = forecast_config(c, p).forecast.step_us,
+               one = forecast_config(small_run("cuda"), p).forecast.step_us;
   EXPECT_LT(two, 1.5 * one);
 }
 
 TEST(DeviceProfile, RatesOfADevice) {
   const config::RunConfig with = rated(small_run("cuda"), measured()), apart = rated(small_run("host"), measured());
-  EXPECT_NEAR(with.plan.device.memory_rate, measured().copy_bytes_per_s * 1e-9, 1e-3 * with.plan.device.memory_rate);
+  EXPECT_NEAR(with.plan.device.memory_rate, measured().copy_bytes_per_s * 1e-9,
+              1e-3 * with.plan.device.memory_rate);
   EXPECT_NEAR(with.plan.memory.host_rate, measured().host_copy_bytes_per_s / 2 * 1e-9,
               1e-3 * with.plan.memory.host_rate);
   EXPECT_EQ(apart.plan.device.memory_rate, 0) << "of another device than was measured";

@@ -1,5 +1,6 @@
 // What the end of a step does to each parameter, joined where nothing has to wait longer for it.
 #include "heddle/passes/update/join_updates.h"
+
 #include "tests/passes/expect_becomes.h"
 
 namespace heddle::passes {
@@ -41,13 +42,14 @@ TEST(JoinUpdates, NeighboursOfOneKind) {
                      "\n    average_master clip, a -> mean.a {decay 0.99}\n"
                      "    adamw clip, hyper, grad.b -> b, m.b, v.b " +
                      kRule + "\n    average_master clip, b -> mean.b {decay 0.99}\n",
-                 join_updates, kState + R"(
+                 join_updates,
+                 kState + R"(
 listing 0, end
     square.a, square.b = grad_square_sums grad.a, grad.b
     norm, clip = grad_norm square.a, square.b {max_norm 1}
     hyper = load_step
     adamw_many clip, hyper, grad.a, grad.b -> a, m.a, v.a, b, m.b, v.b )" +
-                                   kRule + R"(
+                     kRule + R"(
     average_masters clip, a, b -> mean.a, mean.b {decay 0.99}
 )");
 }
@@ -57,13 +59,14 @@ TEST(JoinUpdates, AcrossWhatTouchesNothingOfTheirs) {
                      "\n    cast_weight master.w -> w\n"
                      "    adamw clip, hyper, grad.b -> b, m.b, v.b " +
                      kRule + "\n",
-                 join_updates, kState + R"(
+                 join_updates,
+                 kState + R"(
 listing 0, end
     square.a, square.b = grad_square_sums grad.a, grad.b
     norm, clip = grad_norm square.a, square.b {max_norm 1}
     hyper = load_step
     adamw_many clip, hyper, grad.w, grad.b -> master.w, m.w, v.w, b, m.b, v.b )" +
-                                   kRule + R"(
+                     kRule + R"(
     cast_weight master.w -> w
 )");
 }

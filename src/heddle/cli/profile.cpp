@@ -112,7 +112,8 @@ std::string backend_of(const ProfileOptions& options) {
     named = config::read_run_config(options.config, options.set).device.backend;
   const auto& all = backends::all();
   if (named.empty()) return std::string(all.front().name);
-  const bool known = std::any_of(all.begin(), all.end(), [&](const backends::Backend& b) { return b.name == named; });
+  const bool known =
+      std::any_of(all.begin(), all.end(), [&](const backends::Backend& b) { return b.name == named; });
   if (!known) config_error("--device is '{}', accepted: host, cuda", named.substr(0, 100));
   return backends::named(named).shares_memory ? std::string(all.front().name) : named;
 }
@@ -151,9 +152,9 @@ int profile(const ProfileOptions& options) {
     measure.seconds = options.seconds;
     measure.backend = backend;
     (void)backends::named(backend).open({});  // before anything else is told: an error where there is none
-    fmt::print(stderr,
-               "measuring {} for about {:.0f} s; other programs at work on it spoil the figures\n",
-               backends::named(backend).shares_memory ? "this machine" : "the device of " + backend, options.seconds);
+    fmt::print(stderr, "measuring {} for about {:.0f} s; other programs at work on it spoil the figures\n",
+               backends::named(backend).shares_memory ? "this machine" : "the device of " + backend,
+               options.seconds);
     observe::Doing doing("measuring");
     measure.progress = [&](std::string_view what, double share) {
       doing.now(fmt::format("measuring {}", what), share);
@@ -199,7 +200,8 @@ void add_profile(Commands& all) {
   add_set(command, options.set);
   command.option("--out", options.out, "The profile; else machine.json in the user's cache folder").called("FILE");
   command.option("--seconds", options.seconds, "How long to measure, about").from(1.0, 3600.0);
-  command.option("--device", options.device, "What is measured: host, or cuda; else CONFIG's device.backend, or host")
+  command
+      .option("--device", options.device, "What is measured: host, or cuda; else CONFIG's device.backend, or host")
       .called("NAME");
   add_json(command, options.json);
 }

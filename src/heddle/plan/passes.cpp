@@ -299,7 +299,8 @@ const std::vector<Pass> kPasses{
      Pass::Level::text,
      [](const Draft& d) {
        const JoinUpdates wanted = d.plan.device.join_updates;
-       return d.trains() && (wanted == JoinUpdates::on || (wanted == JoinUpdates::wherever && d.plan.launches_cost));
+       return d.trains() &&
+              (wanted == JoinUpdates::on || (wanted == JoinUpdates::wherever && d.plan.launches_cost));
      },
      join_updates},
     {"product_ways", "exact_sums update", Pass::Level::text,

@@ -33,10 +33,12 @@ std::string machine_profile_path(std::string_view backend) {
 Support prices(const cost::MachineProfile& profile, std::string_view backend) {
   // The host's kernels and the reference's share a machine and its profile.
   const bool apart = !backends::named(backend).shares_memory;
-  if (profile.backend == backend || (!apart && profile.backend == backends::all().front().name)) return Support::yes();
-  return Support::no(fmt::format("the profile is of device.backend \"{}\", wanted one of \"{}\": heddle profile "
-                                 "--device {} --out FILE measures it",
-                                 profile.backend, backend, backend));
+  if (profile.backend == backend || (!apart && profile.backend == backends::all().front().name))
+    return Support::yes();
+  return Support::no(
+      fmt::format("the profile is of device.backend \"{}\", wanted one of \"{}\": heddle profile "
+                  "--device {} --out FILE measures it",
+                  profile.backend, backend, backend));
 }
 
 cost::MachineProfile machine_profile(const std::string& path, double seconds, const std::string& backend) {
@@ -101,9 +103,9 @@ ConfigForecast forecast_config(const config::RunConfig& config, const cost::Mach
   runtime::ForecastInput input;
   input.backend = config.device.backend;
   input.threads = !backends::named(input.backend).shares_memory ? 1  // whatever the host's threads are
-                  : config.device.threads > 0 ? static_cast<int>(config.device.threads)
-                  : places.threads > 0      ? places.threads
-                                            : std::max(1, profile.cores / std::max(1, ranks));
+                  : config.device.threads > 0                   ? static_cast<int>(config.device.threads)
+                  : places.threads > 0                          ? places.threads
+                                                                : std::max(1, profile.cores / std::max(1, ranks));
   input.over = places.over;
   input.machine_of = places.machine_of;
   input.node_of = places.node_of;

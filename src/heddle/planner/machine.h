@@ -12,8 +12,8 @@
 
 namespace heddle::planner {
 
-/// Where `heddle profile` puts that of a backend: $XDG_CACHE_HOME/heddle/machine.json, or in ~/.cache; of one that has
-/// memory of its own machine-cuda.json.
+/// Where `heddle profile` puts that of a backend: $XDG_CACHE_HOME/heddle/machine.json, or in ~/.cache; of one that
+/// has memory of its own machine-cuda.json.
 std::string machine_profile_path(std::string_view backend = "host");
 
 /// The profile in that file, or, where there is none, one that is measured now in a few seconds and kept there.

@@ -85,7 +85,8 @@ class Durations {
       const double alone_us = pieces > 1 ? us / static_cast<double>(pieces) : 0;
       time = messages_.of(rank, listing, op, cost.message_bytes);
       const auto ranks = static_cast<double>(op.def->collective ? mesh_.group(op.group, rank).size() : 2);
-      if (op.def->collective) time.us += copies_us / (apart_ ? 1.0 : profile_.speed(input_.over == cost::Link::nodes ? 1 : ranks));
+      if (op.def->collective)
+        time.us += copies_us / (apart_ ? 1.0 : profile_.speed(input_.over == cost::Link::nodes ? 1 : ranks));
       us = std::max(us, profile_.launch_us + time.us + alone_us);
     }
     time.us = us * input_.scalar;

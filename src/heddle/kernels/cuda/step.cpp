@@ -135,7 +135,8 @@ void adamw_op(const KernelCall& call) {
 /// body(first, count) for the parameters of a joined form, as many at a time as a launch takes.
 template <class Body>
 void by_launches(size_t parts, Body body) {
-  for (size_t first = 0; first < parts; first += kMostParts) body(first, std::min<size_t>(kMostParts, parts - first));
+  for (size_t first = 0; first < parts; first += kMostParts)
+    body(first, std::min<size_t>(kMostParts, parts - first));
 }
 void add_part(PartBlocks& blocks, int64_t elements, int64_t of_block) {
   const int64_t end = blocks.first[blocks.parts] + blocks_for(elements, of_block);

@@ -96,7 +96,8 @@ HEDDLE_DEVICE int part_of_block(const PartBlocks& blocks) {
 
 // Products and sums are made one as the host's kernel makes them (kernels/host/optimizer.cpp): a state has the same
 // bits wherever it is updated.
-HEDDLE_DEVICE void step_of(const AdamwRule& rule, const AdamwPart& part, const void* const* acc, int uses, int64_t at) {
+HEDDLE_DEVICE void step_of(const AdamwRule& rule, const AdamwPart& part, const void* const* acc, int uses,
+                           int64_t at) {
   constexpr uint32_t kHalf = 0x8000, kSign = 0x80000000u;
   const double clip = rule.clip[0];
   const int64_t left = part.count - at;
@@ -191,7 +192,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kSumThreads) sum_doubles(SumArgs args) {
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kSumThreads) sums_of_doubles(SumsArgs args) {
   HEDDLE_SHARED(double, board, kSumThreads / kWarp);
   const auto i = blockIdx.x;
-  const double sum = doubles(args.parts + args.blocks.first[i], args.blocks.first[i + 1] - args.blocks.first[i], board);
+  const int32_t first = args.blocks.first[i];
+  const double sum = doubles(args.parts + first, args.blocks.first[i + 1] - first, board);
   if (threadIdx.x == 0) args.sum[i][0] = sum;
 }
 

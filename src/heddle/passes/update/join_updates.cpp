@@ -72,14 +72,14 @@ class Joiner {
   bool alike(const Op& a, const Op& b) const {
     const auto shared = static_cast<std::ptrdiff_t>(ops::shared_operands(*ops::joined_form(*a.def)));
     const auto of_one_type = [&](ValueId x, ValueId y) {
-      return listing_.value(x).dtype == listing_.value(y).dtype && listing_.value(x).layout == listing_.value(y).layout;
+      return listing_.value(x).dtype == listing_.value(y).dtype &&
+             listing_.value(x).layout == listing_.value(y).layout;
     };
     return a.def == b.def && a.phase == b.phase && a.group == b.group && a.stream == b.stream &&
            a.condition == b.condition && a.layer == b.layer && a.chunk == b.chunk && a.part == b.part &&
            a.again == b.again && a.ahead == b.ahead && a.fresh == b.fresh && a.later == b.later &&
            a.trails == b.trails && a.attributes == b.attributes && a.updates.size() == b.updates.size() &&
-           std::equal(a.in.begin(), a.in.begin() + shared, b.in.begin()) &&
-           of_one_type(a.in.back(), b.in.back()) &&
+           std::equal(a.in.begin(), a.in.begin() + shared, b.in.begin()) && of_one_type(a.in.back(), b.in.back()) &&
            std::equal(a.updates.begin(), a.updates.end(), b.updates.begin(), of_one_type);
   }
 
@@ -143,7 +143,8 @@ class Joiner {
     const auto own = stream_of(op);
     if (joins(op)) {
       for (const Place first : open_) {
-        if (!alike(at(first).op, op) || !stands_apart(op, first) || !within(needed, at(first).before, own)) continue;
+        if (!alike(at(first).op, op) || !stands_apart(op, first) || !within(needed, at(first).before, own))
+          continue;
         at(first).parts.push_back(op);
         touch(op, first);
         return;

@@ -23,7 +23,10 @@ double us_of(const device::Span& span) { return static_cast<double>(span.end_ns 
 class CopyProbe {
  public:
   CopyProbe(const backends::Backend& backend, device::Device& device, int64_t bytes)
-      : backend_(backend), device_(device), bytes_(bytes), on_device_(device.arena(2 * bytes)),
+      : backend_(backend),
+        device_(device),
+        bytes_(bytes),
+        on_device_(device.arena(2 * bytes)),
         on_host_(device.host_arena(bytes)) {
     on_device_->reach(2 * bytes);
     on_host_->reach(bytes);
@@ -203,7 +206,8 @@ cost::MachineProfile measure_device(const MeasureOptions& options, const DeviceS
       StepMeasure found = measure_steps(program, 3);
       double& best = dtype == Dtype::bf16 ? profile.bf16_flops_per_s : profile.f32_flops_per_s;
       for (cost::OpTime& op : found.ops) {
-        if (op.shape.kind == "linear" && op.shape.dtype == dtype) best = std::max(best, rate(op.shape.flops, op.us));
+        if (op.shape.kind == "linear" && op.shape.dtype == dtype)
+          best = std::max(best, rate(op.shape.flops, op.us));
         profile.ops.add(std::move(op));
       }
       between_us.push_back(found.between_us);
@@ -222,7 +226,8 @@ std::vector<cost::LinkTime> measure_device_links(comm::World& world, cost::Link 
     config_error("messages between devices can't be measured: {}", there.reason);
   const auto devices = comm::device_world(world);
   std::vector<cost::LinkTime> found;
-  for (int size = 2; size <= world.size(); size = size < world.size() ? std::min(2 * size, world.size()) : size + 1) {
+  for (int size = 2; size <= world.size();
+       size = size < world.size() ? std::min(2 * size, world.size()) : size + 1) {
     if (world.size() % size == 0) measure_group(world, *devices, *device, over, size, found);
   }
   return found;

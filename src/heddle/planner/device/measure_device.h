@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-
 #include <string_view>
 
 #include "heddle/comm/world.h"
@@ -14,10 +13,10 @@ namespace heddle::planner {
 
 /// How large what is measured is. The usual sizes are those of a GPU.
 struct DeviceSizes {
-  double most_flops = 5e12;                      // of a step of a program
-  int64_t wide = 4;                              // times the widths, rows and vocabularies of the host's programs
-  int64_t copy_bytes = int64_t{256} << 20;       // of a copy whose rate is taken
-  int64_t memory_bytes = int64_t{24} << 30;      // of a program, at most
+  double most_flops = 5e12;                  // of a step of a program
+  int64_t wide = 4;                          // times the widths, rows and vocabularies of the host's programs
+  int64_t copy_bytes = int64_t{256} << 20;   // of a copy whose rate is taken
+  int64_t memory_bytes = int64_t{24} << 30;  // of a program, at most
 };
 
 /// The profile of the device that `options.backend` opens. ConfigError, in one line, where there is none.

@@ -1,5 +1,6 @@
-// Entries of fp8_wgmma_kernels.h: forward and input gradient of products whose operands are rounded to eight bits. The
-// gradient's weight is turned as it is rounded, for the instructions take bytes only where they lie by what is summed.
+// Entries of fp8_wgmma_kernels.h: forward and input gradient of products whose operands are rounded to eight bits.
+// The gradient's weight is turned as it is rounded, for the instructions take bytes only where they lie by what is
+// summed.
 #include <algorithm>
 
 #include "heddle/device/cuda/cuda_check.h"
@@ -19,10 +20,11 @@ CUtensorMap map_of(const uint8_t* bytes, int64_t rows, int64_t columns) {
   CUtensorMap map;
   const cuuint64_t dims[] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
   const cuuint64_t pitch[] = {static_cast<cuuint64_t>(columns)};
-  const cuuint32_t box[] = {static_cast<cuuint32_t>(kFp8Block), static_cast<cuuint32_t>(kFp8TileM)}, steps[] = {1, 1};
+  const cuuint32_t box[] = {static_cast<cuuint32_t>(kFp8Block), static_cast<cuuint32_t>(kFp8TileM)},
+                   steps[] = {1, 1};
   device::check_driver(
-      device::driver().tensor_map(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, const_cast<uint8_t*>(bytes), dims, pitch, box,
-                                  steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+      device::driver().tensor_map(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, const_cast<uint8_t*>(bytes), dims, pitch,
+                                  box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
       "describing a tensor");
   return map;
@@ -92,8 +94,8 @@ Support takes(const ir::Listing& listing, const ir::Op& op) {
   }
   const Sizes sizes = sizes_of(listing.value(op.operand("w")).shape, is_dgrad);
   if (sizes.summed % 16 != 0 || sizes.out % 8 != 0)
-    return Support::no(fmt::format("{} numbers to sum, wanted whole 16, for {} columns, wanted whole 8", sizes.summed,
-                                   sizes.out));
+    return Support::no(
+        fmt::format("{} numbers to sum, wanted whole 16, for {} columns, wanted whole 8", sizes.summed, sizes.out));
   static const bool there = processors_of_hopper() > 0;
   return there ? Support::yes() : Support::no("the device is not of capability 9.0");
 }
@@ -116,10 +118,11 @@ int64_t scratch_bytes(const ir::Listing& listing, const ir::Op& op, const ir::Ro
 }  // namespace
 
 std::vector<KernelEntry> hopper_fp8_entries() {
-  return {entry("linear_fp8", "wgmma", run<false, false>, takes<false, false>, scratch_bytes<false, false>),
-          entry("linear_fp8_dgrad", "wgmma", run<false, true>, takes<false, true>, scratch_bytes<false, true>),
-          entry("grouped_linear_fp8", "wgmma", run<true, false>, takes<true, false>, scratch_bytes<true, false>),
-          entry("grouped_linear_fp8_dgrad", "wgmma", run<true, true>, takes<true, true>, scratch_bytes<true, true>)};
+  return {
+      entry("linear_fp8", "wgmma", run<false, false>, takes<false, false>, scratch_bytes<false, false>),
+      entry("linear_fp8_dgrad", "wgmma", run<false, true>, takes<false, true>, scratch_bytes<false, true>),
+      entry("grouped_linear_fp8", "wgmma", run<true, false>, takes<true, false>, scratch_bytes<true, false>),
+      entry("grouped_linear_fp8_dgrad", "wgmma", run<true, true>, takes<true, true>, scratch_bytes<true, true>)};
 }
 
 }  // namespace heddle::kernels::cuda

@@ -1,8 +1,8 @@
-// Products of e4m3 numbers on Hopper's own instructions. As in wgmma_kernels.cu blocks go from tile to tile, one warp
-// copies 128 bytes of k of both operands at a time, up to six stages ahead, and two warpgroups multiply 64 rows each by
-// 128 columns: four wgmma of 32 in k make the sums of one block of k, which are scaled and added in fp32 while the other
-// warpgroup multiplies. Both operands lie by k, the only way that wgmma takes bytes. What is copied beyond K is zeros,
-// and beyond a group's rows or columns others', which are multiplied and not stored.
+// Products of e4m3 numbers on Hopper's own instructions. As in wgmma_kernels.cu blocks go from tile to tile, one
+// warp copies 128 bytes of k of both operands at a time, up to six stages ahead, and two warpgroups multiply 64
+// rows each by 128 columns: four wgmma of 32 in k make the sums of one block of k, which are scaled and added in
+// fp32 while the other warpgroup multiplies. Both operands lie by k, the only way that wgmma takes bytes. What is
+// copied beyond K is zeros, and beyond a group's rows or columns others', which are multiplied and not stored.
 #include "heddle/kernels/cuda/hopper/fp8_wgmma_kernels.h"
 #include "heddle/kernels/cuda/hopper/instructions.h"
 #include "heddle/kernels/cuda/products/fp8_tile.h"
@@ -25,14 +25,14 @@ HEDDLE_DEVICE void multiply(float (&c)[64], uint64_t a, uint64_t b, bool add) {
       "%48, %49, %50, %51, %52, %53, %54, %55, "
       "%56, %57, %58, %59, %60, %61, %62, %63}, "
       "%64, %65, p, 1, 1;\n}\n"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]),
-        "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]),
-        "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]),
-        "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31]),
-        "+f"(c[32]), "+f"(c[33]), "+f"(c[34]), "+f"(c[35]), "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]),
-        "+f"(c[40]), "+f"(c[41]), "+f"(c[42]), "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]),
-        "+f"(c[48]), "+f"(c[49]), "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]),
-        "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63])
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]),
+        "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]),
+        "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]),
+        "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31]), "+f"(c[32]),
+        "+f"(c[33]), "+f"(c[34]), "+f"(c[35]), "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]), "+f"(c[40]),
+        "+f"(c[41]), "+f"(c[42]), "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]), "+f"(c[48]),
+        "+f"(c[49]), "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]), "+f"(c[56]),
+        "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63])
       : "l"(a), "l"(b), "r"(add ? 1 : 0));
 }
 /// What the instruction has written is not read before this.

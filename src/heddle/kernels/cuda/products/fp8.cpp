@@ -190,13 +190,13 @@ int64_t fp8_widened_scratch(const ir::Listing& listing, const ir::Op& op, const 
 std::vector<KernelEntry> fp8_entries() {
   std::vector<KernelEntry> all = hopper_fp8_entries();
   const std::vector<KernelEntry> widened{
-          entry("round_rows", "blocks", round_rows_op),
-          entry("linear_fp8", "widened", forward<false>, fp8_takes_rows, fp8_widened_scratch),
-          entry("linear_fp8_dgrad", "widened", dgrad<false>, fp8_takes_rows, fp8_widened_scratch),
-          entry("linear_fp8_wgrad", "widened", wgrad<false>, fp8_takes_rows, fp8_widened_scratch),
-          entry("grouped_linear_fp8", "widened", forward<true>, fp8_takes_rows, fp8_widened_scratch),
-          entry("grouped_linear_fp8_dgrad", "widened", dgrad<true>, fp8_takes_rows, fp8_widened_scratch),
-          entry("grouped_linear_fp8_wgrad", "widened", wgrad<true>, fp8_takes_rows, fp8_widened_scratch)};
+      entry("round_rows", "blocks", round_rows_op),
+      entry("linear_fp8", "widened", forward<false>, fp8_takes_rows, fp8_widened_scratch),
+      entry("linear_fp8_dgrad", "widened", dgrad<false>, fp8_takes_rows, fp8_widened_scratch),
+      entry("linear_fp8_wgrad", "widened", wgrad<false>, fp8_takes_rows, fp8_widened_scratch),
+      entry("grouped_linear_fp8", "widened", forward<true>, fp8_takes_rows, fp8_widened_scratch),
+      entry("grouped_linear_fp8_dgrad", "widened", dgrad<true>, fp8_takes_rows, fp8_widened_scratch),
+      entry("grouped_linear_fp8_wgrad", "widened", wgrad<true>, fp8_takes_rows, fp8_widened_scratch)};
   all.insert(all.end(), widened.begin(), widened.end());
   return all;
 }

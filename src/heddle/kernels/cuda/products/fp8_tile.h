@@ -1,6 +1,7 @@
 // Products of e4m3 numbers whose blocks of 128 share a scale, tile by tile: what a warpgroup does around its matrix
-// instruction. That sums 128 products of a block; here each sum is scaled and added in fp32, as the tensor cores that
-// run it add fp8 products in fewer bits than fp32 has (DeepSeek-V3 Technical Report, arXiv 2412.19437, section 3.3.2).
+// instruction. That sums 128 products of a block; here each sum is scaled and added in fp32, as the tensor cores
+// that run it add fp8 products in fewer bits than fp32 has (DeepSeek-V3 Technical Report, arXiv 2412.19437,
+// section 3.3.2).
 #pragma once
 
 #include "heddle/kernels/cuda/language.h"
@@ -27,8 +28,8 @@ HEDDLE_DEVICE float fp8_scale(uint8_t byte) {
   return byte == 255 ? not_a_number() : float_of_word(static_cast<uint32_t>(byte) << 23);
 }
 
-/// The tile's rows of one warp, `row` of it on, and the 128 columns from n0 on, a multiple of 128. `multiply(t, sums)`
-/// gives the sums over block t of k, without scales.
+/// The tile's rows of one warp, `row` of it on, and the 128 columns from n0 on, a multiple of 128. `multiply(t,
+/// sums)` gives the sums over block t of k, without scales.
 template <class Multiply>
 HEDDLE_DEVICE void fp8_multiply_rows(const Fp8ProductArgs& args, const Fp8Tile& tile, int64_t n0, int row, int lane,
                                      Bf16* stored, Multiply multiply) {
@@ -47,7 +48,8 @@ HEDDLE_DEVICE void fp8_multiply_rows(const Fp8ProductArgs& args, const Fp8Tile& 
   for (int i = 0; i < 64; ++i) sums[i] = 0;
   for (int t = 0; t < static_cast<int>(args.blocks); ++t) {
     float products[64];
-    const float by_row[2] = {fp8_scale(a_scales[0][t]), fp8_scale(a_scales[1][t])}, by_column = fp8_scale(b_scales[t]);
+    const float by_row[2] = {fp8_scale(a_scales[0][t]), fp8_scale(a_scales[1][t])},
+                by_column = fp8_scale(b_scales[t]);
     multiply(t, products);
     // One scale after the other: the product of two may be too large for fp32 where what they scale is zero.
     HEDDLE_UNROLL

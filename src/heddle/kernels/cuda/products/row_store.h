@@ -13,15 +13,16 @@ HEDDLE_DEVICE int row_of_element(int lane, int i) { return lane / 4 + i % 4 / 2 
 HEDDLE_DEVICE int column_of_element(int lane, int i) { return i / 4 * 8 + lane % 4 * 2 + i % 2; }
 
 struct StoredRows {
-  int64_t first;   // row of c that the warp's first one is
-  int64_t left;    // rows from there on that are to be stored
+  int64_t first;  // row of c that the warp's first one is
+  int64_t left;   // rows from there on that are to be stored
   int lane;
-  Bf16* stored;    // shared, the warp's own: 16 rows of kStorePitch
+  Bf16* stored;  // shared, the warp's own: 16 rows of kStorePitch
 };
 
-/// 128 columns from `column_first` on, those below N. In bf16 the rows go through shared memory, 64 columns at a time,
-/// and leave as whole rows of 128 bytes: N is a multiple of 8 then, and of 2 in any case.
-HEDDLE_DEVICE void store_columns(const ProductArgs& p, const StoredRows& to, const float (&c)[64], int64_t column_first) {
+/// 128 columns from `column_first` on, those below N. In bf16 the rows go through shared memory, 64 columns at a
+/// time, and leave as whole rows of 128 bytes: N is a multiple of 8 then, and of 2 in any case.
+HEDDLE_DEVICE void store_columns(const ProductArgs& p, const StoredRows& to, const float (&c)[64],
+                                 int64_t column_first) {
   HEDDLE_UNROLL
   for (int part = 0; part < 2; ++part) {
     const int64_t column0 = column_first + part * 64;
