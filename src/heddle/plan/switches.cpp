@@ -185,7 +185,8 @@ void device_settings(Table& t) {
           "launches once for up to 64 of them.",
           "a joined op waits for all that its parts wait for, so only those are joined that wait for no more than "
           "the first",
-          page("join_updates"));
+          page("join_updates"))
+      .beside({"mesh.dp=2"});  // state in shares
   t.word<d, &OnDevice::copy_engine>(
        "device.copy_engine",
        "Who moves messages between ranks that reach each other's memory: off: the threads that compute; on: a copy "
