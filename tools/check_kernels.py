@@ -26,6 +26,7 @@ EXPECTED = {
     "product": Expected(bf16=128, f32=128, tensor="HMMA"),  # two blocks of 256 threads
     "product_wgmma": Expected(bf16=168, f32=168, tensor="HGMMA"),
     "cutlass": Expected(bf16=168, f32=168, tensor="HGMMA"),
+    "product_wgmma_fp8": Expected(bf16=224, tensor="QGMMA"),  # one block of 288 threads
     # More than eight leaves of a token's sum lie in an array that is indexed.
     "sum_home<64>": Expected(stack=1072), "sum_node<64>": Expected(stack=1072),
     "sum_tokens<64>": Expected(stack=1072), "tree_sum<64>": Expected(stack=1072),
@@ -72,7 +73,7 @@ def read(objdump, path):
             capability = match.group(1)
         elif match := re.match(r"\s*Function : (\S+)", line):
             kernel = match.group(1)
-        elif match := re.search(r"\b(HMMA|HGMMA|LDL|STL)\b", line):
+        elif match := re.search(r"\b(HMMA|HGMMA|QGMMA|LDL|STL)\b", line):
             found[kernel, capability][-1][match.group(1)] += 1
     names = readable(sorted({name for name, _ in found}))
     return {(short(names[name]), capability): row for (name, capability), row in found.items()}
@@ -118,7 +119,8 @@ def main():
         kernels.update(read(arguments.objdump, path))
     seen = {key for name, _ in kernels for key in keys(name)}
     for name in EXPECTED.keys() - seen:
-        optional = {"cutlass"} if any(capability == "sm_90a" for _, capability in kernels) else {"cutlass", "product_wgmma"}
+        hopper = any(capability == "sm_90a" for _, capability in kernels)
+        optional = {"cutlass"} if hopper else {"cutlass", "product_wgmma", "product_wgmma_fp8"}
         if name not in optional:  # cutlass: where its headers were found
             print(f"check_kernels: no kernel is called {name}")
             wrong += 1

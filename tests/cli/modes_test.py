@@ -4,6 +4,7 @@
     modes_test.py PATH_OF_HEDDLE
 """
 import json
+import re
 import os
 import unittest
 
@@ -49,6 +50,15 @@ class Modes(Program):
                      *on_two, "--routing", "counts.jsonl")
         self.refused("--hosts 2: the profile has no messages between hosts; `heddle profile --out FILE` under mpirun, on "
                      "ranks of several hosts, adds them", *on_two, "--hosts", "2")
+        # Of a device that is not there, and of another than the configuration's.
+        self.refused("--device is 'tpu', accepted: host, cuda", "profile", "--device", "tpu")
+        self.refused("machine.json: the profile is of device.backend \"host\", wanted one of \"cuda\": heddle profile "
+                     "--device cuda --out FILE measures it", "simulate", "tiny.toml", "--profile", "machine.json",
+                     "--set", "device.backend=cuda")
+        if re.search("device cuda +not available", self.heddle("doctor").stdout):
+            lines = self.heddle("profile", "--device", "cuda", status=2).stderr.splitlines()
+            self.assertEqual(len(lines), 1, lines)
+            self.assertTrue(lines[0].startswith("heddle: device.backend is \"cuda\": "), lines)
         (self.folder / "broken.json").write_text('{"heddle_profile": 9}')
         self.refused("broken.json: a profile of version 9, this program reads version 1: run heddle profile again", "simulate", "tiny.toml", "--profile", "broken.json")
 

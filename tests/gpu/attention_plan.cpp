@@ -61,6 +61,7 @@ class Loops : public AttentionPlan {
     return static_cast<float*>(call.stats)[(b * s_.h + head) * s_.Sq + row];
   }
   int64_t seen(int64_t row) const { return s_.causal ? row + 1 : s_.Sk; }
+  int64_t first(int64_t row) const { return s_.window > 0 ? std::max<int64_t>(0, row + 1 - s_.window) : 0; }
   double score(const AttentionCall& call, int64_t b, int64_t head, int64_t row, int64_t key) const {
     double sum = 0;
     for (int64_t i = 0; i < s_.d; ++i) {
@@ -81,9 +82,9 @@ class Loops : public AttentionPlan {
   void forward(const AttentionCall& call) const {
     each_row([&](int64_t b, int64_t head, int64_t row) {
       double most = -INFINITY, sum = 0;
-      for (int64_t key = 0; key < seen(row); ++key) most = std::max(most, score(call, b, head, row, key));
+      for (int64_t key = first(row); key < seen(row); ++key) most = std::max(most, score(call, b, head, row, key));
       std::vector<double> o(static_cast<size_t>(s_.v), 0);
-      for (int64_t key = 0; key < seen(row); ++key) {
+      for (int64_t key = first(row); key < seen(row); ++key) {
         const double p = std::exp(score(call, b, head, row, key) - most);
         sum += p;
         for (int64_t i = 0; i < s_.v; ++i) {
@@ -107,7 +108,7 @@ class Loops : public AttentionPlan {
         delta += queries(call.d_o, s_.v).read(b, head, row, i) * queries(call.o, s_.v).read(b, head, row, i);
       }
       std::vector<double> dq(static_cast<size_t>(s_.d), 0);
-      for (int64_t key = 0; key < seen(row); ++key) {
+      for (int64_t key = first(row); key < seen(row); ++key) {
         const double p = std::exp(score(call, b, head, row, key) - stats(call, b, head, row));
         const int64_t at = (b * s_.hk + kv) * s_.Sk + key;
         double dp = 0;

@@ -85,6 +85,19 @@ TEST_F(Cudnn, TakesSomeOfTheHeadsAndRows) {
   EXPECT_GE(room(half), 0);
 }
 
+TEST_F(Cudnn, TakesWindows) {
+  for (const auto& [h, hk, d, v] : {std::tuple{16, 16, 192, 128}, {32, 8, 128, 128}, {16, 2, 64, 64}}) {
+    for (const bool backward : {false, true}) {
+      AttentionShape windowed = shape(1, h, hk, 4000, d, v, backward);
+      const int64_t all = room(windowed);
+      windowed.window = 1024;
+      SCOPED_TRACE(fmt::format("{} {} {} {} {}", h, hk, d, v, backward));
+      EXPECT_GE(room(windowed), 0);
+      EXPECT_LE(room(windowed), all + (1 << 20));
+    }
+  }
+}
+
 TEST_F(Cudnn, TakesHeadsOf128OnAmpere) {
   EXPECT_GE(room(shape(2, 16, 4, 1024, 128, 128, false), kA100, 80), 0);
   EXPECT_GE(room(shape(2, 16, 4, 1024, 128, 128, true), kA100, 80), 0);

@@ -85,6 +85,7 @@ struct Chosen {
   uint64_t seed;
 };
 thread_local std::optional<Chosen> chosen;
+thread_local int64_t launched = 0;
 
 Fiber& fiber_now() { return block.fibers[static_cast<size_t>(block.current)]; }
 
@@ -234,11 +235,14 @@ void* shared(const void* key, int64_t bytes) {
   return piece.data();
 }
 
+int64_t launches() { return launched; }
+
 }  // namespace emulator
 
 void launch_on_device(const LaunchShape& shape, const void* kernel, void (*call)(const void*, const void*),
                       const void* args, void*) {
   using namespace emulator;
+  ++launched;
   block.threads = shape.threads;
   block.call = call;
   block.kernel = kernel;

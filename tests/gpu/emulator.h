@@ -45,6 +45,8 @@ class SomeBlocks {
   SomeBlocks(const SomeBlocks&) = delete;
   SomeBlocks& operator=(const SomeBlocks&) = delete;
 };
+/// Launches of this thread so far.
+int64_t launches();
 /// Shared memory of the block: one piece for each key, poisoned at first.
 void* shared(const void* key, int64_t bytes);
 unsigned char* dynamic_shared();

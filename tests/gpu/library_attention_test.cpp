@@ -53,6 +53,18 @@ TEST_F(LibraryAttention, IsTheReferences) {
   like_reference(attention(1, 1, 2, 1, 16, 8, 1), ": cuda.cudnn");
 }
 
+// A window as long as the sequence is none.
+TEST_F(LibraryAttention, TakesWindows) {
+  for (const int64_t window : {1, 4, 16, 17, 40}) {
+    OpCase op = attention(2, 17, 4, 2, 8, 16, 1);
+    op.attributes.set("window", window);
+    like_reference(op, ": cuda.cudnn");
+    ASSERT_FALSE(plans::plans().ran.empty());
+    for (const AttentionShape& shape : plans::plans().ran) EXPECT_EQ(shape.window, window < 17 ? window : 0);
+    plans::plans().ran.clear();
+  }
+}
+
 TEST_F(LibraryAttention, TakesAsManyHeadsAsHaveRoom) {
   // A key head's scores: 3 query heads × 128 × 128 × 2 bytes.
   constexpr int64_t kHead = 3 * 128 * 128 * 2;
@@ -84,9 +96,6 @@ TEST_F(LibraryAttention, TakesAsManyHeadsAsHaveRoom) {
 TEST_F(LibraryAttention, LeavesOthersToOwnKernels) {
   like_reference(attention(2, 7, 2, 2, 12, 8, 1), ": cuda.tiles");
   like_reference(attention(2, 7, 2, 2, 8, 8, 1, Dtype::f32), ": cuda.tiles");
-  OpCase window = attention(2, 7, 2, 2, 8, 8, 1);
-  window.attributes.set("window", int64_t{3});
-  like_reference(window, ": cuda.tiles");
   plans::plans().wanted = false;
   like_reference(attention(2, 17, 3, 3, 24, 16, 1), ": cuda.tiles");
 }

@@ -14,7 +14,7 @@ namespace {
 
 struct With {
   std::string backend = "cuda", context = "gather", topology = "plain";
-  bool exact = false, quantiles = false;
+  bool exact = false, quantiles = false, joined = false;
   std::vector<int> node_of;
   double capacity = 0;
   model::Dispatcher copies;
@@ -35,6 +35,7 @@ std::unique_ptr<test::TinyRun> run_of(const plan::Degrees& mesh, Dtype dtype, co
   plan.parallel.context = from_word<model::Context>(with.context);
   plan.exact_sums = with.exact;
   plan.device.expert_product = with.product;
+  plan.launches_cost = with.joined;
   plan.rates.ways = backends::named(with.backend).rates.ways;
   auto run = std::make_unique<test::TinyRun>(c, plan, with.backend, 1 << 24, 1, true, with.node_of);
   run->fill([&](const model::Parameter& p, int64_t i) { return test::tiny_value(c, p, i); });
@@ -123,6 +124,21 @@ TEST_F(CudaModel, exact_sums_are_the_same_on_any_layout) {
       if (!p.trained) continue;
       EXPECT_EQ(many->whole("master.", p.name), one->whole("master.", p.name)) << p.name;
     }
+  }
+}
+
+TEST_F(CudaModel, joined_updates_keep_the_bits) {
+  const auto apart = run_of({.dp = 2}, Dtype::bf16), joined = run_of({.dp = 2}, Dtype::bf16, {.joined = true});
+  const auto steps = [](const test::TinyRun& run) {
+    return std::ranges::count_if(run.lowered().program.listings[0].ops,
+                                 [](const ir::Op& op) { return op.kind().starts_with("adamw"); });
+  };
+  EXPECT_GT(steps(*apart), 20);
+  EXPECT_LE(steps(*joined), 3) << "matrices, vectors, and what is sharded otherwise";
+  for (const model::Parameter& p : apart->parameters(0)) {
+    if (!p.trained) continue;
+    for (const char* state : {"master.", "m.", "v."})
+      EXPECT_EQ(joined->whole(state, p.name), apart->whole(state, p.name)) << state << p.name;
   }
 }
 

@@ -17,7 +17,7 @@ import session  # noqa: E402
 import stages  # noqa: E402
 
 # What runs on a processor in a dry run; the others need a device, or a library that a machine may lack.
-ON_ANY = {"facts", "doctor", "demo", "ranks", "ops", "ops_own", "ops_wgmma", "step", "step_graphs", "curve"}
+ON_ANY = {"facts", "doctor", "demo", "ranks", "ops", "ops_own", "ops_wgmma", "step", "step_graphs", "profile", "curve"}
 
 
 class DryRun(unittest.TestCase):

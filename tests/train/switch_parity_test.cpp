@@ -105,9 +105,15 @@ std::vector<Trial> trials() {
       const bool reassociates = std::ranges::count(s.as_switch->reassociating, value) > 0;
       all.push_back({s.key, s.key + "=" + plan::text_of(value),
                      reassociates ? plan::MathsClass::reassociates : s.as_switch->maths, s.as_switch->beside});
+      const Trial plain = all.back();
+      if (s.key == "memory.optimizer" || s.key == "memory.master" || s.key == "parallel.ahead_of_norm") {
+        Trial at_once = plain;  // with updates that are joined across homes, forms and shares of state
+        at_once.beside.emplace_back("device.join_updates=on");
+        all.push_back(at_once);
+      }
       if (!s.key.starts_with("memory.optimizer") && s.key != "memory.master") continue;
       // Homes and forms of state, also of the rule that keeps less of it.
-      Trial by_muon = all.back();
+      Trial by_muon = plain;
       by_muon.beside.emplace_back("train.optimizer=muon");
       all.push_back(by_muon);
     }
@@ -153,6 +159,7 @@ TEST_P(SwitchParity, HoldsItsClass) {
 INSTANTIATE_TEST_SUITE_P(Table, SwitchParity, testing::ValuesIn(trials()), [](const auto& info) {
   std::string name = info.param.set;
   if (std::ranges::count(info.param.beside, "train.optimizer=muon") > 0) name += "_by_muon";
+  if (std::ranges::count(info.param.beside, "device.join_updates=on") > 0) name += "_joined";
   for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
   return name;
 });

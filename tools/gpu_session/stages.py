@@ -208,6 +208,20 @@ def step(s, *words):
     return found
 
 
+def profile(s):
+    """The device measured as `heddle profile` does, and a step of the demo foretold by it beside one that ran."""
+    needs_device(s)
+    device, path = "host" if s.dry else "cuda", s.out / "profile.json"
+    setting = ["--set", f"device.backend={device}"]
+    found = json.loads(s.run([s.program("heddle"), "profile", "--device", device, "--seconds", "1" if s.dry else "90",
+                              "--out", str(path), "--json"]).out)
+    told = json.loads(s.run([s.program("heddle"), "simulate", str(s.root / "examples/demo.toml"), "--profile", str(path),
+                             "--json", *setting]).out)
+    measured = statistics.median(x["seconds"] for x in train(s, "profiled", 10, f"device.backend={device}"))
+    return {**found, "foretold_s": told["step_seconds"], "measured_s": measured,
+            "foretold_over_measured": told["step_seconds"] / measured}
+
+
 def peers(s):
     if s.run([sys.executable, "-c", "import torch"], may_fail=True).status != 0:
         raise Skip("no PyTorch")
@@ -254,6 +268,7 @@ STAGES = [
     ("tests_own", 1, 240, lambda s: tests(s, HEDDLE_CUBLASLT="0", HEDDLE_CUDNN="0")),
     ("tests_wgmma", 1, 120, lambda s: tests(s, select="*grouped*:*Products*", HEDDLE_WGMMA="1")),
     ("tests_cutlass", 1, 120, lambda s: tests(s, select="*grouped*:*Products*", HEDDLE_CUTLASS="1")),
+    ("tests_wgmma_fp8", 1, 120, lambda s: tests(s, select="*Fp8*", HEDDLE_WGMMA_FP8="1")),
     ("demo", 1, 240, demo),
     ("ranks", 1, 120, ranks),
     ("sanitizer", 1, 400, sanitizer),
@@ -266,6 +281,7 @@ STAGES = [
     ("step", 2, 120, step),
     ("step_graphs", 2, 120, lambda s: step(s, "--graphs")),
     ("algorithms", 2, 120, algorithms),
+    ("profile", 2, 240, profile),
     ("peers", 2, 400, peers),
     ("counters", 3, 240, counters),
     ("curve", 3, 400, curve),

@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "heddle/backends/backend.h"
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/cli/command.h"
@@ -31,6 +32,7 @@ struct ProfileOptions {
   std::vector<std::string> set;
   std::string out;  // empty: the user's cache folder
   double seconds = 90;
+  std::string device;  // a backend; empty: the configuration's, else the processor
   bool json = false;
 };
 
@@ -103,14 +105,34 @@ void print(const cost::MachineProfile& p, const std::string& path) {
   }
 }
 
+// Those that share the processor's memory are measured as one.
+std::string backend_of(const ProfileOptions& options) {
+  std::string named = options.device;
+  if (named.empty() && !options.config.empty())
+    named = config::read_run_config(options.config, options.set).device.backend;
+  const auto& all = backends::all();
+  if (named.empty()) return std::string(all.front().name);
+  const bool known =
+      std::any_of(all.begin(), all.end(), [&](const backends::Backend& b) { return b.name == named; });
+  if (!known) config_error("--device is '{}', accepted: host, cuda", named.substr(0, 100));
+  return backends::named(named).shares_memory ? std::string(all.front().name) : named;
+}
+
+cost::MachineProfile known(const std::string& path, const std::string& backend) {
+  cost::MachineProfile p = planner::read_profile(path);
+  if (const Support fits = planner::prices(p, backend); !fits) config_error("{}: {}", path, fits.reason);
+  return p;
+}
+
 int profile(const ProfileOptions& options) {
-  const std::string path = options.out.empty() ? planner::machine_profile_path() : options.out;
+  const std::string backend = backend_of(options);
+  const std::string path = options.out.empty() ? planner::machine_profile_path(backend) : options.out;
   if (comm::launched_by_mpi()) {  // the links of this job join a profile of the machine
     return session::run_under_mpi([&](comm::World& world) {
       const cost::Link over = world.node_of(world.size() - 1) > 0 ? cost::Link::nodes : cost::Link::node;
-      const std::vector<cost::LinkTime> found = planner::measure_links(world, over);
+      const std::vector<cost::LinkTime> found = planner::measure_links(world, over, backend);
       if (world.rank() != 0) return kDone;
-      cost::MachineProfile p = planner::read_profile(path);
+      cost::MachineProfile p = known(path, backend);
       std::erase_if(p.links, [&](const cost::LinkTime& l) { return l.over == over; });
       p.links.insert(p.links.end(), found.begin(), found.end());
       write_file(path, planner::profile_text(p));
@@ -122,14 +144,16 @@ int profile(const ProfileOptions& options) {
   cost::MachineProfile p;
   if (!options.config.empty()) {
     const config::RunConfig config = told_config(options.config, options.set);
-    p = planner::read_profile(path);
+    p = known(path, backend);
     const observe::Doing doing("measuring the ops of " + options.config);
     for (cost::OpTime& op : planner::measure_config(config)) p.ops.add(std::move(op));
   } else {
     planner::MeasureOptions measure;
     measure.seconds = options.seconds;
-    fmt::print(stderr,
-               "measuring this machine for about {:.0f} s; other programs at work on it spoil the figures\n",
+    measure.backend = backend;
+    (void)backends::named(backend).open({});  // before anything else is told: an error where there is none
+    fmt::print(stderr, "measuring {} for about {:.0f} s; other programs at work on it spoil the figures\n",
+               backends::named(backend).shares_memory ? "this machine" : "the device of " + backend,
                options.seconds);
     observe::Doing doing("measuring");
     measure.progress = [&](std::string_view what, double share) {
@@ -145,11 +169,13 @@ int profile(const ProfileOptions& options) {
   if (options.json) {
     Json json{{"profile", path},
               {"machine", p.machine},
+              {"device", p.backend},
               {"date", p.date},
               {"cores", p.cores},
               {"bf16_flops_per_s", p.bf16_flops_per_s},
               {"f32_flops_per_s", p.f32_flops_per_s},
               {"copy_bytes_per_s", p.copy_bytes_per_s},
+              {"host_copy_bytes_per_s", p.host_copy_bytes_per_s},
               {"launch_us", p.launch_us},
               {"enqueue_us", p.enqueue_us},
               {"wake_us", p.wake_us},
@@ -174,6 +200,9 @@ void add_profile(Commands& all) {
   add_set(command, options.set);
   command.option("--out", options.out, "The profile; else machine.json in the user's cache folder").called("FILE");
   command.option("--seconds", options.seconds, "How long to measure, about").from(1.0, 3600.0);
+  command
+      .option("--device", options.device, "What is measured: host, or cuda; else CONFIG's device.backend, or host")
+      .called("NAME");
   add_json(command, options.json);
 }
 

@@ -224,7 +224,7 @@ int simulate(const SimulateOptions& options) {
   if (options.ranks > 0) set.push_back(fmt::format("mesh.ranks={}", options.ranks));
   told_config(options.config, set);
   const config::RunConfig config = planner::read_within_budget(options.config, set).config;
-  const cost::MachineProfile profile = planner::machine_profile(options.profile, kMeasure_s);
+  const cost::MachineProfile profile = planner::machine_profile(options.profile, kMeasure_s, config.device.backend);
   planner::ConfigForecast c;
   try {
     planner::JobPlaces places =

@@ -33,6 +33,8 @@ struct MachineProfile {
 
   /// Of a machine that was measured.
   std::string machine, date;
+  std::string backend = "host";      // whose ops were measured, as device.backend has it
+  double host_copy_bytes_per_s = 0;  // between host and device, as copy_bytes_per_s; 0: as fast as any copy
   int cores = 0;                 // 0: none was measured
   double enqueue_us = 0;         // of the host, an op
   double wake_us = 0;            // of a stream that slept until another stream's op ended

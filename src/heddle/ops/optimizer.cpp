@@ -2,6 +2,7 @@
 // that the kernels read made from the masters.
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
+#include "heddle/ops/update/joined.h"
 
 namespace heddle::ops {
 
@@ -163,6 +164,10 @@ const OpDef cast_weight{
 
 }  // namespace
 
-std::vector<const OpDef*> optimizer_ops() { return {&grad_square_sum, &grad_square_sum_exact, &sum_parts, &grad_norm, &skip_outlier, &post_validation, &adamw, &adamw_split, &average_master, &pack_weight, &cast_weight}; }
+std::vector<const OpDef*> optimizer_ops() {
+  std::vector<const OpDef*> defs{&grad_square_sum, &grad_square_sum_exact, &sum_parts, &grad_norm, &skip_outlier, &post_validation, &adamw, &adamw_split, &average_master, &pack_weight, &cast_weight};
+  for (const OpDef* joined : joined_ops()) defs.push_back(joined);
+  return defs;
+}
 
 }  // namespace heddle::ops

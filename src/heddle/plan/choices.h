@@ -112,6 +112,17 @@ constexpr auto words_of(CopyEngine) {
       {{CopyEngine::off, "off"}, {CopyEngine::wherever, "auto"}, {CopyEngine::on, "on"}});
 }
 
+/// Whether what the end of a step does to each parameter is one op for many of them.
+enum class JoinUpdates : uint8_t {
+  off,
+  wherever,  // where a launch costs the backend more than it does to issue an op
+  on,
+};
+constexpr auto words_of(JoinUpdates) {
+  return std::to_array<Word<JoinUpdates>>(
+      {{JoinUpdates::off, "off"}, {JoinUpdates::wherever, "auto"}, {JoinUpdates::on, "on"}});
+}
+
 /// How the program runs where it runs.
 struct OnDevice {
   bool pack_weights = true;  // where the backend has a packed form
@@ -122,6 +133,7 @@ struct OnDevice {
   ProductWay expert_product = ProductWay::cheapest;  // of products over groups
   std::string product_ways;  // what the ways of these take (cost::WayRates); "": usual for the backend
   CopyEngine copy_engine = CopyEngine::off;
+  JoinUpdates join_updates = JoinUpdates::wherever;
   double copy_engine_kb = 0;  // of a message, from which it goes by the engine; 0: as measured, else usual
   double message_share = 0;   // of a device's units that a message takes while the transport moves it
   bool operator==(const OnDevice&) const = default;

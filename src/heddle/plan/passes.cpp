@@ -21,6 +21,7 @@
 #include "heddle/passes/state/snapshot.h"
 #include "heddle/passes/state/stream_state.h"
 #include "heddle/passes/update/ahead_of_norm.h"
+#include "heddle/passes/update/join_updates.h"
 #include "heddle/passes/update/move_experts.h"
 #include "heddle/plan/costs/durations.h"
 #include "heddle/schedule/apart.h"
@@ -186,6 +187,10 @@ void host_state(Draft& d) {
   on_each(d, [&](model::RankText& text, int) { passes::host_state(text.listing, d.plan.rates.host_bytes_per_us); });
 }
 
+void join_updates(Draft& d) {
+  on_each(d, [](model::RankText& text, int) { passes::join_updates(text.listing); });
+}
+
 void share_weights_of_training(Draft& d) {
   on_each(d, [&](model::RankText& text, int r) {
     share_weights(text.listing, d.program.listings[static_cast<size_t>(r)], r);
@@ -290,6 +295,14 @@ const std::vector<Pass> kPasses{
      [](const Draft& d) { return !d.plan.memory.weights.empty(); }, host_weights},
     {"host_gradients", "offload update stream_state map_state host_weights", Pass::Level::text,
      [](const Draft& d) { return d.trains() && !d.plan.memory.gradients.empty(); }, host_gradients},
+    {"join_updates", "update ahead_of_norm stream_state map_state host_state host_weights host_gradients",
+     Pass::Level::text,
+     [](const Draft& d) {
+       const JoinUpdates wanted = d.plan.device.join_updates;
+       return d.trains() &&
+              (wanted == JoinUpdates::on || (wanted == JoinUpdates::wherever && d.plan.launches_cost));
+     },
+     join_updates},
     {"product_ways", "exact_sums update", Pass::Level::text,
      [](const Draft& d) { return d.plan.device.expert_product != ProductWay::grouped; }, product_ways},
     {"tiles", "recompute update host_weights host_gradients", Pass::Level::text, overlaps<TpOverlap::tiles>, tiles},

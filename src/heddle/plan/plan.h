@@ -47,6 +47,7 @@ struct Plan : Choices {
   bool evaluates = false;         // adds the forward-only program of a batch (one microbatch) with its losses
   bool predicts = false;          // adds the program of one sequence's logits
   bool fuses_collectives = true;  // the backend can multiply rows while others are on their way
+  bool launches_cost = false;     // each op of the backend is a launch, which takes longer than a small update
   /// Sequences that a cache has room for, of sequence_length each; more than 0 adds the programs that fill it and
   /// go on from it. On one rank, with weights in rows.
   int64_t cached_sequences = 0;

@@ -174,6 +174,19 @@ void device_settings(Table& t) {
       "GFLOP/s of a rank, by which weaving and offload reckon; 0: as this machine was measured, else usual.");
   t.number<d, &OnDevice::memory_rate>("device.memory_rate", 0, 1e9,
                                       "GB/s of a rank to its memory, read and written together; likewise.");
+  t.word<d, &OnDevice::join_updates>(
+       "device.join_updates",
+       "Updates of many parameters in one op: off, on, or auto: on where each op is a "
+       "launch of its own (cuda).")
+      .also_called({"foreach"})
+      .acts(
+          bitwise,
+          "Joins the squares, AdamW steps and averages of neighbouring parameters into one op each, which a device "
+          "launches once for up to 64 of them.",
+          "a joined op waits for all that its parts wait for, so only those are joined that wait for no more than "
+          "the first",
+          page("join_updates"))
+      .beside({"mesh.dp=2"});  // state in shares
   t.word<d, &OnDevice::copy_engine>(
        "device.copy_engine",
        "Who moves messages between ranks that reach each other's memory: off: the threads that compute; on: a copy "

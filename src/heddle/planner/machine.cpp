@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "heddle/backends/backend.h"
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/parallel.h"
@@ -17,21 +18,40 @@
 
 namespace heddle::planner {
 
-std::string machine_profile_path() {
+std::string machine_profile_path(std::string_view backend) {
+  const std::string name =
+      backends::named(backend).shares_memory ? "machine.json" : fmt::format("machine-{}.json", backend);
   const auto of = [](const char* name) {
     const char* value = std::getenv(name);
     return std::string(value != nullptr ? value : "");
   };
-  if (const std::string cache = of("XDG_CACHE_HOME"); !cache.empty()) return cache + "/heddle/machine.json";
-  if (const std::string home = of("HOME"); !home.empty()) return home + "/.cache/heddle/machine.json";
-  return "machine.json";
+  if (const std::string cache = of("XDG_CACHE_HOME"); !cache.empty()) return cache + "/heddle/" + name;
+  if (const std::string home = of("HOME"); !home.empty()) return home + "/.cache/heddle/" + name;
+  return name;
 }
 
-cost::MachineProfile machine_profile(const std::string& path, double seconds) {
-  const std::string at = path.empty() ? machine_profile_path() : path;
+Support prices(const cost::MachineProfile& profile, std::string_view backend) {
+  // The host's kernels and the reference's share a machine and its profile.
+  const bool apart = !backends::named(backend).shares_memory;
+  if (profile.backend == backend || (!apart && profile.backend == backends::all().front().name))
+    return Support::yes();
+  return Support::no(
+      fmt::format("the profile is of device.backend \"{}\", wanted one of \"{}\": heddle profile "
+                  "--device {} --out FILE measures it",
+                  profile.backend, backend, backend));
+}
+
+cost::MachineProfile machine_profile(const std::string& path, double seconds, const std::string& backend) {
+  const std::string at = path.empty() ? machine_profile_path(backend) : path;
   std::error_code ignored;
-  if (!path.empty() || std::filesystem::exists(at, ignored)) return read_profile(at);
+  if (!path.empty() || std::filesystem::exists(at, ignored)) {
+    cost::MachineProfile known = read_profile(at);
+    if (const Support fits = prices(known, backend); !fits) config_error("{}: {}", at, fits.reason);
+    return known;
+  }
+  (void)backends::named(backend).open({});  // says at once that there is none
   MeasureOptions options;
+  options.backend = backend;
   options.seconds = seconds;
   fmt::print(stderr, "this machine has no profile yet: it is measured for about {:.0f} s, once, and kept in {}\n",
              seconds, at);
@@ -82,9 +102,10 @@ ConfigForecast forecast_config(const config::RunConfig& config, const cost::Mach
       config, {.memory = places.sharing_memory > 0 ? places.sharing_memory : ranks, .cores = ranks});
   runtime::ForecastInput input;
   input.backend = config.device.backend;
-  input.threads = config.device.threads > 0 ? static_cast<int>(config.device.threads)
-                  : places.threads > 0      ? places.threads
-                                            : std::max(1, profile.cores / std::max(1, ranks));
+  input.threads = !backends::named(input.backend).shares_memory ? 1  // whatever the host's threads are
+                  : config.device.threads > 0                   ? static_cast<int>(config.device.threads)
+                  : places.threads > 0                          ? places.threads
+                                                                : std::max(1, profile.cores / std::max(1, ranks));
   input.over = places.over;
   input.machine_of = places.machine_of;
   input.node_of = places.node_of;

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "heddle/cost/machine_profile.h"
@@ -11,11 +12,15 @@
 
 namespace heddle::planner {
 
-/// Where `heddle profile` puts it: $XDG_CACHE_HOME/heddle/machine.json, or in ~/.cache.
-std::string machine_profile_path();
+/// Where `heddle profile` puts that of a backend: $XDG_CACHE_HOME/heddle/machine.json, or in ~/.cache; of one that
+/// has memory of its own machine-cuda.json.
+std::string machine_profile_path(std::string_view backend = "host");
 
 /// The profile in that file, or, where there is none, one that is measured now in a few seconds and kept there.
-cost::MachineProfile machine_profile(const std::string& path, double seconds);
+/// ConfigError where it was measured on another device than the backend's.
+cost::MachineProfile machine_profile(const std::string& path, double seconds, const std::string& backend = "host");
+/// Whether a profile says what ops of the backend take, or why not.
+Support prices(const cost::MachineProfile& profile, std::string_view backend);
 
 /// What the ops of a configuration take, each by itself.
 std::vector<cost::OpTime> measure_config(const config::RunConfig& config);

@@ -18,15 +18,13 @@
 #include "heddle/device/host/host_arena.h"
 #include "heddle/device/host/host_stream.h"
 #include "heddle/device/host/paced_time.h"
+#include "heddle/planner/device/measure_device.h"
 #include "heddle/planner/measure_copies.h"
 #include "heddle/planner/measure_ops.h"
 
 namespace heddle::planner {
 
-namespace {
-
-// A model of two or three layers and its batch, of sizes drawn evenly in their logarithms.
-train::TrainerOptions draw_program(uint64_t number, Dtype dtype, int threads) {
+train::TrainerOptions draw_program(uint64_t number, Dtype dtype, int threads, double most_flops, int64_t wide) {
   const RandomKey key = RandomKey(number).with("profile");
   uint64_t at = 0;
   const auto of = [&](std::initializer_list<int64_t> choices) {
@@ -35,10 +33,9 @@ train::TrainerOptions draw_program(uint64_t number, Dtype dtype, int threads) {
   train::TrainerOptions options;
   model::ModelConfig& c = options.model;
   plan::Plan& plan = options.plan;
-  constexpr double kMostFlops = 2.5e10;
   for (;;) {
-    c.vocab_size = of({128, 512, 2048, 8192, 16384});
-    c.hidden_size = of({64, 128, 192, 256, 384, 512, 768, 1024});
+    c.vocab_size = wide * of({128, 512, 2048, 8192, 16384});
+    c.hidden_size = wide * of({64, 128, 192, 256, 384, 512, 768, 1024});
     c.num_hidden_layers = 2;
     c.first_k_dense_replace = 1;
     c.intermediate_size = c.hidden_size * of({1, 2, 3, 4});
@@ -51,12 +48,12 @@ train::TrainerOptions draw_program(uint64_t number, Dtype dtype, int threads) {
     c.n_routed_experts = of({4, 8, 16, 32, 64});
     c.num_experts_per_tok = of({1, 2, 4, 6});
     c.n_shared_experts = of({0, 1, 1});
-    c.moe_intermediate_size = of({32, 64, 128, 256, 512});
+    c.moe_intermediate_size = wide * of({32, 64, 128, 256, 512});
     c.sigmoid_scores = of({0, 1}) == 1;
     c.topk_bias = c.sigmoid_scores;
     c.sequence_aux_loss_alpha = of({0, 1}) == 1 ? 1e-4 : 0;
     c.num_nextn_predict_layers = of({0, 0, 1});
-    plan.sequence_length = of({32, 64, 128, 256, 512, 1024});
+    plan.sequence_length = wide * of({32, 64, 128, 256, 512, 1024});
     plan.sequences = of({1, 2, 4, 8, 16});
     plan.microbatches = static_cast<int>(of({1, 2}));
     if (c.num_experts_per_tok > c.n_routed_experts) continue;
@@ -68,7 +65,7 @@ train::TrainerOptions draw_program(uint64_t number, Dtype dtype, int threads) {
     const double attention = static_cast<double>(plan.sequence_length * c.num_attention_heads *
                                                  (c.qk_nope_head_dim + c.qk_rope_head_dim + c.v_head_dim));
     const double flops = 6 * tokens * (products + attention);
-    if (flops <= kMostFlops && flops > 1e8) break;
+    if (flops <= most_flops && flops > most_flops / 250) break;
   }
   plan.dtype = dtype;
   plan.evaluates = plan.predicts = false;
@@ -80,6 +77,8 @@ train::TrainerOptions draw_program(uint64_t number, Dtype dtype, int threads) {
   options.seed = number;
   return options;
 }
+
+namespace {
 
 // A program whose experts have equal groups, with their products each way; the other ops once.
 StepMeasure measure_ways(train::TrainerOptions options, int steps) {
@@ -229,6 +228,11 @@ std::string today() {
 
 }  // namespace
 
+void name_machine(cost::MachineProfile& profile) {
+  profile.machine = processor_name();
+  profile.date = today();
+}
+
 OthersWatch::OthersWatch() : began_s_(now_s()), others_s_(others_work_s()) {}
 
 double OthersWatch::share() const {
@@ -294,7 +298,8 @@ static std::vector<cost::LinkTime> measure_groups(comm::World& world, train::Ran
   return found;
 }
 
-std::vector<cost::LinkTime> measure_links(comm::World& world, cost::Link over) {
+std::vector<cost::LinkTime> measure_links(comm::World& world, cost::Link over, std::string_view backend) {
+  if (!backends::named(backend).shares_memory) return measure_device_links(world, over, backend);
   std::vector<cost::LinkTime> found;
   train::RankExchange ranks(&world);
   std::vector<int> sizes;
@@ -310,13 +315,13 @@ std::vector<cost::LinkTime> measure_links(comm::World& world, cost::Link over) {
 }
 
 cost::MachineProfile measure_machine(const MeasureOptions& options) {
+  if (!backends::named(options.backend).shares_memory) return measure_device(options);
   const double began = now_s();
   const OthersWatch others;
   cost::MachineProfile profile;
   profile.cores = device::allowed_cores();
   const int threads = options.threads > 0 ? options.threads : profile.cores;
-  profile.machine = processor_name();
-  profile.date = today();
+  name_machine(profile);
   const auto tell = [&](std::string_view what) {
     if (options.progress) options.progress(what, std::min(1.0, (now_s() - began) / options.seconds));
   };

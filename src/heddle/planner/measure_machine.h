@@ -3,10 +3,12 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <string_view>
 
 #include "heddle/comm/world.h"
 #include "heddle/cost/machine_profile.h"
+#include "heddle/train/trainer.h"
 
 namespace heddle::planner {
 
@@ -26,12 +28,22 @@ inline constexpr double kQuiet = 0.05;
 struct MeasureOptions {
   double seconds = 90;  // of the measurement, about
   int threads = 0;      // of a rank that has the machine to itself; 0: every core
+  std::string backend = "host";
   std::function<void(std::string_view what, double share)> progress;
 };
 
+/// Of the processor, or of the device of a backend that has memory of its own (device/measure_device).
 cost::MachineProfile measure_machine(const MeasureOptions& options);
 
-/// Times of messages among all ranks of a job, on every rank; all ranks call it together.
-std::vector<cost::LinkTime> measure_links(comm::World& world, cost::Link over);
+/// A model of two or three layers and its batch, of sizes drawn evenly in their logarithms, of at most so many
+/// FLOPs a step. `wide`: times the widths, rows and vocabularies of the processor's.
+train::TrainerOptions draw_program(uint64_t number, Dtype dtype, int threads, double most_flops = 2.5e10,
+                                   int64_t wide = 1);
+/// What the machine is called, and today's date.
+void name_machine(cost::MachineProfile& profile);
+
+/// Times of messages among all ranks of a job, on every rank, between the memories that a backend has; all ranks
+/// call it together.
+std::vector<cost::LinkTime> measure_links(comm::World& world, cost::Link over, std::string_view backend = "host");
 
 }  // namespace heddle::planner

@@ -84,7 +84,9 @@ StepMeasure measure_steps(const train::TrainerOptions& options, int steps) {
     }
   }
   const auto resident = static_cast<double>(executor.walk().storage().peak_live_bytes());
-  return {medians(samples, options.threads, resident), median(step_us), median(between_us), median(enqueue_us)};
+  // A device has no threads to choose: forecasts ask for one.
+  const int threads = backends::named(options.backend).shares_memory ? options.threads : 1;
+  return {medians(samples, threads, resident), median(step_us), median(between_us), median(enqueue_us)};
 }
 
 std::vector<cost::OpTime> measure_rank_ops(const train::TrainerOptions& options, int runs) {

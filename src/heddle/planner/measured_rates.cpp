@@ -26,20 +26,23 @@ const std::vector<std::string>& rate_keys() {
 }
 
 config::RunConfig rated(config::RunConfig config, const cost::MachineProfile& profile, const JobPlaces& places) {
-  if (!backends::named(config.device.backend).shares_memory) return config;
+  if (!prices(profile, config.device.backend)) return config;
+  const bool apart = !backends::named(config.device.backend).shares_memory;
   const auto add = [&](const char* key, double value) {
     const config::Setting& s = *config::find_setting(key);
     const bool open = std::get<double>(s.get(config)) == 0;
     if (open && std::isfinite(value) && value > 0) s.set(config, std::min(s.most, rounded(value)));
   };
   const auto ranks = static_cast<int>(config.ranks());
-  const int sharing = places.sharing_memory > 0 ? places.sharing_memory : ranks;
+  // A rank has a device of its own, or a part of the processor.
+  const int sharing = apart ? 1 : places.sharing_memory > 0 ? places.sharing_memory : ranks;
   const Dtype dtype = train::resolved_dtype(config);
   const double flops = profile.flops_per_s(dtype) > 0 ? profile.flops_per_s(dtype) : profile.bf16_flops_per_s;
   constexpr double kGiga = 1e9;
   add("device.product_rate", flops / kGiga / sharing);
   add("device.memory_rate", profile.copy_bytes_per_s / kGiga / sharing);
-  add("memory.host_rate", profile.copy_bytes_per_s / 2 / kGiga / sharing);  // read here, written there
+  const double to_host = apart ? profile.host_copy_bytes_per_s : profile.copy_bytes_per_s;
+  add("memory.host_rate", to_host / 2 / kGiga / sharing);  // read here, written there
   if (ranks > 1) {
     constexpr double kBytesPerUs = 1000;  // of 1 GB/s
     add("parallel.message_rate", cost::link_bytes_per_us(profile, places.over, ranks) / kBytesPerUs);
@@ -47,7 +50,7 @@ config::RunConfig rated(config::RunConfig config, const cost::MachineProfile& pr
     if (config.plan.device.copy_engine != plan::CopyEngine::off)
       add("device.copy_engine_kb", profile.engine_from_bytes * 1e-3);
   }
-  if (std::string& ways = config.plan.device.product_ways; ways.empty())
+  if (std::string& ways = config.plan.device.product_ways; !apart && ways.empty())
     ways = cost::measured_ways(profile.ops, dtype, sharing == 1 ? profile.cores : 1).text();
   return config;
 }

@@ -70,10 +70,12 @@ std::string profile_text(const cost::MachineProfile& p) {
   json["heddle_profile"] = kProfileVersion;
   json["machine"] = p.machine;
   json["date"] = p.date;
+  json["backend"] = p.backend;
   json["cores"] = p.cores;
   json["bf16_flops_per_s"] = rounded(p.bf16_flops_per_s);
   json["f32_flops_per_s"] = rounded(p.f32_flops_per_s);
   json["copy_bytes_per_s"] = rounded(p.copy_bytes_per_s);
+  json["host_copy_bytes_per_s"] = rounded(p.host_copy_bytes_per_s);
   json["launch_us"] = rounded(p.launch_us);
   json["enqueue_us"] = rounded(p.enqueue_us);
   json["wake_us"] = rounded(p.wake_us);
@@ -126,6 +128,9 @@ cost::MachineProfile parse_profile(const std::string& text, const std::string& p
   p.wake_us = reader.number(json, "wake_us", 0, 1e6);
   p.oversleep_us = reader.number(json, "oversleep_us", 0, 1e6);
   p.others_share = reader.number(json, "others_share", 0, 1);
+  if (json.contains("backend")) p.backend = reader.word(json, "backend");  // older ones are the processor's
+  if (json.contains("host_copy_bytes_per_s"))
+    p.host_copy_bytes_per_s = reader.number(json, "host_copy_bytes_per_s", 0, 1e16);
   if (json.contains("scalar")) p.scalar = reader.number(json, "scalar", 0.01, 100);
   if (json.contains("engine_from_bytes")) p.engine_from_bytes = reader.number(json, "engine_from_bytes", 0, 1e15);
   for (const Json& speed : reader.list(json, "together", kMostCores)) {

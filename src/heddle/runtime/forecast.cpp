@@ -5,6 +5,7 @@
 #include <memory>
 #include <set>
 
+#include "heddle/backends/backend.h"
 #include "heddle/plan/costs/durations.h"
 #include "heddle/runtime/dry_run.h"
 #include "heddle/runtime/forecast_messages.h"
@@ -24,6 +25,7 @@ class Durations {
         mesh_(plan.mesh),
         profile_(profile),
         input_(input),
+        apart_(!backends::named(input.backend).shares_memory),
         messages_(mesh_, profile, input.over, rows) {
     resident_bytes_ =
         static_cast<double>(predict_memory(program_, 0, input.backend, 0, input.crowding).peak_live_bytes);
@@ -69,8 +71,10 @@ class Durations {
     const ir::Cost cost = op.def->cost != nullptr ? op.def->cost(listing, op, *issue.rows) : ir::Cost{};
     // What computes meanwhile copies no more than it sends.
     const double copied_bytes = op.def->by_pieces ? cost.message_bytes : cost.bytes;
+    const bool over_host = ir::is_copy(op.def->moves) && profile_.host_copy_bytes_per_s > 0;
+    const double copy_bytes_per_s = over_host ? profile_.host_copy_bytes_per_s : profile_.copy_bytes_per_s;
     const double copies_us =
-        copied_bytes / profile_.copy_bytes_per_s * 1e6 * std::max(1, profile_.cores);  // one core
+        copied_bytes / copy_bytes_per_s * 1e6 * (apart_ ? 1 : std::max(1, profile_.cores));  // one core
     if (op.def->stream == ir::StreamKind::compute) {
       us += cost::measured_us(profile_, listing, op, *issue.rows, issue.overwrite, input_.threads, resident_bytes_);
     } else if (!ir::communicates(*op.def)) {
@@ -81,7 +85,8 @@ class Durations {
       const double alone_us = pieces > 1 ? us / static_cast<double>(pieces) : 0;
       time = messages_.of(rank, listing, op, cost.message_bytes);
       const auto ranks = static_cast<double>(op.def->collective ? mesh_.group(op.group, rank).size() : 2);
-      if (op.def->collective) time.us += copies_us / profile_.speed(input_.over == cost::Link::nodes ? 1 : ranks);
+      if (op.def->collective)
+        time.us += copies_us / (apart_ ? 1.0 : profile_.speed(input_.over == cost::Link::nodes ? 1 : ranks));
       us = std::max(us, profile_.launch_us + time.us + alone_us);
     }
     time.us = us * input_.scalar;
@@ -97,6 +102,7 @@ class Durations {
   const plan::Mesh mesh_;
   const cost::MachineProfile& profile_;
   const ForecastInput& input_;
+  const bool apart_;  // each rank has a device of its own, with its own memory
   Messages messages_;
   double resident_bytes_ = 0;
   std::map<std::tuple<int, uint32_t, bool, int64_t, int>, MessageTime> known_;
@@ -185,8 +191,10 @@ class Scene {
       sim.takes = [rates = plan.rates](int, const ir::Issue& issue) { return plan::units_taken(*issue.op, rates); };
     }
     // Threads of one op share a profile of their own: they count as one core's worth of others' work each.
-    sim.speed = [this, &profile](double threads) {
-      return input_.threads > 1 && threads <= input_.threads ? 1.0 : profile.speed(threads);
+    // Devices share none.
+    const bool apart = !backends::named(input.backend).shares_memory;
+    sim.speed = [this, &profile, apart](double threads) {
+      return apart || (input_.threads > 1 && threads <= input_.threads) ? 1.0 : profile.speed(threads);
     };
     sim.machine_of = input.machine_of;
     if (input.over == cost::Link::nodes) {
@@ -307,6 +315,7 @@ Forecast forecast(const model::ModelConfig& config, const plan::Plan& plan, cons
   f.model_flops = model_flops(config, plan);
   int machines = 1;
   for (const int m : input.machine_of) machines = std::max(machines, m + 1);
+  if (!backends::named(input.backend).shares_memory) machines = plan.ranks();  // a device each
   const double peak = profile.flops_per_s(plan.dtype) * machines;
   f.mfu = peak > 0 ? f.model_flops / (f.steady_us * 1e-6) / peak : 0;
   const auto ranks = static_cast<double>(plan.ranks());

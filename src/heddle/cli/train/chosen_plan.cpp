@@ -50,8 +50,9 @@ ChosenPlan choose_by_mode(const TrainOptions& options, const std::vector<std::st
   planned.mode = planner::plan_mode_named(options.mode);
   if (options.resume) config_error("--mode: a run that goes on keeps its plan; leave out --mode with --resume");
   const std::vector<std::string> base = planner::base_settings(options.config, set);  // before anything is measured
-  planned.profile = world != nullptr ? job_profile(options, *world, planned.places)
-                                     : planner::machine_profile(options.profile, kMeasure_s);
+  const std::string backend = config::read_run_config(options.config, with(set, base)).device.backend;
+  planned.profile = world != nullptr ? job_profile(options, backend, *world, planned.places)
+                                     : planner::machine_profile(options.profile, kMeasure_s, backend);
   train::RankExchange ranks(world);
   if (ranks.leads()) {
     auto doing = std::make_unique<observe::Doing>("simulating plans, for half a minute at most");
@@ -77,7 +78,7 @@ std::vector<std::string> learn(const TrainOptions& options, const std::vector<st
         return planner::forecast_config(c, p, planned.places);
       },
       seen, kRefit_s);
-  write_file(profile_path(options), planner::profile_text(found.profile));
+  write_file(profile_path(options, found.profile.backend), planner::profile_text(found.profile));
   refitted_s = found.foretold_s;
   std::vector<std::string> lines{fmt::format("the profile refitted: {} foretold, {:+.1f} % off",
                                              observe::duration_text(found.foretold_s),
@@ -99,8 +100,9 @@ std::string remedy(const TrainOptions& options, const std::vector<std::string>& 
                    const planner::JobPlaces& places) {
   constexpr double kChoose_s = 10;
   std::error_code ignored;
-  const bool measured = std::filesystem::exists(profile_path(options), ignored);
-  const cost::MachineProfile profile = measured ? planner::read_profile(profile_path(options)) : rated_profile();
+  const std::string path = profile_path(options, config::read_run_config(options.config, set).device.backend);
+  const bool measured = std::filesystem::exists(path, ignored);
+  const cost::MachineProfile profile = measured ? planner::read_profile(path) : rated_profile();
   const planner::Foresee foresee = [&](const config::RunConfig& c, bool tried) {
     return planner::forecast_config(c, profile, places, tried);
   };

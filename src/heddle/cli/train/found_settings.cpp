@@ -36,7 +36,8 @@ std::vector<std::string> rates_of(const TrainOptions& options, const config::Run
     }
     return planner::rate_settings(config, kept);
   }
-  const std::optional<cost::MachineProfile> known = measured != nullptr ? *measured : known_profile(options);
+  const std::optional<cost::MachineProfile> known =
+      measured != nullptr ? *measured : known_profile(options, config.device.backend);
   if (!known) return {};
   return planner::rate_settings(config, planner::rated(config, *known, places));
 }

@@ -5,6 +5,7 @@
 #include "heddle/kernels/cuda/backend.h"
 #include "heddle/kernels/cuda/step_kernels.h"
 #include "heddle/kernels/exact_grid.h"
+#include "heddle/kernels/one_by_one.h"
 
 namespace heddle::kernels::cuda {
 
@@ -61,15 +62,16 @@ void sum_parts_op(const KernelCall& call) {
   });
 }
 
+// Parts by the sixteen, as long as they are of one form.
 void grad_norm_op(const KernelCall& call) {
   auto* sum = reinterpret_cast<double*>(call.scratch);
-  bool first = true;
-  for (const TensorView& part : call.in) {
-    launch(add_norm_parts, {.threads = 32}, {uses_of({&part, 1}), sum, 1, first, part.elements() == kSquareLimbs},
-           call.stream);
-    first = false;
+  const auto exact = [&](size_t i) { return call.in[i].elements() == kSquareLimbs; };
+  for (size_t first = 0, last; first < call.in.size(); first = last) {
+    for (last = first; last < call.in.size() && last < first + kMostUses && exact(last) == exact(first);) ++last;
+    launch(add_norm_parts, {.threads = 32},
+           {uses_of(call.in.subspan(first, last - first)), sum, 1, first == 0, exact(first)}, call.stream);
   }
-  if (first) fill_bytes(sum, 0, 8, call.stream);
+  if (call.in.empty()) fill_bytes(sum, 0, 8, call.stream);
   launch(grad_norm, {.threads = 32},
          {sum, numbers<double>(call.out[0]), numbers<double>(call.out[1]), call.op->attributes.number("max_norm")},
          call.stream);
@@ -97,46 +99,103 @@ void post_validation_op(const KernelCall& call) {
   launch(post_validation, {.threads = 32}, args, call.stream);
 }
 
-AdamwArgs adamw_args(const KernelCall& call) {
+constexpr int64_t kAdamwBlock = 256 * 8;
+
+AdamwRule adamw_rule(const KernelCall& call, bool splits) {
   const ir::Attributes& at = call.op->attributes;
-  AdamwArgs args{};
-  args.clip = numbers<const double>(call.in[0]);
-  args.hyper = numbers<const double>(call.in[1]);
-  args.acc = uses_of(call.in.subspan(2));
-  args.m = numbers<float>(call.updates[1]);
-  args.v = numbers<float>(call.updates[2]);
-  args.count = call.updates[0].elements();
-  args.beta1 = static_cast<float>(at.number("beta1"));
-  args.beta2 = static_cast<float>(at.number("beta2"));
-  args.rest1 = static_cast<float>(1 - at.number("beta1"));
-  args.rest2 = static_cast<float>(1 - at.number("beta2"));
-  args.epsilon = static_cast<float>(at.number("epsilon"));
-  args.decay = static_cast<float>(at.number("decay"));
-  return args;
+  AdamwRule rule{};
+  rule.clip = numbers<const double>(call.in[0]);
+  rule.hyper = numbers<const double>(call.in[1]);
+  rule.beta1 = static_cast<float>(at.number("beta1"));
+  rule.beta2 = static_cast<float>(at.number("beta2"));
+  rule.rest1 = static_cast<float>(1 - at.number("beta1"));
+  rule.rest2 = static_cast<float>(1 - at.number("beta2"));
+  rule.epsilon = static_cast<float>(at.number("epsilon"));
+  rule.decay = static_cast<float>(at.number("decay"));
+  rule.splits = splits;
+  rule.wide_copy = operand(call.updates, 3) && call.updates[3].dtype == Dtype::f32;
+  return rule;
 }
-void launch_adamw(const AdamwArgs& args, void* stream) {
-  launch(adamw, {.blocks_x = blocks_for(args.count, 256 * 8)}, args, stream);
+AdamwPart adamw_part(std::span<const TensorView> updates, bool splits) {
+  AdamwPart part{};
+  part.master = splits ? static_cast<void*>(updates[0].as<uint16_t>()) : numbers<float>(updates[0]);
+  part.m = numbers<float>(updates[1]);
+  part.v = numbers<float>(updates[2]);
+  part.copy = operand(updates, 3).data;
+  part.count = updates[0].elements();
+  return part;
 }
 
+template <bool splits>
 void adamw_op(const KernelCall& call) {
-  AdamwArgs args = adamw_args(call);
-  args.p = numbers<float>(call.updates[0]);
-  if (call.op->attributes.integer_or("copy", 0) != 0) {
-    const TensorView& copy = call.updates[3];
-    if (copy.dtype == Dtype::bf16) {
-      args.copy = numbers<Bf16>(copy);
-    } else {
-      args.copy_wide = numbers<float>(copy);
-    }
-  }
-  launch_adamw(args, call.stream);
+  const AdamwArgs args{adamw_rule(call, splits), uses_of(call.in.subspan(2)), adamw_part(call.updates, splits)};
+  launch(adamw, {.blocks_x = blocks_for(args.part.count, kAdamwBlock)}, args, call.stream);
 }
 
-void adamw_split_op(const KernelCall& call) {
-  AdamwArgs args = adamw_args(call);
-  args.low = call.updates[0].as<uint16_t>();
-  args.copy = numbers<Bf16>(call.updates[3]);
-  launch_adamw(args, call.stream);
+/// body(first, count) for the parameters of a joined form, as many at a time as a launch takes.
+template <class Body>
+void by_launches(size_t parts, Body body) {
+  for (size_t first = 0; first < parts; first += kMostParts)
+    body(first, std::min<size_t>(kMostParts, parts - first));
+}
+void add_part(PartBlocks& blocks, int64_t elements, int64_t of_block) {
+  const int64_t end = blocks.first[blocks.parts] + blocks_for(elements, of_block);
+  HEDDLE_CHECK(end <= INT32_MAX, "{} blocks in one launch", end);
+  blocks.first[++blocks.parts] = static_cast<int32_t>(end);
+}
+int64_t all(const PartBlocks& blocks) { return blocks.first[blocks.parts]; }
+
+template <bool splits>
+void adamw_many_op(const KernelCall& call) {
+  const size_t parts = call.in.size() - 2, each = call.updates.size() / parts;
+  by_launches(parts, [&](size_t first, size_t count) {
+    AdamwManyArgs args{.rule = adamw_rule(call, splits)};
+    for (size_t i = 0; i < count; ++i) {
+      args.acc[i] = numbers<const float>(call.in[2 + first + i]);
+      args.part[i] = adamw_part(call.updates.subspan((first + i) * each, each), splits);
+      add_part(args.blocks, args.part[i].count, kAdamwBlock);
+    }
+    launch(adamw_many, {.blocks_x = all(args.blocks)}, args, call.stream);
+  });
+}
+
+void square_sums_op(const KernelCall& call) {
+  auto* parts = reinterpret_cast<double*>(call.scratch);
+  by_launches(call.in.size(), [&](size_t first, size_t count) {
+    SquareSumsArgs args{};
+    SumsArgs sums{};
+    for (size_t i = 0; i < count; ++i) {
+      args.acc[i] = numbers<const float>(call.in[first + i]);
+      args.count[i] = call.in[first + i].elements();
+      sums.sum[i] = numbers<double>(call.out[first + i]);
+      add_part(args.blocks, args.count[i], kSquareBlock);
+    }
+    sums.blocks = args.blocks;
+    sums.parts = args.parts = parts;
+    launch(square_sums, {.blocks_x = all(args.blocks)}, args, call.stream);
+    launch(sums_of_doubles, {.blocks_x = static_cast<int64_t>(count), .threads = kSumThreads}, sums, call.stream);
+    parts += all(args.blocks);
+  });
+}
+int64_t squares_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
+  int64_t blocks = 0;
+  for (const ir::ValueId g : op.in) blocks += blocks_for(listing.elements(g, rows), kSquareBlock);
+  return blocks * 8;
+}
+
+void averages_op(const KernelCall& call) {
+  by_launches(call.updates.size(), [&](size_t first, size_t count) {
+    AveragesArgs args{};
+    args.clip = numbers<const double>(call.in[0]);
+    args.share = static_cast<float>(1 - call.op->attributes.number("decay"));
+    for (size_t i = 0; i < count; ++i) {
+      args.master[i] = numbers<const float>(call.in[1 + first + i]);
+      args.average[i] = numbers<float>(call.updates[first + i]);
+      args.count[i] = call.updates[first + i].elements();
+      add_part(args.blocks, args.count[i], kAverageBlock);
+    }
+    launch(average_masters, {.blocks_x = all(args.blocks)}, args, call.stream);
+  });
 }
 
 void average_op(const KernelCall& call) {
@@ -185,9 +244,13 @@ std::vector<KernelEntry> step_entries() {
           entry("grad_norm", "thread", grad_norm_op, always, one_number),
           entry("skip_outlier", "thread", skip_outlier_op, always),
           entry("post_validation", "thread", post_validation_op, always),
-          entry("adamw", "fused", adamw_op, few_uses<2>),
-          entry("adamw_split", "fused", adamw_split_op, few_uses<2>),
+          entry("adamw", "fused", adamw_op<false>, few_uses<2>),
+          entry("adamw_split", "fused", adamw_op<true>, few_uses<2>),
           entry("average_master", "flat", average_op, narrow<Among::updates, 0>),
+          entry("grad_square_sums", "joined", square_sums_op, takes_each<few_uses<0>>, squares_scratch),
+          entry("adamw_many", "joined", adamw_many_op<false>, takes_each<few_uses<2>>),
+          entry("adamw_split_many", "joined", adamw_many_op<true>, takes_each<few_uses<2>>),
+          entry("average_masters", "joined", averages_op, takes_each<narrow<Among::updates, 0>>),
           entry("add_exact", "flat", add_exact_op),
           entry("round_gradient", "flat", round_op, rounds),
           entry("grad_square_sum_exact", "blocks", exact_square_op, narrow<Among::in, 0>, exact_square_scratch)};

@@ -10,10 +10,25 @@ constexpr int kLimbs = 4;
 
 HEDDLE_DEVICE int64_t place() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
 HEDDLE_DEVICE int64_t step() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
-HEDDLE_DEVICE float sum_of_uses(const Uses& acc, int64_t i) {
-  float sum = static_cast<const float*>(acc.of[0])[i];
-  for (int u = 1; u < acc.count; ++u) sum += static_cast<const float*>(acc.of[u])[i];
+HEDDLE_DEVICE float sum_of_uses(const void* const* acc, int uses, int64_t i) {
+  float sum = static_cast<const float*>(acc[0])[i];
+  for (int u = 1; u < uses; ++u) sum += static_cast<const float*>(acc[u])[i];
   return sum;
+}
+/// Σ g² over elements first .. last of a parameter, by a block of 256; board: shared.
+HEDDLE_DEVICE double squares(const void* const* acc, int uses, int64_t first, int64_t last, double* board) {
+  double sum = 0;
+  for (int64_t i = first + threadIdx.x; i < last; i += 256) {
+    const double g = sum_of_uses(acc, uses, i);
+    sum += g * g;
+  }
+  return block_sum(sum, board);
+}
+/// Σ of doubles, by a block of kSumThreads.
+HEDDLE_DEVICE double doubles(const double* parts, int64_t count, double* board) {
+  double sum = 0;
+  for (int64_t i = threadIdx.x; i < count; i += kSumThreads) sum += parts[i];
+  return block_sum(sum, board);
 }
 /// The number that limbs stand for; carries first, so that equal sums have equal limbs.
 HEDDLE_DEVICE double value_of(const double* limbs) {
@@ -60,27 +75,126 @@ HEDDLE_DEVICE void store_halves(uint16_t* to, int64_t left, bool wide, const uin
   }
 }
 
+HEDDLE_DEVICE void move_average(float* averages, const float* masters, float share, int64_t i) {
+  const float average = averages[i];
+  averages[i] = fmaf(share, masters[i] - average, average);
+}
+
+/// Which of the parts a block of the grid is of.
+HEDDLE_DEVICE int part_of_block(const PartBlocks& blocks) {
+  int low = 0, high = blocks.parts;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    if (blocks.first[middle] <= static_cast<int64_t>(blockIdx.x)) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+// Products and sums are made one as the host's kernel makes them (kernels/host/optimizer.cpp): a state has the same
+// bits wherever it is updated.
+HEDDLE_DEVICE void step_of(const AdamwRule& rule, const AdamwPart& part, const void* const* acc, int uses,
+                           int64_t at) {
+  constexpr uint32_t kHalf = 0x8000, kSign = 0x80000000u;
+  const double clip = rule.clip[0];
+  const int64_t left = part.count - at;
+  const bool splits = rule.splits;
+  if (left <= 0 || (clip == 0 && splits)) return;
+  const auto factor = static_cast<float>(clip), rate = static_cast<float>(rule.hyper[0]);
+  const auto grown1 = static_cast<float>(1 / rule.hyper[1]), grown2 = static_cast<float>(1 / rule.hyper[2]);
+  auto* master = static_cast<float*>(part.master);
+  auto* halves = static_cast<uint16_t*>(part.master);
+  auto* copy = static_cast<Bf16*>(part.copy);
+  bool wide = wide_rows<float>(part.master, 8) && wide_rows<float>(part.m, 8) && wide_rows<float>(part.v, 8) &&
+              wide_rows<float>(part.copy, 8);
+  for (int u = 0; u < uses; ++u) wide = wide && wide_rows<float>(acc[u], 8);
+  float g[kPack], p[kPack], m[kPack], v[kPack], other[kPack];
+  uint16_t lows[kPack];
+  if (splits) {
+    load_pack(copy + at, left, wide, p);
+    load_halves(halves + at, left, wide, lows);
+  } else {
+    load_pack(master + at, left, wide, p);
+  }
+  if (clip != 0) {
+    load_pack(static_cast<const float*>(acc[0]) + at, left, wide, g);
+    load_pack(part.m + at, left, wide, m);
+    load_pack(part.v + at, left, wide, v);
+    HEDDLE_UNROLL
+    for (int i = 0; splits && i < kPack; ++i) {
+      const uint32_t low = lows[i];
+      const bool up = low == kHalf ? (word_of(v[i]) & kSign) != 0 : low > kHalf;
+      p[i] = float_of_word((word_of(p[i]) - (up ? 0x10000u : 0u)) | low);
+      v[i] = float_of_word(word_of(v[i]) & ~kSign);
+    }
+    for (int u = 1; u < uses; ++u) {
+      load_pack(static_cast<const float*>(acc[u]) + at, left, wide, other);
+      HEDDLE_UNROLL
+      for (int i = 0; i < kPack; ++i) g[i] += other[i];
+    }
+    HEDDLE_UNROLL
+    for (int i = 0; i < kPack; ++i) {
+      g[i] = factor * g[i];
+      m[i] = fmaf(rule.rest1, g[i], rule.beta1 * m[i]);
+      v[i] = fmaf(rule.rest2 * g[i], g[i], rule.beta2 * v[i]);
+      const float by = m[i] * grown1 / (sqrtf(v[i] * grown2) + rule.epsilon);
+      p[i] = fmaf(-rate, fmaf(rule.decay, p[i], by), p[i]);
+    }
+    HEDDLE_UNROLL
+    for (int i = 0; splits && i < kPack; ++i) {
+      const uint32_t word = word_of(p[i]), low = word & 0xffffu;
+      const bool raised = low == kHalf && rounded<Bf16>(p[i]).bits != word >> 16;
+      v[i] = float_of_word(word_of(v[i]) | (raised ? kSign : 0u));
+      lows[i] = static_cast<uint16_t>(low);
+    }
+    store_pack(part.m + at, left, wide, m);
+    store_pack(part.v + at, left, wide, v);
+    if (splits) {
+      store_halves(halves + at, left, wide, lows);
+    } else {
+      store_pack(master + at, left, wide, p);
+    }
+  }
+  if (part.copy == nullptr) return;
+  if (rule.wide_copy) {
+    store_pack(static_cast<float*>(part.copy) + at, left, wide, p);
+  } else {
+    store_pack(copy + at, left, wide, p);
+  }
+}
+
 }  // namespace
 
 HEDDLE_KERNEL void HEDDLE_BOUNDS(256) square_sum(SquareSumArgs args) {
   HEDDLE_SHARED(double, board, 256 / kWarp);
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kSquareBlock;
-  const int64_t last = min(args.count, first + kSquareBlock);
-  double sum = 0;
-  for (int64_t i = first + threadIdx.x; i < last; i += 256) {
-    const double g = sum_of_uses(args.acc, i);
-    sum += g * g;
-  }
-  sum = block_sum(sum, board);
+  const double sum = squares(args.acc.of, args.acc.count, first, min(args.count, first + kSquareBlock), board);
+  if (threadIdx.x == 0) args.parts[blockIdx.x] = sum;
+}
+
+HEDDLE_KERNEL void HEDDLE_BOUNDS(256) square_sums(SquareSumsArgs args) {
+  HEDDLE_SHARED(double, board, 256 / kWarp);
+  const int i = part_of_block(args.blocks);
+  const int64_t first = (static_cast<int64_t>(blockIdx.x) - args.blocks.first[i]) * kSquareBlock;
+  const double sum = squares(args.acc + i, 1, first, min(args.count[i], first + kSquareBlock), board);
   if (threadIdx.x == 0) args.parts[blockIdx.x] = sum;
 }
 
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kSumThreads) sum_doubles(SumArgs args) {
   HEDDLE_SHARED(double, board, kSumThreads / kWarp);
-  double sum = 0;
-  for (int64_t i = threadIdx.x; i < args.count; i += kSumThreads) sum += args.parts[i];
-  sum = block_sum(sum, board);
+  const double sum = doubles(args.parts, args.count, board);
   if (threadIdx.x == 0) args.sum[0] = sum;
+}
+
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kSumThreads) sums_of_doubles(SumsArgs args) {
+  HEDDLE_SHARED(double, board, kSumThreads / kWarp);
+  const auto i = blockIdx.x;
+  const int32_t first = args.blocks.first[i];
+  const double sum = doubles(args.parts + first, args.blocks.first[i + 1] - first, board);
+  if (threadIdx.x == 0) args.sum[i][0] = sum;
 }
 
 HEDDLE_KERNEL void sum_parts(PartsArgs args) {
@@ -128,76 +242,28 @@ HEDDLE_KERNEL void post_validation(PostValidationArgs args) {
   args.attempt[0] = args.attempts;
 }
 
-// Products and sums are made one as the host's kernel makes them (kernels/host/optimizer.cpp): a state has the same
-// bits wherever it is updated.
 HEDDLE_KERNEL void HEDDLE_BOUNDS(256) adamw(AdamwArgs args) {
-  constexpr uint32_t kHalf = 0x8000, kSign = 0x80000000u;
-  const double clip = args.clip[0];
-  const int64_t at = place() * kPack, left = args.count - at;
-  const bool splits = args.low != nullptr;
-  if (left <= 0 || (clip == 0 && splits)) return;
-  const auto factor = static_cast<float>(clip), rate = static_cast<float>(args.hyper[0]);
-  const auto grown1 = static_cast<float>(1 / args.hyper[1]), grown2 = static_cast<float>(1 / args.hyper[2]);
-  bool wide = wide_rows<float>(args.p, 8) && wide_rows<float>(args.m, 8) && wide_rows<float>(args.v, 8) &&
-              wide_rows<Bf16>(args.copy, 8) && wide_rows<float>(args.copy_wide, 8) && wide_rows<Bf16>(args.low, 8);
-  for (int u = 0; u < args.acc.count; ++u) wide = wide && wide_rows<float>(args.acc.of[u], 8);
-  float g[kPack], p[kPack], m[kPack], v[kPack], other[kPack];
-  uint16_t lows[kPack];
-  if (splits) {
-    load_pack(args.copy + at, left, wide, p);
-    load_halves(args.low + at, left, wide, lows);
-  } else {
-    load_pack(args.p + at, left, wide, p);
-  }
-  if (clip != 0) {
-    load_pack(static_cast<const float*>(args.acc.of[0]) + at, left, wide, g);
-    load_pack(args.m + at, left, wide, m);
-    load_pack(args.v + at, left, wide, v);
-    HEDDLE_UNROLL
-    for (int i = 0; splits && i < kPack; ++i) {
-      const uint32_t low = lows[i];
-      const bool up = low == kHalf ? (word_of(v[i]) & kSign) != 0 : low > kHalf;
-      p[i] = float_of_word((word_of(p[i]) - (up ? 0x10000u : 0u)) | low);
-      v[i] = float_of_word(word_of(v[i]) & ~kSign);
-    }
-    for (int u = 1; u < args.acc.count; ++u) {
-      load_pack(static_cast<const float*>(args.acc.of[u]) + at, left, wide, other);
-      HEDDLE_UNROLL
-      for (int i = 0; i < kPack; ++i) g[i] += other[i];
-    }
-    HEDDLE_UNROLL
-    for (int i = 0; i < kPack; ++i) {
-      g[i] = factor * g[i];
-      m[i] = fmaf(args.rest1, g[i], args.beta1 * m[i]);
-      v[i] = fmaf(args.rest2 * g[i], g[i], args.beta2 * v[i]);
-      const float by = m[i] * grown1 / (sqrtf(v[i] * grown2) + args.epsilon);
-      p[i] = fmaf(-rate, fmaf(args.decay, p[i], by), p[i]);
-    }
-    HEDDLE_UNROLL
-    for (int i = 0; splits && i < kPack; ++i) {
-      const uint32_t word = word_of(p[i]), low = word & 0xffffu;
-      const bool raised = low == kHalf && rounded<Bf16>(p[i]).bits != word >> 16;
-      v[i] = float_of_word(word_of(v[i]) | (raised ? kSign : 0u));
-      lows[i] = static_cast<uint16_t>(low);
-    }
-    store_pack(args.m + at, left, wide, m);
-    store_pack(args.v + at, left, wide, v);
-    if (splits) {
-      store_halves(args.low + at, left, wide, lows);
-    } else {
-      store_pack(args.p + at, left, wide, p);
-    }
-  }
-  if (args.copy != nullptr) store_pack(args.copy + at, left, wide, p);
-  if (args.copy_wide != nullptr) store_pack(args.copy_wide + at, left, wide, p);
+  step_of(args.rule, args.part, args.acc.of, args.acc.count, place() * kPack);
+}
+
+HEDDLE_KERNEL void HEDDLE_BOUNDS(256) adamw_many(AdamwManyArgs args) {
+  const int i = part_of_block(args.blocks);
+  const int64_t block = static_cast<int64_t>(blockIdx.x) - args.blocks.first[i];
+  step_of(args.rule, args.part[i], args.acc + i, 1, (block * 256 + threadIdx.x) * kPack);
 }
 
 HEDDLE_KERNEL void HEDDLE_BOUNDS(256) average_master(AverageArgs args) {
   if (args.clip[0] == 0) return;
-  for (int64_t i = place(); i < args.count; i += step()) {
-    const float average = args.average[i];
-    args.average[i] = fmaf(args.share, args.master[i] - average, average);
-  }
+  for (int64_t i = place(); i < args.count; i += step()) move_average(args.average, args.master, args.share, i);
+}
+
+HEDDLE_KERNEL void HEDDLE_BOUNDS(256) average_masters(AveragesArgs args) {
+  if (args.clip[0] == 0) return;
+  const int part = part_of_block(args.blocks);
+  const int64_t first = (static_cast<int64_t>(blockIdx.x) - args.blocks.first[part]) * kAverageBlock;
+  const int64_t last = min(args.count[part], first + kAverageBlock);
+  for (int64_t i = first + threadIdx.x; i < last; i += 256)
+    move_average(args.average[part], args.master[part], args.share, i);
 }
 
 HEDDLE_KERNEL void HEDDLE_BOUNDS(256) add_on_grid(GridArgs args) {

@@ -13,6 +13,15 @@ struct Uses {
   int32_t count;
 };
 
+/// Parameters that one launch takes at most: what is said of them is an argument of the kernel, of at most 4 KiB.
+constexpr int kMostParts = 64;
+
+/// The blocks of a grid dealt out to parts: those of part i are first[i] .. first[i + 1].
+struct PartBlocks {
+  int32_t parts;
+  int32_t first[kMostParts + 1];
+};
+
 struct SquareSumArgs {
   Uses acc;
   double* parts;  // one a block
@@ -22,6 +31,15 @@ struct SquareSumArgs {
 constexpr int64_t kSquareBlock = 32768;
 HEDDLE_KERNEL void square_sum(SquareSumArgs args);
 
+/// The same of many parameters, blocks of each as if it were alone.
+struct SquareSumsArgs {
+  PartBlocks blocks;
+  const void* acc[kMostParts];
+  int64_t count[kMostParts];
+  double* parts;  // one a block
+};
+HEDDLE_KERNEL void square_sums(SquareSumsArgs args);
+
 struct SumArgs {
   const double* parts;
   double* sum;
@@ -30,6 +48,14 @@ struct SumArgs {
 /// One block of kSumThreads.
 constexpr int kSumThreads = 256;
 HEDDLE_KERNEL void sum_doubles(SumArgs args);
+
+/// One block a part: the sum of those that stand at its blocks' places.
+struct SumsArgs {
+  PartBlocks blocks;
+  const double* parts;
+  double* sum[kMostParts];
+};
+HEDDLE_KERNEL void sums_of_doubles(SumsArgs args);
 
 struct PartsArgs {
   Uses parts;
@@ -64,19 +90,35 @@ struct PostValidationArgs {
 };
 HEDDLE_KERNEL void post_validation(PostValidationArgs args);
 
-struct AdamwArgs {
+struct AdamwRule {
   const double *clip, *hyper;
-  Uses acc;
-  float *p, *m, *v;
-  uint16_t* low;  // of a split master, whose upper half is `copy`; or null, as is then p
-  Bf16* copy;     // or null
-  float* copy_wide;
-  int64_t count;
   float beta1, beta2, rest1, rest2, epsilon, decay;
+  bool splits;     // the master is the copy, which is bf16, and its lower halves
+  bool wide_copy;  // the copy is f32, not bf16
+};
+struct AdamwPart {
+  void* master;  // f32; of a split one the lower halves, u16
+  float *m, *v;
+  void* copy;  // or null
+  int64_t count;
+};
+struct AdamwArgs {
+  AdamwRule rule;
+  Uses acc;
+  AdamwPart part;
 };
 /// The copy is made of the master even where clip is 0 and nothing moves. v of a split master has a sign: see
-/// base/split_float.h.
+/// base/split_float.h. A block is of 256 threads of eight elements.
 HEDDLE_KERNEL void adamw(AdamwArgs args);
+
+/// The same of many parameters, by blocks of 256 threads of kPack elements each.
+struct AdamwManyArgs {
+  AdamwRule rule;
+  PartBlocks blocks;
+  const void* acc[kMostParts];
+  AdamwPart part[kMostParts];
+};
+HEDDLE_KERNEL void adamw_many(AdamwManyArgs args);
 
 struct AverageArgs {
   const double* clip;
@@ -87,6 +129,18 @@ struct AverageArgs {
 };
 /// average += share·(master − average), unless clip is 0.
 HEDDLE_KERNEL void average_master(AverageArgs args);
+
+/// The same of many parameters, by blocks of 256 threads and kAverageBlock elements.
+struct AveragesArgs {
+  const double* clip;
+  float share;
+  PartBlocks blocks;
+  const float* master[kMostParts];
+  float* average[kMostParts];
+  int64_t count[kMostParts];
+};
+constexpr int64_t kAverageBlock = 2048;
+HEDDLE_KERNEL void average_masters(AveragesArgs args);
 
 struct GridArgs {
   const float* partial;

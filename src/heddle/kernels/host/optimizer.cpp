@@ -11,6 +11,7 @@
 #include "heddle/kernels/exact_grid.h"
 #include "heddle/kernels/host/host.h"
 #include "heddle/kernels/host/row_pieces.h"
+#include "heddle/kernels/one_by_one.h"
 #include "hwy/foreach_target.h"
 // The order matters: this one is compiled for each target.
 #include "heddle/kernels/host/lanes-inl.h"
@@ -305,13 +306,20 @@ void copy(const KernelCall& call) {
 }  // namespace
 
 std::vector<KernelEntry> optimizer_kernels() {
-  return {{"grad_square_sum", "host", "highway", takes<"a*">, square_scratch, grad_square_sum},
-          {"grad_norm", "host", "plain", takes<"d*">, nullptr, grad_norm},
-          {"adamw", "host", "highway", takes<"dda*", "aaax">, nullptr, adamw},
-          {"adamw_split", "host", "highway", takes<"dda*", "haax">, nullptr, adamw_split},
-          {"average_master", "host", "highway", takes<"da", "a">, nullptr, average_master},
-          {"cast_weight", "host", "highway", takes<"a", "x">, nullptr, cast_weight},
-          {"copy", "host", "plain", nullptr, nullptr, copy}};
+  return {
+      {"grad_square_sum", "host", "highway", takes<"a*">, square_scratch, grad_square_sum},
+      {"grad_norm", "host", "plain", takes<"d*">, nullptr, grad_norm},
+      {"adamw", "host", "highway", takes<"dda*", "aaax">, nullptr, adamw},
+      {"adamw_split", "host", "highway", takes<"dda*", "haax">, nullptr, adamw_split},
+      {"average_master", "host", "highway", takes<"da", "a">, nullptr, average_master},
+      {"grad_square_sums", "host", "one by one", takes_each<takes<"a*">>, most_scratch<square_scratch>,
+       one_by_one<grad_square_sum>},
+      {"adamw_many", "host", "one by one", takes_each<takes<"dda*", "aaax">>, nullptr, one_by_one<adamw>},
+      {"adamw_split_many", "host", "one by one", takes_each<takes<"dda*", "haax">>, nullptr,
+       one_by_one<adamw_split>},
+      {"average_masters", "host", "one by one", takes_each<takes<"da", "a">>, nullptr, one_by_one<average_master>},
+      {"cast_weight", "host", "highway", takes<"a", "x">, nullptr, cast_weight},
+      {"copy", "host", "plain", nullptr, nullptr, copy}};
 }
 
 }  // namespace heddle::kernels::host

@@ -4,6 +4,7 @@
 
 #include "heddle/base/split_float.h"
 #include "heddle/kernels/exact_grid.h"
+#include "heddle/kernels/one_by_one.h"
 #include "heddle/kernels/reference/operands.h"
 
 namespace heddle::kernels::reference {
@@ -144,13 +145,20 @@ void average_master(const KernelCall& call) {
 }  // namespace
 
 std::vector<KernelEntry> optimizer_kernels() {
-  return {entry("grad_square_sum", by_type<in0, grad_square_sum<float>, grad_square_sum<double>>),
+  constexpr auto square = by_type<in0, grad_square_sum<float>, grad_square_sum<double>>;
+  constexpr auto step = by_type<updates0, adamw<float>, adamw<double>>;
+  constexpr auto average = by_type<updates0, average_master<float>, average_master<double>>;
+  return {entry("grad_square_sum", square),
           entry("sum_parts", sum_parts),
           entry("grad_norm", grad_norm),
           entry("skip_outlier", skip_outlier),
-          entry("adamw", by_type<updates0, adamw<float>, adamw<double>>),
+          entry("adamw", step),
           entry("adamw_split", adamw_split),
-          entry("average_master", by_type<updates0, average_master<float>, average_master<double>>)};
+          entry("average_master", average),
+          entry("grad_square_sums", one_by_one<square>),
+          entry("adamw_many", one_by_one<step>),
+          entry("adamw_split_many", one_by_one<adamw_split>),
+          entry("average_masters", one_by_one<average>)};
 }
 
 }  // namespace heddle::kernels::reference

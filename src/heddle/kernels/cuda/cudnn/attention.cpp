@@ -1,5 +1,5 @@
-// Entries of attention by cuDNN, whole or by the parts of a ring, in bf16; own kernels run what it does not take:
-// windows, documents and sinks, keys gathered from ranks, other types and widths.
+// Entries of attention by cuDNN, whole, with a window too, or by the parts of a ring, in bf16; own kernels run what it
+// does not take: documents and sinks, windows over parts, keys gathered from ranks, other types and widths.
 //
 // What a part of the ring sees is plain, once its two chunks lie side by side (positions rise over both): of a
 // rank's own keys a triangle; of keys that all stand before a query's first chunk, the nearer half of them by all
@@ -47,6 +47,7 @@ struct Sizes {
         v(op.attributes.integer("value_dim")),
         S(op.attributes.integer("sequence") / op.attributes.integer_or("cp", 1)),
         B(q_rows / S),
+        window(op.attributes.integer_or("window", 0) < S ? op.attributes.integer_or("window", 0) : 0),
         scale(static_cast<float>(op.attributes.number("scale"))) {}
 
   /// Of B and of hk, as many as one call takes; none where a single head is too much.
@@ -77,10 +78,11 @@ struct Sizes {
             .k_rows = S,
             .scale = scale,
             .causal = region.causal,
+            .window = window,
             .backward = backward};
   }
 
-  int64_t h, hk, d, v, S, B;
+  int64_t h, hk, d, v, S, B, window;  // 0: all of a sequence
   float scale;
 };
 
@@ -96,7 +98,8 @@ Support fits(const ir::Listing& listing, const ir::Op& op) {
     if (ir::place_of(name, op.def->operands) >= 0 && op.operand(name) != ir::none)
       return Support::no(fmt::format("by cuDNN without {}", name));
   }
-  if (op.attributes.integer_or("window", 0) > 0) return Support::no("by cuDNN without a window");
+  if (op.attributes.integer_or("window", 0) > 0 && (of_part(op) || op.attributes.integer("causal") == 0))
+    return Support::no("by cuDNN a window of whole causal attention only");
   if (op.attributes.integer_or("cp", 1) > 1 && !of_part(op)) return Support::no("by cuDNN without gathered keys");
   const Sizes sizes(op, listing.value(op.in[q]).shape[0].count);
   if (sizes.d % 8 != 0 || sizes.v % 8 != 0) return Support::no("heads for cuDNN are multiples of 8");

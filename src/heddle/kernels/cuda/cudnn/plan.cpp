@@ -129,6 +129,7 @@ class Graph : public AttentionPlan {
       options.set_attn_scale(s.scale);
       if (s.causal) {
         options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_right_bound(0);
+        if (s.window > 0) options.set_diagonal_band_left_bound(s.window);  // column + window > row
       }
       return options;
     };

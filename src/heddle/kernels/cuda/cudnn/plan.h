@@ -20,6 +20,7 @@ struct AttentionShape {
   int64_t q_heads = 0, k_heads = 0, q_rows = 0, k_rows = 0;  // of the tensors: heads of a row, rows of a sequence
   float scale = 0;
   bool causal = false;  // query i sees the keys up to i; Sq = Sk
+  int64_t window = 0;   // and of these the last so many, its own among them; 0: all
   bool backward = false;
   auto operator<=>(const AttentionShape&) const = default;
 };

@@ -1,32 +1,14 @@
 // The host's side of wgmma_kernels.h.
-#include <cuda_runtime_api.h>
-
 #include <algorithm>
-#include <cstdlib>
-#include <string_view>
 
 #include "heddle/device/cuda/cuda_check.h"
 #include "heddle/kernels/cuda/backend.h"
+#include "heddle/kernels/cuda/hopper/processors.h"
 #include "heddle/kernels/cuda/hopper/wgmma_kernels.h"
 
 namespace heddle::kernels::cuda {
 
 namespace {
-
-bool asked_for() {
-  const char* word = std::getenv("HEDDLE_WGMMA");
-  return word != nullptr && std::string_view(word) == "1";
-}
-
-/// Multiprocessors of a device of Hopper; 0: another.
-int processors_of_hopper() {
-  int device = 0, major = 0, minor = 0, processors = 0;
-  device::check_cuda(cudaGetDevice(&device), "asking for the device");
-  device::check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "asking for it");
-  device::check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "asking for it");
-  device::check_cuda(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "asking for it");
-  return major == 9 && minor == 0 ? processors : 0;
-}
 
 /// Boxes of `box_rows` × 64 of a [rows, columns] tensor of bf16.
 CUtensorMap map_of(const void* tensor, int64_t rows, int64_t columns, int box_rows) {
@@ -45,7 +27,7 @@ CUtensorMap map_of(const void* tensor, int64_t rows, int64_t columns, int box_ro
 }  // namespace
 
 bool hopper_grouped_rows(const ProductArgs& args, bool b_by_k, void* stream) {
-  static const bool asked = asked_for();
+  static const bool asked = asked_for("HEDDLE_WGMMA");
   const int processors = asked ? processors_of_hopper() : 0;
   if (processors == 0) return false;
   // Tensor copies want rows of whole 16 bytes; what follows an expert's last k must not be another's first.

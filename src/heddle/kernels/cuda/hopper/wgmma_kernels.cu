@@ -7,49 +7,14 @@
 //
 // Instructions and descriptors: NVIDIA, PTX ISA 8.x, "Asynchronous Warpgroup Level Matrix Instructions" and "Tensor
 // copies"; layouts by k and by column as there.
+#include "heddle/kernels/cuda/hopper/instructions.h"
 #include "heddle/kernels/cuda/hopper/wgmma_kernels.h"
+#include "heddle/kernels/cuda/products/row_store.h"
 #include "heddle/kernels/cuda/products/warp_tiles.h"
 
 namespace heddle::kernels::cuda {
 
 namespace {
-
-HEDDLE_DEVICE uint32_t shared_address(const void* at) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(at));
-}
-
-HEDDLE_DEVICE void make_barrier(uint32_t barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-HEDDLE_DEVICE void arrive(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-HEDDLE_DEVICE void expect_bytes(uint32_t barrier, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-HEDDLE_DEVICE void wait_for(uint32_t barrier, uint32_t parity) {
-  asm volatile(
-      "{\n.reg .pred p;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra done;\nbra again;\n"
-      "done:\n}\n" ::"r"(barrier),
-      "r"(parity)
-      : "memory");
-}
-/// A box of the tensor, from (column, row) on.
-HEDDLE_DEVICE void copy_box(uint32_t to, const CUtensorMap* map, int32_t column, int32_t row, uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], "
-      "[%4];" ::"r"(to),
-      "l"(map), "r"(column), "r"(row), "r"(barrier)
-      : "memory");
-}
-
-/// A tile in shared memory in rows of 128 swizzled bytes. `next`: from 64 columns to the next 64 (by column only);
-/// eight rows on is always 1024 bytes.
-HEDDLE_DEVICE uint64_t tile_at(uint32_t address, uint32_t next) {
-  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
-  return (address & 0x3ffffu) >> 4 | static_cast<uint64_t>(next >> 4) << 16 | uint64_t{1024 >> 4} << 32 |
-         kSwizzle128;
-}
 
 /// c[64, 128] (+)= a·b over 16 of k.
 template <bool b_by_k>
@@ -128,7 +93,7 @@ HEDDLE_KERNEL void __launch_bounds__(kWgmmaThreads, 1) product_wgmma(HEDDLE_CONS
 
   const int warpgroup = static_cast<int>(threadIdx.x) / 128, warp = static_cast<int>(threadIdx.x) / kWarp % 4;
   Bf16* const stored = reinterpret_cast<Bf16*>(shared + (empty + 8 * kWgmmaStages - shared_address(shared))) +
-                       static_cast<int>(threadIdx.x) / kWarp * 16 * kWgmmaStorePitch;
+                       static_cast<int>(threadIdx.x) / kWarp * 16 * kStorePitch;
   for (int64_t tile = blockIdx.x;; tile += gridDim.x) {
     const RowTile found = tile_of_warp(p.offsets, p.groups, kWgmmaM, tile / tiles_n);
     if (found.group < 0) return;
@@ -159,40 +124,9 @@ HEDDLE_KERNEL void __launch_bounds__(kWgmmaThreads, 1) product_wgmma(HEDDLE_CONS
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
     if (lane == 0) arrive(empty + 8 * ((step - 1) % kWgmmaStages));
 
-    // Lanes hold pairs of columns; a warp's 16 rows go through shared memory, 64 columns at a time, and leave as
-    // whole rows of 128 bytes.
-    const auto store = [&](const float(&c)[64], int first_column) {
-      HEDDLE_UNROLL
-      for (int part = 0; part < 2; ++part) {
-        const int64_t column0 = n0 + first_column + part * 64;
-        HEDDLE_UNROLL
-        for (int j = 0; j < 32; j += 2) {
-          const int i = part * 32 + j, row = lane / 4 + i % 4 / 2 * 8, column = j / 4 * 8 + lane % 4 * 2;
-          if (p.wide) {
-            if (m0 + row >= rows || column0 + column >= p.N) continue;  // N is even
-            float* to = static_cast<float*>(p.c) + (begin + m0 + row) * p.c_pitch + column0 + column;
-            to[0] = c[i];
-            to[1] = c[i + 1];
-          } else {
-            *reinterpret_cast<uint32_t*>(stored + row * kWgmmaStorePitch + column) =
-                rounded<Bf16>(c[i]).bits | static_cast<uint32_t>(rounded<Bf16>(c[i + 1]).bits) << 16;
-          }
-        }
-        if (p.wide) continue;
-        __syncwarp();
-        HEDDLE_UNROLL
-        for (int q = 0; q < 4; ++q) {
-          const int row = q * 4 + lane / 8, column = lane % 8 * 8;
-          if (m0 + row < rows && column0 + column < p.N) {  // N is a multiple of 8
-            *reinterpret_cast<Quad*>(static_cast<Bf16*>(p.c) + (begin + m0 + row) * p.c_pitch + column0 + column) =
-                *reinterpret_cast<const Quad*>(stored + row * kWgmmaStorePitch + column);
-          }
-        }
-        __syncwarp();
-      }
-    };
-    store(left, 0);
-    store(right, 128);
+    const StoredRows rows_of_warp{begin + m0, rows - m0, lane, stored};
+    store_columns(p, rows_of_warp, left, n0);
+    store_columns(p, rows_of_warp, right, n0 + 128);
   }
 }
 

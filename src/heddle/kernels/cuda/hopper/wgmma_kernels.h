@@ -4,17 +4,16 @@
 #include <cuda.h>
 
 #include "heddle/kernels/cuda/products/product_kernels.h"
+#include "heddle/kernels/cuda/products/store_pitch.h"
 
 namespace heddle::kernels::cuda {
 
 constexpr int kWgmmaM = 128, kWgmmaN = 256, kWgmmaK = 64, kWgmmaStages = 4;
 constexpr int kWgmmaConsumers = 256, kWgmmaThreads = kWgmmaConsumers + 32;
 constexpr int64_t kWgmmaStageBytes = (kWgmmaM + kWgmmaN) * kWgmmaK * 2;
-/// Results on their way out: rows of 64 in bf16, each 16 bytes further on in the banks than the one before.
-constexpr int kWgmmaStorePitch = 64 + 8;
 /// Dynamic shared memory: stages, aligned to 1024 bytes, two barriers for each, and 16 rows of results a warp.
 constexpr int64_t kWgmmaSharedBytes =
-    1024 + kWgmmaStages * (kWgmmaStageBytes + 16) + kWgmmaConsumers / 32 * 16 * kWgmmaStorePitch * 2;
+    1024 + kWgmmaStages * (kWgmmaStageBytes + 16) + kWgmmaConsumers / 32 * 16 * kStorePitch * 2;
 
 struct WgmmaArgs {
   CUtensorMap a,

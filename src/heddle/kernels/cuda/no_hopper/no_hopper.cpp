@@ -1,8 +1,10 @@
 // A build for other devices, and the emulator, have no kernels of Hopper's own.
 #include "heddle/kernels/cuda/backend.h"
+#include "heddle/kernels/cuda/products/fp8.h"
 
 namespace heddle::kernels::cuda {
 
+std::vector<KernelEntry> hopper_fp8_entries() { return {}; }
 bool hopper_grouped_rows(const ProductArgs&, bool, void*) { return false; }
 
 }  // namespace heddle::kernels::cuda

@@ -57,7 +57,7 @@ TensorView rounded_weight(const TensorView& w, Scratch& scratch, void* stream) {
   by_type(w.dtype, [&]<class X>(X) {
     launch(fp8_weight<X>,
            {.blocks_x = blocks_of(K), .blocks_y = blocks_of(N), .blocks_z = E, .threads = kFp8Threads},
-           {w.data, to.as<Bf16>(), N, K}, stream);
+           {w.data, to.as<Bf16>(), nullptr, nullptr, N, K, false}, stream);
   });
   return to;
 }
@@ -142,14 +142,37 @@ void wgrad(const KernelCall& call) {
   }
 }
 
+}  // namespace
+
+void fp8_round_rows(const TensorView& x, uint8_t* q, uint8_t* scales, void* stream) {
+  round_rows(x, q, scales, nullptr, stream);
+}
+
+void fp8_weight_bytes(const TensorView& w, bool turned, uint8_t* q, uint8_t* scales, void* stream) {
+  const int64_t K = w.dim(w.rank - 1), N = w.dim(w.rank - 2), E = w.rank == 3 ? w.dim(0) : 1;
+  by_type(w.dtype, [&]<class X>(X) {
+    launch(fp8_weight<X>,
+           {.blocks_x = blocks_of(K), .blocks_y = blocks_of(N), .blocks_z = E, .threads = kFp8Threads},
+           {w.data, nullptr, q, scales, N, K, turned}, stream);
+  });
+}
+
+void fp8_widened(const KernelCall& call, bool grouped, bool is_dgrad) {
+  if (is_dgrad) {
+    grouped ? dgrad<true>(call) : dgrad<false>(call);
+  } else {
+    grouped ? forward<true>(call) : forward<false>(call);
+  }
+}
+
 /// Rows and weights tell the type: bf16 or f32, in rows.
-Support takes_rows(const ir::Listing& listing, const ir::Op& op) {
+Support fp8_takes_rows(const ir::Listing& listing, const ir::Op& op) {
   return ir::place_of("q", op.def->operands) < 0 ? narrow<Among::in, 0>(listing, op)
                                                  : narrow<Among::in, 2>(listing, op);
 }
 
 /// A grouped product finds its groups on the device, and wants no scratch of its own.
-int64_t scratch_bytes(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
+int64_t fp8_widened_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
   Scratch scratch(nullptr);
   for (const std::string_view name : {"q", "dy", "w", "copies"}) {
     if (ir::place_of(name, op.def->operands) < 0) continue;
@@ -164,16 +187,18 @@ int64_t scratch_bytes(const ir::Listing& listing, const ir::Op& op, const ir::Ro
   return scratch.bytes();
 }
 
-}  // namespace
-
 std::vector<KernelEntry> fp8_entries() {
-  return {entry("round_rows", "blocks", round_rows_op),
-          entry("linear_fp8", "widened", forward<false>, takes_rows, scratch_bytes),
-          entry("linear_fp8_dgrad", "widened", dgrad<false>, takes_rows, scratch_bytes),
-          entry("linear_fp8_wgrad", "widened", wgrad<false>, takes_rows, scratch_bytes),
-          entry("grouped_linear_fp8", "widened", forward<true>, takes_rows, scratch_bytes),
-          entry("grouped_linear_fp8_dgrad", "widened", dgrad<true>, takes_rows, scratch_bytes),
-          entry("grouped_linear_fp8_wgrad", "widened", wgrad<true>, takes_rows, scratch_bytes)};
+  std::vector<KernelEntry> all = hopper_fp8_entries();
+  const std::vector<KernelEntry> widened{
+      entry("round_rows", "blocks", round_rows_op),
+      entry("linear_fp8", "widened", forward<false>, fp8_takes_rows, fp8_widened_scratch),
+      entry("linear_fp8_dgrad", "widened", dgrad<false>, fp8_takes_rows, fp8_widened_scratch),
+      entry("linear_fp8_wgrad", "widened", wgrad<false>, fp8_takes_rows, fp8_widened_scratch),
+      entry("grouped_linear_fp8", "widened", forward<true>, fp8_takes_rows, fp8_widened_scratch),
+      entry("grouped_linear_fp8_dgrad", "widened", dgrad<true>, fp8_takes_rows, fp8_widened_scratch),
+      entry("grouped_linear_fp8_wgrad", "widened", wgrad<true>, fp8_takes_rows, fp8_widened_scratch)};
+  all.insert(all.end(), widened.begin(), widened.end());
+  return all;
 }
 
 }  // namespace heddle::kernels::cuda

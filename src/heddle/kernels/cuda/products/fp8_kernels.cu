@@ -110,8 +110,31 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kFp8Threads) fp8_weight(Fp8WeightArgs args) {
     most = fmaxf(most, size_of(to_float(w[n * args.K + k])));
   }
   const uint32_t scale = scale_for(block_max(most, board));
+  if (args.to_ENK != nullptr) {
+    for (int64_t n = n0 + first; n < end && k < args.K; n += kFp8Threads / kFp8Block) {
+      args.to_ENK[matrix + n * args.K + k] = in_block(to_float(w[n * args.K + k]), scale);
+    }
+    return;
+  }
+  if (threadIdx.x == 0) {
+    const int64_t e = blockIdx.z, across = gridDim.x, down = gridDim.y, i = blockIdx.y, j = blockIdx.x;
+    args.scales[e * across * down + (args.turned ? j * down + i : i * across + j)] = static_cast<uint8_t>(scale);
+  }
+  if (!args.turned) {
+    for (int64_t n = n0 + first; n < end && k < args.K; n += kFp8Threads / kFp8Block) {
+      args.q[matrix + n * args.K + k] = byte_of(nearest(to_float(w[n * args.K + k]), scale));
+    }
+    return;
+  }
+  // Rows are read and columns are written side by side.
+  HEDDLE_SHARED(uint8_t, turned, kFp8Block * (kFp8Block + 4));
   for (int64_t n = n0 + first; n < end && k < args.K; n += kFp8Threads / kFp8Block) {
-    args.to_ENK[matrix + n * args.K + k] = in_block(to_float(w[n * args.K + k]), scale);
+    turned[column * (kFp8Block + 4) + (n - n0)] = byte_of(nearest(to_float(w[n * args.K + k]), scale));
+  }
+  __syncthreads();
+  for (int64_t row = first; row < min(static_cast<int64_t>(kFp8Block), args.K - k0);
+       row += kFp8Threads / kFp8Block) {
+    if (n0 + column < end) args.q[matrix + (k0 + row) * args.N + n0 + column] = turned[row * (kFp8Block + 4) + column];
   }
 }
 

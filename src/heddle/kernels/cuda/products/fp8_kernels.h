@@ -29,8 +29,10 @@ HEDDLE_KERNEL void fp8_numbers(Fp8NumbersArgs args);
 
 struct Fp8WeightArgs {
   const void* w_ENK;
-  Bf16* to_ENK;
+  Bf16* to_ENK;         // or null: bytes are made, and their scales
+  uint8_t *q, *scales;  // [E, N, K] and [E, blocks of N, blocks of K]; turned: [E, K, N] and [E, blocks of K, of N]
   int64_t N, K;
+  bool turned;
 };
 /// 128 × 128 of each matrix together. Blocks: those of K, of N, of E.
 template <class X>

@@ -1,0 +1,99 @@
+// The profile of a device that has memory of its own, from its measurement to a step foretold by it, in the
+// emulator.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "heddle/base/files/output_file.h"
+#include "heddle/planner/device/measure_device.h"
+#include "heddle/planner/machine.h"
+#include "heddle/planner/measured_rates.h"
+#include "heddle/planner/profile_file.h"
+#include "tests/support/scratch_folder.h"
+#include "tests/support/tiny_models.h"
+
+namespace heddle::planner {
+namespace {
+
+// As small as programs get: the emulator runs each thread of a block as a fiber.
+const cost::MachineProfile& measured() {
+  static const cost::MachineProfile profile =
+      measure_device({.seconds = 0, .backend = "cuda"},
+                     {.most_flops = 3e7, .wide = 1, .copy_bytes = 1 << 16, .memory_bytes = 1 << 28});
+  return profile;
+}
+
+config::RunConfig small_run(const std::string& backend) {
+  config::RunConfig c;
+  c.model = test::small_model();
+  c.train.global_batch = 4;
+  c.train.microbatch = 2;
+  c.train.sequence_length = 16;
+  c.device.backend = backend;
+  return c;
+}
+
+TEST(DeviceProfile, HasWhatAStepTakes) {
+  const cost::MachineProfile& p = measured();
+  EXPECT_EQ(p.backend, "cuda");
+  EXPECT_EQ(p.cores, 1);
+  for (const double rate : {p.bf16_flops_per_s, p.f32_flops_per_s, p.copy_bytes_per_s, p.host_copy_bytes_per_s})
+    EXPECT_GT(rate, 0);
+  EXPECT_GT(p.enqueue_us, 0);
+  std::set<std::pair<std::string, Dtype>> kinds;
+  for (const cost::OpTime& op : p.ops.all()) {
+    kinds.emplace(op.shape.kind, op.shape.dtype);
+    EXPECT_EQ(op.threads, 1) << op.shape.kind;
+  }
+  for (const char* kind : {"linear", "linear_wgrad", "grouped_linear", "attention", "permute"}) {
+    EXPECT_TRUE(kinds.contains({kind, Dtype::bf16})) << kind;
+    EXPECT_TRUE(kinds.contains({kind, Dtype::f32})) << kind;
+  }
+  const bool joined =
+      std::any_of(kinds.begin(), kinds.end(), [](const auto& k) { return k.first == "adamw_many"; });
+  EXPECT_TRUE(joined) << "what it is reckoned by is what would run";
+}
+
+TEST(DeviceProfile, IsReadBackAndForetellsAStep) {
+  const ScratchFolder folder;
+  const std::string path = (folder.path() / "profile.json").string();
+  write_file(path, profile_text(measured()));
+  const cost::MachineProfile read = machine_profile(path, 1, "cuda");
+  EXPECT_EQ(profile_text(read), profile_text(measured()));
+  EXPECT_THROW((void)machine_profile(path, 1, "host"), ConfigError);
+
+  const ConfigForecast one = forecast_config(small_run("cuda"), read);
+  EXPECT_GT(one.forecast.step_us, 0);
+  cost::MachineProfile slower = read;
+  slower.ops = {};
+  for (cost::OpTime op : read.ops.all()) {
+    op.us *= 10;
+    slower.ops.add(op);
+  }
+  EXPECT_GT(forecast_config(small_run("cuda"), slower).forecast.step_us, 5 * one.forecast.step_us);
+}
+
+// No thread of the host slows a device down: two ranks with a device each take no longer than one.
+TEST(DeviceProfile, DevicesShareNoCores) {
+  config::RunConfig c = small_run("cuda");
+  c.plan.mesh.dp = 2;
+  cost::MachineProfile p = measured();
+  p.links = {{cost::Link::threads, 2, 1024, 0.01}, {cost::Link::threads, 2, 1 << 20, 0.02}};
+  c.train.global_batch = 8;
+  const double two = forecast_config(c, p).forecast.step_us,
+               one = forecast_config(small_run("cuda"), p).forecast.step_us;
+  EXPECT_LT(two, 1.5 * one);
+}
+
+TEST(DeviceProfile, RatesOfADevice) {
+  const config::RunConfig with = rated(small_run("cuda"), measured()), apart = rated(small_run("host"), measured());
+  EXPECT_NEAR(with.plan.device.memory_rate, measured().copy_bytes_per_s * 1e-9,
+              1e-3 * with.plan.device.memory_rate);
+  EXPECT_NEAR(with.plan.memory.host_rate, measured().host_copy_bytes_per_s / 2 * 1e-9,
+              1e-3 * with.plan.memory.host_rate);
+  EXPECT_EQ(apart.plan.device.memory_rate, 0) << "of another device than was measured";
+}
+
+}  // namespace
+}  // namespace heddle::planner
