@@ -32,8 +32,8 @@ std::vector<int64_t> sizes_of(uint64_t round, int from, int to) {
   return sizes;
 }
 unsigned char byte_of(uint64_t round, int from, int to, size_t piece, int64_t at) {
-  return static_cast<unsigned char>(RandomKey(round).bits(
-      static_cast<uint64_t>(((from * 8 + to) * 64 + static_cast<int>(piece)) * 512 + at)));
+  return static_cast<unsigned char>(
+      RandomKey(round).bits(static_cast<uint64_t>(((from * 8 + to) * 64 + static_cast<int>(piece)) * 512 + at)));
 }
 
 // Runs on a stream when it comes there.
@@ -64,7 +64,8 @@ Layout lay_out(const std::vector<std::vector<int64_t>>& by_peer, bool peers_firs
     layout.bytes += by_peer[p][k];
   };
   for (size_t a = 0; a < (peers_first ? by_peer.size() : most); ++a) {
-    for (size_t b = 0; b < (peers_first ? most : by_peer.size()); ++b) put(peers_first ? a : b, peers_first ? b : a);
+    for (size_t b = 0; b < (peers_first ? most : by_peer.size()); ++b)
+      put(peers_first ? a : b, peers_first ? b : a);
   }
   return layout;
 }
@@ -200,62 +201,54 @@ TEST(ByPieces, AHostWaitsForNobody) {
   });
 }
 
-// Every message is in one round of both its ranks, and of two rounds of a rank the same one comes first with the
-// peer: without that NCCL would wait for ever.
+// Played through as NCCL does: a message goes when the rounds in which its two ranks are both have it, and a rank
+// goes on when its round is over. A circle of ranks that wait for each other would stop that.
 TEST(ByPieces, RoundsAreInOneOrder) {
   for (const int n : {2, 3, 5}) {
     for (uint64_t seed = 0; seed < 20; ++seed) {
-      struct Place {
-        int step, number;
+      struct Player {
+        Layout out, in;
+        std::vector<Round> rounds;
+        size_t at = 0;
+        bool ended() const { return at == rounds.size(); }
       };
-      std::vector<std::vector<Round>> rounds;
-      std::vector<Layout> out, in;
+      std::vector<Player> ranks;
       for (int r = 0; r < n; ++r) {
         std::vector<std::vector<int64_t>> to, from;
-        for (int p = 0; p < n; ++p) to.push_back(sizes_of(seed, r, p)), from.push_back(sizes_of(seed, p, r));
-        out.push_back(lay_out(to, seed % 2 == 0));
-        in.push_back(lay_out(from, seed % 3 == 0));
-        rounds.push_back(rounds_of(out.back().pieces, in.back().pieces, r, n));
+        for (int p = 0; p < n; ++p) {
+          to.push_back(sizes_of(seed, r, p));
+          from.push_back(sizes_of(seed, p, r));
+        }
+        Player& player = ranks.emplace_back();
+        player.out = lay_out(to, seed % 2 == 0);
+        player.in = lay_out(from, seed % 3 == 0);
+        player.rounds = rounds_of(player.out.pieces, player.in.pieces, r, n);
       }
-      // Played through: a round ends when both its partners have come to theirs that matches.
-      std::vector<size_t> at(static_cast<size_t>(n), 0);
-      std::vector<std::vector<int>> sent(static_cast<size_t>(n), std::vector<int>(static_cast<size_t>(n), 0)),
-          taken = sent;
-      // The how manieth message between its ranks a round has, that the rank offers now.
       for (bool any = true; any;) {
         any = false;
-        std::vector<size_t> ends;
         for (int r = 0; r < n; ++r) {
-          const auto i = static_cast<size_t>(r);
-          if (at[i] == rounds[i].size()) continue;
-          const Round& round = rounds[i][at[i]];
-          const auto offers = [&](int who, bool sends, int whom) {
-            const auto w = static_cast<size_t>(who);
-            if (at[w] == rounds[w].size()) return false;
-            const Round& other = rounds[w][at[w]];
-            const size_t which = sends ? other.send : other.receive;
-            return which != Round::none && (sends ? out : in)[w].pieces[which].peer == whom;
-          };
-          const bool goes =
-              round.send == Round::none || offers(out[i].pieces[round.send].peer, false, r) ||
-              taken[static_cast<size_t>(out[i].pieces[round.send].peer)][i] > sent[i][static_cast<size_t>(out[i].pieces[round.send].peer)];
-          const bool comes = round.receive == Round::none || offers(in[i].pieces[round.receive].peer, true, r) ||
-                             sent[static_cast<size_t>(in[i].pieces[round.receive].peer)][i] > taken[i][static_cast<size_t>(in[i].pieces[round.receive].peer)];
-          if (goes && comes) ends.push_back(i);
+          Player& from = ranks[static_cast<size_t>(r)];
+          if (from.ended()) continue;
+          Round& round = from.rounds[from.at];
+          if (round.send == Round::none) continue;
+          const Piece& sent = from.out.pieces[round.send];
+          Player& to = ranks[static_cast<size_t>(sent.peer)];
+          if (to.ended()) continue;
+          Round& theirs = to.rounds[to.at];
+          if (theirs.receive == Round::none || to.in.pieces[theirs.receive].peer != r) continue;
+          EXPECT_EQ(to.in.number[theirs.receive], from.out.number[round.send]);
+          round.send = theirs.receive = Round::none;
+          any = true;
         }
-        for (const size_t i : ends) {
-          const Round& round = rounds[i][at[i]++];
-          if (round.send != Round::none) ++sent[i][static_cast<size_t>(out[i].pieces[round.send].peer)];
-          if (round.receive != Round::none) ++taken[i][static_cast<size_t>(in[i].pieces[round.receive].peer)];
+        for (Player& player : ranks) {
+          if (player.ended()) continue;
+          const Round& round = player.rounds[player.at];
+          if (round.send != Round::none || round.receive != Round::none) continue;
+          ++player.at;
           any = true;
         }
       }
-      for (int r = 0; r < n; ++r) {
-        const auto i = static_cast<size_t>(r);
-        EXPECT_EQ(at[i], rounds[i].size()) << "rank " << r << " of " << n << " waits for ever";
-        for (int p = 0; p < n; ++p)
-          EXPECT_EQ(sent[i][static_cast<size_t>(p)], taken[static_cast<size_t>(p)][i]);
-      }
+      for (const Player& player : ranks) EXPECT_TRUE(player.ended()) << n << " ranks wait for each other";
     }
   }
 }

@@ -262,19 +262,20 @@ class NcclCommunicator : public Communicator {
 
  private:
   void one_round(const Round& round, const ByPieces& all) {
+    world_.check_alive();
     const Library& l = library();
     check(l.group_start(), "beginning a round");
     if (round.send != Round::none) {
       const Piece& p = all.sends[round.send];
-      check(l.send(static_cast<const std::byte*>(all.send) + p.offset, static_cast<size_t>(p.bytes), ncclInt8, p.peer,
-                   all_->get(), beside_.stream()),
+      check(l.send(static_cast<const std::byte*>(all.send) + p.offset, static_cast<size_t>(p.bytes), ncclInt8,
+                   p.peer, all_->get(), beside_.stream()),
             "sending");
       count_sent(traffic_, *this, p.peer, p.bytes);
     }
     if (round.receive != Round::none) {
       const Piece& p = all.receives[round.receive];
-      check(l.receive(static_cast<std::byte*>(all.receive) + p.offset, static_cast<size_t>(p.bytes), ncclInt8, p.peer,
-                      all_->get(), beside_.stream()),
+      check(l.receive(static_cast<std::byte*>(all.receive) + p.offset, static_cast<size_t>(p.bytes), ncclInt8,
+                      p.peer, all_->get(), beside_.stream()),
             "receiving");
     }
     check(l.group_end(), "ending a round");
@@ -282,7 +283,8 @@ class NcclCommunicator : public Communicator {
 
   /// A piece that this rank has for itself, to the next place that it has for one from the `next`-th on; that is
   /// the one behind it then.
-  void hand_over(const Piece& piece, const void* send, void* receive, std::span<const Piece> receives, size_t& next) {
+  void hand_over(const Piece& piece, const void* send, void* receive, std::span<const Piece> receives,
+                 size_t& next) {
     while (next < receives.size() && (receives[next].peer != rank() || receives[next].bytes == 0)) ++next;
     HEDDLE_CHECK(next < receives.size() && receives[next].bytes == piece.bytes,
                  "rank {} sends itself other pieces than it takes", rank());

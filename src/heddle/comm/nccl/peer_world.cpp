@@ -262,8 +262,7 @@ class PeerCommunicator : public Communicator {
     std::vector<PeerHub::Ticket> tickets;
     std::vector<size_t> awaited;  // pieces that are copied here; their tickets are the first ones
     const auto post = [&](const Piece& p, bool sends_it, const std::shared_ptr<PeerHub::Event>& ready) {
-      tickets.push_back(
-          put(p.peer, sends_it, {sends_it ? sent(all.send, p) : received(all.receive, p)}, ready));
+      tickets.push_back(put(p.peer, sends_it, {sends_it ? sent(all.send, p) : received(all.receive, p)}, ready));
     };
     const auto begun = world_.hub_->recorded(stream_);
     for (size_t i = 0; i < all.receives.size(); ++i) {
@@ -337,8 +336,8 @@ class PeerCommunicator : public Communicator {
       for (const CopyRun& run : runs) count_sent(moved_, *this, peer, run.bytes);
     }
     PeerHub::Pair& pair = world_.hub_->pair(group_, sends_it ? rank() : peer, sends_it ? peer : rank());
-    return world_.hub_->post(
-        pair, sends_it, {std::move(runs), ready, world_.device_, sends_it ? nullptr : copies_from(peer)});
+    return world_.hub_->post(pair, sends_it,
+                             {std::move(runs), ready, world_.device_, sends_it ? nullptr : copies_from(peer)});
   }
 
   cudaStream_t copies_from(int peer) {
@@ -365,7 +364,8 @@ PeerWorld::PeerWorld(std::unique_ptr<World> usual, std::shared_ptr<PeerHub> hub,
       device_(device_now()) {}
 
 cudaStream_t PeerWorld::new_stream() {
-  check_cuda(cudaStreamCreateWithFlags(&copies_.emplace_back(), cudaStreamNonBlocking), "making a stream of copies");
+  check_cuda(cudaStreamCreateWithFlags(&copies_.emplace_back(), cudaStreamNonBlocking),
+             "making a stream of copies");
   return copies_.back();
 }
 

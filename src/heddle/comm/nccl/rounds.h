@@ -1,8 +1,8 @@
 // The pieces of an exchange in rounds that no rank can wait in for ever.
 //
-// NCCL matches messages in the order in which both sides put them, and what stands in one group ends together. So all
-// ranks have to go through the same rounds: in round (s, n) rank r sends its n-th piece for rank r + s and takes the
-// n-th of rank r − s. Steps come before numbers, as pieces are made: for the next rank first.
+// NCCL matches messages in the order in which both sides put them, and what stands in one group ends together. So
+// all ranks have to go through the same rounds: in round (s, n) rank r sends its n-th piece for rank r + s and
+// takes the n-th of rank r − s. Steps come before numbers, as pieces are made: for the next rank first.
 #pragma once
 
 #include <cstddef>

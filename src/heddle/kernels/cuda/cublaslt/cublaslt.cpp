@@ -1,7 +1,9 @@
 // Matrix products by cuBLASLt, found when first needed. Where it is not found a run ends with one line, unless
 // HEDDLE_CUBLASLT=0 says that the kernels of product_kernels.h, two to three times slower, are to multiply.
 //
-// Algorithms are chosen once for each shape, among those that sum in one order.
+// Algorithms are chosen once for each shape, among those that sum in one order. A piece of a product's rows takes
+// the algorithm of the whole, so that a row is summed as it is there; where the library doesn't have it for so few
+// rows it is asked anew.
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -31,6 +33,7 @@ struct Library {
   decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
   decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
+  decltype(&cublasLtMatmulAlgoCheck) algo_check = nullptr;
   decltype(&cublasLtMatmul) matmul = nullptr;
   decltype(&cublasLtGetVersion) version = nullptr;
   bool there = false, unwanted = false;
@@ -72,6 +75,7 @@ const Library& library() {
     find(l.preference_destroy, "cublasLtMatmulPreferenceDestroy");
     find(l.preference_set, "cublasLtMatmulPreferenceSetAttribute");
     find(l.heuristic, "cublasLtMatmulAlgoGetHeuristic");
+    find(l.algo_check, "cublasLtMatmulAlgoCheck");
     find(l.matmul, "cublasLtMatmul");
     find(l.version, "cublasLtGetVersion");
     l.there = all;
@@ -106,7 +110,8 @@ cudaDataType_t type_of(Dtype dtype) { return dtype == Dtype::bf16 ? CUDA_R_16BF 
 
 /// A row-major matrix is the transpose of a column-major one: c = a·b becomes cᵀ = bᵀ·aᵀ.
 struct Product {
-  Product(const ProductCall& call) {
+  /// `whole`: the product of which this is a piece, or null.
+  Product(const ProductCall& call, const Product* whole) {
     check(library().desc_create(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
     // Column-major views: of b the [N, K] lie as K×N, of b by k as N×K; of a likewise.
     const cublasOperation_t first = call.b_by_k ? CUBLAS_OP_N : CUBLAS_OP_T;
@@ -123,6 +128,16 @@ struct Product {
                                   a ? call.M : call.K),
           "describing a matrix");
     check(library().layout_create(&c_layout, out, size(call.N), size(call.M), call.N), "describing a matrix");
+    if (whole != nullptr) {
+      algorithm = whole->algorithm;
+      usable = whole->usable;
+      cublasLtMatmulHeuristicResult_t room{};
+      if (!usable || (library().algo_check(handle_of_device(), desc, b_layout, a_layout, c_layout, c_layout,
+                                           &algorithm, &room) == CUBLAS_STATUS_SUCCESS &&
+                      room.workspaceSize <= static_cast<size_t>(kWorkspaceBytes))) {
+        return;
+      }
+    }
     cublasLtMatmulPreference_t preference = nullptr;
     check(library().preference_create(&preference), "choosing an algorithm");
     const auto workspace = static_cast<uint64_t>(kWorkspaceBytes);
@@ -154,13 +169,19 @@ struct Product {
 /// Shapes of a run are few but for the last block of rows; each is described once.
 const Product& described(const ProductCall& call) {
   static std::mutex mutex;
-  using Key = std::tuple<int, Dtype, Dtype, bool, bool, int64_t, int64_t, int64_t>;
+  using Key = std::tuple<int, Dtype, Dtype, bool, bool, int64_t, int64_t, int64_t, int64_t>;
   static std::map<Key, Product> products;
   int device = 0;
   if (cudaGetDevice(&device) != cudaSuccess) throw SystemError(0, "CUDA: no device is chosen");
   const std::lock_guard lock(mutex);
-  const Key key{device, call.a.dtype, call.c.dtype, call.a_by_k, call.b_by_k, call.M, call.N, call.K};
-  return products.try_emplace(key, call).first->second;
+  const auto find = [&](int64_t M, int64_t of, const Product* whole) -> const Product& {
+    ProductCall one = call;
+    one.M = M;
+    const Key key{device, call.a.dtype, call.c.dtype, call.a_by_k, call.b_by_k, M, call.N, call.K, of};
+    return products.try_emplace(key, one, whole).first->second;
+  };
+  const int64_t of = call.M_in_all == call.M ? 0 : call.M_in_all;
+  return find(call.M, of, of == 0 ? nullptr : &find(of, 0, nullptr));
 }
 
 bool aligned(const TensorView& view, int64_t pitch) {
