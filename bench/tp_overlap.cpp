@@ -11,6 +11,7 @@
 //
 // `--real` runs the kernels instead, unpaced, on two ranks of this machine: as threads, or under a launcher of two
 // processes. A product of one thread is timed before and after each step, and the steps are told in its time too.
+// Rounds end when two minutes are over, but not before three of them; how many there were is told.
 //
 // `--foretold` runs nothing: what the simulator says of the same steps.
 //
@@ -194,12 +195,16 @@ nlohmann::ordered_json quartiles(std::vector<double> of) {
   return {{"median", median(of)}, {"quartiles", {at(0.25), at(0.75)}}};
 }
 
-// Steps in turn, each between two probes.
-template <class Step>
-nlohmann::ordered_json in_turn(int rounds, const Step& step) {
+// Steps in turn, each between two probes. `same`: of a time the one that all ranks take for it.
+template <class Step, class Same>
+nlohmann::ordered_json in_turn(int rounds, const Step& step, const Same& same) {
+  constexpr double kLongest_s = 120;
+  constexpr int kFewest = 3;
+  const double began = now_s();
   bench::MatrixProbe probe(Dtype::bf16, 1);
   std::map<std::string, std::vector<double>> seconds, probed;
   for (int round = 0; round <= rounds; ++round) {
+    if (round > kFewest && same(now_s() - began) > kLongest_s) break;
     for (const char* variant : kReal) {
       probe.sample();
       const size_t before = probe.best_rates().size() - 1;
@@ -211,7 +216,7 @@ nlohmann::ordered_json in_turn(int rounds, const Step& step) {
       probed[variant].push_back(took * rate * 1e-9);  // Gflop that the probe does meanwhile
     }
   }
-  nlohmann::ordered_json found;
+  nlohmann::ordered_json found{{"rounds", seconds["off"].size()}};
   for (const char* variant : kReal) {
     std::vector<double> ratio, in_probes;
     for (size_t i = 0; i < seconds["off"].size(); ++i) {
@@ -241,11 +246,14 @@ nlohmann::ordered_json real_threads(int rounds) {
     batches[variant] = test::tiny_batches(c, plan, 3);
     for (device::Batch& batch : batches[variant]) batch.hyper = {0, 0.1, 0.05};
   }
-  return in_turn(rounds, [&](const char* variant) {
-    const double began = now_s();
-    runs[variant]->run(batches[variant]);
-    return now_s() - began;
-  });
+  return in_turn(
+      rounds,
+      [&](const char* variant) {
+        const double began = now_s();
+        runs[variant]->run(batches[variant]);
+        return now_s() - began;
+      },
+      [](double s) { return s; });
 }
 
 nlohmann::ordered_json real_processes(int rounds, comm::World& world) {
@@ -253,10 +261,13 @@ nlohmann::ordered_json real_processes(int rounds, comm::World& world) {
   for (const char* variant : kReal)
     runs[variant] = std::make_unique<bench::PacedRun>(real_model(), real_plan(variant), world);
   bench::Gather gather(world);
-  return in_turn(rounds, [&](const char* variant) {
-    gather.sum(0);  // together
-    return gather.most(runs[variant]->step());
-  });
+  return in_turn(
+      rounds,
+      [&](const char* variant) {
+        gather.sum(0);  // together
+        return gather.most(runs[variant]->step());
+      },
+      [&](double s) { return gather.most(s); });
 }
 
 int run_real(const Options& options) {

@@ -19,10 +19,15 @@ struct With {
   double capacity = 0;
   model::Dispatcher copies;
   ProductWay product = ProductWay::cheapest;
+  plan::TpOverlap overlap = plan::TpOverlap::off;
+  int pieces = 0;
+  bool late = false;  // ops last at random, so that ranks meet in any order
+  int heads = 2;
 };
 
 std::unique_ptr<test::TinyRun> run_of(const plan::Degrees& mesh, Dtype dtype, const With& with = {}) {
   model::ModelConfig c = test::step_model();
+  c.num_attention_heads = with.heads;
   if (with.quantiles) {
     c.n_group = c.topk_group = 1;
     c.topk_bias = true;
@@ -33,6 +38,8 @@ std::unique_ptr<test::TinyRun> run_of(const plan::Degrees& mesh, Dtype dtype, co
   plan.parallel.exchange.topology = from_word<ir::Topology>(with.topology);
   plan.parallel.exchange.capacity_factor = with.capacity;
   plan.parallel.context = from_word<model::Context>(with.context);
+  plan.parallel.tp_overlap = with.overlap;
+  plan.parallel.tp_panels = with.pieces;
   plan.exact_sums = with.exact;
   plan.device.expert_product = with.product;
   plan.launches_cost = with.joined;
@@ -52,6 +59,17 @@ std::unique_ptr<test::TinyRun> run_of(const plan::Degrees& mesh, Dtype dtype, co
       for (size_t i = 0; with.capacity > 0 && i < micro.tokens.size(); ++i)
         micro.tokens[i] = static_cast<int32_t>((static_cast<size_t>(micro.tokens[i]) + 5 * i) % 48);
     }
+  }
+  for (int r = 0; with.late && r < plan.ranks(); ++r) {
+    std::vector<std::vector<int64_t>> pace_ns;
+    for (const ir::Listing& listing : run->lowered().program.listings) {
+      pace_ns.emplace_back(listing.ops.size(), 0);
+      for (size_t i = 0; i < listing.ops.size(); ++i) {
+        const uint64_t drawn = RandomKey(static_cast<uint64_t>(r)).bits(i);
+        if (drawn % 4 == 0) pace_ns.back()[i] = static_cast<int64_t>(drawn / 4 % 100'000);
+      }
+    }
+    run->executor(r).set_pace(std::move(pace_ns));
   }
   run->run(batches);
   return run;
@@ -101,6 +119,27 @@ TEST_F(CudaModel, context) {
     SCOPED_TRACE(how);
     like_one_rank({.cp = 2}, {.context = how});
   }
+}
+
+TEST_F(CudaModel, products_in_one_with_their_collectives_keep_the_bits) {
+  const auto same = [](const plan::Degrees& mesh, Dtype dtype, With with) {
+    const auto whole = run_of(mesh, dtype, with);
+    with.overlap = plan::TpOverlap::fused;
+    with.late = true;
+    with.pieces = 3;
+    SCOPED_TRACE(fmt::format("{}, {}", plan::text_of(mesh), name_of(dtype)));
+    const auto fused = run_of(mesh, dtype, with);
+    const std::vector<ir::Op>& ops = fused->listing(0).ops;
+    EXPECT_GT(std::count_if(ops.begin(), ops.end(), [](const ir::Op& op) { return op.def->by_pieces; }), 3);
+    EXPECT_EQ(fused->total("loss.next_token"), whole->total("loss.next_token"));
+    for (const model::Parameter& p : whole->parameters(0)) {
+      if (!p.trained) continue;
+      EXPECT_EQ(fused->whole("grad.", p.name), whole->whole("grad.", p.name)) << p.name;
+    }
+  };
+  same({.tp = 2}, Dtype::f32, {});
+  same({.tp = 2}, Dtype::bf16, {});
+  same({.tp = 4}, Dtype::bf16, {.heads = 4});
 }
 
 TEST_F(CudaModel, expert_degrees_agree_to_the_bit) {

@@ -139,6 +139,34 @@ TEST(PeerCopies, KeepTheOrderOfStreams) {
   });
 }
 
+// Two hosts are a message ahead of the third: their next copies must not stand in front of his.
+TEST(PeerCopies, HostsThatAreAheadHoldNobodyUp) {
+  run_on_threads(3, [&](World& control) {
+    EngineCounts counts;
+    const std::unique_ptr<World> world = with_peer_copies(device_world(control), control, 1, counts);
+    const Stream comm;
+    const auto group = world->communicator(all_of(control), "comm.tp");
+    group->run_on(comm.stream);
+    const int me = control.rank();
+    if (me == 2) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    std::vector<int> from(3), to(9);
+    std::vector<Piece> out, in;
+    for (int p = 0; p < 3; ++p) {
+      out.push_back({p, 0, 4});
+      in.push_back({p, 4 * p, 4});
+    }
+    for (int round = 0; round < 3; ++round) {
+      from[static_cast<size_t>(round)] = 10 * round + me;
+      group->exchange(from.data() + round, out, to.data() + 3 * round, in);
+    }
+    const bool ended = comm.ends_within(10);
+    EXPECT_TRUE(ended) << "rank " << me;
+    if (!ended) world->abort("streams wait for each other");
+    comm.wait();
+    for (int k = 0; ended && k < 9; ++k) EXPECT_EQ(to[static_cast<size_t>(k)], 10 * (k / 3) + k % 3);
+  });
+}
+
 TEST(PeerCopies, AFailedRankEndsTheOthers) {
   std::string found;
   try {

@@ -59,7 +59,7 @@ void exchanges(comm::World& devices, device::Device& device) {
 }
 
 void step(comm::World& control, comm::World& devices, const plan::Degrees& degrees,
-          const std::string& topology = "plain") {
+          const std::string& topology = "plain", plan::TpOverlap overlap = plan::TpOverlap::off) {
   const model::ModelConfig c = test::step_model();
   const auto value = [&](const model::Parameter& p, int64_t i) { return test::tiny_value(c, p, i); };
   test::TinyRun one(c, test::tiny_plan({}, Dtype::f32), "reference", 1 << 24);
@@ -68,6 +68,8 @@ void step(comm::World& control, comm::World& devices, const plan::Degrees& degre
 
   plan::Plan plan = test::tiny_plan(degrees, Dtype::f32);
   plan.parallel.exchange.topology = from_word<ir::Topology>(topology);
+  plan.parallel.tp_overlap = overlap;
+  plan.parallel.tp_panels = overlap == plan::TpOverlap::off ? 0 : 3;
   const plan::Mesh mesh(plan.mesh);
   const plan::Lowered lowered = plan::lower(c, plan);
   test::RankRun many(plan, mesh, lowered, devices, "cuda", int64_t{1} << 29);
@@ -132,6 +134,7 @@ int run() {
   }
   if (n == 4) layouts.insert(layouts.end(), {{.tp = 2, .pp = 2}, {.dp = 4, .ep = 2, .etp = 2}});
   for (const plan::Degrees& degrees : layouts) step(*control, *devices, degrees);
+  if (n == 2) step(*control, *devices, {.tp = 2}, "plain", plan::TpOverlap::fused);
   for (const char* topology : {"rank", "auto"}) step(*control, *devices, {.dp = n, .ep = n}, topology);
   return 0;
 }

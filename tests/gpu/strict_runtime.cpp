@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 
 namespace {
@@ -21,9 +22,12 @@ std::condition_variable changed;  // of all that follows
 }  // namespace
 
 struct CUevent_st {
-  uint64_t recorded = 0, reached = 0;
+  uint64_t recorded = 0;
+  std::set<uint64_t> ahead;  // records that their streams have not come to: a later one may be reached before
+  int device = 0;            // that was current as it was made
 };
 struct CUstream_st {
+  int device = 0;
   std::deque<std::function<void()>> jobs;
   bool busy = false, ending = false;
   std::thread worker;
@@ -123,6 +127,9 @@ CUresult wait_value(CUstream s, CUdeviceptr at, cuuint32_t value, unsigned flags
   return CUDA_SUCCESS;
 }
 CUresult write_value(CUstream s, CUdeviceptr at, cuuint32_t value, unsigned) {
+  int device = 0;
+  cudaGetDevice(&device);
+  if (s->device != device) return CUDA_ERROR_INVALID_CONTEXT;
   s->put([=] {
     const std::lock_guard lock(mutex);
     std::atomic_ref(*reinterpret_cast<uint32_t*>(at)).store(value);
@@ -142,6 +149,11 @@ Seen& seen() {
   return one;
 }
 
+int& device_of_thread() {
+  thread_local int device = -1;
+  return device;
+}
+
 void declare_kernel(const void* kernel, int64_t static_bytes) { kernels[kernel] = {static_bytes, 0}; }
 void declare_holder(const void* kernel) { kernels[kernel] = {0, 0, true}; }
 void release_holders() {
@@ -159,6 +171,13 @@ void await_units() {
 using heddle::strict::kernels;
 using heddle::strict::seen;
 
+namespace {
+int current_device() {
+  const int own = heddle::strict::device_of_thread();
+  return std::max(0, own >= 0 ? own : seen().device);
+}
+}  // namespace
+
 extern "C" {
 
 // ---- Devices
@@ -175,10 +194,11 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 cudaError_t cudaSetDevice(int device) {
   seen().device = device;
+  if (heddle::strict::device_of_thread() >= 0) heddle::strict::device_of_thread() = device;
   return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {
-  *device = std::max(0, seen().device);
+  *device = current_device();
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
@@ -323,6 +343,7 @@ cudaError_t cudaMemsetAsync(void* at, int byte, size_t bytes, cudaStream_t s) {
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* s, unsigned, int) {
   *s = new CUstream_st;
+  (*s)->device = current_device();
   return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned) { return cudaStreamCreateWithPriority(s, 0, 0); }
@@ -340,6 +361,7 @@ cudaError_t cudaStreamQuery(cudaStream_t s) {
 }
 cudaError_t cudaEventCreate(cudaEvent_t* e) {
   *e = new CUevent_st;
+  (*e)->device = current_device();
   return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* e, unsigned) { return cudaEventCreate(e); }
@@ -348,25 +370,27 @@ cudaError_t cudaEventDestroy(cudaEvent_t e) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
+  if (e->device != s->device) return cudaErrorInvalidResourceHandle;
   uint64_t version = 0;
   {
     const std::lock_guard lock(mutex);
     version = ++e->recorded;
+    e->ahead.insert(version);
   }
   s->put([=] {
     const std::lock_guard lock(mutex);
-    e->reached = std::max(e->reached, version);
+    e->ahead.erase(version);
     changed.notify_all();
   });
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t e) {
   const std::lock_guard lock(mutex);
-  return e->reached >= e->recorded ? cudaSuccess : cudaErrorNotReady;
+  return !e->ahead.contains(e->recorded) ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
   std::unique_lock lock(mutex);
-  changed.wait(lock, [&] { return e->reached >= e->recorded; });
+  changed.wait(lock, [&] { return !e->ahead.contains(e->recorded); });
   return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float*, cudaEvent_t, cudaEvent_t) { return cudaSuccess; }
@@ -378,7 +402,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
   }
   s->put([=] {
     std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return e->reached >= version; });
+    changed.wait(lock, [&] { return !e->ahead.contains(version); });
   });
   return cudaSuccess;
 }

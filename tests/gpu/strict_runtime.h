@@ -22,6 +22,9 @@ struct Seen {
 };
 Seen& seen();
 
+/// The device of this thread, where it is a rank beside others; less than 0: that of the process.
+int& device_of_thread();
+
 /// Static shared memory of a kernel, which is any address.
 void declare_kernel(const void* kernel, int64_t static_bytes);
 /// A kernel of which a launch holds every multiprocessor until it is released: meanwhile no other kernel begins.

@@ -177,23 +177,26 @@ TEST(FusedByRates, TakesTheShortestNumberOfPieces) {
 }
 
 TEST(OverlapByCost, TakesWhatIsShortest) {
-  const auto left = [](const Durations& durations, bool fuses) {
+  const auto left = [](const Durations& durations) {
     ir::Listing listing = test::listing_of(test::kShardedMlp);
-    overlap_by_cost(listing, {.latency_us = 1}, durations, fuses);
+    overlap_by_cost(listing, {.latency_us = 1}, durations);
     ir::verify(listing);
     const auto gathers = std::count_if(listing.ops.begin(), listing.ops.end(),
                                        [](const ir::Op& op) { return op.kind() == "all_gather"; });
     return std::pair<int64_t, int64_t>{gathers, fused_in(listing)};
   };
   const auto whole = std::pair<int64_t, int64_t>{1, 0};
-  EXPECT_EQ(left(lasting(100, 10'000), true), whole);  // 1 % of the time
-  EXPECT_EQ(left(lasting(1000, 1000), false).second, 0);
-  EXPECT_GT(left(lasting(1000, 1000), false).first, 1);
+  EXPECT_EQ(left(lasting(100, 10'000)), whole);  // 1 % of the time
+  const Durations fused_dear = [](const ir::Listing& of, const ir::Op& op) {
+    return op.def->by_pieces ? 1e6 : lasting(1000, 1000)(of, op);
+  };
+  EXPECT_EQ(left(fused_dear).second, 0);
+  EXPECT_GT(left(fused_dear).first, 1);
   const Durations dear = [](const ir::Listing& of, const ir::Op& op) {
     return (op.out.size() == 1 && of.value(op.out[0]).part_of != ir::none ? 1e6 : 0.0) +
            lasting(1000, 1000)(of, op);
   };
-  EXPECT_EQ(left(dear, true), (std::pair<int64_t, int64_t>{0, 2}));
+  EXPECT_EQ(left(dear), (std::pair<int64_t, int64_t>{0, 2}));
 }
 
 }  // namespace

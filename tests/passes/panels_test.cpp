@@ -16,11 +16,12 @@ int64_t panels(double message_us, double product_us, Panels options, bool by_cos
     const ir::FixedRows rows;
     const double whole = static_cast<double>(of.elements(of.base(op.out[0]), rows));
     const double share = static_cast<double>(of.elements(op.out[0], rows)) / whole;
+    if (op.def->by_pieces) return 1e6;  // not chosen
     if (op.def->collective) return share * (message_us - options.latency_us) + options.latency_us;
     return op.kind() == "linear" ? share * product_us : 0;
   };
   if (by_cost) {
-    overlap_by_cost(listing, options, durations, false);
+    overlap_by_cost(listing, options, durations);
   } else {
     tiles_by_rates(listing, options, durations);
   }

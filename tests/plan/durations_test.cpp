@@ -38,25 +38,5 @@ TEST(Durations, OfAnOpThatCommunicatesWhileItComputes) {
   EXPECT_NEAR(lasts_us(scatter, 1e3), 2 * 786.432 + 3 + works_us / 8, 1e-6);
 }
 
-int64_t fused_in(const Plan& plan) {
-  const Lowered lowered = lower(test::divisible_model(), plan);
-  const std::vector<ir::Op>& ops = lowered.program.listings[0].ops;
-  return std::count_if(ops.begin(), ops.end(), [](const ir::Op& op) { return op.def->by_pieces; });
-}
-
-TEST(FusedProducts, AreRefusedWhereTheBackendHasNone) {
-  Plan plan;
-  plan.mesh.tp = 2;
-  plan.sequence_length = 12;
-  plan.parallel.tp_overlap = TpOverlap::fused;
-  plan.parallel.tp_panels = 2;
-  EXPECT_GT(fused_in(plan), 2);
-  plan.fuses_collectives = false;
-  EXPECT_THROW(check(test::divisible_model(), plan), ConfigError);
-  EXPECT_THROW(fused_in(plan), ConfigError);
-  plan.parallel.tp_overlap = TpOverlap::cheapest;
-  EXPECT_EQ(fused_in(plan), 0);
-}
-
 }  // namespace
 }  // namespace heddle::plan

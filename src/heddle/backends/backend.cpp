@@ -4,6 +4,7 @@
 
 #include "heddle/comm/host/row_work.h"
 #include "heddle/kernels/host/gemm/packing.h"
+#include "heddle/kernels/rows_in_all.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle::backends {
@@ -86,6 +87,8 @@ std::unique_ptr<InnerProduct> Backend::inner_product(const ir::Listing& listing,
   if (!op.def->by_pieces) return nullptr;
   auto product = std::make_unique<InnerProduct>();
   product->op = ops::product_in(op);
+  const auto rows = [&](ir::ValueId id) { return listing.value(id).shape[0].count; };
+  product->op.attributes.set(std::string(kernels::kRowsInAll), std::max(rows(op.in[0]), rows(op.out[0])));
   product->kernel = &select_kernel(listing, product->op);
   return product;
 }

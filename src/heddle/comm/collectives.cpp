@@ -32,10 +32,9 @@ std::vector<Collective> together(bool in_place) {
   std::vector<Collective> all{{"send", send}, {"receive", receive}};
   for (const auto* list : {&row_collectives(), &place_collectives(), &matrix_collectives(), &count_kernels(),
                            &there_kernels(in_place), &back_kernels(in_place), &placing_kernels(), &copies_kernels(),
-                           &moving_kernels()}) {
+                           &moving_kernels(), &product_collectives()}) {
     all.insert(all.end(), list->begin(), list->end());
   }
-  for (const Collective& product : product_collectives(in_place)) all.push_back(product);
   return all;
 }
 

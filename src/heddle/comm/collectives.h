@@ -15,8 +15,6 @@ struct Collective {
   device::Kernel run = nullptr;
   /// As kernels::KernelEntry. Null means none.
   int64_t (*scratch_bytes)(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) = nullptr;
-  /// Null means yes.
-  Support (*supports)(const ir::Op& op) = nullptr;
 };
 
 /// The kernels of all communication ops: on memory of the host, and on that of a device. A call has the RowWork of
@@ -29,7 +27,7 @@ const Collective* find_collective(const std::vector<Collective>& of, std::string
 const std::vector<Collective>& row_collectives();
 
 /// Of products in one with the gather or the sum of their rows.
-std::vector<Collective> product_collectives(bool in_place);
+const std::vector<Collective>& product_collectives();
 
 /// Of the places of experts that take a stated number of rows.
 const std::vector<Collective>& place_collectives();

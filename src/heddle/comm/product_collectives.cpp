@@ -143,19 +143,12 @@ int64_t scatter_scratch(const ir::Listing& listing, const ir::Op& op, const ir::
   return 2 * listing.bytes(op.out[0], rows) * op.attributes.integer("ranks");
 }
 
-Support not_there(const ir::Op& op) {
-  return Support::no(
-      fmt::format("'{}' multiplies rows while others are on their way, which only ranks on the host's memory do; "
-                  "parallel.tp_overlap = \"tiles\" goes there",
-                  op.kind()));
-}
-
 }  // namespace
 
-std::vector<Collective> product_collectives(bool in_place) {
-  Support (*const supports)(const ir::Op&) = in_place ? nullptr : not_there;
-  return {{"gather_product", gather_product, gather_scratch, supports},
-          {"product_scatter", product_scatter, scatter_scratch, supports}};
+const std::vector<Collective>& product_collectives() {
+  static const std::vector<Collective> list{{"gather_product", gather_product, gather_scratch},
+                                            {"product_scatter", product_scatter, scatter_scratch}};
+  return list;
 }
 
 }  // namespace heddle::comm

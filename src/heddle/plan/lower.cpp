@@ -66,11 +66,6 @@ void check_model(const model::ModelConfig& config, const Plan& plan) {
                  config.max_position_embeddings);
   }
   refuse_what_does_not_go_together(plan);
-  if (plan.parallel.tp_overlap == TpOverlap::fused && !plan.fuses_collectives) {
-    config_error(
-        "parallel.tp_overlap is \"fused\", this backend has \"off\", \"tiles\" and \"auto\" only: it multiplies no "
-        "rows while others are on their way");
-  }
   if (plan.objective.of_pairs()) check_pairs(config, plan);
   if (plan.cached_sequences > 0 && plan.ranks() > 1)
     config_error("a cache of sequences is kept on one rank, the mesh has {}", plan.ranks());

@@ -237,9 +237,7 @@ void fused(Draft& d) {
 }
 
 void overlap_by_cost(Draft& d) {
-  on_each(d, [&](model::RankText& text, int) {
-    passes::overlap_by_cost(text.listing, panels_of(d), d.durations, d.plan.fuses_collectives);
-  });
+  on_each(d, [&](model::RankText& text, int) { passes::overlap_by_cost(text.listing, panels_of(d), d.durations); });
 }
 
 template <TpOverlap way>

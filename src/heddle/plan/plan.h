@@ -43,11 +43,10 @@ struct Plan : Choices {
   Dtype dtype = Dtype::f32;                 // of weights and activations
   std::optional<schedule::Schedule> order;  // instead of the one that parallel.schedule names
   DeviceRates rates;
-  passes::Durations durations;    // for weaving and offload; null: nominal ones, of `rates`
-  bool evaluates = false;         // adds the forward-only program of a batch (one microbatch) with its losses
-  bool predicts = false;          // adds the program of one sequence's logits
-  bool fuses_collectives = true;  // the backend can multiply rows while others are on their way
-  bool launches_cost = false;     // each op of the backend is a launch, which takes longer than a small update
+  passes::Durations durations;  // for weaving and offload; null: nominal ones, of `rates`
+  bool evaluates = false;       // adds the forward-only program of a batch (one microbatch) with its losses
+  bool predicts = false;        // adds the program of one sequence's logits
+  bool launches_cost = false;   // each op of the backend is a launch, which takes longer than a small update
   /// Sequences that a cache has room for, of sequence_length each; more than 0 adds the programs that fill it and
   /// go on from it. On one rank, with weights in rows.
   int64_t cached_sequences = 0;

@@ -112,9 +112,6 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
       const ir::Op& op = listing.ops[i];
       Prepared p;
       if (const comm::Collective* collective = backend_.find_collective(op.kind())) {
-        if (const Support does = collective->supports ? collective->supports(op) : Support::yes(); !does) {
-          config_error("device.backend is \"{}\": {}", backend_.name, does.reason);
-        }
         p.run = collective->run;
         p.scratch = collective->scratch_bytes;
         p.product = backend_.inner_product(listing, op);

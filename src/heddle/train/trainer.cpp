@@ -52,7 +52,6 @@ plan::Plan as_trained(plan::Plan plan, const std::string& backend) {
   plan.evaluates = true;
   plan.predicts = true;
   plan.packed_bytes = backends::named(backend).packed_bytes;
-  plan.fuses_collectives = backends::named(backend).shares_memory;
   plan.launches_cost = !backends::named(backend).shares_memory;
   return plan;
 }

@@ -48,6 +48,16 @@ class EngineCommunicator : public Communicator {
     letters_->abort(reason);
   }
 
+  // A letter and its answer for each piece would cost more than the piece. As without the engine: between threads
+  // who has made one puts it in its place, between processes MPI's thread moves it, which is on the engine's core.
+  void exchange_by_pieces(const ByPieces& all) override {
+    for (const Piece& piece : all.sends) {
+      count_sent(traffic_, *this, piece.peer, piece.bytes);
+      if (piece.peer != rank() && piece.bytes > 0) world_.counts_.farther.add(piece.bytes);
+    }
+    usual_->exchange_by_pieces(all);
+  }
+
   void exchange(const void* send, std::span<const Piece> sends, void* receive,
                 std::span<const Piece> receives) override {
     const int n = size(), me = rank();

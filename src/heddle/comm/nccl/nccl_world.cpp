@@ -8,6 +8,7 @@
 
 #include "heddle/base/failure.h"
 #include "heddle/comm/device_world.h"
+#include "heddle/comm/nccl/rounds.h"
 
 namespace heddle::comm {
 
@@ -64,6 +65,42 @@ class Departures {
   }
   cudaStream_t stream_ = nullptr, room_ = nullptr;
   std::list<Slot> slots_;
+};
+
+/// A stream on which messages go while the one that was told (run_on) multiplies. Of the first priority, so that
+/// NCCL's kernels come in between the launches of a product.
+class Beside {
+ public:
+  ~Beside() {
+    for (const cudaEvent_t event : events_) cudaEventDestroy(event);
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  }
+  cudaStream_t stream() {
+    if (stream_ == nullptr) {
+      int least = 0, greatest = 0;
+      check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for priorities");
+      check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest), "making a stream");
+    }
+    return stream_;
+  }
+  /// What comes later on `later` waits for what is on `earlier` now. Such waits keep the record that they saw, so
+  /// that an event is free again at once.
+  void order(cudaStream_t earlier, cudaStream_t later) { await(later, recorded(0, earlier)); }
+  /// The n-th event, recorded anew; that of `order` is the first.
+  cudaEvent_t recorded(size_t n, cudaStream_t on) {
+    while (events_.size() <= n) {
+      check_cuda(cudaEventCreateWithFlags(&events_.emplace_back(), cudaEventDisableTiming), "making an event");
+    }
+    check_cuda(cudaEventRecord(events_[n], on), "recording an event");
+    return events_[n];
+  }
+  static void await(cudaStream_t stream, cudaEvent_t event) {
+    check_cuda(cudaStreamWaitEvent(stream, event, 0), "waiting for an event");
+  }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  std::vector<cudaEvent_t> events_;
 };
 
 /// NCCL connects two ranks at the first message between them, for which the host waits until the other's host is
@@ -149,17 +186,49 @@ class NcclCommunicator : public Communicator {
     }
     check(l.group_end(), "ending an exchange");
     size_t own = 0;  // what a rank hands to itself, in the order listed
-    for (const Piece& p : receives) {
-      if (p.peer != rank() || p.bytes == 0) continue;
-      while (own < sends.size() && (sends[own].peer != rank() || sends[own].bytes == 0)) ++own;
-      HEDDLE_CHECK(own < sends.size() && sends[own].bytes == p.bytes,
-                   "rank {} sends itself other pieces than it takes", rank());
-      if (from(sends[own]) != to(p)) {
-        check_cuda(cudaMemcpyAsync(to(p), from(sends[own]), static_cast<size_t>(p.bytes), cudaMemcpyDeviceToDevice,
-                                   stream_),
-                   "handing on a piece");
+    for (const Piece& p : sends) {
+      if (p.peer == rank() && p.bytes > 0) hand_over(p, send, receive, receives, own);
+    }
+  }
+
+  // The products go on the stream that was told, the messages in rounds on one beside it: each behind the event of
+  // the piece that it sends, and whoever multiplies what it brings behind its own. What a rank has for itself goes
+  // ahead of what comes from others.
+  void exchange_by_pieces(const ByPieces& all) override {
+    world_.check_alive();
+    HEDDLE_CHECK(all_ != nullptr, "an exchange on a channel of messages to neighbours");
+    const std::vector<Round> rounds = rounds_of(all.sends, all.receives, rank(), size());
+    std::vector<cudaEvent_t> there;  // of the rounds that are under way
+    const auto put = [&](size_t made) {
+      while (there.size() < rounds.size()) {
+        const Round& round = rounds[there.size()];
+        if (round.send != Round::none && round.send >= made) return;
+        one_round(round, all);
+        there.push_back(beside_.recorded(1 + there.size(), beside_.stream()));
       }
-      ++own;
+    };
+    if (!rounds.empty()) beside_.order(stream_, beside_.stream());
+    if (!all.ready) put(all.sends.size());
+    for (size_t i = 0; all.arrived && i < all.receives.size(); ++i) {
+      if (all.receives[i].bytes == 0) all.arrived(i);
+    }
+    size_t own = 0;
+    for (size_t i = 0; i < all.sends.size(); ++i) {
+      const Piece& piece = all.sends[i];
+      if (all.ready) all.ready(i);
+      if (piece.peer == rank() && piece.bytes > 0) {
+        hand_over(piece, all.send, all.receive, all.receives, own);
+        if (all.arrived) all.arrived(own - 1);
+      } else if (all.ready && piece.bytes > 0) {
+        beside_.order(stream_, beside_.stream());
+        put(i + 1);
+      }
+    }
+    put(all.sends.size());
+    for (size_t n = 0; n < rounds.size(); ++n) {
+      const bool last = n + 1 == rounds.size();  // behind it memory that was sent is free, too
+      if (rounds[n].receive != Round::none || last) Beside::await(stream_, there[n]);
+      if (rounds[n].receive != Round::none && all.arrived) all.arrived(rounds[n].receive);
     }
   }
 
@@ -192,6 +261,40 @@ class NcclCommunicator : public Communicator {
   }
 
  private:
+  void one_round(const Round& round, const ByPieces& all) {
+    world_.check_alive();
+    const Library& l = library();
+    check(l.group_start(), "beginning a round");
+    if (round.send != Round::none) {
+      const Piece& p = all.sends[round.send];
+      check(l.send(static_cast<const std::byte*>(all.send) + p.offset, static_cast<size_t>(p.bytes), ncclInt8,
+                   p.peer, all_->get(), beside_.stream()),
+            "sending");
+      count_sent(traffic_, *this, p.peer, p.bytes);
+    }
+    if (round.receive != Round::none) {
+      const Piece& p = all.receives[round.receive];
+      check(l.receive(static_cast<std::byte*>(all.receive) + p.offset, static_cast<size_t>(p.bytes), ncclInt8,
+                      p.peer, all_->get(), beside_.stream()),
+            "receiving");
+    }
+    check(l.group_end(), "ending a round");
+  }
+
+  /// A piece that this rank has for itself, to the next place that it has for one from the `next`-th on; that is
+  /// the one behind it then.
+  void hand_over(const Piece& piece, const void* send, void* receive, std::span<const Piece> receives,
+                 size_t& next) {
+    while (next < receives.size() && (receives[next].peer != rank() || receives[next].bytes == 0)) ++next;
+    HEDDLE_CHECK(next < receives.size() && receives[next].bytes == piece.bytes,
+                 "rank {} sends itself other pieces than it takes", rank());
+    const std::byte* const from = static_cast<const std::byte*>(send) + piece.offset;
+    std::byte* const to = static_cast<std::byte*>(receive) + receives[next++].offset;
+    if (from == to) return;
+    check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(piece.bytes), cudaMemcpyDeviceToDevice, stream_),
+               "handing on a piece");
+  }
+
   /// Joins a communicator of `size` ranks of the group from `first` on; `share` brings the id of the first to all.
   template <class Share>
   std::unique_ptr<Handle> join(int first, int size, Share share) {
@@ -207,6 +310,7 @@ class NcclCommunicator : public Communicator {
   std::unique_ptr<Handle> all_;
   std::map<int, std::unique_ptr<Handle>> to_, from_;
   Departures departures_;
+  Beside beside_;
   cudaStream_t stream_ = nullptr;
   Traffic traffic_;
 };

@@ -50,6 +50,29 @@ void check_driver(CUresult status, const char* doing) {
     throw SystemError(static_cast<int>(status), fmt::format("CUDA: {}: {}", doing, static_cast<int>(status)));
 }
 
+int device_now() {
+  int device = 0;
+  check_cuda(cudaGetDevice(&device), "asking for the device");
+  return device;
+}
+
+/// Another device is current while it lives: that of the stream on which something is put.
+class OnDevice {
+ public:
+  explicit OnDevice(int device) : before_(device_now()), changed_(device != before_) {
+    if (changed_) check_cuda(cudaSetDevice(device), "choosing the peer's device");
+  }
+  ~OnDevice() {
+    if (changed_) cudaSetDevice(before_);
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  int before_;
+  bool changed_;
+};
+
 int64_t bytes_of(const std::vector<CopyRun>& runs) {
   int64_t bytes = 0;
   for (const CopyRun& run : runs) bytes += run.bytes;
@@ -60,11 +83,12 @@ int64_t bytes_of(const std::vector<CopyRun>& runs) {
 
 struct PeerHub::Event {
   PeerHub& hub;
+  int device = 0;
   cudaEvent_t event = nullptr;
-  Event(PeerHub& hub, cudaEvent_t event) : hub(hub), event(event) {}
+  Event(PeerHub& hub, int device, cudaEvent_t event) : hub(hub), device(device), event(event) {}
   ~Event() {
     const std::lock_guard lock(hub.events_mutex_);
-    hub.free_events_.push_back(event);
+    hub.free_events_[device].push_back(event);
   }
 };
 
@@ -82,7 +106,9 @@ PeerHub::~PeerHub() {
     pair->awaited.clear();
     cudaFreeHost(pair->flag);
   }
-  for (const cudaEvent_t event : free_events_) cudaEventDestroy(event);
+  for (const auto& [device, events] : free_events_) {
+    for (const cudaEvent_t event : events) cudaEventDestroy(event);
+  }
 }
 
 PeerHub::Pair& PeerHub::pair(const std::string& group, int from, int to) {
@@ -103,16 +129,18 @@ PeerHub::Pair& PeerHub::pair(const std::string& group, int from, int to) {
 
 std::shared_ptr<PeerHub::Event> PeerHub::recorded(cudaStream_t on) {
   cudaEvent_t event = nullptr;
+  const int device = device_now();
   {
     const std::lock_guard lock(events_mutex_);
+    std::vector<cudaEvent_t>& free = free_events_[device];
     // An event may be recorded again while what waits for an earlier record still does.
-    if (!free_events_.empty()) {
-      event = free_events_.back();
-      free_events_.pop_back();
+    if (!free.empty()) {
+      event = free.back();
+      free.pop_back();
     }
   }
   if (event == nullptr) check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
-  auto kept = std::make_shared<Event>(*this, event);
+  auto kept = std::make_shared<Event>(*this, device, event);
   check_cuda(cudaEventRecord(event, on), "recording an event");
   return kept;
 }
@@ -133,6 +161,7 @@ void PeerHub::match(Pair& pair) {
   for (size_t k = 0; alike && k < in.runs.size(); ++k) alike = out.runs[k].bytes == in.runs[k].bytes;
   HEDDLE_CHECK(alike, "{}: rank {} expects {} bytes from rank {}, which sends {}", pair.group, pair.to,
                bytes_of(in.runs), pair.from, bytes_of(out.runs));
+  const OnDevice there(in.device);  // the sender may be who comes second
   check_cuda(cudaStreamWaitEvent(in.copies, out.ready->event, 0), "waiting for a message");
   check_cuda(cudaStreamWaitEvent(in.copies, in.ready->event, 0), "waiting for a message's place");
   for (size_t k = 0; k < in.runs.size(); ++k) {
@@ -186,52 +215,143 @@ class PeerCommunicator : public Communicator {
     const auto n = static_cast<size_t>(size());
     std::vector<std::vector<CopyRun>> out(n), in(n);
     for (const Piece& p : sends) {
-      if (p.bytes > 0)
-        out.at(static_cast<size_t>(p.peer))
-            .push_back({nullptr, static_cast<const std::byte*>(send) + p.offset, p.bytes});
+      if (p.bytes > 0) out.at(static_cast<size_t>(p.peer)).push_back(sent(send, p));
     }
     for (const Piece& p : receives) {
-      if (p.bytes > 0)
-        in.at(static_cast<size_t>(p.peer))
-            .push_back({static_cast<std::byte*>(receive) + p.offset, nullptr, p.bytes});
+      if (p.bytes > 0) in.at(static_cast<size_t>(p.peer)).push_back(received(receive, p));
     }
-    const auto moves = [&](int peer, const std::vector<std::vector<CopyRun>>& of) {
-      return peer != rank() && bytes_of(of[static_cast<size_t>(peer)]) >= world_.least_bytes_;
-    };
+    const std::vector<bool> to = moves(sends), from = moves(receives);
     std::vector<Piece> usual_sends, usual_receives;
     for (const Piece& p : sends) {
-      if (!moves(p.peer, out)) usual_sends.push_back(p);
+      if (!to[static_cast<size_t>(p.peer)]) usual_sends.push_back(p);
     }
     for (const Piece& p : receives) {
-      if (!moves(p.peer, in)) usual_receives.push_back(p);
+      if (!from[static_cast<size_t>(p.peer)]) usual_receives.push_back(p);
     }
+    count_shorter(out, to);
     std::vector<PeerHub::Ticket> tickets;
     std::shared_ptr<PeerHub::Event> ready;
     const auto post = [&](int peer, bool sends_it, std::vector<CopyRun>& runs) {
       if (!ready) ready = world_.hub_->recorded(stream_);
-      if (sends_it) {
-        for (const CopyRun& run : runs) count_sent(moved_, *this, peer, run.bytes);
-      }
-      PeerHub::Pair& pair = world_.hub_->pair(group_, sends_it ? rank() : peer, sends_it ? peer : rank());
-      tickets.push_back(
-          world_.hub_->post(pair, sends_it, {std::move(runs), ready, world_.device_, world_.copies_}));
+      tickets.push_back(put(peer, sends_it, std::move(runs), ready));
     };
     for (int peer = 0; peer < size(); ++peer) {
-      const bool to = moves(peer, out), from = moves(peer, in);
-      if (const int64_t bytes = bytes_of(out[static_cast<size_t>(peer)]); peer != rank() && bytes > 0)
-        (to ? world_.counts_.moved : world_.counts_.shorter).add(bytes);
-      if (to) post(peer, true, out[static_cast<size_t>(peer)]);
-      if (from) post(peer, false, in[static_cast<size_t>(peer)]);
+      const auto p = static_cast<size_t>(peer);
+      if (to[p]) post(peer, true, out[p]);
+      if (from[p]) post(peer, false, in[p]);
     }
     usual_->exchange(send, usual_sends, receive, usual_receives);
     for (const PeerHub::Ticket& ticket : tickets) PeerHub::wait(stream_, ticket);
   }
 
+  // Each piece that is copied is a message, ready behind an event of its own; all places are told at the beginning.
+  // What goes by the world within, among it what a rank has for itself, is there ahead of what is copied.
+  void exchange_by_pieces(const ByPieces& all) override {
+    const std::vector<bool> to = moves(all.sends), from = moves(all.receives);
+    std::vector<std::vector<CopyRun>> out(static_cast<size_t>(size()));
+    std::vector<Piece> usual_sends, usual_receives;
+    std::vector<size_t> usual_send, usual_receive;  // which of the pieces they are
+    for (size_t i = 0; i < all.sends.size(); ++i) {
+      const Piece& p = all.sends[i];
+      out.at(static_cast<size_t>(p.peer)).push_back(sent(all.send, p));
+      if (to[static_cast<size_t>(p.peer)] && p.bytes > 0) continue;
+      usual_sends.push_back(p);
+      usual_send.push_back(i);
+    }
+    count_shorter(out, to);
+    std::vector<PeerHub::Ticket> tickets;
+    std::vector<size_t> awaited;  // pieces that are copied here; their tickets are the first ones
+    const auto post = [&](const Piece& p, bool sends_it, const std::shared_ptr<PeerHub::Event>& ready) {
+      tickets.push_back(put(p.peer, sends_it, {sends_it ? sent(all.send, p) : received(all.receive, p)}, ready));
+    };
+    const auto begun = world_.hub_->recorded(stream_);
+    for (size_t i = 0; i < all.receives.size(); ++i) {
+      const Piece& p = all.receives[i];
+      if (from[static_cast<size_t>(p.peer)] && p.bytes > 0) {
+        awaited.push_back(i);
+        post(p, false, begun);
+      } else {
+        usual_receives.push_back(p);
+        usual_receive.push_back(i);
+      }
+    }
+    size_t next = 0;  // of all that are sent: is to be made ready
+    const auto ready_up_to = [&](size_t end) {
+      for (; next < end; ++next) {
+        const Piece& p = all.sends[next];
+        if (all.ready) all.ready(next);
+        if (to[static_cast<size_t>(p.peer)] && p.bytes > 0)
+          post(p, true, all.ready ? world_.hub_->recorded(stream_) : begun);
+      }
+    };
+    if (!all.ready) ready_up_to(all.sends.size());
+    usual_->exchange_by_pieces({.send = all.send,
+                                .sends = usual_sends,
+                                .receive = all.receive,
+                                .receives = usual_receives,
+                                .ready = [&](size_t i) { ready_up_to(usual_send[i] + 1); },
+                                .arrived =
+                                    [&](size_t i) {
+                                      if (all.arrived) all.arrived(usual_receive[i]);
+                                    }});
+    ready_up_to(all.sends.size());
+    for (size_t k = 0; k < awaited.size(); ++k) {
+      PeerHub::wait(stream_, tickets[k]);
+      if (all.arrived) all.arrived(awaited[k]);
+    }
+    for (size_t k = awaited.size(); k < tickets.size(); ++k) PeerHub::wait(stream_, tickets[k]);
+  }
+
  private:
+  static CopyRun sent(const void* base, const Piece& p) {
+    return {nullptr, static_cast<const std::byte*>(base) + p.offset, p.bytes};
+  }
+  static CopyRun received(void* base, const Piece& p) {
+    return {static_cast<std::byte*>(base) + p.offset, nullptr, p.bytes};
+  }
+
+  /// Whether what goes to a peer, or comes from it, is copied: by what it is in all, which both sides know.
+  std::vector<bool> moves(std::span<const Piece> pieces) const {
+    std::vector<int64_t> bytes(static_cast<size_t>(size()), 0);
+    for (const Piece& p : pieces) bytes.at(static_cast<size_t>(p.peer)) += p.bytes;
+    std::vector<bool> found;
+    for (int peer = 0; peer < size(); ++peer)
+      found.push_back(peer != rank() && bytes[static_cast<size_t>(peer)] >= world_.least_bytes_);
+    return found;
+  }
+
+  void count_shorter(const std::vector<std::vector<CopyRun>>& out, const std::vector<bool>& copied) {
+    for (int peer = 0; peer < size(); ++peer) {
+      const auto p = static_cast<size_t>(peer);
+      if (const int64_t bytes = bytes_of(out[p]); peer != rank() && bytes > 0 && !copied[p])
+        world_.counts_.shorter.add(bytes);
+    }
+  }
+
+  /// This rank's side of a message that is copied.
+  PeerHub::Ticket put(int peer, bool sends_it, std::vector<CopyRun> runs,
+                      const std::shared_ptr<PeerHub::Event>& ready) {
+    if (sends_it) {
+      world_.counts_.moved.add(bytes_of(runs));
+      for (const CopyRun& run : runs) count_sent(moved_, *this, peer, run.bytes);
+    }
+    PeerHub::Pair& pair = world_.hub_->pair(group_, sends_it ? rank() : peer, sends_it ? peer : rank());
+    return world_.hub_->post(pair, sends_it,
+                             {std::move(runs), ready, world_.device_, sends_it ? nullptr : copies_from(peer)});
+  }
+
+  cudaStream_t copies_from(int peer) {
+    copies_.resize(static_cast<size_t>(size()), nullptr);
+    cudaStream_t& stream = copies_[static_cast<size_t>(peer)];
+    if (stream == nullptr) stream = world_.new_stream();
+    return stream;
+  }
+
   PeerWorld& world_;
   std::unique_ptr<Communicator> usual_;
   std::string group_;
   cudaStream_t stream_ = nullptr;
+  std::vector<cudaStream_t> copies_;  // by peer, the world's
   Traffic moved_;
 };
 
@@ -240,15 +360,21 @@ PeerWorld::PeerWorld(std::unique_ptr<World> usual, std::shared_ptr<PeerHub> hub,
     : usual_(std::move(usual)),
       hub_(std::move(hub)),
       least_bytes_(std::max<int64_t>(1, least_bytes)),
-      counts_(counts) {
-  check_cuda(cudaGetDevice(&device_), "asking for the device");
-  check_cuda(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking), "making a stream of copies");
+      counts_(counts),
+      device_(device_now()) {}
+
+cudaStream_t PeerWorld::new_stream() {
+  check_cuda(cudaStreamCreateWithFlags(&copies_.emplace_back(), cudaStreamNonBlocking),
+             "making a stream of copies");
+  return copies_.back();
 }
 
 PeerWorld::~PeerWorld() {
   // Peers may have put copies there that still run.
-  cudaStreamSynchronize(copies_);
-  cudaStreamDestroy(copies_);
+  for (const cudaStream_t stream : copies_) {
+    cudaStreamSynchronize(stream);
+    cudaStreamDestroy(stream);
+  }
 }
 
 std::unique_ptr<Communicator> PeerWorld::communicator(const std::vector<int>& ranks, const std::string& name) {

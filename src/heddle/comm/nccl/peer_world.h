@@ -6,6 +6,10 @@
 // places, both an event of their stream. Whoever comes second puts the copies on a stream of the receiver that does
 // nothing else: behind both events, and behind the copies a number is written that both streams wait for, in order
 // of the pair's messages. These waits are the driver's (cuStreamWaitValue32) and hold no unit either.
+//
+// A pair has a stream of its own, so that its copies stand behind nothing but what the pair did before. On one for
+// all sources two hosts that run ahead of a third would put their next messages in front of his last one, and all
+// three wait for ever.
 #pragma once
 
 #include <cuda.h>
@@ -34,11 +38,12 @@ class PeerHub {
     std::vector<CopyRun> runs;
     std::shared_ptr<Event> ready;
     int device = 0;
-    cudaStream_t copies = nullptr;  // the receiver's
+    cudaStream_t copies = nullptr;  // the receiver's of the pair
   };
   struct Pair;
   /// Of the messages from one rank to another of a group.
   Pair& pair(const std::string& group, int from, int to);
+  /// An event on a stream of the device that is current.
   std::shared_ptr<Event> recorded(cudaStream_t on);
   /// Puts the message on its way when the other side is there; what is to be waited for on the own stream.
   struct Ticket {
@@ -54,7 +59,7 @@ class PeerHub {
   void match(Pair& pair);
   std::mutex mutex_;
   std::map<std::tuple<std::string, int, int>, std::unique_ptr<Pair>> pairs_;
-  std::vector<cudaEvent_t> free_events_;
+  std::map<int, std::vector<cudaEvent_t>> free_events_;  // by device: an event is recorded on its own alone
   std::mutex events_mutex_;
   bool released_ = false;
 };
@@ -73,12 +78,13 @@ class PeerWorld : public World {
 
  private:
   friend class PeerCommunicator;
+  cudaStream_t new_stream();
   std::unique_ptr<World> usual_;
   std::shared_ptr<PeerHub> hub_;
   int64_t least_bytes_;
   EngineCounts& counts_;
   int device_ = 0;
-  cudaStream_t copies_ = nullptr;
+  std::vector<cudaStream_t> copies_;  // of all pairs in which this rank receives
 };
 
 }  // namespace heddle::comm::nccl

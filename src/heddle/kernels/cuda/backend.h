@@ -112,6 +112,8 @@ struct ProductCall {
   int64_t M = 0, N = 0, K = 0, batch = 1;
   bool add = false;
   const float* bias = nullptr;
+  /// Rows of the product of which this is a piece; 0: it is none. A row must have the bits that it has there.
+  int64_t M_in_all = 0;
 };
 void multiply(const ProductCall& product, void* workspace, void* stream);
 /// Workspace that multiply wants; 0 where there is no library.

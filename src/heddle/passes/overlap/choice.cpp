@@ -24,10 +24,9 @@ Kind kind_of(const Listing& listing, const Pair& pair) {
 
 class Fuser {
  public:
-  /// `fuses`: else there are no kinds. What isn't fused is cut into so many panels.
-  Fuser(const Listing& listing, const Panels& panels, const Durations& durations, bool fuses, int cut)
+  /// What isn't fused is cut into so many panels.
+  Fuser(const Listing& listing, const Panels& panels, const Durations& durations, int cut)
       : listing_(listing), panels_(panels), durations_(durations), cut_(cut) {
-    if (!fuses) return;
     for (const Pair& pair : pairs_to_fuse(listing)) {
       const auto [at, fresh] = pieces_.try_emplace(kind_of(listing, pair), 0);
       if (fresh) at->second = best_pieces(pair);
@@ -113,16 +112,16 @@ void fuse_by_rates(Listing& listing, const Panels& panels, const Durations& dura
     fuse_with_collectives(listing, [&](const Listing&, const Pair&) { return panels.stated; });
     return;
   }
-  listing = Fuser(listing, panels, durations, true, 1).shortest({}).listing;
+  listing = Fuser(listing, panels, durations, 1).shortest({}).listing;
 }
 
-void overlap_by_cost(Listing& listing, const Panels& panels, const Durations& durations, bool fuses) {
+void overlap_by_cost(Listing& listing, const Panels& panels, const Durations& durations) {
   const int most = most_panels(listing, panels, durations);
   double best_us = forward_and_backward_us(listing, durations, panels.woven) * (1 - kLeastGain);
   Listing best = listing;
   std::set<Kind> kinds;
   for (int cut = 1; cut <= most; cut = panels.stated > 0 && cut == 1 ? std::max(2, most) : 2 * cut) {
-    Fuser::Found found = Fuser(listing, panels, durations, fuses, cut).shortest(kinds);
+    Fuser::Found found = Fuser(listing, panels, durations, cut).shortest(kinds);
     kinds = found.kinds;
     if (found.us >= best_us) continue;
     best_us = found.us;

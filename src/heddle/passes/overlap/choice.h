@@ -14,7 +14,7 @@ namespace heddle::passes {
 void fuse_by_rates(ir::Listing& listing, const Panels& panels, const Durations& durations);
 
 /// Fuses pairs, cuts the rest into panels, or does one of both, whichever makes forward and backward shortest;
-/// leaves the listing as it is where nothing makes them 2 % shorter. `fuses`: whether fused products can run.
-void overlap_by_cost(ir::Listing& listing, const Panels& panels, const Durations& durations, bool fuses);
+/// leaves the listing as it is where nothing makes them 2 % shorter.
+void overlap_by_cost(ir::Listing& listing, const Panels& panels, const Durations& durations);
 
 }  // namespace heddle::passes

@@ -1,13 +1,15 @@
 // Matrix products by cuBLASLt: one, or many of one size as one call.
 //
 // Algorithms are named by the library once for each shape, those that sum in one order; which of them multiplies
-// says algorithm_choice.h.
+// says algorithm_choice.h. A piece of a product's rows takes the algorithm of the whole, so that a row is summed as
+// it is there; where the library doesn't have it for so few rows it is asked anew.
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
 #include <array>
 #include <map>
 #include <mutex>
+#include <tuple>
 
 #include "heddle/kernels/cuda/backend.h"
 #include "heddle/kernels/cuda/cublaslt/algorithm_choice.h"
@@ -35,7 +37,8 @@ ProductShape shape_of(const ProductCall& call) {
 
 /// A row-major matrix is the transpose of a column-major one: c = a·b becomes cᵀ = bᵀ·aᵀ.
 struct Product {
-  explicit Product(const ProductShape& s) {
+  /// `whole`: the product of which this is a piece, or null.
+  Product(const ProductShape& s, const Product* whole) {
     const char* doing = "describing a product";
     check_cublaslt(cublaslt().desc_create(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), doing);
     // Column-major views: of b the [N, K] lie as K×N, of b by k as N×K; of a likewise.
@@ -47,6 +50,7 @@ struct Product {
     b_layout = s.b_by_k ? matrix(in, s.N, s.K, s.batch) : matrix(in, s.K, s.N, s.batch);
     a_layout = s.a_by_k ? matrix(in, s.M, s.K, s.batch) : matrix(in, s.K, s.M, s.batch);
     c_layout = matrix(out, s.N, s.M, s.batch);
+    if (whole != nullptr && takes_algorithm_of(*whole)) return;
     cublasLtMatmulPreference_t preference = nullptr;
     check_cublaslt(cublaslt().preference_create(&preference), "choosing an algorithm");
     const auto workspace = static_cast<uint64_t>(kWorkspaceBytes);
@@ -90,20 +94,37 @@ struct Product {
     return layout;
   }
 
+  bool takes_algorithm_of(const Product& whole) {
+    if (whole.found == 0) return true;
+    algorithms[0] = whole.algorithms[static_cast<size_t>(whole.chosen)];
+    cublasLtMatmulHeuristicResult_t room{};
+    const bool fits = cublaslt().algo_check(handle_of_device(), desc, b_layout, a_layout, c_layout, c_layout,
+                                            &algorithms[0], &room) == CUBLAS_STATUS_SUCCESS &&
+                      room.workspaceSize <= static_cast<size_t>(kWorkspaceBytes);
+    found = fits ? 1 : 0;
+    return fits;
+  }
+
   cublasLtMatmulDesc_t desc = nullptr;
   cublasLtMatrixLayout_t a_layout = nullptr, b_layout = nullptr, c_layout = nullptr;
   std::array<cublasLtMatmulAlgo_t, kMostAlgorithms> algorithms{};
   int found = 0, chosen = 0;
 };
 
-/// Shapes of a run are few but for the last block of rows; each is described once.
-const Product& described(const ProductShape& shape) {
+/// Shapes of a run are few but for the last block of rows; each is described once. `rows`: of the whole product.
+const Product& described(const ProductShape& shape, int64_t rows) {
   static std::mutex mutex;
-  static std::map<std::pair<int, ProductShape>, Product> products;
+  static std::map<std::tuple<int, ProductShape, int64_t>, Product> products;
   int device = 0;
   if (cudaGetDevice(&device) != cudaSuccess) throw SystemError(0, "CUDA: no device is chosen");
   const std::lock_guard lock(mutex);
-  return products.try_emplace(std::pair(device, shape), shape).first->second;
+  const auto find = [&](const ProductShape& of, int64_t all, const Product* whole) -> const Product& {
+    return products.try_emplace(std::tuple(device, of, all), of, whole).first->second;
+  };
+  if (rows == shape.M) return find(shape, rows, nullptr);
+  ProductShape whole = shape;
+  whole.M = rows;
+  return find(shape, rows, &find(whole, rows, nullptr));
 }
 
 bool aligned(const TensorView& view, int64_t pitch) {
@@ -127,7 +148,8 @@ bool library_multiply(const ProductCall& call, void* workspace, void* stream) {
   // Of f32 operands only f32 results: the combinations of types that the library takes are few.
   if (call.a.dtype == Dtype::f32 && call.c.dtype != Dtype::f32) return false;
   const ProductShape shape = shape_of(call);
-  const Product& product = described(shape);
+  const int64_t rows = call.M_in_all == 0 ? call.M : call.M_in_all;
+  const Product& product = described(shape, rows);
   if (product.found == 0) return false;
   const float one = 1, beta = call.add ? 1 : 0;
   const auto room = (reinterpret_cast<uintptr_t>(workspace) + kWorkspaceAlignment - 1) / kWorkspaceAlignment;
@@ -138,7 +160,7 @@ bool library_multiply(const ProductCall& call, void* workspace, void* stream) {
                              reinterpret_cast<void*>(room * kWorkspaceAlignment),
                              static_cast<size_t>(kWorkspaceBytes), static_cast<cudaStream_t>(stream));
   };
-  if (!call.add) {
+  if (!call.add && rows == call.M) {
     AlgorithmChoice::here().measure(
         shape, product.found, [&](int i) { return run(i) == CUBLAS_STATUS_SUCCESS; }, stream);
   }

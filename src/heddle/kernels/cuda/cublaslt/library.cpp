@@ -48,6 +48,7 @@ const CublasLt& cublaslt() {
     find(l.preference_destroy, "cublasLtMatmulPreferenceDestroy");
     find(l.preference_set, "cublasLtMatmulPreferenceSetAttribute");
     find(l.heuristic, "cublasLtMatmulAlgoGetHeuristic");
+    find(l.algo_check, "cublasLtMatmulAlgoCheck");
     find(l.matmul, "cublasLtMatmul");
     find(l.version, "cublasLtGetVersion");
     l.there = all;

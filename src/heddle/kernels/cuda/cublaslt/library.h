@@ -20,6 +20,7 @@ struct CublasLt {
   decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
   decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
+  decltype(&cublasLtMatmulAlgoCheck) algo_check = nullptr;
   decltype(&cublasLtMatmul) matmul = nullptr;
   decltype(&cublasLtGetVersion) version = nullptr;
   bool there = false, unwanted = false;

@@ -10,6 +10,7 @@
 #include "heddle/kernels/cuda/products/product_kernels.h"
 #include "heddle/kernels/cuda/step_kernels.h"
 #include "heddle/kernels/product_rows.h"
+#include "heddle/kernels/rows_in_all.h"
 
 namespace heddle::kernels::cuda {
 
@@ -103,6 +104,8 @@ int64_t column_sums_scratch(const ir::Listing& listing, const ir::Op& op, const 
   return scratch.bytes();
 }
 
+int64_t rows_in_all(const KernelCall& call) { return call.op->attributes.integer_or(kRowsInAll, 0); }
+
 void linear(const KernelCall& call) {
   Scratch scratch(call.scratch);
   void* workspace = scratch.take<std::byte>(product_workspace_bytes());
@@ -114,7 +117,8 @@ void linear(const KernelCall& call) {
             .M = call.out[0].rows(),
             .N = N,
             .K = K,
-            .bias = numbers<const float>(operand(call.in, 2))},
+            .bias = numbers<const float>(operand(call.in, 2)),
+            .M_in_all = rows_in_all(call)},
            workspace, call.stream);
 }
 
@@ -123,7 +127,14 @@ void linear_dgrad(const KernelCall& call) {
   void* workspace = scratch.take<std::byte>(product_workspace_bytes());
   const int64_t N = call.in[1].dim(0), K = call.in[1].dim(1);
   const Pair pair = alike(call.in[0], call.in[1], scratch, call.stream);
-  multiply({.a = pair.a, .b = pair.b, .c = call.out[0], .b_by_k = true, .M = call.out[0].rows(), .N = K, .K = N},
+  multiply({.a = pair.a,
+            .b = pair.b,
+            .c = call.out[0],
+            .b_by_k = true,
+            .M = call.out[0].rows(),
+            .N = K,
+            .K = N,
+            .M_in_all = rows_in_all(call)},
            workspace, call.stream);
 }
 
