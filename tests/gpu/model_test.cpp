@@ -256,7 +256,8 @@ TEST_F(CudaModel, copies_of_hot_experts_keep_the_bits) {
     for (const bool exact : {false, true}) {
       const auto none = run_of(mesh, Dtype::bf16, {.exact = exact});
       for (const auto from : {model::ReplicasFrom::counts, model::ReplicasFrom::history}) {
-        const auto copied = run_of(mesh, Dtype::bf16, {.exact = exact, .node_of = {0, 0, 1, 1}, .copies = with(from)});
+        const auto copied =
+            run_of(mesh, Dtype::bf16, {.exact = exact, .node_of = {0, 0, 1, 1}, .copies = with(from)});
         EXPECT_EQ(copied->total("loss.next_token"), none->total("loss.next_token"));
         bool moved = false;
         for (const model::Parameter& p : none->parameters(0)) {
