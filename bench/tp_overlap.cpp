@@ -11,12 +11,14 @@
 //
 // `--real` runs the kernels instead, unpaced, on two ranks of this machine: as threads, or under a launcher of two
 // processes. A product of one thread is timed before and after each step, and the steps are told in its time too.
+// What a step takes of the processor is told beside it, of this process: others that run here don't count there.
 // Rounds end when two minutes are over, but not before three of them; how many there were is told.
 //
 // `--foretold` runs nothing: what the simulator says of the same steps.
 //
 //   build/bench_tp_overlap [--json] [--rounds N] [--stretch X] [--model llama|deepseek] [--real] [--foretold]
 #include <fmt/format.h>
+#include <time.h>
 
 #include <algorithm>
 #include <map>
@@ -195,6 +197,12 @@ nlohmann::ordered_json quartiles(std::vector<double> of) {
   return {{"median", median(of)}, {"quartiles", {at(0.25), at(0.75)}}};
 }
 
+double processor_s() {
+  timespec at{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &at);
+  return static_cast<double>(at.tv_sec) + 1e-9 * static_cast<double>(at.tv_nsec);
+}
+
 // Steps in turn, each between two probes. `same`: of a time the one that all ranks take for it.
 template <class Step, class Same>
 nlohmann::ordered_json in_turn(int rounds, const Step& step, const Same& same) {
@@ -202,30 +210,34 @@ nlohmann::ordered_json in_turn(int rounds, const Step& step, const Same& same) {
   constexpr int kFewest = 3;
   const double began = now_s();
   bench::MatrixProbe probe(Dtype::bf16, 1);
-  std::map<std::string, std::vector<double>> seconds, probed;
+  std::map<std::string, std::vector<double>> seconds, probed, processor;
   for (int round = 0; round <= rounds; ++round) {
     if (round > kFewest && same(now_s() - began) > kLongest_s) break;
     for (const char* variant : kReal) {
       probe.sample();
       const size_t before = probe.best_rates().size() - 1;
-      const double took = step(variant);
+      const double used = processor_s(), took = step(variant), spent = processor_s() - used;
       probe.sample();
       const double rate = (probe.best_rates()[before] + probe.best_rates()[before + 1]) / 2;
       if (round == 0) continue;
       seconds[variant].push_back(took);
+      processor[variant].push_back(spent);
       probed[variant].push_back(took * rate * 1e-9);  // Gflop that the probe does meanwhile
     }
   }
   nlohmann::ordered_json found{{"rounds", seconds["off"].size()}};
   for (const char* variant : kReal) {
-    std::vector<double> ratio, in_probes;
+    std::vector<double> ratio, in_probes, of_processor;
     for (size_t i = 0; i < seconds["off"].size(); ++i) {
       ratio.push_back(seconds[variant][i] / seconds["off"][i]);
       in_probes.push_back(probed[variant][i] / probed["off"][i]);
+      of_processor.push_back(processor[variant][i] / processor["off"][i]);
     }
     found[variant] = {{"s", quartiles(seconds[variant])},
                       {"step_ratio", quartiles(ratio)},
-                      {"step_ratio_in_probes", quartiles(in_probes)}};
+                      {"step_ratio_in_probes", quartiles(in_probes)},
+                      {"processor_s", quartiles(processor[variant])},
+                      {"processor_ratio", quartiles(of_processor)}};
   }
   return found;
 }
