@@ -142,7 +142,7 @@ class Door {
 };
 
 struct Folders {
-  std::string memory = session::new_memory_folder(), kept = session::new_memory_folder();
+  std::string memory = session::memory_folder(random_id()), kept = session::memory_folder(random_id());
   ScratchFolder scratch;
   ~Folders() {
     std::error_code ignored;
