@@ -54,7 +54,7 @@ def links(text):
     for name, words in re.findall(r"target_link_libraries\(heddle (\w[^)]*)()\)", text):
         found["cli"] = set(re.findall(r"heddle_(\w+)", name))
     for names in found.values():
-        names -= {"options", "device_code", "hopper_code", "cutlass_code"}
+        names -= {"options", "device_code", "hopper_code", "cutlass_code", "window_code"}
         if "kernels_host" in names:
             names.remove("kernels_host")
             names.add("kernels")

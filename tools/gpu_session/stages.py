@@ -139,11 +139,11 @@ def algorithms(s):
     return result
 
 
-def ranks(s):
+def ranks(s, **environment):
     needs_device(s)
     if s.dry:
-        return {"losses": [x["loss"] for x in train(s, "ranks", 2, ranks=2)]}
-    told = s.run(s.mpirun(2) + [s.program("gpu_ranks")], may_fail=True)
+        return {"losses": [x["loss"] for x in train(s, "ranks", 2, ranks=2, **environment)]}
+    told = s.run(s.mpirun(2) + [s.program("gpu_ranks")], may_fail=True, **environment)
     if told.status == 77:
         raise Skip(told.lines()[-1] if told.lines() else "gpu_ranks skipped itself")
     if told.status != 0:
@@ -271,6 +271,7 @@ STAGES = [
     ("tests_wgmma_fp8", 1, 120, lambda s: tests(s, select="*Fp8*", HEDDLE_WGMMA_FP8="1")),
     ("demo", 1, 240, demo),
     ("ranks", 1, 120, ranks),
+    ("ranks_windows", 1, 120, lambda s: ranks(s, HEDDLE_NCCL_WINDOWS="1")),
     ("sanitizer", 1, 400, sanitizer),
     ("ceilings", 2, 120, ceilings),
     ("ops", 2, 180, ops),

@@ -4,13 +4,21 @@
 
 namespace heddle::comm::nccl {
 
-const Library& library() {
-  static const Library found = [] {
-    Library l;
+void* library_handle() {
+  static void* const found = [] {
     void* handle = nullptr;
     for (const char* name : {"libnccl.so.2", HEDDLE_NCCL_PATH}) {
       if (handle == nullptr && *name != '\0') handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     }
+    return handle;
+  }();
+  return found;
+}
+
+const Library& library() {
+  static const Library found = [] {
+    Library l;
+    void* const handle = library_handle();
     if (handle == nullptr) {
       l.missing = "libnccl.so.2 is not found on this machine";
       return l;

@@ -21,6 +21,8 @@ struct Library {
   std::string missing;  // empty: all are there
 };
 const Library& library();
+/// What dlopen gave for it; null where there is none.
+void* library_handle();
 
 /// SystemError that says what was being done.
 void check(ncclResult_t status, const char* doing);

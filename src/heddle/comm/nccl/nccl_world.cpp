@@ -9,6 +9,7 @@
 #include "heddle/base/failure.h"
 #include "heddle/comm/device_world.h"
 #include "heddle/comm/nccl/rounds.h"
+#include "heddle/comm/nccl/window_exchange.h"
 
 namespace heddle::comm {
 
@@ -140,6 +141,10 @@ class NcclCommunicator : public Communicator {
         control_->exchange(&id, sends, &found, receives);
         id = found;
       });
+      if (world.failed_word() != nullptr && size > 1) {
+        windows_ = window_exchange(all_->get(), rank, size, world.failed_word());
+        if (windows_ != nullptr) connect(all_->get(), rank, size);  // all windows are clear
+      }
       return;
     }
     // Between neighbours, each way a communicator of its own. All make theirs in the order of the line.
@@ -173,18 +178,22 @@ class NcclCommunicator : public Communicator {
     HEDDLE_CHECK(all_ != nullptr, "an exchange on a channel of messages to neighbours");
     const auto from = [&](const Piece& p) { return static_cast<const std::byte*>(send) + p.offset; };
     const auto to = [&](const Piece& p) { return static_cast<std::byte*>(receive) + p.offset; };
-    const Library& l = library();
-    check(l.group_start(), "beginning an exchange");
-    for (const Piece& p : sends) {
-      if (p.peer == rank() || p.bytes == 0) continue;
-      check(l.send(from(p), static_cast<size_t>(p.bytes), ncclInt8, p.peer, all_->get(), stream_), "sending");
-      count_sent(traffic_, *this, p.peer, p.bytes);
+    for (const Piece& p : sends) count_sent(traffic_, *this, p.peer, p.bytes);
+    if (windows_ != nullptr) {
+      windows_->exchange(send, sends, receive, receives, stream_);
+    } else {
+      const Library& l = library();
+      check(l.group_start(), "beginning an exchange");
+      for (const Piece& p : sends) {
+        if (p.peer == rank() || p.bytes == 0) continue;
+        check(l.send(from(p), static_cast<size_t>(p.bytes), ncclInt8, p.peer, all_->get(), stream_), "sending");
+      }
+      for (const Piece& p : receives) {
+        if (p.peer == rank() || p.bytes == 0) continue;
+        check(l.receive(to(p), static_cast<size_t>(p.bytes), ncclInt8, p.peer, all_->get(), stream_), "receiving");
+      }
+      check(l.group_end(), "ending an exchange");
     }
-    for (const Piece& p : receives) {
-      if (p.peer == rank() || p.bytes == 0) continue;
-      check(l.receive(to(p), static_cast<size_t>(p.bytes), ncclInt8, p.peer, all_->get(), stream_), "receiving");
-    }
-    check(l.group_end(), "ending an exchange");
     size_t own = 0;  // what a rank hands to itself, in the order listed
     for (const Piece& p : sends) {
       if (p.peer == rank() && p.bytes > 0) hand_over(p, send, receive, receives, own);
@@ -308,6 +317,7 @@ class NcclCommunicator : public Communicator {
   std::unique_ptr<Communicator> control_;
   std::vector<int> nodes_;
   std::unique_ptr<Handle> all_;
+  std::unique_ptr<WindowExchange> windows_;  // of all_
   std::map<int, std::unique_ptr<Handle>> to_, from_;
   Departures departures_;
   Beside beside_;
@@ -346,12 +356,18 @@ NcclWorld::NcclWorld(World& control) : control_(control) {
     // NCCL refuses two ranks on one device of one host. As a host of its own each talks over sockets.
     setenv("NCCL_HOSTID", fmt::format("heddle-rank-{}", rank()).c_str(), 0);
   }
+  if (windows_asked()) {
+    check_cuda(cudaMallocHost(reinterpret_cast<void**>(&failed_word_), sizeof *failed_word_),
+               "making room for a word");
+    *failed_word_ = 0;
+  }
   watcher_ = std::thread([this] { watch(); });
 }
 
 NcclWorld::~NcclWorld() {
   ending_.store(true);
   watcher_.join();
+  if (failed_word_ != nullptr && !failed_.load()) cudaFreeHost(failed_word_);
 }
 
 std::unique_ptr<Communicator> NcclWorld::communicator(const std::vector<int>& ranks, const std::string& name) {
@@ -374,6 +390,7 @@ void NcclWorld::abort(const std::string& reason, bool input) {
     reason_ = reason;
     failed_.store(true, std::memory_order_release);
     // What waits on a stream for a peer ends.
+    if (failed_word_ != nullptr) *static_cast<volatile uint32_t*>(failed_word_) = 1;
     for (Handle* handle : handles_) {
       if (handle->comm_ != nullptr) library().abort(std::exchange(handle->comm_, nullptr));
     }

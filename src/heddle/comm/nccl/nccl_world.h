@@ -50,6 +50,8 @@ class NcclWorld : public World {
 
   /// Throws SystemError with the reason once the world has failed.
   void check_alive() const;
+  /// A word that the device reads, not zero once the world has failed; null where no windows are asked for.
+  const uint32_t* failed_word() const { return failed_word_; }
 
  private:
   friend class Handle;
@@ -60,6 +62,7 @@ class NcclWorld : public World {
   std::list<Handle*> handles_;
   std::string reason_;
   std::atomic<bool> failed_{false}, ending_{false};
+  uint32_t* failed_word_ = nullptr;
   std::thread watcher_;
 };
 
