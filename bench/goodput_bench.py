@@ -3,12 +3,12 @@
 disk alone: the same steps on emulated hosts (tests/job/emulated.py), undisturbed, and with a fault in every ten steps,
 at the same drawn places in both.
 
-    ./dev bench goodput [--hosts 2] [--steps 40] [--sequences 96] [--every 10] [--disk-every 10] [--seed 1]
+    ./dev bench goodput [--hosts 2] [--steps 40] [--sequences 96] [--microbatch 24] [--every 10] [--disk-every 10] [--seed 1]
                         [--host-faults] [--rounds 3] [--json]
 
-A fault strikes when the job first comes to its step, a process killed or, with --host-faults, a host with its memory,
-which answers again at once. Lost time is that of a run over that of an undisturbed one right before it, whose
-checkpoints go to disk as often; medians of the rounds. `lost_time_saved` is the part of the time lost from disk that
+A fault strikes within a step, steps and moments drawn one from each of as many equal parts: a process killed or, with
+--host-faults, a host with its memory, which answers again at once. Lost time is that of a run over that of an
+undisturbed one between the two, whose checkpoints go to disk as often; medians of the rounds. `lost_time_saved` is the part of the time lost from disk that
 memory saves; null where other programs took more of the machine than faults did. All digests are compared.
 """
 
@@ -28,7 +28,7 @@ from emulated import Job, Reference, digests, events  # noqa: E402
 
 def settings(arguments, memory):
     words = [f"train.steps={arguments.steps}", f"train.global_batch={arguments.sequences}", "train.trace_step=0",
-             f"train.microbatch={arguments.sequences // arguments.hosts // 2}", f"train.checkpoint_every={arguments.disk_every}"]
+             f"train.microbatch={arguments.microbatch or arguments.sequences // arguments.hosts // 2}", f"train.checkpoint_every={arguments.disk_every}"]
     return words + (["train.snapshot_every=1"] if memory else [])
 
 
@@ -41,9 +41,13 @@ def run(heddle, reference, base, name, arguments, memory, strikes):
     try:
         began = time.monotonic()
         job.start()
-        for step, rank in strikes:
+        for step, rank, moment in strikes:
+            if not job.wait_until(lambda step=step: job.steps_done() >= step - 1):
+                break
+            begun = time.monotonic()
             if not job.wait_until(lambda step=step: job.steps_done() >= step):
                 break
+            time.sleep(moment * (time.monotonic() - begun))
             struck.append((time.time(), job.steps_done()))
             if arguments.host_faults:
                 job.lose_host(f"node{rank}")
@@ -83,6 +87,7 @@ def main():
     parse.add_argument("--hosts", type=int, default=2)
     parse.add_argument("--steps", type=int, default=40)
     parse.add_argument("--sequences", type=int, default=96)
+    parse.add_argument("--microbatch", type=int, default=0)
     parse.add_argument("--rounds", type=int, default=3)
     parse.add_argument("--every", type=int, default=10)
     parse.add_argument("--disk-every", type=int, default=10)
@@ -91,32 +96,33 @@ def main():
     parse.add_argument("--json", action="store_true")
     arguments = parse.parse_args()
     draw = random.Random(arguments.seed)
-    strikes = [(first + draw.randrange(arguments.every), draw.randrange(arguments.hosts))
-               for first in range(arguments.every, arguments.steps - arguments.every + 1, arguments.every)]
+    tens = list(range(arguments.every, arguments.steps - arguments.every + 1, arguments.every))
+    parts = lambda: draw.sample([(i + draw.random()) / len(tens) for i in range(len(tens))], len(tens))
+    strikes = [(first + int(place * arguments.every), draw.randrange(arguments.hosts), moment)
+               for first, place, moment in zip(tens, parts(), parts(), strict=True)]
     heddle = arguments.heddle.resolve()
     base = pathlib.Path(tempfile.mkdtemp(prefix="heddle-goodput-")).resolve()
     try:
         (base / "reference").mkdir()
         reference = Reference(heddle, base / "reference")    # prepares the data
-        all_runs, pairs = [], {"disk": [], "memory": []}
+        rounds = []
         for number in range(arguments.rounds):
-            for name, rows in pairs.items():
-                pair = [run(heddle, reference, base, f"{name}-{number}-{len(s)}", arguments, name == "memory" and bool(s), s)
-                        for s in ([], strikes)]
-                rows.append(pair)
-                all_runs += pair
+            kinds = {"disk": (False, strikes), "undisturbed": (False, []), "memory": (True, strikes)}
+            rounds.append({kind: run(heddle, reference, base, f"{kind}-{number}", arguments, memory, struck)
+                           for kind, (memory, struck) in kinds.items()})
     finally:
         shutil.rmtree(base, ignore_errors=True)
-    same = all(one["complete"] and one["digests"] == all_runs[0]["digests"] for one in all_runs)
-    lost = {name: statistics.median(struck["seconds"] - free["seconds"] for free, struck in rows) for name, rows in pairs.items()}
+    same = all(one["complete"] and one["digests"] == rounds[0]["disk"]["digests"] for row in rounds for one in row.values())
+    lost = {kind: statistics.median(row[kind]["seconds"] - row["undisturbed"]["seconds"] for row in rounds)
+            for kind in ("disk", "memory")}
     held = 0 <= lost["memory"] and 0 < lost["disk"]
-    result = {"steps": arguments.steps, "faults": len(strikes), "same_digests": same,
+    result = {"steps": arguments.steps, "faults": len(strikes), "same_digests": same, "strikes": strikes,
               "rounds": arguments.rounds,
-              "undisturbed_s": round(statistics.median(free["seconds"] for rows in pairs.values() for free, _ in rows), 3),
+              "undisturbed_s": round(statistics.median(row["undisturbed"]["seconds"] for row in rounds), 3),
               "lost_s": {name: round(seconds, 3) for name, seconds in lost.items()},
               "lost_time_saved": round(1 - lost["memory"] / lost["disk"], 4) if held else None,
-              "found_s": {name: distribution([s for _, one in pairs[name] for s in one["found_s"]]) for name in lost},
-              "recovered_s": {name: distribution([s for _, one in pairs[name] for s in one["recovered_s"]]) for name in lost}}
+              "found_s": {name: distribution([s for row in rounds for s in row[name]["found_s"]]) for name in lost},
+              "recovered_s": {name: distribution([s for row in rounds for s in row[name]["recovered_s"]]) for name in lost}}
     if arguments.json:
         print(json.dumps(result, indent=1))
     else:

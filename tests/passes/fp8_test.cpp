@@ -10,18 +10,7 @@ namespace {
 
 const Rewrite kFp8 = [](ir::Listing& listing) { passes::fp8(listing); };
 
-const std::string kBeginning = R"(
-listing 0
-  weight      g        f32[8]
-  weight      up       f32[16, 8]
-  weight      down     f32[8, 16]
-  accumulator grad.up  f32[16, 8]
-  accumulator grad.down f32[8, 16]
-listing 0, F
-    x = receive {columns 8, dtype f32, rows 4, step -1}  comm.pp.forward.receive
-  layer 0
-    n, rstd = rms_norm x, g {epsilon 1e-06}
-)";
+const std::string kBeginning = kOneLayersBeginning;
 
 TEST(Fp8Pass, KeepsRowsInEightBits) {
   expect_becomes(one_layer() + kOneLayersBackward, kFp8, kBeginning + R"(

@@ -2,31 +2,11 @@
 #include "heddle/passes/state/host_state.h"
 
 #include "tests/passes/expect_becomes.h"
+#include "tests/passes/one_weight.h"
 
 namespace heddle::test {
 namespace {
 
-constexpr double kFast = 1e6;  // bytes a microsecond: the link doesn't bound a slice
-
-const std::string kTable =
-    "listing 0\n"
-    "  weight       w         bf16[64, 32]\n"
-    "  accumulator  grad.w    f32[64, 32]\n";
-const std::string kSums =
-    "listing 0, F\n"
-    "  no layer\n"
-    "    x = receive {columns 32, dtype bf16, rows 4, step -1}  comm.pp.forward.receive\n"
-    "    y = receive {columns 64, dtype bf16, rows 4, step -1}  comm.pp.forward.receive\n"
-    "listing 0, W\n"
-    "  no layer\n"
-    "    linear_wgrad x, y -> grad.w\n"
-    "listing 0, end\n"
-    "  no layer\n";
-const std::string kNorm =
-    "    square = grad_square_sum grad.w\n"
-    "    norm, clip = grad_norm square {max_norm 1}\n"
-    "    hyper = load_step  copy_in\n";
-const std::string kHow = "{beta1 0.9, beta2 0.95, copy 1, decay 0.1, epsilon 1e-08}";
 const std::string kSplitHow = "{beta1 0.9, beta2 0.95, decay 0.1, epsilon 1e-08}";
 
 std::string state(const std::vector<std::string>& rows, const std::string& space) {

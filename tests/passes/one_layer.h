@@ -6,10 +6,8 @@
 
 namespace heddle::test {
 
-/// Its forward and the beginning of its backward. `rest` are further ops of the forward; `second` is the part to
-/// which what follows the first product belongs.
-inline std::string one_layer(const std::string& rest = "", const std::string& second = "mlp") {
-  return R"(
+/// Its values, and its forward up to the norm.
+inline constexpr const char* kOneLayersBeginning = R"(
 listing 0
   weight      g        f32[8]
   weight      up       f32[16, 8]
@@ -20,7 +18,12 @@ listing 0, F
     x = receive {columns 8, dtype f32, rows 4, step -1}  comm.pp.forward.receive
   layer 0
     n, rstd = rms_norm x, g {epsilon 1e-06}
-    u = linear n, up                                     compute @mlp
+)";
+
+/// Its forward and the beginning of its backward. `rest` are further ops of the forward; `second` is the part to
+/// which what follows the first product belongs.
+inline std::string one_layer(const std::string& rest = "", const std::string& second = "mlp") {
+  return std::string(kOneLayersBeginning) + R"(    u = linear n, up                                     compute @mlp
     a = silu u                                           compute @)" +
          second + R"(
     y = linear a, down                                   compute @)" +

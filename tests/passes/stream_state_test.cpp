@@ -4,31 +4,10 @@
 #include "heddle/passes/state/host_state.h"
 #include "heddle/passes/update/ahead_of_norm.h"
 #include "tests/passes/expect_becomes.h"
+#include "tests/passes/one_weight.h"
 
 namespace heddle::test {
 namespace {
-
-constexpr double kFast = 1e6;  // bytes a microsecond: the link doesn't bound a slot
-
-const std::string kTable =
-    "listing 0\n"
-    "  weight       w         bf16[64, 32]\n"
-    "  accumulator  grad.w    f32[64, 32]\n";
-// Sums come from somewhere.
-const std::string kSums =
-    "listing 0, F\n"
-    "  no layer\n"
-    "    x = receive {columns 32, dtype bf16, rows 4, step -1}  comm.pp.forward.receive\n"
-    "    y = receive {columns 64, dtype bf16, rows 4, step -1}  comm.pp.forward.receive\n"
-    "listing 0, W\n"
-    "  no layer\n"
-    "    linear_wgrad x, y -> grad.w\n"
-    "listing 0, end\n"
-    "  no layer\n"
-    "    square = grad_square_sum grad.w\n"
-    "    norm, clip = grad_norm square {max_norm 1}\n"
-    "    hyper = load_step  copy_in\n";
-const std::string kHow = "{beta1 0.9, beta2 0.95, copy 1, decay 0.1, epsilon 1e-08}";
 
 std::string state(const std::string& space) {
   std::string text;
@@ -39,11 +18,11 @@ std::string state(const std::string& space) {
 
 TEST(StreamState, ComesByInSlices) {
   const std::string before =
-      kTable + state("") + kSums + "    adamw clip, hyper, grad.w -> master.w, m.w, v.w, w " + kHow + "\n";
+      kTable + state("") + kSums + kNorm + "    adamw clip, hyper, grad.w -> master.w, m.w, v.w, w " + kHow + "\n";
   std::string after = kTable + state(" host");
   for (const char* name : {"master", "m", "v"})
     after += fmt::format("  optimizer    slots.{}.f32  f32[3072]\n", name);
-  after += kSums;
+  after += kSums + kNorm;
   for (int k = 0; k < 2; ++k) {  // of 1,024 elements
     const int from = 1024 * k, to = from + 1024;
     std::string in, out, slots;
@@ -65,7 +44,7 @@ TEST(StreamState, ComesByInSlices) {
 
 TEST(StreamState, ReusesItsSlots) {
   std::string before =
-      kTable + state("") + kSums + "    adamw clip, hyper, grad.w -> master.w, m.w, v.w, w " + kHow + "\n";
+      kTable + state("") + kSums + kNorm + "    adamw clip, hyper, grad.w -> master.w, m.w, v.w, w " + kHow + "\n";
   for (size_t at = 0; (at = before.find("[64, 32]", at)) != std::string::npos;) before.replace(at, 8, "[64, 80]");
   for (size_t at = 0; (at = before.find("columns 32", at)) != std::string::npos;)
     before.replace(at, 10, "columns 80");
@@ -84,7 +63,7 @@ TEST(StreamState, ReusesItsSlots) {
 // Where updates run ahead of the norm.
 const std::string kStatistic = "  statistic    norm.sum  f64[1]\n";
 ir::Listing ahead(const std::function<void(ir::Listing&)>& move) {
-  std::string text = kTable + state("") + kStatistic + kSums + "    accumulate norm -> norm.sum\n" +
+  std::string text = kTable + state("") + kStatistic + kSums + kNorm + "    accumulate norm -> norm.sum\n" +
                      "    adamw clip, hyper, grad.w -> master.w, m.w, v.w, w " + kHow + "\n";
   ir::Listing listing = listing_of(text);
   passes::ahead_of_norm(listing);
@@ -162,7 +141,7 @@ TEST(StreamState, LeavesWhatIsSmallOrReadElsewhere) {
   for (const ir::Value& value : listing.values) EXPECT_EQ(value.space, ir::Space::device) << value.name;
 
   const std::string packed =
-      kTable + state("") + kSums + "    adamw clip, hyper, grad.w -> master.w, m.w, v.w " +
+      kTable + state("") + kSums + kNorm + "    adamw clip, hyper, grad.w -> master.w, m.w, v.w " +
       "{beta1 0.9, beta2 0.95, copy 0, decay 0.1, epsilon 1e-08}\n    pack_weight master.w -> w\n";
   listing = listing_of(packed);
   passes::stream_state(listing, kFast);
@@ -183,7 +162,7 @@ TEST(StreamState, LeavesWhatIsSmallOrReadElsewhere) {
 
 TEST(StreamState, ASlotIsNoLargerThanTheLinkNeeds) {
   std::string text =
-      kTable + state("") + kSums + "    adamw clip, hyper, grad.w -> master.w, m.w, v.w, w " + kHow + "\n";
+      kTable + state("") + kSums + kNorm + "    adamw clip, hyper, grad.w -> master.w, m.w, v.w, w " + kHow + "\n";
   for (size_t at = 0; (at = text.find("[64, 32]", at)) != std::string::npos;) text.replace(at, 8, "[64, 65536]");
   for (size_t at = 0; (at = text.find("columns 32", at)) != std::string::npos;)
     text.replace(at, 10, "columns 65536");
@@ -198,7 +177,7 @@ TEST(StreamState, ASlotIsNoLargerThanTheLinkNeeds) {
 
 TEST(MapState, MovesTheMomentsAlone) {
   const std::string before =
-      kTable + state("") + kSums + "    adamw clip, hyper, grad.w -> master.w, m.w, v.w, w " + kHow + "\n";
+      kTable + state("") + kSums + kNorm + "    adamw clip, hyper, grad.w -> master.w, m.w, v.w, w " + kHow + "\n";
   ir::Listing listing = listing_of(before);
   passes::map_state(listing);
   ir::verify(listing);

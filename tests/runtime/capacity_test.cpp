@@ -6,6 +6,7 @@
 #include "heddle/passes/recompute.h"
 #include "heddle/runtime/predict.h"
 #include "tests/runtime/kept_bits.h"
+#include "tests/runtime/same_batches.h"
 
 namespace heddle::test {
 namespace {
@@ -34,25 +35,6 @@ void with_quantiles(model::ModelConfig& c, plan::Plan&) {
   c.bias_balance = model::BiasBalance::quantile;
 }
 
-// The same eight microbatches for every layout.
-std::vector<device::Batch> same_batches(const model::ModelConfig& c, const TinyRun& run) {
-  std::vector<device::Batch> batches;
-  for (int r = 0; r < run.plan().ranks(); ++r) {
-    device::Batch& batch = batches.emplace_back();
-    for (int m = 0; m < run.plan().microbatches; ++m) {
-      const int whole = m * run.plan().mesh.dp + run.mesh().at(r).at(ir::Axis::dp);
-      device::Microbatch& micro = batch.microbatches.emplace_back();
-      for (int i = 0; i < 2 * (kTinySequence + 1); ++i)
-        micro.tokens.push_back(static_cast<int32_t>(RandomKey(7).bits(static_cast<uint64_t>(whole * 100 + i)) %
-                                                    static_cast<uint64_t>(c.vocab_size)));
-    }
-    const double tokens = 8 * 2 * kTinySequence;
-    batch.scales = {1 / tokens, 1.0 / 16, 1 / tokens};
-    batch.hyper = {1e-3, 0.1, 0.05};
-  }
-  return batches;
-}
-
 model::ModelConfig model_of_eight() {
   model::ModelConfig c = small();
   c.n_routed_experts = 8;
@@ -73,25 +55,10 @@ std::map<std::string, std::vector<double>> left_by(const Way& way) {
   TinyRun run(c, plan, "reference", 4 * kArenaBytes);
   fill(run, c, 5);
   run.run(same_batches(c, run));
-  std::map<std::string, std::vector<double>> left;
-  for (int r = 0; r < plan.ranks(); ++r) {
-    for (const model::Parameter& p : run.parameters(r)) {
-      if (p.trained && !left.contains(p.name)) left[p.name] = run.whole("grad.", p.name);
-    }
-  }
-  left["loss"] = {run.total("loss.next_token")};
+  std::map<std::string, std::vector<double>> left = gradients_of(run);
   for (int layer = 1; layer < 4 && way.factor > 0; ++layer)
     left["dropped"].push_back(run.total(fmt::format("dropped.{}", layer)));
   return left;
-}
-
-double relative(const std::vector<double>& a, const std::vector<double>& b) {
-  double difference = 0, norm = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    difference += (a[i] - b[i]) * (a[i] - b[i]);
-    norm += b[i] * b[i];
-  }
-  return std::sqrt(difference / std::max(norm, 1e-300));
 }
 
 void expect_as_on_one_rank(const Way& way) {

@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "tests/simulate/tiny_step.h"
+#include "tests/support/relative.h"
 
 namespace heddle {
 namespace {
+
+using test::relative;
 
 constexpr int64_t kSequence = 512;  // chunks of cp 2 are as long as the longest block of a kernel
 
@@ -72,15 +75,6 @@ Gradients gradients(const model::ModelConfig& c, const plan::Plan& plan, int thr
   }
   found["loss"] = {run.total("loss.next_token")};
   return found;
-}
-
-double relative(const std::vector<double>& a, const std::vector<double>& b) {
-  double difference = 0, norm = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    difference += (a[i] - b[i]) * (a[i] - b[i]);
-    norm += b[i] * b[i];
-  }
-  return std::sqrt(difference / std::max(norm, 1e-300));
 }
 
 void check(Dtype dtype, double tolerance) {

@@ -7,6 +7,7 @@
 #include "heddle/passes/recompute.h"
 #include "heddle/simulate/recording.h"
 #include "tests/runtime/kept_bits.h"
+#include "tests/runtime/same_batches.h"
 
 namespace heddle::test {
 namespace {
@@ -45,38 +46,8 @@ std::map<std::string, std::vector<double>> left_by(const Way& way) {
   const plan::Plan plan = plan_of(way);
   TinyRun run(c, plan, way.backend, 4 * kArenaBytes);
   fill(run, c, 5);
-  std::vector<device::Batch> batches;
-  for (int r = 0; r < plan.ranks(); ++r) {
-    device::Batch& batch = batches.emplace_back();
-    for (int m = 0; m < plan.microbatches; ++m) {
-      const int whole = m * way.mesh.dp + run.mesh().at(r).at(ir::Axis::dp);
-      device::Microbatch& micro = batch.microbatches.emplace_back();
-      for (int i = 0; i < 2 * (kTinySequence + 1); ++i)
-        micro.tokens.push_back(static_cast<int32_t>(RandomKey(7).bits(static_cast<uint64_t>(whole * 100 + i)) %
-                                                    static_cast<uint64_t>(c.vocab_size)));
-    }
-    const double tokens = 8 * 2 * kTinySequence;
-    batch.scales = {1 / tokens, 1.0 / 16, 1 / tokens};
-    batch.hyper = {1e-3, 0.1, 0.05};
-  }
-  run.run(batches);
-  std::map<std::string, std::vector<double>> left;
-  for (int r = 0; r < plan.ranks(); ++r) {
-    for (const model::Parameter& p : run.parameters(r)) {
-      if (p.trained && !left.contains(p.name)) left[p.name] = run.whole("grad.", p.name);
-    }
-  }
-  left["loss"] = {run.total("loss.next_token")};
-  return left;
-}
-
-double relative(const std::vector<double>& a, const std::vector<double>& b) {
-  double difference = 0, norm = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    difference += (a[i] - b[i]) * (a[i] - b[i]);
-    norm += b[i] * b[i];
-  }
-  return std::sqrt(difference / std::max(norm, 1e-300));
+  run.run(same_batches(c, run));
+  return gradients_of(run);
 }
 
 // An e4m3 rounds by at most 2^-4 of a number, a bf16 by 2^-9: what that is off by, 32 times.

@@ -8,10 +8,13 @@
 #include "heddle/ir/print.h"
 #include "heddle/model/rope_table.h"
 #include "tests/runtime/tiny_run.h"
+#include "tests/support/relative.h"
 #include "tests/support/tiny_models.h"
 
 namespace heddle {
 namespace {
+
+using test::relative;
 
 model::ModelConfig tiny() {
   model::ModelConfig c = test::tiny_balanced_model();
@@ -57,16 +60,6 @@ void run_once(test::TinyRun& run, const model::ModelConfig& c) {
     batches.push_back(batch_for(c, run.plan(), run.mesh().at(r).at(ir::Axis::dp)));
   }
   run.run(batches);
-}
-
-double relative(const std::vector<double>& a, const std::vector<double>& b) {
-  if (a.size() != b.size()) return INFINITY;
-  double difference = 0, norm = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    difference += (a[i] - b[i]) * (a[i] - b[i]);
-    norm += b[i] * b[i];
-  }
-  return std::sqrt(difference / std::max(norm, 1e-300));
 }
 
 plan::Plan plan_for(const plan::Degrees& mesh, const std::set<std::string>& fusions, const std::string& context) {

@@ -8,10 +8,13 @@
 #include "heddle/base/random.h"
 #include "heddle/model/rope_table.h"
 #include "tests/runtime/tiny_run.h"
+#include "tests/support/relative.h"
 #include "tests/support/tiny_models.h"
 
 namespace heddle {
 namespace {
+
+using test::relative;
 
 constexpr int64_t kSequence = 16;
 constexpr int kMicrobatches = 8;  // of one sequence, in the whole batch
@@ -74,16 +77,6 @@ std::vector<device::Batch> batches_for(const model::ModelConfig& c, const test::
     batch.hyper = {1e-3, 0.1, 0.05};
   }
   return batches;
-}
-
-double relative(const std::vector<double>& a, const std::vector<double>& b) {
-  if (a.size() != b.size()) return INFINITY;
-  double difference = 0, norm = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    difference += (a[i] - b[i]) * (a[i] - b[i]);
-    norm += b[i] * b[i];
-  }
-  return std::sqrt(difference / std::max(norm, 1e-300));
 }
 
 void expect_equal_to_one_rank(const Setting& setting) {

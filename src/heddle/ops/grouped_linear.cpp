@@ -7,8 +7,8 @@
 
 #include "heddle/ir/product_way.h"
 #include "heddle/ops/experts/expert_bias.h"
+#include "heddle/ops/matrices/product_shapes.h"
 #include "heddle/ops/ops.h"
-#include "heddle/ops/rule.h"
 
 namespace heddle::ops {
 
@@ -16,34 +16,11 @@ namespace {
 
 extern const OpDef grouped_linear_dgrad, grouped_linear_wgrad, add_expert_bias_wgrad, gated_bias_dgrad, gated_bias_wgrad;
 
-// Operand 3: copies of weights like operand 1.
-int64_t copies_of(const Rule& rule) {
-  if (!rule.has(3)) return 0;
-  const Value &w = rule.in(1), &copies = rule.in(3);
-  rule.require(copies.shape.size() == 3 && copies.shape[1] == w.shape[1] && copies.shape[2] == w.shape[2] &&
-                   copies.dtype == w.dtype && copies.layout == w.layout,
-               "copies are not like w");
-  return copies.shape[0].count;
-}
-
 // `way` (ir/product_way.h) says which kernel is to run, passes/products/product_ways.h by what; grouped where it is absent.
 void check_way(const Rule& rule, const Op& op) {
   if (!op.attributes.has("way")) return;
   const std::optional<ProductWay> way = find_word<ProductWay>(op.attributes.word("way"));
   rule.require(way == ProductWay::batched || way == ProductWay::serial, "has a way that is neither batched nor serial");
-}
-
-void check_offsets(const Rule& rule, size_t offsets, int64_t experts) {
-  rule.shape(offsets, {fixed(experts + 1)});
-  rule.require(rule.dtype(offsets) == Dtype::i32, "offsets are not i32");
-}
-
-Cost product_cost(const Listing& listing, const Op& op, const RowCounts& rows) {
-  Cost cost = operand_cost(listing, op, rows);
-  const ir::Shape& weight = listing.value(op.updates.empty() ? op.in[1] : op.updates[0]).shape;
-  cost.flops = 2.0 * rows_of(listing, op.in[0], rows) * static_cast<double>(weight[1].count) *
-               static_cast<double>(weight[2].count);
-  return cost;
 }
 
 const OpDef grouped_linear{
@@ -53,10 +30,8 @@ const OpDef grouped_linear{
     .packable = "w",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
-      rule.require(rule.size(0, 1) == rule.size(1, 2), "x and w differ in their last dim");
       check_way(rule, op);
-      check_offsets(rule, 2, rule.size(1, 0) + copies_of(rule));
-      return std::vector{output(rule.dtype(0), {rule.dim(0, 0), rule.dim(1, 1)})};
+      return grouped_shape(rule, 1, rule.dtype(0));
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       const ValueId x = op.in[0], w = op.in[1], offsets = op.in[2], copies = operand(op, 3), dy = d_out[0];
@@ -84,10 +59,8 @@ const OpDef grouped_linear_dgrad{
     .packable = "w",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
-      rule.require(rule.size(0, 1) == rule.size(1, 1), "dy's columns are not w's rows");
       check_way(rule, op);
-      check_offsets(rule, 2, rule.size(1, 0) + copies_of(rule));
-      return std::vector{output(rule.dtype(0), {rule.dim(0, 0), rule.dim(1, 2)})};
+      return grouped_dgrad_shape(rule);
     },
     .cost = product_cost,
 };
@@ -98,14 +71,8 @@ const OpDef grouped_linear_wgrad{
     .exact = "grouped_linear_wgrad_exact",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
-      rule.require(rule.dim(0, 0) == rule.dim(1, 0), "x and dy differ in rows");
       check_way(rule, op);
-      const ir::Shape& acc = rule.updated(0).shape;
-      rule.require(acc.size() == 3 && acc[1] == rule.dim(1, 1) && acc[2] == rule.dim(0, 1), "acc is not [E, N, K]");
-      const int64_t copies = op.attributes.integer_or("copies", 0);
-      check_offsets(rule, 2, acc[0].count + copies);
-      if (copies == 0) return std::vector<Value>{};
-      return std::vector{output(rule.updated(0).dtype, {fixed(copies), acc[1], acc[2]}, Role::gradient)};
+      return grouped_wgrad_shape(rule, op, 1);
     },
     .cost = product_cost,
 };

@@ -1,20 +1,13 @@
 // Linear map y = x wᵀ + bias, with input and weight gradients apart, and the addition of a bias by itself; and a factor of all elements. T rows, K in,
 // N out; w is [N, K].
+#include "heddle/ops/matrices/product_shapes.h"
 #include "heddle/ops/ops.h"
-#include "heddle/ops/rule.h"
 
 namespace heddle::ops {
 
 namespace {
 
 extern const OpDef linear_dgrad, linear_wgrad, add_bias_wgrad, scale;
-
-Cost product_cost(const Listing& listing, const Op& op, const RowCounts& rows) {
-  Cost cost = operand_cost(listing, op, rows);
-  const ValueId weight = op.updates.empty() ? op.in[1] : op.updates[0];
-  cost.flops = 2.0 * rows_of(listing, op.in[0], rows) * static_cast<double>(listing.elements(weight, rows));
-  return cost;
-}
 
 const OpDef linear{
     .kind = "linear",
@@ -25,10 +18,7 @@ const OpDef linear{
     .by_row = "x y",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
-      rule.require(rule.size(0, 1) == rule.size(1, 1), "x and w differ in their last dim");
-      if (rule.has(2)) rule.shape(2, {rule.dim(1, 0)});
-      const Dtype dtype = op.attributes.integer_or("wide", 0) ? wide(rule.dtype(0)) : rule.dtype(0);
-      return std::vector{output(dtype, {rule.dim(0, 0), rule.dim(1, 0)})};
+      return linear_shape(rule, 1, op.attributes.integer_or("wide", 0) ? wide(rule.dtype(0)) : rule.dtype(0));
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       const ValueId x = op.in[0], w = op.in[1], bias = operand(op, 2), dy = d_out[0];
@@ -51,11 +41,7 @@ const OpDef linear_dgrad{
     .product_of_rows = true,
     .packable = "w",
     .by_row = "dy dx",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      rule.require(rule.size(0, 1) == rule.size(1, 0), "dy's columns are not w's rows");
-      return std::vector{output(dtype_named(op.attributes.word("dtype")), {rule.dim(0, 0), rule.dim(1, 1)})};
-    },
+    .infer = [](const Listing& listing, const Op& op) { return linear_dgrad_shape(Rule(listing, op), op); },
     .cost = product_cost,
 };
 
@@ -65,9 +51,7 @@ const OpDef linear_wgrad{
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       rule.require(op.in.size() == 2 && (op.updates.size() == 1 || op.updates.size() == 2), "needs x, dy and acc");
-      rule.require(rule.dim(0, 0) == rule.dim(1, 0), "x and dy differ in rows");
-      rule.require(rule.updated(0).shape == ir::Shape{rule.dim(1, 1), rule.dim(0, 1)}, "acc is not [N, K]");
-      return std::vector<Value>{};
+      return linear_wgrad_shape(rule, 1);
     },
     .cost = product_cost,
 };

@@ -12,7 +12,7 @@
 
 #include "heddle/ops/matrices/fp8_blocks.h"
 #include "heddle/ops/matrices/fp8.h"
-#include "heddle/ops/rule.h"
+#include "heddle/ops/matrices/product_shapes.h"
 
 namespace heddle::ops {
 
@@ -22,31 +22,6 @@ namespace {
 void check_rounded(const Rule& rule) {
   rule.require(rule.dtype(0) == Dtype::u8 && rule.dtype(1) == Dtype::u8, "q and scales are not bytes");
   rule.shape(1, {rule.dim(0, 0), fixed(fp8::blocks_of(rule.size(0, 1)))});
-}
-
-void check_groups(const Rule& rule, size_t offsets, int64_t experts, size_t copies) {
-  int64_t groups = experts;
-  if (rule.has(copies)) groups += rule.size(copies, 0);
-  rule.shape(offsets, {fixed(groups + 1)});
-  rule.require(rule.dtype(offsets) == Dtype::i32, "offsets are not i32");
-}
-
-void check_copies(const Rule& rule, size_t w, size_t copies) {
-  if (!rule.has(copies)) return;
-  const Value &own = rule.in(w), &others = rule.in(copies);
-  rule.require(others.shape.size() == 3 && others.shape[1] == own.shape[1] && others.shape[2] == own.shape[2] &&
-                   others.dtype == own.dtype,
-               "copies are not like w");
-}
-
-// 2·rows·N·K.
-Cost product_cost(const Listing& listing, const Op& op, const RowCounts& rows) {
-  Cost cost = operand_cost(listing, op, rows);
-  const ValueId weight = op.updates.empty() ? op.operand("w") : op.updates[0];
-  const ir::Shape& shape = listing.value(weight).shape;
-  cost.flops = 2.0 * rows_of(listing, op.in[0], rows) * static_cast<double>(shape[shape.size() - 2].count) *
-               static_cast<double>(shape.back().count);
-  return cost;
 }
 
 const OpDef round_rows{
@@ -68,9 +43,7 @@ const OpDef linear_fp8{
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       check_rounded(rule);
-      rule.require(rule.size(0, 1) == rule.size(2, 1), "q and w differ in their last dim");
-      if (rule.has(3)) rule.shape(3, {rule.dim(2, 0)});
-      return std::vector{output(rule.dtype(2), {rule.dim(0, 0), rule.dim(2, 0)})};
+      return linear_shape(rule, 2, rule.dtype(2));
     },
     .cost = product_cost,
 };
@@ -79,11 +52,7 @@ const OpDef linear_fp8_dgrad{
     .kind = "linear_fp8_dgrad",
     .operands = "dy w", .results = "dx", .attributes = "dtype",
     .by_row = "dy dx",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      rule.require(rule.size(0, 1) == rule.size(1, 0), "dy's columns are not w's rows");
-      return std::vector{output(dtype_named(op.attributes.word("dtype")), {rule.dim(0, 0), rule.dim(1, 1)})};
-    },
+    .infer = [](const Listing& listing, const Op& op) { return linear_dgrad_shape(Rule(listing, op), op); },
     .cost = product_cost,
 };
 
@@ -93,9 +62,7 @@ const OpDef linear_fp8_wgrad{
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       check_rounded(rule);
-      rule.require(rule.dim(0, 0) == rule.dim(2, 0), "q and dy differ in rows");
-      rule.require(rule.updated(0).shape == ir::Shape{rule.dim(2, 1), rule.dim(0, 1)}, "acc is not [N, K]");
-      return std::vector<Value>{};
+      return linear_wgrad_shape(rule, 2);
     },
     .cost = product_cost,
 };
@@ -106,10 +73,7 @@ const OpDef grouped_linear_fp8{
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       check_rounded(rule);
-      rule.require(rule.size(0, 1) == rule.size(2, 2), "q and w differ in their last dim");
-      check_groups(rule, 3, rule.size(2, 0), 4);
-      check_copies(rule, 2, 4);
-      return std::vector{output(rule.dtype(2), {rule.dim(0, 0), rule.dim(2, 1)})};
+      return grouped_shape(rule, 2, rule.dtype(2));
     },
     .cost = product_cost,
 };
@@ -117,13 +81,7 @@ const OpDef grouped_linear_fp8{
 const OpDef grouped_linear_fp8_dgrad{
     .kind = "grouped_linear_fp8_dgrad",
     .operands = "dy w offsets copies?", .results = "dx",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      rule.require(rule.size(0, 1) == rule.size(1, 1), "dy's columns are not w's rows");
-      check_groups(rule, 2, rule.size(1, 0), 3);
-      check_copies(rule, 1, 3);
-      return std::vector{output(rule.dtype(0), {rule.dim(0, 0), rule.dim(1, 2)})};
-    },
+    .infer = [](const Listing& listing, const Op& op) { return grouped_dgrad_shape(Rule(listing, op)); },
     .cost = product_cost,
 };
 
@@ -133,13 +91,7 @@ const OpDef grouped_linear_fp8_wgrad{
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       check_rounded(rule);
-      rule.require(rule.dim(0, 0) == rule.dim(2, 0), "q and dy differ in rows");
-      const ir::Shape& acc = rule.updated(0).shape;
-      rule.require(acc.size() == 3 && acc[1] == rule.dim(2, 1) && acc[2] == rule.dim(0, 1), "acc is not [E, N, K]");
-      const int64_t copies = op.attributes.integer_or("copies", 0);
-      check_groups(rule, 3, acc[0].count + copies, 4);
-      if (copies == 0) return std::vector<Value>{};
-      return std::vector{output(rule.updated(0).dtype, {fixed(copies), acc[1], acc[2]}, Role::gradient)};
+      return grouped_wgrad_shape(rule, op, 2);
     },
     .cost = product_cost,
 };

@@ -98,6 +98,14 @@ WINDOW_DEVICE bool await(const std::byte* flag, uint32_t least, const uint32_t* 
   return yes;
 }
 
+/// The c-th chunk of a message; none where it begins at the end or beyond.
+struct Stretch {
+  int64_t first, last;
+};
+WINDOW_DEVICE Stretch chunk_number(int64_t c, int64_t bytes, int64_t blocks, int64_t box_bytes) {
+  const int64_t chunk = chunk_of(bytes, blocks, box_bytes), first = c * chunk;
+  return {first, first + chunk < bytes ? first + chunk : bytes};
+}
 /// Chunks of a message that a block carries.
 WINDOW_DEVICE int64_t rounds_of(int64_t bytes, int64_t block, int64_t blocks, int64_t box_bytes) {
   const int64_t chunk = chunk_of(bytes, blocks, box_bytes), chunks = (bytes + chunk - 1) / chunk;
@@ -122,13 +130,12 @@ WINDOW_KERNEL void window_exchange_kernel(WindowArgs args) {
     for (int64_t step = 1; step < n; ++step) {
       const int64_t p = (rank + step) % n;
       const WindowPeer peer = args.peers[p];
-      if (round >= rounds_of(peer.send_bytes, block, B, args.box_bytes)) continue;
+      const Stretch part = chunk_number(c, peer.send_bytes, B, args.box_bytes);
+      if (part.first >= part.last) continue;
       more = true;
-      const int64_t chunk = chunk_of(peer.send_bytes, B, args.box_bytes), first = c * chunk;
-      const int64_t last = first + chunk < peer.send_bytes ? first + chunk : peer.send_bytes;
       const uint32_t sent = *number(WindowFlag::sent, p) + round;
       if (!await(flag(own, WindowFlag::freed, p), sent - 1, args.stop)) return;
-      carry<true>(peer.sends, peer.send_runs, first, last,
+      carry<true>(peer.sends, peer.send_runs, part.first, part.last,
                   peer.window + box_offset(rank, block, sent % 2, n, B, args.box_bytes));
       __syncthreads();
       if (threadIdx.x == 0) release(flag(peer.window, WindowFlag::arrived, rank), sent + 1);
@@ -136,13 +143,12 @@ WINDOW_KERNEL void window_exchange_kernel(WindowArgs args) {
     for (int64_t step = 1; step < n; ++step) {
       const int64_t p = (rank + n - step) % n;
       const WindowPeer peer = args.peers[p];
-      if (round >= rounds_of(peer.receive_bytes, block, B, args.box_bytes)) continue;
+      const Stretch part = chunk_number(c, peer.receive_bytes, B, args.box_bytes);
+      if (part.first >= part.last) continue;
       more = true;
-      const int64_t chunk = chunk_of(peer.receive_bytes, B, args.box_bytes), first = c * chunk;
-      const int64_t last = first + chunk < peer.receive_bytes ? first + chunk : peer.receive_bytes;
       const uint32_t taken = *number(WindowFlag::taken, p) + round;
       if (!await(flag(own, WindowFlag::arrived, p), taken + 1, args.stop)) return;
-      carry<false>(peer.receives, peer.receive_runs, first, last,
+      carry<false>(peer.receives, peer.receive_runs, part.first, part.last,
                    own + box_offset(p, block, taken % 2, n, B, args.box_bytes));
       __syncthreads();
       if (threadIdx.x == 0) release(flag(peer.window, WindowFlag::freed, rank), taken + 1);
