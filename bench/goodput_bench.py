@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
 """What faults cost a job of `heddle launch` that keeps copies of its state in memory, against one that starts again from
-disk alone: the same steps on emulated hosts (tests/job/emulated.py), undisturbed, and with a fault in every ten steps,
-at the same drawn places in both.
+disk alone: the same steps on emulated hosts (tests/job/emulated.py) with a fault in every ten, at the same drawn places.
 
-    ./dev bench goodput [--hosts 2] [--steps 40] [--sequences 96] [--microbatch 24] [--every 10] [--disk-every 10] [--seed 1]
-                        [--host-faults] [--rounds 3] [--json]
+    ./dev bench goodput [--hosts 2] [--steps 40] [--sequences 96] [--microbatch 24] [--every 10] [--disk-every 10]
+                        [--seed 1] [--host-faults] [--rounds 3] [--json]
 
 A fault strikes within a step, steps and moments drawn one from each of as many equal parts: a process killed or, with
---host-faults, a host with its memory, which answers again at once. Lost time is that of a run over that of an
-undisturbed one between the two, whose checkpoints go to disk as often; medians of the rounds. `lost_time_saved` is the part of the time lost from disk that
-memory saves; null where other programs took more of the machine than faults did. All digests are compared.
+--host-faults, a host with its memory, which answers again at once. The time it loses is that from the blow until the step
+which it struck has ended, less what that step still needed of the median step's time. `lost_s` is the sum of a run's, the median of the rounds; `lost_time_saved` the part
+of the time lost from disk that memory saves. All digests are compared.
 """
 
 import argparse
@@ -39,7 +38,6 @@ def run(heddle, reference, base, name, arguments, memory, strikes):
     job = Job(heddle, reference, base / name, hosts=arguments.hosts, more=more, patience=3600)
     struck = []
     try:
-        began = time.monotonic()
         job.start()
         for step, rank, moment in strikes:
             if not job.wait_until(lambda step=step: job.steps_done() >= step - 1):
@@ -48,7 +46,7 @@ def run(heddle, reference, base, name, arguments, memory, strikes):
             if not job.wait_until(lambda step=step: job.steps_done() >= step):
                 break
             time.sleep(moment * (time.monotonic() - begun))
-            struck.append((time.time(), job.steps_done()))
+            struck.append((time.time(), step + 1, moment))
             if arguments.host_faults:
                 job.lose_host(f"node{rank}")
                 job.mend_host(f"node{rank}")
@@ -56,19 +54,22 @@ def run(heddle, reference, base, name, arguments, memory, strikes):
                 job.strike([pid for pid, one in job.processes().items() if one[2] == rank])
             before = job.starts()
             job.wait_until(lambda before=before: job.starts() > before)
-        status, seconds = job.wait(), time.monotonic() - began
+        status = job.wait()
         if status != 0:
             sys.exit(f"{name} ended with status {status}\n{job.text()}")
         log = events(job.run)
-        found, recovered = [], []
-        for at, _ in struck:
+        lines = {line["step"]: line for line in map(json.loads, (job.run / "metrics.jsonl").read_text().splitlines())}
+        step_s = statistics.median(line["step_s"] for line in lines.values())
+        found, recovered, lost = [], [], []
+        for at, step, moment in struck:
             end = next((e["time"] for e in log if e["event"] == "end" and e["time"] > at), None)
             going = next((e["time"] for e in log if e["event"] == "running" and end and e["time"] > end), None)
             found += [end - at] if end else []
             recovered += [going - at] if going else []
+            lost.append(lines[step]["wall_time_s"] - at - (1 - moment) * step_s)
         made, order = digests(job.run)
-        return {"seconds": seconds, "struck": len(struck), "found_s": found, "recovered_s": recovered, "digests": made,
-                "complete": order == list(range(1, arguments.steps + 1))}
+        return {"step_s": step_s, "lost_s": sum(lost), "found_s": found,
+                "recovered_s": recovered, "digests": made, "complete": order == list(range(1, arguments.steps + 1))}
     finally:
         job.end()
 
@@ -107,20 +108,17 @@ def main():
         reference = Reference(heddle, base / "reference")    # prepares the data
         rounds = []
         for number in range(arguments.rounds):
-            kinds = {"disk": (False, strikes), "undisturbed": (False, []), "memory": (True, strikes)}
-            rounds.append({kind: run(heddle, reference, base, f"{kind}-{number}", arguments, memory, struck)
-                           for kind, (memory, struck) in kinds.items()})
+            rounds.append({kind: run(heddle, reference, base, f"{kind}-{number}", arguments, kind == "memory", strikes)
+                           for kind in ("disk", "memory")})
     finally:
         shutil.rmtree(base, ignore_errors=True)
     same = all(one["complete"] and one["digests"] == rounds[0]["disk"]["digests"] for row in rounds for one in row.values())
-    lost = {kind: statistics.median(row[kind]["seconds"] - row["undisturbed"]["seconds"] for row in rounds)
-            for kind in ("disk", "memory")}
-    held = 0 <= lost["memory"] and 0 < lost["disk"]
+    lost = {kind: statistics.median(row[kind]["lost_s"] for row in rounds) for kind in ("disk", "memory")}
     result = {"steps": arguments.steps, "faults": len(strikes), "same_digests": same, "strikes": strikes,
               "rounds": arguments.rounds,
-              "undisturbed_s": round(statistics.median(row["undisturbed"]["seconds"] for row in rounds), 3),
+              "step_s": round(statistics.median(one["step_s"] for row in rounds for one in row.values()), 3),
               "lost_s": {name: round(seconds, 3) for name, seconds in lost.items()},
-              "lost_time_saved": round(1 - lost["memory"] / lost["disk"], 4) if held else None,
+              "lost_time_saved": round(1 - lost["memory"] / lost["disk"], 4) if lost["disk"] > 0 else None,
               "found_s": {name: distribution([s for row in rounds for s in row[name]["found_s"]]) for name in lost},
               "recovered_s": {name: distribution([s for row in rounds for s in row[name]["recovered_s"]]) for name in lost}}
     if arguments.json:

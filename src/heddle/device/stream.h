@@ -76,6 +76,9 @@ class Stream {
   /// Blocks the host until `count` launches have ended; 0 means all. Rethrows what a kernel threw, on this stream
   /// or on one that it waited for.
   virtual void synchronize(uint64_t count = 0) = 0;
+  /// Whether `count` launches have ended, none of them in failure: asked by any thread. No where only the thread that
+  /// launches could tell.
+  virtual bool has_ended(uint64_t) const { return false; }
   /// Called once, by whatever thread ran it, when a kernel of this stream has thrown, before anybody goes on who
   /// waits for it. Must not throw.
   using Told = std::function<void(const std::exception_ptr& failure, const Span& at)>;

@@ -394,6 +394,13 @@ void Executor::finish_step() {
   });
 }
 
+bool Executor::has_ended(const ir::Marks& marks) const {
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    if (marks[i] > 0 && !streams_[i]->has_ended(marks[i])) return false;
+  }
+  return true;
+}
+
 void Executor::start_step(const device::Batch& batch, ir::Purpose purpose) {
   batch_ = &batch;
   handed_out_.clear();

@@ -58,6 +58,9 @@ class Executor : private ir::Issuer {
   /// last until then.
   void start_step(const device::Batch& batch, ir::Purpose purpose = ir::Purpose::train);
   void finish_step();
+  /// Whether what was put on the streams up to these marks has ended: asked by any thread; no where the device has no
+  /// way to tell.
+  bool has_ended(const ir::Marks& marks) const;
   /// Runs the step one op at a time and calls `look` after each with its outputs and updates.
   void run_step(const device::Batch& batch,
                 const std::function<void(const ir::Issue&, const device::KernelCall&)>& look);

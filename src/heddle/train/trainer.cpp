@@ -188,11 +188,11 @@ std::optional<StepResult> Trainer::advance(const Sequences& sequences, std::span
   const auto start = std::chrono::steady_clock::now();
   (void)executor_->take_compute_times();  // of what ran since the last step
   if (!runs_ahead()) {
-    const std::optional<SnapshotNote> note = begin_snapshot();
+    const bool copies = begin_snapshot();
     choose_moves(*run);
     executor_->run_step(run->batch);
     take_moves(*run);
-    if (note) snapshots_->seal(*note);
+    if (copies) snapshots_->end();
     measure(*run, start);
     StepResult result = gather_result(*run);
     ++done_.steps;
@@ -237,13 +237,12 @@ void Trainer::take_moves(const Run& run) {
 }
 
 // Every rank comes to the same answer: it follows from the step, or from what all were told.
-std::optional<SnapshotNote> Trainer::begin_snapshot() {
+bool Trainer::begin_snapshot() {
   const int64_t every = options_.plan.snapshot_every;
-  if (!snapshots_ || (!snapshot_asked_ && (done_.steps == 0 || done_.steps % every != 0))) return std::nullopt;
+  if (!snapshots_ || (!snapshot_asked_ && (done_.steps == 0 || done_.steps % every != 0))) return false;
   SnapshotNote note = snapshot_note_ ? snapshot_note_() : SnapshotNote();
   note.state = state_of_trainer(std::move(note.state), *this);
-  if (!snapshots_->begin(*executor_, ranks_, std::exchange(snapshot_asked_, false))) return std::nullopt;
-  return note;
+  return snapshots_->begin(*executor_, ranks_, std::exchange(snapshot_asked_, false), std::move(note));
 }
 
 void Trainer::check_settled() const { HEDDLE_CHECK(!open_, "step {} is not settled", open_->step); }

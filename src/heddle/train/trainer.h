@@ -181,7 +181,7 @@ class Trainer {
   bool runs_ahead() const { return options_.plan.parallel.ahead_of_norm; }
   void check_settled() const;
   /// Begins a copy of the state where one is due, whose note is returned.
-  std::optional<SnapshotNote> begin_snapshot();
+  bool begin_snapshot();
   /// This rank's, of the listing that it runs for the purpose; without data where it has none of the kind.
   device::TensorView statistic(ir::Purpose purpose, const model::StatisticKind& kind) const;
   void run_cached(ir::Purpose purpose, std::vector<int32_t> tokens, std::vector<int32_t> places);
@@ -199,8 +199,8 @@ class Trainer {
   std::unique_ptr<runtime::MeshCommunicators> communicators_;
   std::unique_ptr<Run> running_;  // a step
   std::unique_ptr<Run> open_;     // the one before, whose result nobody has been told
-  std::unique_ptr<Snapshots> snapshots_;
   std::unique_ptr<runtime::Executor> executor_;
+  std::unique_ptr<Snapshots> snapshots_;  // whose copies the executor makes
   std::function<SnapshotNote()> snapshot_note_;
   bool snapshot_asked_ = false;
   config::RunProgress done_;

@@ -31,6 +31,7 @@ class HostStream : public Stream {
   void launch(const Launch& launch) override;
   void wait(Stream& other, uint64_t count) override;
   void synchronize(uint64_t count) override;
+  bool has_ended(uint64_t count) const override { return ended_.value() >= count && !failed_.load(); }
   void on_failure(Told tell) override { tell_ = std::move(tell); }
   std::optional<Span> failed_at() const override {
     return failed_.load(std::memory_order_acquire) ? std::optional(failed_at_) : std::nullopt;

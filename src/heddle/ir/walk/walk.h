@@ -77,6 +77,8 @@ class Walk {
   void run_step(Issuer& issuer, Purpose purpose = Purpose::train, int microbatches = 0);
   /// How many ops of each stream the end of the last step waits for.
   const Marks& ended() const { return ended_; }
+  /// Ops put on each stream so far.
+  const Marks& issued() const { return issued_; }
   /// What an op that runs once a step has counted in the last one that ran it.
   int64_t counted(int listing, ValueId id);
 

@@ -21,7 +21,7 @@ namespace heddle::train {
 namespace {
 
 constexpr const char* kMemory = "/dev/shm";
-constexpr auto kLook = std::chrono::milliseconds(5);
+constexpr auto kLook = std::chrono::milliseconds(5), kGlance = std::chrono::milliseconds(1);
 constexpr double kLongest_s = 600;  // that somebody may read a set whose turn it is
 
 std::string own_folder() {
@@ -49,6 +49,7 @@ Snapshots::Snapshots(SnapshotPlace place, int rank, int ranks) : own_folder_(pla
 }
 
 Snapshots::~Snapshots() {
+  stop();
   if (!own_folder_) return;
   std::error_code ignored;
   std::filesystem::remove_all(files_.folder, ignored);
@@ -110,7 +111,7 @@ void Snapshots::bind(const plan::Lowered& lowered, runtime::Executor& executor, 
 
 int64_t Snapshots::offset_of(ir::ValueId id) const { return executor_->walk().offset_of(listing_, id); }
 
-bool Snapshots::begin(runtime::Executor& executor, RankExchange& ranks, bool must) {
+bool Snapshots::begin(runtime::Executor& executor, RankExchange& ranks, bool must, SnapshotNote note) {
   HEDDLE_CHECK(!is_open(), "a copy of the state is under way");
   const double start_s = now_s();
   // What the next copy writes; of an empty stage, which copies nothing, the sets take turns all the same.
@@ -128,25 +129,44 @@ bool Snapshots::begin(runtime::Executor& executor, RankExchange& ranks, bool mus
     hold_.reset();
   } else {
     ::unlink(files_.seal(set_).c_str());
+    const uint8_t* base = nullptr;
+    if (first_ != ir::none) base = static_cast<const uint8_t*>(executor.view(listing_, first_).data) - offset_of(first_);
     executor.start_step(nothing_, ir::Purpose::snapshot);
+    step_ended_ = stopped_ = false;
+    sealer_ = std::thread([this, base, marks = executor.walk().issued(), note = std::move(note)] {
+      try {
+        seal_when_copied(marks, note, base);
+      } catch (...) {
+        failure_ = std::current_exception();
+      }
+    });
   }
   blocked_s_ += now_s() - start_s;
   return is_open();
 }
 
-void Snapshots::seal(const SnapshotNote& note) {
-  const double start_s = now_s();
-  HEDDLE_CHECK(is_open(), "no copy of the state is under way");
+void Snapshots::seal_when_copied(const ir::Marks& marks, const SnapshotNote& note, const uint8_t* base) {
+  while (!step_ended_ && !stopped_ && !executor_->has_ended(marks)) std::this_thread::sleep_for(kGlance);
+  if (stopped_) return;
   Seal seal{note.state.step, note.state, note.persists};
   seal.state.generation = index_.generation;
-  const uint8_t* base = nullptr;
-  if (first_ != ir::none) {
-    base = static_cast<const uint8_t*>(executor_->view(listing_, first_).data) - offset_of(first_);
-  }
   write_own(files_.seal(set_), text_of(seal, index_, sum_of_sums(index_, set_, base)));
+}
+
+void Snapshots::end() {
+  const double start_s = now_s();
+  HEDDLE_CHECK(is_open(), "no copy of the state is under way");
+  step_ended_ = true;
+  sealer_.join();
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   hold_.reset();
   ++sealed_;
   blocked_s_ += now_s() - start_s;
+}
+
+void Snapshots::stop() {
+  stopped_ = true;
+  if (sealer_.joinable()) sealer_.join();
 }
 
 void Snapshots::remove_superseded() {

@@ -1,15 +1,19 @@
 // A rank's copies of its state in memory (passes/state/snapshot, train/saved/segment.h): when they are begun, and
 // when what was copied counts.
 //
-// A copy is begun before a step and runs beside it; once the step has ended it is sealed. While the one set is
-// written the other stays whole, and all ranks write sets of the same step. Where somebody reads the set whose turn
+// A copy is begun before a step and runs beside it; it is sealed as soon as all is copied, by a thread of its own, or,
+// where the device can't say so from there, once the step has ended. While the one set is written the other stays
+// whole, and all ranks write sets of the same step. Where somebody reads the set whose turn
 // it is (an agent that writes it to disk), the copy is left out, or awaited where it was asked for.
 #pragma once
 
+#include <atomic>
+#include <exception>
 #include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "heddle/train/rank_exchange.h"
 #include "heddle/train/saved/segment.h"
@@ -42,14 +46,14 @@ class Snapshots {
   /// Says what lies where, once the executor has placed it.
   void bind(const plan::Lowered& lowered, runtime::Executor& executor, const plan::Mesh& mesh);
 
-  /// Begins a copy of the state as it is; all ranks call it together, before the step that it runs beside. `must`:
-  /// waits for who reads the set. Whether it was begun.
-  bool begin(runtime::Executor& executor, RankExchange& ranks, bool must);
-  /// What was begun has been copied: it counts from now on.
-  void seal(const SnapshotNote& note);
+  /// Begins a copy of the state as it is, which is sealed with `note`; all ranks call it together, before the step that
+  /// it runs beside. `must`: waits for who reads the set. Whether it was begun. The executor outlives the copy.
+  bool begin(runtime::Executor& executor, RankExchange& ranks, bool must, SnapshotNote note);
+  /// The step that it ran beside has ended, and with it the copy: it counts, now at the latest.
+  void end();
   bool is_open() const { return hold_.has_value(); }
 
-  /// Of the bytes of one copy, and how long begin and seal have kept the rank from its steps so far.
+  /// Of the bytes of one copy, and how long begin and end have kept the rank from its steps so far.
   int64_t bytes() const { return bytes_; }
   double blocked_s() const { return blocked_s_; }
   int64_t copies() const { return sealed_; }
@@ -64,6 +68,8 @@ class Snapshots {
 
  private:
   int64_t offset_of(ir::ValueId id) const;
+  void seal_when_copied(const ir::Marks& marks, const SnapshotNote& note, const uint8_t* base);
+  void stop();
   void remove_superseded();
 
   const bool own_folder_;
@@ -78,6 +84,9 @@ class Snapshots {
   int set_ = -1;  // that was begun last
   int64_t sealed_ = 0;
   std::optional<FileHold> hold_;
+  std::thread sealer_;  // of the copy that is open
+  std::atomic<bool> step_ended_{false}, stopped_{false};
+  std::exception_ptr failure_;  // of the sealer
   std::vector<SegmentFiles> superseded_;
   std::string superseded_folder_;
   device::Batch nothing_;  // what a copy reads of a batch
