@@ -7,8 +7,8 @@ disk alone: the same steps on emulated hosts (tests/job/emulated.py) with a faul
 
 A fault strikes within a step, steps and moments drawn one from each of as many equal parts: a process killed or, with
 --host-faults, a host with its memory, which answers again at once. The time it loses is that from the blow until the step
-which it struck has ended, less what that step still needed of the median step's time. `lost_s` is the sum of a run's, the median of the rounds; `lost_time_saved` the part
-of the time lost from disk that memory saves. All digests are compared.
+which it struck has ended, less what that step still needed of the median step's time. `lost_s` is the sum of a run's, the
+median of the rounds; `lost_time_saved` the part of the time lost from disk that memory saves. All digests are compared.
 """
 
 import argparse

@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <fstream>
+#include <thread>
 
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/random.h"
@@ -302,6 +305,28 @@ TEST(Snapshots, LeaveTheSetThatSomebodyReads) {
   }
   advance(ranks, 1);
   EXPECT_EQ(newest_in_memory({memory.path}, true)->state().step, 5);
+}
+
+// The first op of the step beside which it is made waits for it here.
+TEST(Snapshots, CountAsSoonAsTheyAreCopied) {
+  const ScratchFolder folder;
+  const OwnFolder memory(folder);
+  RankTrainers ranks(with_memory({}, memory));
+  ranks.each([](Trainer& trainer) { trainer.initialise(); });
+  advance(ranks, 2);
+  const SegmentFiles files = segments_in(memory.path).at(0);
+  const int training = ranks[0].lowered().program.listing_of(0, ir::Purpose::train);
+  std::atomic<bool> waits{true}, counts{false};
+  ranks[0].executor().watch([&](const device::Launch& launch) {
+    if (launch.listing != training || !waits.exchange(false)) return;
+    for (int i = 0; i < 2000 && !counts; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      counts = Segment(files).set_of(2) >= 0;
+    }
+  });
+  advance(ranks, 1);
+  EXPECT_TRUE(counts);
+  ranks[0].executor().watch({});
 }
 
 TEST(Snapshots, FolderOfTheirOwnGoesWithTheTrainer) {

@@ -180,7 +180,7 @@ class Trainer {
   StepResult gather_result(Run& run, std::span<double> told = {});
   bool runs_ahead() const { return options_.plan.parallel.ahead_of_norm; }
   void check_settled() const;
-  /// Begins a copy of the state where one is due, whose note is returned.
+  /// Begins a copy of the state where one is due; whether it did.
   bool begin_snapshot();
   /// This rank's, of the listing that it runs for the purpose; without data where it has none of the kind.
   device::TensorView statistic(ir::Purpose purpose, const model::StatisticKind& kind) const;
