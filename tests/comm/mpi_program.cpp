@@ -4,6 +4,10 @@
 //   comm_mpi mismatch               two sides that disagree on a length
 //   comm_mpi abort                  one rank gives up while others wait
 //   comm_mpi piece                  one rank's work on a piece fails while others wait for it
+//   comm_mpi pieces                 exchanges by pieces for ever
+//   comm_mpi unequal_pieces         two sides that disagree on the length of a piece
+//   comm_mpi late_pieces            one rank does not come to an exchange by pieces
+//   comm_mpi full                   one rank does not come, and the others' pieces have no room
 //   comm_mpi leave                  one rank's exception ends its world
 //   comm_mpi wait                   exchanges for ever; somebody outside will kill or stop a rank
 //   comm_mpi busy                   rank 0 computes for ever, the others wait for it
@@ -13,6 +17,7 @@
 //   comm_mpi stuck                  as abort, and one rank's program never ends
 //
 // HEDDLE_ENGINE: bytes of a message from which the copy engine moves it; not set: there is none.
+// HEDDLE_WINDOW: how many neighbouring ranks share memory for exchanges by pieces; not set: all of a node.
 // HEDDLE_TIMEOUT, HEDDLE_SILENCE and HEDDLE_GRACE set limits in seconds, HEDDLE_PART the bytes of a part.
 #include <fmt/format.h>
 #include <mpi.h>
@@ -20,6 +25,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <thread>
 
 #include "heddle/base/error.h"
@@ -92,6 +98,38 @@ void run(World& world, const std::string& scenario, uint64_t seed) {
                                    },
                                .arrived = nullptr});
   }
+  const auto exchange_pieces = [&] {
+    group->exchange_by_pieces({.send = from.data(),
+                               .sends = sends,
+                               .receive = to.data(),
+                               .receives = receives,
+                               .ready = nullptr,
+                               .arrived = nullptr});
+  };
+  if (scenario == "unequal_pieces") {
+    if (me == 0) receives[1].bytes = 999;
+    exchange_pieces();
+  }
+  if (scenario == "late_pieces") {
+    exchange_pieces();
+    std::ifstream maps("/proc/self/maps");
+    int windows = 0;
+    for (std::string line; std::getline(maps, line);) windows += line.find("heddle-window") != std::string::npos;
+    say(me, fmt::format("maps {} windows", windows));
+    if (me != n - 1) exchange_pieces();
+  }
+  if (scenario == "full") {
+    exchange_pieces();  // with rings that are as small as they get
+    from.resize(10 << 20);
+    sends.clear();
+    receives.clear();
+    for (int p = 0; p < n; ++p) sends.push_back({p, 0, p == n - 1 ? std::ssize(from) : 0});
+    if (me != n - 1) exchange_pieces();
+  }
+  while (scenario == "pieces") {
+    exchange_pieces();
+    sleep_seconds(0.01);
+  }
   if (scenario == "leave") {
     if (me == 0) throw std::runtime_error("a mistake of rank 0");
     group->receive(to.data(), 10, 0);
@@ -99,7 +137,9 @@ void run(World& world, const std::string& scenario, uint64_t seed) {
   if (scenario == "hang") world.set_patience(2);
   if ((scenario == "late" || scenario == "hang") && me != n - 1)
     group->exchange(from.data(), sends, to.data(), receives);
-  if (scenario == "late" || scenario == "hang" || (scenario == "busy" && me == 0)) sleep_seconds(1000);
+  if (scenario == "late" || scenario == "late_pieces" || scenario == "full" || scenario == "hang" ||
+      (scenario == "busy" && me == 0))
+    sleep_seconds(1000);
   for (;;) {
     group->exchange(from.data(), sends, to.data(), receives);
     sleep_seconds(0.01);
@@ -116,6 +156,7 @@ int main(int argc, char** argv) {
   options.silence_seconds = setting("HEDDLE_SILENCE", 10);
   options.grace_seconds = setting("HEDDLE_GRACE", 10);
   options.part_bytes = static_cast<int64_t>(setting("HEDDLE_PART", 256 << 10));
+  options.window_ranks = static_cast<int>(setting("HEDDLE_WINDOW", options.window_ranks));
   const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
   options.report = [&](const std::string& reason, int) { say(rank ? std::atoi(rank) : -1, "failed: " + reason); };
   if (std::string_view(argv[1]) == "absent" && launched_rank() == 1) {

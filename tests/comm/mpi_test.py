@@ -177,6 +177,8 @@ def main():
     for ranks in (2, 3, 4, 8):
         cases(ranks, seed + ranks)
     cases(3, seed, part=1000)  # messages of many parts
+    cases(3, seed, window=0)  # all pieces are letters
+    cases(4, seed + 1, window=2)  # some pieces are, others go through memory
     for ranks, least in (2, 1), (3, 300), (4, 1):  # what is as long is read out of the sender's process
         cases(ranks, seed + ranks, engine=least)
 
@@ -190,6 +192,13 @@ def main():
     fails("mismatch", lengths.format(900, "more"), expected=900, part=100)
     fails("abort", "rank 2 had enough")
     fails("piece", "a kernel of rank 1 fails")
+    unequal = fails("unequal_pieces", r"rank 0 .*expects 999 bytes from rank 1.*, which sends 1000")
+    check(unequal, "is no InternalError", "[0] InternalError" in unequal.text())
+    absent_from = r"rank 2 \(.+\) has not answered in 2 s on comm.test \(exchange by pieces\)"
+    for window in {}, {"window": 0}:
+        job = fails("late_pieces", absent_from, seconds=2, timeout=2, **window)
+        check(job, "other windows are there", job.text().count(f"maps {1 if window else 3} windows") == 3)
+        fails("full", absent_from, seconds=2, timeout=2, **window)
     fails("leave", r"rank 0 \(.+\) ends with an error")
     fails("late", r"rank 2 \(.+\) has not answered in 2 s on comm.test \(exchange\)", seconds=2, timeout=2)
     fails("hang", r"rank 2 \(.+\) has not answered in 2 s on comm.test \(exchange\)", seconds=2)
@@ -199,10 +208,12 @@ def main():
     check(job, "rank 0 was not ended", "has not ended 2 s after the failure" in job.text())
     dead = r"rank 1 \(.+\) is dead, stopped or cut off: it has not answered rank \d \(.+\) for 2 s"
     fails("wait", dead, says=(0, 2), seconds=3, silence=2, harm=signal.SIGSTOP)
+    fails("pieces", dead, says=(0, 2), seconds=3, silence=2, harm=signal.SIGSTOP)
     # mpirun's status says nothing of failures once they may be recovered from; that the processes end is checked.
     fails("wait", dead, says=(0, 2), seconds=3, silence=2, harm=signal.SIGKILL, launcher=recover, status_known=False)
     fails("wait", dead, says=(0, 2), seconds=3, silence=2, harm=signal.SIGKILL, launcher=recover, status_known=False,
           engine=1)
+    fails("pieces", dead, says=(0, 2), seconds=3, silence=2, harm=signal.SIGKILL, launcher=recover, status_known=False)
     job = fails("wait", "", says=(), seconds=2, harm=signal.SIGKILL)
     check(job, "mpirun does not name the rank", "process rank 1 " in job.text())
     absent()

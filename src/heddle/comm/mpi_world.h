@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -19,6 +20,9 @@ struct MpiOptions {
   double grace_seconds = 10;
   /// Long messages travel in parts of this size; every rank has the same.
   int64_t part_bytes = 256 << 10;
+  /// Ranks of a node exchange by pieces through memory that they share, so many neighbours with each other. 0: none
+  /// do; every rank has the same.
+  int window_ranks = std::numeric_limits<int>::max();
   /// Called once, by another thread than the caller's, when the world fails, with the reason and the rank that is
   /// at fault (-1: unknown): also in a process whose threads compute and would not see it for a while. May print;
   /// must not throw or call the world.

@@ -19,7 +19,7 @@ int Progress::tag(const Message& message, int number) const {
 }
 
 void Progress::post(const std::shared_ptr<Call>& call) {
-  call->moved_ = watch_->attentive_seconds();
+  call->moved = watch_->attentive_seconds();
   active_.push_back(call);
   for (size_t m = 0; m < call->messages.size(); ++m) {
     if (!call->messages[m].out) post_parts(call, m);  // receives first: what arrives finds its place
@@ -123,7 +123,7 @@ void Progress::part_done(const Slot& slot, const MPI_Status& status) {
   }
   must(status.MPI_ERROR, message.out ? "MPI_Isend" : "MPI_Irecv");
   watch_->heard(peer);
-  call.moved_ = watch_->attentive_seconds();
+  call.moved = watch_->attentive_seconds();
   ++message.finished_parts;
   post_parts(slot.call, slot.message);
   if (message.finished_parts < message.posted_parts) return;
@@ -186,11 +186,10 @@ void Progress::look_around() {
   const double now = watch_->attentive_seconds();
   if (now - looked_around_ < std::min(0.1, watch_->period_seconds() / 4)) return;
   looked_around_ = now;
-  const double patience_s = patience_s_.load(std::memory_order_relaxed);
   if (size() > 1) look_at((rank_ + size() - 1) % size(), nullptr);
   for (size_t c = 0; c < active_.size() && !failed_; ++c) {
     const Call& call = *active_[c];
-    const double waited = now - (call.awaited ? call.moved_ : std::max(call.moved_, end_began_));
+    const double waited = now - (call.awaited ? call.moved : std::max(call.moved, end_began_));
     if ((!call.awaited && !ends_) || waited < watch_->period_seconds()) continue;
     int missing = -1;
     for (const Message& message : call.messages) {
@@ -200,19 +199,48 @@ void Progress::look_around() {
       look_at(peer, &call);
       if (failed_) return;
     }
-    if (waited > patience_s) {
-      return fail({fmt::format("{} has not answered in {:.0f} s on {} ({}); {} waited", named(missing), patience_s,
-                               call.channel.name, call.what, named(rank_)),
-                   missing},
-                  true);
-    }
+    give_up(missing, waited, call);
   }
+  if (!failed_) look_past(now);
+  const double patience_s = patience_s_.load(std::memory_order_relaxed);
   if (ends_ && now - end_began_ > patience_s && !failed_) {
     fail({fmt::format("{} waited {:.0f} s at the end for all others", named(rank_), patience_s)}, true);
   }
 }
 
-void Progress::look_at(int peer, const Call* waiting) {
+/// Who computes while others' bytes are there waits for nobody.
+void Progress::look_past(double now) {
+  std::vector<std::shared_ptr<PastIt>> all;
+  {
+    const std::lock_guard lock(mutex_);
+    all = past_;
+  }
+  for (const auto& one : all) {
+    const int awaits = one->awaits;
+    const int64_t moves = one->moves;
+    if (awaits == PastIt::nobody || moves != one->seen) one->moved = now;
+    one->seen = moves;
+    if (now - one->moved < watch_->period_seconds()) continue;
+    int missing = -1;
+    for (size_t p = 0; p < one->to_come.size() && !failed_; ++p) {
+      if (awaits == PastIt::any ? one->to_come[p] == 0 : awaits != static_cast<int>(p)) continue;
+      if (missing < 0) missing = one->channel.ranks[p];
+      look_at(one->channel.ranks[p], one.get());
+    }
+    if (missing >= 0) give_up(missing, now - one->moved, *one);
+  }
+}
+
+void Progress::give_up(int missing, double waited_s, const Waiting& waiting) {
+  const double patience_s = patience_s_.load(std::memory_order_relaxed);
+  if (failed_ || waited_s <= patience_s) return;
+  fail({fmt::format("{} has not answered in {:.0f} s on {} ({}); {} waited", named(missing), patience_s,
+                    waiting.channel.name, waiting.what, named(rank_)),
+        missing},
+       true);
+}
+
+void Progress::look_at(int peer, const Waiting* waiting) {
   switch (watch_->look_at(peer)) {
     case Watch::Verdict::wait: return;
     case Watch::Verdict::ask: return tell(peer, Told{});

@@ -3,21 +3,22 @@
 #include "heddle/comm/mpi_world.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "heddle/base/error.h"
-#include "heddle/base/failure.h"
+#include "heddle/comm/mpi/pieces.h"
 #include "heddle/comm/mpi/progress.h"
 
 namespace heddle::comm {
 
 namespace {
 
-using mpi::Bell;
 using mpi::Call;
 using mpi::Channel;
 using mpi::Kind;
-using mpi::Message;
+using mpi::NodeWindow;
 using mpi::Progress;
 
 /// The pieces of one side of an exchange, by peer.
@@ -143,65 +144,10 @@ class MpiCommunicator : public Communicator {
     in.listing([&](int64_t at, int64_t staged, size_t bytes) { std::memcpy(to + at, unpacked + staged, bytes); });
   }
 
-  // Each piece is a letter of its own, sent when it is ready; all receives are posted at the beginning.
   void exchange_by_pieces(const ByPieces& all) override {
-    if (const int64_t most = std::max(most_with_one(all.sends), most_with_one(all.receives));
-        most > progress_.letters()) {
-      config_error("{}: {} pieces between two ranks; this MPI tells {} apart", channel_.name, most,
-                   progress_.letters());
-    }
-    const auto come = std::make_shared<Call>(channel_, "exchange by pieces");
-    come->bell = std::make_shared<Bell>();
-    std::vector<size_t> piece_of;  // of a message
-    for (size_t i = 0; i < all.receives.size(); ++i) {
-      const Piece& piece = all.receives[i];
-      if (piece.peer == rank_ || piece.bytes == 0) continue;
-      check_peer(piece.bytes, piece.peer);
-      come->messages.push_back({false, Kind::letter, piece.peer,
-                                channel_.received_letters[static_cast<size_t>(piece.peer)]++,
-                                static_cast<std::byte*>(all.receive) + piece.offset, piece.bytes});
-      piece_of.push_back(i);
-    }
-    size_t left = piece_of.size();
-    const auto take = [&](bool sleeps) {
-      for (const size_t message : come->bell->take(sleeps)) {
-        --left;
-        if (all.arrived) all.arrived(piece_of[message]);
-      }
-    };
-    try {
-      if (left > 0) progress_.submit(come);
-      std::vector<std::shared_ptr<Call>> gone;
-      size_t next_own = 0;
-      for (size_t i = 0; all.arrived && i < all.receives.size(); ++i) {
-        if (all.receives[i].bytes == 0) all.arrived(i);
-      }
-      for (size_t i = 0; i < all.sends.size(); ++i) {
-        const Piece& piece = all.sends[i];
-        if (all.ready) all.ready(i);
-        if (piece.bytes == 0) continue;
-        if (piece.peer == rank_) {
-          hand_over(all, piece, next_own);
-          continue;
-        }
-        const auto call = std::make_shared<Call>(channel_, "exchange by pieces");
-        check_peer(piece.bytes, piece.peer);
-        // MPI takes what it sends as const too; Message points at either side.
-        auto* const from = static_cast<std::byte*>(const_cast<void*>(all.send)) + piece.offset;
-        call->messages.push_back({true, Kind::letter, piece.peer,
-                                  channel_.sent_letters[static_cast<size_t>(piece.peer)]++, from, piece.bytes});
-        count_sent(traffic_, *this, piece.peer, piece.bytes);
-        progress_.submit(call);
-        gone.push_back(call);
-        if (all.ready) take(false);  // where pieces have to be made; what is made already goes ahead
-      }
-      while (left > 0) take(true);
-      for (const auto& call : gone) call->wait();
-    } catch (...) {
-      // What is under way points at memory of this call, and can't be taken back.
-      progress_.abort(text_of(std::current_exception()));
-      throw;
-    }
+    if (!window_) window_ = open_window(all.receives);
+    mpi::exchange_by_pieces(progress_, channel_, rank_, *window_, all,
+                            [&](int peer, int64_t bytes) { count_sent(traffic_, *this, peer, bytes); });
   }
 
   void send(const void* data, int64_t bytes, int peer) override {
@@ -235,26 +181,18 @@ class MpiCommunicator : public Communicator {
                  peer, size());
   }
 
-  int64_t most_with_one(std::span<const Piece> pieces) const {
-    std::vector<int64_t> with(static_cast<size_t>(size()), 0);
-    for (const Piece& piece : pieces) {
-      check_peer(piece.bytes, piece.peer);
-      if (piece.peer != rank_ && piece.bytes > 0) ++with[static_cast<size_t>(piece.peer)];
+  /// As large as what comes from one rank of this node in the first exchange.
+  std::unique_ptr<NodeWindow> open_window(std::span<const Piece> receives) {
+    std::vector<int> near;
+    for (int r = 0; r < size(); ++r) {
+      if (r != rank_ && progress_.shares_window(channel_.ranks[static_cast<size_t>(r)])) near.push_back(r);
     }
-    return *std::max_element(with.begin(), with.end());
-  }
-
-  /// A piece for this rank itself, to the next place that it has for one, from `next` on.
-  void hand_over(const ByPieces& all, const Piece& piece, size_t& next) const {
-    const auto own = [&](const Piece& p) { return p.peer == rank_ && p.bytes > 0; };
-    while (next < all.receives.size() && !own(all.receives[next])) ++next;
-    HEDDLE_CHECK(next < all.receives.size() && all.receives[next].bytes == piece.bytes,
-                 "{}: rank {} expects {} bytes from itself and sends {}", channel_.name, rank_,
-                 next < all.receives.size() ? all.receives[next].bytes : 0, piece.bytes);
-    std::memcpy(static_cast<std::byte*>(all.receive) + all.receives[next].offset,
-                static_cast<const std::byte*>(all.send) + piece.offset, static_cast<size_t>(piece.bytes));
-    const size_t at = next++;
-    if (all.arrived) all.arrived(at);
+    std::vector<int64_t> from(static_cast<size_t>(size()), 1);
+    for (const Piece& piece : receives) {
+      check_peer(piece.bytes, piece.peer);
+      if (piece.peer != rank_) from[static_cast<size_t>(piece.peer)] += piece.bytes;
+    }
+    return std::make_unique<NodeWindow>(*this, near, *std::max_element(from.begin(), from.end()));
   }
 
   /// Calls copy(offset to, offset from, bytes) for each piece that this rank has for itself.
@@ -277,6 +215,7 @@ class MpiCommunicator : public Communicator {
   Channel& channel_;
   int rank_;
   Staging send_staging_, receive_staging_;
+  std::unique_ptr<NodeWindow> window_;  // from the first exchange by pieces on
   Traffic traffic_;
 };
 
@@ -309,7 +248,14 @@ std::unique_ptr<World> mpi_world(const MpiOptions& options) {
   HEDDLE_CHECK(options.part_bytes > 0 && options.part_bytes <= int64_t{1} << 30 && options.timeout_seconds > 0 &&
                    options.silence_seconds >= 0 && options.grace_seconds >= 0,
                "MPI options out of range");
-  return std::make_unique<MpiWorld>(options);
+  MpiOptions own = options;
+  if (const char* const asks = std::getenv("HEDDLE_MPI_WINDOWS")) {
+    if (const std::string_view word = asks; word != "0" && word != "1")
+      config_error("HEDDLE_MPI_WINDOWS={}: takes 0 or 1", word);
+    else if (word == "0")
+      own.window_ranks = 0;
+  }
+  return std::make_unique<MpiWorld>(own);
 }
 
 }  // namespace heddle::comm

@@ -41,12 +41,11 @@ void Call::wait() {
 void Bell::ring(size_t message) {
   const std::lock_guard lock(mutex_);
   rung_.push_back(message);
-  changed_.notify_all();
+  if (wake_) wake_();
 }
 
-std::vector<size_t> Bell::take(bool sleeps) {
-  std::unique_lock lock(mutex_);
-  if (sleeps) changed_.wait(lock, [&] { return !rung_.empty() || failure_; });
+std::vector<size_t> Bell::take() {
+  const std::lock_guard lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);
   return std::exchange(rung_, {});
 }
@@ -54,7 +53,12 @@ std::vector<size_t> Bell::take(bool sleeps) {
 void Bell::end(std::exception_ptr failure) {
   const std::lock_guard lock(mutex_);
   failure_ = std::move(failure);
-  changed_.notify_all();
+  if (wake_) wake_();
+}
+
+void Bell::leave() {
+  const std::lock_guard lock(mutex_);
+  wake_ = nullptr;
 }
 
 void Call::finish(std::exception_ptr failure) {
@@ -123,6 +127,17 @@ void Progress::submit(std::shared_ptr<Call> call) {
   if (failed_) std::rethrow_exception(failure_);
   inbox_.push_back(std::move(call));
   wake_.notify_all();
+}
+
+void Progress::watch(std::shared_ptr<PastIt> one) {
+  const std::lock_guard lock(mutex_);
+  if (failed_) std::rethrow_exception(failure_);
+  past_.push_back(std::move(one));
+}
+
+void Progress::unwatch(const std::shared_ptr<PastIt>& one) {
+  const std::lock_guard lock(mutex_);
+  std::erase(past_, one);
 }
 
 void Progress::check() {
@@ -321,6 +336,7 @@ void Progress::fail(const Failure& failure, bool tell_others, std::exception_ptr
   failed_ = true;
   for (const auto& call : active_) call->finish(call.get() == of ? own : failure_);
   for (const auto& call : inbox_) call->finish(failure_);
+  for (const auto& one : past_) one->bell->end(failure_);
   inbox_.clear();
   changed_.notify_all();
 }

@@ -27,6 +27,7 @@
 #include <cstddef>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -69,27 +70,49 @@ struct Message {
 /// Where the progress thread tells of messages that are through, one by one.
 class Bell {
  public:
+  /// `wake` is called by that thread when it has told of something.
+  explicit Bell(std::function<void()> wake) : wake_(std::move(wake)) {}
   void ring(size_t message);
-  /// The messages told of since it was last asked; `sleeps`: until there is one. Throws why the call failed.
-  std::vector<size_t> take(bool sleeps);
+  /// The messages told of since it was last asked. Throws why the call failed.
+  std::vector<size_t> take();
   void end(std::exception_ptr failure);
+  /// From here on nobody is woken.
+  void leave();
 
  private:
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::function<void()> wake_;
   std::vector<size_t> rung_;
   std::exception_ptr failure_;
 };
 
+/// Where and at what a rank waits for others.
+struct Waiting {
+  Channel& channel;
+  const std::string_view what;
+  double moved = 0;  // the progress thread's: when something of it last did
+};
+
+/// What passes between a rank and its peers past the progress thread, told it so that it finds who is missing.
+struct PastIt : Waiting {
+  PastIt(Channel& channel, std::string_view what, std::shared_ptr<Bell> bell)
+      : Waiting{channel, what}, bell(std::move(bell)), to_come(channel.ranks.size()) {}
+  const std::shared_ptr<Bell> bell;  // ends where the world fails
+
+  static constexpr int nobody = -2, any = -1;  // any: all of whom something is still to come
+  std::atomic<int> awaits = nobody;            // or a rank of the group
+  std::vector<std::atomic<int64_t>> to_come;   // bytes, by rank in the group
+  std::atomic<int64_t> moves = 0;              // grows whenever bytes have come or gone
+  int64_t seen = -1;                           // the progress thread's: moves when it last looked
+};
+
 /// What one call of a communicator waits for.
-class Call {
+class Call : public Waiting {
  public:
-  Call(Channel& channel, std::string_view what) : channel(channel), what(what) {}
+  Call(Channel& channel, std::string_view what) : Waiting{channel, what} {}
   /// Sleeps until it is done; throws why it failed.
   void wait();
 
-  Channel& channel;
-  const std::string_view what;
   std::vector<Message> messages;
   std::unique_ptr<std::byte[]> letter;  // a send's own copy
   std::shared_ptr<Bell> bell;           // null: nobody asks before the end
@@ -99,7 +122,6 @@ class Call {
   friend class Progress;
   void finish(std::exception_ptr failure);
   size_t finished_messages_ = 0;
-  double moved_ = 0;  // when something of it last did
   std::mutex mutex_;
   std::condition_variable changed_;
   bool done_ = false;
@@ -116,11 +138,18 @@ class Progress {
   /// How many letters between two ranks can be told apart while all are under way.
   int letters() const { return 1 << (kind_bits_ - 1); }
   int node_of(int rank) const { return nodes_.at(static_cast<size_t>(rank)); }
+  /// Whether exchanges by pieces with that rank may go through memory of this node.
+  bool shares_window(int rank) const {
+    const int each = options_.window_ranks;
+    return each > 0 && node_of(rank) == node_of(rank_) && rank / each == rank_ / each;
+  }
   const std::string& host_of(int rank) const { return hosts_.at(static_cast<size_t>(rank)); }
 
   /// Stays where it is as long as this object lives; the same for the same ranks and name.
   Channel& channel(const std::vector<int>& ranks, const std::string& name);
   void submit(std::shared_ptr<Call> call);
+  void watch(std::shared_ptr<PastIt> one);
+  void unwatch(const std::shared_ptr<PastIt>& one);
   /// Returns when every rank has been told, or can't be. `input`: as World::abort.
   void abort(const std::string& reason, bool input = false);
   void set_patience(double seconds) { patience_s_.store(seconds, std::memory_order_relaxed); }
@@ -153,7 +182,9 @@ class Progress {
   void listen();
   void hear(const MPI_Status& status);
   void look_around();
-  void look_at(int peer, const Call* waiting);
+  void look_at(int peer, const Waiting* waiting);
+  void look_past(double now);
+  void give_up(int missing, double waited_s, const Waiting& waiting);
   bool ending();
   /// Why the world fails.
   struct Failure {
@@ -175,6 +206,7 @@ class Progress {
   std::mutex mutex_;
   std::condition_variable wake_, changed_;
   std::deque<std::shared_ptr<Call>> inbox_;
+  std::vector<std::shared_ptr<PastIt>> past_;
   std::optional<Failure> asked_to_abort_;
   std::exception_ptr failure_, start_failure_;
   bool failed_ = false, stopping_ = false, ready_ = false;
