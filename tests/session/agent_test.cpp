@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <numeric>
 #include <thread>
 
 #include "heddle/base/clock.h"
@@ -83,10 +84,26 @@ std::map<std::string, std::vector<uint8_t>> contents(const train::Checkpoint& ch
 }
 
 train::TrainerOptions options_in(const std::string& folder) {
-  train::TrainerOptions options = train::small_options({.dp = 2}, 2);
+  train::TrainerOptions options = train::small_options({.dp = 2, .ep = 2}, 2);
+  options.plan.parallel.exchange.migrate_every = 1000;
   options.plan.snapshot_every = 1;
   options.snapshots = {folder, "0123456789abcdef0123456789abcdef", 1};
   return options;
+}
+
+/// Begins, with two experts of each layer on each other's rank.
+void begin(train::RankTrainers& ranks) {
+  const model::ModelConfig& model = ranks[0].options().model;
+  std::vector<int32_t> swapped(static_cast<size_t>(model.n_routed_experts));
+  std::iota(swapped.begin(), swapped.end(), 0);
+  std::swap(swapped.front(), swapped[swapped.size() / 2]);
+  train::ExpertHomes homes{2, {}};
+  for (int layer = model.first_k_dense_replace; layer < model.num_hidden_layers; ++layer)
+    homes.layers[layer] = swapped;
+  ranks.each([&](train::Trainer& trainer) {
+    trainer.initialise();
+    trainer.set_homes(homes);
+  });
 }
 
 void advance(train::RankTrainers& ranks) {
@@ -103,8 +120,8 @@ TEST(Agent, PersistsWhatIsAskedForAndWhatTheDeadLeave) {
   std::map<std::string, std::vector<uint8_t>> second, fourth;
   {
     train::RankTrainers ranks(options_in(folder));
+    begin(ranks);
     ranks.each([](train::Trainer& trainer) {
-      trainer.initialise();
       trainer.set_snapshot_note([&trainer] { return train::SnapshotNote{{}, trainer.steps_done() == 2}; });
     });
     for (int step = 1; step <= 5; ++step) {
@@ -121,6 +138,7 @@ TEST(Agent, PersistsWhatIsAskedForAndWhatTheDeadLeave) {
   EXPECT_EQ(contents(train::Checkpoint(checkpoints + "/step-000002")), second);
   const train::Checkpoint last = train::open_checkpoint(checkpoints);
   EXPECT_EQ(last.state().step, 4);
+  EXPECT_FALSE(last.state().homes.layers.empty());
   EXPECT_EQ(contents(last), fourth);
   agent.end();
   EXPECT_FALSE(fs::exists(folder));  // the disk has all
@@ -133,7 +151,7 @@ TEST(Agent, OfAJobThatIsOverWritesNoMore) {
   const std::string folder = agent.folder();
   {
     train::RankTrainers ranks(options_in(folder));
-    ranks.each([](train::Trainer& trainer) { trainer.initialise(); });
+    begin(ranks);
     advance(ranks);
     advance(ranks);
     raise_fence({2, random_id(), run});
@@ -152,7 +170,7 @@ TEST(Agent, GivesEachStepToItsPartner) {
   std::map<std::string, std::vector<uint8_t>> held;
   {
     train::RankTrainers ranks(options_in(folder));
-    ranks.each([](train::Trainer& trainer) { trainer.initialise(); });
+    begin(ranks);
     advance(ranks);
     advance(ranks);
     held = contents(*train::newest_in_memory({folder}, true));
@@ -198,7 +216,7 @@ TEST(Agent, LendsToRanksElsewhereWhatTheyRead) {
     options.plan.device.pack_weights = false;
     options.plan.memory.master = form;
     train::RankTrainers ranks(options);
-    ranks.each([](train::Trainer& trainer) { trainer.initialise(); });
+    begin(ranks);
     advance(ranks);
     advance(ranks);
     advance(ranks);

@@ -83,18 +83,6 @@ const Refusal kRefusals[] = {
            "memory.weights = \"none\" goes with it",
            home(c), c.memory.weights.empty() ? "" : " and weights lie on the host");
      }},
-    {[](const Choices& c) { return migrates(c) && c.snapshot_every > 0; },
-     [](const Choices&) {
-       return std::string(
-           "train.snapshot_every copies every expert at the home of its number; it goes with moe.migrate_every = "
-           "\"off\"");
-     }},
-    {[](const Choices& c) { return migrates(c) && c.lora.rank > 0; },
-     [](const Choices&) {
-       return std::string(
-           "moe.migrate_every moves experts that are trained; lora.rank above 0 freezes them, and goes with "
-           "moe.migrate_every = \"off\"");
-     }},
     {[](const Choices& c) { return migrates(c) && c.parallel.exchange.capacity_factor > 0; },
      [](const Choices&) {
        return std::string(

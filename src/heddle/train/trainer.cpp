@@ -142,7 +142,7 @@ std::vector<model::Extent> Trainer::owned_extents(const StateTensor& tensor) con
 
 void Trainer::set_homes(const ExpertHomes& homes) {
   const int ep = options_.plan.mesh.ep;
-  const bool moves = options_.plan.parallel.exchange.migrates() && ep > 1;
+  const bool moves = options_.plan.parallel.exchange.migrates() && ep > 1 && !is_adapted();
   homes_ = moves && homes.holders == ep ? homes : ExpertHomes();
 }
 

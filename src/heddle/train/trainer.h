@@ -123,7 +123,7 @@ class Trainer {
   void set_expert_history(ExpertHistory history) { expert_history_ = std::move(history); }
   /// Where experts live; the same on every rank. To be set before state is written, and only where all of it is:
   /// what is there stays where it lies. Of another number of ranks than share the experts here, or where the plan
-  /// moves none, every expert is at home.
+  /// moves none, every expert is at home. Beside frozen weights, which a load makes anew, they are too.
   const ExpertHomes& homes() const { return homes_; }
   void set_homes(const ExpertHomes& homes);
   /// State in this rank's arena; after writing it call weights_changed().

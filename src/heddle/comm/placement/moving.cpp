@@ -49,7 +49,9 @@ void move_experts(const KernelCall& call) {
   const int rank = call.communicator->rank();
   HEDDLE_CHECK(call.communicator->size() == a.integer("ranks") && std::ssize(next->second) == experts,
                "{} experts move among {} ranks", next->second.size(), call.communicator->size());
-  const int64_t here = rank / slices, run = call.place == nullptr ? 0 : call.place->at(ir::Axis::edp);
+  const int64_t here = rank / slices, copy = call.place == nullptr ? 0 : call.place->at(ir::Axis::edp);
+  const bool by_slice = a.integer_or("by_slice", 0) != 0;
+  const int64_t run = by_slice ? copy * slices + rank % slices : copy;
   const auto rank_of = [&](int64_t home) { return home / places * slices + rank % slices; };
   for (const TensorView& state : call.updates) {
     const PlaceBytes bytes(a, state.rank == 1, state.elements(), state.dtype, run);
@@ -61,17 +63,19 @@ void move_experts(const KernelCall& call) {
         any |= goes_to != home;
       }
       const PlaceBytes::Part part = bytes.at(place);
-      if (!any || part.bytes == 0) continue;  // the ranks of a communicator have the same part of their experts
+      // Where they are not cut by slice, the ranks of a communicator have the same part of their experts.
+      if (!any || (part.bytes == 0 && !by_slice)) continue;
       const int64_t home = here * places + place;
       const int64_t goes_to = after.of(before.expert_at(home)), comes_from = before.of(after.expert_at(home));
       auto* const at = state.as<std::byte>() + part.offset;
+      const bool moves = goes_to != home && part.bytes > 0;
       Parcels parcels;
-      if (goes_to != home) {
+      if (moves) {
         parcels.send(rank_of(goes_to), static_cast<const void*>(at), part.bytes);
         parcels.receive(rank_of(comes_from), static_cast<void*>(call.scratch), part.bytes);
       }
       parcels.exchange(*call.communicator);
-      if (goes_to != home) call.row_work->copy(at, call.scratch, part.bytes, call.stream);
+      if (moves) call.row_work->copy(at, call.scratch, part.bytes, call.stream);
     }
   }
 }

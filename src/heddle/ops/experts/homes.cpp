@@ -35,12 +35,13 @@ const OpDef place_experts{
 
 // Where the batch has next homes of the op's layer, the experts of this rank that leave go to the same place of their
 // next holder, and those that come take theirs. `numbers` of each tensor belong to an expert; a tensor of all P
-// experts has P times as many, one that is shared out among copies a run of these, the i-th on the i-th rank of edp.
+// experts has P times as many, one that is shared out among copies a run of these, the i-th on the i-th rank of edp, or
+// `by_slice` on that of edp and etp.
 // Of what is packed, `packed` are the bytes of one expert. Most steps move nothing, so nothing is reckoned.
 const OpDef move_experts{
     .kind = "move_experts",
     .updates = "state*",
-    .attributes = "ranks slices experts numbers packed?",
+    .attributes = "ranks slices experts numbers packed? by_slice?",
     .stream = StreamKind::comm,
     .collective = true,
     .infer = [](const Listing& listing, const Op& op) {

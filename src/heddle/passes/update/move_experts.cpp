@@ -13,9 +13,9 @@ using ir::Axis;
 using ir::ValueId;
 
 bool is_cut_by_experts(const model::Parameter& p) {
-  return p.trained && p.experts > 0 && std::any_of(p.cuts.begin(), p.cuts.end(), [](const model::Cut& cut) {
-           return cut.dim == 0 && cut.axis == Axis::ep;
-         });
+  return (p.trained || p.frozen) && p.experts > 0 &&
+         std::any_of(p.cuts.begin(), p.cuts.end(),
+                     [](const model::Cut& cut) { return cut.dim == 0 && cut.axis == Axis::ep; });
 }
 
 }  // namespace
@@ -24,7 +24,8 @@ void move_experts(model::RankText& text, const ir::Coordinates& mesh) {
   ir::Listing& listing = text.listing;
   for (const model::Parameter& p : text.parameters) {
     if (!is_cut_by_experts(p)) continue;
-    HEDDLE_CHECK(p.copies == "edp", "'{}' has copies on '{}', whose runs are not those of edp", p.name, p.copies);
+    const bool by_slice = p.copies == "expert";  // an adapter that slices have in common
+    HEDDLE_CHECK(by_slice || p.copies == "edp", "'{}' has copies on '{}'", p.name, p.copies);
     const ir::Value& weight = listing.value(p.value);
     int64_t numbers = 1;
     for (size_t i = 1; i < weight.shape.size(); ++i) numbers *= weight.shape[i].count;
@@ -41,7 +42,9 @@ void move_experts(model::RankText& text, const ir::Coordinates& mesh) {
                      {"slices", int64_t{mesh.of(Axis::etp)}},
                      {"experts", p.experts},
                      {"numbers", numbers}};
-    const bool made_anew = mesh.of(Axis::edp) > 1;  // gathered of the runs
+    if (by_slice) op.attributes.set("by_slice", int64_t{1});
+    const int runs = mesh.of(Axis::edp) * (by_slice ? mesh.of(Axis::etp) : 1);
+    const bool made_anew = runs > 1 && !p.frozen;  // gathered of the runs
     const bool packed = weight.layout == ir::Layout::packed;
     const int64_t packed_bytes = weight.packed_bytes / weight.shape[0].count;
     if (!made_anew && !packed) state.push_back(p.value);

@@ -47,9 +47,10 @@ int64_t write_rank(const std::string& folder, const train::Segment& segment, int
   std::map<std::string_view, const train::SegmentIndex::Tensor*> by_name;
   std::vector<train::ShardPart> parts;
   json tensors = json::object();
-  for (const train::SegmentIndex::Tensor& tensor : segment.index().tensors) {
+  for (size_t i = 0; i < segment.index().tensors.size(); ++i) {
+    const train::SegmentIndex::Tensor& tensor = segment.index().tensors[i];
     by_name[tensor.name] = &tensor;
-    parts.push_back({tensor.name, tensor.dtype, tensor.runs});
+    parts.push_back({tensor.name, tensor.dtype, seal->runs_of(segment.index(), i)});
     tensors[tensor.name] = {{"dtype", static_cast<int>(tensor.dtype)}, {"shape", tensor.shape}};
   }
   int64_t bytes = 0;

@@ -80,24 +80,26 @@ Checkpoint joined(const std::vector<Found>& ranks) {
     const std::string hold_file = found.segment->files().hold(found.set);
     if (auto hold = lent ? std::nullopt : FileHold::take(hold_file, FileHold::How::shared, true))
       holds->holds.push_back(std::move(*hold));
-    for (const SegmentIndex::Tensor& tensor : found.segment->index().tensors) {
+    const SegmentIndex& index = found.segment->index();
+    for (size_t i = 0; i < index.tensors.size(); ++i) {
+      const SegmentIndex::Tensor& tensor = index.tensors[i];
+      const std::vector<Runs>& runs = found.seal.runs_of(index, i);
       SavedTensor& saved = tensors[tensor.name];
       const formats::StoredType type = formats::stored_type(tensor.dtype);
       if (!saved.parts.empty() && (saved.type != type || saved.shape != tensor.shape))
-        config_error("memory of rank {}: tensor '{}' is another than that of the ranks before it",
-                     found.segment->index().rank, formats::printable(tensor.name));
+        config_error("memory of rank {}: tensor '{}' is another than that of the ranks before it", index.rank,
+                     formats::printable(tensor.name));
       saved.name = tensor.name;
       saved.type = type;
       saved.shape = tensor.shape;
       std::vector<float>& made = holds->made.emplace_back();
       if (lent) {
         const Segment* segment = found.segment.get();
-        saved.parts.push_back(
-            {tensor.runs, {}, [segment, &tensor, set = found.set, &made](int64_t first, int64_t n) {
-               return segment->fetch(tensor, set, first, n, made);
-             }});
+        saved.parts.push_back({runs, {}, [segment, &tensor, set = found.set, &made](int64_t first, int64_t n) {
+                                 return segment->fetch(tensor, set, first, n, made);
+                               }});
       } else {
-        saved.parts.push_back({tensor.runs, found.segment->bytes_of(tensor, found.set, made)});
+        saved.parts.push_back({runs, found.segment->bytes_of(tensor, found.set, made)});
       }
     }
   }

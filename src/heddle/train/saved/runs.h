@@ -19,6 +19,12 @@ struct Runs {
   bool operator==(const Runs&) const = default;
 };
 
+inline int64_t elements_of(const std::vector<Runs>& runs) {
+  int64_t elements = 0;
+  for (const Runs& r : runs) elements += r.elements();
+  return elements;
+}
+
 /// Of extents that lie one behind the other in the part, in increasing places of the part.
 std::vector<Runs> runs_of(const std::vector<model::Extent>& extents);
 

@@ -18,6 +18,7 @@
 #include "heddle/base/split_float.h"
 #include "heddle/device/host/shared_arena.h"
 #include "heddle/train/saved/checked_json.h"
+#include "heddle/train/saved/runs_json.h"
 #include "heddle/train/saved/state_json.h"
 
 namespace heddle::train {
@@ -45,6 +46,21 @@ int open_own(const std::string& path, int how, int64_t* size = nullptr) {
   }
   if (size != nullptr) *size = is.st_size;
   return file;
+}
+
+// Of a part of no more elements than there are bytes.
+std::vector<Runs> sound_runs(const json& told, int64_t bytes, const std::string& tensor, const std::string& path) {
+  std::vector<Runs> runs = runs_from(told);
+  int64_t local = 0;
+  for (Runs& r : runs) {
+    const bool sound = r.count > 0 && r.times > 0 && r.whole >= 0 && r.stride >= 0 && r.count <= bytes &&
+                       r.times <= bytes / r.count && (r.times == 1 || r.stride >= r.count) &&
+                       r.elements() <= bytes - local;
+    if (!sound) config_error("{}: tensor '{}' has no such elements", path, formats::printable(tensor));
+    r.local = local;
+    local += r.elements();
+  }
+  return runs;
 }
 
 SegmentIndex index_from(const json& from, const std::string& path) {
@@ -78,16 +94,8 @@ SegmentIndex index_from(const json& from, const std::string& path) {
     const auto type = said.at("type").get<std::string>();
     tensor.dtype = type == "F64" ? Dtype::f64 : type == "F32" ? Dtype::f32 : Dtype::bf16;
     said.at("shape").get_to(tensor.shape);
-    int64_t local = 0;
-    for (const json& r : said.at("runs")) {
-      tensor.runs.push_back(
-          {r.at(0).get<int64_t>(), r.at(1).get<int64_t>(), r.at(2).get<int64_t>(), r.at(3).get<int64_t>(), local});
-      const Runs& last = tensor.runs.back();
-      if (last.count <= 0 || last.times <= 0 || last.whole < 0 || last.stride < 0 || last.count > index.bytes ||
-          last.times > index.bytes / last.count || (last.times > 1 && last.stride < last.count))
-        config_error("{}: tensor '{}' has no such elements", path, formats::printable(tensor.name));
-      local += last.elements();
-    }
+    tensor.runs = sound_runs(said.at("runs"), index.bytes, tensor.name, path);
+    const int64_t local = tensor.elements();
     const auto form = said.at("form").get<int>();
     said.at("of").get_to(tensor.of);
     if (form < 0 || form > 2) config_error("{}: form {}", path, form);
@@ -111,12 +119,10 @@ std::string text_of(const SegmentIndex& index) {
   for (const SegmentIndex::Held& held : index.values)
     values.push_back({{"name", held.name}, {"bytes", held.bytes}, {"at", held.at}, {"sums_at", held.sums_at}});
   for (const SegmentIndex::Tensor& tensor : index.tensors) {
-    json runs = json::array();
-    for (const Runs& r : tensor.runs) runs.push_back({r.whole, r.count, r.stride, r.times});
     tensors.push_back({{"name", tensor.name},
                        {"type", name_of(formats::stored_type(tensor.dtype))},
                        {"shape", tensor.shape},
-                       {"runs", runs},
+                       {"runs", json_of(tensor.runs)},
                        {"form", static_cast<int>(tensor.form)},
                        {"of", tensor.of}});
   }
@@ -132,7 +138,10 @@ std::string text_of(const SegmentIndex& index) {
 
 std::string text_of(const Seal& seal, const SegmentIndex& index, uint32_t sums) {
   const std::string text = text_of(index);
+  json elsewhere = json::array();
+  for (const auto& [tensor, runs] : seal.elsewhere) elsewhere.push_back({tensor, json_of(runs)});
   return checked_text({{"step", seal.step},
+                       {"elsewhere", elsewhere},
                        {"state", json_of(seal.state)},
                        {"persists", seal.persists},
                        {"index", checksum_text(crc32c(text.data(), text.size()))},
@@ -302,12 +311,19 @@ std::optional<Seal> Segment::seal(int set) const {
     said.at("step").get_to(seal.step);
     said.at("persists").get_to(seal.persists);
     seal.state = state_from(said.at("state"), files_.seal(set));
+    for (const json& one : said.at("elsewhere")) {
+      const SegmentIndex::Tensor& tensor = index_.tensors.at(one.at(0).get<size_t>());
+      std::vector<Runs> runs = sound_runs(one.at(1), index_.bytes, tensor.name, files_.seal(set));
+      if (elements_of(runs) != tensor.elements()) return std::nullopt;
+      seal.elsewhere[one.at(0).get<size_t>()] = std::move(runs);
+    }
     const bool fits =
         said.at("index").get<std::string>() == checksum_text(index_sum_) &&
         said.at("sums").get<std::string>() == checksum_text(sum_of_sums(index_, set, mapped_ + kDataAt)) &&
         seal.step == seal.state.step && seal.state.generation == index_.generation;
     if (fits) return seal;
   } catch (const json::exception&) {
+  } catch (const std::out_of_range&) {
   } catch (const ConfigError&) {
   } catch (const SystemError&) {
   }
@@ -335,8 +351,7 @@ void Segment::verify(int set) const {
 std::span<const uint8_t> Segment::bytes_of(const SegmentIndex::Tensor& tensor, int set,
                                            std::vector<float>& made) const {
   const auto held = [&](size_t i) { return value(index_.values[static_cast<size_t>(tensor.of[i])], set); };
-  int64_t count = 0;
-  for (const Runs& r : tensor.runs) count += r.elements();
+  const int64_t count = tensor.elements();
   if (tensor.form == SegmentIndex::Form::plain)
     return held(0).first(static_cast<size_t>(count * size_of(tensor.dtype)));
   const auto* nearest = reinterpret_cast<const bf16*>(held(0).data());

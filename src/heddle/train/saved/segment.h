@@ -12,6 +12,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -45,9 +46,10 @@ struct SegmentIndex {
     std::string name;
     Dtype dtype = Dtype::f32;
     std::vector<int64_t> shape;  // of the whole
-    std::vector<Runs> runs;
+    std::vector<Runs> runs;      // with every expert at the home of its number
     Form form = Form::plain;
     std::array<int64_t, 3> of{};  // values: itself; or the nearest, the low half and the second moment
+    int64_t elements() const { return elements_of(runs); }
   };
   std::vector<Tensor> tensors;
 };
@@ -58,6 +60,12 @@ struct Seal {
   int64_t step = 0;
   CheckpointState state;
   bool persists = false;  // an agent is to write it to disk
+  /// Of tensors of experts that lived elsewhere then, by their place in the index.
+  std::map<size_t, std::vector<Runs>> elsewhere;
+  const std::vector<Runs>& runs_of(const SegmentIndex& index, size_t tensor) const {
+    const auto at = elsewhere.find(tensor);
+    return at == elsewhere.end() ? index.tensors[tensor].runs : at->second;
+  }
 };
 std::string text_of(const Seal& seal, const SegmentIndex& index, uint32_t sums);
 

@@ -9,6 +9,7 @@
 #include "heddle/base/chunk_sums.h"
 #include "heddle/base/error.h"
 #include "heddle/train/saved/checked_json.h"
+#include "heddle/train/saved/runs_json.h"
 
 namespace heddle::train {
 
@@ -32,22 +33,6 @@ std::string text_of(const std::vector<uint32_t>& sums) {
   std::string text;
   for (const uint32_t sum : sums) text += checksum_text(sum);
   return text;
-}
-
-json json_of(const std::vector<Runs>& runs) {
-  json all = json::array();
-  for (const Runs& r : runs) all.push_back({r.whole, r.count, r.stride, r.times});
-  return all;
-}
-
-std::vector<Runs> runs_from(const json& from) {
-  std::vector<Runs> runs;
-  for (const json& r : from) {
-    // The elements before it are added up once they have been looked at (cover).
-    runs.push_back(
-        {r.at(0).get<int64_t>(), r.at(1).get<int64_t>(), r.at(2).get<int64_t>(), r.at(3).get<int64_t>(), 0});
-  }
-  return runs;
 }
 
 formats::StoredType type_named(const std::string& name, const std::string& path) {
@@ -87,11 +72,7 @@ void check_shard(const formats::SafetensorsFile& file, const json& said, bool su
 
 }  // namespace
 
-int64_t ShardPart::elements() const {
-  int64_t count = 0;
-  for (const Runs& r : runs) count += r.elements();
-  return count;
-}
+int64_t ShardPart::elements() const { return elements_of(runs); }
 
 std::string write_shard(const std::string& folder, int64_t number, std::vector<ShardPart> parts,
                         const PartBytes& bytes_of) {
@@ -171,6 +152,7 @@ std::vector<SavedTensor> sharded_tensors(const std::string& folder, const json& 
       if (at == tensors.end() || at->second.type != part.type)
         config_error("{}: '{}' of {} is no part of any of its tensors", path, formats::printable(part.name),
                      files[i].path());
+      // The elements before each run are added up once they have been looked at (cover).
       at->second.parts.push_back({runs_from(shards[i].at("tensors").at(part.name).at("runs")), part.bytes});
     }
   }

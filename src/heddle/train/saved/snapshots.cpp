@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -89,21 +90,27 @@ void Snapshots::bind(const plan::Lowered& lowered, runtime::Executor& executor, 
   const auto held_in = [&](const device::TensorView& view) {
     return value_of(owner.value(static_cast<ir::ValueId>(reinterpret_cast<uintptr_t>(view.data) - 1)).name);
   };
+  std::vector<StateTensor> copied;
   for (const StateTensor& tensor : state_tensors(lowered, mesh, rank, stand_in)) {
     if (tensor.is_frozen() || !tensor.is_here()) continue;
-    const std::vector<model::Extent> owned = owned_extents(tensor, lowered, mesh, rank);
     SegmentIndex::Tensor& said = index_.tensors.emplace_back();
     said.name = tensor.name;
     said.dtype = tensor.dtype;
     said.shape = tensor.shape;
-    said.runs = runs_of(owned);
     if (tensor.split) {
       said.form = tensor.is_master ? SegmentIndex::Form::split_master : SegmentIndex::Form::split_moment;
       said.of = {held_in(tensor.split->nearest), held_in(tensor.split->low), held_in(tensor.split->second_moment)};
     } else {
       said.of = {held_in(tensor.view), 0, 0};
     }
+    copied.push_back(tensor);
   }
+  owned_ = [copied = std::move(copied), &lowered, &mesh, rank](size_t tensor, const ExpertHomes& homes) {
+    std::vector<model::Extent> owned = owned_extents(copied[tensor], lowered, mesh, rank, homes);
+    std::sort(owned.begin(), owned.end(), [](const auto& a, const auto& b) { return a.local < b.local; });
+    return runs_of(owned);
+  };
+  for (size_t i = 0; i < index_.tensors.size(); ++i) index_.tensors[i].runs = owned_(i, {});
   index_.bytes = executor.walk().storage(ir::Space::shared).reserved_bytes();
   for (int set = 0; set < kSets; ++set) FileHold::take(files_.hold(set), FileHold::How::alone, true);
   write_own(files_.index(), text_of(index_));
@@ -130,8 +137,10 @@ bool Snapshots::begin(runtime::Executor& executor, RankExchange& ranks, bool mus
   } else {
     ::unlink(files_.seal(set_).c_str());
     const uint8_t* base = nullptr;
-    if (first_ != ir::none) base = static_cast<const uint8_t*>(executor.view(listing_, first_).data) - offset_of(first_);
+    if (first_ != ir::none)
+      base = static_cast<const uint8_t*>(executor.view(listing_, first_).data) - offset_of(first_);
     executor.start_step(nothing_, ir::Purpose::snapshot);
+    find_elsewhere(note.state.homes);
     step_ended_ = stopped_ = false;
     sealer_ = std::thread([this, base, marks = executor.walk().issued(), note = std::move(note)] {
       try {
@@ -145,10 +154,20 @@ bool Snapshots::begin(runtime::Executor& executor, RankExchange& ranks, bool mus
   return is_open();
 }
 
+void Snapshots::find_elsewhere(const ExpertHomes& homes) {
+  if (homes == homes_) return;
+  homes_ = homes;
+  elsewhere_.clear();
+  for (size_t i = 0; i < index_.tensors.size(); ++i) {
+    std::vector<Runs> runs = owned_(i, homes);
+    if (runs != index_.tensors[i].runs) elsewhere_[i] = std::move(runs);
+  }
+}
+
 void Snapshots::seal_when_copied(const ir::Marks& marks, const SnapshotNote& note, const uint8_t* base) {
   while (!step_ended_ && !stopped_ && !executor_->has_ended(marks)) std::this_thread::sleep_for(kGlance);
   if (stopped_) return;
-  Seal seal{note.state.step, note.state, note.persists};
+  Seal seal{note.state.step, note.state, note.persists, elsewhere_};
   seal.state.generation = index_.generation;
   write_own(files_.seal(set_), text_of(seal, index_, sum_of_sums(index_, set_, base)));
 }

@@ -1,10 +1,10 @@
 // A rank's copies of its state in memory (passes/state/snapshot, train/saved/segment.h): when they are begun, and
 // when what was copied counts.
 //
-// A copy is begun before a step and runs beside it; it is sealed as soon as all is copied, by a thread of its own, or,
-// where the device can't say so from there, once the step has ended. While the one set is written the other stays
-// whole, and all ranks write sets of the same step. Where somebody reads the set whose turn
-// it is (an agent that writes it to disk), the copy is left out, or awaited where it was asked for.
+// A copy is begun before a step and runs beside it; it is sealed as soon as all is copied, by a thread of its own,
+// or, where the device can't say so from there, once the step has ended. While the one set is written the other
+// stays whole, and all ranks write sets of the same step. Where somebody reads the set whose turn it is (an agent
+// that writes it to disk), the copy is left out, or awaited where it was asked for.
 #pragma once
 
 #include <atomic>
@@ -43,11 +43,12 @@ class Snapshots {
 
   /// Of the memory that outlives the process (runtime::ExecutorOptions::shared_file).
   std::string data_file() const { return files_.data(); }
-  /// Says what lies where, once the executor has placed it.
+  /// Says what lies where, once the executor has placed it. All three outlive this.
   void bind(const plan::Lowered& lowered, runtime::Executor& executor, const plan::Mesh& mesh);
 
-  /// Begins a copy of the state as it is, which is sealed with `note`; all ranks call it together, before the step that
-  /// it runs beside. `must`: waits for who reads the set. Whether it was begun. The executor outlives the copy.
+  /// Begins a copy of the state as it is, which is sealed with `note`; all ranks call it together, before the step
+  /// that it runs beside. `must`: waits for who reads the set. Whether it was begun. The executor outlives the
+  /// copy.
   bool begin(runtime::Executor& executor, RankExchange& ranks, bool must, SnapshotNote note);
   /// The step that it ran beside has ended, and with it the copy: it counts, now at the latest.
   void end();
@@ -68,6 +69,7 @@ class Snapshots {
 
  private:
   int64_t offset_of(ir::ValueId id) const;
+  void find_elsewhere(const ExpertHomes& homes);
   void seal_when_copied(const ir::Marks& marks, const SnapshotNote& note, const uint8_t* base);
   void stop();
   void remove_superseded();
@@ -75,7 +77,9 @@ class Snapshots {
   const bool own_folder_;
   SegmentFiles files_;
   SegmentIndex index_;
-  std::map<ir::ValueId, size_t> held_;  // by value of the snapshot listing, index into the index's values
+  std::function<std::vector<Runs>(size_t tensor, const ExpertHomes& homes)> owned_;  // of the index's tensors
+  ExpertHomes homes_;                                                                // of the last copy
+  std::map<size_t, std::vector<Runs>> elsewhere_;                                    // as a seal has it, at these
   const runtime::Executor* executor_ = nullptr;
   int listing_ = -1;
   ir::ValueId first_ = ir::none;
