@@ -96,20 +96,20 @@ void draw_harm(uint64_t number, const Run& run, int steps) {
   const ir::StepProgram program = plan::lower(run.options.model, run.options.plan).program;
   harm.rank = static_cast<int>(dice.below(static_cast<size_t>(run.options.plan.ranks())));
   const std::vector<ir::Action>& actions = program.actions_of(harm.rank);
-  const ir::Block* block = nullptr;
-  const ir::Action* action = nullptr;
-  while (block == nullptr || block->steps.empty()) {
-    action = &actions[dice.below(actions.size())];
-    block = &program.blocks[static_cast<size_t>(action->block)];
+  const ir::Op* op = nullptr;
+  while (op == nullptr || op->later) {  // which not every microbatch runs
+    const ir::Action& action = actions[dice.below(actions.size())];
+    const ir::Block& block = program.blocks[static_cast<size_t>(action.block)];
+    if (block.steps.empty()) continue;
+    const ir::Step& at = block.steps[dice.below(block.steps.size())];
+    harm.listing = block.listings[at.slot];
+    harm.op = at.op;
+    harm.microbatch = action.microbatches[at.slot];
+    op = &program.listings[static_cast<size_t>(harm.listing)].ops[at.op];
   }
-  const ir::Step& at = block->steps[dice.below(block->steps.size())];
-  harm.listing = block->listings[at.slot];
-  harm.op = at.op;
-  harm.microbatch = action->microbatches[at.slot];
   harm.step = 1 + static_cast<int>(dice.below(static_cast<size_t>(steps)));
-  const ir::Op& op = program.listings[static_cast<size_t>(harm.listing)].ops[at.op];
-  harm.message = fmt::format("a drawn failure (rank {}, {}{}, phase {}, microbatch {})", harm.rank, op.kind(),
-                             op.layer >= 0 ? fmt::format(" in layer {}", op.layer) : "", ir::name_of(op.phase),
+  harm.message = fmt::format("a drawn failure (rank {}, {}{}, phase {}, microbatch {})", harm.rank, op->kind(),
+                             op->layer >= 0 ? fmt::format(" in layer {}", op->layer) : "", ir::name_of(op->phase),
                              harm.microbatch);
 }
 
