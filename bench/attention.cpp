@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "bench/support/main.h"
+#include "bench/support/stops.h"
 #include "heddle/base/clock.h"
 #include "heddle/base/random.h"
 #include "heddle/base/statistics.h"
@@ -164,7 +165,9 @@ int run(bool json, int rounds) {
     fmt::print("{:>4} {:>5} {:>3} {:>3} {:>4} {:>4}  {:<14} {:>12} {:>6} {:>12} {:>6} {:>10}\n", "B", "S", "Hq",
                "Hk", "D", "Dv", "kernel", "fwd GFLOP/s", "share", "bwd GFLOP/s", "share", "tile rate");
   }
+  if (json) bench::so_far("[]");
   bool first = true;
+  static const Support everywhere = Support::yes();
   struct Way {
     const char* name;
     Dtype dtype;
@@ -172,7 +175,8 @@ int run(bool json, int rounds) {
   };
   for (const auto& [way, dtype, machine] :
        {Way{"amx", Dtype::bf16, amx_bf16()}, Way{"avx512_bf16", Dtype::bf16, avx512_bf16()},
-        Way{"avx512_widened", Dtype::bf16, avx512()}, Way{"avx512", Dtype::f32, avx512()}}) {
+        Way{"avx512_widened", Dtype::bf16, avx512()}, Way{"avx512", Dtype::f32, avx512()},
+        Way{"highway_widened", Dtype::bf16, everywhere}, Way{"highway", Dtype::f32, everywhere}}) {
     if (!machine) continue;
     for (const Shape& s : kShapes) {
       Case work(s, dtype, way);
@@ -204,6 +208,7 @@ int run(bool json, int rounds) {
             100 * median(forward_share), median(backward), 100 * median(backward_share), median(tile));
       }
       first = false;
+      if (json) bench::so_far("]");
     }
   }
   if (json) fmt::print("{}]\n", first ? "[" : "");

@@ -11,7 +11,9 @@ are added to a file when it ends, and those that stand there already are not run
 """
 
 import argparse
+import contextlib
 import json
+import os
 import pathlib
 import shutil
 import statistics
@@ -19,6 +21,9 @@ import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "support"))
+import stops  # noqa: E402
 
 SHOWN = (5, 10, 25, 50, 75, 100, 150, 200, 300, 400, 500, 640)
 
@@ -61,6 +66,14 @@ def kept_in(path, settings):
     return found
 
 
+@contextlib.contextmanager
+def folder_of(folder):
+    try:
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def main():
     parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parse.add_argument("--heddle", default="build/heddle")
@@ -71,6 +84,7 @@ def main():
     parse.add_argument("--set", action="append", default=[])
     parse.add_argument("--within", type=float, default=float("inf"), metavar="MINUTES")
     parse.add_argument("--keep", type=pathlib.Path, metavar="FILE")
+    parse.add_argument("--limit", **stops.LIMIT)
     arguments = parse.parse_args()
     rates = arguments.rates.split(",")
     shown = [n for n in SHOWN if n <= arguments.steps]
@@ -82,7 +96,7 @@ def main():
     print("busiest expert over the mean, worst layer, by step; `even`: the first step from which it stays below 2;\n"
           "`end`: mean of the last 20 steps")
     print(f"{'rate':>8} {'seed':>4} " + "".join(f"{n:>6}" for n in shown) + f"{'even':>6}{'end':>7} held-out")
-    try:
+    with stops.watched("./dev bench balance", arguments.limit) as stop, folder_of(folder):
         for seed in range(1, arguments.seeds + 1):
             for rate in rates:
                 found = kept.get((rate, seed))
@@ -97,8 +111,6 @@ def main():
                 results[rate].append(found)
                 print(f"{rate:>8} {seed:>4} " + "".join(f"{found['imbalance'][n]:6.2f}" for n in shown) +
                       f"{even_from(found['imbalance']) or '-':>6}{found['end']:7.2f} {found['held_out']:8.4f}", flush=True)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     rates = [rate for rate in rates if results[rate]]
     for rate in rates:
         mean = lambda key: statistics.mean(found[key] for found in results[rate])
@@ -111,6 +123,7 @@ def main():
         print(f"held-out loss at {rate} less that at {rates[0]}: {statistics.mean(less):+.4f} (deviation {spread:.4f})")
     if arguments.json:
         print(json.dumps({"steps": arguments.steps, "seeds": arguments.seeds, "rates": results}, indent=1))
+    sys.exit(stop.status)
 
 
 if __name__ == "__main__":

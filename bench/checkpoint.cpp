@@ -29,16 +29,19 @@
 #include "bench/published_models.h"
 #include "bench/support/main.h"
 #include "bench/support/probe.h"
-#include "heddle/base/chunk_sums.h"
+#include "bench/support/stops.h"
 #include "heddle/base/clock.h"
+#include "heddle/base/files/chunk_sums.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/files/random_id.h"
 #include "heddle/base/statistics.h"
-#include "heddle/session/agent/lend.h"
+#include "heddle/session/agent/door.h"
 #include "heddle/session/agent/partner.h"
 #include "heddle/session/agent/persist.h"
 #include "heddle/session/agent/run_memory.h"
+#include "heddle/session/agent/shared_segments.h"
 #include "heddle/train/audit/weight_digest.h"
+#include "heddle/train/controllers/snapshot_schedule.h"
 #include "heddle/train/trainer_checkpoint.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/train/rank_trainers.h"
@@ -106,20 +109,20 @@ void write_plainly(const std::string& folder, const std::vector<std::span<const 
 }
 
 // An agent's door, as another host's would be: what lies in `folder` is lent, and what comes is kept in `kept`.
-class Door {
+class OtherHost {
  public:
-  Door(const std::string& folder, const std::string& kept, const std::string& token)
-      : listener_("lo", token), thread_([this, folder, kept] {
+  OtherHost(const std::string& folder, const std::string& kept, const std::string& token)
+      : door_("lo", token), thread_([this, folder, kept] {
           while (!stop_) {
-            std::optional<session::Link> link = listener_.accept(0.05);
+            std::optional<session::Link> link = door_.accept(0.05, stop_);
             if (!link) continue;
-            session::Lending lending({folder});
+            session::SegmentServer lending({folder});
             session::Replicas replicas(kept);
             try {
               while (!stop_) {
                 const std::optional<session::Link::Frame> frame = link->receive(0.05);
                 if (!frame) continue;
-                if (session::Lending::is_asked(*frame)) {
+                if (session::SegmentServer::is_asked(*frame)) {
                   lending.answer(*link, *frame);
                 } else {
                   replicas.take(*link, *frame);
@@ -129,15 +132,15 @@ class Door {
             }
           }
         }) {}
-  ~Door() {
+  ~OtherHost() {
     stop_ = true;
     thread_.join();
   }
-  const std::string& address() const { return listener_.address(); }
+  const std::string& address() const { return door_.address(); }
 
  private:
   std::atomic<bool> stop_{false};
-  session::Listener listener_;
+  session::Door door_;
   std::thread thread_;
 };
 
@@ -151,10 +154,10 @@ struct Folders {
 };
 
 // The link's share of a copy on a stated device, and how much longer a step is with one beside it.
-struct Foretold {
+struct Predicted {
   double bytes = 0, copy_s = 0, blocked_s = 0;
 };
-Foretold foretold_on(const bench::LinkedDevice& device) {
+Predicted predicted_on(const bench::LinkedDevice& device) {
   model::ModelConfig model = bench::deepseek_v3(4096);
   model.vocab_size = 2112;
   model.num_hidden_layers = 1;
@@ -172,13 +175,13 @@ Foretold foretold_on(const bench::LinkedDevice& device) {
   const passes::Durations durations_us = plan::nominal_durations(plan.parallel.exchange, plan.rates);
   const ir::Listing& copies =
       lowered.program.listings[static_cast<size_t>(lowered.program.listing_of(0, ir::Purpose::snapshot))];
-  Foretold made;
+  Predicted made;
   for (const ir::Op& op : copies.ops) {
     if (op.def->flips) continue;
     made.bytes += static_cast<double>(copies.bytes(op.in[0], ir::FixedRows()));
     made.copy_s += durations_us(copies, op) * 1e-6;
   }
-  made.blocked_s = with.foretold_s() - without.foretold_s();
+  made.blocked_s = with.predicted_s() - without.predicted_s();
   return made;
 }
 
@@ -191,10 +194,11 @@ Json measured(const Options& given) {
   const auto sequences = train::random_sequences(trainer, 4, 1);
   const auto step = [&] { return seconds_of([&] { trainer.step(sequences); }); };
   for (int i = 0; i < 4; ++i) step();
-  const auto bytes = static_cast<double>(trainer.snapshots()->bytes());
+  const auto bytes = static_cast<double>(trainer.controllers().get<train::SnapshotSchedule>().snapshots().bytes());
 
   bench::CopyProbe copies(given.threads);
   std::vector<double> blocked, blocked_of_a_step, copied, steps;
+  Json unfinished;
   for (int i = 0; i < given.rounds; ++i) {
     const double with_s = step();
     copies.sample();
@@ -204,6 +208,11 @@ Json measured(const Options& given) {
     steps.push_back(without_s);
     blocked.push_back((with_s - without_s) / copy_s);
     blocked_of_a_step.push_back((with_s - without_s) / without_s);
+    unfinished.update({{"step_s", median(steps)},
+                       {"copy_s", median(copied)},
+                       {"blocked_over_copy", median(blocked)},
+                       {"blocked_of_a_step", median(blocked_of_a_step)}});
+    bench::so_far(unfinished.dump(2));
   }
   step();  // the last copy is sealed, both sets are whole
 
@@ -226,12 +235,16 @@ Json measured(const Options& given) {
     plain.push_back(kept_bytes / plain_s);
     persisted.push_back(kept_bytes / persist_s);
     over_disk.push_back(plain_s / persist_s);
+    unfinished.update({{"persist_over_disk", median(over_disk)},
+                       {"persist_bytes_per_s", median(persisted)},
+                       {"disk_bytes_per_s", median(plain)}});
+    bench::so_far(unfinished.dump(2));
   }
   fs::remove(disk + "/plain");
 
   // What ranks find of an agent elsewhere: an entry whose folder is not to be reached from here.
   const std::string token = random_id();
-  const Door door(folders.memory, folders.kept, token);
+  const OtherHost door(folders.memory, folders.kept, token);
   const std::string entries = disk + session::kAgents;
   fs::create_directories(entries);
   write_file(folders.kept + session::kAgentToken, token);
@@ -249,7 +262,7 @@ Json measured(const Options& given) {
     const std::vector<std::pair<const char*, std::function<std::optional<train::Checkpoint>()>>> sources{
         {"memory", [&] { return train::newest_in_memory({folders.memory}, true); }},
         {"partner",
-         [&] { return train::newest_in_memory({}, true, nullptr, 0, 0, session::lent_segments(run, nullptr)); }},
+         [&] { return train::newest_in_memory({}, true, nullptr, 0, 0, session::shared_segments(run, nullptr)); }},
         {"disk", [&] { return train::latest_checkpoint(run.checkpoints()); }}};
     for (const auto& [name, open] : sources) {
       restored[name].push_back(seconds_of([&] { load(open()); }));
@@ -260,11 +273,13 @@ Json measured(const Options& given) {
     session::Link link = session::Link::to(door.address(), token);
     given_rates.push_back(bytes / seconds_of([&] { session::replicate(link, *segment, newest); }));
     sum_rates.push_back(bytes / seconds_of([&] { segment->verify(set); }));
+    for (const auto& [from, all] : restored) unfinished["restore_seconds"][from] = median(all);
+    bench::so_far(unfinished.dump(2));
   }
   if (!given.folder.empty()) fs::remove_all(disk);
 
   constexpr double kOneTB = 1e12, kDevices = 1000, kOfAHost = 8, kNetwork = 50e9;
-  const Foretold device = foretold_on(bench::kLinkedDevices[0]);
+  const Predicted device = predicted_on(bench::kLinkedDevices[0]);
   const double of_a_device = kOneTB / kDevices;
   const double sealed_s = std::max(device.copy_s * of_a_device / device.bytes, of_a_device / median(sum_rates));
   const double given_s = kOfAHost * of_a_device / std::min(median(given_rates), kNetwork);

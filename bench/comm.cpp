@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "bench/support/main.h"
+#include "bench/support/stops.h"
 #include "heddle/base/clock.h"
 #include "heddle/base/statistics.h"
 #include "heddle/comm/mpi_world.h"
@@ -83,6 +84,10 @@ struct Bench {
     return median_seconds(rounds, [&] { group->exchange(from.data(), sends, to.data(), receives); });
   }
 
+  void tell() const {
+    if (group->rank() == group->size() - 1) bench::so_far(found.dump(2));
+  }
+
   /// Share of a core of the progress thread while `body` runs.
   double share(const std::function<void()>& body) {
     together();
@@ -115,12 +120,14 @@ struct Bench {
       const double took = exchange_seconds(bytes, 1, rounds);
       found["exchange_us"][name] = took * 1e6;
       found["exchange_gb_per_s"][name] = static_cast<double>(bytes * (n - 1)) / took * 1e-9;
+      tell();
     }
     found["memcpy_gb_per_s"] = {static_cast<double>(big) / copy_before * 1e-9,
                                 static_cast<double>(big) / copy() * 1e-9};
     found["exchange_64_pieces_of_8_KiB_us"] = exchange_seconds(512 << 10, 64, 100) * 1e6;
     found["exchange_1_piece_of_512_KiB_us"] = exchange_seconds(512 << 10, 1, 100) * 1e6;
 
+    tell();
     if (!launched_by_mpi()) return;
     auto& cpu = found["progress_thread_core_share"];
     cpu["nothing_under_way"] = share([&] { sleep_seconds(1); });

@@ -33,10 +33,12 @@
 #include "bench/published_models.h"
 #include "bench/support/core_time.h"
 #include "bench/support/main.h"
+#include "bench/support/stops.h"
 #include "heddle/comm/engine/copy_core.h"
 #include "heddle/comm/engine/engine_world.h"
 #include "heddle/device/host/host_arena.h"
 #include "heddle/kernels/host/gemm/gemm.h"
+#include "tests/support/paced_time.h"
 
 namespace heddle {
 namespace {
@@ -106,7 +108,7 @@ void go_before_others() {
 class Exchanges {
  public:
   /// `pause_s`: between messages.
-  Exchanges(comm::ThreadBoard& board, int64_t bytes, double pause_s) : bytes_(bytes), pause_s_(pause_s) {
+  Exchanges(comm::ThreadWorlds& board, int64_t bytes, double pause_s) : bytes_(bytes), pause_s_(pause_s) {
     for (int r = 0; r < 2; ++r) {
       threads_.emplace_back([this, &board, r] {
         const comm::OffCopyCore off;
@@ -180,7 +182,7 @@ Json quartiles(std::vector<double> of) {
 
 Json real(const Options& options, double pause_s) {
   if (const Support there = comm::copy_core_available(); !there) config_error("--real: {}", there.reason);
-  comm::ThreadBoard board(2);
+  comm::ThreadWorlds board(2);
   const auto bytes = static_cast<int64_t>(options.megabytes * 1e6);
   Exchanges exchanges(board, bytes, pause_s);
   const comm::OffCopyCore off;
@@ -227,7 +229,8 @@ Json real(const Options& options, double pause_s) {
           {"pause_ms", pause_s * 1e3}};
 }
 
-Json paced(const Options& options) {
+/// `found`: what was measured before.
+Json paced(const Options& options, Json found) {
   Json cases = Json::array();
   constexpr int64_t kTokens = 4096;
   for (const char* overlap : {"off", "tiles"}) {
@@ -258,9 +261,11 @@ Json paced(const Options& options) {
                      {"usual_ms", usual->ms()},
                      {"engine_ms", engine->ms()},
                      {"engine_step_gain", usual->ms() / engine->ms() - 1},
-                     {"engine_step_gain_foretold", usual->foretold_ms() / engine->foretold_ms() - 1},
+                     {"engine_step_gain_foretold", usual->predicted_ms() / engine->predicted_ms() - 1},
                      {"processor_use", use},
-                     {"believable", use <= device::kMostPacedUse}});
+                     {"believable", use <= kMostPacedUse}});
+    found["paced"] = cases;
+    bench::so_far(found.dump(options.json ? -1 : 2));
   }
   return cases;
 }
@@ -282,9 +287,11 @@ int bench::run(Arguments& arguments) {
   Json found;
   if (options.real || both) {
     found["real"] = real(options, options.pause_ms * 1e-3);
+    so_far(found.dump(options.json ? -1 : 2));
     found["real_without_pause"] = real(options, 0);
+    so_far(found.dump(options.json ? -1 : 2));
   }
-  if (options.paced || both) found["paced"] = paced(options);
+  if (options.paced || both) found["paced"] = paced(options, found);
   fmt::print("{}\n", found.dump(options.json ? -1 : 2));
   return 0;
 }

@@ -17,9 +17,10 @@
 
 #include "bench/support/core_time.h"
 #include "bench/support/main.h"
+#include "bench/support/stops.h"
 #include "bench/support/texts.h"
 #include "heddle/base/files/output_file.h"
-#include "heddle/data/corpus/corpus.h"
+#include "heddle/data/corpus/text_files.h"
 #include "heddle/data/encode_documents.h"
 #include "heddle/data/prepare_data.h"
 #include "heddle/data/tokenizer/files/tokenizer_files.h"
@@ -136,6 +137,7 @@ int heddle::bench::run(Arguments& arguments) {
                      {"reading_share", reading / all},
                      {"tokenizer_share", (encoding - reading) / all},
                      {"rest_share", (all - encoding) / all}});
+    if (json) bench::so_far(found.dump());
     if (!json) {
       fmt::print("{:16} {:8.1f} {:9.0f}% {:9.0f}% {:9.0f}%\n", name, rate, 100 * reading / all,
                  100 * (encoding - reading) / all, 100 * (all - encoding) / all);

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "bench/support/main.h"
+#include "bench/support/stops.h"
 #include "heddle/backends/backend.h"
 #include "heddle/base/clock.h"
 #include "heddle/base/statistics.h"
@@ -326,6 +327,7 @@ int heddle::bench::run(Arguments& arguments) {
                 "GB/s", "copy", "share");
   }
   const char* separator = "[";
+  if (json) so_far("[]");
   for (const int64_t T : {int64_t{4096}, int64_t{128}}) {
     for (const Case& c : cases(dtype, T)) {
       if (c.name.find(only) == std::string::npos) continue;
@@ -339,6 +341,7 @@ int heddle::bench::run(Arguments& arguments) {
             static_cast<long long>(T), omp_get_max_threads(), ready.bytes(), line.us, line.gb_per_s,
             line.copy_gb_per_s, line.share);
         separator = ",";
+        so_far("\n]");
       } else {
         std::printf("%-20s %6lld %9.2f %9.1f %8.1f %8.1f %7.0f%%\n", c.name.c_str(), static_cast<long long>(T),
                     ready.bytes() * 1e-6, line.us, line.gb_per_s, line.copy_gb_per_s, 100 * line.share);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/support/main.h"
+#include "bench/support/stops.h"
 #include "heddle/base/clock.h"
 #include "heddle/base/statistics.h"
 #include "heddle/observe/table.h"
@@ -19,7 +20,7 @@ namespace {
 
 struct Variant {
   std::unique_ptr<test::TinyRun> run;
-  std::vector<device::Batch> batches;
+  std::vector<test::Batch> batches;
 
   Variant(const config::RunConfig& config, int ranks, bool exact) {
     plan::Plan plan = train::plan_of(config);
@@ -37,7 +38,7 @@ struct Variant {
       return 0.02 * RandomKey(2).with(p.name).normal(static_cast<uint64_t>(i));
     });
     batches = test::tiny_batches(config.model, plan, 3);
-    for (device::Batch& batch : batches) batch.hyper = {0, 0.1, 0.05};  // every step does the same
+    for (test::Batch& batch : batches) batch.hyper = {0, 0.1, 0.05};  // every step does the same
     run->run(batches);
   }
 
@@ -68,6 +69,7 @@ int run(const std::string& path, int rounds, bool as_json) {
     const std::string name = plan::text_of(on.run->plan().mesh);
     found[name] = {{"step_on_over_off", step}, {"peak_on_over_off", peak}};
     table.row({name, fmt::format("{:.3f}", step), fmt::format("{:.3f}", peak)});
+    bench::so_far(as_json ? found.dump() : table.text(false));
   }
   if (as_json) {
     fmt::print("{}\n", found.dump());

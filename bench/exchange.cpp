@@ -18,13 +18,14 @@
 
 #include "bench/paced_run.h"
 #include "bench/support/main.h"
+#include "bench/support/stops.h"
 #include "heddle/backends/backend.h"
 #include "heddle/base/clock.h"
 #include "heddle/base/statistics.h"
-#include "heddle/device/host/paced_time.h"
+#include "heddle/device/host/allowed_cores.h"
 #include "heddle/planner/measure_machine.h"
 #include "heddle/planner/profile_file.h"
-#include "heddle/runtime/forecast.h"
+#include "heddle/runtime/step_prediction.h"
 
 namespace heddle {
 namespace {
@@ -137,6 +138,10 @@ int run(const Options& options) {
       seconds[name].push_back(took);
       exchange[name].push_back(gather.most(variants.at(name)->exchange_seconds()));
     }
+    if (world->rank() != 0) continue;
+    nlohmann::ordered_json unfinished{{"rounds", round + 1}};
+    for (const std::string& name : names) unfinished["step_seconds"][name] = median(seconds.at(name));
+    bench::so_far(unfinished.dump(options.json ? -1 : 2));
   }
   const double wall = now_s() - began;
   const double use = gather.sum(processor_seconds() - cpu) / (wall * device::allowed_cores());
@@ -159,12 +164,12 @@ int run(const Options& options) {
   if (!options.profile.empty()) {
     const cost::MachineProfile profile = planner::read_profile(options.profile);
     for (const std::string& name : names) {
-      runtime::ForecastInput input;
+      runtime::PredictionInput input;
       input.over = cost::Link::nodes;
       for (int r = 0; r < world->size(); ++r) input.node_of.push_back(world->node_of(r));
       input.pace_ns = variants.at(name)->pace_ns();
-      const runtime::Forecast f =
-          runtime::forecast(config, variants.at(name)->plan(), variants.at(name)->lowered(), profile, input);
+      const runtime::StepPrediction f =
+          runtime::predict_step(config, variants.at(name)->plan(), variants.at(name)->lowered(), profile, input);
       found["foretold_seconds"][name] = f.step_us * 1e-6;
     }
   }

@@ -1,4 +1,4 @@
-// Copies of hot experts in whole training steps: MoE layers on emulated hosts, ranks as threads, with copies,
+// Replicas of hot experts in whole training steps: MoE layers on emulated hosts, ranks as threads, with copies,
 // without, and with the load forced to be even, in turn in one run; beside each the step that the simulator
 // foretells. And experts that change ranks, where those of one node are hot for good: steps before, the step that
 // moves them, and steps after.
@@ -17,19 +17,21 @@
 
 #include <atomic>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <unordered_map>
 
 #include "bench/expert_loads.h"
 #include "bench/paced_links.h"
 #include "bench/paced_run.h"
 #include "bench/support/main.h"
+#include "bench/support/stops.h"
 #include "heddle/backends/backend.h"
 #include "heddle/base/parallel.h"
 #include "heddle/comm/threads/thread_world.h"
-#include "heddle/device/host/paced_time.h"
 #include "heddle/observe/table.h"
-#include "heddle/runtime/forecast.h"
+#include "heddle/runtime/step_prediction.h"
 #include "heddle/train/step/expert_moves.h"
+#include "tests/support/paced_time.h"
 
 namespace heddle {
 namespace {
@@ -42,7 +44,7 @@ constexpr double kFlopsPerByteWithin = 400e12 / 360e9, kFlopsPerByteAcross = 400
 constexpr double kTokensFor = 16;
 
 struct Options {
-  bool json = false, foretell = false;  // foretell: no step is run
+  bool json = false, predict = false;  // foretell: no step is run
   int rounds = 3, hosts = 2, layers = 3, microbatches = 2;
   double layer_seconds = 0.25;  // of one microbatch's layer, forward and backward, at even load, about
 };
@@ -225,14 +227,29 @@ class Variant {
     const train::ExpertMoves moves(config_, plan_, runs_[0]->lowered(), mesh, node_of_);
     const auto next = moves.at(kLookEvery, history, {});
     if (!next) return {};
-    for (auto& run : runs_) run->batch().next_homes = next->homes;
+    const auto give = [&](int layer, const std::vector<int32_t>& before, const std::vector<int32_t>& after) {
+      std::vector<int32_t> both = before;
+      both.insert(both.end(), after.begin(), after.end());
+      for (auto& run : runs_) {
+        run->inputs().set(fmt::format("homes.{}", layer), before);
+        run->inputs().set(fmt::format("moves.{}", layer), both);
+      }
+    };
+    for (const auto& [layer, after] : next->placements) {
+      std::vector<int32_t>& before = homes_[layer];
+      if (before.empty()) {
+        before.resize(after.size());
+        std::iota(before.begin(), before.end(), 0);
+      }
+      give(layer, before, after);
+    }
     const Moving moving{step(), next->figures};
-    for (auto& run : runs_) run->batch().homes = std::exchange(run->batch().next_homes, {});
+    for (const auto& [layer, after] : next->placements) give(layer, homes_[layer] = after, after);
     return moving;
   }
 
   /// Steps of one microbatch's load after the other, as parts of one step.
-  double foretold_s(const ExpertRows& rows) {
+  double predicted_s(const ExpertRows& rows) {
     if (!lowered_) lowered_ = std::make_unique<plan::Lowered>(plan::lower(config_, plan_));
     cost::MachineProfile profile;
     profile.bf16_flops_per_s = profile.f32_flops_per_s = profile.f64_flops_per_s = machine_.flops_per_s;
@@ -245,7 +262,7 @@ class Variant {
     }
     double seconds = 0;
     for (int m = 0; m < options_.microbatches; ++m) {
-      runtime::ForecastInput input;
+      runtime::PredictionInput input;
       input.over = cost::Link::nodes;
       input.node_of = node_of_;
       for (int l = 0; l < options_.layers; ++l) {
@@ -254,7 +271,7 @@ class Variant {
       }
       input.uncertainty.counted_in = "the load";
       seconds +=
-          runtime::forecast(config_, plan_, *lowered_, profile, input).step_us * 1e-6 / options_.microbatches;
+          runtime::predict_step(config_, plan_, *lowered_, profile, input).step_us * 1e-6 / options_.microbatches;
     }
     return seconds;
   }
@@ -289,19 +306,20 @@ class Variant {
   const model::ModelConfig config_;
   const plan::Plan plan_;
   const std::vector<int> node_of_;
-  comm::ThreadBoard board_;
+  comm::ThreadWorlds board_;
   bench::PacedLinks links_;
   bench::PacedChannel rows_, copies_;
   std::vector<std::unique_ptr<comm::World>> worlds_;
   std::vector<std::vector<std::unique_ptr<bench::PacedCommunicator>>> paced_;
   std::vector<std::unique_ptr<PacedRun>> runs_;
+  std::map<int, std::vector<int32_t>> homes_;  // by layer, of those whose experts have moved
   std::unique_ptr<plan::Lowered> lowered_;
   double copied_bytes_ = 0;
 };
 
 struct Measured {
   std::vector<double> seconds;
-  double foretold_s = 0, copied_bytes = 0, imbalance = 1;
+  double predicted_s = 0, copied_bytes = 0, imbalance = 1;
   /// Of the rounds: what else runs on the machine only adds to a step that sleeps.
   double least_s() const { return seconds.empty() ? 0 : *std::min_element(seconds.begin(), seconds.end()); }
 };
@@ -335,10 +353,10 @@ class Bench {
   }
   void add(const std::string& name, ExpertRows rows) { loads_.emplace_back(name, std::move(rows)); }
 
-  void foretell() {
+  void predict() {
     for (const auto& [name, rows] : loads_) {
-      found_[name].first.foretold_s = without_.foretold_s(rows);
-      found_[name].second.foretold_s = with_.foretold_s(rows);
+      found_[name].first.predicted_s = without_.predicted_s(rows);
+      found_[name].second.predicted_s = with_.predicted_s(rows);
     }
   }
   void round(double& use) {
@@ -347,12 +365,19 @@ class Bench {
       for (const auto& [of, rows_E] : rows) choices()[of] = bench::choices_of(rows_E, sizes_);
       for (Variant* variant : {&without_, &with_}) {
         Measured& m = variant == &without_ ? found_[name].first : found_[name].second;
-        const device::PacedTimer timer;
+        const PacedTimer timer;
         m.seconds.push_back(variant->step());
         use = std::max(use, timer.elapsed().processor_use());
         m.copied_bytes = variant->copied_bytes();
         m.imbalance = imbalance_seen();
       }
+    }
+  }
+  /// Of the rounds that are done.
+  void tell(Json& seconds) const {
+    for (const auto& [name, found] : found_) {
+      if (found.first.seconds.empty()) continue;
+      seconds[name] = {{"seconds_without", found.first.least_s()}, {"seconds_with", found.second.least_s()}};
     }
   }
   const std::vector<std::pair<std::string, ExpertRows>>& loads() const { return loads_; }
@@ -385,7 +410,7 @@ Json moved(const Options& options, double& use) {
   choices().clear();
   for (const auto& [of, rows_E] : rows) choices()[of] = bench::choices_of(rows_E, sizes);
   Variant variant(sizes, options, With::moves);
-  const device::PacedTimer timer;
+  const PacedTimer timer;
   const auto least = [&] {
     double seconds = variant.step();
     for (int i = 1; i < options.rounds; ++i) seconds = std::min(seconds, variant.step());
@@ -402,8 +427,8 @@ Json moved(const Options& options, double& use) {
           {"imbalance_after", imbalance_seen()},
           {"experts", moving.figures.experts},
           {"bytes", moving.figures.bytes},
-          {"gain_foretold_seconds", moving.figures.foretold_gain_s},
-          {"cost_foretold_seconds", moving.figures.foretold_cost_s},
+          {"gain_foretold_seconds", moving.figures.predicted_gain_s},
+          {"cost_foretold_seconds", moving.figures.predicted_cost_s},
           {"gain", 1 - after / before},
           {"steps_to_pay", after < before ? std::ceil((moving.seconds - before) / (before - after)) : -1}};
 }
@@ -420,12 +445,18 @@ int run(const Options& options) {
   early.add("early", bench::recorded_rows(HEDDLE_SOURCE_DIR "/bench/early_load.json", of_demo, options.layers,
                                           options.microbatches));
   double use = 0;
-  for (Bench* b : {&drawn, &early}) b->foretell();
-  for (int i = 0; i < options.rounds && !options.foretell; ++i)
-    for (Bench* b : {&drawn, &early}) b->round(use);
+  for (Bench* b : {&drawn, &early}) b->predict();
+  for (int i = 0; i < options.rounds && !options.predict; ++i) {
+    Json unfinished{{"rounds", i + 1}};
+    for (Bench* b : {&drawn, &early}) {
+      b->round(use);
+      b->tell(unfinished["loads"][b == &drawn ? "drawn" : "recorded"]);
+    }
+    bench::so_far(unfinished.dump(2));
+  }
 
   const auto measured = [](const Measured& m) { return m.least_s(); };
-  const auto foretold = [](const Measured& m) { return m.foretold_s; };
+  const auto predicted = [](const Measured& m) { return m.predicted_s; };
   Json json{{"ranks", kRanks}, {"hosts", options.hosts}, {"loads", Json::object()}};
   observe::Table table({{"load"},
                         {"imbalance", observe::Align::right},
@@ -435,17 +466,17 @@ int run(const Options& options) {
                         {"foretold", observe::Align::right},
                         {"share of balanced", observe::Align::right},
                         {"foretold", observe::Align::right}});
-  double share = 1, share_foretold = 1, after = 1, copied = 0;
+  double share = 1, share_predicted = 1, after = 1, copied = 0;
   for (const Bench* b : {&drawn, &early}) {
     for (const auto& [name, rows] : b->loads()) {
       const auto& [without, with] = b->found(name);
-      const Figures real = options.foretell ? Figures{} : figures(*b, name, measured),
-                    told = figures(*b, name, foretold);
+      const Figures real = options.predict ? Figures{} : figures(*b, name, measured),
+                    told = figures(*b, name, predicted);
       Json& of = json["loads"][b == &early && name == "even" ? "even, of early's model" : name];
       of = {{"seconds_without", without.least_s()},
             {"seconds_with", with.least_s()},
-            {"seconds_without_foretold", without.foretold_s},
-            {"seconds_with_foretold", with.foretold_s},
+            {"seconds_without_foretold", without.predicted_s},
+            {"seconds_with_foretold", with.predicted_s},
             {"imbalance_before", without.imbalance},
             {"imbalance_after", with.imbalance},
             {"copied_bytes", with.copied_bytes},
@@ -459,33 +490,33 @@ int run(const Options& options) {
                  fmt::format("{:.3f}", told.share)});
       if (name == "even") continue;
       share = std::min(share, real.share);
-      share_foretold = std::min(share_foretold, told.share);
+      share_predicted = std::min(share_predicted, told.share);
       after = std::max(after, with.imbalance);
       copied = std::max(copied, with.copied_bytes);
     }
   }
   json["share_of_balanced"] = share;
-  json["share_of_balanced_foretold"] = share_foretold;
-  json["gain_early"] = options.foretell ? 0 : figures(early, "early", measured).gain;
-  json["gain_early_foretold"] = figures(early, "early", foretold).gain;
+  json["share_of_balanced_foretold"] = share_predicted;
+  json["gain_early"] = options.predict ? 0 : figures(early, "early", measured).gain;
+  json["gain_early_foretold"] = figures(early, "early", predicted).gain;
   json["imbalance_after"] = after;
   json["copied_bytes"] = copied;
-  json["cost_when_even"] = options.foretell ? 0 : figures(drawn, "even", measured).cost_when_even;
-  json["cost_when_even_foretold"] = figures(drawn, "even", foretold).cost_when_even;
-  if (!options.foretell) {
+  json["cost_when_even"] = options.predict ? 0 : figures(drawn, "even", measured).cost_when_even;
+  json["cost_when_even_foretold"] = figures(drawn, "even", predicted).cost_when_even;
+  if (!options.predict) {
     json["migrated"] = moved(options, use);
     json["gain_migrated"] = json["migrated"]["gain"];
     json["steps_to_pay"] = json["migrated"]["steps_to_pay"];
   }
   json["processor_use"] = use;
-  json["believable"] = use <= device::kMostPacedUse;
+  json["believable"] = use <= kMostPacedUse;
   if (options.json) {
     fmt::print("{}\n", json.dump());
   } else {
     json.erase("loads");
     fmt::print("{}{}\n", table.text(false), json.dump(2));
   }
-  return use <= device::kMostPacedUse ? 0 : 1;
+  return use <= kMostPacedUse ? 0 : 1;
 }
 
 }  // namespace
@@ -493,7 +524,7 @@ int run(const Options& options) {
 int bench::run(Arguments& arguments) {
   Options options;
   arguments.flag("--json", options.json);
-  arguments.flag("--foretell", options.foretell);
+  arguments.flag("--foretell", options.predict);
   arguments.number("--rounds", options.rounds);
   arguments.number("--hosts", options.hosts);
   arguments.number("--layers", options.layers);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "bench/support/main.h"
+#include "bench/support/stops.h"
 #include "heddle/base/clock.h"
 #include "heddle/base/statistics.h"
 #include "heddle/kernels/host/gemm/gemm.h"
@@ -142,7 +143,7 @@ int run(Arguments& arguments) {
   arguments.word("--only", "SUBSTRING", only);
   arguments.read();
   const char* comma = "";
-  if (json) fmt::print("{{\"rows\": [");
+  if (json) fmt::print("{{\"rows\": ["), so_far("]}");
   for (const Dtype dtype : {Dtype::bf16, Dtype::f32}) {
     for (const Shape& shape : kShapes) {
       if (std::string(shape.name).find(only) == std::string::npos) continue;

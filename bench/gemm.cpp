@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "bench/support/main.h"
+#include "bench/support/stops.h"
 #include "heddle/base/clock.h"
 #include "heddle/base/statistics.h"
 #include "heddle/kernels/host/cpu_features.h"
@@ -122,10 +123,10 @@ double seconds() {
 }
 
 // Twelve chains: two units of up to six cycles.
-#define HEDDLE_PROBE(INSTRUCTION)                                                                            \
-  const __m512 factor = _mm512_set1_ps(1e-3f);                                                               \
-  __m512 a = factor, b = factor, c = factor, d = factor, e = factor, f = factor;                             \
-  __m512 g = factor, h = factor, i = factor, j = factor, k = factor, l = factor;                             \
+#define HEDDLE_PROBE(VECTOR, SET, INSTRUCTION)                                                               \
+  const VECTOR factor = SET(1e-3f);                                                                          \
+  VECTOR a = factor, b = factor, c = factor, d = factor, e = factor, f = factor;                             \
+  VECTOR g = factor, h = factor, i = factor, j = factor, k = factor, l = factor;                             \
   for (int64_t turn = 0; turn < turns; ++turn) {                                                             \
     asm volatile(INSTRUCTION                                                                                 \
                  " %12, %12, %0\n" INSTRUCTION " %12, %12, %1\n" INSTRUCTION " %12, %12, %2\n" INSTRUCTION   \
@@ -137,12 +138,16 @@ double seconds() {
                  : "v"(factor));                                                                             \
   }
 
+[[gnu::target("avx2,fma")]] double avx2_probe_flops(int64_t turns) {
+  HEDDLE_PROBE(__m256, _mm256_set1_ps, "vfmadd231ps")
+  return static_cast<double>(turns) * 12 * 2 * 8;
+}
 [[gnu::target("avx512f")]] double avx512_probe_flops(int64_t turns) {
-  HEDDLE_PROBE("vfmadd231ps")
+  HEDDLE_PROBE(__m512, _mm512_set1_ps, "vfmadd231ps")
   return static_cast<double>(turns) * 12 * 2 * 16;
 }
 [[gnu::target("avx512f,avx512bf16")]] double avx512_bf16_probe_flops(int64_t turns) {
-  HEDDLE_PROBE("vdpbf16ps")
+  HEDDLE_PROBE(__m512, _mm512_set1_ps, "vdpbf16ps")
   return static_cast<double>(turns) * 12 * 2 * 32;
 }
 #endif
@@ -152,10 +157,13 @@ double roof(Dtype dtype) {
   double total = 0;
 #if defined(__x86_64__)
   const bool tiles = dtype == Dtype::bf16 && amx_bf16(), pairs = dtype == Dtype::bf16 && avx512_bf16();
-  if (!tiles && !avx512()) return 0;
+  if (!avx2_fma()) return 0;
   const double begin = seconds();
 #pragma omp parallel reduction(+ : total)
-  total += tiles ? amx_probe_flops(10000) : pairs ? avx512_bf16_probe_flops(40000) : avx512_probe_flops(40000);
+  total += tiles      ? amx_probe_flops(10000)
+           : pairs    ? avx512_bf16_probe_flops(400000)
+           : avx512() ? avx512_probe_flops(400000)
+                      : avx2_probe_flops(400000);
   total /= seconds() - begin;
 #endif
   (void)dtype;
@@ -355,7 +363,7 @@ int heddle::bench::run(Arguments& arguments) {
       grouped(8192, 32, 512, 512), grouped(8192, 32, 256, 512), grouped(4096, 64, 128, 256),
   };
   std::vector<double> ratios;
-  if (json) std::printf("[");
+  if (json) std::printf("["), so_far("\n]");
   if (!json) {
     std::printf("GFLOP/s, %d threads, medians of %d\n%-5s %-8s %-20s %8s %8s %8s %8s %8s %8s\n",
                 omp_get_max_threads(), repeats, "type", "product", "T x N x K", "heddle", "oneDNN", "ratio", "roof",

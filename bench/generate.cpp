@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/support/main.h"
+#include "bench/support/stops.h"
 #include "heddle/base/clock.h"
 #include "heddle/base/random.h"
 #include "heddle/base/statistics.h"
@@ -95,6 +96,20 @@ int run(Arguments& arguments) {
 
   std::vector<double> with, without, ratios;
   int64_t same = 0;
+  const auto figures = [&] {
+    return nlohmann::ordered_json{{"model", model},
+                                  {"dtype", name_of(dtype)},
+                                  {"sequence", sequence},
+                                  {"prompt", prompt},
+                                  {"tokens", tokens},
+                                  {"texts", texts},
+                                  {"rounds", with.size()},
+                                  {"with_cache_tokens_per_s", median(with)},
+                                  {"without_cache_tokens_per_s", median(without)},
+                                  {"ratio", median(ratios)},
+                                  {"same_tokens", same},
+                                  {"of_tokens", tokens * texts}};
+  };
   const auto rate = [&](double seconds) { return static_cast<double>(tokens * texts) / seconds; };
   for (int64_t round = -1; round < rounds; ++round) {  // the first warms up
     const auto window = static_cast<size_t>(sequence);
@@ -105,21 +120,10 @@ int run(Arguments& arguments) {
     with.push_back(rate(cached.seconds));
     without.push_back(rate(anew.seconds));
     ratios.push_back(anew.seconds / cached.seconds);
+    so_far(figures().dump(2));
   }
-  const nlohmann::ordered_json result{{"model", model},
-                                      {"dtype", name_of(dtype)},
-                                      {"sequence", sequence},
-                                      {"prompt", prompt},
-                                      {"tokens", tokens},
-                                      {"texts", texts},
-                                      {"rounds", rounds},
-                                      {"with_cache_tokens_per_s", median(with)},
-                                      {"without_cache_tokens_per_s", median(without)},
-                                      {"ratio", median(ratios)},
-                                      {"same_tokens", same},
-                                      {"of_tokens", tokens * texts}};
   if (json) {
-    fmt::print("{}\n", result.dump(2));
+    fmt::print("{}\n", figures().dump(2));
     return 0;
   }
   fmt::print("{} {}, sequences of {}, {} text(s) of {} + {} tokens, medians of {} rounds in turn\n", model,

@@ -22,6 +22,8 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests/job"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "support"))
+import stops  # noqa: E402
 from emulated import Job, Reference, digests, events  # noqa: E402
 
 
@@ -95,6 +97,7 @@ def main():
     parse.add_argument("--seed", type=int, default=1)
     parse.add_argument("--host-faults", action="store_true")
     parse.add_argument("--json", action="store_true")
+    parse.add_argument("--limit", **stops.LIMIT)
     arguments = parse.parse_args()
     draw = random.Random(arguments.seed)
     tens = list(range(arguments.every, arguments.steps - arguments.every + 1, arguments.every))
@@ -103,19 +106,23 @@ def main():
                for first, place, moment in zip(tens, parts(), parts(), strict=True)]
     heddle = arguments.heddle.resolve()
     base = pathlib.Path(tempfile.mkdtemp(prefix="heddle-goodput-")).resolve()
-    try:
-        (base / "reference").mkdir()
-        reference = Reference(heddle, base / "reference")    # prepares the data
-        rounds = []
-        for number in range(arguments.rounds):
-            rounds.append({kind: run(heddle, reference, base, f"{kind}-{number}", arguments, kind == "memory", strikes)
-                           for kind in ("disk", "memory")})
-    finally:
-        shutil.rmtree(base, ignore_errors=True)
+    rounds = []
+    with stops.watched("./dev bench goodput", arguments.limit) as stop:
+        try:
+            (base / "reference").mkdir()
+            reference = Reference(heddle, base / "reference")    # prepares the data
+            for number in range(arguments.rounds):
+                rounds.append({kind: run(heddle, reference, base, f"{kind}-{number}", arguments, kind == "memory", strikes)
+                               for kind in ("disk", "memory")})
+        finally:
+            shutil.rmtree(base, ignore_errors=True)
+    if not rounds:
+        print("bench goodput: no round was whole", file=sys.stderr)
+        sys.exit(stop.status or 1)
     same = all(one["complete"] and one["digests"] == rounds[0]["disk"]["digests"] for row in rounds for one in row.values())
     lost = {kind: statistics.median(row[kind]["lost_s"] for row in rounds) for kind in ("disk", "memory")}
     result = {"steps": arguments.steps, "faults": len(strikes), "same_digests": same, "strikes": strikes,
-              "rounds": arguments.rounds,
+              "rounds": len(rounds),
               "step_s": round(statistics.median(one["step_s"] for row in rounds for one in row.values()), 3),
               "lost_s": {name: round(seconds, 3) for name, seconds in lost.items()},
               "lost_time_saved": round(1 - lost["memory"] / lost["disk"], 4) if lost["disk"] > 0 else None,
@@ -126,7 +133,7 @@ def main():
     else:
         for key, value in result.items():
             print(f"{key:16} {value}")
-    sys.exit(0 if same else 1)
+    sys.exit(stop.status or (0 if same else 1))
 
 
 if __name__ == "__main__":

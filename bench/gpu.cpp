@@ -20,6 +20,7 @@
 
 #include "bench/gpu_ops/op_bench.h"
 #include "bench/support/main.h"
+#include "bench/support/stops.h"
 #include "heddle/backends/backend.h"
 #include "heddle/base/clock.h"
 #include "heddle/base/random.h"
@@ -29,6 +30,7 @@
 #include "heddle/plan/plan.h"
 #include "heddle/runtime/executor.h"
 #include "heddle/runtime/predict.h"
+#include "tests/runtime/batch.h"
 
 namespace {
 using namespace heddle;
@@ -106,7 +108,7 @@ nlohmann::json step_of(const Options& options) {
     }
   }
   executor.make_weights();
-  device::Batch batch;
+  test::Batch batch;
   const int64_t ids = plan.sequences * (plan.sequence_length + 1);
   for (int m = 0; m < plan.microbatches; ++m) {
     std::vector<int32_t>& tokens = batch.microbatches.emplace_back().tokens;
@@ -122,16 +124,17 @@ nlohmann::json step_of(const Options& options) {
     flops += (ir::once_a_step(op.phase) ? 1 : plan.microbatches) *
              op.def->cost(lowered.program.listings[0], op, ir::FixedRows()).flops;
   }
-  executor.run_step(batch);
-  executor.run_step(batch);  // the first that may replay graphs
+  const device::Inputs inputs = test::inputs_of(batch, executor);
+  executor.run_step(inputs);
+  executor.run_step(inputs);  // the first that may replay graphs
   std::vector<double> seconds, idle, enqueue;
   for (int s = 0; s < options.steps; ++s) {
     const double start = now_s();
-    executor.run_step(batch);
+    executor.run_step(inputs);
     seconds.push_back(now_s() - start);
     enqueue.push_back(static_cast<double>(executor.enqueue_ns()) * 1e-9);
     executor.set_trace(true);
-    executor.run_step(batch);
+    executor.run_step(inputs);
     executor.set_trace(false);
     std::vector<device::Span> spans = executor.stream(0).take_spans();
     int64_t busy = 0;
@@ -219,6 +222,7 @@ int heddle::bench::run(Arguments& arguments) {
                              {"multiplies", time.multiplies()},
                              {"share_of_copy", time.share_of_copy},
                              {"refused", time.refused}});
+      if (options.json) so_far(told.dump());
     }
   }
   if (options.step != 0) {

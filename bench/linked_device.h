@@ -9,11 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "bench/blank_inputs.h"
 #include "bench/paced_run.h"
 #include "heddle/plan/costs/durations.h"
 #include "heddle/runtime/dry_run.h"
 #include "heddle/runtime/predict.h"
 #include "heddle/simulate/simulate.h"
+#include "tests/support/set_pace.h"
 
 namespace heddle::bench {
 
@@ -59,7 +61,7 @@ class LinkedRun {
     return executor_->walk().copied_in_bytes() + executor_->walk().copied_out_bytes();
   }
 
-  double foretold_s() const {
+  double predicted_s() const {
     simulate::SimulationInput input;
     input.scratch_bytes = runtime::kernel_scratch(lowered_.program, "host");
     input.capacity_bytes = capacity_bytes();
@@ -74,7 +76,7 @@ class LinkedRun {
   void step(bool counts) {
     if (!executor_) start();
     const double began = now_s();
-    executor_->run_step(batch_);
+    executor_->run_step(inputs_);
     if (counts) seconds_.push_back((now_s() - began) / stretch_);
   }
   /// Of the device, median.
@@ -84,7 +86,7 @@ class LinkedRun {
   /// busier and the less busy direction of the link was in use. 0 where nothing streams.
   double link_use() {
     executor_->set_trace(true);
-    executor_->run_step(batch_);
+    executor_->run_step(inputs_);
     executor_->set_trace(false);
     const std::vector<std::string>& names = executor_->walk().streams().names();
     int64_t first = INT64_MAX, last = 0;
@@ -135,7 +137,8 @@ class LinkedRun {
         executor_->replace(static_cast<int>(s), i, put_nothing);
       }
     }
-    executor_->set_pace(std::move(pace_ns));
+    set_pace(*executor_, pace_ns);
+    inputs_ = blank_inputs(executor_->listing());
   }
 
   plan::Plan plan_;
@@ -144,7 +147,7 @@ class LinkedRun {
   double stretch_;
   runtime::MemoryPrediction memory_;
   std::unique_ptr<runtime::Executor> executor_;
-  device::Batch batch_;
+  device::Inputs inputs_;
   std::vector<double> seconds_;
 };
 

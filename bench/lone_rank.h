@@ -1,5 +1,5 @@
 // What the ops of one rank of several last on this machine, its kernels run for real while no other rank is there:
-// in the place of what the others would send comes what it would send them.
+// instead of what the others would send comes what it would send them.
 #pragma once
 
 #include <algorithm>
@@ -48,7 +48,7 @@ class LoneCommunicator : public comm::Communicator {
 /// them. Of the first rank, on one thread.
 inline std::vector<std::vector<double>> kernel_us(const model::ModelConfig& config, const plan::Plan& plan,
                                                   int rounds) {
-  comm::ThreadBoard board(plan.ranks());
+  comm::ThreadWorlds board(plan.ranks());
   const std::unique_ptr<comm::World> world = board.world(0);
   std::vector<std::unique_ptr<LoneCommunicator>> lone;
   PacedRun run(config, plan, *world, [&](const std::string&, comm::Communicator* own) {

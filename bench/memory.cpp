@@ -19,12 +19,15 @@
 #include "bench/linked_device.h"
 #include "bench/published_models.h"
 #include "bench/support/main.h"
+#include "bench/support/stops.h"
 #include "heddle/base/parallel.h"
 #include "heddle/observe/table.h"
 #include "heddle/passes/host/offload.h"
+#include "heddle/passes/op_groups.h"
 #include "heddle/passes/recompute.h"
 #include "heddle/plan/costs/account.h"
 #include "heddle/plan/switches.h"
+#include "tests/support/paced_time.h"
 
 namespace heddle {
 namespace {
@@ -130,6 +133,7 @@ double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 double bytes_ratio(int64_t a, int64_t b) { return ratio(static_cast<double>(a), static_cast<double>(b)); }
 
 struct Report {
+  bool as_json = false;
   Json json;
   observe::Table table{{{"device"},
                         {"what"},
@@ -143,27 +147,39 @@ struct Report {
     table.row({device, what, fmt::format("{:.3f}", bytes_ratio(run.measured_bytes(), base.measured_bytes())),
                fmt::format("{:.3f}", bytes_ratio(run.memory().peak_live_bytes, base.memory().peak_live_bytes)),
                fmt::format("{:.4f}", ratio(run.seconds(), base.seconds())),
-               fmt::format("{:.4f}", ratio(run.foretold_s(), base.foretold_s())),
+               fmt::format("{:.4f}", ratio(run.predicted_s(), base.predicted_s())),
                link_use > 0 ? fmt::format("{:.0f} %", 100 * link_use) : ""});
+    bench::so_far(text());
+  }
+  std::string text() const {
+    if (as_json) return json.dump() + "\n";
+    std::string all = table.text(false);
+    for (const char* key :
+         {"state_share", "offload", "levels_best", "budget_runs", "budget_failures", "budget_failures_without"})
+      if (json.contains(key)) all += fmt::format("{}: {}\n", key, json[key].dump(2));
+    if (json.contains("processor_use")) {
+      all += fmt::format("{:.0f} % of the cores\n", 100 * json["processor_use"].get<double>());
+    }
+    return all;
   }
   static Json json_of(const LinkedRun& run, const LinkedRun& base) {
     return {{"memory_ratio", bytes_ratio(run.measured_bytes(), base.measured_bytes())},
             {"memory_ratio_foretold", bytes_ratio(run.memory().peak_live_bytes, base.memory().peak_live_bytes)},
             {"step_seconds", run.seconds()},
-            {"step_seconds_foretold", run.foretold_s()},
+            {"step_seconds_foretold", run.predicted_s()},
             {"step_ratio", ratio(run.seconds(), base.seconds())},
-            {"step_ratio_foretold", ratio(run.foretold_s(), base.foretold_s())}};
+            {"step_ratio_foretold", ratio(run.predicted_s(), base.predicted_s())}};
   }
 };
 
 // The step with state on the host over that without.
-double foretold_at(const LinkedDevice& device, const Proportions& proportions, int microbatches) {
+double predicted_at(const LinkedDevice& device, const Proportions& proportions, int microbatches) {
   std::vector<double> seconds;
-  for (const plan::StateHome home : {plan::StateHome::swap, plan::StateHome::device}) {
+  for (const plan::StateResidency home : {plan::StateResidency::swap, plan::StateResidency::device}) {
     plan::Plan plan = plan_on(device, proportions.sequences, microbatches);
     plan.memory.optimizer = home;
     plan.memory.recompute = passes::recompute_groups(proportions.recompute);
-    seconds.push_back(LinkedRun(layer_of_deepseek_v3(), plan, 1).foretold_s());
+    seconds.push_back(LinkedRun(layer_of_deepseek_v3(), plan, 1).predicted_s());
   }
   return ratio(seconds[0], seconds[1]);
 }
@@ -178,7 +194,8 @@ void swap(const Options& options, const Proportions& proportions, Report& report
   for (const LinkedDevice& device : bench::kLinkedDevices) {
     std::vector<std::unique_ptr<LinkedRun>> runs;
     std::vector<LinkedRun*> all;
-    for (const plan::StateHome home : {plan::StateHome::device, plan::StateHome::swap, plan::StateHome::mapped}) {
+    for (const plan::StateResidency home :
+         {plan::StateResidency::device, plan::StateResidency::swap, plan::StateResidency::mapped}) {
       plan::Plan plan = plan_on(device, proportions.sequences, options.microbatches);
       plan.memory.optimizer = home;
       plan.memory.recompute = passes::recompute_groups(proportions.recompute);
@@ -189,16 +206,17 @@ void swap(const Options& options, const Proportions& proportions, Report& report
     report.row(device.name, "swap", *runs[1], *runs[0], use);
     report.row(device.name, "mapped", *runs[2], *runs[0]);
     // At the batch of the full model: as many tokens a byte of state as there.
-    const double foretold_full = foretold_at(device, proportions, proportions.full_microbatches);
+    const double predicted_full = predicted_at(device, proportions, proportions.full_microbatches);
     Json found{{"swap", Report::json_of(*runs[1], *runs[0])}, {"mapped", Report::json_of(*runs[2], *runs[0])}};
     found["swap"]["link_use"] = use;
-    found["swap"]["step_ratio_foretold_at_full_batch"] = foretold_full;
+    found["swap"]["step_ratio_foretold_at_full_batch"] = predicted_full;
     if (&device == bench::kLinkedDevices) {
       report.json["swap_memory_ratio"] = found["swap"]["memory_ratio"];
       report.json["swap_step_ratio"] = found["swap"]["step_ratio"];
       report.json["swap_link_use"] = use;
     }
     report.json["state"][device.name] = std::move(found);
+    bench::so_far(report.text());
   }
 }
 
@@ -221,7 +239,7 @@ void levels_of_recompute(const Options& options, int64_t sequences, Report& repo
   for (size_t i = 1; i < runs.size(); ++i) {
     report.row(device.name, levels[i], *runs[i], *runs[0]);
     report.json["levels"][levels[i]] = Report::json_of(*runs[i], *runs[0]);
-    const bool cheap = ratio(runs[i]->foretold_s(), runs[0]->foretold_s()) <= 1.03;
+    const bool cheap = ratio(runs[i]->predicted_s(), runs[0]->predicted_s()) <= 1.03;
     if (cheap && runs[i]->memory().peak_live_bytes < runs[best]->memory().peak_live_bytes) best = i;
   }
   report.json["levels_best"] = levels[best];
@@ -243,7 +261,7 @@ std::unique_ptr<LinkedRun> quickest(const LinkedDevice& device, const std::vecto
       plan.memory.offload = passes::offload_groups(offload);
       auto run = std::make_unique<LinkedRun>(config, plan, options.stretch * 2);
       if (run->memory().peak_live_bytes > budget_bytes) continue;
-      const double s = run->foretold_s();
+      const double s = run->predicted_s();
       if (best && s >= best_s) continue;
       best = std::move(run);
       best_s = s;
@@ -277,15 +295,13 @@ void offload(const Options& options, Report& report) {
                                            {"recompute_alone", words(*again)},
                                            {"with_offload", words(*away)},
                                            {"gain", gain},
-                                           {"gain_foretold", ratio(again->foretold_s(), away->foretold_s())}};
+                                           {"gain_foretold", ratio(again->predicted_s(), away->predicted_s())}};
     if (&device == bench::kLinkedDevices) report.json["offload_over_recompute"] = gain;
   }
 }
 
-// What another program of this build prints, or nothing where it is not built.
+// What another program of this build prints, or nothing where it fails.
 std::optional<Json> said_by(const std::filesystem::path& program, const std::string& arguments) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(program, ignored)) return std::nullopt;
   FILE* pipe = popen(fmt::format("'{}' {}", program.string(), arguments).c_str(), "r");
   if (pipe == nullptr) return std::nullopt;
   std::string text;
@@ -301,15 +317,10 @@ void budgets(const Options& options, const std::filesystem::path& build, Report&
   const std::filesystem::path told =
       std::filesystem::temp_directory_path() / fmt::format("heddle_budget_{}.json", getpid());
   setenv("HEDDLE_BUDGET_RUNS", fmt::format("{}", options.budget_runs).c_str(), 1);
-  const auto ran = [&] {
-    std::error_code ignored;
-    if (!std::filesystem::exists(build / "planner_test", ignored)) return false;
-    const std::string command =
-        fmt::format("'{}' --gtest_filter=BudgetKept.* --gtest_output=json:'{}' > /dev/null 2>&1",
-                    (build / "planner_test").string(), told.string());
-    return std::system(command.c_str()) != -1;
-  }();
-  if (!ran) config_error("bench_memory: no planner_test beside it; build it, or --budget-runs 0");
+  const std::string command =
+      fmt::format("'{}' --gtest_filter=BudgetKept.* --gtest_output=json:'{}' > /dev/null 2>&1",
+                  (build / "planner_test").string(), told.string());
+  HEDDLE_CHECK(std::system(command.c_str()) != -1, "planner_test cannot be started");
   std::ifstream file(told);
   const Json json = Json::parse(file, nullptr, false);
   std::filesystem::remove(told);
@@ -323,36 +334,29 @@ void budgets(const Options& options, const std::filesystem::path& build, Report&
   report.json["budget_failures_without"] = number("budget_failures_without");
 }
 
-// Of the update that may begin before the norm is known, as bench_schedules measures it.
-void ahead(const std::filesystem::path& build, Report& report) {
-  const std::optional<Json> said = said_by(build / "bench_schedules", "--ahead --json --step-seconds 12");
-  for (const char* key : {"ahead_bubble_error", "ahead_bubble_error_foretold"})
-    report.json[key] = said ? said->at(key) : Json();
-}
-
 int run(const Options& options) {
   const std::filesystem::path build = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  // What is not there is said before minutes are spent on the rest.
+  const auto built = [&](const char* program, const char* figures) {
+    std::error_code ignored;
+    if (std::filesystem::exists(build / program, ignored)) return true;
+    fmt::print(stderr, "bench_memory: {} is not built beside it: {} are not measured\n", program, figures);
+    return false;
+  };
+  const bool measures_budgets = options.budget_runs == 0 || built("planner_test", "budgets under hostile routers");
   Report report;
-  const device::PacedTimer timer;
+  report.as_json = options.json;
+  const PacedTimer timer;
   const Proportions proportions = proportions_of_deepseek_v3();
   swap(options, proportions, report);
   levels_of_recompute(options, proportions.sequences, report);
   offload(options, report);
   const double use = timer.elapsed().processor_use();
-  ahead(build, report);
-  if (options.budget_runs > 0) budgets(options, build, report);
   report.json["processor_use"] = use;
-  if (options.json) {
-    fmt::print("{}\n", report.json.dump());
-  } else {
-    fmt::print("{}", report.table.text(false));
-    for (const char* key :
-         {"state_share", "offload", "levels_best", "ahead_bubble_error", "ahead_bubble_error_foretold",
-          "budget_runs", "budget_failures", "budget_failures_without"})
-      if (report.json.contains(key)) fmt::print("{}: {}\n", key, report.json[key].dump(2));
-    fmt::print("{:.0f} % of the cores\n", 100 * use);
-  }
-  return use <= device::kMostPacedUse ? 0 : 1;
+  bench::so_far(report.text());
+  if (measures_budgets && options.budget_runs > 0) budgets(options, build, report);
+  fmt::print("{}", report.text());
+  return use <= kMostPacedUse && measures_budgets ? 0 : 1;
 }
 
 }  // namespace

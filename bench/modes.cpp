@@ -24,6 +24,7 @@
 #include "bench/paced_run.h"
 #include "bench/stated_device.h"
 #include "bench/support/main.h"
+#include "bench/support/stops.h"
 #include "heddle/base/clock.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/statistics.h"
@@ -32,6 +33,8 @@
 #include "heddle/planner/measure_ops.h"
 #include "heddle/planner/profile_file.h"
 #include "heddle/planner/searched_plans.h"
+#include "tests/support/paced_time.h"
+#include "tests/support/set_pace.h"
 #include "tests/train/rank_trainers.h"
 
 namespace heddle {
@@ -88,7 +91,7 @@ double covered(std::vector<Span>& spans) {
 class Running {
  public:
   Running(Candidate candidate, const config::RunConfig& config, const planner::JobPlaces& places)
-      : foretold(std::move(candidate)) {
+      : predicted(std::move(candidate)) {
     const int ranks = static_cast<int>(config.ranks());
     train::TrainerOptions options = train::trainer_options_of(config, 0, {.memory = ranks, .cores = ranks});
     for (int r = 1; r < ranks; ++r) {
@@ -102,7 +105,7 @@ class Running {
     train::Trainer& first = (*trainers_)[0];
     for (int r = 0; r < ranks; ++r) {
       runtime::Executor& executor = (*trainers_)[r].executor();
-      if (places.pace) executor.set_pace(places.pace(first.options().plan, first.lowered()));
+      if (places.pace) set_pace(executor, places.pace(first.options().plan, first.lowered()));
       executor.set_trace(true);
     }
   }
@@ -110,24 +113,26 @@ class Running {
   void step(bool paced) {
     // As fast as the machine is: again while other programs have it, and the quietest counts.
     train::StepResult result;
-    double quietest = 1e9;
+    double quietest = 1e9, step_use = 0;
     for (int i = 0; i < (paced ? 1 : 3) && quietest > planner::kQuiet; ++i) {
       const planner::OthersWatch others;
+      const PacedTimer timer;
       train::StepResult found = trainers_->step(sequences_);
       if (const double share = others.share(); share < quietest) {
         quietest = share;
+        step_use = timer.elapsed().processor_use();
         result = std::move(found);
       }
     }
     took_s.push_back(result.seconds);
     reserved_bytes = std::max(reserved_bytes, result.reserved_bytes);
     exposed_s.push_back(measure_exposed_s());
-    use = std::max(use, (*trainers_)[0].executor().paced_time().processor_use());
+    use = std::max(use, step_use);
   }
   double step_s() const { return median(took_s); }
   double exposed() const { return median(exposed_s); }
 
-  Candidate foretold;
+  Candidate predicted;
   std::vector<double> took_s, exposed_s;
   int64_t reserved_bytes = 0;
   double use = 0;
@@ -220,8 +225,8 @@ ordered_json run_case(const Case& c, const Options& o, const cost::MachineProfil
     };
     places.threads = 1;
   }
-  const planner::Foresee foresee = [&](const config::RunConfig& config, bool tried) {
-    return planner::forecast_config(config, profile, places, tried);
+  const planner::PredictFn predict = [&](const config::RunConfig& config, bool tried) {
+    return planner::predict_config(config, profile, places, tried);
   };
   const planner::Propose propose = [&](const config::RunConfig& config, const std::set<std::string>& fixed) {
     return planner::searched_plans(config, fixed, profile, places);
@@ -234,7 +239,7 @@ ordered_json run_case(const Case& c, const Options& o, const cost::MachineProfil
   for (const auto& [name, mode] : modes) {
     if (o.ranks == 1 && mode == PlanMode::overlap) continue;
     const double began = now_s();
-    const planner::PlanChoice choice = planner::choose_plan(file.path(), set, foresee, propose, mode, 10);
+    const planner::PlanChoice choice = planner::choose_plan(file.path(), set, predict, propose, mode, 10);
     chose_s = std::max(chose_s, now_s() - began);
     chosen.push_back(choice.chosen);
     for (const Candidate& candidate : choice.all) {
@@ -267,6 +272,11 @@ ordered_json run_case(const Case& c, const Options& o, const cost::MachineProfil
   }
   for (int round = 0; round < o.rounds; ++round) {
     for (const auto& plan : plans) plan->step(o.paced);
+    ordered_json unfinished{{"case", c.name}, {"rounds", round + 1}, {"plans", ordered_json::array()}};
+    for (const auto& plan : plans) {
+      unfinished["plans"].push_back({{"set", plan->predicted.set}, {"measured_s", median(plan->took_s)}});
+    }
+    bench::so_far(unfinished.dump(2));
   }
   // The machine wanders: a plan's step is taken over the median of its round, and the best of many noisy figures
   // is sought in the even rounds but judged by the odd ones, else it would seem better than it is.
@@ -305,24 +315,24 @@ ordered_json run_case(const Case& c, const Options& o, const cost::MachineProfil
                       {"modes", ordered_json::array()},
                       {"plans", ordered_json::array()}};
   for (size_t m = 0; m < chosen.size(); ++m) {
-    const Running& plan =
-        **std::find_if(plans.begin(), plans.end(), [&](const auto& p) { return p->foretold.set == chosen[m].set; });
+    const Running& plan = **std::find_if(plans.begin(), plans.end(),
+                                         [&](const auto& p) { return p->predicted.set == chosen[m].set; });
     const double regret = modes[m].second == PlanMode::automatic ? over_shortest(plan) - 1
                           : modes[m].second == PlanMode::save_memory
                               ? static_cast<double>(plan.reserved_bytes) / least_bytes - 1
                               : (plan.exposed() - least_exposed) / plan.step_s();
     result["modes"].push_back({{"mode", modes[m].first},
-                               {"set", plan.foretold.set},
+                               {"set", plan.predicted.set},
                                {"regret", regret},
                                {"step_over_shortest", over_shortest(plan)}});
   }
   for (const auto& plan : plans) {
-    result["plans"].push_back({{"set", plan->foretold.set},
-                               {"foretold_s", plan->foretold.step_us * 1e-6},
+    result["plans"].push_back({{"set", plan->predicted.set},
+                               {"foretold_s", plan->predicted.step_us * 1e-6},
                                {"measured_s", plan->step_s()},
-                               {"foretold_bytes", plan->foretold.reserved_bytes},
+                               {"foretold_bytes", plan->predicted.reserved_bytes},
                                {"bytes", plan->reserved_bytes},
-                               {"foretold_exposed_s", plan->foretold.exposed_us * 1e-6},
+                               {"foretold_exposed_s", plan->predicted.exposed_us * 1e-6},
                                {"exposed_s", plan->exposed()}});
   }
   return result;
@@ -366,7 +376,7 @@ int bench::run(Arguments& arguments) {
     if (!o.only.empty() && c.name != o.only) continue;
     results.push_back(run_case(c, o, profile));
     if (!o.json) print(results.back());
-    std::fflush(stdout);
+    bench::so_far(o.json ? results.dump(2) : "");
   }
   if (o.json) fmt::print("{}\n", results.dump(2));
   return 0;

@@ -21,13 +21,15 @@
 
 #include "bench/paced_run.h"
 #include "bench/support/main.h"
+#include "bench/support/stops.h"
 #include "heddle/backends/backend.h"
 #include "heddle/base/clock.h"
 #include "heddle/base/statistics.h"
-#include "heddle/device/host/paced_time.h"
+#include "heddle/device/host/allowed_cores.h"
 #include "heddle/passes/weave.h"
 #include "heddle/schedule/timing.h"
 #include "heddle/simulate/simulate.h"
+#include "tests/support/paced_time.h"
 
 namespace heddle {
 namespace {
@@ -325,6 +327,12 @@ nlohmann::ordered_json bench_ratio(double ratio, const Options& options, comm::W
         if (needed > 0) pair.hidden_of[at].push_back(1 - (seen[0].seconds[at] - seen[1].seconds[at]) / needed);
       }
     }
+    if (world.rank() != 0) continue;
+    nlohmann::ordered_json unfinished{{"ratio", ratio}, {"rounds", round + 1}};
+    for (const auto& [name, pair] : pairs) {
+      unfinished["schedules"][name] = {{"step_seconds", median(pair.seconds)}, {"hidden", median(pair.hidden)}};
+    }
+    bench::so_far(unfinished.dump(options.json ? -1 : 2));
   }
   const double wall = now_s() - began;
   const double use = gather.sum(processor_seconds() - cpu) / (wall * device::allowed_cores());
@@ -352,12 +360,12 @@ nlohmann::ordered_json bench_ratio(double ratio, const Options& options, comm::W
       if (!of.empty()) s[fmt::format("hidden_{}", kPhaseNames[p])] = median(of);
     }
     s["hidden_bound"] = 1 - (real - free) * 1e-6 / exchanges_s;
-    const double foretold = predicted_us(*pair.real, op_us);
-    s["step_seconds_predicted"] = foretold * 1e-6;
-    s["hidden_predicted"] = 1 - (foretold - predicted_us(*pair.real, free_us)) * 1e-6 / exchanges_s;
+    const double predicted = predicted_us(*pair.real, op_us);
+    s["step_seconds_predicted"] = predicted * 1e-6;
+    s["hidden_predicted"] = 1 - (predicted - predicted_us(*pair.real, free_us)) * 1e-6 / exchanges_s;
   }
   found["processor_use"] = use;
-  found["believable"] = use <= device::kMostPacedUse;
+  found["believable"] = use <= kMostPacedUse;
   return found;
 }
 

@@ -12,6 +12,8 @@
 
 #include "bench/linked_device.h"
 #include "heddle/comm/threads/thread_world.h"
+#include "tests/support/paced_time.h"
+#include "tests/support/set_pace.h"
 
 namespace heddle::bench {
 
@@ -68,23 +70,24 @@ class PacedRanks {
           executors_.back()->replace(static_cast<int>(s), i, op.def->collective ? meet : put_nothing);
         }
       }
-      executors_.back()->set_pace(std::move(pace_ns), rates_.message_share);
+      set_pace(*executors_.back(), pace_ns, rates_.message_share);
     }
   }
 
   void step(bool counts) {
-    const device::PacedTimer timer;
+    const PacedTimer timer;
     std::vector<std::thread> threads;
-    for (auto& executor : executors_) threads.emplace_back([&] { executor->run_step(batch_); });
+    for (auto& executor : executors_)
+      threads.emplace_back([&] { executor->run_step(blank_inputs(executor->listing())); });
     for (std::thread& thread : threads) thread.join();
-    const device::PacedTime took = timer.elapsed();
+    const PacedTime took = timer.elapsed();
     use_ = std::max(use_, took.processor_use());
     if (counts) ms_.push_back(static_cast<double>(took.wall_ns) * 1e-6 / stretch_);
   }
   double ms() const { return median(ms_); }
   double use() const { return use_; }
 
-  double foretold_ms() const {
+  double predicted_ms() const {
     simulate::SimulationInput input;
     input.groups = simulate::groups_of(lowered_.program, mesh_);
     input.scratch_bytes = runtime::kernel_scratch(lowered_.program, "host");
@@ -110,11 +113,10 @@ class PacedRanks {
   plan::DeviceRates rates_;
   double stretch_;
   bool free_;
-  comm::ThreadBoard board_;
+  comm::ThreadWorlds board_;
   std::vector<std::unique_ptr<comm::World>> worlds_;
   std::vector<std::unique_ptr<runtime::MeshCommunicators>> communicators_;
   std::vector<std::unique_ptr<runtime::Executor>> executors_;
-  device::Batch batch_;
   std::vector<double> ms_;
   double use_ = 0;
 };

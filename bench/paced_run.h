@@ -24,6 +24,8 @@
 #include "heddle/runtime/executor.h"
 #include "heddle/runtime/mesh_communicators.h"
 #include "heddle/runtime/predict.h"
+#include "tests/runtime/batch.h"
+#include "tests/support/set_pace.h"
 
 namespace heddle::bench {
 
@@ -91,7 +93,7 @@ inline void put_nothing(const device::KernelCall&) {}
 /// One program, with all that a rank needs to run steps of it.
 class PacedRun {
  public:
-  /// `wrap` may put another communicator in the place of a channel's; null: none.
+  /// `wrap` may put another communicator instead of a channel's; null: none.
   using Wrap = std::function<comm::Communicator*(const std::string& channel, comm::Communicator* own)>;
   PacedRun(const model::ModelConfig& config, plan::Plan plan, comm::World& world, const Wrap& wrap = nullptr)
       : config_(config),
@@ -113,51 +115,33 @@ class PacedRun {
     fill();
     const RandomKey key = RandomKey(1).with(static_cast<uint64_t>(world.rank()));
     const int64_t width = plan_.sequences * (plan_.sequence_length + 1);
+    test::Batch batch;
     for (int m = 0; m < plan_.microbatches; ++m) {
-      device::Microbatch& micro = batch_.microbatches.emplace_back();
+      runtime::Microbatch& micro = batch.microbatches.emplace_back();
       for (int64_t i = m * width; i < (m + 1) * width; ++i) {
         micro.tokens.push_back(
             static_cast<int32_t>(key.bits(static_cast<uint64_t>(i)) % static_cast<uint64_t>(config.vocab_size)));
       }
     }
-    batch_.scales.assign(3, 1e-4);
-    batch_.hyper = {0, 0.1, 0.05};  // weights stay as they are: every step does the same
+    batch.scales.assign(3, 1e-4);
+    batch.hyper = {0, 0.1, 0.05};  // weights stay as they are: every step does the same
+    inputs_ = test::inputs_of(batch, *executor_);
   }
 
   const plan::Plan& plan() const { return plan_; }
   const ir::StepProgram& program() const { return lowered_.program; }
   const plan::Lowered& lowered() const { return lowered_; }
   runtime::Executor& executor() { return *executor_; }
+  /// Of each step.
+  device::Inputs& inputs() { return inputs_; }
 
-  device::Batch& batch() { return batch_; }
   double step() {
     const double began = now_s();
-    executor_->run_step(batch_);
+    executor_->run_step(inputs_);
     return now_s() - began;
   }
-  /// So many steps, one after the other, without a word between the ranks but those of the program: when each ended
-  /// here. Under parallel.ahead_of_norm every update runs ahead; none must have been taken back.
-  std::vector<double> steps(int count) {
-    std::vector<double> ended;
-    device::Batch batch = batch_;
-    batch.guessed = false;
-    batch.attempts = plan_.parallel.ahead_of_norm;
-    for (int i = 0; i < count; ++i) {
-      executor_->start_step(batch);
-      executor_->finish_step();
-      ended.push_back(now_s());
-      batch.guessed = batch.attempts;
-    }
-    if (batch.guessed) executor_->run_step(batch, ir::Purpose::settle);
-    const int listing = lowered_.program.listing_of(rank_, ir::Purpose::train);
-    for (const ir::Op& op : lowered_.program.listings[static_cast<size_t>(listing)].ops) {
-      if (op.def->decides.empty()) continue;
-      HEDDLE_CHECK(executor_->walk().counted(listing, op.result("failed")) == 0, "an update was taken back");
-    }
-    return ended;
-  }
   void look(const std::function<void(const ir::Issue&, const device::KernelCall&)>& at) {
-    executor_->run_step(batch_, at);
+    executor_->run_step(inputs_, at);
   }
   comm::Traffic traffic() const { return communicators_.traffic().at("comm.experts"); }
 
@@ -200,7 +184,7 @@ class PacedRun {
       }
     }
     pace_ns_ = pace_ns;
-    executor_->set_pace(std::move(pace_ns));
+    set_pace(*executor_, pace_ns);
   }
   const std::vector<std::vector<int64_t>>& pace_ns() const { return pace_ns_; }
 
@@ -278,7 +262,7 @@ class PacedRun {
   int rank_;
   runtime::MeshCommunicators communicators_;
   std::unique_ptr<runtime::Executor> executor_;
-  device::Batch batch_;
+  device::Inputs inputs_;
   std::vector<std::vector<int64_t>> pace_ns_;
 };
 

@@ -26,15 +26,17 @@
 #include "bench/paced_run.h"
 #include "bench/stated_device.h"
 #include "bench/support/main.h"
+#include "bench/support/stops.h"
 #include "heddle/backends/backend.h"
 #include "heddle/base/statistics.h"
-#include "heddle/device/host/paced_time.h"
 #include "heddle/passes/op_groups.h"
 #include "heddle/planner/measure_machine.h"
 #include "heddle/planner/measure_ops.h"
 #include "heddle/planner/profile_file.h"
-#include "heddle/runtime/forecast.h"
+#include "heddle/runtime/step_prediction.h"
 #include "tests/parity/draw.h"
+#include "tests/support/paced_time.h"
+#include "tests/support/set_pace.h"
 #include "tests/train/rank_trainers.h"
 
 namespace heddle {
@@ -118,17 +120,17 @@ Drawn draw_many(uint64_t number, int ranks) {
   return d;
 }
 
-struct Foretold {
-  runtime::ForecastInput input;
-  runtime::Forecast forecast;
+struct Predicted {
+  runtime::PredictionInput input;
+  runtime::StepPrediction prediction;
 };
 
-Foretold foretell(Drawn& d, const cost::MachineProfile& profile, bool paced, bool hosts) {
+Predicted predict(Drawn& d, const cost::MachineProfile& profile, bool paced, bool hosts) {
   // As the trainer lowers it.
   d.options.plan.evaluates = d.options.plan.predicts = true;
   d.options.plan.packed_bytes = backends::named("host").packed_bytes;
   const plan::Lowered lowered = plan::lower(d.options.model, d.options.plan);
-  Foretold f;
+  Predicted f;
   f.input.threads = d.options.threads;
   f.input.over = hosts ? cost::Link::nodes : cost::Link::threads;
   f.input.node_of = d.node_of;
@@ -145,7 +147,7 @@ Foretold foretell(Drawn& d, const cost::MachineProfile& profile, bool paced, boo
     const double work_per_s = bench::most_work(d.options.plan, lowered) / kPaced_s;
     f.input.pace_ns = bench::stated_pace(d.options.plan, lowered, work_per_s, !hosts);
   }
-  f.forecast = runtime::forecast(d.options.model, d.options.plan, lowered, profile, f.input);
+  f.prediction = runtime::predict_step(d.options.model, d.options.plan, lowered, profile, f.input);
   return f;
 }
 
@@ -160,17 +162,18 @@ Measured measure(train::Trainer& trainer, const std::vector<std::vector<int64_t>
   trainer.initialise();
   const auto sequences = planner::random_sequences(trainer, trainer.options().seed);
   trainer.step(sequences);
-  trainer.executor().set_pace(pace);
+  set_pace(trainer.executor(), pace);
   Measured m;
   const auto median_step_s = [&](double seconds) {
     std::vector<double> took;
     for (double spent_s = 0; std::ssize(took) < steps || spent_s < seconds; spent_s += took.back()) {
+      const PacedTimer timer;
       const train::StepResult result = trainer.step(sequences);
+      const double use = timer.elapsed().processor_use();
       took.push_back(result.seconds);
       m.peak_live_bytes = std::max(m.peak_live_bytes, result.peak_live_bytes);
       m.reserved_bytes = std::max(m.reserved_bytes, result.reserved_bytes);
-      if (!pace.empty())
-        m.processor_use = std::max(m.processor_use, trainer.executor().paced_time().processor_use());
+      if (!pace.empty()) m.processor_use = std::max(m.processor_use, use);
     }
     return median(took);
   };
@@ -199,20 +202,20 @@ class Results {
     std::ifstream file(path);
     for (std::string line; !path.empty() && std::getline(file, line);) lines_.push_back(ordered_json::parse(line));
   }
-  void add(const std::string& kind, uint64_t number, const Drawn& d, const Foretold& f, const Measured& m,
+  void add(const std::string& kind, uint64_t number, const Drawn& d, const Predicted& f, const Measured& m,
            double drift) {
     const auto ratio = [](double a, double b) { return a / b - 1; };
     ordered_json line{{"kind", kind},
                       {"number", number},
                       {"ranks", d.options.plan.ranks()},
-                      {"predicted_s", f.forecast.step_us * 1e-6},
+                      {"predicted_s", f.prediction.step_us * 1e-6},
                       {"measured_s", m.step_s},
-                      {"time_error", ratio(f.forecast.step_us * 1e-6, m.step_s)},
-                      {"predicted_bytes", f.forecast.peak_live_bytes},
+                      {"time_error", ratio(f.prediction.step_us * 1e-6, m.step_s)},
+                      {"predicted_bytes", f.prediction.peak_live_bytes},
                       {"measured_bytes", m.peak_live_bytes},
-                      {"memory_error", ratio(static_cast<double>(f.forecast.peak_live_bytes),
+                      {"memory_error", ratio(static_cast<double>(f.prediction.peak_live_bytes),
                                              static_cast<double>(m.peak_live_bytes))},
-                      {"predicted_reserved_bytes", f.forecast.reserved_bytes},
+                      {"predicted_reserved_bytes", f.prediction.reserved_bytes},
                       {"reserved_bytes", m.reserved_bytes},
                       {"drift", drift},
                       {"processor_use", m.processor_use},
@@ -221,10 +224,11 @@ class Results {
     fmt::print(stderr,
                "{} {}: {:.4f} s foretold, {:.4f} s measured ({:+.1f} %), memory {:+.2f} %, drift {:.2f}, use "
                "{:.2f}, others {:.2f}\n",
-               kind, number, f.forecast.step_us * 1e-6, m.step_s, 100 * line["time_error"].get<double>(),
+               kind, number, f.prediction.step_us * 1e-6, m.step_s, 100 * line["time_error"].get<double>(),
                100 * line["memory_error"].get<double>(), drift, m.processor_use, m.others_share);
     if (!path_.empty()) std::ofstream(path_, std::ios::app) << line.dump() << "\n";
     lines_.push_back(std::move(line));
+    bench::so_far(summary().dump(2));
   }
 
   ordered_json summary() const {
@@ -285,7 +289,7 @@ void bench_one(const Options& o, const cost::MachineProfile& profile, Results& r
   if (o.one == 0) return;
   Drawn reference = draw_one(1'000'000, 1);
   reference.options.threads = profile.cores;  // what holds one core only holds it up, too
-  foretell(reference, profile, false, false);
+  predict(reference, profile, false, false);
   train::Trainer probe(reference.options);
   probe.initialise();
   const auto sequences = planner::random_sequences(probe, 1);
@@ -299,7 +303,7 @@ void bench_one(const Options& o, const cost::MachineProfile& profile, Results& r
   for (int i = 0; i < o.one; ++i) {
     const uint64_t number = o.first + static_cast<uint64_t>(i);
     Drawn d = draw_one(number, profile.cores);
-    const Foretold f = foretell(d, profile, false, false);
+    const Predicted f = predict(d, profile, false, false);
     const double before_s = probe_s();
     train::Trainer trainer(d.options);
     const Measured m = measure(trainer, {}, 5);
@@ -311,7 +315,7 @@ void bench_threads(const Options& o, const cost::MachineProfile& profile, Result
   for (int i = 0; i < o.threads; ++i) {
     const uint64_t number = o.first + static_cast<uint64_t>(i);
     Drawn d = draw_many(number, 0);
-    const Foretold f = foretell(d, profile, true, false);
+    const Predicted f = predict(d, profile, true, false);
     train::RankTrainers ranks(d.options, d.node_of);
     std::vector<Measured> all(static_cast<size_t>(ranks.size()));
     ranks.each([&](train::Trainer& trainer) {
@@ -328,7 +332,7 @@ void bench_hosts(const Options& o, const cost::MachineProfile& profile, Results&
     Drawn d = draw_many(number, world->size());
     d.node_of.clear();
     for (int r = 0; r < world->size(); ++r) d.node_of.push_back(world->node_of(r));
-    const Foretold f = foretell(d, profile, true, true);
+    const Predicted f = predict(d, profile, true, true);
     train::Trainer trainer(d.options, world.get());
     const Measured m = measure(trainer, f.input.pace_ns, 3);
     if (world->rank() == 0) results.add("hosts", number, d, f, m, 1);

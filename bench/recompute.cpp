@@ -2,6 +2,7 @@
 // training steps of a configuration on one rank, all variants taking turns in one run.
 //
 //   build/bench_recompute [--offload] [--json] [--rounds N] [CONFIG]      (examples/demo.toml)
+#include "heddle/passes/op_groups.h"
 #include "heddle/passes/recompute.h"
 
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/support/main.h"
+#include "bench/support/stops.h"
 #include "heddle/base/clock.h"
 #include "heddle/base/statistics.h"
 #include "heddle/observe/table.h"
@@ -23,7 +25,7 @@ namespace {
 struct Variant {
   std::string words;
   std::unique_ptr<test::TinyRun> run;
-  std::vector<device::Batch> batches;
+  std::vector<test::Batch> batches;
   std::vector<double> over_kept;  // its step over that of the pair which keeps everything
 
   int64_t activation_bytes() const {
@@ -69,6 +71,25 @@ int run(const std::string& path, int rounds, bool offloads, bool as_json) {
     v.batches[0].hyper = {0, 0.1, 0.05};  // every step does the same
     v.run->run(v.batches);
   }
+  const auto report = [&] {
+    nlohmann::ordered_json found = nlohmann::ordered_json::array();
+    observe::Table table({{offloads ? "on the host" : "made again"},
+                          {"step, over keeping all", observe::Align::right},
+                          {"activations, MiB", observe::Align::right},
+                          {"over keeping all", observe::Align::right}});
+    for (size_t i = 1; i < variants.size(); ++i) {
+      const double over = median(variants[i].over_kept);
+      const double mib = static_cast<double>(variants[i].activation_bytes()) / (1 << 20);
+      const double share = mib * (1 << 20) / static_cast<double>(variants[0].activation_bytes());
+      found.push_back({{"words", variants[i].words},
+                       {"step_over_kept", over},
+                       {"activation_bytes", variants[i].activation_bytes()},
+                       {"activation_over_kept", share}});
+      table.row({variants[i].words, fmt::format("{:.3f}", over), fmt::format("{:.1f}", mib),
+                 fmt::format("{:.2f}", share)});
+    }
+    return as_json ? found.dump() + "\n" : table.text(false);
+  };
   for (int round = 0; round < rounds; ++round) {
     for (size_t i = 1; i < variants.size(); ++i) {
       Variant &kept = variants[0], &again = variants[i];
@@ -76,28 +97,9 @@ int run(const std::string& path, int rounds, bool offloads, bool as_json) {
       const double first = seconds_of(kept_first ? kept : again), second = seconds_of(kept_first ? again : kept);
       again.over_kept.push_back(kept_first ? second / first : first / second);
     }
+    bench::so_far(report());
   }
-  nlohmann::ordered_json found = nlohmann::ordered_json::array();
-  observe::Table table({{offloads ? "on the host" : "made again"},
-                        {"step, over keeping all", observe::Align::right},
-                        {"activations, MiB", observe::Align::right},
-                        {"over keeping all", observe::Align::right}});
-  for (size_t i = 1; i < variants.size(); ++i) {
-    const double over = median(variants[i].over_kept);
-    const double mib = static_cast<double>(variants[i].activation_bytes()) / (1 << 20);
-    const double share = mib * (1 << 20) / static_cast<double>(variants[0].activation_bytes());
-    found.push_back({{"words", variants[i].words},
-                     {"step_over_kept", over},
-                     {"activation_bytes", variants[i].activation_bytes()},
-                     {"activation_over_kept", share}});
-    table.row(
-        {variants[i].words, fmt::format("{:.3f}", over), fmt::format("{:.1f}", mib), fmt::format("{:.2f}", share)});
-  }
-  if (as_json) {
-    fmt::print("{}\n", found.dump());
-  } else {
-    fmt::print("{}", table.text(false));
-  }
+  fmt::print("{}", report());
   return 0;
 }
 

@@ -21,7 +21,9 @@
 #include "bench/paced_ranks.h"
 #include "bench/published_models.h"
 #include "bench/support/main.h"
+#include "bench/support/stops.h"
 #include "heddle/observe/table.h"
+#include "tests/support/paced_time.h"
 
 namespace heddle {
 namespace {
@@ -134,6 +136,7 @@ struct Table {
                        {"MiB a rank", observe::Align::right}}};
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   double use = 0;
+  bool as_json = false;
 };
 
 /// The ways in turn; the first is what the others are told in.
@@ -155,10 +158,10 @@ void compare(const char* on, const Link& link, int64_t sequence, int cp, int rou
         {"cp", cp},
         {"context", name},
         {"step_ms", way.ranks->ms()},
-        {"step_ms_foretold", way.ranks->foretold_ms()},
+        {"step_ms_foretold", way.ranks->predicted_ms()},
         {"step_ratio", way.ranks->ms() / gather.ranks->ms()},
         {"exposed_ms", way.exposed_ms()},
-        {"exposed_ms_foretold", way.ranks->foretold_ms() - way.free->foretold_ms()},
+        {"exposed_ms_foretold", way.ranks->predicted_ms() - way.free->predicted_ms()},
         {"peak_bytes", way.memory_bytes},
         {"memory_ratio", static_cast<double>(way.memory_bytes) / static_cast<double>(gather.memory_bytes)}};
     std::string forward, backward, ratio;
@@ -172,17 +175,19 @@ void compare(const char* on, const Link& link, int64_t sequence, int cp, int rou
       ratio = fmt::format("{:.3f}", attention_ms(way) / attention_ms(gather));
     }
     table.text.row({on, link.name, fmt::format("{}", sequence), fmt::format("{}", cp), name, forward, backward,
-                    ratio, fmt::format("{:.2f}", way.ranks->ms()), fmt::format("{:.2f}", way.ranks->foretold_ms()),
+                    ratio, fmt::format("{:.2f}", way.ranks->ms()), fmt::format("{:.2f}", way.ranks->predicted_ms()),
                     fmt::format("{:.3f}", way.ranks->ms() / gather.ranks->ms()),
                     fmt::format("{:.2f}", way.exposed_ms()),
                     fmt::format("{:.0f}", static_cast<double>(way.memory_bytes) / (1 << 20))});
     table.json.push_back(std::move(found));
     table.use = std::max({table.use, way.ranks->use(), way.free->use()});
   }
+  bench::so_far(table.as_json ? table.json.dump() : table.text.text(false));
 }
 
 int run(const Options& options) {
   Table table;
+  table.as_json = options.json;
   const auto wanted = [](int64_t of, int64_t asked) { return asked == 0 || asked == of; };
   for (const int64_t sequence : {8192, 32768}) {
     for (const int cp : {2, 4}) {
@@ -208,7 +213,7 @@ int run(const Options& options) {
       }
     }
   }
-  const bool believable = table.use <= device::kMostPacedUse;
+  const bool believable = table.use <= kMostPacedUse;
   if (options.json) {
     fmt::print(
         "{}\n",

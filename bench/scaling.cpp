@@ -19,11 +19,13 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/support/main.h"
+#include "bench/support/stops.h"
 #include "heddle/base/statistics.h"
-#include "heddle/device/host/paced_time.h"
 #include "heddle/observe/table.h"
 #include "heddle/runtime/dry_run.h"
 #include "tests/simulate/tiny_step.h"
+#include "tests/support/paced_time.h"
+#include "tests/support/set_pace.h"
 
 namespace heddle {
 namespace {
@@ -109,7 +111,7 @@ plan::Plan paced(const model::ModelConfig& c, plan::Plan plan, double work_per_s
 }
 
 // `free`: with messages that take no time.
-double foretold_us(const model::ModelConfig& c, const plan::Plan& plan, bool free = false) {
+double predicted_us(const model::ModelConfig& c, const plan::Plan& plan, bool free = false) {
   const plan::Lowered lowered = plan::lower(c, plan);
   simulate::SimulationInput input;
   input.groups = simulate::groups_of(lowered.program, plan::Mesh(plan.mesh));
@@ -138,7 +140,7 @@ std::pair<plan::Plan, std::string> quickest(const model::ModelConfig& c, const p
   } else {
     return {plan, ""};
   }
-  return *std::ranges::min_element(open, {}, [&](const auto& one) { return foretold_us(c, one.first); });
+  return *std::ranges::min_element(open, {}, [&](const auto& one) { return predicted_us(c, one.first); });
 }
 
 // Of the whole step of one rank, every microbatch.
@@ -168,7 +170,7 @@ class Variant {
                  : 0.05 * RandomKey(2).with(p.name).normal(static_cast<uint64_t>(i));
     });
     batches_ = test::tiny_batches(c, plan_, 3);
-    for (device::Batch& batch : batches_) batch.hyper = {0, 0.1, 0.05};  // every step does the same
+    for (test::Batch& batch : batches_) batch.hyper = {0, 0.1, 0.05};  // every step does the same
     run_->run(batches_);  // once without a pace: caches and memory are warm
     std::vector<std::vector<int64_t>> pace_ns;
     for (const ir::Listing& listing : run_->lowered().program.listings) {
@@ -176,17 +178,17 @@ class Variant {
       for (const ir::Op& op : listing.ops)
         pace_ns.back().push_back(static_cast<int64_t>(plan_.durations(listing, op) * 1e3));
     }
-    for (int r = 0; r < of.ranks; ++r) run_->executor(r).set_pace(pace_ns);
+    for (int r = 0; r < of.ranks; ++r) set_pace(run_->executor(r), pace_ns);
     plan::Plan alone = of.plan(1);
     step_work_ = step_work(c, alone);
-    foretold_s_ = foretold_us(c, plan_) * 1e-6;
-    free_s_ = foretold_us(c, plan_, true) * 1e-6;
+    predicted_s_ = predicted_us(c, plan_) * 1e-6;
+    free_s_ = predicted_us(c, plan_, true) * 1e-6;
   }
 
   void step() {
-    const device::PacedTimer timer;
+    const PacedTimer timer;
     run_->run(batches_);
-    const device::PacedTime took = timer.elapsed();
+    const PacedTime took = timer.elapsed();
     seconds_.push_back(static_cast<double>(took.wall_ns) * 1e-9);
     use_ = std::max(use_, took.processor_use());
   }
@@ -195,7 +197,7 @@ class Variant {
   double use() const { return use_; }
   const std::string& word() const { return word_; }
   double seconds() const { return median(seconds_); }
-  double foretold_seconds() const { return foretold_s_; }
+  double predicted_seconds() const { return predicted_s_; }
   /// As foretold with messages that take no time: what computing alone leaves.
   double free_seconds() const { return free_s_; }
   /// Work a rank and second.
@@ -206,8 +208,8 @@ class Variant {
   plan::Plan plan_;
   std::string word_;  // of what its layout left open
   std::unique_ptr<test::TinyRun> run_;
-  std::vector<device::Batch> batches_;
-  double step_work_ = 0, foretold_s_ = 0, free_s_ = 0, use_ = 0;
+  std::vector<test::Batch> batches_;
+  double step_work_ = 0, predicted_s_ = 0, free_s_ = 0, use_ = 0;
   std::vector<double> seconds_;
 };
 
@@ -230,6 +232,13 @@ Measured measure(const Options& options, const std::string& axis) {
   }
   for (int round = 0; round < options.rounds; ++round) {
     for (const auto& variant : variants) variant->step();
+    if (axis != options.axes[0]) continue;  // what came before it stands there
+    nlohmann::ordered_json unfinished{{"axis", axis}, {"rounds", round + 1}};
+    for (const auto& variant : variants) {
+      const Case& of = variant->of();
+      unfinished["step_seconds"][fmt::format("{} {}", of.weak ? "weak" : "strong", of.ranks)] = variant->seconds();
+    }
+    bench::so_far(unfinished.dump(2));
   }
   Measured found;
   const Variant& alone = *variants[0];
@@ -243,7 +252,7 @@ Measured measure(const Options& options, const std::string& axis) {
                  free = efficiency * variant->seconds() / variant->free_seconds();
     found.json[name][fmt::format("{}", of.ranks)] = {{"efficiency", efficiency},
                                                      {"step_seconds", variant->seconds()},
-                                                     {"step_seconds_foretold", variant->foretold_seconds()},
+                                                     {"step_seconds_foretold", variant->predicted_seconds()},
                                                      {"efficiency_of_free_messages", free},
                                                      {"taken", variant->word()}};
     if (of.ranks == 2) found.rows.push_back({axis, name, fmt::format("{:.2f}", alone.seconds())});
@@ -269,8 +278,9 @@ int run(const Options& options) {
     json["axes"][axis] = found.json;
     for (const std::vector<std::string>& row : found.rows) table.row(row);
     use = std::max(use, found.use);
+    bench::so_far(options.json ? json.dump() : table.text(false));
   }
-  const bool believable = use <= device::kMostPacedUse;
+  const bool believable = use <= kMostPacedUse;
   json["processor_use"] = use;
   json["believable"] = believable;
   if (options.json) {

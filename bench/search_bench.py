@@ -23,6 +23,10 @@ import tempfile
 import time
 
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "support"))
+import stops  # noqa: E402
+
+
 class Sample:
     """Stands for multiprocessing.Pool: does part of the work, here."""
 
@@ -97,6 +101,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=2,
                         help="of Calculon's sample, a round; the last item is finished (2)")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--limit", **stops.LIMIT)
     parser.add_argument("--side", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.side is not None:
@@ -104,9 +109,13 @@ def main():
     if not (pathlib.Path(options.calculon) / "calculon/llm/optimal_execution.py").exists():
         parser.error(f"--calculon {options.calculon}: no calculon/llm/optimal_execution.py there")
     rounds = []
-    for seed in range(options.rounds):
-        sides = [("calculon", lambda: calculon(options, seed)), ("heddle", lambda: heddle(options))]
-        rounds.append({name: run() for name, run in (sides if seed % 2 == 0 else sides[::-1])})
+    with stops.watched("./dev bench search", options.limit) as stop:
+        for seed in range(options.rounds):
+            sides = [("calculon", lambda: calculon(options, seed)), ("heddle", lambda: heddle(options))]
+            rounds.append({name: run() for name, run in (sides if seed % 2 == 0 else sides[::-1])})
+    if not rounds:
+        print("bench search: no round was whole", file=sys.stderr)
+        sys.exit(stop.status)
 
     def median(side, key):
         return statistics.median(r[side][key] for r in rounds)
@@ -119,11 +128,12 @@ def main():
              "ratio_whole": ratios["plans_per_s_whole"], "rounds": rounds}
     if options.json:
         print(json.dumps(found, indent=2))
-        return
-    print(f"GPT-3 175B on {options.devices} A100s, plans a second on one core, medians of {options.rounds} rounds:")
+        sys.exit(stop.status)
+    print(f"GPT-3 175B on {options.devices} A100s, plans a second on one core, medians of {len(rounds)} rounds:")
     print(f"Calculon {found['calculon_plans_per_s']:.0f}; heddle {found['heddle_plans_per_s']:.0f} estimating "
           f"({found['ratio']:.0f} times), {found['heddle_plans_per_s_whole']:.0f} in all "
           f"({found['ratio_whole']:.0f} times)")
+    sys.exit(stop.status)
 
 
 if __name__ == "__main__":

@@ -15,13 +15,15 @@
 #include <numeric>
 
 #include "bench/support/main.h"
+#include "bench/support/stops.h"
 #include "heddle/base/clock.h"
 #include "heddle/base/random.h"
 #include "heddle/base/statistics.h"
 #include "heddle/comm/calls/noted_world.h"
 #include "heddle/comm/threads/thread_world.h"
-#include "heddle/device/host/paced_time.h"
 #include "heddle/session/ranks/rank_watch.h"
+#include "tests/support/paced_time.h"
+#include "tests/support/set_pace.h"
 #include "tests/support/slow_world.h"
 #include "tests/support/tiny_models.h"
 #include "tests/train/rank_trainers.h"
@@ -104,7 +106,7 @@ RankDraw slow_rank(uint64_t seed) {
     std::vector<session::Alarm> told;
     for (int64_t step = 1; step <= kWindow * (kWindows + 2) + session::RankWatch::kTimedSteps; ++step) {
       const bool is_slow = world.rank() == slow && step > kWindow;
-      trainer.executor().set_pace(pace_of(program, listing, is_slow ? hurt : -1, more_ns, jitter_of(own, step)));
+      set_pace(trainer.executor(), pace_of(program, listing, is_slow ? hurt : -1, more_ns, jitter_of(own, step)));
       const bool timed = watch.times_ops(step);
       if (timed) watch.before_step();
       const train::StepResult result =
@@ -145,7 +147,7 @@ bool slow_link(uint64_t seed, bool& blamed) {
     const RandomKey own = key.with(static_cast<uint64_t>(world.rank()));
     for (int64_t step = 1; step <= kWindow * (kWindows + 3) + 1; ++step) {
       if (world.rank() == 0 && step == 2 * kWindow + 1) on = true;
-      trainer.executor().set_pace(pace_of(program, -1, -1, 0, jitter_of(own, step), kShortOp_ns));
+      set_pace(trainer.executor(), pace_of(program, -1, -1, 0, jitter_of(own, step), kShortOp_ns));
       const train::StepResult result =
           trainer.step(train::random_sequences(trainer, 4, static_cast<uint64_t>(step)));
       for (const session::Alarm& alarm : watch.after(result)) {
@@ -208,7 +210,7 @@ double cost_of(int pairs, bool level1) {
           std::make_unique<train::Trainer>(train::trainer_options_of(config), &world);
       trainers[static_cast<size_t>(with)]->initialise();
       const ir::StepProgram& program = trainers[0]->lowered().program;
-      trainers[static_cast<size_t>(with)]->executor().set_pace(pace_of(program, -1, -1, 0, 1));
+      set_pace(trainers[static_cast<size_t>(with)]->executor(), pace_of(program, -1, -1, 0, 1));
     }
     session::RankWatch watch(*trainers[1], &plain, {1, 1});
     std::array<uint64_t, 2> steps{};
@@ -243,7 +245,7 @@ int run(Arguments& arguments) {
   arguments.number("--pairs", pairs);
   arguments.flag("--json", json);
   arguments.read();
-  const device::PacedTimer timer;
+  const PacedTimer timer;
   int found = 0, named = 0, victims = 0, links = 0;
   for (int draw = 0; draw < draws; ++draw) {
     const RankDraw one = slow_rank(static_cast<uint64_t>(draw));
@@ -252,6 +254,12 @@ int run(Arguments& arguments) {
     bool blamed = one.others;
     links += slow_link(static_cast<uint64_t>(draw), blamed);
     victims += blamed;
+    so_far(nlohmann::ordered_json{{"draws", draw + 1},
+                                  {"found", found},
+                                  {"op_named", named},
+                                  {"link_found", links},
+                                  {"victims_blamed", victims}}
+               .dump(2));
   }
   const double n = draws;
   const nlohmann::ordered_json figures{{"draws", draws},

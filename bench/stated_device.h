@@ -30,7 +30,7 @@ inline double most_work(const plan::Plan& plan, const plan::Lowered& lowered) {
   return most;
 }
 
-/// As Executor::set_pace. Without `messages` those take what they take.
+/// As set_pace takes it. Without `messages` those take what they take.
 inline std::vector<std::vector<int64_t>> stated_pace(const plan::Plan& plan, const plan::Lowered& lowered,
                                                      double work_per_s, bool messages) {
   std::vector<std::vector<int64_t>> pace_ns;

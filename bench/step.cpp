@@ -25,6 +25,7 @@
 #include "bench/support/main.h"
 #include "bench/support/probe.h"
 #include "bench/support/shape.h"
+#include "bench/support/stops.h"
 #include "heddle/backends/backend.h"
 #include "heddle/base/clock.h"
 #include "heddle/base/random.h"
@@ -36,6 +37,7 @@
 #include "heddle/runtime/executor.h"
 #include "heddle/simulate/recording.h"
 #include "heddle/train/parameters.h"
+#include "tests/runtime/batch.h"
 
 namespace {
 using namespace heddle;
@@ -70,13 +72,13 @@ Shape default_shape() {
   return shape;
 }
 
-device::Batch random_batch(const Shape& shape, int step) {
-  device::Batch batch;
+test::Batch random_batch(const Shape& shape, int step) {
+  test::Batch batch;
   const RandomKey key = RandomKey(5).with(static_cast<uint64_t>(step));
   const int64_t width = shape.sequence + 1 + shape.model.num_nextn_predict_layers;
   uint64_t at = 0;
   for (int m = 0; m < shape.microbatches; ++m) {
-    device::Microbatch& micro = batch.microbatches.emplace_back();
+    runtime::Microbatch& micro = batch.microbatches.emplace_back();
     for (int64_t i = 0; i < shape.sequences * width; ++i) {
       micro.tokens.push_back(static_cast<int32_t>(key.bits(at++) % static_cast<uint64_t>(shape.model.vocab_size)));
     }
@@ -162,7 +164,7 @@ ordered_json measure(const Options& options) {
   runtime::Executor executor(lowered.program, executor_options);
   train::initialise(shape.model, lowered, executor, 1);
   const double first_begin = now_s();
-  executor.run_step(random_batch(shape, 0));
+  executor.run_step(test::inputs_of(random_batch(shape, 0), executor));
   const double first_step_s = now_s() - first_begin;
   const bench::ResidentBytes resident_after = bench::resident_bytes();
 
@@ -176,11 +178,11 @@ ordered_json measure(const Options& options) {
   const double begin = now_s();
   int measured = 0;
   for (int step = 1; step <= options.steps + 1; ++step) {
-    const device::Batch batch = random_batch(shape, step);
+    const device::Inputs inputs = test::inputs_of(random_batch(shape, step), executor);
     matrix.sample();
     copy.sample();
     const double step_begin = now_s();
-    executor.run_step(batch);
+    executor.run_step(inputs);
     const double took = now_s() - step_begin;
     const std::vector<device::Span> spans = compute.take_spans();
     const device::StreamTimes times = compute.take_times();
@@ -199,6 +201,7 @@ ordered_json measure(const Options& options) {
           static_cast<double>(span.end_ns - span.start_ns) * 1e-9;
     }
     for (const auto& [name, s] : time_s) lines[name].step_s.push_back(s);
+    bench::so_far(ordered_json{{"steps", measured}, {"step_seconds", median(step_s)}}.dump(2));
     if (now_s() - begin > options.seconds && measured >= 3) break;
   }
   matrix.sample();

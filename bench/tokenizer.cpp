@@ -14,6 +14,7 @@
 
 #include "bench/support/core_time.h"
 #include "bench/support/main.h"
+#include "bench/support/stops.h"
 #include "bench/support/texts.h"
 #include "heddle/data/tokenizer/files/tokenizer_files.h"
 #include "heddle/data/tokenizer/tokenizer_train.h"
@@ -116,7 +117,8 @@ int heddle::bench::run(Arguments& arguments) {
                        {"mb_per_s", line.rate},
                        {"first_mb_per_s", line.first},
                        {"bytes_per_token", line.bytes_a_token}});
-      if (!json) fmt::print(" {:6.1f} ({:6.1f})", line.rate, line.first);
+      if (!json) fmt::print(" {:6.1f} ({:6.1f})", line.rate, line.first), std::fflush(stdout);
+      if (json) bench::so_far(found.dump());
       sizes += fmt::format(" {:4.2f}", line.bytes_a_token);
     }
     if (!json) fmt::print("  {}\n", sizes);

@@ -25,6 +25,7 @@
 #include "heddle/plan/plan.h"
 #include "heddle/runtime/executor.h"
 #include "heddle/runtime/predict.h"
+#include "tests/runtime/batch.h"
 
 namespace heddle {
 namespace {
@@ -84,7 +85,7 @@ class Training {
 
   json step() {
     const int64_t ids = plan_.sequences * (plan_.sequence_length + 1);
-    for (device::Microbatch& microbatch : batch_.microbatches) {
+    for (runtime::Microbatch& microbatch : batch_.microbatches) {
       microbatch.tokens.resize(static_cast<size_t>(ids));
       for (int32_t& id : microbatch.tokens) {
         id = static_cast<int32_t>(tokens_.bits(drawn_++) % static_cast<uint64_t>(config_.vocab_size));
@@ -92,9 +93,10 @@ class Training {
     }
     ++steps_;
     batch_.hyper = {1e-4, 1 - std::pow(0.9, steps_), 1 - std::pow(0.95, steps_)};
+    const device::Inputs inputs = test::inputs_of(batch_, *executor_);
     const double cpu = cpu_seconds();
     const double start = now_s();
-    executor_->run_step(batch_);
+    executor_->run_step(inputs);
     const double wall = now_s() - start;
     const double loss = statistic("loss.next_token") / static_cast<double>(tokens());
     HEDDLE_CHECK(std::isfinite(loss), "the loss of step {} is {}", steps_, loss);
@@ -145,7 +147,7 @@ class Training {
   std::unique_ptr<device::Device> device_;
   int64_t free_bytes_ = 0, predicted_bytes_ = 0;
   std::unique_ptr<runtime::Executor> executor_;
-  device::Batch batch_;
+  test::Batch batch_;
   RandomKey tokens_{11};
   uint64_t drawn_ = 0;
   int steps_ = 0;

@@ -29,8 +29,10 @@
 #include "bench/published_models.h"
 #include "bench/support/main.h"
 #include "bench/support/probe.h"
+#include "bench/support/stops.h"
 #include "heddle/observe/table.h"
 #include "tests/simulate/tiny_step.h"
+#include "tests/support/paced_time.h"
 
 namespace heddle {
 namespace {
@@ -38,7 +40,7 @@ namespace {
 using bench::PacedRanks;
 
 struct Options {
-  bool json = false, real = false, foretold = false;
+  bool json = false, real = false, predicted = false;
   int rounds = 3;
   double stretch = 25;
   std::string model;
@@ -130,39 +132,39 @@ void paced(const char* name, const model::ModelConfig& config, const Link& link,
   std::map<std::string, std::unique_ptr<PacedRanks>> runs;
   for (const char* variant : kVariants)
     runs[variant] = std::make_unique<PacedRanks>(config, plan_of(tp, link, variant), stretch, false);
-  for (int round = 0; !options.foretold && round <= options.rounds; ++round) {  // the first finds its threads
+  for (int round = 0; !options.predicted && round <= options.rounds; ++round) {  // the first finds its threads
     free.step(round > 0);
     for (const char* variant : kVariants) runs[variant]->step(round > 0);
   }
-  const auto ms_of = [&](const PacedRanks& run) { return options.foretold ? run.foretold_ms() : run.ms(); };
+  const auto ms_of = [&](const PacedRanks& run) { return options.predicted ? run.predicted_ms() : run.ms(); };
   const double free_ms = ms_of(free);
   nlohmann::ordered_json found{{"model", name},
                                {"link", link.name},
                                {"tp", tp},
                                {"free_ms", free_ms},
-                               {"free_ms_foretold", free.foretold_ms()}};
-  const double off = ms_of(*runs["off"]), off_foretold = runs["off"]->foretold_ms();
+                               {"free_ms_foretold", free.predicted_ms()}};
+  const double off = ms_of(*runs["off"]), off_predicted = runs["off"]->predicted_ms();
   for (const char* variant : kVariants) {
     const PacedRanks& run = *runs[variant];
-    const double ms = ms_of(run), foretold = run.foretold_ms();
-    const double exposed = ms - free_ms, exposed_foretold = foretold - free.foretold_ms();
+    const double ms = ms_of(run), predicted = run.predicted_ms();
+    const double exposed = ms - free_ms, exposed_predicted = predicted - free.predicted_ms();
     const double ratio = exposed / (off - free_ms);
     const auto [fused, pieces] = fused_of(run.program());
     found[variant] = {{"panels", panels_of(run.program())},
                       {"fused", fused},
                       {"pieces", pieces},
                       {"step_ms", ms},
-                      {"step_ms_foretold", foretold},
+                      {"step_ms_foretold", predicted},
                       {"exposed_ms", exposed},
-                      {"exposed_ms_foretold", exposed_foretold},
+                      {"exposed_ms_foretold", exposed_predicted},
                       {"exposed_ratio", ratio},
-                      {"exposed_ratio_foretold", exposed_foretold / (off_foretold - free.foretold_ms())},
+                      {"exposed_ratio_foretold", exposed_predicted / (off_predicted - free.predicted_ms())},
                       {"step_ratio", ms / off},
-                      {"step_ratio_foretold", foretold / off_foretold}};
+                      {"step_ratio_foretold", predicted / off_predicted}};
     table.text.row({name, link.name, fmt::format("{}", tp), variant, fmt::format("{}", panels_of(run.program())),
                     fmt::format("{}", fused), fmt::format("{}", pieces), fmt::format("{:.2f}", ms),
-                    fmt::format("{:.2f}", foretold), fmt::format("{:.2f}", exposed),
-                    fmt::format("{:.2f}", exposed_foretold), fmt::format("{:.2f}", ratio),
+                    fmt::format("{:.2f}", predicted), fmt::format("{:.2f}", exposed),
+                    fmt::format("{:.2f}", exposed_predicted), fmt::format("{:.2f}", ratio),
                     fmt::format("{:.3f}", ms / off)});
     table.use = std::max(table.use, run.use());
   }
@@ -224,6 +226,9 @@ nlohmann::ordered_json in_turn(int rounds, const Step& step, const Same& same) {
       processor[variant].push_back(spent);
       probed[variant].push_back(took * rate * 1e-9);  // Gflop that the probe does meanwhile
     }
+    nlohmann::ordered_json unfinished{{"rounds", round}};
+    for (const auto& [variant, took] : seconds) unfinished[variant]["s"] = quartiles(took);
+    if (round > 0) bench::so_far(unfinished.dump(2));
   }
   nlohmann::ordered_json found{{"rounds", seconds["off"].size()}};
   for (const char* variant : kReal) {
@@ -244,7 +249,7 @@ nlohmann::ordered_json in_turn(int rounds, const Step& step, const Same& same) {
 
 nlohmann::ordered_json real_threads(int rounds) {
   std::map<std::string, std::unique_ptr<test::TinyRun>> runs;
-  std::map<std::string, std::vector<device::Batch>> batches;
+  std::map<std::string, std::vector<test::Batch>> batches;
   const model::ModelConfig c = real_model();
   for (const char* variant : kReal) {
     const plan::Plan plan = real_plan(variant);
@@ -256,7 +261,7 @@ nlohmann::ordered_json real_threads(int rounds) {
                                                             : 1e-3 * static_cast<double>(i % 37 - 18);
     });
     batches[variant] = test::tiny_batches(c, plan, 3);
-    for (device::Batch& batch : batches[variant]) batch.hyper = {0, 0.1, 0.05};
+    for (test::Batch& batch : batches[variant]) batch.hyper = {0, 0.1, 0.05};
   }
   return in_turn(
       rounds,
@@ -306,9 +311,10 @@ int run(const Options& options) {
       if (options.model != "deepseek")
         paced("LLaMA-2-70B", bench::layers_of_llama_2_70b(kTokens), link, tp, options, table);
       if (options.model != "llama") paced("DeepSeek-V3", deepseek(), link, tp, options, table);
+      bench::so_far(options.json ? table.json.dump() : table.text.text(false));
     }
   }
-  const bool believable = options.foretold || table.use <= device::kMostPacedUse;
+  const bool believable = options.predicted || table.use <= kMostPacedUse;
   if (options.json) {
     fmt::print(
         "{}\n",
@@ -327,7 +333,7 @@ int bench::run(Arguments& arguments) {
   Options options;
   arguments.flag("--json", options.json);
   arguments.flag("--real", options.real);
-  arguments.flag("--foretold", options.foretold);
+  arguments.flag("--foretold", options.predicted);
   arguments.number("--rounds", options.rounds);
   arguments.number("--stretch", options.stretch, 1);
   arguments.number("--tp", options.tp);

@@ -117,9 +117,11 @@ def main():
             table = [json.loads(line) for path in given.summary for line in path.read_text().splitlines()]
             result = summary(table, sorted({row["seed"] for row in table}))
         else:
-            kinds = [name for name, kind in KINDS.items() if not kind.network or network.may_run(given.heddle)]
+            with_networks = network.may_run(given.heddle)
+            kinds = [name for name, kind in KINDS.items()
+                     if (with_networks or not kind.network) and (kind.may_run is None or kind.may_run())]
             if left_out := sorted(set(KINDS) - set(kinds)):
-                print(f"no namespaces here: left out are {', '.join(left_out)}", file=sys.stderr)
+                print(f"no namespaces, mounts or tracing here: left out are {', '.join(left_out)}", file=sys.stderr)
             draws = replayed(given.replay) if given.replay else \
                 [drawn(n, given.seed, given.only, kinds) for n in range(given.first, given.first + given.runs)]
             table = live(given, base, draws)

@@ -54,6 +54,8 @@ def check_switches():
     for path in sorted((ROOT / "docs/features").glob("*.md")):
         if path.name != "README.md" and str(path.relative_to(ROOT)) not in pages:
             yield f"{path}:1: no switch names this page"
+        if f"(features/{path.name})" not in (ROOT / "docs/features.md").read_text():
+            yield f"{path}:1: docs/features.md has no link to this page"
 
 
 def anchors(path):
@@ -87,7 +89,7 @@ def check_paths(path):
 
 def check_commands(path):
     dev = set(re.findall(r"^  ([a-z]+)", usage_of_dev(), re.M))
-    program = {file.stem for file in (ROOT / "src/heddle/cli").rglob("*.cpp")}
+    program = {file.stem for folder in ("heddle/cli", "advisor/commands") for file in (ROOT / "src" / folder).rglob("*.cpp")}
     benches = {file.stem for file in (ROOT / "bench").glob("*.cpp")}
     benches |= {file.stem.removesuffix("_bench") for file in (ROOT / "bench").glob("*_bench.py")}
     fenced = False

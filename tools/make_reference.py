@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/reference.md, every key of a run with what it takes, from the rows that the program itself has.
+"""Writes docs/reference.md, every key and every figure of a run, from the rows that the program itself has.
 
     make_reference.py PATH_OF_HEDDLE            # writes it
     make_reference.py PATH_OF_HEDDLE --check    # exits 1 where it is not what would be written
@@ -16,9 +16,19 @@ SECTIONS = {"": "Of the run itself", "model": "[model]: the model", "data": "[da
             "mesh": "[mesh]: ranks and degrees", "parallel": "[parallel]: schedule, messages",
             "moe": "[moe]: copies and homes of experts",
             "memory": "[memory]: what is not kept", "fusions": "[fusions]: ops in one"}
-HEAD = """# Every key
+HEAD = """# Every key, every figure
 
-One table a section of a configuration: key, what it takes, what it is where nobody says, what it does. Keys with a page have a class, too: `bitwise` leaves every bit as it is, `reassociates` sums in another order, `changes_maths` trains something else. `heddle explain KEY` prints a row with all that is known of it, and any key can be given as `--set KEY=VALUE`. Written by `tools/make_reference.py` from the program's own rows; a test holds it to them.
+One table a section of a configuration: key, what it takes, what it is where nobody says, what it does. Keys with a page have a class, too: `bitwise` leaves every bit as it is, `reassociates` sums in another order, `changes_maths` trains something else. `heddle explain KEY` prints a row with all that is known of it, and any key can be given as `--set KEY=VALUE`. Below them stand [the figures](#figures) that a step and a run tell. Written by `tools/make_reference.py` from the program's own rows; a test holds it to them.
+"""
+
+
+FIGURES = """
+## Figures
+
+What a step tells, by its key in `metrics.jsonl` and in MLflow; behind `heddle_` in Prometheus. `{}` stands for each layer or channel, which is a label in Prometheus. `of the run` is how the run's number comes from those of its steps, with its name in `heddle train --json`, `heddle report --json` and the report's own JSON. `heddle explain --figures` prints them.
+
+| figure | unit | of the run | |
+|---|---|---|---|
 """
 
 
@@ -41,7 +51,19 @@ def row_of(key):
     return f"| {code(key['key'])} | {cell(key['accepted'])} | {code(key['default'])} | {what} |"
 
 
-def page_of(keys):
+def figure_row(figure):
+    run = figure.get("over_steps", "")
+    if "in_run" in figure:
+        run += f"{': ' if run else ''}{code(figure['in_run'])}"
+    what = cell(figure["meaning"])
+    if "list" in figure:
+        what += f" One for each {figure['list']}, in each layer."
+    if "was" in figure:
+        what += f" Earlier versions called it {code(figure['was'])}."
+    return f"| {code(figure['key'])} | {cell(figure['unit'])} | {run} | {what} |"
+
+
+def page_of(keys, figures):
     sections = {}
     for key in keys:
         section = key["key"].split(".")[0] if "." in key["key"] else ""
@@ -53,18 +75,19 @@ def page_of(keys):
     for section, heading in SECTIONS.items():
         text += f"\n## {heading}\n\n| key | takes | default | |\n|---|---|---|---|\n"
         text += "\n".join(row_of(key) for key in sections[section]) + "\n"
-    return text
+    return text + FIGURES + "\n".join(map(figure_row, figures)) + "\n"
 
 
 def main():
     heddle, check = pathlib.Path(sys.argv[1]).resolve(), "--check" in sys.argv[2:]
-    keys = json.loads(subprocess.run([heddle, "explain", "--json"], check=True, capture_output=True, text=True).stdout)
-    text = page_of(keys)
+    keys, figures = (json.loads(subprocess.run([heddle, "explain", *what, "--json"], check=True, capture_output=True,
+                                               text=True).stdout) for what in ([], ["--figures"]))
+    text = page_of(keys, figures)
     if not check:
         PAGE.write_text(text)
         return 0
     if PAGE.read_text() == text:
-        print(f"docs/reference.md has all {len(keys)} keys as they are")
+        print(f"docs/reference.md has all {len(keys)} keys and {len(figures)} figures as they are")
         return 0
     old = set(PAGE.read_text().splitlines())
     print("docs/reference.md is not what the program's rows say; tools/make_reference.py build/heddle writes it anew:")

@@ -9,6 +9,7 @@
 #include <exception>
 #include <filesystem>
 
+#include "bench/support/stops.h"
 #include "heddle/comm/mpi_world.h"
 
 namespace heddle::bench {
@@ -81,6 +82,8 @@ std::string Arguments::usage() const {
 void Arguments::refuse(const std::string& word) const { config_error("'{}' is not taken; {}", word, usage()); }
 
 void Arguments::read() {
+  double limit_s = 0;
+  number("--limit", limit_s);
   for (size_t i = 0; i < words_.size(); ++i) {
     const std::string& word = words_[i];
     if (word == "--help") {
@@ -95,6 +98,7 @@ void Arguments::read() {
     const std::string& value = follows ? words_[++i] : word;
     if (!row->take(value)) refuse(follows ? word + " " + value : word);
   }
+  if (limit_s > 0) limit_to(limit_s);
 }
 
 void check_launched() {
@@ -107,6 +111,7 @@ int main(int count, char** words) {
   using heddle::bench::Arguments;
   try {
     Arguments arguments(count, words);
+    heddle::bench::watch_for_stops(std::filesystem::path(words[0]).filename());
     prctl(PR_SET_TIMERSLACK, 1UL);  // ns, of all threads: a paced op is not to oversleep by 50 us
     return heddle::bench::run(arguments);
   } catch (const Arguments::Done&) {

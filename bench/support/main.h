@@ -31,7 +31,8 @@ class Arguments {
   /// What stands without a name.
   void place(const char* what, std::string& into);
 
-  /// Done is thrown for --help, ConfigError with what is accepted for anything else that was not named.
+  /// Done is thrown for --help, ConfigError with what is accepted for anything else that was not named. Every bench
+  /// takes "--limit SECONDS" beside what it names (bench/support/stops.h).
   void read();
   struct Done {};
 

@@ -7,7 +7,7 @@
 
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/random.h"
-#include "heddle/data/corpus/corpus.h"
+#include "heddle/data/corpus/demo_text.h"
 
 namespace heddle::bench {
 namespace {
@@ -19,12 +19,8 @@ constexpr int kCharacters = 3500, kWords = 20'000;  // of everyday Chinese
 constexpr size_t kDocumentBytes = 4000;
 
 std::vector<std::string> english(int64_t most_bytes, const std::string& file) {
-  std::unique_ptr<data::DocumentSource> source;
-  if (file.empty()) {
-    source = std::make_unique<data::Corpus>();
-  } else {
-    source = data::open_text(file);
-  }
+  const std::unique_ptr<data::DocumentSource> source =
+      file.empty() ? data::open_demo_text().documents : data::open_text(file);
   std::vector<std::string> documents;
   data::Document document;
   for (int64_t bytes = 0; bytes < most_bytes && source->next(document);) {

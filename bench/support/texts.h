@@ -13,7 +13,7 @@ struct Text {
   int64_t size_bytes() const;
 };
 
-/// About `most_bytes` of each: "english", prose of the demonstration's packages (data/packages) or of `file`;
+/// About `most_bytes` of each: "english", prose of the demonstration (data/corpus) or of `file`;
 /// "chinese", words drawn as often as words of a language are, without a space between them; "code", C++ of this
 /// repository; "mixed", lines of all three in turn, with emoji between them.
 std::vector<Text> make_texts(int64_t most_bytes, const std::string& file = "");

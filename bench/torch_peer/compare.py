@@ -40,7 +40,9 @@ def main():
              "--peer", *shlex.split(peer)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         started.append(process)
-        ready = json.loads(process.stdout.readline() or '{"error": "ended without a word"}')
+        ready = dict(warm_up_step=0)
+        while "warm_up_step" in ready:
+            ready = json.loads(process.stdout.readline() or '{"error": "ended without a word"}')
         if "error" in ready:
             print(json.dumps(dict(peer=peer, **ready)))
             continue

@@ -13,9 +13,10 @@ Peers:
 All use the same optimizer (optimizer.py), thread count and allocator settings. A step is: microbatches x (forward,
 backward), clipping by the global norm, AdamW, gradients forgotten, on random token ids drawn before the clock starts.
 
-Protocol, one JSON object a line on stdout: after warming up {"ready": true, ...}; for every line "step" on stdin
-{"seconds": wall time, "cpu_seconds": processor time of all threads, "loss": ...}; "quit" or end of input ends it. On
-failure {"error": ...} and exit status 1. Everything else goes to stderr. Between steps the process sleeps in read.
+Protocol, one JSON object a line on stdout: {"warm_up_step": seconds} for each step of warming up, then {"ready": true,
+...}; for every line "step" on stdin {"seconds": wall time, "cpu_seconds": processor time of all threads, "loss": ...};
+"quit" or end of input ends it. On failure {"error": ...} and exit status 1. Everything else goes to stderr. Between
+steps the process sleeps in read.
 """
 import argparse
 import ctypes
@@ -193,7 +194,7 @@ class Training:
         self.wait()
         return dict(seconds=time.perf_counter() - wall, cpu_seconds=time.process_time() - processor, loss=total)
 
-    def warm_up(self):
+    def warm_up(self, say):
         start = time.perf_counter()
         if self.args.peer in ("transformers", "compiled"):
             self.choose_implementations()
@@ -202,7 +203,7 @@ class Training:
         if self.args.device == "cuda":
             self.torch.cuda.reset_peak_memory_stats()
         for _ in range(3):
-            self.step()
+            say(warm_up_step=round(self.step()["seconds"], 3))
         if self.args.device == "cuda":
             self.facts["peak_bytes"] = self.torch.cuda.max_memory_allocated()
             self.facts["held_bytes"] = self.torch.cuda.max_memory_reserved()
@@ -235,7 +236,7 @@ def main():
         with open(args.shape) as file:
             shape = json.load(file)
         training = Training(args, shape)
-        training.warm_up()
+        training.warm_up(say)
         if args.profile:
             say(matrix_product_share=round(training.profile(args.profile), 4), **training.facts)
             return 0

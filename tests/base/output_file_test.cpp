@@ -72,6 +72,26 @@ TEST(OutputFile, LinksAreReplacedOrRefusedNeverFollowed) {
   EXPECT_THROW(OutputFile(folder / "pipe", Open::append), SystemError) << "nobody reads it: not waited for";
 }
 
+TEST(OutputFile, ReplacesNothingButPlainFiles) {
+  const ScratchFolder folder;
+  ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
+  fs::create_symlink("pipe", folder / "link");
+  fs::create_symlink("/proc/self/exe", folder / "own");  // a plain file, as a redirected /dev/stdout is
+  fs::create_directory(folder / "inner");
+  for (const char* name : {"pipe", "link", "own", "inner"}) {
+    try {
+      write_file(folder / name, "text");
+      ADD_FAILURE() << name;
+    } catch (const SystemError& error) {
+      EXPECT_EQ(error.what(), "cannot write " + (folder / name) + ": no plain file");
+    }
+  }
+  EXPECT_TRUE(fs::is_fifo(folder / "pipe"));
+  EXPECT_TRUE(fs::is_symlink(folder / "link"));
+  EXPECT_TRUE(fs::is_symlink(folder / "own"));
+  EXPECT_EQ(entries(folder), 4) << "nothing is left beside them";
+}
+
 TEST(OutputFile, OwnersFilesAreTheirs) {
   const ScratchFolder folder;
   const mode_t before = umask(0);

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "heddle/base/chunk_sums.h"
+#include "heddle/base/files/chunk_sums.h"
 #include "heddle/base/hash.h"
 #include "heddle/base/statistics.h"
 

@@ -20,7 +20,9 @@
 #include "heddle/device/host/host_memory.h"
 #include "heddle/runtime/predict.h"
 #include "heddle/session/rank_run.h"
-#include "heddle/train/audit/copy_check.h"
+#include "heddle/train/audit/replica_check.h"
+#include "heddle/train/evaluate.h"
+#include "heddle/train/logits.h"
 #include "heddle/train/trainer.h"
 #include "tests/parity/draw.h"
 
@@ -150,14 +152,14 @@ void train_rank(comm::World& world, const Run& run, int steps) {
     if (rank == harm.rank) steps_begun.store(step);
     last = trainer.step(sequences(trainer.sequences_per_step()));
     grown = std::max(grown, last.grown_bytes);
-    if (step % 10 == 0) trainer.evaluate(sequences(3));
+    if (step % 10 == 0) train::evaluate(trainer, sequences(3));
   }
   steps_begun.store(0);
-  if (const std::string differs = train::differing_copy(trainer); !differs.empty()) throw Error(differs);
+  if (const std::string differs = train::differing_replica(trainer); !differs.empty()) throw Error(differs);
   const std::vector<int32_t> prompt{1, 2, 3};
-  trainer.next_logits(prompt);
+  train::next_logits(trainer, prompt);
   if (rank == 0) {
-    fmt::print("done {} steps, loss {:.4f}, reserved {}, beyond the forecast {}\n", steps, last.next_token_loss(),
+    fmt::print("done {} steps, loss {:.4f}, reserved {}, beyond the prediction {}\n", steps, last.next_token_loss(),
                last.reserved_bytes, grown);
   }
 }

@@ -59,7 +59,7 @@ def main():
     bad, grown = 0, 0
     with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
         for (number, fails), (wrong, out, err) in zip(todo, pool.map(lambda job: run(*job), todo)):
-            grown += bool(re.search(r"beyond the forecast [1-9]", out))
+            grown += bool(re.search(r"beyond the prediction [1-9]", out))
             if wrong:
                 bad += 1
                 print(f"run {number}{' --fail' if fails else ''} {wrong}\n{out}{err}", flush=True)

@@ -114,7 +114,7 @@ class AgentLine(unittest.TestCase):
         entry = next(self.folder.glob("run/.agents/*"))
         self.assertEqual(entry.read_text(), f"{folder}\n{at}\n")
         agent.process.stdin.write("partner\nsing\n")
-        self.assertIn("'sing', accepted: token WORD, partner HOST:PORT, forget", agent.line())
+        self.assertIn("'sing', accepted: token WORD, partner HOST:PORT, forget, answer WORD", agent.line())
         agent.process.stdin.close()
         self.assertEqual(agent.process.wait(timeout=SECONDS), 0)
         self.assertFalse(pathlib.Path(folder).exists())

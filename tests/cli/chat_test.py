@@ -47,7 +47,7 @@ class Chat(Program):
         self.assertEqual(self.targets("keys"), samples)
 
     def test_what_is_refused(self):
-        for line, part in (({"text": "a"}, 'refused.jsonl:1: no sample: accepted are "prompt" with "completion"'),
+        for line, part in (({"txt": "a"}, 'refused.jsonl:1: no sample: accepted are "prompt" with "completion"'),
                            (conversation(("user", "a"), ("assistant", "b")), "refused.jsonl:1: a conversation, and no template"),
                            ({"prompt": "a", "completion": ""}, "no sample has an answer")):
             done = self.prepare("refused", [line], status=2)
@@ -56,6 +56,52 @@ class Chat(Program):
         done = self.prepare("mixed", [conversation(("assistant", "first"), ("user", "then"))], "--chat-template", TEMPLATES / "mixtral.jinja", status=2)
         self.assertIn("mixed.jsonl:1: ", done.stderr)
         self.assertIn("the template refuses: After the optional system message", done.stderr)
+
+    def test_a_turn_that_the_next_ones_mark_ends(self):
+        (self.folder / "open.jinja").write_text("<start>{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}{% endfor %}"
+                                                "{% if add_generation_prompt %}<|assistant|>\n{% endif %}")
+        talk = [("user", "Who?"), ("assistant", "Weaver."), ("user", "Sure?"), ("assistant", "Yes.")]
+        self.prepare("open", [conversation(*talk)], "--chat-template", "open.jinja")
+        # The tokenizer may join the mark's end to the line's end behind it.
+        self.assertEqual(self.targets("open")[0][1].replace("Ċ", ""), "Weaver.<|user|>Yes.<|user|>")
+        self.assertTrue(self.targets("open")[0][0].endswith("Yes.<|user|>"))
+        # A run that has learnt the mark ends its answers there.
+        lines = [conversation(("user", f"say {i % 7}"), ("assistant", f"{i % 7}")) for i in range(300)]
+        (self.folder / "many.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        sets = ["data.source=many.jsonl", "data.folder=many", "data.chat=true", "data.chat_template=open.jinja", "data.vocabulary=300",
+                "train.sequence_length=64", "train.steps=60", "train.decay_steps=1", "output=runs/open", "train.learning_rate=1e-2"]
+        self.heddle("train", "tiny.toml", *(word for key in sets for word in ("--set", key)))
+        done = subprocess.run([HEDDLE, "generate", "runs/open", "--chat", "--tokens", "40", "--temperature", "0", "--json"], cwd=self.folder,
+                              input="say 3\n", capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout)["end"], "stop_word", done.stdout)
+        self.assertNotIn("<|user", json.loads(done.stdout)["continuation"])
+
+    def test_forms_of_samples_in_one_list(self):
+        items = [{"conversations": [{"from": "human", "value": f"say {i}"}, {"from": "gpt", "value": f"{i}"}], "id": i} for i in range(40)]
+        items += [{"instruction": f"say {i}", "input": "", "output": f"{i}"} for i in range(40)]
+        (self.folder / "all.json").write_text(json.dumps(items + [{"none": 1}], indent=1))
+        call = ("data", "all.json", "--chat", "--vocabulary", "290", "--chat-template", TEMPLATES / "chatml.jinja", "--json", "--out")
+        self.assertIn("no sample: accepted are", self.heddle(*call, "all", status=2).stderr)
+        told = json.loads(self.heddle(*call, "all", "--skip-bad-lines").stdout)
+        self.assertEqual((told["documents"], told["repeated_documents"], told["keeps_repeated"]), (80, 40, True))
+        self.assertEqual((told["lines_passed_over"], told["fields_passed_over"]), (1, ["id"]))
+        self.assertEqual([target for _, target in self.targets("all")], [f"{i}<|im_end|>Ċ" for i in range(40)] * 2)
+        dropped = json.loads(self.heddle(*call, "once", "--skip-bad-lines", "--repeated", "drop").stdout)
+        self.assertEqual((dropped["documents"], dropped["repeated_documents"]), (40, 40))
+
+    def test_the_template_is_told_a_day_and_arguments(self):
+        (self.folder / "told.jinja").write_text("{{ strftime_now('%Y-%m-%d') }} {{ effort }}{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}"
+                                                "{% if add_generation_prompt %}<assistant>{% endif %}")
+        lines = [conversation(("user", "a"), ("assistant", "b"))]
+        told = ("--chat-template", "told.jinja", "--chat-arguments", "effort=high")
+        self.assertIn("got 2025-01-01 as today's date", self.prepare("fixed", lines, *told).stdout)
+        self.assertTrue(self.targets("fixed")[0][0].startswith("2025-01-01Ġhigh<user>"))
+        self.prepare("day", lines, *told, "--chat-date", "2025-06-28")
+        self.assertTrue(self.targets("day")[0][0].startswith("2025-06-28Ġhigh<user>"))
+        kept = json.loads((self.folder / "day/chat_template.json").read_text())
+        self.assertEqual((kept["chat_date"], kept["chat_arguments"]), ("2025-06-28", {"effort": "high"}))
+        self.assertIn("is no day", self.prepare("bad", lines, *told, "--chat-date", "today", status=2).stderr)
 
     def test_a_run_learns_answers_and_talks(self):
         draw = random.Random(3)

@@ -112,7 +112,7 @@ class Cli(Program):
             self.assertEqual(masked, [f"{features.replace(',', ', ')} (HEDDLE_CPU_WITHOUT)"] if features else [])
             for dtype, chosen in kinds.items():
                 for kind, choice in chosen.items():
-                    if kind not in ("load_tokens", "load_scales", "load_step"):
+                    if kind != "load":
                         self.assertEqual(choice["loops"], "reference.loops" in choice["chosen"], kind)
                     line = f" {kind} in "
                     said = any(line in row and dtype in row.partition(line)[2] for row in text.splitlines()
@@ -220,8 +220,7 @@ class Cli(Program):
         summary = json.loads(self.heddle(*train, "--minutes", "0.015", "--resume", "--ranks", "2").stdout)
         self.assertEqual(summary["first_step"], len(steps))
         self.assertEqual(summary["steps"], len(check(0.9, len(steps))))
-        self.refused("--set train.minutes=1: train.minutes and train.steps are both given; a run is as long as the one or "
-                     "the other says", *train, "--minutes", "1", "--steps", "9")
+        self.refused("--set train.minutes=1: train.minutes and train.steps are both given; only one of them can set the run's length", *train, "--minutes", "1", "--steps", "9")
         self.refused("--set train.decay_steps=3: train.decay_steps is of a run that is counted in steps, and this one's "
                      "length is train.minutes; set train.decay_fraction", *train, "--minutes", "1", "--set",
                      "train.decay_steps=3")
@@ -246,12 +245,12 @@ class Cli(Program):
                                        "--steps", "6").stdout)
         self.assertEqual(found["first_step"], 5)
         report = (self.folder / "two/report.html").read_text()
-        for what in ("as it ran", "as foretold"):
+        for what in ("as it ran", "as predicted"):
             self.assertIn(f"dual_pipe_v, {what}", report)
         self.assertEqual(json.loads(self.heddle("generate", "two", "--tokens", "2", "--json").stdout)["step"], 6)
 
     # What inspect foretells is what the arenas then hold, of the rank that holds most; rows of spread experts are not
-    # quite balanced, hence the one per cent.
+    # quite balanced, and scratch of their products follows the rows that come, hence the three per cent.
     def test_memory_of_many_ranks_is_foretold(self):
         for mesh in ("dp=4", "tp=2 cp=2", "dp=4 ep=4", "tp=2 dp=2 ep=2", "tp=2 pp=2"):
             settings = ["mesh.ranks=4", "train.steps=2", "train.microbatch=1", "data.folder=prepared-memory",
@@ -263,7 +262,7 @@ class Cli(Program):
             held = json.loads((self.folder / "foretold/metrics.jsonl").read_text().splitlines()[-1])
             spread = "ep" in mesh
             self.assertAlmostEqual(held["arena_live_peak_bytes"], foretold["peak_live_bytes"],
-                                   delta=0.01 * foretold["peak_live_bytes"] * spread, msg=mesh)
+                                   delta=0.03 * foretold["peak_live_bytes"] * spread, msg=mesh)
             if not spread:  # else it has room for more, and uses it rather than wait
                 # A rank that lags finds places given back that it was not sure of.
                 self.assertLessEqual(held["arena_reserved_peak_bytes"], foretold["reserved_bytes"], mesh)
@@ -272,14 +271,19 @@ class Cli(Program):
     def test_ranks_that_do_not_fit(self):
         train = ["train", "tiny.toml", "--set", "output=unfit"]
         for message, flags in (
-                ("--set mesh.ranks=2: mesh.ranks is 2, not a multiple of mesh.tp × mesh.cp × mesh.pp (3 × 1 × 1 = 3)",
-                 ["--ranks", "2", "--set", "mesh.tp=3"]),
+                ("--set mesh.ranks=2: mesh.ranks is 2, not a multiple of mesh.tp × mesh.cp × mesh.pp (3 × 1 × 1 = 3); "
+                 "mesh.ranks = 3 goes with it", ["--ranks", "2", "--set", "mesh.tp=3"]),
                 ("--set mesh.ranks=4: mesh.ranks is 4, but mesh.dp is 3, times mesh.tp × mesh.cp × mesh.pp "
-                 "(1 × 1 × 1 = 1): 3 ranks", ["--ranks", "4", "--set", "mesh.dp=3"]),
-                ("tiny.toml:23:1: train.global_batch is 4, not a multiple of train.microbatch × mesh.dp (2 × 4)",
+                 "(1 × 1 × 1 = 1): 3 ranks; mesh.dp = 4 goes with it", ["--ranks", "4", "--set", "mesh.dp=3"]),
+                ("tiny.toml:23:1: train.global_batch is 4, not a multiple of train.microbatch × mesh.dp (2 × 4); "
+                 "train.microbatch = 1 goes with it",
                  ["--set", "mesh.dp=4"]),
-                ("model.num_attention_heads (2) is not a multiple of mesh.tp (4)", ["--set", "mesh.tp=4"]),
-                ("mesh: ep × etp (3 × 1) does not divide tp × cp × dp (2 × 1 × 1 = 2)",
+                ("--set mesh.tp=4: "
+                 "model.num_attention_heads (2) is not a multiple of mesh.tp (4); mesh.tp goes with the model as "
+                 "1, 2", ["--set", "mesh.tp=4"]),
+                ("--set mesh.ep=3: "
+                 "mesh: ep × etp (3 × 1) does not divide tp × cp × dp (2 × 1 × 1 = 2); it goes with mesh.ranks = 6, "
+                 "and 2 ranks a stage with a product of 1, 2",
                  ["--set", "mesh.tp=2", "--set", "mesh.ep=3"]),
                 ("--set mesh.tq=2: unknown key 'mesh.tq', did you mean 'mesh.tp'?", ["--set", "mesh.tq=2"])):
             self.refused(message, *train, *flags)
@@ -318,9 +322,9 @@ class Cli(Program):
         done = self.heddle(*spread, "--set", "output=grown")
         summary = json.loads(done.stdout)
         grown = summary["grown_beyond_forecast_bytes"]
-        self.assertEqual("beyond its forecast" in done.stderr, grown > 0, done.stderr)
+        self.assertEqual("beyond its prediction" in done.stderr, grown > 0, done.stderr)
         steps = [json.loads(line) for line in (self.folder / "grown/metrics.jsonl").read_text().splitlines()]
-        self.assertEqual(max(s.get("extra", {}).get("arena_beyond_forecast_bytes", 0) for s in steps), grown)
+        self.assertEqual(max(s.get("extra", {}).get("grown_beyond_forecast_bytes", 0) for s in steps), grown)
         if grown > 0:
             limit = summary["reserved_bytes"] - grown
             done = self.heddle(*spread, "--set", "output=limited", "--set", f"device.memory_bytes={limit}", status=1)
@@ -396,7 +400,7 @@ class Cli(Program):
             self.refused(f"--set {key}: {message}", *train, "--set", key)
         for message, source in (("nowhere.txt: no such file or folder", "nowhere.txt"),
                                 ("empty.txt: holds no text", "empty.txt"),
-                                ("nothing: no .txt or .jsonl (or .gz or .zst of them) in the folder", "nothing")):
+                                ("nothing: no .txt or .jsonl, .ndjson, .jsonlines, .json of documents (or .gz or .zst of them) in the folder", "nothing")):
             self.refused(message, *train, "--set", f"data.source={source}", "--set", "data.folder=prepared-bad")
         self.refused("nothing: cannot be read: Is a directory", "train", "nothing")
         self.assertFalse((self.folder / "bad").exists())
@@ -439,7 +443,7 @@ class Cli(Program):
             done = subprocess.run([HEDDLE, "inspect", "tiny.toml"], cwd=self.folder, stdout=full,
                                   stderr=subprocess.PIPE, text=True, timeout=MACHINE_SECONDS)
         self.assertEqual(done.returncode, 1)
-        self.assertRegex(done.stderr, "^heddle: (cannot write to file: No space left on device|the output could not be written)\\n$")
+        self.assertRegex(done.stderr, "^heddle: the output could not be written: No space left on device\\n$")
 
     def test_a_cut_checkpoint(self):
         self.heddle("train", "tiny.toml", "--set", "output=cut", "--set", "data.folder=prepared-cut")

@@ -3,13 +3,17 @@
 //
 //   FAIL_FOLDER  absolute path; calls that concern nothing below it are neither counted nor touched
 //   FAIL_AT      the number of the call, from 1; 0 or unset: none
-//   FAIL_POINT   NAME GLOB: only calls of that name (*: any) on a path below the folder that fits the glob are counted
+//   FAIL_POINT   NAME GLOB: only calls of that name (*: any; one in a folder, such as openat, has the name of the other)
+//                on a path below the folder that fits the glob are counted
 //   FAIL_HOW     kill: the process ends at the call, of a write after half of it; ENOSPC, EIO: the call fails so and does
 //                nothing, of a write after half of it; onwards: all calls that write fail from there on with ENOSPC;
+//                always: all calls from there on fail with ESTALE;
 //                short: of calls that write alone, the call does half of its work and says so; slow: all calls from
-//                there on take FAIL_SLOW_MS longer
+//                there on take FAIL_SLOW_MS longer; once: that call alone does
 //   FAIL_ONCE    a file: the process that takes it away is the one that is struck, and all others are not
 //   FAIL_LOG     a file that gets a line a call: number, name, path
+//   FAIL_CLOCKS  HOST:SECONDS ...: on the host that HEDDLE_HOST names, the clock that people set is so much ahead; beside
+//                all of the above
 //
 // What is counted: whatever makes, changes, flushes, names, removes, locks, opens, reads or closes a file or a folder.
 // What the C library calls within itself (stdio) passes by.
@@ -26,11 +30,12 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
 
-enum how { KILL, FAIL, FAIL_ON, SHORT, SLOW };
+enum how { KILL, FAIL, FAIL_ON, FAIL_ALL, SHORT, SLOW, SLOW_ONCE };
 
 static const char *folder, *once, *point_glob;
 static char point_name[32];
@@ -38,7 +43,7 @@ static long at;
 static struct timespec slow;
 static enum how how;
 static int code, log_file = -1;
-static long count;
+static long count, ahead_s;
 
 __attribute__((constructor)) static void begin(void) {
   const char *text = getenv("FAIL_AT");
@@ -46,10 +51,12 @@ __attribute__((constructor)) static void begin(void) {
   text = getenv("FAIL_HOW");
   how = !text || !strcmp(text, "kill") ? KILL
         : !strcmp(text, "onwards")     ? FAIL_ON
+        : !strcmp(text, "always")      ? FAIL_ALL
         : !strcmp(text, "short")       ? SHORT
         : !strcmp(text, "slow")        ? SLOW
+        : !strcmp(text, "once")        ? SLOW_ONCE
                                        : FAIL;
-  code = text && !strcmp(text, "EIO") ? EIO : ENOSPC;
+  code = text && !strcmp(text, "EIO") ? EIO : how == FAIL_ALL ? ESTALE : ENOSPC;
   text = getenv("FAIL_LOG");
   if (text) log_file = (int)syscall(SYS_openat, AT_FDCWD, text, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   text = getenv("FAIL_SLOW_MS");
@@ -62,6 +69,12 @@ __attribute__((constructor)) static void begin(void) {
     memcpy(point_name, text, (size_t)(space - text));
     point_glob = space + 1;
   }
+  text = getenv("FAIL_CLOCKS");
+  const char *host = getenv("HEDDLE_HOST");
+  const size_t host_size = host ? strlen(host) : 0;
+  for (; text && host_size && *text; text = strchr(text, ' ') ? strchr(text, ' ') + 1 : "") {
+    if (!strncmp(text, host, host_size) && text[host_size] == ':') ahead_s = atol(text + host_size + 1);
+  }
   folder = getenv("FAIL_FOLDER");
   once = getenv("FAIL_ONCE");
 }
@@ -69,7 +82,11 @@ __attribute__((constructor)) static void begin(void) {
 // The path of a name given relative to a folder's descriptor, as far as it takes to see where it leads.
 static void resolve(int at_folder, const char *name, char *path) {
   path[0] = 0;
-  if (name && name[0] == '/') {
+  int held = 0, size_of_held = 0;  // "/proc/self/fd/12/step-000001": of a folder that is held open
+  if (name && sscanf(name, "/proc/self/fd/%d/%n", &held, &size_of_held) == 1 && size_of_held > 0) {
+    at_folder = held;
+    name += size_of_held;
+  } else if (name && name[0] == '/') {
     snprintf(path, PATH_MAX, "%s", name);
     return;
   }
@@ -89,6 +106,13 @@ static void resolve(int at_folder, const char *name, char *path) {
   }
 }
 
+// Whether a call is of a name: openat is of open's, as renameat2 is of rename's.
+static int is_named(const char *call, const char *name) {
+  const size_t size = strlen(name);
+  return !strcmp(name, "*") || !strcmp(name, call) ||
+         (!strncmp(call, name, size) && (!strcmp(call + size, "at") || !strcmp(call + size, "at2")));
+}
+
 // Counts a call. Whether it is to fail; a call at which the process is to end does not come back unless it is a write,
 // which does the half of its work first.
 static int hit(const char *call, int at_folder, const char *name, int changes, int is_write) {
@@ -100,7 +124,7 @@ static int hit(const char *call, int at_folder, const char *name, int changes, i
   const size_t size = strlen(folder);
   if (strncmp(path, folder, size) != 0 || (path[size] != '/' && path[size] != 0)) return 0;
   if (how == SHORT && !is_write) return 0;
-  if (point_glob && strcmp(point_name, "*") != 0 && strcmp(point_name, call) != 0) return 0;
+  if (point_glob && !is_named(call, point_name)) return 0;
   if (point_glob && fnmatch(point_glob, path + size + (path[size] == '/'), 0) != 0) return 0;
   const long number = __atomic_add_fetch(&count, 1, __ATOMIC_SEQ_CST);
   if (log_file >= 0) {
@@ -108,14 +132,14 @@ static int hit(const char *call, int at_folder, const char *name, int changes, i
     const int length = snprintf(line, sizeof line, "%ld %s %s\n", number, call, path);
     (void)!syscall(SYS_write, log_file, line, (size_t)length);
   }
-  const int goes_on = how == FAIL_ON || how == SLOW;
+  const int goes_on = how == FAIL_ON || how == FAIL_ALL || how == SLOW;
   if (at <= 0 || number < at || (!goes_on && number > at)) return 0;
   if (how == FAIL_ON && !changes) return 0;
   if (once && syscall(SYS_unlinkat, AT_FDCWD, once, 0) != 0 && how != SLOW) {
     errno = before;
     return 0;
   }
-  if (how == SLOW) {
+  if (how == SLOW || how == SLOW_ONCE) {
     nanosleep(&slow, NULL);
     errno = before;
     return 0;
@@ -221,4 +245,20 @@ int posix_fallocate(int file, off_t from, off_t size) {
 }
 int posix_fallocate64(int file, off64_t from, off64_t size) {
   return hit("fallocate", file, NULL, 1, 0) ? code : REAL(posix_fallocate64)(file, from, size);
+}
+int clock_gettime(clockid_t clock, struct timespec *now) {
+  const int result = REAL(clock_gettime)(clock, now);
+  if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) now->tv_sec += ahead_s;
+  return result;
+}
+time_t time(time_t *into) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  if (into) *into = now.tv_sec;
+  return now.tv_sec;
+}
+int gettimeofday(struct timeval *now, void *zone) {
+  const int result = REAL(gettimeofday)(now, zone);
+  if (result == 0) now->tv_sec += ahead_s;
+  return result;
 }

@@ -32,13 +32,18 @@ class Predict(unittest.TestCase):
         self.assertTrue(header.endswith("predicted_tokens_per_s_per_gpu,predicted_peak_mem_gb,reason"))
         self.assertGreater(float(known.split(",")[-3]), 1000)
         self.assertGreater(float(known.split(",")[-2]), 10)
+        low, high, memory_low, memory_high, speed, memory = map(float, known.split(",")[-7:-1])
+        self.assertLess(low, speed)
+        self.assertLess(speed, high)
+        self.assertLess(memory_low, memory)
+        self.assertLess(memory, memory_high)
         self.assertIn(",,the model 'Unheard of' is not known", unknown)
         summary = json.loads(done.stdout)
         self.assertEqual((summary["rows"], summary["predicted"]), (2, 1))
 
     def test_malformed_points_are_refused_in_one_line(self):
         for text, said in (("", "empty"), (self.HEADER + "a,b\n", "2 fields, the header has 10"),
-                           (self.HEADER + '"a,b\n', "never closed"), ("gpus\n8\n", "no column 'model'")):
+                           (self.HEADER + '"a,b\n', "never closed"), ("gpus\n8\n", "no columns 'model', 'hw'")):
             done, out = self.predict(text)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(said, done.stderr)

@@ -27,7 +27,7 @@ class Frequency(Program):
     def test_it_is_chosen_after_the_first_steps_by_all_ranks(self):
         done, lines, saved = self.run_of("chosen", "--ranks", "2", "--set", "mesh.ranks=2", "--set", "train.microbatch=1",
                                          "--set", "train.mtbf_hours=1e-5", "--set", "train.snapshot_every=2")
-        said = re.findall(r"copies in memory every (\d+) steps .*checkpoints every (\d+) steps .*train\.mtbf_hours",
+        said = re.findall(r"snapshots in memory every (\d+) steps .*checkpoints every (\d+) steps .*train\.mtbf_hours",
                           done.stdout + done.stderr)
         self.assertTrue(said, done.stdout + done.stderr)
         self.assertEqual({(line["snapshot_every"], line["checkpoint_every"]) for line in lines[:LEARNED - 1]}, {(2, 3)})

@@ -141,7 +141,7 @@ class Lora(Program):
         (state / "step-000004").mkdir()
         for name in ("model.safetensors", "state.json"):
             (state / "step-000004" / name).write_bytes((source / name).read_bytes())
-        self.assertIn("beside other frozen weights", self.heddle("eval", "moved", status=2).stderr)
+        self.assertIn("belong to other frozen weights", self.heddle("eval", "moved", status=2).stderr)
 
     def test_pefts_files_have_published_names_and_come_back(self):
         self.heddle("convert", "run", "--to", "adapter", "--adapter")

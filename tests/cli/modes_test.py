@@ -46,7 +46,7 @@ class Modes(Program):
         refused = self.heddle(*on_two, "--routing", "counts.jsonl", status=2).stderr
         self.assertIn("counts.jsonl has the rows of", refused)
         (self.folder / "counts.jsonl").write_text('{"step":1,"wall_time_s":0}\n')
-        self.refused("--routing counts.jsonl: no step of it has counted the experts' rows (train.eval_every says when)",
+        self.refused("--routing counts.jsonl: none of its steps has counted the experts' rows (train.eval_every sets when)",
                      *on_two, "--routing", "counts.jsonl")
         self.refused("--hosts 2: the profile has no messages between hosts; `heddle profile --out FILE` under mpirun, on "
                      "ranks of several hosts, adds them", *on_two, "--hosts", "2")
@@ -71,7 +71,7 @@ class Modes(Program):
             self.assertRegex(done.stderr, f"mode {mode}: [0-9]+ plans simulated, 0 do not fit; .*: a step of ")
             self.check_refit(done)
             self.assertNotIn("mesh.cp=", done.stderr)  # what is set stays
-            self.assertIn("forecast off by", (self.folder / mode / "report.html").read_text())
+            self.assertIn("prediction off by", (self.folder / mode / "report.html").read_text())
         self.refused("--mode is 'fast', accepted: auto, save-memory, overlap", *train, "--mode", "fast")
 
     def modes_profile(self):
@@ -85,13 +85,13 @@ class Modes(Program):
         foretold, took = found["step_foretold_seconds"], found["first_steps_seconds"]
         self.assertGreater(foretold, 0)
         self.assertGreater(took, 0)
-        self.assertIn(f"the forecast was {100 * (foretold / took - 1):+.1f} % off", done.stderr)
+        self.assertIn(f"the prediction was {100 * (foretold / took - 1):+.1f} % off", done.stderr)
         again = found["step_foretold_refitted_seconds"]
-        self.assertIn(f"foretold, {100 * (again / took - 1):+.1f} % off", done.stderr)
+        self.assertIn(f"predicted, {100 * (again / took - 1):+.1f} % off", done.stderr)
 
     def test_modes_where_nothing_fits(self):
         train = ["train", "tiny.toml", "--profile", self.modes_profile(), *self.MODES, "--ranks", "2", "--set",
-                 "device.memory_bytes=1MiB", "--set", "output=unfit"]
+                 "train.sequence_length=128", "--set", "device.memory_bytes=1MiB", "--set", "output=unfit"]
         unfit = self.heddle(*train, "--mode", "auto", status=2).stderr
         self.assertRegex(unfit, r"^(simulating plans.*\n)*heddle: tiny.toml: none of [0-9]+ plans of 2 ranks fits the memory limit; the "
                                 r"configured one: .*the largest tensors: .*\nthe cheapest remedy: memory of [0-9]+ MiB "

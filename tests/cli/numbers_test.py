@@ -178,7 +178,7 @@ threads = 1
             self.assertIn("2, threads of one process", page.facts()["ranks"])
             pipeline = page.section("pipeline")
             self.assertIn("as it ran", pipeline)
-            self.assertIn("as foretold", pipeline)
+            self.assertIn("as predicted", pipeline)
 
     def test_a_run_that_went_on(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -35,7 +35,7 @@ class Disagree(Program):
             with self.subTest(more):
                 done = self.mpirun(*train, own=([], more), fails=2)
                 self.assertEqual(len(said(done.stderr)), 1, done.stderr)
-                self.assertRegex(said(done.stderr)[0], "the ranks were told different things: " + message)
+                self.assertRegex(said(done.stderr)[0], "the ranks received different things: " + message)
         self.assertFalse((self.folder / "differ").exists())
         self.mpirun(*train, own=([], ["--set", "device.threads=2"]))  # a rank's own affair
 

@@ -267,7 +267,7 @@ class Runs(unittest.TestCase):
             log.write_text("".join(lines[:4]) + broken + "".join(lines[4:10]))
             shutil.rmtree(self.folder / "run/checkpoints/step-000020", ignore_errors=True)
             said = self.train("--resume", "--steps", "20")
-            self.assertRegex(said, r"warning: run/metrics.jsonl:5: .*; the line is passed over")
+            self.assertRegex(said, r"warning: run/metrics.jsonl:5: .*; the line is skipped")
         self.assertEqual(len(log.read_text().splitlines()), 21)
 
     # What is only looked at may be refused by the disk: told once each, and the run goes on to the same weights.

@@ -5,9 +5,11 @@
 """
 import json
 import os
+import signal
+import subprocess
 import unittest
 
-from program import Program
+from program import HEDDLE, MACHINE_SECONDS, Program
 
 
 class Schedule(Program):
@@ -49,11 +51,40 @@ class Schedule(Program):
         self.assertLessEqual(found["synthesis"]["bound"], found["makespan"])
         found = self.schedule(*sizes, "--cap", "4,3,3,2")
         self.assertTrue(all(held <= cap for held, cap in zip(found["peak"], (4, 3, 3, 2))))
-        self.refused("schedule: synthesis needs --ranks, --microbatches and --cap", "schedule", *sizes)
+        self.refused("schedule: synthesis needs --cap, the room of each rank for activations in the unit of --memory",
+                     "schedule", *sizes)
         self.refused("schedule synthesis: cap 0.5 of rank 0, accepted from 1 (one microbatch of each of its stages)",
                      "schedule", *sizes, "--cap", "0.5")
         self.refused("schedule: --cap with zb_v, accepted with synthesis", "schedule", "zb_v", "--ranks", "4",
                      "--microbatches", "8", "--cap", "4")
+
+    def test_a_stopped_synthesis_prints_the_fastest_order_so_far(self):
+        running = subprocess.Popen([HEDDLE, "schedule", "synthesis", "--cap", "6", "--ranks", "8", "--microbatches", "24",
+                                    "--memory", "0,1", "--effort", "1000", "--json"], cwd=self.folder,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        line = running.stderr.readline()  # told once it has searched for some seconds
+        self.assertRegex(line, r"^searching for a schedule, the fastest so far takes [\d.]+: \d+ %, 0:\d\d")
+        running.send_signal(signal.SIGTERM)
+        out, said = running.communicate(timeout=MACHINE_SECONDS)
+        self.assertEqual(running.returncode, 130, said)
+        self.assertIn("stopping: the fastest order so far is printed\n", said)
+        found = json.loads(out)
+        self.assertTrue(0 < found["synthesis"]["searched"] < 1)
+        self.assertLessEqual(max(found["peak"]), 6)
+        self.assertLess(found["makespan"], min(each["makespan"] for each in found["synthesis"]["named"] if each["fits"]) + 1e-9)
+
+    def test_sizes_that_are_not_said(self):
+        self.assertEqual(self.schedule("1f1b"), self.schedule("1f1b", "--ranks", "4", "--microbatches", "8"))
+        self.assertEqual(self.schedule("dual_pipe", "--ranks", "6")["microbatches"], 12)
+        self.assertEqual(len(self.schedule("--all")), len(self.schedule("--all", "--ranks", "4", "--microbatches", "8")))
+        for name in self.schedule():  # every schedule draws something
+            self.heddle("schedule", name["schedule"])
+
+    def test_the_heading_names_only_times_that_count(self):
+        self.assertIn("\n4 ranks, 4 stages, 8 microbatches\ntimes of a rank's layers: F (forward) 1, I (input gradient) 1, "
+                      "W (weight gradient) 1\n\n", self.heddle("schedule", "1f1b").stdout)
+        self.assertIn(" 1, [F|B] (a forward fused with a backward) 3, all-to-all 0.5 in F and again in I, hidden in [F|B]\n",
+                      self.heddle("schedule", "dual_pipe", "--a2a", "0.5").stdout)
 
     def test_schedule_reads_what_it_prints(self):
         made = self.heddle("schedule", "zb_v", "--ranks", "3", "--microbatches", "7", "--text").stdout
@@ -82,7 +113,6 @@ class Schedule(Program):
 
     def test_schedule_refusals(self):
         self.refused("unknown schedule 'zb_h3', did you mean 'zb_h1'?", "schedule", "zb_h3")
-        self.refused("schedule: 1f1b needs --ranks and --microbatches", "schedule", "1f1b")
         sizes = ["--ranks", "2", "--microbatches", "4"]
         self.refused("schedule: --times '1,x', accepted 3 to 5 numbers of at least 0 with commas between them",
                      "schedule", "1f1b", *sizes, "--times", "1,x")

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 import unittest
 
 HEDDLE = pathlib.Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else pathlib.Path("build/heddle").resolve()
@@ -71,7 +72,8 @@ class Search(unittest.TestCase):
     def test_wrong_files_are_refused_in_one_line(self):
         for text, said in ((self.TIERS.replace("16", "12"), "x.toml:6:1: rail has ranks = 12, accepted: a multiple of 8"),
                            (self.TIERS.replace("gb_per_s = 450", "gbps = 450"), "unknown key 'gbps'"),
-                           (self.TIERS.replace("H100", "H10"), "no accelerator 'H10', did you mean 'H100'"),
+                           (self.TIERS.replace("H100", "H10"), "'H10' may be any of H100, H100-500W"),
+                           (self.TIERS.replace("H100", "K100"), "no accelerator 'K100', did you mean 'H100'"),
                            ('device = "H100"\ntier = 3\n', "accepted: 2 to 8 tables"),
                            ("memory_gib = -1\n", "memory_gib, accepted: a number from"),
                            ("units = 3\n", "lacks bf16_tflops"), ("x = [", "x.toml:1:")):
@@ -98,9 +100,29 @@ class Search(unittest.TestCase):
             (pathlib.Path(folder) / "config.json").write_text(json.dumps(config | {"num_experts": "many"}))
             wrong = self.search("--model", folder, *self.ASKED[2:])
         known = json.loads(self.search(*self.ASKED, "--json").stdout)
-        self.assertAlmostEqual(given["plans"][0]["step_s"] / known["plans"][0]["step_s"], 1, 2)
+        # The correction by measured rows differs, for some are of the model of that name.
+        given_s, known_s = (found["plans"][0]["step_s"] / found["calibration_scale"] for found in (given, known))
+        self.assertAlmostEqual(given_s / known_s, 1, 2)
         self.assertEqual(wrong.returncode, 2)
         self.assertIn("num_experts", wrong.stderr)
+
+    def test_a_folders_model_is_written_whole(self):
+        asked = ("--cluster", "H100", "--devices", "2", "--global-batch", "8", "--sequence", "512", "--emit", "heddle")
+        for family, said in (("gpt_oss", {"attention_sinks": True, "sliding_window": 5, "router_bias": True,
+                                          "sigmoid_scores": False, "swiglu_limit": 0.75, "rope_theta": 100}),
+                             ("qwen2", {"attention_bias": "qkv"})):
+            done = self.search("--model", str(ROOT / "tests/fixtures" / family), *asked)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            model = tomllib.loads(done.stdout)["model"]
+            self.assertEqual({key: model[key] for key in said}, said)
+            self.assertGreaterEqual(model.get("max_position_embeddings", 4096), 512)
+            self.assertNotIn("Not carried over", done.stdout)
+        with tempfile.TemporaryDirectory() as folder:
+            config = json.loads((ROOT / "tests/fixtures/qwen2/config.json").read_text())
+            (pathlib.Path(folder) / "config.json").write_text(json.dumps(config | {"architectures": ["OtherForCausalLM"]}))
+            done = self.search("--model", folder, *asked)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("# Not carried over: all but the sizes of the model: ", done.stdout)
 
     def test_an_interrupt_ends_with_the_best_so_far(self):
         running = subprocess.Popen([HEDDLE, "search", "--model", "DeepSeek-V3", "--cluster", "GB200", "--devices",
@@ -327,7 +349,7 @@ torchrun --nproc_per_node 8 --nnodes $((1 + 1)) pretrain_gpt.py $ARGS --new-flag
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "plan.toml"
             done, _ = self.search(self.SCRIPT, "--cluster", "H100", "--memory", "2GiB", "--emit", "heddle", "--out", file)
-            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertEqual(done.returncode, 1, done.stdout)
             self.assertIn("no plan of Heddle's fits 2.0 GiB; the nearest: ", done.stderr)
             self.assertEqual(len([line for line in done.stderr.splitlines() if line.startswith("heddle: ")]), 1)
             self.assertFalse(file.exists())
@@ -347,10 +369,78 @@ torchrun --nproc_per_node 8 --nnodes $((1 + 1)) pretrain_gpt.py $ARGS --new-flag
                                          capture_output=True, text=True, timeout=MACHINE_SECONDS)
                 self.assertEqual(counted.returncode, 0, counted.stderr)
 
+    def test_variables_given_win_over_assignments(self):
+        script = self.SCRIPT.replace("${TP:-1}", "$TP")    # which it assigns: TP=2
+        done, _ = self.search(script, "--cluster", "H100", "--set", "TP=4", "--json")
+        self.assertEqual(json.loads(done.stdout)["job"]["tp"], 4, done.stderr)
+
+    def test_files_beside_the_script_are_read(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder) / "scripts/run.sh"
+            script.parent.mkdir()
+            arguments, rest = self.SCRIPT.split("torchrun")
+            (pathlib.Path(folder) / "arguments.sh").write_text(arguments)
+            (script.parent / "link.sh").symlink_to("/dev/zero")
+            script.write_text(f"source ../arguments.sh\nsource link.sh\nsource /etc/hostname\ntorchrun{rest}")
+            done = subprocess.run([HEDDLE, "search", "--from", script, "--cluster", "H100", "--json"],
+                                  capture_output=True, text=True, timeout=MACHINE_SECONDS)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            found = json.loads(done.stdout)
+            self.assertEqual(found["job"]["tp"], 2)
+            self.assertIn("line 3: the sourced file /etc/hostname is not read", found["notes"])
+
+    def test_flags_that_change_the_model_head_the_answer(self):
+        done, _ = self.search(self.SCRIPT.replace("--new-flag", "--new-flag --attention-output-gate --use-sharp"),
+                              "--cluster", "H100")
+        lines = done.stdout.splitlines()
+        self.assertEqual(lines[1], "  may change the model, and are not known here: --new-flag")
+        self.assertEqual(lines[2], "  change the model, and are not described: the figures are of a model without them: "
+                                   "--attention-output-gate")
+        self.assertEqual(lines[3], "  change time or memory, and are not estimated: --use-sharp")
+
+    def test_where_nothing_fits(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "better.sh"
+            done, _ = self.search(self.SCRIPT, "--cluster", "H100", "--memory", "6GiB", "--emit", "megatron", "--out", file)
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertRegex(done.stderr, r"nothing fits 6.0 GiB; the nearest: .*; \d+ H100 are the fewest that train it; "
+                                          "nothing is written")
+            self.assertFalse(file.exists())
+            done, _ = self.search(self.SCRIPT, "--cluster", "H100", "--memory", "6GiB")
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertNotIn("none is better", done.stdout)
+            done, _ = self.search(self.SCRIPT, "--cluster", "H100", "--memory", "6GiB", "--json")
+            self.assertEqual(done.returncode, 1, done.stdout)
+            fewest = json.loads(done.stdout)["nothing_fits"]["fewest_devices"]
+            self.assertGreater(fewest, 16)
+
+    def test_constants_go_to_heddle(self):
+        script = self.SCRIPT.replace("--new-flag", "--rotary-base 500000 --norm-epsilon 1e-6 --lr 3e-4 --train-iters 500 "
+                                     "--adam-beta2 0.98 --apply-layernorm-1p")
+        done, _ = self.search(script, "--cluster", "H100", "--emit", "heddle")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        plan = tomllib.loads(done.stdout)
+        self.assertEqual(plan["model"]["rope_theta"], 500000)
+        self.assertEqual((plan["train"]["learning_rate"], plan["train"]["steps"]), (3e-4, 500))
+        self.assertEqual((plan["train"]["beta2"], plan["train"]["weight_decay"]), (0.98, 0.01))
+        self.assertIn("# Not carried over: --apply-layernorm-1p", done.stdout)
+
+    def test_a_part_of_a_cluster_name_is_enough(self):
+        done, _ = self.search(self.SCRIPT, "--cluster", "910B", "--json")
+        self.assertEqual(json.loads(done.stdout)["job"]["device"], "Ascend-910B", done.stderr)
+        done, _ = self.search(self.SCRIPT, "--cluster", "910")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("'910' may be any of Ascend-910A, Ascend-910B, ", done.stderr)
+
     def test_refusals(self):
         for script, more, said in (("echo", [], "launch script"), (self.SCRIPT, ["--cluster", "H1000"], "H100"),
                                    (self.SCRIPT, ["--set", "TP"], "NAME=VALUE"),
-                                   (self.SCRIPT.replace("--swiglu", ""), ["--emit", "heddle"], "gated")):
+                                   (self.SCRIPT, ["--set", "TQ=4"], "no such variable"),
+                                   (self.SCRIPT.replace("--new-flag", "--hybrid-layer-pattern M*"), [],
+                                    "a model of another kind"),
+                                   (self.SCRIPT.replace("--new-flag", "--attention-output-gate"), ["--emit", "heddle"],
+                                    "--attention-output-gate would be left out"),
+                                   (self.SCRIPT.replace("rope", "alibi"), ["--emit", "heddle"], "ALiBi")):
             done, _ = self.search(script, *more)
             self.assertEqual(done.returncode, 2, done.stdout)
             self.assertIn(said, done.stderr)

@@ -12,7 +12,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/comm/calls/noted_world.h"
-#include "heddle/comm/calls/standing.h"
+#include "heddle/comm/calls/rank_status.h"
 #include "heddle/comm/threads/thread_world.h"
 
 namespace heddle::comm {
@@ -40,7 +40,7 @@ TEST_F(CallPages, AreForTheirOwnerAndGoWithARankThatEndsWell) {
     ASSERT_EQ(::stat(path(1).c_str(), &status), 0);
     EXPECT_EQ(status.st_mode & 0777, 0600u);
     log.at_step(4);
-    const std::optional<Standing> seen = read_standing(path(1));
+    const std::optional<RankStatus> seen = read_rank_status(path(1));
     ASSERT_TRUE(seen);
     EXPECT_EQ(seen->step, 4);
     EXPECT_EQ(seen->host, "host-b");
@@ -49,7 +49,7 @@ TEST_F(CallPages, AreForTheirOwnerAndGoWithARankThatEndsWell) {
     log.ended(RankState::failed, "no \x1b space", 1, true);
     log.ended(RankState::done);  // the first cause stays
   }
-  const std::optional<Standing> left = read_standing(path(1));
+  const std::optional<RankStatus> left = read_rank_status(path(1));
   ASSERT_TRUE(left);
   EXPECT_EQ(left->state, RankState::failed);
   EXPECT_EQ(left->reason, "no \\x1b space");
@@ -66,12 +66,12 @@ TEST_F(CallPages, OfAnythingElseAreNone) {
   std::ofstream(path(0)) << "no page";
   std::ofstream(path(1)) << std::string(sizeof(CallPage), 'x');
   fs::create_symlink(path(0), path(2));
-  EXPECT_TRUE(read_standings(folder_.string()).empty());
+  EXPECT_TRUE(read_rank_statuses(folder_.string()).empty());
 }
 
 // Three ranks in two collectives; the third leaves after the first of them.
 TEST_F(CallPages, SayWhoNeverEntered) {
-  std::vector<Standing> standing;
+  std::vector<RankStatus> standing;
   std::atomic<int> waiting{0};
   EXPECT_THROW(
       run_on_threads(3,
@@ -87,7 +87,7 @@ TEST_F(CallPages, SayWhoNeverEntered) {
                        }
                        while (waiting < 2) std::this_thread::yield();
                        for (int i = 0; i < 1000; ++i) {
-                         standing = read_standings(folder_.string());
+                         standing = read_rank_statuses(folder_.string());
                          if (standing.size() == 3 && standing[0].open.size() + standing[1].open.size() == 2) break;
                          std::this_thread::sleep_for(std::chrono::milliseconds(1));
                        }
@@ -106,7 +106,7 @@ TEST_F(CallPages, SayWhoNeverEntered) {
 // A rank that is missing in one collective because it waits in another is not the first to be named.
 TEST_F(CallPages, BlameFirstWhoWaitsForNobody) {
   const auto rank = [](int number, uint64_t entered_a, uint64_t entered_b, std::optional<OpenCall> open) {
-    Standing s;
+    RankStatus s;
     s.rank = number;
     s.ranks = 3;
     s.channels = {{"a", 1, entered_a, 0}, {"b", 2, entered_b, 0}};
@@ -115,7 +115,7 @@ TEST_F(CallPages, BlameFirstWhoWaitsForNobody) {
   };
   const OpenCall in_a{CallKind::exchange, "a", 1, 5, -1, -1, 0, 100},
       in_b{CallKind::exchange, "b", 2, 9, -1, -1, 0, 200};
-  const std::vector<Standing> ranks{rank(0, 5, 8, in_a), rank(1, 4, 9, in_b), rank(2, 5, 8, std::nullopt)};
+  const std::vector<RankStatus> ranks{rank(0, 5, 8, in_a), rank(1, 4, 9, in_b), rank(2, 5, 8, std::nullopt)};
   const std::vector<Awaited> found = awaited(ranks);
   ASSERT_EQ(found.size(), 2u);
   // Rank 1 is missing in a, but waits in b; rank 2 is missing there, and waits for nobody.

@@ -118,12 +118,12 @@ TEST(Engine, SidesThatDisagreeFail) {
 TEST(Engine, WhoIsStoppedWaitsForItsReaders) {
   constexpr int64_t kBytes = int64_t{64} << 20;
   for (const int stopped_ms : {0, 1, 3, 6, 10, 15, 25, 40}) {
-    ThreadBoard board(3);
+    ThreadWorlds thread_worlds(3);
     std::vector<std::thread> threads;
     std::atomic<int> other{0};
     for (int r = 0; r < 3; ++r) {
       threads.emplace_back([&, r] {
-        const auto world = board.world(r);
+        const auto world = thread_worlds.world(r);
         EngineWorld engine(*world, CopyWorker::of_process(), 1, find_reach(*world));
         const auto group = engine.communicator({0, 1, 2}, "test.readers");
         auto* const memory = static_cast<std::byte*>(
@@ -136,9 +136,9 @@ TEST(Engine, WhoIsStoppedWaitsForItsReaders) {
         try {
           group->exchange(nullptr, {}, nullptr, {});
           if (r == 0) {
-            stopper = std::thread([&board, stopped_ms] {
+            stopper = std::thread([&thread_worlds, stopped_ms] {
               std::this_thread::sleep_for(std::chrono::milliseconds(stopped_ms));
-              board.abort("enough");
+              thread_worlds.abort("enough");
             });
           }
           group->exchange(memory, sends, memory, receives);

@@ -29,9 +29,9 @@ std::vector<int> nodes_of(int64_t ranks, int64_t each) {
 }
 
 /// Experts in random order with loads like 1 ÷ place^steepness, each source its own noise.
-Case zipf(int64_t ranks, int64_t node_ranks, int64_t slices, int64_t copies, int64_t experts, double steepness,
+Case zipf(int64_t ranks, int64_t node_ranks, int64_t slices, int64_t replicas, int64_t experts, double steepness,
           uint64_t seed) {
-  Case c{{slices, copies, nodes_of(ranks, node_ranks)}, experts, {}};
+  Case c{{slices, replicas, nodes_of(ranks, node_ranks)}, experts, {}};
   const RandomKey key(seed);
   std::vector<size_t> place(static_cast<size_t>(experts));
   std::iota(place.begin(), place.end(), size_t{0});
@@ -58,22 +58,22 @@ void expect_sound(const Case& c, const Placement& p, bool whole) {
   std::vector<int64_t> used(static_cast<size_t>(c.holders.count()), 0);
   std::vector<int64_t> taken(c.rows_SE.size(), 0);
   int64_t expert_before = 0;
-  for (const Placement::Copy& copy : p.copies()) {
-    EXPECT_GE(copy.expert, expert_before);
-    expert_before = copy.expert;
-    EXPECT_NE(copy.holder, p.owner(copy.expert));
-    EXPECT_TRUE(held.insert({copy.expert, copy.holder}).second) << "two copies in one place";
-    EXPECT_LE(++used[static_cast<size_t>(copy.holder)], c.holders.copies);
-    EXPECT_EQ(copy.slot / p.slots_each(), copy.holder);
-    EXPECT_EQ(p.expert_of_slot()[static_cast<size_t>(copy.slot)], copy.expert);
-    EXPECT_GT(copy.rows(), 0);
+  for (const Placement::Replica& replica : p.replicas()) {
+    EXPECT_GE(replica.expert, expert_before);
+    expert_before = replica.expert;
+    EXPECT_NE(replica.holder, p.owner(replica.expert));
+    EXPECT_TRUE(held.insert({replica.expert, replica.holder}).second) << "two copies in one place";
+    EXPECT_LE(++used[static_cast<size_t>(replica.holder)], c.holders.replicas);
+    EXPECT_EQ(replica.slot / p.slots_each(), replica.holder);
+    EXPECT_EQ(p.expert_of_slot()[static_cast<size_t>(replica.slot)], replica.expert);
+    EXPECT_GT(replica.rows(), 0);
     for (int64_t s = 0; s < loads.sources; ++s) {
-      const int64_t rows = copy.rows_S[static_cast<size_t>(s)];
+      const int64_t rows = replica.rows_S[static_cast<size_t>(s)];
       EXPECT_GE(rows, 0);
       if (whole) {
-        EXPECT_TRUE(rows == 0 || rows == loads.at(s, copy.expert));
+        EXPECT_TRUE(rows == 0 || rows == loads.at(s, replica.expert));
       }
-      taken[static_cast<size_t>(s * c.experts + copy.expert)] += rows;
+      taken[static_cast<size_t>(s * c.experts + replica.expert)] += rows;
     }
   }
   for (size_t i = 0; i < taken.size(); ++i) EXPECT_LE(taken[i], c.rows_SE[i]);
@@ -114,8 +114,8 @@ TEST(Placement, LittleAboveTheShareFindsASlotBesideMuch) {
     const CopyCosts costs{.row_ps = 1000,
                           .row_within_ps = 241,
                           .row_across_ps = 543,
-                          .copy_within_ps = 92592,
-                          .copy_across_ps = 208333};
+                          .replica_within_ps = 92592,
+                          .replica_across_ps = 208333};
     const Placement p = choose_placement(c.loads(), c.holders, {costs});
     expect_sound(c, p, false);
     EXPECT_LE(imbalance(p.rows_of(c.loads())), 1.03) << node_ranks << " ranks a node";
@@ -124,9 +124,9 @@ TEST(Placement, LittleAboveTheShareFindsASlotBesideMuch) {
 
 TEST(Placement, OddLoadsAreTaken) {
   for (const int64_t slices : {1, 2}) {
-    for (const int64_t copies : {1, 3}) {
+    for (const int64_t replicas : {1, 3}) {
       for (uint64_t seed = 0; seed < 20; ++seed) {
-        Case c{{slices, copies, nodes_of(6 * slices, 2)}, 12, {}};
+        Case c{{slices, replicas, nodes_of(6 * slices, 2)}, 12, {}};
         const RandomKey key = RandomKey(seed).with("loads");
         for (int64_t i = 0; i < 6 * slices * c.experts; ++i) {
           const auto at = static_cast<uint64_t>(i);
@@ -135,12 +135,12 @@ TEST(Placement, OddLoadsAreTaken) {
         for (const bool whole : {false, true})
           expect_sound(c, choose_placement(c.loads(), c.holders, {.whole_sources = whole}), whole);
         std::fill(c.rows_SE.begin(), c.rows_SE.end(), 0);  // nothing at all
-        EXPECT_TRUE(choose_placement(c.loads(), c.holders, {}).copies().empty());
+        EXPECT_TRUE(choose_placement(c.loads(), c.holders, {}).replicas().empty());
         for (int64_t s = 0; s < 6 * slices; ++s)
           c.rows_SE[static_cast<size_t>(s * c.experts + 7)] = 30;  // one takes all
         const Placement one = choose_placement(c.loads(), c.holders, {});
         expect_sound(c, one, false);
-        EXPECT_EQ(one.copies().size(), 5u) << "every other holder has a copy";
+        EXPECT_EQ(one.replicas().size(), 5u) << "every other holder has a copy";
         EXPECT_LE(imbalance(one.rows_of(c.loads())), 1.1);
       }
     }
@@ -151,11 +151,11 @@ TEST(Placement, RowsStayWhereTheyAreIfTheyCan) {
   Case c{{1, 1, nodes_of(4, 2)}, 4, {}};
   c.rows_SE = {10, 0, 0, 0, 10, 0, 0, 0, 10, 0, 0, 0, 10, 0, 0, 0};  // all of expert 0
   const Placement p = choose_placement(c.loads(), c.holders, {});
-  ASSERT_EQ(p.copies().size(), 3u);
-  for (const Placement::Copy& copy : p.copies()) {
+  ASSERT_EQ(p.replicas().size(), 3u);
+  for (const Placement::Replica& replica : p.replicas()) {
     std::vector<int64_t> own(4, 0);
-    own[static_cast<size_t>(copy.holder)] = 10;
-    EXPECT_EQ(copy.rows_S, own);
+    own[static_cast<size_t>(replica.holder)] = 10;
+    EXPECT_EQ(replica.rows_S, own);
   }
 }
 
@@ -164,7 +164,7 @@ TEST(Placement, OwnersHandANodeAnExpertOnce) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     const Case c = zipf(16, 4, 1, 3, 64, 1.5, seed);
     const Placement p = choose_placement(c.loads(), c.holders, {});
-    ASSERT_FALSE(p.copies().empty());
+    ASSERT_FALSE(p.replicas().empty());
     constexpr int64_t kBytes = 1000;
     std::map<std::pair<int64_t, int64_t>, int64_t> received, first;  // by expert and holder
     std::map<std::pair<int64_t, int>, int64_t> handed;               // by the owner: expert and node
@@ -180,7 +180,7 @@ TEST(Placement, OwnersHandANodeAnExpertOnce) {
         handed[{h.expert, c.holders.node_of[static_cast<size_t>(h.to)]}] += part.bytes;
       }
     }
-    EXPECT_EQ(received.size(), p.copies().size());
+    EXPECT_EQ(received.size(), p.replicas().size());
     for (const auto& [of, bytes] : received) EXPECT_EQ(bytes, kBytes);
     for (const auto& [of, bytes] : handed) EXPECT_EQ(bytes, kBytes);
   }
@@ -189,18 +189,20 @@ TEST(Placement, OwnersHandANodeAnExpertOnce) {
 TEST(Placement, CopiesAreMadeWhereTheyPay) {
   const Case c = zipf(8, 4, 1, 2, 64, 1.0, 3);
   CopyCosts costs{.row_ps = 1000, .row_within_ps = 10, .row_across_ps = 100};
-  const auto copies = [&](const CopyCosts& at) { return choose_placement(c.loads(), c.holders, {at}).copies(); };
-  EXPECT_FALSE(copies(costs).empty());
-  costs.copy_within_ps = costs.copy_across_ps = int64_t{1} << 50;
-  EXPECT_TRUE(copies(costs).empty()) << "no row is worth that";
-  costs.copy_within_ps = 0;  // within a node only
-  const auto near = copies(costs);
+  const auto replicas = [&](const CopyCosts& at) {
+    return choose_placement(c.loads(), c.holders, {at}).replicas();
+  };
+  EXPECT_FALSE(replicas(costs).empty());
+  costs.replica_within_ps = costs.replica_across_ps = int64_t{1} << 50;
+  EXPECT_TRUE(replicas(costs).empty()) << "no row is worth that";
+  costs.replica_within_ps = 0;  // within a node only
+  const auto near = replicas(costs);
   EXPECT_FALSE(near.empty());
-  for (const Placement::Copy& copy : near) EXPECT_EQ(copy.expert / 8 / 4, copy.holder / 4);
+  for (const Placement::Replica& replica : near) EXPECT_EQ(replica.expert / 8 / 4, replica.holder / 4);
   // An even load has none, whatever they cost.
   Case even = c;
   std::fill(even.rows_SE.begin(), even.rows_SE.end(), 100);
-  EXPECT_TRUE(choose_placement(even.loads(), even.holders, {}).copies().empty());
+  EXPECT_TRUE(choose_placement(even.loads(), even.holders, {}).replicas().empty());
 }
 
 // By hand: rows that one rank sheds save so much of its time; a copy costs the link as much as its break-even,
@@ -211,18 +213,18 @@ TEST(Placement, TheBreakEvenIsWhereItIsByHand) {
   // Without: 200 rows of 10, and 100 rows cross. With: 100 rows, none crosses, but a copy does.
   CopyCosts costs{.row_ps = 10, .row_within_ps = 3};
   const int64_t saved = 100 * 10 + 100 * 3, hidden = 100 * 10;
-  costs.copy_within_ps = 2 * (saved + hidden) - 2;  // half of it each way
-  EXPECT_EQ(choose_placement(c.loads(), c.holders, {costs}).copies().size(), 1u);
-  costs.copy_within_ps += 2;
-  EXPECT_TRUE(choose_placement(c.loads(), c.holders, {costs}).copies().empty());
+  costs.replica_within_ps = 2 * (saved + hidden) - 2;  // half of it each way
+  EXPECT_EQ(choose_placement(c.loads(), c.holders, {costs}).replicas().size(), 1u);
+  costs.replica_within_ps += 2;
+  EXPECT_TRUE(choose_placement(c.loads(), c.holders, {costs}).replicas().empty());
   // Rows that are worth little: then a sixth of the copy, which is awaited, is more than they save.
   Case few{{1, 1, {0, 0}}, 4, {}};
   few.rows_SE = {600, 600, 500, 500, 600, 600, 500, 500};  // 2400 rows and 2000
   costs = {.row_ps = 10};
-  costs.copy_within_ps = 6 * 200 * 10 - 6;
-  EXPECT_EQ(choose_placement(few.loads(), few.holders, {costs}).copies().size(), 1u);
-  costs.copy_within_ps = 6 * 200 * 10;
-  EXPECT_TRUE(choose_placement(few.loads(), few.holders, {costs}).copies().empty());
+  costs.replica_within_ps = 6 * 200 * 10 - 6;
+  EXPECT_EQ(choose_placement(few.loads(), few.holders, {costs}).replicas().size(), 1u);
+  costs.replica_within_ps = 6 * 200 * 10;
+  EXPECT_TRUE(choose_placement(few.loads(), few.holders, {costs}).replicas().empty());
 }
 
 }  // namespace

@@ -15,17 +15,17 @@ namespace heddle::comm {
 namespace {
 
 /// Runs `body` as every rank; the first failure ends the others too.
-void on_threads(ThreadBoard& board, const std::function<void(World&)>& body) {
-  std::vector<std::string> failures(static_cast<size_t>(board.size()));
+void on_threads(ThreadWorlds& thread_worlds, const std::function<void(World&)>& body) {
+  std::vector<std::string> failures(static_cast<size_t>(thread_worlds.size()));
   std::vector<std::thread> threads;
-  for (int r = 0; r < board.size(); ++r) {
+  for (int r = 0; r < thread_worlds.size(); ++r) {
     threads.emplace_back([&, r] {
-      const auto world = board.world(r);
+      const auto world = thread_worlds.world(r);
       try {
         body(*world);
       } catch (const std::exception& error) {
         failures[static_cast<size_t>(r)] = error.what();
-        board.abort(error.what());
+        thread_worlds.abort(error.what());
       }
     });
   }
@@ -37,16 +37,16 @@ TEST(World, ThreadsKeepEveryCase) {
   for (const std::vector<int>& nodes : {std::vector<int>{0}, {0, 1}, {0, 0, 1}, {0, 1, 0, 1, 2, 2, 0, 1}}) {
     for (const WorldCase& one : world_cases()) {
       SCOPED_TRACE(fmt::format("{} on {} ranks", one.name, nodes.size()));
-      ThreadBoard board(nodes);
-      on_threads(board, [&](World& world) { one.run(world, 1 + nodes.size()); });
+      ThreadWorlds thread_worlds(nodes);
+      on_threads(thread_worlds, [&](World& world) { one.run(world, 1 + nodes.size()); });
     }
   }
 }
 
 TEST(World, SidesThatDisagreeOnALengthFail) {
-  ThreadBoard board(2);
+  ThreadWorlds thread_worlds(2);
   int named = 0;
-  on_threads(board, [&](World& world) {
+  on_threads(thread_worlds, [&](World& world) {
     const auto group = world.communicator({0, 1}, "test.lengths");
     std::vector<std::byte> data(200);
     const std::vector<Piece> sends{{1 - world.rank(), 0, 100}},
@@ -66,10 +66,10 @@ TEST(World, SidesThatDisagreeOnALengthFail) {
 
 // One rank's work fails on its second piece, while it takes the others': all of them end, with its reason.
 TEST(World, APieceThatFailsEndsAll) {
-  ThreadBoard board(3);
+  ThreadWorlds thread_worlds(3);
   int told = 0;
   std::mutex mutex;
-  on_threads(board, [&](World& world) {
+  on_threads(thread_worlds, [&](World& world) {
     const auto group = world.communicator({0, 1, 2}, "test.pieces");
     std::vector<std::byte> data(600);
     std::vector<Piece> sends, receives;
@@ -102,8 +102,8 @@ TEST(World, APieceThatFailsEndsAll) {
 }
 
 TEST(World, AbortReachesEverybody) {
-  ThreadBoard board(4);
-  on_threads(board, [&](World& world) {
+  ThreadWorlds thread_worlds(4);
+  on_threads(thread_worlds, [&](World& world) {
     const auto group = world.communicator({0, 1, 2, 3}, "test.abort");
     if (world.rank() == 2) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -120,8 +120,8 @@ TEST(World, AbortReachesEverybody) {
 TEST(World, WhoIsStoppedWaitsForItsReaders) {
   constexpr int64_t kBytes = int64_t{64} << 20;
   for (const int stopped_ms : {0, 1, 2, 3, 5, 8, 12}) {  // some of these fall into the copies
-    ThreadBoard board(3);
-    on_threads(board, [&](World& world) {
+    ThreadWorlds thread_worlds(3);
+    on_threads(thread_worlds, [&](World& world) {
       const auto group = world.communicator({0, 1, 2}, "test.readers");
       const bool shows = world.rank() == 0;
       auto* const shown = static_cast<std::byte*>(
@@ -135,9 +135,9 @@ TEST(World, WhoIsStoppedWaitsForItsReaders) {
       try {
         group->exchange(nullptr, {}, nullptr, {});  // all are there, with memory that they have touched
         if (shows) {
-          stopper = std::thread([&board, stopped_ms] {
+          stopper = std::thread([&thread_worlds, stopped_ms] {
             std::this_thread::sleep_for(std::chrono::milliseconds(stopped_ms));
-            board.abort("enough");
+            thread_worlds.abort("enough");
           });
         }
         group->exchange(shown, sends, into.data(), receives);

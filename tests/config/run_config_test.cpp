@@ -9,9 +9,14 @@
 #include <map>
 
 #include "heddle/base/error.h"
+#include "heddle/config/model_json.h"
+#include "heddle/config/placed_config.h"
 #include "heddle/config/setting_names.h"
+#include "heddle/passes/op_groups.h"
+#include "heddle/plan/check.h"
 #include "heddle/plan/switches.h"
 #include "heddle/train/run_config_plan.h"
+#include "tests/support/scratch_folder.h"
 
 namespace heddle::config {
 namespace {
@@ -66,7 +71,8 @@ TEST(RunConfig, MessagesNameThePlaceAndWhatIsAccepted) {
   EXPECT_EQ(message("[train]\nbeta1 = 1.5\n"),
             "run.toml:2:1: train.beta1 is 1.5, must be a number from 0 to 0.999999");
   EXPECT_EQ(message("[train]\nschedule = \"cosin\"\n"),
-            "run.toml:2:1: train.schedule is 'cosin', accepted: cosine, wsd, constant, linear, inverse_sqrt, did you mean 'cosine'?");
+            "run.toml:2:1: train.schedule is 'cosin', accepted: cosine, wsd, constant, linear, inverse_sqrt, did "
+            "you mean 'cosine'?");
   EXPECT_EQ(message("", {"train.steps=ten"}),
             "--set train.steps=ten: train.steps takes an integer of 1 or more, found 'ten'");
   EXPECT_EQ(message("", {"train.steps"}), "--set train.steps: expected key=value");
@@ -77,6 +83,16 @@ TEST(RunConfig, MessagesNameThePlaceAndWhatIsAccepted) {
             "run.toml:2:1: device.deterministic is false, accepted: true (there is no other mode)");
   EXPECT_EQ(message("[train]\nlearning_rate = nan\n"),
             "run.toml:2:1: train.learning_rate is nan, must be a number from 0 to 100");
+}
+
+TEST(RunConfig, AKeyThatIsRetiredIsReadWhereItMeansNothing) {
+  EXPECT_EQ(parse_run_config("[parallel]\nahead_of_norm = false\n", "run.toml"), RunConfig());
+  EXPECT_EQ(message("", {"parallel.ahead_of_norm=false"}), "accepted");
+  const std::string why = "updates that run ahead of the norm were removed; leave the key out";
+  EXPECT_TRUE(message("[parallel]\nahead_of_norm = true\n")
+                  .starts_with("run.toml:2:1: parallel.ahead_of_norm = true: " + why));
+  EXPECT_TRUE(message("", {"parallel.ahead_of_norm=true"})
+                  .starts_with("--set parallel.ahead_of_norm=true: parallel.ahead_of_norm = true: " + why));
 }
 
 TEST(RunConfig, ARunIsCountedInStepsOrEndsByTheClock) {
@@ -95,13 +111,12 @@ TEST(RunConfig, ARunIsCountedInStepsOrEndsByTheClock) {
   EXPECT_TRUE(parse_run_config("[train]\nsteps = 9\ndecay_steps = 2\n", "run.toml", {"train.minutes=0.5"})
                   .length()
                   .by_clock());
-  EXPECT_EQ(message("[train]\nminutes = 3\nsteps = 9\n"),
-            "run.toml:2:1: train.minutes and train.steps are both given; a run is as long as the one or the other "
-            "says");
   EXPECT_EQ(
-      message(clock, {"train.steps=9", "train.minutes=1"}),
-      "--set train.minutes=1: train.minutes and train.steps are both given; a run is as long as the one or the "
-      "other says");
+      message("[train]\nminutes = 3\nsteps = 9\n"),
+      "run.toml:2:1: train.minutes and train.steps are both given; only one of them can set the run's length");
+  EXPECT_EQ(message(clock, {"train.steps=9", "train.minutes=1"}),
+            "--set train.minutes=1: train.minutes and train.steps are both given; only one of them can set the "
+            "run's length");
   EXPECT_EQ(message(clock, {"train.warmup_steps=9"}),
             "--set train.warmup_steps=9: train.warmup_steps is of a run that is counted in steps, and this one's "
             "length is train.minutes; set train.warmup_fraction");
@@ -110,6 +125,68 @@ TEST(RunConfig, ARunIsCountedInStepsOrEndsByTheClock) {
       "run.toml:2:1: train.decay_fraction is of a run by the clock, and this one's length is train.steps; set "
       "train.decay_steps");
   EXPECT_EQ(message("[train]\nminutes = 0\n"), "run.toml:2:1: train.minutes is 0.0, must be a number above 0");
+}
+
+TEST(RunConfig, ARunMayBeCountedInEpochs) {
+  const std::string epochs = "[train]\nepochs = 2.5\nglobal_batch = 8\n";
+  RunConfig c = parse_run_config(epochs, "run.toml");
+  EXPECT_EQ(c.train.epochs, 2.5);
+  EXPECT_FALSE(c.length().by_clock());
+  EXPECT_GT(c.length().steps, 0) << "while the data is not known";
+  EXPECT_EQ(parse_run_config(toml_of(c), "written.toml"), c);
+  EXPECT_EQ(toml_of(c).find("\nsteps ="), std::string::npos);
+  // The first number of steps that has read the data so often.
+  EXPECT_EQ(c.steps_of_epochs(16), 5);
+  EXPECT_EQ(c.steps_of_epochs(17), 6);
+  EXPECT_EQ(c.steps_of_epochs(1), 1);
+  c.train.epochs = 0.1;
+  c.train.global_batch = 1;
+  EXPECT_EQ(c.steps_of_epochs(30), 3) << "0.1 × 30 is a little more than 3";
+  c.train.epochs = 1;
+  c.train.global_batch = 16;
+  c.train.batch_ramp = {4, 4, 24};  // 4, 4, 8, 12, 16, 16, …
+  const int64_t steps = c.steps_of_epochs(60);
+  EXPECT_GE(c.data_after(steps).consumed, 60);
+  EXPECT_LT(c.data_after(steps - 1).consumed, 60);
+  // A run writes what they came to, for those who do not read its data.
+  c.train.batch_ramp = {};
+  c.train.steps = 7;
+  EXPECT_NE(toml_of(c).find("epoch_steps = 7\n"), std::string::npos);
+  EXPECT_EQ(parse_run_config(toml_of(c), "written.toml"), c);
+  EXPECT_EQ(parse_run_config(toml_of(c), "written.toml", {"train.epochs=3"}).train.steps, 0) << "of other epochs";
+  // What is set over the file decides.
+  EXPECT_EQ(parse_run_config(toml_of(c), "written.toml", {"train.steps=9"}).train.epochs, 0);
+  EXPECT_EQ(parse_run_config(toml_of(c), "written.toml", {"train.steps=9"}).length().steps, 9);
+  EXPECT_TRUE(parse_run_config(epochs, "run.toml", {"train.minutes=3"}).length().by_clock());
+  EXPECT_EQ(parse_run_config("[train]\nminutes = 3\n", "run.toml", {"train.epochs=3"}).train.epochs, 3);
+  EXPECT_EQ(message("[train]\nepochs = 3\nsteps = 9\n"),
+            "run.toml:2:1: train.epochs and train.steps are both given; only one of them can set the run's length");
+  EXPECT_EQ(message(epochs, {"train.minutes=1", "train.epochs=1"}),
+            "--set train.minutes=1: train.minutes and train.epochs are both given; only one of them can set the "
+            "run's length");
+  EXPECT_EQ(message("[train]\nepoch_steps = 3\n"),
+            "run.toml:2:1: train.epoch_steps follows from train.epochs, which is not given");
+  EXPECT_NE(message("", {"epochs=3"}).find("did you mean 'train.epochs'"), std::string::npos);
+}
+
+TEST(RunConfig, TheFolderOfTheWeightsNamesTheModelToo) {
+  const ScratchFolder scratch;
+  const std::string folder = scratch / "released";
+  std::filesystem::create_directory(folder);
+  std::filesystem::copy_file(HEDDLE_SOURCE_DIR "/tests/fixtures/qwen3/config.json", folder + "/config.json");
+  const model::ModelConfig model = read_huggingface_config(folder);
+  const std::string text = fmt::format("[train]\nsequence_length = 32\nstart = \"{}\"\n", folder);
+  EXPECT_EQ(parse_run_config(text, "run.toml").model, model);
+  EXPECT_EQ(parse_run_config("[train]\nsequence_length = 32\n", "run.toml", {"train.start=" + folder}).model,
+            model);
+  // Whatever else names a model holds.
+  EXPECT_EQ(parse_run_config(text + "[model]\npreset = \"demo\"\n", "run.toml").model, preset("demo"));
+  EXPECT_EQ(parse_run_config(text, "run.toml", {"model.hidden_size=64"}).model.hidden_size, 64);
+  EXPECT_EQ(parse_run_config(text, "run.toml", {"model.hidden_size=64"}).model.vocab_size,
+            RunConfig().model.vocab_size);
+  // A run's folder keeps what its configuration says.
+  std::ofstream(folder + "/config.toml") << "";
+  EXPECT_EQ(parse_run_config(text, "run.toml").model, RunConfig().model);
 }
 
 TEST(RunConfig, TheRateOfTheBiasesIsOpenUnlessGiven) {
@@ -158,13 +235,49 @@ TEST(RunConfig, WhatWaitsOnTheHostNeedsRoomThere) {
   EXPECT_EQ(refusal({"device.memory_bytes=8GiB"}), "it fits");
 }
 
+// A refusal of a plan names the place where its key was set; for a key that nobody set, the file.
+TEST(RunConfig, RefusalsOfAPlanHaveTheirPlace) {
+  const ScratchFolder folder;
+  const std::string path = folder / "run.toml";
+  std::ofstream(path) << "[mesh]\ntp = 3\n[train]\nglobal_batch = 16\n";
+  const auto refused = [&](const std::vector<std::string>& set) -> std::string {
+    try {
+      const PlacedConfig told = read_placed_config(path, set);
+      told.refuse(plan::refusals_of(told.config.model, train::plan_of(told.config)));
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refused({}), path +
+                             ":2:1: model.num_attention_heads (4) is not a multiple of mesh.tp (3); mesh.tp goes "
+                             "with the model as 1, 2, 4");
+  EXPECT_TRUE(
+      refused({"mesh.tp=1", "moe.product=batched"}).starts_with("--set moe.product=batched: moe.product = "));
+  EXPECT_TRUE(refused({"mesh.tp=1", "mesh.ep=3"}).starts_with("--set mesh.ep=3: mesh: ep × etp (3 × 1)"));
+  EXPECT_TRUE(
+      refused({"mesh.tp=1", "mesh.cp=2", "model.max_position_embeddings=255", "train.sequence_length=255"})
+          .starts_with("--set train.sequence_length=255: train.sequence_length (255) is not a multiple of"));
+  EXPECT_EQ(refused({"mesh.tp=1"}), "");
+  EXPECT_EQ(PlacedConfig{.file = "x.toml"}.place_of("mesh.tp"), "x.toml");
+}
+
 TEST(RunConfig, WhatNoKeyAloneCanTell) {
   EXPECT_EQ(message("[model]\nnum_experts_per_tok = 20\n"),
             "run.toml:2:1: model.num_experts_per_tok is 20, more than model.n_routed_experts (16)");
   EXPECT_EQ(message("[train]\nsequence_length = 5000\n"),
             "run.toml:2:1: train.sequence_length is 5000, more than model.max_position_embeddings (4096)");
-  EXPECT_EQ(message("[train]\nglobal_batch = 10\n"),
-            "run.toml:2:1: train.global_batch is 10, not a multiple of train.microbatch (8)");
+  EXPECT_EQ(
+      message("[train]\nglobal_batch = 10\n"),
+      "run.toml:2:1: train.global_batch is 10, not a multiple of train.microbatch (8); train.microbatch = 5 goes "
+      "with it");
+  EXPECT_EQ(message("[train]\nglobal_batch = 16\nmicrobatch = 4\n[mesh]\ndp = 3\n"),
+            "run.toml:2:1: train.global_batch is 16, not a multiple of train.microbatch × mesh.dp (4 × 3); "
+            "train.global_batch = 24 goes with it");
+  EXPECT_EQ(
+      message("[train]\nglobal_batch = 12\nmicrobatch = 8\nobjective = \"dpo\"\n"),
+      "run.toml:2:1: train.global_batch is 12, not a multiple of train.microbatch (8); train.microbatch = 6 goes "
+      "with it");
   EXPECT_EQ(message("[data]\nvocabulary = 9000\n"),
             "run.toml:2:1: data.vocabulary is 9000, more ids than model.vocab_size (8192)");
   EXPECT_EQ(message("[device]\ndtype = \"f64\"\n"),
@@ -305,7 +418,7 @@ TEST(Switches, EachHasItsPage) {
     EXPECT_NE(text.find(std::string(plan::name_of(s.as_switch->maths))), std::string::npos)
         << path << " does not give the class";
     EXPECT_NE(text.find("## Tests"), std::string::npos) << path;
-    EXPECT_NE(text.find("## Measure"), std::string::npos) << path;
+    EXPECT_NE(text.find("```sh"), std::string::npos) << path << " has no command that shows it";
   }
 }
 
@@ -385,7 +498,7 @@ TEST(RunConfig, CountsAndWordsAsPeopleWriteThem) {
 TEST(RunConfig, WhatIsHardlyMeantIsSaid) {
   const auto said = [](const std::string& text) {
     std::vector<std::string> warnings;
-    parse_run_config(text, "run.toml", {}, &warnings);
+    parse_run_config(text + "[model]\nnum_hidden_layers = 4\n", "run.toml", {}, &warnings);
     return warnings;
   };
   using Lines = std::vector<std::string>;
@@ -402,6 +515,10 @@ TEST(RunConfig, WhatIsHardlyMeantIsSaid) {
   EXPECT_EQ(said("[train]\nsteps = 20\nwarmup_steps = 5\ndecay_steps = 16\nschedule = \"cosine\"\n"), Lines{});
   EXPECT_EQ(said("[train]\nminutes = 2\nwarmup_fraction = 0.5\ndecay_fraction = 0.6\n").size(), 1u);
   EXPECT_EQ(said("").size(), 0u) << "the usual values are meant";
+  std::vector<std::string> unnamed;
+  parse_run_config("", "run.toml", {}, &unnamed);
+  ASSERT_EQ(unnamed.size(), 1u);
+  EXPECT_NE(unnamed[0].find("no key of [model] is given"), std::string::npos) << unnamed[0];
 }
 
 }  // namespace

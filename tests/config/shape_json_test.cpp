@@ -37,11 +37,11 @@ TEST_F(ShapeJson, OfAFamilyThatIsNotBuilt) {
       "sliding_window": "any"})");
   EXPECT_EQ(s.name, "a model");
   EXPECT_EQ(s.head_dim, 8) << "what the heads share";
-  EXPECT_EQ(s.kv_heads, 2);
-  EXPECT_EQ(s.moe.count, 8);
-  EXPECT_EQ(s.moe.ffn, 48) << "of a dense block, where nothing else is said";
-  EXPECT_TRUE(s.tied);
-  EXPECT_FALSE(s.is_mla());
+  EXPECT_EQ(s.num_key_value_heads, 2);
+  EXPECT_EQ(s.n_routed_experts, 8);
+  EXPECT_EQ(s.moe_intermediate_size, 48) << "of a dense block, where nothing else is said";
+  EXPECT_TRUE(s.tie_word_embeddings);
+  EXPECT_FALSE(s.is_latent());
 }
 
 // What the strict reader makes of a family's file and what this one does are one model.
@@ -50,13 +50,13 @@ TEST_F(ShapeJson, IsTheModelOfTheStrictReader) {
     const std::string path = std::string(HEDDLE_SOURCE_DIR) + "/tests/fixtures/" + name + "/config.json";
     const model::Shape s = read_shape_json(path, name);
     const model::ModelConfig c = read_huggingface_config(path);
-    EXPECT_EQ(s.hidden, c.hidden_size) << name;
-    EXPECT_EQ(s.layers, c.num_hidden_layers) << name;
-    EXPECT_EQ(s.heads, c.num_attention_heads) << name;
-    EXPECT_EQ(s.vocab, c.vocab_size) << name;
-    EXPECT_EQ(s.tied, c.tie_word_embeddings) << name;
-    EXPECT_EQ(s.is_mla(), c.is_latent()) << name;
-    EXPECT_EQ(s.moe.count, c.has_experts() ? c.n_routed_experts : 0) << name;
+    EXPECT_EQ(s.hidden_size, c.hidden_size) << name;
+    EXPECT_EQ(s.num_hidden_layers, c.num_hidden_layers) << name;
+    EXPECT_EQ(s.num_attention_heads, c.num_attention_heads) << name;
+    EXPECT_EQ(s.vocab_size, c.vocab_size) << name;
+    EXPECT_EQ(s.tie_word_embeddings, c.tie_word_embeddings) << name;
+    EXPECT_EQ(s.is_latent(), c.is_latent()) << name;
+    EXPECT_EQ(s.n_routed_experts, c.has_experts() ? c.n_routed_experts : 0) << name;
     if (c.is_latent()) continue;
     EXPECT_EQ(s.head_dim, c.head_dim) << name;
   }

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "heddle/base/error.h"
@@ -64,7 +65,8 @@ TEST(ChatTemplate, DrawnOnesAreWrittenAsJinjaWritesThem) {
 }
 
 std::vector<std::string> answers(const std::string& name, size_t conversation, int64_t left_out = 0) {
-  const SpannedText whole = of_file(name).conversation(cases()["conversations"][conversation]);
+  const SpannedText whole = of_file(name).conversation(
+      {.messages = cases()["conversations"][conversation], .arguments = {}, .silent = {}});
   EXPECT_EQ(whole.left_out, left_out) << name;
   std::vector<std::string> found;
   for (const auto& [begin, end] : whole.targets) found.push_back(whole.text.substr(begin, end - begin));
@@ -81,9 +83,152 @@ TEST(ChatTemplate, AnswersAreFound) {
   EXPECT_EQ(answers("kimi", 0), (Texts{"Hi there<|im_end|>", "Fine, 谢谢 🙂<|im_end|>"}));
   EXPECT_EQ(answers("generation", 0), (Texts{"Hi there<|end|>\n", "Fine, 谢谢 🙂<|end|>\n"}));
   // An earlier turn loses its thoughts, which it has where it stands last.
-  EXPECT_EQ(answers("qwen3", 2, 1), Texts{"<think>\nso\n</think>\n\nB<|im_end|>\n"});
+  EXPECT_EQ(answers("qwen3", 2), (Texts{"A<|im_end|>\n", "<think>\nso\n</think>\n\nB<|im_end|>\n"}));
   EXPECT_EQ(answers("chatml", 3), Texts{});
-  EXPECT_EQ(of_file("chatml").between_turns(), "<|im_end|>\n<|im_start|>user\n");
+  EXPECT_EQ(of_file("chatml").marks().end, "<|im_end|>");
+}
+
+std::vector<std::string> targets_of(const ChatTemplate& chat, const ChatTemplate::Talk& talk) {
+  const SpannedText whole = chat.conversation(talk);
+  EXPECT_EQ(whole.left_out, 0);
+  std::vector<std::string> found;
+  for (const auto& [begin, end] : whole.targets) found.push_back(whole.text.substr(begin, end - begin));
+  return found;
+}
+
+Json said(const char* role, const char* content) { return {{"role", role}, {"content", content}}; }
+
+Json a_call(const char* content = "") {
+  Json call = said("assistant", content);
+  call["tool_calls"] =
+      Json::parse(R"([{"type": "function", "function": {"name": "rain", "arguments": {"in": "Ulm"}}}])");
+  return call;
+}
+
+ChatTemplate::Talk talk(std::initializer_list<Json> messages) {
+  return {.messages = Json(std::vector<Json>(messages)), .arguments = {}, .silent = {}};
+}
+
+const std::string kToolCall =
+    "<tool_call>\n{\"name\": \"rain\", \"arguments\": {\"in\": \"Ulm\"}}\n</tool_call><|im_end|>\n";
+
+TEST(ChatTemplate, ToolCallsAndEarlierTurnsAreAnswers) {
+  using Texts = std::vector<std::string>;
+  const auto tools = talk({said("user", "Rain?"), a_call(), said("tool", "no"), said("assistant", "No."),
+                           said("user", "Sure?"), said("assistant", "Yes.")});
+  EXPECT_EQ(targets_of(of_file("qwen3"), tools),
+            (Texts{kToolCall, "No.<|im_end|>\n", "<think>\n\n</think>\n\nYes.<|im_end|>\n"}));
+  // The conversation may end with a call, and an answer begin with the same letter as the thoughts of a prompt.
+  const std::string call = "<think>\n\n</think>\n\n" + kToolCall;
+  EXPECT_EQ(targets_of(of_file("qwen3"), talk({said("user", "Rain?"), a_call()})), Texts{call});
+  const ChatTemplate thinks = of_text(
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+      "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}");
+  EXPECT_EQ(targets_of(thinks, talk({said("user", "a"), said("assistant", "<tool>b"), said("user", "c"),
+                                     said("assistant", "<think>\nd")})),
+            (Texts{"<tool>b<|im_end|>\n", "d<|im_end|>\n"}));
+  auto last = tools;
+  last.last_only = true;
+  EXPECT_EQ(targets_of(of_file("qwen3"), last), Texts{"<think>\n\n</think>\n\nYes.<|im_end|>\n"});
+  auto silent = tools;
+  silent.silent = {false, true, false, false, false, false};
+  EXPECT_EQ(targets_of(of_file("qwen3"), silent),
+            (Texts{"No.<|im_end|>\n", "<think>\n\n</think>\n\nYes.<|im_end|>\n"}));
+}
+
+TEST(ChatTemplate, MessagesMayBeTakenByNumber) {
+  using Texts = std::vector<std::string>;
+  const auto both =
+      talk({said("user", "a"), said("assistant", "<t>x</t>b"), said("user", "c"), said("assistant", "d")});
+  // Thoughts are left out of all but the last answer, so that no beginning of the text is the text of a beginning.
+  const std::string body =
+      "<{{ m.role }}>{{ m.content if loop.last else m.content.split('</t>')[-1] }}</s>{% endfor %}"
+      "{% if add_generation_prompt %}<assistant>{% endif %}";
+  EXPECT_EQ(targets_of(of_text("{% for i in range(messages|length) %}{% set m = messages[i] %}" + body), both),
+            (Texts{"b</s>", "d</s>"}));
+  EXPECT_EQ(targets_of(of_text("{% for m in messages[:1] + messages[1:] %}" + body), both),
+            (Texts{"b</s>", "d</s>"}));
+}
+
+TEST(ChatTemplate, AnOpenTurnEndsByTheNextMark) {
+  using Texts = std::vector<std::string>;
+  const ChatTemplate open = of_text(
+      "<start>{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}{% endfor %}"
+      "{% if add_generation_prompt %}<|assistant|>\n{% endif %}");
+  EXPECT_FALSE(open.marks().closes_turns);
+  EXPECT_EQ(open.marks().end, "<|user|>");
+  const auto both = talk(
+      {said("user", "a"), said("assistant", "b"), said("system", "s"), said("user", "c"), said("assistant", "d")});
+  EXPECT_EQ(targets_of(open, both), (Texts{"b<|system|>", "d<|user|>"}));
+  EXPECT_TRUE(open.conversation(both).text.ends_with("d<|user|>"));
+  // Of the content behind the mark nothing is learnt, nor is a mark of an answer one.
+  const ChatTemplate tight = of_text("{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}");
+  EXPECT_EQ(targets_of(tight, talk({said("user", "a"), said("assistant", "b"), said("assistant", "c"),
+                                    said("user", "d"), said("assistant", "e")})),
+            (Texts{"[assistant]b", "[assistant]c[user]", "[assistant]e[user]"}));
+  const auto tools = talk({said("user", "Rain?"), a_call(), said("tool", "no"), said("assistant", "No.")});
+  const Texts glm = targets_of(of_file("glm4"), tools);
+  ASSERT_EQ(glm.size(), 2U);
+  EXPECT_TRUE(glm[0].ends_with("</tool_call>\n<|observation|>") || glm[0].ends_with("</tool_call><|observation|>"))
+      << glm[0];
+  EXPECT_TRUE(glm[1].ends_with("No.<|user|>")) << glm[1];
+  EXPECT_EQ(of_file("glm4").marks().end_of_calls.substr(of_file("glm4").marks().end_of_calls.find('<')),
+            "<|observation|>");
+  EXPECT_TRUE(targets_of(of_file("glm4"), talk({said("user", "Rain?"), a_call()}))[0].ends_with("<|observation|>"));
+  const ChatTemplate lines = of_text("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}");
+  EXPECT_EQ(targets_of(lines, talk({said("user", "a"), said("assistant", "b"), said("user", "c"),
+                                    said("assistant", "d")})),
+            (Texts{"assistant: b\nuser:", "assistant: d\nuser:"}));
+  // What ends the text alone ends the last answer.
+  const ChatTemplate once =
+      of_text("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{{ eos_token }}");
+  EXPECT_EQ(targets_of(
+                once, talk({said("user", "a"), said("assistant", "b"), said("user", "c"), said("assistant", "d")})),
+            (Texts{"assistant: b\nuser:", "assistant: d\n</s>"}));
+  for (const char* name : {"chatml", "llama3", "mixtral", "deepseek_v3", "kimi", "qwen3"})
+    EXPECT_TRUE(of_file(name).marks().closes_turns && of_file(name).marks().closes_last) << name;
+}
+
+TEST(ChatTemplate, TheDayIsFixed) {
+  const std::string unasked = "{{ strftime_now('%d %B %Y, %A %j %H:%M') }}";
+  const std::string asks = "{% if strftime_now is defined %}{{ strftime_now('%Y-%m-%d') }}{% else %}own{% endif %}";
+  EXPECT_EQ(of_text(unasked).render(Json::array(), false), "01 January 2025, Wednesday 001 00:00");
+  EXPECT_EQ(of_text(asks).render(Json::array(), false), "own");
+  const auto told = [](std::string text, std::string day) {
+    return ChatTemplate({.text = std::move(text), .tokens = {}, .arguments = {}, .day = std::move(day)},
+                        "template");
+  };
+  EXPECT_EQ(told(unasked, "2024-12-31 14:30").render(Json::array(), false), "31 December 2024, Tuesday 366 14:30");
+  EXPECT_EQ(told(asks, "2025-06-28").render(Json::array(), false), "2025-06-28");
+  EXPECT_NE(told(asks, "2025-06-28").hash(), told(asks, "").hash());
+  for (const char* day : {"2025-6-28", "2025-02-29", "28.06.2025", "2025-06-28 25:00", "today", "2025-06-281"})
+    EXPECT_THROW(told(asks, day), ConfigError) << day;
+}
+
+TEST(ChatTemplate, ArgumentsAreTold) {
+  const std::string text = "{{ enable_thinking }} {{ effort }} {{ n + 1 }} {{ messages|length }}";
+  const Json told = parse_chat_arguments("enable_thinking=false, effort=high n=2", "here");
+  EXPECT_EQ(told, Json::parse(R"({"enable_thinking": false, "effort": "high", "n": 2})"));
+  EXPECT_EQ(parse_chat_arguments(R"({"enable_thinking": false, "effort": "high", "n": 2})", "here"), told);
+  const ChatTemplate chat({.text = text, .tokens = {}, .arguments = told, .day = "2025-06-28"}, "template");
+  EXPECT_EQ(chat.render(Json::array(), false), "False high 3 0");
+  for (const char* wrong : {"effort", "=high", "{", "[1]", "messages=1", "{\"tools\": 1}"})
+    EXPECT_THROW(parse_chat_arguments(wrong, "here"), ConfigError) << wrong;
+  ScratchFolder folder;
+  keep_chat_template(chat, folder.path());
+  const ChatTemplate kept = load_chat_template(chat_template_beside(folder.path()));
+  EXPECT_EQ(kept.render(Json::array(), false), "False high 3 0");
+  EXPECT_EQ(kept.hash(), chat.hash());
+}
+
+TEST(ChatTemplate, SaysWhoseContentMayBeParts) {
+  const std::vector<std::string> glm = of_file("glm4").marks().takes_parts;
+  EXPECT_NE(std::find(glm.begin(), glm.end(), "user"), glm.end());
+  EXPECT_TRUE(of_file("qwen3").marks().takes_parts.empty());
+  const auto parts = talk({{{"role", "user"}, {"content", Json::parse(R"([{"type": "text", "text": "Hello"}])")}},
+                           said("assistant", "Hi")});
+  EXPECT_EQ(of_file("qwen3").conversation(parts).unwritten, 1);
+  EXPECT_EQ(of_file("glm4").conversation(parts).unwritten, 0);
 }
 
 TEST(ChatTemplate, HostileOnesEnd) {

@@ -125,7 +125,7 @@ TEST(PackedSamples, WeightsThatAreNone) {
         data.train_sequence(1, tokens, {.masked = masked});
       },
       ConfigError);
-  write_numbered(folder / "t", 5);  // documents in the place of samples
+  write_numbered(folder / "t", 5);  // documents instead of samples
   EXPECT_FALSE(TokenFile(folder / "t").has_weights());
 }
 

@@ -152,6 +152,82 @@ TEST(PrepareData, DropsRepeatedDocuments) {
   EXPECT_EQ(data.repeated_documents, 15);
 }
 
+TEST(PrepareData, RepeatedSamplesAreKeptOnTheirSideOfTheSplit) {
+  ScratchFolder folder;
+  std::ofstream input(folder / "in.jsonl");
+  for (int i = 0; i < 900; ++i)
+    input << "{\"prompt\": \"ask " << i % 300 << "?\", \"completion\": \" answer " << i % 300 << "\"}\n";
+  input.close();
+  const PreparedData kept = prepare_samples(folder / "in.jsonl", folder / "kept", 300, {});
+  EXPECT_TRUE(kept.keeps_repeated);
+  EXPECT_EQ(kept.documents, 900);
+  EXPECT_EQ(kept.repeated_documents, 600);
+  const PreparedData dropped =
+      prepare_samples(folder / "in.jsonl", folder / "dropped", 300, {.repeated = Repeated::drop});
+  EXPECT_EQ(dropped.documents, 300);
+  EXPECT_EQ(dropped.repeated_documents, 600);
+  EXPECT_EQ(kept.heldout_documents, 3 * dropped.heldout_documents);
+  // Nothing stands on both sides, whatever share is held out.
+  const TokenFile file(kept.prefix);
+  std::map<std::vector<TokenId>, std::set<bool>> sides;
+  for (int64_t document = 0; document < file.documents(); ++document) {
+    std::vector<TokenId> ids(
+        static_cast<size_t>(file.document_begin(document + 1) - file.document_begin(document)));
+    file.read(file.document_begin(document), ids);
+    sides[ids].insert(is_heldout(file.first_alike(document), 0.2));
+  }
+  EXPECT_EQ(sides.size(), 300u);
+  for (const auto& [ids, both] : sides) EXPECT_EQ(both.size(), 1u);
+  Dataset dataset(
+      {.parts = {{.path = kept.prefix}}, .sequence_length = 64, .vocabulary = 300, .heldout_fraction = 0.2});
+  EXPECT_GT(dataset.heldout_sequences(), 0);
+  // Documents are dropped as before, unless they are to stay.
+  std::ofstream text(folder / "in2.jsonl");
+  for (int i = 0; i < 90; ++i) text << "{\"text\": \"document number " << i % 30 << "\"}\n";
+  text.close();
+  EXPECT_EQ(prepare_text_data(folder / "in2.jsonl", folder / "d", 270).documents, 30);
+  EXPECT_EQ(prepare_text_data(folder / "in2.jsonl", folder / "k", 270, {}, {}, 0, Repeated::keep).documents, 90);
+}
+
+std::string warnings(const PreparedData& data) { return fmt::format("{}", fmt::join(warnings_of(data), "\n")); }
+
+TEST(PrepareData, SaysWhatItPassedOver) {
+  ScratchFolder folder;
+  std::ofstream input(folder / "in.jsonl");
+  for (int i = 0; i < 30; ++i)
+    input << "{\"prompt\": \"ask " << i
+          << "?\", \"completion\": \" answer\", \"score\": NaN}\n{\"prompt\": \"no answer\"}\nbroken\n";
+  input.close();
+  EXPECT_THROW(prepare_samples(folder / "in.jsonl", folder / "out", 300, {}), ConfigError);
+  const PreparedData data = prepare_samples(folder / "in.jsonl", folder / "out", 300, {.skip_bad_lines = true});
+  EXPECT_EQ(data.documents, 30);
+  EXPECT_EQ(data.passed_over.lines, 60);
+  EXPECT_EQ(data.unread, std::vector<std::string>{"score"});
+  EXPECT_NE(warnings(data).find("60 bad lines were skipped"), std::string::npos) << warnings(data);
+  EXPECT_NE(warnings(data).find("in.jsonl:3: not a JSON object"), std::string::npos) << warnings(data);
+  EXPECT_NE(warnings(data).find("fields of samples that were ignored: score"), std::string::npos) << warnings(data);
+  const PreparedData again = prepare_samples(folder / "in.jsonl", folder / "out", 300, {.skip_bad_lines = true});
+  EXPECT_TRUE(again.was_up_to_date);
+  EXPECT_EQ(warnings(again), warnings(data));
+}
+
+TEST(PrepareData, WarnsWhereTheTemplateLosesWhatDiffers) {
+  ScratchFolder folder;
+  std::ofstream(folder / "t.jinja") << "{% for m in messages %}<{{ m.role }}>{{ m.text }}</s>{% endfor %}";
+  std::ofstream input(folder / "in.jsonl");
+  for (int i = 0; i < 40; ++i)
+    input << "{\"messages\": [{\"role\": \"user\", \"content\": \"question" << i
+          << "\"}, {\"role\": \"assistant\", \"content\": \"answer" << i << "\"}]}\n";
+  input.close();
+  const PreparedData data =
+      prepare_samples(folder / "in.jsonl", folder / "out", 300, {.chat_template = folder / "t.jinja"});
+  EXPECT_EQ(data.unwritten_messages, 80);
+  EXPECT_NE(warnings(data).find("the template omits the content of 80 messages, the first at"), std::string::npos)
+      << warnings(data);
+  EXPECT_NE(warnings(data).find("most samples are the same text as an earlier one: 39 of 40"), std::string::npos)
+      << warnings(data);
+}
+
 TEST(PrepareData, ADiskThatFillsUpLeavesNoHalf) {
   ScratchFolder folder;
   write_input(folder / "in.txt");
@@ -186,23 +262,33 @@ TEST(PrepareData, TwoAtOnceMakeItOnce) {
   EXPECT_EQ(made, 1);
 }
 
-TEST(PrepareData, TheDemoComesFromInstalledPackages) {
+TEST(PrepareData, TheDemoComesFromPackages) {
   ScratchFolder folder;
-  fs::create_directories(folder / "root/usr/share/doc/jargon-text");
-  std::ofstream(folder / "root/usr/share/doc/jargon-text/j.txt") << story(3, 30000);
-  std::ofstream(folder / "root/usr/share/doc/jargon-text/copyright") << "in the public domain\n";
-  CorpusOptions options;
-  options.roots = {folder / "root"};
+  const std::string text = folder / "corpus";
+  fs::create_directories(text);
+  const std::string document = story(3, 30000);
+  std::ofstream(text + "/documents.jsonl") << nlohmann::json{{"text", document}}.dump() << "\n";
+  std::ofstream(text + "/packages.json")
+      << R"([{"name": "jargon-text", "licence": "public domain", "files": 1, "text_bytes": 5}])";
   for (int round = 0; round < 2; ++round) {
-    const PreparedData data = prepare_demo_data(folder / "out", 300, {}, options);
+    const PreparedData data = prepare_demo_data(folder / "out", 300, {}, text);
     EXPECT_EQ(data.was_up_to_date, round == 1);
     ASSERT_EQ(data.packages.size(), 1u);
     EXPECT_EQ(data.packages[0].name, "jargon-text");
     EXPECT_EQ(data.packages[0].licence, "public domain");
-    EXPECT_EQ(data.packages[0].text_bytes, data.text_bytes);
+    EXPECT_EQ(data.packages[0].text_bytes, 5);
+    EXPECT_EQ(data.text_bytes, std::ssize(document));
   }
-  options.roots = {folder / "nowhere"};
-  EXPECT_THROW(prepare_demo_data(folder / "out", 300, {}, options), ConfigError);
+  for (const char* list : {"[{\"name\": 3}]", "{", "{\"name\": 3}"}) {
+    std::ofstream(text + "/packages.json") << list;
+    EXPECT_THROW(prepare_demo_data(folder / "out", 300, {}, text), ConfigError) << list;
+  }
+  try {
+    prepare_demo_data(folder / "out", 300, {}, folder / "nowhere");
+    FAIL() << "found text";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("tools/make_corpus.py"), std::string::npos) << error.what();
+  }
   std::ofstream(folder / "file") << "x";
   EXPECT_THROW(prepare_text_data(folder / "file", folder / "file", 300), SystemError);
 }

@@ -1,4 +1,4 @@
-// The CPU's arena: open as far as it was reached, beyond the forecast only with what the machine has left.
+// The CPU's arena: open as far as it was reached, beyond the prediction only with what the machine has left.
 #include "heddle/device/host/host_arena.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ TEST(HostArena, WhatIsReachedIsPoisonedEarlyOrLate) {
 }
 
 // As much as there is may be mapped, but what was not foretold and is not there is refused in words.
-TEST(HostArena, BeyondTheForecastOnlyWhatIsLeft) {
+TEST(HostArena, BeyondThePredictionOnlyWhatIsLeft) {
   const int64_t memory = host_memory_bytes(), left = host_memory_left_bytes();
   ASSERT_GT(left, 0);
   ASSERT_LE(left, memory);
@@ -48,10 +48,9 @@ TEST(HostArena, BeyondTheForecastOnlyWhatIsLeft) {
     FAIL() << "all of the machine's memory and more was left";
   } catch (const SystemError& error) {
     const std::string what = error.what();
-    EXPECT_TRUE(
-        what.starts_with(fmt::format("out of device memory: {} MiB more are needed than the 8 MiB foretold, "
-                                     "and this machine has ",
-                                     (memory + kMiB - 1) / kMiB)))
+    EXPECT_TRUE(what.starts_with(
+        fmt::format("out of device memory: {} MiB more are needed than the 8 MiB predicted, and this machine has ",
+                    (memory + kMiB - 1) / kMiB)))
         << what;
   }
   EXPECT_EQ(arena.base()[9 * kMiB - 1], std::byte{1});

@@ -15,7 +15,7 @@ class LaunchRunTest : public testing::Test {
  protected:
   void SetUp() override {
     add_.def = &ops::find("add");
-    load_.def = &ops::find("load_tokens");
+    load_.def = &ops::find("load");
     view_.data = numbers_;
     view_.rank = 1;
     view_.dims[0] = 4;
@@ -84,11 +84,31 @@ TEST_F(LaunchRunTest, ViewsAreItsOwn) {
   EXPECT_EQ(run.key(), LaunchRun().key());
 }
 
-TEST_F(LaunchRunTest, WhatReadsTheBatchIsNotRepeatable) {
+TEST_F(LaunchRunTest, WhatLoadsOrCallsTheHostIsNotRepeatable) {
   Launch l = launch();
   EXPECT_TRUE(repeatable(l));
-  l.call.op = &load_;
-  EXPECT_FALSE(repeatable(l));
+  for (const char* kind :
+       {"load", "place_copies", "recall_copies", "place_rows", "place_experts", "snapshot", "snapshot_out"}) {
+    ir::Op op;
+    op.def = &ops::find(kind);
+    l.call.op = &op;
+    EXPECT_FALSE(repeatable(l)) << kind;
+  }
+}
+
+// The key of a run doesn't take in the bytes that an op loads, so a run that holds such an op would keep those of
+// the step in which it was captured.
+TEST_F(LaunchRunTest, ARunNeverHoldsAnInput) {
+  const std::byte first{1}, second{2};
+  Launch a = launch(), b = launch();
+  a.call.op = b.call.op = &load_;
+  a.call.input = &first;
+  b.call.input = &second;
+  EXPECT_EQ(key_of({a}), key_of({b}));
+  EXPECT_FALSE(repeatable(a));
+  int loading = 0;
+  for (const ir::OpDef* def : ops::all()) loading += def->loads;
+  EXPECT_EQ(loading, 1) << "inputs are read by `load` alone";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // A paced figure is given while the process leaves its cores free, and refused when it keeps them busy.
-#include "heddle/device/host/paced_time.h"
+#include "tests/support/paced_time.h"
 
 #include <gtest/gtest.h>
 
@@ -9,6 +9,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/device/host/host_stream.h"
+#include "tests/support/paced_kernel.h"
 
 namespace heddle::device {
 namespace {
@@ -68,11 +69,13 @@ TEST(PacedTime, PacedStreamsLeaveTheirCoreFree) {
   const PacedTimer timer(1);
   std::vector<std::unique_ptr<HostStream>> streams;
   for (int i = 0; i < 4; ++i) streams.push_back(std::make_unique<HostStream>("compute", 1));
+  PacedKernel paced;
+  paced.pace_ns = 30'000'000;
   for (const auto& stream : streams) {
     for (int i = 0; i < 4; ++i) {
       Launch launch;
       launch.run = [](const KernelCall&) { burn(1'000'000); };
-      launch.pace_ns = 30'000'000;
+      paced.put_around(launch);
       stream->launch(launch);
     }
   }

@@ -1,5 +1,4 @@
 // The clock of a device's units in paced mode, and streams that are paced by it.
-#include "heddle/device/host/paced_units.h"
 
 #include <gtest/gtest.h>
 
@@ -7,6 +6,7 @@
 #include <memory>
 
 #include "heddle/device/host/host_stream.h"
+#include "tests/support/paced_kernel.h"
 
 namespace heddle::device {
 namespace {
@@ -37,15 +37,19 @@ TEST(PacedUnits, SlowStreamsThatCompute) {
     double beside_ms = 0, lasted_ms = 0;
     for (int attempt = 0; attempt < 10 && beside_ms < 25; ++attempt) {  // on a busy machine threads wake late
       const auto units = shared ? std::make_shared<PacedUnits>() : nullptr;
-      HostStream computes("compute", 1, units), moves("comm", 1, units);
+      HostStream computes("compute", 1), moves("comm", 1);
       for (HostStream* stream : {&computes, &moves}) stream->set_trace(true);
       Launch product, message;
       product.run = message.run = nothing;
-      product.pace_ns = 60'000'000;
-      product.computes = true;
-      message.pace_ns = 40'000'000;
-      message.pace = Pace::after;
-      message.takes = 0.5F;
+      PacedKernel paced_product, paced_message;
+      paced_product.pace_ns = 60'000'000;
+      paced_product.computes = true;
+      paced_message.pace_ns = 40'000'000;
+      paced_message.pace = Pace::after;
+      paced_message.takes = 0.5;
+      paced_product.units = paced_message.units = units;
+      paced_product.put_around(product);
+      paced_message.put_around(message);
       moves.launch(message);
       computes.launch(product);
       computes.synchronize(0);

@@ -9,6 +9,7 @@
 
 #include "heddle/base/failure.h"
 #include "heddle/device/host/host_stream.h"
+#include "tests/support/paced_kernel.h"
 
 namespace heddle::device {
 namespace {
@@ -42,16 +43,14 @@ void wait_for_flag(const KernelCall& call) {
 // Not atomic on purpose: the thread sanitizer sees it if the stream's order is not an order of memory, too.
 void increment(const KernelCall& call) { ++*call.updates[0].as<int64_t>(); }
 
-void launch(Stream& stream, Kernel kernel, void* on, int number = 0, int64_t pace_ns = 0,
-            Pace pace = Pace::around) {
+void launch(Stream& stream, Kernel kernel, void* on, int number = 0, PacedKernel* paced = nullptr) {
   TensorView view;
   view.data = on;
   Launch launch;
   launch.run = kernel;
   launch.call.updates = {&view, 1};
   launch.call.microbatch = number;
-  launch.pace_ns = pace_ns;
-  launch.pace = pace;
+  if (paced != nullptr) paced->put_around(launch);
   stream.launch(launch);
 }
 
@@ -214,12 +213,15 @@ TEST(HostStream, AFailureIsToldOnce) {
   EXPECT_EQ(told_b, 0);
 }
 
-TEST(HostStream, PaceLastsAtLeastItsTime) {
+TEST(PacedKernel, LastsAtLeastItsTime) {
   for (const Pace pace : {Pace::around, Pace::before, Pace::after}) {
     HostStream stream("compute", 1);
     stream.set_trace(true);
     Diary diary;
-    launch(stream, note_late, &diary, 0, 30'000'000, pace);
+    PacedKernel paced;
+    paced.pace_ns = 30'000'000;
+    paced.pace = pace;
+    launch(stream, note_late, &diary, 0, &paced);
     stream.synchronize(0);
     const std::vector<Span> spans = stream.take_spans();
     ASSERT_EQ(spans.size(), 1u);
@@ -229,13 +231,16 @@ TEST(HostStream, PaceLastsAtLeastItsTime) {
 }
 
 // A paced send leaves at its end: what it shows appears only then.
-TEST(HostStream, PaceBeforeRunsAtTheEnd) {
+TEST(PacedKernel, BeforeRunsAtTheEnd) {
   bool in_time = false;
   for (int turn = 0; turn < kTurns && !in_time; ++turn) {
     HostStream stream("comm", 1);
     Diary diary;
     const int64_t start_ns = now_ns();
-    launch(stream, note, &diary, 1, 60'000'000, Pace::before);
+    PacedKernel paced;
+    paced.pace_ns = 60'000'000;
+    paced.pace = Pace::before;
+    launch(stream, note, &diary, 1, &paced);
     std::this_thread::sleep_for(5ms);
     {
       const std::lock_guard lock(diary.mutex);

@@ -28,11 +28,14 @@ class Extension(NamedTuple):
 EXTENSIONS = {
     "op": Extension(0, 2, 43, 1, 1, {"kernels_test": "*square*"}),
     "kernel": Extension(0, 3, 19, 0, 0, {"emulated_test": "*square*"}, "op"),
-    "pass": Extension(1, 3, 10, 1, 1, {"passes_test": "*", "plan_test": "*"}),
+    "pass": Extension(1, 3, 10, 1, 2, {"passes_test": "*", "plan_test": "*"}),
     "schedule": Extension(1, 1, 3, 1, 1, {"schedule_test": "*"}),
-    "switch": Extension(0, 3, 5, 1, 1, {"passes_test": "*", "config_test": "*"}),
+    "switch": Extension(0, 3, 5, 1, 2, {"passes_test": "*", "config_test": "*"}),
     "key": Extension(0, 3, 5, 0, 0, {"config_test": "*"}),
+    "figure": Extension(0, 2, 7, 0, 1, {"observe_test": "Figures*"}),
     "family": Extension(1, 2, 2, 8, 1, {"config_test": "*", "runtime_test": "*FixtureParity*"}),
+    "controller": Extension(1, 2, 5, 1, 2, {"train_test": "BestLoss*"}),
+    "service": Extension(1, 2, 3, 1, 0, {"session_test": "*Heartbeat*"}),
     "backend": Extension(1, 4, 14, 1, 0, {"kernels_test": "*ompensated*:Registry*"}),
 }
 

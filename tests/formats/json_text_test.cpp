@@ -30,7 +30,9 @@ TEST(JsonText, EveryKindOfErrorIsTold) {
       {"{} x", "f:1:4: not JSON: found 'x', nothing may follow the value"},
       {"[1e999]", "f: not JSON that can be held: a number is too large"},
       {"[[[[1]]]]", "f: nested deeper than 3"},
-      {"\x1b[31m", "f:1:1: not JSON: found '\\x1b', a value is expected"},
+      {"root:$6$salt$hash:19000:0:99999:7:::\n", "f: not JSON: it begins with neither '{' nor '['"},
+      {" \x1b[31m", "f: not JSON: it begins with neither '{' nor '['"},
+      {"{\x1b[31m", "f:1:2: not JSON: found '\\x1b', a key in double quotes is expected"},
   };
   for (const auto& [text, expected] : cases) EXPECT_EQ(refusal(text), expected) << text;
   EXPECT_NE(refusal("[\"\xff\"]").find("found '\\xff', a string must be UTF-8"), std::string::npos);

@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const std::string text = chat.render(kMessages, true, kMessages);
     if (text != chat.render(kMessages, true, kMessages)) std::abort();
     size_t last = 0;
-    const SpannedText whole = chat.conversation(kMessages);
+    const SpannedText whole = chat.conversation({.messages = kMessages, .arguments = {}, .silent = {}});
     for (const auto& [begin, end] : whole.targets) {
       if (begin < last || end < begin || end > whole.text.size()) std::abort();
       last = end;

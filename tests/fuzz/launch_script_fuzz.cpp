@@ -6,12 +6,12 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "advisor/script/emit.h"
+#include "advisor/script/launch_script.h"
 #include "heddle/base/error.h"
-#include "heddle/search/launch/emit.h"
-#include "heddle/search/launch/launch_script.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace heddle::search;
+  using namespace heddle::advisor;
   ScriptContext context;
   LaunchScript read;
   try {
@@ -20,8 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (std::strchr(error.what(), '\n') != nullptr) std::abort();
     return 0;
   }
-  const char* target = read.dialect == Dialect::megatron ? "megatron" : "mindspeed";
-  if (!refusals_of(read.launch, target).empty()) return 0;
+  if (!refusals_of(read.launch, read.dialect).empty()) return 0;
   context.device = read.launch.job.device;
   context.imbalance = read.launch.job.imbalance;
   const LaunchScript again = read_launch_script(emit(read.launch, read.dialect), "again", context);

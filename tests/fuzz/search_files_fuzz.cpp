@@ -1,6 +1,7 @@
 // What heddle search reads: a cluster, restrictions and a calibration, files of any text, and a folder with any
 // config.json.
-#include "heddle/cli/search_files.h"
+#include "advisor/commands/search_files.h"
+#include "heddle/config/shape_json.h"
 #include "tests/fuzz/pieces.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -13,10 +14,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::accepts([&] { cli::read_cluster(file); });
   fuzz::accepts([&] {
     search::Restriction into;
-    search::Software software;
-    cli::read_restriction(file, into, software);
+    search::Job job;
+    cli::read_restriction(file, into, job);
   });
   fuzz::accepts([&] { cli::read_calibration(file); });
-  fuzz::accepts([&] { cli::read_shape(folder.path()); });
+  fuzz::accepts([&] { config::read_shape_json(folder.file("config.json"), "fuzz"); });
   return 0;
 }

@@ -70,7 +70,7 @@ extern "C" {
 
 Library* heddle_test_cublaslt() { return &library(); }
 
-size_t cublasLtGetVersion() { return 130100; }
+size_t cublasLtGetVersion() { return library().version != 0 ? library().version : CUBLAS_VER_MAJOR * 10000 + 100; }
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   static int any;

@@ -2,6 +2,7 @@
 // documents: descriptions that don't fit together name no algorithm.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace heddle::lt {
@@ -14,6 +15,7 @@ struct Library {
   float clock_ms = 0;
   int64_t products = 0, batch = 0;  // so far; of the last
   int algorithm = -1;               // the last
+  std::size_t version = 0;          // that it says it has; 0: of the headers, 1.0
 };
 
 }  // namespace heddle::lt

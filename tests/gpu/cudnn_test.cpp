@@ -1,11 +1,23 @@
 // What cuDNN itself says to the graphs that are built for it, without a device: plans for devices as they describe
 // themselves, with the kernels compiled, and the room that these want. A driver of the tests' own (driver.c) takes
-// the compiled kernels and runs none.
+// the compiled kernels and runs none. A library of the tests' own (cudnn_library.h) stands in front of cuDNN and
+// notes what is executed.
+#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <set>
 
 #include "heddle/kernels/cuda/cudnn/library.h"
 #include "heddle/kernels/cuda/cudnn/plan.h"
+#include "heddle/kernels/cuda/cudnn/runtime_table.h"
 #include "heddle/kernels/registry.h"
+#include "tests/gpu/cudnn_library.h"
 
 namespace heddle::kernels::cuda {
 namespace {
@@ -44,6 +56,7 @@ AttentionShape shape(int64_t B, int64_t h, int64_t hk, int64_t S, int64_t d, int
 class Cudnn : public testing::Test {
  protected:
   void SetUp() override {
+    setenv("HEDDLE_CUDNN_PATH", HEDDLE_TEST_CUDNN, 1);
     if (!cudnn_library().there) GTEST_SKIP() << cudnn_library().text;
   }
   static int64_t room(const AttentionShape& s, const std::string& device = kH100, int capability = 90) {
@@ -112,6 +125,61 @@ TEST_F(Cudnn, SaysWhyNot) {
   const PlannedAttention nonsense = plan_attention_for(shape(1, 2, 2, 96, 16, 16, false), "{}", 90);
   EXPECT_FALSE(nonsense.plan);
   EXPECT_EQ(nonsense.refusal.find('\n'), std::string::npos) << nonsense.refusal;
+}
+
+/// Addresses that nobody reads: a thousand bytes apart.
+void* address(int number) { return reinterpret_cast<void*>(static_cast<intptr_t>(number) << 10); }
+
+// From the plan to cuDNN's own execution, with every function of the runtime that the frontend looks up on its way.
+TEST_F(Cudnn, IsExecuted) {
+  for (const bool backward : {false, true}) {
+    for (const auto& [h, hk, d, v] : {std::tuple{16, 16, 192, 128}, {32, 8, 128, 128}, {2, 2, 48, 32}}) {
+      SCOPED_TRACE(fmt::format("{} {} {} {} {}", h, hk, d, v, backward));
+      const PlannedAttention planned = plan_attention_for(shape(1, h, hk, 1024, d, v, backward), kH100, 90);
+      ASSERT_TRUE(planned.plan) << planned.refusal;
+      AttentionCall call{.q = address(1), .k = address(2), .v = address(3), .o = address(4), .stats = address(5)};
+      if (backward) {
+        call.d_o = address(6);
+        call.dq = address(7);
+        call.dk = address(8);
+        call.dv = address(9);
+      }
+      call.workspace = address(10);
+      cudnn_executions().clear();
+      planned.plan->run(call, address(11));
+      ASSERT_EQ(cudnn_executions().size(), 1u);
+      EXPECT_EQ(cudnn_executions()[0].stream, address(11));
+      const std::vector<void*>& given = cudnn_executions()[0].pointers;
+      for (int tensor = 1; tensor <= (backward ? 9 : 5); ++tensor)
+        EXPECT_NE(std::find(given.begin(), given.end(), address(tensor)), given.end()) << tensor;
+    }
+  }
+}
+
+// What the frontend looks up by name at some time or other, also where this project's plans don't come to it.
+TEST(CudnnFrontend, FindsEveryFunctionOfTheRuntime) {
+  std::set<std::string> names;
+  const std::regex looked_up(R"re(NV_FE_CALL_TO_CUDA\(\s*\w+,\s*(cuda[A-Z]\w+))re"
+                             R"re(|get_cuda_symbol\(\s*(?:\w+::)*CUDART,\s*"(cuda[A-Z]\w+)")re"
+                             R"re(|resolver\s*=\s*"(cuda[A-Z]\w+)")re");
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(HEDDLE_CUDNN_FRONTEND)) {
+    if (!entry.is_regular_file() || entry.path().string().find("cudnn_frontend") == std::string::npos) continue;
+    std::ifstream file(entry.path());
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    for (std::sregex_iterator at(text.begin(), text.end(), looked_up), end; at != end; ++at) {
+      for (size_t group = 1; group < at->size(); ++group) {
+        if ((*at)[group].matched) names.insert((*at)[group].str());
+      }
+    }
+  }
+  EXPECT_GT(names.size(), 40u) << "the headers are written otherwise than this test reads them";
+  EXPECT_TRUE(names.contains("cudaStreamGetCaptureInfo"));
+  for (const std::string& name : names) {
+    // Of CUDA 12 alone, and asked for there alone.
+    if (CUDART_VERSION >= 13000 && (name.ends_with("_v2") || name == "cudaGetDriverEntryPoint")) continue;
+    EXPECT_NE(runtime_function(name), nullptr) << name;
+  }
+  EXPECT_EQ(runtime_function("cudaNoSuchFunction"), nullptr);
 }
 
 TEST_F(Cudnn, IsToldWithItsVersion) {

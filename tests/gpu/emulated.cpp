@@ -3,18 +3,33 @@
 
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 
 #include "heddle/device/device.h"
 #include "tests/gpu/emulator.h"
 #include "tests/gpu/on_device.h"
+#include "tests/gpu/opened_seats.h"
 
 namespace heddle {
 
 // In the place of the library's.
 namespace device {
+void tell_cuda_driver(bool) {}
 Support cuda_available() { return Support::yes(); }
-std::unique_ptr<Device> cuda_device(const Seat&) { return host_device(); }
+std::unique_ptr<Device> cuda_device(const Seat& seat) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  test::opened_seats().push_back(seat);
+  return host_device();
+}
 }  // namespace device
+
+namespace test {
+std::vector<device::Seat>& opened_seats() {
+  static std::vector<device::Seat> all;
+  return all;
+}
+}  // namespace test
 
 namespace op_runner {
 

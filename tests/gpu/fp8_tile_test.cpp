@@ -1,7 +1,7 @@
 // What a warpgroup does around its matrix instruction for eight-bit numbers, on the emulator's threads: which
 // scales belong to which of its numbers, where they are stored. The instruction itself, which the emulator doesn't
 // know, is done here by its definition.
-#include "heddle/kernels/cuda/products/fp8_tile.h"
+#include "heddle/kernels/cuda/fp8_tile.h"
 
 #include <gtest/gtest.h>
 
@@ -10,9 +10,9 @@
 
 #include "heddle/base/dtype.h"
 #include "heddle/base/random.h"
+#include "heddle/kernels/cuda/fp8.h"
 #include "heddle/kernels/cuda/launch.h"
-#include "heddle/kernels/cuda/products/fp8.h"
-#include "heddle/ops/matrices/fp8_blocks.h"
+#include "heddle/ops/fp8_blocks.h"
 
 namespace heddle::kernels::cuda {
 namespace {

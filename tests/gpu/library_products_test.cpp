@@ -7,6 +7,7 @@
 
 #include "heddle/base/files/output_file.h"
 #include "heddle/kernels/cuda/cublaslt/algorithm_choice.h"
+#include "heddle/kernels/cuda/cublaslt/library.h"
 #include "tests/gpu/cublaslt_library.h"
 #include "tests/kernels/op_cases.h"
 
@@ -34,6 +35,8 @@ cudaError_t cudaEventCreate(cudaEvent_t* event) {
   *event = reinterpret_cast<cudaEvent_t>(&marks_ms[made++ % 64]);
   return cudaSuccess;
 }
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
 const char* cudaGetErrorName(cudaError_t) { return "error"; }
 const char* cudaGetErrorString(cudaError_t) { return "an error"; }
 cudaError_t cudaGetDriverEntryPointByVersion(const char*, void**, unsigned, unsigned long long,
@@ -89,8 +92,18 @@ OpCase linear(Dtype X, int64_t T, int64_t N, int64_t K) {
           {}};
 }
 
+TEST(LibraryProducts, AreNoneOfAnotherReleaseThanTheHeaders) {
+  lib().version = (CUBLAS_VER_MAJOR - 1) * 10000 + 600;
+  const kernels::cuda::CublasLt other = kernels::cuda::open_cublaslt();
+  lib().version = 0;
+  EXPECT_FALSE(other.there);
+  EXPECT_NE(other.text.find(fmt::format("wanted release {}", CUBLAS_VER_MAJOR)), std::string::npos) << other.text;
+  EXPECT_TRUE(kernels::cuda::open_cublaslt().there);
+}
+
 TEST(LibraryProducts, OfALinearAndItsGradients) {
-  EXPECT_EQ(kernels::cuda_product_library().text.substr(0, 16), "cuBLASLt 13.1.0 ");
+  EXPECT_EQ(kernels::cuda_product_library().text.find(fmt::format("cuBLASLt {}.1.0 ", CUBLAS_VER_MAJOR)), 0u)
+      << kernels::cuda_product_library().text;
   for (const Dtype X : {Dtype::bf16, Dtype::f32}) {
     for (const auto& [T, N, K] : {std::tuple{8, 40, 72}, {64, 16, 8}, {200, 8, 136}}) {
       const OpCase op = linear(X, T, N, K);

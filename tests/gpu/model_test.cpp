@@ -8,6 +8,7 @@
 #include "heddle/backends/backend.h"
 #include "heddle/device/device.h"
 #include "tests/gpu/tiny_model.h"
+#include "tests/support/set_pace.h"
 
 namespace heddle {
 namespace {
@@ -46,16 +47,16 @@ std::unique_ptr<test::TinyRun> run_of(const plan::Degrees& mesh, Dtype dtype, co
   plan.rates.ways = backends::named(with.backend).rates.ways;
   auto run = std::make_unique<test::TinyRun>(c, plan, with.backend, 1 << 24, 1, true, with.node_of);
   run->fill([&](const model::Parameter& p, int64_t i) { return test::tiny_value(c, p, i); });
-  std::vector<device::Batch> batches;
+  std::vector<test::Batch> batches;
   for (int r = 0; r < plan.ranks(); ++r) {
-    device::Batch& batch = batches.emplace_back(test::tiny_batch(plan, run->mesh().at(r).at(ir::Axis::dp)));
+    test::Batch& batch = batches.emplace_back(test::tiny_batch(plan, run->mesh().at(r).at(ir::Axis::dp)));
     batch.bias_rate = 0.5;
     for (int layer = 0; layer < 4; ++layer) {  // as the last steps had it: those of the first rank are hot
       std::vector<double>& rows = batch.expert_rows[layer];
       for (int64_t e = 0; e < c.n_routed_experts; ++e) rows.push_back(e < c.n_routed_experts / mesh.ep ? 9 : 1);
     }
     // Of equal tokens only rounding would tell which is dropped.
-    for (device::Microbatch& micro : batch.microbatches) {
+    for (runtime::Microbatch& micro : batch.microbatches) {
       for (size_t i = 0; with.capacity > 0 && i < micro.tokens.size(); ++i)
         micro.tokens[i] = static_cast<int32_t>((static_cast<size_t>(micro.tokens[i]) + 5 * i) % 48);
     }
@@ -69,7 +70,7 @@ std::unique_ptr<test::TinyRun> run_of(const plan::Degrees& mesh, Dtype dtype, co
         if (drawn % 4 == 0) pace_ns.back()[i] = static_cast<int64_t>(drawn / 4 % 100'000);
       }
     }
-    run->executor(r).set_pace(std::move(pace_ns));
+    set_pace(run->executor(r), pace_ns);
   }
   run->run(batches);
   return run;

@@ -6,6 +6,7 @@
 
 #include "heddle/comm/nccl/nccl_world.h"
 #include "heddle/comm/threads/thread_world.h"
+#include "tests/gpu/strict_nccl.h"
 #include "tests/gpu/strict_runtime.h"
 
 namespace heddle::comm::nccl {
@@ -122,6 +123,47 @@ TEST(Nccl, AFailedRankEndsTheOthers) {
                                 throw SystemError(1, "rank 0 has failed");
                               }),
                Error);
+}
+
+/// A world that notes how many communicators of NCCL had ended when it was ended itself.
+class Noting : public World {
+ public:
+  explicit Noting(World& inner) : inner_(inner) {}
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  int node_of(int rank) const override { return inner_.node_of(rank); }
+  const std::string& host_of(int rank) const override { return inner_.host_of(rank); }
+  std::unique_ptr<Communicator> communicator(const std::vector<int>& ranks, const std::string& name) override {
+    return inner_.communicator(ranks, name);
+  }
+  void abort(const std::string& reason, bool input) override {
+    ended_before = strict::aborted_communicators();
+    inner_.abort(reason, input);
+  }
+  int ended_before = -1;
+
+ private:
+  World& inner_;
+};
+
+// What peers say once a communicator is gone must not come before the reason why it went.
+TEST(Nccl, PeersLearnOfTheReasonBeforeCommunicatorsEnd) {
+  const int before = strict::aborted_communicators();
+  int ended_before = -1;
+  EXPECT_THROW(run_on_threads(2,
+                              [&](World& control) {
+                                Noting noting(control);
+                                NcclWorld world(noting);
+                                const auto line = world.communicator({0, 1}, "comm.pp.forward");
+                                if (control.rank() == 0) {
+                                  world.abort("rank 0 has failed");
+                                  ended_before = noting.ended_before;
+                                }
+                                throw SystemError(1, "a rank has failed");
+                              }),
+               Error);
+  EXPECT_EQ(ended_before, before);
+  EXPECT_GT(strict::aborted_communicators(), before);
 }
 
 }  // namespace

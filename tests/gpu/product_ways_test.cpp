@@ -88,7 +88,7 @@ TEST_F(CudaProductWays, copies_are_not_batched) {
     product_by("batched", sizes, Dtype::f32, kernels::cuda_kernels(), "");
     FAIL() << "a copy was batched";
   } catch (const InternalError& error) {
-    EXPECT_NE(std::string(error.what()).find("copies of experts have rows of any number"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("replicas of experts have any number of rows"), std::string::npos)
         << error.what();
   }
 }

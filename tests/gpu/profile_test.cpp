@@ -1,4 +1,4 @@
-// The profile of a device that has memory of its own, from its measurement to a step foretold by it, in the
+// The profile of a device that has memory of its own, from its measurement to a step predicted by it, in the
 // emulator.
 #include <gtest/gtest.h>
 
@@ -63,15 +63,15 @@ TEST(DeviceProfile, IsReadBackAndForetellsAStep) {
   EXPECT_EQ(profile_text(read), profile_text(measured()));
   EXPECT_THROW((void)machine_profile(path, 1, "host"), ConfigError);
 
-  const ConfigForecast one = forecast_config(small_run("cuda"), read);
-  EXPECT_GT(one.forecast.step_us, 0);
+  const ConfigPrediction one = predict_config(small_run("cuda"), read);
+  EXPECT_GT(one.prediction.step_us, 0);
   cost::MachineProfile slower = read;
   slower.ops = {};
   for (cost::OpTime op : read.ops.all()) {
     op.us *= 10;
     slower.ops.add(op);
   }
-  EXPECT_GT(forecast_config(small_run("cuda"), slower).forecast.step_us, 5 * one.forecast.step_us);
+  EXPECT_GT(predict_config(small_run("cuda"), slower).prediction.step_us, 5 * one.prediction.step_us);
 }
 
 // No thread of the host slows a device down: two ranks with a device each take no longer than one.
@@ -81,8 +81,8 @@ TEST(DeviceProfile, DevicesShareNoCores) {
   cost::MachineProfile p = measured();
   p.links = {{cost::Link::threads, 2, 1024, 0.01}, {cost::Link::threads, 2, 1 << 20, 0.02}};
   c.train.global_batch = 8;
-  const double two = forecast_config(c, p).forecast.step_us,
-               one = forecast_config(small_run("cuda"), p).forecast.step_us;
+  const double two = predict_config(c, p).prediction.step_us,
+               one = predict_config(small_run("cuda"), p).prediction.step_us;
   EXPECT_LT(two, 1.5 * one);
 }
 

@@ -74,7 +74,7 @@ void step(comm::World& control, comm::World& devices, const plan::Degrees& degre
   const plan::Lowered lowered = plan::lower(c, plan);
   test::RankRun many(plan, mesh, lowered, devices, "cuda", int64_t{1} << 29);
   many.fill(value);
-  many.executor().run_step(test::tiny_batch(plan, many.place().at(ir::Axis::dp)));
+  many.executor().run_step(test::inputs_of(test::tiny_batch(plan, many.place().at(ir::Axis::dp)), many.executor()));
   const int n = control.size();
   std::vector<int> all;
   for (int r = 0; r < n; ++r) all.push_back(r);

@@ -17,7 +17,8 @@ import session  # noqa: E402
 import stages  # noqa: E402
 
 # What runs on a processor in a dry run; the others need a device, or a library that a machine may lack.
-ON_ANY = {"facts", "doctor", "demo", "ranks", "ops", "ops_own", "ops_wgmma", "step", "step_graphs", "profile", "curve"}
+ON_ANY = {"facts", "doctor", "demo", "demo_without_cudnn", "demo_wgmma", "demo_cutlass", "ranks", "ops", "ops_own",
+          "ops_wgmma", "step", "step_asked_for", "step_graphs", "profile", "curve"}
 
 
 class DryRun(unittest.TestCase):
@@ -69,7 +70,7 @@ class Predictions(unittest.TestCase):
 
     def test_what_was_measured_stands_beside_what_was_foretold(self):
         rows = [{"key": "ops.adamw", "low": 0.8, "high": 0.9, "what": "update"}]
-        for value, word in ((0.7, "below"), (0.85, "as foretold"), (0.95, "above")):
+        for value, word in ((0.7, "below"), (0.85, "as predicted"), (0.95, "above")):
             results = {"ops": {"status": "done", "seconds": 1, "result": {"adamw": value}}}
             self.assertIn(f"| {value} | {word} |", session.summary(results, rows))
 
@@ -94,6 +95,13 @@ class Stages(unittest.TestCase):
         out = "[  PASSED  ] 3 tests.\n[  FAILED  ] 1 test, listed below:\n[  FAILED  ] Ops.adamw, where\n"
         with self.assertRaisesRegex(stages.Failed, "Ops.adamw"):
             stages.tests(self.Told(session.Told(1, out, "")))
+
+    def test_a_trial_that_fails_is_told_with_its_reason(self):
+        trials = [{"good": True, "what": "a launch", "found": "x"},
+                  {"good": False, "what": "a product", "found": "cuBLASLt: status 14", "remedy": "y"}]
+        out = json.dumps({"device": "cuda", "good": False, "trials": trials})
+        with self.assertRaisesRegex(stages.Failed, "a product: cuBLASLt: status 14"):
+            stages.trials(self.Told(session.Told(1, out, "")))
 
     def test_tests_that_were_all_skipped_say_so(self):
         out = "[  PASSED  ] 0 tests.\n[  SKIPPED ] 2 tests, listed below:\n"

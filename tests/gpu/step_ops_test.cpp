@@ -1,7 +1,7 @@
 // Ops that have no gradient, on the cuda backend against reference: the ends of a step, sums, copies, exact sums,
 // the parts of a cut vocabulary. And: every op kind that computes has an entry.
 #include "heddle/backends/backend.h"
-#include "heddle/base/split_float.h"
+#include "heddle/base/numbers/split_float.h"
 #include "heddle/kernels/exact_grid.h"
 #include "tests/gpu/on_device.h"
 #include "tests/kernels/op_cases.h"
@@ -15,9 +15,9 @@ class StepOps : public testing::Test {
     if (const Support there = device_there(); !there) GTEST_SKIP() << there.reason;
   }
   static void like_reference(const OpCase& op, double tolerance, bool overwrite = false,
-                             ir::Phase phase = ir::Phase::end, const device::Batch* batch = nullptr) {
-    const OpResult expected = run_op(op, kernels::reference_kernels(), overwrite, phase, batch);
-    const OpResult found = run_op(op, kernels::cuda_kernels(), overwrite, phase, batch);
+                             ir::Phase phase = ir::Phase::end) {
+    const OpResult expected = run_op(op, kernels::reference_kernels(), overwrite, phase);
+    const OpResult found = run_op(op, kernels::cuda_kernels(), overwrite, phase);
     EXPECT_NE(found.ran[0].find(": cuda."), std::string::npos) << found.ran[0];
     for (size_t i = 0; i < expected.out.size(); ++i) {
       EXPECT_TRUE(close(expected.out[i], found.out[i], tolerance)) << op.name << ", output " << i;
@@ -50,20 +50,15 @@ TEST(CudaRegistry, refuses_with_a_reason) {
   EXPECT_NE(refusals[0].find("f64"), std::string::npos) << refusals[0];
 }
 
-TEST_F(StepOps, batch) {
-  device::Batch batch;
-  batch.microbatches.push_back(
-      {.tokens = {10, 11, 12, 13, 14, 20, 21, -1, 23, 24}, .masked = {0, 0, 1, 0, 0, 0, 0, 0, 0, 0}});
-  batch.scales = {0.5, 0.1};
-  batch.hyper = {1e-3, 0.1, 0.001};
-  batch.bias_rate = 0.25;
-  like_reference({"load_tokens", "load_tokens", {}, {{"rows", 6}, {"sequence", 3}, {"depths", 1}}, {}}, 0, false,
-                 ir::Phase::F, &batch);
-  like_reference({"load_scales", "load_scales", {}, {{"count", 2}, {"dtype", "f32"}}, {}}, 0, false, ir::Phase::F,
-                 &batch);
-  like_reference({"load_step", "load_step", {}, {}, {}}, 0, false, ir::Phase::end, &batch);
-  batch.places = {4, -1, 0};
-  like_reference({"load_places", "load_places", {}, {{"rows", 3}}, {}}, 0, false, ir::Phase::F, &batch);
+TEST_F(StepOps, inputs) {
+  std::vector<std::string> ran;
+  const std::vector<double> numbers{1e-3, 0.1, 0.001, 0.25};
+  EXPECT_EQ(load_numbers(kernels::cuda_kernels(), numbers, &ran).values, numbers);
+  EXPECT_NE(ran[0].find(": cuda."), std::string::npos) << ran[0];
+  EXPECT_EQ(load_numbers<int32_t>(kernels::cuda_kernels(), {4, -1, 0}).values, (std::vector<double>{4, -1, 0}));
+}
+
+TEST_F(StepOps, shift_ids) {
   OpCase shift{"shift_ids",
                "shift_ids",
                {metadata(Tensor(Dtype::i32, {5}, std::vector<double>{-1, 0, 3, 4, 9}))},

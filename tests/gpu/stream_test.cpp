@@ -4,10 +4,12 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <memory>
 #include <set>
+#include <stdexcept>
 
 #include "heddle/base/random.h"
 #include "heddle/device/cuda/cuda_stream.h"
@@ -17,6 +19,7 @@
 
 struct CUevent_st {
   int recorded = 0, reached = 0;
+  double reached_ms = 0;
 };
 struct CUgraph_st {
   std::vector<int> marks;
@@ -35,10 +38,15 @@ struct CUstream_st {
 
 namespace {
 
+cudaError_t last_error = cudaSuccess;  // of any call, until it is asked for
+cudaError_t failed(cudaError_t error) { return last_error = error; }
+
 std::set<CUstream_st*> streams;
 std::vector<int> done;  // marks, in the order in which they ran
 int graphs_launched = 0, captures = 0, events = 0;
 uint64_t drawn = 0;
+double clock_ms = 0;      // of the device
+double ms_each_mark = 0;  // that a launch takes
 
 /// Runs the first item of a stream that can go on; false: none can.
 bool run_one() {
@@ -53,7 +61,11 @@ bool run_one() {
   const CUstream_st::Item item = s->items.front();
   s->items.pop_front();
   done.insert(done.end(), item.marks.begin(), item.marks.end());
-  if (item.event != nullptr && !item.waits) item.event->reached = std::max(item.event->reached, item.version);
+  clock_ms += ms_each_mark * static_cast<double>(item.marks.size());
+  if (item.event != nullptr && !item.waits) {
+    item.event->reached = std::max(item.event->reached, item.version);
+    item.event->reached_ms = clock_ms;
+  }
   return true;
 }
 
@@ -69,12 +81,12 @@ void mark(cudaStream_t stream, int number) {
 
 extern "C" {
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
-cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
 const char* cudaGetErrorString(cudaError_t) { return "an error"; }
 const char* cudaGetErrorName(cudaError_t) { return "error"; }
 cudaError_t cudaGetDriverEntryPointByVersion(const char*, void**, unsigned, unsigned long long,
                                              cudaDriverEntryPointQueryResult*) {
-  return cudaErrorNotSupported;
+  return failed(cudaErrorNotSupported);
 }
 cudaError_t cudaDeviceGetStreamPriorityRange(int*, int*) { return cudaSuccess; }
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* s, unsigned, int) {
@@ -88,7 +100,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
   while (!s->items.empty()) {
-    if (!run_one()) return cudaErrorUnknown;
+    if (!run_one()) return failed(cudaErrorUnknown);
   }
   return cudaSuccess;
 }
@@ -102,21 +114,26 @@ cudaError_t cudaEventDestroy(cudaEvent_t e) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
-  if (s->capturing != nullptr) return cudaErrorStreamCaptureUnsupported;
+  if (s->capturing != nullptr) return failed(cudaErrorStreamCaptureUnsupported);
   s->items.push_back({{}, e, ++e->recorded});
   ++events;
   return cudaSuccess;
 }
-cudaError_t cudaEventQuery(cudaEvent_t e) { return e->reached >= e->recorded ? cudaSuccess : cudaErrorNotReady; }
+cudaError_t cudaEventQuery(cudaEvent_t e) {
+  return e->reached >= e->recorded ? cudaSuccess : failed(cudaErrorNotReady);
+}
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
   while (e->reached < e->recorded) {
-    if (!run_one()) return cudaErrorUnknown;
+    if (!run_one()) return failed(cudaErrorUnknown);
   }
   return cudaSuccess;
 }
-cudaError_t cudaEventElapsedTime(float*, cudaEvent_t, cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
+  *ms = static_cast<float>(to->reached_ms - from->reached_ms);
+  return cudaSuccess;
+}
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
-  if (s->capturing != nullptr) return cudaErrorStreamCaptureIsolation;
+  if (s->capturing != nullptr) return failed(cudaErrorStreamCaptureIsolation);
   s->items.push_back({{}, e, e->recorded, true});
   return cudaSuccess;
 }
@@ -184,7 +201,7 @@ void run_program(uint64_t draw, int ops, int steps, bool graphs) {
   }
   ir::Op repeating, reading;
   repeating.def = &ops::find("add");
-  reading.def = &ops::find("load_tokens");
+  reading.def = &ops::find("load");
   std::vector<std::unique_ptr<CudaStream>> all;
   for (const char* name : {"compute", "comm", "copy"}) all.push_back(std::make_unique<CudaStream>(0, name, graphs));
   std::vector<std::vector<int>> launched(3);  // marks of all steps
@@ -206,7 +223,7 @@ void run_program(uint64_t draw, int ops, int steps, bool graphs) {
       view.data = reinterpret_cast<void*>(static_cast<intptr_t>(number));
       Launch launch;
       launch.run = note;
-      // What does not repeat reads the batch, or has as many rows as routing gave it.
+      // An op that does not repeat loads an input, or has as many rows as routing gave it.
       launch.call.op = op.repeats || number % 2 == 0 ? &repeating : &reading;
       launch.rows = op.repeats ? -1 : number;
       launch.op_index = static_cast<uint32_t>(i);
@@ -353,6 +370,88 @@ TEST(CudaStreams, NoEventStandsBehindAMessage) {
   never.reached = 1;
   for (CudaStream* stream : {&a, &b, &c, &d}) EXPECT_NO_THROW(stream->synchronize(0));
   EXPECT_NE(std::find(done.begin(), done.end(), 5), done.end());
+}
+
+// CUDA keeps "not ready" as the last error of the thread, and kernels of libraries read the last error behind their
+// launch.
+TEST(CudaStreams, LeaveNoErrorToTheNextLaunch) {
+  CudaStream a(0, "compute", false);
+  const Kernel reads = [](const KernelCall& call) {
+    if (cudaGetLastError() != cudaSuccess) throw SystemError(0, "a launch that was refused");
+    note(call);
+  };
+  for (int i = 0; i < 3000; ++i) ASSERT_NO_THROW(put(a, i, false, reads)) << i;
+  a.synchronize(0);
+}
+
+void note_step(const KernelCall& call) {
+  mark(static_cast<cudaStream_t>(call.stream), *reinterpret_cast<const int*>(call.input));
+}
+
+// Whatever loads an input, or calls the host: what it does in a step is of that step, although the launches
+// around it repeat.
+TEST(CudaStreams, AGraphKeepsNothingOfTheHosts) {
+  int tried = 0;
+  for (const ir::OpDef* def : ops::all()) {
+    if (!def->loads && !def->calls_host) continue;
+    ++tried;
+    CudaStream a(0, "compute", true);
+    for (int step = 1000; step < 1004; ++step) {
+      ir::Op op;
+      op.def = def;
+      Launch launch;
+      launch.run = note_step;
+      launch.call.op = &op;
+      launch.call.input = reinterpret_cast<const std::byte*>(&step);
+      done.clear();
+      for (int i = 1; i <= 6; ++i) put(a, i);
+      a.launch(launch);
+      for (int i = 7; i <= 12; ++i) put(a, i);
+      a.synchronize(0);
+      EXPECT_EQ(std::count(done.begin(), done.end(), step), 1) << def->kind << ", step " << step;
+      EXPECT_EQ(done.size(), 13u) << def->kind;
+    }
+  }
+  EXPECT_GE(tried, 7);
+}
+
+// An entry that asks for more than a capture allows throws what it likes: the run goes on without a graph.
+TEST(CudaStreams, WhatCantBeCapturedRunsWithoutAGraph) {
+  CudaStream a(0, "compute", true);
+  const Kernel asks = [](const KernelCall& call) {
+    if (static_cast<cudaStream_t>(call.stream)->capturing != nullptr) throw std::runtime_error("not in a capture");
+    note(call);
+  };
+  graphs_launched = 0;
+  for (int step = 0; step < 4; ++step) {
+    done.clear();
+    for (int i = 1; i <= 8; ++i) put(a, i, false, i == 5 ? asks : note);
+    ASSERT_NO_THROW(a.synchronize(0)) << step;
+    EXPECT_EQ(done, (std::vector{1, 2, 3, 4, 5, 6, 7, 8}));
+  }
+  EXPECT_EQ(graphs_launched, 0);
+}
+
+// A late trace is as fine as an early one.
+TEST(CudaStreams, TimesKeepTheirGrain) {
+  constexpr double kHour_ms = 3600e3;
+  CudaStream a(0, "compute", false);
+  clock_ms = 0;
+  for (int trace = 0; trace < 3; ++trace) {
+    a.set_trace(true);
+    ms_each_mark = 0.005;
+    for (int i = 1; i <= 50; ++i) put(a, i);
+    a.set_trace(false);
+    a.synchronize(0);
+    const std::vector<Span> spans = a.take_spans();
+    ms_each_mark = 0;
+    clock_ms += kHour_ms;
+    ASSERT_EQ(spans.size(), 50u);
+    for (size_t i = 0; i < spans.size(); ++i) {
+      EXPECT_NEAR(static_cast<double>(spans[i].end_ns - spans[i].start_ns), 5000, 50) << trace << " " << i;
+      EXPECT_NEAR(static_cast<double>(spans[i].start_ns - spans[0].start_ns), 5000.0 * static_cast<double>(i), 50);
+    }
+  }
 }
 
 TEST(CudaStreams, BeyondTheRingOfEvents) {

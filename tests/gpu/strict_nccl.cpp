@@ -43,7 +43,7 @@ namespace {
 using heddle::strict::Message;
 using Group = heddle::strict::Group;
 std::map<int, Group> groups;  // by the first word of the id
-int next_id = 1;
+int next_id = 1, aborts = 0;
 
 bool wait_for_host(std::unique_lock<std::mutex>& lock, const auto& come) {
   return changed.wait_for(lock, std::chrono::duration<double>(heddle::strict::kPatienceSeconds), come);
@@ -118,6 +118,11 @@ ncclResult_t put(const Put& p) {
 
 }  // namespace
 
+int heddle::strict::aborted_communicators() {
+  const std::lock_guard lock(mutex);
+  return aborts;
+}
+
 // In the place of the library's (heddle/comm/nccl/library.cpp).
 namespace heddle::comm::nccl {
 
@@ -149,6 +154,7 @@ const Library& library() {
     };
     l.abort = [](ncclComm_t comm) {
       const std::lock_guard lock(mutex);
+      ++aborts;
       comm->group->aborted = true;
       changed.notify_all();
       return ncclSuccess;

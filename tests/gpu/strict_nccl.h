@@ -7,6 +7,11 @@ namespace heddle::strict {
 struct Group;
 }
 
+namespace heddle::strict {
+/// How many communicators were aborted.
+int aborted_communicators();
+}  // namespace heddle::strict
+
 struct ncclComm {
   heddle::strict::Group* group;  // shared by its ranks, and no other's
   int rank;

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -13,6 +14,7 @@
 #include <mutex>
 #include <set>
 #include <thread>
+#include <utility>
 
 namespace {
 
@@ -81,6 +83,8 @@ bool held = false;
 std::map<const void*, Kernel> kernels;
 std::map<const std::byte*, const std::byte*> registered;  // first and last address of each
 
+std::map<const std::byte*, const std::byte*> page_locked;  // likewise, of what was taken so
+
 /// A copy may not leave the range of pages that it begins in for another.
 bool crosses_a_seam(const void* at, size_t bytes) {
   const auto* first = static_cast<const std::byte*>(at);
@@ -105,6 +109,9 @@ CUresult give_back(CUdeviceptr at, size_t bytes) {
   return CUDA_SUCCESS;
 }
 CUresult create(CUmemGenericAllocationHandle* handle, size_t, const CUmemAllocationProp* prop, unsigned long long) {
+  if (seen().create_answers != CUDA_SUCCESS) return seen().create_answers;
+  if (!seen().gives_memory_on && prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE)
+    return CUDA_ERROR_NOT_SUPPORTED;
   *handle = 1;
   seen().allocations.push_back(*prop);
   return CUDA_SUCCESS;
@@ -114,7 +121,15 @@ CUresult map_memory(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, u
   return CUDA_SUCCESS;
 }
 CUresult unmap(CUdeviceptr, size_t) { return CUDA_SUCCESS; }
-CUresult set_access(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t) { return CUDA_SUCCESS; }
+CUresult set_access(CUdeviceptr, size_t, const CUmemAccessDesc* access, size_t count) {
+  const std::lock_guard lock(mutex);
+  seen().reached_by.clear();
+  for (size_t i = 0; i < count; ++i) {
+    if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
+    seen().reached_by.push_back(access[i].location.id);
+  }
+  return CUDA_SUCCESS;
+}
 CUresult wait_value(CUstream s, CUdeviceptr at, cuuint32_t value, unsigned flags) {
   if (flags != CU_STREAM_WAIT_VALUE_GEQ) return CUDA_ERROR_INVALID_VALUE;
   s->put([=] {
@@ -149,6 +164,13 @@ Seen& seen() {
   return one;
 }
 
+bool is_page_locked(const void* at) {
+  const std::lock_guard lock(mutex);
+  const auto* address = static_cast<const std::byte*>(at);
+  const auto after = page_locked.upper_bound(address);
+  return after != page_locked.begin() && address < std::prev(after)->second;
+}
+
 int& device_of_thread() {
   thread_local int device = -1;
   return device;
@@ -172,6 +194,12 @@ using heddle::strict::kernels;
 using heddle::strict::seen;
 
 namespace {
+
+/// The last error of the thread: of any call, until it is asked for.
+thread_local cudaError_t last_error = cudaSuccess;
+cudaError_t failed(cudaError_t error) { return last_error = error; }
+cudaError_t failed_if(bool fails, cudaError_t error) { return fails ? failed(error) : cudaSuccess; }
+
 int current_device() {
   const int own = heddle::strict::device_of_thread();
   return std::max(0, own >= 0 ? own : seen().device);
@@ -193,6 +221,11 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {
+  {
+    const std::lock_guard lock(mutex);
+    std::vector<int>& opened = seen().opened;
+    if (std::find(opened.begin(), opened.end(), device) == opened.end()) opened.push_back(device);
+  }
   seen().device = device;
   if (heddle::strict::device_of_thread() >= 0) heddle::strict::device_of_thread() = device;
   return cudaSuccess;
@@ -202,7 +235,33 @@ cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  *value = attribute == cudaDevAttrComputeCapabilityMajor ? 9 : 1;
+  switch (attribute) {  // as an H100
+    case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
+    case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
+    case cudaDevAttrMultiProcessorCount: *value = 132; break;
+    case cudaDevAttrComputeMode: *value = seen().compute_mode; break;
+    default: *value = 1;
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = seen().driver;
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* of, int) {
+  *of = {};
+  std::strcpy(of->name, "NVIDIA H100 80GB HBM3");
+  of->major = 9;
+  of->multiProcessorCount = 132;
+  of->totalGlobalMem = size_t{80} << 30;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  *can = device != peer && device < 3 && peer < 3 ? 1 : 0;  // all but the last
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSetLimit(cudaLimit, size_t bytes) {
@@ -215,10 +274,12 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
-  *free = *total = size_t{80} << 30;
+  *total = size_t{80} << 30;
+  *free = *total - seen().taken_bytes;
   return cudaSuccess;
 }
-cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
+cudaError_t cudaPeekAtLastError() { return last_error; }
 const char* cudaGetErrorString(cudaError_t error) {
   return error == cudaErrorInvalidValue ? "invalid argument" : "an error";
 }
@@ -252,7 +313,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* ke
 }
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int bytes) {
   heddle::strict::Kernel& k = kernels.at(kernel);
-  if (k.static_bytes + bytes > 227 << 10) return cudaErrorInvalidValue;
+  if (k.static_bytes + bytes > 227 << 10) return failed(cudaErrorInvalidValue);
   k.allowed = bytes;
   return cudaSuccess;
 }
@@ -260,9 +321,9 @@ cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void**, 
   const heddle::strict::Kernel& k = kernels.at(kernel);
   const auto bytes = static_cast<int64_t>(dynamic);
   if (grid.x > 0x7fffffffu || grid.y > 0xffffu || grid.z > 0xffffu || block.x > 1024) {
-    return cudaErrorInvalidConfiguration;
+    return failed(cudaErrorInvalidConfiguration);
   }
-  if (k.static_bytes + bytes > 48 << 10 && bytes > k.allowed) return cudaErrorInvalidValue;
+  if (k.static_bytes + bytes > 48 << 10 && bytes > k.allowed) return failed(cudaErrorInvalidValue);
   ++seen().launches;
   if (s != nullptr && k.holds) {
     s->put([] {
@@ -285,9 +346,15 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t call, void* data) {
 
 cudaError_t cudaMallocHost(void** at, size_t bytes) {
   *at = std::malloc(bytes);
+  const std::lock_guard lock(mutex);
+  heddle::strict::page_locked[static_cast<const std::byte*>(*at)] = static_cast<const std::byte*>(*at) + bytes;
   return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void* at) {
+  {
+    const std::lock_guard lock(mutex);
+    heddle::strict::page_locked.erase(static_cast<const std::byte*>(at));
+  }
   std::free(at);
   return cudaSuccess;
 }
@@ -315,7 +382,7 @@ cudaError_t cudaHostUnregister(void* at) {
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t s) {
   using heddle::strict::crosses_a_seam;
-  if (crosses_a_seam(to, bytes) || crosses_a_seam(from, bytes)) return cudaErrorInvalidValue;
+  if (crosses_a_seam(to, bytes) || crosses_a_seam(from, bytes)) return failed(cudaErrorInvalidValue);
   ++seen().copies;
   if (s == nullptr) {
     std::memcpy(to, from, bytes);
@@ -357,7 +424,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s) {
 }
 cudaError_t cudaStreamQuery(cudaStream_t s) {
   const std::lock_guard lock(mutex);
-  return s->jobs.empty() && !s->busy ? cudaSuccess : cudaErrorNotReady;
+  return failed_if(!s->jobs.empty() || s->busy, cudaErrorNotReady);
 }
 cudaError_t cudaEventCreate(cudaEvent_t* e) {
   *e = new CUevent_st;
@@ -370,7 +437,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t e) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
-  if (e->device != s->device) return cudaErrorInvalidResourceHandle;
+  if (e->device != s->device) return failed(cudaErrorInvalidResourceHandle);
   uint64_t version = 0;
   {
     const std::lock_guard lock(mutex);
@@ -385,15 +452,19 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t e) {
+  if (seen().event_answers != cudaSuccess) return failed(seen().event_answers);
   const std::lock_guard lock(mutex);
-  return !e->ahead.contains(e->recorded) ? cudaSuccess : cudaErrorNotReady;
+  return failed_if(e->ahead.contains(e->recorded), cudaErrorNotReady);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
   std::unique_lock lock(mutex);
   changed.wait(lock, [&] { return !e->ahead.contains(e->recorded); });
   return cudaSuccess;
 }
-cudaError_t cudaEventElapsedTime(float*, cudaEvent_t, cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) {
+  *ms = 1;
+  return cudaSuccess;
+}
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
   uint64_t version = 0;
   {
@@ -406,12 +477,16 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
   });
   return cudaSuccess;
 }
-cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) { return cudaErrorNotSupported; }
-cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t*) { return cudaErrorNotSupported; }
+cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
+  *status = seen().capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) { return failed(cudaErrorNotSupported); }
+cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t*) { return failed(cudaErrorNotSupported); }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t*, cudaGraph_t, unsigned long long) {
-  return cudaErrorNotSupported;
+  return failed(cudaErrorNotSupported);
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t) { return cudaSuccess; }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) { return cudaSuccess; }
-cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t) { return cudaErrorNotSupported; }
+cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t) { return failed(cudaErrorNotSupported); }
 }  // extern "C"

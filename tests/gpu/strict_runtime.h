@@ -17,13 +17,25 @@ struct Seen {
   std::string max_connections, module_loading;  // in the environment, at the first call
   size_t stack_bytes = 0;
   int device = -1;
+  std::vector<int> opened;  // devices that were made current: each has a context of this process from then on
   std::vector<CUmemAllocationProp> allocations;
+  int driver = CUDART_VERSION;
+  int compute_mode = cudaComputeModeDefault;
+  size_t taken_bytes = 0;       // of the device's memory, by other processes
+  std::vector<int> reached_by;  // devices for which memory was opened last
   int launches = 0, copies = 0;
+  bool capturing = false;                   // what every stream says of itself
+  bool gives_memory_on = true;              // whether another process can be given the device's
+  CUresult create_answers = CUDA_SUCCESS;   // what asking for memory of the device comes to
+  cudaError_t event_answers = cudaSuccess;  // what asking for an event comes to, if no success
 };
 Seen& seen();
 
 /// The device of this thread, where it is a rank beside others; less than 0: that of the process.
 int& device_of_thread();
+
+/// Whether it is memory of the host that was taken page-locked.
+bool is_page_locked(const void* at);
 
 /// Static shared memory of a kernel, which is any address.
 void declare_kernel(const void* kernel, int64_t static_bytes);

@@ -28,11 +28,11 @@ inline double tiny_value(const model::ModelConfig& c, const model::Parameter& p,
 }
 
 /// Of one data rank. The first sequence repeats one token, so that a few experts take all of its rows.
-inline device::Batch tiny_batch(const plan::Plan& plan, int data_rank) {
-  device::Batch batch;
+inline Batch tiny_batch(const plan::Plan& plan, int data_rank) {
+  Batch batch;
   for (int m = 0; m < plan.microbatches; ++m) {
     const int whole = m * plan.mesh.dp + data_rank;
-    device::Microbatch& micro = batch.microbatches.emplace_back();
+    runtime::Microbatch& micro = batch.microbatches.emplace_back();
     for (int64_t i = 0; i < kSequence + 1; ++i) {
       const uint64_t bits = RandomKey(7).bits(static_cast<uint64_t>(whole * (kSequence + 1) + i));
       micro.tokens.push_back(whole == 0 ? 11 : static_cast<int32_t>(bits % 48));

@@ -62,12 +62,26 @@ std::vector<Setting> settings() {
   all.back().plan.exact_sums = true;
   all.push_back({"copies of experts", plan_on({.dp = 2, .ep = 2})});
   all.back().plan.parallel.exchange.replicas = 2;
+  all.push_back({"copies chosen ahead, of experts that move", plan_on({.dp = 2, .ep = 2})});
+  all.back().plan.parallel.exchange.replicas = 2;
+  all.back().plan.parallel.exchange.replicas_from = model::ReplicasFrom::history;
+  all.back().plan.parallel.exchange.migrate_every = 2;
+  all.push_back({"dropout, documents apart, outliers left out", plan_on({.tp = 2, .cp = 2})});
+  all.back().model.attention_dropout = all.back().model.residual_dropout = 0.1;
+  all.back().plan.documents_apart = true;
+  all.back().plan.update.skip_loss_above = 2;
   all.push_back({"exact, with copies of experts", plan_on({.dp = 2, .ep = 2})});
   all.back().plan.parallel.exchange.replicas = 1;
   all.back().plan.exact_sums = true;
   all.push_back({"packed bf16", plan_on({.dp = 2})});
   all.back().plan.dtype = Dtype::bf16;
   all.back().plan.packed_bytes = [](const Value& value) { return value.shape.back().count % 8 == 0 ? 4096 : 0; };
+  all.push_back({"sharded weights", plan_on({.dp = 2, .pp = 2, .ep = 2})});
+  all.back().plan.parallel.shard = passes::Shard::weights;
+  all.push_back({"exact, with weights sharded by two", plan_on({.dp = 4})});
+  all.back().plan.parallel.shard = passes::Shard::weights;
+  all.back().plan.parallel.shard_ranks = 2;
+  all.back().plan.exact_sums = true;
   all.push_back({"further tokens", plan_on({.pp = 2})});
   all.back().model.num_nextn_predict_layers = 2;
   all.push_back({"tied", plan_on({.pp = 2})});
@@ -112,6 +126,7 @@ TEST(Parse, ReadsWhatIsPrinted) {
     for (size_t i = 0; i < read.size(); ++i) {
       EXPECT_EQ(text_of(read[i]), text_of(program.listings[i]));
       EXPECT_EQ(facts(read[i]), facts(program.listings[i]));
+      EXPECT_EQ(read[i].inputs, program.listings[i].inputs);
       verify(read[i]);
     }
   }
@@ -190,13 +205,34 @@ TEST(Parse, SaysWhereAndWhy) {
   }
   EXPECT_EQ(refusal(table + "  weight x f32[4]\n"),
             "program text, line 4: 'x', expected a name that no value above has");
+  EXPECT_TRUE(
+      refusal(table + "  takes a f32[4] step of b else -1\n  takes a f32[4] standing of b\n")
+          .starts_with("program text, line 5: input 'a' is f32[4] step of b else -1, and f32[4] standing of b"));
+  EXPECT_EQ(refusal(table + "  takes a f32[4] step of b else in_order {c 1, d e}\n"), "none");
+  EXPECT_TRUE(op("y = load {input a}")
+                  .starts_with("program text, line 5: 'load' names 'a', which is no input of listing 0"));
   EXPECT_EQ(refusal(table + "listing 1, F\n"),
-            "program text, line 4: 'listing 1, F', expected 'listing 0, ' and one of begin, F, I, W, check, end");
-  for (const char* row :
-       {"  activity a f32[4]", "  weight a f33[4]", "  weight a f32[4", "  weight a f32[-1]", "  weight a f32[4 4]",
-        "  weight a f32[1000000000000, 1000000000000]", "  weight a f32[rows b]", "  weight a f32[4] packed in 8",
-        "  weight a f32[4] of listing -1", "  chunks 1/1", "  chunks", "   weight a f32[4]",
-        "    y = linear x, map"}) {
+            "program text, line 4: 'listing 1, F', expected 'listing 0, ' and one of begin, F, I, W, end");
+  for (const char* row : {"  activity a f32[4]",
+                          "  weight a f33[4]",
+                          "  weight a f32[4",
+                          "  weight a f32[-1]",
+                          "  weight a f32[4 4]",
+                          "  weight a f32[1000000000000, 1000000000000]",
+                          "  weight a f32[rows b]",
+                          "  weight a f32[4] packed in 8",
+                          "  weight a f32[4] of listing -1",
+                          "  takes a f32[4]",
+                          "  takes a f32[4] daily of b",
+                          "  takes a f32[4] step",
+                          "  takes a f32[4] step of b else c",
+                          "  takes a f32[rows x] step of b",
+                          "  takes a f32[4] step of b {c}",
+                          "  takes a f32[4] step of b {c 1} d",
+                          "  chunks 1/1",
+                          "  chunks",
+                          "   weight a f32[4]",
+                          "    y = linear x, map"}) {
     const std::string found = refusal(table + row + "\n");
     EXPECT_TRUE(found.starts_with("program text, line 4: ")) << row << ": " << found;
   }

@@ -105,6 +105,29 @@ TEST(VerifyListing, OutputsAreWhatIsInferred) {
   }
 }
 
+TEST(VerifyListing, LoadsAreOfTheTableOfInputs) {
+  const Listing whole = lowered(1, 2).program.listings[0];
+  const Op& load = whole.ops[first(whole, "load")];
+  for (size_t i = 0; i < whole.inputs.size(); ++i) {
+    SCOPED_TRACE(text_of(whole.inputs[i]));
+    Listing listing = whole;
+    listing.inputs.erase(listing.inputs.begin() + static_cast<long>(i));
+    EXPECT_TRUE(rejected(listing)) << "without it";
+    listing = whole;
+    listing.inputs[i].shape.push_back(2);
+    EXPECT_TRUE(rejected(listing)) << "in another shape";
+    listing = whole;
+    listing.inputs[i].dtype = listing.inputs[i].dtype == Dtype::f64 ? Dtype::f32 : Dtype::f64;
+    EXPECT_TRUE(rejected(listing)) << "in another type";
+    listing = whole;
+    listing.inputs.push_back(listing.inputs[i]);
+    EXPECT_TRUE(rejected(listing)) << "twice";
+  }
+  Listing listing = whole;
+  listing.ops[first(whole, "load")].attributes.set("input", load.attributes.word("input") + "s");
+  EXPECT_TRUE(rejected(listing)) << "an input of another name";
+}
+
 TEST(VerifyListing, OneWriterAnAccumulator) {
   Listing listing = lowered().program.listings[0];
   const size_t wgrad = first(listing, "linear_wgrad");

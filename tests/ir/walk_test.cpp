@@ -13,7 +13,7 @@ namespace {
 struct Prepared {
   model::ModelConfig config = tiny_model();
   plan::Plan plan;
-  std::vector<device::Batch> batches;
+  std::vector<Batch> batches;
   Prepared(int pipeline, int experts, bool fused, uint64_t seed)
       : plan(tiny_plan(pipeline, experts, fused)), batches(tiny_batches(config, plan, seed)) {}
 };
@@ -101,13 +101,13 @@ TEST(Walk, AnArenaThatGrowsGivesTheSameBits) {
       fill(roomy, p.config, 13);
       roomy.run(p.batches);
       const ir::Storage& storage = roomy.executor(0).walk().storage();
-      const int64_t foretold = (2 * roomy.executor(0).walk().persistent_bytes() + storage.peak_live_bytes()) / 3;
-      TinyRun grown(p.config, p.plan, "reference", foretold, 1, true, {}, 1 << 24);
+      const int64_t predicted = (2 * roomy.executor(0).walk().persistent_bytes() + storage.peak_live_bytes()) / 3;
+      TinyRun grown(p.config, p.plan, "reference", predicted, 1, true, {}, 1 << 24);
       fill(grown, p.config, 13);
       grown.run(p.batches);
       EXPECT_GT(grown.executor(0).walk().storage().grown_bytes(), 0) << offload;
       EXPECT_EQ(results(grown), results(roomy)) << offload;
-      TinyRun limited(p.config, p.plan, "reference", foretold, 1, true, {}, foretold + ir::kStorageAlignment);
+      TinyRun limited(p.config, p.plan, "reference", predicted, 1, true, {}, predicted + ir::kStorageAlignment);
       fill(limited, p.config, 13);
       EXPECT_THROW(limited.run(p.batches), Error);
     }
@@ -200,13 +200,14 @@ TEST(Walk, AnExecutorOutlivesOutOfMemory) {
   fill(roomy, p.config, 6);
   fill(tight, p.config, 6);
   const auto loss_of = [&](TinyRun& run) {
-    run.executor(0).run_step(p.batches[0], ir::Purpose::evaluate);
+    runtime::Executor& executor = run.executor(0);
+    executor.run_step(inputs_of(p.batches[0], executor, ir::Purpose::evaluate), ir::Purpose::evaluate);
     const ir::Listing& listing = run.lowered().program.listings[1];
     return TinyRun::get(run.executor(0).view(1, listing.find("loss.next_token")), 0);
   };
-  EXPECT_THROW(tight.executor(0).run_step(p.batches[0]), ir::OutOfMemory);
+  EXPECT_THROW(tight.executor(0).run_step(inputs_of(p.batches[0], tight.executor(0))), ir::OutOfMemory);
   EXPECT_EQ(loss_of(tight), loss_of(roomy));
-  EXPECT_THROW(tight.executor(0).run_step(p.batches[0]), ir::OutOfMemory);
+  EXPECT_THROW(tight.executor(0).run_step(inputs_of(p.batches[0], tight.executor(0))), ir::OutOfMemory);
   EXPECT_EQ(loss_of(tight), loss_of(roomy));
 }
 

@@ -128,12 +128,14 @@ class Job:
         self.run = folder / "run"
         self.more = [*reference.more, *more, *(["--listen", "lo", "--set", "train.snapshot_every=1"] if agents else [])]
         self.log = open(folder / "log", "w+", encoding="utf-8")
+        self.output = None    # where its output goes instead: has `writer`
         self.supervisor = None
 
     def start(self):
         command = self.command()
+        out = self.output.writer if self.output else self.log
         self.supervisor = subprocess.Popen(command, cwd=self.folder, env=environment(self.folder, **self.variables),
-                                           stdout=self.log, stderr=self.log, start_new_session=True)
+                                           stdout=out, stderr=out, start_new_session=True)
 
     def command(self):
         return [self.heddle, "launch", "tiny.toml", "--hosts", "hosts", "--shell", str(SHELL), "--by", "mpirun", "--resume",

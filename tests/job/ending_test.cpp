@@ -9,8 +9,8 @@
 namespace heddle::job {
 namespace {
 
-comm::Standing rank_at(int rank, int64_t step) {
-  comm::Standing s;
+comm::RankStatus rank_at(int rank, int64_t step) {
+  comm::RankStatus s;
   s.rank = rank;
   s.ranks = 4;
   s.step = step;
@@ -25,6 +25,13 @@ TEST(Ending, SaysWhetherAnotherTryIsWorthIt) {
   for (const int status : {1, 137, 205, 134, 75})
     EXPECT_EQ(ending_of({.status = status}).cause, Cause::fault) << status;
   EXPECT_EQ(ending_of({.status = 0, .forced = "no rank has moved for 99 s"}).cause, Cause::fault);
+}
+
+TEST(Ending, ALauncherThatSaysNothingKnownIsQuoted) {
+  EXPECT_EQ(ending_of({.status = 137, .ranks = {rank_at(0, 1)}}).reason, "the launcher was ended by signal 9");
+  EXPECT_EQ(ending_of({.status = 213}).reason, "the launcher ended with status 213 before a rank had begun");
+  EXPECT_EQ(ending_of({.status = 213, .said = {"no room for a session", ""}}).reason,
+            "the launcher ended with status 213 before a rank had begun; it said last: no room for a session");
 }
 
 TEST(Ending, BelievesARankThatBlamesTheInputWhateverTheLauncherSays) {
@@ -110,7 +117,7 @@ TEST(Launcher, LinesNameHostsAndRanks) {
 TEST(BatchScript, QuotesWhatAShellWouldObey) {
   EXPECT_EQ(shell_word("a/b=c"), "a/b=c");
   EXPECT_EQ(shell_word("it's $HOME;"), "'it'\\''s $HOME;'");
-  const std::string script = batch_script({"na me\n#SBATCH --x", 4, 1, 8, {"heddle", "launch", "a b.toml"}});
+  const std::string script = batch_script({"na me\n#SBATCH --x", 5, 8, {}, {"heddle", "launch", "a b.toml"}});
   EXPECT_NE(script.find("#SBATCH --nodes=5\n#SBATCH --ntasks-per-node=8\n"), std::string::npos);
   EXPECT_NE(script.find("#SBATCH --job-name=na_me__SBATCH_--x\n"), std::string::npos);
   EXPECT_NE(script.find("\nheddle launch 'a b.toml' &\n"), std::string::npos);

@@ -30,7 +30,7 @@ TEST(Hosts, AreReadLineByLine) {
 
 TEST(Hosts, AreRefusedWithTheLine) {
   EXPECT_EQ(refusal("a\nb slots=0\n"), "hosts:2: 'slots=0', expected slots=N with N from 1 to 1024");
-  EXPECT_EQ(refusal("a\na\n"), "hosts:2: a stands here twice");
+  EXPECT_EQ(refusal("a\na\n"), "hosts:2: a is here twice");
   EXPECT_EQ(refusal("-o"), "hosts:1: '-o' is no name of a host");
   EXPECT_EQ(refusal("a;reboot"), "hosts:1: 'a;reboot' is no name of a host");
   EXPECT_EQ(refusal("# none\n"), "hosts: no host in it; a line a host, as `node1 slots=8`");

@@ -3,7 +3,7 @@
 
     launch_test.py PATH_OF_HEDDLE LIBFAIL_CALLS
 
-Beside what stands here a short draw of the campaign (tools/campaign.py); HEDDLE_LAUNCH_RUNS says of how many.
+Beside what lies here a short draw of the campaign (tools/campaign.py); HEDDLE_LAUNCH_RUNS says of how many.
 """
 import json
 import os
@@ -17,7 +17,10 @@ import tempfile
 import time
 import unittest
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 from emulated import EVERY, MACHINE_SECONDS, ROOT, STEPS, Job, Reference, digests, environment, events
+from faults import surroundings
+from faults.one_run import END_SECONDS
 
 HEDDLE, SHIM = (pathlib.Path(sys.argv.pop(1)).resolve() for _ in range(2))
 RUNS = int(os.environ.get("HEDDLE_LAUNCH_RUNS", "3"))
@@ -175,7 +178,8 @@ class Launch(unittest.TestCase):
         job.wait_until(lambda: job.steps_done() >= 8)
         Job.strike([pid for pid, one in job.processes().items() if one[2] == 1], signal.SIGSTOP)
         self.goes_well(job)
-        end = next(e for e in events(job.run) if e["event"] == "end")
+        # A launcher that could not start the ranks at once, on a machine that is full, ended a generation of its own.
+        end = next(e for e in events(job.run) if e["event"] == "end" and e["step"] > 0)
         self.assertEqual(end["suspects"], [1], end)
         self.assertRegex(end["reason"], r"rank 1 \(.*\) is dead, stopped or cut off")
         self.assertRegex(end["standing"][0], r"^rank 1 \(.*\) stood .*(comm\.|outside).*, in step \d+$")
@@ -191,6 +195,97 @@ class Launch(unittest.TestCase):
         self.goes_well(job)
         self.assertIn("the launcher has not ended 15 s after all ranks", job.text())
 
+    # Clocks of hosts that are an hour ahead of the supervisor's, and behind it, say nothing of who moves.
+    def test_clocks_of_hosts_are_not_compared(self):
+        job = self.job("clocks", hosts=3, LD_PRELOAD=str(SHIM), FAIL_CLOCKS="node0:-3600 node1:3600 node2:-3600")
+        job.wait_until(lambda: job.steps_done() >= 8)
+        Job.strike([pid for pid, one in job.processes().items() if one[2] == 2], signal.SIGSTOP)
+        self.goes_well(job)
+        self.assertEqual(len(lasting_starts(job)), 2, job.text())
+        end = next(e for e in events(job.run) if e["event"] == "end" and e["step"] > 0)
+        self.assertEqual(end["suspects"], [2], end)
+        self.assertNotIn("no rank has moved", job.text())
+        for seconds in re.findall(r"since (-?[0-9.]+) s", "\n".join(end["standing"])):
+            self.assertTrue(0 <= float(seconds) < MACHINE_SECONDS, end)
+
+    # An agent that stands still: named, replaced by one that takes over what it held, and nothing stays behind.
+    def test_an_agent_that_stands_still_is_replaced(self):
+        reference = self.slow_reference()
+        job = self.job("still-agent", reference, hosts=2, agents=True, patience=4 * MACHINE_SECONDS)
+        job.wait_until(lambda: job.steps_done() >= 5)
+        stopped = self.one(job, "agent", "node1")
+        Job.strike(stopped, signal.SIGSTOP)
+        job.wait_until(lambda: "hangs: it has not answered" in job.text())
+        job.wait_until(lambda: self.one(job, "agent", "node1") not in ([], stopped))
+        done = job.steps_done()
+        job.wait_until(lambda: job.newest_checkpoint() > done)    # checkpoints go on
+        self.goes_well(job, reference)
+        self.assertRegex(job.text(), r"the agent of node1 hangs: it has not answered for 15 s; another one replaces it")
+        self.assertEqual(len(lasting_starts(job)), 1, job.text())    # the ranks did not notice
+
+    def test_an_agent_that_stands_still_at_the_end(self):
+        job = self.job("still-end", hosts=2, agents=True)
+        job.wait_until(lambda: job.steps_done() >= 5)
+        Job.strike(self.one(job, "agent", "node1"), signal.SIGSTOP)
+        self.goes_well(job)
+
+    def slow_reference(self):
+        if not hasattr(Launch, "slow"):
+            (self.base / "slow").mkdir()
+            Launch.slow = Reference(HEDDLE, self.base / "slow", ["--set", "train.global_batch=576"])
+        return Launch.slow
+
+    # Strangers hold every agent's port: neither partners, nor the end, nor what lies in memory wait for them.
+    def test_strangers_do_not_hold_agents(self):
+        job = self.job("strangers", hosts=3, agents=True)
+        job.wait_until(lambda: job.steps_done() >= 5)
+        self.assertTrue(surroundings.strangers(job, {"part": 0.6, "moment": 0.02, "rank": 1}))
+        self.goes_well(job)
+        log = events(job.run)
+        ended = [e["time"] for e in log if e["event"] == "end"][-1]
+        self.assertLess(log[-1]["time"] - ended, END_SECONDS, job.text())
+
+    # A host without room in memory, from the beginning or later: the run goes on without copies, and says so once.
+    def test_a_host_without_room_for_copies(self):
+        if not surroundings.may_mount():
+            self.skipTest("no mounts: no host has a memory of a size here")
+        for name, call in (("none", 1), ("filled", 2)):
+            job = Job(HEDDLE, self.reference, self.base / f"room-{name}", hosts=3, agents=True)
+            self.addCleanup(job.end)
+            surroundings.limit_memory(job, {"rank": 1, "part": 0, "call": call})
+            self.addCleanup(surroundings.free_memory, job)
+            job.start()
+            job.wait_until(lambda: job.steps_done() >= 5)    # pylint: disable=cell-var-from-loop
+            surroundings.fill_memory(job, {"part": 0.2, "rank": 2})
+            self.assertEqual(job.wait(), 0, job.text())
+            self.assertEqual(surroundings.free_memory(job), [])
+            self.goes_well(job)
+            starts = len(lasting_starts(job))
+            self.assertEqual(starts, 2, job.text())
+            told = re.findall(r"no snapshots of the state in memory: .* has no room for [0-9.]+ MB of rank 1: No space left", job.text())
+            self.assertIn(len(told), range(2 if name == "none" else 1, job.starts() + 1), job.text())    # once a generation
+
+    # The input with which the job has trained is away for a moment: no mistake of the user's.
+    def test_input_that_is_away_for_a_moment(self):
+        job = self.job("away", hosts=2)
+        job.wait_until(lambda: job.steps_done() >= 8)
+        config = job.folder / "tiny.toml"
+        config.rename(job.folder / "away.toml")
+        before = sum(e["event"] == "end" for e in events(job.run))
+        Job.strike([pid for pid, one in job.processes().items() if one[2] == 1])
+        job.wait_until(lambda: sum(e["event"] == "end" for e in events(job.run)) >= before + 2)
+        (job.folder / "away.toml").rename(config)
+        self.goes_well(job)
+        self.assertIn("one more try", job.text())
+
+    def test_input_that_stays_away_is_a_mistake(self):
+        job = self.job("gone", hosts=2)
+        job.wait_until(lambda: job.steps_done() >= 8)
+        (job.folder / "tiny.toml").unlink()
+        Job.strike([pid for pid, one in job.processes().items() if one[2] == 1])
+        self.assertEqual(job.wait(), 2, job.text())
+        self.assertEqual(job.text().count("one more try"), 1)
+
     def test_a_crash_loop_is_given_up(self):
         (self.base / "loop-shell").write_text(
             f'#!/bin/sh\nhost=$1\nshift\ncase "$*" in true) ;; *) exit 1 ;; esac\nexec {ROOT}/tools/emulated_host "$host" "$@"\n')
@@ -203,7 +298,7 @@ class Launch(unittest.TestCase):
         self.assertEqual(done.returncode, 1, done.stderr)
         ours = [line for line in done.stderr.splitlines() if line.startswith("heddle: ") and "warning" not in line]
         self.assertEqual(len(ours), 1, done.stderr)
-        self.assertRegex(ours[0], r"given up: 3 ends in a row came no further than step 0; the last: ")
+        self.assertRegex(ours[0], r"stopped: 3 failures in a row without progress beyond step 0; the last: ")
         pauses = [float(line.split("in ")[-1].split(" s")[0]) for line in done.stderr.splitlines() if "the next start" in line]
         self.assertEqual(pauses, [0.1, 0.2])
 
@@ -266,8 +361,53 @@ class Launch(unittest.TestCase):
                         "name=it's"], cwd=folder, check=True, capture_output=True)
         subprocess.run(["bash", "-n", "job.sh"], cwd=folder, check=True)
         text = (folder / "job.sh").read_text()
-        self.assertIn("#SBATCH --nodes=3\n#SBATCH --ntasks-per-node=2\n", text)
+        self.assertIn("#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=2\n", text)    # the spare is one of the two
         self.assertIn("'name=it'\\''s'", text)
+
+    def batch(self, *words, status=0):
+        folder = self.base / "flags"
+        folder.mkdir(exist_ok=True)
+        shutil.copy(self.reference.folder / "tiny.toml", folder)
+        (folder / "hosts").write_text("a slots=2\nb slots=4\nc slots=4\n")
+        done = subprocess.run([HEDDLE, "launch", "tiny.toml", "--batch", "job.sh", *words], cwd=folder, capture_output=True, text=True)
+        self.assertEqual(done.returncode, status, done.stderr)
+        if status != 0:
+            return done.stderr
+        subprocess.run(["bash", "-n", "job.sh"], cwd=folder, check=True)
+        return (folder / "job.sh").read_text()
+
+    # A walk along all flags that there are: one that is added and forgotten in the script would be found here.
+    def test_a_batch_script_drops_no_flag(self):
+        said = subprocess.run([HEDDLE, "launch", "--help"], capture_output=True, text=True, check=True).stdout
+        flags = dict(re.findall(r"^\s+(--[a-z-]+)(?: ([A-Z=]+))?", said, re.M))
+        self.assertGreater(len(flags), 18, said)
+        its_own = {"--hosts", "--batch", "--sbatch", "--resume", "--by", "--help"}
+        values = {"--set": "train.learning_rate=0.002", "--ranks": "2", "--spares": "1"}
+        for flag, value in flags.items():
+            if flag in its_own:
+                continue
+            words = [flag, values.get(flag, "7")] if value else [flag]
+            line = next(line for line in self.batch("--hosts", "hosts", *words).splitlines() if line.endswith(" &"))
+            self.assertIn(" " + " ".join(words), line)
+        line = self.batch("--hosts", "hosts", "--by", "mpirun", "--launcher-word", "--mca", "--launcher-word", "it's")
+        self.assertIn(" --by mpirun --resume ", line)
+        self.assertIn(" --launcher-word=--mca --launcher-word 'it'\\''s' ", line)
+
+    def test_what_a_batch_script_asks_for(self):
+        text = self.batch("--hosts", "hosts", "--spares", "1")
+        self.assertIn("#SBATCH --nodes=3\n#SBATCH --ntasks-per-node=4\n", text)
+        self.assertIn("#SBATCH --nodes=4\n#SBATCH --ntasks-per-node=1\n", self.batch("--ranks", "3", "--spares", "1"))
+        text = self.batch("--hosts", "hosts", "--sbatch", "time=8:00:00", "--sbatch", "gres=gpu:8", "--sbatch", "cpus-per-task=16",
+                          "--sbatch", "output=logs/%j.out", "--sbatch", "exclusive", "--sbatch", "signal=B:USR2@600")
+        for line in ("time=8:00:00", "gres=gpu:8", "cpus-per-task=16", "output=logs/%j.out", "exclusive", "signal=B:USR2@600"):
+            self.assertEqual(text.count(f"#SBATCH --{line}\n"), 1, text)
+        self.assertEqual(text.count("--signal="), 1)
+        for wrong in ("time", "time=", "=x", "--time=1", "time=1\nrm -rf /", "Time Limit=3"):
+            if wrong != "time":    # one without a value may be a flag of sbatch's
+                self.assertIn("KEY=VALUE or KEY is expected", self.batch("--hosts", "hosts", f"--sbatch={wrong}", status=2))
+        self.assertIn("--hosts and --ranks say how many", self.batch("--hosts", "hosts", "--sbatch", "nodes=7", status=2))
+        self.assertIn("--ranks 11: hosts has 10 slots", self.batch("--hosts", "hosts", "--ranks", "11", status=2))
+        self.assertIn("--spares 3: there are 3 hosts", self.batch("--hosts", "hosts", "--spares", "3", status=2))
 
     # What each host's agent holds is the job's, whosever folder it lies in: after the loss of a rank it is not lost as well.
     def test_agents_keep_what_the_ranks_have_copied(self):

@@ -1,7 +1,7 @@
 // Attention whose probabilities are dropped: the reference against the definition, with words of Philox at hand;
 // its gradient by central differences; the host's kernel against the reference; and a rank's heads and rows among
 // others.
-#include "heddle/base/philox.h"
+#include "heddle/base/numbers/philox.h"
 #include "tests/kernels/host_stream.h"
 
 namespace heddle::op_runner {

@@ -101,15 +101,6 @@ TEST(AttentionMasks, ReferenceIsTheDefinition) {
   }
 }
 
-TEST(AttentionMasks, DocumentsStartBehindTheIdThatEndsOne) {
-  device::Batch batch;
-  batch.microbatches.push_back(
-      {.tokens = {9, 4, 9, 9, 1, 2, 3, 5, 5, 5, 5, 9, 7, 9}, .masked = {}});  // 5 inputs, 2 more
-  const OpCase op{"load_starts", "load_starts", {}, {{"rows", 10}, {"sequence", 5}, {"document_end", 9}}, {}};
-  const OpResult found = run_op(op, kernels::reference_kernels(), false, ir::Phase::F, &batch);
-  EXPECT_EQ(found.out[0].values, (std::vector<double>{0, 1, 1, 3, 4, 0, 0, 0, 0, 0}));
-}
-
 /// The host's kernels of one name, with the reference's where they have none.
 std::vector<kernels::KernelEntry> kernels_named(std::string_view name) {
   std::vector<kernels::KernelEntry> list;

@@ -63,57 +63,5 @@ TEST(Dropout, DrawsApart) {
   EXPECT_TRUE(std::equal(last.begin(), last.end(), rows.begin() + 4 * 40));
 }
 
-// Which token of the whole batch a row is: sequences of several microbatches, positions of ranks of cp and tp.
-TEST(Dropout, CountsTokensOfTheWholeBatch) {
-  constexpr int64_t kS = 16;
-  for (const auto [cp, tp] : {std::pair{1, 1}, {2, 1}, {1, 2}, {2, 2}}) {
-    device::Batch batch;
-    batch.seed = 0x123456789;
-    batch.step = 42;
-    for (const int64_t first : {6, 2}) batch.microbatches.push_back({.first_sequence = first});
-    std::set<double> seen;
-    for (int c = 0; c < cp; ++c) {
-      for (int t = 0; t < tp; ++t) {
-        OpCase op{"load_dropout",
-                  "load_dropout",
-                  {},
-                  {{"rows", 2 * kS / cp / tp}, {"sequence", kS}, {"cp", cp}, {"tp", tp}},
-                  {}};
-        op.place.index = {t, c};
-        op.place.degree = {tp, cp, 1, 1, 1, 1, 1};
-        const OpResult result = run_op(op, kernels::reference_kernels(), false, ir::Phase::F, &batch, 1);
-        for (const double token : result.out[0].values) EXPECT_TRUE(seen.insert(token).second) << token;
-        EXPECT_EQ(result.out[1].values, (std::vector<double>{0x23456789, 1, 42}));
-      }
-    }
-    EXPECT_EQ(seen.size(), 2u * kS);
-    EXPECT_EQ(*seen.begin(), 2 * kS);
-    EXPECT_EQ(*seen.rbegin(), 4 * kS - 1);
-  }
-}
-
-TEST(Positions, OfRanksDocumentsAndCaches) {
-  device::Batch batch;
-  batch.microbatches.push_back({.tokens = {1, 0, 2, 3, 0, 4, 5, 6, 7}});  // eight inputs and the label after them
-  batch.places = {8 + 5, -1, 3};
-  const auto positions = [&](const ir::Attributes& attributes, int c = 0, int cp = 1) {
-    OpCase op{"load_positions", "load_positions", {}, attributes, {}};
-    op.place.index = {0, c};
-    op.place.degree = {1, cp, 1, 1, 1, 1, 1};
-    return run_op(op, kernels::reference_kernels(), false, ir::Phase::F, &batch).out[0].values;
-  };
-  using Numbers = std::vector<double>;
-  EXPECT_EQ(positions({{"rows", 8}, {"sequence", 8}}), (Numbers{0, 1, 2, 3, 4, 5, 6, 7}));
-  EXPECT_EQ(positions({{"rows", 8}, {"sequence", 8}, {"apart", 1}, {"document_end", 0}}),
-            (Numbers{0, 1, 0, 1, 2, 0, 1, 2}));
-  EXPECT_EQ(positions({{"rows", 4}, {"sequence", 8}, {"cp", 2}}, 1, 2), (Numbers{2, 3, 4, 5}));
-  EXPECT_EQ(positions({{"rows", 4}, {"sequence", 8}, {"cp", 2}, {"apart", 1}, {"document_end", 0}}, 1, 2),
-            (Numbers{0, 1, 2, 0}));
-  EXPECT_EQ(positions({{"rows", 3}, {"sequence", 8}, {"cached", 1}}), (Numbers{5, -1, 3}));
-  batch.microbatches[0].begins.assign(9, Begins::nothing);  // where the batch says so
-  batch.microbatches[0].begins[3] = Begins::document;
-  EXPECT_EQ(positions({{"rows", 8}, {"sequence", 8}, {"apart", 1}}), (Numbers{0, 1, 2, 0, 1, 2, 3, 4}));
-}
-
 }  // namespace
 }  // namespace heddle::op_runner

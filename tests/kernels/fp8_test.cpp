@@ -1,6 +1,6 @@
 // Eight-bit numbers: every byte and every tie; the products' operands and sums written out anew; the host's kernels
 // against reference.
-#include "heddle/ops/matrices/fp8_blocks.h"
+#include "heddle/ops/fp8_blocks.h"
 #include "tests/kernels/fp8_cases.h"
 #include "tests/kernels/host_stream.h"
 

@@ -23,13 +23,21 @@ namespace {
 
 constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
 
-/// 64-byte aligned bytes, every word a NaN in fp32 and in bf16.
+/// 64-byte aligned bytes, every word a NaN in fp32 and in bf16. What is written behind them is found.
 class Bytes {
  public:
   explicit Bytes(int64_t bytes)
       : size_(bytes),
-        data_(static_cast<std::byte*>(std::aligned_alloc(64, static_cast<size_t>((bytes + 127) / 64 * 64)))) {
-    std::memset(data_.get(), 0xff, static_cast<size_t>(bytes));
+        held_((bytes + 127) / 64 * 64),
+        data_(static_cast<std::byte*>(std::aligned_alloc(64, static_cast<size_t>(held_)))) {
+    std::memset(data_.get(), 0xff, static_cast<size_t>(held_));
+  }
+  Bytes(Bytes&&) = default;
+  ~Bytes() {
+    if (data_ == nullptr) return;
+    EXPECT_TRUE(
+        std::all_of(data_.get() + size_, data_.get() + held_, [](std::byte b) { return b == std::byte{0xff}; }))
+        << "something was written behind " << size_ << " bytes";
   }
   std::byte* get() { return data_.get(); }
   Scratch scratch() { return {data_.get(), size_}; }
@@ -38,7 +46,7 @@ class Bytes {
   struct Free {
     void operator()(std::byte* p) const { std::free(p); }
   };
-  int64_t size_;
+  int64_t size_, held_;
   std::unique_ptr<std::byte, Free> data_;
 };
 
@@ -145,6 +153,10 @@ const std::vector<Sizes>& sizes() {
   return all;
 }
 
+int64_t scratch_bytes(const Case& c, const Sizes& s) {
+  return gemm_scratch_bytes({s.experts(), s.rows(), s.n, s.k}, 0, c.engine);
+}
+
 /// Whether the engine has a packed form; else it reads rows.
 bool packs(const Case& c) { return packed_bytes(c.dtype, 1, 8, 8, c.engine) > 0; }
 
@@ -203,7 +215,7 @@ TEST_P(Gemm, ForwardMatchesPlainLoops) {
       for (const bool with_bias : {false, true}) {
         for (const Dtype y_dtype : {Dtype::f32, Dtype::bf16}) {
           Result y(y_dtype, s.rows() * s.n);
-          Bytes scratch(gemm_scratch_bytes(s.experts()));
+          Bytes scratch(scratch_bytes(c, s));
           linear_forward({.groups = RowGroups(std::span(s.offsets)),
                           .n = s.n,
                           .k = s.k,
@@ -243,7 +255,7 @@ TEST_P(Gemm, DgradMatchesPlainLoops) {
     for (const bool use_packed : forms(c)) {
       for (const Dtype dx_dtype : {Dtype::f32, Dtype::bf16}) {
         Result dx(dx_dtype, s.rows() * s.k);
-        Bytes scratch(gemm_scratch_bytes(s.experts()));
+        Bytes scratch(scratch_bytes(c, s));
         linear_dgrad({.groups = RowGroups(std::span(s.offsets)),
                       .n = s.n,
                       .k = s.k,
@@ -283,7 +295,7 @@ TEST_P(Gemm, WgradMatchesPlainLoops) {
         dw.assign(dw.size(), kPoison);
         dbias.assign(dbias.size(), kPoison);
       }
-      Bytes scratch(gemm_scratch_bytes(s.experts()));
+      Bytes scratch(scratch_bytes(c, s));
       linear_wgrad({.groups = RowGroups(std::span(s.offsets)),
                     .n = s.n,
                     .k = s.k,
@@ -328,7 +340,7 @@ TEST_P(Gemm, WgradOfManyExpertsIsThatOfEach) {
   const Matrix x(c.dtype, s.rows() * s.k, 6), dy(c.dtype, s.rows() * s.n, 7);
   const int64_t each = s.n * s.k;
   ASSERT_GT(s.experts() * each * 4, 5 << 20);
-  Bytes scratch(gemm_scratch_bytes(s.experts())), all(s.experts() * each * 4 + 64), one(each * 4);
+  Bytes scratch(scratch_bytes(c, s)), all(s.experts() * each * 4 + 64), one(each * 4);
   const auto wgrad = [&](const RowGroups& groups, float* dw) {
     linear_wgrad({.groups = groups,
                   .n = s.n,
@@ -366,7 +378,7 @@ Products all_products(const Case& c, const Sizes& s, const Matrix& x, const Matr
   omp_set_num_threads(threads);
   Products out{Result(c.dtype, s.rows() * s.n), Result(Dtype::f32, s.rows() * s.k),
                std::vector<float>(size_t(s.experts() * s.n * s.k), kPoison)};
-  Bytes w_packed = packed(c, w, s), scratch(gemm_scratch_bytes(s.experts()));
+  Bytes w_packed = packed(c, w, s), scratch(scratch_bytes(c, s));
   const Weights weights = use_packed ? packed_or_rows(c, w, w_packed) : Weights{w.data(), c.dtype, false};
   const RowGroups groups{std::span(s.offsets)};
   linear_forward({.groups = groups,
@@ -400,7 +412,8 @@ Products all_products(const Case& c, const Sizes& s, const Matrix& x, const Matr
 
 TEST_P(Gemm, ThreadsAndPackingDoNotChangeABit) {
   const Case c = GetParam();
-  for (const Sizes& s : {Sizes{{0, 200}, 300, 200}, Sizes{{0, 7, 7, 150, 190}, 65, 600}}) {
+  const Sizes several_tall_pieces{{0, 1100}, 512, 300};
+  for (const Sizes& s : {Sizes{{0, 200}, 300, 200}, Sizes{{0, 7, 7, 150, 190}, 65, 600}, several_tall_pieces}) {
     const Matrix x(c.dtype, s.rows() * s.k, 10), dy(c.dtype, s.rows() * s.n, 11),
         w(c.dtype, s.experts() * s.n * s.k, 12);
     const Products one = all_products(c, s, x, dy, w, 1);
@@ -416,7 +429,7 @@ TEST_P(Gemm, ARowHasTheSameBitsWhereverItStands) {
   const Sizes whole{{0, int32_t(rows)}, n, k};
   Bytes w_packed = packed(c, w, whole);
   const auto forward = [&](const RowGroups& groups, int64_t first, void* y) {
-    Bytes scratch(gemm_scratch_bytes(groups.count()));
+    Bytes scratch(gemm_scratch_bytes({groups.count(), rows, n, k}, 0, c.engine));
     const void* from = static_cast<const std::byte*>(x.data()) + first * k * size_of(c.dtype);
     linear_forward({.groups = groups,
                     .n = n,
@@ -560,6 +573,32 @@ TEST(GemmMixed, RouterTakesNarrowRowsAndWideWeights) {
     }
     expect_close(dx(70 * k + j), wanted, size, n, Dtype::bf16, "dx");
   }
+}
+
+// Scratch follows the product: of a small one it is no more than a few copies of its operands, of any one no more
+// than of all sizes; it grows with each of them, since plans reserve it for the most rows that may come. amx has
+// one size.
+TEST_P(Gemm, ScratchIsBoundedByTheSizes) {
+  const Engine engine = GetParam().engine;
+  const auto bytes = [&](int64_t rows, int64_t n, int64_t k, int threads = 8) {
+    return gemm_scratch_bytes({1, rows, n, k}, threads, engine);
+  };
+  if (engine != Engine::amx && engine != Engine::amx_bf16x3 && engine != Engine::neon_bf16) {
+    for (const auto& [rows, n, k] : {std::tuple{16, 32, 32}, {128, 64, 64}, {256, 256, 256}, {1, 512, 512}}) {
+      EXPECT_LE(bytes(rows, n, k, 1), 2 * 4 * (rows * n + rows * k + n * k)) << rows << " x " << n << " x " << k;
+    }
+  }
+  const std::vector<int64_t> lengths{0, 1, 31, 32, 33, 127, 255, 256, 257, 300, 512, 513, 2000};
+  for (const int64_t n : {int64_t{1}, int64_t{64}, int64_t{257}, int64_t{3000}}) {
+    for (size_t i = 0; i + 1 < lengths.size(); ++i) {
+      const int64_t less = lengths[i], more = lengths[i + 1];
+      EXPECT_LE(bytes(less, n, 70), bytes(more, n, 70)) << less << " and " << more << " rows, N " << n;
+      if (less == 0) continue;
+      EXPECT_LE(bytes(70, less, n), bytes(70, more, n)) << "N " << less << " and " << more;
+      EXPECT_LE(bytes(70, n, less), bytes(70, n, more)) << "K " << less << " and " << more;
+    }
+  }
+  EXPECT_LE(bytes(1 << 20, 1 << 14, 1 << 14), gemm_scratch_bytes(1, 8));
 }
 
 TEST(GemmArguments, AreChecked) {

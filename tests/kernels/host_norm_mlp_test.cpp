@@ -27,6 +27,9 @@ TEST_P(HostStream, norms) {
     const Operand heads = activation(random_tensor(X, {T, 3 * W}, 2));
     expect_gradient_like_reference({"rms_norm of heads" + size, "rms_norm", {heads, g}, {{"epsilon", 0.25}}, {}},
                                    stream_tolerance(X));
+    expect_gradient_like_reference(
+        {"rms_norm offset" + size, "rms_norm", {x, g}, {{"epsilon", 0.25}, {"offset", 1.0}}, {}},
+        stream_tolerance(X));
     expect_gradient_like_reference({"add_rms_norm" + size, "add_rms_norm", {x, r, g}, {{"epsilon", 0.25}}, {}},
                                    stream_tolerance(X));
     expect_gradient_like_reference(
@@ -81,6 +84,19 @@ TEST_P(HostStream, activations) {
     const Operand u = activation(random_tensor(X, {T, 2 * W}, 6, 4));
     expect_gradient_like_reference({"silu" + size, "silu", {x}, {}, {}}, sigmoid_tolerance(X));
     expect_gradient_like_reference({"multiply" + size, "multiply", {x, y}, {}, {}}, stream_tolerance(X));
+    expect_gradient_like_reference({"scale" + size, "scale", {x}, {{"factor", 0.7}}, {}}, stream_tolerance(X));
+    for (const int64_t runs : {int64_t{1}, int64_t{5}}) {
+      const Operand wide = activation(random_tensor(X, {T, runs * W}, 9));
+      expect_gradient_like_reference(
+          {fmt::format("sigmoid_gate of {}{}", runs, size), "sigmoid_gate", {wide, x}, {}, {}},
+          sigmoid_tolerance(X));
+    }
+    const Operand one = activation(random_tensor(X, {T, 1}, 10, 3));
+    expect_gradient_like_reference({"sigmoid_gate of all" + size, "sigmoid_gate", {y, one}, {}, {}},
+                                   sigmoid_tolerance(X));
+    for (const double cap : {0.5, 4.0, 1000.0})
+      expect_gradient_like_reference({"soft_cap" + size, "soft_cap", {x}, {{"cap", cap}}, {}},
+                                     sigmoid_tolerance(X));
     const Operand b = weight(random_tensor(Dtype::f32, {W}, 8));
     expect_gradient_like_reference({"add_bias" + size, "add_bias", {x, b}, {}, {}}, stream_tolerance(X));
     for (const bool with_bias : {false, true}) {
@@ -105,18 +121,21 @@ TEST_P(HostStream, biases_of_experts) {
     const Operand u = activation(random_tensor(X, {R, 2 * W}, 6, 4));
     const Operand b = weight(random_tensor(Dtype::f32, {6, 2 * W}, 8));
     const ir::Attributes clamp{{"alpha", 1.702}, {"limit", 1.25}};
-    expect_gradient_like_reference({"add_expert_bias" + size, "add_expert_bias", {u, b, metadata(routing.offsets)}, {}, {}},
-                                   stream_tolerance(X));
-    expect_gradient_like_reference({"clamped_swiglu" + size, "clamped_swiglu", {u}, clamp, {}}, sigmoid_tolerance(X));
+    expect_gradient_like_reference(
+        {"add_expert_bias" + size, "add_expert_bias", {u, b, metadata(routing.offsets)}, {}, {}},
+        stream_tolerance(X));
+    expect_gradient_like_reference({"clamped_swiglu" + size, "clamped_swiglu", {u}, clamp, {}},
+                                   sigmoid_tolerance(X));
     expect_gradient_like_reference(
         {"clamped_swiglu bias" + size, "clamped_swiglu", {u, b, metadata(routing.offsets)}, clamp, {}},
         sigmoid_tolerance(X));
-    expect_gradient_like_reference({"gated_bias" + size,
-                                    "gated_bias",
-                                    {activation(random_tensor(Dtype::f32, {T, 3}, 9)), metadata(routing.experts), b},
-                                    {{"dtype", std::string(name_of(X))}},
-                                    {}},
-                                   stream_tolerance(X));
+    expect_gradient_like_reference(
+        {"gated_bias" + size,
+         "gated_bias",
+         {activation(random_tensor(Dtype::f32, {T, 3}, 9)), metadata(routing.experts), b},
+         {{"dtype", std::string(name_of(X))}},
+         {}},
+        stream_tolerance(X));
   }
 }
 
@@ -153,6 +172,8 @@ TEST_P(HostStream, sums_and_columns) {
                             0, overwrite);
     }
     if (W > 1) expect_gradient_like_reference({"split" + size, "split", {a}, {{"first", W / 3 + 1}}, {}}, 0);
+    const Operand runs = activation(random_tensor(X, {T, 3 * (W + 1)}, 11));
+    expect_gradient_like_reference({"split of runs" + size, "split", {runs}, {{"first", W}, {"runs", 3}}, {}}, 0);
     expect_gradient_like_reference({"concat" + size, "concat", {a, b}, {{"first", W}, {"second", W}}, {}}, 0);
     expect_like_reference({"concat of one" + size, "concat", {absent(), b}, {{"first", 3}, {"second", W}}, {}}, 0);
   }

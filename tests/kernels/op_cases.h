@@ -204,6 +204,23 @@ inline std::vector<CaseMaker> norm_and_shape_cases() {
                        {{"epsilon", 1e-2}},
                        {}};
        }});
+  cases.push_back({"rms_norm_offset", [](Dtype X, int64_t B) {
+                     return OpCase{
+                         "rms_norm_offset",
+                         "rms_norm",
+                         {activation(random_tensor(X, {B * 5, 19}, 11)), weight(random_tensor(wide(X), {19}, 12))},
+                         {{"epsilon", 1e-2}, {"offset", 1.0}},
+                         {}};
+                   }});
+  cases.push_back({"add_rms_norm_offset", [](Dtype X, int64_t B) {
+                     return OpCase{
+                         "add_rms_norm_offset",
+                         "add_rms_norm",
+                         {activation(random_tensor(X, {B * 3, 17}, 13)),
+                          activation(random_tensor(X, {B * 3, 17}, 14)), weight(random_tensor(wide(X), {17}, 15))},
+                         {{"epsilon", 1e-6}, {"offset", 1.0}},
+                         {}};
+                   }});
   cases.push_back({"add_rms_norm", [](Dtype X, int64_t B) {
                      return OpCase{
                          "add_rms_norm",
@@ -276,6 +293,21 @@ inline std::vector<CaseMaker> norm_and_shape_cases() {
   cases.push_back(
       {"split", [](Dtype X, int64_t B) {
          return OpCase{"split", "split", {activation(random_tensor(X, {B * 3, 10}, 18))}, {{"first", 3}}, {}};
+       }});
+  cases.push_back({"split_runs", [](Dtype X, int64_t B) {
+                     return OpCase{"split_runs",
+                                   "split",
+                                   {activation(random_tensor(X, {B * 3, 15}, 18))},
+                                   {{"first", 2}, {"runs", 3}},
+                                   {}};
+                   }});
+  cases.push_back(
+      {"concat_runs", [](Dtype X, int64_t B) {
+         return OpCase{"concat_runs",
+                       "concat",
+                       {activation(random_tensor(X, {B * 3, 4}, 19)), activation(random_tensor(X, {B * 3, 6}, 20))},
+                       {{"first", 2}, {"second", 3}, {"runs", 2}},
+                       {}};
        }});
   for (const bool second : {true, false}) {
     const std::string name = second ? "concat" : "concat_first_only";
@@ -515,6 +547,23 @@ inline std::vector<CaseMaker> mlp_cases() {
   cases.push_back({"silu", [](Dtype X, int64_t B) {
                      return OpCase{"silu", "silu", {activation(random_tensor(X, {B * 3, 7}, 33, 3))}, {}, {}};
                    }});
+  // A gate an element, one a run shorter and one longer than a warp, and one a row.
+  for (const auto& [gates, columns] : {std::pair{7, 7}, {3, 15}, {2, 82}, {1, 9}}) {
+    const std::string name = fmt::format("sigmoid_gate_{}of{}", gates, columns);
+    cases.push_back({name, [=, gates = gates, columns = columns](Dtype X, int64_t B) {
+                       return OpCase{name,
+                                     "sigmoid_gate",
+                                     {activation(random_tensor(X, {B * 3, columns}, 36)),
+                                      activation(random_tensor(X, {B * 3, gates}, 37, 3))},
+                                     {},
+                                     {}};
+                     }});
+  }
+  cases.push_back(
+      {"soft_cap", [](Dtype X, int64_t B) {
+         return OpCase{
+             "soft_cap", "soft_cap", {activation(random_tensor(X, {B * 3, 7}, 38, 3))}, {{"cap", 1.5}}, {}};
+       }});
   cases.push_back(
       {"multiply", [](Dtype X, int64_t B) {
          return OpCase{"multiply",

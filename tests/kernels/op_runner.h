@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "heddle/base/random.h"
-#include "heddle/device/batch.h"
 #include "heddle/ir/gradient.h"
 #include "heddle/kernels/registry.h"
 #include "heddle/ops/ops.h"
@@ -116,8 +115,7 @@ class ListingRunner {
   explicit ListingRunner(const std::vector<kernels::KernelEntry>& kernels) : kernels_(&kernels) {}
 
   ir::Listing listing;
-  const device::Batch* batch = nullptr;
-  int microbatch = 0;
+  std::vector<std::byte> input;  // that ops load
   ir::Coordinates place;
   /// The kernels that ran, as "op: backend.name", in order.
   std::vector<std::string> ran;
@@ -258,9 +256,8 @@ class ListingRunner {
                 .out = out,
                 .updates = updates,
                 .overwrite = overwrite,
-                .microbatch = microbatch,
                 .scratch = scratch.data(),
-                .batch = batch,
+                .input = op.def->loads ? input.data() : nullptr,
                 .place = &place},
                static_cast<int64_t>(scratch.size()));
     EXPECT_TRUE(scratch.guards_hold()) << ran.back() << " wrote outside its scratch";
@@ -280,10 +277,8 @@ struct OpResult {
 
 /// Runs the op alone. With `overwrite` the contents of `updates` are poisoned first; end ops always see them.
 inline OpResult run_op(const OpCase& op, const std::vector<kernels::KernelEntry>& kernels, bool overwrite = false,
-                       ir::Phase phase = ir::Phase::F, const device::Batch* batch = nullptr, int microbatch = 0) {
+                       ir::Phase phase = ir::Phase::F) {
   ListingRunner runner(kernels);
-  runner.batch = batch;
-  runner.microbatch = microbatch;
   runner.place = op.place;
   std::vector<ValueId> in, updates;
   for (const Operand& operand : op.in)
@@ -380,6 +375,20 @@ inline ::testing::AssertionResult same(const Tensor& expected, const Tensor& fou
     }
   }
   return ::testing::AssertionSuccess();
+}
+
+/// The value that `load` makes of an input of these numbers, of the type Number.
+template <class Number>
+Tensor load_numbers(const std::vector<kernels::KernelEntry>& kernels, const std::vector<Number>& numbers,
+                    std::vector<std::string>* ran = nullptr) {
+  ListingRunner runner(kernels);
+  runner.listing.add_input({.name = "given", .dtype = dtype_of<Number>, .shape = {std::ssize(numbers)}});
+  const auto bytes = std::as_bytes(std::span(numbers));
+  runner.input.assign(bytes.begin(), bytes.end());
+  const ValueId value = runner.append("load", {}, {{"input", "given"}}, {})[0];
+  runner.run();
+  if (ran != nullptr) *ran = runner.ran;
+  return runner.read(value);
 }
 
 }  // namespace heddle::op_runner

@@ -1,4 +1,4 @@
-// The beginning and end of a step on reference: loading the batch, the gradient norm, AdamW, weights from masters.
+// The beginning and end of a step on reference: loading an input, the gradient norm, AdamW, weights from masters.
 #include <limits>
 
 #include "tests/kernels/op_cases.h"
@@ -10,42 +10,16 @@ const std::vector<kernels::KernelEntry>& reference() { return kernels::reference
 
 Tensor scalar(double value) { return Tensor(Dtype::f64, {1}, value); }
 
-TEST(ReferenceLoadTokens, takes_inputs_and_shifted_labels) {
-  device::Batch batch;
-  batch.microbatches.resize(2);
-  // Two sequences of S = 3 with one further depth: 3 + 1 + 1 ids each; one id masked, one padding.
-  batch.microbatches[1] = {.tokens = {10, 11, 12, 13, 14, 20, 21, -1, 23, 24},
-                           .masked = {0, 0, 1, 0, 0, 0, 0, 0, 0, 0}};
-  const OpCase op{"", "load_tokens", {}, {{"rows", 6}, {"sequence", 3}, {"depths", 1}}, {}};
-  const OpResult result = run_op(op, reference(), false, ir::Phase::F, &batch, 1);
-  ASSERT_EQ(result.out.size(), 4u);
-  EXPECT_EQ(result.out[0].values, (std::vector<double>{10, 11, 12, 20, 21, -1}));
-  EXPECT_EQ(result.out[1].values, (std::vector<double>{11, 12, 13, 21, -1, 23}));
-  EXPECT_EQ(result.out[2].values, (std::vector<double>{11, -1, 13, 21, -1, 23}));
-  EXPECT_EQ(result.out[3].values, (std::vector<double>{-1, 13, 14, -1, 23, 24}));
-
-  batch.microbatches[0] = {.tokens = {1, 2, 3}};
-  EXPECT_THROW(run_op(op, reference(), false, ir::Phase::F, &batch, 0), InternalError) << "too few ids";
-  batch.microbatches[1].masked.pop_back();
-  EXPECT_THROW(run_op(op, reference(), false, ir::Phase::F, &batch, 1), InternalError) << "too few mask entries";
-  EXPECT_THROW(run_op(op, reference()), InternalError) << "no batch";
-}
-
-TEST(ReferenceLoadScales, and_step) {
-  device::Batch batch;
-  batch.scales = {0.5, 0.1};
-  batch.hyper = {1e-3, 0.1, 0.001};
-  batch.bias_rate = 0.25;
-  for (const auto& [word, dtype] : {std::pair{"f32", Dtype::f32}, std::pair{"f64", Dtype::f64}}) {
-    const OpCase op{"", "load_scales", {}, {{"count", 2}, {"dtype", word}}, {}};
-    const OpResult result = run_op(op, reference(), false, ir::Phase::F, &batch);
-    EXPECT_EQ(result.out[0].dtype, dtype);
-    EXPECT_EQ(result.out[0].values[1], dtype == Dtype::f32 ? static_cast<double>(0.1f) : 0.1);
-    const OpCase more{"", "load_scales", {}, {{"count", 3}, {"dtype", word}}, {}};
-    EXPECT_THROW(run_op(more, reference(), false, ir::Phase::F, &batch), InternalError);
-  }
-  EXPECT_EQ(run_op({"", "load_step", {}, {}, {}}, reference(), false, ir::Phase::end, &batch).out[0].values,
-            (std::vector<double>{1e-3, 0.1, 0.001, 0.25}));
+TEST(ReferenceLoad, takes_the_numbers_as_they_are) {
+  const double third = 1.0 / 3;
+  EXPECT_EQ(load_numbers<int32_t>(reference(), {7, -1, 1 << 30}).values, (std::vector<double>{7, -1, 1 << 30}));
+  EXPECT_EQ(load_numbers<double>(reference(), {third, -0.0}).values, (std::vector<double>{third, -0.0}));
+  EXPECT_EQ(load_numbers<float>(reference(), {0.1f}).values, (std::vector<double>{0.1f}));
+  ListingRunner runner(reference());
+  runner.listing.add_input({.name = "given", .dtype = Dtype::i32, .shape = {1}});
+  EXPECT_THROW(runner.append("load", {}, {{"input", "taken"}}, {}), InternalError) << "no such input";
+  runner.append("load", {}, {{"input", "given"}}, {});
+  EXPECT_THROW(runner.run(), InternalError) << "no inputs";
 }
 
 TEST(ReferenceGradSquareSum, sums_the_uses_first) {

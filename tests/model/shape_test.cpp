@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "heddle/model/shapes/saved_bytes.h"
+#include "heddle/model/shapes/shape_names.h"
 #include "heddle/model/shapes/shape_presets.h"
 
 namespace heddle::model {
@@ -31,6 +31,62 @@ TEST(Shape, ParametersEqualThePublishedCounts) {
   for (const auto& [name, count] : published) EXPECT_EQ(total_parameters(preset(name)), count) << name;
   EXPECT_NEAR(active_parameters(preset("DeepSeek-V3")), 37.55e9, 0.01e9);
   EXPECT_NEAR(total_parameters(preset("Nemotron-3-Nano")), 31.6e9, 0.05e9);
+}
+
+TEST(Shape, ParametersAreNearThePublishedTotals) {
+  struct Published {
+    const char* name;
+    double total, active;  // billions; active 0: as many, or only rounded ones are published
+  };
+  const Published published[] = {
+      {"Llama-3.2-1B", 1.2358, 0},
+      {"Llama-3.2-3B", 3.2127, 0},
+      {"Llama-4-Scout", 107.77, 17.17},
+      {"Llama-4-Maverick", 400.7, 17},
+      {"Qwen3-0.6B", 0.5960, 0},
+      {"Qwen3-1.7B", 1.7206, 0},
+      {"Qwen3-4B", 4.0225, 0},
+      {"Qwen2.5-0.5B", 0.4940, 0},
+      {"Qwen2.5-7B", 7.6156, 0},
+      {"Qwen2.5-72B", 72.706, 0},
+      {"Gemma-2-9B", 9.2417, 0},
+      {"Gemma-2-27B", 27.227, 0},
+      {"Gemma-3-27B", 27.01, 0},
+      {"Yi-34B", 34.389, 0},
+      {"ChatGLM3-6B", 6.2436, 0},
+      {"Qwen3-Next-80B-A3B", 80, 0},
+      {"DeepSeek-V3.2", 671.9, 0},
+      {"GLM-5", 744, 0},
+      {"GLM-4.5", 355, 0},
+      {"GLM-4.5-Air", 106, 0},
+      {"MiniMax-M2", 230, 0},
+      {"Grok-1", 314, 0},
+      {"InternLM2-20B", 19.86, 0},
+  };
+  for (const Published& p : published) {
+    EXPECT_NEAR(total_parameters(preset(p.name)) / (1e9 * p.total), 1, 0.01) << p.name;
+    if (p.active > 0) {
+      EXPECT_NEAR(active_parameters(preset(p.name)) / (1e9 * p.active), 1, 0.0115) << p.name;
+    }
+  }
+}
+
+TEST(Shape, MixersBesideAttention) {
+  const Shape& next = preset("Qwen3-Next-80B-A3B");
+  const ForwardFlops near = forward_flops(next, 4096), far = forward_flops(next, 65536);
+  // The rule costs the same at any length; one layer of four has attention.
+  EXPECT_EQ(near.delta_scan, far.delta_scan);
+  EXPECT_GT(near.delta_scan, 0);
+  EXPECT_DOUBLE_EQ(far.attention_core / near.attention_core, 16);
+  EXPECT_DOUBLE_EQ(near.attention_core, 0.25 * 4096 * 16 * 2 * 256);
+  const Shape &sparse = preset("DeepSeek-V3.2"), &whole = preset("DeepSeek-V3");
+  // A query attends to 2,048 keys at most; its indexer scores all of them, by narrower heads.
+  const ForwardFlops few = forward_flops(sparse, 65536), all = forward_flops(whole, 65536);
+  EXPECT_LT(few.attention_core, all.attention_core / 15);
+  EXPECT_NEAR(few.attention_index / all.attention_core, 64.0 * 128 / (128 * 320), 1e-9);
+  const Shape& gemma = preset("Gemma-3-27B");
+  EXPECT_NEAR(gemma.windowed(), 52.0 / 62, 1e-9);
+  EXPECT_LT(forward_flops(gemma, 65536).attention_window, 0.2 * forward_flops(gemma, 65536).attention_core);
 }
 
 TEST(Shape, TrainingFlopsFollowTheVendorsConvention) {
@@ -61,48 +117,24 @@ TEST(Shape, HardwareFlopsAreMegatron2021s) {
   EXPECT_NEAR(training_flops_per_token(s, q, true, true, true) / paper, 1, 1e-12);
 }
 
-TEST(SavedBytes, OfAGptLayerAreThePapersSum) {
-  const Shape& s = preset("GPT-3-175B");
-  const double h = 12288, a = 96, q = 2048;
-  for (const double t : {1.0, 8.0}) {
-    Saving v;
-    v.fused_attention = v.sequence_parallel = false;
-    v.dropout = true;
-    v.tp = t;
-    SavedBytes b = saved_bytes(s, v, q);
-    EXPECT_DOUBLE_EQ(b.attention + b.dense, h * (10 + 24 / t + 5 * a * q / (h * t)));
-    v.sequence_parallel = v.recompute.scores = true;
-    b = saved_bytes(s, v, q);
-    EXPECT_DOUBLE_EQ(b.attention + b.dense, 34 * h / t);
-    v.recompute = {.full = true};
-    b = saved_bytes(s, v, q);
-    EXPECT_DOUBLE_EQ(b.attention + b.dense, 2 * h / t);
-  }
-}
-
-TEST(SavedBytes, OfMixtureAndLatentAttentionAreTheTables) {
-  const Shape& s = preset("DeepSeek-V3");
-  Saving v;
-  v.imbalance = 1.5;
-  const SavedBytes b = saved_bytes(s, v, 4096);
-  const double h = 7168, a = 128, rq = 1536, rkv = 512, dn = 128, dr = 64, dv = 128, k = 8, fe = 2048, fs = 2048;
-  EXPECT_DOUBLE_EQ(b.attention,
-                   4 * h + 4 * rq + 2 * (rkv + dr) + 2 * rkv + 2 * a * (2 * (dn + dr) + dv) + 2 * a * dv + 4 * a);
-  EXPECT_DOUBLE_EQ(b.moe, 4 * h + 9 * 256 + 1.5 * (2 * k * h + 6 * k * fe) + 6 * fs);
-  EXPECT_DOUBLE_EQ(b.dense, 4 * h + 6 * 18432);
-  v.recompute.experts = true;
-  EXPECT_DOUBLE_EQ(saved_bytes(s, v, 4096).moe, 4 * h + 9 * 256);
-  v.gates_before_down = false;
-  v.recompute = {};
-  EXPECT_DOUBLE_EQ(saved_bytes(s, v, 4096).moe, b.moe + 1.5 * 2 * k * h);
-}
-
 TEST(Shape, NamesAreFoundHoweverTheyAreSpelt) {
   EXPECT_EQ(preset("LLAMA3.1_405B").name, "Llama-3.1-405B");
   EXPECT_EQ(preset("meta-llama/Llama-3.1-405B").name, "Llama-3.1-405B");
   EXPECT_EQ(preset("Qwen3_30B_a3B").name, "Qwen3-30B-A3B");
   EXPECT_EQ(preset("LLAMA3-8B").name, "Llama-3-8B");
   EXPECT_EQ(preset("GPT3-175B").name, "GPT-3-175B");
+  EXPECT_EQ(preset("meta-llama/Llama-3.1-70B-Instruct").name, "Llama-3-70B");
+  EXPECT_EQ(preset("meta-llama/Meta-Llama-3-8B").name, "Llama-3-8B");
+  EXPECT_EQ(preset("Meta-Llama-3-70B-Instruct").name, "Llama-3-70B");
+  EXPECT_EQ(preset("Llama-2-7b-chat-hf").name, "Llama-2-7B");
+  EXPECT_EQ(preset("google/gemma-2-27b-it").name, "Gemma-2-27B");
+  EXPECT_EQ(preset("mistralai/Mixtral-8x7B-Instruct-v0.1").name, "Mixtral-8x7B");
+  EXPECT_EQ(preset("Qwen3-30B-A3B-Instruct-2507").name, "Qwen3-30B-A3B");
+  EXPECT_EQ(preset("deepseek-ai/DeepSeek-V3.1-Base").name, "DeepSeek-V3");
+  EXPECT_EQ(preset("Kimi-K2-Instruct").name, "Kimi-K2");
+  EXPECT_EQ(find_shape("gpt-oss"), nullptr) << "there are two";
+  EXPECT_EQ(find_shape("meta"), nullptr);
+  EXPECT_EQ(find_shape("instruct"), nullptr);
   EXPECT_EQ(find_shape("no such model"), nullptr);
   EXPECT_EQ(find_shape(""), nullptr);
   for (const Shape& s : shape_presets()) {
@@ -111,14 +143,68 @@ TEST(Shape, NamesAreFoundHoweverTheyAreSpelt) {
   }
 }
 
+TEST(Shape, RefusalsNameTheNearOnesAlone) {
+  std::vector<std::string> known;
+  for (const Shape& s : shape_presets()) known.push_back(s.name);
+  EXPECT_EQ(names_like("mixtral", known), ", may be any of Mixtral-8x7B, Mixtral-8x22B");
+  EXPECT_EQ(names_like("openai/gpt-oss", known), ", may be any of GPT-OSS-120B, GPT-OSS-20B");
+  EXPECT_EQ(names_like("maverick", known), ", did you mean 'Llama-4-Maverick'?");
+  EXPECT_EQ(names_like("Qwen3-8B-FP8", known), ", did you mean 'Qwen3-8B'?");
+  EXPECT_EQ(names_like("Qwen3-30B-A4B", known), ", did you mean 'Qwen3-30B-A3B'?");
+  EXPECT_EQ(names_like("", known), "");
+  EXPECT_EQ(names_like("a toaster", known), "");
+  const std::string many = names_like("3b", known);
+  EXPECT_NE(many.find("may be any of"), std::string::npos);
+  const std::string most = names_like("8b", {"8b1", "8b2", "8b3", "8b4", "8b5", "8b6", "8b7", "8b8", "8b9", "8b10",
+                                             "8b11", "8b12", "8b13", "8b14"});
+  EXPECT_TRUE(most.ends_with("8b12 and 2 more")) << most;
+}
+
+// A shape keeps the keys that a model uses; the others are those of a shape of no size.
+TEST(Shape, OfAConfigurationIsItsModel) {
+  ModelConfig c;
+  c.attention = ModelConfig::Attention::grouped;
+  c.sliding_window = 512;
+  c.full_attention_interval = 4;
+  c.moe_latent_size = 96;
+  c.shared_intermediate_size = 200;
+  c.shared_expert_gate = true;
+  const Shape s = shape_of(c, "mine");
+  EXPECT_EQ(s.windowed(), 0.75);
+  EXPECT_EQ(s.shared_width(), 200);
+  EXPECT_EQ(s.kv_lora_rank, 0);
+  Shape whole = s;
+  whole.sliding_window = whole.full_attention_interval = 0;
+  // A query sees 512 keys less half a window of the first ones, in place of half of the sequence.
+  const double keys = 512 - 512.0 * 512 / (2 * 4096), all = 2048;
+  EXPECT_DOUBLE_EQ(forward_flops(s, 4096).attention_core / forward_flops(whole, 4096).attention_core,
+                   0.25 + 0.75 * keys / all);
+  c.first_k_dense_replace = c.num_hidden_layers;
+  Shape none;
+  none.drop_experts();
+  EXPECT_EQ(shape_of(c, "dense").n_routed_experts, 0);
+  EXPECT_EQ(shape_of(c, "dense").moe_latent_size, none.moe_latent_size);
+}
+
+TEST(Shape, SharedExpertsOfAnyWidth) {
+  Shape s = preset("DeepSeek-V3");
+  s.set_shared_width(2 * s.moe_intermediate_size);
+  EXPECT_EQ(s.n_shared_experts, 2);
+  EXPECT_EQ(s.shared_intermediate_size, 0);
+  s.set_shared_width(1000);
+  EXPECT_EQ(s.shared_width(), 1000);
+  s.set_shared_width(0);
+  EXPECT_EQ(s.shared_width(), 0);
+}
+
 TEST(Shape, WrongNumbersAreNamed) {
   Shape s = preset("Qwen3-30B-A3B");
-  s.moe.chosen = 129;
+  s.num_experts_per_tok = 129;
   EXPECT_EQ(check_shape(s), "topk");
   s = preset("Llama-3-8B");
-  s.kv_heads = 64;
+  s.num_key_value_heads = 64;
   EXPECT_EQ(check_shape(s), "kv_heads");
-  s.hidden = -1;
+  s.hidden_size = -1;
   EXPECT_EQ(check_shape(s), "hidden");
 }
 

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <regex>
 #include <thread>
 
 namespace heddle::observe {
@@ -44,6 +45,16 @@ TEST(Doing, OneLineOnATerminalThatIsTakenAway) {
   EXPECT_TRUE(text.starts_with("\r\x1b[Kreading: 0:00\r\x1b[Kreading: 0:0")) << text;
   EXPECT_TRUE(text.ends_with("\r\x1b[K")) << text;
   EXPECT_EQ(text.find('\n'), std::string::npos);
+}
+
+TEST(Doing, SaysHowLongTheRestMayTake) {
+  const std::string text = written({}, {0.01, 0.01, 2.1, 0.01}, 1, [](Doing& doing) {
+    doing.now("reading", 0.9);  // of something else
+    doing.now("counting", 0.25);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    doing.now("counting", 0.5);  // as much again, and then twice that
+  });
+  EXPECT_TRUE(std::regex_search(text, std::regex("counting: 50 %, \\d+:\\d\\d, about \\d+:\\d\\d left\\n"))) << text;
 }
 
 TEST(Doing, WhatIsShortSaysNothing) {

@@ -1,6 +1,8 @@
 // Memory over a step as words, letters, JSON and a page.
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "heddle/observe/memory/memory_json.h"
 #include "heddle/observe/memory/memory_page.h"
 #include "heddle/observe/memory/memory_text.h"
@@ -41,7 +43,7 @@ TEST(Memory, PeakIsExplained) {
       peak_words(curve),
       "It holds most, 8.0 MiB, at 50 % of the step: as linear_dgrad begins, in the input gradients of "
       "microbatch 3, layer 7. 4.0 MiB persist and 1.0 MiB are on the way from and to the host; microbatches 2 (1.0 "
-      "MiB) and 3 (2.0 MiB) are in flight with activations. The largest of what does not persist: 7.u (2.0 "
+      "MiB) and 3 (2.0 MiB) are in flight with activations. The largest transient values: 7.u (2.0 "
       "MiB, microbatch 3).");
   curve.peak.microbatches.clear();
   for (int m = 0; m < 9; ++m) curve.peak.microbatches.push_back({m, m * kMiB});
@@ -50,7 +52,7 @@ TEST(Memory, PeakIsExplained) {
                              "8.0 MiB each"),
       std::string::npos);
   curve.peak.bytes = curve.persistent_bytes;
-  EXPECT_EQ(peak_words(curve), "It holds 4.0 MiB throughout the step: what persists.");
+  EXPECT_EQ(peak_words(curve), "It holds 4.0 MiB throughout the step: persistent values.");
 }
 
 TEST(Memory, LettersStandWhereTheirBytesAre) {

@@ -39,21 +39,34 @@ StepMetrics step(int64_t number, double loss) {
   StepMetrics metrics;
   metrics.step = number;
   metrics.wall_time_s = 1.5;
-  metrics.lm_loss = loss;
+  metrics.set(figures::kLoss, loss);
   return metrics;
+}
+
+Figures layer(double rows) {
+  Figures told;
+  told.set_list(figures::kExpertLoads, {rows, 1});
+  told.set_list(figures::kRoutedRows, {6, 2});
+  told.set_list(figures::kComputedRows, {5, 3});
+  told.set(figures::kReplicaRows, rows);
+  told.set(figures::kReplicaWeightBytes, 64);
+  told.set(figures::kReplicasByCounts, 2);
+  return told;
 }
 
 TEST_F(MetricsLogTest, GoldenLine) {
   StepMetrics metrics = step(7, 3.25);
-  metrics.learning_rate = 2.2e-4;
-  metrics.gradient_norm = std::numeric_limits<double>::infinity();
-  metrics.tokens = 4096;
-  metrics.extra["exchange_wait_us"] = 12.5;
-  metrics.expert_loads_LE = {{1, 2}, {3, 0}};
+  metrics.set(figures::kLearningRate, 2.2e-4);
+  metrics.set(figures::kGradientNorm, std::numeric_limits<double>::infinity());
+  metrics.set(figures::kTokens, 4096);
+  metrics.set(figures::kChannelSeconds, "comm.dp", 12.5);
+  metrics.layers.resize(2);
+  metrics.layers[0].set_list(figures::kExpertLoads, {1, 2});
+  metrics.layers[1].set_list(figures::kExpertLoads, {3, 0});
   EXPECT_EQ(
       metrics_line(metrics),
-      R"({"step":7,"wall_time_s":1.5,"lm_loss":3.25,"learning_rate":0.00022,"gradient_norm":"inf","tokens":4096,)"
-      R"("extra":{"exchange_wait_us":12.5},"expert_loads":[[1,2],[3,0]]})");
+      R"({"step":7,"wall_time_s":1.5,"tokens":4096,"lm_loss":3.25,"learning_rate":0.00022,"gradient_norm":"inf",)"
+      R"("extra":{"comm.dp_seconds":12.5},"expert_loads":[[1,2],[3,0]]})");
 }
 
 TEST_F(MetricsLogTest, ReadsWhatItWrote) {
@@ -61,10 +74,10 @@ TEST_F(MetricsLogTest, ReadsWhatItWrote) {
     MetricsLog log = MetricsLog::begin(path_);
     for (int i = 1; i <= 3; ++i) {
       StepMetrics metrics = step(i, 1.0 / i);
-      metrics.expert_loads_LE = {{double(i), 1}};
-      metrics.extra["x"] = -1e300;
-      metrics.copies_L = {{{6, 2}, {5, 3}, {.rows = double(i), .weight_bytes = 64, .by_counts = 2, .even = 1}}};
-      add_copies(metrics);
+      metrics.set(figures::kRewardMargin, -1e300);
+      metrics.set(figures::kDroppedShare, "3", 0.25);
+      metrics.layers = {layer(i)};
+      add_layers(metrics, figures::kCopies);
       log.add(metrics);
     }
     log.add(step(4, std::numeric_limits<double>::quiet_NaN()));
@@ -72,19 +85,18 @@ TEST_F(MetricsLogTest, ReadsWhatItWrote) {
   const MetricsHistory history = read_metrics(path_);
   EXPECT_TRUE(history.warnings.empty());
   ASSERT_EQ(history.steps.size(), 4u);
-  EXPECT_EQ(history.steps[2].lm_loss, 1.0 / 3) << "doubles survive exactly";
-  EXPECT_EQ(history.steps[2].extra.at("x"), -1e300);
-  EXPECT_TRUE(std::isnan(history.steps[3].lm_loss.value()));
-  EXPECT_FALSE(history.steps[3].gradient_norm.has_value());
+  EXPECT_EQ(history.steps[2].get(figures::kLoss), 1.0 / 3) << "doubles survive exactly";
+  EXPECT_EQ(history.steps[2].get(figures::kRewardMargin), -1e300);
+  EXPECT_EQ(history.steps[2].family(figures::kDroppedShare),
+            (std::vector<Figures::Number>{{&figures::kDroppedShare, "3", 0.25}}));
+  EXPECT_TRUE(std::isnan(history.steps[3].get(figures::kLoss).value()));
+  EXPECT_FALSE(history.steps[3].has(figures::kGradientNorm));
   for (const size_t i : {0u, 2u}) {
     const auto n = static_cast<double>(i + 1);
-    EXPECT_EQ(history.steps[i].expert_loads_LE, (std::vector<std::vector<double>>{{n, 1}}));
-    EXPECT_EQ(
-        history.steps[i].copies_L,
-        (std::vector<LayerCopies>{{{6, 2}, {5, 3}, {.rows = n, .weight_bytes = 64, .by_counts = 2, .even = 1}}}));
-    EXPECT_EQ(history.steps[i].copy_rows, n);
+    EXPECT_EQ(history.steps[i].layers, std::vector<Figures>{layer(n)});
+    EXPECT_EQ(history.steps[i].get(figures::kReplicaRows), n);
   }
-  EXPECT_FALSE(history.steps[3].copy_rows.has_value());
+  EXPECT_FALSE(history.steps[3].has(figures::kReplicaRows));
 }
 
 TEST_F(MetricsLogTest, TornLastLineIsDroppedWithAWarning) {
@@ -121,11 +133,40 @@ TEST_F(MetricsLogTest, ResumeWithoutALogBeginsOne) {
   EXPECT_EQ(read_metrics(path_).steps.size(), 1u);
 }
 
+TEST_F(MetricsLogTest, WhatIsMissingIsRemarked) {
+  const auto log_of = [&](const std::vector<int64_t>& steps) {
+    std::string text;
+    for (const int64_t s : steps) text += metrics_line(step(s, 1)) + "\n";
+    put(text);
+  };
+  const auto on_reading = [&] { return read_metrics(path_).warnings; };
+  const auto on_going_on = [&](int64_t next) {
+    std::vector<std::string> warnings;
+    MetricsLog::resume(path_, next, warnings).add(step(next, 1));
+    return warnings;
+  };
+  log_of({1, 2, 5, 6, 8});
+  ASSERT_EQ(on_reading().size(), 1u);
+  EXPECT_EQ(on_reading()[0], path_ + ": 3 steps have no line, the first is 3");
+  EXPECT_EQ(on_going_on(9), on_reading());
+  log_of({2});
+  EXPECT_EQ(on_reading(), std::vector<std::string>{path_ + ": step 1 has no line"});
+  log_of({1, 2, 3, 4, 5, 6, 7, 8});
+  EXPECT_TRUE(on_reading().empty());
+  const std::vector<std::string> beyond = on_going_on(401);
+  ASSERT_EQ(beyond.size(), 1u);
+  EXPECT_NE(beyond[0].find("the log ends with step 8, and the run goes on after step 400"), std::string::npos);
+  std::filesystem::remove(path_);
+  const std::vector<std::string> gone = on_going_on(7);
+  ASSERT_EQ(gone.size(), 1u);
+  EXPECT_NE(gone[0].find("the log is gone"), std::string::npos);
+}
+
 TEST_F(MetricsLogTest, LaterOfTwinStepsHolds) {
   put(metrics_line(step(1, 3)) + "\n" + metrics_line(step(2, 2)) + "\n" + metrics_line(step(2, 1)) + "\n");
   const MetricsHistory history = read_metrics(path_);
   ASSERT_EQ(history.steps.size(), 2u);
-  EXPECT_EQ(history.steps[1].lm_loss, 1.0);
+  EXPECT_EQ(history.steps[1].get(figures::kLoss), 1.0);
   EXPECT_EQ(history.warnings.size(), 1u);
 }
 
@@ -167,7 +208,7 @@ TEST_F(MetricsLogTest, BrokenLinesDoNotKeepARunFromGoingOn) {
     EXPECT_EQ(history.steps.size(), 3u);
     ASSERT_EQ(history.warnings.size(), 1u);
     EXPECT_EQ(history.warnings[0].find(path_ + ":2: "), 0u) << history.warnings[0];
-    EXPECT_NE(history.warnings[0].find("this and 1 more lines are passed over"), std::string::npos);
+    EXPECT_NE(history.warnings[0].find("this and 1 more lines are skipped"), std::string::npos);
     std::vector<std::string> warnings;
     MetricsLog::resume(path_, 3, warnings).add(step(3, 0.5));
     EXPECT_EQ(warnings.size(), 2u) << "what is broken, and what was cut";
@@ -183,7 +224,7 @@ TEST_F(MetricsLogTest, UnknownKeysAreSkipped) {
   put("{\"step\":3,\"new_figure\":{\"a\":[1]},\"lm_loss\":null}\n");
   const MetricsHistory history = read_metrics(path_);
   ASSERT_EQ(history.steps.size(), 1u);
-  EXPECT_FALSE(history.steps[0].lm_loss.has_value());
+  EXPECT_FALSE(history.steps[0].has(figures::kLoss));
 }
 
 TEST_F(MetricsLogTest, FilesThatCantBeOpenedAreSystemErrors) {
@@ -211,15 +252,13 @@ TEST(LoadFrames, AreSpreadOverTheRun) {
   const auto add = [&](int64_t number) {
     StepMetrics& step = steps.emplace_back();
     step.step = number;
-    step.expert_loads_LE = {{1, 2}};
-    step.copies_L.resize(1);
+    step.layers.resize(1);
     frames.added(steps);
   };
   const auto kept = [&] {
     std::vector<int64_t> numbers;
     for (const StepMetrics& step : steps) {
-      EXPECT_EQ(step.expert_loads_LE.empty(), step.copies_L.empty());
-      if (!step.expert_loads_LE.empty()) numbers.push_back(step.step);
+      if (!step.layers.empty()) numbers.push_back(step.step);
     }
     return numbers;
   };
@@ -240,11 +279,11 @@ TEST(LoadFrames, AreSpreadOverTheRun) {
   for (int64_t i = 0; i < 100; ++i) {
     StepMetrics& step = sparse.emplace_back();
     step.step = 1 + 50 * i;
-    step.expert_loads_LE = {{1}};
+    step.layers.resize(1);
     of_looks.added(sparse);
   }
-  const auto with = std::count_if(sparse.begin(), sparse.end(),
-                                  [](const StepMetrics& step) { return !step.expert_loads_LE.empty(); });
+  const auto with =
+      std::count_if(sparse.begin(), sparse.end(), [](const StepMetrics& step) { return !step.layers.empty(); });
   EXPECT_LE(with, static_cast<std::ptrdiff_t>(LoadFrames::kMost));
   EXPECT_GE(with, 16);
 }

@@ -17,13 +17,13 @@ namespace {
 StepMetrics metrics_at(int64_t step) {
   StepMetrics metrics;
   metrics.step = step;
-  metrics.lm_loss = 3.25;
-  metrics.learning_rate = 2.2e-4;
-  metrics.gradient_norm = 0.8125;
-  metrics.tokens_per_s = 12345;
-  metrics.flops_per_s = 1.2e12;
-  metrics.arena_reserved_peak_bytes = 3.0 * (1 << 30);
-  metrics.expert_imbalance = 1.375;
+  metrics.set(figures::kLoss, 3.25);
+  metrics.set(figures::kLearningRate, 2.2e-4);
+  metrics.set(figures::kGradientNorm, 0.8125);
+  metrics.set(figures::kTokensPerSecond, 12345);
+  metrics.set(figures::kFlopsPerSecond, 1.2e12);
+  metrics.set(figures::kArenaReservedPeak, 3.0 * (1 << 30));
+  metrics.set(figures::kImbalance, 1.375);
   return metrics;
 }
 
@@ -32,8 +32,8 @@ struct Screen {
   int columns = 200;
   Progress progress(Terminal terminal, int64_t total = 100) {
     return Progress(
-        {.total_steps = total, .redraw_every_s = 0}, terminal,
-        [this](std::string_view bytes) { text += bytes; }, [this] { return columns; });
+        {.total_steps = total, .redraw_every_s = 0}, terminal, [this](std::string_view bytes) { text += bytes; },
+        [this] { return columns; });
   }
 };
 
@@ -59,7 +59,8 @@ TEST(ProgressLines, AsOftenAsAskedAndQuiet) {
   const auto of = [&](ProgressOptions options, Terminal terminal = {}) {
     text.clear();
     options.total_steps = 100;
-    return Progress(options, terminal, [&](std::string_view bytes) { text += bytes; }, [] { return 60; });
+    return Progress(
+        options, terminal, [&](std::string_view bytes) { text += bytes; }, [] { return 60; });
   };
   const auto count = [&](const std::string& what) {
     size_t n = 0;
@@ -86,7 +87,7 @@ TEST(ProgressBar, DrawsBlocks) {
   Progress progress = screen.progress({.interactive = true, .colour = false, .unicode = true});
   StepMetrics metrics;
   metrics.step = 55;
-  metrics.lm_loss = 1;
+  metrics.set(figures::kLoss, 1);
   progress.update(metrics, 0);
   EXPECT_EQ(screen.text, "\r\x1b[K 55/100 ████████████████▌               55%  loss 1.0000");
   screen.text.clear();
@@ -104,15 +105,16 @@ TEST(ProgressBar, FollowsTheClock) {
       {.first_step = 3, .first_s = 6, .total_s = 200}, {.interactive = false},
       [&](std::string_view text) { screen.text += text; }, [] { return 80; });
   StepMetrics metrics;
-  metrics.lm_loss = 1;
+  metrics.set(figures::kLoss, 1);
   metrics.step = 4;
-  metrics.trained_s = 50;
-  metrics.step_s = 44;
+  metrics.set(figures::kTrainedSeconds, 50);
+  metrics.set(figures::kStepSeconds, 44);
   progress.update(metrics, 0);
   EXPECT_EQ(screen.text, "step 4, 0:50/3:20  loss 1.0000  ETA 2:30\n");
   screen.text.clear();
   metrics.step = 5;
-  metrics.trained_s = 201.5;  // the last step ends after the time is up
+  metrics.set(figures::kTrainedSeconds,
+              201.5);  // the last step ends after the time is up
   progress.update(metrics, 160);
   EXPECT_EQ(screen.text, "step 5, 3:20/3:20  loss 1.0000  ETA 0:00\n");
 }
@@ -192,7 +194,7 @@ TEST(ProgressBar, ShowsDivergence) {
   Screen screen;
   Progress progress = screen.progress({.interactive = true, .colour = true});
   StepMetrics metrics = metrics_at(1);
-  metrics.lm_loss = std::numeric_limits<double>::quiet_NaN();
+  metrics.set(figures::kLoss, std::numeric_limits<double>::quiet_NaN());
   progress.update(metrics, 0);
   EXPECT_NE(screen.text.find("\x1b[1;31mloss nan"), std::string::npos);
 }

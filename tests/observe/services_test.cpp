@@ -28,8 +28,9 @@ StepMetrics metrics_at(int64_t step, double loss) {
   StepMetrics metrics;
   metrics.step = step;
   metrics.wall_time_s = 1700000000.5;
-  metrics.lm_loss = loss;
-  metrics.extra["dropped"] = 2;
+  metrics.set(figures::kLoss, loss);
+  metrics.set(figures::kDroppedShare, "3", 0.25);
+  metrics.set(figures::kDroppedShare, "4", 0.5);
   return metrics;
 }
 
@@ -71,7 +72,11 @@ TEST(Prometheus, TellsTheLastStep) {
   EXPECT_NE(answer.find("# TYPE heddle_step gauge\nheddle_step{run=\"a \\\"run\\\"\\\\\"} 4\n"), std::string::npos)
       << answer;
   EXPECT_NE(answer.find("heddle_lm_loss{run=\"a \\\"run\\\"\\\\\"} NaN\n"), std::string::npos);
-  EXPECT_NE(answer.find("heddle_dropped{"), std::string::npos);
+  EXPECT_NE(answer.find("# TYPE heddle_dropped_share gauge\n"
+                        "heddle_dropped_share{run=\"a \\\"run\\\"\\\\\",layer=\"3\"} 0.25\n"
+                        "heddle_dropped_share{run=\"a \\\"run\\\"\\\\\",layer=\"4\"} 0.5\n"),
+            std::string::npos)
+      << answer;
   EXPECT_EQ(answer.find("held_out"), std::string::npos) << "what was not measured is not told";
 }
 
@@ -96,6 +101,39 @@ TEST(Prometheus, BrokenRequestsKeepNobodyWaiting) {
   }
   EXPECT_NE(asked(port.port(), "GET /metrics").find("200 OK"), std::string::npos);
   EXPECT_LT(now_s() - start_s, 8);
+}
+
+// Connections that say nothing, or a byte now and then, keep nobody out either, however many they are.
+TEST(Prometheus, IdleConnectionsKeepNobodyWaiting) {
+  PrometheusPort port("127.0.0.1:0", "run");
+  const double start_s = now_s();
+  std::vector<int> idle;
+  for (int i = 0; i < 100; ++i) idle.push_back(connected_to(port.port()));
+  for (const int socket : idle) ::send(socket, "G", 1, MSG_NOSIGNAL);
+  EXPECT_NE(asked(port.port(), "GET /metrics").find("200 OK"), std::string::npos);
+  EXPECT_LT(now_s() - start_s, 8);
+  // Each ends within its time, dripping or not.
+  int ended = 0;
+  for (const double until_s = now_s() + 60; ended < std::ssize(idle) && now_s() < until_s;) {
+    ended = 0;
+    for (const int socket : idle) {
+      ::send(socket, "E", 1, MSG_NOSIGNAL);
+      char some = 0;
+      const ssize_t got = ::recv(socket, &some, 1, MSG_DONTWAIT);
+      ended += got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  EXPECT_EQ(ended, std::ssize(idle));
+  for (const int socket : idle) ::close(socket);
+}
+
+TEST(Prometheus, AnswersOtherForms) {
+  PrometheusPort port("127.0.0.1:0", "run");
+  EXPECT_NE(asked(port.port(), "GET /metrics?name=a").find("200 OK"), std::string::npos);
+  const std::string head = asked(port.port(), "HEAD /metrics");
+  EXPECT_TRUE(head.ends_with("\r\n\r\n")) << head;
+  EXPECT_NE(asked(port.port(), "nonsense").find("400"), std::string::npos);
 }
 
 TEST(Mlflow, WritesItsFileStore) {
@@ -140,11 +178,11 @@ TEST(MetricsTail, FollowsALog) {
   std::ofstream(path, std::ios::app) << line.substr(10) << "\n" << metrics_line(metrics_at(2, 9)) << "\n";
   EXPECT_TRUE(tail.read());
   ASSERT_EQ(tail.steps().size(), 2u) << "a step that comes again takes the place of the later ones";
-  EXPECT_EQ(tail.steps()[1].lm_loss, 9);
+  EXPECT_EQ(tail.steps()[1].get(figures::kLoss), 9);
   MetricsLog::begin(path).add(metrics_at(1, 7));
   EXPECT_TRUE(tail.read());
   ASSERT_EQ(tail.steps().size(), 1u);
-  EXPECT_EQ(tail.steps()[0].lm_loss, 7);
+  EXPECT_EQ(tail.steps()[0].get(figures::kLoss), 7);
 }
 
 TEST(TextChart, DrawsAFall) {

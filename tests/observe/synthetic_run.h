@@ -92,19 +92,21 @@ inline ReportData synthetic_run() {
     step.wall_time_s = 1.76e9 + i * 8.8;
     const double t = i / 5000.0;
     const double clean = 2.92 + 8.0 * std::exp(-i / 130.0) + 1.1 * std::exp(-i / 1400.0);
-    step.lm_loss = clean + 0.07 * noise.next() + 0.05 * noise.next();
-    if (i == 2210) step.lm_loss = std::numeric_limits<double>::quiet_NaN();
-    step.mtp_loss = clean + 0.55 + 0.08 * noise.next();
-    step.auxiliary_loss = 0.0105 + 0.006 * std::exp(-i / 300.0) + 0.0003 * noise.next();
-    if (i % 500 == 0) step.held_out_loss = clean + 0.06;
-    step.learning_rate = i < 200 ? 4.2e-4 * i / 200 : 4.2e-5 + 1.89e-4 * (1 + std::cos(M_PI * (t - 0.04) / 0.96));
-    step.gradient_norm = 0.35 + 3.0 * std::exp(-i / 90.0) + 0.08 * (1 + noise.next()) + (i % 811 == 0 ? 2.6 : 0);
-    step.tokens_per_s = 59500 + 900 * noise.next() - (i % 1000 < 3 ? 21000 : 0);
-    step.flops_per_s = *step.tokens_per_s * 6 * 3.1e8;
-    step.tokens = i * 524288.0;
-    step.expert_imbalance = 1.25 + 2.4 * std::exp(-i / 250.0) + 0.12 * (1 + noise.next());
-    step.arena_live_peak_bytes = 5830 * kMiB;
-    step.arena_reserved_peak_bytes = 6044 * kMiB;
+    step.set(figures::kLoss, clean + 0.07 * noise.next() + 0.05 * noise.next());
+    if (i == 2210) step.set(figures::kLoss, std::numeric_limits<double>::quiet_NaN());
+    step.set(figures::kDepthLoss, clean + 0.55 + 0.08 * noise.next());
+    step.set(figures::kAuxiliaryLoss, 0.0105 + 0.006 * std::exp(-i / 300.0) + 0.0003 * noise.next());
+    if (i % 500 == 0) step.set(figures::kHeldOutLoss, clean + 0.06);
+    step.set(figures::kLearningRate,
+             i < 200 ? 4.2e-4 * i / 200 : 4.2e-5 + 1.89e-4 * (1 + std::cos(M_PI * (t - 0.04) / 0.96)));
+    step.set(figures::kGradientNorm,
+             0.35 + 3.0 * std::exp(-i / 90.0) + 0.08 * (1 + noise.next()) + (i % 811 == 0 ? 2.6 : 0));
+    step.set(figures::kTokensPerSecond, 59500 + 900 * noise.next() - (i % 1000 < 3 ? 21000 : 0));
+    step.set(figures::kFlopsPerSecond, step.get(figures::kTokensPerSecond, 0) * 6 * 3.1e8);
+    step.set(figures::kTokens, i * 524288.0);
+    step.set(figures::kImbalance, 1.25 + 2.4 * std::exp(-i / 250.0) + 0.12 * (1 + noise.next()));
+    step.set(figures::kArenaLivePeak, 5830 * kMiB);
+    step.set(figures::kArenaReservedPeak, 6044 * kMiB);
     data.steps.push_back(std::move(step));
   }
   // Loads even out over the run; copies make of eight ranks' rows what is nearly even.
@@ -112,36 +114,39 @@ inline ReportData synthetic_run() {
     StepMetrics& step = data.steps[static_cast<size_t>(moment * 250 - 1)];
     const double early = 1.0 / moment;
     for (int layer = 0; layer < 12; ++layer) {
-      std::vector<double>& loads_E = step.expert_loads_LE.emplace_back();
+      Figures& told = step.layers.emplace_back();
+      std::vector<double> loads_E, routed_H, computed_H;
       for (int expert = 0; expert < 64; ++expert) {
         loads_E.push_back(
             std::round(49152 * std::exp((0.35 + 1.2 * early) * (noise.next() + noise.next()) +
                                         (expert == 3 * layer + 5 ? 1.3 : 0) - (noise.next() > 0.97 ? 2 : 0))));
       }
-      LayerCopies& copies = step.copies_L.emplace_back();
       double all = 0;
       for (size_t rank = 0; rank < 8; ++rank) {
         const double* first = loads_E.data() + rank * 8;
-        all += copies.routed_H.emplace_back(std::accumulate(first, first + 8, 0.0));
+        all += routed_H.emplace_back(std::accumulate(first, first + 8, 0.0));
       }
-      for (size_t rank = 0; rank < 8; ++rank)
-        copies.computed_H.push_back(std::round(all / 8 * (1 + 0.04 * noise.next())));
-      copies.figures = {.rows = std::round(all * 0.2 * early),
-                        .crossings_saved = std::round(all * 0.05 * early),
-                        .weight_bytes = 900 * kMiB * early,
-                        .gradient_bytes = 600 * kMiB * early,
-                        .by_counts = 10 - 4.0 * moment / 20,
-                        .even = 4.0 * moment / 20,
-                        .not_worth = 1};
+      for (size_t rank = 0; rank < 8; ++rank) computed_H.push_back(std::round(all / 8 * (1 + 0.04 * noise.next())));
+      told.set_list(figures::kExpertLoads, loads_E);
+      told.set_list(figures::kRoutedRows, routed_H);
+      told.set_list(figures::kComputedRows, computed_H);
+      told.set(figures::kReplicaRows, std::round(all * 0.2 * early));
+      told.set(figures::kReplicaCrossingsSaved, std::round(all * 0.05 * early));
+      told.set(figures::kReplicaWeightBytes, 900 * kMiB * early);
+      told.set(figures::kReplicaGradientBytes, 600 * kMiB * early);
+      told.set(figures::kReplicasByCounts, 10 - 4.0 * moment / 20);
+      told.set(figures::kReplicasByHistory, 0);
+      told.set(figures::kReplicasEven, 4.0 * moment / 20);
+      told.set(figures::kReplicasNotWorth, 1);
     }
-    add_copies(step);
-    step.extra["fullest_rank_routed"] = 1.2 + 1.4 * early;
-    step.extra["fullest_rank_with_copies"] = 1.03;
+    add_layers(step, figures::kCopies);
+    step.set(figures::kFullestRouted, 1.2 + 1.4 * early);
+    step.set(figures::kFullestWithReplicas, 1.03);
   }
   for (int layer = 0; layer < 12; ++layer) data.expert_layers.push_back("moe." + std::to_string(layer));
   data.unigram_entropy = 7.61;
   data.figures = figures_of(data.steps);
-  data.figures.predicted_reserved_bytes = 6031 * kMiB;
+  data.figures.set(figures::kPredictedReserved, 6031 * kMiB);
   MemoryView memory{"step 5000, measured", "time in step", {}, {{"capacity", 8192 * kMiB}}};
   simulate::MemoryCurve& curve = memory.curve;
   using simulate::MemoryKind;

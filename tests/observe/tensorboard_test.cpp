@@ -58,8 +58,8 @@ TEST(Tensorboard, WritesEvents) {
   StepMetrics metrics;
   metrics.step = 12;
   metrics.wall_time_s = 1.7e9;
-  metrics.lm_loss = 2.5;
-  metrics.extra["x"] = -1;
+  metrics.set(figures::kLoss, 2.5);
+  metrics.set(figures::kRewardMargin, -1);
   std::string path;
   {
     TensorboardFile file(folder + "/run");
@@ -88,7 +88,8 @@ TEST(Tensorboard, WritesEvents) {
     ASSERT_TRUE(value.next(2));
     values.emplace_back(tag, value.get_float());
   }
-  EXPECT_EQ(values, (std::vector<std::pair<std::string, float>>{{"loss/lm", 2.5f}, {"extra/x", -1.0f}}));
+  EXPECT_EQ(values,
+            (std::vector<std::pair<std::string, float>>{{"loss/lm", 2.5f}, {"extra/reward_margin", -1.0f}}));
   std::filesystem::remove_all(folder);
 }
 

@@ -52,7 +52,7 @@ Where at(Axis axis, int coordinate) {
 
 /// A loss's factor; -1: all of them.
 Fault loss_scale(int index, const Where& where) {
-  return {.batch = [=](const ir::Coordinates& place, device::Batch& batch) {
+  return {.batch = [=](const ir::Coordinates& place, test::Batch& batch) {
     for (size_t i = 0; i < batch.scales.size(); ++i) {
       if (where(place) && (index < 0 || static_cast<size_t>(index) == i)) batch.scales[i] *= kWrong;
     }

@@ -130,6 +130,41 @@ void draw_masks(uint64_t number, plan::Plan& p, model::ModelConfig& c) {
   if (!c.is_latent()) c.attention_sinks = dice.one_in(3);
 }
 
+// Gates, norms and factors, each in a part of the draws, from dice of its own.
+void draw_gates(uint64_t number, const plan::Plan& p, model::ModelConfig& c) {
+  Dice dice(number, "gates");
+  if (dice.one_in(3)) c.norm_places = dice.one_in(2) ? model::NormPlaces::after : model::NormPlaces::both;
+  if (dice.one_in(3) && c.norm == model::Norm::rms) c.zero_centered_norms = true;
+  if (dice.one_in(3) && c.swiglu_limit == 0)
+    c.activation = dice.one_in(2) ? model::Activation::geglu : model::Activation::geglu_tanh;
+  if (dice.one_in(3)) c.embedding_multiplier = 1.5;
+  if (dice.one_in(3)) c.residual_multiplier = 0.5;
+  if (dice.one_in(3)) c.logits_divisor = 2.5;
+  if (dice.one_in(3)) c.final_logit_cap = 2;
+  if (c.n_shared_experts > 0) {
+    if (dice.one_in(3)) c.shared_expert_gate = true;
+    if (dice.one_in(3)) c.shared_intermediate_size = 48;
+  }
+  if (dice.one_in(4) && !c.experts_bias) c.moe_latent_size = 20;
+  if (c.is_latent()) return;
+  if (dice.one_in(3))
+    c.attention_gate = dice.one_in(2) ? model::AttentionGate::head : model::AttentionGate::element;
+  if (c.qk_norm) {
+    c.qk_norm_all_heads = dice.one_in(3);
+    c.qk_norm_after_rotation = dice.one_in(3);
+  }
+  if (dice.one_in(3)) c.value_head_dim = 2;
+  if (dice.one_in(3)) c.value_multiplier = 0.7;
+  if (dice.one_in(3)) c.attention_scale = 0.4;
+  if (c.sliding_window == 0) return;
+  if (dice.one_in(2)) c.window_attention_heads = 2 * c.num_attention_heads;
+  if (dice.one_in(2) && c.num_key_value_heads % (2 * p.mesh.tp) == 0)
+    c.window_key_value_heads = c.num_key_value_heads / 2;
+  if (c.turns() && dice.one_in(2)) c.window_rope_theta = 100;
+  if (c.window_rope_theta > 0 && c.head_dim == 4) c.window_rotary_factor = dice.one_in(2) ? 0.5 : 0;
+  c.sinks_in_windows = c.attention_sinks && dice.one_in(2);
+}
+
 // In a third of the draws each, biases of the router and of experts, and clamped SwiGLU, some of whose gates and
 // ups reach the limit. A row of zeros that sees no other, beyond the end of what depths predict, stays zero through
 // all layers; where documents are apart clamped SwiGLU, which unlike the plain one has a slope there, would pass
@@ -141,7 +176,7 @@ void draw_biases(uint64_t number, const plan::Plan& p, model::ModelConfig& c) {
   if (dice.one_in(3) && p.document_end < 0) c.swiglu_limit = dice.of({1, 7});
 }
 
-// What GPT-2 has in the place of others' parts, each by itself; and dropout.
+// GPT-2's own parts, each by itself; and dropout.
 void draw_parts(uint64_t number, model::ModelConfig& c) {
   Dice dice(number, "parts");
   if (dice.one_in(3)) c.norm = model::Norm::layer;
@@ -287,7 +322,8 @@ void draw_order(Dice& dice, Draw& d) {
     const int kind = dice.below(3);
     schedule::Placement placement = schedule::loop_placement(p.mesh.pp, 1 + dice.below(3));
     if (kind == 1) placement = schedule::v_placement(p.mesh.pp);
-    const bool two_way = p.microbatches % 2 == 0 && p.mesh.pp % 2 == 0 && !p.parallel.exchange.migrates();
+    const bool two_way = p.microbatches % 2 == 0 && p.mesh.pp % 2 == 0 && !p.parallel.exchange.migrates() &&
+                         p.parallel.shard == passes::Shard::state;
     if (kind == 2 && two_way) placement = schedule::two_way_placement(p.mesh.pp);
     p.order = random_schedule(placement, p.microbatches, [&](int count) { return dice.below(count); });
   } else if (dice.one_in(2)) {
@@ -301,6 +337,18 @@ bool sums_by_slots(const plan::Plan& plan) {
   const model::Dispatcher& exchange = plan.parallel.exchange;
   return (exchange.replicas != 0 || exchange.migrates()) && plan.mesh.ep > 1 &&
          exchange.topology != ir::Topology::plain;
+}
+
+std::string text_of_gates(const model::ModelConfig& c) {
+  return fmt::format(
+      ", latent {}, gates {}{}, factors {} {} {} {} {}, cap {}, values of {}, {}{} windows of {} and {} heads, "
+      "base {} of "
+      "{}{}",
+      c.moe_latent_size, word_of(c.attention_gate), c.shared_expert_gate ? " and shared" : "",
+      c.embedding_multiplier, c.residual_multiplier, c.logits_divisor, c.value_multiplier, c.attention_scale,
+      c.final_logit_cap, c.value_head_dim, c.qk_norm_all_heads ? "norms of all heads, " : "",
+      c.qk_norm_after_rotation ? "norms after rotation, " : "", c.window_attention_heads, c.window_key_value_heads,
+      c.window_rope_theta, c.window_rotary_factor, c.sinks_in_windows ? ", sinks there alone" : "");
 }
 
 }  // namespace
@@ -351,6 +399,7 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   draw_masks(number, p, c);
   draw_biases(number, p, c);
   draw_parts(number, c);
+  draw_gates(number, d.plan, c);
   draw_adapters(number, p);
   draw_optimizer(number, p);
   draw_losses(number, p);
@@ -434,8 +483,9 @@ std::string Draw::text() const {
       std::string(model.bias_balance == model::BiasBalance::quantile ? ", by quantiles" : "") +
           (model.attention_sinks ? ", sinks" : "") + (model.router_bias ? ", biased router" : "") +
           (model.experts_bias ? ", biased experts" : "") + (model.swiglu_limit > 0 ? ", clamped" : ""),
-      fmt::format(", {} norms, {}, {} positions", word_of(model.norm), word_of(model.activation),
-                  word_of(model.positions)),
+      fmt::format(", {} norms {}{}, {}, {} positions{}", word_of(model.norm), word_of(model.norm_places),
+                  model.zero_centered_norms ? " of 1 + w" : "", word_of(model.activation), word_of(model.positions),
+                  text_of_gates(model)),
       model.residual_dropout + model.embedding_dropout + model.attention_dropout > 0
           ? fmt::format(", dropout {}, {} and {}", model.residual_dropout, model.embedding_dropout,
                         model.attention_dropout)
@@ -453,12 +503,12 @@ plan::Plan Draw::one_rank() const {
   return one;
 }
 
-device::Batch Draw::batch(const plan::Plan& layout, int data_rank) const {
-  device::Batch batch;
+test::Batch Draw::batch(const plan::Plan& layout, int data_rank) const {
+  test::Batch batch;
   const RandomKey key = RandomKey(seed).with("tokens");
   const int64_t width = kSequence + 1 + model.num_nextn_predict_layers;
   for (int m = 0; m < microbatches / layout.mesh.dp; ++m) {
-    device::Microbatch& micro = batch.microbatches.emplace_back();
+    runtime::Microbatch& micro = batch.microbatches.emplace_back();
     micro.first_sequence = (m * layout.mesh.dp + data_rank) * kSequences;
     for (int64_t i = 0; i < kSequences && layout.objective.of_pairs(); ++i) {
       const auto at = static_cast<uint64_t>(micro.first_sequence + i);

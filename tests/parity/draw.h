@@ -5,9 +5,9 @@
 #include <string>
 
 #include "heddle/base/random.h"
-#include "heddle/device/batch.h"
 #include "heddle/model/parameter.h"
 #include "heddle/plan/plan.h"
+#include "tests/runtime/batch.h"
 
 namespace heddle::parity {
 
@@ -36,7 +36,7 @@ struct Draw {
   /// The same step on one rank.
   plan::Plan one_rank() const;
   /// The microbatches of a data rank, of the same global batch for every layout.
-  device::Batch batch(const plan::Plan& layout, int data_rank) const;
+  test::Batch batch(const plan::Plan& layout, int data_rank) const;
   double parameter(const model::Parameter& p, int64_t element, const std::vector<double>& rope_table) const;
 };
 

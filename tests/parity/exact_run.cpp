@@ -15,13 +15,13 @@ namespace {
 constexpr int64_t kSequence = 16;
 constexpr int64_t kArenaBytes = 1 << 24;
 
-device::Batch batch_for(const plan::Plan& plan, const ExactSetting& setting, int data_rank, int step,
-                        int microbatches) {
-  device::Batch batch;
+test::Batch batch_for(const plan::Plan& plan, const ExactSetting& setting, int data_rank, int step,
+                      int microbatches) {
+  test::Batch batch;
   const RandomKey key = RandomKey(7).with(static_cast<uint64_t>(step));
   const int64_t width = kSequence + 1 + setting.depths;
   for (int m = 0; m < microbatches; ++m) {
-    device::Microbatch& micro = batch.microbatches.emplace_back();
+    runtime::Microbatch& micro = batch.microbatches.emplace_back();
     for (int64_t i = 0; i < width; ++i) {
       const auto at = static_cast<uint64_t>((m * plan.mesh.dp + data_rank) * width + i);
       // Few kinds of token, so that routing is uneven and experts go without rows.
@@ -106,7 +106,8 @@ std::map<std::string, std::vector<double>> train_on(comm::World& world, const pl
   const auto batch = [&](int step, int microbatches) {
     return batch_for(plan, setting, data_rank, step, microbatches);
   };
-  for (int step = 0; step < setting.steps; ++step) run.executor().run_step(batch(step, plan.microbatches));
+  for (int step = 0; step < setting.steps; ++step)
+    run.executor().run_step(test::inputs_of(batch(step, plan.microbatches), run.executor()));
 
   const plan::Lowered single = plan::lower(model, exact_plan({}, ExactSetting{.dtype = setting.dtype}));
   std::vector<int> everyone;
@@ -125,13 +126,12 @@ std::map<std::string, std::vector<double>> train_on(comm::World& world, const pl
   }
   // Of the first data rank's microbatch, so that nothing is summed over ranks.
   const auto forward = [&](const std::string& as, ir::Purpose purpose, const std::string& name, int64_t elements) {
-    device::Batch one = batch(setting.steps, 1);
+    test::Batch one = batch(setting.steps, 1);
     if (purpose == ir::Purpose::predict) {  // has no depths
       one.microbatches[0].tokens.resize(kSequence + 1);
       one.microbatches[0].masked.clear();
-      one.scales.resize(3);
     }
-    run.executor().run_step(one, purpose);
+    run.executor().run_step(test::inputs_of(one, run.executor(), purpose), purpose);
     std::vector<double> own(static_cast<size_t>(elements), 0.0);
     if (data_rank == 0) own = statistic(run, lowered, purpose, name, elements);
     own = sum_to_first(*all, own);
@@ -145,7 +145,7 @@ std::map<std::string, std::vector<double>> train_on(comm::World& world, const pl
 std::map<std::string, std::vector<double>> train_on_threads(const plan::Degrees& mesh, const ExactSetting& setting,
                                                             std::vector<int> node_of) {
   node_of.resize(static_cast<size_t>(mesh.ranks()), 0);
-  comm::ThreadBoard board(node_of);
+  comm::ThreadWorlds thread_worlds(node_of);
   std::vector<std::thread> threads;
   std::map<std::string, std::vector<double>> masters;
   std::exception_ptr failure;
@@ -153,13 +153,13 @@ std::map<std::string, std::vector<double>> train_on_threads(const plan::Degrees&
   for (int r = 0; r < mesh.ranks(); ++r) {
     threads.emplace_back([&, r] {
       try {
-        const auto world = board.world(r);
+        const auto world = thread_worlds.world(r);
         auto found = train_on(*world, mesh, setting);
         if (r == 0) masters = std::move(found);
       } catch (const std::exception& error) {
         const std::lock_guard lock(mutex);
         if (!failure) failure = std::current_exception();
-        board.abort(error.what());
+        thread_worlds.abort(error.what());
       }
     });
   }

@@ -82,21 +82,17 @@ std::vector<std::string> differences(const Draw& draw, comm::World& world, const
   moved.copy_engine_kb = 1e-3;  // all there is
   runtime::CopyEngine engine(moved, true, world);
   test::RankRun run(draw.plan, mesh, lowered, engine.world(), draw.backend, kArenaBytes);
-  device::Batch batch = draw.batch(draw.plan, mesh.at(world.rank()).at(ir::Axis::dp));
+  test::Batch batch = draw.batch(draw.plan, mesh.at(world.rank()).at(ir::Axis::dp));
   run.set_homes(batch.homes);
   run.fill(parameter);
   if (fault.batch) fault.batch(run.place(), batch);
-  batch.attempts = draw.plan.parallel.ahead_of_norm;
   if (fault.after) {
-    run.executor().run_step(batch, [&](const ir::Issue& issue, const device::KernelCall& call) {
-      fault.after(lowered.program.listings[static_cast<size_t>(issue.listing)], call);
-    });
+    run.executor().run_step(test::inputs_of(batch, run.executor()),
+                            [&](const ir::Issue& issue, const device::KernelCall& call) {
+                              fault.after(lowered.program.listings[static_cast<size_t>(issue.listing)], call);
+                            });
   } else {
-    run.executor().run_step(batch);
-  }
-  if (batch.attempts) {  // where the norm clips, what has run ahead is taken back
-    batch.guessed = true;
-    run.executor().run_step(batch, ir::Purpose::settle);
+    run.executor().run_step(test::inputs_of(batch, run.executor()));
   }
 
   std::vector<std::string> found;
@@ -199,19 +195,19 @@ std::vector<std::string> differences(const Draw& draw, comm::World& world, const
 
 std::vector<std::string> differences_on_threads(const Draw& draw, const Fault& fault) {
   const int ranks = draw.plan.ranks();
-  comm::ThreadBoard board(draw.node_of);
+  comm::ThreadWorlds thread_worlds(draw.node_of);
   std::vector<std::thread> threads;
   std::vector<std::string> found;
   std::vector<std::exception_ptr> failures(static_cast<size_t>(ranks));
   for (int r = 0; r < ranks; ++r) {
     threads.emplace_back([&, r] {
-      const auto world = board.world(r);
+      const auto world = thread_worlds.world(r);
       try {
         std::vector<std::string> own = differences(draw, *world, fault);
         if (r == 0) found = std::move(own);
       } catch (const std::exception& error) {
         failures[static_cast<size_t>(r)] = std::current_exception();
-        board.abort(fmt::format("rank {}: {}", r, error.what()));
+        thread_worlds.abort(fmt::format("rank {}: {}", r, error.what()));
       }
     });
   }

@@ -16,7 +16,7 @@ constexpr std::string_view kFlipped = "flipped";
 
 /// Something done wrong on purpose by the many-rank run, to see that it is found; what is null is left right.
 struct Fault {
-  std::function<void(const ir::Coordinates& place, device::Batch& batch)> batch;
+  std::function<void(const ir::Coordinates& place, test::Batch& batch)> batch;
   std::function<void(ir::Op& op)> text;  // of the lowered program
   /// Called after each op has run, with what it has written.
   std::function<void(const ir::Listing& listing, const device::KernelCall& call)> after;

@@ -13,7 +13,7 @@ using model::Parameter;
 
 /// What stands for a parameter of a test's text.
 Parameter of(const std::string& name, Parameter::Part part, std::vector<model::ReleasedPart> released,
-             std::vector<model::Cut> cuts = {}, std::string copies = "stage", int64_t experts = 0) {
+             std::vector<model::Cut> cuts = {}, std::string replica_group = "stage", int64_t experts = 0) {
   Parameter p;
   p.name = name;
   p.layer = 0;
@@ -21,7 +21,7 @@ Parameter of(const std::string& name, Parameter::Part part, std::vector<model::R
   p.decays = true;
   p.released = std::move(released);
   p.cuts = std::move(cuts);
-  p.copies = std::move(copies);
+  p.replica_group = std::move(replica_group);
   p.experts = experts;
   return p;
 }
@@ -49,12 +49,13 @@ const Parameter& named(const model::RankText& text, const std::string& name) {
 
 const std::string kTwoMaps = R"(
 listing 0
+  takes       ids_0     i32[4] microbatch of microbatch
   weight      embed     f32[9, 8]
   weight      q.weight  f32[6, 8]
   weight      o.weight  f32[8, 6]
 listing 0, F
   no layer
-    ids, labels = load_tokens {cp 1, depths 0, rows 4, sequence 4}
+    ids = load {input ids_0}
     x = embedding ids, embed
   layer 0
     0.q = linear x, q.weight  compute  @mla_up
@@ -78,9 +79,8 @@ std::vector<std::string> kinds_of(const ir::Listing& listing, ir::Phase phase) {
 TEST(Adapters, StandBesideTheirMapAndItsReadersReadTheSum) {
   const model::RankText text = adapted(kTwoMaps, two_maps(), "q");
   const ir::Listing& listing = text.listing;
-  EXPECT_EQ(kinds_of(listing, ir::Phase::F),
-            (std::vector<std::string>{"load_tokens", "embedding", "linear", "linear", "scale", "linear", "add",
-                                      "linear"}));
+  EXPECT_EQ(kinds_of(listing, ir::Phase::F), (std::vector<std::string>{"load", "embedding", "linear", "linear",
+                                                                       "scale", "linear", "add", "linear"}));
   const ir::Op& sum = listing.ops[6];
   EXPECT_EQ(listing.value(sum.out[0]).name, "0.q");
   EXPECT_EQ(sum.part, "mla_up");
@@ -121,15 +121,15 @@ TEST(Adapters, KeepTheCutsThatTheyHave) {
   auto parameters = two_maps();
   parameters[1].cuts = {{0, ir::Axis::tp, 1}};
   parameters[2].cuts = {{1, ir::Axis::tp, 1}};
-  parameters[1].copies = parameters[2].copies = "dense";
+  parameters[1].replica_group = parameters[2].replica_group = "dense";
   const model::RankText text = adapted(kTwoMaps, parameters, "q, o", place);
   EXPECT_TRUE(named(text, "q.lora_A.weight").cuts.empty());
-  EXPECT_EQ(named(text, "q.lora_A.weight").copies, "stage");
+  EXPECT_EQ(named(text, "q.lora_A.weight").replica_group, "stage");
   EXPECT_EQ(named(text, "q.lora_B.weight").cuts.size(), 1u);
-  EXPECT_EQ(named(text, "q.lora_B.weight").copies, "dense");
+  EXPECT_EQ(named(text, "q.lora_B.weight").replica_group, "dense");
   EXPECT_EQ(named(text, "o.lora_A.weight").cuts[0].dim, 1);
-  EXPECT_EQ(named(text, "o.lora_A.weight").copies, "dense");
-  EXPECT_EQ(named(text, "o.lora_B.weight").copies, "stage");
+  EXPECT_EQ(named(text, "o.lora_A.weight").replica_group, "dense");
+  EXPECT_EQ(named(text, "o.lora_B.weight").replica_group, "stage");
   // The whole width, not the rank's, is what the start goes by.
   EXPECT_DOUBLE_EQ(named(text, "o.lora_A.weight").deviation, 1 / std::sqrt(3.0 * 12));
 }
@@ -156,10 +156,10 @@ listing 0, F
   EXPECT_EQ(ir::text_of(text.listing, text.listing.value(down.value)), "f32[3, 4, 8]");
   EXPECT_EQ(down.released[1].name, "e.{}.up.lora_A.weight");
   EXPECT_EQ(down.released[1].row, 2);
-  EXPECT_EQ(down.copies, "expert");
+  EXPECT_EQ(down.replica_group, "expert");
   EXPECT_EQ(ir::text_of(text.listing, text.listing.value(up.value)), "f32[3, 5, 2]");
   EXPECT_EQ(up.cuts[0].parts, 1);
-  EXPECT_EQ(up.copies, "edp");
+  EXPECT_EQ(up.replica_group, "edp");
   EXPECT_THROW(adapted(experts,
                        {of("e.gate_up.weight", Parameter::Part::experts,
                            {{"e.{}.gate.weight", 0, 5}, {"e.{}.up.weight", 5, 5}}, {}, "edp", 3)},

@@ -24,7 +24,7 @@ inline ir::Listing listing_of(std::string text) {
   return ir::parse_listing(text, ops::find);
 }
 
-/// Its lines, with two blanks in the place of more within one.
+/// Its lines, with two blanks instead of more within one.
 inline std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines{""};
   for (const char c : text) {

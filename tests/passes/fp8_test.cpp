@@ -1,5 +1,5 @@
 // Operands of the layers' linear maps in eight bits: what is kept, what is rounded again, and what stays.
-#include "heddle/passes/products/fp8.h"
+#include "heddle/passes/fp8.h"
 
 #include "heddle/passes/recompute.h"
 #include "tests/passes/expect_becomes.h"

@@ -126,13 +126,16 @@ listing 0, F
 TEST(FuseDropoutAdd, WithItsBias) {
   expect_becomes(R"(
 listing 0
+  takes       drawn_tokens i32[4] microbatch of microbatch
+  takes       drawn_key i32[3] step of dropout
   weight      b       f32[8]
   weight      g       f32[8]
   weight      h       f32[8]
 listing 0, F
     x = receive {columns 8, dtype f32, rows 4, step -1}                  comm.pp.forward.receive
     r = receive {columns 8, dtype f32, rows 4, step -1}                  comm.pp.forward.receive
-    tokens, key = load_dropout {cp 1, rows 4, sequence 4, tp 1}          copy_in
+    tokens = load {input drawn_tokens}                                   copy_in
+    key = load {input drawn_key}                                         copy_in
   layer 3
     u = add_bias x, b                                                    compute @mlp
     d = dropout u, tokens, key {rate 0.25, site 5}                       compute
@@ -140,15 +143,21 @@ listing 0, F
     n, mean, rstd = layer_norm y, g, h {epsilon 1e-06}                   compute
     t = add y, n
 )",
-                 [](ir::Listing& listing) { passes::fuse(listing, {"dropout_add", "norm", "bias"}); }, R"(
+                 [](ir::Listing& listing) {
+                   passes::fuse(listing, {"dropout_add", "norm", "bias"});
+                 },
+                 R"(
 listing 0
+  takes       drawn_tokens i32[4] microbatch of microbatch
+  takes       drawn_key i32[3] step of dropout
   weight      b       f32[8]
   weight      g       f32[8]
   weight      h       f32[8]
 listing 0, F
     x = receive {columns 8, dtype f32, rows 4, step -1}                  comm.pp.forward.receive
     r = receive {columns 8, dtype f32, rows 4, step -1}                  comm.pp.forward.receive
-    tokens, key = load_dropout {cp 1, rows 4, sequence 4, tp 1}          copy_in
+    tokens = load {input drawn_tokens}                                   copy_in
+    key = load {input drawn_key}                                         copy_in
   layer 3
     y = dropout_add x, r, tokens, key, b {rate 0.25, site 5}             compute
     n, mean, rstd = layer_norm y, g, h {epsilon 1e-06}                   compute
@@ -385,11 +394,13 @@ TEST(FuseCombine, BehindItsLastOperand) {
 
 constexpr const char* kLoss = R"(
 listing 0
+  takes       labels_1 i32[4] microbatch of microbatch
+  takes       scales  f32[4] step of losses
   weight      x       f32[4, 8]
   weight      w       f32[16, 8]
 listing 0, F
-    ids, labels = load_tokens {depths 0, rows 4, sequence 4}
-    scales = load_scales {count 4, dtype f32}
+    labels = load {input labels_1}
+    scales = load {input scales}
 )";
 
 TEST(FuseLoss, ProductAndLoss) {
@@ -452,13 +463,15 @@ TEST(FuseNormGradient, NotWhereItsOwnPartIsRead) {
 
 constexpr const char* kTrainedLoss = R"(
 listing 0
+  takes       labels_1 i32[4] microbatch of microbatch
+  takes       scales  f32[4] step of losses
   weight      x       f32[4, 8]
   weight      w       f32[16, 8]
   accumulator grad.w  f32[16, 8]
   statistic   loss    f64[1]
 listing 0, F
-    ids, labels = load_tokens {depths 0, rows 4, sequence 4}
-    scales = load_scales {count 4, dtype f32}
+    labels = load {input labels_1}
+    scales = load {input scales}
 )";
 
 TEST(FuseTrainedLoss, ForwardAndBothGradients) {

@@ -100,7 +100,7 @@ TEST(HostState, AReducedGradientLeavesAtOnce) {
             state({"master.w  f32[1024]", "m.w  f32[1024]", "v.w  f32[1024]"}, "") + kSums +
             "    shard = reduce_gradients grad.w {one 1, ranks 2}  comm.dp\n"
             "    square = grad_square_sum shard\n    norm, clip = grad_norm square {max_norm 1}\n"
-            "    hyper = load_step  copy_in\n"
+            "    hyper = load {input hyper}  copy_in\n"
             "    adamw clip, hyper, shard -> master.w, m.w, v.w, copy.w " +
             kHow + "\nlisting 0, begin\n  no layer\n    gather_weights copy.w -> w {ranks 2}  comm.dp\n");
   std::vector<std::string> kinds;

@@ -19,21 +19,22 @@ Durations copies_last(double us) {
   };
 }
 
-std::map<ir::ValueId, Home> homes(const ir::Listing& listing, const std::string& weight, Home home) {
-  return {{listing.find(weight), home}};
+std::map<ir::ValueId, Residency> residencies(const ir::Listing& listing, const std::string& weight,
+                                             Residency residency) {
+  return {{listing.find(weight), residency}};
 }
 
 test::Rewrite weights(const std::string& weight, double copy_us = 1, const BlockOrder& order = {},
-                      Home home = Home::host) {
+                      Residency residency = Residency::host) {
   return [=](ir::Listing& listing) {
-    host_weights(listing, homes(listing, weight, home), order, copies_last(copy_us));
+    host_weights(listing, residencies(listing, weight, residency), order, copies_last(copy_us));
   };
 }
 
 test::Rewrite gradients(const std::string& weight, double copy_us = 1, bool deferred = false,
-                        Home home = Home::host) {
+                        Residency residency = Residency::host) {
   return [=](ir::Listing& listing) {
-    host_gradients(listing, homes(listing, weight, home), deferred, copies_last(copy_us));
+    host_gradients(listing, residencies(listing, weight, residency), deferred, copies_last(copy_us));
   };
 }
 
@@ -74,7 +75,7 @@ TEST(HostWeights, OneCopyForWhatFollowsAtOnce) {
 }
 
 TEST(HostWeights, WhatComesTooLateStaysWhereItMay) {
-  expect_stays(kBefore, weights("down", 10, {}, Home::where_in_time));
+  expect_stays(kBefore, weights("down", 10, {}, Residency::where_in_time));
   ir::Listing listing = test::listing_of(kBefore);
   weights("down", 10)(listing);
   EXPECT_EQ(listing.value(listing.find("down")).space, ir::Space::host);
@@ -92,8 +93,8 @@ TEST(HostWeights, NotAllAhead) {
     forward += fmt::format("    y{} = linear y{}, w{}\n", i + 1, i, i);
   }
   ir::Listing listing = test::listing_of(text + forward);
-  std::map<ir::ValueId, Home> all;
-  for (int i = 0; i < 40; ++i) all[listing.find(fmt::format("w{}", i))] = Home::host;
+  std::map<ir::ValueId, Residency> all;
+  for (int i = 0; i < 40; ++i) all[listing.find(fmt::format("w{}", i))] = Residency::host;
   host_weights(listing, all, {}, copies_last(5));
   ir::verify(listing);
   int there = 0, most = 0;
@@ -126,11 +127,12 @@ TEST(HostGradients, AheadOnlyWhereNoOtherBlockAdds) {
 }
 
 TEST(HostGradients, WhatComesOrGoesTooLateStaysWhereItMay) {
-  expect_stays(kBefore, gradients("up", 10, false, Home::where_in_time));
+  expect_stays(kBefore, gradients("up", 10, false, Residency::where_in_time));
 }
 
 const std::string kTable =
-    "listing 0\n  weight  w  bf16[64, 32]{}\n  accumulator  grad.w  f32[64, 32]{}\n"
+    "listing 0\n  takes  hyper  f64[4] step of rates\n  weight  w  bf16[64, 32]{}\n  accumulator  grad.w  f32[64, "
+    "32]{}\n"
     "  optimizer  master.w  f32[64, 32]\n  optimizer  m.w  f32[64, 32]\n  optimizer  v.w  f32[64, 32]\n";
 const std::string kSums =
     "listing 0, F\n  no layer\n"
@@ -144,7 +146,8 @@ std::string table(const char* weight, const char* sum) { return fmt::format(fmt:
 // What the optimizer writes goes to the host from a place of its own; what it reads comes back for it.
 TEST(HostWeights, TheEndWritesBySteps) {
   const std::string square = "listing 0, end\n  no layer\n    square = grad_square_sum grad.w\n",
-                    norm = "    norm, clip = grad_norm square {max_norm 1}\n    hyper = load_step  copy_in\n";
+                    norm =
+                        "    norm, clip = grad_norm square {max_norm 1}\n    hyper = load {input hyper}  copy_in\n";
   const std::string before = table("", "") + kSums + "    linear_wgrad x, y -> grad.w\n" + square + norm +
                              "    adamw clip, hyper, grad.w -> master.w, m.w, v.w, w " + kHow + "\n";
   expect_becomes(before, weights("w"),
@@ -167,7 +170,7 @@ TEST(HostWeights, CopiesGoByTheConditionOfTheirOp) {
   ir::Listing listing = test::listing_of(table("", "") + kSums + "    linear_wgrad x, y -> grad.w\n" +
                                          "listing 0, end\n  no layer\n    square = grad_square_sum grad.w\n"
                                          "    norm, clip = grad_norm square {max_norm 1}\n"
-                                         "    hyper = load_step  copy_in\n"
+                                         "    hyper = load {input hyper}  copy_in\n"
                                          "    adamw clip, hyper, grad.w -> master.w, m.w, v.w, w " +
                                          kHow + "\n");
   listing.ops.back().condition = {.rows_of = listing.find("norm"), .limit = 1};
@@ -201,12 +204,12 @@ TEST(HostWeights, PackedOnesMoveAsTheyAre) {
 }
 
 TEST(HomeWords, AreReadAndRefused) {
-  EXPECT_TRUE(home_groups("").empty());
-  EXPECT_TRUE(home_groups("device").empty());
-  EXPECT_EQ(text_of(home_groups("0-11, mlp,experts:3-26")), "all:0-11, mlp, experts:3-26");
-  EXPECT_EQ(home_groups(text_of(home_groups("3"))), home_groups("all:3"));
+  EXPECT_TRUE(residency_groups("").empty());
+  EXPECT_TRUE(residency_groups("device").empty());
+  EXPECT_EQ(text_of(residency_groups("0-11, mlp,experts:3-26")), "all:0-11, mlp, experts:3-26");
+  EXPECT_EQ(residency_groups(text_of(residency_groups("3"))), residency_groups("all:3"));
   for (const char* wrong : {"norm", "experts>2", "device, mlp", "device:3", "0-", "auto:b"})
-    EXPECT_THROW(home_groups(wrong), ConfigError) << wrong;
+    EXPECT_THROW(residency_groups(wrong), ConfigError) << wrong;
 }
 
 TEST(HomeWords, ChooseByPartAndLayer) {
@@ -224,19 +227,19 @@ TEST(HomeWords, ChooseByPartAndLayer) {
   add("up", 0, Part::mlp);
   add("down", 1, Part::experts);
   const auto of = [&](const char* words, const char* name) {
-    const auto homes = homes_of(parameters, listing, home_groups(words));
-    const auto at = homes.find(listing.find(name));
-    return at == homes.end() ? Home::device : at->second;
+    const auto residencies = residencies_of(parameters, listing, residency_groups(words));
+    const auto at = residencies.find(listing.find(name));
+    return at == residencies.end() ? Residency::device : at->second;
   };
-  EXPECT_EQ(of("all", "up"), Home::host);
-  EXPECT_EQ(of("all", "g"), Home::device);  // a vector
-  EXPECT_EQ(of("1", "up"), Home::device);
-  EXPECT_EQ(of("1", "down"), Home::host);
-  EXPECT_EQ(of("mlp", "down"), Home::device);
-  EXPECT_EQ(of("auto, mlp", "up"), Home::host);
-  EXPECT_EQ(of("auto, mlp", "down"), Home::where_in_time);
+  EXPECT_EQ(of("all", "up"), Residency::host);
+  EXPECT_EQ(of("all", "g"), Residency::device);  // a vector
+  EXPECT_EQ(of("1", "up"), Residency::device);
+  EXPECT_EQ(of("1", "down"), Residency::host);
+  EXPECT_EQ(of("mlp", "down"), Residency::device);
+  EXPECT_EQ(of("auto, mlp", "up"), Residency::host);
+  EXPECT_EQ(of("auto, mlp", "down"), Residency::where_in_time);
   parameters[1].trained = false;
-  EXPECT_EQ(of("all", "up"), Home::device);
+  EXPECT_EQ(of("all", "up"), Residency::device);
 }
 
 }  // namespace

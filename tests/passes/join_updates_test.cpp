@@ -11,6 +11,7 @@ using test::expect_stays;
 
 const std::string kState = R"(
 listing 0
+  takes        hyper    f64[4] step of rates
   weight       a        f32[8]
   weight       b        f32[4, 8]
   weight       w        bf16[8]
@@ -34,7 +35,7 @@ listing 0, end
     square.a = grad_square_sum grad.a
     square.b = grad_square_sum grad.b
     norm, clip = grad_norm square.a, square.b {max_norm 1}
-    hyper = load_step
+    hyper = load {input hyper}
 )";
 
 TEST(JoinUpdates, NeighboursOfOneKind) {
@@ -47,7 +48,7 @@ TEST(JoinUpdates, NeighboursOfOneKind) {
 listing 0, end
     square.a, square.b = grad_square_sums grad.a, grad.b
     norm, clip = grad_norm square.a, square.b {max_norm 1}
-    hyper = load_step
+    hyper = load {input hyper}
     adamw_many clip, hyper, grad.a, grad.b -> a, m.a, v.a, b, m.b, v.b )" +
                      kRule + R"(
     average_masters clip, a, b -> mean.a, mean.b {decay 0.99}
@@ -64,7 +65,7 @@ TEST(JoinUpdates, AcrossWhatTouchesNothingOfTheirs) {
 listing 0, end
     square.a, square.b = grad_square_sums grad.a, grad.b
     norm, clip = grad_norm square.a, square.b {max_norm 1}
-    hyper = load_step
+    hyper = load {input hyper}
     adamw_many clip, hyper, grad.w, grad.b -> master.w, m.w, v.w, b, m.b, v.b )" +
                      kRule + R"(
     cast_weight master.w -> w
@@ -79,7 +80,7 @@ listing 0, end
     square.a = grad_square_sum grad.a, again.a
     square.b = grad_square_sum grad.b
     norm, clip = grad_norm square.a, square.b {max_norm 1}
-    hyper = load_step
+    hyper = load {input hyper}
 )";
   expect_stays(kState + norm + "    adamw clip, hyper, grad.a -> a, m.a, v.a " + kRule +
                    "\n    adamw clip, hyper, grad.b -> b, m.b, v.b " + other +

@@ -1,5 +1,5 @@
 // What Muon writes to the end of a step: where matrices travel, and what is left to AdamW.
-#include "heddle/passes/update/muon.h"
+#include "heddle/passes/muon.h"
 
 #include <gtest/gtest.h>
 
@@ -41,12 +41,12 @@ model::RankText text() {
     text.listing.accumulators[p.value] = {text.listing.find(std::string("grad.") + name)};
     text.parameters.push_back(p);
   };
-  add("q", {.cuts = {{0, ir::Axis::tp}}, .copies = "dense"});
-  add("o", {.cuts = {{1, ir::Axis::tp}}, .copies = "dense"});
+  add("q", {.cuts = {{0, ir::Axis::tp}}, .replica_group = "dense"});
+  add("o", {.cuts = {{1, ir::Axis::tp}}, .replica_group = "dense"});
   add("up", {.part = P::Part::experts,
              .experts = 4,
              .cuts = {{0, ir::Axis::ep}},
-             .copies = "edp",
+             .replica_group = "edp",
              .released = {{"gate.{}", 0, 6}, {"up.{}", 6, 6}}});
   add("norm", {.part = P::Part::norm});
   add("embed", {.part = P::Part::embedding});

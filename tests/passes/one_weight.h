@@ -9,6 +9,7 @@ inline constexpr double kFast = 1e6;  // bytes a microsecond: the link doesn't b
 
 inline const std::string kTable =
     "listing 0\n"
+    "  takes        hyper     f64[4] step of rates\n"
     "  weight       w         bf16[64, 32]\n"
     "  accumulator  grad.w    f32[64, 32]\n";
 /// Sums come from somewhere.
@@ -25,7 +26,7 @@ inline const std::string kSums =
 inline const std::string kNorm =
     "    square = grad_square_sum grad.w\n"
     "    norm, clip = grad_norm square {max_norm 1}\n"
-    "    hyper = load_step  copy_in\n";
+    "    hyper = load {input hyper}  copy_in\n";
 inline const std::string kHow = "{beta1 0.9, beta2 0.95, copy 1, decay 0.1, epsilon 1e-08}";
 
 }  // namespace heddle::test

@@ -1,5 +1,5 @@
 // Which way each product over groups goes, by what is known of the groups and by rates.
-#include "heddle/passes/products/product_ways.h"
+#include "heddle/passes/product_ways.h"
 
 #include "tests/passes/expect_becomes.h"
 

@@ -2,7 +2,6 @@
 #include "heddle/passes/state/stream_state.h"
 
 #include "heddle/passes/state/host_state.h"
-#include "heddle/passes/update/ahead_of_norm.h"
 #include "tests/passes/expect_becomes.h"
 #include "tests/passes/one_weight.h"
 
@@ -60,82 +59,16 @@ TEST(StreamState, ReusesItsSlots) {
                                              "slots.m.f32.elements[1024:2048]"}));
 }
 
-// Where updates run ahead of the norm.
-const std::string kStatistic = "  statistic    norm.sum  f64[1]\n";
-ir::Listing ahead(const std::function<void(ir::Listing&)>& move) {
-  std::string text = kTable + state("") + kStatistic + kSums + kNorm + "    accumulate norm -> norm.sum\n" +
-                     "    adamw clip, hyper, grad.w -> master.w, m.w, v.w, w " + kHow + "\n";
-  ir::Listing listing = listing_of(text);
-  passes::ahead_of_norm(listing);
-  ir::verify(listing);
-  move(listing);
-  ir::verify(listing);
-  return listing;
-}
-// Of the ops that name a value, what they do.
-std::vector<std::string> uses_of(const ir::Listing& listing, std::string_view name) {
-  std::vector<std::string> uses;
-  for (const std::string& line : lines_of(ir::text_of(listing))) {
-    const size_t at = line.find(name);
-    const bool is_op = line.starts_with("    ") && at != std::string::npos && at > 4;
-    if (is_op && (line[at - 1] == ' ')) uses.push_back(line.substr(4));
-  }
-  return uses;
-}
-
-TEST(StreamState, WritesBesideTheOldAndFlipsWhereUpdatesRunAhead) {
-  const ir::Listing listing = ahead([](ir::Listing& l) { passes::stream_state(l, kFast); });
-  const std::string old = "kept.m.w.elements[0:1024]", here = "m.w.elements[0:1024]", slot = "slots.m.f32.elements";
-  const std::vector<std::string> kept = uses_of(listing, "kept.m.w"), state = uses_of(listing, "m.w");
-  const auto expect = [](const std::vector<std::string>& found, const std::vector<std::string>& wanted) {
-    ASSERT_EQ(found.size(), wanted.size()) << fmt::format("{}", fmt::join(found, "\n"));
-    for (size_t i = 0; i < wanted.size(); ++i) EXPECT_TRUE(found[i].starts_with(wanted[i])) << found[i];
-  };
-  const auto part = [](const std::string& value, int k) {
-    return fmt::format("{}.elements[{}:{}]", value, 1024 * (k % 3), 1024 * (k % 3) + 1024);
-  };
-  // Ahead: slices 0 and 1; waiting: 2 and 3; taken back: 4 and 5, each in the next of three slots.
-  expect(kept, {"copy_in " + part("kept.m.w", 0) + " -> " + part("slots.m.f32", 4) + " if failed > 0",
-                "copy_in " + part("kept.m.w", 1) + " -> " + part("slots.m.f32", 5) + " if failed > 0",
-                "copy_out " + part("slots.m.f32", 0) + " -> " + part("kept.m.w", 0) + " if attempt > 0",
-                "copy_out " + part("slots.m.f32", 1) + " -> " + part("kept.m.w", 1) + " if attempt > 0",
-                "flip -> m.w, kept.m.w if attempt > 0"});
-  EXPECT_EQ(listing.value(listing.find("kept.m.w")).space, ir::Space::host);
-  EXPECT_EQ(listing.find("kept.w"), ir::none);  // which its master makes anew
-}
-
-// Elsewhere the host's processor keeps a copy, and what lies on the device is kept as it is.
-TEST(MapState, KeepsACopyOnTheHostWhereUpdatesRunAhead) {
-  for (const bool mapped : {true, false}) {
-    const ir::Listing listing = ahead([&](ir::Listing& l) {
-      if (mapped) {
-        passes::map_state(l);
-      } else {
-        passes::host_state(l, kFast);
-      }
-    });
-    const std::vector<std::string> kept = uses_of(listing, "kept.m.w"),
-                                   of_master = uses_of(listing, "kept.master.w");
-    ASSERT_EQ(kept.size(), 2u);
-    EXPECT_TRUE(kept[0].starts_with("copy kept.m.w -> m.w if failed > 0  on host")) << kept[0];
-    EXPECT_TRUE(kept[1].starts_with("copy m.w -> kept.m.w if attempt > 0  on host")) << kept[1];
-    ASSERT_EQ(of_master.size(), 2u);
-    EXPECT_TRUE(of_master[0].starts_with(mapped ? "copy_in kept" : "copy kept")) << of_master[0];
-    EXPECT_EQ(listing.value(listing.find("m.w")).space, ir::Space::host);
-    EXPECT_EQ(listing.value(listing.find("master.w")).space, mapped ? ir::Space::device : ir::Space::host);
-  }
-}
-
 // What is small stays, and so does a master that is its weight; what else reads a master at the end gets it back.
 TEST(StreamState, LeavesWhatIsSmallOrReadElsewhere) {
   // Eight elements are less than a 64th part of a slot.
   ir::Listing listing = listing_of(
-      "listing 0\n  weight  g  f32[8]\n  accumulator  grad.g  f32[8]\n  optimizer  m.g  f32[8]\n  optimizer  v.g  "
+      "listing 0\n  takes  hyper  f64[4] step of rates\n  weight  g  f32[8]\n  accumulator  grad.g  f32[8]\n  optimizer  m.g  f32[8]\n  optimizer  v.g  "
       "f32[8]\n"
       "listing 0, F\n  no layer\n    x = receive {columns 8, dtype f32, rows 4, step -1}  comm.pp.forward.receive\n"
       "    y, rstd = rms_norm x, g {epsilon 1e-06}\n    dx, dg = rms_norm_dgrad x, x, g, rstd\n"
       "    accumulate dg -> grad.g\nlisting 0, end\n  no layer\n    square = grad_square_sum grad.g\n"
-      "    norm, clip = grad_norm square {max_norm 1}\n    hyper = load_step  copy_in\n"
+      "    norm, clip = grad_norm square {max_norm 1}\n    hyper = load {input hyper}  copy_in\n"
       "    adamw clip, hyper, grad.g -> g, m.g, v.g {beta1 0.9, beta2 0.95, copy 0, decay 0, epsilon 1e-08}\n");
   passes::stream_state(listing, kFast);
   for (const ir::Value& value : listing.values) EXPECT_EQ(value.space, ir::Space::device) << value.name;

@@ -124,6 +124,8 @@ TEST(Update, AStepThatIsAnOutlierIsLeftOut) {
   options.skip_loss_above = 2;
   expect_becomes(linear("f32[8, 8]", "", ""), updated(options),
                  linear("f32[8, 8]", R"(
+  takes       hyper   f64[4] step of rates
+  takes       limits  f64[2] step of outliers else inf
   statistic   grad_norm f64[1]
   statistic   step_skipped f64[1]
   optimizer   m.w     f32[8, 8]
@@ -134,9 +136,9 @@ listing 0, end
     square.w = grad_square_sum grad.w
     norm, clip = grad_norm square.w {max_norm 1}
     accumulate norm -> grad_norm
-    hyper = load_step                                    copy_in
+    hyper = load {input hyper}                           copy_in
     loss = sum_parts {size 1}
-    limits = load_limits                                 copy_in
+    limits = load {input limits}                         copy_in
     clip.decided, hyper.decided, skipped = skip_outlier norm, clip, hyper, limits, loss
     accumulate skipped -> step_skipped
     adamw clip.decided, hyper.decided, grad.w -> w, m.w, v.w {beta1 0.9, beta2 0.95, copy 0, decay 0.1, epsilon 1e-08}
@@ -146,6 +148,7 @@ listing 0, end
 TEST(Update, AWeightThatIsItsOwnMaster) {
   expect_becomes(linear("f32[8, 8]", "", ""), updated({}),
                  linear("f32[8, 8]", R"(
+  takes       hyper   f64[4] step of rates
   statistic   grad_norm f64[1]
   optimizer   m.w     f32[8, 8]
   optimizer   v.w     f32[8, 8]
@@ -155,12 +158,13 @@ listing 0, end
     square.w = grad_square_sum grad.w
     norm, clip = grad_norm square.w {max_norm 1}
     accumulate norm -> grad_norm
-    hyper = load_step                                    copy_in
+    hyper = load {input hyper}                           copy_in
     adamw clip, hyper, grad.w -> w, m.w, v.w {beta1 0.9, beta2 0.95, copy 0, decay 0.1, epsilon 1e-08}
 )"));
 }
 
 constexpr const char* kState = R"(
+  takes       hyper   f64[4] step of rates
   statistic   grad_norm f64[1]
   optimizer   master.w f32[8, 8]
   optimizer   m.w     f32[8, 8]
@@ -173,7 +177,7 @@ listing 0, end
     square.w = grad_square_sum grad.w
     norm, clip = grad_norm square.w {max_norm 1}
     accumulate norm -> grad_norm
-    hyper = load_step                                    copy_in
+    hyper = load {input hyper}                           copy_in
 )" + last;
 }
 
@@ -202,6 +206,7 @@ TEST(Update, AWeightOfTwoRanks) {
   options.group_ranks = {{"stage", 2}, {"world", 2}};
   expect_becomes(linear("f32[8, 8]", "", ""), updated(options),
                  linear("f32[8, 8]", R"(
+  takes       hyper   f64[4] step of rates
   statistic   grad_norm f64[1]
   optimizer   master.w f32[32]
   optimizer   m.w     f32[32]
@@ -217,7 +222,7 @@ listing 0, end
     square_all = all_reduce square {ranks 2}             comm.world
     norm, clip = grad_norm square_all {max_norm 1}
     accumulate norm -> grad_norm
-    hyper = load_step                                    copy_in
+    hyper = load {input hyper}                           copy_in
     adamw clip, hyper, shard.grad.w -> master.w, m.w, v.w {beta1 0.9, beta2 0.95, copy 0, decay 0.1, epsilon 1e-08}
 )"));
 }

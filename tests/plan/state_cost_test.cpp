@@ -16,8 +16,8 @@ Plan plan_of(Dtype dtype) {
   return plan;
 }
 
-StateCost of(const std::vector<StateCost>& costs, StateHome home) {
-  const auto at = std::find_if(costs.begin(), costs.end(), [&](const StateCost& c) { return c.home == home; });
+StateCost of(const std::vector<StateCost>& costs, StateResidency home) {
+  const auto at = std::find_if(costs.begin(), costs.end(), [&](const StateCost& c) { return c.residency == home; });
   HEDDLE_CHECK(at != costs.end(), "no cost of {}", word_of(home));
   return *at;
 }
@@ -36,8 +36,8 @@ TEST(StateCost, CountsWhatLiesWhere) {
   const int64_t n = trained(config, plan);
   const std::vector<StateCost> full = state_costs(config, plan);
   ASSERT_EQ(full.size(), 4u);
-  const StateCost device = of(full, StateHome::device), swap = of(full, StateHome::swap),
-                  mapped = of(full, StateHome::mapped), host = of(full, StateHome::host);
+  const StateCost device = of(full, StateResidency::device), swap = of(full, StateResidency::swap),
+                  mapped = of(full, StateResidency::mapped), host = of(full, StateResidency::host);
   EXPECT_EQ(device.host_bytes, 0);
   EXPECT_NEAR(static_cast<double>(device.device_bytes), 12.0 * static_cast<double>(n), 0.02 * 12.0 * n);
   EXPECT_EQ(mapped.device_bytes + mapped.host_bytes, device.device_bytes);
@@ -47,8 +47,8 @@ TEST(StateCost, CountsWhatLiesWhere) {
   EXPECT_GT(host.host_bytes, swap.host_bytes);      // where gradients wait
   plan.memory.master = MasterForm::split;
   const std::vector<StateCost> split = state_costs(config, plan);
-  EXPECT_LT(of(split, StateHome::device).device_bytes, device.device_bytes);
-  EXPECT_LT(of(split, StateHome::host).host_bytes, host.host_bytes);
+  EXPECT_LT(of(split, StateResidency::device).device_bytes, device.device_bytes);
+  EXPECT_LT(of(split, StateResidency::host).host_bytes, host.host_bytes);
 }
 
 // A slow link makes the homes dear that send most over it; a slow processor the one that it works for.
@@ -59,13 +59,13 @@ TEST(StateCost, FollowsTheRates) {
   plan.rates.processor_bytes_per_us = 1e6;
   plan.rates.host_bytes_per_us = 1;
   std::vector<StateCost> costs = state_costs(config, plan);
-  EXPECT_LT(of(costs, StateHome::device).end_s, of(costs, StateHome::host).end_s);
-  EXPECT_LT(of(costs, StateHome::host).end_s, of(costs, StateHome::mapped).end_s);
-  EXPECT_LT(of(costs, StateHome::mapped).end_s, of(costs, StateHome::swap).end_s);
+  EXPECT_LT(of(costs, StateResidency::device).end_s, of(costs, StateResidency::host).end_s);
+  EXPECT_LT(of(costs, StateResidency::host).end_s, of(costs, StateResidency::mapped).end_s);
+  EXPECT_LT(of(costs, StateResidency::mapped).end_s, of(costs, StateResidency::swap).end_s);
   plan.rates.host_bytes_per_us = 1e5;
   plan.rates.processor_bytes_per_us = 1;
   costs = state_costs(config, plan);
-  EXPECT_LT(of(costs, StateHome::swap).end_s, of(costs, StateHome::host).end_s);
+  EXPECT_LT(of(costs, StateResidency::swap).end_s, of(costs, StateResidency::host).end_s);
 }
 
 }  // namespace

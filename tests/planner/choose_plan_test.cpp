@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <set>
 
-#include "heddle/planner/budget/state_homes.h"
+#include "heddle/planner/budget/state_residencies.h"
 #include "heddle/planner/searched_plans.h"
 #include "tests/planner/planner_fixture.h"
 
@@ -66,17 +66,17 @@ TEST(ChoosePlan, TriesEverySwitchThatIsPlanned) {
   const cost::MachineProfile profile = made_profile();
   const std::vector<std::string> set{"mesh.ranks=2"};
   std::set<std::string> tried;
-  const Foresee foresee = [&](const config::RunConfig& config, bool arena) {
+  const PredictFn predict = [&](const config::RunConfig& config, bool arena) {
     for (const config::Setting& s : config::settings())
       if (s.as_switch && s.as_switch->planned) tried.insert(s.key + "=" + plan::text_of(s.get(config)));
-    return forecast_config(config, profile, {}, arena);
+    return predict_config(config, profile, {}, arena);
   };
   const Propose propose = [&](const config::RunConfig& config, const std::set<std::string>& fixed) {
     auto few = searched_plans(config, fixed, profile, {});
     few.resize(std::min<size_t>(few.size(), 4));
     return few;
   };
-  const PlanChoice choice = choose_plan(file.path(), set, foresee, propose, PlanMode::automatic, 300);
+  const PlanChoice choice = choose_plan(file.path(), set, predict, propose, PlanMode::automatic, 300);
   int planned = 0;
   for (const config::Setting& s : config::settings()) {
     if (!s.as_switch || !s.as_switch->planned) continue;
@@ -86,7 +86,7 @@ TEST(ChoosePlan, TriesEverySwitchThatIsPlanned) {
       EXPECT_EQ(tried.contains(s.key + "=" + plan::text_of(value)), !elsewhere)
           << s.key << " " << plan::text_of(value);
   }
-  EXPECT_EQ(planned, 10);
+  EXPECT_EQ(planned, 11);
   ASSERT_TRUE(choice.chosen.fits());
   EXPECT_LE(choice.chosen.step_us, choice.configured.step_us);
   for (const Candidate& c : choice.all) EXPECT_TRUE(!c.fits() || choice.chosen.step_us <= c.step_us * (1 + 1e-9));

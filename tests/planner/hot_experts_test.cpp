@@ -1,4 +1,4 @@
-// Copies of hot experts in the closed forms: what they leave of an uneven load against the placement of drawn
+// Replicas of hot experts in the closed forms: what they leave of an uneven load against the placement of drawn
 // loads, steps with them and without against whole programs simulated, and what the search makes of both.
 #include "heddle/cost/hot_experts.h"
 
@@ -13,9 +13,9 @@
 #include "heddle/comm/placement/placement.h"
 #include "heddle/model/dispatcher.h"
 #include "heddle/model/shapes/shape_presets.h"
+#include "heddle/planner/launch_settings.h"
 #include "heddle/planner/simulated_plans.h"
-#include "heddle/search/launch/emit.h"
-#include "heddle/search/plans/copies.h"
+#include "heddle/search/plans/replicas.h"
 
 namespace heddle::planner {
 namespace {
@@ -29,7 +29,7 @@ double imbalance_of(const std::vector<int64_t>& rows_H) {
 }
 
 struct Load {
-  int ranks, on_node, copies;
+  int ranks, on_node, replicas;
   int64_t experts;
   double spread;
 };
@@ -42,14 +42,14 @@ struct Means {
 Means means_of(const Load& load, const cost::CopySeconds& seconds, bool by_cost) {
   constexpr int kDraws = 12;
   constexpr int64_t kRows = 32768;  // of a source
-  comm::Holders holders{.copies = load.copies};
+  comm::Holders holders{.replicas = load.replicas};
   for (int r = 0; r < load.ranks; ++r) holders.node_of.push_back(r / load.on_node);
   const auto ps = [&](double s) { return by_cost ? std::llround(s * 1e12) : 0; };
   const comm::PlacementRules rules{.costs = {.row_ps = by_cost ? ps(seconds.products / kRows) : 1,
                                              .row_within_ps = ps(seconds.crossings / kRows),
                                              .row_across_ps = ps(seconds.crossings / kRows / load.on_node),
-                                             .copy_within_ps = ps(seconds.copy_within),
-                                             .copy_across_ps = ps(seconds.copy_across)}};
+                                             .replica_within_ps = ps(seconds.replica_within),
+                                             .replica_across_ps = ps(seconds.replica_across)}};
   Means m;
   for (uint64_t i = 0; i < kDraws; ++i) {
     const std::vector<double> shares = cost::Routing{load.spread}.shares(load.experts, RandomKey(7).with(i));
@@ -61,7 +61,7 @@ Means means_of(const Load& load, const cost::CopySeconds& seconds, bool by_cost)
     m.closed += cost::evened({.experts = load.experts,
                               .ranks = load.ranks,
                               .on_node = load.on_node,
-                              .copies = load.copies,
+                              .replicas = load.replicas,
                               .imbalance = before},
                              seconds, by_cost)
                     .imbalance /
@@ -77,7 +77,7 @@ TEST(HotExperts, AreLeftAsThePlacementLeavesThem) {
                            Load{32, 8, 2, 128, 0.6}, Load{64, 8, 2, 256, 0.13}, Load{64, 8, 2, 256, 0.8}}) {
     const Means m = means_of(load, {}, false);
     EXPECT_GT(m.before, 1.1);
-    EXPECT_NEAR(m.closed / m.placed, 1, load.copies > 1 ? 0.04 : 0.08)
+    EXPECT_NEAR(m.closed / m.placed, 1, load.replicas > 1 ? 0.04 : 0.08)
         << load.ranks << " ranks, spread " << load.spread << ": " << m.before << " becomes " << m.placed
         << ", closed form " << m.closed;
   }
@@ -87,28 +87,28 @@ TEST(HotExperts, AreLeftAsThePlacementLeavesThem) {
 TEST(HotExperts, AreCopiedWhereThatPays) {
   const Load load{16, 8, 2, 64, 0.6};
   double last = 0;
-  for (const double copy : {1e-5, 3e-4, 1e-3, 3e-3, 1e-1}) {
-    const Means m =
-        means_of(load, {.products = 2e-3, .crossings = 5e-4, .copy_within = copy, .copy_across = copy}, true);
+  for (const double replica : {1e-5, 3e-4, 1e-3, 3e-3, 1e-1}) {
+    const Means m = means_of(
+        load, {.products = 2e-3, .crossings = 5e-4, .replica_within = replica, .replica_across = replica}, true);
     EXPECT_NEAR(m.closed / m.placed, 1, 0.06)
-        << copy << ": " << m.before << " becomes " << m.placed << ", closed form " << m.closed;
+        << replica << ": " << m.before << " becomes " << m.placed << ", closed form " << m.closed;
     EXPECT_GE(m.closed, last - 1e-9);
     last = m.closed;
-    if (copy == 1e-1) {
+    if (replica == 1e-1) {
       EXPECT_EQ(m.closed, m.before);
     }
   }
-  const cost::HotExperts even{.experts = 64, .ranks = 16, .on_node = 8, .copies = 2, .imbalance = 1};
-  EXPECT_EQ(cost::evened(even, {}, true).copies, 0);
+  const cost::HotExperts even{.experts = 64, .ranks = 16, .on_node = 8, .replicas = 2, .imbalance = 1};
+  EXPECT_EQ(cost::evened(even, {}, true).replicas, 0);
   EXPECT_EQ(cost::evened(even, {}, true).imbalance, 1);
 }
 
 search::Job job_of(int devices, int ep, double imbalance) {
   search::Job j;
   j.shape = *model::find_shape("Qwen3-30B-A3B");
-  j.shape.layers = 4;
+  j.shape.num_hidden_layers = 4;
   j.device = *cost::accelerator_named("H100");
-  j.layout = {devices, 1, 1, 1, 1, devices, ep, 1};
+  j.mesh = {.dp = devices, .ep = ep};
   j.sequence = 4096;
   j.microbatch = 2;
   j.global_batch = 2 * devices;
@@ -116,8 +116,8 @@ search::Job job_of(int devices, int ep, double imbalance) {
   return j;
 }
 
-search::Job with_copies(search::Job job, int replicas) {
-  job.shape.moe.replicas = replicas;
+search::Job with_replicas(search::Job job, int replicas) {
+  job.exchange.replicas = replicas;
   return job;
 }
 
@@ -127,15 +127,15 @@ double spread_at(const search::Job& j) {
   double low = 0, high = 4;
   for (int i = 0; i < 40; ++i) {
     routing.spread = (low + high) / 2;
-    (routing.fullest(0.5, j.shape.moe.count, j.layout.ep) < j.imbalance ? low : high) = routing.spread;
+    (routing.fullest(0.5, j.shape.n_routed_experts, j.mesh.ep) < j.imbalance ? low : high) = routing.spread;
   }
   return low;
 }
 
 // What copies make of a step: foretold by closed forms within 12 % of whole programs simulated on drawn loads.
-TEST(HotExperts, AreForetoldAsSimulated) {
+TEST(HotExperts, ArePredictedAsSimulated) {
   for (const auto& [devices, ep, imbalance] : {std::tuple(8, 8, 1.6), {8, 8, 2.2}, {16, 16, 2.0}}) {
-    const search::Job without = job_of(devices, ep, imbalance), with = with_copies(without, kAuto);
+    const search::Job without = job_of(devices, ep, imbalance), with = with_replicas(without, kAuto);
     const runtime::Uncertainty drawn{.spread = spread_at(without), .draws = 5};
     const auto simulated = [&](const search::Job& j) { return simulated_step_s(search::launch_of(j), {}, drawn); };
     const double ratio = search::estimate(with).step_s / search::estimate(without).step_s,
@@ -148,11 +148,11 @@ TEST(HotExperts, AreForetoldAsSimulated) {
 
 TEST(HotExperts, SlotsTakeTheirBytes) {
   search::Job without = job_of(8, 8, 1.5);
-  without.shape.vocab = 1024;  // so that the fullest moment is not the head's
-  const search::Job with = with_copies(without, 3);
-  const double numbers = 3.0 * static_cast<double>(without.shape.hidden * without.shape.moe.ffn);
-  EXPECT_EQ(search::copies_bytes(without), 0);
-  EXPECT_EQ(search::copies_bytes(with), 3 * numbers * (2 + 4));
+  without.shape.vocab_size = 1024;  // so that the fullest moment is not the head's
+  const search::Job with = with_replicas(without, 3);
+  const double numbers = 3.0 * static_cast<double>(without.shape.hidden_size * without.shape.moe_intermediate_size);
+  EXPECT_EQ(search::replica_bytes(without), 0);
+  EXPECT_EQ(search::replica_bytes(with), 3 * numbers * (2 + 4));
   search::Job even = with, even_without = without;
   even.imbalance = even_without.imbalance = 1;
   EXPECT_NEAR(search::estimate(even).peak_bytes - search::estimate(even_without).peak_bytes, 3 * numbers * 6,
@@ -185,20 +185,20 @@ TEST(HotExperts, AreSearchedFor) {
     const search::Answer found = search::search(q);
     ASSERT_FALSE(found.top.empty());
     const search::Ranked& best = found.top.front();
-    EXPECT_EQ(best.job.shape.moe.replicas, uneven ? kAuto : 0);
-    const std::vector<std::string> settings = search::heddle_settings(search::launch_of(best));
+    EXPECT_EQ(best.job.exchange.replicas, uneven ? kAuto : 0);
+    const std::vector<std::string> settings = settings_of(search::launch_of(best));
     EXPECT_EQ(std::count(settings.begin(), settings.end(), "moe.replicas=auto"), uneven ? 1 : 0);
     if (!uneven) continue;
     q.space.restriction.set("replicas=off");
     const search::Ranked without = search::search(q).top.front();
-    EXPECT_EQ(without.job.shape.moe.replicas, 0);
+    EXPECT_EQ(without.job.exchange.replicas, 0);
     EXPECT_LT(best.exact.step_s, without.exact.step_s);
     q.space.restriction.set("replicas=3");
-    EXPECT_EQ(search::search(q).top.front().job.shape.moe.replicas, 3);
+    EXPECT_EQ(search::search(q).top.front().job.exchange.replicas, 3);
   }
   // Of other software there is nothing to choose.
   search::Query other = query_of(0.5);
-  EXPECT_EQ(search::search(other).top.front().job.shape.moe.replicas, 0);
+  EXPECT_EQ(search::search(other).top.front().job.exchange.replicas, 0);
   other.space.restriction.set("replicas=auto");
   EXPECT_THROW(search::search(other), ConfigError);
   search::Restriction wrong;

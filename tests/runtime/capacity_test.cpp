@@ -128,7 +128,7 @@ TEST(CapacityLayout, goes_with_biases_adapters_and_quantiles) {
 }
 
 // No row count is dynamic: whatever the router does, a step takes what was foretold before it ran, to the byte.
-TEST(CapacityMemory, is_what_was_foretold) {
+TEST(CapacityMemory, is_what_was_predicted) {
   struct Case {
     plan::Degrees mesh;
     std::string schedule, recompute, offload;
@@ -152,15 +152,15 @@ TEST(CapacityMemory, is_what_was_foretold) {
       fill(run, c, 3);
       run.run(tiny_batches(c, plan, 3));
       for (int r = 0; r < plan.ranks(); ++r) {
-        const runtime::MemoryPrediction foretold =
+        const runtime::MemoryPrediction predicted =
             runtime::predict_memory(run.lowered().program, r, backend, kRoom);
         const ir::Walk& walk = run.executor(r).walk();
-        EXPECT_EQ(foretold.peak_live_bytes, walk.storage().peak_live_bytes()) << plan::text_of(mesh) << ' ' << r;
-        EXPECT_EQ(foretold.reserved_bytes, walk.storage().reserved_bytes()) << plan::text_of(mesh) << ' ' << r;
-        EXPECT_EQ(foretold.host_peak_live_bytes, walk.storage(ir::Space::host).peak_live_bytes()) << r;
+        EXPECT_EQ(predicted.peak_live_bytes, walk.storage().peak_live_bytes()) << plan::text_of(mesh) << ' ' << r;
+        EXPECT_EQ(predicted.reserved_bytes, walk.storage().reserved_bytes()) << plan::text_of(mesh) << ' ' << r;
+        EXPECT_EQ(predicted.host_peak_live_bytes, walk.storage(ir::Space::host).peak_live_bytes()) << r;
         for (const double crowding : {0.5, 4.0}) {  // rows that routing can't make more or fewer
           EXPECT_EQ(runtime::predict_memory(run.lowered().program, r, backend, kRoom, crowding).peak_live_bytes,
-                    foretold.peak_live_bytes);
+                    predicted.peak_live_bytes);
         }
       }
     }

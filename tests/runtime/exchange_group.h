@@ -11,7 +11,6 @@
 #include "heddle/backends/backend.h"
 #include "heddle/base/random.h"
 #include "heddle/comm/threads/thread_world.h"
-#include "heddle/device/batch.h"
 #include "heddle/device/host_copies.h"
 #include "heddle/device/routing_plan.h"
 #include "heddle/device/value_view.h"
@@ -70,13 +69,14 @@ struct Routed {
 /// One rank: its listing has the exchange's ops, in the order of the methods.
 class ExchangeRank {
  public:
-  ExchangeRank(const Routed& routed, int64_t rank, Dtype dtype, ir::Attributes attributes, comm::ThreadBoard& board)
+  ExchangeRank(const Routed& routed, int64_t rank, Dtype dtype, ir::Attributes attributes,
+               comm::ThreadWorlds& thread_worlds)
       : routed_(routed),
         rank_(rank),
         dtype_(dtype),
         wide_(dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32),
         attributes_(std::move(attributes)),
-        world_(board.world(static_cast<int>(rank))) {
+        world_(thread_worlds.world(static_cast<int>(rank))) {
     std::vector<int> all(static_cast<size_t>(routed.ranks()));
     for (size_t r = 0; r < all.size(); ++r) all[r] = static_cast<int>(r);
     communicator_ = world_->communicator(all, "comm.experts");
@@ -230,7 +230,6 @@ class ExchangeRank {
     call.updates = updated_views;
     call.overwrite = overwrite;
     call.scratch = scratch.data();
-    call.batch = &batch_;
     call.communicator = communicator_.get();
     call.row_work = backends::named(kExchangeBackend).row_work();
     if (!call.row_work->in_place) call.host_copies = &host_copies_;
@@ -256,7 +255,6 @@ class ExchangeRank {
   ir::Attributes attributes_;
   std::unique_ptr<comm::World> world_;
   std::unique_ptr<comm::Communicator> communicator_;
-  device::Batch batch_;
   device::HostCopies host_copies_;  // where the host doesn't read what the ops have
   ir::Listing listing_;
   Rows rows_;
@@ -277,17 +275,17 @@ inline ir::Attributes exchange_attributes(const Routed& routed, const std::strin
 /// Runs body(rank, p) for all ranks, each on a thread; rethrows what one threw.
 inline void run_group(const Routed& routed, Dtype dtype, const ir::Attributes& attributes,
                       const std::function<void(ExchangeRank&, int64_t)>& body) {
-  comm::ThreadBoard board(routed.node_of);
+  comm::ThreadWorlds thread_worlds(routed.node_of);
   std::vector<std::thread> threads;
   std::vector<std::exception_ptr> failures(routed.node_of.size());
   for (int64_t p = 0; p < routed.ranks(); ++p) {
     threads.emplace_back([&, p] {
       try {
-        ExchangeRank rank(routed, p, dtype, attributes, board);
+        ExchangeRank rank(routed, p, dtype, attributes, thread_worlds);
         body(rank, p);
       } catch (const std::exception& error) {
         failures[static_cast<size_t>(p)] = std::current_exception();
-        board.abort(error.what());
+        thread_worlds.abort(error.what());
       }
     });
   }

@@ -53,10 +53,10 @@ void fail_in_every_kind(const plan::Plan& plan, const model::ModelConfig& config
   static std::set<std::string> seen;
   const plan::Mesh mesh(plan.mesh);
   const plan::Lowered lowered = plan::lower(config, plan);
-  const std::vector<device::Batch> batches = tiny_batches(config, plan, 5);
+  const std::vector<Batch> batches = tiny_batches(config, plan, 5);
   for (const std::string& kind : kinds_of(lowered.program)) {
     if (!seen.insert(kind).second) continue;
-    comm::ThreadBoard board(kRanks);
+    comm::ThreadWorlds thread_worlds(kRanks);
     std::vector<std::string> said(kRanks);
     std::vector<bool> is_effect(kRanks, false);
     kernels_of_broken.clear();
@@ -65,7 +65,7 @@ void fail_in_every_kind(const plan::Plan& plan, const model::ModelConfig& config
     std::vector<std::thread> threads;
     for (int r = 0; r < kRanks; ++r) {
       threads.emplace_back([&, r] {
-        const auto world = board.world(r);
+        const auto world = thread_worlds.world(r);
         const runtime::MeshCommunicators communicators(*world, lowered.program, mesh);
         runtime::ExecutorOptions options;
         options.rank = r;
@@ -85,7 +85,7 @@ void fail_in_every_kind(const plan::Plan& plan, const model::ModelConfig& config
               }
             }
           }
-          executor.run_step(batches[static_cast<size_t>(r)]);
+          executor.run_step(inputs_of(batches[static_cast<size_t>(r)], executor));
         } catch (const PeerError& error) {
           is_effect[static_cast<size_t>(r)] = true;
           said[static_cast<size_t>(r)] = error.reason;
@@ -132,12 +132,12 @@ TEST(Failure, ImpossibleCountsAreRefused) {
   EXPECT_GT(kinds_of(run.lowered().program).count("counts_to_host"), 0u);
   const model::ModelConfig config = tiny_model();
   const plan::Mesh mesh(plan.mesh);
-  comm::ThreadBoard board(2);
+  comm::ThreadWorlds thread_worlds(2);
   std::vector<std::string> said(2);
   std::vector<std::thread> threads;
   for (int r = 0; r < 2; ++r) {
     threads.emplace_back([&, r] {
-      const auto world = board.world(r);
+      const auto world = thread_worlds.world(r);
       const runtime::MeshCommunicators communicators(*world, run.lowered().program, mesh);
       runtime::ExecutorOptions options;
       options.rank = r;
@@ -159,7 +159,7 @@ TEST(Failure, ImpossibleCountsAreRefused) {
             if (listing.ops[i].kind() == "counts_to_host") executor.replace(s, i, too_many);
           }
         }
-        executor.run_step(tiny_batches(config, plan, 5)[static_cast<size_t>(r)]);
+        executor.run_step(inputs_of(tiny_batches(config, plan, 5)[static_cast<size_t>(r)], executor));
       } catch (const std::exception& error) {
         said[static_cast<size_t>(r)] = error.what();
       }

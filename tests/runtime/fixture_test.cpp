@@ -125,13 +125,14 @@ class Fixture {
 
   void run() {
     fill();
-    const device::Batch batch = make_batch();
-    run_->executor(0).run_step(batch, [&](const ir::Issue& issue, const device::KernelCall& call) {
-      for (size_t i = 0; i < issue.out.size(); ++i) {
-        if (issue.out[i].id == ir::none) continue;
-        seen_[run_->listing(0).value(issue.out[i].id).name] = values_of(call.out[i]);
-      }
-    });
+    const test::Batch batch = make_batch();
+    run_->executor(0).run_step(test::inputs_of(batch, run_->executor(0)),
+                               [&](const ir::Issue& issue, const device::KernelCall& call) {
+                                 for (size_t i = 0; i < issue.out.size(); ++i) {
+                                   if (issue.out[i].id == ir::none) continue;
+                                   seen_[run_->listing(0).value(issue.out[i].id).name] = values_of(call.out[i]);
+                                 }
+                               });
   }
 
   // Each part of the loss by its definition, and their sum, which is what the gradients are of.
@@ -184,18 +185,19 @@ class Fixture {
   // undone.
   void check_other_purposes() {
     fill();
-    device::Batch batch = make_batch();
-    run_->executor(0).run_step(batch, ir::Purpose::evaluate);
+    test::Batch batch = make_batch();
+    run_->executor(0).run_step(test::inputs_of(batch, run_->executor(0), ir::Purpose::evaluate),
+                               ir::Purpose::evaluate);
     const double labels = static_cast<double>(sequences_ * (length_ - 1));
     near(statistic(1, "loss.next_token")[0] / labels, "loss.main");
     std::vector<double> logits;
     const int64_t width = length_ + 1 + config_.num_nextn_predict_layers;
     for (int64_t b = 0; b < sequences_; ++b) {
-      device::Batch one;
-      one.scales.assign(model::kScaleDepth, 0);
+      test::Batch one;
       const auto first = batch.microbatches[0].tokens.begin() + b * width;
       one.microbatches.push_back({.tokens = {first, first + length_ + 1}});
-      run_->executor(0).run_step(one, ir::Purpose::predict);
+      run_->executor(0).run_step(test::inputs_of(one, run_->executor(0), ir::Purpose::predict),
+                                 ir::Purpose::predict);
       const std::vector<double> of_sequence = statistic(2, "logits");
       logits.insert(logits.end(), of_sequence.begin(), of_sequence.end());
     }
@@ -281,11 +283,11 @@ class Fixture {
     run_->executor(0).make_weights();
   }
 
-  device::Batch make_batch() {
+  test::Batch make_batch() {
     const std::vector<double> ids = values_of(expected_.at("input_ids"));
     const int64_t depths = config_.num_nextn_predict_layers, width = length_ + 1 + depths;
-    device::Batch batch;
-    device::Microbatch& micro = batch.microbatches.emplace_back();
+    test::Batch batch;
+    runtime::Microbatch& micro = batch.microbatches.emplace_back();
     for (int64_t b = 0; b < sequences_; ++b) {
       for (int64_t s = 0; s < width; ++s) {
         const bool known = s < length_;

@@ -124,8 +124,8 @@ class HostArena : public testing::Test {
       const device::TensorView view = executor.view(0, static_cast<ir::ValueId>(v));
       for (int64_t i = 0; i < view.elements(); ++i) TinyRun::set(view, i, 0.0);
     }
-    const std::vector<device::Batch> batches = tiny_batches(config, plan, 9);
-    for (int step = 0; step < 3; ++step) executor.run_step(batches[0]);
+    const std::vector<Batch> batches = tiny_batches(config, plan, 9);
+    for (int step = 0; step < 3; ++step) executor.run_step(inputs_of(batches[0], executor));
     std::vector<double> all;
     for (const ir::Value& value : listing.values) {
       if (value.role != ir::Role::accumulator && value.role != ir::Role::statistic) continue;
@@ -155,25 +155,26 @@ TEST_F(HostArena, WhatWentAndCameBackIsTheSame) {
   EXPECT_EQ(other->walk().copied_in_bytes(), bytes * plan.microbatches);
 }
 
-TEST_F(HostArena, BothArenasAreForetoldToTheByte) {
+TEST_F(HostArena, BothArenasArePredictedToTheByte) {
   simulate::RecordOptions o = options(offloaded);
   o.capacity_bytes = kRoom;
   o.host_capacity_bytes = kRoom;
-  const simulate::Recording foretold = simulate::record(offloaded, 0, o);
+  const simulate::Recording predicted = simulate::record(offloaded, 0, o);
   const auto run = executor(offloaded, kRoom, kRoom);
   results(*run, offloaded.listings[0]);
   const ir::Walk& walk = run->walk();
-  EXPECT_EQ(foretold.peak_live_bytes, walk.storage().peak_live_bytes());
-  EXPECT_EQ(foretold.reserved_bytes, walk.storage().reserved_bytes());
-  EXPECT_EQ(foretold.host_peak_live_bytes, walk.storage(ir::Space::host).peak_live_bytes());
-  EXPECT_EQ(foretold.host_reserved_bytes, walk.storage(ir::Space::host).reserved_bytes());
-  EXPECT_EQ(foretold.copied_out_bytes, walk.copied_out_bytes());
+  EXPECT_EQ(predicted.peak_live_bytes, walk.storage().peak_live_bytes());
+  EXPECT_EQ(predicted.reserved_bytes, walk.storage().reserved_bytes());
+  EXPECT_EQ(predicted.host_peak_live_bytes, walk.storage(ir::Space::host).peak_live_bytes());
+  EXPECT_EQ(predicted.host_reserved_bytes, walk.storage(ir::Space::host).reserved_bytes());
+  EXPECT_EQ(predicted.copied_out_bytes, walk.copied_out_bytes());
   EXPECT_EQ(walk.storage(ir::Space::host).live_bytes(), 0);
   // What lies on the host is rounded up to whole places; one microbatch is there at a time.
-  EXPECT_GE(foretold.host_peak_live_bytes, bytes);
-  EXPECT_LE(foretold.host_peak_live_bytes, bytes + 128 * static_cast<int64_t>(offloaded.listings[0].values.size()));
-  EXPECT_LT(foretold.peak_live_bytes, simulate::record(plain.program, 0, options(plain.program)).peak_live_bytes);
-  const std::set<std::string> streams(foretold.streams.begin(), foretold.streams.end());
+  EXPECT_GE(predicted.host_peak_live_bytes, bytes);
+  EXPECT_LE(predicted.host_peak_live_bytes,
+            bytes + 128 * static_cast<int64_t>(offloaded.listings[0].values.size()));
+  EXPECT_LT(predicted.peak_live_bytes, simulate::record(plain.program, 0, options(plain.program)).peak_live_bytes);
+  const std::set<std::string> streams(predicted.streams.begin(), predicted.streams.end());
   EXPECT_EQ(streams, (std::set<std::string>{"compute", "copy_out", "copy_in"}));
 }
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "heddle/passes/op_groups.h"
 #include "tests/simulate/tiny_step.h"
 
 namespace heddle::test {
@@ -82,7 +83,7 @@ inline void expect_same_bits(const model::ModelConfig& c, const plan::Plan& plan
 }
 
 // The walk without streams foretells the peak of the run, on the device and on the host.
-inline void expect_peak_as_foretold(const model::ModelConfig& c, const plan::Plan& plan) {
+inline void expect_peak_as_predicted(const model::ModelConfig& c, const plan::Plan& plan) {
   TinyRun run(c, plan, "reference", kArenaBytes);
   fill(run, c, 3);
   RowsSeen rows;
@@ -93,16 +94,16 @@ inline void expect_peak_as_foretold(const model::ModelConfig& c, const plan::Pla
     options.capacity_bytes = kArenaBytes;
     options.scratch_bytes = scratch;
     options.rows = rows.read();
-    const simulate::Recording foretold = simulate::record(run.lowered().program, r, options);
+    const simulate::Recording predicted = simulate::record(run.lowered().program, r, options);
     const ir::Walk& walk = run.executor(r).walk();
-    EXPECT_EQ(foretold.peak_live_bytes, walk.storage().peak_live_bytes()) << "rank " << r;
-    EXPECT_EQ(foretold.reserved_bytes, walk.storage().reserved_bytes()) << "rank " << r;
-    EXPECT_EQ(foretold.host_peak_live_bytes, walk.storage(ir::Space::host).peak_live_bytes()) << "rank " << r;
+    EXPECT_EQ(predicted.peak_live_bytes, walk.storage().peak_live_bytes()) << "rank " << r;
+    EXPECT_EQ(predicted.reserved_bytes, walk.storage().reserved_bytes()) << "rank " << r;
+    EXPECT_EQ(predicted.host_peak_live_bytes, walk.storage(ir::Space::host).peak_live_bytes()) << "rank " << r;
   }
 }
 
 /// Live at the peak above what persists, of rank 0.
-inline int64_t foretold_peak(const model::ModelConfig& c, const plan::Plan& plan) {
+inline int64_t predicted_peak(const model::ModelConfig& c, const plan::Plan& plan) {
   const ir::StepProgram program = plan::lower(c, plan).program;
   const simulate::Recording recording = simulate::record(program, 0, {});
   return recording.peak_live_bytes - recording.persistent_bytes;

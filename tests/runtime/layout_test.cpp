@@ -27,12 +27,12 @@ constexpr int kMicrobatches = 4;   // of two sequences, in the whole batch
 constexpr int64_t kSequences = 2;  // a microbatch
 
 // The global microbatches d, d + dp, d + 2·dp, … are those of data rank d.
-device::Batch batch_for(const model::ModelConfig& c, const plan::Plan& plan, int data_rank) {
-  device::Batch batch;
+test::Batch batch_for(const model::ModelConfig& c, const plan::Plan& plan, int data_rank) {
+  test::Batch batch;
   const RandomKey key(7);
   const int64_t width = kSequence + 1 + c.num_nextn_predict_layers;
   for (int m = 0; m < plan.microbatches; ++m) {
-    device::Microbatch& micro = batch.microbatches.emplace_back();
+    runtime::Microbatch& micro = batch.microbatches.emplace_back();
     for (int64_t i = 0; i < kSequences * width; ++i) {
       const auto at = static_cast<uint64_t>((m * plan.mesh.dp + data_rank) * kSequences * width + i);
       micro.tokens.push_back(static_cast<int32_t>(key.bits(at) % static_cast<uint64_t>(c.vocab_size)));
@@ -55,7 +55,7 @@ void run_once(test::TinyRun& run, const model::ModelConfig& c) {
       default: return 0.3 * RandomKey(3).with(p.name).normal(static_cast<uint64_t>(i));
     }
   });
-  std::vector<device::Batch> batches;
+  std::vector<test::Batch> batches;
   for (int r = 0; r < run.plan().ranks(); ++r) {
     batches.push_back(batch_for(c, run.plan(), run.mesh().at(r).at(ir::Axis::dp)));
   }
@@ -158,7 +158,7 @@ TEST(ContextPlan, HeadsMustDivide) {
   };
   EXPECT_EQ(message({.tp = 2, .cp = 4}, "ulysses"),
             "model.num_attention_heads (4) is not a multiple of mesh.tp × mesh.cp, as parallel.context 'ulysses' "
-            "needs (8)");
+            "needs (8); a product of 1, 2, 4 goes with the model, any with parallel.context = \"ring\"");
 }
 
 }  // namespace

@@ -84,13 +84,14 @@ Held held_by(const model::ModelConfig& c, const plan::Plan& plan) {
     if (p.start == model::Parameter::Start::rope_table) return table[static_cast<size_t>(i)];
     return 0.1 * RandomKey(1).with(p.name).normal(static_cast<uint64_t>(i));
   });
-  const std::vector<device::Batch> batches = test::tiny_batches(c, plan, 1);
+  const std::vector<test::Batch> batches = test::tiny_batches(c, plan, 1);
   std::vector<Held> held(batches.size());
   std::vector<std::thread> threads;
   for (size_t r = 0; r < batches.size(); ++r) {
     threads.emplace_back([&, r] {
       runtime::Executor& executor = run.executor(static_cast<int>(r));
-      executor.run_step(batches[r], [&](const ir::Issue& issue, const device::KernelCall&) {
+      executor.run_step(test::inputs_of(batches[r], executor), [&](const ir::Issue& issue,
+                                                                   const device::KernelCall&) {
         if (issue.op->phase == ir::Phase::F && issue.op->layer + 1 == c.num_hidden_layers && issue.microbatch == 0)
           held[r].after_layers = issue.live_bytes - executor.walk().persistent_bytes();
       });

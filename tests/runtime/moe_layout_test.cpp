@@ -57,14 +57,14 @@ std::unique_ptr<test::TinyRun> make(const model::ModelConfig& c, const Setting& 
   return run;
 }
 
-std::vector<device::Batch> batches_for(const model::ModelConfig& c, const test::TinyRun& run) {
-  std::vector<device::Batch> batches;
+std::vector<test::Batch> batches_for(const model::ModelConfig& c, const test::TinyRun& run) {
+  std::vector<test::Batch> batches;
   for (int r = 0; r < run.plan().ranks(); ++r) {
     const int data_rank = run.mesh().at(r).at(ir::Axis::dp);
-    device::Batch& batch = batches.emplace_back();
+    test::Batch& batch = batches.emplace_back();
     for (int m = 0; m < run.plan().microbatches; ++m) {
       const int whole = m * run.plan().mesh.dp + data_rank;
-      device::Microbatch& micro = batch.microbatches.emplace_back();
+      runtime::Microbatch& micro = batch.microbatches.emplace_back();
       for (int64_t i = 0; i < kSequence + 1; ++i) {
         // Every third sequence repeats one token, so that a few experts take all of its rows.
         const uint64_t bits = RandomKey(7).bits(static_cast<uint64_t>(whole * (kSequence + 1) + i));
@@ -133,14 +133,15 @@ struct StepSeen {
 StepSeen look(const Setting& setting) {
   const model::ModelConfig c = tiny();
   const auto run = make(c, setting);
-  const std::vector<device::Batch> batches = batches_for(c, *run);
+  const std::vector<test::Batch> batches = batches_for(c, *run);
   std::vector<StepSeen> seen(batches.size());
   std::vector<std::thread> threads;
   for (size_t r = 0; r < batches.size(); ++r) {
     threads.emplace_back([&, r] {
       const ir::Listing& listing = run->listing(static_cast<int>(r));
-      run->executor(static_cast<int>(r))
-          .run_step(batches[r], [&](const ir::Issue& issue, const device::KernelCall& call) {
+      runtime::Executor& executor = run->executor(static_cast<int>(r));
+      executor.run_step(
+          test::inputs_of(batches[r], executor), [&](const ir::Issue& issue, const device::KernelCall& call) {
             seen[r].stalls += issue.op->def->host_stall;
             const ir::Phase phase = issue.op->phase;
             for (size_t i = 0; i < call.out.size() && (phase == ir::Phase::F || phase == ir::Phase::I); ++i) {

@@ -2,6 +2,7 @@
 // and state, in any layout and schedule; fewer bytes live on the device, and as many as the walk foretells.
 #include "heddle/passes/host/offload.h"
 
+#include "heddle/passes/op_groups.h"
 #include "heddle/passes/recompute.h"
 #include "tests/runtime/kept_bits.h"
 
@@ -86,11 +87,11 @@ TEST_P(Offload, WhatIsMadeAgainReadsWhatCameBack) {
   expect_same_bits(small(), plan, "reference");
 }
 
-TEST(OffloadPeak, IsForetoldToTheByte) {
+TEST(OffloadPeak, IsPredictedToTheByte) {
   for (const plan::Degrees& mesh :
        std::vector<plan::Degrees>{{}, {.tp = 2, .dp = 2, .ep = 4}, {.cp = 2, .pp = 2}}) {
     for (const char* words : {"input", "input,layer", "expert_up"}) {
-      expect_peak_as_foretold(small(), plan_for(mesh, words));
+      expect_peak_as_predicted(small(), plan_for(mesh, words));
     }
   }
 }
@@ -101,12 +102,12 @@ TEST(OffloadPeak, FallsToTheLayersAtWork) {
   c.num_hidden_layers = 12;
   plan::Plan plan = plan_for({}, "");
   plan.sequences = 16;
-  const int64_t kept = foretold_peak(c, plan);
+  const int64_t kept = predicted_peak(c, plan);
   plan.durations = copies_last(0.2);
   plan.memory.offload = passes::offload_groups("expert_up");
-  const int64_t some = foretold_peak(c, plan);
+  const int64_t some = predicted_peak(c, plan);
   plan.memory.offload = passes::offload_groups("input,layer");
-  const int64_t all = foretold_peak(c, plan);
+  const int64_t all = predicted_peak(c, plan);
   EXPECT_LT(some, kept);
   EXPECT_LT(all * 3, kept);
 }

@@ -11,13 +11,13 @@ namespace {
 TEST(PacedRun, StepsOnRanksOfEachKindOfStage) {
   for (const auto& [pipeline, experts] : {std::pair{1, 1}, {2, 2}}) {
     const plan::Plan plan = tiny_plan(pipeline, experts, true);
-    comm::ThreadBoard board(std::vector<int>(static_cast<size_t>(plan.ranks()), 0));
+    comm::ThreadWorlds thread_worlds(std::vector<int>(static_cast<size_t>(plan.ranks()), 0));
     std::vector<std::thread> ranks;
     std::vector<std::exception_ptr> failures(static_cast<size_t>(plan.ranks()));
     for (int r = 0; r < plan.ranks(); ++r) {
       ranks.emplace_back([&, r] {
         try {
-          const auto world = board.world(r);
+          const auto world = thread_worlds.world(r);
           bench::PacedRun run(tiny_model(), plan, *world);
           run.step();
           const ir::Listing& listing =
@@ -30,7 +30,7 @@ TEST(PacedRun, StepsOnRanksOfEachKindOfStage) {
           }
         } catch (...) {
           failures[static_cast<size_t>(r)] = std::current_exception();
-          board.abort("a rank failed");
+          thread_worlds.abort("a rank failed");
         }
       });
     }

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "heddle/passes/op_groups.h"
 #include "tests/runtime/kept_bits.h"
 
 namespace heddle::test {
@@ -91,12 +92,12 @@ TEST_P(Recompute, GroupedAttentionKeepsEveryBit) {
 }
 
 // The walk without streams foretells the peak of the run, and it is lower.
-TEST_P(Recompute, ThePeakIsForetoldToTheByte) {
+TEST_P(Recompute, ThePeakIsPredictedToTheByte) {
   const model::ModelConfig c = small();
   for (const plan::Degrees& mesh :
        std::vector<plan::Degrees>{{}, {.tp = 2, .dp = 2, .ep = 4}, {.cp = 2, .pp = 2}}) {
     const plan::Plan plan = plan_for(mesh, GetParam());
-    expect_peak_as_foretold(c, plan);
+    expect_peak_as_predicted(c, plan);
   }
 }
 
@@ -108,7 +109,7 @@ TEST(RecomputePeak, FallsWithEachLevel) {
   std::vector<int64_t> peaks;
   for (const char* words : {"", "light", "medium", "full", "norm,mla_up,attention,mlp,full", "layer"}) {
     plan.memory.recompute = passes::recompute_groups(words);
-    peaks.push_back(foretold_peak(c, plan));
+    peaks.push_back(predicted_peak(c, plan));
   }
   for (size_t i = 1; i < peaks.size(); ++i) EXPECT_LT(peaks[i], peaks[i - 1]) << "level " << i;
   EXPECT_LT(peaks.back() * 2, peaks.front());
@@ -121,9 +122,9 @@ TEST(RecomputePeak, ALayerLeavesItsInput) {
   plan.dtype = Dtype::f32;
   plan.sequences = 16;
   c.num_hidden_layers = 6;
-  const int64_t six = foretold_peak(c, plan);
+  const int64_t six = predicted_peak(c, plan);
   c.num_hidden_layers = 16;
-  const int64_t a_layer = (foretold_peak(c, plan) - six) / 10;
+  const int64_t a_layer = (predicted_peak(c, plan) - six) / 10;
   const int64_t tokens = plan.sequences * plan.sequence_length;
   const int64_t input = tokens * c.hidden_size * 4;
   // Beside it: two norms' and three latents' sums of a row, a softmax's of a head, expert, row and token of a
@@ -139,9 +140,9 @@ TEST(RecomputePeak, DeferredWeightGradientsMakeTheirOwn) {
   c.num_hidden_layers = 8;
   plan::Plan plan = plan_for({.pp = 2}, "layer", "zb_h1");
   EXPECT_GT(replays(c, plan, ir::Phase::W), 0);
-  const int64_t split = foretold_peak(c, plan);
+  const int64_t split = predicted_peak(c, plan);
   plan.memory.recompute.clear();
-  EXPECT_LT(split, foretold_peak(c, plan));
+  EXPECT_LT(split, predicted_peak(c, plan));
   plan.memory.recompute = passes::recompute_groups("layer");
   plan.parallel.schedule = "1f1b";
   EXPECT_LT(replays(c, plan, ir::Phase::W), replays(c, plan, ir::Phase::I));

@@ -1,8 +1,8 @@
-// Models with copies of hot experts against those without: all bits but those of sums of weight gradients stay.
+// Models with replicas of hot experts against those without: all bits but those of sums of weight gradients stay.
 #include <cmath>
 
-#include "heddle/passes/host/home_words.h"
 #include "heddle/passes/host/offload.h"
+#include "heddle/passes/host/residency_words.h"
 #include "heddle/passes/recompute.h"
 #include "tests/runtime/kept_bits.h"
 
@@ -38,14 +38,14 @@ std::map<std::string, std::vector<double>> left_by(const Model& m, int replicas)
   plan.parallel.reuse_lists = m.reuse_lists;
   plan.memory.recompute = passes::recompute_groups(m.recompute);
   plan.memory.offload = passes::offload_groups(m.offload);
-  plan.memory.weights = passes::home_groups(m.weights);
-  plan.memory.gradients = passes::home_groups(m.gradients);
+  plan.memory.weights = passes::residency_groups(m.weights);
+  plan.memory.gradients = passes::residency_groups(m.gradients);
   if (m.backend == "host") plan.packed_bytes = backends::named("host").packed_bytes;
   TinyRun run(c, plan, m.backend, 4 * kArenaBytes, 1, true, m.node_of);
   fill(run, c, 5);
   std::map<std::string, std::vector<double>> left;
-  std::vector<device::Batch> batches = tiny_batches(c, plan, 5);
-  for (device::Batch& batch : batches) {
+  std::vector<Batch> batches = tiny_batches(c, plan, 5);
+  for (Batch& batch : batches) {
     for (int layer = 0; layer < 8; ++layer) batch.expert_rows[layer] = {9, 1, 2, 1, 3, 0, 1, 7};
   }
   run.run(batches);

@@ -1,4 +1,4 @@
-// Copies of hot experts, and experts that change their homes from microbatch to microbatch, against none: to the
+// Replicas of hot experts, and experts that change their homes from microbatch to microbatch, against none: to the
 // last bit on whole numbers, op by op in poisoned memory, while the hot experts change.
 #include <mutex>
 #include <optional>
@@ -19,8 +19,8 @@ double whole_number(uint64_t of, int64_t i) {
 class ExpertsRank : public ExchangeRank {
  public:
   ExpertsRank(const Routed& routed, int64_t rank, const ir::Attributes& exchange, int64_t copies, Dtype dtype,
-              comm::ThreadBoard& board, bool moves)
-      : ExchangeRank(routed, rank, dtype, exchange, board),
+              comm::ThreadWorlds& thread_worlds, bool moves)
+      : ExchangeRank(routed, rank, dtype, exchange, thread_worlds),
         copies_(copies),
         moves_(moves),
         placing_(none_cost(routed, copies)) {
@@ -40,24 +40,24 @@ class ExpertsRank : public ExchangeRank {
     std::copy(chosen.begin(), chosen.end(), data<int32_t>(experts_));
     ir::ValueId slots = experts_, placement = ir::none;
     if (copies_ > 0 && !recent.empty()) {
-      batch_.expert_rows = {{-1, recent}};
+      const ir::ValueId expert_rows = given(recent);
       ir::Attributes recalled = placing_;
-      const auto ahead = run("recall_copies", {}, recalled.set("rows", 12 * routed_.top_k));
+      const auto ahead = run("recall_copies", with_homes({expert_rows}), recalled.set("rows", 12 * routed_.top_k));
       placement = ahead[0];
-      slots = run("place_rows", {experts_, placement, ahead[1]},
+      slots = run("place_rows", with_homes({experts_, placement, ahead[1], expert_rows}),
                   {{"ranks", routed_.ranks()},
                    {"slices", routed_.slices},
                    {"experts", routed_.all_experts()},
                    {"copies", copies_}},
                   {placed_}, first)[0];
     } else if (copies_ > 0) {
-      const auto chosen_slots = run("place_copies", {experts_}, placing_, {placed_}, first);
+      const auto chosen_slots = run("place_copies", with_homes({experts_}), placing_, {placed_}, first);
       slots = chosen_slots[0];
       placement = chosen_slots[1];
     }
     ir::ValueId told = placement;
     if (moves_ && copies_ == 0) {
-      const auto placed_experts = run("place_experts", {experts_},
+      const auto placed_experts = run("place_experts", {experts_, given(homes())},
                                       {{"ranks", routed_.ranks()},
                                        {"slices", routed_.slices},
                                        {"experts", routed_.all_experts()},
@@ -111,17 +111,14 @@ class ExpertsRank : public ExchangeRank {
   }
   std::vector<double> weight_gradient() { return values(sum_); }
   /// Of an expert: where it has come to.
-  int64_t home_of(int64_t expert) const {
-    const auto at = batch_.homes.find(-1);
-    return at == batch_.homes.end() ? expert : at->second[static_cast<size_t>(expert)];
-  }
+  int64_t home_of(int64_t expert) const { return homes_.empty() ? expert : homes_[static_cast<size_t>(expert)]; }
   std::vector<double> placed() { return values(placed_); }
 
   int64_t copied = 0, most = 0, received = 0;
 
  private:
   /// The experts of each place number go to other holders, those of most numbers: with weights, and sums of
-  /// gradients in the place of state.
+  /// gradients instead of state.
   void move() {
     const int64_t P = routed_.experts_each, holders = routed_.ranks() / routed_.slices;
     std::vector<int32_t> next;
@@ -129,14 +126,15 @@ class ExpertsRank : public ExchangeRank {
       const int64_t home = home_of(e), place = home % P;
       next.push_back(static_cast<int32_t>((home / P + (place == 1 ? 0 : 1 + place)) % holders * P + place));
     }
-    batch_.next_homes = {{-1, next}};
-    run("move_experts", {},
+    std::vector<int32_t> moves = homes();
+    moves.insert(moves.end(), next.begin(), next.end());
+    run("move_experts", {given(moves, {2, routed_.all_experts()})},
         {{"ranks", routed_.ranks()},
          {"slices", routed_.slices},
          {"experts", routed_.all_experts()},
          {"numbers", (routed_.width + 1) * routed_.width}},
         {weight_, sum_});
-    batch_.homes = std::exchange(batch_.next_homes, {});
+    homes_ = std::move(next);
   }
   static ir::Attributes none_cost(const Routed& routed, int64_t copies) {
     return {{"ranks", routed.ranks()},
@@ -150,6 +148,28 @@ class ExpertsRank : public ExchangeRank {
             {"copy_within_ps", int64_t{0}},
             {"copy_across_ps", int64_t{0}}};
   }
+  /// An input of these numbers, as the host has it.
+  template <class Number>
+  ir::ValueId given(const std::vector<Number>& numbers, std::vector<int64_t> shape = {}) {
+    if (shape.empty()) shape = {std::ssize(numbers)};
+    const ir::ValueId id = make(dtype_of<Number>, std::move(shape), ir::Role::input);
+    std::copy(numbers.begin(), numbers.end(), data<Number>(id));
+    const auto bytes = std::as_bytes(std::span(numbers));
+    host_copies_.of(view(id).data).assign(bytes.begin(), bytes.end());
+    return id;
+  }
+  std::vector<int32_t> homes() const {
+    std::vector<int32_t> all;
+    for (int64_t e = 0; e < routed_.all_experts(); ++e) all.push_back(static_cast<int32_t>(home_of(e)));
+    return all;
+  }
+  /// Homes are an operand where experts move.
+  std::vector<ir::ValueId> with_homes(std::vector<ir::ValueId> in) {
+    if (moves_) in.push_back(given(homes()));
+    return in;
+  }
+
+  std::vector<int32_t> homes_;  // empty: in the order of the experts' numbers
   int64_t copies_;
   bool moves_;
   ir::Attributes placing_;
@@ -203,7 +223,7 @@ Stepped stepped(const Routed& routed, const std::string& topology, int64_t copie
   const int64_t N = routed.width + 1, K = routed.width, P = routed.experts_each;
   for (std::vector<double>& of_rank : all.gradients) of_rank.resize(static_cast<size_t>(P * N * K));
   all.placed.assign(static_cast<size_t>(routed.ranks() / routed.slices + kPlacedFigures), 0);
-  comm::ThreadBoard board(routed.node_of);
+  comm::ThreadWorlds thread_worlds(routed.node_of);
   std::vector<std::thread> threads;
   std::vector<std::exception_ptr> failures(ranks);
   std::mutex mutex;
@@ -211,7 +231,8 @@ Stepped stepped(const Routed& routed, const std::string& topology, int64_t copie
     threads.emplace_back([&, p] {
       try {
         const auto rank_number = static_cast<int64_t>(p);
-        ExpertsRank rank(routed, rank_number, exchange_attributes(routed, topology), copies, dtype, board, moves);
+        ExpertsRank rank(routed, rank_number, exchange_attributes(routed, topology), copies, dtype, thread_worlds,
+                         moves);
         for (int m = 0; m < kMicrobatches; ++m) {
           const auto recent = recalled ? rows_of(routed, m - *recalled) : std::vector<double>();
           const auto more = rank.step(hot_choice(routed, rank_number, m), static_cast<uint64_t>(m), m == 0, recent);
@@ -232,7 +253,7 @@ Stepped stepped(const Routed& routed, const std::string& topology, int64_t copie
         for (size_t i = 0; copies > 0 && i < placed.size(); ++i) all.placed[i] += placed[i];
       } catch (const std::exception& error) {
         failures[p] = std::current_exception();
-        board.abort(error.what());
+        thread_worlds.abort(error.what());
       }
     });
   }
@@ -253,7 +274,7 @@ void expect_counted(const Routed& routed, const Stepped& with, PlacedFigure copi
     EXPECT_EQ(with.placed[static_cast<size_t>(r / routed.slices)],
               static_cast<double>(with.received[static_cast<size_t>(r)]));
   EXPECT_GT(figure(PlacedFigure::rows_moved), 0);
-  EXPECT_EQ(figure(PlacedFigure::copies) * static_cast<double>(holders), static_cast<double>(with.copied));
+  EXPECT_EQ(figure(PlacedFigure::replicas) * static_cast<double>(holders), static_cast<double>(with.copied));
   EXPECT_GT(figure(copied_by), 0);
   EXPECT_EQ(figure(copied_by) + figure(PlacedFigure::even) + figure(PlacedFigure::not_worth), kMicrobatches);
   if (std::set<int>(routed.node_of.begin(), routed.node_of.end()).size() == 1) {

@@ -1,8 +1,8 @@
 // Weights and sums of gradients on the host against those on the device: the same bits of every gradient, statistic
 // and state, in any layout and schedule; as many bytes as the walk foretells, and fewer on the device.
 #include "heddle/ir/verify/verify.h"
-#include "heddle/passes/host/home_words.h"
 #include "heddle/passes/host/offload.h"
+#include "heddle/passes/host/residency_words.h"
 #include "heddle/passes/recompute.h"
 #include "tests/runtime/kept_bits.h"
 
@@ -12,8 +12,8 @@ namespace {
 plan::Plan plan_for(const plan::Degrees& mesh, const std::string& weights, const std::string& gradients,
                     const std::string& schedule = "1f1b") {
   plan::Plan plan = plan_of_four(mesh, schedule);
-  plan.memory.weights = passes::home_groups(weights);
-  plan.memory.gradients = passes::home_groups(gradients);
+  plan.memory.weights = passes::residency_groups(weights);
+  plan.memory.gradients = passes::residency_groups(gradients);
   return plan;
 }
 
@@ -76,11 +76,11 @@ TEST_P(Resident, BesideOtherPassesKeepsEveryBit) {
   expect_same_bits(small(), plan, "reference");
 }
 
-TEST(ResidentPeak, IsForetoldToTheByte) {
+TEST(ResidentPeak, IsPredictedToTheByte) {
   for (const plan::Degrees& mesh :
        std::vector<plan::Degrees>{{}, {.tp = 2, .dp = 2, .ep = 4}, {.cp = 2, .pp = 2}}) {
-    expect_peak_as_foretold(small(), plan_for(mesh, "all", "all"));
-    expect_peak_as_foretold(small(), plan_for(mesh, "experts", ""));
+    expect_peak_as_predicted(small(), plan_for(mesh, "all", "all"));
+    expect_peak_as_predicted(small(), plan_for(mesh, "experts", ""));
   }
 }
 

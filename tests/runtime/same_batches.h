@@ -14,13 +14,13 @@
 namespace heddle::test {
 
 /// Of each rank, of a step of eight microbatches of two sequences.
-inline std::vector<device::Batch> same_batches(const model::ModelConfig& c, const TinyRun& run) {
-  std::vector<device::Batch> batches;
+inline std::vector<Batch> same_batches(const model::ModelConfig& c, const TinyRun& run) {
+  std::vector<Batch> batches;
   for (int r = 0; r < run.plan().ranks(); ++r) {
-    device::Batch& batch = batches.emplace_back();
+    Batch& batch = batches.emplace_back();
     for (int m = 0; m < run.plan().microbatches; ++m) {
       const int whole = m * run.plan().mesh.dp + run.mesh().at(r).at(ir::Axis::dp);
-      device::Microbatch& micro = batch.microbatches.emplace_back();
+      runtime::Microbatch& micro = batch.microbatches.emplace_back();
       for (int i = 0; i < 2 * (kTinySequence + 1); ++i)
         micro.tokens.push_back(static_cast<int32_t>(RandomKey(7).bits(static_cast<uint64_t>(whole * 100 + i)) %
                                                     static_cast<uint64_t>(c.vocab_size)));

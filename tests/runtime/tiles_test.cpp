@@ -6,6 +6,7 @@
 
 #include "heddle/passes/recompute.h"
 #include "tests/runtime/kept_bits.h"
+#include "tests/support/set_pace.h"
 
 namespace heddle::test {
 namespace {
@@ -49,7 +50,7 @@ void delay(TinyRun& run, uint64_t seed) {
       for (size_t i = 0; i < listing.ops.size(); ++i)
         pace_ns.back().push_back(dice.below(4) == 0 ? dice.below(60'000) : 0);
     }
-    run.executor(r).set_pace(std::move(pace_ns));
+    set_pace(run.executor(r), pace_ns);
   }
 }
 
@@ -148,13 +149,13 @@ TEST(TilesBits, AreThoseOfWholeProducts) {
 }
 
 // Panels live in the places of the whole values: what the walk foretells is what a run takes.
-TEST(TilesPeak, IsForetoldToTheByte) {
+TEST(TilesPeak, IsPredictedToTheByte) {
   plan::Plan plan = plan_of_four({.tp = 2, .pp = 2});
   plan.parallel.tp_overlap = plan::TpOverlap::tiles;
   plan.parallel.tp_panels = 2;
-  expect_peak_as_foretold(small(), plan);
+  expect_peak_as_predicted(small(), plan);
   plan.parallel.tp_overlap = plan::TpOverlap::fused;
-  expect_peak_as_foretold(small(), plan);
+  expect_peak_as_predicted(small(), plan);
 }
 
 }  // namespace

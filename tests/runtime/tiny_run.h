@@ -12,12 +12,13 @@
 #include <thread>
 #include <vector>
 
-#include "heddle/base/split_float.h"
+#include "heddle/base/numbers/split_float.h"
 #include "heddle/comm/threads/thread_world.h"
 #include "heddle/model/parameter_layout.h"
 #include "heddle/plan/plan.h"
 #include "heddle/runtime/executor.h"
 #include "heddle/runtime/mesh_communicators.h"
+#include "tests/runtime/batch.h"
 #include "tests/support/scratch_folder.h"
 
 namespace heddle::test {
@@ -67,7 +68,8 @@ class RankRun {
     for (const ir::Dim& dim : listing().value(p.value).shape) dims.push_back(dim.count);
     std::vector<model::Extent> runs = model::extents_of(p, dims, place());
     if (value.shape != listing().value(p.value).shape) {
-      const std::vector<int> group = mesh_.group(p.copies, rank_);
+      const bool as_used = value.role == ir::Role::accumulator || p.frozen;  // not as its owner's state
+      const std::vector<int> group = mesh_.group(as_used && !p.within.empty() ? p.within : p.replica_group, rank_);
       const int64_t at = std::find(group.begin(), group.end(), rank_) - group.begin();
       runs = model::extents_within(runs, at * value.shape[0].count, value.shape[0].count);
     }
@@ -85,6 +87,7 @@ class RankRun {
       for (const std::string prefix : {"", "master.", "average.", "copy.", "rest.", "m.", "v."}) {
         const ir::ValueId id = listing().find(prefix + p.name);
         if (id == ir::none || listing().value(id).layout == ir::Layout::packed) continue;
+        if (listing().value(id).space == ir::Space::nowhere) continue;
         const device::TensorView view = executor_->view(listing_index(), id);
         const bool moment = prefix == "m." || prefix == "v.";
         if (p.start == model::Parameter::Start::rope_table) {
@@ -220,9 +223,9 @@ class TinyRun {
       : plan_(plan), mesh_(plan.mesh), lowered_(plan::lower(config, plan)) {
     if (edit) edit(lowered_);
     node_of.resize(static_cast<size_t>(plan.ranks()), 0);
-    board_ = std::make_unique<comm::ThreadBoard>(node_of);
+    thread_worlds_ = std::make_unique<comm::ThreadWorlds>(node_of);
     for (int r = 0; r < plan.ranks(); ++r) {
-      worlds_.push_back(board_->world(r));
+      worlds_.push_back(thread_worlds_->world(r));
       ranks_.push_back(std::make_unique<RankRun>(plan_, mesh_, lowered_, *worlds_.back(), backend, capacity,
                                                  threads, poison, limit,
                                                  shared_file.empty() ? "" : fmt::format("{}{}", shared_file, r)));
@@ -264,13 +267,13 @@ class TinyRun {
     return sum;
   }
 
-  void run(const std::vector<device::Batch>& batches) {
+  void run(const std::vector<Batch>& batches) {
     std::vector<std::thread> threads;
     std::vector<std::exception_ptr> failures(ranks_.size());
     for (size_t r = 0; r < ranks_.size(); ++r) {
       threads.emplace_back([&, r] {
         try {
-          ranks_[r]->executor().run_step(batches[r]);
+          ranks_[r]->executor().run_step(inputs_of(batches[r], ranks_[r]->executor()));
         } catch (...) {
           failures[r] = std::current_exception();
         }
@@ -290,7 +293,7 @@ class TinyRun {
   plan::Plan plan_;
   plan::Mesh mesh_;
   plan::Lowered lowered_;
-  std::unique_ptr<comm::ThreadBoard> board_;
+  std::unique_ptr<comm::ThreadWorlds> thread_worlds_;
   std::vector<std::unique_ptr<comm::World>> worlds_;
   std::vector<std::unique_ptr<RankRun>> ranks_;
 };

@@ -149,7 +149,7 @@ TEST(Words, WhatIsDroppedByADecisionAndMadeAgainHasTheSameBits) {
 }
 
 // The forecast takes the worse outcome: what is dropped beyond a limit is there as a whole at the limit.
-TEST(Words, TheForecastCountsBothOutcomes) {
+TEST(Words, ThePredictionCountsBothOutcomes) {
   model::ModelConfig config = tiny_model();
   config.moe_intermediate_size = 512;  // what the experts make is most of a step
   const plan::Plan plan = tiny_plan(1, 4, true);

@@ -1,6 +1,6 @@
 // Orders as words, their bounds and their search. The bubbles to reach are those of pipeline schedules found by
 // long annealing from nothing, for caps between those of the named schedules.
-#include "heddle/schedule/synthesis/synthesis.h"
+#include "synthesis/synthesis.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 
 #include "heddle/base/error.h"
 #include "heddle/schedule/generators/generators.h"
-#include "heddle/schedule/synthesis/anneal.h"
-#include "heddle/schedule/synthesis/capped_greedy.h"
+#include "synthesis/anneal.h"
+#include "synthesis/capped_greedy.h"
 
 using namespace heddle;
 using namespace heddle::schedule;
@@ -176,6 +176,28 @@ TEST(Synthesis, pairs) {
     const double before = timing_of(make_schedule("dual_pipe_v", {8, m}), task.times).makespan;
     const Synthesis found = synthesise(task, {true, 300'000'000});
     EXPECT_LE(found.timing.makespan, before * (1 - gain)) << m << " " << a;
+  }
+}
+
+TEST(Synthesis, may_be_ended_at_any_time) {
+  const OrderTask task = even_task(v_placement(4), 12, {1, 1, 1}, 3.5);
+  const SynthesisOptions whole{false, 20'000'000};
+  const double least = synthesise(task, whole).timing.makespan;
+  for (const double until : {0.0, 0.1, 0.3, 0.5}) {
+    SynthesisOptions options = whole;
+    double told = 0, fastest = Orders::kNever;
+    options.ask = [&](double share, double makespan) {
+      EXPECT_GE(share, told);
+      EXPECT_LE(makespan, fastest);
+      told = share;
+      fastest = makespan;
+      return share < until;
+    };
+    const Synthesis found = synthesise(task, options);
+    EXPECT_LT(found.searched, 1) << until;
+    EXPECT_GE(found.searched, until);
+    EXPECT_GE(found.timing.makespan, least);
+    EXPECT_LE(found.timing.makespan, fastest);
   }
 }
 

@@ -79,7 +79,7 @@ void expect_among_the_best(const Published& p) {
   ASSERT_EQ(all.top.size(), 5u);
   int place = 0;
   for (size_t i = 0; i < all.top.size() && place == 0; ++i) {
-    const Layout& l = all.top[i].job.layout;
+    const plan::Degrees& l = all.top[i].job.mesh;
     if (l.tp == p.tp && l.cp == p.cp && l.pp == p.pp && l.ep == p.ep) place = static_cast<int>(i) + 1;
   }
   Restriction& only = q.space.restriction;

@@ -6,19 +6,10 @@
 #include <ctime>
 
 #include "heddle/model/shapes/shape_presets.h"
+#include "tests/support/published_job.h"
 
 namespace heddle::search {
 namespace {
-
-Job job_of(const char* model, const char* device, Layout layout, int microbatch, int global_batch) {
-  Job j;
-  j.shape = *model::find_shape(model);
-  j.device = *cost::accelerator_named(device);
-  j.layout = layout;
-  j.microbatch = microbatch;
-  j.global_batch = global_batch;
-  return j;
-}
 
 double tokens(const Job& j) {
   const Estimate e = estimate(j);
@@ -27,7 +18,7 @@ double tokens(const Job& j) {
 }
 
 TEST(Estimate, TimesAddUp) {
-  const Job j = job_of("Qwen3-235B-A22B", "H100", {256, 2, 8, 4, 1, 16, 32, 1}, 1, 2048);
+  const Job j = job_of("Qwen3-235B-A22B", "H100", {.tp = 2, .dp = 16, .pp = 8, .ep = 32}, 1, 2048, 4);
   const Estimate e = estimate(j);
   const Waterfall& t = e.time;
   EXPECT_NEAR(t.products + t.attention + t.traffic + t.launches + t.tensor + t.exchange + t.context + t.pipeline +
@@ -40,52 +31,59 @@ TEST(Estimate, TimesAddUp) {
 
 TEST(Estimate, OrdersKnownLayouts) {
   // Llama-3-70B on 32 H100, measured: TP 4 before PP 8 before TP 8.
-  Job tp4 = job_of("Llama-3-70B", "H100", {32, 4, 4, 5, 1, 2}, 1, 32), pp8 = tp4, tp8 = tp4;
+  Job tp4 = job_of("Llama-3-70B", "H100", {.tp = 4, .dp = 2, .pp = 4}, 1, 32, 5), pp8 = tp4, tp8 = tp4;
   for (Job* j : {&tp4, &pp8, &tp8}) j->precision = cost::Precision::fp8;
-  pp8.layout = {32, 4, 8, 5, 1, 1};
-  tp8.layout = {32, 8, 4, 5, 1, 1};
+  pp8.mesh = {.tp = 4, .pp = 8};
+  pp8.chunks = 5;
+  tp8.mesh = {.tp = 8, .pp = 4};
+  tp8.chunks = 5;
   EXPECT_GT(tokens(tp4), tokens(pp8));
   EXPECT_GT(tokens(pp8), tokens(tp8));
   // DeepSeek-V3 wants the large domain.
-  const Job nvl72 = job_of("DeepSeek-V3", "GB200", {256, 1, 4, 4, 1, 64, 64, 1}, 1, 4096);
-  const Job nvl8 = job_of("DeepSeek-V3", "B200", {256, 1, 16, 1, 1, 16, 8, 1}, 1, 4096);
+  const Job nvl72 = job_of("DeepSeek-V3", "GB200", {.dp = 64, .pp = 4, .ep = 64}, 1, 4096, 4);
+  const Job nvl8 = job_of("DeepSeek-V3", "B200", {.dp = 16, .pp = 16, .ep = 8}, 1, 4096);
   EXPECT_GT(tokens(nvl72), tokens(nvl8));
 }
 
 TEST(Estimate, MoreBandwidthOrFewerBubblesNeverHurt) {
-  Job j = job_of("Qwen3-235B-A22B", "H100", {256, 2, 8, 1, 1, 16, 32, 1}, 1, 512);
+  Job j = job_of("Qwen3-235B-A22B", "H100", {.tp = 2, .dp = 16, .pp = 8, .ep = 32}, 1, 512);
   const double base = tokens(j);
   Job faster = j;
   faster.device.outer.bytes_per_s *= 2;
   EXPECT_GT(tokens(faster), base);
   Job interleaved = j;
-  interleaved.layout.vpp = 4;
+  interleaved.chunks = 4;
   EXPECT_LT(estimate(interleaved).time.bubble, estimate(j).time.bubble / 3);
   Job skewed = j;
   skewed.imbalance = 1.3;
   EXPECT_LT(tokens(skewed), base);
   EXPECT_GT(estimate(skewed).peak_bytes, estimate(j).peak_bytes);
   Job recomputed = j;
-  recomputed.recompute.full = true;
+  recomputed.recompute.set(GroupName::layer);
   EXPECT_LT(tokens(recomputed), base);
   EXPECT_LT(estimate(recomputed).activation_bytes, estimate(j).activation_bytes);
 }
 
 TEST(Estimate, ImpossibleJobsSayWhy) {
-  Job j = job_of("Llama-3-8B", "H100", {8, 1, 1, 1, 1, 8}, 1, 8);
+  Job j = job_of("Llama-3-8B", "H100", {.dp = 8}, 1, 8);
   EXPECT_EQ(estimate(j).reason, "");
   Job wrong = j;
-  wrong.layout.devices = 7;
-  EXPECT_EQ(estimate(wrong).reason, "tp x pp x cp x dp is not the devices");
+  wrong.mesh.tp = wrong.mesh.dp = 1 << 24;
+  EXPECT_EQ(estimate(wrong).reason, "tp x pp x cp x dp (16777216 x 1 x 1 x 16777216) are too many devices");
   wrong = j;
-  wrong.layout.ep = 8;
-  EXPECT_EQ(estimate(wrong).reason, "expert ranks without experts");
+  wrong.mesh.ep = 8;
+  EXPECT_EQ(estimate(wrong).reason, "ep 8 of a model without experts");
   wrong = j;
-  wrong.layout.tp = 0;
-  EXPECT_EQ(estimate(wrong).reason, "a degree below 1");
+  wrong.mesh.tp = 0;
+  EXPECT_EQ(estimate(wrong).reason, "a degree below 1: 0");
+  Job experts = job_of("Mixtral-8x7B", "H100", {.dp = 8}, 1, 8);
+  experts.mesh.ep = 8;
+  experts.mesh.etp = 2;
+  EXPECT_EQ(estimate(experts).reason,
+            "ep x etp (8 x 2) is more than a stage's 8 ranks (tp 1 x cp 1 x dp 8): lower ep or etp");
   wrong = j;
   wrong.sequence = std::nan("");
-  EXPECT_EQ(estimate(wrong).reason, "a sequence below 1");
+  EXPECT_EQ(estimate(wrong).reason, "a sequence below 1: nan");
 }
 
 TEST(StageLayers, AreEvenWhereTheyCanBe) {
@@ -112,12 +110,12 @@ TEST(EstimateMemory, InterleavedFirstStageIsThePapers) {
                         {25600, 128, 160, 64, 1, 1, 131.25, 26.56}};
   for (const Case& c : cases) {
     model::Shape s = *model::find_shape("GPT-3-175B");
-    s.hidden = static_cast<int64_t>(c.hidden);
-    s.layers = static_cast<int64_t>(c.layers);
-    s.heads = s.kv_heads = static_cast<int64_t>(c.heads);
-    s.head_dim = s.hidden / s.heads;
-    s.ffn = 4 * s.hidden;
-    model::Saving v;
+    s.hidden_size = static_cast<int64_t>(c.hidden);
+    s.num_hidden_layers = static_cast<int64_t>(c.layers);
+    s.num_attention_heads = s.num_key_value_heads = static_cast<int64_t>(c.heads);
+    s.head_dim = s.hidden_size / s.num_attention_heads;
+    s.intermediate_size = 4 * s.hidden_size;
+    Saving v;
     v.tp = 8;
     v.dropout = true;
     v.fused_attention = v.sequence_parallel = false;
@@ -125,16 +123,17 @@ TEST(EstimateMemory, InterleavedFirstStageIsThePapers) {
     const double layers = c.layers * (c.vpp > 1 ? 1 + (c.pp - 1.0) / (c.pp * c.vpp) : 1),
                  tokens = c.microbatch * 2048.0;
     const double gib = 1024.0 * 1024 * 1024;
-    model::SavedBytes b = model::saved_bytes(s, v, 2048);
+    SavedBytes b = saved_bytes(s, v, 2048);
     EXPECT_NEAR(layers * tokens * (b.attention + b.dense) / gib, c.plain_gib, 0.01);
-    v.sequence_parallel = v.recompute.scores = true;
-    b = model::saved_bytes(s, v, 2048);
+    v.sequence_parallel = true;
+    v.recompute.set(GroupName::attention);
+    b = saved_bytes(s, v, 2048);
     EXPECT_NEAR(layers * tokens * (b.attention + b.dense) / gib, c.selective_gib, 0.01);
   }
 }
 
 TEST(Estimate, IsFast) {
-  const Job j = job_of("DeepSeek-V3", "H800", {2048, 1, 16, 1, 1, 128, 64, 1}, 1, 15360);
+  const Job j = job_of("DeepSeek-V3", "H800", {.dp = 128, .pp = 16, .ep = 64}, 1, 15360);
   const std::clock_t start = std::clock();  // of this process alone
   double sum = 0;
   constexpr int kTimes = 2000;

@@ -4,29 +4,20 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "heddle/base/error.h"
-#include "heddle/model/shapes/shape_presets.h"
 #include "heddle/search/search.h"
+#include "tests/support/published_job.h"
 
 namespace heddle::search {
 namespace {
 
-Job job_of(const char* model, const char* device, Layout layout, int microbatch, int global_batch) {
-  Job j;
-  j.shape = *model::find_shape(model);
-  j.device = *cost::accelerator_named(device);
-  j.layout = layout;
-  j.microbatch = microbatch;
-  j.global_batch = global_batch;
-  return j;
-}
-
-Job deepseek() { return job_of("DeepSeek-V3", "H800", {2048, 1, 16, 2, 1, 128, 64, 1}, 1, 15360); }
+Job deepseek() { return job_of("DeepSeek-V3", "H800", {.dp = 128, .pp = 16, .ep = 64}, 1, 15360, 2); }
 
 TEST(Explain, PartsAddUp) {
-  for (const Job& j : {deepseek(), job_of("Llama-3.1-405B", "H100", {1024, 8, 16, 1, 1, 8, 1, 1}, 1, 512),
-                       job_of("Llama-3-8B", "H100", {8, 1, 1, 1, 1, 8, 1, 1}, 1, 128)}) {
+  for (const Job& j : {deepseek(), job_of("Llama-3.1-405B", "H100", {.tp = 8, .dp = 8, .pp = 16}, 1, 512),
+                       job_of("Llama-3-8B", "H100", {.dp = 8}, 1, 128)}) {
     const Explanation x = explain(launch_of(j));
     double step = 0, memory = 0;
     for (const StepPart& p : x.parts) step += p.seconds;
@@ -92,12 +83,12 @@ TEST(Explain, SlowerPartsNeverHelp) {
   }
   // A dense model in one node doesn't know the network between nodes beyond its gradients; its products bind it.
   const Explanation dense =
-      explain(launch_of(job_of("Llama-3-8B", "H100", {8, 1, 1, 1, 1, 8, 1, 1}, 2, 128)), {.memory_bytes = 1e12});
+      explain(launch_of(job_of("Llama-3-8B", "H100", {.dp = 8}, 2, 128)), {.memory_bytes = 1e12});
   EXPECT_EQ(dense.binding, "matrix products");
   EXPECT_LT(dense.sensitivities[3].weight(), 0.01);
   // Few microbatches on many ranks are bound by the bubble.
-  const Explanation bubble =
-      explain(launch_of(job_of("Llama-3-70B", "H100", {64, 2, 16, 1, 1, 2, 1, 1}, 1, 16)), {.memory_bytes = 1e12});
+  const Explanation bubble = explain(launch_of(job_of("Llama-3-70B", "H100", {.tp = 2, .dp = 2, .pp = 16}, 1, 16)),
+                                     {.memory_bytes = 1e12});
   EXPECT_EQ(bubble.binding, "the pipeline's bubble");
 }
 
@@ -108,10 +99,11 @@ TEST(Explain, NeighboursAreWholeJobsAndSayWhy) {
   for (const Neighbour& n : x.neighbours) {
     EXPECT_FALSE(n.why.empty()) << n.change;
     if (!n.reason.empty()) continue;
-    const Layout& l = n.job.layout;
-    EXPECT_EQ(l.tp * l.cp * l.pp * l.dp, l.devices) << n.change;
-    EXPECT_EQ(n.job.global_batch % (l.dp * n.job.microbatch), 0) << n.change;
-    EXPECT_EQ(n.ratio, exact_of(n.job).step_s / x.plan.exact.step_s);
+    const Job& job = n.launch.job;
+    const plan::Degrees& l = job.mesh;
+    EXPECT_EQ(job.mesh.ranks(), j.mesh.ranks()) << n.change;
+    EXPECT_EQ(job.global_batch % (l.dp * job.microbatch), 0) << n.change;
+    EXPECT_EQ(n.ratio, PlanTimer().timed(n.launch).exact.step_s / x.plan.exact.step_s);
     EXPECT_EQ(!n.fits, n.why.starts_with("needs ")) << n.why;
   }
   // Small memory: what doesn't fit is told with what to do about it.
@@ -120,26 +112,82 @@ TEST(Explain, NeighboursAreWholeJobsAndSayWhy) {
   ASSERT_FALSE(tight.remedies.empty());
   for (const Remedy& r : tight.remedies) {
     EXPECT_GT(r.frees_bytes, 0) << r.what;
-    EXPECT_NEAR(exact_of(r.job).peak_bytes, x.plan.exact.peak_bytes - r.frees_bytes, 1) << r.what;
+    EXPECT_NEAR(PlanTimer().timed(with_job(x.launch, r.job)).exact.peak_bytes,
+                x.plan.exact.peak_bytes - r.frees_bytes, 1)
+        << r.what;
   }
   EXPECT_LE(tight.remedies.front().peak_bytes, tight.memory_bytes);
 }
 
-TEST(Explain, IntervalsWidenWithDistance) {
-  const Calibration& c = Calibration::built_in();
-  const ScaleInterval near = c.interval(*cost::accelerator_named("H100"), cost::Precision::fp8),
-                      far = c.interval(*cost::accelerator_named("Ascend-910B"), cost::Precision::bf16);
-  for (const ScaleInterval& i : {near, far}) {
-    EXPECT_LT(i.low, i.scale);
-    EXPECT_GT(i.high, i.scale);
-    EXPECT_FALSE(i.from.empty());
+// What stands otherwise in two launches, by name; degrees that must follow another one count with it.
+std::vector<std::string> differences(const Launch& a, const Launch& b) {
+  std::vector<std::string> all;
+  const auto differ = [&](const char* what, bool otherwise) {
+    if (otherwise) all.emplace_back(what);
+  };
+  const plan::Degrees &x = a.job.mesh, &y = b.job.mesh;
+  const Software &s = a.job.software, &t = b.job.software;
+  const bool stages = x.pp != y.pp || a.job.chunks != b.job.chunks;
+  differ("tp", x.tp != y.tp);
+  differ("cp", x.cp != y.cp);
+  differ("stages", stages);
+  differ("etp", x.etp != y.etp);
+  differ("ep", x.ep != y.ep && x.tp == y.tp && x.cp == y.cp && !stages && x.etp == y.etp);
+  differ("microbatch", a.job.microbatch != b.job.microbatch);
+  differ("recompute", a.job.recompute != b.job.recompute);
+  differ("exchange overlap", s.overlap_exchange != t.overlap_exchange && !stages);
+  differ("schedule", a.schedule != b.schedule && !stages && s.overlap_exchange == t.overlap_exchange);
+  differ("dispatcher", once_a_node(a.job) != once_a_node(b.job));
+  differ("states", s.sharded_states != t.sharded_states);
+  differ("residency", a.job.residency != b.job.residency);
+  differ("layers", !stages && a.layout != b.layout);
+  differ("kept by stage", !stages && a.job.recompute == b.job.recompute && a.by_stage != b.by_stage);
+  // And nothing else at all.
+  Job rest = b.job;
+  rest.mesh = x, rest.chunks = a.job.chunks, rest.microbatch = a.job.microbatch, rest.recompute = a.job.recompute;
+  rest.pipeline = a.job.pipeline, rest.residency = a.job.residency;
+  rest.software.overlap_exchange = s.overlap_exchange, rest.exchange.topology = a.job.exchange.topology;
+  rest.software.sharded_states = s.sharded_states, rest.software.reduce_scatter = s.reduce_scatter;
+  differ("something else", !(rest == a.job));
+  return all;
+}
+
+TEST(Explain, NeighboursChangeOneThing) {
+  Job job = deepseek();
+  job.mesh = {.dp = 8, .pp = 8, .ep = 8};
+  job.chunks = 1;
+  job.global_batch = 512;
+  job.pipeline = nullptr;
+  job.software.sharded_states = job.software.reduce_scatter = false;
+  const Launch spread = launch_of(job), given = launch_of(job, {9, 8, 8, 8, 8, 8, 7, 5});
+  Launch by_stage = spread;
+  for (const int layers : layers_of_stages(job)) {
+    by_stage.by_stage.push_back({layers, {}, false});
+    by_stage.by_stage.back().recompute.set(GroupName::norm, layers > 7);
   }
-  EXPECT_GT(far.high / far.low, near.high / near.low);
+  for (const Launch& launch : {spread, given, by_stage}) {
+    const Explanation x = explain(launch, {.memory_bytes = 1e13});
+    std::set<std::string> changed;
+    for (const Neighbour& n : x.neighbours) {
+      const std::vector<std::string> all = differences(launch, n.launch);
+      EXPECT_EQ(all.size(), 1u) << n.change << ": " << fmt::format("{}", fmt::join(all, ", "));
+      changed.insert(all.begin(), all.end());
+      if (!n.reason.empty() || n.launch.job.mesh.pp != 8 || n.launch.job.chunks != 1) continue;
+      EXPECT_EQ(n.exact.layers, x.plan.exact.layers) << n.change;
+    }
+    EXPECT_GE(changed.size(), 8u);
+    // One that the schedule has no room for is said to be impossible, not replaced by another plan.
+    const auto overlap = std::find_if(x.neighbours.begin(), x.neighbours.end(), [](const Neighbour& n) {
+      return n.change.starts_with("overlap of the exchange");
+    });
+    ASSERT_NE(overlap, x.neighbours.end());
+    EXPECT_NE(overlap->reason.find("two chunks"), std::string::npos);
+  }
 }
 
 TEST(Explain, ImpossibleJobsAreRefused) {
   Job j = deepseek();
-  j.layout.dp = 3;
+  j.mesh.dp = 3;
   EXPECT_THROW(explain(launch_of(j)), ConfigError);
 }
 

@@ -5,7 +5,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/config/run_config.h"
-#include "heddle/model/shapes/config_shape.h"
+#include "heddle/search/plans/replicas.h"
 #include "heddle/search/search.h"
 
 namespace heddle::search {
@@ -58,11 +58,11 @@ TEST(LoweredBlocks, CapacityFixesTheRows) {
   limited.parallel.exchange.capacity_factor = 1.25;
   const LoweredBlocks dropless(c, bf16()), padded(c, limited);
   Job j = job_of(c);
-  j.layout = {8, 1, 1, 1, 1, 8, 8, 1};
+  j.mesh = {.dp = 8, .ep = 8};
   const Prices even = dropless.prices(j, {});
   const Prices closed_even = prices_of(j, model::parameters_of(j.shape), {});
   Job with = j;
-  with.shape.moe.capacity = 1.25;
+  with.exchange.capacity_factor = 1.25;
   const Prices own = padded.prices(with, {}), closed = prices_of(with, model::parameters_of(j.shape), {});
   EXPECT_GT(own.moe.forward.exchange, 0);
   for (const auto& [more, all] : {std::pair{&own, &even}, {&closed, &closed_even}}) {
@@ -76,8 +76,12 @@ TEST(LoweredBlocks, CapacityFixesTheRows) {
   EXPECT_EQ(uneven.saved->kept.moe, own.saved->kept.moe);
   EXPECT_EQ(closed_uneven.moe.forward.products, closed.moe.forward.products);
   EXPECT_EQ(closed_uneven.moe.forward.exchange, closed.moe.forward.exchange);
-  with.shape.moe.capacity = 1e3;  // no more than every token
-  EXPECT_EQ(with.shape.moe.fullest(1), static_cast<double>(c.n_routed_experts) / c.num_experts_per_tok);
+  with.exchange.replicas = 2;
+  EXPECT_EQ(replica_slots(with), 0);  // no expert is hot
+  with.exchange.capacity_factor = 0;
+  EXPECT_EQ(replica_slots(with), 2);
+  with.exchange.capacity_factor = 1e3;  // no more than every token
+  EXPECT_EQ(fullest_rows(with, 1), static_cast<double>(c.n_routed_experts) / c.num_experts_per_tok);
 }
 
 TEST(LoweredBlocks, CommunicationHasItsCause) {
@@ -92,13 +96,13 @@ TEST(LoweredBlocks, CommunicationHasItsCause) {
   };
   const Work alone = work();
   EXPECT_EQ(alone.tensor + alone.context + alone.exchange, 0);
-  j.layout.tp = 2;
+  j.mesh.tp = 2;
   EXPECT_GT(work().tensor, 0);
   EXPECT_NEAR(work().attention / alone.attention, 0.5, 0.05);
-  j.layout.tp = 1, j.layout.cp = 2;
+  j.mesh.tp = 1, j.mesh.cp = 2;
   EXPECT_GT(work().context, 0);
   EXPECT_EQ(work().tensor, 0);
-  j.layout.cp = 1, j.layout.ep = 8;
+  j.mesh.cp = 1, j.mesh.ep = 8;
   const Work spread = work();
   EXPECT_GT(spread.exchange, 0);
   EXPECT_EQ(spread.hidden_exchange, 0);
@@ -112,7 +116,7 @@ TEST(LoweredBlocks, FollowTheDevice) {
   const model::ModelConfig c = mixture();
   const LoweredBlocks blocks(c, bf16());
   Job j = job_of(c);
-  j.layout.ep = 8;
+  j.mesh.ep = 8;
   const Prices given = blocks.prices(j, {});
   Job other = j;
   other.device.bf16_flops *= 0.5;
@@ -132,8 +136,7 @@ TEST(LoweredBlocks, RecomputeTradesBytesForTime) {
   Job j = job_of(c);
   const Prices none = blocks.prices(j, {});
   double kept = none.saved->kept.moe;
-  for (const model::Recompute& r :
-       {model::Recompute{.norms = true}, {.norms = true, .experts = true}, {.full = true}}) {
+  for (const Recompute& r : {Recompute{GroupName::norm}, {GroupName::norm, GroupName::moe}, {GroupName::layer}}) {
     j.recompute = r;
     const Prices& p = blocks.prices(j, {});
     EXPECT_LT(p.saved->kept.moe, kept);
@@ -174,13 +177,13 @@ TEST(LoweredBlocks, SearchLeavesOutWhatCannotBeLowered) {
   q.space.restriction.set("microbatch=1,2");
   q.space.restriction.set("recompute=none,norms,full");
   Job wide = q.space.job;
-  wide.layout.tp = 4;
+  wide.mesh.tp = 4;
   EXPECT_NE(blocks.refusal(wide).find("model.vocab_size"), std::string::npos);
   EXPECT_NE(estimate(wide).reason, "");
   const Answer answer = search(q);
   ASSERT_FALSE(answer.top.empty());
   for (const Ranked& r : answer.top) {
-    EXPECT_LE(r.job.layout.tp, 2);
+    EXPECT_LE(r.job.mesh.tp, 2);
     EXPECT_EQ(blocks.refusal(r.job), "");
     EXPECT_LE(r.exact.peak_bytes, answer.memory_bytes);
   }

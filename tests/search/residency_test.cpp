@@ -8,9 +8,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/config/run_config.h"
-#include "heddle/model/shapes/config_shape.h"
 #include "heddle/model/shapes/shape_presets.h"
-#include "heddle/search/launch/emit.h"
 #include "heddle/search/lowered_blocks.h"
 #include "heddle/search/plan_memory.h"
 #include "heddle/search/search.h"
@@ -19,7 +17,7 @@ namespace heddle::search {
 namespace {
 
 using plan::MasterForm;
-using plan::StateHome;
+using plan::StateResidency;
 
 model::ModelConfig mixture() { return config::parse_run_config("", "", {"model.preset=deepseek-v2-lite"}).model; }
 
@@ -38,31 +36,32 @@ Job job_of(const model::ModelConfig& c, const char* device = "H800") {
   return j;
 }
 
-const Residency& residency_of(const std::vector<Residency>& all, StateHome home, MasterForm form,
-                              bool weights = false, bool gradients = false) {
-  return *std::find_if(all.begin(), all.end(), [&](const Residency& r) {
-    return r.optimizer == home && r.master == form && r.weights == weights && r.gradients == gradients;
+const PricedResidency& residency_of(const std::vector<PricedResidency>& all, StateResidency home, MasterForm form,
+                                    bool weights = false, bool gradients = false) {
+  return *std::find_if(all.begin(), all.end(), [&](const PricedResidency& r) {
+    return r.optimizer == home && r.master == form && !r.weights.empty() == weights &&
+           !r.gradients.empty() == gradients;
   });
 }
 
 // A parameter has 12 bytes of state. What isn't on the device is on the host; split masters are nowhere.
 TEST(Residency, BytesAreThoseOfTheCostTable) {
   const LoweredBlocks blocks(mixture(), bf16());
-  const std::vector<Residency>& all = blocks.residencies(job_of(mixture()));
+  const std::vector<PricedResidency>& all = blocks.residencies(job_of(mixture()));
   ASSERT_EQ(all.size(), 4 * 2 * 4);
-  const Residency& usual = residency_of(all, StateHome::device, MasterForm::full);
-  EXPECT_EQ(usual, Residency{});
-  const Residency& split = residency_of(all, StateHome::device, MasterForm::split);
+  const PricedResidency& usual = residency_of(all, StateResidency::device, MasterForm::full);
+  EXPECT_EQ(usual, PricedResidency{});
+  const PricedResidency& split = residency_of(all, StateResidency::device, MasterForm::split);
   EXPECT_NEAR(split.away_bytes, 2, 0.01);
   EXPECT_EQ(split.host_bytes, 0);
   EXPECT_EQ(split.end_s, 0);  // it spares traffic
-  const Residency& swap = residency_of(all, StateHome::swap, MasterForm::full);
+  const PricedResidency& swap = residency_of(all, StateResidency::swap, MasterForm::full);
   EXPECT_NEAR(swap.away_bytes, 12, 0.4);  // less the slots
   EXPECT_NEAR(swap.host_bytes, 12, 0.4);
-  const Residency& mapped = residency_of(all, StateHome::mapped, MasterForm::full);
+  const PricedResidency& mapped = residency_of(all, StateResidency::mapped, MasterForm::full);
   EXPECT_NEAR(mapped.away_bytes, 8, 0.1);
   EXPECT_NEAR(mapped.host_bytes, 8, 0.1);
-  const Residency& host = residency_of(all, StateHome::host, MasterForm::full);
+  const PricedResidency& host = residency_of(all, StateResidency::host, MasterForm::full);
   EXPECT_NEAR(host.away_bytes, 12, 0.4);
   EXPECT_GE(host.host_bytes, 12 + 3.9);  // gradients wait there
   // 12 bytes each way over the link, of which 0.7 is reached.
@@ -75,30 +74,32 @@ TEST(Residency, BytesAreThoseOfTheCostTable) {
 TEST(Residency, TimeFollowsTheLinkAndTheHost) {
   const LoweredBlocks blocks(mixture(), bf16());
   Job job = job_of(mixture());
-  const auto end_s = [&](StateHome home) {
+  const auto end_s = [&](StateResidency home) {
     return residency_of(blocks.residencies(job), home, MasterForm::full).end_s;
   };
-  const double swap = end_s(StateHome::swap), host = end_s(StateHome::host);
+  const double swap = end_s(StateResidency::swap), host = end_s(StateResidency::host);
   job.device.host_bytes_per_s /= 4;
-  EXPECT_GT(end_s(StateHome::swap), 3 * swap);
+  EXPECT_GT(end_s(StateResidency::swap), 3 * swap);
   job = job_of(mixture());
   job.device.host_memory_bytes_per_s /= 4;
-  EXPECT_EQ(end_s(StateHome::swap), swap);
-  EXPECT_GT(end_s(StateHome::host), 2 * host);
+  EXPECT_EQ(end_s(StateResidency::swap), swap);
+  EXPECT_GT(end_s(StateResidency::host), 2 * host);
 }
 
-Residency drawn(StateHome home, MasterForm form, double away, double end, bool weights = false) {
-  Residency r;
-  r.optimizer = home, r.master = form, r.weights = weights, r.away_bytes = away, r.end_s = end;
+PricedResidency drawn(StateResidency home, MasterForm form, double away, double end, bool weights = false) {
+  PricedResidency r;
+  r.optimizer = home, r.master = form, r.weights = on_host(weights), r.away_bytes = away, r.end_s = end;
   return r;
 }
 
 TEST(Residency, OnlyWhatFreesMoreForMoreIsTried) {
-  const std::vector<Residency> all{
-      drawn(StateHome::host, MasterForm::full, 12, 5),    drawn(StateHome::device, MasterForm::full, 0, 0),
-      drawn(StateHome::mapped, MasterForm::full, 8, 2),   drawn(StateHome::swap, MasterForm::full, 12, 3),
-      drawn(StateHome::device, MasterForm::split, 2, -1), drawn(StateHome::device, MasterForm::full, 0, 0, true)};
-  const std::vector<Residency> tried = worth_trying(all, {});
+  const std::vector<PricedResidency> all{drawn(StateResidency::host, MasterForm::full, 12, 5),
+                                         drawn(StateResidency::device, MasterForm::full, 0, 0),
+                                         drawn(StateResidency::mapped, MasterForm::full, 8, 2),
+                                         drawn(StateResidency::swap, MasterForm::full, 12, 3),
+                                         drawn(StateResidency::device, MasterForm::split, 2, -1),
+                                         drawn(StateResidency::device, MasterForm::full, 0, 0, true)};
+  const std::vector<PricedResidency> tried = worth_trying(all, {});
   ASSERT_EQ(tried.size(), 5u);
   EXPECT_EQ(tried[0], all[1]);  // the usual one first, though another is shorter
   EXPECT_EQ(tried[1], all[4]);
@@ -108,7 +109,7 @@ TEST(Residency, OnlyWhatFreesMoreForMoreIsTried) {
   ResidencyWords words;
   words.optimizer = {"host", "swap"};
   words.weights = {"device"};
-  EXPECT_EQ(worth_trying(all, words), std::vector<Residency>{all[3]});
+  EXPECT_EQ(worth_trying(all, words), std::vector<PricedResidency>{all[3]});
   words.master = {"split"};
   EXPECT_TRUE(worth_trying(all, words).empty());
 }
@@ -140,7 +141,7 @@ TEST(Residency, IsTriedWhereNothingElseFits) {
   const LoweredBlocks blocks(mixture(), bf16());
   Query q = query_of(&blocks);
   q.memory_bytes = 1e15;
-  for (const Ranked& r : search(q).top) EXPECT_EQ(r.job.residency, Residency{});
+  for (const Ranked& r : search(q).top) EXPECT_EQ(r.job.residency, PricedResidency{});
   Query device = q;
   for (const char* only : {"optimizer=device", "master=full", "weights=device", "gradients=device"})
     device.space.restriction.set(only);
@@ -179,22 +180,6 @@ TEST(Residency, IsHeddlesAlone) {
   EXPECT_THROW(search(q), ConfigError);
   EXPECT_THROW(q.space.restriction.set("optimizer=auto"), ConfigError);
   EXPECT_THROW(q.space.restriction.set("weights=all"), ConfigError);
-}
-
-TEST(Residency, IsSaidToHeddle) {
-  Job job = job_of(mixture());
-  job.layout = {16, 1, 2, 1, 1, 8, 8, 1};
-  const auto says = [&](const std::string& setting) {
-    const std::vector<std::string> all = heddle_settings(launch_of(job));
-    return std::find(all.begin(), all.end(), setting) != all.end();
-  };
-  EXPECT_FALSE(says("memory.host_rate=64.0"));
-  job.residency = drawn(StateHome::host, MasterForm::split, 12, 1, true);
-  job.residency.gradients = true;
-  for (const char* setting : {"memory.optimizer=host", "memory.master=split", "memory.weights=all",
-                              "memory.gradients=all", "memory.host_rate=64.0", "memory.update_rate=76.8"})
-    EXPECT_TRUE(says(setting)) << setting;
-  EXPECT_EQ(text_of(job.residency), "host, split masters, weights and gradients on the host");
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ TEST(Space, LayoutsDivideRanksAndRestrictionsHold) {
   for (const Family& f : families(s)) {
     Job j = s.job;
     for_each_layout(s, f, j, [&] {
-      const Layout& l = j.layout;
+      const plan::Degrees& l = j.mesh;
       ++count;
       ASSERT_EQ(static_cast<int64_t>(l.tp) * l.cp * l.dp * l.pp, 960);
       ASSERT_EQ(l.tp * l.cp * l.dp % (l.ep * l.etp), 0);
@@ -123,7 +123,7 @@ TEST(Search, PricesAScheduleWithoutFormulas) {
   const schedule::Generator row{"weights_last", "", "", 1, false, weights_last};
   const schedule::Pipeline own(row);
   Job j = space_of("Llama-3.1-405B", "H100", 64, 128, 8192).job;
-  j.layout = {64, 8, 8, 1, 1, 1, 1, 1};
+  j.mesh = {.tp = 8, .pp = 8};
   j.pipeline = one_f_one_b();
   const Estimate usual = estimate(j);
   j.pipeline = &own;
@@ -176,10 +176,10 @@ TEST(Search, FindsWhatTryingAllOfThemFinds) {
   for (const Family& f : families(q.space)) {
     Job j = q.space.job;
     for_each_layout(q.space, f, j, [&] {
-      j.imbalance = q.space.routing.fullest(0.5, 128, j.layout.ep);
-      j.memory_imbalance = q.space.routing.fullest(0.99, 128, j.layout.ep);
+      j.imbalance = q.space.routing.fullest(0.5, 128, j.mesh.ep);
+      j.memory_imbalance = q.space.routing.fullest(0.99, 128, j.mesh.ep);
       for (const bool norms : {false, true}) {
-        j.recompute = {.norms = norms};
+        j.recompute.set(GroupName::norm, norms);
         const Exact e = exact_of(j);
         ++tried;
         // The search passes over what the estimate takes for too large.

@@ -1,13 +1,12 @@
-// Recomputation chosen stage by stage: against trying all choices, against the best that is alike on all stages,
-// and as Heddle's configuration says it.
+// Recomputation chosen stage by stage: against trying all choices, and against the best that is alike on all
+// stages.
 #include "heddle/search/stage_keeping.h"
 
 #include <gtest/gtest.h>
 
 #include "heddle/base/error.h"
 #include "heddle/model/shapes/shape_presets.h"
-#include "heddle/search/better.h"
-#include "heddle/search/launch/emit.h"
+#include "heddle/search/search.h"
 
 namespace heddle::search {
 namespace {
@@ -16,7 +15,7 @@ Job deepseek(int pp, Pipeline pipeline) {
   Job j;
   j.shape = *model::find_shape("DeepSeek-V3");
   j.device = *cost::accelerator_named("H800");
-  j.layout = {64 * pp, 1, pp, 1, 1, 64, 64, 1};
+  j.mesh = {.dp = 64, .pp = pp, .ep = 64};
   j.global_batch = 64 * 6 * pp;
   j.pipeline = pipeline;
   return j;
@@ -24,7 +23,7 @@ Job deepseek(int pp, Pipeline pipeline) {
 
 const std::vector<Keeping>& three_ways() {
   static const std::vector<Keeping> ways{
-      {{}, false}, {{.norms = true, .activations = true}, false}, {{.full = true}, false}};
+      {{}, false}, {{GroupName::norm, GroupName::activation}, false}, {{GroupName::layer}, false}};
   return ways;
 }
 
@@ -108,61 +107,6 @@ TEST(StageKeeping, TheSearchIsNeverSlowerForIt) {
   }
   EXPECT_TRUE(any);
   for (const Ranked& r : alike.top) EXPECT_TRUE(r.by_stage.empty());
-}
-
-TEST(StageKeeping, IsSaidByHeddleAndRefusedByOthers) {
-  Launch launch = launch_of(deepseek(4, one_f_one_b()), {12, 15, 17, 17});
-  launch.by_stage = {{12, {.full = true, .every = 0.5}},
-                     {15, {.norms = true, .activations = true}},
-                     {17, {.norms = true, .activations = true}},
-                     {17, {}}};
-  // What is set for a key, "" where it is not.
-  const auto set = [&](const std::string& key) {
-    for (const std::string& setting : heddle_settings(launch))
-      if (setting.starts_with(key + "=")) return setting.substr(key.size() + 1);
-    return std::string();
-  };
-  EXPECT_EQ(set("memory.recompute"), "layer:0-5, norm:12-43, activation:12-43");
-  EXPECT_TRUE(refusals_of(launch, "heddle").empty());
-  const std::vector<std::string> no = refusals_of(launch, "megatron");
-  EXPECT_TRUE(std::any_of(no.begin(), no.end(), [](const std::string& line) {
-    return line.find("the same again on all stages") != std::string::npos;
-  }));
-  launch.by_stage[1].offload = launch.by_stage[2].offload = true;
-  EXPECT_EQ(set("memory.offload"), "expert_up:12-43");
-  EXPECT_TRUE(refusals_of(launch, "heddle").empty());
-  // The last stage's words reach multi-token prediction too.
-  ASSERT_EQ(launch.job.shape.mtp, 1);
-  launch.by_stage.back() = {17, {.norms = true}};
-  EXPECT_TRUE(set("memory.recompute").ends_with(", norm:44-61")) << set("memory.recompute");
-  // Alike on all stages, no layers are named.
-  launch.by_stage = {{12, {.norms = true}}, {15, {.norms = true}}, {17, {.norms = true}}, {17, {.norms = true}}};
-  EXPECT_EQ(set("memory.recompute"), "norm");
-  EXPECT_EQ(set("memory.offload"), "");
-  launch.by_stage.clear();
-  launch.job.recompute = {.full = true};
-  launch.job.software.offload_activations = true;
-  EXPECT_EQ(set("memory.offload"), "input");
-}
-
-TEST(Better, IsFasterSayableAndItsOwnAnswer) {
-  Job poor = deepseek(8, one_f_one_b());
-  poor.layout = {64, 4, 4, 1, 1, 4, 16, 1};
-  poor.shape = *model::find_shape("DeepSeek-V2");
-  poor.recompute.full = true;
-  const double memory = usable_bytes(poor.device);
-  for (const char* target : {"megatron", "heddle"}) {
-    const BetterAnswer found = search_better(launch_of(poor), target, memory);
-    ASSERT_TRUE(found.best.has_value()) << target;
-    EXPECT_LT(found.best->ratio, 0.9);
-    EXPECT_FALSE(found.best->changes.empty());
-    EXPECT_TRUE(refusals_of(found.best->launch, target).empty()) << target;
-    EXPECT_NEAR(found.best->plan.exact.step_s, found.best->ratio * found.given_step_s, 1e-9);
-    // Of a plan that it gave, nothing is better, unless stages keep apart, which a job alone can't say.
-    if (!found.best->plan.by_stage.empty()) continue;
-    EXPECT_FALSE(search_better(found.best->launch, target, memory).best.has_value()) << target;
-  }
-  EXPECT_THROW(search_better(launch_of(poor), "deepspeed", memory), ConfigError);
 }
 
 }  // namespace

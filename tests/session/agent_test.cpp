@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <thread>
 
@@ -14,9 +15,10 @@
 #include "heddle/base/files/fence.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/files/random_id.h"
-#include "heddle/session/agent/lend.h"
 #include "heddle/session/agent/link.h"
 #include "heddle/session/agent/run_memory.h"
+#include "heddle/session/agent/shared_segments.h"
+#include "heddle/train/controllers/snapshot_schedule.h"
 #include "heddle/train/trainer_checkpoint.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/train/rank_trainers.h"
@@ -97,12 +99,13 @@ void begin(train::RankTrainers& ranks) {
   std::vector<int32_t> swapped(static_cast<size_t>(model.n_routed_experts));
   std::iota(swapped.begin(), swapped.end(), 0);
   std::swap(swapped.front(), swapped[swapped.size() / 2]);
-  train::ExpertHomes homes{2, {}};
+  nlohmann::json layers;
   for (int layer = model.first_k_dense_replace; layer < model.num_hidden_layers; ++layer)
-    homes.layers[layer] = swapped;
+    layers.push_back({{"layer", layer}, {"homes", swapped}});
+  const std::string homes = nlohmann::json{{"holders", 2}, {"layers", layers}}.dump();
   ranks.each([&](train::Trainer& trainer) {
     trainer.initialise();
-    trainer.set_homes(homes);
+    trainer.controllers().restore({{"expert_homes", homes}});
   });
 }
 
@@ -122,7 +125,9 @@ TEST(Agent, PersistsWhatIsAskedForAndWhatTheDeadLeave) {
     train::RankTrainers ranks(options_in(folder));
     begin(ranks);
     ranks.each([](train::Trainer& trainer) {
-      trainer.set_snapshot_note([&trainer] { return train::SnapshotNote{{}, trainer.steps_done() == 2}; });
+      trainer.controllers().get<train::SnapshotSchedule>().set_note([&trainer] {
+        return train::SnapshotNote{{}, trainer.steps_done() == 2};
+      });
     });
     for (int step = 1; step <= 5; ++step) {
       advance(ranks);
@@ -138,7 +143,7 @@ TEST(Agent, PersistsWhatIsAskedForAndWhatTheDeadLeave) {
   EXPECT_EQ(contents(train::Checkpoint(checkpoints + "/step-000002")), second);
   const train::Checkpoint last = train::open_checkpoint(checkpoints);
   EXPECT_EQ(last.state().step, 4);
-  EXPECT_FALSE(last.state().homes.layers.empty());
+  EXPECT_TRUE(last.state().controllers.contains("expert_homes"));
   EXPECT_EQ(contents(last), fourth);
   agent.end();
   EXPECT_FALSE(fs::exists(folder));  // the disk has all
@@ -198,7 +203,7 @@ struct Elsewhere {
   }
   ~Elsewhere() { fs::remove_all(here); }
   std::optional<train::Checkpoint> newest(bool sums = true, std::vector<std::string>* refused = nullptr) const {
-    return train::newest_in_memory(memory_folders(folder), sums, refused, 0, 0, lent_segments(folder, refused));
+    return train::newest_in_memory(memory_folders(folder), sums, refused, 0, 0, shared_segments(folder, refused));
   }
   RunFolder folder;
   std::string here;
@@ -222,11 +227,11 @@ TEST(Agent, LendsToRanksElsewhereWhatTheyRead) {
     advance(ranks);
     const auto held = contents(*train::newest_in_memory({memory}, true));
     const Elsewhere elsewhere(run, agent.port());
-    const std::optional<train::Checkpoint> lent = elsewhere.newest();
-    ASSERT_TRUE(lent);
-    EXPECT_EQ(lent->state().step, 2);
-    EXPECT_NE(lent->path().find("(the memory of 127.0.0.1:" + agent.port()), std::string::npos) << lent->path();
-    EXPECT_EQ(contents(*lent), held);
+    const std::optional<train::Checkpoint> remote = elsewhere.newest();
+    ASSERT_TRUE(remote);
+    EXPECT_EQ(remote->state().step, 2);
+    EXPECT_NE(remote->path().find("(the memory of 127.0.0.1:" + agent.port()), std::string::npos) << remote->path();
+    EXPECT_EQ(contents(*remote), held);
     // A bit that falls over: whoever looks at all bytes takes the step before, who does not is told as it comes.
     const std::optional<train::Checkpoint> open = elsewhere.newest(false);
     const train::Segment segment(train::segments_in(memory).at(1));
@@ -254,12 +259,7 @@ TEST(Agent, LendsToRanksElsewhereWhatTheyRead) {
   }
 }
 
-TEST(Agent, HearsNobodyWithoutTheToken) {
-  Listener listener("lo", kToken);
-  const std::string address = fmt::format("127.0.0.1:{}", listener.port());
-  std::thread taking([&] { EXPECT_FALSE(listener.accept(5)); });
-  EXPECT_THROW(Link::to(address, "another token altogether"), SystemError);
-  taking.join();
+TEST(Agent, WantsATokenOfSomeLength) {
   const ScratchFolder scratch;
   const std::atomic<bool> stop{true};
   EXPECT_THROW(run_agent({scratch / "run", "", "lo", "short"}, stop, [](const std::string&) {}), ConfigError);

@@ -29,16 +29,16 @@ TEST(Frequency, IsTheIntervalThatLosesLeast) {
   }
 }
 
-CopyFrequency after_steps(double between_failures_s) {
-  CopyFrequency f(between_failures_s);
+SnapshotFrequency after_steps(double between_failures_s) {
+  SnapshotFrequency f(between_failures_s);
   f.step(100, true);  // the first, which also sets up
-  for (int i = 1; i < CopyFrequency::kLearned; ++i) f.step(i % 2 == 0 ? 1.5 : 1.0, i % 2 == 0);
+  for (int i = 1; i < SnapshotFrequency::kLearned; ++i) f.step(i % 2 == 0 ? 1.5 : 1.0, i % 2 == 0);
   return f;
 }
 
 TEST(Frequency, CostsWhatStepsWithACopyAreLongerBy) {
-  CopyFrequency f = after_steps(400);
-  EXPECT_EQ(f.steps(), CopyFrequency::kLearned);
+  SnapshotFrequency f = after_steps(400);
+  EXPECT_EQ(f.steps(), SnapshotFrequency::kLearned);
   EXPECT_DOUBLE_EQ(f.step_s(), 1);
   EXPECT_EQ(f.copy_every(), 0) << "no copy was told of";
   EXPECT_EQ(f.save_every(), 0);
@@ -52,16 +52,16 @@ TEST(Frequency, CostsWhatStepsWithACopyAreLongerBy) {
 }
 
 TEST(Frequency, IsAStepAtLeast) {
-  CopyFrequency f = after_steps(0.001);
+  SnapshotFrequency f = after_steps(0.001);
   f.copy_blocked(3);
   EXPECT_EQ(f.copy_every(), 1);
   EXPECT_TRUE(f.chooses());
-  EXPECT_FALSE(CopyFrequency(0).chooses());
+  EXPECT_FALSE(SnapshotFrequency(0).chooses());
 }
 
 TEST(Frequency, WithACopyInEachStepCountsWhatBlocked) {
-  CopyFrequency f(800);
-  for (int i = 0; i < CopyFrequency::kLearned; ++i) {
+  SnapshotFrequency f(800);
+  for (int i = 0; i < SnapshotFrequency::kLearned; ++i) {
     f.step(2, true);
     f.copy_blocked(1);
   }

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "heddle/ops/ops.h"
-#include "heddle/session/ranks/layer_copies.h"
+#include "heddle/session/ranks/layer_replicas.h"
 
 namespace heddle::session {
 namespace {
@@ -20,13 +20,15 @@ TEST(RankRows, AreSummedByTheExpertsThatRanksHold) {
   result.work.resize(4);
   for (int r = 0; r < 4; ++r)
     result.work[static_cast<size_t>(r)].expert_rows = mesh.at(r).at(ir::Axis::ep) == 0 ? 5 : 3;  // 10 and 6
-  const auto fullest = fullest_rank(result, mesh);
+  const auto fullest = fullest_rank(result, {}, mesh);
   ASSERT_TRUE(fullest.has_value());
   EXPECT_DOUBLE_EQ(fullest->routed, 1.5);
   EXPECT_DOUBLE_EQ(fullest->computed, 1.25);
+  const train::ExpertPlacements moved{2, {{0, {2, 1, 0, 3}}}};  // 1 and 7 of the first layer
+  EXPECT_DOUBLE_EQ(fullest_rank(result, moved, mesh)->routed, 1.125);
   for (train::RankWork& work : result.work) work.expert_rows = 0;  // a device that does not tell
-  EXPECT_FALSE(fullest_rank(result, mesh).has_value());
-  EXPECT_FALSE(fullest_rank(result, plan::Mesh(plan::Degrees())).has_value());
+  EXPECT_FALSE(fullest_rank(result, {}, mesh).has_value());
+  EXPECT_FALSE(fullest_rank(result, {}, plan::Mesh(plan::Degrees())).has_value());
 }
 
 // Rows by the experts that ranks hold, rows by what was counted, bytes by the ops of the layer's text: two of
@@ -63,18 +65,21 @@ TEST(LayerCopies, AreOfTheLayersThatCount) {
   train::StepResult result;
   result.statistics.push_back({&model::kLoad, 0, {1, 1, 1, 1}});  // a layer without a choice
   result.statistics.push_back({&model::kLoad, 1, {6, 2, 1, 1}});
-  EXPECT_TRUE(layer_copies(result, lowered, mesh).empty());
+  EXPECT_TRUE(layer_replicas(result, {}, lowered, mesh).empty());
   result.statistics.push_back({&model::kPlaced, 1, {5, 5, 3, -2, 4, 1, 0, 2, 0}});
-  const auto layers = layer_copies(result, lowered, mesh);
-  ASSERT_EQ(layers.size(), 1u);
-  EXPECT_EQ(layers[0], (observe::LayerCopies{{8, 2},
-                                             {5, 5},
-                                             {.rows = 3,
-                                              .crossings_saved = -2,
-                                              .weight_bytes = 4 * (2 * 4 * 8 * 2),
-                                              .gradient_bytes = 4 * (4 * 8 * 4),
-                                              .by_counts = 1,
-                                              .even = 2}}));
+  const auto layers = layer_replicas(result, {}, lowered, mesh);
+  observe::Figures expected;
+  expected.set_list(observe::figures::kRoutedRows, {8, 2});
+  expected.set_list(observe::figures::kComputedRows, {5, 5});
+  expected.set(observe::figures::kReplicaRows, 3);
+  expected.set(observe::figures::kReplicaCrossingsSaved, -2);
+  expected.set(observe::figures::kReplicaWeightBytes, 4 * (2 * 4 * 8 * 2));
+  expected.set(observe::figures::kReplicaGradientBytes, 4 * (4 * 8 * 4));
+  expected.set(observe::figures::kReplicasByCounts, 1);
+  expected.set(observe::figures::kReplicasByHistory, 0);
+  expected.set(observe::figures::kReplicasEven, 2);
+  expected.set(observe::figures::kReplicasNotWorth, 0);
+  EXPECT_EQ(layers, (std::vector<observe::Figures>{{}, expected}));
 }
 
 }  // namespace

@@ -19,21 +19,21 @@ cost::MachineProfile profile(double scalar = 1) {
 }
 
 // Compute and messages take turns.
-planner::ConfigForecast foresee(const config::RunConfig&, const cost::MachineProfile& p) {
-  planner::ConfigForecast found;
+planner::ConfigPrediction predict(const config::RunConfig&, const cost::MachineProfile& p) {
+  planner::ConfigPrediction found;
   simulate::RankResult rank;
   rank.streams.resize(1);
   rank.streams[0].busy_us = kOps_us * p.scalar;
-  found.forecast.simulation.ranks = {rank};
-  found.forecast.simulation.kind_of = {0};
-  found.forecast.step_us = found.forecast.steady_us = kOps_us * p.scalar + p.links[0].us;
+  found.prediction.simulation.ranks = {rank};
+  found.prediction.simulation.kind_of = {0};
+  found.prediction.step_us = kOps_us * p.scalar + p.links[0].us;
   return found;
 }
 
 Refit refitted(const FirstSteps& seen, int ranks, double scalar = 1) {
   const std::vector<std::string> set{"mesh.ranks=" + std::to_string(ranks)};
   planner::PlanChoice choice;
-  return refit(kConfig, set, choice, planner::PlanMode::automatic, profile(scalar), cost::Link::threads, foresee,
+  return refit(kConfig, set, choice, planner::PlanMode::automatic, profile(scalar), cost::Link::threads, predict,
                seen, 60);
 }
 
@@ -42,7 +42,7 @@ TEST(Refit, OfOneRankMovesAllOpsHalfOfTheWay) {
   const Refit found = refitted({took_s, 0}, 1);
   EXPECT_DOUBLE_EQ(found.profile.scalar, std::sqrt(2.0));
   EXPECT_DOUBLE_EQ(found.profile.links[0].us, kMessages_us);
-  EXPECT_DOUBLE_EQ(found.foretold_s, (kOps_us * std::sqrt(2.0) + kMessages_us) * 1e-6);
+  EXPECT_DOUBLE_EQ(found.predicted_s, (kOps_us * std::sqrt(2.0) + kMessages_us) * 1e-6);
   EXPECT_FALSE(found.better);
 }
 
@@ -52,7 +52,7 @@ TEST(Refit, OfSeveralRanksTellsOpsFromMessages) {
   EXPECT_DOUBLE_EQ(found.profile.scalar, std::sqrt(1.5));
   EXPECT_NEAR(found.profile.links[0].us, kMessages_us * std::sqrt(3.0), 0.03 * kMessages_us);
   const double before_s = (kOps_us + kMessages_us) * 1e-6;
-  EXPECT_LT(std::abs(found.foretold_s - seen.step_s), std::abs(before_s - seen.step_s));
+  EXPECT_LT(std::abs(found.predicted_s - seen.step_s), std::abs(before_s - seen.step_s));
 }
 
 TEST(Refit, WhatNoMessageExplainsIsTheOps) {

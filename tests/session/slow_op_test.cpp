@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "heddle/base/error.h"
 #include "heddle/base/random.h"
@@ -14,6 +15,7 @@
 #include "heddle/session/slow/pair_probe.h"
 #include "heddle/session/slow/slow_cost.h"
 #include "heddle/train/run_config_plan.h"
+#include "tests/support/set_pace.h"
 #include "tests/support/slow_world.h"
 #include "tests/support/tiny_models.h"
 #include "tests/train/rank_trainers.h"
@@ -125,8 +127,8 @@ TEST(SlowOp, IsNamedWhileTheyTrain) {
     trainer.initialise();
     std::vector<std::vector<int64_t>> pace(program.listings.size());
     for (size_t s = 0; s < pace.size(); ++s) pace[s].assign(program.listings[s].ops.size(), 300'000);
-    if (trainer.ranks().rank() == 1) pace[static_cast<size_t>(listing)][hurt] = 6'000'000;
-    trainer.executor().set_pace(std::move(pace));
+    if (trainer.ranks().rank() == 1) pace[static_cast<size_t>(listing)][hurt] = 30'000'000;
+    set_pace(trainer.executor(), pace);
     OpClock clock;
     clock.time_steps(4);
     for (uint64_t step = 1; clock.runs(); ++step) {
@@ -144,9 +146,9 @@ TEST(SlowOp, IsNamedWhileTheyTrain) {
   ASSERT_TRUE(without);
   double all_s = 0;
   for (const OpTime& time : times[1]) all_s += time.seconds();
-  EXPECT_LT(*without, 1 - 0.5 * 5.7e-3 / all_s);
+  EXPECT_LT(*without, 1 - 0.25 * 29.7e-3 / all_s);  // other programs on the cores make both ranks wait
   EXPECT_GT(*without, 0.2);
-  EXPECT_NEAR(*step_without(ranks[0], times, 0), 1, 0.02);  // the other one holds nobody up
+  EXPECT_NEAR(*step_without(ranks[0], times, 0), 1, 0.1);  // the other one holds nobody up
 }
 
 TEST(LongWaits, AreFoundUnlessARankExplainsThem) {

@@ -8,6 +8,7 @@
 
 #include "heddle/base/random.h"
 #include "heddle/train/run_config_plan.h"
+#include "tests/support/set_pace.h"
 #include "tests/support/tiny_models.h"
 #include "tests/train/rank_trainers.h"
 
@@ -115,7 +116,7 @@ TEST(SlowRanks, AreFoundWhileTheyTrain) {
         pace[s].push_back(hurt ? 400'000 : 300'000);
       }
     }
-    trainer.executor().set_pace(std::move(pace));
+    set_pace(trainer.executor(), pace);
     for (int64_t step = 1; step <= SlowRanks::kWindow * SlowRanks::kWindows; ++step) {
       const train::StepResult result =
           trainer.step(train::random_sequences(trainer, 2, static_cast<uint64_t>(step)));

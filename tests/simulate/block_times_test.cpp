@@ -43,7 +43,7 @@ TEST(BlockTimes, HaveThePipelinesBubble) {
 
 TEST(BlockTimes, TakeCopiesBesideTheComputation) {
   plan::Plan plan = test::plan_of_four({});
-  plan.memory.optimizer = plan::StateHome::swap;
+  plan.memory.optimizer = plan::StateResidency::swap;
   const plan::Lowered lowered = lowered_of(plan);
   const double none = time_blocks(lowered.program, alike(0)).step_us;
   EXPECT_GT(time_blocks(lowered.program, alike(5)).step_us, none);

@@ -21,7 +21,7 @@ using simulate::sum_of;
 double ordinal(const MemoryLog::Issued& op) { return op.number; }
 
 // Of rank 0.
-std::vector<MemoryCurve> foretold(TinyRun& run, const simulate::RowsRead& rows = nullptr) {
+std::vector<MemoryCurve> predicted(TinyRun& run, const simulate::RowsRead& rows = nullptr) {
   MemoryLog log(run.lowered().program, 0);
   simulate::RecordOptions options;
   options.scratch_bytes = scratch_of(run);
@@ -53,14 +53,13 @@ int64_t most_of(const MemoryCurve& curve, MemoryKind kind) {
   return most;
 }
 
-void expect_measured_as_foretold(const plan::Plan& plan) {
+void expect_measured_as_predicted(const plan::Plan& plan) {
   const model::ModelConfig c = tiny_model();
   TinyRun run(c, plan, "reference", 1 << 23, 1, false);
   fill(run, c, 3);
-  std::vector<device::Batch> batches = tiny_batches(c, run.plan(), 3);
-  for (device::Batch& batch : batches) {
+  std::vector<Batch> batches = tiny_batches(c, run.plan(), 3);
+  for (Batch& batch : batches) {
     batch.hyper = {0, 0.1, 0.05};  // each step routes as the one before
-    batch.attempts = plan.parallel.ahead_of_norm;
   }
   RowsSeen rows;
   rows.run(run, batches);
@@ -69,7 +68,7 @@ void expect_measured_as_foretold(const plan::Plan& plan) {
   walk.watcher = &log;
   run.run(batches);
   walk.watcher = nullptr;
-  const std::vector<MemoryCurve> measured = log.curves(ordinal, 1e9), said = foretold(run, rows.read());
+  const std::vector<MemoryCurve> measured = log.curves(ordinal, 1e9), said = predicted(run, rows.read());
   ASSERT_EQ(measured.size(), said.size());
   for (size_t i = 0; i < said.size(); ++i) {
     EXPECT_EQ(measured[i].bytes, said[i].bytes);
@@ -78,42 +77,19 @@ void expect_measured_as_foretold(const plan::Plan& plan) {
   }
 }
 
-TEST(MemoryLog, WhatRanIsWhatWasForetold) {
-  expect_measured_as_foretold(tiny_plan(1, 1, true));
-  expect_measured_as_foretold(tiny_plan(2, 2, false));
+TEST(MemoryLog, WhatRanIsWhatWasPredicted) {
+  expect_measured_as_predicted(tiny_plan(1, 1, true));
+  expect_measured_as_predicted(tiny_plan(2, 2, false));
   plan::Plan plan = tiny_plan(1, 1, true);
-  plan.memory.optimizer = plan::StateHome::swap;
+  plan.memory.optimizer = plan::StateResidency::swap;
   plan.memory.offload = passes::offload_groups("input,layer");
-  expect_measured_as_foretold(plan);
-}
-
-// The host's bytes too, where what an update that ran ahead of the norm has written over is kept there.
-TEST(MemoryLog, WhatIsKeptToTakeBackIsForetold) {
-  plan::Plan plan = tiny_plan(1, 1, true);
-  std::map<plan::StateHome, int64_t> without;
-  for (const bool ahead : {false, true}) {
-    for (const plan::StateHome home : {plan::StateHome::swap, plan::StateHome::mapped, plan::StateHome::host}) {
-      plan.parallel.ahead_of_norm = ahead;
-      plan.memory.optimizer = home;
-      expect_measured_as_foretold(plan);
-      TinyRun run(tiny_model(), plan, "reference", 1 << 23, 1, false);
-      const std::vector<MemoryCurve> curves = foretold(run);
-      const MemoryCurve* host = on_host(curves);
-      ASSERT_NE(host, nullptr);
-      if (!ahead) {
-        without[home] = host->persistent_bytes;
-      } else {
-        EXPECT_GT(host->persistent_bytes, without[home]);
-        EXPECT_EQ(host->persistent_bytes, run.executor(0).walk().persistent_bytes(ir::Space::host));
-      }
-    }
-  }
+  expect_measured_as_predicted(plan);
 }
 
 TEST(MemoryLog, ValuesAtThePeakMakeUpThePeak) {
   const model::ModelConfig c = tiny_model();
   TinyRun run(c, tiny_plan(2, 1, true, 4), "reference", 1 << 23, 1, false);
-  const MemoryCurve curve = foretold(run)[0];
+  const MemoryCurve curve = predicted(run)[0];
   ASSERT_FALSE(curve.peak.values.empty());
   EXPECT_TRUE(std::is_sorted(curve.peak.values.begin(), curve.peak.values.end(),
                              [](const auto& a, const auto& b) { return a.bytes > b.bytes; }));
@@ -130,16 +106,16 @@ TEST(MemoryLog, KindsAreThoseOfTheProgram) {
   const model::ModelConfig c = tiny_model();
   plan::Plan plan = tiny_plan(1, 1, true);
   TinyRun kept(c, plan, "reference", 1 << 23, 1, false);
-  const std::vector<MemoryCurve> all = foretold(kept);
+  const std::vector<MemoryCurve> all = predicted(kept);
   ASSERT_EQ(all.size(), 1u) << "nothing lies on the host";
   for (const MemoryKind kind :
        {MemoryKind::weights, MemoryKind::weight_gradients, MemoryKind::optimizer, MemoryKind::between,
         MemoryKind::attention, MemoryKind::feed_forward, MemoryKind::outside, MemoryKind::gradients})
     EXPECT_GT(most_of(all[0], kind), 0) << word_of(kind);
   EXPECT_EQ(most_of(all[0], MemoryKind::in_flight), 0);
-  plan.memory.optimizer = plan::StateHome::swap;
+  plan.memory.optimizer = plan::StateResidency::swap;
   TinyRun swapped(c, plan, "reference", 1 << 23, 1, false);
-  const std::vector<MemoryCurve> away = foretold(swapped);
+  const std::vector<MemoryCurve> away = predicted(swapped);
   const MemoryCurve* host = on_host(away);
   ASSERT_NE(host, nullptr);
   EXPECT_GT(most_of(away[0], MemoryKind::in_flight), 0) << "the slots";
@@ -150,7 +126,7 @@ TEST(MemoryLog, KindsAreThoseOfTheProgram) {
 TEST(MemoryLog, ThinnedKeepsThePeak) {
   const model::ModelConfig c = tiny_model();
   TinyRun run(c, tiny_plan(1, 1, true, 4), "reference", 1 << 23, 1, false);
-  const MemoryCurve curve = foretold(run)[0], thin = thinned(curve, 16);
+  const MemoryCurve curve = predicted(run)[0], thin = thinned(curve, 16);
   EXPECT_LE(thin.at_us.size(), 16u);
   int64_t most = 0;
   for (const simulate::BytesOfKinds& bytes : thin.bytes) most = std::max(most, sum_of(bytes));

@@ -40,15 +40,15 @@ inline void fill(TinyRun& run, const model::ModelConfig& c, uint64_t seed) {
   });
 }
 
-inline std::vector<device::Batch> tiny_batches(const model::ModelConfig& c, const plan::Plan& plan, uint64_t seed) {
-  std::vector<device::Batch> batches;
+inline std::vector<Batch> tiny_batches(const model::ModelConfig& c, const plan::Plan& plan, uint64_t seed) {
+  std::vector<Batch> batches;
   for (int r = 0; r < plan.ranks(); ++r) {
-    device::Batch& batch = batches.emplace_back();
+    Batch& batch = batches.emplace_back();
     // Ranks of one data share (the listings of a pipeline) read the same tokens.
     const RandomKey key = RandomKey(seed).with(static_cast<uint64_t>(plan::Mesh(plan.mesh).at(r).at(ir::Axis::dp)));
     uint64_t at = 0;
     for (int m = 0; m < plan.microbatches; ++m) {
-      device::Microbatch& micro = batch.microbatches.emplace_back();
+      runtime::Microbatch& micro = batch.microbatches.emplace_back();
       const int64_t width = plan.sequence_length + 1 + c.num_nextn_predict_layers;
       for (int64_t i = 0; i < plan.sequences * width; ++i) {
         micro.tokens.push_back(static_cast<int32_t>(key.bits(at++) % static_cast<uint64_t>(c.vocab_size)));
@@ -65,13 +65,14 @@ inline std::vector<device::Batch> tiny_batches(const model::ModelConfig& c, cons
 /// The rows that each host stall of a run reads, taken from a run op by op.
 class RowsSeen {
  public:
-  void run(TinyRun& tiny, const std::vector<device::Batch>& batches) {
+  void run(TinyRun& tiny, const std::vector<Batch>& batches) {
     rows_.assign(batches.size(), {});
     std::vector<std::thread> threads;
     for (size_t r = 0; r < batches.size(); ++r) {
       threads.emplace_back([&, r] {
-        tiny.executor(static_cast<int>(r))
-            .run_step(batches[r], [&](const ir::Issue& issue, const device::KernelCall& call) {
+        runtime::Executor& executor = tiny.executor(static_cast<int>(r));
+        executor.run_step(
+            inputs_of(batches[r], executor), [&](const ir::Issue& issue, const device::KernelCall& call) {
               if (!issue.op->def->host_stall) return;
               for (size_t i = 0; i < call.out.size(); ++i) {
                 rows_[r][{issue.listing, issue.op_index, issue.microbatch, i}] = comm::counted_rows(i, call.out[i]);

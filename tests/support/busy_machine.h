@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "heddle/device/host/paced_time.h"
+#include "heddle/device/host/allowed_cores.h"
 
 namespace heddle::test {
 

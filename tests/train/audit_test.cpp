@@ -8,8 +8,8 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
-#include "heddle/train/audit/copy_check.h"
 #include "heddle/train/audit/op_digests.h"
+#include "heddle/train/audit/replica_check.h"
 #include "heddle/train/audit/weight_digest.h"
 #include "heddle/train/run_config_plan.h"
 #include "tests/support/tiny_models.h"
@@ -151,29 +151,33 @@ TEST(OpDigests, NameTheOpWhoseBitWasFlipped) {
 }
 
 TEST(CopyCheck, NamesTheCopyThatDiffers) {
+  const std::string kCut = "model.layers.0.self_attn.o_proj.weight", kNorm = "model.norm.weight";
   for (const std::vector<std::string>& set :
        std::vector<std::vector<std::string>>{{"mesh.dp=4"},
                                              {"mesh.dp=4", "mesh.ep=2", "device.dtype=bf16"},
                                              {"mesh.dp=2", "mesh.tp=2", "device.dtype=bf16"},
                                              {"mesh.dp=2", "mesh.cp=2", "device.dtype=f32"},
-                                             {"mesh.dp=2", "mesh.pp=2", "memory.optimizer=swap"}}) {
+                                             {"mesh.dp=2", "mesh.pp=2", "memory.optimizer=swap"},
+                                             {"mesh.dp=4", "parallel.shard=weights", "parallel.shard_ranks=2"}}) {
     const std::string layout = fmt::format("{}", fmt::join(set, " "));
     RankTrainers ranks(trainer_options_of(run_of(set)));
     ranks.each([](Trainer& trainer) { trainer.initialise(); });
     for (int step = 0; step < kSteps; ++step)
       ranks.step(random_sequences(ranks[0], ranks[0].sequences_per_step(), static_cast<uint64_t>(step)));
-    ranks.each([&](Trainer& trainer) { EXPECT_EQ(differing_copy(trainer), "") << layout; });
+    ranks.each([&](Trainer& trainer) { EXPECT_EQ(differing_replica(trainer), "") << layout; });
     ranks.each([&](Trainer& trainer) {
       const int rank = trainer.ranks().rank();
       if (rank == 1) {
         const int stage = trainer.mesh().at(rank).at(ir::Axis::pp);
         const ir::Listing& listing = trainer.lowered().program.listings[static_cast<size_t>(stage)];
-        const ir::ValueId norm =
-            listing.find(stage == 0 ? "model.layers.0.input_layernorm.weight" : "model.norm.weight");
-        trainer.executor().view(stage, norm).as<unsigned char>()[5] ^= 0x40;
+        const ir::ValueId run = listing.find("shard." + kCut);
+        const ir::ValueId hurt =
+            run != ir::none ? run : listing.find(stage == 0 ? "model.layers.0.input_layernorm.weight" : kNorm);
+        trainer.executor().view(stage, hurt).as<unsigned char>()[5] ^= 0x40;
       }
-      const std::string found = differing_copy(trainer);
-      EXPECT_TRUE(found.find("norm.weight' on rank") != found.npos) << layout << ": " << found;
+      const std::string found = differing_replica(trainer);
+      const bool is_cut = layout.find("shard_ranks") != layout.npos;
+      EXPECT_TRUE(found.find((is_cut ? kCut : "norm.weight") + "' on rank") != found.npos) << layout << ": " << found;
       EXPECT_TRUE(found.find('1') != found.npos) << layout << ": " << found;
     });
   }

@@ -88,7 +88,10 @@ void overwrite(const std::string& path, const std::string& bytes) {
 }
 
 void expect_whole(const Checkpoint& checkpoint, const State& expected) {
-  EXPECT_EQ(checkpoint.state(), expected.state);
+  CheckpointState state = checkpoint.state();
+  EXPECT_FALSE(state.weights_digest.empty() || state.moments_digest.empty());
+  state.weights_digest = state.moments_digest = "";  // which saving adds
+  EXPECT_EQ(state, expected.state);
   State found(expected.state.step, false);
   checkpoint.load_into(found.state.model, found.tensors);
   EXPECT_TRUE(found.same_bytes(expected));

@@ -1,6 +1,6 @@
 // What a run knows of its experts' load: which layers are uneven, with a gap between becoming so and ceasing to be;
 // and a run that goes on from a checkpoint chooses the copies of one that never stopped.
-#include "heddle/train/step/expert_history.h"
+#include "heddle/train/controllers/expert_history.h"
 
 #include <gtest/gtest.h>
 
@@ -69,8 +69,10 @@ TEST(ExpertHistory, StandsInCheckpoints) {
   RankTrainers first(options_with(set)), second(options_with(set));
   first.each([](Trainer& trainer) { trainer.initialise(); });
   for (int i = 0; i < 3; ++i) step(first);
-  EXPECT_FALSE(first[0].expert_history().uneven_rows().empty()) << "nothing to have copies of";
-  EXPECT_EQ(first[0].expert_history(), first[1].expert_history());
+  EXPECT_FALSE(first[0].controllers().get<ExpertLoads>().history().uneven_rows().empty())
+      << "nothing to have copies of";
+  EXPECT_EQ(first[0].controllers().get<ExpertLoads>().history(),
+            first[1].controllers().get<ExpertLoads>().history());
   const auto sent = [](RankTrainers& ranks) {
     const auto traffic = ranks[0].traffic().at("comm.copies");
     return traffic.within_node_bytes + traffic.across_nodes_bytes;
@@ -81,9 +83,11 @@ TEST(ExpertHistory, StandsInCheckpoints) {
     trainer.initialise();
     load_trainer(open_checkpoint(folder.path().string()), trainer);
   });
-  EXPECT_EQ(first[1].expert_history(), second[1].expert_history());
+  EXPECT_EQ(first[1].controllers().get<ExpertLoads>().history(),
+            second[1].controllers().get<ExpertLoads>().history());
   for (int i = 0; i < 3; ++i) EXPECT_EQ(step(first), step(second)) << "step " << i;
-  EXPECT_EQ(first[0].expert_history(), second[0].expert_history());
+  EXPECT_EQ(first[0].controllers().get<ExpertLoads>().history(),
+            second[0].controllers().get<ExpertLoads>().history());
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "heddle/base/random.h"
+#include "heddle/train/evaluate.h"
 #include "heddle/train/step/preference.h"
 #include "tests/train/rank_trainers.h"
 #include "tests/train/small_options.h"
@@ -49,7 +50,7 @@ TEST(Preference, LossIsTheFormulaInAnyLayout) {
   Trainer one(options);
   one.initialise();
   Sequences sequences = masked_sequences(one);
-  const std::vector<double> losses = one.sequence_losses(sequences);
+  const std::vector<double> losses = sequence_losses(one, sequences);
   for (size_t i = 0; i < losses.size(); ++i) sequences.references.push_back(losses[i] + 4 * RandomKey(9).normal(i));
   const Preference expected = preference_of(losses, sequences.references, options.plan.objective);
   const StepResult step = one.step(sequences);
@@ -91,7 +92,7 @@ TEST(LabelWeights, LossIsTheMeanByThem) {
   double sum = 0, weights = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
     const float weight = 0.25F * static_cast<float>(i);
-    const double loss = plain.score(sequences.part(i, 1))[0];
+    const double loss = score(plain, sequences.part(i, 1))[0];
     for (size_t t = 0; t < 16; ++t) weights += static_cast<double>(weight) * sequences.label_weight(i, t, 1);
     sum += static_cast<double>(weight) * loss;
   }

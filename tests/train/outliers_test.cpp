@@ -1,5 +1,7 @@
 // Steps that are left out: whatever made a step an outlier, the run goes on with the bits of one that never made
 // its update, in every layout, with every home of the state, and over a checkpoint.
+#include "heddle/train/controllers/outliers.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -79,7 +81,7 @@ void take(RankTrainers& ranks, int step, bool passes_over, Outcome& outcome) {
     if (passes_over && step == kPoisoned) return;
     const StepResult result = trainer.step(batch_of(trainer, step));
     if (!trainer.ranks().leads()) return;
-    if (result.skipped) {
+    if (result.is_skipped()) {
       outcome.skipped.push_back(result.step);
     } else {
       outcome.losses.push_back(result.next_token_loss());
@@ -168,7 +170,7 @@ TEST(SkippedSteps, AreThoseThatAreNotFinite) {
     EXPECT_TRUE(state_of(ranks) == before);
     take(ranks, 2, false, outcome);
     EXPECT_EQ(outcome.losses.size(), 2u);
-    EXPECT_EQ(ranks[0].outliers().left_out, 1);
+    EXPECT_EQ(ranks[0].controllers().get<Outliers>().history().left_out, 1);
   }
 }
 
@@ -190,12 +192,12 @@ TEST(SkippedSteps, AreRememberedByCheckpointsOfOtherLayouts) {
       ranks.each([](Trainer& trainer) { trainer.initialise(); });
       for (int step = 0; step < stop; ++step) take(ranks, step, false, outcome);
       ranks.each([&](Trainer& trainer) { save_trainer(folder.path().string(), {}, trainer); });
-      kept = ranks[0].outliers();
+      kept = ranks[0].controllers().get<Outliers>().history();
     }
     RankTrainers ranks(laid_out("mesh.dp=2"));
     ranks.each([&](Trainer& trainer) { load_trainer(open_checkpoint(folder.path().string()), trainer); });
-    EXPECT_EQ(ranks[1].outliers(), kept);
-    EXPECT_EQ(ranks[1].outliers().left_out, stop > kPoisoned ? 1 : 0);
+    EXPECT_EQ(ranks[1].controllers().get<Outliers>().history(), kept);
+    EXPECT_EQ(ranks[1].controllers().get<Outliers>().history().left_out, stop > kPoisoned ? 1 : 0);
     for (int step = stop; step < kSteps; ++step) take(ranks, step, false, outcome);
     EXPECT_EQ(outcome.skipped, whole.skipped);
     EXPECT_TRUE(state_of(ranks) == whole.state);
@@ -219,12 +221,11 @@ TEST(Outliers, AreMeasuredByTheMedianOfAppliedSteps) {
   EXPECT_EQ(outliers.history().norms, (std::vector<double>{1, 2, 4}));
   EXPECT_EQ(outliers.history().in_a_row, 0);
   EXPECT_EQ(outliers.history().left_out, 2);
-  const OutlierHistory back = gone_back({.norms = {1}, .left_out = 1}, outliers.history(), 4);
-  EXPECT_EQ(back, (OutlierHistory{.norms = {1}, .left_out = 5, .skipped = 2, .gone_back = 1}));
+  const OutlierHistory back = rolled_back_to({.norms = {1}, .left_out = 1}, outliers.history(), 4);
+  EXPECT_EQ(back, (OutlierHistory{.norms = {1}, .left_out = 5, .skipped = 2, .rolled_back_to = 1}));
 }
 
-TEST(Outliers, AreRefusedWhereNobodyWaitsForTheNorm) {
-  EXPECT_THROW(options_with({kByNorm, "parallel.ahead_of_norm=true"}), ConfigError);
+TEST(Outliers, AreRefusedWhereTheLossIsRoundedByTheLayout) {
   EXPECT_THROW(options_with({kByLoss, "train.exact_sums=true", "device.dtype=f32"}), ConfigError);
 }
 

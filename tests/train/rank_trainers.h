@@ -9,21 +9,24 @@
 
 #include "heddle/base/random.h"
 #include "heddle/comm/threads/thread_world.h"
+#include "heddle/train/controllers/controllers.h"
+#include "heddle/train/parameters.h"
 #include "heddle/train/trainer.h"
 
 namespace heddle::train {
 
 class RankTrainers {
  public:
-  /// `node_of`: the node that each rank stands for; empty: one for all.
-  explicit RankTrainers(const TrainerOptions& options, std::vector<int> node_of = {})
-      : board_(node_of.empty() ? std::vector<int>(static_cast<size_t>(options.plan.ranks()), 0)
-                               : std::move(node_of)) {
-    for (int r = 0; r < board_.size(); ++r) worlds_.push_back(board_.world(r));
+  /// `node_of`: the node that each rank stands for; empty: one for all. Controllers are compared after each step.
+  explicit RankTrainers(TrainerOptions options, std::vector<int> node_of = {})
+      : thread_worlds_(node_of.empty() ? std::vector<int>(static_cast<size_t>(options.plan.ranks()), 0)
+                                       : std::move(node_of)) {
+    for (int r = 0; r < thread_worlds_.size(); ++r) worlds_.push_back(thread_worlds_.world(r));
     trainers_.resize(worlds_.size());
+    options.agree_every = 1;
     on_all([&](size_t r) { trainers_[r] = std::make_unique<Trainer>(options, worlds_[r].get()); });
   }
-  int size() const { return board_.size(); }
+  int size() const { return thread_worlds_.size(); }
   Trainer& operator[](int rank) { return *trainers_[static_cast<size_t>(rank)]; }
 
   /// Calls `act` with each trainer on a thread of its own; the first failure is thrown.
@@ -51,7 +54,7 @@ class RankTrainers {
           act(r);
         } catch (const std::exception& error) {
           failures[r] = std::current_exception();
-          board_.abort(error.what());
+          thread_worlds_.abort(error.what());
         }
       });
     }
@@ -61,7 +64,7 @@ class RankTrainers {
     }
   }
 
-  comm::ThreadBoard board_;
+  comm::ThreadWorlds thread_worlds_;
   std::vector<std::unique_ptr<comm::World>> worlds_;
   std::vector<std::unique_ptr<Trainer>> trainers_;
 };

@@ -7,6 +7,9 @@
 #include <map>
 
 #include "heddle/base/files/output_file.h"
+#include "heddle/train/evaluate.h"
+#include "heddle/train/logits.h"
+#include "heddle/train/step/step_work.h"
 #include "heddle/train/trainer_checkpoint.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/tiny_models.h"
@@ -75,9 +78,9 @@ Outcome train_two_steps(const TrainerOptions& options) {
   for (uint64_t step = 0; step < 2; ++step)
     outcome.steps.push_back(ranks.step(random_sequences(ranks[0], kBatch, step)));
   ranks.each([&](Trainer& trainer) {
-    const double loss = trainer.evaluate(random_sequences(trainer, 5, 99));  // the last round is not full
+    const double loss = evaluate(trainer, random_sequences(trainer, 5, 99));  // the last round is not full
     const std::vector<int32_t> prompt{3, 1, 4, 1, 5};
-    std::vector<float> logits = trainer.next_logits(prompt);
+    std::vector<float> logits = next_logits(trainer, prompt);
     if (!trainer.ranks().leads()) return;
     outcome.held_out = loss;
     outcome.logits = std::move(logits);
@@ -157,7 +160,7 @@ double sent(const plan::Degrees& mesh, const std::vector<std::string>& groups, d
     const auto at = traffic.find("comm." + group);
     if (at != traffic.end()) bytes += static_cast<double>(at->second.within_node_bytes);
   }
-  if (parameters != nullptr) *parameters = static_cast<double>(ranks[0].parameter_count().total);
+  if (parameters != nullptr) *parameters = static_cast<double>(ranks[0].work().parameters.total);
   return bytes / kSteps;
 }
 
@@ -282,14 +285,14 @@ TEST(RankErrors, ARankThatWaitedSaysWhereItStood) {
 
 // Four ranks that share the experts, of which each host has every second one.
 TEST(RankErrors, ExactSumsAreRefusedOnHostsThatCannotHoldThem) {
-  comm::ThreadBoard board(std::vector<int>{0, 1, 0, 1});
-  const auto world = board.world(0);
+  comm::ThreadWorlds thread_worlds(std::vector<int>{0, 1, 0, 1});
+  const auto world = thread_worlds.world(0);
   TrainerOptions options = options_for({.dp = 4, .ep = 4}, "reference", Dtype::f32);
   options.plan.exact_sums = true;
   EXPECT_NO_THROW(Trainer(options, world.get())) << "a token has two experts, and two rows have one sum";
   options.model.num_experts_per_tok = 3;
   try {
-    Trainer(options, board.world(1).get());
+    Trainer(options, thread_worlds.world(1).get());
     FAIL() << "another sum than one rank's";
   } catch (const ConfigError& error) {
     EXPECT_NE(std::string(error.what()).find("hosts 0, 1, 0, 1"), std::string::npos) << error.what();
@@ -297,8 +300,8 @@ TEST(RankErrors, ExactSumsAreRefusedOnHostsThatCannotHoldThem) {
 }
 
 TEST(RankErrors, AWorldOfAnotherSizeIsRefused) {
-  comm::ThreadBoard board(3);
-  const auto world = board.world(0);
+  comm::ThreadWorlds thread_worlds(3);
+  const auto world = thread_worlds.world(0);
   try {
     Trainer(options_for({.dp = 2}, "reference", Dtype::f32), world.get());
     FAIL() << "3 ranks for a mesh of 2";

@@ -49,7 +49,9 @@ struct Model {
     parameters.push_back({p, std::move(tensor)});
   }
 
-  void leave(const std::string& folder) const { export_released(folder, config, parameters, {.stored = Dtype::f32}); }
+  void leave(const std::string& folder) const {
+    export_released(folder, config, parameters, {.stored = Dtype::f32});
+  }
   bool operator==(const Model& other) const {
     for (size_t i = 0; i < memories.size(); ++i) {
       if (*memories[i] != *other.memories[i]) return false;
@@ -209,7 +211,7 @@ TEST(ReleasedModel, ConfigurationsAreReadStrictly) {
   expect(R"({"hidden_size":99999999999999999999})", "a whole number");
   expect(R"({"hidden_size":9223372036854775807})", "below 2^40");
   expect(R"({"hidden_size":0})", "at least 1");
-  expect(R"({"model_type":"llama"})", "only 'deepseek_v2', 'kimi_k2', 'deepseek_v3', 'gpt2', 'qwen2'");
+  expect(R"({"model_type":"llama"})", "only 'deepseek_v2', 'kimi_k2', 'glm4_moe_lite', 'deepseek_v3', 'gpt2'");
   expect(R"({"hidden_act":"gelu"})", "only 'silu'");
   expect(R"({"attention_bias":true})", "not built");
   expect(R"({"mlp_bias":true})", "'mlp_bias' is true");
@@ -255,8 +257,8 @@ TEST(ReleasedModel, UnknownKeysAreWarnedOf) {
   json["\x1b[2J"] = 1;
   config::model_config_from_json(json, "x", &warnings);
   EXPECT_EQ(warnings,
-            (std::vector<std::string>{"x: the key '\\x1b[2J' is not known and passed over",
-                                      "x: the key 'n_shared_expert' is not known and passed over, did you mean "
+            (std::vector<std::string>{"x: the key '\\x1b[2J' is not known and ignored",
+                                      "x: the key 'n_shared_expert' is not known and ignored, did you mean "
                                       "'n_shared_experts'?"}));
 }
 

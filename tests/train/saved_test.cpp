@@ -11,6 +11,7 @@
 
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/random.h"
+#include "heddle/train/controllers/snapshot_schedule.h"
 #include "heddle/train/saved/segment.h"
 #include "heddle/train/trainer_checkpoint.h"
 #include "tests/support/scratch_folder.h"
@@ -212,8 +213,8 @@ TEST(Snapshots, ComeBackInAnyLayoutAndChangeNoBit) {
 
 // The state on the host, split masters: what lies in memory is what a checkpoint would hold.
 TEST(Snapshots, OfEveryHomeAndForm) {
-  for (const plan::StateHome home :
-       {plan::StateHome::device, plan::StateHome::swap, plan::StateHome::mapped, plan::StateHome::host}) {
+  for (const plan::StateResidency home : {plan::StateResidency::device, plan::StateResidency::swap,
+                                          plan::StateResidency::mapped, plan::StateResidency::host}) {
     for (const plan::MasterForm form : {plan::MasterForm::full, plan::MasterForm::split}) {
       const ScratchFolder folder;
       const OwnFolder memory(folder);
@@ -287,6 +288,18 @@ TEST(Snapshots, DamagedOnesNeverLoad) {
   EXPECT_EQ(newest_in_memory({memory.path}, true)->state().step, 2);
 }
 
+// Who looked at the run's folder and ended there leaves nothing in memory.
+TEST(Snapshots, OfAStartThatDidNoStepGo) {
+  const ScratchFolder folder;
+  const OwnFolder memory(folder);
+  {
+    RankTrainers ranks(with_memory({.dp = 2}, memory));
+    ranks.each([](Trainer& trainer) { trainer.initialise(); });
+    EXPECT_FALSE(fs::is_empty(memory.path));
+  }
+  EXPECT_FALSE(fs::exists(memory.path));
+}
+
 TEST(Snapshots, LeaveTheSetThatSomebodyReads) {
   const ScratchFolder folder;
   const OwnFolder memory(folder);
@@ -336,7 +349,7 @@ TEST(Snapshots, FolderOfTheirOwnGoesWithTheTrainer) {
     TrainerOptions options = small_options({}, kSequencesAtOnce);
     options.plan.snapshot_every = 1;
     Trainer trainer(options);
-    EXPECT_NE(trainer.snapshots(), nullptr);
+    EXPECT_NE(trainer.controllers().find<SnapshotSchedule>(), nullptr);
   }
   EXPECT_LE(count(), before);
 }

@@ -2,7 +2,7 @@
 // checkpoint of any home and form of masters goes on in any other.
 #include <gtest/gtest.h>
 
-#include "heddle/base/split_float.h"
+#include "heddle/base/numbers/split_float.h"
 #include "heddle/train/run_config_plan.h"
 #include "heddle/train/trainer_checkpoint.h"
 #include "tests/support/scratch_folder.h"

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "heddle/model/loss_scale.h"
+#include "heddle/train/step/rank_figures.h"
 #include "heddle/train/step/result.h"
 #include "heddle/train/step/statistics.h"
 #include "tests/support/tiny_models.h"
@@ -54,10 +55,8 @@ StepResult counted(const plan::Lowered& of, int ranks) {
   size_t size = 1 + 3 + 2 * 4 + 4 * 8;
   std::vector<double> row;
   while (row.size() < size) row.push_back(static_cast<double>(row.size() + 1));
-  device::Batch batch;
-  batch.scales = {0.5, 0.25, 0.125, 3, 6};
   StepResult result;
-  result.statistics = statistics.read(row, batch, ranks);
+  result.statistics = statistics.read(row, std::array{0.5, 0.25, 0.125, 3.0, 6.0}, ranks);
   size_t taken = 0;
   for (const Reading& reading : result.statistics) taken += reading.values.size();
   EXPECT_EQ(taken, size) << "what means the same has one place";

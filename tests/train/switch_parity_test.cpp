@@ -8,6 +8,7 @@
 #include <set>
 
 #include "heddle/model/keys.h"
+#include "heddle/train/parameters.h"
 #include "heddle/train/run_config_plan.h"
 #include "tests/support/tiny_models.h"
 #include "tests/train/rank_trainers.h"
@@ -106,7 +107,7 @@ std::vector<Trial> trials() {
       all.push_back({s.key, s.key + "=" + plan::text_of(value),
                      reassociates ? plan::MathsClass::reassociates : s.as_switch->maths, s.as_switch->beside});
       const Trial plain = all.back();
-      if (s.key == "memory.optimizer" || s.key == "memory.master" || s.key == "parallel.ahead_of_norm") {
+      if (s.key == "memory.optimizer" || s.key == "memory.master") {
         Trial at_once = plain;  // with updates that are joined across homes, forms and shares of state
         at_once.beside.emplace_back("device.join_updates=on");
         all.push_back(at_once);

@@ -1,5 +1,6 @@
 // The trainer on a small model: it learns, repeats itself bit for bit, evaluates, predicts and finds what is not
 // finite.
+#include "heddle/train/parameters.h"
 #include "heddle/train/trainer.h"
 
 #include <gtest/gtest.h>
@@ -8,6 +9,8 @@
 #include <cmath>
 
 #include "heddle/base/random.h"
+#include "heddle/train/evaluate.h"
+#include "heddle/train/logits.h"
 #include "tests/support/tiny_models.h"
 
 namespace heddle::train {
@@ -63,10 +66,10 @@ TEST_P(TrainerTest, LearnsToCountAndRepeatsItself) {
   EXPECT_NEAR(first.front(), std::log(64.0), 0.3);
   EXPECT_LT(first.back(), 0.5 * first.front());
   EXPECT_EQ(first, losses(b, 40));
-  const double heldout = a.evaluate(counting(a, 5, 999));
+  const double heldout = evaluate(a, counting(a, 5, 999));
   EXPECT_LT(heldout, 0.6 * first.front());
   const std::vector<int32_t> prompt{3, 4, 5, 6, 7};
-  const std::vector<float> logits = a.next_logits(prompt);
+  const std::vector<float> logits = next_logits(a, prompt);
   EXPECT_EQ(std::max_element(logits.begin(), logits.end()) - logits.begin(), 8);
 }
 

@@ -52,7 +52,7 @@ rename checkpoints/.step-*
 unlinkat checkpoints/.step-*
 remove checkpoints/.step-*
 unlinkat ranks/rank-*
-remove ranks
+rmdir ranks
 """.strip().splitlines()
 POINTS_OF_GOING_ON = """
 open checkpoints/step-*/shard-*
@@ -85,10 +85,16 @@ def shim_variables(shim, folder, how, draw):
         if draw["point"] in POINTS_OF_MEMORY:
             variables["FAIL_FOLDER"] = "/dev/shm"
         variables |= {"FAIL_POINT": draw["point"], "FAIL_AT": str(1 + draw["call"] % 4)}
-    elif named == "fsync":
+    elif named == "fsync" and word != "once":
         variables |= {"FAIL_POINT": "fsync *", "FAIL_AT": str(1 + draw["call"] % 30)}
+    elif named == "data" and word == "EIO":    # what a rank reads as it starts
+        variables |= {"FAIL_FOLDER": str(folder / "prepared"), "FAIL_POINT": ("open *", "read *")[draw["call"] % 2],
+                      "FAIL_AT": str(1 + draw["call"] // 2 % 6)}
     elif named == "data":
         variables |= {"FAIL_FOLDER": str(folder / "prepared"), "FAIL_AT": "1", "FAIL_SLOW_MS": str(20 + int(80 * draw["part"]))}
+    elif named == "fsync" and word == "once":    # longer than any step, and than its peers wait for one
+        variables |= {"FAIL_POINT": "fsync checkpoints/*", "FAIL_AT": str(1 + draw["call"] % 6), "FAIL_HOW": "once",
+                      "FAIL_SLOW_MS": str(65000 + int(30000 * draw["part"]))}
     elif word == "slow":
         variables |= {"FAIL_POINT": "fsync *", "FAIL_AT": "1", "FAIL_SLOW_MS": str(20 + int(100 * draw["part"]))}
     return variables

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from emulated import STEPS
 
-from faults import disk, network, processes, values
+from faults import disk, network, processes, surroundings, values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +22,13 @@ class Kind:
     damages: bool = False             # the newest checkpoint may be lost
     started_again: bool = False       # the job ends by it, and is started again
     changes_values: bool = False      # the weights may be others: then the audit has to name the first such step
+    lasts: bool = False               # nothing of it may end the job
     settings: tuple = ()
+    output: str = ""                  # where the job's output goes: full, pipe; "": a file
+    clocks: bool = False              # of its hosts, an hour apart
+    before: Callable | None = None    # what is done to the machine before the job starts
+    after: Callable | None = None     # and when it has ended, before it is started again: what is found wrong
+    may_run: Callable | None = None   # whether this machine lends what it takes
 
 
 VALUES = ("train.compare_copies_every=4",)
@@ -68,6 +74,17 @@ KINDS = {kind.name: kind for kind in (
     Kind("node failure", 10, processes.node_failure, found_as="", started_again=True),
     Kind("signal to a rank", 10, processes.signal_rank, found_as="", started_again=True),
     Kind("second fault", 60, processes.second_fault),
+    Kind("rename folder", 30, surroundings.rename_folder, found_as="", started_again=True, after=surroundings.put_back),
+    Kind("full output", 15, surroundings.full_output, output="full", lasts=True),
+    Kind("output without a reader", 15, surroundings.full_output, output="pipe", lasts=True),
+    Kind("freeze thread behind a save", 20, surroundings.freeze_thread, found_as="thread", may_run=surroundings.may_trace),
+    Kind("long fsync", 10, shim="fsync once", lasts=True),
+    Kind("passing error at start", 40, shim="data EIO", lasts=True),
+    Kind("strangers at the port", 40, surroundings.strangers, found_as="", agents=True),
+    Kind("clocks apart", 40, surroundings.stop_or_kill_rank, found_as="hang", clocks=True),
+    Kind("stop agent", 40, surroundings.stop_agent, found_as="", agents=True),
+    Kind("full memory", 40, surroundings.fill_memory, found_as="", agents=True, before=surroundings.limit_memory,
+         after=surroundings.free_memory, may_run=surroundings.may_mount),
 )}
 KEYS = ("number", "seed", "kind", "step", "rank", "moment", "call", "part", "point")
 

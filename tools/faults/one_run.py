@@ -1,4 +1,5 @@
 """One run of the campaign: a job, what happens to it, and whether the invariants of docs/howto/launch.md hold of it."""
+import contextlib
 import re
 import subprocess
 import time
@@ -9,8 +10,12 @@ from faults.disk import POINTS_OF_GOING_ON, POINTS_OF_MEMORY, shim_variables
 from faults.kinds import KINDS
 from faults.network import NetworkJob
 from faults.processes import kill_rank
+from faults.surroundings import Output, clocks
 
-DETECT_SECONDS = {"process": 10, "host": 30, "hang": 20}
+# A thread of a process that answers is found by the patience of what its rank was at: 60 s at least of a step, 300 s of a
+# checkpoint, by the ranks; half as long again and 20 s by the supervisor.
+DETECT_SECONDS = {"process": 10, "host": 30, "hang": 20, "thread": 320}
+END_SECONDS = 40    # from the ranks' end to the job's
 AGAIN = 3    # starts of a job that its own end, or that of its supervisor, has struck
 
 
@@ -23,8 +28,18 @@ def job_of(kind, draw, heddle, shim, reference, folder):
         variables = {"LD_PRELOAD": str(shim), "FAIL_FOLDER": "/dev/shm", "FAIL_POINT": "mkdir heddle-*"}
     if variables.get("FAIL_FOLDER") == "/dev/shm":
         variables["FAIL_LOG"] = str(folder / "calls")
+    if kind.clocks:
+        variables |= {"LD_PRELOAD": str(shim)}
     make = NetworkJob if kind.network else Job
-    return make(heddle, reference, folder, more=more, agents=kind.agents, **variables)
+    patience = MACHINE_SECONDS + DETECT_SECONDS["thread"] if kind.found_as == "thread" else MACHINE_SECONDS
+    job = make(heddle, reference, folder, more=more, agents=kind.agents, patience=patience, **variables)
+    if kind.clocks:
+        job.variables["FAIL_CLOCKS"] = clocks(job, draw)
+    if kind.output:
+        job.output = Output(job.log, kind.output == "full")
+    if kind.before:
+        kind.before(job, draw)
+    return job
 
 
 def struck_at_a_call(job, kind, draw, strike):
@@ -59,12 +74,16 @@ def run(heddle, shim, reference, folder, draw):
                 struck_at = time.time()
                 found["struck"] = kind.strike(job, draw)
         status, tries = job.wait(), 0
+        job.output = None    # of the one that was started first
+        if kind.after and found["struck"]:
+            found["violations"] += kind.after(job)
         while status != 0 and tries < AGAIN and found["struck"] and (kind.shim or kind.started_again):
             tries += 1
             job.start()
             status = job.wait()
         found["started_again"] = tries
-        found |= judged(job, reference, kind, status, checkpoint, struck_at if found["struck"] else None, tries)
+        judgement = judged(job, reference, kind, status, checkpoint, struck_at if found["struck"] else None, tries)
+        found |= {**judgement, "violations": found["violations"] + judgement["violations"]}
         found["seconds"] = round(time.time() - began, 3)
     except TimeoutError as error:
         found["violations"].append(f"I5 {error}"[:2000])
@@ -72,6 +91,9 @@ def run(heddle, shim, reference, folder, draw):
         found["violations"].append(f"the campaign's own: {error!r}"[:500])
     finally:
         job.end()
+        if kind.after:
+            with contextlib.suppress(OSError):
+                kind.after(job)
     return found
 
 
@@ -140,6 +162,13 @@ def judged(job, reference, kind, status, checkpoint, struck_at, tries):
     if struck_at and resumed and not kind.shim and resumed[0] < checkpoint - (EVERY if kind.damages else 0):
         wrong.append(f"I3 went on after step {resumed[0]}, there was a checkpoint of step {checkpoint}")
     wrong += times(found, log, kind, struck_at, tries)
+    ended = [e["time"] for e in log if e["event"] == "end"]
+    if ended and log[-1]["event"] == "over" and log[-1]["time"] - ended[-1] > END_SECONDS:
+        wrong.append(f"I5 the job ended {log[-1]['time'] - ended[-1]:.1f} s after its ranks, {END_SECONDS} are allowed")
+    if kind.lasts and tries:
+        wrong.append("I5 it ended the job, which had to be started again")
+    if kind.shim == "fsync once" and len(numbers) > 1:
+        wrong.append("I5 a long fsync was taken for a hang")
     wrong += [f"I6 left behind: {what}" for what in job.left_behind()]
     return {**found, "violations": wrong}
 

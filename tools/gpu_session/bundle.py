@@ -68,7 +68,9 @@ def fill(root, build, wheels):
                 strip_into(place, root / "lib", name)
     for folder in ("examples", "tests/fixtures", "bench/torch_peer"):
         shutil.copytree(SOURCE / folder, root / folder)
-    shutil.copy2(SOURCE / "bench/torch_bench.py", root / "bench")
+    for file in ("torch_bench.py", "support/stops.py"):
+        (root / "bench" / file).parent.mkdir(exist_ok=True)
+        shutil.copy2(SOURCE / "bench" / file, root / "bench" / file)
     for file in ("session.py", "stages.py", "ceilings.py", "predictions.json"):
         (root / "session").mkdir(exist_ok=True)
         shutil.copy2(SOURCE / "tools/gpu_session" / file, root / "session" / file)

@@ -114,7 +114,7 @@ def summary(results, predictions):
     lines += ["", "| prediction | from | to | measured | |", "|---|---:|---:|---:|---|"]
     for row in predictions:
         value = measured(results, row["key"])
-        verdict = "" if value is None else "below" if value < row["low"] else "above" if value > row["high"] else "as foretold"
+        verdict = "" if value is None else "below" if value < row["low"] else "above" if value > row["high"] else "as predicted"
         lines.append(f"| {row['what']} | {row['low']:.3g} | {row['high']:.3g} | "
                      f"{'' if value is None else f'{value:.3g}'} | {verdict} |")
     return "\n".join(lines) + "\n"

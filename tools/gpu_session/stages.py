@@ -55,6 +55,18 @@ def doctor(s):
     return {"library": libraries["products"], "libraries": libraries, "text": out}
 
 
+def trials(s, **environment):
+    """What a device has to do, each thing tried once and held to the reference."""
+    told = s.run([s.program("heddle"), "doctor", "--device", "cuda", "--json"], may_fail=True, **environment)
+    found = json.loads(told.out)
+    if s.dry and not found["good"]:
+        raise Skip("no device: " + found["trials"][0]["found"])
+    if told.status != 0 or not found["good"]:
+        bad = [f"{trial['what']}: {trial['found']}" for trial in found["trials"] if not trial["good"]]
+        raise Failed("; ".join(bad), found)
+    return {trial["what"]: trial["found"] for trial in found["trials"]}
+
+
 def tests(s, name="gpu_test", select="*", **environment):
     if s.dry:
         select = "StepOps*:Large*"      # all of them say that there is no device
@@ -89,6 +101,10 @@ def train(s, name, steps, *settings, ranks=0, **environment):
     if ranks:
         command = s.mpirun(ranks) + command
     s.run(command, **environment)
+    return steps_of(folder)
+
+
+def steps_of(folder):
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [{"loss": line["lm_loss"], "digest": line.get("weights_digest"), "seconds": line["step_s"]} for line in lines]
 
@@ -115,6 +131,20 @@ def demo(s):
               "f32_from_host": apart(f32, host), "offload_from_f32": apart(offload, f32)}
     if not result["graphs_same_bits"] or result["f32_from_host"] > 1e-4 or result["offload_from_f32"] > 1e-6:
         raise Failed("a run of the demo is not what it should be", result)
+    return result
+
+
+def demo_with(s, name, **environment):
+    """The demo in bf16 with what must be asked for, or without a library, beside the host: more launches than the host
+    may be ahead."""
+    needs_device(s)
+    there = train(s, name, 30, "device.backend=cuda", **environment)
+    host = s.out / "runs" / "demo_host"  # for all that are held to it
+    host = steps_of(host) if (host / "report.html").exists() else train(s, "demo_host", 30)
+    result = {"last_loss": there[-1]["loss"], "step_s": statistics.median(x["seconds"] for x in there),
+              "from_host": apart(there, host)}
+    if result["from_host"] > 2e-2:
+        raise Failed("the losses are not the host's", result)
     return result
 
 
@@ -202,8 +232,8 @@ def ops(s, select="all", **environment):
     return found
 
 
-def step(s, *words):
-    found = bench(s, "--ops", "none", "--layers", "3", *words)["step"]
+def step(s, *words, **environment):
+    found = bench(s, "--ops", "none", "--layers", "3", *words, **environment)["step"]
     found["mfu"] = found["flops_per_s"] / PEAK
     return found
 
@@ -264,14 +294,21 @@ STAGES = [
     ("facts", 1, 60, facts),
     ("probe", 1, 60, probe),
     ("doctor", 1, 60, doctor),
-    ("tests", 1, 240, tests),
-    ("tests_own", 1, 240, lambda s: tests(s, HEDDLE_CUBLASLT="0", HEDDLE_CUDNN="0")),
-    ("tests_wgmma", 1, 120, lambda s: tests(s, select="*grouped*:*Products*", HEDDLE_WGMMA="1")),
-    ("tests_cutlass", 1, 120, lambda s: tests(s, select="*grouped*:*Products*", HEDDLE_CUTLASS="1")),
-    ("tests_wgmma_fp8", 1, 120, lambda s: tests(s, select="*Fp8*", HEDDLE_WGMMA_FP8="1")),
+    # Own kernels alone come first, then one library after the other, then one by one what must be asked for: the first
+    # stage that fails names who is to blame.
+    ("trials_own", 1, 60, lambda s: trials(s, HEDDLE_CUBLASLT="0", HEDDLE_CUDNN="0")),
+    ("trials_without_cudnn", 1, 60, lambda s: trials(s, HEDDLE_CUDNN="0")),
+    ("trials", 1, 60, trials),
+    ("demo_without_cudnn", 1, 120, lambda s: demo_with(s, "without_cudnn", HEDDLE_CUDNN="0")),
     ("demo", 1, 240, demo),
+    ("tests_own", 1, 240, lambda s: tests(s, HEDDLE_CUBLASLT="0", HEDDLE_CUDNN="0")),
+    ("tests", 1, 240, tests),
     ("ranks", 1, 120, ranks),
-    ("ranks_windows", 1, 120, lambda s: ranks(s, HEDDLE_NCCL_WINDOWS="1")),
+    ("tests_wgmma", 1, 120, lambda s: tests(s, select="*grouped*:*Products*", HEDDLE_WGMMA="1")),
+    ("demo_wgmma", 1, 120, lambda s: demo_with(s, "wgmma", HEDDLE_WGMMA="1")),
+    ("tests_cutlass", 1, 120, lambda s: tests(s, select="*grouped*:*Products*", HEDDLE_CUTLASS="1")),
+    ("demo_cutlass", 1, 120, lambda s: demo_with(s, "cutlass", HEDDLE_CUTLASS="1")),
+    ("tests_wgmma_fp8", 1, 120, lambda s: tests(s, select="*Fp8*", HEDDLE_WGMMA_FP8="1")),
     ("sanitizer", 1, 400, sanitizer),
     ("ceilings", 2, 120, ceilings),
     ("ops", 2, 180, ops),
@@ -280,6 +317,7 @@ STAGES = [
     ("ops_wgmma", 2, 60, lambda s: ops(s, "grouped_linear,grouped_linear_dgrad", HEDDLE_WGMMA="1")),
     ("ops_cutlass", 2, 60, lambda s: ops(s, "grouped_linear_wgrad", HEDDLE_CUTLASS="1")),
     ("step", 2, 120, step),
+    ("step_asked_for", 2, 120, lambda s: step(s, HEDDLE_WGMMA="1", HEDDLE_CUTLASS="1")),
     ("step_graphs", 2, 120, lambda s: step(s, "--graphs")),
     ("algorithms", 2, 120, algorithms),
     ("profile", 2, 240, profile),

@@ -1,5 +1,5 @@
-// What can run a program: the CPU's kernels, a CUDA device's, and the plain loops that specify both. A backend is a
-// row of one table; whoever runs, plans or measures asks the row and never compares names.
+// Backends that can run a program: the CPU's kernels, a CUDA device's, and the plain loops that specify both. A
+// backend is a row of one table; whoever runs, plans or measures asks the row and never compares names.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@
 
 namespace heddle::backends {
 
-/// What an op of ir::OpDef::by_pieces runs on some rows at a time, with the kernel that it has here.
+/// The product that an op of ir::OpDef::by_pieces runs on some rows at a time, with the kernel that it has here.
 struct InnerProduct {
   ir::Op op;
   const kernels::KernelEntry* kernel = nullptr;
@@ -22,13 +22,13 @@ struct InnerProduct {
 
 struct Backend {
   std::string_view name;  // as device.backend has it
-  /// Whether its kernels read memory of the host. Ops that it has no kernel for then run on the reference's.
+  /// True if its kernels read memory of the host. Ops that it has no kernel for then run on the reference's.
   bool shares_memory;
   /// Fastest first for each kind of op; empty in a build without the backend.
   const std::vector<kernels::KernelEntry>& (*kernels)();
-  /// Likewise for what the host's processor runs (ir::runs_on_host), rounded as the device rounds.
+  /// Kernels, likewise, of ops that the host's processor runs (ir::runs_on_host), rounded as the device rounds.
   const std::vector<kernels::KernelEntry>& (*on_host)();
-  /// Of the communication ops, on the memory of its device.
+  /// The communication ops, on the memory of its device.
   const std::vector<comm::Collective>& (*collectives)();
   /// Its part of these: what is done with rows between messages.
   const device::RowWork* (*row_work)();
@@ -39,7 +39,7 @@ struct Backend {
   Dtype (*usual_dtype)();
   /// Its device for a rank. ConfigError, in one line, where there is none.
   std::unique_ptr<device::Device> (*open)(const device::Seat& seat);
-  /// Whether this build and machine have such a device, or why not.
+  /// Says if this build and machine have such a device, or why not.
   Support (*available)();
   plan::DeviceRates rates;  // nominal
 
@@ -53,7 +53,7 @@ struct Backend {
   std::unique_ptr<InnerProduct> inner_product(const ir::Listing& listing, const ir::Op& op) const;
 };
 
-/// Where the scratch of the product lies in that of the op, behind `bytes` of its own; and how much both have.
+/// The place of the product's scratch in that of the op, behind `bytes` of its own; and how much both have.
 int64_t scratch_of_product(int64_t bytes);
 int64_t scratch_with_product(const InnerProduct& product, const ir::Listing& listing, const ir::RowCounts& rows,
                              int64_t bytes);

@@ -1,4 +1,4 @@
-// Which ids of a sequence are the first of something: what the data say of their documents.
+// Ids of a sequence that are the first of something: what the data say of their documents.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ enum class Begins : uint8_t {
   sample,    // of a whole that says nothing of what follows: no label of what stands before
 };
 
-/// Whether a sample begins behind place `at` of marks, up to `distance` places on.
+/// True if a sample begins behind place `at` of marks, up to `distance` places on.
 inline bool sample_begins(const std::vector<Begins>& marks, size_t at, size_t distance) {
   for (size_t d = 1; d <= distance; ++d) {
     if (marks[at + d] == Begins::sample) return true;

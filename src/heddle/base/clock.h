@@ -1,4 +1,4 @@
-// What time it is: durations by a clock that only goes forward, dates by the one that people set.
+// Time: durations by a clock that only goes forward, dates by the one that people set.
 #pragma once
 
 #include <chrono>
@@ -7,7 +7,7 @@
 
 namespace heddle {
 
-/// Of the steady clock, whose zero means nothing.
+/// The steady clock's time, whose zero means nothing.
 inline int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
@@ -16,7 +16,7 @@ inline double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Of all threads of the process, since it began.
+/// Seconds of all threads of the process, since it began.
 inline double processor_s() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 /// Seconds since 1970 (UTC), for what is shown or kept; may jump, so differences of it are no durations.

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kBeyond = 0x1p63;
 
-// Without the marks between groups of digits; nothing where a comma parts other groups than thousands.
+// The number without the marks between groups of digits; nothing where a comma parts other groups than thousands.
 std::optional<std::string> ungrouped(std::string_view text) {
   const size_t comma = text.find(',');
   std::string plain;
@@ -37,7 +37,7 @@ std::optional<std::string> ungrouped(std::string_view text) {
   return plain;
 }
 
-// What a unit multiplies by; 0 for what is none.
+// The factor of a unit; 0 for what is none.
 double factor_of(std::string_view unit) {
   static constexpr std::array<std::pair<std::string_view, double>, 10> units{{{"", 1},
                                                                               {"k", 1e3},

@@ -26,8 +26,15 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-void throw_internal_error(const std::string& message, std::string_view file, int line) {
+void throw_config_error(fmt::string_view text, fmt::format_args args) {
+  throw ConfigError(fmt::vformat(text, args));
+}
+
+void throw_internal_error(fmt::string_view text, fmt::format_args args, std::string_view file, int line,
+                          std::string_view condition) {
   if (const size_t ours = file.rfind("heddle/"); ours != std::string_view::npos) file.remove_prefix(ours);
+  std::string message = fmt::vformat(text, args);
+  if (!condition.empty()) message += fmt::format(" [{}]", condition);
   throw InternalError(fmt::format("{} ({}:{})", message, file, line));
 }
 

@@ -45,9 +45,11 @@ struct Support {
   explicit operator bool() const { return ok; }
 };
 
+[[noreturn]] void throw_config_error(fmt::string_view text, fmt::format_args args);
+
 template <class... Args>
 [[noreturn]] void config_error(fmt::format_string<Args...> text, Args&&... args) {
-  throw ConfigError(fmt::format(text, std::forward<Args>(args)...));
+  throw_config_error(text, fmt::make_format_args(args...));
 }
 
 /// A message's form, and the line that states it (by what Clang 14 knows as well, which lacks source_location).
@@ -63,11 +65,19 @@ struct PlacedText {
 };
 
 /// InternalError with " (heddle/ir/verify/verify.cpp:84)" behind the message.
-[[noreturn]] void throw_internal_error(const std::string& message, std::string_view file, int line);
+/// With a condition: " [condition]" before that.
+[[noreturn]] void throw_internal_error(fmt::string_view text, fmt::format_args args, std::string_view file,
+                                       int line, std::string_view condition = "");
 
 template <class... Args>
 [[noreturn]] void internal_error(PlacedText<std::type_identity_t<Args>...> text, Args&&... args) {
-  throw_internal_error(fmt::format(text.text, std::forward<Args>(args)...), text.file, text.line);
+  throw_internal_error(text.text, fmt::make_format_args(args...), text.file, text.line);
+}
+
+template <class... Args>
+[[noreturn]] void check_failed(std::string_view condition, PlacedText<std::type_identity_t<Args>...> text,
+                               Args&&... args) {
+  throw_internal_error(text.text, fmt::make_format_args(args...), text.file, text.line, condition);
 }
 
 /// The name of `accepted` nearest to `found` by edit distance, or "" when none is near.
@@ -79,7 +89,7 @@ std::string did_you_mean(std::string_view found, const std::vector<std::string>&
 }  // namespace heddle
 
 /// Raises InternalError with the message, the condition and the line when `condition` is false.
-#define HEDDLE_CHECK(condition, ...)                                                             \
-  do {                                                                                           \
-    if (!(condition)) ::heddle::internal_error("{} [{}]", fmt::format(__VA_ARGS__), #condition); \
+#define HEDDLE_CHECK(condition, ...)                                   \
+  do {                                                                 \
+    if (!(condition)) ::heddle::check_failed(#condition, __VA_ARGS__); \
   } while (false)

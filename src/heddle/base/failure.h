@@ -1,4 +1,4 @@
-// How a failure goes from the op that threw to whoever tells of it, and what the program exits with.
+// The way of a failure from the op that threw to the caller that reports it, and the program's exit status.
 #pragma once
 
 #include <exception>
@@ -8,10 +8,10 @@
 
 namespace heddle {
 
-/// What `heddle` exits with, whichever rank says so.
+/// Exit statuses of `heddle`, whichever rank says so.
 inline constexpr int kDone = 0, kFailed = 1, kBadInput = 2, kInterrupted = 130;
 
-/// Raised where a rank is told that another has failed: an effect, never the cause. `reason` is that of the rank
+/// Raised where a rank learns that another has failed: an effect, never the cause. `reason` is that of the rank
 /// which failed first, as it said it.
 class PeerError : public SystemError {
  public:
@@ -22,9 +22,9 @@ class PeerError : public SystemError {
   std::string reason;
 };
 
-/// What an exception says.
+/// The text of an exception.
 std::string text_of(const std::exception_ptr& error);
-/// The same exception with " (where)" behind what it says; as it is, when it is of no kind known here.
+/// The exception with " (where)" behind its text; as it is, when it is of no kind known here.
 std::exception_ptr with_place(const std::exception_ptr& error, const std::string& where);
 
 }  // namespace heddle

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstring>
 
-#include "heddle/base/chunk_sums.h"
+#include "heddle/base/files/chunk_sums.h"
 
 #if defined(__x86_64__)
 #include <nmmintrin.h>

@@ -1,4 +1,4 @@
-// What becomes of a sample that is longer than a sequence.
+// Treatment of a sample that is longer than a sequence.
 #pragma once
 
 #include "heddle/base/words.h"

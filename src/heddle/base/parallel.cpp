@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "heddle/base/holder.h"
+
 namespace heddle {
 
 void on_threads(int threads, const std::function<void(int thread)>& work) {
@@ -35,9 +37,10 @@ void for_each_index(int64_t count, const std::function<void(int64_t index)>& wor
   on_threads(static_cast<int>(std::min<int64_t>(hardware_threads(), count)), [&](int) {
     for (int64_t index = next++; index < count; index = next++) {
       try {
+        check_stop();
         work(index);
       } catch (...) {
-        failures[static_cast<size_t>(index)] = std::current_exception();
+        failures[index] = std::current_exception();
       }
     }
   });

@@ -21,7 +21,7 @@ class RandomKey {
   constexpr RandomKey with(std::string_view part) const { return with(fnv1a(part)); }
 
   constexpr uint64_t bits(uint64_t counter) const { return mix_bits(key_ ^ mix_bits(counter)); }
-  /// In [0, 1).
+  /// A number in [0, 1).
   constexpr double uniform(uint64_t counter) const { return static_cast<double>(bits(counter) >> 11) * 0x1.0p-53; }
   /// Mean 0, deviation 1 (Box and Muller).
   double normal(uint64_t counter) const {

@@ -7,7 +7,7 @@
 
 namespace heddle {
 
-/// Without the blanks at both ends.
+/// The text without the blanks at both ends.
 constexpr std::string_view trimmed(std::string_view text, std::string_view blanks = " \t\n\r\f\v") {
   const size_t first = text.find_first_not_of(blanks);
   if (first == std::string_view::npos) return {};
@@ -18,7 +18,7 @@ constexpr bool is_one_of(std::string_view word, std::initializer_list<std::strin
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-/// Whether two names differ in nothing but case, hyphens, underscores, points and blanks.
+/// True if two names differ in nothing but case, hyphens, underscores, points and blanks.
 constexpr bool same_name(std::string_view a, std::string_view b) {
   const auto is_mark = [](char c) { return c == '-' || c == '_' || c == '.' || c == ' '; };
   const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };

@@ -11,7 +11,7 @@ size_t character_length(const uint8_t* text, size_t size, size_t& good) {
   const uint8_t lead = text[0];
   if (lead < 0x80) return 1;
   size_t length = 0;
-  uint8_t low = 0x80, high = 0xbf;  // what the second byte may be
+  uint8_t low = 0x80, high = 0xbf;  // range of the second byte
   if (lead >= 0xc2 && lead <= 0xdf) {
     length = 2;
   } else if (lead >= 0xe0 && lead <= 0xef) {

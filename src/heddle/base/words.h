@@ -1,4 +1,4 @@
-// An enumeration with its words: what people write and read for its values, stated once, beside the enumeration.
+// An enumeration with its words for people to write and read, stated once, beside the enumeration.
 //
 //   enum class Weave : uint8_t { off, layers, pairs };
 //   constexpr auto words_of(Weave) {

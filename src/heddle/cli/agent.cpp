@@ -16,6 +16,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/base/say.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
 
@@ -69,24 +70,24 @@ int agent(const AgentCommand& options) {
   if (options.supervised) {
     agent.orders = std::make_shared<session::AgentOrders>();
     while (agent.orders->token().empty() && !input.ended()) {
-      if (const std::optional<std::string> line = input.next(1)) agent.orders->take(*line);
+      if (const std::optional<std::string> line = input.next(1)) (void)agent.orders->take(*line);
     }
     agent.token = agent.orders->token();
   }
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) std::signal(number, [](int) { stopped = true; });
-  std::signal(SIGPIPE, SIG_IGN);
-  const auto say = [](const std::string& line) {
-    std::fputs((escaped_lines(line) + "\n").c_str(), stdout);
-    std::fflush(stdout);
+  const auto tell = [](const std::string& line) {
+    say("{}\n", escaped_lines(line));
+    forget_unheard();  // an agent does its work whether or not anybody listens
   };
   std::thread listening;
   if (options.supervised) {
     listening = std::thread([&] {
       while (!stopped && !input.ended()) {
         try {
-          if (const std::optional<std::string> line = input.next(0.05)) agent.orders->take(*line);
+          const std::optional<std::string> line = input.next(0.05);
+          if (const std::string answer = line ? agent.orders->take(*line) : ""; !answer.empty()) tell(answer);
         } catch (const ConfigError& error) {
-          say(error.what());
+          tell(error.what());
         }
       }
       stopped = true;
@@ -97,7 +98,7 @@ int agent(const AgentCommand& options) {
     if (listening.joinable()) listening.join();
   };
   try {
-    session::run_agent(agent, stopped, say);
+    session::run_agent(agent, stopped, tell);
   } catch (...) {
     hear_out();
     throw;
@@ -110,15 +111,15 @@ int agent(const AgentCommand& options) {
 
 void add_agent(Commands& all) {
   auto [command, options] = add_command(
-      all, "agent", "Keep a host's copies of a run's state in memory, and write them to disk when ranks ask or die",
-      agent);
-  command.option("RUN", options.agent.run, "The run's folder, of a run that is there or will be").required();
+      all, "agent",
+      "Keep a host's snapshots of a run's state in memory, and write them to disk when ranks ask or die", agent);
+  command.option("RUN", options.agent.run, "The folder of a run that exists or will exist").required();
   command.option("--partner", options.agent.partner, "The agent of another host, which keeps a copy in its memory")
       .called("HOST:PORT");
   command
       .option("--listen", options.agent.listen,
-              "The interface on which other hosts' agents give theirs, such as eth0; default: that of the default "
-              "route")
+              "The interface on which other hosts' agents reach this one, such as eth0; default: that of the "
+              "default route")
       .called("INTERFACE");
   command.option("--supervised", options.supervised,
                  "Take the token, partners and the end from standard input, as heddle launch gives them");

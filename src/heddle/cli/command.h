@@ -1,5 +1,5 @@
-// A subcommand as plain data: its name, what it takes from the command line and where to, and the function that
-// carries it out. line/parse.h fills it in, line/help.h prints it.
+// A subcommand as plain data. It has a name, its options with their destinations, and the function that carries it out.
+// line/parse.h fills it in, line/help.h prints it.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@ struct Option {
       std::variant<bool*, int64_t*, double*, std::string*, std::optional<std::string>*, std::vector<std::string>*>;
   static constexpr double kAny = std::numeric_limits<double>::infinity();
 
-  std::string name;  // "--steps"; "CONFIG" of what stands by itself
+  std::string name;  // "--steps"; "CONFIG" where it stands by itself
   Into into;         // a flag sets a bool; a list may be given again
   std::string meaning;
   std::string value;                          // how help calls it; empty: by its type
-  double least = -kAny, most = kAny;          // of numbers, both accepted
+  double least = -kAny, most = kAny;          // limits of numbers, both accepted
   std::vector<std::string> words;             // the accepted ones; empty: any
   std::vector<std::string> excluded, needed;  // names of other options
   bool is_required = false;

@@ -28,8 +28,14 @@ void add_report(Commands& all);
 void add_agent(Commands& all);
 void add_audit(Commands& all);
 void add_replay(Commands& all);
+void add_plan(Commands& all);
 void add_search(Commands& all);
 void add_schedule(Commands& all);
+void add_version(Commands& all);
+/// They list all commands, themselves too: added last. `all` must outlive its commands' calls.
+void add_help(Commands& all);
+void add_completion(Commands& all);
+void add_man(Commands& all);
 
 /// Parses the arguments, runs the subcommand and returns the exit status. Throws what the subcommand throws.
 int run_command_line(int count, char** arguments);

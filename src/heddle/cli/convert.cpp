@@ -5,6 +5,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/base/say.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
 #include "heddle/config/model_json.h"
@@ -15,6 +16,7 @@
 #include "heddle/session/text/companions.h"
 #include "heddle/train/adapters/base.h"
 #include "heddle/train/adapters/peft_files.h"
+#include "heddle/train/audit/digest_sums.h"
 #include "heddle/train/average.h"
 #include "heddle/train/checkpoint.h"
 #include "heddle/train/released_source.h"
@@ -26,7 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
-constexpr const char* kWeightsOf = "weights of";  // of a checkpoint that was made of a released model: its folder
+constexpr const char* kWeightsOf = "weights of";  // a released model's folder, which a checkpoint was made of
 constexpr int64_t kChunkElements = int64_t{1} << 20;
 
 struct ConvertOptions {
@@ -38,7 +40,7 @@ struct ConvertOptions {
   bool adapter = false, merge = false, averaged = false, json = false;
 };
 
-/// What is told at the end.
+/// Figures reported at the end.
 struct Converted {
   std::string kind, folder;
   int64_t tensors = 0, parameters = 0, bytes = 0;
@@ -73,8 +75,8 @@ Converted to_run(const std::string& from, const std::string& to) {
   config.train.sequence_length =
       std::min<int64_t>(config.train.sequence_length, config.model.max_position_embeddings);
   const plan::Lowered lowered = train::text_of_model(config.model);
-  const std::vector<train::StateTensor> state = train::state_tensors(lowered);
-  const std::vector<train::ParameterTensor> parameters = train::master_tensors(lowered);
+  const std::vector<train::StateTensor> state = train::state_tensors(lowered, plan::Mesh({}));
+  const std::vector<train::ParameterTensor> parameters = train::master_tensors(lowered, plan::Mesh({}));
   const train::ReleasedSource source(from, parameters);
   data::TokenizerFiles files;
   if (!tokenizer.empty()) {
@@ -108,7 +110,7 @@ Converted to_run(const std::string& from, const std::string& to) {
   session::keep_companions(from, to);
   if (!tokenizer.empty()) data::keep_tokenizer(files, to);
   config.data.tokenizer = done.tokenizer = held.folder.tokenizer();
-  config.data.source = "";                                    // what it was trained on is not known here
+  config.data.source = "";                                    // its training data are not known here
   write_file(held.folder.config(), config::toml_of(config));  // from here on the folder holds a run
   done.tensors = std::ssize(parameters);
   done.parameters = elements_of(parameters);
@@ -135,7 +137,7 @@ void take_stored(const train::Checkpoint& checkpoint, std::vector<train::Paramet
     each.tensor.dtype = stored.type == formats::StoredType::f64 ? Dtype::f64 : Dtype::f32;
     if (stored.type != formats::stored_type(each.tensor.dtype))
       config_error("{}: tensor '{}' is {}, F32 is expected", checkpoint.path(), stored.name, name_of(stored.type));
-    // What is exported is only read.
+    // The exported tensors are only read.
     each.tensor.pieces.clear();
     for (const auto& piece : stored.pieces())
       each.tensor.pieces.emplace_back(const_cast<uint8_t*>(piece.data()), piece.size());
@@ -168,8 +170,8 @@ void write_released(const std::string& to, const model::ModelConfig& model,
   train::export_released(to, model, parameters, how);
 }
 
-// What can be loaded as the weights beneath an adapter, which lie at `path`: a released folder, also one that they
-// were taken in from; or they are exported, beside the adapter.
+// Returns loadable weights beneath an adapter, given those at `path`: a released folder, also one that they were
+// taken in from. Otherwise they are exported, beside the adapter.
 std::string loadable_base(const std::string& path, const ConvertOptions& options, Converted& done) {
   if (!options.base.empty()) return options.base;
   const auto told = [&](const std::string& base, const std::string& why) {
@@ -186,9 +188,9 @@ std::string loadable_base(const std::string& path, const ConvertOptions& options
   const train::CheckpointState& state = beneath.state();
   const auto from = state.layout.find(kWeightsOf);
   if (state.step == 0 && from != state.layout.end() && fs::exists(path_in(from->second, "config.json")))
-    return told(from->second, "the released model that was made the run beneath");
+    return told(from->second, "the released model that the run's frozen weights are from");
   const std::string base = fs::absolute(path_in(options.to, "base")).lexically_normal().string();
-  std::vector<train::ParameterTensor> weights = train::master_tensors(train::text_of_model(state.model));
+  std::vector<train::ParameterTensor> weights = train::masters_of_model(state.model);
   take_stored(beneath, weights);
   write_released(base, state.model, weights, run_of(beneath), options);
   return told(base, fmt::format("made of {}", path));
@@ -200,7 +202,7 @@ Converted to_adapter(const train::Checkpoint& checkpoint, const ConvertOptions& 
     config_error("--to {}: the folder holds an adapter already", options.to);
   const train::CheckpointState& state = checkpoint.state();
   const passes::Adapters chosen = train::adapters_of(state.adapters, checkpoint.path());
-  std::vector<train::ParameterTensor> all = train::master_tensors(train::text_of_model(state.model, chosen));
+  std::vector<train::ParameterTensor> all = train::masters_of_model(state.model, chosen);
   const std::vector<train::ParameterTensor> own = stored_adapters(checkpoint, all);
   std::erase_if(all, [](const train::ParameterTensor& each) { return !each.parameter.frozen; });
   all.insert(all.end(), own.begin(), own.end());
@@ -227,9 +229,9 @@ Merged merged(const train::Checkpoint& checkpoint) {
   if (!fs::exists(base)) config_error("{}: its frozen weights are gone: {}", checkpoint.path(), base);
   if (const auto was = state.adapters.find("digest of the base");
       was == state.adapters.end() || was->second != train::digest_of_weights(base))
-    config_error("{}: {} holds other weights than those that its adapters stand beside", checkpoint.path(), base);
+    config_error("{}: {} holds other weights than its adapters belong to", checkpoint.path(), base);
   Merged all;
-  all.parameters = train::master_tensors(train::text_of_model(state.model));
+  all.parameters = train::masters_of_model(state.model);
   std::optional<train::Checkpoint> stored;
   std::optional<train::ReleasedSource> released;
   if (fs::exists(path_in(base, "state.json"))) {
@@ -252,9 +254,8 @@ Merged merged(const train::Checkpoint& checkpoint) {
     }
     tensor.pieces = {{reinterpret_cast<uint8_t*>(values.data()), values.size() * sizeof(float)}};
   }
-  train::merge_adapters(
-      chosen, stored_adapters(checkpoint, train::master_tensors(train::text_of_model(state.model, chosen))),
-      all.parameters);
+  train::merge_adapters(chosen, stored_adapters(checkpoint, train::masters_of_model(state.model, chosen)),
+                        all.parameters);
   return all;
 }
 
@@ -286,7 +287,7 @@ Converted to_released(const std::string& from, const ConvertOptions& options) {
   if (adapted) {
     all = merged(checkpoint);
   } else {
-    all.parameters = train::master_tensors(train::text_of_model(model));
+    all.parameters = train::masters_of_model(model);
     take_stored(checkpoint, all.parameters, options.averaged);
   }
   const std::vector<train::ParameterTensor>& parameters = all.parameters;
@@ -297,11 +298,11 @@ Converted to_released(const std::string& from, const ConvertOptions& options) {
   return done;
 }
 
-// A run that holds the mean of another's newest checkpoints, and whatever else that one is told.
+// Makes a run that holds the mean of another's newest checkpoints, with that run's settings.
 Converted to_average(const std::string& from, const ConvertOptions& options) {
   Converted done{.kind = "run", .folder = options.to};
   const session::RunFolder run{from};
-  if (!fs::exists(run.config())) config_error("{}: no run folder (it has no config.toml)", from);
+  session::check_is_run(run);
   config::RunConfig config = config::read_run_config(run.config());
   config.name = fs::path(options.to).filename().string();
   config.output = options.to;
@@ -316,8 +317,7 @@ Converted to_average(const std::string& from, const ConvertOptions& options) {
   write_file(held.folder.config(), config::toml_of(config));  // from here on the folder holds a run
   const train::Checkpoint made = train::open_checkpoint(held.folder.checkpoints());
   for (const train::SavedTensor& tensor : made.tensors()) {
-    if (tensor.name.starts_with("m.") || tensor.name.starts_with("v.") || tensor.name.starts_with("average."))
-      continue;
+    if (train::stands_beside_weight(tensor.name)) continue;
     ++done.tensors;
     done.parameters += tensor.elements();
   }
@@ -342,24 +342,24 @@ int convert(const ConvertOptions& options) {
                          : ours              ? to_released(from, options)
                                              : to_run(from, options.to);
   if (options.json) {
-    fmt::print("{}\n", ordered_json{{"from", from},
-                                    {"to", done.folder},
-                                    {"made", done.kind},
-                                    {"parameters", done.parameters},
-                                    {"tensors", done.tensors},
-                                    {"bytes", done.bytes},
-                                    {"notes", done.notes}}
-                           .dump(2));
+    say("{}\n", ordered_json{{"from", from},
+                             {"to", done.folder},
+                             {"made", done.kind},
+                             {"parameters", done.parameters},
+                             {"tensors", done.tensors},
+                             {"bytes", done.bytes},
+                             {"notes", done.notes}}
+                    .dump(2));
     return kDone;
   }
-  for (const std::string& note : done.notes) fmt::print(stderr, "heddle: {}\n", note);
-  fmt::print("{}: a {} of {} parameters in {}\n", done.folder, done.kind,
-             observe::count_text(static_cast<double>(done.parameters)),
-             observe::bytes_text(static_cast<double>(done.bytes)));
+  for (const std::string& note : done.notes) say(stderr, "heddle: {}\n", note);
+  say("{}: a {} of {} parameters in {}\n", done.folder, done.kind,
+      observe::count_text(static_cast<double>(done.parameters)),
+      observe::bytes_text(static_cast<double>(done.bytes)));
   if (ours) return kDone;
-  fmt::print("train on    heddle train CONFIG.toml --set model.hf={}/config.json --set train.start={}{}\n", from,
-             done.folder, done.tokenizer.empty() ? "" : " --set data.tokenizer=" + done.tokenizer);
-  if (!done.tokenizer.empty()) fmt::print("try         heddle generate {}\n", done.folder);
+  say("train on    heddle train CONFIG.toml --set model.hf={}/config.json --set train.start={}{}\n", from,
+      done.folder, done.tokenizer.empty() ? "" : " --set data.tokenizer=" + done.tokenizer);
+  if (!done.tokenizer.empty()) say("try         heddle generate {}\n", done.folder);
   return kDone;
 }
 
@@ -371,19 +371,19 @@ void add_convert(Commands& all) {
   command.option("FROM", options.from, "A released model's folder, a run's, or a checkpoint's").required();
   command.option("--to", options.to, "The folder to make").called("FOLDER").required();
   command.option("--dtype", options.dtype, "Of the released values").among({"bf16", "f32", "f64"});
-  command.option("--shard-bytes", options.shard_bytes, "At most so many in a released file").called("BYTES");
-  command.option("--average", options.average, "Make a run of the mean of a run's so many newest checkpoints")
+  command.option("--shard-bytes", options.shard_bytes, "Most bytes of a released file").called("BYTES");
+  command.option("--average", options.average, "Make a run of the mean of a run's N newest checkpoints")
       .called("COUNT")
       .from(1);
   command.option("--averaged", options.averaged,
                  "Release the average of the weights that the run keeps (train.average_decay)");
-  command.option("--adapter", options.adapter, "Of a run with adapters: write these alone, as PEFT does");
+  command.option("--adapter", options.adapter, "For a run with adapters: write the adapters alone, as PEFT does");
   command
-      .option("--base", options.base,
-              "Of an --adapter: the model beneath as adapter_config.json names it, a released folder or a "
-              "published name")
+      .option(
+          "--base", options.base,
+          "With --adapter: the base model that adapter_config.json names, a released folder or a published name")
       .called("NAME");
-  command.option("--merge", options.merge, "Of a run with adapters: add them to the weights beneath");
+  command.option("--merge", options.merge, "For a run with adapters: add them to the base weights");
   add_json(command, options.json);
 }
 

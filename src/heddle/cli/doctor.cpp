@@ -14,6 +14,7 @@
 
 #include "heddle/backends/backend.h"
 #include "heddle/base/error.h"
+#include "heddle/base/say.h"
 #include "heddle/base/text.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
@@ -23,12 +24,14 @@
 #include "heddle/comm/mpi_world.h"
 #include "heddle/data/tokenizer/split_pattern.h"
 #include "heddle/device/device.h"
+#include "heddle/device/device_facts.h"
+#include "heddle/device/host/allowed_cores.h"
 #include "heddle/device/host/host_memory.h"
-#include "heddle/device/host/paced_time.h"
 #include "heddle/kernels/host/cpu_features.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
+#include "heddle/planner/device/try_device.h"
 #include "heddle/runtime/copy_engine.h"
 #include "heddle/train/run_config_plan.h"
 
@@ -37,6 +40,7 @@ namespace heddle::cli {
 namespace {
 
 struct DoctorOptions {
+  std::string device;  // a backend, to be tried; empty: none
   bool json = false;
 };
 
@@ -46,6 +50,7 @@ struct Finding {
   bool good = true;
   std::string what;
   std::string found;
+  std::string remedy = {};  // for a bad finding, where one is known
 };
 
 std::string processor_name() {
@@ -136,7 +141,7 @@ std::vector<Finding> library_findings() {
   return all;
 }
 
-// What can run a step and carry its messages, and what can't, with the reason.
+// Backends that can run a step and carry its messages, and those that can't, with the reason.
 std::vector<Finding> backend_findings() {
   std::vector<Finding> all;
   all.push_back({true, "device host", "kernels of the tables below"});
@@ -174,7 +179,7 @@ struct Choice {
   bool loops = false;                 // some of these ops run on the reference's loops, which are slow
 };
 
-// What the kernels of a backend say to every op of the small model's step.
+// Answers of a backend's kernels to every op of the small model's step.
 std::map<std::string, Choice> choices(const char* backend, const char* dtype) {
   config::RunConfig config;
   config.model = config::preset("demo");
@@ -190,7 +195,7 @@ std::map<std::string, Choice> choices(const char* backend, const char* dtype) {
       std::vector<std::string> refusals;
       const kernels::KernelEntry& kernel = runs.select_kernel(listing, op, &refusals);
       Choice& choice = of[std::string(op.kind())];
-      // What reads nothing but the batch copies it, wherever it runs.
+      // An op that reads nothing but the batch copies it, wherever it runs.
       choice.loops |= !op.in.empty() && &kernel >= &plain.front() && &kernel <= &plain.back();
       std::string name = fmt::format("{}.{}", kernel.backend, kernel.name);
       if (kernel.engine) name += fmt::format(":{}", kernel.engine(listing, op));
@@ -218,12 +223,18 @@ struct Marks {
 };
 
 void print(const std::vector<Finding>& findings, const Marks& marks) {
-  for (const Finding& f : findings) fmt::print("  {} {:<24} {}\n", marks.mark(f.good), f.what, f.found);
+  for (const Finding& f : findings) {
+    say("  {} {:<24} {}\n", marks.mark(f.good), f.what, f.found);
+    if (!f.remedy.empty()) say("    {:<24} {}\n", "", f.remedy);
+  }
 }
 
 Json json_of(const std::vector<Finding>& findings) {
   Json json = Json::array();
-  for (const Finding& f : findings) json.push_back({{"good", f.good}, {"what", f.what}, {"found", f.found}});
+  for (const Finding& f : findings) {
+    json.push_back({{"good", f.good}, {"what", f.what}, {"found", f.found}});
+    if (!f.remedy.empty()) json.back()["remedy"] = f.remedy;
+  }
   return json;
 }
 
@@ -234,7 +245,35 @@ struct BackendColumn {
 };
 constexpr BackendColumn kColumns[] = {{"host, bf16", "host", "bf16"}, {"host, f32", "host", "f32"}};
 
+// Facts that the devices report, then the behaviour of one of them.
+std::vector<Finding> device_findings(const std::string& backend) {
+  std::vector<Finding> all;
+  if (backend == "cuda") {
+    for (device::DeviceFact& f : device::cuda_facts({}))
+      all.push_back({f.good, std::move(f.what), std::move(f.found), std::move(f.remedy)});
+    if (!device::cuda_available()) return all;
+  }
+  for (planner::Trial& t : planner::try_device(backend))
+    all.push_back({t.good, std::move(t.what), std::move(t.found), std::move(t.remedy)});
+  return all;
+}
+
+int try_device(const DoctorOptions& options) {
+  const std::vector<Finding> found = device_findings(options.device);
+  const bool good = std::ranges::all_of(found, &Finding::good);
+  if (options.json) {
+    say("{}\n", Json{{"device", options.device}, {"good", good}, {"trials", json_of(found)}}.dump(
+                    2, ' ', false, Json::error_handler_t::replace));
+  } else {
+    const Marks marks;
+    say("device {}\n", options.device);
+    print(found, marks);
+  }
+  return good ? kDone : kFailed;
+}
+
 int doctor(const DoctorOptions& options) {
+  if (!options.device.empty()) return try_device(options);
   const std::vector<Finding> machine = machine_findings(), libraries = library_findings(),
                              backends = backend_findings();
   std::vector<std::map<std::string, Choice>> chosen;
@@ -252,17 +291,17 @@ int doctor(const DoctorOptions& options) {
         kinds[kind] = {{"chosen", choice.chosen}, {"loops", choice.loops}, {"refusals", choice.refusals}};
       json["kernels"][kColumns[i].backend][kColumns[i].dtype] = kinds;
     }
-    fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+    say("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
     return kDone;
   }
   const Marks marks;
-  fmt::print("machine\n");
+  say("machine\n");
   print(machine, marks);
-  fmt::print("\nlibraries\n");
+  say("\nlibraries\n");
   print(libraries, marks);
-  fmt::print("\nbackends\n");
+  say("\nbackends\n");
   print(backends, marks);
-  fmt::print("\nkernels of the small model's step (device.dtype = \"auto\" is {} here)\n", dtype);
+  say("\nkernels of the small model's step (device.dtype = \"auto\" is {} here)\n", dtype);
   observe::Table table({{"op"}, {kColumns[0].title}, {kColumns[1].title}});
   const auto cell = [&](const Choice& choice) {
     return choice.loops ? fmt::format("{} {}", marks.sign(false), choice.chosen) : choice.chosen;
@@ -277,18 +316,18 @@ int doctor(const DoctorOptions& options) {
       if (choice.loops) on_loops[kind] += (on_loops[kind].empty() ? "" : ", ") + std::string(kColumns[i].dtype);
     }
   }
-  fmt::print("{}", table.text(marks.terminal));
+  say("{}", table.text(marks.terminal));
   for (const auto& [kind, dtypes] : on_loops) {
-    fmt::print("  {} {} in {} runs on reference loops, many times slower than a kernel\n", marks.mark(false), kind,
-               dtypes);
+    say("  {} {} in {} runs on reference loops, many times slower than a kernel\n", marks.mark(false), kind,
+        dtypes);
   }
   bool any = false;
   for (size_t i = 0; i < chosen.size(); ++i) {
     for (const auto& [kind, choice] : chosen[i]) {
       for (const std::string& refusal : choice.refusals) {
-        if (!any) fmt::print("\nkernels passed over\n");
+        if (!any) say("\nkernels passed over\n");
         any = true;
-        fmt::print("  {}, {}: {}\n", kind, kColumns[i].title, refusal);
+        say("  {}, {}: {}\n", kind, kColumns[i].title, refusal);
       }
     }
   }
@@ -300,6 +339,7 @@ int doctor(const DoctorOptions& options) {
 void add_doctor(Commands& all) {
   auto [command, options] =
       add_command(all, "doctor", "What this machine can do, and which kernels are chosen on it", doctor);
+  command.option("--device", options.device, "Try the kernels of this device, in some seconds").among({"cuda"});
   add_json(command, options.json);
 }
 

@@ -5,6 +5,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/base/say.h"
 #include "heddle/base/utf8.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
@@ -46,8 +47,7 @@ struct Scores {
 // The run's configuration, a sequence at a time: on one rank, unless ranks are asked for.
 config::RunConfig config_of(const EvalOptions& options, int ranks) {
   const session::RunFolder folder{options.run};
-  if (!std::filesystem::exists(folder.config()))
-    config_error("{}: no run folder (it has no config.toml)", options.run);
+  session::check_is_run(folder);
   config::RunConfig config = config::read_run_config(folder.config(), options.set);
   const bool laid_out = ranks > 0 || std::any_of(options.set.begin(), options.set.end(),
                                                  [](const std::string& key) { return key.starts_with("mesh."); });
@@ -86,9 +86,8 @@ Scores scores_of(const EvalOptions& options, const config::RunConfig& config, co
   const bool has_text = !config.data.source.empty();
   if (!has_text && (own_task || (options.texts.empty() && options.tasks.empty()))) {
     config_error(
-        "{}: the run has no text of its own (data.source is empty), so none is held out; --text FILE and --tasks "
-        "FILE "
-        "name something",
+        "{}: the run has no text of its own (data.source is empty), so none is held out; --text FILE or --tasks "
+        "FILE names one",
         options.run);
   }
   const bool scores_heldout = !options.no_heldout && has_text;
@@ -104,7 +103,7 @@ Scores scores_of(const EvalOptions& options, const config::RunConfig& config, co
       ranks.leads() ? train::latest_checkpoint(folder.checkpoints(), &all.notes) : std::nullopt;
   for (std::string& refused : all.notes) refused = "passed over: " + refused;
   if (ranks.leads() && !checkpoint) config_error("{}: no checkpoint in {}", options.run, folder.checkpoints());
-  const std::string path = ranks.told_by_first(checkpoint ? checkpoint->path() : "");
+  const std::string path = ranks.from_first_rank(checkpoint ? checkpoint->path() : "");
   if (!checkpoint) checkpoint.emplace(path, train::Checkpoint::Verify::headings);
   config::RunConfig plain = config;  // tokens are asked for, whatever was learnt of them
   plain.plan.objective = {};
@@ -160,7 +159,7 @@ Scores scores_of(const EvalOptions& options, const config::RunConfig& config, co
 }
 
 ordered_json json_of(const session::Estimate& e) {
-  return {{"mean", e.mean}, {"stderr", e.error}, {"low", e.low()}, {"high", e.high()}};
+  return {{"mean", e.mean}, {"stderr", e.error}, {"low", e.low}, {"high", e.high}};
 }
 
 ordered_json json_of(const std::string& run, const Scores& scores) {
@@ -188,13 +187,13 @@ ordered_json json_of(const std::string& run, const Scores& scores) {
 }
 
 std::string percent(const session::Estimate& e) {
-  return fmt::format("{:.1f} % ± {:.1f}", 100 * e.mean, 100 * 1.96 * e.error);
+  return fmt::format("{:.1f} % ({:.1f} to {:.1f})", 100 * e.mean, 100 * e.low, 100 * e.high);
 }
 
 void print(const std::string& run, const Scores& scores) {
   constexpr auto right = observe::Align::right;
-  for (const std::string& note : scores.notes) fmt::print(stderr, "heddle: {}\n", session::terminal_text(note));
-  fmt::print("{}, step {}; ± is a 95 % interval\n", run, scores.step);
+  for (const std::string& note : scores.notes) say(stderr, "heddle: {}\n", session::terminal_text(note));
+  say("{}, step {}; ± and (… to …) are 95 % intervals\n", run, scores.step);
   if (!scores.texts.empty()) {
     observe::Table table(
         {{"text"}, {"tokens", right}, {"loss", right}, {"perplexity", right}, {"bits a byte", right}});
@@ -203,24 +202,24 @@ void print(const std::string& run, const Scores& scores) {
           {name, observe::grouped_text(s.tokens), fmt::format("{:.4f} ± {:.4f}", s.loss.mean, 1.96 * s.loss.error),
            fmt::format("{:.2f}", s.perplexity()), s.bytes > 0 ? fmt::format("{:.3f}", s.bits_per_byte()) : "-"});
     }
-    fmt::print("\n{}", table.text(observe::describe_terminal(1)));
+    say("\n{}", table.text(observe::describe_terminal(1)));
   }
   if (scores.tasks.empty()) return;
-  observe::Table table({{"task"}, {"items", right}, {"acc", right}, {"acc by byte", right}, {"chance", right}});
+  observe::Table table({{"task"}, {"items", right}, {"acc", right}, {"acc_norm", right}, {"chance", right}});
   for (const session::TaskScore& s : scores.tasks) {
     table.row({s.name, observe::grouped_text(s.items), percent(s.accuracy), percent(s.normalised),
                fmt::format("{:.1f} %", 100 * s.chance)});
   }
-  fmt::print("\n{}", table.text(observe::describe_terminal(1)));
+  say("\n{}", table.text(observe::describe_terminal(1)));
 }
 
 int eval(const EvalOptions& options) {
   if (options.no_heldout && options.texts.empty() && options.tasks.empty())
-    config_error("--no-heldout leaves nothing to evaluate; --text and --tasks name something");
+    config_error("--no-heldout leaves nothing to evaluate; --text or --tasks names something");
   Scores scores;
   const auto tell = [&] {
     if (options.json) {
-      fmt::print("{}\n", json_of(options.run, scores).dump(2, ' ', false, ordered_json::error_handler_t::replace));
+      say("{}\n", json_of(options.run, scores).dump(2, ' ', false, ordered_json::error_handler_t::replace));
     } else {
       print(options.run, scores);
     }
@@ -245,10 +244,10 @@ void add_eval(Commands& all) {
   command.option("--text", options.texts, "A text file to be scored; may be given again").called("FILE");
   command
       .option("--tasks", options.tasks,
-              "JSON lines in the form of lm-evaluation-harness, or heldout: a text's own continuation among four; "
-              "may be given again")
+              "JSON lines in the form of lm-evaluation-harness, or heldout: the text's own continuation among "
+              "four; may be given again")
       .called("FILE");
-  command.option("--limit", options.limit, "At most so many sequences of a text and items of a task").from(1);
+  command.option("--limit", options.limit, "Most sequences of a text and items of a task").from(1);
   command.option("--averaged", options.averaged,
                  "Evaluate the average of the weights that the run keeps (train.average_decay)");
   command.option("--no-heldout", options.no_heldout, "Leave out the run's held-out text");

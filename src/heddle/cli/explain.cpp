@@ -6,12 +6,14 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
+#include "heddle/base/say.h"
 #include "heddle/base/text.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
 #include "heddle/config/families/family.h"
 #include "heddle/config/run_config.h"
 #include "heddle/config/setting_names.h"
+#include "heddle/observe/figures.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
 
@@ -21,6 +23,7 @@ namespace {
 
 struct ExplainOptions {
   std::string key;  // empty: all keys
+  bool figures = false;
   bool json = false;
 };
 
@@ -31,19 +34,18 @@ using config::Setting;
 struct Entry {
   std::string key, accepted, standard, meaning;
   std::vector<std::string> synonyms;
-  const plan::Switch* known = nullptr;  // where it is one
+  const plan::Switch* known = nullptr;  // the switch, where it is one
 };
 
 std::vector<Entry> entries() {
   const config::RunConfig defaults;
   std::vector<Entry> all;
-  all.push_back(
-      {"model.preset",
-       fmt::format("{}", fmt::join(config::preset_names(), ", ")),
-       "none",
-       "A model by name; the other keys of [model] are set on top of it. Set on the command line it takes the "
-       "place of the whole section.",
-       {}});
+  all.push_back({"model.preset",
+                 fmt::format("{}", fmt::join(config::preset_names(), ", ")),
+                 "none",
+                 "A model by name; the other keys of [model] are set on top of it. On the command line it replaces "
+                 "the whole section.",
+                 {}});
   std::vector<std::string> types;
   for (const config::Family& family : config::families()) types.push_back(family.model_type);
   all.push_back({"model.hf",
@@ -79,11 +81,11 @@ void print(const Entry& e) {
     constexpr int kIndent = 11;
     std::string before = fmt::format("  {:<9}", what);
     for (const std::string& part : observe::wrapped(text, columns > 0 ? columns - kIndent : INT_MAX)) {
-      fmt::print("{}{}\n", before, part);
+      say("{}{}\n", before, part);
       before.assign(kIndent, ' ');
     }
   };
-  fmt::print("{}\n", e.key);
+  say("{}\n", e.key);
   line("accepts", e.accepted);
   line("default", e.standard);
   line("meaning", e.meaning);
@@ -115,12 +117,44 @@ std::vector<Entry> entries_for(const std::string& word) {
   config_error("explain: unknown key '{}'{}", shown(word), near.empty() ? " (`heddle explain` lists all)" : near);
 }
 
+// Returns the place of a figure in the run's JSON; "": none.
+std::string place_in_run(const observe::Figure& row) {
+  return row.group == nullptr || row.in_run.empty() ? std::string(row.in_run)
+                                                    : fmt::format("{}.{}", row.group->key, row.in_run);
+}
+
+Json json_of(const observe::Figure& row) {
+  Json json{{"key", row.key}, {"unit", word_of(row.unit)}, {"meaning", row.meaning}};
+  if (!row.each.empty()) json["each"] = row.each;
+  if (!row.list.empty()) json["list"] = row.list;
+  if (row.over_steps != observe::OverSteps::none) json["over_steps"] = word_of(row.over_steps);
+  if (!row.in_run.empty()) json["in_run"] = place_in_run(row);
+  if (!row.was.empty()) json["was"] = row.was;
+  return json;
+}
+
+int explain_figures(const ExplainOptions& options) {
+  if (options.json) {
+    Json json = Json::array();
+    for (const observe::Figure* row : observe::figures::kRows) json.push_back(json_of(*row));
+    say("{}\n", json.dump(2));
+    return kDone;
+  }
+  observe::Table table({{"figure"}, {"unit"}, {"of the run"}, {"meaning"}});
+  for (const observe::Figure* row : observe::figures::kRows)
+    table.row({std::string(row->key), std::string(word_of(row->unit)), std::string(word_of(row->over_steps)),
+               std::string(row->meaning)});
+  say("{}", table.text(observe::describe_terminal(1)));
+  return kDone;
+}
+
 int explain(const ExplainOptions& options) {
+  if (options.figures) return explain_figures(options);
   const std::vector<Entry> found = entries_for(options.key);
   if (options.json) {
     Json json = Json::array();
     for (const Entry& e : found) json.push_back(json_of(e));
-    fmt::print("{}\n", (found.size() == 1 ? json[0] : json).dump(2));
+    say("{}\n", (found.size() == 1 ? json[0] : json).dump(2));
     return kDone;
   }
   if (found.size() == 1) {
@@ -131,7 +165,7 @@ int explain(const ExplainOptions& options) {
   for (const Entry& e : found) {
     table.row({e.key, e.standard, e.known == nullptr ? "" : std::string(plan::name_of(e.known->maths)), e.meaning});
   }
-  fmt::print("{}", table.text(observe::describe_terminal(1)));
+  say("{}", table.text(observe::describe_terminal(1)));
   return kDone;
 }
 
@@ -140,8 +174,9 @@ int explain(const ExplainOptions& options) {
 void add_explain(Commands& all) {
   auto [command, options] =
       add_command(all, "explain", "What a configuration key does; without KEY, all of them", explain);
-  command.option("KEY", options.key,
-                 "A key such as train.clip_norm, what others call it (lr, top_k), or a section");
+  command.option("KEY", options.key, "A key such as train.clip_norm, its name elsewhere (lr, top_k), or a section");
+  command.option("--figures", options.figures, "The figures that a step and a run report, in place of keys")
+      .excludes("KEY");
   add_json(command, options.json);
 }
 

@@ -12,6 +12,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/standard_input.h"
+#include "heddle/base/say.h"
 #include "heddle/base/utf8.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
@@ -48,10 +49,11 @@ struct GenerateOptions {
   bool no_cache = false;
   bool chat = false;
   std::optional<std::string> turn;
+  std::string chat_arguments, chat_date;
   bool json = false;
 };
 
-// What shells make awkward to write: \n, \t and a backslash.
+// Reads the escapes of what shells make awkward to write: \n, \t and a backslash.
 std::string unescaped(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -85,8 +87,7 @@ void load_beside(const train::Checkpoint& checkpoint, const std::string& adapter
 
 Opened open(const GenerateOptions& options, int64_t texts) {
   const session::RunFolder folder{options.run};
-  if (!std::filesystem::exists(folder.config()))
-    config_error("{}: no run folder (it has no config.toml)", options.run);
+  session::check_is_run(folder);
   config::RunConfig config = config::read_run_config(folder.config(), options.set);
   const std::string tokenizer = folder.tokenizer();
   if (tokenizer.empty()) {
@@ -98,7 +99,7 @@ Opened open(const GenerateOptions& options, int64_t texts) {
   std::vector<std::string> refused;
   const std::optional<train::Checkpoint> checkpoint = train::latest_checkpoint(folder.checkpoints(), &refused);
   for (const std::string& reason : refused)
-    fmt::print(stderr, "heddle: passed over: {}\n", session::terminal_text(reason));
+    say(stderr, "heddle: passed over: {}\n", session::terminal_text(reason));
   if (!checkpoint) config_error("{}: no checkpoint in {}", options.run, folder.checkpoints());
   const config::RunConfig usual;  // one rank, whatever the run had
   config.mesh_ranks = usual.mesh_ranks;
@@ -172,8 +173,8 @@ std::string prompt_of(const GenerateOptions& options) {
 }
 
 void show(std::string_view text) {
-  fmt::print("{}", session::terminal_text(text));
-  std::fflush(stdout);
+  say("{}", session::terminal_text(text));
+  check_heard();  // a closed output wants no more
 }
 
 ordered_json json_of(std::string_view prompt, const session::Continued& made) {
@@ -231,7 +232,7 @@ int continue_prompts(const GenerateOptions& options) {
       *opened.model, *opened.tokenizer, opened.window, ids, static_cast<size_t>(options.at_once), how, watch);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   if (!options.json) {
-    if (one) fmt::print("\n");
+    if (one) say("\n");
     return status_of(made);
   }
   int64_t drawn = 0;
@@ -250,21 +251,26 @@ int continue_prompts(const GenerateOptions& options) {
     json["continuations"] = ordered_json::array();
     for (size_t i = 0; i < made.size(); ++i) json["continuations"].push_back(json_of(prompts[i], made[i]));
   }
-  fmt::print("{}\n", text_of(json, 2));
+  say("{}\n", text_of(json, 2));
   return status_of(made);
 }
 
 int converse(const GenerateOptions& options) {
   if (options.prompt == kStandardInput)
-    config_error("--prompt -: of a --chat the standard input holds the lines; accepted: a text");
+    config_error("--prompt -: with --chat the standard input holds the lines; accepted: a text");
   const Opened opened = open(options, 1);
   const std::string kept = options.turn ? "" : data::chat_template_beside(options.run);
+  if (kept.empty() && (!options.chat_arguments.empty() || !options.chat_date.empty()))
+    config_error("--chat-arguments and --chat-date go to a chat template, and {}",
+                 options.turn ? "--turn takes the place of one" : options.run + " has none");
   const std::string beginning = options.prompt.value_or("");
-  session::Chat chat = kept.empty()
-                           ? session::Chat(*opened.model, *opened.tokenizer, opened.window, continuation(options),
-                                           unescaped(options.turn.value_or(kTurn)), std::string_view(beginning))
-                           : session::Chat(*opened.model, *opened.tokenizer, opened.window, continuation(options),
-                                           data::load_chat_template(kept), beginning);
+  session::Chat chat =
+      kept.empty() ? session::Chat(*opened.model, *opened.tokenizer, opened.window, continuation(options),
+                                   unescaped(options.turn.value_or(kTurn)), std::string_view(beginning))
+                   : session::Chat(
+                         *opened.model, *opened.tokenizer, opened.window, continuation(options),
+                         data::with_told(data::load_chat_template(kept), options.chat_arguments, options.chat_date),
+                         beginning);
   const bool ask = ::isatty(STDIN_FILENO) == 1 && !options.json;
   session::Watch watch{.piece = {}, .ended = {}, .interrupted = stop_asked};
   if (!options.json) watch.piece = [](size_t, std::string_view piece) { show(piece); };
@@ -290,7 +296,6 @@ int converse(const GenerateOptions& options) {
 int generate(const GenerateOptions& options) {
   const session::Signals signals;
   session::Signals::answer("", "");  // the text ends where it is
-  std::signal(SIGPIPE, SIG_DFL);     // who reads no more wants no more
   return options.chat ? converse(options) : continue_prompts(options);
 }
 
@@ -303,33 +308,43 @@ void add_generate(Commands& all) {
   add_set(command, options.set);
   command
       .option("--adapter", options.adapter,
-              "Adapters to put beside the run's weights: a folder with PEFT's adapter_config.json and "
+              "Adapters to add to the run's weights: a folder with PEFT's adapter_config.json and "
               "adapter_model.safetensors")
       .called("FOLDER");
-  command
-      .option("--prompt", options.prompt, "The text to continue, -: standard input; of a --chat, what stands first")
+  command.option("--prompt", options.prompt, "The text to continue, -: standard input; with --chat, the beginning")
       .excludes("--prompts");
   command.option("--prompts", options.prompts, "A file of texts to continue, one a line; -: standard input")
       .called("FILE");
-  command.option("--tokens", options.tokens, "At most so many tokens a text").from(1, 1 << 20);
+  command.option("--tokens", options.tokens, "Most tokens of a text").from(1, 1 << 20);
   command.option("--temperature", options.sampling.temperature, "0: always the likeliest token").from(0.0, 100.0);
-  command.option("--top-k", options.sampling.top_k, "Draw from so many of the likeliest tokens; 0: from all")
-      .from(0);
-  command.option("--top-p", options.sampling.top_p, "Of these, from the fewest that make up so much probability")
+  command.option("--top-k", options.sampling.top_k, "Number of likeliest tokens to draw from; 0: all").from(0);
+  command.option("--top-p", options.sampling.top_p, "Draw from the fewest of these that make up this probability")
       .from(1e-9, 1.0);
   command
       .option("--stop", options.stop,
               "A word at which a text ends, before it; \\n is a line's end; may be given again")
       .called("WORD");
   command.option("--seed", options.seed, "Of the draws").from(0);
-  command.option("--batch", options.at_once, "So many texts side by side").from(1, 4096);
-  command.option("--no-cache", options.no_cache, "Work out every token of a text again for each new one");
+  command.option("--batch", options.at_once, "Texts side by side").from(1, 4096);
+  command.option("--no-cache", options.no_cache, "Compute every token of a text again for each new one");
   command.option("--chat", options.chat, "Answer the lines of standard input, each after all before it")
       .excludes("--prompts");
   command
       .option("--turn", options.turn,
-              "How a line of a --chat stands in the text, at {}; otherwise as the run's chat template has it, or "
-              "between two line ends")
+              "Form of a line of --chat in the text, at {}; otherwise that of the run's chat template, or between "
+              "two line ends")
+      .needs("--chat");
+  command
+      .option("--chat-arguments", options.chat_arguments,
+              "More variables of the chat template: \"enable_thinking=false effort=high\", or a JSON object; "
+              "otherwise as in training (data.chat_arguments)")
+      .called("WORDS")
+      .needs("--chat");
+  command
+      .option("--chat-date", options.chat_date,
+              "The day that strftime_now returns to the template, such as 2025-06-28; otherwise as in training "
+              "(data.chat_date)")
+      .called("DAY")
       .needs("--chat");
   add_json(command, options.json);
 }

@@ -2,19 +2,22 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <tuple>
 
 #include "heddle/backends/backend.h"
+#include "heddle/base/say.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/inspect/inspect_memory.h"
 #include "heddle/cli/inspect/inspect_shape.h"
+#include "heddle/cli/line/command_config.h"
 #include "heddle/cli/line/prose.h"
-#include "heddle/cli/line/told_config.h"
 #include "heddle/device/host/host_memory.h"
 #include "heddle/ir/print.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
+#include "heddle/observe/terminal/doing.h"
 #include "heddle/observe/units.h"
 #include "heddle/plan/costs/account.h"
 #include "heddle/plan/costs/state_cost.h"
@@ -33,7 +36,7 @@ struct InspectOptions {
   std::vector<std::string> set;  // key=value
   bool program = false;
   std::string after;  // a pass: the program as it left it
-  int64_t cache = 0;  // of so many texts
+  int64_t cache = 0;  // for so many texts
   bool passes = false;
   bool json = false;
   std::string html;   // file
@@ -52,11 +55,11 @@ struct Account {
   plan::Plan plan;
   std::vector<plan::PartParameters> parts;
   std::vector<plan::KindFlops> flops;
-  std::vector<plan::RoleBytes> roles, host_roles;  // of the rank that needs most memory; likewise below
+  std::vector<plan::RoleBytes> roles, host_roles;  // the rank's that needs most memory; likewise below
   std::vector<RankClass> classes;
   size_t most = 0;  // its class
   int64_t capacity_bytes = 0;
-  std::vector<plan::StateCost> homes;  // of optimizer state, where it isn't simply on the device
+  std::vector<plan::StateCost> homes;  // homes of optimizer state, where it isn't simply on the device
   int64_t split = 0, whole = 0;        // parameters by what their masters are kept as, where they are to be split
 
   const RankClass& largest() const { return classes.at(most); }
@@ -137,7 +140,7 @@ Json json_of(const Account& a) {
                     {"at_peak", at_peak}};
   if (!a.homes.empty()) json["optimizer_homes"] = Json::array();
   for (const plan::StateCost& cost : a.homes) {
-    json["optimizer_homes"].push_back({{"home", word_of(cost.home)},
+    json["optimizer_homes"].push_back({{"home", word_of(cost.residency)},
                                        {"device_bytes", cost.device_bytes},
                                        {"host_bytes", cost.host_bytes},
                                        {"end_seconds", cost.end_s}});
@@ -165,7 +168,7 @@ void print_parameters(const Account& a, const observe::Terminal& terminal) {
   table.rule();
   row("all", all);
   if (main.total != all.total) row("without further tokens", main);
-  fmt::print("{}\n", table.text(terminal));
+  say("{}\n", table.text(terminal));
 }
 
 void print_flops(const Account& a, const observe::Terminal& terminal) {
@@ -180,11 +183,11 @@ void print_flops(const Account& a, const observe::Terminal& terminal) {
   }
   table.rule();
   table.row({"all", observe::count_text(all.forward), observe::count_text(all.training), ""});
-  fmt::print("{}", table.text(terminal));
+  say("{}", table.text(terminal));
   const auto tokens = static_cast<double>(a.config.train.global_batch * a.config.train.sequence_length);
-  fmt::print("a step: {} tokens, {}\n\n",
-             observe::grouped_text(a.config.train.global_batch * a.config.train.sequence_length),
-             observe::count_text(all.training * tokens, "FLOP"));
+  say("a step: {} tokens, {}\n\n",
+      observe::grouped_text(a.config.train.global_batch * a.config.train.sequence_length),
+      observe::count_text(all.training * tokens, "FLOP"));
 }
 
 void print_ranks(const Account& a, const observe::Terminal& terminal) {
@@ -201,9 +204,9 @@ void print_ranks(const Account& a, const observe::Terminal& terminal) {
                observe::bytes_text(static_cast<double>(c.memory.peak_live_bytes)),
                observe::bytes_text(static_cast<double>(c.memory.reserved_bytes))});
   }
-  fmt::print("{}\n{}", plan::text_of(a.plan.mesh), table.text(terminal));
-  if (a.plan.mesh.ep * a.plan.mesh.etp > 1) fmt::print("with as many rows for each rank's experts\n");
-  fmt::print("\n");
+  say("{}\n{}", plan::text_of(a.plan.mesh), table.text(terminal));
+  if (a.plan.mesh.ep * a.plan.mesh.etp > 1) say("with even rows for the experts of each rank\n");
+  say("\n");
 }
 
 void print_memory(const Account& a, const observe::Terminal& terminal) {
@@ -244,9 +247,9 @@ void print_memory(const Account& a, const observe::Terminal& terminal) {
   if (const int64_t there = a.largest().memory.host_reserved_bytes; there > 0) {
     table.row({"reserved on the host", "", "", observe::bytes_text(static_cast<double>(there))});
   }
-  fmt::print("{}", table.text(terminal));
+  say("{}", table.text(terminal));
   if (const backends::Backend& backend = backends::named(a.config.device.backend); backend.kernels().empty())
-    print_prose(fmt::format("without what {}'s kernels work in: {}", backend.name, backend.available().reason));
+    print_prose(fmt::format("without the scratch of {}'s kernels: {}", backend.name, backend.available().reason));
   print_prose(fmt::format(
       "{} of {}: {}",
       a.config.device.memory_bytes > 0 ? "device.memory_bytes"
@@ -263,27 +266,28 @@ void print_state(const Account& a, const observe::Terminal& terminal) {
                           {"on the host", observe::Align::right},
                           {"end of a step", observe::Align::right}});
     for (const plan::StateCost& cost : a.homes) {
-      table.row({fmt::format("{}{}", word_of(cost.home), cost.home == a.plan.memory.optimizer ? ", chosen" : ""),
+      table.row({fmt::format("{}{}", word_of(cost.residency),
+                             cost.residency == a.plan.memory.optimizer ? ", chosen" : ""),
                  observe::bytes_text(static_cast<double>(cost.device_bytes)),
                  observe::bytes_text(static_cast<double>(cost.host_bytes)), observe::duration_text(cost.end_s)});
     }
-    fmt::print("\n{}", table.text(terminal));
+    say("\n{}", table.text(terminal));
   }
   if (a.split + a.whole == 0) return;
   print_prose(
       a.split == 0
-          ? "memory.master \"split\" saves nothing here: no weight is bf16 in rows, nor has it copies"
+          ? "memory.master \"split\" saves nothing here: no weight is bf16 in rows, nor has it replicas"
           : fmt::format("memory.master \"split\" keeps the masters of {} parameters of a rank as 2 bytes, and "
                         "{} as they are",
                         observe::count_text(static_cast<double>(a.split)),
                         observe::count_text(static_cast<double>(a.whole))));
 }
 
-// Of the ranks of a pipeline rank: trained parameters whose masters are split, and the others.
+// Counts on the ranks of a pipeline rank: trained parameters whose masters are split, and the others.
 std::pair<int64_t, int64_t> masters_of(const plan::Lowered& lowered, int pipeline_rank) {
-  const ir::Listing& listing = lowered.program.listings[static_cast<size_t>(pipeline_rank)];
+  const ir::Listing& listing = lowered.program.listings[pipeline_rank];
   std::pair<int64_t, int64_t> count;
-  for (const model::Parameter& p : lowered.parameters[static_cast<size_t>(pipeline_rank)]) {
+  for (const model::Parameter& p : lowered.parameters[pipeline_rank]) {
     if (!p.trained) continue;
     const ir::ValueId rest = listing.find("rest." + p.name), moment = listing.find("m." + p.name);
     (rest != ir::none ? count.first : count.second) += listing.elements(moment, ir::FixedRows());
@@ -291,12 +295,12 @@ std::pair<int64_t, int64_t> masters_of(const plan::Lowered& lowered, int pipelin
   return count;
 }
 
-// Those that are trained, or were until they were frozen.
+// Number of parameters that are trained, or were until they were frozen.
 int64_t parameters_of(const plan::Lowered& lowered, int pipeline_rank) {
   int64_t sum = 0;
-  for (const model::Parameter& p : lowered.parameters[static_cast<size_t>(pipeline_rank)]) {
+  for (const model::Parameter& p : lowered.parameters[pipeline_rank]) {
     if (p.trained || (p.frozen && !p.balances))
-      sum += lowered.program.listings[static_cast<size_t>(pipeline_rank)].elements(p.value, ir::FixedRows());
+      sum += lowered.program.listings[pipeline_rank].elements(p.value, ir::FixedRows());
   }
   return sum;
 }
@@ -318,29 +322,32 @@ void print_passes(const plan::Lowered& lowered, bool as_json) {
     table.row({std::string(note.name), std::string(purpose), fmt::format("{}", note.ops_before),
                fmt::format("{}", note.ops_after), fmt::format("{:.2f}", note.seconds * 1e3)});
   }
-  fmt::print("{}", as_json ? json.dump(2) + "\n" : table.text(observe::describe_terminal(1)));
+  say("{}", as_json ? json.dump(2) + "\n" : table.text(observe::describe_terminal(1)));
 }
 
 int inspect(const InspectOptions& options) {
   if (!options.model.empty()) return inspect_shape(options.model, options.json);
   if (options.config.empty()) config_error("inspect: neither CONFIG nor --model (see heddle inspect --help)");
   Account a;
-  told_config(options.config, options.set);
+  command_config(options.config, options.set);
   planner::WithinBudget read = planner::read_within_budget(options.config, options.set);
   a.config = std::move(read.config);
   a.plan = train::plan_of(a.config);
   a.plan.cached_sequences = options.cache;
+  std::optional<observe::Doing> doing("writing the program");
   const plan::Lowered lowered = plan::lower(a.config.model, a.plan, options.after);
+  if (options.program || options.passes) doing.reset();
   if (options.program) {
-    fmt::print("{}", ir::text_of(lowered.program));
+    say("{}", ir::text_of(lowered.program));
     return kDone;
   }
   if (options.passes) {
     print_passes(lowered, options.json);
     return kDone;
   }
+  doing->now("counting memory");
   plan::Plan alone = a.plan.on_one_rank();  // the whole model, and a step's work
-  alone.microbatches = 1;                   // of all that are alike
+  alone.microbatches = 1;                   // one of all that are alike
   const plan::Lowered whole = plan::lower(a.config.model, alone);
   a.parts = plan::parameters_by_part(a.config.model, whole);
   a.flops = plan::flops_by_kind(alone, whole, int64_t{a.plan.microbatches} * a.plan.mesh.dp);
@@ -355,15 +362,16 @@ int inspect(const InspectOptions& options) {
   a.host_roles = plan::persistent_by_role(lowered.program, a.largest().rank, ir::Space::host);
   const InspectedMemory memory(a.config, a.plan, lowered, a.largest());
   if (!options.html.empty()) memory.write_page(options.html, static_cast<double>(a.capacity_bytes));
-  if (config::read_run_config(options.config, options.set).plan.memory.optimizer != plan::StateHome::device)
+  if (config::read_run_config(options.config, options.set).plan.memory.optimizer != plan::StateResidency::device)
     a.homes = plan::state_costs(a.config.model, a.plan);
   if (a.plan.memory.master == plan::MasterForm::split)
     std::tie(a.split, a.whole) = masters_of(lowered, a.largest().pipeline_rank);
+  doing.reset();
   if (options.json) {
     Json json = json_of(a);
     json["memory"]["over_step"] = memory.json();
     if (read.choice) json["budget"] = planner::json_of(*read.choice, a.config.plan.memory.budget_bytes);
-    fmt::print("{}\n", json.dump(2));
+    say("{}\n", json.dump(2));
     return kDone;
   }
   const observe::Terminal terminal = observe::describe_terminal(1);
@@ -371,16 +379,15 @@ int inspect(const InspectOptions& options) {
       "{}: {} layers, hidden {}, {} weights and activations, {} microbatches{} of {} x {} tokens", a.config.name,
       a.config.model.num_hidden_layers, a.config.model.hidden_size, name_of(a.plan.dtype), a.plan.microbatches,
       a.plan.mesh.dp > 1 ? " a data rank" : "", a.plan.sequences, a.plan.sequence_length));
-  fmt::print("\n");
+  say("\n");
   print_parameters(a, terminal);
   print_flops(a, terminal);
   if (a.plan.ranks() > 1) print_ranks(a, terminal);
   print_memory(a, terminal);
-  if (read.choice)
-    fmt::print("\n{}", planner::waterfall_text(*read.choice, a.config.plan.memory.budget_bytes, terminal));
+  if (read.choice) say("\n{}", planner::waterfall_text(*read.choice, a.config.plan.memory.budget_bytes, terminal));
   print_state(a, terminal);
   memory.print(terminal);
-  if (!options.html.empty()) fmt::print("\npage: {}\n", options.html);
+  if (!options.html.empty()) say("\npage: {}\n", options.html);
   return kDone;
 }
 
@@ -390,17 +397,18 @@ void add_inspect(Commands& all) {
   auto [command, options] =
       add_command(all, "inspect", "Parameters, FLOPs and memory of a configuration; nothing is allocated", inspect);
   command.option("CONFIG", options.config, "The configuration file; - is the standard input");
-  command.option("--model", options.model, "Instead: a published model by name, such as DeepSeek-V3")
+  command.option("--model", options.model, "In place of CONFIG: a published model by name, such as DeepSeek-V3")
       .excludes("CONFIG");
   add_set(command, options.set);
   command.option("--program", options.program, "Print the step program");
   command
       .option("--after", options.after,
-              "With --program: as this pass leaves it, such as recompute (--passes lists them)")
+              "With --program: the program after this pass, such as recompute (--passes lists them)")
       .needs("--program");
-  command.option("--cache", options.cache, "With the cache of so many texts, as `heddle generate` has it")
-      .from(1, 4096);
-  command.option("--passes", options.passes, "List the passes that write the program: what each took and added")
+  command.option("--cache", options.cache, "With the cache of N texts, as `heddle generate` has it").from(1, 4096);
+  command
+      .option("--passes", options.passes,
+              "List the passes that write the program, with the ops that each removed and added")
       .excludes("--program");
   command.option("--html", options.html, "Write the memory over a step as a page to this file").called("FILE");
   add_json(command, options.json);

@@ -1,4 +1,4 @@
-// heddle profile: measures this machine and writes what `heddle simulate` and `heddle train --mode` reckon with.
+// heddle profile: measures this machine and writes the rates that `heddle simulate` and `heddle train --mode` use.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -8,10 +8,11 @@
 #include "heddle/backends/backend.h"
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/base/say.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
+#include "heddle/cli/line/command_config.h"
 #include "heddle/cli/line/prose.h"
-#include "heddle/cli/line/told_config.h"
 #include "heddle/comm/mpi_world.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
@@ -77,7 +78,7 @@ void print(const cost::MachineProfile& p, const std::string& path) {
                r.flops_per_s > 0 ? observe::count_text(r.flops_per_s, "FLOP/s") : "",
                observe::count_text(r.bytes_per_s, "B/s")});
   }
-  fmt::print("{}\n", table.text(terminal));
+  say("{}\n", table.text(terminal));
   observe::Table links({{"messages over"},
                         {"ranks", observe::Align::right},
                         {"bytes a rank", observe::Align::right},
@@ -87,7 +88,7 @@ void print(const cost::MachineProfile& p, const std::string& path) {
     links.row({std::string(name_of(l.over)), fmt::format("{}", l.ranks), observe::bytes_text(l.bytes),
                fmt::format("{:.1f} us", l.us), observe::count_text(l.bytes / l.us * 1e6, "B/s")});
   }
-  if (!p.links.empty()) fmt::print("{}\n", links.text(terminal));
+  if (!p.links.empty()) say("{}\n", links.text(terminal));
   print_prose(fmt::format("{}, {} cores: products {} in bf16, {} in f32; copies {}", p.machine, p.cores,
                           observe::count_text(p.bf16_flops_per_s, "FLOP/s"),
                           observe::count_text(p.f32_flops_per_s, "FLOP/s"),
@@ -98,14 +99,14 @@ void print(const cost::MachineProfile& p, const std::string& path) {
       "between ops {:.2f} us, to enqueue one {:.2f} us, to wake a stream {:.1f} us; speed of 1, 2, … cores at "
       "work: {}",
       p.launch_us, p.enqueue_us, p.wake_us, together));
-  fmt::print("written to {}\n", path);
+  say("written to {}\n", path);
   if (p.others_share > 0.05) {
-    fmt::print("warning: other programs took {:.0f} % of the cores meanwhile; measure again when they have ended\n",
-               100 * p.others_share);
+    say("warning: other programs took {:.0f} % of the cores meanwhile; measure again when they have ended\n",
+        100 * p.others_share);
   }
 }
 
-// Those that share the processor's memory are measured as one.
+// Returns the backend to measure; those that share the processor's memory are measured as one.
 std::string backend_of(const ProfileOptions& options) {
   std::string named = options.device;
   if (named.empty() && !options.config.empty())
@@ -136,14 +137,13 @@ int profile(const ProfileOptions& options) {
       std::erase_if(p.links, [&](const cost::LinkTime& l) { return l.over == over; });
       p.links.insert(p.links.end(), found.begin(), found.end());
       write_file(path, planner::profile_text(p));
-      fmt::print("{} ranks over {}: {} sizes of messages added to {}\n", world.size(), name_of(over), found.size(),
-                 path);
+      say("{} ranks over {}: {} sizes of messages added to {}\n", world.size(), name_of(over), found.size(), path);
       return kDone;
     });
   }
   cost::MachineProfile p;
   if (!options.config.empty()) {
-    const config::RunConfig config = told_config(options.config, options.set);
+    const config::RunConfig config = command_config(options.config, options.set);
     p = known(path, backend);
     const observe::Doing doing("measuring the ops of " + options.config);
     for (cost::OpTime& op : planner::measure_config(config)) p.ops.add(std::move(op));
@@ -151,10 +151,9 @@ int profile(const ProfileOptions& options) {
     planner::MeasureOptions measure;
     measure.seconds = options.seconds;
     measure.backend = backend;
-    (void)backends::named(backend).open({});  // before anything else is told: an error where there is none
-    fmt::print(stderr, "measuring {} for about {:.0f} s; other programs at work on it spoil the figures\n",
-               backends::named(backend).shares_memory ? "this machine" : "the device of " + backend,
-               options.seconds);
+    (void)backends::named(backend).open({});  // before any other output: an error where there is none
+    say(stderr, "measuring {} for about {:.0f} s; other programs at work on it spoil the figures\n",
+        backends::named(backend).shares_memory ? "this machine" : "the device of " + backend, options.seconds);
     observe::Doing doing("measuring");
     measure.progress = [&](std::string_view what, double share) {
       doing.now(fmt::format("measuring {}", what), share);
@@ -183,7 +182,7 @@ int profile(const ProfileOptions& options) {
               {"together", p.together},
               {"ops", p.ops.all().size()},
               {"links", p.links.size()}};
-    fmt::print("{}\n", json.dump(2));
+    say("{}\n", json.dump(2));
   } else {
     print(p, path);
   }
@@ -199,9 +198,9 @@ void add_profile(Commands& all) {
                  "Add the ops of this configuration, each by itself, to the machine's profile");
   add_set(command, options.set);
   command.option("--out", options.out, "The profile; else machine.json in the user's cache folder").called("FILE");
-  command.option("--seconds", options.seconds, "How long to measure, about").from(1.0, 3600.0);
+  command.option("--seconds", options.seconds, "Approximate duration of the measurement").from(1.0, 3600.0);
   command
-      .option("--device", options.device, "What is measured: host, or cuda; else CONFIG's device.backend, or host")
+      .option("--device", options.device, "Device to measure: host or cuda; else CONFIG's device.backend, or host")
       .called("NAME");
   add_json(command, options.json);
 }

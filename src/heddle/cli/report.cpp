@@ -6,6 +6,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/base/say.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
 #include "heddle/config/run_config.h"
@@ -23,7 +24,7 @@ struct ReportOptions {
   bool json = false;
 };
 
-// The shortest ends of the paths that tell them apart.
+// The shortest ends of the paths that differ.
 std::vector<std::string> names_of(const std::vector<std::string>& paths) {
   std::vector<std::filesystem::path> whole;
   for (const std::string& path : paths) {
@@ -47,13 +48,13 @@ std::vector<std::string> names_of(const std::vector<std::string>& paths) {
 
 observe::ComparedRun run_of(const std::string& folder, std::string name) {
   const session::RunFolder files{folder};
-  if (!std::filesystem::exists(files.config())) config_error("{}: no run folder (it has no config.toml)", folder);
+  session::check_is_run(files);
   observe::ComparedRun run;
   run.name = std::move(name);
   if (std::filesystem::exists(files.metrics())) {
     observe::MetricsHistory history = observe::read_metrics(files.metrics(), observe::BrokenLines::skip);
     run.steps = std::move(history.steps);
-    for (const std::string& warning : history.warnings) fmt::print(stderr, "warning: {}\n", escaped_lines(warning));
+    for (const std::string& warning : history.warnings) say(stderr, "warning: {}\n", escaped_lines(warning));
   }
   run.figures = observe::figures_of(run.steps);
   run.settings = config::setting_texts(config::read_run_config(files.config()));
@@ -82,14 +83,13 @@ int report(const ReportOptions& options) {
   for (size_t r = 0; r < names.size(); ++r) runs.push_back(run_of(options.runs[r], names[r]));
   if (!options.html.empty()) write_file(options.html, observe::comparison_html(runs));
   if (options.json) {
-    fmt::print("{}\n",
-               json_of(options.runs, runs).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    say("{}\n", json_of(options.runs, runs).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
     return kDone;
   }
   const observe::Terminal terminal = observe::describe_terminal(1);
-  fmt::print("{}", observe::figures_table(runs).text(terminal));
-  if (!observe::differing_settings(runs).empty()) fmt::print("\n{}", observe::settings_table(runs).text(terminal));
-  if (!options.html.empty()) fmt::print("\npage: {}\n", options.html);
+  say("{}", observe::figures_table(runs).text(terminal));
+  if (!observe::differing_settings(runs).empty()) say("\n{}", observe::settings_table(runs).text(terminal));
+  if (!options.html.empty()) say("\npage: {}\n", options.html);
   return kDone;
 }
 

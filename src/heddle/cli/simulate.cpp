@@ -6,9 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
+#include "heddle/base/say.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
-#include "heddle/cli/line/told_config.h"
+#include "heddle/cli/line/command_config.h"
 #include "heddle/observe/metrics_log.h"
 #include "heddle/observe/perfetto.h"
 #include "heddle/observe/progress.h"
@@ -38,7 +39,7 @@ struct SimulateOptions {
 };
 
 using Json = nlohmann::ordered_json;
-constexpr double kMeasure_s = 45;  // where the machine has no profile yet
+constexpr double kMeasure_s = 45;  // on a machine without a profile
 
 constexpr int kUsualDraws = 20;
 constexpr size_t kMemoryPoints = 256, kShownAtPeak = 16;
@@ -100,10 +101,13 @@ runtime::Uncertainty uncertainty_of(const SimulateOptions& options) {
       const std::filesystem::path path(options.routing);
       u.counted_in = (std::filesystem::is_directory(path, ignored) ? path / "metrics.jsonl" : path).string();
       for (const observe::StepMetrics& step : observe::read_metrics(u.counted_in).steps) {
-        if (!step.expert_loads_LE.empty()) u.counted_LE = step.expert_loads_LE;
+        if (step.layers.empty()) continue;
+        u.counted_LE.clear();
+        for (const observe::Figures& layer : step.layers)
+          u.counted_LE.push_back(layer.list(observe::figures::kExpertLoads));
       }
       if (u.counted_LE.empty())
-        config_error("--routing {}: no step of it has counted the experts' rows (train.eval_every says when)",
+        config_error("--routing {}: none of its steps has counted the experts' rows (train.eval_every sets when)",
                      u.counted_in);
     } else {
       config_error("--routing is '{}', accepted: balanced, a spread such as 0.13, the folder or metrics of a run",
@@ -114,12 +118,11 @@ runtime::Uncertainty uncertainty_of(const SimulateOptions& options) {
   return u;
 }
 
-Json json_of(const config::RunConfig& config, const planner::ConfigForecast& c) {
-  const runtime::Forecast& f = c.forecast;
+Json json_of(const config::RunConfig& config, const planner::ConfigPrediction& c) {
+  const runtime::StepPrediction& f = c.prediction;
   Json json{{"name", config.name},
             {"layout", plan::text_of(c.plan.mesh)},
             {"step_seconds", f.step_us * 1e-6},
-            {"steady_step_seconds", f.steady_us * 1e-6},
             {"tokens_per_s", f.tokens_per_s},
             {"model_flops", f.model_flops},
             {"mfu", f.mfu},
@@ -159,17 +162,16 @@ Json json_of(const config::RunConfig& config, const planner::ConfigForecast& c) 
   return json;
 }
 
-void print(const config::RunConfig& config, const planner::ConfigForecast& c, const cost::MachineProfile& profile) {
-  const runtime::Forecast& f = c.forecast;
+void print(const config::RunConfig& config, const planner::ConfigPrediction& c,
+           const cost::MachineProfile& profile) {
+  const runtime::StepPrediction& f = c.prediction;
   const observe::Terminal terminal = observe::describe_terminal(1);
-  fmt::print("{}: {}; a step of {} tokens on {} ({})\n\n", config.name,
-             c.plan.ranks() == 1 ? "one rank" : plan::text_of(c.plan.mesh),
-             observe::grouped_text(config.train.global_batch * config.train.sequence_length), profile.machine,
-             profile.date);
-  const std::string in_a_row =
-      f.steady_us == f.step_us ? "" : fmt::format(" ({} in a row)", observe::duration_text(f.steady_us * 1e-6));
-  fmt::print("step {}{}, {}, MFU {:.1f} %\n\n", observe::duration_text(f.step_us * 1e-6), in_a_row,
-             observe::count_text(f.tokens_per_s, "tok/s"), 100 * f.mfu);
+  say("{}: {}; a step of {} tokens on {} ({})\n\n", config.name,
+      c.plan.ranks() == 1 ? "one rank" : plan::text_of(c.plan.mesh),
+      observe::grouped_text(config.train.global_batch * config.train.sequence_length), profile.machine,
+      profile.date);
+  say("step {}, {}, MFU {:.1f} %\n\n", observe::duration_text(f.step_us * 1e-6),
+      observe::count_text(f.tokens_per_s, "tok/s"), 100 * f.mfu);
   observe::Table table(
       {{"compute streams, mean of the ranks"}, {"time", observe::Align::right}, {"share", observe::Align::right}});
   const auto row = [&](const std::string& what, double us) {
@@ -183,7 +185,7 @@ void print(const config::RunConfig& config, const planner::ConfigForecast& c, co
   for (const auto& [us, kind] : exposed) row("waiting for " + kind, us);
   row("waiting for other stages or ranks", f.bubble_us);
   row("waiting for the host", f.host_us);
-  fmt::print("{}\n", table.text(terminal));
+  say("{}\n", table.text(terminal));
   if (const runtime::Draws& d = f.draws; d.step_us.size() + static_cast<size_t>(d.out_of_memory) > 1) {
     observe::Table drawn({{fmt::format("{} draws", d.step_us.size())},
                           {"median", observe::Align::right},
@@ -196,12 +198,12 @@ void print(const config::RunConfig& config, const planner::ConfigForecast& c, co
     quantiles("step", d.step_us, [](double us) { return observe::duration_text(us * 1e-6); });
     quantiles("memory at the peak", {d.peak_live_bytes.begin(), d.peak_live_bytes.end()},
               [](double bytes) { return observe::bytes_text(bytes); });
-    fmt::print("{}", drawn.text(terminal));
-    if (d.out_of_memory > 0) fmt::print("{} draws more do not fit into memory\n", d.out_of_memory);
-    fmt::print("\n");
+    say("{}", drawn.text(terminal));
+    if (d.out_of_memory > 0) say("{} draws more do not fit into memory\n", d.out_of_memory);
+    say("\n");
   }
   const std::string_view asked = word_of(c.plan.parallel.exchange.topology);
-  if (f.exchange.size() > 0 && f.exchange != asked) fmt::print("exchange {}: {}\n\n", asked, f.exchange);
+  if (f.exchange.size() > 0 && f.exchange != asked) say("exchange {}: {}\n\n", asked, f.exchange);
   constexpr size_t kShown = 10;
   observe::Table memory(
       {{fmt::format("memory of rank {}", f.largest_rank)}, {"role"}, {"bytes", observe::Align::right}});
@@ -216,34 +218,34 @@ void print(const config::RunConfig& config, const planner::ConfigForecast& c, co
   memory.row({"live at the peak", "", observe::bytes_text(static_cast<double>(f.peak_live_bytes))});
   memory.row({"reserved", "", observe::bytes_text(static_cast<double>(f.reserved_bytes))});
   memory.row({"a caching allocator's", "", observe::bytes_text(static_cast<double>(f.caching_reserved_bytes))});
-  fmt::print("{}", memory.text(terminal));
+  say("{}", memory.text(terminal));
 }
 
 int simulate(const SimulateOptions& options) {
   std::vector<std::string> set = options.set;
   if (options.ranks > 0) set.push_back(fmt::format("mesh.ranks={}", options.ranks));
-  told_config(options.config, set);
+  command_config(options.config, set);
   const config::RunConfig config = planner::read_within_budget(options.config, set).config;
   const cost::MachineProfile profile = planner::machine_profile(options.profile, kMeasure_s, config.device.backend);
-  planner::ConfigForecast c;
+  planner::ConfigPrediction c;
   try {
     planner::JobPlaces places =
         planner::on_hosts(static_cast<int>(config.ranks()), static_cast<int>(options.hosts), profile);
     places.uncertainty = uncertainty_of(options);
     places.caching_allocator = true;
     const observe::Doing doing("simulating a step");
-    c = planner::forecast_config(config, profile, places);
+    c = planner::predict_config(config, profile, places);
   } catch (const ir::OutOfMemory& error) {
     config_error("{}: {}", options.config, error.what());
   }
   if (!options.trace.empty()) {
     observe::PerfettoTrace file(options.trace);
-    file.add(session::trace_of(c.lowered, session::spans_of(c.forecast.simulation), 1).timeline);
+    file.add(session::trace_of(c.lowered, session::spans_of(c.prediction.simulation), 1).timeline);
     file.close();
-    fmt::print(stderr, "trace: {}; open it at https://ui.perfetto.dev\n", options.trace);
+    say(stderr, "trace: {}; open it at https://ui.perfetto.dev\n", options.trace);
   }
   if (options.json) {
-    fmt::print("{}\n", json_of(config, c).dump(2));
+    say("{}\n", json_of(config, c).dump(2));
   } else {
     print(config, c, profile);
   }
@@ -254,10 +256,11 @@ int simulate(const SimulateOptions& options) {
 
 void add_simulate(Commands& all) {
   auto [command, options] = add_command(
-      all, "simulate", "A training step on this machine, before it runs: time, where it goes, memory", simulate);
+      all, "simulate", "A training step on this machine before it runs: its time by kind of work, and its memory",
+      simulate);
   command.option("CONFIG", options.config, "The configuration file; - is the standard input").required();
   add_set(command, options.set);
-  command.option("--profile", options.profile, "What `heddle profile --out` wrote").called("FILE");
+  command.option("--profile", options.profile, "Profile, written by `heddle profile --out`").called("FILE");
   command.option("--ranks", options.ranks, "The same as --set mesh.ranks=N").from(1);
   command.option("--hosts", options.hosts, "Hosts over which the ranks are spread; else threads of one").from(1);
   command
@@ -266,7 +269,7 @@ void add_simulate(Commands& all) {
           "Rows of the experts: balanced, the relative deviation of their shares, or a run whose counts to take")
       .called("balanced|SPREAD|RUN");
   command.option("--jitter", options.jitter, "Relative deviation of each op's time").from(0.0, 10.0);
-  command.option("--draws", options.draws, "Steps to draw with a spread or jitter; their quantiles are told")
+  command.option("--draws", options.draws, "Steps to draw with a spread or jitter; their quantiles are printed")
       .from(1, 100'000);
   command.option("--seed", options.seed, "Of the draws").from(0);
   command.option("--trace", options.trace, "Write the step as a Perfetto trace").called("FILE");

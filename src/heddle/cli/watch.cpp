@@ -8,17 +8,19 @@
 #include "heddle/base/error.h"
 #include "heddle/base/files/folder_lock.h"
 #include "heddle/base/files/input_file.h"
+#include "heddle/base/files/output_file.h"
+#include "heddle/base/say.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
-#include "heddle/comm/calls/standing.h"
+#include "heddle/comm/calls/same_clock.h"
 #include "heddle/config/run_config.h"
 #include "heddle/observe/progress.h"
-#include "heddle/observe/run_figures.h"
 #include "heddle/observe/runs/metrics_tail.h"
+#include "heddle/observe/runs/watched_text.h"
 #include "heddle/observe/table.h"
-#include "heddle/observe/terminal/text_chart.h"
 #include "heddle/observe/units.h"
 #include "heddle/session/run_folder.h"
+#include "heddle/session/slow/read_op_times.h"
 #include "heddle/session/slow/wanted_op_times.h"
 #include "heddle/session/text/continue_text.h"
 
@@ -27,8 +29,8 @@ namespace heddle::cli {
 namespace {
 
 constexpr auto kPause = std::chrono::seconds(1);
-constexpr size_t kLately = 60;  // steps that tell how long the rest will take
-constexpr int kLossRows = 12, kSpeedRows = 7, kMostColumns = 140;
+constexpr size_t kLately = 60;  // steps that predict how long the rest will take
+constexpr int kMostColumns = 140;
 
 struct WatchOptions {
   std::string run;
@@ -61,7 +63,7 @@ class Watch {
   explicit Watch(const std::string& folder)
       : folder_{folder}, config_(config::read_run_config(folder_.config())), tail_(folder_.metrics()) {}
 
-  /// Whether anything may still come.
+  /// True if anything may still come.
   bool look() {
     tail_.read();
     holder_ = FolderLock::holder_of(folder_.path);
@@ -74,15 +76,7 @@ class Watch {
     const std::vector<observe::StepMetrics>& steps = tail_.steps();
     if (steps.empty()) return text + "no step yet\n";
     text += bar(terminal, columns) + "\n";
-    const observe::RunFigures f = observe::figures_of(steps);
-    if (f.held_out_loss)
-      text += fmt::format("held-out loss {} after step {}\n", observe::loss_text(*f.held_out_loss),
-                          observe::grouped_text(f.held_out_step));
-    if (f.copies) text += fmt::format("copies of hot experts: {}\n", observe::copies_line(f));
-    if (f.moves) text += fmt::format("moves of experts: {}\n", observe::moves_line(f));
-    text += chart("loss", &observe::StepMetrics::lm_loss, observe::loss_text, kLossRows, columns, terminal.unicode);
-    text += chart("tokens per second", &observe::StepMetrics::tokens_per_s, observe::tokens_rate_text, kSpeedRows,
-                  columns, terminal.unicode);
+    text += observe::watched_text(steps, columns, terminal.unicode);
     return text;
   }
 
@@ -98,6 +92,7 @@ class Watch {
   std::string bar(const observe::Terminal& terminal, int columns) const {
     observe::ProgressOptions options;
     options.total_steps = config_.train.steps;
+    options.total_epochs = config_.train.epochs;
     options.total_s = config_.length().seconds;
     options.redraw_every_s = 0;
     observe::Terminal wide = terminal;
@@ -110,23 +105,11 @@ class Watch {
         options, wide, [&](std::string_view text) { drawn = text; }, [&] { return columns + 1; });
     double clock_s = 0;
     for (size_t i = from; i < steps.size(); ++i) {
-      clock_s += steps[i].step_s.value_or(0);
+      clock_s += steps[i].get(observe::figures::kStepSeconds, 0);
       progress.update(steps[i], clock_s);
     }
     const std::string clear = "\r\x1b[K";
     return drawn.starts_with(clear) ? drawn.substr(clear.size()) : drawn;
-  }
-
-  std::string chart(const char* title, std::optional<double> observe::StepMetrics::*figure,
-                    std::string (*text)(double), int rows, int columns, bool unicode) const {
-    observe::TextChart chart{title, {}, {}, text, columns, rows, unicode};
-    for (const observe::StepMetrics& step : tail_.steps()) {
-      if (!(step.*figure)) continue;
-      chart.x.push_back(static_cast<double>(step.step));
-      chart.y.push_back(*(step.*figure));
-    }
-    const std::string drawn = observe::text_chart(chart);
-    return drawn.empty() ? "" : "\n" + drawn;
   }
 
   session::RunFolder folder_;
@@ -134,10 +117,6 @@ class Watch {
   observe::MetricsTail tail_;
   std::string holder_;
 };
-
-std::string number_or_dash(const nlohmann::json& value, const char* format) {
-  return value.is_number() ? fmt::format(fmt::runtime(format), value.get<double>()) : "-";
-}
 
 // Asks a run that trains for the times of its ops, and shows the longest.
 int watch_ops(const session::RunFolder& folder, int64_t steps) {
@@ -157,10 +136,10 @@ int watch_ops(const session::RunFolder& folder, int64_t steps) {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
-  const nlohmann::json json = nlohmann::json::parse(read_file(folder.op_times(), int64_t{256} << 20));
-  fmt::print("{}: steps {} to {}, {} rank{}; all ops are in {}\n\n", folder.path, json["steps"][0].get<int64_t>(),
-             json["steps"][1].get<int64_t>(), json["ranks"].get<int64_t>(), json["ranks"] == 1 ? "" : "s",
-             folder.op_times());
+  const session::OpTimesTable times =
+      session::read_op_times(read_file(folder.op_times(), int64_t{256} << 20), folder.op_times());
+  say("{}: steps {} to {}, {} rank{}; all ops are in {}\n\n", folder.path, times.first_step, times.last_step,
+      times.ranks, times.ranks == 1 ? "" : "s", folder.op_times());
   using observe::Align;
   observe::Table table({{"op"},
                         {"phase"},
@@ -169,24 +148,22 @@ int watch_ops(const session::RunFolder& folder, int64_t steps) {
                         {"a step", Align::right},
                         {"of rank", Align::right},
                         {"over others", Align::right}});
-  size_t shown = 0;
-  for (const nlohmann::json& op : json["ops"]) {
-    if (shown++ == kShown) break;
-    const auto slowest = op["slowest_rank"].get<size_t>();
-    table.row({session::terminal_text(op["op"].get<std::string>()), op["phase"].get<std::string>(),
-               op["stream"].get<std::string>(), number_or_dash(op["calls"], "{:.4g}"),
-               observe::duration_text(op["seconds"][slowest].get<double>()), fmt::format("{}", slowest),
-               number_or_dash(op["over_others"], "{:.2f}")});
+  for (size_t i = 0; i < std::min(kShown, times.rows.size()); ++i) {
+    const session::OpTimesTable::Row& row = times.rows[i];
+    table.row({session::terminal_text(row.op), session::terminal_text(row.phase),
+               session::terminal_text(row.stream), fmt::format("{:.4g}", row.calls),
+               observe::duration_text(row.slowest_s), fmt::format("{}", row.slowest_rank),
+               row.over_others ? fmt::format("{:.2f}", *row.over_others) : "-"});
   }
-  fmt::print("{}", table.text(observe::describe_terminal(1)));
+  say("{}", table.text(observe::describe_terminal(1)));
   return kDone;
 }
 
 // The last collectives of a run that trains: who came last, and what they took once all were there.
 int watch_calls(const session::RunFolder& folder) {
   constexpr size_t kShown = 20;
-  std::vector<comm::Meeting> met = comm::meetings(comm::read_standings(folder.ranks()));
-  if (met.empty()) config_error("{}: no rank there tells of its collectives", folder.path);
+  std::vector<comm::Meeting> met = comm::meetings(comm::by_one_clock(comm::read_rank_statuses(folder.ranks()), ""));
+  if (met.empty()) config_error("{}: no rank there reports its collectives", folder.path);
   if (met.size() > kShown) met.erase(met.begin(), met.end() - kShown);
   using observe::Align;
   observe::Table table({{"channel"},
@@ -201,25 +178,25 @@ int watch_calls(const session::RunFolder& folder) {
     table.row({m.channel, fmt::format("{}", m.sequence), fmt::format("{}", m.ranks.size()),
                observe::bytes_text(static_cast<double>(m.bytes)), fmt::format("rank {}", m.last), time(m.spread_ns),
                time(m.shortest_ns)});
-  fmt::print("{}", table.text(observe::describe_terminal(1)));
+  say("{}", table.text(observe::describe_terminal(1)));
   return kDone;
 }
 
 int watch(const WatchOptions& options) {
   const std::string folder = options.run.empty() ? newest_run() : options.run;
-  if (!std::filesystem::exists(session::RunFolder{folder}.config()))
-    config_error("{}: no run folder (it has no config.toml)", folder);
+  session::check_is_run({folder});
   if (options.ops > 0) return watch_ops({folder}, options.ops);
   if (options.calls) return watch_calls({folder});
   Watch run(folder);
-  int64_t lines = 0;  // of the frame that stands
+  int64_t lines = 0;  // lines of the present frame
   for (;;) {
     const bool more = run.look();
     const observe::Terminal terminal = observe::describe_terminal(1);
     const std::string frame = run.frame(terminal);
-    if (lines > 0) fmt::print("\x1b[{}A\x1b[J", lines);
-    fmt::print("{}", frame);
-    if (std::fflush(stdout) != 0 || !more || options.once || !terminal.interactive) return kDone;
+    if (lines > 0) say("\x1b[{}A\x1b[J", lines);
+    say("{}", frame);
+    check_heard();
+    if (!more || options.once || !terminal.interactive) return kDone;
     lines = std::count(frame.begin(), frame.end(), '\n');
     std::this_thread::sleep_for(kPause);
   }
@@ -229,9 +206,9 @@ int watch(const WatchOptions& options) {
 
 void add_watch(Commands& all) {
   auto [command, options] =
-      add_command(all, "watch", "Follow a run in the terminal: how far it is, its loss, its speed", watch);
+      add_command(all, "watch", "Follow a run in the terminal: its progress, loss and speed", watch);
   command.option("RUN", options.run, "The run's folder; else the one under runs/ that wrote last");
-  command.option("--once", options.once, "Show it once; so it is where the output is no terminal");
+  command.option("--once", options.once, "Show it once; the default where the output is no terminal");
   command
       .option("--ops", options.ops,
               "Time the ops of so many steps on every rank of the run, as it trains, and show the longest")

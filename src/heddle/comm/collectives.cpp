@@ -5,7 +5,7 @@
 
 #include "heddle/comm/communicator.h"
 #include "heddle/comm/exchange/kernels.h"
-#include "heddle/comm/placement/copies.h"
+#include "heddle/comm/placement/replica_kernels.h"
 
 namespace heddle::comm {
 
@@ -31,8 +31,8 @@ void receive(const KernelCall& call) {
 std::vector<Collective> together(bool in_place) {
   std::vector<Collective> all{{"send", send}, {"receive", receive}};
   for (const auto* list : {&row_collectives(), &place_collectives(), &matrix_collectives(), &count_kernels(),
-                           &there_kernels(in_place), &back_kernels(in_place), &placing_kernels(), &copies_kernels(),
-                           &moving_kernels(), &product_collectives()}) {
+                           &there_kernels(in_place), &back_kernels(in_place), &placing_kernels(),
+                           &replica_kernels(), &moving_kernels(), &product_collectives()}) {
     all.insert(all.end(), list->begin(), list->end());
   }
   return all;

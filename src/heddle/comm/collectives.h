@@ -1,4 +1,4 @@
-// What the communication ops do, written over a Communicator. See docs/ops.md.
+// The kernels of the communication ops, written over a Communicator. See docs/ops.md.
 #pragma once
 
 #include <string_view>
@@ -23,16 +23,16 @@ const std::vector<Collective>& host_collectives();
 const std::vector<Collective>& device_collectives();
 /// Null where `kind` is none of them.
 const Collective* find_collective(const std::vector<Collective>& of, std::string_view kind);
-/// Of rows and of tensors cut into shards.
+/// Collectives of rows and of tensors cut into shards.
 const std::vector<Collective>& row_collectives();
 
-/// Of products in one with the gather or the sum of their rows.
+/// Collectives of products in one with the gather or the sum of their rows.
 const std::vector<Collective>& product_collectives();
 
-/// Of the places of experts that take a stated number of rows.
+/// Collectives of the places of experts that take a stated number of rows.
 const std::vector<Collective>& place_collectives();
 
-/// Of matrices dealt out to ranks.
+/// Collectives of matrices dealt out to ranks.
 const std::vector<Collective>& matrix_collectives();
 
 /// Rows that this rank receives, from the n of counts_to_host.

@@ -17,7 +17,7 @@ struct Piece {
   int64_t bytes = 0;
 };
 
-/// What a rank has sent, by where it went. What a rank hands to itself is not counted.
+/// The bytes and messages that a rank has sent, by where they went. What a rank hands to itself is not counted.
 struct Traffic {
   int64_t within_node_bytes = 0;
   int64_t across_nodes_bytes = 0;
@@ -54,8 +54,8 @@ class Communicator {
   virtual void send(const void* data, int64_t bytes, int peer) = 0;
   virtual void receive(void* data, int64_t bytes, int peer) = 0;
 
-  /// Says on which stream of the device the calls that follow run, where memory is a device's: then they return at
-  /// once, and what was said of returning holds for what comes later on that stream.
+  /// Sets the stream of the device on which the calls that follow run, where memory is a device's. Then they return
+  /// at once, and what was said of returning holds for what comes later on that stream.
   virtual void run_on(void*) {}
 
   /// Sent by this rank through this communicator since it was made.

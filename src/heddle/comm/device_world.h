@@ -18,16 +18,20 @@ inline device::Seat seat_in(const World& world) {
   return seat;
 }
 
-/// Whether this build and machine can make a device world, or why not.
+/// Support::yes if this build and machine can make a device world, else why not.
 Support device_world_available();
+
+/// Sends a byte to the device in use and takes it there, by the library of device worlds alone. What it is and
+/// where it lies. SystemError where that fails, ConfigError where there is no library.
+std::string send_to_itself();
 
 /// A world whose communicators take memory of CUDA devices. `control` carries what the host has to agree on (who
 /// makes a group's id) and outlives it; when one of the two fails, both do. A rank calls it with its device chosen.
 /// Where ranks of a host outnumber its devices, they share them (for tests: each then counts as a host of its own).
 std::unique_ptr<World> device_world(World& control);
 
-/// Whether a device world's messages can go by the GPUs' copy engines, or why not; all ranks call it together, with
-/// their devices chosen.
+/// Support::yes if a device world's messages can go over the GPUs' copy engines, else why not. All ranks call it
+/// together, with their devices chosen.
 Support peer_copies_available(World& control);
 /// The device world, so that they do from `least_bytes` on, the same number on all ranks; all call it together.
 /// What goes which way is added to `counts`, which outlives it.

@@ -1,4 +1,4 @@
-// What launchers leave in the environment of the processes they start.
+// The variables that launchers leave in the environment of the processes they start.
 #include <cstdlib>
 
 #include "heddle/comm/mpi_world.h"

@@ -42,12 +42,12 @@ class Deal {
 
   const std::vector<Piece>& of_parts() const { return of_parts_; }
   const std::vector<Piece>& of_stack() const { return of_stack_; }
-  /// What of the stack holds none.
+  /// Clears the slots of the stack that hold no matrix.
   void clear_rest(const KernelCall& call) const {
     const int64_t from = used_ * width() * size_, all = stack_.elements() * size_;
     if (from < all) call.row_work->fill(bytes_of(stack_) + from, 0, all - from, call.stream);
   }
-  /// What of the last runs lies beyond their tensors.
+  /// Clears the ends of the last runs that lie beyond their tensors.
   void clear_ends(const KernelCall& call) const {
     if (blocks_) return;
     const int64_t held = std::clamp<int64_t>(count_ * elements_ - communicator_.rank() * run_, 0, run_);
@@ -59,7 +59,7 @@ class Deal {
  private:
   int64_t width() const { return blocks_ ? ranks_ * elements_ : elements_; }
 
-  /// What of matrix j a rank has, from its first element of the tensor on.
+  /// The run of matrix j that a rank has, from its first element of the tensor on.
   struct Run {
     int64_t first, last;
   };
@@ -71,7 +71,7 @@ class Deal {
 
   void on_parts(int64_t j, int64_t owner, int64_t own) {
     const Run run = run_of(j, own);
-    const int64_t base = bytes_of(parts_[static_cast<size_t>(j / count_)]) - bytes_of(parts_[0]);
+    const int64_t base = bytes_of(parts_[j / count_]) - bytes_of(parts_[0]);
     const int64_t at = run.first - (blocks_ ? 0 : own * run_);
     of_parts_.push_back({static_cast<int>(owner), base + at * size_, (run.last - run.first) * size_});
   }

@@ -24,15 +24,15 @@ struct MpiOptions {
   /// do; every rank has the same.
   int window_ranks = std::numeric_limits<int>::max();
   /// Called once, by another thread than the caller's, when the world fails, with the reason and the rank that is
-  /// at fault (-1: unknown): also in a process whose threads compute and would not see it for a while. May print;
-  /// must not throw or call the world.
+  /// at fault (-1: unknown). It is called also in a process whose threads compute and would not see it for a while.
+  /// May print; must not throw or call the world.
   std::function<void(const std::string& reason, int accused)> report;
 };
 
-/// Whether this build can make an MPI world.
+/// True if this build can make an MPI world.
 bool mpi_available();
 
-/// Whether a launcher (mpirun, srun, another that speaks PMI or PMIx) has started this process as one rank of a
+/// True if a launcher (mpirun, srun, another that speaks PMI or PMIx) has started this process as one rank of a
 /// job. Reads the environment; does not touch MPI.
 bool launched_by_mpi();
 
@@ -41,9 +41,9 @@ bool launched_by_mpi();
 /// MPI, SystemError when MPI says no.
 std::unique_ptr<World> mpi_world(const MpiOptions& options = {});
 
-/// How many processes the launcher says it has started; 0 when it does not say.
+/// The number of processes that the launcher says it has started; 0 when it does not say.
 int launched_ranks();
-/// Which of them this is; 0 when it does not say.
+/// The number of this one among them; 0 when it does not say.
 int launched_rank();
 
 }  // namespace heddle::comm

@@ -15,7 +15,7 @@ namespace {
 using device::KernelCall;
 using device::TensorView;
 
-/// Where the places of one expert and source lie, among a rank's own and among those that a holder has.
+/// The places of one expert and source: where they lie among a rank's own and among those that a holder has.
 struct Places {
   Places(const KernelCall& call, const TensorView& own)
       : ranks(call.op->attributes.integer("ranks")),
@@ -26,12 +26,12 @@ struct Places {
     HEDDLE_CHECK(call.communicator->size() == ranks, "'{}' over {} ranks on a communicator of {}", call.op->kind(),
                  ranks, call.communicator->size());
   }
-  /// Those of this rank for the experts of `holder`; `base`: where they begin.
+  /// Adds the places of this rank for the experts of `holder`; `base`: where they begin.
   void own(int64_t holder, std::vector<Piece>& pieces, int64_t base = 0) const {
     for (int64_t p = 0; p < each; ++p)
       pieces.push_back({static_cast<int>(holder), base + (holder / slices * each + p) * bytes, bytes});
   }
-  /// Those of `source` for the experts of this rank.
+  /// Adds the places of `source` for the experts of this rank.
   void held(int64_t source, std::vector<Piece>& pieces) const {
     for (int64_t p = 0; p < each; ++p)
       pieces.push_back({static_cast<int>(source), (p * ranks + source) * bytes, bytes});
@@ -49,7 +49,7 @@ void dispatch_places(const KernelCall& call) {
   call.communicator->exchange(call.in[0].data, sends, call.out[0].data, receives);
 }
 
-// Where experts are cut, scratch has what each slice made of this rank's places.
+// Scratch has what each slice made of this rank's places, where experts are cut.
 void combine_places(const KernelCall& call) {
   const TensorView& out = call.out[0];
   const Places places(call, out);

@@ -1,11 +1,11 @@
 // gather_product and product_scatter: a product of rows, piece by piece, beside the exchange of its operand's or
 // its result's rows. K columns of x, N of y; G ranks, B runs.
 //
-//   gather_product:   the own rows go to all others first, the next rank's piece before the others'; whatever piece
-//                     has come is multiplied, the own ones while the first are on their way
-//   product_scatter:  rows are multiplied for the next rank first, for this one last, while the last of the others'
-//                     are on their way; each piece lands in the slot of its source with its owner, which adds up
-//                     the slots in rank order as soon as all have that piece: the order of arrival decides nothing
+//   gather_product:   The own rows go to all others first, the next rank's piece before the others'. Every piece is
+//                     multiplied once it has come, the own ones while the first are on their way.
+//   product_scatter:  Rows are multiplied for the next rank first, for this one last, while the last of the others'
+//                     are on their way. Each piece lands in the slot of its source with its owner, which adds up
+//                     the slots in rank order as soon as all have that piece. The order of arrival decides nothing.
 #include <algorithm>
 #include <vector>
 
@@ -31,11 +31,11 @@ struct Pieces {
                  ranks, call.communicator->size());
     HEDDLE_CHECK(call.product.run != nullptr, "'{}' without a kernel of its product", call.op->kind());
   }
-  /// Of one rank.
+  /// Pieces of one rank, and their rows.
   int64_t count() const { return runs * pieces; }
   int64_t first(int64_t k) const { return k % pieces * run / pieces; }
   int64_t rows(int64_t k) const { return (k % pieces + 1) * run / pieces - first(k); }
-  /// Where the k-th piece of a rank begins, in rows: among its own, among the joined ones.
+  /// The row where the k-th piece of a rank begins: among its own, among the joined ones.
   int64_t own(int64_t k) const { return k / pieces * run + first(k); }
   int64_t joined(int64_t of, int64_t k) const { return (k / pieces * ranks + of) * run + first(k); }
   int at(int64_t step) const { return static_cast<int>((rank + step % ranks + ranks) % ranks); }
@@ -129,7 +129,7 @@ void product_scatter(const KernelCall& call) {
        .arrived =
            [&](size_t i) {
              const int64_t k = static_cast<int64_t>(i) % p.count();
-             if (++there[static_cast<size_t>(k)] < p.ranks) return;
+             if (++there[k] < p.ranks) return;
              const int64_t at = p.own(k) * to;
              call.row_work->sum_parts(y.dtype, slots + at, y.elements(), p.ranks, p.rows(k) * y.columns(),
                                       y.as<std::byte>() + at, call.stream);

@@ -26,8 +26,8 @@ int64_t ranks_of(const KernelCall& call) {
   return ranks;
 }
 
-/// Where the rows of each rank lie: in its own tensor (`own`) and among the joined rows. Of either there may be
-/// only some rows of each run, at the distance of whole runs.
+/// The places of each rank's rows: in its own tensor (`own`) and among the joined rows. Either may have only some
+/// rows of each run, at the distance of whole runs.
 struct Rows {
   Rows(const KernelCall& call, int64_t own_bytes)
       : ranks(ranks_of(call)),

@@ -19,13 +19,13 @@ class World {
   virtual int node_of(int rank) const = 0;
   virtual const std::string& host_of(int rank) const = 0;
 
-  /// A communicator of its own (traffic never mixes with another's) for `ranks`, in that order; this rank is one of
+  /// A communicator of its own for `ranks`, in that order; traffic never mixes with another's. This rank is one of
   /// them, and every one of them asks for the same name. The world outlives it. `name` also says in errors which
   /// stream waited: "comm.tp".
   virtual std::unique_ptr<Communicator> communicator(const std::vector<int>& ranks, const std::string& name) = 0;
 
-  /// Ends every pending and later call of every rank with this reason: with ConfigError where the user's `input` is
-  /// to blame, so that all end with the same status, else with SystemError.
+  /// Ends every pending and later call of every rank with this reason. It ends them with ConfigError where the
+  /// user's `input` is to blame, so that all end with the same status, else with SystemError.
   virtual void abort(const std::string& reason, bool input = false) = 0;
 
   /// From now on a call of this rank that waits longer for a peer whose process is alive ends every rank. Where

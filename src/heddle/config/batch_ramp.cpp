@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "heddle/base/error.h"
+#include "heddle/plan/divisors.h"
 
 namespace heddle::config {
 
@@ -24,7 +25,7 @@ BatchRamp::Place BatchRamp::after(int64_t steps, int64_t whole) const {
   for (int64_t i = 0; i < increments; ++i) {
     // The first number of sequences at which i + 1 increments have been made.
     const int64_t end = (sequences * (i + 1) + increments - 1) / increments;
-    const int64_t batch = all[static_cast<size_t>(i)];
+    const int64_t batch = all[i];
     const int64_t here = std::max<int64_t>(0, (end - place.consumed + batch - 1) / batch);
     if (steps < here) return {place.consumed + steps * batch, batch};
     place.consumed += here * batch;
@@ -32,6 +33,17 @@ BatchRamp::Place BatchRamp::after(int64_t steps, int64_t whole) const {
   }
   place.consumed += steps * whole;
   return place;
+}
+
+int64_t BatchRamp::steps_to(int64_t consumed, int64_t whole) const {
+  int64_t most = 1;
+  while (after(most, whole).consumed < consumed) most *= 2;
+  int64_t least = most / 2;  // have not read them
+  while (most - least > 1) {
+    const int64_t middle = least + (most - least) / 2;
+    (after(middle, whole).consumed < consumed ? least : most) = middle;
+  }
+  return most;
 }
 
 BatchRamp parse_batch_ramp(std::string_view text) {
@@ -62,12 +74,16 @@ std::string text_of(const BatchRamp& ramp) {
 
 void check_batch_ramp(const BatchRamp& ramp, int64_t whole, int64_t unit) {
   if (!ramp) return;
-  if (ramp.start > whole || (whole - ramp.start) % ramp.increment != 0) {
-    config_error("from {} by {} a step's sequences don't come to train.global_batch ({})", ramp.start,
-                 ramp.increment, whole);
+  if (ramp.start > whole) config_error("it begins at {}, above train.global_batch ({})", ramp.start, whole);
+  if ((whole - ramp.start) % ramp.increment != 0) {
+    config_error("from {} by {} a step's sequences don't come to train.global_batch ({}); increments that do: {}",
+                 ramp.start, ramp.increment, whole, plan::divisors_text(whole - ramp.start));
   }
   if (ramp.start % unit != 0 || (ramp.start < whole && ramp.increment % unit != 0)) {
-    config_error("its batches must be multiples of train.microbatch × the data parallel ranks ({})", unit);
+    config_error(
+        "its batches, {} and {} more each time, must be multiples of train.microbatch × the data parallel "
+        "ranks ({})",
+        ramp.start, ramp.increment, unit);
   }
   if ((whole - ramp.start) / ramp.increment > kMostBatches) {
     config_error("{} batches on the way to train.global_batch, at most {} are accepted",

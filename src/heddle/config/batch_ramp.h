@@ -1,6 +1,6 @@
-// A batch that grows in the first part of a run, as Megatron-LM's --rampup-batch-size: from `start` sequences a
-// step by `increment` to the run's whole batch, in equal parts of the first `sequences` of the data. The batch of a
-// step is a function of what was read before it, and so of its number.
+// A batch that grows in the first part of a run, as Megatron-LM's --rampup-batch-size. It goes from `start`
+// sequences a step by `increment` to the run's whole batch, in equal parts of the first `sequences` of the data.
+// The batch of a step is a function of what was read before it, and so of its number.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,8 @@ struct BatchRamp {
     int64_t consumed = 0, batch = 0;
   };
   Place after(int64_t steps, int64_t whole) const;
+  /// The first number of steps, 1 or more, that have read so many sequences.
+  int64_t steps_to(int64_t consumed, int64_t whole) const;
   bool operator==(const BatchRamp&) const = default;
 };
 

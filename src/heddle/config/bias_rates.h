@@ -1,4 +1,4 @@
-// What a step's program reads as the rate of the balancing biases, for each way of moving them.
+// Rates of the balancing biases that a step's program reads, for each way of moving them.
 #pragma once
 
 #include "heddle/config/bias_rate.h"
@@ -8,7 +8,7 @@
 
 namespace heddle::config {
 
-/// By quantiles: which part of the way a step goes. All of it: less takes several steps more to arrive, and the
+/// The part of the way that a step goes, by quantiles. All of it: less takes several steps more to arrive, and the
 /// bounds that experts move for each other by going at once are found anew in the next step.
 constexpr double kQuantileRate = 1;
 

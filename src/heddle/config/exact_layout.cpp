@@ -12,7 +12,7 @@ namespace heddle::config {
 
 namespace {
 
-// Whether a token's sum over any of its experts has the tree of one rank, where an expert's key is its id. The tree
+// True if a token's sum over any of its experts has the tree of one rank, where an expert's key is its id. The tree
 // of all experts decides: that of some of them is what is left of it.
 bool sums_as_one_rank(const comm::Places& places, int64_t experts) {
   const auto ranks = std::ssize(places.node);

@@ -1,4 +1,4 @@
-// Where train.exact_sums holds: the layouts that give one rank's weights bit for bit.
+// Layouts for which train.exact_sums holds: they give one rank's weights bit for bit.
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
-// The rate of balancing biases that falls (model.bias_balance "falling"): high enough that they arrive within the
-// run's warm-up, in whatever number of steps that is, then like 1 ÷ t, so that what they still follow, they follow
-// without jumping about. Until the warm-up ends each step takes an equal part of kTravel, twice the distance by
-// which scores lie apart in early training; a rate that falls like 1 ÷ t has no end to what it can travel from
+// The rate of balancing biases that falls (model.bias_balance "falling"). At first it is high enough that they
+// arrive within the run's warm-up, in whatever number of steps that is. Then it falls like 1 ÷ t, so that they
+// follow without jumping about. Until the warm-up ends each step takes an equal part of kTravel, twice the distance
+// by which scores lie apart in early training. A rate that falls like 1 ÷ t has no end to what it can travel from
 // there.
 #pragma once
 

@@ -20,6 +20,8 @@ std::vector<Remark> hardly_meant(const RunConfig& c) {
              "train.warmup_fraction and train.decay_fraction ({} + {}) are more than the run: the decay is shorter",
              t.warmup_fraction, t.decay_fraction);
     }
+  } else if (t.steps == 0) {
+    // Epochs, of data that is not known yet.
   } else if (t.warmup_steps >= t.steps) {
     remark("train.warmup_steps",
            "train.warmup_steps is {}, the run has {} steps: the learning rate rises until the end, to {:.2g}",

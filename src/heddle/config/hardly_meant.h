@@ -1,4 +1,4 @@
-// What a configuration says that is accepted but hardly meant.
+// Settings of a configuration that are accepted but hardly meant.
 #pragma once
 
 #include <string>

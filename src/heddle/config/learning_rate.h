@@ -1,6 +1,6 @@
-// The learning rate of a step: linear warm-up, then constant, a cosine, a line, warm-up–stable–decay (Hu et al.,
-// arXiv 2404.06395), or peak·√(warm-up ÷ step) (Vaswani et al., arXiv 1706.03762); over the steps of a run, or over
-// its time.
+// The learning rate of a step over the steps of a run, or over its time. After a linear warm-up it is constant, a
+// cosine, a line, warm-up–stable–decay (Hu et al., arXiv 2404.06395), or peak·√(warm-up ÷ step) (Vaswani et al.,
+// arXiv 1706.03762).
 #pragma once
 
 #include "heddle/base/words.h"
@@ -8,7 +8,7 @@
 
 namespace heddle::config {
 
-/// How it goes after the warm-up.
+/// The shape of the rate after the warm-up.
 enum class RateShape : uint8_t { constant, cosine, wsd, linear, inverse_sqrt };
 constexpr auto words_of(RateShape) {
   return std::to_array<Word<RateShape>>({{RateShape::cosine, "cosine"},
@@ -23,13 +23,13 @@ struct LearningRate {
   Shape shape = Shape::cosine;
   double peak = 1e-3;
   double least = 1e-4;  // at the end of cosine, linear and wsd; inverse_sqrt falls no lower
-  // In the measure of the run's length: steps, or seconds.
+  // Durations in the measure of the run's length: steps, or seconds.
   double warmup = 0;
   double decay = 0;  // of wsd: the last ones
 
-  /// Of the step that follows `done`: as it will be when that step ends.
+  /// The rate of the step that follows `done`: as it will be when that step ends.
   double at(const RunLength& length, const RunProgress& done) const;
-  /// How much of the peak it has come down to by then: 1 until it falls.
+  /// The part of the peak it has come down to by then: 1 until it falls.
   double left(const RunLength& length, const RunProgress& done) const;
 };
 

@@ -1,12 +1,14 @@
 #include "heddle/config/model_json.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/config/families/family.h"
+#include "heddle/formats/hub_name.h"
 #include "heddle/formats/json_text.h"
 
 namespace heddle::config {
@@ -104,7 +106,9 @@ nlohmann::ordered_json published(const Family& family, const ModelConfig& c) {
 // Keys of a model that its family does not say, and that are not what it takes for granted.
 std::vector<const model::Key*> beyond(const Family& family, const nlohmann::ordered_json& json,
                                       const ModelConfig& c) {
-  const ModelConfig usual = read(family, Json(json), "the model");
+  Json words(json);
+  if (family.rewrite != nullptr) family.rewrite(words, "the model");
+  const ModelConfig usual = read(family, words, "the model");
   std::vector<const model::Key*> found;
   for (const std::string& name : unsaid_keys(family)) {
     const model::Key& key = *model::find_key(name);
@@ -141,7 +145,11 @@ ModelConfig read_model_config(const std::string& path) {
   return model_config_from_json(read_config_json(path), path);
 }
 
-ModelConfig read_huggingface_config(const std::string& path, std::vector<std::string>* warnings) {
+ModelConfig read_huggingface_config(const std::string& given, std::vector<std::string>* warnings) {
+  std::error_code ignored;
+  if (const std::string hint = formats::hub_hint(given); !hint.empty() && !std::filesystem::exists(given, ignored))
+    config_error("{}: no such file or folder{}", given, hint);
+  const std::string path = std::filesystem::is_directory(given, ignored) ? given + "/config.json" : given;
   Json json = read_config_json(path);
   const Json own = json.value("heddle", Json());
   if (!own.is_null() && !own.is_object())
@@ -159,6 +167,14 @@ ModelConfig read_huggingface_config(const std::string& path, std::vector<std::st
   ModelConfig config = read_checked(*family, json, path, warnings);
   if (family->complete != nullptr) family->complete(config, path, warnings);
   return config;
+}
+
+bool is_released_folder(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path folder(path);
+  return !path.empty() && fs::is_directory(folder, ignored) && fs::exists(folder / "config.json", ignored) &&
+         !fs::exists(folder / "config.toml", ignored) && !fs::exists(folder / "state.json", ignored);
 }
 
 nlohmann::ordered_json model_config_to_json(const ModelConfig& c) {

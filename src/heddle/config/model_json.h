@@ -24,14 +24,17 @@ nlohmann::json read_config_json(const std::string& path);
 /// Reads a config.json that Heddle wrote.
 model::ModelConfig read_model_config(const std::string& path);
 
-/// The model of a released config.json: its words mean what they mean to Transformers, beyond the model itself too
+/// The model of a released config.json, or of the one in that folder: its words mean what they mean to Transformers, beyond the model itself too
 /// (auxiliary losses). ConfigError naming file and key where it is broken, too large, of another architecture, or
 /// asks for something that Heddle computes otherwise. What was passed over or taken otherwise is added to
 /// `warnings` unless null. Prediction layers that the weights in the same folder lack are not counted.
 model::ModelConfig read_huggingface_config(const std::string& path, std::vector<std::string>* warnings = nullptr);
 
-/// What model_config_from_json reads back as the same configuration, and Transformers as the same model where
-/// why_unpublished has nothing against it.
+/// True if a folder is a released model's: it has a config.json, and is no run's or checkpoint's.
+bool is_released_folder(const std::string& path);
+
+/// Writes what model_config_from_json reads back as the same configuration. Transformers reads it as the same model
+/// where why_unpublished has nothing against it.
 nlohmann::ordered_json model_config_to_json(const model::ModelConfig& config);
 
 /// "" where a published family has the model, else what of it none has.

@@ -17,9 +17,10 @@
 #include "heddle/base/files/standard_input.h"
 #include "heddle/base/text.h"
 #include "heddle/base/utf8.h"
-#include "heddle/config/exact_layout.h"
 #include "heddle/config/hardly_meant.h"
 #include "heddle/config/model_json.h"
+#include "heddle/config/placed_config.h"
+#include "heddle/config/retired_keys.h"
 #include "heddle/config/setting_names.h"
 #include "heddle/formats/toml_text.h"
 #include "heddle/model/keys.h"
@@ -30,7 +31,8 @@ namespace {
 
 using Kind = Setting::Kind;
 
-// What a word of a configuration may not hold: it goes into messages, the report and names of files.
+// The byte or character that a word of a configuration may not hold, or "". Words go into messages, the report and
+// names of files.
 std::string forbidden(std::string_view word, bool text) {
   for (size_t at = 0; at < word.size();) {
     const Letter letter = first_letter(word.substr(at));
@@ -50,10 +52,10 @@ std::string section_of(std::string_view key) {
 
 class TomlReader {
  public:
-  TomlReader(std::string file) : file_(std::move(file)) {}
+  TomlReader(const std::string& file) { told_.file = file; }
 
-  RunConfig read(std::string_view text, const std::vector<std::string>& overrides,
-                 std::vector<std::string>* warnings) {
+  PlacedConfig read(std::string_view text, const std::vector<std::string>& overrides,
+                    std::vector<std::string>* warnings) {
     formats::check_toml(text, file_);
     toml::table table;
     try {
@@ -67,6 +69,10 @@ class TomlReader {
     size_t of_file = given_.size();
     for (const std::string& given : overrides) collect(given);
     settle_length(of_file);
+    name_model_by_start();
+    const bool names_model = !bases_.empty() || std::any_of(given_.begin(), given_.end(), [](const auto& one) {
+      return one.first->key.starts_with("model.");
+    });
     if (!base_over_file_.empty()) leave_out_model(of_file, warnings);
     // The base of the model first, then what is set on it, in the order in which it came.
     if (const auto at = bases_.find("model.preset"); at != bases_.end()) {
@@ -93,19 +99,22 @@ class TomlReader {
     for (const auto& [setting, value] : given_) setting->set(config_, value);
     refuse_foreign_keys();
     model::reset_foreign_keys(config_.model);
-    check();
+    told_.check();
     if (warnings != nullptr) {
+      if (!names_model) {
+        warnings->push_back(
+            fmt::format("{}: no key of [model] is given, and the model has the usual sizes ({} layers, hidden {}); "
+                        "model.preset, model.hf or keys of its own name another",
+                        file_, config_.model.num_hidden_layers, config_.model.hidden_size));
+      }
       for (const Remark& remark : hardly_meant(config_))
         warnings->push_back(fmt::format("{}: {}", place_of(remark.key), remark.text));
     }
-    return config_;
+    return told_;
   }
 
  private:
-  std::string place_of(const std::string& key) const {
-    const auto at = places_.find(key);
-    return at == places_.end() ? file_ : at->second;
-  }
+  const std::string& place_of(const std::string& key) const { return told_.place_of(key); }
 
   void collect(const toml::table& table, const std::string& prefix) {
     for (const auto& [key, node] : table) {
@@ -127,6 +136,7 @@ class TomlReader {
         collect(*inner, name + ".");
         continue;
       }
+      if (passes_over(name, place, text_of(node))) continue;
       const Setting* setting = find(name, place);
       places_[name] = place;
       if (setting == nullptr) {
@@ -137,6 +147,11 @@ class TomlReader {
       }
       accept(*setting, place, value_of(*setting, node, place));
     }
+  }
+
+  static std::string text_of(const toml::node& node) {
+    const toml::value<bool>* boolean = node.as_boolean();
+    return boolean == nullptr ? kind_of(node) : boolean->get() ? "true" : "false";
   }
 
   static std::string kind_of(const toml::node& node) {
@@ -233,6 +248,7 @@ class TomlReader {
     if (equals == std::string::npos || equals == 0) config_error("{}: expected key=value", place);
     const std::string key = given.substr(0, equals);
     std::string text = given.substr(equals + 1);
+    if (passes_over(key, place, text)) return;
     const Setting* setting = find(key, place);
     places_[key] = place;
     if (text.size() >= 2 && text.front() == text.back() && (text.front() == '"' || text.front() == '\'')) {
@@ -263,6 +279,14 @@ class TomlReader {
       case Kind::bytes: return accept(*setting, place, bytes_of(*setting, text, place));
       case Kind::bytes_or_share: return accept(*setting, place, bytes_or_share_of(*setting, text, place));
     }
+  }
+
+  /// True if the key is a retired one with the value that means nothing.
+  static bool passes_over(const std::string& key, const std::string& place, const std::string& value) {
+    const RetiredKey* retired = find_retired_key(key);
+    if (retired == nullptr) return false;
+    if (value != retired->usual) config_error("{}: {} = {}: {}", place, key, shown(value), retired->why);
+    return true;
   }
 
   /// Null for the keys that name a base of the model.
@@ -321,36 +345,72 @@ class TomlReader {
   // A run is counted in steps or ends by the clock, as the layer says that was read last: the file, or what was set
   // over it. Keys of the other measure are left out where an earlier layer gave them, and refused elsewhere.
   void settle_length(size_t& of_file) {
-    constexpr std::string_view kSteps = "train.steps", kMinutes = "train.minutes";
+    constexpr std::string_view kSteps = "train.steps", kMinutes = "train.minutes", kEpochs = "train.epochs";
     const auto layer = [&](std::string_view key) {  // 0: not given, 1: in the file, 2: set over it
       int found = 0;
       for (size_t i = 0; i < given_.size(); ++i)
         if (given_[i].first->key == key) found = i < of_file ? 1 : 2;
       return found;
     };
-    const int steps = layer(kSteps), minutes = layer(kMinutes);
-    if (minutes > 0 && steps == minutes) {
-      config_error(
-          "{}: train.minutes and train.steps are both given; a run is as long as the one or the other says",
-          place_of(std::string(kMinutes)));
+    const std::array<std::pair<std::string_view, int>, 3> measures{
+        {{kMinutes, layer(kMinutes)}, {kEpochs, layer(kEpochs)}, {kSteps, layer(kSteps)}}};
+    for (size_t i = 0; i < measures.size(); ++i) {
+      for (size_t j = i + 1; j < measures.size(); ++j) {
+        if (measures[i].second == 0 || measures[i].second != measures[j].second) continue;
+        config_error("{}: {} and {} are both given; only one of them can set the run's length",
+                     place_of(std::string(measures[i].first)), measures[i].first, measures[j].first);
+      }
     }
-    const bool by_clock = minutes > steps;
+    const int minutes = measures[0].second, epochs = measures[1].second;
+    const int steps = std::max(measures[2].second, epochs);  // counted in steps, either way
+    const bool by_clock = minutes > steps, by_epochs = !by_clock && epochs > measures[2].second;
     constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kPairs{
         {{kSteps, kMinutes},
          {"train.warmup_steps", "train.warmup_fraction"},
          {"train.decay_steps", "train.decay_fraction"}}};
     for (const auto& [of_steps, of_clock] : kPairs) {
+      if (by_epochs && of_steps == kSteps) continue;
       const std::string other(by_clock ? of_steps : of_clock), own(by_clock ? of_clock : of_steps);
       if (layer(other) > 0 && layer(other) >= std::max(steps, minutes)) {
         config_error("{}: {} is of a run {}, and this one's length is {}; set {}", place_of(other), other,
-                     by_clock ? "that is counted in steps" : "by the clock", by_clock ? kMinutes : kSteps, own);
+                     by_clock ? "that is counted in steps" : "by the clock",
+                     by_clock    ? kMinutes
+                     : by_epochs ? kEpochs
+                                 : kSteps,
+                     own);
       }
-      const auto is_other = [&](const auto& one) { return one.first->key == other; };
-      of_file -= static_cast<size_t>(
-          std::count_if(given_.begin(), given_.begin() + static_cast<ptrdiff_t>(of_file), is_other));
-      std::erase_if(given_, is_other);
+      leave_out(other, of_file);
     }
-    if (by_clock) config_.train.steps = 0;
+    for (const auto& [key, found] : measures) {
+      if (key == kEpochs ? !by_epochs : key == kMinutes ? !by_clock : by_clock || by_epochs)
+        leave_out(key, of_file);
+    }
+    constexpr std::string_view kEpochSteps = "train.epoch_steps";
+    if (const int found = layer(kEpochSteps); found > 0 && epochs == 0)
+      config_error("{}: {} follows from train.epochs, which is not given", place_of(std::string(kEpochSteps)),
+                   kEpochSteps);
+    if (!by_epochs || layer(kEpochSteps) < epochs) leave_out(kEpochSteps, of_file);
+    if (by_clock || by_epochs) config_.train.steps = 0;
+  }
+
+  void leave_out(std::string_view key, size_t& of_file) {
+    const auto is_it = [&](const auto& one) { return one.first->key == key; };
+    of_file -=
+        static_cast<size_t>(std::count_if(given_.begin(), given_.begin() + static_cast<ptrdiff_t>(of_file), is_it));
+    std::erase_if(given_, is_it);
+  }
+
+  // If nothing names a model, the released folder that the weights come from does.
+  void name_model_by_start() {
+    if (!bases_.empty()) return;
+    std::string start;
+    for (const auto& [setting, value] : given_) {
+      if (setting->key.starts_with("model.")) return;
+      if (setting->key == "train.start") start = std::get<std::string>(value);
+    }
+    if (!is_released_folder(start)) return;
+    bases_["model.hf"] = start;
+    places_["model.hf"] = place_of("train.start");
   }
 
   // A model named over the file takes the place of the file's: what stands below it does not hold.
@@ -371,7 +431,7 @@ class TomlReader {
     for (const auto& [setting, value] : given_) {
       if (!setting->key.starts_with("model.") || setting->present(config_)) continue;
       if (setting->key.starts_with("model.rope_scaling.")) {
-        config_error("{}: {} is of another way than model.rope_scaling.type, which is \"{}\"",
+        config_error("{}: {} belongs to another kind than model.rope_scaling.type, which is \"{}\"",
                      place_of(setting->key), setting->key, word_of(config_.model.rope_scaling->type));
       }
       config_error("{}: {} is of {} attention, and model.attention is \"{}\"", place_of(setting->key), setting->key,
@@ -380,104 +440,46 @@ class TomlReader {
     }
   }
 
-  // What no key alone can tell.
-  void check() const {
-    try {
-      model::validate(config_.model);
-    } catch (const ConfigError& error) {  // "model.KEY is …"
-      const std::string what = error.what();
-      config_error("{}: {}", place_of(what.substr(0, what.find(' '))), what);
-    }
-    const RunConfig& c = config_;
-    if (c.train.sequence_length > c.model.max_position_embeddings) {
-      config_error("{}: train.sequence_length is {}, more than model.max_position_embeddings ({})",
-                   place_of("train.sequence_length"), c.train.sequence_length, c.model.max_position_embeddings);
-    }
-    check_mesh();
-    if (c.plan.exact_sums) check_exact_sums();
-    if (c.train.global_batch % c.train.microbatch != 0) {
-      config_error("{}: train.global_batch is {}, not a multiple of train.microbatch ({})",
-                   place_of("train.global_batch"), c.train.global_batch, c.train.microbatch);
-    }
-    if (c.train.global_batch % (c.train.microbatch * c.data_ranks()) != 0) {
-      config_error("{}: train.global_batch is {}, not a multiple of train.microbatch × {} ({} × {})",
-                   place_of("train.global_batch"), c.train.global_batch,
-                   c.plan.mesh.dp > 0 ? "mesh.dp" : "the data parallel ranks that mesh.ranks leaves",
-                   c.train.microbatch, c.data_ranks());
-    }
-    if (c.train.batch_ramp) {
-      try {
-        check_batch_ramp(c.train.batch_ramp, c.train.global_batch, c.train.microbatch * c.data_ranks());
-      } catch (const ConfigError& error) {
-        config_error("{}: train.batch_ramp: {}", place_of("train.batch_ramp"), error.what());
-      }
-    }
-    if (c.plan.objective.of_pairs() && c.train.microbatch % 2 != 0) {
-      config_error("{}: train.microbatch is {}: train.objective \"dpo\" takes pairs of sequences, an even number",
-                   place_of("train.microbatch"), c.train.microbatch);
-    }
-    if (c.data.vocabulary > c.model.vocab_size) {
-      config_error("{}: data.vocabulary is {}, more ids than model.vocab_size ({})", place_of("data.vocabulary"),
-                   c.data.vocabulary, c.model.vocab_size);
-    }
-    if (c.train.min_learning_rate > c.train.learning_rate) {
-      config_error("{}: train.min_learning_rate is {}, more than train.learning_rate ({})",
-                   place_of("train.min_learning_rate"), c.train.min_learning_rate, c.train.learning_rate);
-    }
-    if (c.device.dtype == Dtype::f64 && c.device.backend != "reference") {
-      config_error("{}: device.dtype is f64, which needs device.backend = \"reference\"", place_of("device.dtype"));
-    }
-    if (c.name.empty() || c.name.find('/') != std::string::npos || c.name.starts_with('.')) {
-      config_error("{}: name is '{}', must be the name of a folder (no '/', no '.' in front)", place_of("name"),
-                   shown(c.name));
-    }
-  }
-
-  void check_exact_sums() const {
-    const std::string why = why_not_exact(config_.model, config_.degrees());
-    if (!why.empty()) config_error("{}: train.exact_sums does not hold with {}", place_of("train.exact_sums"), why);
-  }
-
-  void check_mesh() const {
-    const plan::Degrees& m = config_.plan.mesh;
-    const int64_t asked = config_.mesh_ranks, others = config_.copy_ranks();
-    const std::string named =
-        fmt::format("mesh.tp × mesh.cp × mesh.pp ({} × {} × {} = {})", m.tp, m.cp, m.pp, others);
-    if (m.dp == 0 && asked % others != 0) {
-      config_error("{}: mesh.ranks is {}, not a multiple of {}", place_of("mesh.ranks"), asked, named);
-    }
-    if (m.dp > 0 && asked > 0 && asked != others * m.dp) {
-      config_error("{}: mesh.ranks is {}, but mesh.dp is {}, times {}: {} ranks", place_of("mesh.ranks"), asked,
-                   m.dp, named, others * m.dp);
-    }
-    if (config_.ranks() > kMostRanks) {
-      config_error("{}: the degrees of mesh multiply to {} ranks, at most {} are accepted", place_of("mesh.dp"),
-                   config_.ranks(), kMostRanks);
-    }
-  }
-
-  std::string file_;
-  RunConfig config_;
-  std::map<std::string, std::string> places_;  // of each key given
-  std::map<std::string, std::string> bases_;   // model.preset or model.hf
-  std::string base_over_file_;                 // the place of one set over the file
+  PlacedConfig told_;
+  RunConfig& config_ = told_.config;
+  std::string& file_ = told_.file;
+  std::map<std::string, std::string>& places_ = told_.places;
+  std::map<std::string, std::string> bases_;  // model.preset or model.hf
+  std::string base_over_file_;                // the place of one set over the file
   std::vector<std::pair<const Setting*, Value>> given_;
 };
 
-}  // namespace
-
-RunConfig parse_run_config(std::string_view text, const std::string& place,
-                           const std::vector<std::string>& overrides, std::vector<std::string>* warnings) {
+PlacedConfig parsed(std::string_view text, const std::string& place, const std::vector<std::string>& overrides,
+                    std::vector<std::string>* warnings) {
   if (text.size() > static_cast<size_t>(kMostConfigBytes)) {
     config_error("{}: larger than {} bytes, no configuration", place, kMostConfigBytes);
   }
   return TomlReader(place).read(text, overrides, warnings);
 }
 
+}  // namespace
+
+RunConfig parse_run_config(std::string_view text, const std::string& place,
+                           const std::vector<std::string>& overrides, std::vector<std::string>* warnings) {
+  return parsed(text, place, overrides, warnings).config;
+}
+
+int64_t RunConfig::steps_of_epochs(int64_t train_sequences) const {
+  constexpr double kMost = 1e15, kRounding = 1e-9;  // of a product such as 0.1 × 30
+  const double sequences = std::min(kMost, train.epochs * static_cast<double>(train_sequences));
+  return train.batch_ramp.steps_to(static_cast<int64_t>(std::ceil(sequences * (1 - kRounding))),
+                                   train.global_batch);
+}
+
 RunConfig read_run_config(const std::string& path, const std::vector<std::string>& overrides,
                           std::vector<std::string>* warnings) {
+  return read_placed_config(path, overrides, warnings).config;
+}
+
+PlacedConfig read_placed_config(const std::string& path, const std::vector<std::string>& overrides,
+                                std::vector<std::string>* warnings) {
   if (path == kStandardInput) {
-    return parse_run_config(standard_input(kMostConfigBytes), "standard input", overrides, warnings);
+    return parsed(standard_input(kMostConfigBytes), "standard input", overrides, warnings);
   }
   std::ifstream file(path, std::ios::binary);
   if (!file) config_error("{}: cannot be read: {}", path, std::strerror(errno));
@@ -485,7 +487,7 @@ RunConfig read_run_config(const std::string& path, const std::vector<std::string
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad()) config_error("{}: cannot be read: {}", path, std::strerror(errno));
   text.resize(static_cast<size_t>(file.gcount()));
-  return parse_run_config(text, path, overrides, warnings);
+  return parsed(text, path, overrides, warnings);
 }
 
 }  // namespace heddle::config

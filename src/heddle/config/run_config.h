@@ -1,4 +1,4 @@
-// Everything a run is told: model, data, training, device. Read from a TOML file in layers,
+// The whole configuration of a run: model, data, training, device. Read from a TOML file in layers,
 //
 //   defaults < preset or imported model < file < --set key=value
 //
@@ -14,6 +14,7 @@
 
 #include "heddle/base/dtype.h"
 #include "heddle/base/long_samples.h"
+#include "heddle/base/repeated_samples.h"
 #include "heddle/config/batch_ramp.h"
 #include "heddle/config/learning_rate.h"
 #include "heddle/config/run_length.h"
@@ -24,7 +25,7 @@
 
 namespace heddle {
 
-/// Of weights and activations; nothing is the faster one here.
+/// The type of weights and activations; nothing is the faster one here.
 constexpr auto words_of(std::optional<Dtype>) {
   return std::to_array<Word<std::optional<Dtype>>>(
       {{std::nullopt, "auto"}, {Dtype::bf16, "bf16"}, {Dtype::f32, "f32"}, {Dtype::f64, "f64"}});
@@ -34,7 +35,7 @@ constexpr auto words_of(std::optional<Dtype>) {
 
 namespace heddle::config {
 
-/// Whether the optimizer's moments come along with the weights that a run begins from.
+/// The optimizer's moments at a run's start: fresh, or kept with the weights that it begins from.
 enum class StartMoments : uint8_t { fresh, kept };
 constexpr auto words_of(StartMoments) {
   return std::to_array<Word<StartMoments>>({{StartMoments::fresh, "fresh"}, {StartMoments::kept, "kept"}});
@@ -52,8 +53,8 @@ struct RunConfig {
     // weights.
     std::string source = "demo";
     std::string validation;         // another such text, held out whole; empty: a share of `source` is
-    std::string folder = "data";    // where prepared tokens lie
-    std::string text_key = "text";  // of a line of .jsonl
+    std::string folder = "data";    // folder of prepared tokens
+    std::string text_key = "text";  // of a JSON line
     std::string tokenizer;          // a file or a folder with one; empty: one is trained, in `folder`
     int64_t vocabulary = 0;         // of a tokenizer that is trained; 0: the model's
     double heldout_fraction = 0.02;
@@ -63,15 +64,22 @@ struct RunConfig {
     bool chat = false;                    // lines of .jsonl are prompts with their answers, or conversations
     std::string prompt_key = "prompt", answer_key = "completion", messages_key = "messages";
     std::string chosen_key = "chosen", rejected_key = "rejected";  // of pairs of answers
-    std::string weight_key;     // where a sample says how much its targets count; empty: all count alike
-    std::string chat_template;  // a file; empty: the tokenizer's
+    std::string weight_key;     // key of the weight of a sample's targets; empty: all count alike
+    std::string chat_template;      // a file; empty: the tokenizer's
+    std::string chat_arguments;     // of the template: "enable_thinking=false effort=high"
+    std::string chat_date;          // the template's today; empty: data::kChatDate
+    std::string end_of_text;        // the token that ends a document; empty: the tokenizer's
+    bool last_answer_only = false;  // of a conversation
+    bool skip_bad_lines = false;    // count lines that cannot be read, and go on
+    Repeated repeated = Repeated::automatic;
     LongSamples long_samples = LongSamples::refuse;
     bool operator==(const Data&) const = default;
   } data;
 
   struct Train {
-    int64_t steps = 1000;       // 0 where the clock ends the run
+    int64_t steps = 1000;       // 0 where the clock ends the run, and of epochs while the data is not known
     double minutes = 0;         // 0 where steps do
+    double epochs = 0;          // passes over the data that `steps` come to; 0: steps are set themselves
     int64_t global_batch = 16;  // sequences a step
     BatchRamp batch_ramp;       // up to which it grows
     int64_t microbatch = 8;     // sequences at a time
@@ -81,7 +89,7 @@ struct RunConfig {
     RateShape schedule = RateShape::wsd;
     int64_t warmup_steps = 50;
     int64_t decay_steps = 200;  // of wsd, at the end
-    // The same of a run by the clock, as parts of its time.
+    // Warm-up and decay of a run by the clock, as parts of its time.
     double warmup_fraction = 0.05, decay_fraction = 0.25;
     int64_t checkpoint_every = 200;
     double mtbf_hours = 0;  // between failures of the job; 0: not said, frequencies are as configured
@@ -97,8 +105,8 @@ struct RunConfig {
     int64_t sample_tokens = 64;
     double sample_temperature = 0.7;
     int64_t trace_step = 5;
-    StepRange op_times_steps;   // whose ops are timed on every rank
-    std::string alarm_command;  // run with what is told of slow ranks and links; empty: nothing is
+    StepRange op_times_steps;   // steps whose ops are timed on every rank
+    std::string alarm_command;  // run with reports of slow ranks and links; empty: none
     std::string start;          // weights to begin from; empty: from the seed
     StartMoments start_moments = StartMoments::fresh;  // of those
     std::string start_adapter;                         // adapters to begin from, as PEFT writes them; empty: anew
@@ -124,18 +132,23 @@ struct RunConfig {
     return plan.mesh.dp > 0 ? plan.mesh.dp : std::max<int64_t>(1, mesh_ranks / copy_ranks());
   }
   int64_t ranks() const { return copy_ranks() * data_ranks(); }
-  /// With what was left open.
+  /// Degrees, with what was left open.
   plan::Degrees degrees() const {
     plan::Degrees all = plan.mesh;
     all.dp = static_cast<int>(data_ranks());
     return all;
   }
-  /// Of one rank, a step.
+  /// Microbatches of one rank, a step.
   int64_t microbatches() const { return train.global_batch / (train.microbatch * data_ranks()); }
   /// Sequences of the step that follows so many, and those that they have read.
   BatchRamp::Place data_after(int64_t steps) const { return train.batch_ramp.after(steps, train.global_batch); }
   int64_t tokens_after(int64_t steps) const { return data_after(steps).consumed * train.sequence_length; }
-  RunLength length() const { return {train.steps, train.minutes * 60}; }
+  RunLength length() const {
+    const bool open = train.steps == 0 && train.epochs > 0;
+    return {open ? static_cast<int64_t>(RunLength::kUnknownSteps) : train.steps, train.minutes * 60};
+  }
+  /// The first number of steps that have read train.epochs times so many sequences.
+  int64_t steps_of_epochs(int64_t train_sequences) const;
   std::string folder() const { return output.empty() ? "runs/" + name : output; }
   bool operator==(const RunConfig&) const = default;
 };
@@ -161,14 +174,14 @@ model::ModelConfig preset(std::string_view name);
 /// hardly meant is added to `warnings`, one line each, unless null.
 RunConfig read_run_config(const std::string& path, const std::vector<std::string>& overrides = {},
                           std::vector<std::string>* warnings = nullptr);
-/// The same from a text; `place` stands for the file's name.
+/// Reads a text likewise; `place` stands for the file's name.
 RunConfig parse_run_config(std::string_view text, const std::string& place,
                            const std::vector<std::string>& overrides = {},
                            std::vector<std::string>* warnings = nullptr);
 
 /// The whole configuration as TOML; parsing it gives the same configuration.
 std::string toml_of(const RunConfig& config);
-/// Only the keys that are not as in `usual`.
+/// The keys alone that are not as in `usual`.
 std::string toml_of(const RunConfig& config, const RunConfig& usual);
 
 /// "4GiB", "512 MiB", "1.5e9" or plain bytes. ConfigError without a place.

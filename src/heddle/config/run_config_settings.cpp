@@ -76,9 +76,9 @@ class Table : public plan::SettingTable<RunConfig> {
 };
 
 void run_settings(Table& t) {
-  t.word<&RunConfig::name>("name", "What the run is called: in its report and in the name of its folder.")
+  t.word<&RunConfig::name>("name", "Name of the run, in its report and of its folder.")
       .also_called({"run_name", "experiment_name"});
-  t.integer<&RunConfig::seed>("seed", 0, 0x1p63, "Of the weights' start and the order of the data.")
+  t.integer<&RunConfig::seed>("seed", 0, 0x1p63, "Seed of the weights' start and of the order of the data.")
       .also_called({"random_seed"});
   t.word<&RunConfig::output>("output", "The run's folder; empty stands for runs/NAME.")
       .also_called({"output_dir", "out_dir", "save", "save_dir", "run_dir"});
@@ -91,10 +91,10 @@ void model_settings(Table& t) {
             "each depth costs a layer and another output head", page("multi_token_prediction"));
   t.row("model.sequence_aux_loss_alpha")
       .acts(changes_maths, "Weight of the balance loss within each sequence; 0 switches it off.",
-            "one small op a MoE layer each way", page("sequence_aux_loss"));
+            "one small op a MoE layer each way", page("router_losses"));
   t.row("model.z_loss_weight")
       .acts(changes_maths, "Weight of the penalty on large router logits; 0 switches it off.",
-            "one small op a MoE layer each way", page("z_loss"));
+            "one small op a MoE layer each way", page("router_losses"));
   constexpr const char* kDropoutCost = "a word of Philox an element each way; nothing is stored";
   t.row("model.embedding_dropout")
       .acts(changes_maths, "Dropout of the embedded tokens while training; 0 switches it off.", kDropoutCost,
@@ -115,11 +115,10 @@ void model_settings(Table& t) {
             "quantile: the margins of all tokens, counted in 208 bins an expert and summed over the ranks",
             page("bias_balance"));
   t.row("model.bias_update_rate")
-      .acts(
-          changes_maths,
-          "How far a step moves each expert's selection bias against its load; 0 holds the biases still. Left out, "
-          "biases may travel as far in a run of any length.",
-          "one small op a MoE layer at the end of the step", page("bias_balance"))
+      .acts(changes_maths,
+            "Distance by which a step moves each expert's selection bias against its load; 0 holds the biases "
+            "still. By default biases can travel equally far in runs of any length.",
+            "one small op a MoE layer at the end of the step", page("bias_balance"))
       .unset =
       fmt::format("{} ÷ the run's steps, from {} to {}", BiasRate::kTravel, BiasRate::kLeast, BiasRate::kMost);
 }
@@ -128,8 +127,8 @@ void data_settings(Table& t) {
   constexpr auto d = &RunConfig::data;
   t.word<d, &Data::source>(
        "data.source",
-       "\"demo\" (novels and dictionaries of Debian packages), a .txt or .jsonl file (also .gz, "
-       ".zst) or a folder of them, or the prefix of a token file (PREFIX.bin and PREFIX.idx); or "
+       "\"demo\" (novels and dictionaries of Debian packages), a file of text or of JSON (.txt, .jsonl, "
+       ".json; also .gz, .zst) or a folder of them, or the prefix of a token file (PREFIX.bin and PREFIX.idx); or "
        "several, each behind its weight: \"0.7 PREFIX 0.3 PREFIX\".")
       .also_called({"dataset", "data_path", "train_data", "train_file"});
   t.word<d, &Data::validation>(
@@ -137,9 +136,9 @@ void data_settings(Table& t) {
        "A text or token file that is held out whole, as the validation set; empty: a share of "
        "the training text is (data.heldout_fraction).")
       .also_called({"valid_data_path", "val_data", "eval_data", "validation_file", "eval_file"});
-  t.word<d, &Data::text_key>("data.text_key", "Where a line of .jsonl holds its document.")
+  t.word<d, &Data::text_key>("data.text_key", "Field of a JSON line with its document.")
       .also_called({"json_keys", "text_column", "text_field", "content_key"});
-  t.word<d, &Data::folder>("data.folder", "Where tokenizer and token file are prepared.");
+  t.word<d, &Data::folder>("data.folder", "Folder in which tokenizer and token file are prepared.");
   t.word<d, &Data::tokenizer>("data.tokenizer",
                               "A tokenizer to use: tokenizer.json, SentencePiece's .model, a tiktoken file, or a "
                               "folder with one; empty: one is trained on the text.")
@@ -149,54 +148,74 @@ void data_settings(Table& t) {
   t.number<d, &Data::heldout_fraction>("data.heldout_fraction", 0, 0.5, "Share of documents kept out of training.")
       .also_called({"validation_split", "val_split", "eval_fraction"});
   t.boolean<d, &Data::attend_across_documents>("data.attend_across_documents",
-                                               "A token sees the documents before its own that are packed into its "
-                                               "sequence; otherwise attention ends where "
-                                               "its document begins.")
+                                               "A token attends to the earlier documents packed into its sequence; "
+                                               "otherwise attention ends at the beginning of its document.")
       .acts(changes_maths,
-            "A document's tokens see nothing of those packed before it: each is learned as if it stood alone. "
-            "Attention "
-            "passes over blocks that are wholly out of sight.",
+            "A document's tokens do not attend to those packed before it: each document is learned as if alone. "
+            "Attention skips blocks that are wholly masked.",
             "one integer a token, from the host", page("attention_masks"))
       .also_called({"reset_attention_mask", "eod_mask", "intra_document_masking", "document_masking",
                     "cross_document_attention", "neat_packing", "block_diagonal_mask"});
-  t.integer<d, &Data::document_end>(
-       "data.document_end", -1, 1 << 21,
-       "Without data.attend_across_documents: the id behind which attention ends; -1: it "
-       "ends where the token file says that a document does.")
+  t.integer<d, &Data::document_end>("data.document_end", -1, 1 << 21,
+                                    "Without data.attend_across_documents: the token id after which attention "
+                                    "ends; -1: it ends at the documents' ends in the token file.")
       .also_called({"eod_token", "eod_id", "eos_token_id"});
   t.boolean<d, &Data::any_bytes>("data.any_bytes",
                                  "Text may hold bytes that are no UTF-8 and control characters; otherwise they are "
                                  "refused, with their place.");
-  t.boolean<d, &Data::chat>(
-      "data.chat",
-      "Lines of .jsonl are samples to fine-tune on: a prompt with its answer, or a conversation. "
-      "Only answers are targets of the loss, and samples are packed whole.");
-  t.word<d, &Data::prompt_key>("data.prompt_key", "Where a sample holds its prompt.")
+  t.boolean<d, &Data::chat>("data.chat",
+                            "JSON lines are samples to fine-tune on: a prompt with its answer, or a conversation. "
+                            "Only answers are targets of the loss, and samples are packed whole.");
+  t.word<d, &Data::prompt_key>("data.prompt_key", "Field of a sample with its prompt.")
       .also_called({"prompt_column", "instruction_key"});
-  t.word<d, &Data::answer_key>("data.answer_key", "Where a sample holds the answer to its prompt.")
+  t.word<d, &Data::answer_key>("data.answer_key", "Field of a sample with the answer to its prompt.")
       .also_called({"completion_key", "response_key", "completion_column"});
-  t.word<d, &Data::messages_key>("data.messages_key", "Where a sample holds its conversation.")
+  t.word<d, &Data::messages_key>("data.messages_key", "Field of a sample with its conversation.")
       .also_called({"conversations_key", "messages_column"});
-  t.word<d, &Data::chosen_key>("data.chosen_key", "Where a pair holds the preferred answer (train.objective dpo).")
+  t.word<d, &Data::chosen_key>("data.chosen_key",
+                               "Field of a pair with the preferred answer (train.objective dpo).")
       .also_called({"chosen_column"});
-  t.word<d, &Data::rejected_key>("data.rejected_key", "Where a pair holds the other answer.")
+  t.word<d, &Data::rejected_key>("data.rejected_key", "Field of a pair with the other answer.")
       .also_called({"rejected_column"});
-  t.word<d, &Data::weight_key>(
-       "data.weight_key",
-       "Where a sample says how much its targets count, a number from 0 on (1 where it says "
-       "nothing); empty: all count alike.")
+  t.word<d, &Data::weight_key>("data.weight_key",
+                               "Field of a sample with the weight of its targets, a number from 0 on (1 where it "
+                               "is absent); empty: all weigh the same.")
       .acts(changes_maths,
             "The loss is the mean over the targets by their weights: those of a sample of weight 2 count twice.",
             "one number a token, from the host", page("masked_targets"))
       .also_called({"weight_column", "sample_weight_key", "loss_weight_key"});
   t.word<d, &Data::chat_template>("data.chat_template",
-                                  "A file with the template that conversations are written by; empty: the one that "
-                                  "stands beside the tokenizer (chat_template.jinja, tokenizer_config.json).")
+                                  "A file with the template that conversations are written by; empty: the one "
+                                  "beside the tokenizer (chat_template.jinja, tokenizer_config.json).")
       .also_called({"chat_template_path", "chat_template_file"});
+  t.word<d, &Data::chat_arguments>(
+       "data.chat_arguments",
+       "Variables of the chat template besides the conversation: NAME=VALUE, several separated by blanks or "
+       "commas, or a JSON object. true, false, null and numbers keep their type, all else is text.")
+      .also_called({"chat_template_kwargs", "chat_template_args", "chat_template_arguments"});
+  t.word<d, &Data::chat_date>(
+       "data.chat_date",
+       "The day that strftime_now() returns to a chat template, such as 2025-06-28; a conversation is then the "
+       "same text on every day. Empty: 2025-01-01, and templates with a date of their own use it.")
+      .also_called({"date_string", "chat_template_date"});
+  t.boolean<d, &Data::last_answer_only>("data.last_answer_only",
+                                        "Only the last answer of a conversation is learnt, not those before it.")
+      .also_called({"mask_history", "train_on_last_turn", "last_turn_only"});
+  t.word<d, &Data::end_of_text>("data.end_of_text",
+                                "The token that ends a document and a generated text, by its text or its id; "
+                                "empty: the one named by the tokenizer or a file beside it.")
+      .also_called({"eos_token", "eod_token_text"});
+  t.boolean<d, &Data::skip_bad_lines>("data.skip_bad_lines",
+                                      "Lines that cannot be read are skipped and counted, and the first is named; "
+                                      "otherwise the first one stops the preparation.")
+      .also_called({"ignore_bad_lines", "skip_invalid_lines"});
+  t.word<d, &Data::repeated>("data.repeated",
+                             "Repeated texts: keep them, drop them, or auto: keep samples, whose repetition is a "
+                             "weight, and drop documents.")
+      .also_called({"deduplicate", "dedup"});
   t.word<d, &Data::long_samples>(
        "data.long_samples",
-       "Of samples that are longer than a sequence: refuse them, cut their ends off, or drop "
-       "them.")
+       "Samples that are longer than a sequence: refuse them, cut their ends off, or drop them.")
       .acts(changes_maths,
             "Samples that are cut teach the beginnings of their answers; samples that are dropped none.", "nothing",
             page("masked_targets"));
@@ -205,16 +224,26 @@ void data_settings(Table& t) {
 void train_settings(Table& t) {
   constexpr auto n = &RunConfig::train;
   t.of_steps(t.integer<n, &Train::steps>("train.steps", 1, 1e12,
-                                         "Optimizer steps of the whole run; train.minutes in its place ends it by "
-                                         "the clock.")
-                 .also_called({"max_steps", "train_iters", "num_steps", "iterations", "max_iters", "total_steps",
-                               "epochs", "num_train_epochs"}));
+                                         "Optimizer steps of the whole run; in its place train.minutes ends it by "
+                                         "the clock, and train.epochs counts passes over the data.")
+                 .also_called({"max_steps", "train_iters", "num_steps", "iterations", "max_iters", "total_steps"}))
+      .present = [](const RunConfig& c) { return !c.length().by_clock() && c.train.epochs == 0; };
+  Setting& epochs = t.number<n, &Train::epochs>(
+      "train.epochs", kTiny, 1e6,
+      "Passes over the training data, in place of train.steps; fractions are accepted. The number of steps follows "
+      "once the data is known: the smallest that reads the data so often.");
+  epochs.also_called({"num_train_epochs", "num_epochs", "n_epochs", "max_epochs", "total_epochs"});
+  epochs.present = [](const RunConfig& c) { return c.train.epochs > 0; };
+  Setting& epoch_steps =
+      t.integer<n, &Train::steps>("train.epoch_steps", 1, 1e12,
+                                  "The number of steps that follows from train.epochs. A run writes it into its "
+                                  "folder and computes it anew whenever it begins or resumes.");
+  epoch_steps.present = [](const RunConfig& c) { return c.train.epochs > 0 && c.train.steps > 0; };
+  epoch_steps.unset = "off";
   t.of_clock(t.number<n, &Train::minutes>(
                   "train.minutes", kTiny, 1e8,
                   "Minutes spent in training steps, in place of train.steps: the learning rate follows the clock, "
-                  "and steps "
-                  "come "
-                  "out as they do. Looks at the held-out text, checkpoints and reports are not counted.")
+                  "and the number of steps follows from it. Evaluations, checkpoints and reports are not counted.")
                  .also_called({"exit_duration_in_mins", "max_minutes", "duration"}));
   t.integer<n, &Train::global_batch>("train.global_batch", 1, 1 << 24, "Sequences of one step.")
       .also_called({"batch_size", "global_batch_size", "gbs", "train_batch_size"});
@@ -224,7 +253,7 @@ void train_settings(Table& t) {
             "INCREMENT more come at equal parts of the first SEQUENCES that are read, up to "
             "train.global_batch; empty: none.");
   ramp.also_called({"rampup_batch_size", "batch_rampup", "batch_size_rampup", "batch_size_warmup"})
-      .acts(changes_maths, "Steps of few sequences first: more of them from the same data.",
+      .acts(changes_maths, "Begins with steps of few sequences: the same data gives more steps.",
             "the steps of each batch are a schedule of their own", page("batch_ramp"));
   ramp.get = [](const RunConfig& c) { return Value(text_of(c.train.batch_ramp)); };
   ramp.check = [](const std::string& text) { parse_batch_ramp(text); };
@@ -242,10 +271,9 @@ void train_settings(Table& t) {
       .also_called({"min_lr", "lr_min"});
   t.word<n, &Train::schedule>(
        "train.schedule",
-       "How the learning rate goes after the warm-up: cosine and linear fall all the time, wsd is constant "
-       "and falls in the last train.decay_steps (train.decay_fraction by the clock), inverse_sqrt falls as one "
-       "over "
-       "the root of the steps, from the warm-up's end on, not below train.min_learning_rate.")
+       "Learning rate after the warm-up: cosine and linear fall all the time; wsd is constant and falls in the "
+       "last train.decay_steps (train.decay_fraction by the clock); inverse_sqrt falls as one over the root of the "
+       "steps, not below train.min_learning_rate.")
       .also_called({"lr_decay_style", "lr_scheduler", "lr_scheduler_type", "lr_schedule"});
   t.of_steps(
       t.integer<n, &Train::warmup_steps>("train.warmup_steps", 0, 1e12,
@@ -264,49 +292,47 @@ void train_settings(Table& t) {
                  "With train.minutes: the last part of the time, in which the learning rate of wsd falls."))
       .unset = "0.25";
   t.of_plan("train");
-  t.integer<n, &Train::skip_window>("train.skip_window", 1, 10000,
-                                    "So many applied steps say by their medians what is an outlier "
-                                    "(train.skip_norm_above, train.skip_loss_above); "
-                                    "before there are so many, only a step that is not finite is left out.");
-  t.integer<n, &Train::roll_back_after>("train.roll_back_after", 0, 1e9,
-                                        "After so many steps left out in a row the run goes back to its newest "
-                                        "checkpoint from before them, and on with "
-                                        "the data behind them; 0: never.");
+  t.integer<n, &Train::skip_window>(
+      "train.skip_window", 1, 10000,
+      "Applied steps over which the medians for outliers are taken (train.skip_norm_above, train.skip_loss_above). "
+      "Before there are so many, only steps that are not finite are left out.");
+  t.integer<n, &Train::roll_back_after>(
+      "train.roll_back_after", 0, 1e9,
+      "After so many steps left out in a row the run returns to its newest checkpoint from before them and goes on "
+      "with the data after them; 0: never.");
   t.integer<n, &Train::checkpoint_every>("train.checkpoint_every", 0, 1e12,
                                          "Steps between checkpoints; 0: only at the end.")
       .also_called({"save_interval", "save_steps", "save_every", "checkpoint_interval"});
-  t.number<n, &Train::mtbf_hours>(
-      "train.mtbf_hours", 0, 1e6,
-      "Hours between failures of the whole job: train.snapshot_every and "
-      "train.checkpoint_every are then only where a run begins, and are chosen from what "
-      "copies and checkpoints are measured to cost; 0: they are as configured.");
+  t.number<n, &Train::mtbf_hours>("train.mtbf_hours", 0, 1e6,
+                                  "Hours between failures of the whole job: train.snapshot_every and "
+                                  "train.checkpoint_every are then only first values, and are chosen anew from the "
+                                  "measured costs of snapshots and checkpoints; 0: they are as configured.");
   t.integer<n, &Train::digest_every>("train.digest_every", 0, 1e12,
                                      "Steps between digests of the weights in metrics.jsonl, which `heddle audit` "
-                                     "compares; 0: each step on the CPU (with parallel.ahead_of_norm where it "
-                                     "settles anyway), with each checkpoint elsewhere.");
+                                     "compares; 0: each step on the CPU, "
+                                     "with each checkpoint elsewhere.");
   t.integer<n, &Train::compare_copies_every>("train.compare_copies_every", 0, 1e12,
-                                             "Steps between comparisons of the weights that several ranks hold "
-                                             "copies of; a run whose copies differ ends. 0: never.");
+                                             "Steps between comparisons of the weights that several ranks hold; a "
+                                             "run whose replicas differ ends. 0: never.");
   t.integer<n, &Train::record_ops>("train.record_ops", 0, 1e6,
-                                   "Digests of what every op has made stay of so many last steps, for `heddle "
-                                   "audit` to find the op that went wrong; 0: of none.");
+                                   "Number of last steps whose digests of every op's results are kept. `heddle "
+                                   "audit` finds the faulty op by them. 0: none.");
   t.integer<n, &Train::keep_checkpoints>("train.keep_checkpoints", 1, 1e6,
-                                         "So many of the newest checkpoints stay.")
+                                         "Number of newest checkpoints that are kept.")
       .also_called({"save_total_limit"});
   t.integer<n, &Train::eval_every>("train.eval_every", 0, 1e12,
-                                   "Steps between looks at the held-out text; 0: never.")
+                                   "Steps between evaluations on the held-out text; 0: never.")
       .also_called({"eval_interval", "eval_steps"});
-  t.integer<n, &Train::eval_sequences>("train.eval_sequences", 0, 1e9, "Held-out sequences of one look.")
+  t.integer<n, &Train::eval_sequences>("train.eval_sequences", 0, 1e9, "Held-out sequences of one evaluation.")
       .also_called({"eval_iters"});
-  t.word<n, &Train::sample_prompt>("train.sample_prompt", "Text that the model continues at each look.").text =
-      true;
+  t.word<n, &Train::sample_prompt>("train.sample_prompt", "Text that the model continues at each evaluation.")
+      .text = true;
   t.integer<n, &Train::sample_tokens>("train.sample_tokens", 0, 1 << 20, "Tokens of that continuation; 0: none.");
   t.number<n, &Train::sample_temperature>("train.sample_temperature", 0, 100,
                                           "Its temperature; 0: always the likeliest token.");
   t.integer<n, &Train::trace_step>(
       "train.trace_step", 0, 1e12,
-      "The step, counted from where this run begins or goes on, whose ops the report shows one "
-      "by one; 0: none.");
+      "The step whose ops the report shows one by one, counted from where this run begins or resumes; 0: none.");
   Setting& timed = t.add("train.op_times_steps", plan::Row::Kind::word,
                          "Steps whose ops are timed on every rank, as in 100-104, for op_times.json in the run's "
                          "folder; empty: none but after an alarm, and when `heddle watch --ops` asks.");
@@ -317,17 +343,16 @@ void train_settings(Table& t) {
   };
   t.word<n, &Train::alarm_command>(
       "train.alarm_command",
-      "A program and its arguments, parted by blanks and read by no shell, that rank 0 "
-      "runs for each slow rank or link that is found or is over: it reads one JSON "
-      "object and has 30 s; empty: none.");
+      "A program with arguments, separated by blanks, without a shell. Rank 0 runs it when a slow rank or link is "
+      "found or has recovered. It reads one JSON object and has 30 s. Empty: none.");
   t.word<n, &Train::start>(
        "train.start",
        "Weights to begin from, in any layout: a run's folder, a checkpoint, or a released model's "
        "folder; empty: drawn from the seed. (A run that was stopped goes on with --resume.)")
       .also_called({"load", "pretrained_checkpoint", "init_from", "model_name_or_path", "finetune"});
   t.word<n, &Train::start_moments>("train.start_moments",
-                                   "Whether the optimizer's moments come along with train.start: fresh begins them "
-                                   "at zero, kept takes those of a run or checkpoint.")
+                                   "The optimizer's moments with train.start: fresh begins them at zero, kept "
+                                   "takes those of the run or checkpoint.")
       .also_called({"no_load_optim"});
   t.word<n, &Train::start_adapter>("train.start_adapter",
                                    "Adapters to begin from beside frozen weights (lora.rank): a folder with PEFT's "
@@ -352,7 +377,7 @@ void device_settings(Table& t) {
       .also_called({"precision", "bf16", "mixed_precision", "torch_dtype", "params_dtype"})
       .acts(changes_maths,
             "Element type of weights and activations; sums, norms, router and optimizer are fp32 (fp64 with f64). "
-            "auto is the faster one here: bf16 where matrix products multiply bf16 numbers (a GPU, AMX, AVX-512 "
+            "Auto is the faster one here: bf16 where matrix products multiply bf16 numbers (a GPU, AMX, AVX-512 "
             "bf16), else f32.",
             "bf16 halves activations and kernel weights but keeps fp32 masters beside them; f64 runs on the "
             "reference backend only",
@@ -375,8 +400,7 @@ void mesh_settings(Table& t) {
                                     "Ranks of the run; 0: as many as the degrees multiply to. The same as --ranks.")
       .also_called({"world_size", "num_gpus", "n_gpus", "nproc_per_node"})
       .acts(reassociates, "How many ranks work on the run, as threads of one process or under MPI.",
-            "none by itself: what the ranks do is said by the degrees, and by mesh.dp where they leave it open",
-            page("mesh"))
+            "none by itself: the degrees decide what the ranks do, and mesh.dp takes the rest", page("mesh"))
       .tried({2});
   t.of_plan("mesh");
 }

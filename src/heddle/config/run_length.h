@@ -1,8 +1,8 @@
-// How long a run is and how far it has come: counted in steps, or in the time spent in steps.
+// The length of a run and its progress, counted in steps or in the time spent in steps.
 //
-// By the clock, steps come out as they do. Only steps count: their time, of the slowest rank, is shared by all
-// ranks in the same bits (StepResult::seconds), so all take the same decisions, and a run that goes on carries it
-// on. Looks at the held-out text, checkpoints and reports take their own time.
+// By the clock, steps come out as they do. Only steps count. All ranks share their time, of the slowest rank, in
+// the same bits (StepResult::seconds), so all take the same decisions, and a run that goes on carries it on.
+// Evaluations of the held-out text, checkpoints and reports take their own time.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace heddle::config {
 
-/// What has been done of a run.
+/// The progress of a run.
 struct RunProgress {
   int64_t steps = 0;
   double seconds = 0;  // spent in them
@@ -23,7 +23,7 @@ struct RunLength {
 
   bool by_clock() const { return seconds > 0; }
   bool reached(const RunProgress& done) const { return by_clock() ? done.seconds >= seconds : done.steps >= steps; }
-  /// Of the whole, 0 to 1.
+  /// The part of the whole that is done, 0 to 1.
   double share(const RunProgress& done) const {
     return std::min(
         1.0, by_clock() ? done.seconds / seconds : static_cast<double>(done.steps) / static_cast<double>(steps));
@@ -33,7 +33,7 @@ struct RunLength {
     if (!by_clock()) return static_cast<double>(steps);
     return done.seconds > 0 ? seconds * static_cast<double>(done.steps) / done.seconds : kUnknownSteps;
   }
-  /// Where the next step ends, in the run's own measure: its number from 1, or seconds.
+  /// The end of the next step, in the run's own measure: its number from 1, or seconds.
   double end_of_next(const RunProgress& done) const {
     if (!by_clock()) return static_cast<double>(done.steps + 1);
     return done.seconds + seconds / expected_steps(done);

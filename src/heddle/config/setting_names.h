@@ -1,4 +1,4 @@
-// Which key a word means: by its own name, near it, or by what others call it (Row::synonyms).
+// The key that a word means: by its own name, near it, or by what others call it (Row::synonyms).
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// The sizes of a model out of any config.json, for what only reckons with them: the search. Families that Heddle
-// does not build are read too, by the words that published files share.
+// The sizes of a model out of any config.json, for the search, which only calculates with them. Families that
+// Heddle does not build are read too, by the words that published files share.
 #pragma once
 
 #include <string>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <initializer_list>
 #include <utility>
 
@@ -18,6 +19,9 @@ std::vector<Accelerator> make_accelerators() {
   // have a NIC a GPU: 200 Gbit/s (DGX A100), 400 Gbit/s (DGX H100, B200), 800 Gbit/s (ConnectX-8 of GB300, B300).
   const Tier nvlink3{8, 300 * G, 6}, nvlink4{8, 450 * G, 6}, nvlink5{8, 900 * G, 6}, nvl72{72, 900 * G, 6};
   const Tier hdr{0, 25 * G, 12}, ndr{0, 50 * G, 12}, xdr{0, 100 * G, 12};
+  const Tier hccs{8, 196 * G, 10, Wiring::full}, xgmi{8, 448 * G, 10, Wiring::full},
+      xgmi4{8, 537.6 * G, 10, Wiring::full};
+  // clang-format off
   std::vector<Accelerator> all = {
       // A100 datasheet 2021: 312 TFLOP/s BF16; HBM2 1,555 GB/s (40 GB), HBM2e 2,039 GB/s (80 GB); 108 SMs.
       {"A100-40", Family::ampere, 312 * T, 0, 0, 40 * GiB, 1555 * G, 108, 9, nvlink3, hdr},
@@ -41,21 +45,41 @@ std::vector<Accelerator> make_accelerators() {
       {"B300", Family::blackwell, 2250 * T, 4500 * T, 13500 * T, 270 * G, 7700 * G, 148, 8, nvlink5, xdr},
       {"GB200", Family::blackwell, 2500 * T, 5000 * T, 10000 * T, 186 * G, 8000 * G, 148, 11, nvl72, ndr},
       {"GB300", Family::blackwell, 2500 * T, 5000 * T, 15000 * T, 279 * G, 8000 * G, 148, 11, nvl72, xdr},
-      // Ascend 910B: about 376 TFLOP/s FP16, 64 GB at 1.6 TB/s, HCCS 196 GB/s a direction among 8, 200 Gbit/s RoCE
-      // (Huawei Atlas 800T A2 pages). 910C: two dies, 752 TFLOP/s, 128 GB, 3.2 TB/s; CloudMatrix384 (arXiv
-      // 2506.12708)
-      // 392 GB/s a direction across 384.
-      {"Ascend-910B", Family::ascend, 376 * T, 0, 0, 64 * GiB, 1600 * G, 24, 12, {8, 196 * G, 10}, hdr},
-      {"Ascend-910C", Family::ascend, 752 * T, 0, 0, 128 * GiB, 3200 * G, 48, 12, {384, 196 * G, 10}, ndr},
+      // Ascend boards by their cube units alone, 8,192 FLOP a cycle each; "376T" adds the vector units. 910B1: 25
+      // cores of 1.85 GHz, B2: 24 of 1.8, B3: 20 of 1.8, B4: 20 of 1.6. 64 GB at 1.6 TB/s (B4: 32 at 0.8). Every pair
+      // of a node's eight has an HCCS link of 28 GB/s a direction; 200 Gbit/s RoCE (Atlas 800T A2 and 900 A2 sheets).
+      // 910B without a number is a B2. 910A: 256 FP16, two rings of four, 100 Gbit/s.
+      {"Ascend-910A", Family::ascend, 256 * T, 0, 0, 32 * GiB, 1200 * G, 32, 12, {8, 90 * G, 10}, {0, 12.5 * G, 15}},
+      {"Ascend-910B", Family::ascend, 353.9 * T, 0, 0, 64 * GiB, 1600 * G, 24, 12, hccs, hdr},
+      {"Ascend-910B1", Family::ascend, 378.9 * T, 0, 0, 64 * GiB, 1600 * G, 25, 12, hccs, hdr},
+      {"Ascend-910B3", Family::ascend, 294.9 * T, 0, 0, 64 * GiB, 1600 * G, 20, 12, hccs, hdr},
+      {"Ascend-910B4", Family::ascend, 262.1 * T, 0, 0, 32 * GiB, 800 * G, 20, 12, hccs, hdr},
+      // 910C: a package of two dies, each a device to its software; CloudMatrix384 (arXiv 2506.12708): 196 GB/s a
+      // direction and die, switched, among 384 packages.
+      {"Ascend-910C", Family::ascend, 353.9 * T, 0, 0, 64 * GiB, 1600 * G, 24, 12, {768, 196 * G, 10}, hdr},
       // MetaX C500 product page: 280 TFLOP/s BF16, 64 GB at 1.8 TB/s, MetaXLink among 8.
       {"C500", Family::other, 280 * T, 0, 0, 64 * GiB, 1800 * G, 104, 10, {8, 112 * G, 8}, hdr},
       // AMD data sheets: MI300X 1,307 / 2,615, 192 GB at 5.3 TB/s, seven links of 64 GB/s; MI325X the same with 256
-      // GB
-      // at 6 TB/s; MI355X 2,500 / 5,000 / 10,000, 288 GB at 8 TB/s, links of 76.8 GB/s.
-      {"MI300X", Family::cdna3, 1307 * T, 2615 * T, 0, 192 * G, 5300 * G, 304, 9, {8, 448 * G, 10}, ndr},
-      {"MI325X", Family::cdna3, 1307 * T, 2615 * T, 0, 256 * G, 6000 * G, 304, 9, {8, 448 * G, 10}, ndr},
-      {"MI355X", Family::cdna3, 2500 * T, 5000 * T, 10000 * T, 288 * G, 8000 * G, 256, 9, {8, 537 * G, 10}, ndr},
+      // GB at 6 TB/s; MI350X 2,307 / 4,614, MI355X 2,500 / 5,000 / 10,000, both 288 GB at 8 TB/s, links of 76.8 GB/s.
+      {"MI300X", Family::cdna3, 1307 * T, 2615 * T, 0, 192 * G, 5300 * G, 304, 9, xgmi, ndr},
+      {"MI325X", Family::cdna3, 1307 * T, 2615 * T, 0, 256 * G, 6000 * G, 304, 9, xgmi, ndr},
+      {"MI350X", Family::cdna3, 2307 * T, 4614 * T, 9228 * T, 288 * G, 8000 * G, 256, 9, xgmi4, ndr},
+      {"MI355X", Family::cdna3, 2500 * T, 5000 * T, 10000 * T, 288 * G, 8000 * G, 256, 9, xgmi4, ndr},
+      // Intel Gaudi papers (Hot Chips 2024): 432 / 865, 96 GB at 2.46 TB/s; Gaudi 3 as shipped, at 1.6 GHz, 1,677,
+      // 128 GB at 3.67 TB/s. Of 24 Ethernet ports (100, 200 Gbit/s) three go to each of seven peers, three out.
+      {"Gaudi2", Family::gaudi, 432 * T, 865 * T, 0, 96 * GiB, 2460 * G, 2, 6,
+       {8, 262.5 * G, 10, Wiring::full}, {0, 37.5 * G, 15}},
+      {"Gaudi3", Family::gaudi, 1677 * T, 1677 * T, 0, 128 * GiB, 3670 * G, 8, 6,
+       {8, 525 * G, 10, Wiring::full}, {0, 75 * G, 15}},
+      // Google's pages: TPU v4 275, 32 GB at 1.2 TB/s, six links of 50 GB/s a direction; v5e 197 (int8 393), 16 GB at
+      // 0.82, four; v5p 459 (918), 95 GB at 2.77, six of 100; v6e 918 (1,836), 32 GB at 1.64, four of 100. A slice's
+      // tori carry rings on all links at once. Between slices a host's 200 Gbit/s, of four chips or (v5e, v6e) eight.
+      {"TPU-v4", Family::tpu, 275 * T, 0, 0, 32 * GiB, 1200 * G, 8, 0, {4096, 300 * G, 5}, {0, 6.25 * G, 30}},
+      {"TPU-v5e", Family::tpu, 197 * T, 393 * T, 0, 16 * GiB, 819 * G, 4, 0, {256, 200 * G, 5}, {0, 3.125 * G, 30}},
+      {"TPU-v5p", Family::tpu, 459 * T, 918 * T, 0, 95 * GiB, 2765 * G, 8, 0, {8960, 600 * G, 5}, {0, 6.25 * G, 30}},
+      {"TPU-v6e", Family::tpu, 918 * T, 1836 * T, 0, 32 * GiB, 1638 * G, 4, 0, {256, 400 * G, 5}, {0, 6.25 * G, 30}},
   };
+  // clang-format on
   // PCIe 5.0 x16 from Hopper and CDNA 3 on; Grace and Blackwell are joined by NVLink-C2C, 450 GB/s a direction.
   for (Accelerator& a : all) {
     if (a.family == Family::hopper || a.family == Family::blackwell || a.family == Family::cdna3)
@@ -84,8 +108,8 @@ std::vector<Accelerator> make_accelerators() {
   host({"B300"}, 2 * T, 16 * 51.2 * G, 8);
   host({"GB200"}, 17 * T, 18.4 * T, 72);
   host({"GB300"}, 17 * T, 14 * T, 72);
-  host({"Ascend-910B"}, 32 * 64 * GiB, 2 * ddr4, 8);
-  host({"MI300X", "MI325X", "MI355X"}, 1850 * GiB, ddr5, 8);
+  host({"Ascend-910B", "Ascend-910B1", "Ascend-910B3", "Ascend-910B4"}, 32 * 64 * GiB, 2 * ddr4, 8);
+  host({"MI300X", "MI325X", "MI350X", "MI355X"}, 1850 * GiB, ddr5, 8);
   return all;
 }
 
@@ -137,16 +161,21 @@ const std::vector<Accelerator>& accelerators() {
 
 Accelerator find_accelerator(std::string_view text) {
   const std::string t = lower(text);
-  // What a text must contain, most particular first.
+  // Words that a text must contain, most particular first.
   static const std::vector<std::pair<const char*, const char*>> names = {
-      {"gb300", "GB300"},     {"gb200", "GB200"},        {"b300", "B300"},    {"b200", "B200"},
-      {"h200", "H200"},       {"h800", "H800"},          {"h100", "H100"},    {"gh200", "H100"},
-      {"h20", "H20"},         {"a800", "A100-80"},       {"a100", "A100-80"}, {"910c", "Ascend-910C"},
-      {"910", "Ascend-910B"}, {"ascend", "Ascend-910B"}, {"c500", "C500"},    {"metax", "C500"},
-      {"mi355", "MI355X"},    {"mi325", "MI325X"},       {"mi300", "MI300X"},
+      {"gb300", "GB300"},       {"gb200", "GB200"},       {"b300", "B300"},        {"b200", "B200"},
+      {"h200", "H200"},         {"h800", "H800"},         {"h100", "H100"},        {"gh200", "H100"},
+      {"h20", "H20"},           {"a800", "A100-80"},      {"a100", "A100-80"},     {"910c", "Ascend-910C"},
+      {"a3 ", "Ascend-910C"},   {"910a", "Ascend-910A"},  {"910b1", "Ascend-910B1"}, {"910b3", "Ascend-910B3"},
+      {"910b4", "Ascend-910B4"}, {"313t", "Ascend-910B3"}, {"800t a2, ", "Ascend-910B3"}, {"910", "Ascend-910B"},
+      {"ascend", "Ascend-910B"}, {"c500", "C500"},        {"metax", "C500"},       {"mi355", "MI355X"},
+      {"mi350", "MI350X"},      {"mi325", "MI325X"},      {"mi300", "MI300X"},     {"gaudi3", "Gaudi3"},
+      {"gaudi 3", "Gaudi3"},    {"gaudi", "Gaudi2"},      {"v5p", "TPU-v5p"},      {"v5e", "TPU-v5e"},
+      {"v6e", "TPU-v6e"},       {"trillium", "TPU-v6e"},  {"tpu v4", "TPU-v4"},    {"tpu-v4", "TPU-v4"},
   };
-  const Accelerator* found = nullptr;
+  const Accelerator* found = accelerator_named(text.substr(0, 60));
   for (const auto& [part, name] : names) {
+    if (found != nullptr) break;
     if (!has(t, part)) continue;
     found = accelerator_named(name);
     break;
@@ -155,6 +184,14 @@ Accelerator find_accelerator(std::string_view text) {
   Accelerator a = *found;
   if (a.name == "A100-80" && has(t, "40gb")) a = *accelerator_named("A100-40");
   if (a.name == "H100" && has(t, "500w")) a = *accelerator_named("H100-500W");
+  // A slice ends the tori: v4-N and v5p-N have N / 2 chips, v5e-N N.
+  if (a.family == Family::tpu)
+    for (const char* mark : {"v4-", "v5p-", "v5e-", "v6e-"})
+      if (const size_t at = t.find(mark); at != std::string::npos) {
+        const int n = std::atoi(t.c_str() + at + std::string_view(mark).size());
+        const bool halved = a.name == "TPU-v4" || a.name == "TPU-v5p";
+        if (n >= 8) a.inner.ranks = std::min(a.inner.ranks, halved ? n / 2 : n);
+      }
   // Jean Zay (IDRIS pages): four 100 Gbit/s Omni-Path adapters for the eight GPUs of a node.
   if (has(t, "jean zay")) a.outer = {0, 6.25e9, 15};
   return a;

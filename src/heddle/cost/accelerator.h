@@ -18,12 +18,12 @@ std::string_view name_of(Precision precision);
 std::optional<Precision> precision_named(std::string_view name);
 
 /// Generation of matrix units: devices of one generation share how far their products stay below the peak.
-enum class Family { ampere, hopper, blackwell, ascend, cdna3, other };
+enum class Family { ampere, hopper, blackwell, ascend, cdna3, gaudi, tpu, other };
 
-/// How the devices of a tier are joined. A rate is always that of all of one device's links of the tier together.
-///   switched  any device reaches any other at the full rate
-///   full      a link to every other device: a message to one of them has the rate of one link
-///   mesh      a grid of `rows` × ranks ÷ rows, each device linked to its four neighbours
+/// Wiring of the devices of a tier. A rate is always that of all of one device's links of the tier together.
+///   `switched`  Any device reaches any other at the full rate.
+///   `full`      A link to every other device: a message to one of them has the rate of one link.
+///   `mesh`      A grid of `rows` × ranks ÷ rows, each device linked to its four neighbours.
 enum class Wiring : uint8_t { switched, full, mesh };
 
 /// One level of the network: groups of up to `ranks` neighbours reach each other at this rate.
@@ -32,7 +32,7 @@ struct Tier {
   double bytes_per_s = 0;
   double latency_us = 0;
   Wiring wiring = Wiring::switched;
-  int rows = 1;  // of a mesh
+  int rows = 1;  // a mesh's
   bool operator==(const Tier&) const = default;
 };
 
@@ -42,8 +42,8 @@ struct Accelerator {
   double bf16_flops = 0, fp8_flops = 0, fp4_flops = 0;  // 0: has none, products run at the next wider type
   double memory_bytes = 0;
   double memory_bytes_per_s = 0;
-  int units = 0;                            // that take tiles of a product: SMs, compute units, cores
-  double host_us = 0;                       // of one op, enqueued by an eager Python framework
+  int units = 0;                            // takers of tiles of a product: SMs, compute units, cores
+  double host_us = 0;                       // time of one op, enqueued by an eager Python framework
   Tier inner;                               // the fast domain: NVLink, xGMI, HCCS, MetaXLink
   Tier outer;                               // the scale-out network: one device's share of the NICs
   std::vector<Tier> farther;                // beyond `outer`, where that has a limit: spines, other halls
@@ -61,8 +61,8 @@ const std::vector<Accelerator>& accelerators();
 /// The accelerator of this name, however its case and hyphens are written, or nullptr.
 const Accelerator* accelerator_named(std::string_view name);
 
-/// The accelerator that a free text such as "A100 40GB 8-GPU RoCE 1600G" or "GB200 NVL72" names, with the network
-/// that the text states put in the place of the usual one. Its name is "" when the text names none.
+/// Returns the accelerator that a free text such as "A100 40GB 8-GPU RoCE 1600G" or "GB200 NVL72" names. The
+/// network that the text states replaces the usual one. Its name is "" when the text names none.
 Accelerator find_accelerator(std::string_view text);
 
 }  // namespace heddle::cost

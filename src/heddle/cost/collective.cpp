@@ -13,7 +13,11 @@ enum class Pattern { ring, all_to_all, message };
 double wired(const Tier& tier, Pattern pattern, int ranks) {
   const double all = tier.ranks > 0 ? tier.ranks : ranks;
   if (ranks <= 1 || all <= 1) return 1;
-  if (tier.wiring == Wiring::full) return pattern == Pattern::message ? 1 / (all - 1) : (ranks - 1) / (all - 1);
+  if (tier.wiring == Wiring::full) {
+    // Collectives of a node's part are written for powers of two: five, six and seven ranks pass one ring around.
+    const bool one_ring = ranks > 4 && ranks < all && (ranks & (ranks - 1)) != 0;
+    return pattern == Pattern::message || one_ring ? 1 / (all - 1) : (ranks - 1) / (all - 1);
+  }
   if (tier.wiring == Wiring::switched) return 1;
   const double rows = std::clamp(tier.rows, 1, static_cast<int>(all)), columns = std::ceil(all / rows);
   // One link of four, and both of the line's directions where it is passed around.
@@ -114,10 +118,11 @@ double exchange_s(const Accelerator& a, const NetworkEfficiency& net, Group g, c
   double touched = nodes * (1 - std::pow(1 - 1 / nodes, x.chosen));
   if (x.most_nodes > 0) touched = std::min(touched, static_cast<double>(x.most_nodes));
   const double far_rows = x.once_a_node ? x.tokens * touched * (nodes - 1) / nodes : rows * (nodes - 1) / nodes;
-  moving = std::max(moving, far_rows * x.row_bytes / outer_rate(a, net));
+  const double part = x.once_a_node ? net.exchange : net.outer;
+  moving = std::max(moving, far_rows * x.row_bytes / (a.outer.bytes_per_s * part));
   for_farther(a, g, [&](const Tier& tier, int reached) {
     const double beyond = far_rows * (g.size - reached) / (g.size - inside);
-    moving = std::max(moving, beyond * x.row_bytes / (tier.bytes_per_s * net.outer));
+    moving = std::max(moving, beyond * x.row_bytes / (tier.bytes_per_s * part));
   });
   return fixed_s(a, g, inside) + moving;
 }

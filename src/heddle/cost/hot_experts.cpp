@@ -13,15 +13,15 @@ namespace heddle::cost {
 
 namespace {
 
-// As comm/placement has them: peaks that are tried, the least part of the even share that a copy takes, and the
-// part of its weights' way that is waited for.
+// Constants of comm/placement: peaks that are tried, the least part of the even share that a copy takes, and the
+// part of its weights' transfer that is waited for.
 constexpr int kPeaks = 16;
 constexpr double kLeast = 1.0 / 64, kAwaitedPart = 1.0 / 3;
 
 /// A way to place copies, whatever they cost: rows of the fullest rank over the mean, and copies on the busiest
-/// link of a rank and of a node, weights' ways counted as half a copy and gradients' as the other half.
+/// link of a rank and of a node. Weights' transfers count as half a copy and gradients' as the other half.
 struct Placed {
-  double most = 1, copies = 0;
+  double most = 1, replicas = 0;
   double weights_within = 0, all_within = 0, weights_across = 0, all_across = 0;
 };
 
@@ -36,8 +36,7 @@ std::vector<double> loads_of(const HotExperts& of) {
     sum += loads.back();
   }
   for (int i = 1; i < of.ranks && sum > 0; ++i)
-    loads[static_cast<size_t>(i)] =
-        std::min(of.imbalance, loads[static_cast<size_t>(i)] * (n - of.imbalance) / sum);
+    loads[i] = std::min(of.imbalance, loads[i] * (n - of.imbalance) / sum);
   return loads;
 }
 
@@ -51,7 +50,7 @@ std::vector<int> nodes_of(const HotExperts& of) {
   return nodes;
 }
 
-/// What each link carries each way, in copies.
+/// Copies that each link carries each way.
 struct Links {
   explicit Links(size_t count) : out(count, 0), in(count, 0) {}
   std::vector<double> out, in;
@@ -83,7 +82,7 @@ class Shedding {
   }
 
  private:
-  struct Copy {
+  struct Replica {
     size_t owner, expert, holder;
   };
 
@@ -108,16 +107,18 @@ class Shedding {
     }
   }
 
-  // On the owner's node where there is room; who has room for all and little more, else who has most.
+  // The rank is on the owner's node where there is room: one with room for all and little more, else the one with
+  // most.
   size_t receiver(size_t owner, size_t expert, double wanted, size_t first) const {
     size_t best = loads_.size();
     std::tuple<bool, bool, double> best_rank;
     for (size_t h = 0; h < loads_.size(); ++h) {
       const double room = aim_.peak - left_[h];
       const bool far = nodes_[h] != nodes_[owner];
-      if (h == owner || used_[h] == of_.copies || room < kLeast || (aim_.near_only && far)) continue;
-      const bool held = std::any_of(made_.begin() + static_cast<std::ptrdiff_t>(first), made_.end(),
-                                    [&](const Copy& copy) { return copy.holder == h && copy.expert == expert; });
+      if (h == owner || used_[h] == of_.replicas || room < kLeast || (aim_.near_only && far)) continue;
+      const bool held =
+          std::any_of(made_.begin() + static_cast<std::ptrdiff_t>(first), made_.end(),
+                      [&](const Replica& replica) { return replica.holder == h && replica.expert == expert; });
       if (held) continue;
       const bool fits = aim_.one_by_one && room >= wanted;
       const std::tuple rank{far, !fits, fits ? room : -room};
@@ -133,23 +134,23 @@ class Shedding {
     const auto nodes = static_cast<size_t>(1 + *std::max_element(nodes_.begin(), nodes_.end()));
     Links within(loads_.size()), across(nodes);
     std::map<std::tuple<size_t, size_t, int>, bool> handed;
-    for (const Copy& copy : made_) {
-      const bool far = nodes_[copy.owner] != nodes_[copy.holder];
-      const bool fresh = handed.try_emplace({copy.owner, copy.expert, nodes_[copy.holder]}, true).second;
-      within.in[copy.holder] += 0.5;
-      if (fresh && !far) within.out[copy.owner] += 0.5;
-      if (fresh && far) across.out[node(copy.owner)] += 0.5, across.in[node(copy.holder)] += 0.5;
+    for (const Replica& replica : made_) {
+      const bool far = nodes_[replica.owner] != nodes_[replica.holder];
+      const bool fresh = handed.try_emplace({replica.owner, replica.expert, nodes_[replica.holder]}, true).second;
+      within.in[replica.holder] += 0.5;
+      if (fresh && !far) within.out[replica.owner] += 0.5;
+      if (fresh && far) across.out[node(replica.owner)] += 0.5, across.in[node(replica.holder)] += 0.5;
     }
     Placed p;
     p.most = *std::max_element(left_.begin(), left_.end());
-    p.copies = static_cast<double>(made_.size()) / static_cast<double>(loads_.size());
+    p.replicas = static_cast<double>(made_.size()) / static_cast<double>(loads_.size());
     p.weights_within = within.busiest(), p.weights_across = across.busiest();
-    for (const Copy& copy : made_) {
-      const bool far = nodes_[copy.owner] != nodes_[copy.holder];
+    for (const Replica& replica : made_) {
+      const bool far = nodes_[replica.owner] != nodes_[replica.holder];
       if (far) {
-        across.out[node(copy.holder)] += 0.5, across.in[node(copy.owner)] += 0.5;
+        across.out[node(replica.holder)] += 0.5, across.in[node(replica.owner)] += 0.5;
       } else {
-        within.out[copy.holder] += 0.5, within.in[copy.owner] += 0.5;
+        within.out[replica.holder] += 0.5, within.in[replica.owner] += 0.5;
       }
     }
     p.all_within = within.busiest(), p.all_across = across.busiest();
@@ -164,7 +165,7 @@ class Shedding {
   Aim aim_;
   std::vector<double> left_;
   std::vector<int> used_;
-  std::vector<Copy> made_;
+  std::vector<Replica> made_;
 };
 
 /// No copies, then what is reached at each peak.
@@ -188,7 +189,7 @@ std::vector<Placed> all_ways(const HotExperts& of) {
 const std::vector<Placed>& ways_of(const HotExperts& of) {
   static std::mutex mutex;
   static std::map<std::tuple<int64_t, int, int, int, double>, std::vector<Placed>> known;
-  const std::tuple key{of.experts, of.ranks, of.on_node, of.copies, of.imbalance};
+  const std::tuple key{of.experts, of.ranks, of.on_node, of.replicas, of.imbalance};
   {
     const std::lock_guard lock(mutex);
     if (const auto at = known.find(key); at != known.end()) return at->second;
@@ -201,16 +202,16 @@ const std::vector<Placed>& ways_of(const HotExperts& of) {
 }  // namespace
 
 Evened evened(const HotExperts& of, const CopySeconds& s, bool by_cost) {
-  if (of.copies <= 0 || of.ranks <= 1 || !(of.imbalance > 1 + kLeast))
+  if (of.replicas <= 0 || of.ranks <= 1 || !(of.imbalance > 1 + kLeast))
     return {.imbalance = std::max(1.0, of.imbalance)};
   const auto result = [&](const Placed& p) {
     const auto link = [&](double within, double across) {
-      return std::max(within * s.copy_within, across * s.copy_across);
+      return std::max(within * s.replica_within, across * s.replica_across);
     };
     const double sent = link(p.all_within, p.all_across);
     const double awaited =
         std::max({0.0, kAwaitedPart * link(p.weights_within, p.weights_across), sent - s.products});
-    return Evened{p.most, awaited, sent, p.copies};
+    return Evened{p.most, awaited, sent, p.replicas};
   };
   Evened best;
   double least = 0;
@@ -218,7 +219,7 @@ Evened evened(const HotExperts& of, const CopySeconds& s, bool by_cost) {
     const Evened e = result(p);
     const double rank = by_cost ? e.imbalance * (s.products + s.crossings) + e.awaited_s : e.imbalance;
     const bool first = least == 0;
-    if (!first && (rank > least || (rank == least && e.copies >= best.copies))) continue;
+    if (!first && (rank > least || (rank == least && e.replicas >= best.replicas))) continue;
     best = e;
     least = rank;
   }

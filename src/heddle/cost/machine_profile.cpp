@@ -80,7 +80,7 @@ double measured_us(const MachineProfile& profile, const ir::Listing& listing, co
 }
 
 namespace {
-// What was measured over a link, for the group size nearest in ratio, by bytes.
+// Measured times of a link, for the group size nearest in ratio, by bytes.
 std::vector<const LinkTime*> known_times(const MachineProfile& profile, Link over, int ranks) {
   double nearest = 1e9;
   for (const LinkTime& t : profile.links) {

@@ -1,6 +1,6 @@
-// What a machine can do. In few numbers, for a device that is only described: products run at the matrix rate of
-// their type, everything else at the bandwidth of a copy, and each op costs a launch. For one that was measured,
-// also the times of ops of many sizes, of messages, and what streams that run side by side cost each other.
+// Capabilities of a machine. A device that is only described has few numbers. Products run at the matrix rate of their
+// type, everything else at the bandwidth of a copy, and each op costs a launch. A measured one also has the times of
+// ops of many sizes, of messages, and the mutual slowdown of streams that run side by side.
 #pragma once
 
 #include "heddle/base/dtype.h"
@@ -9,7 +9,7 @@
 
 namespace heddle::cost {
 
-/// How ranks reach each other.
+/// The link over which ranks reach each other.
 enum class Link : uint8_t { threads, node, nodes };
 std::string_view name_of(Link link);
 
@@ -26,22 +26,22 @@ struct MachineProfile {
   double f32_flops_per_s = 0;
   double f64_flops_per_s = 0;
   double copy_bytes_per_s = 0;  // read and written bytes together
-  double launch_us = 0;         // of any op: from the end of the one before it to its start
-  double fork_us = 0;           // of an op on the compute stream: its threads start and meet again
+  double launch_us = 0;         // launch of any op: from the end of the one before it to its start
+  double fork_us = 0;           // for an op on the compute stream: its threads start and meet again
   double link_bytes_per_s = 0;  // sent by one rank; 0: the ranks share memory, a message is a copy
-  double message_us = 0;        // of an op that communicates: until the first byte is there
+  double message_us = 0;        // latency of an op that communicates, until the first byte is there
 
-  /// Of a machine that was measured.
+  /// The rest holds for a machine that was measured.
   std::string machine, date;
-  std::string backend = "host";      // whose ops were measured, as device.backend has it
+  std::string backend = "host";      // backend whose ops were measured, as device.backend has it
   double host_copy_bytes_per_s = 0;  // between host and device, as copy_bytes_per_s; 0: as fast as any copy
   int cores = 0;                 // 0: none was measured
-  double enqueue_us = 0;         // of the host, an op
-  double wake_us = 0;            // of a stream that slept until another stream's op ended
-  double oversleep_us = 0;       // of a paced op: asleep longer than it was told
-  double others_share = 0;       // of the cores' time that other programs took while it was measured
-  double engine_from_bytes = 0;  // of a message, from which the copy engine pays; 0: there is none
-  double scalar = 1;             // what real steps took over their forecasts, so far
+  double enqueue_us = 0;         // host time of an op
+  double wake_us = 0;            // wake-up of a stream that slept until another stream's op ended
+  double oversleep_us = 0;       // excess sleep of a paced op
+  double others_share = 0;       // part of the cores' time that other programs took during the measurement
+  double engine_from_bytes = 0;  // size of a message from which the copy engine pays; 0: there is none
+  double scalar = 1;             // real steps over their predictions, so far
   std::vector<double> together;  // [n-1]: speed of each of n cores at work, over that of one alone
   OpTimes ops;
   std::vector<LinkTime> links;
@@ -62,8 +62,8 @@ double roofline_us(const MachineProfile& profile, const ir::Cost& cost, Dtype dt
 double op_us(const MachineProfile& profile, const ir::Listing& listing, const ir::Op& op,
              const ir::RowCounts& rows);
 
-/// The same of a machine that was measured, for a stream of `threads` threads within a program of
-/// `resident_bytes`, without launch and messages. Where the kind was not measured, the roofline.
+/// Time of an op on a machine that was measured, for a stream of `threads` threads within a program of
+/// `resident_bytes`, without launch and messages. The roofline holds where the kind was not measured.
 double measured_us(const MachineProfile& profile, const ir::Listing& listing, const ir::Op& op,
                    const ir::RowCounts& rows, bool overwrite, int threads, double resident_bytes);
 

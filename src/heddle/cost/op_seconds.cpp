@@ -21,7 +21,7 @@ double op_s(const Accelerator& device, Precision precision, const ir::Listing& l
   // The inner length of a weight gradient is its rows.
   const double rows_each = std::max(1.0, s.rows / s.groups), columns = s.flops / (2 * rows_each * s.groups * s.in);
   const bool weights = op.phase == ir::Phase::W;
-  // One after the other, each group has the device to itself, and tiles of its own to fill it with.
+  // In turn, each group has the device to itself, and tiles of its own to fill it with.
   const bool alone = s.kind == measured_kind(op.kind(), ProductWay::serial);
   const double times = alone ? s.groups : 1;
   return std::max(moving, times * product_s(device, precision, weights ? s.in : rows_each, columns,

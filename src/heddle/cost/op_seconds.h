@@ -1,4 +1,4 @@
-// What an op of a program takes on an accelerator that is only described: products by their shape, attention by its
+// Times of ops of a program on an accelerator that is only described: products by their shape, attention by its
 // width, all else by the bytes that it moves.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace heddle::cost {
 
-/// Of an op that computes.
+/// Seconds of an op that computes.
 double op_s(const Accelerator& device, Precision precision, const ir::Listing& listing, const ir::Op& op,
             const ir::RowCounts& rows);
 

@@ -1,10 +1,10 @@
-// How long ops took on a machine, and what that says of ops of other sizes.
+// Measured times of ops on a machine, and the times that follow for other sizes.
 //
-// An op is described by what decides its time on any device: its kind, its type, its rows, the columns it reads and
-// writes, its groups (experts), its FLOPs and bytes. The time of one that was not measured comes from those of its
-// kind that are nearest in the logarithms of these sizes: each says what part of the kind's best rate was reached
-// there, and their weighted mean is taken (Shepard's inverse distances), so that a time scales with FLOPs and bytes
-// between and beyond what was measured.
+// The sizes that decide an op's time on any device describe it: kind, type, rows, the columns it reads and writes,
+// groups (experts), FLOPs and bytes. An op that was not measured takes the nearest ones of its kind, in the
+// logarithms of these sizes. Each says what part of the kind's best rate was reached there, and their weighted mean
+// is taken (Shepard's inverse distances). So a time scales with FLOPs and bytes between and beyond what was
+// measured.
 #pragma once
 
 #include <array>
@@ -29,7 +29,7 @@ OpShape shape_of(const ir::Listing& listing, const ir::Op& op, const ir::RowCoun
 struct OpTime {
   OpShape shape;
   int threads = 1;
-  double resident_bytes = 0;  // of the program around it: whether its operands can lie in a cache
+  double resident_bytes = 0;  // the whole program's: its operands may lie in a cache
   double us = 0;
 };
 
@@ -38,9 +38,9 @@ class OpTimes {
   void add(OpTime time);
   bool empty() const { return times_.empty(); }
   const std::vector<OpTime>& all() const { return times_; }
-  /// Whether an op of this kind and type was measured with so many threads.
+  /// True if an op of this kind and type was measured with so many threads.
   bool knows(const OpShape& shape, int threads) const;
-  /// Microseconds. InternalError when it is not known.
+  /// Time in microseconds. InternalError when it is not known.
   double us(const OpShape& shape, int threads, double resident_bytes) const;
 
  private:

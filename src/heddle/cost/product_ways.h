@@ -1,9 +1,9 @@
-// What the ways of a product over groups take beside each other on a device, by the work of a group.
+// Relative times of the ways of a product over groups on a device, by the work of a group.
 //
-// Where all groups are large, every way runs at the device's rate; what tells them apart are launches, the edges of
-// tiles and how many weights stay in a cache, and these weigh more the less there is to do for a group. So each way
-// has for each kind of op points (MFLOP of a group, time over that of grouped), between which logarithms are
-// interpolated; beyond the first and the last the ratio stays.
+// Where all groups are large, every way runs at the device's rate. They differ in launches, the edges of tiles and
+// how many weights stay in a cache, which weigh more the less there is to do for a group. So each way has points
+// for each kind of op (MFLOP of a group, time over that of grouped). Between them logarithms are interpolated;
+// beyond the first and the last the ratio stays.
 #pragma once
 
 #include <map>
@@ -41,7 +41,7 @@ class WayRates {
 /// the kind's.
 std::string measured_kind(std::string_view kind, ProductWay way);
 
-/// From ops that were measured at the same sizes each way: medians of those that lie close together.
+/// Returns rates from ops that were measured at the same sizes each way: medians of those that lie close together.
 WayRates measured_ways(const OpTimes& times, Dtype dtype, int threads);
 
 /// A device's ways.

@@ -1,7 +1,7 @@
-// How evenly a router spreads rows over experts, and what a group of experts can expect of it.
+// Evenness with which a router spreads rows over experts, and the rows that a group of experts can expect.
 //
 // E experts, k a token, chosen without repetition; m: experts looked at, or the sum of their shares over the mean.
-// The chance that none of m is chosen is C(E−m, k) ÷ C(E, k), which goes on between whole numbers; with choices
+// The chance that none of m is chosen is C(E−m, k) ÷ C(E, k), which goes on between whole numbers. With choices
 // limited to some of several groups of experts it is the mean over those groups.
 #pragma once
 

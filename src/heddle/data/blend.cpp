@@ -134,7 +134,7 @@ std::vector<BlendPart> parse_blend(std::string_view text) {
   std::vector<size_t> places;
   for (size_t i = 0; i < words.size(); i += 2) {
     if (!read_weight(words[i], digits, decimals) || digits == 0) {
-      config_error("'{}': '{}' stands where a weight is expected, a number above 0 with at most {} decimals",
+      config_error("'{}': '{}' is found where a weight is expected, a number above 0 with at most {} decimals",
                    escaped(text, 200), escaped(words[i], 80), kMostDecimals);
     }
     parts.push_back({words[i + 1], digits});

@@ -1,9 +1,9 @@
-// Several texts read in given shares: which sequence of which text stands at a place.
+// Several texts read in given shares: a place maps to a sequence of a text.
 //
-// A pure function of weights and place: the texts, heaviest first, are halved again and again as evenly by weight
-// as that order allows, and at each half the first n sequences are dealt so that the left side has n times its
-// share, rounded. A side of several texts has at most 3/4 of what is halved, so after any number of sequences each
-// text has had its share of them to within two; nothing is drawn at random, and nothing is stored or replayed to go
+// It is a pure function of weights and place. The texts, heaviest first, are halved again and again as evenly by
+// weight as that order allows. At each half the first n sequences are dealt so that the left side has n times its
+// share, rounded. A side of several texts has at most 3/4 of what is halved. So after any number of sequences each
+// text has had its share of them to within two. Nothing is drawn at random, and nothing is stored or replayed to go
 // on.
 #pragma once
 
@@ -25,7 +25,7 @@ class Blend {
   explicit Blend(std::vector<int64_t> weights);
 
   Place at(int64_t place) const;
-  /// How many of the first `places` are the part's.
+  /// Number of the first `places` that are the part's.
   int64_t count(size_t part, int64_t places) const;
   size_t parts() const { return weights_.size(); }
   double share(size_t part) const;

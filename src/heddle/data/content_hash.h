@@ -1,5 +1,5 @@
-// What tells one token file from another by its content: the ids, their weights and where the documents begin.
-// Names and places of the files don't matter, nor whether ids are stored in two bytes or four.
+// Hash of a token file's content: the ids, their weights and where the documents begin. Names and places of the
+// files don't matter, nor whether ids are stored in two bytes or four.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace heddle::data {
 
-/// Of files up to kTokensHashedWhole tokens every id counts; of longer ones evenly spread parts of as many in all,
+/// In files up to kTokensHashedWhole tokens every id counts; in longer ones evenly spread parts of as many in all,
 /// the first and the last among them.
 inline constexpr int64_t kTokensHashedWhole = 256 << 20;
 

@@ -75,9 +75,12 @@ void Dataset::open_parts() {
   for (const BlendPart& part : options_.parts) {
     files_.push_back(std::make_unique<TokenFile>(part.path));
     const TokenFile& file = *files_.back();
+    // A repeated one stands where its first one does, so that nothing is on both sides.
+    const auto heldout_of = [fraction, &file, each = together()](int64_t number) {
+      return is_heldout(file.first_alike(number * each) / each, fraction);
+    };
     std::vector<Source> sides =
-        cut(file, {[fraction](int64_t document) { return !is_heldout(document, fraction); },
-                   [fraction](int64_t document) { return is_heldout(document, fraction); }});
+        cut(file, {[heldout_of](int64_t number) { return !heldout_of(number); }, heldout_of});
     train_.push_back(std::move(sides[0]));
     if (train_.back()->sequences() == 0) {
       config_error("{}: {} training tokens, one sequence of length {} with {} prediction depths needs {}",

@@ -1,17 +1,18 @@
 // Training and held-out sequences out of token files.
 //
-// Documents of a file are dealt by a hash of their number into held-out and training ones, unless a file of its own
-// is held out; each side's documents, one after another, are a stream of tokens cut into sequences:
+// A hash deals a file's documents into held-out and training ones, unless a file of its own is held out. It hashes
+// a document's number (of a repeated one that of the first like it). Each side's documents, one after another, are
+// a stream of tokens cut into sequences:
 //
 //   sequence i = tokens [i L, i L + L + 1 + D) of the stream
 //
 // L inputs, each with its next token as target, and D more for multi-token prediction at depths 1 .. D. Sequences
 // overlap by the 1 + D tokens that are targets only. Where the documents of a file are samples whose ids have
 // weights, they are packed whole (PackedSamples), or come in pairs (PairedSamples), which stay together. Training
-// sequences come in a random order, another one each epoch, that is a pure function of (seed, epoch, place);
-// several files take turns as a Blend says, each in its own order and with its own epochs. So the state of the data
-// is the number of sequences consumed, and the batch of a step is the sequences [step B, (step + 1) B) of that
-// order whatever the layout of ranks.
+// sequences come in a random order, another one each epoch, that is a pure function of (seed, epoch, place).
+// Several files take turns as a Blend says, each in its own order and with its own epochs. So the state of the data
+// is the number of sequences consumed. The batch of a step is the sequences [step B, (step + 1) B) of that order
+// whatever the layout of ranks.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,7 @@ namespace heddle::data {
 /// The share of documents held out unless told otherwise.
 inline constexpr double kHeldoutFraction = 0.02;
 
-/// Whether a document is held out: a hash of its number falls below the fraction. Document 0 never is.
+/// True if a document is held out: a hash of its number falls below the fraction. Document 0 never is.
 bool is_heldout(int64_t document, double fraction);
 
 struct DatasetOptions {
@@ -48,14 +49,14 @@ struct DatasetOptions {
 
 class Dataset {
  public:
-  /// ConfigError if the files are wrong, an id reaches the vocabulary (at once for files up to 64 M tokens, else
-  /// when the sequence is asked for), or the training documents of a file hold less than one sequence.
+  /// ConfigError if the files are wrong, or the training documents of a file hold less than one sequence. Also if
+  /// an id reaches the vocabulary: at once for files up to 64 M tokens, else when the sequence is asked for.
   explicit Dataset(const DatasetOptions& options);
 
   /// Sequences of one epoch, of all parts.
   int64_t train_sequences() const;
   int64_t heldout_sequences() const { return heldout_sequences_; }
-  /// How often the part that is read most has been read after so many training sequences.
+  /// Number of times that the part that is read most has been read after so many training sequences.
   double most_epochs(double sequences) const;
   /// L + 1 + D: the size of the spans below.
   int64_t sequence_tokens() const { return options_.sequence_length + 1 + options_.prediction_depths; }
@@ -63,12 +64,12 @@ class Dataset {
 
   /// The `global_index`-th training sequence since the run began; any number of epochs.
   void train_sequence(int64_t global_index, std::span<int32_t> tokens, const SequenceMarks& marks = {}) const;
-  /// Which of an epoch's train_sequences() it is, and that one.
+  /// The number within an epoch's train_sequences() of a sequence; and the sequence of a number.
   int64_t train_number(int64_t global_index) const;
   void numbered_sequence(int64_t number, std::span<int32_t> tokens, const SequenceMarks& marks = {}) const;
   /// Held-out sequences stand in the order of the file; those of several take turns by the blend's shares.
   void heldout_sequence(int64_t index, std::span<int32_t> tokens, const SequenceMarks& marks = {}) const;
-  /// Whether any id of a text is masked; and whether targets have weights other than 1.
+  /// True if any id of a text is masked; and true if targets have weights other than 1.
   bool masks() const;
   bool weighs() const;
 
@@ -76,9 +77,9 @@ class Dataset {
   int64_t heldout_tokens() const;
   /// The training files, in the order of the parts.
   const std::vector<std::unique_ptr<TokenFile>>& files() const { return files_; }
-  /// What is held out whole, or null.
+  /// The file that is held out whole, or null.
   const TokenFile* validation() const { return validation_.get(); }
-  /// Of all training files, held-out documents among them.
+  /// Totals of all training files, held-out documents among them.
   int64_t documents() const;
   int64_t tokens() const;
 

@@ -39,7 +39,7 @@ void DocumentStream::read(int64_t position, int64_t vocabulary, std::span<int32_
   // The last mark at or before the position; from there on document by document.
   const auto after = std::upper_bound(tokens_before_.begin(), tokens_before_.end(), position);
   const auto mark = static_cast<int64_t>(after - tokens_before_.begin()) - 1;
-  int64_t skip = position - tokens_before_[static_cast<size_t>(mark)];
+  int64_t skip = position - tokens_before_[mark];
   size_t done = 0;
   std::array<int64_t, kStride + 1> begins;
   for (int64_t document = mark * kStride; done < tokens.size(); ++document) {

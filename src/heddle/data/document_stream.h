@@ -13,7 +13,7 @@ namespace heddle::data {
 
 class DocumentStream {
  public:
-  /// Which documents are the stream's; asked again at every reading.
+  /// The documents of the stream; asked again at every reading.
   using Chosen = std::function<bool(int64_t document)>;
 
   /// The documents of `file`, which outlives this, that each choice takes: one pass over its index for all.

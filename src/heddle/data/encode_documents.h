@@ -7,7 +7,7 @@
 #include <span>
 #include <string_view>
 
-#include "heddle/data/corpus/corpus.h"
+#include "heddle/data/corpus/text_files.h"
 #include "heddle/data/tokenizer/tokenizer.h"
 
 namespace heddle::data {

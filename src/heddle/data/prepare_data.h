@@ -1,5 +1,4 @@
-// From text to what training reads: tokenizer.json, text.bin and text.idx, and data.json with what is known of
-// them.
+// Prepares text for training: tokenizer.json, text.bin and text.idx, and data.json with what is known of them.
 //
 // Done once: a folder that is up to date (same input files, same settings, files of the sizes written) is left
 // alone. Each file appears whole or not at all, and data.json is complete only when the others are, so that an
@@ -13,7 +12,8 @@
 #include <vector>
 
 #include "heddle/base/files/folder_lock.h"
-#include "heddle/data/corpus/corpus.h"
+#include "heddle/base/repeated_samples.h"
+#include "heddle/data/corpus/demo_text.h"
 #include "heddle/data/samples/sample_texts.h"
 #include "heddle/data/tokenizer/files/tokenizer_files.h"
 
@@ -27,39 +27,56 @@ struct PreparedData {
   std::string prefix;                   // of the token file, for Dataset
   std::vector<CorpusPackage> packages;  // of the demo's text, with their licences; empty for the user's own
   int64_t vocabulary = 0;
-  int64_t documents = 0, repeated_documents = 0;  // kept; dropped since their text came before
-  int64_t tokens = 0;                             // one end-of-text token a document included
+  int64_t documents = 0;           // or samples, written
+  int64_t repeated_documents = 0;  // text came before: kept or dropped
+  bool keeps_repeated = false;
+  int64_t tokens = 0;  // one end-of-text token a document included
   int64_t text_bytes = 0;
   int64_t heldout_documents = 0;
   double bytes_per_token = 0;
-  /// Of the training documents' tokens, each drawn by its frequency: the loss of a model that knows nothing else.
+  /// Entropy of the training documents' tokens, each drawn by its frequency: the loss of a model that knows nothing
+  /// else.
   double unigram_nats_per_token = 0;
   double unigram_bits_per_byte = 0;
-  int64_t targets = 0;           // of samples: ids that are targets of the loss
-  int64_t without_targets = 0;   // samples without an answer, which are dropped
-  int64_t answers_left_out = 0;  // that the template writes otherwise where more follows
+  int64_t targets = 0;              // of samples: ids that are targets of the loss
+  int64_t without_targets = 0;      // samples without an answer, which are dropped
+  int64_t answers_left_out = 0;     // that cannot be told apart in what the template writes
+  int64_t unwritten_messages = 0;   // of whose content the template writes nothing
+  std::string first_unwritten;      // the place of the first of them: file:line
+  std::vector<std::string> unread;  // fields of samples that mean nothing here
+  PassedOver passed_over;           // files and lines
+  std::string chat_date;            // the template's day; "": none
+  std::string end_of_text;          // the token behind each document; "" where no sample has it
   bool was_up_to_date = false;
 };
 
-/// Prepares the texts of installed packages in `folder` (made if missing). An existing tokenizer.json is used;
+/// Prepares the demonstration's text in `folder` (made if missing). An existing tokenizer.json is used;
 /// otherwise one of `vocabulary` tokens is trained. ConfigError if no such text is there or an existing tokenizer
 /// has another vocabulary; SystemError if a file can't be written.
 PreparedData prepare_demo_data(const std::string& folder, int64_t vocabulary, const Progress& progress = {},
-                               const CorpusOptions& options = {});
+                               const std::string& text = kDemoFolder);
 
-/// The same from a file or folder of .txt or .jsonl, on so many threads (0: one a core). The tokenizer is trained
-/// on the first kTokenizerTextBytes.
+/// Prepares a file or folder of text or JSON, on so many threads (0: one a core). The tokenizer is trained on the
+/// first kTokenizerTextBytes.
 PreparedData prepare_text_data(const std::string& input, const std::string& folder, int64_t vocabulary,
-                               const Progress& progress = {}, const TextOptions& options = {}, int threads = 0);
+                               const Progress& progress = {}, const TextOptions& options = {}, int threads = 0,
+                               Repeated repeated = Repeated::automatic);
 
-/// Samples for fine-tuning: lines of .jsonl.
+/// Samples for fine-tuning: JSON objects.
 struct SampleOptions {
   SampleKeys keys;
-  std::string chat_template;  // a file; empty: the one beside the tokenizer, if any
-  std::string tokenizer;      // where that was named, if it was
+  std::string chat_template;   // a file; empty: the one beside the tokenizer, if any
+  std::string chat_arguments;  // of the template; empty: those that are kept with it, if any
+  std::string chat_date;       // likewise
+  std::string tokenizer;       // the place that named it, if any
   Bytes bytes = Bytes::text;
+  bool skip_bad_lines = false;
+  Repeated repeated = Repeated::automatic;
 };
-/// The same of samples, with text.weights beside the token file; the template is kept in the folder. Encoded on one
+/// Warnings about the prepared data, for people: lines for standard error.
+std::vector<std::string> warnings_of(const PreparedData& data);
+
+/// Prepares samples, with text.weights beside the token file; the template is kept in the folder. Encoded on one
 /// thread.
 PreparedData prepare_samples(const std::string& input, const std::string& folder, int64_t vocabulary,
                              const SampleOptions& options, const Progress& progress = {});

@@ -8,18 +8,18 @@
 
 namespace heddle::data {
 
-/// What is told of the ids of a sequence; what is empty isn't asked for.
+/// Marks of the ids of a sequence; what is empty isn't asked for.
 struct SequenceMarks {
   std::span<uint8_t> masked = {};  // nonzero where an id is no target
   std::span<float> weights = {};   // how much it counts as one
-  std::span<Begins> begins = {};   // what it is the first of
+  std::span<Begins> begins = {};   // document or sample that the id is the first of
 };
 
 class SequenceSource {
  public:
   virtual ~SequenceSource() = default;
   virtual int64_t sequences() const = 0;
-  /// So many that follow each other belong together, and are shuffled as one.
+  /// Number of consecutive ones that belong together, and are shuffled as one.
   virtual int64_t together() const { return 1; }
   /// Ids of the documents that they are made of.
   virtual int64_t tokens() const = 0;

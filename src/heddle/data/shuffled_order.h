@@ -1,6 +1,6 @@
 // A random order of 0 .. count-1 that can be asked for any place without storing any.
 //
-// A Feistel network permutes the smallest power of four that holds the range; results outside it are fed in again
+// A Feistel network permutes the smallest power of four that holds the range. Results outside it are fed in again
 // until one lies inside (Black and Rogaway 2002), about twice on average, four times at worst.
 #pragma once
 
@@ -19,7 +19,7 @@ class ShuffledOrder {
     HEDDLE_CHECK(count > 0, "an order of {} things", count);
   }
 
-  /// Which thing stands at `place`, both in [0, count).
+  /// The thing at `place`, both in [0, count).
   int64_t at(int64_t place) const {
     HEDDLE_CHECK(place >= 0 && place < count_, "place {} of {}", place, count_);
     auto x = static_cast<uint64_t>(place);

@@ -20,7 +20,7 @@ constexpr char kMagic[9] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', '\0', '\0'};
 constexpr int64_t kHeaderBytes = 34;
 constexpr uint8_t kTypeI32 = 4, kTypeU16 = 8;
 constexpr int64_t kNarrowBelow = 65500;
-constexpr const char* kWeights = ".weights";
+constexpr const char *kWeights = ".weights", *kFirsts = ".firsts";
 constexpr int64_t kTableChunk = 1 << 16;  // entries of .idx looked at at once
 
 template <class T>
@@ -73,7 +73,23 @@ void TokenFileWriter::add_sample(std::span<const TokenId> ids, std::span<const f
   }
 }
 
+void TokenFileWriter::repeats(int64_t first) {
+  const int64_t document = documents() - 1;
+  HEDDLE_CHECK(first >= 0 && first < document, "document {} repeats {}", document, first);
+  repeats_.emplace_back(document, first);
+}
+
 void TokenFileWriter::commit() {
+  std::unique_ptr<OutputFile> firsts;
+  if (!repeats_.empty()) {
+    firsts = std::make_unique<OutputFile>(prefix_ + kFirsts);
+    auto next = repeats_.begin();
+    for (int64_t document = 0; document < documents(); ++document) {
+      const bool repeated = next != repeats_.end() && next->first == document;
+      firsts->write_number(repeated ? (next++)->second : document);
+    }
+    firsts->sync();
+  }
   OutputFile idx(prefix_ + ".idx");
   idx.write(kMagic, sizeof kMagic);
   idx.write_number<uint64_t>(1);
@@ -92,7 +108,7 @@ void TokenFileWriter::commit() {
   idx.sync();
   bin_.sync();
   if (weights_ != nullptr) weights_->sync();
-  for (const char* end : {".idx", kWeights}) {
+  for (const char* end : {".idx", kWeights, kFirsts}) {
     if (::unlink((prefix_ + end).c_str()) != 0 && errno != ENOENT) {
       const int code = errno;
       throw SystemError(code, fmt::format("cannot replace {}{}: {}", prefix_, end, std::strerror(code)));
@@ -100,6 +116,7 @@ void TokenFileWriter::commit() {
   }
   bin_.commit();
   if (weights_ != nullptr) weights_->commit();
+  if (firsts != nullptr) firsts->commit();
   idx.commit();
 }
 
@@ -136,6 +153,12 @@ TokenFile::TokenFile(const std::string& prefix) : idx_(prefix + ".idx"), bin_(pr
   check_sequences();
   check_marks();
   std::error_code ignored;
+  if (std::filesystem::exists(prefix + kFirsts, ignored)) {
+    firsts_ = std::make_unique<InputFile>(prefix + kFirsts);
+    if (firsts_->size_bytes() != 8 * documents_)
+      config_error("{}: {} bytes, {} documents have a number of eight bytes each", firsts_->path(),
+                   firsts_->size_bytes(), documents_);
+  }
   if (!std::filesystem::exists(prefix + kWeights, ignored)) return;
   weights_ = std::make_unique<InputFile>(prefix + kWeights);
   if (weights_->size_bytes() != tokens_ && weights_->size_bytes() / 4 != tokens_) {
@@ -155,8 +178,8 @@ void TokenFile::check_sequences() {
     idx_.read(kHeaderBytes + 4 * first, lengths.data(), 4 * count);
     idx_.read(offsets_at_ + 8 * first, offsets.data(), 8 * count);
     for (int64_t j = 0; j < count; ++j) {
-      const int32_t length = lengths[static_cast<size_t>(j)];
-      const int64_t offset = offsets[static_cast<size_t>(j)], i = first + j;
+      const int32_t length = lengths[j];
+      const int64_t offset = offsets[j], i = first + j;
       if (length < 0) config_error("{}: sequence {} has the length {}", idx_.path(), i, length);
       if (offset != expected) {
         config_error("{}: sequence {} begins at byte {}, expected is {}: sequences must follow each other",
@@ -182,7 +205,7 @@ void TokenFile::check_marks() const {
     const int64_t count = std::min(kTableChunk, documents_ + 1 - first);
     idx_.read(marks_at_ + 8 * first, marks.data(), 8 * count);
     for (int64_t j = 0; j < count; ++j) {
-      const int64_t mark = marks[static_cast<size_t>(j)], i = first + j;
+      const int64_t mark = marks[j], i = first + j;
       if (mark < before || mark > sequences_ || (i == 0 && mark != 0) || (i == documents_ && mark != sequences_)) {
         config_error("{}: document mark {} is {}; marks must rise from 0 to {}", idx_.path(), i, mark, sequences_);
       }
@@ -226,7 +249,7 @@ void TokenFile::document_begins(int64_t first, std::span<int64_t> begins) const 
     }
     int64_t offset;
     if (dense && sequence - lowest < span) {
-      offset = offsets[static_cast<size_t>(sequence - lowest)];
+      offset = offsets[sequence - lowest];
     } else {
       idx_.read(offsets_at_ + 8 * sequence, &offset, 8);
     }
@@ -237,6 +260,15 @@ void TokenFile::document_begins(int64_t first, std::span<int64_t> begins) const 
     }
     before = begin;
   }
+}
+
+int64_t TokenFile::first_alike(int64_t document) const {
+  if (firsts_ == nullptr) return document;
+  int64_t first;
+  firsts_->read(8 * document, &first, 8);
+  if (first < 0 || first > document)
+    config_error("{}: document {} repeats document {}, which is none before it", firsts_->path(), document, first);
+  return first;
 }
 
 void TokenFile::read(int64_t position, std::span<TokenId> ids) const {

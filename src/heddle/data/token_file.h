@@ -2,13 +2,15 @@
 //
 //   .bin  the ids of all documents one after another: u16 for vocabularies below 65,500, else i32
 //   .idx  9 bytes "MMIDIDX\0\0"; u64 version = 1; u8 element type (8 u16, 4 i32); u64 sequences; u64 document
-//   marks;
-//         i32 length of each sequence; i64 byte offset of each; i64 document marks (first sequence of each
+//         marks; i32 length of each sequence; i64 byte offset of each; i64 document marks (first sequence of each
 //         document, then the number of sequences); possibly one byte a sequence ("modes", not used)
 //
 //   .weights  where there is such a file: a byte for each id, 1 where it is a target of the loss and 0 where it is
 //         only read; or an f32 for each, how much it counts as one. Each document is then a sample: a prompt with
 //         its answer, a conversation
+//
+//   .firsts   where there is such a file: an i64 for each document, the number of the first one with the same text,
+//             by which a repeated document stands on the same side of the split as that one
 //
 // The layout is that of megatron/core/datasets/indexed_dataset.py. Heddle writes one sequence a document.
 #pragma once
@@ -17,6 +19,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "heddle/base/files/input_file.h"
@@ -25,7 +28,7 @@
 
 namespace heddle::data {
 
-/// How much a target may count.
+/// The most that a target may count.
 inline constexpr float kMostWeight = 1e6F;
 
 class TokenFileWriter {
@@ -37,6 +40,8 @@ class TokenFileWriter {
   void add_document(std::span<const TokenId> ids);
   /// Appends a sample, with a weight for each id. All documents of a file are samples, or none is.
   void add_sample(std::span<const TokenId> ids, std::span<const float> weights);
+  /// The document that was added last has the text of an earlier one.
+  void repeats(int64_t first);
   /// Both files appear, or (on SystemError) what stood there before remains or at worst lacks its .idx.
   void commit();
 
@@ -50,6 +55,7 @@ class TokenFileWriter {
   OutputFile bin_;
   std::unique_ptr<OutputFile> weights_;
   std::vector<int32_t> lengths_;
+  std::vector<std::pair<int64_t, int64_t>> repeats_;  // documents with the first ones of their text
   int64_t tokens_ = 0;
 };
 
@@ -63,7 +69,7 @@ class TokenFile {
   int64_t tokens() const { return tokens_; }
   /// The position of a document's first token; `documents()` gives tokens().
   int64_t document_begin(int64_t document) const;
-  /// The same for documents first, first + 1, …: two reads, mostly, for all of them.
+  /// The begins of documents first, first + 1, …: two reads, mostly, for all of them.
   void document_begins(int64_t first, std::span<int64_t> begins) const;
   /// Copies ids from `position` on. The ids are not checked.
   void read(int64_t position, std::span<TokenId> ids) const;
@@ -71,8 +77,11 @@ class TokenFile {
   /// `vocabulary`.
   void check_ids(int64_t position, int64_t count, int64_t vocabulary) const;
 
+  /// The first document with the same text as this one, as far as that is known.
+  int64_t first_alike(int64_t document) const;
+
   const std::string& bin_path() const { return bin_.path(); }
-  /// Whether ids have weights, and these any but 0 and 1; then the weights from `position` on.
+  /// True if ids have weights, and if these are any but 0 and 1; then the weights from `position` on.
   bool has_weights() const { return weights_ != nullptr; }
   bool has_any_weights() const { return has_weights() && weights_->size_bytes() != tokens_; }
   void read_weights(int64_t position, std::span<float> weights) const;
@@ -82,7 +91,7 @@ class TokenFile {
   void check_marks() const;
 
   InputFile idx_, bin_;
-  std::unique_ptr<InputFile> weights_;
+  std::unique_ptr<InputFile> weights_, firsts_;
   bool narrow_ = false;
   int64_t sequences_ = 0, documents_ = 0, tokens_ = 0;
   int64_t offsets_at_ = 0, marks_at_ = 0;  // bytes of .idx at which these tables of i64 begin

@@ -13,7 +13,7 @@ class Arena {
  public:
   virtual ~Arena() = default;
   virtual std::byte* base() const = 0;
-  /// Of the addresses.
+  /// Bytes of the addresses.
   virtual int64_t capacity_bytes() const = 0;
   /// Makes the first `bytes` usable; what has been reached stays. SystemError when there is no more.
   virtual void reach(int64_t bytes) = 0;

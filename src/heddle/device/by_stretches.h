@@ -8,7 +8,7 @@
 
 namespace heddle::device {
 
-/// Whether some operand or result lies in more than one stretch.
+/// True if some operand or result lies in more than one stretch.
 bool in_stretches(std::span<const TensorView> in, std::span<const TensorView> out);
 
 /// Runs call.of_stretch on each stretch in turn; what lies in one is whole each time.

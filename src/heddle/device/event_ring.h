@@ -1,4 +1,4 @@
-// Which of a ring of events stands for the end of a launch, when events are used again.
+// The event of a ring that stands for the end of a launch, when events are used again.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,10 @@
-// What the experts' exchange does between its messages, where the rows are: lists of the tokens and rows that go to
-// each rank or node, places of what arrives, sums on the way back. Each struct is the argument of one function of a
-// RowWork (row_work.h), on a device of one kernel, whose memory all of it is.
+// The work of the experts' exchange between its messages, where the rows are. It makes lists of the tokens and rows
+// that go to each rank or node, places of what arrives, and sums on the way back. Each struct is the argument of
+// one function of a RowWork (row_work.h), on a device of one kernel. All of it is the device's memory.
 //
 // Lists are made where they are needed, from the experts of tokens; the host knows counts only (routing_plan.h). A
 // list of tokens begins with those of several rows there, by token, and ends with those of one, which may go back
-// as rows: so sums and rows lie in two runs, each in the order of the list. Q tokens of I sources with k experts
+// as rows. So sums and rows lie in two runs, each in the order of the list. Q tokens of I sources with k experts
 // each; D destinations; G ranks, P experts on each, L rows of a token on a rank at most; S rows received. Gates and
 // sums are of A: f32, or f64 beside rows of f64.
 #pragma once
@@ -16,9 +16,10 @@ namespace heddle::device {
 /// Layout of the value `route`, i32[route_size(…)]: these (the first an ir::Topology), then lists of G numbers;
 /// behind them, where experts have copies, the expert of each slot. What is not used is 0.
 enum RouteField { kRouteTopology, kRoutePassing, kRouteForwarded, kRouteMost, kRouteTokens };
-/// Numbers of each rank p: its tokens; what this rank sends to p in the last hop to the experts (tokens, those of
-/// them that are alone, rows), tokens of source p that arrive here by it; what this rank sends to node p, and
-/// source p to this node, to be passed on.
+/// Numbers of each rank p. `tokens`: its tokens. `leave`, `leave_alone`, `leave_rows`: what this rank sends to p in
+/// the last hop to the experts (tokens, those of them that are alone, rows). `arrive`: tokens of source p that
+/// arrive here by it. `out`: what this rank sends to node p. `in`: what source p sends to this node, to be passed
+/// on.
 enum class RouteList { tokens, leave, leave_alone, leave_rows, arrive, arrive_alone, out, out_alone, in, in_alone };
 constexpr int64_t kRouteLists = 10;
 constexpr int64_t route_size(int64_t ranks, bool plain) { return kRouteTokens + (plain ? 1 : kRouteLists) * ranks; }
@@ -36,7 +37,7 @@ struct TokenRoutes {
   bool by_node;
 };
 
-/// Which tokens have one row only: at the rank, or on the node of the destination.
+/// The tokens that have one row only: at the rank, or on the node of the destination.
 enum class Alone : int32_t { never, on_rank, on_node };
 
 struct ListTokens {
@@ -111,7 +112,7 @@ struct SumNode {
 };
 
 /// Σ over what comes home of a token; then + residual.
-struct SumHome {
+struct CombineSums {
   TokenRoutes routes;
   const int32_t* row_of_Tks;  // plain: rows, one by one; else null, and what comes home lies by list
   const int32_t *place_DQ, *many_DI, *alone_DI;
@@ -120,14 +121,14 @@ struct SumHome {
   const void* g_Tk;  // null: 1
   const int32_t* key_of_G;
   int64_t keys_each;              // plain: keys of a rank
-  const int32_t* expert_of_slot;  // plain, with copies: the sum goes by these, of which a rank owns own_each
+  const int32_t* expert_of_slot;  // plain, with copies: the sum is by these, of which a rank owns own_each
   int64_t own_each;
   const void* residual_TH;
   void* to_TH;
   int64_t H;
 };
 
-/// Gradients of gates. spread: from rows to [slot·slices + slice], 0 for what other nodes have; else the sum over
+/// Gradients of gates. `spread`: from rows to [slot·slices + slice], 0 for what other nodes have. Else the sum over
 /// slices at home, from rows, or by node from what was spread.
 struct SlotNumbers {
   TokenRoutes routes;
@@ -138,7 +139,7 @@ struct SlotNumbers {
   int32_t node;
 };
 
-/// What a source tells all others of its rows; counts of tokens are made by ListTokens.
+/// The numbers that a source sends to all others about its rows; counts of tokens are made by ListTokens. They are
 /// [tokens, rows_G, on_rank: many_G, alone_G, on_node: many_G, alone_G, to nodes: many_N, alone_N].
 constexpr int64_t numbers_each(int64_t ranks, int64_t nodes) { return 1 + 5 * ranks + 2 * nodes; }
 
@@ -148,7 +149,7 @@ struct OwnNumbers {
   int64_t G, P, T;
 };
 
-/// What moving rows costs: the bytes of a row and of a sum of rows, and the links on a node and between nodes.
+/// The costs of moving rows: the bytes of a row and of a sum of rows, and the links on a node and between nodes.
 struct ExchangeRates {
   double row_bytes, sum_bytes, within_bytes_per_us, across_bytes_per_us, within_latency_us, across_latency_us;
 };
@@ -164,15 +165,15 @@ struct ChooseRoute {
   ExchangeRates rates;  // where the cheapest is asked for
 };
 
-/// Of `choices` experts: how many of them are each.
+/// Counts the rows of each expert among `choices`.
 struct CountExperts {
   const int32_t* experts;
   int32_t* rows_E;
   int64_t choices, E;
 };
 
-/// Which of the slots that hold it each choice of an expert goes to. Those of an expert, in their order, fill its
-/// runs, in theirs.
+/// Puts each choice of an expert into one of the slots that hold it. The choices of an expert, in their order, fill
+/// its runs, in theirs.
 struct PutInSlots {
   const int32_t* experts;
   int32_t* slots;

@@ -32,9 +32,13 @@ class HostCopies {
   static void put(const KernelCall& call, const TensorView& view, const void* made) {
     const int64_t bytes = view.elements() * size_of(view.dtype);
     call.row_work->upload(view.data, made, bytes, call.stream);
+    keep(call, view, made);
+  }
+  /// Leaves a copy of what the host has put into a value.
+  static void keep(const KernelCall& call, const TensorView& view, const void* made) {
     if (call.host_copies == nullptr) return;
     const auto* first = static_cast<const std::byte*>(made);
-    call.host_copies->of(view.data).assign(first, first + bytes);
+    call.host_copies->of(view.data).assign(first, first + view.elements() * size_of(view.dtype));
   }
 
  private:

@@ -1,4 +1,4 @@
-// What a kernel is called with. One form for every op and backend, so that a stream can queue any kernel.
+// The arguments of a kernel. One form for every op and backend, so that a stream can queue any kernel.
 #pragma once
 
 #include <algorithm>
@@ -30,11 +30,11 @@ struct TensorView {
   int64_t stretches = 1, step_bytes = 0;  // from the beginning of one to that of the next
 
   explicit operator bool() const { return data != nullptr; }
-  int64_t dim(int i) const { return dims[static_cast<size_t>(i)]; }
+  int64_t dim(int i) const { return dims[i]; }
   int64_t elements() const { return dims[0] * dims[1] * dims[2] * dims[3]; }
   /// Product of all dims but the last; the last. A tensor seen as a matrix.
   int64_t rows() const { return rank == 0 ? 1 : elements() / std::max<int64_t>(1, columns()); }
-  int64_t columns() const { return rank == 0 ? 1 : dims[static_cast<size_t>(rank - 1)]; }
+  int64_t columns() const { return rank == 0 ? 1 : dims[rank - 1]; }
   template <class T>
   T* as() const {
     return static_cast<T*>(data);
@@ -50,12 +50,9 @@ struct TensorView {
 };
 
 /// Copies on the host of what a device has counted (the outputs of ops with a host stall), by address on the
-/// device: a value that is alive has its address to itself.
+/// device. A value that is alive has its address to itself.
 class HostCopies;
 struct RowWork;
-
-/// The batch that the `load` ops of a step read; owned by the trainer, alive until the step has ended.
-struct Batch;
 
 struct KernelCall;
 using Kernel = void (*)(const KernelCall&);
@@ -77,7 +74,7 @@ struct KernelCall {
   bool overwrite = false;
   int microbatch = 0;
   std::byte* scratch = nullptr;  // what the kernel asked for, 64-byte aligned, uninitialised
-  const Batch* batch = nullptr;
+  const std::byte* input = nullptr;            // of an op that loads: the bytes of its input; null for all others
   void* stream = nullptr;                      // the backend's own stream; null on the CPU
   const HostCopies* host_copies = nullptr;     // null where the host reads the device's memory
   const RowWork* row_work = nullptr;           // the backend's part of collectives

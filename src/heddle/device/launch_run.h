@@ -1,7 +1,7 @@
-// A run of launches on one stream that wait for nothing between them: what a device may keep as one graph and put
+// A run of launches on one stream that wait for nothing between them. A device may keep it as one graph and put it
 // on the stream again at once, where a later step has the same run.
 //
-// Two runs are the same when their keys are: the key takes in everything that an entry can see (kernel, op,
+// Two runs are the same when their keys are. The key takes in everything that an entry can see (kernel, op,
 // addresses and sizes of operands and scratch), 128 bits of it.
 #pragma once
 
@@ -17,12 +17,14 @@
 
 namespace heddle::device {
 
-/// Whether a launch puts the same on its stream each time. Messages go by counts that the host knows; what reads the
-/// batch copies from memory of the host, other each time; what takes a snapshot calls the host with what is of that
-/// launch alone; and rows that are counted at run time seldom come in the same number again.
+/// True if a launch puts the same on its stream each time. Messages don't, for they depend on counts that the host
+/// knows. An op that loads an input finds other values of the host at each launch. One that calls the host hands it
+/// work of that launch alone (ir::OpDef). And rows that are counted at run time seldom come in the same number
+/// again.
 inline bool repeatable(const Launch& launch) {
-  return launch.call.communicator == nullptr && launch.call.op != nullptr && launch.rows < 0 &&
-         !launch.call.op->kind().starts_with("load_") && !launch.call.op->kind().starts_with("snapshot");
+  const ir::Op* op = launch.call.op;
+  return launch.call.communicator == nullptr && op != nullptr && launch.rows < 0 && !op->def->loads &&
+         !op->def->calls_host;
 }
 
 class LaunchRun {

@@ -1,9 +1,9 @@
-// The one order in which the rows of a token are summed, whoever does the summing.
+// The one order in which the rows of a token are summed, on whichever rank.
 //
-// Leaves have increasing keys and are the leaves of a binary trie over their bits: two neighbours join at the level
+// Leaves have increasing keys and are the leaves of a binary trie over their bits. Two neighbours join at the level
 // of the highest bit in which their keys differ, lower levels first. Keys that share a prefix are summed among
-// themselves before anything else joins them, so a rank or a node that holds exactly those keys can hand on their
-// sum, and the bits of the result do not depend on who added what.
+// themselves before anything else joins them. So a rank or a node that holds exactly those keys can hand on their
+// sum. The bits of the result do not depend on who added what.
 #pragma once
 
 #include <bit>
@@ -68,7 +68,7 @@ class TreeSum {
     return pending_sums_.data() + pending_++ * width_;
   }
   void join() {
-    for (uint8_t m = merges_[static_cast<size_t>(next_++)]; m > 0; --m) {
+    for (uint8_t m = merges_[next_++]; m > 0; --m) {
       --pending_;
       const A* last = pending_sums_.data() + pending_ * width_;
       A* before = pending_sums_.data() + (pending_ - 1) * width_;

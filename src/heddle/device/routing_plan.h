@@ -1,10 +1,11 @@
-// What the four exchanges of a MoE layer share for one microbatch: which experts each token chose, how many rows go
-// where, and by which topology. Made once, by share_counts and the forward dispatch; never changed afterwards.
+// The plan that the four exchanges of a MoE layer share for one microbatch: which experts each token chose, how
+// many rows go where, and by which topology. It is made once, by share_counts and the forward dispatch; never
+// changed afterwards.
 //
 // The plan is values of the program, so that it is accounted for and dies with its last reader; this is their
-// reading. G ranks of the group (ep × slices, slices fastest), E experts, P = E ÷ ep experts a rank, k experts a
-// token, T tokens of this rank, S rows received, Q tokens that pass through this rank on their way to others of its
-// node.
+// reading. There are G ranks of the group (ep × slices, slices fastest), E experts, P = E ÷ ep experts a rank, k
+// experts a token. T tokens are this rank's, S rows are received, Q tokens pass through this rank on their way to
+// others of its node.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +27,8 @@ struct RoutingPlan {
         counts_2GP(n.as<const int32_t>()),
         route(route.as<const int32_t>()) {}
 
-  /// Of an exchange with `copies` slots a rank beside its own experts, by slot: the expert that stands there. It is
-  /// what the route ends with.
+  /// The expert in each slot of an exchange with `copies` slots a rank beside its own experts. The route ends with
+  /// them.
   static const int32_t* experts_of_slots(const TensorView& route, int64_t slots) {
     return route.as<const int32_t>() + route.elements() - slots;
   }
@@ -44,7 +45,7 @@ struct RoutingPlan {
   bool over_nodes() const { return topology() == ir::Topology::node || topology() == ir::Topology::merge; }
   /// Tokens that rank r has. Not known where the topology is plain.
   int64_t tokens_of(int64_t r) const { return route[kRouteTokens + r]; }
-  /// Likewise.
+  /// An entry of a list. Not known where the topology is plain.
   int64_t listed(RouteList list, int64_t r) const { return route[route_at(list, ranks) + r]; }
 
   const int32_t* experts_Tk;

@@ -1,4 +1,4 @@
-// What collectives do with rows between their exchanges, where the rows are: sums in rank order, columns cut and
+// The work of collectives on rows between their exchanges, where the rows are: sums in rank order, columns cut and
 // joined, the lists and sums of the experts' exchange. The functions belong to a backend, the exchanges to a
 // communicator; the executor brings both together. On a device all run in the order of `stream`.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace heddle::device {
 
-/// What the host works out in between, in the order of a stream: from what lies at `from` then, to `to`.
+/// Work of the host in between, in the order of a stream: from what lies at `from` then, to `to`.
 struct HostWork {
   const void* from = nullptr;
   void* to = nullptr;
@@ -54,14 +54,14 @@ struct RowWork {
   void (*place_rows)(const PlaceRows& args, void* stream);
   void (*sum_tokens)(Dtype rows, const SumTokens& args, void* stream);
   void (*sum_node)(Dtype rows, const SumNode& args, void* stream);
-  void (*sum_home)(Dtype rows, const SumHome& args, void* stream);
+  void (*combine_sums)(Dtype rows, const CombineSums& args, void* stream);
   void (*slot_numbers)(Dtype wide, const SlotNumbers& args, void* stream);
   void (*own_numbers)(const OwnNumbers& args, void* stream);
   void (*choose_route)(const ChooseRoute& args, void* stream);
   // Copies of experts.
   void (*count_experts)(const CountExperts& args, void* stream);
   void (*put_in_slots)(const PutInSlots& args, void* stream);
-  /// What counts_to_host makes beside copies: offsets of the P experts here over what all G ranks send.
+  /// Makes what counts_to_host makes beside copies: offsets of the P experts here over what all G ranks send.
   void (*local_offsets)(const int32_t* n_2GP, int64_t G, int64_t P, int32_t* offsets, void* stream);
 };
 

@@ -1,4 +1,4 @@
-// The op that a stream's own thread is running, for whoever its kernel calls and has to say on whose behalf.
+// The op that a stream's own thread is running, for code that its kernel calls and that has to say on whose behalf.
 #pragma once
 
 #include <cstdint>

@@ -13,31 +13,21 @@
 
 namespace heddle::device {
 
-/// Paced mode: which part of an op's time its own work is. A message leaves at the end of its send, so a send
-/// sleeps before it runs; a collective begins when all ranks are there, so it sleeps once it has run; any other
-/// op's work is part of its time.
-enum class Pace : uint8_t { around, before, after };
-
 /// One kernel on its way to a stream. The views of `call` are copied; everything else it points to must stay alive
 /// until the stream has run it.
 struct Launch {
   Kernel run = nullptr;
-  int64_t rows = -1;  // that it works on, of an op whose work goes by the rows of experts; else −1
+  int64_t rows = -1;  // that it works on, of an op whose work depends on the rows of experts; else −1
   /// Called by the stream once the kernel has run, where the host can read what it wrote; null: nobody looks.
   const std::function<void(const Launch&)>* look = nullptr;
   KernelCall call;
   int32_t listing = 0;  // for the trace
   uint32_t op_index = 0;
-  int64_t pace_ns = 0;  // paced mode: the op lasts at least this long, asleep
-  Pace pace = Pace::around;
-  // Paced mode: share of the units that compute, taken while it sleeps; and whether what others take slows it.
-  float takes = 0;
-  bool computes = false;
   int64_t live_bytes = 0;  // arena, after the op's outputs were placed
   int64_t reserved_bytes = 0;
 };
 
-/// What a stream did, in order; times are of a steady clock, nanoseconds.
+/// An entry of what a stream did, in order; times are of a steady clock, nanoseconds.
 struct Span {
   int32_t listing = 0;
   uint32_t op_index = 0;
@@ -59,8 +49,8 @@ struct StreamTimes {
   int64_t busy_ns = 0;
   int64_t waiting_ns = 0;
   int64_t starved_ns = 0;
-  /// Of the time running ops: by ir::Phase, that of ops whose work goes by rows apart. Ops that communicate while
-  /// they compute are left out: what they take is also others' time.
+  /// The time running ops, by ir::Phase; ops whose work depends on rows are apart. Ops that communicate while they
+  /// compute are left out: what they take is also others' time.
   std::array<Work, ir::kPhases> steady, by_rows;
 };
 
@@ -76,16 +66,16 @@ class Stream {
   /// Blocks the host until `count` launches have ended; 0 means all. Rethrows what a kernel threw, on this stream
   /// or on one that it waited for.
   virtual void synchronize(uint64_t count = 0) = 0;
-  /// Whether `count` launches have ended, none of them in failure: asked by any thread. No where only the thread that
-  /// launches could tell.
+  /// True if `count` launches have ended, none of them in failure; any thread may ask. False where only the thread
+  /// that launches could tell.
   virtual bool has_ended(uint64_t) const { return false; }
   /// Called once, by whatever thread ran it, when a kernel of this stream has thrown, before anybody goes on who
   /// waits for it. Must not throw.
-  using Told = std::function<void(const std::exception_ptr& failure, const Span& at)>;
-  virtual void on_failure(Told tell) = 0;
-  /// The launch that threw, once synchronize has told.
+  using ControlMessage = std::function<void(const std::exception_ptr& failure, const Span& at)>;
+  virtual void on_failure(ControlMessage tell) = 0;
+  /// The launch that threw, once synchronize has thrown.
   virtual std::optional<Span> failed_at() const = 0;
-  /// What KernelCall::stream is on this stream; null on the CPU.
+  /// The KernelCall::stream of this stream; null on the CPU.
   virtual void* handle() const { return nullptr; }
 
   /// Spans of the launches since the trace was switched on or last taken. Only when synchronized.

@@ -38,7 +38,7 @@ const char* ours(const std::string& what, const Reason (&reasons)[n]) {
   return nullptr;
 }
 
-// What the parser stumbled at when it had read `text[last]`: a word or number whole, else the one sign.
+// The text that the parser stumbled at when it had read `text[last]`: a word or number whole, else the one sign.
 std::string found_at(std::string_view text, size_t last, bool in_string) {
   if (last >= text.size()) return "the end of the text";
   const auto of_word = [&](size_t at) {
@@ -57,6 +57,10 @@ std::string found_at(std::string_view text, size_t last, bool in_string) {
 [[noreturn]] void refuse(std::string_view text, const std::string& place, const std::string& what, size_t byte) {
   // The library counts bytes from 1, the one at which it gave up included; at the end it counts one more.
   const size_t last = std::min(byte == 0 ? 0 : byte - 1, text.size());
+  // The words of a file that was never meant as JSON are nobody's business: its path may come from a stranger.
+  if (const size_t first = text.find_first_not_of(" \t\r\n");
+      first != std::string_view::npos && std::string_view("{[\"").find(text[first]) == std::string_view::npos)
+    config_error("{}: not JSON: it begins with neither '{{' nor '['", place);
   const std::string_view before = text.substr(0, last);
   const auto line = 1 + std::count(before.begin(), before.end(), '\n');
   const size_t begin = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;

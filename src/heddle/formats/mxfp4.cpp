@@ -19,7 +19,7 @@ void read_mxfp4(const StoredTensor& blocks, const StoredTensor& scales, int64_t 
   for (float& value : into) {
     const auto at = static_cast<size_t>(first);
     const int bits = blocks.bytes[at / 2] >> (at % 2 * 4) & 15;
-    value = std::ldexp(kNumbers[static_cast<size_t>(bits)], scales.bytes[at / kMxfp4Block] - 127);
+    value = std::ldexp(kNumbers[bits], scales.bytes[at / kMxfp4Block] - 127);
     ++first;
   }
 }

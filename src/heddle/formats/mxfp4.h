@@ -1,7 +1,7 @@
 // MXFP4: numbers of four bits (a sign, two bits of exponent, one of mantissa) in blocks of 32 that share a power of
-// two (OCP Microscaling Formats 1.0, section 5.2). In a file a tensor NAME [E, N, K] is NAME_blocks u8[E, N, K ÷
-// 32, 16], two numbers a byte, the lower four bits first, and NAME_scales u8[E, N, K ÷ 32], exponents that begin at
-// −127.
+// two (OCP Microscaling Formats 1.0, section 5.2). In a file a tensor NAME [E, N, K] is two tensors. NAME_blocks
+// u8[E, N, K ÷ 32, 16] has two numbers a byte, the lower four bits first. NAME_scales u8[E, N, K ÷ 32] has
+// exponents that begin at −127.
 #pragma once
 
 #include <cstdint>

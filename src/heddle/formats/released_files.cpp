@@ -70,7 +70,7 @@ void ReleasedFiles::open(const std::string& path) {
   files_.push_back(std::make_unique<SafetensorsFile>(path));
   for (const StoredTensor& tensor : files_.back()->tensors()) {
     if (!tensors_.emplace(tensor.name, &tensor).second) {
-      config_error("{}: tensor '{}' stands in another file of the model too", path, printable(tensor.name));
+      config_error("{}: tensor '{}' is in another file of the model too", path, printable(tensor.name));
     }
   }
 }

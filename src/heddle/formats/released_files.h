@@ -16,7 +16,7 @@ namespace heddle::formats {
 /// All tensors of the model, whichever file holds them.
 class ReleasedFiles {
  public:
-  /// ConfigError naming the file: none is there, the index is broken or names what is no file beside it, a tensor
+  /// ConfigError naming the file. None is there, the index is broken or names what is no file beside it, a tensor
   /// stands in two files, or a file is no safetensors.
   explicit ReleasedFiles(const std::string& path);
 

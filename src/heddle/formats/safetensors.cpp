@@ -19,7 +19,7 @@ constexpr int64_t kMostHeaderBytes = 100'000'000;
 constexpr size_t kMostDims = 8;
 constexpr std::string_view kMetadata = "__metadata__";
 
-// In the order of StoredType.
+// Names in the order of StoredType.
 const std::vector<std::string>& type_names() {
   static const std::vector<std::string> names{"F64", "F32", "F16", "BF16", "I64", "I32", "U8", "F8_E4M3"};
   return names;

@@ -41,12 +41,12 @@ struct StoredTensor {
 
 class SafetensorsFile {
  public:
-  /// Maps the file and checks its header. ConfigError naming the file and the tensor: header longer than 100 MB or
-  /// than the file, not JSON, unknown type, a shape that does not give the number of bytes, ranges that leave the
-  /// file, overlap, or leave bytes to nobody, a name given twice.
+  /// Maps the file and checks its header. ConfigError naming the file and the tensor. Errors are a header longer
+  /// than 100 MB or than the file, not JSON, an unknown type, or a name given twice. So are a shape that does not
+  /// give the number of bytes, and ranges that leave the file, overlap, or leave bytes to nobody.
   explicit SafetensorsFile(const std::string& path);
 
-  /// In the order of their bytes.
+  /// Tensors in the order of their bytes.
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
   /// Null when there is none of that name.
   const StoredTensor* find(std::string_view name) const;
@@ -66,7 +66,7 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
-/// What the header says of a tensor to be written.
+/// The header's entry of a tensor to be written.
 struct TensorHeading {
   std::string name;
   Dtype dtype = Dtype::f32;

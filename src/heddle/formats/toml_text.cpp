@@ -98,7 +98,7 @@ class Scanner {
   int dots_ = 0;
 };
 
-// What a line of the text sets, as far as it can be told of a text that is no TOML.
+// The setting on a line of the text, as far as it can be told of a text that is no TOML.
 struct Assignment {
   std::string key, value;
 };
@@ -121,7 +121,7 @@ Assignment assignment_on(std::string_view text, size_t line) {
   return {};
 }
 
-// What a value was likely meant to be that TOML does not know; "" where that is not plain.
+// The likely meaning of a value that TOML does not know; "" where that is not plain.
 std::string meant(std::string_view value) {
   const size_t comment = value.find('#');
   if (comment != std::string_view::npos && value.find_first_of("\"'") == std::string_view::npos)
@@ -139,11 +139,11 @@ std::string meant(std::string_view value) {
   const bool letter = (value.front() >= 'a' && value.front() <= 'z') ||
                       (value.front() >= 'A' && value.front() <= 'Z') || value.front() == '/' ||
                       value.front() == '.';
-  if (word && letter) return fmt::format("a text stands in quotes, \"{}\"", escaped(value, kMostShown));
+  if (word && letter) return fmt::format("a text needs quotes, \"{}\"", escaped(value, kMostShown));
   const bool digit = value.front() >= '0' && value.front() <= '9';
   const bool unit = (value.back() >= 'a' && value.back() <= 'z') || (value.back() >= 'A' && value.back() <= 'Z');
   if (digit && unit && count_of(value))
-    return fmt::format("a number with a unit stands in quotes, \"{}\"", escaped(value, kMostShown));
+    return fmt::format("a number with a unit needs quotes, \"{}\"", escaped(value, kMostShown));
   return "";
 }
 

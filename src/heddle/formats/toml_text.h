@@ -1,7 +1,8 @@
-// What must hold of a TOML text before the library may parse it.
+// Checks of a TOML text before the library may parse it.
 //
-// toml++ 3.3 looks non-ASCII letters outside of quotes up in tables that it leaves uninitialised (undefined
-// behaviour), and takes tables apart by recursion. TOML 1.0 has such letters in strings and comments alone.
+// The library, toml++ 3.3, looks non-ASCII letters outside of quotes up in tables that it leaves uninitialised
+// (undefined behaviour), and takes tables apart by recursion. TOML 1.0 has such letters in strings and comments
+// alone.
 #pragma once
 
 #include <string>

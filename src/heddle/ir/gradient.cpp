@@ -16,12 +16,12 @@ std::vector<bool> depending_on_trained(const Listing& listing) {
   const auto is_source = [&](ValueId id) {
     if (id == none) return false;
     const Value& value = listing.value(id);
-    return value.role == Role::weight ? !value.frozen : bool{depends[static_cast<size_t>(id)]};
+    return value.role == Role::weight ? !value.frozen : bool{depends[id]};
   };
   for (const Op& op : listing.ops) {
     const bool any = op.def->moves == Moves::from_neighbour || std::any_of(op.in.begin(), op.in.end(), is_source) ||
                      std::any_of(op.mentions.begin(), op.mentions.end(), is_source);
-    for (const ValueId out : op.out) depends[static_cast<size_t>(out)] = any;
+    for (const ValueId out : op.out) depends[out] = any;
   }
   return depends;
 }
@@ -29,8 +29,7 @@ std::vector<bool> depending_on_trained(const Listing& listing) {
 }  // namespace
 
 bool GradientWriter::wants_gradient(ValueId id) const {
-  return id != none && listing_.value(id).role == Role::activation &&
-         (wanted_.empty() || wanted_[static_cast<size_t>(id)]);
+  return id != none && listing_.value(id).role == Role::activation && (wanted_.empty() || wanted_[id]);
 }
 
 std::string GradientWriter::d(ValueId id) const { return "d" + listing_.value(id).name; }
@@ -106,7 +105,7 @@ std::vector<ValueId> differentiate(Listing& listing, const OpDef& add,
                                    const std::vector<ValueId>& wanted) {
   std::vector<ValueId> gradient_of(listing.values.size(), none);
   const auto sum_in = [&](ValueId of, ValueId gradient, const Op* forward) {
-    ValueId& sum = gradient_of[static_cast<size_t>(of)];
+    ValueId& sum = gradient_of[of];
     if (sum == none) {
       sum = gradient;
       return;
@@ -135,14 +134,14 @@ std::vector<ValueId> differentiate(Listing& listing, const OpDef& add,
     std::vector<ValueId> d_out;
     bool any = forward.def->is_loss;
     for (const ValueId out : forward.out) {
-      d_out.push_back(gradient_of[static_cast<size_t>(out)]);
+      d_out.push_back(gradient_of[out]);
       any = any || d_out.back() != none;
     }
     if (!any) continue;
     GradientWriter writer(listing, forward, wanted_by_value);
     std::vector<ValueId> inputs = forward.in;
     inputs.insert(inputs.end(), forward.mentions.begin(), forward.mentions.end());
-    // Where nothing asks for its gradients; but a message has its other end on a rank that may.
+    // Nothing asks for this op's gradients; but the other end of a message is on a rank that may.
     const auto asks = [&](ValueId id) {
       return id != none &&
              (writer.wants_gradient(id) || (listing.value(id).role == Role::weight && !listing.value(id).frozen));
@@ -159,7 +158,7 @@ std::vector<ValueId> differentiate(Listing& listing, const OpDef& add,
     }
   }
   std::vector<ValueId> result;
-  for (const ValueId id : wanted) result.push_back(gradient_of[static_cast<size_t>(id)]);
+  for (const ValueId id : wanted) result.push_back(gradient_of[id]);
   return result;
 }
 

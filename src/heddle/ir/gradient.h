@@ -15,7 +15,7 @@
 
 namespace heddle::ir {
 
-/// What a gradient rule writes with. Ops inherit the forward op's layer.
+/// The writer of a gradient rule. Ops inherit the forward op's layer.
 class GradientWriter {
  public:
   /// `wanted`, by value: whether it depends on a weight that is trained; empty where all do.
@@ -23,7 +23,7 @@ class GradientWriter {
       : listing_(listing), wanted_(wanted), layer_(forward.layer), chunk_(forward.chunk), group_(forward.group) {}
 
   const Listing& listing() const { return listing_; }
-  /// Whether the value wants a gradient: an activation that depends on what is trained, not metadata or a batch
+  /// True if the value wants a gradient: an activation that depends on what is trained, not metadata or a batch
   /// input.
   bool wants_gradient(ValueId id) const;
 
@@ -35,7 +35,7 @@ class GradientWriter {
   /// none.
   void weight_gradient(const OpDef& def, std::vector<ValueId> in, const std::vector<ValueId>& weights,
                        Attributes attributes = {});
-  /// The same of one weight that the op has a gradient of beside that: outputs are named after `names`.
+  /// As above for one weight, where the op has another gradient beside it: outputs are named after `names`.
   std::vector<ValueId> weight_gradient(const OpDef& def, std::vector<ValueId> in, ValueId weight,
                                        std::vector<std::string> names, Attributes attributes);
   /// Appends an op in phase W that adds to the newest accumulator of `weight`, behind the op that has written it.

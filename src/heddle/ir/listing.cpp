@@ -11,12 +11,12 @@ std::string_view name_of(Role role) {
 }
 
 std::string_view name_of(Space space) {
-  static constexpr std::string_view names[] = {"device", "host", "shared"};
+  static constexpr std::string_view names[] = {"device", "host", "shared", "nowhere"};
   return names[static_cast<int>(space)];
 }
 
 std::string_view name_of(Phase phase) {
-  static constexpr std::string_view names[] = {"begin", "F", "I", "W", "check", "end"};
+  static constexpr std::string_view names[] = {"begin", "F", "I", "W", "end"};
   return names[static_cast<int>(phase)];
 }
 
@@ -39,6 +39,19 @@ ValueId Listing::add_value(Value value) {
   by_name_.emplace(value.name, id);
   values.push_back(std::move(value));
   return id;
+}
+
+void Listing::add_input(const Input& input) {
+  const Input* known = find_input(input.name);
+  HEDDLE_CHECK(known == nullptr || *known == input, "input '{}' is {}, and {}", input.name,
+               text_of(known == nullptr ? input : *known), text_of(input));
+  if (known == nullptr) inputs.push_back(input);
+}
+
+const Input* Listing::find_input(std::string_view name) const {
+  const auto at =
+      std::find_if(inputs.begin(), inputs.end(), [&](const Input& input) { return input.name == name; });
+  return at == inputs.end() ? nullptr : &*at;
 }
 
 ValueId Listing::find(std::string_view name) const {
@@ -129,7 +142,7 @@ bool Listing::overlap(ValueId a, ValueId b) const {
   while (i < x.stretches && j < y.stretches) {
     const int64_t x_first = x.first_element + i * x.stretch_step, y_first = y.first_element + j * y.stretch_step;
     if (x_first < y_first + y_length && y_first < x_first + x_length) return true;
-    // Where both repeat alike, one round says it for all.
+    // Both repeat alike: one round decides for all.
     if (x.stretches == y.stretches && x.stretch_step == y.stretch_step && i > 0 && j > 0) return false;
     ++(x_first < y_first ? i : j);
   }

@@ -1,7 +1,7 @@
-// What one pipeline rank holds: one table of values and one list of ops, each bearing its phase.
+// The listing of one pipeline rank: one table of values and one list of ops, each bearing its phase.
 //
-// A rank of a pipeline with several stages a rank has them as chunks of one list: they run at different times, but
-// share values: what a chunk hands to another of the same rank, a weight that both use, the norm of all gradients.
+// Several stages of one rank are chunks of one list. They run at different times, but share values: what a chunk
+// hands to another of the same rank, a weight that both use, the norm of all gradients.
 //
 // The forward, input-gradient and weight-gradient programs are filters over the one list. A value belongs to a
 // frame (one a microbatch) or persists (is_persistent). Ops are in an order in which every read follows its write.
@@ -12,11 +12,12 @@
 #include <string>
 #include <vector>
 
+#include "heddle/ir/inputs.h"
 #include "heddle/ir/op.h"
 
 namespace heddle::ir {
 
-/// Which microbatches pass through a chunk: the route-th of `routes` equal parts of them.
+/// The microbatches that pass through a chunk: the route-th of `routes` equal parts of them.
 struct Chunk {
   int route = 0;
   int routes = 1;
@@ -26,6 +27,7 @@ class Listing {
  public:
   std::string name = "listing";
   std::vector<Chunk> chunks{{}};
+  std::vector<Input> inputs;  // what it takes from the host; each name once
   std::vector<Value> values;
   std::vector<Op> ops;
   /// For each trained weight, in order of first use: its accumulators, one a use, summed in this order.
@@ -36,21 +38,25 @@ class Listing {
 
   /// Adds a persistent value. InternalError if the name is taken.
   ValueId add_value(Value value);
+  /// Adds an input, or finds it where the listing has it already. InternalError if it has another of that name.
+  void add_input(const Input& input);
+  /// The input of that name, or null.
+  const Input* find_input(std::string_view name) const;
   /// The value of that name, or none.
   ValueId find(std::string_view name) const;
 
   /// Rows `begin` to `end` of a value as a value: "x.rows[0:4]", made on first asking. InternalError where the
   /// value has no such rows, is a part itself, or has no static shape in rows.
   ValueId rows(ValueId id, int64_t begin, int64_t end);
-  /// The same rows of each run of `every` rows: "x.rows[0:4/16]". Where there is but one run, "x.rows[0:4]".
+  /// Rows `begin` to `end` of each run of `every` rows: "x.rows[0:4/16]". With one run only, "x.rows[0:4]".
   ValueId rows(ValueId id, int64_t begin, int64_t end, int64_t every);
-  /// The same of its elements in their order, as a vector: "x.elements[0:1024]".
+  /// Elements `begin` to `end` in their order, as a vector: "x.elements[0:1024]".
   ValueId elements_of(ValueId id, int64_t begin, int64_t end);
   /// The rows of a matrix as `count` matrices of equally many, one below the other: "x.matrices[0:8]".
   ValueId matrices(ValueId id, int64_t count);
   /// The value whose storage it uses: itself, unless it is a part.
   ValueId base(ValueId id) const { return value(id).part_of == none ? id : value(id).part_of; }
-  /// Whether both use some of the same elements.
+  /// True if both use some of the same elements.
   bool overlap(ValueId a, ValueId b) const;
   /// Calls `visit` with the first element and the end of each stretch of its base that a value of static shape
   /// covers, in order.

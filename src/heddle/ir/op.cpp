@@ -15,7 +15,7 @@ std::string_view bare(std::string_view name) {
 ValueId named(const Op& op, std::string_view name, std::string_view list, const std::vector<ValueId>& values) {
   const int place = place_of(name, list);
   HEDDLE_CHECK(place >= 0, "'{}' has no '{}' among '{}'", op.kind(), name, list);
-  return static_cast<size_t>(place) < values.size() ? values[static_cast<size_t>(place)] : none;
+  return static_cast<size_t>(place) < values.size() ? values[place] : none;
 }
 
 void check_count(const Op& op, std::string_view what, std::string_view list, const std::vector<ValueId>& values) {
@@ -65,8 +65,6 @@ bool reaches_host(const Op& op, size_t u) { return is_named(op, u, op.def->reach
 ValueId Op::operand(std::string_view name) const { return named(*this, name, def->operands, in); }
 ValueId Op::result(std::string_view name) const { return named(*this, name, def->results, out); }
 ValueId Op::updated(std::string_view name) const { return named(*this, name, def->updates, updates); }
-
-int64_t usual_decision(const OpDef& def, size_t i) { return names_in(def.decides).at(i).front() - '0'; }
 
 int64_t pieces_of(const Op& op) {
   if (!op.def->by_pieces) return 1;

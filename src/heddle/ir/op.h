@@ -10,22 +10,19 @@
 
 namespace heddle::ir {
 
-/// When an op runs: once at the beginning of the step, forward, input gradient, weight gradient; once where the
-/// first forwards have run and no backward has, to look back at the step before (check); or once at the step's end,
-/// where what the check has counted is known.
-enum class Phase : uint8_t { begin, F, I, W, check, end };
-inline constexpr size_t kPhases = 6;
-constexpr bool once_a_step(Phase phase) {
-  return phase == Phase::begin || phase == Phase::check || phase == Phase::end;
-}
+/// The phase of an op: once at the beginning of the step, in each microbatch's forward, input gradient or weight
+/// gradient, or once at the end of the step.
+enum class Phase : uint8_t { begin, F, I, W, end };
+inline constexpr size_t kPhases = 5;
+constexpr bool once_a_step(Phase phase) { return phase == Phase::begin || phase == Phase::end; }
 std::string_view name_of(Phase phase);
 
-/// Where an op usually runs. Each kind is one in-order stream of the rank; collectives have one stream a mesh axis
+/// The usual stream of an op. Each kind is one in-order stream of the rank; collectives have one stream a mesh axis
 /// (ir/walk/streams.h).
 enum class StreamKind : uint8_t { compute, comm, copy_in, copy_out };
 std::string_view name_of(StreamKind kind);
 
-/// What an op moves, and whither; `nothing` where it computes.
+/// The kind of data that an op moves, and its direction; `nothing` if it computes.
 enum class Moves : uint8_t {
   nothing,
   to_neighbour,    // a message to the rank that stands `step` places on along the op's group, which takes it
@@ -40,7 +37,7 @@ constexpr bool is_message(Moves moves) { return moves == Moves::to_neighbour || 
 constexpr bool is_copy(Moves moves) { return moves == Moves::to_host || moves == Moves::from_host; }
 constexpr bool is_exchange(Moves moves) { return moves == Moves::to_experts || moves == Moves::from_experts; }
 
-/// What work an op does in a layer, as the words of recompute and offload tell ops apart (passes/op_groups).
+/// The work of an op in a layer, as the words of recompute and offload tell ops apart (passes/op_groups).
 enum class Work : uint8_t {
   other,
   norm,
@@ -79,34 +76,35 @@ struct OpDef {
   bool collective = false;  // every rank of `group` runs it, in one order
   bool host_stall = false;  // the host waits for its outputs before it can go on (row counts)
   bool by_pieces = false;   // it runs the product that its attribute `product` names while it communicates
-  /// Where its outputs, which the host reads, are decisions and no rows: what each usually is, "0 1".
-  std::string_view decides;
+  bool loads = false;       // it makes a value of an input, which its attribute `input` names, as the host has it
+  bool calls_host = false;  // its kernel has the host do work that is of this launch alone
   bool replayable = true;   // false: a replay must reuse the first output (routing, counting)
   bool made_again = false;  // what it makes is never kept from F for the backward, but made again there
   bool is_loss = false;     // its gradient starts from the loss scales, not from an output gradient
   Moves moves = Moves::nothing;
   Work work = Work::other;
   bool chooses_experts = false;
-  /// Its result is its first operand times the transpose of its second, a weight, row by row; further operands are
+  /// Its result is its first operand times the transpose of its second, a weight, row by row. Further operands are
   /// a bias, or say which rows go to which of the weight's matrices, whatever their widths.
   bool linear_map = false;
   /// A product, by row, of its first operand with a weight: an op that communicates while it computes may run it on
   /// some rows at a time.
   bool product_of_rows = false;
-  /// Of its results the offsets that cut rows into groups of equal size, whatever it reads.
+  /// The result whose offsets cut rows into groups of equal size, whatever the op reads.
   std::string_view equal_groups;
   bool adds_beside = false;  // adds to a sum that another op of its phase, before it, has made or added to
   bool drops = false;        // runs nowhere: gives the storage of its operands back, although they are read again
   bool reserves = false;     // runs nowhere: makes room for its results, of which nothing is there yet
+  bool timed = false;        // in a microbatch it stands where a pass has timed it: weaving moves it no earlier
   bool flips = false;        // runs nowhere: its two updates, alike and persistent, take each other's storage
   std::string_view alike;    // the results that are the same on all ranks of its group, or of its operands' writers
   std::string_view packable;  // the operand, a weight, that it can also read in the backend's own blocking
   /// Operands and updates, all of one size, on equal parts of which it may run one after the other; the others are
   /// taken as a whole by each. "" where there is no such thing.
   std::string_view by_element;
-  /// Operands and results on parts of whose rows it may run one after the other, the same rows of each, of a
-  /// collective the same of each run; the others are taken as a whole by each. A row of a result has the same bits
-  /// whichever rows are worked out with it.
+  /// Operands and results that it may process in parts of their rows, one part after the other. Each part has the
+  /// same rows of each (for a collective, the same rows of each run). The others are taken as a whole by each part.
+  /// A row of a result has the same bits whichever rows are computed with it.
   std::string_view by_row;
   /// Updates that it writes as a whole, and reads nothing of.
   std::string_view overwrites;
@@ -114,7 +112,7 @@ struct OpDef {
   std::string_view reaches_host;
   std::string_view exact;  // the kind to take its place under exact sums, with the row counts as a last operand
 
-  /// What a fused op stands for, a line an op, in its own names and those of values that it does not show:
+  /// The ops that a fused op stands for, one a line, in its own names and those of values that it does not show:
   /// "s = add a b\ny rstd = rms_norm s g". Each line takes the attributes that its definition names. Where one of
   /// the lines is of the op's own kind, the op stands for them only with the operands that it adds.
   std::string_view stands_for;
@@ -123,8 +121,8 @@ struct OpDef {
   /// InternalError when an operand has a wrong rank, dtype or size.
   std::vector<Value> (*infer)(const Listing& listing, const Op& op) = nullptr;
 
-  /// Writes I and W ops for the gradients `d_out` (none where an output has no gradient) and returns the gradient
-  /// of each input, then of each mention (none where it has none). Null: the op is not differentiable and stops
+  /// Writes I and W ops for the gradients `d_out` (none where an output has no gradient). Returns the gradient of
+  /// each input, then of each mention (none where it has none). Null: the op is not differentiable and stops
   /// gradients.
   std::vector<ValueId> (*differentiate)(GradientWriter& writer, const Op& op,
                                         const std::vector<ValueId>& d_out) = nullptr;
@@ -132,18 +130,17 @@ struct OpDef {
   Cost (*cost)(const Listing& listing, const Op& op, const RowCounts& rows) = nullptr;
 };
 
-/// Whether ops of a definition use a communicator, that of their group; on a stream of their own or while they
+/// True if ops of the definition use the communicator of their group, on a stream of their own or while they
 /// compute.
 constexpr bool communicates(const OpDef& def) { return def.collective || is_message(def.moves); }
-/// Whether ops of a definition are ever issued; the others only say where values lie.
+/// True if ops of the definition are ever issued; the others only say where values lie.
 constexpr bool runs(const OpDef& def) { return !def.drops && !def.reserves && !def.flips; }
 
 constexpr int kAllChunks = -1;
 
-/// When an op runs at all: if, of the rows that the host has read of `rows_of` (an output of an op with a host
-/// stall; rows, or what it decides), there are more than `limit`, or no more than that. Several ops may write one
-/// value, and an op may drop one that is written again, as long as in every outcome each read finds what it reads
-/// (ir/verify).
+/// The condition under which an op runs: `rows_of` (an output of an op with a host stall) counts more than `limit`
+/// rows, as the host read it, or no more than that. Several ops may write one value, and an op may drop one that is
+/// written again, as long as in every outcome each read finds what it reads (ir/verify).
 struct Condition {
   ValueId rows_of = none;  // none: it always runs
   int64_t limit = 0;
@@ -185,25 +182,22 @@ struct Op {
   ValueId updated(std::string_view name) const;
 };
 
-/// What the i-th output of an op that decides usually is.
-int64_t usual_decision(const OpDef& def, size_t i);
-
 /// The stream of the host's processor: what it runs finds its operands on the host and leaves its results there.
 constexpr std::string_view kHostStream = "host";
 inline bool runs_on_host(const Op& op) { return op.stream == kHostStream; }
 
 /// The names of a list of OpDef, one by one, as written there.
 std::vector<std::string_view> names_in(std::string_view list);
-/// Where a name stands in such a list, with or without its mark; -1 when it doesn't.
+/// The index of a name in such a list, with or without its mark; -1 when it is absent.
 int place_of(std::string_view name, std::string_view list);
 
-/// Whether the op writes its u-th update as a whole without reading it (OpDef::overwrites).
+/// True if the op writes its u-th update as a whole without reading it (OpDef::overwrites).
 bool overwrites(const Op& op, size_t u);
-/// Whether the op may find its u-th update on the host (OpDef::reaches_host).
+/// True if the op may find its u-th update on the host (OpDef::reaches_host).
 bool reaches_host(const Op& op, size_t u);
 
-/// Of an op of OpDef::by_pieces: into how many its rows are cut. One of them stands beside no message, for it is
-/// made before the first is sent, or after the last has come. Of others 1.
+/// The number of pieces into which an op of OpDef::by_pieces cuts its rows; 1 for other ops. One piece overlaps
+/// with no message, for it is made before the first is sent, or after the last has come.
 int64_t pieces_of(const Op& op);
 
 /// InternalError unless operands, updates and attributes are as many and are named as the definition has them.

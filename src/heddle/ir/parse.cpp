@@ -4,6 +4,7 @@
 #include <charconv>
 #include <optional>
 
+#include "heddle/ir/print.h"
 #include "heddle/ir/walk/streams.h"
 
 namespace heddle::ir {
@@ -23,7 +24,7 @@ std::optional<Enum> named(std::string_view name, Enum last) {
   return std::nullopt;
 }
 
-// What is not yet read of a line, word by word. Each of the marks is a word of its own, and so is what quotes hold.
+// The unread rest of a line, word by word. Each of the marks is a word of its own, and so is what quotes hold.
 class Words {
  public:
   explicit Words(std::string_view text) : rest_(text) {}
@@ -136,7 +137,7 @@ class Parser {
   void section() {
     const std::string begin = listing_.name + ", ";
     phase_ = line_.starts_with(begin) ? named(line_.substr(begin.size()), Phase::end) : std::nullopt;
-    if (!phase_) refuse(line_, fmt::format("'{}' and one of begin, F, I, W, check, end", begin));
+    if (!phase_) refuse(line_, fmt::format("'{}' and one of begin, F, I, W, end", begin));
     layer_ = -1;
   }
 
@@ -156,14 +157,13 @@ class Parser {
   void table_row() {
     Words words(line_);
     const std::string_view first = words.next();
-    if (first == "chunks") {
-      chunks(words);
-      return;
-    }
+    if (first == "chunks") return chunks(words);
+    if (first == kTakes) return input(words);
     Value value;
     const std::optional<Role> role = named(first, Role::cache);
     if (!role)
-      refuse(first, "'chunks' or a role such as weight, accumulator, optimizer, statistic, cache or activation");
+      refuse(first,
+             "'chunks', 'takes' or a role such as weight, accumulator, optimizer, statistic, cache or activation");
     value.role = *role;
     value.name = new_name(words.next());
     value.shape = shape_after(words, value.dtype);
@@ -173,7 +173,7 @@ class Parser {
       if (!words.take("bytes")) refuse(words.peek(), "'bytes'");
     }
     if (words.take("frozen")) value.frozen = true;
-    for (const Space space : {Space::host, Space::shared}) {
+    for (const Space space : {Space::host, Space::shared, Space::nowhere}) {
       if (words.take(name_of(space))) value.space = space;
     }
     if (words.take("of")) {
@@ -182,6 +182,40 @@ class Parser {
     }
     expect_end(words);
     listing_.add_value(std::move(value));
+  }
+
+  // "takes homes.3 i32[8] standing of migration else in_order {experts 8}"
+  void input(Words words) {
+    Input input;
+    input.name = words.next();
+    if (!is_name(input.name)) refuse(input.name, "the name of an input");
+    for (const Dim& dim : shape_after(words, input.dtype)) {
+      if (!dim.is_static()) refuse(line_, "sizes that are numbers");
+      input.shape.push_back(dim.count);
+    }
+    const std::string_view given = words.next();
+    const std::optional<Given> found = named(given, Given::standing);
+    if (!found) refuse(given, "'microbatch', 'step' or 'standing'");
+    input.given = *found;
+    if (!words.take("of")) refuse(words.peek(), "'of' and who gives the input");
+    input.owner = words.next();
+    if (!is_name(input.owner)) refuse(input.owner, "who gives the input");
+    if (words.take("else")) input.otherwise = otherwise(words.next());
+    if (words.take("{")) attributes(words, input.attributes);
+    expect_end(words);
+    try {
+      listing_.add_input(input);
+    } catch (const InternalError& error) {
+      config_error("program text, line {}: {}", number_, error.what());
+    }
+  }
+
+  Default otherwise(std::string_view word) const {
+    if (word == "in_order") return Default::in_order();
+    const Attributes::Item item = item_of(word);
+    if (const auto* integer = std::get_if<int64_t>(&item)) return Default::of(static_cast<double>(*integer));
+    if (const auto* number = std::get_if<double>(&item)) return Default::of(*number);
+    refuse(word, "'in_order' or a number");
   }
 
   void chunks(Words words) {
@@ -265,7 +299,7 @@ class Parser {
       op.mentions = values(words, false);
       if (!words.take(")")) refuse(words.peek(), "')'");
     }
-    if (words.take("{")) attributes(words, op);
+    if (words.take("{")) attributes(words, op.attributes);
     op.fresh = words.take("fresh");
     op.ahead = words.take("ahead");
     op.again = words.take("again");
@@ -281,13 +315,13 @@ class Parser {
     append(std::move(op), names);
   }
 
-  void attributes(Words& words, Op& op) const {
+  void attributes(Words& words, Attributes& attributes) const {
     do {
       const std::string_view name = words.next(), item = words.next();
       if (!is_name(name) || item.empty() || kMarks.find(item[0]) != std::string_view::npos) {
         refuse(name, "an attribute and what it is");
       }
-      op.attributes.set(std::string(name), item_of(item));
+      attributes.set(std::string(name), item_of(item));
     } while (words.take(","));
     if (!words.take("}")) refuse(words.peek(), "',' or '}'");
   }
@@ -399,7 +433,7 @@ class Parser {
     }
   }
 
-  // What an op writes: none where it is new. What was written before may be written again, under conditions.
+  // The value that an op writes; none if it is new. A value written before may be written again, under conditions.
   ValueId written(std::string_view name) {
     if (const ValueId id = listing_.find(name); id != none && !is_persistent(listing_.value(id).role)) return id;
     if (const ValueId part = part_named(name); part != none) return part;
@@ -422,8 +456,10 @@ class Parser {
       if (listing_.value(id).role != Role::weight) continue;
       for (int use = 1;; ++use) {
         const std::string name = "grad." + listing_.value(id).name + (use == 1 ? "" : fmt::format(".use{}", use));
-        const ValueId exact = listing_.find("exact." + name), sum = exact != none ? exact : listing_.find(name);
+        const ValueId exact = listing_.find("exact." + name);
+        ValueId sum = exact != none ? exact : listing_.find(name);
         if (sum == none || listing_.value(sum).role != Role::accumulator) break;
+        if (const ValueId run = listing_.find("sum." + listing_.value(sum).name); run != none) sum = run;
         listing_.accumulators[id].push_back(sum);
       }
     }

@@ -16,7 +16,7 @@ namespace heddle::ir {
 /// The definition of a kind (ops::find, a floor above). InternalError when there is none.
 using FindOp = std::function<const OpDef&(std::string_view kind)>;
 
-/// What an attribute's text says: an integer where it is one, else a number, else a word. A number without a
+/// The value of an attribute's text: an integer where it is one, else a number, else a word. A number without a
 /// fraction comes back as an integer, which Attributes::number takes as well.
 Attributes::Item item_of(std::string_view text);
 /// The listing of such a text. Roles of what ops make, and the accumulators of weights, follow from definitions and

@@ -18,16 +18,7 @@ std::string joined(const Listing& listing, const std::vector<ValueId>& ids) {
   return out;
 }
 
-std::string braced(const Attributes& attributes) {
-  std::string out;
-  for (const auto& [name, item] : attributes.items()) {
-    out += out.empty() ? "" : ", ";
-    out += name + " " + text_of(item);
-  }
-  return out.empty() ? "" : " {" + out + "}";
-}
-
-// Where an op belongs: "  @router #1".
+// The part and the chunk of an op: "  @router #1".
 std::string tags_of(const Op& op) {
   std::string tags = op.part.empty() ? "" : " @" + op.part;
   if (op.chunk == kAllChunks) {
@@ -52,8 +43,8 @@ std::vector<bool> made_of_parts(const Listing& listing) {
   std::vector<bool> made(listing.values.size(), false), whole(listing.values.size(), false);
   for (const Op& op : listing.ops) {
     for (const ValueId id : op.out) {
-      whole[static_cast<size_t>(id)] = true;
-      if (listing.value(id).part_of != none) made[static_cast<size_t>(listing.base(id))] = true;
+      whole[id] = true;
+      if (listing.value(id).part_of != none) made[listing.base(id)] = true;
     }
   }
   for (size_t v = 0; v < made.size(); ++v) made[v] = made[v] && !whole[v];
@@ -72,6 +63,15 @@ std::string text_of(const Attributes::Item& item) {
   const bool is_plain = !word->empty() && word->find_first_of(" ,{}()\"") == std::string::npos &&
                         std::holds_alternative<std::string>(item_of(*word));
   return is_plain ? *word : fmt::format("\"{}\"", *word);
+}
+
+std::string text_of(const Attributes& attributes) {
+  std::string out;
+  for (const auto& [name, item] : attributes.items()) {
+    out += out.empty() ? "" : ", ";
+    out += name + " " + text_of(item);
+  }
+  return out.empty() ? "" : " {" + out + "}";
 }
 
 std::string text_of(const Listing& listing, const Value& value) {
@@ -100,7 +100,7 @@ std::string text_of(const Listing& listing, const Op& op) {
   if (!op.in.empty()) line += " " + joined(listing, op.in);
   if (!op.updates.empty()) line += " -> " + joined(listing, op.updates);
   if (!op.mentions.empty()) line += " (" + joined(listing, op.mentions) + ")";
-  line += braced(op.attributes);
+  line += text_of(op.attributes);
   if (op.fresh) line += " fresh";
   if (op.ahead) line += " ahead";
   if (op.again) line += " again";
@@ -120,6 +120,8 @@ std::string text_of(const Listing& listing) {
     for (const Chunk& chunk : listing.chunks) out += fmt::format(" {}/{}", chunk.route, chunk.routes);
     out += "\n";
   }
+  for (const Input& input : listing.inputs)
+    out += fmt::format("  {:<11} {:<44} {}\n", kTakes, input.name, text_of(input));
   const std::vector<bool> of_parts = made_of_parts(listing);
   for (size_t v = 0; v < listing.values.size(); ++v) {
     const Value& value = listing.values[v];
@@ -127,7 +129,7 @@ std::string text_of(const Listing& listing) {
       out += fmt::format("  {:<11} {:<44} {}\n", name_of(value.role), value.name, text_of(listing, value));
     }
   }
-  for (const Phase phase : {Phase::begin, Phase::F, Phase::I, Phase::W, Phase::check, Phase::end}) {
+  for (const Phase phase : {Phase::begin, Phase::F, Phase::I, Phase::W, Phase::end}) {
     bool begins = true;
     int layer = -1;
     for (const Op& op : listing.ops) {
@@ -143,21 +145,15 @@ std::string text_of(const Listing& listing) {
 }
 
 namespace {
-// Each part of a block's name with its microbatch: "F0.4|IW0.2"; before it, what it asks for: "if failed > 0:
-// F0.4".
+// Each part of a block's name with its microbatch: "F0.4|IW0.2".
 std::string text_of(const StepProgram& program, const Action& action) {
   std::string text;
-  if (const Condition& condition = action.condition) {
-    const Listing& decided_in = program.listings[static_cast<size_t>(action.decided_in)];
-    text = fmt::format("if {} {} {}: ", decided_in.value(condition.rows_of).name,
-                       condition.more ? ">" : "<=", condition.limit);
-  }
   size_t slot = 0;
   const auto number = [&] {
     const int microbatch = slot < action.microbatches.size() ? action.microbatches[slot++] : -1;
     if (microbatch >= 0) text += fmt::format(".{}", microbatch);
   };
-  for (const char c : program.blocks[static_cast<size_t>(action.block)].name) {
+  for (const char c : program.blocks[action.block].name) {
     if (c == '|') number();
     text += c;
   }
@@ -178,8 +174,7 @@ std::string text_of(const StepProgram& program) {
       out += "\n";
     }
   };
-  for (int p = 0; p < kPurposes; ++p)
-    print(program.actions[static_cast<size_t>(p)], std::string(name_of(static_cast<Purpose>(p))));
+  for (int p = 0; p < kPurposes; ++p) print(program.actions[p], std::string(name_of(static_cast<Purpose>(p))));
   for (const auto& [microbatches, lists] : program.fewer)
     print(lists, fmt::format("{} microbatches", microbatches));
   return out;
@@ -189,7 +184,7 @@ std::string text_around(const StepProgram& program, int rank, int listing, uint3
   constexpr size_t kAround = 6;
   const std::vector<Action>& actions = program.actions_of(rank);
   const auto holds = [&](const Action& action) {
-    const Block& block = program.blocks[static_cast<size_t>(action.block)];
+    const Block& block = program.blocks[action.block];
     return std::any_of(block.steps.begin(), block.steps.end(), [&](const Step& step) {
       return step.op == op && block.listings[step.slot] == listing && action.microbatches[step.slot] == microbatch;
     });

@@ -1,4 +1,4 @@
-// How the products of a layer's experts are worked out.
+// The way in which the products of a layer's experts are computed.
 #pragma once
 
 #include <cstdint>

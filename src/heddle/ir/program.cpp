@@ -10,13 +10,13 @@ namespace heddle::ir {
 
 std::string_view name_of(BlockKind kind) {
   static constexpr std::string_view names[] = {"begin",     "F",       "I",       "W",       "IW",  "receive_F",
-                                               "receive_I", "fetch_F", "fetch_I", "fetch_W", "end", "check"};
+                                               "receive_I", "fetch_F", "fetch_I", "fetch_W", "end"};
   return names[static_cast<int>(kind)];
 }
 
 std::string_view name_of(Purpose purpose) {
   static constexpr std::string_view names[] = {"train",  "evaluate", "predict", "prefill",
-                                               "decode", "restore",  "settle",  "snapshot"};
+                                               "decode", "restore",  "snapshot"};
   return names[static_cast<int>(purpose)];
 }
 
@@ -28,11 +28,16 @@ const std::vector<Action>& StepProgram::actions_of(int rank, Purpose purpose, in
   return lists.empty() ? none : lists.at(static_cast<size_t>(class_of_rank.at(static_cast<size_t>(rank))));
 }
 
+bool StepProgram::takes(std::string_view input) const {
+  return std::any_of(listings.begin(), listings.end(),
+                     [&](const Listing& listing) { return listing.find_input(input) != nullptr; });
+}
+
 std::vector<int> StepProgram::listings_of(int rank) const {
   std::set<int> found;
   for (int p = 0; p < kPurposes; ++p) {
     for (const Action& action : actions_of(rank, static_cast<Purpose>(p))) {
-      for (const int listing : blocks[static_cast<size_t>(action.block)].listings) found.insert(listing);
+      for (const int listing : blocks[action.block].listings) found.insert(listing);
     }
   }
   return {found.begin(), found.end()};
@@ -53,7 +58,6 @@ bool holds(BlockKind kind, const Op& op) {
     case BlockKind::fetch_I: return ahead && op.phase == Phase::I;
     case BlockKind::fetch_W: return ahead && op.phase == Phase::W;
     case BlockKind::end: return op.phase == Phase::end;
-    case BlockKind::check: return op.phase == Phase::check;
   }
   return false;
 }
@@ -64,9 +68,7 @@ std::string name_of_block(std::string_view kind, const StepProgram& program, int
   const bool several = program.listings.at(static_cast<size_t>(listing)).chunks.size() > 1;
   return fmt::format("{}{}{}", kind, listing, several ? fmt::format(".{}", chunk) : "");
 }
-bool is_of(const Op& op, int chunk) {
-  return op.chunk == chunk || op.phase == Phase::end || op.phase == Phase::check;
-}
+bool is_of(const Op& op, int chunk) { return op.chunk == chunk || op.phase == Phase::end; }
 }  // namespace
 
 Block make_block(const StepProgram& program, int listing, BlockKind kind, int chunk) {
@@ -130,7 +132,7 @@ class Beginning {
     }
   }
 
-  /// What communicates, and what needs nothing that is computed.
+  /// Ops that communicate, and those that need nothing that is computed.
   const std::vector<uint32_t>& first() const { return first_; }
 
   /// Takes out what an op needs of the rest, in list order.

@@ -15,9 +15,10 @@
 
 namespace heddle::ir {
 
-/// Which ops of a chunk a block holds. Sends stand behind what makes their operand; receives are blocks of their
-/// own, so that a schedule places them, and so are ops that may begin before their phase does (Op::ahead).
-enum class BlockKind : uint8_t { begin, F, I, W, IW, receive_F, receive_I, fetch_F, fetch_I, fetch_W, end, check };
+/// The kind of a block, which tells the ops of a chunk that it holds. Sends stand behind what makes their operand.
+/// Receives, and ops that may begin before their phase does (Op::ahead), are blocks of their own, so that a
+/// schedule places them.
+enum class BlockKind : uint8_t { begin, F, I, W, IW, receive_F, receive_I, fetch_F, fetch_I, fetch_W, end };
 std::string_view name_of(BlockKind kind);
 
 struct Step {
@@ -26,38 +27,31 @@ struct Step {
 };
 
 struct Block {
-  /// How its steps may be rearranged (passes/weave): not at all; as their operands allow; or so that only the
-  /// weight gradients of a slot run beside the slots after it.
+  /// The ways in which its steps may be rearranged (passes/weave). `none`: not at all. `free`: as their operands
+  /// allow. `in_order`: so that only the weight gradients of a slot run beside the slots after it.
   enum class Mixing : uint8_t { none, free, in_order };
-  /// What it does besides: gives up all that the step has made, so that it can be made again, or ends the step.
-  enum class Does : uint8_t { runs, restarts, stops };
   std::string name;
   std::vector<int> listings;  // one a slot
   std::vector<Step> steps;
   Mixing mixing = Mixing::none;
-  Does does = Does::runs;
 };
 
 /// One block run on one microbatch a slot. What is run once a step has microbatch -1.
 struct Action {
   int block = 0;
   std::vector<int> microbatches;
-  /// It is run only where this holds for what `decided_in`, a listing, has counted once in this step: on all ranks
-  /// or on none (ir/verify).
-  Condition condition = {};
-  int decided_in = -1;
 };
 
-/// What a program can be run for: a training step, the losses of a batch, the logits of a sequence; the same logits
-/// with a cache that keeps what attention reads of each token, filled by a whole sequence (prefill) and then grown
-/// by single tokens of several (decode); what kernels read made anew of the master weights, after those were set
-/// from outside; the check that looks back at a training step when no other follows (settle); and a copy of what a
-/// training step changes, in memory that outlives the process (snapshot). Settle runs the training listings, each
-/// of the others has listings of its own, which share those listings' weights.
-enum class Purpose : uint8_t { train, evaluate, predict, prefill, decode, restore, settle, snapshot };
-constexpr int kPurposes = 8;
+/// The purposes that a program can be run for. `train`: a training step. `evaluate`: the losses of a batch.
+/// `predict`: the logits of a sequence. `prefill` and `decode`: the same logits with a cache that keeps what
+/// attention reads of each token. A whole sequence fills it (`prefill`). Single tokens of several sequences grow it
+/// (`decode`). `restore`: makes what kernels read anew from the master weights, after those were set from outside.
+/// `snapshot`: copies what a training step changes into memory that outlives the process. Each has listings of its
+/// own, which share the weights of the training listings.
+enum class Purpose : uint8_t { train, evaluate, predict, prefill, decode, restore, snapshot };
+constexpr int kPurposes = 7;
 std::string_view name_of(Purpose purpose);
-/// Whether it ends in the logits of next tokens, without losses.
+/// True if it ends in the logits of next tokens, without losses.
 constexpr bool ends_in_logits(Purpose purpose) {
   return purpose == Purpose::predict || purpose == Purpose::prefill || purpose == Purpose::decode;
 }
@@ -79,6 +73,8 @@ struct StepProgram {
   int listing_of(int rank, Purpose purpose) const {
     return first_listing[static_cast<size_t>(purpose)] + class_of_rank.at(static_cast<size_t>(rank));
   }
+  /// True if some listing has an input of that name.
+  bool takes(std::string_view input) const;
   /// The listings that a rank's actions touch, for any purpose, in order.
   std::vector<int> listings_of(int rank) const;
 };
@@ -91,9 +87,9 @@ Block joined(const std::vector<Block>& blocks);
 /// Its slots as blocks of their own.
 std::vector<Block> parted(const Block& block);
 
-/// The beginning of the step woven with the first forward of a chunk (slots: -1, microbatch): what communicates
-/// first, then each computation of the beginning, and what waits for it, right before the op that needs it, so that
-/// weights arrive under the layers before. What the forward fetches ahead stands at its front.
+/// The beginning of the step woven with the first forward of a chunk (slots: -1, microbatch): communication comes
+/// first. Each computation of the beginning, and what waits for it, comes right before the op that needs it, so
+/// that weights arrive under the layers before. What the forward fetches ahead stands at its front.
 Block make_first_block(const StepProgram& program, int listing, int chunk = 0);
 
 }  // namespace heddle::ir

@@ -1,6 +1,6 @@
-// How rows reach their experts on other ranks: the attribute `topology` of the exchange's ops, by its word
-// (ir/topology_words.h). The routes of a running step say the same (device/exchange_work.h), where `automatic` has
-// become one of the others. docs/features/moe_exchange.md compares them. Device code reads this header.
+// The way in which rows reach their experts on other ranks: the attribute `topology` of the exchange's ops, by its
+// word (ir/topology_words.h). The routes of a running step say the same (device/exchange_work.h), where `automatic`
+// has become one of the others. docs/features/moe_exchange.md compares them. Device code reads this header.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the topologies of the experts' exchange are called in attributes and configurations.
+// The names of the topologies of the experts' exchange in attributes and configurations.
 #pragma once
 
 #include "heddle/base/words.h"

@@ -19,18 +19,18 @@ Uses::Uses(const Listing& listing)
   for (const auto& [base, values] : of_base) {
     for (const ValueId id : values) {
       for (const ValueId other : values) {
-        if (other != id && listing.overlap(id, other)) overlapping_[static_cast<size_t>(id)].push_back(other);
+        if (other != id && listing.overlap(id, other)) overlapping_[id].push_back(other);
       }
     }
   }
   for (int i = 0; i < std::ssize(listing.ops); ++i) {
-    const Op& op = listing.ops[static_cast<size_t>(i)];
+    const Op& op = listing.ops[i];
     note(readers_, op.in, i);
     note(mentions_, op.mentions, i);
     note(updaters_, op.updates, i);
     for (const ValueId id : op.out) {
-      writer_[static_cast<size_t>(id)] = i;
-      for (const ValueId other : overlapping_[static_cast<size_t>(id)]) writer_[static_cast<size_t>(other)] = i;
+      writer_[id] = i;
+      for (const ValueId other : overlapping_[id]) writer_[other] = i;
     }
   }
 }
@@ -38,9 +38,8 @@ Uses::Uses(const Listing& listing)
 void Uses::note(Lists& lists, const std::vector<ValueId>& ids, int op) {
   for (const ValueId id : ids) {
     if (id == none) continue;
-    lists[static_cast<size_t>(id)].push_back(op);
-    for (const ValueId other : overlapping_[static_cast<size_t>(id)])
-      lists[static_cast<size_t>(other)].push_back(op);
+    lists[id].push_back(op);
+    for (const ValueId other : overlapping_[id]) lists[other].push_back(op);
   }
 }
 

@@ -13,7 +13,7 @@ namespace heddle::ir {
 using ValueId = int32_t;
 constexpr ValueId none = -1;
 
-/// What a value is for. The last five persist across microbatches and steps; the others live in a frame, one a
+/// The purpose of a value. The last five persist across microbatches and steps; the others live in a frame, one a
 /// (listing, microbatch).
 enum class Role : uint8_t {
   input,        // read from the batch: token ids, labels, loss scales
@@ -38,20 +38,20 @@ struct Dim {
 };
 using Shape = std::vector<Dim>;
 
-/// How a weight lies in memory. `packed` is the backend's own blocking, made by a pack op.
+/// The layout of a weight in memory. `packed` is the backend's own blocking, made by a pack op.
 enum class Layout : uint8_t { rows, packed };
 
-/// Which memory a value lies in: the device's arena, the host's, or one on the host that outlives the process and
-/// holds persistent values only. Kernels compute on the device's; values go to the other two and come back by
-/// copies (Moves::to_host, from_host).
-enum class Space : uint8_t { device, host, shared };
-constexpr int kSpaces = 3;
+/// The memory that a value lies in: the device's arena, the host's, or one on the host that outlives the process
+/// and holds persistent values only. Kernels compute on the device's; values go to the other two and come back by
+/// copies (Moves::to_host, from_host). A persistent value in no memory is the form of what ops reserve or gather.
+enum class Space : uint8_t { device, host, shared, nowhere };
+constexpr int kSpaces = 3;  // that are memories
 std::string_view name_of(Space space);
 
 /// A tensor, or a part of one: elements of another value, with a shape of their own, that are contiguous or lie in
-/// equal stretches at equal distances. A part has no storage but its base's, which is there from the first write into
-/// any part to the last use of any; of its base it takes type, role and space. Ops on parts that don't overlap don't
-/// wait for each other.
+/// equal stretches at equal distances. A part has no storage but its base's, which lives from the first write into
+/// any part to the last use of any. A part takes type, role and space of its base. Ops on parts that don't overlap
+/// don't wait for each other.
 struct Value {
   std::string name;
   Dtype dtype = Dtype::f32;

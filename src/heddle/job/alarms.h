@@ -1,5 +1,5 @@
-// What the ranks of a job have told of slow ranks in FOLDER/alarms.jsonl (session/slow/alarm.h), for a supervisor
-// that may take a spare in the place of a host.
+// Follows the alarms of slow ranks that the ranks of a job write to FOLDER/alarms.jsonl (session/slow/alarm.h). A
+// supervisor may then take a spare instead of a host.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace heddle::job {
 
-struct SlowRankTold {
+struct SlowRankAlarm {
   int64_t rank = 0;
   std::string why;
 };
@@ -17,9 +17,8 @@ struct SlowRankTold {
 class AlarmTail {
  public:
   explicit AlarmTail(std::string path);
-  /// The next slow rank of this generation; none: nothing more was told so far. A line that is no alarm is passed
-  /// over.
-  std::optional<SlowRankTold> next(int64_t generation);
+  /// Returns the next slow rank of this generation; none: no more so far. A line that is no alarm is passed over.
+  std::optional<SlowRankAlarm> next(int64_t generation);
 
  private:
   std::string path_;

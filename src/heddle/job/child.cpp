@@ -26,7 +26,7 @@ namespace heddle::job {
 
 namespace {
 
-constexpr size_t kMostLineBytes = 1 << 16;  // longer ones are told in parts
+constexpr size_t kMostLineBytes = 1 << 16;  // longer ones are passed on in parts
 
 struct Process {
   pid_t parent = 0;
@@ -57,7 +57,7 @@ std::map<pid_t, Process> processes() {
   return of;
 }
 
-// What descends from this process and not from one of these: what lives, and of its own children what has ended.
+// Descendants of this process and not of one of these: those that live, and its own children that have ended.
 struct Descendants {
   std::vector<pid_t> living, ended;
 };
@@ -120,8 +120,8 @@ Child::Child(const std::vector<std::string>& words, const Environment& environme
   out_.file = opened(out_ends);
   error_.file = opened(error_ends);
   opened(failed);
-  const bool told_things = input == Input::told;
-  if (told_things) {
+  const bool reports_end = input == Input::told;
+  if (reports_end) {
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in_ends) != 0)
       throw SystemError(errno, "no pipe for a program's input");
     input_ = in_ends[1];
@@ -130,7 +130,7 @@ Child::Child(const std::vector<std::string>& words, const Environment& environme
   process_ = ::fork();
   if (process_ < 0) throw SystemError(errno, fmt::format("cannot start {}: {}", words[0], std::strerror(errno)));
   if (process_ == 0) {
-    if (!told_things) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (!reports_end) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(127);
     ::setpgid(0, 0);
     sigset_t none;
@@ -138,7 +138,7 @@ Child::Child(const std::vector<std::string>& words, const Environment& environme
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
     std::signal(SIGPIPE, SIG_DFL);
     const int nothing = ::open("/dev/null", O_RDONLY);
-    ::dup2(told_things ? in_ends[0] : nothing, 0);
+    ::dup2(reports_end ? in_ends[0] : nothing, 0);
     ::dup2(out_ends[1], 1);
     ::dup2(error_ends[1], 2);
     for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
@@ -200,7 +200,7 @@ std::optional<int> Child::poll(double seconds) {
   take(error_);
   int status = 0;
   if (::waitpid(process_, &status, WNOHANG) == process_) {
-    take(out_);  // what it said last
+    take(out_);  // its last words
     take(error_);
     status_ = status_of(status);
   }

@@ -17,7 +17,7 @@
 
 namespace heddle::job {
 
-/// From now on descendants whose parents have died are this process's children.
+/// Makes descendants whose parents die from now on this process's children.
 void adopt_orphans();
 /// Kills every process that descends from this one but these and theirs, and waits until they are gone.
 void end_descendants(const std::vector<pid_t>& spared = {});
@@ -27,32 +27,32 @@ using Environment = std::vector<std::pair<std::string, std::string>>;
 class Child {
  public:
   using Line = std::function<void(const std::string& line)>;
-  /// Nothing stands on its standard input, or what `tell` writes; one that is told outlives its parent for as long
-  /// as it takes it to see that the input has ended.
+  /// Standard input: nothing, or what `tell` writes. A child with `told` outlives its parent until it sees that the
+  /// input has ended.
   enum class Input : uint8_t { none, told };
-  /// `words`: the program, looked for along PATH, and its arguments; no shell reads them. Whole lines of its two
-  /// outputs are told while `poll` runs. SystemError where it can't be started.
+  /// `words`: the program, looked for along PATH, and its arguments; no shell reads them. `poll` passes on whole
+  /// lines of its two outputs. SystemError where it can't be started.
   Child(const std::vector<std::string>& words, const Environment& environment, Line out, Line error,
         Input input = Input::none);
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  /// Waits so long for something to happen, and takes what has come. The exit status once it has ended, 128 + N
-  /// where signal N ended it.
+  /// Waits so long for something to happen, and takes what has come. Returns the exit status once it has ended, 128
+  /// + N where signal N ended it.
   std::optional<int> poll(double seconds);
-  /// A line on its standard input; nothing where it no longer reads.
+  /// Writes a line to its standard input; nothing where it no longer reads.
   void tell(const std::string& line);
   void end_input();
   pid_t process() const { return process_; }
   void signal(int number) const;
-  /// The whole group, by force.
+  /// Kills the whole group, by force.
   void kill();
 
  private:
   struct Pipe {
     int file = -1;
-    std::string held;  // of a line that is not whole yet
+    std::string held;  // the part of a line that is not whole yet
     Line told;
   };
   static void take(Pipe& pipe);
@@ -62,7 +62,8 @@ class Child {
   std::optional<int> status_;
 };
 
-/// Runs a program to its end, for so long at most. Its exit status; none: it was not there in time, or not at all.
+/// Result of a program that runs to its end, for so long at most. `status`: exit status; none: it was not there in
+/// time, or not at all.
 struct Ran {
   std::optional<int> status;
   std::string out, error;

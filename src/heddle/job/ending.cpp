@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <csignal>
 #include <cstdio>
 #include <limits>
 
@@ -20,12 +21,12 @@ bool holds(const std::vector<std::string>& lines, std::string_view part) {
   return std::any_of(lines.begin(), lines.end(), [&](const std::string& l) { return l.find(part) != l.npos; });
 }
 
-// What the program itself said last; what the launcher said where it was silent.
+// The program's own last words, or the launcher's where it was silent.
 std::string told_reason(const Evidence& e) {
   for (auto line = e.said.rbegin(); line != e.said.rend(); ++line) {
     if (line->starts_with(kOurs) && !line->starts_with(kWarning)) return line->substr(kOurs.size());
   }
-  for (const comm::Standing& rank : e.ranks) {
+  for (const comm::RankStatus& rank : e.ranks) {
     if (rank.state == comm::RankState::failed && !rank.reason.empty()) return rank.reason;
   }
   for (const std::string& line : e.said) {
@@ -34,6 +35,16 @@ std::string told_reason(const Evidence& e) {
       return line;
   }
   return "";
+}
+
+// A launcher has statuses of its own beyond those by which a shell reports a signal: mpirun's 213 is none.
+std::string how_it_ended(const Evidence& e) {
+  const bool by_signal = e.status > 128 && e.status - 128 < NSIG;
+  std::string text = by_signal ? fmt::format("the launcher was ended by signal {}", e.status - 128)
+                               : fmt::format("the launcher ended with status {}", e.status);
+  if (e.ranks.empty()) text += " before a rank had begun";
+  const auto last = std::find_if(e.said.rbegin(), e.said.rend(), [](const std::string& l) { return !l.empty(); });
+  return last == e.said.rend() ? text : text + "; it said last: " + *last;
 }
 
 // "mpirun noticed that process rank 1 with PID 0 on node b exited on signal 9 (Killed)."; and what ranks said that
@@ -74,7 +85,7 @@ std::string_view name_of(Cause cause) {
 
 Ending ending_of(const Evidence& e) {
   Ending ending;
-  for (const comm::Standing& rank : e.ranks) {
+  for (const comm::RankStatus& rank : e.ranks) {
     ending.step = std::max(ending.step, rank.step);
     const bool known = rank.accused >= 0 && rank.accused < rank.ranks;
     if (rank.state == comm::RankState::failed && known) ending.suspects.push_back(rank.accused);
@@ -84,12 +95,10 @@ Ending ending_of(const Evidence& e) {
   ending.suspects.erase(std::unique(ending.suspects.begin(), ending.suspects.end()), ending.suspects.end());
   ending.reason = e.forced;
   if (ending.reason.empty()) ending.reason = told_reason(e);
-  if (ending.reason.empty())
-    ending.reason = e.status > 128 ? fmt::format("the launcher was ended by signal {}", e.status - 128)
-                                   : fmt::format("the launcher ended with status {}", e.status);
+  if (ending.reason.empty()) ending.reason = how_it_ended(e);
   ending.reason = escaped(ending.reason, kMostReasonBytes);
   const bool forced = !e.forced.empty();
-  const bool input = std::any_of(e.ranks.begin(), e.ranks.end(), [](const comm::Standing& rank) {
+  const bool input = std::any_of(e.ranks.begin(), e.ranks.end(), [](const comm::RankStatus& rank) {
     return rank.state == comm::RankState::failed && rank.input;
   });
   if (!forced && e.status == kDone) {

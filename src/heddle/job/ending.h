@@ -1,12 +1,11 @@
-// Why a generation of a job has ended: what the launcher's exit status, its words and the ranks' last pages come
-// to.
+// Finds why a generation of a job has ended, from the launcher's exit status, its words and the ranks' last pages.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "heddle/comm/calls/standing.h"
+#include "heddle/comm/calls/rank_status.h"
 
 namespace heddle::job {
 
@@ -16,24 +15,24 @@ enum class Cause { done, mistake, asked, fault };
 std::string_view name_of(Cause cause);
 
 struct Evidence {
-  int status = 0;                     // the launcher's
-  bool asked = false;                 // we have asked it to stop
-  std::string forced;                 // why we ended it by force; "": we did not
-  std::vector<std::string> said;      // the last lines of its standard error
-  std::vector<comm::Standing> ranks;  // of this generation
+  int status = 0;                       // the launcher's
+  bool asked = false;                   // we have asked it to stop
+  std::string forced;                   // why we ended it by force; "": we did not
+  std::vector<std::string> said;        // the last lines of its standard error
+  std::vector<comm::RankStatus> ranks;  // this generation's
 };
 
 struct Ending {
   Cause cause = Cause::fault;
   std::string reason;         // one line
-  int64_t step = 0;           // that the furthest rank was at
+  int64_t step = 0;           // the furthest rank's
   std::vector<int> suspects;  // ranks that others or the launcher name
 };
 
 Ending ending_of(const Evidence& evidence);
 
-/// The rank that a line of a program's standard error says nobody has heard of (comm/mpi): -1 where it says nothing
-/// of the kind of one of `ranks`.
+/// Returns the rank that a line of a program's standard error says nobody has heard of (comm/mpi); -1 where it says
+/// nothing of the kind of one of `ranks`.
 int silent_rank(std::string_view line, int ranks);
 
 }  // namespace heddle::job

@@ -1,15 +1,17 @@
 #include "heddle/job/journal.h"
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "heddle/base/clock.h"
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/base/files/pinned_folder.h"
 
 namespace heddle::job {
 
 Journal::Journal(std::string path) : path_(std::move(path)) {
-  std::ifstream file(path_, std::ios::binary);
+  std::ifstream file(held_path(path_), std::ios::binary);
   char last = '\n';
   if (file.seekg(-1, std::ios::end)) file.get(last);
   torn_ = last != '\n';

@@ -1,8 +1,8 @@
-// What a job's supervisor saw and did: FOLDER/job.jsonl, an event a line with its time, for people and for tests. A
-// disk that refuses it does the job no harm. A line that its writer's death cut short stands alone.
+// Events and actions of a job's supervisor: FOLDER/job.jsonl, an event a line with its time, for people and for
+// tests. A disk that refuses it does the job no harm. A line that its writer's death cut short stands alone.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace heddle::job {
@@ -15,7 +15,7 @@ class Journal {
 
  private:
   std::string path_;
-  bool torn_ = false;  // what stands there ends within a line
+  bool torn_ = false;  // the file ends within a line
 };
 
 }  // namespace heddle::job

@@ -56,7 +56,7 @@ Words by_srun(const Start& start) {
   return words;
 }
 
-// What a shell on the other side reads again stands quoted; a host that no longer answers ends it in seconds.
+// Quotes the words, which a shell on the other side reads again. A host that no longer answers ends it in seconds.
 Words on_host_by_shell(const std::string& host, const std::string& shell, const Words& words) {
   if (shell.empty() && is_here(host)) return words;
   Words all{shell, host};

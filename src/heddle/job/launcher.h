@@ -1,5 +1,5 @@
-// What starts the ranks of a generation on their hosts: a row each. No row reads a shell's language; a host's name
-// has been looked at before it stands on a line.
+// Launchers start the ranks of a generation on their hosts: a row each. No row reads a shell's language; a host's
+// name has been checked before it stands on a line.
 #pragma once
 
 #include <string>
@@ -21,16 +21,17 @@ struct Start {
 struct Launcher {
   std::string_view name, meaning;
   std::vector<std::string> (*words)(const Start& start);
-  /// What runs a program once on a host, with its standard input, output and end here; each word comes there as it
+  /// Words that run a program once on a host, with its standard input, output and end here; each word arrives as it
   /// is.
   std::vector<std::string> (*on_host)(const std::string& host, const std::string& shell,
                                       const std::vector<std::string>& words);
 };
 
 const std::vector<Launcher>& launchers();
-/// ConfigError where there is none of that name. "": srun inside of a Slurm allocation, else mpirun.
+/// Returns a launcher. ConfigError where there is none of that name. "": srun inside of a Slurm allocation, else
+/// mpirun.
 const Launcher& launcher_named(const std::string& name);
-/// Whether a name stands for the machine at hand, which needs no shell.
+/// True if a name stands for the machine at hand, which needs no shell.
 bool is_here(const std::string& host);
 
 }  // namespace heddle::job

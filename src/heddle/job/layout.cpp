@@ -17,11 +17,14 @@ namespace {
 
 using Set = std::vector<std::string>;
 
+constexpr const char* kShardRanks = "parallel.shard_ranks";
+
 std::string key_of(const std::string& setting) { return setting.substr(0, setting.find('=')); }
 
 bool is_of_layout(const std::string& key, bool exact) {
   // Which sequences make a microbatch decides how a step's sums are cut: exact sums are those of one cut.
-  return key.starts_with("mesh.") || is_one_of(key, {"parallel.schedule", "parallel.chunks", "parallel.layout"}) ||
+  return key.starts_with("mesh.") ||
+         is_one_of(key, {"parallel.schedule", "parallel.chunks", "parallel.layout", kShardRanks}) ||
          (!exact && key == "train.microbatch");
 }
 
@@ -76,29 +79,39 @@ std::optional<Layout> layout_for(const std::string& path, const std::vector<std:
                                  const std::vector<Host>& hosts, const cost::MachineProfile& profile,
                                  double seconds) {
   const double until_s = now_s() + seconds;
-  const bool exact = config::read_run_config(path, set).plan.exact_sums;
+  const plan::Choices asked = config::read_run_config(path, set).plan;
+  const bool exact = asked.exact_sums;
+  const std::string one_copy = fmt::format("{}=0", kShardRanks);  // of the weights: goes with every number of ranks
   Set kept = set;
   std::erase_if(kept, [&](const std::string& s) { return is_of_layout(key_of(s), exact); });
   for (int ranks = slots_of(hosts); ranks >= 1; --ranks) {
     const planner::JobPlaces places = places_on(hosts, ranks);
-    // What is read for the candidates' sake: one rank of each kind is a plan wherever any is.
+    // The configuration that candidates are made of: one rank of each kind is a plan wherever any is.
     const Set of_ranks{fmt::format("mesh.ranks={}", ranks)};
-    config::RunConfig config = config::read_run_config(path, kept);
+    config::RunConfig config = config::read_run_config(path, joined(kept, {one_copy}));
     config.mesh_ranks = ranks;
     std::optional<Layout> best;
     std::set<Set> seen;
     int considered = 0;
-    for (const Set& candidate : candidates(config, ranks, exact, profile, places)) {
+    std::vector<Set> sets = candidates(config, ranks, exact, profile, places);
+    if (asked.parallel.shard_ranks > 0) {
+      const std::string asked_copies = fmt::format("{}={}", kShardRanks, asked.parallel.shard_ranks);
+      for (size_t i = 0, count = sets.size(); i < count; ++i) {
+        sets.push_back(joined(sets[i], {one_copy}));
+        sets[i].push_back(asked_copies);
+      }
+    }
+    for (const Set& candidate : sets) {
       if (best && now_s() > until_s) break;
       if (!seen.insert(candidate).second) continue;
       const Set all = joined(kept, joined(of_ranks, candidate));
       try {
         const config::RunConfig as = config::read_run_config(path, all);
         if (exact && !config::why_not_exact(as.model, as.degrees(), places.node_of).empty()) continue;
-        const planner::Candidate found = planner::foreseen(
+        const planner::Candidate found = planner::predicted(
             path, all, {},
             [&](const config::RunConfig& c, bool tried) {
-              return planner::forecast_config(c, profile, places, tried);
+              return planner::predict_config(c, profile, places, tried);
             },
             false);
         if (!found.fits()) continue;

@@ -1,6 +1,6 @@
-// How long a job goes on being started again. An end after which the job had come further than ever before is bad
-// luck and costs nothing; ends that come no further, one behind the other, are a crash loop: each waits twice as
-// long as the one before, and after so many the job is given up.
+// Limits how long a job is started again. An end after which the job had come further than ever before is bad luck
+// and costs nothing. Ends in a row that come no further are a crash loop: each waits twice as long as the one
+// before, and after so many the job stops.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ class Persistence {
   Persistence(int attempts, double first_pause_s, double longest_pause_s)
       : attempts_(attempts), first_s_(first_pause_s), longest_s_(longest_pause_s) {}
 
-  /// After an end by a fault at this step: seconds to wait before the next start; none: give up.
+  /// Returns the seconds to wait before the next start after a fault at this step; none: stop.
   std::optional<double> after_fault(int64_t step) {
     if (step > furthest_) {
       furthest_ = step;

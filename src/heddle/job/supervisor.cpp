@@ -10,16 +10,19 @@
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "heddle/base/clock.h"
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
 #include "heddle/base/failure.h"
+#include "heddle/base/files/pinned_folder.h"
 #include "heddle/base/files/random_id.h"
 #include "heddle/base/hash.h"
+#include "heddle/base/say.h"
 #include "heddle/job/hosts/probe.h"
-#include "heddle/session/ranks/standing_lines.h"
+#include "heddle/session/ranks/stall_lines.h"
 #include "heddle/session/signals.h"
 
 namespace heddle::job {
@@ -58,8 +61,8 @@ int wanted_ranks(const JobOptions& options) {
   return slots_of(used);
 }
 
-// Where Open MPI keeps what its processes share: named after the run, so that whoever comes after a supervisor that
-// was killed finds what that one has left. Daemons of that one may be about to die and write there yet. "" where it
+// The folder of what Open MPI's processes share. It is named after the run, so that a supervisor after one that was
+// killed finds what that one has left. Daemons of that one may be about to die and write there yet. "" where it
 // can't be made, or is somebody else's.
 std::string session_folder(const std::string& run) {
   std::error_code error;
@@ -74,9 +77,9 @@ std::string session_folder(const std::string& run) {
   }
 }
 
-// Of whatever a launcher starts. Open MPI tries shared memory of POSIX's kind as it starts and leaves
-// /dev/shm/open_mpi.* behind where it is killed meanwhile; of the other kind, which it takes anyway, what stays
-// lies in its folder.
+// Environment of every program that a launcher starts. Open MPI tries shared memory of POSIX's kind as it starts
+// and leaves /dev/shm/open_mpi.* behind where it is killed meanwhile. What the other kind, which it takes anyway,
+// leaves lies in its folder.
 Environment launcher_environment(const std::string& run) {
   Environment environment;
   if (std::getenv("OMPI_MCA_shmem") == nullptr) environment.emplace_back("OMPI_MCA_shmem", "mmap");
@@ -202,13 +205,13 @@ std::vector<std::string> Supervisor::words_of(const Plan& plan) const {
   for (const std::string& setting : plan.layout.set) set(setting);
   set("output=" + held_.folder.path);
   std::error_code ignored;
-  if (fs::exists(held_.folder.config(), ignored)) start.program.push_back("--resume");
+  if (fs::exists(held_path(held_.folder.config()), ignored)) start.program.push_back("--resume");
   start.program.insert(start.program.end(), options_.flags.begin(), options_.flags.end());
   if (options_.json) start.program.push_back("--json");
   return launcher_.words(start);
 }
 
-// What is left of a generation; agents outlive it.
+// Ends what is left of a generation; agents outlive it.
 void Supervisor::end_ranks() { end_descendants(agents_ ? agents_->processes() : std::vector<pid_t>{}); }
 
 // Hosts that are out may have come back: with them the job is laid out anew, from the checkpoint that ends this
@@ -216,8 +219,8 @@ void Supervisor::end_ranks() { end_descendants(agents_ ? agents_->processes() : 
 void Supervisor::look_for_hosts(const Plan& plan, Child& ranks) {
   if (!options_.grow || !running_ || growing_ || asked_ || plan.layout.ranks >= wanted()) return;
   if (!reach_) {
-    if (now_s() - looked_s_ < options_.look_s || pool_.out().empty()) return;
-    looked_s_ = now_s();
+    if (now_s() - checked_s_ < options_.look_s || pool_.out().empty()) return;
+    checked_s_ = now_s();
     reach_ = std::make_unique<Reach>(pool_.out(), launcher_, options_.shell, kReach_s);
   }
   if (!reach_->poll()) return;
@@ -232,8 +235,7 @@ void Supervisor::look_for_hosts(const Plan& plan, Child& ranks) {
   if (!any) return;
   const std::optional<Plan> larger = plan_for(pool_.with_slots(wanted()));
   if (!larger || larger->layout.ranks <= plan.layout.ranks) return;
-  tell_(fmt::format("{} ranks in the place of {}, after the step under way", larger->layout.ranks,
-                    plan.layout.ranks));
+  tell_(fmt::format("{} ranks instead of {}, after the current step", larger->layout.ranks, plan.layout.ranks));
   growing_ = true;
   ranks.signal(SIGUSR2);
 }
@@ -242,7 +244,7 @@ void Supervisor::look_for_hosts(const Plan& plan, Child& ranks) {
 // generation. Without a spare it stays, for a slow host is better than none.
 void Supervisor::look_for_slow(const Plan& plan, Child& ranks) {
   if (!options_.replace_slow || growing_ || asked_) return;
-  while (const std::optional<SlowRankTold> slow = alarms_.next(fence_.number)) {
+  while (const std::optional<SlowRankAlarm> slow = alarms_.next(fence_.number)) {
     const std::optional<std::string> host = host_of_rank(plan.hosts, slow->rank);
     std::vector<Host> others = pool_.up();
     std::erase_if(others, [&](const Host& other) { return other.name == host; });
@@ -250,32 +252,42 @@ void Supervisor::look_for_slow(const Plan& plan, Child& ranks) {
     journal_.add("slow", {{"rank", slow->rank}, {"host", host.value_or("")}, {"why", slow->why}, {"spare", spare}});
     if (!spare) continue;
     lose(*host, slow->why, true);
-    tell_("a spare takes its place, after the step under way");
+    tell_("a spare replaces it after the current step");
     growing_ = true;
     ranks.signal(SIGUSR2);
     return;
   }
 }
 
+// A host on which no agent answers keeps no copies, and no checkpoint is whole without its ranks'. The job goes on
+// without it, from the checkpoint that ends this generation. The only one stays.
+void Supervisor::look_for_agents(const Plan& plan, Child& ranks) {
+  if (!agents_) return;
+  for (const std::string& host : agents_->look()) {
+    if (growing_ || asked_ || plan.hosts.size() < 2) continue;
+    lose(host, "its agent hung, and no other one started", true);
+    growing_ = true;
+    ranks.signal(SIGUSR2);
+  }
+}
+
 // Why all must be ended now; "": they need not.
-std::string Supervisor::why_force(const std::vector<comm::Standing>& standing) {
+std::string Supervisor::why_force(const std::vector<comm::RankStatus>& standing) {
   constexpr double kUnknown_s = 1800, kSlack = 1.5, kMore_s = 20;
   // Ranks take their pages away at the end; what is left to do then is nothing that takes long.
   if (!standing.empty()) seen_s_ = now_s();
   if (standing.empty() && seen_s_ > 0 && now_s() - seen_s_ > kEnd_s)
     return fmt::format("the launcher has not ended {:.0f} s after all ranks", kEnd_s);
-  double moved_s = began_s_, patience_s = 0;
-  const double now = wall_time_s();
+  movement_.see(standing, now_s());
+  double patience_s = 0;
   bool any_failed = false;
-  double newest_s = 0;
-  for (const comm::Standing& rank : standing) {
+  for (const comm::RankStatus& rank : standing) {
     any_failed |= rank.state == comm::RankState::failed;
-    newest_s = std::max(newest_s, static_cast<double>(rank.moved_ns) * 1e-9);
     patience_s = std::max(patience_s, static_cast<double>(rank.patience_ms) * 1e-3);
   }
   if (any_failed && failed_s_ == 0) failed_s_ = now_s();
   if (failed_s_ > 0 && now_s() - failed_s_ > kAfterFailure_s) return "failed";
-  const double idle_s = newest_s > 0 ? now - newest_s : now_s() - moved_s;
+  const double idle_s = movement_.idle_s(now_s());
   const double limit_s = kSlack * (patience_s > 0 ? patience_s : kUnknown_s) + kMore_s;
   return idle_s > limit_s ? fmt::format("no rank has moved for {:.0f} s", idle_s) : "";
 }
@@ -289,9 +301,10 @@ Ending Supervisor::generation(const Plan& plan) {
   summary_.said.clear();
   running_ = growing_ = false;
   failed_s_ = seen_s_ = 0;
-  looked_s_ = began_s_ = now_s();
+  checked_s_ = began_s_ = now_s();
+  movement_ = Movement(began_s_);
   reach_.reset();
-  session::clear_standing(held_.folder);
+  session::clear_status_pages(held_.folder);
   std::vector<std::string> over(plan.layout.set.begin() + 1, plan.layout.set.end());
   tell_(fmt::format("generation {}: {} ranks on {}{}", fence_.number, plan.layout.ranks, hosts_text(plan.hosts),
                     over.empty() ? "" : fmt::format("; {}", fmt::join(over, " "))));
@@ -310,10 +323,10 @@ Ending Supervisor::generation(const Plan& plan) {
         words_of(plan), environment,
         [&](const std::string& line) {
           summary_.said += line + '\n';
-          if (!options_.json) fmt::print("{}\n", line);
+          if (!options_.json) say("{}\n", line);
         },
         [&](const std::string& line) {
-          fmt::print(stderr, "{}\n", line);
+          say(stderr, "{}\n", line);
           said.push_back(line);
           if (said.size() > kMostSaid) said.pop_front();
         });
@@ -326,10 +339,10 @@ Ending Supervisor::generation(const Plan& plan) {
       }
       look_for_hosts(plan, ranks);
       look_for_slow(plan, ranks);
-      if (agents_) agents_->look();
+      look_for_agents(plan, ranks);
       if (now_s() - seen_s < 2 * kPoll_s) continue;
       seen_s = now_s();
-      const std::vector<comm::Standing> standing = comm::read_standings(held_.folder.ranks(), fence_.number);
+      const std::vector<comm::RankStatus> standing = comm::read_rank_statuses(held_.folder.ranks(), fence_.number);
       if (const auto lead = standing.begin(); lead != standing.end() && lead->step > 0 && !running_) {
         if (first_step < 0) first_step = lead->step;
         running_ = lead->step > first_step;
@@ -348,13 +361,19 @@ Ending Supervisor::generation(const Plan& plan) {
   end_ranks();
   evidence.asked = asked_ || growing_;
   evidence.said.assign(said.begin(), said.end());
-  evidence.ranks = comm::read_standings(held_.folder.ranks(), fence_.number);
+  evidence.ranks = comm::read_rank_statuses(held_.folder.ranks(), fence_.number);
   return ending_of(evidence);
+}
+
+std::vector<comm::RankStatus> Supervisor::statuses_by_our_clock() {
+  std::vector<comm::RankStatus> pages = comm::read_rank_statuses(held_.folder.ranks(), fence_.number);
+  movement_.see(pages, now_s());
+  return movement_.by_clock(std::move(pages), now_s(), static_cast<int64_t>(wall_time_s() * 1e9));
 }
 
 void Supervisor::tell_end(const Ending& ending, const Plan& plan) {
   const std::vector<std::string> lines = ending.cause == Cause::fault
-                                             ? session::standing_lines(held_.folder, fence_.number)
+                                             ? session::stall_lines(held_.folder, statuses_by_our_clock())
                                              : std::vector<std::string>{};
   Json suspects = Json::array();
   for (const int rank : ending.suspects) suspects.push_back(rank);
@@ -385,7 +404,7 @@ void Supervisor::probe(const Ending& ending, const Plan& plan) {
   start.program = {options_.program, "probe", "--json"};
   const Ran ran = run_for(launcher_.words(start), launcher_environment(held_.folder.path), kProbe_s);
   end_ranks();
-  // One that did not come to its end says nothing of a host: those that are cut off are asked anyway.
+  // A probe that did not come to its end says nothing of a host: those that are cut off are asked anyway.
   if (ran.status != kDone && ran.status != kFailed) return;
   std::vector<BadHost> found = parse_probe(ran.out, one_each.size());
   if (const std::optional<BadHost> silent = silent_host(ran.error, one_each.size()); found.empty() && silent)
@@ -394,9 +413,32 @@ void Supervisor::probe(const Ending& ending, const Plan& plan) {
   journal_.add("probe", {{"hosts", names_of(one_each)}, {"status", *ran.status}});
 }
 
+// A file that is away for a moment looks like a mistake of the user's. Where the same input has trained before, it
+// is believed when it comes twice in a row.
+void Supervisor::look_again_at_mistake(Ending& ending) {
+  if (running_) {
+    trained_ = true;
+    mistake_ = false;
+  }
+  if (ending.cause != Cause::mistake || !trained_ || mistake_) return;
+  mistake_ = true;
+  ending.cause = Cause::fault;
+  tell_("the failure blames the input, which this job has trained on before: one more try");
+}
+
+// Ranks find the folder by its name: they must not be sent into another that stands in its place.
+std::string Supervisor::why_away() const {
+  const std::string now = held_.lock.folder().place();
+  std::error_code ignored;
+  if (!now.empty() && fs::weakly_canonical(now, ignored).string() == held_.folder.path) return "";
+  if (now.empty()) return fmt::format("{} was removed while the job ran", held_.folder.path);
+  return fmt::format("{0} was renamed to {1} while the job ran; it goes on there with --resume --set output={1}",
+                     held_.folder.path, now);
+}
+
 JobSummary Supervisor::run() {
   const session::Signals signals;
-  session::Signals::answer("waiting for the step under way, then for a checkpoint", "the job ends");
+  session::Signals::answer("waiting for the current step, then for a checkpoint", "the job ends");
   const auto finish = [&](int status, const std::string& reason) {
     summary_.status = status;
     summary_.reason = reason;
@@ -408,7 +450,7 @@ JobSummary Supervisor::run() {
                           {"faults", summary_.faults}});
     if (status == kDone) {
       std::error_code ignored;
-      fs::remove_all(held_.folder.ranks(), ignored);
+      fs::remove_all(held_path(held_.folder.ranks()), ignored);
     }
     return summary_;
   };
@@ -416,7 +458,13 @@ JobSummary Supervisor::run() {
     const std::optional<Plan> plan = next_plan();
     if (asked_) return finish(kInterrupted, "asked to stop");
     if (!plan) return finish(kNoHosts, summary_.reason);
-    const Ending ending = generation(*plan);
+    if (const std::string away = why_away(); !away.empty()) return finish(kFailed, away);
+    if (const std::string now = held_.lock.folder().place(); now != held_.lock.folder().path())
+      return finish(
+          kFailed, fmt::format("{} is no longer this job's folder{}; no ranks are started into what lies there now",
+                               held_.folder.path, now.empty() ? "" : ", which has become " + now));
+    Ending ending = generation(*plan);
+    look_again_at_mistake(ending);
     tell_end(ending, *plan);
     switch (ending.cause) {
       case Cause::done: return finish(kDone, "");
@@ -430,12 +478,13 @@ JobSummary Supervisor::run() {
     if (asked_) return finish(kInterrupted, ending.reason);
     const std::optional<double> pause_s = persistence_.after_fault(ending.step);
     if (!pause_s) {
-      const std::string why = fmt::format("given up: {} ends in a row came no further than step {}; the last: {}",
-                                          persistence_.in_vain(), persistence_.furthest(), ending.reason);
+      const std::string why =
+          fmt::format("stopped: {} failures in a row without progress beyond step {}; the last: {}",
+                      persistence_.in_vain(), persistence_.furthest(), ending.reason);
       return finish(kFailed, why);
     }
     probe(ending, *plan);
-    if (*pause_s > 0) tell_(fmt::format("no further than before; the next start in {:.3g} s", *pause_s));
+    if (*pause_s > 0) tell_(fmt::format("no progress since the last start; the next start in {:.3g} s", *pause_s));
     for (const double until_s = now_s() + *pause_s; now_s() < until_s && !asked_;) {
       if (session::Signals::take().stop) asked_ = true;
       std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -1,5 +1,5 @@
-// A job that goes on: ranks are started, watched, and after a fault started again from the newest whole checkpoint,
-// on the hosts that are left, under a new generation number that fences the old one (base/files/fence.h). Nothing
+// A job that goes on. Its ranks are started and watched. After a fault they start again from the newest whole
+// checkpoint, on the hosts that are left. A new generation number fences the old one (base/files/fence.h). Nothing
 // in a rank is repaired: what has failed is killed.
 #pragma once
 
@@ -19,19 +19,20 @@
 #include "heddle/job/journal.h"
 #include "heddle/job/launcher.h"
 #include "heddle/job/layout.h"
+#include "heddle/job/movement.h"
 #include "heddle/job/persistence.h"
 #include "heddle/session/run_folder.h"
 
 namespace heddle::job {
 
-/// No host answers: another allocation may do better. That of sysexits.h's EX_TEMPFAIL.
+/// Exit status where no host answers: another allocation may do better. It is EX_TEMPFAIL of sysexits.h.
 inline constexpr int kNoHosts = 75;
 
 struct JobOptions {
-  std::string program;             // of the ranks: this one
+  std::string program;             // the ranks' own: this one
   std::string config;              // path
   std::vector<std::string> set;    // the user's
-  std::vector<std::string> flags;  // of `heddle train`, passed on
+  std::vector<std::string> flags;  // flags of `heddle train`, passed on
   std::vector<Host> hosts;
   std::string by, shell;          // launcher and what reaches a host; "": as it suits
   std::string listen;             // the interface through which agents reach each other; "": as it suits
@@ -50,9 +51,9 @@ struct JobSummary {
   int status = 0;  // exit status
   std::string folder, reason;
   int64_t generations = 0, faults = 0;
-  int ranks = 0;                  // of the last generation
+  int ranks = 0;                  // the last generation's
   std::vector<std::string> lost;  // hosts that are out at the end
-  std::string said;               // by the ranks on their standard output, of the last generation
+  std::string said;               // standard output of the last generation's ranks
 };
 
 class Supervisor {
@@ -77,7 +78,11 @@ class Supervisor {
   void end_ranks();
   void look_for_hosts(const Plan& plan, Child& ranks);
   void look_for_slow(const Plan& plan, Child& ranks);
-  std::string why_force(const std::vector<comm::Standing>& standing);
+  void look_for_agents(const Plan& plan, Child& ranks);
+  std::string why_force(const std::vector<comm::RankStatus>& standing);
+  std::vector<comm::RankStatus> statuses_by_our_clock();
+  std::string why_away() const;
+  void look_again_at_mistake(Ending& ending);
   void tell_end(const Ending& ending, const Plan& plan);
   void probe(const Ending& ending, const Plan& plan);
   void lose(const std::string& host, const std::string& why, bool answers);
@@ -96,10 +101,13 @@ class Supervisor {
   bool asked_ = false;    // to stop, by a signal
   bool growing_ = false;  // stopped by us, for more hosts or another
   bool running_ = false;  // this generation has done a step
-  double began_s_ = 0;    // this generation
-  double failed_s_ = 0;   // when a rank was first seen to have failed; 0: none
-  double seen_s_ = 0;     // when a rank's page was seen last; 0: never
-  double looked_s_ = 0;
+  bool trained_ = false;  // any has
+  bool mistake_ = false;  // the generation before blamed the input, and none has trained since
+  Movement movement_;
+  double began_s_ = 0;   // this generation
+  double failed_s_ = 0;  // when a rank was first seen to have failed; 0: none
+  double seen_s_ = 0;    // when a rank's page was seen last; 0: never
+  double checked_s_ = 0;
   std::unique_ptr<Reach> reach_;
 };
 

@@ -1,22 +1,22 @@
-// What dropout draws: the word of an element, and whether it is kept. The counter is (column ÷ 4, token of the
-// whole batch, site, step), the key the run's seed; word i of the four is that of column 4·(column ÷ 4) + i.
+// Draws of dropout: the word of an element, and whether it is kept. The counter is (column ÷ 4, token of the whole
+// batch, site, step), the key the run's seed; word i of the four is that of column 4·(column ÷ 4) + i.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 
-#include "heddle/base/philox.h"
+#include "heddle/base/numbers/philox.h"
 #include "heddle/device/kernel_call.h"
 
 namespace heddle::kernels {
 
 struct DropoutDraw {
-  /// `key`: seed, low and high half, and step, as `load_dropout` leaves them.
+  /// `key`: seed, low and high half, and step, the input `drawn_key`.
   DropoutDraw(const ir::Op& op, const int32_t* key) : DropoutDraw(op) {
     seed = {static_cast<uint32_t>(key[0]), static_cast<uint32_t>(key[1])};
     step = static_cast<uint32_t>(key[2]);
   }
-  /// Where the key is not to be read here.
+  /// For a caller that must not read the key here.
   explicit DropoutDraw(const ir::Op& op) {
     const double rate = op.attributes.number("rate");
     least_kept = static_cast<uint32_t>(std::llround(rate * 0x1p32));

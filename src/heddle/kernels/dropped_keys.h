@@ -1,7 +1,7 @@
-// Which probabilities attention drops: of a query's token and a head, a word of Philox for each key. The counter is
-// (key's position ÷ 4, token of the whole batch, site and head, step), the key the run's seed; word i of the four
-// is that of position 4·(position ÷ 4) + i. The head is that of the whole model, the position that in the whole
-// sequence: no cut among ranks changes either.
+// The probabilities that attention drops. A query's token and a head have a word of Philox for each key. The
+// counter is (key's position ÷ 4, token of the whole batch, site and head, step), the key the run's seed; word i of
+// the four is that of position 4·(position ÷ 4) + i. The head is that of the whole model, the position that in the
+// whole sequence: no cut among ranks changes either.
 #pragma once
 
 #include <optional>
@@ -23,8 +23,8 @@ class DroppedKeys {
   }
   explicit operator bool() const { return draw_.has_value(); }
 
-  /// What the probabilities of the positions [first, first + count), both multiples of 4, are multiplied by: 0, or
-  /// 1 ÷ (1 − rate). `row`: of the call's queries; `head`: of this rank's.
+  /// Writes the factors of the probabilities of the positions [first, first + count), both multiples of 4: 0, or 1
+  /// ÷ (1 − rate). `row`: of the call's queries; `head`: of this rank's.
   template <class A>
   void factors(int64_t row, int64_t head, int64_t first, int64_t count, A* to) const {
     DropoutDraw draw = *draw_;
@@ -39,7 +39,8 @@ class DroppedKeys {
  private:
   static constexpr int kSiteBits = 16;  // above them stands the head, from 1: no site of `dropout` has it
 
-  // Of this rank's, in the whole model: they are cut among tp, and by `ulysses` each part among cp.
+  // The index of this rank's first head in the whole model: heads are cut among tp, and by `ulysses` each part
+  // among cp.
   static int64_t first_head(const ir::Op& op, const ir::Coordinates* place) {
     if (place == nullptr) return 0;
     const int64_t heads = op.attributes.integer("heads"), parts = op.attributes.integer_or("head_parts", 1);

@@ -1,5 +1,5 @@
-// Where the elements of a matrix lie in a stack: blocks of columns one after the other, each in rows; and in what
-// is worked on: in rows, turned where it is higher than wide.
+// The places of a matrix's elements. In a stack: blocks of columns one after the other, each in rows. In the worked
+// matrix: in rows, turned where it is higher than wide.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ struct MatrixPlaces {
   bool turned() const { return rows > columns; }
   int64_t height() const { return std::min(rows, columns); }  // of what is worked on
   int64_t width() const { return std::max(rows, columns); }
-  /// In the stack's matrix, of element (i, j) of what is worked on.
+  /// The place in the stack's matrix of element (i, j) of the worked matrix.
   int64_t of(int64_t i, int64_t j) const {
     const int64_t row = turned() ? j : i, column = turned() ? i : j;
     return column / block * rows * block + row * block + column % block;

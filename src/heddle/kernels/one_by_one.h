@@ -23,7 +23,7 @@ void one_by_one(const device::KernelCall& call) {
   }
 }
 
-/// Whether the kernel of the single form takes each part.
+/// Says if the kernel of the single form takes each part.
 template <Support (*single)(const ir::Listing&, const ir::Op&)>
 Support takes_each(const ir::Listing& listing, const ir::Op& op) {
   for (size_t i = 0; i < ops::parts_of(op); ++i) {

@@ -6,7 +6,7 @@
 
 namespace heddle::kernels {
 
-/// Whether the op's text asks for this way.
+/// Says if the op's listing asks for this way.
 inline Support goes(const ir::Op& op, ProductWay way) {
   const ProductWay asked =
       op.attributes.has("way") ? from_word<ProductWay>(op.attributes.word("way")) : ProductWay::grouped;

@@ -1,4 +1,4 @@
-// Which kernels exist for an op kind, fastest first. The backends that list them are in backends/backend.h.
+// The kernels that exist for an op kind, fastest first. The backends that list them are in backends/backend.h.
 //
 // A backend lists its kernels; `reference` (plain loops, fixed order, fp32 or fp64 sums) is the specification and
 // is listed for every op. A kernel answers whether it supports an op as it stands, or why not.
@@ -23,7 +23,7 @@ struct KernelEntry {
   /// Bytes of scratch that a call with these row counts needs. Null means none.
   int64_t (*scratch_bytes)(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) = nullptr;
   device::Kernel run = nullptr;
-  /// What it runs on here for this op, e.g. "avx512", where a kernel has a choice. Null: there is none.
+  /// The engine it runs on here for this op, e.g. "avx512", where a kernel has a choice. Null: there is none.
   std::string_view (*engine)(const ir::Listing& listing, const ir::Op& op) = nullptr;
 };
 
@@ -37,7 +37,7 @@ struct VendorLibrary {
   bool there = false;
   std::string text;
 };
-/// Those that multiply matrices and attend on CUDA devices.
+/// Libraries that multiply matrices and attend on CUDA devices.
 VendorLibrary cuda_product_library();
 VendorLibrary cuda_attention_library();
 

@@ -1,4 +1,4 @@
-// Which keys a row of queries sees, where a sequence is whole and where it is cut among the ranks of cp.
+// The keys that a row of queries sees, where a sequence is whole and where it is cut among the ranks of cp.
 //
 // S is the length of the whole sequence. A rank of cp has Sq = S ÷ cp query rows of it, at the positions of
 // ir::position. The key rows are the whole sequence in order (`attention`), or the share of the rank `turn` places
@@ -16,7 +16,7 @@ namespace heddle::kernels {
 /// The operand of that name, or a null view where it is absent.
 inline device::TensorView named_operand(const device::KernelCall& call, std::string_view name) {
   const int at = ir::place_of(name, call.op->def->operands);
-  return at < 0 || at >= static_cast<int>(call.in.size()) ? device::TensorView{} : call.in[static_cast<size_t>(at)];
+  return at < 0 || at >= static_cast<int>(call.in.size()) ? device::TensorView{} : call.in[at];
 }
 
 /// The first of this rank's heads among those that the op has sinks of: where they go by heads, each rank of cp has
@@ -54,7 +54,7 @@ struct SeenKeys {
     if (starts != nullptr) position = std::max<int64_t>(position, starts[b * length + own]);
     return keys_before(position);
   }
-  /// Whether keys before a query's own may be out of its sight.
+  /// True if keys before a query's own may be out of its sight.
   bool has_first() const { return window > 0 || starts != nullptr; }
   /// Key rows that stand before the position.
   int64_t keys_before(int64_t position) const {
@@ -64,7 +64,7 @@ struct SeenKeys {
     return of_chunk(owner) + of_chunk(2 * cp - 1 - owner);
   }
 
-  /// Where a key row stands in the whole sequence.
+  /// The position of a key row in the whole sequence.
   int64_t key_position(int64_t n) const { return owner == kAll ? n : ir::position(n, length, owner, cp); }
 
   static constexpr int kAll = -1;

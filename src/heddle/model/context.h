@@ -1,4 +1,5 @@
-// How attention meets the keys of a sequence that is cut among ranks: docs/features/context_parallel.md.
+// The way in which attention meets the keys of a sequence that is cut among ranks:
+// docs/features/context_parallel.md.
 #pragma once
 
 #include "heddle/base/words.h"

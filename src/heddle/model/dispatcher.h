@@ -1,4 +1,4 @@
-// How rows reach their experts on other ranks, and the rates that choose among the ways:
+// The way in which rows reach their experts on other ranks, and the rates that choose among the ways:
 // docs/features/moe_exchange.md.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace heddle::model {
 
-/// From what is known which experts are hot.
+/// The source of the knowledge which experts are hot.
 enum class ReplicasFrom : uint8_t {
   counts,   // of this microbatch and layer, once its router has chosen
   history,  // of the last steps: copies come before the router has chosen
@@ -35,9 +35,9 @@ struct Dispatcher {
 
   /// Copies where they pay by these rates, in as many slots as usual; a number of slots is used wherever it evens
   /// out the load.
-  static constexpr int kReplicasByCost = -1, kUsualCopies = 2;
-  int copies() const { return replicas == kReplicasByCost ? kUsualCopies : replicas; }
-  bool recalls() const { return copies() > 0 && replicas_from == ReplicasFrom::history; }
+  static constexpr int kReplicasByCost = -1, kUsualReplicas = 2;
+  int replica_slots() const { return replicas == kReplicasByCost ? kUsualReplicas : replicas; }
+  bool recalls() const { return replica_slots() > 0 && replicas_from == ReplicasFrom::history; }
   bool migrates() const { return migrate_every > 0; }
 
   /// Places of an expert for one rank's `tokens`, no more than there are tokens; 0 without a capacity.

@@ -6,7 +6,7 @@
 namespace heddle::model {
 
 ExpertCosts expert_costs(const ModelConfig& config, const Dispatcher& exchange, const ExpertRank& rank) {
-  const auto hidden = static_cast<double>(config.hidden_size);
+  const auto hidden = static_cast<double>(config.expert_rows_width());
   const double numbers = 3 * hidden * static_cast<double>(config.moe_intermediate_size) / rank.slices;
   const double row_bytes = 4 * hidden * static_cast<double>(size_of(rank.dtype));
   const Dtype wide = rank.dtype == Dtype::f64 || rank.exact_sums ? Dtype::f64 : Dtype::f32;
@@ -15,8 +15,8 @@ ExpertCosts expert_costs(const ModelConfig& config, const Dispatcher& exchange, 
   return {.row_ps = ps(6 * numbers / rank.flops_per_us),
           .row_within_ps = ps(row_bytes / exchange.within_bytes_per_us()),
           .row_across_ps = ps(row_bytes / exchange.across_bytes_per_us()),
-          .copy_within_ps = ps(copy_bytes / exchange.within_bytes_per_us()),
-          .copy_across_ps = ps(copy_bytes / exchange.across_bytes_per_us())};
+          .replica_within_ps = ps(copy_bytes / exchange.within_bytes_per_us()),
+          .replica_across_ps = ps(copy_bytes / exchange.across_bytes_per_us())};
 }
 
 }  // namespace heddle::model

@@ -1,5 +1,5 @@
-// What a row of an expert and a copy of one cost a rank, in picoseconds: by these numbers copies are weighed
-// (comm/placement/placement.h), and homes (comm/placement/homes.h).
+// Costs of an expert's row and of an expert's replica on a rank, in picoseconds. Replicas
+// (comm/placement/placement.h) and homes (comm/placement/expert_placement.h) are weighed by these numbers.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ namespace heddle::model {
 /// Forward and backward together. A row: three products of its expert forward, six backward; four crossings, over a
 /// link within a node or between nodes. A copy: two crossings of its weights and one of its gradients.
 struct ExpertCosts {
-  int64_t row_ps = 1, row_within_ps = 0, row_across_ps = 0, copy_within_ps = 0, copy_across_ps = 0;
+  int64_t row_ps = 1, row_within_ps = 0, row_across_ps = 0, replica_within_ps = 0, replica_across_ps = 0;
 };
 
-/// What a rank is, besides the exchange's rates.
+/// The properties of a rank, besides the exchange's rates.
 struct ExpertRank {
   int slices = 1;  // ranks that cut the width of the same experts
   Dtype dtype = Dtype::f32;

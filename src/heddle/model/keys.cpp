@@ -61,7 +61,7 @@ Key rope_type() {
       .name = "rope_scaling.type",
       .kind = Kind::word,
       .meaning =
-          "How rotary frequencies are stretched: yarn; linear, all by the factor; llama3, long waves by the "
+          "Stretching of rotary frequencies: yarn; linear, all by the factor; llama3, long waves by the "
           "factor and short ones not at all.",
       .get = [](const C& c) { return KeyValue(std::string(word_of(c.rope_scaling.value_or(RopeScaling{}).type))); },
       .set =
@@ -153,13 +153,13 @@ const std::vector<Key>& keys() {
                   row<&C::hidden_size>("hidden_size", 1, 1 << 20, "Width of the residual stream.")),
       also_called(
           {"n_layers", "num_layers", "n_layer", "layers", "depth"},
-          row<&C::num_hidden_layers>("num_hidden_layers", 1, 4096, "Layers, those of further tokens aside.")),
+          row<&C::num_hidden_layers>("num_hidden_layers", 1, 4096, "Layers, without those of further tokens.")),
       also_called({"ffn_hidden_size", "d_ff", "ffn_dim", "mlp_dim"},
                   row<&C::intermediate_size>("intermediate_size", 1, 1 << 24, "Width of the dense layers' MLP.")),
       also_called({"n_dense_layers", "dense_layers", "moe_layer_freq"},
-                  row<&C::first_k_dense_replace>(
-                      "first_k_dense_replace", 0, 1 << 20,
-                      "So many layers from the first on are dense, the others have experts.", Of::experts)),
+                  row<&C::first_k_dense_replace>("first_k_dense_replace", 0, 1 << 20,
+                                                 "Number of first layers that are dense; the others have experts.",
+                                                 Of::experts)),
       also_called({"norm_epsilon", "layer_norm_eps", "norm_eps"},
                   row<&C::rms_norm_eps>("rms_norm_eps", 0, 1, "Added to the mean square before its root.")),
       also_called({"init_method_std", "init_std"},
@@ -174,15 +174,21 @@ const std::vector<Key>& keys() {
       also_called(
           {"normalization", "norm_type"},
           word<&C::norm>("norm", "Norms around layers and before the head: rms; layer, LayerNorm with a bias.")),
-      also_called(
-          {"position_embedding_type", "position_embeddings"},
-          word<&C::positions>("positions",
-                              "Where a token stands: rotary, queries and keys are turned; learned, a table's "
-                              "row is added to its embedding.")),
+      also_called({"pre_norm", "post_norm", "sandwich_norm"},
+                  word<&C::norm_places>("norm_places",
+                                        "Norms of attention and MLP: before, of their input; after, of their "
+                                        "output (OLMo 2); both (Gemma).")),
+      also_called({"apply_layernorm_1p", "layernorm_zero_centered_gamma"},
+                  flag<&C::zero_centered_norms>("zero_centered_norms",
+                                                "Norms multiply by 1 + their weight (Gemma, Qwen3-Next).")),
+      also_called({"position_embedding_type", "position_embeddings"},
+                  word<&C::positions>("positions",
+                                      "The token's position: rotary, queries and keys are turned; learned, a "
+                                      "table's row is added to its embedding.")),
       also_called({"hidden_act", "activation_function", "mlp_activation"},
                   word<&C::activation>("activation",
-                                       "Of the dense layers' MLP: swiglu, with a gate; gelu; gelu_tanh, its "
-                                       "approximation (GPT-2).")),
+                                       "Activation of MLPs: swiglu; geglu or geglu_tanh, a gate by gelu; without a "
+                                       "gate, in dense layers alone: gelu; gelu_tanh, its approximation (GPT-2).")),
       attention(),
       also_called({"n_heads", "n_head", "num_heads", "heads"},
                   row<&C::num_attention_heads>("num_attention_heads", 1, 1 << 16, "Attention heads.")),
@@ -203,6 +209,24 @@ const std::vector<Key>& keys() {
           row<&C::head_dim>("head_dim", 2, 1 << 16, "Width of a head's query, key and value; even.", Of::grouped)),
       also_called({"qk_layernorm"},
                   flag<&C::qk_norm>("qk_norm", "Queries and keys are normed head by head.", Of::grouped)),
+      flag<&C::qk_norm_all_heads>(
+          "qk_norm_all_heads", "All heads of a token's query, or key, are normed as one row (OLMo 2, MiniMax-M2).",
+          Of::grouped),
+      flag<&C::qk_norm_after_rotation>("qk_norm_after_rotation",
+                                       "Queries and keys are turned first and then normed (Hunyuan).", Of::grouped),
+      also_called({"attention_output_gate", "attn_output_gate", "gating"},
+                  word<&C::attention_gate>("attention_gate",
+                                           "Sigmoids on attention's output: none; head, one a head; element, one "
+                                           "an element.",
+                                           Of::grouped)),
+      also_called({"v_channels"},
+                  row<&C::value_head_dim>("value_head_dim", 0, 1 << 16,
+                                          "Width of a head's value; 0: model.head_dim.", Of::grouped)),
+      also_called({"attention_value_scale"},
+                  row<&C::value_multiplier>("value_multiplier", kTiny, 1e6, "Factor on values.", Of::grouped)),
+      also_called({"attention_multiplier", "softmax_scale", "query_pre_attn_scalar"},
+                  row<&C::attention_scale>("attention_scale", 0, 1e6,
+                                           "Factor on attention's scores; 0: 1 ÷ √(model.head_dim).", Of::grouped)),
       also_called({"add_qkv_bias", "add_bias_linear", "qkv_bias"}, attention_bias()),
       also_called({"rotary_percent"},
                   row<&C::partial_rotary_factor>(
@@ -212,16 +236,34 @@ const std::vector<Key>& keys() {
                   flag<&C::attention_sinks>(
                       "attention_sinks",
                       "A learned logit a head takes part in attention's softmax, without a value.", Of::grouped)),
+      flag<&C::sinks_in_windows>("sinks_in_windows", "Only layers with a window have sinks.", Of::grouped),
       also_called({"window_size", "attention_window", "window_attention"},
                   row<&C::sliding_window>("sliding_window", 0, kMostCount,
-                                          "Tokens that a query sees, its own the last; 0: all before it.")),
-      also_called({"window_first_layer"},
-                  row<&C::max_window_layers>("max_window_layers", 0, 1 << 20,
-                                             "So many layers from the first on see all, the others a window.")),
+                                          "Tokens that a query attends to, its own the last; 0: all before it.")),
       also_called(
-          {"window_attn_skip_freq", "sliding_window_pattern", "layer_types"},
-          row<&C::full_attention_interval>("full_attention_interval", 0, 4096,
-                                           "Every so many-th layer sees all, the others a window; 0: none.")),
+          {"window_first_layer"},
+          row<&C::max_window_layers>("max_window_layers", 0, 1 << 20,
+                                     "Number of first layers with full attention; the others have a window.")),
+      also_called({"window_attn_skip_freq", "sliding_window_pattern", "layer_types"},
+                  row<&C::full_attention_interval>(
+                      "full_attention_interval", 0, 4096,
+                      "Every so many-th layer has full attention, the others a window; 0: none.")),
+      row<&C::window_attention_heads>("window_attention_heads", 0, 1 << 16,
+                                      "Attention heads of layers with a window; 0: as many as elsewhere.",
+                                      Of::grouped),
+      row<&C::window_key_value_heads>("window_key_value_heads", 0, 1 << 16,
+                                      "Heads of keys and values of layers with a window; 0: as many as elsewhere.",
+                                      Of::grouped),
+      also_called(
+          {"rope_local_base_freq"},
+          row<&C::window_rope_theta>("window_rope_theta", 0, 1e12,
+                                     "Base of the rotary frequencies of layers with a window, which nothing "
+                                     "stretches; 0: as elsewhere.",
+                                     Of::grouped)),
+      row<&C::window_rotary_factor>("window_rotary_factor", 0, 1,
+                                    "The part of a head that has positions in layers with a window of a base of "
+                                    "their own; 0: as elsewhere.",
+                                    Of::grouped),
       flag<&C::mlp_bias>("mlp_bias", "The dense layers' linear maps have biases."),
       also_called({"glu_clamp_value", "activation_func_clamp_value"},
                   row<&C::swiglu_limit>("swiglu_limit", 0, 1e6,
@@ -234,6 +276,16 @@ const std::vector<Key>& keys() {
       flag<&C::rope_interleave>("rope_interleave",
                                 "Rotate neighbours (2i, 2i+1); otherwise the halves (i, i + half)."),
       also_called(
+          {"embedding_scale", "scale_embedding"},
+          row<&C::embedding_multiplier>("embedding_multiplier", kTiny, 1e6, "Factor on the embedded tokens.")),
+      row<&C::residual_multiplier>("residual_multiplier", kTiny, 1e6,
+                                   "Factor on what attention and MLP add to the residual stream."),
+      also_called({"logits_scaling"},
+                  row<&C::logits_divisor>("logits_divisor", kTiny, 1e6, "The head's logits are divided by it.")),
+      also_called({"final_logit_softcapping", "logit_softcap"},
+                  row<&C::final_logit_cap>("final_logit_cap", 0, 1e6,
+                                           "Logits l become c·tanh(l ÷ c), with c the cap; 0: they stay.")),
+      also_called(
           {"num_experts", "n_experts", "num_local_experts", "experts", "moe_num_experts"},
           row<&C::n_routed_experts>("n_routed_experts", 1, 1 << 16, "Routed experts of a layer.", Of::experts)),
       also_called({"top_k", "moe_router_topk", "moe_top_k", "experts_per_token", "active_experts"},
@@ -245,6 +297,19 @@ const std::vector<Key>& keys() {
       also_called({"moe_ffn_hidden_size", "expert_dim", "d_expert"},
                   row<&C::moe_intermediate_size>("moe_intermediate_size", 1, 1 << 24, "Width of one expert's MLP.",
                                                  Of::experts)),
+      also_called(
+          {"moe_shared_expert_intermediate_size", "shared_expert_intermediate_size"},
+          row<&C::shared_intermediate_size>("shared_intermediate_size", 0, 1 << 24,
+                                            "Width of all shared experts together; 0: model.n_shared_experts × "
+                                            "model.moe_intermediate_size.",
+                                            Of::experts)),
+      row<&C::moe_latent_size>("moe_latent_size", 0, 1 << 20,
+                               "Width at which routed experts work, between two linear maps; 0: model.hidden_size.",
+                               Of::experts),
+      also_called(
+          {"moe_shared_expert_gate"},
+          flag<&C::shared_expert_gate>(
+              "shared_expert_gate", "A sigmoid a token on what the shared experts make (Qwen2-MoE).", Of::experts)),
       also_called({"moe_router_num_groups", "expert_groups"},
                   row<&C::n_group>("n_group", 1, 1 << 16, "Groups that the experts are cut into.", Of::experts)),
       also_called(
@@ -289,13 +354,13 @@ const std::vector<Key>& keys() {
           {"z_loss", "moe_z_loss_coeff", "router_z_loss_coef"},
           of_training(row<&C::z_loss_weight>("z_loss_weight", 0, 1e6, "Weight of the router's z-loss; 0 is off."))),
       of_training(word<&C::bias_balance>("bias_balance",
-                                         "How the balancing biases move: sign, by the rate against the load; "
+                                         "Movement of the balancing biases: sign, by the rate against the load; "
                                          "falling, by a rate that falls; quantile, "
                                          "to where the step's scores would have been balanced.",
                                          Of::experts)),
       bias_update_rate(),
       rope_type(),
-      scaling<&RopeScaling::factor>(Of::scaling, "factor", 1, "How many times the context is stretched."),
+      scaling<&RopeScaling::factor>(Of::scaling, "factor", 1, "Factor by which the context is stretched."),
       scaling<&RopeScaling::original_max_position_embeddings>(Of::yarn_llama3, "original_max_position_embeddings",
                                                               1, "YaRN, LLaMA 3.1: the context before stretching."),
       scaling<&RopeScaling::beta_fast>(Of::yarn, "beta_fast", kTiny,
@@ -309,7 +374,7 @@ const std::vector<Key>& keys() {
                                             "YaRN: the same for all dimensions of a head. 0: not given."),
       scaling<&RopeScaling::attention_factor>(
           Of::yarn, "attention_factor", 0,
-          "YaRN: what rotated queries and keys are multiplied by; 0 takes it from factor and the mscales."),
+          "YaRN: factor on rotated queries and keys; 0 takes it from factor and the mscales."),
       scaling<&RopeScaling::truncate>(Of::yarn, "truncate", 0,
                                       "YaRN: the ramp between the two betas begins and ends at whole pairs."),
       scaling<&RopeScaling::low_freq_factor>(

@@ -15,7 +15,7 @@ using KeyValue = std::variant<bool, int64_t, double, std::string>;
 
 struct Key {
   enum class Kind : uint8_t { boolean, integer, number, word };
-  /// Which models have the key.
+  /// The models that have the key.
   enum class Of : uint8_t {
     any,
     latent,
@@ -46,9 +46,9 @@ const std::vector<Key>& keys();
 /// Null where there is none.
 const Key* find_key(std::string_view name);
 
-/// Whether a model of this attention and positions has the key. Those of experts exist in dense models too.
+/// True if a model of this attention and positions has the key. Those of experts exist in dense models too.
 bool has_key(const ModelConfig& config, const Key& key);
-/// Whether it is one of model.rope_scaling, which a model may have none of.
+/// True if it is one of model.rope_scaling, which a model may have none of.
 bool is_of_scaling(const Key& key);
 /// Keys that the model does not have go back to their defaults.
 void reset_foreign_keys(ModelConfig& config);

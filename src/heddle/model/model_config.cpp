@@ -16,6 +16,7 @@ double RopeScaling::rotary_scale() const {
 }
 
 double ModelConfig::softmax_scale() const {
+  if (!is_latent() && attention_scale > 0) return attention_scale;
   double scale = 1.0 / std::sqrt(static_cast<double>(qk_head_dim()));
   if (is_latent() && rope_scaling && rope_scaling->mscale_all_dim != 0) {
     const double m = yarn_mscale(rope_scaling->factor, rope_scaling->mscale_all_dim);
@@ -50,18 +51,24 @@ void validate_bounds(const ModelConfig& c) {
 
 // Their table is of the tokens that are read, and nothing is stretched.
 void validate_learned_positions(const ModelConfig& c) {
-  const auto refused = [](const char* what) {
-    config_error("model.positions is \"learned\", which does not go with {}", what);
+  const auto refused = [](const std::string& what, const char* remedy) {
+    config_error("model.positions is \"learned\", and {}; {} goes with it", what, remedy);
   };
-  if (c.is_latent()) refused("model.attention = \"latent\": a part of its heads has rotary positions");
-  if (c.num_nextn_predict_layers > 0) refused("layers of further tokens (model.num_nextn_predict_layers)");
-  if (c.rope_scaling) refused("model.rope_scaling");
+  if (c.is_latent())
+    refused("a part of the heads of model.attention = \"latent\" has rotary positions",
+            "model.attention = \"grouped\"");
+  if (c.num_nextn_predict_layers > 0) {
+    refused(fmt::format("model.num_nextn_predict_layers is {}, whose layers have rotary positions",
+                        c.num_nextn_predict_layers),
+            "model.num_nextn_predict_layers = 0");
+  }
+  if (c.rope_scaling) refused("model.rope_scaling stretches rotary positions", "no model.rope_scaling");
 }
 
-void validate_attention(const ModelConfig& c) {
-  if (!c.turns()) validate_learned_positions(c);
+// The elements of a head that are turned, in pairs.
+void validate_rotary_width(const ModelConfig& c) {
   if (c.rotary_width() % 2 != 0) {
-    config_error("model.{} is {}, must be even",
+    config_error("model.{} is {}, must be even: positions turn pairs of elements",
                  c.is_latent()                    ? "qk_rope_head_dim"
                  : c.partial_rotary_factor == 1.0 ? "head_dim"
                                                   : "head_dim × model.partial_rotary_factor",
@@ -71,12 +78,51 @@ void validate_attention(const ModelConfig& c) {
     config_error("model.partial_rotary_factor is {}, of model.head_dim = {} it must leave two elements or more",
                  c.partial_rotary_factor, c.head_dim);
   }
+}
+
+// Parts of attention that need others.
+void validate_parts(const ModelConfig& c) {
+  const auto needs = [](bool has, const char* key, const char* other) {
+    if (has) config_error("model.{} needs {}", key, other);
+  };
+  needs(c.qk_norm_all_heads && !c.qk_norm, "qk_norm_all_heads", "model.qk_norm = true");
+  needs(c.qk_norm_after_rotation && !c.qk_norm, "qk_norm_after_rotation", "model.qk_norm = true");
+  needs(c.sinks_in_windows && !c.attention_sinks, "sinks_in_windows", "model.attention_sinks = true");
+  needs(c.window_attention_heads > 0 && c.sliding_window == 0, "window_attention_heads", "a model.sliding_window");
+  needs(c.window_key_value_heads > 0 && c.sliding_window == 0, "window_key_value_heads", "a model.sliding_window");
+  needs(c.window_rope_theta > 0 && c.sliding_window == 0, "window_rope_theta", "a model.sliding_window");
+  needs(c.window_rope_theta > 0 && !c.turns(), "window_rope_theta", "model.positions = \"rotary\"");
+  needs(c.window_rotary_factor > 0 && !c.has_window_rotation(), "window_rotary_factor", "model.window_rope_theta");
+  needs(c.zero_centered_norms && c.norm != Norm::rms, "zero_centered_norms", "model.norm = \"rms\"");
+  needs(c.shared_expert_gate && c.has_experts() && c.n_shared_experts == 0, "shared_expert_gate",
+        "model.n_shared_experts of 1 or more");
+  needs(c.swiglu_limit > 0 && c.has_gated_mlp() && c.activation != Activation::swiglu, "swiglu_limit",
+        "model.activation = \"swiglu\"");
+  if (c.is_latent()) return;
+  const int64_t heads = c.window_attention_heads > 0 ? c.window_attention_heads : c.num_attention_heads;
+  const int64_t kv_heads = c.window_key_value_heads > 0 ? c.window_key_value_heads : c.num_key_value_heads;
+  if (c.sliding_window > 0 && heads % kv_heads != 0) {
+    config_error(
+        "in layers with a window {} heads of queries are not a multiple of {} heads of keys; "
+        "model.window_attention_heads and model.window_key_value_heads say how many there are",
+        heads, kv_heads);
+  }
+  if (c.has_window_rotation()) validate_rotary_width(c.with_rotation_of_windows());
+}
+
+void validate_attention(const ModelConfig& c) {
+  if (c.turns()) {
+    validate_rotary_width(c);
+  } else {
+    validate_learned_positions(c);
+  }
   if (!c.is_latent() && c.num_attention_heads % c.num_key_value_heads != 0) {
     config_error("model.num_attention_heads ({}) is not a multiple of model.num_key_value_heads ({})",
                  c.num_attention_heads, c.num_key_value_heads);
   }
+  validate_parts(c);
   if (c.sliding_window == 0 && (c.max_window_layers > 0 || c.full_attention_interval > 0)) {
-    config_error("model.{} is {}, but without model.sliding_window every layer sees all",
+    config_error("model.{} is {}, but model.sliding_window is 0: every layer sees all",
                  c.max_window_layers > 0 ? "max_window_layers" : "full_attention_interval",
                  c.max_window_layers > 0 ? c.max_window_layers : c.full_attention_interval);
   }
@@ -96,6 +142,10 @@ void validate_experts(const ModelConfig& c) {
     config_error("model.num_experts_per_tok is {}, more than model.n_routed_experts ({})", c.num_experts_per_tok,
                  c.n_routed_experts);
   }
+  if (c.moe_latent_size > 0 && c.experts_bias) {
+    config_error("model.moe_latent_size is {}, and experts at a latent width have no model.experts_bias",
+                 c.moe_latent_size);
+  }
   if (c.n_routed_experts % c.n_group != 0) {
     config_error("model.n_routed_experts ({}) is not a multiple of model.n_group ({})", c.n_routed_experts,
                  c.n_group);
@@ -110,9 +160,10 @@ void validate_experts(const ModelConfig& c) {
   }
   if (c.bias_balance == BiasBalance::quantile && (c.n_group > 1 || c.num_experts_per_tok == c.n_routed_experts)) {
     config_error(
-        "model.bias_balance \"quantile\" weighs each token's chosen experts against all others, of which there "
-        "must be "
-        "some; model.n_group is {}, model.num_experts_per_tok {} of {}",
+        "model.bias_balance is \"quantile\", which weighs each token's chosen experts against all others, and "
+        "model.n_group is {}, model.num_experts_per_tok {} of {} experts; one group and fewer experts a token go "
+        "with "
+        "it",
         c.n_group, c.num_experts_per_tok, c.n_routed_experts);
   }
 }

@@ -1,6 +1,6 @@
-// What a model is: sizes and constants, named as in the Hugging Face config.json of the DeepSeek-V3 family (of
-// Qwen3, LLaMA or GLM-4.5, where that has no name), plus the constants of its training losses. model/keys.h has
-// what each means.
+// The configuration of a model: sizes and constants, plus the constants of its training losses. Names are those of
+// the Hugging Face config.json of the DeepSeek-V3 family. Where that has none, they are those of Qwen3, LLaMA or
+// GLM-4.5. model/keys.h has the meaning of each.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace heddle::model {
 
-/// How rotary frequencies are stretched for longer contexts.
+/// The way in which rotary frequencies are stretched for longer contexts.
 enum class RopeType : uint8_t {
   yarn,    // Peng et al., arXiv 2309.00071
   linear,  // all by one factor
@@ -21,7 +21,7 @@ constexpr auto words_of(RopeType) {
       {{RopeType::yarn, "yarn"}, {RopeType::linear, "linear"}, {RopeType::llama3, "llama3"}});
 }
 
-/// Which of attention's linear maps add a bias.
+/// The linear maps of attention that add a bias.
 enum class AttentionBias : uint8_t {
   none,
   qkv,  // those of queries, keys and values
@@ -32,12 +32,34 @@ constexpr auto words_of(AttentionBias) {
       {{AttentionBias::none, "none"}, {AttentionBias::qkv, "qkv"}, {AttentionBias::all, "all"}});
 }
 
-/// What the norms around layers are, and that before the head.
+/// The kind of the norms around layers, and of that before the head.
 enum class Norm : uint8_t {
   rms,
   layer,  // with a mean that is taken off and a bias (Ba et al., arXiv 1607.06450)
 };
 constexpr auto words_of(Norm) { return std::to_array<Word<Norm>>({{Norm::rms, "rms"}, {Norm::layer, "layer"}}); }
+
+/// The places of the norms of a layer's two blocks.
+enum class NormPlaces : uint8_t {
+  before,  // of the block's input (Xiong et al., arXiv 2002.04745)
+  after,   // of its output, ahead of the addition (OLMo 2, arXiv 2501.00656)
+  both,    // Gemma 2 (arXiv 2408.00118)
+};
+constexpr auto words_of(NormPlaces) {
+  return std::to_array<Word<NormPlaces>>(
+      {{NormPlaces::before, "before"}, {NormPlaces::after, "after"}, {NormPlaces::both, "both"}});
+}
+
+/// The gate of attention's output, a sigmoid of a linear map of the layer's normed rows (arXiv 2505.06708).
+enum class AttentionGate : uint8_t {
+  none,
+  head,     // one number a head (Step-3.5)
+  element,  // one number an element, made by the projection of queries (Qwen3-Next)
+};
+constexpr auto words_of(AttentionGate) {
+  return std::to_array<Word<AttentionGate>>(
+      {{AttentionGate::none, "none"}, {AttentionGate::head, "head"}, {AttentionGate::element, "element"}});
+}
 
 /// Whence a model knows where a token stands.
 enum class Positions : uint8_t {
@@ -48,15 +70,20 @@ constexpr auto words_of(Positions) {
   return std::to_array<Word<Positions>>({{Positions::rotary, "rotary"}, {Positions::learned, "learned"}});
 }
 
-/// Of the dense layers' MLPs: with a gate, or of one product.
+/// The activation of MLPs: with a gate, or, in dense layers alone, of one product.
 enum class Activation : uint8_t {
   swiglu,
-  gelu,       // by the error function
-  gelu_tanh,  // by its approximation with a hyperbolic tangent
+  gelu,        // by the error function
+  gelu_tanh,   // by its approximation with a hyperbolic tangent
+  geglu,       // gelu of the gate, times up (Shazeer, arXiv 2002.05202)
+  geglu_tanh,  // the same by the approximation
 };
 constexpr auto words_of(Activation) {
-  return std::to_array<Word<Activation>>(
-      {{Activation::swiglu, "swiglu"}, {Activation::gelu, "gelu"}, {Activation::gelu_tanh, "gelu_tanh"}});
+  return std::to_array<Word<Activation>>({{Activation::swiglu, "swiglu"},
+                                          {Activation::gelu, "gelu"},
+                                          {Activation::gelu_tanh, "gelu_tanh"},
+                                          {Activation::geglu, "geglu"},
+                                          {Activation::geglu_tanh, "geglu_tanh"}});
 }
 
 /// Each key means what it means to Transformers (modeling_rope_utils.py).
@@ -70,20 +97,20 @@ struct RopeScaling {
   double attention_factor = 0;  // 0: follows from the mscales
   bool truncate = true;         // the ramp's ends are whole pairs
   RopeType type = RopeType::yarn;
-  // Of llama3: waves of more than original ÷ low_freq_factor positions are long, of less than original ÷
+  // Factors of llama3: waves of more than original ÷ low_freq_factor positions are long, of less than original ÷
   // high_freq_factor short.
   double low_freq_factor = 1, high_freq_factor = 4;
 
-  /// Of YaRN; others multiply by 1. What cosines and sines are multiplied by: attention_factor, else
+  /// The factor of cosines and sines, for YaRN; others multiply by 1. It is attention_factor, else
   /// m(mscale)/m(mscale_all_dim) where both are given, else m(1); m(x) = 0.1·x·ln(factor) + 1.
   double rotary_scale() const;
   bool operator==(const RopeScaling&) const = default;
 };
 
-/// Of the norms of attention's latents, whatever rms_norm_eps is: so the released models were trained.
+/// The epsilon of the norms of attention's latents, whatever rms_norm_eps is: so the released models were trained.
 inline constexpr double kLatentNormEpsilon = 1e-6;
 
-/// How the balancing biases move at the end of a step.
+/// The rule by which the balancing biases move at the end of a step.
 enum class BiasBalance : uint8_t {
   sign,      // by the rate, against the sign of the load's difference from the mean
   falling,   // likewise, by a rate that is high until the warm-up ends and falls from there
@@ -105,6 +132,8 @@ struct ModelConfig {
   bool tie_word_embeddings = false;
   int64_t max_position_embeddings = 4096;
   Norm norm = Norm::rms;
+  NormPlaces norm_places = NormPlaces::before;
+  bool zero_centered_norms = false;  // a root-mean-square norm multiplies by 1 + its weight
   Positions positions = Positions::rotary;
   Activation activation = Activation::swiglu;
 
@@ -121,7 +150,13 @@ struct ModelConfig {
   // Grouped attention: heads share keys and values
   int64_t num_key_value_heads = 4;
   int64_t head_dim = 64;
-  bool qk_norm = true;               // queries and keys are normed head by head
+  bool qk_norm = true;             // queries and keys are normed head by head
+  bool qk_norm_all_heads = false;  // all heads of a token as one row
+  bool qk_norm_after_rotation = false;
+  AttentionGate attention_gate = AttentionGate::none;
+  int64_t value_head_dim = 0;        // 0: head_dim
+  double value_multiplier = 1;       // of values
+  double attention_scale = 0;        // of scores; 0: 1 ÷ √ of a key's width
   double partial_rotary_factor = 1;  // of a head, from its first element on, this part has positions
   AttentionBias attention_bias = AttentionBias::none;
   bool mlp_bias = false;  // of dense layers
@@ -130,22 +165,38 @@ struct ModelConfig {
   double swiglu_limit = 0;      // l; 0: plain SwiGLU
   double swiglu_alpha = 1.702;  // α
 
-  bool attention_sinks = false;  // a learned logit a head, without a value
+  bool attention_sinks = false;   // a learned logit a head, without a value
+  bool sinks_in_windows = false;  // in layers with a window alone
 
   // Windows of attention: which layers have them
   int64_t sliding_window = 0;           // tokens that a query sees, its own among them; 0: all before it
   int64_t max_window_layers = 0;        // so many layers from the first on have none
   int64_t full_attention_interval = 0;  // every so many-th layer has none; 0: no such
+  // Layers with a window differ from the others in these; 0: they do not
+  int64_t window_attention_heads = 0;
+  int64_t window_key_value_heads = 0;
+  double window_rope_theta = 0;     // and their positions are not stretched
+  double window_rotary_factor = 0;  // in place of partial_rotary_factor; only with window_rope_theta
 
   double rope_theta = 10000;
   bool rope_interleave = true;
   std::optional<RopeScaling> rope_scaling;
+
+  // Factors
+  double embedding_multiplier = 1;  // of the embedded tokens
+  double residual_multiplier = 1;   // of what attention and MLP add to the residual stream
+  double logits_divisor = 1;        // the head's logits are divided by it
+  double final_logit_cap = 0;       // logits l become c·tanh(l ÷ c); 0: they stay
 
   // Mixture of experts
   int64_t n_routed_experts = 16;
   int64_t num_experts_per_tok = 4;
   int64_t n_shared_experts = 1;
   int64_t moe_intermediate_size = 128;
+  int64_t shared_intermediate_size =
+      0;                            // of all shared experts together; 0: n_shared_experts × moe_intermediate_size
+  int64_t moe_latent_size = 0;      // routed experts work at this width, between two linear maps; 0: at hidden_size
+  bool shared_expert_gate = false;  // a sigmoid a token on the shared experts
   int64_t n_group = 1;
   int64_t topk_group = 1;
   bool norm_topk_prob = true;
@@ -176,20 +227,48 @@ struct ModelConfig {
         layer < max_window_layers || (full_attention_interval > 0 && (layer + 1) % full_attention_interval == 0);
     return full ? 0 : sliding_window;
   }
+  bool has_window(int64_t layer) const { return window_of(layer) > 0; }
+  int64_t heads_of(int64_t layer) const {
+    return has_window(layer) && window_attention_heads > 0 ? window_attention_heads : num_attention_heads;
+  }
+  int64_t kv_heads_of(int64_t layer) const {
+    return has_window(layer) && window_key_value_heads > 0 ? window_key_value_heads : num_key_value_heads;
+  }
+  /// True if layers with windows have rotary positions of their own; then the model whose positions these are.
+  bool has_window_rotation() const { return window_rope_theta > 0; }
+  ModelConfig with_rotation_of_windows() const {
+    ModelConfig c = *this;
+    c.rope_theta = window_rope_theta;
+    c.rope_scaling.reset();
+    if (window_rotary_factor > 0) c.partial_rotary_factor = window_rotary_factor;
+    return c;
+  }
+  bool has_sinks(int64_t layer) const { return attention_sinks && (!sinks_in_windows || has_window(layer)); }
   bool is_moe(int64_t layer) const { return layer >= first_k_dense_replace; }
+  bool has_gated_mlp() const { return activation != Activation::gelu && activation != Activation::gelu_tanh; }
   bool has_experts() const {
     return is_moe(num_hidden_layers - 1) || (num_nextn_predict_layers > 0 && is_moe(num_hidden_layers));
   }
   bool turns() const { return positions == Positions::rotary; }
   bool is_latent() const { return attention == Attention::latent; }
+  /// Width of the rows that routed experts take and make.
+  int64_t expert_rows_width() const { return moe_latent_size > 0 ? moe_latent_size : hidden_size; }
+  /// Width of the shared experts, all together.
+  int64_t shared_width() const {
+    return n_shared_experts == 0          ? 0
+           : shared_intermediate_size > 0 ? shared_intermediate_size
+                                          : n_shared_experts * moe_intermediate_size;
+  }
+  /// The width of a head's value in grouped attention.
+  int64_t value_width() const { return value_head_dim > 0 ? value_head_dim : head_dim; }
   int64_t qk_head_dim() const { return is_latent() ? qk_nope_head_dim + qk_rope_head_dim : head_dim; }
-  /// Of the elements of a head that have positions: its last ones, or, of grouped attention, its first.
+  /// The elements of a head that have positions: its last ones, or, in grouped attention, its first.
   int64_t rotary_width() const {
     return is_latent() ? qk_rope_head_dim
                        : static_cast<int64_t>(static_cast<double>(head_dim) * partial_rotary_factor);
   }
   double softmax_scale() const;
-  /// Of the loss of each depth of multi-token prediction; only where there is one.
+  /// The loss weight of each depth of multi-token prediction; only where there is one.
   double depth_loss_weight() const { return mtp_loss_weight / static_cast<double>(num_nextn_predict_layers); }
   /// The chosen gates are divided by their sum, which is one gate: they are 1 whatever the router says, and it
   /// learns nothing from the loss.

@@ -1,4 +1,4 @@
-// What a training step minimises, besides the losses of a model's own parts (balance, router).
+// The objective that a training step minimises, besides the losses of a model's own parts (balance, router).
 #pragma once
 
 #include "heddle/base/words.h"
@@ -7,7 +7,7 @@ namespace heddle::model {
 
 enum class Learns : uint8_t {
   next_token,  // the likelihood of the next token, and of those that the depths predict
-  dpo,         // which of two answers is preferred (ops/losses/preference)
+  dpo,         // which of two answers is preferred (ops/preference)
 };
 constexpr auto words_of(Learns) {
   return std::to_array<Word<Learns>>({{Learns::next_token, "next_token"}, {Learns::dpo, "dpo"}});

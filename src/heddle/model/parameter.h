@@ -49,11 +49,15 @@ struct Parameter {
   int64_t experts = 0;    // leading dim when the parameter holds experts: how many in the whole model
   std::vector<Cut> cuts;  // of the whole tensor into a rank's
   /// The mesh group whose ranks hold copies of this tensor: their gradients are summed.
-  std::string copies = "stage";
+  std::string replica_group = "stage";
+  /// Groups of ranks among which its gradient, and perhaps its weight, is cut while a step runs. `within`: those
+  /// that hold all of it together; "": it is whole. `across`: those that hold the same run; "": no others.
+  std::string within, across;
+  bool on_several_stages = false;  // other pipeline ranks hold copies, too
   std::vector<ReleasedPart> released;
 };
 
-/// Whether it is a matrix, or one an expert; biases are not, be they one an expert or one of all.
+/// True if it is a matrix, or one an expert; biases are not, be they one an expert or one of all.
 inline bool is_matrix(const Parameter& p, size_t dims) { return dims >= (p.experts > 0 ? 3U : 2U); }
 inline bool is_matrix(const Parameter& p, const ir::Listing& listing) {
   return is_matrix(p, listing.value(p.value).shape.size());

@@ -1,4 +1,4 @@
-// How many parameters a model has.
+// The number of a model's parameters.
 #pragma once
 
 #include <cstdint>

@@ -21,10 +21,10 @@ std::vector<Extent> extents_of(const Parameter& p, const std::vector<int64_t>& l
   std::vector<std::vector<Extent>> along(rank);
   for (size_t d = 0; d < rank; ++d) along[d] = {{0, 0, local_dims[d]}};
   for (const Cut& cut : p.cuts) {
-    std::vector<Extent>& extents = along[static_cast<size_t>(cut.dim)];
-    HEDDLE_CHECK(extents.size() == 1 && local_dims[static_cast<size_t>(cut.dim)] % cut.parts == 0,
+    std::vector<Extent>& extents = along[cut.dim];
+    HEDDLE_CHECK(extents.size() == 1 && local_dims[cut.dim] % cut.parts == 0,
                  "'{}' is cut twice, or not into whole parts", p.name);
-    const int64_t part = local_dims[static_cast<size_t>(cut.dim)] / cut.parts;
+    const int64_t part = local_dims[cut.dim] / cut.parts;
     extents.clear();
     for (int64_t i = 0; i < cut.parts; ++i) {
       extents.push_back({i * part, (i * place.of(cut.axis) + place.at(cut.axis)) * part, part});
@@ -62,22 +62,22 @@ std::vector<Extent> extents_within(const std::vector<Extent>& extents, int64_t f
 }
 
 std::vector<Extent> extents_at_homes(const Parameter& p, std::vector<Extent> extents, int64_t elements,
-                                     const std::vector<int32_t>& home_of_E) {
+                                     const std::vector<int32_t>& position_of_E) {
   const bool is_cut = p.experts > 0 && std::any_of(p.cuts.begin(), p.cuts.end(), [](const Cut& cut) {
                         return cut.dim == 0 && cut.axis == ir::Axis::ep;
                       });
   if (!is_cut) return extents;
-  HEDDLE_CHECK(std::ssize(home_of_E) == p.experts, "'{}': {} homes", p.name, home_of_E.size());
+  HEDDLE_CHECK(std::ssize(position_of_E) == p.experts, "'{}': {} homes", p.name, position_of_E.size());
   const int64_t each = elements / p.experts;
-  std::vector<int64_t> expert_at(home_of_E.size());
-  for (size_t e = 0; e < home_of_E.size(); ++e)
-    expert_at.at(static_cast<size_t>(home_of_E[e])) = static_cast<int64_t>(e);
+  std::vector<int64_t> expert_at(position_of_E.size());
+  for (size_t e = 0; e < position_of_E.size(); ++e)
+    expert_at.at(static_cast<size_t>(position_of_E[e])) = static_cast<int64_t>(e);
   std::vector<Extent> moved;
   for (Extent left : extents) {
     while (left.count > 0) {
       const int64_t home = left.whole / each, within = left.whole % each,
                     count = std::min(left.count, each - within);
-      moved.push_back({left.local, expert_at[static_cast<size_t>(home)] * each + within, count});
+      moved.push_back({left.local, expert_at[home] * each + within, count});
       left = {left.local + count, left.whole + count, left.count - count};
     }
   }

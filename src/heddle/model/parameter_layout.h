@@ -1,4 +1,4 @@
-// Where a rank's part of a parameter lies in the whole tensor.
+// The place of a rank's part of a parameter in the whole tensor.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,14 @@ std::vector<int64_t> whole_dims(const Parameter& p, const std::vector<int64_t>& 
 std::vector<Extent> extents_of(const Parameter& p, const std::vector<int64_t>& local_dims,
                                const ir::Coordinates& place);
 
-/// Those of elements [first, first + count) of the part alone (a shard of the optimizer), local elements from 0.
+/// The extents of elements [first, first + count) of the part alone (a shard of the optimizer), local elements from
+/// 0.
 std::vector<Extent> extents_within(const std::vector<Extent>& extents, int64_t first, int64_t count);
 
-/// Those of a tensor of `elements` in all whose experts live at these homes, in increasing element of the whole:
-/// what lies where an expert's number has its place belongs to whose home that is. As they are where the parameter
-/// is not cut by experts.
+/// The extents of a tensor of `elements` in all whose experts live at these homes, in increasing element of the
+/// whole. What lies instead of an expert's number belongs to the expert whose home that is. They stay as they
+/// are where the parameter is not cut by experts.
 std::vector<Extent> extents_at_homes(const Parameter& p, std::vector<Extent> extents, int64_t elements,
-                                     const std::vector<int32_t>& home_of_E);
+                                     const std::vector<int32_t>& position_of_E);
 
 }  // namespace heddle::model

@@ -5,7 +5,7 @@
 
 namespace heddle::model {
 
-/// What a pipeline stage holds of the model, in this order; nothing is an empty stage.
+/// The share of the model that a pipeline stage holds, in this order; nothing is an empty stage.
 struct StageShare {
   bool embedding = false;
   int64_t first_layer = 0, layers = 0;

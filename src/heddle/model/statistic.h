@@ -1,6 +1,6 @@
-// What the host reads of a step: sums that last to its end, of ir::Role::statistic. Whoever makes one says what it
-// is, and whoever reads one asks for that, never for the value's name. A further kind is a row here and the line
-// that makes it: the trainer adds it up over the ranks, and a run's log has it where the row names a metric.
+// The statistics of a step that the host reads: sums that last to its end, of ir::Role::statistic. The maker of one
+// says what it is; readers ask for that, never for the value's name. A further kind is a row here and the line that
+// makes it. The trainer adds it up over the ranks, and a run's log has it where the row names a metric.
 #pragma once
 
 #include <string>
@@ -12,15 +12,15 @@
 namespace heddle::model {
 
 struct StatisticKind {
-  /// What the values are called in the program's text; the number of the layer or of the depth comes behind it.
+  /// The name of the values in the program's listing; the number of the layer or of the depth comes behind it.
   std::string_view name;
-  /// Whether every rank holds the same, instead of a part of the sum.
+  /// True if every rank holds the same, instead of a part of the sum.
   bool same_on_ranks = false;
   /// Under which the log has it, summed over the layers. "": the log has a place of its own for it, or none.
   std::string_view metric = "";
-  /// Whether it is the loss that the step is about, by which it is judged.
+  /// True if it is the loss that the step is about, by which it is judged.
   bool objective = false;
-  /// Whether the host reads it; else only ops at the step's end do.
+  /// True if the host reads it; else only ops at the step's end do.
   bool told = true;
 };
 
@@ -46,8 +46,8 @@ inline constexpr StatisticKind kLogits{.name = "logits"};  // [T, V]: of the nex
 struct Statistic {
   const StatisticKind* kind = nullptr;
   int of = -1;  // the layer, or the depth; −1 where there is one of the kind
-  /// Of a loss: which factor of the batch makes a mean of the sum (model/loss_scale.h), and the weight that the
-  /// factor has in it besides.
+  /// The scale of a loss: which factor of the batch makes a mean of the sum (model/loss_scale.h), and the weight
+  /// that the factor has in it besides.
   int scale = -1;
   double weight = 1;
   ir::ValueId value = ir::none;

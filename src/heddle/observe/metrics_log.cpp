@@ -1,5 +1,6 @@
 #include "heddle/observe/metrics_log.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -11,6 +12,7 @@
 #include <optional>
 
 #include "heddle/base/error.h"
+#include "heddle/base/files/pinned_folder.h"
 #include "heddle/observe/experts/load_frames.h"
 
 namespace heddle::observe {
@@ -39,7 +41,7 @@ double number_from(const ordered_json& json, std::string_view key) {
   config_error("'{}' is not a number", key);
 }
 
-// Lines that are no steps: the first is told of, or thrown at once.
+// Lines that are no steps: the first is reported, or thrown at once.
 struct Broken {
   BrokenLines what;
   int64_t count = 0;
@@ -52,20 +54,40 @@ struct Broken {
   }
   void tell(std::vector<std::string>& warnings) const {
     if (count == 0) return;
-    warnings.push_back(count == 1 ? fmt::format("{}; the line is passed over", first)
-                                  : fmt::format("{}; this and {} more lines are passed over", first, count - 1));
+    warnings.push_back(count == 1 ? fmt::format("{}; the line is skipped", first)
+                                  : fmt::format("{}; this and {} more lines are skipped", first, count - 1));
   }
 };
 
-// Walks the lines of a log. `visit` gets each step and the offset of its line, and says whether to go on; the
-// result is the offset at which the torn line begins, if there is one.
+// Steps that a log has no line of, between those that it has. Where a step comes again it is counted from there.
+struct Missing {
+  int64_t last = 0;  // step that was seen
+  int64_t count = 0, first = 0;
+
+  void seen(int64_t step) {
+    if (step > last + 1) add(last + 1, step - last - 1);
+    last = step;
+  }
+  void add(int64_t from, int64_t steps) {
+    if (count == 0) first = from;
+    count += steps;
+  }
+  void tell(const std::string& path, std::vector<std::string>& warnings) const {
+    if (count == 0) return;
+    warnings.push_back(count == 1 ? fmt::format("{}: step {} has no line", path, first)
+                                  : fmt::format("{}: {} steps have no line, the first is {}", path, count, first));
+  }
+};
+
+// Walks the lines of a log. `visit` gets each step and the offset of its line, and says whether to go on. Returns
+// the offset at which the torn line begins, if there is one.
 std::optional<int64_t> walk(const std::string& path, Broken& broken,
                             const std::function<bool(StepMetrics&&, int64_t)>& visit) {
   // A read of a directory fails only later, without saying why.
-  if (std::filesystem::is_directory(path))
+  if (std::filesystem::is_directory(held_path(path)))
     throw SystemError(EISDIR, fmt::format("cannot read {}: a directory", path));
   errno = 0;
-  std::ifstream in(path, std::ios::binary);
+  std::ifstream in(held_path(path), std::ios::binary);
   if (!in) throw SystemError(errno, fmt::format("cannot read {}: {}", path, std::strerror(errno)));
   std::string chunk(1 << 16, '\0');
   std::string line;
@@ -110,13 +132,6 @@ ordered_json numbers_json(const std::vector<double>& numbers) {
   return row;
 }
 
-ordered_json copies_json(const LayerCopies& layer) {
-  ordered_json json{{"routed", numbers_json(layer.routed_H)}, {"computed", numbers_json(layer.computed_H)}};
-  for (const CopyField& field : copy_fields())
-    json[std::string(field.key)] = number_json(layer.figures.*field.of_layer);
-  return json;
-}
-
 std::vector<double> numbers_from(const ordered_json& row, std::string_view key) {
   if (!row.is_array()) config_error("'{}' holds something that is not an array", key);
   std::vector<double> numbers;
@@ -124,18 +139,67 @@ std::vector<double> numbers_from(const ordered_json& row, std::string_view key) 
   return numbers;
 }
 
-LayerCopies copies_from(const ordered_json& json) {
-  if (!json.is_object()) config_error("'copies' holds something that is not an object");
-  LayerCopies layer;
-  for (const auto& [key, numbers] :
-       {std::pair{"routed", &layer.routed_H}, std::pair{"computed", &layer.computed_H}}) {
-    if (const auto found = json.find(key); found != json.end()) *numbers = numbers_from(*found, key);
+// Writes the layers as an array: a list for itself, or a group's figures of the layer as an object.
+void write_layers(ordered_json& json, const Figures& figures) {
+  for (const Figure* row : figures::kRows) {
+    if (row->logged != Logged::layers) continue;
+    for (size_t i = 0; i < figures.layers.size(); ++i) {
+      const std::vector<double>& numbers = figures.layers[i].list(*row);
+      if (numbers.empty()) continue;
+      ordered_json& place = json[std::string(row->group ? row->group->key : row->key)][i];
+      (row->group ? place[std::string(row->key)] : place) = numbers_json(numbers);
+    }
   }
-  for (const CopyField& field : copy_fields()) {
-    if (const auto found = json.find(std::string(field.key)); found != json.end())
-      layer.figures.*field.of_layer = number_from(*found, field.key);
+  for (size_t i = 0; i < figures.layers.size(); ++i)
+    for (const Figures::Number& number : figures.layers[i].numbers())
+      if (const FigureGroup* group = number.row->group)
+        json[std::string(group->key)][i][std::string(number.row->in_run)] = number_json(number.value);
+}
+
+// The layers of an array, null where a layer has none of these figures.
+void each_layer(const ordered_json& json, std::string_view key, Figures& figures,
+                const std::function<void(const ordered_json&, Figures&)>& read) {
+  const auto found = json.find(std::string(key));
+  if (found == json.end()) return;
+  if (!found->is_array()) config_error("'{}' is not an array", key);
+  figures.layers.resize(std::max(figures.layers.size(), found->size()));
+  for (size_t i = 0; i < found->size(); ++i)
+    if (!(*found)[i].is_null()) read((*found)[i], figures.layers[i]);
+}
+
+void read_layers(const ordered_json& json, Figures& figures) {
+  for (const Figure* row : figures::kRows) {
+    if (row->logged != Logged::layers || row->group != nullptr) continue;
+    each_layer(json, row->key, figures, [&](const ordered_json& numbers, Figures& layer) {
+      layer.set_list(*row, numbers_from(numbers, row->key));
+    });
   }
-  return layer;
+  for (const FigureGroup* group : figures::kGroups) {
+    each_layer(json, group->key, figures, [&](const ordered_json& object, Figures& layer) {
+      if (!object.is_object()) config_error("'{}' holds something that is not an object", group->key);
+      for (const Figure* row : figures::kRows) {
+        if (row->group != group) continue;
+        const std::string key(row->list.empty() ? row->in_run : row->key);
+        const auto found = object.find(key);
+        if (found == object.end()) continue;
+        if (row->list.empty()) {
+          layer.set(*row, number_from(*found, key));
+        } else {
+          layer.set_list(*row, numbers_from(*found, key));
+        }
+      }
+    });
+  }
+}
+
+// Reads a number. A key that is no figure's, or no longer, is only checked for its form.
+void read_number(const std::string& key, const ordered_json& json, Logged logged, Figures& figures) {
+  std::string index;
+  const Figure* row = find_figure(key, &index);
+  const bool known = row != nullptr && row->logged == logged && row->list.empty();
+  if (logged == Logged::top && (!known || json.is_null())) return;
+  const double value = number_from(json, key);
+  if (known) figures.set(*row, index, value);
 }
 
 }  // namespace
@@ -144,22 +208,12 @@ std::string metrics_line(const StepMetrics& metrics) {
   ordered_json json;
   json["step"] = metrics.step;
   json["wall_time_s"] = number_json(metrics.wall_time_s);
-  for (const MetricField& field : metric_fields()) {
-    if (const auto& value = metrics.*field.value) json[std::string(field.key)] = number_json(*value);
-  }
+  ordered_json extra = ordered_json::object();
+  for (const Figures::Number& number : metrics.numbers())
+    (number.row->logged == Logged::extra ? extra : json)[number.key()] = number_json(number.value);
   if (!metrics.weights_digest.empty()) json["weights_digest"] = metrics.weights_digest;
-  if (!metrics.extra.empty()) {
-    ordered_json& extra = json["extra"] = ordered_json::object();
-    for (const auto& [key, value] : metrics.extra) extra[key] = number_json(value);
-  }
-  if (!metrics.expert_loads_LE.empty()) {
-    ordered_json& loads = json["expert_loads"] = ordered_json::array();
-    for (const std::vector<double>& loads_E : metrics.expert_loads_LE) loads.push_back(numbers_json(loads_E));
-  }
-  if (!metrics.copies_L.empty()) {
-    ordered_json& layers = json["copies"] = ordered_json::array();
-    for (const LayerCopies& layer : metrics.copies_L) layers.push_back(copies_json(layer));
-  }
+  if (!extra.empty()) json["extra"] = std::move(extra);
+  write_layers(json, metrics);
   return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
@@ -176,26 +230,19 @@ StepMetrics step_of_line(std::string_view line) {
   if (const auto time = json.find("wall_time_s"); time != json.end()) {
     metrics.wall_time_s = number_from(*time, "wall_time_s");
   }
-  for (const MetricField& field : metric_fields()) {
-    const auto found = json.find(std::string(field.key));
-    if (found != json.end() && !found->is_null()) metrics.*field.value = number_from(*found, field.key);
-  }
+  for (const auto& [key, value] : json.items()) read_number(key, value, Logged::top, metrics);
   if (const auto digest = json.find("weights_digest"); digest != json.end()) {
     if (!digest->is_string()) config_error("'weights_digest' is not a string");
     metrics.weights_digest = digest->get<std::string>();
   }
   if (const auto extra = json.find("extra"); extra != json.end()) {
     if (!extra->is_object()) config_error("'extra' is not an object");
-    for (const auto& [key, value] : extra->items()) metrics.extra[key] = number_from(value, key);
+    for (const auto& [key, value] : extra->items()) read_number(key, value, Logged::extra, metrics);
   }
-  if (const auto loads = json.find("expert_loads"); loads != json.end()) {
-    if (!loads->is_array()) config_error("'expert_loads' is not an array");
-    for (const ordered_json& row : *loads) metrics.expert_loads_LE.push_back(numbers_from(row, "expert_loads"));
-  }
-  if (const auto layers = json.find("copies"); layers != json.end()) {
-    if (!layers->is_array()) config_error("'copies' is not an array");
-    for (const ordered_json& layer : *layers) metrics.copies_L.push_back(copies_from(layer));
-  }
+  read_layers(json, metrics);
+  // Early logs have the one peak alone.
+  if (const auto live = metrics.get(figures::kArenaLivePeak); live && !metrics.has(figures::kArenaReservedPeak))
+    metrics.set(figures::kArenaReservedPeak, *live);
   return metrics;
 }
 
@@ -204,17 +251,31 @@ MetricsLog MetricsLog::begin(const std::string& path) {
 }
 
 MetricsLog MetricsLog::resume(const std::string& path, int64_t next_step, std::vector<std::string>& warnings) {
-  if (!std::filesystem::exists(path)) return begin(path);
+  if (!std::filesystem::exists(held_path(path))) {
+    if (next_step > 1)
+      warnings.push_back(fmt::format("{}: the log is gone; it begins with step {}", path, next_step));
+    return begin(path);
+  }
   std::optional<int64_t> cut;
   int64_t first_cut_step = 0;
   Broken broken{BrokenLines::skip};
+  Missing missing;
   const std::optional<int64_t> torn = walk(path, broken, [&](StepMetrics&& metrics, int64_t at) {
-    if (metrics.step < next_step) return true;
+    if (metrics.step < next_step) {
+      missing.seen(metrics.step);
+      return true;
+    }
     cut = at;
     first_cut_step = metrics.step;
     return false;
   });
   broken.tell(warnings);
+  missing.tell(path, warnings);
+  if (missing.last < next_step - 1)
+    warnings.push_back(
+        fmt::format("{}: the log ends with step {}, and the run goes on after step {}: is the state of "
+                    "another run, or has the log lost its end?",
+                    path, missing.last, next_step - 1));
   OutputFile file(path, OutputFile::Open::append);
   if (cut) {
     warnings.push_back(
@@ -234,6 +295,7 @@ MetricsHistory read_metrics(const std::string& path, BrokenLines what) {
   Broken broken{what};
   std::vector<StepMetrics>& steps = history.steps;
   LoadFrames frames;
+  Missing missing;
   const std::optional<int64_t> torn = walk(path, broken, [&](StepMetrics&& metrics, int64_t) {
     if (!steps.empty() && metrics.step <= steps.back().step) {
       const size_t before = steps.size();
@@ -244,11 +306,13 @@ MetricsHistory read_metrics(const std::string& path, BrokenLines what) {
     }
     if (steps.size() >= kMostSteps && broken.what == BrokenLines::skip) return false;
     if (steps.size() >= kMostSteps) config_error("{}: more than {} steps", path, kMostSteps);
+    missing.seen(metrics.step);
     steps.push_back(std::move(metrics));
     frames.added(steps);
     return true;
   });
   broken.tell(history.warnings);
+  missing.tell(path, history.warnings);
   if (torn) history.warnings.push_back(fmt::format("{}: the last line is torn; it is dropped", path));
   return history;
 }

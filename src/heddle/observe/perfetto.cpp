@@ -224,7 +224,7 @@ void PerfettoTrace::add(const Timeline& timeline, double offset_us) {
     std::stable_sort(of_track[t].begin(), of_track[t].end(), [](const Span* a, const Span* b) {
       return a->start_us != b->start_us ? a->start_us < b->start_us : a->end_us > b->end_us;
     });
-    std::vector<double> open_ends_us;  // of the slices begun and not yet ended, outermost first
+    std::vector<double> open_ends_us;  // ends of the slices begun and not yet ended, outermost first
     for (const Span* span : of_track[t]) {
       while (!open_ends_us.empty() && open_ends_us.back() <= span->start_us) {
         end(uuid, open_ends_us.back() + offset_us);

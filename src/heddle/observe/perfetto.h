@@ -1,8 +1,8 @@
 // Writes timelines as a Perfetto trace: open the file at ui.perfetto.dev.
 //
 // The file is a `perfetto.protos.Trace` message: a row of TracePackets. Each rank is a process, each of its streams
-// a thread of it, each op a slice with its phase as category and stage, microbatch, layer, kind and step as
-// arguments; each rank's arena gives two counters. Names are interned within the packet sequence. Memory is
+// a thread of it. Each op is a slice with its phase as category and stage, microbatch, layer, kind and step as
+// arguments. Each rank's arena gives two counters. Names are interned within the packet sequence. Memory is
 // bounded: packets are gathered in a buffer of about a megabyte and written out when it is full. Source: the schema
 // in perfetto's protos/perfetto/trace (trace_packet, track_event, track_descriptor, interned_data); the field
 // numbers used are named in perfetto.cpp.

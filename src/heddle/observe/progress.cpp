@@ -5,14 +5,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <ctime>
 #include <limits>
 #include <vector>
 
-#include "heddle/observe/run_figures.h"
+#include "heddle/base/holder.h"
 #include "heddle/observe/table.h"
 #include "heddle/observe/units.h"
 
@@ -25,28 +24,22 @@ constexpr std::string_view kClearLine = "\r\x1b[K";
 
 struct Field {
   std::string text;
-  const char* colour;  // escape sequence, "" for none
-  int rank;            // fields of the highest rank are left out first
+  std::string_view colour;  // escape sequence, "" for none
+  int rank;                 // fields of the highest rank are left out first
 };
 
 // The fields a step has, in the order of display.
 std::vector<Field> fields_of(const StepMetrics& metrics, double eta_s) {
   std::vector<Field> fields;
-  const auto add = [&](const std::optional<double>& value, int rank, const char* colour, auto&& text) {
-    if (value) fields.push_back({text(*value), colour, rank});
-  };
-  if (!metrics.alarm.empty()) fields.push_back({metrics.alarm, "\x1b[1;31m", 0});
-  const char* loss_colour = metrics.lm_loss && !std::isfinite(*metrics.lm_loss) ? "\x1b[1;31m" : "\x1b[1m";
-  add(metrics.lm_loss, 0, loss_colour, [](double v) { return "loss " + loss_text(v); });
-  add(metrics.held_out_loss, 4, "", [](double v) { return "held-out " + loss_text(v); });
-  add(metrics.learning_rate, 5, "", [](double v) { return fmt::format("lr {:.1e}", v); });
-  const bool wild = metrics.gradient_norm && !std::isfinite(*metrics.gradient_norm);
-  add(metrics.gradient_norm, 3, wild ? "\x1b[1;31m" : "", [](double v) { return "grad " + number_text(v, 3); });
-  add(metrics.tokens_per_s, 2, "\x1b[32m", [](double v) { return tokens_rate_text(v); });
-  add(metrics.flops_per_s, 6, "\x1b[32m", [](double v) { return flops_rate_text(v); });
-  add(metrics.arena_reserved_peak_bytes ? metrics.arena_reserved_peak_bytes : metrics.arena_live_peak_bytes, 7, "",
-      [](double v) { return "peak " + bytes_text(v); });
-  add(metrics.expert_imbalance, 8, "", [](double v) { return fmt::format("experts {:.2f}x", v); });
+  constexpr std::string_view kRed = "\x1b[1;31m";
+  if (!metrics.alarm.empty()) fields.push_back({metrics.alarm, kRed, 0});
+  for (const Figure* row : figures::kRows) {
+    const auto value = row->line.rank >= 0 ? metrics.get(*row) : std::nullopt;
+    if (!value) continue;
+    const std::string_view word = row->line.word;
+    fields.push_back({fmt::format("{}{}{}", word, word.empty() ? "" : " ", text_of(*row, *value)),
+                      std::isfinite(*value) ? row->line.colour : kRed, row->line.rank});
+  }
   if (std::isfinite(eta_s)) {
     // Below a minute as 0:42: tenths of a second would flicker.
     const double whole_s = std::ceil(eta_s);
@@ -106,14 +99,7 @@ Progress::Progress(ProgressOptions options, Terminal terminal, Write write, Colu
 Progress::Progress(ProgressOptions options, int descriptor)
     : Progress(
           options, describe_terminal(descriptor),
-          [descriptor](std::string_view text) {
-            while (!text.empty()) {
-              const ssize_t count = ::write(descriptor, text.data(), text.size());
-              if (count < 0 && errno == EINTR) continue;
-              if (count <= 0) return;
-              text.remove_prefix(static_cast<size_t>(count));
-            }
-          },
+          [descriptor](std::string_view text) { write_now(descriptor, text); },
           [descriptor] { return terminal_columns(descriptor); }) {}
 
 void Progress::update(const StepMetrics& metrics) {
@@ -125,12 +111,12 @@ void Progress::update(const StepMetrics& metrics, double now_s) {
   if (finished_) return;
   const double before = any_ ? done() : by_clock() ? options_.first_s : static_cast<double>(options_.first_step);
   const bool is_first = !any_;
-  // Without a step's own time the first update can't tell how long it took.
+  // Without a step's own time the first update doesn't know how long it took.
   last_ = metrics;
   if (any_) {
     eta_.add(now_s - last_update_s_, done() - before);
-  } else if (metrics.step_s) {
-    eta_.add(*metrics.step_s, by_clock() ? *metrics.step_s : 1);
+  } else if (const auto step_s = metrics.get(figures::kStepSeconds)) {
+    eta_.add(*step_s, by_clock() ? *step_s : 1);
   }
   last_update_s_ = now_s;
   const bool is_last = done() >= total();
@@ -157,18 +143,23 @@ void Progress::draw() {
 }
 
 double Progress::done() const {
-  return by_clock() ? last_.trained_s.value_or(options_.first_s) : static_cast<double>(last_.step);
+  return by_clock() ? last_.get(figures::kTrainedSeconds, options_.first_s) : static_cast<double>(last_.step);
 }
 
 double Progress::total() const { return by_clock() ? options_.total_s : static_cast<double>(options_.total_steps); }
 
 double Progress::eta_s() const { return eta_.remaining_s(std::max(0.0, total() - done())); }
 
-// "120/640", or "120, 0:32/3:00".
+// "120/640", "120/640, epoch 0.38/2", or "120, 0:32/3:00".
 std::string Progress::place() const {
   if (!by_clock()) {
     const std::string total = grouped_text(options_.total_steps);
-    return fmt::format("{:>{}}/{}", grouped_text(last_.step), terminal_.interactive ? total.size() : 0, total);
+    std::string text =
+        fmt::format("{:>{}}/{}", grouped_text(last_.step), terminal_.interactive ? total.size() : 0, total);
+    const auto epoch = last_.get(figures::kEpoch);
+    if (options_.total_epochs > 0 && epoch)
+      text += fmt::format(", epoch {:.2f}/{:g}", std::min(*epoch, options_.total_epochs), options_.total_epochs);
+    return text;
   }
   return fmt::format("{}, {}/{}", grouped_text(last_.step), clock_text(std::min(done(), total())),
                      clock_text(total()));
@@ -197,8 +188,8 @@ std::string Progress::bar(int columns) const {
   }
   const int room = columns - used();
   if (room < shortest_bar) return cut_to_width(head + percent.substr(1), std::max(0, columns));
-  const auto coloured = [&](const char* colour, const std::string& text) {
-    return terminal_.colour && *colour ? fmt::format("{}{}\x1b[0m", colour, text) : text;
+  const auto coloured = [&](std::string_view colour, const std::string& text) {
+    return terminal_.colour && !colour.empty() ? fmt::format("{}{}\x1b[0m", colour, text) : text;
   };
   std::string text = head;
   text += coloured("\x1b[34m", blocks(fraction, std::min(room, longest_bar), terminal_.unicode));

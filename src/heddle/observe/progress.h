@@ -1,5 +1,4 @@
-// How far the run is, for whoever watches: one bar that redraws itself on a terminal, a line every so many steps
-// elsewhere.
+// Shows how far the run is: one bar that redraws itself on a terminal, a line every so many steps elsewhere.
 //
 //   1,240/5,000 ███████▍              25%  loss 3.214  lr 2.2e-04  grad 0.81  12.3 Ktok/s  1.2 TFLOP/s  ETA 1:02:03
 //
@@ -20,7 +19,7 @@
 namespace heddle::observe {
 
 /// Remaining time from smoothed step times: an exponential mean with a half-life of 20 steps, corrected for its
-/// start, so that the first estimate is the first step's time and a slow first step is soon forgotten.
+/// start. So the first estimate is the first step's time, and a slow first step is soon forgotten.
 class EtaEstimate {
  public:
   void add(double seconds, double steps);
@@ -35,9 +34,11 @@ class EtaEstimate {
 struct ProgressOptions {
   int64_t first_step = 0;  // steps already done when this run began
   int64_t total_steps = 0;
-  // Of a run by the clock, in place of total_steps: the time that its steps may take.
+  // Time that the steps of a run by the clock may take, in place of total_steps.
   double first_s = 0, total_s = 0;
-  // How often a step is told in a line of its own, on a terminal above the bar; 0: every tenth off a terminal.
+  // Passes over the data of a run that is counted in them; figures::kEpoch then says where it is.
+  double total_epochs = 0;
+  // Steps between lines of their own, on a terminal above the bar; 0: every tenth off a terminal.
   int64_t line_every_steps = 0;
   bool timestamps = false;      // ahead of every line, in UTC
   bool quiet = false;           // nothing but warnings
@@ -51,7 +52,7 @@ class Progress {
 
   Progress(ProgressOptions options, Terminal terminal, Write write, Columns columns);
 
-  /// On a descriptor, usually 2.
+  /// Writes to a descriptor, usually 2.
   Progress(ProgressOptions options, int descriptor);
   ~Progress() { finish(); }
 

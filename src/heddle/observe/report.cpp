@@ -3,10 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
-#include <map>
-#include <string_view>
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
@@ -24,24 +20,6 @@ namespace {
 constexpr int kHalfWidth = 560, kFullWidth = 1140;
 constexpr size_t kMostPeakTensors = 16;
 
-LineChart step_chart(const ReportData& data, Figure figure, const std::string& title, const std::string& of,
-                     AxisUnit unit, int colour, bool from_zero, bool noisy = true) {
-  LineChart chart;
-  chart.title = title;
-  chart.x_label = "step";
-  chart.y_label = of;
-  chart.y_unit = unit;
-  chart.from_zero = from_zero;
-  Series series = series_of(data.steps, figure, title, colour);
-  if (noisy) {
-    add_noisy(chart.series, std::move(series));
-    chart.y_scale = scale_for(chart.series);
-  } else if (!series.y.empty()) {
-    chart.series.push_back(std::move(series));
-  }
-  return chart;
-}
-
 // Two charts a row; where their number is odd the first has a row for itself.
 std::string in_pairs(std::vector<LineChart> charts) {
   std::erase_if(charts, [](const LineChart& chart) { return line_chart(chart).empty(); });
@@ -55,72 +33,19 @@ std::string in_pairs(std::vector<LineChart> charts) {
 }
 
 std::string learning(const ReportData& data) {
-  LineChart loss;
-  loss.title = "Loss";
-  loss.x_label = "step";
-  loss.y_label = "nats a token";
-  loss.width = kFullWidth;
-  loss.height = 330;
-  add_noisy(loss.series, series_of(data.steps, &StepMetrics::lm_loss, "language model", 0));
-  add_noisy(loss.series, series_of(data.steps, &StepMetrics::mtp_loss, "multi-token prediction", 3));
-  Series held_out = series_of(data.steps, &StepMetrics::held_out_loss, "held-out", 1, Mark::points);
-  if (!held_out.y.empty()) loss.series.push_back(std::move(held_out));
-  loss.y_scale = scale_for(loss.series);
-  if (data.unigram_entropy) loss.levels.push_back({"unigram entropy", *data.unigram_entropy});
-  return panel(line_chart(loss), true) + in_pairs({step_chart(data, &StepMetrics::learning_rate, "Learning rate",
-                                                              "step size", AxisUnit::plain, 2, true, false),
-                                                   step_chart(data, &StepMetrics::gradient_norm, "Gradient norm",
-                                                              "before clipping", AxisUnit::plain, 4, true)});
+  std::vector<LineChart> charts = charts_of(data.steps, FigureChart::Section::learning);
+  std::string loss;
+  if (!charts.empty() && charts[0].title == figures::kLossChart.title) {
+    charts[0].width = kFullWidth;
+    charts[0].height = 330;
+    if (data.unigram_entropy) charts[0].levels.push_back({"unigram entropy", *data.unigram_entropy});
+    loss = panel(line_chart(charts[0]), true);
+    charts.erase(charts.begin());
+  }
+  return loss + in_pairs(std::move(charts));
 }
 
-std::string speed(const ReportData& data) {
-  return in_pairs(
-      {step_chart(data, &StepMetrics::tokens_per_s, "Tokens per second", "tok/s", AxisUnit::count, 2, true),
-       step_chart(data, &StepMetrics::flops_per_s, "Model FLOP/s", "FLOP/s, recompute not counted", AxisUnit::count,
-                  6, true)});
-}
-
-// The choices that found no place with their expert: each layer's part, or of many layers the mean and the most of one;
-// nothing of a run without a capacity.
-LineChart dropped_shares(const ReportData& data) {
-  constexpr std::string_view kOfLayer = "dropped_share.layer_";
-  constexpr size_t kMostLayers = 6;
-  std::map<int, Series> of_layer;
-  Series mean{.label = "mean of layers", .colour = 1}, most{.label = "the layer that drops most", .colour = 2};
-  for (const StepMetrics& step : data.steps) {
-    double sum = 0, worst = 0, layers = 0;
-    for (auto at = step.extra.lower_bound(std::string(kOfLayer)); at != step.extra.end(); ++at) {
-      if (!at->first.starts_with(kOfLayer)) break;
-      const int layer = std::atoi(at->first.c_str() + kOfLayer.size());
-      Series& series = of_layer[layer];
-      series.label = fmt::format("layer {}", layer);
-      series.x.push_back(static_cast<double>(step.step));
-      series.y.push_back(at->second);
-      sum += at->second;
-      worst = std::max(worst, at->second);
-      ++layers;
-    }
-    if (layers == 0) continue;
-    for (const auto& [series, value] : {std::pair{&mean, sum / layers}, {&most, worst}}) {
-      series->x.push_back(static_cast<double>(step.step));
-      series->y.push_back(value);
-    }
-  }
-  LineChart chart;
-  chart.title = "Choices dropped: beyond their expert's capacity";
-  chart.x_label = "step";
-  chart.y_label = "part of the layer's choices";
-  if (of_layer.size() > kMostLayers) {
-    chart.series = {std::move(mean), std::move(most)};
-  } else {
-    int colour = 0;
-    for (auto& [layer, series] : of_layer) {
-      series.colour = ++colour;
-      chart.series.push_back(std::move(series));
-    }
-  }
-  return chart;
-}
+std::string speed(const ReportData& data) { return in_pairs(charts_of(data.steps, FigureChart::Section::speed)); }
 
 std::string facts_table(const std::string& caption, const Facts& facts) {
   if (facts.empty()) return "";
@@ -132,15 +57,24 @@ std::string facts_table(const std::string& caption, const Facts& facts) {
   return text + "</table>\n";
 }
 
+// Settings that were made stand first. Defaults are folded: they are as in any run, and a printed page leaves them
+// out.
+std::string setup(const ReportData& data) {
+  std::string text = facts_table("Configuration: keys that are not at their default", data.configuration);
+  if (data.defaults.empty()) return text;
+  return text +
+         fmt::format("<details class=\"defaults\"><summary>{} keys at their defaults</summary>\n{}</details>\n",
+                     data.defaults.size(), facts_table("Defaults", data.defaults));
+}
+
 std::string experts(const ReportData& data) {
-  LineChart imbalance = step_chart(data, &StepMetrics::expert_imbalance, "Imbalance: busiest expert ÷ mean",
-                                   "rows ÷ mean, the worst layer", AxisUnit::plain, 1, false);
-  imbalance.levels.push_back({"even load", 1});
-  const LineChart balance = step_chart(data, &StepMetrics::auxiliary_loss, "Auxiliary (balance) loss",
-                                       "nats a token", AxisUnit::plain, 5, false);
-  return load_maps(data.steps, data.expert_layers) + in_pairs({imbalance, balance, dropped_shares(data)}) +
-         copies_panels(data.steps, data.figures, data.expert_layers) +
-         panel(facts_table("Experts that changed ranks, in all steps", moves_facts(data.figures)), false);
+  std::string text = load_maps(data.steps, data.expert_layers, data.expert_note) +
+                     in_pairs(charts_of(data.steps, FigureChart::Section::experts)) +
+                     rank_maps(data.steps, data.expert_layers) +
+                     in_pairs(charts_of(data.steps, FigureChart::Section::copies));
+  for (const FigureGroup* group : figures::kGroups)
+    text += panel(facts_table(fmt::format("{}, in all steps", group->title), facts_of(data.figures, group)), false);
+  return text;
 }
 
 std::string ranks(const RankSpeeds& speeds) {
@@ -172,7 +106,7 @@ std::string peak_table(const ReportData& data) {
   largest.resize(largest.size() - hidden);
   HtmlTable table;
   table.caption =
-      fmt::format("Tensors at the peak{}, as foretold", data.peak_of.empty() ? "" : " of " + data.peak_of);
+      fmt::format("Tensors at the peak{}, as predicted", data.peak_of.empty() ? "" : " of " + data.peak_of);
   table.columns = {{"tensor", false, true}, {"type"},       {"shape", false, true}, {"role"}, {"layout"},
                    {"bytes", true},         {"share", true}};
   const auto share = [&](double bytes) {
@@ -240,16 +174,18 @@ std::string report_html(const ReportData& data) {
   Lanes streams;
   streams.title = data.timeline_title.empty() ? "Streams over one step" : data.timeline_title;
   streams.timeline = &data.timeline;
-  page.add_section("run", "The run", panel(facts_table("Where, when and how", data.environment), false));
+  Facts run = data.environment;
+  for (auto& fact : facts_of(data.figures, nullptr)) run.push_back(std::move(fact));
+  page.add_section("run", "The run", panel(facts_table("Where, when and how", run), false));
   page.add_section("learning", "Learning", learning(data));
   page.add_section("speed", "Speed", speed(data));
   page.add_section("experts", "Experts", experts(data));
   page.add_section("ranks", "Ranks", ranks(data.ranks));
   page.add_section("memory", "Memory", memory(data));
-  page.add_section("pipeline", "Pipeline: measured, and foretold from the ops' own times", pipeline(data));
+  page.add_section("pipeline", "Pipeline: measured, and predicted from the ops' own times", pipeline(data));
   page.add_section("timeline", "Timeline", panel(lanes(streams), true));
   page.add_section("samples", "What it writes", samples(data));
-  page.add_section("setup", "Setup", panel(facts_table("Configuration", data.configuration), false));
+  page.add_section("setup", "Setup", panel(setup(data), false));
   return page_html(page);
 }
 

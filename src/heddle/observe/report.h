@@ -1,7 +1,7 @@
 // The report of a run: one HTML file that needs nothing else, neither network nor scripts from elsewhere.
 //
-// What it shows: verdict cards, loss and its companions, speed, expert load, the memory and the streams of one
-// step, sample text, configuration and environment. Whatever of ReportData is empty is left out, with its heading.
+// It shows verdict cards, loss and its companions, speed, expert load, the memory and the streams of one step,
+// sample text, configuration and environment. Whatever of ReportData is empty is left out, with its heading.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct PeakTensor {
   std::string shape;
   std::string role;
   double bytes = 0;
-  std::string layout;  // where the bytes don't follow from type and shape: why
+  std::string layout;  // the reason where the bytes don't follow from type and shape
 };
 
 /// The pipeline of one step: each rank's actions.
@@ -43,7 +43,7 @@ struct SampleText {
   int64_t step = 0;
 };
 
-/// What each rank's work took over that of ranks that do the same, window of steps by window.
+/// Time of each rank's work over that of ranks that do the same, window of steps by window.
 struct RankSpeeds {
   std::vector<std::pair<int64_t, int64_t>> windows;  // first and last step of each
   size_t ranks = 0;                                  // in all; of many, only the slowest have rows
@@ -58,18 +58,20 @@ struct ReportData {
   std::vector<VerdictCard> cards;
   std::vector<StepMetrics> steps;          // the heat maps show those that have figures of layers
   std::optional<double> unigram_entropy;   // nats a token: what knowing only frequencies would reach
-  RunFigures figures;                      // of those steps and of the run
-  std::string fullest;                     // which rank it is that holds most; "" of one rank
+  RunFigures figures;                      // those steps' and the run's
+  std::string fullest;                     // the rank that holds most; "" of one rank
   std::vector<std::string> expert_layers;  // a name for each row of expert_loads_LE; else they are numbered
+  std::string expert_note;                 // a note on layers without a row: "layer 0 has no experts"
   RankSpeeds ranks;
-  std::vector<MemoryView> memory;        // over one step: measured, as foretold; of each memory
+  std::vector<MemoryView> memory;        // over one step: measured, predicted; for each memory
   std::vector<PeakTensor> peak_tensors;  // the largest 16 are shown
-  std::string peak_of;                   // whose they are: "rank 3"
-  std::vector<PipelineView> pipeline;    // as it ran, as foretold
+  std::string peak_of;                   // their rank: "rank 3"
+  std::vector<PipelineView> pipeline;    // as it ran, as predicted
   std::string timeline_title;
   Timeline timeline;
   std::vector<SampleText> samples;
-  Facts configuration;
+  Facts configuration;  // keys that are not at their defaults
+  Facts defaults;       // those that are: folded away
   Facts environment;
 };
 

@@ -7,7 +7,7 @@
 
 namespace heddle::observe {
 
-/// "" where there is nothing to tell.
+/// Returns the cards; "" where there is nothing to show.
 std::string cards_html(const ReportData& data);
 
 }  // namespace heddle::observe

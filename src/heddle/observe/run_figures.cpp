@@ -13,138 +13,111 @@ namespace heddle::observe {
 
 namespace {
 
-using Figure = std::optional<double> StepMetrics::*;
+using nlohmann::ordered_json;
 
-std::optional<double> median_of(const std::vector<StepMetrics>& steps, Figure figure) {
+std::vector<double> finite_values(const std::vector<StepMetrics>& steps, size_t from, const Figure& row) {
   std::vector<double> values;
-  for (const StepMetrics& step : steps)
-    if (const auto& value = step.*figure; value && std::isfinite(*value)) values.push_back(*value);
-  if (values.empty()) return std::nullopt;
-  return median(std::move(values));
+  for (size_t i = from; i < steps.size(); ++i)
+    if (const auto value = steps[i].get(row); value && std::isfinite(*value)) values.push_back(*value);
+  return values;
 }
 
-std::optional<double> last_of(const std::vector<StepMetrics>& steps, Figure figure) {
-  for (auto step = steps.rbegin(); step != steps.rend(); ++step)
-    if (const auto& value = (*step).*figure) return value;
-  return std::nullopt;
+std::optional<double> over_steps(const std::vector<StepMetrics>& steps, const Figure& row, OverSteps how) {
+  std::optional<double> result;
+  switch (how) {
+    case OverSteps::none: break;
+    case OverSteps::last:
+    case OverSteps::step_of_last:
+      for (auto step = steps.rbegin(); step != steps.rend() && !result; ++step) {
+        result = step->get(row);
+        if (result && how == OverSteps::step_of_last) result = static_cast<double>(step->step);
+      }
+      break;
+    case OverSteps::sum:
+    case OverSteps::worst:
+      for (const StepMetrics& step : steps) {
+        const auto value = step.get(row);
+        if (!value) continue;
+        result = !result ? *value : how == OverSteps::sum ? *result + *value : std::max(*result, *value);
+      }
+      break;
+    case OverSteps::median:
+      if (std::vector<double> values = finite_values(steps, 0, row); !values.empty())
+        result = median(std::move(values));
+      break;
+    case OverSteps::recent: {
+      const std::vector<double> values = finite_values(steps, steps.size() - recent_steps(steps.size()), row);
+      double sum = 0;
+      for (const double value : values) sum += value;
+      if (!values.empty()) result = sum / static_cast<double>(values.size());
+      break;
+    }
+  }
+  return result;
+}
+
+bool is_whole(Unit unit) { return unit == Unit::bytes || unit == Unit::count || unit == Unit::tokens; }
+
+ordered_json number_json(const Figure& row, double value, JsonOf what) {
+  if (!std::isfinite(value)) return what == JsonOf::all ? ordered_json() : ordered_json(number_text(value));
+  if (is_whole(row.unit) && value == std::floor(value) && std::abs(value) < 9e15)
+    return static_cast<int64_t>(value);
+  return value;
 }
 
 }  // namespace
+
+size_t recent_steps(size_t steps) { return std::min(steps, std::max<size_t>(1, steps / 50)); }
 
 RunFigures figures_of(const std::vector<StepMetrics>& steps) {
   RunFigures f;
   if (steps.empty()) return f;
   f.step = steps.back().step;
-  f.loss = last_of(steps, &StepMetrics::lm_loss);
-  f.recent_steps = static_cast<int64_t>(std::max<size_t>(1, steps.size() / 50));
-  double sum = 0, count = 0;
-  for (size_t i = steps.size() - static_cast<size_t>(f.recent_steps); i < steps.size(); ++i) {
-    if (const auto& loss = steps[i].lm_loss; loss && std::isfinite(*loss)) sum += *loss, ++count;
-  }
-  if (count > 0) f.recent_loss = sum / count;
-  for (const StepMetrics& step : steps) {
-    if (step.held_out_loss) f.held_out_loss = step.held_out_loss, f.held_out_step = step.step;
-    const auto& peak = step.arena_reserved_peak_bytes ? step.arena_reserved_peak_bytes : step.arena_live_peak_bytes;
-    if (peak) f.reserved_bytes = std::max(f.reserved_bytes.value_or(0), *peak);
-  }
-  for (const StepMetrics& step : steps) {
-    if (!step.copy_rows) continue;
-    if (!f.copies) f.copies.emplace();
-    for (const CopyField& field : copy_fields()) (*f.copies).*field.of_layer += (step.*field.of_step).value_or(0);
-  }
-  for (const StepMetrics& step : steps) {
-    if (!step.extra.contains(MoveSums::kFields[0].key)) continue;
-    if (!f.moves) f.moves.emplace();
-    for (const MoveSums::Field& field : MoveSums::kFields) {
-      const auto at = step.extra.find(field.key);
-      (*f.moves).*field.value += at == step.extra.end() ? 0 : at->second;
-    }
-  }
-  f.tokens = last_of(steps, &StepMetrics::tokens);
-  f.trained_s = last_of(steps, &StepMetrics::trained_s);
-  f.step_s = median_of(steps, &StepMetrics::step_s);
-  f.tokens_per_s = median_of(steps, &StepMetrics::tokens_per_s);
-  f.flops_per_s = median_of(steps, &StepMetrics::flops_per_s);
+  for (const Figure* row : figures::kRows)
+    if (const auto value = over_steps(steps, row->of != nullptr ? *row->of : *row, row->over_steps))
+      f.set(*row, *value);
   return f;
 }
 
-std::vector<std::pair<std::string, std::string>> copies_facts(const RunFigures& figures) {
-  if (!figures.copies) return {};
-  const CopyFigures& c = *figures.copies;
-  std::string endings;
-  for (const auto& [count, what] :
-       {std::pair{c.by_counts, "with copies by the counts"},
-        std::pair{c.by_history, "with copies by the last steps' loads"},
-        std::pair{c.even, "without, the load being even"}, std::pair{c.not_worth, "without, for none paid"}}) {
-    if (count > 0) endings += fmt::format("{}{} {}", endings.empty() ? "" : "; ", count_text(count), what);
+std::vector<std::pair<std::string, std::string>> facts_of(const Figures& figures, const FigureGroup* group) {
+  std::vector<std::pair<std::string, std::string>> facts;
+  for (const Figure* row : figures::kRows) {
+    const Figure::Fact& fact = row->fact;
+    const auto value = row->group == group && !fact.name.empty() ? figures.get(*row) : std::nullopt;
+    if (!value) continue;
+    if (fact.words.empty()) {
+      const bool below = *value < 0 && !fact.if_below.empty();
+      facts.emplace_back(below ? fact.if_below : fact.name, text_of(*row, below ? -*value : *value));
+      continue;
+    }
+    if (facts.empty() || facts.back().first != fact.name) facts.emplace_back(fact.name, "");
+    std::string& text = facts.back().second;
+    if (*value > 0) text += fmt::format("{}{} {}", text.empty() ? "" : "; ", text_of(*row, *value), fact.words);
   }
-  return {{"rows that copies took", count_text(c.rows)},
-          {c.crossings_saved < 0 ? "rows more that crossed nodes" : "rows kept from crossing nodes",
-           count_text(std::abs(c.crossings_saved))},
-          {"weights that copies took", bytes_text(c.weight_bytes)},
-          {"gradients that copies gave back", bytes_text(c.gradient_bytes)},
-          {"choices", endings}};
+  return facts;
 }
 
-std::vector<std::pair<std::string, std::string>> moves_facts(const RunFigures& figures) {
-  if (!figures.moves) return {};
-  const MoveSums& m = *figures.moves;
-  std::string endings;
-  for (const auto& [count, what] : {std::pair{m.made, "that moved some"}, std::pair{m.even, "at an even load"},
-                                    std::pair{m.not_worth, "where none would have paid"}}) {
-    if (count > 0) endings += fmt::format("{}{} {}", endings.empty() ? "" : "; ", count_text(count), what);
-  }
-  return {{"experts that moved", count_text(m.experts)},
-          {"state that moved with them", bytes_text(m.bytes)},
-          {"looks at layers", endings}};
-}
-
-namespace {
-
-std::string line_of(const std::vector<std::pair<std::string, std::string>>& facts) {
+std::string line_of(const Figures& figures, const FigureGroup* group) {
   std::string line;
-  for (const auto& [name, value] : facts) line += fmt::format("{}{} {}", line.empty() ? "" : ", ", name, value);
+  for (const auto& [name, value] : facts_of(figures, group))
+    line += fmt::format("{}{} {}", line.empty() ? "" : ", ", name, value);
   return line;
 }
 
-}  // namespace
-
-std::string copies_line(const RunFigures& figures) { return line_of(copies_facts(figures)); }
-std::string moves_line(const RunFigures& figures) { return line_of(moves_facts(figures)); }
-
-std::string loss_text(double loss) { return std::isfinite(loss) ? fmt::format("{:.4f}", loss) : number_text(loss); }
-std::string tokens_rate_text(double tokens_per_s) { return count_text(tokens_per_s, "tok/s"); }
-std::string flops_rate_text(double flops_per_s) { return count_text(flops_per_s, "FLOP/s"); }
-
-std::string json_of(const RunFigures& f) {
-  nlohmann::ordered_json json;
-  json["step"] = f.step;
-  const auto add = [&](const char* key, const std::optional<double>& value) {
-    if (!value) return;
-    if (std::isfinite(*value)) {
-      json[key] = *value;
-    } else {
-      json[key] = number_text(*value);  // JSON has no such numbers
+std::string json_of(const RunFigures& f, JsonOf what) {
+  ordered_json json;
+  if (what == JsonOf::present) json["step"] = f.step;
+  for (const Figure* row : figures::kRows) {
+    if (row->in_run.empty()) continue;
+    const std::string name(row->in_run);
+    const auto value = f.get(*row);
+    if (row->group != nullptr) {
+      if (value) json[std::string(row->group->key)][name] = number_json(*row, *value, what);
+    } else if (value) {
+      json[name] = number_json(*row, *value, what);
+    } else if (what == JsonOf::all && row->over_steps != OverSteps::none) {
+      json[name] = row->unit == Unit::nats ? ordered_json() : ordered_json(0);
     }
-  };
-  add("loss", f.loss);
-  add("recent_loss", f.recent_loss);
-  add("held_out_loss", f.held_out_loss);
-  add("tokens", f.tokens);
-  add("step_s", f.step_s);
-  add("tokens_per_s", f.tokens_per_s);
-  add("flops_per_s", f.flops_per_s);
-  add("trained_seconds", f.trained_s);
-  add("seconds", f.elapsed_s);
-  add("reserved_bytes", f.reserved_bytes);
-  add("predicted_reserved_bytes", f.predicted_reserved_bytes);
-  add("grown_beyond_forecast_bytes", f.grown_bytes);
-  if (f.copies) {
-    for (const CopyField& field : copy_fields())
-      json["copies"][std::string(field.key)] = (*f.copies).*field.of_layer;
-  }
-  if (f.moves) {
-    for (const MoveSums::Field& field : MoveSums::kFields) json["moves"][field.key] = (*f.moves).*field.value;
   }
   return json.dump();
 }

@@ -153,7 +153,7 @@ void Table::row(std::vector<std::string> cells) {
 
 void Table::rule() { rows_.emplace_back(); }
 
-// The widest columns of text give way, all to the same width, and none below what tells something.
+// The widest columns of text shrink, all to the same width, and none below what is of use.
 std::vector<int> Table::widths(int columns) const {
   constexpr int kLeast = 8, kGap = 2;
   std::vector<int> widths;

@@ -4,7 +4,7 @@
 //   ─────  ────────  ────────  ─────
 //       3       256   1.2 GiB  moe
 //
-// Widths are counted in terminal columns, not bytes: accents take none of their own, East Asian letters two. A
+// Widths are counted in terminal columns, not bytes. Accents take none of their own, East Asian letters two. A
 // cell's control characters are dropped, so that no text from outside can break the lines.
 #pragma once
 
@@ -37,17 +37,17 @@ class Table {
  public:
   explicit Table(std::vector<Column> columns);
 
-  /// As many cells as there are columns (InternalError otherwise).
+  /// Adds a row of as many cells as there are columns (InternalError otherwise).
   void row(std::vector<std::string> cells);
 
-  /// A line between the rows before and after it.
+  /// Adds a line between the rows before and after it.
   void rule();
 
-  /// Every line ends in a newline and none in a space. `unicode` chooses the line of the rules. Where the table is
-  /// wider than `columns` (0: no limit), its longest columns of text are narrowed and their cells wrapped; numbers
-  /// never are.
+  /// Returns the table; every line ends in a newline and none in a space. `unicode` chooses the line of the rules.
+  /// Where the table is wider than `columns` (0: no limit), its longest columns of text are narrowed and their
+  /// cells wrapped; numbers never are.
   std::string text(bool unicode = true, int columns = 0) const;
-  /// As it suits whoever reads the output.
+  /// Returns the table as it suits the reader of the output.
   std::string text(const Terminal& terminal) const { return text(terminal.unicode, terminal.columns); }
 
  private:

@@ -10,6 +10,7 @@
 
 #include "heddle/base/clock.h"
 #include "heddle/base/error.h"
+#include "heddle/base/files/pinned_folder.h"
 #include "heddle/base/hash.h"
 
 namespace heddle::observe {
@@ -27,7 +28,7 @@ void append_little_endian(std::string& out, Number number) {
 
 std::string new_path(const std::string& folder) {
   std::error_code code;
-  std::filesystem::create_directories(folder, code);
+  std::filesystem::create_directories(held_path(folder), code);
   if (code) throw SystemError(code.value(), fmt::format("cannot make folder {}: {}", folder, code.message()));
   std::array<char, 256> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0) host = {'h', 'o', 's', 't'};
@@ -75,10 +76,10 @@ void TensorboardFile::add(int64_t step, double wall_time_s, std::span<const Scal
 
 void TensorboardFile::add(const StepMetrics& metrics) {
   std::vector<Scalar> scalars;
-  for (const MetricField& field : metric_fields()) {
-    if (const auto& value = metrics.*field.value) scalars.push_back({std::string(field.tag), *value});
+  for (const Figures::Number& number : metrics.numbers()) {
+    const std::string_view tag = number.row->tag;
+    scalars.push_back({tag.empty() ? "extra/" + number.key() : std::string(tag), number.value});
   }
-  for (const auto& [name, value] : metrics.extra) scalars.push_back({"extra/" + name, value});
   add(metrics.step, metrics.wall_time_s, scalars);
 }
 

@@ -1,9 +1,9 @@
 // Writes scalars as a TensorBoard event file.
 //
 // The file is a row of records: u64 length, masked CRC-32C of those 8 bytes, the payload, its masked CRC-32C, all
-// little-endian; the payload is a tensorflow.Event message: wall_time (1, double), step (2, int64), file_version
-// (3, string) or summary (5), whose values (1) have a tag (1) and a simple_value (2, float).
-// mask(crc) = rotate_right(crc, 15) + 0xa282ead8. Source: TensorFlow's record_writer and event.proto.
+// little-endian. The payload is a tensorflow.Event message: wall_time (1, double), step (2, int64), file_version
+// (3, string) or summary (5), whose values (1) have a tag (1) and a simple_value (2, float). mask(crc) =
+// rotate_right(crc, 15) + 0xa282ead8. Source: TensorFlow's record_writer and event.proto.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ class TensorboardFile {
   /// One event with all the scalars; it is in the kernel's hands on return. Throws SystemError.
   void add(int64_t step, double wall_time_s, std::span<const Scalar> scalars);
 
-  /// Every figure that the step has, under the tags of metric_fields(); extra ones as "extra/<name>".
+  /// Every number that the step has, under its row's tag, or as "extra/<key>".
   void add(const StepMetrics& metrics);
 
   const std::string& path() const { return file_.path(); }

@@ -21,7 +21,7 @@ using schedule::Kind;
 
 constexpr int kMostRanks = 64;
 
-// Of the 256 colours of terminals, by kind (F I W B) and chunk.
+// Background colours among the 256 of terminals, by kind (F I W B) and chunk.
 constexpr std::array<std::array<int, 4>, 4> kBackground = {
     {{25, 32, 68, 74}, {28, 35, 71, 108}, {151, 157, 194, 193}, {30, 37, 73, 109}}};
 
@@ -60,7 +60,7 @@ class Lane {
       break;
     }
     const int chunk = std::min(name_.chunk_of(block.what.stage), 3);
-    const int shade = kBackground[static_cast<size_t>(block.what.kind)][static_cast<size_t>(chunk)];
+    const int shade = kBackground[static_cast<size_t>(block.what.kind)][chunk];
     for (size_t i = 0; i < width && static_cast<size_t>(from) + i < cells_.size(); ++i) {
       cells_[static_cast<size_t>(from) + i] = {i < text.size() ? text[i] : '\0', shade, block.what.kind == Kind::W};
     }
@@ -139,7 +139,7 @@ std::string text_schedule(const schedule::Schedule& s, const schedule::Timing& t
   std::string text;
   for (int r = 0; r < ranks; ++r) {
     Lane lane(width, terminal, name);
-    for (const Block& block : blocks[static_cast<size_t>(r)]) lane.draw(block, scale);
+    for (const Block& block : blocks[r]) lane.draw(block, scale);
     text += fmt::format("{:>{}} {}{}\n", r, margin - 1, terminal.unicode ? "│" : "|", lane.text());
   }
   text += time_axis(timing.makespan, width, scale, margin, terminal.unicode);

@@ -17,7 +17,7 @@
 
 namespace heddle::observe {
 
-/// At most `columns` wide (at least 40), at most 64 ranks; every line ends in a newline.
+/// Returns the drawing, at most `columns` wide (at least 40), at most 64 ranks; every line ends in a newline.
 std::string text_schedule(const schedule::Schedule& schedule, const schedule::Timing& timing, int columns,
                           const Terminal& terminal);
 

@@ -1,8 +1,8 @@
-// What happened in the steps of a run, as plain data: spans of time on the streams of ranks, and the arenas' bytes.
+// Events of the steps of a run, as plain data: spans of time on the streams of ranks, and the arenas' bytes.
 //
-// The executor's trace, the simulator and the report all speak this. Names are interned: a span holds numbers only,
-// so that recording one costs no allocation once its name has been seen. Times are microseconds from the start of
-// the timeline's first step; a span is half-open, [start_us, end_us).
+// The executor's trace, the simulator and the report all use it. Names are interned: a span holds numbers only, so
+// that recording one costs no allocation once its name has been seen. Times are microseconds from the start of the
+// timeline's first step; a span is half-open, [start_us, end_us).
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ inline constexpr int kSpanPhases = 6;
 
 std::string_view span_phase_name(SpanPhase phase);
 
-/// Which part of its lane a span fills: of two that run at once, each has a half.
+/// Part of its lane that a span fills: two that run at once have a half each.
 enum class SpanHalf : uint8_t { whole, upper, lower };
 
 struct Span {
@@ -44,7 +44,7 @@ struct Track {
   std::string stream;  // "compute", "comm.ep", "copy"
 };
 
-/// What a rank's arena held from `at_us` on.
+/// Bytes of a rank's arena from `at_us` on.
 struct ArenaSample {
   int32_t rank = 0;
   double at_us = 0;

@@ -2,20 +2,21 @@
 // h query heads of d elements, hk key/value heads, dv value elements; U = B·S/cp query rows.
 //
 // With cp > 1 the queries are this rank's share of each sequence. The keys are either the whole sequences, in order
-// (`attention`), or one rank's share at a time, as they come round the ring (Ring Attention, arXiv 2310.01889): each
+// (`attention`), or one rank's share at a time, as they come round the ring (Ring Attention, arXiv 2310.01889). Each
 // `attention_part` joins its keys to o and lse of the parts before, in the wide type; `attention_finish` rounds o. Only
-// the last o and lse are needed for gradients, so the rule stands with `attention_finish`, which mentions q and the keys
-// and values of all parts: it writes one `attention_part_dgrad` a part, the last part first, whose dk and dv travel back
-// by the rule of `ring_shift`.
+// the last o and lse are needed for gradients, so the rule stands with `attention_finish`, which mentions q and the
+// keys and values of all parts. It writes one `attention_part_dgrad` a part, the last part first; their dk and dv
+// travel back by the rule of `ring_shift`.
 //
-// A causal query sees at most the `window` last keys up to its own (Longformer, arXiv 2004.05150; Mistral, 2310.06825),
-// and with `starts` none before starts[its position], where its document begins in the packed sequence. Sinks are a
-// learned logit a head that takes part in the softmax and has no value (arXiv 2309.17453; GPT-OSS): lse holds them, so
-// the gradients of q, k and v need nothing of them, and their own is −Σ exp(sink − lse)·(do·o).
+// A causal query sees at most the `window` last keys up to its own (Longformer, arXiv 2004.05150; Mistral, 2310.06825).
+// With `starts` it sees none before starts[its position], where its document begins in the packed sequence. Sinks are a
+// learned logit a head that takes part in the softmax and has no value (arXiv 2309.17453; GPT-OSS). Lse holds them, so
+// the gradients of q, k and v need nothing of them. Their own is −Σ exp(sink − lse)·(do·o).
 //
-// With `rate`, probabilities are dropped behind the softmax (Vaswani et al., 1706.03762): o is the sum of p·v ÷ (1 − rate)
-// over the keys that are kept, lse that of all. Which are is a pure function of the query's token, the head and the key's
-// position (kernels/dropped_keys.h), so that the backward makes the choice again, and any cut of a sequence the same.
+// With `rate`, probabilities are dropped behind the softmax (Vaswani et al., 1706.03762): o is the sum of
+// p·v ÷ (1 − rate) over the keys that are kept, lse that of all. The choice is a pure function of the query's token,
+// the head and the key's position (kernels/dropped_keys.h). So the backward makes it again, and any cut of a sequence
+// makes the same.
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -82,7 +83,7 @@ std::pair<Dim, Dim> check_heads(const Rule& rule, const Attributes& a, size_t q,
   return {queries, fixed(a.integer("heads") * a.integer("value_dim"))};
 }
 
-// What narrows the keys that a query sees, and the sinks: operands and attributes of all five.
+// Checks what narrows the keys that a query sees, and the sinks: operands and attributes of all five.
 void check_mask(const Rule& rule, const Op& op) {
   const Attributes& a = op.attributes;
   const ValueId starts = op.operand("starts");
@@ -102,7 +103,7 @@ void check_sinks(const Rule& rule, const Op& op, Dtype A) {
   rule.shape(at, {fixed(op.attributes.integer("heads") * op.attributes.integer_or("sink_parts", 1))});
 }
 
-// What dropout draws from: of each query row its token in the whole batch, and the key of the step.
+// Checks what dropout draws from: the token in the whole batch of each query row, and the key of the step.
 void check_dropped(const Rule& rule, const Op& op) {
   const ValueId tokens = op.operand("tokens"), key = op.operand("key");
   rule.require(op.attributes.has("rate") == (tokens != none) && (tokens == none) == (key == none),

@@ -1,5 +1,6 @@
-// Balance by quantiles: how far each expert's biased scores are from being chosen, counted in bins over a step, and the
-// biases that would have had every expert chosen as often. T tokens, E experts, k chosen. See docs/features/bias_balance.md.
+// Balance by quantiles. It counts in bins, over a step, how far each expert's biased scores are from being chosen. From
+// these follow the biases that would have had every expert chosen as often. T tokens, E experts, k chosen. See
+// docs/features/bias_balance.md.
 #include "heddle/ops/margin_bins.h"
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"

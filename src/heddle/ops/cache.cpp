@@ -1,13 +1,13 @@
-// What text goes on with instead of reading it all again: a cache of what attention reads of earlier tokens. C rows of
-// the cache are sequences of S positions, side by side; a text's R rows stand anywhere in it, row t at places[t] =
-// sequence·S + position, or nowhere where that is negative. Rows are written before any is attended to, so several of
-// one sequence may come at once.
+// A cache of what attention reads of earlier tokens, with which text goes on instead of being read all again. C rows of
+// the cache are sequences of S positions, side by side. A listing's R rows stand anywhere in it: row t at
+// places[t] = sequence·S + position, or nowhere where that is negative. Rows are written before any is attended to, so
+// several of one sequence may come at once.
 //
 // Grouped attention keeps keys and values. Multi-head latent attention keeps the latent and the one rotated key, c + r
-// elements a token, and reads them in the absorbed form (DeepSeek-V2, arXiv 2405.04434, section 2.1.2): with the rows
-// of w_kv_b of a head as K [n,c] and V [v,c], q·(K latent) = (Kᵀ q)·latent and Σ p (V latent) = V Σ p latent. So
-// `mla_absorb` makes Kᵀ q of each query, all heads read the one cached row as key and its first c elements as value,
-// and `mla_expand` makes V of what they have summed. An adapter beside w_kv_b is an operand of theirs: w stands for
+// elements a token. It reads them in the absorbed form (DeepSeek-V2, arXiv 2405.04434, section 2.1.2). Let the rows of
+// w_kv_b of a head be K [n,c] and V [v,c]. Then q·(K latent) = (Kᵀ q)·latent and Σ p (V latent) = V Σ p latent. So
+// `mla_absorb` makes Kᵀ q of each query. All heads read the one cached row as key and its first c elements as value.
+// `mla_expand` makes V of what they have summed. An adapter beside w_kv_b is an operand of theirs: w stands for
 // w + factor · up down, which nobody makes, for both of its matrices are thin.
 #include <algorithm>
 
@@ -23,16 +23,6 @@ void check_places(const Rule& rule, size_t places) {
   rule.require(rule.dtype(places) == Dtype::i32, "places are not i32");
   rule.shape(places, {rule.dim(0, 0)});
 }
-
-const OpDef load_places{
-    .kind = "load_places",
-    .results = "places", .attributes = "rows",
-    .stream = StreamKind::copy_in,
-    .infer = [](const Listing&, const Op& op) {
-      return std::vector{output(Dtype::i32, {fixed(op.attributes.integer("rows"))}, Role::input)};
-    },
-    .cost = operand_cost,
-};
 
 const OpDef cache_rows{
     .kind = "cache_rows",
@@ -87,7 +77,7 @@ const OpDef cached_attention{
       return std::vector{output(rule.dtype(0), {rule.dim(0, 0), fixed(heads * a.integer("value_dim"))})};
     },
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
-      // Of sequences that are half full.
+      // Rows seen of sequences that are half full.
       double seen = (static_cast<double>(op.attributes.integer("sequence")) + 1) / 2;
       if (const int64_t window = op.attributes.integer_or("window", 0); window > 0) {
         seen = std::min(seen, static_cast<double>(window));
@@ -181,7 +171,7 @@ const OpDef last_rows{
 }  // namespace
 
 std::vector<const OpDef*> cache_ops() {
-  return {&load_places, &cache_rows, &rope_at, &cached_attention, &mla_absorb, &mla_expand, &last_rows};
+  return {&cache_rows, &rope_at, &cached_attention, &mla_absorb, &mla_expand, &last_rows};
 }
 
 }  // namespace heddle::ops

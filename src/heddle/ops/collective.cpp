@@ -246,12 +246,13 @@ const OpDef gather_weights{
     },
 };
 
-// One weight whole, for a backend that packs it.
+// One weight whole, for a backend that packs it, or for a block of the schedule that reads it (passes/shard).
 const OpDef gather_rows{
     .kind = "gather_rows",
     .operands = "shard", .results = "w", .attributes = "ranks dim0 dim1? dim2?",
     .stream = StreamKind::comm,
     .collective = true,
+    .timed = true,
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       ir::Shape shape;

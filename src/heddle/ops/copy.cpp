@@ -1,10 +1,10 @@
-// Copies between the device's arena and those on the host, each way on a stream of its own; the copy within a memory; the
-// word that makes room for a value, of the form of one on the host, the word that gives one up, and the word by which two
-// that persist take each other's place. What lies on the host keeps its shape, type
-// and blocking; passes write these ops around values that needn't stay on the device.
+// Ops that copy values or move their storage. They are the copies between the device's arena and those on the host,
+// each way on a stream of its own, and the copy within a memory. One op makes room for a value, of the form of one that
+// lies elsewhere. One op drops a value. One op lets two persistent values take each other's place. What lies on the host
+// keeps its shape, type and blocking. Passes write these ops around values that needn't stay on the device.
 #include <algorithm>
 
-#include "heddle/base/chunk_sums.h"
+#include "heddle/base/files/chunk_sums.h"
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -63,11 +63,12 @@ const OpDef reserve{
     .kind = "reserve",
     .operands = "x", .results = "y", .attributes = "bytes?",
     .reserves = true,
+    .timed = true,
     .infer = [](const Listing& listing, const Op& op) { return copied(listing, op, false); },
     .cost = [](const Listing&, const Op&, const RowCounts&) { return Cost{}; },
 };
 
-// What persists, beside itself.
+// The copy of a persistent value, beside itself.
 const OpDef copy{
     .kind = "copy",
     .operands = "x", .updates = "y",
@@ -82,8 +83,8 @@ const OpDef copy{
     .cost = copy_cost,
 };
 
-// What persists, in memory that outlives the process, with the checksum of each chunk of the source: from the device,
-// or by the host's processor from where it lies on the host.
+// The copy of a persistent value in memory that outlives the process, with the checksum of each chunk of the source. It
+// comes from the device, or by the host's processor from where it lies on the host.
 std::vector<Value> snapshot_of(const Listing& listing, const Op& op) {
   const Rule rule(listing, op);
   const Value &x = rule.in(0), &y = rule.updated(0), &sums = rule.updated(1);
@@ -101,6 +102,7 @@ const OpDef snapshot_out{
     .kind = "snapshot_out",
     .operands = "x", .updates = "y sums",
     .stream = StreamKind::copy_out,
+    .calls_host = true,
     .moves = ir::Moves::to_host,
     .overwrites = "y sums",
     .infer = snapshot_of,
@@ -110,6 +112,7 @@ const OpDef snapshot_out{
 const OpDef snapshot{
     .kind = "snapshot",
     .operands = "x", .updates = "y sums",
+    .calls_host = true,
     .overwrites = "y sums",
     .infer = snapshot_of,
     .cost = copy_cost,

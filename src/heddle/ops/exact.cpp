@@ -18,7 +18,7 @@ const OpDef add_exact{
     .cost = operand_cost,
 };
 
-// x[R,K], dy[R,N], offsets i32[E+C+1], n i32[2,G,E+C] (absent: one source); updates sum f64[E,N,K], and makes the same
+// x[R,K], dy[R,N], offsets i32[E+C+1], n i32[2,G,E+C] (absent: one source). Updates sum f64[E,N,K], and makes the same
 // of the last C, where there are copies.
 const OpDef grouped_linear_wgrad_exact{
     .kind = "grouped_linear_wgrad_exact",

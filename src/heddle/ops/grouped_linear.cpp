@@ -1,13 +1,12 @@
-// One linear map an expert, over rows sorted by expert: rows offsets[e]..offsets[e+1] use w_e; and its bias, added to
-// those rows, or, behind the last map, to the tokens' sums of them.
-// R rows, E experts, K in, N out; w is [E, N, K]; offsets i32[E+1]. T tokens, k experts a token. With copies of other
-// ranks' experts (ops/experts/copies.cpp), [C, N, K], these have the last C groups of rows, and their gradient is a
-// result beside the sum of the others'.
+// One linear map an expert, over rows sorted by expert: rows offsets[e]..offsets[e+1] use w_e. Its bias is added to
+// those rows, or, behind the last map, to the tokens' sums of them. R rows, E experts, K in, N out; w is [E, N, K];
+// offsets i32[E+1]. T tokens, k experts a token. Copies of other ranks' experts (ops/experts/replicas.cpp), [C, N, K],
+// have the last C groups of rows. Their gradient is a result beside the sum of the others'.
 #include <optional>
 
 #include "heddle/ir/product_way.h"
 #include "heddle/ops/experts/expert_bias.h"
-#include "heddle/ops/matrices/product_shapes.h"
+#include "heddle/ops/product_shapes.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle::ops {
@@ -16,7 +15,7 @@ namespace {
 
 extern const OpDef grouped_linear_dgrad, grouped_linear_wgrad, add_expert_bias_wgrad, gated_bias_dgrad, gated_bias_wgrad;
 
-// `way` (ir/product_way.h) says which kernel is to run, passes/products/product_ways.h by what; grouped where it is absent.
+// `way` (ir/product_way.h) says which kernel is to run, passes/product_ways.h by what; grouped where it is absent.
 void check_way(const Rule& rule, const Op& op) {
   if (!op.attributes.has("way")) return;
   const std::optional<ProductWay> way = find_word<ProductWay>(op.attributes.word("way"));
@@ -177,7 +176,7 @@ int64_t copies_of_bias(const Rule& rule, size_t bias) {
   if (!rule.has(bias + 2)) return 0;
   const Value &own = rule.in(bias), &copies = rule.in(bias + 2);
   rule.require(copies.shape.size() == 2 && copies.shape[1] == own.shape[1] && copies.dtype == own.dtype,
-               "copies are not like bias");
+               "replicas are not like bias");
   return copies.shape[0].count;
 }
 

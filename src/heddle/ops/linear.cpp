@@ -1,6 +1,6 @@
 // Linear map y = x wᵀ + bias, with input and weight gradients apart, and the addition of a bias by itself; and a factor of all elements. T rows, K in,
 // N out; w is [N, K].
-#include "heddle/ops/matrices/product_shapes.h"
+#include "heddle/ops/product_shapes.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle::ops {

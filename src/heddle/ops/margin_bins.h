@@ -11,7 +11,7 @@ namespace heddle {
 constexpr int64_t kMarginOctaves = 13, kBinsAnOctave = 8, kMarginSide = kMarginOctaves * kBinsAnOctave;
 constexpr int64_t kMarginBins = 2 * kMarginSide;
 
-/// Of the margin that this f32 is the bits of. Bins increase with the margin: those of negative ones first.
+/// The bin of the margin that this f32 is the bits of. Bins increase with the margin: those of negative ones first.
 constexpr int32_t margin_bin_of(uint32_t word) {
   constexpr int32_t kInnermost = (127 - 12) * static_cast<int32_t>(kBinsAnOctave);  // 2^-12 has this exponent
   constexpr int32_t kSide = static_cast<int32_t>(kMarginSide);

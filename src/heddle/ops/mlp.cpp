@@ -1,7 +1,8 @@
-// Activation functions: SwiGLU (Shazeer, arXiv 2002.05202) fused and in its parts, clamped SwiGLU (the released code
-// of GPT-OSS), and GELU (Hendrycks and Gimpel, arXiv 1606.08415) with its bias, by the error function or, with `tanh`,
-// by its approximation.
-// T rows; u has 2F columns, gate then up.
+// Activation functions. SwiGLU (Shazeer, arXiv 2002.05202) is fused and in its parts; clamped SwiGLU is that of the
+// released code of GPT-OSS. GELU (Hendrycks and Gimpel, arXiv 1606.08415) comes with its bias, by the error function
+// or, with `tanh`, by its approximation. Gates by a sigmoid (arXiv 2505.06708): each of a gate's columns is of a run of
+// equally many columns of x. Soft caps of logits: c·tanh(x ÷ c) (arXiv 2408.00118). T rows; u has 2F columns, gate then
+// up.
 #include "heddle/ops/experts/expert_bias.h"
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
@@ -10,7 +11,8 @@ namespace heddle::ops {
 
 namespace {
 
-extern const OpDef swiglu_dgrad, clamped_swiglu_dgrad, silu_dgrad, multiply_dgrad, gelu_dgrad;
+extern const OpDef swiglu_dgrad, clamped_swiglu_dgrad, silu_dgrad, multiply_dgrad, gelu_dgrad, sigmoid_gate_dgrad,
+    soft_cap_dgrad;
 
 // du (and dbias, handed to W) of an activation with an optional bias as its second operand.
 std::vector<ValueId> biased_gradient(GradientWriter& writer, const OpDef& def, const Op& op, ValueId dy) {
@@ -181,11 +183,76 @@ const OpDef gelu_dgrad{
     .cost = operand_cost,
 };
 
+void check_gate(const Rule& rule, size_t x, size_t gate) {
+  rule.require(rule.in(gate).shape.size() == 2 && rule.dim(gate, 0) == rule.dim(x, 0), "a gate has other rows than x");
+  rule.require(rule.size(gate, 1) > 0 && rule.size(x, 1) % rule.size(gate, 1) == 0,
+               "columns are not a multiple of the gate's");
+  rule.require(rule.dtype(gate) == rule.dtype(x), "a gate is of another type than x");
+}
+
+const OpDef sigmoid_gate{
+    .kind = "sigmoid_gate",
+    .operands = "x gate", .results = "y",
+    .work = ir::Work::activation,
+    .by_row = "x gate y",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      check_gate(rule, 0, 1);
+      return std::vector{rule.like(0)};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      return writer.input_gradient(sigmoid_gate_dgrad, {d_out[0], op.in[0], op.in[1]},
+                                   {writer.d(op.in[0]), writer.d(op.in[1])});
+    },
+    .cost = operand_cost,
+};
+
+const OpDef sigmoid_gate_dgrad{
+    .kind = "sigmoid_gate_dgrad",
+    .operands = "dy x gate", .results = "dx dgate",
+    .by_row = "dy x gate dx dgate",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      rule.same(0, 1);
+      check_gate(rule, 1, 2);
+      return std::vector{rule.like(1), rule.like(2)};
+    },
+    .cost = operand_cost,
+};
+
+const OpDef soft_cap{
+    .kind = "soft_cap",
+    .operands = "x", .results = "y", .attributes = "cap",
+    .by_row = "x y",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      rule.require(op.attributes.number("cap") > 0, "the cap is not above zero");
+      return std::vector{rule.like(0)};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      return writer.input_gradient(soft_cap_dgrad, {d_out[0], op.in[0]}, {writer.d(op.in[0])}, op.attributes);
+    },
+    .cost = operand_cost,
+};
+
+const OpDef soft_cap_dgrad{
+    .kind = "soft_cap_dgrad",
+    .operands = "dy x", .results = "dx", .attributes = "cap",
+    .by_row = "dy x dx",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      rule.same(0, 1);
+      return std::vector{rule.like(1)};
+    },
+    .cost = operand_cost,
+};
+
 }  // namespace
 
 std::vector<const OpDef*> mlp_ops() {
-  return {&swiglu,   &swiglu_dgrad,   &clamped_swiglu, &clamped_swiglu_dgrad, &silu,
-          &silu_dgrad, &multiply, &multiply_dgrad, &gelu,           &gelu_dgrad};
+  return {&swiglu,       &swiglu_dgrad,       &clamped_swiglu, &clamped_swiglu_dgrad, &silu,
+          &silu_dgrad,   &multiply,           &multiply_dgrad, &gelu,                 &gelu_dgrad,
+          &sigmoid_gate, &sigmoid_gate_dgrad, &soft_cap,       &soft_cap_dgrad};
 }
 
 }  // namespace heddle::ops

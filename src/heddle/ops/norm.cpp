@@ -1,6 +1,7 @@
 // RMSNorm (Zhang and Sennrich, arXiv 1910.07467) and LayerNorm (Ba et al., arXiv 1607.06450), alone and fused with the
-// residual addition before them; plain addition; and the accumulation of small sums. T rows, H columns, g the gain. A gain of w columns norms each run of w
-// columns by itself, such as the heads of queries: h = H/w norms a row.
+// residual addition before them; plain addition; and the accumulation of small sums. T rows, H columns, g the gain. A
+// gain of w columns norms each run of w columns by itself, such as the heads of queries: h = H/w norms a row. With
+// `offset` rows are multiplied by offset + g (1 + g: Gemma, arXiv 2408.00118).
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -11,8 +12,12 @@ namespace {
 extern const OpDef rms_norm_dgrad, layer_norm_dgrad, accumulate;
 
 // Writes dx (with `dres`, a gradient that joins it, added inside) and hands the gain's partial sum to W.
-ValueId norm_gradient(GradientWriter& writer, ValueId dy, ValueId x, ValueId g, ValueId rstd, ValueId dres) {
-  const auto out = writer.input_gradient(rms_norm_dgrad, {dy, x, g, rstd, dres}, {writer.d(x), writer.d(g)});
+ValueId norm_gradient(GradientWriter& writer, const Op& op, ValueId dy, ValueId x, ValueId g, ValueId rstd,
+                      ValueId dres) {
+  Attributes attributes;
+  if (op.attributes.has("offset")) attributes.set("offset", op.attributes.number("offset"));
+  const auto out = writer.input_gradient(rms_norm_dgrad, {dy, x, g, rstd, dres}, {writer.d(x), writer.d(g)},
+                                         std::move(attributes));
   writer.weight_gradient(accumulate, {out[1]}, {g});
   return out[0];
 }
@@ -28,7 +33,7 @@ ir::Shape norms_of(const Rule& rule, size_t x, size_t g) {
 
 const OpDef rms_norm{
     .kind = "rms_norm",
-    .operands = "x g", .results = "y rstd", .attributes = "epsilon",
+    .operands = "x g", .results = "y rstd", .attributes = "epsilon offset?",
     .work = ir::Work::norm,
     .by_row = "x y rstd",
     .infer = [](const Listing& listing, const Op& op) {
@@ -37,14 +42,14 @@ const OpDef rms_norm{
                          output(wide(rule.dtype(0)), norms_of(rule, 0, 1), Role::metadata)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
-      return std::vector{norm_gradient(writer, d_out[0], op.in[0], op.in[1], op.out[1], none), none};
+      return std::vector{norm_gradient(writer, op, d_out[0], op.in[0], op.in[1], op.out[1], none), none};
     },
     .cost = operand_cost,
 };
 
 const OpDef add_rms_norm{
     .kind = "add_rms_norm",
-    .operands = "a b g", .results = "s y rstd", .attributes = "epsilon",
+    .operands = "a b g", .results = "s y rstd", .attributes = "epsilon offset?",
     .by_row = "a b s y rstd",
     .stands_for = "s = add a b\n"
                   "y rstd = rms_norm s g",
@@ -57,7 +62,7 @@ const OpDef add_rms_norm{
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       if (d_out[1] == none) return std::vector{d_out[0], d_out[0], none};
-      const ValueId ds = norm_gradient(writer, d_out[1], op.out[0], op.in[2], op.out[2], d_out[0]);
+      const ValueId ds = norm_gradient(writer, op, d_out[1], op.out[0], op.in[2], op.out[2], d_out[0]);
       return std::vector{ds, ds, none};
     },
     .cost = operand_cost,
@@ -65,7 +70,7 @@ const OpDef add_rms_norm{
 
 const OpDef rms_norm_dgrad{
     .kind = "rms_norm_dgrad",
-    .operands = "dy x g rstd dres?", .results = "dx dg",
+    .operands = "dy x g rstd dres?", .results = "dx dg", .attributes = "offset?",
     .stands_for = "own dg = rms_norm_dgrad dy x g rstd\n"
                   "dx = add dres own",
     .infer = [](const Listing& listing, const Op& op) {
@@ -78,7 +83,7 @@ const OpDef rms_norm_dgrad{
     .cost = operand_cost,
 };
 
-// The same of a norm with a bias b, whose partial sum goes to W too.
+// The gradient of a norm with a bias b, whose partial sum goes to W too.
 ValueId layer_norm_gradient(GradientWriter& writer, ValueId dy, ValueId x, ValueId g, ValueId b, ValueId mean,
                             ValueId rstd, ValueId dres) {
   const auto out =

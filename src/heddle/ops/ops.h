@@ -20,7 +20,7 @@ int64_t even_rows(const ir::Listing& listing, const ir::Op& share_counts);
 ir::Op product_in(const ir::Op& op);
 
 /// The definitions of one family each.
-std::vector<const ir::OpDef*> batch_ops();
+std::vector<const ir::OpDef*> load_ops();
 std::vector<const ir::OpDef*> embedding_ops();
 std::vector<const ir::OpDef*> linear_ops();
 std::vector<const ir::OpDef*> grouped_linear_ops();

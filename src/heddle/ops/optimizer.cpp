@@ -22,7 +22,7 @@ const OpDef grad_square_sum{
     .cost = operand_cost,
 };
 
-// The same in fixed point, as four limbs; sum_parts adds limbs up, grad_norm reads them.
+// The square sum in fixed point, as four limbs; sum_parts adds limbs up, grad_norm reads them.
 const OpDef grad_square_sum_exact{
     .kind = "grad_square_sum_exact",
     .operands = "g", .results = "part",
@@ -54,8 +54,8 @@ const OpDef grad_norm{
     .cost = operand_cost,
 };
 
-// Whether the step is left out: where its norm or its loss exceeds the batch's limit for it, or is not finite. A factor
-// of 0 moves no parameter and no moment, and the rate of the balancing biases is 0 then.
+// Leaves the step out where its norm or its loss exceeds the batch's limit for it, or is not finite. A factor of 0
+// moves no parameter and no moment, and the rate of the balancing biases is 0 then.
 const OpDef skip_outlier{
     .kind = "skip_outlier",
     .operands = "norm clip hyper limits loss", .results = "clip hyper skipped",
@@ -66,24 +66,6 @@ const OpDef skip_outlier{
       rule.shape(3, {fixed(2)});
       return std::vector{output(Dtype::f64, {fixed(1)}, Role::metadata), output(Dtype::f64, {fixed(4)}, Role::metadata),
                          output(Dtype::f64, {fixed(1)}, Role::metadata)};
-    },
-    .cost = operand_cost,
-};
-
-// What became of an update that ran ahead of the norm: whether it has to be taken back, 1, or left out since the norm
-// isn't finite, 2; and whether the next may run ahead. The batch says whether there was such a one, and the norm is put
-// aside before the step's own takes its place.
-const OpDef post_validation{
-    .kind = "post_validation",
-    .operands = "norm clip", .results = "failed attempt", .updates = "before",
-    .host_stall = true,
-    .decides = "0 1",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      for (size_t i = 0; i < 2; ++i) rule.shape(i, {fixed(1)});
-      rule.require(rule.updated(0).shape == ir::Shape{fixed(1)}, "keeps one number");
-      const Value decision = output(Dtype::i32, {fixed(1)}, Role::metadata);
-      return std::vector{decision, decision};
     },
     .cost = operand_cost,
 };
@@ -108,9 +90,9 @@ const OpDef adamw{
     .cost = operand_cost,
 };
 
-// The same where master and bf16 weight are kept as one: w is the master rounded, `rest` its lower 16 bits, and the
-// sign of v, which is never negative, says where a master that lay halfway between two weights was rounded up
-// (base/split_float.h).
+// AdamW where master and bf16 weight are kept as one. `w` is the master rounded, `rest` its lower 16 bits. The sign of
+// v, which is never negative, says where a master that lay halfway between two weights was rounded up
+// (base/numbers/split_float.h).
 const OpDef adamw_split{
     .kind = "adamw_split",
     .operands = "clip hyper accumulators*", .updates = "rest m v w",
@@ -130,8 +112,8 @@ const OpDef adamw_split{
     .cost = operand_cost,
 };
 
-// The average of a master over steps, exponential: average += (1 − decay)·(master − average). It stays where the step is
-// left out, whose factor is 0.
+// The average of a master over steps, exponential: average += (1 − decay)·(master − average). It stays where the step
+// is left out, whose factor is 0.
 const OpDef average_master{
     .kind = "average_master",
     .operands = "clip master", .updates = "average", .attributes = "decay",
@@ -165,7 +147,7 @@ const OpDef cast_weight{
 }  // namespace
 
 std::vector<const OpDef*> optimizer_ops() {
-  std::vector<const OpDef*> defs{&grad_square_sum, &grad_square_sum_exact, &sum_parts, &grad_norm, &skip_outlier, &post_validation, &adamw, &adamw_split, &average_master, &pack_weight, &cast_weight};
+  std::vector<const OpDef*> defs{&grad_square_sum, &grad_square_sum_exact, &sum_parts, &grad_norm, &skip_outlier, &adamw, &adamw_split, &average_master, &pack_weight, &cast_weight};
   for (const OpDef* joined : joined_ops()) defs.push_back(joined);
   return defs;
 }

@@ -12,7 +12,8 @@ Cost message_cost(const Listing& listing, const Op& op, const RowCounts& rows) {
   return Cost{.message_bytes = static_cast<double>(listing.bytes(op.in.empty() ? op.out[0] : op.in[0], rows))};
 }
 
-// Of the message that answers `op`: back where it came from, with the gradient of the same state of the same edge.
+// Attributes of the message that answers `op`: back where it came from, with the gradient of the same state of the same
+// edge.
 Attributes answer_to(const Op& op) {
   Attributes attributes{{"step", op.attributes.integer("step")}};
   for (const char* name : {"edge", "state"}) {

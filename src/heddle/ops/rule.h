@@ -1,4 +1,4 @@
-// What the rules of op definitions are written with: checks on operands, and costs from operand sizes.
+// The tools of op definitions' rules: checks on operands, and costs from operand sizes.
 #pragma once
 
 #include <string>
@@ -27,7 +27,7 @@ using ir::ValueId;
 /// The accumulation type of a compute type.
 constexpr Dtype wide(Dtype dtype) { return dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32; }
 
-/// Of an attribute that names a result's type.
+/// The type that an attribute names for a result.
 inline Dtype dtype_named(const std::string& word) {
   return word == "f64" ? Dtype::f64 : word == "f32" ? Dtype::f32 : Dtype::bf16;
 }
@@ -60,8 +60,8 @@ class Rule {
 Value output(Dtype dtype, ir::Shape shape, Role role = Role::activation);
 inline Dim fixed(int64_t count) { return Dim{count, none}; }
 
-/// Of every op that turns rows by their places: operand 0 has rows of `heads` heads, of each of which `rope_dim` columns
-/// turn by operand 1, a table of `sequence` places.
+/// The check of every op that turns rows by their places. Operand 0 has rows of `heads` heads, of each of which
+/// `rope_dim` columns turn by operand 1, a table of `sequence` places.
 void check_turned_rows(const Rule& rule, const Attributes& attributes);
 
 /// Bytes of all operands, each read or written once (updates: both); no products.

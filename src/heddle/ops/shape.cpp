@@ -1,4 +1,5 @@
-// Splitting a matrix by columns and joining two: each is the other's backward.
+// Splitting a matrix by columns and joining two: each is the other's backward. With `runs` each of so many equal runs
+// of a row's columns is split, or joined, by itself.
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -10,31 +11,36 @@ extern const OpDef concat;
 
 const OpDef split{
     .kind = "split",
-    .operands = "x", .results = "left right", .attributes = "first",
+    .operands = "x", .results = "left right", .attributes = "first runs?",
     .work = ir::Work::activation,  // of gate and up
     .by_row = "x left right",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
-      const int64_t first = op.attributes.integer("first");
-      rule.require(first > 0 && first < rule.size(0, 1), "first is outside the columns");
-      return std::vector{output(rule.dtype(0), {rule.dim(0, 0), fixed(first)}),
-                         output(rule.dtype(0), {rule.dim(0, 0), fixed(rule.size(0, 1) - first)})};
+      const int64_t first = op.attributes.integer("first"), runs = op.attributes.integer_or("runs", 1);
+      rule.require(runs > 0 && rule.size(0, 1) % runs == 0, "columns are not whole runs");
+      const int64_t rest = rule.size(0, 1) / runs - first;
+      rule.require(first > 0 && rest > 0, "first is outside the columns");
+      return std::vector{output(rule.dtype(0), {rule.dim(0, 0), fixed(runs * first)}),
+                         output(rule.dtype(0), {rule.dim(0, 0), fixed(runs * rest)})};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
-      const int64_t first = op.attributes.integer("first");
+      const int64_t first = op.attributes.integer("first"), runs = op.attributes.integer_or("runs", 1);
       const int64_t columns = writer.listing().value(op.in[0]).shape[1].count;
-      return writer.input_gradient(concat, d_out, {writer.d(op.in[0])}, {{"first", first}, {"second", columns - first}});
+      Attributes attributes{{"first", first}, {"second", columns / runs - first}};
+      if (runs > 1) attributes.set("runs", runs);
+      return writer.input_gradient(concat, d_out, {writer.d(op.in[0])}, std::move(attributes));
     },
     .cost = operand_cost,
 };
 
 const OpDef concat{
     .kind = "concat",
-    .operands = "left? right?", .results = "y", .attributes = "first second",
+    .operands = "left? right?", .results = "y", .attributes = "first second runs?",
     .by_row = "left right y",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
-      const int64_t first = op.attributes.integer("first"), second = op.attributes.integer("second");
+      const int64_t runs = op.attributes.integer_or("runs", 1);
+      const int64_t first = runs * op.attributes.integer("first"), second = runs * op.attributes.integer("second");
       const size_t present = rule.has(0) ? 0 : 1;
       if (rule.has(0)) rule.shape(0, {rule.dim(present, 0), fixed(first)});
       if (rule.has(1)) rule.shape(1, {rule.dim(present, 0), fixed(second)});
@@ -42,8 +48,9 @@ const OpDef concat{
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       const auto name = [&](size_t i) { return operand(op, i) == none ? "unused" : writer.d(op.in[i]); };
-      std::vector<ValueId> d_in = writer.input_gradient(split, d_out, {name(0), name(1)},
-                                                        {{"first", op.attributes.integer("first")}});
+      Attributes attributes{{"first", op.attributes.integer("first")}};
+      if (op.attributes.has("runs")) attributes.set("runs", op.attributes.integer("runs"));
+      std::vector<ValueId> d_in = writer.input_gradient(split, d_out, {name(0), name(1)}, std::move(attributes));
       d_in.resize(op.in.size());
       return d_in;
     },

@@ -1,5 +1,6 @@
-// Which linear maps have adapters, in the words of lora.targets: parts of the model ("attention", "mlp", "shared",
-// "experts", "all"), released names of modules ("q_proj"), and a module of one part alone ("experts.down_proj").
+// The linear maps that have adapters, in the words of lora.targets. A word is a part of the model ("attention",
+// "mlp", "shared", "experts", "all"), a released name of modules ("q_proj"), or a module of one part alone
+// ("experts.down_proj").
 #pragma once
 
 #include <set>
@@ -24,7 +25,7 @@ class Targets {
  public:
   Targets(const std::string& targets, int64_t layers);
 
-  /// Whether a parameter of this listing is among them. ConfigError where a part of it is and another is not.
+  /// True if a parameter of this listing is among them. ConfigError where a part of it is and another is not.
   bool has(const model::Parameter& p, const ir::Listing& listing);
 
   /// After all parameters were asked for: ConfigError where a word names nothing that the model has.

@@ -19,7 +19,7 @@ using model::Parameter;
 constexpr std::string_view kWeight = ".weight";
 constexpr std::string_view kCopies = "copies";  // a result, and the operand that reads it
 
-/// What stands beside a weight: A, and B of each released matrix.
+/// The adapter beside a weight: A, and B of each released matrix.
 struct Pair {
   ValueId down = none;
   std::vector<ValueId> up;
@@ -70,7 +70,7 @@ class Writer {
 
     Parameter down = without_cut(base, rows);
     down.name = stem_of(base.name) + std::string(kAdapterDown);
-    int64_t read = shape[static_cast<size_t>(columns)].count;
+    int64_t read = shape[columns].count;
     for (const model::Cut& cut : down.cuts) {
       if (cut.dim == columns) read *= place_.of(cut.axis);
     }
@@ -79,11 +79,11 @@ class Writer {
     down.deviation = 1 / std::sqrt(3.0 * static_cast<double>(read));
     down.released.clear();
     for (int64_t i = 0; i < parts; ++i) {
-      const std::string name = stem_of(base.released[static_cast<size_t>(i)].name) + std::string(kAdapterDown);
+      const std::string name = stem_of(base.released[i].name) + std::string(kAdapterDown);
       down.released.push_back({name, i * chosen_.rank, chosen_.rank});
     }
     ir::Shape down_shape = shape;
-    down_shape[static_cast<size_t>(rows)].count = parts * chosen_.rank;
+    down_shape[rows].count = parts * chosen_.rank;
     pair.down = add(std::move(down), base, std::move(down_shape));
 
     for (const model::ReleasedPart& released : base.released) {
@@ -96,8 +96,8 @@ class Writer {
         if (cut.dim == rows && cut.parts == parts) cut.parts = 1;
       }
       ir::Shape up_shape = shape;
-      up_shape[static_cast<size_t>(rows)].count /= parts;
-      up_shape[static_cast<size_t>(columns)].count = chosen_.rank;
+      up_shape[rows].count /= parts;
+      up_shape[columns].count = chosen_.rank;
       pair.up.push_back(add(std::move(up), base, std::move(up_shape)));
     }
     return pair;
@@ -115,10 +115,10 @@ class Writer {
       if (cut.dim != dim) {
         p.cuts.push_back(cut);
       } else if (cut.axis == ir::Axis::tp) {
-        p.copies = "stage";
+        p.replica_group = "stage";
       } else {
         HEDDLE_CHECK(cut.axis == ir::Axis::etp, "'{}' is cut by {}", base.name, name_of(cut.axis));
-        p.copies = "expert";
+        p.replica_group = "expert";
       }
     }
     return p;
@@ -150,8 +150,8 @@ class Writer {
     }
   }
 
-  // What follows reads the sum in the place of the op's result. An op that reads the weight in a way of its own,
-  // but has room for an adapter among its operands, takes it along.
+  // Adds the adapter's share. Later ops read the sum instead of the op's result. An op that reads the weight
+  // in a way of its own, but has room for an adapter among its operands, takes it along.
   void adapt(const ir::Op& op, ValueId weight) {
     if (const size_t room = room_for_adapter(op); room > 0 && op.in[1] == weight) {
       const Pair& pair = pairs_.at(weight);
@@ -165,8 +165,8 @@ class Writer {
       return;
     }
     if (!op.def->linear_map || op.in[1] != weight) {
-      config_error("lora.targets: '{}' reads {} otherwise than as a linear map, so no adapter stands beside it",
-                   op.kind(), listing_.value(weight).name);
+      config_error("lora.targets: '{}' reads {} other than as a linear map, so it can have no adapter", op.kind(),
+                   listing_.value(weight).name);
     }
     const ValueId y = op.out[0];
     const std::string name = listing_.value(y).name;
@@ -191,14 +191,14 @@ class Writer {
     append(op, "add", {base, delta}, {name}, {}, {y});
   }
 
-  // Which operand of an op is an adapter's A, before its B; 0: none.
+  // The operand of an op that is an adapter's A, before its B; 0: none.
   static size_t room_for_adapter(const ir::Op& op) {
     const std::vector<std::string_view> names = ir::names_in(op.def->operands);
     const auto at = std::find(names.begin(), names.end(), "adapter_down?");
     return at == names.end() ? 0 : static_cast<size_t>(at - names.begin());
   }
 
-  // The same linear map with another weight, whose copies it takes where it has some, and no bias.
+  // Repeats the op's linear map with another weight, whose copies it takes where it has some, and no bias.
   ValueId map(const ir::Op& op, ValueId x, ValueId weight, const std::string& name) {
     ir::Op other = op;
     other.out.clear();

@@ -20,8 +20,8 @@ ValueId exact_beside(ir::Listing& listing, ValueId accumulator) {
   return listing.add_value(std::move(value));
 }
 
-// For each expert product the value that counts its rows by source: that which its operand has as many rows as, or
-// what stands beside its offsets where all sizes are known; none on one rank.
+// The value that counts the rows of each expert product by source. It is that which its operand has as many rows
+// as, or what stands beside its offsets where all sizes are known; none on one rank.
 class SourceCounts {
  public:
   explicit SourceCounts(const ir::Listing& listing) {

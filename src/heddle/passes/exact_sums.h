@@ -11,7 +11,7 @@
 
 namespace heddle::passes {
 
-/// Run after differentiation, before `update`, which is to be told. Each accumulator becomes that of one
+/// Run after differentiation, before `update`, which must know of it. Each accumulator becomes that of one
 /// microbatch, and gets an fp64 one beside it.
 void exact_sums(ir::Listing& listing);
 

@@ -38,7 +38,7 @@ constexpr Fusion kForward[] = {
     {"loss", "linear_cross_entropy"},
     {"loss", "linear_token_losses"}};
 
-// Where a fused op stands: with the first of its parts, or right behind what writes the last of its operands.
+// The place of a fused op: with the first of its parts, or right behind what writes the last of its operands.
 int place_of(const ir::Uses& uses, const Match& match, const Op& fused) {
   int place = *std::min_element(match.ops.begin(), match.ops.end());
   for (const ValueId id : fused.in) {
@@ -47,7 +47,7 @@ int place_of(const ir::Uses& uses, const Match& match, const Op& fused) {
   return place;
 }
 
-// Whether an op reads what the fused one makes before that stands.
+// True if an op reads what the fused one makes before that stands.
 bool read_before(const ir::Uses& uses, const Match& match, const Op& fused, int place) {
   return std::any_of(fused.out.begin(), fused.out.end(), [&](ValueId id) {
     const auto readers = uses.readers(id);
@@ -63,25 +63,23 @@ void rewrite(Listing& listing, const std::vector<bool>& gone, std::multimap<int,
   for (int i = 0; i < std::ssize(listing.ops); ++i) {
     const auto [first, last] = ahead_of.equal_range(i);
     for (auto at = first; at != last; ++at) ops.push_back(std::move(at->second));
-    if (!gone[static_cast<size_t>(i)]) ops.push_back(std::move(listing.ops[static_cast<size_t>(i)]));
+    if (!gone[i]) ops.push_back(std::move(listing.ops[i]));
   }
   listing.ops = std::move(ops);
 }
 
-// Puts the fused op in the place of all ops of a listing that it can stand for.
+// Puts the fused op instead of all ops of a listing that it can stand for.
 void fuse_all(Listing& listing, const Pattern& pattern) {
   const ir::Uses uses(listing);
   std::vector<bool> gone(listing.ops.size(), false);
   std::multimap<int, Op> fused_at;
   for (int i = 0; i < std::ssize(listing.ops); ++i) {
     const std::optional<Match> match = pattern.find(uses, i);
-    if (!match ||
-        std::any_of(match->ops.begin(), match->ops.end(), [&](int op) { return gone[static_cast<size_t>(op)]; }))
-      continue;
+    if (!match || std::any_of(match->ops.begin(), match->ops.end(), [&](int op) { return gone[op]; })) continue;
     Op fused = pattern.fused_op(uses, *match);
     const int place = place_of(uses, *match, fused);
     if (read_before(uses, *match, fused, place)) continue;
-    for (const int op : match->ops) gone[static_cast<size_t>(op)] = true;
+    for (const int op : match->ops) gone[op] = true;
     fused_at.emplace(place, std::move(fused));
   }
   if (!fused_at.empty()) rewrite(listing, gone, std::move(fused_at));
@@ -124,15 +122,15 @@ void fuse_loss(Listing& listing) {
     Op fused = pattern.fused_op(uses, *match);
     fused.phase = ir::Phase::I;
     fused.part = "";
-    for (const int op : match->ops) gone[static_cast<size_t>(op)] = true;
-    // What sums the loss up in F does so where the loss is now made, after it.
+    for (const int op : match->ops) gone[op] = true;
+    // An op that sums the loss up in F does so where the loss is now made, after it.
     for (const ValueId made : {uses.op(forward).result("loss"), uses.op(forward).result("z")}) {
       if (made == ir::none) continue;
       for (const int reader : uses.readers(made)) {
         Op sum = uses.op(reader);
         sum.phase = ir::Phase::I;
         instead.emplace(wgrad, std::move(sum));
-        gone[static_cast<size_t>(reader)] = true;
+        gone[reader] = true;
       }
     }
     instead.emplace(dgrad, std::move(fused));

@@ -16,40 +16,44 @@ bool is_one_of(std::string_view word, std::initializer_list<std::string_view> wo
 }
 
 struct Group {
-  std::string name, meaning;
+  GroupName name;
+  std::string meaning;
   bool (*holds)(const Op& op);
 };
 
 const std::vector<Group>& groups() {
   static const std::vector<Group> all{
-      {"norm", "normed rows, of layers and latents", [](const Op& op) { return op.def->work == Work::norm; }},
-      {"activation", "silu(gate) * up of MLPs and experts",
+      {GroupName::norm, "normed rows, of layers and latents",
+       [](const Op& op) { return op.def->work == Work::norm; }},
+      {GroupName::activation, "silu(gate) * up of MLPs and experts",
        [](const Op& op) {
          return op.def->work == Work::activation && is_one_of(op.part, {"mlp", "shared", "expert_up"});
        }},
-      {"gather", "rows that come from other ranks of tp and cp, and keys and values made from them",
+      {GroupName::gather, "rows that come from other ranks of tp and cp, and keys and values made from them",
        [](const Op& op) {
          return op.def->work == Work::gather || op.def->work == Work::heads || op.part == "sequence_keys";
        }},
-      {"mla_up", "queries, keys and values from their latents, or from a layer's normed rows, with positions",
+      {GroupName::mla_up,
+       "queries, keys and values from their latents, or from a layer's normed rows, with positions",
        [](const Op& op) {
          return is_one_of(op.part, {"mla_up", "sequence_keys"}) && op.def->work != Work::heads;
        }},
-      {"attention", "the core of attention",
+      {GroupName::attention, "the core of attention",
        [](const Op& op) { return op.def->work == Work::attention || op.def->work == Work::heads; }},
-      {"router", "logits, scores and gates; never the choice", [](const Op& op) { return op.part == "router"; }},
-      {"permute", "rows in the experts' order, from other ranks where experts are spread",
+      {GroupName::router, "logits, scores and gates; never the choice",
+       [](const Op& op) { return op.part == "router"; }},
+      {GroupName::permute, "rows in the experts' order, from other ranks where experts are spread",
        [](const Op& op) { return op.def->work == Work::permute; }},
-      {"expert_up", "the routed experts' first product and activation",
+      {GroupName::expert_up, "the routed experts' first product and activation",
        [](const Op& op) { return op.part == "expert_up"; }},
-      {"shared", "the shared expert", [](const Op& op) { return op.part == "shared"; }},
-      {"mlp", "the dense layers' MLP", [](const Op& op) { return op.part == "mlp"; }},
-      {"moe", "all of a layer's experts, but the choice",
+      {GroupName::shared, "the shared expert", [](const Op& op) { return op.part == "shared"; }},
+      {GroupName::mlp, "the dense layers' MLP", [](const Op& op) { return op.part == "mlp"; }},
+      {GroupName::moe, "all of a layer's experts, but the choice",
        [](const Op& op) {
          return is_one_of(op.part, {"router", "expert_up", "expert_down", "shared"}) ||
                 op.def->work == Work::permute;
        }},
-      {"layer", "all but the layer's input and the choice of experts", [](const Op&) { return true; }},
+      {GroupName::layer, "all but the layer's input and the choice of experts", [](const Op&) { return true; }},
   };
   return all;
 }
@@ -95,7 +99,7 @@ std::optional<double> limit_number(std::string_view text) {
 const std::vector<GroupWord>& group_words() {
   static const std::vector<GroupWord> all = [] {
     std::vector<GroupWord> words;
-    for (const Group& group : groups()) words.push_back({group.name, group.meaning});
+    for (const Group& group : groups()) words.push_back({std::string(word_of(group.name)), group.meaning});
     for (const Level& level : levels())
       words.push_back({level.name, fmt::format("{}", fmt::join(level.groups, ", "))});
     return words;
@@ -173,7 +177,7 @@ std::optional<double> limit_of(const std::vector<OpGroup>& chosen, const ir::Op&
     if (layer < group.first_layer || layer > group.last_layer) continue;
     const auto is_of = [&](const std::string& name) {
       const auto named =
-          std::find_if(groups().begin(), groups().end(), [&](const Group& g) { return g.name == name; });
+          std::find_if(groups().begin(), groups().end(), [&](const Group& g) { return word_of(g.name) == name; });
       return named != groups().end() && named->holds(op);
     };
     const auto level =

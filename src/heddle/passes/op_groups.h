@@ -2,25 +2,17 @@
 // "norm, attention:0-3, medium, expert_up>1.25".
 #pragma once
 
-#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "heddle/ir/listing.h"
+#include "heddle/passes/options/op_group.h"
 
 namespace heddle::passes {
 
-/// The ops of a group, or of a level, in layers first to last.
-struct OpGroup {
-  std::string name;  // one of group_words()
-  int first_layer = 0, last_layer = std::numeric_limits<int>::max();
-  double above = 0;  // only where more rows came to a layer's experts than this many times their even share
-  bool operator==(const OpGroup&) const = default;
-};
-
-/// What a word names: a group, or a level that stands for several.
+/// The meaning of a word: a group, or a level that stands for several.
 struct GroupWord {
   std::string name;
   std::string meaning;
@@ -31,14 +23,14 @@ const std::vector<GroupWord>& group_words();
 /// group_words(). ConfigError "'…' is nothing to `purpose`" with what is accepted.
 std::vector<OpGroup> parse_groups(std::string_view text, std::string_view purpose,
                                   const std::vector<std::string>& more = {});
-/// The same of these words alone.
+/// Parses groups as parse_groups does, from these words alone.
 std::vector<OpGroup> parse_words(std::string_view text, std::string_view purpose,
                                  const std::vector<std::string>& names);
-/// What parse_groups reads as the same: "norm, gather:0-3".
+/// The text that parse_groups reads as the same groups: "norm, gather:0-3".
 std::string text_of(const std::vector<OpGroup>& groups);
 
-/// Whether one of the groups has this op, counted as one of `layer`: the least of their limits, 0 where one holds
-/// for any number of rows. `more` of parse_groups have none.
+/// The least limit of the groups that have this op, counted as one of `layer`; nothing where none has it. 0 where
+/// one holds for any number of rows. `more` of parse_groups have none.
 std::optional<double> limit_of(const std::vector<OpGroup>& groups, const ir::Op& op, int layer);
 inline bool holds(const std::vector<OpGroup>& groups, const ir::Op& op, int layer) {
   return limit_of(groups, op, layer).has_value();

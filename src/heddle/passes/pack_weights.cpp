@@ -8,7 +8,7 @@ namespace heddle::passes {
 
 namespace {
 
-// Whether an op can read the weight packed: its rows are of the weight's type, and its sums need not stay wide (the
+// True if an op can read the weight packed. Its rows are of the weight's type, and its sums need not stay wide (the
 // router's product keeps its weight wide, in its backward too).
 bool reads_packed(const ir::Listing& listing, const ir::Op& op, ir::ValueId weight) {
   return !op.def->packable.empty() && op.operand(op.def->packable) == weight &&
@@ -16,7 +16,7 @@ bool reads_packed(const ir::Listing& listing, const ir::Op& op, ir::ValueId weig
          listing.value(op.in.front()).dtype == listing.value(weight).dtype;
 }
 
-// What an op makes that moves packed matrices lies as they do.
+// The results of an op that moves packed matrices lie as they do.
 void move_packed(ir::Listing& listing, ir::Op& op, int64_t bytes_each) {
   if (ir::place_of("bytes", op.def->attributes) < 0) return;
   op.attributes.set("bytes", bytes_each);
@@ -46,8 +46,7 @@ void pack_weights(ir::Listing& listing, const std::function<int64_t(const ir::Va
     value.layout = ir::Layout::packed;
     value.packed_bytes = bytes;
     const int64_t matrices = value.shape.size() == 3 ? value.shape[0].count : 1;
-    for (const int reader : readers)
-      move_packed(listing, listing.ops[static_cast<size_t>(reader)], bytes / matrices);
+    for (const int reader : readers) move_packed(listing, listing.ops[reader], bytes / matrices);
   }
 }
 

@@ -4,7 +4,7 @@
 #include <map>
 #include <optional>
 
-#include "heddle/passes/copies.h"
+#include "heddle/passes/copy_ops.h"
 #include "heddle/passes/stands_for.h"
 
 namespace heddle::passes {
@@ -46,7 +46,8 @@ class Recomputer {
   }
 
  private:
-  // Of an op that may be replayed: beyond how many times the even share of rows, 0 for always.
+  // The multiple of the even share of rows beyond which an op is replayed, 0 for always; nothing for an op that may
+  // not be.
   std::optional<double> chosen(const Op& op, int layer) const {
     if (layer < 0 || op.part == "head" || !op.def->replayable || op.def->is_loss || !op.updates.empty() ||
         ir::is_message(op.def->moves)) {
@@ -74,7 +75,7 @@ class Recomputer {
     });
   }
 
-  // Whether another layer, another rank or the output head reads what the op makes: then it is an input, and kept.
+  // True if another layer, another rank or the output head reads what the op makes: then it is an input, and kept.
   bool leaves_its_layer(const Op& op) const {
     return std::any_of(op.out.begin(), op.out.end(), [&](ValueId id) {
       const auto readers = uses_.readers(id);
@@ -84,7 +85,8 @@ class Recomputer {
     });
   }
 
-  // What all ranks run or none, all decide by the same number: the rows of the rank with most of them.
+  // The count by which an op is decided. An op that all ranks run or none is decided by one number: the rows of the
+  // rank with most of them.
   ValueId decided_by(const Op& op, ValueId counted) const {
     return ir::communicates(*op.def) ? uses_.writer(counted)->result("most") : counted;
   }

@@ -6,7 +6,7 @@ void reuse_lists(ir::Listing& listing) {
   std::vector<ir::ValueId> instead(listing.values.size());  // of each value
   for (size_t v = 0; v < instead.size(); ++v) instead[v] = static_cast<ir::ValueId>(v);
   const auto now = [&](ir::ValueId& id) {
-    if (id != ir::none) id = instead[static_cast<size_t>(id)];
+    if (id != ir::none) id = instead[id];
   };
   std::vector<ir::Op> kept, counting;
   for (ir::Op& op : listing.ops) {
@@ -17,7 +17,7 @@ void reuse_lists(ir::Listing& listing) {
         if (earlier.def == op.def && earlier.in == op.in && earlier.attributes == op.attributes) same = &earlier;
       }
       if (same != nullptr) {
-        for (size_t i = 0; i < op.out.size(); ++i) instead[static_cast<size_t>(op.out[i])] = same->out[i];
+        for (size_t i = 0; i < op.out.size(); ++i) instead[op.out[i]] = same->out[i];
         continue;
       }
       counting.push_back(op);

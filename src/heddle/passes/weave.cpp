@@ -36,7 +36,7 @@ class Weaver {
   Weaver(const ir::StepProgram& program, const std::vector<ir::Block>& blocks, const Durations& duration_us,
          bool in_order) {
     for (size_t slot = 0; slot < blocks.size(); ++slot) {
-      const ir::Listing& listing = program.listings[static_cast<size_t>(blocks[slot].listings[0])];
+      const ir::Listing& listing = program.listings[blocks[slot].listings[0]];
       const size_t first = nodes_.size();
       add(listing, blocks[slot], static_cast<uint8_t>(slot), duration_us);
       if (in_order) follow(first);
@@ -49,7 +49,7 @@ class Weaver {
     backward_depth_.assign(blocks.size(), 0);
   }
 
-  /// When the last op ends, in the order that they have, or in that which `order` finds.
+  /// The time at which the last op ends, in the order that they have, or in that which `order` finds.
   double written_us() {
     for (size_t i = 0; i < nodes_.size(); ++i) run(nodes_[i]);
     return last_us_;
@@ -97,7 +97,7 @@ class Weaver {
       const auto after = [&](size_t other) {
         if (other != at) node.before.push_back(other);
       };
-      // Of the value and its parts: what was used before, by the base.
+      // The earlier uses of the value and its parts, by the base.
       const auto uses_of = [&](ValueId id) -> Uses::mapped_type& {
         return (ir::is_persistent(listing.value(id).role) ? persistent_ : own)[listing.base(id)];
       };
@@ -135,17 +135,18 @@ class Weaver {
       // An op takes the microbatches in their order.
       auto [ran, first_run] = last_run_.try_emplace(op_index, at);
       if (!first_run) after(std::exchange(ran->second, at));
-      // Messages of a channel are received in the order of the text, and of the blocks.
+      // Messages of a channel are received in the order of the listing, and of the blocks.
       if (op.def->moves == ir::Moves::to_neighbour) {
         auto [last, first] = last_send_.try_emplace(ir::channel_name(op), at);
         if (!first) after(std::exchange(last->second, at));
       }
-      // What is made again needs nothing of the backward, and copies that are never kept nothing of the forward:
-      // they wait for their layer's turn, lest all be made at once.
+      // Ops that are made again need nothing of the backward, and copies that are never kept nothing of the
+      // forward. They wait for their layer's turn, lest all be made at once.
       if ((op.again || op.def->made_again) && before_layer) after(*before_layer);
-      // What comes back from the host is not to come earlier than the text has it.
-      if (op.def->moves == ir::Moves::from_host && latest) after(*latest);
-      const bool copies = ir::is_copy(op.def->moves);
+      // A copy from the host, or a weight that is gathered, is not to come earlier than the listing has it.
+      const bool timed = op.def->timed && !ir::once_a_step(op.phase);
+      if ((op.def->moves == ir::Moves::from_host || timed) && latest) after(*latest);
+      const bool copies = ir::is_copy(op.def->moves) || timed;
       const bool paces =
           !op.again && !copies && (op.phase != Phase::W || !latest || nodes_[*latest].weight_gradient);
       if (paces) latest = at;
@@ -194,8 +195,8 @@ class Weaver {
   }
 
   double start_of(const Node& node) const {
-    double start = std::max(host_us_, free_us_[static_cast<size_t>(node.stream)]);
-    if (node.channel >= 0) start = std::max(start, free_us_[static_cast<size_t>(node.channel)]);
+    double start = std::max(host_us_, free_us_[node.stream]);
+    if (node.channel >= 0) start = std::max(start, free_us_[node.channel]);
     for (const size_t other : node.before) start = std::max(start, nodes_[other].end_us);
     return start;
   }
@@ -221,8 +222,8 @@ class Weaver {
 
   void run(Node& node) {
     node.end_us = start_of(node) + node.duration_us;
-    free_us_[static_cast<size_t>(node.stream)] = node.end_us;
-    if (node.channel >= 0) free_us_[static_cast<size_t>(node.channel)] = node.end_us;
+    free_us_[node.stream] = node.end_us;
+    if (node.channel >= 0) free_us_[node.channel] = node.end_us;
     if (node.stall) host_us_ = node.end_us;
     last_us_ = std::max(last_us_, node.end_us);
   }
@@ -262,7 +263,7 @@ void weave(const ir::StepProgram& program, ir::Block& block, const Durations& du
   if (block.mixing == ir::Block::Mixing::none) return;
   const auto weave_steps = [&](ir::Block& woven) {
     const auto communicates = [&](const ir::Step& step) {
-      const ir::Listing& listing = program.listings[static_cast<size_t>(woven.listings[step.slot])];
+      const ir::Listing& listing = program.listings[woven.listings[step.slot]];
       return ir::communicates(*listing.ops[step.op].def);
     };
     if (std::none_of(woven.steps.begin(), woven.steps.end(), communicates)) return;

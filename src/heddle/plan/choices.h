@@ -1,5 +1,5 @@
-// What of a plan is chosen: each member is set by a row of plan/switches, or is a number beside one. A run's
-// configuration contains it as it is; a plan adds what is worked out.
+// The choices of a plan: each member is set by a row of plan/switches, or is a number beside one. A run's
+// configuration contains it as it is; a plan adds what is computed from it.
 #pragma once
 
 #include <set>
@@ -11,16 +11,17 @@
 #include "heddle/model/context.h"
 #include "heddle/model/dispatcher.h"
 #include "heddle/model/objective.h"
-#include "heddle/passes/adapters.h"
-#include "heddle/passes/products/fp8.h"
-#include "heddle/passes/fuse.h"
-#include "heddle/passes/op_groups.h"
-#include "heddle/passes/update/update.h"
+#include "heddle/passes/options/adapters.h"
+#include "heddle/passes/options/fp8.h"
+#include "heddle/passes/options/fusions.h"
+#include "heddle/passes/options/op_group.h"
+#include "heddle/passes/options/optimizer.h"
+#include "heddle/passes/options/shard.h"
 #include "heddle/plan/mesh.h"
 
 namespace heddle::plan {
 
-/// Which blocks are rearranged so that communication runs beside computation.
+/// The blocks that are rearranged so that communication runs beside computation.
 enum class Weave : uint8_t {
   off,
   layers,  // each block alone
@@ -30,7 +31,7 @@ constexpr auto words_of(Weave) {
   return std::to_array<Word<Weave>>({{Weave::off, "off"}, {Weave::layers, "layers"}, {Weave::pairs, "pairs"}});
 }
 
-/// Whether tensor parallelism's collectives run beside the products that feed them or wait for them.
+/// The way in which tensor parallelism's collectives run beside the products that feed them, or wait for them.
 enum class TpOverlap : uint8_t {
   off,
   tiles,     // both are cut into panels of rows
@@ -53,31 +54,33 @@ struct Parallel {
   model::Context context = model::Context::gather;
   model::Dispatcher exchange;  // of the experts' rows
   TpOverlap tp_overlap = TpOverlap::off;
-  int tp_panels = 0;           // of each product that is cut, or pieces of a rank's rows; 0: by rates
-  bool ahead_of_norm = false;  // stages update before the norm of all gradients is known
-  bool reuse_lists = true;     // the counts of a MoE layer's rows go to the host once a microbatch, not four times
-  double message_rate = 0;     // GB/s of a rank to others, for weaving; 0: as the exchange's links
+  passes::Shard shard = passes::Shard::state;  // among the ranks that hold copies (passes/shard)
+  int shard_ranks = 0;                         // that hold all of a weight together; 0: as many as there are
+  std::vector<passes::OpGroup> sharded{passes::OpGroup{"all"}};  // what is cut beyond state, by part and layer
+  int tp_panels = 0;        // of each product that is cut, or pieces of a rank's rows; 0: by rates
+  bool reuse_lists = true;  // the counts of a MoE layer's rows go to the host once a microbatch, not four times
+  double message_rate = 0;  // GB/s of a rank to others, for weaving; 0: as the exchange's links
   double message_latency_us = 0;  // likewise
   bool operator==(const Parallel&) const = default;
 };
 
-/// Where master weights and moments lie.
-enum class StateHome : uint8_t {
+/// The place of master weights and moments.
+enum class StateResidency : uint8_t {
   device,
   swap,      // on the host; slices stream through slots on the device
   mapped,    // moments on the host, where the update reads and writes them in place
   host,      // on the host, whose processor updates them; gradients go there, weights come back
   cheapest,  // on the device if they fit, else where the end of a step is shortest (plan/state_cost)
 };
-constexpr auto words_of(StateHome) {
-  return std::to_array<Word<StateHome>>({{StateHome::device, "device"},
-                                         {StateHome::swap, "swap"},
-                                         {StateHome::mapped, "mapped"},
-                                         {StateHome::host, "host"},
-                                         {StateHome::cheapest, "auto"}});
+constexpr auto words_of(StateResidency) {
+  return std::to_array<Word<StateResidency>>({{StateResidency::device, "device"},
+                                              {StateResidency::swap, "swap"},
+                                              {StateResidency::mapped, "mapped"},
+                                              {StateResidency::host, "host"},
+                                              {StateResidency::cheapest, "auto"}});
 }
 
-/// What the master of a bf16 weight is kept as.
+/// The form in which the master of a bf16 weight is kept.
 enum class MasterForm : uint8_t {
   full,   // fp32, beside the weight
   split,  // the weight itself, and the 16 bits that it lacks
@@ -86,14 +89,23 @@ constexpr auto words_of(MasterForm) {
   return std::to_array<Word<MasterForm>>({{MasterForm::full, "full"}, {MasterForm::split, "split"}});
 }
 
-struct Memory {
+/// The places of what lives from step to step.
+struct Residency {
+  StateResidency optimizer = StateResidency::device;
+  MasterForm master = MasterForm::full;
+  std::vector<passes::OpGroup> weights, gradients;  // which of them lie on the host (passes/host/residency_words)
+
+  bool on_device() const { return optimizer == StateResidency::device && !crosses(); }
+  /// True if weights or sums of gradients cross to the device for a microbatch.
+  bool crosses() const { return !weights.empty() || !gradients.empty(); }
+  bool operator==(const Residency&) const = default;
+};
+
+struct Memory : Residency {
   std::vector<passes::OpGroup> recompute;  // what the backward makes again
   std::vector<passes::OpGroup> offload;    // what waits for the backward on the host
-  StateHome optimizer = StateHome::device;
-  MasterForm master = MasterForm::full;
-  std::vector<passes::OpGroup> weights, gradients;  // which of them lie on the host (passes/host/home_words)
-  int64_t budget_bytes = 0;                         // of a rank's device, whatever the router does; 0: none
-  double budget_share = 0;                          // instead: of the device's memory, up to 1
+  int64_t budget_bytes = 0;                // of a rank's device, whatever the router does; 0: none
+  double budget_share = 0;                 // instead: of the device's memory, up to 1
   double crowding = 0;     // that this holds for: times the even share of rows; 0: for any routing
   double host_rate = 0;    // GB/s between device and host; 0: usual for the backend
   double update_rate = 0;  // GB/s of the host's processor to its memory, likewise
@@ -101,7 +113,7 @@ struct Memory {
   bool operator==(const Memory&) const = default;
 };
 
-/// Who moves the bytes of messages between ranks that reach each other's memory.
+/// The engine that moves the bytes of messages between ranks that reach each other's memory.
 enum class CopyEngine : uint8_t {
   off,       // the transport, on the units that compute
   wherever,  // the engine, where there is one that takes nothing from computing that messages don't
@@ -112,7 +124,7 @@ constexpr auto words_of(CopyEngine) {
       {{CopyEngine::off, "off"}, {CopyEngine::wherever, "auto"}, {CopyEngine::on, "on"}});
 }
 
-/// Whether what the end of a step does to each parameter is one op for many of them.
+/// Joining of the ops that the end of a step runs on each parameter: one op for many parameters, or not.
 enum class JoinUpdates : uint8_t {
   off,
   wherever,  // where a launch costs the backend more than it does to issue an op
@@ -123,18 +135,18 @@ constexpr auto words_of(JoinUpdates) {
       {{JoinUpdates::off, "off"}, {JoinUpdates::wherever, "auto"}, {JoinUpdates::on, "on"}});
 }
 
-/// How the program runs where it runs.
+/// The choices of how the program runs on its device.
 struct OnDevice {
   bool pack_weights = true;  // where the backend has a packed form
   bool graphs = false;       // repeated launches as CUDA graphs
-  double product_rate = 0;   // GFLOP/s, by which weaving and offload reckon; 0: usual for the backend
+  double product_rate = 0;   // GFLOP/s, that weaving and offload assume; 0: usual for the backend
   double memory_rate = 0;    // GB/s, likewise
   passes::Fp8 fp8 = passes::Fp8::off;
   ProductWay expert_product = ProductWay::cheapest;  // of products over groups
   std::string product_ways;  // what the ways of these take (cost::WayRates); "": usual for the backend
   CopyEngine copy_engine = CopyEngine::off;
   JoinUpdates join_updates = JoinUpdates::wherever;
-  double copy_engine_kb = 0;  // of a message, from which it goes by the engine; 0: as measured, else usual
+  double copy_engine_kb = 0;  // of a message, from which it uses the engine; 0: as measured, else usual
   double message_share = 0;   // of a device's units that a message takes while the transport moves it
   bool operator==(const OnDevice&) const = default;
 };

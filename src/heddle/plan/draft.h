@@ -1,4 +1,4 @@
-// A program on its way: what the passes have to go by, and what they change.
+// A program on its way: what the passes depend on, and what they change.
 #pragma once
 
 #include <vector>

@@ -4,10 +4,11 @@
 
 #include "heddle/ir/verify/verify.h"
 #include "heddle/model/text/decoder.h"
+#include "heddle/passes/update/update.h"
+#include "heddle/plan/check.h"
 #include "heddle/plan/costs/durations.h"
 #include "heddle/plan/passes.h"
 #include "heddle/plan/plan.h"
-#include "heddle/plan/refusals.h"
 #include "heddle/plan/switches.h"
 #include "heddle/schedule/generators/generators.h"
 #include "heddle/schedule/timing.h"
@@ -17,73 +18,7 @@ namespace heddle::plan {
 
 namespace {
 
-// Sizes that a mesh cuts must divide.
-void check_sizes(const model::ModelConfig& config, const Plan& plan) {
-  const Degrees& mesh = plan.mesh;
-  const auto divides = [](const char* what, int64_t size, const char* by, int64_t degree) {
-    if (size % degree != 0) config_error("{} ({}) is not a multiple of {} ({})", what, size, by, degree);
-  };
-  divides("model.num_attention_heads", config.num_attention_heads, "mesh.tp", mesh.tp);
-  const int64_t keys = config.is_latent() ? config.num_attention_heads : config.num_key_value_heads;
-  if (!config.is_latent()) divides("model.num_key_value_heads", keys, "mesh.tp", mesh.tp);
-  divides("model.vocab_size", config.vocab_size, "mesh.tp", mesh.tp);
-  divides("model.intermediate_size", config.intermediate_size, "mesh.tp", mesh.tp);
-  divides("model.n_shared_experts × moe_intermediate_size", config.n_shared_experts * config.moe_intermediate_size,
-          "mesh.tp", mesh.tp);
-  divides("model.n_routed_experts", config.n_routed_experts, "mesh.ep", mesh.ep);
-  divides("model.moe_intermediate_size", config.moe_intermediate_size, "mesh.etp", mesh.etp);
-  if (plan.parallel.context == model::Context::ulysses) {
-    divides("model.num_attention_heads", config.num_attention_heads,
-            "mesh.tp × mesh.cp, as parallel.context 'ulysses' needs", int64_t{mesh.tp} * mesh.cp);
-    divides("model.num_key_value_heads", keys, "mesh.tp × mesh.cp, as parallel.context 'ulysses' needs",
-            int64_t{mesh.tp} * mesh.cp);
-  }
-  divides("the sequence length", plan.sequence_length, mesh.cp > 1 ? "2 × mesh.cp × mesh.tp" : "mesh.tp",
-          (mesh.cp > 1 ? 2 * mesh.cp : 1) * mesh.tp);
-}
-
-void check_pairs(const model::ModelConfig& config, const Plan& plan) {
-  if (plan.sequences % 2 != 0) {
-    config_error("train.objective \"dpo\" takes pairs of sequences, train.microbatch is {}: an even number does",
-                 plan.sequences);
-  }
-  if (config.num_nextn_predict_layers > 0) {
-    config_error(
-        "train.objective \"dpo\" trains nothing that predicts further tokens: model.num_nextn_predict_layers is "
-        "{}, "
-        "0 goes with it",
-        config.num_nextn_predict_layers);
-  }
-  if (plan.weighs_labels)
-    config_error("train.objective \"dpo\" counts whole answers: data.weight_key does not go with it");
-}
-
-// All that can be told without a schedule.
-void check_model(const model::ModelConfig& config, const Plan& plan) {
-  model::validate(config);
-  if (plan.sequence_length > config.max_position_embeddings) {
-    config_error("sequence length {} exceeds model.max_position_embeddings ({})", plan.sequence_length,
-                 config.max_position_embeddings);
-  }
-  refuse_what_does_not_go_together(plan);
-  if (plan.objective.of_pairs()) check_pairs(config, plan);
-  if (plan.cached_sequences > 0 && plan.ranks() > 1)
-    config_error("a cache of sequences is kept on one rank, the mesh has {}", plan.ranks());
-  (void)Mesh(plan.mesh);  // refuses degrees that don't go together
-  check_sizes(config, plan);
-}
-
-// An expert's state is shared out among the ranks that hold copies of it, and moves among others of the same share.
-void check_homes(const Plan& plan, const schedule::Placement& placement) {
-  if (!plan.parallel.exchange.migrates() || plan.mesh.ep == 1 || placement.routes == 1) return;
-  config_error(
-      "moe.migrate_every moves experts among the ranks of one pipeline; parallel.schedule \"{}\" holds two copies "
-      "of "
-      "each stage, and goes with moe.migrate_every = \"off\"",
-      plan.parallel.schedule);
-}
-
-// Of a microbatch.
+// Sequences of a microbatch.
 int64_t sequences_of(const Plan& plan, ir::Purpose purpose) {
   switch (purpose) {
     case ir::Purpose::predict:
@@ -117,13 +52,13 @@ schedule::Schedule smaller_schedule(const Plan& plan, int microbatches, const sc
   return made;
 }
 
-// What of the model each pipeline rank holds, and where its hidden states come from and go to.
+// The part of the model that each pipeline rank holds, and where its hidden states come from and go to.
 std::vector<model::RankSpec> rank_specs(const model::ModelConfig& config, const Plan& plan, const Mesh& mesh,
                                         const schedule::Placement& placement, ir::Purpose purpose) {
   const std::vector<model::StageShare> shares = layout_of(plan.parallel.layout, config, placement.stages);
   std::vector<int> filled;  // stages with something to do
   for (int s = 0; s < placement.stages; ++s) {
-    if (!shares[static_cast<size_t>(s)].is_empty()) filled.push_back(s);
+    if (!shares[s].is_empty()) filled.push_back(s);
   }
   std::vector<model::RankSpec> specs;
   for (int r = 0; r < placement.ranks; ++r) {
@@ -131,7 +66,7 @@ std::vector<model::RankSpec> rank_specs(const model::ModelConfig& config, const 
     for (const int stage : placement.stages_of(r)) {
       const int route = placement.route_of(stage), first = route * placement.stages, s = stage - first;
       model::RankSpec::Chunk& chunk = spec.chunks.emplace_back();
-      chunk.share = shares[static_cast<size_t>(s)];
+      chunk.share = shares[s];
       chunk.microbatches = {route, placement.routes};
       const auto at = std::lower_bound(filled.begin(), filled.end(), s);
       const auto rank_of = [&](int of) { return placement.rank_of[static_cast<size_t>(first + of)]; };
@@ -158,19 +93,19 @@ std::vector<model::RankSpec> rank_specs(const model::ModelConfig& config, const 
   return specs;
 }
 
-// What the stages of the pipeline last, from the ops that they run.
+// The durations of the pipeline's stages, from the ops that they run.
 schedule::Times stage_times(const ir::StepProgram& program, const schedule::Placement& placement,
                             const passes::Durations& duration_us) {
   schedule::Times times;
   times.stages.resize(static_cast<size_t>(placement.stages), {0, 0, 0, 0});
   for (int r = 0; r < placement.ranks; ++r) {
-    const ir::Listing& listing = program.listings[static_cast<size_t>(r)];
+    const ir::Listing& listing = program.listings[r];
     const std::vector<int> own = placement.stages_of(r);
     for (const ir::Op& op : listing.ops) {
       if (ir::once_a_step(op.phase)) continue;
-      const int s = own[static_cast<size_t>(op.chunk)];
+      const int s = own[op.chunk];
       if (s >= placement.stages) continue;  // a second copy
-      schedule::StageTimes& of = times.stages[static_cast<size_t>(s)];
+      schedule::StageTimes& of = times.stages[s];
       const double us = duration_us(listing, op);
       if (ir::is_message(op.def->moves)) {
         times.hop = std::max(times.hop, us);
@@ -191,7 +126,7 @@ void check_pass(std::string_view name) {
                did_you_mean(std::string(name), names));
 }
 
-// What kernels read is made anew of the masters in one block of each pipeline rank.
+// Adds one block on each pipeline rank that makes what kernels read anew from the masters.
 void add_restore(ir::StepProgram& program, const std::vector<std::vector<ir::Op>>& restores) {
   constexpr auto purpose = static_cast<size_t>(ir::Purpose::restore);
   program.first_listing[purpose] = static_cast<int>(program.listings.size());
@@ -204,18 +139,7 @@ void add_restore(ir::StepProgram& program, const std::vector<std::vector<ir::Op>
   }
 }
 
-// The check that looks back at a step when no other follows.
-void add_settle(ir::StepProgram& program, int ranks) {
-  ir::StepProgram::ActionLists& lists = program.actions[static_cast<size_t>(ir::Purpose::settle)];
-  for (int r = 0; r < ranks; ++r) {
-    const ir::Block check = ir::make_block(program, r, ir::BlockKind::check);
-    if (check.steps.empty()) return;
-    lists.push_back({{static_cast<int>(program.blocks.size()), {-1}}});
-    program.blocks.push_back(check);
-  }
-}
-
-// What a training step changes is copied by one block of each pipeline rank.
+// Adds one block on each pipeline rank that copies what a training step changes.
 void add_snapshot(ir::StepProgram& program, std::vector<ir::Listing> snapshots) {
   constexpr auto purpose = static_cast<size_t>(ir::Purpose::snapshot);
   program.first_listing[purpose] = static_cast<int>(program.listings.size());
@@ -238,6 +162,7 @@ Plan Plan::on_one_rank() const {
   one.parallel.chunks = usual.parallel.chunks;
   one.parallel.group = usual.parallel.group;
   one.parallel.layout = usual.parallel.layout;
+  one.parallel.shard_ranks = usual.parallel.shard_ranks;
   return one;
 }
 
@@ -264,21 +189,24 @@ schedule::Schedule schedule_of(const Plan& plan) {
     options.microbatches = plan.microbatches;
     options.chunks = plan.parallel.chunks;
     options.group = plan.parallel.group;
-    made = schedule::make_schedule(plan.parallel.schedule, options);
+    try {
+      made = schedule::make_schedule(plan.parallel.schedule, options);
+    } catch (const ConfigError& error) {
+      const std::string chunks =
+          plan.parallel.chunks > 0 ? fmt::format(", parallel.chunks {}", plan.parallel.chunks) : "";
+      config_error(
+          "parallel.schedule: {} (mesh.pp is {}{}; the microbatches of a step are train.global_batch ÷ "
+          "(train.microbatch × mesh.dp) = {} ÷ ({} × {}))",
+          error.what(), plan.mesh.pp, chunks, int64_t{plan.microbatches} * plan.sequences * plan.mesh.dp,
+          plan.sequences, plan.mesh.dp);
+    }
   }
   schedule::validate(made);
   return made;
 }
 
-void check(const model::ModelConfig& config, const Plan& plan) {
-  check_model(config, plan);
-  const schedule::Placement placement = schedule_of(plan).placement;
-  check_homes(plan, placement);
-  layout_of(plan.parallel.layout, config, placement.stages);
-}
-
 Lowered lower(const model::ModelConfig& config, const Plan& plan, std::string_view until) {
-  check_model(config, plan);
+  refuse(refusals_before_schedule(config, plan));
   if (!until.empty()) check_pass(until);
   const Mesh mesh(plan.mesh);
   Lowered lowered;
@@ -288,7 +216,7 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan, std::string_vi
   for (int r = 0; r < plan.ranks(); ++r) program.class_of_rank.push_back(mesh.at(r).at(ir::Axis::pp));
   const schedule::Schedule training = schedule_of(plan);
   lowered.placement = training.placement;
-  check_homes(plan, training.placement);
+  refuse(refusals_of_placement(plan, training.placement));
   const passes::Durations durations =
       plan.durations ? plan.durations : nominal_durations(plan.parallel.exchange, plan.rates);
   std::vector<std::vector<ir::Op>> restores;  // by pipeline rank
@@ -321,7 +249,7 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan, std::string_vi
       if (draft.trains() && plan.parallel.weave == Weave::pairs && plan.mesh.pp > 1) {
         timing = schedule::timing_of(of, stage_times(program, of.placement, durations));
         lowering.at_once = [&](int rank, size_t action) {
-          const std::vector<schedule::Interval>& spans = timing.of[static_cast<size_t>(rank)];
+          const std::vector<schedule::Interval>& spans = timing.of[rank];
           return spans[action].start <= spans[action - 1].end;
         };
       }
@@ -337,7 +265,6 @@ Lowered lower(const model::ModelConfig& config, const Plan& plan, std::string_vi
     if (run_passes(draft, Pass::Level::blocks, until, lowered.passes)) return lowered;
   }
   add_restore(program, restores);
-  add_settle(program, training.placement.ranks);
   add_snapshot(program, std::move(snapshots));
   lowered.statistics.resize(program.listings.size());
   ir::verify(program);

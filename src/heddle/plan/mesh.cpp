@@ -1,8 +1,10 @@
 #include "heddle/plan/mesh.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "heddle/base/error.h"
+#include "heddle/plan/divisors.h"
 
 namespace heddle::plan {
 
@@ -50,14 +52,18 @@ Mesh::Mesh(const Degrees& degrees) : degrees_(degrees) {
   const std::array<int, ir::kAxes> degree{degrees.tp, degrees.cp,  degrees.dp, degrees.pp,
                                           degrees.ep, degrees.etp, 1};
   for (int a = 0; a < ir::kAxes; ++a) {
-    if (degree[static_cast<size_t>(a)] < 1) {
-      config_error("mesh.{} is {}, must be at least 1", ir::name_of(static_cast<Axis>(a)),
-                   degree[static_cast<size_t>(a)]);
+    if (degree[a] < 1) {
+      config_error("mesh.{} is {}, must be at least 1", ir::name_of(static_cast<Axis>(a)), degree[a]);
     }
   }
   if (degrees.stage_ranks() % (degrees.ep * degrees.etp) != 0) {
-    config_error("mesh: ep × etp ({} × {}) does not divide tp × cp × dp ({} × {} × {} = {})", degrees.ep,
-                 degrees.etp, degrees.tp, degrees.cp, degrees.dp, degrees.stage_ranks());
+    const int64_t asked = int64_t{degrees.ep} * degrees.etp, there = degrees.stage_ranks();
+    const int64_t least = std::lcm(asked, int64_t{degrees.tp} * degrees.cp) * degrees.pp;
+    config_error(
+        "mesh: ep × etp ({} × {}) does not divide tp × cp × dp ({} × {} × {} = {}); it goes with mesh.ranks = {}, "
+        "and "
+        "{} ranks a stage with a product of {}",
+        degrees.ep, degrees.etp, degrees.tp, degrees.cp, degrees.dp, there, least, there, divisors_text(there));
   }
   const std::vector<Axis> fold = fold_named(degrees.order, {Axis::tp, Axis::cp, Axis::dp, Axis::pp}, "order");
   const std::vector<Axis> experts =
@@ -85,6 +91,27 @@ const std::vector<std::string>& Mesh::group_names() {
   return names;
 }
 
+std::vector<int> Mesh::by_runs(const std::string& name, size_t at, int rank) const {
+  std::vector<int> all = group(name.substr(0, at), rank);
+  std::sort(all.begin(), all.end());  // neighbours are so by number, in every order of the axes
+  const size_t number = name.find_first_of("0123456789", at);
+  HEDDLE_CHECK(number != std::string::npos, "no mesh group '{}'", name);
+  const std::string_view how = std::string_view(name).substr(at + 1, number - at - 1);
+  const auto length = static_cast<size_t>(std::stoi(name.substr(number)));
+  HEDDLE_CHECK(length > 0 && all.size() % length == 0, "'{}' cuts {} ranks", name, all.size());
+  const auto own = static_cast<size_t>(std::find(all.begin(), all.end(), rank) - all.begin());
+  std::vector<int> members;
+  for (size_t place = 0; place < length; ++place) {
+    for (size_t run = 0; run < all.size() / length; ++run) {
+      if (how == "in" && run != own / length) continue;
+      if (how == "across" && place != own % length) continue;
+      members.push_back(all[run * length + place]);
+    }
+  }
+  HEDDLE_CHECK(how == "in" || how == "across" || how == "by", "no mesh group '{}'", name);
+  return members;
+}
+
 std::vector<int> Mesh::group(const std::string& name, int rank) const {
   if (const size_t at = name.find('@'); at != std::string::npos) {
     std::vector<int> pipeline_ranks, members;
@@ -102,6 +129,7 @@ std::vector<int> Mesh::group(const std::string& name, int rank) const {
     }
     return members;
   }
+  if (const size_t at = name.find('_'); at != std::string::npos) return by_runs(name, at, rank);
   // The axes on which members may differ, slowest first; all others of that layout are those of `rank`.
   struct Kind {
     const char* name;

@@ -1,8 +1,8 @@
 // The ranks of a job as a mesh, and the groups in which they communicate.
 //
-// World = tp × cp × dp × pp. A stage's W = tp·cp·dp ranks are folded twice: as tp × cp × dp for attention and as
-// etp × ep × edp for the experts (edp = W ÷ (etp·ep)); the two foldings are independent. A fold is written with its
-// fastest axis first: "tp-cp-dp-pp" puts tensor-parallel neighbours on adjacent ranks.
+// World = tp × cp × dp × pp. A stage's W = tp·cp·dp ranks are folded twice, independently. The fold of attention is
+// tp × cp × dp, that of the experts etp × ep × edp (edp = W ÷ (etp·ep)). A fold is written with its fastest axis
+// first: "tp-cp-dp-pp" puts tensor-parallel neighbours on adjacent ranks.
 #pragma once
 
 #include <string>
@@ -35,18 +35,22 @@ class Mesh {
   const ir::Coordinates& at(int rank) const { return at_.at(static_cast<size_t>(rank)); }
 
   /// The ranks with which `rank` communicates in a group, itself among them, in the group's order:
-  ///   tp, cp, pp, etp, edp  one axis
-  ///   experts          etp × ep: ranks that share the experts, etp fastest
-  ///   dense            cp × dp: copies of a weight that tp cuts
-  ///   sequence         tp × cp: ranks that share the tokens of a sequence
-  ///   stage            all of a stage: copies of a weight that nothing cuts
-  ///   world            all
+  ///   `tp`, `cp`, `pp`, `etp`, `edp`  One axis.
+  ///   `experts`   etp × ep: ranks that share the experts, etp fastest.
+  ///   `dense`     cp × dp: copies of a weight that tp cuts.
+  ///   `sequence`  tp × cp: ranks that share the tokens of a sequence.
+  ///   `stage`     All of a stage: copies of a weight that nothing cuts.
+  ///   `world`     All.
+  /// Each cut into runs of N neighbours: "NAME_inN" the run of `rank`, "NAME_acrossN" the rank of the same place in
+  /// each run, "NAME_byN" all, those of the same place beside each other.
   /// "NAME@a+b": those of pipeline ranks a and b, in this order, that differ in nothing but what NAME lets differ;
   /// empty for a rank of another pipeline rank. InternalError for any other name.
   std::vector<int> group(const std::string& name, int rank) const;
   static const std::vector<std::string>& group_names();
 
  private:
+  std::vector<int> by_runs(const std::string& name, size_t at, int rank) const;
+
   Degrees degrees_;
   std::vector<ir::Coordinates> at_;
 };

@@ -8,22 +8,27 @@
 #include "heddle/ops/ops.h"
 #include "heddle/passes/adapters.h"
 #include "heddle/passes/exact_sums.h"
+#include "heddle/passes/fp8.h"
+#include "heddle/passes/fuse.h"
 #include "heddle/passes/host/host_gradients.h"
 #include "heddle/passes/host/host_weights.h"
 #include "heddle/passes/host/offload.h"
 #include "heddle/passes/overlap/choice.h"
 #include "heddle/passes/overlap/panels.h"
 #include "heddle/passes/pack_weights.h"
-#include "heddle/passes/products/product_ways.h"
+#include "heddle/passes/product_ways.h"
 #include "heddle/passes/recompute.h"
 #include "heddle/passes/reuse_lists.h"
+#include "heddle/passes/shard/shard_gradients.h"
+#include "heddle/passes/shard/shard_weights.h"
 #include "heddle/passes/state/host_state.h"
 #include "heddle/passes/state/snapshot.h"
 #include "heddle/passes/state/stream_state.h"
-#include "heddle/passes/update/ahead_of_norm.h"
 #include "heddle/passes/update/join_updates.h"
 #include "heddle/passes/update/move_experts.h"
+#include "heddle/passes/update/update.h"
 #include "heddle/plan/costs/durations.h"
+#include "heddle/plan/sharding.h"
 #include "heddle/schedule/apart.h"
 
 namespace heddle::plan {
@@ -43,10 +48,20 @@ void share_weights(ir::Listing& listing, const ir::Listing& owner, int owner_ind
 
 template <class Run>
 void on_each(Draft& d, const Run& run) {
-  for (int r = 0; r < std::ssize(d.texts); ++r) run(d.texts[static_cast<size_t>(r)], r);
+  for (int r = 0; r < std::ssize(d.texts); ++r) run(d.texts[r], r);
 }
-const std::vector<schedule::Action>& actions_of(const Draft& d, int rank) {
-  return d.order.order[static_cast<size_t>(rank)];
+const std::vector<schedule::Action>& actions_of(const Draft& d, int rank) { return d.order.order[rank]; }
+
+// A rank of the mesh that has this place in the pipeline.
+int rank_at(const Mesh& mesh, int pipeline_rank) {
+  int rank = 0;
+  while (mesh.at(rank).at(ir::Axis::pp) != pipeline_rank) ++rank;
+  return rank;
+}
+
+passes::BlockOrder block_order(const Draft& d, int r) {
+  return {.deferred = schedule::defers_weight_gradients(actions_of(d, r)),
+          .at_once = schedule::goes_back_at_once(actions_of(d, r), d.order.placement.stages_of(r))};
 }
 
 bool always(const Draft&) { return true; }
@@ -105,8 +120,37 @@ void offload(Draft& d) {
   });
 }
 
-// Of gradients in one reduction. What is left of the last one when the backward ends hides behind nothing, so where
-// the links' rates are known a bucket is no longer than a message has to be to run at nearly their full rate.
+void shard(Draft& d) {
+  on_each(d, [&](model::RankText& text, int r) {
+    passes::shard_weights(text, mark_sharded(text, d.plan.parallel, d.mesh, rank_at(d.mesh, r)), block_order(d, r),
+                          d.durations);
+  });
+}
+
+void shard_gradients(Draft& d) {
+  on_each(d, [&](model::RankText& text, int r) {
+    std::map<std::string, int> ranks;
+    for (const model::Parameter& p : text.parameters) {
+      if (!p.within.empty()) ranks[p.within] = static_cast<int>(d.mesh.group(p.within, rank_at(d.mesh, r)).size());
+    }
+    passes::shard_gradients(text, ranks);
+  });
+}
+
+// Other purposes gather what the training stage holds in runs.
+void gather_runs(Draft& d) {
+  on_each(d, [&](model::RankText& text, int r) {
+    const ir::Listing& owner = d.program.listings[r];
+    passes::ShardedWeights weights = mark_sharded(text, d.plan.parallel, d.mesh, rank_at(d.mesh, r));
+    std::erase_if(weights,
+                  [&](const auto& of) { return owner.value(owner.find(of.first)).space != ir::Space::nowhere; });
+    passes::gather_sharded_weights(text, owner, r, weights, d.durations);
+  });
+}
+
+// Bytes of gradients in one reduction. What is left of the last bucket when the backward ends hides behind nothing.
+// So where the links' rates are known, a bucket is no longer than a message must be to run at nearly their full
+// rate.
 int64_t bucket_bytes(const Plan& plan) {
   constexpr double kLatencies = 10;
   const auto bytes =
@@ -119,11 +163,12 @@ void update(Draft& d) {
     passes::UpdateOptions options{d.plan.update};
     options.bucket_bytes = bucket_bytes(d.plan);
     options.exact_sums = d.plan.exact_sums;
-    int rank = 0;
-    while (d.mesh.at(rank).at(ir::Axis::pp) != r) ++rank;
+    const int rank = rank_at(d.mesh, r);
     options.group_ranks["world"] = d.mesh.ranks();
     for (const model::Parameter& p : text.parameters) {
-      options.group_ranks[p.copies] = static_cast<int>(d.mesh.group(p.copies, rank).size());
+      for (const std::string& group : {p.replica_group, p.across}) {
+        if (!group.empty()) options.group_ranks[group] = static_cast<int>(d.mesh.group(group, rank).size());
+      }
     }
     options.group_ranks["tp"] = d.plan.mesh.tp;
     options.group_ranks["etp"] = d.plan.mesh.etp;
@@ -144,10 +189,6 @@ void snapshot(Draft& d) {
   on_each(d, [&](model::RankText& text, int r) { d.snapshots.push_back(passes::snapshot_listing(text, r)); });
 }
 
-void ahead_of_norm(Draft& d) {
-  on_each(d, [](model::RankText& text, int) { passes::ahead_of_norm(text.listing); });
-}
-
 void stream_state(Draft& d) {
   on_each(d,
           [&](model::RankText& text, int) { passes::stream_state(text.listing, d.plan.rates.host_bytes_per_us); });
@@ -160,25 +201,29 @@ void map_state(Draft& d) {
 void host_weights(Draft& d) {
   on_each(d, [&](model::RankText& text, int r) {
     passes::BlockOrder order;
-    std::map<ir::ValueId, passes::Home> homes;
+    std::map<ir::ValueId, passes::Residency> residencies;
     if (d.trains()) {
-      order.deferred = schedule::defers_weight_gradients(actions_of(d, r));
-      order.at_once = schedule::goes_back_at_once(actions_of(d, r), d.order.placement.stages_of(r));
-      homes = passes::homes_of(text.parameters, text.listing, d.plan.memory.weights);
+      order = block_order(d, r);
+      for (const auto& [weight, residency] :
+           passes::residencies_of(text.parameters, text.listing, d.plan.memory.weights)) {
+        const ir::ValueId run = passes::run_of_weight(text.listing, text.listing.value(weight).name);
+        residencies[run == ir::none ? weight : run] = residency;
+      }
     } else {
       for (ir::Value& value : text.listing.values) {  // those of the training stage, where they lie
         if (value.role != ir::Role::weight) continue;
-        const ir::Listing& owner = d.program.listings[static_cast<size_t>(value.shared_with)];
+        const ir::Listing& owner = d.program.listings[value.shared_with];
         value.space = owner.value(owner.find(value.name)).space;
       }
     }
-    passes::host_weights(text.listing, homes, order, d.durations);
+    passes::host_weights(text.listing, residencies, order, d.durations);
   });
 }
 
 void host_gradients(Draft& d) {
   on_each(d, [&](model::RankText& text, int r) {
-    passes::host_gradients(text.listing, passes::homes_of(text.parameters, text.listing, d.plan.memory.gradients),
+    passes::host_gradients(text.listing,
+                           passes::residencies_of(text.parameters, text.listing, d.plan.memory.gradients),
                            schedule::defers_weight_gradients(actions_of(d, r)), d.durations);
   });
 }
@@ -192,9 +237,7 @@ void join_updates(Draft& d) {
 }
 
 void share_weights_of_training(Draft& d) {
-  on_each(d, [&](model::RankText& text, int r) {
-    share_weights(text.listing, d.program.listings[static_cast<size_t>(r)], r);
-  });
+  on_each(d, [&](model::RankText& text, int r) { share_weights(text.listing, d.program.listings[r], r); });
 }
 
 // The cache that a sequence's tokens are kept in is the one that the next token is read from.
@@ -256,45 +299,48 @@ const std::vector<Pass> kPasses{
      reuse_lists},
     {"recompute", "differentiate reuse_lists", Pass::Level::text,
      [](const Draft& d) {
-       return d.trains() && (!d.plan.memory.recompute.empty() || d.plan.parallel.exchange.copies() > 0);
+       return d.trains() && (!d.plan.memory.recompute.empty() || d.plan.parallel.exchange.replica_slots() > 0);
      },
      recompute},
     {"fuse_loss", "differentiate recompute", Pass::Level::text,
      [](const Draft& d) { return d.trains() && d.plan.fusions.contains("loss"); }, fuse_loss},
     {"fp8", "differentiate recompute fuse_loss", Pass::Level::text,
      [](const Draft& d) { return d.plan.device.fp8 != passes::Fp8::off; }, fp8},
-    {"pack_weights", "join_copies differentiate fp8", Pass::Level::text,
+    {"shard", "join_copies differentiate recompute fuse_loss fp8", Pass::Level::text,
+     [](const Draft& d) { return d.trains() && d.plan.parallel.shard != passes::Shard::state; }, shard},
+    {"pack_weights", "join_copies differentiate fp8 shard", Pass::Level::text,
      [](const Draft& d) {
-       // What goes on from a cache reads a part of a weight by columns.
+       // A program that goes on from a cache reads a part of a weight by columns.
        return d.trains() && d.plan.device.pack_weights && d.plan.packed_bytes != nullptr &&
               d.plan.cached_sequences == 0;
      },
      pack_weights},
     {"exact_sums", "differentiate fuse_loss", Pass::Level::text,
      [](const Draft& d) { return d.trains() && d.plan.exact_sums; }, exact_sums},
+    {"shard_gradients", "shard exact_sums", Pass::Level::text,
+     [](const Draft& d) { return d.trains() && d.plan.parallel.shard != passes::Shard::state; }, shard_gradients},
     {"offload", "recompute", Pass::Level::text,
      [](const Draft& d) { return d.trains() && !d.plan.memory.offload.empty(); }, offload},
-    {"update", "join_copies pack_weights exact_sums", Pass::Level::text, trains, update},
+    {"update", "join_copies pack_weights exact_sums shard_gradients", Pass::Level::text, trains, update},
     {"move_experts", "update", Pass::Level::text,
      [](const Draft& d) { return d.trains() && d.plan.mesh.ep > 1 && d.plan.parallel.exchange.migrates(); },
      move_experts},
-    {"ahead_of_norm", "update", Pass::Level::text,
-     [](const Draft& d) { return d.trains() && d.plan.parallel.ahead_of_norm; }, ahead_of_norm},
-    {"stream_state", "update ahead_of_norm", Pass::Level::text,
-     [](const Draft& d) { return d.trains() && d.plan.memory.optimizer == StateHome::swap; }, stream_state},
-    {"map_state", "update ahead_of_norm", Pass::Level::text,
-     [](const Draft& d) { return d.trains() && d.plan.memory.optimizer == StateHome::mapped; }, map_state},
-    {"host_state", "update ahead_of_norm", Pass::Level::text,
-     [](const Draft& d) { return d.trains() && d.plan.memory.optimizer == StateHome::host; }, host_state},
+    {"stream_state", "update", Pass::Level::text,
+     [](const Draft& d) { return d.trains() && d.plan.memory.optimizer == StateResidency::swap; }, stream_state},
+    {"map_state", "update", Pass::Level::text,
+     [](const Draft& d) { return d.trains() && d.plan.memory.optimizer == StateResidency::mapped; }, map_state},
+    {"host_state", "update", Pass::Level::text,
+     [](const Draft& d) { return d.trains() && d.plan.memory.optimizer == StateResidency::host; }, host_state},
     {"share_weights", "", Pass::Level::text, [](const Draft& d) { return !d.trains(); }, share_weights_of_training},
+    {"gather_runs", "share_weights", Pass::Level::text,
+     [](const Draft& d) { return !d.trains() && d.plan.parallel.shard == passes::Shard::weights; }, gather_runs},
     {"share_cache", "", Pass::Level::text, [](const Draft& d) { return d.purpose == ir::Purpose::decode; },
      share_cache},
-    {"host_weights", "offload update stream_state map_state share_weights", Pass::Level::text,
+    {"host_weights", "offload update stream_state map_state share_weights gather_runs", Pass::Level::text,
      [](const Draft& d) { return !d.plan.memory.weights.empty(); }, host_weights},
     {"host_gradients", "offload update stream_state map_state host_weights", Pass::Level::text,
      [](const Draft& d) { return d.trains() && !d.plan.memory.gradients.empty(); }, host_gradients},
-    {"join_updates", "update ahead_of_norm stream_state map_state host_state host_weights host_gradients",
-     Pass::Level::text,
+    {"join_updates", "update stream_state map_state host_state host_weights host_gradients", Pass::Level::text,
      [](const Draft& d) {
        const JoinUpdates wanted = d.plan.device.join_updates;
        return d.trains() &&

@@ -9,7 +9,8 @@
 namespace heddle::plan {
 
 struct Pass {
-  /// What it rewrites: the texts of the pipeline's ranks, or the blocks that the schedule makes of their ops.
+  /// The level that it rewrites: the listings of the pipeline's ranks, or the blocks that the schedule makes of
+  /// their ops.
   enum class Level : uint8_t { text, blocks };
   std::string_view name;
   std::string_view after;  // the names of those that must have run before, with spaces

@@ -11,8 +11,6 @@
 #include "heddle/model/model_config.h"
 #include "heddle/model/parameter.h"
 #include "heddle/model/statistic.h"
-#include "heddle/passes/fuse.h"
-#include "heddle/passes/update/update.h"
 #include "heddle/passes/weave.h"
 #include "heddle/plan/choices.h"
 #include "heddle/plan/layout.h"
@@ -20,8 +18,8 @@
 
 namespace heddle::plan {
 
-/// What passes reckon with: products, memory, copies between device and host, messages, and the host's processor at
-/// its own memory. Nominal, or as measured.
+/// The rates that passes assume: products, memory, copies between device and host, messages, and the host's
+/// processor at its own memory. Nominal, or as measured.
 struct DeviceRates {
   double flops_per_us = 500e3, bytes_per_us = 20e3, host_bytes_per_us = 10e3;
   double message_bytes_per_us = 0, message_latency_us = 0;  // of all links; 0: those of the exchange
@@ -54,13 +52,13 @@ struct Plan : Choices {
   std::function<int64_t(const ir::Value&)> packed_bytes;
 
   int ranks() const { return mesh.ranks(); }
-  /// The same on one rank: no mesh, and nothing that speaks of its pipeline.
+  /// This plan on one rank: no mesh, and nothing that speaks of its pipeline.
   Plan on_one_rank() const;
-  /// The same step done plainly: on one rank, each switch that keeps every bit as it is by default.
+  /// This step done plainly: on one rank, each switch that keeps every bit as it is by default.
   Plan plain() const;
 };
 
-/// What a pass of lowering did to the texts of one purpose.
+/// The effect of a lowering pass on the listings of one purpose.
 struct PassNote {
   std::string_view name;
   ir::Purpose purpose = ir::Purpose::train;

@@ -1,7 +1,7 @@
-// One row for everything that a user may set: key, type, what is accepted, what it means and the member that it
-// sets; of a switch also what it does to the numbers, what it costs, its page, and what tests try.
+// One row for everything that a user may set: key, type, accepted values, meaning and the member that it sets. A
+// switch also has its effect on the numbers, its cost, its page, and what tests try.
 //
-// TOML in and out, `--set`, `heddle explain` and refusals walk the rows (config/run_config.h), and so do the tests:
+// TOML in and out, `--set`, `heddle explain` and refusals walk the rows (config/run_config.h). So do the tests:
 // tests/parity draws every switch, tests/train/switch_parity_test.cpp holds each to its class. A new row is in all
 // of them.
 #pragma once
@@ -17,22 +17,22 @@
 
 namespace heddle::plan {
 
-/// What a switch does to loss and gradients.
+/// The effect of a switch on loss and gradients.
 enum class MathsClass : uint8_t {
   bitwise,        // nothing: the same bits
   reassociates,   // the same sums, rounded at other places
   changes_maths,  // another function is trained
 };
 std::string_view name_of(MathsClass maths);
-/// What the class promises, as a sentence.
+/// The promise of the class, as a sentence.
 std::string_view promise_of(MathsClass maths);
 
-/// What is set: numbers as they are, enumerations and lists as their words.
+/// The value of a setting: numbers as they are, enumerations and lists as their words.
 using Value = std::variant<bool, int64_t, double, std::string>;
 /// As `--set` takes it.
 std::string text_of(const Value& value);
 
-/// What `heddle train --mode` tries of a switch on the plans that it found best.
+/// The values of a switch that `heddle train --mode` tries on the plans that it found best.
 struct Planned {
   enum class Where : uint8_t {
     anywhere,
@@ -50,12 +50,12 @@ struct Switch {
   MathsClass maths = MathsClass::bitwise;
   std::string effect;  // one sentence
   std::string cost;
-  std::string page;  // "docs/features/fusion_norm.md"
-  /// Where the class does not hold whatever else is set: a sentence without its point; mostly "".
+  std::string page;  // "docs/features/fusions.md"
+  /// The condition under which the class does not hold, whatever else is set: a sentence without its point; mostly
+  /// "".
   std::string unless;
-  /// For tests: values, where type and words don't tell them all; settings with which the switch has something to
-  /// do
-  /// ("mesh.pp=2"); and those values of a bitwise switch that reassociate nevertheless.
+  /// For tests: values, where type and words don't tell them all. Then settings with which the switch has something
+  /// to do ("mesh.pp=2"), and those values of a bitwise switch that reassociate nevertheless.
   std::vector<Value> tried;
   std::vector<std::string> beside;
   std::vector<Value> reassociating;
@@ -74,23 +74,24 @@ struct Row {
   std::vector<std::string> words;  // accepted words; empty: any. Of a list: those that may stand in it
   bool numbers = false;            // beside words: whole numbers from least to most, as text
   bool text = false;               // of words: control characters are accepted, for it is never part of a message
-  /// Of a list, as one text with commas: ConfigError, without a place, when it is not accepted. Null: always.
+  /// The check of a list, as one text with commas: ConfigError, without a place, when it is not accepted. Null:
+  /// always.
   std::function<void(const std::string&)> check;
   std::string unset = "off";  // what holds where the key is not present
-  /// What other trainers, papers and people call it: `explain` and refusals find the key by them.
+  /// Names in other trainers, in papers and among people: `explain` and refusals find the key by them.
   std::vector<std::string> synonyms;
   std::optional<Switch> as_switch;
 
-  /// Whether a text is one of its words, or a number that is accepted beside them; any where it has none.
+  /// True if a text is one of its words, or a number that is accepted beside them; any text where it has none.
   bool takes(const std::string& word) const;
   /// "an integer of 1 or more"
   std::string accepted() const;
   /// As it stands in TOML.
   std::string text_of(const Value& value) const;
   bool is_switch(MathsClass maths) const { return as_switch && as_switch->maths == maths; }
-  /// What tests set a switch to: each is accepted by itself, though not by every model and mesh.
+  /// The values that tests set a switch to: each is accepted by itself, though not by every model and mesh.
   std::vector<Value> tried_values() const;
-  /// What a planner sets a switch to that it plans.
+  /// The values that a planner tries for a switch that it plans.
   std::vector<Value> planned_values() const;
 
   /// The bounds of what has none, and of what must be above 0.

@@ -9,19 +9,19 @@ namespace heddle::plan {
 
 namespace {
 
-// Of the first stage of the pipeline, or of the first copy, that a rank runs and that uses the parameter.
+// The first stage of the pipeline, or the first copy, that a rank runs and that uses the parameter.
 int first_stage_of(const model::Parameter& p, const ir::Uses& uses, const std::vector<int>& own) {
   const ir::Op* first = uses.first_reader(p.value);
   return own[first == nullptr ? 0 : static_cast<size_t>(first->chunk)];
 }
 
 // The copies of which pipeline ranks one rank would meet, as it adds up the uses of a parameter: last written
-// first. Uses are told apart by their layer, and within one by what they do: embeddings come before heads.
+// first. Uses differ by their layer, and within one by what they do: embeddings come before heads.
 std::string order_of_uses(const std::string& name, const std::vector<model::RankText>& texts,
                           const std::vector<std::pair<int, int>>& holders) {
   std::vector<std::tuple<int, bool, int>> uses;  // layer, head, copy
   for (size_t copy = 0; copy < holders.size(); ++copy) {
-    const ir::Listing& listing = texts[static_cast<size_t>(holders[copy].second)].listing;
+    const ir::Listing& listing = texts[holders[copy].second].listing;
     const ir::Uses of_text(listing);
     for (const int reader : of_text.readers(listing.find(name))) {
       const ir::Op& op = of_text.op(reader);
@@ -56,7 +56,9 @@ SharedParameters join_copies(std::vector<model::RankText>& texts, const schedule
       std::vector<std::pair<int, int>>& of = holders.at(p.name);
       if (of.size() == 1 || p.start == model::Parameter::Start::rope_table) continue;
       std::sort(of.begin(), of.end());
-      for (size_t i = 0; i < of.size(); ++i) p.copies += fmt::format("{}{}", i == 0 ? '@' : '+', of[i].second);
+      p.on_several_stages = true;
+      for (size_t i = 0; i < of.size(); ++i)
+        p.replica_group += fmt::format("{}{}", i == 0 ? '@' : '+', of[i].second);
     }
   }
   SharedParameters shared;

@@ -18,7 +18,7 @@ struct SharedParameters {
 };
 
 /// Gives each such parameter its copies on all ranks that hold it, the one with the earliest stage first. `texts`
-/// are those of the pipeline's ranks.
+/// are the listings of the pipeline's ranks.
 SharedParameters join_copies(std::vector<model::RankText>& texts, const schedule::Placement& placement);
 
 }  // namespace heddle::plan

@@ -1,8 +1,8 @@
 #include "heddle/plan/switches.h"
 
 #include "heddle/cost/product_ways.h"
-#include "heddle/passes/host/home_words.h"
 #include "heddle/passes/host/offload.h"
+#include "heddle/passes/host/residency_words.h"
 #include "heddle/passes/recompute.h"
 #include "heddle/plan/switch_table.h"
 #include "heddle/schedule/pipeline.h"
@@ -19,7 +19,7 @@ void objective_settings(Table& t) {
   constexpr auto o = &Choices::objective;
   using model::Objective;
   t.word<o, &Objective::learns>("train.objective",
-                                "What is learnt: next_token, or dpo, which of two answers is preferred.")
+                                "Objective: next_token, or dpo, the preference between two answers.")
       .also_called({"loss_type", "training_type", "stage"})
       .acts(changes_maths,
             "dpo moves the model towards preferred answers and away from the others, by how much likelier each "
@@ -30,10 +30,10 @@ void objective_settings(Table& t) {
             page("dpo"))
       .tried({std::string("next_token")});
   t.number<o, &Objective::beta>("train.dpo_beta", 1e-6, 1e6,
-                                "Of dpo: how strongly it is held to the weights that it began with.")
+                                "dpo: strength of the pull to the weights of the beginning.")
       .also_called({"beta", "dpo_beta"});
   t.number<o, &Objective::label_smoothing>("train.dpo_label_smoothing", 0, 0.499999,
-                                           "Of dpo: how often a preference is taken to be wrong.")
+                                           "dpo: probability that a preference is wrong.")
       .also_called({"label_smoothing"});
   t.number<o, &Objective::logit_z_loss>("train.logit_z_loss", 0, 1e3,
                                         "Weight of the penalty on the head's log-sum-exp, such as 1e-4; 0 is off.")
@@ -48,12 +48,11 @@ void objective_settings(Table& t) {
 void train_settings(Table& t) {
   constexpr auto u = &Choices::update;
   using O = passes::Optimizer;
-  t.word<u, &O::rule>("train.optimizer",
-                      "By which rule parameters move: adamw, or muon for the matrices of layers.")
+  t.word<u, &O::rule>("train.optimizer", "Optimizer: adamw, or muon for the matrices of layers.")
       .also_called({"optim", "optimizer_type", "optimizer_name"})
       .acts(changes_maths,
             "muon makes the momentum of each matrix in the layers orthogonal before it is taken off; embedding, "
-            "head, norms and biases go by AdamW.",
+            "head, norms and biases use AdamW.",
             "15 products of a matrix with itself a step, dealt out over the ranks; one moment of each matrix less",
             page("muon"));
   t.number<u, &O::momentum>("train.muon_momentum", 0, 0.999999, "Muon: decay of the momentum.");
@@ -71,9 +70,8 @@ void train_settings(Table& t) {
             "Scales the gradient of all parameters down so that its norm is at most this; 0 switches it off.",
             "one reading of the gradients; the norm is measured in any case", page("clip_norm"));
   t.number<u, &O::skip_norm_above>("train.skip_norm_above", 0, 1e12,
-                                   "A step whose gradient norm is more than so many times the median of the last "
-                                   "train.skip_window applied ones, "
-                                   "or not finite, is left out; 0 is off.")
+                                   "Leaves out a step whose gradient norm is not finite, or more than so many "
+                                   "times the median of the last train.skip_window applied steps; 0 is off.")
       .acts(
           changes_maths,
           "Leaves out a step whose gradient norm is an outlier among recent ones, or not finite: weights, moments "
@@ -94,8 +92,8 @@ void train_settings(Table& t) {
       .beside({"device.dtype=f32"});  // its grid is coarser than fp64
   t.integer<&Choices::snapshot_every>(
        "train.snapshot_every", 0, 1e12,
-       "Steps between copies of masters and moments in memory that outlives the process, from which a run goes on "
-       "(heddle train --resume) without its disk; 0: never.")
+       "Steps between snapshots of masters and moments in memory that outlives the process, from which a run "
+       "resumes (heddle train --resume) without its disk; 0: never.")
       .also_called({"memory_every", "save_memory_interval", "flash_checkpoint", "memory_save_interval"})
       .acts(bitwise,
             "Copies the state in memory beside the forward and backward of the next step, twice in turn, with "
@@ -106,8 +104,7 @@ void train_settings(Table& t) {
       .tried({int64_t{1}});
   t.number<u, &O::average_decay>(
        "train.average_decay", 0, 0.9999999,
-       "Decay of an average of the weights that is kept while training, such as 0.999; 0: "
-       "none is.")
+       "Decay of an average of the weights that is kept while training, such as 0.999; 0: no average.")
       .also_called({"ema_decay", "ema", "use_ema", "ema_beta"})
       .acts(changes_maths,
             "Keeps an exponential average of all trained parameters beside them, moved after each applied step; "
@@ -136,14 +133,15 @@ void adapter_settings(Table& t) {
   t.number<l, &A::alpha>("lora.alpha", 0, 1e6, "Adapters count alpha ÷ rank times.").also_called({"lora_alpha"});
   Setting<Choices>& targets =
       t.add("lora.targets", Row::Kind::list,
-            "Which linear maps have adapters: attention, mlp, shared, experts, all, or modules such as q_proj.");
+            "Linear maps with adapters: attention, mlp, shared, experts, all, or modules such as q_proj.");
   targets.also_called({"target_modules", "lora_target_modules", "lora_target"});
   targets.words = {"attention", "mlp", "shared", "experts", "all"};
   targets.get = [](const Choices& c) { return Value(c.lora.targets); };
   targets.set = [](Choices& c, const Value& value) { c.lora.targets = std::get<std::string>(value); };
   t.boolean<l, &A::rank_stabilized>("lora.rslora", "Adapters count alpha ÷ √rank times.")
       .also_called({"use_rslora"});
-  t.number<l, &A::dropout>("lora.dropout", 0, 0, "Of what an adapter reads; there is none, so only 0 is accepted.")
+  t.number<l, &A::dropout>("lora.dropout", 0, 0,
+                           "Dropout of an adapter's input; Heddle has none, so only 0 is accepted.")
       .also_called({"lora_dropout"});
 }
 
@@ -159,8 +157,8 @@ void device_settings(Table& t) {
       .acts(bitwise, "On cuda, puts runs of launches that repeat on a stream as one CUDA graph.",
             "memory of the device for the graphs; what waits for a launch waits for its run", page("cuda_graphs"));
   t.word<d, &OnDevice::fp8>("device.fp8",
-                            "What the linear maps of the layers multiply: off, numbers of device.dtype; blocks, "
-                            "eight-bit numbers whose blocks share a scale.")
+                            "Operands of the layers' linear maps: off, numbers of device.dtype; blocks, eight-bit "
+                            "numbers whose blocks share a scale.")
       .also_called({"fp8", "fp8_format", "fp8_recipe"})
       .acts(changes_maths,
             "Rounds activations, weights and gradients to e4m3 before the products of the layers' linear maps and "
@@ -169,9 +167,9 @@ void device_settings(Table& t) {
             "The backward keeps activations of these maps in eight bits.",
             "rounding of each operand; every product's operands once more as the device multiplies them",
             page("fp8"));
-  t.number<d, &OnDevice::product_rate>(
-      "device.product_rate", 0, 1e9,
-      "GFLOP/s of a rank, by which weaving and offload reckon; 0: as this machine was measured, else usual.");
+  t.number<d, &OnDevice::product_rate>("device.product_rate", 0, 1e9,
+                                       "GFLOP/s of a rank, by which overlap and offload are estimated; 0: as this "
+                                       "machine was measured, else usual.");
   t.number<d, &OnDevice::memory_rate>("device.memory_rate", 0, 1e9,
                                       "GB/s of a rank to its memory, read and written together; likewise.");
   t.word<d, &OnDevice::join_updates>(
@@ -189,24 +187,24 @@ void device_settings(Table& t) {
       .beside({"mesh.dp=2"});  // state in shares
   t.word<d, &OnDevice::copy_engine>(
        "device.copy_engine",
-       "Who moves messages between ranks that reach each other's memory: off: the threads that compute; on: a copy "
-       "worker with a core of its own, an error where it can't be had; auto: on where that core is one of many.")
-      .acts(
-          bitwise,
-          "Moves the bytes of gathers, exchanges and messages between the ranks of a host by a copy worker with a "
-          "core of its own, so that no thread that computes does.",
-          "one core of each process computes no longer; two letters more a message", page("copy_engine"))
+       "The mover of messages between ranks that reach each other's memory: off: the computing threads; on: a copy "
+       "worker with a core of its own, an error where there is none; auto: on where that core is one of many.")
+      .acts(bitwise,
+            "A copy worker with a core of its own moves the bytes of gathers, exchanges and messages between the "
+            "ranks of a host, so that no computing thread does.",
+            "one core of each process computes no longer; two more control messages for each message",
+            page("copy_engine"))
       .beside({"mesh.tp=2", "device.copy_engine_kb=0.001"});
   t.number<d, &OnDevice::copy_engine_kb>(
       "device.copy_engine_kb", 0, 1e9,
-      "kB of a message from which it goes by device.copy_engine; 0: as this machine was measured, else 64.");
+      "Smallest message in kB that device.copy_engine moves; 0: as this machine was measured, else 64.");
   t.number<d, &OnDevice::message_share>(
       "device.message_share", 0, 0.9,
       "Share of a device's units that a message takes from products while the usual transport moves it, by which "
-      "the simulator and the paced mode reckon; with device.copy_engine on none.");
+      "the simulator and the paced mode estimate; none with device.copy_engine on.");
   Setting<Choices>& ways =
       t.add("device.product_ways", Row::Kind::list,
-            "What the ways of moe.product take over grouped, by MFLOP of an expert; none: usual for the backend.");
+            "Times of the ways of moe.product over grouped, by MFLOP of an expert; none: usual for the backend.");
   ways.words = {"<kind>.<way> <MFLOP> <ratio>"};
   ways.check = [](const std::string& text) { cost::WayRates::parse(text); };
   ways.get = [](const Choices& c) { return Value(c.device.product_ways); };
@@ -225,12 +223,12 @@ void mesh_settings(Table& t) {
   t.integer<m, &Degrees::cp>("mesh.cp", 1, 4096, "Context parallel ranks: sequences are cut.")
       .also_called({"context_parallel_size", "context_parallel", "cp_size"});
   t.integer<m, &Degrees::dp>("mesh.dp", 0, 4096,
-                             "Data parallel ranks: the batch is cut; 0: what tp, cp and pp leave of the ranks.")
+                             "Data parallel ranks: the batch is cut; 0: the ranks that tp, cp and pp leave over.")
       .also_called({"data_parallel_size", "data_parallel", "dp_size"})
       .acts(reassociates,
-            "Copies of the model, each on its share of the batch; gradients are summed, the optimizer is sharded "
-            "over them.",
-            "a step sends each gradient and each weight once around; moments and masters shrink with the copies",
+            "Replicas of the model, each on its share of the batch; gradients are summed, the optimizer is sharded "
+            "over the replicas.",
+            "a step sends each gradient and each weight once around; moments and masters shrink with the replicas",
             page("data_parallel"))
       .tried({1, 2});
   t.integer<m, &Degrees::pp>("mesh.pp", 1, 4096, "Pipeline stages: layers are cut.")
@@ -250,8 +248,8 @@ void parallel_settings(Table& t) {
   using P = Parallel;
   const std::vector<std::string> names = schedule::generator_names(), searched = schedule::searched_names();
   const std::string clipped =
-      "what train.clip_norm clips may differ in the last place where stages lie on other ranks, whose squares the "
-      "norm adds up; with train.exact_sums it does not";
+      "with train.clip_norm results may differ in the last place where stages lie on other ranks, for the norm "
+      "adds their squares; with train.exact_sums they do not";
   const std::vector<std::string> pipeline{"mesh.pp=2", "train.microbatch=1", "train.clip_norm=0"};
   std::vector<std::string> interleaved = pipeline;
   interleaved.emplace_back("parallel.schedule=interleaved");
@@ -261,7 +259,7 @@ void parallel_settings(Table& t) {
       .also_called({"pipeline_schedule"})
       .acts(
           bitwise,
-          "In what order the ranks of the pipeline run forwards and backwards, and how many stages each has.",
+          "Order in which the ranks of the pipeline run forwards and backwards, and the number of stages of each.",
           "bubble against memory: heddle schedule prints both; dual_pipe holds every weight twice and reassociates",
           page("schedules"))
       .unless(clipped)
@@ -287,53 +285,92 @@ void parallel_settings(Table& t) {
   t.word<p, &P::layout>("parallel.layout",
                         "Layers of each pipeline stage: even, balanced, or letters such as \"Ettt|tt|ttL\".")
       .also_called({"pipeline_model_parallel_layout"})
-      .acts(bitwise, "Which layers each pipeline stage holds; any cut, empty stages too, as letters.",
+      .acts(bitwise, "The layers that each pipeline stage holds; any cut, empty stages too, as letters.",
             "none by itself: the costliest stage sets the pace", page("stage_layout"))
       .unless(clipped)
       .tried({"even", "balanced"})
       .beside(pipeline);
   t.word<p, &P::weave>("parallel.weave",
-                       "Which blocks are rearranged so that communication runs beside computation.")
-      .acts(
-          bitwise,
-          "Rearranges a block, or the forward and backward that a schedule fuses, so that their communication runs "
-          "beside computation.",
-          "weight gradients run up to two layers later, which keeps their activations for as long", page("weave"))
+                       "The blocks that are rearranged so that communication overlaps with computation.")
+      .acts(bitwise,
+            "Rearranges a block, or the forward and backward that a schedule fuses, so that their communication "
+            "overlaps with computation.",
+            "weight gradients run up to two layers later, which keeps their activations for as long", page("weave"))
       .planned({}, Planned::Where::several_ranks)
       .beside({"mesh.pp=2", "mesh.dp=2", "mesh.ep=2", "train.microbatch=1"});
-  t.word<p, &P::tp_overlap>(
-       "parallel.tp_overlap",
-       "Whether gathers and sums of tensor parallelism run beside the products they belong to.")
+  t.word<p, &P::tp_overlap>("parallel.tp_overlap",
+                            "Overlap of the gathers and sums of tensor parallelism with their products.")
       .also_called({"tp_comm_overlap", "async_tensor_parallel", "async_tp", "userbuffers", "domino"})
-      .acts(
-          bitwise,
-          "Cuts the products of tensor parallel blocks and the gathers before and the sums behind them into panels "
-          "of rows, so that one panel is on its way while another is multiplied; or makes one op of both, which "
-          "multiplies rows as they come and sends them as they are made; auto which of these is shorter by cost.",
-          "more and smaller products and messages", page("tp_overlap"))
+      .acts(bitwise,
+            "Cuts the products of tensor parallel blocks, the gathers before and the sums behind them into panels "
+            "of rows: one panel travels while another is multiplied. Or makes one op of both, which multiplies "
+            "rows as they come and sends them as they are made. auto takes the cheaper.",
+            "more and smaller products and messages", page("tp_overlap"))
       .beside({"mesh.tp=2"});
   t.integer<p, &P::tp_panels>(
        "parallel.tp_panels", 0, 1024,
-       "Panels of each product that parallel.tp_overlap cuts, or pieces of a rank's rows; 0: as "
-       "the rates tell.")
-      .acts(bitwise, "How many panels of rows parallel.tp_overlap makes of a product.", "as parallel.tp_overlap",
-            page("tp_overlap"))
+       "Panels of each product that parallel.tp_overlap cuts, or pieces of a rank's rows; 0: by the rates.")
+      .acts(bitwise, "Number of panels of rows into which parallel.tp_overlap cuts a product.",
+            "as parallel.tp_overlap", page("tp_overlap"))
       .tried({0, 2, 3, 5})
       .beside({"mesh.tp=2", "parallel.tp_overlap=tiles"});
+  t.word<p, &P::shard>("parallel.shard",
+                       "Tensors sharded over the ranks that hold replicas of a parameter: state, masters and "
+                       "moments; gradients, their sums too; weights, all of it.")
+      .also_called({"fsdp", "zero", "zero_stage", "zero_optimization", "sharding_strategy", "fully_shard",
+                    "data_parallel_sharding_strategy", "use_megatron_fsdp", "use_torch_fsdp2",
+                    "use_distributed_optimizer"})
+      .acts(
+          reassociates,
+          "gradients reduce-scatters each microbatch's gradient as soon as it is complete, and keeps the sum of a "
+          "rank's run alone; weights gathers each matrix ahead of the first op of a block that reads it, and frees "
+          "its memory after the last.",
+          "the gradients are sent for each microbatch instead of once a step; weights are sent twice for each "
+          "microbatch instead of once a step, and are not packed",
+          page("sharding"))
+      .planned({"weights", "gradients"}, Planned::Where::several_ranks)
+      .beside({"mesh.dp=2", "train.microbatch=1"});
+  t.integer<p, &P::shard_ranks>("parallel.shard_ranks", 0, 1 << 20,
+                                "Neighbouring ranks of a stage that hold one replica of its weights together, such "
+                                "as those of a node; 0: all ranks that hold replicas.")
+      .also_called({"hsdp", "hybrid_shard", "zero_hpz_partition_size", "fsdp_size"})
+      .acts(
+          reassociates,
+          "parallel.shard cuts gradients and weights among so many ranks; those that hold the same run sum it, and "
+          "cut masters and moments of it among themselves.",
+          "gradients and weights take as many times the memory as there are replicas", page("sharding"))
+      .tried({0, 2})
+      .beside({"mesh.dp=4", "train.microbatch=1", "parallel.shard=weights"});
+  Setting<Choices>& sharded = t.add("parallel.sharded", Row::Kind::list,
+                                    "Gradients and weights that parallel.shard cuts: all, or parts and layers such "
+                                    "as experts:3-26 or 0-11; the others are cut as state.");
+  sharded
+      .acts(reassociates, "Chooses the matrices whose gradients and weights parallel.shard cuts.",
+            "the other matrices take their whole place on each rank, and no message of a microbatch",
+            page("sharding"))
+      .tried({"all", "experts, attention:1"})
+      .beside({"mesh.dp=2", "train.microbatch=1", "parallel.shard=weights"});
+  sharded.words = passes::part_words();
+  sharded.check = [](const std::string& text) { passes::part_groups(text); };
+  sharded.get = [](const Choices& c) { return Value(passes::text_of(c.parallel.sharded)); };
+  sharded.set = [](Choices& c, const Value& value) {
+    c.parallel.sharded = passes::part_groups(std::get<std::string>(value));
+  };
   t.word<p, &P::context>("parallel.context",
-                         "How attention meets the keys that other ranks of the context axis hold.")
-      .acts(reassociates, "How attention meets the keys of a sequence that is cut among ranks.",
+                         "Access of attention to the keys that other ranks of the context axis hold.")
+      .acts(reassociates, "Access of attention to the keys of a sequence that is cut among ranks.",
             "gather and ring send the latent and make keys and values of the whole sequence on every rank; ulysses "
             "sends queries, keys, values and outputs by heads and repeats nothing",
             page("context_parallel"))
       .planned({}, Planned::Where::several_ranks)
       .beside({"mesh.cp=2"});
   t.word<p, &P::exchange, &model::Dispatcher::topology>("parallel.exchange",
-                                                        "How rows reach experts on other ranks.")
+                                                        "Exchange of rows with experts on other ranks.")
       .also_called({"moe_token_dispatcher_type", "dispatcher"})
       .acts(bitwise,
-            "How rows reach experts on other ranks: one by one, once a rank, once a node, all to every node, or as "
-            "counts and links tell, for each layer and microbatch.",
+            "Sends rows to experts on other ranks one by one, once a rank, once a node, or all to every node. With "
+            "auto it "
+            "takes the cheapest by counts and links, for each layer and microbatch.",
             "node and merge hold the rows that pass through a rank, and take a second hop; all but plain send sums "
             "in the wide type",
             page("moe_exchange"))
@@ -346,65 +383,53 @@ void parallel_settings(Table& t) {
             "the host.",
             "none; off, the host waits four times a layer and microbatch instead of once", page("reuse_lists"))
       .beside({"mesh.dp=2", "mesh.ep=2"});
-  t.boolean<p, &P::ahead_of_norm>("parallel.ahead_of_norm",
-                                  "Each stage updates before the norm of all gradients is known.")
-      .also_called({"post_validation", "enable_optimizer_post_validation"})
-      .acts(
-          bitwise,
-          "Where recent norms were below the clip limit, a stage updates without waiting for the norm, and begins "
-          "the next step; once the norm is known, an update that it would have scaled is taken back and done "
-          "again.",
-          "a copy of master weights and moments on the host; a step taken back repeats its first forwards",
-          page("ahead_of_norm"))
-      .beside({"mesh.pp=2", "train.microbatch=1"});
   t.number<p, &P::message_rate>("parallel.message_rate", 0, 1e6,
-                                "GB/s of a rank to others, by which weaving reckons; 0: as this machine was "
+                                "GB/s of a rank to others, by which overlap is estimated; 0: as this machine was "
                                 "measured, else by the rates of exchange auto.");
-  t.number<p, &P::message_latency_us>("parallel.message_latency_us", 0, 1e9, "Of such a message; likewise.");
+  t.number<p, &P::message_latency_us>("parallel.message_latency_us", 0, 1e9,
+                                      "Latency of such a message, in µs; likewise.");
   constexpr auto e = &P::exchange;
   using E = model::Dispatcher;
   t.number<p, e, &E::within_rate>("parallel.within_rate", 1e-6, 1e6,
-                                  "GB/s of a rank to others of its node; what exchange auto reckons with.");
+                                  "GB/s of a rank to others of its node; by which exchange auto estimates.");
   t.number<p, e, &E::across_rate>("parallel.across_rate", 1e-6, 1e6, "GB/s of a node to others; likewise.");
-  t.number<p, e, &E::within_latency_us>("parallel.within_latency_us", 0, 1e9, "Of a hop within a node; likewise.");
-  t.number<p, e, &E::across_latency_us>("parallel.across_latency_us", 0, 1e9, "Of a hop across nodes; likewise.");
+  t.number<p, e, &E::within_latency_us>("parallel.within_latency_us", 0, 1e9,
+                                        "Latency of a hop within a node, in µs; likewise.");
+  t.number<p, e, &E::across_latency_us>("parallel.across_latency_us", 0, 1e9,
+                                        "Latency of a hop across nodes, in µs; likewise.");
 }
 
 void expert_settings(Table& t) {
-  t.word_or_number(
-       "moe.replicas",
-       "Slots of a rank for copies of other ranks' hot experts, chosen for each layer and microbatch; auto: "
-       "where they pay by the rates of exchange auto.",
-       {{"off", 0}, {"auto", model::Dispatcher::kReplicasByCost}}, 64,
-       [](Choices& c) -> int& { return c.parallel.exchange.replicas; })
+  t.word_or_number("moe.replicas",
+                   "Slots of a rank for replicas of other ranks' hot experts, chosen for each layer and "
+                   "microbatch; auto: where they pay by the rates of exchange auto.",
+                   {{"off", 0}, {"auto", model::Dispatcher::kReplicasByCost}}, 64,
+                   [](Choices& c) -> int& { return c.parallel.exchange.replicas; })
       .also_called(
           {"moe_hot_experts", "balanced_moe", "num_redundant_experts", "expert_replicas", "shadow_experts"})
       .acts(reassociates,
-            "Once the counts of a layer and microbatch are known, ranks with room take copies of hot experts, and "
-            "with "
-            "them some of every rank's rows, so that the busiest rank ends sooner; gradients return to the owner.",
-            "room for the copies of one layer; their weights cross twice a microbatch, their gradients once",
+            "Once the counts of a layer and microbatch are known, ranks with room take replicas of hot experts and "
+            "some of every rank's rows for them. The busiest rank ends sooner. Gradients return to the owner.",
+            "room for the replicas of one layer; their weights cross twice a microbatch, their gradients once",
             page("expert_replicas"))
       .tried({"off", "auto", "1", "3"})
       .beside({"mesh.dp=4", "mesh.ep=4", "train.microbatch=1"});
   t.word<&Choices::parallel, &Parallel::exchange, &model::Dispatcher::replicas_from>(
        "moe.replicas_from",
-       "Which loads say what experts are hot: counts, those of each microbatch; history, those of the last steps.")
+       "Loads by which experts count as hot: counts, those of each microbatch; history, those of the last steps.")
       .acts(reassociates,
-            "With history, ranks choose copies before a microbatch's routers do, and fetch them beside the work "
-            "before "
-            "the experts; rows are split as those of the last steps would have been best.",
-            "copies are as good as the next step's load is like the last ones'", page("expert_replicas"))
+            "With history, ranks choose replicas before a microbatch's routers run and fetch them beside the work "
+            "before the experts. Rows are split as would have been best for the last steps.",
+            "replicas are as good as the next step's load is like the last ones'", page("expert_replicas"))
       .beside({"mesh.dp=4", "mesh.ep=4", "train.microbatch=1", "moe.replicas=2"});
-  t.word_or_number(
-       "moe.migrate_every",
-       "Steps after which it is asked again whether experts had better live on other ranks, where that pays within "
-       "as many steps by the rates of exchange auto.",
-       {{"off", 0}}, 1'000'000, [](Choices& c) -> int& { return c.parallel.exchange.migrate_every; })
+  t.word_or_number("moe.migrate_every",
+                   "Steps between decisions to move experts to other ranks. Experts move where that pays within as "
+                   "many steps, by the rates of exchange auto.",
+                   {{"off", 0}}, 1'000'000, [](Choices& c) -> int& { return c.parallel.exchange.migrate_every; })
       .also_called({"eplb_interval", "expert_rebalance_interval", "moe_rebalance_every"})
       .acts(reassociates,
-            "At a step's end experts change places between ranks, with their weights, masters and moments, where "
-            "the loads of the last steps say that the steps to come end so much sooner.",
+            "At a step's end experts change ranks, with their weights, masters and moments. They move where by the "
+            "loads of the last steps the next ones end sooner by more than the move costs.",
             "a message of each moved expert's state, and as long a step that moves them; room for one expert's "
             "largest tensor",
             page("expert_migration"))
@@ -412,48 +437,48 @@ void expert_settings(Table& t) {
       .beside({"mesh.dp=4", "mesh.ep=4", "train.microbatch=1"});
   t.number<&Choices::parallel, &Parallel::exchange, &model::Dispatcher::capacity_factor>(
        "moe.capacity_factor", 0, 1e6,
-       "Rows that an expert takes of a rank's microbatch, over the even share, such as 1.25; 0: as many as come.")
+       "Rows that an expert takes of a rank's microbatch, over the even share, such as 1.25; 0: all rows.")
       .also_called(
           {"moe_expert_capacity_factor", "expert_capacity_factor", "train_capacity_factor", "moe_capacity_factor"})
       .acts(changes_maths,
             "Gives each expert so many places for a rank's rows; the choices with the lowest gates beyond them are "
             "dropped, empty places are padded. Sizes are known before the router has run: no host stall, equal "
             "exchanges, equal groups for the experts' products.",
-            "rows of padding; what is dropped is not computed", page("capacity"));
-  t.word<&Choices::device, &OnDevice::expert_product>("moe.product",
-                                                      "How the products of experts are worked out: grouped, one "
-                                                      "kernel over experts of any size; batched, one over "
-                                                      "experts of as many rows each; serial, one expert after the "
-                                                      "other; auto: for each product what was quickest.")
+            "rows of padding; dropped choices are not computed", page("capacity"));
+  t.word<&Choices::device, &OnDevice::expert_product>(
+       "moe.product",
+       "Kernel of the experts' products: grouped, one kernel over experts of any size; batched, one over experts "
+       "with equal rows; serial, one expert after the other; auto: the fastest for each product.")
       .also_called({"moe_grouped_gemm", "use_gmm", "moe_use_legacy_grouped_gemm", "experts_implementation"})
       .acts(
           bitwise,
           "Chooses for each product of experts, by rows, experts and widths, one kernel over experts of any size, "
-          "one over experts of as many rows each, or one expert after the other.",
+          "one over experts with equal rows, or one expert after the other.",
           "nothing; on cuda cuBLASLt, where it is found, sums equal groups in an order of its own",
           page("expert_products"))
       .beside({"moe.capacity_factor=1.25"});
 }
 
 void memory_settings(Table& t) {
-  t.groups<&Memory::recompute>("memory.recompute", "What the backward makes again instead of keeping it.",
+  t.groups<&Memory::recompute>("memory.recompute",
+                               "Values that the backward computes again instead of keeping them.",
                                passes::recompute_words(), passes::recompute_groups)
       .also_called(
           {"activation_checkpointing", "gradient_checkpointing", "recompute_granularity", "recompute_modules"})
       .acts(bitwise,
-            "The backward makes these values again from what is kept, instead of keeping them since the forward; "
+            "The backward computes these values again from kept ones, instead of keeping them since the forward; "
             "with "
             "\">1.25\" only where more rows came to a layer's experts than 1.25 times their even share.",
             "the ops run twice; gathers and exchanges send twice", page("recompute"))
       .planned({"norm, activation", "medium", "moe", "full"});
-  t.groups<&Memory::offload>("memory.offload", "What waits for the backward on the host.", passes::offload_words(),
-                             passes::offload_groups)
+  t.groups<&Memory::offload>("memory.offload", "Values that wait for the backward on the host.",
+                             passes::offload_words(), passes::offload_groups)
       .also_called({"cpu_offloading", "activation_offload", "offload_activations"})
-      .acts(bitwise, "These values wait for the backward on the host; what could not be back in time stays.",
+      .acts(bitwise, "These values wait for the backward on the host; those that could not return in time stay.",
             "two copies of each beside the computation, and the host's memory", page("offload"))
       .planned({"input", "layer", "input, layer"}, Planned::Where::own_memory);
-  t.word<&Choices::memory, &Memory::optimizer>("memory.optimizer",
-                                               "Where master weights and moments lie, and who updates them.")
+  t.word<&Choices::memory, &Memory::optimizer>(
+       "memory.optimizer", "Place of master weights and moments, and the processor that updates them.")
       .also_called({"optimizer_cpu_offload", "offload_optimizer"})
       .acts(
           bitwise,
@@ -470,20 +495,20 @@ void memory_settings(Table& t) {
       .tried({"device", "swap", "mapped", "host"});
   t.groups<&Memory::weights>(
        "memory.weights",
-       "Which layers' weights lie on the host: words, ranges of layers, all; auto: those that come in time.",
-       passes::home_words(), passes::home_groups, "device")
+       "Layers whose weights lie on the host: words, ranges of layers, all; auto: those that come in time.",
+       passes::residency_words(), passes::residency_groups, "device")
       .also_called({"param_offload", "offload_params", "weight_offload", "offload_weights"})
       .acts(bitwise,
-            "These weights lie on the host, and a copy of each is on the device while a microbatch uses it; with "
-            "auto those that the link brings in time.",
+            "These weights lie on the host, and a copy of each is on the device while a microbatch uses it; auto: "
+            "those that the link brings in time.",
             "a copy for the forward and one for the backward of every microbatch, and the host's memory",
             page("resident_weights"))
       .planned({"auto", "all"}, Planned::Where::own_memory)
       .residency()
       .tried({"auto", "all", "experts, attention:1"});
   t.groups<&Memory::gradients>("memory.gradients",
-                               "Which weights' sums of gradients lie on the host; the words of memory.weights.",
-                               passes::home_words(), passes::home_groups, "device")
+                               "Weights whose sums of gradients lie on the host; the words of memory.weights.",
+                               passes::residency_words(), passes::residency_groups, "device")
       .also_called({"gradient_offload", "offload_gradients", "grad_offload"})
       .acts(
           bitwise,
@@ -493,7 +518,7 @@ void memory_settings(Table& t) {
       .planned({"auto", "all"}, Planned::Where::own_memory)
       .residency()
       .tried({"auto", "all", "experts, attention:1"});
-  t.word<&Choices::memory, &Memory::master>("memory.master", "What the fp32 master of a bf16 weight is kept as.")
+  t.word<&Choices::memory, &Memory::master>("memory.master", "Form of the fp32 master of a bf16 weight.")
       .also_called({"reuse_fp32_param"})
       .acts(bitwise, "split keeps a master as the bf16 weight and the 16 bits that it lacks, 2 bytes instead of 4.",
             "none; where weights are packed, on one rank, nothing is saved", page("split_master"))
@@ -501,61 +526,61 @@ void memory_settings(Table& t) {
       .residency();
   t.bytes_or_share<&Memory::budget_bytes, &Memory::budget_share>(
        "memory.budget",
-       "Bytes of a rank's device that a step keeps to, whatever the router does, or a share of its memory, such as "
+       "Bytes of a rank's device that a step stays within for any routing, or a share of its memory, such as "
        "\"80%\"; 0: no budget.")
       .acts(bitwise,
-            "Chooses for each stage what the backward makes again, beyond how many rows, and, on a device with a "
-            "memory of its own, what goes to the host and where state, weights and gradients lie, so that a rank's "
-            "arena stays within "
-            "these bytes for any routing and the foretold step is the shortest found; what is set stays as it is.",
+            "Chooses for each stage what the backward computes again and beyond how many rows. On a device with a "
+            "memory of its own it also chooses what goes to the host. A rank's arena then stays within these bytes "
+            "for any routing, and the predicted step is the shortest found; keys that are set stay as they are.",
             "what is chosen costs", page("memory_budget"))
       .tried({int64_t{0}});
   t.number<&Choices::memory, &Memory::crowding>(
-      "memory.crowding", 0, 1e6, "Times the even share of rows that memory.budget has room for; 0: any routing.");
+      "memory.crowding", 0, 1e6,
+      "Load that memory.budget has room for, in times the even share of rows; 0: any routing.");
   t.number<&Choices::memory, &Memory::host_rate>(
       "memory.host_rate", 0, 1e6,
-      "GB/s between device and host, by which offload reckons what may go; 0: usual for the backend.");
-  t.number<&Choices::memory, &Memory::update_rate>("memory.update_rate", 0, 1e6,
-                                                   "GB/s of the host's processor to its memory, read and written "
-                                                   "together, by which memory.optimizer auto reckons; "
-                                                   "0: usual for the backend.");
+      "GB/s between device and host, by which offload is estimated; 0: usual for the backend.");
+  t.number<&Choices::memory, &Memory::update_rate>(
+      "memory.update_rate", 0, 1e6,
+      "GB/s of the host's processor to its memory, read and written "
+      "together, by which memory.optimizer auto estimates; 0: usual for the backend.");
 }
 
 void fusion_settings(Table& t) {
   t.fusion("norm", reassociates,
            "Adds the residual and normalises in one op; the residual's gradient joins inside the norm's.",
-           "none in memory; one pass less over the hidden state each way", page("fusion_norm"));
+           "none in memory; one pass less over the hidden state each way", page("fusions"));
   t.fusion("swiglu", reassociates, "Computes silu(gate) * up in one op straight from the joint projection.",
-           "saves three activations of the MLP's width; the backward computes silu again", page("fusion_swiglu"));
+           "saves three activations of the MLP's width; the backward computes silu again", page("fusions"));
   const std::vector<std::string> biased{"model.attention=grouped", "model.attention_bias=all",
                                         "model.mlp_bias=true"};
   t.fusion("bias_swiglu", reassociates, "Adds the bias of the joint projection inside SwiGLU.",
-           "none; one pass less over the MLP's widest activation", page("fusion_bias"))
+           "none; one pass less over the MLP's widest activation", page("fusions"))
       .as_switch->beside = biased;
   t.fusion("gelu", reassociates, "Adds the bias of an MLP's first product inside GELU.",
-           "none; one pass less over the MLP's activation", page("fusion_gelu"))
+           "none; one pass less over the MLP's activation", page("fusions"))
       .as_switch->beside = {"model.activation=gelu_tanh", "model.mlp_bias=true"};
   t.fusion("bias", reassociates,
            "Adds a bias inside the product before it, and sums its gradient with the weight's.",
-           "none; one pass less over the product each way", page("fusion_bias"))
+           "none; one pass less over the product each way", page("fusions"))
       .as_switch->beside = biased;
   t.fusion("dropout_add", reassociates, "Adds a bias, drops and adds to the residual stream in one op.",
-           "none; two passes less over the hidden state", page("fusion_dropout_add"))
+           "none; two passes less over the hidden state", page("fusions"))
       .as_switch->beside = {"model.attention=grouped", "model.attention_bias=all", "model.mlp_bias=true",
                             "model.residual_dropout=0.25"};
   t.fusion("rope", reassociates, "Rotates queries and the shared key and assembles all keys and values in one op.",
-           "none; saves copies of queries and of the rotary key", page("fusion_rope"));
+           "none; saves copies of queries and of the rotary key", page("fusions"));
   t.fusion("router", reassociates, "Scores, top-k choice and gate weights in one op.", "none; fewer small ops",
-           page("fusion_router"));
+           page("fusions"));
   t.fusion("combine", reassociates,
            "Adds the shared expert's output while the routed rows are summed, so that the sum is rounded once.",
-           "none; saves one activation of hidden size", page("fusion_combine"));
+           "none; saves one activation of hidden size", page("fusions"));
   t.fusion("loss", reassociates,
            "Output head, cross-entropy and both their gradients in one sweep over blocks of rows.",
            "never holds tokens x vocabulary; the head's weight gradient runs together with the input gradient",
-           page("fusion_loss"));
+           page("fusions"));
   t.fusion("adamw", bitwise, "The optimizer writes the rounded copy of the weight that the kernels read.",
-           "none; one pass less over the weights", page("fusion_adamw"));
+           "none; one pass less over the weights", page("fusions"));
 }
 
 }  // namespace

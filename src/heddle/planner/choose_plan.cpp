@@ -7,7 +7,7 @@
 #include "heddle/base/error.h"
 #include "heddle/observe/units.h"
 #include "heddle/planner/budget/memory_budget.h"
-#include "heddle/planner/budget/state_homes.h"
+#include "heddle/planner/budget/state_residencies.h"
 #include "heddle/search/space.h"
 
 namespace heddle::planner {
@@ -19,7 +19,7 @@ double cost_of(const Candidate& c, PlanMode mode) {
   switch (mode) {
     case PlanMode::automatic: return c.step_us;
     case PlanMode::save_memory: return static_cast<double>(c.reserved_bytes);
-    case PlanMode::overlap: return c.exposed_us + 1e-3 * c.step_us;  // of two that expose as much the shorter
+    case PlanMode::overlap: return c.exposed_us + 1e-3 * c.step_us;  // the shorter of two that expose as much
   }
   return 0;
 }
@@ -55,11 +55,11 @@ std::vector<std::string> joined(const Lists&... lists) {
 
 class Chooser {
  public:
-  Chooser(const std::string& path, const std::vector<std::string>& set, const Foresee& foresee, PlanMode mode,
+  Chooser(const std::string& path, const std::vector<std::string>& set, const PredictFn& predict, PlanMode mode,
           double seconds)
       : path_(path),
         set_(set),
-        foresee_(foresee),
+        predict_(predict),
         mode_(mode),
         until_s_(now_s() + seconds),
         base_(base_settings(path, set)),
@@ -85,7 +85,7 @@ class Chooser {
       settings = differences(configured_, config::read_run_config(path_, joined(set_, base_, settings)));
       if (!base_.empty() && !sets(settings, "train.microbatch")) settings.push_back(base_[0]);
       if (!seen_.insert(settings).second) return;
-      all.push_back(foreseen(path_, set_, settings, foresee_, false));
+      all.push_back(predicted(path_, set_, settings, predict_, false));
       refused += !all.back().fits();
     } catch (const ConfigError&) {  // no plan: the axes don't fit the model, a schedule wants other microbatches
       if (all.empty()) throw;
@@ -113,7 +113,7 @@ class Chooser {
     }
   }
 
-  // The best few with less memory each, as memory.budget would have it: what they give up is chosen anew.
+  // The best few with less memory each, as memory.budget would have it: what they drop is chosen anew.
   void keep_less() {
     for (const Candidate& c : best_few()) {
       if (!c.fits()) continue;
@@ -136,20 +136,20 @@ class Chooser {
     }
   }
 
-  // Of all that were attempted, with its arena tried: it may need more than it seemed to. Null: none fits.
+  // The best of all that were attempted, with its arena tried: it may need more than it seemed to. Null: none fits.
   const Candidate* best(PlanMode mode) {
     std::set<std::vector<std::string>> tried;
     while (const Candidate* found = best_of(all, mode)) {
       if (!tried.insert(found->set).second) return found;
       Candidate& candidate = all[static_cast<size_t>(found - all.data())];
-      candidate = foreseen(path_, set_, candidate.set, foresee_);
+      candidate = predicted(path_, set_, candidate.set, predict_);
       refused += !candidate.fits();
     }
     return nullptr;
   }
 
  private:
-  // By what the mode seeks, and the shortest two, for what is sought is bounded by them.
+  // The best by the mode's aim, and the shortest two, for the aim is bounded by them.
   std::vector<Candidate> best_few() const {
     constexpr size_t kKept = 4, kShortest = 2;
     std::vector<Candidate> left, few;
@@ -170,7 +170,7 @@ class Chooser {
 
   const std::string& path_;
   const std::vector<std::string>& set_;
-  const Foresee& foresee_;
+  const PredictFn& predict_;
   const PlanMode mode_;
   const double until_s_;
   const std::vector<std::string> base_;
@@ -207,15 +207,15 @@ std::string longer_text(double us, double than_us) {
                      100 * (us / than_us - 1));
 }
 
-// What the smallest of these needs where memory has no limit, and its price.
-std::string least_memory(const std::string& path, const std::vector<std::string>& set, const Foresee& foresee,
+// The memory that the smallest of these needs where memory has no limit, and its price.
+std::string least_memory(const std::string& path, const std::vector<std::string>& set, const PredictFn& predict,
                          const std::vector<Candidate>& candidates, double seconds) {
   const std::vector<std::string> unlimited = joined(set, kUnlimited);
   const double until_s = now_s() + seconds;
   std::vector<Candidate> all;
   for (const Candidate& c : candidates) {
     if (!all.empty() && now_s() > until_s) break;
-    all.push_back(foreseen(path, unlimited, c.set, foresee, false));
+    all.push_back(predicted(path, unlimited, c.set, predict, false));
     if (!all.back().fits()) all.pop_back();
   }
   if (all.empty()) return "the cheapest remedy: a smaller model";  // beyond what a machine can address
@@ -262,45 +262,45 @@ std::vector<std::string> base_settings(const std::string& path, const std::vecto
   }
 }
 
-Candidate foreseen(const std::string& path, const std::vector<std::string>& set,
-                   const std::vector<std::string>& more, const Foresee& foresee, bool tried) {
+Candidate predicted(const std::string& path, const std::vector<std::string>& set,
+                    const std::vector<std::string>& more, const PredictFn& predict, bool tried) {
   Candidate c;
   c.set = more;
   const config::RunConfig config = config::read_run_config(path, joined(set, more));
   try {
-    const ConfigForecast found = foresee(config, tried);
-    c.step_us = found.forecast.steady_us;
-    c.exposed_us = found.forecast.exposed_total_us();
-    c.reserved_bytes = found.forecast.reserved_bytes;
+    const ConfigPrediction found = predict(config, tried);
+    c.step_us = found.prediction.step_us;
+    c.exposed_us = found.prediction.exposed_total_us();
+    c.reserved_bytes = found.prediction.reserved_bytes;
   } catch (const ir::OutOfMemory& error) {
     c.refusal = error.what();
   }
   return c;
 }
 
-PlanChoice choose_plan(const std::string& path, const std::vector<std::string>& set, const Foresee& foresee,
+PlanChoice choose_plan(const std::string& path, const std::vector<std::string>& set, const PredictFn& predict,
                        const Propose& propose, PlanMode mode, double seconds) {
-  Chooser chooser(path, set, foresee, mode, seconds);
+  Chooser chooser(path, set, predict, mode, seconds);
   attempt_all(chooser, propose);
   const Candidate* best = chooser.best(mode);
   const Candidate& configured = chooser.all.at(0);
   if (best == nullptr) {
     config_error("{}: none of {} plans of {} ranks fits the memory limit; the configured one: {}\n{}", path,
                  chooser.all.size(), chooser.configured().ranks(), configured.refusal,
-                 least_memory(path, set, foresee, chooser.all, seconds));
+                 least_memory(path, set, predict, chooser.all, seconds));
   }
   return {*best, configured, chooser.all, chooser.refused};
 }
 
-std::string cheapest_remedy(const std::string& path, const std::vector<std::string>& set, const Foresee& foresee,
+std::string cheapest_remedy(const std::string& path, const std::vector<std::string>& set, const PredictFn& predict,
                             const Propose& propose, double seconds) {
-  Chooser chooser(path, set, foresee, PlanMode::automatic, seconds);
+  Chooser chooser(path, set, predict, PlanMode::automatic, seconds);
   attempt_all(chooser, propose);
   const Candidate* best = chooser.best(PlanMode::automatic);
-  if (best == nullptr) return least_memory(path, set, foresee, chooser.all, seconds);
-  const Candidate configured = foreseen(path, joined(set, kUnlimited), {}, foresee);
-  return fmt::format("the cheapest remedy:{}: {} the configured plan's, were there memory for it",
-                     set_text(best->set), longer_text(best->step_us, configured.step_us));
+  if (best == nullptr) return least_memory(path, set, predict, chooser.all, seconds);
+  const Candidate configured = predicted(path, joined(set, kUnlimited), {}, predict);
+  return fmt::format("the cheapest remedy:{}: {} the configured plan's, if it had the memory", set_text(best->set),
+                     longer_text(best->step_us, configured.step_us));
 }
 
 }  // namespace heddle::planner

@@ -11,8 +11,8 @@
 
 namespace heddle::planner {
 
-/// What is sought: the shortest step; the least memory within kMostSlower of it; the least exposed communication
-/// within the same.
+/// The aim: the shortest step; the least memory within kMostSlower of it; the least exposed communication within
+/// the same.
 enum class PlanMode : uint8_t { automatic, save_memory, overlap };
 inline constexpr double kMostSlower = 1.3;
 /// "auto", "save-memory" or "overlap"; ConfigError for another word.
@@ -29,16 +29,16 @@ struct Candidate {
 struct PlanChoice {
   Candidate chosen;
   Candidate configured;        // as the configuration stands; with base_settings where it is no plan
-  std::vector<Candidate> all;  // that were simulated
-  int refused = 0;             // of them, what did not fit
+  std::vector<Candidate> all;  // the simulated ones
+  int refused = 0;             // number of those that did not fit
 };
 
 /// The candidate that `mode` seeks among those that fit. Null: none fits.
 const Candidate* best_of(const std::vector<Candidate>& candidates, PlanMode mode);
 
-/// What a configuration comes to, with its arena `tried` or not; ir::OutOfMemory where it does not fit, ConfigError
+/// Predicts a configuration, with its arena `tried` or not; ir::OutOfMemory where it does not fit, ConfigError
 /// where it is no plan.
-using Foresee = std::function<ConfigForecast(const config::RunConfig&, bool tried)>;
+using PredictFn = std::function<ConfigPrediction(const config::RunConfig&, bool tried)>;
 /// Plans worth simulating, as settings, the most promising first. `fixed`: keys that stay as they are.
 using Propose = std::function<std::vector<std::vector<std::string>>(const config::RunConfig&,
                                                                     const std::set<std::string>& fixed)>;
@@ -47,18 +47,18 @@ using Propose = std::function<std::vector<std::vector<std::string>>(const config
 std::vector<std::string> base_settings(const std::string& path, const std::vector<std::string>& set);
 
 /// The plan that these settings make of the configuration. ConfigError where they make none.
-Candidate foreseen(const std::string& path, const std::vector<std::string>& set,
-                   const std::vector<std::string>& more, const Foresee& foresee, bool tried = true);
+Candidate predicted(const std::string& path, const std::vector<std::string>& set,
+                    const std::vector<std::string>& more, const PredictFn& predict, bool tried = true);
 
-/// The plans proposed, and of the best few of those each value of what a plan sets beside (Switch::planned), at
-/// most `seconds` long. What `set` sets stays as it is. ConfigError when none fits the memory limit: with the
-/// tensors to blame, the limit that would do and what a step would then take.
-PlanChoice choose_plan(const std::string& path, const std::vector<std::string>& set, const Foresee& foresee,
+/// Chooses among the plans proposed. Of the best few it tries each value of what a plan sets beside
+/// (Switch::planned), at most `seconds` long. Keys in `set` stay as they are. ConfigError when none fits the memory
+/// limit: with the tensors to blame, the limit that would do and what a step would then take.
+PlanChoice choose_plan(const std::string& path, const std::vector<std::string>& set, const PredictFn& predict,
                        const Propose& propose, PlanMode mode, double seconds);
 
-/// Of a configuration that does not fit: the settings with which it does at the least price in time, with that
-/// price; else the memory that it needs. One line.
-std::string cheapest_remedy(const std::string& path, const std::vector<std::string>& set, const Foresee& foresee,
+/// A remedy for a configuration that does not fit: the settings with which it does at the least price in time, with
+/// that price; else the memory that it needs. One line.
+std::string cheapest_remedy(const std::string& path, const std::vector<std::string>& set, const PredictFn& predict,
                             const Propose& propose, double seconds);
 
 }  // namespace heddle::planner

@@ -6,21 +6,21 @@
 #include "heddle/base/error.h"
 #include "heddle/base/parallel.h"
 #include "heddle/config/run_config.h"
+#include "heddle/planner/launch_settings.h"
 #include "heddle/planner/rank_memory.h"
-#include "heddle/search/launch/emit.h"
 #include "heddle/train/run_config_plan.h"
 
 namespace heddle::planner {
 
 namespace {
 
-constexpr int kRounds = 5;      // of the search, each with less room
-constexpr size_t kCounted = 3;  // of its plans; a step of each is simulated later
-// A round closes in on the room that is left: never less than half at once, nor so little that it finds the same; each
-// by more than the one before it, for where programs take more than is foretold all of them do.
+constexpr int kRounds = 5;      // rounds of the search, each with less room
+constexpr size_t kCounted = 3;  // plans of it that are counted; a step of each is simulated later
+// A round closes in on the room that is left: never less than half at once, nor so little that it finds the same.
+// Each closes in by more than the one before it, for where programs take more than predicted all of them do.
 constexpr double kLeastRoom = 0.5, kMostRoom = 0.985;
 
-// With more rows than balanced a step grows its arena; it may not grow beyond the limit.
+// A step with more rows than balanced grows its arena; it may not grow beyond the limit.
 bool holds_crowding(const plan::Lowered& lowered, std::string_view backend, const RankMemory& rank, double crowding,
                     int64_t limit_bytes, search::Ranked& plan) {
   if (crowding <= 1) return true;
@@ -36,10 +36,10 @@ bool holds_crowding(const plan::Lowered& lowered, std::string_view backend, cons
   }
 }
 
-config::RunConfig config_of(const search::Ranked& plan, double limit_bytes) {
+config::RunConfig limited_config(const search::Ranked& plan, double limit_bytes) {
   search::Launch launch = search::launch_of(plan);
   launch.memory_bytes = limit_bytes;
-  return config::parse_run_config("", "", search::heddle_settings(launch));
+  return config_of(launch);
 }
 
 // A pipeline is as full after a few rounds of its ranks as it will ever be: where the schedule allows, only as many
@@ -53,9 +53,9 @@ config::RunConfig shortened(config::RunConfig config) {
   return config;
 }
 
-// What the program takes with room to spare, in a shorter step: close to what it is given, and soon known.
+// The program's memory with room to spare, in a shorter step: close to what it is given, and soon known.
 bool seems_to_fit(search::Ranked& plan, double limit_bytes) {
-  const config::RunConfig whole = config_of(plan, limit_bytes);
+  const config::RunConfig whole = limited_config(plan, limit_bytes);
   plan::Plan of = train::plan_of(shortened(whole));
   plan::Lowered lowered;
   try {
@@ -68,12 +68,12 @@ bool seems_to_fit(search::Ranked& plan, double limit_bytes) {
   for_each_index(of.mesh.pp, [&](int64_t i) {
     const std::vector<int>& classes = lowered.program.class_of_rank;
     const auto rank = std::find(classes.begin(), classes.end(), static_cast<int>(i)) - classes.begin();
-    ranks[static_cast<size_t>(i)] = runtime::predict_memory(lowered.program, static_cast<int>(rank),
-                                                            whole.device.backend, 0, plan.job.memory_imbalance);
+    ranks[i] = runtime::predict_memory(lowered.program, static_cast<int>(rank), whole.device.backend, 0,
+                                       plan.job.memory_imbalance);
   });
   plan.live_bytes = plan.reserved_bytes = 0;
   for (const runtime::MemoryPrediction& m : ranks) {
-    // What was copied to the host frees its place late, and where there is room the arena grows meanwhile.
+    // Values copied to the host free their place late, and where there is room the arena grows meanwhile.
     const auto needed = static_cast<double>(m.host_reserved_bytes > 0 ? m.peak_live_bytes : m.reserved_bytes);
     plan.live_bytes = std::max(plan.live_bytes, static_cast<double>(m.peak_live_bytes));
     plan.reserved_bytes = std::max(plan.reserved_bytes, needed);
@@ -81,17 +81,17 @@ bool seems_to_fit(search::Ranked& plan, double limit_bytes) {
   return plan.reserved_bytes <= limit_bytes;
 }
 
-bool runs(const search::Ranked& plan) { return search::refusals_of(search::launch_of(plan), "heddle").empty(); }
+bool runs(const search::Ranked& plan) { return refusals_of(search::launch_of(plan)).empty(); }
 
 std::string said(const search::Ranked& plan, double limit_bytes) {
-  const search::Layout& l = plan.job.layout;
+  const plan::Degrees& l = plan.job.mesh;
   return fmt::format("{} with tp {} pp {} ep {}, whose program takes {:.1f} GiB of {:.1f}", plan.schedule, l.tp,
                      l.pp, l.ep, plan.reserved_bytes / (1 << 30), limit_bytes / (1 << 30));
 }
 
-// As `heddle inspect` does. Where it doesn't fit, the plan says what it takes.
+// Counts as `heddle inspect` does. Where it doesn't fit, the plan says what it takes.
 bool count_program(search::Ranked& plan, double limit_bytes) {
-  const config::RunConfig config = config_of(plan, limit_bytes);
+  const config::RunConfig config = limited_config(plan, limit_bytes);
   const plan::Plan of = train::plan_of(config);
   const plan::Lowered lowered = plan::lower(config.model, of);
   const std::string& backend = config.device.backend;
@@ -149,7 +149,7 @@ search::Answer fitting_plans(const search::Query& query,
           std::clamp(limit / plans.front().reserved_bytes, kLeastRoom, std::pow(kMostRoom, round + 1));
       continue;
     }
-    // Of what the last round has found, the first that does.
+    // The first that fits of those that the last round has found.
     plans.erase(plans.begin());
     order(answer, count_by_shorter_steps(plans, 0, limit));
     while (!plans.empty() && plans.front().reserved_bytes > 0 && !count_program(plans.front(), limit))

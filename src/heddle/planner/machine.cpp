@@ -8,6 +8,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/parallel.h"
+#include "heddle/base/say.h"
 #include "heddle/observe/terminal/doing.h"
 #include "heddle/planner/measure_machine.h"
 #include "heddle/planner/measure_ops.h"
@@ -26,7 +27,7 @@ std::string machine_profile_path(std::string_view backend) {
     return std::string(value != nullptr ? value : "");
   };
   if (const std::string cache = of("XDG_CACHE_HOME"); !cache.empty()) return cache + "/heddle/" + name;
-  if (const std::string home = of("HOME"); !home.empty()) return home + "/.cache/heddle/" + name;
+  if (const std::string residency = of("HOME"); !residency.empty()) return residency + "/.cache/heddle/" + name;
   return name;
 }
 
@@ -44,6 +45,9 @@ Support prices(const cost::MachineProfile& profile, std::string_view backend) {
 cost::MachineProfile machine_profile(const std::string& path, double seconds, const std::string& backend) {
   const std::string at = path.empty() ? machine_profile_path(backend) : path;
   std::error_code ignored;
+  if (!path.empty() && !std::filesystem::exists(path, ignored))
+    config_error("{}: there is no such profile; `heddle profile --out {}` measures this machine and writes it",
+                 path, path);
   if (!path.empty() || std::filesystem::exists(at, ignored)) {
     cost::MachineProfile known = read_profile(at);
     if (const Support fits = prices(known, backend); !fits) config_error("{}: {}", at, fits.reason);
@@ -53,8 +57,8 @@ cost::MachineProfile machine_profile(const std::string& path, double seconds, co
   MeasureOptions options;
   options.backend = backend;
   options.seconds = seconds;
-  fmt::print(stderr, "this machine has no profile yet: it is measured for about {:.0f} s, once, and kept in {}\n",
-             seconds, at);
+  say(stderr, "this machine has no profile yet: it is measured for about {:.0f} s, once, and kept in {}\n", seconds,
+      at);
   cost::MachineProfile profile;
   {
     observe::Doing doing("measuring");
@@ -92,15 +96,15 @@ JobPlaces on_hosts(int ranks, int hosts, const cost::MachineProfile& profile) {
   return places;
 }
 
-ConfigForecast forecast_config(const config::RunConfig& config, const cost::MachineProfile& profile,
-                               const JobPlaces& places, bool tried) {
-  ConfigForecast f;
+ConfigPrediction predict_config(const config::RunConfig& config, const cost::MachineProfile& profile,
+                                const JobPlaces& places, bool tried) {
+  ConfigPrediction f;
   f.plan = train::plan_of(rated(config, profile, places));  // as `heddle train` would have it
   f.lowered = plan::lower(config.model, f.plan);
   const int ranks = f.plan.ranks();
   f.limit_bytes = train::memory_limit_of(
       config, {.memory = places.sharing_memory > 0 ? places.sharing_memory : ranks, .cores = ranks});
-  runtime::ForecastInput input;
+  runtime::PredictionInput input;
   input.backend = config.device.backend;
   input.threads = !backends::named(input.backend).shares_memory ? 1  // whatever the host's threads are
                   : config.device.threads > 0                   ? static_cast<int>(config.device.threads)
@@ -115,14 +119,14 @@ ConfigForecast forecast_config(const config::RunConfig& config, const cost::Mach
   for_each_index(f.plan.mesh.pp, [&](int64_t stage) {
     const auto& classes = f.lowered.program.class_of_rank;
     const int rank = static_cast<int>(std::find(classes.begin(), classes.end(), stage) - classes.begin());
-    arenas[static_cast<size_t>(stage)] =
+    arenas[stage] =
         runtime::arena_bytes(f.lowered.program, rank, input.backend, f.limit_bytes, tried, train::room_of(config));
   });
   input.uncertainty = places.uncertainty;
   input.caching_allocator = places.caching_allocator;
   input.capacity_bytes = *std::max_element(arenas.begin(), arenas.end());
   input.limit_bytes = f.limit_bytes;
-  f.forecast = runtime::forecast(config.model, f.plan, f.lowered, profile, input);
+  f.prediction = runtime::predict_step(config.model, f.plan, f.lowered, profile, input);
   return f;
 }
 

@@ -23,7 +23,7 @@ double processor_us() {
   return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_nsec) * 1e-3;
 }
 
-// Of this rank's thread, of an exchange; median.
+// The processor time of this rank's thread for an exchange; median.
 double caller_us(comm::Communicator& group, std::vector<std::byte>& from, std::vector<std::byte>& to,
                  int64_t bytes) {
   constexpr int kRounds = 15;

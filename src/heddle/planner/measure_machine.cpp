@@ -15,9 +15,9 @@
 #include "heddle/base/random.h"
 #include "heddle/base/statistics.h"
 #include "heddle/comm/threads/thread_world.h"
+#include "heddle/device/host/allowed_cores.h"
 #include "heddle/device/host/host_arena.h"
 #include "heddle/device/host/host_stream.h"
-#include "heddle/device/host/paced_time.h"
 #include "heddle/planner/device/measure_device.h"
 #include "heddle/planner/measure_copies.h"
 #include "heddle/planner/measure_ops.h"
@@ -117,18 +117,26 @@ double copy_bytes_per_s(int threads) {
 
 void nothing(const device::KernelCall&) {}
 
-// A stream that has slept until another's op ended, and how long a paced op oversleeps.
+constexpr int64_t kSleep_ns = 400'000;
+// Sleeps for kSleep_ns, less what the last one overslept.
+void sleeps(const device::KernelCall&) {
+  thread_local int64_t overslept_ns = 0;
+  const int64_t due_ns = now_ns() + kSleep_ns - overslept_ns;
+  std::this_thread::sleep_for(std::chrono::nanoseconds(kSleep_ns - overslept_ns));
+  overslept_ns = now_ns() - due_ns;
+}
+
+// A stream that has slept until another's op ended, and how long an op that sleeps oversleeps.
 void measure_sleep(cost::MachineProfile& profile) {
   device::HostStream one("one", 1), two("two", 1);
   one.set_trace(true);
   two.set_trace(true);
   constexpr int kRounds = 200;
-  constexpr int64_t kPace_ns = 400'000;
-  device::Launch paced, free;
-  paced.run = free.run = nothing;
-  paced.pace_ns = kPace_ns;
+  device::Launch asleep, free;
+  asleep.run = sleeps;
+  free.run = nothing;
   for (int i = 1; i <= kRounds; ++i) {
-    one.launch(paced);
+    one.launch(asleep);
     two.wait(one, static_cast<uint64_t>(i));
     two.launch(free);
   }
@@ -138,7 +146,7 @@ void measure_sleep(cost::MachineProfile& profile) {
   std::vector<double> woken, late;
   for (size_t i = 0; i < first.size(); ++i) {
     woken.push_back(static_cast<double>(second[i].start_ns - first[i].end_ns) * 1e-3);
-    late.push_back(static_cast<double>(first[i].end_ns - first[i].start_ns - kPace_ns) * 1e-3);
+    late.push_back(static_cast<double>(first[i].end_ns - first[i].start_ns - kSleep_ns) * 1e-3);
   }
   profile.wake_us = std::max(0.0, median(woken));
   profile.oversleep_us = std::max(0.0, median(late));
@@ -163,7 +171,7 @@ double step_together(int programs) {
     while (ready < programs) std::this_thread::yield();
     std::vector<double> own;
     for (int i = 0; i < 24; ++i) own.push_back(trainer.step(sequences).seconds);
-    steps_s[static_cast<size_t>(p)] = median(own);
+    steps_s[p] = median(own);
   });
   return median(steps_s);
 }
@@ -275,19 +283,19 @@ static std::vector<cost::LinkTime> measure_groups(comm::World& world, train::Ran
       if (one_clock) {
         double last_start = 0, last_end = 0;
         for (int r = first; r < first + size; ++r) {
-          last_start = std::max(last_start, times[static_cast<size_t>(2 * r)]);
+          last_start = std::max(last_start, times[2 * r]);
           last_end = std::max(last_end, times[static_cast<size_t>(2 * r) + 1]);
         }
         took_s = last_end - last_start;
       } else {
         for (int r = 0; r < world.size(); ++r) {
-          took_s += times[static_cast<size_t>(2 * r) + 1] - times[static_cast<size_t>(2 * r)];
+          took_s += times[static_cast<size_t>(2 * r) + 1] - times[2 * r];
         }
         took_s /= world.size() * kRepeats;
       }
       double longest_s = 0;
       for (int r = 0; r < world.size(); ++r) {
-        longest_s = std::max(longest_s, times[static_cast<size_t>(2 * r) + 1] - times[static_cast<size_t>(2 * r)]);
+        longest_s = std::max(longest_s, times[static_cast<size_t>(2 * r) + 1] - times[2 * r]);
       }
       spent_s += longest_s;
       if (round > 0) us.push_back(1e6 * std::max(1e-7, took_s));

@@ -12,11 +12,11 @@
 
 namespace heddle::planner {
 
-/// How busy other programs keep this machine from when it is made.
+/// The load of other programs on this machine, from when it is made.
 class OthersWatch {
  public:
   OthersWatch();
-  /// Of the time of all cores, so far. Ticks of the system's clock: of less than half a second little is known.
+  /// Share of the time of all cores, so far. Ticks of the system's clock: under half a second little is known.
   double share() const;
 
  private:
@@ -26,20 +26,20 @@ class OthersWatch {
 inline constexpr double kQuiet = 0.05;
 
 struct MeasureOptions {
-  double seconds = 90;  // of the measurement, about
-  int threads = 0;      // of a rank that has the machine to itself; 0: every core
+  double seconds = 90;  // length of the measurement, about
+  int threads = 0;      // threads of a rank that has the machine to itself; 0: every core
   std::string backend = "host";
   std::function<void(std::string_view what, double share)> progress;
 };
 
-/// Of the processor, or of the device of a backend that has memory of its own (device/measure_device).
+/// Measures the processor, or the device of a backend that has memory of its own (device/measure_device).
 cost::MachineProfile measure_machine(const MeasureOptions& options);
 
 /// A model of two or three layers and its batch, of sizes drawn evenly in their logarithms, of at most so many
 /// FLOPs a step. `wide`: times the widths, rows and vocabularies of the processor's.
 train::TrainerOptions draw_program(uint64_t number, Dtype dtype, int threads, double most_flops = 2.5e10,
                                    int64_t wide = 1);
-/// What the machine is called, and today's date.
+/// Sets the machine's name and today's date.
 void name_machine(cost::MachineProfile& profile);
 
 /// Times of messages among all ranks of a job, on every rank, between the memories that a backend has; all ranks

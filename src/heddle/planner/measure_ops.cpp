@@ -9,13 +9,15 @@
 #include "heddle/comm/collectives.h"
 #include "heddle/comm/threads/thread_world.h"
 #include "heddle/device/host/host_stream.h"
+#include "heddle/runtime/executor.h"
+#include "heddle/runtime/microbatch.h"
 #include "heddle/simulate/recording.h"
 
 namespace heddle::planner {
 
 namespace {
 
-// What tells ops apart.
+// The properties that tell ops apart.
 using Key = std::tuple<std::string, Dtype, double, double, double, double, double, double>;
 Key key_of(const cost::OpShape& s) { return {s.kind, s.dtype, s.rows, s.in, s.out, s.groups, s.flops, s.bytes}; }
 
@@ -84,7 +86,7 @@ StepMeasure measure_steps(const train::TrainerOptions& options, int steps) {
     }
   }
   const auto resident = static_cast<double>(executor.walk().storage().peak_live_bytes());
-  // A device has no threads to choose: forecasts ask for one.
+  // A device has no threads to choose: predictions ask for one.
   const int threads = backends::named(options.backend).shares_memory ? options.threads : 1;
   return {medians(samples, threads, resident), median(step_us), median(between_us), median(enqueue_us)};
 }
@@ -95,7 +97,7 @@ std::vector<cost::OpTime> measure_rank_ops(const train::TrainerOptions& options,
                  options.backend);
   }
   const int ranks = options.plan.ranks();
-  std::mutex turn;  // of one op on the whole machine
+  std::mutex turn;  // one op at a time on the whole machine
   std::map<Key, Samples> samples;
   double resident = 0;
   comm::run_on_threads(ranks, [&](comm::World& world) {
@@ -104,21 +106,27 @@ std::vector<cost::OpTime> measure_rank_ops(const train::TrainerOptions& options,
     device::HostStream probe("profile", options.threads);
     probe.set_trace(true);
     const plan::Mesh& mesh = trainer.mesh();
-    device::Batch batch;
+    runtime::Executor& executor = trainer.executor();
+    const ir::StepProgram& program = trainer.lowered().program;
+    device::Inputs inputs(options.plan.microbatches);
     const RandomKey key =
         RandomKey(options.seed).with(static_cast<uint64_t>(mesh.at(world.rank()).at(ir::Axis::dp)));
     uint64_t at = 0;
     for (int m = 0; m < options.plan.microbatches; ++m) {
-      std::vector<int32_t>& tokens = batch.microbatches.emplace_back().tokens;
+      runtime::Microbatch microbatch;
       for (int64_t i = 0; i < options.plan.sequences * trainer.sequence_tokens(); ++i) {
-        tokens.push_back(static_cast<int32_t>(key.bits(at++) % static_cast<uint64_t>(options.model.vocab_size)));
+        microbatch.tokens.push_back(
+            static_cast<int32_t>(key.bits(at++) % static_cast<uint64_t>(options.model.vocab_size)));
       }
+      microbatch.references.assign(static_cast<size_t>(options.plan.sequences), 0);
+      runtime::set_microbatch(inputs, m, microbatch, executor.listing(), executor.place());
     }
-    batch.scales.assign(3 + static_cast<size_t>(options.model.num_nextn_predict_layers), 1e-4);
-    batch.hyper = {0, 0.1, 0.05};
-    const ir::StepProgram& program = trainer.lowered().program;
+    const std::vector<double> scales(3 + static_cast<size_t>(options.model.num_nextn_predict_layers), 1e-4);
+    runtime::set_scales(inputs, scales, executor.listing());
+    inputs.set("hyper", std::array{0.0, 0.1, 0.05, 1e-3});
+    if (program.takes("drawn_key")) inputs.set("drawn_key", runtime::drawn_key(options.seed, 0));
     const kernels::KernelEntry* kernel = nullptr;
-    trainer.executor().run_step(batch, [&](const ir::Issue& issue, const device::KernelCall& call) {
+    executor.run_step(inputs, [&](const ir::Issue& issue, const device::KernelCall& call) {
       const std::lock_guard alone(turn);
       kernel = trainer.executor().kernel(issue.listing, issue.op_index);
       if (kernel == nullptr || issue.op->def->stream != ir::StreamKind::compute) return;

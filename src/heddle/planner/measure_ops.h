@@ -1,5 +1,5 @@
-// What the ops of programs take on this machine, measured where they run: in training steps, on the executor, with
-// the neighbours and the caches that they have there.
+// Times of programs' ops on this machine, measured where they run: in training steps, on the executor, with the
+// neighbours and the caches that they have there.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ struct StepMeasure {
   std::vector<cost::OpTime> ops;  // each (kind, sizes) once: the median of all its runs
   double step_us = 0;             // median
   double between_us = 0;          // from the end of an op to the start of the next, on the compute stream
-  double enqueue_us = 0;          // of the host, an op
+  double enqueue_us = 0;          // time of the host, an op
 };
 
 /// Runs `steps` steps after one that warms up.

@@ -44,7 +44,7 @@ config::RunConfig rated(config::RunConfig config, const cost::MachineProfile& pr
   const double to_host = apart ? profile.host_copy_bytes_per_s : profile.copy_bytes_per_s;
   add("memory.host_rate", to_host / 2 / kGiga / sharing);  // read here, written there
   if (ranks > 1) {
-    constexpr double kBytesPerUs = 1000;  // of 1 GB/s
+    constexpr double kBytesPerUs = 1000;  // 1 GB/s
     add("parallel.message_rate", cost::link_bytes_per_us(profile, places.over, ranks) / kBytesPerUs);
     add("parallel.message_latency_us", cost::message_us(profile, places.over, ranks, 1));
     if (config.plan.device.copy_engine != plan::CopyEngine::off)

@@ -1,6 +1,6 @@
-// The rates by which weaving and offload decide, from the profile of the machine: a handful of numbers that rank 0
-// tells all ranks as settings, so that all lower the same program. They stand in the run's record. No bit depends
-// on them.
+// The rates by which weaving and offload decide, from the profile of the machine. Rank 0 sends this handful of
+// numbers to all ranks as settings, so that all lower the same program. They stand in the run's record. No bit
+// depends on them.
 #pragma once
 
 #include <string>

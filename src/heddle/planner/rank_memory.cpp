@@ -31,7 +31,7 @@ std::vector<RankMemory> memory_of_ranks(const plan::Plan& plan, const plan::Lowe
                                         std::string_view backend, int64_t capacity_bytes) {
   std::vector<RankMemory> ranks(static_cast<size_t>(plan.mesh.pp));
   for_each_index(plan.mesh.pp, [&](int64_t i) {
-    ranks[static_cast<size_t>(i)] = memory_of_rank(plan, lowered, backend, capacity_bytes, static_cast<int>(i));
+    ranks[i] = memory_of_rank(plan, lowered, backend, capacity_bytes, static_cast<int>(i));
   });
   return ranks;
 }

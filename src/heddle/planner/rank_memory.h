@@ -1,4 +1,4 @@
-// What each rank of a lowered program takes: the arena that training would make for it. `heddle inspect` prints
+// The memory of each rank of a lowered program: the arena that training would make for it. `heddle inspect` prints
 // this, and a search that writes Heddle's own configuration promises it: one figure from one place.
 #pragma once
 
@@ -15,11 +15,11 @@ struct RankMemory {
   int pipeline_rank = 0;
   int rank = 0;  // the first of them
   int ranks = 0;
-  runtime::MemoryPrediction memory;  // where it does not fit: as without a limit
+  runtime::MemoryPrediction memory;  // as without a limit where it does not fit
   bool fits = true;
 };
 
-/// Of every pipeline rank, in an arena of at most `capacity_bytes`.
+/// The memory of every pipeline rank, in an arena of at most `capacity_bytes`.
 std::vector<RankMemory> memory_of_ranks(const plan::Plan& plan, const plan::Lowered& lowered,
                                         std::string_view backend, int64_t capacity_bytes);
 

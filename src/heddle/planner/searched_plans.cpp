@@ -5,10 +5,9 @@
 #include <limits>
 
 #include "heddle/base/error.h"
-#include "heddle/model/shapes/config_shape.h"
-#include "heddle/search/launch/emit.h"
+#include "heddle/planner/launch_settings.h"
 #include "heddle/search/lowered_blocks.h"
-#include "heddle/search/plans/copies.h"
+#include "heddle/search/plans/replicas.h"
 #include "heddle/search/search.h"
 #include "heddle/train/run_config_plan.h"
 
@@ -16,15 +15,15 @@ namespace heddle::planner {
 
 namespace {
 
-// As many for each number of stages, for of all that a plan comes to its pipeline is foretold least well.
+// As many for each number of stages, for the pipeline is the part of a plan that is predicted least well.
 constexpr int kPlans = 36, kShortList = 200;
-// What the search takes for a little too large may fit: the simulation has the last word.
+// A plan that the search takes for a little too large may fit: the simulation has the last word.
 constexpr double kRoom = 1.25;
 
 /// How the machine's cores and links are shared by the ranks.
 struct Shares {
   int ranks = 1, threads = 1;
-  double speed = 1;  // of a thread while all ranks compute
+  double speed = 1;  // a thread's while all ranks compute
   cost::Link over = cost::Link::threads;
 };
 
@@ -68,7 +67,7 @@ search::LoweredBlocks::OpSeconds seconds_on(const cost::MachineProfile& profile,
                                        const ir::Op& op, const ir::RowCounts& rows) {
     double us = profile.launch_us;
     if (op.def->stream == ir::StreamKind::comm) {
-      const search::Layout& l = job.layout;
+      const plan::Degrees& l = job.mesh;
       const int size = op.group == "tp" ? l.tp : op.group == "cp" ? l.cp : l.ep * l.etp;
       const double bytes = op.def->cost(listing, op, rows).message_bytes;
       const double message = cost::message_us(profile, s.over, std::max(2, size), bytes);
@@ -104,13 +103,13 @@ search::Restriction kept(const config::RunConfig& config, const std::set<std::st
   return only;
 }
 
-// What of a launch a planner sets; the rest is the configuration's.
-std::vector<std::string> settings_of(const search::Ranked& plan) {
+// The settings of a launch that a planner sets; the rest is the configuration's.
+std::vector<std::string> own_settings_of(const search::Ranked& plan) {
   static const std::set<std::string> own{
       "mesh.tp",          "mesh.cp",           "mesh.pp",         "mesh.ep",         "mesh.etp",
       "train.microbatch", "parallel.schedule", "parallel.chunks", "parallel.layout", "memory.recompute"};
   std::vector<std::string> settings{"mesh.dp=0"};
-  for (std::string& setting : search::heddle_settings(search::launch_of(plan)))
+  for (std::string& setting : settings_of(search::launch_of(plan)))
     if (own.contains(setting.substr(0, setting.find('=')))) settings.push_back(std::move(setting));
   return settings;
 }
@@ -126,9 +125,9 @@ std::vector<std::vector<std::string>> searched_plans(const config::RunConfig& co
   search::Space& space = query.space;
   search::Job& job = space.job;
   job.shape = model::shape_of(config.model, config.name);
-  if (job.shape.moe.count > 0) {
-    job.shape.moe.capacity = plan.parallel.exchange.capacity_factor;
-    job.shape.moe.replicas = plan.parallel.exchange.replicas;
+  if (job.shape.n_routed_experts > 0) {
+    job.exchange.capacity_factor = plan.parallel.exchange.capacity_factor;
+    job.exchange.replicas = plan.parallel.exchange.replicas;
   }
   job.device = described(profile, shares, plan.dtype);
   job.global_batch = static_cast<int>(config.train.global_batch);
@@ -149,7 +148,7 @@ std::vector<std::vector<std::string>> searched_plans(const config::RunConfig& co
   query.top = std::max(1, kPlans / static_cast<int>(stages.size()));
   query.short_list = kShortList;
   std::vector<search::Ranked> found;
-  // Where nothing fits, the fastest are a beginning: what they recompute and send away is varied.
+  // If nothing fits, the fastest are a beginning: what they recompute and send away is varied.
   for (const double memory_bytes : {kRoom * limit, std::numeric_limits<double>::max()}) {
     query.memory_bytes = memory_bytes;
     for (const int pp : stages) {
@@ -157,7 +156,7 @@ std::vector<std::vector<std::string>> searched_plans(const config::RunConfig& co
       try {
         search::Answer answer = search::search(query);
         std::move(answer.top.begin(), answer.top.end(), std::back_inserter(found));
-      } catch (const ConfigError&) {  // what is fixed leaves nothing to search
+      } catch (const ConfigError&) {  // the fixed keys leave nothing to search
       }
     }
     if (!found.empty()) break;
@@ -166,7 +165,7 @@ std::vector<std::vector<std::string>> searched_plans(const config::RunConfig& co
     return a.exact.step_s < b.exact.step_s;
   });
   std::vector<std::vector<std::string>> all;
-  for (const search::Ranked& plan : found) all.push_back(settings_of(plan));
+  for (const search::Ranked& plan : found) all.push_back(own_settings_of(plan));
   return all;
 }
 

@@ -10,8 +10,8 @@
 
 namespace heddle::planner {
 
-/// Of the configuration's ranks and global batch, the best first, each as settings: "mesh.tp=2", … Keys of `fixed`
-/// keep what is configured. Empty where the search has nothing to say, or finds nothing that could fit.
+/// Plans for the configuration's ranks and global batch, the best first, each as settings: "mesh.tp=2", … Keys of
+/// `fixed` keep what is configured. Empty where the search has nothing to say, or finds nothing that could fit.
 std::vector<std::vector<std::string>> searched_plans(const config::RunConfig& config,
                                                      const std::set<std::string>& fixed,
                                                      const cost::MachineProfile& profile, const JobPlaces& places);

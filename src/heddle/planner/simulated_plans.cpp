@@ -8,21 +8,18 @@
 #include "heddle/cost/op_seconds.h"
 #include "heddle/plan/costs/durations.h"
 #include "heddle/planner/fitting_plans.h"
-#include "heddle/runtime/forecast.h"
-#include "heddle/search/launch/emit.h"
+#include "heddle/planner/launch_settings.h"
+#include "heddle/runtime/step_prediction.h"
 #include "heddle/train/run_config_plan.h"
 
 namespace heddle::planner {
 
 namespace {
 
-config::RunConfig config_of(const search::Launch& launch) {
-  return config::parse_run_config("", "", search::heddle_settings(launch));
-}
-
 // The job on a single rank, which any model can be cut to.
 search::Launch on_one_rank(search::Job job) {
-  job.layout = {};
+  job.mesh = {};
+  job.chunks = 1;
   job.microbatch = job.global_batch = 1;
   job.pipeline = nullptr;
   return search::launch_of(job);
@@ -35,8 +32,8 @@ plan::Plan trained_plan(const config::RunConfig& config) {
   return plan;
 }
 
-// The accelerator as a machine that was measured: each op of the program as long as its description says, and
-// messages of two sizes, between which and beyond they are linear.
+// The accelerator as a machine that was measured: each op of the program as long as its description says. Messages
+// have two sizes, between which and beyond they are linear.
 cost::MachineProfile profile_of(const search::Job& job, const search::Behaviour& b, const plan::Lowered& lowered) {
   const cost::Accelerator& device = job.device;
   cost::MachineProfile p;
@@ -57,7 +54,7 @@ cost::MachineProfile profile_of(const search::Job& job, const search::Behaviour&
       p.links.push_back({over, 2, bytes, latency_us + 1e6 * bytes / bytes_per_s});
   };
   link(cost::Link::node, device.inner.bytes_per_s * b.net.inner, device.inner.latency_us);
-  // Of a node: all of its devices' cards together.
+  // A node's link: all of its devices' cards together.
   link(cost::Link::nodes, device.outer.bytes_per_s * b.net.outer * std::max(1, device.inner.ranks),
        device.outer.latency_us);
   return p;
@@ -77,7 +74,7 @@ double simulated_step_s(const search::Launch& launch, const search::Behaviour& b
   plan.rates.host_bytes_per_us = kReached * 1e-6 * job.device.host_bytes_per_s;
   const plan::Lowered lowered = plan::lower(config.model, plan);
   const cost::MachineProfile profile = profile_of(job, behaviour, lowered);
-  runtime::ForecastInput input;
+  runtime::PredictionInput input;
   input.backend = config.device.backend;
   const int inside = std::max(1, job.device.inner.ranks), ranks = plan.ranks();
   input.over = ranks > inside ? cost::Link::nodes : cost::Link::node;
@@ -85,16 +82,16 @@ double simulated_step_s(const search::Launch& launch, const search::Behaviour& b
   std::iota(input.machine_of.begin(), input.machine_of.end(), 0);
   for (int r = 0; r < ranks; ++r) input.node_of.push_back(r / inside);
   input.uncertainty = uncertainty;
-  return runtime::forecast(config.model, plan, lowered, profile, input).step_us * 1e-6;
+  return runtime::predict_step(config.model, plan, lowered, profile, input).step_us * 1e-6;
 }
 
 std::vector<std::string> refusals_of_model(const search::Job& job) {
-  return search::heddle_refusals(on_one_rank(job));
+  return refusals_of_training(on_one_rank(job));
 }
 
 std::unique_ptr<search::LoweredBlocks> lowered_blocks(const search::Job& job) {
   const search::Launch launch = on_one_rank(job);
-  if (!search::heddle_refusals(launch).empty()) return nullptr;
+  if (!refusals_of_training(launch).empty()) return nullptr;
   const config::RunConfig config = config_of(launch);
   return std::make_unique<search::LoweredBlocks>(config.model, trained_plan(config));
 }
@@ -103,7 +100,7 @@ void simulate_best(search::Answer& answer, const search::Behaviour& behaviour, i
   const auto end = answer.top.begin() + std::min<std::ptrdiff_t>(most, std::ssize(answer.top));
   for (auto plan = answer.top.begin(); plan != end; ++plan) {
     const search::Launch launch = search::launch_of(*plan);
-    if (!search::refusals_of(launch, "heddle").empty()) continue;
+    if (!refusals_of(launch).empty()) continue;
     try {
       plan->simulated_step_s = simulated_step_s(launch, behaviour);
     } catch (const Error&) {  // more ops or streams than the simulator holds: it comes after those that are known

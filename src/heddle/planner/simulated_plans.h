@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/runtime/forecast.h"
+#include "heddle/runtime/step_prediction.h"
 #include "heddle/search/lowered_blocks.h"
 #include "heddle/search/search.h"
 
@@ -16,7 +16,7 @@ namespace heddle::planner {
 /// Why Heddle can't train a job's model in its type and sequence; empty when it can.
 std::vector<std::string> refusals_of_model(const search::Job& job);
 
-/// For a job's model, type and sequence; null where Heddle can't train it.
+/// Makes them for a job's model, type and sequence; null where Heddle can't train it.
 std::unique_ptr<search::LoweredBlocks> lowered_blocks(const search::Job& job);
 
 /// A step of Heddle's whole program of the launch on its device. `uncertainty`: of the experts' loads.

@@ -27,7 +27,7 @@ Support own_support(plan::CopyEngine asked, bool shares_memory, int ranks) {
   return Support::yes();
 }
 
-// Of its host.
+// The number of ranks on this rank's host.
 int ranks_beside(const comm::World& world) {
   int count = 0;
   for (int r = 0; r < world.size(); ++r) count += world.node_of(r) == world.node_of(world.rank());
@@ -90,7 +90,7 @@ std::string CopyEngine::selection_text() const {
 std::string CopyEngine::text() const {
   if (!selected_) return selection_text();
   const comm::EngineTally t = tally();
-  return fmt::format("{}: {} went by it, {} were too short, {} out of its reach", selection_text(),
+  return fmt::format("{}: it moved {}, {} were too short, {} out of its reach", selection_text(),
                      counted(t.messages, t.bytes), counted(t.short_messages, t.short_bytes),
                      counted(t.far_messages, t.far_bytes));
 }

@@ -1,4 +1,4 @@
-// Whether the messages of a run go by a copy engine (device.copy_engine): what was asked for, what the ranks have
+// The choice of a copy engine for a run's messages (device.copy_engine): what was asked for, what the ranks have
 // agreed on and why, and what went which way.
 #pragma once
 
@@ -12,13 +12,14 @@
 
 namespace heddle::runtime {
 
-/// From which a message goes by the engine where nothing was measured: two letters and a waking worker take about
-/// as much of the threads that compute as to copy so much.
+/// The bytes from which a message uses the engine where nothing was measured. Two letters and a waking worker take
+/// about as much of the threads that compute as to copy so much.
 inline constexpr int64_t kUsualEngineBytes = 64 << 10;
 /// Least processors of a process of which `auto` gives one to copies.
 inline constexpr int kManyCores = 8;
 
-/// Processors that this process gives to copies, of those that kernels would compute on; `ranks`: that share them.
+/// Processors that this process gives to copies, out of those that kernels would compute on. `ranks`: ranks that
+/// share them.
 int cores_for_copies(plan::CopyEngine asked, bool shares_memory, int ranks);
 
 class CopyEngine {
@@ -28,18 +29,18 @@ class CopyEngine {
   /// all where the engine was asked for and one rank can't have it. The world outlives it, and it what it makes.
   CopyEngine(const plan::OnDevice& asked, bool shares_memory, comm::World& world);
 
-  /// A device world, so that the devices' copy engines move its messages where that was asked for and can be had,
-  /// else as it is; all ranks call it together, with their devices chosen. ConfigError as above.
+  /// Returns a device world whose messages the devices' copy engines move where that was asked for and can be had;
+  /// else the world as it is. All ranks call it together, with their devices chosen. ConfigError as above.
   std::unique_ptr<comm::World> over(std::unique_ptr<comm::World> device);
-  /// What ranks talk through, where messages lie in the host's memory.
+  /// The world for messages that lie in the host's memory.
   comm::World& world() { return engine_ ? static_cast<comm::World&>(*engine_) : world_; }
-  /// Whether there is one, or why not.
+  /// Support if there is an engine, or the reason why not.
   const Support& selected() const { return selected_; }
   bool asked() const { return asked_; }
   comm::EngineTally tally() const { return engine_ ? engine_->tally() : on_device_.tally(); }
   /// `asked for "on", on processor 7 from 65.5 kB on`: one line.
   std::string selection_text() const;
-  /// That, and what went which way so far.
+  /// The selection, and what went which way so far.
   std::string text() const;
 
  private:

@@ -1,6 +1,7 @@
 #include "heddle/runtime/dry_run.h"
 
 #include <cmath>
+#include <map>
 #include <memory>
 #include <numeric>
 
@@ -22,8 +23,8 @@ simulate::ScratchBytes kernel_scratch(const ir::StepProgram& program, std::strin
   if (rank >= 0) listings = program.listings_of(rank);
   scratch->resize(program.listings.size());
   for (const int s : listings) {
-    const ir::Listing& listing = program.listings[static_cast<size_t>(s)];
-    std::vector<Scratch>& of = (*scratch)[static_cast<size_t>(s)];
+    const ir::Listing& listing = program.listings[s];
+    std::vector<Scratch>& of = (*scratch)[s];
     for (const ir::Op& op : listing.ops) {
       const comm::Collective* collective = runs.find_collective(op.kind());
       Scratch& one = of.emplace_back();
@@ -33,8 +34,8 @@ simulate::ScratchBytes kernel_scratch(const ir::StepProgram& program, std::strin
     }
   }
   return [&program, scratch](int listing, uint32_t op, const ir::RowCounts& rows) -> int64_t {
-    const Scratch& of = (*scratch)[static_cast<size_t>(listing)][op];
-    const ir::Listing& text = program.listings[static_cast<size_t>(listing)];
+    const Scratch& of = (*scratch)[listing][op];
+    const ir::Listing& text = program.listings[listing];
     const int64_t own = of.own == nullptr ? 0 : of.own(text, text.ops[op], rows);
     return of.product ? backends::scratch_with_product(*of.product, text, rows, own) : own;
   };
@@ -55,15 +56,26 @@ int64_t balanced_rows_of(const ir::Listing& listing, const ir::Op& counted, size
   const int64_t tokens = listing.value(counted.operand("experts")).shape[0].count;
   const int64_t rows = ops::even_rows(listing, counted);
   const bool passes = topology != "plain" && topology != "rank";
-  const bool received = output == 0 || output == 4;  // by this rank, or by the one with most
+  const bool received = output == 0 || output == 4;  // rows received by this rank, or by the one with most
   const int64_t balanced = received ? rows : !passes || output == 3 ? 0 : output == 1 ? tokens : rows;
   return static_cast<int64_t>(std::ceil(crowding * static_cast<double>(balanced)));
 }
 
 simulate::RowsRead balanced_rows(const ir::StepProgram& program, double crowding) {
-  return [&program, crowding](int, const ir::Issue& issue, size_t output) {
-    const ir::Listing& listing = program.listings[static_cast<size_t>(issue.listing)];
-    return balanced_rows_of(listing, shared_counts_of(listing, *issue.op), output, crowding);
+  // The ops of each listing that count, by what they count: each layer of each microbatch asks for one.
+  auto counted = std::make_shared<std::vector<std::map<ir::ValueId, const ir::Op*>>>();
+  for (const ir::Listing& listing : program.listings) {
+    std::map<ir::ValueId, const ir::Op*>& of = counted->emplace_back();
+    for (const ir::Op& op : listing.ops) {
+      if (op.def->moves == ir::Moves::counts) of[op.result("counts")] = &op;
+    }
+  }
+  return [&program, crowding, counted](int, const ir::Issue& issue, size_t output) {
+    const auto at = static_cast<size_t>(issue.listing);
+    const auto found = (*counted)[at].find(issue.op->operand("counts"));
+    HEDDLE_CHECK(found != (*counted)[at].end(), "'{}' copies no shared counts",
+                 ir::text_of(program.listings[at], *issue.op));
+    return balanced_rows_of(program.listings[at], *found->second, output, crowding);
   };
 }
 

@@ -10,7 +10,6 @@
 #include "heddle/device/value_view.h"
 #include "heddle/ir/print.h"
 #include "heddle/ops/ops.h"
-#include "heddle/plan/costs/durations.h"
 #include "heddle/runtime/dry_run.h"
 
 namespace heddle::runtime {
@@ -28,15 +27,15 @@ std::vector<int64_t> most_rows(const ir::Listing& listing, const ir::Op& op) {
 }
 
 std::unique_ptr<device::Arena> arena_of_size(device::Device& device, const ExecutorOptions& options) {
-  const int64_t foretold = options.capacity_bytes > 0 ? options.capacity_bytes : device.memory_bytes();
-  return device.arena(std::max(foretold, options.limit_bytes), foretold);
+  const int64_t predicted = options.capacity_bytes > 0 ? options.capacity_bytes : device.memory_bytes();
+  return device.arena(std::max(predicted, options.limit_bytes), predicted);
 }
-// Of what lies where in the memory that outlives the process: what was left there is of use only to a program that
+// The digest of the layout of the memory that outlives the process. Its contents are of use only to a program that
 // has the same values in the same places.
 uint64_t digest_of_shared(const ir::StepProgram& program, const ir::Walk& walk, int rank) {
   std::string text;
   for (const int s : program.listings_of(rank)) {
-    const ir::Listing& listing = program.listings[static_cast<size_t>(s)];
+    const ir::Listing& listing = program.listings[s];
     for (ir::ValueId id = 0; id < std::ssize(listing.values); ++id) {
       const ir::Value& value = listing.value(id);
       if (value.space == ir::Space::shared && value.part_of == ir::none)
@@ -59,16 +58,16 @@ int64_t rows_of(const ir::Listing& listing, const std::vector<ir::ValueId>& ids,
 
 }  // namespace
 
-// What is known of an op before it runs: its kernel, and its views but for the addresses.
+// An op as known before it runs: its kernel, and its views but for the addresses.
 struct Executor::Prepared {
   device::Kernel run = nullptr;
-  device::Kernel of_stretch = nullptr;  // what `run` runs, where operands lie in stretches
+  device::Kernel of_stretch = nullptr;  // the kernel that `run` runs, where operands lie in stretches
   const kernels::KernelEntry* entry = nullptr;
-  std::unique_ptr<backends::InnerProduct> product;  // that it runs on some rows at a time, if it does
+  std::unique_ptr<backends::InnerProduct> product;  // the product that it runs on some rows at a time, if it does
   int64_t (*scratch)(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) = nullptr;
   comm::Communicator* communicator = nullptr;
   std::vector<TensorView> in, out, updates;
-  std::vector<int64_t> most_rows;  // of an op with a host stall: that each output can count
+  std::vector<int64_t> most_rows;  // for an op with a host stall: the most that each output can count
   bool dynamic = false;            // some operand has run-time rows
   int64_t scratch_bytes = 0;       // when not dynamic
   int64_t product_scratch_at = 0;
@@ -91,7 +90,8 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
       walk_(program, options_.rank,
             options_.capacity_bytes > 0 ? options_.capacity_bytes : arenas_[0]->capacity_bytes(),
             options_.host_capacity_bytes > 0 ? options_.host_capacity_bytes : device_->host_memory_bytes(),
-            options_.limit_bytes > 0 ? arenas_[0]->capacity_bytes() : 0) {
+            options_.limit_bytes > 0 ? arenas_[0]->capacity_bytes() : 0),
+      inputs_(program, options_.rank) {
   if (walk_.uses(ir::Space::host)) arenas_[1] = device_->host_arena(walk_.storage(ir::Space::host).limit());
   if (walk_.uses(ir::Space::shared)) {
     HEDDLE_CHECK(!options_.shared_file.empty(), "no file for the memory that outlives the process");
@@ -107,7 +107,7 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
   prepared_.resize(program.listings.size());
   const ir::FixedRows no_rows;
   for (const int s : program.listings_of(options_.rank)) {
-    const ir::Listing& listing = program.listings[static_cast<size_t>(s)];
+    const ir::Listing& listing = program.listings[s];
     for (uint32_t i = 0; i < listing.ops.size(); ++i) {
       const ir::Op& op = listing.ops[i];
       Prepared p;
@@ -126,7 +126,7 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
                      "no communicator for '{}' of group '{}'", op.kind(), op.group);
         p.communicator = at->second;
       }
-      if (op.def->host_stall && op.def->decides.empty()) p.most_rows = most_rows(listing, op);
+      if (op.def->host_stall) p.most_rows = most_rows(listing, op);
       const auto views = [&](const std::vector<ir::ValueId>& ids, std::vector<TensorView>& into) {
         for (const ir::ValueId id : ids) {
           into.push_back(view_of(listing, id, -1, no_rows));
@@ -148,7 +148,7 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
       }
       HEDDLE_CHECK(!ir::runs_on_host(op) || p.scratch == nullptr, "'{}' needs scratch, which lies on the device",
                    ir::text_of(listing, op));
-      prepared_[static_cast<size_t>(s)].push_back(std::move(p));
+      prepared_[s].push_back(std::move(p));
     }
   }
   const std::vector<std::string>& names = walk_.streams().names();
@@ -169,7 +169,7 @@ void Executor::reach() {
 }
 
 const kernels::KernelEntry* Executor::kernel(int listing, uint32_t op) const {
-  return prepared_[static_cast<size_t>(listing)][op].entry;
+  return prepared_[listing][op].entry;
 }
 
 device::Kernel Executor::replace(int listing, uint32_t op, device::Kernel kernel) {
@@ -179,7 +179,7 @@ device::Kernel Executor::replace(int listing, uint32_t op, device::Kernel kernel
 TensorView Executor::view(int listing, ir::ValueId id) const {
   TensorView view = view_of(program_.listings.at(static_cast<size_t>(listing)), id, walk_.offset_of(listing, id),
                             ir::FixedRows());
-  const ir::Space space = program_.listings[static_cast<size_t>(listing)].value(id).space;
+  const ir::Space space = program_.listings[listing].value(id).space;
   if (device_->shares_memory() || space != ir::Space::device || !view) return view;
   const int64_t bytes = view.elements() * size_of(view.dtype);
   std::vector<std::byte>& copy = handed_out_[view.as<std::byte>()];
@@ -219,21 +219,21 @@ device::StreamTimes Executor::take_compute_times() { return streams_[ir::StreamT
 
 void Executor::watch(std::function<void(const device::Launch&)> look) {
   if (look && !device_->shares_memory())
-    config_error("the host can't look at what ops of device.backend \"{}\" have written", backend_.name);
+    config_error("the host can't read what ops of device.backend \"{}\" have written", backend_.name);
   watch_ = std::move(look);
 }
 
 int64_t Executor::scratch_bytes(int listing, uint32_t op, const ir::RowCounts& rows) {
-  const Prepared& p = prepared_[static_cast<size_t>(listing)][op];
+  const Prepared& p = prepared_[listing][op];
   if (!p.dynamic || p.scratch == nullptr) return p.scratch_bytes;
-  const ir::Listing& text = program_.listings[static_cast<size_t>(listing)];
+  const ir::Listing& text = program_.listings[listing];
   return p.scratch(text, text.ops[op], rows);
 }
 
 void Executor::issue(const ir::Issue& issue) {
   if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(failure_);
-  Prepared& p = prepared_[static_cast<size_t>(issue.listing)][issue.op_index];
-  const ir::Listing& text = program_.listings[static_cast<size_t>(issue.listing)];
+  Prepared& p = prepared_[issue.listing][issue.op_index];
+  const ir::Listing& text = program_.listings[issue.listing];
   const auto bind = [&](std::span<const ir::Operand> operands, std::vector<TensorView>& views) {
     for (size_t i = 0; i < operands.size(); ++i) {
       if (p.dynamic) {
@@ -249,8 +249,8 @@ void Executor::issue(const ir::Issue& issue) {
   bind(issue.updates, p.updates);
 
   reach();
-  device::Stream& stream = *streams_[static_cast<size_t>(issue.stream)];
-  for (const ir::Wait& wait : issue.waits) stream.wait(*streams_[static_cast<size_t>(wait.stream)], wait.count);
+  device::Stream& stream = *streams_[issue.stream];
+  for (const ir::Wait& wait : issue.waits) stream.wait(*streams_[wait.stream], wait.count);
   device::Launch launch;
   launch.run = p.run;
   if (watch_) launch.look = &watch_;
@@ -263,14 +263,6 @@ void Executor::issue(const ir::Issue& issue) {
   launch.op_index = issue.op_index;
   launch.live_bytes = issue.live_bytes;
   launch.reserved_bytes = issue.reserved_bytes;
-  if (!pace_ns_.empty()) {
-    launch.pace_ns = pace_ns_[static_cast<size_t>(issue.listing)][issue.op_index];
-    launch.pace = issue.op->def->collective                         ? device::Pace::after
-                  : issue.op->def->moves == ir::Moves::to_neighbour ? device::Pace::before
-                                                                    : device::Pace::around;
-    launch.takes = static_cast<float>(plan::units_taken(*issue.op, pace_rates_));
-    launch.computes = pace_rates_.message_share > 0 && plan::computes_on_units(*issue.op);
-  }
   device::KernelCall& call = launch.call;
   call.op = issue.op;
   call.of_stretch = p.of_stretch;
@@ -281,12 +273,13 @@ void Executor::issue(const ir::Issue& issue) {
   call.overwrite = issue.overwrite;
   call.microbatch = issue.microbatch;
   call.scratch = issue.scratch_bytes > 0 ? arenas_[0]->base() + issue.scratch_offset : nullptr;
-  call.batch = batch_;
+  if (issue.op->def->loads) call.input = inputs_.of(issue.listing, *issue.op, issue.microbatch);
   call.communicator = p.communicator;
   call.place = &options_.place;
   call.row_work = backend_.row_work();
   call.host_copies = device_->shares_memory() ? nullptr : &host_copies_;
   if (p.communicator != nullptr) p.communicator->run_on(stream.handle());
+  if (change_) change_(launch);
   stream.launch(launch);
   ++enqueued_ops_;
   if (look_ != nullptr) {
@@ -304,18 +297,10 @@ void Executor::issue(const ir::Issue& issue) {
 
 int64_t Executor::read_rows(const ir::Issue& issue, size_t output) {
   const int64_t start = now_ns();
-  streams_[static_cast<size_t>(issue.stream)]->synchronize(issue.count);
+  streams_[issue.stream]->synchronize(issue.count);
   stalled_ns_ += now_ns() - start;
-  const ir::Listing& text = program_.listings[static_cast<size_t>(issue.listing)];
-  if (!issue.op->def->decides.empty()) {
-    const TensorView view = view_of(text, issue.out[output].id, issue.out[output].offset, *issue.rows);
-    int32_t decision = 0;
-    device_->download(&decision, view.data, sizeof decision);
-    // What it puts aside for the host is read before other ops are in the way.
-    for (const ir::Operand& updated : issue.updates) (void)Executor::view(issue.listing, updated.id);
-    return decision;
-  }
-  if (!device_->shares_memory()) {  // what the op has counted, for the ops that say where rows go
+  const ir::Listing& text = program_.listings[issue.listing];
+  if (!device_->shares_memory()) {  // counts of the op, for the ops that say where rows go
     for (const ir::Operand& out : issue.out) {
       const TensorView view = view_of(text, out.id, out.offset, *issue.rows);
       std::vector<std::byte>& copy = host_copies_.of(view.data);
@@ -329,7 +314,7 @@ int64_t Executor::read_rows(const ir::Issue& issue, size_t output) {
   call.host_copies = device_->shares_memory() ? nullptr : &host_copies_;
   const int64_t rows = comm::counted_rows(
       output, device::HostCopies::on_host(call, view_of(text, counts.id, counts.offset, *issue.rows)));
-  const int64_t most = prepared_[static_cast<size_t>(issue.listing)][issue.op_index].most_rows[output];
+  const int64_t most = prepared_[issue.listing][issue.op_index].most_rows[output];
   HEDDLE_CHECK(rows >= 0 && rows <= most, "'{}' counts {} rows, of at most {}", text.value(counts.id).name, rows,
                most);
   return rows;
@@ -373,24 +358,13 @@ void Executor::stop_peers(const std::exception_ptr& failure) {
 
 void Executor::make_weights() {
   write_back();
-  run_step(device::Batch{}, ir::Purpose::restore);
+  run_step(device::Inputs(), ir::Purpose::restore);
 }
 
-void Executor::run_step(const device::Batch& batch, ir::Purpose purpose) {
-  start_step(batch, purpose);
+void Executor::run_step(const device::Inputs& inputs, ir::Purpose purpose) {
+  start_step(inputs, purpose);
   guarded([&] {
     for (auto& stream : streams_) stream->synchronize();
-    paced_time_ = timer_.elapsed();
-  });
-}
-
-void Executor::finish_step() {
-  guarded([&] {
-    const ir::Marks& ended = walk_.ended();
-    for (size_t i = 0; i < streams_.size(); ++i) {
-      if (ended[i] > 0) streams_[i]->synchronize(ended[i]);
-    }
-    paced_time_ = timer_.elapsed();
   });
 }
 
@@ -401,22 +375,22 @@ bool Executor::has_ended(const ir::Marks& marks) const {
   return true;
 }
 
-void Executor::start_step(const device::Batch& batch, ir::Purpose purpose) {
-  batch_ = &batch;
+void Executor::start_step(const device::Inputs& inputs, ir::Purpose purpose) {
   handed_out_.clear();
   enqueued_ops_ = 0;
   stalled_ns_ = 0;
   for (auto& stream : streams_) stream->take_host_waited_ns();
-  timer_ = device::PacedTimer();
   const int64_t start = now_ns();
   guarded([&] {
-    walk_.run_step(*this, purpose, static_cast<int>(batch.microbatches.size()));
+    if (!program_.actions_of(options_.rank, purpose).empty())
+      inputs_.begin(program_.listing_of(options_.rank, purpose), inputs);
+    walk_.run_step(*this, purpose, inputs.microbatches());
     enqueue_ns_ = now_ns() - start - stalled_ns_;
     for (auto& stream : streams_) enqueue_ns_ -= stream->take_host_waited_ns();
   });
 }
 
-// What fails stops the peers and all streams, and the first cause comes out.
+// A failure stops the peers and all streams, and the first cause is thrown.
 void Executor::guarded(const std::function<void()>& run) {
   try {
     run();
@@ -438,11 +412,11 @@ void Executor::guarded(const std::function<void()>& run) {
   }
 }
 
-void Executor::run_step(const device::Batch& batch,
+void Executor::run_step(const device::Inputs& inputs,
                         const std::function<void(const ir::Issue&, const device::KernelCall&)>& look) {
   look_ = &look;
   try {
-    run_step(batch);
+    run_step(inputs);
   } catch (...) {
     look_ = nullptr;
     throw;

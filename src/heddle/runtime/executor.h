@@ -1,13 +1,13 @@
-// Runs a rank's step program on a device: its streams, an arena for each memory in which the program puts values.
-// The one that outlives the process is found again by the next executor that is given its file.
+// Runs a rank's step program on a device: its streams, and an arena for each memory in which the program puts
+// values. The next executor that gets its file finds the memory that outlives the process again.
 //
-// Kernels are chosen once, when the executor is made. run_step walks the program, enqueues every op with the
-// waits that the walk worked out, and returns when all have ended; the only other times the host waits are the
-// ops that the program marks as host stalls.
+// Kernels are chosen once, when the executor is made. run_step walks the program, enqueues every op with the waits
+// that the walk has found, and returns when all have ended. Otherwise the host waits only in the ops that the
+// program marks as host stalls.
 //
-// When an op throws, its stream stops the peers at once (the host may be waiting on a stream that waits for them),
-// streams that wait for it end likewise, and the host enqueues nothing more. What run_step then throws is the first
-// cause: the op's own exception with the op and the rank behind it, or PeerError where it was another rank's.
+// When an op throws, its stream stops the peers at once (the host may be waiting on a stream that waits for them).
+// Streams that wait for it end likewise, and the host enqueues nothing more. The first cause is what run_step then
+// throws: the op's own exception with the op and the rank behind it, or PeerError where it was another rank's.
 #pragma once
 
 #include <array>
@@ -22,10 +22,9 @@
 
 #include "heddle/backends/backend.h"
 #include "heddle/comm/communicator.h"
-#include "heddle/device/batch.h"
 #include "heddle/device/device.h"
-#include "heddle/device/host/paced_time.h"
 #include "heddle/device/host_copies.h"
+#include "heddle/device/inputs.h"
 #include "heddle/ir/walk/walk.h"
 #include "heddle/plan/plan.h"
 
@@ -35,14 +34,14 @@ struct ExecutorOptions {
   int rank = 0;
   std::string backend = "host";
   int threads = 1;                  // OpenMP team of the compute stream
-  int64_t capacity_bytes = 0;       // of the arena, as foretold; 0 means the memory of the machine
-  int64_t limit_bytes = 0;          // to which it may grow beyond; 0: not at all
-  int64_t host_capacity_bytes = 0;  // of the arena of values on the host, likewise
-  /// Of the memory that outlives the process; needed where the program puts something there.
+  int64_t capacity_bytes = 0;       // size of the arena, as predicted; 0 means the memory of the machine
+  int64_t limit_bytes = 0;          // bytes to which it may grow beyond; 0: not at all
+  int64_t host_capacity_bytes = 0;  // size of the arena of values on the host, likewise
+  /// The file of the memory that outlives the process; needed where the program puts something there.
   std::string shared_file;
   /// Communicator of each channel ("comm.experts", "comm.pp.forward", …). Not owned.
   std::map<std::string, comm::Communicator*> communicators;
-  ir::Coordinates place;             // of the rank in the mesh
+  ir::Coordinates place;             // place of the rank in the mesh
   device::Device* device = nullptr;  // not owned; null: the backend's
   bool poison = false;               // fill the arena with NaN first (tests)
 };
@@ -53,16 +52,17 @@ class Executor : private ir::Issuer {
   Executor(const ir::StepProgram& program, ExecutorOptions options);
   ~Executor() override;
 
-  void run_step(const device::Batch& batch, ir::Purpose purpose = ir::Purpose::train);
-  /// The same in two halves: all of it is enqueued, then its end awaited, but for ops that trail it. The batch must
-  /// last until then.
-  void start_step(const device::Batch& batch, ir::Purpose purpose = ir::Purpose::train);
-  void finish_step();
-  /// Whether what was put on the streams up to these marks has ended: asked by any thread; no where the device has no
-  /// way to tell.
+  /// InternalError where the inputs are not what the program takes (device::RankInputs).
+  void run_step(const device::Inputs& inputs, ir::Purpose purpose = ir::Purpose::train);
+  /// Starts the step without waiting for its end: has_ended() tells. The inputs must last until then.
+  void start_step(const device::Inputs& inputs, ir::Purpose purpose = ir::Purpose::train);
+  /// Replaces all standing inputs, for the steps to come of every purpose (device::RankInputs::stand).
+  void stand(device::Inputs inputs) { inputs_.stand(std::move(inputs)); }
+  /// True if the work put on the streams up to these marks has ended; false where the device has no way to tell.
+  /// Any thread may ask.
   bool has_ended(const ir::Marks& marks) const;
   /// Runs the step one op at a time and calls `look` after each with its outputs and updates.
-  void run_step(const device::Batch& batch,
+  void run_step(const device::Inputs& inputs,
                 const std::function<void(const ir::Issue&, const device::KernelCall&)>& look);
 
   /// Makes the weights that kernels read (packed, rounded) from their masters. Only between steps.
@@ -71,39 +71,37 @@ class Executor : private ir::Issuer {
   /// A persistent value as the host may read it. Only between steps. Where the host can't read the arena it is a
   /// copy made now, which stands until the next step; what is written to it counts once make_weights() has run.
   device::TensorView view(int listing, ir::ValueId id) const;
-  /// Whether the host reads the device's memory as it lies.
+  /// True if the host reads the device's memory in place.
   bool host_reads() const { return device_->shares_memory(); }
   /// Memory that the device has put behind the arena, where it says so; else 0.
   int64_t held_bytes() const { return arenas_[0]->held_bytes(); }
-  /// Whether the memory that outlives the process was there already, with what an executor before left in it.
+  /// True if the memory that outlives the process was there already, with what an executor before left in it.
   bool found_shared() const { return found_shared_; }
 
+  /// The listing that this rank runs for a purpose, and where it stands in the mesh.
+  const ir::Listing& listing(ir::Purpose purpose = ir::Purpose::train) const {
+    return program_.listings[program_.listing_of(options_.rank, purpose)];
+  }
+  const ir::Coordinates& place() const { return options_.place; }
   const ir::Walk& walk() const { return walk_; }
   ir::Walk& walk() { return walk_; }
   const kernels::KernelEntry* kernel(int listing, uint32_t op) const;
-  /// Where the rank stood when a step failed: its actions, the one whose op threw between > and <. "" if none
-  /// threw.
+  /// The rank's place when a step failed: its actions, the one whose op threw between > and <. "" if none threw.
   std::string stood_at() const;
-  device::Stream& stream(int i) { return *streams_[static_cast<size_t>(i)]; }
+  device::Stream& stream(int i) { return *streams_[i]; }
 
   void set_trace(bool on);
-  /// Of the compute stream since they were last taken. Only between steps.
+  /// Times of the compute stream since they were last taken. Only between steps.
   device::StreamTimes take_compute_times();
-  /// From the next step on `look` is called for each op that has run, by the thread of its stream: several at a
-  /// time. Empty ends it. ConfigError where the host can't read the device's memory.
+  /// Calls `look` from the next step on for each op that has run, by the thread of its stream: several at a time.
+  /// Empty ends it. ConfigError where the host can't read the device's memory.
   void watch(std::function<void(const device::Launch&)> look);
-  /// Paced mode: least duration of each op, by (listing, op), in nanoseconds. Empty switches it off.
-  /// `message_share`: of the device's units, taken by a message from ops that compute while it is under way
-  /// (plan::units_taken).
-  void set_pace(std::vector<std::vector<int64_t>> pace_ns, double message_share = 0) {
-    pace_ns_ = std::move(pace_ns);
-    pace_rates_.message_share = message_share;
-  }
-  /// Runs `kernel` in the place of an op's own from now on, which is returned: for measurements, where work is only
-  /// paced, and for tests.
+  /// Calls `change` with each launch before it goes to its stream; null ends it. For tests and measurements that
+  /// put something around kernels. Only between steps.
+  void change_launches(std::function<void(device::Launch&)> change) { change_ = std::move(change); }
+  /// Runs `kernel` instead of an op's own from now on, which is returned: for measurements and
+  /// tests.
   device::Kernel replace(int listing, uint32_t op, device::Kernel kernel);
-  /// What the last step took in paced mode; its seconds() refuses when the process kept its cores too busy.
-  const device::PacedTime& paced_time() const { return paced_time_; }
   /// Host time spent enqueueing the ops of the last step, and their count. Left out is what the host waited for:
   /// room in a full queue, and row counts at a host stall.
   int64_t enqueue_ns() const { return enqueue_ns_; }
@@ -142,14 +140,11 @@ class Executor : private ir::Issuer {
   std::exception_ptr failure_;
   std::vector<std::unique_ptr<device::Stream>> streams_;
   std::vector<std::vector<Prepared>> prepared_;  // [listing][op]
-  std::vector<std::vector<int64_t>> pace_ns_;
-  plan::DeviceRates pace_rates_;
-  const device::Batch* batch_ = nullptr;
+  std::function<void(device::Launch&)> change_;
+  device::RankInputs inputs_;
   const std::function<void(const ir::Issue&, const device::KernelCall&)>* look_ = nullptr;
   std::function<void(const device::Launch&)> watch_;
   int64_t enqueue_ns_ = 0, enqueued_ops_ = 0, stalled_ns_ = 0;
-  device::PacedTimer timer_;  // of the step
-  device::PacedTime paced_time_;
 };
 
 }  // namespace heddle::runtime

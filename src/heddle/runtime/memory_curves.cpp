@@ -11,7 +11,7 @@ std::vector<simulate::MemoryCurve> predict_memory_curves(const ir::StepProgram& 
   simulate::RecordOptions options;
   options.scratch_bytes = kernel_scratch(program, backend);
   options.rows = balanced_rows(program, crowding);
-  std::vector<double> starts_us;  // of the compute stream's ops
+  std::vector<double> starts_us;  // starts of the compute stream's ops
   double now_us = 0;
   options.duration_us = [&](int of_rank, const ir::Issue& issue) {
     if (issue.stream != ir::StreamTable::compute) return 0.0;

@@ -1,5 +1,5 @@
-// What a rank's memories would hold over a training step, known before it runs: the executor's walk with nobody to
-// issue to, watched.
+// Predicts the contents of a rank's memories over a training step: the executor's walk with nobody to issue to,
+// watched.
 #pragma once
 
 #include <string_view>
@@ -10,8 +10,8 @@
 
 namespace heddle::runtime {
 
-/// Of the device, and of the host's memories that hold anything. `duration_us`: how long ops of the compute stream
-/// last, one after the other. Rows as many as balanced experts receive, `crowding` times.
+/// Curves of the device, and of the host's memories that hold anything. `duration_us`: how long ops of the compute
+/// stream last, one after the other. Rows as many as balanced experts receive, `crowding` times.
 std::vector<simulate::MemoryCurve> predict_memory_curves(const ir::StepProgram& program, int rank,
                                                          std::string_view backend,
                                                          const simulate::DurationUs& duration_us,

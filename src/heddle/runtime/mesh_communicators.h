@@ -15,9 +15,9 @@ class MeshCommunicators {
   /// Every rank of the world calls it. ConfigError when the world has another size than the mesh.
   MeshCommunicators(comm::World& world, const ir::StepProgram& program, const plan::Mesh& mesh);
 
-  /// By channel ("comm.tp", "comm.pp.forward"); for ExecutorOptions.
+  /// Communicators by channel ("comm.tp", "comm.pp.forward"); for ExecutorOptions.
   std::map<std::string, comm::Communicator*> by_channel() const;
-  /// What this rank has sent on each channel so far.
+  /// Traffic that this rank has sent on each channel so far.
   std::map<std::string, comm::Traffic> traffic() const;
 
  private:

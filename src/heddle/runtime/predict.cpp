@@ -22,7 +22,7 @@ class DryIssuer : public ir::Issuer {
   /// Thrown, if `until_bytes` is set, by the first op at which so many bytes live.
   struct Reached {};
   int64_t until_bytes = 0;
-  /// Of any share: about as many as balanced ones, which most steps of a run have.
+  /// Shares are about as many rows as balanced ones, which most steps of a run have.
   bool near_balanced = false;
 
   DryIssuer(const ir::StepProgram& program, int rank, std::string_view backend, double crowding,
@@ -41,7 +41,6 @@ class DryIssuer : public ir::Issuer {
     if (until_bytes > 0 && issue.live_bytes >= until_bytes) throw Reached{};
   }
   int64_t read_rows(const ir::Issue& issue, size_t output) override {
-    if (!issue.op->def->decides.empty()) return come_ == Come::all ? 1 : ir::usual_decision(*issue.op->def, output);
     const int64_t all = rows_(rank_, issue, output);
     const auto share = [&] { return RandomKey(1).uniform(reads_++); };
     const auto some = [&] { return static_cast<int64_t>(std::ceil(share() * static_cast<double>(all))); };
@@ -65,7 +64,7 @@ class DryIssuer : public ir::Issuer {
   // The least number of rows beyond which some op of the listing does otherwise.
   int64_t limit_of(int listing, ir::ValueId counted) const {
     int64_t limit = std::numeric_limits<int64_t>::max();
-    for (const ir::Op& op : program_.listings[static_cast<size_t>(listing)].ops) {
+    for (const ir::Op& op : program_.listings[listing].ops) {
       if (op.condition.rows_of == counted) limit = std::min(limit, op.condition.limit);
     }
     return limit;
@@ -82,8 +81,8 @@ class DryIssuer : public ir::Issuer {
 
 // How often sizes are drawn is what counts, and every microbatch draws its own: steps of many need not be as many.
 constexpr int kUnevenSteps = 24, kFewestUnevenSteps = 2, kUnevenMicrobatches = 192;
-// Where what was copied to the host frees its place late, there is little room beside what lives, and of a hundred
-// steps one may part it so that a value finds none: so many more are drawn.
+// If values copied to the host free their place late, there is little room beside what lives. One of a hundred
+// steps may part it so that a value finds none: so many more are drawn.
 constexpr int kMoreMicrobatches = 6, kMoreSteps = 16;
 int uneven_steps(const ir::StepProgram& program, bool tight) {
   const int microbatches = (tight ? kMoreMicrobatches : 1) * kUnevenMicrobatches;
@@ -91,7 +90,7 @@ int uneven_steps(const ir::StepProgram& program, bool tight) {
                     (tight ? kMoreSteps : 1) * kUnevenSteps);
 }
 
-// Values of other sizes than foretold lie elsewhere, and what stays among them parts the free space.
+// Values of other sizes than predicted lie elsewhere, and what stays among them parts the free space.
 void place_uneven_steps(const ir::StepProgram& program, int rank, std::string_view backend, int64_t capacity_bytes,
                         double crowding, Come come, bool tight) {
   DryIssuer issuer(program, rank, backend, crowding, come);
@@ -108,13 +107,12 @@ void place_uneven_steps(const ir::StepProgram& program, int rank, std::string_vi
 bool decides(const ir::StepProgram& program, int rank) {
   const std::vector<int> listings = program.listings_of(rank);
   return std::any_of(listings.begin(), listings.end(), [&](int s) {
-    const std::vector<ir::Op>& ops = program.listings[static_cast<size_t>(s)].ops;
+    const std::vector<ir::Op>& ops = program.listings[s].ops;
     return std::any_of(ops.begin(), ops.end(), [](const ir::Op& op) { return static_cast<bool>(op.condition); });
   });
 }
 
-// The tensors that live where a walk that has run reaches its peak. What comes after that moment of the step is not
-// walked again.
+// The tensors that live at the peak of a walk that has run. The step is not walked again beyond that moment.
 std::vector<ir::Walk::Live> tensors_at_peak(ir::Walk& walk, DryIssuer& issuer, ir::Purpose purpose,
                                             int64_t peak_bytes) {
   walk.keep_peak = true;
@@ -152,7 +150,7 @@ MemoryPrediction walked_once(const ir::StepProgram& program, int rank, std::stri
   return prediction;
 }
 
-// With either outcome of its conditions: the worse.
+// The worse outcome of its conditions.
 MemoryPrediction walked(const ir::StepProgram& program, int rank, std::string_view backend, int64_t capacity_bytes,
                         double crowding, bool tensors, int64_t limit_bytes = 0) {
   MemoryPrediction all =
@@ -169,8 +167,7 @@ MemoryPrediction walked(const ir::StepProgram& program, int rank, std::string_vi
 
 double crowding_of(const ir::StepProgram& program, int rank, const Room& room) {
   double most = std::min(1.0, room.crowding);
-  for (const int s : program.listings_of(rank))
-    most = std::max(most, crowding_of(program.listings[static_cast<size_t>(s)], room));
+  for (const int s : program.listings_of(rank)) most = std::max(most, crowding_of(program.listings[s], room));
   return most;
 }
 
@@ -230,7 +227,7 @@ int64_t arena_bytes(const ir::StepProgram& program, int rank, std::string_view b
   const double crowding = crowding_of(program, rank, room);
   const Come come = room.whole ? Come::by_turns : Come::any_share;
   const MemoryPrediction roomy = walked(program, rank, backend, 0, crowding, false);
-  // What was copied to the host frees its place late, and where there is room the arena grows meanwhile.
+  // Values copied to the host free their place late, and where there is room the arena grows meanwhile.
   const int64_t least = roomy.host_reserved_bytes > 0 ? roomy.peak_live_bytes : roomy.reserved_bytes;
   for (const double more : {1.0, 1.03, 1.06, 1.1, 1.15, 1.2, 1.35, 1.5, 2.0, 3.0}) {
     const auto capacity = ir::storage_bytes(static_cast<int64_t>(more * static_cast<double>(least)));
@@ -241,6 +238,8 @@ int64_t arena_bytes(const ir::StepProgram& program, int rank, std::string_view b
       if (crowding > 1 && tried) {
         const bool tight = roomy.host_reserved_bytes > 0;
         place_uneven_steps(program, rank, backend, capacity, crowding, come, tight);
+        // Steps that were not drawn may part the free space a little more.
+        if (tight) return std::min(limit_bytes, ir::storage_bytes(capacity + capacity / 32));
       }
       return capacity;
     } catch (const ir::OutOfMemory&) {  // fragments; a little more room helps

@@ -19,17 +19,17 @@ struct MemoryPrediction {
   int64_t peak_live_bytes = 0;                                // the highest of any moment
   int64_t reserved_bytes = 0;                                 // the arena's high water: the capacity that it needs
   std::vector<ir::Walk::Live> at_peak;                        // largest first
-  int64_t host_peak_live_bytes = 0, host_reserved_bytes = 0;  // of the arena of values on the host
+  int64_t host_peak_live_bytes = 0, host_reserved_bytes = 0;  // bytes of the arena of values on the host
 };
 
-/// `backend` as in backends/backend.h; its kernels give each op's scratch. With a capacity (0: unlimited) the
-/// values are placed as the executor places them in an arena of that size, which grows to `limit_bytes` where they
-/// don't fit (0: it does not grow); OutOfMemory when they don't fit then. InternalError when an op has no kernel.
-/// `crowding`: the rows that experts receive, over balanced ones.
+/// Predicts a rank's memory. `backend` as in backends/backend.h; its kernels give each op's scratch. With a
+/// capacity (0: unlimited) the values are placed as the executor places them in an arena of that size. It grows to
+/// `limit_bytes` where they don't fit (0: it does not grow); OutOfMemory when they don't fit then. InternalError
+/// when an op has no kernel. `crowding`: the rows that experts receive, over balanced ones.
 MemoryPrediction predict_memory(const ir::StepProgram& program, int rank, std::string_view backend,
                                 int64_t capacity_bytes = 0, double crowding = 1, int64_t limit_bytes = 0);
 
-/// For how many rows there is room where experts are spread over ranks: as many times the balanced ones, or all
+/// The rows for which there is room where experts are spread over ranks: as many times the balanced ones, or all
 /// there can be. `whole`: there must be, by any routing up to that; else as far as the limit allows, balanced ones
 /// in any case.
 struct Room {
@@ -47,10 +47,10 @@ double crowding_of(const ir::Listing& listing, const Room& room);
 int64_t arena_bytes(const ir::StepProgram& program, int rank, std::string_view backend, int64_t limit_bytes,
                     bool tried = true, const Room& room = {});
 
-/// About what that comes to without a limit, and soon known.
+/// About the bytes of that arena without a limit, and soon known.
 int64_t rough_arena_bytes(const ir::StepProgram& program, int rank, std::string_view backend, const Room& room);
 
-/// Whether arena_bytes finds an arena within so many bytes, by walking in one of that size.
+/// True if arena_bytes finds an arena within so many bytes, by walking in one of that size.
 bool keeps_to(const ir::StepProgram& program, int rank, std::string_view backend, int64_t limit_bytes,
               const Room& room);
 

@@ -13,11 +13,11 @@ namespace heddle::schedule {
 
 namespace {
 
-// Of the activations, what only W reads: with fused attention a linear's input is nearly all that is kept.
+// The share of the activations that only W reads: with fused attention a linear's input is nearly all that is kept.
 constexpr StageBytes kKept{0.06, 0.94};
 
-// Times at which chains are sought, the forward being 1: input gradients as long as it up to twice as long, with
-// what they compute again; weight gradients shorter or as long.
+// Times at which chains are sought, the forward being 1. Input gradients last as long as it up to twice as long,
+// with what they compute again; weight gradients are shorter or as long.
 constexpr std::array kInputGrads{0.7, 1.0, 1.5, 2.2};
 constexpr std::array kWeightGrads{0.4, 0.7, 1.0};
 
@@ -51,11 +51,11 @@ Figures::Figures(const Schedule& s) : microbatches_(s.microbatches) {
         if (c.kind == Kind::W || c.kind == Kind::B) chain.weight_grad += part;
       }
       int before = -1;  // whose end it began at: the rank's last action, or what it needs
-      const bool is_first = at == links.first_of[static_cast<size_t>(links.rank_of[a])];
+      const bool is_first = at == links.first_of[links.rank_of[a]];
       if (!is_first && end[a - 1] == start[a]) before = at - 1;
       for (int i = links.begin[a]; before < 0 && i < links.begin[a + 1]; ++i) {
-        const int need = links.from[static_cast<size_t>(i)];
-        if (end[static_cast<size_t>(need)] == start[a]) before = need;
+        const int need = links.from[i];
+        if (end[need] == start[a]) before = need;
       }
       at = before;
     }
@@ -71,7 +71,7 @@ Figures::Figures(const Schedule& s) : microbatches_(s.microbatches) {
     }
   }
   for (const Peak& peak : peaks_of(s, even_bytes(s.placement, kKept))) in_flight_.push_back(peak.bytes);
-  for (const Action& action : s.order[static_cast<size_t>(s.placement.ranks / 2)])
+  for (const Action& action : s.order[s.placement.ranks / 2])
     if (!action.with && action.first.kind == Kind::F) unpaired_ += part;
 }
 
@@ -119,7 +119,7 @@ FiguresOf::FiguresOf(const Generator& generator)
       }()) {}
 
 const FiguresOf::Made& FiguresOf::of(const PipelineSize& size) const {
-  // Who asks mostly asks again for the same size.
+  // Callers mostly ask again for the same size.
   struct Last {
     uint64_t number = 0;
     std::tuple<int, int, int64_t> key;

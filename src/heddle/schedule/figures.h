@@ -1,11 +1,11 @@
-// What an order comes to for any times of its stages: its bubble, what each rank holds, and which forwards run
+// The figures of an order for any times of its stages: its bubble, what each rank holds, and which forwards run
 // outside of pairs.
 //
-// The makespan of an order is the longest of its chains of actions, and a chain lasts a sum of F, I and W times how
-// many of each lie on it. The chains that are longest at some times of equal ranks are kept, as those numbers; the
+// The makespan of an order is the longest of its chains of actions. A chain lasts a sum of F, I and W times how
+// many of each lie on it. The chains that are longest at some times of equal ranks are kept, as those numbers. The
 // bubble at other times is the longest of them less the work. That is exact at the times tried and never too much
-// between them. Orders of many microbatches repeat themselves, so of these two smaller ones are made, and what they
-// differ by is taken to go on.
+// between them. Orders of many microbatches repeat themselves, so two smaller ones are made, and their difference
+// is extrapolated.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace heddle::schedule {
 
 struct Generator;
 
-/// Of one order.
+/// The figures of one order.
 class Figures {
  public:
   explicit Figures(const Schedule& schedule);
@@ -30,7 +30,7 @@ class Figures {
   /// Synchronous, a pair lasting its parts.
   double bubble(const StageTimes& rank) const;
   /// Microbatches on all layers of a rank; nearly all of their bytes stay until W.
-  double in_flight(int rank) const { return in_flight_[static_cast<size_t>(rank)]; }
+  double in_flight(int rank) const { return in_flight_[rank]; }
   /// Microbatches whose forward is in no pair, on the rank in the middle.
   double unpaired() const { return unpaired_; }
 
@@ -46,7 +46,7 @@ class Figures {
   std::vector<double> in_flight_;
 };
 
-/// Of all orders that a generator makes, each made once. Any number of threads may ask.
+/// The figures of all orders that a generator makes, each made once. Any number of threads may ask.
 class FiguresOf {
  public:
   explicit FiguresOf(const Generator& generator);

@@ -1,5 +1,5 @@
-// One rank's list while a generator writes it: what a stage computes next is its next microbatch, so the
-// microbatches of every stage and kind come in increasing order, W's as the numerical law demands.
+// One rank's list while a generator writes it: a stage always computes its next microbatch. So the microbatches of
+// every stage and kind come in increasing order, W's as the numerical law demands.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace heddle::schedule {
 class Lane {
  public:
   /// Appends to the list of `rank`.
-  Lane(Schedule& schedule, int rank) : schedule_(schedule), order_(schedule.order[static_cast<size_t>(rank)]) {}
+  Lane(Schedule& schedule, int rank) : schedule_(schedule), order_(schedule.order[rank]) {}
 
   void F(int stage) { order_.push_back({next(Kind::F, stage), {}}); }
   /// The input gradient; its weight gradient joins the queue.
@@ -40,7 +40,7 @@ class Lane {
     const Compute first = next(Kind::F, forward);
     order_.push_back({first, both(backward)});
   }
-  /// How many of the kind the stage has had; a B counts as its I and its W.
+  /// The number of the kind that the stage has had; a B counts as its I and its W.
   int done(Kind kind, int stage) const {
     const auto at = done_.find(stage);
     return at == done_.end() ? 0 : at->second[static_cast<size_t>(kind)];

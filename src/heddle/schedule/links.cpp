@@ -60,9 +60,9 @@ Links links_of(const Schedule& schedule) {
   const auto stages = static_cast<int>(placement.rank_of.size());
   for (int r = 0; r < placement.ranks; ++r) {
     links.first_of.push_back(links.actions());
-    for (const Action& action : schedule.order[static_cast<size_t>(r)]) {
+    for (const Action& action : schedule.order[r]) {
       const auto refuse = [&](const std::string& why) {
-        const std::vector<Action>& list = schedule.order[static_cast<size_t>(r)];
+        const std::vector<Action>& list = schedule.order[r];
         config_error("schedule {}: rank {}, action {}: {}", schedule.name, r, &action - list.data() + 1, why);
       };
       for (const Compute& c : parts_of(action)) {
@@ -72,9 +72,8 @@ Links links_of(const Schedule& schedule) {
         if (c.microbatch < low || c.microbatch >= high) {
           refuse(fmt::format("microbatch {} on stage {}, accepted {} to {}", c.microbatch, c.stage, low, high - 1));
         }
-        if (placement.rank_of[static_cast<size_t>(c.stage)] != r) {
-          refuse(fmt::format("stage {}, which is on rank {}", c.stage,
-                             placement.rank_of[static_cast<size_t>(c.stage)]));
+        if (placement.rank_of[c.stage] != r) {
+          refuse(fmt::format("stage {}, which is on rank {}", c.stage, placement.rank_of[c.stage]));
         }
         each_kind(c.kind, [&](Kind kind) {
           int& producer = links.producer[number(kind, c.stage, c.microbatch)];
@@ -99,7 +98,7 @@ Links links_of(const Schedule& schedule) {
   links.begin.reserve(total + 1);
   for (int a = 0; a < links.actions(); ++a) {
     links.begin.push_back(static_cast<int>(links.from.size()));
-    for (const Compute& c : parts_of(*links.at[static_cast<size_t>(a)])) {
+    for (const Compute& c : parts_of(*links.at[a])) {
       for (const Compute& need : needs(placement, c)) {
         const int producer = links.producer[number(need.kind, need.stage, need.microbatch)];
         if (producer < 0) {
@@ -136,7 +135,7 @@ std::string stuck_picture(const Schedule& schedule, const Links& links, const Pr
     const int from = std::max(first, stuck - kBefore), to = std::min(end, stuck + kAfter + 1);
     text += fmt::format("r{}{}", r, from > first ? " …" : "");
     for (int a = from; a < to; ++a) {
-      const std::string action = name(*links.at[static_cast<size_t>(a)]);
+      const std::string action = name(*links.at[a]);
       text += a == stuck ? fmt::format(" >{}<", action) : " " + action;
     }
     text += to < end ? " …" : "";
@@ -147,7 +146,7 @@ std::string stuck_picture(const Schedule& schedule, const Links& links, const Pr
     const auto at = static_cast<size_t>(stuck);
     std::string waits = also_waits(stuck);
     for (int i = links.begin[at]; i < links.begin[at + 1]; ++i) {
-      const auto need = static_cast<size_t>(links.from[static_cast<size_t>(i)]);
+      const auto need = static_cast<size_t>(links.from[i]);
       if (progress.done[need]) continue;
       waits +=
           fmt::format("{}{} of rank {}", waits.empty() ? "" : ", ", name(*links.at[need]), links.rank_of[need]);

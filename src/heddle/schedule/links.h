@@ -57,11 +57,11 @@ struct Links {
   int actions() const { return static_cast<int>(at.size()); }
 };
 
-/// Throws ConfigError where an action is outside of the schedule's stages and microbatches, on another rank than
-/// its stage, twice in the schedule, an ill-formed pair, or needs what no rank computes.
+/// Throws ConfigError where an action is outside of the schedule's stages and microbatches, or on another rank than
+/// its stage. Also where it is twice in the schedule, an ill-formed pair, or needs what no rank computes.
 Links links_of(const Schedule& schedule);
 
-/// How far the ranks get when each runs its list in order.
+/// The progress of the ranks when each runs its list in order.
 struct Progress {
   std::vector<int> order;  // actions in an order in which they ran
   std::vector<int> next;   // of each rank the action it is at; links.first_of[r + 1] when it is done
@@ -84,20 +84,20 @@ Progress run_lists(const Links& links, const Holds& holds) {
       const auto at = static_cast<size_t>(a);
       int missing = -1;
       for (int i = links.begin[at]; i < links.begin[at + 1] && missing < 0; ++i) {
-        const int need = links.from[static_cast<size_t>(i)];
-        if (!p.done[static_cast<size_t>(need)]) missing = need;
+        const int need = links.from[i];
+        if (!p.done[need]) missing = need;
       }
       if (missing < 0) missing = holds(a, p.done);
       if (missing >= 0) {
-        next_waiting[r] = first_waiting[static_cast<size_t>(missing)];
-        first_waiting[static_cast<size_t>(missing)] = static_cast<int>(r);
+        next_waiting[r] = first_waiting[missing];
+        first_waiting[missing] = static_cast<int>(r);
         break;
       }
       p.done[at] = 1;
       p.order.push_back(a);
       for (int w = first_waiting[at]; w >= 0;) {
         ready.push_back(w);
-        w = next_waiting[static_cast<size_t>(w)];
+        w = next_waiting[w];
       }
     }
   }

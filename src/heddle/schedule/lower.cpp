@@ -5,7 +5,6 @@
 #include <set>
 #include <tuple>
 
-#include "heddle/schedule/check_point.h"
 
 namespace heddle::schedule {
 
@@ -16,7 +15,7 @@ using ir::BlockKind;
 using ir::Op;
 using ir::Phase;
 
-/// What goes from one pipeline rank to another: activations (F) or gradients (I).
+/// The channel from one pipeline rank to another, of activations (F) or gradients (I).
 struct Channel {
   int from, to;
   Phase phase;
@@ -49,10 +48,10 @@ class Lowerer {
     chunk_of_.resize(static_cast<size_t>(stages));
     for (int r = 0; r < schedule.placement.ranks; ++r) {
       const std::vector<int> own = schedule.placement.stages_of(r);
-      for (size_t c = 0; c < own.size(); ++c) chunk_of_[static_cast<size_t>(own[c])] = static_cast<int>(c);
+      for (size_t c = 0; c < own.size(); ++c) chunk_of_[own[c]] = static_cast<int>(c);
     }
     for (int r = 0; r < schedule.placement.ranks; ++r) {
-      for (const Action& action : schedule.order[static_cast<size_t>(r)]) {
+      for (const Action& action : schedule.order[r]) {
         for (const Compute& c : action.computes()) {
           if (c.kind == Kind::W) continue;
           const Op* send = message_op(r, chunk(c), phase_of(c), ir::Moves::to_neighbour);
@@ -68,17 +67,15 @@ class Lowerer {
     begun_.clear();
     arrived_.clear();
     if (begins(ir::kAllChunks)) act(BlockKind::begin, ir::kAllChunks, -1);
-    if (text_of(rank) != rank) {  // the weights are those of the training stages, whatever runs of them here
+    if (!lowering_.trains()) {  // the weights are those of the training stages, whatever runs of them here
       for (int k = 0; k < chunks_of(rank); ++k) {
         if (begins(k)) act(BlockKind::begin, k, -1);
       }
     }
-    const std::vector<Action>& order = schedule_.order[static_cast<size_t>(rank)];
+    const std::vector<Action>& order = schedule_.order[rank];
     std::vector<Group> groups;
     for (size_t i = 0; i < order.size();) groups.push_back(group_at(order, i));
-    bounds_.clear();
     for (size_t g = 0; g < groups.size(); ++g) {
-      bounds_.push_back(actions_.size());
       for (const Compute& c : groups[g].computes) receive(c);
       if (g == 0) fetch(groups[0]);
       const bool before = g + 1 < groups.size() && !makes_what_is_fetched(groups[g], groups[g + 1]);
@@ -89,29 +86,27 @@ class Lowerer {
     act(BlockKind::end, 0, -1);
     return std::move(actions_);
   }
-  /// Where the groups of the last rank begin among its actions.
-  const std::vector<size_t>& bounds() const { return bounds_; }
 
  private:
-  int chunk(const Compute& c) const { return chunk_of_[static_cast<size_t>(c.stage)]; }
+  int chunk(const Compute& c) const { return chunk_of_[c.stage]; }
   static Phase phase_of(const Compute& c) { return c.kind == Kind::F ? Phase::F : Phase::I; }
   int text_of(int rank) const { return lowering_.first_listing + rank; }
   static int64_t edge_of(const Op& op) { return op.attributes.integer_or("edge", 0); }
 
   int chunks_of(int rank) const {
-    return static_cast<int>(program_.listings[static_cast<size_t>(text_of(rank))].chunks.size());
+    return static_cast<int>(program_.listings[text_of(rank)].chunks.size());
   }
 
   const Op* message_op(int rank, int chunk, Phase phase, ir::Moves moves) {
     auto [at, fresh] = messages_.try_emplace({rank, chunk, phase, moves}, nullptr);
     if (!fresh) return at->second;
-    for (const Op& op : program_.listings[static_cast<size_t>(text_of(rank))].ops) {
+    for (const Op& op : program_.listings[text_of(rank)].ops) {
       if (op.chunk == chunk && op.phase == phase && op.def->moves == moves && at->second == nullptr)
         at->second = &op;
     }
     return at->second;
   }
-  /// Of a send or receive of `rank`.
+  /// The channel of a send or receive of `rank`.
   static Channel channel(int rank, const Op& op) {
     const int there = rank + static_cast<int>(op.attributes.integer("step"));
     return op.def->moves == ir::Moves::to_neighbour ? Channel{rank, there, op.phase}
@@ -133,7 +128,7 @@ class Lowerer {
     return at->second;
   }
   void add(int block, std::vector<int> microbatches) {
-    if (!program_.blocks[static_cast<size_t>(block)].steps.empty())
+    if (!program_.blocks[block].steps.empty())
       actions_.push_back({block, std::move(microbatches)});
   }
   // The beginning, the end, or a receive.
@@ -172,12 +167,12 @@ class Lowerer {
   }
   bool is_to_begin(int chunk) const {
     if (begun_.contains(chunk)) return false;
-    const std::vector<Op>& ops = program_.listings[static_cast<size_t>(rank_)].ops;
+    const std::vector<Op>& ops = program_.listings[rank_].ops;
     return std::any_of(ops.begin(), ops.end(),
                        [&](const Op& op) { return op.phase == Phase::begin && op.chunk == chunk; });
   }
 
-  /// What is enqueued as one block: a computation, a fused pair, or neighbours.
+  /// The computations that are enqueued as one block: one computation, a fused pair, or neighbours.
   struct Group {
     std::vector<Compute> computes;
     bool in_order = false;
@@ -216,8 +211,8 @@ class Lowerer {
     return group;
   }
 
-  // What a group copies from the host before it begins. Weights that the beginning has yet to make are fetched
-  // behind it.
+  // Fetches what a group copies from the host before it begins. Weights that the beginning has yet to make are
+  // fetched behind it.
   void fetch(const Group& group) {
     for (const Compute& c : group.computes) {
       if (c.kind == Kind::F && !is_to_begin(chunk(c))) act(BlockKind::fetch_F, chunk(c), c.microbatch);
@@ -225,7 +220,7 @@ class Lowerer {
       if (c.kind == Kind::W || c.kind == Kind::B) act(BlockKind::fetch_W, chunk(c), c.microbatch);
     }
   }
-  // Whether a group leaves on the host what the next one fetches: values of its forward, sums of weight gradients,
+  // True if a group leaves on the host what the next one fetches: values of its forward, sums of weight gradients,
   // or weights of a chunk that begins with it.
   bool makes_what_is_fetched(const Group& first, const Group& next) {
     return std::any_of(first.computes.begin(), first.computes.end(), [&](const Compute& made) {
@@ -238,7 +233,7 @@ class Lowerer {
   }
   static bool sums(Kind kind) { return kind == Kind::W || kind == Kind::B; }
   bool fetches_sums(int chunk) const {
-    const std::vector<Op>& ops = program_.listings[static_cast<size_t>(text_of(rank_))].ops;
+    const std::vector<Op>& ops = program_.listings[text_of(rank_)].ops;
     return std::any_of(ops.begin(), ops.end(),
                        [&](const Op& op) { return op.later && op.ahead && op.chunk == chunk; });
   }
@@ -281,7 +276,6 @@ class Lowerer {
   std::map<Channel, std::vector<Message>> sent_;
   int rank_ = 0;
   std::vector<ir::Action> actions_;
-  std::vector<size_t> bounds_;
   std::set<int> begun_;
   std::map<Channel, std::set<Message>> arrived_;
 };
@@ -291,12 +285,7 @@ class Lowerer {
 void lower(ir::StepProgram& program, ir::StepProgram::ActionLists& actions, const Schedule& schedule,
            const Lowering& lowering) {
   Lowerer lowerer(program, schedule, lowering);
-  std::vector<std::vector<size_t>> bounds;
-  for (int r = 0; r < schedule.placement.ranks; ++r) {
-    actions.push_back(lowerer.actions_of(r));
-    bounds.push_back(lowerer.bounds());
-  }
-  add_checks(program, actions, bounds, lowering.first_listing);
+  for (int r = 0; r < schedule.placement.ranks; ++r) actions.push_back(lowerer.actions_of(r));
 }
 
 }  // namespace heddle::schedule

@@ -1,5 +1,5 @@
-// From a schedule to the actions of a step program: blocks for what the schedule computes, receives before them,
-// the beginning of the step woven with the first forwards, and its end.
+// Lowers a schedule to the actions of a step program. These are blocks for what the schedule computes, receives
+// before them, the beginning of the step woven with the first forwards, and its end.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,9 @@ namespace heddle::schedule {
 
 struct Lowering {
   int first_listing = 0;  // that of pipeline rank r is first_listing + r; its beginning that of listing r
-  /// Whether action i of a rank follows the one before it at once, without waiting for another rank: then the
+  /// True if these are the training stages, which come first and hold the weights.
+  bool trains() const { return first_listing == 0; }
+  /// True if action i of a rank follows the one before it at once, without waiting for another rank. Then the
   /// weight gradients of that one may fill gaps here. Null: none does.
   std::function<bool(int rank, size_t action)> at_once;
 };

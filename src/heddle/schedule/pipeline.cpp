@@ -8,7 +8,7 @@ namespace heddle::schedule {
 
 Pipeline::Pipeline(const Generator& generator)
     : generator_(generator), figures_(std::make_unique<FiguresOf>(generator)), least_chunks_(generator.chunks) {
-  // Of this size the ends of the model lie on the same ranks, and pairs are seen, as of any.
+  // At this size the ends of the model lie on the same ranks, and pairs are seen, as at any.
   constexpr PipelineSize kSmall{4, 0, 8};
   const Schedule small = make(kSmall);
   pairs_ = std::any_of(small.order.begin(), small.order.end(), [](const std::vector<Action>& rank) {
@@ -40,7 +40,7 @@ std::string_view Pipeline::misfit(const PipelineSize& size) const {
   if (size.ranks == 1 && !outline().alone) return "one rank is no pipeline";
   if (size.chunks < least_chunks_) return "too few chunks";
   if (outline().misfit != nullptr) return outline().misfit(size);
-  // Where all is known by formulas, any size will do.
+  // If formulas give everything, any size will do.
   const bool known = outline().bubble != nullptr && outline().in_flight != nullptr;
   return known ? std::string_view() : figures_->refusal(size);
 }

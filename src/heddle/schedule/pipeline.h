@@ -1,6 +1,6 @@
-// A row of the table of generators as a search reckons with it: what all its orders have in common, and in figures
-// what an order comes to before it is made. Formulas are those of the row's outline; what that lacks is worked out
-// from the orders themselves.
+// A row of the table of generators as a search uses it: what all its orders have in common, and the figures of an
+// order before it is made. Formulas are those of the row's outline; missing ones are computed from the orders
+// themselves.
 #pragma once
 
 #include <memory>
@@ -32,14 +32,14 @@ class Pipeline {
   int chunks() const { return generator_.any_chunks ? 0 : generator_.chunks; }
   int least_chunks() const { return least_chunks_; }
 
-  /// Why such a pipeline can't be; "" when it can.
+  /// The reason why such a pipeline can't be; "" when it can.
   std::string_view misfit(const PipelineSize& size) const;
   /// As the members of Outline.
   double bubble(const PipelineSize& size, const StageTimes& rank) const;
   double in_flight(const PipelineSize& size, int rank) const;
   double unpaired(const PipelineSize& size) const;
 
-  /// Of so many ranks, chunks and microbatches. ConfigError where there is none.
+  /// The schedule of so many ranks, chunks and microbatches. ConfigError where there is none.
   Schedule make(const PipelineSize& size) const;
 
  private:
@@ -53,7 +53,7 @@ class Pipeline {
 const std::vector<Pipeline>& pipelines();
 /// Null where there is none of that name.
 const Pipeline* find_pipeline(std::string_view name);
-/// The names of those that a search tries unless it is told which.
+/// The names of those that a search tries by default.
 std::vector<std::string> searched_names();
 
 }  // namespace heddle::schedule

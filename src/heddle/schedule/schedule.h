@@ -30,7 +30,7 @@ struct Action {
   std::vector<Compute> computes() const { return with ? std::vector{first, *with} : std::vector{first}; }
 };
 
-/// Which rank runs which stage. Stages 0 … stages−1 are the model in order. `routes` is 2 where every stage has a
+/// The rank that runs each stage. Stages 0 … stages−1 are the model in order. `routes` is 2 where every stage has a
 /// second copy (DualPipe): copy c of stage s has the index c·stages + s, and the microbatches are halved among
 /// copies.
 struct Placement {

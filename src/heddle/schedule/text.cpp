@@ -12,8 +12,8 @@ namespace heddle::schedule {
 ActionNames::ActionNames(const Placement& placement)
     : chunk_of_(placement.rank_of.size()), chunks_(placement.rank_of.size()) {
   std::vector<int> seen(static_cast<size_t>(placement.ranks), 0);
-  for (size_t s = 0; s < chunk_of_.size(); ++s) chunk_of_[s] = seen[static_cast<size_t>(placement.rank_of[s])]++;
-  for (size_t s = 0; s < chunk_of_.size(); ++s) chunks_[s] = seen[static_cast<size_t>(placement.rank_of[s])];
+  for (size_t s = 0; s < chunk_of_.size(); ++s) chunk_of_[s] = seen[placement.rank_of[s]]++;
+  for (size_t s = 0; s < chunk_of_.size(); ++s) chunks_[s] = seen[placement.rank_of[s]];
 }
 
 std::string ActionNames::operator()(const Compute& c) const {
@@ -31,7 +31,7 @@ namespace {
 
 std::string rank_line(const Schedule& schedule, const ActionNames& name, int rank) {
   std::string text = fmt::format("r{}", rank);
-  for (const Action& action : schedule.order[static_cast<size_t>(rank)]) text += ' ' + name(action);
+  for (const Action& action : schedule.order[rank]) text += ' ' + name(action);
   return text;
 }
 
@@ -46,7 +46,7 @@ std::string placement_text(const Placement& placement) {
                      fmt::join(placement.rank_of, ","));
 }
 
-// What stands in the text, fit for a message.
+// The text found, fit for a message.
 std::string quoted(std::string_view found) {
   constexpr size_t kMost = 40;
   std::string text(found.substr(0, kMost));
@@ -67,7 +67,7 @@ class ScheduleReader {
     const Placement& placement = schedule_.placement;
     stages_.resize(static_cast<size_t>(placement.ranks));
     for (size_t s = 0; s < placement.rank_of.size(); ++s)
-      stages_[static_cast<size_t>(placement.rank_of[s])].push_back(static_cast<int>(s));
+      stages_[placement.rank_of[s]].push_back(static_cast<int>(s));
     most_actions_ = Numbering(schedule_).size();
     for (int r = 0; r < placement.ranks; ++r) {
       if (!next_line()) fail("the end", fmt::format("the line of rank {}", r));
@@ -217,18 +217,18 @@ class ScheduleReader {
       text.remove_prefix(1);
       chunk = last;
       if (!take_number(text, last)) return false;
-    } else if (stages_[static_cast<size_t>(r)].size() > 1) {
+    } else if (stages_[r].size() > 1) {
       return false;
     }
-    const std::vector<int>& own = stages_[static_cast<size_t>(r)];
+    const std::vector<int>& own = stages_[r];
     if (chunk >= std::ssize(own) || last >= schedule_.microbatches) return false;
-    compute.stage = own[static_cast<size_t>(chunk)];
+    compute.stage = own[chunk];
     compute.microbatch = last;
     return true;
   }
 
   std::string accepted_actions(int r) const {
-    const size_t chunks = stages_[static_cast<size_t>(r)].size();
+    const size_t chunks = stages_[r].size();
     if (chunks == 0) return "no actions: the rank has no stage";
     const std::string many = fmt::format("microbatches below {}", schedule_.microbatches);
     if (chunks == 1) return fmt::format("F0, I0, W0, B0 or [F1|B0], {}", many);

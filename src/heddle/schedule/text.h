@@ -5,8 +5,8 @@
 //   r1 F0 F1 I0 F2 I1 W0 F3 I2 W1 I3 W2 W3
 //   r2 F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 W2 W3
 //
-// An action is a letter (F forward, I input gradient, W weight gradient, B both gradients) and a microbatch; where
-// the rank has several stages, its chunk and a dot come before the microbatch: F1.3. A fused pair is [F0.3|B1.0].
+// An action is a letter (F forward, I input gradient, W weight gradient, B both gradients) and a microbatch.
+// Where the rank has several stages, its chunk and a dot come before the microbatch: F1.3. A fused pair is [F0.3|B1.0].
 // The placement is loop, v, two_way, or the ranks of all stages: 0,1,1,0 (with routes=2, those of the copies too).
 // Empty lines and lines that begin with # mean nothing.
 #pragma once
@@ -19,13 +19,13 @@
 
 namespace heddle::schedule {
 
-/// What the actions of a placement are called in the text form.
+/// The names of a placement's actions in the text form.
 class ActionNames {
  public:
   explicit ActionNames(const Placement& placement);
   std::string operator()(const Compute& compute) const;
   std::string operator()(const Action& action) const;
-  int chunk_of(int stage) const { return chunk_of_[static_cast<size_t>(stage)]; }
+  int chunk_of(int stage) const { return chunk_of_[stage]; }
 
  private:
   std::vector<int> chunk_of_, chunks_;  // of each stage its chunk, and the chunks of its rank

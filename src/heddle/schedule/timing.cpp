@@ -27,7 +27,7 @@ double useful_time(const StageTimes& of, Kind kind) {
 }
 
 double useful_time(const Placement& placement, const Times& times, const Compute& c) {
-  return useful_time(times.stages[static_cast<size_t>(c.stage % placement.stages)], c.kind);
+  return useful_time(times.stages[c.stage % placement.stages], c.kind);
 }
 
 void check(const Placement& placement, const Times& times) {
@@ -54,7 +54,7 @@ double duration_of(const Placement& placement, const Times& times, const Action&
     return times.pair * (useful_time(placement, times, action.first) + useful_time(placement, times, *action.with));
   }
   const Compute& c = action.first;
-  const StageTimes& of = times.stages[static_cast<size_t>(c.stage % placement.stages)];
+  const StageTimes& of = times.stages[c.stage % placement.stages];
   return useful_time(of, c.kind) + (c.kind == Kind::W ? 0 : of.all_to_all);
 }
 
@@ -77,7 +77,7 @@ Timing timing_of(const Schedule& schedule, const Times& times, const Links& link
     const auto r = static_cast<size_t>(links.rank_of[at]);
     double start = timing.of[r].empty() ? 0 : timing.of[r].back().end;
     for (int i = links.begin[at]; i < links.begin[at + 1]; ++i) {
-      const auto need = static_cast<size_t>(links.from[static_cast<size_t>(i)]);
+      const auto need = static_cast<size_t>(links.from[i]);
       const bool far = links.rank_of[need] != links.rank_of[at];
       start = std::max(start, ends[need] + (far ? times.hop : 0));
     }

@@ -1,13 +1,13 @@
-// When each action of a schedule runs, for given durations: an ideal machine whose ranks run their lists in order,
-// each action as soon as what it needs has arrived.
+// The time at which each action of a schedule runs, for given durations. The machine is ideal: its ranks run their
+// lists in order, each action as soon as what it needs has arrived.
 //
-// An action lasts the sum of its parts, F, I, W or B = I + W, plus an exposed all-to-all in every F and in every I
-// (a B holds one I). A fused pair hides its exchanges: it lasts `pair` times F + B. What another rank computed
-// arrives a hop later; sending takes no time of the sender.
+// An action lasts the sum of its parts: F, I, W or B = I + W. An exposed all-to-all comes on top in every F and in
+// every I (a B holds one I). A fused pair hides its exchanges: it lasts `pair` times F + B. What another rank
+// computed arrives a hop later; sending takes no time of the sender.
 //
 // Two bubbles must not be mixed up. Synchronous: all ranks begin and end a step together (the norm of all gradients
-// is needed before the update): makespan − work. Staggered: a rank may begin its next step when it is done: the
-// longest time from a rank's first action to the end of its last − work; it is what the Zero Bubble papers print.
+// is needed before the update): makespan − work. Staggered: a rank may begin its next step when it is done. It is
+// the longest time from a rank's first action to the end of its last, − work, as the Zero Bubble papers print it.
 // Work is the busiest rank's time in actions, exposed exchanges included.
 #pragma once
 
@@ -35,7 +35,7 @@ struct Times {
 /// Equal stages: `rank` is what all stages of one rank take together.
 Times even_times(const Placement& placement, const StageTimes& rank = {}, double pair = 1, double hop = 0);
 
-/// How long an action lasts.
+/// The duration of an action.
 double duration_of(const Placement& placement, const Times& times, const Action& action);
 
 struct Interval {
@@ -59,7 +59,7 @@ struct Timing {
 
 /// Throws ConfigError for a schedule that can't go on, with the picture, and where times aren't finite or below 0.
 Timing timing_of(const Schedule& schedule, const Times& times);
-/// The same for a schedule whose links and running order are known.
+/// The timing of a schedule whose links and running order are known.
 Timing timing_of(const Schedule& schedule, const Times& times, const Links& links, const std::vector<int>& order);
 
 }  // namespace heddle::schedule

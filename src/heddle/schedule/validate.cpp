@@ -26,9 +26,7 @@ std::vector<Peak> peaks_of(const Schedule& schedule, const std::vector<StageByte
     Peak peak, held;
     for (const Action& action : list) {
       const Parts parts = parts_of(action);
-      const auto bytes = [&](const Compute& c) {
-        return of_stage[static_cast<size_t>(c.stage % placement.stages)];
-      };
+      const auto bytes = [&](const Compute& c) { return of_stage[c.stage % placement.stages]; };
       for (const Compute& c : parts) {
         if (c.kind == Kind::F) held.bytes += bytes(c).until_input_grad + bytes(c).until_weight_grad;
       }
@@ -83,8 +81,8 @@ class Messages {
       int i = links.begin[at];
       for (const Compute& c : parts_of(*links.at[at])) {
         for (const Compute& need : needs(schedule.placement, c)) {
-          const int producer = links.from[static_cast<size_t>(i++)];
-          const int from = links.rank_of[static_cast<size_t>(producer)], to = links.rank_of[at];
+          const int producer = links.from[i++];
+          const int from = links.rank_of[producer], to = links.rank_of[at];
           if (from != to) found[{from, to, need.kind}].push_back({producer, a});
         }
       }
@@ -101,8 +99,7 @@ class Messages {
       for (size_t i = messages.size(); i-- > 0;) taken[i] = first = std::min(first, messages[i].user);
       channel.most_early = most_early(messages, taken);
       for (size_t i = 0; i < messages.size(); ++i) {
-        sent_by_[static_cast<size_t>(messages[i].sender)].push_back(
-            {static_cast<int>(channels.size()) - 1, static_cast<int>(i)});
+        sent_by_[messages[i].sender].push_back({static_cast<int>(channels.size()) - 1, static_cast<int>(i)});
       }
     }
   }
@@ -113,7 +110,7 @@ class Messages {
     return run_lists(links_, [&](int a, const std::vector<char>& done) {
       for (const Sent& sent : sent_before(a)) {
         const int needed = makes_room(sent, buffers);
-        if (needed >= 0 && !done[static_cast<size_t>(needed)]) return needed;
+        if (needed >= 0 && !done[needed]) return needed;
       }
       return -1;
     });
@@ -142,9 +139,8 @@ class Messages {
     return stuck_picture(schedule_, links_, progress, [&](int a) -> std::string {
       for (const Sent& sent : sent_before(a)) {
         const int needed = makes_room(sent, buffers);
-        if (needed < 0 || progress.done[static_cast<size_t>(needed)]) continue;
-        return fmt::format("room for {} on the way to rank {}", name(*links_.at[static_cast<size_t>(a - 1)]),
-                           channels[static_cast<size_t>(sent.channel)].to);
+        if (needed < 0 || progress.done[needed]) continue;
+        return fmt::format("room for {} on the way to rank {}", name(*links_.at[a - 1]), channels[sent.channel].to);
       }
       return "";
     });
@@ -174,13 +170,13 @@ class Messages {
 
   const std::vector<Sent>& sent_before(int a) const {
     static const std::vector<Sent> none;
-    const bool first = a == links_.first_of[static_cast<size_t>(links_.rank_of[static_cast<size_t>(a)])];
-    return first ? none : sent_by_[static_cast<size_t>(a - 1)];
+    const bool first = a == links_.first_of[links_.rank_of[a]];
+    return first ? none : sent_by_[a - 1];
   }
   // The action that takes the message whose place this one needs, −1 when there is room from the start.
   int makes_room(const Sent& sent, int buffers) const {
     const int before = sent.index - buffers;
-    return before < 0 ? -1 : taken_by_[static_cast<size_t>(sent.channel)][static_cast<size_t>(before)];
+    return before < 0 ? -1 : taken_by_[sent.channel][before];
   }
 
   const Schedule& schedule_;

@@ -1,10 +1,10 @@
 // The proof that a schedule may be run, from the order alone: no durations, no machine.
 //
-//   complete     every stage runs F once on each of its microbatches, and B once, or I and W once each, on its rank
-//   can go on    the dependencies and the ranks' orders have no cycle, also when only so many messages fit between
-//                two ranks
-//   same sums    each stage adds up its weight gradients in increasing order of microbatches
-//   peak         the most activations each rank ever holds; no timing can change it
+//   complete:   Every stage runs F once on each of its microbatches, and B once, or I and W once each, on its rank.
+//   can go on:  The dependencies and the ranks' orders have no cycle, also when only so many messages fit between
+//               two ranks.
+//   same sums:  Each stage adds up its weight gradients in increasing order of microbatches.
+//   peak:       The most activations each rank ever holds; no timing can change it.
 //
 // Messages: what F or I hands to another rank goes through a channel, one for each (from, to, activations or
 // gradients). Messages arrive in the order sent, and a receiver takes those before the one it needs too. A channel
@@ -19,7 +19,7 @@
 
 namespace heddle::schedule {
 
-/// What a stage keeps of a microbatch from its F on: until its I, and until its W. Any unit.
+/// The bytes that a stage keeps of a microbatch from its F on: until its I, and until its W. Any unit.
 struct StageBytes {
   double until_input_grad = 0;
   double until_weight_grad = 1;
@@ -33,7 +33,8 @@ struct Peak {
   double for_weight_grad = 0;  // of these: whose I had run already, so that only W still reads them
 };
 
-/// Of each rank. A forward's activations count from its start, a backward's until its end; in a pair both.
+/// The peaks of each rank. A forward's activations count from its start, a backward's until its end; in a pair
+/// both.
 std::vector<Peak> peaks_of(const Schedule& schedule, const std::vector<StageBytes>& of_stage);
 
 struct Channel {

@@ -5,7 +5,7 @@
 
 #include "heddle/cost/device_time.h"
 #include "heddle/search/lowered_blocks.h"
-#include "heddle/search/plans/copies.h"
+#include "heddle/search/plans/replicas.h"
 
 namespace heddle::search {
 
@@ -45,11 +45,11 @@ Work Work::scaled(double f) const {
 Pricing::Pricing(const Job& job, const Behaviour& behaviour)
     : j_(job),
       b_(behaviour),
-      l_(job.layout),
+      l_(job.mesh),
       s_(job.shape),
       sw_(job.software),
-      h_(d(job.shape.hidden)),
-      tokens_(job.microbatch * job.sequence / job.layout.cp),
+      h_(d(job.shape.hidden_size)),
+      tokens_(job.microbatch * job.sequence / job.mesh.cp),
       rows_(sw_.sequence_parallel ? tokens_ / l_.tp : tokens_),
       flops_(model::forward_flops(s_, job.sequence)) {}
 
@@ -109,14 +109,14 @@ void Pricing::tensor_parallel(BlockWork& block) const {
 void Pricing::context_parallel(BlockWork& block) const {
   if (l_.cp <= 1) return;
   const Group group{l_.cp, l_.tp};
-  const double a = d(s_.heads), g = d(s_.kv_heads), e = d(s_.head_dim), t = l_.tp;
-  if (sw_.context_all_to_all) {
+  const double a = d(s_.num_attention_heads), g = d(s_.num_key_value_heads), e = d(s_.head_dim), t = l_.tp;
+  if (j_.context == model::Context::ulysses) {
     const double one = cost::all_to_all_s(j_.device, b_.net, group, 2 * tokens_ * (2 * a + 2 * g) * e / t);
     block.forward.context += one;
     block.backward.context += one;
   } else {
     // Keys and values go round while the queries here work on those that came before.
-    const double kv = 2 * 2 * tokens_ * l_.cp * (s_.is_mla() ? d(s_.q_width()) : g * e) / t;
+    const double kv = 2 * 2 * tokens_ * l_.cp * (s_.is_latent() ? d(s_.q_width()) : g * e) / t;
     const double ring = cost::gather_s(j_.device, b_.net, group, kv);
     block.forward.context += std::max(b_.contention * ring, ring - block.forward.attention);
     block.backward.context += std::max(2 * b_.contention * ring, 2 * ring - block.backward.attention);
@@ -126,10 +126,46 @@ void Pricing::context_parallel(BlockWork& block) const {
 }
 
 BlockWork Pricing::attention() const {
+  const double delta = s_.foreign.delta.part();
+  if (delta <= 0) return softmax_attention();
+  const BlockWork softmax = softmax_attention(), rule = gated_delta();
+  BlockWork mean;
+  for (const auto part : {&BlockWork::forward, &BlockWork::backward, &BlockWork::weights}) {
+    mean.*part += (softmax.*part).scaled(1 - delta);
+    mean.*part += (rule.*part).scaled(delta);
+  }
+  return mean;
+}
+
+// A recurrence along the sequence: its products are small and follow one another. `numbers` of a token are read and
+// written; the backward pass moves them twice.
+void Pricing::scan(BlockWork& w, double flops_per_token, double numbers) const {
+  const double t = l_.tp, scan_s = flops_per_token * tokens_ / t / (j_.device.bf16_flops * b_.scan_rate);
+  w.forward.attention += scan_s;
+  w.backward.attention += 2.5 * scan_s;
+  const double bytes = b_.scan_traffic * tokens_ * 2 * numbers / t;
+  elementwise(w, bytes, 2 * bytes);
+  norm_and_residual(w);
+  w.forward.ops += 14;
+  w.backward.ops += 20;
+  tensor_parallel(w);
+}
+
+BlockWork Pricing::gated_delta() const {
   BlockWork w;
-  const double t = l_.tp, a = d(s_.heads), g = d(s_.kv_heads), e = d(s_.head_dim);
-  if (s_.is_mla()) {
-    const double rq = d(s_.mla.q_rank), rkv = d(s_.mla.kv_rank), dr = d(s_.mla.rope_dim);
+  const model::GatedDelta& g = s_.foreign.delta;
+  const double t = l_.tp, keys = d(g.key_heads * g.key_dim), values = d(g.value_heads * g.value_dim);
+  linear(w, tokens_, (2 * keys + 2 * values + 2 * d(g.value_heads)) / t, h_);
+  linear(w, tokens_, h_, values / t);
+  scan(w, flops_.delta_scan / g.part(), 6 * keys + 8 * values);
+  return w;
+}
+
+BlockWork Pricing::softmax_attention() const {
+  BlockWork w;
+  const double t = l_.tp, a = d(s_.num_attention_heads), g = d(s_.num_key_value_heads), e = d(s_.head_dim);
+  if (s_.is_latent()) {
+    const double rq = d(s_.q_lora_rank), rkv = d(s_.kv_lora_rank), dr = d(s_.qk_rope_head_dim);
     if (rq > 0) {
       linear(w, rows_, rq, h_);
       linear(w, tokens_, d(s_.q_width()) / t, rq);
@@ -137,7 +173,7 @@ BlockWork Pricing::attention() const {
       linear(w, tokens_, d(s_.q_width()) / t, h_);
     }
     linear(w, rows_, rkv + dr, h_);
-    linear(w, tokens_, a * d(s_.mla.nope_dim + s_.mla.v_dim) / t, rkv);
+    linear(w, tokens_, a * d(s_.qk_nope_head_dim + s_.v_head_dim) / t, rkv);
     linear(w, tokens_, h_, d(s_.v_width()) / t);
     elementwise(w, rows_ * 6 * (rq + rkv), rows_ * 10 * (rq + rkv));
     const double qk_bytes = 12 * tokens_ * d(s_.q_width()) / t;  // rotary parts joined to the others
@@ -145,9 +181,10 @@ BlockWork Pricing::attention() const {
     w.forward.ops += 10;
     w.backward.ops += 14;
   } else {
-    linear(w, tokens_, (a + 2 * g) * e / t, h_);
+    const double gate = s_.attention_gate == model::AttentionGate::element ? a : 0;  // as many queries again
+    linear(w, tokens_, (a + gate + 2 * g) * e / t, h_);
     linear(w, tokens_, h_, a * e / t);
-    const double rotary = s_.alibi || s_.positions > 0 ? 0 : 4 * tokens_ * (a + g) * e / t;
+    const double rotary = s_.foreign.alibi || s_.learned_positions() > 0 ? 0 : 4 * tokens_ * (a + g) * e / t;
     elementwise(w, rotary, rotary);
     w.forward.ops += 5;
     w.backward.ops += 6;
@@ -155,12 +192,23 @@ BlockWork Pricing::attention() const {
   norm_and_residual(w);
 
   if (sw_.fused_attention) {
-    const double keys = s_.window > 0 ? std::min(j_.sequence, 2.0 * d(s_.window)) : j_.sequence;
-    const double one =
-        cost::attention_s(j_.device, flops_.attention_core * tokens_ / t, keys, d(s_.q_width()) / a) /
-        sw_.attention_speed;
+    // A window's ends lie within tiles of 128 keys, which are computed whole.
+    const double whole_tiles = s_.sliding_window > 0 ? 1 + 128.0 / d(s_.sliding_window) : 1;
+    const double computed =
+        (flops_.attention_core + (whole_tiles - 1) * flops_.attention_window) / (1 - s_.foreign.delta.part());
+    double one = cost::attention_s(j_.device, computed * tokens_ / t, j_.sequence, d(s_.q_width()) / a) /
+                 sw_.attention_speed;
+    if (const model::Indexer& i = s_.foreign.indexer; i.heads > 0) {
+      // Its scores, in 8 bits where the device has them, and the choice of keys, which reads them once more.
+      one += cost::attention_s(j_.device, flops_.attention_index * tokens_ / t, j_.sequence, d(i.dim));
+      linear(w, tokens_, d(i.heads * i.dim) / t, d(s_.q_lora_rank > 0 ? s_.q_lora_rank : s_.hidden_size));
+      linear(w, rows_, d(i.dim + i.heads), h_);
+      moved(w, tokens_ * j_.sequence * 4 / t, 0);
+      w.forward.ops += 12;
+      w.backward.ops += 14;
+    }
     w.forward.attention += one;
-    w.backward.attention += 3 * one;  // five products in place of two, at a lower rate
+    w.backward.attention += cost::sustained(j_.device).attention_backward * one;  // five products in place of two
   } else {
     // The whole square by batched products; softmax and dropout over the scores in memory.
     const double square = j_.microbatch * a / t, scores = square * j_.sequence * j_.sequence;
@@ -179,10 +227,10 @@ BlockWork Pricing::attention() const {
 
 BlockWork Pricing::dense() const {
   BlockWork w;
-  const double t = l_.tp, f = d(s_.ffn);
-  linear(w, tokens_, (s_.gated ? 2 : 1) * f / t, h_);
+  const double t = l_.tp, f = d(s_.intermediate_size);
+  linear(w, tokens_, (s_.has_gated_mlp() ? 2 : 1) * f / t, h_);
   linear(w, tokens_, h_, f / t);
-  elementwise(w, tokens_ * (s_.gated ? 6 : 4) * f / t, tokens_ * (s_.gated ? 10 : 6) * f / t);
+  elementwise(w, tokens_ * (s_.has_gated_mlp() ? 6 : 4) * f / t, tokens_ * (s_.has_gated_mlp() ? 10 : 6) * f / t);
   norm_and_residual(w);
   w.forward.ops += 2;
   w.backward.ops += 3;
@@ -192,33 +240,39 @@ BlockWork Pricing::dense() const {
 
 BlockWork Pricing::moe() const {
   BlockWork w;
-  const model::Experts& m = s_.moe;
-  const double width = m.latent > 0 ? d(m.latent) : h_, fe = d(m.ffn) / l_.etp, k = d(m.chosen);
-  const double own = tokens_ / l_.tp;                      // tokens this rank routes
-  const double local = std::max(1.0, d(m.count) / l_.ep);  // experts here
+  const model::Shape& m = s_;
+  const double width = m.moe_latent_size > 0 ? d(m.moe_latent_size) : h_, fe = d(m.moe_intermediate_size) / l_.etp,
+               k = d(m.num_experts_per_tok);
+  const double own = tokens_ / l_.tp;                                 // tokens this rank routes
+  const double local = std::max(1.0, d(m.n_routed_experts) / l_.ep);  // experts here
   const cost::Evened evened = evened_rows(j_, b_, j_.imbalance);
-  const double fullest = m.fullest(evened.imbalance);
-  const double sent = m.capacity > 0 ? own * k * fullest : own * k;  // rows of this rank, or places for them
-  const double received = own * k * fullest * l_.etp;                // rows here
-  const double up = m.gated ? 2 : 1;
-  const double groups = local + evened.copies;
+  const double fullest = fullest_rows(j_, evened.imbalance);
+  const double sent =
+      j_.exchange.capacity_factor > 0 ? own * k * fullest : own * k;  // rows of this rank, or places for them
+  const double received = own * k * fullest * l_.etp;                 // rows here
+  const double up = !m.foreign.plain_experts ? 2 : 1;
+  const double groups = local + evened.replicas;
   linear(w, received / groups, up * fe, width, groups);
   linear(w, received / groups, width, fe, groups);
   elementwise(w, received * (up + 1) * 2 * fe, received * (2 * up + 1) * 2 * fe);
+  const double routed_weights = w.weights.products;
   // Permuted, sorted by expert on arrival, put back, combined: rows are read and written each time.
   elementwise(w, (2 * sent + 3 * received) * 2 * width, (3 * sent + 3 * received) * 2 * width);
-  if (m.latent > 0) {
+  if (m.moe_latent_size > 0) {
     linear(w, own, width, h_);
     linear(w, own, h_, width);
   }
-  if (m.shared_ffn > 0) {
-    const double fs = d(m.shared_ffn) / l_.tp;
+  const double before_forward = w.forward.products, before_backward = w.backward.products;
+  if (m.shared_width() > 0) {
+    const double fs = d(m.shared_width()) / l_.tp;
     linear(w, tokens_, up * fs, h_);
     linear(w, tokens_, h_, fs);
     elementwise(w, tokens_ * (up + 1) * 2 * fs, tokens_ * (2 * up + 1) * 2 * fs);
   }
-  linear(w, own, d(m.count), h_, 1, false);
-  elementwise(w, own * 24 * d(m.count), own * 24 * d(m.count));
+  const double shared_forward = w.forward.products - before_forward,
+               shared_backward = w.backward.products - before_backward;
+  linear(w, own, d(m.n_routed_experts), h_, 1, false);
+  elementwise(w, own * 24 * d(m.n_routed_experts), own * 24 * d(m.n_routed_experts));
   norm_and_residual(w);
   // Router, choice, maps, counts, permutations, casts: a Python framework's mixture layer is hundreds of small
   // launches and waits for counts from the device.
@@ -227,15 +281,24 @@ BlockWork Pricing::moe() const {
   w.backward.ops += each;
   if (l_.ep > 1) {
     // Places go straight to their experts, as many to every rank.
-    const double one = m.capacity > 0
+    const double one = j_.exchange.capacity_factor > 0
                            ? cost::all_to_all_s(j_.device, b_.net, {l_.ep * l_.etp, 1}, received * 2 * width)
                            : even_exchange_s(j_, b_) * (crosses_nodes(j_) ? j_.imbalance : evened.imbalance);
     add_exchange(w.forward, 2 * one, j_, b_);
     add_exchange(w.backward, 2 * one, j_, b_);
-    if (m.copies() > 0) {
-      // Who has how many rows for which expert is told to all, 4 bytes each, before any row moves.
+    if (sw_.layer_overlap != LayerOverlap::none && !sw_.overlap_exchange &&
+        !pipeline_of(j_)->outline().hides_exchange) {
+      // Beside products of the same microbatch that don't need the rows: no more than these take.
+      const auto hide = [&](Work& of, double beside) {
+        of.exchange -= (1 - b_.contention) * std::min(2 * one, beside);
+      };
+      hide(w.forward, shared_forward);
+      hide(w.backward, shared_backward + (sw_.layer_overlap == LayerOverlap::all ? routed_weights : 0));
+    }
+    if (replica_slots(j_) > 0) {
+      // All ranks receive everyone's numbers of rows for each expert, 4 bytes each, before any row moves.
       const Group group{l_.ep * l_.etp, 1};
-      w.forward.exchange += cost::all_to_all_s(j_.device, b_.net, group, 4 * d(m.count) * group.size);
+      w.forward.exchange += cost::all_to_all_s(j_.device, b_.net, group, 4 * d(m.n_routed_experts) * group.size);
       w.forward.ops += 1;
       add_copies(w, evened, j_, b_);
     }
@@ -244,7 +307,7 @@ BlockWork Pricing::moe() const {
     const double gather = cost::gather_s(j_.device, b_.net, {l_.etp, 1}, 2 * own * k * l_.etp * width);
     w.forward.tensor += 2 * gather;
     w.backward.tensor += 2 * gather;
-  } else if (m.shared_ffn > 0) {
+  } else if (m.shared_width() > 0) {
     tensor_parallel(w);
   }
   return w;
@@ -252,26 +315,17 @@ BlockWork Pricing::moe() const {
 
 BlockWork Pricing::mamba() const {
   BlockWork w;
-  const double t = l_.tp, inner = d(s_.mamba.heads * s_.mamba.head_dim),
-               bc = 2 * d(s_.mamba.groups * s_.mamba.state);
-  linear(w, tokens_, (2 * inner + bc + d(s_.mamba.heads)) / t, h_);
+  const double t = l_.tp, inner = d(s_.foreign.mamba.heads * s_.foreign.mamba.head_dim),
+               bc = 2 * d(s_.foreign.mamba.groups * s_.foreign.mamba.state);
+  linear(w, tokens_, (2 * inner + bc + d(s_.foreign.mamba.heads)) / t, h_);
   linear(w, tokens_, h_, inner / t);
-  // The scan's products are small and follow one another.
-  const double scan = flops_.mamba_scan * tokens_ / t / (j_.device.bf16_flops * b_.scan_rate);
-  w.forward.attention += scan;
-  w.backward.attention += 2.5 * scan;
-  elementwise(w, b_.scan_traffic * tokens_ * 2 * (8 * inner + 6 * bc) / t,
-              b_.scan_traffic * tokens_ * 2 * (16 * inner + 12 * bc) / t);
-  norm_and_residual(w);
-  w.forward.ops += 14;
-  w.backward.ops += 20;
-  tensor_parallel(w);
+  scan(w, flops_.mamba_scan, 8 * inner + 6 * bc);
   return w;
 }
 
 BlockWork Pricing::head() const {
   BlockWork w;
-  const double v = d(s_.vocab) / l_.tp;
+  const double v = d(s_.vocab_size) / l_.tp;
   linear(w, tokens_, v, h_, 1, false);
   moved(w, tokens_ * v * (sw_.fused_loss ? 6 : 16), tokens_ * v * 4);
   w.forward.ops += 10;
@@ -301,7 +355,7 @@ double block_s(const Work& w, const Job& j, const Behaviour& b) {
 
 Prices prices_of(const Job& j, const model::Parameters& p, const Behaviour& b) {
   if (j.software.lowered != nullptr) return j.software.lowered->prices(j, b);
-  const Layout& l = j.layout;
+  const plan::Degrees& l = j.mesh;
   const Pricing price(j, b);
   Prices of;
   of.kept_imbalance = evened_rows(j, b, j.memory_imbalance > 0 ? j.memory_imbalance : j.imbalance).imbalance;
@@ -311,7 +365,8 @@ Prices prices_of(const Job& j, const model::Parameters& p, const Behaviour& b) {
   if (j.shape.moe_blocks() > 0) of.moe = price.moe();
   if (j.shape.mamba_blocks() > 0) of.mamba = price.mamba();
   if (j.software.sharded_weights) {
-    const Group data{l.dp * l.cp, l.tp};
+    Group data{l.dp * l.cp, l.tp};
+    if (j.software.sharded_inside) data.size = cost::ranks_inside(j.device, data);
     const Group expert{std::max(1, l.tp * l.cp * l.dp / (l.ep * l.etp)), l.ep * l.etp};
     price.shard_weights(of.head, p.head / l.tp, data);
     price.shard_weights(of.attention, p.attention / l.tp, data);
@@ -349,12 +404,12 @@ Work backward_of(const Prices& prices, const BlockWork& block, BlockKind kind, c
   return prices.saved ? block.backward : with_recompute(block, j.recompute, kind);
 }
 
-Work with_recompute(const BlockWork& b, const model::Recompute& r, BlockKind kind) {
+Work with_recompute(const BlockWork& b, const Recompute& r, BlockKind kind) {
   Work w = b.backward;
   // Sharded weights are gathered once for what is computed again and the backward itself.
   Work forward = b.forward;
   forward.data = 0;
-  if (r.full) {
+  if (r.has(GroupName::layer)) {
     w += forward.scaled(r.every);
     return w;
   }
@@ -365,12 +420,12 @@ Work with_recompute(const BlockWork& b, const model::Recompute& r, BlockKind kin
     w.ops += traffic * b.forward.ops;
   };
   const bool is_attention = kind == BlockKind::attention;
-  if (r.norms) again(0, 0, 0.2);
-  if (is_attention && r.scores) again(0, 1, 0.2);
-  if (is_attention && r.latent_up) again(0.35, 0, 0.4);
-  if (kind == BlockKind::dense && r.dense) again(0.67, 0, 0.5);
-  if (!is_attention && r.activations) again(0, 0, 0.25);
-  if (kind == BlockKind::moe && r.experts) w += forward;
+  if (r.has(GroupName::norm)) again(0, 0, 0.2);
+  if (is_attention && r.has(GroupName::attention)) again(0, 1, 0.2);
+  if (is_attention && r.has(GroupName::mla_up)) again(0.35, 0, 0.4);
+  if (kind == BlockKind::dense && r.has(GroupName::mlp)) again(0.67, 0, 0.5);
+  if (!is_attention && r.has(GroupName::activation)) again(0, 0, 0.25);
+  if (kind == BlockKind::moe && r.has(GroupName::moe)) w += forward;
   return w;
 }
 

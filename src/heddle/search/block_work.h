@@ -1,4 +1,4 @@
-// What one microbatch costs in one block of each kind, forward and backward, on one rank.
+// Cost of one microbatch in one block of each kind, forward and backward, on one rank.
 #pragma once
 
 #include <optional>
@@ -26,14 +26,14 @@ struct BlockWork {
   Work weights;  // the part of `backward` that only weight gradients need
 };
 
-/// The blocks of a job, priced: what jobs share that differ only in stages, schedule, batch and recomputation (and,
+/// The priced blocks of a job. Jobs share them that differ only in stages, schedule, batch and recomputation (and,
 /// where weights are sharded, have as many data ranks).
 struct Prices {
   BlockWork attention, dense, moe, mamba, head;
-  /// Bytes of a token without recomputation and with it, where the blocks are those of Heddle's own text: backwards
-  /// then are with what the job computes again, else without.
+  /// Bytes of a token without recomputation and with it, where the blocks are those of Heddle's own program:
+  /// backwards then include what the job computes again, else not.
   struct Saved {
-    model::SavedBytes whole, kept;
+    SavedBytes whole, kept;
   };
   std::optional<Saved> saved;
   double kept_imbalance =
@@ -41,54 +41,54 @@ struct Prices {
 };
 Prices prices_of(const Job& job, const model::Parameters& parameters, const Behaviour& behaviour);
 
-/// The mean layer and the ends of a model, of one microbatch: what an estimate is put together from.
+/// The mean layer and the ends of a model for one microbatch: the parts of an estimate.
 struct Layers {
   Work layer;  // both directions
   double layer_s = 0, forward_s = 0, weight_s = 0;
   Work tail;  // the head and multi-token prediction
   double head_s = 0;
-  // What goes to the host and comes from it, where the compute doesn't hide it: of a layer's forward and backward,
-  // of the embedding, of the head.
+  // Copies to the host and back that the compute doesn't hide: of a layer's forward and backward, of the embedding,
+  // of the head.
   double offload_out_s = 0, offload_back_s = 0, embedding_copies_s = 0, head_copies_s = 0;
-  model::SavedBytes whole, kept;  // of a token, without recomputation and with it
+  SavedBytes whole, kept;  // for a token, without recomputation and with it
 };
 Layers layers_of(const Job& job, const Prices& prices, const Behaviour& behaviour);
 
-/// The estimate of a possible job from its parts. No checks.
+/// Returns the estimate of a possible job from its parts. No checks.
 Estimate estimate(const Job& job, const model::Parameters& parameters, const Layers& layers,
                   const Behaviour& behaviour);
-/// All but the byte fields.
+/// Fills all but the byte fields.
 void estimate_time(const Job& job, const model::Parameters& parameters, const Layers& layers,
                    const Behaviour& behaviour, Estimate& into);
-inline constexpr double kOffloaded = 0.15;  // of the activations, where they are offloaded
+inline constexpr double kOffloaded = 0.15;  // part of the activations, where they are offloaded
 
-/// What a rank's memory is put together from.
+/// The parts of a rank's memory.
 struct LayerMemory {
   double fixed = 0;       // weights, gradients, states, with a schedule's second copies
   double fixed_once = 0;  // without
   double gathered = 0;    // beside them, where weights are sharded or come from the host: once a rank
-  double kept = 0;        // of a microbatch until its backward
-  double hosted = 0;      // of what persists, on the host
-  double parameters = 0;  // of the rank
+  double kept = 0;        // a microbatch's bytes until its backward
+  double hosted = 0;      // persistent bytes on the host
+  double parameters = 0;  // the rank's
 };
 struct MemoryParts {
   LayerMemory mean, dense, moe;  // a hybrid's are all the mean
   double embedding_fixed = 0, head_fixed = 0;
-  double head_layers = 1;  // that the last stage has fewer, for its head
+  double head_layers = 1;  // layers that the last stage has fewer, for its head
   double embedding_hosted = 0, head_hosted = 0;
   double working = 0, head_working = 0, embedding_working = 0;
 };
 MemoryParts memory_parts(const Job& job, const model::Parameters& parameters, const Layers& layers);
-/// Memory alone, into the byte fields.
+/// Fills the byte fields alone.
 void estimate_memory(const Job& job, const MemoryParts& parts, Estimate& into);
-/// Only the bytes saved, into `into`.
+/// Fills only the bytes saved.
 void saved_bytes_of(const Job& job, const Prices& prices, Layers& into);
 
 class Pricing {
  public:
   Pricing(const Job& job, const Behaviour& behaviour);
 
-  BlockWork attention() const;
+  BlockWork attention() const;  // a mean over the blocks
   BlockWork dense() const;
   BlockWork moe() const;
   BlockWork mamba() const;
@@ -104,32 +104,34 @@ class Pricing {
   void norm_and_residual(BlockWork& block) const;
   void tensor_parallel(BlockWork& block) const;
   void context_parallel(BlockWork& block) const;
+  void scan(BlockWork& block, double flops_per_token, double numbers) const;
+  BlockWork softmax_attention() const;
+  BlockWork gated_delta() const;
 
   const Job& j_;
   const Behaviour& b_;
-  const Layout& l_;
+  const plan::Degrees& l_;
   const model::Shape& s_;
   const Software& sw_;
   double h_;
-  double tokens_;  // of a microbatch on a context rank
-  double rows_;    // of them where norms and residuals work
+  double tokens_;  // tokens of a microbatch on a context rank
+  double rows_;    // tokens on which norms and residuals work
   model::ForwardFlops flops_;
 };
 
-/// Device and host time blended: the slower of the two counts, and a little more where they are close.
+/// Blends device and host time: the slower of the two counts, and a little more where they are close.
 double block_s(const Work& work, const Job& job, const Behaviour& behaviour);
 
-/// Seconds of an exchange into both directions' place: what a pair or the overlap leaves exposed, and what it
-/// hides.
+/// Adds the seconds of an exchange, split into what a pair or the overlap leaves exposed and what it hides.
 void add_exchange(Work& to, double seconds, const Job& job, const Behaviour& behaviour);
 
-/// The way of copies of hot experts in a mixture layer, where it is not hidden.
+/// Adds the transfers of replicas of hot experts in a mixture layer, where they are not hidden.
 void add_copies(BlockWork& to, const cost::Evened& evened, const Job& job, const Behaviour& behaviour);
 
-/// The backward with what it computes again.
+/// Kinds of blocks, and the backward of one with what it computes again.
 enum class BlockKind { attention, dense, moe, mamba };
-Work with_recompute(const BlockWork& block, const model::Recompute& recompute, BlockKind kind);
-/// The same of one of the job's blocks.
+Work with_recompute(const BlockWork& block, const Recompute& recompute, BlockKind kind);
+/// As above, for one of the job's blocks.
 Work backward_of(const Prices& prices, const BlockWork& block, BlockKind kind, const Job& job);
 
 }  // namespace heddle::search

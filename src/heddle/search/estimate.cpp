@@ -1,5 +1,7 @@
 #include "heddle/search/estimate.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -14,28 +16,37 @@ namespace {
 
 using cost::Group;
 
+constexpr double kMostDevices = 1 << 26;
+
 double d(int64_t n) { return static_cast<double>(n); }
 
 std::string impossible(const Job& j) {
-  const Layout& l = j.layout;
-  for (const int n : {l.devices, l.tp, l.pp, l.vpp, l.cp, l.dp, l.ep, l.etp})
-    if (n < 1) return "a degree below 1";
-  if (j.microbatch < 1 || j.global_batch < 1) return "a batch below 1";
-  if (!(j.sequence >= 1)) return "a sequence below 1";
+  const plan::Degrees& l = j.mesh;
+  for (const int n : {l.tp, l.pp, j.chunks, l.cp, l.dp, l.ep, l.etp})
+    if (n < 1) return fmt::format("a degree below 1: {}", n);
+  if (j.microbatch < 1 || j.global_batch < 1)
+    return fmt::format("a batch below 1: {} sequences, {} at a time", j.global_batch, j.microbatch);
+  if (!(j.sequence >= 1)) return fmt::format("a sequence below 1: {}", j.sequence);
   if (j.device.name.empty()) return "an unknown device";
   if (const std::string wrong = model::check_shape(j.shape); !wrong.empty()) return "the model's " + wrong;
-  if (static_cast<int64_t>(l.tp) * l.pp * l.cp * l.dp != l.devices) return "tp x pp x cp x dp is not the devices";
-  if (l.pp > j.shape.layers + 2) return "more stages than layers";
-  if (l.ep > 1 && j.shape.moe.count == 0) return "expert ranks without experts";
-  if (l.ep > std::max<int64_t>(1, j.shape.moe.count)) return "more expert ranks than experts";
-  if (static_cast<int64_t>(l.ep) * l.etp > static_cast<int64_t>(l.tp) * l.cp * l.dp)
-    return "ep x etp is more than a stage's ranks";
+  if (d(l.tp) * d(l.pp) * d(l.cp) * d(l.dp) > kMostDevices)
+    return fmt::format("tp x pp x cp x dp ({} x {} x {} x {}) are too many devices", l.tp, l.pp, l.cp, l.dp);
+  if (l.pp > j.shape.num_hidden_layers + 2)
+    return fmt::format("more stages ({}) than layers ({})", l.pp, j.shape.num_hidden_layers);
+  if (l.ep > 1 && j.shape.n_routed_experts == 0) return fmt::format("ep {} of a model without experts", l.ep);
+  if (l.ep > std::max<int64_t>(1, j.shape.n_routed_experts))
+    return fmt::format("ep {} is more than the {} experts", l.ep, j.shape.n_routed_experts);
+  if (const int64_t there = static_cast<int64_t>(l.tp) * l.cp * l.dp; static_cast<int64_t>(l.ep) * l.etp > there) {
+    return fmt::format(
+        "ep x etp ({} x {}) is more than a stage's {} ranks (tp {} x cp {} x dp {}): lower ep or etp", l.ep, l.etp,
+        there, l.tp, l.cp, l.dp);
+  }
   if (j.software.lowered != nullptr) return j.software.lowered->refusal(j);
   return "";
 }
 
-constexpr double kHostEfficiency = 0.8;  // of the host link's rate
-constexpr double kHostUsable = 0.9;      // of the host's memory: the rest is the system's and the data's
+constexpr double kHostEfficiency = 0.8;  // part of the host link's rate
+constexpr double kHostUsable = 0.9;      // part of the host's memory: the rest is the system's and the data's
 
 // Communication that `window` seconds of compute may hide.
 double exposed(const Behaviour& b, double communication, double window) {
@@ -45,7 +56,7 @@ double exposed(const Behaviour& b, double communication, double window) {
 }  // namespace
 
 double tokens_per_s_per_device(const Job& j, double step_s) {
-  return j.global_batch * j.sequence / step_s / j.layout.devices;
+  return j.global_batch * j.sequence / step_s / j.mesh.ranks();
 }
 
 double model_flops_utilization(const Job& j, double step_s) {
@@ -59,7 +70,7 @@ double usable_host_bytes(const cost::Accelerator& device) {
 }
 
 double microbatches(const Job& j) {
-  return std::max(1.0, std::ceil(static_cast<double>(j.global_batch) / j.layout.dp / j.microbatch - 1e-9));
+  return std::max(1.0, std::ceil(static_cast<double>(j.global_batch) / j.mesh.dp / j.microbatch - 1e-9));
 }
 
 StageLayers stage_layers(double layers, int stages, int chunks, double head_layers) {
@@ -91,22 +102,20 @@ Pipeline interleaved_fused() {
 }
 
 Pipeline pipeline_of(const Job& j) {
-  static const Pipeline dual_pipe = schedule::find_pipeline("dual_pipe");
   if (j.pipeline != nullptr) return j.pipeline;
-  if (j.software.dual_pipe) return dual_pipe;
-  return j.layout.vpp > 1 ? interleaved() : one_f_one_b();
+  return j.chunks > 1 ? interleaved() : one_f_one_b();
 }
 
 schedule::PipelineSize pipeline_size(const Job& j) {
   const int fixed = pipeline_of(j)->chunks();
-  return {j.layout.pp, fixed > 0 ? fixed : j.layout.vpp, microbatches(j)};
+  return {j.mesh.pp, fixed > 0 ? fixed : j.chunks, microbatches(j)};
 }
 
 Layers layers_of(const Job& j, const Prices& prices, const Behaviour& b) {
   Layers of;
   const auto add = [&](const BlockWork& w, BlockKind kind, int64_t count) {
     if (count == 0) return;
-    const double share = d(count) / d(j.shape.layers);
+    const double share = d(count) / d(j.shape.num_hidden_layers);
     const Work backward = backward_of(prices, w, kind, j);
     const double forward_s = block_s(w.forward, j, b), backward_s = block_s(backward, j, b);
     of.forward_s += share * forward_s;
@@ -130,27 +139,28 @@ Layers layers_of(const Job& j, const Prices& prices, const Behaviour& b) {
   of.head_s = block_s(prices.head.forward, j, b) + block_s(prices.head.backward, j, b);
   of.tail = prices.head.forward;
   of.tail += prices.head.backward;
-  if (const double mtp = j.with_mtp ? d(j.shape.mtp) : 0; mtp > 0) {
+  if (const double mtp = j.with_mtp ? d(j.shape.num_nextn_predict_layers) : 0; mtp > 0) {
     of.head_s = (1 + mtp) * of.head_s + mtp * of.layer_s;
     of.tail = of.tail.scaled(1 + mtp);
     of.tail += of.layer.scaled(mtp);
   }
   saved_bytes_of(j, prices, of);
-  if (const Residency& home = j.residency; j.software.offload_activations || home.crosses()) {
+  if (const PricedResidency& home = j.residency; j.software.offload_activations || home.crosses()) {
     // Activations go to the host behind the forward and come back behind the backward. Weights come for both, sums
     // of gradients come and go behind the backward.
     const model::Parameters p = model::parameters_of(j.shape);
     const LayerMemory layer = memory_parts(j, p, of).mean;
     const double rate = kHostEfficiency * j.device.host_bytes_per_s;
     const double kept = j.software.offload_activations ? layer.kept * kOffloaded / (1 - kOffloaded) : 0;
-    const double weight = home.weights ? 2 : 0, gradient = home.gradients ? j.software.gradient_bytes : 0;
+    const double weight = home.weights.empty() ? 0 : 2,
+                 gradient = home.gradients.empty() ? 0 : j.software.gradient_bytes;
     const double out = exposed(b, std::max(kept, weight * layer.parameters) / rate, of.forward_s),
                  back =
                      exposed(b, (kept + (weight + gradient) * layer.parameters) / rate, of.layer_s - of.forward_s);
     // The head's backward follows its forward at once, so that one copy serves both; of the embedding the backward
     // needs the sums alone.
-    of.head_copies_s = exposed(b, (weight + gradient) * p.head / j.layout.tp / rate, of.head_s);
-    of.embedding_copies_s = exposed(b, (weight + gradient) * p.embedding / j.layout.tp / rate, of.layer_s);
+    of.head_copies_s = exposed(b, (weight + gradient) * p.head / j.mesh.tp / rate, of.head_s);
+    of.embedding_copies_s = exposed(b, (weight + gradient) * p.embedding / j.mesh.tp / rate, of.layer_s);
     of.head_s += of.head_copies_s;
     of.offload_out_s = out, of.offload_back_s = back;
     of.layer.traffic += out + back;
@@ -176,7 +186,7 @@ Estimate estimate(const Job& j, const model::Parameters& p, const Layers& of, co
 }
 
 void estimate_time(const Job& j, const model::Parameters& p, const Layers& of, const Behaviour& b, Estimate& e) {
-  const Layout& l = j.layout;
+  const plan::Degrees& l = j.mesh;
   const Software& sw = j.software;
   const schedule::Pipeline& pipeline = *pipeline_of(j);
   const schedule::PipelineSize size = pipeline_size(j);
@@ -186,7 +196,7 @@ void estimate_time(const Job& j, const model::Parameters& p, const Layers& of, c
   const Group data_group{l.dp * l.cp, l.tp};
   const Group expert_group{std::max(1, l.tp * l.cp * l.dp / (l.ep * l.etp)), l.ep * l.etp};
   const double moe_shared = p.moe - p.moe_routed, routed_here = p.moe_routed / (l.ep * l.etp);
-  const double layers = d(j.shape.layers), layer_s = of.layer_s, head_s = of.head_s;
+  const double layers = d(j.shape.num_hidden_layers), layer_s = of.layer_s, head_s = of.head_s;
 
   // With two routes two ranks share the work of two stages.
   const int shared = l.pp > 1 ? pipeline.routes() : 1;
@@ -213,8 +223,8 @@ void estimate_time(const Job& j, const model::Parameters& p, const Layers& of, c
 
   if (l.pp > 1) {
     const double mean = (layers * layer_s + head_s) / l.pp;
-    const double bytes = 2.0 * j.microbatch * j.sequence * d(j.shape.hidden) / l.cp;
-    const double hop = cost::send_s(j.device, b.net, l.devices / l.pp, sw.sequence_parallel ? bytes / l.tp : bytes);
+    const double bytes = 2.0 * j.microbatch * j.sequence * d(j.shape.hidden_size) / l.cp;
+    const double hop = cost::send_s(j.device, b.net, l.stage_ranks(), sw.sequence_parallel ? bytes / l.tp : bytes);
     const double forward = of.forward_s / layer_s * mean, weight = of.weight_s / layer_s * mean;
     t.bubble = pipeline.bubble(size, {forward, mean - forward - weight, weight});
     // Each microbatch is sent on and its gradient sent back, once a chunk; what isn't overlapped waits in line.
@@ -237,9 +247,18 @@ void estimate_time(const Job& j, const model::Parameters& p, const Layers& of, c
     const double gather = sw.sharded_states ? over_data(2) : 0;
     const double stage_forward_s = stage.fullest * of.forward_s / shared;
     e.beside_s = sw.overlap_dp && (sw.pairs_overlap_gradients || !pipeline_of(j)->pairs())
-                     ? exposed(b, reduce, full_s - stage_forward_s) + exposed(b, gather, stage_forward_s)
+                     ? exposed(b, reduce, full_s - stage_forward_s) +
+                           (sw.overlap_gather ? exposed(b, gather, stage_forward_s) : gather)
                      : reduce + gather;
     t.data += e.beside_s;
+  }
+  if (const int inside = cost::ranks_inside(j.device, data_group);
+      sw.sharded_weights && sw.sharded_inside && inside < data_group.size && !j.frozen_base) {
+    // Each rank's part of the gradients is summed over the domains at the step's end.
+    const Group domains{data_group.size / inside, data_group.stride * inside};
+    const double sum = cost::all_reduce_s(j.device, b.net, domains, sw.reduce_bytes * shared_here / inside);
+    e.beside_s += sum;
+    t.data += sum;
   }
   const double trained = j.frozen_base ? 0.005 : 1;
   const bool sharded = sw.sharded_weights || sw.sharded_states;
@@ -249,17 +268,18 @@ void estimate_time(const Job& j, const model::Parameters& p, const Layers& of, c
   t.optimizer = cost::traffic_s(j.device, trained * states * (2 * sw.state_bytes + 2 + sw.gradient_bytes));
   if (!sw.sharded_weights)
     t.optimizer += cost::traffic_s(j.device, trained * (shared_here + experts_here) * 2 * sw.gradient_bytes);
-  if (const Residency& home = j.residency; !(home == Residency{})) {
+  if (const PricedResidency& home = j.residency; !(home == PricedResidency{})) {
     t.optimizer += trained * states * home.end_s;
     // New weights go to the host, and the norm and the update read sums from there.
-    const double crossing = std::max(home.weights ? 2.0 : 0, home.gradients ? 2 * sw.gradient_bytes : 0);
+    const double crossing =
+        std::max(home.weights.empty() ? 0 : 2.0, home.gradients.empty() ? 0 : 2 * sw.gradient_bytes);
     t.optimizer +=
         trained * (shared_here + experts_here) * crossing / (kHostEfficiency * j.device.host_bytes_per_s);
   }
   e.beside_s += t.optimizer + b.step_host_s;
   const double sum = t.products + t.attention + t.traffic + t.launches + t.tensor + t.exchange + t.context +
                      t.pipeline + t.data + t.bubble + t.optimizer;
-  t.jitter = sum * b.jitter * std::log2(std::max(1.0, l.devices / 8.0));
+  t.jitter = sum * b.jitter * std::log2(std::max(1.0, l.ranks() / 8.0));
   e.step_s = sum + t.jitter;
   e.tokens_per_s_per_device = tokens_per_s_per_device(j, e.step_s);
   e.model_flops_utilization = model_flops_utilization(j, e.step_s);

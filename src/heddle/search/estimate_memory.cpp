@@ -1,10 +1,10 @@
-// Peak memory of the fullest rank: a stage keeps its parameters' bytes and the activations of the microbatches that
-// its schedule has in flight; the first stage has most of those, the last one the head.
+// Peak memory of the fullest rank. A stage keeps its parameters' bytes and the activations of the microbatches that
+// its schedule has in flight. The first stage has most of those, the last one the head.
 #include <algorithm>
 #include <cmath>
 
 #include "heddle/search/block_work.h"
-#include "heddle/search/plans/copies.h"
+#include "heddle/search/plans/replicas.h"
 
 namespace heddle::search {
 
@@ -20,48 +20,48 @@ void saved_bytes_of(const Job& j, const Prices& prices, Layers& into) {
     into.kept = prices.saved->kept;
     return;
   }
-  model::Saving saving;
+  Saving saving;
   saving.fused_attention = j.software.fused_attention;
   saving.sequence_parallel = j.software.sequence_parallel;
   saving.dropout = j.software.dropout;
   saving.narrow_inputs = j.precision != cost::Precision::bf16 && j.precision != cost::Precision::fp16;
   saving.narrow_gates = j.software.narrow_gates;
-  saving.tp = j.layout.tp;
-  saving.etp = j.layout.etp;
-  saving.imbalance = prices.kept_imbalance;
-  into.whole = model::saved_bytes(j.shape, saving, j.sequence);
+  saving.tp = j.mesh.tp;
+  saving.etp = j.mesh.etp;
+  saving.imbalance = fullest_rows(j, prices.kept_imbalance);
+  into.whole = saved_bytes(j.shape, saving, j.sequence);
   saving.recompute = j.recompute;
-  into.kept = model::saved_bytes(j.shape, saving, j.sequence);
+  into.kept = saved_bytes(j.shape, saving, j.sequence);
 }
 
 MemoryParts memory_parts(const Job& j, const model::Parameters& p, const Layers& of) {
-  const Layout& l = j.layout;
+  const plan::Degrees& l = j.mesh;
   const Software& sw = j.software;
   const model::Shape& s = j.shape;
-  const double layers = d(s.layers), expert_ranks = static_cast<double>(l.ep) * l.etp;
+  const double layers = d(s.num_hidden_layers), expert_ranks = static_cast<double>(l.ep) * l.etp;
   const double shards = static_cast<double>(l.dp) * l.cp;
   const double expert_shards = std::max(1.0, l.tp * l.cp * l.dp / expert_ranks);
-  const Residency& home = j.residency;
+  const PricedResidency& home = j.residency;
   const double trained = j.frozen_base ? 0.005 : 1;
-  const bool in_one_go = l.vpp > 1 && microbatches(j) <= l.pp;
-  const double whole_chunks = sw.sharded_gradients && in_one_go ? 1.0 / l.vpp : 1;
+  const bool in_one_go = j.chunks > 1 && microbatches(j) <= l.pp;
+  const double whole_chunks = sw.sharded_gradients && in_one_go ? 1.0 / j.chunks : 1;
   const auto bytes_of = [&](double parameters, double spread, double held) {
     const double by = sw.sharded_weights ? spread : 1;
     const double gradient = sw.gradient_bytes * (whole_chunks + (1 - whole_chunks) / spread);
-    return parameters * model::static_bytes_per_parameter(home.weights ? 0 : held * 2 / by,
-                                                          home.gradients ? 0 : held * trained * gradient / by,
-                                                          trained * (sw.state_bytes - home.away_bytes),
-                                                          sw.sharded_weights || sw.sharded_states ? spread : 1);
+    return parameters * static_bytes_per_parameter(!home.weights.empty() ? 0 : held * 2 / by,
+                                                   !home.gradients.empty() ? 0 : held * trained * gradient / by,
+                                                   trained * (sw.state_bytes - home.away_bytes),
+                                                   sw.sharded_weights || sw.sharded_states ? spread : 1);
   };
   const auto hosted_of = [&](double parameters, double spread, double held) {
-    return parameters * model::static_bytes_per_parameter(
-                            home.weights ? held * 2 : 0, home.gradients ? held * trained * sw.gradient_bytes : 0,
-                            trained * home.host_bytes, sw.sharded_states ? spread : 1);
+    return parameters * static_bytes_per_parameter(!home.weights.empty() ? held * 2 : 0,
+                                                   !home.gradients.empty() ? held * trained * sw.gradient_bytes : 0,
+                                                   trained * home.host_bytes, sw.sharded_states ? spread : 1);
   };
   // Copies of what lies on the host: of what a microbatch uses, and of what it uses next.
-  const double copied = 2 * ((home.weights ? 2 : 0) + (home.gradients ? sw.gradient_bytes : 0));
+  const double copied = 2 * ((!home.weights.empty() ? 2 : 0) + (!home.gradients.empty() ? sw.gradient_bytes : 0));
   const double held = pipeline_of(j)->routes(), tokens = j.microbatch * j.sequence / l.cp;
-  const model::SavedBytes &whole = of.whole, &kept = of.kept;
+  const SavedBytes &whole = of.whole, &kept = of.kept;
   MemoryParts parts;
   // A layer of so many blocks of each kind.
   const auto layer = [&](double attention, double dense, double moe, double mamba) {
@@ -91,23 +91,23 @@ MemoryParts memory_parts(const Job& j, const model::Parameters& p, const Layers&
   // While a layer is computed again all that it would have kept is alive; its gradients are, in any case.
   const double widest = tokens * ((has_attention ? whole.attention : 0) +
                                   std::max({has_dense ? whole.dense : 0, has_moe ? whole.moe : 0, whole.mamba}));
-  parts.working = (j.recompute.full ? 1 : 0.25) * widest + copies_bytes(j);
+  parts.working = (j.recompute.has(GroupName::layer) ? 1 : 0.25) * widest + replica_bytes(j);
   // The gradient of the logits stands beside them, and without a fused loss a copy in fp32.
-  parts.head_working = std::max(parts.working, tokens * (model::head_bytes(s, l.tp, sw.fused_loss) +
-                                                         (sw.fused_loss ? 2 : 6) * d(s.vocab) / l.tp)) +
+  parts.head_working = std::max(parts.working, tokens * (head_bytes(s, l.tp, sw.fused_loss) +
+                                                         (sw.fused_loss ? 2 : 6) * d(s.vocab_size) / l.tp)) +
                        copied / 2 * p.head / l.tp;
   parts.embedding_working = copied / 2 * p.embedding / l.tp;
   return parts;
 }
 
 void estimate_memory(const Job& j, const MemoryParts& parts, Estimate& e) {
-  const Layout& l = j.layout;
+  const plan::Degrees& l = j.mesh;
   const schedule::Pipeline& pipeline = *pipeline_of(j);
   const schedule::PipelineSize size = pipeline_size(j);
-  const int shared = l.pp > 1 ? pipeline.routes() : 1;  // of stages, as for time
-  StageLayers stage = stage_layers(d(j.shape.layers), l.pp / shared, size.chunks, parts.head_layers);
+  const int shared = l.pp > 1 ? pipeline.routes() : 1;  // ranks that share a stage, as for time
+  StageLayers stage = stage_layers(d(j.shape.num_hidden_layers), l.pp / shared, size.chunks, parts.head_layers);
   stage = {stage.fullest / shared, stage.last / shared};
-  const double mtp = j.with_mtp ? d(j.shape.mtp) : 0;
+  const double mtp = j.with_mtp ? d(j.shape.num_nextn_predict_layers) : 0;
   e.peak_bytes = e.host_bytes = 0;
   for (const int i : {0, std::min(1, l.pp - 1), l.pp - 1}) {
     const bool first = i == 0, last = i == (pipeline.folded() ? 0 : l.pp - 1);
@@ -117,7 +117,7 @@ void estimate_memory(const Job& j, const MemoryParts& parts, Estimate& e) {
     // The second copies of the ends are on other ranks, and so is half of the ends' states.
     if (last) fixed += mtp * parts.mean.fixed_once + parts.head_fixed;
     // A tied matrix lies on both ends of a pipeline.
-    if (first || (last && j.shape.tied)) fixed += parts.embedding_fixed;
+    if (first || (last && j.shape.tie_word_embeddings)) fixed += parts.embedding_fixed;
     e.host_bytes = std::max(e.host_bytes, n * parts.mean.hosted + (first ? parts.embedding_hosted : 0) +
                                               (last ? mtp * parts.mean.hosted + parts.head_hosted : 0));
     const double active = pipeline.in_flight(size, i) * (n + (last ? mtp / shared : 0)) * parts.mean.kept +

@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "heddle/base/error.h"
-#include "heddle/search/plans/copies.h"
+#include "heddle/search/plans/replicas.h"
 
 namespace heddle::search {
 
@@ -14,7 +14,7 @@ constexpr double kGiB = 1024.0 * 1024 * 1024;
 
 struct Resource {
   const char* what;
-  const char* binds;  // what it is called where it binds
+  const char* binds;  // its name where it binds
   std::function<void(Job&, double)> scale;
 };
 
@@ -36,12 +36,12 @@ const std::vector<Resource>& resources() {
 }  // namespace
 
 std::string layout_line(const Job& j) {
-  const Layout& l = j.layout;
+  const plan::Degrees& l = j.mesh;
   std::string text = fmt::format("tp {} cp {} dp {} pp {}", l.tp, l.cp, l.dp, l.pp);
-  if (l.vpp > 1) text += fmt::format(" vpp {}", l.vpp);
-  if (j.shape.moe.count > 0) text += fmt::format(" ep {} etp {}", l.ep, l.etp);
+  if (j.chunks > 1) text += fmt::format(" vpp {}", j.chunks);
+  if (j.shape.n_routed_experts > 0) text += fmt::format(" ep {} etp {}", l.ep, l.etp);
   text += fmt::format(" microbatch {}", j.microbatch);
-  if (j.shape.moe.copies() > 0 && l.ep > 1) text += fmt::format(" copies {}", replicas_word(j.shape.moe.replicas));
+  if (replica_slots(j) > 0 && l.ep > 1) text += fmt::format(" copies {}", replicas_word(j.exchange.replicas));
   const std::string home = text_of(j.residency);
   return home.empty() ? text : text + ", " + home;
 }
@@ -55,8 +55,7 @@ Explanation explain(const Launch& launch, const ExplainRequest& request) {
   const Exact& step = x.plan.exact;
   x.memory_bytes = request.memory_bytes > 0 ? request.memory_bytes : job.device.memory_bytes;
   x.fits = fits(step, job, x.memory_bytes);
-  const Calibration& calibration = request.calibration != nullptr ? *request.calibration : Calibration::built_in();
-  x.scale = calibration.interval(job.device, job.precision);
+  if (request.scale) x.scale = request.scale(job.device, job.precision);
   x.parts = parts_of(step.time);
 
   const auto time_of = [&](const std::function<void(Job&)>& change) {
@@ -71,7 +70,7 @@ Explanation explain(const Launch& launch, const ExplainRequest& request) {
     if (s.weight() > weight) binding = &r, weight = s.weight(), faster = s.more;
     x.sensitivities.push_back(std::move(s));
   }
-  if (job.shape.moe.count > 0 && job.shape.moe.capacity == 0) {
+  if (job.shape.n_routed_experts > 0 && job.exchange.capacity_factor == 0) {
     Sensitivity s{fmt::format("imbalance of experts ({:.2f} of the mean)", job.imbalance),
                   time_of([](Job& j) { j.imbalance = std::max(1.0, 0.8 * j.imbalance); }),
                   time_of([](Job& j) { j.imbalance *= 1.2; })};
@@ -79,19 +78,17 @@ Explanation explain(const Launch& launch, const ExplainRequest& request) {
   }
   const double bubble = step.time.bubble / step.step_s;
   x.binding = binding != nullptr ? binding->binds : "nothing";
-  x.binding_why =
-      fmt::format("{:.0f} % of the step goes with it: a fifth more of it, and the step is {:.1f} % shorter",
-                  100 * weight, 100 * (1 - faster));
+  x.binding_why = fmt::format("with a fifth more of it the step would be {:.1f} % shorter", 100 * (1 - faster));
   // The bubble is made of what the others work at: it binds where it is more than the rest of theirs.
   if (bubble > weight * (1 - bubble)) {
     x.binding = "the pipeline's bubble";
     x.binding_why = fmt::format("{:.0f} % of the step, {:.0f} microbatches on {} ranks", 100 * bubble,
-                                microbatches(job), job.layout.pp);
+                                microbatches(job), job.mesh.pp);
   }
 
   x.memory = memory_parts(x.plan, timer.behaviour());
-  x.remedies = remedies_of(job, step, x.memory_bytes, timer);
-  x.neighbours = neighbours_of(x.plan, x.memory_bytes, timer);
+  x.remedies = remedies_of(launch, step, x.memory_bytes, timer);
+  x.neighbours = neighbours_of(x.plan, x.memory_bytes, timer, request.routing);
   // Memory binds where more of it would let a faster plan in.
   const Neighbour* barred = nullptr;
   for (const Neighbour& n : x.neighbours)
@@ -101,8 +98,9 @@ Explanation explain(const Launch& launch, const ExplainRequest& request) {
     x.binding_why = fmt::format("{:.1f} GiB of {:.1f}; {} take most", step.peak_bytes / kGiB, x.memory_bytes / kGiB,
                                 x.memory.front().name);
   } else if (barred != nullptr && barred->ratio < 0.99) {
-    x.binding_why += fmt::format("; memory too: {} would be {:.1f} % faster and lacks {:.1f} GiB", barred->change,
-                                 100 * (1 - barred->ratio), (barred->exact.peak_bytes - x.memory_bytes) / kGiB);
+    x.binding_why +=
+        fmt::format("; memory too: {} would take {:.1f} % less time and lacks {:.1f} GiB", barred->change,
+                    100 * (1 - barred->ratio), (barred->exact.peak_bytes - x.memory_bytes) / kGiB);
   }
   return x;
 }

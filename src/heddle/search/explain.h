@@ -1,14 +1,15 @@
-// Why a plan takes as long as it does and as much memory: the step's waterfall, what binds it, how it answers to
-// faster and slower parts, its memory, its neighbours, and how far the estimate can be trusted.
+// Explains a plan's time and memory: the step's waterfall, what binds it, and its sensitivity to faster and slower
+// parts. It also has the memory, the neighbours, and how far the estimate can be trusted.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "heddle/search/launch/launch.h"
+#include "heddle/search/launch.h"
 #include "heddle/search/neighbours.h"
 #include "heddle/search/plan_memory.h"
-#include "heddle/search/predict/calibration.h"
 
 namespace heddle::search {
 
@@ -16,8 +17,14 @@ namespace heddle::search {
 struct Sensitivity {
   std::string what;
   double less = 1, more = 1;
-  /// Part of the step that goes with it: 1 where a step takes as much longer as that is slower.
+  /// Part of the step that scales with it: 1 where a step takes as much longer as that is slower.
   double weight() const { return (less - more) / (1 / 0.8 - 1 / 1.2); }
+};
+
+/// Ratio of measured steps to estimated ones: the likeliest factor and the range that nine of ten fall into.
+struct ScaleInterval {
+  double scale = 1, low = 1, high = 1;
+  std::string from;  // which measurements it leans on
 };
 
 struct Explanation {
@@ -28,7 +35,7 @@ struct Explanation {
   std::vector<Sensitivity> sensitivities;
   std::string binding;      // "matrix products", "network between nodes", …
   std::string binding_why;  // a sentence
-  double memory_bytes = 0;  // that a plan may use on a device
+  double memory_bytes = 0;  // usable by a plan on a device
   bool fits = true;
   std::vector<MemoryPart> memory;
   std::vector<Remedy> remedies;
@@ -39,12 +46,14 @@ struct Explanation {
 };
 
 struct ExplainRequest {
-  double memory_bytes = 0;                   // 0: the device's
-  const Calibration* calibration = nullptr;  // null: the built-in one
+  double memory_bytes = 0;  // 0: the device's
+  /// Null: nothing was measured.
+  std::function<ScaleInterval(const cost::Accelerator& device, cost::Precision precision)> scale;
   Behaviour behaviour;
+  std::optional<cost::Routing> routing;  // of a job whose imbalance follows from its expert degree
 };
 
-/// ConfigError when the job has no estimate, with the reason.
+/// Explains a launch. ConfigError when the job has no estimate, with the reason.
 Explanation explain(const Launch& launch, const ExplainRequest& request = {});
 
 /// The job in one line: "tp 1 pp 16 vpp 2 …".

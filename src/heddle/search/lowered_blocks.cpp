@@ -10,7 +10,7 @@
 #include "heddle/passes/recompute.h"
 #include "heddle/plan/costs/durations.h"
 #include "heddle/plan/costs/state_cost.h"
-#include "heddle/search/plans/copies.h"
+#include "heddle/search/plans/replicas.h"
 
 namespace heddle::search {
 
@@ -29,13 +29,13 @@ model::ModelConfig one_of_each(model::ModelConfig c) {
 }
 
 plan::Plan plan_of(plan::Plan plan, const Job& j) {
-  const Layout& l = j.layout;
+  const plan::Degrees& l = j.mesh;
   plan.mesh.tp = l.tp, plan.mesh.cp = l.cp, plan.mesh.ep = l.ep, plan.mesh.etp = l.etp;
   plan.mesh.pp = 1;
   // A block costs the same on however many copies: as few as the experts' ranks need.
   const int attention = l.tp * l.cp, experts = l.ep * l.etp;
   plan.mesh.dp = experts / std::gcd(attention, experts);
-  plan.parallel.exchange.replicas = j.shape.moe.copies() > 0 ? j.shape.moe.replicas : 0;
+  plan.parallel.exchange.replicas = replica_slots(j) > 0 ? j.exchange.replicas : 0;
   plan.microbatches = 1;
   plan.sequences = j.microbatch;
   plan.sequence_length = static_cast<int64_t>(j.sequence);
@@ -53,7 +53,7 @@ plan::Plan plan_of(plan::Plan plan, const Job& j) {
 
 enum class Cause { products, attention, traffic, tensor, exchange, context };
 
-Cause cause_of(const ir::Op& op, const ir::Cost& cost, const Layout& l) {
+Cause cause_of(const ir::Op& op, const ir::Cost& cost, const plan::Degrees& l) {
   if (op.def->stream != ir::StreamKind::comm) {
     if (op.def->work == ir::Work::attention) return Cause::attention;
     return cost.flops > 0 ? Cause::products : Cause::traffic;
@@ -100,15 +100,31 @@ std::string rates_of(const cost::Accelerator& d) {
   return {reinterpret_cast<const char*>(rates.data()), rates.size() * sizeof(double)};
 }
 
-std::string text_of(const model::Recompute& r) {
+std::string text_of(const Recompute& r) {
   return fmt::format("{}", fmt::join(recompute_words_of(r, 0, 0, 1), ","));
 }
 
 }  // namespace
 
+std::vector<std::string> recompute_words_of(const Recompute& c, int64_t first, int64_t last, int64_t layers) {
+  std::vector<std::string> words;
+  const auto add = [&](std::string_view word, int64_t end) {
+    if (end < first) return;
+    words.push_back(first == 0 && end == layers - 1 ? std::string(word)
+                                                    : fmt::format("{}:{}-{}", word, first, end));
+  };
+  if (c.has(GroupName::layer))
+    add("layer", first + std::llround(c.every * static_cast<double>(last - first + 1)) - 1);
+  if (c.has(GroupName::layer) && c.every == 1) return words;
+  for (const GroupName group : {GroupName::attention, GroupName::norm, GroupName::mla_up, GroupName::activation,
+                                GroupName::mlp, GroupName::moe})
+    if (c.has(group)) add(word_of(group), last);
+  return words;
+}
+
 double accelerator_seconds(const Job& j, const Behaviour& b, const ir::Listing& listing, const ir::Op& op,
                            const ir::RowCounts& rows) {
-  const Layout& l = j.layout;
+  const plan::Degrees& l = j.mesh;
   if (op.def->stream == ir::StreamKind::compute) return cost::op_s(j.device, j.precision, listing, op, rows);
   if (op.def->stream != ir::StreamKind::comm) return 0;  // counts to the host: a launch
   const double sent = op.def->cost(listing, op, rows).message_bytes;
@@ -120,11 +136,12 @@ double accelerator_seconds(const Job& j, const Behaviour& b, const ir::Listing& 
   if (op.group == "experts" && op.def->moves == ir::Moves::nothing)
     return cost::all_to_all_s(j.device, b.net, group, whole);
   if (!ir::is_exchange(op.def->moves) || l.ep == 1) return cost::gather_s(j.device, b.net, group, whole);
-  const model::Experts& m = j.shape.moe;
+  const model::Shape& m = j.shape;
   const double own = j.microbatch * j.sequence / l.cp / l.tp;
-  return cost::exchange_s(j.device, b.net, {l.ep, l.etp},
-                          {own, whole / (own * d(m.chosen) * l.etp), static_cast<int>(m.chosen),
-                           static_cast<int>(m.most_nodes), j.software.once_a_node});
+  return cost::exchange_s(
+      j.device, b.net, {l.ep, l.etp},
+      {own, whole / (own * d(m.num_experts_per_tok) * l.etp), static_cast<int>(m.num_experts_per_tok),
+       static_cast<int>(m.reachable_groups()), once_a_node(j)});
 }
 
 plan::DeviceRates rates_on(const cost::Accelerator& device, cost::Precision precision) {
@@ -141,8 +158,8 @@ LoweredBlocks::LoweredBlocks(const model::ModelConfig& model, const plan::Plan& 
     : model_(one_of_each(model)), plan_(plan), seconds_(seconds ? std::move(seconds) : accelerator_seconds) {}
 
 const std::string& LoweredBlocks::refusal(const Job& j) const {
-  const Layout& l = j.layout;
-  const std::string key = fmt::format("{} {} {} {} {}", l.tp, l.cp, l.ep, l.etp, j.shape.moe.replicas);
+  const plan::Degrees& l = j.mesh;
+  const std::string key = fmt::format("{} {} {} {} {}", l.tp, l.cp, l.ep, l.etp, j.exchange.replicas);
   const std::lock_guard lock(mutex_);
   const auto [at, fresh] = refusals_.try_emplace(key);
   if (!fresh) return at->second;
@@ -156,7 +173,7 @@ const std::string& LoweredBlocks::refusal(const Job& j) const {
   return at->second;
 }
 
-const std::vector<Residency>& LoweredBlocks::residencies(const Job& j) const {
+const std::vector<PricedResidency>& LoweredBlocks::residencies(const Job& j) const {
   const std::string key = rates_of(j.device) + std::string(cost::name_of(j.precision));
   const std::lock_guard lock(mutex_);
   const auto [at, fresh] = residencies_.try_emplace(key);
@@ -164,32 +181,31 @@ const std::vector<Residency>& LoweredBlocks::residencies(const Job& j) const {
   return at->second;
 }
 
-std::vector<Residency> LoweredBlocks::residencies_on(const cost::Accelerator& device,
-                                                     cost::Precision precision) const {
+std::vector<PricedResidency> LoweredBlocks::residencies_on(const cost::Accelerator& device,
+                                                           cost::Precision precision) const {
   Job alone;
   alone.sequence = d(plan_.sequence_length);
   plan::Plan plan = plan_of(plan_, alone);
   plan.rates = rates_on(device, precision);
-  std::vector<Residency> all;
+  std::vector<PricedResidency> all;
   plan::StateCost usual;
   for (const Word<plan::MasterForm>& form : words_of(plan::MasterForm{})) {
     plan.memory.master = form.value;
     for (const plan::StateCost& cost : plan::state_costs(model_, plan)) {
       if (all.empty()) usual = cost;  // whole masters, on the device
       const double parameters = d(usual.device_bytes) / alone.software.state_bytes;
-      Residency r;
-      r.optimizer = cost.home;
+      PricedResidency r;
+      r.optimizer = cost.residency;
       r.master = form.value;
       r.away_bytes = d(usual.device_bytes - cost.device_bytes) / parameters;
       r.host_bytes = d(cost.host_bytes) / parameters;
-      // What is shorter by a hair counts as equal: the usual residency is left for room alone.
+      // An end shorter by a hair counts as equal: the usual residency is left for room alone.
       r.end_s = std::max(0.0, (cost.end_s - usual.end_s) / parameters);
-      for (r.weights = false;; r.weights = true) {
-        for (r.gradients = false;; r.gradients = true) {
+      for (const bool weights : {false, true}) {
+        for (const bool gradients : {false, true}) {
+          r.weights = on_host(weights), r.gradients = on_host(gradients);
           all.push_back(r);
-          if (r.gradients) break;
         }
-        if (r.weights) break;
       }
     }
   }
@@ -197,9 +213,9 @@ std::vector<Residency> LoweredBlocks::residencies_on(const cost::Accelerator& de
 }
 
 const Prices& LoweredBlocks::prices(const Job& j, const Behaviour& b) const {
-  const Layout& l = j.layout;
+  const plan::Degrees& l = j.mesh;
   const bool hides = pipeline_of(j)->outline().hides_exchange;
-  const std::string key = fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}", j.shape.moe.replicas, l.tp, l.cp, l.ep,
+  const std::string key = fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}", j.exchange.replicas, l.tp, l.cp, l.ep,
                                       l.etp, j.microbatch, text_of(j.recompute), j.recompute.every, j.imbalance,
                                       j.memory_imbalance, hides, j.software.overlap_exchange) +
                           rates_of(j.device);
@@ -218,14 +234,14 @@ Prices LoweredBlocks::priced(const Job& j, const Behaviour& b) const {
   other.recompute = {};
   Prices none;
   if (!(other.recompute == j.recompute)) none = priced_alike(other, b);
-  const model::SavedBytes whole = none.saved ? none.saved->kept : of.saved->kept;
+  const SavedBytes whole = none.saved ? none.saved->kept : of.saved->kept;
   of.saved->whole = whole;
-  if (!j.recompute.full || j.recompute.every == 1) return of;
-  // Of some layers everything, of the others nothing.
+  if (!j.recompute.has(GroupName::layer) || j.recompute.every == 1) return of;
+  // Some layers compute everything again, the others nothing.
   const double part = j.recompute.every;
   of.dense = mixed(none.dense, of.dense, part);
   of.moe = mixed(none.moe, of.moe, part);
-  model::SavedBytes& kept = of.saved->kept;
+  SavedBytes& kept = of.saved->kept;
   kept.dense += (whole.dense - kept.dense) * (1 - part);
   kept.moe += (whole.moe - kept.moe) * (1 - part);
   return of;
@@ -233,7 +249,7 @@ Prices LoweredBlocks::priced(const Job& j, const Behaviour& b) const {
 
 Prices LoweredBlocks::priced_alike(const Job& given, const Behaviour& b) const {
   Job j = given;
-  if (j.recompute.full) j.recompute.every = 1;
+  if (j.recompute.has(GroupName::layer)) j.recompute.every = 1;
   const plan::Lowered lowered = plan::lower(model_, plan_of(plan_, j), "fuse_loss");
   const ir::Listing& listing = lowered.program.listings.at(0);
   const double balanced = d(plan::balanced_rows(listing));
@@ -251,7 +267,7 @@ Prices LoweredBlocks::priced_alike(const Job& given, const Behaviour& b) const {
     const double seconds = seconds_(j, b, listing, op, rows);
     Work w;
     w.ops = 1;
-    switch (cause_of(op, op.def->cost(listing, op, rows), j.layout)) {
+    switch (cause_of(op, op.def->cost(listing, op, rows), j.mesh)) {
       case Cause::products: w.products = seconds; break;
       case Cause::attention: w.attention = seconds; break;
       case Cause::traffic: w.traffic = seconds; break;
@@ -263,8 +279,8 @@ Prices LoweredBlocks::priced_alike(const Job& given, const Behaviour& b) const {
     (op.phase == ir::Phase::F ? block.forward : block.backward) += w;
     if (op.phase == ir::Phase::W) block.weights += w;
   }
-  const double tokens = j.microbatch * j.sequence / j.layout.cp;
-  if (j.shape.moe.copies() > 0 && j.layout.ep > 1) add_copies(of.moe, evened, j, b);
+  const double tokens = j.microbatch * j.sequence / j.mesh.cp;
+  if (replica_slots(j) > 0 && j.mesh.ep > 1) add_copies(of.moe, evened, j, b);
   const ir::FixedRows worst = rows_at(of.kept_imbalance);
   of.saved.emplace();
   for (const auto& [layer, bytes] : kept_of(listing, worst)) {

@@ -1,8 +1,8 @@
-// What Heddle's own layers cost: a layer of each kind lowered, as the job cuts and recomputes it, and its ops
+// Costs of Heddle's own layers: a layer of each kind is lowered, as the job cuts and recomputes it, and its ops are
 // priced one by one. A new op, fusion or group of recomputation is priced without a word here.
 //
-// Closed forms (block_work.h) stay for software that can't be lowered. What both give has the same form, so that
-// estimates, stages and schedules are put together alike.
+// Closed forms (block_work.h) stay for software that can't be lowered. Both give the same form, so that estimates,
+// stages and schedules are put together alike.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@
 namespace heddle::search {
 
 /// Words of memory.recompute for layers first to last of `layers`; no numbers where these are all.
-std::vector<std::string> recompute_words_of(const model::Recompute& recompute, int64_t first, int64_t last,
+std::vector<std::string> recompute_words_of(const Recompute& recompute, int64_t first, int64_t last,
                                             int64_t layers);
 
 class LoweredBlocks {
@@ -26,21 +26,21 @@ class LoweredBlocks {
   /// Seconds of an op that computes or communicates, without what launching it takes.
   using OpSeconds = std::function<double(const Job& job, const Behaviour& behaviour, const ir::Listing& listing,
                                          const ir::Op& op, const ir::RowCounts& rows)>;
-  /// `plan` says all that a job doesn't: type, fusions, dispatcher. Without `seconds` ops last what the job's
+  /// `plan` says all that a job doesn't: type, fusions, dispatcher. Without `seconds` ops take what the job's
   /// accelerator is described to need.
   LoweredBlocks(const model::ModelConfig& model, const plan::Plan& plan, OpSeconds seconds = {});
 
   /// Blocks of the job, with what it computes again. A layer counts as one block: its attention is part of it.
   /// Each is worked out once; any number of threads may ask. ConfigError where Heddle can't lower it.
   const Prices& prices(const Job& job, const Behaviour& behaviour) const;
-  /// Of each home of the state, form of masters, and weights and sums of gradients on the device and the host: what
-  /// it costs on the job's accelerator, by the cost table of a text with a layer of each kind on one rank.
-  const std::vector<Residency>& residencies(const Job& job) const;
-  /// Why Heddle can't cut the model so; "" when it can.
+  /// Costs on the job's accelerator of each home of the state, form of masters, and weights and sums of gradients
+  /// on the device and the host. They come from the cost table of a program with a layer of each kind on one rank.
+  const std::vector<PricedResidency>& residencies(const Job& job) const;
+  /// Returns why Heddle can't cut the model so; "" when it can.
   const std::string& refusal(const Job& job) const;
 
  private:
-  std::vector<Residency> residencies_on(const cost::Accelerator& device, cost::Precision precision) const;
+  std::vector<PricedResidency> residencies_on(const cost::Accelerator& device, cost::Precision precision) const;
   Prices priced(const Job& job, const Behaviour& behaviour) const;
   Prices priced_alike(const Job& job, const Behaviour& behaviour) const;
 
@@ -50,10 +50,10 @@ class LoweredBlocks {
   mutable std::mutex mutex_;
   mutable std::map<std::string, std::unique_ptr<const Prices>> prices_;
   mutable std::map<std::string, std::string> refusals_;
-  mutable std::map<std::string, std::vector<Residency>> residencies_;
+  mutable std::map<std::string, std::vector<PricedResidency>> residencies_;
 };
 
-/// What passes reckon with on a described accelerator: a part of what it is rated at.
+/// Rates that passes assume of a described accelerator: a part of its rated figures.
 plan::DeviceRates rates_on(const cost::Accelerator& device, cost::Precision precision);
 
 /// Seconds on the job's accelerator.

@@ -7,7 +7,7 @@
 #include <functional>
 #include <map>
 
-#include "heddle/search/launch/launch.h"
+#include "heddle/search/launch.h"
 #include "heddle/search/plan_memory.h"
 
 namespace heddle::search {
@@ -15,9 +15,15 @@ namespace heddle::search {
 namespace {
 
 constexpr double kGiB = 1024.0 * 1024 * 1024;
-constexpr double kWorthTelling = 0.003;  // of the step
+constexpr double kWorthTelling = 0.003;  // part of the step
 
-std::string percent(double ratio) { return fmt::format("{:.1f} %", 100 * std::abs(ratio - 1)); }
+constexpr double kShown = 0.0005;  // part of the step: less is no difference in a table
+
+// "41.9 % less time".
+std::string time_text(double ratio) {
+  if (std::abs(ratio - 1) < kShown) return "as much time";
+  return fmt::format("{:.1f} % {} time", 100 * std::abs(ratio - 1), ratio > 1 ? "more" : "less");
+}
 
 // The parts that changed most, against the direction of the whole last.
 std::string difference(const Exact& base, const Exact& other) {
@@ -41,15 +47,13 @@ std::string why_not(const TimedPlan& plan, const Neighbour& n, double memory, Pl
   if (!n.reason.empty()) return "impossible: " + n.reason;
   if (n.fits) {
     const std::string parts = difference(base, n.exact);
-    return fmt::format("{} {}{}", percent(n.ratio), n.ratio >= 1 ? "slower" : "faster",
-                       parts.empty() ? "" : ": " + parts);
+    return fmt::format("{}{}", time_text(n.ratio), parts.empty() ? "" : ": " + parts);
   }
   std::string text = fmt::format("needs {:.1f} GiB of {:.1f}", n.exact.peak_bytes / kGiB, memory / kGiB);
-  // What grew most is to blame; where the plan itself is as large, what is largest.
+  // The part that grew most is to blame; where the plan itself is as large, the largest part.
   std::map<std::string, double> before;
   for (const MemoryPart& p : memory_parts(plan, timer.behaviour())) before[p.name] = p.bytes;
-  const std::vector<MemoryPart> parts =
-      memory_parts(timer.timed(launch_of(n.job, n.exact.layers)), timer.behaviour());
+  const std::vector<MemoryPart> parts = memory_parts(timer.timed(n.launch), timer.behaviour());
   const auto grown = std::max_element(parts.begin(), parts.end(), [&](const MemoryPart& a, const MemoryPart& b) {
     return a.bytes - before[a.name] < b.bytes - before[b.name];
   });
@@ -58,12 +62,11 @@ std::string why_not(const TimedPlan& plan, const Neighbour& n, double memory, Pl
     text += more > 0.01 * kGiB ? fmt::format(": {} {:+.1f} GiB", grown->name, more / kGiB)
                                : fmt::format(": {} {:.1f} GiB", parts.front().name, parts.front().bytes / kGiB);
   }
-  std::vector<Remedy> remedies = remedies_of(n.job, n.exact, memory, timer);
+  std::vector<Remedy> remedies = remedies_of(n.launch, n.exact, memory, timer);
   std::erase_if(remedies, [&](const Remedy& r) { return r.job == plan.launch.job; });
   if (!remedies.empty() && remedies.front().peak_bytes <= memory) {
     const double ratio = (n.exact.step_s + remedies.front().costs_s) / base.step_s;
-    text += fmt::format("; with {} it fits, {} {} than this plan", remedies.front().what, percent(ratio),
-                        ratio >= 1 ? "slower" : "faster");
+    text += fmt::format("; with {} it fits and takes {}", remedies.front().what, time_text(ratio));
   } else {
     text += "; no recomputation makes it fit";
   }
@@ -77,22 +80,31 @@ int64_t divisor_up_to(int64_t of, int64_t most) {
   return 1;
 }
 
+// A degree of a job.
+using Degree = int& (*)(Job& job);
+template <int plan::Degrees::*member>
+int& of_mesh(Job& job) {
+  return job.mesh.*member;
+}
+int& chunks(Job& job) { return job.chunks; }
+
 class Steps {
  public:
-  explicit Steps(const Job& job) : base_(job) {}
+  Steps(const Launch& launch, const std::optional<cost::Routing>& routing)
+      : launch_(launch), base_(launch.job), routing_(routing) {}
 
   // Tries values of a degree upwards and downwards from its own until one is possible. The data degree takes what
   // the devices leave, and the experts' degree shrinks to what divides a stage.
-  void degree(const char* name, int Layout::*which, int64_t most, const std::function<bool(int)>& accepted) {
-    const int own = base_.layout.*which;
+  void degree(const char* name, Degree which, int64_t most, const std::function<bool(int)>& accepted) {
+    Job other = base_;
+    const int own = which(other);
     for (const int sign : {-1, 1}) {
       for (int n = own + sign; n >= 1 && n <= most && n <= own * 4; n += sign) {
         if (!accepted(n)) continue;
-        Job other = base_;
-        other.layout.*which = n;
+        other = base_;
+        which(other) = n;
         if (!settle(other)) continue;
-        out.push_back(
-            {fmt::format("{} {} → {}{}", name, own, n, beside(other, which)), other, "", {}, false, 0, ""});
+        add(fmt::format("{} {} → {}{}", name, own, n, beside(other, which)), other);
         break;
       }
     }
@@ -101,51 +113,76 @@ class Steps {
   void change(const std::string& text, const std::function<void(Job&)>& apply) {
     Job other = base_;
     apply(other);
-    if (!(other == base_)) out.push_back({text, other, "", {}, false, 0, ""});
+    if (!(other == base_)) add(text, other);
   }
 
   std::vector<Neighbour> out;
 
  private:
+  // The plan with another job: its stages as they are, where there are as many.
+  void add(std::string text, Job job) {
+    if (routing_ && job.mesh.ep != base_.mesh.ep) {
+      const int64_t experts = job.shape.moe_blocks() > 0 ? job.shape.n_routed_experts : 0;
+      job.imbalance = routing_->fullest(0.5, experts, job.mesh.ep);
+      job.memory_imbalance = routing_->fullest(0.99, experts, job.mesh.ep);
+    }
+    Launch launch = with_job(launch_, job);
+    if (!launch_.by_stage.empty() && launch.by_stage.empty()) text += ", all stages keep alike";
+    out.push_back({std::move(text), std::move(launch), "", {}, false, 0, false, ""});
+  }
+
   bool settle(Job& j) const {
-    Layout& l = j.layout;
+    plan::Degrees& l = j.mesh;
     const int64_t ranks = int64_t{l.tp} * l.pp * l.cp;
-    if (l.devices % ranks != 0) return false;
-    l.dp = static_cast<int>(l.devices / ranks);
+    const int devices = base_.mesh.ranks();
+    if (devices % ranks != 0) return false;
+    l.dp = static_cast<int>(devices / ranks);
     if (int64_t{l.dp} * j.microbatch > j.global_batch || j.global_batch % (int64_t{l.dp} * j.microbatch) != 0)
       return false;
-    if (j.shape.moe.count > 0) {
+    if (j.shape.n_routed_experts > 0) {
       const int64_t stage = int64_t{l.tp} * l.cp * l.dp;
       if (stage % l.etp != 0) return false;
       int64_t ep = l.ep;
-      while (ep > 1 && (stage / l.etp % ep != 0 || j.shape.moe.count % ep != 0)) --ep;
+      while (ep > 1 && (stage / l.etp % ep != 0 || j.shape.n_routed_experts % ep != 0)) --ep;
       l.ep = static_cast<int>(ep);
     }
-    if (l.pp == 1) l.vpp = 1;
+    if (l.pp == 1) j.chunks = 1;
     // Chunks make 1F1B interleaved and the other way round.
     const Pipeline p = j.pipeline;
     if (p == one_f_one_b() || p == interleaved() || p == interleaved_fused()) {
       const bool fused = p == interleaved_fused();
-      j.pipeline = l.vpp == 1 ? one_f_one_b() : fused ? p : interleaved();
-      if (fused && l.vpp == 1 && l.pp > 1) j.software.overlap_exchange = false;
+      j.pipeline = j.chunks == 1 ? one_f_one_b() : fused ? p : interleaved();
+      if (fused && j.chunks == 1 && l.pp > 1) j.software.overlap_exchange = false;
     }
     return true;
   }
 
-  std::string beside(const Job& other, int Layout::*which) const {
+  std::string beside(Job other, Degree which) const {
     std::string text;
-    const auto add = [&](const char* name, int Layout::*m) {
-      if (m == which || other.layout.*m == base_.layout.*m) return;
-      text += fmt::format("{}{} {} → {}", text.empty() ? "" : ", ", name, base_.layout.*m, other.layout.*m);
+    Job own = base_;
+    const auto add = [&](const char* name, Degree degree) {
+      if (degree == which || degree(other) == degree(own)) return;
+      text += fmt::format("{}{} {} → {}", text.empty() ? "" : ", ", name, degree(own), degree(other));
     };
-    add("dp", &Layout::dp);
-    add("ep", &Layout::ep);
-    add("vpp", &Layout::vpp);
+    add("dp", of_mesh<&plan::Degrees::dp>);
+    add("ep", of_mesh<&plan::Degrees::ep>);
+    add("vpp", chunks);
     return text.empty() ? "" : " (" + text + ")";
   }
 
+  const Launch& launch_;
   const Job& base_;
+  const std::optional<cost::Routing>& routing_;
 };
+
+// Returns why a switch can't be thrown by itself: the exchange is overlapped with another microbatch of the same
+// rank.
+std::string lacks_microbatches(const Job& job, const Job& base) {
+  const auto lone_one = [](const Job& j) { return j.software.overlap_exchange && microbatches(j) < 2; };
+  if (lone_one(job) && !lone_one(base)) return "overlap of the exchange takes two microbatches or more";
+  const bool lone = job.mesh.pp > 1 && pipeline_of(job) == one_f_one_b() && job.software.overlap_exchange;
+  return lone ? "overlap of the exchange in a pipeline takes two chunks a rank or more" : "";
+}
 
 }  // namespace
 
@@ -158,24 +195,26 @@ std::vector<StepPart> parts_of(const Waterfall& t) {
           {"optimizer", t.optimizer},        {"jitter", t.jitter}};
 }
 
-std::vector<Neighbour> neighbours_of(const TimedPlan& plan, double memory, PlanTimer& timer) {
+std::vector<Neighbour> neighbours_of(const TimedPlan& plan, double memory, PlanTimer& timer,
+                                     const std::optional<cost::Routing>& routing) {
   const Job& job = plan.launch.job;
-  Steps steps(job);
+  Steps steps(plan.launch, routing);
   const model::Shape& s = job.shape;
-  const Layout& l = job.layout;
+  const plan::Degrees& l = job.mesh;
   const auto divides = [](int64_t whole) { return [whole](int n) { return whole % n == 0; }; };
   const bool plain = pipeline_of(job) == one_f_one_b() || pipeline_of(job) == interleaved();
-  steps.degree("tp", &Layout::tp, std::min<int64_t>(s.heads, 64), divides(s.heads));
-  steps.degree("cp", &Layout::cp, 64, [&](int n) { return std::fmod(job.sequence, 2.0 * n) == 0; });
-  steps.degree("pp", &Layout::pp, s.layers + 2, [](int) { return true; });
+  steps.degree("tp", of_mesh<&plan::Degrees::tp>, std::min<int64_t>(s.num_attention_heads, 64),
+               divides(s.num_attention_heads));
+  steps.degree("cp", of_mesh<&plan::Degrees::cp>, 64, [&](int n) { return std::fmod(job.sequence, 2.0 * n) == 0; });
+  steps.degree("pp", of_mesh<&plan::Degrees::pp>, s.num_hidden_layers + 2, [](int) { return true; });
   if (l.pp > 1 && (plain ? interleaved() : pipeline_of(job))->chunks() == 0)
-    steps.degree("vpp", &Layout::vpp, std::max<int64_t>(1, s.layers / l.pp), [](int) { return true; });
-  if (s.moe.count > 0) {
+    steps.degree("vpp", chunks, std::max<int64_t>(1, s.num_hidden_layers / l.pp), [](int) { return true; });
+  if (s.n_routed_experts > 0) {
     const int64_t stage = int64_t{l.tp} * l.cp * l.dp;
-    steps.degree("ep", &Layout::ep, s.moe.count,
-                 [&](int n) { return s.moe.count % n == 0 && stage % (int64_t{n} * l.etp) == 0; });
-    steps.degree("etp", &Layout::etp, 8,
-                 [&](int n) { return s.moe.ffn % n == 0 && stage % (int64_t{n} * l.ep) == 0; });
+    steps.degree("ep", of_mesh<&plan::Degrees::ep>, s.n_routed_experts,
+                 [&](int n) { return s.n_routed_experts % n == 0 && stage % (int64_t{n} * l.etp) == 0; });
+    steps.degree("etp", of_mesh<&plan::Degrees::etp>, 8,
+                 [&](int n) { return s.moe_intermediate_size % n == 0 && stage % (int64_t{n} * l.ep) == 0; });
   }
   const int64_t sequences = job.global_batch / l.dp;
   if (job.microbatch > 1)
@@ -184,48 +223,51 @@ std::vector<Neighbour> neighbours_of(const TimedPlan& plan, double memory, PlanT
   if (sequences % (2 * job.microbatch) == 0)
     steps.change(fmt::format("microbatch {} → {}", job.microbatch, 2 * job.microbatch),
                  [](Job& j) { j.microbatch *= 2; });
-  using R = model::Recompute;
+  using R = Recompute;
   if (job.recompute != R{}) steps.change("nothing recomputed", [](Job& j) { j.recompute = {}; });
-  if (!job.recompute.full) {
+  if (!job.recompute.has(GroupName::layer)) {
     steps.change("recompute of norms and activation functions too",
-                 [](Job& j) { j.recompute.norms = j.recompute.activations = true; });
-    steps.change("all layers recomputed", [](Job& j) { j.recompute = {.full = true}; });
+                 [](Job& j) { j.recompute.set(GroupName::norm), j.recompute.set(GroupName::activation); });
+    steps.change("all layers recomputed", [](Job& j) { j.recompute = {GroupName::layer}; });
   }
-  if (s.moe.count > 0 && l.ep > 1) {
-    steps.change(job.software.overlap_exchange ? "no overlap of the exchange" : "overlap of the exchange",
-                 [](Job& j) {
-                   j.software.overlap_exchange = !j.software.overlap_exchange;
-                   // In a pipeline that takes pairs of two microbatches.
-                   if (j.layout.pp > 1 && j.layout.vpp > 1)
-                     j.pipeline = j.software.overlap_exchange ? interleaved_fused() : interleaved();
-                 });
-    steps.change(job.software.once_a_node ? "a row for each expert crosses nodes" : "rows cross to a node once",
-                 [](Job& j) { j.software.once_a_node = !j.software.once_a_node; });
+  if (s.n_routed_experts > 0 && l.ep > 1) {
+    // A schedule that hides it leaves nothing to choose.
+    if (!pipeline_of(job)->outline().hides_exchange)
+      steps.change(job.software.overlap_exchange ? "no overlap of the exchange" : "overlap of the exchange",
+                   [](Job& j) {
+                     j.software.overlap_exchange = !j.software.overlap_exchange;
+                     // In a pipeline that takes pairs of two microbatches.
+                     if (j.mesh.pp > 1 && j.chunks > 1)
+                       j.pipeline = j.software.overlap_exchange ? interleaved_fused() : interleaved();
+                   });
+    steps.change(once_a_node(job) ? "a row for each expert crosses nodes" : "rows cross to a node once",
+                 [](Job& j) { j.exchange.topology = once_a_node(j) ? ir::Topology::plain : ir::Topology::node; });
   }
-  if (s.moe.count > 0 && l.ep > 1 && s.moe.capacity == 0 && job.software.lowered != nullptr) {
-    steps.change(s.moe.replicas != 0 ? "no copies of hot experts" : "copies of hot experts", [](Job& j) {
-      j.shape.moe.replicas = j.shape.moe.replicas != 0 ? 0 : model::Dispatcher::kReplicasByCost;
+  if (s.n_routed_experts > 0 && l.ep > 1 && job.exchange.capacity_factor == 0 && job.software.lowered != nullptr) {
+    steps.change(job.exchange.replicas != 0 ? "no replicas of hot experts" : "replicas of hot experts", [](Job& j) {
+      j.exchange.replicas = j.exchange.replicas != 0 ? 0 : model::Dispatcher::kReplicasByCost;
     });
   }
   if (!job.software.sharded_states)
     steps.change("optimizer states sharded over data ranks",
                  [](Job& j) { j.software.sharded_states = j.software.reduce_scatter = true; });
 
-  if (job.residency != Residency{})
+  if (job.residency != PricedResidency{})
     steps.change("all that persists on the device, whole masters", [](Job& j) { j.residency = {}; });
 
   for (Neighbour& n : steps.out) {
-    n.reason = estimate(n.job, timer.behaviour()).reason;
-    if (n.reason.empty()) n.reason = misfit_of(n.job);
+    n.reason = estimate(n.launch.job, timer.behaviour()).reason;
+    if (n.reason.empty()) n.reason = misfit_of(n.launch.job);
+    if (n.reason.empty()) n.reason = lacks_microbatches(n.launch.job, job);
     if (n.reason.empty()) {
-      n.exact = timer.step_of(n.job);
-      n.fits = fits(n.exact, n.job, memory);
+      n.exact = timer.timed(n.launch).exact;
+      n.fits = fits(n.exact, n.launch.job, memory);
       n.ratio = n.exact.step_s / plan.exact.step_s;
+      n.better = n.fits && n.ratio < 1 - kShown;
     }
     n.why = why_not(plan, n, memory, timer);
-    if (!plan.launch.by_stage.empty()) n.change += ", all stages keep alike";
   }
-  const auto rank = [](const Neighbour& n) { return !n.reason.empty() ? 2 : n.fits && n.ratio < 1 ? 0 : 1; };
+  const auto rank = [](const Neighbour& n) { return !n.reason.empty() ? 2 : n.better ? 0 : 1; };
   std::stable_sort(steps.out.begin(), steps.out.end(), [&](const Neighbour& a, const Neighbour& b) {
     return rank(a) != rank(b) ? rank(a) < rank(b) : a.ratio < b.ratio;
   });

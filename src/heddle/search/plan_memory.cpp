@@ -41,14 +41,14 @@ struct Blocks {
 };
 
 Blocks blocks_of(const model::Shape& s, double layers) {
-  const double part = layers / d(s.layers);
+  const double part = layers / d(s.num_hidden_layers);
   return {part * d(s.attention_blocks()), part * d(s.dense_blocks()), part * d(s.moe_blocks()),
           part * d(s.mamba_blocks())};
 }
 
 // Kept activations in the proportion of what such blocks keep.
 void add_kept(const Job& job, const Behaviour& behaviour, double bytes, const Blocks& blocks, Kinds& into) {
-  const model::SavedBytes kept =
+  const SavedBytes kept =
       layers_of(job, prices_of(job, model::parameters_of(job.shape), behaviour), behaviour).kept;
   const double attention = kept.attention * blocks.attention, dense = kept.dense * blocks.dense,
                experts = kept.moe * blocks.moe, mamba = kept.mamba * blocks.mamba,
@@ -63,10 +63,10 @@ void add_kept(const Job& job, const Behaviour& behaviour, double bytes, const Bl
   into.mamba += bytes * mamba / all;
 }
 
-// Of a stage: dense layers come first, multi-token prediction last.
+// Blocks of a stage: dense layers come first, multi-token prediction last.
 Blocks blocks_of_stage(const Job& job, const std::vector<int>& layers, size_t stage) {
   const model::Shape& s = job.shape;
-  const double mtp = job.with_mtp && stage + 1 == layers.size() ? d(s.mtp) : 0;
+  const double mtp = job.with_mtp && stage + 1 == layers.size() ? d(s.num_nextn_predict_layers) : 0;
   Blocks blocks{mtp, 0, 0, 0};
   (s.moe_blocks() > 0 ? blocks.moe : blocks.dense) += mtp;
   if (s.is_hybrid()) return blocks_of(s, layers[stage] + mtp);
@@ -79,7 +79,7 @@ Blocks blocks_of_stage(const Job& job, const std::vector<int>& layers, size_t st
   return blocks;
 }
 
-// Of a schedule that was run: the fullest rank's own bytes.
+// The fullest rank's own bytes under a schedule that was run.
 Kinds kinds_of(const TimedPlan& plan, const TimedSchedule& run, const Behaviour& behaviour) {
   const schedule::Placement& placement = run.prepared->schedule.placement;
   const auto rank = static_cast<size_t>(run.fullest_rank);
@@ -111,8 +111,8 @@ Kinds kinds_of(const TimedPlan& plan, const TimedSchedule& run, const Behaviour&
   return kinds;
 }
 
-// By the closed forms. Offload takes a fixed share of what is kept and none of the work space: toggling it tells
-// them apart.
+// Parts by the closed forms. Offload takes a fixed share of what is kept and none of the work space: toggling it
+// separates them.
 Kinds kinds_of(const Job& job, const Behaviour& behaviour) {
   Kinds kinds;
   split_static(
@@ -123,7 +123,7 @@ Kinds kinds_of(const Job& job, const Behaviour& behaviour) {
                moved = std::abs(active - estimate(toggled, behaviour).activation_bytes);
   const double left = job.software.offload_activations ? 1 - kOffloaded : 1;
   const double kept = std::clamp(moved / kOffloaded * left, 0.0, active);
-  add_kept(job, behaviour, kept, blocks_of(job.shape, d(job.shape.layers)), kinds);
+  add_kept(job, behaviour, kept, blocks_of(job.shape, d(job.shape.num_hidden_layers)), kinds);
   kinds.working += active - kept;
   return kinds;
 }
@@ -149,42 +149,45 @@ std::vector<MemoryPart> memory_parts(const TimedPlan& plan, const Behaviour& beh
   return parts;
 }
 
-std::vector<Remedy> remedies_of(const Job& job, const Exact& base, double limit, PlanTimer& timer) {
+std::vector<Remedy> remedies_of(const Launch& launch, const Exact& base, double limit, PlanTimer& timer) {
+  const Job& job = launch.job;
   std::vector<Remedy> all;
   const auto attempt = [&](std::string what, const auto& change) {
     Job other = job;
     change(other);
     if (other == job) return;
     if (!estimate(other, timer.behaviour()).reason.empty()) return;
-    const Exact e = timer.step_of(other);
+    const Exact e = timer.timed(with_job(launch, other)).exact;
     if (e.peak_bytes >= base.peak_bytes) return;
     all.push_back(
         {std::move(what), std::move(other), base.peak_bytes - e.peak_bytes, e.step_s - base.step_s, e.peak_bytes});
   };
-  using R = model::Recompute;
-  const bool experts = job.shape.moe.count > 0;
-  if (!job.recompute.full) {
-    attempt("recompute of norms", [](Job& j) { j.recompute.norms = true; });
-    attempt("recompute of activation functions", [](Job& j) { j.recompute.activations = true; });
+  using R = Recompute;
+  const bool experts = job.shape.n_routed_experts > 0;
+  if (!job.recompute.has(GroupName::layer)) {
+    attempt("recompute of norms", [](Job& j) { j.recompute.set(GroupName::norm); });
+    attempt("recompute of activation functions", [](Job& j) { j.recompute.set(GroupName::activation); });
     attempt("recompute of norms and activation functions",
-            [](Job& j) { j.recompute.norms = j.recompute.activations = true; });
-    if (job.shape.is_mla())
-      attempt("recompute of latent projections, norms and activation functions",
-              [](Job& j) { j.recompute.latent_up = j.recompute.norms = j.recompute.activations = true; });
+            [](Job& j) { j.recompute.set(GroupName::norm), j.recompute.set(GroupName::activation); });
+    if (job.shape.is_latent())
+      attempt("recompute of latent projections, norms and activation functions", [](Job& j) {
+        j.recompute.set(GroupName::mla_up), j.recompute.set(GroupName::norm),
+            j.recompute.set(GroupName::activation);
+      });
     if (!job.software.fused_attention)
-      attempt("recompute of attention's scores", [](Job& j) { j.recompute.scores = true; });
+      attempt("recompute of attention's scores", [](Job& j) { j.recompute.set(GroupName::attention); });
     if (job.shape.dense_blocks() > 0)
-      attempt("recompute of dense layers", [](Job& j) { j.recompute.dense = true; });
-    if (experts) attempt("recompute of whole mixture layers", [](Job& j) { j.recompute.experts = true; });
-    attempt("recompute of every second layer", [](Job& j) { j.recompute = R{.full = true, .every = 0.5}; });
+      attempt("recompute of dense layers", [](Job& j) { j.recompute.set(GroupName::mlp); });
+    if (experts) attempt("recompute of whole mixture layers", [](Job& j) { j.recompute.set(GroupName::moe); });
+    attempt("recompute of every second layer", [](Job& j) { j.recompute = R{{GroupName::layer}, 0.5}; });
   }
-  attempt("recompute of all layers", [](Job& j) { j.recompute = R{.full = true}; });
+  attempt("recompute of all layers", [](Job& j) { j.recompute = R{GroupName::layer}; });
   attempt("offload of activations", [](Job& j) { j.software.offload_activations = true; });
   attempt("microbatches of 1", [](Job& j) { j.microbatch = 1; });
   attempt("optimizer states sharded over data ranks",
           [](Job& j) { j.software.sharded_states = j.software.reduce_scatter = true; });
   if (job.software.lowered != nullptr) {
-    for (const Residency& other : worth_trying(job.software.lowered->residencies(job), {}))
+    for (const PricedResidency& other : worth_trying(job.software.lowered->residencies(job), {}))
       attempt(text_of(other), [&](Job& j) { j.residency = other; });
   } else {  // Heddle does not
     attempt("weights sharded over data ranks", [](Job& j) {

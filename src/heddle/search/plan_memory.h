@@ -1,4 +1,4 @@
-// What the bytes of a plan's fullest rank are made of, and what would free some of them at what price.
+// Parts of the bytes of a plan's fullest rank, and remedies that free some of them at a price.
 #pragma once
 
 #include <string>
@@ -25,9 +25,9 @@ struct Remedy {
   double peak_bytes = 0;
 };
 
-/// Recomputation by parts and whole, offload, a smaller microbatch, sharded states: those that free anything of a
-/// job with such a step, the cheapest first among those that come below `limit_bytes`, then the others by seconds a
-/// byte.
-std::vector<Remedy> remedies_of(const Job& job, const Exact& step, double limit_bytes, PlanTimer& timer);
+/// Remedies: recomputation by parts and whole, offload, a smaller microbatch, sharded states. Those that free
+/// anything of a job with such a step are listed, the cheapest first among those that come below `limit_bytes`,
+/// then the others by seconds a byte.
+std::vector<Remedy> remedies_of(const Launch& launch, const Exact& step, double limit_bytes, PlanTimer& timer);
 
 }  // namespace heddle::search

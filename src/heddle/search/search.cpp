@@ -46,7 +46,7 @@ class Schedules {
   std::map<std::string, std::shared_ptr<const PreparedSchedule>> made_;
 };
 
-/// What follows from the exact step.
+/// Fills the figures that follow from the exact step.
 void rate(const Task& task, Ranked& r) {
   r.schedule = r.job.pipeline->name();
   r.estimate = estimate(r.job, task.query.behaviour);
@@ -108,7 +108,7 @@ bool time_by_stage(const Task& task, const Candidate& plan, size_t residency, Sc
   r.recompute = heaviest.recompute;
   r.job.recompute = heaviest.keeping.recompute;
   r.job.software.offload_activations = heaviest.keeping.offload;
-  // What stands beside the pipeline goes by the job as it is told, as for whoever times the plan again.
+  // The part beside the pipeline depends on the job as it is printed, as for a later timing of the plan.
   std::vector<Keeping> keeping;
   for (const int way : kept->way_of_stage) keeping.push_back(ways[static_cast<size_t>(way)]);
   r.exact = exact_by_stage(r.job, behaviour, *schedule, keeping, kept->exact.layers);
@@ -131,7 +131,8 @@ std::vector<size_t> best_of(const std::vector<std::optional<Ranked>>& timed, int
   for (const size_t i : order) {
     if (best.size() == static_cast<size_t>(most)) break;
     const bool known = std::any_of(best.begin(), best.end(), [&](size_t other) {
-      return timed[other]->job.layout == timed[i]->job.layout && timed[other]->schedule == timed[i]->schedule;
+      return timed[other]->job.mesh == timed[i]->job.mesh && timed[other]->job.chunks == timed[i]->job.chunks &&
+             timed[other]->schedule == timed[i]->schedule;
     });
     if (!known) best.push_back(i);
   }
@@ -154,7 +155,7 @@ Answer search(const Query& query, const SearchProgress& progress, const std::fun
   std::atomic<uint64_t> plans{0};
   std::mutex telling;
   on_threads(answer.threads, [&](int t) {
-    Estimator& estimator = *estimators[static_cast<size_t>(t)];
+    Estimator& estimator = *estimators[t];
     for (size_t i = next++; i < task.families.size() && !asked_to_stop(); i = next++) {
       const uint64_t before = estimator.counts.plans;
       estimator.family(i);
@@ -188,7 +189,7 @@ Answer search(const Query& query, const SearchProgress& progress, const std::fun
   next = 0;
   std::atomic<uint64_t> timings{0};
   on_threads(answer.threads, [&](int t) {
-    Estimator& estimator = *estimators[static_cast<size_t>(t)];
+    Estimator& estimator = *estimators[t];
     for (size_t i = next++; i < list.size(); i = next++) {
       // Asked to stop, the very best are still timed.
       if (asked_to_stop() && i >= static_cast<size_t>(query.top)) break;

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/search/launch/launch.h"
+#include "heddle/search/launch.h"
 #include "heddle/search/space.h"
 #include "heddle/search/staging.h"
 
@@ -28,19 +28,19 @@ struct Ranked {
   Job job;                // job.pipeline is the schedule, job.imbalance the median
   std::string schedule;   // its name in schedule/generators
   std::string recompute;  // the word of recompute_choices; where stages differ, of the one that keeps least
-  std::vector<StageChoice> by_stage;  // of each stage where they differ, else empty
+  std::vector<StageChoice> by_stage;  // [stage] where they differ, else empty
   Estimate estimate;                  // closed forms
-  Exact exact;                        // what the ranking follows; memory holds routing's 99th percentile
-  double simulated_step_s = 0;        // of Heddle's whole step program; 0: it was not simulated
-  double live_bytes = 0;              // of that program on its fullest rank, at the fullest moment of a step
+  Exact exact;                        // basis of the ranking; memory holds routing's 99th percentile
+  double simulated_step_s = 0;        // Heddle's whole step program; 0: it was not simulated
+  double live_bytes = 0;              // that program's on its fullest rank, at the fullest moment of a step
   double reserved_bytes = 0;          // the arena that it gets there; 0: it was not counted
   double p99_step_s = 0;              // exact, all of the step's routing at its 99th percentile
-  double tokens_per_s_per_device = 0, model_flops_utilization = 0;  // of exact.step_s
+  double tokens_per_s_per_device = 0, model_flops_utilization = 0;  // from exact.step_s
 };
 
 struct Query {
   Space space;
-  double memory_bytes = 0;  // that a plan may use on a device; 0: usable_bytes of it
+  double memory_bytes = 0;  // memory of a device that a plan may use; 0: usable_bytes of it
   int top = 5;
   int short_list = 300;  // timed exactly
   int threads = 0;       // 0: one a core
@@ -50,29 +50,29 @@ struct Query {
 struct Answer {
   std::vector<Ranked> top;             // no two with the same layout and schedule
   uint64_t plans = 0, fitting = 0;     // estimated
-  uint64_t layouts = 0;                // of them, without recomputation and offload
+  uint64_t layouts = 0;                // plans without recomputation and offload
   uint64_t timed = 0;                  // exactly
-  uint64_t by_stage = 0;               // of them, also with a choice for each stage
+  uint64_t by_stage = 0;               // timed ones, also with a choice for each stage
   double estimate_s = 0, exact_s = 0;  // wall time
   int threads = 1;
   bool stopped = false;  // early, with the best so far
   double memory_bytes = 0;
-  std::string misfit;  // where nothing fits: the plan that lacks least, and how much
+  std::string misfit;  // the plan that lacks least where nothing fits, and how much
   double plans_per_s_per_core() const {
     return estimate_s > 0 ? static_cast<double>(plans) / estimate_s / threads : 0;
   }
 };
 
-/// Told of layout families done, of how many, and of plans so far, by one thread at a time.
+/// Receives layout families done, of how many, and plans so far, from one thread at a time.
 using SearchProgress = std::function<void(size_t done, size_t of, uint64_t plans)>;
 
-/// ConfigError for a job that can't be and for a restriction that leaves nothing.
+/// Searches the space. ConfigError for a job that can't be and for a restriction that leaves nothing.
 Answer search(const Query& query, const SearchProgress& progress = {}, const std::function<bool()>& stop = {});
 
-/// The plan as a training program is told of it.
+/// Returns the plan as a training program receives it.
 Launch launch_of(const Ranked& plan);
 
-/// What the driver, the collectives' buffers and an allocator's gaps leave of a device's memory.
+/// Memory of a device that the driver, the collectives' buffers and an allocator's gaps leave.
 double usable_bytes(const cost::Accelerator& device);
 
 }  // namespace heddle::search

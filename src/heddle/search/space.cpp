@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "heddle/base/error.h"
-#include "heddle/search/plans/copies.h"
+#include "heddle/search/plans/replicas.h"
 
 namespace heddle::search {
 
@@ -29,21 +29,21 @@ void for_each_word(std::string_view list, const Each& each) {
 }
 
 const std::vector<RecomputeChoice>& all_recompute_choices() {
-  using R = model::Recompute;
+  using R = Recompute;
   static const std::vector<RecomputeChoice> all = {
       {"none", R{}},
-      {"norms", R{.norms = true}},
-      {"activations", R{.activations = true}},
-      {"norms+activations", R{.norms = true, .activations = true}},
-      {"latent_up", R{.latent_up = true}},
-      {"norms+latent_up", R{.norms = true, .latent_up = true}},
-      {"norms+latent_up+activations", R{.norms = true, .latent_up = true, .activations = true}},
-      {"dense", R{.dense = true}},
-      {"norms+dense", R{.norms = true, .dense = true}},
-      {"norms+experts", R{.norms = true, .experts = true}},
-      {"norms+latent_up+experts", R{.norms = true, .latent_up = true, .experts = true}},
-      {"full/2", R{.full = true, .every = 0.5}},
-      {"full", R{.full = true}},
+      {"norms", R{GroupName::norm}},
+      {"activations", R{GroupName::activation}},
+      {"norms+activations", R{GroupName::norm, GroupName::activation}},
+      {"latent_up", R{GroupName::mla_up}},
+      {"norms+latent_up", R{GroupName::norm, GroupName::mla_up}},
+      {"norms+latent_up+activations", R{GroupName::norm, GroupName::mla_up, GroupName::activation}},
+      {"dense", R{GroupName::mlp}},
+      {"norms+dense", R{GroupName::norm, GroupName::mlp}},
+      {"norms+experts", R{GroupName::norm, GroupName::moe}},
+      {"norms+latent_up+experts", R{GroupName::norm, GroupName::mla_up, GroupName::moe}},
+      {"full/2", R{{GroupName::layer}, 0.5}},
+      {"full", R{GroupName::layer}},
   };
   return all;
 }
@@ -71,9 +71,9 @@ void Restriction::set(std::string_view words) {
     std::vector<std::string>* values;
     std::vector<std::string> accepted;
   };
-  std::vector<std::string> levels, homes = all_words<plan::StateHome>();
+  std::vector<std::string> levels, homes = all_words<plan::StateResidency>();
   for (const RecomputeChoice& c : all_recompute_choices()) levels.push_back(c.name);
-  std::erase(homes, word_of(plan::StateHome::cheapest));
+  std::erase(homes, word_of(plan::StateResidency::cheapest));
   const std::vector<std::string> places{"device", "host"};
   const WordAxis word_axes[] = {{"recompute", &recompute, levels},
                                 {"optimizer", &residency.optimizer, homes},
@@ -133,10 +133,10 @@ void Restriction::set(std::string_view words) {
 std::vector<RecomputeChoice> recompute_choices(const model::Shape& s) {
   std::vector<RecomputeChoice> choices;
   for (const RecomputeChoice& c : all_recompute_choices()) {
-    const model::Recompute& r = c.recompute;
-    if (r.latent_up && !s.is_mla()) continue;
-    if (r.experts && s.moe_blocks() == 0) continue;
-    if (r.dense && s.moe_blocks() > 0) continue;
+    const Recompute& r = c.recompute;
+    if (r.has(GroupName::mla_up) && !s.is_latent()) continue;
+    if (r.has(GroupName::moe) && s.moe_blocks() == 0) continue;
+    if (r.has(GroupName::mlp) && s.moe_blocks() > 0) continue;
     choices.push_back(c);
   }
   return choices;
@@ -171,17 +171,17 @@ std::vector<Family> families(const Space& space) {
     return values;
   };
   const std::vector<int> tps = of(only.tp, kMostTensorRanks, [&](int n) {
-    const bool groups = s.is_mla() || s.kv_heads % n == 0 || n % s.kv_heads == 0;
-    return s.heads % n == 0 && groups && (s.ffn % n == 0 || s.dense_blocks() == 0);
+    const bool groups = s.is_latent() || s.num_key_value_heads % n == 0 || n % s.num_key_value_heads == 0;
+    return s.num_attention_heads % n == 0 && groups && (s.intermediate_size % n == 0 || s.dense_blocks() == 0);
   });
   const std::vector<int> cps = of(only.cp, kMostContextRanks, [&](int n) {
     return n == 1 || (std::fmod(space.job.sequence, 2.0 * n) == 0 && space.job.sequence / n >= space.fewest_tokens);
   });
   const bool moe = s.moe_blocks() > 0;
-  const int64_t experts = moe ? s.moe.count : 1;
+  const int64_t experts = moe ? s.n_routed_experts : 1;
   const std::vector<int> eps = of(only.ep, static_cast<int>(experts), [&](int n) { return experts % n == 0; });
-  const std::vector<int> etps =
-      of(only.etp, moe ? kMostExpertTensorRanks : 1, [&](int n) { return !moe || s.moe.ffn % n == 0; });
+  const std::vector<int> etps = of(only.etp, moe ? kMostExpertTensorRanks : 1,
+                                   [&](int n) { return !moe || s.moe_intermediate_size % n == 0; });
   std::vector<int> sizes;
   for (const int n : divisors(space.job.global_batch))
     if (allowed(only.microbatch, n) && (n <= kMostMicrobatch || !only.microbatch.empty())) sizes.push_back(n);
@@ -208,11 +208,10 @@ std::vector<Family> families(const Space& space) {
 
 void for_each_layout(const Space& space, const Family& family, Job& job, const std::function<void()>& visit) {
   const Restriction& only = space.restriction;
-  const int64_t layers = job.shape.layers;
+  const int64_t layers = job.shape.num_hidden_layers;
   const int attention_ranks = family.tp * family.cp, expert_ranks = family.ep * family.etp;
   const bool even = only.even();
-  Layout& l = job.layout;
-  l.devices = space.devices;
+  plan::Degrees& l = job.mesh;
   l.tp = family.tp, l.cp = family.cp, l.ep = family.ep, l.etp = family.etp;
   job.microbatch = family.microbatch;
   for (const int pp : divisors(space.devices / attention_ranks)) {
@@ -237,7 +236,7 @@ void for_each_layout(const Space& space, const Family& family, Job& job, const s
         if (!pipeline.misfit({pp, chunks, m}).empty()) continue;
         const int64_t stages = static_cast<int64_t>(pp) * chunks;
         if (even && layers % stages != 0 && (layers + 2) % stages != 0) continue;
-        l.vpp = fixed > 0 ? 1 : chunks;
+        job.chunks = fixed > 0 ? 1 : chunks;
         job.pipeline = &pipeline;
         job.software.overlap_exchange = pipeline.pairs();
         job.software.even_stages = even;
@@ -252,7 +251,7 @@ const std::vector<std::string>& not_considered() {
   for (const schedule::Pipeline& p : schedule::pipelines())
     if (!p.outline().passed_over.empty()) passed_over.push_back(p.name());
   static const std::vector<std::string> all = {
-      "experts swapped to the host, copies of hot ones chosen from the last steps",
+      "experts swapped to the host, replicas of hot ones chosen from the last steps",
       "recomputation and offload of single layers of a stage",
       fmt::format("synthesised orders, and {} unless asked for", fmt::join(passed_over, ", ")),
       "placements other than tp, cp, dp, pp from the inside out",

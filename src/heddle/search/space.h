@@ -1,5 +1,5 @@
-// The folded space of training plans for a model on so many devices: attention's tp × cp × dp and the experts'
-// etp × ep × edp divide a stage's ranks independently, by any divisors; beside them stages and chunks, schedule,
+// The folded space of training plans for a model on so many devices. Attention's tp × cp × dp and the experts' etp
+// × ep × edp divide a stage's ranks independently, by any divisors. Further axes: stages and chunks, schedule,
 // microbatch, recomputation and offload of activations.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace heddle::search {
 
-/// What the search may choose from; an empty list leaves an axis free.
+/// Values that the search may choose from; an empty list leaves an axis free.
 struct Restriction {
   std::vector<int> tp, cp, dp, pp, vpp, ep, etp, microbatch;
   std::vector<Pipeline> schedule;      // empty: those that no other one makes useless
@@ -22,8 +22,8 @@ struct Restriction {
   std::vector<int> offload;            // 0, 1
   std::vector<int> uneven;             // 0: stages of equal layers only (embedding and head may stand for one each)
   std::vector<int> by_stage;           // 0: recomputation and offload the same on all stages
-  std::vector<std::string> replicas;   // of moe.replicas; empty: off and auto, of Heddle alone
-  bool residencies = false;            // where state, weights and gradients lie is searched too: Heddle alone
+  std::vector<std::string> replicas;   // values of moe.replicas; empty: off and auto, of Heddle alone
+  bool residencies = false;            // homes of state, weights and gradients are searched too: Heddle alone
   ResidencyWords residency;
 
   /// "tp=1,2": the values of an axis, in place of those it had. ConfigError naming what is wrong, what is accepted
@@ -34,13 +34,13 @@ struct Restriction {
   bool alike() const { return by_stage == std::vector<int>{0}; }
 };
 
-/// How evenly routing spreads rows.
+/// Evenness with which routing spreads rows.
 using cost::Routing;
 
 /// Named levels of recomputation that the model can use, from nothing to everything.
 struct RecomputeChoice {
   std::string name;
-  model::Recompute recompute;
+  Recompute recompute;
 };
 std::vector<RecomputeChoice> recompute_choices(const model::Shape& shape);
 
@@ -49,11 +49,11 @@ std::vector<int> divisors(int n);
 /// Sequences that a microbatch may have, at most so many.
 std::vector<std::string> microbatch_words(int64_t global_batch, int64_t most);
 
-/// What all jobs of a search share, and what it may vary.
+/// Common part of all jobs of a search, and what it may vary.
 struct Space {
   Job job;  // shape, device, software, precision, sequence, global batch; the rest is overwritten
   int devices = 1;
-  double fewest_tokens = 256;  // of a microbatch on a context rank: less than a tile of rows is no use
+  double fewest_tokens = 256;  // per microbatch and context rank: less than a tile of rows is no use
   Restriction restriction;
   Routing routing;
 };
@@ -64,14 +64,15 @@ struct Family {
   bool operator==(const Family&) const = default;
 };
 
-/// All of them, in a fixed order. ConfigError where the restriction leaves none, saying which axis emptied it.
+/// Returns all families, in a fixed order. ConfigError where the restriction leaves none, saying which axis emptied
+/// it.
 std::vector<Family> families(const Space& space);
 
 /// Each (pp, vpp, schedule) that goes with the family, in a fixed order: `job` is set to it and `visit` called.
 /// Recomputation and offload are left to the caller.
 void for_each_layout(const Space& space, const Family& family, Job& job, const std::function<void()>& visit);
 
-/// What a plan could have and the search leaves out.
+/// Options that a plan could have and the search leaves out.
 const std::vector<std::string>& not_considered();
 
 }  // namespace heddle::search

@@ -10,8 +10,8 @@ namespace heddle::search {
 
 namespace {
 
-constexpr int kRounds = 4;      // of layers and ways in turn
-constexpr int kMoves = 16;      // of one layer
+constexpr int kRounds = 4;      // rounds of layers and ways in turn
+constexpr int kMoves = 16;      // moves of one layer
 constexpr size_t kTargets = 6;  // ranks that may get it
 
 int fastest_of(const StageCosts& costs, size_t ways) {
@@ -22,7 +22,7 @@ int fastest_of(const StageCosts& costs, size_t ways) {
   return best;
 }
 
-/// Gives up activations, rank by rank, until all fit.
+/// Drops activations, rank by rank, until all fit.
 class Knapsack {
  public:
   Knapsack(const StageCosts& costs, size_t ways, const schedule::Schedule& schedule, double limit_bytes)
@@ -49,18 +49,18 @@ class Knapsack {
   }
 
  private:
-  // Stages of the rank take ways that keep less until about `over` bytes are free: the cheapest that is enough by
-  // itself, else the one that frees most for its time, and another.
+  // Stages of the rank take ways that keep less until about `over` bytes are free. It takes the cheapest that is
+  // enough by itself, else the one that frees most for its time, and another.
   bool give_up(int rank, double over, double peak_bytes, const Staged& staged,
                std::vector<int>& way_of_stage) const {
     const schedule::Placement& place = schedule_.placement;
-    double kept = 0;  // of a microbatch in all stages of the rank
+    double kept = 0;  // bytes of a microbatch in all stages of the rank
     std::vector<int> stages;
     for (const int copy : place.stages_of(rank)) {
       const int s = copy % place.stages;
-      if (staged.layers[static_cast<size_t>(s)] == 0) continue;
+      if (staged.layers[s] == 0) continue;
       stages.push_back(s);
-      const schedule::StageBytes& bytes = staged.stage_bytes[static_cast<size_t>(s)];
+      const schedule::StageBytes& bytes = staged.stage_bytes[s];
       kept += bytes.until_input_grad + bytes.until_weight_grad;
     }
     if (kept <= 0) return false;
@@ -113,7 +113,7 @@ int fullest_stage(const schedule::Placement& place, int rank, const std::vector<
   int found = -1;
   for (const int copy : place.stages_of(rank)) {
     const int s = copy % place.stages;
-    const int n = layers[static_cast<size_t>(s)];
+    const int n = layers[s];
     if (found < 0 || (most ? n > layers[static_cast<size_t>(found)] : n < layers[static_cast<size_t>(found)]))
       found = s;
   }

@@ -46,7 +46,7 @@ class LayerClock {
   bool apart_;  // the exchange is timed apart
 };
 
-// Where the busiest rank's time goes. What pairs of microbatches leave exposed of the exchange is what it is busy
+// Returns the parts of the busiest rank's time. The exposed exchange of pairs of microbatches is its busy time
 // beyond the times of its stages.
 Waterfall waterfall_of(const Estimate& closed, const Behaviour& b, const schedule::Schedule& schedule,
                        const Staged& staged, const schedule::Timing& timing, double step_s) {
@@ -86,17 +86,17 @@ StageCosts::StageCosts(const Job& job, const Behaviour& b, const std::vector<Kee
   const model::Parameters p = model::parameters_of(job.shape);
   Prices prices = prices_of(job, p, b);
   const model::Shape& s = job.shape;
-  const double n = d(s.layers), mtp = job.with_mtp ? d(s.mtp) : 0;
-  if (const Layout& l = job.layout; l.pp > 1) {
-    const double bytes = 2.0 * job.microbatch * job.sequence * d(s.hidden) / l.cp;
+  const double n = d(s.num_hidden_layers), mtp = job.with_mtp ? d(s.num_nextn_predict_layers) : 0;
+  if (const plan::Degrees& l = job.mesh; l.pp > 1) {
+    const double bytes = 2.0 * job.microbatch * job.sequence * d(s.hidden_size) / l.cp;
     hop_s_ =
-        cost::send_s(job.device, b.net, l.devices / l.pp, job.software.sequence_parallel ? bytes / l.tp : bytes);
+        cost::send_s(job.device, b.net, l.stage_ranks(), job.software.sequence_parallel ? bytes / l.tp : bytes);
     overlapped_hop_s_ = hop_s_ * b.contention;
   }
   for (const Keeping& keeping : ways) {
     job_.recompute = keeping.recompute;
     job_.software.offload_activations = keeping.offload;
-    if (prices.saved) prices = prices_of(job_, p, b);  // of what this way computes again
+    if (prices.saved) prices = prices_of(job_, p, b);  // with what this way computes again
     const Layers layers = layers_of(job_, prices, b);
     const LayerClock clock(job_, b);
     const LayerTimes attention = clock.of(prices, prices.attention, BlockKind::attention),
@@ -160,7 +160,7 @@ double StageCosts::layer_s(int way) const { return of(way).mean.sum() + of(way).
 // of the first stage.
 std::vector<int> StageCosts::spread(const schedule::Placement& place, const std::vector<int>& way_of_stage) const {
   const auto stages = static_cast<size_t>(place.stages);
-  const int64_t layers = job_.shape.layers;
+  const int64_t layers = job_.shape.num_hidden_layers;
   const bool even = job_.software.even_stages;
   const double unit = layer_s(way_of_stage.front());
   std::vector<double> weight(stages);
@@ -203,12 +203,12 @@ std::vector<int> StageCosts::spread(const schedule::Placement& place, const std:
 Staged StageCosts::staged(const schedule::Placement& place, const std::vector<int>& way_of_stage,
                           std::vector<int> layers) const {
   Staged staged;
-  const Layout& l = job_.layout;
+  const plan::Degrees& l = job_.mesh;
   const bool pairs = pipeline_of(job_)->pairs();
   const model::Shape& shape = job_.shape;
-  const double mtp = job_.with_mtp ? d(shape.mtp) : 0;
+  const double mtp = job_.with_mtp ? d(shape.num_nextn_predict_layers) : 0;
   const Way& first = of(way_of_stage.front());
-  // What isn't overlapped waits in line.
+  // A hop that isn't overlapped waits in line.
   const bool overlapped = pairs || (job_.software.overlap_pp && place.stages > place.ranks);
   const double waits = overlapped ? overlapped_hop_s_ : hop_s_;
   staged.layers = std::move(layers);
@@ -220,9 +220,9 @@ Staged StageCosts::staged(const schedule::Placement& place, const std::vector<in
   staged.working_bytes.assign(static_cast<size_t>(place.ranks), 0);
   staged.host_bytes.assign(static_cast<size_t>(place.ranks), 0);
   for (int s = 0; s < place.stages; ++s) {
-    const Way& way = of(way_of_stage[static_cast<size_t>(s)]);
+    const Way& way = of(way_of_stage[s]);
     const MemoryParts& memory = way.memory;
-    const int count = staged.layers[static_cast<size_t>(s)];
+    const int count = staged.layers[s];
     const double n_dense = d(std::clamp<int64_t>(leading_dense - at, 0, count)), n_moe = count - n_dense;
     at += count;
     LayerTimes t = way.dense.scaled(n_dense);
@@ -246,8 +246,8 @@ Staged StageCosts::staged(const schedule::Placement& place, const std::vector<in
       t += way.tail;
       work += way.tail_work;
       kept += mtp * memory.mean.kept;
-      fixed +=
-          memory.head_fixed + mtp * memory.mean.fixed_once + (shape.tied && l.pp > 1 ? memory.embedding_fixed : 0);
+      fixed += memory.head_fixed + mtp * memory.mean.fixed_once +
+               (shape.tie_word_embeddings && l.pp > 1 ? memory.embedding_fixed : 0);
     }
     Waterfall& time = staged.time.emplace_back();
     time.products = work.products, time.attention = work.attention, time.traffic = work.traffic;
@@ -257,7 +257,7 @@ Staged StageCosts::staged(const schedule::Placement& place, const std::vector<in
     staged.times.stages.push_back({t.forward + waits, t.input_grad + waits, t.weight_grad, t.exchange});
     staged.stage_bytes.push_back({(1 - kKeptForWeights) * kept, kKeptForWeights * kept});
     for (int c = s; c < static_cast<int>(place.rank_of.size()); c += place.stages) {
-      const auto r = static_cast<size_t>(place.rank_of[static_cast<size_t>(c)]);
+      const auto r = static_cast<size_t>(place.rank_of[c]);
       staged.fixed_bytes[r] += fixed;
       staged.host_bytes[r] += hosted;
       staged.working_bytes[r] = std::max(staged.working_bytes[r], working);
@@ -290,7 +290,7 @@ PreparedSchedule::PreparedSchedule(const Job& j)
       order(schedule::running_order(schedule, links)) {}
 
 std::string PreparedSchedule::key(const Job& j) {
-  return fmt::format("{} {} {} {}", pipeline_of(j)->name(), j.layout.pp, j.layout.vpp, microbatches(j));
+  return fmt::format("{} {} {} {}", pipeline_of(j)->name(), j.mesh.pp, j.chunks, microbatches(j));
 }
 
 Exact exact_of(const Job& j, const Behaviour& b) { return exact_of(j, b, PreparedSchedule(j)); }
@@ -311,8 +311,7 @@ Exact exact_of(const Job& j, const Behaviour& b, const schedule::Schedule& sched
   const Estimate closed = estimate(j, b);
   if (!closed.reason.empty()) config_error("search: no step to time: {}", closed.reason);
   Exact e;
-  e.step_s =
-      (timing.makespan + closed.beside_s) * (1 + b.jitter * std::log2(std::max(1.0, j.layout.devices / 8.0)));
+  e.step_s = (timing.makespan + closed.beside_s) * (1 + b.jitter * std::log2(std::max(1.0, j.mesh.ranks() / 8.0)));
   e.time = waterfall_of(closed, b, schedule, staged, timing, e.step_s);
   e.exposed_s = e.time.communication();
   e.layers = staged.layers;

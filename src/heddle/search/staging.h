@@ -1,5 +1,5 @@
-// A job's pipeline stage by stage: layers spread over the stages so that no rank waits for another, the seconds and
-// bytes of each stage from the blocks it holds, and the step from the schedule run action by action.
+// A job's pipeline stage by stage. Layers are spread over the stages so that no rank waits for another. The blocks
+// of a stage give its seconds and bytes, and the schedule, run action by action, gives the step.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +14,9 @@
 
 namespace heddle::search {
 
-/// What becomes of a forward's values that the backward reads: some are computed again, some go to the host.
+/// Treatment of a forward's values that the backward reads: some are computed again, some go to the host.
 struct Keeping {
-  model::Recompute recompute;
+  Recompute recompute;
   bool offload = false;
   bool operator==(const Keeping&) const = default;
 };
@@ -25,18 +25,18 @@ struct Keeping {
 struct Staged {
   schedule::Times times;                           // seconds, of each stage
   std::vector<schedule::StageBytes> stage_bytes;   // a microbatch's activations
-  std::vector<int> layers;                         // of each stage, in the model's order; some may be 0
-  std::vector<double> fixed_bytes, working_bytes;  // of each rank: weights and states; what a block works in
-  std::vector<double> host_bytes;                  // of each rank: of what persists, on the host
-  std::vector<Waterfall> time;  // of each stage, a microbatch there and back: what its times are made of
+  std::vector<int> layers;                         // [stage], in the model's order; some may be 0
+  std::vector<double> fixed_bytes, working_bytes;  // [rank]: weights and states; work space of a block
+  std::vector<double> host_bytes;                  // [rank]: persistent bytes on the host
+  std::vector<Waterfall> time;                     // [stage]: parts of its times, for a microbatch there and back
 };
 Staged stage_job(const Job& job, const Behaviour& behaviour, const schedule::Placement& placement);
 
 /// Seconds of one microbatch in a layer, and the exchange apart where schedules hide it.
 struct LayerTimes {
   double forward = 0, input_grad = 0, weight_grad = 0;
-  double exchange = 0;         // of each direction, alone
-  double exposed_in_pair = 0;  // of both directions, beside another microbatch
+  double exchange = 0;         // each direction's, alone
+  double exposed_in_pair = 0;  // both directions', beside another microbatch
   double spare_in_pair = 0;    // compute of a pair beyond what its hidden exchange takes
 
   LayerTimes& operator+=(const LayerTimes& t);
@@ -56,7 +56,7 @@ class StageCosts {
   Staged staged(const schedule::Placement& placement, const std::vector<int>& way_of_stage,
                 std::vector<int> layers) const;
 
-  /// Of a mean layer and a microbatch: all its seconds, and the bytes kept.
+  /// All seconds and the bytes kept of a mean layer and a microbatch.
   double layer_s(int way) const;
   double kept_bytes(int way) const { return of(way).memory.mean.kept; }
 
@@ -92,20 +92,20 @@ struct PreparedSchedule {
 /// The step timed action by action.
 struct Exact {
   double step_s = 0;
-  Waterfall time;           // of the busiest rank, adding up to step_s; its bubble is the synchronous one
+  Waterfall time;           // the busiest rank's, adding up to step_s; its bubble is the synchronous one
   double exposed_s = 0;     // communication that is not hidden
-  std::vector<int> layers;  // of each stage
-  std::vector<double> rank_peak_bytes;  // of each rank of the pipeline
-  double peak_bytes = 0;                // of the fullest
-  double host_bytes = 0;                // of what persists on the host, of the rank that keeps most there
+  std::vector<int> layers;  // [stage]
+  std::vector<double> rank_peak_bytes;  // [rank of the pipeline]
+  double peak_bytes = 0;                // the fullest rank's
+  double host_bytes = 0;                // persistent bytes on the host of the rank that keeps most there
 };
-/// Whether the job's device has so many bytes, and its host what the plan keeps there.
+/// True if the job's device has so many bytes, and its host what the plan keeps there.
 bool fits(const Exact& exact, const Job& job, double memory_bytes);
-/// ConfigError for an impossible job.
+/// Times a job action by action. ConfigError for an impossible one.
 Exact exact_of(const Job& job, const Behaviour& behaviour = {});
 Exact exact_of(const Job& job, const Behaviour& behaviour, const PreparedSchedule& prepared);
 Exact exact_of(const Job& job, const Behaviour& behaviour, const PreparedSchedule& prepared, const Staged& staged);
-/// Of a timing and of peaks that are there already.
+/// Takes a timing and peaks that are there already.
 Exact exact_of(const Job& job, const Behaviour& behaviour, const schedule::Schedule& schedule, const Staged& staged,
                const schedule::Timing& timing, const std::vector<schedule::Peak>& peaks);
 

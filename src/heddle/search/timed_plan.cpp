@@ -24,7 +24,7 @@ TimedSchedule run_of(const Launch& launch, std::shared_ptr<const PreparedSchedul
   TimedSchedule run;
   Job job = launch.job;
   // A launch without a layout has equal stages.
-  job.software.even_stages |= job.layout.pp > 1 && launch.layout.empty();
+  job.software.even_stages |= job.mesh.pp > 1 && launch.layout.empty();
   const Keeping alike{job.recompute, job.software.offload_activations};
   run.keeping.assign(static_cast<size_t>(placement.stages), alike);
   std::vector<int> layers = layers_of(launch, placement.stages);
@@ -86,16 +86,6 @@ Exact PlanTimer::elsewhere(const TimedPlan& plan, const Job& job) const {
   const TimedSchedule& run = *plan.run;
   return exact_of(job, behaviour_, *run.prepared,
                   stage_job(job, behaviour_, run.prepared->schedule.placement, run.keeping, run.staged.layers));
-}
-
-Exact PlanTimer::step_of(const Job& job) {
-  if (misfit_of(job).empty()) {
-    try {
-      return exact_of(job, behaviour_, *prepared(job));
-    } catch (const ConfigError&) {  // figures that were gone on with don't show every refusal
-    }
-  }
-  return closed_step(estimate(job, behaviour_));
 }
 
 }  // namespace heddle::search

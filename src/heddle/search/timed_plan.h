@@ -1,8 +1,8 @@
-// A plan's step and bytes, worked out once: whoever tells of a plan, in a table, as JSON, on a page or as a
-// picture, takes its figures from here, so that none of them can differ.
+// A plan's step and bytes, worked out once. Every output, as a table, JSON, a page or a picture, takes its figures
+// from here, so that none of them can differ.
 //
-// The schedule is run action by action, with the plan's own layers and what each of its stages keeps. Of a job
-// whose schedule can't be made there are the closed forms alone, and the reason.
+// The schedule is run action by action, with the plan's own layers and what each of its stages keeps. A job whose
+// schedule can't be made has the closed forms alone, and the reason.
 #pragma once
 
 #include <map>
@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/search/launch/launch.h"
+#include "heddle/search/launch.h"
 #include "heddle/search/staging.h"
 
 namespace heddle::search {
@@ -19,7 +19,7 @@ namespace heddle::search {
 /// The schedule that was run, behind the figures.
 struct TimedSchedule {
   std::shared_ptr<const PreparedSchedule> prepared;
-  std::vector<Keeping> keeping;  // of each stage
+  std::vector<Keeping> keeping;  // [stage]
   Staged staged;
   schedule::Timing timing;  // seconds; the step has its gradients, optimizer and jitter beside it
   std::vector<schedule::Peak> peaks;
@@ -40,15 +40,12 @@ class PlanTimer {
  public:
   explicit PlanTimer(const Behaviour& behaviour = {}) : behaviour_(behaviour) {}
 
-  /// ConfigError when the job has no estimate, with the reason.
+  /// Times a launch. ConfigError when the job has no estimate, with the reason.
   TimedPlan timed(const Launch& launch);
 
-  /// The same layers, kept in the same ways, as another job that differs in nothing but devices, routing and what
-  /// its software holds: what the plan would do there.
+  /// Times the plan's layers, kept in the same ways, under another job that differs in nothing but devices, routing
+  /// and what its software holds.
   Exact elsewhere(const TimedPlan& plan, const Job& job) const;
-
-  /// Of another job, its layers spread as they suit it. Its estimate must have no reason against it.
-  Exact step_of(const Job& job);
 
   const Behaviour& behaviour() const { return behaviour_; }
 

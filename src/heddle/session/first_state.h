@@ -10,8 +10,8 @@
 
 namespace heddle::session {
 
-/// All ranks call it together; what there is to say of the weights. `before_adapters` is called while the adapters
-/// are none yet, where others are to begin from. ConfigError where weights don't fit.
+/// Returns notes on the weights; all ranks call it together. `before_adapters` is called while the adapters are
+/// none yet, where others are to begin from. ConfigError where weights don't fit.
 std::vector<std::string> begin_from_first_state(const config::RunConfig& config, train::Trainer& trainer,
                                                 const std::function<void()>& before_adapters = {});
 

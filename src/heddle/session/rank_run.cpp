@@ -11,13 +11,15 @@
 
 #include "heddle/base/escaped.h"
 #include "heddle/base/failure.h"
+#include "heddle/base/say.h"
+#include "heddle/comm/device_world.h"
 #include "heddle/comm/mpi_world.h"
 
 namespace heddle::session {
 
 namespace {
 
-// Of a peer that is alive but has nothing to say: rank 0 may be preparing data all that time.
+// Seconds for a peer that is alive but has nothing to say: rank 0 may be preparing data all that time.
 constexpr double kPatience_s = 1800;
 
 // The cores that this process may use.
@@ -36,11 +38,11 @@ train::Sharing sharing_of(comm::World* world) {
   train::Sharing sharing;
   if (world == nullptr) return sharing;
   const std::vector<std::string> cores = train::RankExchange(world).share(own_cores());
-  sharing = {0, 0};
+  sharing = {.memory = 0, .cores = 0, .seat = comm::seat_in(*world)};
   for (int r = 0; r < world->size(); ++r) {
     if (world->node_of(r) != world->node_of(world->rank())) continue;
     ++sharing.memory;
-    sharing.cores += cores[static_cast<size_t>(r)] == cores[static_cast<size_t>(world->rank())];
+    sharing.cores += cores[r] == cores[world->rank()];
   }
   return sharing;
 }
@@ -52,7 +54,7 @@ planner::JobPlaces places_of(comm::World& world, int profiled_cores) {
   std::map<std::pair<int, std::string>, int> machines;
   std::map<int, int> on_node;
   for (int r = 0; r < world.size(); ++r) {
-    const std::string& set = profiled_cores > own ? std::string() : cores[static_cast<size_t>(r)];
+    const std::string& set = profiled_cores > own ? std::string() : cores[r];
     const int next = static_cast<int>(machines.size());
     places.machine_of.push_back(machines.try_emplace({world.node_of(r), set}, next).first->second);
     places.node_of.push_back(world.node_of(r));
@@ -61,7 +63,7 @@ planner::JobPlaces places_of(comm::World& world, int profiled_cores) {
   places.over = on_node.size() > 1 ? cost::Link::nodes : cost::Link::node;
   int beside = 0;  // ranks of the first one's node on the same cores
   for (int r = 0; r < world.size(); ++r) {
-    beside += world.node_of(r) == world.node_of(0) && cores[static_cast<size_t>(r)] == cores[0];
+    beside += world.node_of(r) == world.node_of(0) && cores[r] == cores[0];
   }
   places.threads = std::max(1, own / std::max(1, beside));
   return places;
@@ -76,10 +78,7 @@ int run_under_mpi(const std::function<int(comm::World&)>& body) {
   // Rank 0 speaks for all, and where it can't the next one does.
   options.report = [&](const std::string& reason, int accused) {
     const bool silent = told.exchange(true);
-    // Not fmt::print, which throws where nobody reads any more.
-    if (accused == 0 ? rank == 1 : !silent) {
-      std::fputs(fmt::format("heddle: {}\n", escaped_lines(reason)).c_str(), stderr);
-    }
+    if (accused == 0 ? rank == 1 : !silent) say(stderr, "heddle: {}\n", escaped_lines(reason));
   };
   std::unique_ptr<comm::World> world;
   try {

@@ -13,12 +13,12 @@ namespace heddle::session {
 /// rank 0 alone (or printed there, where it is another rank's); the others return silently.
 int run_under_mpi(const std::function<int(comm::World&)>& body);
 
-/// With whom a rank shares memory and cores: those of its machine, and those of them that may run on the same
-/// cores. All ranks call it together; null: it is alone.
+/// The ranks with which a rank shares memory and cores: those of its machine, and those of them that may run on the
+/// same cores. All ranks call it together; null: it is alone.
 train::Sharing sharing_of(comm::World* world);
 
-/// Where the processes of a launcher's job stand. All ranks call it together. `profiled_cores`: of the machine's
-/// profile; ranks that were bound to fewer cores than that still share the memory of one machine.
+/// Returns the places of the processes of a launcher's job. All ranks call it together. `profiled_cores`: the cores
+/// in the machine's profile; ranks that were bound to fewer still share the memory of one machine.
 planner::JobPlaces places_of(comm::World& world, int profiled_cores);
 
 }  // namespace heddle::session

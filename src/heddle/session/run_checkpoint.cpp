@@ -1,15 +1,19 @@
 #include "heddle/session/run_checkpoint.h"
 
-#include <limits>
+#include <algorithm>
+#include <filesystem>
+#include <utility>
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/hash.h"
 #include "heddle/base/random.h"
 #include "heddle/data/content_hash.h"
-#include "heddle/session/agent/lend.h"
+#include "heddle/observe/metrics_log.h"
 #include "heddle/session/agent/run_memory.h"
+#include "heddle/session/agent/shared_segments.h"
 #include "heddle/train/audit/weight_digest.h"
+#include "heddle/train/controllers/outliers.h"
 #include "heddle/train/saved/segment.h"
 
 namespace heddle::session {
@@ -73,32 +77,60 @@ std::string save_run(const RunFolder& folder, const config::RunConfig& config,
                              static_cast<int>(config.train.keep_checkpoints));
 }
 
-std::string digest_mismatch(const train::Checkpoint& checkpoint, train::Trainer& trainer) {
+std::string logged_digest(const RunFolder& folder, int64_t step, std::vector<std::string>& warnings) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(folder.metrics(), ignored)) return "";
+  observe::MetricsHistory log;
+  try {
+    log = observe::read_metrics(folder.metrics(), observe::BrokenLines::skip);
+  } catch (const SystemError& error) {  // the log is only looked at
+    warnings.push_back(fmt::format("{}: the weights are not compared with it; training goes on", error.what()));
+    return "";
+  }
+  const auto at = std::find_if(log.steps.begin(), log.steps.end(),
+                               [&](const observe::StepMetrics& each) { return each.step == step; });
+  return at == log.steps.end() ? "" : at->weights_digest;
+}
+
+std::string digest_mismatch(const train::Checkpoint& checkpoint, const std::string& logged,
+                            train::Trainer& trainer) {
+  using train::WeightDigest;
+  const auto mismatch = [&](const std::string& said, WeightDigest::Of of, const char* what, const char* by) {
+    const std::string found = said.empty() ? "" : WeightDigest(trainer, of).take();
+    if (found == said) return std::string();
+    return fmt::format("{}: its {}, loaded, have the digest {}, and {} says {}", checkpoint.path(), what, found, by,
+                       said);
+  };
+  const train::CheckpointState& state = checkpoint.state();
+  const bool by_log = state.weights_digest.empty();
+  std::string wrong = mismatch(by_log ? logged : state.weights_digest, WeightDigest::Of::weights, "weights",
+                               by_log ? "the run's log" : "it");
+  return wrong.empty() ? mismatch(state.moments_digest, WeightDigest::Of::beside, "moments", "it") : wrong;
+}
+
+std::string other_log_note(const train::Checkpoint& checkpoint, const std::string& logged) {
   const std::string& said = checkpoint.state().weights_digest;
-  if (said.empty()) return "";
-  const std::string found = train::WeightDigest(trainer).take();
-  if (found == said) return "";
-  return fmt::format("{}: its weights, loaded, have the digest {}, and it says {}", checkpoint.path(), found, said);
+  if (said.empty() || logged.empty() || said == logged) return "";
+  return fmt::format(
+      "{}: its weights have the digest {}, the run's log has {} of step {}: it is of another training than the log",
+      checkpoint.path(), said, logged, checkpoint.state().step);
 }
 
-void check_digest(const train::Checkpoint& checkpoint, train::Trainer& trainer) {
-  if (const std::string mismatch = digest_mismatch(checkpoint, trainer); !mismatch.empty())
-    config_error("{}", mismatch);
-}
-
-std::optional<int64_t> go_back(const RunFolder& folder, train::Trainer& trainer) {
-  const train::OutlierHistory now = trainer.outliers();
+std::optional<int64_t> return_to_checkpoint(const RunFolder& folder, train::Trainer& trainer) {
+  auto& outliers = trainer.controllers().get<train::Outliers>();
+  const train::OutlierHistory now = outliers.history();
   const config::RunProgress done = trainer.done();
   std::optional<train::Checkpoint> checkpoint =
       trainer.ranks().leads() ? train::latest_checkpoint(folder.checkpoints(), nullptr, done.steps - now.in_a_row)
                               : std::nullopt;
-  const std::string path = trainer.ranks().told_by_first(checkpoint ? checkpoint->path() : "");
+  const std::string path = trainer.ranks().from_first_rank(checkpoint ? checkpoint->path() : "");
   if (path.empty()) return std::nullopt;
   if (!checkpoint) checkpoint.emplace(path, train::Checkpoint::Verify::headings);
   const train::CheckpointState& then = checkpoint->state();
   train::load_trainer(*checkpoint, trainer);
-  check_digest(*checkpoint, trainer);
-  trainer.set_outliers(train::gone_back(then.outliers, now, done.steps - then.step));
+  if (const std::string wrong = digest_mismatch(*checkpoint, "", trainer); !wrong.empty())
+    config_error("{}", wrong);
+  outliers.set_history(train::rolled_back_to(outliers.history(), now, done.steps - then.step));
   trainer.set_done(done);
   return then.step;
 }
@@ -129,46 +161,45 @@ void check_goes_on(const train::Checkpoint& checkpoint, const RunFolder& folder,
   }
   const config::RunLength length = config.length();
   if (length.by_clock() && state.step > 0 && state.trained_s == 0) {
-    config_error("--resume: {} doesn't say how long it was trained; go on with --steps N", checkpoint.path());
+    config_error("--resume: {} does not say how long it was trained; go on with --steps N", checkpoint.path());
   }
   if (length.reached({state.step, state.trained_s})) {
     config_error("--resume: {} has done {}: nothing is left to do", folder.path,
                  length.by_clock() ? fmt::format("{:.3g} minutes, train.minutes is {}", state.trained_s / 60,
                                                  config.train.minutes)
-                                   : fmt::format("{} steps, train.steps is {}", state.step, length.steps));
+                 : config.train.epochs > 0 ? fmt::format("{} steps, and train.epochs ({:g}) comes to {}",
+                                                         state.step, config.train.epochs, length.steps)
+                                           : fmt::format("{} steps, train.steps is {}", state.step, length.steps));
   }
 }
 
-std::optional<train::Checkpoint> newest_of_memory(const RunFolder& folder, const config::RunConfig& config,
-                                                  const std::map<std::string, std::string>& data,
-                                                  std::vector<std::string>& warnings) {
+std::optional<SavedState> newest_state(const RunFolder& folder, const config::RunConfig& config,
+                                       const std::map<std::string, std::string>& data,
+                                       std::vector<std::string>& warnings, const LastSteps& last) {
+  const auto passed_over = [&](const std::vector<std::string>& reasons) {
+    for (const std::string& reason : reasons) warnings.push_back("passed over: " + reason);
+  };
   std::vector<std::string> refused;
-  std::optional<train::Checkpoint> found =
-      train::newest_in_memory(memory_folders(folder), true, &refused, 0, 0, lent_segments(folder, &refused));
-  if (!found) {
-    for (const std::string& reason : refused) warnings.push_back("passed over: " + reason);
-    return found;
+  std::optional<train::Checkpoint> memory = train::newest_in_memory(
+      memory_folders(folder), true, &refused, 0, 0, shared_segments(folder, &refused), last.in_memory);
+  if (!memory) passed_over(refused);
+  // A newer checkpoint on disk that opens counts, whatever is named there.
+  std::optional<train::Checkpoint> disk;
+  if (!memory || train::newest_step(folder.checkpoints()) > memory->state().step) {
+    refused.clear();
+    try {
+      disk = train::latest_checkpoint(folder.checkpoints(), &refused, last.on_disk);
+    } catch (const ConfigError& error) {
+      if (!memory) throw;
+      refused.emplace_back(error.what());
+    }
+    passed_over(refused);
   }
-  if (found->state().step < train::newest_step(folder.checkpoints())) return std::nullopt;
-  check_goes_on(*found, folder, config, data, warnings);
-  return found;
-}
-
-std::optional<train::Checkpoint> checkpoint_to_go_on_from(const RunFolder& folder, const config::RunConfig& config,
-                                                          const std::map<std::string, std::string>& data,
-                                                          std::vector<std::string>& warnings, int64_t last_step) {
-  std::vector<std::string> refused;
-  std::optional<train::Checkpoint> checkpoint = train::latest_checkpoint(folder.checkpoints(), &refused, last_step);
-  for (const std::string& reason : refused) warnings.push_back("passed over: " + reason);
-  if (!checkpoint) {
-    warnings.push_back(fmt::format("{}: the run {}; it begins anew", folder.path,
-                                   last_step == std::numeric_limits<int64_t>::max()
-                                       ? "ended before its first checkpoint"
-                                       : "has no other checkpoint"));
-    return checkpoint;
-  }
-  check_goes_on(*checkpoint, folder, config, data, warnings);
-  return checkpoint;
+  if (disk && memory && disk->state().step <= memory->state().step) disk.reset();
+  if (!disk && !memory) return std::nullopt;
+  SavedState newest{disk ? std::move(*disk) : std::move(*memory), !disk};
+  check_goes_on(newest.checkpoint, folder, config, data, warnings);
+  return newest;
 }
 
 }  // namespace heddle::session

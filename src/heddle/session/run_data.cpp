@@ -20,18 +20,28 @@ bool is_token_file(const std::string& source) {
   return fs::exists(source + ".idx", ignored);
 }
 
-// What the texts of a run are made tokens with, once it is known: the user's own, or the first text's.
+bool is_missing(const std::string& source) {
+  std::error_code ignored;
+  return !source.empty() && source != "demo" && !is_token_file(source) && !fs::exists(source, ignored);
+}
+
+// The tokenizer of a run's texts, once it is known: the user's own, or the first text's.
 struct Tokens {
   const config::RunConfig& config;
   std::string path;
   std::optional<data::TokenizerFiles> files;
-  std::string chat;  // where the template of its samples is kept, if they have one
+  std::string chat;  // the place of the template of its samples, if they have one
 
   explicit Tokens(const config::RunConfig& of) : config(of), path(of.data.tokenizer) {
-    if (!path.empty()) take(path);
+    if (!path.empty()) take(path, of.data.end_of_text);
+    if (path.empty() && !of.data.end_of_text.empty())
+      config_error(
+          "data.end_of_text names a token of data.tokenizer, which is not set; a tokenizer that is trained ends "
+          "documents by {}",
+          data::kEndOfText);
   }
-  void take(const std::string& from) {
-    files = data::load_tokenizer(from);
+  void take(const std::string& from, const std::string& end_of_text = "") {
+    files = data::load_tokenizer(from, end_of_text);
     path = fs::is_directory(from) ? data::tokenizer_in(from) : from;
     check_vocabulary(path, vocabulary(), config.model.vocab_size);
   }
@@ -57,18 +67,25 @@ struct Tokens {
                                                  .chosen = asked.chosen_key,
                                                  .rejected = asked.rejected_key,
                                                  .weight = asked.weight_key,
-                                                 .pairs = config.plan.objective.of_pairs()},
-                                        .chat_template = config.data.chat_template,
+                                                 .pairs = config.plan.objective.of_pairs(),
+                                                 .last_answer_only = asked.last_answer_only},
+                                        .chat_template = asked.chat_template,
+                                        .chat_arguments = asked.chat_arguments,
+                                        .chat_date = asked.chat_date,
                                         .tokenizer = path,
-                                        .bytes = config.data.any_bytes ? data::Bytes::any : data::Bytes::text},
+                                        .bytes = asked.any_bytes ? data::Bytes::any : data::Bytes::text,
+                                        .skip_bad_lines = asked.skip_bad_lines,
+                                        .repeated = asked.repeated},
                                        progress);
       if (!files) take(prepared->tokenizer);
       if (chat.empty()) chat = data::chat_template_beside(prepared->tokenizer);
       return prepared->prefix;
     }
-    const data::TextOptions how{config.data.any_bytes ? data::Bytes::any : data::Bytes::text, config.data.text_key};
-    prepared = source == "demo" ? data::prepare_demo_data(folder, vocabulary_asked, progress)
-                                : data::prepare_text_data(source, folder, vocabulary_asked, progress, how);
+    const data::TextOptions how{asked.any_bytes ? data::Bytes::any : data::Bytes::text, asked.text_key,
+                                asked.skip_bad_lines};
+    prepared = source == "demo"
+                   ? data::prepare_demo_data(folder, vocabulary_asked, progress)
+                   : data::prepare_text_data(source, folder, vocabulary_asked, progress, how, 0, asked.repeated);
     if (!files) take(prepared->tokenizer);
     return prepared->prefix;
   }
@@ -136,10 +153,21 @@ RunData open_run_data(const config::RunConfig& config) {
   data::DatasetOptions options;
   options.parts = data::parse_blend(asked.source);
   const bool blend = options.parts.size() > 1;
+  // A missing text is reported before hours go into the others.
+  for (size_t i = 0; i <= options.parts.size(); ++i) {
+    const std::string& source = i < options.parts.size() ? options.parts[i].path : asked.validation;
+    std::optional<data::PreparedData> none;
+    if (is_missing(source)) (void)tokens.prefix_of(source, asked.folder, none);  // which says so
+  }
   for (size_t i = 0; i < options.parts.size(); ++i) {
     std::optional<data::PreparedData> prepared;
     const std::string folder = blend ? fmt::format("{}/{}", asked.folder, i + 1) : asked.folder;
-    options.parts[i].path = tokens.prefix_of(options.parts[i].path, folder, prepared);
+    const std::string text = options.parts[i].path;
+    options.parts[i].path = tokens.prefix_of(text, folder, prepared);
+    if (prepared) {
+      for (const std::string& warning : data::warnings_of(*prepared))
+        data.warnings.push_back(text + ": " + warning);
+    }
     if (!blend) data.prepared = std::move(prepared);
   }
   if (!asked.validation.empty()) {
@@ -153,7 +181,9 @@ RunData open_run_data(const config::RunConfig& config) {
   // Token files that were prepared before may have their template beside them.
   if (tokens.chat.empty() && options.parts.size() == 1)
     tokens.chat = data::chat_template_beside(options.parts[0].path);
-  if (!tokens.chat.empty()) data.chat_template = data::load_chat_template(tokens.chat);
+  if (!tokens.chat.empty())
+    data.chat_template =
+        data::with_told(data::load_chat_template(tokens.chat), asked.chat_arguments, asked.chat_date);
   options.sequence_length = config.train.sequence_length;
   options.prediction_depths = config.model.num_nextn_predict_layers;
   options.vocabulary = config.model.vocab_size;
@@ -165,8 +195,7 @@ RunData open_run_data(const config::RunConfig& config) {
   data.dataset = std::make_unique<data::Dataset>(options);
   if (data.dataset->weighs() && asked.weight_key.empty() && !options.pairs) {
     config_error(
-        "{}: its targets have weights: data.weight_key says so to the run, with any word where the weights "
-        "stand there already",
+        "{}: its targets have weights: set data.weight_key, to any word where the file holds the weights already",
         options.parts[0].path);
   }
   return data;

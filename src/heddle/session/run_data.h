@@ -23,9 +23,10 @@ struct PairReferences {
 
 struct RunData {
   std::string tokenizer;                 // its path, "" when the tokens come without one
-  data::TokenizerFiles tokenizer_files;  // what stands there
+  data::TokenizerFiles tokenizer_files;  // the files there
   std::optional<data::ChatTemplate> chat_template;
   std::optional<data::PreparedData> prepared;  // none when the tokens came ready
+  std::vector<std::string> warnings;           // warnings of the preparation
   std::unique_ptr<data::Dataset> dataset;
   bool documents_apart = false;  // the program asks where they begin
   PairReferences references;

@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "heddle/base/files/output_file.h"
-#include "heddle/device/host/paced_time.h"
+#include "heddle/device/host/allowed_cores.h"
 #include "heddle_commit.h"
 
 namespace heddle::session {

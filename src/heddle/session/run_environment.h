@@ -1,4 +1,4 @@
-// Where, when and how a run was made, for whoever reads its report later.
+// Records where, when and how a run was made, for readers of its report.
 #pragma once
 
 #include <string>

@@ -1,20 +1,22 @@
-// Where a run keeps what it makes, and who may write there.
+// The folder in which a run keeps what it makes, and its lock.
 //
-//   config.toml     the whole configuration      metrics.jsonl   a line a step        tokenizer.json
-//   checkpoints/    step-000123/                 tensorboard/    events               trace.perfetto
-//   ops/            step-000123/rank-0000.ops: digests of what ops have made
-//   ranks/          of a run on several: what each waits for (comm/calls), while it runs or where it died
-//   alarms.jsonl    slow ranks and links, a line each time one is found or is over; op_times.json: level 2
-//   job.jsonl       what the supervisor of a job saw and did; .generation: which of its starts may write
-//   report.html     loss, speed, memory, ops of one step, sample text
-//   references.bin  of a run that learns from pairs: their losses under its first weights
-//   .lock           held by the run that writes here
+//   `config.toml`     The whole configuration. `tokenizer.json`. `trace.perfetto`.
+//   `checkpoints/`    step-000123/.
+//   `metrics.jsonl`   A line a step. `tensorboard/`: Events.
+//   `ops/`            Digests of the results of ops: step-000123/rank-0000.ops.
+//   `ranks/`          What each of several ranks waits for (comm/calls), while it runs or where it died.
+//   `alarms.jsonl`    Slow ranks and links, a line each time one is found or is over. `op_times.json`: Level 2.
+//   `job.jsonl`       Events and actions of the job's supervisor. `.generation`: Which start may write.
+//   `report.html`     Loss, speed, memory, ops of one step, sample text.
+//   `references.bin`  Losses of the pairs that a run learns from, under its first weights.
+//   `.lock`           Held by the run that writes here.
 //
-// config.toml comes first: a folder with it holds a run, which `--resume` goes on with, from its beginning where no
-// checkpoint was written yet; a folder without it is free, whatever else a run that was killed has left there.
+// config.toml comes first. A folder with it holds a run, which `--resume` goes on with, from its beginning where no
+// checkpoint was written yet. A folder without it is free, whatever else a run that was killed has left there.
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "heddle/base/files/folder_lock.h"
@@ -44,11 +46,32 @@ struct RunFolder {
   std::string report() const { return path + "/report.html"; }
 };
 
-/// A run's folder that no other run writes into as long as this lives; what a run that was killed left unfinished
-/// there is gone.
+/// ConfigError where there is no run; for a released model it names the command that makes a run of it.
+void check_is_run(const RunFolder& folder);
+
+/// A folder that was made for a run, with nothing but its lock in it: it goes again unless the run begins.
+class NewFolder {
+ public:
+  NewFolder() = default;
+  explicit NewFolder(std::string path) : path_(std::move(path)) {}
+  ~NewFolder();
+  NewFolder(NewFolder&& other) noexcept : path_(std::exchange(other.path_, "")) {}
+  NewFolder& operator=(NewFolder&& other) noexcept {
+    std::swap(path_, other.path_);
+    return *this;
+  }
+  void keep() { path_.clear(); }
+
+ private:
+  std::string path_;  // "": none
+};
+
+/// A run's folder that no other run writes into as long as this lives. Unfinished files of a run that was killed
+/// are gone.
 struct HeldFolder {
   RunFolder folder;
   FolderLock lock;
+  NewFolder made;
   std::vector<std::string> warnings;
 };
 
@@ -56,7 +79,7 @@ struct HeldFolder {
 /// one of runs/NAME, runs/NAME-2, … SystemError when it can't be made.
 HeldFolder new_run_folder(const config::RunConfig& config);
 
-/// Where the run to go on with lies, found as below but not held; "" where there is none.
+/// The place of the run to go on with, found as below but not held; "" where there is none.
 std::string path_of_existing_run(const config::RunConfig& config);
 
 /// The folder of the run to go on with: `config.output`, or the newest of runs/NAME, runs/NAME-2, … ConfigError

@@ -1,5 +1,5 @@
-// What a run writes only to be looked at: metrics, TensorBoard's events, the report, the trace. The disk may refuse
-// any of it without harm to the training: the first failure of each is told, and the run goes on.
+// Files that a run writes only to be looked at: metrics, TensorBoard's events, the report, the trace. The disk may
+// refuse any of it without harm to the training: the first failure of each is reported, and the run goes on.
 #pragma once
 
 #include <functional>
@@ -19,19 +19,20 @@ namespace heddle::session {
 
 class RunLogs {
  public:
-  /// `warn` is told each failure once, in one line.
+  /// `warn` receives each failure once, in one line.
   RunLogs(const RunFolder& folder, std::function<void(const std::string&)> warn);
 
   void begin();
   /// Goes on with the logs of a run whose next step this is.
   void resume(int64_t next_step);
 
-  /// Another place that is told every step from now on; `what` names it where it fails.
+  /// Adds a place that gets every step from now on; `what` names it where it fails.
   void also_to(std::string what, std::function<void(const observe::StepMetrics&)> add);
   void add(const observe::StepMetrics& metrics);
   bool write_report(const observe::ReportData& data);
   bool write_trace(const observe::Timeline& timeline);
-  /// Does what only serves those who look on, tells a failure of it in the same way, and says whether it went well.
+  /// Does what only serves those who look on, reports a failure of it in the same way, and returns whether it went
+  /// well.
   bool attempt(const std::string& what, const std::function<void()>& body);
 
   /// The steps so far, those before a resume included.

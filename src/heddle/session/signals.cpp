@@ -8,13 +8,15 @@
 #include <cerrno>
 #include <cstring>
 
+#include "heddle/base/holder.h"
+
 namespace heddle::session {
 
 namespace {
 
 volatile std::sig_atomic_t stop_asked = 0, save_asked = 0;
 std::array<volatile std::sig_atomic_t, 65> asked_before{};  // by which signals
-volatile std::sig_atomic_t on_terminal = 0;
+volatile std::sig_atomic_t on_terminal = 0, nothing_to_lose = 0;
 
 // A handler may write, and do little else: what it writes lies ready. It may run while the next answer is being put
 // down, so there are several places, and which one holds is said last.
@@ -52,14 +54,16 @@ void tell(const char* what, const std::array<char, 256>& answer) {
 void stop(int number) {
   const int kept = errno;
   const Answer& answer = answers[static_cast<size_t>(current.load())];
-  if (asked_before[static_cast<size_t>(number)] != 0 && number != SIGUSR2) {
+  // Signals that come again and again, or by way of a launcher, are not somebody who insists.
+  const bool insists = asked_before[number] != 0 && number != SIGUSR2 && number != SIGXCPU && number != SIGALRM;
+  if (insists || nothing_to_lose != 0) {
     tell("ended at once: ", answer.second);
     std::signal(number, SIG_DFL);
     std::raise(number);  // comes when this returns
   } else if (stop_asked == 0) {
     tell("stopping: ", answer.first);
   }
-  asked_before[static_cast<size_t>(number)] = 1;
+  asked_before[number] = 1;
   stop_asked = 1;
   errno = kept;
 }
@@ -71,7 +75,8 @@ Signals::Signals() {
   save_asked = 0;
   for (volatile std::sig_atomic_t& asked : asked_before) asked = 0;
   on_terminal = ::isatty(STDERR_FILENO) == 1 ? 1 : 0;
-  answer("what is being done comes first", "nothing more was written");
+  answer("the current work ends first", "nothing more was written");
+  if (holder() != nullptr) return;  // it handles signals
   const auto listen = [&](int number, void (*handler)(int), int flags) {
     struct sigaction action {
     }, before{};
@@ -83,10 +88,9 @@ Signals::Signals() {
     before_.emplace_back(number, before);
   };
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) listen(number, stop, 0);
-  listen(SIGUSR2, stop, SA_RESTART);
+  for (const int number : {SIGUSR2, SIGXCPU, SIGALRM}) listen(number, stop, SA_RESTART);
   listen(
       SIGUSR1, [](int) { save_asked = 1; }, SA_RESTART);
-  listen(SIGPIPE, SIG_IGN, 0);
 }
 
 Signals::~Signals() {
@@ -96,13 +100,19 @@ Signals::~Signals() {
 Wishes Signals::take() {
   const bool save = save_asked != 0;
   if (save) save_asked = 0;
-  return {stop_asked != 0, save, 0};
+  return {stop_asked != 0 || asked_to_stop() != Stop::none, save, 0};
+}
+
+void Signals::end_at_once(std::string_view why) {
+  answer("", why);
+  nothing_to_lose = 1;
 }
 
 void Signals::answer(std::string_view first, std::string_view second) {
+  nothing_to_lose = 0;
   const int next = (current.load() + 1) % kPlaces;
-  put(answers[static_cast<size_t>(next)].first, first);
-  put(answers[static_cast<size_t>(next)].second, second);
+  put(answers[next].first, first);
+  put(answers[next].second, second);
   current.store(next);
 }
 

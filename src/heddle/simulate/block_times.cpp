@@ -19,7 +19,7 @@ using ir::ValueId;
 
 /// From one pipeline rank to another: activations (F) or gradients (I).
 using Channel = std::tuple<int, int, ir::Phase>;
-/// What a block hands to another rank, counted from its begin.
+/// A message of a block to another rank; times count from the block's begin.
 struct Sent {
   Channel channel;
   double at_us = 0;
@@ -31,9 +31,9 @@ using Arrival = std::tuple<int, ValueId, int>;  // listing, value, microbatch
 struct BlockTime {
   double compute_us = 0;                   // when its computation has ended
   double all_us = 0;                       // and everything
-  double copy_in_us = 0, copy_out_us = 0;  // that its copies take
+  double copy_in_us = 0, copy_out_us = 0;  // duration of its copies
   std::vector<Sent> sent;
-  std::vector<std::pair<uint8_t, ValueId>> needed;  // by slot: what another block receives
+  std::vector<std::pair<uint8_t, ValueId>> needed;  // values that another block receives, by slot
   bool receives = false;
   Channel from;
 };
@@ -47,7 +47,7 @@ class Timer {
       std::vector<bool>& from_others = received_.emplace_back(listing.values.size(), false);
       for (const Op& op : listing.ops) {
         if (op.def->moves != ir::Moves::from_neighbour) continue;
-        for (const ValueId id : op.out) from_others[static_cast<size_t>(id)] = true;
+        for (const ValueId id : op.out) from_others[id] = true;
       }
     }
   }
@@ -59,12 +59,12 @@ class Timer {
     for (bool moved = true; moved;) {
       moved = false;
       for (int r = 0; r < ranks; ++r) {
-        while (advance(r, all[static_cast<size_t>(r)])) moved = true;
+        while (advance(r, all[r])) moved = true;
       }
     }
     double last_us = 0;
     for (int r = 0; r < ranks; ++r) {
-      Rank& rank = all[static_cast<size_t>(r)];
+      Rank& rank = all[r];
       HEDDLE_CHECK(is_at_end(r, rank), "pipeline rank {} waits for what no rank sends", r);
       last_us = std::max({last_us, rank.free_us, rank.copy_in_us, rank.copy_out_us});
       times.busy_us.push_back(rank.busy_us);
@@ -72,7 +72,7 @@ class Timer {
     // The norm of all gradients is needed before any weight is updated.
     for (int r = 0; r < ranks; ++r) {
       const std::vector<ir::Action>& actions = actions_of(r);
-      for (size_t i = all[static_cast<size_t>(r)].next; i < actions.size(); ++i)
+      for (size_t i = all[r].next; i < actions.size(); ++i)
         times.end_us = std::max(times.end_us, of(r, actions[i].block).all_us);
     }
     times.step_us = last_us + times.end_us;
@@ -88,24 +88,22 @@ class Timer {
     std::map<Arrival, double> arrived;
   };
 
-  const std::vector<ir::Action>& actions_of(int rank) const {
-    return program_.actions[0][static_cast<size_t>(rank)];
-  }
+  const std::vector<ir::Action>& actions_of(int rank) const { return program_.actions[0][rank]; }
   bool is_at_end(int r, const Rank& rank) const {
     const std::vector<ir::Action>& actions = actions_of(r);
     if (rank.next >= actions.size()) return true;
-    const ir::Block& block = program_.blocks[static_cast<size_t>(actions[rank.next].block)];
+    const ir::Block& block = program_.blocks[actions[rank.next].block];
     return !block.steps.empty() && op_of(block, block.steps[0]).phase == ir::Phase::end;
   }
   const Op& op_of(const ir::Block& block, const ir::Step& step) const {
-    return program_.listings[static_cast<size_t>(block.listings[step.slot])].ops[step.op];
+    return program_.listings[block.listings[step.slot]].ops[step.op];
   }
 
-  // Whether there was something to do that could be done.
+  // Advances a rank; true if there was something to do that could be done.
   bool advance(int r, Rank& rank) {
     if (is_at_end(r, rank)) return false;
     const ir::Action& action = actions_of(r)[rank.next];
-    const ir::Block& block = program_.blocks[static_cast<size_t>(action.block)];
+    const ir::Block& block = program_.blocks[action.block];
     const BlockTime& time = of(r, action.block);
     if (time.receives) {
       std::deque<double>& queue = messages_[time.from];
@@ -132,8 +130,8 @@ class Timer {
   }
 
   const BlockTime& of(int rank, int block) {
-    std::optional<BlockTime>& at = known_[static_cast<size_t>(block)];
-    if (!at) at = worked_out(rank, program_.blocks[static_cast<size_t>(block)]);
+    std::optional<BlockTime>& at = known_[block];
+    if (!at) at = worked_out(rank, program_.blocks[block]);
     return *at;
   }
 
@@ -141,14 +139,12 @@ class Timer {
     BlockTime time;
     std::map<std::string, double> free_us;                  // of each stream
     std::map<std::pair<int, ValueId>, double> ready, read;  // by slot and value: written; read for the last time
-    std::map<std::pair<int, ValueId>, double> ready_in, ready_as_whole;  // of a base: its parts; itself
+    std::map<std::pair<int, ValueId>, double> ready_in, ready_as_whole;  // a base's parts; itself
     for (const ir::Step& step : block.steps) {
       const int listing_index = block.listings[step.slot];
-      const ir::Listing& listing = program_.listings[static_cast<size_t>(listing_index)];
+      const ir::Listing& listing = program_.listings[listing_index];
       const Op& op = listing.ops[step.op];
-      if (op.def->drops || op.def->flips ||
-          (op.condition && !op.condition.holds(rows_[static_cast<size_t>(listing_index)])))
-        continue;
+      if (op.def->drops || op.def->flips || (op.condition && !op.condition.holds(rows_[listing_index]))) continue;
       const auto key = [&](ValueId id) {
         return std::pair(ir::is_persistent(listing.value(id).role) ? -1 - listing_index : int{step.slot}, id);
       };
@@ -168,8 +164,7 @@ class Timer {
       for (const ValueId id : op.in) {
         if (id == ir::none) continue;
         written(id);
-        if (received_[static_cast<size_t>(listing_index)][static_cast<size_t>(id)] &&
-            op.def->moves != ir::Moves::from_neighbour && !ready.contains(key(id)))
+        if (received_[listing_index][id] && op.def->moves != ir::Moves::from_neighbour && !ready.contains(key(id)))
           time.needed.emplace_back(step.slot, id);
       }
       for (const std::vector<ValueId>* ids : {&op.updates, &op.out}) {

@@ -1,16 +1,15 @@
-// What a caching allocator would hold of a device's memory for a program's lifetimes: the rules of PyTorch's
+// Memory of a device that a caching allocator would hold for a program's lifetimes. It has the rules of PyTorch's
 // default one (its documentation and its source, c10/cuda/CUDACachingAllocator), written anew, without memory of
 // its own.
 //
 // Requests are rounded up to 512 bytes. Up to 1 MiB they are served from segments of 2 MiB, above from segments of
-// 20 MiB, from 10 MiB on from one of their own, rounded up to 2 MiB. Of the free blocks of the same kind and the
-// same stream the smallest that holds the request is taken, of equal ones the lowest, and split where what is left
-// over is of use: 512 bytes of a small block, more than 1 MiB of a large one. A freed block joins its free
-// neighbours in the segment. Segments are kept; those that are wholly free are given back only when the device is
-// full.
+// 20 MiB, from 10 MiB on from one of their own, rounded up to 2 MiB. A request takes the smallest free block of the
+// same kind and stream that holds it, of equal ones the lowest. The block is split where the rest is of use: 512
+// bytes of a small block, more than 1 MiB of a large one. A freed block joins its free neighbours in the segment.
+// Segments are kept; those that are wholly free are given back only when the device is full.
 //
 // A block belongs to the stream that asked for it. One that others have read as well can only be given out again
-// when they have got so far, which depends on times; as in our own arena's rule it counts as free after 64 further
+// when they have got so far, which depends on times. As in our own arena's rule, it counts as free after 64 further
 // requests.
 #pragma once
 
@@ -29,7 +28,8 @@ class CachingAllocator {
   explicit CachingAllocator(int64_t capacity = 0) : capacity_(capacity) {}
 
   using Id = int64_t;
-  /// A block for `bytes` on a stream; of no bytes, none (-1). What doesn't fit is given all the same, and counted.
+  /// Returns a block for `bytes` on a stream; of no bytes, none (-1). A block that doesn't fit is given all the
+  /// same, and counted.
   Id allocate(int64_t bytes, int stream);
   /// Gives it back; `others`: streams other than its own have used it.
   void free(Id block, bool others);

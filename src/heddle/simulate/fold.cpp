@@ -48,11 +48,11 @@ Fold fold(const std::vector<int>& alike, const Groups& groups, const std::vector
       std::vector<int> company(ranks, -1), place(ranks, 0);
       for (const std::vector<int>& members : of_channel) {
         Signature kinds;
-        for (const int rank : members) kinds.push_back(kind[static_cast<size_t>(rank)]);
+        for (const int rank : members) kinds.push_back(kind[rank]);
         const int number = companies.of(kinds);
         for (size_t i = 0; i < members.size(); ++i) {
-          company[static_cast<size_t>(members[i])] = number;
-          if (is_line(channel)) place[static_cast<size_t>(members[i])] = static_cast<int>(i);
+          company[members[i]] = number;
+          if (is_line(channel)) place[members[i]] = static_cast<int>(i);
         }
       }
       for (size_t r = 0; r < ranks; ++r) {

@@ -37,25 +37,27 @@ class Kinds {
   std::vector<MemoryKind> all() {
     for (const ir::Op& op : listing_.ops) {
       for (const ValueId id : op.out) made(op, listing_.base(id));
-      // What comes from the host into a value that persists passes through it: a slot.
+      // A value that persists and comes from the host is a slot that data passes through.
       if (op.def->moves == ir::Moves::from_host)
         for (const ValueId id : op.updates) set(id, MemoryKind::in_flight);
     }
-    for (size_t v = 0; v < kinds_.size(); ++v) kinds_[v] = kinds_[static_cast<size_t>(base(v))];
+    for (size_t v = 0; v < kinds_.size(); ++v) kinds_[v] = kinds_[base(v)];
     return kinds_;
   }
 
  private:
   ValueId base(size_t v) const { return listing_.base(static_cast<ValueId>(v)); }
-  void set(ValueId id, MemoryKind kind) { kinds_[static_cast<size_t>(listing_.base(id))] = kind; }
+  void set(ValueId id, MemoryKind kind) { kinds_[listing_.base(id)] = kind; }
 
   void made(const ir::Op& op, ValueId id) {
     const auto v = static_cast<size_t>(id);
     made_in_[v] = op.layer;
     if (op.def->moves == ir::Moves::from_host) {
       kinds_[v] = MemoryKind::in_flight;
-    } else if (op.def->moves == ir::Moves::to_host) {
-      kinds_[v] = kinds_[static_cast<size_t>(listing_.base(op.in[0]))];
+    } else if (op.def->moves == ir::Moves::to_host || op.def->reserves) {
+      kinds_[v] = kinds_[listing_.base(op.in[0])];
+    } else if (op.def->timed) {
+      kinds_[v] = MemoryKind::weights;  // gathered
     } else if (listing_.value(id).role == Role::activation || listing_.value(id).role == Role::metadata) {
       kinds_[v] = of_activation(op);
     }
@@ -67,7 +69,8 @@ class Kinds {
     return feeds_forward(op) ? MemoryKind::feed_forward : MemoryKind::attention;
   }
 
-  // What reads such a value in the same layer belongs to it, too: the sum of a token's rows.
+  // True for ops of the feed-forward part. A reader of such a value in the same layer belongs to it, too: the sum
+  // of a token's rows.
   bool feeds_forward(const ir::Op& op) const {
     static const std::vector<passes::OpGroup> groups = passes::parse_groups("mlp, moe", "tell apart");
     return passes::holds(groups, op, op.layer) || ir::is_exchange(op.def->moves) ||

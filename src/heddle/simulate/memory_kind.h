@@ -1,5 +1,5 @@
-// What bytes of a rank's memory are for, as curves of memory tell them apart: by the value's role, activations by
-// what made them.
+// Kinds of bytes in a rank's memory, as curves of memory tell them apart: by the value's role, activations by their
+// origin.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace heddle::simulate {
 
-/// What persists comes first: it lies at the bottom of a picture.
+/// Kinds that persist come first: they lie at the bottom of a picture.
 enum class MemoryKind : uint8_t {
   weights,
   weight_gradients,
@@ -20,9 +20,9 @@ enum class MemoryKind : uint8_t {
   attention,     // activations: from the layer's normed rows to what is added to its sum
   feed_forward,  // activations: of MLPs and experts, with router and rows in their order
   outside,       // activations: of embedding, head and losses, the batch, what the end of the step makes
-  gradients,     // of activations
+  gradients,     // those of activations
   in_flight,     // back from the host: activations, slots through which state passes
-  scratch,       // that kernels work in
+  scratch,       // work space of kernels
 };
 constexpr int kMemoryKinds = 11;
 constexpr auto words_of(MemoryKind) {
@@ -41,7 +41,7 @@ constexpr auto words_of(MemoryKind) {
 }
 constexpr bool is_activation(MemoryKind kind) { return kind >= MemoryKind::between && kind <= MemoryKind::outside; }
 
-/// Of each value of a listing.
+/// Returns the kind of each value of a listing.
 std::vector<MemoryKind> memory_kinds(const ir::Listing& listing);
 
 }  // namespace heddle::simulate

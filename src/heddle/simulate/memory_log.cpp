@@ -8,11 +8,12 @@ namespace heddle::simulate {
 MemoryLog::MemoryLog(const ir::StepProgram& program, int rank)
     : program_(program), kinds_(program.listings.size()) {
   for (const int s : program.listings_of(rank)) {
-    const ir::Listing& listing = program.listings[static_cast<size_t>(s)];
-    std::vector<MemoryKind>& kinds = kinds_[static_cast<size_t>(s)] = memory_kinds(listing);
+    const ir::Listing& listing = program.listings[s];
+    std::vector<MemoryKind>& kinds = kinds_[s] = memory_kinds(listing);
     for (size_t v = 0; v < listing.values.size(); ++v) {
       const ir::Value& value = listing.values[v];
       if (!ir::is_persistent(value.role) || value.shared_with >= 0 || value.part_of != ir::none) continue;
+      if (value.space == ir::Space::nowhere) continue;
       persistent_[static_cast<size_t>(value.space)][static_cast<size_t>(kinds[v])] +=
           ir::place_bytes(listing.bytes(static_cast<ir::ValueId>(v), ir::FixedRows()));
     }
@@ -40,16 +41,16 @@ void MemoryLog::issued(const ir::Issue& issue) {
 
 ir::Space MemoryLog::space_of(const Event& event) const {
   if (event.id == ir::none) return ir::Space::device;
-  return program_.listings[static_cast<size_t>(event.listing)].value(event.id).space;
+  return program_.listings[event.listing].value(event.id).space;
 }
 
 MemoryKind MemoryLog::kind_of(int listing, ir::ValueId id) const {
-  return id == ir::none ? MemoryKind::scratch : kinds_[static_cast<size_t>(listing)][static_cast<size_t>(id)];
+  return id == ir::none ? MemoryKind::scratch : kinds_[listing][id];
 }
 
 MemoryPeak MemoryLog::peak_at(ir::Space space, size_t at) const {
   const Issued& issued = ops_[at];
-  const ir::Op& op = program_.listings[static_cast<size_t>(issued.listing)].ops[issued.op];
+  const ir::Op& op = program_.listings[issued.listing].ops[issued.op];
   MemoryPeak peak;
   peak.op = op.kind();
   peak.phase = op.phase;
@@ -68,7 +69,7 @@ MemoryPeak MemoryLog::peak_at(ir::Space space, size_t at) const {
     if (bytes == 0) continue;
     if (is_activation(kind_of(listing, id)) && microbatch >= 0) of_microbatch[microbatch] += bytes;
     const bool scratch = id == ir::none;
-    const ir::Listing& text = program_.listings[static_cast<size_t>(listing)];
+    const ir::Listing& text = program_.listings[listing];
     peak.values.push_back({scratch ? "scratch of " + peak.op : text.value(id).name,
                            scratch ? ir::Role::activation : text.value(id).role, listing, microbatch, bytes});
   }

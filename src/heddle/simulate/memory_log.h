@@ -1,9 +1,9 @@
-// What each memory of a rank holds over a step, by kind: written down from a walk, whether it hands its ops to an
-// executor or to nobody, and read off afterwards as curves. So what is drawn of a step that ran and of one that is
-// foretold comes from one place, and both reach their walk's peak to the byte.
+// Contents of each memory of a rank over a step, by kind. They are recorded from a walk, whether it hands its ops
+// to an executor or to nobody, and read off afterwards as curves. So the pictures of a step that ran and of a
+// predicted one come from one place, and both reach their walk's peak to the byte.
 //
-// A walk accounts in the order of the program, while streams run beside each other. A curve stands where the
-// compute stream stands: what is placed before one of its ops is drawn where that begins.
+// A walk accounts in the order of the program, while streams run beside each other. A curve follows the compute
+// stream: what is placed before one of its ops is drawn where that begins.
 #pragma once
 
 #include <array>
@@ -19,20 +19,20 @@ namespace heddle::simulate {
 
 using BytesOfKinds = std::array<int64_t, kMemoryKinds>;
 
-/// When a memory held most, and what: of several such moments the first.
+/// Moment at which a memory held most, and its contents; the first of several such moments.
 struct MemoryPeak {
   double at_us = 0;
   int64_t bytes = 0;
   BytesOfKinds of_kinds{};
-  std::string op;  // that begins then
+  std::string op;  // the op that begins then
   ir::Phase phase = ir::Phase::F;
   int layer = -1, microbatch = -1;
   struct InFlight {
     int microbatch = 0;
-    int64_t bytes = 0;  // of its activations
+    int64_t bytes = 0;  // its activations
   };
   std::vector<InFlight> microbatches;
-  std::vector<ir::Walk::Live> values;  // that don't persist, the largest first; bytes as storage rounds them
+  std::vector<ir::Walk::Live> values;  // values that don't persist, the largest first; bytes as storage rounds them
 };
 
 struct MemoryCurve {
@@ -49,7 +49,7 @@ class MemoryLog : public ir::Walk::Watcher {
   /// The program must outlive it.
   MemoryLog(const ir::StepProgram& program, int rank);
 
-  /// Of the ops that follow: those of one step.
+  /// Begins the log of the ops that follow: those of one step.
   void begin_step();
   void placed(int listing, ir::ValueId id, int microbatch, int64_t bytes) override;
   void released(int listing, ir::ValueId id, int microbatch, int64_t bytes) override;
@@ -60,12 +60,13 @@ class MemoryLog : public ir::Walk::Watcher {
     uint32_t op = 0;
     int32_t microbatch = 0;
     int32_t stream = 0;
-    uint32_t number = 0;  // of this step's on its stream, from 0
-    size_t events = 0;    // of places, before it
+    uint32_t number = 0;  // its number in this step on its stream, from 0
+    size_t events = 0;    // events before it
   };
   const std::vector<Issued>& ops() const { return ops_; }
 
-  /// Of the memories that hold anything. `starts_us`: when an op of the compute stream began; `until_us`: the end.
+  /// Curves of the memories that hold anything. `starts_us`: when an op of the compute stream began; `until_us`:
+  /// the end.
   std::vector<MemoryCurve> curves(const std::function<double(const Issued&)>& starts_us, double until_us) const;
 
   static constexpr size_t kPeakValues = 16;
@@ -87,10 +88,10 @@ class MemoryLog : public ir::Walk::Watcher {
   std::array<BytesOfKinds, ir::kSpaces> persistent_{};  // [space]
   std::vector<Event> events_;
   std::vector<Issued> ops_;
-  std::map<int32_t, uint32_t> issued_on_;  // of the step, by stream
+  std::map<int32_t, uint32_t> issued_on_;  // ops of the step, by stream
 };
 
-/// The same curve at no more than so many places, each of which holds the most of its stretch; the peak stays.
+/// Returns the curve at no more than so many places, each of which holds the most of its stretch; the peak stays.
 MemoryCurve thinned(const MemoryCurve& curve, size_t places);
 
 inline int64_t sum_of(const BytesOfKinds& kinds) {

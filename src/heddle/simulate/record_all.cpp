@@ -17,9 +17,9 @@ size_t fewest_ops(const ir::StepProgram& program, int rank, ir::Purpose purpose)
   for (const ir::Action& action : program.actions_of(rank, purpose)) {
     const auto [at, fresh] = of_block.try_emplace(action.block, 0);
     if (fresh) {
-      const ir::Block& block = program.blocks[static_cast<size_t>(action.block)];
+      const ir::Block& block = program.blocks[action.block];
       for (const ir::Step& step : block.steps) {
-        const ir::Op& op = program.listings[static_cast<size_t>(block.listings[step.slot])].ops[step.op];
+        const ir::Op& op = program.listings[block.listings[step.slot]].ops[step.op];
         if (!op.condition && ir::runs(*op.def)) ++at->second;
       }
     }
@@ -36,10 +36,10 @@ Groups groups_of(const ir::StepProgram& program, const plan::Mesh& mesh) {
   for (const auto& [channel, name] : streams.channels()) {
     std::vector<bool> seen(static_cast<size_t>(mesh.ranks()), false);
     for (int r = 0; r < mesh.ranks(); ++r) {
-      if (seen[static_cast<size_t>(r)]) continue;
+      if (seen[r]) continue;
       const std::vector<int> ranks = mesh.group(name, r);
       if (ranks.empty()) continue;
-      for (const int member : ranks) seen[static_cast<size_t>(member)] = true;
+      for (const int member : ranks) seen[member] = true;
       groups[channel].push_back(ranks);
     }
   }
@@ -54,9 +54,9 @@ Recordings record_all(const ir::StepProgram& program, const SimulationInput& inp
     const int alike = input.ranks_differ ? static_cast<int>(r) : input.alike.empty() ? 0 : input.alike[r];
     return std::pair{program.class_of_rank[r], alike};
   };
-  std::map<int, std::set<int>> apart;  // of each class
+  std::map<int, std::set<int>> apart;  // numbers in each class
   for (size_t r = 0; r < ranks; ++r) apart[key_of(r).first].insert(key_of(r).second);
-  // Those of a class run as many ops: tell before they are walked.
+  // Ranks of a class run as many ops, so the limit is checked before they are walked.
   size_t ops = 0;
   std::set<int> seen;
   for (size_t r = 0; r < ranks; ++r) {

@@ -37,7 +37,7 @@ class Recorder : public ir::Issuer {
     op.count = static_cast<uint32_t>(issue.count - before_[stream]);
     op.first_wait = static_cast<uint32_t>(recording.waits.size());
     for (const ir::Wait& wait : issue.waits) {
-      const uint64_t before = before_[static_cast<size_t>(wait.stream)];
+      const uint64_t before = before_[wait.stream];
       if (wait.count > before) recording.waits.push_back({wait.stream, wait.count - before});
     }
     op.waits = static_cast<uint32_t>(recording.waits.size()) - op.first_wait;
@@ -54,7 +54,6 @@ class Recorder : public ir::Issuer {
   }
 
   int64_t read_rows(const ir::Issue& issue, size_t output) override {
-    if (!issue.op->def->decides.empty()) return ir::usual_decision(*issue.op->def, output);
     return options_.rows ? options_.rows(rank_, issue, output) : 0;
   }
 
@@ -69,7 +68,7 @@ class Lifetimes : public ir::Storage::Watcher {
  public:
   Lifetimes(const ir::StepProgram& program, int rank, ir::Walk& walk) : storage_(walk.storage()) {
     for (const int s : program.listings_of(rank)) {  // as the walk has placed them
-      const ir::Listing& listing = program.listings[static_cast<size_t>(s)];
+      const ir::Listing& listing = program.listings[s];
       for (size_t v = 0; v < listing.values.size(); ++v) {
         const ir::Value& value = listing.values[v];
         const bool elsewhere =
@@ -90,8 +89,7 @@ class Lifetimes : public ir::Storage::Watcher {
     const auto at = held_.find(offset);
     if (at == held_.end()) return;
     bool others = false;
-    for (int i = 0; i < ir::kMostStreams; ++i)
-      others = others || (i != at->second.second && used[static_cast<size_t>(i)] > 0);
+    for (int i = 0; i < ir::kMostStreams; ++i) others = others || (i != at->second.second && used[i] > 0);
     allocator.free(at->second.first, others);
     held_.erase(at);
   }
@@ -114,14 +112,14 @@ Recording record(const ir::StepProgram& program, int rank, const RecordOptions& 
     recorder.begin_step();
     walk.keep_peak = options.keep_peak && step + 1 == options.steps;
     walk.watcher = step + 1 == options.steps ? options.watcher : nullptr;
-    // A copy of the state runs beside the step that follows it, and is reckoned with it.
+    // A copy of the state runs beside the step that follows it, and counts with it.
     const bool snapshots =
         options.purpose == ir::Purpose::train && !program.actions_of(rank, ir::Purpose::snapshot).empty();
     if (snapshots) walk.run_step(recorder, ir::Purpose::snapshot);
     const int64_t snapshot_bytes = snapshots ? walk.copied_out_bytes() : 0;
     walk.run_step(recorder, options.purpose);
     recorder.recording.copied_out_bytes = snapshot_bytes + walk.copied_out_bytes();
-    walk.peak_from_bytes = walk.storage().peak_live_bytes();  // of a step like the next
+    walk.peak_from_bytes = walk.storage().peak_live_bytes();  // a step's like the next
   }
   Recording& made = recorder.recording;
   made.streams = walk.streams().names();

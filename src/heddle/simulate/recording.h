@@ -13,13 +13,13 @@ namespace heddle::simulate {
 
 /// Scratch that the kernel of an op asks for, in bytes.
 using ScratchBytes = std::function<int64_t(int listing, uint32_t op, const ir::RowCounts& rows)>;
-/// Microseconds that an op lasts once everything it needs is there; or how many threads.
+/// Microseconds that an op takes once everything it needs is there; or how many threads.
 using DurationUs = std::function<double(int rank, const ir::Issue& issue)>;
 /// Rows that the host reads from an output of an op with a host stall.
 using RowsRead = std::function<int64_t(int rank, const ir::Issue& issue, size_t output)>;
 
-/// Of the links of its rank's host, how long what an op sends and receives itself would keep them busy, had it them
-/// for itself: at most about its duration.
+/// Time for which the messages of an op itself would keep the links of its rank's host busy, had it them for
+/// itself: at most about its duration.
 struct LinkUse {
   double out_us = 0, in_us = 0;
 };
@@ -34,9 +34,9 @@ struct RecordedOp {
   uint32_t first_wait = 0;  // its waits, in Recording::waits
   uint32_t waits = 0;
   bool host_stall = false;
-  bool overwrite = false;  // of accumulators: the first op of the step that sums into them
+  bool overwrite = false;  // the first op of the step that sums into an accumulator
   double duration_us = 0;
-  double threads = 0;  // that it keeps busy
+  double threads = 0;  // threads that it keeps busy
   double takes = 0;    // share of its rank's units that compute
   LinkUse link;
   int64_t live_bytes = 0;  // after its outputs were placed
@@ -51,33 +51,33 @@ struct Recording {
   int64_t peak_live_bytes = 0;
   int64_t reserved_bytes = 0;  // high water of the arena
   std::vector<ir::Walk::Live> live_at_peak;
-  int64_t host_peak_live_bytes = 0;  // of the host's arena
+  int64_t host_peak_live_bytes = 0;  // the host arena's
   int64_t host_reserved_bytes = 0;
   int64_t copied_out_bytes = 0;  // to the host, and from it
   int64_t copied_in_bytes = 0;
-  int64_t caching_reserved_bytes = 0;  // what a caching allocator would hold for the same lifetimes, when asked for
+  int64_t caching_reserved_bytes = 0;  // a caching allocator's for the same lifetimes, when asked for
 };
 
 struct RecordOptions {
   ir::Purpose purpose = ir::Purpose::train;
-  int64_t capacity_bytes = 0;       // of the arena; 0: unlimited. Where values lie depends on it
-  int64_t limit_bytes = 0;          // to which the arena may grow beyond; 0: not at all
-  int64_t host_capacity_bytes = 0;  // of the host's
+  int64_t capacity_bytes = 0;       // the arena's; 0: unlimited. The places of values depend on it
+  int64_t limit_bytes = 0;          // limit to which the arena may grow beyond; 0: none
+  int64_t host_capacity_bytes = 0;  // the host's
   int steps = 1;                   // walks that many and keeps the last: storage is found as the one before left it
   bool keep_peak = false;          // fill live_at_peak
   bool caching_allocator = false;  // fill caching_reserved_bytes
   ScratchBytes scratch_bytes;      // empty: no kernel needs any
   DurationUs duration_us;          // empty: nothing takes time
-  DurationUs threads;              // that an op keeps busy; empty: none
+  DurationUs threads;              // threads that an op keeps busy; empty: none
   /// Share of its rank's units that compute, which an op of another stream takes from those that compute while it
   /// runs; empty: none.
   DurationUs takes;
   LinkUses link_use;                     // empty: nothing crosses a host's links
   RowsRead rows;                         // empty: no rows
-  ir::Walk::Watcher* watcher = nullptr;  // of the last step; not owned
+  ir::Walk::Watcher* watcher = nullptr;  // the last step's; not owned
 };
 
-/// Throws ir::OutOfMemory where the executor would.
+/// Records the ops of a rank. Throws ir::OutOfMemory where the executor would.
 Recording record(const ir::StepProgram& program, int rank, const RecordOptions& options);
 
 }  // namespace heddle::simulate

@@ -1,4 +1,4 @@
-// What a simulation comes to: times, memory and use of each kind of rank, the longest chain, and who is stuck.
+// Results of a simulation: times, memory and use of each kind of rank, the longest chain, and who is stuck.
 #include <algorithm>
 
 #include "heddle/base/error.h"
@@ -10,17 +10,17 @@ namespace heddle::simulate {
 namespace {
 
 std::string absent_peers(const Running& running, int kind, const RecordedOp& recorded) {
-  const ir::Op& op = running.program.listings[static_cast<size_t>(recorded.listing)].ops[recorded.op];
+  const ir::Op& op = running.program.listings[recorded.listing].ops[recorded.op];
   const int channel = running.table.channel_of(recorded.listing, recorded.op);
-  const Member& member = running.ranks[static_cast<size_t>(kind)].members[static_cast<size_t>(channel)];
-  const Board& board = running.boards[static_cast<size_t>(member.group)];
+  const Member& member = running.ranks[static_cast<size_t>(kind)].members[channel];
+  const GroupQueue& group_queue = running.group_queues[member.group];
   if (!op.def->collective) {
     const int64_t peer = member.position + op.attributes.integer("step");
-    return fmt::format("a send of rank {}", running.first_of(board.kinds[static_cast<size_t>(peer)]));
+    return fmt::format("a send of rank {}", running.first_of(group_queue.kinds[peer]));
   }
   std::string absent;
-  const size_t turn = board.met.at(kind) - 1;
-  for (const auto& [other, met] : board.met) {
+  const size_t turn = group_queue.met.at(kind) - 1;
+  for (const auto& [other, met] : group_queue.met) {
     if (met <= turn) absent += fmt::format("{}{}", absent.empty() ? "rank " : ", ", running.first_of(other));
   }
   return absent;
@@ -32,7 +32,7 @@ std::string deadlock(const Running& running, const Simulation& result) {
     const RankState& run = running.ranks[r];
     const auto name = [&](uint32_t index) {
       const SimulatedOp& op = result.ranks[r].ops[index];
-      const ir::Listing& listing = running.program.listings[static_cast<size_t>(op.listing)];
+      const ir::Listing& listing = running.program.listings[op.listing];
       return fmt::format("'{}' of {}, microbatch {}", running.op_of(op).kind(), listing.name, op.microbatch);
     };
     for (size_t s = 0; s < run.lanes.size(); ++s) {
@@ -46,10 +46,9 @@ std::string deadlock(const Running& running, const Simulation& result) {
       }
       for (uint32_t w = op.first_wait; why.empty() && w < op.first_wait + op.waits; ++w) {
         const ir::Wait& wait = run.recording->waits[w];
-        const Lane& other = run.lanes[static_cast<size_t>(wait.stream)];
+        const Lane& other = run.lanes[wait.stream];
         if (other.next < wait.count) {
-          why = fmt::format("{} on {}", name(other.ops[wait.count - 1]),
-                            run.recording->streams[static_cast<size_t>(wait.stream)]);
+          why = fmt::format("{} on {}", name(other.ops[wait.count - 1]), run.recording->streams[wait.stream]);
         }
       }
       if (why.empty()) why = absent_peers(running, static_cast<int>(r), op);
@@ -96,7 +95,7 @@ Simulation report_of(Running& running) {
           {running.ranks[r].recording->streams[s], lane.busy_us, lane.waiting_us, idle_us});
     }
   }
-  for (OpRef at = last; at.rank >= 0; at = running.ranks[static_cast<size_t>(at.rank)].cause[at.index]) {
+  for (OpRef at = last; at.rank >= 0; at = running.ranks[at.rank].cause[at.index]) {
     result.critical_path.push_back({running.first_of(at.rank), at.index});
   }
   std::reverse(result.critical_path.begin(), result.critical_path.end());

@@ -10,7 +10,7 @@
 
 namespace heddle::simulate {
 
-inline constexpr OpRef kNobody{-1, 0};  // of references within, `rank` is a kind of rank
+inline constexpr OpRef kNobody{-1, 0};  // in references within, `rank` is a kind of rank
 
 // A place in a group's communicator.
 struct Member {
@@ -18,9 +18,9 @@ struct Member {
   int position = 0;
 };
 
-// What ranks of a group put on their communicator: collectives by order, letters by sender and receiver. It stands
-// for all groups of the same kinds.
-struct Board {
+// The communicator of a group of ranks: collectives by order, messages by sender and receiver. It stands for all
+// groups of the same kinds.
+struct GroupQueue {
   std::vector<int> kinds;  // by position
   size_t distinct = 0;     // kinds
   struct Meeting {
@@ -49,7 +49,7 @@ struct Lane {                 // a stream of a rank
 struct RankState {
   std::shared_ptr<const Recording> recording;
   std::vector<SimulatedOp> ops;
-  std::vector<OpRef> cause;  // whose end let each op start
+  std::vector<OpRef> cause;  // the op whose end let each op start
   std::vector<Lane> lanes;
   std::vector<Member> members;  // by channel
   size_t issued = 0;            // ops that the host has enqueued
@@ -61,18 +61,16 @@ struct RankState {
 /// The program, its ranks and where they meet.
 struct Running {
   const ir::StepProgram& program;
-  const ir::StreamTable table;  // of all listings: channels are numbered by it
+  const ir::StreamTable table;  // for all listings: it numbers channels
   const Fold fold;
-  std::vector<RankState> ranks;  // of each kind of rank
-  std::vector<Board> boards;
+  std::vector<RankState> ranks;  // [kind of rank]
+  std::vector<GroupQueue> group_queues;
 
   int first_of(int kind) const { return fold.first[static_cast<size_t>(kind)]; }
-  const ir::Op& op_of(const SimulatedOp& op) const {
-    return program.listings[static_cast<size_t>(op.listing)].ops[op.op];
-  }
+  const ir::Op& op_of(const SimulatedOp& op) const { return program.listings[op.listing].ops[op.op]; }
 };
 
-/// What has run when nothing runs any more, and who is stuck. Takes the ops out of the ranks.
+/// Reports what has run when nothing runs any more, and who is stuck. Takes the ops out of the ranks.
 Simulation report_of(Running& running);
 
 }  // namespace heddle::simulate

@@ -5,13 +5,13 @@
 namespace heddle::simulate {
 
 void Sharing::add(const std::vector<Demand>& demands, double sign) {
-  for (const Demand& d : demands) load_[static_cast<size_t>(d.resource)] += sign * d.amount;
+  for (const Demand& d : demands) load_[d.resource] += sign * d.amount;
 }
 
 double Sharing::speed(const std::vector<Demand>& demands) const {
   double slowest = 1;
   for (const Demand& d : demands) {
-    const double load = load_[static_cast<size_t>(d.resource)];
+    const double load = load_[d.resource];
     if (d.resource >= machines_ + 2 * hosts_) {
       if (d.amount == 0) slowest = std::min(slowest, std::max(kLeastUnits, 1 - load));
     } else if (d.resource >= machines_) {

@@ -1,10 +1,10 @@
-// What ops that run side by side take from each other: the cores of a machine, a host's link to the others, each
-// way, and the units of a rank's device that compute.
+// Resources that ops side by side share: the cores of a machine, a host's link to the others, each way, and the
+// units of a rank's device that compute.
 //
 // Cores: all threads of a machine run at the speed that it has for as many. A link: an op asks for the part of its
-// rate that it would use alone; where all ask for more than there is, all slow down alike, so that bytes pass at
+// rate that it would use alone. Where all ask for more than there is, all slow down alike, so that bytes pass at
 // the link's rate and none is lost. Units: messages take shares of them, and go on as if alone; an op that computes
-// takes none, and has what they leave. An op goes as fast as the scarcest of what it uses allows.
+// takes none, and has what they leave. The scarcest of an op's resources sets its speed.
 #pragma once
 
 #include <functional>
@@ -29,12 +29,12 @@ class Sharing {
   int into(int host) const { return machines_ + 2 * host + 1; }
   int units(int device) const { return machines_ + 2 * hosts_ + device; }
 
-  /// What messages leave of a device's units at least.
+  /// Least part of a device's units that messages leave.
   static constexpr double kLeastUnits = 0.1;
 
   void take(const std::vector<Demand>& demands) { add(demands, 1); }
   void give_back(const std::vector<Demand>& demands) { add(demands, -1); }
-  /// Of one that has taken these.
+  /// Speed of an op that has taken these.
   double speed(const std::vector<Demand>& demands) const;
 
  private:

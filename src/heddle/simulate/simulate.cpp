@@ -28,7 +28,7 @@ class Simulator : Running {
     ranks.resize(static_cast<size_t>(fold.kinds()));
     size_t ops = 0;
     for (size_t k = 0; k < ranks.size(); ++k) {
-      ranks[k].recording = recordings[static_cast<size_t>(fold.first[k])];
+      ranks[k].recording = recordings[fold.first[k]];
       ops += ranks[k].recording->ops.size();
     }
     if (ops > kMostOps)
@@ -75,7 +75,7 @@ class Simulator : Running {
   }
 
   void start(int rank) {
-    RankState& run = ranks[static_cast<size_t>(rank)];
+    RankState& run = ranks[rank];
     run.lanes.resize(run.recording->streams.size());
     run.members.resize(table.channels().size());
     run.cause.assign(run.recording->ops.size(), kNobody);
@@ -87,7 +87,7 @@ class Simulator : Running {
       made.stream = op.stream;
       made.live_bytes = op.live_bytes;
       made.reserved_bytes = op.reserved_bytes;
-      run.lanes[static_cast<size_t>(op.stream)].ops.push_back(static_cast<uint32_t>(run.ops.size() - 1));
+      run.lanes[op.stream].ops.push_back(static_cast<uint32_t>(run.ops.size() - 1));
     }
   }
 
@@ -103,17 +103,16 @@ class Simulator : Running {
         for (const int rank : members) {
           HEDDLE_CHECK(rank >= 0 && static_cast<size_t>(rank) < fold.kind_of.size(), "{} has a rank {}", name,
                        rank);
-          kinds.push_back(fold.kind_of[static_cast<size_t>(rank)]);
+          kinds.push_back(fold.kind_of[rank]);
         }
         if (!known.try_emplace(kinds, true).second) continue;
-        Board& board = boards.emplace_back();
-        board.kinds = kinds;
+        GroupQueue& group_queue = group_queues.emplace_back();
+        group_queue.kinds = kinds;
         for (size_t i = 0; i < kinds.size(); ++i) {
-          if (!board.met.try_emplace(kinds[i], 0).second) continue;
-          ranks[static_cast<size_t>(kinds[i])].members[channel] = {static_cast<int>(boards.size()) - 1,
-                                                                   static_cast<int>(i)};
+          if (!group_queue.met.try_emplace(kinds[i], 0).second) continue;
+          ranks[kinds[i]].members[channel] = {static_cast<int>(group_queues.size()) - 1, static_cast<int>(i)};
         }
-        board.distinct = board.met.size();
+        group_queue.distinct = group_queue.met.size();
       }
     }
   }
@@ -124,29 +123,26 @@ class Simulator : Running {
     std::vector<bool> machine_used(static_cast<size_t>(1 + most(input_.machine_of)), false);
     std::vector<bool> host_used(static_cast<size_t>(hosts(input_, fold.kind_of.size())), false);
     for (const int first : fold.first) {
-      machine_used[static_cast<size_t>(machine_of(first))] = true;
-      host_used[static_cast<size_t>(host_of(first))] = true;
+      machine_used[machine_of(first)] = true;
+      host_used[host_of(first)] = true;
     }
     for (size_t r = 0; r < fold.kind_of.size(); ++r) {
       const int rank = static_cast<int>(r), kind = fold.kind_of[r];
-      if (machine_used[static_cast<size_t>(machine_of(rank))]) ++on_machine[{kind, machine_of(rank)}];
-      if (host_used[static_cast<size_t>(host_of(rank))]) ++on_host[{kind, host_of(rank)}];
+      if (machine_used[machine_of(rank)]) ++on_machine[{kind, machine_of(rank)}];
+      if (host_used[host_of(rank)]) ++on_host[{kind, host_of(rank)}];
     }
     on_machines_.resize(ranks.size());
     on_hosts_.resize(ranks.size());
-    for (const auto& [at, count] : on_machine)
-      on_machines_[static_cast<size_t>(at.first)].push_back({at.second, count});
-    for (const auto& [at, count] : on_host) on_hosts_[static_cast<size_t>(at.first)].push_back({at.second, count});
+    for (const auto& [at, count] : on_machine) on_machines_[at.first].push_back({at.second, count});
+    for (const auto& [at, count] : on_host) on_hosts_[at.first].push_back({at.second, count});
   }
 
-  int machine_of(int rank) const {
-    return input_.machine_of.empty() ? 0 : input_.machine_of[static_cast<size_t>(rank)];
-  }
-  int host_of(int rank) const { return input_.host_of.empty() ? rank : input_.host_of[static_cast<size_t>(rank)]; }
+  int machine_of(int rank) const { return input_.machine_of.empty() ? 0 : input_.machine_of[rank]; }
+  int host_of(int rank) const { return input_.host_of.empty() ? rank : input_.host_of[rank]; }
 
   // Microseconds of an op alone.
   double duration_us(OpRef who) const {
-    const double us = ranks[static_cast<size_t>(who.rank)].recording->ops[who.index].duration_us;
+    const double us = ranks[who.rank].recording->ops[who.index].duration_us;
     if (input_.jitter <= 0) return us;
     const double variance = std::log1p(input_.jitter * input_.jitter);
     const RandomKey key = RandomKey(input_.seed).with("jitter").with(static_cast<uint64_t>(who.rank));
@@ -158,20 +154,20 @@ class Simulator : Running {
   // Something that ends or may begin at a time that is known.
   struct Event {
     double at_us;
-    uint64_t turn;  // of two at the same time the one that was foreseen first
+    uint64_t turn;  // order of two at the same time: the one foreseen first
     int work;       // index into works_; -1: an op has been issued to this lane
     int rank, stream;
     bool operator<(const Event& other) const {
       return at_us != other.at_us ? at_us > other.at_us : turn > other.turn;
     }
   };
-  // What runs: an op, or a collective with all who take part.
+  // Work that runs: an op, or a collective with all who take part.
   struct Work {
     std::vector<OpRef> members;
     double start_us = 0;
     double left_us = 0;    // alone on the machine
-    double threads = 0;    // of each member
-    OpRef last = kNobody;  // who came last
+    double threads = 0;    // each member's
+    OpRef last = kNobody;  // the last one to come
     std::vector<Sharing::Demand> demands;
   };
 
@@ -182,8 +178,8 @@ class Simulator : Running {
   void begin(Work work) {
     work.start_us = now_us_;
     for (const OpRef& one : work.members) {
-      const RankState& run = ranks[static_cast<size_t>(one.rank)];
-      ranks[static_cast<size_t>(one.rank)].lanes[static_cast<size_t>(run.ops[one.index].stream)].running = true;
+      const RankState& run = ranks[one.rank];
+      ranks[one.rank].lanes[run.ops[one.index].stream].running = true;
     }
     demand(work);
     sharing_.take(work.demands);
@@ -196,7 +192,7 @@ class Simulator : Running {
     }
     const double end_us = now_us_ + work.left_us;
     const bool shares = !work.demands.empty();
-    works_[static_cast<size_t>(index)] = std::move(work);
+    works_[index] = std::move(work);
     if (shares) {
       sharers_.push_back(index);
     } else {
@@ -204,7 +200,8 @@ class Simulator : Running {
     }
   }
 
-  // What a work and those of the same kinds that run at the same time take where they stand.
+  // Sets the demands of a work, together with those of the same kinds that run at the same time, on the resources
+  // of their places.
   void demand(Work& work) {
     const auto on = [&](int kind, const std::vector<std::vector<std::pair<int, int>>>& places, double amount,
                         const auto& resource) {
@@ -217,7 +214,7 @@ class Simulator : Running {
     const auto into = [&](int host) { return sharing_.into(host); };
     for (const OpRef& one : work.members) {
       if (input_.speed) on(one.rank, on_machines_, work.threads, cores);
-      const RankState& run = ranks[static_cast<size_t>(one.rank)];
+      const RankState& run = ranks[one.rank];
       const RecordedOp& recorded = run.recording->ops[one.index];
       const ir::Op& op = op_of(run.ops[one.index]);
       if (input_.takes && (recorded.takes > 0 || op.def->stream == ir::StreamKind::compute))
@@ -227,8 +224,7 @@ class Simulator : Running {
       int receiver = one.rank;  // a message arrives where it is sent
       if (op.def->moves == ir::Moves::to_neighbour) {
         const Member& member = member_of(one);
-        receiver =
-            boards[static_cast<size_t>(member.group)].kinds[static_cast<size_t>(peer_of(member, op, one.rank))];
+        receiver = group_queues[member.group].kinds[peer_of(member, op, one.rank)];
       }
       on(one.rank, on_hosts_, link.out_us / work.left_us, out_of);
       on(receiver, on_hosts_, link.in_us / work.left_us, into);
@@ -242,7 +238,7 @@ class Simulator : Running {
     speeds_.clear();
     ends_us_.clear();
     for (const int w : sharers_) {
-      const Work& work = works_[static_cast<size_t>(w)];
+      const Work& work = works_[w];
       speeds_.push_back(sharing_.speed(work.demands));
       ends_us_.push_back(now_us_ + work.left_us / speeds_.back());
       next_us = std::min(next_us, ends_us_.back());
@@ -253,7 +249,7 @@ class Simulator : Running {
     std::vector<int> ended;
     size_t kept = 0;
     for (size_t i = 0; i < sharers_.size(); ++i) {
-      Work& work = works_[static_cast<size_t>(sharers_[i])];
+      Work& work = works_[sharers_[i]];
       work.left_us -= passed_us * speeds_[i];
       if (work.left_us <= 1e-5 || ends_us_[i] <= now_us_) {  // late in a long step the clock is coarser than that
         ended.push_back(sharers_[i]);
@@ -276,11 +272,11 @@ class Simulator : Running {
   }
 
   void end(int index) {
-    const Work work = std::move(works_[static_cast<size_t>(index)]);
+    const Work work = std::move(works_[index]);
     free_works_.push_back(index);
     sharing_.give_back(work.demands);
     for (const OpRef& one : work.members) {
-      RankState& run = ranks[static_cast<size_t>(one.rank)];
+      RankState& run = ranks[one.rank];
       const ir::Op& op = op_of(run.ops[one.index]);
       if (op.def->moves == ir::Moves::from_neighbour && !received(one)) continue;
       complete(one, work.start_us, one.rank == work.last.rank ? run.cause[one.index] : work.last);
@@ -290,7 +286,7 @@ class Simulator : Running {
 
   // The host goes on: enqueues until it must wait for an op.
   void issue(int rank) {
-    RankState& run = ranks[static_cast<size_t>(rank)];
+    RankState& run = ranks[rank];
     while (run.issued < run.ops.size()) {
       SimulatedOp& op = run.ops[run.issued];
       run.host_us += input_.enqueue_us;
@@ -305,8 +301,8 @@ class Simulator : Running {
 
   // Begins what can run on a stream of a rank.
   void advance(int rank, int stream) {
-    RankState& run = ranks[static_cast<size_t>(rank)];
-    Lane& lane = run.lanes[static_cast<size_t>(stream)];
+    RankState& run = ranks[rank];
+    Lane& lane = run.lanes[stream];
     if (lane.running || lane.met || lane.next == lane.ops.size()) return;
     const uint32_t index = lane.ops[lane.next];
     if (index >= run.issued) return;  // the host will wake us
@@ -333,16 +329,16 @@ class Simulator : Running {
 
   // The place of an op's rank in the group over whose channel it goes.
   const Member& member_of(OpRef who) const {
-    const RankState& run = ranks[static_cast<size_t>(who.rank)];
+    const RankState& run = ranks[who.rank];
     const SimulatedOp& op = run.ops[who.index];
-    return run.members[static_cast<size_t>(table.channel_of(op.listing, op.op))];
+    return run.members[table.channel_of(op.listing, op.op)];
   }
 
   int peer_of(const Member& member, const ir::Op& op, int rank) const {
     const auto step = op.attributes.integer("step");
     const int64_t peer = member.position + step;
-    const Board& board = boards[static_cast<size_t>(member.group)];
-    HEDDLE_CHECK(peer >= 0 && peer < std::ssize(board.kinds), "rank {} has no neighbour {:+}", first_of(rank),
+    const GroupQueue& group_queue = group_queues[member.group];
+    HEDDLE_CHECK(peer >= 0 && peer < std::ssize(group_queue.kinds), "rank {} has no neighbour {:+}", first_of(rank),
                  step);
     return static_cast<int>(peer);
   }
@@ -350,14 +346,14 @@ class Simulator : Running {
   // A send has ended: its letter lies there.
   void deliver(OpRef who) {
     const Member& member = member_of(who);
-    Board& board = boards[static_cast<size_t>(member.group)];
-    const int peer = peer_of(member, op_of(ranks[static_cast<size_t>(who.rank)].ops[who.index]), who.rank);
-    Board::Mail& mail = board.mail[{member.position, peer}];
+    GroupQueue& group_queue = group_queues[member.group];
+    const int peer = peer_of(member, op_of(ranks[who.rank].ops[who.index]), who.rank);
+    GroupQueue::Mail& mail = group_queue.mail[{member.position, peer}];
     mail.sent.push_back(who);
     if (!mail.waited_for) return;
     mail.waited_for = false;
-    const int rank = board.kinds[static_cast<size_t>(peer)];
-    RankState& run = ranks[static_cast<size_t>(rank)];
+    const int rank = group_queue.kinds[peer];
+    RankState& run = ranks[rank];
     const OpRef one = receive_of(rank, member.group);
     ++mail.received;
     complete(one, std::max(run.ops[one.index].start_us, now_us_ - duration_us(one)), who);
@@ -365,11 +361,11 @@ class Simulator : Running {
 
   // A receive is over as far as it is up to it: is the letter there?
   bool received(OpRef one) {
-    RankState& run = ranks[static_cast<size_t>(one.rank)];
+    RankState& run = ranks[one.rank];
     const Member& member = member_of(one);
-    Board& board = boards[static_cast<size_t>(member.group)];
+    GroupQueue& group_queue = group_queues[member.group];
     const int peer = peer_of(member, op_of(run.ops[one.index]), one.rank);
-    Board::Mail& mail = board.mail[{peer, member.position}];
+    GroupQueue::Mail& mail = group_queue.mail[{peer, member.position}];
     if (mail.received < mail.sent.size()) {
       ++mail.received;
       return true;
@@ -379,9 +375,9 @@ class Simulator : Running {
     return false;
   }
 
-  // What `rank` is receiving over the group's channel just now.
+  // The op in which `rank` is receiving over the group's channel just now.
   OpRef receive_of(int rank, int group) const {
-    const RankState& run = ranks[static_cast<size_t>(rank)];
+    const RankState& run = ranks[rank];
     for (const Lane& lane : run.lanes) {
       if (!lane.running) continue;
       const OpRef one{rank, lane.ops[lane.next]};
@@ -391,11 +387,11 @@ class Simulator : Running {
     internal_error("rank {} receives nothing", first_of(rank));
   }
 
-  // Whether all that the op waits for has ended; a lane that isn't there yet will wake us.
+  // True if all that the op waits for has ended; a lane that isn't there yet will wake us.
   bool others_ended(RankState& run, const RecordedOp& op, int stream) {
     for (uint32_t w = op.first_wait; w < op.first_wait + op.waits; ++w) {
       const ir::Wait& wait = run.recording->waits[w];
-      Lane& other = run.lanes[static_cast<size_t>(wait.stream)];
+      Lane& other = run.lanes[wait.stream];
       if (other.next < wait.count) {
         other.sleepers.push_back(stream);
         return false;
@@ -407,22 +403,22 @@ class Simulator : Running {
   // Arrives at the group's next collective; the last to arrive begins it for all.
   void meet(Lane& lane, OpRef who) {
     lane.met = true;
-    Board& board = boards[static_cast<size_t>(member_of(who).group)];
-    const size_t turn = board.met.at(who.rank)++;
-    if (board.meetings.size() <= turn) board.meetings.resize(turn + 1);
-    Board::Meeting& meeting = board.meetings[turn];
+    GroupQueue& group_queue = group_queues[member_of(who).group];
+    const size_t turn = group_queue.met.at(who.rank)++;
+    if (group_queue.meetings.size() <= turn) group_queue.meetings.resize(turn + 1);
+    GroupQueue::Meeting& meeting = group_queue.meetings[turn];
     meeting.arrived.push_back(who);
-    if (meeting.arrived.size() < board.distinct) return;
+    if (meeting.arrived.size() < group_queue.distinct) return;
     Work work{.members = std::move(meeting.arrived), .last = who, .demands = {}};
     bool slept = false;
     for (const OpRef& one : work.members) {
-      RankState& run = ranks[static_cast<size_t>(one.rank)];
+      RankState& run = ranks[one.rank];
       const RecordedOp& recorded = run.recording->ops[one.index];
-      HEDDLE_CHECK(op_of(run.ops[one.index]).def == op_of(ranks[static_cast<size_t>(who.rank)].ops[who.index]).def,
+      HEDDLE_CHECK(op_of(run.ops[one.index]).def == op_of(ranks[who.rank].ops[who.index]).def,
                    "rank {} runs '{}' where rank {} runs '{}'", first_of(one.rank),
                    op_of(run.ops[one.index]).kind(), first_of(who.rank),
-                   op_of(ranks[static_cast<size_t>(who.rank)].ops[who.index]).kind());
-      Lane& of = run.lanes[static_cast<size_t>(run.ops[one.index].stream)];
+                   op_of(ranks[who.rank].ops[who.index]).kind());
+      Lane& of = run.lanes[run.ops[one.index].stream];
       of.met = false;
       slept = slept || now_us_ > std::max(of.free_us, run.ops[one.index].issued_us);
       work.left_us = std::max(work.left_us, duration_us(one));
@@ -432,18 +428,18 @@ class Simulator : Running {
     begin(std::move(work));
   }
 
-  // Whose end let an op begin that can begin now.
+  // The op whose end lets an op begin that can begin now.
   OpRef cause_of(OpRef who) const {
-    const RankState& run = ranks[static_cast<size_t>(who.rank)];
+    const RankState& run = ranks[who.rank];
     const RecordedOp& op = run.recording->ops[who.index];
-    const Lane& lane = run.lanes[static_cast<size_t>(op.stream)];
+    const Lane& lane = run.lanes[op.stream];
     OpRef cause = lane.next > 0 && lane.free_us >= run.ops[who.index].issued_us
                       ? OpRef{who.rank, lane.ops[lane.next - 1]}
                       : kNobody;
     double from_us = std::max(lane.free_us, run.ops[who.index].issued_us);
     for (uint32_t w = op.first_wait; w < op.first_wait + op.waits; ++w) {
       const ir::Wait& wait = run.recording->waits[w];
-      const uint32_t last = run.lanes[static_cast<size_t>(wait.stream)].ops[wait.count - 1];
+      const uint32_t last = run.lanes[wait.stream].ops[wait.count - 1];
       if (run.ops[last].end_us > from_us) {
         from_us = run.ops[last].end_us;
         cause = {who.rank, last};
@@ -454,9 +450,9 @@ class Simulator : Running {
 
   void complete(OpRef who, double start_us, OpRef cause) {
     const auto [rank, index] = who;
-    RankState& run = ranks[static_cast<size_t>(rank)];
+    RankState& run = ranks[rank];
     SimulatedOp& op = run.ops[index];
-    Lane& lane = run.lanes[static_cast<size_t>(op.stream)];
+    Lane& lane = run.lanes[op.stream];
     const double end_us = now_us_, could_us = std::max(lane.free_us, op.issued_us);
     op.start_us = start_us;
     op.end_us = end_us;
@@ -480,14 +476,14 @@ class Simulator : Running {
 
   const SimulationInput& input_;
   Sharing sharing_;
-  std::vector<std::vector<std::pair<int, int>>> on_machines_, on_hosts_;  // of each kind: place, ranks there
+  std::vector<std::vector<std::pair<int, int>>> on_machines_, on_hosts_;  // [kind]: place, ranks there
   std::deque<std::pair<int, int>> ready_;
   double now_us_ = 0;
   uint64_t turn_ = 0;
   std::priority_queue<Event> events_;
   std::vector<Work> works_;
   std::vector<int> free_works_, sharers_;  // indices into works_; what runs at a speed that depends on the others
-  std::vector<double> speeds_, ends_us_;   // of the sharers; when each would end at its speed
+  std::vector<double> speeds_, ends_us_;   // the sharers'; when each would end at its speed
 };
 
 }  // namespace

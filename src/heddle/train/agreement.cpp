@@ -13,14 +13,14 @@ namespace {
 // Between a name, its value and the next: control characters, which settings have escaped.
 constexpr char kBetween = '\x1f', kEnd = '\x1e';
 
-std::string joined(const Told& told) {
+std::string joined(const ControlMessage& told) {
   std::string text;
   for (const auto& [name, value] : told) text += name + kBetween + value + kEnd;
   return text;
 }
 
-Told parted(const std::string& text) {
-  Told told;
+ControlMessage parted(const std::string& text) {
+  ControlMessage told;
   for (size_t at = 0; at < text.size();) {
     const size_t between = std::min(text.find(kBetween, at), text.size());
     const size_t end = std::min(text.find(kEnd, between), text.size());
@@ -32,32 +32,36 @@ Told parted(const std::string& text) {
 
 }  // namespace
 
-void agree(RankExchange& ranks, const Told& told) {
-  if (ranks.size() == 1) return;
+std::string difference(RankExchange& ranks, const ControlMessage& told) {
+  if (ranks.size() == 1) return "";
   const std::string mine = joined(told);
   const auto hash = static_cast<double>(hash_bytes(mine) >> 11);  // exact in a double
   std::vector<double> hashes(static_cast<size_t>(ranks.size()), 0);
   hashes[static_cast<size_t>(ranks.rank())] = hash;
   ranks.sum(hashes);
-  if (std::ranges::all_of(hashes, [&](double other) { return other == hashes[0]; })) return;
+  if (std::ranges::all_of(hashes, [&](double other) { return other == hashes[0]; })) return "";
   const std::vector<std::string> all = ranks.share(mine);
-  const Told first = parted(all[0]);
+  const ControlMessage first = parted(all[0]);
   for (int r = 1; r < ranks.size(); ++r) {
-    const Told other = parted(all[static_cast<size_t>(r)]);
+    const ControlMessage other = parted(all[static_cast<size_t>(r)]);
     const std::map<std::string, std::string> here(first.begin(), first.end()), there(other.begin(), other.end());
     const auto shown = [](const std::map<std::string, std::string>& values, const std::string& name) {
       const auto at = values.find(name);
       return at == values.end() ? "nothing" : at->second;
     };
-    for (const Told* names : {&first, &other}) {
+    for (const ControlMessage* names : {&first, &other}) {
       for (const auto& [name, value] : *names) {
         if (shown(here, name) == shown(there, name)) continue;
-        config_error("the ranks were told different things: {} is {} on rank 0 and {} on rank {}", name,
-                     shown(here, name), shown(there, name), r);
+        return fmt::format("{} is {} on rank 0 and {} on rank {}", name, shown(here, name), shown(there, name), r);
       }
     }
   }
-  internal_error("what ranks were told differs in its hash alone");
+  internal_error("what ranks received differs in its hash alone");
+}
+
+void agree(RankExchange& ranks, const ControlMessage& told) {
+  if (const std::string found = difference(ranks, told); !found.empty())
+    config_error("the ranks received different things: {}", found);
 }
 
 }  // namespace heddle::train

@@ -1,5 +1,5 @@
-// Whether all ranks of a job were told the same: ranks that train with other rates, on other data or by another
-// program would go on, silently wrong, or wait for each other for ever.
+// Checks that all ranks of a job have the same inputs. Ranks that train with other rates, on other data or by
+// another program would go on, silently wrong, or wait for each other for ever.
 #pragma once
 
 #include <string>
@@ -10,11 +10,14 @@
 
 namespace heddle::train {
 
-/// What a rank was told, each with its name: "train.learning_rate", "0.001".
-using Told = std::vector<std::pair<std::string, std::string>>;
+/// A rank's inputs, each with its name: "train.learning_rate", "0.001".
+using ControlMessage = std::vector<std::pair<std::string, std::string>>;
 
-/// All ranks call it together. ConfigError, the same on all of them, naming the first thing in which a rank differs
-/// from rank 0. Costs one number a rank where all agree.
-void agree(RankExchange& ranks, const Told& told);
+/// The first thing in which a rank differs from rank 0, the same on all of them: "seed is 1 on rank 0 and 2 on rank
+/// 3";
+/// "": all agree. All ranks call it together. Costs one number a rank where all agree.
+std::string difference(RankExchange& ranks, const ControlMessage& told);
+/// ConfigError where there is a difference.
+void agree(RankExchange& ranks, const ControlMessage& told);
 
 }  // namespace heddle::train

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "heddle/base/error.h"
+#include "heddle/train/audit/digest_sums.h"
 #include "heddle/train/checkpoint.h"
 
 namespace heddle::train {
@@ -41,11 +42,6 @@ std::vector<formats::TensorHeading> headings_of(const Checkpoint& checkpoint) {
   return headings;
 }
 
-// What stands beside the masters is the newest's.
-bool is_moment(const std::string& name) {
-  return name.starts_with("m.") || name.starts_with("v.") || name.starts_with("average.");
-}
-
 template <class A>
 void write_mean(const std::deque<Checkpoint>& all, const formats::TensorHeading& tensor,
                 const std::function<void(const void*, size_t)>& write) {
@@ -74,8 +70,10 @@ std::vector<int64_t> save_average(const std::string& from, int64_t count, const 
   const Checkpoint& last = all.back();
   const std::vector<formats::TensorHeading> headings = headings_of(last);
   for (const Checkpoint& each : all) each.check_fits(last.state().model, headings);
-  save_checkpoint(to, last.state(), headings, [&](const formats::TensorHeading& tensor, const auto& write) {
-    if (is_moment(tensor.name)) {
+  CheckpointState state = last.state();
+  state.weights_digest = state.moments_digest = "";  // they are of other weights
+  save_checkpoint(to, state, headings, [&](const formats::TensorHeading& tensor, const auto& write) {
+    if (stands_beside_weight(tensor.name)) {  // as the newest has it
       for (const auto& bytes : last.at(tensor.name).pieces()) write(bytes.data(), bytes.size());
     } else if (tensor.dtype == Dtype::f64) {
       write_mean<double>(all, tensor, write);

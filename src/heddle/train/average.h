@@ -7,8 +7,8 @@
 
 namespace heddle::train {
 
-/// Writes into the folder `to` a checkpoint of the newest step in the folder `from`, whose weights and balancing
-/// biases are the means of the `count` newest whole ones (summed in f64, the oldest first, rounded once) and whose
+/// Writes into the folder `to` a checkpoint of the newest step in the folder `from`. Its weights and balancing
+/// biases are the means of the `count` newest whole ones (summed in f64, the oldest first, rounded once). Its
 /// moments and all else are the newest's. Returns the steps that went into it, the oldest first; `refused` as of
 /// latest_checkpoint. ConfigError where there are not so many. Holds no tensor as a whole.
 std::vector<int64_t> save_average(const std::string& from, int64_t count, const std::string& to,

@@ -8,16 +8,21 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <thread>
 
 #include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/base/files/pinned_folder.h"
 #include "heddle/base/hash.h"
 #include "heddle/config/model_json.h"
+#include "heddle/train/audit/digest_sums.h"
 #include "heddle/train/saved/checked_json.h"
 #include "heddle/train/saved/shard.h"
 #include "heddle/train/saved/state_json.h"
@@ -45,11 +50,11 @@ int64_t step_of_name(const std::string& name) {
   return error == std::errc() && end == last && step >= 0 && name == name_of_step(step) ? step : -1;
 }
 
-// A link could be led elsewhere between two looks at it, and what is replaced or removed would be another folder's.
+// A link could be led elsewhere between two checks of it, and another folder's files would be replaced or removed.
 void refuse_link(const std::string& path) {
   std::error_code ignored;
-  if (!fs::is_symlink(path, ignored)) return;
-  config_error("{} is a symbolic link; checkpoints stand in folders of their own (the run's folder may be a link)",
+  if (!fs::is_symlink(held_path(path), ignored)) return;
+  config_error("{} is a symbolic link; checkpoints have folders of their own (the run's folder may be a link)",
                path);
 }
 
@@ -59,7 +64,7 @@ std::vector<int64_t> steps_in(const std::string& folder) {
   refuse_link(folder);
   std::vector<int64_t> steps;
   std::error_code failed;
-  for (fs::directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed)) {
+  for (fs::directory_iterator at(held_path(folder), failed), end; !failed && at != end; at.increment(failed)) {
     const int64_t step = step_of_name(at->path().filename().string());
     if (step >= 0) steps.push_back(step);
   }
@@ -71,38 +76,77 @@ std::vector<int64_t> steps_in(const std::string& folder) {
 }
 
 [[noreturn]] void fail(const char* doing, const std::string& path, int code) {
-  throw SystemError(code, fmt::format("cannot {} {}: {}", doing, path, std::strerror(code)));
+  throw SystemError(code, fmt::format("cannot {} {}: {}", doing, path, disk_error(path, code)));
 }
 
-void write_tensors(const std::string& path, const std::vector<formats::TensorHeading>& headings,
-                   const TensorBytes& bytes_of, json& state) {
+// The digest of the saved tensors, their checksums and the header's.
+struct Written {
+  StateDigest digest;
+  json header, checksums = json::object();
+};
+
+Written write_tensors(const std::string& path, const std::vector<formats::TensorHeading>& headings,
+                      const TensorBytes& bytes_of) {
   formats::SafetensorsWriter writer(path, headings);
-  json checksums = json::object();
+  Written written;
   for (const formats::TensorHeading& heading : headings) {
     uint32_t checksum = 0;
     int64_t bytes = 0;
+    const int64_t width = size_of(heading.dtype);
+    const std::vector<Runs> all{{0, heading.size_bytes() / width, 0, 1, 0}};
+    DigestStream stream(heading.name, width, all, written.digest.of(heading.name));
     bytes_of(heading, [&](const void* data, size_t size_bytes) {
       checksum = crc32c(data, size_bytes, checksum);
+      stream.add(data, static_cast<int64_t>(size_bytes));
       writer.write(data, size_bytes);
       bytes += static_cast<int64_t>(size_bytes);
     });
     HEDDLE_CHECK(bytes == heading.size_bytes(), "the pieces of '{}' have {} bytes, the tensor {}", heading.name,
                  bytes, heading.size_bytes());
-    checksums[heading.name] = checksum_text(checksum);
+    written.checksums[heading.name] = checksum_text(checksum);
   }
   writer.commit();
-  state["header"] = checksum_text(crc32c(writer.header().data(), writer.header().size()));
-  state["tensors"] = std::move(checksums);
+  written.header = checksum_text(crc32c(writer.header().data(), writer.header().size()));
+  return written;
 }
 
-// Of a file that holds all tensors whole.
+// The state with the digests of what was written.
+CheckpointState completed(CheckpointState state, const StateDigest& written, const std::string& path) {
+  const auto take = [&](std::string& said, const DigestSums& sums, const char* what) {
+    const std::string found = sums.text();
+    if (!said.empty() && said != found)
+      throw Error(
+          fmt::format("cannot save {}: its {} had the digest {} at the end of their step and have {} now: a fault "
+                      "has changed them",
+                      path, what, said, found));
+    said = found;
+  };
+  take(state.weights_digest, written.weights, "weights");
+  take(state.moments_digest, written.beside, "moments");
+  return state;
+}
+
+// The digests that the state says against those of the tensors.
+void check_digests(const CheckpointState& state, const std::vector<SavedTensor>& tensors, const std::string& path) {
+  if (state.weights_digest.empty() && state.moments_digest.empty()) return;
+  const StateDigest found = digest_of(tensors);
+  const auto check = [&](const std::string& said, const DigestSums& sums, const char* what) {
+    if (!said.empty() && said != sums.text())
+      config_error("{}: its {} have the digest {}, {} has {}: they are not the saved ones", path, what, sums.text(),
+                   kStateFile, formats::printable(said));
+  };
+  check(state.weights_digest, found.weights, "weights");
+  check(state.moments_digest, found.beside, "moments");
+}
+
+// The tensors of a file that holds all of them whole.
 std::vector<SavedTensor> whole_tensors(const formats::SafetensorsFile& file, const json& state,
                                        Checkpoint::Verify what) {
   const auto check = [&](const std::string& part, std::span<const uint8_t> bytes, const std::string& expected) {
     const std::string sum = checksum_text(crc32c(bytes.data(), bytes.size()));
     if (sum != expected) {
       config_error("{}: {} has the checksum {}, {} is expected; the file is damaged", file.path(), part, sum,
-                   expected);
+                   shown(expected));
     }
   };
   check("the header", file.header(), state.at("header").get<std::string>());
@@ -131,12 +175,13 @@ std::vector<SavedTensor> whole_tensors(const formats::SafetensorsFile& file, con
 // one or the other.
 void give_name(const std::string& unfinished, const std::string& path) {
   std::error_code ignored;
-  if (fs::exists(path, ignored)) {
-    if (::renameat2(AT_FDCWD, unfinished.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) return;
+  const std::string from = held_path(unfinished), to = held_path(path);
+  if (fs::exists(to, ignored)) {
+    if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return;
     if (errno != EINVAL && errno != ENOSYS) fail("replace", path, errno);
-    fs::remove_all(path, ignored);  // a file system that can't exchange
+    fs::remove_all(to, ignored);  // a file system that can't exchange
   }
-  if (::rename(unfinished.c_str(), path.c_str()) != 0) fail("finish", path, errno);
+  if (::rename(from.c_str(), to.c_str()) != 0) fail("finish", path, errno);
 }
 
 // Writes the manifest, which commits what stands in the folder, reads it back, and gives it all its name.
@@ -146,9 +191,12 @@ void finish(const std::string& unfinished, const json& manifest, Checkpoint::Ver
   file.write(checked_text(manifest));
   file.commit();  // and with it the names of all files
   try {
+    drop_cached(file.path());
+    if (what == Checkpoint::Verify::all) drop_cached((fs::path(unfinished) / kTensorFile).string());
     const Checkpoint read_back(unfinished, what);
   } catch (const ConfigError& error) {
-    throw SystemError(EIO, fmt::format("cannot save {}: the disk gives back other bytes: {}", path, error.what()));
+    throw SystemError(
+        EIO, fmt::format("cannot save {}: the disk returns other bytes than were written: {}", path, error.what()));
   }
   give_name(unfinished, path);
   const fs::path folder = fs::path(path).parent_path();
@@ -157,7 +205,7 @@ void finish(const std::string& unfinished, const json& manifest, Checkpoint::Ver
     write_file((folder / kLatestFile).string(), fs::path(path).filename().string() + "\n",
                OutputFile::Flush::to_system);
   } catch (const SystemError&) {
-    // No reader goes by it.
+    // No reader uses it.
   }
 }
 
@@ -175,7 +223,8 @@ void remove_old(const std::string& folder, int64_t newest, int keep, bool strays
   for (const int64_t step : steps) {
     if (step >= newest || ++kept <= keep) continue;
     // Under a hidden name first: a reader must not meet it half removed.
-    const std::string path = (fs::path(folder) / name_of_step(step)).string(), hidden = temporary_beside(path);
+    const std::string path = held_path((fs::path(folder) / name_of_step(step)).string()),
+                      hidden = temporary_beside(path);
     if (::rename(path.c_str(), hidden.c_str()) == 0) fs::remove_all(hidden, ignored);
   }
   if (strays) remove_temporaries(folder);
@@ -203,9 +252,11 @@ std::string save_checkpoint(const std::string& folder, const CheckpointState& st
   HEDDLE_CHECK(keep >= 1, "keep {}", keep);
   const std::string path = (fs::path(folder) / name_of_step(state.step)).string();
   UnfinishedCheckpoint unfinished(folder, state.step);
-  json json = json_of(state);
+  const Written written = write_tensors((fs::path(unfinished.path()) / kTensorFile).string(), headings, bytes_of);
+  json json = json_of(completed(state, written.digest, path));
   json["format"] = kFormat;
-  write_tensors((fs::path(unfinished.path()) / kTensorFile).string(), headings, bytes_of, json);
+  json["header"] = written.header;
+  json["tensors"] = written.checksums;
   finish(unfinished.path(), json, Checkpoint::Verify::all, path);
   remove_old(folder, state.step, keep);
   return path;
@@ -216,25 +267,26 @@ UnfinishedCheckpoint::UnfinishedCheckpoint(const std::string& folder, int64_t st
   HEDDLE_CHECK(step >= 0, "step {}", step);
   refuse_link(folder);
   std::error_code failed;
-  if (fs::create_directories(folder, failed)) flush_folder(fs::absolute(folder).lexically_normal().parent_path());
+  if (fs::create_directories(held_path(folder), failed))
+    flush_folder(fs::absolute(folder).lexically_normal().parent_path());
   if (failed) fail("create", folder, failed.value());
   unfinished_ = is_shared_ ? (fs::path(folder) / shared).string() : temporary_beside(path_);
   refuse_link(unfinished_);
-  if (::mkdir(unfinished_.c_str(), 0755) != 0 && !(is_shared_ && errno == EEXIST))
+  if (::mkdir(held_path(unfinished_).c_str(), 0755) != 0 && !(is_shared_ && errno == EEXIST))
     fail("create", unfinished_, errno);
 }
 
 UnfinishedCheckpoint::~UnfinishedCheckpoint() {
   if (is_shared_) return;
   std::error_code ignored;
-  fs::remove_all(unfinished_, ignored);
+  fs::remove_all(held_path(unfinished_), ignored);
 }
 
 std::string UnfinishedCheckpoint::commit(const CheckpointState& state,
                                          const std::vector<formats::TensorHeading>& headings,
                                          const std::vector<std::string>& shards, int keep) {
   HEDDLE_CHECK(keep >= 1, "keep {}", keep);
-  json manifest = json_of(state);
+  json manifest = json_of(completed(state, digest_of(shards), path_));
   manifest["format"] = kShardedFormat;
   manifest["tensors"] = json::object();
   for (const formats::TensorHeading& heading : headings) {
@@ -245,7 +297,7 @@ std::string UnfinishedCheckpoint::commit(const CheckpointState& state,
   for (const std::string& shard : shards) manifest["shards"].push_back(json::parse(shard));
   finish(unfinished_, manifest, Checkpoint::Verify::headings, path_);
   std::error_code ignored;
-  if (is_shared_) fs::remove_all(unfinished_, ignored);  // the one that stood there before
+  if (is_shared_) fs::remove_all(held_path(unfinished_), ignored);  // the one that stood there before
   remove_old(folder_, state.step, keep, !is_shared_);
   return path_;
 }
@@ -273,6 +325,7 @@ Checkpoint::Checkpoint(const std::string& path, Verify what) : path_(path) {
     } else {
       tensors_ = sharded_tensors(path, state, manifest, what == Verify::all, *files);
     }
+    if (what == Verify::all) check_digests(state_, tensors_, path);
     holds_ = files;
   } catch (const json::exception&) {
     config_error("{}: not the state of a checkpoint: a key is missing or its value is of another type", manifest);
@@ -345,6 +398,26 @@ void Checkpoint::load_into(const model::ModelConfig& model,
   }
 }
 
+namespace {
+
+// A disk or a file server that fails for a moment says nothing of what lies there.
+Checkpoint opened_in_time(const std::string& path) {
+  constexpr int kAttempts = 5;
+  for (int attempt = 1;; ++attempt) {
+    try {
+      return Checkpoint(path);
+    } catch (const SystemError& error) {
+      if (attempt == kAttempts)
+        throw SystemError(error.code, fmt::format("{} (tried {} times); {} may be whole, so it is not skipped: try "
+                                                  "again, or remove it to resume from the one before",
+                                                  error.what(), kAttempts, path));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50 << (2 * attempt - 2)));
+  }
+}
+
+}  // namespace
+
 std::optional<Checkpoint> latest_checkpoint(const std::string& folder, std::vector<std::string>* refused,
                                             int64_t last_step) {
   const auto listed = [&] {
@@ -360,12 +433,10 @@ std::optional<Checkpoint> latest_checkpoint(const std::string& folder, std::vect
       try {
         const std::string path = (fs::path(folder) / name_of_step(step)).string();
         refuse_link(path);
-        Checkpoint checkpoint(path);
+        Checkpoint checkpoint = opened_in_time(path);
         if (refused != nullptr) *refused = std::move(reasons);
         return checkpoint;
-      } catch (const InternalError&) {
-        throw;
-      } catch (const Error& error) {
+      } catch (const ConfigError& error) {
         reasons.emplace_back(error.what());
       }
     }

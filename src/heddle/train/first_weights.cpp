@@ -39,16 +39,20 @@ void fill_rope_table(const model::ModelConfig& config, const plan::Lowered& lowe
   const ir::Coordinates& place = mesh.at(rank);
   const int cp = place.of(ir::Axis::cp);
   for (const int s : lowered.program.listings_of(rank)) {
-    const ir::Listing& listing = lowered.program.listings[static_cast<size_t>(s)];
-    const ir::ValueId id = listing.find("rope_table");
-    if (id == ir::none || listing.value(id).shared_with >= 0) continue;
-    const TensorView view = executor.view(s, id);
-    const int64_t length = view.dim(0) * cp, width = view.dim(1);
-    const std::vector<double> table = model::rope_table(config, length);
-    for (int64_t j = 0; j < view.dim(0); ++j) {
-      const int64_t first = ir::position(j, length, place.at(ir::Axis::cp), cp) * width;
-      fill(view, j * width, first, width, [&](int64_t i) { return table[static_cast<size_t>(i)]; });
-    }
+    const ir::Listing& listing = lowered.program.listings[s];
+    const auto fill_one = [&](const char* name, const model::ModelConfig& rotation) {
+      const ir::ValueId id = listing.find(name);
+      if (id == ir::none || listing.value(id).shared_with >= 0) return;
+      const TensorView view = executor.view(s, id);
+      const int64_t length = view.dim(0) * cp, width = view.dim(1);
+      const std::vector<double> table = model::rope_table(rotation, length);
+      for (int64_t j = 0; j < view.dim(0); ++j) {
+        const int64_t first = ir::position(j, length, place.at(ir::Axis::cp), cp) * width;
+        fill(view, j * width, first, width, [&](int64_t i) { return table[i]; });
+      }
+    };
+    fill_one(model::kRopeTable, config);
+    if (config.has_window_rotation()) fill_one(model::kWindowRopeTable, config.with_rotation_of_windows());
   }
 }
 

@@ -6,7 +6,7 @@
 #include "heddle/base/error.h"
 #include "heddle/config/families/family.h"
 #include "heddle/formats/safetensors.h"
-#include "heddle/model/loss_scale.h"
+#include "heddle/runtime/microbatch.h"
 #include "heddle/train/released_model.h"
 #include "heddle/train/step/numbers.h"
 
@@ -40,26 +40,27 @@ Sequences completed(const Sequences& sequences, int64_t width) {
 Numbers logits_of(Trainer& trainer, const Sequences& sequences) {
   const plan::Lowered& lowered = trainer.lowered();
   const int listing = lowered.program.listing_of(0, ir::Purpose::predict);
-  const ir::ValueId id = model::value_of(lowered.statistics[static_cast<size_t>(listing)], model::kLogits);
+  const ir::ValueId id = model::value_of(lowered.statistics[listing], model::kLogits);
   Numbers all;
   for (const std::vector<int32_t>& sequence : sequences.tokens) {
-    device::Batch batch;
-    batch.microbatches.emplace_back().tokens = sequence;
-    batch.microbatches[0].tokens.push_back(-1);
-    batch.scales.assign(model::kScaleDepth, 0);
-    trainer.executor().run_step(batch, ir::Purpose::predict);
-    const device::TensorView logits = trainer.executor().view(listing, id);
+    runtime::Microbatch microbatch;
+    microbatch.tokens = sequence;
+    microbatch.tokens.push_back(-1);
+    runtime::Executor& executor = trainer.executor();
+    executor.run_step(runtime::inputs_of(microbatch, executor.listing(ir::Purpose::predict), executor.place()),
+                      ir::Purpose::predict);
+    const device::TensorView logits = executor.view(listing, id);
     for (int64_t i = 0; i < logits.elements(); ++i) all.push_back(number(logits, i));
   }
   return all;
 }
 
-// The sums that the step has left, of each trained parameter in released tensors.
+// The sums of a step for each trained parameter, in released tensors.
 std::vector<Dumped> gradients_of(Trainer& trainer, Dtype dtype) {
   const config::Family& family = config::family_of(trainer.options().model);
   const plan::Lowered& lowered = trainer.lowered();
   const int index = lowered.program.listing_of(0, ir::Purpose::train);
-  const ir::Listing& listing = lowered.program.listings[static_cast<size_t>(index)];
+  const ir::Listing& listing = lowered.program.listings[index];
   std::vector<ParameterTensor> tensors;
   std::vector<Numbers> sums;
   for (const model::Parameter& p : lowered.parameters[0]) {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <map>
 
-#include "heddle/base/split_float.h"
+#include "heddle/base/numbers/split_float.h"
 
 namespace heddle::train {
 
@@ -19,20 +19,21 @@ std::vector<int64_t> dims_of(const ir::Value& value) {
   return dims;
 }
 
-// What the pipeline rank of a rank holds of a tensor of the state.
+// The part of a state tensor that the pipeline rank of a rank holds.
 struct Held {
   const ir::Listing* listing = nullptr;
   const model::Parameter* parameter = nullptr;  // null: nothing
   ir::ValueId value = ir::none;
-  /// Whether it is cut into runs among the ranks that hold copies of the parameter.
+  /// True if it is cut into runs among the ranks that hold copies of the parameter.
   bool is_shard() const { return listing->value(value).shape != listing->value(parameter->value).shape; }
 };
 
 // The master, or the half of it that its weight lacks, or the weight that is its own.
 ir::ValueId master_of(const model::Parameter& p, const ir::Listing& listing) {
   if (const ir::ValueId rest = listing.find("rest." + p.name); rest != ir::none) return rest;
-  const ir::ValueId master = listing.find("master." + p.name);
-  return master == ir::none ? p.value : master;
+  if (const ir::ValueId master = listing.find("master." + p.name); master != ir::none) return master;
+  const bool sharded = listing.value(p.value).space == ir::Space::nowhere;
+  return sharded ? listing.find("copy." + p.name) : p.value;
 }
 
 StateTensor::Split split_of(const model::Parameter& p, const ir::Listing& listing, int index,
@@ -88,41 +89,43 @@ std::vector<StateTensor> state_tensors(const plan::Lowered& lowered, const plan:
   return tensors;
 }
 
-std::vector<StateTensor> state_tensors(const plan::Lowered& lowered) {
-  return state_tensors(lowered, plan::Mesh({}), 0, [](int, ir::ValueId) { return TensorView(); });
+std::vector<StateTensor> state_tensors(const plan::Lowered& lowered, const plan::Mesh& mesh) {
+  return state_tensors(lowered, mesh, 0, [](int, ir::ValueId) { return TensorView(); });
 }
 
 namespace {
 
 std::vector<model::Extent> at_homes(std::vector<model::Extent> extents, const StateTensor& tensor,
-                                    const ExpertHomes& homes) {
-  const auto at = homes.layers.find(tensor.parameter->layer);
-  if (at == homes.layers.end()) return extents;
+                                    const ExpertPlacements& placements) {
+  const auto at = placements.layers.find(tensor.parameter->layer);
+  if (at == placements.layers.end()) return extents;
   return model::extents_at_homes(*tensor.parameter, std::move(extents), tensor.elements(), at->second);
 }
 
 }  // namespace
 
 std::vector<model::Extent> held_extents(const StateTensor& tensor, const plan::Lowered& lowered,
-                                        const plan::Mesh& mesh, int rank, const ExpertHomes& homes) {
+                                        const plan::Mesh& mesh, int rank, const ExpertPlacements& placements) {
   const Held held = held_by(tensor, lowered, mesh, rank);
   if (held.parameter == nullptr) return {};
   const ir::Listing& listing = *held.listing;
   const model::Parameter& p = *held.parameter;
   std::vector<model::Extent> extents = model::extents_of(p, dims_of(listing.value(p.value)), mesh.at(rank));
-  if (!held.is_shard()) return at_homes(extents, tensor, homes);
-  const std::vector<int> group = mesh.group(p.copies, rank);
+  if (!held.is_shard()) return at_homes(extents, tensor, placements);
+  const std::vector<int> group = mesh.group(p.frozen ? p.within : p.replica_group, rank);
   const int64_t at = std::find(group.begin(), group.end(), rank) - group.begin();
   const int64_t each = listing.value(held.value).shape.at(0).count;
-  return at_homes(model::extents_within(extents, at * each, each), tensor, homes);
+  return at_homes(model::extents_within(extents, at * each, each), tensor, placements);
 }
 
 std::vector<model::Extent> owned_extents(const StateTensor& tensor, const plan::Lowered& lowered,
-                                         const plan::Mesh& mesh, int rank, const ExpertHomes& homes) {
+                                         const plan::Mesh& mesh, int rank, const ExpertPlacements& placements) {
   const Held held = held_by(tensor, lowered, mesh, rank);
   if (held.parameter == nullptr) return {};
-  if (!held.is_shard() && mesh.group(held.parameter->copies, rank)[0] != rank) return {};
-  return held_extents(tensor, lowered, mesh, rank, homes);
+  const model::Parameter& p = *held.parameter;
+  const std::string& alike = held.is_shard() ? (p.frozen ? p.across : "") : p.replica_group;
+  if (!alike.empty() && mesh.group(alike, rank)[0] != rank) return {};
+  return held_extents(tensor, lowered, mesh, rank, placements);
 }
 
 StateElements::StateElements(const StateTensor& tensor) : tensor_(tensor), view_(tensor.view) {
@@ -136,8 +139,7 @@ StateElements::StateElements(const StateTensor& tensor) : tensor_(tensor), view_
   const auto* v = split.second_moment.as<const float>();
 #pragma omp parallel for schedule(static) if (count > 4096)
   for (int64_t i = 0; i < count; ++i) {
-    joined_[static_cast<size_t>(i)] =
-        tensor.is_master ? joined({nearest[i], low[i], std::signbit(v[i])}) : std::abs(v[i]);
+    joined_[i] = tensor.is_master ? joined({nearest[i], low[i], std::signbit(v[i])}) : std::abs(v[i]);
   }
   view_ = split.low;
   view_.dtype = Dtype::f32;
@@ -154,7 +156,7 @@ void StateElements::put() const {
   auto* v = to.second_moment.as<float>();
 #pragma omp parallel for schedule(static) if (count > 4096)
   for (int64_t i = 0; i < count; ++i) {
-    const float x = joined_[static_cast<size_t>(i)];
+    const float x = joined_[i];
     if (!tensor_.is_master) {
       v[i] = std::copysign(x, v[i]);
       continue;

@@ -1,5 +1,5 @@
-// The values of a listing that last from step to step: what they are called whatever the layout of ranks, which
-// elements of the whole tensor a rank holds, and how they begin.
+// The values of a listing that last from step to step. It has their names whatever the layout of ranks, the
+// elements of the whole tensor that a rank holds, and their first values.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 #include "heddle/model/parameter_layout.h"
 #include "heddle/plan/plan.h"
 #include "heddle/runtime/executor.h"
-#include "heddle/train/step/expert_homes.h"
+#include "heddle/train/step/expert_placements.h"
 
 namespace heddle::train {
 
@@ -23,7 +23,7 @@ struct StateTensor {
   /// This rank's elements, in the arena; only to be touched between steps. No data on ranks that hold none, and of
   /// what is split. On one rank it is the whole tensor.
   device::TensorView view;
-  /// Where the master and a sign of the second moment lie that is split: base/split_float.h.
+  /// The parts of a split master and a sign of the second moment: base/numbers/split_float.h.
   struct Split {
     device::TensorView nearest, low, second_moment;
   };
@@ -33,7 +33,7 @@ struct StateTensor {
   bool is_frozen() const { return parameter->frozen; }
   bool is_average() const { return name.size() > parameter->name.size() && name.starts_with("average."); }
   Dtype dtype = Dtype::f32;
-  std::vector<int64_t> shape;  // of the whole tensor
+  std::vector<int64_t> shape;  // shape of the whole tensor
 
   int64_t elements() const {
     int64_t count = 1;
@@ -43,14 +43,14 @@ struct StateTensor {
   bool is_here() const { return view.data != nullptr || split; }
 };
 
-/// The elements of such a tensor that a rank holds, as the host reads and writes them between steps: where they
-/// lie, or, where they are split, put together for the occasion.
+/// The elements of such a tensor that a rank holds, as the host reads and writes them between steps. They are in
+/// place or, where they are split, put together for the occasion.
 class StateElements {
  public:
   /// The tensor, which must outlive it, must be here.
   explicit StateElements(const StateTensor& tensor);
   const device::TensorView& view() const { return view_; }
-  /// To be called when they have been written.
+  /// Call it when they have been written.
   void put() const;
 
  private:
@@ -59,7 +59,7 @@ class StateElements {
   std::vector<float> joined_;
 };
 
-/// What a rank holds of a value of a listing.
+/// Returns the view of a listing's value that a rank holds.
 using StateView = std::function<device::TensorView(int listing, ir::ValueId id)>;
 
 /// The state of the whole model, pipeline rank by pipeline rank, in the order of the parameters, each once; views
@@ -67,21 +67,22 @@ using StateView = std::function<device::TensorView(int listing, ir::ValueId id)>
 std::vector<StateTensor> state_tensors(const plan::Lowered& lowered, runtime::Executor& executor,
                                        const plan::Mesh& mesh = plan::Mesh({}), int rank = 0);
 
-/// The same with views from elsewhere.
+/// The state with views from elsewhere.
 std::vector<StateTensor> state_tensors(const plan::Lowered& lowered, const plan::Mesh& mesh, int rank,
                                        const StateView& view);
 
-/// The same where nothing runs: names, types and shapes, without views.
-std::vector<StateTensor> state_tensors(const plan::Lowered& lowered);
+/// The state where nothing runs: names, types and shapes, without views. `mesh` is that of the plan that was
+/// lowered: the listings have a rank's shapes, and the mesh says what they are shares of.
+std::vector<StateTensor> state_tensors(const plan::Lowered& lowered, const plan::Mesh& mesh);
 
-/// Where the elements that `rank` holds of a tensor lie in the whole, in increasing order there, with experts at
+/// The places in the whole, in increasing order, of the elements that `rank` holds of a tensor, with experts at
 /// these homes.
 std::vector<model::Extent> held_extents(const StateTensor& tensor, const plan::Lowered& lowered,
-                                        const plan::Mesh& mesh, int rank, const ExpertHomes& homes = {});
+                                        const plan::Mesh& mesh, int rank, const ExpertPlacements& placements = {});
 
-/// The same without what a rank before it in the mesh group holds as well: every element has one owner.
+/// Those extents without what a rank before it in the mesh group holds as well: every element has one owner.
 std::vector<model::Extent> owned_extents(const StateTensor& tensor, const plan::Lowered& lowered,
-                                         const plan::Mesh& mesh, int rank, const ExpertHomes& homes = {});
+                                         const plan::Mesh& mesh, int rank, const ExpertPlacements& placements = {});
 
 /// Copies masters into the averages that are kept of them, or the other way.
 enum class Average : uint8_t { begins_as_master, becomes_master };

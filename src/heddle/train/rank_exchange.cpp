@@ -47,12 +47,12 @@ std::vector<std::string> RankExchange::share(const std::string& mine) {
   std::vector<std::string> texts{mine};
   if (size_ == 1) return texts;
   std::vector<double> lengths(static_cast<size_t>(size_), 0);
-  lengths[static_cast<size_t>(rank_)] = static_cast<double>(mine.size());
+  lengths[rank_] = static_cast<double>(mine.size());
   sum(lengths);
   std::vector<Piece> sends, receives;
   int64_t total = 0;
   for (int r = 0; r < size_; ++r) {
-    const auto length = static_cast<int64_t>(lengths[static_cast<size_t>(r)]);
+    const auto length = static_cast<int64_t>(lengths[r]);
     sends.push_back({r, 0, std::ssize(mine)});
     receives.push_back({r, total, length});
     total += length;

@@ -1,5 +1,5 @@
-// What the ranks of a training job tell each other between steps: a few numbers or lines, by way of rank 0, so that
-// all hold the same bits and take the same decisions.
+// Exchanges a few numbers or lines between the ranks of a training job between steps. They go by way of rank 0, so
+// that all hold the same bits and take the same decisions.
 #pragma once
 
 #include <memory>
@@ -24,14 +24,14 @@ class RankExchange {
 
   /// Each number becomes the sum of all ranks', added in rank order.
   void sum(std::span<double> values);
-  /// Whether any rank says so.
+  /// True if `mine` is true on any rank.
   bool any(bool mine);
-  /// What each rank has to say, by rank.
+  /// Returns each rank's text, by rank.
   std::vector<std::string> share(const std::string& mine);
-  /// What rank 0 has to say.
-  std::string told_by_first(const std::string& mine) { return share(leads() ? mine : "")[0]; }
+  /// Returns rank 0's text.
+  std::string from_first_rank(const std::string& mine) { return share(leads() ? mine : "")[0]; }
 
-  /// Of all ranks in their order; null for a rank that is alone.
+  /// All ranks in their order; null for a rank that is alone.
   comm::Communicator* communicator() { return communicator_.get(); }
 
  private:

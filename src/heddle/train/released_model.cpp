@@ -105,12 +105,16 @@ std::vector<ReleasedTensor> released_tensors(const config::Family& family,
   return all;
 }
 
-std::vector<ParameterTensor> master_tensors(const plan::Lowered& lowered) {
+std::vector<ParameterTensor> master_tensors(const plan::Lowered& lowered, const plan::Mesh& mesh) {
   std::vector<ParameterTensor> masters;
-  for (const StateTensor& tensor : state_tensors(lowered)) {
+  for (const StateTensor& tensor : state_tensors(lowered, mesh)) {
     if (tensor.is_master) masters.push_back({*tensor.parameter, {tensor.name, tensor.dtype, tensor.shape, {}}});
   }
   return masters;
+}
+
+std::vector<ParameterTensor> masters_of_model(const model::ModelConfig& model, const passes::Adapters& adapters) {
+  return master_tensors(text_of_model(model, adapters), plan::Mesh({}));
 }
 
 void import_released(const std::string& path, const std::vector<ParameterTensor>& parameters) {

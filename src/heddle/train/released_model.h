@@ -1,6 +1,6 @@
-// A model's parameters to and from the files that Hugging Face Transformers reads: one tensor an expert and matrix,
-// or one of all experts, as the model's family has it, under the released names, in model.safetensors (or the
-// shards of an index), beside config.json.
+// A model's parameters to and from the files that Hugging Face Transformers reads. There is one tensor an expert
+// and matrix, or one of all experts, as the model's family has it, under the released names. They lie in
+// model.safetensors (or the shards of an index), beside config.json.
 #pragma once
 
 #include <string>
@@ -23,8 +23,9 @@ struct ParameterTensor {
 
 /// The masters of a model's state; moments have no place in released files.
 std::vector<ParameterTensor> master_tensors(const std::vector<StateTensor>& state);
-/// The same where nothing runs: their tensors have no pieces.
-std::vector<ParameterTensor> master_tensors(const plan::Lowered& lowered);
+/// The masters of the whole model where nothing runs, or only a share of it: their tensors have no pieces. `mesh`
+/// is that of the plan that was lowered.
+std::vector<ParameterTensor> master_tensors(const plan::Lowered& lowered, const plan::Mesh& mesh);
 
 /// One released tensor inside a parameter, or one expert's part of one.
 struct ReleasedSlice {
@@ -32,7 +33,7 @@ struct ReleasedSlice {
   size_t parameter = 0;  // index in the list
   std::vector<int64_t> shape;
   int64_t first = 0, count = 0;  // elements of the parameter
-  int64_t experts = 0;           // of how many it is one's; 0: of none
+  int64_t experts = 0;           // number of experts, where it is one's; 0: no expert's
 
   int64_t columns() const { return shape.empty() ? 1 : shape.back(); }
 };
@@ -48,7 +49,7 @@ struct ReleasedTensor {
     ReleasedSlice slice;
     config::ReleasedPlace place;
   };
-  std::vector<Part> parts;  // in the order of their first elements
+  std::vector<Part> parts;  // parts in the order of their first elements
 };
 
 /// The tensors that hold all slices, by name.
@@ -62,11 +63,15 @@ void import_released(const std::string& path, const std::vector<ParameterTensor>
 /// The text of a whole model on one rank, where nothing runs: what names, shapes and parts of its parameters are
 /// read off. Of bf16 weights, so that masters are f32 for every parameter.
 plan::Lowered text_of_model(const model::ModelConfig& model, const passes::Adapters& adapters = {});
+/// The masters of that text.
+std::vector<ParameterTensor> masters_of_model(const model::ModelConfig& model,
+                                              const passes::Adapters& adapters = {});
 
-/// How a model is written.
+/// Options for writing a model.
 struct Release {
-  Dtype stored = Dtype::bf16;  // of the values: f32, bf16 or f64; the selection bias is always F32, as released
-  int64_t shard_bytes = int64_t{5} << 30;                  // of a file at most, unless one tensor is larger
+  Dtype stored = Dtype::bf16;  // type of the values: f32, bf16 or f64; the selection bias is always F32, as
+                               // released
+  int64_t shard_bytes = int64_t{5} << 30;                  // bytes of a file at most, unless one tensor is larger
   std::string tokenizer;                                   // the path of its file, "": none
   std::vector<std::pair<std::string, std::string>> files;  // further ones, by name with their text
   std::vector<std::pair<std::string, std::vector<int64_t>>> special;  // "eos_token_id" and kin with their tokens

@@ -37,7 +37,7 @@ std::vector<int64_t> blocks_of(const std::vector<int64_t>& shape) {
   return blocks;
 }
 
-// Of blocks and scales: there the matrices are not transposed.
+// The shapes of blocks and scales, whose matrices are not transposed.
 std::pair<std::vector<int64_t>, std::vector<int64_t>> shapes_in_mxfp4(const config::ReleasedPlace& place) {
   const int64_t experts = place.shape.front(), rows = place.shape.back(), columns = place.shape[1];
   std::vector<int64_t> blocks{experts, rows, columns / formats::kMxfp4Block, formats::kMxfp4Block / 2};
@@ -145,10 +145,10 @@ void ReleasedSource::read_stacked(const Part& part, int64_t first, int64_t count
   const int64_t width = part.scales != nullptr ? int64_t{sizeof(float)} : size_of(part.values->type);
   const formats::StoredType type = part.scales != nullptr ? formats::StoredType::f32 : part.values->type;
   std::vector<uint8_t> beside(static_cast<size_t>(kSome * width));
-  while (count > 0) {  // of one row
+  while (count > 0) {  // one row at a time
     const int64_t row = first / part.columns, column = first % part.columns;
     const int64_t run = std::min({count, part.columns - column, kSome});
-    if (part.scales != nullptr) {  // where the rows of a matrix follow one another
+    if (part.scales != nullptr) {  // here the rows of a matrix follow one another
       const int64_t rows = part.place.shape.back(), matrix = rows * part.columns;
       const int64_t at = part.place.first / matrix * rows + part.place.first % matrix + row * part.place.row_step;
       formats::read_mxfp4(*part.values, *part.scales, at * part.columns + column,
@@ -170,7 +170,7 @@ void ReleasedSource::read_stacked(const Part& part, int64_t first, int64_t count
 
 void ReleasedSource::read_scaled(const Part& part, int64_t first, int64_t count, Dtype to, uint8_t* into) {
   const int64_t columns = part.values->shape[1], across = part.scales->shape[1];
-  while (count > 0) {  // what shares a factor and a row
+  while (count > 0) {  // elements that share a factor and a row
     const int64_t row = first / columns, column = first % columns;
     const int64_t run = std::min({count, columns - column, kBlock - column % kBlock});
     std::array<float, kBlock> values{};

@@ -1,9 +1,9 @@
-// The files of a released model as the whole parameters that Heddle has: checked once, then read range by range, so
-// that nobody holds more than the range that he wants.
+// The files of a released model as the whole parameters that Heddle has. They are checked once, then read range by
+// range, so that nobody holds more than the range that he wants.
 //
-// A tensor NAME of F8_E4M3 may come with NAME_scale_inv, a factor for each block of 128 x 128 elements
-// (DeepSeek-AI, arXiv 2412.19437, section 3.3.2; the released files' inference/kernel.py, weight_dequant): it is
-// read as the product. One of all experts that is stacked (config::ReleasedPlace) may lie there in MXFP4.
+// A tensor NAME of F8_E4M3 may come with NAME_scale_inv, a factor for each block of 128 x 128 elements. It is read
+// as the product (DeepSeek-AI, arXiv 2412.19437, section 3.3.2; the released files' inference/kernel.py,
+// weight_dequant). A stacked tensor of all experts (config::ReleasedPlace) may be in MXFP4.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class ReleasedSource {
 
  private:
   struct Part {                           // one released tensor's place in a parameter
-    const formats::StoredTensor* values;  // in MXFP4 their blocks
+    const formats::StoredTensor* values;  // values; in MXFP4 their blocks
     const formats::StoredTensor* scales;  // null where there are none
     config::ReleasedPlace place;
     int64_t columns, first, count;
@@ -38,7 +38,7 @@ class ReleasedSource {
   static void read_scaled(const Part& part, int64_t first, int64_t count, Dtype to, uint8_t* into);
 
   formats::ReleasedFiles files_;
-  std::vector<std::vector<Part>> parts_;  // of each parameter, in the order of their elements
+  std::vector<std::vector<Part>> parts_;  // parts of each parameter, in the order of their elements
 };
 
 }  // namespace heddle::train

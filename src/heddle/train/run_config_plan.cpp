@@ -57,8 +57,8 @@ plan::Plan plan_of(const config::RunConfig& config) {
   if (schedule.find('/') != std::string::npos || schedule.ends_with(".txt"))
     plan.order = read_schedule_file(schedule);
   plan.rates = backends::named(config.device.backend).rates;
-  constexpr double kBytesPerUs = 1000;  // of 1 GB/s
-  constexpr double kFlopsPerUs = 1000;  // of 1 GFLOP/s
+  constexpr double kBytesPerUs = 1000;  // 1 GB/s
+  constexpr double kFlopsPerUs = 1000;  // 1 GFLOP/s
   if (plan.memory.host_rate > 0) plan.rates.host_bytes_per_us = plan.memory.host_rate * kBytesPerUs;
   if (plan.device.product_rate > 0) plan.rates.flops_per_us = plan.device.product_rate * kFlopsPerUs;
   if (plan.device.memory_rate > 0) plan.rates.bytes_per_us = plan.device.memory_rate * kBytesPerUs;
@@ -81,8 +81,9 @@ int64_t memory_limit_of(const config::RunConfig& config, const Sharing& sharing)
                                                      static_cast<double>(memory_limit_of(whole, sharing))));
   }
   if (limit > 0) return limit;
+  if (sharing.device) return sharing.device->memory_bytes();
   const backends::Backend& backend = backends::named(config.device.backend);
-  if (!backend.shares_memory && backend.available()) return backend.open({})->memory_bytes();
+  if (!backend.shares_memory && backend.available()) return backend.open(sharing.seat)->memory_bytes();
   return device::host_memory_bytes() / sharing.memory;
 }
 
@@ -92,8 +93,10 @@ runtime::Room room_of(const config::RunConfig& config) {
   return {memory.crowding > 0 ? memory.crowding : std::numeric_limits<double>::infinity(), true};
 }
 
-int64_t growth_limit_of(const config::RunConfig& config) {
-  return memory_limit_of(config);  // nobody has reserved what other ranks leave
+int64_t growth_limit_of(const config::RunConfig& config, const Sharing& sharing) {
+  Sharing alone = sharing;
+  alone.memory = 1;  // nobody has reserved what other ranks leave
+  return memory_limit_of(config, alone);
 }
 
 int64_t arena_bytes_of(const config::RunConfig& config, int rank, const Sharing& sharing,
@@ -104,7 +107,7 @@ int64_t arena_bytes_of(const config::RunConfig& config, int rank, const Sharing&
   const std::string& backend = config.device.backend;
   int64_t limit_bytes = memory_limit_of(config, sharing);
   try {
-    if (!config.plan.memory.offload.empty()) {  // what waits on the host needs room there
+    if (!config.plan.memory.offload.empty()) {  // values that wait on the host need room there
       const int64_t there = runtime::predict_memory(lowered.program, rank, backend).host_reserved_bytes;
       const int64_t left = device::host_memory_bytes() / sharing.memory - there;
       if (left < 0) throw ir::OutOfMemory(fmt::format("memory.offload puts {} bytes on the host", there));
@@ -120,23 +123,27 @@ int64_t arena_bytes_of(const config::RunConfig& config, int rank, const Sharing&
   }
 }
 
-TrainerOptions trainer_options_of(const config::RunConfig& config, int rank, const Sharing& sharing,
+TrainerOptions trainer_options_of(const config::RunConfig& config, int rank, const Sharing& shared,
                                   int64_t cached_sequences) {
+  Sharing sharing = shared;
+  const backends::Backend& backend = backends::named(config.device.backend);
+  if (!sharing.device && !backend.shares_memory && backend.available()) sharing.device = backend.open(sharing.seat);
   TrainerOptions options;
+  options.device = sharing.device;
+  options.seat = sharing.seat;
   options.model = config.model;
   options.plan = plan_of(config);
   options.plan.cached_sequences = cached_sequences;
   options.backend = config.device.backend;
   const int copies = config.ranks() > 1 ? runtime::cores_for_copies(
-                                              config.plan.device.copy_engine,
-                                              backends::named(config.device.backend).shares_memory, sharing.cores)
+                                              config.plan.device.copy_engine, backend.shares_memory, sharing.cores)
                                         : 0;
   options.threads =
       config.device.threads > 0
           ? static_cast<int>(config.device.threads)
           : std::max(1, (static_cast<int>(std::thread::hardware_concurrency()) - copies) / sharing.cores);
   options.memory_bytes = arena_bytes_of(config, rank, sharing, cached_sequences);
-  options.memory_limit_bytes = growth_limit_of(config);
+  options.memory_limit_bytes = growth_limit_of(config, sharing);
   options.seed = static_cast<uint64_t>(config.seed);
   options.start = config.train.start;
   options.outlier_window = config.train.skip_window;

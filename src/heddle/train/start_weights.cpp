@@ -7,6 +7,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/config/model_json.h"
+#include "heddle/formats/released_files.h"
 #include "heddle/train/adapters/base.h"
 #include "heddle/train/checkpoint.h"
 #include "heddle/train/released_source.h"
@@ -21,8 +22,9 @@ namespace fs = std::filesystem;
 using Read = std::function<void(const StateTensor& tensor, int64_t first, int64_t count, void* into)>;
 
 void remember_base(const std::string& path, Trainer& trainer) {
-  if (!trainer.is_adapted()) return;
-  const std::string digest = trainer.ranks().told_by_first(trainer.ranks().leads() ? digest_of_weights(path) : "");
+  if (!trainer.options().is_adapted()) return;
+  const std::string digest =
+      trainer.ranks().from_first_rank(trainer.ranks().leads() ? digest_of_weights(path) : "");
   trainer.set_base({fs::absolute(path).lexically_normal().string(), digest});
 }
 
@@ -38,10 +40,10 @@ std::string checkpoints_at(const std::string& path) {
   return "";
 }
 
-// Beside adapters only what is frozen begins from weights.
+// If there are adapters, only frozen tensors begin from weights.
 bool begins_so(const StateTensor& tensor, bool moments, const Trainer& trainer) {
-  if (tensor.is_average()) return false;  // of the masters, once these are there
-  return trainer.is_adapted() ? tensor.is_frozen() : tensor.is_master || moments;
+  if (tensor.is_average()) return false;  // it is made of the masters, once these are there
+  return trainer.options().is_adapted() ? tensor.is_frozen() : tensor.is_master || moments;
 }
 
 void fill(Trainer& trainer, const std::vector<StateTensor>& state, bool moments, const Read& read) {
@@ -80,10 +82,9 @@ std::vector<std::string> from_checkpoint(const std::string& path, bool moments, 
   return notes;
 }
 
-std::vector<std::string> from_released(const std::string& path, bool moments, Trainer& trainer) {
-  if (moments) config_error("{}: a released model has no moments of an optimizer to keep", path);
-  std::vector<ParameterTensor> parameters = master_tensors(trainer.lowered());
-  if (trainer.is_adapted())
+std::vector<std::string> from_released(const std::string& path, Trainer& trainer) {
+  std::vector<ParameterTensor> parameters = master_tensors(trainer.lowered(), trainer.mesh());
+  if (trainer.options().is_adapted())
     std::erase_if(parameters, [](const ParameterTensor& each) { return !each.parameter.frozen; });
   const ReleasedSource from(path, parameters);
   std::vector<std::string> notes;
@@ -104,14 +105,21 @@ std::vector<std::string> from_released(const std::string& path, bool moments, Tr
 
 }  // namespace
 
-std::vector<std::string> start_from(const std::string& path, config::StartMoments moments, Trainer& trainer) {
+void check_start(const std::string& path, config::StartMoments moments, const passes::Adapters& lora) {
   if (!fs::exists(path)) config_error("train.start: {}: nothing is there", path);
+  const bool kept = moments == config::StartMoments::kept;
+  if (kept && lora.rank > 0)
+    config_error("train.start_moments is kept, but frozen weights have no moments (lora.rank {})", lora.rank);
+  if (!checkpoints_at(path).empty()) return;
+  if (kept) config_error("{}: a released model has no moments of an optimizer to keep", path);
+  const formats::ReleasedFiles opened(path);
+}
+
+std::vector<std::string> start_from(const std::string& path, config::StartMoments moments, Trainer& trainer) {
+  check_start(path, moments, trainer.options().plan.lora);
   const std::string checkpoints = checkpoints_at(path);
   const bool kept = moments == config::StartMoments::kept;
-  if (kept && trainer.is_adapted())
-    config_error("train.start_moments is kept, but frozen weights have no moments (lora.rank {})",
-                 trainer.options().plan.lora.rank);
-  return checkpoints.empty() ? from_released(path, kept, trainer) : from_checkpoint(checkpoints, kept, trainer);
+  return checkpoints.empty() ? from_released(path, trainer) : from_checkpoint(checkpoints, kept, trainer);
 }
 
 }  // namespace heddle::train

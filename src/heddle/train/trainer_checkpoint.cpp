@@ -8,6 +8,8 @@
 
 #include "heddle/base/error.h"
 #include "heddle/train/adapters/base.h"
+#include "heddle/train/controllers/controllers.h"
+#include "heddle/train/parameters.h"
 #include "heddle/train/saved/shard.h"
 #include "heddle/train/step/numbers.h"
 
@@ -15,7 +17,7 @@ namespace heddle::train {
 
 namespace {
 
-// What a checkpoint holds: all but the frozen weights.
+// The state in a checkpoint: all but the frozen weights.
 std::vector<StateTensor> kept_state(Trainer& trainer) {
   std::vector<StateTensor> state = trainer.state();
   std::erase_if(state, [](const StateTensor& tensor) { return tensor.is_frozen(); });
@@ -30,14 +32,18 @@ std::vector<formats::TensorHeading> headings_of(const std::vector<StateTensor>& 
 
 }  // namespace
 
+int64_t checkpoint_bytes(Trainer& trainer) {
+  int64_t bytes = 0;
+  for (const formats::TensorHeading& heading : headings_of(kept_state(trainer))) bytes += heading.size_bytes();
+  return bytes;
+}
+
 CheckpointState state_of_trainer(CheckpointState state, Trainer& trainer) {
   state.step = trainer.steps_done();
   state.trained_s = trainer.done().seconds;
   state.model = trainer.options().model;
   state.adapters = adapters_note(trainer);
-  state.outliers = trainer.outliers();
-  state.expert_history = trainer.expert_history();
-  state.homes = trainer.homes();
+  state.controllers = trainer.controllers().states();
   return state;
 }
 
@@ -76,9 +82,10 @@ std::string write_own_shard(const std::string& folder, Trainer& trainer, const s
 }  // namespace
 
 std::string save_trainer(const std::string& folder, CheckpointState state, Trainer& trainer, int keep) {
+  RankExchange& ranks = trainer.ranks();
+  trainer.controllers().agree(ranks);
   state = state_of_trainer(std::move(state), trainer);
   const std::vector<StateTensor> tensors = kept_state(trainer);
-  RankExchange& ranks = trainer.ranks();
   if (ranks.size() == 1) {
     std::map<std::string_view, const StateTensor*> by_name;
     for (const StateTensor& tensor : tensors) by_name[tensor.name] = &tensor;
@@ -93,7 +100,7 @@ std::string save_trainer(const std::string& folder, CheckpointState state, Train
   // Every rank writes beside the others; an error of any ends all, and the folder goes with rank 0's.
   std::optional<UnfinishedCheckpoint> unfinished;
   if (ranks.leads()) unfinished.emplace(folder, state.step);
-  const std::string path = ranks.told_by_first(unfinished ? unfinished->path() : "");
+  const std::string path = ranks.from_first_rank(unfinished ? unfinished->path() : "");
   std::string told;
   std::exception_ptr failure;
   try {
@@ -108,12 +115,12 @@ std::string save_trainer(const std::string& folder, CheckpointState state, Train
     ranks.any(false);  // is ended by the rank that failed, with its reason
   }
   const std::vector<std::string> shards = ranks.share(told);
-  return ranks.told_by_first(ranks.leads() ? unfinished->commit(state, headings_of(tensors), shards, keep) : "");
+  return ranks.from_first_rank(ranks.leads() ? unfinished->commit(state, headings_of(tensors), shards, keep) : "");
 }
 
 void load_trainer(const Checkpoint& checkpoint, Trainer& trainer) {
   restore_base(checkpoint.state().adapters, checkpoint.path(), trainer);
-  trainer.set_homes(checkpoint.state().homes);
+  trainer.controllers().restore(checkpoint.state().controllers);
   const std::vector<StateTensor> tensors = kept_state(trainer);
   checkpoint.check_fits(trainer.options().model, headings_of(tensors));
   for (const StateTensor& tensor : tensors) {
@@ -132,8 +139,6 @@ void load_trainer(const Checkpoint& checkpoint, Trainer& trainer) {
   fill_rope_table(trainer.options().model, trainer.lowered(), trainer.executor(), trainer.mesh(),
                   trainer.ranks().rank());
   trainer.weights_changed();
-  trainer.set_outliers(checkpoint.state().outliers);
-  trainer.set_expert_history(checkpoint.state().expert_history);
   trainer.set_done({checkpoint.state().step, checkpoint.state().trained_s});
 }
 

@@ -1,7 +1,8 @@
-// A trainer's state to and from checkpoints, on any number of ranks: each writes what it owns in a shard of its own
+// A trainer's state to and from checkpoints, on any number of ranks. Each writes what it owns in a shard of its own
 // (train/saved/shard.h), a rank alone whole tensors, and each reads its own elements from whatever was written.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "heddle/train/checkpoint.h"
@@ -12,6 +13,9 @@ namespace heddle::train {
 /// Writes FOLDER/step-NNNNNN, all ranks at once, and returns its path on every rank; all ranks call it together.
 /// `state` is completed from the trainer.
 std::string save_trainer(const std::string& folder, CheckpointState state, Trainer& trainer, int keep = 3);
+
+/// The bytes of the tensors in a checkpoint of this job, of all ranks together.
+int64_t checkpoint_bytes(Trainer& trainer);
 
 /// The state with what the trainer knows of it: step, model, adapters, steps left out.
 CheckpointState state_of_trainer(CheckpointState state, Trainer& trainer);

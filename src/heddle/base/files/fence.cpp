@@ -12,6 +12,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/base/files/pinned_folder.h"
 
 namespace heddle {
 
@@ -58,7 +59,7 @@ std::string text_of(const Fence& fence) { return fmt::format("{}:{}:{}", fence.n
 
 std::optional<Fence> open_fence(const std::string& folder) {
   const std::string path = folder + kName;
-  const int file = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  const int file = ::open(held_path(path).c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (file < 0 && errno == ENOENT) return std::nullopt;
   if (file < 0) throw SystemError(errno, fmt::format("cannot open {}", path));
   std::array<char, kMostBytes> bytes{};

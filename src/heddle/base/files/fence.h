@@ -1,10 +1,10 @@
-// Which generation of a job this process belongs to, and that no older one commits a file any more.
+// The generation of a job that this process belongs to. No older one commits a file any more.
 //
-// A supervisor that starts a job's ranks again can't know that every rank of before is dead: one may hang in a call
-// into a file system, or on a host that is cut off. So each generation has a number and a token, FOLDER/.generation
-// names the one that may write, and a file appears at its place (OutputFile::commit) only while it names ours. A
-// commit that was looked at before the number changed and comes after it finds its temporary file gone, for the new
-// generation removes those before it reads anything.
+// A supervisor that starts a job's ranks again can't know that every rank of before is dead. One may hang in a call
+// into a file system, or on a host that is cut off. So each generation has a number and a token. FOLDER/.generation
+// names the one that may write. A file appears at its place (OutputFile::commit) only while it names ours. A commit
+// that was checked before the number changed and comes after it finds its temporary file gone: the new generation
+// removes those before it reads anything.
 //
 // HEDDLE_JOB in the environment says which generation it is: "NUMBER:TOKEN:FOLDER". Without it nothing is fenced.
 #pragma once
@@ -24,13 +24,13 @@ struct Fence {
 
 inline constexpr const char* kFenceVariable = "HEDDLE_JOB";
 
-/// What the variable says. ConfigError where it says nothing that a supervisor would.
+/// Parses the variable. ConfigError where it says nothing that a supervisor would.
 Fence parse_fence(std::string_view text);
 std::string text_of(const Fence& fence);
 
 /// The generation that FOLDER/.generation names; none where there is no such file.
 std::optional<Fence> open_fence(const std::string& folder);
-/// From now on only this generation commits. The caller holds the folder.
+/// Lets only this generation commit from now on. The caller holds the folder.
 void raise_fence(const Fence& fence);
 
 /// The generation of this process, as its environment says it; none: it is nobody's.

@@ -19,8 +19,9 @@
 namespace heddle {
 namespace {
 
-constexpr const char* kName = "/.lock";
+constexpr const char* kName = ".lock";
 constexpr auto kPause = std::chrono::milliseconds(20);
+constexpr int kAttempts = 3;
 
 std::string this_process() {
   std::array<char, 256> host{};
@@ -44,7 +45,7 @@ std::string line_in(int file) {
   return line;
 }
 
-// What the holder wrote; it does so just after it has taken the lock.
+// The holder's line; it writes that just after it has taken the lock.
 std::string holder_in(int file) {
   for (int attempt = 0; attempt < 10; ++attempt) {
     if (std::string line = line_in(file); !line.empty()) return line;
@@ -56,20 +57,28 @@ std::string holder_in(int file) {
 }  // namespace
 
 std::optional<FolderLock> FolderLock::take(const std::string& folder, std::string& holder) {
-  const std::string path = folder + kName;
-  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
+  PinnedFolder pinned(folder);
+  const std::string path = folder + '/' + kName;
+  constexpr int kHow = O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  const int file = ::openat(pinned.descriptor(), kName, kHow, 0644);
   if (file < 0) {
     const int code = errno;
     throw SystemError(code, fmt::format("cannot lock {}: {}: {}", folder, path,
                                         code == ELOOP ? "it is a symbolic link" : std::strerror(code)));
   }
-  const int code = ::flock(file, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+  int code = ::flock(file, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+  // Whoever only asks for the holder has it for a moment.
+  for (int attempt = 0; code == EWOULDBLOCK && attempt < kAttempts; ++attempt) {
+    std::this_thread::sleep_for(kPause);
+    code = ::flock(file, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+  }
   if (code == EWOULDBLOCK) {
     holder = holder_in(file);
     ::close(file);
     return std::nullopt;
   }
-  if (code == ENOSYS || code == EOPNOTSUPP || code == ENOLCK || code == EINVAL) return FolderLock(file, false);
+  if (code == ENOSYS || code == EOPNOTSUPP || code == ENOLCK || code == EINVAL)
+    return FolderLock(std::move(pinned), file, false);
   if (code != 0) {
     ::close(file);
     throw SystemError(code, fmt::format("cannot lock {}: {}", folder, std::strerror(code)));
@@ -77,7 +86,7 @@ std::optional<FolderLock> FolderLock::take(const std::string& folder, std::strin
   // Only for people: a disk without room for a line has a lock all the same.
   const std::string line = this_process() + '\n';
   if (::ftruncate(file, 0) != 0 || ::pwrite(file, line.data(), line.size(), 0) < 0) errno = 0;
-  return FolderLock(file, true);
+  return FolderLock(std::move(pinned), file, true);
 }
 
 FolderLock FolderLock::wait(const std::string& folder,
@@ -91,9 +100,12 @@ FolderLock FolderLock::wait(const std::string& folder,
 }
 
 std::string FolderLock::holder_of(const std::string& folder) {
-  const int file = ::open((folder + kName).c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  const int file = ::open(held_path(folder + '/' + kName).c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (file < 0) return "";
-  std::string line = line_in(file);
+  // A holder that was killed leaves its line, and its lock is gone. A shared lock that is refused needs no right to
+  // write; one that is given goes with the descriptor.
+  const bool held = ::flock(file, LOCK_SH | LOCK_NB) != 0;
+  std::string line = held ? line_in(file) : "";
   ::close(file);
   return line;
 }
@@ -105,6 +117,6 @@ FolderLock::~FolderLock() {
 }
 
 FolderLock::FolderLock(FolderLock&& other) noexcept
-    : file_(std::exchange(other.file_, -1)), locked_(other.locked_) {}
+    : folder_(std::move(other.folder_)), file_(std::exchange(other.file_, -1)), locked_(other.locked_) {}
 
 }  // namespace heddle

@@ -1,7 +1,5 @@
 #include "heddle/base/files/input_file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,18 +7,14 @@
 #include <utility>
 
 #include "heddle/base/error.h"
+#include "heddle/base/files/open_file.h"
 
 namespace heddle {
 
 InputFile::InputFile(std::string path) : path_(std::move(path)) {
-  file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file_ < 0) config_error("cannot open {}: {}", path_, std::strerror(errno));
-  struct stat status;
-  if (::fstat(file_, &status) != 0 || !S_ISREG(status.st_mode)) {
-    ::close(file_);
-    config_error("{} is not a plain file", path_);
-  }
-  size_bytes_ = status.st_size;
+  const OpenedFile opened = open_to_read(path_);
+  file_ = opened.descriptor;
+  size_bytes_ = opened.size_bytes;
 }
 
 InputFile::~InputFile() {

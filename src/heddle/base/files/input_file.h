@@ -1,6 +1,6 @@
 // A plain file read piece by piece, at any position and from any thread.
 //
-// Unlike a mapping it tells of a file that another program cuts short while it is in use: the read fails, with one
+// Unlike a mapping it reports a file that another program cuts short while it is in use. The read fails, with one
 // true line, instead of the process by SIGBUS. A file that is replaced by renaming stays readable as it was.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace heddle {
 
 class InputFile {
  public:
-  /// ConfigError if the file is missing or no plain file.
+  /// ConfigError and SystemError as open_to_read.
   explicit InputFile(std::string path);
   ~InputFile();
   InputFile(InputFile&& other) noexcept;
@@ -21,7 +21,7 @@ class InputFile {
   /// fails.
   void read(int64_t offset, void* into, int64_t size_bytes) const;
 
-  /// As it was when opened.
+  /// The size as it was when opened.
   int64_t size_bytes() const { return size_bytes_; }
   const std::string& path() const { return path_; }
 

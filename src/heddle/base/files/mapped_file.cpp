@@ -1,8 +1,6 @@
 #include "heddle/base/files/mapped_file.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +14,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
+#include "heddle/base/files/open_file.h"
 
 namespace heddle {
 
@@ -75,19 +74,13 @@ void unguard(const uint8_t* begin) {
 }  // namespace
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) config_error("cannot open {}: {}", path, std::strerror(errno));
-  struct stat status;
-  const bool known = ::fstat(file, &status) == 0;
-  if (!known || !S_ISREG(status.st_mode)) {
-    ::close(file);
-    config_error("{} is not a plain file", path);
-  }
-  size_bytes_ = status.st_size;
+  const OpenedFile opened = open_to_read(path);
+  size_bytes_ = opened.size_bytes;
   void* mapped = nullptr;
-  if (size_bytes_ > 0) mapped = ::mmap(nullptr, static_cast<size_t>(size_bytes_), PROT_READ, MAP_SHARED, file, 0);
+  if (size_bytes_ > 0)
+    mapped = ::mmap(nullptr, static_cast<size_t>(size_bytes_), PROT_READ, MAP_SHARED, opened.descriptor, 0);
   const int code = errno;
-  ::close(file);
+  ::close(opened.descriptor);
   if (mapped == MAP_FAILED) throw SystemError(code, fmt::format("cannot map {}: {}", path, std::strerror(code)));
   data_ = static_cast<const uint8_t*>(mapped);
   if (data_ != nullptr) guard(data_, size_bytes_, path_);

@@ -1,7 +1,8 @@
 // A file's bytes in memory, read-only, loaded by the system as they are touched.
 //
 // Sizes are checked against the file as it was when opened. A file that another process cuts short afterwards ends
-// the program at the next touch of what is gone, by one line on standard error that names the file, and status 1.
+// the program at the next touch of what is gone. It prints one line on standard error that names the file, and
+// exits with status 1.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@ namespace heddle {
 
 class MappedFile {
  public:
-  /// ConfigError if the file is missing or no plain file, SystemError if it can't be mapped.
+  /// ConfigError and SystemError as open_to_read; SystemError if it can't be mapped.
   explicit MappedFile(const std::string& path);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;

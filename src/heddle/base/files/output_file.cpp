@@ -14,6 +14,8 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/fence.h"
+#include "heddle/base/files/open_file.h"
+#include "heddle/base/files/pinned_folder.h"
 
 namespace heddle {
 namespace {
@@ -37,6 +39,16 @@ uint64_t random_number() {
   return number;
 }
 
+// A rename would replace a device, a pipe or a link to one by a plain file. A link into /proc, such as /dev/stdout,
+// leads to the process' own stream.
+void check_replaceable(const std::string& path) {
+  struct stat at = {};
+  std::error_code no_link;
+  const bool is_stream = fs::read_symlink(held_path(path), no_link).string().starts_with("/proc/");
+  if (is_stream || (::stat(held_path(path).c_str(), &at) == 0 && !S_ISREG(at.st_mode)))
+    throw SystemError(EINVAL, fmt::format("cannot write {}: no plain file", path));
+}
+
 }  // namespace
 
 std::string temporary_beside(const std::string& path) {
@@ -56,7 +68,7 @@ bool is_temporary(std::string_view name) {
 void remove_temporaries(const std::string& folder) {
   std::error_code ignored;
   std::vector<fs::path> left;
-  for (fs::directory_iterator at(folder, ignored), end; !ignored && at != end; at.increment(ignored)) {
+  for (fs::directory_iterator at(held_path(folder), ignored), end; !ignored && at != end; at.increment(ignored)) {
     if (is_temporary(at->path().filename().string())) left.push_back(at->path());
   }
   for (const fs::path& path : left) fs::remove_all(path, ignored);
@@ -67,14 +79,15 @@ OutputFile::OutputFile(std::string path, Open how, Access access, Flush flush)
   const mode_t mode = access == Access::owner ? 0600 : 0644;
   constexpr int kAlways = O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC;
   if (how == Open::replace) {
+    check_replaceable(path_);
     temporary_ = temporary_beside(path_);
-    file_ = ::open(temporary_.c_str(), kAlways | O_EXCL, mode);
+    file_ = ::open(held_path(temporary_).c_str(), kAlways | O_EXCL, mode);
     if (file_ < 0) fail("create", errno);
     buffer_.reserve(kBufferBytes);
     return;
   }
   // O_NONBLOCK: a named pipe without a reader is refused, not waited for.
-  file_ = ::open(path_.c_str(), kAlways | O_NONBLOCK | (how == Open::begin ? O_TRUNC : 0), mode);
+  file_ = ::open(held_path(path_).c_str(), kAlways | O_NONBLOCK | (how == Open::begin ? O_TRUNC : 0), mode);
   if (file_ < 0) {
     const int code = errno;
     if (code == ELOOP) throw SystemError(code, fmt::format("cannot open {}: it is a symbolic link", path_));
@@ -93,7 +106,7 @@ OutputFile::OutputFile(std::string path, Open how, Access access, Flush flush)
 OutputFile::~OutputFile() {
   if (file_ < 0) return;
   ::close(file_);
-  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  if (!temporary_.empty()) ::unlink(held_path(temporary_).c_str());
 }
 
 OutputFile::OutputFile(OutputFile&& other) noexcept
@@ -107,11 +120,11 @@ OutputFile::OutputFile(OutputFile&& other) noexcept
 void OutputFile::fail(const char* doing, int code) const {
   const int64_t accepted = size_bytes_ - static_cast<int64_t>(buffer_.size());
   throw SystemError(code,
-                    fmt::format("cannot {} {}: {}{}", doing, path_, std::strerror(code),
+                    fmt::format("cannot {} {}: {}{}", doing, path_, disk_error(path_, code),
                                 accepted > 0 ? fmt::format(" ({} bytes were accepted before)", accepted) : ""));
 }
 
-// To the system. What of the buffer it took is gone from there, whatever happens.
+// Passes bytes to the system. What it took of the buffer is gone from there, whatever happens.
 void OutputFile::put(const char* bytes, size_t size_bytes) {
   while (size_bytes > 0) {
     const ssize_t now = ::write(file_, bytes, size_bytes);
@@ -179,9 +192,9 @@ void OutputFile::commit() {
   }
   check_fence(path_);
   const int file = std::exchange(file_, -1);
-  if (::close(file) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
+  if (::close(file) != 0 || ::rename(held_path(temporary_).c_str(), held_path(path_).c_str()) != 0) {
     const int code = errno;
-    ::unlink(temporary_.c_str());
+    ::unlink(held_path(temporary_).c_str());
     fail("finish", code);
   }
   if (to_disk_) flush_folder(folder_of(path_));
@@ -200,7 +213,7 @@ void write_file(const std::string& path, std::string_view text, OutputFile::Flus
 }
 
 void flush_folder(const std::string& path) {
-  const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int folder = ::open(held_path(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   int code = folder < 0 ? errno : 0;
   if (folder >= 0) {
     if (::fsync(folder) != 0) code = errno;
@@ -208,29 +221,27 @@ void flush_folder(const std::string& path) {
   }
   // Any other is a file system that has no such thing, or a folder that may be written but not read.
   if (code != EIO && code != ENOSPC && code != EDQUOT && code != ENOENT) return;
-  throw SystemError(code, fmt::format("cannot flush to disk {}: {}", path, std::strerror(code)));
+  throw SystemError(code, fmt::format("cannot flush to disk {}: {}", path, disk_error(path, code)));
+}
+
+void drop_cached(const std::string& path) {
+  const OpenedFile opened = open_to_read(path);
+  (void)::posix_fadvise(opened.descriptor, 0, 0, POSIX_FADV_DONTNEED);
+  ::close(opened.descriptor);
 }
 
 std::string read_file(const std::string& path, int64_t most_bytes) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) config_error("cannot open {}: {}", path, std::strerror(errno));
+  const OpenedFile opened = open_to_read(path);
   struct Closer {
     int file;
     ~Closer() { ::close(file); }
-  } closer{file};
-  struct stat status;
-  if (::fstat(file, &status) != 0) {
-    const int code = errno;
-    throw SystemError(code, fmt::format("cannot read {}: {}", path, std::strerror(code)));
-  }
-  if (!S_ISREG(status.st_mode)) config_error("{} is not a plain file", path);
-  if (status.st_size > most_bytes) {
-    config_error("{} has {} bytes, at most {} are read", path, static_cast<int64_t>(status.st_size), most_bytes);
-  }
-  std::string text(static_cast<size_t>(status.st_size), '\0');
+  } closer{opened.descriptor};
+  if (opened.size_bytes > most_bytes)
+    config_error("{} has {} bytes, at most {} are read", path, opened.size_bytes, most_bytes);
+  std::string text(static_cast<size_t>(opened.size_bytes), '\0');
   size_t done = 0;
   while (done < text.size()) {
-    const ssize_t now = ::read(file, text.data() + done, text.size() - done);
+    const ssize_t now = ::read(opened.descriptor, text.data() + done, text.size() - done);
     if (now < 0 && errno == EINTR) continue;
     if (now < 0) {
       const int code = errno;

@@ -6,8 +6,8 @@
 // Open::append   kernel and survives the end of the process.
 //
 // Every call is checked; a failure is a SystemError with the path and errno's text. Temporary names are random and
-// the file is made by this call or not at all; no link is followed at the end of a path (a link is replaced, or
-// refused by begin and append), so that nobody who may write into the folder chooses what is overwritten.
+// the file is made by this call or not at all. No link is followed at the end of a path (a link is replaced, or
+// refused by begin and append). So nobody who may write into the folder chooses what is overwritten.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,10 @@ namespace heddle {
 class OutputFile {
  public:
   enum class Open : uint8_t { replace, begin, append };
-  /// Who may read it, as far as the user's mask allows: all, or the owner alone.
+  /// Readers of the file, as far as the user's mask allows: all, or the owner alone.
   enum class Access : uint8_t { all, owner };
-  /// Whether `commit` waits until file and name are on disk. Without, a loss of power may leave an empty file.
+  /// The wait of `commit`: until file and name are on disk, or none. Without, a loss of power may leave an empty
+  /// file.
   enum class Flush : uint8_t { to_disk, to_system };
 
   explicit OutputFile(std::string path, Open how = Open::replace, Access access = Access::all,
@@ -38,20 +39,20 @@ class OutputFile {
     write(&value, sizeof value);
   }
 
-  /// Of begin and append: like write, but a failure takes back the part that was written, so that the file ends
-  /// where it did before.
+  /// For begin and append. Writes like write, but a failure takes back the part that was written, so that the file
+  /// ends where it did before.
   void write_whole(std::string_view bytes);
-  /// Of begin and append: cuts the file to `size_bytes`; the next write goes there.
+  /// For begin and append. Cuts the file to `size_bytes`; the next write goes there.
   void truncate(int64_t size_bytes);
 
   /// Hands what is buffered to the system and waits until it is on disk. A replacing file stays temporary.
   void sync();
-  /// Of replace: closes, and renames to the path. Nothing may be written after.
+  /// For replace. Closes, and renames to the path. Nothing may be written after.
   void commit();
-  /// Of begin and append: closes and reports what the file system held back until now. Later calls do nothing.
+  /// For begin and append. Closes and reports what the file system held back until now. Later calls do nothing.
   void close();
 
-  /// What was written, and with append what was there before.
+  /// Bytes that were written, and with append those that were there before.
   int64_t size_bytes() const { return size_bytes_; }
   const std::string& path() const { return path_; }
 
@@ -71,15 +72,20 @@ class OutputFile {
 void write_file(const std::string& path, std::string_view text,
                 OutputFile::Flush flush = OutputFile::Flush::to_disk);
 
-/// Reads a whole file. ConfigError if it is missing or larger than `most_bytes`, SystemError if a read fails.
+/// Reads a whole file. ConfigError and SystemError as open_to_read; ConfigError if it is larger than `most_bytes`,
+/// SystemError if a read fails.
 std::string read_file(const std::string& path, int64_t most_bytes);
 
 /// Waits until the names in a folder are on disk, where its file system can.
 void flush_folder(const std::string& path);
 
+/// Takes a file that is on disk out of the system's memory, as far as the system follows: what is read next comes
+/// from the disk.
+void drop_cached(const std::string& path);
+
 /// A name beside `path` that nobody has and nobody guesses: hidden, and known to is_temporary.
 std::string temporary_beside(const std::string& path);
-/// Whether a name (without folders) is one that temporary_beside gives. A process that was killed leaves such
+/// True if a name (without folders) is one that temporary_beside gives. A process that was killed leaves such
 /// files.
 bool is_temporary(std::string_view name);
 /// Removes the temporary files and folders in a folder; only for whoever holds it (FolderLock).

@@ -11,6 +11,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/base/say.h"
 
 namespace heddle {
 
@@ -21,7 +22,7 @@ constexpr size_t kPieceBytes = 1 << 20;
 // Calls `take` with pieces until the end.
 template <class Take>
 void read_pieces(const Take& take) {
-  if (::isatty(STDIN_FILENO) == 1) fmt::print(stderr, "reading the standard input; Ctrl-D ends it\n");
+  if (::isatty(STDIN_FILENO) == 1) say(stderr, "reading the standard input; Ctrl-D ends it\n");
   std::vector<char> piece(kPieceBytes);
   while (true) {
     const ssize_t now = ::read(STDIN_FILENO, piece.data(), piece.size());

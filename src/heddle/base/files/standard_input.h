@@ -1,4 +1,4 @@
-// The standard input in the place of a file: "-" on the command line.
+// The standard input instead of a file: "-" on the command line.
 #pragma once
 
 #include <cstdint>

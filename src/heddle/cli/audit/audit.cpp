@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "heddle/base/error.h"
+#include "heddle/base/say.h"
 #include "heddle/cli/audit/rerun_config.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
@@ -40,6 +41,8 @@ config::StepRange range_of(const std::string& text) {
 ordered_json json_of(const std::string& run, const session::Audit& audit) {
   ordered_json json{{"run", run},
                     {"from_step", audit.from},
+                    {"trusts", audit.trusts.empty() ? ordered_json() : ordered_json(audit.trusts)},
+                    {"trusted_by", audit.trusted_by.empty() ? ordered_json() : ordered_json(audit.trusted_by)},
                     {"compared", audit.compared},
                     {"agrees", audit.agrees()},
                     {"steps", ordered_json::array()}};
@@ -54,27 +57,30 @@ ordered_json json_of(const std::string& run, const session::Audit& audit) {
 }
 
 void print(const session::Audit& audit) {
-  for (const std::string& note : audit.notes) fmt::print(stderr, "heddle: {}\n", session::terminal_text(note));
-  fmt::print("trained again from {}\n\n",
-             audit.from == 0 ? "the run's beginning" : fmt::format("the checkpoint of step {}", audit.from));
+  for (const std::string& note : audit.notes) say(stderr, "heddle: {}\n", session::terminal_text(note));
+  if (audit.trusts.empty()) {
+    say("trained again from the run's beginning\n\n");
+  } else {
+    say("trained again from the checkpoint of step {}, which is trusted: {}\n\n", audit.from, audit.trusted_by);
+  }
   observe::Table table({{"step", observe::Align::right}, {"the run's weights"}, {"trained again"}, {""}});
   for (const session::AuditedStep& step : audit.steps)
     table.row({fmt::format("{}", step.step), step.recorded.empty() ? "-" : step.recorded, step.audited,
                step.recorded.empty() ? "no digest"
                : step.differs()      ? "differs"
                                      : "the same"});
-  fmt::print("{}\n", table.text(observe::describe_terminal(1)));
+  say("{}\n", table.text(observe::describe_terminal(1)));
   if (audit.agrees()) {
-    fmt::print("{} digests compared, all the same\n", audit.compared);
+    say("{} digests compared, all the same\n", audit.compared);
     return;
   }
-  fmt::print("the weights differ from step {} on\n", audit.steps.back().step);
+  say("the weights differ from step {} on\n", audit.steps.back().step);
   if (!audit.first_op.empty()) {
-    fmt::print("the first op that made something else: {}\n", session::terminal_text(audit.first_op));
+    say("the first op with another result: {}\n", session::terminal_text(audit.first_op));
   } else if (audit.ops_recorded) {
-    fmt::print("no op that was recorded made anything else: the weights changed between the ops\n");
+    say("every recorded op has the same result: the weights changed between ops\n");
   } else {
-    fmt::print("which op it was the run has not recorded (train.record_ops)\n");
+    say("the run did not record its ops, so the op is not known (train.record_ops)\n");
   }
 }
 
@@ -84,7 +90,7 @@ int audit(const AuditOptions& options) {
   session::Audit result;
   const auto tell = [&] {
     if (options.json) {
-      fmt::print("{}\n", json_of(options.run, result).dump(2, ' ', false, ordered_json::error_handler_t::replace));
+      say("{}\n", json_of(options.run, result).dump(2, ' ', false, ordered_json::error_handler_t::replace));
     } else {
       print(result);
     }
@@ -113,8 +119,7 @@ void add_audit(Commands& all) {
   command.option("--steps", options.steps, "A step, or the first and the last: 3-9").called("A-B").required();
   command
       .option("--ranks", options.ranks,
-              "Ranks as threads of this process; another number than the run's wants "
-              "its train.exact_sums")
+              "Ranks as threads of this process; another number than the run's needs train.exact_sums")
       .from(1, kMostThreadRanks);
   add_set(command, options.set);
   add_json(command, options.json);

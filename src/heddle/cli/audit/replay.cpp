@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
+#include "heddle/base/say.h"
 #include "heddle/cli/audit/rerun_config.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
@@ -31,14 +32,14 @@ int replay(const ReplayOptions& options) {
       json["ops"] = ordered_json::array();
       for (const session::ReplayedOp& op : ops)
         json["ops"].push_back({{"op", op.op}, {"microbatch", op.microbatch}, {"tensors", op.tensors}});
-      fmt::print("{}\n", json.dump(2, ' ', false, ordered_json::error_handler_t::replace));
+      say("{}\n", json.dump(2, ' ', false, ordered_json::error_handler_t::replace));
       return kDone;
     }
     for (const session::ReplayedOp& op : ops) {
-      fmt::print("{}\n", op.op);
-      for (const std::string& tensor : op.tensors) fmt::print("  {}\n", tensor);
+      say("{}\n", op.op);
+      for (const std::string& tensor : op.tensors) say("  {}\n", tensor);
     }
-    fmt::print("written to {}\n", options.out);
+    say("written to {}\n", options.out);
     return kDone;
   };
   const auto run = [&](const config::RunConfig& config, comm::World* world) {
@@ -56,7 +57,7 @@ int replay(const ReplayOptions& options) {
 void add_replay(Commands& all) {
   constexpr int64_t kMostSteps = int64_t{1} << 40, kMostRanks = 1 << 20;
   auto [command, options] =
-      add_command(all, "replay", "Train a run to a step again and write what an op was given and made", replay);
+      add_command(all, "replay", "Train a run to a step again and write the operands and results of an op", replay);
   command.option("RUN", options.run, "The run's folder, such as runs/demo").required();
   command.option("--step", options.step, "The step").from(1, kMostSteps).required();
   command

@@ -9,23 +9,23 @@ namespace heddle::cli {
 
 config::RunConfig rerun_config(const std::string& path, const std::vector<std::string>& set, int ranks) {
   const session::RunFolder folder{path};
-  if (!std::filesystem::exists(folder.config())) config_error("{}: no run folder (it has no config.toml)", path);
+  session::check_is_run(folder);
   config::RunConfig config = config::read_run_config(folder.config(), set);
   const config::RunConfig own = config::read_run_config(folder.config());
   if (ranks > 0 && ranks != config.ranks()) {
-    const config::RunConfig usual;
-    plan::Degrees mesh = usual.plan.mesh;
-    mesh.tp = config.plan.mesh.tp;
-    mesh.cp = config.plan.mesh.cp;
-    mesh.etp = config.plan.mesh.etp;
-    config.plan.mesh = mesh;
-    config.plan.parallel.schedule = usual.plan.parallel.schedule;
-    config.mesh_ranks = ranks;
-    if (ranks % config.copy_ranks() != 0)
+    const plan::Degrees& mesh = config.plan.mesh;
+    if (const int copy = mesh.tp * mesh.cp; ranks % copy != 0)
       config_error(
           "--ranks {}: a copy of the model takes {} ranks, for the order of sums is that of the run's tp {} "
           "and cp {}",
-          ranks, config.copy_ranks(), mesh.tp, mesh.cp);
+          ranks, copy, mesh.tp, mesh.cp);
+    std::vector<std::string> others = set;
+    const config::RunConfig usual;
+    for (const char* key : {"mesh.pp", "mesh.ep", "mesh.order", "mesh.expert_order", "parallel.schedule"})
+      others.push_back(fmt::format("{}={}", key, plan::text_of(config::find_setting(key)->get(usual))));
+    others.emplace_back("mesh.dp=0");
+    others.push_back(fmt::format("mesh.ranks={}", ranks));
+    config = config::read_run_config(folder.config(), others);
   }
   const bool same = config.plan.mesh == own.plan.mesh && config.ranks() == own.ranks();
   if (!same && !own.plan.exact_sums) {

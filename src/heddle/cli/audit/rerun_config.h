@@ -8,9 +8,9 @@
 
 namespace heddle::cli {
 
-/// The run's own, with `set`; of another number of ranks (0: its own) the run's tensor and context parallelism,
-/// whose sums have an order, and copies of the whole model. ConfigError where `folder` is no run, or the layout is
-/// one in which the run's bits don't hold.
+/// Returns the run's own configuration, with `set`. Another number of ranks (0: its own) keeps the run's tensor and
+/// context parallelism, whose sums have an order, and copies of the whole model. ConfigError where `folder` is no
+/// run, or the layout is one in which the run's bits don't hold.
 config::RunConfig rerun_config(const std::string& folder, const std::vector<std::string>& set, int ranks);
 
 }  // namespace heddle::cli

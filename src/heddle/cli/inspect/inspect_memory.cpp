@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include "heddle/base/files/output_file.h"
+#include "heddle/base/say.h"
 #include "heddle/observe/memory/memory_json.h"
 #include "heddle/observe/memory/memory_page.h"
 #include "heddle/observe/memory/memory_text.h"
@@ -24,15 +27,14 @@ InspectedMemory::InspectedMemory(const config::RunConfig& config, const plan::Pl
     : name_(config.name), of_(plan.ranks() > 1 ? fmt::format("rank {}, the fullest", rank.rank) : ""), rank_(rank) {
   const passes::Durations duration_us = plan::nominal_durations(plan.parallel.exchange, plan.rates);
   const ir::StepProgram& program = lowered.program;
-  curves_ =
-      runtime::predict_memory_curves(program, rank.rank, config.device.backend, [&](int, const ir::Issue& issue) {
-        return duration_us(program.listings[static_cast<size_t>(issue.listing)], *issue.op);
-      });
+  curves_ = runtime::predict_memory_curves(
+      program, rank.rank, config.device.backend,
+      [&](int, const ir::Issue& issue) { return duration_us(program.listings[issue.listing], *issue.op); });
 }
 
 void InspectedMemory::print(const observe::Terminal& terminal) const {
   for (const simulate::MemoryCurve& curve : curves_)
-    fmt::print("\n{}", observe::memory_text(curve, terminal.columns > 0 ? terminal.columns : 100, terminal));
+    say("\n{}", observe::memory_text(curve, terminal.columns > 0 ? terminal.columns : 100, terminal));
 }
 
 nlohmann::ordered_json InspectedMemory::json() const {
@@ -46,7 +48,7 @@ void InspectedMemory::write_page(const std::string& path, double capacity_bytes)
   observe::MemoryPage page;
   page.title = name_;
   page.subtitle =
-      fmt::format("memory over a training step{}{}, foretold from its program", of_.empty() ? "" : " of ", of_);
+      fmt::format("memory over a training step{}{}, predicted from its program", of_.empty() ? "" : " of ", of_);
   for (const simulate::MemoryCurve& curve : curves_) {
     observe::MemoryView view{of_, kTime, simulate::thinned(curve, kPagePlaces), {}};
     const bool device = curve.space == ir::Space::device;

@@ -14,7 +14,7 @@ namespace heddle::cli {
 
 class InspectedMemory {
  public:
-  /// Of that rank's training step, at nominal rates.
+  /// Computes the memory of that rank's training step, at nominal rates.
   InspectedMemory(const config::RunConfig& config, const plan::Plan& plan, const plan::Lowered& lowered,
                   const planner::RankMemory& rank);
 

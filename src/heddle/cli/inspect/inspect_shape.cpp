@@ -8,9 +8,10 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/failure.h"
+#include "heddle/base/say.h"
 #include "heddle/base/text.h"
 #include "heddle/config/run_config.h"
-#include "heddle/model/shapes/config_shape.h"
+#include "heddle/model/shapes/shape_names.h"
 #include "heddle/model/shapes/shape_presets.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
@@ -31,7 +32,7 @@ std::vector<std::string> names() {
   return all;
 }
 
-// By dimensions alone, or one that can be trained too.
+// A model by dimensions alone, or one that can be trained too.
 std::optional<model::Shape> shape_named(const std::string& name) {
   if (const model::Shape* shape = model::find_shape(name)) return *shape;
   for (const std::string& preset : config::preset_names()) {
@@ -45,9 +46,9 @@ std::optional<model::Shape> shape_named(const std::string& name) {
 int inspect_shape(const std::string& model, bool json) {
   const std::optional<model::Shape> s = shape_named(model);
   if (!s) {
-    const std::string near = did_you_mean(model, names());
+    const std::string near = model::names_like(model, names());
     config_error("inspect: model '{}' is not known{}", model.substr(0, 60),
-                 near.empty() ? fmt::format(", accepted: {}", fmt::join(names(), ", ")) : near);
+                 near.empty() ? model::kSuchNames : near);
   }
   const double all = model::total_parameters(*s), active = model::active_parameters(*s);
   const double flops_4k = model::training_flops_per_token(*s, 4096),
@@ -58,19 +59,20 @@ int inspect_shape(const std::string& model, bool json) {
               {"active", static_cast<int64_t>(active)},
               {"training_flops_per_token_4096", flops_4k},
               {"training_flops_per_token_8192", flops_8k}};
-    if (s->mtp > 0) told["parameters_with_mtp"] = static_cast<int64_t>(model::total_parameters(*s, true));
-    fmt::print("{}\n", told.dump(2));
+    if (s->num_nextn_predict_layers > 0)
+      told["parameters_with_mtp"] = static_cast<int64_t>(model::total_parameters(*s, true));
+    say("{}\n", told.dump(2));
     return kDone;
   }
   observe::Table table({{s->name}, {"", observe::Align::right}});
   table.row({"parameters", observe::grouped_text(std::llround(all))});
-  if (s->mtp > 0)
+  if (s->num_nextn_predict_layers > 0)
     table.row(
         {"with multi-token prediction", observe::grouped_text(std::llround(model::total_parameters(*s, true)))});
   table.row({"active in a token", observe::grouped_text(std::llround(active))});
   table.row({"training GFLOP a token, sequence 4096", fmt::format("{:.2f}", flops_4k / 1e9)});
   table.row({"training GFLOP a token, sequence 8192", fmt::format("{:.2f}", flops_8k / 1e9)});
-  fmt::print("{}", table.text(observe::describe_terminal(1)));
+  say("{}", table.text(observe::describe_terminal(1)));
   return kDone;
 }
 

@@ -1,4 +1,4 @@
-// What is known of a published model without lowering it.
+// Facts that are known of a published model without lowering it.
 #pragma once
 
 #include <string>

@@ -3,6 +3,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/failure.h"
+#include "heddle/base/say.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
 #include "heddle/comm/mpi_world.h"
@@ -33,7 +34,7 @@ void print(const std::vector<job::HostProbe>& probes, const std::vector<job::Bad
                observe::duration_text(*std::max_element(transfers.begin(), transfers.end())),
                found == bad.end() ? "" : found->why});
   }
-  fmt::print("{}\n", table.text(observe::describe_terminal(1)));
+  say("{}\n", table.text(observe::describe_terminal(1)));
 }
 
 int probe(const ProbeOptions& options) {
@@ -44,7 +45,7 @@ int probe(const ProbeOptions& options) {
     if (world.rank() != 0) return kDone;
     const std::vector<job::BadHost> bad = job::bad_hosts(probes);
     if (options.json) {
-      fmt::print("{}\n", job::probe_json(probes, bad));
+      say("{}\n", job::probe_json(probes, bad));
     } else {
       print(probes, bad);
     }

@@ -3,19 +3,17 @@
 #include <algorithm>
 
 #include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
+#include "heddle/base/say.h"
+#include "heddle/base/text.h"
+#include "heddle/cli/commands.h"
+#include "heddle/config/families/family.h"
+#include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
-#include "heddle_commit.h"
 
 namespace heddle::cli {
 
 namespace {
-
-std::string value_of(const Option& option) {
-  if (!option.value.empty()) return option.value;
-  if (!option.words.empty()) return fmt::format("{}", fmt::join(option.words, "|"));
-  if (std::holds_alternative<int64_t*>(option.into)) return "N";
-  return std::holds_alternative<double*>(option.into) ? "NUMBER" : "TEXT";
-}
 
 // Left and right of a gap, the right side wrapped.
 std::string two_columns(const std::vector<std::pair<std::string, std::string>>& rows, int columns) {
@@ -43,13 +41,19 @@ std::string two_columns(const std::vector<std::pair<std::string, std::string>>& 
   return text;
 }
 
-// " CONFIG", " [TEXT]", " RUN…"
+}  // namespace
+
+std::string value_name(const Option& option) {
+  if (!option.value.empty()) return option.value;
+  if (!option.words.empty()) return fmt::format("{}", fmt::join(option.words, "|"));
+  if (std::holds_alternative<int64_t*>(option.into)) return "N";
+  return std::holds_alternative<double*>(option.into) ? "NUMBER" : "TEXT";
+}
+
 std::string call_of(const Option& option) {
   const std::string name = option.name + (option.is_list() ? "…" : "");
   return option.is_required ? " " + name : fmt::format(" [{}]", name);
 }
-
-}  // namespace
 
 std::string welcome_text(const Commands& all, int columns) {
   std::vector<std::pair<std::string, std::string>> rows;
@@ -64,10 +68,13 @@ std::string welcome_text(const Commands& all, int columns) {
   const auto paragraph = [&](const std::string& text) {
     return fmt::format("{}\n", fmt::join(observe::wrapped(text, columns), "\n"));
   };
-  return paragraph("Heddle trains DeepSeek-V3-style mixture-of-experts models.") + "\n" +
-         two_columns(rows, columns) + "\n" +
+  return paragraph(fmt::format(
+             "Heddle plans, checks and trains language models, dense and mixture-of-experts, of {} families "
+             "(`heddle explain model.hf` names them).",
+             config::families().size())) +
+         "\n" + two_columns(rows, columns) + "\n" +
          paragraph(
-             "`heddle COMMAND --help` tells more, `heddle --version` which build this is. In place of CONFIG, - is "
+             "`heddle COMMAND --help` describes one. In place of CONFIG, - is "
              "the standard input. Exit status: 0 done, 1 failed, 2 bad input, 130 stopped.");
 }
 
@@ -79,7 +86,7 @@ std::string help_text(const Command& command, int columns) {
       call += call_of(option);
       words.emplace_back(option.name, option.meaning);
     } else {
-      flags.emplace_back(option.is_flag() ? option.name : fmt::format("{} {}", option.name, value_of(option)),
+      flags.emplace_back(option.is_flag() ? option.name : fmt::format("{} {}", option.name, value_name(option)),
                          option.meaning + (option.is_required ? " (required)" : ""));
     }
   }
@@ -89,16 +96,41 @@ std::string help_text(const Command& command, int columns) {
                      two_columns(words, columns));
 }
 
-std::string version_text() {
-#if defined(__clang__)
-  const std::string compiler = fmt::format("Clang {}", __clang_version__);
-#else
-  const std::string compiler = fmt::format("GCC {}", __VERSION__);
-#endif
-  const std::string commit = HEDDLE_COMMIT;
-  return fmt::format("heddle {} ({}{}{}, {})", HEDDLE_VERSION, commit.empty() ? "" : "commit " + commit + "; ",
-                     HEDDLE_BUILD, std::string_view(HEDDLE_SANITIZE).empty() ? "" : ", sanitizers " HEDDLE_SANITIZE,
-                     compiler);
+int help_columns() {
+  constexpr int kMostColumns = 120;
+  return std::min(observe::terminal_columns(1), kMostColumns);
+}
+
+const Command& command_named(const Commands& all, const std::string& name) {
+  std::vector<std::string> names;
+  for (const Command& each : all) {
+    if (each.name == name) return each;
+    names.push_back(each.name);
+  }
+  const std::string near = did_you_mean(name, names);
+  config_error("unknown command '{}'{}", shown(name),
+               near.empty() ? fmt::format(", accepted: {}", fmt::join(names, ", ")) : near);
+}
+
+namespace {
+
+struct HelpOptions {
+  const Commands* all = nullptr;
+  std::string command;  // empty: all
+};
+
+int help(const HelpOptions& options) {
+  say("{}", options.command.empty() ? welcome_text(*options.all, help_columns())
+                                    : help_text(command_named(*options.all, options.command), help_columns()));
+  return kDone;
+}
+
+}  // namespace
+
+void add_help(Commands& all) {
+  auto [command, options] = add_command(all, "help", "Options of a command; without COMMAND, all commands", help);
+  options.all = &all;
+  command.option("COMMAND", options.command, "The command to describe");
 }
 
 }  // namespace heddle::cli

@@ -1,4 +1,4 @@
-// What a command does on all ranks of a run: the processes of a launcher, or threads of this one.
+// Runs a command on all ranks of a run: the processes of a launcher, or threads of this one.
 #pragma once
 
 #include <functional>

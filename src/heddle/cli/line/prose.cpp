@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "heddle/base/say.h"
 #include "heddle/observe/table.h"
 
 namespace heddle::cli {
@@ -9,9 +10,9 @@ namespace heddle::cli {
 void print_prose(const std::string& text) {
   const int columns = observe::describe_terminal(1).columns;
   if (columns > 0) {
-    for (const std::string& line : observe::wrapped(text, columns)) fmt::print("{}\n", line);
+    for (const std::string& line : observe::wrapped(text, columns)) say("{}\n", line);
   } else {
-    fmt::print("{}\n", text);
+    say("{}\n", text);
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/base/say.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/model/token_rows.h"
@@ -37,7 +38,7 @@ config::RunConfig config_of(const DumpOptions& options, const TokenRows& sequenc
   set.insert(set.end(), options.set.begin(), options.set.end());
   std::vector<std::string> warnings;
   config::RunConfig config = config::parse_run_config("", "the model", set, &warnings);
-  for (const std::string& warning : warnings) fmt::print(stderr, "heddle: warning: {}\n", warning);
+  for (const std::string& warning : warnings) say(stderr, "heddle: warning: {}\n", warning);
   // Other implementations are compared as they predict.
   config.model.embedding_dropout = config.model.residual_dropout = config.model.attention_dropout = 0;
   if (config.ranks() != 1) config_error("dump: mesh asks for {} ranks, a dump is of one", config.ranks());
@@ -70,16 +71,16 @@ int dump(const DumpOptions& options) {
   if (!config.train.start_adapter.empty()) train::start_adapters_from(config.train.start_adapter, trainer);
   const train::StepResult step = train::dump_model(options.out, trainer, {sequences, masked});
   if (options.json) {
-    fmt::print("{}\n", Json{{"model", options.model},
-                            {"out", options.out},
-                            {"sequences", sequences.size()},
-                            {"tokens", sequences[0].size()},
-                            {"loss", step.next_token_loss()},
-                            {"grad_norm", step.gradient_norm()}}
-                           .dump(2));
+    say("{}\n", Json{{"model", options.model},
+                     {"out", options.out},
+                     {"sequences", sequences.size()},
+                     {"tokens", sequences[0].size()},
+                     {"loss", step.next_token_loss()},
+                     {"grad_norm", step.gradient_norm()}}
+                    .dump(2));
   } else {
-    fmt::print("{} sequences of {} tokens: loss {:.6f}, gradient norm {:.6f}; written: {}\n", sequences.size(),
-               sequences[0].size(), step.next_token_loss(), step.gradient_norm(), options.out);
+    say("{} sequences of {} tokens: loss {:.6f}, gradient norm {:.6f}; written: {}\n", sequences.size(),
+        sequences[0].size(), step.next_token_loss(), step.gradient_norm(), options.out);
   }
   return kDone;
 }
@@ -95,7 +96,7 @@ void add_dump(Commands& all) {
       .required();
   command
       .option("--labels", options.labels,
-              "A file of the same form with what each token is to be predicted as: itself, or -100: not at all")
+              "A file of the same form with each token's label: itself, or -100: not predicted")
       .called("FILE");
   command.option("--out", options.out, "The safetensors file to write").called("FILE").required();
   add_set(command, options.set);

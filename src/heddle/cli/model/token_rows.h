@@ -12,8 +12,8 @@ using TokenRows = std::vector<std::vector<int32_t>>;
 /// [[id, …], …] of a JSON file: sequences of one length, two ids or more. ConfigError.
 TokenRows read_token_rows(const std::string& path);
 
-/// Of each token whether its label is none, −100: labels of another file are the tokens themselves, in their
-/// places.
+/// Returns 1 for each token whose label is none, −100, else 0. Labels of another file are the tokens themselves, in
+/// their places.
 std::vector<std::vector<uint8_t>> read_label_mask(const std::string& path, const TokenRows& tokens);
 
 }  // namespace heddle::cli

@@ -6,12 +6,14 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/base/say.h"
 #include "heddle/cli/train/found_settings.h"
 #include "heddle/cli/train/train_profile.h"
 #include "heddle/observe/terminal/doing.h"
 #include "heddle/observe/units.h"
 #include "heddle/planner/measure_machine.h"
 #include "heddle/planner/profile_file.h"
+#include "heddle/planner/rated_profile.h"
 #include "heddle/planner/searched_plans.h"
 
 namespace heddle::cli {
@@ -33,7 +35,7 @@ void tell(const TrainOptions& options, const planner::PlanChoice& choice, bool i
   } else if (!choice.chosen.set.empty()) {
     line += fmt::format(" (as configured {})", cost(choice.configured));
   }
-  fmt::print(stderr, "{}\n", line);
+  say(stderr, "{}\n", line);
 }
 
 planner::Propose proposals(const cost::MachineProfile& profile, const planner::JobPlaces& places) {
@@ -59,13 +61,13 @@ ChosenPlan choose_by_mode(const TrainOptions& options, const std::vector<std::st
     planned.choice = planner::choose_plan(
         options.config, set,
         [&](const config::RunConfig& c, bool tried) {
-          return planner::forecast_config(c, planned.profile, planned.places, tried);
+          return planner::predict_config(c, planned.profile, planned.places, tried);
         },
         proposals(planned.profile, planned.places), planned.mode, kChoose_s);
     doing.reset();
     tell(options, planned.choice, base.empty());
   }
-  planned.set = told_by_first(ranks, planned.choice.chosen.set);
+  planned.set = from_first_rank(ranks, planned.choice.chosen.set);
   return planned;
 }
 
@@ -75,21 +77,21 @@ std::vector<std::string> learn(const TrainOptions& options, const std::vector<st
   const session::Refit found = session::refit(
       options.config, set, planned.choice, planned.mode, planned.profile, planned.places.over,
       [&](const config::RunConfig& c, const cost::MachineProfile& p) {
-        return planner::forecast_config(c, p, planned.places);
+        return planner::predict_config(c, p, planned.places);
       },
       seen, kRefit_s);
   write_file(profile_path(options, found.profile.backend), planner::profile_text(found.profile));
-  refitted_s = found.foretold_s;
-  std::vector<std::string> lines{fmt::format("the profile refitted: {} foretold, {:+.1f} % off",
-                                             observe::duration_text(found.foretold_s),
-                                             100 * (found.foretold_s / seen.step_s - 1))};
+  refitted_s = found.predicted_s;
+  std::vector<std::string> lines{fmt::format("the profile refitted: {} predicted, {:+.1f} % off",
+                                             observe::duration_text(found.predicted_s),
+                                             100 * (found.predicted_s / seen.step_s - 1))};
   if (found.better) {
     const auto cost = [](const planner::Candidate& c) {
       return fmt::format("{}, {}", observe::duration_text(c.step_us * 1e-6),
                          observe::bytes_text(static_cast<double>(c.reserved_bytes)));
     };
     lines.push_back(fmt::format(
-        "by it another plan is better than this one ({}): {}, {}; a new run takes it", cost(found.chosen),
+        "another plan is then better than this one ({}): {}, {}; a new run takes it", cost(found.chosen),
         found.better->set.empty() ? "as configured" : fmt::format("{}", fmt::join(found.better->set, " ")),
         cost(*found.better)));
   }
@@ -102,11 +104,11 @@ std::string remedy(const TrainOptions& options, const std::vector<std::string>& 
   std::error_code ignored;
   const std::string path = profile_path(options, config::read_run_config(options.config, set).device.backend);
   const bool measured = std::filesystem::exists(path, ignored);
-  const cost::MachineProfile profile = measured ? planner::read_profile(path) : rated_profile();
-  const planner::Foresee foresee = [&](const config::RunConfig& c, bool tried) {
-    return planner::forecast_config(c, profile, places, tried);
+  const cost::MachineProfile profile = measured ? planner::read_profile(path) : planner::rated_profile();
+  const planner::PredictFn predict = [&](const config::RunConfig& c, bool tried) {
+    return planner::predict_config(c, profile, places, tried);
   };
-  return planner::cheapest_remedy(options.config, set, foresee, proposals(profile, places), kChoose_s) +
+  return planner::cheapest_remedy(options.config, set, predict, proposals(profile, places), kChoose_s) +
          (measured ? "" : " (about: heddle profile has not measured this machine)");
 }
 

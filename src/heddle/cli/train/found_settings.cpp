@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "heddle/base/say.h"
 #include "heddle/cli/train/train_profile.h"
 #include "heddle/config/run_config.h"
 #include "heddle/planner/budget/memory_budget.h"
 #include "heddle/planner/measured_rates.h"
 #include "heddle/planner/memory/budget_share.h"
-#include "heddle/planner/memory/state_home.h"
+#include "heddle/planner/memory/state_residency.h"
 #include "heddle/session/rank_run.h"
 #include "heddle/session/run_folder.h"
 
@@ -16,16 +17,16 @@ namespace heddle::cli {
 
 namespace {
 
-void tell(const std::string& line) { fmt::print(stderr, "{}\n", line); }
+void tell(const std::string& line) { say(stderr, "{}\n", line); }
 
-// What the run that goes on was begun with.
+// The configuration that the resumed run was begun with.
 std::optional<config::RunConfig> begun_with(const TrainOptions& options, const config::RunConfig& config) {
   const std::string begun = options.resume ? session::path_of_existing_run(config) : "";
   if (begun.empty()) return std::nullopt;
   return config::read_run_config(session::RunFolder{begun}.config());
 }
 
-// Those that the run was begun with, else those of the machine's profile.
+// Rates that the run was begun with, else those of the machine's profile.
 std::vector<std::string> rates_of(const TrainOptions& options, const config::RunConfig& config,
                                   const planner::JobPlaces& places, const cost::MachineProfile* measured) {
   if (const std::optional<config::RunConfig> was = begun_with(options, config)) {
@@ -42,10 +43,10 @@ std::vector<std::string> rates_of(const TrainOptions& options, const config::Run
   return planner::rate_settings(config, planner::rated(config, *known, places));
 }
 
-// Where optimizer state lies, if that is left open: as the run was begun with, else by cost.
-std::vector<std::string> home_of_state(const TrainOptions& options, config::RunConfig config) {
+// The home of optimizer state, if that is left open: as the run was begun with, else by cost.
+std::vector<std::string> choose_residency(const TrainOptions& options, config::RunConfig config) {
   std::vector<std::string> settings;
-  if (config.plan.memory.optimizer == plan::StateHome::cheapest) {
+  if (config.plan.memory.optimizer == plan::StateResidency::cheapest) {
     if (const std::optional<config::RunConfig> begun = begun_with(options, config)) {
       const config::Setting& home = *config::find_setting("memory.optimizer");
       const config::Value was = home.get(*begun);
@@ -53,13 +54,13 @@ std::vector<std::string> home_of_state(const TrainOptions& options, config::RunC
       settings = {home.key + "=" + plan::text_of(was)};
     }
   }
-  return with(std::move(settings), planner::home_settings(config, tell));
+  return with(std::move(settings), planner::residency_settings(config, tell));
 }
 
 }  // namespace
 
-std::vector<std::string> told_by_first(train::RankExchange& ranks, const std::vector<std::string>& settings) {
-  const std::string text = ranks.told_by_first(fmt::format("{}", fmt::join(settings, "\n")));
+std::vector<std::string> from_first_rank(train::RankExchange& ranks, const std::vector<std::string>& settings) {
+  const std::string text = ranks.from_first_rank(fmt::format("{}", fmt::join(settings, "\n")));
   std::vector<std::string> lines;
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
@@ -81,10 +82,10 @@ std::vector<std::string> found_settings(const TrainOptions& options, const std::
     if (world == nullptr) sharing.memory = now().ranks();
     found = rates_of(options, now(), places, measured);
     found = with(std::move(found), planner::share_settings(now(), sharing, tell));
-    found = with(std::move(found), home_of_state(options, now()));
+    found = with(std::move(found), choose_residency(options, now()));
     found = with(std::move(found), planner::budget_settings(now(), tell));
   }
-  return told_by_first(ranks, found);
+  return from_first_rank(ranks, found);
 }
 
 }  // namespace heddle::cli

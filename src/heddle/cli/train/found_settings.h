@@ -16,7 +16,7 @@ std::vector<std::string> found_settings(const TrainOptions& options, const std::
                                         const planner::JobPlaces& places, const cost::MachineProfile* measured,
                                         comm::World* world);
 
-/// What rank 0 has, for all of them.
-std::vector<std::string> told_by_first(train::RankExchange& ranks, const std::vector<std::string>& settings);
+/// Gives the settings of rank 0 to all ranks.
+std::vector<std::string> from_first_rank(train::RankExchange& ranks, const std::vector<std::string>& settings);
 
 }  // namespace heddle::cli

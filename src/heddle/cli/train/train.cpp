@@ -1,20 +1,26 @@
 // heddle train.
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/standard_input.h"
+#include "heddle/base/say.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
-#include "heddle/cli/line/told_config.h"
+#include "heddle/cli/line/command_config.h"
 #include "heddle/cli/train/chosen_plan.h"
 #include "heddle/cli/train/found_settings.h"
+#include "heddle/cli/train/released_start.h"
 #include "heddle/comm/mpi_world.h"
 #include "heddle/comm/threads/thread_world.h"
+#include "heddle/device/device.h"
 #include "heddle/observe/units.h"
 #include "heddle/session/rank_run.h"
 #include "heddle/session/ranks/rank_calls.h"
+#include "heddle/session/signals.h"
 #include "heddle/session/training_run.h"
 #include "heddle/train/agreement.h"
 
@@ -27,46 +33,20 @@ using Json = nlohmann::ordered_json;
 constexpr int kMostThreadRanks = 256;
 
 Json json_of(const session::RunSummary& s) {
-  const observe::RunFigures& f = s.figures;
-  const auto whole = [](const std::optional<double>& bytes) { return static_cast<int64_t>(bytes.value_or(0)); };
-  Json json{{"folder", s.folder},
-            {"checkpoint", s.checkpoint},
-            {"report", s.report},
-            {"weights_digest", s.weights_digest},
-            {"first_step", s.first_step},
-            {"steps", s.steps},
-            {"interrupted", s.interrupted},
-            {"seconds", f.elapsed_s.value_or(0)},
-            {"trained_seconds", f.trained_s.value_or(0)},
-            {"loss", f.loss.value_or(0)},
-            {"held_out_loss", nullptr},
-            {"tokens_per_s", f.tokens_per_s.value_or(0)},
-            {"flops_per_s", f.flops_per_s.value_or(0)},
-            {"predicted_reserved_bytes", whole(f.predicted_reserved_bytes)},
-            {"reserved_bytes", whole(f.reserved_bytes)},
-            {"grown_beyond_forecast_bytes", whole(f.grown_bytes)},
-            {"updates_ahead_of_norm", s.updates_ahead},
-            {"updates_taken_back", s.updates_taken_back},
-            {"skipped_steps", s.skipped},
-            {"rolled_back", s.gone_back}};
-  if (s.slow_ranks) {
-    json["slow_ranks"] = Json::array();
-    for (const session::NamedSlowRank& slow : *s.slow_ranks) json["slow_ranks"].push_back(session::json_of(slow));
-    json["slow_links"] = s.slow_links;
-  }
-  if (s.first_steps_s > 0) {
-    json["step_foretold_seconds"] = s.foretold_s;
-    json["first_steps_seconds"] = s.first_steps_s;
-    if (s.refitted_s > 0) json["step_foretold_refitted_seconds"] = s.refitted_s;
+  Json json{{"folder", s.folder},          {"checkpoint", s.checkpoint},
+            {"report", s.report},          {"weights_digest", s.weights_digest},
+            {"first_step", s.first_step},  {"steps", s.steps},
+            {"interrupted", s.interrupted}};
+  json.update(Json::parse(observe::json_of(s.figures, observe::JsonOf::all)));
+  if (!s.slow_ranks.empty()) {
+    json["slow_ranks"] = Json::parse(s.slow_ranks);
+    json["slow_links"] = Json::parse(s.slow_links);
   }
   if (!s.trace.empty()) json["trace"] = s.trace;
-  if (f.copies) json["copies"] = Json::parse(observe::json_of(f)).at("copies");
-  if (f.moves) json["moves"] = Json::parse(observe::json_of(f)).at("moves");
-  if (f.held_out_loss) json["held_out_loss"] = *f.held_out_loss;
   return json;
 }
 
-// What a run by the clock would come to that is longer.
+// Text about what a longer run by the clock would come to.
 std::string longer_text(const session::RunSummary& s, const std::string& config) {
   constexpr double times = 10.0 / 3;
   const double minutes = s.length_s / 60 * times;
@@ -81,22 +61,24 @@ std::string longer_text(const session::RunSummary& s, const std::string& config)
 }
 
 void print(const session::RunSummary& s, const std::string& config) {
+  namespace figures = observe::figures;
   const observe::RunFigures& f = s.figures;
-  fmt::print("{} after {} steps in {}: loss {}", s.interrupted ? "stopped" : "done", s.steps,
-             observe::duration_text(f.elapsed_s.value_or(0)), observe::loss_text(f.loss.value_or(0)));
-  if (f.held_out_loss) fmt::print(", held-out {}", observe::loss_text(*f.held_out_loss));
-  fmt::print("\nmedian {}, {}; arena {} (predicted {}{})\n", observe::tokens_rate_text(f.tokens_per_s.value_or(0)),
-             observe::flops_rate_text(f.flops_per_s.value_or(0)), observe::bytes_text(f.reserved_bytes.value_or(0)),
-             observe::bytes_text(f.predicted_reserved_bytes.value_or(0)),
-             f.grown_bytes ? fmt::format("; {} beyond the forecast", observe::bytes_text(*f.grown_bytes)) : "");
-  if (f.copies) fmt::print("copies      {}\n", observe::copies_line(f));
-  if (f.moves) fmt::print("moves       {}\n", observe::moves_line(f));
-  fmt::print("report      {}\ncheckpoint  {}\n", s.report.empty() ? "could not be written" : s.report,
-             s.checkpoint);
-  if (!s.trace.empty()) fmt::print("trace       {}  (open it at https://ui.perfetto.dev)\n", s.trace);
-  fmt::print("{}", s.interrupted ? "go on with --resume\n"
-                                 : fmt::format("try         heddle generate {} --prompt \"The \"\n", s.folder));
-  if (!s.interrupted && s.length_s > 0) fmt::print("{}", longer_text(s, config));
+  const auto text = [&](const observe::Figure& row) { return text_of(row, f.get(row, 0)); };
+  say("{} after {} steps in {}: loss {}", s.interrupted ? "stopped" : "done", s.steps,
+      text(figures::kElapsedSeconds), text(figures::kLoss));
+  if (f.has(figures::kHeldOutLoss)) say(", held-out {}", text(figures::kHeldOutLoss));
+  say("\nmedian {}, {}; arena {} (predicted {}{})\n", text(figures::kTokensPerSecond),
+      text(figures::kFlopsPerSecond), text(figures::kArenaReservedPeak), text(figures::kPredictedReserved),
+      f.has(figures::kGrownBeyondPrediction)
+          ? fmt::format("; {} beyond the prediction", text(figures::kGrownBeyondPrediction))
+          : "");
+  for (const observe::FigureGroup* group : figures::kGroups)
+    if (const std::string line = observe::line_of(f, group); !line.empty()) say("{:<12}{}\n", group->key, line);
+  say("report      {}\ncheckpoint  {}\n", s.report.empty() ? "could not be written" : s.report, s.checkpoint);
+  if (!s.trace.empty()) say("trace       {}  (open it at https://ui.perfetto.dev)\n", s.trace);
+  say("{}", s.interrupted ? "go on with --resume\n"
+                          : fmt::format("try         heddle generate {} --prompt \"The \"\n", s.folder));
+  if (!s.interrupted && s.length_s > 0) say("{}", longer_text(s, config));
 }
 
 // The settings of a job whose launcher has decided on the number of ranks.
@@ -115,14 +97,14 @@ std::vector<std::string> readable(const TrainOptions& options, const std::vector
   return options.mode.empty() ? set : with(set, planner::base_settings(options.config, set));
 }
 
-// What all ranks of a launcher's job must be told alike. Threads and memory are a rank's own.
-train::Told told(const TrainOptions& options, const std::vector<std::string>& set) {
+// Settings that must be alike on all ranks of a launcher's job. Threads and memory are a rank's own.
+train::ControlMessage told(const TrainOptions& options, const std::vector<std::string>& set) {
   const config::RunConfig config = config::read_run_config(options.config, readable(options, set));
-  train::Told all{{"heddle", HEDDLE_VERSION " " HEDDLE_BUILD},
-                  {"--mode", options.mode},
-                  {"--resume", options.resume ? "given" : "not given"},
-                  {"--trace", options.trace ? "given" : "not given"},
-                  {"device.dtype", std::string(name_of(train::resolved_dtype(config)))}};
+  train::ControlMessage all{{"heddle", HEDDLE_VERSION " " HEDDLE_BUILD},
+                            {"--mode", options.mode},
+                            {"--resume", options.resume ? "given" : "not given"},
+                            {"--trace", options.trace ? "given" : "not given"},
+                            {"device.dtype", std::string(name_of(train::resolved_dtype(config)))}};
   for (auto& [key, value] : config::setting_texts(config)) {
     if (key == "device.threads" || key == "device.memory_bytes" || key == "device.dtype") continue;
     all.emplace_back(std::move(key), std::move(value));
@@ -138,21 +120,43 @@ session::Telling telling_of(const TrainOptions& options) {
   return telling;
 }
 
-int train(const TrainOptions& options) {
+// The options with a configuration where the line names a released model.
+TrainOptions with_config(TrainOptions options) {
+  if (const std::string folder = released_folder(options.config); !folder.empty()) {
+    options.config = config_of_released(options, folder, !comm::launched_by_mpi());
+    return options;
+  }
+  std::error_code error;
+  if (options.config != kStandardInput && !options.config.ends_with(".toml") &&
+      !std::filesystem::exists(options.config, error))
+    config_error("train: no file or folder '{}'; a name on the Hub is OWNER/MODEL[@REVISION]",
+                 options.config.substr(0, 200));
+  if ((!options.data.empty() || options.lora) && std::filesystem::is_directory(options.config, error))
+    config_error("train: the folder {} holds no released model (config.json)", options.config);
+  for (const auto& [flag, given, key] : {std::tuple("--data", !options.data.empty(), "data.source"),
+                                         std::tuple("--lora", options.lora, "lora.rank")})
+    if (given)
+      config_error("train: {} goes with a released model in place of CONFIG; a configuration has {} (--set {}=…)",
+                   flag, key, key);
+  return options;
+}
+
+int train(const TrainOptions& given) {
+  const TrainOptions options = with_config(given);
   std::vector<std::string> set = options.set;
   if (options.steps > 0) set.push_back(fmt::format("train.steps={}", options.steps));
   if (options.minutes > 0) set.push_back(fmt::format("train.minutes={}", options.minutes));
   if (options.ranks > 0) set.push_back(fmt::format("mesh.ranks={}", options.ranks));
   session::end_with_parent();
   const session::Signals signals;
-  session::Signals::answer("the run is prepared and its first step not begun; asked again it ends at once",
-                           "no step was done, nothing is lost");
+  session::Signals::end_at_once("the run was being prepared; no step was done, nothing is lost");
   session::RunSummary summary;
   const auto tell_summary = [&] {
     if (options.json) {
-      fmt::print("{}\n", json_of(summary).dump(2, ' ', false, Json::error_handler_t::replace));
+      say("{}\n", json_of(summary).dump(2, ' ', false, Json::error_handler_t::replace));
     } else {
       print(summary, options.config);
+      forget_unheard();  // the status says what became of the run
     }
     return summary.interrupted ? kInterrupted : kDone;
   };
@@ -173,7 +177,7 @@ int train(const TrainOptions& options) {
     place.threads = threads;
     place.remedy = [&] { return remedy(options, all, planned.places); };
     if (!options.mode.empty() && leads) {
-      place.foretold_s = planned.choice.chosen.step_us * 1e-6;
+      place.predicted_s = planned.choice.chosen.step_us * 1e-6;
       place.learn = [&](const session::FirstSteps& seen) { return learn(options, set, planned, refitted_s, seen); };
     }
     session::RunSummary own = calls.told([&] {
@@ -181,19 +185,20 @@ int train(const TrainOptions& options) {
                                   place)
           .run();
     });
-    calls.end(own.folder);
-    own.refitted_s = refitted_s;
+    calls.end();
+    if (refitted_s > 0) own.figures.set(observe::figures::kStepRefitted, refitted_s);
     if (leads) summary = std::move(own);
   };
   if (comm::launched_by_mpi()) {
     if (options.config == kStandardInput)
       config_error("-: of ranks under MPI only one has the standard input; name a file");
     return session::run_under_mpi([&](comm::World& world) {
-      if (world.rank() != 0) session::Signals::answer("", "");
+      if (world.rank() != 0) session::Signals::end_at_once("");
       set = set_for(options.config, set, world.size());
       train::RankExchange ranks(&world);
       train::agree(ranks, told(options, set));
-      if (ranks.leads()) told_config(options.config, readable(options, set));
+      command_config(options.config, readable(options, set),
+                     {.tell = ranks.leads(), .is_plan = options.mode.empty()});
       ChosenPlan planned;
       if (options.mode.empty()) {
         planned.places = session::places_of(world, 0);
@@ -204,7 +209,9 @@ int train(const TrainOptions& options) {
       return world.rank() == 0 ? tell_summary() : kDone;
     });
   }
-  told_config(options.config, readable(options, set));
+  command_config(options.config, readable(options, set), {.is_plan = options.mode.empty()});
+  // Ahead of all that may ask a device about a plan.
+  device::tell_cuda_driver(config::read_run_config(options.config, readable(options, set)).ranks() > 1);
   const ChosenPlan planned = options.mode.empty() ? ChosenPlan{} : choose_by_mode(options, set, nullptr);
   const auto ranks = static_cast<int>(config::read_run_config(options.config, with(set, planned.set)).ranks());
   if (ranks > kMostThreadRanks) {
@@ -225,7 +232,14 @@ int train(const TrainOptions& options) {
 void add_train(Commands& all) {
   auto [command, options] =
       add_command(all, "train", "Train a model; examples/demo.toml is a small complete one", train);
-  command.option("CONFIG", options.config, "The configuration file; - is the standard input").required();
+  command
+      .option(
+          "CONFIG", options.config,
+          "The configuration file; - is the standard input. Or a released model: its folder, or its name on the "
+          "Hugging Face Hub where the cache holds it")
+      .required();
+  command.option("--data", options.data, "For a released model: the samples or text that it learns").called("FILE");
+  command.option("--lora", options.lora, "For a released model: train adapters beside its frozen weights");
   add_set(command, options.set);
   command.option("--steps", options.steps, "Steps of the whole run, the same as --set train.steps=N").from(1);
   command
@@ -244,7 +258,7 @@ void add_train(Commands& all) {
       .called("MODE");
   command
       .option("--profile", options.profile,
-              "What `heddle profile --out` wrote: for --mode, and for the rates that weaving and offload go by")
+              "Profile for --mode and for the rates of overlap and offload, written by `heddle profile --out`")
       .called("FILE");
   command.option("--resume", options.resume, "Go on from the newest whole checkpoint of the run");
   command.option("--trace", options.trace, "Also write the ops of step train.trace_step as a Perfetto trace");
@@ -254,9 +268,9 @@ void add_train(Commands& all) {
       .option("--prometheus", options.prometheus,
               "Serve the last step's figures at this address, as 127.0.0.1:9464; nothing listens otherwise")
       .called("ADDRESS");
-  command.option("--log-every", options.log_every, "Tell every so many steps in a line").from(1);
-  command.option("--verbose", options.verbose, "Tell every step in a line").excludes("--log-every");
-  command.option("--quiet", options.quiet, "Tell nothing but warnings and what the run came to")
+  command.option("--log-every", options.log_every, "Print a line every N steps").from(1);
+  command.option("--verbose", options.verbose, "Print a line for every step").excludes("--log-every");
+  command.option("--quiet", options.quiet, "Print only warnings and the run's result")
       .excludes("--verbose")
       .excludes("--log-every");
   command.option("--timestamps", options.timestamps, "Begin every line of the log with date and time, UTC");

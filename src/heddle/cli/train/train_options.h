@@ -1,4 +1,4 @@
-// What the line of `heddle train` says.
+// Options on the line of `heddle train`.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,9 @@
 namespace heddle::cli {
 
 struct TrainOptions {
-  std::string config;
+  std::string config;            // a file, or a released model: a folder or a name on the Hub
+  std::string data;              // of a released model: what it learns
+  bool lora = false;             // of a released model: adapters beside frozen weights
   std::vector<std::string> set;  // key=value
   int64_t steps = 0;             // 0: as configured
   double minutes = 0;            // 0: as configured
@@ -18,7 +20,7 @@ struct TrainOptions {
   bool resume = false;
   bool trace = false;
   std::string mlflow, prometheus;  // "": none
-  int64_t log_every = 0;           // 0: as it suits whoever reads
+  int64_t log_every = 0;           // 0: as it suits the reader
   bool timestamps = false, verbose = false, quiet = false;
   bool json = false;
 };

@@ -7,6 +7,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/base/say.h"
 #include "heddle/planner/measure_machine.h"
 #include "heddle/planner/profile_file.h"
 #include "heddle/session/rank_run.h"
@@ -48,20 +49,9 @@ std::optional<cost::MachineProfile> known_profile(const TrainOptions& options, s
     return planner::read_profile(path);
   } catch (const ConfigError& error) {
     if (!options.profile.empty()) throw;
-    fmt::print(stderr, "heddle: warning: {}; weaving and offload go by nominal rates\n", escaped(error.what()));
+    say(stderr, "heddle: warning: {}; overlap and offload use nominal rates\n", escaped(error.what()));
     return std::nullopt;
   }
-}
-
-cost::MachineProfile rated_profile() {
-  cost::MachineProfile profile;
-  profile.cores = device::allowed_cores();
-  profile.bf16_flops_per_s = 2e11 * profile.cores;
-  profile.f32_flops_per_s = profile.f64_flops_per_s = 5e10 * profile.cores;
-  profile.copy_bytes_per_s = 1e10;
-  profile.launch_us = 2;
-  profile.enqueue_us = 1;
-  return profile;
 }
 
 }  // namespace heddle::cli

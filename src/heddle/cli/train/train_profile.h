@@ -13,15 +13,13 @@ namespace heddle::cli {
 /// The file: the line's, else the one that `heddle profile` keeps of the backend.
 std::string profile_path(const TrainOptions& options, std::string_view backend = "host");
 
-/// Measured where it is not known yet, with the times of the job's links. All ranks call it together; rank 0 alone
-/// has it then. `places` becomes theirs.
+/// The profile, measured where it is not known yet, with the times of the job's links. All ranks call it together;
+/// rank 0 alone then has it. `places` becomes theirs.
 cost::MachineProfile job_profile(const TrainOptions& options, const std::string& backend, comm::World& world,
                                  planner::JobPlaces& places);
 
-/// Of this machine where there is one. What can't be read is told, and done without, unless the line names it.
+/// This machine's profile where there is one. One that can't be read is reported and done without, unless the line
+/// names it.
 std::optional<cost::MachineProfile> known_profile(const TrainOptions& options, std::string_view backend = "host");
-
-/// Of a machine that nobody has measured: rated figures of a core, for ratios.
-cost::MachineProfile rated_profile();
 
 }  // namespace heddle::cli

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <new>
 
 #include "heddle/base/error.h"
@@ -20,7 +21,7 @@ namespace {
 
 constexpr size_t kPageBytes = (sizeof(CallPage) + 4095) / 4096 * 4096;
 
-// Of all hosts: what one rank waits for is laid beside where another stands.
+// The time on a clock of all hosts: what one rank waits for is laid beside where another stands.
 int64_t unix_ns() {
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
@@ -53,13 +54,17 @@ CallLog::CallLog(int rank, int ranks, const std::string& host, int64_t generatio
 }
 
 CallLog::~CallLog() {
-  if (!path_.empty() && page_->state.load() == RankState::done) ::unlink(path_.c_str());
+  if (folder_ && page_->state.load() == RankState::done) ::unlinkat(folder_->descriptor(), name_.c_str(), 0);
   ::munmap(page_, kPageBytes);
 }
 
 void CallLog::publish(const std::string& path) {
-  if (!path_.empty()) return;
-  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (folder_) return;
+  const std::filesystem::path at(path);
+  PinnedFolder folder(at.parent_path().string());
+  const std::string name = at.filename().string();
+  constexpr int kHow = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+  const int file = ::openat(folder.descriptor(), name.c_str(), kHow, 0600);
   if (file < 0) throw SystemError(errno, fmt::format("cannot create {}: {}", path, std::strerror(errno)));
   // A mapped write to a disk without room would end the process; room is taken first.
   int code = ::posix_fallocate(file, 0, kPageBytes);
@@ -70,10 +75,11 @@ void CallLog::publish(const std::string& path) {
     code = errno;
   ::close(file);
   if (code != 0) {
-    ::unlink(path.c_str());
+    ::unlinkat(folder.descriptor(), name.c_str(), 0);
     throw SystemError(code, fmt::format("cannot write {}: {}", path, std::strerror(code)));
   }
-  path_ = path;
+  folder_.emplace(std::move(folder));
+  name_ = name;
 }
 
 int CallLog::channel(std::string_view name, const std::vector<int>& ranks) {
@@ -107,7 +113,7 @@ uint64_t CallLog::begin(int channel, CallKind kind, int peer, int64_t bytes) {
   call.bytes.store(bytes, kRelaxed);
   call.entered_ns.store(now_ns, kRelaxed);
   if (kind == CallKind::exchange) {
-    call.sequence.store(page_->channel[static_cast<size_t>(channel)].entered.fetch_add(1, kRelaxed) + 1, kRelaxed);
+    call.sequence.store(page_->channel[channel].entered.fetch_add(1, kRelaxed) + 1, kRelaxed);
   } else {
     call.sequence.store(static_cast<uint64_t>(peer), kRelaxed);
   }
@@ -122,7 +128,7 @@ void CallLog::end(uint64_t number) {
   const int64_t now_ns = unix_ns();
   if (call.number.load(kRelaxed) == number) {  // else as many others began meanwhile as the ring holds
     call.left_ns.store(now_ns, kRelaxed);
-    CallPage::Channel& channel = page_->channel[static_cast<size_t>(call.channel.load(kRelaxed))];
+    CallPage::Channel& channel = page_->channel[call.channel.load(kRelaxed)];
     channel.inside_ns.fetch_add(now_ns - call.entered_ns.load(kRelaxed), kRelaxed);
     channel.bytes.fetch_add(call.bytes.load(kRelaxed), kRelaxed);
     if (call.kind.load(kRelaxed) == CallKind::exchange) channel.left.fetch_add(1, kRelaxed);

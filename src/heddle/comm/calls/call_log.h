@@ -1,13 +1,15 @@
-// The page of one rank (call_page.h): written by its threads; at first in its own memory, and once the run's folder
-// is known in a file there, for its owner alone, which goes when the rank has ended well.
+// The page of one rank (call_page.h), written by its threads. At first it is in the rank's own memory. Once the
+// run's folder is known, it is in a file there, for its owner alone, which goes when the rank has ended well.
 #pragma once
 
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "heddle/base/files/pinned_folder.h"
 #include "heddle/comm/calls/call_page.h"
 
 namespace heddle::comm {
@@ -22,6 +24,8 @@ class CallLog {
   /// From here on the page is this file, which must not be there yet; what was written so far is in it. The first
   /// call holds. SystemError where it can't be made, and the page stays where it is.
   void publish(const std::string& path);
+  /// The folder in which that file stands now; "": nowhere that is known, or there is no file.
+  std::string folder() const { return folder_ ? folder_->place() : ""; }
 
   /// The place of a communicator; the same for the same name and ranks. −1: there are more than a page has room
   /// for.
@@ -30,7 +34,7 @@ class CallLog {
   uint64_t begin(int channel, CallKind kind, int peer, int64_t bytes = 0);
   void end(uint64_t number);
 
-  /// Of each channel, since the rank began. By the thread that makes the channels, between steps.
+  /// The totals of each channel, since the rank began. By the thread that makes the channels, between steps.
   struct Total {
     std::string_view channel;
     double inside_s = 0, bytes = 0;
@@ -44,8 +48,9 @@ class CallLog {
 
  private:
   CallPage* page_;
-  std::string path_;
-  std::mutex mutex_;  // of the channels' making
+  std::optional<PinnedFolder> folder_;  // of the file; none: the page is not in one
+  std::string name_;                    // of the file
+  std::mutex mutex_;                    // of the channels' making
 };
 
 }  // namespace heddle::comm

@@ -1,12 +1,11 @@
-// What a rank tells of its communication while it runs, in one page of memory that others may look at: a file that
-// outlives the process (call_log.h). Plain numbers at fixed places, each written by one thread and read by any, so
-// that nobody waits for a reader and a rank that was killed in the middle leaves a page that can be read.
+// A rank's report of its communication while it runs, in one page of memory that others may look at: a file that
+// outlives the process (call_log.h). It has plain numbers at fixed places, each written by one thread and read by
+// any. So nobody waits for a reader, and a rank that was killed in the middle leaves a page that can be read.
 //
-//   channel   of each communicator: how many collectives this rank has entered and left, how long it was in calls,
-//             what it sent and received there
-//   ring      the last calls: which channel, which op of the program, how many bytes, when entered, when left (0:
-//   it
-//             is in there)
+//   `channel`  Of each communicator: how many collectives this rank has entered and left, how long it was in calls,
+//              what it sent and received there.
+//   `ring`     The last calls: which channel, which op of the program, how many bytes, when entered, when left
+//              (0: it is in there).
 #pragma once
 
 #include <array>
@@ -17,7 +16,7 @@ namespace heddle::comm {
 
 enum class CallKind : uint32_t { exchange, send, receive };
 
-/// How a rank ended, if it has.
+/// The end of a rank, if it has ended.
 enum class RankState : uint32_t { running, done, failed };
 
 struct CallPage {

@@ -58,9 +58,7 @@ class NotedCommunicator : public Communicator {
     for (const Piece& piece : pieces) bytes += piece.peer == inner_->rank() ? 0 : piece.bytes;
     return bytes;
   }
-  int of(int peer) const {
-    return peer >= 0 && peer < static_cast<int>(ranks_.size()) ? ranks_[static_cast<size_t>(peer)] : -1;
-  }
+  int of(int peer) const { return peer >= 0 && peer < static_cast<int>(ranks_.size()) ? ranks_[peer] : -1; }
   std::unique_ptr<Communicator> inner_;
   CallLog& log_;
   std::vector<int> ranks_;

@@ -15,10 +15,10 @@ struct CopyCore {
   int allowed = 0;         // processors that the process may use in all
 };
 
-/// Of the processors that the process could use when this was first asked; processes that share a set of them find
-/// the same core. No core where there is none to spare: `taken` would be all.
+/// The core, among the processors that the process could use when this was first asked. Processes that share a set
+/// of them find the same core. There is no core where there is none to spare: `taken` would be all.
 const CopyCore& copy_core();
-/// Whether there is one, or why not.
+/// Support::yes if there is one, else why not.
 Support copy_core_available();
 
 /// Keeps the calling thread, and what it starts from now on, off that core for as long as it lives.

@@ -20,7 +20,7 @@ namespace heddle::comm {
 
 namespace {
 
-constexpr const char* kLeft = "a rank that was to be read has left";
+constexpr const char* kLeft = "the rank to read from has left";
 
 void copy_past_caches(std::byte* to, const std::byte* from, int64_t bytes) {
 #if defined(__SSE2__)

@@ -1,10 +1,10 @@
-// The copy engine of the CPU: a thread of the process, on a core of its own, that moves bytes for all ranks of the
+// The copy engine of the CPU: a thread of the process on a core of its own. It moves bytes for all ranks of the
 // process while their threads sleep or compute. It reads memory of its own process, or of another one of its host
 // (process_vm_readv), and writes its own.
 //
-// Jobs go in turns of kTurnBytes, so that a short one does not wait for a long one to end. What is read from
-// another rank's memory is read under a lease that this rank has given: whoever gives one back before its time,
-// because its world has failed, waits until nobody reads, and nobody begins to.
+// Jobs go in turns of kTurnBytes, so that a short one does not wait for a long one to end. Another rank's memory is
+// read under a lease that this rank has given. A rank that gives one back before its time, because its world has
+// failed, waits until nobody reads, and nobody begins to.
 //
 // Lines are written past the caches (non-temporal stores), for what arrives is read later and elsewhere; it would
 // push operands of products out of the cache that the cores share. Reads still pass through it.
@@ -35,8 +35,8 @@ struct CopyRun {
 
 class CopyWorker {
  public:
-  /// Of this process, started when it is first wanted; it ends with the last who holds it. On the copy core, where
-  /// there is one.
+  /// The worker of this process, started when it is first wanted; it ends with its last holder. It runs on the copy
+  /// core, where there is one.
   static std::shared_ptr<CopyWorker> of_process();
 
   /// `core` < 0: wherever the system puts it.
@@ -50,7 +50,7 @@ class CopyWorker {
    public:
     /// From memory of `process` (0: this one) under a lease of this process (0: none is needed).
     Job(CopyWorker& worker, std::vector<CopyRun> runs, pid_t process = 0, uint64_t lease = 0);
-    /// What was not waited for is left as far as it is.
+    /// Leaves unfinished copies as far as they are.
     ~Job();
     Job(const Job&) = delete;
     Job& operator=(const Job&) = delete;

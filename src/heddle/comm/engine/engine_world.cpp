@@ -11,7 +11,7 @@ namespace heddle::comm {
 
 namespace {
 
-/// What a rank shows a peer of its bytes: where the list of pieces lies.
+/// The bytes that a rank shows a peer: where the list of pieces lies.
 struct Shown {
   uint64_t lease = 0;
   const CopyRun* pieces = nullptr;  // `from` and `bytes` of each, in order
@@ -64,7 +64,7 @@ class EngineCommunicator : public Communicator {
     const std::vector<std::vector<CopyRun>> out = by_peer(sends, nullptr, static_cast<const std::byte*>(send));
     const std::vector<std::vector<CopyRun>> in = by_peer(receives, static_cast<std::byte*>(receive), nullptr);
     const auto at = [](const std::vector<std::vector<CopyRun>>& of, int peer) -> const std::vector<CopyRun>& {
-      return of[static_cast<size_t>(peer)];
+      return of[peer];
     };
     for (const Piece& piece : sends) count_sent(traffic_, *this, piece.peer, piece.bytes);
     const CopyWorker::Lease lease(worker_);
@@ -147,12 +147,12 @@ class EngineCommunicator : public Communicator {
   }
 
  private:
-  bool reaches(int peer) const { return peers_[static_cast<size_t>(peer)].by != Reach::By::transport; }
+  bool reaches(int peer) const { return peers_[peer].by != Reach::By::transport; }
   bool by_engine(int peer, int64_t bytes) const {
     return bytes > 0 && bytes >= world_.least_bytes_ && reaches(peer);
   }
   bool leaves(int peer, int64_t bytes) const {
-    return by_engine(peer, bytes) && peers_[static_cast<size_t>(peer)].by == Reach::By::memory;
+    return by_engine(peer, bytes) && peers_[peer].by == Reach::By::memory;
   }
   void count(int peer, int64_t bytes) {
     EngineCounts& counts = world_.counts_;
@@ -182,7 +182,7 @@ class EngineCommunicator : public Communicator {
     abort(why);
     internal_error("{}", why);
   }
-  // What is sent joined to where it goes, piece by piece.
+  // The sent pieces joined to where they go, piece by piece.
   std::vector<CopyRun> joined(std::vector<CopyRun> sent, const std::vector<CopyRun>& places, int peer) {
     if (sent.size() != places.size()) differ(bytes_of(places), peer, bytes_of(sent));
     for (size_t k = 0; k < sent.size(); ++k) {
@@ -191,14 +191,14 @@ class EngineCommunicator : public Communicator {
     }
     return sent;
   }
-  // Of what a peer shows.
+  // The sent pieces that a peer shows, joined to their places.
   std::vector<CopyRun> matched(const Shown& letter, int peer, const std::vector<CopyRun>& places) {
     const int64_t bytes = bytes_of(places);
     if (letter.bytes != bytes || letter.count != std::ssize(places)) differ(bytes, peer, letter.bytes);
     std::vector<CopyRun> sent(places.size());
     awaited(peer, [&] {
       worker_.read(sent.data(), letter.pieces, std::ssize(sent) * static_cast<int64_t>(sizeof(CopyRun)),
-                   peers_[static_cast<size_t>(peer)].process, letter.lease);
+                   peers_[peer].process, letter.lease);
     });
     return joined(std::move(sent), places, peer);
   }

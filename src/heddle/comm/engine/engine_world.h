@@ -1,8 +1,8 @@
-// A world like another in which the copy engine moves what ranks of a host send each other, and no thread that
-// computes does (docs/adr/0027): a rank shows its peers where its bytes lie, in a letter of a few words, and the
-// worker of whoever receives them copies them to their place. What is shorter than `least_bytes` between two ranks
-// in one call goes in the letter itself, and what goes to other hosts as the other world moves it. Both sides of a
-// message know its bytes, so that they choose alike without a word.
+// A world like another in which the copy engine, and no thread that computes, moves what ranks of a host send each
+// other (docs/adr/0027). A rank shows its peers where its bytes lie, in a letter of a few words. The receiver's
+// worker copies them to their place. What is shorter than `least_bytes` between two ranks in one call goes in the
+// letter itself. What goes to other hosts goes as the other world moves it. Both sides of a message know its bytes,
+// so that they choose alike without a word.
 //
 // Letters to a rank of the same process (`send`) are copied by the worker twice: out of their place before `send`
 // returns, into the other's when it is received. To other processes they go as the other world moves them.
@@ -59,7 +59,7 @@ class EngineWorld : public World {
   void set_patience(double seconds) override { world_.set_patience(seconds); }
   void move_on(int core) override { world_.move_on(core); }
 
-  /// Of this rank, by all its communicators so far.
+  /// The tally of this rank, over all its communicators so far.
   EngineTally tally() const { return counts_.tally(); }
 
  private:

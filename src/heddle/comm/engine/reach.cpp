@@ -60,7 +60,7 @@ std::vector<T> all_to_all(Communicator& group, const std::vector<T>& mine) {
 Reach find_reach(World& world) {
   const auto group = world.communicator(everybody(world), "engine.reach");
 #ifdef PR_SET_PTRACER
-  // Where Yama asks for it, a process says that others of its user may read it; elsewhere this does nothing.
+  // A process allows others of its user to read it, as Yama may ask; elsewhere this does nothing.
   prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 #endif
   const uint64_t token = token_of_process();
@@ -68,15 +68,15 @@ Reach find_reach(World& world) {
   const std::vector<Shown> shown = all_to_all(*group, std::vector<Shown>(n, {token, &token, getpid()}));
   std::vector<Found> found(n);
   for (int r = 0; r < world.size(); ++r) {
-    const Shown& peer = shown[static_cast<size_t>(r)];
+    const Shown& peer = shown[r];
     if (world.node_of(r) != world.node_of(world.rank()) || peer.token == token) continue;
     uint64_t read = 0;
     std::string why = read_process(static_cast<pid_t>(peer.process), reinterpret_cast<std::byte*>(&read),
                                    reinterpret_cast<const std::byte*>(peer.at), sizeof read);
     if (why.empty() && read != peer.token) why = fmt::format("process {} is another one here", peer.process);
-    found[static_cast<size_t>(r)] = found_of(why);
+    found[r] = found_of(why);
   }
-  // What a rank reads its peer needs to know, and nobody leaves while it is being read.
+  // Each peer needs to know what a rank reads of it, and nobody leaves while it is being read.
   const std::vector<Found> of_me = all_to_all(*group, found);
   Reach reach;
   Support mine = Support::yes();

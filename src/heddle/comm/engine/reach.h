@@ -1,5 +1,5 @@
-// Which ranks can read whose memory: those of one process each other's, those of one host where the system lets
-// them (process_vm_readv; a container or Yama may forbid it), none of another host's.
+// The ranks whose memory each rank can read. Those of one process read each other's. Those of one host do where the
+// system lets them (process_vm_readv; a container or Yama may forbid it). None reads another host's.
 #pragma once
 
 #include <sys/types.h>
@@ -19,14 +19,14 @@ struct Reach {
     pid_t process = 0;  // as CopyWorker::Job has it
   };
   std::vector<Peer> peers;  // by rank of the world; the same way for both of a pair
-  /// Whether all ranks of a host reach each other, or why one can't; the same on every rank.
+  /// Support::yes if all ranks of a host reach each other, else why one can't; the same on every rank.
   Support near = Support::yes();
 };
 
 /// All ranks call it together, and try.
 Reach find_reach(World& world);
 
-/// Whether all ranks say yes, or what the first says that doesn't; all call it together.
+/// Support::yes if all ranks say yes, else what the first says that doesn't; all call it together.
 Support all_agree(World& world, const Support& mine);
 
 }  // namespace heddle::comm

@@ -23,7 +23,7 @@ StreamingAccelerators streaming_accelerators(const std::string& folder) {
 
 std::string StreamingAccelerators::text() const {
   if (devices.empty()) return "no accelerator here (Intel DSA)";
-  return fmt::format("{} there, and not used: copies go by a core", fmt::join(devices, ", "));
+  return fmt::format("{} is there and not used: a core makes the copies", fmt::join(devices, ", "));
 }
 
 }  // namespace heddle::comm

@@ -1,5 +1,5 @@
-// Whether the machine has accelerators that stream data (Intel DSA), which could move bytes without any core. They
-// are told of and not used: this project has met none to write for.
+// The machine's accelerators that stream data (Intel DSA), which could move bytes without any core. They are
+// reported and not used: this project has met none to write for.
 #pragma once
 
 #include <string>

@@ -11,8 +11,8 @@ using ir::Topology;
 
 void Hop::add(const Places& places, int from, int to, double bytes) {
   if (from == to) return;
-  Of &sender = of[static_cast<size_t>(from)], &receiver = of[static_cast<size_t>(to)];
-  const bool near = places.node[static_cast<size_t>(from)] == places.node[static_cast<size_t>(to)];
+  Of &sender = of[from], &receiver = of[to];
+  const bool near = places.node[from] == places.node[to];
   (near ? sender.within_out : sender.across_out) += bytes;
   (near ? receiver.within_in : receiver.across_in) += bytes;
 }
@@ -28,8 +28,8 @@ double Hop::most_across(const Places& places) const {
   for (const std::vector<int>& members : places.members) {
     double out = 0, in = 0;
     for (const int r : members) {
-      out += of[static_cast<size_t>(r)].across_out;
-      in += of[static_cast<size_t>(r)].across_in;
+      out += of[r].across_out;
+      in += of[r].across_in;
     }
     bytes = std::max({bytes, out, in});
   }
@@ -51,8 +51,8 @@ Hops hops_of(Topology topology, const SourceCounts<Number>& all, const Places& p
     for (int p = 0; p < ranks; ++p) {
       for (int r = 0; r < ranks; ++r) {
         const double count = d(plain ? all.rows(p, r) : all.tokens_on(p, r));
-        hops.there[0].add(places, p, r, count * row_bytes);
-        hops.back[0].add(places, r, p, back_bytes(count, plain ? count : d(all.alone_on(p, r))));
+        hops.dispatch[0].add(places, p, r, count * row_bytes);
+        hops.combine[0].add(places, r, p, back_bytes(count, plain ? count : d(all.alone_on(p, r))));
       }
     }
     return hops;
@@ -64,16 +64,16 @@ Hops hops_of(Topology topology, const SourceCounts<Number>& all, const Places& p
       const int gate = places.gate_of(p, n);
       const double count = d(merge ? all.tokens(p) : all.tokens_on_node(p, n));
       const double alone = merge ? 0 : d(all.alone_on_node(p, n));
-      hops.there[0].add(places, p, gate, count * row_bytes);
-      hops.back[1].add(places, gate, p, back_bytes(count, alone));
+      hops.dispatch[0].add(places, p, gate, count * row_bytes);
+      hops.combine[1].add(places, gate, p, back_bytes(count, alone));
       double rows = 0;  // on the node
-      for (const int r : places.members[static_cast<size_t>(n)]) rows += d(all.rows(p, r));
-      for (const int r : places.members[static_cast<size_t>(n)]) {
+      for (const int r : places.members[n]) rows += d(all.rows(p, r));
+      for (const int r : places.members[n]) {
         const double tokens = d(all.tokens_on(p, r));
         // A token's only row on the node is on any of its ranks, as all rows are.
         const double alone_here = rows > 0 ? alone * d(all.rows(p, r)) / rows : 0;
-        hops.there[1].add(places, gate, r, tokens * row_bytes);
-        hops.back[0].add(places, r, gate, back_bytes(tokens, alone_here));
+        hops.dispatch[1].add(places, gate, r, tokens * row_bytes);
+        hops.combine[0].add(places, r, gate, back_bytes(tokens, alone_here));
       }
     }
   }
@@ -91,7 +91,7 @@ device::ExchangeRates rates_of(const ir::Attributes& a) {
 
 double exchange_us(const Hops& hops, const Places& places, const device::ExchangeRates& rates) {
   double us = 0;
-  for (const std::vector<Hop>* way : {&hops.there, &hops.back}) {
+  for (const std::vector<Hop>* way : {&hops.dispatch, &hops.combine}) {
     for (const Hop& hop : *way) {
       const double across = hop.most_across(places), within = hop.most_within();
       us += std::max(across == 0 ? 0 : rates.across_latency_us + across / rates.across_bytes_per_us,

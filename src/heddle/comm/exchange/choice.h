@@ -1,5 +1,5 @@
-// What an exchange of experts' rows moves over which links, by topology, and which topology is the cheapest: from
-// counts of every source, be they gathered while a step runs (share_counts) or expected before it runs.
+// The bytes that an exchange of experts' rows moves over each link, by topology, and the cheapest topology. They
+// follow from counts of every source, gathered while a step runs (share_counts) or expected before it runs.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace heddle::comm {
 
-/// Of every source p of a group: its tokens, its rows for each rank, its tokens with rows for each rank, its tokens
-/// with rows for each node, and those of them that have one row there only.
+/// Counts of every source p of a group: its tokens, its rows for each rank, its tokens with rows for each rank, and
+/// its tokens with rows for each node. Then the tokens among these that have one row there only.
 template <class Number>
 class SourceCounts {
  public:
@@ -35,7 +35,7 @@ class SourceCounts {
   Number alone_on_node(int64_t p, int64_t n) const { return at(p, 1 + 3 * ranks_ + nodes_ + n); }
 
  private:
-  Number at(int64_t p, int64_t i) const { return numbers_[static_cast<size_t>(p * each_ + i)]; }
+  Number at(int64_t p, int64_t i) const { return numbers_[p * each_ + i]; }
   int64_t ranks_, each_, nodes_;
   std::vector<Number> numbers_;
 };
@@ -48,14 +48,15 @@ struct Hop {
   std::vector<Of> of;  // by rank
 
   void add(const Places& places, int from, int to, double bytes);
-  /// Of the busiest rank to or from its neighbours, and of the busiest node's link, each in its busier direction.
+  /// Bytes of the busiest rank to or from its neighbours, and of the busiest node's link, each in its busier
+  /// direction.
   double most_within() const;
   double most_across(const Places& places) const;
 };
 
 /// The hops that rows take to their experts, and those of the sums back.
 struct Hops {
-  std::vector<Hop> there, back;
+  std::vector<Hop> dispatch, combine;
 };
 template <class Number>
 Hops hops_of(ir::Topology topology, const SourceCounts<Number>& all, const Places& places, double row_bytes,
@@ -67,12 +68,12 @@ device::ExchangeRates rates_of(const ir::Attributes& a);
 /// One hop after the other; within one, links work side by side.
 double exchange_us(const Hops& hops, const Places& places, const device::ExchangeRates& rates);
 
-/// What "auto" takes.
+/// The topology that "auto" takes.
 template <class Number>
 ir::Topology cheapest(const SourceCounts<Number>& all, const Places& places, const device::ExchangeRates& rates);
 
-/// What the word of an op's attribute stands for among these ranks; nothing for "auto". Inside one node, to go by
-/// node is to go by rank.
+/// The topology that the word of an op's attribute stands for among these ranks; nothing for "auto". Inside one
+/// node, to go by node is to go by rank.
 std::optional<ir::Topology> topology_named(std::string_view word, const Places& places);
 
 }  // namespace heddle::comm

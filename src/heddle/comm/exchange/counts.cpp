@@ -1,14 +1,15 @@
-// share_counts: how many rows each rank has for each expert of the group, and which topology the exchanges of this
-// layer and microbatch take. counts_to_host: the host's copy, with the row counts that it needs.
+// Kernels of the counts of rows. `share_counts` counts the rows that each rank has for each expert of the group. It
+// chooses the topology of this layer's and microbatch's exchanges. `counts_to_host` makes the host's copy, with the
+// row counts that it needs.
 //
-// The choice is made on every rank from the same gathered numbers, so all make the same; where the counts are, and
-// so the host learns of it with them.
+// The choice is made on every rank from the same gathered numbers, so all make the same. It is made where the
+// counts are, so the host learns of it with them.
 #include <numeric>
 
 #include "heddle/base/error.h"
 #include "heddle/comm/exchange/choice.h"
 #include "heddle/comm/exchange/kernels.h"
-#include "heddle/comm/exchange/parcels.h"
+#include "heddle/comm/exchange/piece_list.h"
 #include "heddle/comm/exchange/scratch.h"
 #include "heddle/device/routing_plan.h"
 #include "heddle/device/row_work.h"
@@ -49,7 +50,7 @@ device::TokenRoutes routes_of(const KernelCall& call, const CountScratch& room) 
   return routes;
 }
 
-/// What this rank tells of its rows (exchange_work.h); only of their number where there are no `nodes` to tell of.
+/// Writes this rank's numbers of its rows (exchange_work.h); only how many there are where `nodes` is 0.
 void count_own(const KernelCall& call, const device::TokenRoutes& routes, int64_t nodes, int32_t* own) {
   const int64_t G = routes.G;
   call.row_work->own_numbers(
@@ -123,10 +124,10 @@ void share_counts(const KernelCall& call) {
   count.routes = routes;
   count.offsets = sent - 1;  // what is counted first stands at 1
   work.list_rows(count, call.stream);
-  Parcels parcels;
+  PieceList piece_list;
   for (int64_t r = 0; r < G; ++r) {
-    parcels.send(r, static_cast<const int32_t*>(sent + r * P), P);
-    parcels.receive(r, sent + (G + r) * P, P);
+    piece_list.send(r, static_cast<const int32_t*>(sent + r * P), P);
+    piece_list.receive(r, sent + (G + r) * P, P);
   }
   work.fill(route.data, 0, route.elements() * 4, call.stream);
   const int64_t each = device::numbers_each(G, places.nodes()), told = plain ? 1 + G : each;
@@ -134,16 +135,16 @@ void share_counts(const KernelCall& call) {
   count_own(call, routes, plain ? 0 : places.nodes(), own);
   for (int64_t r = 0; r < G; ++r) {
     if (r == communicator.rank()) continue;
-    parcels.send(r, static_cast<const int32_t*>(own), told);
-    parcels.receive(r, room.numbers.data() + r * each, told);
+    piece_list.send(r, static_cast<const int32_t*>(own), told);
+    piece_list.receive(r, room.numbers.data() + r * each, told);
   }
-  parcels.exchange(communicator);
+  piece_list.exchange(communicator);
   choose_route(call, room, places);
   work.copy(route.as<int32_t>() + device::route_size(G, plain), placement.data, slots * 4, call.stream);
 }
 
-/// Where the host does not read this memory, the executor makes its copy; nothing is sent here, and this op has no
-/// communicator.
+/// Copies the counts to the host. If the host does not read this memory, the executor makes its copy; nothing is
+/// sent here, and this op has no communicator.
 void counts_to_host(const KernelCall& call) {
   const device::RowWork& work = *call.row_work;
   for (const size_t i : {size_t{0}, size_t{1}}) {

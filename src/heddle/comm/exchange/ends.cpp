@@ -42,7 +42,7 @@ ExchangeEnds::ExchangeEnds(const RoutingPlan& plan, const Places& places, bool m
     return;
   }
   sources = places.sources_of(places.self);
-  for (const int member : places.members[static_cast<size_t>(places.own_node())]) {
+  for (const int member : places.members[places.own_node()]) {
     add(leave, member, listed(RouteList::leave_rows, member), listed(RouteList::leave, member),
         listed(RouteList::leave_alone, member));
     int64_t rows = 0, tokens = 0, alone = 0;
@@ -59,19 +59,20 @@ ExchangeEnds::ExchangeEnds(const RoutingPlan& plan, const Places& places, bool m
   for (const int s : sources) add(in, s, 0, listed(RouteList::in, s), listed(RouteList::in_alone, s));
 }
 
-void send_runs(Parcels& parcels, const Ends& to, const std::vector<int64_t>& counts, const void* from,
+void send_runs(PieceList& piece_list, const Ends& to, const std::vector<int64_t>& counts, const void* from,
                int64_t each) {
   const auto* at = static_cast<const std::byte*>(from);
   for (size_t i = 0; i < counts.size(); ++i) {
-    parcels.send(to.peer[i], static_cast<const void*>(at), counts[i] * each);
+    piece_list.send(to.peer[i], static_cast<const void*>(at), counts[i] * each);
     at += counts[i] * each;
   }
 }
 
-void receive_runs(Parcels& parcels, const Ends& from, const std::vector<int64_t>& counts, void* to, int64_t each) {
+void receive_runs(PieceList& piece_list, const Ends& from, const std::vector<int64_t>& counts, void* to,
+                  int64_t each) {
   auto* at = static_cast<std::byte*>(to);
   for (size_t i = 0; i < counts.size(); ++i) {
-    parcels.receive(from.peer[i], static_cast<void*>(at), counts[i] * each);
+    piece_list.receive(from.peer[i], static_cast<void*>(at), counts[i] * each);
     at += counts[i] * each;
   }
 }

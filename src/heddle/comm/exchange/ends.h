@@ -1,19 +1,19 @@
-// How much goes to each peer, and how much comes from it: what the host knows of an exchange before it runs, from
-// its copies of the counts.
+// The amounts that go to each peer, and come from it: what the host knows of an exchange before it runs, from its
+// copies of the counts.
 #pragma once
 
 #include <cstdint>
 #include <numeric>
 #include <vector>
 
-#include "heddle/comm/exchange/parcels.h"
+#include "heddle/comm/exchange/piece_list.h"
 #include "heddle/comm/exchange/places.h"
 #include "heddle/device/routing_plan.h"
 
 namespace heddle::comm {
 
-/// The peers of one hop in order, with what each sends or gets: rows of experts; tokens whose sum goes back as a
-/// sum (many), and those whose one row goes back as it is (alone).
+/// The peers of one hop in order, with what each sends or gets. These are rows of experts, tokens whose sum goes
+/// back as a sum (many), and those whose one row goes back as it is (alone).
 struct Ends {
   std::vector<int> peer;
   std::vector<int64_t> rows, many, alone;
@@ -44,8 +44,9 @@ struct ExchangeEnds {
 };
 
 /// Sends what lies from `from` on to each end in order, `each` bytes a count; receives likewise.
-void send_runs(Parcels& parcels, const Ends& to, const std::vector<int64_t>& counts, const void* from,
+void send_runs(PieceList& piece_list, const Ends& to, const std::vector<int64_t>& counts, const void* from,
                int64_t each);
-void receive_runs(Parcels& parcels, const Ends& from, const std::vector<int64_t>& counts, void* to, int64_t each);
+void receive_runs(PieceList& piece_list, const Ends& from, const std::vector<int64_t>& counts, void* to,
+                  int64_t each);
 
 }  // namespace heddle::comm

@@ -66,7 +66,7 @@ void Exchange::upload_places(const RouteLists& to) const {
   std::vector<int32_t> numbers(to.numbers.size());
   const auto at = [&](std::span<int32_t> part) { return numbers.data() + (part.data() - to.numbers.data()); };
   for (int r = 0; r < size_.G; ++r) {
-    at(to.node_of_G)[r] = places_.node[static_cast<size_t>(r)];
+    at(to.node_of_G)[r] = places_.node[r];
     at(to.key_of_G)[r] = static_cast<int32_t>(places_.key_of(r));
     at(to.turn_G)[r] = r;
     at(to.every_G)[r] = r;

@@ -1,8 +1,8 @@
-// What the four ops that move experts' rows have in common: who sends how much to whom, and the lists of tokens and
-// rows on which both ways go by. There: dispatch and combine_dgrad (there.cpp). Back: combine and dispatch_dgrad
-// (back.cpp).
+// The common part of the four ops that move experts' rows: how much each rank sends to each, and the lists of
+// tokens and rows that both ways use. There: dispatch and combine_dgrad (dispatch.cpp). Back: combine and
+// dispatch_dgrad (combine.cpp).
 //
-// The host knows from its copies of the counts how many tokens and rows go where, and no more: which these are, the
+// The host knows from its copies of the counts how many tokens and rows go where, and no more. Which these are, the
 // memory of the rows lists for itself (device/exchange_work.h, a RowWork's functions). Between two ranks rows
 // travel in one piece, sums that go back in at most two; what arrives is then put in its place. Where the host
 // reads that memory (RowWork::in_place), rows travel from where they lie to where they belong.
@@ -16,8 +16,8 @@
 
 namespace heddle::comm {
 
-/// Whether a sum of one row is sent back as that row: where this is shorter, in another type than sums, and where
-/// what crosses nodes need not be regular.
+/// True if a sum of one row is sent back as that row. It is where this is shorter, in another type than sums, and
+/// where what crosses nodes need not be regular.
 inline bool rows_go_back_alone(ir::Topology topology, Dtype rows) {
   return rows == Dtype::bf16 && (topology == ir::Topology::rank || topology == ir::Topology::node);
 }
@@ -25,7 +25,7 @@ inline bool rows_go_back_alone(ir::Topology topology, Dtype rows) {
 /// The type of gates and sums beside rows of this type.
 inline Dtype wide_of(Dtype rows) { return rows == Dtype::f64 ? Dtype::f64 : Dtype::f32; }
 
-/// The same sizes from a text and from a call. `lists`: where `experts` stands among the operands; then the counts,
+/// The sizes from a listing, or from a call. `lists`: where `experts` stands among the operands; then the counts,
 /// the route and what is forwarded.
 template <bool in_place, bool gates>
 ExchangeSizes sizes_of(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
@@ -75,7 +75,7 @@ class Exchange {
   device::ListRows listing(const RouteLists& room, const RowLists& rows) const;
   device::PlaceRows placing(const RouteLists& room) const;
 
-  const std::vector<int>& own_members() const { return places_.members[static_cast<size_t>(places_.own_node())]; }
+  const std::vector<int>& own_members() const { return places_.members[places_.own_node()]; }
 
   const device::KernelCall& call_;
   const device::RowWork& work_;
@@ -83,7 +83,7 @@ class Exchange {
   Places places_;
   Dtype dtype_, wide_;
   int64_t H_;
-  const int32_t *n_, *route_;  // where the rows are
+  const int32_t *n_, *route_;                // where the rows are
   const int32_t* expert_of_slot_ = nullptr;  // where slots are not the experts of their number
   int64_t own_each_;                         // experts of a rank
   int32_t *code_S_, *passing_Qk_;

@@ -1,4 +1,4 @@
-// Where the ranks of a group run, as the exchanges of experts' rows see it: nodes of the group, slots on a node,
+// The places of a group's ranks, as the exchanges of experts' rows see them: nodes of the group, slots on a node,
 // and who takes in a node's rows.
 #pragma once
 
@@ -17,7 +17,7 @@ struct Places {
   Places(int self, const std::vector<int>& node_of) : self(self) {
     std::vector<int> numbers;  // of the world's nodes, in order of first rank in the group
     for (int r = 0; r < static_cast<int>(node_of.size()); ++r) {
-      const int world_node = node_of[static_cast<size_t>(r)];
+      const int world_node = node_of[r];
       size_t n = 0;
       while (n < numbers.size() && numbers[n] != world_node) ++n;
       if (n == numbers.size()) {
@@ -34,25 +34,23 @@ struct Places {
   }
 
   int nodes() const { return static_cast<int>(members.size()); }
-  int own_node() const { return node[static_cast<size_t>(self)]; }
+  int own_node() const { return node[self]; }
   /// The rank of `to` that takes in what rank `source` sends to that node: the one in its slot, or with fewer ranks
   /// there, spread over them. On the own node, the source itself.
   int gate_of(int source, int to) const {
-    const std::vector<int>& ranks = members[static_cast<size_t>(to)];
-    return ranks[static_cast<size_t>(slot[static_cast<size_t>(source)]) % ranks.size()];
+    const std::vector<int>& ranks = members[to];
+    return ranks[static_cast<size_t>(slot[source]) % ranks.size()];
   }
   /// The sources for which `rank` takes in rows, increasing.
   std::vector<int> sources_of(int rank) const {
     std::vector<int> sources;
     for (int s = 0; s < static_cast<int>(node.size()); ++s) {
-      if (gate_of(s, node[static_cast<size_t>(rank)]) == rank) sources.push_back(s);
+      if (gate_of(s, node[rank]) == rank) sources.push_back(s);
     }
     return sources;
   }
   /// The key of a rank's sum among those of its node, and of all: see device/merge_tree.h.
-  int64_t key_of(int rank) const {
-    return node[static_cast<size_t>(rank)] * slots + slot[static_cast<size_t>(rank)];
-  }
+  int64_t key_of(int rank) const { return node[rank] * slots + slot[rank]; }
 
   int self;
   std::vector<int> node, slot;            // of each rank

@@ -1,5 +1,5 @@
-// What the ops of an exchange keep in their scratch: named parts of one stretch of memory, by sizes that are known
-// before an op runs. The same table says how many bytes there are and where each part lies.
+// The scratch of the ops of an exchange: named parts of one stretch of memory, by sizes that are known before an op
+// runs. The same table says how many bytes there are and where each part lies.
 #pragma once
 
 #include <algorithm>
@@ -105,7 +105,7 @@ struct ThereScratch {
   std::span<std::byte> header_R, header_S, gates_Qk, leaving, arriving, staged_QH;
 };
 
-/// Sums on their way home.
+/// Scratch of the return (combine): sums on their way to their tokens.
 struct BackScratch {
   BackScratch(Carver& room, const ExchangeSizes& z) : routes(room, z), rows(room, z) {
     const int64_t slots = z.k * z.slices, R = std::max(z.T, z.Q) * slots, home = z.T * slots;

@@ -1,4 +1,4 @@
-// Where what arrives belongs: rows lie by (expert, source, token), and arrive by source.
+// The places of arrivals: rows lie by (expert, source, token), and arrive by source.
 #include <cstring>
 #include <vector>
 
@@ -15,11 +15,11 @@ struct Order {
     int32_t row = 0;
     for (int64_t e = 0; e < args.P; ++e) {
       for (int64_t s = 0; s < args.G; ++s) {
-        first_PG[static_cast<size_t>(e * args.G + s)] = row;
+        first_PG[e * args.G + s] = row;
         row += args.n_2GP[(args.G + s) * args.P + e];
       }
     }
-    for (int64_t s = 0; s < args.G; ++s) source_of_turn[static_cast<size_t>(args.turn_G[s])] = s;
+    for (int64_t s = 0; s < args.G; ++s) source_of_turn[args.turn_G[s]] = s;
   }
   std::vector<int32_t> first_PG;
   std::vector<int64_t> source_of_turn;
@@ -38,7 +38,7 @@ void place_rows(const device::PlaceRows& args, void*) {
     const auto first_code = static_cast<int32_t>((many + alone) * args.L);
     for (int64_t e = 0; e < args.P; ++e) {
       const int32_t count = args.n_2GP[(args.G + s) * args.P + e];
-      const int32_t first = order.first_PG[static_cast<size_t>(e * args.G + s)];
+      const int32_t first = order.first_PG[e * args.G + s];
       for (int32_t row = first; row < first + count; ++row, ++arrival) {
         if (args.row_of_arrival != nullptr) args.row_of_arrival[arrival] = row;
         if (args.header_S != nullptr) {

@@ -1,4 +1,4 @@
-// Which destination of an exchange holds which expert, looked up rather than divided for every row.
+// The destination of an exchange that holds each expert, looked up rather than divided for every row.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,7 @@ class Holders {
  public:
   explicit Holders(const device::TokenRoutes& r) {
     std::vector<int32_t> of_place(static_cast<size_t>(r.G), -1);  // ranks, or nodes
-    for (int64_t d = 0; d < r.D; ++d) of_place[static_cast<size_t>(r.to_D[d])] = static_cast<int32_t>(d);
+    for (int64_t d = 0; d < r.D; ++d) of_place[r.to_D[d]] = static_cast<int32_t>(d);
     const auto experts = static_cast<size_t>(r.G / r.slices * r.P);
     slices_Es_.reserve(experts * static_cast<size_t>(r.slices));
     index_E_.reserve(experts);
@@ -20,19 +20,19 @@ class Holders {
         index_E_.push_back(static_cast<int32_t>(e));
         for (auto rank = static_cast<int32_t>(holder * r.slices); rank < (holder + 1) * r.slices; ++rank) {
           const int32_t node = r.node_of_G[rank];
-          slices_Es_.push_back({rank, node, of_place[static_cast<size_t>(r.by_node ? node : rank)]});
+          slices_Es_.push_back({rank, node, of_place[r.by_node ? node : rank]});
         }
       }
     }
   }
-  /// Who has a slice of an expert.
+  /// A rank that has a slice of an expert.
   struct Slice {
     int32_t rank, node, destination;  // -1: none
   };
   /// Slice s of expert e at e·slices + s.
   const Slice* slices() const { return slices_Es_.data(); }
-  /// Of an expert among those of its ranks.
-  int32_t index(int32_t expert) const { return index_E_[static_cast<size_t>(expert)]; }
+  /// The index of an expert among those of its ranks.
+  int32_t index(int32_t expert) const { return index_E_[expert]; }
 
  private:
   std::vector<Slice> slices_Es_;

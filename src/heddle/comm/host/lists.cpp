@@ -40,15 +40,15 @@ class Destinations {
     for (int64_t j = 0; j < routes_.k; ++j) {
       const Holders::Slice* slice = holders_.slices() + experts[j] * routes_.slices;
       for (const Holders::Slice* end = slice + routes_.slices; slice < end; ++slice) {
-        if (by_node_) ++rows_N_[static_cast<size_t>(slice->node)];
+        if (by_node_) ++rows_N_[slice->node];
         if (slice->destination < 0) continue;
         found_[found] = {slice->destination, slice->node};
-        found += rows_D_[static_cast<size_t>(slice->destination)]++ == 0 ? 1 : 0;
+        found += rows_D_[slice->destination]++ == 0 ? 1 : 0;
       }
     }
     for (size_t i = 0; i < found; ++i) {
-      int32_t& rows = rows_D_[static_cast<size_t>(found_[i].d)];
-      visit(found_[i].d, by_node_ ? rows_N_[static_cast<size_t>(found_[i].node)] : rows);
+      int32_t& rows = rows_D_[found_[i].d];
+      visit(found_[i].d, by_node_ ? rows_N_[found_[i].node] : rows);
       rows = 0;
     }
     if (by_node_) std::fill(rows_N_.begin(), rows_N_.end(), 0);
@@ -80,24 +80,24 @@ void list_tokens(const ListTokens& args, void*) {
     std::fill(alone.begin(), alone.end(), 0);
     for (int64_t q = r.first_I[i]; q < r.first_I[i + 1]; ++q) {
       if (args.all) {
-        for (int32_t d = 0; d < r.D; ++d) put(d, q, many[static_cast<size_t>(d)]++);
+        for (int32_t d = 0; d < r.D; ++d) put(d, q, many[d]++);
         continue;
       }
       destinations.visit(q, [&](int32_t d, int32_t rows) {
         if (args.alone != Alone::never && rows == 1) {
-          put(d, q, -2 - alone[static_cast<size_t>(d)]++);  // behind those of many rows, when these are counted
+          put(d, q, -2 - alone[d]++);  // behind those of many rows, when these are counted
         } else {
-          put(d, q, many[static_cast<size_t>(d)]++);
+          put(d, q, many[d]++);
         }
       });
     }
     for (int64_t d = 0; d < r.D; ++d) {
-      args.many_DI[d * r.I + i + 1] = many[static_cast<size_t>(d)];
-      args.alone_DI[d * r.I + i + 1] = alone[static_cast<size_t>(d)];
-      if (args.place_DQ == nullptr || alone[static_cast<size_t>(d)] == 0) continue;
+      args.many_DI[d * r.I + i + 1] = many[d];
+      args.alone_DI[d * r.I + i + 1] = alone[d];
+      if (args.place_DQ == nullptr || alone[d] == 0) continue;
       for (int64_t q = r.first_I[i]; q < r.first_I[i + 1]; ++q) {
         int32_t& place = args.place_DQ[d * r.Q + q];
-        if (place < -1) place = many[static_cast<size_t>(d)] - 2 - place;
+        if (place < -1) place = many[d] - 2 - place;
       }
     }
   }
@@ -161,7 +161,7 @@ void list_rows(const ListRows& args, void*) {
   std::vector<int32_t> next(args.offsets, args.offsets + lists);
   const int64_t words = args.gate_words + (args.place_DQ != nullptr ? 1 : 0);
   each_row(r, holders, [&](int64_t list, int64_t slot, int64_t at, int64_t b) {
-    const int32_t row = next[static_cast<size_t>(list)]++;
+    const int32_t row = next[list]++;
     args.slot_of_R[row] = static_cast<int32_t>(slot);
     args.row_of_Qks[at] = row;
     if (args.header_R == nullptr) return;

@@ -1,5 +1,5 @@
-// What a rank tells all others of its rows, and what it learns from what they told: the topology, and its own
-// route.
+// The numbers that a rank sends to all others about its rows, and what it learns from theirs: the topology, and its
+// own route.
 #include <algorithm>
 
 #include "heddle/comm/exchange/choice.h"
@@ -22,7 +22,7 @@ void own_numbers(const device::OwnNumbers& args, void*) {
 
 namespace {
 
-/// What every rank knows of every source: device/exchange_work.h.
+/// The numbers that every rank knows of every source: device/exchange_work.h.
 class Gathered {
  public:
   explicit Gathered(const ChooseRoute& args)
@@ -41,7 +41,7 @@ class Gathered {
   int64_t G_, N_, each_;
 };
 
-/// The same as the choice reads it.
+/// The gathered numbers as the choice reads them.
 SourceCounts<int32_t> counts_of(const Gathered& all, int64_t G, int64_t N) {
   SourceCounts<int32_t> counts(G, N);
   for (int64_t p = 0; p < G; ++p) {
@@ -84,7 +84,7 @@ void choose_route(const ChooseRoute& args, void*) {
     put(RouteList::tokens, r, all.tokens(r));
     put(RouteList::arrive, r, all.on(r, me));
     put(RouteList::arrive_alone, r, over_nodes ? all.alone_there(r, me) : all.alone(r, me));
-    if (over_nodes && places.node[static_cast<size_t>(r)] != own_node) continue;
+    if (over_nodes && places.node[r] != own_node) continue;
     for (const int p : sources) {
       add(RouteList::leave, r, all.on(p, r));
       add(RouteList::leave_alone, r, over_nodes ? all.alone_there(p, r) : all.alone(p, r));
@@ -102,7 +102,7 @@ void choose_route(const ChooseRoute& args, void*) {
     put(RouteList::in, p, merge ? all.tokens(p) : all.on_node(p, own_node));
     put(RouteList::in_alone, p, merge ? 0 : all.alone_on_node(p, own_node));
     passing += all.tokens(p);
-    for (const int r : places.members[static_cast<size_t>(own_node)]) forwarded += all.on(p, r);
+    for (const int r : places.members[own_node]) forwarded += all.on(p, r);
   }
   // Rows that come home by merge may be more: the host makes room for so many.
   const int32_t home = merge ? static_cast<int32_t>(args.N) * all.tokens(me) : 0;

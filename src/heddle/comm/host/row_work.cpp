@@ -93,7 +93,7 @@ const device::RowWork* host_row_work() {
                                     .place_rows = host::place_rows,
                                     .sum_tokens = host::sum_tokens,
                                     .sum_node = host::sum_node,
-                                    .sum_home = host::sum_home,
+                                    .combine_sums = host::combine_sums,
                                     .slot_numbers = host::slot_numbers,
                                     .own_numbers = host::own_numbers,
                                     .choose_route = host::choose_route,

@@ -1,4 +1,4 @@
-// What the CPU does with rows between exchanges: the functions of device/row_work.h on the host's own memory, plain
+// The CPU's work on rows between exchanges: the functions of device/row_work.h on the host's own memory, plain
 // loops in the order that it states. The host reads what they list, so rows need not be packed.
 #pragma once
 
@@ -19,7 +19,7 @@ void place_rows(const device::PlaceRows& args, void* stream);
 // sums.cpp
 void sum_tokens(Dtype rows, const device::SumTokens& args, void* stream);
 void sum_node(Dtype rows, const device::SumNode& args, void* stream);
-void sum_home(Dtype rows, const device::SumHome& args, void* stream);
+void combine_sums(Dtype rows, const device::CombineSums& args, void* stream);
 void slot_numbers(Dtype wide, const device::SlotNumbers& args, void* stream);
 // slots.cpp
 void count_experts(const device::CountExperts& args, void* stream);

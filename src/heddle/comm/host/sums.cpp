@@ -11,8 +11,8 @@
 
 namespace heddle::comm::host {
 
+using device::CombineSums;
 using device::SlotNumbers;
-using device::SumHome;
 using device::SumNode;
 using device::SumTokens;
 using device::TokenRoutes;
@@ -111,7 +111,7 @@ class Leaves {
   alignas(64) A pending_[device::kMostPendingSums][kStretch];
 };
 
-/// What lies at a place of list b: sums first, then rows.
+/// The entry at a place of list b: sums first, then rows.
 struct Placed {
   explicit Placed(int32_t code) : is_sum(code >= 0), row(code < 0 ? ~code : code) {}
   Placed(const int32_t* many, const int32_t* alone, int64_t b, int32_t place) {
@@ -189,9 +189,9 @@ void sum_node_in(const SumNode& args) {
   }
 }
 
-/// What has come home of token t.
+/// Lists what has come home of token t.
 template <class X, class A>
-void list_home(const SumHome& args, const Holders& holders, int64_t t, Leaves<X, A>& leaves) {
+void list_combine_leaves(const CombineSums& args, const Holders& holders, int64_t t, Leaves<X, A>& leaves) {
   const TokenRoutes& r = args.routes;
   for (int64_t slot = t * r.k; slot < (t + 1) * r.k; ++slot) {
     const int32_t expert = r.experts_Qk[slot];
@@ -218,12 +218,12 @@ void list_home(const SumHome& args, const Holders& holders, int64_t t, Leaves<X,
 }
 
 template <class X, class A>
-void sum_home_in(const SumHome& args) {
+void combine_sums_in(const CombineSums& args) {
   const Holders holders(args.routes);
   Leaves<X, A> leaves;
   for (int64_t t = 0; t < args.routes.Q; ++t) {
     leaves.clear();
-    list_home(args, holders, t, leaves);
+    list_combine_leaves(args, holders, t, leaves);
     X* to = row_of<X>(args.to_TH, t, args.H);
     const X* residual = args.residual_TH == nullptr ? nullptr : row_of<X>(args.residual_TH, t, args.H);
     leaves.sum(args.H, args.g_Tk != nullptr, [&](int64_t h, int64_t n, const A* sum) {
@@ -279,8 +279,8 @@ void sum_node(Dtype rows, const SumNode& args, void*) {
   by_type(rows, [&]<class X, class A>(X, A) { sum_node_in<X, A>(args); });
 }
 
-void sum_home(Dtype rows, const SumHome& args, void*) {
-  by_type(rows, [&]<class X, class A>(X, A) { sum_home_in<X, A>(args); });
+void combine_sums(Dtype rows, const CombineSums& args, void*) {
+  by_type(rows, [&]<class X, class A>(X, A) { combine_sums_in<X, A>(args); });
 }
 
 void slot_numbers(Dtype wide, const SlotNumbers& args, void*) {

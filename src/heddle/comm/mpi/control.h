@@ -1,4 +1,4 @@
-// What ranks tell each other beside the data, and how an MPI error becomes an exception.
+// The messages of ranks beside the data, and how an MPI error becomes an exception.
 #pragma once
 
 #include <mpi.h>
@@ -13,7 +13,7 @@
 
 namespace heddle::comm::mpi {
 
-struct Progress::Told {
+struct Progress::ControlMessage {
   enum Kind : int32_t { ask, answer, introduce, abort };
   int32_t kind = ask;
   int32_t number = 0;  // introduce: of the channel; abort: the accused rank, or -1

@@ -35,8 +35,8 @@ void Progress::post_parts(const std::shared_ptr<Call>& call, size_t message) {
   const auto peer = static_cast<size_t>(m.peer);
   const int world_peer = channel.ranks[peer];
   if (m.out && !channel.introduced[peer]) {
-    Told told;
-    told.kind = Told::introduce;
+    ControlMessage told;
+    told.kind = ControlMessage::introduce;
     told.number = channel.number;
     told.hash = channel.hash;
     tell(world_peer, told);
@@ -75,9 +75,9 @@ bool Progress::test() {
   if (code != MPI_ERR_IN_STATUS) must(code, "MPI_Testsome");
   if (done == MPI_UNDEFINED || done == 0) return false;
   for (int i = 0; i < done && !failed_; ++i) {
-    MPI_Status& status = statuses_[static_cast<size_t>(i)];
+    MPI_Status& status = statuses_[i];
     if (code != MPI_ERR_IN_STATUS) status.MPI_ERROR = MPI_SUCCESS;
-    const auto at = static_cast<size_t>(indices_[static_cast<size_t>(i)]);
+    const auto at = static_cast<size_t>(indices_[i]);
     const Slot slot = std::move(slots_[at]);  // posting moves the slots
     if (at == 0) {
       must(status.MPI_ERROR, "MPI_Irecv");
@@ -92,7 +92,7 @@ bool Progress::test() {
   if (failed_) return true;
   std::sort(indices_.begin(), indices_.begin() + done, std::greater<>());
   for (int i = 0; i < done; ++i) {
-    const auto at = static_cast<size_t>(indices_[static_cast<size_t>(i)]);
+    const auto at = static_cast<size_t>(indices_[i]);
     if (at == 0) continue;
     if (at + 1 < slots_.size()) {
       slots_[at] = std::move(slots_.back());
@@ -107,7 +107,7 @@ bool Progress::test() {
 void Progress::part_done(const Slot& slot, const MPI_Status& status) {
   Call& call = *slot.call;
   Message& message = call.messages[slot.message];
-  const int peer = call.channel.ranks[static_cast<size_t>(message.peer)];
+  const int peer = call.channel.ranks[message.peer];
   if (!message.out) {
     int bytes = 0;
     MPI_Get_count(&status, MPI_BYTE, &bytes);
@@ -127,14 +127,14 @@ void Progress::part_done(const Slot& slot, const MPI_Status& status) {
   ++message.finished_parts;
   post_parts(slot.call, slot.message);
   if (message.finished_parts < message.posted_parts) return;
-  if (call.bell) call.bell->ring(slot.message);
+  if (call.completions) call.completions->add(slot.message);
   if (++call.finished_messages_ < call.messages.size()) return;
   active_.erase(std::find(active_.begin(), active_.end(), slot.call));
   call.finish(nullptr);
 }
 
-void Progress::tell(int peer, const Told& told) {
-  auto copy = std::make_unique<Told>(told);
+void Progress::tell(int peer, const ControlMessage& told) {
+  auto copy = std::make_unique<ControlMessage>(told);
   MPI_Request request = MPI_REQUEST_NULL;
   must(MPI_Isend(copy.get(), copy->bytes(), MPI_BYTE, peer, 0, control_, &request), "MPI_Isend");
   requests_.push_back(request);
@@ -142,51 +142,52 @@ void Progress::tell(int peer, const Told& told) {
 }
 
 void Progress::listen() {
-  must(MPI_Irecv(heard_.get(), sizeof(Told), MPI_BYTE, MPI_ANY_SOURCE, 0, control_, &requests_[0]), "MPI_Irecv");
+  must(MPI_Irecv(heard_.get(), sizeof(ControlMessage), MPI_BYTE, MPI_ANY_SOURCE, 0, control_, &requests_[0]),
+       "MPI_Irecv");
 }
 
 void Progress::hear(const MPI_Status& status) {
   int bytes = 0;
   MPI_Get_count(&status, MPI_BYTE, &bytes);
-  const Told told = *heard_;
-  HEDDLE_CHECK(bytes >= static_cast<int>(Told::head_bytes) && told.text_bytes >= 0 &&
+  const ControlMessage told = *heard_;
+  HEDDLE_CHECK(bytes >= static_cast<int>(ControlMessage::head_bytes) && told.text_bytes >= 0 &&
                    told.text_bytes <= static_cast<int>(sizeof(told.text)) && bytes == told.bytes(),
                "{} sends a control message of {} bytes", named(status.MPI_SOURCE), bytes);
   const int peer = status.MPI_SOURCE;
   watch_->heard(peer);
   switch (told.kind) {
-    case Told::ask: {
-      Told answer;
-      answer.kind = Told::answer;
+    case ControlMessage::ask: {
+      ControlMessage answer;
+      answer.kind = ControlMessage::answer;
       return tell(peer, answer);
     }
-    case Told::answer: return;
-    case Told::introduce:
+    case ControlMessage::answer: return;
+    case ControlMessage::introduce:
       introductions_[{peer, told.hash}] = told.number;
       for (size_t c = 0; c < active_.size(); ++c) {
         const std::shared_ptr<Call> call = active_[c];
         if (call->channel.hash != told.hash) continue;
         for (size_t m = 0; m < call->messages.size(); ++m) {
           const Message& message = call->messages[m];
-          const bool from_peer = call->channel.ranks[static_cast<size_t>(message.peer)] == peer;
+          const bool from_peer = call->channel.ranks[message.peer] == peer;
           if (!message.out && message.posted_parts == 0 && from_peer) post_parts(call, m);
         }
       }
       return;
-    case Told::abort:
+    case ControlMessage::abort:
       return fail({std::string(told.text, static_cast<size_t>(told.text_bytes)), told.number, told.input != 0},
                   false);
     default: internal_error("{} sends a control message of kind {}", named(peer), told.kind);
   }
 }
 
-/// Calls that wait too long, and peers that no longer answer: the one before this rank in the ring of all, so that
-/// each is watched by somebody, and those that calls have been waiting for.
+/// Finds calls that wait too long, and peers that no longer answer. It watches the rank before this one in the ring
+/// of all, so that each is watched by somebody, and those that calls have been waiting for.
 void Progress::look_around() {
   const double now = watch_->attentive_seconds();
   if (now - looked_around_ < std::min(0.1, watch_->period_seconds() / 4)) return;
   looked_around_ = now;
-  if (size() > 1) look_at((rank_ + size() - 1) % size(), nullptr);
+  if (size() > 1) check_peer((rank_ + size() - 1) % size(), nullptr);
   for (size_t c = 0; c < active_.size() && !failed_; ++c) {
     const Call& call = *active_[c];
     const double waited = now - (call.awaited ? call.moved : std::max(call.moved, end_began_));
@@ -194,12 +195,12 @@ void Progress::look_around() {
     int missing = -1;
     for (const Message& message : call.messages) {
       if (message.finished_parts > message.bytes / options_.part_bytes) continue;
-      const int peer = call.channel.ranks[static_cast<size_t>(message.peer)];
+      const int peer = call.channel.ranks[message.peer];
       if (missing < 0) missing = peer;
-      look_at(peer, &call);
+      check_peer(peer, &call);
       if (failed_) return;
     }
-    give_up(missing, waited, call);
+    stop_waiting(missing, waited, call);
   }
   if (!failed_) look_past(now);
   const double patience_s = patience_s_.load(std::memory_order_relaxed);
@@ -208,7 +209,7 @@ void Progress::look_around() {
   }
 }
 
-/// Who computes while others' bytes are there waits for nobody.
+/// A rank that computes while others' bytes are there waits for nobody.
 void Progress::look_past(double now) {
   std::vector<std::shared_ptr<PastIt>> all;
   {
@@ -225,13 +226,13 @@ void Progress::look_past(double now) {
     for (size_t p = 0; p < one->to_come.size() && !failed_; ++p) {
       if (awaits == PastIt::any ? one->to_come[p] == 0 : awaits != static_cast<int>(p)) continue;
       if (missing < 0) missing = one->channel.ranks[p];
-      look_at(one->channel.ranks[p], one.get());
+      check_peer(one->channel.ranks[p], one.get());
     }
-    if (missing >= 0) give_up(missing, now - one->moved, *one);
+    if (missing >= 0) stop_waiting(missing, now - one->moved, *one);
   }
 }
 
-void Progress::give_up(int missing, double waited_s, const Waiting& waiting) {
+void Progress::stop_waiting(int missing, double waited_s, const Waiting& waiting) {
   const double patience_s = patience_s_.load(std::memory_order_relaxed);
   if (failed_ || waited_s <= patience_s) return;
   fail({fmt::format("{} has not answered in {:.0f} s on {} ({}); {} waited", named(missing), patience_s,
@@ -240,15 +241,15 @@ void Progress::give_up(int missing, double waited_s, const Waiting& waiting) {
        true);
 }
 
-void Progress::look_at(int peer, const Waiting* waiting) {
-  switch (watch_->look_at(peer)) {
+void Progress::check_peer(int peer, const Waiting* waiting) {
+  switch (watch_->check_peer(peer)) {
     case Watch::Verdict::wait: return;
-    case Watch::Verdict::ask: return tell(peer, Told{});
+    case Watch::Verdict::ask: return tell(peer, ControlMessage{});
     case Watch::Verdict::dead: break;
   }
   for (const auto& call : active_) {
     for (const Message& message : call->messages) {
-      const bool from_peer = call->channel.ranks[static_cast<size_t>(message.peer)] == peer;
+      const bool from_peer = call->channel.ranks[message.peer] == peer;
       if (!waiting && call->awaited && from_peer && message.finished_parts < message.posted_parts)
         waiting = call.get();
     }

@@ -1,5 +1,5 @@
-// The world over MPI. Each peer gets one message per exchange: pieces that lie one after the other travel from and
-// to where they are; others are packed by the calling thread into a buffer that the communicator keeps.
+// The world over MPI. Each peer gets one message per exchange. Pieces that lie one after the other travel from and
+// to where they are. The calling thread packs others into a buffer that the communicator keeps.
 #include "heddle/comm/mpi_world.h"
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include "heddle/base/error.h"
 #include "heddle/comm/mpi/pieces.h"
 #include "heddle/comm/mpi/progress.h"
+#include "heddle/device/device.h"
 
 namespace heddle::comm {
 
@@ -30,14 +31,14 @@ class Side {
       HEDDLE_CHECK(piece.peer >= 0 && piece.peer < ranks && piece.bytes >= 0,
                    "{}: a piece of {} bytes for rank {} of {}", channel.name, piece.bytes, piece.peer, ranks);
       if (piece.bytes == 0) continue;
-      Peer& peer = peers_[static_cast<size_t>(piece.peer)];
+      Peer& peer = peers_[piece.peer];
       if (peer.bytes == 0) peer.first = piece.offset;
       peer.runs += peer.bytes == 0 || piece.offset != peer.end;
       peer.end = piece.offset + piece.bytes;
       peer.bytes += piece.bytes;
     }
     for (int p = 0; p < ranks; ++p) {
-      Peer& peer = peers_[static_cast<size_t>(p)];
+      Peer& peer = peers_[p];
       if (p == self || peer.runs < 2) continue;
       peer.staged = staged_bytes_;
       staged_bytes_ += (peer.bytes + 63) / 64 * 64;
@@ -45,11 +46,11 @@ class Side {
   }
 
   int64_t staged_bytes() const { return staged_bytes_; }
-  int64_t bytes(int p) const { return peers_[static_cast<size_t>(p)].bytes; }
+  int64_t bytes(int p) const { return peers_[p].bytes; }
 
-  /// Where the message of a peer begins.
+  /// The beginning of a peer's message.
   std::byte* at(int p, std::byte* base, std::byte* staging) const {
-    const Peer& peer = peers_[static_cast<size_t>(p)];
+    const Peer& peer = peers_[p];
     return peer.staged >= 0 ? staging + peer.staged : base + peer.first;
   }
 
@@ -60,7 +61,7 @@ class Side {
     std::vector<int64_t> next;
     for (const Peer& peer : peers_) next.push_back(peer.staged);
     for (const Piece& piece : pieces_) {
-      int64_t& at = next[static_cast<size_t>(piece.peer)];
+      int64_t& at = next[piece.peer];
       if (piece.bytes == 0 || at < 0) continue;
       copy(piece.offset, at, static_cast<size_t>(piece.bytes));
       at += piece.bytes;
@@ -157,8 +158,7 @@ class MpiCommunicator : public Communicator {
     call->awaited = false;
     call->letter = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes));
     if (bytes > 0) std::memcpy(call->letter.get(), from, static_cast<size_t>(bytes));
-    call->messages.push_back(
-        {true, Kind::letter, peer, channel_.sent_letters[static_cast<size_t>(peer)]++, call->letter.get(), bytes});
+    call->messages.push_back({true, Kind::letter, peer, channel_.sent_letters[peer]++, call->letter.get(), bytes});
     count_sent(traffic_, *this, peer, bytes);
     progress_.submit(call);
   }
@@ -166,8 +166,8 @@ class MpiCommunicator : public Communicator {
   void receive(void* data, int64_t bytes, int peer) override {
     check_peer(bytes, peer);
     const auto call = std::make_shared<Call>(channel_, "receive");
-    call->messages.push_back({false, Kind::letter, peer, channel_.received_letters[static_cast<size_t>(peer)]++,
-                              static_cast<std::byte*>(data), bytes});
+    call->messages.push_back(
+        {false, Kind::letter, peer, channel_.received_letters[peer]++, static_cast<std::byte*>(data), bytes});
     progress_.submit(call);
     call->wait();
   }
@@ -185,12 +185,12 @@ class MpiCommunicator : public Communicator {
   std::unique_ptr<NodeWindow> open_window(std::span<const Piece> receives) {
     std::vector<int> near;
     for (int r = 0; r < size(); ++r) {
-      if (r != rank_ && progress_.shares_window(channel_.ranks[static_cast<size_t>(r)])) near.push_back(r);
+      if (r != rank_ && progress_.shares_window(channel_.ranks[r])) near.push_back(r);
     }
     std::vector<int64_t> from(static_cast<size_t>(size()), 1);
     for (const Piece& piece : receives) {
       check_peer(piece.bytes, piece.peer);
-      if (piece.peer != rank_) from[static_cast<size_t>(piece.peer)] += piece.bytes;
+      if (piece.peer != rank_) from[piece.peer] += piece.bytes;
     }
     return std::make_unique<NodeWindow>(*this, near, *std::max_element(from.begin(), from.end()));
   }
@@ -245,6 +245,7 @@ class MpiWorld : public World {
 bool mpi_available() { return true; }
 
 std::unique_ptr<World> mpi_world(const MpiOptions& options) {
+  device::tell_cuda_driver(true);  // MPI may start it
   HEDDLE_CHECK(options.part_bytes > 0 && options.part_bytes <= int64_t{1} << 30 && options.timeout_seconds > 0 &&
                    options.silence_seconds >= 0 && options.grace_seconds >= 0,
                "MPI options out of range");

@@ -27,7 +27,7 @@ constexpr timespec kLongestSleep{0, 50'000'000};
 
 using Id = std::array<char, 32>;
 
-/// Where peers find a rank's inbox, and whether it has found theirs.
+/// The place where peers find a rank's inbox, and whether it has found theirs.
 struct Shown {
   int64_t process = 0;
   int64_t file = -1;  // none
@@ -36,7 +36,7 @@ struct Shown {
   Id id{};           // stands in the memory, too: elsewhere the process may be another
 };
 
-/// What this rank has for every rank of the group, to them.
+/// Sends each rank of the group what this rank has for it; returns what they have for this rank.
 template <class T>
 std::vector<T> all_to_all(Communicator& group, const std::vector<T>& mine) {
   std::vector<T> theirs(mine.size());
@@ -49,7 +49,7 @@ std::vector<T> all_to_all(Communicator& group, const std::vector<T>& mine) {
 
 }  // namespace
 
-struct NodeWindow::Bell {
+struct NodeWindow::WakeCounter {
   Id id;
   std::atomic<uint32_t> rung, sleepers;
 
@@ -75,7 +75,7 @@ class NodeWindow::Inbox {
     if (!stands) close_file();
     if (!map()) throw SystemError(errno, fmt::format("{} bytes to share with the ranks of this node", bytes()));
     const std::string id = random_id();
-    std::copy_n(id.begin(), bell().id.size(), bell().id.begin());
+    std::copy_n(id.begin(), wake_counter().id.size(), wake_counter().id.begin());
   }
   /// A peer's; null where it can't be opened, or is none.
   static std::unique_ptr<Inbox> of(const Shown& shown) {
@@ -86,7 +86,7 @@ class NodeWindow::Inbox {
     inbox->file_ = open(fmt::format("/proc/{}/fd/{}", shown.process, shown.file).c_str(), O_RDWR | O_CLOEXEC);
     struct stat found {};
     if (inbox->file_ < 0 || fstat(inbox->file_, &found) != 0 || found.st_size != inbox->bytes() || !inbox->map() ||
-        inbox->bell().id != shown.id)
+        inbox->wake_counter().id != shown.id)
       return nullptr;
     inbox->close_file();
     return inbox;
@@ -103,7 +103,7 @@ class NodeWindow::Inbox {
     if (file_ >= 0) close(file_);
     file_ = -1;
   }
-  Bell& bell() { return *reinterpret_cast<Bell*>(data_); }
+  WakeCounter& wake_counter() { return *reinterpret_cast<WakeCounter*>(data_); }
   Ring ring(int64_t i) {
     return {reinterpret_cast<Counts*>(data_ + kLine) + i, data_ + head() + i * ring_bytes_, ring_bytes_};
   }
@@ -134,8 +134,8 @@ NodeWindow::NodeWindow(Communicator& group, const std::vector<int>& near, int64_
   own_ = std::make_unique<Inbox>(std::ssize(near), size);
   std::vector<Shown> mine(peers_.size());
   for (size_t i = 0; i < near.size(); ++i) {
-    mine[static_cast<size_t>(near[i])] = {
-        getpid(), own_->file(), std::ssize(near), size, static_cast<int64_t>(i), own_->bell().id};
+    mine[near[i]] = {
+        getpid(), own_->file(), std::ssize(near), size, static_cast<int64_t>(i), own_->wake_counter().id};
   }
   const std::vector<Shown> shown = all_to_all(group, mine);
   std::vector<uint8_t> opened(peers_.size(), 0);
@@ -144,7 +144,7 @@ NodeWindow::NodeWindow(Communicator& group, const std::vector<int>& near, int64_
     std::unique_ptr<Inbox> inbox = Inbox::of(shown[p]);
     if (!inbox) continue;
     opened[p] = 1;
-    peers_[p] = {false, own_->ring(static_cast<int64_t>(i)), inbox->ring(shown[p].ring), &inbox->bell()};
+    peers_[p] = {false, own_->ring(static_cast<int64_t>(i)), inbox->ring(shown[p].ring), &inbox->wake_counter()};
     theirs_.push_back(std::move(inbox));
   }
   const std::vector<uint8_t> found_us = all_to_all(group, opened);
@@ -155,7 +155,7 @@ NodeWindow::NodeWindow(Communicator& group, const std::vector<int>& near, int64_
 NodeWindow::~NodeWindow() = default;
 
 int64_t NodeWindow::write(int peer, const std::byte* from, int64_t bytes) {
-  const Peer& p = peers_[static_cast<size_t>(peer)];
+  const Peer& p = peers_[peer];
   const Ring& ring = p.out;
   const int64_t at = ring.counts->written.load(std::memory_order_relaxed);
   const int64_t under_way = at - ring.counts->taken.load(std::memory_order_acquire);
@@ -166,12 +166,12 @@ int64_t NodeWindow::write(int peer, const std::byte* from, int64_t bytes) {
   std::memcpy(ring.data + begin, from, static_cast<size_t>(first));
   std::memcpy(ring.data, from + first, static_cast<size_t>(count - first));
   ring.counts->written.store(at + count, std::memory_order_release);
-  p.bell->ring();
+  p.wake_counter->ring();
   return count;
 }
 
 int64_t NodeWindow::read(int peer, std::byte* to, int64_t bytes) {
-  const Peer& p = peers_[static_cast<size_t>(peer)];
+  const Peer& p = peers_[peer];
   const Ring& ring = p.in;
   const int64_t at = ring.counts->taken.load(std::memory_order_relaxed);
   const int64_t there = ring.counts->written.load(std::memory_order_acquire) - at;
@@ -182,19 +182,19 @@ int64_t NodeWindow::read(int peer, std::byte* to, int64_t bytes) {
   std::memcpy(to, ring.data + begin, static_cast<size_t>(first));
   std::memcpy(to + first, ring.data, static_cast<size_t>(count - first));
   ring.counts->taken.store(at + count, std::memory_order_release);
-  p.bell->ring();
+  p.wake_counter->ring();
   return count;
 }
 
-uint32_t NodeWindow::rung() const { return own_->bell().rung.load(); }
+uint32_t NodeWindow::rung() const { return own_->wake_counter().rung.load(); }
 
 void NodeWindow::sleep(uint32_t since) {
-  Bell& bell = own_->bell();
-  bell.sleepers.fetch_add(1);
-  syscall(SYS_futex, &bell.rung, FUTEX_WAIT, since, &kLongestSleep, nullptr, 0);
-  bell.sleepers.fetch_sub(1);
+  WakeCounter& wake_counter = own_->wake_counter();
+  wake_counter.sleepers.fetch_add(1);
+  syscall(SYS_futex, &wake_counter.rung, FUTEX_WAIT, since, &kLongestSleep, nullptr, 0);
+  wake_counter.sleepers.fetch_sub(1);
 }
 
-void NodeWindow::wake() { own_->bell().ring(); }
+void NodeWindow::wake() { own_->wake_counter().ring(); }
 
 }  // namespace heddle::comm::mpi

@@ -1,9 +1,9 @@
-// Memory that the ranks of a node share, for exchanges by pieces: each rank has an inbox with a ring of bytes for
-// each other rank of its node in the group. Who has made a piece writes it there himself, and its reader copies it
-// out when he looks; MPI and its thread have no part in that.
+// Memory that the ranks of a node share, for exchanges by pieces. Each rank has an inbox with a ring of bytes for
+// each other rank of its node in the group. The maker of a piece writes it there himself, and its reader copies it
+// out when he looks. MPI and its thread have no part in that.
 //
-// An inbox is memory without a name (memfd), which peers open by the process that made it: nothing is left behind
-// however a rank ends. Where the system forbids that, the peer is not reached.
+// An inbox is memory without a name (memfd), which peers open by the process that made it. So nothing is left
+// behind however a rank ends. Where the system forbids that, the peer is not reached.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +25,8 @@ class NodeWindow {
   NodeWindow(const NodeWindow&) = delete;
   NodeWindow& operator=(const NodeWindow&) = delete;
 
-  /// Whether bytes to and from this rank of the group go by the window; both sides say the same.
-  bool reaches(int peer) const { return peers_[static_cast<size_t>(peer)].reached; }
+  /// True if bytes to and from this rank of the group go through the window; both sides say the same.
+  bool reaches(int peer) const { return peers_[peer].reached; }
   /// Adds to what the peer can read, in order, as much as there is room for; how many bytes that were.
   int64_t write(int peer, const std::byte* from, int64_t bytes);
   /// Takes what the peer has written, in order, as much as is there; how many bytes that were.
@@ -40,7 +40,7 @@ class NodeWindow {
   void wake();
 
  private:
-  struct Bell;
+  struct WakeCounter;
   struct Counts;
   class Inbox;
   /// A ring: its counts lie in the inbox, what they are held against does not.
@@ -52,7 +52,7 @@ class NodeWindow {
   struct Peer {
     bool reached = false;
     Ring in, out;  // of the own inbox; of theirs
-    Bell* bell = nullptr;
+    WakeCounter* wake_counter = nullptr;
   };
 
   std::unique_ptr<Inbox> own_;

@@ -20,11 +20,11 @@ class Pieces {
         rank_(rank),
         window_(window),
         all_(all),
-        bell_(std::make_shared<Bell>([&window] { window.wake(); })),
+        completions_(std::make_shared<Completions>([&window] { window.wake(); })),
         come_(std::make_shared<Call>(channel, kWhat)),
-        past_(std::make_shared<PastIt>(channel, kWhat, bell_)),
+        past_(std::make_shared<PastIt>(channel, kWhat, completions_)),
         incoming_(channel.ranks.size()) {
-    come_->bell = bell_;
+    come_->completions = completions_;
   }
 
   void run(const std::function<void(int, int64_t)>& sent) {
@@ -46,7 +46,7 @@ class Pieces {
       while (left_ > 0) take_or_sleep(PastIt::any);
       for (const auto& call : gone_) call->wait();
     } catch (...) {
-      // What is under way points at memory of this call, and can't be taken back.
+      // Messages under way point at memory of this call, and can't be taken back.
       progress_.abort(text_of(std::current_exception()));
       leave();
       throw;
@@ -65,7 +65,7 @@ class Pieces {
   static constexpr auto kLength = static_cast<int64_t>(sizeof(int64_t));
 
   bool near(int peer) const { return peer != rank_ && window_.reaches(peer); }
-  Incoming& incoming(int peer) { return incoming_[static_cast<size_t>(peer)]; }
+  Incoming& incoming(int peer) { return incoming_[peer]; }
 
   void check_peer(const Piece& piece) const {
     HEDDLE_CHECK(piece.peer >= 0 && piece.peer < std::ssize(channel_.ranks) && piece.bytes >= 0,
@@ -76,7 +76,7 @@ class Pieces {
     std::vector<int64_t> with(channel_.ranks.size(), 0);
     for (const Piece& piece : pieces) {
       check_peer(piece);
-      if (piece.peer != rank_ && piece.bytes > 0 && !near(piece.peer)) ++with[static_cast<size_t>(piece.peer)];
+      if (piece.peer != rank_ && piece.bytes > 0 && !near(piece.peer)) ++with[piece.peer];
     }
     const int64_t most = *std::max_element(with.begin(), with.end());
     if (most > progress_.letters()) {
@@ -92,11 +92,10 @@ class Pieces {
       ++left_;
       if (near(piece.peer)) {
         incoming(piece.peer).pieces.push_back(i);
-        past_->to_come[static_cast<size_t>(piece.peer)] += piece.bytes;
+        past_->to_come[piece.peer] += piece.bytes;
         continue;
       }
-      come_->messages.push_back({false, Kind::letter, piece.peer,
-                                 channel_.received_letters[static_cast<size_t>(piece.peer)]++,
+      come_->messages.push_back({false, Kind::letter, piece.peer, channel_.received_letters[piece.peer]++,
                                  static_cast<std::byte*>(all_.receive) + piece.offset, piece.bytes});
       letter_of_.push_back(i);
     }
@@ -112,8 +111,8 @@ class Pieces {
       return write(piece.peer, from, piece.bytes);
     }
     const auto call = std::make_shared<Call>(channel_, kWhat);
-    call->messages.push_back({true, Kind::letter, piece.peer,
-                              channel_.sent_letters[static_cast<size_t>(piece.peer)]++, from, piece.bytes});
+    call->messages.push_back(
+        {true, Kind::letter, piece.peer, channel_.sent_letters[piece.peer]++, from, piece.bytes});
     progress_.submit(call);
     gone_.push_back(call);
   }
@@ -156,7 +155,7 @@ class Pieces {
 
   /// Tells of all that has come; whether anything had.
   bool take() {
-    const std::vector<size_t> letters = bell_->take();
+    const std::vector<size_t> letters = completions_->take();
     bool any = !letters.empty();
     for (const size_t letter : letters) arrived(letter_of_[letter]);
     for (int peer = 0; peer < static_cast<int>(incoming_.size()); ++peer) {
@@ -187,7 +186,7 @@ class Pieces {
                  "{}: rank {} expects {} bytes from rank {}, which sends {}", channel_.name, rank_, piece.bytes,
                  peer, in.length);
     if (in.done == kLength + piece.bytes) {
-      past_->to_come[static_cast<size_t>(peer)] -= piece.bytes;
+      past_->to_come[peer] -= piece.bytes;
       in.done = 0;
       ++in.next;
       arrived(i);
@@ -197,7 +196,7 @@ class Pieces {
 
   void leave() {
     progress_.unwatch(past_);
-    bell_->leave();
+    completions_->leave();
   }
 
   Progress& progress_;
@@ -205,7 +204,7 @@ class Pieces {
   const int rank_;
   NodeWindow& window_;
   const ByPieces& all_;
-  const std::shared_ptr<Bell> bell_;
+  const std::shared_ptr<Completions> completions_;
   const std::shared_ptr<Call> come_;
   const std::shared_ptr<PastIt> past_;
   std::vector<std::shared_ptr<Call>> gone_;

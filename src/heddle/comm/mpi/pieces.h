@@ -1,5 +1,5 @@
-// An exchange by pieces among processes: through memory where the peer is on this node and reached so, else each
-// piece a letter of its own, sent when it is ready, with all receives posted at the beginning.
+// An exchange by pieces among processes. A piece goes through memory where the peer is on this node and reached so.
+// Else it is a letter of its own, sent when it is ready, with all receives posted at the beginning.
 #pragma once
 
 #include <functional>

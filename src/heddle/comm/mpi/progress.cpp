@@ -38,31 +38,31 @@ void Call::wait() {
   if (failure_) std::rethrow_exception(failure_);
 }
 
-void Bell::ring(size_t message) {
+void Completions::add(size_t message) {
   const std::lock_guard lock(mutex_);
-  rung_.push_back(message);
+  completed_.push_back(message);
   if (wake_) wake_();
 }
 
-std::vector<size_t> Bell::take() {
+std::vector<size_t> Completions::take() {
   const std::lock_guard lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);
-  return std::exchange(rung_, {});
+  return std::exchange(completed_, {});
 }
 
-void Bell::end(std::exception_ptr failure) {
+void Completions::end(std::exception_ptr failure) {
   const std::lock_guard lock(mutex_);
   failure_ = std::move(failure);
   if (wake_) wake_();
 }
 
-void Bell::leave() {
+void Completions::leave() {
   const std::lock_guard lock(mutex_);
   wake_ = nullptr;
 }
 
 void Call::finish(std::exception_ptr failure) {
-  if (bell && failure) bell->end(failure);
+  if (completions && failure) completions->end(failure);
   const std::lock_guard lock(mutex_);
   done_ = true;
   failure_ = std::move(failure);
@@ -196,7 +196,7 @@ void Progress::run() {
 
 void Progress::start() {
   // Open MPI's TCP by default lets the receiver name the place of each part, and then both directions of a link
-  // take turns: long messages both ways at once moved at half the link's rate. Plain sends fill it. A user's own
+  // take turns. Long messages both ways at once moved at half the link's rate. Plain sends fill it. A user's own
   // choice stays.
   setenv("OMPI_MCA_btl_tcp_flags", "1", 0);
   int there = 0, provided = 0;
@@ -248,7 +248,7 @@ void Progress::start() {
   kind_bits_ = bound >= 1 << 24 ? 9 : 5;  // exchange or letter, and 8 or 4 bits of a count
   most_channels_ = bound >> kind_bits_;
   watch_ = std::make_unique<Watch>(size, options_.silence_seconds);
-  heard_ = std::make_unique<Told>();
+  heard_ = std::make_unique<ControlMessage>();
   requests_.push_back(MPI_REQUEST_NULL);
   slots_.emplace_back();
   listen();
@@ -311,8 +311,8 @@ void Progress::fail(const Failure& failure, bool tell_others, std::exception_ptr
   const auto& [reason, accused, input] = failure;
   if (options_.report) options_.report(reason, accused);
   if (tell_others) {
-    last_words_ = std::make_unique<Told>();
-    last_words_->kind = Told::abort;
+    last_words_ = std::make_unique<ControlMessage>();
+    last_words_->kind = ControlMessage::abort;
     last_words_->number = accused;
     last_words_->input = input;
     last_words_->say(reason);
@@ -336,7 +336,7 @@ void Progress::fail(const Failure& failure, bool tell_others, std::exception_ptr
   failed_ = true;
   for (const auto& call : active_) call->finish(call.get() == of ? own : failure_);
   for (const auto& call : inbox_) call->finish(failure_);
-  for (const auto& one : past_) one->bell->end(failure_);
+  for (const auto& one : past_) one->completions->end(failure_);
   inbox_.clear();
   changed_.notify_all();
 }

@@ -2,21 +2,20 @@
 //
 // Threads that communicate fill a Call with messages, submit it and sleep until it is done. The progress thread
 // posts the messages as non-blocking sends and receives and tests them until they complete. Between tests that find
-// nothing it naps for a 32nd of the time it has waited so far, 10 to 250 us: a wait grows by a few percent at most
-// and costs little of a core. With nothing under way it looks up every few milliseconds for what peers tell.
+// nothing it naps for a 32nd of the time it has waited so far, 10 to 250 us. So a wait grows by a few percent at
+// most and costs little of a core. With nothing under way it looks up every few milliseconds for what peers send.
 //
-// Names of messages. A channel is (ranks, name). Each rank numbers its channels as it meets them, and before its
-// first message to a peer on a channel tells it the number, with a hash of ranks and name; a receive waits for
-// that. So making a communicator needs no agreement and can't block. A tag is (the sender's number of the channel,
-// exchange or letter, low bits of a count), on one duplicate of MPI_COMM_WORLD; what ranks tell each other goes by
-// another.
+// Names of messages. A channel is (ranks, name). Each rank numbers its channels as it meets them. Before its first
+// message to a peer on a channel it sends the number, with a hash of ranks and name; a receive waits for that. So
+// making a communicator needs no agreement and can't block. A tag is (the sender's number of the channel, exchange
+// or letter, low bits of a count), on one duplicate of MPI_COMM_WORLD. Ranks' notices to each other use another.
 //
-// Parts. A message travels in parts of part_bytes, the last of which is shorter (maybe empty), so that sides that
+// Parts. A message travels in parts of part_bytes, the last of which is shorter (maybe empty). So sides that
 // disagree on the length notice at the first part, and a long transfer shows signs of life.
 //
-// Failure. Whoever finds one (a dead peer, a wait past its limit, sides that disagree, abort()) tells all ranks the
-// reason, stops making MPI calls, and only then wakes those who wait: MPI no longer touches their buffers. A
-// process that has not ended a while after that is ended by force.
+// Failure. A rank that finds one (a dead peer, a wait past its limit, sides that disagree, abort()) tells all ranks
+// the reason and stops making MPI calls. Only then does it wake those who wait: MPI no longer touches their
+// buffers. A process that has not ended a while after that is ended by force.
 #pragma once
 
 #include <mpi.h>
@@ -67,13 +66,13 @@ struct Message {
   int64_t posted_parts = 0, finished_parts = 0;
 };
 
-/// Where the progress thread tells of messages that are through, one by one.
-class Bell {
+/// The place where the progress thread reports messages that are through, one by one.
+class Completions {
  public:
-  /// `wake` is called by that thread when it has told of something.
-  explicit Bell(std::function<void()> wake) : wake_(std::move(wake)) {}
-  void ring(size_t message);
-  /// The messages told of since it was last asked. Throws why the call failed.
+  /// `wake` is called by that thread when it has reported something.
+  explicit Completions(std::function<void()> wake) : wake_(std::move(wake)) {}
+  void add(size_t message);
+  /// The messages reported since it was last asked. Throws why the call failed.
   std::vector<size_t> take();
   void end(std::exception_ptr failure);
   /// From here on nobody is woken.
@@ -82,22 +81,23 @@ class Bell {
  private:
   std::mutex mutex_;
   std::function<void()> wake_;
-  std::vector<size_t> rung_;
+  std::vector<size_t> completed_;
   std::exception_ptr failure_;
 };
 
-/// Where and at what a rank waits for others.
+/// The channel and the call in which a rank waits for others.
 struct Waiting {
   Channel& channel;
   const std::string_view what;
   double moved = 0;  // the progress thread's: when something of it last did
 };
 
-/// What passes between a rank and its peers past the progress thread, told it so that it finds who is missing.
+/// The bytes that pass between a rank and its peers past the progress thread. It learns of them, so that it finds
+/// who is missing.
 struct PastIt : Waiting {
-  PastIt(Channel& channel, std::string_view what, std::shared_ptr<Bell> bell)
-      : Waiting{channel, what}, bell(std::move(bell)), to_come(channel.ranks.size()) {}
-  const std::shared_ptr<Bell> bell;  // ends where the world fails
+  PastIt(Channel& channel, std::string_view what, std::shared_ptr<Completions> completions)
+      : Waiting{channel, what}, completions(std::move(completions)), to_come(channel.ranks.size()) {}
+  const std::shared_ptr<Completions> completions;  // ends where the world fails
 
   static constexpr int nobody = -2, any = -1;  // any: all of whom something is still to come
   std::atomic<int> awaits = nobody;            // or a rank of the group
@@ -106,7 +106,7 @@ struct PastIt : Waiting {
   int64_t seen = -1;                           // the progress thread's: moves when it last looked
 };
 
-/// What one call of a communicator waits for.
+/// The messages that one call of a communicator waits for.
 class Call : public Waiting {
  public:
   Call(Channel& channel, std::string_view what) : Waiting{channel, what} {}
@@ -114,9 +114,9 @@ class Call : public Waiting {
   void wait();
 
   std::vector<Message> messages;
-  std::unique_ptr<std::byte[]> letter;  // a send's own copy
-  std::shared_ptr<Bell> bell;           // null: nobody asks before the end
-  bool awaited = true;                  // false: nobody waits, and it may stay under way as long as it likes
+  std::unique_ptr<std::byte[]> letter;       // a send's own copy
+  std::shared_ptr<Completions> completions;  // null: nobody asks before the end
+  bool awaited = true;                       // false: nobody waits, and it may stay under way as long as it likes
 
  private:
   friend class Progress;
@@ -135,10 +135,10 @@ class Progress {
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(hosts_.size()); }
-  /// How many letters between two ranks can be told apart while all are under way.
+  /// The number of letters between two ranks that can be told apart while all are under way.
   int letters() const { return 1 << (kind_bits_ - 1); }
   int node_of(int rank) const { return nodes_.at(static_cast<size_t>(rank)); }
-  /// Whether exchanges by pieces with that rank may go through memory of this node.
+  /// True if exchanges by pieces with that rank may go through memory of this node.
   bool shares_window(int rank) const {
     const int each = options_.window_ranks;
     return each > 0 && node_of(rank) == node_of(rank_) && rank / each == rank_ / each;
@@ -159,12 +159,12 @@ class Progress {
   void check();
 
  private:
-  struct Told;  // a control message
+  struct ControlMessage;  // a control message
   struct Slot {
     std::shared_ptr<Call> call;  // none: a control message
     size_t message = 0;
     int64_t at = 0, bytes = 0;  // the part
-    std::unique_ptr<Told> told;
+    std::unique_ptr<ControlMessage> told;
   };
 
   void run();
@@ -178,15 +178,15 @@ class Progress {
   int tag(const Message& message, int number) const;
   bool test();
   void part_done(const Slot& slot, const MPI_Status& status);
-  void tell(int peer, const Told& told);
+  void tell(int peer, const ControlMessage& told);
   void listen();
   void hear(const MPI_Status& status);
   void look_around();
-  void look_at(int peer, const Waiting* waiting);
+  void check_peer(int peer, const Waiting* waiting);
   void look_past(double now);
-  void give_up(int missing, double waited_s, const Waiting& waiting);
+  void stop_waiting(int missing, double waited_s, const Waiting& waiting);
   bool ending();
-  /// Why the world fails.
+  /// The reason why the world fails.
   struct Failure {
     std::string reason;
     int accused = -1;    // rank at fault; -1: unknown
@@ -219,13 +219,13 @@ class Progress {
   std::vector<Slot> slots_;
   std::vector<int> indices_;
   std::vector<MPI_Status> statuses_;
-  std::unique_ptr<Told> heard_;
+  std::unique_ptr<ControlMessage> heard_;
   std::map<std::pair<int, std::array<uint64_t, 2>>, int> introductions_;
   std::vector<std::shared_ptr<Call>> active_;
   MPI_Request all_end_ = MPI_REQUEST_NULL;
   bool end_posted_ = false, ends_ = false;
   double end_began_ = 0;
-  std::unique_ptr<Told> last_words_;
+  std::unique_ptr<ControlMessage> last_words_;
   std::unique_ptr<Watch> watch_;
   double looked_around_ = 0, moved_at_ = 0;
 

@@ -1,5 +1,6 @@
-// Before the first collective of MPI's own, which nothing ends where two ranks can't reach each other: every rank
-// hears from those 1, 2, 4, … before it and is heard by those after it, in letters that may be given up.
+// The roll call before the first collective of MPI's own, which nothing ends where two ranks can't reach each
+// other. Every rank hears from those 1, 2, 4, … before it and is heard by those after it, in letters that may be
+// abandoned.
 #pragma once
 
 namespace heddle::comm::mpi {

@@ -1,6 +1,6 @@
-// Which peers still answer. A peer that is watched is asked once a period and has to answer within the limit.
-// Silence is counted on a clock that stands still while this process does (stopped, or starved of its cores), so
-// that a process which wakes from a long sleep does not accuse the others of it.
+// The peers that still answer. A peer that is watched is asked once a period and has to answer within the limit.
+// Silence is counted on a clock that stands still while this process does (stopped, or starved of its cores). So a
+// process that wakes from a long sleep does not accuse the others of it.
 #pragma once
 
 #include <algorithm>
@@ -23,13 +23,13 @@ class Watch {
   double attentive_seconds() const { return attentive_; }
   double period_seconds() const { return period_; }
 
-  void heard(int peer) { peers_[static_cast<size_t>(peer)] = {-1, attentive_}; }
+  void heard(int peer) { peers_[peer] = {-1, attentive_}; }
 
   enum class Verdict { wait, ask, dead };
   /// Call it now and then for each peer that matters; after `ask` a question has to be sent.
-  Verdict look_at(int peer) {
+  Verdict check_peer(int peer) {
     if (limit_ <= 0) return Verdict::wait;
-    Peer& p = peers_[static_cast<size_t>(peer)];
+    Peer& p = peers_[peer];
     if (p.asked >= 0) return attentive_ - p.asked > limit_ ? Verdict::dead : Verdict::wait;
     if (attentive_ - p.heard < period_) return Verdict::wait;
     p.asked = attentive_;

@@ -18,11 +18,11 @@ struct Library {
   decltype(&ncclGroupEnd) group_end = nullptr;
   decltype(&ncclSend) send = nullptr;
   decltype(&ncclRecv) receive = nullptr;
+  int version = 0;      // as NCCL_VERSION_CODE
+  std::string text;     // its release and file
   std::string missing;  // empty: all are there
 };
 const Library& library();
-/// What dlopen gave for it; null where there is none.
-void* library_handle();
 
 /// SystemError that says what was being done.
 void check(ncclResult_t status, const char* doing);

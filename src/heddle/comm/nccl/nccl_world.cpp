@@ -9,7 +9,7 @@
 #include "heddle/base/failure.h"
 #include "heddle/comm/device_world.h"
 #include "heddle/comm/nccl/rounds.h"
-#include "heddle/comm/nccl/window_exchange.h"
+#include "heddle/device/cuda/cuda_check.h"
 
 namespace heddle::comm {
 
@@ -17,10 +17,7 @@ namespace nccl {
 
 namespace {
 
-void check_cuda(cudaError_t status, const char* doing) {
-  if (status == cudaSuccess) return;
-  throw SystemError(static_cast<int>(status), fmt::format("CUDA: {}: {}", doing, cudaGetErrorString(status)));
-}
+using device::check_cuda;
 
 /// Buffers of sends under way, reused once they have left. Their memory comes by a stream that carries nothing: on
 /// one that carries messages it would come once the peer has taken them.
@@ -45,7 +42,7 @@ class Departures {
   cudaStream_t stream() { return made(stream_); }
   Slot& slot_for(int64_t size) {
     for (Slot& slot : slots_) {
-      if (slot.size >= size && cudaEventQuery(slot.left) == cudaSuccess) return slot;
+      if (slot.size >= size && device::reached(slot.left)) return slot;
     }
     Slot slot;
     slot.size = size;
@@ -84,8 +81,8 @@ class Beside {
     }
     return stream_;
   }
-  /// What comes later on `later` waits for what is on `earlier` now. Such waits keep the record that they saw, so
-  /// that an event is free again at once.
+  /// Makes what comes later on `later` wait for what is on `earlier` now. Such waits keep the record that they saw,
+  /// so that an event is free again at once.
   void order(cudaStream_t earlier, cudaStream_t later) { await(later, recorded(0, earlier)); }
   /// The n-th event, recorded anew; that of `order` is the first.
   cudaEvent_t recorded(size_t n, cudaStream_t on) {
@@ -141,10 +138,6 @@ class NcclCommunicator : public Communicator {
         control_->exchange(&id, sends, &found, receives);
         id = found;
       });
-      if (world.failed_word() != nullptr && size > 1) {
-        windows_ = window_exchange(all_->get(), rank, size, world.failed_word());
-        if (windows_ != nullptr) connect(all_->get(), rank, size);  // all windows are clear
-      }
       return;
     }
     // Between neighbours, each way a communicator of its own. All make theirs in the order of the line.
@@ -167,7 +160,7 @@ class NcclCommunicator : public Communicator {
 
   int rank() const override { return control_->rank(); }
   int size() const override { return control_->size(); }
-  int node_of(int rank) const override { return nodes_[static_cast<size_t>(rank)]; }
+  int node_of(int rank) const override { return nodes_[rank]; }
   void run_on(void* stream) override { stream_ = static_cast<cudaStream_t>(stream); }
   Traffic traffic() const override { return traffic_; }
   void abort(const std::string& reason) override { world_.abort(reason); }
@@ -179,30 +172,26 @@ class NcclCommunicator : public Communicator {
     const auto from = [&](const Piece& p) { return static_cast<const std::byte*>(send) + p.offset; };
     const auto to = [&](const Piece& p) { return static_cast<std::byte*>(receive) + p.offset; };
     for (const Piece& p : sends) count_sent(traffic_, *this, p.peer, p.bytes);
-    if (windows_ != nullptr) {
-      windows_->exchange(send, sends, receive, receives, stream_);
-    } else {
-      const Library& l = library();
-      check(l.group_start(), "beginning an exchange");
-      for (const Piece& p : sends) {
-        if (p.peer == rank() || p.bytes == 0) continue;
-        check(l.send(from(p), static_cast<size_t>(p.bytes), ncclInt8, p.peer, all_->get(), stream_), "sending");
-      }
-      for (const Piece& p : receives) {
-        if (p.peer == rank() || p.bytes == 0) continue;
-        check(l.receive(to(p), static_cast<size_t>(p.bytes), ncclInt8, p.peer, all_->get(), stream_), "receiving");
-      }
-      check(l.group_end(), "ending an exchange");
+    const Library& l = library();
+    check(l.group_start(), "beginning an exchange");
+    for (const Piece& p : sends) {
+      if (p.peer == rank() || p.bytes == 0) continue;
+      check(l.send(from(p), static_cast<size_t>(p.bytes), ncclInt8, p.peer, all_->get(), stream_), "sending");
     }
+    for (const Piece& p : receives) {
+      if (p.peer == rank() || p.bytes == 0) continue;
+      check(l.receive(to(p), static_cast<size_t>(p.bytes), ncclInt8, p.peer, all_->get(), stream_), "receiving");
+    }
+    check(l.group_end(), "ending an exchange");
     size_t own = 0;  // what a rank hands to itself, in the order listed
     for (const Piece& p : sends) {
       if (p.peer == rank() && p.bytes > 0) hand_over(p, send, receive, receives, own);
     }
   }
 
-  // The products go on the stream that was told, the messages in rounds on one beside it: each behind the event of
-  // the piece that it sends, and whoever multiplies what it brings behind its own. What a rank has for itself goes
-  // ahead of what comes from others.
+  // The products go on the stream that was told, the messages in rounds on one beside it. Each message is behind
+  // the event of the piece that it sends. A product waits for the event of the message that brings its rows. What a
+  // rank has for itself goes ahead of what comes from others.
   void exchange_by_pieces(const ByPieces& all) override {
     world_.check_alive();
     HEDDLE_CHECK(all_ != nullptr, "an exchange on a channel of messages to neighbours");
@@ -251,7 +240,7 @@ class NcclCommunicator : public Communicator {
                "copying a message");
     check_cuda(cudaEventRecord(slot.filled, stream_), "recording an event");
     check_cuda(cudaStreamWaitEvent(departures_.stream(), slot.filled, 0), "waiting for a message");
-    // Of the two ranks of this communicator the lower one is rank 0.
+    // The lower of the two ranks of this communicator is rank 0.
     check(library().send(slot.bytes, static_cast<size_t>(bytes), ncclInt8, peer > rank() ? 1 : 0, at->second->get(),
                          departures_.stream()),
           "sending");
@@ -317,7 +306,6 @@ class NcclCommunicator : public Communicator {
   std::unique_ptr<Communicator> control_;
   std::vector<int> nodes_;
   std::unique_ptr<Handle> all_;
-  std::unique_ptr<WindowExchange> windows_;  // of all_
   std::map<int, std::unique_ptr<Handle>> to_, from_;
   Departures departures_;
   Beside beside_;
@@ -343,9 +331,14 @@ Handle::~Handle() {
   {
     const std::lock_guard lock(world_.mutex_);
     world_.handles_.remove(this);
-    if (!world_.failed_.load()) comm = comm_;
+    comm = std::exchange(comm_, nullptr);
   }
-  if (comm != nullptr) library().destroy(comm);
+  if (comm == nullptr) return;  // the world has ended it
+  if (world_.failed_.load()) {
+    library().abort(comm);
+  } else {
+    library().destroy(comm);
+  }
 }
 
 NcclWorld::NcclWorld(World& control) : control_(control) {
@@ -356,18 +349,12 @@ NcclWorld::NcclWorld(World& control) : control_(control) {
     // NCCL refuses two ranks on one device of one host. As a host of its own each talks over sockets.
     setenv("NCCL_HOSTID", fmt::format("heddle-rank-{}", rank()).c_str(), 0);
   }
-  if (windows_asked()) {
-    check_cuda(cudaMallocHost(reinterpret_cast<void**>(&failed_word_), sizeof *failed_word_),
-               "making room for a word");
-    *failed_word_ = 0;
-  }
   watcher_ = std::thread([this] { watch(); });
 }
 
 NcclWorld::~NcclWorld() {
   ending_.store(true);
   watcher_.join();
-  if (failed_word_ != nullptr && !failed_.load()) cudaFreeHost(failed_word_);
 }
 
 std::unique_ptr<Communicator> NcclWorld::communicator(const std::vector<int>& ranks, const std::string& name) {
@@ -383,19 +370,19 @@ void NcclWorld::check_alive() const {
   throw PeerError(reason_);
 }
 
+// The peers learn of the reason first: what they say once communicators end would hide it.
 void NcclWorld::abort(const std::string& reason, bool input) {
   {
     const std::lock_guard lock(mutex_);
     if (failed_.load()) return;
     reason_ = reason;
     failed_.store(true, std::memory_order_release);
-    // What waits on a stream for a peer ends.
-    if (failed_word_ != nullptr) *static_cast<volatile uint32_t*>(failed_word_) = 1;
-    for (Handle* handle : handles_) {
-      if (handle->comm_ != nullptr) library().abort(std::exchange(handle->comm_, nullptr));
-    }
   }
   control_.abort(reason, input);
+  const std::lock_guard lock(mutex_);
+  for (Handle* handle : handles_) {  // what waits on a stream for a peer ends
+    if (handle->comm_ != nullptr) library().abort(std::exchange(handle->comm_, nullptr));
+  }
 }
 
 void NcclWorld::watch() {

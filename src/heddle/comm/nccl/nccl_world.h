@@ -1,9 +1,8 @@
 // Ranks that talk through NCCL. Communicators enqueue on the stream they were told (run_on) and return at once.
 //
-// Nothing is reduced by NCCL: sums are formed by the owner in rank order (docs/ops.md), so every collective is
-// sends and receives of bytes in one group call. A send has to be buffered (see communicator.h), and NCCL's is not:
-// what is sent alone is copied first, and leaves on a stream of its own, on a communicator that carries nothing
-// else.
+// NCCL reduces nothing: the owner forms sums in rank order (docs/ops.md), so every collective is sends and receives
+// of bytes in one group call. A send has to be buffered (see communicator.h), and NCCL's is not. What is sent alone
+// is copied first, and leaves on a stream of its own, on a communicator that carries nothing else.
 #pragma once
 
 #include <atomic>
@@ -50,8 +49,6 @@ class NcclWorld : public World {
 
   /// Throws SystemError with the reason once the world has failed.
   void check_alive() const;
-  /// A word that the device reads, not zero once the world has failed; null where no windows are asked for.
-  const uint32_t* failed_word() const { return failed_word_; }
 
  private:
   friend class Handle;
@@ -62,7 +59,6 @@ class NcclWorld : public World {
   std::list<Handle*> handles_;
   std::string reason_;
   std::atomic<bool> failed_{false}, ending_{false};
-  uint32_t* failed_word_ = nullptr;
   std::thread watcher_;
 };
 

@@ -9,6 +9,7 @@
 
 #include "heddle/comm/device_world.h"
 #include "heddle/comm/engine/reach.h"
+#include "heddle/device/cuda/cuda_check.h"
 
 namespace heddle::comm {
 
@@ -16,10 +17,8 @@ namespace nccl {
 
 namespace {
 
-void check_cuda(cudaError_t status, const char* doing) {
-  if (status == cudaSuccess) return;
-  throw SystemError(static_cast<int>(status), fmt::format("CUDA: {}: {}", doing, cudaGetErrorString(status)));
-}
+using device::check_cuda;
+using device::check_driver;
 
 struct Driver {
   decltype(&cuStreamWaitValue32) wait_value = nullptr;
@@ -43,11 +42,6 @@ const Driver& driver() {
     return d;
   }();
   return found;
-}
-
-void check_driver(CUresult status, const char* doing) {
-  if (status != CUDA_SUCCESS)
-    throw SystemError(static_cast<int>(status), fmt::format("CUDA: {}: {}", doing, static_cast<int>(status)));
 }
 
 int device_now() {
@@ -171,7 +165,7 @@ void PeerHub::match(Pair& pair) {
   }
   check_driver(driver().write_value(in.copies, reinterpret_cast<CUdeviceptr>(pair.flag), ++pair.matched,
                                     CU_STREAM_WRITE_VALUE_DEFAULT),
-               "telling that a message has arrived");
+               "reporting that a message has arrived");
 }
 
 void PeerHub::wait(cudaStream_t stream, const Ticket& ticket) {
@@ -223,10 +217,10 @@ class PeerCommunicator : public Communicator {
     const std::vector<bool> to = moves(sends), from = moves(receives);
     std::vector<Piece> usual_sends, usual_receives;
     for (const Piece& p : sends) {
-      if (!to[static_cast<size_t>(p.peer)]) usual_sends.push_back(p);
+      if (!to[p.peer]) usual_sends.push_back(p);
     }
     for (const Piece& p : receives) {
-      if (!from[static_cast<size_t>(p.peer)]) usual_receives.push_back(p);
+      if (!from[p.peer]) usual_receives.push_back(p);
     }
     count_shorter(out, to);
     std::vector<PeerHub::Ticket> tickets;
@@ -244,8 +238,9 @@ class PeerCommunicator : public Communicator {
     for (const PeerHub::Ticket& ticket : tickets) PeerHub::wait(stream_, ticket);
   }
 
-  // Each piece that is copied is a message, ready behind an event of its own; all places are told at the beginning.
-  // What goes by the world within, among it what a rank has for itself, is there ahead of what is copied.
+  // Each piece that is copied is a message, ready behind an event of its own; all places are given at the
+  // beginning. Messages of the world within, among them what a rank has for itself, are there ahead of what is
+  // copied.
   void exchange_by_pieces(const ByPieces& all) override {
     const std::vector<bool> to = moves(all.sends), from = moves(all.receives);
     std::vector<std::vector<CopyRun>> out(static_cast<size_t>(size()));
@@ -254,7 +249,7 @@ class PeerCommunicator : public Communicator {
     for (size_t i = 0; i < all.sends.size(); ++i) {
       const Piece& p = all.sends[i];
       out.at(static_cast<size_t>(p.peer)).push_back(sent(all.send, p));
-      if (to[static_cast<size_t>(p.peer)] && p.bytes > 0) continue;
+      if (to[p.peer] && p.bytes > 0) continue;
       usual_sends.push_back(p);
       usual_send.push_back(i);
     }
@@ -267,7 +262,7 @@ class PeerCommunicator : public Communicator {
     const auto begun = world_.hub_->recorded(stream_);
     for (size_t i = 0; i < all.receives.size(); ++i) {
       const Piece& p = all.receives[i];
-      if (from[static_cast<size_t>(p.peer)] && p.bytes > 0) {
+      if (from[p.peer] && p.bytes > 0) {
         awaited.push_back(i);
         post(p, false, begun);
       } else {
@@ -280,8 +275,7 @@ class PeerCommunicator : public Communicator {
       for (; next < end; ++next) {
         const Piece& p = all.sends[next];
         if (all.ready) all.ready(next);
-        if (to[static_cast<size_t>(p.peer)] && p.bytes > 0)
-          post(p, true, all.ready ? world_.hub_->recorded(stream_) : begun);
+        if (to[p.peer] && p.bytes > 0) post(p, true, all.ready ? world_.hub_->recorded(stream_) : begun);
       }
     };
     if (!all.ready) ready_up_to(all.sends.size());
@@ -310,13 +304,13 @@ class PeerCommunicator : public Communicator {
     return {static_cast<std::byte*>(base) + p.offset, nullptr, p.bytes};
   }
 
-  /// Whether what goes to a peer, or comes from it, is copied: by what it is in all, which both sides know.
+  /// For each peer, true if what goes to it, or comes from it, is copied. The sum of its bytes decides, which both
+  /// sides know.
   std::vector<bool> moves(std::span<const Piece> pieces) const {
     std::vector<int64_t> bytes(static_cast<size_t>(size()), 0);
     for (const Piece& p : pieces) bytes.at(static_cast<size_t>(p.peer)) += p.bytes;
     std::vector<bool> found;
-    for (int peer = 0; peer < size(); ++peer)
-      found.push_back(peer != rank() && bytes[static_cast<size_t>(peer)] >= world_.least_bytes_);
+    for (int peer = 0; peer < size(); ++peer) found.push_back(peer != rank() && bytes[peer] >= world_.least_bytes_);
     return found;
   }
 
@@ -342,7 +336,7 @@ class PeerCommunicator : public Communicator {
 
   cudaStream_t copies_from(int peer) {
     copies_.resize(static_cast<size_t>(size()), nullptr);
-    cudaStream_t& stream = copies_[static_cast<size_t>(peer)];
+    cudaStream_t& stream = copies_[peer];
     if (stream == nullptr) stream = world_.new_stream();
     return stream;
   }
@@ -365,7 +359,7 @@ PeerWorld::PeerWorld(std::unique_ptr<World> usual, std::shared_ptr<PeerHub> hub,
 
 cudaStream_t PeerWorld::new_stream() {
   check_cuda(cudaStreamCreateWithFlags(&copies_.emplace_back(), cudaStreamNonBlocking),
-             "making a stream of copies");
+             "making a stream for copies");
   return copies_.back();
 }
 
@@ -397,7 +391,7 @@ Support peer_copies_available(World& control) {
   const bool one_process =
       std::ranges::all_of(reach.peers, [](const Reach::Peer& peer) { return peer.by == Reach::By::memory; });
   return all_agree(control, one_process ? Support::yes()
-                                        : Support::no("copies between GPUs are of ranks that are threads of one "
+                                        : Support::no("copies between GPUs need ranks that are threads of one "
                                                       "process (heddle train --ranks without a launcher)"));
 }
 

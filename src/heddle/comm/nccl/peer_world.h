@@ -1,11 +1,11 @@
-// A device world whose long messages between ranks of this process go by the GPUs' copy engines: no kernel is
-// launched for them, so that no multiprocessor is held while they wait or move. What is short, letters, and what
-// other processes are sent go by the world within.
+// A device world whose long messages between ranks of this process go over the GPUs' copy engines. No kernel is
+// launched for them, so that no multiprocessor is held while they wait or move. Short messages, letters, and
+// messages to other processes go through the world within.
 //
 // No host waits for another. Each side of a message says what it has: the sender his pieces, the receiver their
-// places, both an event of their stream. Whoever comes second puts the copies on a stream of the receiver that does
-// nothing else: behind both events, and behind the copies a number is written that both streams wait for, in order
-// of the pair's messages. These waits are the driver's (cuStreamWaitValue32) and hold no unit either.
+// places, both an event of their stream. The second to come puts the copies on a stream of the receiver that does
+// nothing else, behind both events. Behind the copies a number is written that both streams wait for, in order of
+// the pair's messages. These waits are the driver's (cuStreamWaitValue32) and hold no unit either.
 //
 // A pair has a stream of its own, so that its copies stand behind nothing but what the pair did before. On one for
 // all sources two hosts that run ahead of a third would put their next messages in front of his last one, and all
@@ -28,7 +28,7 @@
 
 namespace heddle::comm::nccl {
 
-/// What the ranks of the process share.
+/// The state that the ranks of the process share.
 class PeerHub {
  public:
   ~PeerHub();
@@ -41,7 +41,7 @@ class PeerHub {
     cudaStream_t copies = nullptr;  // the receiver's of the pair
   };
   struct Pair;
-  /// Of the messages from one rank to another of a group.
+  /// The pair that carries the messages from one rank to another of a group.
   Pair& pair(const std::string& group, int from, int to);
   /// An event on a stream of the device that is current.
   std::shared_ptr<Event> recorded(cudaStream_t on);

@@ -1,4 +1,4 @@
-// What a build without NCCL says when it is asked for it.
+// The answers of a build without NCCL when it is asked for it.
 #include "heddle/comm/device_world.h"
 
 namespace heddle::comm {
@@ -6,6 +6,8 @@ namespace heddle::comm {
 Support device_world_available() {
   return Support::no("this build has no NCCL: configure it where nccl.h is found");
 }
+
+std::string send_to_itself() { config_error("{}", device_world_available().reason); }
 
 std::unique_ptr<World> device_world(World&) {
   config_error("several ranks on device.backend \"cuda\": {}", device_world_available().reason);

@@ -11,40 +11,42 @@ namespace heddle::comm {
 
 bool Holders::near(int64_t a, int64_t b) const {
   for (int64_t s = 0; s < slices; ++s) {
-    if (node_of[static_cast<size_t>(a * slices + s)] != node_of[static_cast<size_t>(b * slices + s)]) return false;
+    if (node_of[a * slices + s] != node_of[b * slices + s]) return false;
   }
   return true;
 }
 
-int64_t Placement::Copy::rows() const { return std::accumulate(rows_S.begin(), rows_S.end(), int64_t{0}); }
+int64_t Placement::Replica::rows() const { return std::accumulate(rows_S.begin(), rows_S.end(), int64_t{0}); }
 
 Placement::Placement(const Holders& holders, int64_t experts)
-    : own_(experts / holders.count()), copies_(holders.copies), used_H_(static_cast<size_t>(holders.count()), 0) {
+    : own_(experts / holders.count()),
+      replicas_(holders.replicas),
+      used_H_(static_cast<size_t>(holders.count()), 0) {
   HEDDLE_CHECK(experts % holders.count() == 0, "{} experts on {} holders", experts, holders.count());
   for (int64_t h = 0; h < holders.count(); ++h) {
     for (int64_t i = 0; i < own_; ++i) expert_of_slot_.push_back(static_cast<int32_t>(h * own_ + i));
-    expert_of_slot_.insert(expert_of_slot_.end(), static_cast<size_t>(copies_), -1);
+    expert_of_slot_.insert(expert_of_slot_.end(), static_cast<size_t>(replicas_), -1);
   }
 }
 
 void Placement::add(int64_t expert, int64_t holder, std::vector<int64_t> rows_S) {
-  int64_t& used = used_H_[static_cast<size_t>(holder)];
-  HEDDLE_CHECK(used < copies_, "holder {} has {} slots for copies", holder, copies_);
+  int64_t& used = used_H_[holder];
+  HEDDLE_CHECK(used < replicas_, "holder {} has {} slots for copies", holder, replicas_);
   const int64_t slot = holder * slots_each() + own_ + used++;
-  expert_of_slot_[static_cast<size_t>(slot)] = static_cast<int32_t>(expert);
+  expert_of_slot_[slot] = static_cast<int32_t>(expert);
   const auto behind = std::upper_bound(list_.begin(), list_.end(), expert,
-                                       [](int64_t e, const Copy& copy) { return e < copy.expert; });
-  list_.insert(behind, Copy{expert, holder, slot, std::move(rows_S)});
+                                       [](int64_t e, const Replica& replica) { return e < replica.expert; });
+  list_.insert(behind, Replica{expert, holder, slot, std::move(rows_S)});
 }
 
 std::vector<int64_t> Placement::rows_of(const Loads& loads) const {
   std::vector<int64_t> rows(used_H_.size(), 0);
   for (int64_t e = 0; e < loads.experts; ++e) {
-    for (int64_t s = 0; s < loads.sources; ++s) rows[static_cast<size_t>(owner(e))] += loads.at(s, e);
+    for (int64_t s = 0; s < loads.sources; ++s) rows[owner(e)] += loads.at(s, e);
   }
-  for (const Copy& copy : list_) {
-    rows[static_cast<size_t>(owner(copy.expert))] -= copy.rows();
-    rows[static_cast<size_t>(copy.holder)] += copy.rows();
+  for (const Replica& replica : list_) {
+    rows[owner(replica.expert)] -= replica.rows();
+    rows[replica.holder] += replica.rows();
   }
   return rows;
 }
@@ -61,25 +63,25 @@ std::vector<int32_t> alike_sources(const std::vector<double>& share_E, int64_t s
 
 namespace {
 
-/// Peaks that are tried between the even share and what is there, closer to each other near the first; and the part
-/// of the even share below which a copy is not worth its slot, nor imbalance worth a search.
+/// Number of peaks that are tried between the even share and what is there, closer to each other near the first.
+/// Then the part of the even share below which a replica is not worth its slot, nor imbalance worth a search.
 constexpr int64_t kPeaks = 16, kLeastPart = 64;
 
-/// Of a copy's weights, which come twice, those of an expert's first map are waited for in the forward, two thirds
-/// of one coming. The rest goes over a channel of its own beside other work.
+/// The awaited part of a replica's weights. They come twice; those of an expert's first map are waited for in the
+/// forward, two thirds of one coming. The rest goes over a channel of its own beside other work.
 constexpr int64_t kAwaitedPart = 3;
 
-/// What a microbatch takes: the busiest rank's products, the busiest link's rows, and of the busiest link's copies
-/// what is awaited, or what the products of an even share can't hide.
+/// The time of a microbatch: the busiest rank's products, the busiest link's rows, and a part of the busiest link's
+/// replicas. That part is what is awaited, or what the products of an even share can't hide.
 class Times {
  public:
   Times(const Totals& totals, const Holders& holders, const CopyCosts& costs, int64_t even)
       : links_(totals, holders, costs), row_ps_(costs.row_ps), hidden_ps_(even * costs.row_ps) {}
   int64_t of_products(int64_t most) const { return most * row_ps_; }
   int64_t of(const Placement& placement, int64_t most) const {
-    const LinkTimes::Copies copies = links_.of_copies(placement);
+    const LinkTimes::ReplicaTimes replicas = links_.of_replicas(placement);
     return of_products(most) + links_.of_rows(placement) +
-           std::max(copies.weights / kAwaitedPart, copies.all - hidden_ps_);
+           std::max(replicas.weights / kAwaitedPart, replicas.all - hidden_ps_);
   }
 
  private:
@@ -131,7 +133,7 @@ Choice choose(const Loads& loads, const Holders& holders, const PlacementRules& 
   const int64_t most = spread.most, even = spread.even, least = spread.least();
   const Times times(totals, holders, rules.costs, even);
   int64_t best_ps = times.of(best, most);
-  if (holders.copies == 0 || holders.count() == 1 || !is_uneven(totals.rows_H)) return {std::move(best), best_ps};
+  if (holders.replicas == 0 || holders.count() == 1 || !is_uneven(totals.rows_H)) return {std::move(best), best_ps};
   for (Trial::Aim aim : aims(totals.one_node())) {
     aim.least = least;
     for (int64_t i = 0; i < kPeaks; ++i) {
@@ -141,7 +143,7 @@ Choice choose(const Loads& loads, const Holders& holders, const PlacementRules& 
       if (times.of_products(trial.most()) > best_ps) continue;  // whatever the links carry
       Placement made = trial.placement();
       const int64_t ps = times.of(made, trial.most());
-      if (ps > best_ps || (ps == best_ps && made.copies().size() >= best.copies().size())) continue;
+      if (ps > best_ps || (ps == best_ps && made.replicas().size() >= best.replicas().size())) continue;
       best = std::move(made);
       best_ps = ps;
     }
@@ -155,7 +157,7 @@ Placement choose_placement(const Loads& loads, const Holders& holders, const Pla
   return choose(loads, holders, rules).placement;
 }
 
-int64_t foretold_ps(const Loads& loads, const Holders& holders, const PlacementRules& rules) {
+int64_t predicted_ps(const Loads& loads, const Holders& holders, const PlacementRules& rules) {
   return choose(loads, holders, rules).ps;
 }
 

@@ -1,9 +1,9 @@
-// Which ranks hold copies of other ranks' experts for one microbatch of a layer, and how much of each source's rows
-// every copy takes: from the counts of all sources, before any row moves.
+// The replicas of hot experts for one microbatch of a layer: which ranks hold them, and how much of each source's
+// rows every replica takes. They follow from the counts of all sources, before any row moves.
 //
-// One pure function of whole numbers, so that every rank comes to the same choice: ties go to the lower index. H
-// holders (a rank, or the `slices` ranks that cut the width of the same experts), S = H × slices sources, E
-// experts, of which each holder owns E ÷ H; beside them it has `copies` slots.
+// One pure function of whole numbers, so that every rank comes to the same choice: ties go to the lower index.
+// There are H holders (a rank, or the `slices` ranks that cut the width of the same experts) and S = H × slices
+// sources. Of E experts each holder owns E ÷ H; beside them it has `copies` slots.
 #pragma once
 
 #include <cstdint>
@@ -16,24 +16,23 @@ namespace heddle::comm {
 struct Loads {
   int64_t sources = 0, experts = 0;
   std::span<const int32_t> rows_SE;
-  int64_t at(int64_t source, int64_t expert) const {
-    return rows_SE[static_cast<size_t>(source * experts + expert)];
-  }
+  int64_t at(int64_t source, int64_t expert) const { return rows_SE[source * experts + expert]; }
 };
 
 struct Holders {
   int64_t slices = 1;
-  int64_t copies = 0;        // slots for them on each holder
+  int64_t replicas = 0;      // slots for them on each holder
   std::vector<int> node_of;  // of each source
   int64_t count() const { return static_cast<int64_t>(node_of.size()) / slices; }
-  /// Whether each slice of a has its counterpart of b on its own node.
+  /// True if each slice of a has its counterpart of b on its own node.
   bool near(int64_t a, int64_t b) const;
 };
 
-/// What time a row or a copy takes, in picoseconds, forward and backward together: a row in its expert's products
-/// and on a link within a node or between nodes; a copy's weights and gradients on such a link.
+/// The time that a row or a replica takes, in picoseconds, forward and backward together. A row takes it in its
+/// expert's products and on a link within a node or between nodes, a replica's weights and gradients on such a
+/// link.
 struct CopyCosts {
-  int64_t row_ps = 1, row_within_ps = 0, row_across_ps = 0, copy_within_ps = 0, copy_across_ps = 0;
+  int64_t row_ps = 1, row_within_ps = 0, row_across_ps = 0, replica_within_ps = 0, replica_across_ps = 0;
 };
 
 struct PlacementRules {
@@ -46,39 +45,39 @@ class Placement {
   /// No copies yet.
   Placement(const Holders& holders, int64_t experts);
 
-  int64_t slots_each() const { return own_ + copies_; }
+  int64_t slots_each() const { return own_ + replicas_; }
   int64_t slots() const { return static_cast<int64_t>(expert_of_slot_.size()); }
   /// The expert that stands in each slot, −1 in an empty one.
   const std::vector<int32_t>& expert_of_slot() const { return expert_of_slot_; }
   int64_t owner(int64_t expert) const { return expert / own_; }
   int64_t slot_of(int64_t expert) const { return owner(expert) * slots_each() + expert % own_; }
 
-  struct Copy {
+  struct Replica {
     int64_t expert = 0, holder = 0, slot = 0;
     std::vector<int64_t> rows_S;  // that it takes of each source
     int64_t rows() const;
   };
   /// By expert, then in the order in which they were made.
-  const std::vector<Copy>& copies() const { return list_; }
+  const std::vector<Replica>& replicas() const { return list_; }
   void add(int64_t expert, int64_t holder, std::vector<int64_t> rows_S);
   /// Rows at each holder.
   std::vector<int64_t> rows_of(const Loads& loads) const;
 
  private:
-  int64_t own_, copies_;
+  int64_t own_, replicas_;
   std::vector<int32_t> expert_of_slot_;
   std::vector<int64_t> used_H_;
-  std::vector<Copy> list_;
+  std::vector<Replica> list_;
 };
 
 /// As many rows of each of `sources`, shared out as `share_E` says: in whole numbers, [S, E].
 std::vector<int32_t> alike_sources(const std::vector<double>& share_E, int64_t sources, int64_t rows);
 
-/// Whether the fullest holder has so much more than the even share that copies are looked for.
+/// True if the fullest holder has so much more than the even share that replicas are looked for.
 bool is_uneven(const std::vector<int64_t>& rows_H);
 Placement choose_placement(const Loads& loads, const Holders& holders, const PlacementRules& rules);
-/// How long a microbatch takes with the copies so chosen, if any, by the costs of the rules: picoseconds of
-/// products, rows and copies.
-int64_t foretold_ps(const Loads& loads, const Holders& holders, const PlacementRules& rules);
+/// The predicted time of a microbatch with the replicas so chosen, if any, by the costs of the rules: picoseconds
+/// of products, rows and replicas.
+int64_t predicted_ps(const Loads& loads, const Holders& holders, const PlacementRules& rules);
 
 }  // namespace heddle::comm

@@ -11,14 +11,14 @@ constexpr int64_t kAligned = 64;  // parts begin at such multiples
 }  // namespace
 
 std::vector<Handover> handovers(std::span<const int32_t> expert_of_slot, const Holders& holders) {
-  const int64_t count = holders.count(), each = std::ssize(expert_of_slot) / count, own = each - holders.copies;
+  const int64_t count = holders.count(), each = std::ssize(expert_of_slot) / count, own = each - holders.replicas;
   struct Held {
     int64_t expert, holder;
   };
   std::vector<Held> held;
   for (int64_t h = 0; h < count; ++h) {
     for (int64_t c = own; c < each; ++c) {
-      const int32_t expert = expert_of_slot[static_cast<size_t>(h * each + c)];
+      const int32_t expert = expert_of_slot[h * each + c];
       if (expert >= 0) held.push_back({expert, h});
     }
   }
@@ -36,7 +36,7 @@ std::vector<Handover> handovers(std::span<const int32_t> expert_of_slot, const H
     for (const std::vector<int64_t>& node : nodes) {
       const int64_t parts = std::ssize(node);
       for (int64_t i = 0; i < parts; ++i) {
-        const int64_t taker = node[static_cast<size_t>(i)];
+        const int64_t taker = node[i];
         all.push_back({expert, expert / own, taker, i, parts, false});
         for (const int64_t other : node) {
           if (other != taker) all.push_back({expert, taker, other, i, parts, true});

@@ -1,6 +1,6 @@
-// How the weights of copies reach their holders: an owner hands a node each of its experts once, in as many parts
-// as holders there have a copy, and these hand their parts to each other. So the owner's link carries an expert
-// once a node, however many copies there are; with one holder on a node its copy comes whole.
+// The way of replicas' weights to their holders. An owner hands a node each of its experts once, in as many parts
+// as holders there have a replica, and these hand their parts to each other. So the owner's link carries an expert
+// once a node, however many replicas there are. With one holder on a node its replica comes whole.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// What a choice of copies came to for one microbatch, added to the layer's figures (ir/placed_figures.h).
+// The result of a choice of replicas for one microbatch, added to the layer's figures (ir/placed_figures.h).
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace heddle::comm {
 
-/// So many rows of an expert, the next to come, go to that slot.
+/// Rows of an expert, the next to come, that go to a slot.
 struct Run {
   int64_t slot, rows;
 };
@@ -17,7 +17,7 @@ using Runs = std::vector<std::vector<Run>>;  // by expert or by home, in their o
 struct Placed {
   const Runs& runs_H;  // of this rank's rows, by home
   std::span<const int32_t> expert_of_slot;
-  PlacedFigure with_copies = PlacedFigure::by_counts, without = PlacedFigure::even;  // how the choice ended
+  PlacedFigure with_replicas = PlacedFigure::by_counts, without = PlacedFigure::even;  // how the choice ended
 };
 
 /// `figures`: rows of each holder, then kPlacedFigures.

@@ -99,7 +99,7 @@ int64_t Trial::receiver(int64_t expert, int64_t rows) const {
   for (int64_t h = 0; h < holders_.count(); ++h) {
     const int64_t room = aim_.peak - rows_H_[at(h)];
     const std::vector<int64_t>& held = held_H_[at(h)];
-    if (h == owner || std::ssize(held) == holders_.copies || room < aim_.least) continue;
+    if (h == owner || std::ssize(held) == holders_.replicas || room < aim_.least) continue;
     const bool near = totals_.near(owner, h);
     if (aim_.reach == Reach::near_only && !near) continue;
     if (std::find(held.begin(), held.end(), expert) != held.end()) continue;
@@ -113,18 +113,18 @@ int64_t Trial::receiver(int64_t expert, int64_t rows) const {
 }
 
 bool Trial::plan(int64_t expert, int64_t holder, int64_t rows) {
-  Planned copy{expert, holder, rows, {}};
+  Planned replica{expert, holder, rows, {}};
   if (whole_) {
-    copy.rows_S = whole_sources_of(expert, holder, rows);
-    copy.rows = std::accumulate(copy.rows_S.begin(), copy.rows_S.end(), int64_t{0});
-    if (copy.rows < aim_.least) return false;
-    for (int64_t s = 0; s < loads_.sources; ++s) left_ES_[at(expert * loads_.sources + s)] -= copy.rows_S[at(s)];
+    replica.rows_S = whole_sources_of(expert, holder, rows);
+    replica.rows = std::accumulate(replica.rows_S.begin(), replica.rows_S.end(), int64_t{0});
+    if (replica.rows < aim_.least) return false;
+    for (int64_t s = 0; s < loads_.sources; ++s) left_ES_[at(expert * loads_.sources + s)] -= replica.rows_S[at(s)];
   }
-  rows_E_[at(expert)] -= copy.rows;
-  rows_H_[at(owner(expert))] -= copy.rows;
-  rows_H_[at(holder)] += copy.rows;
+  rows_E_[at(expert)] -= replica.rows;
+  rows_H_[at(owner(expert))] -= replica.rows;
+  rows_H_[at(holder)] += replica.rows;
   held_H_[at(holder)].push_back(expert);
-  planned_.push_back(std::move(copy));
+  planned_.push_back(std::move(replica));
   return true;
 }
 
@@ -149,21 +149,21 @@ int Trial::distance(int64_t source, int64_t holder, int64_t owner) const {
   return totals_.near(of, holder) ? 1 : 2;
 }
 
-void Trial::split(int64_t expert, std::span<Planned> copies) const {
+void Trial::split(int64_t expert, std::span<Planned> replicas) const {
   std::vector<int64_t> left(at(loads_.sources)), wanted;
   std::vector<int> distance_CS;
   for (int64_t s = 0; s < loads_.sources; ++s) left[at(s)] = loads_.at(s, expert);
-  for (Planned& copy : copies) {
-    copy.rows_S.assign(left.size(), 0);
-    wanted.push_back(copy.rows);
-    for (int64_t s = 0; s < loads_.sources; ++s) distance_CS.push_back(distance(s, copy.holder, owner(expert)));
+  for (Planned& replica : replicas) {
+    replica.rows_S.assign(left.size(), 0);
+    wanted.push_back(replica.rows);
+    for (int64_t s = 0; s < loads_.sources; ++s) distance_CS.push_back(distance(s, replica.holder, owner(expert)));
   }
   for (int distance = 0; distance <= 3; ++distance) {
-    for (size_t c = 0; c < copies.size(); ++c) {
+    for (size_t c = 0; c < replicas.size(); ++c) {
       for (size_t s = 0; s < left.size() && wanted[c] > 0; ++s) {
         if (distance_CS[c * left.size() + s] != distance) continue;
         const int64_t rows = std::min(wanted[c], left[s]);
-        copies[c].rows_S[s] += rows;
+        replicas[c].rows_S[s] += rows;
         wanted[c] -= rows;
         left[s] -= rows;
       }
@@ -208,30 +208,31 @@ void LinkTimes::carry(Carried& carried, int64_t source, int64_t holder, int64_t 
 
 int64_t LinkTimes::of_rows(const Placement& placement) const {
   Carried carried = without_;
-  for (const Placement::Copy& copy : placement.copies()) {
-    for (int64_t s = 0; s < std::ssize(copy.rows_S); ++s) {
-      const int64_t rows = copy.rows_S[at(s)];
+  for (const Placement::Replica& replica : placement.replicas()) {
+    for (int64_t s = 0; s < std::ssize(replica.rows_S); ++s) {
+      const int64_t rows = replica.rows_S[at(s)];
       if (rows == 0) continue;
-      carry(carried, s, placement.owner(copy.expert), -rows);
-      carry(carried, s, copy.holder, rows);
+      carry(carried, s, placement.owner(replica.expert), -rows);
+      carry(carried, s, replica.holder, rows);
     }
   }
   return carried.busiest();
 }
 
-LinkTimes::Copies LinkTimes::of_copies(const Placement& placement) const {
+LinkTimes::ReplicaTimes LinkTimes::of_replicas(const Placement& placement) const {
   const int64_t slices = holders_.slices;
   Carried carried(holders_.node_of);
   const auto carry_parts = [&](int64_t from, int64_t to,
                                int64_t parts) {  // weights, and gradients, are half of a copy
     for (int64_t i = 0; i < slices; ++i)
-      carried.add(from * slices + i, to * slices + i, costs_.copy_within_ps / 2 / parts,
-                  costs_.copy_across_ps / 2 / parts);
+      carried.add(from * slices + i, to * slices + i, costs_.replica_within_ps / 2 / parts,
+                  costs_.replica_across_ps / 2 / parts);
   };
-  Copies times;
+  ReplicaTimes times;
   for (const Handover& h : handovers(placement.expert_of_slot(), holders_)) carry_parts(h.from, h.to, h.parts);
   times.weights = carried.busiest();
-  for (const Placement::Copy& copy : placement.copies()) carry_parts(copy.holder, placement.owner(copy.expert), 1);
+  for (const Placement::Replica& replica : placement.replicas())
+    carry_parts(replica.holder, placement.owner(replica.expert), 1);
   times.all = carried.busiest();
   return times;
 }

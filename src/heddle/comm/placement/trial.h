@@ -20,14 +20,14 @@ struct Totals {
 /// Holders above the peak shed rows, heaviest expert first.
 class Trial {
  public:
-  /// Where copies may stand: on the owner's node; there before elsewhere; anywhere alike.
+  /// The reach of replicas: on the owner's node; there before elsewhere; anywhere alike.
   enum class Reach : uint8_t { near_only, near_first, anywhere };
-  /// Which expert goes next, and whither.
+  /// The order in which experts go, and their destination.
   enum class Order : uint8_t {
     expert_by_expert,  // all that can go of one, to who has room for it and little more, else to who has most room
     largest_first,     // what has most rows left, to who has most room: few slots have little to do
   };
-  /// Who sheds first: those with much need many slots, those with little just the right one.
+  /// The holders that shed first: those with much need many slots, those with little just the right one.
   enum class Turn : uint8_t { fullest_first, fullest_last };
   struct Aim {
     int64_t peak = 0;   // rows of a holder
@@ -49,15 +49,16 @@ class Trial {
   void shed(int64_t holder);
   /// A copy of the expert with as many of the holder's rows above the peak as can go; false where none can.
   bool shed_some(int64_t holder, int64_t expert);
-  /// Of up to `rows` of an expert's rows; −1: nobody has room.
+  /// The receiver of up to `rows` of an expert's rows; −1: nobody has room.
   int64_t receiver(int64_t expert, int64_t rows) const;
   /// Takes up to `rows` of an expert's rows for a copy; whole sources only where that is asked for.
   bool plan(int64_t expert, int64_t holder, int64_t rows);
   std::vector<int64_t> whole_sources_of(int64_t expert, int64_t holder, int64_t rows) const;
-  /// Which sources' rows the copies of one expert take: those of their own ranks first, then of their nodes.
-  void split(int64_t expert, std::span<Planned> copies) const;
+  /// Decides which sources' rows the replicas of one expert take: those of their own ranks first, then of their
+  /// nodes.
+  void split(int64_t expert, std::span<Planned> replicas) const;
   int64_t owner(int64_t expert) const { return expert / own_; }
-  /// How far a source is from a copy: 0 on its holder, 1 on its node, 2 elsewhere, 3 on the owner.
+  /// The distance of a source from a replica: 0 on its holder, 1 on its node, 2 elsewhere, 3 on the owner.
   int distance(int64_t source, int64_t holder, int64_t owner) const;
 
   const Loads& loads_;
@@ -72,18 +73,18 @@ class Trial {
   std::vector<Planned> planned_;
 };
 
-/// How long the busiest link needs for rows, and for copies: of a rank within its node, of a node to others.
+/// The time that the busiest link needs for rows, and for replicas: of a rank within its node, of a node to others.
 class LinkTimes {
  public:
   LinkTimes(const Totals& totals, const Holders& holders, const CopyCosts& costs);
   int64_t of_rows(const Placement& placement) const;
-  struct Copies {
+  struct ReplicaTimes {
     int64_t weights = 0;  // that come twice
     int64_t all = 0;      // with gradients, which go the other way
   };
-  Copies of_copies(const Placement& placement) const;
+  ReplicaTimes of_replicas(const Placement& placement) const;
 
-  /// What each link carries, each way.
+  /// The load of each link, each way.
   class Carried {
    public:
     explicit Carried(const std::vector<int>& node_of);

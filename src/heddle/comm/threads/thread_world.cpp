@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <exception>
 
 #include "heddle/base/failure.h"
 #include "heddle/base/parallel.h"
+#include "heddle/device/device.h"
 
 namespace heddle::comm {
 
@@ -41,7 +43,7 @@ class ThreadGroup {
     const std::byte* data = nullptr;
     std::span<const Piece> pieces;
   };
-  // Where a rank that exchanges by pieces takes them: whoever has one ready writes it there himself.
+  // The place where a rank that exchanges by pieces takes them: the maker of a ready piece writes it there himself.
   struct Landing {
     bool open = false;
     uint64_t call = 0;  // how many such exchanges its rank has begun
@@ -55,8 +57,8 @@ class ThreadGroup {
     if (!reason_.empty() && input_) throw ConfigError(reason_);
     if (!reason_.empty()) throw PeerError(reason_);
   }
-  // Between two meetings of an exchange each reads what the others show. Whoever leaves early, because the group
-  // was stopped, must not take its memory along while others read it; after that nobody begins to.
+  // Between two meetings of an exchange each reads what the others show. A rank that leaves early, because the
+  // group was stopped, must not take its memory along while others read it; after that nobody begins to.
   void leave(std::unique_lock<std::mutex>& lock) {
     changed_.wait(lock, [&] { return readers_ == 0; });
   }
@@ -106,7 +108,7 @@ class ThreadCommunicator : public Communicator {
   ThreadCommunicator(ThreadGroup& group, int rank) : group_(group), rank_(rank) {}
   int rank() const override { return rank_; }
   int size() const override { return group_.size(); }
-  int node_of(int rank) const override { return group_.node_of_[static_cast<size_t>(rank)]; }
+  int node_of(int rank) const override { return group_.node_of_[rank]; }
   Traffic traffic() const override { return traffic_; }
 
   void exchange(const void* send, std::span<const Piece> sends, void* receive,
@@ -114,7 +116,7 @@ class ThreadCommunicator : public Communicator {
     for (const Piece& piece : sends) count_sent(traffic_, *this, piece.peer, piece.bytes);
     std::unique_lock lock(group_.mutex_);
     group_.check();
-    group_.shown_[static_cast<size_t>(rank_)] = {static_cast<const std::byte*>(send), sends};
+    group_.shown_[rank_] = {static_cast<const std::byte*>(send), sends};
     try {
       group_.barrier(lock);
       read_shown(lock, receive, receives);
@@ -126,7 +128,7 @@ class ThreadCommunicator : public Communicator {
   }
 
   void exchange_by_pieces(const ByPieces& all) override {
-    ThreadGroup::Landing& own = group_.landings_[static_cast<size_t>(rank_)];
+    ThreadGroup::Landing& own = group_.landings_[rank_];
     size_t left = 0;  // pieces that are still to come
     {
       std::unique_lock lock(group_.mutex_);
@@ -147,7 +149,7 @@ class ThreadCommunicator : public Communicator {
       for (size_t i = 0; i < all.sends.size(); ++i) {
         if (all.ready) all.ready(i);
         land(all, i, left);
-        // What is there is used at once where pieces have to be made; what is made already goes ahead.
+        // Arrived pieces are used at once where pieces have to be made; what is made already goes ahead.
         if (all.ready) take(all, left);
       }
       while (left > 0) {
@@ -159,7 +161,7 @@ class ThreadCommunicator : public Communicator {
       }
       close();
     } catch (...) {
-      // The peers are not told: whoever ends them knows more of the cause than we do here.
+      // The peers are not told: the one that ends them knows more of the cause than we do here.
       close();
       throw;
     }
@@ -193,7 +195,7 @@ class ThreadCommunicator : public Communicator {
   // No piece lands here any more, and none is about to.
   void close() {
     std::unique_lock lock(group_.mutex_);
-    ThreadGroup::Landing& own = group_.landings_[static_cast<size_t>(rank_)];
+    ThreadGroup::Landing& own = group_.landings_[rank_];
     own.open = false;
     group_.changed_.wait(lock, [&] { return own.writers == 0; });
   }
@@ -203,7 +205,7 @@ class ThreadCommunicator : public Communicator {
     std::deque<size_t> landed;
     {
       const std::lock_guard lock(group_.mutex_);
-      landed.swap(group_.landings_[static_cast<size_t>(rank_)].landed);
+      landed.swap(group_.landings_[rank_].landed);
     }
     left -= landed.size();
     for (const size_t k : landed) {
@@ -215,8 +217,8 @@ class ThreadCommunicator : public Communicator {
   void land(const ByPieces& all, size_t i, size_t& left) {
     const Piece& piece = all.sends[i];
     if (piece.bytes == 0) return;
-    const ThreadGroup::Landing& own = group_.landings_[static_cast<size_t>(rank_)];
-    ThreadGroup::Landing& there = group_.landings_[static_cast<size_t>(piece.peer)];
+    const ThreadGroup::Landing& own = group_.landings_[rank_];
+    ThreadGroup::Landing& there = group_.landings_[piece.peer];
     const auto takes = [&] { return there.open && there.call == own.call; };
     std::unique_lock lock(group_.mutex_);
     group_.check();
@@ -226,7 +228,7 @@ class ThreadCommunicator : public Communicator {
       take(all, left);
       lock.lock();
     }
-    size_t& k = there.next[static_cast<size_t>(rank_)];
+    size_t& k = there.next[rank_];
     while (k < there.pieces.size() && (there.pieces[k].peer != rank_ || there.pieces[k].bytes == 0)) ++k;
     if (k == there.pieces.size() || there.pieces[k].bytes != piece.bytes) {
       const std::string reason =
@@ -255,8 +257,8 @@ class ThreadCommunicator : public Communicator {
       std::vector<size_t> next(static_cast<size_t>(size()), 0);
       for (const Piece& piece : receives) {
         if (piece.bytes == 0) continue;
-        const ThreadGroup::Shown& from = group_.shown_[static_cast<size_t>(piece.peer)];
-        size_t& k = next[static_cast<size_t>(piece.peer)];
+        const ThreadGroup::Shown& from = group_.shown_[piece.peer];
+        size_t& k = next[piece.peer];
         while (k < from.pieces.size() && (from.pieces[k].peer != rank_ || from.pieces[k].bytes == 0)) ++k;
         HEDDLE_CHECK(k < from.pieces.size() && from.pieces[k].bytes == piece.bytes,
                      "{}: rank {} expects {} bytes from rank {}, which sends {}", group_.name_, rank_, piece.bytes,
@@ -282,36 +284,39 @@ class ThreadCommunicator : public Communicator {
 
 class ThreadWorld : public World {
  public:
-  ThreadWorld(ThreadBoard& board, int rank) : board_(board), rank_(rank) {}
+  ThreadWorld(ThreadWorlds& thread_worlds, int rank) : thread_worlds_(thread_worlds), rank_(rank) {}
   int rank() const override { return rank_; }
-  int size() const override { return board_.size(); }
-  int node_of(int rank) const override { return board_.node_of_.at(static_cast<size_t>(rank)); }
+  int size() const override { return thread_worlds_.size(); }
+  int node_of(int rank) const override { return thread_worlds_.node_of_.at(static_cast<size_t>(rank)); }
   const std::string& host_of(int rank) const override {
-    return board_.hosts_.at(static_cast<size_t>(node_of(rank)));
+    return thread_worlds_.hosts_.at(static_cast<size_t>(node_of(rank)));
   }
   std::unique_ptr<Communicator> communicator(const std::vector<int>& ranks, const std::string& name) override {
     const auto at = std::find(ranks.begin(), ranks.end(), rank_);
     HEDDLE_CHECK(at != ranks.end(), "rank {} is not in the group that it asks for ({})", rank_, name);
-    return std::make_unique<ThreadCommunicator>(board_.group(ranks, name), static_cast<int>(at - ranks.begin()));
+    return std::make_unique<ThreadCommunicator>(thread_worlds_.group(ranks, name),
+                                                static_cast<int>(at - ranks.begin()));
   }
-  void abort(const std::string& reason, bool input) override { board_.abort(reason, input); }
-  void set_patience(double seconds) override { board_.patience_s_.store(seconds, std::memory_order_relaxed); }
+  void abort(const std::string& reason, bool input) override { thread_worlds_.abort(reason, input); }
+  void set_patience(double seconds) override {
+    thread_worlds_.patience_s_.store(seconds, std::memory_order_relaxed);
+  }
 
  private:
-  ThreadBoard& board_;
+  ThreadWorlds& thread_worlds_;
   int rank_;
 };
 
-ThreadBoard::ThreadBoard(std::vector<int> node_of) : node_of_(std::move(node_of)) {
+ThreadWorlds::ThreadWorlds(std::vector<int> node_of) : node_of_(std::move(node_of)) {
   const int nodes = node_of_.empty() ? 0 : *std::max_element(node_of_.begin(), node_of_.end()) + 1;
   for (int n = 0; n < nodes; ++n) hosts_.push_back(fmt::format("node {}", n));
 }
 
-ThreadBoard::~ThreadBoard() = default;
+ThreadWorlds::~ThreadWorlds() = default;
 
-std::unique_ptr<World> ThreadBoard::world(int rank) { return std::make_unique<ThreadWorld>(*this, rank); }
+std::unique_ptr<World> ThreadWorlds::world(int rank) { return std::make_unique<ThreadWorld>(*this, rank); }
 
-ThreadGroup& ThreadBoard::group(const std::vector<int>& ranks, const std::string& name) {
+ThreadGroup& ThreadWorlds::group(const std::vector<int>& ranks, const std::string& name) {
   const std::lock_guard lock(mutex_);
   std::unique_ptr<ThreadGroup>& group = groups_[{ranks, name}];
   if (!group) {
@@ -323,7 +328,7 @@ ThreadGroup& ThreadBoard::group(const std::vector<int>& ranks, const std::string
   return *group;
 }
 
-void ThreadBoard::abort(const std::string& reason, bool input) {
+void ThreadWorlds::abort(const std::string& reason, bool input) {
   const std::lock_guard lock(mutex_);
   if (reason_.empty()) {
     reason_ = reason;
@@ -334,26 +339,30 @@ void ThreadBoard::abort(const std::string& reason, bool input) {
 
 void run_on_threads(int ranks, const std::function<void(World&)>& body, std::vector<int> node_of) {
   node_of.resize(static_cast<size_t>(ranks), 0);
-  ThreadBoard board(std::move(node_of));
+  device::tell_cuda_driver(ranks > 1);
+  // NCCL up to 2.22 lets ranks of one process read and write each other's buffers directly, among them such as only
+  // their own device reaches. What the user has set stands.
+  setenv("NCCL_P2P_DIRECT_DISABLE", "1", 0);
+  ThreadWorlds thread_worlds(std::move(node_of));
   std::mutex mutex;
   std::exception_ptr first, first_stopped;
   const auto run = [&](int rank) {
     try {
-      const std::unique_ptr<World> world = board.world(rank);
+      const std::unique_ptr<World> world = thread_worlds.world(rank);
       body(*world);
     } catch (const PeerError& error) {
       {
         const std::lock_guard lock(mutex);
         if (!first_stopped) first_stopped = std::current_exception();
       }
-      board.abort(error.reason);
+      thread_worlds.abort(error.reason);
     } catch (const std::exception& error) {
       {
         const std::lock_guard lock(mutex);
         if (!first) first = std::current_exception();
       }
-      board.abort(fmt::format("rank {}: {}", rank, error.what()),
-                  dynamic_cast<const ConfigError*>(&error) != nullptr);
+      thread_worlds.abort(fmt::format("rank {}: {}", rank, error.what()),
+                          dynamic_cast<const ConfigError*>(&error) != nullptr);
     }
   };
   on_threads(ranks, run);

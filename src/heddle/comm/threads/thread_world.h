@@ -15,14 +15,14 @@ namespace heddle::comm {
 
 class ThreadGroup;
 
-/// What the ranks of one process share.
-class ThreadBoard {
+/// The board that the ranks of one process share.
+class ThreadWorlds {
  public:
   /// `node_of[r]`: the node that rank r stands for, so that topologies can be tried in one process. Ranks of a node
   /// need not be neighbours.
-  explicit ThreadBoard(std::vector<int> node_of);
-  explicit ThreadBoard(int ranks) : ThreadBoard(std::vector<int>(static_cast<size_t>(ranks), 0)) {}
-  ~ThreadBoard();
+  explicit ThreadWorlds(std::vector<int> node_of);
+  explicit ThreadWorlds(int ranks) : ThreadWorlds(std::vector<int>(static_cast<size_t>(ranks), 0)) {}
+  ~ThreadWorlds();
 
   int size() const { return static_cast<int>(node_of_.size()); }
   /// The world as `rank` sees it; the board must outlive it.
@@ -42,9 +42,9 @@ class ThreadBoard {
   std::atomic<double> patience_s_{0};  // 0: without end
 };
 
-/// Calls `body` once for each rank, each on a thread of its own. Whatever fails on one rank ends all; then the
-/// first failure is thrown: of a rank that failed by itself, where there is one, for those that it stopped only say
-/// so. `node_of`: the node that each stands for; empty: all one.
+/// Calls `body` once for each rank, each on a thread of its own. A failure on one rank ends all; then the first
+/// failure is thrown. It is that of a rank that failed by itself, where there is one, for those that it stopped
+/// only say so. `node_of`: the node that each stands for; empty: all one.
 void run_on_threads(int ranks, const std::function<void(World&)>& body, std::vector<int> node_of = {});
 
 }  // namespace heddle::comm

@@ -3,7 +3,7 @@
 // Sources: the config.json files released with DeepSeek-V2-Lite and DeepSeek-V3; DeepseekV2Config and
 // DeepseekV3Config of Transformers 5, gone through key by key; the code released with the models.
 #include "heddle/base/error.h"
-#include "heddle/config/families/family.h"
+#include "heddle/config/families/grouped_keys.h"
 #include "heddle/config/families/prediction_layers.h"
 #include "heddle/formats/json_text.h"
 
@@ -90,7 +90,7 @@ void rewrite_v2(Json& json, const std::string& place) {
 }
 
 void adopt_v2(Json& json, const std::string& place, std::vector<std::string>* warnings) {
-  json.erase("quantization_config");  // of the released weights, which are not read here
+  drop_released_quantization(json);
   const Json alpha = json.value("aux_loss_alpha", Json());
   if (alpha.is_number() && json.value("seq_aux", Json(true)) == true) {
     json["heddle"].emplace("sequence_aux_loss_alpha", alpha);
@@ -185,6 +185,29 @@ ModelConfig k2() {
   return c;
 }
 
+ModelConfig glm_flash() {
+  ModelConfig c;
+  c.vocab_size = 154880;
+  c.hidden_size = 2048;
+  c.num_hidden_layers = 47;
+  c.intermediate_size = 10240;
+  c.rms_norm_eps = 1e-5;
+  c.max_position_embeddings = 202752;
+  c.num_attention_heads = 20;
+  c.q_lora_rank = 768;
+  c.kv_lora_rank = 512;
+  c.qk_nope_head_dim = 192;
+  c.qk_rope_head_dim = 64;
+  c.v_head_dim = 256;
+  c.rope_theta = 1e6;
+  c.n_routed_experts = 64;
+  c.num_experts_per_tok = 4;
+  c.moe_intermediate_size = 1536;
+  c.routed_scaling_factor = 1.8;
+  c.num_nextn_predict_layers = 1;
+  return c;
+}
+
 }  // namespace
 
 Family deepseek_v3() {
@@ -265,6 +288,25 @@ Family kimi_k2() {
   Family f = deepseek_v3();
   f.model_type = "kimi_k2";
   f.presets = {{"kimi-k2", k2()}};
+  f.holds = [](const ModelConfig&) { return false; };  // it is written as V3
+  return f;
+}
+
+// GLM-4.7-Flash (config.json of the release; Glm4MoeLiteConfig of Transformers 5): V3 with a word a layer that says
+// which are dense, and other defaults.
+Family glm4_moe_lite() {
+  Family f = deepseek_v3();
+  f.architecture = "Glm4MoeLiteForCausalLM";
+  f.model_type = "glm4_moe_lite";
+  for (PublishedKey& each : f.keys) {
+    if (each.name == "first_k_dense_replace") each = mlp_layer_types_key(1);
+    if (each.name == "rms_norm_eps") each = key("rms_norm_eps", "rms_norm_eps", 1e-5);
+    if (each.name == "n_group" || each.name == "topk_group") each = key(each.name.c_str(), each.name.c_str(), 1);
+    if (each.name == "routed_scaling_factor") each = key("routed_scaling_factor", "routed_scaling_factor", 1.8);
+  }
+  std::erase_if(f.only, [](const Only& each) { return each.name == "mlp_layer_types"; });
+  f.read_besides.push_back("first_k_dense_replace");
+  f.presets = {{"glm-4.7-flash", glm_flash()}};
   f.holds = [](const ModelConfig&) { return false; };  // it is written as V3
   return f;
 }

@@ -17,7 +17,7 @@ bool rotates_whole_heads(const Json& value, const Json&) {
   return !value.is_object() || value.value("partial_rotary_factor", Json(1)) == 1;
 }
 
-// What no family that is built may ask for.
+// Settings that no family that is built may ask for.
 const std::vector<Only>& of_every_family() {
   static const std::vector<Only> all{
       is("hidden_act", "silu", "only 'silu' is built"),
@@ -34,14 +34,14 @@ const std::vector<Only>& of_every_family() {
        "partial_rotary_factor"},
       off("use_sliding_window", "attention in windows is not built"),
       {"sliding_window",
-       [](const Json&, const Json& root) { return root.contains("use_sliding_window"); },  // then that one tells
+       [](const Json&, const Json& root) { return root.contains("use_sliding_window"); },  // then that one decides
        "attention in windows is not built"},
       {"layer_types",
-       [](const Json& v, const Json&) {
-         return v.is_array() &&
+       [](const Json& v, const Json& root) {
+         return v.is_array() && v.size() == root.value("num_hidden_layers", Json()) &&
                 std::all_of(v.begin(), v.end(), [](const Json& t) { return t == "full_attention"; });
        },
-       "only 'full_attention' is built"},
+       "only 'full_attention' for each layer is built"},
       never("attn_logit_softcapping", "capped logits are not built"),
       never("final_logit_softcapping", "capped logits are not built"),
       off("router_jitter_noise", "noise in the router is not built"),
@@ -50,7 +50,8 @@ const std::vector<Only>& of_every_family() {
   return all;
 }
 
-// Of storage, of generation, of other programs' parallelism, of who wrote the file: nothing of the computation.
+// Keys of storage, of generation, of other programs' parallelism, of who wrote the file: nothing of the
+// computation.
 constexpr const char* kHarmless[] = {"architectures",
                                      "auto_map",
                                      "torch_dtype",
@@ -116,6 +117,10 @@ Only never(const char* name, const char* reason) {
   return {name, [](const Json&, const Json&) { return false; }, reason};
 }
 
+Only above_zero(const char* name) {
+  return {name, [](const Json& v, const Json&) { return v.is_number() && v > 0; }, "a number above 0 is expected"};
+}
+
 PublishedKey key(const char* name) { return key(name, name); }
 PublishedKey key(const char* name, const char* ours, Json standard, Json where_null) {
   HEDDLE_CHECK(model::find_key(ours) != nullptr, "no key '{}'", ours);
@@ -135,8 +140,11 @@ PublishedKey fixed(const char* name, Json value) {
 }
 
 const std::vector<Family>& families() {
-  static const std::vector<Family> all{deepseek_v2(), kimi_k2(), deepseek_v3(), gpt2(),     qwen2(), mistral(),
-                                       llama(),       gpt_oss(), mixtral(),     glm4_moe(), qwen3(), qwen3_moe()};
+  static const std::vector<Family> all{
+      deepseek_v2(), kimi_k2(),    glm4_moe_lite(), deepseek_v3(), gpt2(),      gemma3(),      olmo2(),
+      olmoe(),       minimax_m2(), mimo_v2_flash(), qwen3_next(),  qwen2_moe(), hunyuan_moe(), granite(),
+      granite_moe(), ernie4_5(),   ernie4_5_moe(),  seed_oss(),    qwen2(),     mistral(),     llama(),
+      gpt_oss(),     mixtral(),    dots1(),         hy_v3(),       glm4_moe(),  qwen3(),       qwen3_moe()};
   return all;
 }
 
@@ -236,7 +244,7 @@ void check_keys(const Family& family, const Json& root, const std::string& place
     for (const Only& each : *list) {
       known.push_back(each.name);
       const auto at = root.find(each.name);
-      // What the family has a key for is its own to read.
+      // A family reads itself what it has a key for.
       const bool reads = std::any_of(family.keys.begin(), family.keys.end(), [&](const PublishedKey& key) {
         return key.name == (each.read_by.empty() ? each.name : each.read_by) && (key.read || !key.ours.empty());
       });
@@ -251,7 +259,7 @@ void check_keys(const Family& family, const Json& root, const std::string& place
   for (const auto& [name, value] : root.items()) {
     if (value.is_null() || is_among(name, kHarmless)) continue;
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    warnings->push_back(fmt::format("{}: the key '{}' is not known and passed over{}", place, escaped(name, 60),
+    warnings->push_back(fmt::format("{}: the key '{}' is not known and ignored{}", place, escaped(name, 60),
                                     did_you_mean(name, known)));
   }
 }

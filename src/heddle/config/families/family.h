@@ -16,7 +16,7 @@ namespace heddle::config {
 
 using Json = nlohmann::json;
 
-/// What every family calls it.
+/// The embedding's name in every family.
 inline constexpr const char* kEmbedding = "model.embed_tokens.weight";
 
 /// A published key that says something of the model.
@@ -25,10 +25,10 @@ struct PublishedKey {
   /// The key of model/keys.h; "" for one that is written and only checked (Family::only), or cannot say all that
   /// the key can: what differs then stands in an object "heddle".
   std::string ours;
-  /// What the family takes where the key is absent or null. Null: it must be there.
+  /// The family's value where the key is absent or null. Null: it must be there.
   Json standard;
-  Json where_null;  // where it is null, if that is something else
-  /// In place of the key's own value, for what is no plain value. Null: the plain value.
+  Json where_null;  // value for null, if that is something else
+  /// Reader and writer in place of the key's own value, for what is no plain value. Null: the plain value.
   std::function<void(const JsonKeys&, model::ModelConfig&)> read;
   std::function<nlohmann::ordered_json(const model::ModelConfig&)> write;
 };
@@ -48,10 +48,11 @@ struct Only {
   std::string name;
   std::function<bool(const Json& value, const Json& root)> accepted;
   std::string reason;
-  std::string read_by = {};  // where a family has a key of this name, it is its own to read; "": of its own name
+  std::string read_by = {};  // a family that has a key of this name reads it itself; "": of its own name
 };
 Only is(const char* name, Json value, const char* reason);
 Only off(const char* name, const char* reason);  // false or 0
+Only above_zero(const char* name);               // a number
 Only never(const char* name, const char* reason);
 
 /// Tensors of a released folder that repeat others, and tensors of zeros.
@@ -67,14 +68,14 @@ struct FurtherTensors {
   std::vector<Zeros> zeros;
 };
 
-/// Where the elements of a tensor lie in a family's folder: rows and columns of a larger one, or all of it.
+/// The place of a tensor's elements in a family's folder: rows and columns of a larger one, or all of it.
 struct ReleasedPlace {
   std::string name;
   std::vector<int64_t> shape;  // of the tensor of that name
   int64_t first = 0, row_step = 1, column_step = 1;
   bool is_whole = true;
 
-  /// Of an element of a matrix (or vector, which is one row) of so many columns.
+  /// The place of an element of a matrix (or vector, which is one row) of so many columns.
   int64_t at(int64_t element, int64_t columns) const {
     return first + element / columns * row_step + element % columns * column_step;
   }
@@ -88,9 +89,9 @@ struct Preset {
 
 struct Family {
   std::string architecture, model_type;  // "DeepseekV3ForCausalLM", "deepseek_v3"
-  /// What its models are where no key of theirs says it.
+  /// Properties of its models that no key of theirs says.
   model::ModelConfig base;
-  /// In the order in which they are written.
+  /// Keys in the order in which they are written.
   std::vector<PublishedKey> keys;
   std::vector<Only> only;
   std::vector<std::string> read_besides;  // further keys with a meaning here
@@ -98,25 +99,25 @@ struct Family {
 
   std::vector<Preset> presets;
 
-  /// Whether it is the family that a model is written as.
+  /// True if it is the family that a model is written as.
   bool (*holds)(const model::ModelConfig&) = nullptr;
   /// Puts a file into the words of `keys`, ConfigError where it says what Heddle computes otherwise. Null: nothing.
   void (*rewrite)(Json& root, const std::string& place) = nullptr;
   /// A released file, not one that Heddle wrote: what its words mean beyond the model. Null: nothing.
   void (*adopt)(Json& root, const std::string& place, std::vector<std::string>* warnings) = nullptr;
-  /// What else follows from the keys. Null: nothing.
+  /// Sets what else follows from the keys. Null: nothing.
   void (*derive)(model::ModelConfig&) = nullptr;
-  /// For a released file, after reading. Null: nothing.
+  /// Completes a released file, after reading. Null: nothing.
   void (*complete)(model::ModelConfig&, const std::string& path, std::vector<std::string>* warnings) = nullptr;
   FurtherTensors (*further)(const model::ModelConfig&) = nullptr;
   /// The name of the tensor that `name` of a released folder repeats, or "". `head` is what the head is called.
   std::string_view (*repeats)(std::string_view name, std::string_view head) = nullptr;
-  /// What its released tensors are called, of the names that parameters have here. Null: the same.
+  /// The released tensor's name for a parameter's name here. Null: the same.
   std::string (*spelt)(std::string name) = nullptr;
-  std::string may_lack;  // what released files of the family may leave out in front of names
-  /// Whether a tensor of its files is no parameter and says nothing. Null: none is.
+  std::string may_lack;  // prefix of names that released files of the family may leave out
+  /// True if a tensor of its files is no parameter and says nothing. Null: none is.
   bool (*passed_over)(std::string_view name) = nullptr;
-  /// Where tensors lie together, of all experts or joint, or turned: the place of the one that is called `name`
+  /// The place of tensors that lie together, of all experts or joint, or turned, for the one that is called `name`
   /// here; nothing where it lies by itself. Null: everywhere so.
   std::optional<ReleasedPlace> (*stacked)(const std::string& name, const std::vector<int64_t>& shape,
                                           int64_t experts) = nullptr;
@@ -124,7 +125,7 @@ struct Family {
 
 /// Every family.
 const std::vector<Family>& families();
-/// By "architectures" and "model_type", of which one alone will do; null when none has them.
+/// The family by "architectures" and "model_type", of which one alone will do; null when none has them.
 const Family* find_family(const Json& root);
 const Family& family_of(const model::ModelConfig& config);
 
@@ -132,15 +133,15 @@ const Family& family_of(const model::ModelConfig& config);
 /// name of the original, or "".
 std::string_view original_of(std::string_view name, bool has_head);
 
-/// What a family calls the tensor that is called `name` here.
+/// The family's name of the tensor that is called `name` here.
 std::string name_in(const Family& family, const std::string& name);
-/// Where a family's folders hold the tensor of `shape` that is called `name` here, one of so many experts' (0: of
-/// none).
+/// The place in a family's folders of the tensor of `shape` that is called `name` here, one of so many experts' (0:
+/// of none).
 ReleasedPlace place_in(const Family& family, const std::string& name, const std::vector<int64_t>& shape,
                        int64_t experts);
-/// Where any family's may, each name once, that of its own name here first.
+/// The places in any family's folders, each name once, that of its own name here first.
 std::vector<ReleasedPlace> places_of(const std::string& name, const std::vector<int64_t>& shape, int64_t experts);
-/// Whether a tensor of that name is passed over by a family.
+/// True if a family passes over a tensor of that name.
 bool is_passed_over(std::string_view name);
 
 /// Second names of keys: what stands under the first of a pair is put under the second. ConfigError where both
@@ -159,15 +160,31 @@ void check_keys(const Family& family, const Json& root, const std::string& place
 /// One row each of families().
 Family deepseek_v3();
 Family deepseek_v2();
+Family dots1();
+Family ernie4_5();
+Family ernie4_5_moe();
+Family gemma3();
 Family kimi_k2();
 Family glm4_moe();
+Family glm4_moe_lite();
 Family gpt2();
 Family gpt_oss();
+Family granite();
+Family granite_moe();
+Family hunyuan_moe();
+Family hy_v3();
 Family llama();
+Family mimo_v2_flash();
+Family minimax_m2();
 Family mistral();
 Family mixtral();
+Family olmo2();
+Family olmoe();
 Family qwen2();
+Family qwen2_moe();
 Family qwen3();
 Family qwen3_moe();
+Family qwen3_next();
+Family seed_oss();
 
 }  // namespace heddle::config

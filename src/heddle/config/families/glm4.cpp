@@ -1,8 +1,8 @@
-// GLM-4.5: grouped attention, of whose heads the first half has positions, and DeepSeek-V3's router and shared
-// experts.
+// GLM-4.5, 4.6 and 4.7: grouped attention, of whose heads the first half has positions, and DeepSeek-V3's router
+// and shared experts.
 //
 // Sources: Glm4MoeConfig of Transformers 5, gone through key by key; arXiv 2508.06471, table 1; the config.json
-// files released with GLM-4.5 and GLM-4.5-Air.
+// files released with GLM-4.5, GLM-4.5-Air and GLM-4.7.
 #include "heddle/config/families/grouped_keys.h"
 #include "heddle/config/families/prediction_layers.h"
 #include "heddle/config/families/rope_json.h"
@@ -18,9 +18,7 @@ void rename(Json& root, const std::string& place) {
              {{"num_local_experts", "n_routed_experts"}, {"num_mtp_layers", "num_nextn_predict_layers"}});
 }
 
-void adopt(Json& root, const std::string&, std::vector<std::string>*) {
-  root.erase("quantization_config");  // of the released weights, which are not read here
-}
+void adopt(Json& root, const std::string&, std::vector<std::string>*) { drop_released_quantization(root); }
 
 void complete(ModelConfig& c, const std::string& path, std::vector<std::string>* warnings) {
   count_prediction_layers(c, path, warnings);
@@ -99,7 +97,9 @@ Family glm4_moe() {
   };
   f.further = prediction_copies;
   f.repeats = repeated_by_predictions;
-  f.presets = {{"glm-4.5", whole()}, {"glm-4.5-air", air()}};
+  ModelConfig longer = whole();
+  longer.max_position_embeddings = 202752;
+  f.presets = {{"glm-4.5", whole()}, {"glm-4.5-air", air()}, {"glm-4.6", longer}, {"glm-4.7", longer}};
   return f;
 }
 

@@ -22,7 +22,7 @@ using model::AttentionBias;
 using model::ModelConfig;
 using Written = nlohmann::ordered_json;
 
-// What Transformers takes where a file says nothing of rotary positions.
+// The default of Transformers where a file says nothing of rotary positions.
 constexpr const char* kUsualRope =
     R"({"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": false,
         "original_max_position_embeddings": 4096})";
@@ -67,7 +67,7 @@ PublishedKey limit() {
           }};
 }
 
-// Its experts are what it has in the place of a dense MLP.
+// Its experts are what it has instead of a dense MLP.
 void derive(ModelConfig& c) {
   c.moe_intermediate_size = c.intermediate_size;
   c.first_k_dense_replace = 0;

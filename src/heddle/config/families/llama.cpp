@@ -38,7 +38,7 @@ ModelConfig llama2(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, i
 ModelConfig llama3(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads) {
   return sized({128256, hidden, layers, mlp, heads, 8}, 1e-5, 5e5, 8192);
 }
-// Of LLaMA 3.1 and 3.2.
+// The configuration of LLaMA 3.1 or 3.2.
 ModelConfig stretched(ModelConfig c, double factor, bool tied) {
   c.max_position_embeddings = 131072;
   c.rope_scaling = model::RopeScaling{

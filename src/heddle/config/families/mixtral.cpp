@@ -15,7 +15,7 @@ void rename(Json& root, const std::string& place) {
   join_names(root, place, {{"num_experts", "num_local_experts"}});
 }
 
-// Its experts are what it has in the place of a dense MLP.
+// Its experts are what it has instead of a dense MLP.
 void derive(ModelConfig& c) {
   c.moe_intermediate_size = c.intermediate_size;
   c.first_k_dense_replace = 0;
@@ -28,7 +28,7 @@ bool holds(const ModelConfig& c) {
          c.n_shared_experts == 0;
 }
 
-// Of the router and of expert e: gate, w1 (gate), w3 (up) and w2 (down).
+// Names of the router and of expert e: gate, w1 (gate), w3 (up) and w2 (down).
 std::string spelt(std::string name) {
   const auto replace = [&](std::string_view from, std::string_view to) {
     if (const size_t at = name.find(from); at != std::string::npos) name.replace(at, from.size(), to);

@@ -27,6 +27,9 @@ std::vector<std::string> known_keys(model::RopeType type) {
   return names;
 }
 
+// Keys of a section that stretches nothing: those of any type.
+void refuse_unknown_of_default(const JsonKeys& rope) { rope.refuse_others(known_keys(model::RopeType::linear)); }
+
 void read_yarn(const JsonKeys& rope, const std::string& name, model::RopeScaling& yarn) {
   yarn.beta_fast = rope.positive("beta_fast", yarn.beta_fast);
   yarn.beta_slow = rope.positive("beta_slow", yarn.beta_slow);
@@ -42,22 +45,41 @@ void read_yarn(const JsonKeys& rope, const std::string& name, model::RopeScaling
   yarn.truncate = rope.boolean("truncate", yarn.truncate);
 }
 
+// Rotary keys by layer take no length from outside: Transformers reads the one inside, or max_position_embeddings.
+void keep_length_inside(nlohmann::json& root, const std::string& place) {
+  const nlohmann::json scaling = root.value("rope_scaling", nlohmann::json());
+  const char* length = "original_max_position_embeddings";
+  if (!scaling.is_object() || scaling.empty() || root.value(length, nlohmann::json()).is_null()) return;
+  const JsonKeys rope(scaling, place, "rope_scaling.");
+  if (rope.find(length) == nullptr && rope_kind(rope) != "default" && rope_kind(rope) != "linear")
+    config_error("{}: '{}' stands outside the rotary keys of full attention: not built", place, length);
+  root.erase(length);
+}
+
 }  // namespace
 
-// Old files have rope_theta and rope_scaling; those of Transformers 5 have both in rope_parameters. Where both
-// stand, Transformers takes rope_scaling, and a rope_theta in it before the one outside.
+RopeSection rope_section(const JsonKeys& keys) {
+  const nlohmann::json* scaling = keys.find("rope_scaling");
+  if (scaling != nullptr && !scaling->empty()) return {"rope_scaling", scaling};
+  return {"rope_parameters", keys.find("rope_parameters")};
+}
+
+std::string rope_kind(const JsonKeys& section) {
+  return section.word("rope_type", section.word("type", "default"));
+}
+
+// Old files have rope_theta and rope_scaling; those of Transformers 5 have both in rope_parameters. A rope_theta
+// inside goes before the one outside.
 void read_rope(const JsonKeys& keys, model::ModelConfig& c) {
   const std::string& place = keys.place();
   c.rope_theta = keys.number("rope_theta", c.rope_theta);
-  const char* section = "rope_scaling";
-  const nlohmann::json* given = keys.find(section);
-  if (given == nullptr || given->empty()) given = keys.find(section = "rope_parameters");
-  if (given == nullptr) return;
-  const std::string name = section + std::string(".");
-  const JsonKeys rope(*given, place, name);
+  const RopeSection section = rope_section(keys);
+  if (section.keys == nullptr) return;
+  const std::string name = section.name + std::string(".");
+  const JsonKeys rope(*section.keys, place, name);
   c.rope_theta = rope.number("rope_theta", c.rope_theta);
-  const std::string type = rope.word("rope_type", rope.word("type", "default"));
-  if (type == "default") return;
+  const std::string type = rope_kind(rope);
+  if (type == "default") return refuse_unknown_of_default(rope);
   const std::optional<model::RopeType> known = find_word<model::RopeType>(type);
   if (!known) {
     config_error("{}: '{}type' is '{}', accepted are 'default', '{}'", place, name, escaped(type, 60),
@@ -86,20 +108,53 @@ void read_rope(const JsonKeys& keys, model::ModelConfig& c) {
 }
 
 void read_partial_rotary(const JsonKeys& keys, double standard, model::ModelConfig& c) {
-  const char* section = "rope_parameters";
-  const nlohmann::json* scaling = keys.find(section);
-  if (scaling == nullptr) scaling = keys.find(section = "rope_scaling");
+  const RopeSection section = rope_section(keys);
   c.partial_rotary_factor = keys.number("partial_rotary_factor", standard);
-  if (scaling == nullptr) return;
-  const JsonKeys rope(*scaling, keys.place(), section + std::string("."));
+  if (section.keys == nullptr) return;
+  const JsonKeys rope(*section.keys, keys.place(), section.name + std::string("."));
   c.partial_rotary_factor = rope.number("partial_rotary_factor", c.partial_rotary_factor);
+}
+
+void flatten_rotation_by_layer(nlohmann::json& root, const std::string& place, const char* window_theta) {
+  using nlohmann::json;
+  keep_length_inside(root, place);
+  const json by_layer = root.value("rope_parameters", json());
+  if (by_layer.is_null() || by_layer.empty()) return;
+  const JsonKeys layers(by_layer, place, "rope_parameters.");
+  layers.refuse_others({"full_attention", "sliding_attention"});
+  if (const json scaling = root.value("rope_scaling", json()); !scaling.is_null() && !scaling.empty())
+    config_error("{}: 'rope_scaling' and 'rope_parameters' are both given, accepted: one of them", place);
+  const json full = by_layer.value("full_attention", json()), window = by_layer.value("sliding_attention", json());
+  const auto kind_of = [&](const char* layer) {
+    if (layers.find(layer) == nullptr) return std::string("default");
+    const JsonKeys rope(*layers.find(layer), place, fmt::format("rope_parameters.{}.", layer));
+    if (rope_kind(rope) == "default") refuse_unknown_of_default(rope);
+    return rope_kind(rope);
+  };
+  const std::string kind = kind_of("full_attention");
+  root.erase("rope_parameters");
+  if (const std::string other = kind_of("sliding_attention"); other != "default") {
+    config_error("{}: 'rope_parameters.sliding_attention' is of the type '{}', only 'default' is built", place,
+                 escaped(other, 60));
+  }
+  if (window.is_object()) {
+    if (full.is_object() &&
+        window.value("partial_rotary_factor", json()) != full.value("partial_rotary_factor", json()))
+      config_error("{}: 'rope_parameters' turn other parts of heads in layers with a window: not built", place);
+    if (!window.value("rope_theta", json()).is_null()) root[window_theta] = window["rope_theta"];
+  }
+  if (!full.is_object()) return;
+  for (const char* name : {"rope_theta", "partial_rotary_factor"}) {
+    if (!full.value(name, json()).is_null()) root[name] = full[name];
+  }
+  if (kind != "default") root["rope_scaling"] = full;
+  keep_length_inside(root, place);
 }
 
 nlohmann::ordered_json rope_scaling_json(const model::ModelConfig& c) {
   if (!c.rope_scaling) return nullptr;
   const model::RopeScaling& y = *c.rope_scaling;
-  nlohmann::ordered_json scaling{{"type", word_of(y.type)}, {"factor", y.factor}};
-  if (y.type != model::RopeType::yarn) scaling["rope_type"] = word_of(y.type);
+  nlohmann::ordered_json scaling{{"type", word_of(y.type)}, {"rope_type", word_of(y.type)}, {"factor", y.factor}};
   if (y.type == model::RopeType::linear) return scaling;
   scaling["original_max_position_embeddings"] = y.original_max_position_embeddings;
   if (y.type == model::RopeType::llama3) {

@@ -12,7 +12,7 @@ namespace {
 using model::ModelConfig;
 using Written = nlohmann::ordered_json;
 
-constexpr int64_t kGptOssWindow = 128;  // where the key is absent
+constexpr int64_t kGptOssWindow = 128;  // default of an absent key
 constexpr const char *kFull = "full_attention", *kWindow = "sliding_attention";
 
 int64_t whole(const JsonKeys& keys, const char* name, int64_t otherwise) {
@@ -30,11 +30,15 @@ Written layer_types(const ModelConfig& c) {
   return types;
 }
 
-// Which layers have the window, in the words of a model's keys: after the first ones, or but for every n-th. What
-// is said of them already stays where it means the same.
+// The layers that have the window, in the words of a model's keys: after the first ones, or but for every n-th.
+// What is said of them already stays where it means the same.
 void read_layer_types(const JsonKeys& keys, ModelConfig& c) {
   const Json* types = keys.find("layer_types");
   if (types == nullptr) return;
+  if (!types->is_array() || std::ssize(*types) != c.num_hidden_layers) {
+    config_error("{}: 'layer_types' is {}, a word for each of {} layers is expected", keys.place(),
+                 formats::shown(*types), c.num_hidden_layers);
+  }
   const auto means = [&](const ModelConfig& model) { return Json(layer_types(model)) == *types; };
   if (means(c)) return;
   ModelConfig other = c;
@@ -48,8 +52,7 @@ void read_layer_types(const JsonKeys& keys, ModelConfig& c) {
     if (means(other)) return void(c = other);
   }
   // Both at once: the first layers up to the first window, and every n-th behind it.
-  other.max_window_layers =
-      types->is_array() ? std::find(types->begin(), types->end(), kWindow) - types->begin() : 0;
+  other.max_window_layers = std::find(types->begin(), types->end(), kWindow) - types->begin();
   for (other.full_attention_interval = 2; other.full_attention_interval <= c.num_hidden_layers;
        ++other.full_attention_interval) {
     if (means(other)) return void(c = other);
@@ -58,6 +61,17 @@ void read_layer_types(const JsonKeys& keys, ModelConfig& c) {
       "{}: 'layer_types' is {}: of {} layers each is '{}' or '{}', the latter all behind the first ones or all but "
       "every n-th, and of a 'sliding_window'",
       keys.place(), formats::shown(*types), c.num_hidden_layers, kFull, kWindow);
+}
+
+// A word for a window where there is none would be ignored.
+void refuse_words_of_windows(const JsonKeys& keys, const ModelConfig& c) {
+  const Json* types = keys.find("layer_types");
+  if (types == nullptr || (types->is_array() && std::ssize(*types) == c.num_hidden_layers &&
+                           std::all_of(types->begin(), types->end(), [](const Json& t) { return t == kFull; }))) {
+    return;
+  }
+  config_error("{}: 'layer_types' is {}: without a window each of {} layers is '{}'", keys.place(),
+               formats::shown(*types), c.num_hidden_layers, kFull);
 }
 
 void without_windows(ModelConfig& c) {
@@ -125,7 +139,7 @@ std::vector<PublishedKey> window_of_last_layers() {
                  const bool has = keys.boolean("use_sliding_window", false);
                  c.sliding_window = has ? whole(keys, "sliding_window", 4096) : 0;
                  c.max_window_layers = has ? whole(keys, "max_window_layers", 28) : 0;
-                 if (has) read_layer_types(keys, c);
+                 has ? read_layer_types(keys, c) : refuse_words_of_windows(keys, c);
                  without_windows(c);
                },
            .write = window_or_null},
@@ -141,6 +155,31 @@ std::vector<PublishedKey> window_of_last_layers() {
            .ours = "",
            .read = [](const JsonKeys&, ModelConfig&) {},
            .write = [](const ModelConfig&) { return Written(); }}};
+}
+
+std::vector<PublishedKey> window_of_all_but_every_nth(int64_t window, const char* interval_key, int64_t interval,
+                                                      int64_t full) {
+  const std::string key(interval_key);
+  std::vector<PublishedKey> all{
+      {.name = "sliding_window",
+       .ours = "sliding_window",
+       .read =
+           [=](const JsonKeys& keys, ModelConfig& c) {
+             c.sliding_window = whole(keys, "sliding_window", keys.contains("sliding_window") ? 0 : window);
+             if (c.sliding_window == 0) return refuse_words_of_windows(keys, c);
+             c.full_attention_interval = key.empty() ? interval : whole(keys, key.c_str(), interval);
+             c.max_window_layers = full;
+             read_layer_types(keys, c);
+           },
+       .write = window_or_null},
+      {.name = "layer_types", .ours = "", .read = [](const JsonKeys&, ModelConfig&) {}, .write = layer_types}};
+  if (key.empty()) return all;
+  all.push_back(
+      {.name = key,
+       .ours = "",
+       .read = [](const JsonKeys&, ModelConfig&) {},
+       .write = [](const ModelConfig& c) { return Written(std::max<int64_t>(1, c.full_attention_interval)); }});
+  return all;
 }
 
 }  // namespace heddle::config

@@ -1,4 +1,4 @@
-// What config.json says of attention in windows: sliding_window, use_sliding_window, max_window_layers,
+// Keys of config.json about attention in windows: sliding_window, use_sliding_window, max_window_layers,
 // layer_types.
 #pragma once
 
@@ -17,5 +17,10 @@ std::vector<PublishedKey> window_of_all_layers_where_used();
 std::vector<PublishedKey> window_of_last_layers();
 /// GPT-OSS: layer_types says which layers, every second from the first on where it is absent.
 std::vector<PublishedKey> window_of_every_other_layer();
+
+/// In all layers but every n-th, n by a key of that name ("": always `interval`), or where layer_types say so. The
+/// first `full` layers have none.
+std::vector<PublishedKey> window_of_all_but_every_nth(int64_t window, const char* interval_key, int64_t interval,
+                                                      int64_t full = 0);
 
 }  // namespace heddle::config

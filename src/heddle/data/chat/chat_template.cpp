@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <mutex>
 
 #include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/hash.h"
-#include "heddle/data/chat/machine.h"
 #include "heddle/formats/json_text.h"
+#include "heddle/formats/python_json.h"
+#include "jinja/day.h"
 
 namespace heddle::data {
 
@@ -17,8 +20,10 @@ namespace fs = std::filesystem;
 using Json = ChatTemplate::Json;
 
 constexpr int64_t kMostFileBytes = 16 << 20;
+constexpr const char* kBlanks = " \t\r\n,";
 constexpr const char *kKept = "chat_template.json", *kJinja = "chat_template.jinja",
-                     *kConfig = "tokenizer_config.json", *kKey = "chat_template";
+                     *kConfig = "tokenizer_config.json", *kKey = "chat_template", *kArguments = "chat_arguments",
+                     *kDay = "chat_date";
 constexpr const char* kTokens[] = {"bos_token", "eos_token", "pad_token", "unk_token"};
 
 jinja::Value value_of(const Json& json) {
@@ -45,25 +50,10 @@ jinja::Value value_of(const Json& json) {
   }
 }
 
-// Bytes that both begin with, up to a letter's end.
-size_t common(std::string_view a, std::string_view b) {
-  auto at = static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
-  while (at > 0 && at < a.size() && (a[at] & 0xc0) == 0x80) --at;
-  return at;
-}
-
-Json part(const Json& messages, size_t count) {
-  Json some = Json::array();
-  for (size_t i = 0; i < count; ++i) some.push_back(messages[i]);
-  return some;
-}
-
-bool is_answer(const Json& message) { return message.is_object() && message.value("role", "") == "assistant"; }
-
-bool marks(const jinja::Body& body) {
+bool has_marks(const jinja::Body& body) {
   return std::any_of(body.begin(), body.end(), [](const auto& s) {
-    return s->kind == jinja::Statement::Kind::generation || marks(s->body) || marks(s->otherwise) ||
-           std::any_of(s->branches.begin(), s->branches.end(), [](const auto& b) { return marks(b.second); });
+    return s->kind == jinja::Statement::Kind::generation || has_marks(s->body) || has_marks(s->otherwise) ||
+           std::any_of(s->branches.begin(), s->branches.end(), [](const auto& b) { return has_marks(b.second); });
   });
 }
 
@@ -81,6 +71,17 @@ void take_tokens(const nlohmann::json& config, ChatTemplate::Files& files) {
     if (std::string text = token_text(config[name]); !text.empty())
       files.tokens.emplace_back(name, std::move(text));
   }
+}
+
+// Takes the arguments and the day that are kept beside a template.
+void take_told(const nlohmann::json& config, const std::string& path, ChatTemplate::Files& files) {
+  if (config.contains(kArguments)) {
+    if (!config[kArguments].is_object()) config_error("{}: \"{}\" is no JSON object", path, kArguments);
+    files.arguments = Json::parse(config[kArguments].dump());
+  }
+  if (!config.contains(kDay)) return;
+  if (!config[kDay].is_string()) config_error("{}: \"{}\" is no text", path, kDay);
+  files.day = config[kDay].get<std::string>();
 }
 
 nlohmann::json config_at(const std::string& path) {
@@ -102,6 +103,16 @@ std::string template_in(const nlohmann::json& config) {
   return "";
 }
 
+// true, false, null and numbers are such, also as Python writes them; quotes around a text are none of it.
+Json told_value(const std::string& word) {
+  if (word == "True") return true;
+  if (word == "False") return false;
+  if (word == "None") return nullptr;
+  Json value = Json::parse(word, nullptr, false);
+  if (value.is_discarded() || value.is_structured()) return word;
+  return value;
+}
+
 bool is_file(const fs::path& path) {
   std::error_code error;
   return fs::is_regular_file(path, error);
@@ -109,74 +120,63 @@ bool is_file(const fs::path& path) {
 
 }  // namespace
 
+struct ChatTemplate::Lazy {
+  std::once_flag once;
+  TurnMarks marks;
+};
+
 ChatTemplate::ChatTemplate(Files files, std::string place)
     : files_(std::move(files)),
       place_(std::move(place)),
       body_(jinja::parse(files_.text, place_)),
-      marks_answers_(marks(body_)) {}
+      marks_answers_(has_marks(body_)),
+      lazy_(std::make_shared<Lazy>()) {
+  if (!files_.day.empty()) jinja::parse_day(files_.day, place_ + ": the day");
+}
 
-SpannedText ChatTemplate::run(const Json& messages, bool generation_prompt, const Json& tools) const {
+ChatTemplate::Rendered ChatTemplate::run(const Json& messages, bool generation_prompt, const Json& tools,
+                                         const Json& more) const {
+  const jinja::Value list = value_of(messages);
+  // The later of two with one name counts.
   std::vector<std::pair<std::string, jinja::Value>> globals;
-  globals.emplace_back("messages", value_of(messages));
-  globals.emplace_back("tools", value_of(tools));
   globals.emplace_back("documents", jinja::None());
-  globals.emplace_back("add_generation_prompt", generation_prompt);
   for (const auto& [name, text] : files_.tokens) globals.emplace_back(name, text);
-  jinja::Machine::Rendered made = jinja::Machine(body_, place_, std::move(globals)).run();
-  return {std::move(made.text), std::move(made.generated), 0};
+  for (const Json* told : {&files_.arguments, &more}) {
+    if (!told->is_object()) continue;
+    for (const auto& [name, value] : told->items()) globals.emplace_back(name, value_of(value));
+  }
+  globals.emplace_back("messages", list);
+  globals.emplace_back("tools", value_of(tools));
+  globals.emplace_back("add_generation_prompt", generation_prompt);
+  const std::string day = files_.day.empty() ? jinja::kChatDate : files_.day;
+  jinja::Machine machine(body_, place_, std::move(globals));
+  machine.set_day(day, !files_.day.empty());
+  if (list.is_list()) machine.watch(list);
+  return machine.run();
 }
 
 std::string ChatTemplate::render(const Json& messages, bool generation_prompt, const Json& tools) const {
   return run(messages, generation_prompt, tools).text;
 }
 
-SpannedText ChatTemplate::conversation(const Json& messages, size_t first, const Json& tools) const {
-  SpannedText whole = run(messages, false, tools);
-  if (marks_answers_) {
-    size_t before = 0;
-    for (size_t i = 0; i < first; ++i) before += is_answer(messages[i]);
-    whole.targets.erase(whole.targets.begin(),
-                        whole.targets.begin() + static_cast<ptrdiff_t>(std::min(before, whole.targets.size())));
-    return whole;
-  }
-  whole.targets.clear();
-  for (size_t i = first; i < messages.size(); ++i) {
-    if (!is_answer(messages[i])) continue;
-    const Json before = part(messages, i);
-    // Some templates refuse a conversation that ends there; what they make of it is then not known.
-    std::string prompt, said, with;
-    try {
-      prompt = run(before, true, tools).text;
-      said = run(before, false, tools).text;
-      with = i + 1 == messages.size() ? whole.text : run(part(messages, i + 1), false, tools).text;
-    } catch (const ConfigError&) {
-      ++whole.left_out;
-      continue;
-    }
-    const size_t begin = common(prompt, with);
-    if (!whole.text.starts_with(with) || !with.starts_with(said) || begin < said.size() || begin == with.size()) {
-      ++whole.left_out;
-    } else {
-      whole.targets.emplace_back(begin, with.size());
-    }
-  }
-  return whole;
+const TurnMarks& ChatTemplate::marks() const {
+  std::call_once(lazy_->once, [&] { lazy_->marks = find_marks(); });
+  return lazy_->marks;
 }
 
-std::string ChatTemplate::between_turns() const {
-  const std::string answer = "Qanswer0", question = "Qquestion1";  // that no template has
-  const auto said = [](const char* role, const std::string& what) {
-    return Json{{"role", role}, {"content", what}};
-  };
-  const std::string text = render({said("user", "Q"), said("assistant", answer), said("user", question)}, false);
-  const size_t begin = text.find(answer), end = text.find(question);
-  if (begin == std::string::npos || end == std::string::npos || end < begin) return "";
-  return text.substr(begin + answer.size(), end - begin - answer.size());
+std::string ChatTemplate::day() const {
+  const std::string name(jinja::kDay);
+  if (files_.text.find(name) == std::string::npos) return "";
+  if (!files_.day.empty()) return files_.day;
+  return files_.text.find(name + " is defined") == std::string::npos ? jinja::kChatDate : "";
 }
 
 uint64_t ChatTemplate::hash() const {
   uint64_t hash = hash_bytes(files_.text);
   for (const auto& [name, text] : files_.tokens) hash = hash_bytes(text, hash_bytes(name, hash));
+  // In whichever order they were written.
+  if (!files_.arguments.empty()) hash = hash_bytes(nlohmann::json::parse(files_.arguments.dump()).dump(), hash);
+  if (!files_.day.empty()) hash = hash_bytes(files_.day, hash);
   return hash;
 }
 
@@ -187,6 +187,7 @@ ChatTemplate load_chat_template(const std::string& path) {
     files.text = template_in(config);
     if (files.text.empty()) config_error("{}: no text under the key \"{}\"", path, kKey);
     take_tokens(config, files);
+    if (fs::path(path).filename() == kKept) take_told(config, path, files);
     return {std::move(files), path};
   }
   files.text = read_file(path, kMostFileBytes);
@@ -206,9 +207,50 @@ std::string chat_template_beside(const std::string& path) {
   return template_in(config_at(config.string())).empty() ? "" : config.string();
 }
 
+ChatTemplate::Json parse_chat_arguments(const std::string& text, const std::string& place) {
+  Json told = Json::object();
+  const size_t first = text.find_first_not_of(kBlanks);
+  if (first == std::string::npos) return told;
+  if (text[first] == '{') {
+    try {
+      told = formats::parse_python_json(text);
+    } catch (const ConfigError& error) {
+      config_error("{}: not JSON: {}", place, error.what());
+    }
+  } else {
+    for (size_t at = first; at != std::string::npos; at = text.find_first_not_of(kBlanks, at)) {
+      const size_t end = std::min(text.find_first_of(kBlanks, at), text.size());
+      const std::string word = text.substr(at, end - at);
+      const size_t sign = word.find('=');
+      if (sign == 0 || sign == std::string::npos)
+        config_error("{}: '{}': NAME=VALUE is expected, or all as a JSON object", place, escaped(word, 60));
+      told[word.substr(0, sign)] = told_value(word.substr(sign + 1));
+      at = end;
+    }
+  }
+  for (const auto& [name, value] : told.items()) {
+    if (name == "messages" || name == "tools" || name == "add_generation_prompt")
+      config_error("{}: '{}' comes from the samples and cannot be set", place, name);
+  }
+  return told;
+}
+
+ChatTemplate with_told(ChatTemplate chat, const std::string& arguments, const std::string& day) {
+  if (arguments.empty() && day.empty()) return chat;
+  ChatTemplate::Files files = chat.files();
+  if (!arguments.empty()) files.arguments = parse_chat_arguments(arguments, "data.chat_arguments");
+  if (!day.empty()) {
+    jinja::parse_day(day, "data.chat_date");
+    files.day = day;
+  }
+  return {std::move(files), chat.place()};
+}
+
 void keep_chat_template(const ChatTemplate& chat, const std::string& folder) {
   Json json{{kKey, chat.files().text}};
   for (const auto& [name, text] : chat.files().tokens) json[name] = text;
+  if (!chat.files().arguments.empty()) json[kArguments] = chat.files().arguments;
+  if (!chat.files().day.empty()) json[kDay] = chat.files().day;
   write_file((fs::path(folder) / kKept).string(), json.dump(1) + "\n");
 }
 

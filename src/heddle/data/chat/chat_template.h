@@ -1,18 +1,20 @@
-// The template that a conversation is written by, as released models carry it: text of Jinja's, in
-// chat_template.jinja or under "chat_template" of tokenizer_config.json, with the special tokens that it names.
+// The template of conversations, as released models carry it: Jinja text in chat_template.jinja or under
+// "chat_template" of tokenizer_config.json, with the special tokens that it names.
 //
 // Rendered as Transformers does: trim_blocks and lstrip_blocks, {% generation %}, raise_exception; with `messages`,
-// `tools`, `add_generation_prompt` and the special tokens. What differs: there is no strftime_now, so that the same
-// conversation is the same text on every day; templates ask whether it is defined.
+// `tools`, `add_generation_prompt`, the special tokens and further arguments. One difference: strftime_now returns
+// a fixed day, so that the same conversation is the same text on every day.
 #pragma once
 
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "heddle/data/chat/syntax.h"
+#include "jinja/machine.h"
+#include "jinja/syntax.h"
 
 namespace heddle::data {
 
@@ -21,6 +23,18 @@ struct SpannedText {
   std::string text;
   std::vector<std::pair<size_t, size_t>> targets;  // [begin, end), in order
   int64_t left_out = 0;                            // answers that should be, and cannot be told apart
+  int64_t unwritten = 0;                           // messages of whose content the template writes nothing
+};
+
+/// Behaviour of a template, found by having it write some conversations.
+struct TurnMarks {
+  bool closes_turns = true;  // an answer ends with a mark of its own; otherwise the next turn's mark ends it
+  bool closes_last = true;   // likewise the last answer
+  std::string answer;        // the beginning of an answer
+  /// The end of an answer that a user's turn follows, and of one that calls tools. It is the first mark behind its
+  /// turn where that does not close itself, else the turn's own; "" where nothing is known.
+  std::string end, end_of_calls;
+  std::vector<std::string> takes_parts;  // roles whose content may be a list of parts
 };
 
 class ChatTemplate {
@@ -29,6 +43,16 @@ class ChatTemplate {
   struct Files {
     std::string text;
     std::vector<std::pair<std::string, std::string>> tokens;  // "bos_token" and kin with their texts
+    Json arguments = Json::object();                          // further arguments: enable_thinking, …
+    std::string day;  // returned by strftime_now, which is then defined; "": kChatDate where it is called unasked
+  };
+  struct Talk {
+    Json messages;
+    size_t first = 0;  // the first message that may be learnt
+    Json tools = nullptr;
+    Json arguments = nullptr;  // over those of Files
+    std::vector<bool> silent;  // empty, or of each message: its answer is no target
+    bool last_only = false;    // only the last answer is
   };
 
   /// `place` is what messages call it. ConfigError for what is no template of the subset.
@@ -37,33 +61,48 @@ class ChatTemplate {
   /// ConfigError "place:line: …" when it refuses or goes beyond its bounds.
   std::string render(const Json& messages, bool generation_prompt, const Json& tools = nullptr) const;
 
-  /// A whole conversation; targets are the answers of the assistant from message `first` on. They are what
-  /// {% generation %} stands around; without that, of each answer what it adds to the text of the messages before
-  /// it, less what begins an answer. An answer that the whole text has otherwise (some templates write earlier
-  /// turns without their thoughts) is left out.
-  SpannedText conversation(const Json& messages, size_t first = 0, const Json& tools = nullptr) const;
+  /// A whole conversation. Targets are what {% generation %} stands around. Without that they are what the template
+  /// writes of each answer of the assistant, less its beginning, and with its end. Where the template closes no
+  /// turn, the end is the next turn's mark, which is put behind the last answer too.
+  SpannedText conversation(const Talk& talk) const;
 
-  /// What stands between an answer and the next turn.
-  std::string between_turns() const;
+  /// Worked out once.
+  const TurnMarks& marks() const;
 
   const Files& files() const { return files_; }
+  /// The day given to it; "" where it asks for none, or takes one of its own.
+  std::string day() const;
+  const std::string& place() const { return place_; }
   uint64_t hash() const;
 
  private:
-  SpannedText run(const Json& messages, bool generation_prompt, const Json& tools) const;
+  using Rendered = jinja::Machine::Rendered;
+  struct Lazy;
+
+  Rendered run(const Json& messages, bool generation_prompt, const Json& tools, const Json& more = nullptr) const;
+  TurnMarks find_marks() const;
+  std::string beginning_of_answer(const Talk& talk, size_t answer) const;
+  std::optional<std::pair<size_t, size_t>> by_its_beginning(const Talk& talk, size_t answer,
+                                                            const std::string& whole) const;
 
   Files files_;
   std::string place_;
   jinja::Body body_;
   bool marks_answers_;
+  std::shared_ptr<Lazy> lazy_;
 };
 
-/// From a .jinja file, or a .json with the key "chat_template" (a text, or a list of named ones with "default").
+/// Loads a .jinja file, or a .json with the key "chat_template" (a text, or a list of named ones with "default").
 ChatTemplate load_chat_template(const std::string& path);
 /// The template that stands in a folder, or beside a file: chat_template.json (as kept here), chat_template.jinja,
 /// tokenizer_config.json; its path, or "".
 std::string chat_template_beside(const std::string& path);
-/// Keeps one in a folder.
+/// A template's arguments as a user writes them: "enable_thinking=false effort=high", or a JSON object.
+/// ConfigError, beginning with `place`.
+ChatTemplate::Json parse_chat_arguments(const std::string& text, const std::string& place);
+/// The template with other arguments and another day; empty: its own. ConfigError for what cannot be told.
+ChatTemplate with_told(ChatTemplate chat, const std::string& arguments, const std::string& day);
+/// Keeps one in a folder, with its arguments.
 void keep_chat_template(const ChatTemplate& chat, const std::string& folder);
 
 }  // namespace heddle::data

@@ -5,10 +5,13 @@
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <vector>
 
 #include "heddle/base/error.h"
@@ -51,14 +54,48 @@ class Gzip : public PackedReader::Form {
   gzFile file_;
 };
 
-// Frames of zstd, one behind another. A window above 128 MiB, which few files have, is refused by the library.
+// Memory that is free for a window: what can be had without swapping, less what the machine needs otherwise.
+uint64_t memory_for_window() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    unsigned long long kib = 0;
+    if (std::sscanf(line.c_str(), "MemAvailable: %llu kB", &kib) == 1) return kib * 1024 / 4 * 3;
+  }
+  return UINT64_MAX;  // not known: the library says so when there is none
+}
+
+// The window that a frame's heading names (RFC 8878, 3.1.1.1); 0 where it is not whole, or no frame begins.
+uint64_t window_of(std::string_view frame) {
+  uint32_t magic = 0;
+  if (frame.size() < 18) return 0;  // of the longest heading
+  std::memcpy(&magic, frame.data(), sizeof magic);
+  if (magic != ZSTD_MAGICNUMBER) return 0;
+  const auto byte = [&](size_t at) { return static_cast<uint64_t>(static_cast<uint8_t>(frame[at])); };
+  const uint64_t descriptor = byte(4);
+  if ((descriptor & 0x20) == 0) {
+    const uint64_t base = uint64_t{1} << (10 + (byte(5) >> 3));
+    return base + base / 8 * (byte(5) & 7);
+  }
+  // A single segment: as large as its content.
+  constexpr size_t kIdBytes[] = {0, 1, 2, 4}, kSizeBytes[] = {1, 2, 4, 8};
+  const size_t at = 5 + kIdBytes[descriptor & 3], bytes = kSizeBytes[descriptor >> 6];
+  uint64_t size = bytes == 2 ? 256 : 0;
+  for (size_t i = 0; i < bytes; ++i) size += byte(at + i) << (8 * i);
+  return size;
+}
+
+// Frames of zstd, one behind another. A frame needs memory of its window's size, which it names first: up to 2 GiB
+// (zstd --long=31), of which as much is touched as it unpacks to.
 class Zstd : public PackedReader::Form {
  public:
   explicit Zstd(const std::string& path)
       : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), stream_(ZSTD_createDStream()) {
     if (file_ < 0) config_error("cannot open {}: {}", path, std::strerror(errno));
     HEDDLE_CHECK(stream_ != nullptr, "out of memory for zstd");
+    ZSTD_DCtx_setParameter(stream_, ZSTD_d_windowLogMax, ZSTD_dParam_getBounds(ZSTD_d_windowLogMax).upperBound);
     held_.resize(ZSTD_DStreamInSize());
+    struct stat status;
+    if (::fstat(file_, &status) == 0) size_bytes_ = status.st_size;
   }
   ~Zstd() override {
     ZSTD_freeDStream(stream_);
@@ -72,8 +109,9 @@ class Zstd : public PackedReader::Form {
     while (out.pos == 0 && size > 0) {
       if (in_.pos == in_.size && !at_end_) refill();
       const size_t before = in_.pos;
+      if (!open_frame_) check_window();
       const size_t left = ZSTD_decompressStream(stream_, &out, &in_);
-      if (ZSTD_isError(left) != 0) config_error("{}: damaged: {}", path_, ZSTD_getErrorName(left));
+      if (ZSTD_isError(left) != 0) refuse(left);
       if (in_.pos > before || out.pos > 0) open_frame_ = left != 0;
       if (at_end_ && in_.pos == in_.size && out.pos == 0) {
         if (open_frame_) config_error("{}: damaged or cut short: it ends within a frame", path_);
@@ -85,6 +123,36 @@ class Zstd : public PackedReader::Form {
   int64_t consumed_bytes() const override { return taken_ - static_cast<int64_t>(in_.size - in_.pos); }
 
  private:
+  // Checks before a window of many megabytes is allocated. A frame that lies across two reads is left to the
+  // library.
+  void check_window() const {
+    constexpr uint64_t kAlways = uint64_t{128} << 20;
+    constexpr uint64_t kMostOfAByte = 32 << 10;  // a block of 128 KiB takes four bytes at least
+    const uint64_t window = std::min(window_of({static_cast<const char*>(in_.src) + in_.pos, in_.size - in_.pos}),
+                                     (static_cast<uint64_t>(size_bytes_) + 1) * kMostOfAByte);
+    if (window <= kAlways || window <= memory_for_window()) return;
+    config_error("{}: unpacking it takes a window of {} MiB of memory (zstd --long), more than is free here", path_,
+                 window >> 20);
+  }
+
+  // Reports the error by the library's own word for it; not all of it is damage.
+  [[noreturn]] void refuse(size_t error) const {
+    const int64_t at = consumed_bytes();
+    switch (ZSTD_getErrorCode(error)) {
+      case ZSTD_error_dictionary_wrong:
+        config_error("{}: packed with a dictionary (zstd -D): unpack it with that first", path_);
+      case ZSTD_error_frameParameter_windowTooLarge:
+        config_error("{}: needs a larger window than this library of zstd has", path_);
+      case ZSTD_error_memory_allocation:
+        config_error("{}: unpacking it takes more memory than is free here (zstd --long)", path_);
+      case ZSTD_error_version_unsupported:
+        config_error("{}: packed by a version of zstd that this library does not read", path_);
+      case ZSTD_error_prefix_unknown:
+        config_error("{}: something else follows its frames of zstd, at byte {}", path_, at);
+      default: config_error("{}: damaged at byte {}: {}", path_, at, ZSTD_getErrorName(error));
+    }
+  }
+
   void refill() {
     ssize_t got;
     do {
@@ -101,7 +169,7 @@ class Zstd : public PackedReader::Form {
   ZSTD_DStream* stream_;
   std::vector<char> held_;
   ZSTD_inBuffer in_{nullptr, 0, 0};
-  int64_t taken_ = 0;
+  int64_t size_bytes_ = 0, taken_ = 0;
   bool at_end_ = false, open_frame_ = false;
 };
 

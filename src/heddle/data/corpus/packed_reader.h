@@ -1,5 +1,5 @@
-// Files that may be packed by gzip or zstd, read piece by piece or whole. They are told by their first bytes; what
-// begins as neither is passed through.
+// Files that may be packed by gzip or zstd, read piece by piece or whole. Their first bytes say which; what begins
+// as neither is passed through.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class PackedReader {
 
   /// Reads up to `size` bytes; 0 at the end. ConfigError if the file is damaged or cut short.
   size_t read(char* data, size_t size);
-  /// How many bytes of the file itself have been taken.
+  /// Bytes of the file itself that have been taken.
   int64_t consumed_bytes() const;
 
   /// One form of packing.

@@ -16,7 +16,7 @@ PackedSamples::PackedSamples(const TokenFile& file, int64_t sequence_length, Lon
   pack(fitting(chosen));
 }
 
-// Those that fit, as they will be read.
+// The samples that fit, as they will be read.
 std::vector<PackedSamples::Sample> PackedSamples::fitting(const std::function<bool(int64_t)>& chosen) {
   constexpr int64_t kAtOnce = 1 << 14;
   std::vector<Sample> samples;
@@ -69,7 +69,7 @@ void PackedSamples::pack(std::vector<Sample> samples) {
     } else {
       packed.emplace_back();
     }
-    packed[static_cast<size_t>(sequence)].push_back(sample.document);
+    packed[sequence].push_back(sample.document);
     if (room > sample.size) by_room[room - sample.size].insert(sequence);
   }
   for (const std::vector<int64_t>& documents : packed) {
@@ -83,9 +83,8 @@ void PackedSamples::read(int64_t sequence, int64_t vocabulary, std::span<int32_t
   HEDDLE_CHECK(sequence >= 0 && sequence < sequences() && std::ssize(tokens) >= most_,
                "sequence {} of {}, room for {} tokens", sequence, sequences(), tokens.size());
   int64_t done = 0;
-  for (int64_t i = first_[static_cast<size_t>(sequence)]; i < first_[static_cast<size_t>(sequence) + 1]; ++i) {
-    done += read_sample(*file_, order_[static_cast<size_t>(i)], vocabulary, most_ - done, static_cast<size_t>(done),
-                        tokens, marks);
+  for (int64_t i = first_[sequence]; i < first_[static_cast<size_t>(sequence) + 1]; ++i) {
+    done += read_sample(*file_, order_[i], vocabulary, most_ - done, static_cast<size_t>(done), tokens, marks);
   }
   pad_samples(static_cast<size_t>(done), tokens, marks);
 }

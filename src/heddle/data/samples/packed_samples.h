@@ -2,9 +2,9 @@
 //
 // Best fit, the longest first (best-fit decreasing): each sample goes where it leaves the least room, into the
 // earliest of such sequences, or else begins one. So the sequences are a pure function of the samples' lengths and
-// L, the same for every layout of ranks and every epoch; what is stored of them is their samples' numbers. A
-// sequence holds up to L + 1 ids, for the last is a target alone; what is left of it, and the D ids behind, is
-// padding, which is nobody's target.
+// L, the same for every layout of ranks and every epoch. Only their samples' numbers are stored. A sequence holds
+// up to L + 1 ids, for the last is a target alone; what is left of it, and the D ids behind, is padding, which is
+// nobody's target.
 //
 // Targets are the ids of weight 1, but for the first id of a sample: before it stands another sample, or nothing.
 #pragma once

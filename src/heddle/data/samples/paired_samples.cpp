@@ -36,7 +36,7 @@ PairedSamples::PairedSamples(const TokenFile& file, int64_t sequence_length, Lon
   }
 }
 
-// Whether a pair is taken, of which both answers must have a target left; and the longer answer's ids.
+// True if a pair is taken, of which both answers must have a target left; and the longer answer's ids.
 bool PairedSamples::fits(int64_t pair, std::span<const int64_t> begins, int64_t& longest) const {
   longest = std::max(begins[1] - begins[0], begins[2] - begins[1]);
   if (longest > most_ && longer_ == LongSamples::drop) return false;
@@ -55,7 +55,7 @@ void PairedSamples::read(int64_t sequence, int64_t vocabulary, std::span<int32_t
                          const SequenceMarks& marks) const {
   HEDDLE_CHECK(sequence >= 0 && sequence < sequences() && std::ssize(tokens) >= most_,
                "sequence {} of {}, room for {} tokens", sequence, sequences(), tokens.size());
-  const int64_t document = 2 * pairs_[static_cast<size_t>(sequence / 2)] + sequence % 2;
+  const int64_t document = 2 * pairs_[sequence / 2] + sequence % 2;
   const int64_t size = read_sample(*file_, document, vocabulary, most_, 0, tokens, marks);
   pad_samples(static_cast<size_t>(size), tokens, marks);
 }

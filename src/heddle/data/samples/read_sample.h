@@ -1,4 +1,4 @@
-// A sample of a token file as a part of a sequence: its ids, and what is told of them.
+// A sample of a token file as a part of a sequence: its ids, and their marks.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace heddle::data {
 
-/// Whether an id but the first is a target: of the first nothing is learnt, for before it stands another sample, or
+/// True if an id but the first is a target. Nothing is learnt of the first, for before it stands another sample, or
 /// nothing.
 bool has_target(std::span<const float> weights);
 
@@ -18,7 +18,7 @@ bool has_target(std::span<const float> weights);
 int64_t read_sample(const TokenFile& file, int64_t document, int64_t vocabulary, int64_t most, size_t at,
                     std::span<int32_t> tokens, const SequenceMarks& marks);
 
-/// What stands behind the last sample: padding, which is nobody's target and sees none of the samples.
+/// Pads behind the last sample; padding is nobody's target and sees none of the samples.
 void pad_samples(size_t at, std::span<int32_t> tokens, const SequenceMarks& marks);
 
 }  // namespace heddle::data

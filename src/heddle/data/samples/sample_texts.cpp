@@ -1,11 +1,14 @@
 #include "heddle/data/samples/sample_texts.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
 #include "heddle/base/hash.h"
+#include "heddle/data/chat/answers.h"
 #include "heddle/data/token_file.h"
+#include "heddle/formats/python_json.h"
 
 namespace heddle::data {
 
@@ -13,60 +16,38 @@ namespace {
 
 using Json = ChatTemplate::Json;
 
-constexpr int kMostDepth = 64;
-
 Json parsed(const Document& line) {
-  const auto watch = [&](int depth, Json::parse_event_t, Json&) {
-    if (depth > kMostDepth) config_error("{}:{}: nested more than {} deep", line.source, line.line, kMostDepth);
-    return true;
-  };
   try {
-    return Json::parse(line.text.begin(), line.text.end(), watch);
-  } catch (const Json::exception&) {
-    config_error("{}:{}: not a JSON object", line.source, line.line);
+    Json object = formats::parse_python_json(line.text, {.any_bytes = true});
+    if (object.is_object()) return object;
+  } catch (const ConfigError& error) {
+    config_error("not a JSON object: {}", error.what());
   }
-}
-
-const Json* member(const Json& object, const std::string& key) {
-  const auto at = object.find(key);
-  return at == object.end() || at->is_null() ? nullptr : &*at;
-}
-
-bool are_messages(const Json* json) {
-  return json != nullptr && json->is_array() && !json->empty() &&
-         std::all_of(json->begin(), json->end(),
-                     [](const Json& m) { return m.is_object() && m.contains("role") && m["role"].is_string(); });
+  config_error("not a JSON object");
 }
 
 std::string keys_of(const Json& object) {
   std::vector<std::string> keys;
   for (const auto& [key, value] : object.items()) {
-    if (keys.size() < 6) keys.push_back(fmt::format("\"{}\"", escaped(key, 40)));
+    if (keys.size() < 8) keys.push_back(fmt::format("\"{}\"", escaped(key, 40)));
   }
   return keys.empty() ? "no keys" : fmt::format("{}", fmt::join(keys, ", "));
 }
 
-bool are_texts(std::initializer_list<const Json*> all) {
-  return std::all_of(all.begin(), all.end(), [](const Json* json) { return json != nullptr && json->is_string(); });
-}
+bool is_text(const Json* json) { return json != nullptr && json->is_string(); }
+bool is_talk(const Json* json) { return json != nullptr && are_turns(*json); }
 
 // A prompt and its answer, as they are.
-SampleText answered(const Json& prompt, const Json& answer) {
+SampleText answered(std::string prompt, const std::string& answer) {
   SampleText sample;
-  sample.text = prompt.get<std::string>();
-  const size_t begin = sample.text.size();
-  sample.text += answer.get<std::string>();
+  const size_t begin = prompt.size();
+  sample.text = std::move(prompt) + answer;
   if (sample.text.size() > begin) sample.targets.emplace_back(begin, sample.text.size());
   return sample;
 }
 
-Json joined(Json messages, const Json& more) {
-  for (const Json& message : more) messages.push_back(message);
-  return messages;
-}
-
-float weight_of(const Json& object, const std::string& key) {
-  const Json* const given = member(object, key);
+float weight_of(Fields& fields, const std::string& key) {
+  const Json* const given = fields.read(key);
   if (given == nullptr) return 1;
   const double weight = given->is_number() ? given->get<double>() : -1;
   if (!(weight >= 0 && weight <= static_cast<double>(kMostWeight)))
@@ -75,71 +56,360 @@ float weight_of(const Json& object, const std::string& key) {
   return static_cast<float>(weight);
 }
 
+// A label says which answers are wanted, which is neither a sample nor a pair.
+void refuse_label(const Fields& fields, bool pairs, bool answers) {
+  const Json* label = fields.look("label");
+  if (label == nullptr) return;
+  const bool number = (pairs || answers) && (*label == 0 || *label == 1);
+  if (!label->is_boolean() && !number) return;
+  const bool wanted = label->is_boolean() ? label->get<bool>() : *label == 1;
+  if (pairs && wanted) return;
+  if (pairs)
+    config_error(
+        "\"label\" is {}: it says that the chosen answer is not the preferred one; change them, or leave it out",
+        label->dump());
+  config_error(
+      "\"label\" is {}: answers that are each wanted or not (TRL's unpaired preference, KTO) are not learnt from; "
+      "keep "
+      "the lines whose label is true, without the label, or make pairs of them",
+      label->dump());
+}
+
+// The prompt of two texts that begin alike. For Anthropic's conversations it goes up to the last turn of the
+// assistant, or else as far as they are equal, to the end of a word.
+size_t shared_prompt(const std::string& a, const std::string& b) {
+  constexpr std::string_view kTurn = "\n\nAssistant:";
+  size_t same = common_bytes(a, b);
+  const size_t turn = a.rfind(kTurn, same);
+  if (turn != std::string::npos && turn + kTurn.size() <= same) return turn + kTurn.size();
+  const auto in_word = [](const std::string& text, size_t at) {
+    return at < text.size() && std::isalnum(static_cast<unsigned char>(text[at])) != 0;
+  };
+  while (same > 0 && in_word(a, same - 1) && (in_word(a, same) || in_word(b, same))) --same;
+  if (same > 0 && a[same - 1] == ' ') --same;  // it begins the answer's first word
+  return same;
+}
+
+std::string_view trimmed(std::string_view text) {
+  const size_t first = text.find_first_not_of(kBlankBytes);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlankBytes) + 1 - first);
+}
+
+bool says(const Json& message, const std::string& text) {
+  const auto content = message.find("content");
+  return content != message.end() && content->is_string() &&
+         trimmed(content->get_ref<const std::string&>()) == trimmed(text);
+}
+
+bool has_role(const Json& message, std::string_view role) { return message["role"] == role; }
+
+// The tool calls' arguments as objects, where they are JSON texts; false where none is.
+bool parse_arguments(Json& messages) {
+  bool changed = false;
+  for (Json& message : messages) {
+    if (!message.contains("tool_calls") || !message["tool_calls"].is_array()) continue;
+    for (Json& call : message["tool_calls"]) {
+      Json* const function = call.is_object() && call.contains("function") ? &call["function"] : &call;
+      if (!function->is_object() || !function->contains("arguments")) continue;
+      Json& arguments = (*function)["arguments"];
+      if (!arguments.is_string()) continue;
+      try {
+        Json object = formats::parse_python_json(arguments.get_ref<const std::string&>());
+        if (!object.is_object()) continue;
+        arguments = std::move(object);
+        changed = true;
+      } catch (const ConfigError&) {
+        continue;
+      }
+    }
+  }
+  return changed;
+}
+
 }  // namespace
 
-std::vector<SampleText> SampleTexts::of(const Document& line) const {
+std::vector<SampleText> SampleTexts::of(const Document& line, SampleNotes* notes) const {
   try {
-    return read(line);
+    const Json object = parsed(line);
+    Fields fields(object);
+    refuse_label(fields, keys_.pairs, fields.look(keys_.answer) != nullptr);
+    std::vector<SampleText> samples;
+    if (keys_.pairs) {
+      samples = pair_of(fields);
+      // Two equal answers prefer nothing.
+      if (samples[0].text == samples[1].text) samples[0].targets.clear();
+    } else {
+      samples = {sample_of(fields)};
+      if (!keys_.weight.empty()) samples[0].weight = weight_of(fields, keys_.weight);
+    }
+    if (notes != nullptr) {
+      notes->add(fields.not_read());
+      for (const SampleText& sample : samples) notes->add(sample.not_written);
+    }
+    return samples;
   } catch (const ConfigError& error) {
-    const std::string place = fmt::format("{}:{}: ", line.source, line.line);
-    if (std::string_view(error.what()).starts_with(place)) throw;
-    config_error("{}{}", place, error.what());
+    config_error("{}:{}: {}", line.source, line.line, error.what());
   }
 }
 
-SampleText SampleTexts::conversation(const Json& messages, size_t first, const Json* tools) const {
+Turns SampleTexts::turns(const Json& json, const std::string& key) const {
+  return read_turns(json, key, chat_ ? chat_->marks().takes_parts : std::vector<std::string>());
+}
+
+SampleTexts::Beside SampleTexts::beside(Fields& fields) const {
+  Beside made;
+  if (const Json* tools = fields.read("tools")) made.tools = read_tools(*tools, "tools", false);
+  if (const Json* functions = fields.look("functions"); functions != nullptr && made.tools.is_null()) {
+    fields.read("functions");
+    made.tools = read_tools(*functions, "functions", true);
+  }
+  if (const Json* told = fields.read("chat_template_kwargs")) {
+    made.arguments = *told;
+    if (told->is_string()) made.arguments = formats::parse_python_json(told->get_ref<const std::string&>());
+    if (!made.arguments.is_object()) config_error("\"chat_template_kwargs\" is no object");
+  }
+  if (is_text(fields.look("system"))) made.system = fields.read("system")->get<std::string>();
+  return made;
+}
+
+// Fields that the template never names, and so does not write.
+std::vector<std::string> SampleTexts::not_written(const Json& messages, const Beside& beside) const {
+  static const std::set<std::string> kUsual{"role", "content", "name", "id", "tool_call_id"};
+  std::vector<std::string> found;
+  const std::string& text = chat_->files().text;
+  for (const Json& message : messages) {
+    for (const auto& [key, value] : message.items()) {
+      if (!value.is_null() && !kUsual.contains(key) && text.find(key) == std::string::npos)
+        found.push_back(keys_.messages + "[]." + key);
+    }
+  }
+  if (!beside.tools.is_null() && text.find("tools") == std::string::npos) found.emplace_back("tools");
+  return found;
+}
+
+SampleText SampleTexts::conversation(Turns turns, size_t first, const Beside& beside) const {
   if (!chat_) {
     config_error(
-        "a conversation, and no template to write it by: none stands beside the tokenizer (chat_template.jinja, "
-        "tokenizer_config.json) and none is told (--chat-template, data.chat_template)");
+        "a conversation, and no template to write it by: none is beside the tokenizer (chat_template.jinja, "
+        "tokenizer_config.json) and none is given (--chat-template, data.chat_template)");
   }
+  if (!beside.system.empty()) {
+    const bool has = has_role(turns.messages[0], "system");
+    if (has && !says(turns.messages[0], beside.system))
+      config_error("\"system\" says something else than the conversation's own first message");
+    if (!has) {
+      Turns all;
+      all.add("system", beside.system);
+      all.add(turns);
+      turns = std::move(all);
+      ++first;
+    }
+  }
+  ChatTemplate::Talk talk{.messages = std::move(turns.messages),
+                          .first = first,
+                          .tools = beside.tools,
+                          .arguments = beside.arguments,
+                          .silent = {},
+                          .last_only = keys_.last_answer_only};
+  if (turns.any_silent()) talk.silent = std::move(turns.silent);
   SampleText sample;
-  static_cast<SpannedText&>(sample) = chat_->conversation(messages, first, tools == nullptr ? Json() : *tools);
   sample.conversation = true;
+  sample.not_written = not_written(talk.messages, beside);
+  try {
+    static_cast<SpannedText&>(sample) = chat_->conversation(talk);
+  } catch (const ConfigError&) {
+    // Some templates take the arguments of calls as objects alone, and OpenAI's are JSON texts.
+    if (!parse_arguments(talk.messages)) throw;
+    static_cast<SpannedText&>(sample) = chat_->conversation(talk);
+  }
   return sample;
 }
 
-std::vector<SampleText> SampleTexts::read(const Document& line) const {
-  const Json object = parsed(line);
-  if (keys_.pairs) return pair_of(object);
-  const Json *prompt = member(object, keys_.prompt), *answer = member(object, keys_.answer),
-             *messages = member(object, keys_.messages), *tools = member(object, "tools");
-  SampleText sample;
-  if (are_texts({prompt, answer})) {
-    sample = answered(*prompt, *answer);
-  } else if (are_messages(messages)) {
-    sample = conversation(*messages, 0, tools);
-  } else if (are_messages(prompt) && are_messages(answer)) {
-    sample = conversation(joined(*prompt, *answer), prompt->size(), tools);
-  } else {
-    config_error(
-        "no sample: accepted are \"{}\" with \"{}\", two texts or two lists of messages, and \"{}\", a list of "
-        "{{\"role\": …, \"content\": …}}; there are {}",
-        escaped(keys_.prompt, 40), escaped(keys_.answer, 40), escaped(keys_.messages, 40), keys_of(object));
+// Alpaca's: an instruction, what it is about, and its answer; before it what was said already.
+std::optional<SampleTexts::Instruction> SampleTexts::instruction(Fields& fields) const {
+  if (!is_text(fields.look("instruction"))) return std::nullopt;
+  Instruction made;
+  made.asked = fields.read("instruction")->get<std::string>();
+  for (const char* key : {"input", "context"}) {
+    if (!made.about.empty() || fields.look(key) == nullptr) continue;
+    const Json* about = fields.read(key);
+    if (!about->is_string()) config_error("\"{}\" is no text", key);
+    made.about = about->get<std::string>();
   }
-  if (!keys_.weight.empty()) sample.weight = weight_of(object, keys_.weight);
-  return {sample};
+  if (const Json* history = fields.read("history")) {
+    for (const Json& each : *history) {
+      if (!each.is_array() || each.size() != 2 || !each[0].is_string() || !each[1].is_string())
+        config_error("\"history\": {}, a list of [question, answer] is expected", escaped(each.dump(), 60));
+      made.before.add("user", each[0]);
+      made.before.add("assistant", each[1]);
+    }
+  }
+  made.beside = beside(fields);
+  return made;
 }
 
-std::vector<SampleText> SampleTexts::pair_of(const Json& object) const {
-  const Json *prompt = member(object, keys_.prompt), *tools = member(object, "tools");
-  const Json* const answers[] = {member(object, keys_.chosen), member(object, keys_.rejected)};
-  std::vector<SampleText> pair;
-  if (are_texts({prompt, answers[0], answers[1]})) {
-    for (const Json* answer : answers) pair.push_back(answered(*prompt, *answer));
-  } else if (are_messages(answers[0]) && are_messages(answers[1]) && (prompt == nullptr || are_messages(prompt))) {
-    const Json before = prompt == nullptr ? Json::array() : *prompt;
-    size_t shared = 0;
-    const size_t least = std::min(answers[0]->size(), answers[1]->size());
-    while (prompt == nullptr && shared + 1 < least && (*answers[0])[shared] == (*answers[1])[shared]) ++shared;
-    for (const Json* answer : answers)
-      pair.push_back(conversation(joined(before, *answer), before.size() + shared, tools));
-  } else {
+// By the template, or without one in the words that Alpaca has for it.
+SampleText SampleTexts::instructed(const Instruction& about, const std::string& answer) const {
+  if (chat_) {
+    Turns turns = about.before;
+    turns.add("user", about.about.empty() ? about.asked : about.asked + "\n" + about.about);
+    turns.add("assistant", answer);
+    const size_t last = turns.size() - 1;
+    return conversation(std::move(turns), keys_.pairs ? last : 0, about.beside);
+  }
+  if (about.before.size() > 0 || !about.beside.system.empty())
     config_error(
-        "no pair: accepted are \"{}\" and \"{}\", two texts or two lists of {{\"role\": …, \"content\": …}}, "
-        "behind "
-        "a \"{}\" of their kind, which messages may do without; there are {}",
-        escaped(keys_.chosen, 40), escaped(keys_.rejected, 40), escaped(keys_.prompt, 40), keys_of(object));
+        "\"history\" and \"system\" of an instruction need a chat template (--chat-template, data.chat_template)");
+  const bool alone = about.about.empty();
+  return answered(
+      fmt::format(
+          "Below is an instruction that describes a task{}. Write a response that appropriately completes the "
+          "request.\n\n### Instruction:\n{}\n\n{}### Response:\n",
+          alone ? "" : ", paired with an input that provides further context", about.asked,
+          alone ? "" : fmt::format("### Input:\n{}\n\n", about.about)),
+      answer);
+}
+
+// Messages under their key, or ShareGPT's.
+std::optional<Turns> SampleTexts::conversation_in(Fields& fields) const {
+  std::vector<std::string> names{keys_.messages};
+  if (keys_.messages == SampleKeys().messages) names.emplace_back("conversations");
+  for (const std::string& name : names) {
+    if (is_talk(fields.look(name))) return turns(*fields.read(name), name);
+  }
+  return std::nullopt;
+}
+
+SampleText SampleTexts::sample_of(Fields& fields) const {
+  const Json *prompt = fields.look(keys_.prompt), *answer = fields.look(keys_.answer);
+  if (is_text(prompt) && is_text(answer)) {
+    fields.read(keys_.prompt);
+    fields.read(keys_.answer);
+    return answered(prompt->get<std::string>(), answer->get_ref<const std::string&>());
+  }
+  if (std::optional<Turns> talk = conversation_in(fields)) return conversation(std::move(*talk), 0, beside(fields));
+  const bool asked = is_text(prompt) || is_talk(prompt), said = is_text(answer) || is_talk(answer);
+  if (asked && said) {
+    fields.read(keys_.prompt);
+    fields.read(keys_.answer);
+    Turns talk;
+    if (is_text(prompt)) talk.add("user", *prompt);
+    if (is_talk(prompt)) talk = turns(*prompt, keys_.prompt);
+    const size_t first = talk.size();
+    if (is_text(answer)) talk.add("assistant", *answer);
+    if (is_talk(answer)) talk.add(turns(*answer, keys_.answer));
+    return conversation(std::move(talk), first, beside(fields));
+  }
+  for (const char* key : {"output", "response"}) {
+    if (!is_text(fields.look(key)) || !is_text(fields.look("instruction"))) continue;
+    const std::string& said_last = fields.read(key)->get_ref<const std::string&>();
+    return instructed(*instruction(fields), said_last);
+  }
+  const bool other = fields.look(keys_.chosen) != nullptr && fields.look(keys_.rejected) != nullptr;
+  if (!other && prompt == nullptr && answer == nullptr && is_text(fields.look("text")))
+    return answered("", fields.read("text")->get_ref<const std::string&>());
+  config_error(
+      "no sample: accepted are \"{}\" with \"{}\", texts or lists of messages, \"{}\" or \"conversations\", a list "
+      "of "
+      "{{\"role\": …, \"content\": …}} or {{\"from\": …, \"value\": …}}, \"instruction\" with \"output\", and "
+      "\"text\"; "
+      "there are {}{}",
+      escaped(keys_.prompt, 40), escaped(keys_.answer, 40), escaped(keys_.messages, 40), keys_of(fields.object()),
+      other ? " (pairs of answers: --pairs, train.objective = \"dpo\")" : "");
+}
+
+std::vector<SampleText> SampleTexts::pair_of(Fields& fields) const {
+  const Json *chosen = fields.read(keys_.chosen), *rejected = fields.read(keys_.rejected);
+  if (is_text(chosen) && is_text(rejected)) return pair_of_texts(fields, *chosen, *rejected);
+  if (is_talk(chosen) && is_talk(rejected)) return pair_of_turns(fields, *chosen, *rejected);
+  config_error(
+      "no pair: accepted are \"{}\" and \"{}\", two texts or two lists of {{\"role\": …, \"content\": …}}, with or "
+      "without a "
+      "\"{}\"; there are {}",
+      escaped(keys_.chosen, 40), escaped(keys_.rejected, 40), escaped(keys_.prompt, 40), keys_of(fields.object()));
+}
+
+std::vector<SampleText> SampleTexts::pair_of_texts(Fields& fields, const Json& chosen, const Json& rejected) const {
+  const Json* prompt = fields.look(keys_.prompt);
+  std::vector<SampleText> pair;
+  const auto each = [&](const auto& make) {
+    for (const Json* answer : {&chosen, &rejected}) pair.push_back(make(*answer));
+    return pair;
+  };
+  if (is_text(prompt)) {
+    fields.read(keys_.prompt);
+    return each([&](const Json& answer) {
+      return answered(prompt->get<std::string>(), answer.get_ref<const std::string&>());
+    });
+  }
+  std::optional<Turns> before;
+  if (is_talk(prompt)) {
+    before = turns(*fields.read(keys_.prompt), keys_.prompt);
+  } else if (prompt == nullptr) {
+    before = conversation_in(fields);
+  } else {
+    config_error("\"{}\" is neither a text nor a list of messages", escaped(keys_.prompt, 40));
+  }
+  if (before) {
+    const Beside more = beside(fields);
+    return each([&](const Json& answer) {
+      Turns talk = *before;
+      talk.add("assistant", answer);
+      return conversation(std::move(talk), before->size(), more);
+    });
+  }
+  if (const std::optional<Instruction> asked = instruction(fields))
+    return each([&](const Json& answer) { return instructed(*asked, answer.get_ref<const std::string&>()); });
+  const std::string &one = chosen.get_ref<const std::string&>(), &other = rejected.get_ref<const std::string&>();
+  const size_t shared = one == other ? one.size() : shared_prompt(one, other);
+  return each([&](const Json& answer) {
+    const std::string& whole = answer.get_ref<const std::string&>();
+    return answered(whole.substr(0, shared), whole.substr(shared));
+  });
+}
+
+std::vector<SampleText> SampleTexts::pair_of_turns(Fields& fields, const Json& chosen, const Json& rejected) const {
+  const Json* prompt = fields.look(keys_.prompt);
+  const Turns answers[] = {turns(chosen, keys_.chosen), turns(rejected, keys_.rejected)};
+  const size_t least = std::min(answers[0].size(), answers[1].size());
+  size_t shared = 0;
+  while (shared + 1 < least && answers[0].messages[shared] == answers[1].messages[shared]) ++shared;
+  Turns before;
+  if (is_talk(prompt)) {
+    before = turns(*fields.read(keys_.prompt), keys_.prompt);
+    // The conversations may hold it already.
+    const bool held = before.size() <= shared &&
+                      std::equal(before.messages.begin(), before.messages.end(), answers[0].messages.begin());
+    if (held) before = {};
+    if (!held) shared = 0;
+  } else if (is_text(prompt)) {
+    const std::string& text = prompt->get_ref<const std::string&>();
+    const auto& messages = answers[0].messages;
+    const auto behind = messages.begin() + static_cast<ptrdiff_t>(shared);
+    if (has_role(messages[0], "assistant") && has_role(answers[1].messages[0], "assistant")) {
+      fields.read(keys_.prompt);
+      before.add("user", text);
+      shared = 0;
+    } else if (std::any_of(messages.begin(), behind, [&](const Json& message) { return says(message, text); })) {
+      fields.read(keys_.prompt);
+    }
+  } else if (prompt == nullptr) {
+    const bool alone =
+        has_role(answers[0].messages[0], "assistant") && has_role(answers[1].messages[0], "assistant");
+    if (std::optional<Turns> talk = alone ? conversation_in(fields) : std::nullopt) {
+      before = std::move(*talk);
+      shared = 0;
+    }
+  } else {
+    config_error("\"{}\" is neither a text nor a list of messages", escaped(keys_.prompt, 40));
+  }
+  const Beside more = beside(fields);
+  std::vector<SampleText> pair;
+  for (const Turns& answer : answers) {
+    Turns talk = before;
+    talk.add(answer);
+    pair.push_back(conversation(std::move(talk), before.size() + shared, more));
   }
   return pair;
 }
@@ -148,6 +418,7 @@ uint64_t SampleTexts::hash() const {
   uint64_t hash = chat_ ? chat_->hash() : 0;
   for (const std::string* key : {&keys_.prompt, &keys_.answer, &keys_.messages}) hash = hash_bytes(*key, hash);
   if (!keys_.weight.empty()) hash = hash_bytes("weight " + keys_.weight, hash);
+  if (keys_.last_answer_only) hash = hash_bytes("last answer only", hash);
   if (keys_.pairs) hash = hash_bytes(fmt::format("pairs {} {}", keys_.chosen, keys_.rejected), hash);
   return hash;
 }
@@ -160,15 +431,17 @@ EncodedSample encode(const SampleText& sample, const Tokenizer& tokenizer, Encod
   const std::vector<TokenId> ids = encoder.encode(sample.text, added);
   made.ids.insert(made.ids.end(), ids.begin(), ids.end());
   made.weights.assign(made.ids.size(), 0.0F);
-  // Ids that the text up to a place has too, from the beginning on.
-  const auto ids_to = [&](size_t place) {
+  // Ids that the text up to a place has too, from the beginning on; and one that reaches across it, where asked
+  // for.
+  const auto ids_to = [&](size_t place, bool across) {
     if (place == sample.text.size()) return ids.size();
     const std::vector<TokenId> some = encoder.encode(std::string_view(sample.text).substr(0, place), added);
-    return static_cast<size_t>(std::mismatch(some.begin(), some.end(), ids.begin(), ids.end()).first -
-                               some.begin());
+    const auto same = std::mismatch(some.begin(), some.end(), ids.begin(), ids.end());
+    return static_cast<size_t>(same.first - some.begin()) +
+           (across && same.first != some.end() && same.second != ids.end());
   };
   for (const auto& [begin, end] : sample.targets) {
-    const size_t first = before + ids_to(begin), last = before + ids_to(end);
+    const size_t first = before + ids_to(begin, false), last = before + ids_to(end, true);
     if (first < last)
       std::fill(made.weights.begin() + static_cast<ptrdiff_t>(first),
                 made.weights.begin() + static_cast<ptrdiff_t>(last), sample.weight);

@@ -29,9 +29,15 @@ BytePairs::BytePairs(const TokenizerSpec& spec, const TokenIds& ids, const std::
     for (int byte = 0; byte < 256; ++byte) {
       const char c = static_cast<char>(byte);
       const auto at = ids_.find(std::string_view(&c, 1));
-      if (at == ids_.end())
-        config_error("{}: byte {} has no token; a byte-level vocabulary has all 256", place, byte);
-      byte_ids_[static_cast<size_t>(byte)] = at->second;
+      if (at == ids_.end() && unknown_ < 0) {
+        config_error(
+            "{}: byte {} has no token, and there is no unk_token: text with that byte would be lost. A "
+            "byte-level vocabulary is to have all 256 (tokenizers: "
+            "BpeTrainer(initial_alphabet=ByteLevel.alphabet()))",
+            place, byte);
+      }
+      lacks_bytes_ = lacks_bytes_ || at == ids_.end();
+      byte_ids_[byte] = at == ids_.end() ? unknown_ : at->second;
     }
   }
   std::vector<Merge> merges;
@@ -40,7 +46,7 @@ BytePairs::BytePairs(const TokenizerSpec& spec, const TokenIds& ids, const std::
   } else {
     add_scored(spec, merges, place);
   }
-  for (const Merge& merge : merges) neighbours_.note(spec.tokens[static_cast<size_t>(merge.joined)]);
+  for (const Merge& merge : merges) neighbours_.note(spec.tokens[merge.joined]);
   neighbours_.index();
   index(std::move(merges));
 }
@@ -48,7 +54,7 @@ BytePairs::BytePairs(const TokenizerSpec& spec, const TokenIds& ids, const std::
 void BytePairs::add_listed(const TokenizerSpec& spec, std::vector<Merge>& merges, const std::string& place) const {
   const auto bytes_of = [&](TokenId id) {
     const bool known = id >= 0 && static_cast<size_t>(id) < spec.tokens.size();
-    return known ? std::string_view(spec.tokens[static_cast<size_t>(id)]) : std::string_view();
+    return known ? std::string_view(spec.tokens[id]) : std::string_view();
   };
   std::string joined;
   for (size_t rank = 0; rank < spec.merges.size(); ++rank) {
@@ -67,7 +73,7 @@ void BytePairs::add_listed(const TokenizerSpec& spec, std::vector<Merge>& merges
   const auto twice = std::adjacent_find(sorted.begin(), sorted.end(),
                                         [](const Merge& a, const Merge& b) { return a.pair == b.pair; });
   if (twice != sorted.end()) {
-    const auto [left, right] = spec.merges[static_cast<size_t>(twice->rank)];
+    const auto [left, right] = spec.merges[twice->rank];
     config_error("{}: merge {} is there twice (ids {} and {})", place, (twice + 1)->rank, left, right);
   }
 }
@@ -102,9 +108,10 @@ size_t BytePairs::first_part(std::string_view piece) const {
   for (size_t at = before.size(); at < piece.size();) {
     const std::string_view behind = piece.substr(at, character_bytes(piece, at));
     if (!neighbours_.stand_together(before, behind)) {
-      // What is unknown may yet become one token with its neighbours.
-      const bool fuses = fuse_unknown_ && !of_bytes_ && byte_tokens_.empty() && of_character(before) < 0 &&
-                         of_character(behind) < 0;
+      // An unknown one may yet become one token with its neighbours.
+      const bool fuses =
+          fuse_unknown_ &&
+          (of_bytes_ ? lacks_bytes_ : byte_tokens_.empty() && of_character(before) < 0 && of_character(behind) < 0);
       if (!fuses) return at;
     }
     before = behind;
@@ -145,7 +152,10 @@ void BytePairs::begin(std::string_view piece, std::vector<Scratch::Symbol>& symb
   bool was_unknown = false;
   for (size_t at = 0; at < piece.size();) {
     if (of_bytes_) {
-      add(byte_ids_[static_cast<uint8_t>(piece[at++])]);
+      const TokenId id = byte_ids_[static_cast<uint8_t>(piece[at++])];
+      const bool is_unknown = lacks_bytes_ && id == unknown_;
+      if (!(is_unknown && was_unknown && fuse_unknown_)) add(id);
+      was_unknown = is_unknown;
       continue;
     }
     const std::string_view character = piece.substr(at, character_bytes(piece, at));
@@ -218,9 +228,9 @@ void BytePairs::join_long(Scratch& scratch, std::vector<TokenId>& ids) const {
     return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
   };
   const auto propose = [&](int32_t left) {
-    const int32_t right = symbols[static_cast<size_t>(left)].after;
+    const int32_t right = symbols[left].after;
     if (right < 0) return;
-    const TokenId a = symbols[static_cast<size_t>(left)].id, b = symbols[static_cast<size_t>(right)].id;
+    const TokenId a = symbols[left].id, b = symbols[right].id;
     const Merge* merge = find(a, b);
     if (merge == nullptr) return;
     heap.push_back({merge->rank, left, a, b, merge->joined});
@@ -231,20 +241,20 @@ void BytePairs::join_long(Scratch& scratch, std::vector<TokenId>& ids) const {
     std::pop_heap(heap.begin(), heap.end(), later);
     const Candidate best = heap.back();
     heap.pop_back();
-    Scratch::Symbol& left = symbols[static_cast<size_t>(best.position)];
+    Scratch::Symbol& left = symbols[best.position];
     // Stale if either side has merged since; a symbol merged into its neighbour has id -1.
     if (left.id != best.left || left.after < 0) continue;
-    Scratch::Symbol& right = symbols[static_cast<size_t>(left.after)];
+    Scratch::Symbol& right = symbols[left.after];
     if (right.id != best.right) continue;
     left.id = best.joined;
     right.id = -1;
     left.after = right.after;
-    if (left.after >= 0) symbols[static_cast<size_t>(left.after)].before = best.position;
+    if (left.after >= 0) symbols[left.after].before = best.position;
     if (left.before >= 0) propose(left.before);
     propose(best.position);
   }
-  for (int32_t i = 0; i >= 0; i = symbols[static_cast<size_t>(i)].after) {
-    ids.push_back(symbols[static_cast<size_t>(i)].id);
+  for (int32_t i = 0; i >= 0; i = symbols[i].after) {
+    ids.push_back(symbols[i].id);
   }
 }
 

@@ -22,7 +22,7 @@ using TokenIds = std::unordered_map<std::string_view, TokenId>;
 
 class BytePairs {
  public:
-  /// What joining writes; one a thread.
+  /// Scratch of joining; one a thread.
   struct Scratch {
     struct Symbol {
       TokenId id;
@@ -34,7 +34,7 @@ class BytePairs {
     };
     std::vector<Symbol> symbols;
     std::vector<Candidate> heap;
-    // Of a short piece: the symbols that are left, and of each what it and the next one join to.
+    // The symbols that are left of a short piece, and of each what it and the next one join to.
     std::vector<TokenId> ids, joined;
     std::vector<int32_t> ranks;
   };
@@ -44,7 +44,7 @@ class BytePairs {
 
   /// Appends the ids of a piece.
   void join(std::string_view piece, Scratch& scratch, std::vector<TokenId>& ids) const;
-  /// Where the first part of a piece ends that nothing joins to what follows.
+  /// The end of the first part of a piece that nothing joins to what follows.
   size_t first_part(std::string_view piece) const;
   /// The token of one byte, where bytes are the symbols.
   TokenId of_byte(uint8_t byte) const { return byte_ids_[byte]; }
@@ -65,7 +65,7 @@ class BytePairs {
   void join_long(Scratch& scratch, std::vector<TokenId>& ids) const;
 
   const TokenIds& ids_;
-  bool of_bytes_, fuse_unknown_;
+  bool of_bytes_, fuse_unknown_, lacks_bytes_ = false;
   TokenId unknown_;
   std::vector<TokenId> byte_tokens_;
   std::array<TokenId, 256> byte_ids_{};

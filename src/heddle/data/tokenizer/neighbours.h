@@ -1,4 +1,4 @@
-// Which characters stand beside each other in tokens. No token reaches across two that do so in none, so a text
+// The characters that stand beside each other in tokens. No token reaches across two that do so in none, so a text
 // falls apart there, and each part is joined by itself without any other outcome. The parts are short, and most of
 // them were met before.
 //
@@ -16,10 +16,10 @@ class Neighbours {
  public:
   /// The characters of a token, which may begin and end within one where tokens are of bytes.
   void note(std::string_view token);
-  /// Once all tokens are noted.
+  /// Called once all tokens are noted.
   void index();
 
-  /// Whether a token may hold the end of the character `before` and the beginning of the character `behind`.
+  /// True if a token may hold the end of the character `before` and the beginning of the character `behind`.
   bool stand_together(std::string_view before, std::string_view behind) const {
     const auto last = static_cast<uint8_t>(before.back()), first = static_cast<uint8_t>(behind.front());
     if ((last | first) < 0x80) return ascii_.test(size_t{last} * 128 + first);

@@ -1,4 +1,4 @@
-// What a tokenizer does to text before it cuts it: Unicode forms, replacements, a prefix.
+// Steps of a tokenizer on text before it cuts it: Unicode forms, replacements, a prefix.
 #pragma once
 
 #include <string>
@@ -21,7 +21,7 @@ class Normalizer {
   using Held = std::string[2];
   /// A view of `text`, or of one of `held`.
   std::string_view apply(std::string_view text, SplitPattern::Scratch& scratch, Held& held) const;
-  /// Whether it mends what is no UTF-8 by itself.
+  /// True if it mends what is no UTF-8 by itself.
   bool takes_any_bytes() const;
 
  private:

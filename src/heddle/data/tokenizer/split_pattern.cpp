@@ -27,7 +27,7 @@ bool compiles(const std::string& pattern) {
   return code != nullptr;
 }
 
-// With "sc:" before each name that \p and \P know as a script.
+// The pattern with "sc:" before each name that \p and \P know as a script.
 std::string with_scripts(std::string_view pattern) {
   std::string out;
   for (size_t i = 0; i < pattern.size(); ++i) {

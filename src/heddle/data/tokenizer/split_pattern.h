@@ -16,7 +16,7 @@ namespace heddle::data {
 
 class SplitPattern {
  public:
-  /// What a match writes; one a thread. Serves every pattern.
+  /// Scratch of a match; one a thread. Serves every pattern.
   class Scratch {
    public:
     Scratch();
@@ -32,8 +32,8 @@ class SplitPattern {
 
   /// `place` is where the pattern stands, for messages. ConfigError if it isn't a valid expression.
   SplitPattern(const std::string& pattern, const std::string& place);
-  /// A pattern of Oniguruma or Rust in PCRE2's words: a class without another one, [a&&[^b]], is (?:(?![b])[a]),
-  /// and a script by itself, \p{Han}, is \p{sc:Han}, which else holds what several scripts share.
+  /// A pattern of Oniguruma or Rust in PCRE2's words. A class without another one, [a&&[^b]], is (?:(?![b])[a]). A
+  /// script by itself, \p{Han}, is \p{sc:Han}, which else holds what several scripts share.
   static std::string translated(std::string_view pattern);
   /// Why a pattern written for Oniguruma (Hugging Face's engine) may find other pieces here; empty if it finds the
   /// same in text of Unicode 14 (what PCRE2 10.42 knows) without U+180E.
@@ -41,7 +41,7 @@ class SplitPattern {
   /// A pattern that finds exactly `text`.
   static std::string literally(std::string_view text);
 
-  /// Whether it matches nothing at some place.
+  /// True if it matches nothing at some place.
   bool may_be_empty() const;
 
   /// The matches of a text in order; empty ones too, but not right behind another match, as Oniguruma's and Rust's

@@ -23,7 +23,7 @@ bool is_white_space(uint32_t code) {
          code == 0x205f || code == 0x3000;
 }
 
-// Where the white space begins that `text` ends with.
+// The begin of the white space that `text` ends with.
 size_t trailing_space(std::string_view text) {
   size_t end = text.size();
   while (end > 0) {
@@ -133,12 +133,16 @@ Tokenizer::Tokenizer(TokenizerSpec spec, const std::string& place)
   }
   index_added();
 
-  end_of_text_ = spec_.end_of_text;
+  end_of_text_ = spec_.end_of_text >= 0 ? spec_.end_of_text : named_end_of_text(spec_);
+}
+
+TokenId named_end_of_text(const TokenizerSpec& spec) {
   for (const std::string_view name : kEndNames) {
-    for (const AddedToken& added : spec_.added) {
-      if (end_of_text_ < 0 && added.content == name) end_of_text_ = added.id;
+    for (const AddedToken& added : spec.added) {
+      if (added.content == name) return added.id;
     }
   }
+  return -1;
 }
 
 void Tokenizer::index_added() {
@@ -160,7 +164,7 @@ std::string_view Tokenizer::token_bytes(TokenId id) const {
   const auto decoded = decoded_.find(id);
   if (decoded != decoded_.end()) return decoded->second;
   if (id < 0 || static_cast<size_t>(id) >= spec_.tokens.size()) return {};
-  return spec_.tokens[static_cast<size_t>(id)];
+  return spec_.tokens[id];
 }
 
 std::string Tokenizer::decode(std::span<const TokenId> ids) const {
@@ -261,7 +265,7 @@ void Encoder::encode_word(std::string_view word, Word kind, std::vector<TokenId>
     return;
   }
   if (word.size() > WordCache::kMostWordBytes) return join(word, kind, ids);
-  // The same bytes may be one token as a word, and several as a part.
+  // Equal bytes may be one token as a word, and several as a part.
   const bool apart = kind == Word::part && tokenizer_.spec_.ignore_merges;
   const uint64_t hash = hash_bytes(word) + (apart ? 1 : 0);
   uint32_t count = 0;

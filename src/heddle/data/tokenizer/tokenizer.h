@@ -80,8 +80,11 @@ class Tokenizer {
   TokenId end_of_text_ = -1;
 };
 
-/// Whether the contents of added tokens found in text become those tokens, or are text like any other. Training
-/// data is `plain`, so that no document can end itself.
+/// The added token that is called as published tokenizers call what ends a text; -1: there is none.
+TokenId named_end_of_text(const TokenizerSpec& spec);
+
+/// The reading of added tokens' contents in text: as those tokens, or as text like any other. Training data is
+/// `plain`, so that no document can end itself.
 enum class AddedTokens : uint8_t { plain, parse };
 
 class Encoder {

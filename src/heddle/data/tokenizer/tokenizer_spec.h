@@ -26,13 +26,17 @@ inline constexpr size_t kMostTokenBytes = 4096;
 /// Stands for a space in vocabularies of characters.
 inline constexpr std::string_view kSpaceMark = "\xe2\x96\x81";
 
-/// How text is cut before merging: words with a leading mark or space, numbers by threes, line ends apart. Of the
-/// family that GPT-4 and Llama 3 use.
+/// The cut of text before merging: words with a leading mark or space, numbers by threes, line ends apart. It is of
+/// the family that GPT-4 and Llama 3 use.
 inline constexpr const char* kSplitWords =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 /// GPT-2's own.
 inline constexpr const char* kSplitWordsGpt2 =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+/// Qwen's own.
+inline constexpr const char* kSplitWordsQwen =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 /// A token that is found in text as a whole, before any splitting.
 struct AddedToken {
@@ -51,7 +55,7 @@ enum class UnicodeForm : uint8_t { nfc, nfd, nfkc, nfkd };
 struct ReplaceStep {
   std::string pattern;  // a regular expression
   std::string content;  // as it is
-  std::string place;    // where the pattern stands, for messages; may be empty
+  std::string place;    // place of the pattern, for messages; may be empty
 };
 
 struct PrependStep {
@@ -74,11 +78,11 @@ using NormalizerStep = std::variant<UnicodeForm, ReplaceStep, PrependStep, Chars
 // ---- what cuts it into pieces, in order
 
 struct SplitStep {
-  /// What becomes of the matches.
+  /// The treatment of the matches.
   enum class Behavior : uint8_t { isolated, removed, merged_with_previous, merged_with_next, contiguous };
   std::string pattern;
   Behavior behavior = Behavior::isolated;
-  bool invert = false;  // what lies between the matches is matched
+  bool invert = false;  // text between the matches is matched
   std::string place;
 };
 
@@ -119,7 +123,7 @@ struct TokenizerSpec {
   std::vector<NormalizerStep> normalizer;
   std::vector<PieceStep> steps;
   std::vector<AddedToken> added;
-  std::vector<TokenId> before, after;  // what a document begins and ends with
+  std::vector<TokenId> before, after;  // tokens that a document begins and ends with
   bool marks_spaces = false;           // kSpaceMark is decoded as a space
   TokenId end_of_text = -1;            // -1: the added token whose name says so
 };

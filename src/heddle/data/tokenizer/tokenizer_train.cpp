@@ -190,7 +190,7 @@ TokenizerSpec train_tokenizer(const WordCounts& counts, int64_t vocabulary) {
       offer(top.pair);
       continue;
     }
-    std::string joined = spec.tokens[static_cast<size_t>(top.left)] + spec.tokens[static_cast<size_t>(top.right)];
+    std::string joined = spec.tokens[top.left] + spec.tokens[top.right];
     if (joined.size() > kMostLearntTokenBytes) continue;
     // Two ways of joining can give the same bytes: they are one token.
     const auto [at, fresh] = ids.emplace(joined, static_cast<TokenId>(spec.tokens.size()));

@@ -1,8 +1,8 @@
 // Learns a byte-level BPE vocabulary from text: count words once, then merge the commonest pair again and again.
 //
-// A merge touches only the words that hold its pair, found by an inverted index, and the next pair comes from a
-// heap of counts corrected when popped; so training takes time near linear in the number of different words. Ties
-// go to the smaller (left, right) ids: the same text gives the same vocabulary on every machine.
+// A merge touches only the words that hold its pair, found by an inverted index. The next pair comes from a heap of
+// counts corrected when popped. So training takes time near linear in the number of different words. Ties go to the
+// smaller (left, right) ids: the same text gives the same vocabulary on every machine.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace heddle::data {
 
-/// How often each word occurs. Memory is bounded: above kMostWords different words the rarest are forgotten.
+/// Counts of each word's occurrences. Memory is bounded: above kMostWords different words the rarest are forgotten.
 class WordCounts {
  public:
   static constexpr size_t kMostWords = 4'000'000;

@@ -19,7 +19,7 @@ Unigram::Unigram(const TokenizerSpec& spec, const std::string& place)
       byte_tokens_(spec.byte_tokens),
       unknown_(spec.unknown),
       single_(spec.single_precision) {
-  if (unknown_ < 0) config_error("{}: a unigram model needs a token for what is unknown", place);
+  if (unknown_ < 0) config_error("{}: a unigram model needs an unknown token", place);
   user_defined_.resize(spec.tokens.size());
   size_t bytes = 1;
   bool any = false;

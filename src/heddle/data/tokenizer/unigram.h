@@ -1,7 +1,8 @@
 // The unigram model: of all ways to cut a piece into tokens the one whose scores add up highest (Kudo 2018).
 //
-// Scores are added in the precision and order of the program whose tokenizer it is, for ties and near ties go by
-// their rounding: single for SentencePiece (unigram_model.cc, EncodeOptimized), double for Hugging Face's.
+// Scores are added in the precision and order of the program whose tokenizer it is, because their rounding decides
+// ties and near ties. They are single for SentencePiece (unigram_model.cc, EncodeOptimized), double for Hugging
+// Face's.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@ namespace heddle::data {
 
 class Unigram {
  public:
-  /// What a search writes; one a thread.
+  /// Scratch of a search; one a thread.
   struct Scratch {
     struct Node {
       double score;

@@ -25,6 +25,15 @@ Locked& locked() {
   return one;
 }
 
+struct OpenDevices {
+  std::mutex mutex;
+  std::map<int, int> ranks;  // by device, how many have opened it
+};
+OpenDevices& open_devices() {
+  static OpenDevices one;
+  return one;
+}
+
 int64_t rounded_up(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; }
 
 CUmemAllocationProp memory_of(int ordinal) {
@@ -42,6 +51,28 @@ CUmemAllocationProp memory_of(int ordinal) {
 }
 
 }  // namespace
+
+OpenDevice::OpenDevice(int ordinal) : ordinal_(ordinal) {
+  const std::lock_guard lock(open_devices().mutex);
+  ++open_devices().ranks[ordinal_];
+}
+
+OpenDevice::~OpenDevice() {
+  const std::lock_guard lock(open_devices().mutex);
+  if (--open_devices().ranks[ordinal_] == 0) open_devices().ranks.erase(ordinal_);
+}
+
+std::vector<int> OpenDevice::reaching(int ordinal) {
+  std::vector<int> all{ordinal};
+  const std::lock_guard lock(open_devices().mutex);
+  for (const auto& [peer, ranks] : open_devices().ranks) {
+    int reaches = 0;
+    if (peer != ordinal)
+      check_cuda(cudaDeviceCanAccessPeer(&reaches, peer, ordinal), "asking which devices reach each other");
+    if (reaches != 0) all.push_back(peer);
+  }
+  return all;
+}
 
 CudaArena::CudaArena(int ordinal, int64_t capacity_bytes) : ordinal_(ordinal), capacity_bytes_(capacity_bytes) {
   const CUmemAllocationProp prop = memory_of(ordinal_);
@@ -66,13 +97,20 @@ CudaArena::~CudaArena() {
 void CudaArena::reach(int64_t bytes) {
   if (bytes <= held_bytes_) return;
   Part part{0, held_bytes_, rounded_up(bytes - held_bytes_, step_bytes_)};
-  const CUmemAllocationProp prop = memory_of(ordinal_);
-  if (driver().create(&part.handle, static_cast<size_t>(part.bytes), &prop, 0) != CUDA_SUCCESS) {
+  CUmemAllocationProp prop = memory_of(ordinal_);
+  CUresult created = driver().create(&part.handle, static_cast<size_t>(part.bytes), &prop, 0);
+  if (created == CUDA_ERROR_NOT_SUPPORTED) {  // in WSL and on parts of a device memory is for one process alone
+    prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+    prop.allocFlags.gpuDirectRDMACapable = 0;
+    created = driver().create(&part.handle, static_cast<size_t>(part.bytes), &prop, 0);
+  }
+  if (created == CUDA_ERROR_OUT_OF_MEMORY) {
     throw SystemError(ENOMEM,
                       fmt::format("device {} has no {} MiB more for the arena, which holds {} MiB of at most {}: "
                                   "set device.memory_bytes to what is free",
                                   ordinal_, part.bytes >> 20, held_bytes_ >> 20, capacity_bytes_ >> 20));
   }
+  check_driver(created, "taking memory for the arena");
   const CUdeviceptr at = base_ + static_cast<CUdeviceptr>(part.offset);
   CUresult status = driver().map(at, static_cast<size_t>(part.bytes), 0, part.handle, 0);
   if (status != CUDA_SUCCESS) {
@@ -81,10 +119,12 @@ void CudaArena::reach(int64_t bytes) {
   }
   parts_.push_back(part);
   held_bytes_ += part.bytes;
-  CUmemAccessDesc access{};
-  access.location = prop.location;
-  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  check_driver(driver().set_access(at, static_cast<size_t>(part.bytes), &access, 1), "opening memory of the arena");
+  std::vector<CUmemAccessDesc> access;
+  for (const int device : OpenDevice::reaching(ordinal_)) {
+    access.push_back({{CU_MEM_LOCATION_TYPE_DEVICE, device}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
+  }
+  check_driver(driver().set_access(at, static_cast<size_t>(part.bytes), access.data(), access.size()),
+               "opening memory of the arena");
   if (poisoned_) fill(part.offset, part.bytes);
 }
 

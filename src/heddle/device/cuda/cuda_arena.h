@@ -1,7 +1,7 @@
 // The arena of a CUDA device, and that of values on the host.
 //
-// Addresses for the whole capacity are reserved at once and never change; memory is put behind them as the program
-// first reaches it, so that what is held is the high water of the program, and the rest stays free for libraries.
+// Addresses for the whole capacity are reserved at once and never change. Memory is put behind them as the program
+// first reaches it. So the arena holds the high water of the program, and the rest stays free for libraries.
 #pragma once
 
 #include <vector>
@@ -11,6 +11,22 @@
 #include "heddle/device/host/shared_arena.h"
 
 namespace heddle::device {
+
+/// The devices that ranks of this process have opened. Those that reach each other's memory are given each other's
+/// arenas: copies from peer to peer then go over the link between them, and not through the host. Ranks that are
+/// threads open their devices before any of them takes memory.
+class OpenDevice {
+ public:
+  explicit OpenDevice(int ordinal);
+  ~OpenDevice();
+  OpenDevice(const OpenDevice&) = delete;
+  OpenDevice& operator=(const OpenDevice&) = delete;
+  /// The device itself and those of them that reach its memory.
+  static std::vector<int> reaching(int ordinal);
+
+ private:
+  int ordinal_;
+};
 
 class CudaArena : public Arena {
  public:
@@ -58,8 +74,8 @@ class PinnedArena : public Arena {
   bool poisoned_ = false;
 };
 
-/// CUDA refuses a copy across the seam of two steps in which pages were locked: how many bytes from here on lie in
-/// one, or no end where `at` is in no PinnedArena.
+/// The bytes from here on that lie in one step, or no end where `at` is in no PinnedArena. CUDA refuses a copy
+/// across the seam of two steps in which pages were locked.
 int64_t bytes_to_seam(const void* at);
 
 /// Memory that outlives the process, page-locked while this one has it.

@@ -10,9 +10,29 @@ void check_cuda(cudaError_t status, const char* doing) {
 
 void check_driver(CUresult status, const char* doing) {
   if (status == CUDA_SUCCESS) return;
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult result{};
+  const char* name = nullptr;
+  if (cudaGetDriverEntryPointByVersion("cuGetErrorName", &found, 12000, cudaEnableDefault, &result) ==
+          cudaSuccess &&
+      found != nullptr)
+    reinterpret_cast<decltype(&cuGetErrorName)>(found)(status, &name);
   throw SystemError(static_cast<int>(status),
-                    fmt::format("CUDA driver: {}: error {}", doing, static_cast<int>(status)));
+                    fmt::format("CUDA driver: {}: error {}{}", doing, static_cast<int>(status),
+                                name == nullptr ? "" : fmt::format(" ({})", name)));
 }
+
+bool reached(cudaEvent_t event) {
+  const cudaError_t status = cudaEventQuery(event);
+  if (status != cudaErrorNotReady) {
+    check_cuda(status, "asking whether an event is reached");
+    return true;
+  }
+  forget_last_error();
+  return false;
+}
+
+void forget_last_error() { static_cast<void>(cudaGetLastError()); }
 
 namespace {
 

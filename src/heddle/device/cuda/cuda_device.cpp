@@ -14,25 +14,14 @@ namespace {
 
 /// Workspaces and buffers of vendors' libraries; NCCL's are made once the arena has its size.
 constexpr int64_t kLeftForLibraries = int64_t{1} << 30, kLeftForRanks = int64_t{1} << 30;
-constexpr int kLeastMajor = 8;
 /// A thread's local memory, more than any kernel wants. It is given ahead: the launch that first wants it waits for
 /// the whole device, which may wait for another rank.
 constexpr size_t kLocalBytes = 2048;
 
-/// What the driver reads as it starts; what the user has set stands.
-/// - Streams share hardware queues, eight unless told otherwise, and what waits in one for a peer holds up what is
-///   behind it (NVIDIA/nccl, issue 783). A rank has more streams than eight.
-/// - A kernel is loaded at its first launch, which may wait for an idle device, as above: of several ranks, each
-///   loads all as it starts.
-void tell_driver(int ranks) {
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-  if (ranks > 1) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-}
-
 class CudaDevice : public Device {
  public:
   CudaDevice(int ordinal, int ranks)
-      : ordinal_(ordinal), left_bytes_(kLeftForLibraries + (ranks > 1 ? kLeftForRanks : 0)) {
+      : ordinal_(ordinal), open_(ordinal), left_bytes_(kLeftForLibraries + (ranks > 1 ? kLeftForRanks : 0)) {
     use();
     check_cuda(cudaDeviceSetLimit(cudaLimitStackSize, kLocalBytes), "making room for the threads' local memory");
   }
@@ -75,27 +64,37 @@ class CudaDevice : public Device {
  private:
   void use() const { check_cuda(cudaSetDevice(ordinal_), "choosing the device"); }
   int ordinal_;
+  OpenDevice open_;
   int64_t left_bytes_;
   bool graphs_ = false;
 };
 
 }  // namespace
 
+// Streams share hardware queues, eight by default. Work that waits in one for a peer holds up the work behind it
+// (NVIDIA/nccl, issue 783). A rank has more than eight streams.
+// A kernel is loaded at its first launch, which may wait for an idle device, as above. Each of several ranks loads
+// all of them as it starts.
+void tell_cuda_driver(bool several_ranks) {
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  if (several_ranks) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+}
+
 Support cuda_available() {
-  tell_driver(1);
+  tell_cuda_driver(false);
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess) return Support::no(fmt::format("no CUDA device: {}", cudaGetErrorString(status)));
   if (count == 0) return Support::no("no CUDA device");
   int major = 0;
-  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) != cudaSuccess || major < kLeastMajor) {
-    return Support::no(fmt::format("the CUDA device has compute capability {}, {} is needed", major, kLeastMajor));
+  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) != cudaSuccess || major < kLeastCapability) {
+    return Support::no(fmt::format("the CUDA device has compute capability {}, {} is needed", major, kLeastCapability));
   }
   return Support::yes();
 }
 
 std::unique_ptr<Device> cuda_device(const Seat& seat) {
-  tell_driver(seat.ranks);
+  tell_cuda_driver(seat.ranks > 1);
   if (const Support there = cuda_available(); !there) config_error("device.backend is \"cuda\": {}", there.reason);
   int count = 0;
   check_cuda(cudaGetDeviceCount(&count), "counting devices");

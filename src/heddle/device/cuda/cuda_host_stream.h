@@ -1,9 +1,9 @@
-// The stream of the host's processor among those of a CUDA device: its entries run in the stream's order as
-// functions of the host, with as many threads as it was given, so that copies and kernels of other streams wait for
-// them, and they for these, by events.
+// The stream of the host's processor among those of a CUDA device. Its entries run in the stream's order as
+// functions of the host, with as many threads as it was given. Copies and kernels of other streams wait for them,
+// and they for these, by events.
 //
-// What an entry throws is kept, for nothing may be asked of CUDA where it runs: the stream ends when the host next
-// puts something on it or waits for it.
+// An exception of an entry is kept, for nothing may be asked of CUDA where it runs. The stream ends when the host
+// next puts something on it or waits for it.
 #pragma once
 
 #include <atomic>

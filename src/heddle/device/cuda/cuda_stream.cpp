@@ -1,5 +1,6 @@
 #include "heddle/device/cuda/cuda_stream.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <string_view>
 
@@ -15,7 +16,7 @@ constexpr uint64_t kMostWithoutEvent = 128;
 constexpr size_t kLeastRun = 4;       // launches that a graph is worth
 constexpr size_t kMostGraphs = 4096;  // graphs take memory of the device that no arena accounts for
 
-/// HEDDLE_CUDA_SYNC=1: each launch is waited for, so that an error inside a kernel is told with its op.
+/// HEDDLE_CUDA_SYNC=1: each launch is waited for, so that an error inside a kernel is reported with its op.
 bool one_by_one() {
   static const bool on = [] {
     const char* word = std::getenv("HEDDLE_CUDA_SYNC");
@@ -129,7 +130,6 @@ void CudaStream::flush() {
       Graph& graph = at->second;
       if (graph.exec == nullptr && !graph.refused) {
         graph.exec = capture(run);
-        check_alive();
         graph.refused = graph.exec == nullptr;
       }
       exec = graph.exec;
@@ -153,18 +153,16 @@ cudaGraphExec_t CudaStream::capture(LaunchRun& run) {
   bool captured = true;
   try {
     run.enqueue(stream_);
-  } catch (const SystemError&) {  // an entry that asks the device for more than launches
+  } catch (
+      ...) {  // by an entry that asks the device for more than launches; what fails otherwise, too, fails again
     captured = false;
-  } catch (...) {
-    captured = false;
-    end_at(run.at());
   }
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t exec = nullptr;
   captured = cudaStreamEndCapture(stream_, &graph) == cudaSuccess && captured && graph != nullptr;
   if (captured && cudaGraphInstantiate(&exec, graph, 0) != cudaSuccess) exec = nullptr;
   if (graph != nullptr) cudaGraphDestroy(graph);
-  if (exec == nullptr) cudaGetLastError();  // it is told by running without a graph
+  if (exec == nullptr) forget_last_error();  // it shows as running without a graph
   return exec;
 }
 
@@ -172,7 +170,7 @@ void CudaStream::make_room(uint64_t launches) {
   if (launched_ + launches <= kRing) return;
   // Not further ahead than the ring is long.
   cudaEvent_t oldest = event_of(launched_ + launches - kRing);
-  if (cudaEventQuery(oldest) != cudaErrorNotReady) return;
+  if (reached(oldest)) return;
   const int64_t start = now_ns();
   check_cuda(cudaEventSynchronize(oldest), "waiting for room on a stream");
   host_waited_ns_ += now_ns() - start;
@@ -239,11 +237,15 @@ void CudaStream::synchronize(uint64_t count) {
              fmt::format("running what stream {} holds", name_).c_str());
 }
 
+// Every trace has a beginning of its own: elapsed times come as floats of milliseconds, whose grain is 62 µs after
+// ten minutes.
 void CudaStream::set_trace(bool on) {
   check_alive();
   flush();
-  if (on && trace_start_ == nullptr) {
+  if (on) {
     check_cuda(cudaStreamSynchronize(stream_), "starting a trace");
+    time_spans();
+    if (trace_start_ != nullptr) spare_.push_back(trace_start_);
     trace_start_ = timed_event();
     check_cuda(cudaEventSynchronize(trace_start_), "starting a trace");
     trace_start_ns_ = now_ns();
@@ -251,21 +253,28 @@ void CudaStream::set_trace(bool on) {
   tracing_ = on;
 }
 
-std::vector<Span> CudaStream::take_spans() {
-  std::vector<Span> spans;
+// Each time is that from one event to the next, so that none is the difference of two large floats.
+void CudaStream::time_spans() {
+  const auto ns_between = [](cudaEvent_t from, cudaEvent_t to) {
+    float ms = 0;
+    check_cuda(cudaEventElapsedTime(&ms, from, to), "reading a trace");
+    return std::llround(double{ms} * 1e6);
+  };
   for (const Traced& t : traced_) {
-    float from_ms = 0, to_ms = 0;
-    check_cuda(cudaEventElapsedTime(&from_ms, trace_start_, t.start), "reading a trace");
-    check_cuda(cudaEventElapsedTime(&to_ms, trace_start_, t.end), "reading a trace");
     Span span = t.span;
-    span.start_ns = trace_start_ns_ + static_cast<int64_t>(from_ms * 1e6);
-    span.end_ns = trace_start_ns_ + static_cast<int64_t>(to_ms * 1e6);
-    spans.push_back(span);
+    span.start_ns = trace_start_ns_ + ns_between(trace_start_, t.start);
+    span.end_ns = span.start_ns + ns_between(t.start, t.end);
+    spans_.push_back(span);
+    spare_.push_back(std::exchange(trace_start_, t.end));
     spare_.push_back(t.start);
-    spare_.push_back(t.end);
+    trace_start_ns_ = span.end_ns;
   }
   traced_.clear();
-  return spans;
+}
+
+std::vector<Span> CudaStream::take_spans() {
+  time_spans();
+  return std::exchange(spans_, {});
 }
 
 }  // namespace heddle::device

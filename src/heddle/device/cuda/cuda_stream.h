@@ -1,20 +1,19 @@
 // A stream of a CUDA device. launch() runs the entry on the calling thread, which puts kernels on the stream.
-// Events stand where something waits: who waits for a launch that has none records one then, behind what has been
-// put on the stream since, and from the next such launch on it has its own at once (the same op in the same
-// listing).
+// Events stand where something waits. A wait for a launch that has none records one then, behind what has been put
+// on the stream since. From the next such launch on (the same op in the same listing) it has its own at once.
 //
-// An event may end later than what it is waited for, by launches that only compute: what a message waits for, its
-// peer may make of what this event holds up. So one is recorded ahead of each message, behind it, and ahead of each
-// wait of the stream, which may be for a message.
+// An event may end later than what it is waited for, but only by launches that compute. For a peer may make what a
+// message waits for from what this event holds up. So one is recorded ahead of each message, behind it, and ahead
+// of each wait of the stream, which may be for a message.
 //
 // Events are kept in a ring. A wait for a launch whose event was used again waits for the oldest that is kept,
 // which ends later: never too early.
 //
 // With graphs, launches that repeat are first listed (launch_run.h) until something else needs them on the stream:
-// a wait, a message, the host. A run seen before is captured as a graph, one that has a graph is put on the stream
-// as a whole, with one event for its last launch: who waits for one inside waits for that.
+// a wait, a message, the host. A run seen before is captured as a graph. A run that has a graph is put on the
+// stream as a whole, with one event for its last launch; a wait for one inside waits for that.
 //
-// An entry that throws ends the stream: nothing more is put on it, and whatever is asked of it, or of a stream that
+// An entry that throws ends the stream. Nothing more is put on it, and whatever is asked of it, or of a stream that
 // waits for it, throws the same.
 #pragma once
 
@@ -39,7 +38,7 @@ class CudaStream : public Stream {
   void launch(const Launch& launch) override;
   void wait(Stream& other, uint64_t count) override;
   void synchronize(uint64_t count) override;
-  void on_failure(Told tell) override { tell_ = std::move(tell); }
+  void on_failure(ControlMessage tell) override { tell_ = std::move(tell); }
   std::optional<Span> failed_at() const override { return failure_ ? std::optional(failed_at_) : std::nullopt; }
   void* handle() const override { return stream_; }
 
@@ -64,6 +63,8 @@ class CudaStream : public Stream {
     cudaEvent_t start, end;
   };
   cudaEvent_t timed_event();
+  /// Adds the times of traced launches that have ended.
+  void time_spans();
   void launch_now(const Launch& launch);
   /// Ends the stream with the exception under way, of this launch.
   void end_at(const Launch& launch);
@@ -104,12 +105,13 @@ class CudaStream : public Stream {
   uint64_t launched_ = 0, recorded_ = 0;  // launches; those of them that an event stands for
   std::exception_ptr failure_;
   Span failed_at_;
-  Told tell_;
+  ControlMessage tell_;
   int64_t host_waited_ns_ = 0;
   bool tracing_ = false;
-  cudaEvent_t trace_start_ = nullptr;
+  cudaEvent_t trace_start_ = nullptr;  // of the trace, or the end of what was timed last
   int64_t trace_start_ns_ = 0;
   std::vector<Traced> traced_;
+  std::vector<Span> spans_;
   std::vector<cudaEvent_t> spare_;
 };
 

@@ -12,12 +12,12 @@ namespace {
 
 class HostDevice : public Device {
  public:
-  std::unique_ptr<Arena> arena(int64_t bytes, int64_t foretold_bytes) override {
-    return std::make_unique<HostArena>(bytes, foretold_bytes);
+  std::unique_ptr<Arena> arena(int64_t bytes, int64_t predicted_bytes) override {
+    return std::make_unique<HostArena>(bytes, predicted_bytes);
   }
   std::unique_ptr<Arena> host_arena(int64_t bytes) override { return std::make_unique<HostArena>(bytes); }
   std::unique_ptr<Stream> stream(const std::string& name, int threads) override {
-    return std::make_unique<HostStream>(name, threads, units_);
+    return std::make_unique<HostStream>(name, threads);
   }
   int64_t memory_bytes() const override { return device::host_memory_bytes(); }
   int64_t host_memory_bytes() const override { return device::host_memory_bytes(); }
@@ -28,9 +28,6 @@ class HostDevice : public Device {
   void upload(void* to, const void* from, int64_t bytes) override {
     std::memcpy(to, from, static_cast<size_t>(bytes));
   }
-
- private:
-  std::shared_ptr<PacedUnits> units_ = std::make_shared<PacedUnits>();  // of paced streams
 };
 
 }  // namespace

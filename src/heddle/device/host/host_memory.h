@@ -1,4 +1,4 @@
-// What this machine has of memory, and how much of it is left.
+// The memory of this machine, and how much of it is left.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace heddle::device {
 /// Bytes of physical memory that this process may hope for: the smaller of the machine's and its control group's.
 int64_t host_memory_bytes();
 
-/// Of those, what could be taken now without pushing anything out: free, or held as copies of files.
+/// Bytes of those that could be taken now without pushing anything out: free, or held as copies of files.
 int64_t host_memory_left_bytes();
 
 }  // namespace heddle::device

@@ -2,8 +2,6 @@
 
 #include <omp.h>
 
-#include <chrono>
-
 #include "heddle/base/clock.h"
 #include "heddle/device/running_op.h"
 
@@ -25,9 +23,8 @@ struct HostStream::Command {
   uint64_t count = 0;
 };
 
-HostStream::HostStream(std::string name, int threads, std::shared_ptr<PacedUnits> units)
+HostStream::HostStream(std::string name, int threads)
     : name_(std::move(name)),
-      units_(std::move(units)),
       ring_(std::make_unique<Command[]>(kRing)),
       worker_([this, threads] { work(threads); }) {}
 
@@ -104,28 +101,9 @@ void HostStream::await(const HostStream& other, uint64_t count) {
     const int64_t start = now_ns();
     other.ended_.wait_for(count);
     times_.waiting_ns += now_ns() - start;
-    overslept_ns_ = 0;
   }
   if (other.failed_.load(std::memory_order_acquire) && !failed_.load(std::memory_order_relaxed)) {
     end_with(other.failure_, other.failed_at_);
-  }
-}
-
-void HostStream::sleep_taking(const Launch& launch, int64_t ns) {
-  const bool takes = units_ && launch.takes > 0;
-  if (takes) units_->take(launch.takes, now_ns());
-  std::this_thread::sleep_for(std::chrono::nanoseconds(ns));
-  if (takes) units_->take(-launch.takes, now_ns());
-}
-
-// Asleep until the units' clock shows `until`. Returns when that was.
-int64_t HostStream::sleep_computing(double until_ns) {
-  constexpr double kNear_ns = 1e3;
-  for (;;) {
-    const int64_t now = now_ns();
-    const double left_ns = until_ns - units_->at(now);
-    if (left_ns <= kNear_ns) return now + static_cast<int64_t>(left_ns);
-    std::this_thread::sleep_for(std::chrono::nanoseconds(static_cast<int64_t>(left_ns)));
   }
 }
 
@@ -133,9 +111,6 @@ void HostStream::run(Command& command) {
   const Launch& launch = command.launch;
   if (failed_.load(std::memory_order_relaxed)) return ended_.raise();
   const int64_t start = now_ns();
-  const bool by_units = units_ && launch.computes && launch.pace_ns > 0;
-  const double start_units_ns = by_units ? units_->at(start) : 0;
-  if (launch.pace == Pace::before && launch.pace_ns > 0) sleep_taking(launch, launch.pace_ns);
   try {
     running_op = {launch.listing, launch.op_index};
     launch.run(launch.call);
@@ -146,19 +121,7 @@ void HostStream::run(Command& command) {
     if (tell_) tell_(failure_, failed_at_);
   }
   running_op = {};
-  int64_t end = now_ns();
-  const int64_t left_ns = launch.pace_ns - (launch.pace == Pace::after ? 0 : end - start);
-  const double until_ns = start_units_ns + static_cast<double>(launch.pace_ns - overslept_ns_);
-  if (by_units && units_->at(end) < until_ns) {
-    const int64_t due_ns = sleep_computing(until_ns);
-    end = now_ns();
-    overslept_ns_ = end - due_ns;
-  } else if (!by_units && left_ns > 0) {
-    const int64_t due_ns = end + left_ns - overslept_ns_;
-    if (due_ns > end) sleep_taking(launch, due_ns - end);
-    end = now_ns();
-    overslept_ns_ = end - due_ns;
-  }
+  const int64_t end = now_ns();
   times_.busy_ns += end - start;
   if (const ir::Op* op = launch.call.op; op != nullptr && launch.call.communicator == nullptr) {
     Work& work = (launch.rows < 0 ? times_.steady : times_.by_rows)[static_cast<size_t>(op->phase)];
@@ -179,7 +142,6 @@ void HostStream::work(int threads) {
       const int64_t start = now_ns();
       published_.wait_for(tail + 1);
       times_.starved_ns += now_ns() - start;
-      overslept_ns_ = 0;
     }
     Command& command = ring_[tail % kRing];
     if (command.what == Command::What::stop) return;

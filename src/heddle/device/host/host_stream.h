@@ -15,16 +15,14 @@
 #include <utility>
 
 #include "heddle/device/host/counter.h"
-#include "heddle/device/host/paced_units.h"
 #include "heddle/device/stream.h"
 
 namespace heddle::device {
 
 class HostStream : public Stream {
  public:
-  /// `threads`: size of the OpenMP team of its kernels. `units`: of its device, shared by its streams; null: paced
-  /// ops take nothing from each other.
-  HostStream(std::string name, int threads, std::shared_ptr<PacedUnits> units = nullptr);
+  /// `threads`: size of the OpenMP team of its kernels.
+  HostStream(std::string name, int threads);
   ~HostStream() override;
 
   const std::string& name() const override { return name_; }
@@ -32,7 +30,7 @@ class HostStream : public Stream {
   void wait(Stream& other, uint64_t count) override;
   void synchronize(uint64_t count) override;
   bool has_ended(uint64_t count) const override { return ended_.value() >= count && !failed_.load(); }
-  void on_failure(Told tell) override { tell_ = std::move(tell); }
+  void on_failure(ControlMessage tell) override { tell_ = std::move(tell); }
   std::optional<Span> failed_at() const override {
     return failed_.load(std::memory_order_acquire) ? std::optional(failed_at_) : std::nullopt;
   }
@@ -45,14 +43,11 @@ class HostStream : public Stream {
   struct Command;
   void work(int threads);
   void run(Command& command);
-  void sleep_taking(const Launch& launch, int64_t ns);
-  int64_t sleep_computing(double until_ns);
   void await(const HostStream& other, uint64_t count);
   void end_with(std::exception_ptr failure, const Span& at);
   Command& next_command();
 
   std::string name_;
-  std::shared_ptr<PacedUnits> units_;
   std::unique_ptr<Command[]> ring_;
   Counter published_, taken_;  // commands
   Counter ended_;              // launches
@@ -62,10 +57,9 @@ class HostStream : public Stream {
   std::atomic<bool> failed_{false};
   std::exception_ptr failure_;
   Span failed_at_;
-  Told tell_;
+  ControlMessage tell_;
   std::vector<Span> spans_;
   StreamTimes times_;
-  int64_t overslept_ns_ = 0;  // of paced ops that followed each other without a wait; the next one sleeps less
   std::thread worker_;
 };
 

@@ -1,4 +1,4 @@
-// How many threads the kernels of the CPU take that the calling thread runs.
+// The number of threads that the CPU kernels of the calling thread take.
 #pragma once
 
 #include <omp.h>

@@ -16,7 +16,7 @@ constexpr size_t kMostOutcomes = 1024;  // of what one value depends on
 // Rows by counting value: one number of each stretch in which no condition changes.
 using Outcome = std::map<ValueId, int64_t>;
 
-// What ops do with a value and its parts, in list order.
+// The writes, reads and drops of a value and its parts, in list order.
 struct Event {
   enum class Kind : uint8_t { write, read, drop } kind;
   const Op* op;
@@ -54,8 +54,8 @@ std::string shown(const Listing& listing, const Outcome& outcome) {
   return text;
 }
 
-// Which elements of a value are there: stretches that don't touch, by their beginning, with their end and the
-// op that wrote them.
+// The elements of a value that are there: stretches that don't touch, by their beginning, with their end and the op
+// that wrote them.
 class Elements {
  public:
   struct Stretch {
@@ -134,7 +134,7 @@ class Decisions {
   explicit Decisions(const Listing& listing) : listing_(listing), writers_(listing.values.size()) {
     for (const Op& op : listing.ops) {
       for (const std::vector<ValueId>* ids : {&op.out, &op.updates}) {
-        for (const ValueId id : *ids) writers_[static_cast<size_t>(id)].push_back(&op);
+        for (const ValueId id : *ids) writers_[id].push_back(&op);
       }
     }
   }
@@ -163,12 +163,12 @@ class Decisions {
                  listing_.value(condition.rows_of).name);
   }
 
-  // Whether all ranks of a group hold the same value: a collective among them leaves it so, or it is worked out
-  // from values that are; or an op finds it in what such a collective wrote.
+  // True if all ranks of a group hold the same value. A collective among them leaves it so, or it is computed from
+  // values that are alike; or an op finds it in what such a collective wrote.
   bool alike(ValueId id, const std::string& group) {
     const auto [known, fresh] = alike_.try_emplace({id, group}, false);
     if (!fresh) return known->second;
-    const std::vector<const Op*>& writers = writers_[static_cast<size_t>(id)];
+    const std::vector<const Op*>& writers = writers_[id];
     const bool is = !writers.empty() && std::all_of(writers.begin(), writers.end(), [&](const Op* op) {
       if (communicates(*op->def)) return (op->group == group || op->group == kWorld) && leaves_alike(*op, id);
       if (leaves_alike(*op, id)) return written_by(group, op->in);
@@ -182,7 +182,7 @@ class Decisions {
   bool written_by(const std::string& group, const std::vector<ValueId>& values) const {
     return std::all_of(values.begin(), values.end(), [&](ValueId id) {
       if (id == none) return true;
-      const std::vector<const Op*>& of = writers_[static_cast<size_t>(id)];
+      const std::vector<const Op*>& of = writers_[id];
       return !of.empty() && std::all_of(of.begin(), of.end(),
                                         [&](const Op* op) { return communicates(*op->def) && op->group == group; });
     });
@@ -203,8 +203,7 @@ class Decisions {
 
 void verify_phases(const Listing& listing, const Op& reader, const Value& value, Phase written) {
   const bool once = once_a_step(reader.phase) || once_a_step(written);
-  const bool checked = written == Phase::check && reader.phase == Phase::end;
-  HEDDLE_CHECK(written <= reader.phase && (!once || checked || written == reader.phase),
+  HEDDLE_CHECK(written <= reader.phase && (!once || written == reader.phase),
                "'{}' in phase {} reads '{}' of phase {}", text_of(listing, reader), name_of(reader.phase),
                value.name, name_of(written));
 }

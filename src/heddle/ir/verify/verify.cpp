@@ -25,8 +25,8 @@ void verify_inference(const Listing& listing, const Op& op) {
   }
 }
 
-// What lies on the host is touched by the copies between the arenas and by what the host's processor runs, which
-// touches nothing else; and what outlives the process persists.
+// Only the copies between the arenas and the ops of the host's processor touch values on the host; the latter touch
+// nothing else. Values that outlive the process are persistent.
 void verify_spaces(const Listing& listing, const Op& op) {
   const auto hold = [&](const std::vector<ValueId>& ids, bool on_host) {
     for (const ValueId id : ids) {
@@ -34,6 +34,8 @@ void verify_spaces(const Listing& listing, const Op& op) {
       const Value& value = listing.value(id);
       HEDDLE_CHECK((value.space != Space::device) == on_host, "'{}': '{}' lies on the {}", text_of(listing, op),
                    value.name, name_of(value.space));
+      HEDDLE_CHECK(value.space != Space::nowhere || op.def->reserves, "'{}' uses '{}', which lies nowhere",
+                   text_of(listing, op), value.name);
       HEDDLE_CHECK(value.space != Space::shared || is_persistent(value.role),
                    "'{}' lies in shared memory for a while", value.name);
     }
@@ -80,7 +82,7 @@ void verify_part(const Listing& listing, const Value& part) {
                "'{}' goes beyond '{}'", part.name, base.name);
 }
 
-// What lies in stretches is for ops that say so of this operand.
+// Only ops that say so of an operand may take a value in stretches there.
 void verify_stretches(const Listing& listing, const Op& op) {
   const auto verify = [&](const std::vector<ValueId>& ids, std::string_view names, std::string_view taken) {
     for (size_t i = 0; i < ids.size(); ++i) {
@@ -95,8 +97,16 @@ void verify_stretches(const Listing& listing, const Op& op) {
   verify(op.updates, op.def->updates, "");
 }
 
-// Whether all of a value, or of a part, has been written is left to verify_outcomes where an op writes less than a
-// whole value, or does not always run.
+void verify_inputs(const Listing& listing) {
+  for (const Input& input : listing.inputs) {
+    HEDDLE_CHECK(listing.find_input(input.name) == &input, "two inputs of {} are named '{}'", listing.name,
+                 input.name);
+    HEDDLE_CHECK(input.elements() > 0, "input '{}' is {}", input.name, text_of(input));
+  }
+}
+
+// verify_outcomes checks that all of a value, or of a part, is written, where an op writes less than a whole value
+// or does not always run.
 class ListingVerifier {
  public:
   explicit ListingVerifier(const Listing& listing)
@@ -105,6 +115,7 @@ class ListingVerifier {
         written_in_(listing.values.size(), Phase::F),
         may_be_updated_(listing.values.size(), false),
         varies_(listing.values.size(), false) {
+    verify_inputs(listing);
     for (const Value& value : listing.values) verify_part(listing, value);
     for (const Op& op : listing.ops) {
       for (const ValueId id : op.out) {
@@ -142,8 +153,8 @@ class ListingVerifier {
 
  private:
   int& writers(ValueId id) { return writers_.at(static_cast<size_t>(listing_.base(id))); }
-  void vary(ValueId id) { varies_[static_cast<size_t>(listing_.base(id))] = true; }
-  bool varies(ValueId id) const { return varies_[static_cast<size_t>(listing_.base(id))]; }
+  void vary(ValueId id) { varies_[listing_.base(id)] = true; }
+  bool varies(ValueId id) const { return varies_[listing_.base(id)]; }
 
   void read(const Op& op, ValueId id) {
     const Value& value = listing_.value(id);
@@ -154,7 +165,7 @@ class ListingVerifier {
                    value.name, listing_.value(dim.rows_of).name);
     }
     if (varies(id)) return;
-    verify_phases(listing_, op, value, written_in_[static_cast<size_t>(listing_.base(id))]);
+    verify_phases(listing_, op, value, written_in_[listing_.base(id)]);
   }
 
   void write(const Op& op, ValueId id) {
@@ -162,14 +173,14 @@ class ListingVerifier {
     HEDDLE_CHECK(!is_persistent(value.role), "'{}' writes the persistent '{}' as an output", text_of(listing_, op),
                  value.name);
     HEDDLE_CHECK(++writers(id) == 1 || varies(id), "'{}' is written twice", value.name);
-    written_in_[static_cast<size_t>(listing_.base(id))] = op.phase;
-    may_be_updated_[static_cast<size_t>(id)] = op.def->reserves || op.def->moves == Moves::from_host;
+    written_in_[listing_.base(id)] = op.phase;
+    may_be_updated_[id] = op.def->reserves || op.def->moves == Moves::from_host;
   }
 
   void update(const Op& op, ValueId id) {
     const Value& value = listing_.value(id);
-    HEDDLE_CHECK(is_persistent(value.role) || may_be_updated_[static_cast<size_t>(id)],
-                 "'{}' updates '{}', which does not persist", text_of(listing_, op), value.name);
+    HEDDLE_CHECK(is_persistent(value.role) || may_be_updated_[id], "'{}' updates '{}', which does not persist",
+                 text_of(listing_, op), value.name);
     if (!is_persistent(value.role)) read(op, id);
     ++writers(id);
     if (value.role != Role::accumulator) return;
@@ -211,7 +222,7 @@ void verify(const StepProgram& program) {
   }
   for (int p = 0; p < kPurposes; ++p) {
     const bool train = static_cast<Purpose>(p) == Purpose::train;
-    verify_actions(program, program.actions[static_cast<size_t>(p)], train ? program.microbatches : 1);
+    verify_actions(program, program.actions[p], train ? program.microbatches : 1);
   }
   for (const auto& [microbatches, lists] : program.fewer) verify_actions(program, lists, microbatches);
 }

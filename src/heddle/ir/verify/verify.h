@@ -7,15 +7,17 @@
 
 namespace heddle::ir {
 
-/// One listing: every op's outputs are what its definition infers; every frame value, or each part of it, is
-/// written exactly once and before it is read, in every outcome of the conditions (ir/outcomes); phases only read
-/// what earlier phases (or their own) wrote; updates name persistent values and nothing else writes them; an
-/// accumulator has one writer. InternalError naming the op otherwise.
+/// One listing: inputs have names of their own, and every `load` names one of them. Every op's outputs are what its
+/// definition infers. Every frame value, or each part of it, is written exactly once and before it is read, in
+/// every outcome of the conditions (ir/outcomes). Phases only read what earlier phases (or their own) wrote.
+/// Updates name persistent values, and nothing else writes them. An accumulator has one writer. InternalError
+/// naming the op otherwise.
 void verify(const Listing& listing);
 
 /// All listings, and for each class of ranks: every (listing, microbatch) runs each phase it has exactly once (for
-/// other purposes than training: on one microbatch), F before I before W, microbatches of a phase in increasing
-/// order, receives before what reads them, the end last; sends and receives of neighbouring ranks pair up in order.
+/// other purposes than training: on one microbatch). F comes before I before W, microbatches of a phase in
+/// increasing order, receives before what reads them, the end last. Sends and receives of neighbouring ranks pair
+/// up in order.
 void verify(const StepProgram& program);
 
 /// The ranks with which a rank communicates in a group, itself among them; none where it isn't of any such group.

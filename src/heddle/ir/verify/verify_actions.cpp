@@ -6,7 +6,6 @@
 #include <tuple>
 
 #include "heddle/ir/print.h"
-#include "heddle/ir/verify/decisions.h"
 #include "heddle/ir/verify/verify.h"
 #include "heddle/ir/walk/streams.h"
 
@@ -14,8 +13,8 @@ namespace heddle::ir {
 
 namespace {
 
-// What one rank puts on and takes off one pipeline channel, in order: (the listing that it comes from, which of its
-// states, microbatch).
+// The messages that one rank puts on or takes off one pipeline channel, in order: (the listing that it comes from,
+// which of its states, microbatch).
 using Traffic = std::vector<std::tuple<int64_t, int64_t, int>>;
 // (from, to, channel): sent, received
 using Links = std::map<std::tuple<int, int, std::string>, std::pair<Traffic, Traffic>>;
@@ -30,11 +29,9 @@ class ActionsVerifier {
     for (const Action& action : actions) {
       HEDDLE_CHECK(action.block >= 0 && static_cast<size_t>(action.block) < program_.blocks.size(),
                    "action of class {} names block {}", class_, action.block);
-      const Block& block = program_.blocks[static_cast<size_t>(action.block)];
+      const Block& block = program_.blocks[action.block];
       HEDDLE_CHECK(action.microbatches.size() == block.listings.size(), "action {} binds {} microbatches, needs {}",
                    block.name, action.microbatches.size(), block.listings.size());
-      if (block.does == Block::Does::restarts) forget();
-      if (block.does == Block::Does::stops) return;
       for (const Step& step : block.steps) run(block, step, action.microbatches[step.slot]);
     }
     for (const auto& [listing, ran] : ran_) all_have_run(listing, ran);
@@ -49,7 +46,7 @@ class ActionsVerifier {
   };
   static constexpr int kNever = -1;
 
-  const Listing& listing_of(int index) const { return program_.listings[static_cast<size_t>(index)]; }
+  const Listing& listing_of(int index) const { return program_.listings[index]; }
 
   // The microbatch that an op of a chunk runs first, and the one after its last.
   int first_of(const Listing& listing, const Op& op) const { return bound_of(listing, op, 0); }
@@ -58,22 +55,6 @@ class ActionsVerifier {
     if (once_a_step(op.phase)) return after;
     const Chunk& chunk = listing.chunks.at(static_cast<size_t>(op.chunk));
     return microbatches_ * (chunk.route + after) / chunk.routes;
-  }
-
-  // What has run is to be run again, but for the check, which has decided that.
-  void forget() {
-    HEDDLE_CHECK(!ended_, "class {} begins anew after the end of the step", class_);
-    for (auto& [index, ran] : ran_) {
-      const std::vector<Op>& ops = listing_of(index).ops;
-      for (size_t i = 0; i < ops.size(); ++i) {
-        if (ops[i].phase == Phase::check) continue;
-        HEDDLE_CHECK(ran.next[i] == kNever || ops[i].phase == Phase::begin || ops[i].phase == Phase::F ||
-                         ops[i].ahead || ops[i].def->moves == Moves::from_neighbour,
-                     "class {} begins anew after '{}'", class_, text_of(listing_of(index), ops[i]));
-        ran.next[i] = kNever;
-        for (std::vector<uint8_t>& done : ran.done) done[i] = 0;
-      }
-    }
   }
 
   void run(const Block& block, const Step& step, int microbatch) {
@@ -93,7 +74,7 @@ class ActionsVerifier {
                    text_of(listing, op), microbatch, text_of(listing, listing.ops[keeper]), kept - 1);
     }
     in_order(block, listing, op, microbatch, ran.next[step.op]);
-    std::vector<uint8_t>& done = ran.done[static_cast<size_t>(microbatch + 1)];
+    std::vector<uint8_t>& done = ran.done[microbatch + 1];
     for (const uint32_t other : ran.after[step.op]) {
       HEDDLE_CHECK(done[other], "{}: '{}' runs microbatch {} before '{}', which comes before it", block.name,
                    text_of(listing, op), microbatch, text_of(listing, listing.ops[other]));
@@ -114,7 +95,8 @@ class ActionsVerifier {
     ++next;
   }
 
-  // What an op reads was written before; and what drops a value or writes it again comes after those that used it.
+  // The ops that must come before each op. A value is written before it is read; an op that drops it or writes it
+  // again comes after those that used it.
   static std::vector<std::vector<uint32_t>> before_each(const Listing& listing) {
     struct Use {
       uint32_t op;
@@ -125,7 +107,7 @@ class ActionsVerifier {
     std::vector<std::vector<uint32_t>> before(listing.ops.size());
     const auto use = [&](uint32_t op, ValueId id, bool writes) {
       if (id == none || is_persistent(listing.value(id).role)) return;
-      std::vector<Use>& of = uses[static_cast<size_t>(listing.base(id))];
+      std::vector<Use>& of = uses[listing.base(id)];
       for (const Use& other : of) {
         if (other.op != op && (other.writes || writes) && listing.overlap(other.id, id))
           before[op].push_back(other.op);
@@ -166,13 +148,12 @@ class ActionsVerifier {
         .emplace_back(op.attributes.integer_or("edge", 0), op.attributes.integer_or("state", 0), microbatch);
   }
 
-  // A listing of which no more than the beginning or the check runs belongs to another purpose.
+  // A listing of which no more than the beginning runs belongs to another purpose.
   void all_have_run(int index, const Ran& ran) const {
     const Listing& listing = listing_of(index);
     bool begins_only = true;
     for (size_t i = 0; i < listing.ops.size(); ++i)
-      begins_only = begins_only && (ran.next[i] == kNever || listing.ops[i].phase == Phase::begin ||
-                                    listing.ops[i].phase == Phase::check);
+      begins_only = begins_only && (ran.next[i] == kNever || listing.ops[i].phase == Phase::begin);
     for (size_t i = 0; i < listing.ops.size() && !begins_only; ++i) {
       const int first = first_of(listing, listing.ops[i]), end = end_of(listing, listing.ops[i]);
       const int next = ran.next[i] == kNever ? first : ran.next[i];
@@ -191,15 +172,13 @@ class ActionsVerifier {
 }  // namespace
 
 void verify_actions(const StepProgram& program, const StepProgram::ActionLists& lists, int microbatches) {
-  for (const Decided& decided : decisions_of(program, lists)) {
-    Links links;
-    for (size_t c = 0; c < lists.size(); ++c) {
-      ActionsVerifier(program, static_cast<int>(c), microbatches, links).verify(taken(program, lists[c], decided));
-    }
-    for (const auto& [link, traffic] : links) {
-      HEDDLE_CHECK(traffic.first == traffic.second, "sends and receives from pipeline rank {} to {} differ on {}",
-                   std::get<0>(link), std::get<1>(link), std::get<2>(link));
-    }
+  Links links;
+  for (size_t c = 0; c < lists.size(); ++c) {
+    ActionsVerifier(program, static_cast<int>(c), microbatches, links).verify(lists[c]);
+  }
+  for (const auto& [link, traffic] : links) {
+    HEDDLE_CHECK(traffic.first == traffic.second, "sends and receives from pipeline rank {} to {} differ on {}",
+                 std::get<0>(link), std::get<1>(link), std::get<2>(link));
   }
 }
 
@@ -222,9 +201,9 @@ using Meetings =
 Meetings meetings_of(const StepProgram& program, const std::vector<Action>& actions) {
   Meetings meetings;
   for (const Action& action : actions) {
-    const Block& block = program.blocks[static_cast<size_t>(action.block)];
+    const Block& block = program.blocks[action.block];
     for (const Step& step : block.steps) {
-      const Listing& listing = program.listings[static_cast<size_t>(block.listings[step.slot])];
+      const Listing& listing = program.listings[block.listings[step.slot]];
       const Op& op = listing.ops[step.op];
       if (!op.def->collective) continue;
       auto& [group, of] = meetings[channel_name(op)];
@@ -256,16 +235,15 @@ void verify_channels(const StepProgram& program, const StepProgram::ActionLists&
   for (const std::vector<Action>& actions : lists) meetings.push_back(meetings_of(program, actions));
   std::set<int> seen;
   for (int rank = 0; rank < std::ssize(class_of) && !lists.empty(); ++rank) {
-    const int own = class_of[static_cast<size_t>(rank)];
+    const int own = class_of[rank];
     if (!seen.insert(own).second) continue;
-    for (const auto& [channel, met] : meetings[static_cast<size_t>(own)]) {
+    for (const auto& [channel, met] : meetings[own]) {
       for (const int peer : members(met.first, rank)) {
-        const int other = class_of[static_cast<size_t>(peer)];
+        const int other = class_of[peer];
         if (other == own) continue;
-        const auto at = meetings[static_cast<size_t>(other)].find(channel);
+        const auto at = meetings[other].find(channel);
         static const std::vector<Meeting> none;
-        verify_meetings(channel, met.second,
-                        at == meetings[static_cast<size_t>(other)].end() ? none : at->second.second, rank, peer);
+        verify_meetings(channel, met.second, at == meetings[other].end() ? none : at->second.second, rank, peer);
       }
     }
   }
@@ -274,15 +252,8 @@ void verify_channels(const StepProgram& program, const StepProgram::ActionLists&
 }  // namespace
 
 void verify_channels(const StepProgram& program, const Members& members) {
-  const auto verify = [&](const StepProgram::ActionLists& lists) {
-    for (const Decided& decided : decisions_of(program, lists)) {
-      StepProgram::ActionLists run;
-      for (const std::vector<Action>& actions : lists) run.push_back(taken(program, actions, decided));
-      verify_channels(program, run, members);
-    }
-  };
-  for (const StepProgram::ActionLists& lists : program.actions) verify(lists);
-  for (const auto& [microbatches, lists] : program.fewer) verify(lists);
+  for (const StepProgram::ActionLists& lists : program.actions) verify_channels(program, lists, members);
+  for (const auto& [microbatches, lists] : program.fewer) verify_channels(program, lists, members);
 }
 
 }  // namespace heddle::ir

@@ -1,5 +1,5 @@
-// Whether the ranks of a program may run their actions: every op of a purpose as often as it must and in the order
-// that its operands ask for, and what is sent, received, in one order on both sides.
+// The check that the ranks of a program may run their actions. Every op of a purpose runs as often as it must and
+// in the order that its operands ask for. Every message sent is received, in one order on both sides.
 #pragma once
 
 #include "heddle/ir/program.h"

@@ -24,7 +24,7 @@ Lifetimes::Lifetimes(const Listing& listing) : uses(listing.values.size(), 0), o
 
 namespace {
 
-/// Where a part lies in its base.
+/// The place of a part in its base.
 struct Place {
   int64_t first, length, stretches, step;
   auto operator<=>(const Place&) const = default;
@@ -47,9 +47,8 @@ class Cut {
     uint32_t number = 0;
     for (const Place& part : parts) {
       part.each_stretch([&](int64_t first, int64_t end) {
-        for (auto i = std::lower_bound(at.begin(), at.end(), first) - at.begin(); at[static_cast<size_t>(i)] < end;
-             ++i)
-          covered_by[static_cast<size_t>(i)].push_back(number);
+        for (auto i = std::lower_bound(at.begin(), at.end(), first) - at.begin(); at[i] < end; ++i)
+          covered_by[i].push_back(number);
       });
       ++number;
     }
@@ -79,10 +78,10 @@ class Cut {
 Segments::Segments(const StepProgram& program, const std::vector<int>& listings) : of_(program.listings.size()) {
   const FixedRows rows;
   const auto owner_of = [&](int s, ValueId id) {
-    const Listing& listing = program.listings[static_cast<size_t>(s)];
+    const Listing& listing = program.listings[s];
     const Value& base = listing.value(listing.base(id));
     if (base.shared_with < 0) return std::pair{s, listing.base(id)};
-    return std::pair{base.shared_with, program.listings[static_cast<size_t>(base.shared_with)].find(base.name)};
+    return std::pair{base.shared_with, program.listings[base.shared_with].find(base.name)};
   };
   const auto place_of = [&](const Listing& listing, ValueId id) {
     const Value& value = listing.value(id);
@@ -91,13 +90,13 @@ Segments::Segments(const StepProgram& program, const std::vector<int>& listings)
   };
   std::map<std::pair<int, ValueId>, std::set<Place>> parts;  // of what has any
   for (const int s : listings) {
-    const Listing& listing = program.listings[static_cast<size_t>(s)];
+    const Listing& listing = program.listings[s];
     for (ValueId id = 0; id < std::ssize(listing.values); ++id) {
       if (listing.value(id).part_of != none) parts[owner_of(s, id)].insert(place_of(listing, id));
     }
   }
   for (const int s : listings) {
-    for (const Op& op : program.listings[static_cast<size_t>(s)].ops) {
+    for (const Op& op : program.listings[s].ops) {
       if (!op.def->flips) continue;
       const auto a = owner_of(s, op.updates[0]), b = owner_of(s, op.updates[1]);
       if (!parts.contains(a) && !parts.contains(b)) continue;
@@ -107,18 +106,18 @@ Segments::Segments(const StepProgram& program, const std::vector<int>& listings)
   }
   std::map<std::pair<int, ValueId>, Cut> cuts;
   for (const auto& [owner, places] : parts) {
-    const Listing& listing = program.listings[static_cast<size_t>(owner.first)];
+    const Listing& listing = program.listings[owner.first];
     cuts.emplace(owner, Cut(places, listing.elements(owner.second, rows)));
   }
   for (const int s : listings) {
-    const Listing& listing = program.listings[static_cast<size_t>(s)];
-    std::vector<Of>& of = of_[static_cast<size_t>(s)];
+    const Listing& listing = program.listings[s];
+    std::vector<Of>& of = of_[s];
     of.resize(listing.values.size());
     if (cuts.empty()) continue;
     for (ValueId id = 0; id < std::ssize(listing.values); ++id) {
       const auto at = cuts.find(owner_of(s, id));
       if (at == cuts.end()) continue;
-      Of& one = of[static_cast<size_t>(id)];
+      Of& one = of[id];
       one.count = at->second.count();
       if (listing.value(id).part_of != none) {
         one.segments = at->second.of(place_of(listing, id));

@@ -8,7 +8,7 @@ namespace heddle::ir {
 namespace {
 uint32_t streams_of(const Marks& used) {
   uint32_t streams = 0;
-  for (int i = 0; i < kMostStreams; ++i) streams |= static_cast<uint32_t>(used[static_cast<size_t>(i)] > 0) << i;
+  for (int i = 0; i < kMostStreams; ++i) streams |= static_cast<uint32_t>(used[i] > 0) << i;
   return streams;
 }
 }  // namespace
@@ -32,7 +32,7 @@ void Storage::MarksPool::give_back(uint32_t number) {
 
 Storage::Storage(int64_t capacity, bool two_ended, int64_t limit)
     : capacity_(capacity),
-      foretold_(capacity),
+      predicted_(capacity),
       limit_(capacity == 0 ? 0 : std::max(capacity, limit)),
       two_ended_(two_ended && capacity > 0) {
   if (!two_ended_) return;
@@ -203,8 +203,8 @@ std::optional<Storage::Place> Storage::find_place_two_ended(int64_t bytes, int s
   return place_among([&, last = released_at](const Free& free) { return free.released_at <= last; });
 }
 
-// From the free intervals at the very top on, whoever used them: first up to the capacity, then beyond it by as
-// little as can be.
+// A place from the free intervals at the very top on, whoever used them: first up to the capacity, then beyond it
+// by as little as can be.
 std::optional<Storage::Place> Storage::grow(int64_t bytes) {
   bytes = place_bytes(bytes);
   const size_t at = top_run([](const Free&) { return true; });

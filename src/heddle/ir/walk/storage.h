@@ -1,15 +1,15 @@
-// Where values lie in a device arena: offsets decided in program order, without memory of its own.
+// The offsets of values in a device arena, decided in program order, without memory of its own.
 //
 // Freed storage may still be in use by ops enqueued earlier, so each free interval remembers, per stream, the last
-// op that touched it. Storage last used on the asking stream alone is reusable at once; storage of another stream
-// only after some more ops have been enqueued, so that a wait on it is seldom felt; then the arena grows; where it
-// can't, the longest released is taken. Within a class the lowest address wins. Neighbouring intervals used by
-// different streams stay apart, lest one that nobody would wait for becomes one that somebody must; a place may
-// span them. The same object decides for the executor and for the simulator, so that the predicted high water is
-// the real one.
+// op that touched it. Storage last used on the asking stream alone is reusable at once. Storage of another stream
+// is reusable only after some more ops have been enqueued, so that a wait on it is seldom felt. Otherwise the arena
+// grows; where it can't, the longest released is taken. Within a class the lowest address wins. Neighbouring
+// intervals used by different streams stay apart, lest one that nobody would wait for becomes one that somebody
+// must; a place may span them. The same object decides for the executor and for the simulator, so that the
+// predicted high water is the real one.
 //
-// The capacity is a forecast: within it things are packed as tightly as waits allow. Where even that leaves no
-// place, because rows came in other numbers than foretold, the arena grows beyond it, as far as the limit.
+// The capacity is a prediction: within it things are packed as tightly as waits allow. Where even that leaves no
+// place, because rows came in other numbers than predicted, the arena grows beyond it, as far as the limit.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +25,14 @@ constexpr int64_t storage_bytes(int64_t bytes) {
   return (bytes + kStorageAlignment - 1) / kStorageAlignment * kStorageAlignment;
 }
 
-/// What a place for so many bytes takes: something even for none.
+/// The size of a place for so many bytes; above 0 even for none.
 constexpr int64_t place_bytes(int64_t bytes) { return bytes > 0 ? storage_bytes(bytes) : kStorageAlignment; }
 
 class Storage {
  public:
-  /// `capacity` in bytes; 0 means unlimited. Two-ended (with a capacity): what is brief lies at the top, the rest
-  /// at the bottom, so that small things that stay do not part the room that large ones come and go in; all of it
-  /// is reserved at once. `limit`: to which it may grow where the capacity is not enough; 0: not at all.
+  /// `capacity` in bytes; 0 means unlimited. Two-ended (with a capacity): brief values lie at the top, the rest at
+  /// the bottom. Small values that stay then don't split the room that large ones come and go in. All of it is
+  /// reserved at once. `limit`: the size to which it may grow where the capacity is not enough; 0: not at all.
   explicit Storage(int64_t capacity, bool two_ended = false, int64_t limit = 0);
 
   struct Place {
@@ -46,7 +46,7 @@ class Storage {
   /// Gives a place back; `used` are the last ops that read or wrote it.
   void release(int64_t offset, int64_t bytes, const Marks& used);
 
-  /// Is told of every place that is taken (with the bytes that were asked for) and given back.
+  /// Receives every place that is taken (with the bytes that were asked for) and given back.
   class Watcher {
    public:
     virtual ~Watcher() = default;
@@ -55,13 +55,13 @@ class Storage {
   };
   Watcher* watcher = nullptr;
 
-  /// So many ops of each stream have ended: what is free and only they used needs not be waited for, and at the top
-  /// has never been used. Every step then lays its values out as the first did.
+  /// Notes that so many ops of each stream have ended. What is free and only they used needs not be waited for, and
+  /// at the top has never been used. Every step then lays its values out as the first did.
   void settle(const Marks& ended);
 
   int64_t limit() const { return limit_; }
-  /// By how much the capacity was passed: 0 as long as the forecast holds.
-  int64_t grown_bytes() const { return capacity_ - foretold_; }
+  /// Bytes by which the capacity was passed: 0 as long as the prediction holds.
+  int64_t grown_bytes() const { return capacity_ - predicted_; }
   int64_t live_bytes() const { return live_; }
   int64_t peak_live_bytes() const { return peak_live_; }
   int64_t reserved_bytes() const { return high_water_; }  // never falls
@@ -93,9 +93,9 @@ class Storage {
   static_assert(kMostStreams <= 32);
   static constexpr uint64_t kSettled = 64;  // placements after which another stream's storage counts as settled
 
-  // Where a run of neighbours begins that holds `bytes`, or the end (free_.size()): the lowest of those free to the
-  // stream, else of those that are settled; the one whose newest was released first; the usable ones that touch the
-  // high water, whatever they hold.
+  // The start of the run of neighbours that holds `bytes`, or the end (free_.size()). `first_run`: the lowest of
+  // those free to the stream, else of those that are settled. `oldest_run`: the one whose newest was released
+  // first. `top_run`: the usable ones that touch the high water, whatever they hold.
   size_t first_run(int64_t bytes, int stream, const Marks& waited) const;
   std::pair<size_t, uint64_t> oldest_run(int64_t bytes) const;  // and when that was
   template <class Usable>
@@ -110,7 +110,7 @@ class Storage {
   std::vector<Free> free_;  // by offset
   MarksPool used_;
   int64_t capacity_;  // with what it has grown by
-  int64_t foretold_, limit_;
+  int64_t predicted_, limit_;
   bool two_ended_;
   int64_t extent_ = 0;      // what lies above has not been used since settle()
   int64_t high_water_ = 0;  // of the extent

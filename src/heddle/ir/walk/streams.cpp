@@ -36,16 +36,15 @@ StreamTable::StreamTable(const StepProgram& program) : StreamTable(program, all_
 StreamTable::StreamTable(const StepProgram& program, const std::vector<int>& listings)
     : of_(program.listings.size()), channel_of_(program.listings.size()) {
   for (const int s : listings) {
-    for (const Op& op : program.listings[static_cast<size_t>(s)].ops) {
+    for (const Op& op : program.listings[s].ops) {
       const std::string name = stream_name(op), channel = channel_name(op);
       auto at = std::find(names_.begin(), names_.end(), name);
       if (at == names_.end()) at = names_.insert(names_.end(), name);
-      of_[static_cast<size_t>(s)].push_back(static_cast<uint8_t>(at - names_.begin()));
+      of_[s].push_back(static_cast<uint8_t>(at - names_.begin()));
       auto over =
           std::find_if(channels_.begin(), channels_.end(), [&](const Channel& c) { return c.name == channel; });
       if (over == channels_.end() && !channel.empty()) over = channels_.insert(over, {channel, op.group});
-      channel_of_[static_cast<size_t>(s)].push_back(
-          channel.empty() ? int8_t{-1} : static_cast<int8_t>(over - channels_.begin()));
+      channel_of_[s].push_back(channel.empty() ? int8_t{-1} : static_cast<int8_t>(over - channels_.begin()));
     }
   }
   HEDDLE_CHECK(names_.size() <= kMostStreams, "{} streams, at most {}", names_.size(), kMostStreams);

@@ -27,11 +27,11 @@ inline void merge(Marks& into, const Marks& from) {
 class StreamTable {
  public:
   explicit StreamTable(const StepProgram& program);
-  /// Of these listings only.
+  /// The table of these listings only.
   StreamTable(const StepProgram& program, const std::vector<int>& listings);
   const std::vector<std::string>& names() const { return names_; }
   int count() const { return static_cast<int>(names_.size()); }
-  int of(int listing, uint32_t op) const { return of_[static_cast<size_t>(listing)][op]; }
+  int of(int listing, uint32_t op) const { return of_[listing][op]; }
   static constexpr int compute = 0;
 
   struct Channel {
@@ -39,7 +39,7 @@ class StreamTable {
   };
   const std::vector<Channel>& channels() const { return channels_; }
   /// The index of the op's channel, or -1.
-  int channel_of(int listing, uint32_t op) const { return channel_of_[static_cast<size_t>(listing)][op]; }
+  int channel_of(int listing, uint32_t op) const { return channel_of_[listing][op]; }
 
  private:
   std::vector<std::string> names_{"compute"};
@@ -50,9 +50,9 @@ class StreamTable {
 
 /// The communicator that an op uses: "comm.tp", "comm.pp.forward"; "" when it doesn't communicate.
 std::string channel_name(const Op& op);
-/// Where an op runs: on the stream that it names, else "compute", "copy_in", "comm.tp", "comm.pp.forward.send", …
+/// The stream of an op: the one that it names, else "compute", "copy_in", "comm.tp", "comm.pp.forward.send", …
 std::string stream_name(const Op& op);
-/// Where it would run if it named no stream.
+/// The stream that it would run on if it named none.
 std::string usual_stream(const Op& op);
 /// The group whose channel, or sends and receives, have a stream of that name: "pp" of "comm.pp.forward.send"; ""
 /// when none has.

@@ -1,6 +1,6 @@
-// The order in which the uses of a parameter that several pipeline ranks hold are added up: that of one rank, so
-// that the sum has its bits wherever the uses lie. An attribute of reduce_gradients, "1,1,0": the copy of each use
-// in turn.
+// The order in which the uses of a parameter that several pipeline ranks hold are added up. It is that of one rank,
+// so that the sum has its bits wherever the uses lie. An attribute of reduce_gradients, "1,1,0": the copy of each
+// use in turn.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace heddle::ir {
 
 struct UseOrder {
   std::vector<int> of_use;  // the copy that has it
-  /// The same of what is sent: what comes first, and lies on one copy, is added up there.
+  /// The copies of the messages: uses that come first, and lie on one copy, are added up there.
   std::vector<int> parts;
   int first = 0;   // how many uses those are
   int copies = 1;  // of the parameter
@@ -28,7 +28,7 @@ struct UseOrder {
       of_use.push_back(copy);
       copies = std::max(copies, copy + 1);
     }
-    while (first < static_cast<int>(of_use.size()) && of_use[static_cast<size_t>(first)] == of_use[0]) ++first;
+    while (first < static_cast<int>(of_use.size()) && of_use[first] == of_use[0]) ++first;
     parts.assign(of_use.begin() + first - 1, of_use.end());
   }
 };

@@ -18,16 +18,16 @@ struct Walk::Slot {
   bool in_use() const { return offset >= 0 || uses_left > 0; }
 };
 
-// A microbatch's values. The slots are many and large, and of a step's microbatches few are under way at once: once
-// none is in use they go to the next frame of the listing, which finds them as new ones. What rows were counted
+// A microbatch's values. The slots are many and large, and few of a step's microbatches are under way at once. Once
+// none is in use, they go to the next frame of the listing, which finds them as new ones. What rows were counted
 // stays known.
 struct Walk::Frame : RowCounts {
-  int64_t rows(ValueId value) const override { return rows_of[static_cast<size_t>(value)]; }
+  int64_t rows(ValueId value) const override { return rows_of[value]; }
   std::vector<Slot> slots;
   std::vector<int64_t> rows_of;  // by counting value
   int in_use = 0;                // slots
 
-  // What changes a slot, with the count kept.
+  // Changes a slot, with the count kept.
   template <class Change>
   void change(Slot& slot, const Change& to) {
     const bool before = slot.in_use();
@@ -40,7 +40,7 @@ namespace {
 template <class Is>
 bool has_value(const StepProgram& program, int rank, const Is& is) {
   for (const int s : program.listings_of(rank)) {
-    const std::vector<Value>& values = program.listings[static_cast<size_t>(s)].values;
+    const std::vector<Value>& values = program.listings[s].values;
     if (std::any_of(values.begin(), values.end(), is)) return true;
   }
   return false;
@@ -86,6 +86,7 @@ Walk::Walk(const StepProgram& program, int rank, int64_t capacity_bytes, int64_t
     for (size_t v = 0; v < listing.values.size(); ++v) {
       const Value& value = listing.values[v];
       if (!is_persistent(value.role) || value.shared_with >= 0 || value.part_of != none) continue;
+      if (value.space == Space::nowhere) continue;
       Slot& slot = persistent_[at][v];
       const uint32_t segments = segments_.count(s, static_cast<ValueId>(v));
       if (segments > 1) slot.segments.resize(segments);
@@ -93,39 +94,38 @@ Walk::Walk(const StepProgram& program, int rank, int64_t capacity_bytes, int64_t
       slot.offset = place(value.name, slot.bytes, value.space, StreamTable::compute, s, false).offset;
     }
   }
-  for (int i = 0; i < kSpaces; ++i)
-    persistent_bytes_[static_cast<size_t>(i)] = storage(static_cast<Space>(i)).live_bytes();
+  for (int i = 0; i < kSpaces; ++i) persistent_bytes_[i] = storage(static_cast<Space>(i)).live_bytes();
 }
 
 Walk::~Walk() = default;
 
 Walk::Slot& Walk::persistent(int listing, ValueId part) {
-  const ValueId id = program_.listings[static_cast<size_t>(listing)].base(part);
-  const Value& value = program_.listings[static_cast<size_t>(listing)].value(id);
-  if (value.shared_with < 0) return persistent_[static_cast<size_t>(listing)][static_cast<size_t>(id)];
-  const ValueId owned = program_.listings[static_cast<size_t>(value.shared_with)].find(value.name);
-  return persistent_[static_cast<size_t>(value.shared_with)][static_cast<size_t>(owned)];
+  const ValueId id = program_.listings[listing].base(part);
+  const Value& value = program_.listings[listing].value(id);
+  if (value.shared_with < 0) return persistent_[listing][id];
+  const ValueId owned = program_.listings[value.shared_with].find(value.name);
+  return persistent_[value.shared_with][owned];
 }
 
 namespace {
-// Of a part, behind the offset of its base.
+// The offset of a part behind the offset of its base.
 int64_t offset_in_base(const Value& value) { return value.first_element * size_of(value.dtype); }
 }  // namespace
 
 int64_t Walk::offset_of(int listing, ValueId id) const {
   return const_cast<Walk*>(this)->persistent(listing, id).offset +
-         offset_in_base(program_.listings[static_cast<size_t>(listing)].value(id));
+         offset_in_base(program_.listings[listing].value(id));
 }
 
 Walk::Frame& Walk::frame(int listing, int microbatch) {
-  std::unique_ptr<Frame>& frame = frames_[static_cast<size_t>(listing)].at(static_cast<size_t>(microbatch + 1));
-  const size_t count = program_.listings[static_cast<size_t>(listing)].values.size();
+  std::unique_ptr<Frame>& frame = frames_[listing].at(static_cast<size_t>(microbatch + 1));
+  const size_t count = program_.listings[listing].values.size();
   if (!frame) {
     frame = std::make_unique<Frame>();
     frame->rows_of.resize(count);
   }
   if (frame->slots.empty()) {
-    std::vector<std::vector<Slot>>& spare = spare_slots_[static_cast<size_t>(listing)];
+    std::vector<std::vector<Slot>>& spare = spare_slots_[listing];
     if (spare.empty()) {
       frame->slots.resize(count);
     } else {
@@ -137,10 +137,9 @@ Walk::Frame& Walk::frame(int listing, int microbatch) {
 }
 
 void Walk::spare_slots_of(int listing, int microbatch) {
-  const std::unique_ptr<Frame>& frame =
-      frames_[static_cast<size_t>(listing)].at(static_cast<size_t>(microbatch + 1));
+  const std::unique_ptr<Frame>& frame = frames_[listing].at(static_cast<size_t>(microbatch + 1));
   if (!frame || frame->slots.empty() || frame->in_use > 0) return;
-  spare_slots_[static_cast<size_t>(listing)].push_back(std::move(frame->slots));
+  spare_slots_[listing].push_back(std::move(frame->slots));
   frame->slots.clear();
 }
 
@@ -149,13 +148,13 @@ std::vector<Walk::Live> Walk::live_now(Space space) const {
   const auto add = [&](int listing, int microbatch, const std::vector<Slot>& slots) {
     for (size_t v = 0; v < slots.size(); ++v) {
       if (slots[v].offset < 0) continue;
-      const Value& value = program_.listings[static_cast<size_t>(listing)].values[v];
+      const Value& value = program_.listings[listing].values[v];
       if (value.space == space) live.push_back({value.name, value.role, listing, microbatch, slots[v].bytes});
     }
   };
   for (const int s : listings_) {
-    add(s, -1, persistent_[static_cast<size_t>(s)]);
-    const auto& frames = frames_[static_cast<size_t>(s)];
+    add(s, -1, persistent_[s]);
+    const auto& frames = frames_[s];
     for (size_t m = 0; m < frames.size(); ++m) {
       if (frames[m]) add(s, static_cast<int>(m) - 1, frames[m]->slots);
     }
@@ -167,8 +166,7 @@ std::vector<Walk::Live> Walk::live_now(Space space) const {
 Storage::Place Walk::place(const std::string& name, int64_t bytes, Space space, int stream, int listing,
                            bool brief) {
   Storage& arena = storage(space);
-  const std::optional<Storage::Place> place =
-      arena.place(bytes, stream, waited_[static_cast<size_t>(stream)], brief);
+  const std::optional<Storage::Place> place = arena.place(bytes, stream, waited_[stream], brief);
   if (place) return *place;
   constexpr double kMiB = 1024.0 * 1024.0;
   std::string largest;
@@ -249,13 +247,13 @@ void Walk::place_outputs(Running& r) {
   }
 }
 
-// Where a part of it has been written, it is there.
+// A value is there once a part of it has been written.
 void Walk::place_output(Running& r, ValueId base) {
-  Slot& slot = r.frame.slots[static_cast<size_t>(base)];
+  Slot& slot = r.frame.slots[base];
   if (slot.offset >= 0) return;
   const Value& value = r.text.value(base);
   slot.bytes = r.text.bytes(base, r.frame);
-  const bool brief = lifetimes_[static_cast<size_t>(r.listing)]->outlives[static_cast<size_t>(base)] == 0;
+  const bool brief = lifetimes_[r.listing]->outlives[base] == 0;
   const Storage::Place at = place(value.name, slot.bytes, value.space, r.stream, r.listing, brief);
   r.frame.change(slot, [&] { slot.offset = at.offset; });
   slot.whole = {};
@@ -285,10 +283,10 @@ void Walk::place_scratch(Running& r, Issue& issue) {
   }
 }
 
-// What its stream has not waited for already.
+// The waits that its stream has not made already.
 void Walk::find_waits(const Running& r) {
   waits_.clear();
-  Marks& waited = waited_[static_cast<size_t>(r.stream)];
+  Marks& waited = waited_[r.stream];
   for (int i = 0; i < streams_.count(); ++i) {
     const auto k = static_cast<size_t>(i);
     if (i == r.stream || r.wait_for[k] <= waited[k]) continue;
@@ -299,7 +297,7 @@ void Walk::find_waits(const Running& r) {
 
 // The first run in a step overwrites what is summed over the step.
 bool Walk::overwrites(const Running& r) {
-  uint8_t& touched = touched_[static_cast<size_t>(r.listing)][r.index];
+  uint8_t& touched = touched_[r.listing][r.index];
   const bool first = touched == 0 || r.op.fresh;
   touched = 1;
   if (!first || r.op.updates.empty() || r.op.def->adds_beside) return false;
@@ -307,10 +305,10 @@ bool Walk::overwrites(const Running& r) {
   return role == Role::accumulator || role == Role::statistic || role == Role::gradient;
 }
 
-// Takes the place of an op that only makes room: whoever writes there waits for those that were there before.
+// Takes the place of an op that only makes room. The op that writes there waits for those that were there before.
 bool Walk::reserves(Running& r) {
   if (!r.op.def->reserves) {
-    uint8_t& touched = touched_[static_cast<size_t>(r.listing)][r.index];
+    uint8_t& touched = touched_[r.listing][r.index];
     if (!r.op.later || touched != 0) return false;
     touched = 1;
   }
@@ -328,9 +326,9 @@ bool Walk::reserves(Running& r) {
 void Walk::order_channel(Running& r) {
   const int channel = streams_.channel_of(r.listing, r.index);
   if (channel < 0 || is_message(r.op.def->moves)) return;
-  const Wait& last = last_of_channel_[static_cast<size_t>(channel)];
+  const Wait& last = last_of_channel_[channel];
   if (last.stream < 0) return;
-  uint64_t& until = r.wait_for[static_cast<size_t>(last.stream)];
+  uint64_t& until = r.wait_for[last.stream];
   until = std::max(until, last.count);
 }
 
@@ -348,11 +346,10 @@ void Walk::drop(const Running& r, ValueId id) {
 
 // One of the uses of a value of the frame is over, whether its op ran or not; the last one gives the storage back.
 void Walk::use(const Running& r, ValueId id) {
-  if (id == none || is_persistent(r.text.values[static_cast<size_t>(id)].role)) return;
+  if (id == none || is_persistent(r.text.values[id].role)) return;
   Slot& slot = slot_of(r, id);
   r.frame.change(slot, [&] {
-    if (slot.uses_left == 0)
-      slot.uses_left = lifetimes_[static_cast<size_t>(r.listing)]->uses[static_cast<size_t>(r.text.base(id))];
+    if (slot.uses_left == 0) slot.uses_left = lifetimes_[r.listing]->uses[r.text.base(id)];
     if (--slot.uses_left == 0 && slot.offset >= 0) drop(r, id);
   });
 }
@@ -367,7 +364,7 @@ void Walk::note_uses(const Running& r, const Issue& issue) {
     if (watcher != nullptr) watcher->released(r.listing, none, r.microbatch, place_bytes(issue.scratch_bytes));
   }
   if (const int channel = streams_.channel_of(r.listing, r.index); channel >= 0)
-    last_of_channel_[static_cast<size_t>(channel)] = {r.stream, issue.count};
+    last_of_channel_[channel] = {r.stream, issue.count};
   const auto write = [&](Slot::Segment& segment) {
     segment = {};
     segment.written[own] = issue.count;
@@ -410,7 +407,7 @@ bool Walk::passed_over(const Running& r) {
 }
 
 void Walk::run_op(Issuer& issuer, int listing, uint32_t op_index, int microbatch) {
-  const Listing& text = program_.listings[static_cast<size_t>(listing)];
+  const Listing& text = program_.listings[listing];
   Running r{listing,
             op_index,
             microbatch,
@@ -431,7 +428,7 @@ void Walk::run_op(Issuer& issuer, int listing, uint32_t op_index, int microbatch
   issue.op = &r.op;
   issue.microbatch = microbatch;
   issue.stream = r.stream;
-  issue.count = ++issued_[static_cast<size_t>(r.stream)];
+  issue.count = ++issued_[r.stream];
   issue.overwrite = overwrites(r);
   issue.in = in_;
   issue.out = out_;
@@ -443,11 +440,11 @@ void Walk::run_op(Issuer& issuer, int listing, uint32_t op_index, int microbatch
   if (is_copy(r.op.def->moves)) {
     (r.op.def->moves == Moves::to_host ? copied_out_bytes_ : copied_in_bytes_) += r.text.bytes(r.op.in[0], r.frame);
   }
-  if (!r.op.trails) ended_[static_cast<size_t>(r.stream)] = issue.count;
+  if (!r.op.trails) ended_[r.stream] = issue.count;
   if (watcher != nullptr) watcher->issued(issue);
   issuer.issue(issue);
   for (size_t i = 0; r.op.def->host_stall && i < r.op.out.size(); ++i) {
-    r.frame.rows_of[static_cast<size_t>(r.op.out[i])] = issuer.read_rows(issue, i);
+    r.frame.rows_of[r.op.out[i]] = issuer.read_rows(issue, i);
   }
   note_uses(r, issue);
 }
@@ -469,14 +466,6 @@ void Walk::drop_frames() {
   }
 }
 
-// What has been made is given up: sums begin anew, too.
-void Walk::restart() {
-  drop_frames();
-  for (auto& listing : touched_) std::fill(listing.begin(), listing.end(), 0);
-}
-
-int64_t Walk::counted(int listing, ValueId id) { return frame(listing, -1).rows(id); }
-
 void Walk::run_step(Issuer& issuer, Purpose purpose, int microbatches) {
   for (auto& listing : touched_) std::fill(listing.begin(), listing.end(), 0);
   for (Storage& arena : storage_) {
@@ -487,11 +476,7 @@ void Walk::run_step(Issuer& issuer, Purpose purpose, int microbatches) {
   peak_seen_ = 0;
   try {
     for (const Action& action : program_.actions_of(rank_, purpose, microbatches)) {
-      const Condition& condition = action.condition;
-      if (condition && !condition.holds(counted(action.decided_in, condition.rows_of))) continue;
-      const Block& block = program_.blocks[static_cast<size_t>(action.block)];
-      if (block.does == Block::Does::restarts) restart();
-      if (block.does == Block::Does::stops) break;
+      const Block& block = program_.blocks[action.block];
       for (const Step& step : block.steps) {
         run_op(issuer, block.listings[step.slot], step.op, action.microbatches[step.slot]);
       }

@@ -1,12 +1,12 @@
-// The one interpreter skeleton: walks a rank's actions in program order, places values in the arena, works out
-// which ops an op must wait for, and hands each op to an Issuer. The executor issues to real streams, the simulator
+// The one interpreter skeleton. It walks a rank's actions in program order, places values in the arena, finds the
+// ops that an op must wait for, and hands each op to an Issuer. The executor issues to real streams, the simulator
 // to virtual ones; memory and waits are the same for both because they are decided here.
 //
-// A frame value is placed when its op is issued, or the first that writes a part of it, and released when its last
-// reader (in any phase) has been issued, or an op that drops it. Persistent values are placed once, when the walk
-// is made. An op that only makes room (OpDef::reserves, Op::later) places what others write and is not issued. Each
-// space has an arena of its own, placed and accounted for in the same way. An op whose condition
-// doesn't hold is passed over: the host knows the rows that it asks for.
+// A frame value is placed when its op is issued, or the first that writes a part of it. It is released when its
+// last reader (in any phase) has been issued, or an op that drops it. Persistent values are placed once, when the
+// walk is made. An op that only makes room (OpDef::reserves, Op::later) places what others write and is not issued.
+// Each space has an arena of its own, placed and accounted for in the same way. An op whose condition doesn't hold
+// is passed over: the host knows the rows that it asks for.
 #pragma once
 
 #include <memory>
@@ -75,15 +75,13 @@ class Walk {
   /// ended but those that trail (Op::trails). Throws OutOfMemory; frames are then given back, and the walk can be
   /// used again once all ops have ended.
   void run_step(Issuer& issuer, Purpose purpose = Purpose::train, int microbatches = 0);
-  /// How many ops of each stream the end of the last step waits for.
+  /// The number of ops of each stream that the end of the last step waits for.
   const Marks& ended() const { return ended_; }
   /// Ops put on each stream so far.
   const Marks& issued() const { return issued_; }
-  /// What an op that runs once a step has counted in the last one that ran it.
-  int64_t counted(int listing, ValueId id);
 
   const StreamTable& streams() const { return streams_; }
-  /// Whether some value of the rank lies there.
+  /// True if some value of the rank lies there.
   bool uses(Space space) const { return uses_space_[static_cast<size_t>(space)]; }
   const Storage& storage(Space space = Space::device) const { return storage_[static_cast<size_t>(space)]; }
   Storage& storage(Space space = Space::device) { return storage_[static_cast<size_t>(space)]; }
@@ -102,14 +100,15 @@ class Walk {
     int listing, microbatch;
     int64_t bytes;
   };
-  /// What fills the device's arena at the moment of the highest live bytes of the last step (largest first).
+  /// The values that fill the device's arena at the moment of the highest live bytes of the last step (largest
+  /// first).
   const std::vector<Live>& live_at_peak() const { return at_peak_; }
   /// Keep live_at_peak() (costs a copy whenever the peak rises, from `peak_from_bytes` on: the peak, where it is
   /// known from a step before).
   bool keep_peak = false;
   int64_t peak_from_bytes = 0;
 
-  /// Is told of every value of a frame that is placed and given back, in bytes as storage rounds them, and of each
+  /// Receives every value of a frame that is placed and given back, in bytes as storage rounds them. Receives each
   /// op once all that it needs has its place. `id`: none for what the op's kernel works in.
   class Watcher {
    public:
@@ -146,7 +145,6 @@ class Walk {
   Storage::Place place(const std::string& name, int64_t bytes, Space space, int stream, int listing, bool brief);
   std::vector<Live> live_now(Space space) const;
   void drop_frames();
-  void restart();
 
   const StepProgram& program_;
   StreamTable streams_;

@@ -1,5 +1,5 @@
-// Which hosts of a job may be used now. A host that does not answer, or that a probe has found wanting, is out; it
-// comes back when it answers again, and where it has failed before, or answered all the time, only after a while
+// The hosts of a job that may be used now. A host that does not answer, or that a probe has found wanting, is out.
+// It comes back when it answers again. One that failed before, or answered all the time, is back only after a while
 // that doubles each time.
 #pragma once
 
@@ -16,9 +16,9 @@ class HostPool {
     for (Host& host : hosts) members_.push_back({std::move(host)});
   }
 
-  /// `answers`: it does, and is out all the same.
+  /// Takes a host out. `answers`: it does, and is out all the same.
   void lost(const std::string& name, double now_s, bool answers = false);
-  /// It answers. Whether it is back now: not yet, where it is on probation.
+  /// Records that it answers. True if it is back now: not yet, where it is on probation.
   bool answers(const std::string& name, double now_s);
 
   std::vector<Host> up() const;

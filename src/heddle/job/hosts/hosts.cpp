@@ -18,7 +18,7 @@ constexpr int64_t kMostFileBytes = 1 << 20;
 constexpr size_t kMostHosts = 100'000, kMostNameBytes = 255;
 constexpr int kMostSlots = 1024;
 
-// What may stand on a launcher's line without being taken for an option or a list.
+// True if a name may stand on a launcher's line without being taken for an option or a list.
 bool is_name(std::string_view name) {
   const auto fits = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '-' ||
@@ -65,7 +65,7 @@ std::vector<Host> parse_hosts(std::string_view text, const std::string& path) {
       if (host.slots < 1 || host.slots > kMostSlots)
         config_error("{}:{}: '{}', expected slots=N with N from 1 to {}", path, number, shown(rest), kMostSlots);
     }
-    if (!seen.insert(host.name).second) config_error("{}:{}: {} stands here twice", path, number, host.name);
+    if (!seen.insert(host.name).second) config_error("{}:{}: {} is here twice", path, number, host.name);
     hosts.push_back(std::move(host));
   }
   if (hosts.empty()) config_error("{}: no host in it; a line a host, as `node1 slots=8`", path);

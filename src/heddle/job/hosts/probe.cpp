@@ -23,7 +23,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kSide = 160, kTimes = 3;
 constexpr int64_t kTransferBytes = 1 << 20;
-// Far beyond what cores that are shared, or a link that others use too, come to.
+// Limits far beyond those of shared cores, or of a link that others use too.
 constexpr double kSlowProduct = 3, kSlowTransfer = 4, kLeastTransfer_s = 0.02;
 
 // Whole numbers small enough that every product and sum is exact: one digest, whatever the processor.
@@ -35,9 +35,8 @@ uint64_t product() {
   }
   for (int i = 0; i < kSide; ++i) {
     for (int k = 0; k < kSide; ++k) {
-      const float x = a[static_cast<size_t>(i * kSide + k)];
-      for (int j = 0; j < kSide; ++j)
-        c[static_cast<size_t>(i * kSide + j)] += x * b[static_cast<size_t>(k * kSide + j)];
+      const float x = a[i * kSide + k];
+      for (int j = 0; j < kSide; ++j) c[i * kSide + j] += x * b[k * kSide + j];
     }
   }
   return hash_bytes({reinterpret_cast<const char*>(c.data()), c.size() * sizeof(float)});

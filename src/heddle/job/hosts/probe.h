@@ -15,7 +15,7 @@ namespace heddle::job {
 
 struct HostProbe {
   std::string host;
-  uint64_t digest = 0;             // of the product's bits
+  uint64_t digest = 0;             // digest of the product's bits
   double product_s = 0;            // the shortest of a few
   std::vector<double> transfer_s;  // to and from each host, likewise; 0 to itself
 };
@@ -25,15 +25,15 @@ struct BadHost {
   std::string why;
 };
 
-/// All ranks call it together; rank 0 gets them all, the others nothing.
+/// Probes the hosts. All ranks call it together; rank 0 gets all results, the others none.
 std::vector<HostProbe> probe_hosts(comm::World& world);
 std::vector<BadHost> bad_hosts(const std::vector<HostProbe>& probes);
 
 std::string probe_json(const std::vector<HostProbe>& probes, const std::vector<BadHost>& bad);
-/// The bad ones of such a text of `hosts` hosts; of any other text none.
+/// Returns the bad hosts of such a text of `hosts` hosts; none of any other text.
 std::vector<BadHost> parse_probe(std::string_view text, size_t hosts);
-/// The one that a probe which failed says it has not heard of (comm/mpi/messages): whoever started it may see it,
-/// other hosts don't. None where it says nothing of the kind.
+/// Returns the host that a failed probe has not heard of (comm/mpi/messages): its starter may see it, other hosts
+/// don't. None where it says nothing of the kind.
 std::optional<BadHost> silent_host(std::string_view said, size_t hosts);
 
 }  // namespace heddle::job

@@ -1,4 +1,4 @@
-// Which of some hosts answer, asked all at once and without waiting.
+// Finds which of some hosts answer, asked all at once and without waiting.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ class Reach {
  public:
   Reach(const std::vector<Host>& hosts, const Launcher& launcher, const std::string& shell, double seconds);
 
-  /// Whether all have answered, or had the time to.
+  /// True if all have answered, or had the time to.
   bool poll();
   std::vector<std::string> answered() const;
   std::vector<std::string> silent() const;

@@ -1,5 +1,5 @@
-// What kernels are declared with, for the compilers of both sides: the host's calls a kernel by its address
-// (launch.h), nvcc's compiles it. No header of CUDA, none of the standard library's heavy ones.
+// Declarations for kernels, for the compilers of both sides: the host's calls a kernel by its address (launch.h),
+// nvcc's compiles it. No header of CUDA, none of the standard library's heavy ones.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct Bf16 {
   uint16_t bits;
 };
 
-/// What moves at once at most.
+/// The largest single access.
 struct alignas(16) Quad {
   uint32_t word[4];
 };

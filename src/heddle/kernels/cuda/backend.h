@@ -1,4 +1,4 @@
-// What the entries of the cuda backend share: which types they take, how they reach operands and scratch.
+// Helpers that the entries of the cuda backend share: which types they take, how they reach operands and scratch.
 //
 // X is bf16 or f32, A is f32. An entry runs on the host and puts kernels on the stream of the call; operands lie on
 // the device and are never read here.
@@ -135,7 +135,7 @@ void sum_to(const double* parts, int64_t count, double* sum, void* stream);
 const device::RowWork* row_work();
 
 // The families, one a file.
-std::vector<KernelEntry> batch_entries();
+std::vector<KernelEntry> load_entries();
 std::vector<KernelEntry> map_entries();
 std::vector<KernelEntry> norm_entries();
 std::vector<KernelEntry> layer_norm_entries();

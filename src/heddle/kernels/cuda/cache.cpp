@@ -91,7 +91,7 @@ int64_t latent_scratch(const ir::Listing& listing, const ir::Op& op, const ir::R
   return MatrixSize(listing, op.in[0], counts).rows * op.attributes.integer("heads") * rank *
          static_cast<int64_t>(sizeof(float));
 }
-/// `low` first, where something stands beside the weight.
+/// Runs `low` first, where there is an adapter beside the weight.
 void launch_latent(void (*low)(LatentArgs), void (*kernel)(LatentArgs), const KernelCall& call) {
   const LatentArgs args = latent(call);
   if (args.rank > 0) launch(low, a_thread_each(args.R * args.h * args.rank), args, call.stream);

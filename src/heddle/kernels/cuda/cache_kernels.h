@@ -42,7 +42,7 @@ struct LatentArgs {
   int64_t rank;
   float factor;
 };
-/// What goes through an adapter, before either of the two below; a thread an element of `low`.
+/// The product through an adapter, before either of the two below; a thread an element of `low`.
 template <class X>
 HEDDLE_KERNEL void mla_absorb_low(LatentArgs args);
 template <class X>

@@ -1,13 +1,13 @@
 // The list of the cuda backend.
 #include "heddle/kernels/cuda/backend.h"
-#include "heddle/kernels/cuda/products/fp8.h"
+#include "heddle/kernels/cuda/fp8.h"
 
 namespace heddle::kernels {
 
 const std::vector<KernelEntry>& cuda_kernels() {
   static const std::vector<KernelEntry> all = [] {
     std::vector<KernelEntry> list;
-    for (auto* family : {cuda::batch_entries,
+    for (auto* family : {cuda::load_entries,
                          cuda::map_entries,
                          cuda::norm_entries,
                          cuda::layer_norm_entries,

@@ -1,6 +1,6 @@
 // The language that kernels are written in: CUDA C++ where nvcc compiles them, or plain C++ over an emulator, which
 // runs a block's threads as fibers on the CPU (the tests' own: tests/gpu/emulator.h). Kernels use nothing of CUDA
-// but what stands here, so that one text is both run on a device and held to `reference` on machines without one.
+// but what lies here, so that one text is both run on a device and held to `reference` on machines without one.
 #pragma once
 
 #include <cstdint>
@@ -79,7 +79,7 @@ HEDDLE_DEVICE float not_a_number() {
 
 // ---- Memory
 
-/// Of an access of 16 bytes. The emulator refuses what a device would trap at.
+/// Checks the address of an access of 16 bytes. The emulator refuses what a device would trap at.
 HEDDLE_DEVICE void check_aligned([[maybe_unused]] const void* at) {
 #ifndef __CUDACC__
   emulator::check_aligned(at);
@@ -90,7 +90,7 @@ HEDDLE_DEVICE void check_aligned([[maybe_unused]] const void* at) {
 
 constexpr int kPack = 8;
 
-/// Whether every row of `width` numbers that starts at `base` is aligned for 16-byte accesses.
+/// True if every row of `width` numbers that starts at `base` is aligned for 16-byte accesses.
 template <class X>
 HEDDLE_DEVICE bool wide_rows(const void* base, int64_t width) {
   return reinterpret_cast<uintptr_t>(base) % 16 == 0 && width * static_cast<int64_t>(sizeof(X)) % 16 == 0;
@@ -149,29 +149,29 @@ HEDDLE_DEVICE float warp_max(float x) {
 
 /// The sum over the block, for every thread. `board`: shared, one number a warp.
 template <class T>
-HEDDLE_DEVICE T block_sum(T x, T* board) {
+HEDDLE_DEVICE T block_sum(T x, T* of_warps) {
   x = warp_sum(x);
   const int warps = (static_cast<int>(blockDim.x) + kWarp - 1) / kWarp;
-  if (threadIdx.x % kWarp == 0) board[threadIdx.x / kWarp] = x;
+  if (threadIdx.x % kWarp == 0) of_warps[threadIdx.x / kWarp] = x;
   __syncthreads();
-  T sum = board[0];
-  for (int w = 1; w < warps; ++w) sum += board[w];
+  T sum = of_warps[0];
+  for (int w = 1; w < warps; ++w) sum += of_warps[w];
   __syncthreads();
   return sum;
 }
-HEDDLE_DEVICE float block_max(float x, float* board) {
+HEDDLE_DEVICE float block_max(float x, float* of_warps) {
   x = warp_max(x);
   const int warps = (static_cast<int>(blockDim.x) + kWarp - 1) / kWarp;
-  if (threadIdx.x % kWarp == 0) board[threadIdx.x / kWarp] = x;
+  if (threadIdx.x % kWarp == 0) of_warps[threadIdx.x / kWarp] = x;
   __syncthreads();
-  float most = board[0];
-  for (int w = 1; w < warps; ++w) most = fmaxf(most, board[w]);
+  float most = of_warps[0];
+  for (int w = 1; w < warps; ++w) most = fmaxf(most, of_warps[w]);
   __syncthreads();
   return most;
 }
 
-/// How many threads before this one say yes, and how many of all, of a block of whole warps. `votes`: shared, one a
-/// warp.
+/// Counts the threads before this one that say yes, and those of all, of a block of whole warps. `votes`: shared,
+/// one a warp.
 HEDDLE_DEVICE int count_before(bool yes, unsigned* votes, int& all) {
   const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
   const unsigned vote = __ballot_sync(kFullWarp, yes);

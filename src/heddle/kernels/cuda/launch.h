@@ -1,5 +1,5 @@
-// How the host puts a kernel on a stream. A kernel takes one argument, a plain struct; where the number of blocks
-// is zero nothing happens. What is declared here is defined by the device (device_launch.cpp) or by the emulator.
+// Launches of kernels on a stream by the host. A kernel takes one argument, a plain struct; where the number of
+// blocks is zero nothing happens. The device (device_launch.cpp) or the emulator defines what is declared here.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ struct LaunchShape {
   int64_t shared_bytes = 0;  // dynamic
 };
 
-// What every device that Heddle runs on takes (CUDA programming guide, technical specifications of 8.0 and 9.0; of
-// 8.6 and 8.9 blocks have less shared memory, which the device itself refuses).
+// Limits that hold on every device that Heddle runs on (CUDA programming guide, technical specifications of 8.0 and
+// 9.0; of 8.6 and 8.9 blocks have less shared memory, which the device itself refuses).
 constexpr int64_t kMostBlocksX = 0x7fffffff, kMostBlocksYZ = 0xffff;
 constexpr int kMostThreads = 1024;
 constexpr int64_t kSharedByDefault = 48 << 10;  // of a block, static and dynamic, unless a kernel asks for more
@@ -35,7 +35,7 @@ inline void check_shape(const LaunchShape& shape) {
 /// Puts the kernel on the stream. `call` runs it as a function, for the emulator.
 void launch_on_device(const LaunchShape& shape, const void* kernel, void (*call)(const void*, const void*),
                       const void* args, void* stream);
-/// From memory of the host, which may change as soon as this returns.
+/// Copies from memory of the host, which may change as soon as this returns.
 void upload(void* to, const void* from, int64_t bytes, void* stream);
 /// Between any two memories, in the order of the stream.
 void copy_bytes(void* to, const void* from, int64_t bytes, void* stream);

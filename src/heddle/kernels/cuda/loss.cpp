@@ -2,7 +2,7 @@
 // hidden, V vocabulary.
 //
 // The fused forms take rows a block at a time: logits in f32, their gradient in the type of the operands, both in
-// scratch. In bf16 the gradients of several blocks are kept before they are multiplied, for each product with them
+// scratch. In bf16 the gradients of several blocks are kept before they are multiplied. For each product with them
 // reads and writes the whole gradient of the head, which is larger than a block.
 #include <algorithm>
 
@@ -33,7 +33,7 @@ int32_t scale_index(const KernelCall& call) {
   return static_cast<int32_t>(call.op->attributes.integer_or("scale_index", 0));
 }
 float z_weight(const KernelCall& call) { return static_cast<float>(call.op->attributes.number_or("z_weight", 0)); }
-/// Where the sum of squares goes, or null.
+/// The place of the sum of squares, or null.
 double* z_of(const KernelCall& call) { return call.out.size() > 2 ? numbers<double>(call.out[2]) : nullptr; }
 
 void launch_grad(const TensorView& logits, Dtype to, const LossGradArgs& args, void* stream) {
@@ -87,7 +87,7 @@ struct Head {
   Head(Dtype X, int64_t T, int64_t H, int64_t V, bool with_z, bool backward, void* base)
       : X(X), T(T), H(H), V(V), scratch(base) {
     rows = rows_of_block(T, V);
-    // Of f32 operands the gradient takes the place of the logits.
+    // With f32 operands the gradient takes the place of the logits.
     kept = X == Dtype::f32 || !backward ? rows : rows_kept(T, V, rows);
     workspace = scratch.take<std::byte>(product_workspace_bytes());
     logits = scratch.take<float>(rows * V);
@@ -117,10 +117,10 @@ struct Head {
   float* lse_T;
 };
 
-/// What a sweep is to make; lse is an input where no loss is.
+/// Results that a sweep is to make; lse is an input where no loss is.
 struct Sweep {
   double *loss = nullptr, *z = nullptr;
-  double* losses_T = nullptr;  // of each token, in the place of their sum
+  double* losses_T = nullptr;  // of each token, instead of their sum
   float* lse_T = nullptr;
   TensorView scales, weights;
   TensorView dx, acc;
@@ -190,7 +190,7 @@ void sweep(const KernelCall& call, Head& head, const Sweep& to) {
   if (to.z != nullptr) sum_to(head.z_T, head.T, to.z, call.stream);
 }
 
-/// Whether an op of the head makes gradients.
+/// True if an op of the head makes gradients.
 bool goes_back(const ir::Op& op) {
   return op.kind().ends_with("_dgrad") || op.kind().ends_with("_wgrad") || op.kind().ends_with("_train");
 }

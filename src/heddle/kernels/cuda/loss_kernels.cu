@@ -20,7 +20,7 @@ HEDDLE_DEVICE float slope_of(float z_weight, float lse) {
 
 template <class X>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kThreads) cross_entropy(LossArgs args) {
-  HEDDLE_SHARED(float, board, kThreads / kWarp);
+  HEDDLE_SHARED(float, of_warps, kThreads / kWarp);
   const int64_t t = blockIdx.x, V = args.V;
   const X* x = static_cast<const X*>(args.logits_TV) + t * V;
   const bool wide = wide_rows<X>(args.logits_TV, V);
@@ -36,8 +36,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kThreads) cross_entropy(LossArgs args) {
     HEDDLE_UNROLL
     for (int i = 0; i < kPack; ++i) sum += i < V - at ? expf(v[i] - most) : 0.0f;
   }
-  const float all = block_max(most, board);
-  sum = block_sum(sum * expf(most - all), board);
+  const float all = block_max(most, of_warps);
+  sum = block_sum(sum * expf(most - all), of_warps);
   if (threadIdx.x > 0) return;
   const float lse = all + logf(sum);
   args.lse_T[t] = lse;
@@ -90,15 +90,15 @@ HEDDLE_KERNEL void sharded_loss(ShardedLossArgs args) {
 }
 
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kThreads) sequence_sums(SequenceSumArgs args) {
-  HEDDLE_SHARED(double, board, kThreads);
+  HEDDLE_SHARED(double, of_warps, kThreads);
   const int64_t b = blockIdx.x;
   double sum = 0;
   for (int64_t s = threadIdx.x; s < args.S; s += kThreads) sum += args.losses_T[b * args.S + s];
-  board[threadIdx.x] = sum;
+  of_warps[threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.x > 0) return;
   double all = 0;
-  for (int i = 0; i < kThreads; ++i) all += board[i];
+  for (int i = 0; i < kThreads; ++i) all += of_warps[i];
   args.sums_B[b] = all;
 }
 
@@ -114,7 +114,7 @@ HEDDLE_DEVICE double log_sigmoid(double x) { return (x < 0 ? x : 0.0) - log1p(ex
 HEDDLE_DEVICE double reward(const PreferenceArgs& args, int64_t sequence) {
   return args.beta * (args.references_B[sequence] - args.sums_B[sequence]);
 }
-/// What fills up a batch has no reference, which is then not a number.
+/// False for pairs that fill up a batch: their reference is not a number.
 HEDDLE_DEVICE bool counts(const PreferenceArgs& args, int64_t pair) {
   const double chosen = args.references_B[2 * pair], rejected = args.references_B[2 * pair + 1];
   return chosen == chosen && rejected == rejected;
@@ -146,10 +146,11 @@ HEDDLE_KERNEL void preference_gradient(PreferenceArgs args) {
   const double scale = static_cast<double>(args.scales[args.scale_index]);
   for (int64_t p = 0; p < args.pairs; ++p) {
     const double margin = reward(args, 2 * p) - reward(args, 2 * p + 1);
-    const double slope = counts(args, p) ? scale * args.beta *
-                                               ((1 - args.smoothing) * exp(log_sigmoid(-margin)) -
-                                                args.smoothing * exp(log_sigmoid(margin)))
-                                         : 0.0;
+    const double slope =
+        counts(args, p)
+            ? scale * args.beta *
+                  ((1 - args.smoothing) * exp(log_sigmoid(-margin)) - args.smoothing * exp(log_sigmoid(margin)))
+            : 0.0;
     args.dsums_B[2 * p] = slope;
     args.dsums_B[2 * p + 1] = -slope;
   }

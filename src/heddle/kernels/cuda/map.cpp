@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "heddle/base/chunk_sums.h"
+#include "heddle/base/files/chunk_sums.h"
 #include "heddle/kernels/cuda/backend.h"
 #include "heddle/kernels/cuda/map_kernels.h"
 #include "heddle/kernels/cuda/step_kernels.h"
@@ -24,7 +24,8 @@ template <Map map>
 void map_op(const KernelCall& call) {
   constexpr bool gated_grad = map == Map::swiglu_dgrad;
   constexpr bool one =
-      map == Map::silu || map == Map::gelu || map == Map::swiglu || map == Map::add_bias || map == Map::scale;
+      map == Map::silu || map == Map::gelu || map == Map::swiglu || map == Map::add_bias || map == Map::scale ||
+      map == Map::soft_cap;
   constexpr size_t inputs = one ? 1 : map == Map::multiply_dgrad ? 3 : 2;
   const int64_t W = call.out[0].columns() / (gated_grad ? 2 : 1), T = call.out[0].rows();
   by_type(call.in[0].dtype, [&]<class X>(X) {
@@ -36,6 +37,8 @@ void map_op(const KernelCall& call) {
     args.T = T;
     args.W = W;
     args.tanh = call.op->attributes.integer_or("tanh", 0) != 0;
+    if (map == Map::soft_cap || map == Map::soft_cap_dgrad)
+      args.factor = static_cast<float>(call.op->attributes.number("cap"));
     if (map == Map::scale) args.factor = static_cast<float>(call.op->attributes.number("factor"));
     constexpr bool bias_grad = gated_grad || map == Map::gelu_dgrad;
     if (map == Map::multiply_dgrad) args.out[1] = numbers<X>(call.out[1]);
@@ -46,6 +49,30 @@ void map_op(const KernelCall& call) {
            call.stream);
     if (bias_grad && bias) {
       add_column_parts(args.bias_parts, parts, bias.elements(), numbers<float>(call.out[1]), false, call.stream);
+    }
+  });
+}
+
+/// Forward x and gate come first, backward after dy.
+void gate_op(const KernelCall& call, bool backward) {
+  const size_t at = backward ? 1 : 0;
+  const TensorView &x = call.in[at], &gate = call.in[at + 1];
+  const int64_t gates = gate.elements(), run = x.columns() / gate.columns();
+  constexpr int kLanes = 32;  // of a warp
+  by_type(x.dtype, [&]<class X>(X) {
+    const GateArgs args{backward ? numbers<const X>(call.in[0]) : nullptr,
+                        numbers<const X>(x),
+                        numbers<const X>(gate),
+                        numbers<X>(call.out[0]),
+                        backward ? numbers<X>(call.out[1]) : nullptr,
+                        gates,
+                        run};
+    if (run >= kLanes) {
+      launch(sigmoid_gates<X, kLanes>,
+             {.blocks_x = blocks_for(gates, kGateThreads / kLanes), .threads = kGateThreads}, args, call.stream);
+    } else {
+      launch(sigmoid_gates<X, 1>, {.blocks_x = blocks_for(gates, kGateThreads), .threads = kGateThreads}, args,
+             call.stream);
     }
   });
 }
@@ -97,7 +124,8 @@ void copy_block(const void* from, int64_t from_pitch, void* to, int64_t to_pitch
 
 void split_op(const KernelCall& call) {
   const TensorView& x = call.in[0];
-  const int64_t size = size_of(x.dtype), T = x.dim(0), pitch = x.dim(1) * size;
+  const int64_t runs = call.op->attributes.integer_or("runs", 1);  // each as a row of its own
+  const int64_t size = size_of(x.dtype), T = x.dim(0) * runs, pitch = x.dim(1) / runs * size;
   const int64_t a = call.op->attributes.integer("first") * size;
   copy_block(x.data, pitch, call.out[0].data, a, a, T, call.stream);
   copy_block(x.as<std::byte>() + a, pitch, call.out[1].data, pitch - a, pitch - a, T, call.stream);
@@ -105,7 +133,8 @@ void split_op(const KernelCall& call) {
 
 void concat_op(const KernelCall& call) {
   const TensorView& y = call.out[0];
-  const int64_t size = size_of(y.dtype), T = y.dim(0), pitch = y.dim(1) * size;
+  const int64_t runs = call.op->attributes.integer_or("runs", 1);
+  const int64_t size = size_of(y.dtype), T = y.dim(0) * runs, pitch = y.dim(1) / runs * size;
   const int64_t a = call.op->attributes.integer("first") * size;
   const int64_t b = call.op->attributes.integer("second") * size;
   copy_block(operand(call.in, 0).data, a, y.data, pitch, a, T, call.stream);
@@ -164,6 +193,10 @@ std::vector<KernelEntry> map_entries() {
           entry("swiglu_dgrad", "rows", map_op<Map::swiglu_dgrad>, narrow<Among::in, 0>, bias_scratch),
           entry("add", "rows", add_op, adds),
           entry("scale", "rows", map_op<Map::scale>),
+          entry("soft_cap", "rows", map_op<Map::soft_cap>),
+          entry("soft_cap_dgrad", "rows", map_op<Map::soft_cap_dgrad>),
+          entry("sigmoid_gate", "runs", [](const KernelCall& call) { gate_op(call, false); }),
+          entry("sigmoid_gate_dgrad", "runs", [](const KernelCall& call) { gate_op(call, true); }),
           entry("accumulate", "flat", accumulate_op, accumulates),
           entry("cast_weight", "flat", cast_op),
           entry("pack_weight", "flat", cast_op),

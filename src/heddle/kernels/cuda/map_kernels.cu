@@ -14,7 +14,7 @@ HEDDLE_DEVICE float silu_slope(float x) {
 }
 HEDDLE_DEVICE float normal_below(float z) { return 0.5f * erfcf(-z * 0.70710678118654752f); }
 HEDDLE_DEVICE float normal_density(float z) { return expf(-0.5f * z * z) * 0.39894228040143268f; }
-/// What GELU multiplies z by, and its slope; with `tanh` σ(2w) of w = √(2/π)·(z + 0.044715 z³).
+/// The factor of z in GELU, and its slope; with `tanh` σ(2w) of w = √(2/π)·(z + 0.044715 z³).
 constexpr float kTwiceRoot = 1.5957691216057308f, kCube = 0.044715f;
 HEDDLE_DEVICE float gelu_part(float z, bool tanh) {
   return tanh ? sigmoid(kTwiceRoot * z * (1.0f + kCube * z * z)) : normal_below(z);
@@ -58,15 +58,26 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kMapThreads) map_rows(MapArgs args) {
   for (int64_t t = first; t < last; ++t) {
     const int64_t at = t * W + column, at2 = t * 2 * W + column;
     float a[kPack], b[kPack], y[kPack], z[kPack];
-    if constexpr (map == Map::silu || map == Map::gelu || map == Map::add_bias || map == Map::scale) {
+    if constexpr (map == Map::silu || map == Map::gelu || map == Map::add_bias || map == Map::scale ||
+                  map == Map::soft_cap) {
       load_pack(in0 + at, left, wide, a);
       HEDDLE_UNROLL
       for (int i = 0; i < kPack; ++i) {
         const float x = a[i] + bias[0][i];
         y[i] = map == Map::scale      ? args.factor * x
+               : map == Map::soft_cap ? args.factor * tanhf(x / args.factor)
                : map == Map::add_bias ? x
                : map == Map::silu     ? x * sigmoid(x)
                                       : x * gelu_part(x, args.tanh);
+      }
+      store_pack(out0 + at, left, wide, y);
+    } else if constexpr (map == Map::soft_cap_dgrad) {
+      load_pack(in0 + at, left, wide, a);
+      load_pack(in1 + at, left, wide, b);
+      HEDDLE_UNROLL
+      for (int i = 0; i < kPack; ++i) {
+        const float bent = tanhf(b[i] / args.factor);
+        y[i] = a[i] * (1.0f - bent) * (1.0f + bent);
       }
       store_pack(out0 + at, left, wide, y);
     } else if constexpr (map == Map::silu_dgrad || map == Map::gelu_dgrad) {
@@ -134,6 +145,31 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kMapThreads) map_rows(MapArgs args) {
   }
 }
 
+template <class X, int lanes>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kGateThreads) sigmoid_gates(GateArgs args) {
+  constexpr int kGates = kGateThreads / lanes;  // of a block
+  const int64_t j = static_cast<int64_t>(blockIdx.x) * kGates + threadIdx.x / lanes;
+  if (j >= args.gates) return;  // all lanes of a gate alike
+  const int64_t first = j * args.run;
+  const X* x = static_cast<const X*>(args.x) + first;
+  X* y = static_cast<X*>(args.y) + first;
+  const float s = sigmoid(to_float(static_cast<const X*>(args.gate_TG)[j]));
+  const int lane = static_cast<int>(threadIdx.x) % lanes;
+  if (args.dy == nullptr) {
+    for (int64_t i = lane; i < args.run; i += lanes) y[i] = rounded<X>(to_float(x[i]) * s);
+    return;
+  }
+  const X* dy = static_cast<const X*>(args.dy) + first;
+  float sum = 0;
+  for (int64_t i = lane; i < args.run; i += lanes) {
+    const float d = to_float(dy[i]);
+    sum += d * to_float(x[i]) * (s * (1.0f - s));
+    y[i] = rounded<X>(d * s);
+  }
+  if (lanes > 1) sum = warp_sum(sum);
+  if (lane == 0) static_cast<X*>(args.dgate_TG)[j] = rounded<X>(sum);
+}
+
 template <class X>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kMapThreads) column_parts(ColumnPartsArgs args) {
   const int64_t column = (static_cast<int64_t>(blockIdx.y) * kMapThreads + threadIdx.x) * kPack;
@@ -149,21 +185,22 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kMapThreads) column_parts(ColumnPartsArgs args)
     HEDDLE_UNROLL
     for (int i = 0; i < kPack; ++i) sum[i] += v[i];
   }
-  store_pack(args.parts + static_cast<int64_t>(blockIdx.x) * W + column, left, wide_rows<float>(args.parts, W), sum);
+  store_pack(args.parts + static_cast<int64_t>(blockIdx.x) * W + column, left, wide_rows<float>(args.parts, W),
+             sum);
 }
 
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kColumnSumWidth* kColumnSumGroups) column_sum(ColumnSumArgs args) {
-  HEDDLE_SHARED(float, board, kColumnSumWidth* kColumnSumGroups);
+  HEDDLE_SHARED(float, of_warps, kColumnSumWidth* kColumnSumGroups);
   const int place = threadIdx.x % kColumnSumWidth, group = threadIdx.x / kColumnSumWidth;
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kColumnSumWidth + place;
   float sum = 0;
   if (column < args.W) {
     for (int64_t p = group; p < args.P; p += kColumnSumGroups) sum += args.parts_PW[p * args.W + column];
   }
-  board[group * kColumnSumWidth + place] = sum;
+  of_warps[group * kColumnSumWidth + place] = sum;
   __syncthreads();
   if (group > 0 || column >= args.W) return;
-  for (int g = 1; g < kColumnSumGroups; ++g) sum += board[g * kColumnSumWidth + place];
+  for (int g = 1; g < kColumnSumGroups; ++g) sum += of_warps[g * kColumnSumWidth + place];
   args.out_W[column] = args.add ? args.out_W[column] + sum : sum;
 }
 
@@ -237,7 +274,13 @@ MAP(swiglu_dgrad)
 MAP(add)
 MAP(add_bias)
 MAP(scale)
+MAP(soft_cap)
+MAP(soft_cap_dgrad)
 #undef MAP
+template HEDDLE_KERNEL void sigmoid_gates<float, 1>(GateArgs args);
+template HEDDLE_KERNEL void sigmoid_gates<float, kWarp>(GateArgs args);
+template HEDDLE_KERNEL void sigmoid_gates<Bf16, 1>(GateArgs args);
+template HEDDLE_KERNEL void sigmoid_gates<Bf16, kWarp>(GateArgs args);
 template HEDDLE_KERNEL void accumulate<double, double>(AccumulateArgs args);
 template HEDDLE_KERNEL void accumulate<float, double>(AccumulateArgs args);
 template HEDDLE_KERNEL void accumulate<float, float>(AccumulateArgs args);

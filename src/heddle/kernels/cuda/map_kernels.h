@@ -16,7 +16,9 @@ enum class Map {
   swiglu_dgrad,
   add,
   add_bias,
-  scale
+  scale,
+  soft_cap,
+  soft_cap_dgrad
 };
 
 struct MapArgs {
@@ -25,7 +27,7 @@ struct MapArgs {
   void* out[2];
   float* bias_parts;  // [ceil(T ÷ kMapRows)][columns of the bias]: Σ of the gradient before it is rounded; or null
   int64_t T, W;
-  float factor;  // of `scale`
+  float factor;  // of `scale`, or the cap of `soft_cap`
   bool tanh;     // of `gelu`
 };
 /// Rows that one thread takes; partial sums of a bias' gradient are over so many.
@@ -34,6 +36,17 @@ constexpr int kMapThreads = 128;
 
 template <class X, Map map>
 HEDDLE_KERNEL void map_rows(MapArgs args);
+
+struct GateArgs {
+  const void *dy, *x;  // dy: null forward
+  const void* gate_TG;
+  void *y, *dgate_TG;  // y or dx; dgate: null forward
+  int64_t gates, run;  // T·G gates, each of a run of so many numbers
+};
+/// y = x·σ(gate), or its gradients dx = dy·σ, dgate = Σ_run dy·x·σ·(1 − σ). `lanes` threads a gate: 1 or a warp.
+constexpr int kGateThreads = 256;
+template <class X, int lanes>
+HEDDLE_KERNEL void sigmoid_gates(GateArgs args);
 
 struct ColumnSumArgs {
   const float* parts_PW;

@@ -30,6 +30,7 @@ void norm(const KernelCall& call, bool added) {
     args.H = call.in[1 + i].elements();
     args.T = y.elements() / args.H;
     args.epsilon = static_cast<float>(call.op->attributes.number("epsilon"));
+    args.offset = static_cast<float>(call.op->attributes.number_or("offset", 0));
     launch(rms_norm<X>, {.blocks_x = args.T, .threads = kNormThreads}, args, call.stream);
   });
 }
@@ -47,6 +48,7 @@ void norm_dgrad(const KernelCall& call) {
     args.dg_parts = reinterpret_cast<float*>(call.scratch);
     args.H = call.in[2].elements();
     args.T = dx.elements() / args.H;
+    args.offset = static_cast<float>(call.op->attributes.number_or("offset", 0));
     const int64_t parts = blocks_for(args.T, kNormGradRows);
     launch(rms_norm_dgrad<X>, {.blocks_x = parts, .threads = kNormThreads}, args, call.stream);
     add_column_parts(args.dg_parts, parts, args.H, numbers<float>(call.out[1]), false, call.stream);

@@ -1,5 +1,5 @@
 // rms_norm, add_rms_norm, rms_norm_dgrad: one pass over memory, rows kept in registers.
-//   rstd = (mean x² + ε)^−½, y = x·rstd·g
+//   rstd = (mean x² + ε)^−½, y = x·rstd·(offset + g); with the offset in g,
 //   dx = dres + rstd·(g·dy − x·rstd²·mean(g·dy·x)), dg = Σ_t dy·x·rstd
 #include "heddle/kernels/cuda/language.h"
 #include "heddle/kernels/cuda/norm_kernels.h"
@@ -8,7 +8,7 @@ namespace heddle::kernels::cuda {
 
 template <class X>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kNormThreads) rms_norm(NormArgs args) {
-  HEDDLE_SHARED(float, board, kNormThreads / kWarp);
+  HEDDLE_SHARED(float, of_warps, kNormThreads / kWarp);
   const int64_t H = args.H, row = static_cast<int64_t>(blockIdx.x) * H;
   const X* a = static_cast<const X*>(args.a_TH) + row;
   const X* b = args.b_TH == nullptr ? nullptr : static_cast<const X*>(args.b_TH) + row;
@@ -34,7 +34,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kNormThreads) rms_norm(NormArgs args) {
     HEDDLE_UNROLL
     for (int i = 0; i < kPack; ++i) sum += x[p][i] * x[p][i];
   }
-  sum = block_sum(sum, board);
+  sum = block_sum(sum, of_warps);
   const float rstd = 1.0f / sqrtf(sum / static_cast<float>(H) + args.epsilon);
   if (threadIdx.x == 0) args.rstd_T[blockIdx.x] = rstd;
   HEDDLE_UNROLL
@@ -44,14 +44,14 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kNormThreads) rms_norm(NormArgs args) {
     float g[kPack];
     load_pack(args.g_H + at, left, wide_g, g);
     HEDDLE_UNROLL
-    for (int i = 0; i < kPack; ++i) x[p][i] = x[p][i] * rstd * g[i];
+    for (int i = 0; i < kPack; ++i) x[p][i] = x[p][i] * rstd * (args.offset + g[i]);
     store_pack(y + at, left, wide, x[p]);
   }
 }
 
 template <class X>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kNormThreads) rms_norm_dgrad(NormGradArgs args) {
-  HEDDLE_SHARED(float, board, kNormThreads / kWarp);
+  HEDDLE_SHARED(float, of_warps, kNormThreads / kWarp);
   const int64_t H = args.H;
   const bool wide = wide_rows<X>(args.dy_TH, H) && wide_rows<X>(args.x_TH, H) && wide_rows<X>(args.dres_TH, H) &&
                     wide_rows<X>(args.dx_TH, H);
@@ -83,11 +83,11 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kNormThreads) rms_norm_dgrad(NormGradArgs args)
       HEDDLE_UNROLL
       for (int i = 0; i < kPack; ++i) {
         dg[p][i] += gdy[p][i] * xs[p][i] * rstd;
-        gdy[p][i] = g[i] * gdy[p][i];
+        gdy[p][i] = (args.offset + g[i]) * gdy[p][i];
         sum += gdy[p][i] * xs[p][i];
       }
     }
-    sum = block_sum(sum, board);
+    sum = block_sum(sum, of_warps);
     const float along_x = rstd * rstd * (sum / static_cast<float>(H));
     HEDDLE_UNROLL
     for (int p = 0; p < kNormPacks; ++p) {

@@ -15,7 +15,7 @@ struct NormArgs {
   void *s_TH, *y_TH;  // s: the rounded sum; null without b
   float* rstd_T;
   int64_t T, H;
-  float epsilon;
+  float epsilon, offset;  // the gain is offset + g
 };
 /// A block a row.
 template <class X>
@@ -28,6 +28,7 @@ struct NormGradArgs {
   void* dx_TH;
   float* dg_parts;  // [ceil(T ÷ kNormGradRows)][H]
   int64_t T, H;
+  float offset;
 };
 /// A block takes kNormGradRows rows and leaves its part of dg.
 constexpr int kNormGradRows = 16;

@@ -22,7 +22,7 @@ HEDDLE_DEVICE float rotated(const X* x, int64_t e, int64_t r, const float* c, co
                 : to_float(x[e]) * c[i] - to_float(x[other]) * sine;
 }
 
-/// The same of elements e … e + 8, of which a half has a multiple or which lie interleaved, in 16-byte accesses.
+/// Rotates elements e … e + 8, of which a half has a multiple or which lie interleaved, in 16-byte accesses.
 template <class X>
 HEDDLE_DEVICE void rotated_pack(const X* x, int e, int r, const float* c, const float* s, bool interleaved,
                                 bool inverse, float (&to)[kPack]) {

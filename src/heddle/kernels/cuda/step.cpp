@@ -1,7 +1,6 @@
 // Entries of the end of a step: norms, AdamW, exact sums.
 #include <algorithm>
 
-#include "heddle/device/batch.h"
 #include "heddle/kernels/cuda/backend.h"
 #include "heddle/kernels/cuda/step_kernels.h"
 #include "heddle/kernels/exact_grid.h"
@@ -84,19 +83,6 @@ void skip_outlier_op(const KernelCall& call) {
           numbers<const double>(call.in[3]), numbers<const double>(call.in[4]), numbers<double>(call.out[0]),
           numbers<double>(call.out[1]), numbers<double>(call.out[2])},
          call.stream);
-}
-
-void post_validation_op(const KernelCall& call) {
-  HEDDLE_CHECK(call.batch != nullptr, "op '{}' runs without a batch", call.op->kind());
-  PostValidationArgs args{};
-  args.norm = numbers<const double>(call.in[0]);
-  args.clip = numbers<const double>(call.in[1]);
-  args.before = numbers<double>(call.updates[0]);
-  args.failed = numbers<int32_t>(call.out[0]);
-  args.attempt = numbers<int32_t>(call.out[1]);
-  args.guessed = call.batch->guessed;
-  args.attempts = call.batch->attempts;
-  launch(post_validation, {.threads = 32}, args, call.stream);
 }
 
 constexpr int64_t kAdamwBlock = 256 * 8;
@@ -243,7 +229,6 @@ std::vector<KernelEntry> step_entries() {
           entry("sum_parts", "flat", sum_parts_op, always),
           entry("grad_norm", "thread", grad_norm_op, always, one_number),
           entry("skip_outlier", "thread", skip_outlier_op, always),
-          entry("post_validation", "thread", post_validation_op, always),
           entry("adamw", "fused", adamw_op<false>, few_uses<2>),
           entry("adamw_split", "fused", adamw_op<true>, few_uses<2>),
           entry("average_master", "flat", average_op, narrow<Among::updates, 0>),

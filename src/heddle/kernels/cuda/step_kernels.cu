@@ -16,19 +16,19 @@ HEDDLE_DEVICE float sum_of_uses(const void* const* acc, int uses, int64_t i) {
   return sum;
 }
 /// Σ g² over elements first .. last of a parameter, by a block of 256; board: shared.
-HEDDLE_DEVICE double squares(const void* const* acc, int uses, int64_t first, int64_t last, double* board) {
+HEDDLE_DEVICE double squares(const void* const* acc, int uses, int64_t first, int64_t last, double* of_warps) {
   double sum = 0;
   for (int64_t i = first + threadIdx.x; i < last; i += 256) {
     const double g = sum_of_uses(acc, uses, i);
     sum += g * g;
   }
-  return block_sum(sum, board);
+  return block_sum(sum, of_warps);
 }
 /// Σ of doubles, by a block of kSumThreads.
-HEDDLE_DEVICE double doubles(const double* parts, int64_t count, double* board) {
+HEDDLE_DEVICE double doubles(const double* parts, int64_t count, double* of_warps) {
   double sum = 0;
   for (int64_t i = threadIdx.x; i < count; i += kSumThreads) sum += parts[i];
-  return block_sum(sum, board);
+  return block_sum(sum, of_warps);
 }
 /// The number that limbs stand for; carries first, so that equal sums have equal limbs.
 HEDDLE_DEVICE double value_of(const double* limbs) {
@@ -80,7 +80,7 @@ HEDDLE_DEVICE void move_average(float* averages, const float* masters, float sha
   averages[i] = fmaf(share, masters[i] - average, average);
 }
 
-/// Which of the parts a block of the grid is of.
+/// The part that a block of the grid is of.
 HEDDLE_DEVICE int part_of_block(const PartBlocks& blocks) {
   int low = 0, high = blocks.parts;
   while (high - low > 1) {
@@ -169,31 +169,31 @@ HEDDLE_DEVICE void step_of(const AdamwRule& rule, const AdamwPart& part, const v
 }  // namespace
 
 HEDDLE_KERNEL void HEDDLE_BOUNDS(256) square_sum(SquareSumArgs args) {
-  HEDDLE_SHARED(double, board, 256 / kWarp);
+  HEDDLE_SHARED(double, of_warps, 256 / kWarp);
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kSquareBlock;
-  const double sum = squares(args.acc.of, args.acc.count, first, min(args.count, first + kSquareBlock), board);
+  const double sum = squares(args.acc.of, args.acc.count, first, min(args.count, first + kSquareBlock), of_warps);
   if (threadIdx.x == 0) args.parts[blockIdx.x] = sum;
 }
 
 HEDDLE_KERNEL void HEDDLE_BOUNDS(256) square_sums(SquareSumsArgs args) {
-  HEDDLE_SHARED(double, board, 256 / kWarp);
+  HEDDLE_SHARED(double, of_warps, 256 / kWarp);
   const int i = part_of_block(args.blocks);
   const int64_t first = (static_cast<int64_t>(blockIdx.x) - args.blocks.first[i]) * kSquareBlock;
-  const double sum = squares(args.acc + i, 1, first, min(args.count[i], first + kSquareBlock), board);
+  const double sum = squares(args.acc + i, 1, first, min(args.count[i], first + kSquareBlock), of_warps);
   if (threadIdx.x == 0) args.parts[blockIdx.x] = sum;
 }
 
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kSumThreads) sum_doubles(SumArgs args) {
-  HEDDLE_SHARED(double, board, kSumThreads / kWarp);
-  const double sum = doubles(args.parts, args.count, board);
+  HEDDLE_SHARED(double, of_warps, kSumThreads / kWarp);
+  const double sum = doubles(args.parts, args.count, of_warps);
   if (threadIdx.x == 0) args.sum[0] = sum;
 }
 
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kSumThreads) sums_of_doubles(SumsArgs args) {
-  HEDDLE_SHARED(double, board, kSumThreads / kWarp);
+  HEDDLE_SHARED(double, of_warps, kSumThreads / kWarp);
   const auto i = blockIdx.x;
   const int32_t first = args.blocks.first[i];
-  const double sum = doubles(args.parts + first, args.blocks.first[i + 1] - first, board);
+  const double sum = doubles(args.parts + first, args.blocks.first[i + 1] - first, of_warps);
   if (threadIdx.x == 0) args.sum[i][0] = sum;
 }
 
@@ -232,14 +232,6 @@ HEDDLE_KERNEL void skip_outlier(SkipOutlierArgs args) {
   args.factor[0] = skipped ? 0 : args.clip[0];
   for (int i = 0; i < 4; ++i) args.rates[i] = skipped && i == 3 ? 0 : args.hyper[i];
   args.skipped[0] = skipped ? 1 : 0;
-}
-
-HEDDLE_KERNEL void post_validation(PostValidationArgs args) {
-  if (place() > 0) return;
-  const double clip = args.clip[0];
-  args.before[0] = args.norm[0];
-  args.failed[0] = !args.guessed || clip == 1 ? 0 : clip == 0 ? 2 : 1;
-  args.attempt[0] = args.attempts;
 }
 
 HEDDLE_KERNEL void HEDDLE_BOUNDS(256) adamw(AdamwArgs args) {
@@ -284,7 +276,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(256) round_gradient(RoundArgs args) {
 }
 
 HEDDLE_KERNEL void HEDDLE_BOUNDS(256) exact_squares(ExactSquareArgs args) {
-  HEDDLE_SHARED(unsigned long long, board, 256 * 3);
+  HEDDLE_SHARED(unsigned long long, of_warps, 256 * 3);
   __int128 sum = 0;
   unsigned long long broken = 0;
   for (int64_t i = place(); i < args.count; i += step()) {
@@ -298,15 +290,15 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(256) exact_squares(ExactSquareArgs args) {
         (static_cast<__int128>(whole) << 63) + static_cast<long long>((high - static_cast<double>(whole)) * 0x1p63);
   }
   const auto bits = static_cast<unsigned __int128>(sum);
-  board[threadIdx.x * 3] = static_cast<unsigned long long>(bits);
-  board[threadIdx.x * 3 + 1] = static_cast<unsigned long long>(bits >> 64);
-  board[threadIdx.x * 3 + 2] = broken;
+  of_warps[threadIdx.x * 3] = static_cast<unsigned long long>(bits);
+  of_warps[threadIdx.x * 3 + 1] = static_cast<unsigned long long>(bits >> 64);
+  of_warps[threadIdx.x * 3 + 2] = broken;
   __syncthreads();
   if (threadIdx.x > 0) return;
   unsigned __int128 all = 0;
   for (int i = 0; i < 256; ++i) {
-    all += static_cast<unsigned __int128>(board[i * 3 + 1]) << 64 | board[i * 3];
-    broken |= board[i * 3 + 2];
+    all += static_cast<unsigned __int128>(of_warps[i * 3 + 1]) << 64 | of_warps[i * 3];
+    broken |= of_warps[i * 3 + 2];
   }
   args.parts[blockIdx.x * 3] = static_cast<unsigned long long>(all);
   args.parts[blockIdx.x * 3 + 1] = static_cast<unsigned long long>(all >> 64);

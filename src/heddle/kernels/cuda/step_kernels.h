@@ -31,7 +31,7 @@ struct SquareSumArgs {
 constexpr int64_t kSquareBlock = 32768;
 HEDDLE_KERNEL void square_sum(SquareSumArgs args);
 
-/// The same of many parameters, blocks of each as if it were alone.
+/// Square sums of many parameters, blocks of each as if it were alone.
 struct SquareSumsArgs {
   PartBlocks blocks;
   const void* acc[kMostParts];
@@ -82,14 +82,6 @@ struct SkipOutlierArgs {
 };
 HEDDLE_KERNEL void skip_outlier(SkipOutlierArgs args);
 
-struct PostValidationArgs {
-  const double *norm, *clip;
-  double* before;
-  int *failed, *attempt;
-  bool guessed, attempts;
-};
-HEDDLE_KERNEL void post_validation(PostValidationArgs args);
-
 struct AdamwRule {
   const double *clip, *hyper;
   float beta1, beta2, rest1, rest2, epsilon, decay;
@@ -108,10 +100,10 @@ struct AdamwArgs {
   AdamwPart part;
 };
 /// The copy is made of the master even where clip is 0 and nothing moves. v of a split master has a sign: see
-/// base/split_float.h. A block is of 256 threads of eight elements.
+/// base/numbers/split_float.h. A block is of 256 threads of eight elements.
 HEDDLE_KERNEL void adamw(AdamwArgs args);
 
-/// The same of many parameters, by blocks of 256 threads of kPack elements each.
+/// AdamW of many parameters, by blocks of 256 threads of kPack elements each.
 struct AdamwManyArgs {
   AdamwRule rule;
   PartBlocks blocks;
@@ -130,7 +122,7 @@ struct AverageArgs {
 /// average += share·(master − average), unless clip is 0.
 HEDDLE_KERNEL void average_master(AverageArgs args);
 
-/// The same of many parameters, by blocks of 256 threads and kAverageBlock elements.
+/// Averages of many parameters, by blocks of 256 threads and kAverageBlock elements.
 struct AveragesArgs {
   const double* clip;
   float share;

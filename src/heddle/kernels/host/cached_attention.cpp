@@ -1,5 +1,5 @@
-// cached_attention and the products around it (mla_absorb, mla_expand), of few rows: all there is to do is to read
-// the cache and the weight once, so work is cut by row and kv head, and each key is read for all query heads that
+// cached_attention and the products around it (mla_absorb, mla_expand), of few rows. Reading the cache and the
+// weight once is all the cost. So work is cut by row and kv head, and each key is read for all query heads that
 // share it.
 //
 // R rows, S positions a sequence, h query heads of d elements, hk kv heads, g = h ÷ hk, v value elements; c latent,
@@ -108,8 +108,7 @@ void CachedAttentionPairs(const KernelCall& call, int64_t begin, int64_t end) {
   });
 }
 
-/// What stands beside w, of w's type W: w + factor · up down, of `rank` columns of up; of rank 0 where nothing
-/// does.
+/// The adapter beside w, of w's type W: w + factor · up down, of `rank` columns of up; rank 0 where there is none.
 template <class W>
 struct Beside {
   explicit Beside(const KernelCall& call) {
@@ -147,8 +146,7 @@ void MlaAbsorbHeads(const KernelCall& call, int64_t begin, int64_t end) {
         for (int64_t i = 0; i < n && beside.rank > 0; ++i)
           add_scaled(beside.factor * static_cast<float>(q[i]), up + i * beside.rank, beside.rank,
                      beside.low.data());
-        for (int64_t s = 0; s < beside.rank; ++s)
-          add_scaled(beside.low[static_cast<size_t>(s)], beside.down + s * c, c, y);
+        for (int64_t s = 0; s < beside.rank; ++s) add_scaled(beside.low[s], beside.down + s * c, c, y);
         for (int64_t i = 0; i < r; ++i) y[c + i] = static_cast<float>(q[n + i]);
       }
     }
@@ -168,8 +166,7 @@ void MlaExpandHeads(const KernelCall& call, int64_t begin, int64_t end) {
       for (int64_t t = 0; t < R; ++t) {
         const float* x = call.in[0].as<const float>() + (t * h + j) * c;
         W* o = call.out[0].as<W>() + (t * h + j) * v;
-        for (int64_t s = 0; s < beside.rank; ++s)
-          beside.low[static_cast<size_t>(s)] = beside.factor * dot(x, beside.down + s * c, c);
+        for (int64_t s = 0; s < beside.rank; ++s) beside.low[s] = beside.factor * dot(x, beside.down + s * c, c);
         for (int64_t i = 0; i < v; ++i) {
           const float beside_it =
               beside.rank > 0 ? dot(beside.low.data(), up + i * beside.rank, beside.rank) : 0.0f;

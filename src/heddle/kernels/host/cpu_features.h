@@ -1,9 +1,9 @@
-// What the processor under us can do, asked once. A feature counts only when the operating system lets us use it,
-// so that a kernel may be chosen on the answer alone.
+// Features of the processor, asked once. A feature counts only when the operating system lets us use it, so that a
+// kernel may be chosen on the answer alone.
 //
 // The variable HEDDLE_CPU_WITHOUT names features to take as absent (amx, avx512_bf16, avx512, avx2, neon_bf16; with
-// commas), and with each what stands on it: so that a processor that has them all can try what the others would
-// run.
+// commas). Features that build on them are absent too. So a processor that has them all can try what the others
+// would run.
 #pragma once
 
 #include <string>
@@ -28,10 +28,10 @@ const Support& amx_bf16();
 /// The bf16 products of aarch64 (BFMMLA, FEAT_BF16).
 const Support& neon_bf16();
 
-/// Those of this architecture, by names for people.
+/// Features of this architecture, by names for people.
 std::vector<std::pair<std::string, Support>> processor_features();
 
-/// What HEDDLE_CPU_WITHOUT names. ConfigError when it names something else.
+/// Names in HEDDLE_CPU_WITHOUT. ConfigError when it names something else.
 const std::vector<std::string_view>& masked_features();
 /// Keeps Highway's kernels, too, from what is masked. Before the first of them runs.
 void mask_highway();

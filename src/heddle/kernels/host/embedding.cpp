@@ -1,8 +1,8 @@
 // Rows of the token embedding, and their gradient. T tokens, H hidden, V vocabulary.
 //   embedding: x_t = w[ids_t], zeros where ids_t < 0;  embedding_wgrad: acc[ids_t] += dx_t, in increasing t
-// The gradient sorts tokens by id first (counting, stable), so that a row of acc is read and written once, and
-// pieces are some of the ids that occur by a slice of columns: no two threads share an element, and one frequent id
-// is still divided.
+// The gradient sorts tokens by id first (counting, stable), so that a row of acc is read and written once. Pieces
+// are some of the ids that occur by a slice of columns. So no two threads share an element, and one frequent id is
+// still divided.
 #include "heddle/kernels/host/simd_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "heddle/kernels/host/embedding.cpp"

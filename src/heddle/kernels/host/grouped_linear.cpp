@@ -1,8 +1,8 @@
-// grouped_linear and its gradients on the CPU's matrix products, three ways of each (ir/product_way.h): grouped,
-// one parallel loop over the blocks of all experts; batched, one of equal blocks; serial, a loop for each expert.
-// An element is the same chain of additions in each (gemm/gemm.h). R rows sorted by expert, expert e having rows
-// offsets[e] … offsets[e+1]; K in, N out; w is [E,N,K]. Copies of other ranks' experts have the last rows, and a
-// loop of their own.
+// grouped_linear and its gradients on the CPU's matrix products, three ways of each (ir/product_way.h). Grouped is
+// one parallel loop over the blocks of all experts; batched is one of equal blocks; serial is a loop for each
+// expert. An element is the same chain of additions in each (gemm/gemm.h). R rows sorted by expert, expert e having
+// rows offsets[e] … offsets[e+1]; K in, N out; w is [E,N,K]. Replicas of other ranks' experts have the last rows,
+// and a loop of their own.
 #include <algorithm>
 
 #include "heddle/kernels/exact_grid.h"
@@ -57,6 +57,10 @@ RowGroups equal_groups(const KernelCall& call, int64_t count) {
   return RowGroups::equal(count, each);
 }
 
+Scratch scratch_of(const KernelCall& call, const RowGroups& groups, int64_t n, int64_t k) {
+  return {call.scratch, product_scratch_bytes({groups.count(), groups.end(groups.count() - 1), n, k})};
+}
+
 /// A way: how run(groups, first row, weights) is called.
 struct Grouped {
   template <class Run>
@@ -92,7 +96,7 @@ void run_grouped_linear(const KernelCall& call) {
                     .x = rows_of(rows_from(call.in[0], first, rows)),
                     .w = weights_of(w),
                     .y = out_rows_of(rows_from(call.out[0], first, rows)),
-                    .scratch = product_scratch(call, groups.count())});
+                    .scratch = scratch_of(call, groups, w.dim(1), w.dim(2))});
   });
 }
 
@@ -106,21 +110,21 @@ void run_grouped_linear_dgrad(const KernelCall& call) {
                   .dy = rows_of(rows_from(call.in[0], first, rows)),
                   .w = weights_of(w),
                   .dx = out_rows_of(rows_from(call.out[0], first, rows)),
-                  .scratch = product_scratch(call, groups.count())});
+                  .scratch = scratch_of(call, groups, w.dim(1), w.dim(2))});
   });
 }
 
 /// dw (+)= over the rows of the groups, of which the first lies at row `first` of the operands.
 void sum_groups(const KernelCall& call, const RowGroups& groups, int64_t first, float* dw, bool overwrite) {
-  const int64_t rows = groups.end(groups.count() - 1);
+  const int64_t rows = groups.end(groups.count() - 1), n = call.updates[0].dim(1), k = call.updates[0].dim(2);
   linear_wgrad({.groups = groups,
-                .n = call.updates[0].dim(1),
-                .k = call.updates[0].dim(2),
+                .n = n,
+                .k = k,
                 .dy = rows_of(rows_from(call.in[1], first, rows)),
                 .x = rows_of(rows_from(call.in[0], first, rows)),
                 .dw = dw,
                 .overwrite = overwrite,
-                .scratch = product_scratch(call, groups.count())});
+                .scratch = scratch_of(call, groups, n, k)});
 }
 
 /// A copy that no row has come to: its owner adds what is here all the same.
@@ -175,21 +179,22 @@ void run_grouped_linear_wgrad_exact(const KernelCall& call) {
   const TensorView x = call.in[0], dy = call.in[1], sum = call.updates[0];
   const int64_t N = sum.dim(1), K = sum.dim(2);
   auto* partial = reinterpret_cast<float*>(call.scratch);
-  for_each_segment(call.in[2], operand(call.in, 3),
-                   [&](int64_t expert, int64_t first, int64_t last, bool is_first) {
-                     const bool own = expert < sum.dim(0);
-                     linear_wgrad({.groups = RowGroups::one(last - first),
-                                   .n = N,
-                                   .k = K,
-                                   .dy = rows_of(rows_from(dy, first, last - first)),
-                                   .x = rows_of(rows_from(x, first, last - first)),
-                                   .dw = partial,
-                                   .overwrite = true,
-                                   .scratch = {call.scratch + partial_bytes(N, K), product_scratch_bytes(1)}});
-                     double* sums = own ? sum.as<double>() : call.out[0].as<double>();
-                     add_on_grid(partial, N * K, is_first && (call.overwrite || !own),
-                                 sums + (own ? expert : expert - sum.dim(0)) * N * K);
-                   });
+  for_each_segment(
+      call.in[2], operand(call.in, 3), [&](int64_t expert, int64_t first, int64_t last, bool is_first) {
+        const bool own = expert < sum.dim(0);
+        linear_wgrad(
+            {.groups = RowGroups::one(last - first),
+             .n = N,
+             .k = K,
+             .dy = rows_of(rows_from(dy, first, last - first)),
+             .x = rows_of(rows_from(x, first, last - first)),
+             .dw = partial,
+             .overwrite = true,
+             .scratch = {call.scratch + partial_bytes(N, K), product_scratch_bytes({1, last - first, N, K})}});
+        double* sums = own ? sum.as<double>() : call.out[0].as<double>();
+        add_on_grid(partial, N * K, is_first && (call.overwrite || !own),
+                    sums + (own ? expert : expert - sum.dim(0)) * N * K);
+      });
 }
 
 Support exact_supports(const ir::Listing& listing, const ir::Op& op) {
@@ -197,9 +202,10 @@ Support exact_supports(const ir::Listing& listing, const ir::Op& op) {
   return product_support(listing, op.in[0], ir::none, op.in[1]);
 }
 
-int64_t exact_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts&) {
-  const ir::Shape& sum = listing.value(op.updates[0]).shape;
-  return partial_bytes(sum[1].count, sum[2].count) + product_scratch_bytes(1);
+int64_t exact_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& counts) {
+  const ir::Value& sum = listing.value(op.updates[0]);
+  return partial_bytes(sum.shape[1].count, sum.shape[2].count) +
+         product_scratch_bytes(product_sizes(listing, op.in[0], sum, counts));
 }
 
 Support product_takes(const ir::Listing& listing, const ir::Op& op) {
@@ -218,8 +224,10 @@ Support supports(const ir::Listing& listing, const ir::Op& op) {
   return product_takes(listing, op);
 }
 
-int64_t scratch_bytes(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts&) {
-  return product_scratch_bytes(listing.value(op.in[2]).shape[0].count - 1);
+int64_t scratch_bytes(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& counts) {
+  const ir::Value& weight = listing.value(op.updates.empty() ? op.in[1] : op.updates[0]);
+  return product_scratch_bytes(
+      product_sizes(listing, op.in[0], weight, counts, listing.value(op.in[2]).shape[0].count - 1));
 }
 
 }  // namespace

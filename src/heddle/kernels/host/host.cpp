@@ -1,4 +1,4 @@
-// Whether the operands of an op have the types that a kernel was written for.
+// Checks that the operands of an op have the types that a kernel was written for.
 #include "heddle/kernels/host/host.h"
 
 namespace heddle::kernels::host {

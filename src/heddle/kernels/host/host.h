@@ -17,6 +17,7 @@ std::vector<KernelEntry> norm_kernels();
 std::vector<KernelEntry> layer_norm_kernels();
 std::vector<KernelEntry> dropout_kernels();
 std::vector<KernelEntry> mlp_kernels();
+std::vector<KernelEntry> gate_kernels();
 std::vector<KernelEntry> clamped_swiglu_kernels();
 std::vector<KernelEntry> expert_bias_kernels();
 std::vector<KernelEntry> capacity_kernels();

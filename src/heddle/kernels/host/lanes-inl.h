@@ -30,7 +30,7 @@ using Words = hn::RebindToUnsigned<Floats>;
 using V = hn::Vec<Floats>;
 constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(Floats()));
 
-/// How much of a vector is there: all lanes, or the first `count`.
+/// The part of a vector that is there: all lanes, or the first `count`.
 struct Whole {};
 struct Part {
   int64_t count;
@@ -81,7 +81,7 @@ HWY_INLINE V store(V v, float* p, Whole) {
 }
 HWY_INLINE V store(V v, bf16* p, Whole) {
 #if HWY_TARGET <= HWY_AVX3
-  // The same numbers as bf16_bits, left in the upper halves, and one shuffle to bring these together.
+  // Rounds as bf16_bits does, with the numbers left in the upper halves, and one shuffle to bring these together.
   const __m512i word = _mm512_castps_si512(v.raw);
   const __m512i even = _mm512_and_si512(_mm512_srli_epi32(word, 16), _mm512_set1_epi32(1));
   const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(word, _mm512_set1_epi32(0x7fff)), even);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "heddle/kernels/host/linear_operands.h"
+#include "heddle/kernels/rows_in_all.h"
 
 namespace heddle::kernels::host {
 
@@ -59,14 +60,25 @@ int64_t processors() {
 }
 }  // namespace
 
-int64_t product_scratch_bytes(int64_t experts) {
-  return gemm_scratch_bytes(experts, static_cast<int>(processors()));
+int64_t product_scratch_bytes(const ProductSizes& sizes) {
+  return gemm_scratch_bytes(sizes, static_cast<int>(processors()));
 }
-Scratch product_scratch(const KernelCall& call, int64_t experts) {
-  return {call.scratch, product_scratch_bytes(experts)};
+
+ProductSizes product_sizes(const ir::Listing& listing, ir::ValueId rows, const ir::Value& weight,
+                           const ir::RowCounts& counts, int64_t groups) {
+  const WeightSizes sizes = weight_sizes(weight);
+  const int64_t columns = listing.value(rows).shape.back().count;
+  return {groups, listing.elements(rows, counts) / columns, sizes.n, sizes.k};
+}
+ProductSizes product_sizes(const TensorView& rows, const TensorView& weight, int64_t groups) {
+  return {groups, rows.dim(0), weight.dim(weight.rank - 2), weight.dim(weight.rank - 1)};
 }
 
 namespace {
+
+Scratch scratch_of(const KernelCall& call, const TensorView& weight) {
+  return {call.scratch, product_scratch_bytes(product_sizes(call.in[0], weight))};
+}
 
 void run_linear(const KernelCall& call) {
   const TensorView x = call.in[0], w = call.in[1], bias = operand(call.in, 2);
@@ -77,7 +89,7 @@ void run_linear(const KernelCall& call) {
                   .w = weights_of(w),
                   .bias = bias.as<const float>(),
                   .y = out_rows_of(call.out[0]),
-                  .scratch = product_scratch(call, 1)});
+                  .scratch = scratch_of(call, w)});
 }
 
 void run_linear_dgrad(const KernelCall& call) {
@@ -88,7 +100,7 @@ void run_linear_dgrad(const KernelCall& call) {
                 .dy = rows_of(dy),
                 .w = weights_of(w),
                 .dx = out_rows_of(call.out[0]),
-                .scratch = product_scratch(call, 1)});
+                .scratch = scratch_of(call, w)});
 }
 
 void run_linear_wgrad(const KernelCall& call) {
@@ -101,7 +113,7 @@ void run_linear_wgrad(const KernelCall& call) {
                 .dw = acc.as<float>(),
                 .dbias = bias.as<float>(),
                 .overwrite = call.overwrite,
-                .scratch = product_scratch(call, 1)});
+                .scratch = scratch_of(call, acc)});
 }
 
 void run_pack_weight(const KernelCall& call) {
@@ -145,8 +157,11 @@ std::string_view packing_engine(const ir::Listing& listing, const ir::Op& op) {
   return name_of(best_engine(listing.value(op.updates[0]).dtype));
 }
 
-int64_t one_group_scratch(const ir::Listing&, const ir::Op&, const ir::RowCounts&) {
-  return product_scratch_bytes(1);
+int64_t one_group_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& counts) {
+  const ir::Value& weight = listing.value(op.updates.empty() ? op.in[1] : op.updates[0]);
+  ProductSizes sizes = product_sizes(listing, op.in[0], weight, counts);
+  sizes.rows = std::max(sizes.rows, op.attributes.integer_or(kRowsInAll, 0));  // of a product by pieces
+  return product_scratch_bytes(sizes);
 }
 
 }  // namespace

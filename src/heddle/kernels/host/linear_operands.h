@@ -1,4 +1,4 @@
-// How the linear ops of the program become calls of gemm.h: their operands, what is refused and why, their scratch.
+// Turns the linear ops of the program into calls of gemm.h: their operands, what is refused and why, their scratch.
 #pragma once
 
 #include <string>
@@ -26,7 +26,7 @@ inline Weights weights_of(const device::TensorView& view) {
 /// The offsets of a call, checked: they run from 0 to `rows`.
 RowGroups groups_of(const device::TensorView& offsets, int64_t rows);
 
-/// Whether a product takes a row operand and a weight of these values; a null weight is not looked at.
+/// Says if a product takes a row operand and a weight of these values; a null weight is not looked at.
 Support product_support(const ir::Listing& listing, ir::ValueId rows, ir::ValueId weight, ir::ValueId result);
 
 /// The engine of an op whose first two operands are multiplied.
@@ -38,9 +38,13 @@ struct WeightSizes {
 };
 WeightSizes weight_sizes(const ir::Value& weight);
 
-/// Scratch for every processor, so that the team of the thread that plans and of the one that runs may differ.
-int64_t product_scratch_bytes(int64_t experts);
-Scratch product_scratch(const device::KernelCall& call, int64_t experts);
+/// Scratch of a product for every processor, so that the team of the thread that plans and of the one that runs may
+/// differ.
+int64_t product_scratch_bytes(const ProductSizes& sizes);
+/// The sizes of a product whose operands are rows and a weight, or the gradient of one; in a text and in a call.
+ProductSizes product_sizes(const ir::Listing& listing, ir::ValueId rows, const ir::Value& weight,
+                           const ir::RowCounts& counts, int64_t groups = 1);
+ProductSizes product_sizes(const device::TensorView& rows, const device::TensorView& weight, int64_t groups = 1);
 
 std::vector<KernelEntry> linear_kernels();
 std::vector<KernelEntry> grouped_linear_kernels();

@@ -45,7 +45,7 @@ HWY_INLINE Normal normal(V z) {
   return {hn::IfThenElse(hn::Lt(z, zero()), tail, hn::Sub(set(1.0f), tail)), bell};
 }
 
-/// Of GELU: what it multiplies z by, and its slope; by the error function, or by σ(2w).
+/// The factor of z in GELU, and its slope; by the error function, or by σ(2w).
 struct Exact {
   static HWY_INLINE V part(V z) { return normal(z).below; }
   static HWY_INLINE V slope(V z) {

@@ -1,8 +1,8 @@
-// RMSNorm, alone and fused with the residual addition before it, and its gradient. g the gain, H its width, T rows
-// of that width: a row of several norms counts as so many.
-//   rstd = (mean x² + ε)^−½, y = x·rstd·g
+// RMSNorm, alone and fused with the residual addition before it, and its gradient. The gain g has the width H;
+// there are T rows of that width. A row of several norms counts as so many.
+//   rstd = (mean x² + ε)^−½, y = x·rstd·(offset + g); with the offset in g,
 //   dx = dres + rstd·(g·dy − x·rstd²·mean(g·dy·x)), dg = Σ_t dy·x·rstd
-// A row is read twice, the second time from the nearest cache. dg comes out of the same read as dx: blocks of
+// A row is read twice, the second time from the nearest cache. The same read gives dx and dg: blocks of
 // kRowsPerPartial rows leave partial sums in scratch, which are added in block order.
 #include "heddle/kernels/host/simd_targets.h"
 #undef HWY_TARGET_INCLUDE
@@ -21,15 +21,20 @@ namespace heddle::kernels::host::HWY_NAMESPACE {
 namespace {
 using device::KernelCall;
 
+HWY_INLINE V offset_of(const KernelCall& call) {
+  return set(static_cast<float>(call.op->attributes.number_or("offset", 0)));
+}
+
 float rstd_of(float square_sum, int64_t H, double epsilon) {
   return 1.0f / std::sqrt(square_sum / static_cast<float>(H) + static_cast<float>(epsilon));
 }
 
 template <class X>
-HWY_INLINE void scale_row(const X* x_H, const float* g_H, float rstd, int64_t H, X* y_H) {
+HWY_INLINE void scale_row(const X* x_H, const float* g_H, V offset, float rstd, int64_t H, X* y_H) {
   const V factor = set(rstd);
   sweep(H, [&](int64_t h, auto lanes, auto) HEDDLE_BODY {
-    store(hn::Mul(hn::Mul(load(x_H + h, lanes), factor), load(g_H + h, lanes)), y_H + h, lanes);
+    const V g = hn::Add(offset, load(g_H + h, lanes));
+    store(hn::Mul(hn::Mul(load(x_H + h, lanes), factor), g), y_H + h, lanes);
   });
 }
 
@@ -47,7 +52,7 @@ void norm(const KernelCall& call, int64_t begin, int64_t end) {
     });
     const float rstd = rstd_of(squares.total(), H, epsilon);
     call.out[1].as<float>()[t] = rstd;
-    scale_row(x_H, g_H, rstd, H, call.out[0].as<X>() + t * H);
+    scale_row(x_H, g_H, offset_of(call), rstd, H, call.out[0].as<X>() + t * H);
   }
 }
 
@@ -66,7 +71,7 @@ void add_norm(const KernelCall& call, int64_t begin, int64_t end) {
     });
     const float rstd = rstd_of(squares.total(), H, epsilon);
     call.out[2].as<float>()[t] = rstd;
-    scale_row(s_H, g_H, rstd, H, call.out[1].as<X>() + t * H);
+    scale_row(s_H, g_H, offset_of(call), rstd, H, call.out[1].as<X>() + t * H);
   }
 }
 
@@ -78,9 +83,10 @@ HWY_INLINE void dgrad_rows(const KernelCall& call, int64_t t, bool first, float*
   const X* dres = call.in.size() > 4 && call.in[4] ? call.in[4].as<const X>() + t * H : nullptr;
   const auto* g_H = call.in[2].as<const float>();
   X* dx = call.out[0].as<X>() + t * H;
+  const V offset = offset_of(call);
   Sum dots[count];
   sweep(H, [&](int64_t h, auto lanes, auto nth) HEDDLE_BODY {
-    const V g = load(g_H + h, lanes);
+    const V g = hn::Add(offset, load(g_H + h, lanes));
     for (int r = 0; r < count; ++r) {
       const V gdy = hn::Mul(g, load(dy + r * H + h, lanes));
       dots[r].add_product(gdy, load(x + r * H + h, lanes), Nth<decltype(nth)::value % 2>());
@@ -97,7 +103,7 @@ HWY_INLINE void dgrad_rows(const KernelCall& call, int64_t t, bool first, float*
   }
   const auto row_gradients = [&](auto with_dres) HEDDLE_BODY {
     sweep(H, [&](int64_t h, auto lanes, auto) HEDDLE_BODY {
-      const V g = load(g_H + h, lanes);
+      const V g = hn::Add(offset, load(g_H + h, lanes));
       V dg = first ? zero() : load(dg_H + h, lanes);
       for (int r = 0; r < count; ++r) {
         const V dy_h = load(dy + r * H + h, lanes), x_h = load(x + r * H + h, lanes);

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "heddle/base/split_float.h"
+#include "heddle/base/numbers/split_float.h"
 #include "heddle/kernels/exact_grid.h"
 #include "heddle/kernels/host/host.h"
 #include "heddle/kernels/host/row_pieces.h"
@@ -97,7 +97,7 @@ HWY_INLINE void store_halves(hn::Vec<Words> words, uint16_t* to, Part part) {
   std::memcpy(to, lanes, static_cast<size_t>(part.count) * sizeof(uint16_t));
 }
 
-/// base/split_float.h on vectors.
+/// base/numbers/split_float.h on vectors.
 HWY_INLINE void adamw_split(const KernelCall& call, int64_t begin, int64_t end) {
   const Adamw rule(call);
   const Words words;

@@ -72,7 +72,7 @@ HWY_INLINE void gather(const X* rows_RH, const int32_t* row_of_k, const uint8_t*
   });
 }
 
-/// Whether one of them is none. Reads all: a loop that may stop early is not run in vectors.
+/// True if one of them is none. Reads all: a loop that may stop early is not run in vectors.
 HWY_INLINE bool some_missing(const int32_t* rows, int64_t count) {
   int32_t all = 0;
   for (int64_t i = 0; i < count; ++i) all |= rows[i];
@@ -99,9 +99,9 @@ class TokenRows {
       count = 0;
       for (int64_t j = 0; j < k_; ++j) {
         if (rows[j] < 0) continue;
-        if (weights != nullptr) weights_[static_cast<size_t>(count)] = weights[j];
-        kept_[static_cast<size_t>(k_ + count)] = experts[j];
-        kept_[static_cast<size_t>(count++)] = rows[j];
+        if (weights != nullptr) weights_[count] = weights[j];
+        kept_[k_ + count] = experts[j];
+        kept_[count++] = rows[j];
       }
       rows = kept_.data();
       experts = kept_.data() + k_;
@@ -234,12 +234,11 @@ void clear_others(const device::TensorView& row_of, const device::TensorView& ou
   if (rows == slots && all >= 0) return;
   std::vector<uint8_t> is_empty(static_cast<size_t>(rows), 1);
   for (int64_t i = 0; i < slots; ++i) {
-    if (row_of_Tk[i] >= 0) is_empty[static_cast<size_t>(row_of_Tk[i])] = 0;
+    if (row_of_Tk[i] >= 0) is_empty[row_of_Tk[i]] = 0;
   }
   over_rows(rows, bytes, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
-      if (is_empty[static_cast<size_t>(r)] != 0)
-        std::memset(out.as<std::byte>() + r * bytes, 0, static_cast<size_t>(bytes));
+      if (is_empty[r] != 0) std::memset(out.as<std::byte>() + r * bytes, 0, static_cast<size_t>(bytes));
     }
   });
 }

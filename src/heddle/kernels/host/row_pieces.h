@@ -1,8 +1,8 @@
-// How a kernel that streams through memory is cut among threads, and how sums over rows keep one order.
+// Cuts a kernel that streams through memory among threads, and keeps one order of sums over rows.
 //
 // Pieces are ranges of rows. A row's result never depends on its piece. A sum over rows is formed in blocks of
-// kRowsPerPartial rows, in increasing row, and the blocks' sums are added in block order: the bits are the same for
-// any number of threads.
+// kRowsPerPartial rows, in increasing row. The blocks' sums are added in block order: the bits are the same for any
+// number of threads.
 #pragma once
 
 #include <omp.h>

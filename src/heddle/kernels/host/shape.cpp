@@ -127,10 +127,11 @@ void copy_columns(std::byte* to, int64_t to_pitch, const std::byte* from, int64_
 
 void split(const KernelCall& call) {
   const device::TensorView& x = call.in[0];
-  const int64_t pitch = x.columns() * size_of(x.dtype);
+  const int64_t runs = call.op->attributes.integer_or("runs", 1);  // each as a row of its own
+  const int64_t pitch = x.columns() / runs * size_of(x.dtype);
   const int64_t a = call.op->attributes.integer("first") * size_of(x.dtype);
   const auto* from = x.as<const std::byte>();
-  over_rows(x.rows(), 2 * pitch, [&](int64_t begin, int64_t end) {
+  over_rows(x.rows() * runs, 2 * pitch, [&](int64_t begin, int64_t end) {
     copy_columns(call.out[0].as<std::byte>(), a, from, pitch, a, begin, end);
     copy_columns(call.out[1].as<std::byte>(), pitch - a, from + a, pitch, pitch - a, begin, end);
   });
@@ -138,12 +139,13 @@ void split(const KernelCall& call) {
 
 void concat(const KernelCall& call) {
   const device::TensorView& y = call.out[0];
-  const int64_t pitch = y.columns() * size_of(y.dtype);
+  const int64_t runs = call.op->attributes.integer_or("runs", 1);
+  const int64_t pitch = y.columns() / runs * size_of(y.dtype);
   const int64_t a = call.op->attributes.integer("first") * size_of(y.dtype), b = pitch - a;
   const auto part = [&](size_t i) {
     return i < call.in.size() ? call.in[i].as<const std::byte>() : static_cast<const std::byte*>(nullptr);
   };
-  over_rows(y.rows(), 2 * pitch, [&](int64_t begin, int64_t end) {
+  over_rows(y.rows() * runs, 2 * pitch, [&](int64_t begin, int64_t end) {
     copy_columns(y.as<std::byte>(), pitch, part(0), a, a, begin, end);
     copy_columns(y.as<std::byte>() + a, pitch, part(1), b, b, begin, end);
   });

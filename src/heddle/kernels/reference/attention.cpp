@@ -6,12 +6,12 @@
 //   backward:  p_j = exp(s_j − lse), D = do·o, ds_j = p_j·(do·v_j − D)·scale,
 //              dq = Σ_j ds_j k_j, dk_j = Σ ds_j q, dv_j = Σ p_j do
 // (FlashAttention-2, arXiv 2307.08691; parts: Ring Attention, arXiv 2310.01889). With the lse and o of all keys the
-// backward of a part needs nothing of the others. Sums over j are in increasing j; those of dk_j and dv_j go over
-// the g heads, then over the queries, in increasing order. Which keys a query sees: seen_keys.h. A sink is one more
-// score, without a value: exp(sink − max) joins the sum that o is divided by, and lse;
+// backward of a part needs nothing of the others. Sums over j are in increasing j. Those of dk_j and dv_j go over
+// the g heads, then over the queries, in increasing order. The header seen_keys.h says which keys a query sees. A
+// sink is one more score, without a value: exp(sink − max) joins the sum that o is divided by, and lse;
 //              dsink = −Σ exp(sink − lse)·D over the queries, in increasing order.
-// Where probabilities are dropped, by factors f_j of 0 or 1 ÷ (1 − rate), v_j counts f_j times in o, and so do
-// do·v_j in ds_j and do in dv_j; lse is that of all keys.
+// Dropped probabilities have factors f_j of 0 or 1 ÷ (1 − rate). Then v_j counts f_j times in o, and so do do·v_j
+// in ds_j and do in dv_j; lse is that of all keys.
 #include <cmath>
 #include <limits>
 
@@ -43,7 +43,7 @@ template <class A>
 std::vector<A> transpose_head(const A* rows, int64_t pitch, int64_t S, int64_t width) {
   std::vector<A> columns_dS(static_cast<size_t>(width * S));
   for (int64_t j = 0; j < S; ++j) {
-    for (int64_t c = 0; c < width; ++c) columns_dS[static_cast<size_t>(c * S + j)] = rows[j * pitch + c];
+    for (int64_t c = 0; c < width; ++c) columns_dS[c * S + j] = rows[j * pitch + c];
   }
   return columns_dS;
 }
@@ -103,16 +103,16 @@ void attention(const KernelCall& call) {
         lse[row] = -std::numeric_limits<A>::infinity();
         if (seen > first) {
           dots(q.at(row * d), k_dS, d, S, first, seen, s_S.data());
-          for (int64_t n = first; n < seen; ++n) s_S[static_cast<size_t>(n)] *= static_cast<A>(scale);
+          for (int64_t n = first; n < seen; ++n) s_S[n] *= static_cast<A>(scale);
           A most = *std::max_element(s_S.begin() + first, s_S.begin() + seen);
           if (sinks) most = std::max(most, sinks[own_sinks + j]);
           A sum = sinks ? std::exp(sinks[own_sinks + j] - most) : A(0);
           if (dropped) drop(dropped, mask, b * Sq + i, j, first, seen, f_S.data());
           for (int64_t n = first; n < seen; ++n) {
-            const A p = std::exp(s_S[static_cast<size_t>(n)] - most);
+            const A p = std::exp(s_S[n] - most);
             sum += p;
             const A* value_v = value.at(((b * S + n) * hk + kv) * v);
-            const A kept = p * f_S[static_cast<size_t>(n)];
+            const A kept = p * f_S[n];
             for (int64_t c = 0; c < v; ++c) o_v[c] += kept * value_v[c];
           }
           for (int64_t c = 0; c < v; ++c) o_v[c] /= sum;

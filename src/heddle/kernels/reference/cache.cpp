@@ -1,26 +1,17 @@
-// load_places, cache_rows, rope_at, cached_attention, mla_absorb, mla_expand, last_rows: going on from a cache.
+// cache_rows, rope_at, cached_attention, mla_absorb, mla_expand, last_rows: going on from a cache.
 //
-// R rows, C rows of the cache: sequences of S positions, h query heads of d elements, g = h ÷ hk query heads a kv
-// head, v value elements a head; c latent elements, n positionless and r rotary ones of a head. Row t stands at
-// places[t] = sequence·S + position and sees the rows of its sequence up to its own; one that stands nowhere sees
-// nothing, and zeros come out. In a window it sees the last of them only; a sink is one more score, without a
-// value.
+// R rows, C rows of the cache: sequences of S positions. A row has h query heads of d elements, g = h ÷ hk query
+// heads a kv head, v value elements a head. There are c latent elements, and n positionless and r rotary ones of a
+// head. Row t stands at places[t] = sequence·S + position and sees the rows of its sequence up to its own; one that
+// stands nowhere sees nothing, and zeros come out. In a window it sees the last of them only; a sink is one more
+// score, without a value.
 #include <cmath>
 #include <cstring>
 
-#include "heddle/device/batch.h"
 #include "heddle/kernels/reference/operands.h"
 
 namespace heddle::kernels::reference {
 namespace {
-
-void load_places(const KernelCall& call) {
-  HEDDLE_CHECK(call.batch != nullptr, "op 'load_places' runs without a batch");
-  const std::vector<int32_t>& places = call.batch->places;
-  HEDDLE_CHECK(std::ssize(places) == call.out[0].elements(), "{} places, {} are expected", places.size(),
-               call.out[0].elements());
-  std::copy(places.begin(), places.end(), call.out[0].as<int32_t>());
-}
 
 /// Rows are bytes here: nothing is rounded.
 void cache_rows(const KernelCall& call) {
@@ -75,14 +66,14 @@ void cached_attention(const KernelCall& call) {
       for (int64_t n = begin; n < seen; ++n) {
         A dot = 0;
         for (int64_t i = 0; i < d; ++i) dot += q_d[i] * key(n)[i];
-        s_S[static_cast<size_t>(n)] = dot * scale;
+        s_S[n] = dot * scale;
       }
       if (seen == 0) continue;
       A most = *std::max_element(s_S.begin() + begin, s_S.begin() + seen);
       if (sinks) most = std::max(most, sinks[j]);
       A sum = sinks ? std::exp(sinks[j] - most) : A(0);
       for (int64_t n = begin; n < seen; ++n) {
-        const A p = std::exp(s_S[static_cast<size_t>(n)] - most);
+        const A p = std::exp(s_S[n] - most);
         const A* value_v = values ? values.at(((first + n) * hk + kv) * v) : key(n);
         sum += p;
         for (int64_t i = 0; i < v; ++i) o_v[i] += p * value_v[i];
@@ -128,7 +119,7 @@ struct Mla {
   int64_t h, n, r, v, c;
 };
 
-/// What stands beside w: w + factor · up down, of `rank` columns of up; of rank 0 where nothing does.
+/// The adapter beside w: w + factor · up down, of `rank` columns of up; rank 0 where there is none.
 template <class A>
 struct Beside {
   explicit Beside(const KernelCall& call)
@@ -180,7 +171,7 @@ void mla_expand(const KernelCall& call) {
   for (int64_t t = 0; t < call.in[0].dim(0); ++t) {
     for (int64_t j = 0; j < h; ++j) {
       for (int64_t s = 0; s < beside.rank; ++s) {
-        A& low = beside.low[static_cast<size_t>(s)];
+        A& low = beside.low[s];
         low = 0;
         for (int64_t k = 0; k < c; ++k) low += beside.down[s * c + k] * x[(t * h + j) * c + k];
         low *= beside.factor;
@@ -190,7 +181,7 @@ void mla_expand(const KernelCall& call) {
         A sum = 0;
         for (int64_t k = 0; k < c; ++k) sum += row[k] * x[(t * h + j) * c + k];
         const A* up = beside.up.at((j * (n + v) + n + i) * beside.rank);
-        for (int64_t s = 0; s < beside.rank; ++s) sum += up[s] * beside.low[static_cast<size_t>(s)];
+        for (int64_t s = 0; s < beside.rank; ++s) sum += up[s] * beside.low[s];
         o[(t * h + j) * v + i] = sum;
       }
     }
@@ -200,8 +191,7 @@ void mla_expand(const KernelCall& call) {
 }  // namespace
 
 std::vector<KernelEntry> cache_kernels() {
-  return {entry("load_places", load_places),
-          entry("cache_rows", cache_rows),
+  return {entry("cache_rows", cache_rows),
           entry("rope_at", by_type<in0, rope_at<float>, rope_at<double>>),
           entry("cached_attention", by_type<in0, cached_attention<float>, cached_attention<double>>),
           entry("mla_absorb", by_type<in0, mla_absorb<float>, mla_absorb<double>>),

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "heddle/base/chunk_sums.h"
+#include "heddle/base/files/chunk_sums.h"
 #include "heddle/kernels/reference/operands.h"
 
 namespace heddle::kernels::reference {
@@ -25,7 +25,7 @@ void snapshot(const KernelCall& call) {
     sums[chunk] = crc32c_copy(to + at, from + at, std::min(kChunkBytes, bytes - at));
 }
 
-// What is packed, too.
+// Copies packed values, too.
 KernelEntry of_bytes(std::string_view kind, device::Kernel run = copy) {
   KernelEntry copies = entry(kind, run);
   copies.supports = nullptr;

@@ -15,7 +15,7 @@ void for_each_drawn(const KernelCall& call, size_t tokens, const Body& body) {
     for (int64_t first = 0; first < H; first += 4) {
       const Philox::Words words = draw.words(first / 4, tokens_T[t]);
       for (int64_t h = first; h < std::min(H, first + 4); ++h) {
-        const bool kept = words[static_cast<size_t>(h - first)] >= draw.least_kept;
+        const bool kept = words[h - first] >= draw.least_kept;
         body(t * H + h, h, kept ? static_cast<A>(draw.factor) : A(0));
       }
     }

@@ -10,7 +10,7 @@ void add_exact(const KernelCall& call) {
   add_on_grid(call.in[0].as<const A>(), call.in[0].elements(), call.overwrite, call.updates[0].as<double>());
 }
 
-/// For each expert and source: the partial Σ dyᵀx over their rows, rounded and added. Copies of other ranks'
+/// For each expert and source: the partial Σ dyᵀx over their rows, rounded and added. Replicas of other ranks'
 /// experts come last, with sums of their own that begin here.
 template <class A>
 void grouped_linear_wgrad_exact(const KernelCall& call) {
@@ -23,7 +23,7 @@ void grouped_linear_wgrad_exact(const KernelCall& call) {
                      for (int64_t r = first; r < last; ++r) {
                        for (int64_t n = 0; n < N; ++n) {
                          for (int64_t k = 0; k < K; ++k) {
-                           partial[static_cast<size_t>(n * K + k)] += dy_RN[r * N + n] * x_RK[r * K + k];
+                           partial[n * K + k] += dy_RN[r * N + n] * x_RK[r * K + k];
                          }
                        }
                      }

@@ -1,10 +1,10 @@
-// Products of operands in eight bits: operands are rounded as ops/matrices/fp8_blocks.h defines, then go to the loops
+// Products of operands in eight bits: operands are rounded as ops/fp8_blocks.h defines, then go to the loops
 // of the product that the op stands in for. T rows, K in, N out; R rows sorted by expert, E experts.
 #include <algorithm>
 #include <array>
 
 #include "heddle/kernels/reference/operands.h"
-#include "heddle/ops/matrices/fp8_blocks.h"
+#include "heddle/ops/fp8_blocks.h"
 
 namespace heddle::kernels::reference {
 namespace {
@@ -19,7 +19,7 @@ device::Kernel loops_of(std::string_view kind) {
   internal_error("no loops for '{}'", kind);
 }
 
-/// What an operand becomes for those loops: numbers of type A that are rounded already.
+/// An operand for those loops: numbers of type A that are rounded already.
 template <class A>
 struct Operand {
   std::vector<A> numbers;
@@ -104,8 +104,7 @@ Operand<A> numbers_of(const TensorView& q, const TensorView& scales) {
   const auto *bytes = q.as<const uint8_t>(), *scale = scales.as<const uint8_t>();
   const int64_t K = q.dim(1), blocks = scales.dim(1);
   for (int64_t i = 0; i < q.elements(); ++i) {
-    to.numbers[static_cast<size_t>(i)] =
-        fp8::number_of(bytes[i]) * fp8::scale_of(scale[i / K * blocks + i % K / kBlock]);
+    to.numbers[i] = fp8::number_of(bytes[i]) * fp8::scale_of(scale[i / K * blocks + i % K / kBlock]);
   }
   return to;
 }

@@ -11,10 +11,10 @@ template <class A>
 void add_column_sums(const Input<A>& dy_TN, int64_t T, int64_t N, A* acc_N, bool overwrite) {
   std::vector<A> sum_N(static_cast<size_t>(N), A(0));
   for (int64_t t = 0; t < T; ++t) {
-    for (int64_t n = 0; n < N; ++n) sum_N[static_cast<size_t>(n)] += dy_TN[t * N + n];
+    for (int64_t n = 0; n < N; ++n) sum_N[n] += dy_TN[t * N + n];
   }
   for (int64_t n = 0; n < N; ++n) {
-    acc_N[n] = overwrite ? sum_N[static_cast<size_t>(n)] : acc_N[n] + sum_N[static_cast<size_t>(n)];
+    acc_N[n] = overwrite ? sum_N[n] : acc_N[n] + sum_N[n];
   }
 }
 

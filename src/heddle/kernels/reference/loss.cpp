@@ -28,7 +28,7 @@ double loss_row(const A* logits_V, int32_t label, int64_t V, A lse) {
   return static_cast<double>(lse) - static_cast<double>(logits_V[label]);
 }
 
-/// What the rows of a call count, and the factors of their gradient.
+/// Weights of the rows of a call, and the factors of their gradient.
 template <class A>
 class Rows {
  public:
@@ -205,7 +205,7 @@ class WeightSum {
   }
   void add_to(A* acc_VH, bool overwrite) const {
     for (int64_t i = 0; i < V_ * H_; ++i) {
-      acc_VH[i] = overwrite ? sum_VH_[static_cast<size_t>(i)] : acc_VH[i] + sum_VH_[static_cast<size_t>(i)];
+      acc_VH[i] = overwrite ? sum_VH_[i] : acc_VH[i] + sum_VH_[i];
     }
   }
 
@@ -292,7 +292,7 @@ void sharded_loss(const KernelCall& call) {
   sums.write(call, 2);
 }
 
-/// The same of each token: its loss over this part with what that lacks, 0 where another part has the label.
+/// The loss of each token: over this part with what that lacks, 0 where another part has the label.
 template <class A>
 void sharded_token_losses(const KernelCall& call) {
   const auto* labels_T = call.in[3].as<const int32_t>();

@@ -72,8 +72,8 @@ void swiglu_dgrad(const KernelCall& call) {
       const A da = da_TF[t * F + f];
       du[at_gate] = da * up * silu_slope(gate);
       du[at_up] = da * (gate * sigmoid(gate));
-      sum[static_cast<size_t>(f)] += du[at_gate];
-      sum[static_cast<size_t>(F + f)] += du[at_up];
+      sum[f] += du[at_gate];
+      sum[F + f] += du[at_up];
     }
   }
   if (!bias) return;
@@ -81,8 +81,8 @@ void swiglu_dgrad(const KernelCall& call) {
   std::copy(sum.begin(), sum.end(), dbias.at(0));
 }
 
-/// (gate, up) = u + bias of the row's expert; g = min(gate, l), w = up within ±l; a = g·σ(αg)·(w + 1).
-/// body(row, gate's place, g, w, whether g is gate, whether w is up).
+/// Calls body(row, gate's place, g, w, whether g is gate, whether w is up) for each element of
+///   (gate, up) = u + bias of the row's expert; g = min(gate, l), w = up within ±l; a = g·σ(αg)·(w + 1)
 template <class A, class Body>
 void for_each_clamped(const KernelCall& call, size_t u_at, Body body) {
   const Input<A> u(call.in[u_at]), bias_E2F(operand(call.in, u_at + 1)), copies_C2F(operand(call.in, u_at + 3));
@@ -184,11 +184,60 @@ void gelu_dgrad(const KernelCall& call) {
   for (int64_t i = 0; i < T * F; ++i) {
     const A z = x_TF[i] + (bias_F ? bias_F[i % F] : A(0));
     dx_TF[i] = dy_TF[i] * gelu_slope(z, tanh);
-    sum_F[static_cast<size_t>(i % F)] += dx_TF[i];
+    sum_F[i % F] += dx_TF[i];
   }
   if (!bias_F) return;
   const Output<A> dbias_F(call.out[1]);
   std::copy(sum_F.begin(), sum_F.end(), dbias_F.at(0));
+}
+
+/// Each of the gate's columns is of a run of x's: body(place of x, place of the gate).
+template <class Body>
+void for_each_gated(const TensorView& x, const TensorView& gate, Body body) {
+  const int64_t run = x.dim(1) / gate.dim(1);
+  for (int64_t i = 0; i < x.elements(); ++i) body(i, i / run);
+}
+
+/// y = x·σ(gate).
+template <class A>
+void sigmoid_gate(const KernelCall& call) {
+  const Input<A> x(call.in[0]), gate(call.in[1]);
+  const Output<A> y(call.out[0]);
+  for_each_gated(call.in[0], call.in[1], [&](int64_t i, int64_t j) { y[i] = x[i] * sigmoid(gate[j]); });
+}
+
+/// dx = dy·σ, dgate = Σ_run dy·x·σ·(1 − σ), in increasing column.
+template <class A>
+void sigmoid_gate_dgrad(const KernelCall& call) {
+  const Input<A> dy(call.in[0]), x(call.in[1]), gate(call.in[2]);
+  const Output<A> dx(call.out[0]), dgate(call.out[1]);
+  dgate.fill(A(0));
+  for_each_gated(call.in[1], call.in[2], [&](int64_t i, int64_t j) {
+    const A s = sigmoid(gate[j]);
+    dx[i] = dy[i] * s;
+    dgate[j] += dy[i] * x[i] * (s * (A(1) - s));
+  });
+}
+
+/// y = c·tanh(x ÷ c).
+template <class A>
+void soft_cap(const KernelCall& call) {
+  const A cap = static_cast<A>(call.op->attributes.number("cap"));
+  const Input<A> x(call.in[0]);
+  const Output<A> y(call.out[0]);
+  for (int64_t i = 0; i < call.in[0].elements(); ++i) y[i] = cap * std::tanh(x[i] / cap);
+}
+
+/// dx = dy·(1 − tanh²(x ÷ c)).
+template <class A>
+void soft_cap_dgrad(const KernelCall& call) {
+  const A cap = static_cast<A>(call.op->attributes.number("cap"));
+  const Input<A> dy(call.in[0]), x(call.in[1]);
+  const Output<A> dx(call.out[0]);
+  for (int64_t i = 0; i < call.in[0].elements(); ++i) {
+    const A t = std::tanh(x[i] / cap);
+    dx[i] = dy[i] * (A(1) - t) * (A(1) + t);
+  }
 }
 
 }  // namespace
@@ -203,7 +252,11 @@ std::vector<KernelEntry> mlp_kernels() {
           entry("multiply", by_type<in0, multiply<float>, multiply<double>>),
           entry("multiply_dgrad", by_type<in0, multiply_dgrad<float>, multiply_dgrad<double>>),
           entry("gelu", by_type<in0, gelu<float>, gelu<double>>),
-          entry("gelu_dgrad", by_type<in0, gelu_dgrad<float>, gelu_dgrad<double>>)};
+          entry("gelu_dgrad", by_type<in0, gelu_dgrad<float>, gelu_dgrad<double>>),
+          entry("sigmoid_gate", by_type<in0, sigmoid_gate<float>, sigmoid_gate<double>>),
+          entry("sigmoid_gate_dgrad", by_type<in0, sigmoid_gate_dgrad<float>, sigmoid_gate_dgrad<double>>),
+          entry("soft_cap", by_type<in0, soft_cap<float>, soft_cap<double>>),
+          entry("soft_cap_dgrad", by_type<in0, soft_cap_dgrad<float>, soft_cap_dgrad<double>>)};
 }
 
 }  // namespace heddle::kernels::reference

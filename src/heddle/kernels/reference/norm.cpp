@@ -7,13 +7,18 @@
 namespace heddle::kernels::reference {
 namespace {
 
-/// rstd = (mean x² + ε)^−½, y = x·rstd·g, for one row.
 template <class A>
-void norm_row(const A* x_H, const Input<A>& g_H, int64_t H, double epsilon, A* y_H, A* rstd) {
+A offset_of(const KernelCall& call) {
+  return static_cast<A>(call.op->attributes.number_or("offset", 0));
+}
+
+/// rstd = (mean x² + ε)^−½, y = x·rstd·(offset + g), for one row.
+template <class A>
+void norm_row(const A* x_H, const Input<A>& g_H, A offset, int64_t H, double epsilon, A* y_H, A* rstd) {
   A sum = 0;
   for (int64_t h = 0; h < H; ++h) sum += x_H[h] * x_H[h];
   *rstd = A(1) / std::sqrt(sum / static_cast<A>(H) + static_cast<A>(epsilon));
-  for (int64_t h = 0; h < H; ++h) y_H[h] = x_H[h] * *rstd * g_H[h];
+  for (int64_t h = 0; h < H; ++h) y_H[h] = x_H[h] * *rstd * (offset + g_H[h]);
 }
 
 template <class A>
@@ -22,7 +27,8 @@ void rms_norm(const KernelCall& call) {
   const int64_t H = call.in[1].elements(), T = call.in[0].elements() / H;
   const double epsilon = call.op->attributes.number("epsilon");
   const Output<A> y_TH(call.out[0]), rstd_T(call.out[1]);
-  for (int64_t t = 0; t < T; ++t) norm_row(x_TH.at(t * H), g_H, H, epsilon, y_TH.at(t * H), rstd_T.at(t));
+  for (int64_t t = 0; t < T; ++t)
+    norm_row(x_TH.at(t * H), g_H, offset_of<A>(call), H, epsilon, y_TH.at(t * H), rstd_T.at(t));
 }
 
 /// s = a + b rounded to its type; the norm is of the rounded s.
@@ -37,25 +43,27 @@ void add_rms_norm(const KernelCall& call) {
   const Input<A> s_TH(call.out[0]), g_H(call.in[2]);
   const double epsilon = call.op->attributes.number("epsilon");
   const Output<A> y_TH(call.out[1]), rstd_T(call.out[2]);
-  for (int64_t t = 0; t < T; ++t) norm_row(s_TH.at(t * H), g_H, H, epsilon, y_TH.at(t * H), rstd_T.at(t));
+  for (int64_t t = 0; t < T; ++t)
+    norm_row(s_TH.at(t * H), g_H, offset_of<A>(call), H, epsilon, y_TH.at(t * H), rstd_T.at(t));
 }
 
-/// dx = dres + rstd·(g·dy − x·rstd²·mean(g·dy·x)); dg = Σ_t dy·x·rstd, in increasing t.
+/// With the offset in g, dx = dres + rstd·(g·dy − x·rstd²·mean(g·dy·x)); dg = Σ_t dy·x·rstd, in increasing t.
 template <class A>
 void rms_norm_dgrad(const KernelCall& call) {
   const Input<A> dy_TH(call.in[0]), x_TH(call.in[1]), g_H(call.in[2]), rstd_T(call.in[3]);
   const Input<A> dres_TH(operand(call.in, 4));
   const int64_t H = call.in[2].elements(), T = call.in[0].elements() / H;
+  const A offset = offset_of<A>(call);
   const Output<A> dx_TH(call.out[0]), dg_H(call.out[1]);
   dg_H.fill(A(0));
   for (int64_t t = 0; t < T; ++t) {
     const A *dy = dy_TH.at(t * H), *x = x_TH.at(t * H);
     const A rstd = rstd_T[t];
     A sum = 0;
-    for (int64_t h = 0; h < H; ++h) sum += g_H[h] * dy[h] * x[h];
+    for (int64_t h = 0; h < H; ++h) sum += (offset + g_H[h]) * dy[h] * x[h];
     const A along_x = rstd * rstd * (sum / static_cast<A>(H));
     for (int64_t h = 0; h < H; ++h) {
-      const A dx = rstd * (g_H[h] * dy[h] - x[h] * along_x);
+      const A dx = rstd * ((offset + g_H[h]) * dy[h] - x[h] * along_x);
       dx_TH[t * H + h] = dres_TH ? dres_TH[t * H + h] + dx : dx;
       dg_H[h] += dy[h] * x[h] * rstd;
     }

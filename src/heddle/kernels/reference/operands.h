@@ -1,4 +1,4 @@
-// How every reference kernel reads and writes: operands are widened to the accumulation type A on entry, all
+// Reads and writes of every reference kernel: operands are widened to the accumulation type A on entry, all
 // arithmetic is in A, and a result is rounded once on exit. A kernel is a template over A, float or double.
 #pragma once
 
@@ -48,7 +48,7 @@ class Input {
     } else {
       const int64_t count = view.elements();
       owned_.reset(new A[static_cast<size_t>(count)]);
-      for (int64_t i = 0; i < count; ++i) owned_[static_cast<size_t>(i)] = static_cast<A>(view.as<const T>()[i]);
+      for (int64_t i = 0; i < count; ++i) owned_[i] = static_cast<A>(view.as<const T>()[i]);
       data_ = owned_.get();
     }
   }
@@ -102,7 +102,7 @@ A* accumulator(const TensorView& view) {
   return view.as<A>();
 }
 
-// Which operand tells A apart: f64 where it is f64, else f32.
+// The operand that tells A apart: f64 where it is f64, else f32.
 inline TensorView in0(const KernelCall& call) { return call.in[0]; }
 inline TensorView in1(const KernelCall& call) { return call.in[1]; }
 inline TensorView in2(const KernelCall& call) { return call.in[2]; }
@@ -118,7 +118,7 @@ void by_type(const KernelCall& call) {
 KernelEntry entry(std::string_view kind, device::Kernel run);
 
 // The families, one a file.
-std::vector<KernelEntry> batch_kernels();
+std::vector<KernelEntry> load_kernels();
 std::vector<KernelEntry> embedding_kernels();
 std::vector<KernelEntry> linear_kernels();
 std::vector<KernelEntry> fp8_kernels();

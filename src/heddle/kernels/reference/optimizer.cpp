@@ -2,7 +2,7 @@
 // A parameter used in several places has one accumulator a use; they are summed in order, in A.
 #include <cmath>
 
-#include "heddle/base/split_float.h"
+#include "heddle/base/numbers/split_float.h"
 #include "heddle/kernels/exact_grid.h"
 #include "heddle/kernels/one_by_one.h"
 #include "heddle/kernels/reference/operands.h"

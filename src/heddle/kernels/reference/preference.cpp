@@ -34,7 +34,7 @@ struct Pairs {
         smoothing(call.op->attributes.number("smoothing")),
         ranks(static_cast<double>(call.op->attributes.integer("ranks"))) {}
   double reward(int64_t sequence) const { return beta * (references[sequence] - sums[sequence]); }
-  /// What fills up a batch has no reference, and counts nothing.
+  /// False for pairs that fill up a batch: they have no reference.
   bool counts(int64_t pair) const {
     return !std::isnan(references[2 * pair]) && !std::isnan(references[2 * pair + 1]);
   }

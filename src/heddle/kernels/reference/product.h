@@ -33,7 +33,7 @@ void product(int64_t M, int64_t N, int64_t K, Strided<A> a, Strided<A> b, A* c, 
   if (a.column != 1) {  // walked K at a time, once a strip: worth a copy whose rows are contiguous
     rows.resize(static_cast<size_t>(M * K));
     for (int64_t k = 0; k < K; ++k) {
-      for (int64_t m = 0; m < M; ++m) rows[static_cast<size_t>(m * K + k)] = a(m, k);
+      for (int64_t m = 0; m < M; ++m) rows[m * K + k] = a(m, k);
     }
     a = plain<A>(rows.data(), K);
   }
@@ -42,7 +42,7 @@ void product(int64_t M, int64_t N, int64_t K, Strided<A> a, Strided<A> b, A* c, 
   for (int64_t first = 0; first < N; first += kStrip) {
     const int64_t width = std::min(kStrip, N - first);
     for (int64_t j = 0; j < width; ++j) {
-      for (int64_t k = 0; k < K; ++k) strip[static_cast<size_t>(k * kStrip + j)] = b(k, first + j);
+      for (int64_t k = 0; k < K; ++k) strip[k * kStrip + j] = b(k, first + j);
     }
     for (int64_t m = 0; m < M; ++m) {
       A sum[kStrip] = {};

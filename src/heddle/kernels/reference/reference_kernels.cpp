@@ -29,7 +29,7 @@ const std::vector<KernelEntry>& reference_kernels() {
     using namespace reference;
     std::vector<KernelEntry> list;
     for (auto* family :
-         {batch_kernels,   embedding_kernels,   linear_kernels,     norm_kernels,        dropout_kernels,
+         {load_kernels,    embedding_kernels,   linear_kernels,     norm_kernels,        dropout_kernels,
           shape_kernels,   position_kernels,    attention_kernels,  cache_kernels,       mlp_kernels,
           router_kernels,  router_loss_kernels, expert_kernels,     expert_bias_kernels, capacity_kernels,
           balance_kernels, loss_kernels,        preference_kernels, optimizer_kernels,   muon_kernels,

@@ -69,8 +69,8 @@ void choose_row(const ir::Attributes& at, const std::vector<A>& biased_E, int32_
     const int64_t best = std::min(at.integer("group_score_top"), size);
     const std::span<const A> group(biased_E.data() + g * size, static_cast<size_t>(size));
     A sum = 0;
-    for (const int64_t e : top_in_order<A>(group, best)) sum += group[static_cast<size_t>(e)];
-    group_scores[static_cast<size_t>(g)] = sum;
+    for (const int64_t e : top_in_order<A>(group, best)) sum += group[e];
+    group_scores[g] = sum;
   }
   std::vector<bool> open(static_cast<size_t>(E), false);
   for (const int64_t g : top_in_order<A>(group_scores, at.integer("top_groups"))) {
@@ -89,7 +89,7 @@ void sort_rows(const int32_t* experts_Tk, int64_t T, int64_t k, int64_t E, int32
   for (int64_t e = 0; e < E; ++e) offsets[e + 1] += offsets[e];
   std::vector<int32_t> next(offsets, offsets + E);
   for (int64_t i = 0; i < T * k; ++i) {
-    const int32_t row = next[static_cast<size_t>(experts_Tk[i])]++;
+    const int32_t row = next[experts_Tk[i]]++;
     row_of_Tk[i] = row;
     token_of_R[row] = static_cast<int32_t>(i / k);
   }
@@ -106,7 +106,7 @@ void choose_rows(const KernelCall& call, const A* s_TE, int64_t T, int64_t E, co
   std::vector<A> biased_E(static_cast<size_t>(E));
   for (int64_t t = 0; t < T; ++t) {
     for (int64_t e = 0; e < E; ++e) {
-      biased_E[static_cast<size_t>(e)] = bias_E ? s_TE[t * E + e] + bias_E[e] : s_TE[t * E + e];
+      biased_E[e] = bias_E ? s_TE[t * E + e] + bias_E[e] : s_TE[t * E + e];
     }
     choose_row(at, biased_E, experts_Tk + t * k);
   }
@@ -195,7 +195,7 @@ void router_dgrad(const KernelCall& call) {
     std::fill(sum_E.begin(), sum_E.end(), A(0));
     if (dg_Tk) gate_dgrad_row(call, dg_Tk.at(t * k), s_TE.at(t * E), experts_Tk + t * k, k, sum_E.data());
     if (ds_TE) {
-      for (int64_t e = 0; e < E; ++e) sum_E[static_cast<size_t>(e)] += ds_TE[t * E + e];
+      for (int64_t e = 0; e < E; ++e) sum_E[e] += ds_TE[t * E + e];
     }
     scores_dgrad_row(function_of(call), sum_E.data(), s_TE.at(t * E), E, dlogits_TE.at(t * E));
   }

@@ -28,7 +28,7 @@ struct Balance {
     std::vector<double> count(static_cast<size_t>(E), 0.0);
     for (int64_t t = first; t < first + S; ++t) {
       for (const int64_t e : top_in_order<A>({s_TE.at(t * E), static_cast<size_t>(E)}, k)) {
-        count[static_cast<size_t>(e)] += 1;
+        count[e] += 1;
       }
     }
     return count;
@@ -74,7 +74,7 @@ void sequence_aux_loss(const KernelCall& call) {
     std::vector<double> share_E(static_cast<size_t>(E), 0.0);
     for (int64_t t = first; t < first + S; ++t) {
       const double Z = balance.sum(t);
-      for (int64_t e = 0; e < E; ++e) share_E[static_cast<size_t>(e)] += balance.s_TE[t * E + e] / Z;
+      for (int64_t e = 0; e < E; ++e) share_E[e] += balance.s_TE[t * E + e] / Z;
     }
     double dot = 0;
     for (size_t e = 0; e < f_E.size(); ++e) dot += f_E[e] * (share_E[e] / static_cast<double>(balance.whole));
@@ -96,11 +96,11 @@ void sequence_aux_loss_dgrad(const KernelCall& call) {
     for (int64_t t = first; t < first + S; ++t) {
       const double Z = balance.sum(t);
       double mean = 0;
-      for (int64_t e = 0; e < E; ++e) mean += f_E[static_cast<size_t>(e)] * balance.s_TE[t * E + e];
+      for (int64_t e = 0; e < E; ++e) mean += f_E[e] * balance.s_TE[t * E + e];
       mean /= Z;
       for (int64_t e = 0; e < E; ++e) {
-        ds_TE[t * E + e] = static_cast<A>(scale * balance.alpha / (static_cast<double>(balance.whole) * Z) *
-                                          (f_E[static_cast<size_t>(e)] - mean));
+        ds_TE[t * E + e] =
+            static_cast<A>(scale * balance.alpha / (static_cast<double>(balance.whole) * Z) * (f_E[e] - mean));
       }
     }
   }

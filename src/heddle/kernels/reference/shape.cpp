@@ -21,7 +21,8 @@ void copy_columns(std::byte* to, int64_t to_pitch, const std::byte* from, int64_
 
 void split(const KernelCall& call) {
   const TensorView& x = call.in[0];
-  const int64_t size = size_of(x.dtype), T = x.dim(0), pitch = x.dim(1) * size;
+  const int64_t runs = call.op->attributes.integer_or("runs", 1);  // each as a row of its own
+  const int64_t size = size_of(x.dtype), T = x.dim(0) * runs, pitch = x.dim(1) / runs * size;
   const int64_t a = call.op->attributes.integer("first") * size;
   copy_columns(call.out[0].as<std::byte>(), a, x.as<std::byte>(), pitch, a, T);
   copy_columns(call.out[1].as<std::byte>(), pitch - a, x.as<std::byte>() + a, pitch, pitch - a, T);
@@ -29,7 +30,8 @@ void split(const KernelCall& call) {
 
 void concat(const KernelCall& call) {
   const TensorView& y = call.out[0];
-  const int64_t size = size_of(y.dtype), T = y.dim(0), pitch = y.dim(1) * size;
+  const int64_t runs = call.op->attributes.integer_or("runs", 1);
+  const int64_t size = size_of(y.dtype), T = y.dim(0) * runs, pitch = y.dim(1) / runs * size;
   const int64_t a = call.op->attributes.integer("first") * size;
   const int64_t b = call.op->attributes.integer("second") * size;
   copy_columns(y.as<std::byte>(), pitch, operand(call.in, 0).as<std::byte>(), a, a, T);

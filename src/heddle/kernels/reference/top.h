@@ -18,13 +18,13 @@ std::vector<int64_t> top_in_order(std::span<const A> values, int64_t count,
     int64_t best = -1;
     for (size_t i = 0; i < values.size(); ++i) {
       if (!left[i]) continue;
-      const A champion = best < 0 ? A(0) : values[static_cast<size_t>(best)];
+      const A champion = best < 0 ? A(0) : values[best];
       if (best < 0 || values[i] > champion || (champion != champion && values[i] == values[i])) {
         best = static_cast<int64_t>(i);
       }
     }
     if (best < 0) break;
-    left[static_cast<size_t>(best)] = false;
+    left[best] = false;
     taken.push_back(best);
   }
   return taken;

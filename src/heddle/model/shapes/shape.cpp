@@ -17,22 +17,69 @@ double keys_seen(double sequence, int64_t window) {
   return w - w * w / (2 * sequence);
 }
 
-double norm_parameters(const Shape& s) { return d(s.hidden) * (s.norm_bias ? 2 : 1); }
+double norm_parameters(const Shape& s) { return d(s.hidden_size) * (s.has_norm_bias() ? 2 : 1); }
+
+// Returns the mean of `of`, which takes their heads, over the attention blocks with and without a window.
+template <class Of>
+double mean_over_blocks(const Shape& s, Of of) {
+  const double heads = d(s.num_attention_heads), kv_heads = d(s.num_key_value_heads);
+  const bool own_heads = s.window_attention_heads > 0 || s.window_key_value_heads > 0;
+  if (!own_heads && !s.sinks_in_windows) return of(heads, kv_heads, s.attention_sinks);
+  const double part = s.windowed();
+  const double window =
+      of(s.window_attention_heads > 0 ? d(s.window_attention_heads) : heads,
+         s.window_key_value_heads > 0 ? d(s.window_key_value_heads) : kv_heads, s.attention_sinks);
+  return part * window + (1 - part) * of(heads, kv_heads, s.attention_sinks && !s.sinks_in_windows);
+}
+
+// Numbers of the gate of a head's output.
+double gate_width(const Shape& s) {
+  if (s.is_latent() || s.attention_gate == AttentionGate::none) return 0;
+  return s.attention_gate == AttentionGate::head ? 1 : d(s.value_width());
+}
+
+double block_norms(const Shape& s) { return norm_parameters(s) * (s.norm_places == NormPlaces::both ? 2 : 1); }
+
+// Widths of all keys and all values of the gated delta rule.
+double delta_keys(const Shape& s) { return d(s.foreign.delta.key_heads * s.foreign.delta.key_dim); }
+double delta_values(const Shape& s) { return d(s.foreign.delta.value_heads * s.foreign.delta.value_dim); }
+
+// Projections of the gated delta rule: queries, keys, values, their gate, two numbers a head, the output.
+double delta_matrices(const Shape& s) {
+  const double h = d(s.hidden_size), keys = delta_keys(s), values = delta_values(s);
+  return h * (2 * keys + 2 * values + 2 * d(s.foreign.delta.value_heads)) + values * h;
+}
+
+double delta_parameters(const Shape& s) {
+  const GatedDelta& g = s.foreign.delta;
+  return block_norms(s) + delta_matrices(s) + d(g.conv) * (2 * delta_keys(s) + delta_values(s)) +
+         2 * d(g.value_heads) + d(g.value_dim);
+}
+
+// An indexer's queries from the latent, its keys and its weights of heads.
+double indexer_matrices(const Shape& s) {
+  const Indexer& i = s.foreign.indexer;
+  const double from = d(s.q_lora_rank > 0 ? s.q_lora_rank : s.hidden_size);
+  return from * d(i.heads * i.dim) + d(s.hidden_size) * d(i.dim + i.heads);
+}
 
 double attention_parameters(const Shape& s) {
-  const double h = d(s.hidden), a = d(s.heads), g = d(s.kv_heads), e = d(s.head_dim);
-  double n = norm_parameters(s);
-  if (s.is_mla()) {
-    const double rq = d(s.mla.q_rank), rkv = d(s.mla.kv_rank), rope = d(s.mla.rope_dim);
+  const double h = d(s.hidden_size), a = d(s.num_attention_heads), e = d(s.head_dim), v = d(s.value_width());
+  double n = block_norms(s);
+  if (s.is_latent()) {
+    const double rq = d(s.q_lora_rank), rkv = d(s.kv_lora_rank), rope = d(s.qk_rope_head_dim);
     n += rq > 0 ? h * rq + rq + rq * d(s.q_width()) : h * d(s.q_width());
-    n += h * (rkv + rope) + rkv + rkv * a * d(s.mla.nope_dim + s.mla.v_dim) + d(s.v_width()) * h;
+    n += h * (rkv + rope) + rkv + rkv * a * d(s.qk_nope_head_dim + s.v_head_dim) + d(s.v_width()) * h;
+    if (s.foreign.indexer.heads > 0) n += indexer_matrices(s) + 2 * d(s.foreign.indexer.dim);
     return n;
   }
-  n += h * e * (2 * a + 2 * g);
-  if (s.qkv_bias) n += e * (a + 2 * g);
-  if (s.out_bias) n += h;
-  if (s.qk_norm) n += 2 * e;
-  if (s.sinks) n += a;
+  n += mean_over_blocks(s, [&](double heads, double kv_heads, bool sinks) {
+    double m = h * (heads * (e + v + gate_width(s)) + kv_heads * (e + v)) + (sinks ? heads : 0);
+    if (s.has_qkv_bias()) m += heads * e + kv_heads * (e + v);
+    if (s.qk_norm) m += s.qk_norm_all_heads ? (heads + kv_heads) * e : 2 * e;
+    return m;
+  });
+  if (s.has_output_bias()) n += h;
   return n;
 }
 
@@ -42,35 +89,104 @@ double ffn_parameters(double h, double f, bool gated, bool bias) {
 
 }  // namespace
 
-int64_t Shape::attention_blocks() const { return is_hybrid() ? hybrid_attention : layers; }
-int64_t Shape::dense_blocks() const {
-  if (is_hybrid()) return hybrid_dense;
-  return moe.count > 0 ? std::min(dense_layers, layers) : layers;
+Shape::Shape() {
+  vocab_size = hidden_size = num_hidden_layers = intermediate_size = first_k_dense_replace = 0;
+  attention = Attention::grouped;
+  num_attention_heads = num_key_value_heads = head_dim = 0;
+  kv_lora_rank = qk_nope_head_dim = qk_rope_head_dim = v_head_dim = 0;
+  qk_norm = rope_interleave = false;
+  drop_experts();
 }
-int64_t Shape::moe_blocks() const { return is_hybrid() ? hybrid_moe : moe.count > 0 ? layers - dense_blocks() : 0; }
-int64_t Shape::q_width() const { return heads * (is_mla() ? mla.nope_dim + mla.rope_dim : head_dim); }
-int64_t Shape::v_width() const { return heads * (is_mla() ? mla.v_dim : head_dim); }
+
+Shape shape_of(const ModelConfig& config, std::string name) {
+  const Shape none;
+  Shape s;
+  static_cast<ModelConfig&>(s) = config;
+  s.name = std::move(name);
+  if (config.is_latent()) {
+    s.num_key_value_heads = s.num_attention_heads;
+    s.head_dim = s.qk_head_dim();
+    s.qk_norm = none.qk_norm;
+    s.attention_bias = none.attention_bias;
+    s.attention_sinks = none.attention_sinks;
+  } else {
+    s.q_lora_rank = none.q_lora_rank, s.kv_lora_rank = none.kv_lora_rank;
+    s.qk_nope_head_dim = none.qk_nope_head_dim, s.qk_rope_head_dim = none.qk_rope_head_dim;
+    s.v_head_dim = none.v_head_dim;
+  }
+  if (config.has_experts()) {
+    s.first_k_dense_replace = std::min(s.first_k_dense_replace, s.num_hidden_layers);
+  } else {
+    s.drop_experts();
+  }
+  return s;
+}
+
+double Shape::windowed() const {
+  if (sliding_window == 0) return 0;
+  int64_t layers = 0;
+  for (int64_t layer = 0; layer < num_hidden_layers; ++layer) layers += has_window(layer) ? 1 : 0;
+  return d(layers) / d(std::max<int64_t>(1, num_hidden_layers));
+}
+
+void Shape::set_shared_width(int64_t width) {
+  const bool whole = moe_intermediate_size > 0 && width % moe_intermediate_size == 0;
+  n_shared_experts = width == 0 ? 0 : whole ? width / moe_intermediate_size : 1;
+  shared_intermediate_size = whole ? 0 : width;
+}
+
+void Shape::set_latent(int64_t q_rank, int64_t kv_rank, int64_t nope_dim, int64_t rope_dim, int64_t v_dim) {
+  attention = Attention::latent;
+  rope_interleave = true;
+  q_lora_rank = q_rank, kv_lora_rank = kv_rank;
+  qk_nope_head_dim = nope_dim, qk_rope_head_dim = rope_dim, v_head_dim = v_dim;
+}
+
+void Shape::drop_experts() {
+  n_routed_experts = num_experts_per_tok = n_shared_experts = moe_intermediate_size = first_k_dense_replace = 0;
+  shared_intermediate_size = moe_latent_size = 0;
+  n_group = topk_group = 1;
+  norm_topk_prob = true;
+  sigmoid_scores = topk_bias = router_bias = experts_bias = shared_expert_gate = false;
+  routed_scaling_factor = 1;
+  foreign.plain_experts = false;
+}
+
+int64_t Shape::attention_blocks() const { return is_hybrid() ? foreign.hybrid.attention : num_hidden_layers; }
+int64_t Shape::dense_blocks() const {
+  if (is_hybrid()) return foreign.hybrid.dense;
+  return has_experts() ? std::min(first_k_dense_replace, num_hidden_layers) : num_hidden_layers;
+}
+int64_t Shape::moe_blocks() const {
+  return is_hybrid() ? foreign.hybrid.moe : has_experts() ? num_hidden_layers - dense_blocks() : 0;
+}
+int64_t Shape::q_width() const { return num_attention_heads * qk_head_dim(); }
+int64_t Shape::v_width() const { return num_attention_heads * (is_latent() ? v_head_dim : value_width()); }
 
 Parameters parameters_of(const Shape& s) {
   Parameters p;
-  const double h = d(s.hidden), norm = norm_parameters(s);
-  p.attention = attention_parameters(s);
-  p.dense = norm + ffn_parameters(h, d(s.ffn), s.gated, s.ffn_bias);
-  if (s.moe.count > 0) {
-    const Experts& m = s.moe;
-    const double width = m.latent > 0 ? d(m.latent) : h;
-    p.moe_routed = d(m.count) * ffn_parameters(width, d(m.ffn), m.gated, m.bias);
-    p.moe = norm + p.moe_routed + h * d(m.count) + (m.router_bias ? d(m.count) : 0) + (m.shared_gate ? h : 0);
-    if (m.latent > 0) p.moe += 2 * h * width;
-    if (m.shared_ffn > 0) p.moe += ffn_parameters(h, d(m.shared_ffn), m.gated, m.bias);
+  const double h = d(s.hidden_size), norm = norm_parameters(s);
+  const double delta = s.foreign.delta.part();
+  p.attention = (1 - delta) * attention_parameters(s) + (delta > 0 ? delta * delta_parameters(s) : 0);
+  p.dense = block_norms(s) + ffn_parameters(h, d(s.intermediate_size), s.has_gated_mlp(), s.mlp_bias);
+  if (s.n_routed_experts > 0) {
+    const double width = s.moe_latent_size > 0 ? d(s.moe_latent_size) : h;
+    p.moe_routed = d(s.n_routed_experts) *
+                   ffn_parameters(width, d(s.moe_intermediate_size), !s.foreign.plain_experts, s.experts_bias);
+    p.moe = block_norms(s) + p.moe_routed + h * d(s.n_routed_experts) + (s.topk_bias ? d(s.n_routed_experts) : 0) +
+            (s.router_bias ? d(s.n_routed_experts) : 0) + (s.shared_expert_gate ? h : 0);
+    if (s.moe_latent_size > 0) p.moe += 2 * h * width;
+    if (s.shared_width() > 0)
+      p.moe += ffn_parameters(h, d(s.shared_width()), !s.foreign.plain_experts, s.experts_bias);
   }
-  if (s.mamba.heads > 0) {
-    const double inner = d(s.mamba.heads * s.mamba.head_dim), bc = 2 * d(s.mamba.groups * s.mamba.state);
-    p.mamba = norm + h * (2 * inner + bc + d(s.mamba.heads)) + (d(s.mamba.conv) + 1) * (inner + bc) +
-              3 * d(s.mamba.heads) + inner + inner * h;
+  if (s.foreign.mamba.heads > 0) {
+    const double inner = d(s.foreign.mamba.heads * s.foreign.mamba.head_dim),
+                 bc = 2 * d(s.foreign.mamba.groups * s.foreign.mamba.state);
+    p.mamba = norm + h * (2 * inner + bc + d(s.foreign.mamba.heads)) +
+              (d(s.foreign.mamba.conv) + 1) * (inner + bc) + 3 * d(s.foreign.mamba.heads) + inner + inner * h;
   }
-  p.embedding = d(s.vocab) * h + d(s.positions) * h + (s.embedding_norm ? norm : 0);
-  p.head = norm + (s.tied ? 0 : d(s.vocab) * h);
+  p.embedding = d(s.vocab_size) * h + d(s.learned_positions()) * h + (s.foreign.embedding_norm ? norm : 0);
+  p.head = norm + (s.tie_word_embeddings ? 0 : d(s.vocab_size) * h);
   p.mtp_extra = 2 * h * h + 3 * norm;
   return p;
 }
@@ -79,77 +195,105 @@ double total_parameters(const Shape& s, bool with_mtp) {
   const Parameters p = parameters_of(s);
   double n = p.embedding + p.head + p.attention * d(s.attention_blocks()) + p.dense * d(s.dense_blocks()) +
              p.moe * d(s.moe_blocks()) + p.mamba * d(s.mamba_blocks());
-  if (with_mtp) n += d(s.mtp) * (p.mtp_extra + p.attention + (s.moe.count > 0 ? p.moe : p.dense));
+  if (with_mtp)
+    n += d(s.num_nextn_predict_layers) * (p.mtp_extra + p.attention + (s.n_routed_experts > 0 ? p.moe : p.dense));
   return n;
 }
 
 double active_parameters(const Shape& s) {
-  if (s.moe.count == 0) return total_parameters(s);
+  if (s.n_routed_experts == 0) return total_parameters(s);
   const Parameters p = parameters_of(s);
-  const double idle = p.moe_routed * (1 - d(s.moe.chosen) / d(s.moe.count));
+  const double idle = p.moe_routed * (1 - d(s.num_experts_per_tok) / d(s.n_routed_experts));
   return total_parameters(s) - idle * d(s.moe_blocks());
 }
 
 ForwardFlops forward_flops(const Shape& s, double sequence) {
   ForwardFlops f;
-  const double h = d(s.hidden), a = d(s.heads), g = d(s.kv_heads), e = d(s.head_dim);
-  double qk_dim = e, v_dim = e;
-  if (s.is_mla()) {
-    const double rq = d(s.mla.q_rank), rkv = d(s.mla.kv_rank);
+  const double h = d(s.hidden_size), a = d(s.num_attention_heads), e = d(s.head_dim);
+  double qk_dim = e, v_dim = d(s.value_width());
+  if (s.is_latent()) {
+    const double rq = d(s.q_lora_rank), rkv = d(s.kv_lora_rank);
     const double q = rq > 0 ? h * rq + rq * d(s.q_width()) : h * d(s.q_width());
-    f.attention_linear =
-        2 * (q + h * (rkv + d(s.mla.rope_dim)) + rkv * a * d(s.mla.nope_dim + s.mla.v_dim) + d(s.v_width()) * h);
-    qk_dim = d(s.mla.nope_dim + s.mla.rope_dim);
-    v_dim = d(s.mla.v_dim);
+    f.attention_linear = 2 * (q + h * (rkv + d(s.qk_rope_head_dim)) +
+                              rkv * a * d(s.qk_nope_head_dim + s.v_head_dim) + d(s.v_width()) * h);
+    qk_dim = d(s.qk_nope_head_dim + s.qk_rope_head_dim);
+    v_dim = d(s.v_head_dim);
   } else {
-    f.attention_linear = 4 * h * e * (a + g);
+    f.attention_linear = 2 * h * mean_over_blocks(s, [&](double heads, double kv_heads, bool) {
+                           return heads * (qk_dim + v_dim + gate_width(s)) + kv_heads * (qk_dim + v_dim);
+                         });
   }
   double keys = keys_seen(sequence, 0);
-  if (s.window > 0) keys = (keys + keys_seen(sequence, s.window)) / 2;
-  f.attention_core = 2 * keys * a * (qk_dim + v_dim);
-  f.dense = (s.gated ? 6 : 4) * h * d(s.ffn);
-  if (s.moe.count > 0) {
-    const double width = s.moe.latent > 0 ? d(s.moe.latent) : h, matrices = s.moe.gated ? 6 : 4;
-    f.moe_routed = matrices * width * d(s.moe.chosen * s.moe.ffn) + (s.moe.latent > 0 ? 4 * h * width : 0);
-    f.moe_shared = matrices * h * d(s.moe.shared_ffn);
-    f.moe_router = 2 * h * d(s.moe.count);
+  if (const double part = s.windowed(); part > 0)
+    keys = (1 - part) * keys + part * keys_seen(sequence, s.sliding_window);
+  const double heads = mean_over_blocks(s, [](double of_block, double, bool) { return of_block; });
+  if (const Indexer& i = s.foreign.indexer; i.heads > 0) {
+    f.attention_index = 2 * keys * d(i.heads * i.dim);
+    f.attention_linear += 2 * indexer_matrices(s);
+    keys = keys_seen(sequence, i.chosen);
   }
-  if (s.mamba.heads > 0) {
-    const double inner = d(s.mamba.heads * s.mamba.head_dim), bc = d(s.mamba.groups * s.mamba.state);
-    f.mamba_linear = 2 * h * (2 * inner + 2 * bc + d(s.mamba.heads)) + 2 * inner * h;
+  f.attention_core = 2 * keys * heads * (qk_dim + v_dim);
+  if (s.sliding_window > 0 && d(s.sliding_window) < sequence)
+    f.attention_window = 2 * s.windowed() * keys_seen(sequence, s.sliding_window) * heads * (qk_dim + v_dim);
+  if (const double delta = s.foreign.delta.part(); delta > 0) {
+    const GatedDelta& g = s.foreign.delta;
+    // Within a chunk: keys with keys, queries with keys, and both times values; between chunks: a state of each
+    // head is made, corrected and read.
+    const double head = 2 * d(g.chunk) * d(g.key_dim + g.value_dim) + 6 * d(g.key_dim * g.value_dim);
+    f.delta_scan = delta * d(g.value_heads) * head;
+    f.attention_linear = (1 - delta) * f.attention_linear + delta * 2 * delta_matrices(s);
+    f.attention_core *= 1 - delta;
+    f.attention_window *= 1 - delta;
+    f.attention_index *= 1 - delta;
+  }
+  f.dense = (s.has_gated_mlp() ? 6 : 4) * h * d(s.intermediate_size);
+  if (s.n_routed_experts > 0) {
+    const double width = s.moe_latent_size > 0 ? d(s.moe_latent_size) : h,
+                 matrices = !s.foreign.plain_experts ? 6 : 4;
+    f.moe_routed = matrices * width * d(s.num_experts_per_tok * s.moe_intermediate_size) +
+                   (s.moe_latent_size > 0 ? 4 * h * width : 0);
+    f.moe_shared = matrices * h * d(s.shared_width());
+    f.moe_router = 2 * h * d(s.n_routed_experts);
+  }
+  if (s.foreign.mamba.heads > 0) {
+    const double inner = d(s.foreign.mamba.heads * s.foreign.mamba.head_dim),
+                 bc = d(s.foreign.mamba.groups * s.foreign.mamba.state);
+    f.mamba_linear = 2 * h * (2 * inner + 2 * bc + d(s.foreign.mamba.heads)) + 2 * inner * h;
     // Inside a chunk: half a square of B·C and of scores times x; between chunks: states made and read.
-    f.mamba_scan = 2 * d(s.mamba.chunk) / 2 * (bc + inner) + 4 * inner * d(s.mamba.state);
+    f.mamba_scan = 2 * d(s.foreign.mamba.chunk) / 2 * (bc + inner) + 4 * inner * d(s.foreign.mamba.state);
   }
-  f.head = 2 * h * d(s.vocab);
+  f.head = 2 * h * d(s.vocab_size);
   return f;
 }
 
 double training_flops_per_token(const Shape& s, double sequence, bool with_mtp, bool recompute_blocks,
                                 bool full_attention) {
   const ForwardFlops f = forward_flops(s, sequence);
-  const double core = f.attention_core * (full_attention ? 2 : 1), attention = f.attention_linear + core;
+  const double attention = f.attention() + (full_attention ? f.attention_core : 0);
   double blocks = attention * d(s.attention_blocks()) + f.dense * d(s.dense_blocks()) +
                   f.moe() * d(s.moe_blocks()) + (f.mamba_linear + f.mamba_scan) * d(s.mamba_blocks());
   double ends = f.head;
-  if (with_mtp && s.mtp > 0) {
-    blocks += d(s.mtp) * (attention + (s.moe.count > 0 ? f.moe() : f.dense));
-    ends += d(s.mtp) * (4 * d(s.hidden) * d(s.hidden) + f.head);
+  if (with_mtp && s.num_nextn_predict_layers > 0) {
+    blocks += d(s.num_nextn_predict_layers) * (attention + (s.n_routed_experts > 0 ? f.moe() : f.dense));
+    ends += d(s.num_nextn_predict_layers) * (4 * d(s.hidden_size) * d(s.hidden_size) + f.head);
   }
   return (recompute_blocks ? 4 : 3) * blocks + 3 * ends;
 }
 
 std::string check_shape(const Shape& s) {
   const auto positive = [](int64_t n) { return n > 0 && n <= (int64_t{1} << 24); };
-  if (!positive(s.hidden)) return "hidden";
-  if (s.layers <= 0 || s.layers > 4096) return "layers";
-  if (!positive(s.heads) || s.heads > 65536) return "heads";
-  if (!s.is_mla() && (!positive(s.kv_heads) || s.kv_heads > s.heads)) return "kv_heads";
-  if (!s.is_mla() && !positive(s.head_dim)) return "head_dim";
-  if (s.dense_blocks() > 0 && !positive(s.ffn)) return "ffn";
-  if (!positive(s.vocab)) return "vocab";
-  if (s.moe.count < 0 || s.moe.count > 65536) return "experts";
-  if (s.moe.count > 0 && (s.moe.chosen <= 0 || s.moe.chosen > s.moe.count)) return "topk";
-  if (s.moe.count > 0 && !positive(s.moe.ffn)) return "moe_ffn";
+  if (!positive(s.hidden_size)) return "hidden";
+  if (s.num_hidden_layers <= 0 || s.num_hidden_layers > 4096) return "layers";
+  if (!positive(s.num_attention_heads) || s.num_attention_heads > 65536) return "heads";
+  if (!s.is_latent() && (!positive(s.num_key_value_heads) || s.num_key_value_heads > s.num_attention_heads))
+    return "kv_heads";
+  if (!s.is_latent() && !positive(s.head_dim)) return "head_dim";
+  if (s.dense_blocks() > 0 && !positive(s.intermediate_size)) return "ffn";
+  if (!positive(s.vocab_size)) return "vocab";
+  if (s.n_routed_experts < 0 || s.n_routed_experts > 65536) return "experts";
+  if (s.n_routed_experts > 0 && (s.num_experts_per_tok <= 0 || s.num_experts_per_tok > s.n_routed_experts))
+    return "topk";
+  if (s.n_routed_experts > 0 && !positive(s.moe_intermediate_size)) return "moe_ffn";
   return "";
 }
 

@@ -1,57 +1,21 @@
-// The dimensions of a transformer as plain numbers, and what follows from them in closed form: parameters, FLOPs of
-// a token. Wider than ModelConfig: it describes models that Heddle predicts, not only those that it trains.
+// A model as search and prediction see it: the engine's configuration, a name, and what Heddle has no key for. What
+// follows from its sizes in closed form: parameters, FLOPs of a token.
 //
 // A model is counted in blocks, each with its norm: attention, dense feed-forward, mixture of experts, Mamba-2. The
-// usual transformer has `layers` attention blocks and as many feed-forward blocks; a hybrid says its counts.
+// usual transformer has `num_hidden_layers` attention blocks and as many feed-forward blocks; a hybrid says its
+// counts.
 //
 // FLOPs follow the vendors' convention for "model FLOPs": 2 a multiply-add, backward twice the forward, causal
 // attention at half of the square, head and multi-token prediction counted, embedding look-ups, norms and
 // recomputation not.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 
-#include "heddle/model/dispatcher.h"
+#include "heddle/model/model_config.h"
 
 namespace heddle::model {
-
-/// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434); kv_rank 0: ordinary attention.
-struct LatentAttention {
-  int64_t q_rank = 0;  // 0: queries are projected directly
-  int64_t kv_rank = 0;
-  int64_t nope_dim = 0;
-  int64_t rope_dim = 0;
-  int64_t v_dim = 0;
-  bool operator==(const LatentAttention&) const = default;
-};
-
-/// Experts of a mixture block; count 0: the model has none.
-struct Experts {
-  int64_t count = 0;
-  int64_t chosen = 0;      // of a token
-  int64_t ffn = 0;         // width of one expert
-  int64_t shared_ffn = 0;  // width of all shared experts together
-  bool gated = true;       // SwiGLU: three matrices; otherwise two
-  bool bias = false;       // of the experts' linears
-  bool router_bias = false;
-  int64_t most_nodes = 0;    // routing sends a token to experts of at most so many nodes; 0: of any
-  int64_t groups = 0;        // of experts, of which a token reaches `most_nodes`; 0: routing knows no groups
-  double gate_scale = 1;     // factor on the gates; it takes no time, and is told to other trainers
-  bool normed_gates = true;  // the gates of the chosen experts sum to one before that
-  bool shared_gate = false;  // a scalar gate on the shared experts
-  int64_t latent = 0;        // routed experts work at this width instead of hidden, between two projections
-  double capacity = 0;       // places of an expert over its even share of rows (moe.capacity_factor); 0: any number
-  int replicas = 0;  // slots of a rank for copies of hot experts (moe.replicas), Dispatcher::kReplicasByCost
-  int copies() const { return capacity > 0 ? 0 : Dispatcher{.replicas = replicas}.copies(); }
-  /// Rows of the fullest rank over the mean, where by routing alone they are `imbalance`. With a capacity every
-  /// rank computes all places, filled or not: no more of an expert than there are tokens.
-  double fullest(double imbalance) const {
-    return capacity > 0 ? std::min(capacity, static_cast<double>(count) / static_cast<double>(chosen)) : imbalance;
-  }
-  bool operator==(const Experts&) const = default;
-};
 
 /// Mamba-2 mixer (arXiv 2405.21060); heads 0: the model has none.
 struct Mamba {
@@ -64,51 +28,88 @@ struct Mamba {
   bool operator==(const Mamba&) const = default;
 };
 
-struct Shape {
-  std::string name;
-  int64_t hidden = 0;
-  int64_t layers = 0;
-  int64_t heads = 0;
-  int64_t kv_heads = 0;
-  int64_t head_dim = 0;
-  int64_t ffn = 0;  // of dense blocks
-  int64_t vocab = 0;
-  int64_t dense_layers = 0;  // leading layers with a dense feed-forward block where the others have experts
-  int64_t mtp = 0;           // depths of multi-token prediction
+/// Numbers of blocks of a hybrid, of each kind; all 0: the usual transformer.
+struct Hybrid {
+  int64_t attention = 0, moe = 0, mamba = 0, dense = 0;
+  int64_t blocks() const { return attention + moe + mamba + dense; }
+  bool operator==(const Hybrid&) const = default;
+};
 
-  bool gated = true;  // SwiGLU
-  bool tied = false;  // embedding and head are one matrix
-  bool qkv_bias = false;
-  bool out_bias = false;  // of the attention's output projection
-  bool ffn_bias = false;
-  bool norm_bias = false;  // LayerNorm with a bias
-  bool qk_norm = false;
-  bool sinks = false;  // a learned logit per head
-  bool embedding_norm = false;
-  int64_t positions = 0;  // learned position embeddings
-  bool alibi = false;     // positions as a bias on the scores
-  int64_t window = 0;     // sliding window of every second attention block; 0: none
+/// Gated delta rule in place of attention (Gated DeltaNet, arXiv 2412.06464); value_heads 0: the model has none.
+struct GatedDelta {
+  int64_t every = 1;  // of so many layers the last has attention, the others have the rule
+  int64_t key_heads = 0, value_heads = 0;
+  int64_t key_dim = 0, value_dim = 0;
+  int64_t conv = 4;
+  int64_t chunk = 64;  // positions of a chunk of the scan
+  /// Part of the attention blocks that it takes the place of.
+  double part() const { return value_heads > 0 ? 1 - 1.0 / static_cast<double>(every) : 0; }
+  bool operator==(const GatedDelta&) const = default;
+};
 
-  LatentAttention mla;
-  Experts moe;
+/// Sparse attention (DeepSeek-V3.2, arXiv 2512.02556): `heads` of width `dim` score all earlier keys, and a query
+/// attends to the `chosen` best. heads 0: the model has none.
+struct Indexer {
+  int64_t heads = 0, dim = 0, chosen = 0;
+  bool operator==(const Indexer&) const = default;
+};
+
+/// Parts of published models that no key of ModelConfig states. Heddle predicts such models and does not train
+/// them.
+struct Foreign {
+  bool squared_relu = false;    // instead of GELU, where the activation has no gate
+  bool alibi = false;           // positions as a bias on the scores
+  bool embedding_norm = false;  // a norm after the embedding
+  bool plain_experts = false;   // experts of two matrices, without a gate
   Mamba mamba;
-  // Hybrids only: how many of `layers` blocks are of each kind. All 0: the usual transformer.
-  int64_t hybrid_attention = 0, hybrid_moe = 0, hybrid_mamba = 0, hybrid_dense = 0;
+  Hybrid hybrid;
+  GatedDelta delta;
+  Indexer indexer;
+  bool operator==(const Foreign&) const = default;
+};
 
-  bool is_mla() const { return mla.kv_rank > 0; }
-  bool is_hybrid() const { return hybrid_attention + hybrid_moe + hybrid_mamba + hybrid_dense > 0; }
+struct Shape : ModelConfig {
+  std::string name;
+  Foreign foreign;
+
+  /// A model of no size, with grouped attention and without experts.
+  Shape();
+
+  bool has_experts() const { return n_routed_experts > 0; }
+  bool is_hybrid() const { return foreign.hybrid.blocks() > 0; }
+  bool has_norm_bias() const { return norm == Norm::layer; }
+  bool has_qkv_bias() const { return attention_bias != AttentionBias::none; }
+  bool has_output_bias() const { return attention_bias == AttentionBias::all; }
+  /// Positions of the learned table; 0: there is none.
+  int64_t learned_positions() const { return turns() ? 0 : max_position_embeddings; }
+  /// Groups of experts that a token may reach, which stand for nodes; 0: any.
+  int64_t reachable_groups() const { return n_group > 1 ? topk_group : 0; }
+  /// Part of the layers whose attention has a window.
+  double windowed() const;
+
+  /// Sets the width of all shared experts. The width of one expert must be set before.
+  void set_shared_width(int64_t width);
+  /// Gives queries, keys and values latents (DeepSeek-V2, arXiv 2405.04434). q_rank 0: queries have none.
+  void set_latent(int64_t q_rank, int64_t kv_rank, int64_t nope_dim, int64_t rope_dim, int64_t v_dim);
+  /// Takes the experts away.
+  void drop_experts();
+
   int64_t attention_blocks() const;
   int64_t dense_blocks() const;
   int64_t moe_blocks() const;
-  int64_t mamba_blocks() const { return hybrid_mamba; }
+  int64_t mamba_blocks() const { return foreign.hybrid.mamba; }
   int64_t q_width() const;  // of all heads' queries
   int64_t v_width() const;  // of all heads' outputs
   bool operator==(const Shape&) const = default;
 };
 
+/// A model that Heddle trains. Keys that it does not use are those of Shape().
+Shape shape_of(const ModelConfig& config, std::string name);
+
 /// Parameters of one block with its norm, and of the ends of the model.
 struct Parameters {
-  double attention = 0, dense = 0, moe = 0, mamba = 0;
+  double attention = 0;  // a mean over the blocks
+  double dense = 0, moe = 0, mamba = 0;
   double moe_routed = 0;  // the part of `moe` that expert parallelism spreads
   double embedding = 0;   // with position embeddings and its norm
   double head = 0;        // 0 when tied; the final norm is counted here
@@ -117,19 +118,22 @@ struct Parameters {
 Parameters parameters_of(const Shape& shape);
 /// All of them, with or without multi-token prediction. A tied matrix counts once.
 double total_parameters(const Shape& shape, bool with_mtp = false);
-/// Those that a token passes through.
+/// The parameters that a token passes through.
 double active_parameters(const Shape& shape);
 
 /// Forward FLOPs of a token in one block of each kind.
 struct ForwardFlops {
-  double attention_linear = 0;  // projections
-  double attention_core = 0;    // causal: half of the square
+  double attention_linear = 0;  // projections, a mean over the blocks
+  double attention_core = 0;    // causal: half of the square; what windows and an indexer leave of it
+  double attention_window = 0;  // the part of it that windows limit
+  double attention_index = 0;   // scores of an indexer
+  double delta_scan = 0;        // of the gated delta rule
   double dense = 0;
   double moe_routed = 0, moe_shared = 0, moe_router = 0;
   double mamba_linear = 0, mamba_scan = 0;
   double head = 0;
   double moe() const { return moe_routed + moe_shared + moe_router; }
-  double attention() const { return attention_linear + attention_core; }
+  double attention() const { return attention_linear + attention_core + attention_index + delta_scan; }
 };
 ForwardFlops forward_flops(const Shape& shape, double sequence);
 /// Training FLOPs of a token, by the convention above. `recompute_blocks` adds one more forward of every block, and

@@ -2,8 +2,10 @@
 // named beside it.
 #include "heddle/model/shapes/shape_presets.h"
 
-#include <cctype>
+#include <array>
 #include <utility>
+
+#include "heddle/model/shapes/shape_names.h"
 
 namespace heddle::model {
 
@@ -13,13 +15,13 @@ Shape llama(const char* name, int64_t hidden, int64_t layers, int64_t heads, int
             int64_t vocab) {
   Shape s;
   s.name = name;
-  s.hidden = hidden;
-  s.layers = layers;
-  s.heads = heads;
-  s.kv_heads = kv_heads;
+  s.hidden_size = hidden;
+  s.num_hidden_layers = layers;
+  s.num_attention_heads = heads;
+  s.num_key_value_heads = kv_heads;
   s.head_dim = hidden / heads;
-  s.ffn = ffn;
-  s.vocab = vocab;
+  s.intermediate_size = ffn;
+  s.vocab_size = vocab;
   return s;
 }
 
@@ -34,94 +36,100 @@ Shape qwen3(Shape s) {
   return s;
 }
 
-Shape with_experts(Shape s, int64_t count, int64_t chosen, int64_t ffn, int64_t shared_ffn = 0, int64_t dense = 0) {
-  s.moe.count = count;
-  s.moe.chosen = chosen;
-  s.moe.ffn = ffn;
-  s.moe.shared_ffn = shared_ffn;
-  s.dense_layers = dense;
+Shape with_experts(Shape s, int64_t count, int64_t chosen, int64_t ffn, int64_t shared_width = 0,
+                   int64_t dense = 0) {
+  s.n_routed_experts = count;
+  s.num_experts_per_tok = chosen;
+  s.moe_intermediate_size = ffn;
+  s.set_shared_width(shared_width);
+  s.first_k_dense_replace = dense;
   return s;
 }
 
 // GPT-2 and GPT-3 as Megatron-LM trains them: biases everywhere, LayerNorm, tied embedding, learned positions.
 Shape gpt(const char* name, int64_t hidden, int64_t layers, int64_t heads, int64_t vocab, int64_t positions) {
   Shape s = llama(name, hidden, layers, heads, heads, 4 * hidden, vocab);
-  s.gated = false;
-  s.tied = s.qkv_bias = s.out_bias = s.ffn_bias = s.norm_bias = true;
-  s.positions = positions;
+  s.activation = Activation::gelu;
+  s.norm = Norm::layer;
+  s.attention_bias = AttentionBias::all;
+  s.tie_word_embeddings = s.mlp_bias = true;
+  if (positions > 0) s.positions = Positions::learned, s.max_position_embeddings = positions;
   return s;
 }
 
 Shape bloom(const char* name, int64_t hidden, int64_t layers, int64_t heads) {
   Shape s = gpt(name, hidden, layers, heads, 250880, 0);
-  s.embedding_norm = s.alibi = true;
+  s.foreign.embedding_norm = s.foreign.alibi = true;
   return s;
 }
 
 // MosaicML's MPT: no biases, ALiBi.
 Shape mpt(const char* name, int64_t hidden, int64_t layers, int64_t heads) {
   Shape s = llama(name, hidden, layers, heads, heads, 4 * hidden, 50432);
-  s.gated = false;
-  s.tied = s.alibi = true;
+  s.activation = Activation::gelu;
+  s.tie_word_embeddings = s.foreign.alibi = true;
   return s;
 }
 
 // NVIDIA's Nemotron: squared ReLU, LayerNorm with a bias, no other biases.
 Shape nemotron(const char* name, int64_t hidden, int64_t layers, int64_t heads, int64_t kv_heads, int64_t ffn) {
   Shape s = llama(name, hidden, layers, heads, kv_heads, ffn, 256000);
-  s.gated = false;
-  s.norm_bias = true;
+  s.activation = Activation::gelu;
+  s.foreign.squared_relu = true;
+  s.norm = Norm::layer;
   return s;
 }
 
 Shape latent(Shape s, int64_t q_rank) {
-  s.mla = {q_rank, 512, 128, 64, 128};
-  s.kv_heads = s.heads;
-  s.head_dim = 192;
+  s.set_latent(q_rank, 512, 128, 64, 128);
+  s.num_key_value_heads = s.num_attention_heads;
+  s.head_dim = s.qk_head_dim();
   return s;
 }
 
 Shape deepseek_v3(const char* name, int64_t mtp) {
   Shape s = latent(llama(name, 7168, 61, 128, 128, 18432, 129280), 1536);
   s = with_experts(std::move(s), 256, 8, 2048, 2048, 3);
-  s.mtp = mtp;
-  s.moe.router_bias = true;
-  s.moe.most_nodes = 4;
-  s.moe.groups = 8;
-  s.moe.gate_scale = 2.5;
+  s.num_nextn_predict_layers = mtp;
+  s.sigmoid_scores = s.topk_bias = true;
+  s.n_group = 8;
+  s.topk_group = 4;
+  s.routed_scaling_factor = 2.5;
   return s;
 }
 
 // Gates are softmax scores as they are, not normed over the chosen.
 Shape deepseek_v2(Shape s, double gate_scale) {
-  s.moe.normed_gates = false;
-  s.moe.gate_scale = gate_scale;
+  s.norm_topk_prob = false;
+  s.routed_scaling_factor = gate_scale;
   return s;
 }
 
 Shape kimi_k2() {
   Shape s = latent(llama("Kimi-K2", 7168, 61, 64, 64, 18432, 163840), 1536);
   s = with_experts(std::move(s), 384, 8, 2048, 2048, 1);
-  s.moe.router_bias = true;
-  s.moe.gate_scale = 2.827;
+  s.sigmoid_scores = s.topk_bias = true;
+  s.routed_scaling_factor = 2.827;
   return s;
 }
 
 Shape moonlight() {
   Shape s = latent(llama("Moonlight-16B-A3B", 2048, 27, 16, 16, 11264, 163840), 0);
   s = with_experts(std::move(s), 64, 6, 1408, 2 * 1408, 1);
-  s.moe.router_bias = true;
-  s.moe.gate_scale = 2.446;
+  s.sigmoid_scores = s.topk_bias = true;
+  s.routed_scaling_factor = 2.446;
   return s;
 }
 
 Shape gpt_oss(const char* name, int64_t layers, int64_t experts) {
   Shape s = llama(name, 2880, layers, 64, 8, 2880, 201088);
   s.head_dim = 64;
-  s.qkv_bias = s.out_bias = s.sinks = true;
-  s.window = 128;
+  s.attention_bias = AttentionBias::all;
+  s.attention_sinks = true;
+  s.sliding_window = 128;
+  s.full_attention_interval = 2;
   s = with_experts(std::move(s), experts, 4, 2880);
-  s.moe.bias = s.moe.router_bias = true;
+  s.experts_bias = s.router_bias = true;
   return s;
 }
 
@@ -130,20 +138,91 @@ Shape nemotron3(const char* name, int64_t hidden, int64_t mamba_heads, int64_t m
                 int64_t attention) {
   Shape s = llama(name, hidden, mamba + moe + attention, 32, 2, 0, 131072);
   s.head_dim = 128;
-  s.gated = s.moe.gated = false;
-  s.moe.router_bias = true;
-  s.mamba = {mamba_heads, 64, 128, 8, 4, 128};
-  s.hybrid_mamba = mamba;
-  s.hybrid_moe = moe;
-  s.hybrid_attention = attention;
+  s.activation = Activation::gelu;
+  s.foreign.plain_experts = true;
+  s.sigmoid_scores = s.topk_bias = true;
+  s.foreign.mamba = {mamba_heads, 64, 128, 8, 4, 128};
+  s.foreign.hybrid = {.attention = attention, .moe = moe, .mamba = mamba};
   return s;
 }
 
 Shape nemotron3_super() {
   Shape s = with_experts(nemotron3("Nemotron-3-Super", 4096, 128, 40, 40, 8), 512, 22, 2688, 5376);
-  s.moe.latent = 1024;
-  s.mtp = 1;
+  s.moe_latent_size = 1024;
+  s.num_nextn_predict_layers = 1;
   return s;
+}
+
+// A bias on queries, keys and values alone, as Qwen and ChatGLM have it.
+Shape with_qkv_bias(Shape s) {
+  s.attention_bias = AttentionBias::qkv;
+  return s;
+}
+
+Shape tied(Shape s) {
+  s.tie_word_embeddings = true;
+  return s;
+}
+
+// Scores by a sigmoid, balanced by a bias on the choice.
+Shape with_sigmoid_scores(Shape s) {
+  s.sigmoid_scores = s.topk_bias = true;
+  return s;
+}
+
+Shape deepseek_v32() {
+  Shape s = deepseek_v3("DeepSeek-V3.2", 1);
+  s.foreign.indexer = {64, 128, 2048};
+  return s;
+}
+
+// GLM-5 (arXiv 2602.15763): latent attention of other widths, with an indexer.
+Shape glm5() {
+  Shape s = llama("GLM-5", 6144, 78, 64, 64, 12288, 154880);
+  s.set_latent(2048, 512, 192, 64, 256);
+  s.head_dim = s.qk_head_dim();
+  s.foreign.indexer = {32, 128, 2048};
+  s.num_nextn_predict_layers = 1;
+  return with_sigmoid_scores(with_experts(std::move(s), 256, 8, 2048, 2048, 3));
+}
+
+Shape glm45(const char* name, int64_t hidden, int64_t layers, int64_t ffn, int64_t experts, int64_t expert_ffn,
+            int64_t dense, bool qk_norm) {
+  Shape s = with_qkv_bias(with_head_dim(llama(name, hidden, layers, 96, 8, ffn, 151552), 128));
+  s.qk_norm = qk_norm;
+  s.num_nextn_predict_layers = 1;
+  return with_sigmoid_scores(with_experts(std::move(s), experts, 8, expert_ffn, expert_ffn, dense));
+}
+
+// Qwen3-Next: three layers of the gated delta rule to one of attention, whose output is gated.
+Shape qwen3_next() {
+  Shape s = qwen3(with_experts(llama("Qwen3-Next-80B-A3B", 2048, 48, 16, 2, 5120, 151936), 512, 10, 512, 512));
+  s.head_dim = 256;
+  s.attention_gate = AttentionGate::element;
+  s.shared_expert_gate = true;
+  s.foreign.delta = {.every = 4, .key_heads = 16, .value_heads = 32, .key_dim = 128, .value_dim = 128};
+  return s;
+}
+
+// Windows in all layers but one of `every`, norms before and after each block.
+Shape gemma(Shape s, int64_t head_dim, int64_t window, int64_t every) {
+  s.head_dim = head_dim;
+  s.sliding_window = window;
+  s.full_attention_interval = every;
+  s.norm_places = NormPlaces::both;
+  return tied(std::move(s));
+}
+
+Shape minimax_m2() {
+  Shape s = with_head_dim(llama("MiniMax-M2", 3072, 62, 48, 8, 1536, 200064), 128);
+  s.qk_norm = s.qk_norm_all_heads = true;
+  return with_sigmoid_scores(with_experts(std::move(s), 256, 8, 1536));
+}
+
+// Llama 4 alternates dense feed-forward blocks and experts; here the dense ones lead.
+Shape llama4(const char* name, int64_t experts, int64_t dense) {
+  return with_experts(with_head_dim(llama(name, 5120, 48, 40, 8, 16384, 202048), 128), experts, 1, 8192, 8192,
+                      dense);
 }
 
 std::vector<Shape> make_presets() {
@@ -193,17 +272,40 @@ std::vector<Shape> make_presets() {
       with_experts(nemotron3("Nemotron-3-Nano", 2688, 64, 23, 23, 6), 128, 6, 1856, 3712),
       nemotron3_super(),
       with_head_dim(llama("Mistral-7B", 4096, 32, 32, 8, 14336, 32000), 128),
+      tied(llama("Llama-3.2-1B", 2048, 16, 32, 8, 8192, 128256)),
+      tied(llama("Llama-3.2-3B", 3072, 28, 24, 8, 8192, 128256)),
+      llama4("Llama-4-Scout", 16, 0),
+      llama4("Llama-4-Maverick", 128, 24),
+      tied(qwen3(llama("Qwen3-0.6B", 1024, 28, 16, 8, 3072, 151936))),
+      tied(qwen3(llama("Qwen3-1.7B", 2048, 28, 16, 8, 6144, 151936))),
+      tied(qwen3(llama("Qwen3-4B", 2560, 36, 32, 8, 9728, 151936))),
+      qwen3_next(),
+      tied(with_qkv_bias(llama("Qwen2.5-0.5B", 896, 24, 14, 2, 4864, 151936))),
+      tied(with_qkv_bias(llama("Qwen2.5-1.5B", 1536, 28, 12, 2, 8960, 151936))),
+      tied(with_qkv_bias(llama("Qwen2.5-3B", 2048, 36, 16, 2, 11008, 151936))),
+      with_qkv_bias(llama("Qwen2.5-7B", 3584, 28, 28, 4, 18944, 152064)),
+      with_qkv_bias(llama("Qwen2.5-14B", 5120, 48, 40, 8, 13824, 152064)),
+      with_qkv_bias(llama("Qwen2.5-32B", 5120, 64, 40, 8, 27648, 152064)),
+      with_qkv_bias(llama("Qwen2.5-72B", 8192, 80, 64, 8, 29568, 152064)),
+      deepseek_v32(),
+      glm5(),
+      glm45("GLM-4.5", 5120, 92, 12288, 160, 1536, 3, true),
+      glm45("GLM-4.5-Air", 4096, 46, 10944, 128, 1408, 1, false),
+      minimax_m2(),
+      gemma(llama("Gemma-2-9B", 3584, 42, 16, 8, 14336, 256000), 256, 4096, 2),
+      gemma(llama("Gemma-2-27B", 4608, 46, 32, 16, 36864, 256000), 128, 4096, 2),
+      gemma(qwen3(llama("Gemma-3-27B", 5376, 62, 32, 16, 21504, 262208)), 128, 1024, 6),
+      llama("Yi-6B", 4096, 32, 32, 4, 11008, 64000),
+      llama("Yi-34B", 7168, 60, 56, 8, 20480, 64000),
+      llama("Baichuan2-7B", 4096, 32, 32, 32, 11008, 125696),
+      with_qkv_bias(llama("ChatGLM3-6B", 4096, 28, 32, 2, 13696, 65024)),
+      with_qkv_bias(llama("GLM-4-9B", 4096, 40, 32, 2, 13696, 151552)),
+      llama("InternLM2-20B", 6144, 48, 48, 8, 16384, 92544),
+      with_experts(llama("Grok-1", 6144, 64, 48, 8, 32768, 131072), 8, 2, 32768),
   };
 }
 
-std::string squeezed(std::string_view name) {
-  std::string out;
-  for (const char c : name)
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0) out += static_cast<char>(std::tolower(c));
-  return out;
-}
-
-// What other sources call them, squeezed.
+// The names of the presets in other sources, squeezed.
 const std::vector<std::pair<const char*, const char*>>& aliases() {
   static const std::vector<std::pair<const char*, const char*>> all = {
       {"llama318b", "llama38b"},
@@ -223,15 +325,51 @@ const std::vector<std::pair<const char*, const char*>>& aliases() {
       {"gpt3", "gpt3175b"},
       {"deepseekv3671b", "deepseekv3"},
       {"deepseekr1", "deepseekv3"},
+      {"deepseekv31", "deepseekv3"},
       {"moonlight", "moonlight16ba3b"},
       {"kimik21t", "kimik2"},
-      {"gptoss", "gptoss120b"},
       {"llama3370b", "llama370b"},
       {"deepseekv2236b", "deepseekv2"},
       {"deepseekv216b", "deepseekv2lite"},
-
+      {"llama4scout17b16e", "llama4scout"},
+      {"llama4maverick17b128e", "llama4maverick"},
+      {"qwen3next", "qwen3next80ba3b"},
+      {"qwen3next80b", "qwen3next80ba3b"},
+      {"deepseekv32exp", "deepseekv32"},
   };
   return all;
+}
+
+const Shape* preset_squeezed(std::string_view wanted) {
+  for (const auto& [from, to] : aliases())
+    if (wanted == from) {
+      wanted = to;
+      break;
+    }
+  for (const Shape& s : shape_presets())
+    if (squeezed_name(s.name) == wanted) return &s;
+  return nullptr;
+}
+
+// The name, squeezed, and what is left of it without an owner and without "meta".
+std::vector<std::string> spellings_of(std::string_view name) {
+  std::vector<std::string> all = {squeezed_name(name)};
+  if (const size_t slash = name.rfind('/'); slash != std::string_view::npos)
+    all.push_back(squeezed_name(name.substr(slash + 1)));
+  for (const std::string_view front :
+       {"metallama", "nvidia", "deepseekai", "mistralai", "openai", "bigscience", "mosaicml", "meta"})
+    for (size_t i = 0, count = all.size(); i < count; ++i)
+      if (all[i].starts_with(front)) all.push_back(all[i].substr(front.size()));
+  return all;
+}
+
+// Takes the ending of a tuned or dated release off the name; false where it has none.
+bool shorten(std::string& name) {
+  static constexpr std::array<std::string_view, 8> kEndings = {"instruct", "base", "chat", "hf",
+                                                               "it",       "v01",  "v03",  "2507"};
+  for (const std::string_view ending : kEndings)
+    if (name.ends_with(ending)) return name.resize(name.size() - ending.size()), true;
+  return false;
 }
 
 }  // namespace
@@ -242,17 +380,12 @@ const std::vector<Shape>& shape_presets() {
 }
 
 const Shape* find_shape(std::string_view name) {
-  std::string wanted = squeezed(name.substr(0, 200));
-  for (const char* owner : {"metallama", "nvidia", "deepseekai", "mistralai", "openai", "bigscience", "mosaicml"})
-    if (wanted.starts_with(owner) && wanted.size() > std::string_view(owner).size() + 3)
-      wanted = wanted.substr(std::string_view(owner).size());
-  for (const auto& [from, to] : aliases())
-    if (wanted == from) {
-      wanted = to;
-      break;
-    }
-  for (const Shape& s : shape_presets())
-    if (squeezed(s.name) == wanted) return &s;
+  constexpr size_t kMostBytes = 200;
+  for (std::string& wanted : spellings_of(name.substr(0, kMostBytes))) {
+    do {
+      if (const Shape* found = preset_squeezed(wanted)) return found;
+    } while (shorten(wanted));
+  }
   return nullptr;
 }
 

@@ -24,7 +24,7 @@ ir::ValueId attend(Writer& writer, ir::ValueId q, ir::ValueId k, ir::ValueId v, 
 ir::ValueId attend_cached(Writer& writer, ir::ValueId q, ir::ValueId keys, ir::ValueId values,
                           const HeadSizes& sizes);
 
-/// What goes between ranks of a token: rows of this rank's share of each sequence.
+/// The values of a token that go between ranks: rows of this rank's share of each sequence.
 struct Travelling {
   ir::ValueId rows = ir::none;
   std::string name;

@@ -32,8 +32,8 @@ class Decoder {
   void write(const RankSpec::Chunk& chunk) {
     const StageShare& share = chunk.share;
     const int64_t last_depth = std::min(w_.depths(), share.first_depth + share.depths - 1);
-    if (share.embedding || share.depths > 0 || share.loss) ends_.load_tokens();
-    w_.load_scales();
+    if (share.embedding || share.depths > 0 || share.loss) ends_.load_tokens(share);
+    if (!w_.predicts()) w_.load_scales();
     if (w_.config().turns()) w_.load_rope_table();
     if (!w_.config().turns() && share.embedding) w_.load_positions();
     const bool attends = share.layers > 0 || share.depths > 0;
@@ -46,9 +46,9 @@ class Decoder {
     }
     w_.begin_layer(-1);
     if (share.loss) ends_.load_head();
-    // Two read a state: the depth that follows, and the head. The depth's norm is written first, so that the
-    // backward has the head's part of the gradient, rounded, before this norm adds its own to it: just as where
-    // that part comes from another rank. One order of the roundings, wherever the model is cut.
+    // Two read a state: the depth that follows, and the head. The depth's norm is written first. So the backward
+    // has the head's part of the gradient, rounded, before this norm adds its own to it, just as where that part
+    // comes from another rank. The roundings have one order, wherever the model is cut.
     for (size_t s = 0; s < states.size(); ++s) {
       const auto next = static_cast<int64_t>(s) + 1;
       const bool deeper = next >= share.first_depth && next <= last_depth;

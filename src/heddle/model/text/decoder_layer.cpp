@@ -9,20 +9,46 @@ namespace heddle::model {
 
 using ir::ValueId;
 
+namespace {
+
+// The released names of a layer's norms; null where the model has none.
+struct LayerNorms {
+  const char *before_attention, *after_attention, *before_mlp, *after_mlp;
+};
+
+LayerNorms norms_of(NormPlaces places) {
+  constexpr const char *kInput = "input_layernorm", *kAfter = "post_attention_layernorm";
+  constexpr const char *kAheadOfMlp = "pre_feedforward_layernorm", *kAfterMlp = "post_feedforward_layernorm";
+  switch (places) {
+    case NormPlaces::before: return {kInput, nullptr, kAfter, nullptr};
+    case NormPlaces::after: return {nullptr, kAfter, nullptr, kAfterMlp};
+    case NormPlaces::both: break;
+  }
+  return {kInput, kAfter, kAheadOfMlp, kAfterMlp};
+}
+
+}  // namespace
+
 ValueId decoder_layer(Writer& w, int64_t index, ValueId x_TH) {
   const ModelConfig& c = w.config();
   w.begin_layer(index);
   const std::string prefix = fmt::format("model.layers.{}.", index);
-  const CopiesAhead copies = c.is_moe(index) ? copies_ahead(w, prefix + "mlp.") : CopiesAhead();
-  const ValueId n_TH = w.norm(x_TH, prefix + "input_layernorm.weight", "n");
+  const ReplicasAhead copies = c.is_moe(index) ? replicas_ahead(w, prefix + "mlp.") : ReplicasAhead();
+  const LayerNorms norms = norms_of(c.norm_places);
+  const auto normed = [&](ValueId x, const char* name, const char* out) {
+    return name == nullptr ? x : w.norm(x, prefix + name + ".weight", out);
+  };
+  const ValueId n_TH = normed(x_TH, norms.before_attention, "n");
   const auto attention = c.is_latent() ? latent_attention : grouped_attention;
-  const ValueId a_TH = w.dropout(attention(w, n_TH, prefix + "self_attn."), Writer::Site::attention, "a_kept");
+  ValueId a_TH = normed(attention(w, n_TH, prefix + "self_attn."), norms.after_attention, "a_normed");
+  a_TH = w.scaled(w.dropout(a_TH, Writer::Site::attention, "a_kept"), c.residual_multiplier, "a_scaled");
   const ValueId x2_TH = w.op("add", {x_TH, a_TH}, {"x_mid"})[0];
-  const ValueId n2_TH = w.norm(x2_TH, prefix + "post_attention_layernorm.weight", "n_mid");
-  const ValueId y_TH = c.is_moe(index)
-                           ? experts(w, n2_TH, prefix + "mlp.", copies)
-                           : feed_forward(w, n2_TH, prefix + "mlp.", c.intermediate_size, "y", OpPart::mlp);
-  return w.op("add", {x2_TH, w.dropout(y_TH, Writer::Site::mlp, "y_kept")}, {"x"})[0];
+  const ValueId n2_TH = normed(x2_TH, norms.before_mlp, "n_mid");
+  ValueId y_TH = c.is_moe(index) ? experts(w, n2_TH, prefix + "mlp.", copies)
+                                 : feed_forward(w, n2_TH, prefix + "mlp.", c.intermediate_size, "y", OpPart::mlp);
+  y_TH = normed(y_TH, norms.after_mlp, "y_normed");
+  y_TH = w.scaled(w.dropout(y_TH, Writer::Site::mlp, "y_kept"), c.residual_multiplier, "y_scaled");
+  return w.op("add", {x2_TH, y_TH}, {"x"})[0];
 }
 
 }  // namespace heddle::model

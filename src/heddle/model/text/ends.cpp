@@ -1,5 +1,7 @@
 #include "heddle/model/text/ends.h"
 
+#include <algorithm>
+
 #include "heddle/model/loss_scale.h"
 
 namespace heddle::model {
@@ -8,17 +10,25 @@ using ir::Axis;
 using ir::none;
 using ir::ValueId;
 
-void Ends::load_tokens() {
-  std::vector<std::string> names;
-  for (int64_t d = 0; d <= w_.depths(); ++d) names.push_back(fmt::format("ids_{}", d));
-  for (int64_t d = 1; d <= w_.depths() + 1; ++d) names.push_back(fmt::format("labels_{}", d));
-  const ir::Attributes rows{
-      {"rows", w_.runs() * w_.local()}, {"sequence", w_.whole()}, {"depths", w_.depths()}, {"cp", w_.cp()}};
-  tokens_of_ = w_.op("load_tokens", {}, names, rows);
-  if (!w_.spec().weighs_labels || w_.predicts()) return;
-  names.clear();
-  for (int64_t d = 1; d <= w_.depths() + 1; ++d) names.push_back(fmt::format("weights_{}", d));
-  weights_of_ = w_.op("load_weights", {}, names, rows);
+void Ends::load_tokens(const StageShare& share) {
+  const auto load = [&](const std::string& what, int64_t distance, Dtype dtype = Dtype::i32) {
+    return w_.load_rows(fmt::format("{}_{}", what, distance), what, w_.runs() * w_.local(),
+                        {{"distance", distance},
+                         {"sequence", w_.whole()},
+                         {"width", w_.whole() + 1 + w_.depths()},
+                         {"cp", w_.cp()}},
+                        dtype);
+  };
+  ids_of_.assign(static_cast<size_t>(w_.depths()) + 1, none);
+  if (share.embedding) ids_of_[0] = load("ids", 0);
+  for (int64_t d = share.first_depth; d < std::min(w_.depths() + 1, share.first_depth + share.depths); ++d)
+    ids_of_[static_cast<size_t>(d)] = load("ids", d);
+  labels_of_.clear();
+  weights_of_.clear();
+  if (!share.loss || w_.predicts()) return;
+  for (int64_t d = 1; d <= w_.depths() + 1; ++d) labels_of_.push_back(load("labels", d));
+  if (!w_.spec().weighs_labels) return;
+  for (int64_t d = 1; d <= w_.depths() + 1; ++d) weights_of_.push_back(load("weights", d, Dtype::f64));
 }
 
 ValueId Ends::embedding() {
@@ -34,7 +44,10 @@ ValueId Ends::embed(int64_t depth, const std::string& name) {
   }
   const bool learned = !w_.config().turns();
   const std::string tokens = learned ? name + "_tokens" : name;
-  ValueId x_TH = w_.scatter_sum(w_.op("embedding", {here, embedding()}, {w_.partial(tokens)})[0], tokens);
+  const double factor = w_.config().embedding_multiplier;
+  const std::string looked_up = factor == 1.0 ? tokens : tokens + "_unscaled";
+  ValueId x_TH = w_.scatter_sum(w_.op("embedding", {here, embedding()}, {w_.partial(looked_up)})[0], looked_up);
+  x_TH = w_.scaled(x_TH, factor, tokens);
   if (learned) {
     const ValueId p_TH = w_.op("embedding", {w_.positions(), position_table()}, {name + "_positions"})[0];
     x_TH = w_.op("add", {x_TH, p_TH}, {name})[0];
@@ -55,14 +68,26 @@ void Ends::load_head() {
                                             {}, {{0, Axis::tp}});
 }
 
+ValueId Ends::head_rows(ValueId h_TH, const std::string& norm_name, const std::string& name) {
+  const double divisor = w_.config().logits_divisor;
+  const ValueId n_TH = w_.norm(h_TH, norm_name, divisor == 1.0 ? "n_" + name : "n_unscaled_" + name);
+  return w_.scaled(n_TH, 1 / divisor, "n_" + name);
+}
+
+ValueId Ends::logits(ValueId n_TH, const std::string& name) {
+  const double cap = w_.config().final_logit_cap;
+  const ValueId logits_TV = w_.op("linear", {n_TH, head_}, {(cap > 0 ? "raw_logits_" : "logits_") + name})[0];
+  return cap > 0 ? w_.op("soft_cap", {logits_TV}, {"logits_" + name}, {{"cap", cap}})[0] : logits_TV;
+}
+
 void Ends::predict(ValueId h_TH, const std::string& norm_name, int64_t distance, const Statistic& loss,
                    const std::string& name) {
   const Writer::Part part(w_, OpPart::head);
   if (w_.caches()) return predict_last(h_TH, norm_name, name);
   const Labels of{labels(distance), weights(distance)};
-  const ValueId n_TH = w_.gather(w_.norm(h_TH, norm_name, "n_" + name), "n_" + name);
+  const ValueId n_TH = w_.gather(head_rows(h_TH, norm_name, name), "n_" + name);
   if (w_.tp() > 1) return predict_part(n_TH, of, loss, name);
-  const ValueId logits_TV = w_.op("linear", {n_TH, head_}, {"logits_" + name})[0];
+  const ValueId logits_TV = logits(n_TH, name);
   if (w_.predicts()) {
     w_.op("accumulate", {logits_TV}, {}, {}, "",
           {w_.statistic({.kind = &kLogits}, {w_.tokens(), w_.config().vocab_size}, w_.wide())});
@@ -104,8 +129,7 @@ void Ends::keep_sequences(ValueId losses_U) {
   }
   const Objective& objective = w_.spec().objective;
   const int64_t sharing = w_.cp() * w_.tp();
-  std::vector<ValueId> in{sums_B, w_.op("load_references", {}, {"references"}, {{"sequences", w_.runs()}})[0],
-                          w_.scales()};
+  std::vector<ValueId> in{sums_B, w_.load_rows("references", "references", w_.runs(), {}, Dtype::f64), w_.scales()};
   if (sharing > 1) in.push_back(w_.op("all_reduce", {sums_B}, {"sums_all"}, {{"ranks", sharing}}, "sequence")[0]);
   const std::vector<ValueId> made =
       w_.op("preference_loss", in, {"preference", "chosen", "rejected", "margin", "accuracy"},
@@ -118,11 +142,10 @@ void Ends::keep_sequences(ValueId losses_U) {
   for (size_t i = 0; i < made.size(); ++i) w_.keep(made[i], {.kind = kinds[i], .scale = kScaleNextToken});
 }
 
-// Of each sequence only the token after its last.
+// Predicts, for each sequence, only the token after its last.
 void Ends::predict_last(ValueId h_TH, const std::string& norm_name, const std::string& name) {
   const ValueId h_BH = w_.op("last_rows", {h_TH, w_.places()}, {"last"}, {{"runs", w_.runs()}})[0];
-  const ValueId n_BH = w_.norm(h_BH, norm_name, "n_" + name);
-  const ValueId logits_BV = w_.op("linear", {n_BH, head_}, {"logits_" + name})[0];
+  const ValueId logits_BV = logits(head_rows(h_BH, norm_name, name), name);
   w_.op("accumulate", {logits_BV}, {}, {}, "",
         {w_.statistic({.kind = &kLogits}, {w_.runs(), w_.config().vocab_size}, w_.wide())});
 }
@@ -131,7 +154,7 @@ void Ends::predict_last(ValueId h_TH, const std::string& norm_name, const std::s
 void Ends::predict_part(ValueId n_UH, const Labels& of, const Statistic& loss, const std::string& name) {
   const int64_t part = w_.config().vocab_size / w_.tp();
   if (w_.predicts()) {
-    const ValueId logits_UV = w_.op("linear", {n_UH, head_}, {"logits_" + name})[0];
+    const ValueId logits_UV = logits(n_UH, name);
     const int64_t rows = w_.value(logits_UV).shape[0].count;
     w_.op("accumulate", {logits_UV}, {}, {}, "", {w_.statistic({.kind = &kLogits}, {rows, part}, w_.wide())});
     return;
@@ -144,7 +167,7 @@ void Ends::predict_part(ValueId n_UH, const Labels& of, const Statistic& loss, c
                  "tp")[0];
   };
   const ValueId own = shifted(-1, "labels_here_"), all = shifted(part, "labels_");
-  const ValueId logits_UV = w_.op("linear", {n_UH, head_}, {"logits_" + name})[0];
+  const ValueId logits_UV = logits(n_UH, name);
   if (w_.spec().objective.of_pairs()) {
     const auto here = w_.op("token_losses_part", {logits_UV, own}, {"losses_part_" + name, "lse_part_" + name});
     return keep_sequences(w_.op("sharded_token_losses",

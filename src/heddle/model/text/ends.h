@@ -12,7 +12,8 @@ class Ends {
  public:
   explicit Ends(Writer& writer) : w_(writer) {}
 
-  void load_tokens();
+  /// The ids and labels that the share of the model reads.
+  void load_tokens(const StageShare& share);
   /// Rows of the embedding of the tokens `depth` after each position.
   ir::ValueId embed(int64_t depth, const std::string& name);
   /// The head's weight, which is the embedding in a tied model.
@@ -25,8 +26,11 @@ class Ends {
  private:
   ir::ValueId embedding();
   ir::ValueId position_table();
+  /// Rows that the head reads, and its logits of them, or those of this rank's part of the vocabulary.
+  ir::ValueId head_rows(ir::ValueId h_TH, const std::string& norm_name, const std::string& name);
+  ir::ValueId logits(ir::ValueId n_TH, const std::string& name);
   void predict_last(ir::ValueId h_TH, const std::string& norm_name, const std::string& name);
-  /// What a position is to predict, and how much that counts; no weights: 1.
+  /// The label of each position, and how much it counts; no weights: 1.
   struct Labels {
     ir::ValueId labels = ir::none, weights = ir::none;
   };
@@ -39,14 +43,13 @@ class Ends {
   /// The mean square of lse, where the loss op has made its sum.
   void keep_squares(const std::vector<ir::ValueId>& made, const Statistic& loss);
   void keep_sequences(ir::ValueId losses_U);
-  ir::ValueId weights(int64_t distance) const {
-    return weights_of_.empty() ? ir::none : weights_of_[static_cast<size_t>(distance - 1)];
-  }
-  ir::ValueId ids(int64_t depth) const { return tokens_of_[static_cast<size_t>(depth)]; }
-  ir::ValueId labels(int64_t distance) const { return tokens_of_[static_cast<size_t>(w_.depths() + distance)]; }
+  ir::ValueId weights(int64_t distance) const { return weights_of_.empty() ? ir::none : weights_of_[distance - 1]; }
+  ir::ValueId ids(int64_t depth) const { return ids_of_[static_cast<size_t>(depth)]; }
+  ir::ValueId labels(int64_t distance) const { return labels_of_.empty() ? ir::none : labels_of_[distance - 1]; }
 
   Writer& w_;
-  std::vector<ir::ValueId> tokens_of_;   // ids_0 … ids_D, labels_1 … labels_{D+1}
+  std::vector<ir::ValueId> ids_of_;      // ids_0 … ids_D; none where the share reads none
+  std::vector<ir::ValueId> labels_of_;   // labels_1 … labels_{D+1}; empty where nothing is to be predicted
   std::vector<ir::ValueId> weights_of_;  // of labels_1 … labels_{D+1}; empty where all count alike
   ir::ValueId head_ = ir::none;
 };

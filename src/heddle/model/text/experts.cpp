@@ -106,7 +106,7 @@ ValueId weight(Writer& w, const std::string& prefix, const std::string& name, in
                       .decays = true,
                       .experts = experts,
                       .cuts = {{0, Axis::ep}, width_cut},
-                      .copies = "edp",
+                      .replica_group = "edp",
                       .released = std::move(parts)},
                      w.spec().dtype, {experts, n, k});
 }
@@ -121,7 +121,7 @@ ValueId bias(Writer& w, const std::string& prefix, const std::string& name, int6
                       .start = Parameter::Start::zeros,
                       .experts = experts,
                       .cuts = std::move(cuts),
-                      .copies = copies,
+                      .replica_group = copies,
                       .released = std::move(parts)},
                      w.wide(), {experts, n});
 }
@@ -131,11 +131,11 @@ int64_t expert_ranks(const Writer& w) { return int64_t{w.spec().mesh.of(Axis::ep
 // Slots of a rank for copies of other ranks' experts: a step that isn't trained moves no weights about.
 int64_t copies_of(const Writer& w) {
   const bool several = w.spec().mesh.of(Axis::ep) > 1;
-  return several && w.spec().purpose == ir::Purpose::train ? w.spec().exchange.copies() : 0;
+  return several && w.spec().purpose == ir::Purpose::train ? w.spec().exchange.replica_slots() : 0;
 }
 
-// Whether experts may live elsewhere than in the order of their numbers. Whatever else runs on the weights of such
-// a training has to know where they are.
+// True if experts may live elsewhere than in the order of their numbers. Anything else that runs on the weights of
+// such a training has to know where they are.
 bool homes_change(const Writer& w) { return w.spec().mesh.of(Axis::ep) > 1 && w.spec().exchange.migrates(); }
 
 // Places of an expert for this rank's rows: what is not trained drops nothing.
@@ -144,7 +144,7 @@ int64_t places_of(const Writer& w) {
   return w.spec().exchange.places(w.tokens(), w.config().num_experts_per_tok, w.config().n_routed_experts);
 }
 
-// What is left of a decision where each expert has so many places: gates of what is dropped are 0.
+// The rest of a decision where each expert has so many places: gates of what is dropped are 0.
 Routing limited(Writer& w, Routing r, int64_t places) {
   const Writer::Part part(w, OpPart::router);
   const auto limited =
@@ -164,14 +164,24 @@ struct Outputs {
   ValueId e_SH = none, beside_TH = none;
 };
 
-// What every token adds stands between dispatch and the experts, so that it runs while rows are under way: the
-// shared expert, and the biases of the routed experts' last map.
+// With a gate, each token's rows are multiplied by a sigmoid of its own.
+ValueId shared_experts(Writer& w, ValueId x_TH, const std::string& prefix) {
+  const ModelConfig& c = w.config();
+  const ValueId made_TH = feed_forward(w, x_TH, prefix + "shared_experts.", c.shared_width(),
+                                       c.shared_expert_gate ? "shared_ungated" : "shared", OpPart::shared);
+  if (!c.shared_expert_gate) return made_TH;
+  const Writer::Part part(w, OpPart::shared);
+  const ValueId gate_T1 = w.linear(x_TH, Parameter::Part::shared_experts, prefix, "shared_expert_gate", 1);
+  return w.op("sigmoid_gate", {made_TH, gate_T1}, {"shared"})[0];
+}
+
+// The addends of every token stand between dispatch and the experts, so that they run while rows are under way.
+// They are the shared expert, and the biases of the routed experts' last map.
 ValueId beside(Writer& w, ValueId x_TH, const Routing& r, const std::string& prefix) {
   const ModelConfig& c = w.config();
   ValueId shared_TH = none, bias_TH = none;
   if (c.n_shared_experts > 0) {
-    shared_TH = feed_forward(w, x_TH, prefix + "shared_experts.", c.moe_intermediate_size * c.n_shared_experts,
-                             "shared", OpPart::shared);
+    shared_TH = shared_experts(w, x_TH, prefix);
   }
   if (c.experts_bias) {
     const ValueId b_EH =
@@ -182,6 +192,16 @@ ValueId beside(Writer& w, ValueId x_TH, const Routing& r, const std::string& pre
   }
   if (shared_TH == none || bias_TH == none) return shared_TH == none ? bias_TH : shared_TH;
   return w.op("add", {shared_TH, bias_TH}, {"beside"})[0];
+}
+
+// Rows of the width at which the routed experts work, and their sums back.
+ValueId to_latent(Writer& w, ValueId x_TH, const std::string& prefix) {
+  if (w.config().moe_latent_size == 0) return x_TH;
+  return w.linear(x_TH, Parameter::Part::mlp, prefix, "fc1_latent_proj", w.config().moe_latent_size);
+}
+ValueId from_latent(Writer& w, ValueId c_TL, const std::string& prefix) {
+  if (w.config().moe_latent_size == 0) return c_TL;
+  return w.linear(c_TL, Parameter::Part::mlp, prefix, "fc2_latent_proj", w.config().hidden_size);
 }
 
 ValueId fetch(Writer& w, ValueId weight, ValueId placement, const std::string& name) {
@@ -202,12 +222,12 @@ ValueId expert_product(Writer& w, ValueId x, ValueId weight, ValueId offsets, Va
 
 ValueId gate_up_weight(Writer& w, const std::string& prefix) {
   const int64_t width = w.config().moe_intermediate_size;
-  return weight(w, prefix, "gate_up_proj", 2 * width, w.config().hidden_size,
+  return weight(w, prefix, "gate_up_proj", 2 * width, w.config().expert_rows_width(),
                 {{"gate_proj", 0, width}, {"up_proj", width, width}}, {1, Axis::etp, 2});
 }
 ValueId down_weight(Writer& w, const std::string& prefix) {
-  const int64_t hidden = w.config().hidden_size;
-  return weight(w, prefix, "down_proj", hidden, w.config().moe_intermediate_size, {{"down_proj", 0, hidden}},
+  const int64_t columns = w.config().expert_rows_width();
+  return weight(w, prefix, "down_proj", columns, w.config().moe_intermediate_size, {{"down_proj", 0, columns}},
                 {2, Axis::etp});
 }
 
@@ -218,7 +238,7 @@ ValueId gate_up_bias(Writer& w, const std::string& prefix) {
               {{0, Axis::ep}, {1, Axis::etp, 2}}, "edp");
 }
 
-Outputs run(Writer& w, ValueId x_TH, const Routing& r, ValueId q_SH, ValueId offsets, const CopiesAhead& copies,
+Outputs run(Writer& w, ValueId x_TH, const Routing& r, ValueId q_SH, ValueId offsets, const ReplicasAhead& copies,
             const std::string& prefix) {
   const ModelConfig& c = w.config();
   Outputs out;
@@ -232,7 +252,7 @@ Outputs run(Writer& w, ValueId x_TH, const Routing& r, ValueId q_SH, ValueId off
       in.push_back(copies.bias == none ? fetch(w, in[1], copies.placement, "u_bias") : copies.bias);
     u_S2F = w.op("add_expert_bias", in, {"u"})[0];
   }
-  const ValueId a_SF = swiglu(w, u_S2F, "a");
+  const ValueId a_SF = gated_activation(w, u_S2F, "a");
   part.reset();
   part.emplace(w, OpPart::expert_down);
   out.e_SH = expert_product(w, a_SF, down_weight(w, prefix), offsets, copies.placement, copies.down, "e");
@@ -241,14 +261,14 @@ Outputs run(Writer& w, ValueId x_TH, const Routing& r, ValueId q_SH, ValueId off
 
 Attributes exchange_attributes(const Writer& w) {
   const Dispatcher& exchange = w.spec().exchange;
-  const int64_t hidden = w.config().hidden_size;
+  const int64_t columns = w.config().expert_rows_width();
   Attributes attributes{{"ranks", expert_ranks(w)},
                         {"slices", int64_t{w.spec().mesh.of(Axis::etp)}},
                         {"experts", w.config().n_routed_experts},
                         {"topology", std::string(heddle::word_of(exchange.topology))}};
   if (exchange.topology == ir::Topology::automatic) {
-    attributes.set("row_bytes", hidden * size_of(w.spec().dtype))
-        .set("sum_bytes", hidden * size_of(w.wide()))
+    attributes.set("row_bytes", columns * size_of(w.spec().dtype))
+        .set("sum_bytes", columns * size_of(w.wide()))
         .set("within_bytes_per_us", exchange.within_bytes_per_us())
         .set("across_bytes_per_us", exchange.across_bytes_per_us())
         .set("within_latency_us", exchange.within_latency_us)
@@ -275,18 +295,47 @@ Attributes placing_attributes(const Writer& w) {
           {"row_ps", costs.row_ps},
           {"row_within_ps", costs.row_within_ps},
           {"row_across_ps", costs.row_across_ps},
-          {"copy_within_ps", costs.copy_within_ps},
-          {"copy_across_ps", costs.copy_across_ps}};
+          {"copy_within_ps", costs.replica_within_ps},
+          {"copy_across_ps", costs.replica_across_ps}};
+}
+
+// The home of each expert of the layer, where experts change ranks. They are at home in the order of their numbers
+// until the host says otherwise.
+ValueId load_homes(Writer& w) {
+  return w.load("homes", {.name = fmt::format("homes.{}", w.layer()),
+                          .dtype = Dtype::i32,
+                          .shape = {w.config().n_routed_experts},
+                          .given = ir::Given::standing,
+                          .owner = "migration",
+                          .otherwise = ir::Default::in_order()});
+}
+
+// The operands of an op that places experts, of which the last are the homes, if they change.
+std::vector<ValueId> with_homes(std::vector<ValueId> in, ValueId homes) {
+  if (homes != none) in.push_back(homes);
+  return in;
+}
+
+// The rows that each expert of the layer had in the last steps; all zero where its load is even.
+ValueId load_expert_rows(Writer& w) {
+  return w.load("expert_rows", {.name = fmt::format("expert_rows.{}", w.layer()),
+                                .dtype = Dtype::f64,
+                                .shape = {w.config().n_routed_experts},
+                                .owner = "history",
+                                .otherwise = ir::Default::of(0)});
 }
 
 }  // namespace
 
-CopiesAhead copies_ahead(Writer& w, const std::string& prefix) {
+ReplicasAhead replicas_ahead(Writer& w, const std::string& prefix) {
   if (copies_of(w) == 0 || !w.spec().exchange.recalls()) return {};
-  CopiesAhead ahead;
+  ReplicasAhead ahead;
   Attributes attributes = placing_attributes(w);
   attributes.set("rows", w.tokens() * w.config().num_experts_per_tok);
-  const auto recalled = w.op("recall_copies", {}, {"placement", "shares"}, attributes, "copies");
+  ahead.expert_rows = load_expert_rows(w);
+  if (homes_change(w)) ahead.homes = load_homes(w);
+  const auto recalled = w.op("recall_copies", with_homes({ahead.expert_rows}, ahead.homes), {"placement", "shares"},
+                             attributes, "copies");
   ahead.placement = recalled[0];
   ahead.shares = recalled[1];
   {
@@ -299,10 +348,12 @@ CopiesAhead copies_ahead(Writer& w, const std::string& prefix) {
   return ahead;
 }
 
-ValueId experts(Writer& w, ValueId x_TH, const std::string& prefix, CopiesAhead copies) {
+ValueId experts(Writer& w, ValueId x_TH, const std::string& prefix, ReplicasAhead copies) {
   Routing r = route(w, x_TH, prefix);
   balance_losses(w, r);
-  const auto with_beside = [&](ValueId c_TH, ValueId h_TH) {
+  const ValueId rows_TL = to_latent(w, x_TH, prefix);
+  const auto with_beside = [&](ValueId c_TL, ValueId h_TH) {
+    const ValueId c_TH = from_latent(w, c_TL, prefix);
     return h_TH == none ? c_TH : w.op("add", {c_TH, h_TH}, {"y"})[0];
   };
   const int64_t places = places_of(w);
@@ -314,7 +365,7 @@ ValueId experts(Writer& w, ValueId x_TH, const std::string& prefix, CopiesAhead 
     const auto crossing = [&](std::string_view kind, ValueId rows, std::string name) {
       return expert_ranks(w) == 1 ? rows : w.op(kind, {rows}, {std::move(name)}, over, "experts")[0];
     };
-    const ValueId p_RH = w.op("permute", {x_TH, r.row_of, r.token_of, r.experts}, {"p"})[0];
+    const ValueId p_RH = w.op("permute", {rows_TL, r.row_of, r.token_of, r.experts}, {"p"})[0];
     const ValueId q_SH = crossing("dispatch_places", p_RH, "q");
     const Outputs out = run(w, x_TH, r, q_SH, r.offsets, {}, prefix);
     const ValueId e_RH = crossing("combine_places", out.e_SH, "e_home");
@@ -326,22 +377,24 @@ ValueId experts(Writer& w, ValueId x_TH, const std::string& prefix, CopiesAhead 
   const auto placed = [&] {
     return w.statistic({.kind = &kPlaced, .of = w.layer()}, {int64_t{w.spec().mesh.of(Axis::ep)} + kPlacedFigures});
   };
+  const ValueId homes = copies.homes == none && homes_change(w) ? load_homes(w) : copies.homes;
   if (copies.placement != none) {
-    slots = w.op("place_rows", {r.experts, copies.placement, copies.shares}, {"slots"},
+    slots = w.op("place_rows", with_homes({r.experts, copies.placement, copies.shares, copies.expert_rows}, homes),
+                 {"slots"},
                  {{"ranks", expert_ranks(w)},
                   {"slices", int64_t{w.spec().mesh.of(Axis::etp)}},
                   {"experts", w.config().n_routed_experts},
                   {"copies", copies_of(w)}},
                  "experts", {placed()})[0];
   } else if (copies_of(w) > 0) {
-    const auto chosen =
-        w.op("place_copies", {r.experts}, {"slots", "placement"}, placing_attributes(w), "experts", {placed()});
+    const auto chosen = w.op("place_copies", with_homes({r.experts}, homes), {"slots", "placement"},
+                             placing_attributes(w), "experts", {placed()});
     slots = chosen[0];
     copies.placement = chosen[1];
   }
   if (copies.placement != none) mentions = {copies.placement};
   if (mentions.empty() && homes_change(w)) {
-    const auto placed_experts = w.op("place_experts", {r.experts}, {"slots", "placement"},
+    const auto placed_experts = w.op("place_experts", {r.experts, homes}, {"slots", "placement"},
                                      {{"ranks", expert_ranks(w)},
                                       {"slices", int64_t{w.spec().mesh.of(Axis::etp)}},
                                       {"experts", w.config().n_routed_experts},
@@ -356,9 +409,9 @@ ValueId experts(Writer& w, ValueId x_TH, const std::string& prefix, CopiesAhead 
     return w.op("counts_to_host", counts, {"n", "route_n", "forwards", "local_offsets", "most"});
   };
   const auto there = lists();
-  // What the host has read of the route ends with the placement: whoever sends copies knows it.
+  // The route as the host has read it ends with the placement, which the sender of copies thus knows.
   if (copies.placement != none && copies.gate_up == none) copies.placement = there[1];
-  const auto rows = w.op("dispatch", {x_TH, r.gates, slots, there[0], there[1], there[2]},
+  const auto rows = w.op("dispatch", {rows_TL, r.gates, slots, there[0], there[1], there[2]},
                          {"q", "g_rows", "token_of_rows", "passing"}, exchange, "experts", {}, mentions);
   const Outputs out = run(w, x_TH, r, rows[0], there[3], copies, prefix);
   const auto back = lists();

@@ -8,17 +8,18 @@
 namespace heddle::model {
 
 /// Copies of other ranks' experts that are there before the router has chosen; `none` where there are no such.
-struct CopiesAhead {
+struct ReplicasAhead {
   ir::ValueId placement = ir::none,
-              shares = ir::none;                    // which there are, and how much of this rank's rows they take
-  ir::ValueId gate_up = ir::none, down = ir::none;  // their weights
-  ir::ValueId bias = ir::none;                      // of the first map, where experts have biases
+              shares = ir::none;  // which there are, and how much of this rank's rows they take
+  ir::ValueId expert_rows = ir::none, homes = ir::none;  // inputs that they follow from
+  ir::ValueId gate_up = ir::none, down = ir::none;       // their weights
+  ir::ValueId bias = ir::none;                           // of the first map, where experts have biases
 };
 /// To be written where the layer begins.
-CopiesAhead copies_ahead(Writer& writer, const std::string& prefix);
+ReplicasAhead replicas_ahead(Writer& writer, const std::string& prefix);
 
 /// Updates the statistics of the load, of the sequence-wise auxiliary loss and of the z-loss of the writer's layer,
 /// where it trains or evaluates.
-ir::ValueId experts(Writer& writer, ir::ValueId x_TH, const std::string& prefix, CopiesAhead copies);
+ir::ValueId experts(Writer& writer, ir::ValueId x_TH, const std::string& prefix, ReplicasAhead copies);
 
 }  // namespace heddle::model

@@ -4,35 +4,42 @@ namespace heddle::model {
 
 using ir::ValueId;
 
-ValueId swiglu(Writer& w, ValueId u, const std::string& name) {
-  const ModelConfig& c = w.config();
-  if (c.swiglu_limit > 0)
-    return w.op("clamped_swiglu", {u}, {name}, {{"alpha", c.swiglu_alpha}, {"limit", c.swiglu_limit}})[0];
-  const int64_t width = w.columns(u) / 2;
-  const auto parts = w.op("split", {u}, {name + "_gate", name + "_up"}, {{"first", width}});
-  const ValueId s = w.op("silu", {parts[0]}, {name + "_silu"})[0];
-  return w.op("multiply", {s, parts[1]}, {name})[0];
-}
-
 namespace {
+
+ValueId gelu(Writer& w, ValueId x, bool tanh, const std::string& name) {
+  ir::Attributes attributes;
+  if (tanh) attributes.set("tanh", int64_t{1});
+  return w.op("gelu", {x}, {name}, std::move(attributes))[0];
+}
 
 ValueId with_gelu(Writer& w, ValueId x_TH, const std::string& prefix, int64_t width, const std::string& name) {
   constexpr auto kMlp = Parameter::Part::mlp;
   const ValueId u =
       w.column_linear(w.gather(x_TH, name + "_in"), kMlp, prefix, "up_proj", width, w.config().mlp_bias);
-  ir::Attributes attributes;
-  if (w.config().activation == Activation::gelu_tanh) attributes.set("tanh", int64_t{1});
-  const ValueId a = w.op("gelu", {u}, {name + "_a"}, std::move(attributes))[0];
+  const ValueId a = gelu(w, u, w.config().activation == Activation::gelu_tanh, name + "_a");
   return w.row_linear(a, kMlp, prefix, "down_proj", width, name, w.config().mlp_bias);
 }
 
 }  // namespace
 
+ValueId gated_activation(Writer& w, ValueId u, const std::string& name) {
+  const ModelConfig& c = w.config();
+  if (c.swiglu_limit > 0)
+    return w.op("clamped_swiglu", {u}, {name}, {{"alpha", c.swiglu_alpha}, {"limit", c.swiglu_limit}})[0];
+  const int64_t width = w.columns(u) / 2;
+  const auto parts = w.op("split", {u}, {name + "_gate", name + "_up"}, {{"first", width}});
+  if (c.activation != Activation::geglu && c.activation != Activation::geglu_tanh) {
+    const ValueId s = w.op("silu", {parts[0]}, {name + "_silu"})[0];
+    return w.op("multiply", {s, parts[1]}, {name})[0];
+  }
+  const ValueId g = gelu(w, parts[0], c.activation == Activation::geglu_tanh, name + "_gelu");
+  return w.op("multiply", {g, parts[1]}, {name})[0];
+}
+
 ValueId feed_forward(Writer& w, ValueId x_TH, const std::string& prefix, int64_t width, const std::string& name,
                      OpPart part) {
   const Writer::Part while_here(w, part);
-  if (part == OpPart::mlp && w.config().activation != Activation::swiglu)
-    return with_gelu(w, x_TH, prefix, width, name);
+  if (part == OpPart::mlp && !w.config().has_gated_mlp()) return with_gelu(w, x_TH, prefix, width, name);
   const Parameter::Part of = part == OpPart::shared ? Parameter::Part::shared_experts : Parameter::Part::mlp;
   const ValueId w_gate_up = w.matrix(
       of, prefix + "gate_up_proj.weight", 2 * width, w.config().hidden_size,
@@ -44,7 +51,7 @@ ValueId feed_forward(Writer& w, ValueId x_TH, const std::string& prefix, int64_t
                    {{prefix + "gate_proj.bias", 0, width}, {prefix + "up_proj.bias", width, width}},
                    {{0, ir::Axis::tp, 2}});
   }
-  return w.row_linear(swiglu(w, u, name + "_a"), of, prefix, "down_proj", width, name, bias);
+  return w.row_linear(gated_activation(w, u, name + "_a"), of, prefix, "down_proj", width, name, bias);
 }
 
 }  // namespace heddle::model

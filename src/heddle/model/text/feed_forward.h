@@ -1,5 +1,5 @@
-// An MLP: down(silu(gate(x)) · up(x)), or with clamped SwiGLU (the released code of GPT-OSS) in its middle, or
-// down(gelu(up(x))).
+// An MLP: down(silu(gate(x)) · up(x)), or with clamped SwiGLU (the released code of GPT-OSS) or GeGLU in its
+// middle, or down(gelu(up(x))).
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace heddle::model {
 
-/// Of a dense layer or of the shared experts (`part` mlp or shared); its width is cut among tp.
+/// The MLP of a dense layer or of the shared experts (`part` mlp or shared); its width is cut among tp.
 ir::ValueId feed_forward(Writer& writer, ir::ValueId x_TH, const std::string& prefix, int64_t width,
                          const std::string& name, OpPart part);
 
-/// silu(gate)·up of rows gate | up, in its parts, which the pass `fuse` makes one op; or clamped.
-ir::ValueId swiglu(Writer& writer, ir::ValueId u, const std::string& name);
+/// silu(gate)·up of rows gate | up, in its parts, which the pass `fuse` makes one op; or clamped; or gelu(gate)·up.
+ir::ValueId gated_activation(Writer& writer, ir::ValueId u, const std::string& name);
 
 }  // namespace heddle::model

@@ -11,31 +11,59 @@ namespace heddle::model {
 
 using ir::ValueId;
 
+namespace {
+
+// Norms head by head; or of all heads, which are cut among tp, as one row of one rank.
+ValueId normed_heads(Writer& w, ValueId x_UD, const std::string& name, const std::string& out) {
+  const ModelConfig& c = w.config();
+  if (!c.qk_norm_all_heads) return w.norm(x_UD, name, out, c.rms_norm_eps, c.head_dim);
+  if (w.tp() == 1) return w.norm(x_UD, name, out, c.rms_norm_eps, w.columns(x_UD));
+  const ir::Attributes ranks{{"ranks", w.tp()}, {"runs", w.runs()}};
+  const ValueId x_TD = w.op("sequence_to_heads", {x_UD}, {out + "_rows"}, ranks, "tp")[0];
+  const ValueId n_TD = w.norm(x_TD, name, out + "_all_heads", c.rms_norm_eps, w.columns(x_TD));
+  return w.op("heads_to_sequence", {n_TD}, {out}, ranks, "tp")[0];
+}
+
+}  // namespace
+
 ValueId grouped_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
   constexpr auto kAttention = Parameter::Part::attention;
   const ModelConfig& c = w.config();
-  const int64_t width = c.head_dim;
-  HeadSizes sizes{c.num_attention_heads / w.tp(), c.num_key_value_heads / w.tp(), width, width};
-  if (c.attention_sinks) {
+  const int64_t width = c.head_dim, value_width = c.value_width();
+  const int64_t all_heads = c.heads_of(w.layer()), all_kv_heads = c.kv_heads_of(w.layer());
+  HeadSizes sizes{all_heads / w.tp(), all_kv_heads / w.tp(), width, value_width};
+  if (c.has_sinks(w.layer())) {
     sizes.sinks = w.parameter({.name = prefix + "sinks",
                                .part = kAttention,
                                .deviation = c.initializer_range,
                                .cuts = {{0, ir::Axis::tp}}},
-                              w.wide(), {c.num_attention_heads});
+                              w.wide(), {all_heads});
   }
   const ValueId n_UH = w.gather(n_TH, "n");
   std::optional<Writer::Part> part(std::in_place, w, OpPart::queries_keys);
-  const auto heads = [&](const std::string& letter, int64_t all) {
-    return w.column_linear(n_UH, kAttention, prefix, letter + "_proj", all * width,
+  const auto heads = [&](const std::string& letter, int64_t columns) {
+    return w.column_linear(n_UH, kAttention, prefix, letter + "_proj", columns,
                            c.attention_bias != AttentionBias::none);
   };
   const auto placed = [&](ValueId x, const std::string& letter, int64_t count) {
-    if (c.qk_norm) x = w.norm(x, prefix + letter + "_norm.weight", letter + "_normed", c.rms_norm_eps, width);
-    return rotate(w, x, count, width, letter);
+    if (!c.qk_norm) return rotate(w, x, count, width, letter);
+    const std::string name = prefix + letter + "_norm.weight";
+    if (c.qk_norm_after_rotation)
+      return normed_heads(w, rotate(w, x, count, width, letter + "_turned"), name, letter);
+    return rotate(w, normed_heads(w, x, name, letter + "_normed"), count, width, letter);
   };
-  const ValueId q = placed(heads("q", c.num_attention_heads), "q", sizes.heads);
-  const ValueId k = placed(heads("k", c.num_key_value_heads), "k", sizes.kv_heads);
-  const ValueId v = heads("v", c.num_key_value_heads);
+  const bool by_element = c.attention_gate == AttentionGate::element;
+  ValueId q_raw = heads("q", all_heads * width + (by_element ? all_heads * value_width : 0)), gate = ir::none;
+  if (by_element) {  // each head's query, then its gate
+    const auto parts = w.op("split", {q_raw}, {"q_raw", "gate"}, {{"first", width}, {"runs", sizes.heads}});
+    q_raw = parts[0];
+    gate = parts[1];
+  }
+  const ValueId q = placed(q_raw, "q", sizes.heads);
+  const ValueId k = placed(heads("k", all_kv_heads * width), "k", sizes.kv_heads);
+  const ValueId v = w.scaled(heads("v", all_kv_heads * value_width), c.value_multiplier, "v_scaled");
+  if (c.attention_gate == AttentionGate::head)
+    gate = w.column_linear(n_UH, kAttention, prefix, "g_proj", all_heads);
   part.reset();
 
   ValueId o, k_cache = ir::none, v_cache = ir::none;
@@ -52,14 +80,15 @@ ValueId grouped_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
   } else if (w.spec().context == Context::ulysses) {
     const ValueId q_heads = heads_to_sequence(w, q, "q_heads"), k_heads = heads_to_sequence(w, k, "k_heads");
     const ValueId v_heads = heads_to_sequence(w, v, "v_heads");
-    const HeadSizes here{sizes.heads / w.cp(), sizes.kv_heads / w.cp(), width, width, sizes.sinks};
+    const HeadSizes here{sizes.heads / w.cp(), sizes.kv_heads / w.cp(), width, value_width, sizes.sinks};
     const ValueId o_heads = attend(w, q_heads, k_heads, v_heads, here, "o_heads");
     o = sequence_to_heads(w, o_heads, "o");
   } else {
     o = attend_across(
         w, q, {{k, "k"}, {v, "v"}}, [](const std::vector<ValueId>& rows) { return rows; }, sizes);
   }
-  return w.row_linear(o, kAttention, prefix, "o_proj", c.num_attention_heads * width, "o_proj",
+  if (gate != ir::none) o = w.op("sigmoid_gate", {o, gate}, {"o_gated"})[0];
+  return w.row_linear(o, kAttention, prefix, "o_proj", all_heads * value_width, "o_proj",
                       c.attention_bias == AttentionBias::all);
 }
 

@@ -1,6 +1,6 @@
-// What goes between ranks of cp is latent and rotary key (576 numbers a token in DeepSeek-V3, keys and values 40960
-// ÷ tp), for which each rank makes the keys and values of the whole sequence itself; but in `ulysses` they go by
-// heads, and no rank makes any twice.
+// Latent and rotary key go between ranks of cp (576 numbers a token in DeepSeek-V3, keys and values 40960 ÷ tp).
+// Each rank makes the keys and values of the whole sequence from them itself. In `ulysses` keys and values go by
+// heads instead, and no rank makes any twice.
 #include "heddle/model/text/latent_attention.h"
 
 #include "heddle/model/text/attend.h"

@@ -1,4 +1,4 @@
-// What the text of a pipeline rank is written from, besides the model.
+// The specification of a pipeline rank's listing, besides the model.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@
 
 namespace heddle::model {
 
-/// Where a share's hidden states come from, or go to: another chunk of the same rank, or a pipeline rank `step`
+/// The source or destination of a share's hidden states: another chunk of the same rank, or a pipeline rank `step`
 /// away. `edge` is the pipeline stage that makes them, −1 without any.
 struct Neighbour {
   int step = 0;

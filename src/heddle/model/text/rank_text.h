@@ -1,4 +1,4 @@
-// What the model's writer hands to the passes.
+// The result that the model's writer hands to the passes.
 #pragma once
 
 #include <vector>

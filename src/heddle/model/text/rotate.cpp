@@ -7,11 +7,10 @@ ir::ValueId rotate(Writer& writer, ir::ValueId x, int64_t heads, int64_t head_di
   const Writer::Part part(writer, OpPart::queries_keys);
   ir::Attributes attributes{{"heads", heads},
                             {"head_dim", head_dim},
-                            {"rope_dim", writer.config().rotary_width()},
+                            {"rope_dim", writer.rotary_width()},
                             {"sequence", writer.spec().sequence_length / writer.cp()},
                             {"interleaved", int64_t{writer.config().rope_interleave}}};
-  if (const ModelConfig& c = writer.config(); !c.is_latent() && c.rotary_width() < head_dim)
-    attributes.set("first", int64_t{0});
+  if (!writer.config().is_latent() && writer.rotary_width() < head_dim) attributes.set("first", int64_t{0});
   if (writer.decodes())
     return writer.op("rope_at", {x, writer.rope_table(), writer.places()}, {name}, attributes)[0];
   attributes.set("inverse", int64_t{0});

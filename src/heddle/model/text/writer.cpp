@@ -2,6 +2,8 @@
 
 #include "heddle/base/error.h"
 #include "heddle/model/loss_scale.h"
+#include "heddle/model/microbatch_inputs.h"
+#include "heddle/model/rope_table.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle::model {
@@ -60,6 +62,22 @@ std::vector<ValueId> Writer::op(std::string_view kind, std::vector<ValueId> in, 
   return text_.listing.append(std::move(op), names);
 }
 
+ValueId Writer::load(const std::string& name, const ir::Input& input) {
+  text_.listing.add_input(input);
+  return op("load", {}, {name}, {{"input", input.name}})[0];
+}
+
+ValueId Writer::load_rows(const std::string& name, std::string_view what, int64_t rows, ir::Attributes attributes,
+                          Dtype dtype) {
+  attributes.set("what", std::string(what));
+  return load(name, {.name = name,
+                     .dtype = dtype,
+                     .shape = {rows},
+                     .given = ir::Given::microbatch,
+                     .owner = std::string(kMicrobatchOwner),
+                     .attributes = std::move(attributes)});
+}
+
 ValueId Writer::gather(ValueId x_T, const std::string& name) {
   if (tp() == 1) return x_T;
   return op("all_gather", {x_T}, {name + "_all"}, {{"ranks", tp()}, {"runs", runs_}}, "tp")[0];
@@ -76,7 +94,7 @@ ValueId Writer::parameter(Parameter p, Dtype dtype, std::vector<int64_t> shape) 
   std::erase_if(p.cuts, [&](const Cut& cut) { return spec_.mesh.of(cut.axis) == 1; });
   for (const Cut& cut : p.cuts) {
     shape[static_cast<size_t>(cut.dim)] /= spec_.mesh.of(cut.axis);
-    if (cut.axis == Axis::tp) p.copies = "dense";
+    if (cut.axis == Axis::tp) p.replica_group = "dense";
   }
   ir::Value value;
   value.name = p.name;
@@ -148,9 +166,18 @@ ValueId Writer::norm(ValueId x, const std::string& name, const std::string& out)
 }
 
 ValueId Writer::norm(ValueId x, const std::string& name, const std::string& out, double epsilon, int64_t width) {
-  const ValueId gain =
-      parameter({.name = name, .part = Parameter::Part::norm, .start = Parameter::Start::ones}, wide_, {width});
-  return op("rms_norm", {x, gain}, {out, out + "_rstd"}, {{"epsilon", epsilon}})[0];
+  const bool centered = config_.zero_centered_norms;
+  const ValueId gain = parameter({.name = name,
+                                  .part = Parameter::Part::norm,
+                                  .start = centered ? Parameter::Start::zeros : Parameter::Start::ones},
+                                 wide_, {width});
+  ir::Attributes attributes{{"epsilon", epsilon}};
+  if (centered) attributes.set("offset", 1.0);
+  return op("rms_norm", {x, gain}, {out, out + "_rstd"}, std::move(attributes))[0];
+}
+
+ValueId Writer::scaled(ValueId x, double factor, const std::string& name) {
+  return factor == 1.0 ? x : op("scale", {x}, {name}, {{"factor", factor}})[0];
 }
 
 ValueId Writer::dropout(ValueId x, Site site, const std::string& name) {
@@ -170,55 +197,57 @@ void Writer::keep(ValueId loss, const Statistic& what) {
 }
 
 void Writer::load_scales() {
-  scales_ = op("load_scales", {}, {"scales"},
-               {{"count", kScaleDepth + depths()}, {"dtype", std::string(heddle::name_of(wide_))}})[0];
+  scales_ =
+      load("scales", {.name = "scales", .dtype = wide_, .shape = {kScaleDepth + depths()}, .owner = "losses"});
+}
+
+ValueId Writer::rope_table_of(const ModelConfig& rotation, const char* name) {
+  return parameter(
+      {.name = name, .part = Parameter::Part::rope_table, .start = Parameter::Start::rope_table, .trained = false},
+      wide_, {spec_.sequence_length / cp(), rotation.rotary_width()});
 }
 
 void Writer::load_rope_table() {
-  rope_ = parameter({.name = "rope_table",
-                     .part = Parameter::Part::rope_table,
-                     .start = Parameter::Start::rope_table,
-                     .trained = false},
-                    wide_, {spec_.sequence_length / cp(), config_.rotary_width()});
+  rope_ = rope_table_of(config_, kRopeTable);
+  if (config_.has_window_rotation())
+    window_rope_ = rope_table_of(config_.with_rotation_of_windows(), kWindowRopeTable);
 }
 
 void Writer::load_starts() {
-  if (!spec_.documents_apart && spec_.document_end < 0) return;
-  ir::Attributes attributes{{"rows", runs_ * whole_}, {"sequence", whole_}};
+  if (!parts_documents()) return;
+  ir::Attributes attributes{{"sequence", whole_}};
   if (spec_.document_end >= 0) attributes.set("document_end", spec_.document_end);
-  starts_ = op("load_starts", {}, {"starts"}, std::move(attributes))[0];
+  starts_ = load_rows("starts", "starts", runs_ * whole_, std::move(attributes));
 }
 
 void Writer::load_positions() {
-  ir::Attributes attributes{{"rows", tokens_}, {"sequence", spec_.sequence_length}};
+  ir::Attributes attributes{{"sequence", spec_.sequence_length}};
   if (caches()) {
     attributes.set("cached", int64_t{1});
   } else {
     attributes.set("cp", cp()).set("tp", tp());
-    if (spec_.documents_apart || spec_.document_end >= 0) attributes.set("apart", int64_t{1});
+    if (parts_documents()) attributes.set("apart", int64_t{1});
     if (spec_.document_end >= 0) attributes.set("document_end", spec_.document_end);
   }
-  positions_ = op("load_positions", {}, {"positions"}, std::move(attributes))[0];
+  positions_ = load_rows("positions", "positions", tokens_, std::move(attributes));
 }
 
 void Writer::load_dropout(bool attends) {
-  const auto load = [&](const std::string& name, int64_t rows, int64_t cp, int64_t tp) {
-    return op("load_dropout", {}, {name + "_tokens", name + "_key"},
-              {{"rows", rows}, {"sequence", whole_}, {"cp", cp}, {"tp", tp}});
+  const bool drops = trains_with(config_.embedding_dropout) || trains_with(config_.residual_dropout);
+  const bool of_queries = attends && drops_probabilities();
+  if (!drops && !of_queries) return;
+  drawn_key_ = load("drawn_key", {.name = "drawn_key", .dtype = Dtype::i32, .shape = {3}, .owner = "dropout"});
+  const auto load_tokens = [&](const std::string& name, int64_t rows, int64_t cp, int64_t tp) {
+    return load_rows(name, "tokens", rows, {{"sequence", whole_}, {"cp", cp}, {"tp", tp}});
   };
-  if (trains_with(config_.embedding_dropout) || trains_with(config_.residual_dropout)) {
-    const auto drawn = load("drawn", tokens_, cp(), tp());
-    drawn_tokens_ = drawn[0];
-    drawn_key_ = drawn[1];
-  }
-  if (!attends || !drops_probabilities()) return;
+  if (drops) drawn_tokens_ = load_tokens("drawn_tokens", tokens_, cp(), tp());
+  if (!of_queries) return;
   // By `ulysses` a rank has all queries of a sequence, of some heads.
   const int64_t parts = spec_.context == Context::ulysses ? 1 : cp();
-  const auto drawn = load("drawn_queries", runs_ * whole_ / parts, parts, 1);
-  drawn_queries_ = {drawn[0], drawn[1]};
+  drawn_queries_ = {load_tokens("drawn_queries", runs_ * whole_ / parts, parts, 1), drawn_key_};
 }
 
-void Writer::load_places() { places_ = op("load_places", {}, {"places"}, {{"rows", tokens_}})[0]; }
+void Writer::load_places() { places_ = load_rows("places", "places", tokens_); }
 
 ValueId Writer::cache(const std::string& name, int64_t width) {
   const ir::Dim positions{spec_.cached_sequences * spec_.sequence_length, none};

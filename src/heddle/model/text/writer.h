@@ -1,10 +1,10 @@
 // Writes forward ops and their parameters: what every part of a model is made of. Straight-line and unfused.
 //
-// Shape legend, here and in the parts: T tokens of a microbatch on this rank, U those of its tp group (U = T
-// without tensor parallelism), H hidden, E experts, k chosen, R = T·k rows, S rows received, F width.
+// Shape legend, here and in the parts: T tokens of a microbatch on this rank, and U those of its tp group. U = T
+// without tensor parallelism. H hidden, E experts, k chosen, R = T·k rows, S rows received, F width.
 //
-// Tensor parallel (Korthikanti et al., arXiv 2205.05198): between the blocks each rank of tp has its own T tokens;
-// a block gathers them, works on its heads or its part of the width, and scatters the sum back.
+// Tensor parallel (Korthikanti et al., arXiv 2205.05198): between the blocks each rank of tp has its own T tokens.
+// A block gathers them, works on its heads or its part of the width, and scatters the sum back.
 #pragma once
 
 #include <string>
@@ -38,12 +38,12 @@ class Writer {
 
   /// Chunks are written in order; what follows belongs to the new one. Returns its index.
   int begin_chunk(const ir::Chunk& microbatches);
-  /// What follows belongs to this layer, −1 to none; values get its number in front of their names.
+  /// Begins a layer: what follows belongs to it, −1 to none. Values get its number in front of their names.
   void begin_layer(int64_t layer) { layer_ = static_cast<int>(layer); }
   int layer() const { return layer_; }
   RankText take() { return std::move(text_); }
 
-  /// What is written while it lives belongs to a part of the layer.
+  /// A part of the layer, to which everything written while it lives belongs.
   class Part {
    public:
     Part(Writer& writer, OpPart part) : writer_(writer), before_(writer.part_) { writer.part_ = part; }
@@ -61,10 +61,16 @@ class Writer {
   const ir::Value& value(ir::ValueId id) const { return text_.listing.value(id); }
   int64_t columns(ir::ValueId id) const { return value(id).shape.back().count; }
 
+  /// A value of an input, which the listing takes from now on.
+  ir::ValueId load(const std::string& name, const ir::Input& input);
+  /// An input of the microbatch, a number a row: `attributes` with `what` it is (model/microbatch_inputs.h).
+  ir::ValueId load_rows(const std::string& name, std::string_view what, int64_t rows,
+                        ir::Attributes attributes = {}, Dtype dtype = Dtype::i32);
+
   /// Rows of this rank to those of its tp group, and sums over the group back to this rank's rows.
   ir::ValueId gather(ir::ValueId x_T, const std::string& name);
   ir::ValueId scatter_sum(ir::ValueId x_U, const std::string& name);
-  /// What a sum that scatter_sum takes is called.
+  /// The name of a sum that scatter_sum takes.
   std::string partial(const std::string& name) const { return tp() == 1 ? name : name + "_part"; }
 
   /// `shape` is the whole tensor's; what is added is this rank's. One that the rank has already serves all its
@@ -89,10 +95,13 @@ class Writer {
 
   /// Around a layer, of the model's kind; `name` is its gain's and ends in "weight", a bias stands beside it.
   ir::ValueId norm(ir::ValueId x, const std::string& name, const std::string& out);
+  /// factor · x.
+  ir::ValueId scaled(ir::ValueId x, double factor, const std::string& name);
+
   /// The root-mean-square norm of each run of `width` columns by itself.
   ir::ValueId norm(ir::ValueId x, const std::string& name, const std::string& out, double epsilon, int64_t width);
 
-  /// What dropout leaves of x [T, H] at one place of a layer, where the text trains and the model drops.
+  /// Dropout of x [T, H] at one place of a layer, if the listing trains and the model drops; else x.
   enum class Site : uint8_t { embedding, attention, mlp };
   ir::ValueId dropout(ir::ValueId x, Site site, const std::string& name);
 
@@ -102,26 +111,31 @@ class Writer {
 
   /// The factors of the loss terms and the rotary table of the chunk that is being written.
   ir::ValueId scales() const { return scales_; }
-  ir::ValueId rope_table() const { return rope_; }
+  /// The rotary table of the layer that is being written.
+  ir::ValueId rope_table() const { return turns_by_window() ? window_rope_ : rope_; }
+  int64_t rotary_width() const {
+    return turns_by_window() ? config_.with_rotation_of_windows().rotary_width() : config_.rotary_width();
+  }
   void load_scales();
   void load_rope_table();
 
-  /// Of each position of the microbatch's sequences the first that it may see; none where documents are not apart.
+  /// The first position that each position of the microbatch's sequences may see; none where documents are not
+  /// apart.
   ir::ValueId starts() const { return starts_; }
   void load_starts();
 
   /// The position of each of this rank's rows, for a table of learned ones.
   ir::ValueId positions() const { return positions_; }
   void load_positions();
-  /// What dropout draws from, where it is wanted in this chunk, which attends or not.
+  /// Loads what dropout draws from, where it is wanted in this chunk, which attends or not.
   void load_dropout(bool attends);
-  /// Whether this text drops probabilities of attention; then of each row of queries its token, and the key.
+  /// True if this listing drops probabilities of attention. Then the token of each row of queries, and the key.
   bool drops_probabilities() const { return trains_with(config_.attention_dropout); }
   std::array<ir::ValueId, 2> drawn_queries() const { return drawn_queries_; }
   int64_t site(Site at) const { return (layer_ + 1) * kSites + static_cast<int64_t>(at); }
 
-  /// Where in the cache this text's rows stand, and rows written there: into columns from `first` on of the layer's
-  /// cache of that name, which is `width` wide.
+  /// The places of this listing's rows in the cache. Rows are written there, into columns from `first` on of the
+  /// layer's cache of that name, which is `width` wide.
   ir::ValueId places() const { return places_; }
   void load_places();
   ir::ValueId cache(const std::string& name, int64_t width);
@@ -135,9 +149,13 @@ class Writer {
   Dtype wide_ = Dtype::f32;
   int layer_ = -1, chunk_ = 0;
   OpPart part_ = OpPart::none;
-  ir::ValueId scales_ = ir::none, rope_ = ir::none, places_ = ir::none, starts_ = ir::none, positions_ = ir::none;
+  ir::ValueId scales_ = ir::none, rope_ = ir::none, window_rope_ = ir::none, places_ = ir::none, starts_ = ir::none,
+              positions_ = ir::none;
+  bool turns_by_window() const { return config_.has_window_rotation() && config_.has_window(layer_); }
+  ir::ValueId rope_table_of(const ModelConfig& rotation, const char* name);
   static constexpr int64_t kSites = 3;
   bool trains_with(double rate) const { return rate > 0 && spec_.purpose == ir::Purpose::train; }
+  bool parts_documents() const { return spec_.documents_apart || spec_.document_end >= 0; }
   ir::ValueId drawn_tokens_ = ir::none, drawn_key_ = ir::none;
   std::array<ir::ValueId, 2> drawn_queries_{ir::none, ir::none};
 };

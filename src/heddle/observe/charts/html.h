@@ -6,11 +6,11 @@
 
 namespace heddle::observe {
 
-/// For element content and quoted attributes: & < > " ' become entities, bytes that are no UTF-8 U+FFFD; control
-/// characters but newline and tab are dropped.
+/// Escapes element content and quoted attributes: & < > " ' become entities, bytes that are no UTF-8 U+FFFD;
+/// control characters but newline and tab are dropped.
 std::string escape_html(std::string_view text);
 
-/// The same for a name, which may break behind its dots and underscores.
+/// Escapes a name as above; it may break behind its dots and underscores.
 std::string escape_breakable(std::string_view name);
 
 /// A JSON string literal, quotes included, that is also safe inside <script>: < > & are \u escapes.

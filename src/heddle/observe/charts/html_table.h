@@ -9,7 +9,7 @@ namespace heddle::observe {
 struct HtmlColumn {
   std::string title;
   bool number = false;
-  bool code = false;  // in letters of one width
+  bool code = false;  // letters of one width
 };
 
 struct HtmlTable {

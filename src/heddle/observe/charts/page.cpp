@@ -4,8 +4,8 @@
 
 #include <ctime>
 
+#include "heddle/observe/assets/assets.h"
 #include "heddle/observe/charts/html.h"
-#include "heddle/observe/charts/report_style.h"
 #include "heddle/observe/charts/svg_chart.h"
 
 namespace heddle::observe {
@@ -44,7 +44,7 @@ std::string page_html(const Page& page) {
       "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n"
       "<title>{0} · Heddle</title>\n<style>{1}</style>\n</head>\n<body>\n<header>\n<div class=\"brand\">{2}</div>\n"
       "<h1>{0}</h1>\n",
-      title, report_style(), escape_html(page.brand));
+      title, kReportStyle, escape_html(page.brand));
   if (!page.subtitle.empty()) text += fmt::format("<div class=\"subtitle\">{}</div>\n", escape_html(page.subtitle));
   text += page.head;
   if (page.contents.size() > 1) {
@@ -60,7 +60,7 @@ std::string page_html(const Page& page) {
     text += fmt::format("<script type=\"application/json\" id=\"figures\">{}</script>\n", json);
   }
   text += "</main>\n<footer>Written by Heddle. This file is complete: it loads nothing.</footer>\n<script>\n";
-  text += chart_script();
+  text += kReportScript;
   return text + "</script>\n</body>\n</html>\n";
 }
 

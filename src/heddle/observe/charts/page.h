@@ -17,14 +17,14 @@ struct VerdictCard {
   bool words = false;  // not a number: it gets more room and smaller letters
 };
 
-/// What is in a card and in the page's fields is escaped here, but for `head` and `body`.
+/// Returns a card as HTML. Its contents are escaped here, as are the fields of a page, but for `head` and `body`.
 std::string card_html(const VerdictCard& card);
 
 /// "" around nothing. A wide one fills the row of its grid.
 std::string panel(const std::string& html, bool wide);
 
 struct Page {
-  /// A section with its name, also in the list of contents; nothing where there are no panels.
+  /// Adds a section with its name, also in the list of contents; nothing where there are no panels.
   void add_section(const std::string& id, const std::string& heading, const std::string& panels);
 
   std::string brand, title, subtitle;
@@ -37,7 +37,7 @@ std::string page_html(const Page& page);
 
 /// Today, "2026-11-22 15:45 UTC".
 std::string date_text();
-/// The same of seconds since 1970.
+/// As above, for seconds since 1970.
 std::string date_text(double unix_s);
 
 }  // namespace heddle::observe

@@ -1,8 +1,12 @@
 #include "heddle/observe/charts/step_curves.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <utility>
 
 #include "heddle/base/statistics.h"
 
@@ -51,12 +55,81 @@ std::optional<double> typical(std::vector<double> values) {
   return median(std::move(values));
 }
 
+AxisUnit axis_unit(Unit unit) {
+  switch (unit) {
+    case Unit::bytes: return AxisUnit::bytes;
+    case Unit::count:
+    case Unit::tokens:
+    case Unit::tokens_per_s:
+    case Unit::flops_per_s: return AxisUnit::count;
+    default: return AxisUnit::plain;
+  }
+}
+
+// A curve for each index of a family; of many the mean and the largest.
+std::vector<Series> family_curves(const std::vector<StepMetrics>& steps, const Figure& row) {
+  constexpr size_t kMost = 6;
+  std::vector<std::pair<std::string, Series>> of_index;
+  Series mean{.label = fmt::format("mean of the {}s", row.each), .colour = 1},
+      most{.label = fmt::format("the {} with most", row.each), .colour = 2};
+  const auto add = [](Series& series, const StepMetrics& step, double value) {
+    series.x.push_back(static_cast<double>(step.step));
+    series.y.push_back(value);
+  };
+  for (const StepMetrics& step : steps) {
+    const std::vector<Figures::Number> numbers = step.family(row);
+    double sum = 0, largest = -std::numeric_limits<double>::infinity();
+    for (const Figures::Number& number : numbers) {
+      auto at =
+          std::find_if(of_index.begin(), of_index.end(), [&](auto& known) { return known.first == number.index; });
+      if (at == of_index.end()) {
+        const int colour =
+            static_cast<int>((static_cast<size_t>(row.curve.colour) + of_index.size()) % kChartColours);
+        at = of_index.insert(
+            at,
+            {number.index, {.label = fmt::format(fmt::runtime(row.curve.label), number.index), .colour = colour}});
+      }
+      add(at->second, step, number.value);
+      sum += number.value;
+      largest = std::max(largest, number.value);
+    }
+    if (numbers.empty()) continue;
+    add(mean, step, sum / static_cast<double>(numbers.size()));
+    add(most, step, largest);
+  }
+  if (of_index.size() > kMost) return {std::move(mean), std::move(most)};
+  std::vector<Series> curves;
+  for (auto& [index, series] : of_index) curves.push_back(std::move(series));
+  return curves;
+}
+
+void add_curves(LineChart& chart, const std::vector<StepMetrics>& steps, const Figure& row) {
+  using Style = Figure::Curve::Style;
+  std::vector<Series> curves;
+  if (row.each.empty()) {
+    curves.push_back(series_of(steps, row, std::string(row.curve.label), row.curve.colour,
+                               row.curve.style == Style::points ? Mark::points : Mark::line));
+  } else {
+    curves = family_curves(steps, row);
+  }
+  for (Series& series : curves) {
+    const bool zero = std::all_of(series.y.begin(), series.y.end(), [](double y) { return y == 0; });
+    if (row.curve.chart->drops_zeros ? zero : series.y.empty()) continue;
+    if (row.curve.style == Style::noisy) {
+      add_noisy(chart.series, std::move(series));
+    } else {
+      chart.series.push_back(std::move(series));
+    }
+  }
+}
+
 }  // namespace
 
-Series series_of(const std::vector<StepMetrics>& steps, Figure figure, std::string label, int colour, Mark mark) {
+Series series_of(const std::vector<StepMetrics>& steps, const Figure& row, std::string label, int colour,
+                 Mark mark) {
   Series series{std::move(label), {}, {}, colour, mark};
   for (const StepMetrics& step : steps) {
-    if (const auto& value = step.*figure) {
+    if (const auto value = step.get(row)) {
       series.x.push_back(static_cast<double>(step.step));
       series.y.push_back(*value);
     }
@@ -88,6 +161,28 @@ AxisScale scale_for(const std::vector<Series>& curves) {
   }
   const std::optional<double> middle = typical(std::move(all));
   return middle && high > 15 * *middle && high > 30 * low ? AxisScale::log : AxisScale::linear;
+}
+
+std::vector<LineChart> charts_of(const std::vector<StepMetrics>& steps, FigureChart::Section section) {
+  std::vector<LineChart> charts;
+  for (const FigureChart* told : figures::kCharts) {
+    if (told->section != section) continue;
+    LineChart chart;
+    chart.title = told->title;
+    chart.x_label = "step";
+    chart.y_label = told->of;
+    if (!std::isnan(told->from)) chart.from = told->from;
+    bool noisy = false;
+    for (const Figure* row : figures::kRows) {
+      if (row->curve.chart != told) continue;
+      add_curves(chart, steps, *row);
+      chart.y_unit = axis_unit(row->unit);
+      noisy = noisy || row->curve.style == Figure::Curve::Style::noisy;
+    }
+    if (noisy) chart.y_scale = scale_for(chart.series);
+    if (!chart.series.empty()) charts.push_back(std::move(chart));
+  }
+  return charts;
 }
 
 }  // namespace heddle::observe

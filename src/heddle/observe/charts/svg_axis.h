@@ -1,6 +1,6 @@
 // One axis of a chart: a range, its ticks at round numbers, and labels in one common unit.
 //
-// Linear ticks step by 1, 2 or 5 times a power of ten, for bytes by a power of two; logarithmic ticks stand at
+// Linear ticks step by 1, 2 or 5 times a power of ten, for bytes by a power of two. Logarithmic ticks stand at
 // powers of ten, with 2 and 5 between them where there is room.
 #pragma once
 

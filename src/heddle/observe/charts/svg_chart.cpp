@@ -15,7 +15,7 @@
 namespace heddle::observe {
 namespace {
 
-constexpr double kLetterWidth = 6.3;  // of the tick labels' 11 px font, a little generous
+constexpr double kLetterWidth = 6.3;  // a letter of the tick labels' 11 px font, a little generous
 constexpr int kTooltipColumns = 500;
 
 struct Range {
@@ -100,7 +100,7 @@ std::string curve(const Plot& plot, const Axis& x, const Axis& y, const Series& 
   return fmt::format("<path class=\"line {}{}\" d=\"{}\"/>\n", colour, mark, path) + dots;
 }
 
-// What a label of a point or level covers, its letters taken as wide as they usually are.
+// The area that a label of a point or level covers, its letters taken as wide as they usually are.
 struct Label {
   double left, right, base;
 
@@ -116,7 +116,7 @@ struct Label {
 
 struct PointLabel {
   double x, y;
-  bool left;  // of its point, where there is more room
+  bool left;  // left of its point, where there is more room
   Label label;
 };
 std::optional<PointLabel> label_of(const Plot& plot, const Axis& x, const Axis& y, const Point& point) {
@@ -127,7 +127,7 @@ std::optional<PointLabel> label_of(const Plot& plot, const Axis& x, const Axis& 
   return PointLabel{at_x, at_y, left, Label::at(at_x + (left ? -9 : 9), base, left, point.label)};
 }
 
-// A label stands on its line at the right end, or at the left one where points' labels are in the way, and hangs
+// A label stands on its line at the right end, or at the left one where points' labels are in the way. It hangs
 // below the line where the top edge or another label is.
 std::string draw_levels(const Plot& plot, const Axis& x, const Axis& y, const std::vector<Level>& levels,
                         const std::vector<Point>& points) {
@@ -195,7 +195,7 @@ std::string open_svg(int width, double height, const std::string& title) {
 }
 
 Views views_of(int width, int height, const std::function<View(int width, int height)>& draw) {
-  // Of the panels where the page has one column, and on a telephone.
+  // Sizes of the panels where the page has one column, and on a telephone.
   constexpr int kMiddleWidth = 720, kNarrowWidth = 360, kNarrowHeight = 240;
   Views views;
   const auto add = [&](const char* name, int w, int h) {
@@ -311,7 +311,7 @@ std::string line_chart(const LineChart& chart) {
   }
   if (y_range.empty()) return "";
   for (const Level& level : chart.levels) y_range.add(level.y, log_scale);
-  if (chart.from_zero && !log_scale) y_range.add(0, false);
+  if (chart.from) y_range.add(*chart.from, log_scale);
   std::vector<LegendEntry> legend;
   std::string data;
   for (const Series& series : chart.series) {

@@ -6,12 +6,13 @@
 // keeping every pixel's smallest and largest value, so a figure's size is bounded whatever the length of the run. A
 // value that can't be drawn (NaN, infinity, zero on a logarithmic axis) leaves a gap. All text is escaped here.
 //
-// A picture that is scaled down has letters too small to read: lines, areas and heat maps are therefore drawn for
+// A picture that is scaled down has letters too small to read. Lines, areas and heat maps are therefore drawn for
 // three widths of the page (views_of), of which the style sheet shows one.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,13 +50,13 @@ struct Point {
 struct LineChart {
   std::string title;
   std::string x_label;
-  std::string y_label;  // what the numbers are of, above the axis
+  std::string y_label;  // the meaning of the numbers, above the axis
   std::vector<Series> series;
   std::vector<Level> levels;
   AxisScale y_scale = AxisScale::linear;
   AxisUnit x_unit = AxisUnit::plain;
   AxisUnit y_unit = AxisUnit::plain;
-  bool from_zero = false;
+  std::optional<double> from;  // the axis shows this value whatever the curves do; below 0 not on a logarithmic one
   int width = 560;
   int height = 220;
 };
@@ -70,7 +71,7 @@ struct StackedArea {
   std::vector<double> x;
   std::vector<Series> layers;  // their x is not used; the first lies at the bottom
   std::vector<Series> lines;   // likewise
-  std::vector<Level> levels;   // one far above the rest is told in words instead of being drawn
+  std::vector<Level> levels;   // one far above the rest is written in words instead of being drawn
   std::vector<Point> points;
   AxisUnit x_unit = AxisUnit::microseconds;
   AxisUnit y_unit = AxisUnit::bytes;
@@ -82,7 +83,7 @@ std::string stacked_area(const StackedArea& chart);
 /// Ratios around 1, coloured by their logarithm from 1 ÷ `most` to `most`. NaN cells stay empty.
 struct HeatMap {
   using Ratio = std::vector<std::vector<double>>;  // [row][column], rows may differ in length
-  std::string title;
+  std::string title, note;
   std::string ratio_word;  // "load ÷ mean", for the tooltip
   double most = 4;
   std::string x_label;
@@ -90,8 +91,8 @@ struct HeatMap {
   std::string column_word;  // "expert"
   std::vector<std::string> rows;
   Ratio ratio;
-  /// Of several moments, each with what stands behind the title: a slider chooses one, `ratio` is shown until then.
-  /// Two maps on a page move together as far as they have moments of one name.
+  /// Maps of several moments, each with the text behind the title: a slider chooses one, `ratio` is shown until
+  /// then. Two maps on a page move together as far as they have moments of one name.
   std::vector<std::pair<std::string, Ratio>> frames;
   int width = 1140;
 };
@@ -101,15 +102,12 @@ std::string heat_map(const HeatMap& chart);
 struct Lanes {
   std::string title;
   const Timeline* timeline = nullptr;
-  std::string kind_word = "kind";  // of what the kinds of its spans are
+  std::string kind_word = "kind";  // names the kinds of its spans
   std::string note;                // beside the title
   double until_us = 0;             // the axis ends there, or with the last span
   int width = 1140;
 };
 std::string lanes(const Lanes& chart);
-
-/// What the figures need: rules for the style sheet (drawn with the page's colour variables) and the script.
-std::string_view chart_script();
 
 // Below: pieces shared by the charts.
 
@@ -149,7 +147,8 @@ struct LegendEntry {
 std::string open_figure(const std::string& kind, const std::string& title, const std::vector<LegendEntry>& legend,
                         const std::string& note = "");
 
-/// At most about four points a column of pixels: the first, the smallest, the largest, the last. Returns indices.
+/// Thins a curve to at most about four points a column of pixels: the first, the smallest, the largest, the last.
+/// Returns indices.
 std::vector<size_t> thin_indices(const std::vector<double>& x, const std::vector<double>& y, double low,
                                  double high, int columns);
 

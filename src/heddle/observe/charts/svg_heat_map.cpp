@@ -108,7 +108,7 @@ std::string heat_map(const HeatMap& chart) {
   for (const std::string& row : chart.rows)
     names += fmt::format("{}{}", names.size() > 1 ? "," : "", json_string(row));
   const std::string title = chart.frames.empty() ? chart.title : chart.title + " " + chart.frames.back().first;
-  std::string figure = open_figure("heat", title, {});
+  std::string figure = open_figure("heat", title, {}, chart.note);
   figure.insert(figure.rfind("</figcaption>"), scale_key(chart.most));
   const Views views = views_of(chart.width, 0, [&](int width, int) { return draw(chart, columns, width); });
   return figure + views.svg +

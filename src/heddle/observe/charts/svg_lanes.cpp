@@ -1,5 +1,5 @@
-// Lanes: the streams of one step. The SVG shows all spans joined to what its pixels can tell apart; from the JSON
-// beside it the page's script draws the same on a canvas, to zoom into and to point at.
+// Lanes: the streams of one step. The SVG shows all spans joined to what its pixels can tell apart. The page's
+// script draws the same from the JSON beside it on a canvas, to zoom into and to point at.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kMostLanes = 48;
 constexpr size_t kMostSpans = 30'000;  // in the JSON; the longest ones
 constexpr double kLane = 22, kBar = 16, kRankGap = 8;
-constexpr int kPictureWidth = 760;  // of the SVG, which is for paper; the canvas is as wide as the page
+constexpr int kPictureWidth = 760;  // width of the SVG, which is for paper; the canvas is as wide as the page
 
 struct Lane {
   uint32_t track;
@@ -113,7 +113,7 @@ std::string lanes(const Lanes& chart) {
     std::stable_sort(spans.begin(), spans.end(),
                      [](const Span* a, const Span* b) { return a->start_us < b->start_us; });
   }
-  // Time is told from the step's start.
+  // Times count from the step's start.
   const double length_us = std::max({end_us - start_us, chart.until_us - start_us, 1e-3});
   const Axis x =
       make_axis({0, length_us, AxisScale::linear, AxisUnit::microseconds, kPictureWidth / 110, false, true});

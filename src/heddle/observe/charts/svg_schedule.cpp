@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 
+#include "heddle/observe/assets/assets.h"
 #include "heddle/observe/charts/html.h"
 #include "heddle/observe/charts/svg_axis.h"
 #include "heddle/schedule/text.h"
@@ -26,24 +27,6 @@ constexpr double kLeastWidth = 960, kMostWidth = 3600;
 constexpr double kNarrow = 2.5;  // actions of fewer pixels are joined with their like
 constexpr int kMostRanks = 256, kShades = 4;
 
-// Plain classes: many viewers know no CSS variables, and those that know no media queries show the light scheme.
-constexpr std::string_view kStyle = R"css(
-  .page { fill: #ffffff } .lane { fill: #f5f3ee } .grid { stroke: #e9e7e1 }
-  text { font: 12px Inter, "Segoe UI", Roboto, "Noto Sans", "DejaVu Sans", Arial, sans-serif; fill: #5d636e }
-  .title { font-size: 20px; font-weight: 600; fill: #1c1e22 }
-  .number { font-size: 10.5px; fill: #ffffff; text-anchor: middle }
-  .on-light { fill: #1d3b2c }
-  .F0 { fill: #3257b8 } .F1 { fill: #5d83dc } .F2 { fill: #84a5ec } .F3 { fill: #a9c1f5 }
-  .I0 { fill: #1f8a5b } .I1 { fill: #3da877 } .I2 { fill: #62bd92 } .I3 { fill: #86cfab }
-  .W0 { fill: #a5d8bc } .W1 { fill: #bbe3cc } .W2 { fill: #cdebda } .W3 { fill: #dcf2e5 }
-  .B0 { fill: #157a8c } .B1 { fill: #3596a6 } .B2 { fill: #5dafbc } .B3 { fill: #85c6d0 }
-  @media (prefers-color-scheme: dark) {
-    .page { fill: #141619 } .lane { fill: #1c1f24 } .grid { stroke: #2a2e34 }
-    text { fill: #a3a9b3 } .title { fill: #e8e9ec } .on-light { fill: #ffffff }
-    .W0 { fill: #55806a } .W1 { fill: #63907a } .W2 { fill: #729f88 } .W3 { fill: #80ad97 }
-  }
-)css";
-
 struct Box {
   double x, width, y, height;
 };
@@ -57,7 +40,7 @@ class Drawing {
       : schedule_(s), timing_(timing), name_(s.placement), ranks_(std::min(s.placement.ranks, kMostRanks)) {
     double shortest = timing.makespan;
     for (int r = 0; r < ranks_; ++r) {
-      for (const Interval& i : timing.of[static_cast<size_t>(r)]) {
+      for (const Interval& i : timing.of[r]) {
         if (i.end > i.start) shortest = std::min(shortest, i.end - i.start);
       }
     }
@@ -74,7 +57,7 @@ class Drawing {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} "
         "{1:.0f}\" role=\"img\" aria-label=\"{2}\">\n<style>{3}</style>\n<rect class=\"page\" width=\"100%\" "
         "height=\"100%\"/>\n",
-        width, height, escape_html(schedule_.name), kStyle);
+        width, height, escape_html(schedule_.name), kScheduleStyle);
     text += fmt::format("<text class=\"title\" x=\"{}\" y=\"36\">{}</text>\n<text x=\"{}\" y=\"57\">{}</text>\n",
                         kLeft, escape_html(schedule_.name), kLeft, escape_html(subtitle));
     for (int r = 0; r < ranks_; ++r) draw_rank(r);

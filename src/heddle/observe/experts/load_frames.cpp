@@ -2,10 +2,12 @@
 
 namespace heddle::observe {
 
-void drop_layers(StepMetrics& step) {
-  std::vector<std::vector<double>>().swap(step.expert_loads_LE);
-  std::vector<LayerCopies>().swap(step.copies_L);
+bool have_layers(int64_t step, size_t numbers) {
+  constexpr size_t kNumbersAStep = 4096;
+  return step % static_cast<int64_t>(numbers / kNumbersAStep + 1) == 0;
 }
+
+void drop_layers(StepMetrics& step) { std::vector<Figures>().swap(step.layers); }
 
 LoadFrames::LoadFrames(std::vector<StepMetrics>& steps) {
   std::vector<StepMetrics> all;
@@ -17,7 +19,7 @@ LoadFrames::LoadFrames(std::vector<StepMetrics>& steps) {
 }
 
 void LoadFrames::added(std::vector<StepMetrics>& steps) {
-  if (steps.back().expert_loads_LE.empty()) return;
+  if (steps.back().layers.empty()) return;
   const auto between = [&](size_t a, size_t b) { return steps[b].step - steps[a].step; };
   const auto drop = [&](size_t place) {
     drop_layers(steps[kept_[place]]);

@@ -1,5 +1,5 @@
-// Of which steps of a run the figures of its layers are kept: at most 32, spread over the run as evenly as they can
-// be, and of the last one that has any. So a long run keeps no more of them than a short one.
+// Chooses the steps of a run whose figures of layers are kept. There are at most 32, spread over the run as evenly
+// as they can be, and the last one that has any. So a long run keeps no more of them than a short one.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,10 @@
 
 namespace heddle::observe {
 
+/// True if the log has the `numbers` figures of layers of a step. Where they are very many, so few steps have them
+/// that they don't make up most of the log; else every step has.
+bool have_layers(int64_t step, size_t numbers);
+
 /// Leaves a step without the figures of its layers.
 void drop_layers(StepMetrics& step);
 
@@ -17,11 +21,11 @@ class LoadFrames {
   static constexpr size_t kMost = 32;
 
   LoadFrames() = default;
-  /// Those of steps that have been kept before.
+  /// Takes over steps that have been kept before.
   explicit LoadFrames(std::vector<StepMetrics>& steps);
-  /// A step has come behind the others.
+  /// Takes a step that has come behind the others.
   void added(std::vector<StepMetrics>& steps);
-  /// Only the first `size` of the steps are left.
+  /// Cuts the steps to the first `size`.
   void cut(size_t size);
 
  private:

@@ -50,7 +50,7 @@ std::string memory_figure(const MemoryView& view) {
 
 std::string peak_values_table(const MemoryView& view) {
   HtmlTable table;
-  table.caption = fmt::format("What does not persist, at the peak of {}: the largest",
+  table.caption = fmt::format("Transient values at the peak of {}: the largest",
                               view.curve.space == ir::Space::device ? "the device" : "the host");
   table.columns = {{"value", false, true}, {"role"}, {"microbatch", true}, {"bytes", true}, {"share", true}};
   for (const ir::Walk::Live& live : view.curve.peak.values) {

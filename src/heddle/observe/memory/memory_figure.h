@@ -11,12 +11,12 @@ namespace heddle::observe {
 
 struct MemoryView {
   std::string title;       // "rank 3, step 12, measured"
-  std::string time_label;  // what the time is
+  std::string time_label;  // meaning of the time
   simulate::MemoryCurve curve;
-  std::vector<Level> levels;  // what it is measured against: the arena, the device
+  std::vector<Level> levels;  // limits that it is compared with: the arena, the device
 };
 
-/// The figure with the sentences below it; "" of nothing.
+/// Returns the figure with the sentences below it; "" of nothing.
 std::string memory_figure(const MemoryView& view);
 
 /// The largest values at the peak, and which microbatches they belong to, as a table.

@@ -1,5 +1,7 @@
 #include "heddle/observe/memory/memory_json.h"
 
+#include <nlohmann/json.hpp>
+
 #include "heddle/base/error.h"
 
 namespace heddle::observe {

@@ -22,7 +22,7 @@ constexpr int kRows = 9, kMostColumns = 84;
 
 struct Look {
   char letter;
-  int shade;  // of the 256 colours of terminals
+  int shade;  // one of the 256 colours of terminals
 };
 constexpr std::array<Look, simulate::kMemoryKinds> kLooks = {{{'W', 25},
                                                               {'G', 31},

@@ -1,4 +1,4 @@
-// Memory over a step drawn with letters, one for each kind, time from left to right:
+// Memory over a step as letters, time from left to right:
 //
 //              ▼ 405.9 MiB, at 61 % of the step
 //   406 MiB │  aff ffg
@@ -6,7 +6,7 @@
 //           │OOOOOOOOOOOOOOOOOO
 //         0 └──────────────────
 //
-// Letters of what persists are capitals. Where colours are shown, kinds have colours, too.
+// Each kind has a letter. Letters of what persists are capitals. Where colours are shown, kinds have colours, too.
 #pragma once
 
 #include <string>

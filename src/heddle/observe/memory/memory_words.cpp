@@ -24,7 +24,6 @@ std::string_view phase_words(ir::Phase phase) {
     case ir::Phase::F: return "in the forward";
     case ir::Phase::I: return "in the input gradients";
     case ir::Phase::W: return "in the weight gradients";
-    case ir::Phase::check: return "in the check of the norm";
     case ir::Phase::end: return "at the end of the step";
   }
   return "";
@@ -74,7 +73,7 @@ std::string memory_name(ir::Space space) {
 std::string peak_words(const MemoryCurve& curve) {
   const MemoryPeak& peak = curve.peak;
   if (peak.bytes == curve.persistent_bytes)
-    return fmt::format("It holds {} throughout the step: what persists.", bytes(peak.bytes));
+    return fmt::format("It holds {} throughout the step: persistent values.", bytes(peak.bytes));
   const double part = curve.until_us > 0 ? 100 * peak.at_us / curve.until_us : 0;
   std::string text =
       fmt::format("It holds most, {}, at {:.0f} % of the step: {}. ", bytes(peak.bytes), part, moment(peak));
@@ -93,7 +92,7 @@ std::string peak_words(const MemoryCurve& curve) {
     values.push_back(fmt::format("{} ({}{})", live.name, bytes(live.bytes),
                                  live.microbatch < 0 ? "" : fmt::format(", microbatch {}", live.microbatch)));
   }
-  if (!values.empty()) text += fmt::format(". The largest of what does not persist: {}", joined(values));
+  if (!values.empty()) text += fmt::format(". The largest transient values: {}", joined(values));
   return text + ".";
 }
 

@@ -1,4 +1,4 @@
-// The moment when a memory held most, told in sentences.
+// The moment when a memory held most, in sentences.
 #pragma once
 
 #include <string>
@@ -10,7 +10,8 @@ namespace heddle::observe {
 /// "Device memory", "Host memory", "Memory beyond the process".
 std::string memory_name(ir::Space space);
 
-/// When it was, what began then, whose activations were alive, what else came and went, and the largest values.
+/// Sentences on the peak: when it was, what began then, whose activations were alive, what else came and went, and
+/// the largest values.
 std::string peak_words(const simulate::MemoryCurve& curve);
 
 }  // namespace heddle::observe

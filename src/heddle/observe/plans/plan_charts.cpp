@@ -18,8 +18,8 @@ struct Activations {
   std::vector<double> at_us, bytes;
 };
 
-// As schedule::peaks_of counts them: a forward's from its start on, a backward's until its end; of actions that
-// meet the one that ends goes first.
+// Activations as schedule::peaks_of counts them: a forward's from its start on, a backward's until its end. Where
+// actions meet, the one that ends goes first.
 Activations activations_of(const search::TimedSchedule& run, int rank, double unit_us) {
   const schedule::Schedule& s = run.prepared->schedule;
   const auto r = static_cast<size_t>(rank);
@@ -80,7 +80,7 @@ std::string memory_figure(const search::TimedPlan& plan, double scale, double me
   const double fixed = run.staged.fixed_bytes[rank], working = run.staged.working_bytes[rank];
   chart.layers = {{"weights, gradients, states", {}, flat(fixed), 0},
                   {"head and work space", {}, flat(working), 4}};
-  // What is reserved beside live tensors goes with the peak.
+  // Memory reserved beside live tensors belongs to the peak.
   const double beside = plan.exact.rank_peak_bytes[rank] - fixed - working - run.peaks[rank].bytes;
   if (beside > 1) chart.layers.push_back({"reserved beside", {}, flat(beside), 7});
   chart.layers.push_back({"activations", {}, a.bytes, 1});

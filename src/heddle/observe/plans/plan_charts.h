@@ -1,5 +1,5 @@
-// The pipeline of a plan and the memory of its fullest rank over the step, as figures of a page: drawn from the
-// very timing and bytes that its step and its peak are of.
+// The pipeline of a plan and the memory of its fullest rank over the step, as figures of a page. They are drawn
+// from the very timing and bytes of its step and its peak.
 #pragma once
 
 #include <string>

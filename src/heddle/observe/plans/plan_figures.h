@@ -20,8 +20,8 @@ struct PlanFigures {
 PlanFigures figures_of(const search::Job& job, const search::Exact& step, double scale);
 
 struct PlanFiguresInFull : PlanFigures {
-  std::string low, high;  // of the step, nine of ten
-  std::string memory;     // that a plan may use
+  std::string low, high;  // range of the step for nine of ten
+  std::string memory;     // usable by a plan
 };
 PlanFiguresInFull figures_of(const search::Explanation& plan);
 

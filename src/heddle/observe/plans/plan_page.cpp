@@ -12,7 +12,6 @@
 #include "heddle/observe/plans/plan_charts.h"
 #include "heddle/observe/plans/plan_figures.h"
 #include "heddle/observe/units.h"
-#include "heddle/search/launch/emit.h"
 
 namespace heddle::observe {
 
@@ -37,7 +36,7 @@ View waterfall_view(const Explanation& x, const PlanTable& table, int width) {
                  wide = std::max(1.0, (right - left) * p.seconds / step);
     const std::string words = fmt::format("{}, {}", table.rows[line][1], table.rows[line][2]);
     const double needs = 6.3 * static_cast<double>(words.size()) + 8;
-    // Behind the bar; where the page is too narrow for that before it; of a long bar in it.
+    // Words stand behind the bar, where the page is too narrow for that before it, and in a long bar.
     const char *anchor = "start", *where = "";
     double at = from + wide + 8;
     if (at + needs > width) at = from - 8, anchor = "end";
@@ -69,15 +68,14 @@ std::string html_of(const PlanTable& from) {
   return table.html();
 }
 
-std::string launches(const Explanation& x, const LaunchText& launch_text) {
+std::string launches(const std::vector<SaidLaunch>& said) {
   std::string out;
-  for (const std::string& target : search::emit_targets()) {
-    const std::vector<std::string> refusals = search::refusals_of(x.launch, target);
-    if (refusals.empty()) {
+  for (const SaidLaunch& each : said) {
+    if (each.refusal.empty()) {
       out += fmt::format("<details><summary>as a launch of {}</summary><pre class=\"mono\">{}</pre></details>\n",
-                         escape_html(target), escape_html(launch_text(x.launch, target)));
+                         escape_html(each.target), escape_html(each.text));
     } else {
-      out += fmt::format("<p>{}: not possible, {}</p>\n", escape_html(target), escape_html(refusals.front()));
+      out += fmt::format("<p>{}: not possible, {}</p>\n", escape_html(each.target), escape_html(each.refusal));
     }
   }
   return out;
@@ -87,7 +85,7 @@ std::string title_of(const Explanation& x) {
   return fmt::format("{}, {}", search::layout_line(x.launch.job), x.launch.schedule);
 }
 
-std::string plan_section(const Explanation& x, size_t number, const LaunchText& launch_text) {
+std::string plan_section(const Explanation& x, size_t number, const SayLaunch& say_launch) {
   const PlanFiguresInFull f = figures_of(x);
   std::string cards;
   cards += card_html({"Step", f.step, fmt::format("{} to {}, nine of ten", f.low, f.high)});
@@ -103,25 +101,25 @@ std::string plan_section(const Explanation& x, size_t number, const LaunchText& 
                                 escape_html(x.plan.untimed)),
                     true);
   }
-  if (x.launch.job.layout.pp > 1) panels += panel(pipeline_figure(x.plan, x.scale.scale), true);
+  if (x.launch.job.mesh.pp > 1) panels += panel(pipeline_figure(x.plan, x.scale.scale), true);
   panels += panel(memory_figure(x.plan, x.scale.scale, x.memory_bytes), true);
   panels += panel(html_of(sensitivity_table(x)), false) + panel(html_of(memory_table(x)), false);
   panels += panel(html_of(remedy_table(x, kMostRemedies)), true);
   panels += panel(html_of(neighbour_table(x, kMostNeighbours)), true);
-  panels += panel(launches(x, launch_text), true);
+  panels += panel(launches(say_launch(x.launch)), true);
   return fmt::format("<section id=\"plan-{0}\"><h2>{0}. {1}</h2>\n{2}<div class=\"grid\">\n{3}</div></section>\n",
                      number, escape_html(title_of(x)), body, panels);
 }
 
 }  // namespace
 
-std::string plan_page(const std::vector<Explanation>& plans, const LaunchText& launch_text) {
+std::string plan_page(const std::vector<Explanation>& plans, const SayLaunch& say_launch) {
   HEDDLE_CHECK(!plans.empty(), "a page of no plan");
   const search::Job& j = plans.front().launch.job;
   Page page;
   page.brand = "Heddle · plans";
   page.title = fmt::format("{} on {} × {}", j.shape.name.empty() ? "Model" : j.shape.name,
-                           grouped_text(j.layout.devices), j.device.name);
+                           grouped_text(j.mesh.ranks()), j.device.name);
   page.subtitle =
       fmt::format("global batch {}, sequence {} tokens; predicted, written {}", grouped_text(j.global_batch),
                   grouped_text(static_cast<long long>(j.sequence)), date_text());
@@ -129,7 +127,7 @@ std::string plan_page(const std::vector<Explanation>& plans, const LaunchText& l
   for (size_t i = 0; i < plans.size(); ++i) {
     page.contents.emplace_back(fmt::format("plan-{}", i + 1),
                                fmt::format("{}. {}: {}", i + 1, title_of(plans[i]), figures_of(plans[i]).step));
-    page.body += plan_section(plans[i], i + 1, launch_text);
+    page.body += plan_section(plans[i], i + 1, say_launch);
   }
   return page_html(page);
 }

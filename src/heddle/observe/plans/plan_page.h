@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "heddle/observe/terminal/terminal.h"
@@ -14,10 +13,15 @@ namespace heddle::observe {
 /// Waterfall, what binds, sensitivities, memory, remedies and neighbours, as aligned tables.
 std::string plan_text(const search::Explanation& plan, const Terminal& terminal);
 
-/// A launch as text for a target that can run it.
-using LaunchText = std::function<std::string(const search::Launch& launch, std::string_view target)>;
+/// A launch in the words of a program, or why that can't run it.
+struct SaidLaunch {
+  std::string target;
+  std::string text;
+  std::string refusal;  // "" where there is a text
+};
+using SayLaunch = std::function<std::vector<SaidLaunch>(const search::Launch& launch)>;
 
-/// The same with the pipeline and memory over time; the best plan first.
-std::string plan_page(const std::vector<search::Explanation>& plans, const LaunchText& launch_text);
+/// The explanation as a page, with the pipeline and memory over time; the best plan first.
+std::string plan_page(const std::vector<search::Explanation>& plans, const SayLaunch& say_launch);
 
 }  // namespace heddle::observe

@@ -28,7 +28,7 @@ std::string plan_text(const search::Explanation& x, const Terminal& terminal) {
   const search::Job& j = x.launch.job;
   const PlanFiguresInFull f = figures_of(x);
   std::string out = fmt::format("{} on {} x {}: {}, {}\n", j.shape.name.empty() ? "model" : j.shape.name,
-                                j.layout.devices, j.device.name, search::layout_line(j), x.launch.schedule);
+                                j.mesh.ranks(), j.device.name, search::layout_line(j), x.launch.schedule);
   if (!x.launch.layout.empty()) out += fmt::format("stages {}\n", x.launch.layout);
   out += fmt::format("step {} ({} to {}, nine of ten; from {}), {} tokens/s a device, MFU {}\n", f.step, f.low,
                      f.high, x.scale.from, f.tokens_per_s_per_device, f.utilization);

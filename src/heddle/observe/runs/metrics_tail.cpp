@@ -21,7 +21,7 @@ bool MetricsTail::read() {
   in.seekg(offset_);
   std::string chunk(1 << 16, '\0'), line;
   bool any = false, too_long = false;
-  int64_t until = offset_;  // what has been read
+  int64_t until = offset_;  // end of what has been read
   while (in.read(chunk.data(), static_cast<std::streamsize>(chunk.size())), in.gcount() > 0) {
     until += in.gcount();
     std::string_view rest(chunk.data(), static_cast<size_t>(in.gcount()));

@@ -14,15 +14,15 @@ class MetricsTail {
   explicit MetricsTail(std::string path) : path_(std::move(path)) {}
 
   /// Takes what has come since; a log that was cut or begun anew is read from its beginning. A file that is not
-  /// there yet has no steps. Lines that are no steps are passed over. Whether anything has come.
+  /// there yet has no steps. Lines that are no steps are passed over. Returns true if anything has come.
   bool read();
 
-  /// Those read so far, each step once, the later one holds.
+  /// Steps read so far, each once; the later one holds.
   const std::vector<StepMetrics>& steps() const { return steps_; }
 
  private:
   std::string path_;
-  int64_t offset_ = 0;  // of the first line not yet taken
+  int64_t offset_ = 0;  // offset of the first line not yet taken
   std::vector<StepMetrics> steps_;
 };
 

@@ -16,39 +16,19 @@ namespace {
 
 constexpr int kHalfWidth = 560, kFullWidth = 1140;
 
-// One figure of a run as the table tells it.
-struct FigureColumn {
-  std::string title;
-  std::string (*text)(const RunFigures&);
-};
-
-template <class Text>
-std::string or_nothing(const std::optional<double>& value, Text text) {
-  return value ? text(*value) : "";
-}
-
-const std::vector<FigureColumn>& figure_columns() {
-  static const std::vector<FigureColumn> columns = {
-      {"steps", [](const RunFigures& f) { return grouped_text(f.step); }},
-      {"tokens", [](const RunFigures& f) { return or_nothing(f.tokens, [](double v) { return count_text(v); }); }},
-      {"loss", [](const RunFigures& f) { return or_nothing(f.recent_loss, loss_text); }},
-      {"held-out", [](const RunFigures& f) { return or_nothing(f.held_out_loss, loss_text); }},
-      {"a step", [](const RunFigures& f) { return or_nothing(f.step_s, duration_text); }},
-      {"speed", [](const RunFigures& f) { return or_nothing(f.tokens_per_s, tokens_rate_text); }},
-      {"model", [](const RunFigures& f) { return or_nothing(f.flops_per_s, flops_rate_text); }},
-      {"arena", [](const RunFigures& f) { return or_nothing(f.reserved_bytes, bytes_text); }},
-      {"in steps", [](const RunFigures& f) { return or_nothing(f.trained_s, duration_text); }}};
-  return columns;
-}
-
 HtmlTable figures_html(const std::vector<ComparedRun>& runs) {
   HtmlTable table;
   table.caption = "Loss is the mean of the last fiftieth of the steps; times and rates are medians";
-  table.columns = {{"run", false, true}};
-  for (const FigureColumn& column : figure_columns()) table.columns.push_back({column.title, true});
+  table.columns = {{"run", false, true}, {"steps", true}};
+  for (const Figure* row : figures::kRows)
+    if (!row->column.empty()) table.columns.push_back({std::string(row->column), true});
   for (const ComparedRun& run : runs) {
-    std::vector<std::string> cells{run.name};
-    for (const FigureColumn& column : figure_columns()) cells.push_back(column.text(run.figures));
+    std::vector<std::string> cells{run.name, grouped_text(run.figures.step)};
+    for (const Figure* row : figures::kRows) {
+      if (row->column.empty()) continue;
+      const auto value = run.figures.get(*row);
+      cells.push_back(value ? text_of(*row, *value) : "");
+    }
     table.rows.push_back(std::move(cells));
   }
   return table;
@@ -70,19 +50,20 @@ HtmlTable settings_html(const std::vector<ComparedRun>& runs) {
 enum class Over { steps, tokens, time };
 
 // The figure of every run that has it, over what the runs have in common.
-LineChart chart_of(const std::vector<ComparedRun>& runs, Figure figure, Over over, LineChart chart,
+LineChart chart_of(const std::vector<ComparedRun>& runs, const Figure& row, Over over, LineChart chart,
                    bool noisy = true) {
   for (size_t r = 0; r < runs.size(); ++r) {
     Series series{runs[r].name, {}, {}, static_cast<int>(r), Mark::line};
     for (const StepMetrics& step : runs[r].steps) {
       const std::optional<double> at = over == Over::steps    ? static_cast<double>(step.step)
-                                       : over == Over::tokens ? step.tokens
-                                                              : step.trained_s;
-      if (!at || !(step.*figure)) continue;
+                                       : over == Over::tokens ? step.get(figures::kTokens)
+                                                              : step.get(figures::kTrainedSeconds);
+      const auto value = step.get(row);
+      if (!at || !value) continue;
       const double x = over == Over::time ? *at * 1e6 : *at;  // as the axis counts
       if (!series.x.empty() && x <= series.x.back()) continue;
       series.x.push_back(x);
-      series.y.push_back(*(step.*figure));
+      series.y.push_back(*value);
     }
     if (noisy) {
       add_noisy(chart.series, std::move(series));
@@ -127,9 +108,10 @@ std::vector<DifferingSetting> differing_settings(const std::vector<ComparedRun>&
 
 Table figures_table(const std::vector<ComparedRun>& runs) {
   std::vector<Column> columns{{"run"}};
-  for (const FigureColumn& column : figure_columns()) columns.push_back({column.title, Align::right});
+  HtmlTable html = figures_html(runs);
+  for (size_t i = 1; i < html.columns.size(); ++i) columns.push_back({html.columns[i].title, Align::right});
   Table table(columns);
-  for (std::vector<std::string>& cells : figures_html(runs).rows) table.row(std::move(cells));
+  for (std::vector<std::string>& cells : html.rows) table.row(std::move(cells));
   return table;
 }
 
@@ -146,27 +128,26 @@ std::string comparison_html(const std::vector<ComparedRun>& runs) {
   page.brand = "Heddle · runs";
   page.title = runs.size() == 1 ? runs[0].name : fmt::format("{} runs", runs.size());
   page.subtitle = date_text();
-  const auto draw = [&](Figure figure, Over over, LineChart chart, bool noisy = true) {
+  const auto draw = [&](const Figure& row, Over over, LineChart chart, bool noisy = true) {
     const bool wide = chart.width == kFullWidth;
-    return panel(line_chart(chart_of(runs, figure, over, std::move(chart), noisy)), wide);
+    return panel(line_chart(chart_of(runs, row, over, std::move(chart), noisy)), wide);
   };
   page.add_section("figures", "Figures",
                    panel(figures_html(runs).html(), true) + panel(settings_html(runs).html(), true));
-  page.add_section(
-      "learning", "Learning",
-      draw(&StepMetrics::lm_loss, Over::tokens,
-           titled("Loss over tokens", "nats a token", AxisUnit::plain, kFullWidth, 330)) +
-          draw(&StepMetrics::held_out_loss, Over::tokens, titled("Held-out loss", "nats a token"), false) +
-          draw(&StepMetrics::lm_loss, Over::time, titled("Loss over time", "nats a token")) +
-          draw(&StepMetrics::gradient_norm, Over::steps, titled("Gradient norm", "before clipping")) +
-          draw(&StepMetrics::learning_rate, Over::steps, titled("Learning rate", "step size"), false));
+  page.add_section("learning", "Learning",
+                   draw(figures::kLoss, Over::tokens,
+                        titled("Loss over tokens", "nats a token", AxisUnit::plain, kFullWidth, 330)) +
+                       draw(figures::kHeldOutLoss, Over::tokens, titled("Held-out loss", "nats a token"), false) +
+                       draw(figures::kLoss, Over::time, titled("Loss over time", "nats a token")) +
+                       draw(figures::kGradientNorm, Over::steps, titled("Gradient norm", "before clipping")) +
+                       draw(figures::kLearningRate, Over::steps, titled("Learning rate", "step size"), false));
   page.add_section(
       "speed", "Speed and memory",
-      draw(&StepMetrics::tokens_per_s, Over::steps, titled("Tokens per second", "tok/s", AxisUnit::count)) +
-          draw(&StepMetrics::arena_reserved_peak_bytes, Over::steps,
+      draw(figures::kTokensPerSecond, Over::steps, titled("Tokens per second", "tok/s", AxisUnit::count)) +
+          draw(figures::kArenaReservedPeak, Over::steps,
                titled("Arena", "bytes of the fullest rank", AxisUnit::bytes), false));
   page.add_section("experts", "Experts",
-                   draw(&StepMetrics::expert_imbalance, Over::steps,
+                   draw(figures::kImbalance, Over::steps,
                         titled("Imbalance: busiest expert ÷ mean", "rows ÷ mean, the worst layer", AxisUnit::plain,
                                kFullWidth)));
   page.figures_json = "[";

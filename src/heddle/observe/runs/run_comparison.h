@@ -17,7 +17,7 @@ inline constexpr int kMostComparedRuns = kChartColours;  // a colour each
 struct ComparedRun {
   std::string name;
   std::vector<StepMetrics> steps;
-  RunFigures figures;                                         // of those steps
+  RunFigures figures;                                         // those steps'
   std::vector<std::pair<std::string, std::string>> settings;  // key, value
 };
 

@@ -79,10 +79,7 @@ void MlflowRun::add(const StepMetrics& metrics) {
     found->second.write_whole(
         fmt::format("{} {} {}\n", milliseconds(metrics.wall_time_s), number(value), metrics.step));
   };
-  for (const MetricField& field : metric_fields()) {
-    if (const auto& value = metrics.*field.value) write(std::string(field.key), *value);
-  }
-  for (const auto& [name, value] : metrics.extra) write(name, value);
+  for (const Figures::Number& number : metrics.numbers()) write(number.key(), number.value);
 }
 
 void MlflowRun::finish(bool whole) { write_meta(whole ? kFinished : kKilled, wall_time_s()); }

@@ -29,7 +29,7 @@ class MlflowRun {
   /// Makes `folder` and the run in it; one of the same run folder begins anew unless it `goes_on`. SystemError.
   MlflowRun(const std::string& folder, const Names& names, bool goes_on);
 
-  /// Every figure that the step has, under the keys of metric_fields(); extra ones under their names. SystemError.
+  /// Every number that the step has, under its key. SystemError.
   void add(const StepMetrics& metrics);
 
   /// The run has ended, whole or not. SystemError.

@@ -1,16 +1,16 @@
 // The figures of the last step on a port, in Prometheus's text format: GET /metrics.
 //
-// It listens where it is told to and nowhere else, answers GET alone and reads no body; `metrics_text` is what a
-// scrape gets. Source: Prometheus's exposition format, version 0.0.4.
+// It listens at the given address and nowhere else, answers GET alone and reads no body; `metrics_text` is what a
+// scrape gets. A connection has two seconds for its one request and the answer. Source: Prometheus's exposition
+// format, version 0.0.4.
 #pragma once
 
-#include <memory>
+#include <array>
 #include <mutex>
 #include <string>
+#include <thread>
 
 #include "heddle/observe/step_metrics.h"
-
-struct MHD_Daemon;
 
 namespace heddle::observe {
 
@@ -29,10 +29,14 @@ class PrometheusPort {
   std::string text() const;
 
  private:
+  void run_loop();
+
   std::string run_;
   mutable std::mutex mutex_;
   std::string text_;
-  MHD_Daemon* daemon_ = nullptr;
+  int listener_ = -1;
+  std::array<int, 2> wake_{-1, -1};  // ends the thread
+  std::thread thread_;
 };
 
 }  // namespace heddle::observe

@@ -5,12 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <utility>
 
 #include "heddle/base/clock.h"
+#include "heddle/base/holder.h"
 
 namespace heddle::observe {
 
@@ -18,13 +18,11 @@ namespace {
 
 constexpr std::string_view kClearLine = "\r\x1b[K";
 
-void write_to_error(std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t count = ::write(STDERR_FILENO, text.data(), text.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return;
-    text.remove_prefix(static_cast<size_t>(count));
-  }
+void write_to_error(std::string_view text) { write_now(STDERR_FILENO, text); }
+
+void tell_holder(std::string_view what, double share) {
+  if (const Holder* held = holder(); held != nullptr && held->progress) held->progress(what, share);
+  check_stop();
 }
 
 std::string clock_text(double seconds) {
@@ -37,17 +35,16 @@ std::string clock_text(double seconds) {
 Doing::Doing(std::string what) : Doing(std::move(what), describe_terminal(STDERR_FILENO), write_to_error, {}) {}
 
 Doing::Doing(std::string what, const Terminal& terminal, Write write, const DoingPace& pace)
-    : terminal_(terminal),
-      write_(std::move(write)),
-      pace_(pace),
-      what_(std::move(what)),
-      began_s_(now_s()),
-      drawer_([this] {
-        sigset_t all;  // signals go to the threads that they are meant for
-        sigfillset(&all);
-        pthread_sigmask(SIG_BLOCK, &all, nullptr);
-        draw_until_ended();
-      }) {}
+    : terminal_(terminal), write_(std::move(write)), pace_(pace), what_(std::move(what)), began_s_(now_s()) {
+  tell_holder(what_, share_);
+  if (holder() != nullptr) return;
+  drawer_ = std::thread([this] {
+    sigset_t all;  // signals go to the threads that they are meant for
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, nullptr);
+    draw_until_ended();
+  });
+}
 
 Doing::~Doing() {
   {
@@ -55,24 +52,46 @@ Doing::~Doing() {
     end_ = true;
   }
   ended_.notify_all();
-  drawer_.join();
+  if (drawer_.joinable()) drawer_.join();
   if (shown_ && terminal_.interactive) write_(kClearLine);
 }
 
 void Doing::now(std::string_view what, double share) {
-  const std::lock_guard lock(mutex_);
-  if (what_ != what) what_ = what;
-  share_ = share;
+  {
+    const std::lock_guard lock(mutex_);
+    if (what_ != what) what_ = what;
+    take_share(share);
+  }
+  tell_holder(what, share);
 }
 
 void Doing::now(double share) {
-  const std::lock_guard lock(mutex_);
+  std::string what;
+  {
+    const std::lock_guard lock(mutex_);
+    take_share(share);
+    if (holder() != nullptr) what = what_;
+  }
+  tell_holder(what, share);
+}
+
+// A share that falls is of something else.
+void Doing::take_share(double share) {
+  if (share_ < 0 || share < share_) {
+    first_share_ = share;
+    first_share_s_ = now_s();
+  }
   share_ = share;
 }
 
 std::string Doing::line() const {
+  constexpr double kTelling = 0.02, kTelling_s = 2;  // less says nothing about the rest
+  const double now = now_s(), risen = share_ - first_share_, took_s = now - first_share_s_;
   const std::string share = share_ < 0 ? "" : fmt::format("{:.0f} %, ", 100 * std::min(1.0, share_));
-  return fmt::format("{}: {}{}", what_, share, clock_text(now_s() - began_s_));
+  const bool foreseen = share_ < 1 && risen >= kTelling && took_s >= kTelling_s;
+  const std::string rest =
+      foreseen ? fmt::format(", about {} left", clock_text((1 - share_) / risen * took_s)) : "";
+  return fmt::format("{}: {}{}{}", what_, share, clock_text(now - began_s_), rest);
 }
 
 void Doing::draw_until_ended() {

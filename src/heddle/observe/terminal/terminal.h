@@ -1,4 +1,4 @@
-// What stands at the other end of a descriptor: a terminal, which has a width and may have colours, or not.
+// The other end of a descriptor: a terminal, which has a width and may have colours, or none.
 #pragma once
 
 namespace heddle::observe {

@@ -79,7 +79,7 @@ std::string text_chart(const TextChart& chart) {
         {{0x40, 0x04, 0x02, 0x01}, {0x80, 0x20, 0x10, 0x08}}};
     const auto line = static_cast<size_t>(lines - 1 - height / per_line);
     unsigned& into = cell[line][column / static_cast<size_t>(per_cell)];
-    into |= chart.unicode ? bits[column % 2][static_cast<size_t>(height % 4)] : 1u;
+    into |= chart.unicode ? bits[column % 2][height % 4] : 1u;
   };
   int before = -1;
   for (size_t c = 0; c < values.size(); ++c) {

@@ -6,6 +6,7 @@
 //        1          640
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,9 +15,9 @@ namespace heddle::observe {
 struct TextChart {
   std::string title;
   std::vector<double> x;  // increasing
-  std::vector<double> y;  // what is not finite leaves a gap
-  std::string (*y_text)(double) = nullptr;
-  int columns = 80, rows = 8;  // of terminal cells, labels included
+  std::vector<double> y;  // values that are not finite leave a gap
+  std::function<std::string(double)> y_text;
+  int columns = 80, rows = 8;  // size in terminal cells, labels included
   bool unicode = true;
 };
 

@@ -1,7 +1,7 @@
-// Experts that take no more rows than they have places: which choices of a microbatch keep a place, and the exchange of
-// the places, whose sizes are known before the router has run. T tokens of this rank, k experts a token, E experts with
-// C places each for the rows of one rank; G = ep × slices ranks, P = E ÷ ep experts on each (as ops/experts/exchange.cpp
-// has them). See docs/features/capacity.md.
+// Experts that take no more rows than they have places. The ops choose which choices of a microbatch keep a place, and
+// exchange the places, whose sizes are known before the router has run. T tokens of this rank, k experts a token, E
+// experts with C places each for the rows of one rank. G = ep × slices ranks, P = E ÷ ep experts on each (as
+// ops/experts/exchange.cpp has them). See docs/features/capacity.md.
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -63,7 +63,7 @@ const OpDef count_dropped{
     .cost = operand_cost,
 };
 
-// What a rank sends is as much as it receives: its E·C places go to each slice of their experts.
+// Message bytes: a rank sends as much as it receives, for its E·C places go to each slice of their experts.
 Cost places_cost(const Listing& listing, const Op& op, const RowCounts& rows) {
   const auto ranks = static_cast<double>(op.attributes.integer("ranks"));
   const bool out = op.kind() == "dispatch_places";

@@ -1,11 +1,12 @@
-// Rows to the ranks that hold their experts, and back, over a mesh group of G = ep × slices ranks (slices fastest: the
-// ranks that cut the width of the same experts). T tokens, k experts a token, E experts, P = E ÷ ep on a rank, S rows
-// received, Q tokens that pass through this rank. See device/routing_plan.h and docs/features/moe_exchange.md.
+// Exchanges of rows to the ranks that hold their experts, and back, over a mesh group of G = ep × slices ranks. Slices,
+// the ranks that cut the width of the same experts, are fastest. T tokens, k experts a token, E experts, P = E ÷ ep on
+// a rank, S rows received, Q tokens that pass through this rank. See device/routing_plan.h and
+// docs/features/moe_exchange.md.
 //
-// All share one set of attributes: ranks, slices, experts, topology (word) and, for the choice of "auto", the bytes of
-// a row and of a partial sum of one and what moving them costs. With `copies` (ops/experts/copies.cpp) a rank has so many slots
-// more than experts, P = E ÷ ep + copies, "experts" of tokens are slots, and the route ends with the expert of each; with
-// 0 of them experts have but other homes (ops/experts/homes.cpp).
+// All share one set of attributes: ranks, slices, experts and topology (word). The choice of "auto" also has the bytes
+// of a row and of a partial sum of one, and what moving them costs. With `copies` (ops/experts/replicas.cpp) a rank has
+// so many slots more than experts: P = E ÷ ep + copies. "Experts" of tokens are then slots, and the route ends with the
+// expert of each. With 0 of them experts have but other homes (ops/experts/expert_placement.cpp).
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -65,7 +66,7 @@ const OpDef counts_to_host{
     .cost = operand_cost,
 };
 
-// What moves is estimated as by the plain topology, with every expert equally loaded.
+// Moved bytes, estimated as by the plain topology, with every expert equally loaded.
 Cost transport_cost(const Listing& listing, const Op& op, const RowCounts& rows) {
   const double ranks = static_cast<double>(op.attributes.integer("ranks"));
   Cost cost = operand_cost(listing, op, rows);

@@ -1,5 +1,5 @@
-// What ops that add the bias of a row's expert have in common: operands u, bias f32[E, N], offsets i32[E + C + 1] and, where
-// a rank has copies of other ranks' experts, their biases f32[C, N].
+// The common part of ops that add the bias of a row's expert. Operands are u, bias f32[E, N], offsets i32[E + C + 1]
+// and, where a rank has copies of other ranks' experts, their biases f32[C, N].
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace heddle::ops {
 
-/// How many copies stand behind a bias and its offsets; operand `bias` is the former.
+/// The number of copies that stand behind a bias and its offsets; operand `bias` is the former.
 int64_t copies_of_bias(const Rule& rule, size_t bias);
 
 /// W of operand 1, from the gradient of what it was added to, and into d_in[3] that of the copies.

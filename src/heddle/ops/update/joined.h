@@ -16,9 +16,9 @@ const ir::OpDef* joined_form(const ir::OpDef& single);
 size_t shared_operands(const ir::OpDef& joined);
 /// The joined form of ops of one kind, each of one parameter with one gradient, which differ in nothing else.
 ir::Op join(const std::vector<ir::Op>& parts);
-/// Of how many parameters an op of a joined form is.
+/// The number of parameters of an op of a joined form.
 size_t parts_of(const ir::Op& joined);
-/// What it does to the i-th, as an op by itself.
+/// The op that it runs on the i-th parameter, as an op by itself.
 ir::Op part_of(const ir::Op& joined, size_t i);
 
 }  // namespace heddle::ops

@@ -1,5 +1,5 @@
-// The blocks of a microbatch on a chunk, as copies from the host are reckoned for them: F; I with W; or I and W,
-// each by itself, where the schedule runs them apart.
+// The blocks of a microbatch on a chunk, as copies from the host are timed for them: F; I with W; or I and W, each
+// by itself, where the schedule runs them apart.
 #pragma once
 
 #include "heddle/passes/host/link_times.h"

@@ -4,9 +4,9 @@
 #include <set>
 
 #include "heddle/ir/uses.h"
-#include "heddle/passes/copies.h"
+#include "heddle/passes/copy_ops.h"
 #include "heddle/passes/host/block_fetches.h"
-#include "heddle/passes/host/by_copies.h"
+#include "heddle/passes/host/staged_ops.h"
 
 namespace heddle::passes {
 
@@ -25,8 +25,9 @@ struct Sum {
 
 class Mover {
  public:
-  Mover(ir::Listing& listing, const std::map<ValueId, Home>& homes, bool deferred, const Durations& duration_us)
-      : listing_(listing), homes_(homes), deferred_(deferred), duration_us_(duration_us) {}
+  Mover(ir::Listing& listing, const std::map<ValueId, Residency>& residencies, bool deferred,
+        const Durations& duration_us)
+      : listing_(listing), residencies_(residencies), deferred_(deferred), duration_us_(duration_us) {}
 
   void run() {
     find_sums();
@@ -42,7 +43,7 @@ class Mover {
  private:
   void find_sums() {
     const ir::Uses uses(listing_);
-    for (const auto& [weight, home] : homes_) {
+    for (const auto& [weight, residency] : residencies_) {
       const auto sums = listing_.accumulators.find(weight);
       if (sums == listing_.accumulators.end()) continue;
       for (const ValueId id : sums->second) {
@@ -61,14 +62,14 @@ class Mover {
         const auto added_by = static_cast<size_t>(adding[0]);
         Op copy = op_beside("copy_in", id, op);
         sums_.push_back({id, added_by, static_cast<size_t>(adding.back()), kMargin * duration_us_(listing_, copy),
-                         home == Home::host});
+                         residency == Residency::host});
       }
     }
     std::sort(sums_.begin(), sums_.end(),
               [](const Sum& a, const Sum& b) { return std::pair(a.added_by, a.id) < std::pair(b.added_by, b.id); });
   }
 
-  // Where the copies stand. Returns the sums that come or go too late, and need not.
+  // Finds the places of the copies. Returns the sums that come or go too late, and need not.
   std::set<ValueId> place() {
     std::set<ValueId> late;
     fetches_.clear();
@@ -119,7 +120,7 @@ class Mover {
         }
       }
       if (ir::once_a_step(ops[i].phase)) {
-        append_by_copies(listing_, std::move(ops[i]));
+        append_staged(listing_, std::move(ops[i]));
         continue;
       }
       for (ValueId& id : ops[i].updates) {
@@ -136,7 +137,7 @@ class Mover {
   }
 
   ir::Listing& listing_;
-  const std::map<ValueId, Home>& homes_;
+  const std::map<ValueId, Residency>& residencies_;
   const bool deferred_;
   const Durations& duration_us_;
   std::vector<Sum> sums_;                         // in the order of the ops that add to them
@@ -145,9 +146,9 @@ class Mover {
 
 }  // namespace
 
-void host_gradients(ir::Listing& listing, const std::map<ValueId, Home>& homes, bool deferred,
+void host_gradients(ir::Listing& listing, const std::map<ValueId, Residency>& residencies, bool deferred,
                     const Durations& duration_us) {
-  Mover(listing, homes, deferred, duration_us).run();
+  Mover(listing, residencies, deferred, duration_us).run();
 }
 
 }  // namespace heddle::passes

@@ -8,7 +8,7 @@
 
 #include <map>
 
-#include "heddle/passes/host/home_words.h"
+#include "heddle/passes/host/residency_words.h"
 #include "heddle/passes/weave.h"
 
 namespace heddle::passes {
@@ -16,7 +16,7 @@ namespace heddle::passes {
 /// After `update`, and after host_weights, whose copies take the link first. Of each weight: whether its sums go.
 /// `deferred`: the schedule runs I and W of a microbatch apart; sums are then not fetched ahead of their block,
 /// since the one before may be adding to them.
-void host_gradients(ir::Listing& listing, const std::map<ir::ValueId, Home>& homes, bool deferred,
+void host_gradients(ir::Listing& listing, const std::map<ir::ValueId, Residency>& residencies, bool deferred,
                     const Durations& duration_us);
 
 }  // namespace heddle::passes

@@ -1,180 +1,48 @@
 #include "heddle/passes/host/host_weights.h"
 
-#include <algorithm>
-#include <array>
-#include <optional>
-#include <set>
-#include <tuple>
+#include <utility>
 
-#include "heddle/passes/host/block_fetches.h"
-#include "heddle/passes/host/by_copies.h"
+#include "heddle/passes/host/staged_ops.h"
 
 namespace heddle::passes {
 
 namespace {
 
-using ir::none;
 using ir::Op;
-using ir::Phase;
 using ir::ValueId;
 
-constexpr double kWorthIt = 2;  // a weight leaves for at least so many times what its copy takes
-
-// What the ops of a chunk do with a weight, or with a part of one.
-struct Uses {
-  struct InBlock {
-    size_t first = 0, last = 0;  // indices into the ops
-    Phase phase = Phase::W;      // the earliest
-  };
-  std::array<std::optional<InBlock>, kBlocks> in;
-};
-using Key = std::pair<ValueId, int>;  // with the chunk
-
-class Mover {
+class Mover : public BringWeights {
  public:
-  Mover(ir::Listing& listing, const std::map<ValueId, Home>& homes, const BlockOrder& order,
+  Mover(ir::Listing& listing, const std::map<ValueId, Residency>& residencies, const BlockOrder& order,
         const Durations& duration_us)
-      : listing_(listing), homes_(homes), order_(order), duration_us_(duration_us) {}
-
-  void run() {
-    for (const auto& [id, home] : homes_) set_space(listing_, id, ir::Space::host);
-    find_uses();
-    for (bool settled = false; !settled;) {
-      const std::set<ValueId> late = place();
-      settled = late.empty();
-      for (const ValueId id : late) set_space(listing_, id, ir::Space::device);
-      std::erase_if(uses_, [&](const auto& use) { return late.contains(listing_.base(use.first.first)); });
-    }
-    write();
+      : BringWeights(listing, order, duration_us), residencies_(residencies) {
+    for (const auto& [id, residency] : residencies_) set_space(listing_, id, ir::Space::host);
   }
+
+ protected:
+  bool is_away(ValueId id) const override {
+    return listing_.value(id).role == ir::Role::weight && listing_.value(id).space == ir::Space::host;
+  }
+  Op bring(ValueId id, const Op& beside) const override { return copy_beside("copy_in", listing_, id, beside); }
+  bool insists(ValueId id) const override {
+    const auto residency = residencies_.find(listing_.base(id));
+    return residency == residencies_.end() || residency->second == Residency::host;
+  }
+  void stay(ValueId id) override { set_space(listing_, id, ir::Space::device); }
+  std::vector<Fetch> standing(const Timeline& block) const override {
+    return standing_fetches(listing_, block, duration_us_);
+  }
+  void append_once(Op op) override { append_staged(listing_, std::move(op)); }
 
  private:
-  bool on_host(ValueId id) const {
-    return id != none && listing_.value(id).role == ir::Role::weight && listing_.value(id).space == ir::Space::host;
-  }
-
-  void find_uses() {
-    for (size_t i = 0; i < listing_.ops.size(); ++i) {
-      const Op& op = listing_.ops[i];
-      if (ir::once_a_step(op.phase)) continue;
-      for (const ValueId id : op.in) {
-        if (!on_host(id)) continue;
-        auto& in = uses_[{id, op.chunk}].in[block_of(op.phase, order_.deferred)];
-        if (!in) in = Uses::InBlock{i, i, op.phase};
-        in->last = i;
-        in->phase = std::min(in->phase, op.phase);
-      }
-    }
-  }
-
-  double copy_us(ValueId id, size_t use) const {
-    return kMargin * duration_us_(listing_, copy_beside("copy_in", listing_, id, listing_.ops[use]));
-  }
-
-  // Whether the copy of a chunk's forward is still good for its backward.
-  bool one_serves_both(const Uses& uses, const Timeline& forward, const Timeline& backward, int chunk,
-                       ValueId id) const {
-    const auto &f = uses.in[kBlockF], &i = uses.in[kBlockI];
-    if (!f || !i || chunk >= std::ssize(order_.at_once) || !order_.at_once[static_cast<size_t>(chunk)])
-      return false;
-    const double left_us = forward.start_of(f->last) + duration_us_(listing_, listing_.ops[f->last]);
-    return forward.end_us - left_us + backward.start_of(i->first) < kWorthIt * copy_us(id, f->first);
-  }
-
-  // Where the copies stand. Returns the weights that come too late, and need not go.
-  std::set<ValueId> place() {
-    std::set<ValueId> late;
-    fetches_.clear();
-    shared_.clear();
-    for (int chunk = 0; chunk < std::ssize(listing_.chunks); ++chunk) {
-      std::vector<Timeline> times;
-      for (size_t b = 0; b < kBlocks; ++b)
-        times.emplace_back(listing_, chunk, phases_of(b, order_.deferred), duration_us_);
-      for (const auto& [key, uses] : uses_) {
-        if (key.second == chunk && one_serves_both(uses, times[kBlockF], times[kBlockI], chunk, key.first))
-          shared_.insert(key);
-      }
-      for (size_t b = 0; b < kBlocks; ++b) place_in(chunk, b, times[b], times[kBlockF].end_us, late);
-    }
-    return late;
-  }
-
-  void place_in(int chunk, size_t b, const Timeline& block, double room_us, std::set<ValueId>& late) {
-    std::vector<Fetch> fetches = standing_fetches(listing_, block, duration_us_);
-    std::vector<std::pair<Key, Phase>> of;
-    for (const auto& [key, uses] : uses_) {
-      if (key.second != chunk || !uses.in[b] || (b == kBlockI && shared_.contains(key))) continue;
-      const auto home = homes_.find(listing_.base(key.first));
-      const bool insists = home == homes_.end() || home->second == Home::host;
-      fetches.push_back({.use = uses.in[b]->first,
-                         .of = of.size(),
-                         .copy_us = copy_us(key.first, uses.in[b]->first),
-                         .insists = insists});
-      of.emplace_back(key, uses.in[b]->phase);
-    }
-    place_fetches(fetches, block, room_us, kMostBetween);
-    for (const Fetch& fetch : fetches) {
-      if (fetch.stands) continue;
-      const auto& [key, phase] = of[fetch.of];
-      if (fetch.too_late && !fetch.insists) late.insert(listing_.base(key.first));
-      fetches_[fetch.before].push_back({key, b, phase, fetch.use, fetch.ahead});
-    }
-  }
-
-  void write() {
-    std::map<std::tuple<ValueId, int, size_t>, ValueId> here;  // by weight, chunk, block
-    std::vector<Op> ops = std::move(listing_.ops);
-    listing_.ops.clear();
-    for (size_t i = 0; i < ops.size(); ++i) {
-      if (const auto at = fetches_.find(i); at != fetches_.end()) {
-        std::sort(at->second.begin(), at->second.end(),
-                  [](const Placed& a, const Placed& b) { return a.use < b.use; });
-        for (const Placed& placed : at->second) {
-          const auto [id, chunk] = placed.key;
-          Op copy = copy_beside("copy_in", listing_, id, ops[i]);
-          copy.condition = {};  // others read it too
-          copy.phase = placed.phase;
-          copy.ahead = placed.ahead;
-          here[{id, chunk, placed.block}] = listing_.append(std::move(copy), {listing_.value(id).name + ".in"})[0];
-        }
-      }
-      Op& op = ops[i];
-      if (ir::once_a_step(op.phase)) {
-        append_by_copies(listing_, std::move(op));
-        continue;
-      }
-      for (ValueId& id : op.in) {
-        if (!on_host(id)) continue;
-        const size_t block = block_of(op.phase, order_.deferred);
-        const bool both = block == kBlockI && shared_.contains({id, op.chunk});
-        id = here.at({id, op.chunk, both ? kBlockF : block});
-      }
-      listing_.ops.push_back(std::move(op));
-    }
-  }
-
-  struct Placed {
-    Key key;
-    size_t block;
-    Phase phase;
-    size_t use;
-    bool ahead;
-  };
-
-  ir::Listing& listing_;
-  const std::map<ValueId, Home>& homes_;
-  const BlockOrder& order_;
-  const Durations& duration_us_;
-  std::map<Key, Uses> uses_;
-  std::set<Key> shared_;                           // whose copy in F serves I too
-  std::map<size_t, std::vector<Placed>> fetches_;  // by the op before which they stand
+  const std::map<ValueId, Residency>& residencies_;
 };
 
 }  // namespace
 
-void host_weights(ir::Listing& listing, const std::map<ValueId, Home>& homes, const BlockOrder& order,
+void host_weights(ir::Listing& listing, const std::map<ValueId, Residency>& residencies, const BlockOrder& order,
                   const Durations& duration_us) {
-  Mover(listing, homes, order, duration_us).run();
+  Mover(listing, residencies, order, duration_us).run();
 }
 
 }  // namespace heddle::passes

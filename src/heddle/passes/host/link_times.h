@@ -1,5 +1,5 @@
-// When copies from the host must begin so that they have ended where they are needed: the reckoning that all passes
-// share which bring values back. A copy stands as late as it may: counted from the end of a block, each begins
+// The times at which copies from the host must begin so that they have ended where they are needed. All passes that
+// bring values back share them. A copy stands as late as it may. Counted from the end of a block, each begins
 // `kMargin` times its own duration before it is needed, and before the next one. Those that would have to begin
 // before their block does are `ahead`: a block of their own, which the schedule's lowering puts one action earlier.
 #pragma once
@@ -12,7 +12,8 @@ namespace heddle::passes {
 
 constexpr double kMargin = 1.5;  // durations of copies are taken so much longer than they are said to be
 
-/// When the compute stream reaches each op of some of a chunk's phases, counted from the first of them.
+/// The times at which the compute stream reaches each op of some of a chunk's phases, counted from the first of
+/// them.
 struct Timeline {
   std::vector<size_t> ops;
   std::vector<double> start_us;
@@ -37,8 +38,8 @@ struct Fetch {
 };
 
 /// Places them, the last needed first; that is the order in which they are left. `room_us`: how long before its
-/// block a copy may begin. `most`: so many others may be needed between a copy's beginning and its own use, lest
-/// more is there early than is worth the time; one that would need more is too late.
+/// block a copy may begin. `most`: how many others may be needed between a copy's beginning and its own use, lest
+/// more is there early than is worth the time. A copy that would need more is too late.
 void place_fetches(std::vector<Fetch>& fetches, const Timeline& block, double room_us,
                    size_t most = static_cast<size_t>(-1));
 

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "heddle/ops/ops.h"
-#include "heddle/passes/copies.h"
+#include "heddle/passes/copy_ops.h"
 #include "heddle/passes/host/link_times.h"
 #include "heddle/passes/stands_for.h"
 
@@ -119,7 +119,7 @@ class Offloader {
     c.copy_us = kMargin * duration_us_(listing_, copy);
   }
 
-  // Which of a chunk's candidates go, and where their copies stand.
+  // Decides which of a chunk's candidates go, and where their copies stand.
   void plan(int chunk) {
     const Timeline forward(listing_, chunk, {Phase::F}, duration_us_);
     const double room_us = apart_.at(static_cast<size_t>(chunk)) ? forward.end_us : 0;
@@ -127,7 +127,8 @@ class Offloader {
     for (Candidate& c : candidates_) {
       if (c.chunk == chunk) own.push_back(&c);
     }
-    // What leaves too late: the copies go in the order in which the forward is done with the values.
+    // Finds the values that leave too late. The copies go in the order in which the forward is done with the
+    // values.
     std::sort(own.begin(), own.end(), [](const auto* a, const auto* b) { return a->last_use < b->last_use; });
     double free_us = 0;
     for (Candidate* c : own) {

@@ -14,7 +14,7 @@ namespace {
 using ir::Listing;
 using ir::Op;
 
-// What has the same size in every layer.
+// The properties of a pair whose size is the same in every layer.
 using Kind = std::tuple<ir::Phase, bool, std::string_view, int64_t, int64_t, bool>;
 Kind kind_of(const Listing& listing, const Pair& pair) {
   const Op& product = listing.ops[pair.product];
@@ -24,7 +24,7 @@ Kind kind_of(const Listing& listing, const Pair& pair) {
 
 class Fuser {
  public:
-  /// What isn't fused is cut into so many panels.
+  /// Pairs that aren't fused are cut into `cut` panels.
   Fuser(const Listing& listing, const Panels& panels, const Durations& durations, int cut)
       : listing_(listing), panels_(panels), durations_(durations), cut_(cut) {
     for (const Pair& pair : pairs_to_fuse(listing)) {

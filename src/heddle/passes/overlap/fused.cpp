@@ -24,10 +24,10 @@ class Finder {
       : listing_(listing), uses_(listing), taken_(listing.ops.size(), false), writers_(listing.values.size(), 0) {
     for (const Op& op : listing.ops) {
       for (const ValueId id : op.out) {
-        if (id != none) ++writers_[static_cast<size_t>(listing.base(id))];
+        if (id != none) ++writers_[listing.base(id)];
       }
       if (!op.def->drops) continue;
-      for (const ValueId id : op.in) writers_[static_cast<size_t>(listing.base(id))] = 2;  // made again
+      for (const ValueId id : op.in) writers_[listing.base(id)] = 2;  // made again
     }
   }
 
@@ -65,12 +65,12 @@ class Finder {
     const ir::Value& v = listing_.value(id);
     return v.shape.size() == 2 && v.shape[0].is_static() && v.shape[1].is_static() && v.shape[0].count > 0 &&
            !ir::is_persistent(v.role) && v.part_of == none && v.layout == ir::Layout::rows &&
-           v.space == ir::Space::device && writers_[static_cast<size_t>(id)] <= 1;
+           v.space == ir::Space::device && writers_[id] <= 1;
   }
 
   // A gather or a sum of rows that lie rank after rank, which goes with the product.
   std::optional<Pair> with(int index, size_t product, bool gathers) const {
-    if (index < 0 || taken_[static_cast<size_t>(index)]) return std::nullopt;
+    if (index < 0 || taken_[index]) return std::nullopt;
     const Op &op = uses_.op(index), &made = listing_.ops[product];
     if (!op.def->collective || op.def->by_row.empty() || op.in.size() != 1 || !plain(op)) return std::nullopt;
     if (op.attributes.integer_or("zigzag", 0) != 0 || !op.attributes.has("runs")) return std::nullopt;

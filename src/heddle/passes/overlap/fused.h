@@ -1,14 +1,14 @@
-// Puts products in one op with the gather of their rows, or with the sum of what they make: of
+// Puts products in one op with the gather of their rows, or with the sum of what they make:
 //
 //   whole = all_gather x         y, whole = gather_product x, w {product linear}: while the other ranks' rows are
 //   y = linear whole, w          on their way, those that are there are multiplied; `whole` only where it is read
 //   part = linear a, down        y = product_scatter a, down {product linear}: rows are sent to their owner as soon
 //   y = reduce_scatter part      as they are multiplied, who adds them up in rank order
 //
-// After differentiation, so that forward and input gradients are taken alike. Any product by rows will do
-// (OpDef::product_of_rows), in the phase and the chunk of the collective, whose rows must be of fixed number and in
-// runs that lie rank after rank. A row of a product has the same bits whichever rows are worked out with it, and a
-// sum is its owner's, in rank order: every value keeps its bits.
+// It runs after differentiation, so that forward and input gradients are taken alike. Any product by rows will do
+// (OpDef::product_of_rows), in the phase and the chunk of the collective. The collective's rows must be of fixed
+// number and in runs that lie rank after rank. A row of a product has the same bits whichever rows are computed
+// with it, and a sum is its owner's, in rank order. So every value keeps its bits.
 //
 // Sources: FLUX (arXiv 2406.06858); AsyncTP of PyTorch; Wang et al., Overlap Communication with Dependent
 // Computation via Decomposition (ASPLOS 2023).
@@ -31,13 +31,13 @@ struct Pair {
 /// All pairs, in the order of their products; no op is in two of them.
 std::vector<Pair> pairs_to_fuse(const ir::Listing& listing);
 
-/// Of each rank's rows of each run the number of pieces that come and go by themselves; 0: the pair stays as it is.
+/// The number of pieces of each rank's rows of each run that come and go by themselves; 0: the pair stays as it is.
 using PiecesOf = std::function<int(const ir::Listing& listing, const Pair& pair)>;
 
 /// Makes one op of each pair that gets pieces, at the place of its product.
 void fuse_with_collectives(ir::Listing& listing, const PiecesOf& pieces);
 
-/// What a pair becomes, without its results: for durations.
+/// The op that a pair becomes, without its results: for durations.
 ir::Op fused_op(const ir::Listing& listing, const Pair& pair, int pieces, bool keeps);
 
 }  // namespace heddle::passes

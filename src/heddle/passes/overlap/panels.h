@@ -29,9 +29,9 @@ int most_panels(const ir::Listing& listing, const Panels& panels, const Duration
 /// Microseconds of forward and backward of all chunks, each by itself.
 double forward_and_backward_us(const ir::Listing& listing, const Durations& durations, bool woven);
 
-/// Cuts the products of a listing into as many panels as stated; else as many as leave the longest message ten
-/// times its latency and a panel enough rows to be multiplied well. Collectives of which a panel would be too short
-/// stay whole.
+/// Cuts the products of a listing into as many panels as stated. Else it makes as many as leave the longest message
+/// ten times its latency and a panel enough rows to be multiplied well. Collectives of which a panel would be too
+/// short stay whole.
 void tiles_by_rates(ir::Listing& listing, const Panels& panels, const Durations& durations);
 
 }  // namespace heddle::passes

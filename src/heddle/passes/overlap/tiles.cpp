@@ -17,7 +17,7 @@ using ir::Op;
 using ir::Phase;
 using ir::ValueId;
 
-// Of ops by their index in the list.
+// The cutter of ops, each by its index in the list.
 class Tiler {
  public:
   Tiler(Listing& listing, const WorthCutting& worth) : listing_(listing), writers_(listing.values.size(), 0) {
@@ -74,7 +74,7 @@ class Tiler {
   }
 
  private:
-  int& writers(ValueId id) { return writers_[static_cast<size_t>(listing_.base(id))]; }
+  int& writers(ValueId id) { return writers_[listing_.base(id)]; }
 
   // The operands and results that are taken by rows.
   static std::vector<ValueId*> by_row(Op& op) {
@@ -119,7 +119,7 @@ class Tiler {
     return !op.def->collective || (op.attributes.integer_or("zigzag", 0) == 0 && run_of(listing_, op) > 1);
   }
 
-  // Who hands rows to whom, among those that may be cut.
+  // Finds which ops hand rows to which, among those that may be cut.
   void link(const ir::Uses& uses, const std::vector<bool>& able) {
     to_.resize(listing_.ops.size());
     from_.resize(listing_.ops.size());
@@ -129,11 +129,11 @@ class Tiler {
       for (const ValueId id : row_values(op)) {
         if (is_result(op, id)) continue;
         const int writer = uses.writer_index(id);
-        if (writer < 0 || !able[static_cast<size_t>(writer)]) continue;
-        const Op& maker = listing_.ops[static_cast<size_t>(writer)];
+        if (writer < 0 || !able[writer]) continue;
+        const Op& maker = listing_.ops[writer];
         if (maker.phase != op.phase || maker.chunk != op.chunk) continue;
         from_[i].push_back(static_cast<size_t>(writer));
-        to_[static_cast<size_t>(writer)].push_back(i);
+        to_[writer].push_back(i);
       }
     }
   }
@@ -152,7 +152,7 @@ class Tiler {
   void spread() {
     const size_t count = listing_.ops.size();
     using Runs = std::pair<int64_t, int64_t>;  // rows of one, and how many
-    // Those of a collective before it, of one after it.
+    // Runs of a collective before it, and of one after it.
     std::vector<Runs> behind(count), ahead(count);
     const auto reach = [&](size_t i, const std::vector<size_t>& neighbours, std::vector<Runs>& run) {
       if (listing_.ops[i].def->collective) return;

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "heddle/passes/copies.h"
-#include "heddle/passes/host/by_copies.h"
+#include "heddle/passes/copy_ops.h"
+#include "heddle/passes/host/staged_ops.h"
 #include "heddle/passes/state/state_slices.h"
 
 namespace heddle::passes {
@@ -22,37 +22,33 @@ class HostState : public StateSlices {
   using StateSlices::StateSlices;
 
  private:
-  // What the updates of a phase read leaves on the condition of those that read it, where they have one in common.
-  // Behind the op that makes it; what is summed over the microbatches of a step, before its end; and the factor and
-  // the rates, and what an update that is taken back reads again, before the first that reads it.
+  // Copies the updates' operands out, each behind the op that makes it. A sum over the microbatches leaves before
+  // the step's end, the factor and the rates before the first update that reads them.
   void begin(const std::map<size_t, State>& states) override {
     const std::vector<Op>& ops = listing_.ops;
     const auto end = static_cast<size_t>(
         std::find_if(ops.begin(), ops.end(), [](const Op& op) { return op.phase == ir::Phase::end; }) -
         ops.begin());
     std::vector<Leaving> leaving;  // the last layer's first, as the backward makes them
-    std::map<Read, size_t> known;
+    std::map<ValueId, size_t> known;
     for (auto at = states.rbegin(); at != states.rend(); ++at) {
       const Op& op = ops[at->first];
       for (size_t i = 0; i < op.in.size(); ++i) {
         if (op.in[i] == none) continue;
-        const Read read{op.in[i], op.phase};
-        const auto [found, fresh] = known.try_emplace(read, leaving.size());
+        const auto [found, fresh] = known.try_emplace(op.in[i], leaving.size());
         if (fresh)
           leaving.push_back(
-              {read, copy_beside("copy_out", listing_, op.in[i], op), is_cut(op, op.def->operands, i)});
+              {op.in[i], copy_beside("copy_out", listing_, op.in[i], op), is_cut(op, op.def->operands, i)});
         Leaving& leaves = leaving[found->second];
         leaves.first_read = at->first;
-        if (leaves.copy.condition != op.condition) leaves.copy.condition = {};
       }
     }
     for (const Leaving& leaves : leaving) {
-      const int made_by = uses_.writer_index(leaves.read.first);
+      const int made_by = uses_.writer_index(leaves.read);
       if (leaves.in_slices && made_by >= 0) {
-        after_[static_cast<size_t>(made_by)].push_back(leaves);
+        after_[made_by].push_back(leaves);
       } else {
-        const bool sum = leaves.in_slices && leaves.read.second == ir::Phase::end;
-        before_[sum ? end : leaves.first_read].push_back(leaves);
+        before_[leaves.in_slices ? end : leaves.first_read].push_back(leaves);
       }
     }
   }
@@ -63,7 +59,7 @@ class HostState : public StateSlices {
   void write(const Op& op, const State& state, Op part, int64_t begin, int64_t end) override {
     for (size_t i = 0; i < part.in.size(); ++i) {
       if (op.in[i] == none) continue;
-      const ValueId there = on_host_.at({op.in[i], op.phase});
+      const ValueId there = on_host_.at(op.in[i]);
       part.in[i] = is_cut(op, op.def->operands, i) ? listing_.elements_of(there, begin, end) : there;
     }
     part.stream = ir::kHostStream;
@@ -88,11 +84,8 @@ class HostState : public StateSlices {
     for (const auto& [device, in_slot] : pairs) copy("copy_in", op, in_slot, device);
   }
 
-  void keep(const Op& op) override { listing_.ops.push_back(kept_by_processor(op)); }
-
-  using Read = std::pair<ValueId, ir::Phase>;
   struct Leaving {
-    Read read;
+    ValueId read = none;
     Op copy;
     bool in_slices = false;  // a gradient
     size_t first_read = 0;   // by the op of that index
@@ -102,11 +95,11 @@ class HostState : public StateSlices {
     const auto found = at.find(i);
     if (found == at.end()) return;
     for (const Leaving& leaves : found->second)
-      on_host_[leaves.read] = listing_.append(leaves.copy, {listing_.value(leaves.read.first).name + ".host"})[0];
+      on_host_[leaves.read] = listing_.append(leaves.copy, {listing_.value(leaves.read).name + ".host"})[0];
   }
 
   At before_, after_;
-  std::map<Read, ValueId> on_host_;
+  std::map<ValueId, ValueId> on_host_;
 };
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "heddle/base/chunk_sums.h"
+#include "heddle/base/files/chunk_sums.h"
 #include "heddle/ops/ops.h"
 
 namespace heddle::passes {
@@ -16,7 +16,7 @@ using ir::none;
 using ir::Op;
 using ir::ValueId;
 
-// What of a parameter persists and is not made again of the rest.
+// The values of a parameter that persist and are not made again of the rest.
 std::vector<ValueId> state_of(const model::Parameter& p, const ir::Listing& listing) {
   std::vector<ValueId> state;
   const auto add = [&](const std::string& name) {

@@ -2,10 +2,10 @@
 // outlives the process.
 //
 // State changes at the end of a step alone, so a copy that is begun before a step runs beside its forward and
-// backward: nothing waits for it but the update of what is not copied yet. Each value has two places, "NAME.snap"
+// backward. Nothing waits for it but the update of what is not copied yet. Each value has two places, "NAME.snap"
 // and "NAME.snap.before", which `flip` lets take turns: while one is written the other is whole. Beside each stand
-// the checksums of its chunks (base/chunk_sums), taken from the source. What lies on the host is copied there, by
-// its processor.
+// the checksums of its chunks (base/files/chunk_sums), taken from the source. The host's processor copies what lies
+// on the host there.
 #pragma once
 
 #include "heddle/model/text/rank_text.h"

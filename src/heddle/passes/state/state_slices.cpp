@@ -4,7 +4,7 @@
 #include <set>
 #include <string>
 
-#include "heddle/passes/host/by_copies.h"
+#include "heddle/passes/host/staged_ops.h"
 
 namespace heddle::passes {
 
@@ -21,7 +21,7 @@ constexpr int64_t kSmall = 64;                 // what is less than this part of
 }  // namespace
 
 StateSlices::StateSlices(ir::Listing& listing, double bytes_per_us)
-    : listing_(listing), uses_(listing), kept_(kept_states(listing)), bytes_per_us_(bytes_per_us) {}
+    : listing_(listing), uses_(listing), bytes_per_us_(bytes_per_us) {}
 
 void StateSlices::run() {
   find();
@@ -49,10 +49,7 @@ void StateSlices::run() {
         }
         write(op, state, std::move(part), begin, end);
       }
-      end_of(op, state);
       bring_back(1);
-    } else if (has_left(op)) {
-      keep(op);
     } else if (reads_host(op)) {
       late_.push_back(std::move(op));
     } else {
@@ -85,9 +82,9 @@ void StateSlices::find() {
   }
 }
 
-// Whether it can update so a slice of the value at a time.
+// True if the op can update the value a slice at a time.
 bool StateSlices::slices(const Op& op, ValueId id) const {
-  if (op.def->by_element.empty() || (op.phase != ir::Phase::end && op.phase != ir::Phase::check)) return false;
+  if (op.def->by_element.empty() || op.phase != ir::Phase::end) return false;
   const auto at = std::find(op.updates.begin(), op.updates.end(), id);
   return at != op.updates.end() && is_cut(op, op.def->updates, static_cast<size_t>(at - op.updates.begin()));
 }
@@ -96,19 +93,9 @@ bool StateSlices::may_leave(ValueId id) const {
   const auto readers = uses_.readers(id), updaters = uses_.updaters(id);
   return listing_.value(id).role == ir::Role::optimizer && listing_.value(id).space == ir::Space::device &&
          std::all_of(updaters.begin(), updaters.end(),
-                     [&](int updater) {
-                       const Op& op = uses_.op(updater);
-                       return slices(op, id) || keeps_state(kept_, op);
-                     }) &&
-         std::all_of(readers.begin(), readers.end(), [&](int reader) {
-           const ir::Phase phase = uses_.op(reader).phase;
-           return phase == ir::Phase::end || phase == ir::Phase::check;
-         });
-}
-
-bool StateSlices::has_left(const Op& copy) const {
-  if (!keeps_state(kept_, copy)) return false;
-  return listing_.value(copy.in[0]).space == listing_.value(copy.updates[0]).space;
+                     [&](int updater) { return slices(uses_.op(updater), id); }) &&
+         std::all_of(readers.begin(), readers.end(),
+                     [&](int reader) { return uses_.op(reader).phase == ir::Phase::end; });
 }
 
 void StateSlices::choose_size() {

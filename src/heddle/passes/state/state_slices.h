@@ -1,6 +1,5 @@
-// What passes share that keep optimizer state on the host and update it a slice at a time: which state may leave
-// the device, how it is cut, and who else must have it back. Several ops may update the same state, each on a
-// condition of its own, where updates run ahead of the norm (passes/update/ahead_of_norm).
+// The common part of passes that keep optimizer state on the host and update it a slice at a time. It decides which
+// state may leave the device, how it is cut, and who else must have it back.
 #pragma once
 
 #include <map>
@@ -8,7 +7,6 @@
 #include <vector>
 
 #include "heddle/ir/uses.h"
-#include "heddle/passes/state/kept_state.h"
 
 namespace heddle::passes {
 
@@ -20,9 +18,9 @@ class StateSlices {
   StateSlices(const StateSlices&) = delete;
   StateSlices& operator=(const StateSlices&) = delete;
 
-  /// Moves to the host what ops of the end, or of the check, update element by element and nothing else changes,
-  /// unless something reads it in another phase, or it is small beside a slice. What else reads it at the end reads
-  /// a copy that comes back for it, one op later, so that these copies don't hold up those of the next state.
+  /// Moves to the host what ops of the end update element by element and nothing else changes. Exceptions are
+  /// values that something reads in another phase, or that are small beside a slice. Other readers at the end read
+  /// a copy that comes back for them, one op later, so that these copies don't hold up those of the next state.
   void run();
 
  protected:
@@ -38,10 +36,6 @@ class StateSlices {
   /// Writes the op that works on elements begin … end: `part` has its updates and results cut, where they
   /// lie now.
   virtual void write(const ir::Op& op, const State& state, ir::Op part, int64_t begin, int64_t end) = 0;
-  /// Writes what stands behind the last of them.
-  virtual void end_of(const ir::Op&, const State&) {}
-  /// Writes what takes the place of an op that keeps a copy of state that has left, or brings it back.
-  virtual void keep(const ir::Op& op) = 0;
 
   static bool is_cut(const ir::Op& op, std::string_view list, size_t i);
   void copy(std::string_view kind, const ir::Op& beside, ir::ValueId from, ir::ValueId to);
@@ -52,14 +46,12 @@ class StateSlices {
 
   ir::Listing& listing_;
   const ir::Uses uses_;  // before anything is written
-  const std::map<ir::ValueId, KeptState> kept_;
 
  private:
   void find();
   void choose_size();
   bool may_leave(ir::ValueId id) const;
   bool slices(const ir::Op& op, ir::ValueId id) const;
-  bool has_left(const ir::Op& copy) const;
   bool large(const State& state) const;
   bool reads_host(const ir::Op& op) const;
   bool uses_what_is_late(const ir::Op& op) const;

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "heddle/passes/copies.h"
+#include "heddle/passes/copy_ops.h"
 #include "heddle/passes/state/state_slices.h"
 
 namespace heddle::passes {
@@ -24,57 +24,24 @@ class Streamer : public StateSlices {
       if (op.in[i] != ir::none && is_cut(op, op.def->operands, i))
         part.in[i] = listing_.elements_of(op.in[i], begin, end);
     }
-    struct Way {
-      ValueId from, slot, to;
-    };
-    std::vector<Way> ways;
+    std::vector<std::pair<ValueId, ValueId>> pairs;  // on the host, in the slot on the device
     for (const size_t u : state.updates) {
-      const ValueId here = part.updates[u], in_slot = slot(op, u, ir::Space::device, turn(), end - begin);
-      Way way{here, in_slot, here};
-      const auto beside = [&] { return listing_.elements_of(kept_.at(op.updates[u]).copy, begin, end); };
-      if (runs_ahead(op, op.updates[u])) way.to = beside();
-      if (takes_back(op, op.updates[u])) way.from = beside();
-      ways.push_back(way);
-      part.updates[u] = in_slot;
+      const ValueId in_slot = slot(op, u, ir::Space::device, turn(), end - begin);
+      pairs.emplace_back(std::exchange(part.updates[u], in_slot), in_slot);
     }
-    for (const Way& way : ways) copy("copy_in", part, way.from, way.slot);
+    for (const auto& [host, in_slot] : pairs) copy("copy_in", part, host, in_slot);
     listing_.ops.push_back(part);
-    for (const Way& way : ways) copy("copy_out", part, way.slot, way.to);
-  }
-
-  void end_of(const Op& op, const State& state) override {
-    for (const size_t u : state.updates) {
-      if (!runs_ahead(op, op.updates[u])) continue;
-      Op flip = op_beside("flip", ir::none, op);
-      flip.in.clear();
-      flip.updates = {op.updates[u], kept_.at(op.updates[u]).copy};
-      flip.condition = op.condition;
-      listing_.ops.push_back(std::move(flip));
-    }
-  }
-
-  // The old slices are where the new ones were written.
-  void keep(const Op&) override {}
-
-  bool runs_ahead(const Op& op, ValueId state) const {
-    const auto kept = kept_.find(state);
-    return kept != kept_.end() && op.phase == ir::Phase::end && op.condition == kept->second.before;
-  }
-  bool takes_back(const Op& op, ValueId state) const {
-    const auto kept = kept_.find(state);
-    return kept != kept_.end() && op.phase == ir::Phase::check && op.condition == kept->second.back;
+    for (const auto& [host, in_slot] : pairs) copy("copy_out", part, in_slot, host);
   }
 };
 
-// Whether nothing uses the value but what may reach it on the host, and what keeps a copy of it.
-bool may_be_mapped(const ir::Uses& uses, const std::map<ValueId, KeptState>& kept, ValueId id) {
-  const auto readers = uses.readers(id), updaters = uses.updaters(id);
-  return std::all_of(readers.begin(), readers.end(),
-                     [&](int reader) { return keeps_state(kept, uses.op(reader)); }) &&
-         std::all_of(updaters.begin(), updaters.end(), [&](int updater) {
+// Only ops that can reach the value on the host use it.
+bool may_be_mapped(const ir::Uses& uses, ValueId id) {
+  const auto updaters = uses.updaters(id);
+  return uses.readers(id).empty() && std::all_of(updaters.begin(), updaters.end(), [&](int updater) {
            const Op& op = uses.op(updater);
            const auto at = std::find(op.updates.begin(), op.updates.end(), id);
-           return keeps_state(kept, op) || ir::reaches_host(op, static_cast<size_t>(at - op.updates.begin()));
+           return ir::reaches_host(op, static_cast<size_t>(at - op.updates.begin()));
          });
 }
 
@@ -82,15 +49,10 @@ bool may_be_mapped(const ir::Uses& uses, const std::map<ValueId, KeptState>& kep
 
 void map_state(ir::Listing& listing) {
   const ir::Uses uses(listing);
-  const std::map<ValueId, KeptState> kept = kept_states(listing);
   for (const Op& op : listing.ops) {
     for (const std::string_view name : ir::names_in(op.def->reaches_host)) {
-      if (may_be_mapped(uses, kept, op.updated(name))) listing.value(op.updated(name)).space = ir::Space::host;
+      if (may_be_mapped(uses, op.updated(name))) listing.value(op.updated(name)).space = ir::Space::host;
     }
-  }
-  for (Op& op : listing.ops) {
-    if (keeps_state(kept, op) && listing.value(op.in[0]).space == listing.value(op.updates[0]).space)
-      op = kept_by_processor(op);
   }
 }
 

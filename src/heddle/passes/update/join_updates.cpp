@@ -17,9 +17,9 @@ using ir::none;
 using ir::Op;
 using ir::ValueId;
 
-// Where ops stand in the text as it is written anew, from 1; 0 stands before all of them.
+// The place of an op in the listing as it is written anew, from 1; 0 stands before all of them.
 using Place = size_t;
-// Of each stream of each phase: up to which of its ops all have ended.
+// The last op of each stream of each phase that has ended, with all before it.
 using Ended = std::map<std::pair<ir::Phase, std::string>, Place>;
 
 struct Written {
@@ -28,11 +28,11 @@ struct Written {
   Ended before;           // when it begins
 };
 
-// So many are looked through for each op: in a text whose updates all stand apart, looking at all takes a square of
-// their number.
+// The most that are looked through for each op. In a listing whose updates all stand apart, looking at all takes a
+// square of their number.
 constexpr size_t kMostOpen = 64;
 
-// Who has touched a value, or a part of it, last.
+// The ops that have touched a value, or a part of it, last.
 struct Touched {
   Place write = 0;
   std::map<std::pair<ir::Phase, std::string>, Place> reads;
@@ -55,7 +55,7 @@ class Joiner {
 
  private:
   Written& at(Place place) { return text_[place - 1]; }
-  Touched& touched(ValueId id) { return touched_[static_cast<size_t>(listing_.base(id))]; }
+  Touched& touched(ValueId id) { return touched_[listing_.base(id)]; }
   static std::pair<ir::Phase, std::string> stream_of(const Op& op) { return {op.phase, ir::stream_name(op)}; }
 
   bool joins(const Op& op) const {
@@ -104,7 +104,7 @@ class Joiner {
     return apart;
   }
 
-  // What has ended when the op begins, by what it has to wait for; of its own phase.
+  // Adds what has ended when the op begins, by what it has to wait for; of its own phase.
   void wait_for(const Op& op, Ended& ended) {
     const auto after = [&](Place place) {
       if (place == 0 || at(place).op.phase != op.phase) return;

@@ -5,10 +5,10 @@
 
 namespace heddle::passes {
 
-/// Adds behind all that `update` has written for each parameter that is cut by experts one `move_experts` of what
-/// persists of it: master, moments, average, rounded run, and the weight itself where it is frozen, or not made
-/// anew of these as a step begins. What is packed has an op of its own. InternalError where the runs of state are
-/// not shared out among the ranks of edp, or of etp and edp.
+/// Adds one `move_experts` for each parameter that is cut by experts, behind all that `update` has written. It
+/// moves what persists of the parameter: master, moments, average, rounded run. It moves the weight itself where it
+/// is frozen, or not made anew of these as a step begins. What is packed has an op of its own. InternalError where
+/// the runs of state are not shared out among the ranks of edp, or of etp and edp.
 void move_experts(model::RankText& text, const ir::Coordinates& mesh);
 
 }  // namespace heddle::passes

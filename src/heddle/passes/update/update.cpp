@@ -1,12 +1,14 @@
 #include "heddle/passes/update/update.h"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 
 #include "heddle/ir/uses.h"
 #include "heddle/ops/ops.h"
-#include "heddle/passes/host/by_copies.h"
-#include "heddle/passes/update/muon.h"
+#include "heddle/passes/host/staged_ops.h"
+#include "heddle/passes/muon.h"
+#include "heddle/passes/shard/shard_weights.h"
 
 namespace heddle::passes {
 
@@ -26,7 +28,7 @@ class Writer {
     for (const model::Parameter& p : text_.parameters) {
       if (!p.trained) continue;
       HEDDLE_CHECK(listing_.accumulators.contains(p.value), "nothing makes a gradient of '{}'", p.name);
-      if (ranks_of(p) == 1) gradients_[p.value] = listing_.accumulators.at(p.value);
+      if (reduced_over(p).empty()) gradients_[p.value] = listing_.accumulators.at(p.value);
     }
     reduce_gradients();
     if (o_.exact_sums) round_gradients();
@@ -46,7 +48,8 @@ class Writer {
     op("accumulate", {norm[0]}, {}, {},
        {model::add_statistic(listing_, text_.statistics, {.kind = &model::kGradientNorm}, {{1, none}},
                              Dtype::f64)});
-    ValueId clip = norm[1], hyper = op("load_step", {}, {"hyper"})[0];
+    // Learning rate, 1 − β₁ᵗ and 1 − β₂ᵗ of step t, rate of the balancing biases.
+    ValueId clip = norm[1], hyper = load({.name = "hyper", .dtype = Dtype::f64, .shape = {4}, .owner = "rates"});
     if (o_.skips_outliers()) leave_out(norm[0], clip, hyper);
     std::vector<MuonTarget> matrices;
     for (const model::Parameter& p : text_.parameters) {
@@ -68,7 +71,23 @@ class Writer {
   }
 
  private:
-  int ranks_of(const model::Parameter& p) const { return o_.ranks_of(p.copies); }
+  int ranks_of(const model::Parameter& p) const { return o_.ranks_of(p.replica_group); }
+
+  // The group among which the end of a step sums what its ranks hold of a gradient, and that among which its
+  // beginning gathers what they hold of a weight; "" where the rank has it already.
+  std::string reduced_over(const model::Parameter& p) const {
+    if (!p.within.empty()) return p.across;
+    return ranks_of(p) > 1 ? p.replica_group : "";
+  }
+  std::string gathered_over(const model::Parameter& p) const {
+    if (is_sharded(p)) return p.across;
+    return ranks_of(p) > 1 ? p.replica_group : "";
+  }
+  bool is_sharded(const model::Parameter& p) const { return listing_.value(p.value).space == ir::Space::nowhere; }
+  // The weight that lasts: the whole, or this rank's run.
+  ValueId lasting(const model::Parameter& p) const {
+    return is_sharded(p) ? run_of_weight(listing_, p.name) : p.value;
+  }
 
   /// In the places of factor and rates come those by which an outlier moves nothing. The loss is that of all ranks.
   void leave_out(ValueId norm, ValueId& clip, ValueId& hyper) {
@@ -79,7 +98,12 @@ class Writer {
     const int world = o_.ranks_of("world");
     losses = op("sum_parts", losses, {"loss"}, {{"size", int64_t{1}}});
     if (world > 1) losses = op("all_reduce", losses, {"loss_all"}, {{"ranks", int64_t{world}}}, {}, "world");
-    const ValueId limits = op("load_limits", {}, {"limits"})[0];
+    // The largest norm, and the largest loss summed over labels, of a step that is not left out.
+    const ValueId limits = load({.name = "limits",
+                                 .dtype = Dtype::f64,
+                                 .shape = {2},
+                                 .owner = "outliers",
+                                 .otherwise = ir::Default::of(std::numeric_limits<double>::infinity())});
     const std::vector<ValueId> decided =
         op("skip_outlier", {norm, clip, hyper, limits, losses[0]}, {"clip.decided", "hyper.decided", "skipped"});
     op("accumulate", {decided[2]}, {}, {},
@@ -97,31 +121,43 @@ class Writer {
     op.updates = std::move(updates);
     op.phase = phase_;
     op.chunk = chunk_;
+    // The ranks across runs are on the stream of the group that they are runs of: what ends a step needs no more.
+    if (const size_t run = group.find('_'); run != std::string::npos) op.stream = "comm." + group.substr(0, run);
     op.group = std::move(group);
     op.attributes = std::move(attributes);
     return listing_.append(std::move(op), names);
   }
 
-  /// The parameters with copies, in buckets of one group and type, and of one chunk when the first comes first.
-  /// `bytes` of each counts towards the bucket's size.
-  template <class Bytes>
-  std::vector<std::vector<const model::Parameter*>> buckets(bool last_first, Bytes bytes) const {
-    std::vector<std::vector<const model::Parameter*>> full;
+  ValueId load(const ir::Input& input) {
+    listing_.add_input(input);
+    return op("load", {}, {input.name}, {{"input", input.name}})[0];
+  }
+
+  struct Bucket {
+    std::string group;
+    std::vector<const model::Parameter*> parameters;
+  };
+
+  /// The parameters that a group shares, in buckets of one group and type, and of one chunk when the first comes
+  /// first. `bytes` of each counts towards the bucket's size.
+  template <class Group, class Bytes>
+  std::vector<Bucket> buckets(bool last_first, Group group, Bytes bytes) const {
+    std::vector<Bucket> full;
     std::map<std::tuple<std::string, Dtype, int>, std::pair<std::vector<const model::Parameter*>, int64_t>> open;
     std::vector<const model::Parameter*> order;
     for (const model::Parameter& p : text_.parameters) {
-      if (p.trained && ranks_of(p) > 1) order.push_back(&p);
+      if (p.trained && !group(p).empty()) order.push_back(&p);
     }
     if (last_first) std::reverse(order.begin(), order.end());
     for (const model::Parameter* p : order) {
       const int64_t size = bytes(*p);
       if (size == 0) {
-        full.push_back({p});  // alone
+        full.push_back({group(*p), {p}});  // alone
         continue;
       }
-      auto& [bucket, sum] = open[{p->copies, listing_.value(p->value).dtype, last_first ? 0 : chunk_of(*p)}];
+      auto& [bucket, sum] = open[{group(*p), listing_.value(p->value).dtype, last_first ? 0 : chunk_of(*p)}];
       if (!bucket.empty() && sum + size > o_.bucket_bytes) {
-        full.push_back(std::move(bucket));
+        full.push_back({group(*p), std::move(bucket)});
         bucket.clear();
         sum = 0;
       }
@@ -129,7 +165,7 @@ class Writer {
       sum += size;
     }
     for (auto& [key, rest] : open) {
-      if (!rest.first.empty()) full.push_back(std::move(rest.first));
+      if (!rest.first.empty()) full.push_back({std::get<std::string>(key), std::move(rest.first)});
     }
     return full;
   }
@@ -139,7 +175,8 @@ class Writer {
       const std::vector<ValueId>& uses = listing_.accumulators.at(p.value);
       return uses.size() > 1 ? 0 : listing_.bytes(uses[0], ir::FixedRows());
     };
-    for (const auto& bucket : buckets(true, bytes)) {
+    const auto over = [&](const model::Parameter& p) { return reduced_over(p); };
+    for (const auto& [group, bucket] : buckets(true, over, bytes)) {
       std::vector<ValueId> in;
       std::vector<std::string> names;
       for (const model::Parameter* p : bucket) {
@@ -148,10 +185,10 @@ class Writer {
         names.push_back("shard.grad." + p->name);
       }
       const bool one = bucket.size() == 1;
-      ir::Attributes attributes{{"ranks", int64_t{ranks_of(*bucket[0])}}, {"one", int64_t{one}}};
+      ir::Attributes attributes{{"ranks", int64_t{o_.ranks_of(group)}}, {"one", int64_t{one}}};
       const auto order = o_.order_of_uses.find(bucket[0]->name);
       if (one && order != o_.order_of_uses.end()) attributes.set("order", order->second);
-      const auto shards = op("reduce_gradients", in, names, attributes, {}, bucket[0]->copies);
+      const auto shards = op("reduce_gradients", in, names, attributes, {}, group);
       for (size_t i = 0; i < bucket.size(); ++i) gradients_[bucket[i]->value] = {shards[i]};
     }
   }
@@ -169,11 +206,14 @@ class Writer {
   /// In whose beginning a weight is gathered. One that other pipeline ranks hold too must not wait for what they
   /// wait for, so it is gathered before anything else.
   int chunk_of(const model::Parameter& p) const {
-    if (p.copies.find('@') != std::string::npos) return ir::kAllChunks;
-    return first_use(p.value) == nullptr ? 0 : first_use(p.value)->chunk;
+    if (p.on_several_stages) return ir::kAllChunks;
+    const ir::Op* first = first_use(lasting(p));
+    return first == nullptr ? 0 : first->chunk;
   }
 
+  // A run that is read before the end is there already (passes/shard).
   ValueId state(const ir::Shape& shape, const std::string& name, Dtype dtype, Role role = Role::optimizer) {
+    if (const ValueId known = listing_.find(name); known != none) return known;
     ir::Value value;
     value.name = name;
     value.dtype = dtype;
@@ -232,7 +272,8 @@ class Writer {
     return own ? p.value : state(gradient.shape, "master." + p.name, gradient.dtype);
   }
 
-  // What the weight is made of: nothing more, a rounded copy that the update writes, or the master itself (none).
+  // The rounded copy of the master that the update writes; none if the weight is made from the master itself or
+  // needs no copy.
   ValueId copy_of(const model::Parameter& p, ValueId master) {
     const ir::Value weight = listing_.value(p.value);
     const bool sharded = ranks_of(p) > 1;
@@ -291,14 +332,14 @@ class Writer {
     for (const model::Parameter& p : text_.parameters) {
       if (!p.balances || p.frozen) continue;
       const int ranks = ranks_of(p);
-      // Where margins are counted, they are what the biases go by.
+      // Margins, where they are counted, decide the biases.
       const ValueId margins = model::value_of(text_.statistics, model::kMargins, p.layer);
       const bool by_load = margins == none;
       ValueId counted = by_load ? model::value_of(text_.statistics, model::kLoad, p.layer) : margins;
       HEDDLE_CHECK(counted != none, "nothing counts the load that '{}' balances", p.name);
       if (ranks > 1) {
         counted = op("all_reduce", {counted}, {fmt::format("{}_all.{}", by_load ? "load" : "margins", p.layer)},
-                     {{"ranks", int64_t{ranks}}}, {}, p.copies)[0];
+                     {{"ranks", int64_t{ranks}}}, {}, p.replica_group)[0];
       }
       if (by_load) {
         op("router_bias_update", {counted, hyper}, {}, {}, {p.value});
@@ -310,28 +351,29 @@ class Writer {
 
   void gather_weights() {
     const auto bytes = [&](const model::Parameter& p) {
-      const ir::Value& weight = listing_.value(p.value);
-      return weight.layout == ir::Layout::packed ? 0 : listing_.bytes(p.value, ir::FixedRows());
+      const ValueId weight = lasting(p);
+      return listing_.value(weight).layout == ir::Layout::packed ? 0 : listing_.bytes(weight, ir::FixedRows());
     };
-    for (const auto& bucket : buckets(false, bytes)) {
+    const auto over = [&](const model::Parameter& p) { return gathered_over(p); };
+    for (const auto& [group, bucket] : buckets(false, over, bytes)) {
       chunk_ = chunk_of(*bucket[0]);
-      const int64_t ranks = ranks_of(*bucket[0]);
+      const int64_t ranks = o_.ranks_of(group);
       const ir::Value& first = listing_.value(bucket[0]->value);
       if (first.layout == ir::Layout::packed) {
         ir::Attributes attributes{{"ranks", ranks}};
         for (size_t i = 0; i < first.shape.size(); ++i)
           attributes.set(fmt::format("dim{}", i), first.shape[i].count);
         const ValueId rows = op("gather_rows", {sources_.at(bucket[0]->value)}, {"rows." + bucket[0]->name},
-                                attributes, {}, bucket[0]->copies)[0];
+                                attributes, {}, group)[0];
         op("pack_weight", {rows}, {}, {}, {bucket[0]->value});
         continue;
       }
       std::vector<ValueId> in, updates;
       for (const model::Parameter* p : bucket) {
         in.push_back(sources_.at(p->value));
-        updates.push_back(p->value);
+        updates.push_back(lasting(*p));
       }
-      op("gather_weights", in, {}, {{"ranks", ranks}}, updates, bucket[0]->copies);
+      op("gather_weights", in, {}, {{"ranks", ranks}}, updates, group);
     }
   }
 
@@ -368,7 +410,7 @@ ir::Listing restore_listing(const std::vector<ir::Op>& restores, const ir::Listi
     for (std::vector<ValueId>* ids : {&op.in, &op.updates}) {
       for (ValueId& id : *ids) shared(id);
     }
-    append_by_copies(listing, std::move(op));
+    append_staged(listing, std::move(op));
   }
   return listing;
 }

@@ -69,10 +69,9 @@ std::vector<KindFlops> flops_by_kind(const plan::Plan& plan, const plan::Lowered
   for (const char* kind : {"attention", "routed experts", "other products", "output head"}) kinds.push_back({kind});
   const auto add = [&](ir::Purpose purpose, double tokens, double KindFlops::*into) {
     for (const ir::Action& action : program.actions_of(0, purpose)) {
-      if (action.condition) continue;  // run again
-      const ir::Block& block = program.blocks[static_cast<size_t>(action.block)];
+      const ir::Block& block = program.blocks[action.block];
       for (const ir::Step& step : block.steps) {
-        const ir::Listing& listing = program.listings[static_cast<size_t>(block.listings[step.slot])];
+        const ir::Listing& listing = program.listings[block.listings[step.slot]];
         const ir::Op& op = listing.ops[step.op];
         if (op.def->cost == nullptr) continue;
         const double a_step = ir::once_a_step(op.phase) ? static_cast<double>(microbatches) : 1;
@@ -90,7 +89,7 @@ std::vector<KindFlops> flops_by_kind(const plan::Plan& plan, const plan::Lowered
 std::vector<RoleBytes> persistent_by_role(const ir::StepProgram& program, int rank, ir::Space space) {
   std::vector<RoleBytes> roles;
   for (const int s : program.listings_of(rank)) {
-    const ir::Listing& listing = program.listings[static_cast<size_t>(s)];
+    const ir::Listing& listing = program.listings[s];
     for (size_t v = 0; v < listing.values.size(); ++v) {
       const ir::Value& value = listing.values[v];
       const bool elsewhere = value.space != space || value.shared_with >= 0 || value.part_of != ir::none;

@@ -1,5 +1,5 @@
-// What a model costs, read off its step program: parameters by part, FLOPs by kind of product, persistent bytes by
-// role.
+// The costs of a model, read off its step program: parameters by part, FLOPs by kind of product, persistent bytes
+// by role.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct RoleBytes {
   ir::Role role;
   int64_t bytes = 0;
 };
-/// Of what lies in one memory.
+/// Persistent bytes of one memory.
 std::vector<RoleBytes> persistent_by_role(const ir::StepProgram& program, int rank,
                                           ir::Space space = ir::Space::device);
 

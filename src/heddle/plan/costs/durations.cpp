@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kLaunchUs = 2, kHostLaunchUs = 5;
 
-// What an op updates on the host crosses the link both ways at once.
+// Bytes that an op updates on the host; they cross the link both ways at once.
 double host_bytes(const ir::Listing& listing, const ir::Op& op) {
   double bytes = 0;
   for (const ir::ValueId id : op.updates) {
@@ -20,7 +20,7 @@ double host_bytes(const ir::Listing& listing, const ir::Op& op) {
   return bytes;
 }
 
-// Of a product over groups, over the time of one that is grouped.
+// The time of a product over groups, relative to a grouped one.
 double over_grouped(const cost::WayRates& ways, const ir::Listing& listing, const ir::Op& op, double flops) {
   if (!op.attributes.has("way")) return 1;
   const auto groups = static_cast<double>(listing.value(op.operand("offsets")).shape[0].count - 1);
@@ -36,10 +36,29 @@ int64_t balanced_rows(const ir::Listing& listing) {
   return 0;
 }
 
+namespace {
+
+// The rows of balanced experts, looked for in the listing only where an op's cost asks: most ops' don't, and every
+// op of a listing is priced.
+class BalancedRows : public ir::RowCounts {
+ public:
+  explicit BalancedRows(const ir::Listing& listing) : listing_(listing) {}
+  int64_t rows(ir::ValueId) const override {
+    if (rows_ < 0) rows_ = balanced_rows(listing_);
+    return rows_;
+  }
+
+ private:
+  const ir::Listing& listing_;
+  mutable int64_t rows_ = -1;
+};
+
+}  // namespace
+
 passes::Durations nominal_durations(const model::Dispatcher& links, const DeviceRates& rates) {
   return [links, rates](const ir::Listing& listing, const ir::Op& op) {
     if (!ir::runs(*op.def)) return 0.0;
-    const ir::Cost cost = op.def->cost(listing, op, ir::FixedRows(balanced_rows(listing)));
+    const ir::Cost cost = op.def->cost(listing, op, BalancedRows(listing));
     double messages_us = 0;
     if (ir::communicates(*op.def) && rates.message_bytes_per_us > 0) {
       messages_us = cost.message_bytes / rates.message_bytes_per_us + rates.message_latency_us;
@@ -56,7 +75,7 @@ passes::Durations nominal_durations(const model::Dispatcher& links, const Device
         std::max(cost.bytes / rates.bytes_per_us, host_bytes(listing, op) / rates.host_bytes_per_us);
     const double products_us =
         cost.flops / rates.flops_per_us * over_grouped(rates.ways.rates, listing, op, cost.flops);
-    // What communicates while it computes has a piece that stands beside no message, and launches each.
+    // An op that communicates while it computes has a piece that overlaps with no message, and launches each piece.
     const auto pieces = static_cast<double>(ir::pieces_of(op));
     const double works_us = pieces * kLaunchUs + std::max(products_us, bytes_us);
     const double alone_us = pieces > 1 ? works_us / pieces : 0;

@@ -1,5 +1,5 @@
-// What the ops of a plan are taken to last when blocks are woven and values leave for the host: the same on every
-// rank, so that all ranks of a group come to the same order. Only their relations matter.
+// The durations assumed for the ops of a plan when blocks are woven and values leave for the host. They are the
+// same on every rank, so that all ranks of a group come to the same order. Only their relations matter.
 #pragma once
 
 #include "heddle/plan/plan.h"
@@ -13,10 +13,10 @@ int64_t balanced_rows(const ir::Listing& listing);
 /// for each rank's experts.
 passes::Durations nominal_durations(const model::Dispatcher& links, const DeviceRates& rates);
 
-/// Share of its rank's units that compute, which an op takes while it moves its message (DeviceRates): what a
-/// collective takes on each of its ranks, and a message on the one that sends it. 0 for all that moves none.
+/// The share of its rank's compute units that an op takes while it moves its message (DeviceRates). A collective
+/// takes it on each of its ranks, a message on the one that sends it. 0 for an op that moves none.
 double units_taken(const ir::Op& op, const DeviceRates& rates);
-/// Whether an op gets slower by what others take.
+/// True if an op gets slower by what others take.
 bool computes_on_units(const ir::Op& op);
 
 }  // namespace heddle::plan

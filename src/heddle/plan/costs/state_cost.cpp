@@ -11,7 +11,7 @@ namespace heddle::plan {
 
 namespace {
 
-// When values, or parts of them, have last been written and read.
+// The times at which values, or parts of them, have last been written and read.
 class Times {
  public:
   explicit Times(const ir::Listing& listing) : listing_(listing) {}
@@ -52,27 +52,14 @@ class Times {
   std::map<ir::ValueId, std::vector<Use>> of_base_;
 };
 
-// The rows by which ops on conditions decide, as they usually are.
-std::map<ir::ValueId, int64_t> usual_decisions(const ir::Listing& listing) {
-  std::map<ir::ValueId, int64_t> usual;
-  for (const ir::Op& op : listing.ops) {
-    for (size_t i = 0; !op.def->decides.empty() && i < op.out.size(); ++i)
-      usual[op.out[i]] = ir::usual_decision(*op.def, i);
-  }
-  return usual;
-}
-
-// How long the end goes on behind the backward, each stream in its order.
+// The time that the end goes on behind the backward, each stream in its order.
 double end_us(const ir::Listing& listing, const passes::Durations& duration_us) {
   Times times(listing);
   std::map<std::string, double> stream_free;
   double backward = 0, end = 0;
-  const std::map<ir::ValueId, int64_t> usual = usual_decisions(listing);
   for (const ir::Op& op : listing.ops) {
     const bool ends = op.phase == ir::Phase::end;
     if ((!ends && op.phase != ir::Phase::I && op.phase != ir::Phase::W) || op.def->drops || op.def->flips) continue;
-    const auto decided = usual.find(op.condition.rows_of);
-    if (decided != usual.end() && !op.condition.holds(decided->second)) continue;
     double& free = stream_free[ir::stream_name(op)];
     double start = free;
     for (const ir::ValueId id : op.in) {
@@ -95,9 +82,9 @@ double end_us(const ir::Listing& listing, const passes::Durations& duration_us) 
 
 }  // namespace
 
-StateCost state_cost(const ir::Listing& listing, StateHome home, const passes::Durations& duration_us) {
+StateCost state_cost(const ir::Listing& listing, StateResidency residency, const passes::Durations& duration_us) {
   StateCost cost;
-  cost.home = home;
+  cost.residency = residency;
   const ir::FixedRows rows;
   for (ir::ValueId id = 0; id < std::ssize(listing.values); ++id) {
     const ir::Value& value = listing.value(id);
@@ -118,16 +105,16 @@ std::vector<StateCost> state_costs(const model::ModelConfig& config, const Plan&
   std::vector<StateCost> costs;
   const passes::Durations duration_us =
       plan.durations ? plan.durations : nominal_durations(plan.parallel.exchange, plan.rates);
-  for (const Word<StateHome>& home : words_of(StateHome{})) {
-    if (home.value == StateHome::cheapest) continue;
+  for (const Word<StateResidency>& residency : words_of(StateResidency{})) {
+    if (residency.value == StateResidency::cheapest) continue;
     Plan with = plan;
-    with.memory.optimizer = home.value;
+    with.memory.optimizer = residency.value;
     with.evaluates = with.predicts = false;
     const Lowered lowered = lower(config, with);
     StateCost& most = costs.emplace_back();
-    most.home = home.value;
+    most.residency = residency.value;
     for (int r = 0; r < plan.mesh.pp; ++r) {
-      const StateCost own = state_cost(lowered.program.listings[static_cast<size_t>(r)], home.value, duration_us);
+      const StateCost own = state_cost(lowered.program.listings[r], residency.value, duration_us);
       most.device_bytes = std::max(most.device_bytes, own.device_bytes);
       most.host_bytes = std::max(most.host_bytes, own.host_bytes);
       most.end_s = std::max(most.end_s, own.end_s);

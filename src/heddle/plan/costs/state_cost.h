@@ -1,6 +1,6 @@
-// What each home of the optimizer's state costs (memory.optimizer): bytes on the device, bytes on the host, and how
-// long a step goes on behind its backward. Read off the step program that the plan lowers to with that home, so
-// that it knows no home by itself.
+// The cost of each home of the optimizer's state (memory.optimizer): bytes on the device, bytes on the host, and
+// how long a step goes on behind its backward. It is read off the step program that the plan lowers to with that
+// home, so this file knows no home by itself.
 #pragma once
 
 #include <vector>
@@ -10,17 +10,18 @@
 namespace heddle::plan {
 
 struct StateCost {
-  StateHome home = StateHome::device;
+  StateResidency residency = StateResidency::device;
   int64_t device_bytes = 0;  // masters and moments, and the slots that they pass through
   int64_t host_bytes = 0;    // likewise, and what of gradients waits there
   double end_s = 0;          // from the end of the last microbatch's backward to that of the step
 };
 
-/// Of one rank's listing. The backward of one microbatch and the end of the step run on their streams as durations
-/// say: what copies hide under is not counted.
-StateCost state_cost(const ir::Listing& listing, StateHome home, const passes::Durations& duration_us);
+/// The cost in one rank's listing. The backward of one microbatch and the end of the step run on their streams as
+/// durations say: what copies hide under is not counted.
+StateCost state_cost(const ir::Listing& listing, StateResidency residency, const passes::Durations& duration_us);
 
-/// Of a plan with each home in turn, whichever it has: of every figure the pipeline rank's where it is largest.
+/// The costs of a plan with each home in turn, whichever it has: every figure is that of the pipeline rank where it
+/// is largest.
 std::vector<StateCost> state_costs(const model::ModelConfig& config, const Plan& plan);
 
 }  // namespace heddle::plan

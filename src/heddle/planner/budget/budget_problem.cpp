@@ -57,27 +57,29 @@ BudgetProblem::BudgetProblem(const config::RunConfig& config, bool own_memory)
   const schedule::Schedule order = plan::schedule_of(plan_);
   std::vector<KeptValues> texts;
   for (int r = 0; r < ranks(); ++r) {
-    const ir::Listing& text = before.program.listings[static_cast<size_t>(r)];
-    lean_ = lean_ || schedule::defers_weight_gradients(order.order[static_cast<size_t>(r)]);
-    texts.emplace_back(text, order.order[static_cast<size_t>(r)], order.placement.stages_of(r), duration_us_,
-                       plan_.rates.bytes_per_us, runtime::crowding_of(text, train::room_of(config)));
+    const ir::Listing& text = before.program.listings[r];
+    lean_ = lean_ || schedule::defers_weight_gradients(order.order[r]);
+    texts.emplace_back(text, order.order[r], order.placement.stages_of(r), duration_us_, plan_.rates.bytes_per_us,
+                       runtime::crowding_of(text, train::room_of(config)));
   }
-  giver_.emplace(std::move(texts), order, open_);
+  dropper_.emplace(std::move(texts), order, open_);
 }
 
-BudgetProblem::Lowered BudgetProblem::lowered(const StateHomes& homes, const GivenUp& given, Extent extent) const {
+BudgetProblem::Lowered BudgetProblem::lowered(const StateResidencies& residencies, const DroppedValues& given,
+                                              Extent extent) const {
   if (extent == Extent::few && short_plan_.microbatches == plan_.microbatches) extent = Extent::whole;
-  const std::string key = fmt::format("{};{};{};{}", static_cast<int>(extent), fmt::join(homes.settings(), " "),
-                                      passes::text_of(given.recompute), passes::text_of(given.offload));
+  const std::string key =
+      fmt::format("{};{};{};{}", static_cast<int>(extent), fmt::join(residencies.settings(), " "),
+                  passes::text_of(given.recompute), passes::text_of(given.offload));
   const auto is_known = [&](const auto& known) { return known.first == key; };
   if (const auto at = std::find_if(last_.begin(), last_.end(), is_known); at != last_.end()) return at->second;
   plan::Plan plan = extent == Extent::few ? short_plan_ : plan_;
-  homes.set(plan);
+  residencies.set(plan);
   if (open_.recompute) plan.memory.recompute = given.recompute;
   if (open_.offload) plan.memory.offload = given.offload;
   if (extent == Extent::step) plan.evaluates = plan.predicts = false;
   ++lowerings_;
-  constexpr size_t kKept = 8;  // as they are few hundred megabytes of the largest models
+  constexpr size_t kKept = 8;  // these are a few hundred megabytes for the largest models
   last_.emplace_front(key, std::make_shared<const plan::Lowered>(plan::lower(config_.model, plan)));
   if (last_.size() > kKept) last_.pop_back();
   return last_.front().second;

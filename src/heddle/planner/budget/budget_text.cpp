@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
 #include "heddle/observe/table.h"
@@ -16,7 +17,7 @@ std::string size_text(double bytes) {
 }
 std::string took_text(double us) { return observe::duration_text(us * 1e-6); }
 
-// From one number of bytes to another, on a scale up to `most`.
+// A bar from one number of bytes to another, on a scale up to `most`.
 std::string bar(double from, double to, double most, bool unicode) {
   constexpr double kColumns = 32;
   const auto column = [&](double bytes) { return static_cast<size_t>(std::lround(kColumns * bytes / most)); };
@@ -33,12 +34,11 @@ std::vector<std::string> lines_of(const BudgetChoice& choice, int64_t budget_byt
   const std::string price =
       choice.settings.empty()
           ? "nothing is given up"
-          : fmt::format("a step of {} foretold, {:+.1f} % over the {} without a budget", took_text(choice.step_us),
+          : fmt::format("a step of {} predicted, {:+.1f} % over the {} without a budget", took_text(choice.step_us),
                         100 * std::max(0.0, choice.step_us / choice.free_us - 1), took_text(choice.free_us));
-  std::vector<std::string> lines{fmt::format(
-      "memory.budget {} holds whatever the router does, {} on the fullest "
-      "rank: {}",
-      size_text(static_cast<double>(budget_bytes)), size_text(static_cast<double>(choice.bytes)), price)};
+  std::vector<std::string> lines{fmt::format("memory.budget {} holds for any routing, {} on the fullest rank: {}",
+                                             size_text(static_cast<double>(budget_bytes)),
+                                             size_text(static_cast<double>(choice.bytes)), price)};
   for (const std::string& why : choice.why) lines.push_back("  " + why);
   return lines;
 }

@@ -1,7 +1,7 @@
-// What memory.budget has chosen, for people and programs.
+// The choice of memory.budget, for people and programs.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 

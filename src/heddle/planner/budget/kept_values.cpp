@@ -32,7 +32,7 @@ struct Made {
 // By base.
 std::vector<Made> made_in_forward(const Listing& listing) {
   std::vector<Made> made(listing.values.size());
-  const auto of = [&](ValueId id) -> Made& { return made[static_cast<size_t>(listing.base(id))]; };
+  const auto of = [&](ValueId id) -> Made& { return made[listing.base(id)]; };
   for (const Op& op : listing.ops) {
     if (op.phase == Phase::F) {
       for (const ValueId id : op.out) {
@@ -48,7 +48,7 @@ std::vector<Made> made_in_forward(const Listing& listing) {
   return made;
 }
 
-// What the chunks keep where every rank's experts get so many rows.
+// The bytes that the chunks keep where every rank's experts get so many rows.
 std::vector<schedule::StageBytes> kept_with_rows(const Listing& listing, const std::vector<Made>& made,
                                                  int64_t rows, double& host_bytes) {
   std::vector<schedule::StageBytes> chunks(listing.chunks.size(), {0, 0});
@@ -63,7 +63,7 @@ std::vector<schedule::StageBytes> kept_with_rows(const Listing& listing, const s
       host_bytes += bytes;
       continue;
     }
-    schedule::StageBytes& of = chunks[static_cast<size_t>(m.chunk)];
+    schedule::StageBytes& of = chunks[m.chunk];
     (m.last_read == Phase::I ? of.until_input_grad : of.until_weight_grad) += bytes;
   }
   return chunks;
@@ -84,7 +84,7 @@ std::set<int64_t> rows_to_try(const Listing& listing, int64_t most) {
   return rows;
 }
 
-// What a layer's forward is made of, as far as it says what it keeps.
+// The ops and sizes of a layer's forward, as far as they say what it keeps.
 std::string kind_of_layer(const Listing& listing, int layer) {
   std::string kind;
   for (const Op& op : listing.ops) {
@@ -98,7 +98,7 @@ std::string kind_of_layer(const Listing& listing, int layer) {
   return kind;
 }
 
-// The text is copied for each choice that is looked at: nobody asks for its values by their names.
+// Shortens the names: the text is copied for each choice that is evaluated, and nobody asks for its values by name.
 Listing named_shortly(Listing text) {
   Listing copied;
   copied.chunks = std::move(text.chunks);
@@ -112,7 +112,7 @@ Listing named_shortly(Listing text) {
 }  // namespace
 
 double often_beyond(double times) {
-  constexpr double kAtEven = 0.05, kFalls = 4;  // by a factor of e for a quarter of the even share
+  constexpr double kAtEven = 0.05, kFalls = 4;  // falls by a factor of e for a quarter of the even share
   return times < 1 ? 1 : kAtEven * std::exp(-kFalls * (times - 1));
 }
 
@@ -131,7 +131,7 @@ KeptValues::KeptValues(Listing text, const std::vector<schedule::Action>& order,
   shape_ += shape_of(text_);
 }
 
-Kept KeptValues::with(const GivenUp& given) const {
+Kept KeptValues::with(const DroppedValues& given) const {
   Listing listing = text_;
   passes::recompute(listing, given.recompute, deferred_);
   passes::offload(listing, given.offload, deferred_, apart_, duration_us_);

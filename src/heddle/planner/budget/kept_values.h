@@ -1,5 +1,6 @@
-// What a pipeline rank keeps of a microbatch between its forward and its backward, and what of it words of
-// memory.recompute and memory.offload free at what price: by running those passes on the rank's text, nothing else.
+// The values that a pipeline rank keeps of a microbatch between its forward and its backward. Words of
+// memory.recompute and memory.offload free some of them at a price. It runs those passes on the rank's text,
+// nothing else.
 #pragma once
 
 #include <string>
@@ -11,18 +12,18 @@
 
 namespace heddle::planner {
 
-/// What is not kept.
-struct GivenUp {
+/// Values that are not kept.
+struct DroppedValues {
   std::vector<passes::OpGroup> recompute, offload;
-  bool operator==(const GivenUp&) const = default;
+  bool operator==(const DroppedValues&) const = default;
 };
 
-/// Of a microbatch.
+/// The kept values of a microbatch.
 struct Kept {
   std::vector<schedule::StageBytes> chunks;  // on the device, of each chunk, with the rows that take most
-  double host_bytes = 0;                     // of all chunks
-  /// Of all chunks: the time of what is made again, where rows decide as often as they are taken to; and that for
-  /// which copies take the device's memory away from the computation.
+  double host_bytes = 0;                     // bytes of all chunks
+  /// All chunks' time of recomputation, where rows decide as often as they are taken to; and the time for which
+  /// copies take the device's memory away from the computation.
   double price_us = 0;
 };
 
@@ -41,13 +42,13 @@ class KeptValues {
   KeptValues(ir::Listing text, const std::vector<schedule::Action>& order, const std::vector<int>& stages,
              passes::Durations duration_us, double bytes_per_us, double crowding);
 
-  Kept with(const GivenUp& given) const;
-  /// Of two that are equal `with` returns the same for words whose layers are as far from the first one.
+  Kept with(const DroppedValues& given) const;
+  /// If two are equal, `with` returns the same for words whose layers are as far from the first one.
   const std::string& shape() const { return shape_; }
   int first_layer() const { return first_layer_; }
-  /// In order, at most so many of a kind in each chunk.
+  /// Runs in order, at most so many of a kind in each chunk.
   std::vector<LayerRun> runs(int most) const;
-  /// Whether rows of its layers come from other ranks, so that limits have something to decide.
+  /// True if rows of its layers come from other ranks, so that limits have something to decide.
   bool spreads() const { return even_rows_ > 0 && crowding_ > 1; }
 
  private:
@@ -63,9 +64,9 @@ class KeptValues {
   int64_t even_rows_;
 };
 
-/// How often, of a run's layers and microbatches, more rows are taken to come to a rank than `times` the even
-/// share. Seldom: where experts are as busy as each other, as the step is foretold, such a limit costs nothing.
-/// What counts is that a higher one costs less.
+/// How often, over a run's layers and microbatches, more rows are taken to come to a rank than `times` the even
+/// share. Seldom: the step is predicted with experts as busy as each other, where such a limit costs nothing. What
+/// counts is that a higher one costs less.
 double often_beyond(double times);
 
 }  // namespace heddle::planner

@@ -8,12 +8,13 @@
 #include "heddle/base/clock.h"
 #include "heddle/base/error.h"
 #include "heddle/base/parallel.h"
+#include "heddle/base/say.h"
 #include "heddle/observe/units.h"
 #include "heddle/plan/costs/account.h"
 #include "heddle/planner/budget/budget_text.h"
 #include "heddle/planner/budget/candidates.h"
 #include "heddle/planner/memory/budget_share.h"
-#include "heddle/planner/memory/state_home.h"
+#include "heddle/planner/memory/state_residency.h"
 
 namespace heddle::planner {
 
@@ -21,8 +22,8 @@ namespace {
 
 using Candidate = BudgetCandidate;
 using Extent = BudgetProblem::Extent;
-constexpr int kRounds = 12;         // of giving up more where the walk needs more than was reckoned
-constexpr double kMoreRoom = 0.02;  // of the budget that a rank is denied where its values lie badly
+constexpr int kRounds = 12;         // rounds of dropping more where the walk needs more than the estimate
+constexpr double kMoreRoom = 0.02;  // share of the budget that a rank is denied where its values lie badly
 
 // One that was walked.
 struct Verified {
@@ -34,7 +35,7 @@ struct Verified {
 class Chooser {
  public:
   Chooser(const config::RunConfig& config, bool own_memory)
-      : problem_(config, own_memory), giver_(problem_.giver()), rows_(home_rows(config, own_memory)) {}
+      : problem_(config, own_memory), dropper_(problem_.dropper()), rows_(residency_rows(config, own_memory)) {}
 
   bool anything_open() const { return problem_.open().recompute || problem_.open().offload || !rows_.empty(); }
 
@@ -45,17 +46,16 @@ class Chooser {
     choice.free_us = problem_.times(*plain_).step_us;
     choice.fullest =
         static_cast<int>(std::max_element(plain_bytes_.begin(), plain_bytes_.end()) - plain_bytes_.begin());
-    reckoned_.emplace(problem_, *plain_, plain_bytes_, choice.free_us);
+    estimated_.emplace(problem_, *plain_, plain_bytes_, choice.free_us);
     if (plain_bytes_[static_cast<size_t>(choice.fullest)] <= budget()) {
       Walked walked(problem_.ranks());
-      for (int r = 0; r < problem_.ranks(); ++r)
-        walked.measured[static_cast<size_t>(r)] = static_cast<int64_t>(plain_bytes_[static_cast<size_t>(r)]);
+      for (int r = 0; r < problem_.ranks(); ++r) walked.measured[r] = static_cast<int64_t>(plain_bytes_[r]);
       if (walk(*plain_, walked).empty())
-        return explained(choice, {reckoned_->begun_with({}), walked.bytes(), choice.free_us});
+        return explained(choice, {estimated_->begun_with({}), walked.bytes(), choice.free_us});
     }
     std::optional<Verified> best;
-    double longer = 1;  // what the walk has added to the step
-    for (Candidate& candidate : reckoned_->best_few(rows_)) {
+    double longer = 1;  // added by the walk to the step, as a factor
+    for (Candidate& candidate : estimated_->best_few(rows_)) {
       const double step_us = candidate.step_us;
       if (best && longer * step_us >= best->step_us) break;
       std::optional<Verified> verified = verify(std::move(candidate));
@@ -71,25 +71,25 @@ class Chooser {
   std::vector<double> measured(const plan::Lowered& lowered) const {
     std::vector<double> bytes(static_cast<size_t>(problem_.ranks()));
     for_each_index(problem_.ranks(), [&](int64_t r) {
-      bytes[static_cast<size_t>(r)] = static_cast<double>(problem_.measured_bytes(lowered, static_cast<int>(r)));
+      bytes[r] = static_cast<double>(problem_.measured_bytes(lowered, static_cast<int>(r)));
     });
     return bytes;
   }
 
   double budget() const { return static_cast<double>(problem_.budget_bytes()); }
-  GivenUp given(const Candidate& c) const { return reckoned_->given(c); }
+  DroppedValues given(const Candidate& c) const { return estimated_->given(c); }
   BudgetProblem::Lowered lowered(const Candidate& c, Extent extent) const {
-    return problem_.lowered(c.homes, given(c), extent);
+    return problem_.lowered(c.residencies, given(c), extent);
   }
 
-  // What is known of each rank with what it gives up now.
+  // Results of each rank with what it drops now.
   struct Walked {
     explicit Walked(int ranks) : measured(static_cast<size_t>(ranks)), keeps(static_cast<size_t>(ranks), 0) {}
     std::vector<std::optional<int64_t>> measured;
     std::vector<char> keeps;
     void forget(int rank) {
-      measured[static_cast<size_t>(rank)].reset();
-      keeps[static_cast<size_t>(rank)] = 0;
+      measured[rank].reset();
+      keeps[rank] = 0;
     }
     std::vector<int64_t> bytes() const {
       std::vector<int64_t> all;
@@ -100,44 +100,44 @@ class Chooser {
 
   void measure(const plan::Lowered& few, Walked& walked) const {
     for_each_index(problem_.ranks(), [&](int64_t r) {
-      std::optional<int64_t>& measured = walked.measured[static_cast<size_t>(r)];
+      std::optional<int64_t>& measured = walked.measured[r];
       if (!measured) measured = problem_.measured_bytes(few, static_cast<int>(r));
     });
   }
 
-  // Walks those that are not known with all that rows may do; returns those that need more than the budget.
-  // Where weight gradients run apart, what a rank runs at once hangs on how long the others take: then none is
-  // known.
+  // Walks those that are not known with all that rows may do; returns those that need more than the budget. If
+  // weight gradients run apart, a rank's concurrent work depends on how long the others take: then none is known.
   std::vector<int> walk(const plan::Lowered& lowered, Walked& walked) const {
     if (problem_.ranks_lean_on_each_other()) std::fill(walked.keeps.begin(), walked.keeps.end(), 0);
     for_each_index(problem_.ranks(), [&](int64_t r) {
-      char& keeps = walked.keeps[static_cast<size_t>(r)];
+      char& keeps = walked.keeps[r];
       if (keeps == 0) keeps = problem_.keeps_to(lowered, static_cast<int>(r), problem_.budget_bytes()) ? 1 : 0;
     });
     std::vector<int> over;
     for (int r = 0; r < problem_.ranks(); ++r) {
-      if (walked.keeps[static_cast<size_t>(r)] == 0) over.push_back(r);
+      if (walked.keeps[r] == 0) over.push_back(r);
     }
     return over;
   }
 
-  // Of all that were measured, the one whose fullest rank takes least: what a refusal names.
+  // The measured candidate whose fullest rank takes least: a refusal names it.
   struct Least {
-    StateHomes homes;
-    GivenUp given;
+    StateResidencies residencies;
+    DroppedValues given;
     int64_t bytes = std::numeric_limits<int64_t>::max();
   };
   // `worth`: it may take so many times the least so far.
   void note_least(const Candidate& c, const Walked& walked, double worth = 1) {
     const std::vector<int64_t> bytes = walked.bytes();
     const int64_t most = *std::max_element(bytes.begin(), bytes.end());
-    if (static_cast<double>(most) < worth * static_cast<double>(least_.bytes)) least_ = {c.homes, given(c), most};
+    if (static_cast<double>(most) < worth * static_cast<double>(least_.bytes))
+      least_ = {c.residencies, given(c), most};
   }
 
   std::optional<Verified> verify(Candidate c) {
     Walked walked(problem_.ranks());
     std::vector<double> most(static_cast<size_t>(problem_.ranks()), budget());
-    std::vector<bool> exhausted(giver_.families().size(), false);
+    std::vector<bool> exhausted(dropper_.families().size(), false);
     for (int round = 0; round < kRounds; ++round) {
       measure(*lowered(c, Extent::few), walked);
       note_least(c, walked);
@@ -145,7 +145,7 @@ class Chooser {
       for (int r = 0; r < problem_.ranks(); ++r) {
         const auto at = static_cast<size_t>(r);
         const auto bytes = static_cast<double>(*walked.measured[at]);
-        reckoned_->learn(c, r, bytes, c);
+        estimated_->learn(c, r, bytes, c);
         if (bytes > most[at]) over.push_back(r);
       }
       if (over.empty()) {
@@ -153,13 +153,12 @@ class Chooser {
         over = walk(*whole, walked);
         if (over.empty()) return Verified{c, walked.bytes(), problem_.times(*whole).step_us};
         for (const int r : over) {  // its values lie badly: as if it had less
-          double& denied = most[static_cast<size_t>(r)];
-          denied = std::min(denied, static_cast<double>(*walked.measured[static_cast<size_t>(r)])) -
-                   kMoreRoom * budget();
+          double& denied = most[r];
+          denied = std::min(denied, static_cast<double>(*walked.measured[r])) - kMoreRoom * budget();
         }
       }
-      std::vector<char> more(giver_.families().size(), 0), gave(giver_.families().size(), 0);
-      for (const int r : over) more[reckoned_->family_of(r)] = 1;
+      std::vector<char> more(dropper_.families().size(), 0), gave(dropper_.families().size(), 0);
+      for (const int r : over) more[estimated_->family_of(r)] = 1;
       for (size_t f = 0; f < more.size(); ++f) {
         if (more[f] != 0 && exhausted[f]) return std::nullopt;
       }
@@ -168,21 +167,21 @@ class Chooser {
         if (more[at] == 0) return;
         const size_t before = c.items[at].size();
         bool enough = true;
-        for (const int r : giver_.families()[at]) {
+        for (const int r : dropper_.families()[at]) {
           const auto rank = static_cast<size_t>(r);
-          enough = giver_.give_up(r, most[rank] - c.fixed[rank], c.items[at]) && enough;
+          enough = dropper_.drop(r, most[rank] - c.fixed[rank], c.items[at]) && enough;
         }
         gave[at] = static_cast<char>(enough && c.items[at].size() > before);
       });
       for (size_t f = 0; f < more.size(); ++f) {
         if (more[f] == 0) continue;
-        for (const int r : giver_.families()[f]) walked.forget(r);
+        for (const int r : dropper_.families()[f]) walked.forget(r);
         if (gave[f] != 0 && round + 2 < kRounds) continue;
         exhausted[f] = true;  // all that there is
         c.items[f].clear();
-        for (const int r : giver_.families()[f]) {
-          most[static_cast<size_t>(r)] = budget();
-          const Items all = giver_.everything(r);
+        for (const int r : dropper_.families()[f]) {
+          most[r] = budget();
+          const Items all = dropper_.everything(r);
           c.items[f].insert(c.items[f].end(), all.begin(), all.end());
         }
       }
@@ -190,53 +189,52 @@ class Chooser {
     return std::nullopt;
   }
 
-  // The same with what can be spared, where that holds: ranks where it does not stay as they were.
+  // Takes back what can be spared, where that holds: ranks where it does not stay as they were.
   Verified taken_back(Verified verified) const {
     constexpr double kAsShort = 1.0005, kSpare = 0.01;
     Candidate c = verified.candidate;
     for (int r = 0; r < problem_.ranks(); ++r)
-      reckoned_->learn(c, r, static_cast<double>(verified.rank_bytes[static_cast<size_t>(r)]), verified.candidate);
-    reckoned_->take_back(c, kSpare * budget());
+      estimated_->learn(c, r, static_cast<double>(verified.rank_bytes[r]), verified.candidate);
+    estimated_->keep_again(c, kSpare * budget());
     if (c.items == verified.candidate.items) return verified;
     Walked walked(problem_.ranks());
     const auto is_known = [&](int r) {
-      return reckoned_->items_of(c, r) == reckoned_->items_of(verified.candidate, r);
+      return estimated_->items_of(c, r) == estimated_->items_of(verified.candidate, r);
     };
     for (int r = 0; r < problem_.ranks(); ++r) {
       if (!is_known(r)) continue;
-      walked.measured[static_cast<size_t>(r)] = verified.rank_bytes[static_cast<size_t>(r)];
-      walked.keeps[static_cast<size_t>(r)] = 1;
+      walked.measured[r] = verified.rank_bytes[r];
+      walked.keeps[r] = 1;
     }
     measure(*lowered(c, Extent::few), walked);
     const std::vector<int> over = walk(*lowered(c, Extent::whole), walked);
     if (!over.empty() && problem_.ranks_lean_on_each_other()) return verified;
-    for (const int r : over) c.items[reckoned_->family_of(r)] = verified.candidate.items[reckoned_->family_of(r)];
+    for (const int r : over) c.items[estimated_->family_of(r)] = verified.candidate.items[estimated_->family_of(r)];
     std::vector<int64_t> bytes = walked.bytes();
     for (int r = 0; r < problem_.ranks(); ++r) {
-      if (is_known(r)) bytes[static_cast<size_t>(r)] = verified.rank_bytes[static_cast<size_t>(r)];
+      if (is_known(r)) bytes[r] = verified.rank_bytes[r];
     }
     const double step_us = problem_.times(*lowered(c, Extent::step)).step_us;
     return step_us <= kAsShort * verified.step_us ? Verified{c, bytes, step_us} : verified;
   }
 
-  // A shorter step with which all layers give up the same few words, if there is one: what values lie badly beside
-  // each other shows in the walk alone, and a knapsack does not see it.
+  // A shorter step with which all layers drop the same few words, if there is one. Only the walk shows values that
+  // lie badly beside each other; a knapsack does not.
   Verified or_all_alike(Verified verified) const {
     if (!problem_.open().recompute) return verified;
-    for (const std::vector<std::string>& words : giver_.few_words()) {
-      Candidate c{verified.candidate.homes, std::vector<Items>(giver_.families().size()), verified.candidate.fixed};
+    for (const std::vector<std::string>& words : dropper_.few_words()) {
+      Candidate c{verified.candidate.residencies, std::vector<Items>(dropper_.families().size()),
+                  verified.candidate.fixed};
       bool near = true;  // worth a walk
       for (int r = 0; r < problem_.ranks(); ++r) {
-        Items& items = c.items[reckoned_->family_of(r)];
-        const Items more = giver_.all_of(r, words);
+        Items& items = c.items[estimated_->family_of(r)];
+        const Items more = dropper_.all_of(r, words);
         items.insert(items.end(), more.begin(), more.end());
       }
       for (int r = 0; r < problem_.ranks(); ++r) {
         constexpr double kNear = 1.1;
-        reckoned_->learn(c, r, static_cast<double>(verified.rank_bytes[static_cast<size_t>(r)]),
-                         verified.candidate);
-        near = near &&
-               c.fixed[static_cast<size_t>(r)] + giver_.kept_bytes(r, reckoned_->items_of(c, r)) < kNear * budget();
+        estimated_->learn(c, r, static_cast<double>(verified.rank_bytes[r]), verified.candidate);
+        near = near && c.fixed[r] + dropper_.kept_bytes(r, estimated_->items_of(c, r)) < kNear * budget();
       }
       if (!near) continue;
       const double step_us = problem_.times(*lowered(c, Extent::step)).step_us;
@@ -252,11 +250,11 @@ class Chooser {
   [[noreturn]] void refuse();
 
   const BudgetProblem problem_;
-  const Giver& giver_;
-  const std::vector<std::vector<StateHomes>> rows_;
+  const ValueDropper& dropper_;
+  const std::vector<std::vector<StateResidencies>> rows_;
   BudgetProblem::Lowered plain_;
   std::vector<double> plain_bytes_;
-  std::optional<Candidates> reckoned_;
+  std::optional<Candidates> estimated_;
   Least least_;
 };
 
@@ -277,17 +275,17 @@ BudgetChoice Chooser::explained(BudgetChoice choice, const Verified& v) const {
   choice.rank_bytes = v.rank_bytes;
   for (int64_t& bytes : choice.rank_bytes) bytes = std::min(bytes, problem_.budget_bytes());
   choice.bytes = *std::max_element(choice.rank_bytes.begin(), choice.rank_bytes.end());
-  const GivenUp given = this->given(c);
+  const DroppedValues given = this->given(c);
   const auto add = [&](const char* key, const std::vector<passes::OpGroup>& groups, bool open) {
     if (open && !groups.empty()) choice.settings.push_back(fmt::format("{}={}", key, passes::text_of(groups)));
   };
   add("memory.recompute", given.recompute, problem_.open().recompute);
   add("memory.offload", given.offload, problem_.open().offload);
-  for (const std::string& setting : c.homes.settings()) choice.settings.push_back(setting);
+  for (const std::string& setting : c.residencies.settings()) choice.settings.push_back(setting);
 
   // The rank's bytes, from what all of it would take to what it does.
-  const Kept& all = giver_.kept(fullest, {});
-  const double kept = giver_.kept_bytes(fullest, all), plain = plain_bytes_[at];
+  const Kept& all = dropper_.kept(fullest, {});
+  const double kept = dropper_.kept_bytes(fullest, all), plain = plain_bytes_[at];
   for (const plan::RoleBytes& role :
        plan::persistent_by_role(plain_->program, problem_.first_rank(*plain_, fullest)))
     choice.waterfall.push_back({std::string(ir::name_of(role.role)), static_cast<double>(role.bytes)});
@@ -298,9 +296,11 @@ BudgetChoice Chooser::explained(BudgetChoice choice, const Verified& v) const {
     choice.waterfall.push_back({name, bytes, true});
     left += bytes;
   };
-  for (const HomePrice& price : reckoned_->prices()) {
-    if (std::find(c.homes.of.begin(), c.homes.of.end(), price.home.of[0]) == c.homes.of.end()) continue;
-    const std::string name = price.home.settings()[0];
+  for (const ResidencyPrice& price : estimated_->prices()) {
+    if (std::find(c.residencies.of.begin(), c.residencies.of.end(), price.residency.of[0]) ==
+        c.residencies.of.end())
+      continue;
+    const std::string name = price.residency.settings()[0];
     step(name, -price.frees_bytes[at]);
     choice.why.push_back(fmt::format("{}: {} of rank {}'s for {} of the step", name,
                                      size_text(price.frees_bytes[at]), fullest,
@@ -309,7 +309,7 @@ BudgetChoice Chooser::explained(BudgetChoice choice, const Verified& v) const {
   // Words in the order in which the settings have them, their layers on this rank together.
   Items so_far;
   const Kept* now = &all;
-  const Items left_items = reckoned_->items_of(c, fullest);
+  const Items left_items = estimated_->items_of(c, fullest);
   Items others = c.all();
   while (!others.empty()) {
     const Item word = others.front();
@@ -320,11 +320,11 @@ BudgetChoice Chooser::explained(BudgetChoice choice, const Verified& v) const {
     std::copy_if(others.begin(), others.end(), std::back_inserter(of_all), is_word);
     std::erase_if(others, is_word);
     so_far.insert(so_far.end(), own.begin(), own.end());
-    const Kept& then = giver_.kept(fullest, so_far);
-    const double frees = giver_.kept_bytes(fullest, *now) - giver_.kept_bytes(fullest, then);
+    const Kept& then = dropper_.kept(fullest, so_far);
+    const double frees = dropper_.kept_bytes(fullest, *now) - dropper_.kept_bytes(fullest, then);
     const double costs_us = (then.price_us - now->price_us) * problem_.microbatches();
     now = &then;
-    const GivenUp words = in_short(of_all, problem_.layers());
+    const DroppedValues words = in_short(of_all, problem_.layers());
     const std::string name = fmt::format(
         "{}={}", key_of(word.way), passes::text_of(word.way == Item::Way::again ? words.recompute : words.offload));
     if (own.empty()) {
@@ -338,7 +338,7 @@ BudgetChoice Chooser::explained(BudgetChoice choice, const Verified& v) const {
   }
   choice.lowerings = problem_.lowerings();
   choice.walks = problem_.walks();
-  choice.worked_out = giver_.worked_out();
+  choice.worked_out = dropper_.worked_out();
   step("at work otherwise", static_cast<double>(choice.rank_bytes[at]) - left);
   return choice;
 }
@@ -346,11 +346,11 @@ BudgetChoice Chooser::explained(BudgetChoice choice, const Verified& v) const {
 void Chooser::refuse() {
   // With each residency all that can be given up, too, said in fewer words; then what the least takes exactly.
   constexpr double kShort = 1.03;
-  for (const StateHomes& homes : reckoned_->homes_to_refuse_with()) {
-    Candidate all{homes, std::vector<Items>(giver_.families().size()), {}};
+  for (const StateResidencies& residencies : estimated_->residencies_to_refuse_with()) {
+    Candidate all{residencies, std::vector<Items>(dropper_.families().size()), {}};
     for (size_t f = 0; f < all.items.size(); ++f) {
-      for (const int r : giver_.families()[f]) {
-        const Items more = giver_.everything(r);
+      for (const int r : dropper_.families()[f]) {
+        const Items more = dropper_.everything(r);
         all.items[f].insert(all.items[f].end(), more.begin(), more.end());
       }
     }
@@ -358,22 +358,21 @@ void Chooser::refuse() {
     measure(*lowered(all, Extent::few), walked);
     note_least(all, walked, kShort);
   }
-  const GivenUp& given = least_.given;
-  const BudgetProblem::Lowered whole = problem_.lowered(least_.homes, given);
+  const DroppedValues& given = least_.given;
+  const BudgetProblem::Lowered whole = problem_.lowered(least_.residencies, given);
   std::vector<int64_t> bytes(static_cast<size_t>(problem_.ranks()));
-  for_each_index(problem_.ranks(), [&](int64_t r) {
-    bytes[static_cast<size_t>(r)] = problem_.bound_bytes(*whole, static_cast<int>(r));
-  });
+  for_each_index(problem_.ranks(),
+                 [&](int64_t r) { bytes[r] = problem_.bound_bytes(*whole, static_cast<int>(r)); });
   std::vector<std::string> with;
   if (problem_.open().recompute)
     with.push_back(fmt::format("memory.recompute = \"{}\"", passes::text_of(given.recompute)));
   if (problem_.open().offload)
     with.push_back(fmt::format("memory.offload = \"{}\"", passes::text_of(given.offload)));
-  for (const auto& [setting, value] : least_.homes.of)
+  for (const auto& [setting, value] : least_.residencies.of)
     with.push_back(fmt::format("{} = {}", setting->key, setting->text_of(value)));
   config_error(
-      "memory.budget is {}, no choice of what is given up keeps every rank to it for any routing; the least that "
-      "does is {} with {}",
+      "memory.budget is {}, no choice of dropped values keeps every rank within it for any routing; the smallest "
+      "budget that works is {} with {}",
       size_text(budget()), size_text(static_cast<double>(*std::max_element(bytes.begin(), bytes.end()))),
       fmt::join(with, ", "));
 }
@@ -415,9 +414,9 @@ WithinBudget read_within_budget(const std::string& path, const std::vector<std::
     all.insert(all.end(), settings.begin(), settings.end());
     read.config = config::read_run_config(path, all);
   };
-  const auto tell = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
+  const auto tell = [](const std::string& line) { say(stderr, "{}\n", line); };
   add(share_settings(read.config, {.memory = static_cast<int>(read.config.ranks())}, tell));
-  add(home_settings(read.config, tell));
+  add(residency_settings(read.config, tell));
   read.choice = within_budget(read.config);
   if (!read.choice) return read;
   for (const std::string& line : lines_of(*read.choice, read.config.plan.memory.budget_bytes)) tell(line);

@@ -1,5 +1,6 @@
-// What a listing does, whichever layers of a kind it holds: two that read the same keep the same bytes and take the
-// same times, under the same words for their layers. Ranks in the middle of a pipeline mostly do.
+// The shape of a listing: what it does, whichever layers of a kind it holds. Two listings of one shape keep the
+// same bytes and take the same times, under the same words for their layers. Ranks in the middle of a pipeline
+// mostly do.
 #pragma once
 
 #include <string>

@@ -45,8 +45,9 @@ class CopyProbe {
     return std::max(1e-3, median(us));
   }
 
-  /// From the end of an op to the start of one on another stream that waits for it: half of what lies between two
-  /// ops of a stream that waits for another's op between, which waits for the first. One stream's clock tells.
+  /// The time from the end of an op to the start of one on another stream that waits for it. It is half of the gap
+  /// between two ops of a stream, of which the second waits for another stream's op that waits for the first. One
+  /// stream's clock tells.
   double wake_us() {
     constexpr int kRounds = 100;
     const Call call(*this, "copy", std::min<int64_t>(bytes_, 4096));
@@ -158,7 +159,7 @@ void measure_group(comm::World& world, comm::World& devices, device::Device& dev
     std::vector<double> own_us;
     for (size_t i = 1; i < spans.size(); ++i) own_us.push_back(us_of(spans[i]));
     std::vector<double> times(static_cast<size_t>(world.size()), 0);
-    times[static_cast<size_t>(world.rank())] = median(own_us);
+    times[world.rank()] = median(own_us);
     ranks.sum(times);  // a place for each: every rank goes on alike
     double sum_us = 0;
     for (const double us : times) {

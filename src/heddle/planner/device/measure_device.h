@@ -1,5 +1,5 @@
 // Measures a device that has memory of its own, through the interfaces that the executor uses (device/device.h,
-// device/stream.h): spans of its streams, which are its own clock, and training steps of small models.
+// device/stream.h). It takes spans of its streams, which are its own clock, and training steps of small models.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace heddle::planner {
 
-/// How large what is measured is. The usual sizes are those of a GPU.
+/// The sizes of the measured parts. The usual ones are those of a GPU.
 struct DeviceSizes {
-  double most_flops = 5e12;                  // of a step of a program
+  double most_flops = 5e12;                  // FLOPs of a program's step
   int64_t wide = 4;                          // times the widths, rows and vocabularies of the host's programs
-  int64_t copy_bytes = int64_t{256} << 20;   // of a copy whose rate is taken
-  int64_t memory_bytes = int64_t{24} << 30;  // of a program, at most
+  int64_t copy_bytes = int64_t{256} << 20;   // bytes of a copy whose rate is taken
+  int64_t memory_bytes = int64_t{24} << 30;  // bytes of a program, at most
 };
 
 /// The profile of the device that `options.backend` opens. ConfigError, in one line, where there is none.

@@ -10,9 +10,9 @@
 
 namespace heddle::planner {
 
-/// "memory.budget=BYTES" where the configuration has a share, else nothing. Of what is what an arena may take
-/// without a budget (train::memory_limit_of): device.memory_bytes where it is set, else the memory of a device that
-/// has its own, else the rank's part of the machine's, by `sharing`. `tell` gets one line about it.
+/// "memory.budget=BYTES" where the configuration has a share, else nothing. It is a share of what an arena may take
+/// without a budget (train::memory_limit_of). That is device.memory_bytes where it is set, else the memory of a
+/// device that has its own, else the rank's part of the machine's, by `sharing`. `tell` gets one line about it.
 std::vector<std::string> share_settings(const config::RunConfig& config, const train::Sharing& sharing,
                                         const std::function<void(const std::string& line)>& tell);
 

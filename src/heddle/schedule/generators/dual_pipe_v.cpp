@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "heddle/schedule/generators/dual_pipe_lane.h"
-#include "heddle/schedule/synthesis/trim.h"
+#include "heddle/schedule/generators/trim.h"
 
 namespace heddle::schedule {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "heddle/base/error.h"
+#include "heddle/schedule/generators/trim.h"
 #include "heddle/schedule/links.h"
-#include "heddle/schedule/synthesis/trim.h"
 
 namespace heddle::schedule {
 
@@ -38,11 +38,11 @@ Schedule make(const char* name, bool fused, int ranks, int chunks, int microbatc
   for (int r = 0; r < ranks; ++r) {
     std::vector<Action>& order = s.order.emplace_back();
     const auto forward = [&](int k) {
-      const Step& step = steps[static_cast<size_t>(k)];
+      const Step& step = steps[k];
       return Compute{Kind::F, step.chunk * ranks + r, step.microbatch};
     };
     const auto backward = [&](int k) {
-      const Step& step = steps[static_cast<size_t>(k)];
+      const Step& step = steps[k];
       return Compute{Kind::B, (chunks - 1 - step.chunk) * ranks + r, step.microbatch};
     };
     const int warm_up = std::min(2 * (ranks - 1 - r) + (chunks - 1) * group + (fused ? 1 : 0), all);

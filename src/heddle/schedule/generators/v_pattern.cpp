@@ -9,7 +9,8 @@ namespace heddle::schedule {
 
 namespace {
 
-// What a rank does with a microbatch, each after the one before; then a weight gradient of either chunk.
+// The parts that a rank computes of a microbatch, each after the one before; then a weight gradient of either
+// chunk.
 enum Part : int8_t { F0, F1, I1, I0, kWeight, kGap };
 constexpr std::array<Part, 4> kParts{F0, F1, I1, I0};
 
@@ -22,10 +23,10 @@ class Row {
   bool weights_written = false;
 
   int slots() const { return static_cast<int>(cells_.size()); }
-  Part cell(int slot) const { return slot < slots() ? cells_[static_cast<size_t>(slot)] : kGap; }
+  Part cell(int slot) const { return slot < slots() ? cells_[slot] : kGap; }
   void put(int slot, Part part) {
     if (slot >= slots()) cells_.resize(static_cast<size_t>(slot) + 1, kGap);
-    cells_[static_cast<size_t>(slot)] = part;
+    cells_[slot] = part;
   }
   /// The cells again, from the slots of each part.
   void redraw() {
@@ -68,16 +69,16 @@ class Row {
 
   /// Moves what is in `from` to the gap `to` < `from`, unless more than `most` would then be held at some time.
   bool move(int from, int to, int most) {
-    std::swap(cells_[static_cast<size_t>(from)], cells_[static_cast<size_t>(to)]);
+    std::swap(cells_[from], cells_[to]);
     State state = to > 0 ? states_[static_cast<size_t>(to) - 1] : State{};
     changed_.clear();
     for (int slot = to; slot < slots(); ++slot) {
-      state = after(state, cells_[static_cast<size_t>(slot)]);
+      state = after(state, cells_[slot]);
       if (state.held > most) {
-        std::swap(cells_[static_cast<size_t>(from)], cells_[static_cast<size_t>(to)]);
+        std::swap(cells_[from], cells_[to]);
         return false;
       }
-      if (slot >= from && state == states_[static_cast<size_t>(slot)]) break;  // nothing differs from here on
+      if (slot >= from && state == states_[slot]) break;  // nothing differs from here on
       changed_.push_back(state);
     }
     std::copy(changed_.begin(), changed_.end(), states_.begin() + to);
@@ -125,7 +126,7 @@ class Pattern {
 
   void write(Schedule& schedule) const {
     for (int r = 0; r < ranks(); ++r) {
-      const Row& row = rows_[static_cast<size_t>(r)];
+      const Row& row = rows_[r];
       const int down = r, up = 2 * ranks() - 1 - r;
       Lane lane(schedule, r);
       const auto weight_grad = [&] {
@@ -163,7 +164,7 @@ class Pattern {
     std::vector<Item> items;
     for (int r = 0; r < ranks(); ++r) {
       for (const Part part : {F0, F1, I1, I0, kWeight}) {
-        const std::vector<int>& at = rows_[static_cast<size_t>(r)].at[part];
+        const std::vector<int>& at = rows_[r].at[part];
         for (size_t i = 0; i < at.size(); ++i) items.push_back({at[i], r, part, static_cast<int>(i)});
       }
     }
@@ -173,12 +174,12 @@ class Pattern {
 
   /// The last slot with something that the item comes after, or −1.
   int slot_before(const Item& item) const {
-    const Row& row = rows_[static_cast<size_t>(item.rank)];
+    const Row& row = rows_[item.rank];
     const auto i = static_cast<size_t>(item.count);
     int slot = i > 0 ? row.at[item.part][i - 1] : -1;
     if (item.part == kWeight) return slot;
     const int from = item.part == F0 || item.part == I1 ? item.rank - 1 : item.rank + 1;
-    if (from >= 0 && from < ranks()) slot = std::max(slot, rows_[static_cast<size_t>(from)].at[item.part][i]);
+    if (from >= 0 && from < ranks()) slot = std::max(slot, rows_[from].at[item.part][i]);
     if (item.part != F0) slot = std::max(slot, row.at[item.part - 1][i]);
     return slot;
   }
@@ -192,8 +193,8 @@ class Pattern {
     }
   }
 
-  /// Moves what it can to earlier gaps: in the cool-down, and where `warm_up` in the warm-up too, then with the
-  /// weight gradients in their places instead of in whatever gap there is. Then presses all together.
+  /// Moves what it can to earlier gaps: in the cool-down, and where `warm_up` in the warm-up too. It does so again
+  /// with the weight gradients in their places instead of in whatever gap there is. Then presses all together.
   void reorder(bool warm_up) {
     int most = 0;
     for (Row& row : rows_) {
@@ -223,12 +224,12 @@ class Pattern {
   }
 
   void advance(const Item& item, int most) {
-    Row& row = rows_[static_cast<size_t>(item.rank)];
+    Row& row = rows_[item.rank];
     int after = slot_before(item);
     if (item.part == kWeight) after = std::max(after, slot_of_input_grad(row, item.count));
     for (int slot = after + 1; slot < item.slot; ++slot) {
       if (row.cell(slot) != kGap || !row.move(item.slot, slot, most)) continue;
-      row.at[item.part][static_cast<size_t>(item.count)] = slot;
+      row.at[item.part][item.count] = slot;
       return;
     }
   }
@@ -237,9 +238,9 @@ class Pattern {
   void press() {
     std::vector<int> free(rows_.size(), 0);
     for (const Item& item : items()) {
-      int& next = free[static_cast<size_t>(item.rank)];
+      int& next = free[item.rank];
       next = std::max(next, slot_before(item) + 1);
-      rows_[static_cast<size_t>(item.rank)].at[item.part][static_cast<size_t>(item.count)] = next++;
+      rows_[item.rank].at[item.part][item.count] = next++;
     }
   }
 

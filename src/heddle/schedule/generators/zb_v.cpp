@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "heddle/schedule/generators/trim.h"
 #include "heddle/schedule/lane.h"
-#include "heddle/schedule/synthesis/trim.h"
 
 namespace heddle::schedule {
 

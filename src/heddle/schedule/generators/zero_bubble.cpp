@@ -57,7 +57,7 @@ class Attempt {
   };
   static constexpr double kSlack = 1e-9;  // of the unit of memory: sums of shares aren't exact
 
-  Rank& at(int r) { return rank_[static_cast<size_t>(r)]; }
+  Rank& at(int r) { return rank_[r]; }
   int done(int r, Kind kind) { return at(r).lane.done(kind, r); }
   bool weight_waits(int r) { return done(r, Kind::W) < done(r, Kind::I); }
   double length(int r, Kind kind) {
@@ -72,7 +72,8 @@ class Attempt {
     if (kind == Kind::F) return 1;
     return kind == Kind::I ? options_.kept_for_w - 1 : -options_.kept_for_w;
   }
-  /// When what the rank's next F or I needs from its neighbour is there; the past where it needs nothing.
+  /// The time at which what the rank's next F or I needs from its neighbour is there; the past where it needs
+  /// nothing.
   double arrival(int r, Kind kind) {
     const int from = kind == Kind::F ? r - 1 : r + 1;
     if (from < 0 || from >= ranks_) return 0;
@@ -127,7 +128,7 @@ class Attempt {
     for (int r = ranks_ - 2; r >= 0; --r) {
       const double forward = length(r, Kind::F), gradient = ready + options_.hop;
       double now = at(r).now, held = at(r).held;
-      int& count = more[static_cast<size_t>(r)];
+      int& count = more[r];
       while (1 + count < all_ && held + 1 <= options_.cap + kSlack) {
         if (choices_.eager_warm_up ? now >= gradient : now + forward > gradient) break;
         now += forward;
@@ -140,23 +141,23 @@ class Attempt {
       while (more[r] > 0 && more[r] >= more[r - 1] && 1 + more[r] < all_) --more[r];
     }
     for (int r = 0; r < ranks_; ++r) {
-      for (int i = 0; i < more[static_cast<size_t>(r)]; ++i) place(r, Kind::F);
+      for (int i = 0; i < more[r]; ++i) place(r, Kind::F);
     }
   }
 
   /// At most one forward on each rank, on none whose follower has none.
   void forwards() {
     std::vector<char> wanted(static_cast<size_t>(ranks_));
-    for (int r = 0; r < ranks_; ++r) wanted[static_cast<size_t>(r)] = done(r, Kind::F) < all_ && !better_without(r);
+    for (int r = 0; r < ranks_; ++r) wanted[r] = done(r, Kind::F) < all_ && !better_without(r);
     for (size_t r = wanted.size() - 1; r-- > 0;) wanted[r] = wanted[r] && wanted[r + 1];
     for (int r = 0; r < ranks_; ++r) {
-      if (!wanted[static_cast<size_t>(r)]) continue;
+      if (!wanted[r]) continue;
       make_room(r, Kind::F);
       if (r > 0) fill(r, arrival(r, Kind::F));
       place(r, Kind::F);
     }
   }
-  /// Whether this rank's next input gradient should come before its next forward.
+  /// True if this rank's next input gradient should come before its next forward.
   bool better_without(int r) {
     if (!choices_.backward_first || r + 1 == ranks_ || done(r, Kind::F) < done(r + 1, Kind::F) + 2) return false;
     const double next = at(r + 1).now + length(r + 1, Kind::F) + length(r + 1, Kind::I) + options_.hop;

@@ -1,13 +1,14 @@
-// ZB-1p, ZB-2p and what lies between: one stage a rank, backward split, the order found by a heuristic for given
-// times under a memory limit.
+// ZB-1p, ZB-2p and what lies between: one stage a rank, backward split. A heuristic finds the order for given times
+// under a memory limit.
 //
 // Source: Zero Bubble Pipeline Parallelism (arXiv 2401.10241), section 3.1, and the binary choices of the authors'
 // public scheduler (sail-sg/zero-bubble-pipeline-parallelism). Before its first I a rank runs as many forwards as
-// memory allows without delaying that I, or once more than that; then it alternates one F and one I, fills waiting
+// memory allows without delaying that I, or once more than that. Then it alternates one F and one I, fills waiting
 // with W, and runs a W early where memory asks for it. Each of three choices is tried both ways:
-//   eager_warm_up     one forward more before the first I, though it delays that I
-//   backward_first    skip a forward where the next rank has had two fewer and would have to wait for its I
-//   fill_small_gaps   put a W in a gap though it is shorter than the W and no longer than other ranks' worst bubble
+//   `eager_warm_up`   One forward more before the first I, though it delays that I.
+//   `backward_first`  Skip a forward where the next rank has had two fewer and would have to wait for its I.
+//   `fill_small_gaps` Put a W in a gap though it is shorter than the W and no longer than other ranks' worst
+//                     bubble.
 // Of a layer of the paper's models, 32 of 34 + 5as/h bytes (a heads, s tokens, h hidden; no flash attention) stay
 // until W: 0.43 of the activations of all but the smallest, the default here. With flash attention nearly all stay,
 // and 2p then leaves a bubble of 6 to 10 % at the paper's times.

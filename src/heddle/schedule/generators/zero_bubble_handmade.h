@@ -1,6 +1,6 @@
 // ZB-H1 and ZB-H2, the handmade schedules of Zero Bubble (Qi et al., arXiv 2401.10241, section 2): 1F1B whose
-// backward is split, so that weight gradients fill what was bubble. Rank r runs a warm-up of forwards, then F and I
-// in turn; its j-th W comes right after its (j + lag)-th I, the last ones at the end.
+// backward is split, so that weight gradients fill the bubble. Rank r runs a warm-up of forwards, then F and I in
+// turn. Its j-th W comes right after its (j + lag)-th I, the last ones at the end.
 //
 //           warm-up        lag   peak activations       bubble
 //   ZB-H1   P − 1 − r       r    as 1F1B on rank 0      (P − 1)(F + I − W)

@@ -2,13 +2,13 @@
 
 #include <tuple>
 
-#include "heddle/search/plans/copies.h"
+#include "heddle/search/plans/replicas.h"
 
 namespace heddle::search {
 
 namespace {
 
-// What crosses from the host for a microbatch: nothing, weights, sums of gradients, both.
+// Number of kinds of crossing from the host for a microbatch: nothing, weights, sums of gradients, both.
 constexpr size_t kCrossings = 4;
 
 }  // namespace
@@ -24,14 +24,14 @@ void Estimator::family(size_t index) {
   family_ = index;
   serial_ = 0;
   const Family& family = task_.families[index];
-  Layout& l = job_.layout;
+  plan::Degrees& l = job_.mesh;
   l.tp = family.tp, l.cp = family.cp, l.ep = family.ep, l.etp = family.etp;
   job_.microbatch = family.microbatch;
   if (task_.lowered() != nullptr && !task_.lowered()->refusal(job_).empty()) return;
   if (!task_.lowers_all()) job_.software.lowered = nullptr;
   task_.set_routing(job_, 0.5);
   replicas_ = task_.replicas.front();
-  if (job_.shape.moe.count > 0 && l.ep > 1 && task_.replicas.size() > 1)
+  if (job_.shape.n_routed_experts > 0 && l.ep > 1 && task_.replicas.size() > 1)
     replicas_ = cheapest_replicas(job_, task_.query.behaviour, task_.replicas);
   forget();
   for_each_layout(task_.query.space, family, job_, [&] { layout(); });
@@ -55,17 +55,18 @@ void Estimator::forget() {
 
 // Blocks cost the same whatever the stages, unless weights are gathered around them from data ranks.
 const Layers& Estimator::layers_now(size_t recompute) {
-  if (job_.software.sharded_weights && priced_dp_ != job_.layout.dp) {
+  if (job_.software.sharded_weights && priced_dp_ != job_.mesh.dp) {
     forget();
-    priced_dp_ = job_.layout.dp;
+    priced_dp_ = job_.mesh.dp;
   }
   const Pipeline p = job_.pipeline;
-  const size_t kind = !p->pairs() ? 0 : p->outline().hides_exchange ? 2 : 1;  // of hiding the exchange
-  const size_t copies = job_.shape.moe.copies() > 0 ? 1 : 0;
-  std::optional<Layers>& known = known_[(((copies * 3 + kind) * task_.recompute.size() + recompute) * 2 +
-                                         (job_.software.offload_activations ? 1 : 0)) *
-                                            kCrossings +
-                                        (job_.residency.weights ? 2 : 0) + (job_.residency.gradients ? 1 : 0)];
+  const size_t kind = !p->pairs() ? 0 : p->outline().hides_exchange ? 2 : 1;  // kind of hiding of the exchange
+  const size_t copies = replica_slots(job_) > 0 ? 1 : 0;
+  std::optional<Layers>& known =
+      known_[(((copies * 3 + kind) * task_.recompute.size() + recompute) * 2 +
+              (job_.software.offload_activations ? 1 : 0)) *
+                 kCrossings +
+             (job_.residency.weights.empty() ? 0 : 2) + (job_.residency.gradients.empty() ? 0 : 1)];
   if (!known) {
     std::optional<Prices>& prices = prices_[copies][kind];
     if (!prices || prices->saved) prices = prices_of(job_, task_.parameters, task_.query.behaviour);
@@ -74,8 +75,8 @@ const Layers& Estimator::layers_now(size_t recompute) {
   return *known;
 }
 
-// `everywhere`: with each residency that fits. Else with the first that does of the usual one and those that leave
-// least on the device, of each kind of crossing: homes of the state differ by little beside a step.
+// `everywhere`: with each residency that fits. Otherwise with the first that fits of the usual one and, for each
+// kind of crossing, those that leave least on the device. Homes of the state differ by little beside a step.
 void Estimator::weigh(double most_bytes, bool all, bool everywhere) {
   fitting_.clear();
   lightest_.peak_bytes = 0;
@@ -89,22 +90,23 @@ void Estimator::weigh(double most_bytes, bool all, bool everywhere) {
         if (h == 1 && too_large_anywhere({static_cast<int>(r), offload}, most_bytes)) break;
         if (!everywhere && h > 0 && !task_.leaves_least(h)) continue;
         Fit fit = weigh_one({static_cast<int>(r), offload, h}, most_bytes);
-        // What leaves least on the device may be too much for the host: then the others that cross alike.
+        // The one that leaves least on the device may be too much for the host: then the others that cross alike
+        // are tried.
         for (size_t other = h;
              fit == Fit::not_on_host && !everywhere && other-- > 1 && task_.cross_alike(other, h);)
           fit = weigh_one({static_cast<int>(r), offload, other}, most_bytes);
         if (fit == Fit::fits && !everywhere) break;
       }
       const bool usual = fitting_.size() > before && fitting_[before].residency == 0;
-      if (usual && !all && !offload && job_.recompute == model::Recompute{}) return;
+      if (usual && !all && !offload && job_.recompute == Recompute{}) return;
     }
   }
 }
 
-// Where it fits, it is among the fitting.
+// Adds the choice to the fitting ones if it fits.
 Estimator::Fit Estimator::weigh_one(Choice choice, double most_bytes) {
   job_.residency = task_.residencies[choice.residency];
-  choice.replicas = job_.shape.moe.replicas;
+  choice.replicas = job_.exchange.replicas;
   const Layers& layers = layers_now(static_cast<size_t>(choice.recompute));
   Estimate e;
   estimate_memory(job_, memory_parts(job_, task_.parameters, layers), e);
@@ -122,10 +124,10 @@ Estimator::Fit Estimator::weigh_one(Choice choice, double most_bytes) {
   return Fit::fits;
 }
 
-// Whether even what leaves least on the device is too much there.
+// True if even the residency that leaves least on the device is too much there.
 bool Estimator::too_large_anywhere(Choice choice, double most_bytes) {
   choice.residency = task_.lightest;
-  choice.replicas = job_.shape.moe.replicas;
+  choice.replicas = job_.exchange.replicas;
   job_.residency = task_.residencies[choice.residency];
   Estimate e;
   estimate_memory(job_, memory_parts(job_, task_.parameters, layers_now(static_cast<size_t>(choice.recompute))), e);
@@ -138,17 +140,17 @@ bool Estimator::too_large_anywhere(Choice choice, double most_bytes) {
 void Estimator::layout() {
   ++counts.layouts;
   // Whatever is computed again or sent away takes time: where everything can be kept, nothing else is lowered.
-  job_.shape.moe.replicas = replicas_;
+  job_.exchange.replicas = replicas_;
   weigh(task_.most_bytes(), job_.software.lowered == nullptr, false);
   // The slots may be what there is no room for.
   if (fitting_.empty() && replicas_ != task_.replicas.front() &&
-      lightest_.peak_bytes - job_.software.reserve * copies_bytes(job_) <= task_.most_bytes()) {
+      lightest_.peak_bytes - job_.software.reserve * replica_bytes(job_) <= task_.most_bytes()) {
     const Choice with = lightest_;
-    job_.shape.moe.replicas = task_.replicas.front();
+    job_.exchange.replicas = task_.replicas.front();
     weigh(task_.most_bytes(), job_.software.lowered == nullptr, false);
     if (fitting_.empty() && with.peak_bytes < lightest_.peak_bytes) lightest_ = with;
   }
-  Candidate plan{family_, serial_++, job_.layout.pp, job_.layout.vpp, job_.layout.dp, job_.pipeline, lightest_};
+  Candidate plan{family_, serial_++, job_.mesh.pp, job_.chunks, job_.mesh.dp, job_.pipeline, lightest_};
   if (fitting_.empty()) {
     if (lightest_.peak_bytes > 0 &&
         (!least || std::tuple(plan.best.peak_bytes, plan.family, plan.serial) <

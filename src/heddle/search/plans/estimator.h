@@ -1,5 +1,5 @@
-// One thread's part of a search: the plans of its families by the estimate, the best of them, and of a plan that is
-// to be timed all its choices.
+// One thread's part of a search: it estimates the plans of its families and keeps the best. Of a plan that is to be
+// timed it gives all choices.
 #pragma once
 
 #include <algorithm>
@@ -41,13 +41,13 @@ class Estimator {
   /// Estimates the plans of a family.
   void family(size_t index);
 
-  /// Choices of the job's layout by estimated time, of which none has more than `most_bytes`: all of them, or none
-  /// but to keep everything, where it usually lies, where that fits.
+  /// Choices of the job's layout by estimated time, none above `most_bytes`. Without `all`, only the one that keeps
+  /// everything in its usual place, where that fits.
   const std::vector<Choice>& choices(const Job& job, double most_bytes, bool all);
 
   ShortList best;
   Counts counts;
-  std::optional<Candidate> least;  // memory, of what doesn't fit
+  std::optional<Candidate> least;  // the plan of least memory among those that don't fit
 
  private:
   void forget();
@@ -60,15 +60,15 @@ class Estimator {
 
   const Task& task_;
   Job job_;
-  double host_bytes_;                         // of a device's host, that may be used
+  double host_bytes_;                         // usable memory of a device's host
   std::vector<std::optional<Layers>> known_;  // by copies, kind of hiding, recomputation, offload, crossing
   std::optional<Prices> prices_[2][3];
   int priced_dp_ = 0;
   std::vector<Choice> fitting_;
-  Choice lightest_;  // that doesn't fit
+  Choice lightest_;  // the lightest one that doesn't fit
   size_t family_ = 0;
   int serial_ = 0;
-  int replicas_ = 0;  // of hot experts, that the family is better with
+  int replicas_ = 0;  // replicas of hot experts with which the family is better
 };
 
 }  // namespace heddle::search

@@ -9,7 +9,7 @@ namespace heddle::search {
 
 namespace {
 
-constexpr double kSurely = 0.95;  // of the memory: estimates err by no more
+constexpr double kSurely = 0.95;  // part of the memory: estimates err by no more
 
 }  // namespace
 

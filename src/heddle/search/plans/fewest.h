@@ -15,14 +15,14 @@ std::vector<int> counts_of_nodes(const cost::Accelerator& device, int most);
 
 struct Fewest {
   int devices = 0;
-  Answer answer;     // on so many
-  int searches = 0;  // that it took
+  Answer answer;     // on so many devices
+  int searches = 0;  // number of searches that it took
 };
 
-/// At most the query's devices. Whether a plan fits is not quite a question of how many devices there are: 88
-/// divide in fewer ways than 64. So the counts are bisected, and below what that finds each is asked. `search` runs
-/// a query by estimates; what it finds is asked again of `whole`, which may know better, and where that finds
-/// nothing the next count is. Nothing where no count will do. ConfigError as the search has it of all devices.
+/// Finds the fewest devices, at most the query's. More devices may fit no plan where fewer do: 88 divide in fewer
+/// ways than 64. So the counts are bisected, and every count below the result is tried. `search` runs a query by
+/// estimates; its result is checked by `whole`, which may know better, and where that finds nothing the next count
+/// follows. Returns nothing where no count will do. ConfigError as the search has it of all devices.
 std::optional<Fewest> fewest_devices(const Query& query, const std::function<Answer(const Query&)>& search,
                                      const std::function<Answer(const Query&)>& whole,
                                      const std::function<void(int devices)>& asking = {});

@@ -4,7 +4,7 @@
 #include <tuple>
 
 #include "heddle/base/error.h"
-#include "heddle/search/plans/copies.h"
+#include "heddle/search/plans/replicas.h"
 
 namespace heddle::search {
 
@@ -25,16 +25,16 @@ std::vector<int> replicas_to_try(const Space& space) {
   for (const std::string& word : space.restriction.replicas) all.push_back(replicas_of(word).value());
   const bool heddle = job.software.lowered != nullptr;
   if (!heddle && std::any_of(all.begin(), all.end(), [](int n) { return n != 0; }))
-    config_error("search: copies of hot experts are a choice of Heddle's alone: --heddle or --emit heddle");
+    config_error("search: replicas of hot experts are a choice of Heddle's alone: --heddle or --emit heddle");
   if (!all.empty()) return all;
-  const bool several = heddle && job.shape.moe_blocks() > 0 && job.shape.moe.capacity == 0;
-  if (several && job.shape.moe.replicas == 0) return {0, model::Dispatcher::kReplicasByCost};
-  return {job.shape.moe.replicas};
+  const bool several = heddle && job.shape.moe_blocks() > 0 && job.exchange.capacity_factor == 0;
+  if (several && job.exchange.replicas == 0) return {0, model::Dispatcher::kReplicasByCost};
+  return {job.exchange.replicas};
 }
 
 // Bytes of a parameter.
-double left_on_device(const Residency& r, const Job& job) {
-  return (r.weights ? 0 : 2) + (r.gradients ? 0 : job.software.gradient_bytes) - r.away_bytes;
+double left_on_device(const PricedResidency& r, const Job& job) {
+  return (r.weights.empty() ? 2 : 0) + (r.gradients.empty() ? job.software.gradient_bytes : 0) - r.away_bytes;
 }
 
 }  // namespace
@@ -53,9 +53,9 @@ double Task::most_exact_bytes() const { return memory_bytes * kMemorySlack; }
 
 void Task::set_routing(Job& job, double quantile) const {
   const Routing& routing = query.space.routing;
-  const int64_t experts = job.shape.moe_blocks() > 0 ? job.shape.moe.count : 0;
-  job.imbalance = routing.fullest(quantile, experts, job.layout.ep);
-  job.memory_imbalance = routing.fullest(0.99, experts, job.layout.ep);
+  const int64_t experts = job.shape.moe_blocks() > 0 ? job.shape.n_routed_experts : 0;
+  job.imbalance = routing.fullest(quantile, experts, job.mesh.ep);
+  job.memory_imbalance = routing.fullest(0.99, experts, job.mesh.ep);
 }
 
 Task task_of(const Query& query) {
@@ -117,9 +117,11 @@ std::string misfit_text(const Task& task, const Candidate& plan) {
 Job job_of(const Task& task, const Candidate& plan) {
   Job j = task.query.space.job;
   const Family& f = task.families[plan.family];
-  j.layout = {task.query.space.devices, f.tp, plan.pp, plan.vpp, f.cp, plan.dp, f.ep, f.etp};
+  plan::Degrees& l = j.mesh;
+  l.tp = f.tp, l.cp = f.cp, l.dp = plan.dp, l.pp = plan.pp, l.ep = f.ep, l.etp = f.etp;
+  j.chunks = plan.chunks;
   j.microbatch = f.microbatch;
-  j.shape.moe.replicas = plan.best.replicas;
+  j.exchange.replicas = plan.best.replicas;
   j.pipeline = plan.pipeline;
   j.software.overlap_exchange = plan.pipeline->pairs();
   j.software.even_stages = task.query.space.restriction.even();

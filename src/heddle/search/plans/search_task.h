@@ -15,7 +15,7 @@ struct Choice {
   int recompute = 0;  // index
   bool offload = false;
   size_t residency = 0;               // index
-  int replicas = 0;                   // of hot experts (moe.replicas)
+  int replicas = 0;                   // replicas of hot experts (moe.replicas)
   double step_s = 0, peak_bytes = 0;  // estimated
 };
 
@@ -23,7 +23,7 @@ struct Choice {
 struct Candidate {
   size_t family = 0;
   int serial = 0;  // in the family
-  int pp = 1, vpp = 1, dp = 1;
+  int pp = 1, chunks = 1, dp = 1;
   Pipeline pipeline = one_f_one_b();
   Choice best;
 };
@@ -31,47 +31,47 @@ struct Candidate {
 /// The better first; of equals the one that came first.
 bool before(const Candidate& a, const Candidate& b);
 
-/// What all threads read.
+/// The input that all threads read.
 struct Task {
   const Query& query;
   std::vector<Family> families;
   std::vector<RecomputeChoice> recompute;
   std::vector<bool> offload;
-  std::vector<Residency> residencies;  // in the order in which they are tried
-  std::vector<int> replicas;           // of hot experts, the usual one first
+  std::vector<PricedResidency> residencies;  // in the order in which they are tried
+  std::vector<int> replicas;                 // choices for hot experts, the usual one first
   model::Parameters parameters;
   double memory_bytes = 0;
-  size_t lightest = 0;  // of the residencies, on the device
+  size_t lightest = 0;  // the lightest residency on the device
 
   const LoweredBlocks* lowered() const { return query.space.job.software.lowered; }
-  /// Whether layers are lowered for all plans.
+  /// True if layers are lowered for all plans.
   bool lowers_all() const;
-  /// Of the estimates that make the short list.
+  /// Limit of the estimates that make the short list.
   double most_bytes() const;
-  /// Of those that are then timed exactly.
+  /// Limit of the plans that are then timed exactly.
   double most_exact_bytes() const;
 
-  /// Whether no residency with the same crossing leaves less on the device.
+  /// True if no residency with the same crossing leaves less on the device.
   bool leaves_least(size_t residency) const {
     const size_t next = residency + 1;
     return next == residencies.size() || !cross_alike(residency, next);
   }
-  /// Whether the same crosses from the host for a microbatch.
+  /// True if the same crosses from the host for a microbatch.
   bool cross_alike(size_t a, size_t b) const {
     return residencies[a].weights == residencies[b].weights && residencies[a].gradients == residencies[b].gradients;
   }
 
   void set_routing(Job& job, double quantile) const;
-  /// Computing the exchange again inside a pair is what no such schedule does.
-  bool allows(Pipeline pipeline, const model::Recompute& r) const {
-    return !pipeline->pairs() || (!r.full && !r.experts);
+  /// True if the schedule can recompute so: none of pairs computes the exchange again inside a pair.
+  bool allows(Pipeline pipeline, const Recompute& r) const {
+    return !pipeline->pairs() || (!r.has(GroupName::layer) && !r.has(GroupName::moe));
   }
 };
 
-/// ConfigError for a job that can't be and for a restriction that leaves nothing.
+/// Returns the task of a query. ConfigError for a job that can't be and for a restriction that leaves nothing.
 Task task_of(const Query& query);
 
-/// What the search is asked for, as the candidate has it; its recomputation and offload are left open.
+/// The job that the search is asked for, as the candidate has it; its recomputation and offload are left open.
 Job job_of(const Task& task, const Candidate& plan);
 
 /// The plan and what it lacks.

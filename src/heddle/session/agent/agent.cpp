@@ -18,12 +18,15 @@
 #include "heddle/base/clock.h"
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/base/files/pinned_folder.h"
 #include "heddle/base/files/random_id.h"
 #include "heddle/base/hash.h"
-#include "heddle/session/agent/lend.h"
+#include "heddle/session/agent/door.h"
 #include "heddle/session/agent/partner.h"
 #include "heddle/session/agent/persist.h"
 #include "heddle/session/agent/run_memory.h"
+#include "heddle/session/agent/shared_segments.h"
+#include "heddle/session/agent/stand_in.h"
 
 namespace heddle::session {
 
@@ -32,8 +35,8 @@ namespace {
 namespace fs = std::filesystem;
 using Segments = std::vector<std::shared_ptr<const train::Segment>>;
 
-constexpr double kLook_s = 0.05;
-constexpr auto kGlance = std::chrono::milliseconds(5);  // at whether a step was sealed
+constexpr double kCheck_s = 0.05;
+constexpr auto kGlance = std::chrono::milliseconds(5);  // pause between checks whether a step was sealed
 constexpr size_t kMostVisits = 1024;
 constexpr double kAgain_s = 2;        // after something has failed
 constexpr double kPartnerGone_s = 3;  // without a word of a partner whose ranks are not heard of either
@@ -42,9 +45,11 @@ constexpr double kPartnerGone_s = 3;  // without a word of a partner whose ranks
 class Place {
  public:
   Place(const RunFolder& run, const std::string& address, const std::string& token)
-      : registry_(run.path + kAgents) {
+      : registry_(held_path(run.path + kAgents)) {
     std::error_code ignored;
     fs::create_directories(registry_, ignored);
+    if (fs::is_symlink(registry_, ignored))
+      config_error("{}{} is a link: agents write their state to no other place", run.path, kAgents);
     if (std::optional<Left> left = take_left()) {
       folder = left->folder;
       entry_ = left->entry;
@@ -54,19 +59,20 @@ class Place {
       // Noted before it is there: one who dies in between leaves nobody else who knows of it.
       const std::string id = random_id();
       entry_ = registry_ + "/" + id;
-      write_file(entry_, kPlace + id + "\n\n");
+      write_agent_entry(entry_, kPlace + id, "");
       folder = memory_folder(id);
       auto lock = train::FileHold::take(folder + kAgentLock, train::FileHold::How::alone, true);
       if (!lock) throw SystemError(EIO, fmt::format("cannot lock {}", folder));
       lock_.emplace(std::move(*lock));
     }
+    note_holder(folder + kAgentLock);
     if (!token.empty()) {
       OutputFile file(folder + kAgentToken, OutputFile::Open::replace, OutputFile::Access::owner,
                       OutputFile::Flush::to_system);
       file.write(token);
       file.commit();
     }
-    write_file(entry_, folder + "\n" + address + "\n");
+    write_agent_entry(entry_, folder, address);
     partner = folder + "/" + train::kPartnerFolder;
     if (::mkdir(partner.c_str(), 0700) != 0 && errno != EEXIST)
       throw SystemError(errno, fmt::format("cannot create {}: {}", partner, std::strerror(errno)));
@@ -80,7 +86,7 @@ class Place {
     fs::remove(registry_, ignored);  // if it was the last
   }
 
-  /// As `remove`, of what agents of this host have left that were still dying when the next ones came.
+  /// Removes, as `remove` does, the files of this host's agents that were still dying when the next ones came.
   void remove_left() {
     std::error_code ignored;
     while (const std::optional<Left> left = take_left()) {
@@ -92,7 +98,7 @@ class Place {
   std::string folder, partner;
 
  private:
-  // Of an agent that is no more.
+  // The memory that an ended agent left.
   struct Left {
     std::string folder, entry;
     train::FileHold lock;
@@ -117,7 +123,7 @@ class Place {
 // The segments of a folder, each opened once. Every thread has its own.
 class Opened {
  public:
-  /// Those of the newest job, by rank.
+  /// Returns the segments of the newest job, by rank.
   Segments newest_job(const std::string& folder) {
     std::map<std::pair<int64_t, std::string>, Segments> jobs;
     std::set<std::string> there;
@@ -140,7 +146,7 @@ class Opened {
     return jobs.empty() ? Segments() : jobs.rbegin()->second;
   }
 
-  /// What changes when a set is sealed or written again, without a look into the files.
+  /// A number that changes when a set is sealed or written again; it reads no file's contents.
   size_t stamp() const {
     size_t stamp = opened_.size();
     for (const auto& [path, segment] : opened_) {
@@ -154,7 +160,7 @@ class Opened {
   }
 
  private:
-  std::map<std::string, std::shared_ptr<const train::Segment>> opened_;  // by index
+  std::map<std::string, std::shared_ptr<const train::Segment>> opened_;  // segments by index
 };
 
 // The newest step that all of them hold, and whether a rank wants it on disk; −1: there is none.
@@ -189,11 +195,12 @@ class Giver {
         partner_(options.partner) {}
 
   void run(const std::atomic<bool>& stop) {
+    stop_ = &stop;
     double looked_s = 0;
     for (size_t seen = 0; !stop; std::this_thread::sleep_for(kGlance)) {
       obey();
       const size_t stamp = opened_.stamp();
-      if (partner_.empty() || (stamp == seen && now_s() - looked_s < kLook_s)) continue;
+      if (partner_.empty() || (stamp == seen && now_s() - looked_s < kCheck_s)) continue;
       seen = stamp;
       looked_s = now_s();
       look();
@@ -220,15 +227,17 @@ class Giver {
     const int64_t step = common_step(own).first;
     if (step <= given_ || !all_live(own)) return;
     try {
-      if (!link_) link_.emplace(Link::to(partner_, token_));
+      if (!link_) link_.emplace(Link::to(partner_, token_, stop_));
       for (const auto& segment : own) replicate(*link_, *segment, step);
       given_ = step;
+      refused_.clear();
     } catch (const ConfigError&) {
       // It was written again meanwhile: the next one goes.
     } catch (const SystemError& error) {
       link_.reset();
       again_s_ = now_s() + kAgain_s;
-      say_(fmt::format("step {} not given to {}: {}", step, partner_, error.what()));
+      if (!*stop_ && std::exchange(refused_, error.what()) != error.what())
+        say_(fmt::format("step {} not given to {}: {}", step, partner_, error.what()));
     }
   }
 
@@ -236,7 +245,9 @@ class Giver {
   const std::shared_ptr<AgentOrders> orders_;
   const std::string folder_;
   const std::function<void(const std::string&)>& say_;
+  const std::atomic<bool>* stop_ = nullptr;
   std::string partner_, job_;
+  std::string refused_;  // reason why the last step was not given, as reported
   std::optional<Link> link_;
   Opened opened_;
   int64_t given_ = -1;
@@ -252,19 +263,19 @@ class Agent {
           const std::lock_guard lock(saying_);
           say(line);
         }),
-        listener_(options.listen.empty() ? nullptr : std::make_unique<Listener>(options.listen, options.token)),
-        place_(run_, listener_ ? listener_->address() : "", options.token) {
-    say_(fmt::format("ready port {} at {} folder {}", listener_ ? listener_->port() : 0,
-                     listener_ ? listener_->address() : "-", place_.folder));
+        door_(options.listen.empty() ? nullptr : std::make_unique<Door>(options.listen, options.token)),
+        place_(run_, door_ ? door_->address() : "", options.token) {
+    say_(fmt::format("ready port {} at {} folder {}", door_ ? door_->port() : 0, door_ ? door_->address() : "-",
+                     place_.folder));
   }
 
   void run(const std::atomic<bool>& stop) {
     std::thread door;
-    if (listener_) door = std::thread([&] { open_door(stop); });
+    if (door_) door = std::thread([&] { stand_at_door(stop); });
     std::thread giving([&] { Giver(options_, place_.folder, say_).run(stop); });
     while (!stop) {
       look();
-      std::this_thread::sleep_for(std::chrono::duration<double>(kLook_s));
+      std::this_thread::sleep_for(std::chrono::duration<double>(kCheck_s));
     }
     const bool forgets = options_.orders && options_.orders->forgets();
     if (!forgets) look(true);
@@ -287,7 +298,7 @@ class Agent {
     if (step < 0 || (now_s() < again_s_ && !stopping)) return;
     const bool dead = !all_live(own);
     const bool due = step > persisted_ && (wanted || dead || stopping);
-    if (due) write(own, step, dead ? "a rank has ended" : stopping ? "told to stop" : "asked for");
+    if (due) write(own, step, dead ? "a rank has ended" : stopping ? "asked to stop" : "asked for");
     if ((dead || stopping) && due) write_partner(step);
   }
 
@@ -311,24 +322,24 @@ class Agent {
     }
   }
 
-  // What a host has given that is no longer heard of.
+  // Writes the segments that a host has given once that host is no longer heard of.
   void write_partner(int64_t step) {
-    if (!listener_ || now_s() - heard_s_ < kPartnerGone_s) return;
+    if (!door_ || now_s() - heard_s_ < kPartnerGone_s) return;
     Segments held = opened_.newest_job(place_.partner);
     std::erase_if(held,
                   [&](const auto& segment) { return segment->set_of(step) < 0 || segment->index().run != job_; });
-    if (!held.empty()) write(held, step, "its host is not heard of");
+    if (!held.empty()) write(held, step, "its host does not answer");
   }
 
-  // A thread for each that comes in: agents that give, ranks that borrow.
-  void open_door(const std::atomic<bool>& stop) {
+  // A thread for each that is let in: agents that give, ranks that borrow. All end at once with `stop`.
+  void stand_at_door(const std::atomic<bool>& stop) {
     struct Visit {
       std::atomic<bool> over{false};
       std::thread thread;
     };
     std::vector<std::unique_ptr<Visit>> visits;
     while (!stop) {
-      std::optional<Link> from = listener_->accept(0.2);
+      std::optional<Link> from = door_->accept(kCheck_s, stop);
       std::erase_if(visits, [](const auto& visit) {
         if (visit->over) visit->thread.join();
         return visit->over.load();
@@ -345,13 +356,13 @@ class Agent {
 
   void receive(Link& from, const std::atomic<bool>& stop) {
     Replicas replicas(place_.partner);
-    Lending lending({place_.folder, place_.partner});
+    SegmentServer server({place_.folder, place_.partner});
     bool gives = false;
     try {
       while (!stop) {
         if (const std::optional<Link::Frame> frame = from.receive(0.2)) {
-          if (Lending::is_asked(*frame)) {
-            lending.answer(from, *frame);
+          if (SegmentServer::is_asked(*frame)) {
+            server.answer(from, *frame);
           } else {
             gives = true;
             replicas.take(from, *frame);
@@ -375,7 +386,7 @@ class Agent {
   const RunFolder run_;
   std::mutex saying_;
   const std::function<void(const std::string&)> say_;
-  std::unique_ptr<Listener> listener_;
+  std::unique_ptr<Door> door_;
   Place place_;
   Opened opened_;
   std::string job_;
@@ -393,6 +404,9 @@ void run_agent(const AgentOptions& options, const std::atomic<bool>& stop,
   std::error_code ignored;
   fs::create_directories(options.run, ignored);
   if (!fs::is_directory(options.run, ignored)) config_error("{}: no folder", options.run);
+  const PinnedFolder pinned(options.run);  // whatever is put in its place meanwhile is left alone
+  if (options.orders)
+    for (const std::string& id : options.orders->replaced()) end_agent_of(memory_path(id), options.run);
   Agent(options, say).run(stop);
 }
 

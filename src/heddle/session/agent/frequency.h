@@ -12,16 +12,16 @@ namespace heddle::session {
 /// Seconds of work between two copies that each take `cost_s` of it.
 double daly_interval_s(double cost_s, double between_failures_s);
 
-/// What steps and copies of a run have taken, and what follows.
-class CopyFrequency {
+/// The times that steps and copies of a run have taken, and the frequencies that follow.
+class SnapshotFrequency {
  public:
   /// Steps after which the first ones say something; the very first is left out.
   static constexpr int64_t kLearned = 12;
 
-  explicit CopyFrequency(double between_failures_s) : between_failures_s_(between_failures_s) {}
+  explicit SnapshotFrequency(double between_failures_s) : between_failures_s_(between_failures_s) {}
   bool chooses() const { return between_failures_s_ > 0; }
 
-  /// Of a step, beside which a copy in memory ran, or none did.
+  /// Records a step, with or without a copy in memory beside it.
   void step(double seconds, bool with_copy);
   /// A copy that kept the rank from its steps so long besides.
   void copy_blocked(double seconds) { blocked_s_.push_back(seconds); }
@@ -29,7 +29,8 @@ class CopyFrequency {
   int64_t steps() const { return steps_; }
 
   double step_s() const;
-  /// Of a copy in memory: what steps with one are longer by, and no less than what it kept the rank waiting.
+  /// The cost of a copy in memory: how much longer steps with one are, and at least the time that it kept the rank
+  /// waiting.
   double copy_s() const;
   double save_s() const;
   /// Steps between two; 0: nothing of them was measured yet.

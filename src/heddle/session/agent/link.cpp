@@ -1,88 +1,67 @@
 #include "heddle/session/agent/link.h"
 
 #include <arpa/inet.h>
-#include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 #include <utility>
-#include <vector>
 
+#include "heddle/base/clock.h"
 #include "heddle/base/error.h"
+#include "heddle/session/agent/proof.h"
 
 namespace heddle::session {
 
 namespace {
 
-constexpr double kPatience_s = 10;  // of one frame on its way
-constexpr char kHello = 'H', kWelcome = 'W';
+constexpr double kPatience_s = 10;  // without a byte of a frame on its way
+constexpr double kMeet_s = 5;       // time from the call to the door's proof
+constexpr double kGlance_s = 0.05;  // time between two checks whether to stop
 
 [[noreturn]] void fail(const char* doing, int code) {
   throw SystemError(code, fmt::format("cannot {} another agent: {}", doing, std::strerror(code)));
 }
 
-bool ready(int socket, short events, double wait_s) {
-  pollfd look{socket, events, 0};
-  return poll(&look, 1, static_cast<int>(wait_s * 1000)) > 0;
-}
-
-void put(int socket, const void* data, size_t size) {
-  const auto* from = static_cast<const char*>(data);
-  while (size > 0) {
-    if (!ready(socket, POLLOUT, kPatience_s)) fail("write to", ETIMEDOUT);
-    const ssize_t sent = ::send(socket, from, size, MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent <= 0) fail("write to", errno);
-    from += sent;
-    size -= static_cast<size_t>(sent);
-  }
-}
-
-void get(int socket, void* data, size_t size) {
-  auto* to = static_cast<char*>(data);
-  while (size > 0) {
-    if (!ready(socket, POLLIN, kPatience_s)) fail("read from", ETIMEDOUT);
-    const ssize_t got = ::recv(socket, to, size, 0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got == 0) fail("read from", ECONNRESET);
-    if (got < 0) fail("read from", errno);
-    to += got;
-    size -= static_cast<size_t>(got);
-  }
-}
-
-// That through which this host reaches others: in the kernel's table of routes the one to everywhere.
-std::string default_interface() {
-  std::ifstream routes("/proc/net/route");
-  std::string line, name, destination;
-  while (std::getline(routes, line)) {
-    std::istringstream words(line);
-    if (words >> name >> destination && destination == "00000000") return name;
-  }
-  return "lo";
-}
-
-// In a time that does not say where they differ.
-bool same(std::string_view a, std::string_view b) {
-  if (a.size() != b.size()) return false;
-  unsigned differs = 0;
-  for (size_t i = 0; i < a.size(); ++i) differs |= static_cast<unsigned>(a[i] ^ b[i]);
-  return differs == 0;
+std::string text_of(const sockaddr_storage& address) {
+  if (address.ss_family != AF_INET) return "";
+  const auto& inet = reinterpret_cast<const sockaddr_in&>(address);
+  std::array<char, INET_ADDRSTRLEN> text{};
+  inet_ntop(AF_INET, &inet.sin_addr, text.data(), text.size());
+  return fmt::format("{}:{}", text.data(), ntohs(inet.sin_port));
 }
 
 }  // namespace
 
-Link::Link(int socket) : socket_(socket) {
+std::string own_address(int socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  return ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) == 0 ? text_of(address) : "";
+}
+
+std::string other_address(int socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  return ::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &size) == 0 ? text_of(address) : "";
+}
+
+std::string new_nonce() {
+  std::string nonce(kNonceBytes, '\0');
+  while (::getrandom(nonce.data(), nonce.size(), 0) != std::ssize(nonce)) {
+    if (errno != EINTR) throw SystemError(errno, "the system gives no random numbers");
+  }
+  return nonce;
+}
+
+Link::Link(int socket, const std::atomic<bool>* stop) : socket_(socket), stop_(stop) {
   const int on = 1;
   setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   setsockopt(socket_, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
@@ -90,45 +69,108 @@ Link::Link(int socket) : socket_(socket) {
 Link::~Link() {
   if (socket_ >= 0) ::close(socket_);
 }
-Link::Link(Link&& other) noexcept : socket_(std::exchange(other.socket_, -1)) {}
+Link::Link(Link&& other) noexcept : socket_(std::exchange(other.socket_, -1)), stop_(other.stop_) {}
 
-Link Link::to(const std::string& address, const std::string& token) {
+bool Link::ready(short events, double until_s) const {
+  while (true) {
+    if (stop_ != nullptr && *stop_) fail("go on with", ECANCELED);
+    const double left_s = std::max(0.0, until_s - now_s());
+    pollfd look{socket_, events, 0};
+    const double wait_s = stop_ != nullptr ? std::min(left_s, kGlance_s) : left_s;
+    const int found = ::poll(&look, 1, static_cast<int>(wait_s * 1000) + (wait_s > 0 ? 1 : 0));
+    if (found > 0) return true;
+    if (now_s() >= until_s) return false;
+  }
+}
+
+void Link::put(const void* data, size_t size) const {
+  const auto* from = static_cast<const char*>(data);
+  while (size > 0) {
+    if (!ready(POLLOUT, now_s() + kPatience_s)) fail("write to", ETIMEDOUT);
+    const ssize_t sent = ::send(socket_, from, size, MSG_NOSIGNAL);
+    if (sent < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (sent <= 0) fail("write to", errno);
+    from += sent;
+    size -= static_cast<size_t>(sent);
+  }
+}
+
+// `until_s`: of all of it; 0: as long as something comes.
+void Link::get(void* data, size_t size, double until_s) const {
+  auto* to = static_cast<char*>(data);
+  while (size > 0) {
+    if (!ready(POLLIN, until_s > 0 ? until_s : now_s() + kPatience_s)) fail("read from", ETIMEDOUT);
+    const ssize_t got = ::recv(socket_, to, size, 0);
+    if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (got == 0) fail("read from", ECONNRESET);
+    if (got < 0) fail("read from", errno);
+    to += got;
+    size -= static_cast<size_t>(got);
+  }
+}
+
+// Both prove that they know the token at the address where they have met.
+void Link::greet(const std::string& address, const std::string& token) {
+  const double until_s = now_s() + kMeet_s;
+  const auto refuse = [&](const char* why) {
+    throw SystemError(EACCES, fmt::format("the agent at {} {}", address, why));
+  };
+  std::string words(kDoorWords.size(), '\0'), door_nonce(kNonceBytes, '\0'), proof(kProofBytes, '\0');
+  const std::string at = other_address(socket_), nonce = new_nonce();
+  try {
+    get(words.data(), words.size(), until_s);
+    if (words != kDoorWords) refuse("is none of this version");
+    get(door_nonce.data(), door_nonce.size(), until_s);
+    const std::string answer = nonce + proof_of(token, Side::caller, door_nonce, nonce, at);
+    put(answer.data(), answer.size());
+    get(proof.data(), proof.size(), until_s);
+  } catch (const SystemError& error) {
+    if (error.code == ECONNRESET || error.code == EPIPE) refuse("does not take us");
+    throw;
+  }
+  if (!same_bytes(proof, proof_of(token, Side::door, door_nonce, nonce, at)))
+    refuse("does not know the job's token");
+}
+
+Link Link::to(const std::string& address, const std::string& token, const std::atomic<bool>* stop) {
   const size_t colon = address.rfind(':');
   if (colon == std::string::npos || colon == 0) config_error("'{}': HOST:PORT is expected", address);
   const std::string host = address.substr(0, colon), port = address.substr(colon + 1);
   addrinfo hints{}, *found = nullptr;
-  hints.ai_family = AF_UNSPEC;
+  hints.ai_family = AF_INET;
   hints.ai_socktype = SOCK_STREAM;
   if (getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0)
     throw SystemError(EHOSTUNREACH, fmt::format("'{}' is no address that is known here", address));
-  int code = EHOSTUNREACH, connected = -1;
-  for (const addrinfo* at = found; at != nullptr && connected < 0; at = at->ai_next) {
+  const double until_s = now_s() + kPatience_s;
+  int code = EHOSTUNREACH;
+  std::optional<Link> link;
+  for (const addrinfo* at = found; at != nullptr && !link; at = at->ai_next) {
     const int socket = ::socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, at->ai_protocol);
     if (socket < 0) continue;
+    Link tried(socket, stop);
     int error = ::connect(socket, at->ai_addr, at->ai_addrlen) == 0 ? 0 : errno;
     if (error == EINPROGRESS) {
       socklen_t size = sizeof error;
-      if (!ready(socket, POLLOUT, kPatience_s)) {
-        error = ETIMEDOUT;
-      } else if (getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size) != 0) {
-        error = errno;
+      try {
+        if (!tried.ready(POLLOUT, until_s)) {
+          error = ETIMEDOUT;
+        } else if (getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size) != 0) {
+          error = errno;
+        }
+      } catch (const SystemError& stopped) {
+        error = stopped.code;
       }
     }
     if (error == 0) {
-      connected = socket;
+      link.emplace(std::move(tried));
     } else {
       code = error;
-      ::close(socket);
     }
   }
   freeaddrinfo(found);
-  if (connected < 0) throw SystemError(code, fmt::format("no agent at {}: {}", address, std::strerror(code)));
-  Link link(connected);
-  link.send(kHello, token);
-  const std::optional<Frame> answer = link.receive(kPatience_s);
-  if (!answer || answer->kind != kWelcome)
-    throw SystemError(EACCES, fmt::format("the agent at {} does not take us", address));
-  return link;
+  if (!link) throw SystemError(code, fmt::format("no agent at {}: {}", address, std::strerror(code)));
+  link->greet(address, token);
+  return std::move(*link);
 }
 
 void Link::send(char kind, std::string_view bytes) {
@@ -137,65 +179,20 @@ void Link::send(char kind, std::string_view bytes) {
   const auto size = static_cast<uint32_t>(bytes.size());
   std::memcpy(head.data(), &size, 4);
   head[4] = kind;
-  put(socket_, head.data(), head.size());
-  put(socket_, bytes.data(), bytes.size());
+  put(head.data(), head.size());
+  put(bytes.data(), bytes.size());
 }
 
 std::optional<Link::Frame> Link::receive(double wait_s) {
-  if (!ready(socket_, POLLIN, wait_s)) return std::nullopt;
+  if (!ready(POLLIN, now_s() + wait_s)) return std::nullopt;
   std::array<char, 5> head{};
-  get(socket_, head.data(), head.size());
+  get(head.data(), head.size(), 0);
   uint32_t size = 0;
   std::memcpy(&size, head.data(), 4);
   if (size >= kMostFrame) throw SystemError(EMSGSIZE, fmt::format("another agent sends a frame of {} bytes", size));
   Frame frame{head[4], std::string(size, '\0')};
-  get(socket_, frame.bytes.data(), size);
+  get(frame.bytes.data(), size, 0);
   return frame;
-}
-
-Listener::Listener(const std::string& named, std::string token) : token_(std::move(token)) {
-  const std::string interface = named == "default" ? default_interface() : named;
-  ifaddrs* all = nullptr;
-  if (getifaddrs(&all) != 0) fail("listen for", errno);
-  std::optional<sockaddr_in> address;
-  std::string known;
-  for (const ifaddrs* at = all; at != nullptr; at = at->ifa_next) {
-    if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != AF_INET) continue;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", at->ifa_name);
-    if (at->ifa_name == interface && !address) address = *reinterpret_cast<const sockaddr_in*>(at->ifa_addr);
-  }
-  freeifaddrs(all);
-  if (!address) config_error("--listen: no interface '{}' with an address, accepted: {}", interface, known);
-  address->sin_port = 0;
-  socket_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  socklen_t size = sizeof *address;
-  if (socket_ < 0 || ::bind(socket_, reinterpret_cast<const sockaddr*>(&*address), size) != 0 ||
-      ::listen(socket_, 8) != 0 || getsockname(socket_, reinterpret_cast<sockaddr*>(&*address), &size) != 0) {
-    const int code = errno;
-    if (socket_ >= 0) ::close(socket_);
-    fail("listen for", code);
-  }
-  port_ = ntohs(address->sin_port);
-  std::array<char, INET_ADDRSTRLEN> text{};
-  inet_ntop(AF_INET, &address->sin_addr, text.data(), text.size());
-  address_ = fmt::format("{}:{}", text.data(), port_);
-}
-
-Listener::~Listener() { ::close(socket_); }
-
-std::optional<Link> Listener::accept(double wait_s) {
-  if (!ready(socket_, POLLIN, wait_s)) return std::nullopt;
-  const int socket = ::accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  if (socket < 0) return std::nullopt;
-  try {
-    Link link(socket);
-    const std::optional<Link::Frame> hello = link.receive(2);
-    if (!hello || hello->kind != kHello || !same(hello->bytes, token_)) return std::nullopt;
-    link.send(kWelcome, "");
-    return link;
-  } catch (const SystemError&) {
-    return std::nullopt;
-  }
 }
 
 }  // namespace heddle::session

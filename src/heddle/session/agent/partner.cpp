@@ -21,12 +21,12 @@ namespace {
 namespace fs = std::filesystem;
 constexpr int64_t kDataAt = device::SharedArena::kDataAt;
 constexpr int64_t kPart = int64_t{4} << 20;
-constexpr double kPatience_s = 60;  // of a partner that makes room, or looks at what has come
+constexpr double kPatience_s = 60;  // time for a partner that makes room, or checks what has come
 constexpr char kIndex = 'I', kBytes = 'B', kSeal = 'S', kDone = 'K', kRefused = 'N';
 
 void await(Link& link, const char* what) {
   const std::optional<Link::Frame> answer = link.receive(kPatience_s);
-  if (!answer) throw SystemError(ETIMEDOUT, fmt::format("the partner says nothing of {}", what));
+  if (!answer) throw SystemError(ETIMEDOUT, fmt::format("the partner does not answer about {}", what));
   if (answer->kind != kDone)
     throw SystemError(EIO, fmt::format("the partner refuses {}: {}", what, answer->bytes.substr(0, 300)));
 }
@@ -99,7 +99,7 @@ void Replicas::take(Link& link, const Link::Frame& frame) {
     refused = error.what();
     open_.reset();
   }
-  if (frame.kind == kBytes) return;  // what went wrong shows in its seal
+  if (frame.kind == kBytes) return;  // an error shows in its seal
   link.send(refused.empty() ? kDone : kRefused, refused);
 }
 
@@ -115,7 +115,7 @@ std::string Replicas::taken(const Link::Frame& frame) {
         read_file(open_->files.index(), Link::kMostFrame) == frame.bytes.substr(end + 1)) {
       open_->file = ::open(open_->files.data().c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     } else {
-      // Of one rank there is one: what a job before has left goes.
+      // A rank has one segment: those of a job before are removed.
       for (const train::SegmentFiles& old : train::segments_in(folder_)) {
         if (old.name.substr(0, 10) == name.substr(0, 10)) old.remove();
       }
@@ -148,12 +148,12 @@ std::string Replicas::taken(const Link::Frame& frame) {
     return "";
   }
   if (frame.kind != kSeal) return "no such frame";
-  // It goes again where the bytes are others; whoever looks meanwhile compares them too.
+  // It is removed again where the bytes are others; a reader that comes meanwhile compares them too.
   const std::string seal = open_->files.seal(set);
   write_own(seal, std::string_view(frame.bytes).substr(1));
   try {
     const train::Segment segment(open_->files);
-    if (!segment.seal(set)) config_error("{}: not the seal of what has come", seal);
+    if (!segment.seal(set)) config_error("{}: the seal does not match the received values", seal);
     segment.verify(set);
   } catch (...) {
     ::unlink(seal.c_str());

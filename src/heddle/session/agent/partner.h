@@ -1,11 +1,12 @@
-// Copies of one host's segments in the memory of another: what the agents of two hosts say to each other.
+// Copies of one host's segments in the memory of another: the protocol between the agents of the two hosts.
 //
-//   to the partner                              what becomes of it
-//   'I' name, line break, index                 a segment of that name is made under the partner's folder
-//   'B' set, offset, bytes                      bytes of a set; the seal goes before the first
-//   'S' set, text                               the seal, if all bytes have the checksums that they had at the
-//   source
-// To 'I' and 'S' comes 'K', or 'N' with the reason.
+//   Frame to the partner            Effect
+//   I name, line break, index       A segment of that name is made under the partner's folder.
+//   B set, offset, bytes            Bytes of a set are written; the seal goes before the first.
+//   S set, text                     The seal is written, if all bytes have the checksums that they had at the
+//                                   source.
+//
+// I and S get K, or N with the reason.
 #pragma once
 
 #include <memory>
@@ -24,7 +25,7 @@ void replicate(Link& link, const train::Segment& segment, int64_t step);
 class Replicas {
  public:
   explicit Replicas(std::string folder) : folder_(std::move(folder)) {}
-  /// Does what a frame says and answers; SystemError when the other has gone.
+  /// Obeys a frame and answers; SystemError when the other has gone.
   void take(Link& link, const Link::Frame& frame);
 
  private:

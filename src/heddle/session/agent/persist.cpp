@@ -1,5 +1,6 @@
 #include "heddle/session/agent/persist.h"
 
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -8,6 +9,7 @@
 #include "heddle/base/clock.h"
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/base/files/pinned_folder.h"
 #include "heddle/config/run_config.h"
 #include "heddle/session/agent/run_memory.h"
 #include "heddle/train/saved/checked_json.h"
@@ -72,7 +74,7 @@ int64_t write_rank(const std::string& folder, const train::Segment& segment, int
 void remove_pending(const RunFolder& folder, int64_t step) {
   std::error_code ignored;
   std::vector<fs::path> old;
-  for (fs::directory_iterator at(folder.checkpoints(), ignored), end; !ignored && at != end;
+  for (fs::directory_iterator at(held_path(folder.checkpoints()), ignored), end; !ignored && at != end;
        at.increment(ignored)) {
     const std::string name = at->path().filename().string();
     if (!name.starts_with(kPending)) continue;
@@ -96,16 +98,17 @@ Persisted persist(const RunFolder& folder, const std::vector<std::shared_ptr<con
   Persisted done;
   for (const auto& segment : segments) {
     std::error_code ignored;
-    if (fs::exists(told_file(unfinished.path(), segment->index().rank), ignored)) continue;  // by another agent
+    if (fs::exists(held_path(told_file(unfinished.path(), segment->index().rank)), ignored))
+      continue;  // written by another agent
     done.bytes += write_rank(unfinished.path(), *segment, step);
   }
   std::vector<std::string> shards;
   std::map<std::string, formats::TensorHeading> headings;
-  train::CheckpointState state;  // as it was told with the shards: memory may hold a later step by now
+  train::CheckpointState state;  // state sent with the shards: memory may hold a later step by now
   for (int64_t rank = 0; rank < job.ranks; ++rank) {
     const std::string path = told_file(unfinished.path(), rank);
     std::error_code ignored;
-    if (!fs::exists(path, ignored)) break;
+    if (!fs::exists(held_path(path), ignored)) break;
     const json said = train::checked_json(read_file(path, kMostText), path);
     shards.push_back(said.at("told").get<std::string>());
     if (rank == 0) state = train::state_from(said.at("state"), path);
@@ -117,16 +120,17 @@ Persisted persist(const RunFolder& folder, const std::vector<std::shared_ptr<con
   done.seconds = now_s() - start_s;
   if (std::ssize(shards) < job.ranks) return done;
   // One of the agents that find them all; the others find it done.
-  const auto alone = train::FileHold::take(unfinished.path() + "/.commit", train::FileHold::How::alone, true);
+  const auto alone =
+      train::FileHold::take(held_path(unfinished.path() + "/.commit"), train::FileHold::How::alone, true);
   if (!alone) return done;
   if (state.step != step) config_error("{}: of step {}, not {}", unfinished.path(), state.step, step);
   std::vector<formats::TensorHeading> all;
   for (auto& [name, heading] : headings) all.push_back(std::move(heading));
-  for (int64_t rank = 0; rank < job.ranks; ++rank) fs::remove(told_file(unfinished.path(), rank));
-  remove_temporaries(unfinished.path());  // of an agent that was killed before another wrote that shard
+  for (int64_t rank = 0; rank < job.ranks; ++rank) fs::remove(held_path(told_file(unfinished.path(), rank)));
+  remove_temporaries(unfinished.path());  // left by an agent that was killed before another wrote that shard
   check_fence();
   done.path = unfinished.commit(state, all, shards, keeps(folder));
-  fs::remove(done.path + "/.commit");
+  fs::remove(held_path(done.path + "/.commit"));
   remove_pending(folder, step);
   done.seconds = now_s() - start_s;
   return done;

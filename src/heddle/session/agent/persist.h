@@ -1,9 +1,9 @@
-// What lies in memory, to disk: an agent writes the shards of its host's ranks, as the ranks themselves would
-// (train/saved/shard.h), and whoever finds those of all ranks there commits them.
+// Writes copies in memory to disk: an agent writes the shards of its host's ranks, as the ranks would
+// (train/saved/shard.h). An agent that finds those of all ranks there commits them.
 //
-// All agents of a job write into one hidden folder of the checkpoints', named after step, generation and job;
-// beside each shard stands what a manifest says of it. A job that was gone on with has a higher generation: what
-// belongs to the one before is left alone.
+// All agents of a job write into one hidden folder of the checkpoints', named after step, generation and job. Each
+// shard has its manifest's part beside it. A job that was gone on with has a higher generation; files of the one
+// before are left alone.
 #pragma once
 
 #include <memory>
@@ -16,8 +16,8 @@
 namespace heddle::session {
 
 struct Persisted {
-  std::string path;   // of the checkpoint; "": other hosts' shards are not there yet
-  int64_t bytes = 0;  // that were written
+  std::string path;   // path of the checkpoint; "": other hosts' shards are not there yet
+  int64_t bytes = 0;  // bytes that were written
   double seconds = 0;
 };
 
@@ -26,7 +26,7 @@ struct Persisted {
 Persisted persist(const RunFolder& folder, const std::vector<std::shared_ptr<const train::Segment>>& segments,
                   int64_t step);
 
-/// Removes what agents have begun of steps up to this one, which are on disk or which nobody will finish.
+/// Removes unfinished files of agents for steps up to this one, which are on disk or which nobody will finish.
 void remove_pending(const RunFolder& folder, int64_t step);
 
 }  // namespace heddle::session

@@ -13,6 +13,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/files/fence.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/base/files/pinned_folder.h"
 #include "heddle/base/files/random_id.h"
 #include "heddle/train/rank_exchange.h"
 
@@ -56,23 +57,40 @@ std::vector<std::string> named_folders(const RunFolder& folder) {
 
 }  // namespace
 
-// Whoever may write into the run's folder doesn't choose what is read elsewhere.
+// A process that may write into the run's folder doesn't choose what is read elsewhere.
 bool is_memory_here(const std::string& path) { return is_memory_name(path) && is_own_folder(path); }
 
 std::vector<AgentEntry> agent_entries(const RunFolder& folder) {
+  constexpr size_t kMost = 4096;
   std::vector<AgentEntry> entries;
   std::error_code ignored;
-  for (fs::directory_iterator at(folder.path + kAgents, ignored), end; !ignored && at != end;
+  const std::string registry = held_path(folder.path + kAgents);
+  struct stat owner {};
+  if (::lstat(registry.c_str(), &owner) != 0 || !S_ISDIR(owner.st_mode)) return entries;
+  for (fs::directory_iterator at(registry, ignored), end; !ignored && at != end && entries.size() < kMost;
        at.increment(ignored)) {
+    // An entry makes a rank ask at an address: only its folder's owner may say so.
+    struct stat is {};
+    if (::lstat(at->path().c_str(), &is) != 0 || !S_ISREG(is.st_mode) || is.st_uid != owner.st_uid) continue;
     const std::string text = text_in(at->path().string());
     const size_t first = text.find('\n');
     AgentEntry entry{at->path().string(), text.substr(0, first), ""};
     if (first != text.npos) entry.address = text.substr(first + 1, text.find('\n', first + 1) - first - 1);
+    // Agents tell theirs in digits: no name is looked up for an entry's sake.
+    if (entry.address.find_first_not_of("0123456789.:") != entry.address.npos) entry.address = "";
     entries.push_back(std::move(entry));
   }
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.folder < b.folder; });
   return entries;
 }
+
+void write_agent_entry(const std::string& path, const std::string& memory, const std::string& address) {
+  OutputFile file(path, OutputFile::Open::replace, OutputFile::Access::owner, OutputFile::Flush::to_system);
+  file.write(memory + "\n" + address + "\n");
+  file.commit();
+}
+
+std::string memory_path(const std::string& id) { return kPlace + id; }
 
 std::string agent_folder() {
   const char* named = std::getenv(kAgentVariable);
@@ -125,9 +143,9 @@ void name_folder(const RunFolder& folder, const std::string& path) {
 train::SnapshotPlace place_of_snapshots(comm::World* world, const std::string& path) {
   train::RankExchange ranks(world);
   const std::string own = agent_folder();
-  const bool by_agents = !ranks.any(own.empty());  // of every host, or of none
+  const bool by_agents = !ranks.any(own.empty());  // all hosts or none
   const int64_t next = own_fence() ? own_fence()->number : path.empty() ? 1 : generation_of({path}) + 1;
-  const std::string told = ranks.told_by_first(fmt::format("{} {}", random_id(), next));
+  const std::string told = ranks.from_first_rank(fmt::format("{} {}", random_id(), next));
   train::SnapshotPlace place;
   const size_t space = told.find(' ');
   place.run = told.substr(0, space);
@@ -138,9 +156,16 @@ train::SnapshotPlace place_of_snapshots(comm::World* world, const std::string& p
   // Named before it is there, for a rank that dies in between leaves nobody else who knows of it. A supervisor
   // holds the run's folder for its ranks; those that have none don't hold it yet.
   if (ranks.leads() && own_fence()) name_folder({own_fence()->folder}, place.folder);
-  ranks.told_by_first("");
-  memory_folder(place.run);
+  ranks.from_first_rank("");
+  try {
+    memory_folder(place.run);
+  } catch (const SystemError&) {  // no room for it shows, to all ranks, where room for the copies is looked for
+  }
   return place;
+}
+
+void release_place(const train::SnapshotPlace& place) {
+  if (!place.kept && is_memory_name(place.folder)) ::rmdir(place.folder.c_str());
 }
 
 void note_memory(const RunFolder& folder, const train::SnapshotPlace& place) {
@@ -157,7 +182,7 @@ std::vector<std::string> memory_folders(const RunFolder& folder) {
   for (const std::string& path : named) {
     if (is_memory_here(path)) found.push_back(path);
   }
-  // What a host holds for another comes behind what hosts hold themselves.
+  // Copies held for another host come behind those that hosts hold themselves.
   for (size_t i = 0, own = found.size(); i < own; ++i) {
     const std::string partner = found[i] + "/" + train::kPartnerFolder;
     if (is_own_folder(partner)) found.push_back(partner);
@@ -177,7 +202,7 @@ void forget_memory(const RunFolder& folder, const train::SnapshotPlace& place, t
   for (const std::string& before : folders_of_ranks(folder)) fs::remove_all(before, ignored);
   if (place.folder.starts_with(kPlace)) fs::remove_all(place.folder, ignored);
   ranks.any(false);  // every host has read what they are called
-  if (ranks.leads()) ::unlink((folder.path + kMemory).c_str());
+  if (ranks.leads()) ::unlink(held_path(folder.path + kMemory).c_str());
 }
 
 }  // namespace heddle::session

@@ -18,6 +18,8 @@ Audit audit(const RunFolder& folder, const config::RunConfig& config, int64_t fi
   train::Trainer& trainer = rerun.trainer();
   Audit result;
   result.from = rerun.from();
+  result.trusts = rerun.trusts();
+  result.trusted_by = rerun.trusted_by();
   result.notes = rerun.notes();
   train::WeightDigest weights(trainer);
   const train::OpDigestFiles files(folder.ops(), trainer);

@@ -5,7 +5,8 @@
 #include <utility>
 
 #include "heddle/base/error.h"
-#include "heddle/train/audit/copy_check.h"
+#include "heddle/runtime/executor.h"
+#include "heddle/train/audit/replica_check.h"
 
 namespace heddle::session {
 
@@ -24,13 +25,9 @@ AuditTrail::AuditTrail(const config::RunConfig& config, const RunFolder& folder,
       warn_(std::move(warn)),
       weights_(trainer) {
   if (record_ops_ == 0) return;
-  if (config.plan.parallel.ahead_of_norm)
-    config_error("train.record_ops: with parallel.ahead_of_norm the ops of two steps run at the same time");
   recorder_.emplace(trainer);
   files_.emplace(folder.ops(), trainer);
 }
-
-bool AuditTrail::is_due(int64_t step) const { return due(digest_every_, step) || due(compare_every_, step); }
 
 std::string AuditTrail::after(int64_t step, bool saves) {
   if (recorder_) {
@@ -43,8 +40,9 @@ std::string AuditTrail::after(int64_t step, bool saves) {
   }
   if (step != trainer_.steps_done()) return "";  // another has begun since
   if (due(compare_every_, step)) {
-    if (const std::string differs = train::differing_copy(trainer_); !differs.empty())
-      throw Error(fmt::format("step {}: {}: a fault has changed it since copies were last alike", step, differs));
+    if (const std::string differs = train::differing_replica(trainer_); !differs.empty())
+      throw Error(
+          fmt::format("step {}: {}: a fault has changed it since the replicas were last alike", step, differs));
   }
   const bool takes = digest_every_ > 0 ? due(digest_every_, step) : trainer_.executor().host_reads() || saves;
   return takes ? weights_.take() : "";

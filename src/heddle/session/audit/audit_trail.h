@@ -1,5 +1,5 @@
-// What a run leaves behind for those who audit it: digests of its weights, step by step, and, where it is asked to,
-// of what each op of the last steps has made.
+// Records of a run for its audit: digests of its weights, step by step. Where asked to, also digests of the results
+// of each op in the last steps.
 #pragma once
 
 #include <functional>
@@ -15,13 +15,10 @@ namespace heddle::session {
 
 class AuditTrail {
  public:
-  /// The trainer must outlive it. ConfigError where the ops of this run's steps can't be told apart. `warn` is told
-  /// the first time that the disk refuses.
+  /// The trainer must outlive it. `warn` is called the first time that the disk refuses.
   AuditTrail(const config::RunConfig& config, const RunFolder& folder, train::Trainer& trainer,
              std::function<void(const std::string&)> warn);
 
-  /// Whether weights are to be looked at after a step, so that it must be settled.
-  bool is_due(int64_t step) const;
   /// Before a step: ops that ran since the last one are none of it.
   void before() {
     if (recorder_) recorder_->take();

@@ -10,12 +10,13 @@
 #include "heddle/base/error.h"
 #include "heddle/formats/safetensors.h"
 #include "heddle/ir/print.h"
+#include "heddle/runtime/executor.h"
 
 namespace heddle::session {
 
 namespace {
 
-constexpr int64_t kMostBytes = int64_t{1} << 34;  // of all that is kept
+constexpr int64_t kMostBytes = int64_t{1} << 34;  // kept in all
 
 struct Kept {
   std::vector<int64_t> shape;
@@ -47,7 +48,7 @@ std::vector<uint32_t> meant(const ir::Listing& listing, const std::string& name)
   return ops;
 }
 
-// What passes by, of one rank.
+// Catches the launches of one rank.
 class Catch {
  public:
   Catch(const ir::Listing& listing, int index, std::vector<uint32_t> ops, int microbatch)
@@ -87,7 +88,7 @@ class Catch {
       Kept& kept = tensors_[name];
       kept.shape.assign(view.dims.begin(), view.dims.begin() + view.rank);
       kept.dtype = view.dtype;
-      if (view.dtype == Dtype::u16) {  // which the format has not: its bytes
+      if (view.dtype == Dtype::u16) {  // the format has no such type: its bytes
         kept.shape.push_back(2);
         kept.dtype = Dtype::u8;
       }

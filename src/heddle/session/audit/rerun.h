@@ -27,7 +27,10 @@ class Rerun {
   train::Trainer& trainer() { return *trainer_; }
   /// The checkpoint's step; 0: the run's beginning.
   int64_t from() const { return from_; }
-  /// What was passed over on the way; rank 0's.
+  /// The path of that checkpoint, and the evidence for it in a few words; "": the run's beginning.
+  const std::string& trusts() const { return trusts_; }
+  const std::string& trusted_by() const { return trusted_by_; }
+  /// Checkpoints that were passed over on the way; rank 0's.
   const std::vector<std::string>& notes() const { return notes_; }
   /// The digest that the run took after a step; "" where it took none.
   std::string digest_of(int64_t step) const;
@@ -35,11 +38,14 @@ class Rerun {
   void step();
 
  private:
+  bool load_newest_before(int64_t first, const RunFolder& folder);
+
   config::RunConfig config_;
   std::map<int64_t, observe::StepMetrics> log_;
   RunData data_;
   std::unique_ptr<train::Trainer> trainer_;
   int64_t from_ = 0;
+  std::string trusts_, trusted_by_;
   std::vector<std::string> notes_;
 };
 

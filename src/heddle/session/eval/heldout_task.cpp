@@ -10,7 +10,7 @@ namespace heddle::session {
 
 namespace {
 
-constexpr int64_t kChoices = 4, kTokens = 16;  // of each item, of each choice
+constexpr int64_t kChoices = 4, kTokens = 16;  // choices of an item, tokens of a choice
 
 }  // namespace
 
@@ -32,7 +32,8 @@ Task heldout_task(const RunData& data, const data::Tokenizer& tokenizer, int64_t
     item.gold = hash_bytes(std::to_string(i)) % kChoices;
     for (size_t choice = 0; choice < kChoices; ++choice) {
       const size_t of = (i + (choice + kChoices - item.gold) % kChoices) % count;
-      item.choices.push_back({text_of(i, 0, half), text_of(of, half, end)});
+      const std::string text = text_of(of, half, end);
+      item.choices.push_back({text_of(i, 0, half), text, characters_of(text)});
     }
     task.items.push_back(std::move(item));
   }

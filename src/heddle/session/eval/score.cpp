@@ -5,10 +5,13 @@
 #include <numeric>
 
 #include "heddle/base/error.h"
+#include "heddle/train/evaluate.h"
 
 namespace heddle::session {
 
 namespace {
+
+constexpr double kBound = 1.96;  // standard deviations within which 95 % of a normal distribution lie
 
 // A sequence whose labels are not all asked for.
 struct Scored {
@@ -51,7 +54,7 @@ std::vector<double> scores(train::Trainer& trainer, std::span<const Scored> rows
       some.tokens.push_back(row.tokens);
       some.masked.push_back(row.masked);
     }
-    const std::vector<double> sums = trainer.score(some);
+    const std::vector<double> sums = train::score(trainer, some);
     all.insert(all.end(), sums.begin(), sums.end());
     if (progressed) progressed(std::ssize(all), std::ssize(rows));
   }
@@ -69,11 +72,26 @@ Estimate estimate(std::span<const double> values) {
   const auto n = static_cast<double>(values.size());
   Estimate e;
   if (values.empty()) return e;
-  e.mean = std::accumulate(values.begin(), values.end(), 0.0) / n;
+  e.mean = e.low = e.high = std::accumulate(values.begin(), values.end(), 0.0) / n;
   if (values.size() < 2) return e;
   double squares = 0;
   for (const double value : values) squares += (value - e.mean) * (value - e.mean);
   e.error = std::sqrt(squares / (n - 1) / n);
+  e.low = e.mean - kBound * e.error;
+  e.high = e.mean + kBound * e.error;
+  return e;
+}
+
+Estimate share(int64_t count, int64_t all) {
+  Estimate e;
+  if (all <= 0) return e;
+  const auto n = static_cast<double>(all);
+  e.mean = static_cast<double>(count) / n;
+  if (all > 1) e.error = std::sqrt(e.mean * (1 - e.mean) / (n - 1));
+  const double z = kBound * kBound / n, middle = (e.mean + z / 2) / (1 + z);
+  const double half = kBound / (1 + z) * std::sqrt(e.mean * (1 - e.mean) / n + z / (4 * n));
+  e.low = std::max(0.0, middle - half);
+  e.high = std::min(1.0, middle + half);
   return e;
 }
 
@@ -116,7 +134,8 @@ TextScore score_sequences(train::Trainer& trainer, const train::Sequences& seque
   const double mean = std::accumulate(losses.begin(), losses.end(), 0.0) / tokens;
   std::vector<double> beyond;
   for (size_t i = 0; i < losses.size(); ++i) beyond.push_back((losses[i] - mean * counts[i]) * windows / tokens);
-  score.loss = {mean, estimate(beyond).error};
+  const double error = estimate(beyond).error;
+  score.loss = {mean, error, mean - kBound * error, mean + kBound * error};
   return score;
 }
 
@@ -137,20 +156,20 @@ TaskScore score_task(train::Trainer& trainer, const data::Tokenizer& tokenizer, 
   }
   score.chance /= static_cast<double>(score.items);
   const std::vector<double> losses = scores(trainer, rows, progressed);
-  std::vector<double> right, right_by_bytes;
+  int64_t right = 0, right_by_length = 0;
   size_t first = 0;
   for (const TaskItem& item : task.items) {
     const auto own = std::span(losses).subspan(first, item.choices.size());
     first += item.choices.size();
-    std::vector<double> by_bytes;
+    std::vector<double> by_length;
     for (size_t i = 0; i < own.size(); ++i)
-      by_bytes.push_back(own[i] / static_cast<double>(item.choices[i].continuation.size()));
+      by_length.push_back(own[i] / static_cast<double>(std::max<size_t>(1, item.choices[i].characters)));
     score.chosen.push_back(likeliest(own));
-    right.push_back(score.chosen.back() == item.gold ? 1 : 0);
-    right_by_bytes.push_back(likeliest(by_bytes) == item.gold ? 1 : 0);
+    right += score.chosen.back() == item.gold;
+    right_by_length += likeliest(by_length) == item.gold;
   }
-  score.accuracy = estimate(right);
-  score.normalised = estimate(right_by_bytes);
+  score.accuracy = share(right, score.items);
+  score.normalised = share(right_by_length, score.items);
   return score;
 }
 

@@ -1,5 +1,6 @@
 #include "heddle/session/eval/task.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
@@ -36,12 +37,13 @@ const std::string& string_in(const Json& json, const std::string& place, const c
 
 std::vector<TaskItem::Choice> of_arguments(const Json& arguments, const std::string& place) {
   std::vector<TaskItem::Choice> choices;
-  for (const Json& each : arguments) {  // of an object: its values
+  for (const Json& each : arguments) {  // an object's values
     const Json* context = each.is_array() && each.size() == 2 ? &each[0] : find(each, {"arg_0"});
     const Json* continuation = each.is_array() && each.size() == 2 ? &each[1] : find(each, {"arg_1"});
     if (context == nullptr || continuation == nullptr)
       config_error("{}: an argument is {}, a context and a continuation are expected", place, formats::shown(each));
-    choices.push_back({string_in(*context, place, "a context"), string_in(*continuation, place, "a continuation")});
+    const std::string& text = string_in(*continuation, place, "a continuation");
+    choices.push_back({string_in(*context, place, "a context"), text, characters_of(text)});
   }
   return choices;
 }
@@ -54,12 +56,13 @@ std::vector<TaskItem::Choice> of_choices(const Json& context, const Json& list, 
   std::vector<TaskItem::Choice> choices;
   for (const Json& each : *texts) {
     const std::string& text = string_in(each, place, "a choice");
-    choices.push_back({before, text.starts_with(' ') ? text : " " + text});
+    const bool own = text.starts_with(' ');  // a blank of the choice's own counts
+    choices.push_back({before, own ? text : " " + text, characters_of(text) + own});
   }
   return choices;
 }
 
-// By its number, its letter or label, or its text.
+// Finds the right choice by its number, its letter or label, or its text.
 std::optional<size_t> right_one(const Json& gold, const std::vector<TaskItem::Choice>& choices,
                                 const Json* labels) {
   if (gold.is_number_integer()) return gold.get<int64_t>() < 0 ? choices.size() : gold.get<size_t>();
@@ -107,6 +110,12 @@ TaskItem item_of(const Json& json, const std::string& place) {
 }
 
 }  // namespace
+
+size_t characters_of(std::string_view continuation) {
+  if (continuation.starts_with(' ')) continuation.remove_prefix(1);
+  return static_cast<size_t>(
+      std::count_if(continuation.begin(), continuation.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+}
 
 Task parse_task(std::string_view text, const std::string& place, int64_t most) {
   Task task{.name = std::filesystem::path(place).stem().string(), .items = {}};

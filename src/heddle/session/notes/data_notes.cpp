@@ -31,8 +31,8 @@ std::vector<std::string> data_notes(const config::RunConfig& config, const data:
       if (config.train.eval_every > 0) notes.push_back(fmt::format("data.heldout_fraction is 0: {}", so));
     } else {
       notes.push_back(
-          fmt::format("of the text's {} document{} none was held out that fills a sequence (about {:.2g} % "
-                      "are, data.heldout_fraction): {}",
+          fmt::format("none of the text's {} document{} that fills a sequence was held out (about {:.2g} % are, "
+                      "data.heldout_fraction): {}",
                       observe::grouped_text(dataset.documents()), dataset.documents() == 1 ? "" : "s",
                       100 * config.data.heldout_fraction, so));
     }

@@ -7,7 +7,7 @@
 
 namespace heddle::session {
 
-std::string outlier_note(const train::StepResult& result) {
+std::string outlier_note(const train::StepResult& result, const train::StepLimits& limits) {
   std::vector<std::string> why;
   const auto judge = [&](const char* what, double value, double limit) {
     if (!std::isfinite(value)) {
@@ -16,8 +16,8 @@ std::string outlier_note(const train::StepResult& result) {
       why.push_back(fmt::format("{} {:.4g}, of at most {:.4g}", what, value, limit));
     }
   };
-  judge("gradient norm", result.gradient_norm(), result.limits.norm);
-  judge("loss", result.loss(), result.limits.loss);
+  judge("gradient norm", result.gradient_norm(), limits.norm);
+  judge("loss", result.loss(), limits.loss);
   return fmt::format("step {}: {}: left out", result.step, fmt::join(why, "; "));
 }
 

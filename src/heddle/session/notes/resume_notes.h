@@ -1,4 +1,4 @@
-// What changes where a run goes on: told, a line each, for none of it is refused.
+// Changes where a run goes on: reported, a line each; none of them is refused.
 #pragma once
 
 #include <string>

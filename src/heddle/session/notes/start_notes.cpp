@@ -4,10 +4,17 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/config/model_json.h"
 #include "heddle/data/tokenizer/files/tokenizer_files.h"
 #include "heddle/session/run_data.h"
 
 namespace heddle::session {
+
+std::string tokenizer_of_start(const config::RunConfig& config) {
+  const std::string& start = config.train.start;
+  if (!config.data.tokenizer.empty() || !config::is_released_folder(start)) return "";
+  return data::tokenizer_in(start);
+}
 
 std::string other_tokenizer(const std::string& start, const std::string& tokenizer) {
   namespace fs = std::filesystem;
@@ -16,12 +23,13 @@ std::string other_tokenizer(const std::string& start, const std::string& tokeniz
     const std::string beside = data::tokenizer_in(folder.string());
     if (!beside.empty()) {
       if (tokenizer.empty())
-        return fmt::format("the weights were trained with {}, the data came as tokens: see that they are its",
-                           beside);
+        return fmt::format(
+            "the weights were trained with {}, and the data came as tokens: check that they are of that tokenizer",
+            beside);
       if (read_file(beside, data::kMostTokenizerBytes) == read_file(tokenizer, data::kMostTokenizerBytes))
         return "";
       return fmt::format(
-          "the weights were trained with {}, the data is cut by {}, which is another: data.tokenizer = "
+          "the weights were trained with {}, but the data is cut by {}: data.tokenizer = "
           "\"{}\" takes the former",
           beside, tokenizer, beside);
     }

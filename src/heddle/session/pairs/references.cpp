@@ -8,8 +8,10 @@
 #include "heddle/base/error.h"
 #include "heddle/base/files/input_file.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/base/files/pinned_folder.h"
 #include "heddle/base/hash.h"
 #include "heddle/observe/terminal/doing.h"
+#include "heddle/train/evaluate.h"
 
 namespace heddle::session {
 
@@ -19,7 +21,7 @@ namespace {
 struct Heading {
   char magic[8] = {'H', 'E', 'D', 'R', 'E', 'F', '1', '\n'};
   int64_t train = 0, heldout = 0;
-  uint64_t hash = 0;  // of the losses
+  uint64_t hash = 0;  // hash of the losses
 };
 
 uint64_t hash_of(const PairReferences& references) {
@@ -38,11 +40,12 @@ void make_references(const RunFolder& folder, int64_t heldout, train::Trainer& t
   if (trainer.ranks().leads()) doing.emplace("the reference of all pairs");
   PairReferences made;
   for (int64_t first = 0; first < train; first += each) {
-    const std::vector<double> losses = trainer.sequence_losses(data.numbered(first, std::min(each, train - first)));
+    const std::vector<double> losses =
+        train::sequence_losses(trainer, data.numbered(first, std::min(each, train - first)));
     made.train.insert(made.train.end(), losses.begin(), losses.end());
     if (doing) doing->now("the reference of all pairs", static_cast<double>(first) / static_cast<double>(train));
   }
-  made.heldout = trainer.sequence_losses(data.heldout(heldout / 2 * 2));
+  made.heldout = train::sequence_losses(trainer, data.heldout(heldout / 2 * 2));
   data.references = std::move(made);
   if (!trainer.ranks().leads()) return;
   Heading heading;
@@ -57,10 +60,10 @@ void make_references(const RunFolder& folder, int64_t heldout, train::Trainer& t
 
 void read_references(const RunFolder& folder, RunData& data) {
   const std::string path = folder.references();
-  if (!std::filesystem::exists(path)) {
+  if (!std::filesystem::exists(held_path(path))) {
     config_error(
-        "--resume: {} is gone, which says how likely the run's first weights find each answer; without it "
-        "the run can't go on as it began",
+        "--resume: {} is gone. It holds the likelihood of each answer under the run's first weights; without it "
+        "the run can't resume",
         path);
   }
   const InputFile file(path);
@@ -79,14 +82,14 @@ void read_references(const RunFolder& folder, RunData& data) {
   const auto bytes = [](const std::vector<double>& losses) { return std::ssize(losses) * int64_t{sizeof(double)}; };
   file.read(sizeof heading, read.train.data(), bytes(read.train));
   file.read(static_cast<int64_t>(sizeof heading) + bytes(read.train), read.heldout.data(), bytes(read.heldout));
-  if (hash_of(read) != heading.hash) config_error("--resume: {} is damaged: its checksum is another", path);
+  if (hash_of(read) != heading.hash) config_error("--resume: {} is damaged: its checksum differs", path);
   data.references = std::move(read);
 }
 
 train::Preference look_at_pairs(int64_t heldout, train::Trainer& trainer, const RunData& data) {
   const std::vector<double>& references = data.references.heldout;
   const int64_t count = std::min(heldout / 2 * 2, std::ssize(references));
-  return train::preference_of(trainer.sequence_losses(data.heldout(count)),
+  return train::preference_of(train::sequence_losses(trainer, data.heldout(count)),
                               std::span(references).first(static_cast<size_t>(count)),
                               trainer.options().plan.objective);
 }

@@ -5,10 +5,10 @@
 
 #include <csignal>
 #include <cstdio>
-#include <filesystem>
 
 #include "heddle/base/files/fence.h"
-#include "heddle/comm/calls/standing.h"
+#include "heddle/base/say.h"
+#include "heddle/comm/calls/rank_status.h"
 #include "heddle/session/run_environment.h"
 #include "heddle/session/run_folder.h"
 
@@ -30,16 +30,16 @@ RankCalls::RankCalls(comm::World* world) {
   try {
     log_->publish(comm::page_path(RunFolder{job->folder}.ranks(), rank));
   } catch (const SystemError& error) {
-    fmt::print(stderr, "heddle: warning: {}; the supervisor does not see what rank {} does\n", error.what(), rank);
+    say(stderr, "heddle: warning: {}; the supervisor does not see what rank {} does\n", error.what(), rank);
   }
 }
 
-void RankCalls::end(const std::string& run_folder) {
+void RankCalls::end() {
   noted_.reset();
   if (!log_) return;
+  const std::string folder = log_->folder();
   log_.reset();
-  std::error_code ignored;
-  std::filesystem::remove(RunFolder{run_folder}.ranks(), ignored);
+  if (!folder.empty()) ::rmdir(folder.c_str());
 }
 
 void RankCalls::failed(const std::string& reason, int accused, bool input) {

@@ -1,5 +1,5 @@
-// What a rank of a run tells of its communication (comm/calls), from its start to its end; and that it ends with
-// whoever has started it.
+// Records a rank's communication (comm/calls) from its start to its end, and ends the rank with the process that
+// has started it.
 #pragma once
 
 #include <functional>
@@ -17,14 +17,14 @@ void end_with_parent();
 
 class RankCalls {
  public:
-  /// Of a rank that is alone (null) nothing is told, unless it is one of a supervisor's job. Of such a job the page
-  /// is to be seen at once.
+  /// A rank that is alone (null) records nothing, unless it is one of a supervisor's job. The page of such a job is
+  /// visible at once.
   explicit RankCalls(comm::World* world);
 
   comm::World* world() { return noted_ ? &*noted_ : nullptr; }
   comm::CallLog* log() { return log_ ? &*log_ : nullptr; }
 
-  /// What `body` returns; what it throws stands in the page first.
+  /// Returns what `body` returns; an error that it throws goes into the page first.
   template <class Body>
   auto told(const Body& body) {
     try {
@@ -41,8 +41,8 @@ class RankCalls {
     }
   }
 
-  /// Of a rank that has ended well nothing stays; the last one takes the folder with it.
-  void end(const std::string& run_folder);
+  /// A rank that has ended well leaves nothing; the last one takes the folder with it.
+  void end();
 
  private:
   void failed(const std::string& reason, int accused, bool input);

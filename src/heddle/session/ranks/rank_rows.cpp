@@ -14,14 +14,15 @@ double most_over_mean(const std::vector<double>& rows) {
 
 }  // namespace
 
-std::optional<FullestRank> fullest_rank(const train::StepResult& result, const plan::Mesh& mesh) {
+std::optional<FullestRank> fullest_rank(const train::StepResult& result, const train::ExpertPlacements& placements,
+                                        const plan::Mesh& mesh) {
   const auto holders = static_cast<size_t>(mesh.at(0).of(ir::Axis::ep));
   if (holders == 1) return std::nullopt;
   std::vector<double> routed(holders, 0), computed(holders, 0);
   for (const train::StepResult::Load& load : result.loads()) {
     const size_t each = load.rows_E.size() / holders;
     for (size_t e = 0; e < load.rows_E.size(); ++e) {
-      const auto home = static_cast<size_t>(result.homes.of(load.layer, static_cast<int64_t>(e)));
+      const auto home = static_cast<size_t>(placements.of(load.layer, static_cast<int64_t>(e)));
       routed[home / each] += load.rows_E[e];
     }
   }

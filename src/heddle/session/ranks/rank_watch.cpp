@@ -126,15 +126,14 @@ void RankWatch::judge_links(std::vector<Alarm>& alarms) {
   }
 }
 
-// Of each kind of ranks one does where none is slow; of those that do the same as a slow one all do.
+// One rank of each kind does where none is slow; all ranks that do the same as a slow one do.
 bool RankWatch::tells_ops(int rank) const {
   if (wanted_) return true;
   const std::vector<int>& class_of = trainer_.lowered().program.class_of_rank;
-  const int own = class_of[static_cast<size_t>(rank)];
+  const int own = class_of[rank];
   if (std::find(class_of.begin(), class_of.end(), own) - class_of.begin() == rank) return true;
-  return std::any_of(pending_.begin(), pending_.end(), [&](const NamedSlowRank& slow) {
-    return class_of[static_cast<size_t>(slow.slow.rank)] == own;
-  });
+  return std::any_of(pending_.begin(), pending_.end(),
+                     [&](const NamedSlowRank& slow) { return class_of[slow.slow.rank] == own; });
 }
 
 void RankWatch::name_ops(std::vector<Alarm>& alarms) {
@@ -155,7 +154,7 @@ void RankWatch::name_ops(std::vector<Alarm>& alarms) {
       if (same && other != r && !of_rank[other].empty()) others.push_back(&of_rank[other]);
     }
     if (const std::optional<SlowOp> op = slow_op(program, rank.slow.kind, of_rank[r], others)) {
-      const ir::Listing& listing = program.listings[static_cast<size_t>(op->listing)];
+      const ir::Listing& listing = program.listings[op->listing];
       rank.op = label_of(listing, listing.ops[op->op]);
       rank.op_phase = ir::name_of(listing.ops[op->op].phase);
       rank.scope = name_of(op->scope);
@@ -175,7 +174,7 @@ void RankWatch::name_ops(std::vector<Alarm>& alarms) {
 void RankWatch::keep(const train::StepResult& result) {
   windows_.push_back({result.step - SlowRanks::kWindow + 1, result.step, ranks_->ratios()});
   if (windows_.size() <= kMostWindows) return;
-  // Of two windows one, with the worst of both, and the picture goes on at half the detail.
+  // Two windows become one, with the worst of both, and the picture goes on at half the detail.
   std::deque<Window> fewer;
   for (size_t i = 0; i < windows_.size(); ++i) {
     if (i % 2 == 0) {
@@ -219,7 +218,7 @@ observe::RankSpeeds RankWatch::speeds() const {
   observe::RankSpeeds speeds;
   if (windows_.empty()) return speeds;
   const size_t ranks = windows_[0].ratios.size();
-  // Of many ranks those are shown that were slowest in any window.
+  // The picture of many ranks has those that were slowest in any window.
   std::vector<std::pair<double, size_t>> worst;
   for (size_t r = 0; r < ranks; ++r) {
     double most = 0;

@@ -1,8 +1,8 @@
-// What a run tells of its ranks' speed: which are slow, with which op, since when, by how much, and what that
-// costs; which links are slow; and a picture of all ranks over the run.
+// Watches the speed of a run's ranks: which are slow, with which op, since when, by how much, and what that costs.
+// It also finds slow links, and has a picture of all ranks over the run.
 //
-// Level 0 is always on (slow_ranks.h, slow/long_waits.h). What it finds turns level 2 on for a few steps
-// (op_times.h) or, where no rank is slow, probes of pairs (pair_probe.h).
+// Level 0 is always on (slow_ranks.h, slow/long_waits.h). Its findings turn level 2 on for a few steps (op_times.h)
+// or, where no rank is slow, probe pairs (pair_probe.h).
 #pragma once
 
 #include <deque>
@@ -28,28 +28,29 @@ class RankWatch {
 
   /// Times the ops of so many steps, beginning with the next.
   void time_ops(int64_t steps);
-  /// Whether the ops of this step are timed: what runs ahead of it or beside it must have ended before and after.
+  /// True if the ops of this step are timed: work that runs ahead of it or beside it must have ended before and
+  /// after.
   bool times_ops(int64_t step);
   void before_step();
   void after_step();
 
   // All ranks call these together.
 
-  /// What there is to tell after a step's result, on rank 0.
+  /// Alarms after a step's result, on rank 0.
   std::vector<Alarm> after(const train::StepResult& result);
-  /// The end of the run: what waits for times of ops that will not come.
+  /// Alarms at the end of the run: those that wait for times of ops that will not come.
   std::vector<Alarm> rest();
 
-  /// Of the ops that were asked for, once they have been timed; rank 0's. JSON.
+  /// Times of the ops that were asked for, once they have been taken; rank 0's. JSON.
   std::optional<std::string> take_op_times() { return std::exchange(op_times_, std::nullopt); }
   /// None where ranks are not watched.
   std::optional<std::vector<NamedSlowRank>> slow() const;
-  /// Of links that are slow now.
+  /// Links that are slow now.
   const std::optional<SlowLinks>& slow_links() const { return links_; }
   const std::vector<std::string>& hosts() const { return hosts_; }
-  /// What is slow now, in a few words; "": nothing is.
+  /// Ranks and links that are slow now, in a few words; "": none.
   std::string summary() const;
-  /// Of all windows of steps; empty before there is one.
+  /// Speeds in all windows of steps; empty before there is one.
   observe::RankSpeeds speeds() const;
 
   static constexpr int64_t kTimedSteps = 5;
@@ -73,14 +74,14 @@ class RankWatch {
   config::StepRange asked_;
   std::optional<SlowRanks> ranks_;  // none: they are not watched
   LongWaits waits_;
-  std::unique_ptr<comm::Communicator> link_;      // of the probes; null: there are none
-  std::vector<std::vector<double>> transfers_s_;  // as the run began
+  std::unique_ptr<comm::Communicator> link_;      // link of the probes; null: there are none
+  std::vector<std::vector<double>> transfers_s_;  // times as the run began
   OpClock clock_;
   bool timed_ = false;   // the clock has run out, and all ranks' times are to be shared
   bool wanted_ = false;  // not only for an alarm
   int64_t timed_first_ = 0, timed_last_ = 0;
   std::vector<NamedSlowRank> pending_;  // found, and their ops are being timed
-  std::vector<NamedSlowRank> named_;    // told and still slow
+  std::vector<NamedSlowRank> named_;    // ranks that were reported and are still slow
   std::optional<SlowLinks> links_;
   std::optional<std::string> op_times_;
   std::deque<Window> windows_;

@@ -15,7 +15,7 @@ namespace {
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 constexpr double kOfNormal = 1.4826;      // a standard deviation over the median of absolute deviations
 constexpr double kOfMedian = 1.2533;      // the error of a median over that of a mean
-constexpr double kLeastDeviation = 0.01;  // of the median: clocks and caches
+constexpr double kLeastDeviation = 0.01;  // a share of the median: clocks and caches
 
 double deviation_of(const std::vector<double>& values, double middle) {
   std::vector<double> away;
@@ -23,7 +23,7 @@ double deviation_of(const std::vector<double>& values, double middle) {
   return kOfNormal * median(std::move(away));
 }
 
-// Of an even count the mean of both middle values.
+// The median; for an even count the mean of both middle values.
 double centre_of(std::vector<double> values) { return quantile(std::move(values), 0.5); }
 
 }  // namespace
@@ -73,7 +73,7 @@ bool SlowRanks::add(int64_t step, std::span<const train::RankWork> work) {
 
 void SlowRanks::judge(WorkKind kind, const std::vector<size_t>& cohort) {
   const auto k = static_cast<size_t>(kind);
-  std::vector<std::pair<size_t, double>> medians;  // of the ranks that can be judged
+  std::vector<std::pair<size_t, double>> medians;  // medians of the ranks that can be judged
   std::vector<double> errors;
   for (const size_t r : cohort) {
     ratios_[r][k] = kNone;

@@ -1,10 +1,11 @@
-// Ranks that are slower than others which do the same, found from the time that each works, without its waits: a
+// Finds ranks that are slower than others which do the same, from the time that each works, without its waits. A
 // rank that waits for a slow one works no longer than usual, and is never blamed.
 //
-// Work is compared within a cohort, ranks that run the same program, kind by kind; that of experts by the row, so
-// that a rank with hot experts is not taken for a slow one. Of windows of 20 steps the medians are compared: a rank
-// is slow that takes at least a tenth longer than its cohort's median, beyond 3.5 times what chance moves such a
-// median by, in three windows one behind the other; as many without end it. A cohort of one rank can't be judged.
+// Work is compared kind by kind within a cohort: ranks that run the same program. The work of experts counts by the
+// row, so that a rank with hot experts is not taken for a slow one. Medians of windows of 20 steps are compared. A
+// rank is slow if it takes at least a tenth longer than its cohort's median, beyond 3.5 times what chance moves
+// such a median by. This must hold in three windows one behind the other; as many without end it. A cohort of one
+// rank can't be judged.
 #pragma once
 
 #include <array>
@@ -22,15 +23,15 @@ enum class WorkKind : uint8_t { forward, backward, update, experts };
 inline constexpr size_t kWorkKinds = 4;
 std::string_view name_of(WorkKind kind);
 
-/// What chance moves the median of such numbers by.
+/// The amount by which chance moves the median of such numbers.
 double chance_of(const std::vector<double>& numbers);
 
 struct SlowRank {
   int rank = 0;
   WorkKind kind = WorkKind::forward;
   int64_t since = 0;    // the first step of its first slow window
-  double times = 1;     // what it takes over what its cohort takes, in the last window
-  double excess_s = 0;  // that it works longer in a step than its cohort
+  double times = 1;     // its time over its cohort's, in the last window
+  double excess_s = 0;  // extra work in a step over its cohort's
 };
 
 class SlowRanks {
@@ -50,9 +51,9 @@ class SlowRanks {
   const std::vector<SlowRank>& ended() const { return ended_; }
   /// All that are slow.
   std::vector<SlowRank> slow() const;
-  /// What the slowest rank worked longer in a step of the last window, where that was a slow one, found yet or not.
+  /// Extra work of the slowest rank in a step of the last window, where that was a slow one, found yet or not.
   double suspected_s() const;
-  /// Of the last window, what each rank takes over its cohort's median; NaN where that can't be said.
+  /// Each rank's time over its cohort's median in the last window; NaN where it is not known.
   std::vector<std::array<double, kWorkKinds>> ratios() const { return ratios_; }
 
  private:
@@ -66,9 +67,9 @@ class SlowRanks {
   void judge(State& state, const SlowRank& now, bool is_slow);
 
   std::vector<int> cohorts_;
-  int64_t first_ = 0;                                            // of the window
-  std::vector<std::array<std::vector<double>, kWorkKinds>> of_;  // by rank: a number a step
-  std::vector<double> rows_;                                     // by rank, of the window's steps
+  int64_t first_ = 0;                                            // the window's first step
+  std::vector<std::array<std::vector<double>, kWorkKinds>> of_;  // numbers by rank: one a step
+  std::vector<double> rows_;                                     // rows by rank, of the window's steps
   std::vector<std::array<State, kWorkKinds>> states_;
   std::vector<std::array<double, kWorkKinds>> ratios_;
   std::vector<SlowRank> found_, ended_;

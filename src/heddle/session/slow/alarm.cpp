@@ -58,12 +58,12 @@ Alarm alarm_of(const NamedSlowRank& r) {
       who(r), r.slow.since, name_of(r.slow.kind), r.slow.times, duration_text(r.slow.excess_s),
       duration_text(r.step_s));
   if (!r.op_text.empty()) line += "; " + r.op_text;
-  if (r.without_s) line += fmt::format("; were it as quick, a step would take {}", duration_text(*r.without_s));
+  if (r.without_s) line += fmt::format("; at their speed a step would take {}", duration_text(*r.without_s));
   return {line, event("slow_rank", json_of(r))};
 }
 
 Alarm ended_alarm(const NamedSlowRank& r) {
-  return {fmt::format("{} is as quick at {} as others again", who(r), name_of(r.slow.kind)),
+  return {fmt::format("{} is as fast at {} as the others again", who(r), name_of(r.slow.kind)),
           event("slow_rank_over", json_of(r))};
 }
 
@@ -86,15 +86,16 @@ Json json_of(const SlowLinks& links, const std::vector<std::string>& hosts) {
 }
 
 Alarm alarm_of(const SlowLinks& links, const std::vector<std::string>& hosts) {
-  constexpr size_t kMostTold = 3;
+  constexpr size_t kMostReported = 3;
   std::string line;
   if (links.wait)
     line = fmt::format("steps wait {} longer since step {}, of {}, and no rank works longer: ",
                        duration_text(links.wait->excess_s), links.since, duration_text(links.wait->step_s));
-  for (size_t i = 0; i < links.pairs.size() && i < kMostTold; ++i)
+  for (size_t i = 0; i < links.pairs.size() && i < kMostReported; ++i)
     line += (i > 0 ? "; " : "") + link_text(links.pairs[i], hosts);
-  if (links.pairs.size() > kMostTold) line += fmt::format("; and {} more pairs", links.pairs.size() - kMostTold);
-  if (links.pairs.empty()) line += "transfers between pairs are as quick as before";
+  if (links.pairs.size() > kMostReported)
+    line += fmt::format("; and {} more pairs", links.pairs.size() - kMostReported);
+  if (links.pairs.empty()) line += "transfers between pairs are as fast as before";
   return {line, event(links.pairs.empty() ? "long_waits" : "slow_link", json_of(links, hosts))};
 }
 

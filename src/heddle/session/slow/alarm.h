@@ -1,4 +1,4 @@
-// What is told of slow ranks and links: a line for people, an object for programs.
+// Alarms about slow ranks and links: a line for people, an object for programs.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -17,12 +17,12 @@ struct Alarm {
   nlohmann::ordered_json json;
 };
 
-/// A slow rank with what level 2 and the simulator say of it.
+/// A slow rank with the findings of level 2 and the simulator.
 struct NamedSlowRank {
   SlowRank slow;
   std::string host;
   int node = 0;
-  double step_s = 0;                // that a step takes
+  double step_s = 0;                // length of a step
   std::string op, op_phase, scope;  // "": its ops were not timed
   std::string op_text;
   double op_share = 0, op_times = 0;
@@ -32,7 +32,7 @@ nlohmann::ordered_json json_of(const NamedSlowRank& rank);
 Alarm alarm_of(const NamedSlowRank& rank);
 Alarm ended_alarm(const NamedSlowRank& rank);
 
-/// Long waits, or what a first probe has found (without them), and the pairs that were found slow.
+/// Long waits, or a first probe's findings (without them), and the pairs that were found slow.
 struct SlowLinks {
   std::optional<LongWait> wait;
   int64_t since = 0;

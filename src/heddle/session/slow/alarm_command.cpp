@@ -23,7 +23,7 @@ namespace {
 
 constexpr size_t kMostAtOnce = 8;
 
-// A file in memory: whoever reads it, or does not, holds nobody up.
+// A file in memory: a program holds nobody up, whether it reads it or not.
 int file_with(const std::string& text) {
   const int file = ::memfd_create("alarm", MFD_CLOEXEC);
   if (file < 0) return -1;
@@ -66,7 +66,7 @@ void AlarmCommand::run(const std::string& text) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, file, STDIN_FILENO);
-  // What it prints is nobody's figures: `--json` has the standard output for itself.
+  // Its output goes to standard error: `--json` has the standard output for itself.
   posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
@@ -76,7 +76,7 @@ void AlarmCommand::run(const std::string& text) {
   sigemptyset(&usual);
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGPIPE}) sigaddset(&usual, number);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  posix_spawnattr_setpgroup(&attributes, 0);  // of its own: Ctrl-C is the run's to answer
+  posix_spawnattr_setpgroup(&attributes, 0);  // a group of its own: Ctrl-C is the run's to answer
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setsigdefault(&attributes, &usual);
   pid_t process = -1;

@@ -15,7 +15,7 @@ class AlarmCommand {
   using Warn = std::function<void(const std::string& line)>;
   /// `command`: a program and its arguments, parted by blanks; no shell reads them. Empty: nothing is ever run.
   AlarmCommand(const std::string& command, Warn warn, double limit_s = 30);
-  /// Those that still run are killed.
+  /// Kills commands that still run.
   ~AlarmCommand();
   AlarmCommand(const AlarmCommand&) = delete;
   AlarmCommand& operator=(const AlarmCommand&) = delete;
@@ -37,7 +37,7 @@ class AlarmCommand {
   Warn warn_;
   double limit_s_;
   std::vector<Started> started_;
-  bool told_ = false;  // the first failure is told
+  bool told_ = false;  // the first failure was reported
 };
 
 }  // namespace heddle::session

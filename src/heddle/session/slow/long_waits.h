@@ -1,10 +1,10 @@
-// Waits that no rank's work explains: a step takes longer, and the rank that works most does not. Then what goes
-// between ranks is slow, which probes of pairs look for (pair_probe.h).
+// Finds waits that no rank's work explains: a step takes longer, and the rank that works most does not. Then the
+// transfers between ranks are slow, and probes of pairs find which (pair_probe.h).
 //
-// What a step lasts beyond the work of its busiest rank is compared, by medians of windows of 20 steps, with the
-// middle of the quiet windows before: it must have grown by a tenth of a step, beyond 3.5 times what chance moves
-// such a median by, in three windows one behind the other, beyond what a slow rank works longer. As many quiet ones
-// end it.
+// The excess of a step is its length beyond the work of its busiest rank. Medians of windows of 20 steps are
+// compared with the middle of the quiet windows before. The excess must have grown by a tenth of a step, beyond 3.5
+// times what chance moves such a median by. It must also exceed what a slow rank works longer, all in three windows
+// one behind the other. As many quiet ones end it.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ namespace heddle::session {
 
 struct LongWait {
   int64_t since = 0;    // the first step of its first window
-  double excess_s = 0;  // of a step, in the last window
+  double excess_s = 0;  // excess of a step, in the last window
   double step_s = 0;    // the window's median
 };
 
 class LongWaits {
  public:
   void add(const train::StepResult& result);
-  /// After a window. `explained_s`: what a rank that is slow worked longer in a step of it, which others wait for.
+  /// Judges a window. `explained_s`: the extra work in a step of a rank that is slow, for which others wait.
   void judge(double explained_s);
 
   const std::optional<LongWait>& now() const { return now_; }

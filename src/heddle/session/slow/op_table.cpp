@@ -13,7 +13,7 @@ std::string op_times_json(const ir::StepProgram& program, const std::vector<OpTi
                           const config::StepRange& steps) {
   using Json = nlohmann::ordered_json;
   struct Row {
-    std::vector<double> seconds;  // by rank; −1: it does not run there
+    std::vector<double> seconds;  // seconds by rank; −1: it does not run there
     double calls = 0, most_s = 0;
   };
   std::map<std::pair<int32_t, uint32_t>, Row> rows;

@@ -1,4 +1,4 @@
-// The times of all ops on all ranks that have told them, as JSON: FOLDER/op_times.json.
+// The times of all ops on all ranks that have sent them, as JSON: FOLDER/op_times.json.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace heddle::session {
 
-/// {"steps": [first, last], "ranks": …, "ops": [{"op", "phase", "stream", "layer", "calls", "seconds": [by rank,
-/// null where it does not run], "over_others": the slowest over the middle of ranks that do the same}]}, longest
-/// first.
+/// The table {"steps": [first, last], "ranks": …, "ops": [{"op", "phase", "stream", "layer", "calls", "seconds",
+/// "over_others"}]}, longest first. "seconds": by rank, null where it does not run. "over_others": the slowest over
+/// the middle of ranks that do the same.
 std::string op_times_json(const ir::StepProgram& program, const std::vector<OpTimes>& of_rank,
                           const config::StepRange& steps);
 

@@ -1,5 +1,4 @@
-// What each op of a rank takes, over a few steps: level 2 of the watch over slow ranks, on demand and after an
-// alarm.
+// Times of each op of a rank over a few steps: level 2 of the watch over slow ranks, on demand and after an alarm.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +16,16 @@ struct OpTime {
   uint32_t op = 0;
   double calls = 0;   // a step
   double call_s = 0;  // the middle one's
-  double rows = -1;   // a step, of an op whose work goes by rows
+  double rows = -1;   // rows a step, for an op whose work depends on rows
   double row_s = 0;   // its time over its rows
 
   bool by_rows() const { return rows >= 0; }
   double seconds() const { return by_rows() ? rows * row_s : calls * call_s; }  // a step
   std::pair<int32_t, uint32_t> key() const { return {listing, op}; }
 };
-using OpTimes = std::vector<OpTime>;  // of one rank, by listing and op
+using OpTimes = std::vector<OpTime>;  // times of one rank, by listing and op
 
-/// To be sent to another rank of the same program, and read there.
+/// Packs times, to be sent to another rank of the same program and read there.
 std::string packed(const OpTimes& times);
 OpTimes unpacked(const std::string& bytes);
 
@@ -36,7 +35,7 @@ class OpClock {
   void time_steps(int64_t steps) { left_ = std::max(left_, steps); }
   bool runs() const { return left_ > 0; }
   void before_step(runtime::Executor& executor);
-  /// Whether that was the last of them.
+  /// True if that was the last step of them.
   bool after_step(runtime::Executor& executor);
   OpTimes take();
 

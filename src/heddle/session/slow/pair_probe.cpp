@@ -11,9 +11,9 @@ namespace heddle::session {
 namespace {
 
 constexpr double kLeast_s = 0.5e-3;  // below which a difference says nothing: threads are late by that
-constexpr size_t kLeastPairs = 3;    // whose middle says what is usual
+constexpr size_t kLeastPairs = 3;    // pairs whose middle says what is usual
 
-// Of a round of a tournament of n (even) players: the first stays, the others turn.
+// The partner in a round of a tournament of n (even) players: the first stays, the others turn.
 int partner_in(int round, int player, int n) {
   const int turning = n - 1;
   const auto at = [&](int place) { return place == 0 ? 0 : (place - 1 + round) % turning + 1; };
@@ -39,7 +39,7 @@ std::vector<double> transfer_times(comm::Communicator& link, train::RankExchange
       link.exchange(out.data(), pieces, in.data(), pieces);
       const double took_s = now_s() - began_s;
       if (pieces.empty()) continue;
-      double& shortest_s = transfer_s[static_cast<size_t>(partner)];
+      double& shortest_s = transfer_s[partner];
       shortest_s = i == 0 ? took_s : std::min(shortest_s, took_s);
     }
   }
@@ -86,7 +86,7 @@ std::vector<SlowPair> slow_pairs(const std::vector<std::vector<double>>& now,
       ++of_rank[b];
     }
   }
-  // Where all pairs of a rank are slow, and hardly any without it, it is that rank's link.
+  // If all pairs of a rank are slow, and none without it, that rank's link is slow.
   for (size_t r = 0; n > 2 && r < n; ++r) {
     if (of_rank[r] + 1 < n) continue;
     std::vector<SlowPair> own, rest;

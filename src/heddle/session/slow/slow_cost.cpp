@@ -4,7 +4,7 @@
 #include <map>
 
 #include "heddle/base/statistics.h"
-#include "heddle/runtime/forecast_rows.h"
+#include "heddle/runtime/expected_rows.h"
 #include "heddle/simulate/simulate.h"
 
 namespace heddle::session {
@@ -16,8 +16,8 @@ using Durations = std::map<Key, double>;
 
 double call_s(const OpTime& time) { return time.calls > 0 ? time.seconds() / time.calls : 0; }
 
-// Of ranks that do the same. A collective lasts as long as on the rank that came last and waited least; a receive
-// takes nothing beside what is sent.
+// The usual duration of an op on ranks that do the same. A collective lasts as long as on the rank that came last
+// and waited least; a receive takes nothing beside what is sent.
 Durations usual_of(const ir::StepProgram& program, const std::vector<const OpTimes*>& ranks,
                    const std::vector<const OpTimes*>& with_slow) {
   const auto op_of = [&](const OpTime& time) -> const ir::Op& {
@@ -69,7 +69,7 @@ std::optional<double> step_without(const train::Trainer& trainer, const std::vec
   input.duration_us = [&](int rank, const ir::Issue& issue) {
     const Key key{issue.listing, issue.op_index};
     const bool as_it_is = with && rank == slow && !ir::communicates(*issue.op->def);
-    const Durations& from = as_it_is ? own : usual.at(program.class_of_rank[static_cast<size_t>(rank)]);
+    const Durations& from = as_it_is ? own : usual.at(program.class_of_rank[rank]);
     const auto at = from.find(key);
     return at == from.end() ? 0 : at->second * 1e6;
   };

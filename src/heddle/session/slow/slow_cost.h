@@ -1,5 +1,5 @@
-// What a slow rank costs the job: a step simulated with the ops' times as they were taken, and once more with those
-// of the slow rank as of the ranks that do the same.
+// The cost of a slow rank to the job. A step is simulated with the ops' times as they were taken, and once more
+// with the slow rank's replaced by those of ranks that do the same.
 #pragma once
 
 #include <optional>
@@ -10,9 +10,9 @@
 
 namespace heddle::session {
 
-/// The step without it over the step with it. `of_rank`: of each rank, empty where they were not taken; they must
-/// be there of the slow one, of another that does the same, and of one rank of every other kind, else there is
-/// none.
+/// The step without it over the step with it. `of_rank`: each rank's times, empty where they were not taken. They
+/// must be there for the slow one, another that does the same, and one rank of every other kind; else there is no
+/// result.
 std::optional<double> step_without(const train::Trainer& trainer, const std::vector<OpTimes>& of_rank, int slow);
 
 }  // namespace heddle::session

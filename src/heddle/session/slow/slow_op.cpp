@@ -11,8 +11,8 @@ namespace heddle::session {
 
 namespace {
 
-constexpr double kLeastShare = 0.6;      // of the excess, for what is to be blamed
-constexpr double kRestAsSlow = 1 / 3.0;  // of its slowness, that nothing else may show
+constexpr double kLeastShare = 0.6;      // share of the excess, for the op to be blamed
+constexpr double kRestAsSlow = 1 / 3.0;  // share of its slowness that nothing else may show
 
 struct Compared {
   const OpTime* time = nullptr;
@@ -27,7 +27,6 @@ bool is_of(WorkKind kind, const OpTime& time, const ir::Op& op) {
     case ir::Phase::I:
     case ir::Phase::W: return kind == WorkKind::backward;
     case ir::Phase::begin:
-    case ir::Phase::check:
     case ir::Phase::end: return kind == WorkKind::update;
   }
   return false;
@@ -42,7 +41,7 @@ struct Sum {
   double slowness() const { return usual_s > 0 ? excess_s / usual_s : 0; }
 };
 
-// Whether a part explains the whole: most of it, and the rest is hardly slow.
+// True if a part explains the whole: it is most of it, and the rest is hardly slow.
 bool explains(const Sum& part, const Sum& all) {
   const Sum rest{all.excess_s - part.excess_s, all.usual_s - part.usual_s};
   return part.excess_s >= kLeastShare * all.excess_s && rest.slowness() <= kRestAsSlow * part.slowness();
@@ -61,7 +60,7 @@ std::string_view name_of(SlowOp::Scope scope) {
 
 std::optional<SlowOp> slow_op(const ir::StepProgram& program, WorkKind kind, const OpTimes& own,
                               const std::vector<const OpTimes*>& others) {
-  std::map<std::pair<int32_t, uint32_t>, std::vector<double>> elsewhere;  // of a call or of a row
+  std::map<std::pair<int32_t, uint32_t>, std::vector<double>> elsewhere;  // times of a call or of a row
   for (const OpTimes* times : others) {
     for (const OpTime& time : *times) {
       const double s = time.by_rows() ? time.row_s : time.call_s;

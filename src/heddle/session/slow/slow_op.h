@@ -1,6 +1,6 @@
-// Which op makes a rank slow: its ops' times beside those of ranks that do the same. Where one op, or the ops of
-// one kind, take most of the time that the rank works longer, and the rest hardly longer than elsewhere, it is
-// that; else all are slow alike, and it is the processor.
+// Finds the op that makes a rank slow, by its ops' times beside those of ranks that do the same. One op, or the ops
+// of one kind, is blamed if it takes most of the time that the rank works longer, and the rest takes hardly longer
+// than elsewhere. Else all are slow alike, and the processor is blamed.
 #pragma once
 
 #include <optional>
@@ -15,9 +15,9 @@ namespace heddle::session {
 struct SlowOp {
   enum class Scope : uint8_t { one, kind, all };
   Scope scope = Scope::all;
-  int32_t listing = 0;  // of the one op, or of the one that takes most time too long
+  int32_t listing = 0;  // the one op, or the one that takes most time too long
   uint32_t op = 0;
-  double share = 0;     // of the time that the rank works longer
+  double share = 0;     // its share of the time that the rank works longer
   double excess_s = 0;  // a step
   double times = 1;     // over elsewhere
 };

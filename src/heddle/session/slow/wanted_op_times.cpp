@@ -8,6 +8,7 @@
 #include <charconv>
 
 #include "heddle/base/files/output_file.h"
+#include "heddle/base/files/pinned_folder.h"
 
 namespace heddle::session {
 
@@ -16,7 +17,7 @@ void want_op_times(const RunFolder& folder, int64_t steps) {
 }
 
 int64_t take_wanted_steps(const RunFolder& folder) {
-  const std::string path = folder.op_times_wanted();
+  const std::string path = held_path(folder.op_times_wanted());
   const int file = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (file < 0) return 0;
   std::array<char, 16> text;

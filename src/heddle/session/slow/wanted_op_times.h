@@ -11,7 +11,8 @@ inline constexpr int64_t kMostTimedSteps = 1000;
 
 /// Asks the run that trains there. SystemError.
 void want_op_times(const RunFolder& folder, int64_t steps);
-/// So many steps as were asked for, and the file is gone; 0: nobody asks. What is no such file asks for nothing.
+/// Returns the number of steps that were asked for, and removes the file; 0: nobody asks. A file of another kind
+/// asks for nothing.
 int64_t take_wanted_steps(const RunFolder& folder);
 
 }  // namespace heddle::session

@@ -10,7 +10,7 @@ Chat::Chat(NextLogits& model, const data::Tokenizer& tokenizer, size_t window, C
            std::string_view beginning)
     : model_(model), tokenizer_(tokenizer), window_(window), how_(std::move(how)), turn_(std::move(turn)) {
   if (turn_.find("{}") == std::string::npos)
-    config_error("--turn: '{}' has no '{{}}', where a line would stand", turn_);
+    config_error("--turn: '{}' has no '{{}}', the place of the line", turn_);
   if (!beginning.empty()) said_ = prompt_ids(tokenizer_, beginning);
 }
 
@@ -30,7 +30,7 @@ Chat::Chat(NextLogits& model, const data::Tokenizer& tokenizer, size_t window, C
       how_(std::move(how)),
       chat_(std::move(chat)),
       messages_(data::ChatTemplate::Json::array()) {
-  if (std::string end = end_of_answer(*chat_, tokenizer_); !end.empty()) how_.stop.push_back(std::move(end));
+  for (std::string& end : ends_of_answers(*chat_, tokenizer_)) how_.stop.push_back(std::move(end));
   if (!system.empty()) messages_.push_back(message("system", system));
 }
 

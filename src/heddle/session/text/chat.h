@@ -1,4 +1,4 @@
-// A conversation as one text: what was said and answered so far, each answer continuing all of it.
+// A conversation as one text: all messages and answers so far, each answer continuing all of it.
 #pragma once
 
 #include <optional>
@@ -19,8 +19,8 @@ class Chat {
   Chat(NextLogits& model, const data::Tokenizer& tokenizer, size_t window, Continuation how, std::string turn,
        std::string_view beginning);
 
-  /// By a template: a line is a message of the user's, an answer ends where the template ends one; `system`, unless
-  /// empty, is said before.
+  /// By a template: a line is a message of the user's, an answer ends where the template ends one. `system`, unless
+  /// empty, comes before.
   Chat(NextLogits& model, const data::Tokenizer& tokenizer, size_t window, Continuation how,
        data::ChatTemplate chat, std::string_view system);
 

@@ -66,7 +66,7 @@ void keep_of_tokenizer(const fs::path& from, const fs::path& run) {
   for (const char* name : kOfTokenizer) keep(from, run, name);
 }
 
-// Where a model's companions lie: in its folder, or in the run's whose checkpoint it is.
+// The folder of a model's companions: its own, or that of the run whose checkpoint it is.
 fs::path folder_of(const std::string& model) {
   fs::path folder = fs::absolute(model);
   if (!fs::is_directory(folder) || !folder.has_filename()) folder = folder.parent_path();
@@ -111,18 +111,15 @@ void add_of_tokenizer(const fs::path& run, const data::Tokenizer* tokenizer, con
   }
 }
 
-// The special token behind an answer of the template, -1: none.
-data::TokenId end_of_turn(const data::ChatTemplate& chat, const data::Tokenizer& tokenizer) {
-  std::string end;
-  try {
-    end = end_of_answer(chat, tokenizer);
-  } catch (const ConfigError&) {
-    return -1;  // it refuses a conversation so short, or without a system
+// The special tokens that end an answer of the template.
+std::vector<data::TokenId> ends_of_turns(const data::ChatTemplate& chat, const data::Tokenizer& tokenizer) {
+  std::vector<data::TokenId> ids;
+  for (const std::string& end : ends_of_answers(chat, tokenizer)) {
+    for (const data::AddedToken& added : tokenizer.spec().added) {
+      if (added.content == end) ids.push_back(added.id);
+    }
   }
-  for (const data::AddedToken& added : tokenizer.spec().added) {
-    if (added.content == end) return added.id;
-  }
-  return -1;
+  return ids;
 }
 
 // One id, or a list of several.
@@ -147,8 +144,8 @@ void add_generation(const fs::path& run, const data::Tokenizer* tokenizer, const
   if (!own && !ends.empty()) settings[kEnd] = ends[0];
   bool changed = !own;
   if (chat != nullptr && tokenizer != nullptr) {
-    const data::TokenId turn = end_of_turn(*chat, *tokenizer);
-    if (turn >= 0 && std::find(ends.begin(), ends.end(), turn) == ends.end()) {
+    for (const data::TokenId turn : ends_of_turns(*chat, *tokenizer)) {
+      if (std::find(ends.begin(), ends.end(), turn) != ends.end()) continue;
       ends.push_back(turn);
       settings[kEnd] = ends;
       changed = true;

@@ -1,6 +1,6 @@
-// What a released model's folder holds beside config.json, weights and tokenizer, for those who talk to the model:
-// how its tokenizer is used, which tokens are special, the chat template, how it is to generate. A run keeps these
-// from what it begins from, so that what leaves it opens as what came in did.
+// Files of a released model beside config.json, weights and tokenizer, for programs that talk to the model. They
+// say how its tokenizer is used, which tokens are special, the chat template, and how it is to generate. A run
+// keeps these from what it begins from, so that what leaves it opens as what came in did.
 #pragma once
 
 #include <string>
@@ -13,9 +13,9 @@ namespace heddle::session {
 /// special, said by config.json alone, is put where generation's settings stand.
 void keep_companions(const std::string& from, const std::string& run);
 
-/// Likewise of a new run, from where its weights came (`start`: a released folder, a run, a checkpoint, or "") and
-/// its tokenizer: what belongs to the tokenizer from beside it, or from beside weights that were trained with the
-/// same.
+/// Keeps the companions of a new run. They come from where its weights came (`start`: a released folder, a run, a
+/// checkpoint, or "") and from its tokenizer. Those of the tokenizer come from beside it, or from beside weights
+/// that were trained with the same.
 void keep_companions(const std::string& start, const std::string& tokenizer, const std::string& run);
 
 /// The tokenizer and the companions that a run leaves with, made where it has none. The template of a run that was

@@ -21,7 +21,7 @@ size_t window_begin(size_t length, size_t window) {
 }
 
 std::vector<data::TokenId> prompt_ids(const data::Tokenizer& tokenizer, std::string_view prompt) {
-  std::vector<data::TokenId> ids = tokenizer.spec().before;  // as the texts begin that were trained on
+  std::vector<data::TokenId> ids = tokenizer.spec().before;  // ids with which texts of training begin
   data::Encoder(tokenizer).encode(prompt, ids);
   if (ids.empty() && tokenizer.end_of_text() >= 0) ids.push_back(tokenizer.end_of_text());  // a text's beginning
   if (ids.empty()) config_error("the prompt is empty, and the tokenizer has no token that begins a text");
@@ -39,7 +39,7 @@ struct Text {
   Continued made;
 };
 
-// Of the ids those that the text, cut at a stop word, has as a whole; what is left of it is encoded anew.
+// Keeps the ids that the text, cut at a stop word, has as a whole; the rest of it is encoded anew.
 void cut_ids(const data::Tokenizer& tokenizer, Continued& made) {
   size_t bytes = 0, count = 0;
   for (; count < made.ids.size(); ++count) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "heddle/base/error.h"
+#include "heddle/train/logits.h"
 
 namespace heddle::session {
 
@@ -13,7 +14,7 @@ class Anew : public NextLogits {
   explicit Anew(train::Trainer& trainer) : trainer_(trainer) {}
   std::vector<std::vector<float>> after(std::span<const Asked> asked) override {
     std::vector<std::vector<float>> logits;
-    for (const Asked& each : asked) logits.push_back(trainer_.next_logits(each.tokens));
+    for (const Asked& each : asked) logits.push_back(train::next_logits(trainer_, each.tokens));
     return logits;
   }
 
@@ -32,8 +33,8 @@ class Cached : public NextLogits {
 
   std::vector<std::vector<float>> after(std::span<const Asked> asked) override {
     std::vector<std::vector<float>> logits(asked.size());
-    std::vector<train::Trainer::Placed> rows;
-    std::vector<size_t> of;  // which is asked for by each row; a later one of the same is the one that counts
+    std::vector<train::Placed> rows;
+    std::vector<size_t> of;  // request of each row; the later row of the same one counts
     for (size_t i = 0; i < asked.size(); ++i) {
       const auto [text, tokens] = asked[i];
       HEDDLE_CHECK(text >= 0 && text < std::ssize(held_) && !tokens.empty(), "no text {} in the cache", text);
@@ -42,7 +43,7 @@ class Cached : public NextLogits {
       const auto same = std::mismatch(held.begin(), held.end(), tokens.begin(), last).second - tokens.begin();
       held.assign(tokens.begin(), tokens.end());
       if ((std::ssize(tokens) - same) * kPrefillInDecodes > trainer_.options().plan.sequence_length) {
-        logits[i] = trainer_.prefill(text, tokens);
+        logits[i] = train::prefill(trainer_, text, tokens);
         continue;
       }
       for (int64_t at = same; at < std::ssize(tokens); ++at) {
@@ -52,7 +53,7 @@ class Cached : public NextLogits {
     }
     for (size_t first = 0; first < rows.size(); first += held_.size()) {
       const size_t count = std::min(held_.size(), rows.size() - first);
-      std::vector<std::vector<float>> made = trainer_.decode(std::span(rows).subspan(first, count));
+      std::vector<std::vector<float>> made = train::decode(trainer_, std::span(rows).subspan(first, count));
       for (size_t r = 0; r < count; ++r) logits[of[first + r]] = std::move(made[r]);
     }
     return logits;
@@ -60,7 +61,7 @@ class Cached : public NextLogits {
 
  private:
   train::Trainer& trainer_;
-  std::vector<std::vector<int32_t>> held_;  // by text: the tokens whose rows are in the cache, from its beginning
+  std::vector<std::vector<int32_t>> held_;  // tokens by text whose rows are in the cache, from its beginning
 };
 
 }  // namespace

@@ -57,7 +57,7 @@ data::TokenId draw(std::span<const Candidate> candidates, double uniform) {
     left -= c.weight;
     if (left < 0) return c.id;
   }
-  return std::min_element(candidates.begin(), candidates.end(), likelier)->id;  // what rounding has left over
+  return std::min_element(candidates.begin(), candidates.end(), likelier)->id;  // left over by rounding
 }
 
 }  // namespace heddle::session

@@ -12,7 +12,7 @@ namespace heddle::session {
 struct Sampling {
   double temperature = 0;  // 0: always the likeliest
   int64_t top_k = 0;       // only so many of the likeliest; 0: all
-  double top_p = 1;        // of these, the fewest of the likeliest whose probabilities make up so much
+  double top_p = 1;        // the fewest of these likeliest whose probabilities make up so much
 };
 
 /// A token that may come, and a number that its probability is proportional to.
@@ -21,8 +21,8 @@ struct Candidate {
   double weight = 0;
 };
 
-/// In increasing id. Ids from `vocabulary` on, which the tokenizer lacks, are none; of two alike the smaller id
-/// counts as likelier.
+/// Candidates in increasing id. Ids from `vocabulary` on, which the tokenizer lacks, are none; of two alike the
+/// smaller id counts as likelier.
 std::vector<Candidate> candidates(std::span<const float> logits, int64_t vocabulary, const Sampling& how);
 
 /// The candidate that a number in [0, 1) falls to.

@@ -39,7 +39,7 @@ bool TextStream::add(std::string_view bytes) {
   text_ += bytes;
   size_t stop = std::string::npos, begun = 0;
   for (const std::string& word : stop_words_) {
-    stop = std::min(stop, text_.find(word, shown_));  // what has been shown began none
+    stop = std::min(stop, text_.find(word, shown_));  // the shown part began none
     begun = std::max(begun, begun_bytes(text_, word));
   }
   if (stop != std::string::npos) {

@@ -16,7 +16,7 @@ class TextStream {
 
   /// True once a stop word has come, wherever its bytes are cut. It and what follows are no part of the text.
   bool add(std::string_view bytes);
-  /// Nothing follows: what might have become a stop word or a letter comes as it is.
+  /// Ends the text: the begin of a possible stop word or letter comes as it is.
   void end();
   const std::string& text() const { return text_; }
 

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "heddle/observe/memory/memory_json.h"
+#include "heddle/runtime/executor.h"
 #include "heddle/runtime/memory_curves.h"
 
 namespace heddle::session {
@@ -11,13 +13,13 @@ namespace heddle::session {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr size_t kPlaces = 600;  // of a curve that goes from rank to rank and into the page
+constexpr size_t kPlaces = 600;  // points of a curve that goes from rank to rank and into the page
 
-struct Told {
-  std::vector<simulate::MemoryCurve> measured, foretold;
+struct ControlMessage {
+  std::vector<simulate::MemoryCurve> measured, predicted;
 };
 
-Told told_by(train::Trainer& trainer, const simulate::MemoryLog& log, const RankSpans& own) {
+ControlMessage told_by(train::Trainer& trainer, const simulate::MemoryLog& log, const RankSpans& own) {
   const std::vector<device::Span>& compute = own.of_stream.at(ir::StreamTable::compute);
   double until_us = 0;
   for (const std::vector<device::Span>& spans : own.of_stream) {
@@ -32,27 +34,28 @@ Told told_by(train::Trainer& trainer, const simulate::MemoryLog& log, const Rank
     sum.us += static_cast<double>(span.end_ns - span.start_ns) * 1e-3;
     ++sum.count;
   }
-  Told told;
+  ControlMessage told;
   told.measured = log.curves(
       [&](const simulate::MemoryLog::Issued& op) {
         return static_cast<double>(compute.at(op.number).start_ns) * 1e-3;
       },
       until_us);
-  told.foretold = runtime::predict_memory_curves(trainer.lowered().program, trainer.ranks().rank(),
-                                                 trainer.options().backend, [&](int, const ir::Issue& issue) {
-                                                   const auto at = took.find({issue.listing, issue.op_index});
-                                                   return at == took.end() ? 0.0 : at->second.us / at->second.count;
-                                                 });
+  told.predicted =
+      runtime::predict_memory_curves(trainer.lowered().program, trainer.ranks().rank(), trainer.options().backend,
+                                     [&](int, const ir::Issue& issue) {
+                                       const auto at = took.find({issue.listing, issue.op_index});
+                                       return at == took.end() ? 0.0 : at->second.us / at->second.count;
+                                     });
   return told;
 }
 
-Json json_of(const Told& told, const ir::Walk& walk) {
+Json json_of(const ControlMessage& told, const ir::Walk& walk) {
   Json json{{"measured", Json::array()}, {"foretold", Json::array()}, {"reserved", Json::array()}};
   for (const simulate::MemoryCurve& curve : told.measured) {
     json["measured"].push_back(observe::json_of(thinned(curve, kPlaces)));
     json["reserved"].push_back(walk.storage(curve.space).reserved_bytes());
   }
-  for (const simulate::MemoryCurve& curve : told.foretold)
+  for (const simulate::MemoryCurve& curve : told.predicted)
     json["foretold"].push_back(observe::json_of(thinned(curve, kPlaces)));
   return json;
 }
@@ -64,7 +67,7 @@ std::vector<observe::MemoryView> memory_views(train::Trainer& trainer, const sim
   if (fullest_rank >= std::ssize(ranks)) return {};
   std::string mine;
   if (trainer.ranks().rank() == fullest_rank) {
-    const Told told = told_by(trainer, log, ranks[static_cast<size_t>(fullest_rank)]);
+    const ControlMessage told = told_by(trainer, log, ranks[static_cast<size_t>(fullest_rank)]);
     mine = json_of(told, trainer.executor().walk()).dump();
   }
   const std::vector<std::string> said = trainer.ranks().share(mine);
@@ -81,8 +84,8 @@ std::vector<observe::MemoryView> memory_views(train::Trainer& trainer, const sim
     const simulate::MemoryCurve& measured = views.back().curve;
     const bool flat = measured.peak.bytes == measured.persistent_bytes;  // the same picture again
     if (flat || i >= json.at("foretold").size()) continue;
-    views.push_back({of + "as foretold",
-                     "computing time in step, by what the ops took",
+    views.push_back({of + "as predicted",
+                     "computing time in step, by the ops' times",
                      observe::memory_curve_of(json.at("foretold").at(i)),
                      {arena}});
   }

@@ -29,7 +29,7 @@ schedule::Timing timing_of(const ir::StepProgram& program, const schedule::Sched
     for (size_t i = 0; i < ranks[r].streams.size(); ++i) {
       if (ranks[r].streams[i] != ir::name_of(ir::StreamKind::compute)) continue;
       for (const device::Span& span : ranks[r].of_stream[i]) {
-        const ir::Op& op = program.listings[static_cast<size_t>(span.listing)].ops[span.op_index];
+        const ir::Op& op = program.listings[span.listing].ops[span.op_index];
         if (ir::once_a_step(op.phase)) continue;
         const double start = static_cast<double>(span.start_ns) * 1e-6,
                      end = static_cast<double>(span.end_ns) * 1e-6;
@@ -130,7 +130,7 @@ std::vector<observe::PipelineView> pipeline_views(const train::Trainer& trainer,
   };
   const schedule::Schedule schedule = plan::schedule_of(plan);
   const ir::StepProgram& program = trainer.lowered().program;
-  constexpr double kUnit_us = 1e3;  // of a timing
+  constexpr double kUnit_us = 1e3;  // a timing's unit
   const schedule::Timing measured = timing_of(program, schedule, pipeline(ranks)),
                          predicted = timing_of(program, schedule, pipeline(simulated(trainer, ranks)));
   const double until_us = kUnit_us * std::max(measured.makespan, predicted.makespan);  // one scale
@@ -141,7 +141,7 @@ std::vector<observe::PipelineView> pipeline_views(const train::Trainer& trainer,
                     100 * timing.work / timing.makespan),
         observe::schedule_timeline(schedule, timing, kUnit_us), until_us};
   };
-  return {view("as it ran", measured), view("as foretold", predicted)};
+  return {view("as it ran", measured), view("as predicted", predicted)};
 }
 
 }  // namespace heddle::session

@@ -1,6 +1,6 @@
-// The pipeline of a traced step twice on one scale: as it ran, and as the simulator foretells it from
-// what the ops of that step took. Where they differ, ranks waited for something that the program's dependencies
-// don't name: cores that they share, a slow link, the host.
+// The pipeline of a traced step twice on one scale: as it ran, and as the simulator predicts it from what the ops
+// of that step took. Where they differ, ranks waited for something that the program's dependencies don't name:
+// cores that they share, a slow link, the host.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace heddle::session {
 
-/// From the first op that computes to the last, microbatches only, of the data, tensor and context ranks at the
-/// origin: as it ran, as foretold. None without a pipeline or without all its spans.
+/// The views from the first op that computes to the last, of microbatches only, for the data, tensor and context
+/// ranks at the origin: as it ran, as predicted. None without a pipeline or without all its spans.
 std::vector<observe::PipelineView> pipeline_views(const train::Trainer& trainer,
                                                   const std::vector<RankSpans>& ranks);
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <type_traits>
 
+#include "heddle/runtime/executor.h"
 #include "heddle/train/step/moment.h"
 
 namespace heddle::session {
@@ -19,13 +20,12 @@ observe::SpanPhase phase_of(ir::Phase phase) {
     case ir::Phase::I: return observe::SpanPhase::I;
     case ir::Phase::W: return observe::SpanPhase::W;
     case ir::Phase::begin:
-    case ir::Phase::check:
     case ir::Phase::end: return observe::SpanPhase::end;
   }
   return observe::SpanPhase::other;
 }
 
-// For each stream its name, the number of its spans, and their bytes: all ranks run one program.
+// Each stream has its name, the number of its spans, and their bytes: all ranks run one program.
 static_assert(std::is_trivially_copyable_v<device::Span>);
 
 std::string packed(const RankSpans& rank) {
@@ -53,6 +53,12 @@ RankSpans unpacked(const std::string& bytes) {
 }
 
 }  // namespace
+
+bool is_traced(const config::RunConfig::Train& train, int64_t first_step, int64_t step) {
+  if (train.trace_step <= 0) return false;
+  const int64_t wanted = first_step + train.trace_step;
+  return step == wanted || (step == train.steps && step < wanted);
+}
 
 std::vector<RankSpans> take_spans(train::Trainer& trainer, int64_t began_ns) {
   RankSpans own;

@@ -7,6 +7,8 @@
 #include "heddle/base/error.h"
 #include "heddle/base/hash.h"
 #include "heddle/formats/released_files.h"
+#include "heddle/train/audit/digest_sums.h"
+#include "heddle/train/checkpoint.h"
 #include "heddle/train/start_weights.h"
 
 namespace heddle::train {
@@ -23,27 +25,37 @@ std::map<std::string, std::string> note_of(const passes::Adapters& chosen) {
           {kStabilized, chosen.rank_stabilized ? "true" : "false"}};
 }
 
-bool is_moment(const std::string& name) {
-  return name.starts_with("m.") || name.starts_with("v.") || name.starts_with("average.");
-}
-
 }  // namespace
 
 std::string digest_of_weights(const std::string& path) {
-  const formats::ReleasedFiles files(path);
   uint32_t sum = 0;
-  for (const auto& [name, tensor] : files.tensors()) {
-    if (is_moment(name)) continue;
-    const std::string heading =
-        fmt::format("{} {} {}\n", name, formats::name_of(tensor->type), fmt::join(tensor->shape, ","));
+  const auto add_heading = [&](const std::string& name, formats::StoredType type,
+                               const std::vector<int64_t>& shape) {
+    const std::string heading = fmt::format("{} {} {}\n", name, formats::name_of(type), fmt::join(shape, ","));
     sum = crc32c(heading.data(), heading.size(), sum);
-    sum = crc32c(tensor->bytes.data(), tensor->bytes.size(), sum);
+  };
+  if (std::filesystem::exists(std::filesystem::path(path) / "state.json")) {
+    const Checkpoint checkpoint(path, Checkpoint::Verify::headings);  // whole or in shards: in the order of names
+    std::map<std::string_view, const SavedTensor*> by_name;
+    for (const SavedTensor& tensor : checkpoint.tensors()) by_name[tensor.name] = &tensor;
+    for (const auto& [name, tensor] : by_name) {
+      if (stands_beside_weight(name)) continue;
+      add_heading(tensor->name, tensor->type, tensor->shape);
+      for (const std::span<const uint8_t>& piece : tensor->pieces()) sum = crc32c(piece.data(), piece.size(), sum);
+    }
+  } else {
+    const formats::ReleasedFiles files(path);
+    for (const auto& [name, tensor] : files.tensors()) {
+      if (stands_beside_weight(name)) continue;
+      add_heading(name, tensor->type, tensor->shape);
+      sum = crc32c(tensor->bytes.data(), tensor->bytes.size(), sum);
+    }
   }
   return fmt::format("{:08x}", sum);
 }
 
 std::map<std::string, std::string> adapters_note(const Trainer& trainer) {
-  if (!trainer.is_adapted()) return {};
+  if (!trainer.options().is_adapted()) return {};
   std::map<std::string, std::string> note = note_of(trainer.options().plan.lora);
   note[kBase] = trainer.base().path;
   note[kDigest] = trainer.base().digest;
@@ -80,7 +92,7 @@ std::string base_path_of(const std::map<std::string, std::string>& note) {
 }
 
 void restore_base(const std::map<std::string, std::string>& note, const std::string& place, Trainer& trainer) {
-  if (!trainer.is_adapted()) {
+  if (!trainer.options().is_adapted()) {
     if (!note.empty())
       config_error("{}: it holds adapters alone; heddle convert --merge makes weights of them", place);
     return;
@@ -105,9 +117,9 @@ void restore_base(const std::map<std::string, std::string>& note, const std::str
   if (!from.empty()) start_from(from, config::StartMoments::fresh, trainer);
   const auto digest = note.find(kDigest);
   if (digest == note.end() || digest->second != trainer.base().digest)
-    config_error(
-        "{}: its adapters stand beside other frozen weights: those of {} have the digest {}, {} is expected", place,
-        from.empty() ? "the seed" : from, trainer.base().digest, digest == note.end() ? "another" : digest->second);
+    config_error("{}: its adapters belong to other frozen weights: those of {} have the digest {}, {} is expected",
+                 place, from.empty() ? "the seed" : from, trainer.base().digest,
+                 digest == note.end() ? "another" : digest->second);
 }
 
 }  // namespace heddle::train

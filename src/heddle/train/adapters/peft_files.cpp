@@ -10,8 +10,10 @@
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/config/families/family.h"
+#include "heddle/config/model_json.h"
 #include "heddle/formats/json_text.h"
 #include "heddle/passes/adapter_targets.h"
+#include "heddle/passes/adapters.h"
 
 namespace heddle::train {
 
@@ -38,23 +40,20 @@ std::string name_in_file(const std::string& name, const config::Family& family) 
   return kPrefix + without(published, kWeight) + std::string(end);
 }
 
-// ConfigError for an adapter of what is no module by itself in the family's folders.
-void check_is_module(const ReleasedSlice& slice, const config::Family& family) {
+// The reason why an adapter's weight is no module by itself in the family's folders; "": it is one.
+std::string why_no_module(const ReleasedSlice& slice, const config::Family& family) {
   const std::string_view end = slice.name.ends_with(kAdapterDown) ? kAdapterDown : kAdapterUp;
   const std::string weight = without(slice.name, end) + std::string(kWeight);
-  if (const config::ReleasedPlace place = config::place_in(family, weight, slice.shape, slice.experts);
-      !place.is_whole) {
-    config_error(
-        "the adapters of '{}' are of no module in files of {}, whose experts are one tensor ('{}'): merge "
-        "them into the weights (--merge), or leave experts out of lora.targets",
-        without(weight, kWeight), family.architecture, place.name);
-  }
+  const config::ReleasedPlace place = config::place_in(family, weight, slice.shape, slice.experts);
+  if (place.is_whole) return "";
+  return fmt::format("the adapters of '{}' are of no module in files of {}, which hold its weight in '{}'",
+                     without(weight, kWeight), family.architecture, place.name);
 }
 
-// What PEFT is told to adapt. Modules by their last name where all modules of that name have adapters, else in
-// full. Since Transformers 5 joins the experts' modules into parameters, PEFT takes every module with the name of
-// one of these for an expert's, and passes over those of dense layers and shared experts; their weights, named as
-// parameters, it finds. Files have the same tensors either way.
+// The modules and parameters that PEFT adapts. Modules by their last name where all modules of that name have
+// adapters, else in full. Since Transformers 5 joins the experts' modules into parameters, PEFT takes every module
+// with the name of one of these for an expert's. It passes over those of dense layers and shared experts, but finds
+// their weights if they are named as parameters. Files have the same tensors either way.
 struct Targets {
   std::set<std::string> modules, parameters;
 };
@@ -121,8 +120,7 @@ void add_product(T* to, const std::vector<float>& up, const std::vector<float>& 
   for (int64_t n = 0; n < rows; ++n) {
     for (int64_t k = 0; k < columns; ++k) {
       float sum = 0;
-      for (int64_t r = 0; r < rank; ++r)
-        sum += up[static_cast<size_t>(n * rank + r)] * down[static_cast<size_t>(r * columns + k)];
+      for (int64_t r = 0; r < rank; ++r) sum += up[n * rank + r] * down[r * columns + k];
       to[n * columns + k] = static_cast<T>(to[n * columns + k] + scale * sum);
     }
   }
@@ -141,7 +139,8 @@ void export_adapters(const std::string& folder, const model::ModelConfig& model,
   std::vector<formats::TensorHeading> headings;
   for (const ReleasedSlice& slice : slices) {
     if (parameters[slice.parameter].parameter.frozen) continue;
-    check_is_module(slice, family);
+    if (const std::string why = why_no_module(slice, family); !why.empty())
+      config_error("{}: merge them into the weights (--merge), or leave them out of lora.targets", why);
     const std::string name = name_in_file(slice.name, family);
     by_name[name] = &slice;
     headings.push_back({name, Dtype::f32, slice.shape});
@@ -170,9 +169,21 @@ void export_adapters(const std::string& folder, const model::ModelConfig& model,
   write_file((fs::path(folder) / kConfig).string(), config.dump(2) + "\n");
 }
 
+std::string why_no_adapter_files(const model::ModelConfig& model, const passes::Adapters& chosen) {
+  if (!config::why_unpublished(model).empty()) return "";  // no files at all
+  const config::Family& family = config::family_of(model);
+  if (family.stacked == nullptr) return "";
+  const std::vector<ParameterTensor> parameters = masters_of_model(model, chosen);
+  for (const ReleasedSlice& slice : released_slices(parameters)) {
+    if (parameters[slice.parameter].parameter.frozen) continue;
+    if (std::string why = why_no_module(slice, family); !why.empty()) return why;
+  }
+  return "";
+}
+
 void merge_adapters(const passes::Adapters& chosen, const std::vector<ParameterTensor>& adapters,
                     const std::vector<ParameterTensor>& weights) {
-  std::map<std::string, std::pair<std::vector<float>, std::vector<float>>> pairs;  // by module: B, A
+  std::map<std::string, std::pair<std::vector<float>, std::vector<float>>> pairs;  // B and A by module
   for (const ReleasedSlice& slice : released_slices(adapters)) {
     if (const std::string module = without(slice.name, kAdapterDown); !module.empty())
       pairs[module].second = numbers(adapters[slice.parameter], slice);
@@ -269,8 +280,8 @@ passes::Adapters adapters_in(const std::string& folder, const model::ModelConfig
   check_config(path, chosen);
 
   const formats::ReleasedFiles files = adapter_tensors(folder);
-  const std::vector<ParameterTensor> parameters = master_tensors(text_of_model(model));
-  std::map<std::string, std::array<std::string, 2>> examples;  // by word: a weight without an adapter, one with
+  const std::vector<ParameterTensor> parameters = masters_of_model(model);
+  std::map<std::string, std::array<std::string, 2>> examples;  // weights by word: one without an adapter, one with
   for (const ReleasedSlice& slice : released_slices(parameters)) {
     const ParameterTensor& of = parameters[slice.parameter];
     const std::string stem = without(slice.name, kWeight);

@@ -1,13 +1,13 @@
-// Adapters to and from the files that PEFT reads: adapter_config.json and adapter_model.safetensors, whose tensors
-// are "base_model.model." + the published name of the module + ".lora_A.weight" and ".lora_B.weight"; and merged
-// into the weights that they stand beside.
+// Adapters to and from the files that PEFT reads, adapter_config.json and adapter_model.safetensors; and merged
+// into the weights that they stand beside. A tensor's name is "base_model.model." + the published name of the
+// module + ".lora_A.weight" or ".lora_B.weight".
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "heddle/formats/released_files.h"
-#include "heddle/passes/adapters.h"
+#include "heddle/passes/options/adapters.h"
 #include "heddle/train/released_model.h"
 
 namespace heddle::train {
@@ -17,6 +17,10 @@ namespace heddle::train {
 /// says no.
 void export_adapters(const std::string& folder, const model::ModelConfig& model, const passes::Adapters& chosen,
                      const std::vector<ParameterTensor>& parameters, const std::string& base);
+
+/// Why adapters of these targets can't be written so: the family's files hold a weight of theirs together with
+/// others. "": they can.
+std::string why_no_adapter_files(const model::ModelConfig& model, const passes::Adapters& chosen);
 
 /// Adds s · B A to the weights that adapters stand beside, in fp32. `weights` are masters in f32 or f64, which are
 /// written; those that no adapter stands beside are left alone.

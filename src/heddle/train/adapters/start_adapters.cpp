@@ -9,11 +9,16 @@
 
 namespace heddle::train {
 
+void check_start_adapters(const std::string& folder, const passes::Adapters& lora) {
+  if (lora.rank == 0) config_error("train.start_adapter: lora.rank is 0, so there are no adapters to begin");
+  check_adapters(folder, lora);
+  (void)adapter_tensors(folder);
+}
+
 void start_adapters_from(const std::string& folder, Trainer& trainer) {
-  if (!trainer.is_adapted()) config_error("train.start_adapter: lora.rank is 0, so there are no adapters to begin");
-  check_adapters(folder, trainer.options().plan.lora);
+  check_start_adapters(folder, trainer.options().plan.lora);
   const formats::ReleasedFiles files = adapter_tensors(folder);
-  std::vector<ParameterTensor> parameters = master_tensors(trainer.lowered());
+  std::vector<ParameterTensor> parameters = master_tensors(trainer.lowered(), trainer.mesh());
   std::erase_if(parameters, [](const ParameterTensor& each) { return each.parameter.frozen; });
   std::map<std::string, std::vector<std::pair<ReleasedSlice, const formats::StoredTensor*>>> parts;
   std::set<std::string> used;

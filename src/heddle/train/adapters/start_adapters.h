@@ -12,4 +12,8 @@ namespace heddle::train {
 /// nowhere.
 void start_adapters_from(const std::string& folder, Trainer& trainer);
 
+/// Checks the folder before there is a trainer, whose adapters will be these: ConfigError where it holds none, or
+/// of another rank, alpha or kind.
+void check_start_adapters(const std::string& folder, const passes::Adapters& lora);
+
 }  // namespace heddle::train

@@ -8,8 +8,10 @@
 #include "heddle/base/error.h"
 #include "heddle/base/files/input_file.h"
 #include "heddle/base/files/output_file.h"
+#include "heddle/base/files/pinned_folder.h"
 #include "heddle/base/hash.h"
 #include "heddle/ir/print.h"
+#include "heddle/runtime/executor.h"
 #include "heddle/train/step/moment.h"
 
 namespace heddle::train {
@@ -20,7 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kMagic = 0x3153504f4c444548;  // "HEDLOPS1"
 
-// As it lies in the file.
+// An entry as the file has it.
 struct Entry {
   int32_t listing;
   uint32_t op;
@@ -59,7 +61,7 @@ void OpRecorder::note(const device::Launch& launch) {
   uint64_t digest = 0, place = 0;
   for (const auto views : {launch.call.out, launch.call.updates}) {
     for (const device::TensorView& view : views) {
-      ++place;  // what is packed has gaps that hold anything
+      ++place;  // packed values have gaps that hold anything
       if (!view || view.layout == ir::Layout::packed) continue;
       for (int64_t i = 0; i < view.stretches; ++i)
         digest += digest_of(view.stretch(i), place + (static_cast<uint64_t>(i) << 32));
@@ -85,7 +87,7 @@ std::string OpDigestFiles::file_of(int64_t step) const {
 
 void OpDigestFiles::write(int64_t step, const OpDigests& digests, int64_t keep) const {
   std::error_code error;
-  fs::create_directories(folder_of(step), error);
+  fs::create_directories(held_path(folder_of(step)), error);
   if (error) throw SystemError(error.value(), fmt::format("cannot make {}: {}", folder_of(step), error.message()));
   std::string bytes(sizeof(Heading), '\0');
   const Heading heading{kMagic, program_, digests.size()};
@@ -100,8 +102,8 @@ void OpDigestFiles::write(int64_t step, const OpDigests& digests, int64_t keep) 
                   OutputFile::Flush::to_system);
   file.write(bytes);
   file.commit();
-  fs::remove(file_of(step - keep), error);
-  fs::remove(folder_of(step - keep), error);  // the last rank to leave it
+  fs::remove(held_path(file_of(step - keep)), error);
+  fs::remove(held_path(folder_of(step - keep)), error);  // the last rank to leave it
 }
 
 std::optional<OpDigests> OpDigestFiles::read(int64_t step) const {

@@ -1,4 +1,4 @@
-// What each op of a step has made, as digests: where two runs of the same program part, the first op whose digest
+// Digests of the results of each op of a step: where two runs of the same program part, the first op whose digest
 // differs is where it happened.
 //
 //   FOLDER/step-000123/rank-0002.ops   the digests of a rank's ops, with the program's own and a checksum
@@ -23,7 +23,7 @@ struct OpRun {
   int32_t microbatch = 0;
   auto operator<=>(const OpRun&) const = default;
 };
-/// Of what the op has written; of an op that ran more than once for a microbatch, of all of that in order.
+/// The digest of an op's output; an op that ran more than once for a microbatch has one of all outputs in order.
 using OpDigests = std::map<OpRun, uint64_t>;
 
 /// Notes the digests of the steps that this rank takes while it lives. The device must share the host's memory
@@ -46,11 +46,11 @@ class OpRecorder {
   OpDigests digests_;
 };
 
-/// Those of one rank in the files of a folder.
+/// One rank's digests in the files of a folder.
 class OpDigestFiles {
  public:
   OpDigestFiles(std::string folder, Trainer& trainer);
-  /// Of a step; removes those of steps before the last `keep`. SystemError.
+  /// Writes a step's; removes those of steps before the last `keep`. SystemError.
   void write(int64_t step, const OpDigests& digests, int64_t keep) const;
   /// None where there are none of that step, or they are of another program. ConfigError naming the file and what
   /// is wrong with it.

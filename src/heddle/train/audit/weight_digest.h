@@ -1,6 +1,5 @@
-// A digest of the model's weights that does not depend on how they are laid out over ranks: two sums, modulo 2^32, of
-// hashes of each element's bits with its tensor's name and its place in the whole tensor. A sum has no order, so
-// every rank adds up what it owns. It finds what went wrong by itself, not what an adversary hides.
+// A digest of the model's weights, or of their moments, that does not depend on their layout over ranks. Every rank
+// adds up the sums (train/audit/digest_sums) of what it owns. It finds faults, not what an adversary hides.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +7,17 @@
 #include <vector>
 
 #include "heddle/model/parameter_layout.h"
+#include "heddle/train/step/expert_placements.h"
 #include "heddle/train/trainer.h"
 
 namespace heddle::train {
 
-/// Of the masters (or the weights that are their own) of one trainer, which must outlive it; frozen ones don't
-/// count.
+/// The digest of one trainer's masters (or the weights that are their own), or of their moments and averages. The
+/// trainer must outlive it. Frozen weights don't count.
 class WeightDigest {
  public:
-  explicit WeightDigest(Trainer& trainer);
+  enum class Of : uint8_t { weights, beside };
+  explicit WeightDigest(Trainer& trainer, Of of = Of::weights);
 
   /// All ranks call it together, between steps; the same on every rank. 16 hexadecimal digits.
   std::string take();
@@ -29,7 +30,8 @@ class WeightDigest {
   };
   void list_pieces();
   Trainer& trainer_;
-  ExpertHomes homes_;            // as the pieces have them
+  Of of_;
+  ExpertPlacements placements_;  // as the pieces have them
   std::vector<uint64_t> seeds_;  // by tensor of the state
   std::vector<Piece> pieces_;
 };

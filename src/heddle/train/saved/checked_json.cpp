@@ -1,6 +1,9 @@
 #include "heddle/train/saved/checked_json.h"
 
+#include <nlohmann/json.hpp>
+
 #include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
 #include "heddle/base/hash.h"
 #include "heddle/formats/json_text.h"
 #include "heddle/formats/safetensors.h"
@@ -26,7 +29,7 @@ json checked_json(const std::string& text, const std::string& path) {
   const std::string found = checksum_of(state.dump());
   if (root.size() != 2 || root.at("checksum").get<std::string>() != found) {
     config_error("{}: its content has the checksum {}, {} is expected; the file is damaged", path, found,
-                 formats::printable(root.at("checksum").get<std::string>()));
+                 shown(root.at("checksum").get<std::string>()));
   }
   if (const std::string whole = checked_text(state); text != whole) {
     config_error("{}: {} bytes, of which the state is {}: something was added; the file is damaged", path,

@@ -17,19 +17,19 @@ struct Found {
   int set = 0;
   Seal seal;
 };
-/// What stands of a step: by rank.
+/// The segments of a step, by rank.
 using Ranks = std::map<int64_t, std::vector<Found>>;
-/// By generation and step, then by job: the last is the newest.
+/// Segments by generation and step, then by job: the last is the newest.
 using Jobs = std::map<std::tuple<int64_t, int64_t, std::string>, Ranks>;
 
-// What the checkpoint's bytes lie in.
+// Owner of the checkpoint's bytes.
 struct Holds {
   std::vector<std::shared_ptr<const Segment>> segments;
   std::deque<std::vector<float>> made;
   std::vector<FileHold> holds;
 };
 
-// Of each rank one that is whole; none where a rank has none.
+// Returns one whole segment of each rank; none where a rank has none.
 std::optional<std::vector<Found>> whole(const Ranks& ranks, bool sums, std::vector<std::string>& reasons) {
   std::vector<Found> all;
   const int64_t count = ranks.begin()->second.front().segment->index().ranks;
@@ -56,7 +56,7 @@ std::optional<std::vector<Found>> whole(const Ranks& ranks, bool sums, std::vect
   return all;
 }
 
-// Which ranks' lies where: on this host, with a partner, with other hosts.
+// The places of the ranks' segments: on this host, with a partner, with other hosts.
 std::string whereabouts(const std::vector<Found>& ranks) {
   std::vector<std::pair<std::string, std::string>> places;
   for (const Found& found : ranks) {
@@ -76,9 +76,9 @@ Checkpoint joined(const std::vector<Found>& ranks) {
   std::map<std::string, SavedTensor> tensors;
   for (const Found& found : ranks) {
     holds->segments.push_back(found.segment);
-    const bool lent = found.segment->is_lent();
+    const bool remote = found.segment->is_shared();
     const std::string hold_file = found.segment->files().hold(found.set);
-    if (auto hold = lent ? std::nullopt : FileHold::take(hold_file, FileHold::How::shared, true))
+    if (auto hold = remote ? std::nullopt : FileHold::take(hold_file, FileHold::How::shared, true))
       holds->holds.push_back(std::move(*hold));
     const SegmentIndex& index = found.segment->index();
     for (size_t i = 0; i < index.tensors.size(); ++i) {
@@ -93,7 +93,7 @@ Checkpoint joined(const std::vector<Found>& ranks) {
       saved.type = type;
       saved.shape = tensor.shape;
       std::vector<float>& made = holds->made.emplace_back();
-      if (lent) {
+      if (remote) {
         const Segment* segment = found.segment.get();
         saved.parts.push_back({runs, {}, [segment, &tensor, set = found.set, &made](int64_t first, int64_t n) {
                                  return segment->fetch(tensor, set, first, n, made);
@@ -119,14 +119,16 @@ Checkpoint joined(const std::vector<Found>& ranks) {
 
 std::optional<Checkpoint> newest_in_memory(const std::vector<std::string>& folders, bool sums,
                                            std::vector<std::string>* refused, int64_t step, int64_t generation,
-                                           const std::vector<std::shared_ptr<const Segment>>& lent) {
+                                           const std::vector<std::shared_ptr<const Segment>>& remote,
+                                           int64_t last_step) {
   Jobs jobs;
   std::vector<std::string> reasons;
   const auto add = [&](const std::shared_ptr<const Segment>& segment) {
     const SegmentIndex& index = segment->index();
     for (int set = 0; set < kSets; ++set) {
       const std::optional<Seal> seal = segment->seal(set);
-      if (!seal || (step != 0 && (seal->step != step || (generation != 0 && index.generation != generation))))
+      if (!seal || seal->step > last_step ||
+          (step != 0 && (seal->step != step || (generation != 0 && index.generation != generation))))
         continue;
       jobs[{index.generation, seal->step, index.run}][index.rank].push_back({segment, set, *seal});
     }
@@ -142,7 +144,7 @@ std::optional<Checkpoint> newest_in_memory(const std::vector<std::string>& folde
       }
     }
   }
-  for (const auto& segment : lent) add(segment);
+  for (const auto& segment : remote) add(segment);
   std::optional<Checkpoint> found;
   for (auto at = jobs.rbegin(); at != jobs.rend() && !found; ++at) {
     try {

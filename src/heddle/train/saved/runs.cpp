@@ -1,6 +1,7 @@
 #include "heddle/train/saved/runs.h"
 
-#include <utility>
+#include <functional>
+#include <queue>
 
 #include "heddle/base/error.h"
 
@@ -31,28 +32,55 @@ std::vector<Runs> runs_of(const std::vector<model::Extent>& extents) {
   return runs;
 }
 
+namespace {
+
+// True if they lie within a whole of so many, of which `left` are not taken yet. Each factor is at most the whole
+// before they are multiplied.
+bool lies_within(const Runs& r, int64_t elements, int64_t left) {
+  return r.whole >= 0 && r.count > 0 && r.times > 0 && r.stride >= 0 && r.whole < elements && r.count <= elements &&
+         r.times <= elements && r.stride <= elements && r.count <= left / r.times &&
+         (r.times == 1 || (r.stride >= r.count && r.stride <= (elements - 1 - r.whole) / (r.times - 1)));
+}
+
+}  // namespace
+
+bool fit(const std::vector<Runs>& runs, int64_t elements) {
+  int64_t left = elements;
+  for (const Runs& r : runs) {
+    if (r.count <= 0 || r.times <= 0 || r.count > left / r.times) return false;
+    left -= r.elements();
+  }
+  return left == 0;
+}
+
 bool cover(const std::vector<const std::vector<Runs>*>& parts, int64_t elements) {
-  int64_t found = 0;
-  std::vector<std::pair<int64_t, int64_t>> pieces;  // first, count
+  // The next piece of each run, the first in the whole on top: the runs are taken apart together, piece by piece.
+  struct Next {
+    int64_t first, count, stride, times;
+    bool operator>(const Next& other) const { return first > other.first; }
+  };
+  std::priority_queue<Next, std::vector<Next>, std::greater<>> next;
+  int64_t left = elements;
   for (const std::vector<Runs>* runs : parts) {
     for (const Runs& r : *runs) {
-      // Each factor is at most the whole before they are multiplied.
-      if (r.whole < 0 || r.count <= 0 || r.times <= 0 || r.stride < 0 || r.whole >= elements ||
-          r.count > elements || r.times > elements || r.stride > elements ||
-          r.count > (elements - found) / r.times ||
-          (r.times > 1 && (r.stride < r.count || r.stride > (elements - 1 - r.whole) / (r.times - 1)))) {
-        return false;
-      }
-      found += r.elements();
-      for (int64_t i = 0; i < r.times; ++i) pieces.emplace_back(r.whole + i * r.stride, r.count);
+      if (!lies_within(r, elements, left)) return false;
+      left -= r.elements();
+      next.push({r.whole, r.count, r.stride, r.times});
     }
   }
-  if (found != elements) return false;
-  std::sort(pieces.begin(), pieces.end());
+  if (left != 0) return false;
   int64_t at = 0;
-  for (const auto& [first, count] : pieces) {
-    if (first != at) return false;
-    at += count;
+  while (!next.empty()) {
+    Next piece = next.top();
+    next.pop();
+    if (piece.first != at) return false;
+    // All of its repetitions that stand before what another run has next.
+    const int64_t other = next.empty() ? elements : next.top().first;
+    do {
+      at += piece.count;
+      piece.first += piece.stride;
+    } while (--piece.times > 0 && piece.first == at && at < other);
+    if (piece.times > 0) next.push(piece);
   }
   return at == elements;
 }

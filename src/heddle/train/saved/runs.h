@@ -1,5 +1,5 @@
-// Which elements of a whole tensor a part of it holds, in few numbers: runs of elements that follow each other, as
-// a rank's rows or columns give them, and runs of such runs at equal distances.
+// The elements of a whole tensor that a part of it holds, in few numbers. They are runs of elements that follow
+// each other, as a rank's rows or columns give them, and runs of such runs at equal distances.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ inline int64_t elements_of(const std::vector<Runs>& runs) {
   return elements;
 }
 
-/// Of extents that lie one behind the other in the part, in increasing places of the part.
+/// The runs of extents that lie one behind the other in the part, in increasing places of the part.
 std::vector<Runs> runs_of(const std::vector<model::Extent>& extents);
 
 /// Calls act(local, whole, count) for what of `runs` lies in elements [first, last) of the whole.
@@ -46,7 +46,11 @@ void each_run(const std::vector<Runs>& runs, int64_t first, int64_t last, const 
   }
 }
 
-/// Whether the parts' runs hold each element of a whole of so many exactly once. Nothing that they say is believed.
+/// True if runs give each element of a part of `elements` elements its place. Their contents are not trusted.
+bool fit(const std::vector<Runs>& runs, int64_t elements);
+
+/// True if the parts' runs hold each element of a whole of so many exactly once. Their contents are not trusted.
+/// Takes memory by the number of runs, and time by the number of their repetitions, which a caller bounds (fit).
 bool cover(const std::vector<const std::vector<Runs>*>& parts, int64_t elements);
 
 }  // namespace heddle::train

@@ -1,5 +1,7 @@
 #include "heddle/train/saved/runs_json.h"
 
+#include <nlohmann/json.hpp>
+
 namespace heddle::train {
 
 using nlohmann::json;

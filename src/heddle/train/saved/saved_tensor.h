@@ -15,8 +15,8 @@ struct SavedTensor {
   struct Part {
     std::vector<Runs> runs;
     std::span<const uint8_t> bytes;  // may lie at any address
-    /// Of what lies elsewhere and comes when it is read: has so many elements from `first` on come, and gives the
-    /// bytes of all, of which these are there now.
+    /// Fetches a tensor that lies elsewhere: so many elements from `first` on come, and it returns the bytes of
+    /// all, of which these are there now.
     std::function<std::span<const uint8_t>(int64_t first, int64_t count)> fetch{};
 
     std::span<const uint8_t> with(int64_t first, int64_t count) const {
@@ -25,13 +25,13 @@ struct SavedTensor {
   };
   std::string name;
   formats::StoredType type = formats::StoredType::f32;
-  std::vector<int64_t> shape;  // of the whole
-  std::vector<Part> parts;     // which cover it
+  std::vector<int64_t> shape;  // shape of the whole tensor
+  std::vector<Part> parts;     // parts that cover it
 
   int64_t elements() const;
   /// Elements first … first + count − 1, converted as formats::StoredTensor::read does.
   void read(int64_t first, int64_t count, Dtype to, void* into) const;
-  /// The same, as they are.
+  /// Reads them as they are.
   void copy(int64_t first, int64_t count, void* into) const;
   /// Its bytes in the order of its elements.
   std::vector<std::span<const uint8_t>> pieces() const;

@@ -11,11 +11,12 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
-#include "heddle/base/chunk_sums.h"
 #include "heddle/base/error.h"
+#include "heddle/base/files/chunk_sums.h"
 #include "heddle/base/files/output_file.h"
-#include "heddle/base/split_float.h"
+#include "heddle/base/numbers/split_float.h"
 #include "heddle/device/host/shared_arena.h"
 #include "heddle/train/saved/checked_json.h"
 #include "heddle/train/saved/runs_json.h"
@@ -48,7 +49,7 @@ int open_own(const std::string& path, int how, int64_t* size = nullptr) {
   return file;
 }
 
-// Of a part of no more elements than there are bytes.
+// The runs of a part that has no more elements than there are bytes.
 std::vector<Runs> sound_runs(const json& told, int64_t bytes, const std::string& tensor, const std::string& path) {
   std::vector<Runs> runs = runs_from(told);
   int64_t local = 0;
@@ -209,14 +210,14 @@ Segment::Segment(SegmentFiles files) : files_(std::move(files)) {
   map(file);
 }
 
-Segment::Segment(SegmentFiles files, LentSegment lent, std::shared_ptr<Lender> lender)
-    : files_(std::move(files)), seals_(std::move(lent.seals)), lender_(std::move(lender)) {
-  index_ = index_in(lent.index, files_.index());
-  index_sum_ = crc32c(lent.index.data(), lent.index.size());
+Segment::Segment(SegmentFiles files, SharedSegment remote, std::shared_ptr<SegmentOwner> owner)
+    : files_(std::move(files)), seals_(std::move(remote.seals)), owner_(std::move(owner)) {
+  index_ = index_in(remote.index, files_.index());
+  index_sum_ = crc32c(remote.index.data(), remote.index.size());
   mapped_bytes_ = kDataAt + std::max<int64_t>(1, index_.bytes);
   map(-1);
   for (int set = 0; set < kSets; ++set) {
-    const std::vector<uint32_t>& all = lent.sums[static_cast<size_t>(set)];
+    const std::vector<uint32_t>& all = remote.sums[static_cast<size_t>(set)];
     size_t at = 0;
     for (const SegmentIndex::Held& held : index_.values) {
       const auto count = static_cast<size_t>(chunks_of(held.bytes));
@@ -227,7 +228,7 @@ Segment::Segment(SegmentFiles files, LentSegment lent, std::shared_ptr<Lender> l
   }
 }
 
-// A lent segment takes memory for what has been fetched of it alone.
+// A shared segment takes memory only for the parts that have been fetched.
 void Segment::map(int file) {
   const bool here = file >= 0;
   void* mapped = mmap(nullptr, static_cast<size_t>(mapped_bytes_), here ? PROT_READ : PROT_READ | PROT_WRITE,
@@ -241,18 +242,18 @@ void Segment::map(int file) {
 
 Segment::~Segment() { munmap(mapped_, static_cast<size_t>(mapped_bytes_)); }
 
-LentSegment Segment::lent() const {
-  LentSegment lent{text_of(index_), {}, {}};
+SharedSegment Segment::description() const {
+  SharedSegment remote{text_of(index_), {}, {}};
   for (int set = 0; set < kSets; ++set) {
     if (!seal(set)) continue;
     const auto s = static_cast<size_t>(set);
-    lent.seals[s] = read_file(files_.seal(set), kMostText);
+    remote.seals[s] = read_file(files_.seal(set), kMostText);
     for (const SegmentIndex::Held& held : index_.values) {
       const auto* from = reinterpret_cast<const uint32_t*>(sums(held, set).data());
-      lent.sums[s].insert(lent.sums[s].end(), from, from + chunks_of(held.bytes));
+      remote.sums[s].insert(remote.sums[s].end(), from, from + chunks_of(held.bytes));
     }
   }
-  return lent;
+  return remote;
 }
 
 void Segment::fetch_bytes(const SegmentIndex::Held& held, int set, int64_t first, int64_t count) const {
@@ -261,10 +262,10 @@ void Segment::fetch_bytes(const SegmentIndex::Held& held, int set, int64_t first
     if (fetched_chunks_.contains(at + begin)) continue;
     const std::span<uint8_t> into(mapped_ + kDataAt + at + begin,
                                   static_cast<size_t>(std::min(chunk, held.bytes - begin)));
-    lender_->read(at + begin, into);
+    owner_->read(at + begin, into);
     const uint32_t found = crc32c(into.data(), into.size());
     if (std::memcmp(&found, sums(held, set).data() + 4 * (begin / chunk), 4) != 0)
-      throw SystemError(EIO, fmt::format("{}: '{}' comes with other bytes than were copied", files_.data(),
+      throw SystemError(EIO, fmt::format("{}: '{}' arrives with other bytes than were copied", files_.data(),
                                          formats::printable(held.name)));
     fetched_chunks_.insert(at + begin);
   }
@@ -303,9 +304,9 @@ uint32_t sum_of_sums(const SegmentIndex& index, int set, const uint8_t* base) {
 std::optional<Seal> Segment::seal(int set) const {
   std::error_code ignored;
   const std::string& told = seals_[static_cast<size_t>(set)];
-  if (is_lent() ? told.empty() : !fs::exists(files_.seal(set), ignored)) return std::nullopt;
+  if (is_shared() ? told.empty() : !fs::exists(files_.seal(set), ignored)) return std::nullopt;
   try {
-    const std::string text = is_lent() ? told : read_file(files_.seal(set), kMostText);
+    const std::string text = is_shared() ? told : read_file(files_.seal(set), kMostText);
     const json said = checked_json(text, files_.seal(set));
     Seal seal;
     said.at("step").get_to(seal.step);
@@ -338,7 +339,7 @@ int Segment::set_of(int64_t step) const {
 }
 
 void Segment::verify(int set) const {
-  if (is_lent()) return lender_->verify(set);
+  if (is_shared()) return owner_->verify(set);
   for (const SegmentIndex::Held& held : index_.values) {
     const auto bytes = value(held, set);
     const std::vector<uint32_t> found = chunk_sums(bytes.data(), bytes.size());

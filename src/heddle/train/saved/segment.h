@@ -1,17 +1,18 @@
-// The memory that a rank keeps copies of its state in (passes/state/snapshot), as it lies in a folder of a file
-// system in memory, where whoever comes next finds it: an agent, a run that goes on, in any layout.
+// The memory in which a rank keeps copies of its state (passes/state/snapshot). It lies in a folder of a file
+// system in memory, where an agent, or a run that goes on in any layout, finds it.
 //
-//   rank-00003-RANDOM.data     the values, twice: two sets, written in turn; locked (flock) by the rank while it
-//   lives rank-00003-RANDOM.index    which values lie where, and of which elements of the whole tensors they are
-//   rank-00003-RANDOM.seal-0   set 0 is whole: of which step, the state beside the tensors, and a checksum over the
-//                              checksums of its chunks. It goes before the set is written again
-//   rank-00003-RANDOM.hold-0   locked by who reads set 0 and needs it to stay, or by the rank that writes it
+//   `rank-00003-RANDOM.data`     The values, twice: two sets, written in turn; locked (flock) by the living rank.
+//   `rank-00003-RANDOM.index`    The place of each value, and the elements of the whole tensors that it has.
+//   `rank-00003-RANDOM.seal-0`   Set 0 is whole: its step, the state beside the tensors, and a checksum over the
+//                                checksums of its chunks. It goes before the set is written again.
+//   `rank-00003-RANDOM.hold-0`   Locked by a reader of set 0 that needs it to stay, or by the rank that writes it.
 //
-// All are for their owner alone. Index and seal have checksums of their own; nothing is believed before it is
+// All are for their owner alone. Index and seal have checksums of their own; nothing is trusted before it is
 // checked.
 #pragma once
 
 #include <array>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -29,23 +30,23 @@ inline constexpr int kSets = 2;
 inline constexpr const char* kPartnerFolder = "partner";
 
 struct SegmentIndex {
-  std::string run;  // of all ranks of a job, of no other
+  std::string run;  // a name for all ranks of a job, and of no other
   int64_t generation = 0, rank = 0, ranks = 1;
-  int64_t bytes = 0;  // of the values
+  int64_t bytes = 0;  // bytes of the values
 
   struct Held {
     std::string name;
     int64_t bytes = 0;
-    std::array<int64_t, kSets> at{}, sums_at{};  // in each set: where it lies, and the checksums of its chunks
+    std::array<int64_t, kSets> at{}, sums_at{};  // places in each set, of it and of the checksums of its chunks
   };
   std::vector<Held> values;
 
-  /// How a tensor is made of values: as it lies, or put together (base/split_float.h).
+  /// The way in which a tensor is made of values: as it lies, or put together (base/numbers/split_float.h).
   enum class Form : uint8_t { plain, split_master, split_moment };
   struct Tensor {
     std::string name;
     Dtype dtype = Dtype::f32;
-    std::vector<int64_t> shape;  // of the whole
+    std::vector<int64_t> shape;  // shape of the whole tensor
     std::vector<Runs> runs;      // with every expert at the home of its number
     Form form = Form::plain;
     std::array<int64_t, 3> of{};  // values: itself; or the nearest, the low half and the second moment
@@ -60,7 +61,7 @@ struct Seal {
   int64_t step = 0;
   CheckpointState state;
   bool persists = false;  // an agent is to write it to disk
-  /// Of tensors of experts that lived elsewhere then, by their place in the index.
+  /// Runs of experts' tensors that lived elsewhere then, by their place in the index.
   std::map<size_t, std::vector<Runs>> elsewhere;
   const std::vector<Runs>& runs_of(const SegmentIndex& index, size_t tensor) const {
     const auto at = elsewhere.find(tensor);
@@ -81,7 +82,7 @@ struct SegmentFiles {
  private:
   std::string at(const char* suffix) const { return folder + "/" + name + suffix; }
 };
-/// Those that stand in a folder; none where there is no such folder.
+/// The segments in a folder; none where there is no such folder.
 std::vector<SegmentFiles> segments_in(const std::string& folder);
 
 /// Locks a file for as long as it lives: for itself, or beside other readers.
@@ -99,19 +100,19 @@ class FileHold {
   int file_;
 };
 
-/// Who has a segment in another host's memory and gives of it.
-class Lender {
+/// The owner of a segment in another host's memory that shares it.
+class SegmentOwner {
  public:
-  virtual ~Lender() = default;
-  /// So many bytes of its values. SystemError when it is no longer there.
+  virtual ~SegmentOwner() = default;
+  /// Reads so many bytes of its values. SystemError when it is no longer there.
   virtual void read(int64_t at, std::span<uint8_t> into) = 0;
   /// Has all bytes of a set compared with their checksums there. ConfigError where they differ.
   virtual void verify(int set) = 0;
 };
 
-/// What is said of a segment that is lent: of each set the text of its seal ("": none) and the checksums of all
+/// The description of a shared segment. Each set has the text of its seal ("": none) and the checksums of all
 /// chunks, in the order of the index's values.
-struct LentSegment {
+struct SharedSegment {
   std::string index;
   std::array<std::string, kSets> seals;
   std::array<std::vector<uint32_t>, kSets> sums;
@@ -124,14 +125,14 @@ class Segment {
   explicit Segment(SegmentFiles files);
   /// One in another host's memory, whose bytes come as they are read, each 4 MiB compared with its checksum.
   /// `files.folder` is only told.
-  Segment(SegmentFiles files, LentSegment lent, std::shared_ptr<Lender> lender);
+  Segment(SegmentFiles files, SharedSegment remote, std::shared_ptr<SegmentOwner> owner);
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
 
   const SegmentFiles& files() const { return files_; }
   const SegmentIndex& index() const { return index_; }
-  /// What a set holds, if it is whole as far as its seal says; else none.
+  /// The seal of a set, if it is whole by its seal; else none.
   std::optional<Seal> seal(int set) const;
   /// The set of a step; -1: none.
   int set_of(int64_t step) const;
@@ -139,15 +140,15 @@ class Segment {
   void verify(int set) const;
   /// The bytes of a tensor in a set. What is split is put together in `made`.
   std::span<const uint8_t> bytes_of(const SegmentIndex::Tensor& tensor, int set, std::vector<float>& made) const;
-  /// The same of a segment that is lent, as SavedTensor::Part::fetch has it.
+  /// Fetches them from a shared segment, as SavedTensor::Part::fetch does.
   std::span<const uint8_t> fetch(const SegmentIndex::Tensor& tensor, int set, int64_t first, int64_t count,
                                  std::vector<float>& made) const;
-  bool is_lent() const { return lender_ != nullptr; }
-  /// What is said of it to whom it is lent.
-  LentSegment lent() const;
-  /// Where its values lie.
+  bool is_shared() const { return owner_ != nullptr; }
+  /// The description of it for those with whom it is shared.
+  SharedSegment description() const;
+  /// The begin of its values.
   const uint8_t* data() const;
-  /// Whether the rank that writes it still lives.
+  /// True if the rank that writes it still lives.
   bool is_written() const;
 
  private:
@@ -161,12 +162,12 @@ class Segment {
   uint32_t index_sum_ = 0;
   uint8_t* mapped_ = nullptr;
   int64_t mapped_bytes_ = 0;
-  std::array<std::string, kSets> seals_;      // of one that is lent, likewise the two below
-  std::shared_ptr<Lender> lender_;            // null: it lies here
-  mutable std::set<int64_t> fetched_chunks_;  // by where they lie
+  std::array<std::string, kSets> seals_;      // seals of a shared segment, likewise the two below
+  std::shared_ptr<SegmentOwner> owner_;       // null: it lies here
+  mutable std::set<int64_t> fetched_chunks_;  // chunks by their places
 };
 
-/// Of the values that an index speaks of. ConfigError where it is none.
+/// The bytes of the values that an index names. ConfigError where it is none.
 int64_t bytes_of_index(const std::string& path);
 
 /// The checksum over all checksums of a set, whose segment lies at `base`.
@@ -174,10 +175,12 @@ uint32_t sum_of_sums(const SegmentIndex& index, int set, const uint8_t* base);
 
 /// The newest step that is whole in these folders, of every rank of its job, as a checkpoint; none where there is
 /// none. `sums`: all bytes are looked at. What was passed over adds its reason to `refused`. `step`: that one
-/// alone, and of that generation; 0: any. `lent`: what other hosts' memory holds beside; what lies here goes first.
+/// alone, and of that generation; 0: any, up to `last_step`. `lent`: what other hosts' memory holds beside; what
+/// lies here goes first.
 std::optional<Checkpoint> newest_in_memory(const std::vector<std::string>& folders, bool sums,
                                            std::vector<std::string>* refused = nullptr, int64_t step = 0,
                                            int64_t generation = 0,
-                                           const std::vector<std::shared_ptr<const Segment>>& lent = {});
+                                           const std::vector<std::shared_ptr<const Segment>>& remote = {},
+                                           int64_t last_step = std::numeric_limits<int64_t>::max());
 
 }  // namespace heddle::train

@@ -4,10 +4,14 @@
 #include <cerrno>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 
-#include "heddle/base/chunk_sums.h"
 #include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
+#include "heddle/base/files/chunk_sums.h"
+#include "heddle/base/files/output_file.h"
+#include "heddle/base/files/pinned_folder.h"
 #include "heddle/train/saved/checked_json.h"
 #include "heddle/train/saved/runs_json.h"
 
@@ -29,6 +33,12 @@ bool is_shard_file(const std::string& name) {
                      [](char c) { return c >= '0' && c <= '9'; });
 }
 
+constexpr const char *kWeights = "weights", *kBeside = "beside";
+json json_of(const StateDigest& digest) {
+  return {{kWeights, {digest.weights.low, digest.weights.high}},
+          {kBeside, {digest.beside.low, digest.beside.high}}};
+}
+
 std::string text_of(const std::vector<uint32_t>& sums) {
   std::string text;
   for (const uint32_t sum : sums) text += checksum_text(sum);
@@ -43,7 +53,7 @@ formats::StoredType type_named(const std::string& name, const std::string& path)
   config_error("{}: a tensor of type '{}'", path, formats::printable(name));
 }
 
-// A shard against what the manifest at `path` says of it.
+// Compares a shard with the manifest at `path`.
 void check_shard(const formats::SafetensorsFile& file, const json& said, bool sums) {
   if (file.size_bytes() != said.at("bytes").get<int64_t>()) {
     config_error("{}: {} bytes, {} are expected; the file is damaged, or of another checkpoint", file.path(),
@@ -53,7 +63,7 @@ void check_shard(const formats::SafetensorsFile& file, const json& said, bool su
   if (header != said.at("header").get<std::string>()) {
     config_error(
         "{}: the header has the checksum {}, {} is expected; the file is damaged, or of another checkpoint",
-        file.path(), header, formats::printable(said.at("header").get<std::string>()));
+        file.path(), header, shown(said.at("header").get<std::string>()));
   }
   const json& parts = said.at("tensors");
   if (parts.size() != file.tensors().size())
@@ -87,12 +97,15 @@ std::string write_shard(const std::string& folder, int64_t number, std::vector<S
   const std::string path = (fs::path(folder) / file_of(number)).string();
   formats::SafetensorsWriter writer(path, headings);
   json said{{"file", file_of(number)}, {"tensors", json::object()}};
+  StateDigest digest;
   for (const formats::TensorHeading& heading : headings) {
     const ShardPart& part = *by_name.at(heading.name);
     ChunkSums sums;
+    DigestStream stream(part.name, size_of(part.dtype), part.runs, digest.of(part.name));
     int64_t bytes = 0;
     bytes_of(part, [&](const void* data, size_t size_bytes) {
-      sums.add(data, size_bytes);  // of the source, before anybody else has it
+      sums.add(data, size_bytes);  // sums of the source, before anybody else has it
+      stream.add(data, static_cast<int64_t>(size_bytes));
       writer.write(data, size_bytes);
       bytes += static_cast<int64_t>(size_bytes);
     });
@@ -101,18 +114,33 @@ std::string write_shard(const std::string& folder, int64_t number, std::vector<S
     said["tensors"][part.name] = {{"runs", json_of(part.runs)}, {"sums", text_of(sums.sums())}};
   }
   writer.commit();
-  said["bytes"] = fs::file_size(path);
+  said["digest"] = json_of(digest);
+  said["bytes"] = fs::file_size(held_path(path));
   said["header"] = checksum_text(crc32c(writer.header().data(), writer.header().size()));
   return said.dump();
+}
+
+StateDigest digest_of(const std::vector<std::string>& shards) {
+  StateDigest all;
+  for (const std::string& shard : shards) {
+    const json said = json::parse(shard).at("digest");
+    const auto sums = [&](const char* of) {
+      return DigestSums{said.at(of).at(0).get<uint32_t>(), said.at(of).at(1).get<uint32_t>()};
+    };
+    all.add({sums(kWeights), sums(kBeside)});
+  }
+  return all;
 }
 
 void read_back_shard(const std::string& folder, const std::string& told) {
   const json said = json::parse(told);
   const std::string path = (fs::path(folder) / said.at("file").get<std::string>()).string();
   try {
+    drop_cached(path);
     check_shard(formats::SafetensorsFile(path), said, true);
   } catch (const ConfigError& error) {
-    throw SystemError(EIO, fmt::format("cannot save {}: the disk gives back other bytes: {}", path, error.what()));
+    throw SystemError(
+        EIO, fmt::format("cannot save {}: the disk returns other bytes than were written: {}", path, error.what()));
   }
 }
 
@@ -152,8 +180,12 @@ std::vector<SavedTensor> sharded_tensors(const std::string& folder, const json& 
       if (at == tensors.end() || at->second.type != part.type)
         config_error("{}: '{}' of {} is no part of any of its tensors", path, formats::printable(part.name),
                      files[i].path());
-      // The elements before each run are added up once they have been looked at (cover).
-      at->second.parts.push_back({runs_from(shards[i].at("tensors").at(part.name).at("runs")), part.bytes});
+      // Runs of more than the part's own elements are not checked any further.
+      std::vector<Runs> runs = runs_from(shards[i].at("tensors").at(part.name).at("runs"));
+      if (!fit(runs, part.elements()))
+        config_error("{}: tensor '{}' has {} elements in {}, its runs others", path, formats::printable(part.name),
+                     part.elements(), files[i].path());
+      at->second.parts.push_back({std::move(runs), part.bytes});
     }
   }
   formats::sort_for_file(order);
@@ -171,9 +203,6 @@ std::vector<SavedTensor> sharded_tensors(const std::string& folder, const json& 
         r.local = local;
         local += r.elements();
       }
-      if (local * formats::size_of(tensor.type) != std::ssize(part.bytes))
-        config_error("{}: a part of tensor '{}' has {} bytes, its runs {} elements", path,
-                     formats::printable(tensor.name), part.bytes.size(), local);
     }
     all.push_back(std::move(tensor));
   }

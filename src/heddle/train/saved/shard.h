@@ -1,17 +1,18 @@
-// A shard of a checkpoint: what one rank of a job owns of the tensors, in a file of its own, so that all ranks
+// A shard of a checkpoint: the part of the tensors that one rank of a job owns, in a file of its own. So all ranks
 // write at once and none waits for another's bytes.
 //
-// The file is a safetensors file of its own, each part of a tensor in one dimension. What the parts are of the
-// whole tensors, and the CRC-32C of each 4 MiB of them (base/chunk_sums), stands in the checkpoint's manifest, by
-// logical coordinates alone: whoever reads needs no layout.
+// The file is a safetensors file of its own, each part of a tensor in one dimension. The checkpoint's manifest has
+// the parts' places in the whole tensors, and the CRC-32C of each 4 MiB of them (base/files/chunk_sums). It uses
+// logical coordinates alone: a reader needs no layout.
 #pragma once
 
 #include <functional>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "heddle/formats/safetensors.h"
+#include "heddle/train/audit/digest_sums.h"
 #include "heddle/train/saved/saved_tensor.h"
 
 namespace heddle::train {
@@ -32,7 +33,11 @@ using PartBytes = std::function<void(const ShardPart& part,
 std::string write_shard(const std::string& folder, int64_t number, std::vector<ShardPart> parts,
                         const PartBytes& bytes_of);
 
-/// Reads a shard back and compares it with what write_shard told. SystemError when the disk gives back other bytes.
+/// The digest of all that these shards hold, as write_shard told of them.
+StateDigest digest_of(const std::vector<std::string>& shards);
+
+/// Reads a shard back and compares it with the result of write_shard. SystemError when the disk gives back other
+/// bytes.
 void read_back_shard(const std::string& folder, const std::string& told);
 
 /// The tensors of the manifest `state` at `path`, whose shards lie in `folder`, files opened into `files`.

@@ -4,15 +4,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <thread>
 
-#include "heddle/base/chunk_sums.h"
 #include "heddle/base/clock.h"
 #include "heddle/base/error.h"
+#include "heddle/base/files/chunk_sums.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/files/random_id.h"
 #include "heddle/passes/state/snapshot.h"
@@ -23,7 +24,7 @@ namespace {
 
 constexpr const char* kMemory = "/dev/shm";
 constexpr auto kLook = std::chrono::milliseconds(5), kGlance = std::chrono::milliseconds(1);
-constexpr double kLongest_s = 600;  // that somebody may read a set whose turn it is
+constexpr double kLongest_s = 600;  // the time for which a reader may hold a set whose turn it is
 
 std::string own_folder() {
   const std::string path = fmt::format("{}/heddle-{}", kMemory, random_id());
@@ -40,7 +41,8 @@ void write_own(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-Snapshots::Snapshots(SnapshotPlace place, int rank, int ranks) : own_folder_(place.folder.empty()) {
+Snapshots::Snapshots(SnapshotPlace place, int rank, int ranks)
+    : own_folder_(place.folder.empty()), kept_(place.kept) {
   if (own_folder_) place.folder = own_folder();
   files_ = {place.folder, fmt::format("rank-{:05}-{}", rank, random_id())};
   index_.run = place.run;
@@ -51,9 +53,16 @@ Snapshots::Snapshots(SnapshotPlace place, int rank, int ranks) : own_folder_(pla
 
 Snapshots::~Snapshots() {
   stop();
-  if (!own_folder_) return;
   std::error_code ignored;
-  std::filesystem::remove_all(files_.folder, ignored);
+  if (own_folder_) {
+    std::filesystem::remove_all(files_.folder, ignored);
+    return;
+  }
+  // Nobody can go on from what was never sealed: a start that was refused gives its memory back.
+  for (int set = 0; set < kSets; ++set)
+    if (std::filesystem::exists(files_.seal(set), ignored)) return;
+  files_.remove();
+  if (!kept_) ::rmdir(files_.folder.c_str());  // stays if another rank's lies there
 }
 
 void Snapshots::bind(const plan::Lowered& lowered, runtime::Executor& executor, const plan::Mesh& mesh) {
@@ -105,8 +114,8 @@ void Snapshots::bind(const plan::Lowered& lowered, runtime::Executor& executor, 
     }
     copied.push_back(tensor);
   }
-  owned_ = [copied = std::move(copied), &lowered, &mesh, rank](size_t tensor, const ExpertHomes& homes) {
-    std::vector<model::Extent> owned = owned_extents(copied[tensor], lowered, mesh, rank, homes);
+  owned_ = [copied = std::move(copied), &lowered, &mesh, rank](size_t tensor, const ExpertPlacements& placements) {
+    std::vector<model::Extent> owned = owned_extents(copied[tensor], lowered, mesh, rank, placements);
     std::sort(owned.begin(), owned.end(), [](const auto& a, const auto& b) { return a.local < b.local; });
     return runs_of(owned);
   };
@@ -118,10 +127,11 @@ void Snapshots::bind(const plan::Lowered& lowered, runtime::Executor& executor, 
 
 int64_t Snapshots::offset_of(ir::ValueId id) const { return executor_->walk().offset_of(listing_, id); }
 
-bool Snapshots::begin(runtime::Executor& executor, RankExchange& ranks, bool must, SnapshotNote note) {
+bool Snapshots::begin(runtime::Executor& executor, RankExchange& ranks, bool must, SnapshotNote note,
+                      const ExpertPlacements& placements) {
   HEDDLE_CHECK(!is_open(), "a copy of the state is under way");
   const double start_s = now_s();
-  // What the next copy writes; of an empty stage, which copies nothing, the sets take turns all the same.
+  // The set that the next copy writes; on an empty stage, which copies nothing, the sets take turns all the same.
   set_ = first_ == ir::none ? (set_ == 0 ? 1 : 0) : offset_of(first_) == index_.values[0].at[0] ? 0 : 1;
   const auto take = [&] {
     if (auto taken = FileHold::take(files_.hold(set_), FileHold::How::alone, true))
@@ -129,9 +139,18 @@ bool Snapshots::begin(runtime::Executor& executor, RankExchange& ranks, bool mus
     return is_open();
   };
   while (!take() && must && now_s() - start_s < kLongest_s) std::this_thread::sleep_for(kLook);
-  const bool left_out = ranks.any(!hold_);
-  // All ranks are here: what this one sealed before, all have.
-  if (sealed_ > 1) remove_superseded();
+  std::array<double, 2> of_all{hold_ ? 0.0 : 1.0, lost_.empty() ? 0.0 : 1.0};
+  ranks.sum(of_all);
+  const bool left_out = of_all[0] > 0;
+  if (of_all[1] > 0 && !std::exchange(is_lost_, true))
+    note_ = fmt::format(
+        "a snapshot of the state in memory is not whole ({}); until snapshots are again, the ranks write "
+        "checkpoints to disk",
+        lost_.empty() ? "of another rank" : lost_);
+  if (of_all[1] == 0) is_lost_ = false;
+  // All ranks are here: what this one sealed before, all have, unless one says otherwise.
+  if (is_lost_) sealed_in_a_row_ = 0;
+  if (sealed_in_a_row_ > 1) remove_superseded();
   if (left_out) {
     hold_.reset();
   } else {
@@ -140,11 +159,14 @@ bool Snapshots::begin(runtime::Executor& executor, RankExchange& ranks, bool mus
     if (first_ != ir::none)
       base = static_cast<const uint8_t*>(executor.view(listing_, first_).data) - offset_of(first_);
     executor.start_step(nothing_, ir::Purpose::snapshot);
-    find_elsewhere(note.state.homes);
+    find_elsewhere(placements);
+    lost_.clear();
     step_ended_ = stopped_ = false;
     sealer_ = std::thread([this, base, marks = executor.walk().issued(), note = std::move(note)] {
       try {
         seal_when_copied(marks, note, base);
+      } catch (const SystemError& error) {  // no room, as a rule
+        lost_ = error.what();
       } catch (...) {
         failure_ = std::current_exception();
       }
@@ -154,12 +176,12 @@ bool Snapshots::begin(runtime::Executor& executor, RankExchange& ranks, bool mus
   return is_open();
 }
 
-void Snapshots::find_elsewhere(const ExpertHomes& homes) {
-  if (homes == homes_) return;
-  homes_ = homes;
+void Snapshots::find_elsewhere(const ExpertPlacements& placements) {
+  if (placements == placements_) return;
+  placements_ = placements;
   elsewhere_.clear();
   for (size_t i = 0; i < index_.tensors.size(); ++i) {
-    std::vector<Runs> runs = owned_(i, homes);
+    std::vector<Runs> runs = owned_(i, placements);
     if (runs != index_.tensors[i].runs) elsewhere_[i] = std::move(runs);
   }
 }
@@ -179,7 +201,10 @@ void Snapshots::end() {
   sealer_.join();
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   hold_.reset();
-  ++sealed_;
+  if (lost_.empty()) {
+    ++sealed_;
+    ++sealed_in_a_row_;
+  }
   blocked_s_ += now_s() - start_s;
 }
 

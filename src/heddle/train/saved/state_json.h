@@ -1,7 +1,7 @@
 // The state of a checkpoint as JSON: in the manifest of what lies on disk, and in the seal of what lies in memory.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "heddle/train/checkpoint.h"

@@ -1,9 +1,11 @@
 #include "heddle/train/step/batch.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "heddle/base/error.h"
 #include "heddle/model/loss_scale.h"
+#include "heddle/runtime/microbatch.h"
 
 namespace heddle::train {
 
@@ -17,7 +19,7 @@ std::vector<Entry> marks_from(const std::vector<std::vector<Entry>>& of, size_t 
     const bool known = i < of.size() && !of[i].empty();
     HEDDLE_CHECK(!known || of[i].size() == width, "{} marks for {} ids", of[i].size(), width);
     if (!known && all.empty()) continue;
-    all.resize((i - first) * width);  // those before it have none
+    all.resize((i - first) * width);  // the sequences before have none
     if (known) all.insert(all.end(), of[i].begin(), of[i].end());
   }
   if (!all.empty()) all.resize(count * width);
@@ -25,9 +27,9 @@ std::vector<Entry> marks_from(const std::vector<std::vector<Entry>>& of, size_t 
 }
 
 // The tokens of a microbatch that begins with the sequence `first`, and what is known of them.
-device::Microbatch microbatch_from(const Sequences& sequences, int64_t first, int64_t count, int64_t width,
-                                   bool of_pairs) {
-  device::Microbatch micro;
+runtime::Microbatch microbatch_from(const Sequences& sequences, int64_t first, int64_t count, int64_t width,
+                                    bool of_pairs) {
+  runtime::Microbatch micro;
   micro.first_sequence = first;
   for (int64_t i = first; i < first + count; ++i) {
     if (i >= std::ssize(sequences.tokens)) {  // a last, smaller batch
@@ -63,8 +65,15 @@ double count_pairs(const Sequences& sequences) {
   return pairs;
 }
 
-std::vector<double> scales_of(const Sequences& sequences, const model::ModelConfig& model, int64_t length,
-                              bool of_pairs) {
+}  // namespace
+
+int64_t sequence_tokens(const model::ModelConfig& model, const plan::Plan& plan) {
+  return plan.sequence_length + 1 + model.num_nextn_predict_layers;
+}
+
+std::vector<double> scales_of(const Sequences& sequences, const model::ModelConfig& model, const plan::Plan& plan) {
+  const int64_t length = plan.sequence_length;
+  const bool of_pairs = plan.objective.of_pairs();
   const auto one_over = [](double x) { return x > 0 ? 1 / x : 0; };
   const auto count = static_cast<double>(sequences.size());
   std::vector<double> scales(static_cast<size_t>(model::kScaleDepth));
@@ -77,22 +86,28 @@ std::vector<double> scales_of(const Sequences& sequences, const model::ModelConf
   return scales;
 }
 
-}  // namespace
-
-int64_t sequence_tokens(const model::ModelConfig& model, const plan::Plan& plan) {
-  return plan.sequence_length + 1 + model.num_nextn_predict_layers;
+int microbatches_of(int64_t sequences, const plan::Plan& plan) {
+  const int64_t each = plan.sequences * plan.mesh.dp;
+  const auto microbatches = static_cast<int>(sequences / each);
+  const std::vector<int>& fewer = plan.fewer_microbatches;
+  const bool known =
+      microbatches == plan.microbatches || std::find(fewer.begin(), fewer.end(), microbatches) != fewer.end();
+  HEDDLE_CHECK(known && sequences % each == 0, "a step takes {} sequences, {} given", plan.microbatches * each,
+               sequences);
+  return microbatches;
 }
 
-device::Batch batch_of(const Sequences& sequences, int microbatches, const model::ModelConfig& model,
-                       const plan::Plan& plan, const ir::Coordinates& place) {
-  device::Batch batch;
-  for (int64_t m = 0; m < microbatches; ++m) {
-    const int64_t first = (m * plan.mesh.dp + place.at(ir::Axis::dp)) * plan.sequences;
-    batch.microbatches.push_back(
-        microbatch_from(sequences, first, plan.sequences, sequence_tokens(model, plan), plan.objective.of_pairs()));
+device::Inputs batch_of(const Sequences& sequences, int microbatches, const model::ModelConfig& model,
+                        const plan::Plan& plan, const ir::Listing& listing, const ir::Coordinates& place) {
+  device::Inputs inputs(microbatches);
+  for (int m = 0; m < microbatches; ++m) {
+    const int64_t first = (int64_t{m} * plan.mesh.dp + place.at(ir::Axis::dp)) * plan.sequences;
+    const runtime::Microbatch microbatch =
+        microbatch_from(sequences, first, plan.sequences, sequence_tokens(model, plan), plan.objective.of_pairs());
+    runtime::set_microbatch(inputs, m, microbatch, listing, place);
   }
-  batch.scales = scales_of(sequences, model, plan.sequence_length, plan.objective.of_pairs());
-  return batch;
+  runtime::set_scales(inputs, scales_of(sequences, model, plan), listing);
+  return inputs;
 }
 
 }  // namespace heddle::train

@@ -11,7 +11,7 @@ namespace heddle::train {
 
 namespace {
 
-// By layer: bytes of all that moves with one expert, of one slice of its width.
+// Bytes by layer: all that moves with one expert, of one slice of its width.
 std::map<int, double> bytes_of_experts(const ir::Listing& listing) {
   std::map<int, double> bytes;
   for (const ir::Op& op : listing.ops) {
@@ -43,21 +43,20 @@ ExpertMoves::ExpertMoves(const model::ModelConfig& model, const plan::Plan& plan
     int first = 0;
     while (mesh.at(first).at(ir::Axis::pp) != stage || mesh.at(first).at(ir::Axis::edp) != 0) ++first;
     std::vector<int> nodes;
-    for (const int rank : mesh.group("experts", first))
-      nodes.push_back(node_of.empty() ? 0 : node_of[static_cast<size_t>(rank)]);
-    for (const auto& [number, bytes] : bytes_of_experts(lowered.program.listings[static_cast<size_t>(stage)])) {
+    for (const int rank : mesh.group("experts", first)) nodes.push_back(node_of.empty() ? 0 : node_of[rank]);
+    for (const auto& [number, bytes] : bytes_of_experts(lowered.program.listings[stage])) {
       Layer& layer = layers_[number];
       layer.expert_bytes = bytes * plan.mesh.etp;
       const bool copied = !model.experts_bias;
       layer.holders = {.slices = plan.mesh.etp,
-                       .copies = copied ? exchange.copies() : 0,
+                       .replicas = copied ? exchange.replica_slots() : 0,
                        .node_of = comm::Places(0, nodes).node};
       const auto ps = [](double us) { return static_cast<int64_t>(std::llround(std::min(us * 1e6, 1e15))); };
       layer.rules = {.placing = {.costs = {.row_ps = costs.row_ps,
                                            .row_within_ps = costs.row_within_ps,
                                            .row_across_ps = costs.row_across_ps,
-                                           .copy_within_ps = costs.copy_within_ps,
-                                           .copy_across_ps = costs.copy_across_ps},
+                                           .replica_within_ps = costs.replica_within_ps,
+                                           .replica_across_ps = costs.replica_across_ps},
                                  .whole_sources = plan.exact_sums},
                      .rows = plan.sequences * plan.sequence_length / (int64_t{plan.mesh.tp} * plan.mesh.cp) *
                              model.num_experts_per_tok,
@@ -69,7 +68,7 @@ ExpertMoves::ExpertMoves(const model::ModelConfig& model, const plan::Plan& plan
 }
 
 std::optional<ExpertMoves::Next> ExpertMoves::at(int64_t step, const ExpertHistory& history,
-                                                 const ExpertHomes& homes) const {
+                                                 const ExpertPlacements& placements) const {
   if (every_ == 0 || step % every_ != 0) return std::nullopt;
   Next next;
   constexpr double kPicosecond = 1e-12;
@@ -78,8 +77,8 @@ std::optional<ExpertMoves::Next> ExpertMoves::at(int64_t step, const ExpertHisto
     if (known == history.layers.end()) continue;
     std::vector<int32_t> now(known->second.rows_E.size());
     for (size_t e = 0; e < now.size(); ++e)
-      now[e] = static_cast<int32_t>(homes.of(number, static_cast<int64_t>(e)));
-    comm::HomeChoice choice = comm::choose_homes(known->second.rows_E, now, layer.holders, layer.rules);
+      now[e] = static_cast<int32_t>(placements.of(number, static_cast<int64_t>(e)));
+    comm::MoveChoice choice = comm::choose_moves(known->second.rows_E, now, layer.holders, layer.rules);
     switch (choice.outcome) {
       case comm::MoveOutcome::even: ++next.figures.even; break;
       case comm::MoveOutcome::not_worth: ++next.figures.not_worth; break;
@@ -87,9 +86,9 @@ std::optional<ExpertMoves::Next> ExpertMoves::at(int64_t step, const ExpertHisto
         ++next.figures.moved;
         next.figures.experts += choice.moved;
         next.figures.bytes += static_cast<double>(choice.moved) * layer.expert_bytes;
-        next.figures.foretold_gain_s += static_cast<double>(choice.gain_ps) * microbatches_ * kPicosecond;
-        next.figures.foretold_cost_s += static_cast<double>(choice.cost_ps) * kPicosecond;
-        next.homes[number] = std::move(choice.home_of_E);
+        next.figures.predicted_gain_s += static_cast<double>(choice.gain_ps) * microbatches_ * kPicosecond;
+        next.figures.predicted_cost_s += static_cast<double>(choice.cost_ps) * kPicosecond;
+        next.placements[number] = std::move(choice.position_of_E);
     }
   }
   const bool looked = next.figures.moved + next.figures.even + next.figures.not_worth > 0;

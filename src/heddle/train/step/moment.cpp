@@ -10,7 +10,7 @@ namespace heddle::train {
 
 int stage_of(const plan::Lowered& lowered, int listing, int chunk) {
   const std::vector<int> stages = lowered.placement.stages_of(listing);
-  return chunk >= 0 && chunk < std::ssize(stages) ? stages[static_cast<size_t>(chunk)] : -1;
+  return chunk >= 0 && chunk < std::ssize(stages) ? stages[chunk] : -1;
 }
 
 Moment moment_of(const plan::Lowered& lowered, int listing, const ir::Op& op, int microbatch, int64_t order,
@@ -31,7 +31,7 @@ std::string place_text(const ir::Op& op, const std::string& value, int microbatc
 
 std::string earliest(RankExchange& ranks, const Moment& found_at, const std::string& found,
                      const std::string& none) {
-  constexpr size_t kNumbers = 5;                                                 // of a Moment
+  constexpr size_t kNumbers = 5;                                                 // numbers of a Moment
   std::vector<double> moments(static_cast<size_t>(ranks.size()) * kNumbers, 0);  // a place for each rank
   const std::array<int64_t, kNumbers> own{found_at.microbatch, found_at.phase, found_at.listing, found_at.op,
                                           found_at.rank};

@@ -1,5 +1,5 @@
-// When, within a step, an op ran: causes come before effects, on whichever rank. What is wrong on several ranks
-// went wrong first at the earliest moment.
+// The moment within a step at which an op ran: causes come before effects, on whichever rank. An error on several
+// ranks began at the earliest moment.
 #pragma once
 
 #include <compare>
@@ -27,7 +27,7 @@ Moment moment_of(const plan::Lowered& lowered, int listing, const ir::Op& op, in
 /// "'x' of linear in layer 3 (phase F, microbatch 1, rank 2)".
 std::string place_text(const ir::Op& op, const std::string& value, int microbatch, const RankExchange& ranks);
 
-/// Of what each rank has found, and when, the earliest; `none` where no rank has. All ranks call it together.
+/// The earliest of what the ranks have found, by its moment; `none` where no rank has. All ranks call it together.
 std::string earliest(RankExchange& ranks, const Moment& found_at, const std::string& found,
                      const std::string& none);
 

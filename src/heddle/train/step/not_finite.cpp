@@ -14,7 +14,7 @@ bool all_finite(const device::TensorView& view) {
   return true;
 }
 
-// What this rank finds first in its own step.
+// Finds the first value that is not finite in this rank's own step.
 class Search {
  public:
   Search(const plan::Lowered& lowered, const RankExchange& ranks) : lowered_(lowered), ranks_(ranks) {}
@@ -30,7 +30,7 @@ class Search {
  private:
   void look(const ir::Issue& issue, std::span<const device::TensorView> views,
             const std::vector<ir::ValueId>& ids) {
-    const ir::Listing& text = lowered_.program.listings[static_cast<size_t>(issue.listing)];
+    const ir::Listing& text = lowered_.program.listings[issue.listing];
     for (size_t i = 0; i < views.size() && where_.empty(); ++i) {
       if (views[i].data == nullptr || views[i].layout == ir::Layout::packed || all_finite(views[i])) continue;
       where_ = place_text(*issue.op, text.value(ids[i]).name, issue.microbatch, ranks_);
@@ -48,9 +48,9 @@ class Search {
 }  // namespace
 
 std::string first_not_finite(runtime::Executor& executor, const plan::Lowered& lowered, RankExchange& ranks,
-                             const device::Batch& batch) {
+                             const device::Inputs& inputs) {
   Search search(lowered, ranks);
-  executor.run_step(batch,
+  executor.run_step(inputs,
                     [&](const ir::Issue& issue, const device::KernelCall& call) { search.look(issue, call); });
   return earliest(ranks, search.first(), search.where(), "no single op; the sum over microbatches overflows");
 }

@@ -1,4 +1,4 @@
-// Where a loss or a gradient that is not finite comes from.
+// The source of a loss or a gradient that is not finite.
 #pragma once
 
 #include <string>
@@ -13,6 +13,6 @@ namespace heddle::train {
 /// "'3.logits' of linear in layer 3 (phase F, microbatch 0, rank 2)". Causes come before effects, on whichever
 /// rank. All ranks call it together.
 std::string first_not_finite(runtime::Executor& executor, const plan::Lowered& lowered, RankExchange& ranks,
-                             const device::Batch& batch);
+                             const device::Inputs& inputs);
 
 }  // namespace heddle::train

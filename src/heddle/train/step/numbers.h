@@ -7,7 +7,7 @@ namespace heddle::train {
 
 /// Element `i` of a tensor of f32 or f64.
 double number(const device::TensorView& view, int64_t i);
-/// Whether no element is infinite or no number; true of tensors of integers.
+/// True if no element is infinite or no number, and for tensors of integers.
 bool is_finite(const device::TensorView& view);
 
 }  // namespace heddle::train

@@ -1,5 +1,5 @@
-// What a model makes of pairs of answers, from the losses of their sequences: the figures that a training step has
-// of its own pairs (ops/losses/preference), of any.
+// Preferences of a model between pairs of answers, from the losses of their sequences: the figures that a training
+// step has of its own pairs (ops/preference), of any.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct Preference {
   int64_t pairs = 0;
 };
 
-/// Of sequences 2p and 2p + 1: −Σ ln p of the preferred answer and of the other, and the same of the reference.
+/// Figures of sequences 2p and 2p + 1: −Σ ln p of the preferred answer and of the other, and the reference's.
 Preference preference_of(std::span<const double> losses, std::span<const double> references,
                          const model::Objective& objective);
 

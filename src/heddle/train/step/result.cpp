@@ -5,12 +5,6 @@
 
 namespace heddle::train {
 
-namespace {
-
-constexpr size_t kFigures = 9;  // numbers of RankFigures
-
-}  // namespace
-
 double StepResult::total(const model::StatisticKind& kind) const {
   double sum = 0;
   for (const Reading& reading : statistics) {
@@ -68,31 +62,6 @@ double StepResult::imbalance() const {
     if (sum > 0) worst = std::max(worst, most * static_cast<double>(load.rows_E.size()) / sum);
   }
   return worst;
-}
-
-void append(std::vector<double>& row, const RankFigures& own, int rank, int ranks) {
-  for (int r = 0; r < ranks; ++r) {
-    const RankFigures& figures = r == rank ? own : RankFigures();
-    row.push_back(figures.seconds);
-    row.push_back(static_cast<double>(figures.peak_live_bytes));
-    row.push_back(static_cast<double>(figures.reserved_bytes));
-    row.push_back(static_cast<double>(figures.grown_bytes));
-    const RankWork& work = figures.work;
-    row.insert(row.end(), {work.forward_s, work.backward_s, work.update_s, work.experts_s, work.expert_rows});
-  }
-}
-
-void take_figures(StepResult& result, std::span<const double> figures) {
-  for (size_t i = 0; i + kFigures <= figures.size(); i += kFigures) {
-    const auto bytes = [&](size_t at) { return static_cast<int64_t>(figures[i + at]); };
-    result.seconds = std::max(result.seconds, figures[i]);
-    result.peak_live_bytes = std::max(result.peak_live_bytes, bytes(1));
-    result.reserved_bytes = std::max(result.reserved_bytes, bytes(2));
-    result.work.push_back({figures[i + 4], figures[i + 5], figures[i + 6], figures[i + 7], figures[i + 8]});
-    if (bytes(3) <= result.grown_bytes) continue;
-    result.grown_bytes = bytes(3);
-    result.grown_rank = static_cast<int>(i / kFigures);
-  }
 }
 
 }  // namespace heddle::train

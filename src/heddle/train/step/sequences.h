@@ -1,8 +1,8 @@
-// The sequences of a step or of an evaluation, and which of their tokens are to be predicted.
+// The sequences of a step or of an evaluation, and the tokens of theirs that are to be predicted.
 //
 // Where targets are masked, the next-token loss is the mean over the targets of the whole global batch that are
-// not, and so is that of each further token; what is masked has no loss and no gradient of it, and is input all the
-// same. Where targets have weights, it is their mean by those.
+// not; so is that of each further token. A masked target has no loss and no gradient of it, and is input all the
+// same. Where targets have weights, the loss is their mean by those.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ struct Sequences {
     const std::vector<uint8_t>* mask = mask_of(sequence);
     return tokens[sequence][token] >= 0 && (mask == nullptr || (*mask)[token] == 0);
   }
-  /// How much the id `distance` places behind `place` counts as a label of the one there.
+  /// The weight of the id `distance` places behind `place` as a label of the one there.
   double label_weight(size_t sequence, size_t place, size_t distance) const {
     if (!is_target(sequence, place + distance)) return 0;
     if (!begins.empty() && sample_begins(begins[sequence], place, distance)) return 0;

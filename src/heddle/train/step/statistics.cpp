@@ -8,9 +8,9 @@ namespace heddle::train {
 
 namespace {
 
-double mean(const model::Statistic& what, double sum, const device::Batch& batch) {
+double mean(const model::Statistic& what, double sum, std::span<const double> scales) {
   if (what.scale < 0) return sum;
-  return what.weight == 0 ? 0 : sum * batch.scales.at(static_cast<size_t>(what.scale)) / what.weight;
+  return what.weight == 0 ? 0 : sum * scales[static_cast<size_t>(what.scale)] / what.weight;
 }
 
 }  // namespace
@@ -41,21 +41,14 @@ std::vector<double> StepStatistics::row(const runtime::Executor& executor, int l
   return row;
 }
 
-void StepStatistics::set(std::vector<double>& row, int listing, const model::StatisticKind& kind,
-                         double value) const {
-  for (const Place& place : places_) {
-    if (place.listing == listing && place.what.kind == &kind) row[place.first] = value;
-  }
-}
-
-std::vector<Reading> StepStatistics::read(std::span<const double> row, const device::Batch& batch,
+std::vector<Reading> StepStatistics::read(std::span<const double> row, std::span<const double> scales,
                                           int ranks) const {
   std::vector<Reading> readings;
   for (const Place& place : places_) {
     if (place.again) continue;
     Reading& reading = readings.emplace_back(Reading{place.what.kind, place.what.of, {}});
     for (const double sum : row.subspan(place.first, place.size)) {
-      reading.values.push_back(mean(place.what, place.what.kind->same_on_ranks ? sum / ranks : sum, batch));
+      reading.values.push_back(mean(place.what, place.what.kind->same_on_ranks ? sum / ranks : sum, scales));
     }
   }
   return readings;

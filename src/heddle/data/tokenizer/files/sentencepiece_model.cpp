@@ -183,7 +183,7 @@ TokenizerSpec parse_sentencepiece_model(std::string_view text, const std::string
     add_piece(pieces[id], spec, name);
     if (pieces[id].type == PieceType::user_defined) normalizer.kept.push_back(pieces[id].text);
   }
-  if (spec.unknown < 0) config_error("{}: no piece stands for what is unknown", name);
+  if (spec.unknown < 0) config_error("{}: no piece is marked as the unknown one", name);
   if (!trainer.byte_fallback) spec.byte_tokens.clear();
   if (trainer.byte_fallback && spec.byte_tokens.size() != 256) {
     config_error("{}: byte_fallback needs 256 byte pieces, found {}", name, spec.byte_tokens.size());

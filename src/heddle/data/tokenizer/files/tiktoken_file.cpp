@@ -17,6 +17,7 @@ namespace {
 
 constexpr int kMostDepth = 32;
 constexpr size_t kMostPieceSteps = 1;
+constexpr size_t kOfLlama4 = 200'000;  // tokens, in a file of the same name as Llama 3's
 
 // How text is cut, as the encodings' publishers write it.
 constexpr const char* kCutGpt2 =
@@ -27,8 +28,6 @@ constexpr const char* kCutO200k =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
     R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
     R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr const char* kCutQwen =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kCutKimi =
     R"([\p{Han}]+)"
     R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
@@ -53,7 +52,7 @@ const std::array<Encoding, 6>& encodings() {
         {100260, "<|fim_suffix|>"},
         {100276, "<|endofprompt|>"}}},
       {"o200k_base", kCutO200k, {{199999, "<|endoftext|>"}, {200018, "<|endofprompt|>"}}},
-      {"qwen", kCutQwen, {{151643, "<|endoftext|>"}, {151644, "<|im_start|>"}, {151645, "<|im_end|>"}}},
+      {"qwen", kSplitWordsQwen, {{151643, "<|endoftext|>"}, {151644, "<|im_start|>"}, {151645, "<|im_end|>"}}},
       {"kimi", kCutKimi, {}},
   }};
   return all;
@@ -141,6 +140,23 @@ void add_reserved(TokenizerSpec& spec) {
   }
 }
 
+// Meta's program names 256 ids behind the tokens of the file that it calls tokenizer.model (Llama 3.1's names).
+void add_llama3(TokenizerSpec& spec) {
+  constexpr TokenId kSpecial = 256;
+  static const std::unordered_map<TokenId, const char*> kNamed{
+      {0, "<|begin_of_text|>"},   {1, "<|end_of_text|>"},   {4, "<|finetune_right_pad_id|>"},
+      {6, "<|start_header_id|>"}, {7, "<|end_header_id|>"}, {8, "<|eom_id|>"},
+      {9, "<|eot_id|>"},          {10, "<|python_tag|>"}};
+  const auto first = static_cast<TokenId>(spec.tokens.size());
+  TokenId reserved = 0;
+  for (TokenId i = 0; i < kSpecial; ++i) {
+    const auto named = kNamed.find(i);
+    spec.added.push_back({first + i, named != kNamed.end()
+                                         ? std::string(named->second)
+                                         : fmt::format("<|reserved_special_token_{}|>", reserved++)});
+  }
+}
+
 }  // namespace
 
 TokenizerSpec parse_tiktoken(std::string_view text, std::string_view config, const std::string& name) {
@@ -160,6 +176,10 @@ TokenizerSpec parse_tiktoken(std::string_view text, std::string_view config, con
   if (!pattern.is_null()) {
     cut = pattern.string();
     place = pattern.place();
+  } else if (std::filesystem::path(name).filename() == "tokenizer.model" && spec.tokens.size() < kOfLlama4 &&
+             !is_kimi) {
+    cut = kSplitWords;
+    if (spec.added.empty()) add_llama3(spec);
   } else {
     std::vector<std::string> names;
     for (const Encoding& encoding : encodings()) {
@@ -171,8 +191,9 @@ TokenizerSpec parse_tiktoken(std::string_view text, std::string_view config, con
     }
     if (cut.empty()) {
       config_error(
-          "{}: a tiktoken file doesn't say how text is cut: its name must be one of {}, or a tokenizer_config.json "
-          "beside it have pat_str",
+          "{}: a tiktoken file doesn't say how text is cut: its name must be one of {} or Llama 3's "
+          "tokenizer.model, or a "
+          "tokenizer_config.json beside it have pat_str",
           name, fmt::join(names, ", "));
     }
     if (is_kimi) add_reserved(spec);

@@ -1,5 +1,5 @@
 // The files that a tokenizer is read from: tokenizer.json, SentencePiece's .model, tiktoken's, told apart by what
-// they hold, and how a folder keeps one.
+// they hold, vocab.json with merges.txt, and how a folder keeps one.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,9 @@ struct TokenizerFiles {
   uint64_t hash() const;
 };
 
-/// From a file, or from a folder that keeps one. ConfigError for what isn't accepted.
-TokenizerFiles load_tokenizer(const std::string& path);
+/// Loads a file, or a folder that keeps one. `end_of_text` ends a text, a token's text or its id; empty: what the
+/// tokenizer says, or a file beside it. ConfigError for what isn't accepted.
+TokenizerFiles load_tokenizer(const std::string& path, const std::string& end_of_text = "");
 inline TokenizerSpec read_tokenizer(const std::string& path) { return load_tokenizer(path).spec; }
 
 /// The path of the tokenizer that a folder keeps, or "".

@@ -108,6 +108,15 @@ void read_byte_fallback(const JsonNode& node, const std::unordered_map<std::stri
   }
 }
 
+// True if some byte of a byte-level vocabulary is no token, as where it was trained without the alphabet.
+bool lacks_bytes(const TokenizerSpec& spec) {
+  std::array<bool, 256> known{};
+  for (const std::string& token : spec.tokens) {
+    if (token.size() == 1) known[static_cast<uint8_t>(token[0])] = true;
+  }
+  return std::find(known.begin(), known.end(), false) != known.end();
+}
+
 void read_unigram(const JsonNode& model, TokenizerSpec& spec) {
   spec.joining = Joining::unigram;
   if (spec.of_bytes) model.at("type").refuse("'Unigram' after ByteLevel is not accepted");
@@ -187,7 +196,7 @@ void read_pairs(const JsonNode& model, TokenizerSpec& spec) {
   }
   read_byte_fallback(model.at("byte_fallback"), ids, spec);
   const JsonNode unknown = model.at("unk_token");
-  if (!spec.of_bytes && !unknown.is_null()) {
+  if (!unknown.is_null() && (!spec.of_bytes || lacks_bytes(spec))) {
     const auto at = ids.find(unknown.string());
     if (at == ids.end()) unknown.refuse("'{}' is not in model.vocab", unknown.string());
     spec.unknown = at->second;
@@ -221,7 +230,7 @@ void read_pairs(const JsonNode& model, TokenizerSpec& spec) {
 
 void read_model(const JsonNode& model, TokenizerSpec& spec) {
   const JsonNode type = model.at("type");
-  // Old files lack the type; they are told by their merges.
+  // Old files lack the type; their merges show it.
   const std::string name = type.is_null() && !model.at("merges").is_null() ? "BPE" : type.string();
   refuse_unknown_options(model);
   if (name == "BPE") return read_pairs(model, spec);

@@ -1,11 +1,11 @@
 // Reads Hugging Face's tokenizer.json, and writes byte-level BPE as one.
 //
 // Read: models BPE (merges as "a b" or ["a", "b"], byte_fallback, unk_token, ignore_merges) and Unigram; added
-// tokens; normalizers NFC, NFD, NFKC, NFKD, Replace, Prepend; pre-tokenizers ByteLevel, Split, Digits, Metaspace;
-// post-processors ByteLevel and TemplateProcessing; and Sequences of them. That covers GPT-2, LLaMA 2 and 3,
-// Mixtral, DeepSeek-V2 and V3, Qwen 2 and 3, GLM-4.5, GPT-OSS and kin. What would change ids and isn't known here
-// (WordPiece, Precompiled, BertNormalizer, single_word, ...) is refused by one line that names its place in the
-// file.
+// tokens. Steps read: normalizers NFC, NFD, NFKC, NFKD, Replace, Prepend; pre-tokenizers ByteLevel, Split, Digits,
+// Metaspace; post-processors ByteLevel and TemplateProcessing; and Sequences of them. That covers GPT-2, LLaMA 2
+// and 3, Mixtral, DeepSeek-V2 and V3, Qwen 2 and 3, GLM-4.5, GPT-OSS and kin. Anything that would change ids and
+// isn't known here (WordPiece, Precompiled, BertNormalizer, single_word, ...) is refused by one line that names its
+// place in the file.
 //
 // Byte-level tokens stand in the file in GPT-2's alphabet: each byte is one printable character.
 #pragma once

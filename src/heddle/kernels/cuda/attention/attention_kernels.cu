@@ -1,6 +1,7 @@
-// attention in one sweep over the keys with a running maximum, and its gradient in two: one for dk and dv, which
-// adds up over queries, one for dq, which adds up over keys. Nothing is added atomically; scores are made anew in
-// each (seven products where one sweep with atomic additions takes five). FlashAttention-2, arXiv 2307.08691.
+// attention in one sweep over the keys with a running maximum, and its gradient in two. One sweep is for dk and dv
+// and adds up over queries; the other is for dq and adds up over keys. Nothing is added atomically; scores are made
+// anew in each (seven products where one sweep with atomic additions takes five). FlashAttention-2, arXiv
+// 2307.08691.
 //
 // A block has four warps of 16 rows each: queries (forward, dq), or keys (dkv). Scores p go through shared memory
 // between their two products, rounded to the type of the operands.
@@ -422,7 +423,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kAttentionThreads) attention_dq(AttentionGradAr
 
 template <class X>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kAttentionThreads) attention_sinks_wgrad(SinksGradArgs args) {
-  HEDDLE_SHARED(float, board, kAttentionThreads / kWarp);
+  HEDDLE_SHARED(float, of_warps, kAttentionThreads / kWarp);
   const int64_t sink = blockIdx.x, head = sink - args.first;
   const bool here = head >= 0 && head < args.h;
   float sum = 0;
@@ -435,7 +436,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kAttentionThreads) attention_sinks_wgrad(SinksG
     }
     sum += expf(args.sinks[sink] - args.lse[at]) * delta;
   }
-  sum = block_sum(sum, board);
+  sum = block_sum(sum, of_warps);
   if (threadIdx.x == 0) args.acc[sink] = (args.overwrite ? 0.0f : args.acc[sink]) - sum;
 }
 

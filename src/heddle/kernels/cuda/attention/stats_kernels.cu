@@ -6,7 +6,7 @@ namespace heddle::kernels::cuda {
 
 namespace {
 
-/// Where number i of [B, h, rows] stands among [B·S, h].
+/// The place of number i of [B, h, rows] among [B·S, h].
 HEDDLE_DEVICE int64_t lse_at(int64_t i, const StatsArgs& args) {
   const int64_t row = i % args.rows, head = i / args.rows % args.h, b = i / args.rows / args.h;
   return (b * args.S + args.first + row) * args.h + head;

@@ -1,6 +1,6 @@
-// What stands around a library's attention: its statistics lie [B, h, S] where ours are rows of heads, and in
-// context parallelism its result is a part. B sequences, S rows of each here, h heads, v or d numbers of a head; a
-// part is of the rows [first, first + rows) of each sequence, and its statistics are [B, h, rows].
+// Kernels around a library's attention: its statistics lie [B, h, S] where ours are rows of heads, and in context
+// parallelism its result is a part. B sequences, S rows of each here, h heads, v or d numbers of a head. A part is
+// of the rows [first, first + rows) of each sequence. Its statistics are [B, h, rows].
 #pragma once
 
 #include "heddle/kernels/cuda/arguments.h"

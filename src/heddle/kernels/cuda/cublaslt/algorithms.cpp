@@ -33,7 +33,7 @@ class Lines {
   [[noreturn]] void refuse(std::string_view line, std::string_view accepted) const {
     config_error("{}, line {}: '{}', accepted: {}", place_, number_, shown(line), accepted);
   }
-  /// What follows `word` and a space.
+  /// The rest of the line behind `word` and a space.
   std::string after(std::string_view word) {
     const std::string_view line = next();
     if (!line.starts_with(word) || line.size() < word.size() + 2 || line.size() > 200 || line[word.size()] != ' ')

@@ -1,4 +1,4 @@
-// Which of cuBLASLt's algorithms multiplies which shape, in a file that one run measures and others take.
+// A table of the cuBLASLt algorithm for each shape, in a file that one run measures and others take.
 //
 // For a shape the library names up to kMostAlgorithms algorithms, which it thinks quickest first, always the same
 // ones for one release on one kind of device. The first multiplies, unless a file says another. A file is taken
@@ -36,7 +36,8 @@ struct AlgorithmTable {
   std::string text() const;
   /// ConfigError, which names `place` and the line, for anything that `text` does not write.
   static AlgorithmTable parse(const std::string& text, const std::string& place);
-  /// The same of a file; ConfigError too where it was measured with another library or on another kind of device.
+  /// Reads a file likewise; ConfigError too where it was measured with another library or on another kind of
+  /// device.
   static AlgorithmTable read(const std::string& path, const std::string& library, const std::string& device);
 };
 

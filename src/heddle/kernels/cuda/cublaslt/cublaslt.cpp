@@ -1,8 +1,8 @@
 // Matrix products by cuBLASLt: one, or many of one size as one call.
 //
-// Algorithms are named by the library once for each shape, those that sum in one order; which of them multiplies
-// says algorithm_choice.h. A piece of a product's rows takes the algorithm of the whole, so that a row is summed as
-// it is there; where the library doesn't have it for so few rows it is asked anew.
+// The library names algorithms once for each shape, those that sum in one order; algorithm_choice.h says which of
+// them multiplies. A piece of a product's rows takes the algorithm of the whole, so that a row is summed as it is
+// there. The library is asked anew where it doesn't have that one for so few rows.
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
@@ -69,7 +69,7 @@ struct Product {
     cublaslt().preference_destroy(preference);
     if (status != CUBLAS_STATUS_SUCCESS) return;
     for (const cublasLtMatmulHeuristicResult_t& one : std::span(named).first(static_cast<size_t>(count))) {
-      if (one.state == CUBLAS_STATUS_SUCCESS) algorithms[static_cast<size_t>(found++)] = one.algo;
+      if (one.state == CUBLAS_STATUS_SUCCESS) algorithms[found++] = one.algo;
     }
     if (found > 0) chosen = AlgorithmChoice::here().of(s, found);
   }
@@ -96,7 +96,7 @@ struct Product {
 
   bool takes_algorithm_of(const Product& whole) {
     if (whole.found == 0) return true;
-    algorithms[0] = whole.algorithms[static_cast<size_t>(whole.chosen)];
+    algorithms[0] = whole.algorithms[whole.chosen];
     cublasLtMatmulHeuristicResult_t room{};
     const bool fits = cublaslt().algo_check(handle_of_device(), desc, b_layout, a_layout, c_layout, c_layout,
                                             &algorithms[0], &room) == CUBLAS_STATUS_SUCCESS &&
@@ -145,7 +145,7 @@ bool library_multiply(const ProductCall& call, void* workspace, void* stream) {
       !aligned(call.c, call.N)) {
     return false;
   }
-  // Of f32 operands only f32 results: the combinations of types that the library takes are few.
+  // f32 operands give only f32 results: the combinations of types that the library takes are few.
   if (call.a.dtype == Dtype::f32 && call.c.dtype != Dtype::f32) return false;
   const ProductShape shape = shape_of(call);
   const int64_t rows = call.M_in_all == 0 ? call.M : call.M_in_all;
@@ -156,8 +156,7 @@ bool library_multiply(const ProductCall& call, void* workspace, void* stream) {
   const auto run = [&](int algorithm) {
     return cublaslt().matmul(handle_of_device(), product.desc, &one, call.b.data, product.b_layout, call.a.data,
                              product.a_layout, &beta, call.c.data, product.c_layout, call.c.data, product.c_layout,
-                             &product.algorithms[static_cast<size_t>(algorithm)],
-                             reinterpret_cast<void*>(room * kWorkspaceAlignment),
+                             &product.algorithms[algorithm], reinterpret_cast<void*>(room * kWorkspaceAlignment),
                              static_cast<size_t>(kWorkspaceBytes), static_cast<cudaStream_t>(stream));
   };
   if (!call.add && rows == call.M) {

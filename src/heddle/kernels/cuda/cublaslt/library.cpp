@@ -1,7 +1,6 @@
 #include "heddle/kernels/cuda/cublaslt/library.h"
 
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
 
 #include <cstdlib>
 #include <map>
@@ -9,56 +8,56 @@
 #include <string_view>
 
 #include "heddle/base/error.h"
+#include "heddle/base/shared_library.h"
+#include "heddle/device/cuda/library_release.h"
 
 namespace heddle::kernels::cuda {
 
-const CublasLt& cublaslt() {
-  static const CublasLt found = [] {
-    CublasLt l;
-    if (const char* off = std::getenv("HEDDLE_CUBLASLT"); off != nullptr && std::string_view(off) == "0") {
-      l.unwanted = true;
-      l.text = "left out: HEDDLE_CUBLASLT is 0";
-      return l;
-    }
-    // What the user names goes before what the loader finds, and that before where it was when this was built.
-    const char* named = std::getenv("HEDDLE_CUBLASLT_PATH");
-    void* handle = nullptr;
-    for (const char* name :
-         {named != nullptr ? named : "", "libcublasLt.so.13", "libcublasLt.so.12", HEDDLE_CUBLASLT_PATH}) {
-      if (handle == nullptr && *name != '\0') handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    }
-    if (handle == nullptr) {
-      l.text = "neither libcublasLt.so.13 nor .12 is found (HEDDLE_CUBLASLT_PATH names a file)";
-      return l;
-    }
-    bool all = true;
-    const auto find = [&](auto& function, const char* name) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, name));
-      all = all && function != nullptr;
-      if (function == nullptr) l.text = fmt::format("the cuBLASLt of this machine has no {}", name);
-    };
-    find(l.create, "cublasLtCreate");
-    find(l.desc_create, "cublasLtMatmulDescCreate");
-    find(l.desc_destroy, "cublasLtMatmulDescDestroy");
-    find(l.desc_set, "cublasLtMatmulDescSetAttribute");
-    find(l.layout_create, "cublasLtMatrixLayoutCreate");
-    find(l.layout_destroy, "cublasLtMatrixLayoutDestroy");
-    find(l.layout_set, "cublasLtMatrixLayoutSetAttribute");
-    find(l.preference_create, "cublasLtMatmulPreferenceCreate");
-    find(l.preference_destroy, "cublasLtMatmulPreferenceDestroy");
-    find(l.preference_set, "cublasLtMatmulPreferenceSetAttribute");
-    find(l.heuristic, "cublasLtMatmulAlgoGetHeuristic");
-    find(l.algo_check, "cublasLtMatmulAlgoCheck");
-    find(l.matmul, "cublasLtMatmul");
-    find(l.version, "cublasLtGetVersion");
-    l.there = all;
-    if (Dl_info at{}; all && dladdr(reinterpret_cast<void*>(l.matmul), &at) != 0) {
-      const size_t version = l.version();
-      l.release = fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
-      l.text = fmt::format("cuBLASLt {} ({})", l.release, at.dli_fname);
-    }
+CublasLt open_cublaslt() {
+  CublasLt l;
+  if (const char* off = std::getenv("HEDDLE_CUBLASLT"); off != nullptr && std::string_view(off) == "0") {
+    l.unwanted = true;
+    l.text = "left out: HEDDLE_CUBLASLT is 0";
     return l;
-  }();
+  }
+  // Search order: what the user names, what the loader finds, and where it was when this was built.
+  const char* named = std::getenv("HEDDLE_CUBLASLT_PATH");
+  const std::string usual = fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR);
+  SharedLibrary library({named != nullptr ? named : "", usual.c_str(), HEDDLE_CUBLASLT_PATH});
+  if (library.handle() == nullptr) {
+    l.text = fmt::format("{} is not found (HEDDLE_CUBLASLT_PATH names a file)", usual);
+    return l;
+  }
+  library.find(l.create, "cublasLtCreate");
+  library.find(l.desc_create, "cublasLtMatmulDescCreate");
+  library.find(l.desc_destroy, "cublasLtMatmulDescDestroy");
+  library.find(l.desc_set, "cublasLtMatmulDescSetAttribute");
+  library.find(l.layout_create, "cublasLtMatrixLayoutCreate");
+  library.find(l.layout_destroy, "cublasLtMatrixLayoutDestroy");
+  library.find(l.layout_set, "cublasLtMatrixLayoutSetAttribute");
+  library.find(l.preference_create, "cublasLtMatmulPreferenceCreate");
+  library.find(l.preference_destroy, "cublasLtMatmulPreferenceDestroy");
+  library.find(l.preference_set, "cublasLtMatmulPreferenceSetAttribute");
+  library.find(l.heuristic, "cublasLtMatmulAlgoGetHeuristic");
+  library.find(l.algo_check, "cublasLtMatmulAlgoCheck");
+  library.find(l.matmul, "cublasLtMatmul");
+  library.find(l.version, "cublasLtGetVersion");
+  l.there = library.missing() == nullptr;
+  if (!l.there) l.text = fmt::format("the cuBLASLt of this machine has no {}", library.missing());
+  const std::string file = l.there ? SharedLibrary::file_of(l.matmul) : "";
+  if (!file.empty()) {
+    const size_t version = l.version();
+    l.release = fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+    l.text = fmt::format("cuBLASLt {} ({})", l.release, file);
+    const std::string other = device::other_major(static_cast<int>(version / 10000), CUBLAS_VER_MAJOR);
+    l.there = other.empty();
+    if (!l.there) l.text += ": " + other;
+  }
+  return l;
+}
+
+const CublasLt& cublaslt() {
+  static const CublasLt found = open_cublaslt();
   return found;
 }
 

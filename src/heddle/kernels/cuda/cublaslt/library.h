@@ -28,12 +28,15 @@ struct CublasLt {
   std::string text;     // its version and file, or what is missing
 };
 
+/// Looks for it anew.
+CublasLt open_cublaslt();
+/// The library, as found when it was first needed.
 const CublasLt& cublaslt();
 
 /// SystemError that says what was being done.
 void check_cublaslt(cublasStatus_t status, const char* doing);
 
-/// Of the device that this thread has chosen; made once for each.
+/// The handle of the device that this thread has chosen; made once for each.
 cublasLtHandle_t handle_of_device();
 
 }  // namespace heddle::kernels::cuda

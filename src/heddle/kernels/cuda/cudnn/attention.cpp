@@ -1,13 +1,12 @@
-// Entries of attention by cuDNN, whole, with a window too, or by the parts of a ring, in bf16; own kernels run what it
-// does not take: documents and sinks, windows over parts, keys gathered from ranks, other types and widths.
+// Entries of attention by cuDNN, whole, with a window too, or by the parts of a ring, in bf16. Own kernels run what
+// it does not take: documents and sinks, windows over parts, keys gathered from ranks, other types and widths.
 //
-// What a part of the ring sees is plain, once its two chunks lie side by side (positions rise over both): of a
-// rank's own keys a triangle; of keys that all stand before a query's first chunk, the nearer half of them by all
-// queries; of others all of them, by the second half of the queries. A part's result comes in bf16 and is joined in
-// f32.
+// A part of the ring sees plain regions, once its two chunks lie side by side (positions rise over both). It sees a
+// triangle of a rank's own keys. All queries see the nearer half of the keys that all stand before a query's first
+// chunk. The second half of the queries sees all other keys. A part's result comes in bf16 and is joined in f32.
 //
-// Gradients in a fixed order want room for scores that grows as the square of a sequence: heads, which don't know
-// of each other, are taken so many at a time that it stays within most_score_bytes.
+// Gradients in a fixed order want room for scores that grows as the square of a sequence. Heads are independent, so
+// a call takes so many at a time that the room stays within most_score_bytes.
 #include <algorithm>
 #include <vector>
 
@@ -27,7 +26,7 @@ struct Region {
   bool causal;
 };
 
-/// What the ranks of cp meet in this op: one region, or two, of ranks before and behind the keys' owner.
+/// The regions of this op's ranks of cp: one, or two, of ranks before and behind the keys' owner.
 std::vector<Region> regions(const ir::Op& op) {
   const int64_t rows = op.attributes.integer("sequence") / op.attributes.integer_or("cp", 1), half = rows / 2;
   const bool causal = op.attributes.integer("causal") != 0;
@@ -50,7 +49,7 @@ struct Sizes {
         window(op.attributes.integer_or("window", 0) < S ? op.attributes.integer_or("window", 0) : 0),
         scale(static_cast<float>(op.attributes.number("scale"))) {}
 
-  /// Of B and of hk, as many as one call takes; none where a single head is too much.
+  /// Numbers of B and of hk that one call takes; none where a single head is too much.
   std::pair<int64_t, int64_t> at_once(const Region& region, bool backward) const {
     if (!backward) return {B, hk};
     const auto whole = [](int64_t rows) { return (rows + 127) / 128 * 128; };
@@ -116,7 +115,7 @@ Support fits(const ir::Listing& listing, const ir::Op& op) {
   return Support::yes();
 }
 
-/// What a call keeps in scratch.
+/// The scratch of a call.
 struct Room {
   Room(const ir::Op& op, const Sizes& sizes, bool backward, void* base) : scratch(base) {
     int64_t bytes = 0, rows = 0;

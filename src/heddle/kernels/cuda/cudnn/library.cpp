@@ -1,11 +1,13 @@
 #include "heddle/kernels/cuda/cudnn/library.h"
 
-#include <dlfcn.h>
+#include <cuda_runtime_api.h>
 
 #include <cstdlib>
 #include <string_view>
 
 #include "heddle/base/error.h"
+#include "heddle/base/shared_library.h"
+#include "heddle/device/cuda/library_release.h"
 #include "heddle/kernels/registry.h"
 
 namespace heddle::kernels::cuda {
@@ -24,25 +26,31 @@ const CudnnLibrary& cudnn_library() {
       l.text = "left out: HEDDLE_CUDNN is 0";
       return l;
     }
-    // What the user names goes before what the loader finds, and that before where it was when this was built.
+    // Search order: what the user names, what the loader finds, and where it was when this was built.
     const char* named = std::getenv("HEDDLE_CUDNN_PATH");
-    for (const char* name : {named != nullptr ? named : "", "libcudnn.so.9", HEDDLE_CUDNN_PATH}) {
-      if (l.handle == nullptr && *name != '\0') l.handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    }
+    SharedLibrary library({named != nullptr ? named : "", "libcudnn.so.9", HEDDLE_CUDNN_PATH});
+    l.handle = library.handle();
     if (l.handle == nullptr) {
       l.text = "libcudnn.so.9 is not found (HEDDLE_CUDNN_PATH names a file)";
       return l;
     }
-    void* const symbol = dlsym(l.handle, "cudnnGetVersion");
-    Dl_info at{};
-    if (symbol == nullptr || dladdr(symbol, &at) == 0) {
+    size_t (*version_of)() = nullptr;
+    library.find(version_of, "cudnnGetVersion");
+    const std::string file = version_of == nullptr ? "" : SharedLibrary::file_of(version_of);
+    if (file.empty()) {
       l.text = "what is found as libcudnn.so.9 has no cudnnGetVersion";
       return l;
     }
-    const size_t version = reinterpret_cast<size_t (*)()>(symbol)();
-    l.text = fmt::format("cuDNN {}.{}.{} ({})", version / 10000, version / 100 % 100, version % 100, at.dli_fname);
+    const size_t version = version_of();
+    l.text = fmt::format("cuDNN {}.{}.{} ({})", version / 10000, version / 100 % 100, version % 100, file);
     l.there = version >= kOldest && version < kNextMajor;
     if (!l.there) l.text += ", wanted 9.16 or a later 9";
+    size_t (*cuda_version_of)() = nullptr;
+    library.find(cuda_version_of, "cudnnGetCudartVersion");
+    if (!l.there || cuda_version_of == nullptr) return l;
+    const std::string other = device::other_cuda(static_cast<int>(cuda_version_of()), CUDART_VERSION);
+    l.there = other.empty();
+    if (!l.there) l.text += ": " + other;
     return l;
   }();
   return found;

@@ -15,6 +15,7 @@
 
 #include "heddle/device/device.h"
 #include "heddle/kernels/cuda/cudnn/library.h"
+#include "heddle/kernels/cuda/cudnn/runtime_table.h"
 
 namespace {
 
@@ -26,21 +27,7 @@ void* open_library(const char* name, int flags) {
 }
 
 void* find_function(void* library, const char* name) {
-  if (library != &linked_in) return dlsym(library, name);
-  static const std::map<std::string_view, void*> runtime{
-      {"cudaRuntimeGetVersion", reinterpret_cast<void*>(cudaRuntimeGetVersion)},
-      {"cudaGetDevice", reinterpret_cast<void*>(cudaGetDevice)},
-      {"cudaDeviceGetAttribute", reinterpret_cast<void*>(cudaDeviceGetAttribute)},
-      {"cudaGetErrorString", reinterpret_cast<void*>(cudaGetErrorString)},
-      {"cudaGetLastError", reinterpret_cast<void*>(cudaGetLastError)},
-      {"cudaMemcpyAsync",
-       reinterpret_cast<void*>(
-           static_cast<cudaError_t (*)(void*, const void*, size_t, cudaMemcpyKind, cudaStream_t)>(
-               cudaMemcpyAsync))},
-      {"cudaMemsetAsync", reinterpret_cast<void*>(cudaMemsetAsync)},
-      {"cudaStreamIsCapturing", reinterpret_cast<void*>(cudaStreamIsCapturing)}};
-  const auto at = runtime.find(name);
-  return at == runtime.end() ? nullptr : at->second;
+  return library == &linked_in ? heddle::kernels::cuda::runtime_function(name) : dlsym(library, name);
 }
 
 }  // namespace
@@ -103,10 +90,13 @@ fe::graph::Tensor_attributes rows_of(Uid uid, int64_t B, int64_t heads, int64_t 
 
 class Graph : public AttentionPlan {
  public:
-  /// Capability: of the device that is described, or 0: that of the device in use. An operation keeps what is set
-  /// as it is added.
-  Graph(const AttentionShape& s, int capability) {
+  /// For `device`. Capability: of the device that is described, or 0: that of `device`. An operation keeps what is
+  /// set as it is added.
+  Graph(const AttentionShape& s, int device, int capability) : device_(device) {
     if (capability > 0) graph_.set_sm_version(capability);
+    // A captured graph need not keep the plan alive: plans live as long as the process. So no call asks whether its
+    // stream is being captured.
+    graph_.set_cuda_graph_retention(fe::CudaGraphRetention_t::NONE);
     graph_.set_io_data_type(fe::DataType_t::BFLOAT16)
         .set_intermediate_data_type(fe::DataType_t::FLOAT)
         .set_compute_data_type(fe::DataType_t::FLOAT);
@@ -172,24 +162,31 @@ class Graph : public AttentionPlan {
     std::unordered_map<int64_t, void*> at{
         {kQ, call.q}, {kK, call.k}, {kV, call.v}, {kO, call.o}, {kStats, call.stats}};
     if (call.d_o != nullptr) at.insert({{kDo, call.d_o}, {kDq, call.dq}, {kDk, call.dk}, {kDv, call.dv}});
-    Handle& handle = handle_of(device_in_use());
+    Handle& handle = handle_of(device_);
     const std::lock_guard lock(handle.mutex);
     if (fe::detail::set_stream(handle.handle, static_cast<cudaStream_t>(stream)) != CUDNN_STATUS_SUCCESS) {
       throw SystemError(0, "cuDNN: choosing a stream failed");
     }
-    check(graph_.execute(handle.handle, at, call.workspace), "attention");
+    fe::error_t status;
+    try {
+      status = graph_.execute(handle.handle, at, call.workspace);
+    } catch (const std::exception& error) {  // the frontend throws where it finds no function or no library
+      throw SystemError(0, fmt::format("cuDNN: attention: {}", error.what()));
+    }
+    check(status, "attention");
   }
 
  private:
+  int device_;
   fe::graph::Graph graph_;
   int64_t bytes_ = 0;
 };
 
-/// What is thrown, by the frontend too, is a refusal.
+/// Turns an exception, of the frontend too, into a refusal.
 template <class Make>
-PlannedAttention plan(const AttentionShape& shape, int capability, Make make) {
+PlannedAttention plan(const AttentionShape& shape, int device, int capability, Make make) {
   try {
-    const auto graph = std::make_shared<Graph>(shape, capability);
+    const auto graph = std::make_shared<Graph>(shape, device, capability);
     std::string refusal = make(*graph);
     return refusal.empty() ? PlannedAttention{graph, ""} : PlannedAttention{nullptr, "cuDNN: " + refusal};
   } catch (const std::exception& error) {
@@ -220,7 +217,7 @@ PlannedAttention plan_attention(const AttentionShape& shape) {
   const std::lock_guard lock(mutex);
   const auto [at, fresh] = plans->try_emplace({device, shape});
   if (fresh) {
-    at->second = plan(shape, 0, [&](Graph& graph) {
+    at->second = plan(shape, device, 0, [&](Graph& graph) {
       Handle& handle = handle_of(device);
       const std::lock_guard alone(handle.mutex);
       return graph.make(handle.handle, nullptr);
@@ -231,7 +228,7 @@ PlannedAttention plan_attention(const AttentionShape& shape) {
 
 PlannedAttention plan_attention_for(const AttentionShape& shape, std::string_view device_json, int capability) {
   if (!open()) return {nullptr, cudnn_library().text};
-  return plan(shape, capability, [&](Graph& graph) -> std::string {
+  return plan(shape, 0, capability, [&](Graph& graph) -> std::string {
     auto described = std::make_shared<fe::DeviceProperties>();
     auto status = described->deserialize({device_json.begin(), device_json.end()});
     return status.is_bad() ? status.get_message() : graph.make(nullptr, described);

@@ -1,7 +1,7 @@
 // Attention by cuDNN: what a call looks like, and plans of such calls, each made once and remembered.
 //
 // B sequences, h query heads, hk key heads, Sq query rows and Sk key rows of each that meet, d head dim, v value
-// dim. All tensors but the statistics lie as this project has them, [rows, heads·width] in bf16: a call may take
+// dim. All tensors but the statistics lie as this project has them, [rows, heads·width] in bf16. A call may take
 // some of the heads and rows of such a tensor, whose own sizes are its pitches.
 #pragma once
 
@@ -47,7 +47,7 @@ struct PlannedAttention {
   std::string refusal;
 };
 
-/// Whether there is a library to plan with, or why not: it is not wanted, not found, too old; there is no device.
+/// Says if there is a library to plan with, or why not: it is not wanted, not found, too old; there is no device.
 Support attention_library();
 /// The plan for the device in use, made at the first call.
 PlannedAttention plan_attention(const AttentionShape& shape);

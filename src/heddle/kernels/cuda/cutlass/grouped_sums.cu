@@ -36,7 +36,7 @@ using Mainloop = cutlass::gemm::collective::CollectiveBuilder<
 using Kernel = cutlass::gemm::kernel::GemmUniversal<Problem, Mainloop, Epilogue>;
 using Gemm = cutlass::gemm::device::GemmUniversalAdapter<Kernel>;
 
-// What sum_operands writes is what the kernel reads: of a stride one number is not known to the compiler.
+// The kernel reads exactly the form that sum_operands writes: of a stride one number is not known to the compiler.
 static_assert(sizeof(Problem::UnderlyingProblemShape) == 3 * sizeof(int32_t));
 static_assert(sizeof(Kernel::InternalStrideA) == sizeof(int64_t) &&
               sizeof(Kernel::InternalStrideB) == sizeof(int64_t));
@@ -75,7 +75,7 @@ const char* grouped_sums_by_cutlass(const SumArrays& arrays, int64_t groups, boo
   sums.alpha_ptr_array = sums.beta_ptr_array = nullptr;
   sums.dAlpha = {cute::_0{}, cute::_0{}, 0};
   sums.dBeta = {cute::_0{}, cute::_0{}, 0};
-  if (static_cast<int64_t>(Gemm::get_workspace_size(args)) > workspace_bytes) return "more workspace than foretold";
+  if (static_cast<int64_t>(Gemm::get_workspace_size(args)) > workspace_bytes) return "more workspace than predicted";
   Gemm gemm;
   auto* const on = static_cast<cudaStream_t>(stream);
   if (gemm.can_implement(args) != cutlass::Status::kSuccess) return "a product that it does not take";

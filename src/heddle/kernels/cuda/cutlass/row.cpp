@@ -67,6 +67,7 @@ void sums(const KernelCall& call, const int32_t* first, const TensorView& acc, b
     launch(clear_idle, {.blocks_x = std::min<int64_t>(blocks_for(each, 1024), 64), .blocks_y = groups},
            {first, numbers<float>(acc), each}, call.stream);
   }
+  device::forget_last_error();  // CUTLASS reads the last error to learn whether its launch was taken
   const char* refused =
       grouped_sums_by_cutlass(room.arrays, groups, add, device, processors,
                               reinterpret_cast<void*>(at * kWorkspaceAlignment), kWorkspaceBytes, call.stream);

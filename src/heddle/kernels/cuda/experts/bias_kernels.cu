@@ -82,7 +82,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kBiasThreads) gated_bias(GatedBiasArgs args) {
 
 template <class X>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kBiasThreads) gated_bias_dots(GatedBiasGradArgs args) {
-  HEDDLE_SHARED(float, board, kBiasThreads / kWarp);
+  HEDDLE_SHARED(float, of_warps, kBiasThreads / kWarp);
   const int64_t slot = blockIdx.x, t = slot / args.k, H = args.H;
   const bool wide = wide_rows<X>(args.dy_TH, H), wide_bias = wide_rows<float>(args.bias_EH, H);
   float dot = 0;
@@ -93,7 +93,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kBiasThreads) gated_bias_dots(GatedBiasGradArgs
     HEDDLE_UNROLL
     for (int i = 0; i < kPack; ++i) dot += d[i] * b[i];
   }
-  dot = block_sum(dot, board);
+  dot = block_sum(dot, of_warps);
   if (threadIdx.x == 0) args.to[slot] = dot;
 }
 

@@ -1,4 +1,4 @@
-// Which choices of a microbatch keep a place with their expert. See capacity_kernels.h.
+// Choices of a microbatch that keep a place with their expert. See capacity_kernels.h.
 #include "heddle/kernels/cuda/experts/capacity_kernels.h"
 #include "heddle/kernels/cuda/language.h"
 
@@ -20,7 +20,7 @@ constexpr int kCountBits = 21;
 constexpr uint64_t kCountMask = (uint64_t{1} << kCountBits) - 1;
 
 /// The highest number that at least C of `order`[first … end) reach, two bits at a time; for every thread.
-HEDDLE_DEVICE uint32_t bound_of(const uint32_t* order, int32_t first, int32_t end, int64_t C, uint64_t* board) {
+HEDDLE_DEVICE uint32_t bound_of(const uint32_t* order, int32_t first, int32_t end, int64_t C, uint64_t* of_warps) {
   uint32_t bound = 0;
   for (int shift = 30; shift >= 0; shift -= 2) {
     uint64_t reached = 0;  // of the next digits 1, 2 and 3
@@ -31,7 +31,7 @@ HEDDLE_DEVICE uint32_t bound_of(const uint32_t* order, int32_t first, int32_t en
         reached += own >= (bound | digit << shift) ? uint64_t{1} << (digit - 1) * kCountBits : 0;
       }
     }
-    reached = block_sum(reached, board);
+    reached = block_sum(reached, of_warps);
     for (uint32_t digit = 3; digit >= 1; --digit) {
       if (static_cast<int64_t>(reached >> (digit - 1) * kCountBits & kCountMask) < C) continue;
       bound |= digit << shift;
@@ -48,19 +48,19 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(256) orders_of_gates(CapacityArgs args) {
 }
 
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kPlaceThreads) places_of_rows(CapacityArgs args) {
-  HEDDLE_SHARED(uint64_t, board, kPlaceThreads / kWarp);
+  HEDDLE_SHARED(uint64_t, of_warps, kPlaceThreads / kWarp);
   HEDDLE_SHARED(unsigned, votes, kPlaceThreads / kWarp);
   const int64_t e = blockIdx.x, C = args.C;
   const int32_t first = args.offsets[e], end = args.offsets[e + 1];
   uint32_t bound = 0;  // all above it keep a place, and the first `ties` that are equal to it
   int64_t ties = 0;
   if (end - first > C) {
-    bound = bound_of(args.order_R, first, end, C, board);
+    bound = bound_of(args.order_R, first, end, C, of_warps);
     uint64_t above = 0;
     for (int32_t row = first + static_cast<int32_t>(threadIdx.x); row < end; row += kPlaceThreads) {
       above += args.order_R[row] > bound ? 1 : 0;
     }
-    ties = C - static_cast<int64_t>(block_sum(above, board));
+    ties = C - static_cast<int64_t>(block_sum(above, of_warps));
   }
   int32_t next = 0, tied = 0;
   for (int32_t from = first; from < end; from += kPlaceThreads) {
@@ -98,10 +98,10 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(256) gradients_of_kept(KeptGradArgs args) {
 }
 
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kDropThreads) count_dropped(DroppedArgs args) {
-  HEDDLE_SHARED(int64_t, board, kDropThreads / kWarp);
+  HEDDLE_SHARED(int64_t, of_warps, kDropThreads / kWarp);
   int64_t dropped = 0;
   for (int64_t i = threadIdx.x; i < args.R; i += kDropThreads) dropped += args.place_of_R[i] < 0 ? 1 : 0;
-  dropped = block_sum(dropped, board);
+  dropped = block_sum(dropped, of_warps);
   if (threadIdx.x == 0) args.sum[0] = static_cast<double>(dropped) + (args.overwrite ? 0.0 : args.sum[0]);
 }
 

@@ -1,4 +1,4 @@
-// Which choices of a microbatch keep a place with their expert. T tokens, k experts a token, R = T·k rows sorted by
+// Choices of a microbatch that keep a place with their expert. T tokens, k experts a token, R = T·k rows sorted by
 // (expert, token), E experts of C places. See ops/experts/capacity.cpp.
 #pragma once
 

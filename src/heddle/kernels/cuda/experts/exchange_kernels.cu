@@ -1,4 +1,4 @@
-// What collectives do with rows between their exchanges. See exchange_kernels.h.
+// Kernels of collectives for rows between their exchanges. See exchange_kernels.h.
 #include "heddle/kernels/cuda/experts/exchange_kernels.h"
 #include "heddle/kernels/cuda/language.h"
 

@@ -1,4 +1,4 @@
-// What collectives do with rows between their exchanges.
+// Kernels of collectives for rows between their exchanges.
 #pragma once
 
 #include "heddle/kernels/cuda/arguments.h"

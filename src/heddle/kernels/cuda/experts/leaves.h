@@ -8,15 +8,15 @@
 
 namespace heddle::kernels::cuda {
 
-/// In shared memory.
+/// Leaves of a token's sum, in shared memory.
 template <int most>
 struct Leaves {
   const void* row[most];
   float gate[most];
   int32_t key[most];
   uint8_t is_sum[most];  // of f32; else a row of X, whose gate applies
-  /// Of few leaves: the sums that merge, in order, as pair_of(into, from), a sum being named by its first leaf. Of
-  /// many: how often, once leaf j is there, the newest sum joins the one before it.
+  /// For few leaves: the sums that merge, in order, as pair_of(into, from), a sum being named by its first leaf.
+  /// For many: how often, once leaf j is there, the newest sum joins the one before it.
   uint8_t merges[most];
   int8_t level[most];   // between pending sums
   uint8_t first[most];  // leaf of a pending sum
@@ -70,7 +70,7 @@ class LeafList {
   }
 
  private:
-  /// Of the highest bit in which the keys of leaves j - 1 and j differ.
+  /// The level of the highest bit in which the keys of leaves j - 1 and j differ.
   HEDDLE_DEVICE int8_t level(int j) const {
     return static_cast<int8_t>(32 - __clz(leaves_.key[j] ^ leaves_.key[j - 1]));
   }

@@ -13,7 +13,7 @@ using device::RouteList;
 using device::TokenRoutes;
 using ir::Topology;
 
-/// How many slices of a holder's experts are at a rank, or on a node.
+/// Number of slices of a holder's experts that are at a rank, or on a node.
 HEDDLE_DEVICE int slices_at(const TokenRoutes& r, int64_t holder, int32_t to, bool node) {
   if (!node) return to / r.slices == holder ? 1 : 0;
   int count = 0;
@@ -43,7 +43,7 @@ HEDDLE_DEVICE int64_t step() { return static_cast<int64_t>(gridDim.x) * blockDim
 }  // namespace
 
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kListThreads) list_tokens(device::ListTokens args) {
-  HEDDLE_SHARED(int, board, kListThreads / kWarp);
+  HEDDLE_SHARED(int, of_warps, kListThreads / kWarp);
   HEDDLE_SHARED(unsigned, votes, kListThreads / kWarp);
   const int64_t d = blockIdx.x, i = blockIdx.y, b = d * args.routes.I + i;
   const int32_t to = args.routes.to_D[d], first = args.routes.first_I[i], end = args.routes.first_I[i + 1];
@@ -53,8 +53,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kListThreads) list_tokens(device::ListTokens ar
     many += kind == Kind::many ? 1 : 0;
     alone += kind == Kind::alone ? 1 : 0;
   }
-  many = block_sum(many, board);
-  alone = block_sum(alone, board);
+  many = block_sum(many, of_warps);
+  alone = block_sum(alone, of_warps);
   if (threadIdx.x == 0) {
     args.many_DI[b + 1] = many;
     args.alone_DI[b + 1] = alone;
@@ -98,7 +98,7 @@ HEDDLE_KERNEL void running_sums(RunningSumsArgs args) {
 }
 
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kListThreads) count_slots(device::ListRows args) {
-  HEDDLE_SHARED(int, board, kListThreads / kWarp);
+  HEDDLE_SHARED(int, of_warps, kListThreads / kWarp);
   const TokenRoutes& r = args.routes;
   const int64_t b = blockIdx.x, i = b / r.P % r.I;
   const int64_t expert = r.to_D[b / (r.I * r.P)] / r.slices * r.P + b % r.P;
@@ -106,7 +106,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kListThreads) count_slots(device::ListRows args
   for (int64_t at = r.first_I[i] * r.k + threadIdx.x; at < r.first_I[i + 1] * r.k; at += kListThreads) {
     count += r.experts_Qk[at] == expert ? 1 : 0;
   }
-  count = block_sum(count, board);
+  count = block_sum(count, of_warps);
   if (threadIdx.x == 0) args.offsets[b + 1] = count;
 }
 
@@ -144,7 +144,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kListThreads) list_slots(device::ListRows args)
 }
 
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kListThreads) place_rows(device::PlaceRows args) {
-  HEDDLE_SHARED(int, board, kListThreads / kWarp);
+  HEDDLE_SHARED(int, of_warps, kListThreads / kWarp);
   const int64_t e = blockIdx.x, source = blockIdx.y, G = args.G, P = args.P;
   const int32_t turn = args.turn_G[source];
   const int32_t* received = args.n_2GP + G * P;
@@ -162,10 +162,10 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kListThreads) place_rows(device::PlaceRows args
       alone += apart;
     }
   }
-  before = block_sum(before, board);
-  arrived = block_sum(arrived, board);
-  many = block_sum(many, board);
-  alone = block_sum(alone, board);
+  before = block_sum(before, of_warps);
+  arrived = block_sum(arrived, of_warps);
+  many = block_sum(many, of_warps);
+  alone = block_sum(alone, of_warps);
   const int own_many =
       args.arrive_G == nullptr ? 0 : args.arrive_G[source] - (args.marked ? args.arrive_alone_G[source] : 0);
   const int32_t count = received[source * P + e];
@@ -208,7 +208,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(256) own_numbers(device::OwnNumbers args) {
 
 namespace {
 
-/// What every rank knows of every source: device/exchange_work.h.
+/// The numbers that every rank knows of every source: device/exchange_work.h.
 class Gathered {
  public:
   HEDDLE_DEVICE explicit Gathered(const device::ChooseRoute& args)
@@ -231,7 +231,7 @@ class Gathered {
 
 enum class Hop { plain, plain_back, rank, rank_back, across, across_back, merge, merge_back, within, within_back };
 
-/// From rank a to rank b. Whole numbers: sums of them are exact in any order.
+/// Bytes from rank a to rank b. Whole numbers: sums of them are exact in any order.
 HEDDLE_DEVICE double bytes_of(const device::ChooseRoute& args, Hop hop, int64_t a, int64_t b) {
   const Gathered all(args);
   const int32_t here = args.node_of_G[a], there = args.node_of_G[b];

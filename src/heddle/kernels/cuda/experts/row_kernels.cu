@@ -127,7 +127,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(128) tree_sum(TreeSumArgs args) {
 
 template <class X>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(128) weigh_dgrad(WeighArgs args) {
-  HEDDLE_SHARED(float, board, 128 / kWarp);
+  HEDDLE_SHARED(float, of_warps, 128 / kWarp);
   const int64_t slot = blockIdx.x, t = slot / args.k, H = args.H;
   const int64_t row = args.row_of_Tk == nullptr ? slot : args.row_of_Tk[slot];
   if (row < 0) {
@@ -149,7 +149,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(128) weigh_dgrad(WeighArgs args) {
     }
     store_pack(static_cast<X*>(args.dy_RH) + row * H + at, H - at, wide, d);
   }
-  dot = block_sum(dot, board);
+  dot = block_sum(dot, of_warps);
   if (threadIdx.x == 0) args.dg[slot] = dot;
 }
 

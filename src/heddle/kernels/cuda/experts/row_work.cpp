@@ -4,12 +4,12 @@
 #include <algorithm>
 
 #include "heddle/kernels/cuda/backend.h"
+#include "heddle/kernels/cuda/experts/combine_kernels.h"
 #include "heddle/kernels/cuda/experts/exchange_kernels.h"
 #include "heddle/kernels/cuda/experts/host_work.h"
 #include "heddle/kernels/cuda/experts/routing_kernels.h"
 #include "heddle/kernels/cuda/experts/row_kernels.h"
 #include "heddle/kernels/cuda/experts/slot_kernels.h"
-#include "heddle/kernels/cuda/experts/way_home_kernels.h"
 #include "heddle/kernels/cuda/map_kernels.h"
 
 namespace heddle::kernels::cuda {
@@ -109,9 +109,9 @@ void sum_passing(Dtype rows, const device::SumNode& args, void* stream) {
     launch(sum_node<X, most>, a_block_each(args.routes.Q), args, stream);
   });
 }
-void sum_at_home(Dtype rows, const device::SumHome& args, void* stream) {
+void launch_combine_sums(Dtype rows, const device::CombineSums& args, void* stream) {
   by_leaves(rows, args.routes.k * args.routes.slices, [&]<class X, int most>(X, std::integral_constant<int, most>) {
-    launch(sum_home<X, most>, a_block_each(args.routes.Q), args, stream);
+    launch(combine_sums<X, most>, a_block_each(args.routes.Q), args, stream);
   });
 }
 void numbers_of_slots(Dtype wide, const device::SlotNumbers& args, void* stream) {
@@ -152,7 +152,7 @@ const device::RowWork* row_work() {
                                     .place_rows = places,
                                     .sum_tokens = sum_arrived,
                                     .sum_node = sum_passing,
-                                    .sum_home = sum_at_home,
+                                    .combine_sums = launch_combine_sums,
                                     .slot_numbers = numbers_of_slots,
                                     .own_numbers = own,
                                     .choose_route = choose,

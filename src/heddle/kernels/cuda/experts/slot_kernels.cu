@@ -7,11 +7,11 @@
 namespace heddle::kernels::cuda {
 
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kListThreads) count_experts(device::CountExperts args) {
-  HEDDLE_SHARED(int, board, kListThreads / kWarp);
+  HEDDLE_SHARED(int, of_warps, kListThreads / kWarp);
   const int64_t expert = blockIdx.x;
   int count = 0;
   for (int64_t i = threadIdx.x; i < args.choices; i += kListThreads) count += args.experts[i] == expert ? 1 : 0;
-  count = block_sum(count, board);
+  count = block_sum(count, of_warps);
   if (threadIdx.x == 0) args.rows_E[expert] = count;
 }
 

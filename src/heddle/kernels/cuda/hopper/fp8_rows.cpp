@@ -5,9 +5,9 @@
 
 #include "heddle/device/cuda/cuda_check.h"
 #include "heddle/kernels/cuda/backend.h"
+#include "heddle/kernels/cuda/fp8.h"
 #include "heddle/kernels/cuda/hopper/fp8_wgmma_kernels.h"
 #include "heddle/kernels/cuda/hopper/processors.h"
-#include "heddle/kernels/cuda/products/fp8.h"
 
 namespace heddle::kernels::cuda {
 
@@ -100,7 +100,7 @@ Support takes(const ir::Listing& listing, const ir::Op& op) {
   return there ? Support::yes() : Support::no("the device is not of capability 9.0");
 }
 
-/// That of what runs where an operand is not aligned, if it wants more.
+/// Scratch of this kernel, or of the one that runs where an operand is not aligned, if it wants more.
 template <bool grouped, bool is_dgrad>
 int64_t scratch_bytes(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
   Scratch scratch(nullptr);

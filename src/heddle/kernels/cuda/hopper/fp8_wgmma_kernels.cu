@@ -1,11 +1,11 @@
-// Products of e4m3 numbers on Hopper's own instructions. As in wgmma_kernels.cu blocks go from tile to tile, one
-// warp copies 128 bytes of k of both operands at a time, up to six stages ahead, and two warpgroups multiply 64
-// rows each by 128 columns: four wgmma of 32 in k make the sums of one block of k, which are scaled and added in
-// fp32 while the other warpgroup multiplies. Both operands lie by k, the only way that wgmma takes bytes. What is
-// copied beyond K is zeros, and beyond a group's rows or columns others', which are multiplied and not stored.
+// Products of e4m3 numbers on Hopper's own instructions. As in wgmma_kernels.cu blocks go from tile to tile. One
+// warp copies 128 bytes of k of both operands at a time, up to six stages ahead. Two warpgroups multiply 64 rows
+// each by 128 columns. Four wgmma of 32 in k make the sums of one block of k. These are scaled and added in fp32
+// while the other warpgroup multiplies. Both operands lie by k, the only way that wgmma takes bytes. What is copied
+// beyond K is zeros, and beyond a group's rows or columns others', which are multiplied and not stored.
+#include "heddle/kernels/cuda/fp8_tile.h"
 #include "heddle/kernels/cuda/hopper/fp8_wgmma_kernels.h"
 #include "heddle/kernels/cuda/hopper/instructions.h"
-#include "heddle/kernels/cuda/products/fp8_tile.h"
 
 namespace heddle::kernels::cuda {
 
@@ -15,7 +15,7 @@ namespace {
 HEDDLE_DEVICE void multiply(float (&c)[64], uint64_t a, uint64_t b, bool add) {
   HEDDLE_WGMMA_N128("m64n128k32.f32.e4m3.e4m3", "1, 1", 0);
 }
-/// What the instruction has written is not read before this.
+/// Keeps results of the instruction from being read before this.
 HEDDLE_DEVICE void hold(float (&c)[64]) {
   HEDDLE_UNROLL
   for (int i = 0; i < 64; ++i) asm volatile("" : "+f"(c[i])::"memory");

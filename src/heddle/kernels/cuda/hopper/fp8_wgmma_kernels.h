@@ -3,8 +3,8 @@
 
 #include <cuda.h>
 
+#include "heddle/kernels/cuda/fp8_product.h"
 #include "heddle/kernels/cuda/hopper/wgmma_kernels.h"
-#include "heddle/kernels/cuda/products/fp8_product.h"
 
 namespace heddle::kernels::cuda {
 

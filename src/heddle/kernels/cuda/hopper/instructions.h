@@ -1,5 +1,5 @@
-// What kernels of Hopper's own are written with: barriers that count bytes, tensor copies, descriptions of tiles.
-// NVIDIA, PTX ISA 8.x, "mbarrier", "Tensor copies", "Asynchronous Warpgroup Level Matrix Instructions".
+// Instructions for Hopper's own kernels: barriers that count bytes, tensor copies, descriptions of tiles. NVIDIA,
+// PTX ISA 8.x, "mbarrier", "Tensor copies", "Asynchronous Warpgroup Level Matrix Instructions".
 #pragma once
 
 #include <cuda.h>

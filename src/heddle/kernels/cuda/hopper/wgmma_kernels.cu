@@ -1,9 +1,9 @@
 // Products of experts on Hopper's own instructions. As many blocks as the device has multiprocessors go from tile
-// to tile, those of the same rows side by side. One warp copies tiles of 64 in k with the tensor copy engine, up
-// to four stages ahead, those of the next tile too while this one is stored; two warpgroups multiply them, 64 rows
-// by 256 columns each. Both tiles lie in shared memory in rows of 128 bytes with the engine's swizzle, by k (a, and
-// b where it lies [N, K]) or by column (b where it lies [K, N], in four boxes of 64 columns). What a tile holds of
-// another expert's rows or columns is multiplied and not stored.
+// to tile, those of the same rows side by side. One warp copies tiles of 64 in k with the tensor copy engine, up to
+// four stages ahead, those of the next tile too while this one is stored. Two warpgroups multiply them, 64 rows by
+// 256 columns each. Both tiles lie in shared memory in rows of 128 bytes with the engine's swizzle. They lie by k
+// (a, and b where it lies [N, K]) or by column (b where it lies [K, N], in four boxes of 64 columns). What a tile
+// holds of another expert's rows or columns is multiplied and not stored.
 //
 // Instructions and descriptors: NVIDIA, PTX ISA 8.x, "Asynchronous Warpgroup Level Matrix Instructions" and "Tensor
 // copies"; layouts by k and by column as there.

@@ -1,6 +1,6 @@
 // A build for other devices, and the emulator, have no kernels of Hopper's own.
 #include "heddle/kernels/cuda/backend.h"
-#include "heddle/kernels/cuda/products/fp8.h"
+#include "heddle/kernels/cuda/fp8.h"
 
 namespace heddle::kernels::cuda {
 

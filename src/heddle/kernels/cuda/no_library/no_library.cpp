@@ -1,4 +1,4 @@
-// Where there is no vendor's library (a build without its header; the emulator) every product is the kernel's.
+// Without a vendor's library (a build without its header; the emulator) every product is the kernel's.
 #include "heddle/kernels/cuda/backend.h"
 
 namespace heddle::kernels::cuda {

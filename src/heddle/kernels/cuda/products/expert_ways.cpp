@@ -1,6 +1,6 @@
-// The ways of experts' products beside the grouped one (ir/product_way.h). batched: equal rows of all experts as
-// one product of many matrices. serial: one expert after the other, equal rows by one product each, rows of any
-// size, which only the device knows, by the grouped kernel with one group, whose blocks beyond the expert's rows
+// The ways of experts' products beside the grouped one (ir/product_way.h). Batched: equal rows of all experts as
+// one product of many matrices. Serial: one expert after the other. Equal rows take one product each. Rows of any
+// size, which only the device knows, take the grouped kernel with one group, whose blocks beyond the expert's rows
 // end. R rows sorted by expert, E experts; K in, N out.
 //
 // By the own kernels an element is the same sum in increasing k as in the grouped product. The vendor's library
@@ -109,7 +109,7 @@ Support alike(const ir::Listing& listing, const ir::Op& op) {
 
 Support without_copies(const ir::Op& op) {
   const bool copies = op.attributes.integer_or("copies", 0) != 0 || (op.in.size() > 3 && op.in[3] != ir::none);
-  return copies ? Support::no("copies of experts have rows of any number") : Support::yes();
+  return copies ? Support::no("replicas of experts have any number of rows") : Support::yes();
 }
 
 Support may_batch(const ir::Listing& listing, const ir::Op& op) {

@@ -1,12 +1,11 @@
-// Which rows of which expert a block of a product takes, found from the offsets on the device.
+// The expert and its rows that a block of a product takes, found from the offsets on the device.
 #pragma once
 
 #include "heddle/kernels/cuda/language.h"
 
 namespace heddle::kernels::cuda {
 
-/// Which group has the tile of rows `tile`, and which of its tiles that is; left as it was: none. By the first
-/// warp.
+/// Finds the group that has the tile of rows `tile`, and its number there; left as it was: none. By the first warp.
 HEDDLE_DEVICE void find_tile(const int32_t* offsets, int64_t groups, int rows_each, int64_t tile, int32_t* group,
                              int32_t* tile_in_group) {
   const int lane = static_cast<int>(threadIdx.x);

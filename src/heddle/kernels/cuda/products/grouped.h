@@ -5,8 +5,8 @@
 
 namespace heddle::kernels::cuda {
 
-/// y's rows first[e] … first[e+1] from those of x, for each of w's experts e. w is [E, N, K]; forward: x [R, K],
-/// y [R, N]; backward: the other way round.
+/// y's rows first[e] … first[e+1] from those of x, for each of w's experts e. Shapes: w [E, N, K]; forward x [R,
+/// K], y [R, N]; backward the other way round.
 template <bool backward>
 void rows_by(const TensorView& x, const TensorView& w, const int32_t* first, const TensorView& y, void* stream);
 

@@ -8,8 +8,8 @@ namespace heddle::kernels::cuda {
 constexpr int kProductM = 128, kProductN = 128, kProductThreads = 256, kProductStages = 3;
 constexpr int64_t kMostProductGroups = 4096;
 
-/// Where experts are cut: nowhere; rows of a and c (each expert its own b); what is summed (each its own c);
-/// matrices of one size, one behind the other, of all three.
+/// How experts cut a product: not at all; by rows of a and c (each expert its own b). Sums: by the summed dimension
+/// (each its own c). Batch: by matrices of one size, one behind the other, of all three.
 enum class Groups : int32_t { none, rows, sums, batch };
 
 struct ProductArgs {

@@ -1,5 +1,5 @@
-// How a warp stores its 16 rows of a product in fp32 that a warpgroup's matrix instruction left in registers: lanes
-// hold pairs of columns.
+// Stores a warp's 16 rows of a product in fp32 that a warpgroup's matrix instruction left in registers: lanes hold
+// pairs of columns.
 #pragma once
 
 #include "heddle/kernels/cuda/language.h"
@@ -8,7 +8,7 @@
 
 namespace heddle::kernels::cuda {
 
-/// Where element i of 64 (a tile of 128 columns) lies among the warp's 16 rows and the tile's columns.
+/// The place of element i of 64 (a tile of 128 columns) among the warp's 16 rows and the tile's columns.
 HEDDLE_DEVICE int row_of_element(int lane, int i) { return lane / 4 + i % 4 / 2 * 8; }
 HEDDLE_DEVICE int column_of_element(int lane, int i) { return i / 4 * 8 + lane % 4 * 2 + i % 2; }
 

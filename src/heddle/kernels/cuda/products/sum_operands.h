@@ -1,5 +1,5 @@
-// What a library's grouped kernel wants of the weight gradients of experts, made on the device from the offsets, so
-// that the host need not know how many rows each has. R rows of bf16 sorted by expert; K in, N out.
+// Operands of a library's grouped kernel for the weight gradients of experts. The device makes them from the
+// offsets, so that the host need not know how many rows each has. R rows of bf16 sorted by expert; K in, N out.
 #pragma once
 
 #include "heddle/kernels/cuda/arguments.h"

@@ -1,5 +1,5 @@
-// Products of tiles in shared memory by one warp, in fragments of the tensor cores' m16n8k16 (bf16) or by fused
-// multiply-adds in the same layout (f32), and the copying of tiles from global memory.
+// Products of tiles in shared memory by one warp, and the copying of tiles from global memory. Products in bf16 use
+// fragments of the tensor cores' m16n8k16, in f32 fused multiply-adds in the same layout.
 //
 // A warp forms c[16·MT, 8·NT] += Σ_k a(i, k)·b(k, j), k increasing. A lane holds of each 16×8 fragment the elements
 // (g, 2t), (g, 2t+1), (g+8, 2t), (g+8, 2t+1), g = lane ÷ 4, t = lane mod 4. A tile lies in rows of `pitch` numbers,
@@ -41,7 +41,7 @@ HEDDLE_DEVICE void copy_async(void* to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes) : "memory");
 }
 HEDDLE_DEVICE void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/// Until at most `open` of the groups of copies that this thread has ended are under way.
+/// Waits until at most `open` of the groups of copies that this thread has ended are under way.
 template <int open>
 HEDDLE_DEVICE void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(open) : "memory");

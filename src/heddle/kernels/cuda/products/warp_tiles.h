@@ -1,4 +1,4 @@
-// Which rows of which expert a warp takes, for kernels whose warps go from tile to tile each at its own pace.
+// The expert and its rows that a warp takes, for kernels whose warps go from tile to tile each at its own pace.
 #pragma once
 
 #include "heddle/kernels/cuda/language.h"

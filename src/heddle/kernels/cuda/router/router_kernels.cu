@@ -299,7 +299,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kSortThreads) balance_parts(BalanceArgs args) {
 }
 
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kSortThreads) balance_sequences(BalanceArgs args) {
-  HEDDLE_SHARED(double, board, kSortThreads / kWarp);
+  HEDDLE_SHARED(double, of_warps, kSortThreads / kWarp);
   const int64_t b = blockIdx.x, E = args.E, each = (args.S + kBalanceTokens - 1) / kBalanceTokens;
   double dot = 0;
   for (int64_t e = threadIdx.x; e < E; e += kSortThreads) {
@@ -313,7 +313,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kSortThreads) balance_sequences(BalanceArgs arg
     dot += f * (share / static_cast<double>(args.whole));
   }
   if (args.loss_B == nullptr) return;
-  dot = block_sum(dot, board);
+  dot = block_sum(dot, of_warps);
   if (threadIdx.x == 0) args.loss_B[b] = args.alpha * dot;
 }
 

@@ -87,8 +87,8 @@ struct BalanceArgs {
   double alpha;
 };
 constexpr int64_t kBalanceTokens = 128;
-/// chosen and Z of each token; count and share of each part of a sequence (a block each); their sums in order, and
-/// the loss (a block a sequence); ds (a warp a token).
+/// In this order: chosen and Z of each token. Count and share of each part of a sequence (a block each). Their sums
+/// in order, and the loss (a block a sequence). ds (a warp a token).
 HEDDLE_KERNEL void balance_tokens(BalanceArgs args);
 HEDDLE_KERNEL void balance_parts(BalanceArgs args);
 HEDDLE_KERNEL void balance_sequences(BalanceArgs args);

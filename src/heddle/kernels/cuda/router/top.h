@@ -6,7 +6,7 @@
 
 namespace heddle::kernels::cuda {
 
-/// What a warp has of its token: two rows of E numbers and E marks.
+/// A warp's memory for its token: two rows of E numbers and E marks.
 struct WarpMemory {
   float *a, *b;
   unsigned char* taken;
@@ -16,7 +16,7 @@ HEDDLE_DEVICE WarpMemory memory_of_warp(unsigned char* shared, int64_t E) {
   return {floats, floats + E, shared + kRouterWarps * E * 8 + threadIdx.x / kWarp * E};
 }
 
-/// Whether x at index i comes before the champion: higher, or as high with a lower index; a NaN after all numbers.
+/// True if x at index i comes before the champion: higher, or as high with a lower index; a NaN after all numbers.
 HEDDLE_DEVICE bool better(float x, int i, float champion, int at) {
   if (i < 0) return false;
   if (at < 0) return true;

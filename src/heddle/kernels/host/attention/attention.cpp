@@ -58,10 +58,10 @@ Problem read_problem(const ir::Op& op, int64_t rows, const ir::Coordinates* plac
 
 bool has_first_seen(const ir::Op& op) {
   const int at = ir::place_of("starts", op.def->operands);
-  const bool starts = at >= 0 && at < static_cast<int>(op.in.size()) && op.in[static_cast<size_t>(at)] != ir::none;
+  const bool starts = at >= 0 && at < static_cast<int>(op.in.size()) && op.in[at] != ir::none;
   return starts || op.attributes.integer_or("window", 0) > 0;
 }
-/// At the end of scratch.
+/// Bytes of first_seen, at the end of scratch.
 int64_t first_seen_bytes(const ir::Op& op, int64_t rows) {
   return has_first_seen(op) ? attention::round_up(rows * static_cast<int64_t>(sizeof(int32_t)), 64) : 0;
 }

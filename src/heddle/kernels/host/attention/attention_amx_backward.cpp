@@ -3,11 +3,11 @@
 //   p  = exp(scale·q kᵀ − lse)      delta = Σ do·o      dp = do vᵀ      ds = p·(dp − delta)
 //   dv = pᵀ do                      dk = scale·dsᵀ q                    dq = scale·ds k
 //
-// For 128 keys × 128 queries at a time. p and ds are held transposed (rows are keys, lanes queries): so they come
-// out of the vector units just as the A operand of dv and dk, and lse and delta are plain vectors. dq is summed
-// transposed, dqᵀ = kᵀ dsᵀ, with dsᵀ as the B operand, whose pairs of keys come from interleaving two rows; that
-// leaves the queries of a step in the order of kLaneQuery, undone when dq is written. While the vector units work
-// on 32 × 32 scores, the tile unit computes the next ones. p and ds are rounded to bf16, all sums are fp32.
+// It takes 128 keys × 128 queries at a time. p and ds are held transposed (rows are keys, lanes queries). So they
+// come out of the vector units just as the A operand of dv and dk, and lse and delta are plain vectors. The sum of
+// dq is transposed, dqᵀ = kᵀ dsᵀ, with dsᵀ as the B operand. Its pairs of keys come from interleaving two rows.
+// That leaves the queries of a step in the order of kLaneQuery, undone when dq is written. While the vector units
+// work on 32 × 32 scores, the tile unit computes the next ones. p and ds are rounded to bf16, all sums are fp32.
 #include "heddle/kernels/host/attention/attention_problem.h"
 
 #if defined(__x86_64__)
@@ -146,8 +146,8 @@ struct Weigh {
   const uint32_t* queries;           // masked: of each key, the queries that see it
 };
 
-/// Of each of 32 keys the queries of a step that see it. `keys`: how many of them are there; on the diagonal key r
-/// meets queries r..31 only.
+/// Finds, for each of 32 keys, the queries of a step that see it. `keys`: how many of them are there; on the
+/// diagonal key r meets queries r..31 only.
 void find_queries(const Task& task, int64_t key_step, int64_t query_step, bool diagonal, int64_t keys, bool hides,
                   uint32_t* queries) {
   const Problem& p = task.problem;

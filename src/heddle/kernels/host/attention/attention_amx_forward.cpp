@@ -1,12 +1,12 @@
 // Forward of attention in bf16 with AMX.
 //
-// For 32 queries and 128 keys at a time (an item): scores = q kᵀ by tiles, one pass over each row of scores that
-// makes the probabilities (kept in registers from the maximum to the rounding), then out += probabilities · v by
-// tiles. While the vector units soften one item, the tile unit computes the scores of the next: 8 rows are softened
-// between starting the products of 32 keys and storing them.
+// An item is 32 queries and 128 keys. First scores = q kᵀ by tiles. Then one pass over each row of scores makes the
+// probabilities (kept in registers from the maximum to the rounding). Then out += probabilities · v by tiles. While
+// the vector units soften one item, the tile unit computes the scores of the next: 8 rows are softened between
+// starting the products of 32 keys and storing them.
 //
 // The reference m of a row, subtracted before the exponential, follows the row's maximum only when that has grown
-// by more than kSlack: any reference gives the same quotient, and a stale one spares both the horizontal maximum
+// by more than kSlack. Any reference gives the same quotient, and a stale one spares both the horizontal maximum
 // and the rescaling of `out`. Scores are in units of log2 here, so that the exponential is a power of two.
 #include "heddle/kernels/host/attention/attention_problem.h"
 

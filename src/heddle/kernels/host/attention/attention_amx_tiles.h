@@ -1,12 +1,11 @@
 // AMX tiles for attention: the tile products, and packing of bf16 rows into tiles.
 //
-// A tile is 16 rows × 64 bytes. tdpbf16ps adds A·B to C, where C is 16 × 16 fp32, A is 16 × 32 bf16, and B holds 32
-// × 16 as 16 rows of 16 pairs (the pair is two neighbours along the summed dimension). With rows of a matrix x and
-// its columns c, the four packings of a 32-row step are, each tile 1 KB:
+// A tile is 16 rows × 64 bytes. tdpbf16ps adds A·B to C. C is 16 × 16 fp32, A is 16 × 32 bf16. B holds 32 × 16 as
+// 16 rows of 16 pairs (the pair is two neighbours along the summed dimension). A matrix x has columns c. The four
+// packings of a 32-row step are, each tile 1 KB:
 //
-//   rows         A with 16 rows of x,     summing over c          pairs_across  B with 16 rows of x, summing over c
-//   columns      A with 16 columns of x,  summing over rows       pairs_down    B with 16 columns, summing over
-//   rows
+//   rows         A with 16 rows of x,     summing over c       pairs_across  B with 16 rows of x, summing over c
+//   columns      A with 16 columns of x,  summing over rows    pairs_down    B with 16 columns, summing over rows
 #pragma once
 
 #include <cstdint>

@@ -3,9 +3,9 @@
 //   p  = exp(scale·q kᵀ − lse)      delta = Σ do·o      dp = do vᵀ      ds = p·(dp − delta)
 //   dv = pᵀ do                      dk = scale·dsᵀ q                    dq = scale·ds k
 //
-// For 64 queries × 64 keys at a time; p and ds live in thread scratch, lanes along keys: as rows for dq, whose sum
-// runs over keys, and down for dv and dk, whose sums run over queries (the same numbers where a word is one). dq of
-// a query head and dk, dv of the unit are summed in shared scratch and written out once.
+// It takes 64 queries × 64 keys at a time. p and ds live in thread scratch, lanes along keys. They lie as rows for
+// dq, whose sum runs over keys, and down for dv and dk, whose sums run over queries (the same numbers where a word
+// is one). Shared scratch sums dq of a query head and dk, dv of the unit to write them out once.
 #include "heddle/kernels/host/attention/attention_problem.h"
 
 #if defined(__x86_64__)

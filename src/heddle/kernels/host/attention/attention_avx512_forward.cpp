@@ -1,11 +1,11 @@
 // Forward of attention with AVX-512, in fp32 and bf16.
 //
-// For 32 queries and 128 keys at a time: scores = q kᵀ (lanes run along keys, hence kᵀ is packed once a unit), then
-// one pass over each row of scores that makes the probabilities (kept in registers from the maximum to the
-// rounding), then out += probabilities · v.
+// It takes 32 queries and 128 keys at a time. First scores = q kᵀ (lanes run along keys, hence kᵀ is packed once a
+// unit). Then one pass over each row of scores makes the probabilities (kept in registers from the maximum to the
+// rounding). Then out += probabilities · v.
 //
 // The reference m of a row, subtracted before the exponential, follows the row's maximum only when that has grown
-// by more than kSlack: any reference gives the same quotient, and a stale one saves rescaling `out`. Scores are in
+// by more than kSlack. Any reference gives the same quotient, and a stale one saves rescaling `out`. Scores are in
 // units of log2 here, so that the exponential is a power of two.
 #include "heddle/kernels/host/attention/attention_problem.h"
 

@@ -1,5 +1,5 @@
-// What a word is in the AVX-512 attention kernels, which are written once for three kinds of it. A word is 32 bits
-// of a packed operand, held as a float that nothing computes with but `multiply`:
+// The word of the AVX-512 attention kernels, which are written once for three kinds of it. A word is 32 bits of a
+// packed operand, held as a float that nothing computes with but `multiply`:
 //
 //   Fp32          a number                              operands f32,  one fused multiply-add a word
 //   Bf16Widened   a number                              operands bf16, widened when they are packed
@@ -49,7 +49,7 @@ struct Bf16Widened {
   HEDDLE_AVX512_INLINE static __m512 load(const bf16* from, int64_t count) {
     return widen(_mm256_maskz_loadu_epi16(lanes_below(count), from));
   }
-  /// To nearest even, in integers; a NaN stays one.
+  /// Rounds to nearest even, in integers; a NaN stays one.
   HEDDLE_AVX512_INLINE static void store(bf16* to, int64_t count, __m512 x) {
     const __m512i word = _mm512_castps_si512(x), upper = _mm512_srli_epi32(word, 16);
     const __m512i odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));

@@ -1,5 +1,6 @@
-// What the Highway attention kernels share: rows of a head, copied and widened to fp32 in the forms that the
-// products read (padding is always written, never assumed), and the one product,  C[m][n] (+)= Σ_k A(m, k)·B[k][n].
+// Parts that the Highway attention kernels share. They copy rows of a head and widen them to fp32 in the forms that
+// the products read; padding is always written, never assumed. The one product is  C[m][n] (+)= Σ_k A(m,
+// k)·B[k][n].
 #if defined(HEDDLE_KERNELS_HOST_ATTENTION_HIGHWAY_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_KERNELS_HOST_ATTENTION_HIGHWAY_INL_H
 #undef HEDDLE_KERNELS_HOST_ATTENTION_HIGHWAY_INL_H

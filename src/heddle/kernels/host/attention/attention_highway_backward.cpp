@@ -4,8 +4,8 @@
 //   p  = exp(scale·q kᵀ − lse)      delta = Σ do·o      dp = do vᵀ      ds = p·(dp − delta)
 //   dv = pᵀ do                      dk = scale·dsᵀ q                    dq = scale·ds k
 //
-// for 64 queries × 64 keys at a time; dq of a query head and dk, dv of the unit are summed in shared scratch, in
-// fp32, and written out once. Where probabilities are dropped, dp and, behind ds, p are multiplied by the factors.
+// It takes 64 queries × 64 keys at a time. Shared scratch sums dq of a query head and dk, dv of the unit in fp32,
+// to write them out once. Where probabilities are dropped, dp and, behind ds, p are multiplied by the factors.
 #include "heddle/kernels/host/simd_targets_to_avx2.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "heddle/kernels/host/attention/attention_highway_backward.cpp"

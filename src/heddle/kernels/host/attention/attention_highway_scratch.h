@@ -1,4 +1,4 @@
-// What the Highway attention kernels keep in scratch: all of it fp32, whatever the type of the operands, which are
+// The scratch of the Highway attention kernels: all of it fp32, whatever the type of the operands, which are
 // widened as they are packed. The layouts are the same for every instruction set.
 #pragma once
 

@@ -32,24 +32,24 @@ struct Problem {
   int64_t head_dim = 1, value_dim = 1;  // D, Dv
   bool causal = false;
   float scale = 1.0f;
-  // Where the sequence is cut among ranks, the queries are two chunks of it: their steps, and the steps of keys at
-  // which they begin (all multiples of the path's block). 0: queries and keys are the same rows.
+  // In a sequence that is cut among ranks, the queries are two chunks. Number of their steps, and the steps of keys
+  // at which they begin (all multiples of the path's block). 0: queries and keys are the same rows.
   int64_t chunk_steps = 0;
   int64_t chunk_begin[2] = {0, 0};
-  // A part of the ring: the keys are another rank's share, of which each query of a chunk sees the same first steps
+  // A part of the ring: the keys are another rank's share. Each query of a chunk sees the same first steps of it
   // (multiples of the path's block), all rows of them. The chunk of later positions sees at least as many.
   bool of_others = false;
   int64_t chunk_seen[2] = {0, 0};
-  // Of keys that are a rank's share the rows of a chunk, and the positions at which its two begin; 0: a key's row
+  // For keys that are a rank's share: the rows of a chunk, and the positions at which its two begin; 0: a key's row
   // is its position.
   int64_t key_chunk = 0;
   int64_t key_chunk_begin[2] = {0, 0};
 
-  // In a window, or where documents are apart: the first key row that each query row of the call sees, no later one
-  // an earlier row within a sequence. Null: the first of all.
+  // The first key row that each query row of the call sees in a window, or where documents are apart; it never
+  // falls within a sequence. Null: the first of all.
   const int32_t* first_seen = nullptr;
 
-  // Which probabilities are dropped; null: none.
+  // The probabilities that are dropped; null: none.
   const DroppedKeys* dropped = nullptr;
 
   int64_t heads_per_unit() const { return heads / kv_heads; }
@@ -58,9 +58,9 @@ struct Problem {
   int64_t key_steps() const { return divide_up(keys, kStep); }
   int64_t first_query(int64_t unit) const { return unit / kv_heads * queries; }
   int64_t first_key(int64_t unit) const { return unit / kv_heads * keys; }
-  /// Whether the last step of keys that a step of queries sees holds the same positions.
+  /// True if the last step of keys that a step of queries sees holds the same positions.
   bool has_diagonal() const { return causal && !of_others; }
-  /// With a diagonal: that step of keys.
+  /// The step of keys that holds the diagonal, where there is one.
   int64_t diagonal(int64_t query_step) const {
     if (chunk_steps == 0) return query_step;
     return query_step < chunk_steps ? chunk_begin[0] + query_step : chunk_begin[1] + query_step - chunk_steps;
@@ -76,7 +76,7 @@ struct Problem {
   }
   /// Rows of a step of queries that are there.
   int64_t rows_of(int64_t query_step) const { return std::min(kStep, queries - query_step * kStep); }
-  /// Whether some of them are blind to keys from this row on.
+  /// True if some of them are blind to keys from this row on.
   bool hides(int64_t unit, int64_t query_step, int64_t key) const {
     if (first_seen == nullptr) return false;
     return first_seen[first_query(unit) + query_step * kStep + rows_of(query_step) - 1] > key;
@@ -140,8 +140,8 @@ struct Next {
   int64_t share = 0, shares = 1;
 };
 
-/// What a row is measured from before it has met a key that it sees: finite, so that of unseen keys alone, whose
-/// scores are −∞, nothing comes out but zeros.
+/// The reference of a row before it has met a key that it sees: finite, so that of unseen keys alone, whose scores
+/// are −∞, nothing comes out but zeros.
 constexpr float kUnmet = -1e30f;
 
 struct Task {

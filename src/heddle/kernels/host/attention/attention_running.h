@@ -1,5 +1,5 @@
-// Where the forward of 32 queries begins, and what a part of the ring takes over from the parts before it: their
-// output stands for one key of weight exp(lse), as a sink does that has no value.
+// The start of the forward of 32 queries. A part of the ring takes over the parts before it: their output stands
+// for one key of weight exp(lse), as a sink does that has no value.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace heddle::kernels::host::attention {
 
-/// What has been summed of 32 queries: of weights exp(score − reference).
+/// The running sums of 32 queries: of weights exp(score − reference).
 struct Running {
   float* out;        // [32][width]
   float* sums;       // [32][lanes], a row's sum is the sum of its lanes
@@ -18,7 +18,7 @@ struct Running {
   float* limit;      // [32], the raw score at which the reference must move
   int64_t width, lanes;
   float per_nat;
-  float slack;  // what scores may be above the reference
+  float slack;  // the most that scores may be above the reference
 };
 
 /// Begins with nothing, with the head's sink, or with what the parts before have given for `rows` rows.

@@ -1,9 +1,10 @@
-// Who does what in an attention call.
+// Distribution of an attention call over threads.
 //
 // While there are at least as many units left as threads, each thread takes whole units: it packs the keys and uses
-// them while they are warm. The units left over (fewer than threads) are shared by the whole team: forward by
-// blocks of queries; backward by waves, the pairs (key block j, query block i) with i + j the same, which share no
-// sum. Each sum thus has one order in both ways, so the number of threads never changes a bit of the result.
+// them while they are warm. The whole team shares the units left over (fewer than threads). Forward it cuts them by
+// blocks of queries. Backward it cuts them by waves, the pairs (key block j, query block i) with i + j the same,
+// which share no sum. Each sum thus has one order in both ways, so the number of threads never changes a bit of the
+// result.
 #include <omp.h>
 
 #include <algorithm>

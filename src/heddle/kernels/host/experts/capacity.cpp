@@ -1,8 +1,8 @@
-// Which choices of a microbatch keep a place with their expert. T tokens, k experts a token, R = T·k rows sorted by
+// Choices of a microbatch that keep a place with their expert. T tokens, k experts a token, R = T·k rows sorted by
 // (expert, token), E experts of C places. See ops/experts/capacity.cpp.
 //
-// Gates are laid out by row, as unsigned numbers in the order of floats. Each expert that has more rows than places
-// halves the range of those numbers until as many of its rows lie above as it has places, counting in vectors; then
+// Gates are laid out by row, as unsigned numbers in the order of floats. An expert that has more rows than places
+// halves the range of those numbers until as many of its rows lie above as it has places, counting in vectors. Then
 // its rows take their places in order, and slots read theirs. Nothing depends on the number of threads.
 #include "heddle/kernels/host/simd_targets.h"
 #undef HWY_TARGET_INCLUDE
@@ -35,7 +35,7 @@ HWY_INLINE int64_t count_from(uint32_t least, const uint32_t* orders, int64_t n)
   return count;
 }
 
-/// What keeps a place: all above `order`, and the first `ties` that are equal to it.
+/// Rows that keep a place: all above `order`, and the first `ties` that are equal to it.
 struct Bound {
   uint32_t order = 0;
   int64_t ties = 0;
@@ -54,7 +54,7 @@ HWY_INLINE Bound bound_of(const uint32_t* orders, int64_t n, int64_t C) {
 }
 }  // namespace
 
-/// Of slots: scratch by row.
+/// A piece of slots: fills scratch by row.
 void OrdersOfGates(const KernelCall& call, int64_t begin, int64_t end) {
   const auto* g_Tk = call.in[0].as<const float>();
   const auto* row_of_Tk = call.in[1].as<const int32_t>();
@@ -71,7 +71,7 @@ void OrdersOfGates(const KernelCall& call, int64_t begin, int64_t end) {
   for (int64_t lane = 0; i + lane < end; ++lane) order_R[row_of_Tk[i + lane]] = orders[lane];
 }
 
-/// Of experts: scratch becomes the place of each row, or −1.
+/// A piece of experts: scratch becomes the place of each row, or −1.
 void PlacesOfRows(const KernelCall& call, int64_t begin, int64_t end) {
   const auto *token_of_R = call.in[2].as<const int32_t>(), *offsets = call.in[3].as<const int32_t>();
   const int64_t C = call.op->attributes.integer("places");
@@ -97,7 +97,7 @@ void PlacesOfRows(const KernelCall& call, int64_t begin, int64_t end) {
   }
 }
 
-/// Of slots.
+/// A piece of slots.
 void PlacesOfSlots(const KernelCall& call, int64_t begin, int64_t end) {
   const auto* g_Tk = call.in[0].as<const float>();
   const auto* row_of_Tk = call.in[1].as<const int32_t>();

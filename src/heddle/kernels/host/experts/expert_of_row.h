@@ -12,8 +12,8 @@ inline int64_t column_blocks(int64_t columns) { return (columns + kColumnBlock -
 /// Asked for rows in increasing order.
 class ExpertOfRow {
  public:
-  /// Operand `bias` of the call is f32[E, N], the one behind it i32[E + C + 1], and behind that f32[C, N] of
-  /// copies, where there are any; or all are absent.
+  /// Operand `bias` of the call is f32[E, N], the one behind it i32[E + C + 1]. Behind that is f32[C, N] of
+  /// replicas, where there are any. Or all are absent.
   ExpertOfRow(const device::KernelCall& call, size_t bias) {
     if (bias >= call.in.size() || !call.in[bias]) return;
     bias_EN_ = call.in[bias].as<const float>();

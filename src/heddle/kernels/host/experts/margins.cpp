@@ -1,9 +1,9 @@
-// How far each expert's biased scores are from being chosen, counted in bins (ops/balance.cpp). T tokens, E
+// Distances of each expert's biased scores from being chosen, counted in bins (ops/balance.cpp). T tokens, E
 // experts.
 //
-// First each token's middle between the last score that is chosen and the next, its highest taken one by one
-// (top-inl.h); then experts count their bins by blocks of columns as wide as a line of the cache, so that each has
-// its own counts: whole numbers, which nothing but the scores decides.
+// First comes each token's middle between the last score that is chosen and the next, its highest taken one by one
+// (top-inl.h). Then experts count their bins by blocks of columns as wide as a line of the cache, so that each has
+// its own counts. They are whole numbers, which nothing but the scores decides.
 #include "heddle/kernels/host/simd_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "heddle/kernels/host/experts/margins.cpp"
@@ -27,7 +27,7 @@ HWY_BEFORE_NAMESPACE();
 namespace heddle::kernels::host::HWY_NAMESPACE {
 using device::KernelCall;
 
-/// Of tokens, into scratch.
+/// A piece of tokens, into scratch.
 void MiddlesOfTokens(const KernelCall& call, int64_t begin, int64_t end) {
   const auto *s_TE = call.in[0].as<const float>(), *bias_E = call.in[1].as<const float>();
   const int64_t E = call.in[0].columns(), k = call.op->attributes.integer("top_k");
@@ -45,7 +45,7 @@ void MiddlesOfTokens(const KernelCall& call, int64_t begin, int64_t end) {
   }
 }
 
-/// Of blocks of experts.
+/// A piece of blocks of experts.
 void BinsOfExperts(const KernelCall& call, int64_t begin, int64_t end) {
   const auto *s_TE = call.in[0].as<const float>(), *bias_E = call.in[1].as<const float>();
   const auto* middle_T = reinterpret_cast<const float*>(call.scratch);

@@ -60,21 +60,27 @@ Engine resolve(Engine wanted, Dtype left, const Weights& w) {
 struct Team {
   int threads = 1;
   int64_t* numbers = nullptr;   // [experts + 1]
-  std::byte* pieces = nullptr;  // threads × kPieceScratchBytes
-  std::byte* scratch_of(int thread) const { return pieces + thread * kPieceScratchBytes; }
+  std::byte* pieces = nullptr;  // threads × piece_bytes
+  int64_t piece_bytes = 0;
+  std::byte* scratch_of(int thread) const { return pieces + thread * piece_bytes; }
 };
 
-Team make_team(const Scratch& scratch, int64_t experts, double flops) {
-  const int64_t room = scratch.bytes - numbers_bytes(experts);
-  HEDDLE_CHECK(scratch.data && room >= kPieceScratchBytes, "matrix product: {} bytes of scratch, need {} or more",
-               scratch.bytes, numbers_bytes(experts) + kPieceScratchBytes);
+double flops_of(const ProductSizes& sizes) {
+  return 2.0 * static_cast<double>(sizes.rows) * static_cast<double>(sizes.n) * static_cast<double>(sizes.k);
+}
+
+Team make_team(const Scratch& scratch, const ProductSizes& sizes, Engine engine) {
+  const int64_t room = scratch.bytes - numbers_bytes(sizes.groups), piece = piece_scratch_bytes(engine, sizes);
+  HEDDLE_CHECK(scratch.data && room >= piece, "matrix product: {} bytes of scratch, need {} or more", scratch.bytes,
+               numbers_bytes(sizes.groups) + piece);
   HEDDLE_CHECK(reinterpret_cast<uintptr_t>(scratch.data) % kScratchAlignment == 0,
                "matrix product: scratch is not 64-byte aligned");
   Team team;
-  team.threads = static_cast<int>(std::min<int64_t>(omp_get_max_threads(), room / kPieceScratchBytes));
-  if (flops < kLeastParallelFlops) team.threads = 1;
+  team.threads = static_cast<int>(std::min<int64_t>(omp_get_max_threads(), room / piece));
+  if (flops_of(sizes) < kLeastParallelFlops) team.threads = 1;
   team.numbers = reinterpret_cast<int64_t*>(scratch.data);
-  team.pieces = scratch.data + numbers_bytes(experts);
+  team.pieces = scratch.data + numbers_bytes(sizes.groups);
+  team.piece_bytes = piece;
   return team;
 }
 
@@ -103,11 +109,11 @@ void run(const GroupedProduct& job, const Scratch& scratch) {
   const int64_t rows = row_count(*job.groups);
   if (rows == 0) return;
   HEDDLE_CHECK(job.a.data && job.c.data && job.w->data, "matrix product: an operand is null");
-  const Team team = make_team(
-      scratch, job.groups->count(),
-      2.0 * static_cast<double>(rows) * static_cast<double>(job.depth) * static_cast<double>(job.columns));
-  const PieceSplit split = PieceSplit::rows_by_columns(*job.groups, job.columns, team.threads, team.numbers);
   const int64_t n = job.forward ? job.columns : job.depth, k = job.forward ? job.depth : job.columns;
+  const Team team = make_team(scratch, {job.groups->count(), rows, n, k}, job.engine);
+  const PieceSplit split =
+      PieceSplit::rows_by_columns(*job.groups, job.engine == Engine::highway ? kMostTallPieceRows : kMostPieceRows,
+                                  job.columns, team.threads, team.numbers);
   const int64_t forward_bytes = panel_bytes(job.engine, k, n), dgrad_bytes = panel_bytes(job.engine, n, k);
   const int64_t count = split.count();
   const auto chunk = static_cast<int>(split.chunk(team.threads));
@@ -293,6 +299,41 @@ int64_t panel_bytes(Engine engine, int64_t depth, int64_t columns) {
   }
 }
 
+namespace {
+/// Rows × columns of C over the depth.
+int64_t product_bytes(Engine engine, int64_t rows, int64_t columns, int64_t depth) {
+  switch (engine) {
+    case Engine::avx512_bf16: return avx512_engine::scratch_bytes(avx512_engine::Form::pairs, rows, columns, depth);
+    case Engine::avx512_widen:
+      return avx512_engine::scratch_bytes(avx512_engine::Form::widened, rows, columns, depth);
+    case Engine::avx512: return avx512_engine::scratch_bytes(avx512_engine::Form::floats, rows, columns, depth);
+    case Engine::highway: return highway::product_scratch_bytes(rows, columns, depth);
+    default: return kPieceScratchBytes;
+  }
+}
+int64_t wgrad_bytes(Engine engine, int64_t n, int64_t k, int64_t rows) {
+  return engine == Engine::highway ? highway::wgrad_scratch_bytes(n, k, rows) : product_bytes(engine, n, k, rows);
+}
+
+/// The products' blocks are of more than kLeastRows / 2 rows and kLeastColumns / 2 columns, but for what is left
+/// over.
+int64_t most_pieces(const ProductSizes& sizes) {
+  const auto blocks = [](int64_t length, int64_t block) { return (length + block - 1) / block; };
+  const int64_t columns = blocks(std::max(sizes.n, sizes.k), PieceSplit::kLeastColumns / 2);
+  const int64_t products = (blocks(sizes.rows, PieceSplit::kLeastRows / 2) + sizes.groups) * columns;
+  const int64_t gradients = sizes.groups * blocks(sizes.n, PieceSplit::kLeastColumns / 2) *
+                            blocks(sizes.k, PieceSplit::kLeastColumns / 2);
+  return std::max<int64_t>(1, std::max(products, gradients));
+}
+}  // namespace
+
+int64_t piece_scratch_bytes(Engine engine, const ProductSizes& sizes) {
+  const int64_t most = std::max({product_bytes(engine, sizes.rows, sizes.n, sizes.k),
+                                 product_bytes(engine, sizes.rows, sizes.k, sizes.n),
+                                 wgrad_bytes(engine, sizes.n, sizes.k, sizes.rows)});
+  return std::min(aligned(most), kPieceScratchBytes);
+}
+
 void run_piece(Engine engine, const ProductPiece& piece) {
   switch (engine) {
     case Engine::amx: return amx::product(false, piece);
@@ -396,8 +437,18 @@ void pack_weights(Dtype dtype, const void* source, Dtype source_dtype, int64_t e
   }
 }
 
-int64_t gemm_scratch_bytes(int64_t experts, int threads) {
-  return numbers_bytes(experts) + (threads > 0 ? threads : omp_get_max_threads()) * kPieceScratchBytes;
+int64_t gemm_scratch_bytes(const ProductSizes& sizes, int threads, Engine engine) {
+  int64_t piece = 0;
+  for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+    piece = std::max(piece, piece_scratch_bytes(engine == Engine::best ? best_engine(dtype) : engine, sizes));
+  }
+  int64_t team = threads > 0 ? threads : omp_get_max_threads();
+  if (flops_of(sizes) < kLeastParallelFlops) team = 1;
+  return numbers_bytes(sizes.groups) + std::min(team, most_pieces(sizes)) * piece;
+}
+
+int64_t gemm_scratch_bytes(int64_t groups, int threads) {
+  return numbers_bytes(groups) + (threads > 0 ? threads : omp_get_max_threads()) * kPieceScratchBytes;
 }
 
 void linear_forward(const LinearForward& call) {
@@ -433,9 +484,7 @@ void linear_wgrad(const LinearWgrad& call) {
   HEDDLE_CHECK(rows == 0 || (call.dy.data && (call.x.data || !call.dw)), "linear wgrad: an operand is null");
   const Engine engine = resolve(call.engine, call.dy.dtype, call.x.dtype);
   const Rows x = with_stride(call.x, call.k), dy = with_stride(call.dy, call.n);
-  const Team team =
-      make_team(call.scratch, groups.count(),
-                2.0 * static_cast<double>(rows) * static_cast<double>(call.n) * static_cast<double>(call.k));
+  const Team team = make_team(call.scratch, {groups.count(), rows, call.n, call.k}, engine);
   int64_t deepest = 0;
   for (int64_t g = 0; g < groups.count(); ++g) deepest = std::max(deepest, groups.end(g) - groups.begin(g));
   const bool narrow = deepest > kWgradRunRows || engine != Engine::amx;

@@ -9,27 +9,28 @@
 // Groups may be empty and of any size; N, K >= 1 are any numbers.
 //
 // Engines. amx: bf16 tile products with fp32 sums. amx-bf16x3: fp32 products as six bf16 tile products of the
-// operands' three bf16 parts, with fp32 sums; as accurate as fp32 (see gemm_amx_split.h, also for what becomes of
-// infinities, which give NaN, and of numbers below 2^-102, which lose bits). avx512-bf16: bf16 dot products of
-// pairs with fp32 sums. avx512-widen: bf16 operands, of which packed weights stay bf16, widened exactly in
-// registers, and fp32 multiply-adds. neon_bf16: bf16 products of 2 × 4 by 4 × 2 numbers with fp32 sums. avx512,
+// operands' three bf16 parts, with fp32 sums; as accurate as fp32. Infinities give NaN, and numbers below 2^-102
+// lose bits (see gemm_amx_split.h). Engine avx512-bf16: bf16 dot products of pairs with fp32 sums. Engine
+// avx512-widen: bf16 operands, of which packed weights stay bf16, widened exactly in registers, and fp32
+// multiply-adds. Engine neon_bf16: bf16 products of 2 × 4 by 4 × 2 numbers with fp32 sums. Engines avx512 and
 // highway (AVX2, NEON and what Highway knows below them): fp32 multiply-adds of fp32 operands, or one of them bf16,
 // widened exactly; highway takes two bf16 operands, too. A weight packed by an engine can be read by that engine
 // only; neon_bf16 and highway read rows and pack nothing.
 //
-// Sums and bits. An element of y or dx is one chain of fp32 additions in increasing k, whose links depend on
-// nothing but k: it has the same bits in any group, row position, split into calls and number of threads. An
-// element of dw is such a chain over the rows of its group, from the group's first row on; where dw is added to,
-// the finished sum is added, once. Engines differ among each other: amx adds products in links of 32 k (even and
-// odd ones apart), amx-bf16x3 in six such links for each 32 k, avx512-bf16 in pairs (k even and the next, rounded
-// as the processor's instruction does), neon_bf16 in links of four, the others one by one (fused, where the machine
-// has it). Both amx engines, avx512-bf16 and neon_bf16 take fp32 and bf16 denormals as zero and flush results to
-// zero, and so do amx's and avx512-bf16's conversions to bf16.
+// Sums and bits. An element of y or dx is one chain of fp32 additions in increasing k. Its links depend on nothing
+// but k. It has the same bits in any group, row position, split into calls and number of threads. An element of dw
+// is such a chain over the rows of its group, from the group's first row on. Where dw is added to, the finished sum
+// is added, once. Engines differ among each other. An amx link has 32 k (even and odd ones apart); amx-bf16x3 takes
+// six such links for each 32 k. An avx512-bf16 link is a pair (k even and the next, rounded as the processor's
+// instruction does), a neon_bf16 link has four. The others add one by one (fused, where the machine has it). Both
+// amx engines, avx512-bf16 and neon_bf16 take fp32 and bf16 denormals as zero and flush results to zero, and so do
+// amx's and avx512-bf16's conversions to bf16.
 //
 // Memory. Nothing is allocated here; scratch comes from the caller, 64-byte aligned, uninitialised, as large as
-// gemm_scratch_bytes says. Fewer threads run when the scratch is smaller than that (at least one thread's share is
-// needed). Outputs must not overlap inputs. All calls block, use the OpenMP team of the calling thread, and throw
-// InternalError for arguments against these rules.
+// gemm_scratch_bytes says: by the product's sizes, so that a small product has small scratch. Fewer threads run
+// when the scratch is smaller than that (at least one thread's share is needed). Outputs must not overlap inputs.
+// All calls block, use the OpenMP team of the calling thread, and throw InternalError for arguments against these
+// rules.
 #pragma once
 
 #include <cstddef>
@@ -45,19 +46,19 @@ namespace heddle::kernels::host {
 enum class Engine : uint8_t { best, amx, amx_bf16x3, avx512_bf16, avx512_widen, avx512, neon_bf16, highway };
 std::string_view name_of(Engine engine);
 
-/// Whether the engine runs on this machine with operands of this type (bf16 or f32), or why not.
+/// Says if the engine runs on this machine with operands of this type (bf16 or f32), or why not.
 Support engine_supported(Engine engine, Dtype dtype);
-/// Whether the engine multiplies two bf16 operands and nothing else.
+/// True if the engine multiplies two bf16 operands and nothing else.
 bool takes_bf16_only(Engine engine);
 /// The fastest engine for operands of this type; never `best`.
 Engine best_engine(Dtype dtype);
-/// Whether the engine's instructions multiply bf16 numbers as such, rather than the fp32 numbers that they widen
+/// True if the engine's instructions multiply bf16 numbers as such, rather than the fp32 numbers that they widen
 /// to.
 bool multiplies_bf16(Engine engine);
-/// Whether there is any engine for the type.
+/// Says if there is any engine for the type.
 Support gemm_supported(Dtype dtype);
 
-/// Which rows belong to which weight. Does not own the offsets.
+/// The rows of each weight. Does not own the offsets.
 class RowGroups {
  public:
   /// One group of all rows.
@@ -71,7 +72,7 @@ class RowGroups {
   int64_t count() const { return count_; }
   int64_t begin(int64_t group) const { return narrow_ ? narrow_[group] : wide_ ? wide_[group] : group * rows_; }
   int64_t end(int64_t group) const { return begin(group + 1); }
-  /// Whether all groups have as many rows by how they were made.
+  /// True if all groups have as many rows by how they were made.
   bool are_equal() const { return narrow_ == nullptr && wide_ == nullptr; }
 
  private:
@@ -110,13 +111,20 @@ struct Scratch {
 /// Bytes of a packed weight: a blocking for forward and one for dgrad. 0 when the engine reads rows.
 int64_t packed_bytes(Dtype dtype, int64_t experts, int64_t n, int64_t k, Engine engine = Engine::best);
 
-/// For an engine that packs: rounds or widens the rows [E,N,K] of `source`, bf16 or f32 and next to each other, to
-/// `dtype` and blocks them, with all threads. `packed` is 64-byte aligned.
+/// Packs weights for an engine that does. Rounds or widens the rows [E,N,K] of `source`, bf16 or f32 and next to
+/// each other, to `dtype` and blocks them, with all threads. `packed` is 64-byte aligned.
 void pack_weights(Dtype dtype, const void* source, Dtype source_dtype, int64_t experts, int64_t n, int64_t k,
                   void* packed, Engine engine = Engine::best);
 
-/// Scratch for any product here with this many groups and `threads` threads (0: omp_get_max_threads()).
-int64_t gemm_scratch_bytes(int64_t experts, int threads = 0);
+/// Sizes that the scratch of a product depends on: groups, the rows of all of them, outputs N and inputs K.
+struct ProductSizes {
+  int64_t groups = 1, rows = 0, n = 0, k = 0;
+};
+/// Scratch for each of the products here with these sizes or smaller ones, by an engine (best: by the best one of
+/// each type) and `threads` threads (0: omp_get_max_threads()).
+int64_t gemm_scratch_bytes(const ProductSizes& sizes, int threads = 0, Engine engine = Engine::best);
+/// Scratch for any product here with this many groups, whatever its other sizes.
+int64_t gemm_scratch_bytes(int64_t groups, int threads = 0);
 
 struct LinearForward {
   RowGroups groups = RowGroups::one(0);

@@ -2,8 +2,8 @@
 //
 // Order of a piece: runs of at most kRunDepth of the depth; within a run, blocks of 32 rows; within these the
 // panels. So 32 rows of A stay in the first-level cache while the run's panels stream from the second level; A is
-// read in place (a row of k is what a tile row wants). With more than one run, sums wait in fp32 blocks, exactly.
-// A is split a block of rows ahead, while the tile unit multiplies; it is too large for the first-level cache then,
+// read in place (a row of k is what a tile row wants). With more than one run, sums wait in fp32 blocks, exactly. A
+// is split a block of rows ahead, while the tile unit multiplies. It is too large for the first-level cache then,
 // but a step multiplies six times as long as it would for bf16, and needs six times as much.
 #include "heddle/kernels/host/gemm/gemm_block.h"
 #if defined(__x86_64__)
@@ -20,7 +20,7 @@ constexpr int64_t kRunDepth = 640;
 constexpr int64_t kSplitRunDepth = 256;  // of split operands, three times as large: at once, or sums wait
 constexpr int64_t kBlockElements = kBlock * kBlock;
 
-/// What a piece keeps in its scratch, in bytes.
+/// The scratch of a piece, in bytes.
 template <Numbers kNumbers>
 struct ProductScratch {
   static constexpr bool kSplit = kNumbers == Numbers::split_fp32;
@@ -50,8 +50,8 @@ int64_t run_depth(int64_t depth, int64_t most_in_one, int64_t most) {
   return ceil_div(ceil_div(depth, runs), kStep) * kStep;
 }
 
-/// Whether 32 rows of A, `steps` lines of 64 bytes of each, fall on so few of the 64 sets of the first-level cache
-/// that they push each other out: rows a multiple of 4 KiB apart all begin on one set, of 2 KiB on two.
+/// True if 32 rows of A, `steps` lines of 64 bytes of each, collide in the 64 sets of the first-level cache: they
+/// push each other out. Rows a multiple of 4 KiB apart all begin on one set, of 2 KiB on two.
 bool rows_collide(int64_t row_bytes, int64_t steps) {
   if (row_bytes % 64 != 0) return false;
   int64_t apart = 64;  // sets between the first lines of rows
@@ -74,7 +74,7 @@ HEDDLE_AMX void run_product(const ProductPiece& piece) {
   constexpr int64_t kStepElements = parts_of(kNumbers) * kPairElements;
   const ProductScratch<kNumbers> own(piece.scratch);
   const int64_t a_stride = piece.a.stride;
-  const int64_t tail_depth = kSplit ? 0 : piece.depth % kStep;  // what is split is padded in the same go
+  const int64_t tail_depth = kSplit ? 0 : piece.depth % kStep;  // split operands are padded in the same go
   const int64_t full_depth = kSplit ? ceil_div(piece.depth, kStep) * kStep : piece.depth - tail_depth;
   const auto* const a = static_cast<const uint16_t*>(piece.a.data);  // unless it is to be split
   if (tail_depth) {

@@ -1,9 +1,8 @@
 // The amx engines: packing of weights, rows into both of a weight's blockings.
 //
-// Rows are read once, 32 × 32 numbers at a time, from which a step of a forward panel (rows are columns of B) and
-// one of a dgrad panel (rows are its depth) are made. The steps are written past the caches where these can't hold
-// them until they are read, in the next step of training: an ordinary store fetches first the line that it
-// overwrites.
+// Rows are read once, 32 × 32 numbers at a time. Each makes a step of a forward panel (rows are columns of B) and
+// one of a dgrad panel (rows are its depth). The steps are written past the caches where these can't hold them
+// until they are read, in the next step of training. An ordinary store fetches first the line that it overwrites.
 #include "heddle/kernels/host/gemm/gemm_block.h"
 #if defined(__x86_64__)
 #include "heddle/kernels/host/gemm/gemm_amx_panels.h"

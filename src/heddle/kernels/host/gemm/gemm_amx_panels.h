@@ -16,7 +16,7 @@ constexpr int64_t kBlock = kPanelColumns;  // rows and columns of a block
 constexpr int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/// Of a step of a panel, and of the panel.
+/// Elements of a step of a panel, and of the panel.
 constexpr int64_t step_elements(Numbers numbers) { return parts_of(numbers) * kPairElements; }
 constexpr int64_t panel_elements(Numbers numbers, int64_t depth) {
   return ceil_div(depth, kStep) * step_elements(numbers);
@@ -45,7 +45,7 @@ HEDDLE_AMX void pack_panel(const T* b, int64_t stride, bool transposed, int64_t 
   }
 }
 
-/// The same of either type, in either form.
+/// Packs a panel of either type, in either form.
 template <Numbers kNumbers>
 HEDDLE_AMX void pack_panel(const Rows& b, bool transposed, int64_t depth_begin, int64_t depth_end, int64_t column,
                            int64_t columns, uint16_t* out) {

@@ -1,7 +1,6 @@
-// What the vector units do while the tile unit multiplies: a block product takes a SideWork and calls step() after
-// each step of 32 k. Writing results this way, and asking early for the memory that comes next, took forward
-// products from 50 % of the tile unit's rate to 75 % (operands in the second-level cache; from the third, 32 % to
-// 59 %).
+// Work of the vector units while the tile unit multiplies: a block product takes a SideWork and calls step() after
+// each step of 32 k. It writes results and asks early for the memory that comes next. This took forward products
+// from 50 % of the tile unit's rate to 75 % (operands in the second-level cache; from the third, 32 % to 59 %).
 //
 // Included only by the amx files.
 #pragma once
@@ -11,8 +10,8 @@
 
 namespace heddle::kernels::host::amx {
 
-/// A finished block of sums (rows of 32 fp32) on its way to the result, some rows a step: with the bias and rounded
-/// to the result's type, or added to what is there.
+/// A finished block of sums (rows of 32 fp32) on its way to the result, some rows a step. They get the bias and are
+/// rounded to the result's type, or are added to what is there.
 struct PendingRows {
   const float* sums = nullptr;
   int64_t left = 0;  // rows
@@ -121,7 +120,7 @@ struct FetchAhead {
 template <class Ahead>
 struct WriteAndFetch {
   PendingRows pending;
-  ClaimRows claim;      // where this block's results go
+  ClaimRows claim;      // the place of this block's results
   ClaimRows next_sums;  // of the next block, when sums wait from run to run
   Ahead ahead;
 

@@ -10,9 +10,8 @@
 // infinity: 2¹²⁸(1 − 2⁻⁹) and more.
 //
 // A unit is 32 × 32 numbers of a matrix, fp32 or bf16; in split form it is three step pairs (see gemm_amx_tiles.h),
-// one of each part. The sum over a step of 32 k does not care for the order of its k, if both operands have the
-// same: the two k that make a pair are here i and i + 16, because then two vectors of 16 k become one of pairs
-// without any shuffle.
+// one of each part. The order of k within a step of 32 is free, if both operands have the same. The two k that make
+// a pair are here i and i + 16, because then two vectors of 16 k become one of pairs without any shuffle.
 #pragma once
 
 #include "heddle/kernels/host/gemm/gemm.h"
@@ -74,7 +73,7 @@ HEDDLE_AMX void split_down(const T* unit, int64_t stride, int64_t rows, int64_t 
 }
 
 /// A unit that must be transposed. kRowsAreDepth: its rows are k and its columns the rows of tiles (A of a weight
-/// gradient); else its rows are the columns of tiles and its columns k (B of a forward product).
+/// gradient). Else its rows are the columns of tiles and its columns k (B of a forward product).
 template <bool kRowsAreDepth, class T>
 HEDDLE_AMX void split_turned(const T* unit, int64_t stride, int64_t rows, int64_t columns, uint16_t* out) {
   for (int64_t half = 0; half < kStep; half += kTile) {

@@ -2,9 +2,9 @@
 // amx files; everything here is compiled for AMX and called only after amx_bf16() said yes.
 //
 // A tile is 16 rows of 64 bytes. C: 16 × 16 fp32. A: 16 rows × 32 k of bf16. B: 16 pairs of k × 16 columns × 2
-// bf16. A block is 2 × 2 tiles of C (32 × 32): each step of 32 k loads two tiles of A and two of B for four
-// products, which is the least traffic that eight tiles allow. A "step pair" of B (2 KiB) is its two tiles, left
-// columns first.
+// bf16. A block is 2 × 2 tiles of C (32 × 32). Each step of 32 k loads two tiles of A and two of B for four
+// products, the least traffic that eight tiles allow. A "step pair" of B (2 KiB) is its two tiles, left columns
+// first.
 #pragma once
 
 #include <immintrin.h>
@@ -32,7 +32,7 @@ struct alignas(64) TileConfig {
 };
 
 /// GCC 12's tile intrinsics do not tell the compiler which memory they read (the configuration: only its first 8
-/// bytes), so what was stored before must be made to be in memory.
+/// bytes). So this forces earlier stores into memory.
 HEDDLE_AMX void pass_memory_to_tiles(const void* memory) { asm volatile("" ::"r"(memory) : "memory"); }
 
 /// Tiles 0–3 are C (row-major in the block), 4–5 A, 6–7 B. Blocks of `rows` rows, 1 to 32.
@@ -48,12 +48,13 @@ HEDDLE_AMX void configure_tiles(int64_t rows) {
   _tile_loadconfig(&config);
 }
 
-/// What a step multiplies: bf16 operands, or fp32 ones in three bf16 parts each (see gemm_amx_split.h).
+/// Numbers that a step multiplies: bf16 operands, or fp32 ones in three bf16 parts each (see gemm_amx_split.h).
 enum class Numbers : uint8_t { bf16, split_fp32 };
 constexpr int64_t parts_of(Numbers numbers) { return numbers == Numbers::bf16 ? 1 : 3; }
 
-/// A of one block over one run of k: two tile rows, the step from one 32 k to the next, and after the last full
-/// step possibly a zero-padded one held elsewhere. Split operands are step pairs, one for each part, side by side.
+/// A of one block over one run of k: two tile rows, and the step from one 32 k to the next. After the last full
+/// step there may be a zero-padded one held elsewhere. Split operands are step pairs, one for each part, side by
+/// side.
 struct LeftOperand {
   const uint16_t* upper = nullptr;
   const uint16_t* lower = nullptr;
@@ -80,8 +81,8 @@ HEDDLE_AMX void multiply_step(const uint16_t* upper, const uint16_t* lower, int6
   }
 }
 
-/// The same for split operands: a step holds its three parts one after the other. Small terms come first as far as
-/// each product can share an operand with the one before, which takes 14 tile loads for 24 products.
+/// Multiplies a step of split operands, which holds its three parts one after the other. Small terms come first as
+/// far as each product can share an operand with the one before, which takes 14 tile loads for 24 products.
 template <int kRowTiles, int kColumnTiles>
 HEDDLE_AMX void multiply_split_step(const uint16_t* a, const uint16_t* b) {
   const auto left = [a](int64_t part) HEDDLE_AMX_LAMBDA {

@@ -1,14 +1,15 @@
 // The amx engines: weight-gradient pieces, dw[n, k] (+)= Σ_t dy[t, n] x[t, k].
 //
-// Both operands lie the wrong way round for tiles, whose products run along t: x has its pairs of rows interleaved
-// (the form of B) and dy is transposed (the form of A); see gemm_amx_wgrad_pack.h, and gemm_amx_split.h for fp32.
+// Both operands lie the wrong way round for tiles, whose products run along t. So x has its pairs of rows
+// interleaved (the form of B) and dy is transposed (the form of A). See gemm_amx_wgrad_pack.h, and gemm_amx_split.h
+// for fp32.
 //
 // Order of a piece: runs of at most kWgradRunRows rows (kSplitRunRows of fp32), each packed and then multiplied;
 // within a run, blocks of 32 n; within these, blocks of 32 k. So 32 n of dy stay in the first-level cache while the
-// run's x streams from the second. The next piece's first rows are fetched meanwhile. (Packing as side work of the
-// products loses: its stores to the second-level cache, 100 cycles for 2 KiB, stall the operands' loads.) Sums wait
-// in blocks from run to run, exactly, so that dw is touched once; where all of it is overwritten and too large for
-// the caches, it is written past them, for an ordinary store fetches first the line that it overwrites.
+// run's x streams from the second. The next piece's first rows are fetched meanwhile. Packing as side work of the
+// products loses: its stores to the second-level cache, 100 cycles for 2 KiB, stall the operands' loads. Sums wait
+// in blocks from run to run, exactly, so that dw is touched once. Where all of it is overwritten and too large for
+// the caches, it is written past them. An ordinary store fetches first the line that it overwrites.
 #include "heddle/kernels/host/gemm/gemm_block.h"
 #if defined(__x86_64__)
 #include "heddle/kernels/host/gemm/gemm_amx_side_work.h"
@@ -22,7 +23,7 @@ constexpr int64_t kBlock = kPanelColumns;
 constexpr int64_t kBlockElements = kBlock * kBlock;
 constexpr int64_t kSplitRunRows = 256;
 
-/// What a thread keeps in its scratch, in bytes.
+/// The scratch of a thread, in bytes.
 template <Numbers kNumbers>
 struct WgradScratch {
   static constexpr bool kSplit = kNumbers == Numbers::split_fp32;
@@ -61,7 +62,7 @@ struct PendingSums {
   int64_t stride = 0;
   bool add = false;
   bool past_cache = false;  // whole lines only
-  bool in_order = false;    // whether the columns of sums are
+  bool in_order = false;    // columns of sums are in order
   __mmask16 low_lanes = 0, high_lanes = 0;
 
   HEDDLE_AMX_TARGET void set(const float* block, int64_t rows, int64_t columns, float* first) {
@@ -100,7 +101,7 @@ struct PendingSums {
 
 struct SideWork {
   PendingSums pending;
-  ClaimRows claim;             // where this block's results go
+  ClaimRows claim;             // the place of this block's results
   ClaimRows next_sums;         // of the next block, when sums wait from run to run
   FetchAhead next_dy, next_x;  // of the next piece
 

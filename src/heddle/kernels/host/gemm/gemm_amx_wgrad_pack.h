@@ -2,9 +2,9 @@
 // gemm_amx_wgrad.cpp.
 //
 // A unit is 32 rows t × 32 columns of bf16. Its form in B is a step pair whose columns are out of order, because
-// one instruction then makes each line of it: tile 0 holds the columns 8i … 8i+3, tile 1 the columns 8i+4 … 8i+7
-// (i = 0 … 3). The sums come out in that order and are put right once, when they are written. Its form in A is
-// two tiles of [column][t].
+// one instruction then makes each line of it. Tile 0 holds the columns 8i … 8i+3, tile 1 the columns 8i+4 … 8i+7 (i
+// = 0 … 3). The sums come out in that order and are put right once, when they are written. Its form in A is two
+// tiles of [column][t].
 #pragma once
 
 #include "heddle/kernels/host/gemm/gemm_amx_tiles.h"

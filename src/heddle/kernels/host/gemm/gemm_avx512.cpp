@@ -7,6 +7,13 @@
 
 namespace heddle::kernels::host::avx512_engine {
 
+int64_t scratch_bytes(Form form, int64_t rows, int64_t columns, int64_t depth) {
+  switch (form) {
+    case Form::floats: return PieceScratch<Form::floats>::bytes(rows, columns, depth);
+    case Form::pairs: return PieceScratch<Form::pairs>::bytes(rows, columns, depth);
+    default: return PieceScratch<Form::widened>::bytes(rows, columns, depth);
+  }
+}
 int64_t panel_bytes(Form form, int64_t depth, int64_t columns) {
   return form == Form::floats ? panel_bytes_of<Form::floats>(depth, columns)
                               : panel_bytes_of<Form::widened>(depth, columns);
@@ -24,6 +31,7 @@ int64_t panel_bytes(Form form, int64_t depth, int64_t columns) {
 }  // namespace heddle::kernels::host::avx512_engine
 #else
 namespace heddle::kernels::host::avx512_engine {
+int64_t scratch_bytes(Form, int64_t, int64_t, int64_t) { internal_error("AVX-512 on another processor"); }
 int64_t panel_bytes(Form, int64_t, int64_t) { internal_error("AVX-512 on another processor"); }
 void product(Form, const ProductPiece&) { internal_error("AVX-512 on another processor"); }
 void wgrad(Form, const WgradPiece&, std::byte*) { internal_error("AVX-512 on another processor"); }

@@ -1,8 +1,8 @@
 // The register block of the AVX-512 engines: C[rows,32] += A·B for 1 to 12 rows. Included by the files that define
-// HEDDLE_512_FEATURES, once for processors with bf16 dot products and once for those without; everything here is
+// HEDDLE_512_FEATURES, once for processors with bf16 dot products and once for those without. Everything here is
 // compiled for those features and called only after the processor said that it has them.
 //
-// B is a panel of 32 columns, [step][32] words of four bytes. What a word is, is the form:
+// B is a panel of 32 columns, [step][32] words of four bytes. The form says what a word is:
 //   floats   a step is one depth d, a word of A or of B an fp32 number
 //   pairs    a step is two depths, a word a pair of bf16, multiplied by the dot product of pairs
 //   widened  a step is two depths, a word of B a pair of bf16, widened in the register; A is fp32, two words a step

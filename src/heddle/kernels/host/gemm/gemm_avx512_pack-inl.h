@@ -83,7 +83,7 @@ HEDDLE_512 void pack_turned(const T* rows, int64_t stride, int64_t depth, int64_
   }
 }
 
-/// The same of B given as rows across: row d holds the columns.
+/// Packs B given as rows across: row d holds the columns.
 template <Form kForm, class T>
 HEDDLE_512 void pack_down(const T* rows, int64_t stride, int64_t depth, int64_t columns, uint32_t* out) {
   if constexpr (kForm == Form::floats) {
@@ -114,7 +114,7 @@ HEDDLE_512 void pack_down(const T* rows, int64_t stride, int64_t depth, int64_t 
   }
 }
 
-/// Of a matrix of either type: the panel's words for the depths depth_begin .. depth_end and the columns from
+/// Packs a matrix of either type: the panel's words for the depths depth_begin .. depth_end and the columns from
 /// `column` on, of which `columns` are there. `turned`: the matrix' rows run along the depth.
 template <Form kForm>
 HEDDLE_512 void pack_panel(const Rows& m, bool turned, int64_t depth_begin, int64_t depth_end, int64_t column,

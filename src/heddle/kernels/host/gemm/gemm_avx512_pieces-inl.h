@@ -19,31 +19,13 @@ namespace heddle::kernels::host::avx512_engine {
 namespace {
 
 constexpr int64_t kRunSteps = 256;
-/// Words from strip to strip of packed A: not a multiple of 4 KiB, or the strips' lines would fall on the same few
-/// sets of the cache while all are written side by side.
+/// Words from strip to strip of packed A over a run of so many steps. They are not a multiple of 4 KiB: else the
+/// strips' lines would fall on the same few sets of the cache while all are written side by side.
 template <Form kForm>
-constexpr int64_t kStripWords = (kForm == Form::widened ? 2 : 1) * kRunSteps* kStripRows + 16;
-constexpr int64_t kMostStrips = (kMostPieceRows + kStripRows - 1) / kStripRows;
+constexpr int64_t strip_words(int64_t run) {
+  return (kForm == Form::widened ? 2 : 1) * run * kStripRows + 16;
+}
 static_assert(kMostDeepWgradRows <= kMostPieceRows && kMostWgradColumns <= kMostPieceColumns);
-
-/// What a piece keeps in its scratch.
-struct PieceScratch {
-  static constexpr int64_t kLeft = kMostStrips * kStripWords<Form::widened> * 4;
-  static constexpr int64_t kRight = kPanelColumns * kRunSteps * 4;
-  static constexpr int64_t kSums = kMostStrips * kStripRows * kMostPieceColumns * 4;
-  static constexpr int64_t kTails = kMostStrips * kStripRows * 4;
-  static_assert(kLeft + kRight + kSums + kTails <= kPieceScratchBytes);
-
-  uint32_t* left;
-  uint32_t* right;
-  float* sums;
-  uint32_t* tails;
-  explicit PieceScratch(std::byte* scratch)
-      : left(reinterpret_cast<uint32_t*>(scratch)),
-        right(reinterpret_cast<uint32_t*>(scratch + kLeft)),
-        sums(reinterpret_cast<float*>(scratch + kLeft + kRight)),
-        tails(reinterpret_cast<uint32_t*>(scratch + kLeft + kRight + kSums)) {}
-};
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -64,6 +46,27 @@ template <Form kForm>
 constexpr int64_t steps_of(int64_t depth) {
   return ceil_div(depth, depth_of_step(kForm));
 }
+
+/// The scratch of a piece: a copied panel, A in strips, the last numbers of odd rows, and sums that wait.
+template <Form kForm>
+struct PieceScratch {
+  uint32_t *right, *left, *tails;
+  float* sums;
+  PieceScratch(std::byte* scratch, const Strips& strips, int64_t run)
+      : right(reinterpret_cast<uint32_t*>(scratch)),
+        left(right + kPanelColumns * run),
+        tails(left + strips.count * strip_words<kForm>(run)),
+        sums(reinterpret_cast<float*>(tails + strips.count * 16)) {}
+
+  /// Bytes for pieces of up to rows × columns over up to `depth`.
+  static int64_t bytes(int64_t rows, int64_t columns, int64_t depth) {
+    const Strips strips(std::min(rows, kMostPieceRows));
+    const int64_t steps = steps_of<kForm>(depth), run = std::min(ceil_div(steps, 16) * 16, kRunSteps);
+    const int64_t panels = ceil_div(std::min(columns, kMostPieceColumns), kPanelColumns);
+    const int64_t sums = steps > kRunSteps ? strips.count * panels * kBlockWords : 0;
+    return 4 * (kPanelColumns * run + strips.count * (strip_words<kForm>(run) + 16) + sums);
+  }
+};
 
 template <Form kForm>
 int64_t panel_bytes_of(int64_t depth, int64_t columns) {
@@ -102,9 +105,9 @@ HEDDLE_512 void fetch_row(const Rows& m, int64_t row, int64_t column_begin, int6
 template <Form kForm>
 HEDDLE_512 void run_product(const ProductPiece& piece) {
   constexpr int64_t kDeep = depth_of_step(kForm);
-  const PieceScratch own(piece.scratch);
   const Strips strips(piece.rows);
   const int64_t steps = steps_of<kForm>(piece.depth), run = run_steps(steps);
+  const PieceScratch<kForm> own(piece.scratch, strips, run);
   const int64_t first_panel = piece.column_begin / kPanelColumns;
   const int64_t panels = ceil_div(piece.column_end, kPanelColumns) - first_panel;
   const int64_t a_size = size_of(piece.a.dtype), c_size = size_of(piece.c.dtype);
@@ -116,7 +119,7 @@ HEDDLE_512 void run_product(const ProductPiece& piece) {
     const int64_t run_end = std::min(step + run, steps);
     const int64_t depth = step * kDeep, depth_end = std::min(run_end * kDeep, piece.depth);
     const bool last = run_end == steps;
-    if (!in_place) pack_left(piece.a, strips, depth, depth_end - depth, kStripWords<kForm>, own.left);
+    if (!in_place) pack_left(piece.a, strips, depth, depth_end - depth, strip_words<kForm>(run), own.left);
     BlockCall call;
     call.steps = run_end - step - (last && tail);
     call.load = step > 0;
@@ -154,7 +157,7 @@ HEDDLE_512 void run_product(const ProductPiece& piece) {
           call.tail = last && tail ? own.tails + s * kStripRows : nullptr;
           if constexpr (kForm != Form::widened) multiply_rows<kForm, true>(strips.size(s), call);
         } else {
-          call.a = reinterpret_cast<const std::byte*>(own.left + s * kStripWords<kForm>);
+          call.a = reinterpret_cast<const std::byte*>(own.left + s * strip_words<kForm>(run));
           if constexpr (kForm != Form::pairs) multiply_rows<kForm, false>(strips.size(s), call);
         }
       }
@@ -174,10 +177,10 @@ HEDDLE_512 void run_wgrad(const WgradPiece& piece, std::byte* scratch) {
     }
     return;
   }
-  const PieceScratch own(scratch);
   const int64_t steps = steps_of<kForm>(piece.rows), run = run_steps(steps);
   const int64_t panels = ceil_div(piece.k_end - piece.k_begin, kPanelColumns);
   const Strips strips(piece.n_end - piece.n_begin);
+  const PieceScratch<kForm> own(scratch, strips, run);
   for (int64_t step = 0; step < steps; step += run) {
     const int64_t run_end = std::min(step + run, steps);
     const int64_t t_begin = step * kDeep, t_end = std::min(run_end * kDeep, piece.rows);
@@ -189,7 +192,7 @@ HEDDLE_512 void run_wgrad(const WgradPiece& piece, std::byte* scratch) {
         fetch_row(piece.x, row, piece.k_begin, piece.k_begin + kPanelColumns);
       }
       for (int64_t s = 0; s < strips.count; ++s) {
-        uint32_t* const to = own.left + s * kStripWords<kForm> + (t - t_begin) * kRowWords;
+        uint32_t* const to = own.left + s * strip_words<kForm>(run) + (t - t_begin) * kRowWords;
         const int64_t at = t * piece.dy.stride + piece.n_begin + strips.begin(s);
         const int64_t deep = std::min(t_end - t, kRowsTogether), wide = strips.size(s);
         if (piece.dy.dtype == Dtype::bf16) {
@@ -211,7 +214,7 @@ HEDDLE_512 void run_wgrad(const WgradPiece& piece, std::byte* scratch) {
       call.columns = std::min(piece.k_end - k, kPanelColumns);
       pack_panel<kForm>(piece.x, false, t_begin, t_end, k, call.columns, own.right);
       for (int64_t s = 0; s < strips.count; ++s) {
-        call.a = reinterpret_cast<const std::byte*>(own.left + s * kStripWords<kForm>);
+        call.a = reinterpret_cast<const std::byte*>(own.left + s * strip_words<kForm>(run));
         call.sums = own.sums + (s * panels + p) * kBlockWords;
         call.c = reinterpret_cast<std::byte*>(piece.dw + (piece.n_begin + strips.begin(s)) * piece.dw_stride + k);
         multiply_rows<kForm, false>(strips.size(s), call);

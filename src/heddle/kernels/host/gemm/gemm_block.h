@@ -2,7 +2,7 @@
 // kernels build on.
 //
 // A piece runs on the calling thread, allocates nothing and is independent of every other piece. Its scratch is
-// kPieceScratchBytes, 64-byte aligned, its own.
+// piece_scratch_bytes, 64-byte aligned, its own.
 #pragma once
 
 #include <cstddef>
@@ -16,19 +16,22 @@ namespace heddle::kernels::host {
 constexpr int64_t kPanelColumns = 32;
 constexpr int64_t kMostPieceRows = 256;
 constexpr int64_t kMostPieceColumns = 512;
-constexpr int64_t kMostWgradRows = 512;      // n, for amx and groups of up to kWgradRunRows rows
-constexpr int64_t kMostDeepWgradRows = 256;  // n, of all others
-constexpr int64_t kMostWgradColumns = 512;   // k
-constexpr int64_t kWgradRunRows = 512;       // t that are multiplied at once
-constexpr int64_t kPieceScratchBytes = 1680 * 1024;
+// The highway engine copies B anew for each piece. Its pieces are tall and narrow, so that more rows share a copy.
+constexpr int64_t kMostTallPieceRows = 1024;
+constexpr int64_t kMostTallPieceColumns = 256;
+constexpr int64_t kMostWgradRows = 512;              // n, for amx and groups of up to kWgradRunRows rows
+constexpr int64_t kMostDeepWgradRows = 256;          // n, of all others
+constexpr int64_t kMostWgradColumns = 512;           // k
+constexpr int64_t kWgradRunRows = 512;               // t that are multiplied at once
+constexpr int64_t kPieceScratchBytes = 1680 * 1024;  // of any piece of any engine
 
 /// C[M, column_begin .. column_end) = A[M, depth] · B[depth, columns] (+ bias).
 ///
-/// Either `panels` holds B packed for the engine (forward: depth K, columns N; dgrad: depth N, columns K), or
-/// `rows` holds it unpacked, B[d][c] = rows[c·stride + d] when `transposed` (forward), else rows[d·stride + c]
-/// (dgrad). 0 <= M <= kMostPieceRows, column_end - column_begin <= kMostPieceColumns, column_begin a multiple of
-/// kPanelColumns, column_end <= columns. The engines of bf16 want bf16 A and B; amx-bf16x3 panels that it packed,
-/// or rows.
+/// Either `panels` holds B packed for the engine (forward: depth K, columns N; dgrad: depth N, columns K). Or
+/// `rows` holds it unpacked: B[d][c] = rows[c·stride + d] when `transposed` (forward), else rows[d·stride + c]
+/// (dgrad). 0 <= M <= kMostPieceRows, column_end - column_begin <= kMostPieceColumns (for highway
+/// kMostTallPieceRows and kMostTallPieceColumns), column_begin a multiple of kPanelColumns, column_end <= columns.
+/// The engines of bf16 want bf16 A and B; amx-bf16x3 panels that it packed, or rows.
 struct ProductPiece {
   int64_t rows = 0;  // M
   int64_t depth = 0;
@@ -53,7 +56,7 @@ struct WgradPiece {
   float* dw = nullptr;
   int64_t dw_stride = 0;
   bool overwrite = false;
-  bool past_cache = false;  // whether what is overwritten is not to stay in the caches; a hint
+  bool past_cache = false;  // overwritten results are not to stay in the caches; a hint
 };
 
 /// Pieces for one thread, one after the other. An engine may ask for one while it works on the one before.
@@ -66,6 +69,9 @@ class WgradPieces {
   ~WgradPieces() = default;
 };
 
+/// Scratch of each piece of each product of these sizes or smaller ones; a multiple of 64.
+int64_t piece_scratch_bytes(Engine engine, const ProductSizes& sizes);
+
 /// Bytes of one weight's panels for `depth` and `columns`.
 int64_t panel_bytes(Engine engine, int64_t depth, int64_t columns);
 
@@ -76,7 +82,7 @@ struct PackRowsPiece {
   int64_t n_begin = 0, n_end = 0;
   Rows w;                       // stride given
   std::byte* panels = nullptr;  // of the whole weight: forward's, then dgrad's
-  bool past_cache = false;      // whether what is written is not to stay in the caches
+  bool past_cache = false;      // results are not to stay in the caches
 };
 
 /// For the other engines: packs the columns column_begin .. column_end (rules as in ProductPiece) of B, given as
@@ -94,7 +100,9 @@ void run_piece(Engine engine, const ProductPiece& piece);
 void run_pieces(Engine engine, WgradPieces& pieces, std::byte* scratch);
 void run_piece(Engine engine, const PackPiece& piece);
 
-// What each engine provides.
+// The functions of each engine. scratch_bytes is of a piece of a product of rows × columns over `depth`, or of
+// smaller ones. A single scratch_bytes also serves a weight gradient's piece, of n × k over its rows. Engines
+// without it take kPieceScratchBytes.
 namespace amx {
 // split: the engine amx-bf16x3.
 int64_t panel_bytes(bool split, int64_t depth, int64_t columns);
@@ -106,6 +114,7 @@ void pack(bool split, const PackRowsPiece& piece);
 namespace avx512_engine {
 /// See gemm_avx512_block-inl.h. floats: the engine avx512; widened: avx512-widen; pairs: avx512-bf16, below.
 enum class Form : uint8_t { floats, pairs, widened };
+int64_t scratch_bytes(Form form, int64_t rows, int64_t columns, int64_t depth);
 int64_t panel_bytes(Form form, int64_t depth, int64_t columns);
 void product(Form form, const ProductPiece& piece);
 void wgrad(Form form, const WgradPiece& piece, std::byte* scratch);
@@ -126,6 +135,8 @@ void wgrad(const WgradPiece& piece, std::byte* scratch);
 }  // namespace neon
 
 namespace highway {
+int64_t product_scratch_bytes(int64_t rows, int64_t columns, int64_t depth);
+int64_t wgrad_scratch_bytes(int64_t n, int64_t k, int64_t rows);
 void product(const ProductPiece& piece);
 void wgrad(const WgradPiece& piece, std::byte* scratch);
 }  // namespace highway

@@ -1,11 +1,13 @@
-// Copies of operands in the forms that the highway engine's blocks read, widened to fp32: panels of 16 columns of
-// B, [depth][16], zeros beyond the width; strips of 6 rows of a transposed A, [depth][6].
+// Copies of operands in the forms that the highway engine's blocks read, widened to fp32. B has panels of 16
+// columns, [depth][16], zeros beyond the width. A transposed A has strips of 6 rows, [depth][6].
 #if defined(HEDDLE_KERNELS_HOST_GEMM_HIGHWAY_PANELS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_KERNELS_HOST_GEMM_HIGHWAY_PANELS_INL_H
 #undef HEDDLE_KERNELS_HOST_GEMM_HIGHWAY_PANELS_INL_H
 #else
 #define HEDDLE_KERNELS_HOST_GEMM_HIGHWAY_PANELS_INL_H
 #endif
+
+#include <algorithm>
 
 #include "heddle/kernels/host/gemm/gemm_highway_block-inl.h"
 
@@ -62,41 +64,51 @@ HWY_INLINE void transpose_panel(const X* from, int64_t stride, int64_t depth, fl
   }
 }
 
-/// out[d][0 … 6) = from[d][0 … 6).
+/// out[d][0 … rows) = from[d][0 … rows) for 4 to 6 rows.
 template <class X>
-HWY_INLINE void copy_strip(const X* from, int64_t stride, int64_t depth, float* out) {
+HWY_INLINE void copy_strip(const X* from, int64_t stride, int64_t depth, int64_t rows, float* out) {
   for (int64_t d = 0; d < depth; ++d, from += stride, out += kStripRows) {
-    const auto low = load_quad(from), high = load_quad(from + kStripRows - 4);  // two columns twice
+    const auto low = load_quad(from), high = load_quad(from + rows - 4);  // some columns twice
     hn::StoreU(low, Quad(), out);
-    hn::StoreU(high, Quad(), out + kStripRows - 4);
+    hn::StoreU(high, Quad(), out + rows - 4);
   }
 }
 #endif
 
-/// out[d][i] = B(d, i) for i < width, which is from[i][d] when transposed, else from[d][i].
+/// out[d][i] = B(d, i) for i < width, which is from[i][d] when transposed, else from[d][i]; 0 up to 16.
 template <class X>
 HWY_INLINE void fill_panel(const X* from, int64_t stride, bool transposed, int64_t depth, int64_t width,
                            float* out) {
-  if (transposed) {
 #if HWY_TARGET != HWY_SCALAR
-    if (width == kPanelWidth) return transpose_panel(from, stride, depth, out);
+  if (transposed && width == kPanelWidth) return transpose_panel(from, stride, depth, out);
 #endif
-    for (int64_t d = 0; d < depth; ++d) {
-      for (int64_t i = 0; i < kPanelWidth; ++i) {
-        out[d * kPanelWidth + i] = i < width ? static_cast<float>(from[i * stride + d]) : 0.0f;
-      }
+  for (int64_t d = 0; d < depth; ++d, out += kPanelWidth) {
+    for (int64_t i = 0; i < kPanelWidth; ++i) {
+      out[i] = i < width ? static_cast<float>(transposed ? from[i * stride + d] : from[d * stride + i]) : 0.0f;
     }
-    return;
   }
-  if (width == kPanelWidth) {
-    for (int64_t d = 0; d < depth; ++d, from += stride, out += kPanelWidth) {
-      __builtin_prefetch(from + 8 * stride);
-      for (int64_t i = 0; i < kPanelWidth; i += kLanes) store(load(from + i, Whole{}), out + i, Whole{});
+}
+
+/// Panels of columns side by side, the next at `out_panel` behind: rows of B are read as far as they go, since far
+/// apart they are on other pages.
+template <class X>
+HWY_INLINE void fill_panels(const X* from, int64_t stride, bool transposed, int64_t depth, int64_t columns,
+                            float* out, int64_t out_panel) {
+  const int64_t whole = transposed ? 0 : columns / kPanelWidth;
+  constexpr int64_t kRowsAhead = 16, kLine = 64 / static_cast<int64_t>(sizeof(X));
+  const X* row = from;
+  for (int64_t d = 0; d < depth && whole > 0; ++d, row += stride) {
+    for (int64_t i = 0; i < whole * kPanelWidth; i += kLine) __builtin_prefetch(row + kRowsAhead * stride + i);
+    for (int64_t p = 0; p < whole; ++p) {
+      float* const to = out + p * out_panel + d * kPanelWidth;
+      __builtin_prefetch(to + 4 * kPanelWidth, 1);
+      for (int64_t i = 0; i < kPanelWidth; i += kLanes)
+        store(load(row + p * kPanelWidth + i, Whole{}), to + i, Whole{});
     }
-    return;
   }
-  for (int64_t d = 0; d < depth; ++d, from += stride, out += kPanelWidth) {
-    for (int64_t i = 0; i < kPanelWidth; ++i) out[i] = i < width ? static_cast<float>(from[i]) : 0.0f;
+  for (int64_t p = whole; p * kPanelWidth < columns; ++p) {
+    fill_panel(from + p * kPanelWidth * (transposed ? stride : 1), stride, transposed, depth,
+               std::min(columns - p * kPanelWidth, kPanelWidth), out + p * out_panel);
   }
 }
 
@@ -104,7 +116,7 @@ HWY_INLINE void fill_panel(const X* from, int64_t stride, bool transposed, int64
 template <class X>
 HWY_INLINE void fill_strip(const X* from, int64_t stride, int64_t depth, int64_t rows, float* out) {
 #if HWY_TARGET != HWY_SCALAR
-  if (rows == kStripRows) return copy_strip(from, stride, depth, out);
+  if (rows >= 4) return copy_strip(from, stride, depth, rows, out);
 #endif
   for (int64_t d = 0; d < depth; ++d, from += stride, out += kStripRows) {
     for (int64_t r = 0; r < rows; ++r) out[r] = static_cast<float>(from[r]);

@@ -1,12 +1,12 @@
 // The engine neon_bf16: bf16 products of aarch64 (BFMMLA), 2 × 4 by 4 × 2 numbers at a time with fp32 sums.
 //
 // Both operands are copied into groups of 8 rows (of A) or 8 columns (of B) by four of the depth, [depth/4][8][4],
-// zeros beyond the edges; so one form serves all three products, and a block of 8 × 8 sums stands in 16 registers.
+// zeros beyond the edges. So one form serves all three products, and a block of 8 × 8 sums stands in 16 registers.
 // B is copied for 8 columns and a run of the depth at a time, A for all rows of the piece. Sums wait between runs
 // in C itself where it is fp32 and takes whole blocks of columns, else in scratch.
 //
-// An instruction adds two pairs of products to a sum, one after the other, rounding to odd and flushing denormals:
-// an element is one chain in increasing depth, in links of four.
+// An instruction adds two pairs of products to a sum, one after the other, rounding to odd and flushing denormals.
+// An element is one chain in increasing depth, in links of four.
 #include "heddle/kernels/host/gemm/gemm_block.h"
 #if defined(__aarch64__)
 #include <algorithm>
@@ -124,8 +124,8 @@ void multiply(int64_t steps, const bf16* a, const bf16* b, const float* from, in
   }
 }
 
-/// C[rows, columns] = A · B over the whole depth: the sums of whole groups of 8 rows and of the first `direct`
-/// columns stand in `c`, which they are added to when `add` (one run only); the others in scratch.
+/// C[rows, columns] = A · B over the whole depth. The sums of whole groups of 8 rows and of the first `direct`
+/// columns stand in `c`, which they are added to when `add` (one run only). The others stand in scratch.
 struct Sums {
   int64_t rows, columns, direct, stride;  // stride: of scratch
   float* c;

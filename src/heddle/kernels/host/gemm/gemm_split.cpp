@@ -10,7 +10,6 @@ int64_t even_block(int64_t length, int64_t most) {
   const int64_t blocks = std::max<int64_t>(1, ceil_div(length, most));
   return std::max(kPanelColumns, ceil_div(ceil_div(length, blocks), kPanelColumns) * kPanelColumns);
 }
-constexpr int64_t kLeastRows = 64, kLeastColumns = 128;
 constexpr int64_t kPiecesPerThread = 4;
 }  // namespace
 
@@ -23,16 +22,19 @@ int64_t PieceSplit::number(const RowGroups* groups) {
   return first_[groups_];
 }
 
-PieceSplit PieceSplit::rows_by_columns(const RowGroups& groups, int64_t columns, int threads, int64_t* first) {
+PieceSplit PieceSplit::rows_by_columns(const RowGroups& groups, int64_t most_rows, int64_t columns, int threads,
+                                       int64_t* first) {
   PieceSplit split;
   split.groups_ = groups.count();
   split.row_groups_ = &groups;
   split.columns_ = columns;
   split.first_ = first;
-  split.block_columns_ = even_block(columns, kMostPieceColumns);
-  if (groups.are_equal()) split.block_rows_ = even_block(groups.end(0), kMostPieceRows);
+  // Tall pieces are cut by columns first, to spare what is copied anew for each piece.
+  const bool tall = most_rows > kMostPieceRows;
+  split.block_columns_ = even_block(columns, tall ? kMostTallPieceColumns : kMostPieceColumns);
+  split.block_rows_ = groups.are_equal() ? even_block(groups.end(0), most_rows) : most_rows;
   while (split.number(&groups) < kPiecesPerThread * threads && threads > 1) {
-    if (split.block_rows_ > kLeastRows) {
+    if (split.block_rows_ > kLeastRows && !(tall && split.block_columns_ > kLeastColumns)) {
       split.block_rows_ /= 2;
     } else if (split.block_columns_ > kLeastColumns) {
       split.block_columns_ = even_block(columns, split.block_columns_ / 2);

@@ -1,4 +1,4 @@
-// What the CPU's matrix products ask of a plan.
+// Requests of the CPU's matrix products to a plan.
 #pragma once
 
 #include "heddle/ir/value.h"

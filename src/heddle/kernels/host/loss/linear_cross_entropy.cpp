@@ -1,19 +1,19 @@
-// linear_cross_entropy and its gradients: the output projection and the loss over blocks of rows, so that T×V is
-// never held. T tokens, V vocabulary, H hidden; a block has B rows, a chunk C columns of the vocabulary.
+// linear_cross_entropy and its gradients. They form the output projection and the loss over blocks of rows, so that
+// T×V is never held. T tokens, V vocabulary, H hidden; a block has B rows, a chunk C columns of the vocabulary.
 //
 //   logits[B,V] = x wᵀ     lse = log Σ_v e^logits     loss = Σ_{labels ≥ 0} w·(lse − logits[label])
 //   dlogits = scale·(softmax − onehot)     dx = dlogits w     dw (+)= dlogitsᵀ x
-// Where rows have weights, their scale is scale·w; where z_weight ζ adds ζ·w·lse² to the loss, softmax counts
-// s = 1 + 2ζ·lse times: their scale is scale·w·s, and of onehot 1/s is taken off.
+// The scale of rows with weights is scale·w. Where z_weight ζ adds ζ·w·lse² to the loss, softmax counts
+// s = 1 + 2ζ·lse times. The scale of a row is then scale·w·s, and onehot counts 1/s.
 //
-// fp32 logits exist only as a tile of the cache, a chunk at a time; what is kept of a block is q = e^logits · 2^-p
-// in the type of x, with a power p for each row, chosen before the row's largest logit is known: its first chunk's
-// (or lse, where that is given). As bf16 has fp32's exponents, q loses nothing by that, and where a later chunk's
-// largest exceeds it by so much that q might not be held, p is mended and the rows are swept once more. So one
-// product, one exponential and one sweep give both the sum and the gradient: with Q = Σ q and f = scale / Q,
+// Logits in fp32 exist only as a tile of the cache, a chunk at a time. A block keeps q = e^logits · 2^-p in the
+// type of x, with a power p for each row. The power is chosen before the row's largest logit is known: its first
+// chunk's (or lse, where that is given). As bf16 has fp32's exponents, q loses nothing by that. Where a later
+// chunk's largest exceeds it by so much that q might not be held, p is mended and the rows are swept once more. So
+// one product, one exponential and one sweep give both the sum and the gradient: with Q = Σ q and f = scale / Q,
 //   q[label] −= Q     dx = f·(q w)     dw (+)= qᵀ (f x)
-// Powers of two leave all other bits alone, and f and Q come from lse: one op and several give the same bits
-// (unless a probability is below 2^-60 of its row's largest). Softmax as a scale of the other operand: the
+// Powers of two leave all other bits alone, and f and Q come from lse. One op and several therefore give the same
+// bits, unless a probability is below 2^-60 of its row's largest. Softmax as a scale of the other operand is the
 // observation behind online softmax (Milakov and Gimelshein, 2018).
 #include <omp.h>
 
@@ -35,31 +35,35 @@ using device::KernelCall;
 using device::TensorView;
 
 constexpr int64_t kBlockBytes = 48 << 20;
-constexpr int64_t kChunk = kMostPieceColumns;
-constexpr int64_t kMostParts = 8;     // of the vocabulary, beside its first chunk
-constexpr float kMostPowerOver = 60;  // a row's largest q is at most 2^60
+constexpr int64_t kTallTileRows = 512;       // for highway; its tile of logits stays in the second-level cache
+constexpr double kLeastParallelFlops = 4e5;  // below this a team costs more than it saves
+constexpr int64_t kMostParts = 8;            // of the vocabulary, beside its first chunk
+constexpr float kMostPowerOver = 60;         // a row's largest q is at most 2^60
 constexpr double kLn2 = 0.69314718055994531;
-
-constexpr int64_t kTileBytes = kMostPieceRows * kChunk * 4;
-constexpr int64_t kThreadBytes = kPieceScratchBytes + kTileBytes;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t aligned(int64_t bytes) { return ceil_div(bytes, 64) * 64; }
 
-/// How T rows are cut and where everything lies in scratch.
+/// The cut of T rows, and the places in scratch.
 struct Layout {
   int64_t block_rows = 0, stride = 0;  // of q, in elements
+  // Sizes of a tile of logits. highway copies the weights anew for each, the others have them packed.
+  int64_t tile_rows = kMostPieceRows, chunk = kMostPieceColumns;
   int64_t parts = 0;
+  int64_t piece_bytes = 0, thread_bytes = 0;  // of a thread: a piece's scratch, and its tile of logits behind it
   // Offsets, then the end.
   int64_t q = 0, scaled_x = 0, losses = 0, squares = 0, rows = 0, shares = 0, threads = 0, bytes = 0;
 
-  Layout(int64_t T, int64_t V, int64_t H, int64_t size, bool backward, bool with_z) {
+  Layout(int64_t T, int64_t V, int64_t H, Dtype dtype, Engine engine, bool backward, bool with_z) {
+    const int64_t size = size_of(dtype);
+    if (engine == Engine::highway) tile_rows = kTallTileRows, chunk = kMostTallPieceColumns;
+    chunk = std::min(chunk, ceil_div(std::max(V, H), kPanelColumns) * kPanelColumns);
     // An odd number of cache lines, so that the lines of a column spread over the cache.
     stride = ceil_div(V * size, 128) * 128 / size + 64 / size;
     const int64_t most = std::clamp<int64_t>(kBlockBytes / (stride * size), 256, 4096);
     const int64_t blocks = std::max<int64_t>(1, ceil_div(T, most));
     block_rows = ceil_div(ceil_div(T, blocks), 16) * 16;  // blocks of like size
-    parts = 1 + std::min(kMostParts, ceil_div(V, kChunk) - 1);
+    parts = 1 + std::min(kMostParts, ceil_div(V, chunk) - 1);
     const auto take = [this](int64_t wanted) {
       const int64_t at = bytes;
       bytes += aligned(wanted);
@@ -71,34 +75,43 @@ struct Layout {
     squares = take(with_z ? T * 8 : 0);
     rows = take(block_rows * 16);
     shares = take(block_rows * parts * 16);
-    const int64_t processors = std::max(1, omp_get_num_procs());
-    threads = take(std::max(processors * kThreadBytes, product_scratch_bytes(1)));
+    const double flops = 2.0 * static_cast<double>(T) * static_cast<double>(V) * static_cast<double>(H);
+    const int64_t processors = flops < kLeastParallelFlops ? 1 : std::max(1, omp_get_num_procs());
+    const ProductSizes block{1, block_rows, V, H};
+    piece_bytes = piece_scratch_bytes(engine, block);
+    thread_bytes = piece_bytes + std::min(ceil_div(block_rows, 32) * 32, tile_rows) * chunk * 4;
+    threads = take(std::max(processors * thread_bytes, backward ? product_scratch_bytes(block) : 0));
   }
   /// Chunks of part p: the first chunk is part 0.
   int64_t first_chunk(int64_t part, int64_t V) const {
     if (part == 0) return 0;
-    const int64_t others = ceil_div(V, kChunk) - 1;
+    const int64_t others = ceil_div(V, chunk) - 1;
     return 1 + (parts == 1 ? 0 : others * (part - 1) / (parts - 1));
   }
 };
 
-/// What is known of a row of the block.
+/// State of a row of the block.
 struct Row {
   int32_t power = 0;
   float factor = 0;  // scale / Q, or 0 where the label is masked
   float label_logit = 0;
   float unused = 0;
 };
-/// Of a row in one part.
+/// Sum and maximum of a row in one part.
 struct Share {
   double sum = 0;
   float largest = 0;
   float unused = 0;
 };
 
+Engine engine_of(Dtype x, Dtype w) {
+  return best_engine(x == Dtype::bf16 && w == Dtype::bf16 ? Dtype::bf16 : Dtype::f32);
+}
+
 int64_t scratch_bytes(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
   const ir::Value &x = listing.value(op.in[0]), &w = listing.value(op.in[1]);
-  return Layout(listing.elements(op.in[2], rows), w.shape[0].count, w.shape[1].count, size_of(x.dtype),
+  return Layout(listing.elements(op.in[2], rows), w.shape[0].count, w.shape[1].count, x.dtype,
+                engine_of(x.dtype, w.dtype),
                 op.kind() != "linear_cross_entropy" && op.kind() != "linear_token_losses",
                 op.attributes.has("z_weight"))
       .bytes;
@@ -132,8 +145,8 @@ class Head {
         V_(o_.w_VH.dim(0)),
         X_(o_.x_TH.dtype),
         backward_(o_.dx_TH.data != nullptr || o_.dw_VH != nullptr),
-        layout_(T_, V_, H_, size_of(X_), backward_, call.op->attributes.has("z_weight")),
-        engine_(best_engine(X_ == Dtype::bf16 && o_.w_VH.dtype == Dtype::bf16 ? Dtype::bf16 : Dtype::f32)),
+        engine_(engine_of(X_, o_.w_VH.dtype)),
+        layout_(T_, V_, H_, X_, engine_, backward_, call.op->attributes.has("z_weight")),
         rows_(reinterpret_cast<Row*>(call.scratch + layout_.rows)),
         shares_(reinterpret_cast<Share*>(call.scratch + layout_.shares)),
         losses_T_(o_.losses_T != nullptr ? o_.losses_T : reinterpret_cast<double*>(call.scratch + layout_.losses)),
@@ -174,17 +187,18 @@ class Head {
     return o_.x_TH.as<const std::byte>() + (first_ + b) * H_ * size_of(X_);
   }
   std::byte* thread_scratch() const {
-    return call_.scratch + layout_.threads + omp_get_thread_num() * kThreadBytes;
+    return call_.scratch + layout_.threads + omp_get_thread_num() * layout_.thread_bytes;
   }
-  static float* tile_of(std::byte* thread_scratch) {
-    return reinterpret_cast<float*>(thread_scratch + kPieceScratchBytes);
+  float* tile_of(std::byte* thread_scratch) const {
+    return reinterpret_cast<float*>(thread_scratch + layout_.piece_bytes);
   }
 
   /// Calls body(row_begin, row_end, i) for pieces of the block's rows and i in 0 .. others, in parallel.
   template <class Body>
   void over_pieces(int64_t others, double flops, const Body& body) const {
-    const auto threads = flops < 4e5 ? 1 : std::min(omp_get_max_threads(), std::max(1, omp_get_num_procs()));
-    int64_t pieces = ceil_div(block_, kMostPieceRows);
+    const auto threads =
+        flops < kLeastParallelFlops ? 1 : std::min(omp_get_max_threads(), std::max(1, omp_get_num_procs()));
+    int64_t pieces = ceil_div(block_, layout_.tile_rows);
     while (threads > 1 && pieces * others < 4 * threads && block_ / pieces > 64) pieces *= 2;
     const int64_t length = ceil_div(ceil_div(block_, pieces), 32) * 32;
     const int64_t count = ceil_div(block_, length) * others;
@@ -218,13 +232,14 @@ class Head {
     std::byte* const scratch = thread_scratch();
     float* const tile = tile_of(scratch);
     const int64_t size = size_of(X_);
-    const int64_t last = part + 1 == layout_.parts ? ceil_div(V_, kChunk) : layout_.first_chunk(part + 1, V_);
+    const int64_t last =
+        part + 1 == layout_.parts ? ceil_div(V_, layout_.chunk) : layout_.first_chunk(part + 1, V_);
     for (int64_t b = begin; b < end; ++b) share(b, part) = {0, -std::numeric_limits<float>::max(), 0};
     for (int64_t chunk = layout_.first_chunk(part, V_); chunk < last; ++chunk) {
-      const int64_t v = chunk * kChunk, columns = std::min(kChunk, V_ - v);
+      const int64_t v = chunk * layout_.chunk, columns = std::min(layout_.chunk, V_ - v);
       product(begin, end, v, columns, H_, V_, true, {x_row(begin), X_, H_}, scratch);
       for (int64_t b = begin; b < end; ++b) {
-        const float* logits = tile + (b - begin) * kChunk;
+        const float* logits = tile + (b - begin) * layout_.chunk;
         Row& row = rows_[b];
         if (choose_power) row.power = power_of(largest_logit(logits, columns));
         const RowShare found =
@@ -255,12 +270,12 @@ class Head {
       piece.b = {w, o_.w_VH.dtype, H_};
       piece.b_transposed = forward;
     }
-    piece.c = {tile_of(scratch) - column, Dtype::f32, kChunk};
+    piece.c = {tile_of(scratch) - column, Dtype::f32, layout_.chunk};
     piece.scratch = scratch;
     run_piece(engine_, piece);
   }
 
-  /// Whether a row's largest logit was so far beyond its power that q may not hold it; its power is then mended.
+  /// True if a row's largest logit was so far beyond its power that q may not hold it; its power is then mended.
   bool mend_powers() {
     bool mended = false;
     for (int64_t b = 0; b < block_; ++b) {
@@ -319,14 +334,14 @@ class Head {
   }
 
   void input_gradient() {
-    const int64_t chunks = ceil_div(H_, kChunk), size = size_of(X_);
+    const int64_t chunks = ceil_div(H_, layout_.chunk), size = size_of(X_);
     const double flops = 2.0 * static_cast<double>(block_) * static_cast<double>(V_) * static_cast<double>(H_);
     over_pieces(chunks, flops, [&](int64_t begin, int64_t end, int64_t chunk) {
       std::byte* const scratch = thread_scratch();
-      const int64_t h = chunk * kChunk, columns = std::min(kChunk, H_ - h);
+      const int64_t h = chunk * layout_.chunk, columns = std::min(layout_.chunk, H_ - h);
       product(begin, end, h, columns, V_, H_, false, {q_row(begin), X_, layout_.stride}, scratch);
       for (int64_t b = begin; b < end; ++b) {
-        scale_row(tile_of(scratch) + (b - begin) * kChunk, Dtype::f32, columns, rows_[b].factor,
+        scale_row(tile_of(scratch) + (b - begin) * layout_.chunk, Dtype::f32, columns, rows_[b].factor,
                   o_.dx_TH.as<std::byte>() + ((first_ + b) * H_ + h) * size, o_.dx_TH.dtype);
       }
     });
@@ -340,7 +355,7 @@ class Head {
                   .x = {scaled_x_row(0), X_},
                   .dw = o_.dw_VH,
                   .overwrite = call_.overwrite && first_ == 0,
-                  .scratch = {call_.scratch + layout_.threads, product_scratch_bytes(1)}});
+                  .scratch = {call_.scratch + layout_.threads, product_scratch_bytes({1, block_, V_, H_})}});
   }
 
   Share& share(int64_t b, int64_t part) { return shares_[b * layout_.parts + part]; }
@@ -351,8 +366,8 @@ class Head {
   const int64_t T_, H_, V_;
   const Dtype X_;
   const bool backward_;
-  const Layout layout_;
   const Engine engine_;
+  const Layout layout_;
   Row* const rows_;
   Share* const shares_;
   double *const losses_T_, *const squares_T_;

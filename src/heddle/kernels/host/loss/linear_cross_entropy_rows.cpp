@@ -1,5 +1,6 @@
-// Rows of the fused head, in vectors. The exponential is e^x · 2^-p = 2^(n - p) · e^(x - n·ln 2) with
-// n = round(x / ln 2) and ln 2 in two parts (Cody and Waite): p touches nothing but the exponent.
+// Rows of the fused head, in vectors. The exponential has ln 2 in two parts (Cody and Waite), so that p touches
+// nothing but the exponent:
+//   e^x · 2^-p = 2^(n - p) · e^(x - n·ln 2), n = round(x / ln 2)
 #include "heddle/kernels/host/loss/linear_cross_entropy_rows.h"
 
 #include "heddle/kernels/host/simd_targets.h"

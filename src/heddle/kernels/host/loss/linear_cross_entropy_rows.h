@@ -1,4 +1,4 @@
-// What the fused head does to rows of logits and of gradients between its products: see linear_cross_entropy.cpp.
+// Work of the fused head on rows of logits and of gradients between its products: see linear_cross_entropy.cpp.
 #pragma once
 
 #include <cstdint>

@@ -18,13 +18,13 @@ void count_margins(const KernelCall& call) {
   if (call.overwrite) std::fill_n(margins, E * kMarginBins, 0.0);
   std::vector<A> biased_E(static_cast<size_t>(E)), sorted_E;
   for (int64_t t = 0; t < T; ++t) {
-    for (int64_t e = 0; e < E; ++e) biased_E[static_cast<size_t>(e)] = s_TE[t * E + e] + bias_E[e];
+    for (int64_t e = 0; e < E; ++e) biased_E[e] = s_TE[t * E + e] + bias_E[e];
     sorted_E = biased_E;
     std::nth_element(sorted_E.begin(), sorted_E.begin() + k, sorted_E.end(), std::greater<A>());
-    const A next = sorted_E[static_cast<size_t>(k)];
+    const A next = sorted_E[k];
     const A middle = (*std::min_element(sorted_E.begin(), sorted_E.begin() + k) + next) / 2;
     for (int64_t e = 0; e < E; ++e) {
-      ++margins[e * kMarginBins + margin_bin(static_cast<float>(middle - biased_E[static_cast<size_t>(e)]))];
+      ++margins[e * kMarginBins + margin_bin(static_cast<float>(middle - biased_E[e]))];
     }
   }
 }
@@ -39,7 +39,7 @@ void quantile_bias_update(const KernelCall& call) {
   std::vector<double> quantile_E;
   for (int64_t e = 0; e < E; ++e) quantile_E.push_back(margin_quantile(margins + e * kMarginBins, share));
   const double mean = std::accumulate(quantile_E.begin(), quantile_E.end(), 0.0) / static_cast<double>(E);
-  for (int64_t e = 0; e < E; ++e) bias_E[e] += static_cast<A>(rate * (quantile_E[static_cast<size_t>(e)] - mean));
+  for (int64_t e = 0; e < E; ++e) bias_E[e] += static_cast<A>(rate * (quantile_E[e] - mean));
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ void sum_rows(const Input<A>& rows_RN, int64_t first, int64_t last, std::vector<
   std::fill(sum_N.begin(), sum_N.end(), A(0));
   const auto N = std::ssize(sum_N);
   for (int64_t r = first; r < last; ++r) {
-    for (int64_t n = 0; n < N; ++n) sum_N[static_cast<size_t>(n)] += rows_RN[r * N + n];
+    for (int64_t n = 0; n < N; ++n) sum_N[n] += rows_RN[r * N + n];
   }
 }
 
@@ -46,7 +46,7 @@ void add_expert_bias_wgrad(const KernelCall& call) {
     sum_rows(dy_RN, offsets[e], offsets[e + 1], sum_N);
     for (int64_t n = 0; n < N; ++n) {
       A& acc = e < own ? acc_EN[e * N + n] : copies_CN[(e - own) * N + n];
-      acc = call.overwrite || e >= own ? sum_N[static_cast<size_t>(n)] : acc + sum_N[static_cast<size_t>(n)];
+      acc = call.overwrite || e >= own ? sum_N[n] : acc + sum_N[n];
     }
   }
 }
@@ -106,8 +106,7 @@ void gated_bias_wgrad(const KernelCall& call) {
     for (int64_t h = 0; h < H; ++h) sum_H[h] += g_Tk[i] * dy_TH[i / k * H + h];
   }
   A* acc_EH = accumulator<A>(call.updates[0]);
-  for (int64_t i = 0; i < count; ++i)
-    acc_EH[i] = call.overwrite ? sum_EH[static_cast<size_t>(i)] : acc_EH[i] + sum_EH[static_cast<size_t>(i)];
+  for (int64_t i = 0; i < count; ++i) acc_EH[i] = call.overwrite ? sum_EH[i] : acc_EH[i] + sum_EH[i];
 }
 
 }  // namespace

@@ -1,0 +1,5 @@
+"""python -m heddle: the program."""
+
+from heddle._program import main
+
+main()

@@ -1,0 +1,29 @@
+// The software of a measured run: framework, release and date. A table of points has them as columns (`software`,
+// `release`, `released`, `reports`); where these are blank, they follow from words of its `source`.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace heddle::advisor {
+
+/// Frameworks behave alike where they share code and defaults: the software of a stack is described once.
+struct Release {
+  std::string framework;  // a row of the table of frameworks; "megatron" where nothing is known
+  std::string stack;      // megatron, fsdp, titan, deepspeed, megatron21, xla, mindspore
+  std::string name;       // such as "nemo 26.04"; "" where the source names none
+  double date = 0;        // years since 2000; 0: not known
+  std::string reports;    // memory as `allocated`, `reserved` by the allocator, or of the whole `driver`
+  std::string document;   // source without release, commit and file: rows of one document share its habits
+};
+
+/// Columns take precedence over words of `source`. All words in lower case.
+struct ReleaseText {
+  std::string_view source, software, release, released, reports;
+};
+Release read_release(const ReleaseText& text);
+
+/// A date in a text: "2024-03-07", "[26.04", "nemo 25.02", "ngc25.04", "20260813"; as years since 2000, or 0.
+double date_in(std::string_view text);
+
+}  // namespace heddle::advisor

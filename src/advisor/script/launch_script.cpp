@@ -1,0 +1,263 @@
+#include "advisor/script/launch_script.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+#include "advisor/script/constants.h"
+#include "advisor/script/flag_effects.h"
+#include "advisor/script/launch_flags.h"
+#include "advisor/script/model_name.h"
+#include "advisor/shell/shell.h"
+#include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
+
+namespace heddle::advisor {
+
+namespace {
+
+using FlagMap = std::map<std::string, std::vector<std::string>>;
+
+std::string dashed(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+bool is_flag(const std::string& word) {
+  return word.size() > 2 && word.starts_with("--") && std::isalpha(static_cast<unsigned char>(word[2])) != 0;
+}
+
+// Flags that take no value, as far as their names show.
+bool is_switch(std::string_view flag) {
+  for (const std::string_view beginning :
+       {"--no-", "--use-", "--disable-", "--enable-", "--overlap-", "--untie-", "--swiglu", "--bf16", "--fp16",
+        "--sequence-parallel", "--finetune", "--group-query-attention", "--qk-layernorm", "--moe-grouped-gemm",
+        "--log-throughput", "--mock-data", "--moe-permute-fusion"})
+    if (flag.starts_with(beginning)) return true;
+  return false;
+}
+
+// Reads the flags of a command. Unknown words, which may be flags or nothing, go to `stray`.
+FlagMap flags_of_words(const std::vector<std::string>& words, std::vector<std::string>* stray = nullptr) {
+  FlagMap flags;
+  std::vector<std::string>* values = nullptr;
+  std::string last;  // flag
+  for (const std::string& word : words) {
+    if (is_flag(word)) {
+      const size_t equals = word.find('=');
+      last = dashed(word.substr(0, equals));
+      values = &flags[last];
+      values->clear();
+      if (equals != std::string::npos) values->push_back(word.substr(equals + 1));
+    } else if (shell::is_all_unknown(word) && (values == nullptr || !values->empty() || is_switch(last))) {
+      if (stray != nullptr) stray->push_back(word);
+    } else if (values != nullptr) {
+      values->push_back(word);
+    }
+  }
+  return flags;
+}
+
+// The command that looks most like training: a Python program with the flags that every model needs.
+const shell::Command* training_command(const std::vector<shell::Command>& commands) {
+  static const std::array marks{"--num-layers", "--hidden-size",      "--num-attention-heads",
+                                "--seq-length", "--micro-batch-size", "--tensor-model-parallel-size"};
+  const shell::Command* best = nullptr;
+  size_t most = 0;
+  for (const shell::Command& c : commands) {
+    const FlagMap flags = flags_of_words(c.words);
+    size_t found = 0;
+    for (const char* mark : marks) found += flags.contains(mark);
+    const bool program = std::any_of(c.words.begin(), c.words.end(),
+                                     [](const std::string& w) { return w.ends_with(".py") || w == "torchrun"; });
+    const size_t worth = found * 4 + (program ? 2 : 0) + (c.certain ? 1 : 0);
+    if (found > 0 && worth > most) best = &c, most = worth;
+  }
+  return best;
+}
+
+bool speaks_mindspeed(std::string_view text, const FlagMap& flags) {
+  static const std::array own{"--schedules-method",  "--moe-fb-overlap",   "--reuse-fp32-param",
+                              "--use-fused-rmsnorm", "--use-fused-swiglu", "--context-parallel-algo",
+                              "--swap-attention",    "--recompute-norm",   "--recompute-activation-function",
+                              "--use-ascend-mc2",    "--use-ascend-coc",   "--first-k-dense-replace",
+                              "--moe-tp-extend-ep",  "--moe-zero-memory",  "--noop-layers",
+                              "--swap-optimizer"};
+  if (std::any_of(own.begin(), own.end(), [&](const char* f) { return flags.contains(f); })) return true;
+  static const std::array words{"mindspeed", "MindSpeed", "HCCL_", "ASCEND"};
+  return std::any_of(words.begin(), words.end(),
+                     [&](const char* word) { return text.find(word) != std::string_view::npos; });
+}
+
+// Counts the devices that a command starts, by the words of torchrun, msrun, srun, mpirun and Ray.
+class Devices {
+ public:
+  Devices(const shell::Command& command, const FlagMap& flags, const shell::Script& script)
+      : command_(command), flags_(flags), script_(script) {}
+
+  int64_t count() {
+    if (const int64_t each = number("--nproc-per-node"); each > 0)
+      return each * (flags_.contains("--nnodes") ? number("--nnodes") : 1);
+    if (const int64_t all = number("--worker-num"); all > 0) return all;  // MindSpore's msrun
+    if (const int64_t each = number("--actor-num-gpus-per-node"); each > 0)
+      return each * number("--actor-num-nodes");
+    if (const int64_t all = of_launcher(); all > 0) return all;
+    return 0;
+  }
+  /// Why it is not known; "" where nothing says it.
+  const std::string& why() const { return why_; }
+
+ private:
+  int64_t whole(const std::string& text) {
+    if (!shell::is_known(text)) why_ = script_.why_unknown(text);
+    const bool digits = !text.empty() && text.size() < 8 &&
+                        std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+    return digits ? std::stoll(text) : 0;
+  }
+  int64_t number(const char* name) {
+    const auto it = flags_.find(name);
+    return it == flags_.end() || it->second.empty() ? 0 : whole(it->second.front());
+  }
+
+  // srun and mpirun, before the program or around the string that holds it; else what Slurm's own lines say.
+  int64_t of_launcher() {
+    std::vector<std::string> words = command_.around;
+    for (const std::string& word : command_.words) {
+      if (word.ends_with(".py")) break;
+      words.push_back(word);
+    }
+    int64_t nodes = slurm("SLURM_NNODES"), each = slurm("SLURM_NTASKS_PER_NODE"), all = slurm("SLURM_NTASKS");
+    bool starts = false;
+    for (size_t i = 0; i < words.size(); ++i) {
+      starts |= words[i] == "srun" || words[i] == "mpirun" || words[i] == "mpiexec";
+      const auto option = [&](std::string_view name, int64_t& into) {
+        if (words[i] == name && i + 1 < words.size()) into = whole(words[i + 1]);
+        if (name.starts_with("--") && words[i].starts_with(std::string(name) + "="))
+          into = whole(words[i].substr(name.size() + 1));
+      };
+      int64_t said = 0;
+      option("-n", said), option("-np", said), option("--ntasks", said);
+      if (said > 0) all = said;
+      said = 0;
+      option("-N", said), option("--nodes", said);
+      if (said > 0) nodes = said, all = 0;
+      said = 0;
+      option("--ntasks-per-node", said);
+      if (said > 0) each = said, all = 0;
+    }
+    if (!starts) return 0;
+    return all > 0 ? all : nodes * each;
+  }
+  int64_t slurm(const char* name) {
+    const shell::Values* found = script_.state.find(name);
+    return found == nullptr || found->empty() ? 0 : whole(found->front());
+  }
+
+  const shell::Command& command_;
+  const FlagMap& flags_;
+  const shell::Script& script_;
+  std::string why_;
+};
+
+// A variable that is given and that nothing asks for would change nothing, in silence.
+void check_used(const ScriptContext& context, const shell::Script& script, std::string_view name) {
+  for (const auto& [variable, value] : context.variables) {
+    if (script.used.contains(variable)) continue;
+    const std::vector<std::string> known(script.used.begin(), script.used.end());
+    config_error("{}: --set {}: the script has no such variable{}", name, shown(variable),
+                 did_you_mean(variable, known));
+  }
+}
+
+void sort_others(const GivenFlags& given, LaunchScript& script) {
+  // The modules that a model is built of; the other flags say those of transformers, too.
+  std::string spec;
+  if (given.has("--spec") && given.is_known("--spec"))
+    for (const std::string& word : given.all("--spec")) spec += word;
+  for (const char* other : {"mamba", "hybrid", "gated_delta", "retro", "t5", "bert"})
+    if (spec.find(other) != std::string::npos)
+      config_error("--spec {} makes a model of another kind, accepted: transformers that predict the next token",
+                   shown(spec));
+  for (const std::string& flag : given.unread()) {
+    const std::string name = shown(flag);
+    switch (effect_of(flag)) {
+      case FlagEffect::none:
+      case FlagEffect::values: break;
+      case FlagEffect::pace: script.others.pace.push_back(name); break;
+      case FlagEffect::sizes: script.others.sizes.push_back(name); break;
+      case FlagEffect::other_model:
+        config_error("{} makes a model of another kind, accepted: transformers that predict the next token", name);
+      case FlagEffect::unknown: script.others.unknown.push_back(name); break;
+    }
+  }
+}
+
+}  // namespace
+
+LaunchScript read_launch_script(std::string_view text, std::string_view name, const ScriptContext& context) {
+  const shell::Script read = shell::read_script(text, name, {context.variables, context.file});
+  const shell::Command* command = training_command(read.commands);
+  if (command == nullptr)
+    config_error(
+        "{}: no command with --num-layers, --hidden-size and the like, accepted: a launch script of "
+        "Megatron-LM or MindSpeed",
+        name);
+  check_used(context, read, name);
+  LaunchScript script;
+  script.line = command->line;
+  if (command->end != shell::kNowhere) script.end = command->end;
+  if (!script.end && command->string_end != shell::kNowhere) {
+    script.quote = command->quote;
+    script.string_end = command->string_end;
+    script.outer_line = command->outer_line;
+  }
+  script.evaluated = command->evaluated;
+  if (const shell::Values* set = read.state.find("CUDA_DEVICE_MAX_CONNECTIONS");
+      set != nullptr && !set->empty() && shell::is_known(set->front()))
+    script.connections = set->front();
+  script.notes = read.notes;
+  for (const shell::Overridden& o : read.overridden) script.given.push_back({o.name, o.line, o.begin, o.end});
+  if (!command->certain)
+    script.notes.push_back(fmt::format("line {}: the command is in a branch that may not be taken", command->line));
+  std::vector<std::string> stray;
+  const FlagMap flags = flags_of_words(command->words, &stray);
+  for (const std::string& word : stray)
+    script.notes.push_back(
+        fmt::format("the command also gets arguments that are not known ({})", read.why_unknown(word)));
+  for (const auto& [flag, values] : flags)
+    std::copy_if(values.begin(), values.end(), std::back_inserter(script.flags[flag]), shell::is_known);
+  script.dialect = speaks_mindspeed(text, flags) ? Dialect::mindspeed : Dialect::megatron;
+  const bool mindspeed = script.dialect == Dialect::mindspeed;
+
+  Launch& launch = script.launch;
+  launch.job.device = context.device;
+  if (launch.job.device.name.empty()) {
+    launch.job.device = *cost::accelerator_named(mindspeed ? "Ascend-910B" : "H100");
+    script.notes.push_back(fmt::format("no device is given: taken as {}", launch.job.device.name));
+  }
+  launch.job.imbalance = context.imbalance;
+  Devices counted(*command, flags, read);
+  const int64_t devices = context.devices > 0 ? context.devices : counted.count();
+  if (devices < 1 || devices > (1 << 24))
+    config_error(
+        "{}:{}: the script does not say how many devices it starts (--nproc_per_node and --nnodes of torchrun){}; "
+        "give --devices",
+        name, command->line, counted.why().empty() ? "" : "; " + counted.why());
+  const GivenFlags given(flags, fmt::format("{}:{}", name, command->line),
+                         [&](const std::string& value) { return read.why_unknown(value); });
+  try {
+    read_flags(given, script.dialect, static_cast<int>(devices), launch, script.notes);
+    sort_others(given, script);
+    script.constants = constants_of(given, launch);
+  } catch (const ConfigError& error) {
+    const std::string what = error.what();
+    if (what.starts_with(name)) throw;
+    config_error("{}:{}: {}", name, command->line, what);
+  }
+  launch.job.shape.name = name_of_shape(launch, evidence_of(given)).name;
+  if (const std::string wrong = estimate(launch.job).reason; !wrong.empty())
+    config_error("{}:{}: {}", name, command->line, wrong);
+  return script;
+}
+
+}  // namespace heddle::advisor

@@ -1,0 +1,87 @@
+// dots.llm1: Qwen3's attention beside DeepSeek-V3's router and shared experts.
+//
+// Sources: Dots1Config and modeling_dots1.py of Transformers 5, gone through key by key; arXiv 2506.05767; the
+// config.json file released with dots.llm1.base.
+#include "heddle/config/families/grouped_keys.h"
+#include "heddle/config/families/window_keys.h"
+
+namespace heddle::config {
+
+namespace {
+
+using model::ModelConfig;
+
+void rename(Json& root, const std::string& place) {
+  join_names(root, place, {{"num_local_experts", "n_routed_experts"}});
+  // A window is in use where it is given; a file says so by a key of its own elsewhere.
+  if (!root.contains("sliding_window")) root["sliding_window"] = 4096;
+  if (root.value("max_window_layers", Json()).is_null()) root["max_window_layers"] = 62;
+  root["use_sliding_window"] = !root["sliding_window"].is_null();
+}
+
+ModelConfig llm1() {
+  ModelConfig c = grouped_base();
+  c.qk_norm = true;
+  c.vocab_size = 152064;
+  c.hidden_size = 4096;
+  c.num_hidden_layers = 62;
+  c.intermediate_size = 10944;
+  c.first_k_dense_replace = 1;
+  c.rms_norm_eps = 1e-5;
+  c.max_position_embeddings = 32768;
+  c.num_attention_heads = c.num_key_value_heads = 32;
+  c.head_dim = 128;
+  c.rope_theta = 1e7;
+  c.n_routed_experts = 128;
+  c.num_experts_per_tok = 6;
+  c.n_shared_experts = 2;
+  c.moe_intermediate_size = 1408;
+  c.sigmoid_scores = c.topk_bias = true;
+  c.routed_scaling_factor = 2.5;
+  return c;
+}
+
+}  // namespace
+
+Family dots1() {
+  Family f;
+  f.architecture = "Dots1ForCausalLM";
+  f.model_type = "dots1";
+  f.base = grouped_base();
+  f.base.qk_norm = f.base.sigmoid_scores = f.base.topk_bias = true;
+  f.keys = grouped_keys(1e-6);
+  const std::vector<PublishedKey> more{
+      attention_bias_key(model::AttentionBias::all),
+      key("first_k_dense_replace", "first_k_dense_replace", 0),
+      key("n_routed_experts"),
+      key("num_experts_per_tok"),
+      key("n_shared_experts", "n_shared_experts", 0, 0),
+      key("moe_intermediate_size", "moe_intermediate_size", 1408),
+      key("n_group", "n_group", 1, 1),
+      key("topk_group", "topk_group", 1, 1),
+      key("norm_topk_prob", "norm_topk_prob", false, false),
+      key("routed_scaling_factor", "routed_scaling_factor", 1.0),
+  };
+  f.keys.insert(f.keys.end(), more.begin(), more.end());
+  for (PublishedKey& each : f.keys) {  // Transformers has a default of its own for this: it must be there
+    if (each.name == "num_key_value_heads") each = key("num_key_value_heads");
+    if (each.name == "attention_bias") each.ours = "";
+  }
+  for (PublishedKey& each : window_of_last_layers()) f.keys.push_back(std::move(each));
+  f.only = {{"scoring_func",
+             [](const Json& v, const Json&) { return v == "sigmoid" || v == "noaux_tc"; },  // released: the latter
+             "scores are sigmoids"},
+            is("topk_method", "noaux_tc", "only 'noaux_tc' is built"),
+            is("moe_layer_freq", 1, "every layer after the dense ones has experts")};
+  f.read_besides = {"num_local_experts", "output_router_logits"};
+  f.rewrite = rename;
+  f.adopt = adopt_router_loss;
+  f.holds = [](const ModelConfig& c) {
+    return !c.is_latent() && c.has_experts() && c.qk_norm && !c.qk_norm_all_heads && c.sigmoid_scores &&
+           c.partial_rotary_factor == 1 && c.attention_bias != model::AttentionBias::qkv;
+  };
+  f.presets = {{"dots.llm1", llm1()}};
+  return f;
+}
+
+}  // namespace heddle::config

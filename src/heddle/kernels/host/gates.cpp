@@ -1,0 +1,177 @@
+// Gates by a sigmoid, soft caps and factors, each in one pass. T rows.
+//   sigmoid_gate: x·σ(gate), each of the gate's columns for a run of x's;  soft_cap: c·tanh(x ÷ c);  scale:
+//   factor·x
+#include "heddle/kernels/host/simd_targets.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "heddle/kernels/host/gates.cpp"
+#include "heddle/kernels/host/host.h"
+#include "heddle/kernels/host/row_pieces.h"
+#include "hwy/foreach_target.h"
+// The order matters: this one is compiled for each target.
+#include "heddle/kernels/host/lanes-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace heddle::kernels::host::HWY_NAMESPACE {
+namespace {
+using device::KernelCall;
+
+/// With a gate a number it works by vectors of gates; else gate by gate, by vectors of the gate's run.
+template <class X>
+void sigmoid_gate(const KernelCall& call, int64_t begin, int64_t end) {
+  const int64_t columns = call.in[0].columns(), gates = call.in[1].columns(), run = columns / gates;
+  for (int64_t t = begin; t < end; ++t) {
+    const X *x = call.in[0].as<const X>() + t * columns, *gate = call.in[1].as<const X>() + t * gates;
+    X* y = call.out[0].as<X>() + t * columns;
+    if (run == 1) {
+      sweep(gates, [&](int64_t j, auto lanes, auto) HEDDLE_BODY {
+        store(hn::Mul(load(x + j, lanes), sigmoid_for<X>(load(gate + j, lanes))), y + j, lanes);
+      });
+      continue;
+    }
+    for (int64_t j = 0; j < gates; ++j) {
+      const V s = sigmoid(set(static_cast<float>(gate[j])));
+      sweep(run, [&](int64_t i, auto lanes, auto)
+                     HEDDLE_BODY { store(hn::Mul(load(x + j * run + i, lanes), s), y + j * run + i, lanes); });
+    }
+  }
+}
+
+/// dx = dy·σ, dgate = Σ_run dy·x·σ·(1 − σ).
+template <class X>
+void sigmoid_gate_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
+  const int64_t columns = call.in[1].columns(), gates = call.in[2].columns(), run = columns / gates;
+  for (int64_t t = begin; t < end; ++t) {
+    const X *dy = call.in[0].as<const X>() + t * columns, *x = call.in[1].as<const X>() + t * columns;
+    const X* gate = call.in[2].as<const X>() + t * gates;
+    X *dx = call.out[0].as<X>() + t * columns, *dgate = call.out[1].as<X>() + t * gates;
+    if (run == 1) {
+      sweep(gates, [&](int64_t j, auto lanes, auto) HEDDLE_BODY {
+        const V s = sigmoid_for<X>(load(gate + j, lanes)), d = load(dy + j, lanes);
+        const V slope = hn::Mul(s, hn::Sub(set(1.0f), s));
+        store(hn::Mul(d, s), dx + j, lanes);
+        store(hn::Mul(hn::Mul(d, load(x + j, lanes)), slope), dgate + j, lanes);
+      });
+      continue;
+    }
+    for (int64_t j = 0; j < gates; ++j) {
+      const V s = sigmoid(set(static_cast<float>(gate[j])));
+      Sum sum;
+      sweep(run, [&](int64_t i, auto lanes, auto nth) HEDDLE_BODY {
+        const V d = load(dy + j * run + i, lanes);
+        sum.add_product(d, load(x + j * run + i, lanes), nth);
+        store(hn::Mul(d, s), dx + j * run + i, lanes);
+      });
+      const float of_gate = hn::GetLane(s);
+      dgate[j] = X(sum.total() * of_gate * (1.0f - of_gate));
+    }
+  }
+}
+
+/// tanh z: an odd polynomial where |z| is small, else 1 − 2·σ(−2|z|) with the sign of z.
+HWY_INLINE V tanh_of(V z) {
+  const V a = hn::Abs(z), square = hn::Mul(z, z);
+  V p = hn::MulAdd(set(-5.70498872745e-3f), square, set(2.06390887954e-2f));
+  p = hn::MulAdd(p, square, set(-5.37397155531e-2f));
+  p = hn::MulAdd(p, square, set(1.33314422036e-1f));
+  p = hn::MulAdd(p, square, set(-3.33332819422e-1f));
+  const V small = hn::MulAdd(hn::Mul(p, square), z, z);
+  const V tail = hn::NegMulAdd(set(2.0f), sigmoid(hn::Mul(set(-2.0f), a)), set(1.0f));
+  return hn::IfThenElse(hn::Lt(a, set(0.625f)), small, hn::CopySign(tail, z));
+}
+
+template <class X>
+void soft_cap(const KernelCall& call, int64_t begin, int64_t end) {
+  const auto cap = static_cast<float>(call.op->attributes.number("cap"));
+  const X* x = call.in[0].as<const X>() + begin;
+  X* y = call.out[0].as<X>() + begin;
+  sweep(end - begin, [&](int64_t i, auto lanes, auto) HEDDLE_BODY {
+    store(hn::Mul(set(cap), tanh_of(hn::Div(load(x + i, lanes), set(cap)))), y + i, lanes);
+  });
+}
+
+/// dx = dy·(1 − tanh²(x ÷ c)).
+template <class X>
+void soft_cap_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
+  const auto cap = static_cast<float>(call.op->attributes.number("cap"));
+  const X *dy = call.in[0].as<const X>() + begin, *x = call.in[1].as<const X>() + begin;
+  X* dx = call.out[0].as<X>() + begin;
+  sweep(end - begin, [&](int64_t i, auto lanes, auto) HEDDLE_BODY {
+    const V bent = tanh_of(hn::Div(load(x + i, lanes), set(cap))), one = set(1.0f);
+    store(hn::Mul(hn::Mul(load(dy + i, lanes), hn::Sub(one, bent)), hn::Add(one, bent)), dx + i, lanes);
+  });
+}
+
+template <class X>
+void scale(const KernelCall& call, int64_t begin, int64_t end) {
+  const V factor = set(static_cast<float>(call.op->attributes.number("factor")));
+  const X* x = call.in[0].as<const X>() + begin;
+  X* y = call.out[0].as<X>() + begin;
+  sweep(end - begin,
+        [&](int64_t i, auto lanes, auto) HEDDLE_BODY { store(hn::Mul(factor, load(x + i, lanes)), y + i, lanes); });
+}
+
+template <auto narrow, auto wide>
+HWY_INLINE void by_type(const KernelCall& call, int64_t begin, int64_t end) {
+  call.in[0].dtype == Dtype::bf16 ? narrow(call, begin, end) : wide(call, begin, end);
+}
+}  // namespace
+
+void Scale(const KernelCall& call, int64_t begin, int64_t end) {
+  by_type<scale<bf16>, scale<float>>(call, begin, end);
+}
+void SigmoidGateRows(const KernelCall& call, int64_t begin, int64_t end) {
+  by_type<sigmoid_gate<bf16>, sigmoid_gate<float>>(call, begin, end);
+}
+void SigmoidGateDgradRows(const KernelCall& call, int64_t begin, int64_t end) {
+  by_type<sigmoid_gate_dgrad<bf16>, sigmoid_gate_dgrad<float>>(call, begin, end);
+}
+void SoftCap(const KernelCall& call, int64_t begin, int64_t end) {
+  by_type<soft_cap<bf16>, soft_cap<float>>(call, begin, end);
+}
+void SoftCapDgrad(const KernelCall& call, int64_t begin, int64_t end) {
+  by_type<soft_cap_dgrad<bf16>, soft_cap_dgrad<float>>(call, begin, end);
+}
+}  // namespace heddle::kernels::host::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace heddle::kernels::host {
+namespace {
+using device::KernelCall;
+HWY_EXPORT(SigmoidGateRows);
+HWY_EXPORT(SigmoidGateDgradRows);
+HWY_EXPORT(Scale);
+HWY_EXPORT(SoftCap);
+HWY_EXPORT(SoftCapDgrad);
+
+using Piece = void (*)(const KernelCall& call, int64_t begin, int64_t end);
+
+/// x is operand number `x`; `tensors` of its size move.
+void by_rows(const KernelCall& call, size_t x, int64_t tensors, Piece piece) {
+  over_rows(call.in[x].rows(), tensors * call.in[x].columns() * size_of(call.in[x].dtype),
+            [&](int64_t begin, int64_t end) { piece(call, begin, end); });
+}
+void sigmoid_gate(const KernelCall& call) { by_rows(call, 0, 2, HWY_DYNAMIC_DISPATCH(SigmoidGateRows)); }
+void sigmoid_gate_dgrad(const KernelCall& call) { by_rows(call, 1, 3, HWY_DYNAMIC_DISPATCH(SigmoidGateDgradRows)); }
+
+void flat(const KernelCall& call, int64_t tensors, Piece piece) {
+  over_rows(
+      call.in[0].elements(), tensors * size_of(call.in[0].dtype),
+      [&](int64_t begin, int64_t end) { piece(call, begin, end); }, kElementsPerPiece);
+}
+void scale(const KernelCall& call) { flat(call, 2, HWY_DYNAMIC_DISPATCH(Scale)); }
+void soft_cap(const KernelCall& call) { flat(call, 2, HWY_DYNAMIC_DISPATCH(SoftCap)); }
+void soft_cap_dgrad(const KernelCall& call) { flat(call, 3, HWY_DYNAMIC_DISPATCH(SoftCapDgrad)); }
+
+}  // namespace
+
+std::vector<KernelEntry> gate_kernels() {
+  return {{"sigmoid_gate", "host", "highway", takes<"xx">, nullptr, sigmoid_gate},
+          {"sigmoid_gate_dgrad", "host", "highway", takes<"xxx">, nullptr, sigmoid_gate_dgrad},
+          {"scale", "host", "highway", takes<"x">, nullptr, scale},
+          {"soft_cap", "host", "highway", takes<"x">, nullptr, soft_cap},
+          {"soft_cap_dgrad", "host", "highway", takes<"xx">, nullptr, soft_cap_dgrad}};
+}
+
+}  // namespace heddle::kernels::host
+#endif  // HWY_ONCE

@@ -1,0 +1,25 @@
+// The inputs of a listing that follow from a microbatch's tokens (runtime/microbatch.h gives them).
+#pragma once
+
+#include <string_view>
+
+namespace heddle::model {
+
+// clang-format off
+/// The owner of these inputs (ir::Input::owner). Their attribute `what` says which numbers they have, one a row
+/// unless stated; S is `sequence`, the positions of a sequence, whose rows `cp` and `tp` ranks share:
+///   ids         token s + distance, −1 where it is padding            distance sequence width cp
+///   labels      the same, −1 where it is no label                     distance sequence width cp
+///   weights     how much that label counts                            distance sequence width cp
+///   starts      the last position up to s where a document begins     sequence document_end?
+///   positions   s, counted in its document if `apart`                 sequence cp tp apart? document_end?
+///   positions   the same of a row in the cache, if `cached`           sequence cached
+///   tokens      number in the whole batch: sequence · S + position    sequence cp tp
+///   places      place in the cache: sequence · S + position, or −1
+///   references  of each sequence: its summed loss under another model
+/// `width` are the ids of a sequence. Behind an id `document_end` a document begins; where there is no such id the
+/// microbatch marks beginnings.
+// clang-format on
+inline constexpr std::string_view kMicrobatchOwner = "microbatch";
+
+}  // namespace heddle::model

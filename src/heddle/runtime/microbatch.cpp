@@ -1,0 +1,180 @@
+#include "heddle/runtime/microbatch.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "heddle/base/error.h"
+#include "heddle/model/microbatch_inputs.h"
+
+namespace heddle::runtime {
+
+namespace {
+
+using ir::Input;
+
+/// The rows of an input: row t of a rank of cp and tp is a position of a sequence of the microbatch.
+class Rows {
+ public:
+  Rows(const Input& input, const Microbatch& microbatch, const ir::Coordinates& place)
+      : S_(input.attributes.integer("sequence")),
+        cp_(static_cast<int>(input.attributes.integer_or("cp", 1))),
+        tp_(static_cast<int>(input.attributes.integer_or("tp", 1))),
+        of_cp_(cp_ > 1 ? place.at(ir::Axis::cp) : 0),
+        of_tp_(tp_ > 1 ? place.at(ir::Axis::tp) : 0),
+        local_(S_ / (int64_t{cp_} * tp_)),
+        count_(input.elements()) {
+    const int64_t parts = int64_t{cp_} * tp_;
+    HEDDLE_CHECK(local_ > 0 && S_ % parts == 0 && count_ % local_ == 0, "input '{}': {} are not whole sequences",
+                 input.name, text_of(input));
+    sequences_ = count_ / local_;
+    ids_ = std::ssize(microbatch.tokens);
+  }
+  int64_t count() const { return count_; }
+  int64_t S() const { return S_; }
+  int64_t sequences() const { return sequences_; }
+  int64_t sequence(int64_t t) const { return t / local_; }
+  int64_t position(int64_t t) const { return ir::position(of_tp_ * local_ + t % local_, S_, of_cp_, cp_); }
+  /// Ids of each sequence of the microbatch.
+  int64_t width() const {
+    const int64_t width = sequences_ == 0 ? 0 : ids_ / sequences_;
+    HEDDLE_CHECK(sequences_ == 0 || (width >= S_ && ids_ == sequences_ * width),
+                 "a microbatch has {} ids, {} times {} are expected", ids_, sequences_, width);
+    return width;
+  }
+
+ private:
+  int64_t S_;
+  int cp_, tp_, of_cp_, of_tp_;
+  int64_t local_, count_, sequences_ = 0, ids_ = 0;
+};
+
+/// A number for each row, made from its id's place in the microbatch, which must have `width` ids a sequence.
+template <class Number, class Make>
+std::vector<Number> by_id(const Input& input, const Microbatch& micro, const Rows& rows, Make make) {
+  const int64_t width = input.attributes.integer("width"), ids = std::ssize(micro.tokens);
+  HEDDLE_CHECK(ids == rows.sequences() * width, "a microbatch has {} ids, {}×{} are expected", ids,
+               rows.sequences(), width);
+  const auto fits = [&](size_t size) { return size == 0 || std::cmp_equal(size, ids); };
+  HEDDLE_CHECK(fits(micro.masked.size()), "{} mask entries for {} ids", micro.masked.size(), ids);
+  HEDDLE_CHECK(fits(micro.weights.size()) && fits(micro.begins.size()), "{} weights and {} marks for {} ids",
+               micro.weights.size(), micro.begins.size(), ids);
+  const auto distance = static_cast<size_t>(input.attributes.integer("distance"));
+  std::vector<Number> numbers;
+  for (int64_t t = 0; t < rows.count(); ++t)
+    numbers.push_back(make(static_cast<size_t>(rows.sequence(t) * width + rows.position(t)), distance));
+  return numbers;
+}
+
+std::vector<int32_t> ids(const Input& input, const Microbatch& micro, const Rows& rows) {
+  return by_id<int32_t>(input, micro, rows,
+                        [&](size_t at, size_t distance) { return std::max(micro.tokens[at + distance], -1); });
+}
+
+std::vector<int32_t> labels(const Input& input, const Microbatch& micro, const Rows& rows) {
+  return by_id<int32_t>(input, micro, rows, [&](size_t at, size_t distance) {
+    return micro.is_label(at, distance) ? micro.tokens[at + distance] : -1;
+  });
+}
+
+std::vector<double> weights(const Input& input, const Microbatch& micro, const Rows& rows) {
+  return by_id<double>(input, micro, rows, [&](size_t at, size_t distance) {
+    return micro.weights.empty() ? 1 : static_cast<double>(micro.weights[at + distance]);
+  });
+}
+
+/// The begin of the document at each position of each sequence: the last one up to it. A document begins behind an
+/// id `document_end`, or, without one, where the microbatch marks it; 0 where there is none.
+std::vector<int32_t> all_starts(const Input& input, const Microbatch& micro, const Rows& rows) {
+  const int64_t end = input.attributes.integer_or("document_end", -1), width = rows.width();
+  std::vector<int32_t> starts;
+  for (int64_t b = 0; b < rows.sequences(); ++b) {
+    int32_t start = 0;
+    for (int64_t s = 0; s < rows.S(); ++s) {
+      const auto at = static_cast<size_t>(b * width + s);
+      const bool begins = end >= 0 ? s > 0 && micro.tokens[at - 1] == end
+                                   : !micro.begins.empty() && micro.begins[at] != Begins::nothing;
+      if (begins) start = static_cast<int32_t>(s);
+      starts.push_back(start);
+    }
+  }
+  return starts;
+}
+
+std::vector<int32_t> cached_positions(const Input& input, const Microbatch& micro) {
+  const auto S = static_cast<int32_t>(input.attributes.integer("sequence"));
+  std::vector<int32_t> positions;
+  for (const int32_t place : micro.places) positions.push_back(place < 0 ? -1 : place % S);
+  return positions;
+}
+
+std::vector<int32_t> positions(const Input& input, const Microbatch& micro, const Rows& rows) {
+  const bool apart = input.attributes.integer_or("apart", 0) != 0;
+  const std::vector<int32_t> starts = apart ? all_starts(input, micro, rows) : std::vector<int32_t>();
+  std::vector<int32_t> positions;
+  for (int64_t t = 0; t < rows.count(); ++t) {
+    const int64_t s = rows.position(t);
+    const int32_t start = apart ? starts[static_cast<size_t>(rows.sequence(t) * rows.S() + s)] : 0;
+    positions.push_back(static_cast<int32_t>(s) - start);
+  }
+  return positions;
+}
+
+std::vector<int32_t> tokens(const Microbatch& micro, const Rows& rows) {
+  HEDDLE_CHECK((micro.first_sequence + rows.sequences()) * rows.S() <= std::numeric_limits<int32_t>::max(),
+               "dropout counts tokens of a step up to 2^31, not those of sequence {}", micro.first_sequence);
+  std::vector<int32_t> tokens;
+  for (int64_t t = 0; t < rows.count(); ++t)
+    tokens.push_back(static_cast<int32_t>((micro.first_sequence + rows.sequence(t)) * rows.S() + rows.position(t)));
+  return tokens;
+}
+
+}  // namespace
+
+void set_microbatch(device::Inputs& inputs, int m, const Microbatch& micro, const ir::Listing& listing,
+                    const ir::Coordinates& place) {
+  for (const Input& input : listing.inputs) {
+    if (input.owner != model::kMicrobatchOwner) continue;
+    const std::string& what = input.attributes.word("what");
+    const auto rows = [&] { return Rows(input, micro, place); };
+    if (what == "ids") {
+      inputs.set(input.name, m, ids(input, micro, rows()));
+    } else if (what == "labels") {
+      inputs.set(input.name, m, labels(input, micro, rows()));
+    } else if (what == "weights") {
+      inputs.set(input.name, m, weights(input, micro, rows()));
+    } else if (what == "starts") {
+      inputs.set(input.name, m, all_starts(input, micro, rows()));
+    } else if (what == "positions") {
+      const bool cached = input.attributes.integer_or("cached", 0) != 0;
+      inputs.set(input.name, m, cached ? cached_positions(input, micro) : positions(input, micro, rows()));
+    } else if (what == "tokens") {
+      inputs.set(input.name, m, tokens(micro, rows()));
+    } else if (what == "places") {
+      inputs.set(input.name, m, micro.places);
+    } else if (what == "references") {
+      inputs.set(input.name, m, micro.references);
+    } else {
+      internal_error("input '{}': a microbatch has no input '{}'", input.name, what);
+    }
+  }
+}
+
+std::array<int32_t, 3> drawn_key(uint64_t seed, int64_t step) {
+  return {static_cast<int32_t>(seed), static_cast<int32_t>(seed >> 32), static_cast<int32_t>(step)};
+}
+
+device::Inputs inputs_of(const Microbatch& microbatch, const ir::Listing& listing, const ir::Coordinates& place) {
+  device::Inputs inputs(1);
+  set_microbatch(inputs, 0, microbatch, listing, place);
+  return inputs;
+}
+
+void set_scales(device::Inputs& inputs, std::span<const double> scales, const ir::Listing& listing) {
+  const Input* input = listing.find_input("scales");
+  if (input == nullptr) return;
+  if (input->dtype == Dtype::f64) return inputs.set(input->name, scales);
+  inputs.set(input->name, std::vector<float>(scales.begin(), scales.end()));
+}
+
+}  // namespace heddle::runtime

@@ -1,0 +1,88 @@
+#include "heddle/search/saved_bytes.h"
+
+namespace heddle::search {
+
+namespace {
+double d(int64_t n) { return static_cast<double>(n); }
+}  // namespace
+
+SavedBytes saved_bytes(const model::Shape& s, const Saving& v, double sequence) {
+  const Recompute& r = v.recompute;
+  const double h = d(s.hidden_size), a = d(s.num_attention_heads), g = d(s.num_key_value_heads), e = d(s.head_dim),
+               t = v.tp;
+  const double rows = v.sequence_parallel ? t : 1;   // what norms and residuals are divided by
+  const double linear_in = v.narrow_inputs ? 1 : 2;  // bytes an element of a linear's kept input
+  const double norm = (2 * h + (r.has(GroupName::norm) ? 0 : linear_in * h) + (v.dropout ? h : 0)) / rows;
+  SavedBytes b;
+
+  double qkv = 2 * e * (a + 2 * g), latents = 0;
+  if (s.is_latent()) {
+    const double rq = d(s.q_lora_rank), rkv = d(s.kv_lora_rank), dr = d(s.qk_rope_head_dim);
+    latents = 4 * rq + 2 * (rkv + dr) + 2 * rkv;
+    qkv = 2 * a * (2 * d(s.qk_nope_head_dim + s.qk_rope_head_dim) + d(s.v_head_dim));
+    if (r.has(GroupName::mla_up)) qkv = 0;
+  }
+  const double scores = v.fused_attention ? 4 * a : r.has(GroupName::attention) ? 0 : 5 * a * sequence;
+  b.attention = norm + latents + (qkv + linear_in * d(s.v_width()) + scores) / t;
+  if (const double delta = s.foreign.delta.part(); delta > 0) {
+    // Projections before and after the convolution, the gated output, a state of each head for each chunk.
+    const model::GatedDelta& rule = s.foreign.delta;
+    const double keys = d(rule.key_heads * rule.key_dim), values = d(rule.value_heads * rule.value_dim);
+    const double own =
+        norm +
+        (2 * (4 * keys + 4 * values) + linear_in * values + 4 * values * d(rule.key_dim) / d(rule.chunk)) / t;
+    b.attention = (1 - delta) * b.attention + delta * own;
+  }
+
+  const double f = d(s.intermediate_size);
+  b.dense = norm + (r.has(GroupName::mlp)
+                        ? 0
+                        : (s.has_gated_mlp() ? 4 : 2) * f + (r.has(GroupName::activation) ? 0 : linear_in * f)) /
+                       t;
+
+  if (s.n_routed_experts > 0) {
+    const double k = d(s.num_experts_per_tok), fe = d(s.moe_intermediate_size), fs = d(s.shared_width());
+    const double width = s.moe_latent_size > 0 ? d(s.moe_latent_size) : h;
+    const double up = (!s.foreign.plain_experts ? 4 : 2) * (v.narrow_gates && v.narrow_inputs ? 0.5 : 1);
+    // A rank keeps the rows it received: those of its own tokens on average, gathered over its expert tensor ranks.
+    const double received = v.imbalance * v.etp / rows;
+    b.moe = norm + 9 * d(s.n_routed_experts) / rows;
+    if (!r.has(GroupName::moe)) {
+      b.moe += received * (linear_in * k * width +
+                           (up * k * fe + (r.has(GroupName::activation) ? 0 : linear_in * k * fe)) / v.etp +
+                           (v.gates_before_down ? 0 : 2 * k * width));
+      b.moe += (up * fs + (r.has(GroupName::activation) ? 0 : linear_in * fs)) / t;
+      if (fs > 0 && t > 1) b.moe += 2 * h;
+      if (s.moe_latent_size > 0) b.moe += 4 * width / rows;
+    }
+  }
+
+  if (s.foreign.mamba.heads > 0) {
+    const double inner = d(s.foreign.mamba.heads * s.foreign.mamba.head_dim),
+                 bc = 2 * d(s.foreign.mamba.groups * s.foreign.mamba.state);
+    // z, x, B, C, dt before and after the convolution, the states of each chunk, the gated output.
+    b.mamba = norm + (2 * (3 * inner + 2 * bc + d(s.foreign.mamba.heads)) +
+                      4 * inner * d(s.foreign.mamba.state) / d(s.foreign.mamba.chunk) + linear_in * inner) /
+                         t;
+  }
+
+  if (r.has(GroupName::layer)) {
+    // One input a layer; in a hybrid every block is a layer.
+    const double kept = 2 * h / rows, q = r.every;
+    b.attention = q * kept + (1 - q) * b.attention;
+    b.dense = q * (s.is_hybrid() ? kept : 0) + (1 - q) * b.dense;
+    b.moe = q * (s.is_hybrid() ? kept : 0) + (1 - q) * b.moe;
+    b.mamba = q * kept + (1 - q) * b.mamba;
+  }
+  return b;
+}
+
+double head_bytes(const model::Shape& s, double tp, bool fused_loss) {
+  return (fused_loss ? 2 : 6) * d(s.vocab_size) / tp;
+}
+
+double static_bytes_per_parameter(double weight_bytes, double gradient_bytes, double state_bytes, double shards) {
+  return weight_bytes + gradient_bytes + state_bytes / shards;
+}
+
+}  // namespace heddle::search

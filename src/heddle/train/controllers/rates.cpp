@@ -1,0 +1,31 @@
+#include "heddle/train/controllers/rates.h"
+
+#include <array>
+#include <cmath>
+
+#include "heddle/config/bias_rates.h"
+#include "heddle/train/controllers/outliers.h"
+#include "heddle/train/step/result.h"
+#include "heddle/train/trainer_options.h"
+
+namespace heddle::train {
+
+Rates::Rates(const ControllerContext& context) : options_(context.options), others_(context.others) {}
+
+void Rates::before(const NextStep& step, device::Inputs& inputs) {
+  const passes::Optimizer& update = options_.plan.update;
+  learning_rate_ = options_.learning_rate.at(options_.length, step.done);
+  bias_rate_ = config::bias_rate_at(options_.model, options_.learning_rate, options_.length, step.done);
+  // Moments know nothing of the steps left out.
+  const auto t = static_cast<double>(step.number() - others_.get<Outliers>().history().left_out);
+  inputs.set("hyper",
+             std::array{learning_rate_, 1 - std::pow(update.beta1, t), 1 - std::pow(update.beta2, t), bias_rate_});
+}
+
+void Rates::after(const Readings& step, observe::Figures& figures) {
+  figures.set(observe::figures::kLearningRate, learning_rate_);
+  const bool has_biases = options_.model.topk_bias && !step.result.loads().empty();
+  if (has_biases) figures.set(observe::figures::kBiasUpdateRate, bias_rate_);
+}
+
+}  // namespace heddle::train

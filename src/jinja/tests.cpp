@@ -1,0 +1,138 @@
+// Tests that `is` asks, and the functions that a template finds by name.
+#include <algorithm>
+
+#include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
+#include "jinja/machine.h"
+
+namespace heddle::jinja {
+
+namespace {
+
+using Args = Arguments;
+
+template <bool (*holds)(const Value&)>
+Value is(Machine&, const Value& v, const Args&) {
+  return holds(v);
+}
+
+const Value& other(Machine& machine, const Args& a) {
+  if (a.placed.empty()) machine.fail("the test lacks what it compares with");
+  return a.placed[0];
+}
+template <bool equal>
+Value equals(Machine& machine, const Value& v, const Args& a) {
+  return machine.equal(v, other(machine, a)) == equal;
+}
+template <int low, int high>
+Value ordered(Machine& machine, const Value& v, const Args& a) {
+  const auto order = machine.compared(v, other(machine, a));
+  if (!order) machine.fail(fmt::format("{} and {} cannot be compared", v.kind(), a.placed[0].kind()));
+  return *order >= low && *order <= high;
+}
+Value in(Machine& machine, const Value& v, const Args& a) { return machine.contains(other(machine, a), v); }
+Value divisible(Machine& machine, const Value& v, const Args& a) {
+  return machine.arithmetic("%", v, other(machine, a)).real() == 0;
+}
+template <int rest>
+Value parity(Machine& machine, const Value& v, const Args&) {
+  return machine.arithmetic("%", v, int64_t{2}).real() == rest;
+}
+template <std::string (*change)(std::string_view), std::string (*back)(std::string_view)>
+Value cased(Machine& machine, const Value& v, const Args&) {
+  const std::string text = machine.text_of(v);
+  return change(text) == text && back(text) != text;
+}
+
+constexpr NamedFunction kTests[] = {
+    {"defined", is<[](const Value& v) { return !v.is_undefined(); }>},
+    {"undefined", is<[](const Value& v) { return v.is_undefined(); }>},
+    {"none", is<[](const Value& v) { return v.is_none(); }>},
+    {"string", is<[](const Value& v) { return v.is_text(); }>},
+    {"number", is<[](const Value& v) { return v.is_number(); }>},
+    {"integer", is<[](const Value& v) { return v.is_integer(); }>},
+    {"float", is<[](const Value& v) { return v.is_real(); }>},
+    {"boolean", is<[](const Value& v) { return v.is_boolean(); }>},
+    {"true", is<[](const Value& v) { return v.is_boolean() && v.truth(); }>},
+    {"false", is<[](const Value& v) { return v.is_boolean() && !v.truth(); }>},
+    {"mapping", is<[](const Value& v) { return v.is_map(); }>},
+    {"sequence", is<[](const Value& v) { return v.is_text() || v.is_list() || v.is_map() || v.is_undefined(); }>},
+    {"iterable", is<[](const Value& v) { return v.is_text() || v.is_list() || v.is_map() || v.is_undefined(); }>},
+    {"callable", is<[](const Value& v) { return v.callable() != nullptr; }>},
+    {"==", equals<true>},
+    {"!=", equals<false>},
+    {"<", ordered<-1, -1>},
+    {"<=", ordered<-1, 0>},
+    {">", ordered<1, 1>},
+    {">=", ordered<0, 1>},
+    {"eq", equals<true>},
+    {"equalto", equals<true>},
+    {"sameas", equals<true>},
+    {"ne", equals<false>},
+    {"lt", ordered<-1, -1>},
+    {"lessthan", ordered<-1, -1>},
+    {"le", ordered<-1, 0>},
+    {"gt", ordered<1, 1>},
+    {"greaterthan", ordered<1, 1>},
+    {"ge", ordered<0, 1>},
+    {"in", in},
+    {"divisibleby", divisible},
+    {"odd", parity<1>},
+    {"even", parity<0>},
+    {"upper", cased<upper, lower>},
+    {"lower", cased<lower, upper>}};
+
+Value range(Machine& machine, const Value&, const Args& a) {
+  if (a.placed.empty() || a.placed.size() > 3) machine.fail("range takes one to three numbers");
+  const auto at = [&](size_t i) { return machine.want_integer(a.placed[i], "range"); };
+  const bool one = a.placed.size() == 1;
+  const int64_t begin = one ? 0 : at(0), end = one ? at(0) : at(1), stride = a.placed.size() == 3 ? at(2) : 1;
+  if (stride == 0) machine.fail("range by steps of 0");
+  constexpr int64_t kMost = 100'000;  // Jinja's sandbox has the same
+  const __int128 span = stride > 0 ? static_cast<__int128>(end) - begin : static_cast<__int128>(begin) - end;
+  const __int128 width = stride > 0 ? static_cast<__int128>(stride) : -static_cast<__int128>(stride);
+  if (span > width * kMost) machine.fail(fmt::format("a range of more than {} numbers", kMost));
+  Values all;
+  machine.step(span > 0 ? static_cast<int64_t>(span / width) : 0);
+  for (__int128 i = begin; stride > 0 ? i < end : i > end; i += stride) all.emplace_back(static_cast<int64_t>(i));
+  return machine.list(std::move(all));
+}
+
+Value space(Machine& machine, const Value&, const Args& a) {
+  Namespace* made = machine.new_namespace();
+  for (const Value& given : a.placed) {
+    if (!given.is_map()) machine.fail("namespace takes mappings and names with values");
+    for (const auto& [key, value] : given.entries()) made->members[machine.want_text(key, "namespace")] = value;
+  }
+  for (const auto& [name, value] : a.named) made->members[name] = value;
+  return made;
+}
+
+Value dictionary(Machine& machine, const Value&, const Args& a) {
+  Entries entries;
+  if (!a.placed.empty() && a.placed[0].is_map()) entries = a.placed[0].entries();
+  machine.make(std::ssize(entries) * 128);
+  for (const auto& [name, value] : a.named) {
+    const auto same = [&key = name](const auto& own) { return own.first.is_text() && own.first.text() == key; };
+    if (const auto at = std::find_if(entries.begin(), entries.end(), same); at != entries.end()) {
+      at->second = value;
+    } else {
+      entries.emplace_back(name, value);
+    }
+  }
+  return Value::map(std::move(entries));
+}
+
+Value raise_exception(Machine& machine, const Value&, const Args& a) {
+  machine.fail(fmt::format("the template refuses: {}", escaped(machine.text_of(a.get(0, "message", "")), 300)));
+}
+
+constexpr NamedFunction kFunctions[] = {
+    {"range", range}, {"namespace", space}, {"dict", dictionary}, {"raise_exception", raise_exception}};
+
+}  // namespace
+
+std::span<const NamedFunction> tests() { return kTests; }
+std::span<const NamedFunction> functions() { return kFunctions; }
+
+}  // namespace heddle::jinja

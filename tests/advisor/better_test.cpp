@@ -1,0 +1,67 @@
+// Plans that are better than a job, and their parts that other trainers can't be told.
+#include "advisor/advice/better.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "advisor/advice/targets.h"
+#include "heddle/base/error.h"
+#include "heddle/model/shapes/shape_presets.h"
+#include "heddle/search/plan_memory.h"
+
+namespace heddle::advisor {
+namespace {
+
+Job deepseek(int pp, Pipeline pipeline) {
+  Job j;
+  j.shape = *model::find_shape("DeepSeek-V3");
+  j.device = *cost::accelerator_named("H800");
+  j.mesh = {.dp = 64, .pp = pp, .ep = 64};
+  j.global_batch = 64 * 6 * pp;
+  j.pipeline = pipeline;
+  return j;
+}
+
+TEST(Targets, StagesThatKeepApartAreHeddlesAlone) {
+  Launch launch = launch_of(deepseek(4, one_f_one_b()), {12, 15, 17, 17});
+  launch.by_stage = {{12, {{GroupName::layer}, 0.5}},
+                     {15, {GroupName::norm, GroupName::activation}},
+                     {17, {GroupName::norm, GroupName::activation}},
+                     {17, {}}};
+  EXPECT_TRUE(refusals_of(launch, "heddle").empty());
+  const std::vector<std::string> no = refusals_of(launch, "megatron");
+  EXPECT_TRUE(std::any_of(no.begin(), no.end(), [](const std::string& line) {
+    return line.find("the same again on all stages") != std::string::npos;
+  }));
+  const std::vector<observe::SaidLaunch> said = said_to_all(launch);
+  ASSERT_EQ(said.size(), 3u);
+  for (const observe::SaidLaunch& each : said) EXPECT_EQ(each.text.empty(), each.target != "heddle") << each.target;
+  EXPECT_EQ(said[0].text, launch_text(launch, "heddle"));
+  EXPECT_EQ(said[1].refusal, no.front());
+  EXPECT_THROW(launch_text(launch, "megatron"), ConfigError);
+  EXPECT_THROW(refusals_of(launch, "deepspeed"), ConfigError);
+}
+
+TEST(Better, IsFasterSayableAndItsOwnAnswer) {
+  Job poor = deepseek(8, one_f_one_b());
+  poor.mesh = {.tp = 4, .dp = 4, .pp = 4, .ep = 16};
+  poor.shape = *model::find_shape("DeepSeek-V2");
+  poor.recompute.set(GroupName::layer);
+  const double memory = search::usable_bytes(poor.device);
+  for (const char* target : {"megatron", "heddle"}) {
+    const BetterAnswer found = search_better(launch_of(poor), target, memory);
+    ASSERT_TRUE(found.best.has_value()) << target;
+    EXPECT_LT(found.best->ratio, 0.9);
+    EXPECT_FALSE(found.best->changes.empty());
+    EXPECT_TRUE(refusals_of(found.best->launch, target).empty()) << target;
+    EXPECT_NEAR(found.best->plan.exact.step_s, found.best->ratio * found.given_step_s, 1e-9);
+    // Nothing is better than a plan that it gave, unless stages keep apart, which a job alone can't say.
+    if (!found.best->plan.by_stage.empty()) continue;
+    EXPECT_FALSE(search_better(found.best->launch, target, memory).best.has_value()) << target;
+  }
+  EXPECT_THROW(search_better(launch_of(poor), "deepspeed", memory), ConfigError);
+}
+
+}  // namespace
+}  // namespace heddle::advisor

@@ -1,0 +1,267 @@
+#include "heddle/search/launch.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <random>
+
+#include "advisor/advice/targets.h"
+#include "advisor/script/emit.h"
+#include "advisor/script/launch_script.h"
+#include "heddle/base/error.h"
+#include "heddle/plan/layout.h"
+#include "tests/advisor/drawn_job.h"
+#include "tests/support/published_job.h"
+
+namespace heddle::advisor {
+namespace {
+
+using search::job_of;
+
+Job deepseek() { return job_of("DeepSeek-V3", "H800", {.dp = 128, .pp = 16, .ep = 64}, 1, 15360, 2); }
+
+ScriptContext context_of(const Job& j) {
+  ScriptContext c;
+  c.device = j.device;
+  c.imbalance = j.imbalance;
+  return c;
+}
+
+// What a refusal must say, "" when it isn't there.
+std::string refusal(const Job& j, const char* target, std::string_view part) {
+  for (const std::string& r : refusals_of(launch_of(j), target))
+    if (r.find(part) != std::string::npos) return r;
+  return "";
+}
+
+RC_GTEST_PROP(Launch, ScriptsReadBackTheSame, (uint32_t seed)) {
+  std::mt19937 rng(seed);
+  int said = 0;
+  for (int i = 0; i < 40; ++i) {
+    const Job job = drawn_job(rng);
+    const Launch launch = launch_of(job);
+    for (const auto& [target, dialect] :
+         {std::pair("megatron", Dialect::megatron), std::pair("mindspeed", Dialect::mindspeed)}) {
+      if (!refusals_of(launch, target).empty()) continue;
+      ++said;
+      const LaunchScript read = read_launch_script(emit(launch, dialect), "script.sh", context_of(job));
+      RC_ASSERT(read.others.unknown == std::vector<std::string>{});
+      RC_ASSERT(read.others.sizes == std::vector<std::string>{});
+      RC_ASSERT(read.dialect == dialect);
+      Launch back = normalized(read.launch), sent = normalized(launch);
+      back.job.shape.name = sent.job.shape.name;
+      RC_ASSERT(back.schedule == sent.schedule);
+      RC_ASSERT(back.layout == sent.layout);
+      RC_ASSERT(back.job.shape == sent.job.shape);
+      RC_ASSERT(back.job.mesh == sent.job.mesh);
+      RC_ASSERT(back.job.software == sent.job.software);
+      RC_ASSERT(back.job.recompute == sent.job.recompute);
+      RC_ASSERT(back == sent);
+    }
+  }
+  RC_CLASSIFY(said > 0);
+}
+
+RC_GTEST_PROP(Launch, NormalFormsAreEstimatedTheSame, (uint32_t seed)) {
+  std::mt19937 rng(seed);
+  for (int i = 0; i < 40; ++i) {
+    const Job job = drawn_job(rng);
+    const Estimate given = estimate(job), normal = estimate(normalized(launch_of(job)).job);
+    RC_ASSERT(given.reason == normal.reason);
+    if (!given.reason.empty()) continue;
+    RC_ASSERT(given.step_s == normal.step_s);
+    RC_ASSERT(given.peak_bytes == normal.peak_bytes);
+    RC_ASSERT(given.model_flops_utilization == normal.model_flops_utilization);
+  }
+}
+
+TEST(Launch, PublishedJobsHaveScripts) {
+  Job d = deepseek();
+  for (const Job& j : {d, job_of("Llama-3.1-405B", "H100", {.tp = 8, .cp = 2, .dp = 8, .pp = 8}, 1, 512, 2),
+                       job_of("Qwen3-235B-A22B", "H100", {.tp = 2, .dp = 16, .pp = 8, .ep = 32}, 1, 2048)}) {
+    const std::string text = emit(launch_of(j), Dialect::megatron);
+    const LaunchScript read = read_launch_script(text, "x.sh", context_of(j));
+    EXPECT_EQ(read.launch.job.shape.name, j.shape.name);
+    EXPECT_EQ(estimate(read.launch.job).step_s, estimate(j).step_s);
+  }
+  // 61 layers on 16 ranks of two chunks: the last chunk, beside the head, is lighter; the string holds all layers.
+  const Launch launch = launch_of(d);
+  int layers = 0;
+  for (const std::string& stage : plan::letters_of_layout(launch.layout, 32))
+    layers += static_cast<int>(std::count(stage.begin(), stage.end(), 't'));
+  EXPECT_EQ(layers, 61);
+}
+
+TEST(Launch, RefusesWhatTheTargetsCantDo) {
+  Job dual = deepseek();
+  dual.chunks = 1;
+  dual.pipeline = schedule::find_pipeline("dual_pipe_v");
+  EXPECT_NE(refusal(dual, "megatron", "no pipeline schedule 'dual_pipe_v'"), "");
+  EXPECT_NE(refusal(dual, "mindspeed", "2 x pp"), "");
+  Job experts = deepseek();
+  experts.software.overlap_exchange = true;
+  EXPECT_NE(refusal(experts, "megatron", "go together"), "");
+  experts.pipeline = interleaved_fused();
+  EXPECT_EQ(refusals_of(launch_of(experts), "megatron"), std::vector<std::string>{});
+  experts.recompute.set(GroupName::moe);
+  EXPECT_NE(refusal(experts, "megatron", "does not go with overlap"), "");
+  Job flat = deepseek();
+  flat.software.overlap_exchange = true;
+  flat.chunks = 1;
+  EXPECT_NE(refusal(flat, "megatron", "two chunks"), "");
+  Job offload = deepseek();
+  offload.software.offload_activations = true;
+  EXPECT_NE(refusal(offload, "megatron", "without pipeline"), "");
+  Job alibi = job_of("MPT-7B", "H100", {.dp = 8}, 1, 8);
+  EXPECT_NE(refusal(alibi, "megatron", "ALiBi"), "");
+  EXPECT_THROW(emit(launch_of(alibi), Dialect::megatron), ConfigError);
+  EXPECT_THROW(refusals_of(launch_of(alibi), "deepspeed"), ConfigError);
+}
+
+// Arrays, defaults, arithmetic, continuations and comments as launch scripts use them.
+constexpr const char* kArrays = R"(#!/bin/bash
+set -euo pipefail
+export CUDA_DEVICE_MAX_CONNECTIONS=1   # for overlap
+GPUS_PER_NODE=8
+NUM_NODES=${NUM_NODES:-32}
+WORLD_SIZE=$(($GPUS_PER_NODE*$NUM_NODES))
+TP=2; PP=8
+DP=$(( WORLD_SIZE / (TP * PP) ))
+GBS=$((DP * 128))
+DATE=$(date +%s)
+DISTRIBUTED_ARGS=(
+    --nproc_per_node $GPUS_PER_NODE
+    --nnodes $NUM_NODES
+)
+MODEL_ARGS=(
+    --num-layers 94 --hidden-size 4096 \
+    --ffn-hidden-size 12288
+    --num-attention-heads 64 --group-query-attention --num-query-groups 4 --kv-channels 128
+    --qk-layernorm
+    --swiglu --disable-bias-linear --normalization RMSNorm --untie-embeddings-and-output-weights
+    --position-embedding-type rope --seq-length 4096 --max-position-embeddings ${SEQ:-4096}
+    --vocab-size 151936
+    # --num-layers 1
+    --num-experts 128 --moe-router-topk 8 --moe-ffn-hidden-size 1536 --expert-tensor-parallel-size 1
+)
+if [ -n "$EXTRA" ]; then
+  MODEL_ARGS+=(--num-layers 7)
+fi
+MODEL_ARGS+=(--expert-model-parallel-size 32)
+PARALLEL_ARGS="
+    --tensor-model-parallel-size ${TP} \
+    --pipeline-model-parallel-size $PP --num-layers-per-virtual-pipeline-stage 94
+    --sequence-parallel --use-distributed-optimizer
+"
+PARALLEL_ARGS="--tensor-model-parallel-size ${TP} --pipeline-model-parallel-size $PP --sequence-parallel --use-distributed-optimizer"
+echo "starting on $WORLD_SIZE" && torchrun "${DISTRIBUTED_ARGS[@]}" pretrain_gpt.py \
+    ${MODEL_ARGS[@]} $PARALLEL_ARGS \
+    --micro-batch-size 1 --global-batch-size=$GBS --bf16 --hidden-dropout 0 --attention-dropout 0.0 \
+    --lr 1e-4 --moe-brand-new-thing 3 2>&1 | tee log.txt
+)";
+
+TEST(LaunchScript, ReadsArraysDefaultsAndArithmetic) {
+  ScriptContext context;
+  context.device = *cost::accelerator_named("H100");
+  const LaunchScript s = read_launch_script(kArrays, "run.sh", context);
+  const Job& j = s.launch.job;
+  EXPECT_EQ(s.dialect, Dialect::megatron);
+  EXPECT_EQ(j.shape.name, "Qwen3-235B-A22B");
+  EXPECT_EQ(j.mesh, (plan::Degrees{.tp = 2, .dp = 16, .pp = 8, .ep = 32}));
+  EXPECT_EQ(j.global_batch, 2048);
+  EXPECT_EQ(j.microbatch, 1);
+  EXPECT_TRUE(j.software.sequence_parallel);
+  EXPECT_EQ(s.others.unknown, std::vector<std::string>{"--moe-brand-new-thing"});
+  EXPECT_EQ(s.launch.layout, launch_of(j).layout);
+  // EXTRA decides a branch; the date decides nothing.
+  bool extra = false, output = false;
+  for (const std::string& n : s.notes)
+    extra |= n.find("taken as empty: EXTRA") != std::string::npos, output |= n.find("date") != std::string::npos;
+  EXPECT_TRUE(extra);
+  EXPECT_FALSE(output);
+  context.variables = {{"NUM_NODES", "64"}};
+  EXPECT_EQ(read_launch_script(kArrays, "run.sh", context).launch.job.mesh.ranks(), 512);
+}
+
+// The other style: all arguments in strings, MindSpeed's own words.
+constexpr const char* kStrings = R"(export HCCL_CONNECT_TIMEOUT=1200
+source ./env.sh
+NPUS_PER_NODE=16
+NNODES=8
+TP=1
+PP=4
+EP=32
+MOE_ARGS="
+    --num-experts 64 --moe-router-topk 6 --moe-ffn-hidden-size 1408 --n-shared-experts 2 \
+    --first-k-dense-replace 1 --expert-model-parallel-size ${EP} \
+    --moe-fb-overlap --schedules-method dualpipev --recompute-norm
+"
+GPT_ARGS="
+    --num-layers 32 --hidden-size 2048 --ffn-hidden-size 10944 --num-attention-heads 16
+    --multi-latent-attention --kv-lora-rank 512 --qk-head-dim 128 --qk-pos-emb-head-dim 64 --v-head-dim 128
+    --seq-length 4096 --max-position-embeddings 163840 --position-embedding-type rope
+    --swiglu --disable-bias-linear --normalization RMSNorm --untie-embeddings-and-output-weights
+    --tensor-model-parallel-size ${TP} --pipeline-model-parallel-size ${PP}
+    --use-flash-attn --use-fused-swiglu --reuse-fp32-param --use-distributed-optimizer
+    --micro-batch-size 1 --global-batch-size 512 --bf16 --vocab-size 102400 --overlap-grad-reduce
+    --hidden-dropout 0.0 --attention-dropout 0.0
+"
+python -m torch.distributed.launch --nproc_per_node $NPUS_PER_NODE --nnodes $NNODES pretrain_gpt.py $GPT_ARGS $MOE_ARGS
+)";
+
+TEST(LaunchScript, ReadsMindSpeedStrings) {
+  const LaunchScript s = read_launch_script(kStrings, "run.sh");
+  EXPECT_EQ(s.dialect, Dialect::mindspeed);
+  EXPECT_EQ(s.launch.job.device.name, "Ascend-910B");
+  EXPECT_EQ(s.launch.schedule, "dual_pipe_v");
+  EXPECT_EQ(s.launch.job.mesh, (plan::Degrees{.dp = 32, .pp = 4, .ep = 32}));
+  EXPECT_TRUE(s.launch.job.software.overlap_exchange);
+  EXPECT_TRUE(s.launch.job.software.fused_attention);
+  EXPECT_TRUE(s.launch.job.recompute.has(GroupName::norm));
+  EXPECT_EQ(s.launch.job.software.state_bytes, 10);
+  EXPECT_EQ(s.launch.job.shape.shared_width(), 2 * 1408);
+  EXPECT_EQ(s.launch.job.shape.first_k_dense_replace, 1);
+  EXPECT_TRUE(s.others.unknown.empty()) << s.others.unknown.front();
+}
+
+TEST(LaunchScript, RefusesWithThePlace) {
+  const auto said = [](const std::string& text) {
+    try {
+      read_launch_script(text, "run.sh");
+    } catch (const ConfigError& error) {
+      EXPECT_EQ(std::string_view(error.what()).find('\n'), std::string_view::npos);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const std::string head = "torchrun --nproc_per_node 8 p.py --num-layers 32 --hidden-size 4096 ";
+  EXPECT_NE(said("echo hello").find("launch script of Megatron-LM"), std::string::npos);
+  EXPECT_NE(said(head).find("run.sh:1: --num-attention-heads is not given"), std::string::npos);
+  EXPECT_NE(said(head + "--num-attention-heads many").find("accepted: a whole number"), std::string::npos);
+  EXPECT_NE(said("A=\"open").find("run.sh:1: a quote is opened"), std::string::npos);
+  const std::string heads = head + "--seq-length 4096 --num-attention-heads ";
+  EXPECT_NE(said(heads + "$((1/0))").find("no arithmetic"), std::string::npos);
+  EXPECT_NE(said("A=$((9223372036854775807+1))\n" + heads + "$A").find("line 1: $((9223372036854775807+1)) is no"),
+            std::string::npos);
+  EXPECT_NE(said(heads + "$HEADS").find("--num-attention-heads is not known: line 1: HEADS is not set"),
+            std::string::npos);
+  EXPECT_NE(said(heads + "--bf16").find("--num-attention-heads is given without a value"), std::string::npos);
+  EXPECT_NE(said(heads + "32 --hybrid-override-pattern M-M*").find("a model of another kind"), std::string::npos);
+  EXPECT_NE(said("\n\nA=(a b").find("run.sh:3: '(' is never closed"), std::string::npos);
+  const std::string rest = "--num-attention-heads 32 --seq-length 4096 --bf16 ";
+  EXPECT_NE(said(head + rest + "--tensor-model-parallel-size 3").find("no multiple of tp x pp x cp"),
+            std::string::npos);
+  EXPECT_NE(said("torchrun p.py --num-layers 32 --hidden-size 4096 " + rest).find("give --devices"),
+            std::string::npos);
+  // Each line doubles a variable; without a bound a terabyte.
+  std::string doubling = "A=xxxxxxxxxx\n";
+  for (int i = 0; i < 40; ++i) doubling += "A=$A$A\n";
+  EXPECT_NE(said(doubling).find("expands to more than"), std::string::npos);
+  EXPECT_NE(said(std::string(200, '(') + "A=${B:-").size(), 0u);
+  std::string nested = "x";
+  for (int i = 0; i < 60; ++i) nested = "${V" + std::to_string(i) + ":-" + nested + "}";
+  EXPECT_NE(said("A=" + nested).find("nested too deeply"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace heddle::advisor

@@ -1,0 +1,287 @@
+// Tables of points from outside: what is read, what is refused and how, and what becomes of odd rows.
+#include "advisor/points/points.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+#include "advisor/points/baselines.h"
+#include "advisor/points/prediction.h"
+#include "heddle/base/error.h"
+
+namespace heddle::advisor {
+namespace {
+
+std::string refusal(std::string_view text) {
+  try {
+    read_points(text, "f.csv");
+  } catch (const ConfigError& e) {
+    return e.what();
+  }
+  return "accepted";
+}
+
+TEST(Points, QuotedFieldsAndBlankLines) {
+  const PointTable t = read_points("model,hw,notes\r\n\"a, \"\"b\"\"\nc\", H100 ,\"\"\r\n\nx,y,z", "f.csv");
+  ASSERT_EQ(t.rows.size(), 2u);
+  EXPECT_EQ(t.field(0, "model"), "a, \"b\"\nc");
+  EXPECT_EQ(t.field(0, "hw"), "H100");
+  EXPECT_EQ(t.field(1, "notes"), "z");
+  EXPECT_EQ(t.field(1, "absent"), "");
+  EXPECT_EQ(t.lines[1], 5);
+  EXPECT_EQ(csv_field(t.rows[0][0]), "\"a, \"\"b\"\"\nc\"");
+}
+
+TEST(Points, MalformedTextIsRefusedWithTheLine) {
+  EXPECT_EQ(refusal(""), "f.csv: empty, accepted: a header line with names of columns");
+  EXPECT_EQ(refusal("model,hw\na,\"b"), "f.csv:2: a quote is opened and never closed");
+  EXPECT_EQ(refusal("model,hw\na,b,c"), "f.csv:2: 3 fields, the header has 2");
+  EXPECT_EQ(refusal("model,hw,hw\n"), "f.csv:1: column 'hw' is there twice");
+  EXPECT_EQ(refusal("modle,hw\n"), "f.csv:1: no column 'model' ('modle'?)");
+  EXPECT_EQ(refusal("modle,hv\n"), "f.csv:1: no columns 'model' ('modle'?), 'hw' ('hv'?)");
+  EXPECT_EQ(refusal("model,hw\n\"a\"b,c"),
+            "f.csv:2: text after a closing quote, accepted: a comma or the end of the line");
+  EXPECT_EQ(refusal(std::string("model,hw\na,\0", 12)), "f.csv: holds a zero byte, accepted: text");
+}
+
+PredictedPoint predicted(const std::string& header, const std::string& row) {
+  return predict_points(read_points("model,hw," + header + "\n" + row, "f.csv"), Calibrations{}).at(0);
+}
+
+TEST(Points, OddRowsGetAReason) {
+  const std::string header = "gpus,tp,pp,dp,mbs,gbs,seq";
+  EXPECT_EQ(predicted(header, "LLAMA3_8B,H100,8,1,1,8,1,128,8192").reason, "");
+  EXPECT_GT(predicted(header, "LLAMA3_8B,H100,8,1,1,8,1,128,8192").tokens_per_s.value, 1000);
+  EXPECT_EQ(predicted(header, "LLAMA3_8B,H100,eight,1,1,8,1,128,8192").reason,
+            "gpus is 'eight', not a whole number");
+  EXPECT_EQ(predicted(header, "LLAMA3_8B,H100,8,-1,1,8,1,128,8192").reason, "tp is '-1', not a whole number");
+  EXPECT_EQ(predicted(header, "LLAMA3_8B,H100,8,1e30,1,8,1,128,8192").reason, "tp is '1e30', not a whole number");
+  EXPECT_EQ(predicted(header, "LLAMA3_8B,H100,8,nan,1,8,1,128,8192").reason, "tp is 'nan', not a whole number");
+  EXPECT_EQ(predicted(header, "LLAMA3_8B,H100,8,3,1,8,1,128,8192").reason,
+            "8 gpus are no multiple of tp x pp x cp = 3");
+  EXPECT_EQ(predicted(header, "LLAMA3_8B,toaster,8,1,1,8,1,128,8192").reason, "the device 'toaster' is not known");
+  EXPECT_EQ(predicted(header, "Mystery,H100,8,1,1,8,1,128,8192").reason,
+            "the model 'Mystery' is not known and the row lacks its dimensions");
+  EXPECT_EQ(predicted(header, ",,,,,,,,").reason, "no model");
+  EXPECT_EQ(predicted(header, "LLAMA3_8B,H100,8,1,1,8,,128,8192").reason, "assumed: microbatch 1");
+  EXPECT_EQ(predicted(header, "LLAMA3_8B,H100,999999999,1,1,,1,999999999,1000000000").tokens_per_s.value, 0);
+}
+
+TEST(Points, ABlankLayoutIsChosenAndSaid) {
+  const PredictedPoint p = predicted("gpus,gbs,seq", "Llama-3-70B,H100,64,128,8192");
+  EXPECT_TRUE(p.point.layout_assumed);
+  EXPECT_NE(p.reason.find("assumed: "), std::string::npos);
+  EXPECT_NE(p.reason.find("tp "), std::string::npos);
+  EXPECT_GT(p.tokens_per_s.value, 0);
+  // Weights, gradients and states of 70 billion parameters need more than one device's share.
+  EXPECT_GT(p.point.job.mesh.tp * p.point.job.mesh.pp, 1);
+}
+
+TEST(Points, APipelineWithoutABatchHasABound) {
+  const std::string header = "gpus,tp,pp,mbs,gbs,seq", row = "Llama-3-8B,H100,32,1,4,1,";
+  const PredictedPoint blank = predicted(header, row + ",8192"), endless = predicted(header, row + "65536,8192");
+  EXPECT_NE(blank.reason.find("global batch"), std::string::npos);
+  EXPECT_GT(blank.tokens_per_s.value, 0);
+  // No bubble is the upper end.
+  EXPECT_NEAR(blank.tokens_per_s.high / endless.tokens_per_s.value, 1, 0.03);
+  EXPECT_LT(blank.tokens_per_s.low, blank.tokens_per_s.value);
+}
+
+TEST(Points, ARowDescribesItsOwnModel) {
+  const PredictedPoint p = predicted("hidden,layers,heads,kv_heads,ffn,vocab,gpus,tp,pp,dp,mbs,gbs,seq",
+                                     "Own,H100,4096,32,32,8,14336,128256,8,1,1,8,1,128,8192");
+  EXPECT_DOUBLE_EQ(model::total_parameters(p.point.job.shape), 8030261248);
+  EXPECT_GT(p.tokens_per_s.value, 0);
+}
+
+TEST(Points, EveryDeviceIsPredicted) {
+  for (const cost::Accelerator& a : cost::accelerators()) {
+    EXPECT_EQ(cost::find_accelerator(a.name).name, a.name);
+    const PredictedPoint p = predict_points(
+        read_points("model,hw,gpus,tp,pp,mbs,gbs,seq\nLlama-3-8B," + a.name + ",32,4,2,1,256,4096", "f.csv"),
+        Calibrations::built_in())[0];
+    EXPECT_GT(p.tokens_per_s.low, 0) << a.name;
+    EXPECT_LE(p.tokens_per_s.low, p.tokens_per_s.value) << a.name;
+    EXPECT_LE(p.tokens_per_s.value, p.tokens_per_s.high) << a.name;
+    // 4,096 tokens of eight billion parameters take 52 GFLOP each.
+    EXPECT_LT(p.tokens_per_s.value * 52e9, a.bf16_flops) << a.name;
+    EXPECT_GT(p.tokens_per_s.value * 52e9, 0.05 * a.bf16_flops) << a.name;
+  }
+}
+
+TEST(Release, ColumnsThenWords) {
+  const auto read = [](const char* source, const char* software = "", const char* released = "") {
+    return read_release({source, software, "", released, ""});
+  };
+  EXPECT_EQ(read("nvidia-nemo/megatron-bridge docs/performance-summary.md [26.08 nemo container]").framework,
+            "bridge");
+  EXPECT_NEAR(read("nvidia-nemo/megatron-bridge docs/performance-summary.md [26.08 nemo container]").date, 26.58,
+              0.01);
+  // A model's name in a file's path names no software.
+  EXPECT_EQ(read("flagopen/flagperf training/nvidia/llama2_7b-megatron/readme.md").framework, "flagperf");
+  EXPECT_EQ(read("somebody's llama notes").framework, "megatron");
+  EXPECT_EQ(read("somebody's llama notes").date, 0);
+  EXPECT_EQ(read("ascend/mindspeed-llm readme.md @46bc1b9dba (2024-03-07) + a.sh").framework, "mindspeed");
+  EXPECT_NEAR(read("ascend/mindspeed-llm readme.md @46bc1b9dba (2024-03-07) + a.sh").date, 24.18, 0.01);
+  EXPECT_EQ(read("somewhere", "torchtitan", "2025-06-01").stack, "titan");
+  EXPECT_NEAR(read("somewhere", "torchtitan", "2025-06-01").date, 25.42, 0.01);
+  EXPECT_EQ(read("bigscience-workshop/bigscience").reports, "driver");
+}
+
+// Values of one line through three points, one of them repeated.
+TEST(GaussianProcess, InterpolatesAndHoldsOut) {
+  const auto near = [](double a, double b) { return std::exp(-(a - b) * (a - b) / 2); };
+  const std::vector<double> at{0, 1, 1, 5}, values{1, 2, 2, -1};
+  std::vector<double> covariances;
+  for (const double a : at)
+    for (const double b : at) covariances.push_back(near(a, b));
+  const GaussianProcess process(covariances, std::vector<double>(4, 1e-4), values);
+  const auto expected = [&](double x) {
+    std::vector<double> with;
+    for (const double a : at) with.push_back(near(a, x));
+    return process.at(with, 1, 1e-4);
+  };
+  EXPECT_NEAR(expected(1).mean, 2, 1e-3);
+  EXPECT_LT(expected(1).deviation, 0.05);
+  EXPECT_NEAR(expected(50).mean, 0, 1e-9);  // nothing is near: the trend, which is none
+  EXPECT_NEAR(expected(50).deviation, 1, 1e-3);
+  // Held out in closed form as by a process that never had them.
+  const std::vector<Expected> held = process.held_out({0, 1, 1, 2}, 1e-4);
+  const GaussianProcess others({1, near(0, 5), near(5, 0), 1}, {1e-4, 1e-4}, {1, -1});
+  const Expected direct = others.at({near(0, 1), near(5, 1)}, 1, 1e-4);
+  EXPECT_NEAR(held[1].mean, direct.mean, 1e-9);
+  EXPECT_NEAR(held[1].deviation, direct.deviation, 1e-9);
+  // A value that disagrees with its neighbours counts as noisier.
+  std::vector<double> alike(36, 0.9);
+  for (size_t i = 0; i < 6; ++i) alike[i * 6 + i] = 1;
+  const std::vector<double> noise = GaussianProcess::noise_of(alike, 0.01, {0, 0.1, 0, -0.1, 0, 3});
+  EXPECT_GT(noise[5], 10 * noise[0]);
+}
+
+// Rows of a table like those of the tests above; `speeds` of one job on several devices.
+PointTable measured(const std::vector<std::pair<std::string, double>>& speeds) {
+  std::string text = "model,hw,gpus,tp,pp,dp,mbs,gbs,seq,tokens_per_s_per_gpu\n";
+  for (const auto& [device, speed] : speeds)
+    text += fmt::format("LLAMA3_8B,{},8,1,1,8,1,128,8192,{}\n", device, speed);
+  return read_points(text, "f.csv");
+}
+
+TEST(Calibration, LeansOnRowsThatAreNear) {
+  const PointTable table = measured({{"H100", 10000}, {"H100", 10000}, {"H100", 10000}});
+  std::vector<PredictedPoint> points = predict_points(table, Calibrations{});
+  const double raw = points[0].tokens_per_s.value;
+  const Calibrations fitted = calibrate(points);
+  hold_out(points, fitted, HoldOut::models);  // one model: nothing is left to calibrate with
+  EXPECT_DOUBLE_EQ(points[0].tokens_per_s.value, raw);
+  points = predict_points(table, fitted);
+  EXPECT_NEAR(points[0].tokens_per_s.value, 10000, 250);
+  const PredictedPoint other = predict_points(measured({{"H200", 1}}), fitted)[0],
+                       alone = predict_points(measured({{"H200", 1}}), Calibrations{})[0],
+                       far = predict_points(measured({{"MI300X", 1}}), fitted)[0],
+                       far_alone = predict_points(measured({{"MI300X", 1}}), Calibrations{})[0];
+  // A device of the same generation takes part of the correction, another maker's next to none of it.
+  const auto part = [&](const PredictedPoint& with, const PredictedPoint& without) {
+    return std::log(with.tokens_per_s.value / without.tokens_per_s.value) / std::log(10000 / raw);
+  };
+  EXPECT_GT(part(other, alone), 0.3);
+  EXPECT_LT(part(other, alone), 1);
+  EXPECT_LT(part(far, far_alone), part(other, alone) / 2);
+  EXPECT_GT(far.tokens_per_s.high / far.tokens_per_s.low, other.tokens_per_s.high / other.tokens_per_s.low);
+}
+
+TEST(Calibration, IsTheSameInAnyOrderOfRows) {
+  std::vector<std::pair<std::string, double>> rows = {{"H100", 9000},  {"H100", 9100},   {"H200", 11000},
+                                                      {"B200", 20000}, {"MI300X", 9000}, {"H20", 2000},
+                                                      {"GB200", 22000}};
+  const auto speeds = [&] {
+    const Calibrations c = calibrate(predict_points(measured(rows), Calibrations{}));
+    std::vector<double> all;
+    for (const PredictedPoint& p : predict_points(measured({{"H100", 1}, {"GB300", 1}, {"MI355X", 1}}), c))
+      for (const double n : {p.tokens_per_s.low, p.tokens_per_s.value, p.tokens_per_s.high}) all.push_back(n);
+    return all;
+  };
+  const std::vector<double> once = speeds(), again = speeds();
+  EXPECT_EQ(once, again);
+  std::reverse(rows.begin(), rows.end());
+  const std::vector<double> reversed = speeds();
+  for (size_t i = 0; i < once.size(); ++i) EXPECT_NEAR(reversed[i] / once[i], 1, 1e-9);
+}
+
+TEST(Calibration, KeepsRowsEvenlySpread) {
+  EXPECT_EQ(Calibration::kept_rows(0).size(), 0u);
+  EXPECT_EQ(Calibration::kept_rows(3), (std::vector<size_t>{0, 1, 2}));
+  const std::vector<size_t> kept = Calibration::kept_rows(3 * Calibration::kMostRows);
+  ASSERT_EQ(kept.size(), Calibration::kMostRows);
+  for (size_t i = 0; i < kept.size(); ++i) EXPECT_EQ(kept[i], 3 * i);
+}
+
+TEST(Calibration, TextComesBackAndIsChecked) {
+  const std::vector<PredictedPoint> points =
+      predict_points(measured({{"H100", 9000}, {"B200", 20000}, {"MI300X", 9000}}), Calibrations{});
+  const Calibration c = calibrate(points).time;
+  const std::string text = c.text();
+  EXPECT_EQ(Calibration::read(text, "c.csv").text(), text);
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string other = text;
+    other.replace(other.find(from), from.size(), to);
+    return other;
+  };
+  EXPECT_THROW(Calibration::read(changed("H100", "toaster"), "c.csv"), ConfigError);
+  EXPECT_THROW(Calibration::read(changed("bf16", "bf17"), "c.csv"), ConfigError);
+  EXPECT_THROW(Calibration::read(changed("\nH100,bf16,megatron,", "\nH100,bf16,megatron"), "c.csv"), ConfigError);
+  EXPECT_THROW(Calibration::read("device\nH100\n", "c.csv"), ConfigError);
+  EXPECT_GT(Calibration::built_in().rows(), 100u);
+  EXPECT_GT(Calibration::built_in_memory().rows(), 50u);
+}
+
+TEST(Calibration, IntervalsWidenWithDistance) {
+  const Calibration& c = Calibration::built_in();
+  const search::ScaleInterval near = c.interval(*cost::accelerator_named("H100"), cost::Precision::fp8),
+                              far = c.interval(*cost::accelerator_named("Gaudi3"), cost::Precision::nvfp4);
+  for (const search::ScaleInterval& i : {near, far}) {
+    EXPECT_LT(i.low, i.scale);
+    EXPECT_GT(i.high, i.scale);
+    EXPECT_FALSE(i.from.empty());
+  }
+  EXPECT_GT(far.high / far.low, near.high / near.low);
+}
+
+// The measured rows that the built-in calibrations are made of.
+TEST(Prediction, HoldsOnMeasuredRowsThatItHasNotSeen) {
+  std::ifstream file(HEDDLE_SOURCE_DIR "/src/advisor/points/measured.csv");
+  std::stringstream text;
+  text << file.rdbuf();
+  const PointTable table = read_points(text.str(), "measured.csv");
+  ASSERT_GT(table.rows.size(), 700u);
+  const std::vector<PredictedPoint> points = predict_points(table, Calibrations::built_in());
+  const Calibrations fitted = calibrate(points);
+  struct Limit {
+    HoldOut by;
+    double median, p90;
+  };
+  for (const Limit& limit : {Limit{HoldOut::rows, 0.045, 0.24}, Limit{HoldOut::models, 0.095, 0.46},
+                             Limit{HoldOut::sources, 0.10, 0.48}}) {
+    std::vector<PredictedPoint> held = points;
+    hold_out(held, fitted, limit.by);
+    const ErrorSummary e = time_errors(held);
+    EXPECT_GT(e.rows, 700u);
+    EXPECT_LT(e.median, limit.median) << name_of(limit.by);
+    EXPECT_LT(e.p90, limit.p90) << name_of(limit.by);
+    EXPECT_GT(e.covered, 0.72) << name_of(limit.by);
+    EXPECT_LT(e.covered, 0.88) << name_of(limit.by);
+    for (const Baseline baseline : kBaselines) {
+      std::vector<std::pair<Prediction, double>> pairs;
+      const std::vector<double> tokens = predict_held_out(points, baseline, limit.by);
+      for (size_t i = 0; i < points.size(); ++i)
+        if (points[i].has_time()) pairs.push_back({{tokens[i], 0, 0}, points[i].measured_tokens_per_s});
+      EXPECT_LT(e.median, errors_of(pairs).median) << name_of(limit.by) << ", " << name_of(baseline);
+      EXPECT_LT(e.p90, errors_of(pairs).p90) << name_of(limit.by) << ", " << name_of(baseline);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace heddle::advisor

@@ -1,0 +1,166 @@
+// Keys of published files whose meaning in Transformers is not the plain one: they are read so, or refused.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+
+#include "heddle/base/error.h"
+#include "heddle/config/families/family.h"
+#include "heddle/config/model_json.h"
+#include "tests/support/scratch_folder.h"
+
+namespace heddle::config {
+namespace {
+
+class FamilyKeys : public testing::Test {
+ protected:
+  static Json file(const std::string& type) {
+    Json json =
+        Json::parse(R"({"vocab_size": 512, "hidden_size": 64, "num_hidden_layers": 4, "intermediate_size": 96,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 128})");
+    json["model_type"] = type;
+    const std::map<std::string, const char*> more{
+        {"minimax_m2", R"({"num_local_experts": 8, "num_experts_per_tok": 2, "rotary_dim": 8})"},
+        {"gemma3_text", R"({"sliding_window": 16})"},
+        {"granitemoe", R"({"num_local_experts": 8})"},
+        {"ernie4_5_moe", R"({"moe_num_experts": 8, "moe_k": 2, "moe_intermediate_size": 32})"},
+        {"dots1", R"({"n_routed_experts": 8, "num_experts_per_tok": 2, "sliding_window": null})"},
+        {"hunyuan_v1_moe", R"({"num_experts": 8, "moe_topk": 2})"},
+        {"hy_v3", R"({"num_experts": 8, "num_experts_per_tok": 2})"},
+        {"mimo_v2_flash", R"({"n_routed_experts": 8, "num_experts_per_tok": 2, "v_head_dim": 8,
+                              "sliding_window": 16, "partial_rotary_factor": 0.5})"},
+        {"qwen2_moe", R"({"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+                          "shared_expert_intermediate_size": 48})"}};
+    if (const auto at = more.find(type); at != more.end()) json.update(Json::parse(at->second));
+    return json;
+  }
+  // "" if the file is read.
+  std::string message(const std::string& type, const std::string& change) {
+    Json json = file(type);
+    json.update(Json::parse(change));  // null stays
+    std::ofstream(folder_ / "config.json") << json.dump();
+    warnings_.clear();
+    try {
+      read_ = read_huggingface_config(folder_ / "config.json", &warnings_);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  }
+  ScratchFolder folder_;
+  model::ModelConfig read_;
+  std::vector<std::string> warnings_;
+};
+
+TEST_F(FamilyKeys, AreRefused) {
+  const struct {
+    const char *type, *change, *part;
+  } cases[] = {
+      {"gemma3_text", R"({"rope_parameters": {"sliding_attention": {"type": "linear", "factor": 2}}})",
+       "only 'default' is built"},
+      {"gemma3_text", R"({"rope_parameters": {"full_attention": {"rope_theta": 5, "alpha": 2}}})",
+       "'rope_parameters.full_attention.alpha' is not known"},
+      {"gemma3_text", R"({"rope_parameters": {"full_attention": {}, "chunked_attention": {}}})",
+       "'rope_parameters.chunked_attention' is not known"},
+      {"gemma3_text", R"({"rope_parameters": {"full_attention": 3}})", "an object is expected"},
+      {"gemma3_text", R"({"rope_parameters": {"rope_type": "linear", "factor": 2}})",
+       "'rope_parameters.factor' is not known"},
+      {"gemma3_text", R"({"rope_scaling": {"type": "linear", "factor": 2}})", "reads 'rope_scaling.rope_type'"},
+      {"gemma3_text", R"({"rope_scaling": {"rope_type": "linear", "factor": 2},
+                          "rope_parameters": {"full_attention": {}}})",
+       "are both given"},
+      {"gemma3_text", R"({"original_max_position_embeddings": 64,
+                          "rope_parameters": {"full_attention": {"rope_type": "yarn", "factor": 2}}})",
+       "stands outside the rotary keys"},
+      {"gemma3_text", R"({"query_pre_attn_scalar": 0})", "a number above 0 is expected"},
+      {"gemma3_text", R"({"rope_local_base_freq": 0})", "a number above 0 is expected"},
+      {"gemma3_text", R"({"sliding_window_pattern": 0})", "a number above 0 is expected"},
+      {"gemma3_text", R"({"sliding_window": null})", "'sliding_window' is null"},
+      {"gemma3_text", R"({"sliding_window": 0, "layer_types": ["sliding_attention", "full_attention",
+                          "full_attention", "full_attention"]})",
+       "without a window each of 4 layers"},
+      {"dots1", R"({"layer_types": ["full_attention", "full_attention", "full_attention", "sliding_attention"]})",
+       "without a window each of 4 layers"},
+      {"gemma3_text", R"({"num_hidden_layers": 549755813888, "layer_types": ["full_attention"]})",
+       "a word for each of 549755813888 layers"},
+      {"granite", R"({"attention_multiplier": 0})", "a number above 0 is expected"},
+      {"granite", R"({"layer_types": ["full_attention"]})", "for each layer is built"},
+      {"granite", R"({"rope_scaling": {"rope_type": "default", "alpha": 2}})", "'rope_scaling.alpha' is not known"},
+      {"granitemoe", R"({"quantization_config": {"quant_method": "awq"}})", "quantised weights are not read"},
+      {"qwen2_moe", R"({"shared_expert_intermediate_size": 0})", "a number above 0 is expected"},
+      {"ernie4_5_moe", R"({"moe_norm_min": 0.1})", "another floor of the gates' sum"},
+      {"ernie4_5_moe", R"({"moe_norm_min": 0})", "another floor of the gates' sum"},
+      {"minimax_m2", R"({"rotary_dim": "8"})", "a whole number is expected"},
+      {"minimax_m2", R"({"attn_type_list": [1]})", "attention in each layer"},
+      {"mimo_v2_flash", R"({"rope_parameters": {"sliding_attention": {"type": "linear", "factor": 2}}})",
+       "only 'default' is built"},
+      {"mimo_v2_flash", R"({"v_head_dim": 0})", "a number above 0 is expected"},
+      {"mimo_v2_flash", R"({"sliding_window_size": 7.0})", "a whole number"},
+      {"mimo_v2_flash", R"({"sliding_window_size": true})", "a whole number"},
+      {"mimo_v2_flash", R"({"hybrid_layer_pattern": "x"})", "a list of 0 and 1 is expected"},
+      {"mimo_v2_flash", R"({"moe_layer_freq": 2})", "a list of 0 and 1 is expected"},
+      {"mimo_v2_flash", R"({"moe_layer_freq": [0, 1, 1, 1.0]})", "accepted: 0 and 1"},
+      {"mimo_v2_flash",
+       R"({"moe_layer_freq": [0, 1, 1, 1], "mlp_layer_types": ["sparse", "sparse", "sparse", "sparse"]})",
+       "different things"},
+      {"mimo_v2_flash", R"({"swa_head_dim": 8})", "'head_dim'"},
+      {"mimo_v2_flash", R"({"swa_v_head_dim": 16})", "'v_head_dim'"},
+      {"mimo_v2_flash", R"({"swa_num_attention_heads": 8})", "'num_attention_heads'"},
+      {"mimo_v2_flash", R"({"layernorm_epsilon": 0.1})", "'rms_norm_eps'"},
+      {"hunyuan_v1_moe", R"({"moe_layer_num_skipped": 1})", "every layer has experts"},
+      {"hunyuan_v1_moe", R"({"group_limited_greedy": true})", "groups of experts"},
+      {"hunyuan_v1_moe", R"({"moe_drop_tokens": true})", "drop no tokens"},
+      {"hunyuan_v1_moe", R"({"routed_scaling_factor": 2})", "gates are not scaled"},
+      {"hunyuan_v1_moe", R"({"moe_topk": [2, 2]})", "'moe_topk' has 2 values"},
+      {"hunyuan_v1_moe", R"({"rope_scaling": {"type": "dynamic", "alpha": 8, "truncate": true}})",
+       "'rope_scaling.truncate' is not known"},
+      {"hunyuan_v1_moe", R"({"rope_scaling": {"type": "dynamic", "alpha": 0}})", "must be above 0"},
+      {"hy_v3", R"({"first_k_dense_replace": 2})", "without 'mlp_layer_types' it is 1"},
+      {"hy_v3", R"({"first_k_dense_replace": 2, "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"]})",
+       "has 1 dense layers"},
+  };
+  for (const auto& [type, change, part] : cases) {
+    EXPECT_EQ(message(type, "{}"), "");
+    EXPECT_NE(message(type, change).find(part), std::string::npos) << change << ": " << message(type, change);
+  }
+}
+
+TEST_F(FamilyKeys, AreReadAsInTransformers) {
+  const auto expect_read = [&](const char* type, const char* change) {
+    EXPECT_EQ(message(type, change), "") << change;
+    EXPECT_EQ(model_config_from_json(model_config_to_json(read_), "x"), read_) << change;
+  };
+  for (const char* type : {"gemma3_text", "mimo_v2_flash"}) {
+    expect_read(type, R"({"rope_parameters": {"full_attention": {"type": "linear", "factor": 4}}})");
+    ASSERT_TRUE(read_.rope_scaling.has_value()) << type;
+    EXPECT_EQ(read_.rope_scaling->factor, 4);
+  }
+  EXPECT_FALSE(model_config_to_json(read_).contains("rope_scaling"));  // of MiMo
+  expect_read("gemma3_text", R"({"rope_scaling": {"rope_type": "yarn", "factor": 4},
+    "_sliding_window_pattern": 6, "cache_implementation": "hybrid"})");
+  EXPECT_EQ(model_config_to_json(read_)["rope_scaling"]["rope_type"], "yarn");
+  EXPECT_EQ(warnings_, std::vector<std::string>{});
+  expect_read("minimax_m2", R"({"rope_scaling": {"rope_type": "linear", "factor": 2, "partial_rotary_factor": 0.25},
+    "rope_parameters": {"partial_rotary_factor": 1.0}})");
+  EXPECT_EQ(read_.partial_rotary_factor, 0.25);
+  expect_read("mimo_v2_flash", R"({"v_head_dim": 16, "swa_v_head_dim": 16})");
+  EXPECT_EQ(read_.value_width(), 16);
+  EXPECT_EQ(model_config_to_json(read_)["v_head_dim"], 16);
+  EXPECT_EQ(why_unpublished(read_), "");
+  read_.value_head_dim = 16;
+  EXPECT_EQ(model_config_from_json(model_config_to_json(read_), "x"), read_);
+  expect_read("hunyuan_v1_moe", R"({"rope_scaling": {"type": "dynamic", "alpha": 128.0},
+    "rope_parameters": {"rope_type": "dynamic", "alpha": 128.0, "rope_theta": 5.0}})");
+  EXPECT_NEAR(read_.rope_theta, 1e4 * 256, 1e-3);  // 128^(16 ÷ 14) is 2^8
+  expect_read("dots1", R"({"scoring_func": "noaux_tc"})");
+  expect_read("ernie4_5_moe", R"({"moe_norm_min": 1e-12, "num_nextn_predict_layers": 1})");
+  EXPECT_EQ(warnings_, std::vector<std::string>{});
+  expect_read("hy_v3", R"({"num_nextn_predict_layers": 1, "first_k_dense_replace": 1})");
+  EXPECT_EQ(warnings_, std::vector<std::string>{});
+  expect_read("granitemoe", R"({"quantization_config": {"quant_method": "fp8"}})");
+  EXPECT_TRUE(is_passed_over("model.mtp_block.0.mlp.up_proj.weight"));
+  EXPECT_TRUE(is_passed_over("mtp.layers.0.mlp.gate.weight"));
+}
+
+}  // namespace
+}  // namespace heddle::config

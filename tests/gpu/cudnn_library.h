@@ -1,0 +1,14 @@
+// What was put on a stream by cuDNN, where the tests' library (cudnn_library.cpp) stands in front of it.
+#pragma once
+
+#include <vector>
+
+namespace heddle::kernels::cuda {
+
+struct CudnnExecution {
+  void* stream = nullptr;
+  std::vector<void*> pointers;  // of the tensors
+};
+std::vector<CudnnExecution>& cudnn_executions();
+
+}  // namespace heddle::kernels::cuda

@@ -1,0 +1,39 @@
+// What `heddle doctor --device cuda` tries, in the emulator: each trial is held to the reference, and one that
+// fails is told with what to do about it.
+#include "heddle/planner/device/try_device.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "heddle/kernels/registry.h"
+
+namespace heddle::planner {
+namespace {
+
+const Trial& named(const std::vector<Trial>& all, std::string_view what) {
+  const auto at = std::find_if(all.begin(), all.end(), [&](const Trial& t) { return t.what == what; });
+  EXPECT_NE(at, all.end()) << what;
+  return at == all.end() ? all.front() : *at;
+}
+
+TEST(TryDevice, WhatWorksIsToldWithItsKernels) {
+  const std::vector<Trial> all = try_device("cuda");
+  for (const char* what : {"a context", "a launch", "a product", "attention and gradient", "a graph"}) {
+    const Trial& trial = named(all, what);
+    EXPECT_TRUE(trial.good) << what << ": " << trial.found;
+    EXPECT_EQ(trial.remedy, "") << what;
+  }
+  EXPECT_NE(named(all, "a product").found.find(kernels::cuda_product_library().text), std::string::npos);
+  EXPECT_NE(named(all, "attention and gradient").found.find("ms"), std::string::npos);
+  // Of a machine without a device these two say so, whichever they are.
+  for (const char* what : {"a byte by NCCL", "a copy between devices"})
+    EXPECT_NE(named(all, what).found, "") << what;
+  for (const Trial& trial : all) {
+    EXPECT_EQ(trial.good, trial.remedy.empty()) << trial.what;
+    EXPECT_EQ(trial.found.find('\n'), std::string::npos) << trial.found;
+  }
+}
+
+}  // namespace
+}  // namespace heddle::planner

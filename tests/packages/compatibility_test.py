@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Holds the promise of docs/compatibility.md: what tests/packages/stable.json lists is still there.
+
+    compatibility_test.py PATH_OF_HEDDLE           fails where a name is gone
+    compatibility_test.py PATH_OF_HEDDLE --write   adds new names; it takes none away
+
+stable.json lists the keys of configurations, figures, commands with their flags, the fields of each command's --json,
+and public headers. A name leaves it by hand, with a line in CHANGELOG.md that says what replaces it.
+"""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+HEDDLE = pathlib.Path(sys.argv[1]).resolve()
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+STORED = pathlib.Path(__file__).with_name("stable.json")
+SECONDS = 300
+SCRIPT = ROOT / "examples/launch/qwen3_30b.sh"
+ASKED = "--cluster H100 --devices 32 --global-batch 256 --sequence 4096 --json --threads 1"
+TINY = """
+name = "tiny"
+[model]
+vocab_size = 300
+hidden_size = 32
+num_hidden_layers = 2
+intermediate_size = 64
+num_attention_heads = 2
+kv_lora_rank = 16
+qk_nope_head_dim = 8
+qk_rope_head_dim = 8
+v_head_dim = 8
+n_routed_experts = 4
+num_experts_per_tok = 2
+moe_intermediate_size = 32
+[data]
+source = "text.txt"
+folder = "prepared"
+[train]
+steps = 4
+global_batch = 4
+microbatch = 2
+sequence_length = 32
+warmup_steps = 1
+decay_steps = 1
+eval_sequences = 4
+sample_tokens = 0
+[device]
+threads = 1
+"""
+# By name: the command, in a folder with tiny.toml and text.txt; in this order.
+JSON = {
+    "plan MODEL": f"plan Qwen3-30B-A3B {ASKED}",
+    "plan SCRIPT": f"plan {SCRIPT} --cluster H100 --json --threads 1",
+    "plan that does not fit": "plan Qwen3-30B-A3B --cluster H100 --devices 1 --global-batch 8 --json --threads 1",
+    "search --model": f"search --model Qwen3-30B-A3B {ASKED} --top 1",
+    "search --from": f"search --from {SCRIPT} --cluster H100 --json",
+    "schedule": "schedule zb_v --ranks 4 --microbatches 8 --json",
+    "explain": "explain mesh.tp --json",
+    "inspect": "inspect tiny.toml --json",
+    "inspect --model": "inspect --model DeepSeek-V3 --json",
+    "data": "data text.txt --out prepared --vocabulary 300 --json",
+    "train": "train tiny.toml --quiet --json",
+    "eval": "eval runs/tiny --json",
+    "generate": "generate runs/tiny --prompt the --tokens 2 --json",
+}
+OPEN = re.compile(r"[^a-z0-9_]")    # a mapping by names that are data, such as "experts' activations"
+
+
+def fields(value, path=""):
+    """"changes[].speed_ratio": the paths of an answer. Those below a name that is data are left out."""
+    if isinstance(value, list):
+        return set().union(*(fields(item, path + "[]") for item in value), {path})
+    if not isinstance(value, dict):
+        return {path}
+    found = {path} if path else set()
+    for key, item in value.items():
+        if not OPEN.search(key):
+            found |= fields(item, f"{path}.{key}" if path else key)
+    return found
+
+
+def run(arguments, folder, statuses=(0,)):
+    done = subprocess.run([HEDDLE, *arguments], cwd=folder, capture_output=True, text=True, timeout=SECONDS)
+    if done.returncode not in statuses:
+        sys.exit(f"heddle {' '.join(map(str, arguments))}: status {done.returncode}\n{done.stderr}")
+    return done.stdout
+
+
+def names_now():
+    with tempfile.TemporaryDirectory(prefix="heddle-stable-") as name:
+        folder = pathlib.Path(name)
+        (folder / "tiny.toml").write_text(TINY)
+        (folder / "text.txt").write_text("\n\n".join(f"the shuttle passes {i} warp threads and {i * i} wefts " * 4
+                                                     for i in range(600)))
+        now = {"keys": {each["key"] for each in json.loads(run(["explain", "--json"], folder))},
+               "figures": {each["key"] for each in json.loads(run(["explain", "--figures", "--json"], folder))}}
+        commands = re.findall(r"^  heddle (\w+)", run(["help"], folder), re.M)
+        now["flags"] = {f"{command} {flag}" for command in commands
+                        for flag in ["--help", *re.findall(r"^  (--[\w-]+)", run([command, "--help"], folder), re.M)]}
+        now["fields"] = {f"{name}: {field}" for name, line in JSON.items()
+                         for field in fields(json.loads(run(line.split(), folder, statuses=(0, 1))))}
+    embed = (ROOT / "examples/embed/embed.cpp").read_text()
+    headers = re.findall(r'#include "(heddle/[^"]+)"', embed)
+    now["headers"] = {header for header in headers if (ROOT / "src" / header).exists()}
+    return {kind: sorted(names) for kind, names in now.items()}
+
+
+def main():
+    now = names_now()
+    stored = json.loads(STORED.read_text()) if STORED.exists() else {}
+    if "--write" in sys.argv:
+        STORED.write_text(json.dumps({kind: sorted({*stored.get(kind, ()), *names}) for kind, names in now.items()},
+                                     indent=1) + "\n")
+        return 0
+    gone = [f"{kind}: {name}" for kind, names in stored.items() for name in names if name not in now.get(kind, ())]
+    for name in gone:
+        print(f"{name} is gone, which docs/compatibility.md promises to keep")
+    for kind in now:
+        if len(stored.get(kind, ())) < 4:
+            gone.append(kind)
+            print(f"{STORED.name} has hardly any {kind}")
+    return 1 if gone else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+// A small model of every family: its first preset with small sizes, and all else as the family has it.
+#pragma once
+
+#include <algorithm>
+
+#include "heddle/config/families/family.h"
+
+namespace heddle::test {
+
+/// Every width divides by two and by four; heads share keys and values where the preset's do. A family without a
+/// preset is what it takes for granted.
+inline model::ModelConfig small_model_of(const config::Family& family) {
+  const model::ModelConfig large = family.presets.empty() ? family.base : family.presets[0].model;
+  model::ModelConfig c = large;
+  const bool has_experts = large.has_experts(), has_dense = large.first_k_dense_replace > 0;
+  c.vocab_size = 48;
+  c.hidden_size = 32;
+  c.num_hidden_layers = 2;
+  c.first_k_dense_replace = !has_experts ? 2 : has_dense ? 1 : 0;
+  c.num_nextn_predict_layers = std::min<int64_t>(1, large.num_nextn_predict_layers);
+  c.intermediate_size = large.intermediate_size == 4 * large.hidden_size ? 128 : 24;
+  c.max_position_embeddings = 64;
+  c.num_attention_heads = 4;
+  c.num_key_value_heads = large.num_key_value_heads == large.num_attention_heads ? 4 : 2;
+  c.head_dim = 8;
+  if (c.q_lora_rank > 0) c.q_lora_rank = 12;
+  if (c.is_latent()) c.kv_lora_rank = 16, c.qk_nope_head_dim = 8, c.qk_rope_head_dim = 4, c.v_head_dim = 6;
+  if (c.sliding_window > 0) c.sliding_window = 5;
+  if (c.rope_scaling) c.rope_scaling->original_max_position_embeddings = 32;
+  c.embedding_dropout = c.residual_dropout = c.attention_dropout = 0;
+  if (c.value_head_dim > 0) c.value_head_dim = 6;
+  const auto derived = [&] {
+    if (family.derive != nullptr) family.derive(c);
+    return c;
+  };
+  if (!has_experts) return derived();
+  if (c.shared_intermediate_size > 0) c.shared_intermediate_size = 20;
+  c.n_routed_experts = 8;
+  c.num_experts_per_tok = 2;
+  c.n_group = large.n_group > 1 ? 2 : 1;
+  c.topk_group = 1;
+  // Families without dense layers call the experts' width that of the dense ones.
+  c.moe_intermediate_size = large.moe_intermediate_size == large.intermediate_size ? c.intermediate_size : 12;
+  return derived();
+}
+
+}  // namespace heddle::test

@@ -1,0 +1,20 @@
+# Finds nvcc where the user names it (CUDACXX, CUDA_HOME, CUDA_PATH), in PATH, and where CUDA is installed by default
+# without being in PATH. What it finds goes into CUDACXX of the environment, which CMake reads. What an earlier
+# configuration didn't find is looked for again.
+if(NOT CMAKE_CUDA_COMPILER)
+  unset(CMAKE_CUDA_COMPILER CACHE)
+  unset(CMAKE_CUDA_COMPILER)
+  if(NOT DEFINED ENV{CUDACXX})
+    set(nvcc_named)
+    foreach(root CUDA_HOME CUDA_PATH)
+      if(DEFINED ENV{${root}})
+        list(APPEND nvcc_named $ENV{${root}}/bin)
+      endif()
+    endforeach()
+    set(nvcc "nvcc-NOTFOUND")
+    find_program(nvcc nvcc HINTS ${nvcc_named} PATHS /usr/local/cuda/bin /opt/cuda/bin NO_CACHE)
+    if(nvcc)
+      set(ENV{CUDACXX} ${nvcc})
+    endif()
+  endif()
+endif()

@@ -1,0 +1,20 @@
+# Writes what the program prints of itself into an installation: manual pages, and completions of three shells.
+# `heddle`: the program, behind its emulator where it has one; `man_folder`, `data_folder`: below the prefix.
+function(printed into)
+  execute_process(COMMAND ${heddle} ${ARGN} OUTPUT_VARIABLE text RESULT_VARIABLE status)
+  if(NOT status EQUAL 0)
+    message(FATAL_ERROR "${heddle} ${ARGN}: status ${status}")
+  endif()
+  file(WRITE "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/${into}" "${text}")
+endfunction()
+
+printed(${data_folder}/bash-completion/completions/heddle completion bash)
+printed(${data_folder}/zsh/site-functions/_heddle completion zsh)
+printed(${data_folder}/fish/vendor_completions.d/heddle.fish completion fish)
+printed(${man_folder}/heddle.1 man)
+execute_process(COMMAND ${heddle} help OUTPUT_VARIABLE help)
+string(REGEX MATCHALL "\n  heddle [a-z]+" commands "${help}")
+foreach(command IN LISTS commands)
+  string(REGEX REPLACE "\n  heddle " "" command "${command}")
+  printed(${man_folder}/heddle-${command}.1 man ${command})
+endforeach()
