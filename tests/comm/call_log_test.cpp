@@ -42,6 +42,7 @@ TEST_F(CallPages, AreForTheirOwnerAndGoWithARankThatEndsWell) {
     log.at_step(4);
     const std::optional<RankStatus> seen = read_rank_status(path(1));
     ASSERT_TRUE(seen);
+    EXPECT_EQ(seen->first_step, 3);
     EXPECT_EQ(seen->step, 4);
     EXPECT_EQ(seen->host, "host-b");
     EXPECT_EQ(seen->generation, 7);

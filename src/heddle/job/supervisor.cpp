@@ -292,6 +292,15 @@ std::string Supervisor::why_force(const std::vector<comm::RankStatus>& standing)
   return idle_s > limit_s ? fmt::format("no rank has moved for {:.0f} s", idle_s) : "";
 }
 
+void Supervisor::look_for_steps(const std::vector<comm::RankStatus>& standing) {
+  if (running_ || standing.empty()) return;
+  const comm::RankStatus& lead = standing.front();
+  if (lead.first_step <= 0 || lead.step <= lead.first_step) return;
+  running_ = true;
+  journal_.add("running",
+               {{"generation", fence_.number}, {"step", lead.first_step}, {"after_s", now_s() - began_s_}});
+}
+
 Ending Supervisor::generation(const Plan& plan) {
   ++fence_.number;
   fence_.token = random_id();
@@ -331,7 +340,6 @@ Ending Supervisor::generation(const Plan& plan) {
           if (said.size() > kMostSaid) said.pop_front();
         });
     std::optional<int> status;
-    int64_t first_step = -1;
     for (double seen_s = 0; !(status = ranks.poll(kPoll_s));) {
       if (!asked_ && session::Signals::take().stop) {
         asked_ = true;
@@ -343,14 +351,7 @@ Ending Supervisor::generation(const Plan& plan) {
       if (now_s() - seen_s < 2 * kPoll_s) continue;
       seen_s = now_s();
       const std::vector<comm::RankStatus> standing = comm::read_rank_statuses(held_.folder.ranks(), fence_.number);
-      if (const auto lead = standing.begin(); lead != standing.end() && lead->step > 0 && !running_) {
-        if (first_step < 0) first_step = lead->step;
-        running_ = lead->step > first_step;
-        if (running_) {
-          journal_.add("running",
-                       {{"generation", fence_.number}, {"step", first_step}, {"after_s", now_s() - began_s_}});
-        }
-      }
+      look_for_steps(standing);
       const std::string why = why_force(standing);
       if (why.empty()) continue;
       if (why != "failed") evidence.forced = why;
@@ -362,6 +363,7 @@ Ending Supervisor::generation(const Plan& plan) {
   evidence.asked = asked_ || growing_;
   evidence.said.assign(said.begin(), said.end());
   evidence.ranks = comm::read_rank_statuses(held_.folder.ranks(), fence_.number);
+  look_for_steps(evidence.ranks);  // steps that were done since the last look
   return ending_of(evidence);
 }
 

@@ -79,6 +79,7 @@ class Supervisor {
   void look_for_hosts(const Plan& plan, Child& ranks);
   void look_for_slow(const Plan& plan, Child& ranks);
   void look_for_agents(const Plan& plan, Child& ranks);
+  void look_for_steps(const std::vector<comm::RankStatus>& standing);
   std::string why_force(const std::vector<comm::RankStatus>& standing);
   std::vector<comm::RankStatus> statuses_by_our_clock();
   std::string why_away() const;

@@ -147,6 +147,7 @@ std::vector<CallLog::Total> CallLog::totals() const {
 }
 
 void CallLog::at_step(int64_t step) {
+  if (page_->first_step.load(kRelaxed) == 0) page_->first_step.store(step, kRelaxed);
   page_->step.store(step, kRelaxed);
   page_->moved_ns.store(unix_ns(), kRelaxed);
 }

@@ -20,7 +20,7 @@ enum class CallKind : uint32_t { exchange, send, receive };
 enum class RankState : uint32_t { running, done, failed };
 
 struct CallPage {
-  static constexpr uint64_t kMagic = 0x32304c4c41434448;  // "HDCALL02"
+  static constexpr uint64_t kMagic = 0x33304c4c41434448;  // "HDCALL03"
   static constexpr uint32_t kChannels = 64, kCalls = 256;
   static constexpr size_t kNameBytes = 40, kReasonBytes = 1024, kHostBytes = 64;
 
@@ -44,6 +44,7 @@ struct CallPage {
   int32_t rank = 0, ranks = 0, process = 0, place = 0;  // place: keeps what follows aligned
   int64_t generation = 0;
   std::array<char, kHostBytes> host;
+  std::atomic<int64_t> first_step;  // that the rank began; 0: none yet
   std::atomic<int64_t> step, moved_ns, patience_ms;
   std::atomic<RankState> state;
   std::atomic<int32_t> accused;  // the rank that is at fault, as this one was told; −1: unknown

@@ -72,6 +72,7 @@ std::optional<RankStatus> read_rank_status(const std::string& path) {
   s.process = page->process;
   s.generation = page->generation;
   s.host = text_in(page->host);
+  s.first_step = page->first_step.load();
   s.step = page->step.load();
   s.moved_ns = page->moved_ns.load();
   s.patience_ms = page->patience_ms.load();

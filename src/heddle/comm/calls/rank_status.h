@@ -29,6 +29,7 @@ struct RankStatus {
   int process = 0;
   int64_t generation = 0;
   std::string host;
+  int64_t first_step = 0;  // that it began; 0: none yet
   int64_t step = 0, moved_ns = 0, patience_ms = 0;
   RankState state = RankState::running;
   int accused = -1;
