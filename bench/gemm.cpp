@@ -22,6 +22,7 @@
 #include <functional>
 #include <numeric>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -244,8 +245,9 @@ class OneDnn {
 
 struct Line {
   std::string shape, product, dtype, engine;
-  double ours, onednn, roof;  // GFLOP/s
-  double native = 0;          // 0: not measured
+  double ours;                // GFLOP/s
+  double onednn;              // 0: it has no such product on this processor
+  double roof, native;        // native 0: not measured
 };
 
 Line measure(const Shape& shape, Dtype dtype, Product product, int repeats) {
@@ -303,12 +305,17 @@ Line measure(const Shape& shape, Dtype dtype, Product product, int repeats) {
     }
   };
   const auto ours = [&] { run(Engine::best, packed); };
-  OneDnn onednn(shape, dtype, product, x.data, w.data, dy.data, other.data);
+  std::optional<OneDnn> onednn;
+  try {
+    onednn.emplace(shape, dtype, product, x.data, w.data, dy.data, other.data);
+  } catch (const dnnl::error& error) {  // without AVX-512 it has no products of bf16
+    if (error.status != dnnl_unimplemented) throw;
+  }
 
   ours();
-  onednn.run();
+  if (onednn) onednn->run();
   double worst = 0;
-  for (int64_t i = 0; i < out_count; ++i) {
+  for (int64_t i = 0; onednn && i < out_count; ++i) {
     const auto at = [&](const Buffer& b) -> double {
       if (out_dtype == Dtype::bf16) return reinterpret_cast<const bf16*>(b.data)[i];
       return reinterpret_cast<const float*>(b.data)[i];
@@ -332,7 +339,7 @@ Line measure(const Shape& shape, Dtype dtype, Product product, int repeats) {
     for (int i = 0; i < inner && split; ++i) run(native, native_packed);
     native_times.push_back((seconds() - begin) / inner);
     begin = seconds();
-    for (int i = 0; i < inner; ++i) onednn.run();
+    for (int i = 0; i < inner && onednn; ++i) onednn->run();
     onednn_times.push_back((seconds() - begin) / inner);
     roofs.push_back(roof(dtype));
   }
@@ -341,7 +348,7 @@ Line measure(const Shape& shape, Dtype dtype, Product product, int repeats) {
           std::string(name_of(dtype)),
           std::string(name_of(best_engine(dtype))),
           shape.flops() / median(our_times) * 1e-9,
-          shape.flops() / median(onednn_times) * 1e-9,
+          onednn ? shape.flops() / median(onednn_times) * 1e-9 : 0,
           median(roofs) * 1e-9,
           split ? shape.flops() / median(native_times) * 1e-9 : 0};
 }
@@ -376,7 +383,7 @@ int heddle::bench::run(Arguments& arguments) {
         const std::string title = fmt::format("{} {} {}", name_of(dtype), kNames[int(product)], shape.name);
         if (title.find(only) == std::string::npos) continue;
         const Line line = measure(shape, dtype, product, repeats);
-        ratios.push_back(std::log(line.ours / line.onednn));
+        if (line.onednn > 0) ratios.push_back(std::log(line.ours / line.onednn));
         if (json) {
           std::printf(
               "%s\n  {\"dtype\": \"%s\", \"product\": \"%s\", \"shape\": \"%s\", \"engine\": \"%s\", "
@@ -385,10 +392,13 @@ int heddle::bench::run(Arguments& arguments) {
               first ? "" : ",", line.dtype.c_str(), line.product.c_str(), line.shape.c_str(), line.engine.c_str(),
               omp_get_max_threads(), line.ours, line.onednn, line.roof, line.native);
         } else {
-          std::printf("%-5s %-8s %-20s %8.0f %8.0f %8.2f %8.0f %7.0f%% %8s\n", line.dtype.c_str(),
-                      line.product.c_str(), line.shape.c_str(), line.ours, line.onednn, line.ours / line.onednn,
-                      line.roof, 100 * line.ours / std::max(1.0, line.roof),
-                      line.native > 0 ? fmt::format("{:.0f}", line.native).c_str() : "-");
+          const auto or_none = [](double value, int digits, bool there) {
+            return there ? fmt::format("{:.{}f}", value, digits) : std::string("-");
+          };
+          std::printf("%-5s %-8s %-20s %8.0f %8s %8s %8.0f %7.0f%% %8s\n", line.dtype.c_str(), line.product.c_str(),
+                      line.shape.c_str(), line.ours, or_none(line.onednn, 0, line.onednn > 0).c_str(),
+                      or_none(line.ours / line.onednn, 2, line.onednn > 0).c_str(), line.roof,
+                      100 * line.ours / std::max(1.0, line.roof), or_none(line.native, 0, line.native > 0).c_str());
           std::fflush(stdout);
         }
         first = false;

@@ -249,24 +249,31 @@ class Cli(Program):
             self.assertIn(f"dual_pipe_v, {what}", report)
         self.assertEqual(json.loads(self.heddle("generate", "two", "--tokens", "2", "--json").stdout)["step"], 6)
 
-    # What inspect foretells is what the arenas then hold, of the rank that holds most; rows of spread experts are not
-    # quite balanced, and scratch of their products follows the rows that come, hence the three per cent.
-    def test_memory_of_many_ranks_is_foretold(self):
+    # What inspect predicts is what the arenas then hold, of the rank that holds most. It predicts for experts with the
+    # same number of rows; scratch of their products follows the rows that come, hence the room by the worst load.
+    def test_memory_of_many_ranks_is_predicted(self):
         for mesh in ("dp=4", "tp=2 cp=2", "dp=4 ep=4", "tp=2 dp=2 ep=2", "tp=2 pp=2"):
             settings = ["mesh.ranks=4", "train.steps=2", "train.microbatch=1", "data.folder=prepared-memory",
-                        "model.num_nextn_predict_layers=0", "output=foretold", *(f"mesh.{d}" for d in mesh.split())]
+                        "model.num_nextn_predict_layers=0", "output=predicted", *(f"mesh.{d}" for d in mesh.split())]
             flags = [word for setting in settings for word in ("--set", setting)]
-            foretold = json.loads(self.heddle("inspect", "tiny.toml", "--json", *flags).stdout)["memory"]
-            shutil.rmtree(self.folder / "foretold", ignore_errors=True)
+            predicted = json.loads(self.heddle("inspect", "tiny.toml", "--json", *flags).stdout)["memory"]
+            shutil.rmtree(self.folder / "predicted", ignore_errors=True)
             self.heddle("train", "tiny.toml", "--json", *flags)
-            held = json.loads((self.folder / "foretold/metrics.jsonl").read_text().splitlines()[-1])
-            spread = "ep" in mesh
-            self.assertAlmostEqual(held["arena_live_peak_bytes"], foretold["peak_live_bytes"],
-                                   delta=0.03 * foretold["peak_live_bytes"] * spread, msg=mesh)
+            steps = [json.loads(line) for line in (self.folder / "predicted/metrics.jsonl").read_text().splitlines()]
+            held, spread = steps[-1], "ep" in mesh
+            uneven = max(self.heaviest(loads, int(mesh[-1])) for step in steps for loads in step["expert_loads"]) if spread else 1
+            self.assertAlmostEqual(held["arena_live_peak_bytes"], predicted["peak_live_bytes"],
+                                   delta=0.08 * predicted["peak_live_bytes"] * (uneven - 1), msg=mesh)
             if not spread:  # else it has room for more, and uses it rather than wait
                 # A rank that lags finds places given back that it was not sure of.
-                self.assertLessEqual(held["arena_reserved_peak_bytes"], foretold["reserved_bytes"], mesh)
-                self.assertGreater(held["arena_reserved_peak_bytes"], 0.99 * foretold["reserved_bytes"], mesh)
+                self.assertLessEqual(held["arena_reserved_peak_bytes"], predicted["reserved_bytes"], mesh)
+                self.assertGreater(held["arena_reserved_peak_bytes"], 0.99 * predicted["reserved_bytes"], mesh)
+
+    @staticmethod
+    def heaviest(loads, ranks):
+        """Rows of the rank whose experts get most, over those of an even spread."""
+        share = len(loads) // ranks
+        return max(sum(loads[r * share:][:share]) for r in range(ranks)) * ranks / sum(loads)
 
     def test_ranks_that_do_not_fit(self):
         train = ["train", "tiny.toml", "--set", "output=unfit"]

@@ -221,7 +221,7 @@ class Faults(Program):
         def page():
             path = run / "ranks/rank-00000"
             with contextlib.suppress(FileNotFoundError, struct.error):
-                seen.append(struct.unpack_from("<qqq", path.read_bytes(), 96))    # as in comm/calls/call_page.h
+                seen.append(struct.unpack_from("<qqq", path.read_bytes(), 104))    # as in comm/calls/call_page.h
             return running.poll() is not None or len(seen) > 100 and len({*seen[-100:]}) == 1
         self.until(page)
         self.assertIsNone(running.poll(), running.stderr)
