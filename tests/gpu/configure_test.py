@@ -95,8 +95,8 @@ class FindNvcc(Folder):
         self.assertEqual(self.asks_for("-DCMAKE_CUDA_COMPILER=/chosen/nvcc"), "[] and [/chosen/nvcc]")
 
 
-class Dev(Folder):
-    """./dev's `configure`, with a CMake that only notes what it is asked for."""
+class DevFolder(Folder):
+    """A copy of ./dev, with a CMake that only notes what it is asked for."""
 
     def setUp(self):
         super().setUp()
@@ -112,6 +112,10 @@ class Dev(Folder):
             f'case "$*" in *CUDA=OFF*) ;; *) [ ! -x {self.path}/cuda/bin/nvcc ] || has=ON ;; esac\n'
             'echo "HEDDLE_BUILT_WITH_CUDA:INTERNAL=$has" >build/CMakeCache.txt\n')
         (self.programs / "cmake").chmod(0o755)
+
+
+class Dev(DevFolder):
+    """./dev's `configure`."""
 
     def configure(self, what, gpu):
         text = (self.root / "dev").read_text()
@@ -160,6 +164,41 @@ class Dev(Folder):
         (self.path / "cuda").mkdir()
         self.configure("more", gpu=False)
         self.assertTrue(self.without_cuda())
+
+
+class Train(DevFolder):
+    """./dev train, with a program that only notes how it is called."""
+
+    def train(self, *arguments, gpu, works):
+        (self.root / "build").mkdir(exist_ok=True)
+        program = self.root / "build/heddle"
+        program.write_text('#!/bin/sh\necho "$*" >>called\n[ "$1" != doctor ] || '
+                           f'{{ echo "!! a product  status 14"; exit {0 if works else 1}; }}\n')
+        program.chmod(0o755)
+        (self.root / "called").unlink(missing_ok=True)
+        script = ("source ./dev help >/dev/null\nsetup() { :; }\nsetup_corpus() { :; }\nbuild() { :; }\n"
+                  f"has_gpu() {{ {'true' if gpu else 'false'}; }}\n"
+                  'command_train "$@"\n')
+        done = subprocess.run(["bash", "-c", script, "dev", *arguments], cwd=self.root, text=True, capture_output=True,
+                              env=self.environment())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.said = done.stderr
+        return (self.root / "called").read_text().splitlines()
+
+    def test_a_gpu_that_works_is_used(self):
+        self.assertEqual(self.train("--steps", "3", gpu=True, works=True),
+                         ["doctor --device cuda",
+                          "train examples/demo.toml --set device.backend=cuda --steps 3"])
+
+    def test_one_that_fails_is_not_and_the_reason_is_said(self):
+        self.assertEqual(self.train(gpu=True, works=False), ["doctor --device cuda", "train examples/demo.toml"])
+        self.assertIn("a product  status 14", self.said)
+        self.assertIn("Training on the CPU", self.said)
+
+    def test_without_a_gpu_and_where_a_device_is_named_none_is_tried(self):
+        self.assertEqual(self.train("--steps", "3", gpu=False, works=True), ["train examples/demo.toml --steps 3"])
+        self.assertEqual(self.train("--set", "device.backend=host", gpu=True, works=True),
+                         ["train examples/demo.toml --set device.backend=host"])
 
 
 if __name__ == "__main__":
