@@ -249,6 +249,35 @@ class Cli(Program):
             self.assertIn(f"dual_pipe_v, {what}", report)
         self.assertEqual(json.loads(self.heddle("generate", "two", "--tokens", "2", "--json").stdout)["step"], 6)
 
+    def test_moments_in_bf16(self):
+        train = ["train", "tiny.toml", "--json", "--set", "data.folder=prepared-moments", "--set", "output=moments", "--set"]
+        sizes = [json.loads(self.heddle("inspect", "tiny.toml", "--json", "--set", f"train.moments={kind}").stdout)
+                 for kind in ("fp32", "bf16")]
+        saved = sizes[0]["memory"]["persistent_bytes"] - sizes[1]["memory"]["persistent_bytes"]
+        self.assertAlmostEqual(saved, 4 * sizes[0]["parameters"]["total"], delta=0.05 * saved)
+        found = json.loads(self.heddle(*train, "train.moments=bf16", "--ranks", "2", "--steps", "3").stdout)
+        self.assertEqual(found["reserved_bytes"], found["predicted_reserved_bytes"])
+        shards = (self.folder / "moments/checkpoints/step-000003").glob("*.safetensors")
+        kinds = {name: tensor["dtype"] for shard in shards for name, tensor in self.heading(shard).items()
+                 if name.startswith(("m.", "v."))}
+        self.assertEqual(set(kinds.values()), {"BF16"}, kinds)
+        # It goes on in bf16 with what was kept, and widens it where that is asked.
+        for moments, ranks, steps in ("bf16", "1", 4), ("fp32", "2", 5), ("bf16", "2", 6):
+            found = json.loads(self.heddle(*train, f"train.moments={moments}", "--resume", "--ranks", ranks, "--steps",
+                                           str(steps)).stdout)
+            self.assertEqual(found["steps"], steps)
+        self.refused("train.moments = \"bf16\" with memory.master = \"split\": a split master keeps a sign in the "
+                     "fp32 second moment; memory.master = \"full\" goes with it", *train, "train.moments=bf16", "--set",
+                     "memory.master=split", "--set", "device.dtype=bf16")
+
+    @staticmethod
+    def heading(path):
+        """The tensors of a safetensors file."""
+        with path.open("rb") as file:
+            tensors = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        tensors.pop("__metadata__", None)
+        return tensors
+
     # What inspect predicts is what the arenas then hold, of the rank that holds most. It predicts for experts with the
     # same number of rows; scratch of their products follows the rows that come, hence the room by the worst load.
     def test_memory_of_many_ranks_is_predicted(self):

@@ -94,8 +94,11 @@ TEST_F(CudaJoined, adamw) {
       std::vector<std::vector<Tensor>> states{drawn(Dtype::f32, 200), drawn(Dtype::f32, 300),
                                               drawn(Dtype::f32, 400, true)};
       if (copy > 0) states.push_back(drawn(copy == 1 ? Dtype::bf16 : Dtype::f32, 500));
-      expect_launches(
-          like_parts({"adamw", "adamw", {number(clip), rates()}, at, {}}, drawn(Dtype::f32, 100), states), 2);
+      for (const Dtype moments : {Dtype::f32, Dtype::bf16}) {
+        states[1] = drawn(moments, 300), states[2] = drawn(moments, 400, true);
+        expect_launches(
+            like_parts({"adamw", "adamw", {number(clip), rates()}, at, {}}, drawn(Dtype::f32, 100), states), 2);
+      }
     }
   }
 }

@@ -11,7 +11,7 @@ Tensor positive(Tensor t) {
   return t;
 }
 
-OpCase adamw_case(int64_t elements, int uses, bool copy) {
+OpCase adamw_case(int64_t elements, int uses, bool copy, Dtype moments = Dtype::f32) {
   OpCase op{"", "adamw", {}, {}, {}};
   op.in.push_back(metadata(Tensor(Dtype::f64, {1}, 0.7)));
   Tensor hyper(Dtype::f64, {3}, 0);
@@ -20,8 +20,8 @@ OpCase adamw_case(int64_t elements, int uses, bool copy) {
   for (int u = 0; u < uses; ++u)
     op.in.push_back(metadata(random_tensor(Dtype::f32, {elements}, 10 + static_cast<uint64_t>(u))));
   op.attributes = {{"beta1", 0.9}, {"beta2", 0.95}, {"epsilon", 1e-8}, {"decay", 0.1}, {"copy", int64_t{copy}}};
-  op.updates = {random_tensor(Dtype::f32, {elements}, 1), random_tensor(Dtype::f32, {elements}, 2),
-                positive(random_tensor(Dtype::f32, {elements}, 3))};
+  op.updates = {random_tensor(Dtype::f32, {elements}, 1), random_tensor(moments, {elements}, 2),
+                positive(random_tensor(moments, {elements}, 3))};
   if (copy) op.updates.push_back(Tensor(Dtype::bf16, {elements}, 0));
   return op;
 }
@@ -30,15 +30,31 @@ TEST(HostAdamw, AgreesWithReference) {
   for (const int64_t elements : {1, 7, 33, 5000}) {
     for (const int uses : {1, 3}) {
       for (const bool copy : {false, true}) {
-        const OpCase op = adamw_case(elements, uses, copy);
-        const OpResult wanted = run_op(op, kernels::reference_kernels(), false, ir::Phase::end);
-        const OpResult found = run_op(op, kernels::host_kernels(), false, ir::Phase::end);
-        for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(close(wanted.updates[i], found.updates[i], 1e-6)) << i;
-        if (copy) {
-          EXPECT_TRUE(close(wanted.updates[3], found.updates[3], 1.0 / 256));
+        for (const Dtype moments : {Dtype::f32, Dtype::bf16}) {
+          const OpCase op = adamw_case(elements, uses, copy, moments);
+          const OpResult wanted = run_op(op, kernels::reference_kernels(), false, ir::Phase::end);
+          const OpResult found = run_op(op, kernels::host_kernels(), false, ir::Phase::end);
+          const auto grain = [](Dtype dtype) { return dtype == Dtype::bf16 ? 1.0 / 256 : 1e-6; };
+          for (size_t i = 0; i < op.updates.size(); ++i)
+            EXPECT_TRUE(close(wanted.updates[i], found.updates[i], grain(op.updates[i].dtype))) << i;
         }
       }
     }
+  }
+}
+
+// What is kept of a moment is rounded, and the master moves by the moment of fp32.
+TEST(HostAdamw, RoundsMomentsAfterTheStep) {
+  const OpCase kept = adamw_case(1000, 1, false, Dtype::bf16);
+  OpCase wide = adamw_case(1000, 1, false);
+  for (const size_t moment : {1, 2}) wide.updates[moment].values = kept.updates[moment].values;
+  const OpResult narrow = run_op(kept, kernels::host_kernels(), false, ir::Phase::end);
+  const OpResult whole = run_op(wide, kernels::host_kernels(), false, ir::Phase::end);
+  EXPECT_TRUE(same(whole.updates[0], narrow.updates[0]));
+  for (const size_t moment : {1, 2}) {
+    for (size_t i = 0; i < 1000; ++i)
+      EXPECT_EQ(narrow.updates[moment].values[i],
+                static_cast<float>(bf16(static_cast<float>(whole.updates[moment].values[i]))));
   }
 }
 

@@ -85,6 +85,7 @@ const OpDef adamw{
       for (size_t i = 0; i < op.updates.size(); ++i) {
         rule.require(rule.updated(i).shape == rule.in(2).shape, "master, moments and accumulator differ in shape");
       }
+      rule.require(rule.updated(1).dtype == rule.updated(2).dtype, "moments of two types");
       return std::vector<Value>{};
     },
     .cost = operand_cost,

@@ -173,7 +173,9 @@ std::string_view backend_on(const cost::Accelerator& device) {
     case cost::Family::hopper:
     case cost::Family::blackwell: return "cuda";
     case cost::Family::ascend:
-    case cost::Family::cdna3: return "";
+    case cost::Family::cdna3:
+    case cost::Family::gaudi:
+    case cost::Family::tpu: return "";
     case cost::Family::other: return "host";
   }
   return "";
@@ -204,6 +206,7 @@ std::vector<std::string> settings_of(const Launch& given) {
   key("global_batch", j.global_batch);
   key("microbatch", j.microbatch);
   key("sequence_length", sequence);
+  if (j.software.state_bytes == 8) key("moments", word_of(passes::Moments::bf16));
   section = "device.";
   if (const std::string_view backend = backend_on(j.device); !backend.empty()) key("backend", backend);
   key("memory_bytes", std::llround(launch.memory_bytes > 0 ? launch.memory_bytes : search::usable_bytes(j.device)));
@@ -221,7 +224,7 @@ std::vector<std::string> settings_of(const Launch& given) {
   }
   key("weave", j.software.overlap_exchange ? "pairs" : "layers");
   if (j.software.sharded_weights) key("shard", word_of(passes::Shard::weights));
-  if (l.cp > 1) key("context", word_of(j.context));
+  if (l.cp > 1) key("context", word_of(s.selects() ? model::Context::gather : j.context));
   if (l.ep > 1) {
     key("exchange", once_a_node(j) && j.exchange.capacity_factor == 0 ? "node" : "plain");
     // Rates of the exchange: the device's own links, and a node's to others, which are those of all its devices.

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "heddle/base/error.h"
+#include "heddle/plan/costs/state_cost.h"
 #include "heddle/planner/launch_settings.h"
 #include "heddle/search/lowered_blocks.h"
 #include "heddle/search/plans/replicas.h"
@@ -140,6 +141,7 @@ std::vector<std::vector<std::string>> searched_plans(const config::RunConfig& co
   const double resident_bytes = 16 * model::total_parameters(job.shape) / shares.ranks;
   const search::LoweredBlocks blocks(config.model, plan, seconds_on(profile, shares, resident_bytes));
   job.software.lowered = &blocks;
+  job.software.state_bytes = plan::state_bytes_per_parameter(plan.update);
   const int ranks = shares.ranks;
   const auto limit = static_cast<double>(train::memory_limit_of(
       config, {.memory = places.sharing_memory > 0 ? places.sharing_memory : ranks, .cores = ranks}));

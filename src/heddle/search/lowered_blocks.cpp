@@ -193,7 +193,7 @@ std::vector<PricedResidency> LoweredBlocks::residencies_on(const cost::Accelerat
     plan.memory.master = form.value;
     for (const plan::StateCost& cost : plan::state_costs(model_, plan)) {
       if (all.empty()) usual = cost;  // whole masters, on the device
-      const double parameters = d(usual.device_bytes) / alone.software.state_bytes;
+      const double parameters = d(usual.device_bytes) / plan::state_bytes_per_parameter(plan_.update);
       PricedResidency r;
       r.optimizer = cost.residency;
       r.master = form.value;

@@ -24,6 +24,15 @@ constexpr const char *kSource = "source", *kTokenizer = "hash of tokenizer.json"
 
 std::string hex(uint64_t hash) { return fmt::format("{:016x}", hash); }
 
+// False where train.moments has changed: what is loaded was rounded, or widened.
+bool moments_as_saved(const train::Checkpoint& checkpoint, train::Trainer& trainer) {
+  const std::vector<train::StateTensor> state = trainer.state();
+  return std::all_of(state.begin(), state.end(), [&](const train::StateTensor& tensor) {
+    return tensor.is_master || tensor.is_frozen() ||
+           checkpoint.at(tensor.name).type == formats::stored_type(tensor.dtype);
+  });
+}
+
 }  // namespace
 
 std::map<std::string, std::string> identity_of(const RunData& data, const config::RunConfig& config) {
@@ -105,7 +114,8 @@ std::string digest_mismatch(const train::Checkpoint& checkpoint, const std::stri
   const bool by_log = state.weights_digest.empty();
   std::string wrong = mismatch(by_log ? logged : state.weights_digest, WeightDigest::Of::weights, "weights",
                                by_log ? "the run's log" : "it");
-  return wrong.empty() ? mismatch(state.moments_digest, WeightDigest::Of::beside, "moments", "it") : wrong;
+  if (!wrong.empty() || !moments_as_saved(checkpoint, trainer)) return wrong;
+  return mismatch(state.moments_digest, WeightDigest::Of::beside, "moments", "it");
 }
 
 std::string other_log_note(const train::Checkpoint& checkpoint, const std::string& logged) {

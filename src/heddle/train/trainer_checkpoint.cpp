@@ -79,6 +79,15 @@ std::string write_own_shard(const std::string& folder, Trainer& trainer, const s
                      });
 }
 
+// Moments of another type (train.moments) are rounded or widened as they are read.
+void take_kept_type(const Checkpoint& checkpoint, formats::TensorHeading& heading) {
+  using formats::StoredType;
+  const SavedTensor* saved = stands_beside_weight(heading.name) ? checkpoint.find(heading.name) : nullptr;
+  if (saved == nullptr || heading.dtype == Dtype::f64) return;
+  if (saved->type == StoredType::f32) heading.dtype = Dtype::f32;
+  if (saved->type == StoredType::bf16) heading.dtype = Dtype::bf16;
+}
+
 }  // namespace
 
 std::string save_trainer(const std::string& folder, CheckpointState state, Trainer& trainer, int keep) {
@@ -122,7 +131,9 @@ void load_trainer(const Checkpoint& checkpoint, Trainer& trainer) {
   restore_base(checkpoint.state().adapters, checkpoint.path(), trainer);
   trainer.controllers().restore(checkpoint.state().controllers);
   const std::vector<StateTensor> tensors = kept_state(trainer);
-  checkpoint.check_fits(trainer.options().model, headings_of(tensors));
+  std::vector<formats::TensorHeading> headings = headings_of(tensors);
+  for (formats::TensorHeading& heading : headings) take_kept_type(checkpoint, heading);
+  checkpoint.check_fits(trainer.options().model, headings);
   for (const StateTensor& tensor : tensors) {
     if (!tensor.is_here()) continue;
     const StateElements held(tensor);
@@ -132,7 +143,7 @@ void load_trainer(const Checkpoint& checkpoint, Trainer& trainer) {
     // The end of the last run of a tensor that its ranks don't divide holds nothing.
     std::memset(to, 0, static_cast<size_t>(held.view().elements() * size));
     for (const model::Extent& run : trainer.held_extents(tensor)) {
-      from.copy(run.whole, run.count, to + run.local * size);
+      from.read(run.whole, run.count, tensor.dtype, to + run.local * size);
     }
     held.put();
   }

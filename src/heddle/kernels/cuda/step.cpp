@@ -99,14 +99,15 @@ AdamwRule adamw_rule(const KernelCall& call, bool splits) {
   rule.epsilon = static_cast<float>(at.number("epsilon"));
   rule.decay = static_cast<float>(at.number("decay"));
   rule.splits = splits;
+  rule.rounds = call.updates[1].dtype == Dtype::bf16;
   rule.wide_copy = operand(call.updates, 3) && call.updates[3].dtype == Dtype::f32;
   return rule;
 }
 AdamwPart adamw_part(std::span<const TensorView> updates, bool splits) {
   AdamwPart part{};
   part.master = splits ? static_cast<void*>(updates[0].as<uint16_t>()) : numbers<float>(updates[0]);
-  part.m = numbers<float>(updates[1]);
-  part.v = numbers<float>(updates[2]);
+  part.m = updates[1].data;
+  part.v = updates[2].data;
   part.copy = operand(updates, 3).data;
   part.count = updates[0].elements();
   return part;

@@ -94,6 +94,22 @@ HEDDLE_DEVICE int part_of_block(const PartBlocks& blocks) {
   return low;
 }
 
+// A moment is f32, or kept rounded to bf16.
+HEDDLE_DEVICE void load_moment(const void* from, bool rounded, int64_t at, int64_t left, bool wide, float (&v)[kPack]) {
+  if (rounded) {
+    load_pack(static_cast<const Bf16*>(from) + at, left, wide, v);
+  } else {
+    load_pack(static_cast<const float*>(from) + at, left, wide, v);
+  }
+}
+HEDDLE_DEVICE void store_moment(void* to, bool rounded, int64_t at, int64_t left, bool wide, const float (&v)[kPack]) {
+  if (rounded) {
+    store_pack(static_cast<Bf16*>(to) + at, left, wide, v);
+  } else {
+    store_pack(static_cast<float*>(to) + at, left, wide, v);
+  }
+}
+
 // Products and sums are made one as the host's kernel makes them (kernels/host/optimizer.cpp): a state has the same
 // bits wherever it is updated.
 HEDDLE_DEVICE void step_of(const AdamwRule& rule, const AdamwPart& part, const void* const* acc, int uses,
@@ -121,8 +137,8 @@ HEDDLE_DEVICE void step_of(const AdamwRule& rule, const AdamwPart& part, const v
   }
   if (clip != 0) {
     load_pack(static_cast<const float*>(acc[0]) + at, left, wide, g);
-    load_pack(part.m + at, left, wide, m);
-    load_pack(part.v + at, left, wide, v);
+    load_moment(part.m, rule.rounds, at, left, wide, m);
+    load_moment(part.v, rule.rounds, at, left, wide, v);
     HEDDLE_UNROLL
     for (int i = 0; splits && i < kPack; ++i) {
       const uint32_t low = lows[i];
@@ -150,8 +166,8 @@ HEDDLE_DEVICE void step_of(const AdamwRule& rule, const AdamwPart& part, const v
       v[i] = float_of_word(word_of(v[i]) | (raised ? kSign : 0u));
       lows[i] = static_cast<uint16_t>(low);
     }
-    store_pack(part.m + at, left, wide, m);
-    store_pack(part.v + at, left, wide, v);
+    store_moment(part.m, rule.rounds, at, left, wide, m);
+    store_moment(part.v, rule.rounds, at, left, wide, v);
     if (splits) {
       store_halves(halves + at, left, wide, lows);
     } else {

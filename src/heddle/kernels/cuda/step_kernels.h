@@ -87,10 +87,11 @@ struct AdamwRule {
   float beta1, beta2, rest1, rest2, epsilon, decay;
   bool splits;     // the master is the copy, which is bf16, and its lower halves
   bool wide_copy;  // the copy is f32, not bf16
+  bool rounds;     // m and v are bf16
 };
 struct AdamwPart {
   void* master;  // f32; of a split one the lower halves, u16
-  float *m, *v;
+  void *m, *v;   // f32 or bf16
   void* copy;  // or null
   int64_t count;
 };

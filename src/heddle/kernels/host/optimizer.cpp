@@ -63,10 +63,10 @@ class Adamw {
   V clip_, beta1_, beta2_, rest1_, rest2_, epsilon_, decay_, rate_, grown1_, grown2_;
 };
 
-template <class X>
-HWY_INLINE void adamw(const KernelCall& call, X* copy, int64_t begin, int64_t end) {
+template <class X, class M>
+HWY_INLINE void adamw(const KernelCall& call, X* copy, M* m, M* v, int64_t begin, int64_t end) {
   const Adamw rule(call);
-  auto *p = call.updates[0].as<float>(), *m = call.updates[1].as<float>(), *v = call.updates[2].as<float>();
+  auto* p = call.updates[0].as<float>();
   sweep(end - begin, [&](int64_t from, auto lanes, auto) HEDDLE_BODY {
     const int64_t i = begin + from;
     V p_i = load(p + i, lanes), m_i = load(m + i, lanes), v_i = load(v + i, lanes);
@@ -155,10 +155,18 @@ HWY_INLINE double square_sum(const KernelCall& call, int64_t begin, int64_t end)
 
 void AdamwPiece(const KernelCall& call, int64_t begin, int64_t end) {
   const TensorView copy = call.updates.size() > 3 ? call.updates[3] : TensorView{};
+  const TensorView &m = call.updates[1], &v = call.updates[2];
+  const auto step = [&](auto* rounded) HEDDLE_BODY {
+    if (m.dtype == Dtype::bf16) {
+      adamw(call, rounded, m.as<bf16>(), v.as<bf16>(), begin, end);
+    } else {
+      adamw(call, rounded, m.as<float>(), v.as<float>(), begin, end);
+    }
+  };
   if (copy && copy.dtype == Dtype::bf16) {
-    adamw<bf16>(call, copy.as<bf16>(), begin, end);
+    step(copy.as<bf16>());
   } else {
-    adamw<float>(call, copy.as<float>(), begin, end);
+    step(copy.as<float>());
   }
 }
 
@@ -310,11 +318,13 @@ std::vector<KernelEntry> optimizer_kernels() {
       {"grad_square_sum", "host", "highway", takes<"a*">, square_scratch, grad_square_sum},
       {"grad_norm", "host", "plain", takes<"d*">, nullptr, grad_norm},
       {"adamw", "host", "highway", takes<"dda*", "aaax">, nullptr, adamw},
+      {"adamw", "host", "rounded moments", takes<"dda*", "abbx">, nullptr, adamw},
       {"adamw_split", "host", "highway", takes<"dda*", "haax">, nullptr, adamw_split},
       {"average_master", "host", "highway", takes<"da", "a">, nullptr, average_master},
       {"grad_square_sums", "host", "one by one", takes_each<takes<"a*">>, most_scratch<square_scratch>,
        one_by_one<grad_square_sum>},
       {"adamw_many", "host", "one by one", takes_each<takes<"dda*", "aaax">>, nullptr, one_by_one<adamw>},
+      {"adamw_many", "host", "rounded moments", takes_each<takes<"dda*", "abbx">>, nullptr, one_by_one<adamw>},
       {"adamw_split_many", "host", "one by one", takes_each<takes<"dda*", "haax">>, nullptr,
        one_by_one<adamw_split>},
       {"average_masters", "host", "one by one", takes_each<takes<"da", "a">>, nullptr, one_by_one<average_master>},

@@ -100,15 +100,31 @@ class Adamw {
 /// A gradient that is not finite: the step is left out.
 bool left_out(const KernelCall& call) { return call.in[0].as<const double>()[0] == 0; }
 
+/// One step over all elements, with moments kept as M.
+template <class A, class M>
+void step_all(const KernelCall& call) {
+  A* p = accumulator<A>(call.updates[0]);
+  M *m = call.updates[1].as<M>(), *v = call.updates[2].as<M>();
+  const Adamw<A> rule(call);
+  for (int64_t i = 0; i < call.updates[0].elements(); ++i) {
+    A first = m[i], second = v[i];
+    rule.step(i, p[i], first, second);
+    m[i] = M(first);
+    v[i] = M(second);
+  }
+}
+
 /// updates: master p, m, v, [copy]. The copy is made of the master in any case.
 template <class A>
 void adamw(const KernelCall& call) {
-  A *p = accumulator<A>(call.updates[0]), *m = accumulator<A>(call.updates[1]),
-    *v = accumulator<A>(call.updates[2]);
+  const A* p = accumulator<A>(call.updates[0]);
   const int64_t count = call.updates[0].elements();
   if (!left_out(call)) {
-    const Adamw<A> rule(call);
-    for (int64_t i = 0; i < count; ++i) rule.step(i, p[i], m[i], v[i]);
+    if (call.updates[1].dtype == Dtype::bf16) {
+      step_all<A, bf16>(call);
+    } else {
+      step_all<A, A>(call);
+    }
   }
   if (call.op->attributes.integer_or("copy", 0) == 0) return;
   const Output<A> copy(call.updates[3]);

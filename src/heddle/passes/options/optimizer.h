@@ -16,10 +16,20 @@ constexpr auto words_of(OptimizerRule) {
   return std::to_array<Word<OptimizerRule>>({{OptimizerRule::adamw, "adamw"}, {OptimizerRule::muon, "muon"}});
 }
 
+/// The type of AdamW's moments between steps. A step computes them in fp32 and rounds what it keeps.
+enum class Moments : uint8_t {
+  fp32,
+  bf16,  // DeepSeek-V3's (arXiv 2412.19437, 3.3.2)
+};
+constexpr auto words_of(Moments) {
+  return std::to_array<Word<Moments>>({{Moments::fp32, "fp32"}, {Moments::bf16, "bf16"}});
+}
+
 /// The choices of the optimizer.
 struct Optimizer {
   OptimizerRule rule = OptimizerRule::adamw;
   double momentum = 0.95;  // Muon's
+  Moments moments = Moments::fp32;
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
   double clip_norm = 1.0;  // 0: off
   // The most that the norm and the loss of a step may be, over the medians of recent ones; a step above is left

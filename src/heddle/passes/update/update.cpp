@@ -230,8 +230,9 @@ class Writer {
     const bool packed = weight.layout == ir::Layout::packed;
     if (o_.split_masters && (ranks_of(p) > 1 || !packed) && weight.dtype == Dtype::bf16 && wide == Dtype::f32)
       return step_split(p, clip, hyper);
-    const ValueId master = master_of(p), m = state(shape, "m." + p.name, wide),
-                  v = state(shape, "v." + p.name, wide);
+    const Dtype kept = o_.moments == Moments::bf16 && wide == Dtype::f32 ? Dtype::bf16 : wide;
+    const ValueId master = master_of(p), m = state(shape, "m." + p.name, kept),
+                  v = state(shape, "v." + p.name, kept);
     std::vector<ValueId> in{clip, hyper};
     in.insert(in.end(), gradients.begin(), gradients.end());
     std::vector<ValueId> updates{master, m, v};

@@ -9,6 +9,11 @@
 
 namespace heddle::plan {
 
+/// Bytes of a parameter's fp32 master and AdamW's moments.
+constexpr double state_bytes_per_parameter(const passes::Optimizer& optimizer) {
+  return optimizer.moments == passes::Moments::bf16 ? 8 : 12;
+}
+
 struct StateCost {
   StateResidency residency = StateResidency::device;
   int64_t device_bytes = 0;  // masters and moments, and the slots that they pass through
