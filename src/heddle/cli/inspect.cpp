@@ -299,7 +299,7 @@ std::pair<int64_t, int64_t> masters_of(const plan::Lowered& lowered, int pipelin
 int64_t parameters_of(const plan::Lowered& lowered, int pipeline_rank) {
   int64_t sum = 0;
   for (const model::Parameter& p : lowered.parameters[pipeline_rank]) {
-    if (p.trained || (p.frozen && !p.balances))
+    if (!p.balances && p.start != model::Parameter::Start::rope_table)
       sum += lowered.program.listings[pipeline_rank].elements(p.value, ir::FixedRows());
   }
   return sum;
@@ -346,11 +346,13 @@ int inspect(const InspectOptions& options) {
     return kDone;
   }
   doing->now("counting memory");
-  plan::Plan alone = a.plan.on_one_rank();  // the whole model, and a step's work
-  alone.microbatches = 1;                   // one of all that are alike
-  const plan::Lowered whole = plan::lower(a.config.model, alone);
-  a.parts = plan::parameters_by_part(a.config.model, whole);
-  a.flops = plan::flops_by_kind(alone, whole, int64_t{a.plan.microbatches} * a.plan.mesh.dp);
+  {
+    plan::Plan alone = a.plan.on_one_rank();  // the whole model, and a step's work
+    alone.microbatches = 1;                   // one of all that are alike
+    const plan::Lowered whole = plan::lower(a.config.model, alone);
+    a.parts = plan::parameters_by_part(a.config.model, whole);
+    a.flops = plan::flops_by_kind(alone, whole, int64_t{a.plan.microbatches} * a.plan.mesh.dp);
+  }
   a.capacity_bytes = train::memory_limit_of(a.config, {.memory = a.plan.ranks()});
   for (planner::RankMemory& rank :
        planner::memory_of_ranks(a.plan, lowered, a.config.device.backend, a.capacity_bytes))

@@ -1,6 +1,7 @@
 #include "heddle/ir/walk/walk.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace heddle::ir {
 
@@ -18,22 +19,14 @@ struct Walk::Slot {
   bool in_use() const { return offset >= 0 || uses_left > 0; }
 };
 
-// A microbatch's values. The slots are many and large, and few of a step's microbatches are under way at once. Once
-// none is in use, they go to the next frame of the listing, which finds them as new ones. What rows were counted
-// stays known.
+// A microbatch's values. Few of them are there at one time, and few of a step's microbatches are under way at once: a
+// slot is large, and goes to the next value that needs one. Once none of a frame is in use, its places go to the next
+// frame of the listing. What rows were counted stays known.
 struct Walk::Frame : RowCounts {
   int64_t rows(ValueId value) const override { return rows_of[value]; }
-  std::vector<Slot> slots;
+  std::vector<int32_t> places;   // by value: its slot, or -1
   std::vector<int64_t> rows_of;  // by counting value
   int in_use = 0;                // slots
-
-  // Changes a slot, with the count kept.
-  template <class Change>
-  void change(Slot& slot, const Change& to) {
-    const bool before = slot.in_use();
-    to();
-    in_use += int{slot.in_use()} - int{before};
-  }
 };
 
 namespace {
@@ -69,25 +62,26 @@ Walk::Walk(const StepProgram& program, int rank, int64_t capacity_bytes, int64_t
       listings_(program.listings_of(rank)),
       rank_(rank),
       segments_(program, listings_),
+      absent_(std::make_unique<Slot>()),
       last_of_channel_(streams_.channels().size(), Wait{-1, 0}) {
   const size_t listings = program.listings.size();
   lifetimes_.resize(listings);
   persistent_.resize(listings);
   touched_.resize(listings);
   frames_.resize(listings);
-  spare_slots_.resize(listings);
+  spare_.resize(listings);
   for (const int s : listings_) {
     const auto at = static_cast<size_t>(s);
     const Listing& listing = program.listings[at];
     lifetimes_[at] = std::make_unique<Lifetimes>(listing);
-    persistent_[at].resize(listing.values.size());
+    persistent_[at].assign(listing.values.size(), -1);
     touched_[at].assign(listing.ops.size(), 0);
     frames_[at].resize(static_cast<size_t>(program.microbatches) + 1);
     for (size_t v = 0; v < listing.values.size(); ++v) {
       const Value& value = listing.values[v];
       if (!is_persistent(value.role) || value.shared_with >= 0 || value.part_of != none) continue;
       if (value.space == Space::nowhere) continue;
-      Slot& slot = persistent_[at][v];
+      Slot& slot = new_slot(persistent_[at][v]);
       const uint32_t segments = segments_.count(s, static_cast<ValueId>(v));
       if (segments > 1) slot.segments.resize(segments);
       slot.bytes = listing.bytes(static_cast<ValueId>(v), FixedRows());
@@ -102,9 +96,9 @@ Walk::~Walk() = default;
 Walk::Slot& Walk::persistent(int listing, ValueId part) {
   const ValueId id = program_.listings[listing].base(part);
   const Value& value = program_.listings[listing].value(id);
-  if (value.shared_with < 0) return persistent_[listing][id];
-  const ValueId owned = program_.listings[value.shared_with].find(value.name);
-  return persistent_[value.shared_with][owned];
+  const int owner = value.shared_with < 0 ? listing : value.shared_with;
+  const int32_t place = persistent_[owner][value.shared_with < 0 ? id : program_.listings[owner].find(value.name)];
+  return place < 0 ? (*absent_ = {}) : *slots_[static_cast<size_t>(place)];
 }
 
 namespace {
@@ -124,39 +118,68 @@ Walk::Frame& Walk::frame(int listing, int microbatch) {
     frame = std::make_unique<Frame>();
     frame->rows_of.resize(count);
   }
-  if (frame->slots.empty()) {
-    std::vector<std::vector<Slot>>& spare = spare_slots_[listing];
+  if (frame->places.empty()) {
+    std::vector<std::vector<int32_t>>& spare = spare_[listing];
     if (spare.empty()) {
-      frame->slots.resize(count);
+      frame->places.assign(count, -1);
     } else {
-      frame->slots = std::move(spare.back());
+      frame->places = std::move(spare.back());
       spare.pop_back();
     }
   }
   return *frame;
 }
 
-void Walk::spare_slots_of(int listing, int microbatch) {
+void Walk::spare_places_of(int listing, int microbatch) {
   const std::unique_ptr<Frame>& frame = frames_[listing].at(static_cast<size_t>(microbatch + 1));
-  if (!frame || frame->slots.empty() || frame->in_use > 0) return;
-  spare_slots_[listing].push_back(std::move(frame->slots));
-  frame->slots.clear();
+  if (!frame || frame->places.empty() || frame->in_use > 0) return;
+  spare_[listing].push_back(std::move(frame->places));
+  frame->places.clear();
+}
+
+// The slot at that place; a new one where there is none.
+Walk::Slot& Walk::new_slot(int32_t& place) {
+  if (place < 0 && free_slots_.empty()) {
+    place = static_cast<int32_t>(slots_.size());
+    slots_.push_back(std::make_unique<Slot>());
+  } else if (place < 0) {
+    place = free_slots_.back();
+    free_slots_.pop_back();
+    *slots_[static_cast<size_t>(place)] = {};
+  }
+  return *slots_[static_cast<size_t>(place)];
+}
+
+// Changes the slot of a value. A value that has none gets one, and a slot that holds nothing afterwards is free.
+template <class Change>
+void Walk::change(Frame& frame, ValueId base, const Change& to) {
+  int32_t& place = frame.places[base];
+  Slot& slot = new_slot(place);
+  frame.in_use -= int{slot.in_use()};
+  to(slot);
+  if (slot.in_use()) {
+    ++frame.in_use;
+  } else {
+    free_slots_.push_back(std::exchange(place, -1));
+  }
 }
 
 std::vector<Walk::Live> Walk::live_now(Space space) const {
   std::vector<Live> live;
-  const auto add = [&](int listing, int microbatch, const std::vector<Slot>& slots) {
-    for (size_t v = 0; v < slots.size(); ++v) {
-      if (slots[v].offset < 0) continue;
+  const auto add = [&](int listing, int microbatch, const std::vector<int32_t>& places) {
+    for (size_t v = 0; v < places.size(); ++v) {
+      if (places[v] < 0) continue;
+      const Slot& slot = *slots_[static_cast<size_t>(places[v])];
       const Value& value = program_.listings[listing].values[v];
-      if (value.space == space) live.push_back({value.name, value.role, listing, microbatch, slots[v].bytes});
+      if (slot.offset >= 0 && value.space == space)
+        live.push_back({value.name, value.role, listing, microbatch, slot.bytes});
     }
   };
   for (const int s : listings_) {
     add(s, -1, persistent_[s]);
     const auto& frames = frames_[s];
     for (size_t m = 0; m < frames.size(); ++m) {
-      if (frames[m]) add(s, static_cast<int>(m) - 1, frames[m]->slots);
+      if (frames[m]) add(s, static_cast<int>(m) - 1, frames[m]->places);
     }
   }
   std::stable_sort(live.begin(), live.end(), [](const Live& a, const Live& b) { return a.bytes > b.bytes; });
@@ -199,7 +222,9 @@ struct Walk::Running {
 
 Walk::Slot& Walk::slot_of(const Running& r, ValueId id) {
   const auto v = static_cast<size_t>(r.text.base(id));
-  return is_persistent(r.text.values[v].role) ? persistent(r.listing, id) : r.frame.slots[v];
+  if (is_persistent(r.text.values[v].role)) return persistent(r.listing, id);
+  const int32_t place = r.frame.places[v];
+  return place < 0 ? (*absent_ = {}) : *slots_[static_cast<size_t>(place)];
 }
 
 template <class Visit>
@@ -249,21 +274,21 @@ void Walk::place_outputs(Running& r) {
 
 // A value is there once a part of it has been written.
 void Walk::place_output(Running& r, ValueId base) {
-  Slot& slot = r.frame.slots[base];
-  if (slot.offset >= 0) return;
+  if (slot_of(r, base).offset >= 0) return;
   const Value& value = r.text.value(base);
-  slot.bytes = r.text.bytes(base, r.frame);
+  const int64_t bytes = r.text.bytes(base, r.frame);
   const bool brief = lifetimes_[r.listing]->outlives[base] == 0;
-  const Storage::Place at = place(value.name, slot.bytes, value.space, r.stream, r.listing, brief);
-  r.frame.change(slot, [&] { slot.offset = at.offset; });
-  slot.whole = {};
-  if (watcher != nullptr) watcher->placed(r.listing, base, r.microbatch, place_bytes(slot.bytes));
+  const Storage::Place at = place(value.name, bytes, value.space, r.stream, r.listing, brief);
   const uint32_t segments = segments_.count(r.listing, base);
-  if (segments > 1) {
-    slot.segments.assign(segments, {at.wait_for, {}});  // whoever writes one waits for those that were there before
-  } else {
-    merge(r.wait_for, at.wait_for);
-  }
+  change(r.frame, base, [&](Slot& slot) {
+    slot.offset = at.offset;
+    slot.bytes = bytes;
+    slot.whole = {};
+    // Whoever writes a segment waits for those that were there before.
+    if (segments > 1) slot.segments.assign(segments, {at.wait_for, {}});
+  });
+  if (segments <= 1) merge(r.wait_for, at.wait_for);
+  if (watcher != nullptr) watcher->placed(r.listing, base, r.microbatch, place_bytes(bytes));
 }
 
 void Walk::place_scratch(Running& r, Issue& issue) {
@@ -347,8 +372,7 @@ void Walk::drop(const Running& r, ValueId id) {
 // One of the uses of a value of the frame is over, whether its op ran or not; the last one gives the storage back.
 void Walk::use(const Running& r, ValueId id) {
   if (id == none || is_persistent(r.text.values[id].role)) return;
-  Slot& slot = slot_of(r, id);
-  r.frame.change(slot, [&] {
+  change(r.frame, r.text.base(id), [&](Slot& slot) {
     if (slot.uses_left == 0) slot.uses_left = lifetimes_[r.listing]->uses[r.text.base(id)];
     if (--slot.uses_left == 0 && slot.offset >= 0) drop(r, id);
   });
@@ -399,7 +423,7 @@ bool Walk::passed_over(const Running& r) {
   for (const std::vector<ValueId>* ids : {&r.op.out, &r.op.updates, &r.op.in}) {
     for (const ValueId id : *ids) {
       if (id == none) continue;
-      if (Slot& slot = slot_of(r, id); holds && slot.offset >= 0) r.frame.change(slot, [&] { drop(r, id); });
+      if (holds && slot_of(r, id).offset >= 0) change(r.frame, r.text.base(id), [&](Slot&) { drop(r, id); });
       use(r, id);
     }
   }
@@ -453,15 +477,14 @@ void Walk::drop_frames() {
   for (size_t s = 0; s < frames_.size(); ++s) {
     for (auto& frame : frames_[s]) {
       if (!frame) continue;
-      for (size_t v = 0; v < frame->slots.size(); ++v) {
-        Slot& slot = frame->slots[v];
-        if (slot.offset >= 0) {
-          storage(program_.listings[s].values[v].space).release(slot.offset, slot.bytes, issued_);
-        }
-        slot.offset = -1;
-        slot.uses_left = 0;
+      for (size_t v = 0; v < frame->places.size(); ++v) {
+        if (frame->places[v] < 0) continue;
+        change(*frame, static_cast<ValueId>(v), [&](Slot& slot) {
+          if (slot.offset >= 0) storage(program_.listings[s].values[v].space).release(slot.offset, slot.bytes, issued_);
+          slot.offset = -1;
+          slot.uses_left = 0;
+        });
       }
-      frame->in_use = 0;
     }
   }
 }
@@ -480,7 +503,7 @@ void Walk::run_step(Issuer& issuer, Purpose purpose, int microbatches) {
       for (const Step& step : block.steps) {
         run_op(issuer, block.listings[step.slot], step.op, action.microbatches[step.slot]);
       }
-      for (size_t i = 0; i < block.listings.size(); ++i) spare_slots_of(block.listings[i], action.microbatches[i]);
+      for (size_t i = 0; i < block.listings.size(); ++i) spare_places_of(block.listings[i], action.microbatches[i]);
     }
   } catch (...) {
     drop_frames();

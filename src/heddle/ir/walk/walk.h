@@ -124,9 +124,12 @@ class Walk {
   struct Frame;
   struct Running;
   Frame& frame(int listing, int microbatch);
-  void spare_slots_of(int listing, int microbatch);
+  void spare_places_of(int listing, int microbatch);
   Slot& persistent(int listing, ValueId id);
   Slot& slot_of(const Running& r, ValueId id);
+  Slot& new_slot(int32_t& place);
+  template <class Change>
+  void change(Frame& frame, ValueId base, const Change& to);
   template <class Visit>
   void each_segment(const Running& r, ValueId id, const Visit& visit);
   bool passed_over(const Running& r);
@@ -156,10 +159,13 @@ class Walk {
   int rank_;
   std::vector<std::unique_ptr<Lifetimes>> lifetimes_;  // [listing]
   Segments segments_;
-  std::vector<std::vector<Slot>> persistent_;                // [listing][value]; a shared one is in its owner's
+  std::vector<std::unique_ptr<Slot>> slots_;                 // of the values that are there, in no order
+  std::unique_ptr<Slot> absent_;                             // of a value that has none
+  std::vector<int32_t> free_slots_;                          // of them, those that hold nothing
+  std::vector<std::vector<int32_t>> persistent_;             // [listing][value]: its slot; a shared one is its owner's
   std::vector<std::vector<uint8_t>> touched_;                // [listing][op]: ran in this step
   std::vector<std::vector<std::unique_ptr<Frame>>> frames_;  // [listing][microbatch + 1]
-  std::vector<std::vector<std::vector<Slot>>> spare_slots_;  // [listing]: of frames that hold nothing any more
+  std::vector<std::vector<std::vector<int32_t>>> spare_;     // [listing]: places of frames that hold nothing any more
   Marks issued_{};                                           // ops enqueued on each stream
   Marks ended_{};                                            // of them, those that have ended when a step has
   std::vector<Wait> last_of_channel_;                        // the last op that went over it
