@@ -331,6 +331,7 @@ TEST(Published, PresetsHaveThePublishedCounts) {
       {"gpt2-xl", 1557611200},
       // Those of Transformers for the released config.json, biases of the choice included.
       {"minimax-m2", 228689764864},
+      {"qwen3-next-80b-a3b", 79674391296},
       {"olmo-2-1b", 1484916736},
       {"olmo-2-7b", 7298617344},
       {"olmo-2-13b", 13716198400},
@@ -353,6 +354,8 @@ TEST(Published, PresetsHaveThePublishedCounts) {
       {"mimo-v2-flash", 308778780864},
       {"seed-oss-36b", 36151104512},
       {"glm-4.7-flash", 29943393920},
+      {"deepseek-v3.2", 671877944064},
+      {"glm-5", 743911218432},
   };
   for (const auto& [name, count] : published)
     EXPECT_EQ(model::total_parameters(model::shape_of(preset(name), name)), count) << name;
@@ -362,6 +365,8 @@ TEST(Published, PresetsHaveThePublishedCounts) {
   EXPECT_NEAR(model::total_parameters(model::shape_of(preset("glm-4.5"), "")), 355e9, 5e9);
   EXPECT_NEAR(model::active_parameters(model::shape_of(preset("glm-4.5"), "")), 32e9, 2e9);
   EXPECT_NEAR(model::total_parameters(model::shape_of(preset("glm-4.5-air"), "")), 106e9, 2e9);
+  EXPECT_NEAR(model::active_parameters(model::shape_of(preset("glm-5"), "")), 40e9, 2e9);
+  EXPECT_NEAR(model::total_parameters(model::shape_of(preset("glm-5.2"), "")), 743377019904, 1);
 }
 
 TEST(Published, PresetsAreTheShapesOfTheirNames) {
@@ -464,17 +469,118 @@ TEST_F(Grouped, NewerFamiliesAreRead) {
   EXPECT_NE(
       read(R"({"architectures": ["HunYuanMoEV1ForCausalLM"], "moe_topk": [8, 4]})").find("differs between layers"),
       std::string::npos);
-  EXPECT_NE(read(R"({"architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next"})")
-                .find("layers of linear attention are not built"),
-            std::string::npos);
+  const std::string next = R"({"architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next",
+    "attention_bias": false, "attention_dropout": 0.0, "decoder_sparse_step": 1, "full_attention_interval": 4,
+    "head_dim": 256, "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 5120,
+    "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_num_key_heads": 16, "linear_num_value_heads": 32,
+    "linear_value_head_dim": 128, "max_position_embeddings": 262144, "mlp_only_layers": [],
+    "moe_intermediate_size": 512, "norm_topk_prob": true, "num_attention_heads": 16, "num_experts": 512,
+    "num_experts_per_tok": 10, "num_hidden_layers": 48, "num_key_value_heads": 2, "output_router_logits": false,
+    "partial_rotary_factor": 0.25, "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 10000000,
+    "router_aux_loss_coef": 0.001, "shared_expert_intermediate_size": 512, "tie_word_embeddings": false,
+    "use_sliding_window": false, "vocab_size": 151936)";
+  EXPECT_EQ(read(next + "}"), "");
+  EXPECT_TRUE(warnings_.empty());
+  ModelConfig alone = preset("qwen3-next-80b-a3b");
+  EXPECT_EQ(read_, alone);
+  EXPECT_TRUE(read_.is_recurrent(46));
+  EXPECT_FALSE(read_.is_recurrent(47));
+  EXPECT_TRUE(same_again());
+  // Layer types say which layers; none of them recurrent; and what no interval says.
+  const auto with_types = [&](const std::string& types) {
+    std::string some = next;
+    some.replace(some.find("\"num_hidden_layers\": 48"), 23, "\"num_hidden_layers\": 3");
+    return some + ", \"layer_types\": [" + types + "]}";
+  };
+  const std::string full = "\"full_attention\"", linear = "\"linear_attention\"";
+  EXPECT_EQ(read(with_types(linear + "," + full + "," + linear)), "");
+  EXPECT_EQ(read_.full_attention_interval, 2);
+  EXPECT_TRUE(same_again());
+  EXPECT_EQ(read(with_types(full + "," + full + "," + full)), "");
+  EXPECT_FALSE(read_.recurs());
+  EXPECT_TRUE(same_again());
+  EXPECT_EQ(read(with_types(linear + "," + linear + "," + linear)), "");
+  EXPECT_TRUE(read_.is_recurrent(2));
+  EXPECT_TRUE(same_again());
+  EXPECT_NE(read(with_types(linear + "," + full + "," + full)).find("but for every n-th"), std::string::npos);
+  EXPECT_NE(read(with_types(linear + "," + full)).find("each of 3 layers"), std::string::npos);
   const std::pair<const char*, double> active[] = {{"olmoe-1b-7b", 1.3e9},       {"hy3", 21e9},
                                                    {"mimo-v2-flash", 15e9},      {"dots.llm1", 14e9},
                                                    {"hunyuan-a13b", 13e9},       {"qwen2-57b-a14b", 14e9},
                                                    {"ernie-4.5-300b-a47b", 47e9}};
   // 10 billion without embedding and head, as announced.
   EXPECT_NEAR(model::active_parameters(model::shape_of(preset("minimax-m2"), "")) - 2.0 * 200064 * 3072, 10e9, 5e8);
+  EXPECT_NEAR(model::active_parameters(model::shape_of(preset("qwen3-next-80b-a3b"), "")) - 2.0 * 151936 * 2048, 3e9,
+              3e8);
   for (const auto& [name, count] : active)
     EXPECT_NEAR(model::active_parameters(model::shape_of(preset(name), name)), count, 0.05 * count) << name;
+}
+
+// What the released files of models that select keys say, and which layers have an indexer.
+TEST_F(Qwen3, IndexersAreRead) {
+  const auto read = [&](const std::string& json) {
+    std::ofstream(folder_ / "config.json") << json;
+    warnings_.clear();
+    try {
+      read_ = read_huggingface_config(folder_ / "config.json", &warnings_);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const std::string v32 = R"({"architectures": ["DeepseekV32ForCausalLM"], "model_type": "deepseek_v32",
+    "attention_bias": false, "attention_dropout": 0.0, "ep_size": 1, "first_k_dense_replace": 3, "hidden_act": "silu",
+    "hidden_size": 7168, "index_head_dim": 128, "index_n_heads": 64, "index_topk": 2048, "initializer_range": 0.02,
+    "intermediate_size": 18432, "kv_lora_rank": 512, "max_position_embeddings": 163840, "moe_intermediate_size": 2048,
+    "moe_layer_freq": 1, "n_group": 8, "n_routed_experts": 256, "n_shared_experts": 1, "norm_topk_prob": true,
+    "num_attention_heads": 128, "num_experts_per_tok": 8, "num_hidden_layers": 61, "num_key_value_heads": 128,
+    "num_nextn_predict_layers": 1, "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+    "rms_norm_eps": 1e-06, "rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0,
+    "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096, "type": "yarn"}, "rope_theta": 10000,
+    "routed_scaling_factor": 2.5, "scoring_func": "sigmoid", "tie_word_embeddings": false, "topk_group": 4,
+    "topk_method": "noaux_tc", "v_head_dim": 128, "vocab_size": 129280)";
+  EXPECT_EQ(read(v32 + "}"), "");
+  EXPECT_EQ(warnings_, std::vector<std::string>{});
+  ModelConfig expected = preset("deepseek-v3.2");
+  expected.sequence_aux_loss_alpha = 0;
+  EXPECT_EQ(read_, expected);
+  EXPECT_NE(read(v32 + R"(, "layer_types": ["full_attention"]})").find("only 'indexed_attention' for each of 61"),
+            std::string::npos);
+  EXPECT_NE(read(v32 + R"(, "mlp_layer_types": ["dense"]})").find("it must say what first_k_dense_replace says"),
+            std::string::npos);
+  EXPECT_NE(read(v32 + R"(, "indexer_rope_interleave": true})").find("the family's indexer rotates halves"),
+            std::string::npos);
+  const std::string glm = R"({"architectures": ["GlmMoeDsaForCausalLM"], "model_type": "glm_moe_dsa",
+    "num_hidden_layers": 6, "hidden_size": 6144, "intermediate_size": 12288, "vocab_size": 154880,
+    "max_position_embeddings": 202752, "num_attention_heads": 64, "num_key_value_heads": 64, "q_lora_rank": 2048,
+    "kv_lora_rank": 512, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64, "v_head_dim": 256, "head_dim": 192,
+    "n_routed_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 2048, "scoring_func": "sigmoid",
+    "topk_method": "noaux_tc", "moe_layer_freq": 1, "moe_router_dtype": "float32", "indexer_rope_interleave": true,
+    "rope_parameters": {"rope_theta": 1000000, "rope_type": "default"}, "num_nextn_predict_layers": 1)";
+  const auto indexers = [&](const std::string& more) {
+    EXPECT_EQ(read(glm + more + "}"), "") << more;
+    EXPECT_EQ(warnings_, std::vector<std::string>{}) << more;
+    EXPECT_EQ(model_config_from_json(model_config_to_json(read_), "x"), read_) << more;
+    EXPECT_EQ(family_of(read_).model_type, "glm_moe_dsa");
+    std::string found;
+    for (int64_t l = 0; l <= 6; ++l) found += read_.has_indexer(l) ? 'F' : 'S';
+    return found;
+  };
+  EXPECT_EQ(indexers(""), "FFFFFFF");
+  EXPECT_EQ(read_.index_n_heads, 32);
+  EXPECT_EQ(indexers(R"(, "index_topk_freq": 4, "index_skip_topk_offset": 3)"), "FFFSSSF");
+  EXPECT_EQ(indexers(R"(, "index_topk_freq": 2, "index_share_for_mtp_iteration": true, "index_topk_pattern": null)"),
+            "FFSFSFF");
+  EXPECT_EQ(indexers(R"(, "indexer_types": ["full", "shared", "shared", "full", "shared", "shared"])"), "FSSFSSF");
+  EXPECT_EQ(indexers(R"(, "indexer_types": ["full", "full", "full", "shared", "shared", "shared"])"), "FFFSSSF");
+  EXPECT_NE(read(glm + R"(, "indexer_types": ["full", "shared", "full", "shared", "shared", "full"]})")
+                .find("some first ones are 'full', and then one of every so many"),
+            std::string::npos);
+  EXPECT_NE(read(glm + R"(, "indexer_types": ["shared"]})").find("'indexer_types' is"), std::string::npos);
+  EXPECT_NE(read(glm + R"(, "index_topk_pattern": "FSF"})").find("indexer_types says which"), std::string::npos);
+  std::string v3 = v32 + "}";
+  v3.replace(v3.find("DeepseekV32"), 11, "DeepseekV3").replace(v3.find("deepseek_v32"), 12, "deepseek_v3");
+  EXPECT_NE(read(v3).find("of model_type deepseek_v32 or glm_moe_dsa"), std::string::npos) << read(v3);
 }
 
 // Of one expert of eight: gate and up are the columns of one matrix in turns, and matrices are transposed.

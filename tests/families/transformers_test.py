@@ -7,7 +7,8 @@ Of each draw Transformers writes the folder as it does for its users (save_pretr
 and all gradients of the same tokens. Transformers' are in float64. Heddle's in f32 are held to them within 1e-5, a
 tensor's relative norm each, fused and unfused in turns; in bf16, of weights that bf16 holds exactly, within 2e-2: the
 loss, the logits, and all gradients together as one vector; or, where so small a model makes Transformers' own bf16 run
-differ by as much, at most half as far again as it. A bias of keys, alike for all of them, all but leaves the softmax
+differ by as much, at most half as far again as it. A recurrent head's small output, which is normed, magnifies roundings: such a model
+may differ by 3 times what Transformers' own f32 run does. A bias of keys, alike for all of them, all but leaves the softmax
 alone: what its gradient sums up cancels, and is held to the size of the gradient of the keys' weights. Half of the draws without windows keep documents apart, behind an id
 that the tokens hold: Transformers then gets the mask written out. A gradient that is zero but for rounding (of a router whose one gate
 is divided by itself) is held to the size of all.
@@ -117,6 +118,24 @@ def deepseek_v3(d):
     return latent(d) | dict(n_group=groups, topk_group=kept, n_routed_experts=groups * each,
                             num_experts_per_tok=d.randint(1, kept * each), norm_topk_prob=not d.one_in(4),
                             routed_scaling_factor=d.of(1.0, 2.5))
+
+
+def selecting(d, keys):
+    """Keys that an indexer selects, some more than there are. Its heads are many: scores of two keys are never equal,
+    of which Transformers would take either."""
+    return keys | dict(q_lora_rank=d.of(8, 12), index_topk=d.of(1, 2, 3, 5, 8, 30), index_n_heads=d.of(12, 16),
+                       index_head_dim=keys["qk_rope_head_dim"] + d.of(0, 2, 4))
+
+
+def deepseek_v32(d):
+    return selecting(d, deepseek_v3(d))
+
+
+def glm_moe_dsa(d):
+    keys = selecting(d, deepseek_v3(d))
+    shared = keys["num_hidden_layers"] - 1
+    return keys | dict(indexer_types=d.of(None, ["full"] + ["shared"] * shared, ["full"] * shared + ["shared"][:shared])
+                       if shared else None)
 
 
 def glm4_moe_lite(d):
@@ -320,7 +339,13 @@ def qwen2_moe(d):
 def qwen3_next(d):
     keys = with_head_dim(grouped(d), d, 8, 16)
     keys["rope_parameters"]["partial_rotary_factor"] = d.of(0.25, 0.5, 1.0)
-    return keys | shared_gate(d) | dict(layer_types=["full_attention"] * keys["num_hidden_layers"])
+    every = d.of(1, 2, 2, 3, 4)
+    heads = d.of(1, 2, 3)
+    return keys | shared_gate(d) | dict(
+        layer_types=["linear_attention" if layer % every else "full_attention"
+                     for layer in range(1, keys["num_hidden_layers"] + 1)],
+        linear_num_key_heads=heads, linear_num_value_heads=heads * d.of(1, 2, 3), linear_key_head_dim=d.of(8, 12, 16),
+        linear_value_head_dim=d.of(8, 12, 20), linear_conv_kernel_dim=d.of(2, 3, 4))
 
 
 def gpt2(d):
@@ -333,7 +358,8 @@ def gpt2(d):
 
 
 FAMILIES = {family.__name__: family for family in
-            (deepseek_v2, deepseek_v3, qwen3, qwen3_moe, llama, qwen2, mistral, mixtral, glm4_moe, gpt_oss, gpt2,
+            (deepseek_v2, deepseek_v3, deepseek_v32, glm_moe_dsa, qwen3, qwen3_moe, llama, qwen2, mistral, mixtral,
+             glm4_moe, gpt_oss, gpt2,
              qwen3_next, minimax_m2, gemma3_text, olmoe, olmo2, seed_oss, granite, granitemoe, ernie4_5, ernie4_5_moe,
              glm4_moe_lite, dots1, hy_v3, hunyuan_v1_moe, mimo_v2_flash, qwen2_moe)}
 DENSE = ("qwen3", "qwen2", "llama", "mistral", "gpt2", "gemma3_text", "olmo2", "seed_oss", "granite", "ernie4_5")
@@ -342,12 +368,18 @@ EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_expe
 ZERO_CENTERED = ("gemma3_text", "qwen3_next")    # whose norms multiply by 1 + their weight
 # Biases of the choice under the released names of families: they have no gradient.
 CHOICE_BIASES = ("e_score_correction_bias", ".expert_bias")
+INDEXER = ".self_attn.indexer."    # learns from no loss of Transformers'
 # A family that is written as another: names of its tensors, and of that one's.
 WRITTEN_AS = {"hy_v3": (("mlp.router.gate.", "mlp.gate."), ("mlp.shared_mlp.", "mlp.shared_experts."))}
 
 
 def all_chosen(keys):
-    """Every token takes every expert: a rounding of scores then changes no choice."""
+    """Every token takes every expert and every key: a rounding of scores then changes no choice. The norm of a recurrent
+    head's small output would magnify roundings: its epsilon is larger than that."""
+    if "linear_attention" in (keys.get("layer_types") or ()):
+        keys = keys | dict(rms_norm_eps=0.03)
+    if "index_topk" in keys:
+        keys = keys | dict(index_topk=64)
     for name in EXPERTS:
         if name in keys:
             keys = keys | {chosen: keys[name] for chosen in CHOSEN if chosen in keys}
@@ -365,7 +397,7 @@ def filled(model, seed, rounded):
             if name.endswith("e_score_correction_bias"):
                 tensor.copy_(torch.rand(tensor.shape, generator=generator) * 0.4 - 0.2)
             elif name.endswith(("norm.weight", "ln_1.weight", "ln_2.weight", "ln_f.weight")):
-                around = 0.0 if model.config.model_type in ZERO_CENTERED else 1.0
+                around = 0.0 if model.config.model_type in ZERO_CENTERED and ".linear_attn." not in name else 1.0
                 tensor.copy_(torch.rand(tensor.shape, generator=generator) * 0.8 - 0.4 + around)
             elif "inv_freq" not in name and tensor.dim() > 0:
                 inputs = tensor.shape[0 if "c_" in name else -1]    # Conv1D's come first
@@ -428,7 +460,7 @@ def of_transformers(folder, tokens, labels, dtype=torch.float64, end=None):
         named = released(pathlib.Path(scratch), model, gradients)
     return dict(loss=result.loss.detach(), logits=result.logits.detach()) | {
         f"grad.{written(name, model.config.model_type)}": tensor for name, tensor in named.items()
-        if not name.endswith(CHOICE_BIASES)}
+        if not name.endswith(CHOICE_BIASES) and INDEXER not in name}
 
 
 def of_heddle(heddle, folder, tokens, labels, settings):
@@ -500,7 +532,8 @@ def run(heddle, family, number, folder):
     if number % 3 == 1:    # of some tokens alone, at least one
         labels[torch.rand(tokens.shape, generator=torch.Generator().manual_seed(number)) < 0.5] = NO_LABEL
         labels[-1, -1] = tokens[-1, -1]
-    apart = d.one_in(2) and not keys.get("sliding_window")
+    # Transformers' recurrences go on where a document begins.
+    apart = d.one_in(2) and not keys.get("sliding_window") and "linear_attention" not in (keys.get("layer_types") or ())
     end = tokens[0, tokens.shape[1] // 3].item() if apart else None
     distances = []
     for precision in ("f32", "bf16"):
@@ -509,7 +542,7 @@ def run(heddle, family, number, folder):
         here.mkdir(parents=True)
         drawn_folder(here, family, all_chosen(keys) if bf16 else keys, number, bf16)
         expected = of_transformers(here, tokens, labels, end=end)
-        settings = [f"device.dtype={precision}"]
+        settings = [f"device.dtype={precision}"] + ["model.index_stage=off"] * ("index_topk" in keys)
         if apart:
             settings += ["data.attend_across_documents=false", f"data.document_end={end}"]
         if number % 2:
@@ -522,6 +555,9 @@ def run(heddle, family, number, folder):
             theirs = of_transformers(here, tokens, labels, torch.bfloat16, end)
             more = 2 if family in ZERO_CENTERED else 1.5    # Gemma rounds behind four norms a layer
             allowed = max(allowed, more * compare(theirs, expected, False)[0])
+        elif distance > allowed and "linear_attention" in (keys.get("layer_types") or ()):
+            theirs = of_transformers(here, tokens, labels, torch.float32, end)
+            allowed = max(allowed, 3 * compare(theirs, expected, True)[0])
         if not distance <= allowed:
             raise AssertionError(f"{precision}: {worst} is {distance:.2e} away: {json.dumps(keys)}")
     return distances

@@ -5,6 +5,8 @@
 
 #include "tests/gpu/on_device.h"
 #include "tests/kernels/op_cases.h"
+#include "tests/kernels/recurrence_cases.h"
+#include "tests/kernels/selection_cases.h"
 
 namespace heddle::op_runner {
 namespace {
@@ -58,6 +60,12 @@ class Ops : public testing::TestWithParam<CaseMaker> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(All, Ops, testing::ValuesIn(differentiable_cases()),
+                         [](const auto& info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(Recurrence, Ops, testing::ValuesIn(recurrence_cases()),
+                         [](const auto& info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(Selection, Ops, testing::ValuesIn(selection_cases()),
                          [](const auto& info) { return info.param.name; });
 
 /// Rows of experts in whole tiles and beyond, as wide as Hopper's kernel wants them (HEDDLE_WGMMA=1).

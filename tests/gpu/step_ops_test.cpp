@@ -5,6 +5,8 @@
 #include "heddle/kernels/exact_grid.h"
 #include "tests/gpu/on_device.h"
 #include "tests/kernels/op_cases.h"
+#include "tests/kernels/recurrence_cases.h"
+#include "tests/kernels/selection_cases.h"
 
 namespace heddle::op_runner {
 namespace {
@@ -67,6 +69,69 @@ TEST_F(StepOps, shift_ids) {
   like_reference(shift, 0, false, ir::Phase::F);
 }
 
+// Choices by whole numbers, of which many scores are equal, over more positions than a block has threads; shares;
+// and attention to what was chosen of a cache.
+TEST_F(StepOps, selection) {
+  constexpr int64_t kSequence = 150, kRows = 5;
+  const auto numbers = [](Dtype dtype, std::vector<int64_t> shape, uint64_t seed) {
+    Tensor t(dtype, std::move(shape));
+    for (size_t i = 0; i < t.values.size(); ++i) t.values[i] = static_cast<double>(RandomKey(seed).bits(i) % 5) - 2;
+    return activation(t);
+  };
+  const Operand places = metadata(Tensor(Dtype::i32, {kRows}, std::vector<double>{149, 0, -1, 150 + 70, 3}));
+  for (const Dtype X : {Dtype::f32, Dtype::bf16}) {
+    for (const int64_t k : {1, 40}) {
+      for (const int index : {0, 3}) {
+        const SelectionRank rank{
+            .cp = index > 0 ? 3 : 1, .cp_index = index / 2, .tp = index > 0 ? 5 : 1, .tp_index = index};
+        const int64_t rows = 2 * rank.own(kSequence);
+        OpCase choose{"choose",
+                      "choose_keys",
+                      {numbers(X, {rows, 3 * 4}, 1), numbers(X, {2 * kSequence, 4}, 2),
+                       numbers(Dtype::f32, {rows, 3}, 3),
+                       index > 0 ? Operand{document_starts(2, kSequence), Role::input} : absent()},
+                      {{"heads", 3}, {"head_dim", 4}, {"sequence", kSequence}, {"top_k", k}, {"scale", 0.25}},
+                      {}};
+        rank.place(choose);
+        like_reference(choose, 0, false, ir::Phase::F);
+      }
+      like_reference({"choose of a cache",
+                      "choose_keys",
+                      {numbers(X, {kRows, 3 * 4}, 1), numbers(X, {2 * kSequence, 4}, 2),
+                       numbers(Dtype::f32, {kRows, 3}, 3), absent(), places},
+                      {{"heads", 3}, {"head_dim", 4}, {"sequence", kSequence}, {"top_k", k}, {"scale", 0.25}},
+                      {}},
+                     0, false, ir::Phase::F);
+    }
+    const double tolerance = X == Dtype::f32 ? 2e-5 : 1e-2;
+    const ir::Attributes at{{"heads", 4},     {"kv_heads", 2},         {"head_dim", 6},
+                            {"value_dim", 5}, {"sequence", kSequence}, {"scale", 0.4}};
+    const Operand q = activation(random_tensor(X, {2 * kSequence, 24}, 4)),
+                  keys = activation(random_tensor(X, {2 * kSequence, 12}, 5)),
+                  chosen = metadata(random_choice(2, kSequence, 20, {}, 6));
+    like_reference({"share of chosen", "attention_share", {q, keys, chosen}, at, {}}, tolerance, false,
+                   ir::Phase::F);
+    like_reference({"share of all",
+                    "attention_share",
+                    {q, keys, absent(), Operand{document_starts(2, kSequence), Role::input}},
+                    at,
+                    {}},
+                   tolerance, false, ir::Phase::F);
+    ir::Attributes latent = at;
+    latent.set("kv_heads", int64_t{1});
+    Tensor of_rows(Dtype::i32, {kRows, 4}, -1);
+    of_rows.values = {3, 70, 148, 149, 0, -1, -1, -1, 2, 5, -1, -1, 0, 1, 69, 70, 1, 3, -1, -1};
+    const Operand anywhere = metadata(Tensor(Dtype::i32, {kRows}, std::vector<double>{149, 0, 5, 150 + 70, 3}));
+    like_reference({"chosen of a cache",
+                    "chosen_attention",
+                    {activation(random_tensor(Dtype::f32, {kRows, 24}, 7)),
+                     activation(random_tensor(X, {2 * kSequence, 6}, 8)), absent(), metadata(of_rows), anywhere},
+                    latent,
+                    {}},
+                   tolerance, false, ir::Phase::F);
+  }
+}
+
 TEST_F(StepOps, cache) {
   constexpr int64_t kSequence = 150, kRows = 5;  // more positions than a block has threads
   const Operand places = metadata(Tensor(Dtype::i32, {kRows}, std::vector<double>{149, 0, -1, 150 + 70, 3}));
@@ -110,6 +175,29 @@ TEST_F(StepOps, cache) {
     like_reference({"keep", "cache_rows", {rows(X, 4, 1), places}, at, {cached(9, 5).tensor}}, 0, false,
                    ir::Phase::F);
     like_reference({"last", "last_rows", {rows(X, 4, 1), places}, at, {}}, 0, false, ir::Phase::F);
+  }
+}
+
+TEST_F(StepOps, states) {
+  const Operand places = metadata(Tensor(Dtype::i32, {6}, std::vector<double>{3, 0, -1, 1, 9 + 4, 9 + 5}));
+  for (const Dtype X : {Dtype::f32, Dtype::bf16}) {
+    const double tolerance = X == Dtype::f32 ? 1e-5 : 1e-2;
+    for (const Recurrence& r : std::vector<Recurrence>{
+             {"cached delta", 6, 4, 2, 37, 21, true, Decays::of_heads, Betas::sigmoid, true, false, true},
+             {"cached channels", 6, 2, 2, 5, 3, true, Decays::of_channels, Betas::wide, true}}) {
+      OpCase op = recurrence_case(r, X, 1);
+      op.kind = "cached_recur";
+      op.attributes.set("sequence", int64_t{9});
+      op.in.back() = places;
+      op.updates = {random_tensor(Dtype::f32, {2, r.h * r.dk * r.dv}, 5)};
+      like_reference(op, tolerance, false, ir::Phase::F);
+    }
+    OpCase op = convolution_case("cached convolution", X, 1, 6, 150, 4, true, true, false);
+    op.kind = "cached_conv";
+    op.attributes.set("sequence", int64_t{9});
+    op.in.back() = places;
+    op.updates = {random_tensor(X, {2, 3 * 150}, 6)};
+    like_reference(op, tolerance, false, ir::Phase::F);
   }
 }
 
@@ -174,6 +262,9 @@ TEST_F(StepOps, adamw) {
              Tensor(Dtype::f32, {count}, 0.25)}};
         if (copy) op.updates.push_back(random_tensor(Dtype::bf16, {count}, 8));
         like_reference(op, copy ? 0x1p-8 : 1e-6);
+        op.updates[1] = random_tensor(Dtype::bf16, {count}, 7);
+        op.updates[2] = Tensor(Dtype::bf16, {count}, 0.25);
+        like_reference(op, 0x1p-8);
       }
     }
   }
@@ -210,7 +301,13 @@ TEST_F(StepOps, adamw_rounds_as_the_host_does) {
     halves.updates[3].values[i] = static_cast<float>(parts.nearest);
     if (parts.up_at_half) halves.updates[2].values[i] *= -1;
   }
-  for (const OpCase& op : {whole, halves}) {
+  OpCase rounded = whole;
+  for (const size_t moment : {1, 2}) {
+    Tensor& kept = rounded.updates[moment];
+    kept.dtype = Dtype::bf16;
+    for (double& x : kept.values) x = static_cast<float>(bf16(static_cast<float>(x)));
+  }
+  for (const OpCase& op : {whole, halves, rounded}) {
     const OpResult host = run_op(op, kernels::host_kernels(), false, ir::Phase::end);
     const OpResult device = run_op(op, kernels::cuda_kernels(), false, ir::Phase::end);
     for (size_t i = 0; i < op.updates.size(); ++i)

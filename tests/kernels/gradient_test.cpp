@@ -1,6 +1,8 @@
 // Every differentiable op on reference: gradients written by the op's own rule against central differences in f64,
 // then the other compute types against f64, accumulation, and no rows at all.
 #include "tests/kernels/op_cases.h"
+#include "tests/kernels/recurrence_cases.h"
+#include "tests/kernels/selection_cases.h"
 
 namespace heddle::op_runner {
 namespace {
@@ -104,6 +106,12 @@ TEST_P(Gradient, of_no_rows_is_zero) {
 INSTANTIATE_TEST_SUITE_P(Reference, Gradient, ::testing::ValuesIn(differentiable_cases()),
                          [](const auto& info) { return info.param.name; });
 
+INSTANTIATE_TEST_SUITE_P(Recurrence, Gradient, ::testing::ValuesIn(recurrence_cases()),
+                         [](const auto& info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(Selection, Gradient, ::testing::ValuesIn(selection_cases()),
+                         [](const auto& info) { return info.param.name; });
+
 // An output that nothing reads has no gradient, and its rule gets none for it: the rest must be as if it were zero.
 TEST(AbsentGradient, counts_as_zero) {
   for (const std::string name : {"split", "add_rms_norm", "router_sigmoid_normalize1"}) {
@@ -130,7 +138,9 @@ TEST(AbsentGradient, counts_as_zero) {
 
 TEST(GradientCases, cover_every_differentiable_op) {
   std::vector<std::string> covered;
-  for (const CaseMaker& maker : differentiable_cases()) covered.push_back(maker.make(Dtype::f64, 1).kind);
+  for (const auto& cases : {differentiable_cases(), recurrence_cases(), selection_cases()}) {
+    for (const CaseMaker& maker : cases) covered.push_back(maker.make(Dtype::f64, 1).kind);
+  }
   for (const ir::OpDef* def : ops::all()) {
     if (def->differentiate == nullptr || def->collective || def->stream == ir::StreamKind::comm) continue;
     if (def->kind == "sharded_loss" || def->kind == "sharded_token_losses")

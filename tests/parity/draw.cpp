@@ -14,6 +14,7 @@ namespace heddle::parity {
 namespace {
 
 constexpr int64_t kSequences = 2, kSequence = 48;
+constexpr int kTakesAll = 60;  // keys, of fewer
 
 class Dice {
  public:
@@ -187,6 +188,27 @@ void draw_parts(uint64_t number, model::ModelConfig& c) {
   if (Dice(number, "probabilities").one_in(4)) c.attention_dropout = 0.25;
 }
 
+// In a quarter of the draws of latent attention, indexers that select keys, in every stage of their training. Scores
+// that are equal but for rounding would let another layout choose another key: where layouts round differently all
+// are taken.
+void draw_selection(Draw& d) {
+  Dice dice(d.seed, "selection");
+  model::ModelConfig& c = d.model;
+  if (!c.is_latent() || !dice.one_in(4)) return;
+  c.sliding_window = c.max_window_layers = c.full_attention_interval = 0;
+  c.attention_dropout = 0;
+  c.index_topk = dice.of({1, 5, 13, kTakesAll});
+  if (d.plan.dtype != Dtype::f64) c.index_topk = kTakesAll;
+  c.index_n_heads = 3;
+  c.index_head_dim = dice.of({4, 6});
+  c.indexer_rope_interleave = dice.one_in(2);
+  c.index_loss_weight = 0.7;
+  c.index_stage = static_cast<model::IndexStage>(dice.of({0, 0, 0, 1, 2}));
+  if (dice.one_in(3)) c.index_topk_freq = 2, c.index_skip_topk_offset = 1;
+  if (d.plan.lora.rank > 0) c.index_stage = model::IndexStage::off;
+  if (d.plan.mesh.cp > 1) d.plan.parallel.context = model::Context::gather;
+}
+
 // In a quarter of the draws, adapters beside frozen weights. From dice of its own, as above.
 void draw_adapters(uint64_t number, plan::Plan& p) {
   Dice dice(number, "adapters");
@@ -196,6 +218,34 @@ void draw_adapters(uint64_t number, plan::Plan& p) {
   p.lora.rank_stabilized = dice.one_in(2);
   const std::vector<std::string> targets{"all", "attention", "o_proj", "all"};
   p.lora.targets = targets[static_cast<size_t>(dice.below(static_cast<int>(targets.size())))];
+}
+
+// In a third of the draws of grouped attention, recurrent layers, some of them beside ones with attention.
+void draw_recurrence(Draw& d) {
+  Dice dice(d.seed, "recurrence");
+  model::ModelConfig& c = d.model;
+  const plan::Degrees& mesh = d.plan.mesh;
+  if (c.is_latent() || !dice.one_in(3) || c.num_attention_heads % (mesh.tp * mesh.cp) != 0) return;
+  std::vector<int> fitting;
+  for (const int heads : {1, 2, 3, 4, 6, 12}) {
+    if (heads % (mesh.tp * mesh.cp) == 0) fitting.push_back(heads);
+  }
+  c.sliding_window = c.max_window_layers = c.window_attention_heads = c.window_key_value_heads = 0;
+  c.window_rope_theta = c.window_rotary_factor = 0;
+  c.sinks_in_windows = false;
+  c.recurrence = model::Recurrence::gated_delta;
+  c.full_attention_interval = d.plan.lora.rank > 0 ? dice.of({2, 3}) : dice.of({0, 2, 2, 3});
+  c.linear_num_key_heads = dice.of(fitting);
+  c.linear_num_value_heads = c.linear_num_key_heads * dice.of({1, 2, 3});
+  c.linear_key_head_dim = dice.of({3, 4, 6});
+  c.linear_value_head_dim = dice.of({2, 4, 5});
+  c.linear_conv_kernel_dim = dice.of({2, 3, 4});
+  c.num_nextn_predict_layers = std::min<int64_t>(c.num_nextn_predict_layers, 1);
+  // The norm of a head's output, which may be small, magnifies roundings.
+  if (d.plan.dtype == Dtype::f32) d.tolerance *= 3;
+  if (mesh.cp == 1) return;
+  d.plan.parallel.context = model::Context::ulysses;
+  if (c.num_key_value_heads % (mesh.tp * mesh.cp) != 0) c.num_key_value_heads = dice.of(fitting);
 }
 
 // In a third of the draws, Muon for the matrices of layers. From dice of its own, as above.
@@ -257,6 +307,12 @@ void draw_fp8(Draw& d) {
 void draw_average(uint64_t number, plan::Plan& p) {
   Dice dice(number, "average");
   if (dice.one_in(4)) p.update.average_decay = 0.6;
+}
+
+// In a quarter of the draws, moments kept in bf16 (fp64 runs keep them wide).
+void draw_moments(uint64_t number, plan::Plan& p) {
+  Dice dice(number, "moments");
+  if (dice.one_in(4)) p.update.moments = passes::Moments::bf16;
 }
 
 // In a quarter of the draws where the schedule allows it, a step of fewer microbatches than the program has.
@@ -401,14 +457,19 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   draw_parts(number, c);
   draw_gates(number, d.plan, c);
   draw_adapters(number, p);
+  draw_selection(d);
+  draw_recurrence(d);
   draw_optimizer(number, p);
   draw_losses(number, p);
   draw_pairs(d);
   draw_average(number, p);
+  draw_moments(number, p);
   draw_capacity(d);
   draw_fp8(d);
   draw_switches(d, dice.of({1, 1, 3}));
   draw_order(dice, d);
+  // A cut between a layer and the one that chooses for it.
+  if (c.index_topk_freq > 1 && !fits(d)) c.index_topk_freq = 1;
   draw_ramp(d);
   return d;
 }
@@ -430,6 +491,7 @@ Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks) {
     d.model.num_experts_per_tok = static_cast<int>(d.model.n_routed_experts);
     d.model.n_group = d.model.topk_group = 1;
     d.model.bias_balance = model::BiasBalance::sign;
+    if (d.model.selects()) d.model.index_topk = kTakesAll;
     // And more, as far as one rank is from fp64. Of one number that may be next to nothing by chance: three times
     // the 1 % by which bf16 is off in the few numbers that dominate a z-loss.
     // GELU has no second factor that evens roundings out: such a model is up to 1.2 % off where fp64 has 1e-10.
@@ -442,7 +504,7 @@ Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks) {
     return d;
   }
   if (d.plan.mesh.pp > 1 && !d.plan.objective.of_pairs() && !dice.one_in(3)) {  // depths, and cuts among them
-    d.model.num_nextn_predict_layers = dice.of({1, 1, 2});
+    d.model.num_nextn_predict_layers = d.model.recurs() ? 1 : dice.of({1, 1, 2});
     d.model.positions = model::Positions::rotary;
     d.plan.parallel.layout = draw_layout(dice, d.model, plan::schedule_of(d.plan).placement.stages, dice.one_in(2));
   }
@@ -471,7 +533,11 @@ std::string Draw::text() const {
       seed, plan.ranks(), node_of.back() + 1, set, plan.order ? ", order " + plan.order->name : "",
       model.num_experts_per_tok, token_kinds, static_cast<int>(routing),
       model.is_latent()
-          ? fmt::format("q_lora {}", model.q_lora_rank)
+          ? fmt::format("q_lora {}{}", model.q_lora_rank,
+                        model.selects()
+                            ? fmt::format(", {} keys selected, stage {}, one indexer of {}", model.index_topk,
+                                          word_of(model.index_stage), model.index_topk_freq)
+                            : "")
           : fmt::format("12 heads on {}{}{}, bias {}{}", model.num_key_value_heads, model.qk_norm ? " normed" : "",
                         model.partial_rotary_factor < 1 ? " rotated in part" : "", word_of(model.attention_bias),
                         model.mlp_bias ? " and mlp" : ""),
@@ -479,7 +545,13 @@ std::string Draw::text() const {
       model.sliding_window > 0 ? fmt::format(", window {} from layer {}, every {} without", model.sliding_window,
                                              model.max_window_layers, model.full_attention_interval)
                                : "",
-      std::string(plan.document_end >= 0 ? ", documents apart" : "") + (plan.weighs_labels ? ", weights" : ""),
+      std::string(model.recurs() ? fmt::format(", {} {} on {} heads of {} and {}, every {} attends, kernel {}",
+                                               word_of(model.recurrence), model.linear_num_value_heads,
+                                               model.linear_num_key_heads, model.linear_value_head_dim,
+                                               model.linear_key_head_dim, model.full_attention_interval,
+                                               model.linear_conv_kernel_dim)
+                                 : "") +
+          (plan.document_end >= 0 ? ", documents apart" : "") + (plan.weighs_labels ? ", weights" : ""),
       std::string(model.bias_balance == model::BiasBalance::quantile ? ", by quantiles" : "") +
           (model.attention_sinks ? ", sinks" : "") + (model.router_bias ? ", biased router" : "") +
           (model.experts_bias ? ", biased experts" : "") + (model.swiglu_limit > 0 ? ", clamped" : ""),

@@ -82,6 +82,82 @@ TEST(Parity, AdaptersInRandomLayouts) {
   for (const auto& [axis, times] : met) EXPECT_GT(times, 0) << axis;
 }
 
+// Recurrent layers among cuts of every kind.
+TEST(Parity, RecurrencesInRandomLayouts) {
+  std::map<std::string, int> met;
+  const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
+  for (uint64_t number = 60'000, found = 0; found < wanted; ++number) {
+    const Draw d = draw(number, 8);
+    if (!d.model.recurs()) continue;
+    ++found;
+    const plan::Degrees& mesh = d.plan.mesh;
+    met["tp"] += mesh.tp > 1;
+    met["cp"] += mesh.cp > 1;
+    met["dp"] += mesh.dp > 1;
+    met["pp"] += mesh.pp > 1;
+    met["ep"] += mesh.ep > 1;
+    met["documents"] += d.plan.document_end >= 0;
+    met["recompute"] += !d.plan.memory.recompute.empty();
+    met["f32"] += d.plan.dtype == Dtype::f32;
+    for (const std::string& difference : differences_on_threads(d)) {
+      if (difference != kFlipped) ADD_FAILURE() << difference;
+    }
+  }
+  for (const auto& [what, times] : met) EXPECT_TRUE(times > 0 || wanted < 12) << "no draw with " << what;
+}
+
+TEST(Parity, RecurrencesInBf16) {
+  for (const Rounding rounding : {Rounding::same, Rounding::others}) {
+    const uint64_t wanted = std::max<uint64_t>(1, draws() / 4);
+    for (uint64_t number = 700, found = 0; found < wanted; ++number) {
+      const Draw d = draw_bf16(number, 8, rounding);
+      if (!d.model.recurs()) continue;
+      ++found;
+      for (const std::string& difference : differences_on_threads(d)) ADD_FAILURE() << difference;
+    }
+  }
+}
+
+// Indexers that select keys, in every stage of their training.
+TEST(Parity, SelectionsInRandomLayouts) {
+  std::map<std::string, int> met;
+  const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
+  for (uint64_t number = 80'000, found = 0; found < wanted; ++number) {
+    const Draw d = draw(number, 8);
+    if (!d.model.selects()) continue;
+    ++found;
+    const plan::Degrees& mesh = d.plan.mesh;
+    met["tp"] += mesh.tp > 1;
+    met["cp"] += mesh.cp > 1;
+    met["dp"] += mesh.dp > 1;
+    met["pp"] += mesh.pp > 1;
+    met["ep"] += mesh.ep > 1;
+    met["documents"] += d.plan.document_end >= 0;
+    met["recompute"] += !d.plan.memory.recompute.empty();
+    met["f32"] += d.plan.dtype == Dtype::f32;
+    met["fewer keys than there are"] += d.model.index_topk < d.plan.sequence_length;
+    met["choices that layers share"] += d.model.index_topk_freq > 1;
+    met[fmt::format("stage {}", word_of(d.model.index_stage))] += 1;
+    for (const std::string& difference : differences_on_threads(d)) {
+      if (difference != kFlipped) ADD_FAILURE() << difference;
+    }
+  }
+  for (const char* stage : {"stage sparse", "stage dense", "stage off"}) met.try_emplace(stage, 0);
+  for (const auto& [what, times] : met) EXPECT_TRUE(times > 0 || wanted < 12) << "no draw with " << what;
+}
+
+TEST(Parity, SelectionsInBf16) {
+  for (const Rounding rounding : {Rounding::same, Rounding::others}) {
+    const uint64_t wanted = std::max<uint64_t>(1, draws() / 4);
+    for (uint64_t number = 900, found = 0; found < wanted; ++number) {
+      const Draw d = draw_bf16(number, 8, rounding);
+      if (!d.model.selects()) continue;
+      ++found;
+      for (const std::string& difference : differences_on_threads(d)) ADD_FAILURE() << difference;
+    }
+  }
+}
+
 // GPT-2's parts with dropout among cuts of every kind: a token draws the same wherever it lies, and when it is made
 // again.
 // Capacities of experts among cuts of every kind, that drop and that can't, and margins counted.

@@ -15,6 +15,7 @@
 #include "heddle/base/numbers/split_float.h"
 #include "heddle/comm/threads/thread_world.h"
 #include "heddle/model/parameter_layout.h"
+#include "heddle/model/rope_table.h"
 #include "heddle/plan/plan.h"
 #include "heddle/runtime/executor.h"
 #include "heddle/runtime/mesh_communicators.h"
@@ -67,7 +68,10 @@ class RankRun {
     std::vector<int64_t> dims;
     for (const ir::Dim& dim : listing().value(p.value).shape) dims.push_back(dim.count);
     std::vector<model::Extent> runs = model::extents_of(p, dims, place());
-    if (value.shape != listing().value(p.value).shape) {
+    // A run of a single number looks as the whole.
+    const bool single = value.role == ir::Role::optimizer && dims.size() == 1 && dims[0] == 1 &&
+                        mesh_.group(p.replica_group, rank_).size() > 1;
+    if (single || value.shape != listing().value(p.value).shape) {
       const bool as_used = value.role == ir::Role::accumulator || p.frozen;  // not as its owner's state
       const std::vector<int> group = mesh_.group(as_used && !p.within.empty() ? p.within : p.replica_group, rank_);
       const int64_t at = std::find(group.begin(), group.end(), rank_) - group.begin();
@@ -93,8 +97,11 @@ class RankRun {
         if (p.start == model::Parameter::Start::rope_table) {
           const int64_t width = view.dim(1);
           const int cp = place().of(ir::Axis::cp);
+          const bool of_own = p.name == model::kOwnRopeTable;  // a part of what its tp group has
+          const int64_t tp = of_own ? place().of(ir::Axis::tp) : 1, at = of_own ? place().at(ir::Axis::tp) : 0;
           for (int64_t i = 0; i < view.elements(); ++i) {
-            const int64_t row = ir::position(i / width, view.dim(0) * cp, place().at(ir::Axis::cp), cp);
+            const int64_t row = ir::position(at * view.dim(0) + i / width, view.dim(0) * cp * tp,
+                                             place().at(ir::Axis::cp), cp);
             set(view, i, value(p, row * width + i % width));
           }
           continue;

@@ -25,10 +25,16 @@ inline model::ModelConfig small_model_of(const config::Family& family) {
   c.head_dim = 8;
   if (c.q_lora_rank > 0) c.q_lora_rank = 12;
   if (c.is_latent()) c.kv_lora_rank = 16, c.qk_nope_head_dim = 8, c.qk_rope_head_dim = 4, c.v_head_dim = 6;
+  if (c.selects()) c.index_topk = 5, c.index_n_heads = 2, c.index_head_dim = 6;
   if (c.sliding_window > 0) c.sliding_window = 5;
   if (c.rope_scaling) c.rope_scaling->original_max_position_embeddings = 32;
   c.embedding_dropout = c.residual_dropout = c.attention_dropout = 0;
   if (c.value_head_dim > 0) c.value_head_dim = 6;
+  if (c.recurs()) {
+    c.full_attention_interval = 2;
+    c.linear_num_key_heads = 2, c.linear_num_value_heads = 4;
+    c.linear_key_head_dim = 6, c.linear_value_head_dim = 4;
+  }
   const auto derived = [&] {
     if (family.derive != nullptr) family.derive(c);
     return c;

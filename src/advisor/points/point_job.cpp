@@ -113,8 +113,16 @@ std::string read_shape(Row& row, model::Shape& s) {
                                                         {"glm-5", "GLM-5"}};
     for (const auto& [part, whole] : cuts)
       if (const model::Shape* known = has(name, part) ? model::find_shape(whole) : nullptr; known != nullptr) {
-        s.foreign.delta = known->foreign.delta;
-        s.foreign.indexer = known->foreign.indexer;
+        if (known->recurs()) {
+          s.recurrence = known->recurrence;
+          s.full_attention_interval = known->full_attention_interval;
+          s.linear_num_key_heads = known->linear_num_key_heads;
+          s.linear_num_value_heads = known->linear_num_value_heads;
+          s.linear_key_head_dim = known->linear_key_head_dim;
+          s.linear_value_head_dim = known->linear_value_head_dim;
+        }
+        s.index_topk = known->index_topk;
+        s.index_n_heads = known->index_n_heads, s.index_head_dim = known->index_head_dim;
         if (known->is_latent())
           s.set_latent(known->q_lora_rank, known->kv_lora_rank, known->qk_nope_head_dim, known->qk_rope_head_dim,
                        known->v_head_dim);

@@ -41,7 +41,8 @@ class Table : public plan::SettingTable<RunConfig> {
     s.words = key.words;
     s.synonyms = key.synonyms;
     if (!key.open.empty()) s.unset = key.open;
-    if (key.of == model::Key::Of::grouped) s.unset = s.text_of(key.get(model::ModelConfig()));
+    if (key.of == model::Key::Of::grouped || key.of == model::Key::Of::recurrent)
+      s.unset = s.text_of(key.get(model::ModelConfig()));
     s.get = [&key](const RunConfig& c) { return key.get(c.model); };
     s.set = [&key](RunConfig& c, const Value& v) { key.set(c.model, v); };
     s.present = [&key](const RunConfig& c) {
@@ -95,6 +96,22 @@ void model_settings(Table& t) {
   t.row("model.z_loss_weight")
       .acts(changes_maths, "Weight of the penalty on large router logits; 0 switches it off.",
             "one small op a MoE layer each way", page("router_losses"));
+  t.row("model.recurrence")
+      .acts(changes_maths, "Gives layers a recurrence along the sequence in the place of attention; none switches it off.",
+            "a state of each head in place of all earlier keys: work that grows with the sequence, not its square",
+            page("recurrence"));
+  t.row("model.index_topk")
+      .acts(changes_maths,
+            "Lets each query attend to the keys that an indexer scores highest, so many; 0 switches it off.",
+            "the scores of all keys, by narrower heads; attention to the chosen keys alone", page("key_selection"));
+  t.row("model.index_stage")
+      .acts(changes_maths,
+            "Trains indexers towards attention: sparse, with all other weights, on the keys that they chose; dense, "
+            "alone, on all keys, while attention is whole; off, not at all.",
+            "scores of attention once more, and the indexer's backward", page("key_selection"));
+  t.row("model.index_loss_weight")
+      .acts(changes_maths, "Weight of the divergence of each indexer from its layer's attention.", "nothing",
+            page("key_selection"));
   constexpr const char* kDropoutCost = "a word of Philox an element each way; nothing is stored";
   t.row("model.embedding_dropout")
       .acts(changes_maths, "Dropout of the embedded tokens while training; 0 switches it off.", kDropoutCost,

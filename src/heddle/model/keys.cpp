@@ -200,6 +200,26 @@ const std::vector<Key>& keys() {
       row<&C::qk_rope_head_dim>("qk_rope_head_dim", 2, 1 << 16,
                                 "Width of a head's rotated part of query and key; even.", Of::latent),
       row<&C::v_head_dim>("v_head_dim", 1, 1 << 16, "Width of a head's value.", Of::latent),
+      also_called({"dsa_indexer_topk"},
+                  row<&C::index_topk>("index_topk", 0, kMostCount,
+                                      "Keys that a query attends to, the best by an indexer's scores (DeepSeek-V3.2); "
+                                      "0: all, without an indexer.",
+                                      Of::latent)),
+      also_called({"index_heads", "dsa_indexer_n_heads"},
+                  row<&C::index_n_heads>("index_n_heads", 1, 1 << 16, "Heads of an indexer.", Of::latent)),
+      also_called({"dsa_indexer_head_dim"},
+                  row<&C::index_head_dim>("index_head_dim", 2, 1 << 16,
+                                          "Width of an indexer's head; model.qk_rope_head_dim or more.", Of::latent)),
+      flag<&C::indexer_rope_interleave>("indexer_rope_interleave",
+                                        "Indexers rotate neighbours (2i, 2i+1); otherwise halves (i, i + half).",
+                                        Of::latent),
+      row<&C::index_topk_freq>("index_topk_freq", 1, 4096,
+                               "Of so many layers one has an indexer, and those after it take its choice (GLM-5.2).",
+                               Of::latent),
+      row<&C::index_skip_topk_offset>("index_skip_topk_offset", 1, 1 << 20,
+                                      "Number of first layers that each have an indexer, whatever "
+                                      "model.index_topk_freq is.",
+                                      Of::latent),
       also_called({"n_kv_heads", "num_kv_heads", "num_query_groups", "kv_heads"},
                   row<&C::num_key_value_heads>("num_key_value_heads", 1, 1 << 16,
                                                "Heads of keys and values, each shared by as many heads of queries.",
@@ -247,7 +267,24 @@ const std::vector<Key>& keys() {
       also_called({"window_attn_skip_freq", "sliding_window_pattern", "layer_types"},
                   row<&C::full_attention_interval>(
                       "full_attention_interval", 0, 4096,
-                      "Every so many-th layer has full attention, the others a window; 0: none.")),
+                      "Every so many-th layer has full attention, the others a window or a recurrence; 0: none.")),
+      also_called({"linear_attention", "linear_attention_type", "experimental_attention_variant"},
+                  word<&C::recurrence>("recurrence",
+                                       "Recurrence along the sequence in the place of attention, in all layers but "
+                                       "those with full attention: none; gated_delta (Qwen3-Next).",
+                                       Of::grouped)),
+      row<&C::linear_num_key_heads>("linear_num_key_heads", 1, 1 << 16,
+                                    "Heads of queries and keys of a recurrent layer, each shared by as many heads "
+                                    "of values.",
+                                    Of::recurrent),
+      row<&C::linear_num_value_heads>("linear_num_value_heads", 1, 1 << 16,
+                                      "Heads of values of a recurrent layer, each with a state.", Of::recurrent),
+      row<&C::linear_key_head_dim>("linear_key_head_dim", 1, 1 << 16,
+                                   "Width of a head's query and key in a recurrent layer.", Of::recurrent),
+      row<&C::linear_value_head_dim>("linear_value_head_dim", 1, 1 << 16,
+                                     "Width of a head's value in a recurrent layer.", Of::recurrent),
+      row<&C::linear_conv_kernel_dim>("linear_conv_kernel_dim", 2, 64,
+                                      "Positions that the convolution before a recurrence sees.", Of::recurrent),
       row<&C::window_attention_heads>("window_attention_heads", 0, 1 << 16,
                                       "Attention heads of layers with a window; 0: as many as elsewhere.",
                                       Of::grouped),
@@ -353,6 +390,13 @@ const std::vector<Key>& keys() {
       also_called(
           {"z_loss", "moe_z_loss_coeff", "router_z_loss_coef"},
           of_training(row<&C::z_loss_weight>("z_loss_weight", 0, 1e6, "Weight of the router's z-loss; 0 is off."))),
+      of_training(word<&C::index_stage>("index_stage",
+                                        "Training of indexers: sparse, with all other weights, on the keys that they "
+                                        "chose; dense, alone, on all keys; off, not at all.",
+                                        Of::latent)),
+      also_called({"dsa_indexer_loss_coeff"},
+                  of_training(row<&C::index_loss_weight>("index_loss_weight", kTiny, 1e6,
+                                                         "Weight of indexers' divergence from attention.", Of::latent))),
       of_training(word<&C::bias_balance>("bias_balance",
                                          "Movement of the balancing biases: sign, by the rate against the load; "
                                          "falling, by a rate that falls; quantile, "
@@ -401,6 +445,7 @@ bool has_key(const ModelConfig& config, const Key& key) {
   switch (key.of) {
     case Of::latent: return config.is_latent();
     case Of::grouped: return !config.is_latent();
+    case Of::recurrent: return config.recurs();
     case Of::scaling: return config.rope_scaling.has_value();
     case Of::yarn: return is_scaled_by(RopeType::yarn);
     case Of::llama3: return is_scaled_by(RopeType::llama3);

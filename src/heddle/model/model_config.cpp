@@ -80,6 +80,20 @@ void validate_rotary_width(const ModelConfig& c) {
   }
 }
 
+void validate_recurrence(const ModelConfig& c) {
+  const auto needs = [](bool has, const char* other) {
+    if (has) config_error("model.recurrence needs {}", other);
+  };
+  needs(c.sliding_window > 0, "model.sliding_window = 0: a layer has the one or the other");
+  needs(c.max_window_layers > 0, "model.max_window_layers = 0");
+  needs(c.full_attention_interval == 1, "a model.full_attention_interval other than 1: no layer would have it");
+  needs(c.num_nextn_predict_layers > 1, "model.num_nextn_predict_layers of 1 at most");
+  if (c.linear_num_value_heads % c.linear_num_key_heads != 0) {
+    config_error("model.linear_num_value_heads ({}) is not a multiple of model.linear_num_key_heads ({})",
+                 c.linear_num_value_heads, c.linear_num_key_heads);
+  }
+}
+
 // Parts of attention that need others.
 void validate_parts(const ModelConfig& c) {
   const auto needs = [](bool has, const char* key, const char* other) {
@@ -98,7 +112,15 @@ void validate_parts(const ModelConfig& c) {
         "model.n_shared_experts of 1 or more");
   needs(c.swiglu_limit > 0 && c.has_gated_mlp() && c.activation != Activation::swiglu, "swiglu_limit",
         "model.activation = \"swiglu\"");
+  needs(c.index_stage != IndexStage::sparse && !c.selects(), "index_stage", "a model.index_topk");
+  needs(c.selects() && c.sliding_window > 0, "index_topk", "model.sliding_window = 0: it selects among all keys");
+  needs(c.selects() && c.attention_dropout > 0, "index_topk", "model.attention_dropout = 0");
+  if (c.selects() && c.index_head_dim < c.qk_rope_head_dim) {
+    config_error("model.index_head_dim is {}, must be at least model.qk_rope_head_dim ({})", c.index_head_dim,
+                 c.qk_rope_head_dim);
+  }
   if (c.is_latent()) return;
+  if (c.recurs()) validate_recurrence(c);
   const int64_t heads = c.window_attention_heads > 0 ? c.window_attention_heads : c.num_attention_heads;
   const int64_t kv_heads = c.window_key_value_heads > 0 ? c.window_key_value_heads : c.num_key_value_heads;
   if (c.sliding_window > 0 && heads % kv_heads != 0) {
@@ -121,8 +143,8 @@ void validate_attention(const ModelConfig& c) {
                  c.num_attention_heads, c.num_key_value_heads);
   }
   validate_parts(c);
-  if (c.sliding_window == 0 && (c.max_window_layers > 0 || c.full_attention_interval > 0)) {
-    config_error("model.{} is {}, but model.sliding_window is 0: every layer sees all",
+  if (c.sliding_window == 0 && !c.recurs() && (c.max_window_layers > 0 || c.full_attention_interval > 0)) {
+    config_error("model.{} is {}, but model.sliding_window is 0 and model.recurrence \"none\": every layer sees all",
                  c.max_window_layers > 0 ? "max_window_layers" : "full_attention_interval",
                  c.max_window_layers > 0 ? c.max_window_layers : c.full_attention_interval);
   }

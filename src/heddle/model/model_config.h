@@ -61,6 +61,26 @@ constexpr auto words_of(AttentionGate) {
       {{AttentionGate::none, "none"}, {AttentionGate::head, "head"}, {AttentionGate::element, "element"}});
 }
 
+/// The recurrence along the sequence that some layers have in the place of attention (ops/recurrence.cpp).
+enum class Recurrence : uint8_t {
+  none,
+  gated_delta,  // the gated delta rule (Yang et al., arXiv 2412.06464) as Qwen3-Next has it
+};
+constexpr auto words_of(Recurrence) {
+  return std::to_array<Word<Recurrence>>({{Recurrence::none, "none"}, {Recurrence::gated_delta, "gated_delta"}});
+}
+
+/// It says what trains the indexers of a model that selects keys.
+enum class IndexStage : uint8_t {
+  sparse,  // towards attention to the keys that it chose, beside all other weights
+  dense,   // towards attention to all keys, of which none are chosen yet, while all other weights stay
+  off,     // nothing: it chooses, and stays as it is
+};
+constexpr auto words_of(IndexStage) {
+  return std::to_array<Word<IndexStage>>(
+      {{IndexStage::sparse, "sparse"}, {IndexStage::dense, "dense"}, {IndexStage::off, "off"}});
+}
+
 /// Whence a model knows where a token stands.
 enum class Positions : uint8_t {
   rotary,   // queries and keys are turned
@@ -147,6 +167,15 @@ struct ModelConfig {
   int64_t qk_rope_head_dim = 16;
   int64_t v_head_dim = 32;
 
+  // Selection of keys in latent attention (DeepSeek-V3.2, arXiv 2512.02556): an indexer scores all earlier keys, and a
+  // query attends to the best of them
+  int64_t index_topk = 0;  // so many; 0: to all, and there is no indexer
+  int64_t index_n_heads = 4;
+  int64_t index_head_dim = 32;
+  bool indexer_rope_interleave = false;
+  int64_t index_topk_freq = 1;         // of so many layers one has an indexer, and those after it take its choice
+  int64_t index_skip_topk_offset = 2;  // so many first layers each have one
+
   // Grouped attention: heads share keys and values
   int64_t num_key_value_heads = 4;
   int64_t head_dim = 64;
@@ -168,10 +197,18 @@ struct ModelConfig {
   bool attention_sinks = false;   // a learned logit a head, without a value
   bool sinks_in_windows = false;  // in layers with a window alone
 
+  // A recurrence in the place of attention, in all layers but those with full attention
+  Recurrence recurrence = Recurrence::none;
+  int64_t linear_num_key_heads = 2;  // of queries and keys, each shared by as many heads of values
+  int64_t linear_num_value_heads = 4;
+  int64_t linear_key_head_dim = 32;
+  int64_t linear_value_head_dim = 32;
+  int64_t linear_conv_kernel_dim = 4;  // positions that the convolution of queries, keys and values sees
+
   // Windows of attention: which layers have them
   int64_t sliding_window = 0;           // tokens that a query sees, its own among them; 0: all before it
-  int64_t max_window_layers = 0;        // so many layers from the first on have none
-  int64_t full_attention_interval = 0;  // every so many-th layer has none; 0: no such
+  int64_t max_window_layers = 0;        // so many layers from the first on have full attention
+  int64_t full_attention_interval = 0;  // every so many-th layer has it; 0: no such
   // Layers with a window differ from the others in these; 0: they do not
   int64_t window_attention_heads = 0;
   int64_t window_key_value_heads = 0;
@@ -218,15 +255,26 @@ struct ModelConfig {
   double mtp_loss_weight = 0.3;
   double sequence_aux_loss_alpha = 0;  // 0: off
   double z_loss_weight = 0;            // 0: off
+  IndexStage index_stage = IndexStage::sparse;
+  double index_loss_weight = 1;  // of each indexer's divergence from its layer's attention
   BiasBalance bias_balance = BiasBalance::sign;
   std::optional<double> bias_update_rate;  // none: by the length of the run (train/bias_rate)
 
-  /// Tokens that a query of the layer sees; 0: all up to its own.
-  int64_t window_of(int64_t layer) const {
-    const bool full =
-        layer < max_window_layers || (full_attention_interval > 0 && (layer + 1) % full_attention_interval == 0);
-    return full ? 0 : sliding_window;
+  /// True if the layer has neither a window nor a recurrence.
+  bool has_full_attention(int64_t layer) const {
+    return layer < max_window_layers ||
+           (full_attention_interval > 0 && (layer + 1) % full_attention_interval == 0);
   }
+  /// Tokens that a query of the layer sees; 0: all up to its own.
+  int64_t window_of(int64_t layer) const { return has_full_attention(layer) ? 0 : sliding_window; }
+  bool recurs() const { return recurrence != Recurrence::none; }
+  /// True if the layer is recurrent. Those that predict further tokens have attention.
+  bool is_recurrent(int64_t layer) const {
+    return recurs() && layer < num_hidden_layers && !has_full_attention(layer);
+  }
+  /// Widths of the queries (and of the keys) and of the values of a recurrent layer, all heads together.
+  int64_t linear_keys_width() const { return linear_num_key_heads * linear_key_head_dim; }
+  int64_t linear_values_width() const { return linear_num_value_heads * linear_value_head_dim; }
   bool has_window(int64_t layer) const { return window_of(layer) > 0; }
   int64_t heads_of(int64_t layer) const {
     return has_window(layer) && window_attention_heads > 0 ? window_attention_heads : num_attention_heads;
@@ -244,6 +292,13 @@ struct ModelConfig {
     return c;
   }
   bool has_sinks(int64_t layer) const { return attention_sinks && (!sinks_in_windows || has_window(layer)); }
+  bool selects() const { return index_topk > 0; }
+  bool trains_indexers_alone() const { return selects() && index_stage == IndexStage::dense; }
+  /// True if the layer has an indexer of its own. Those that predict further tokens do.
+  bool has_indexer(int64_t layer) const {
+    const int64_t counted = layer - index_skip_topk_offset + 1;
+    return selects() && (layer >= num_hidden_layers || counted <= 0 || counted % index_topk_freq == 0);
+  }
   bool is_moe(int64_t layer) const { return layer >= first_k_dense_replace; }
   bool has_gated_mlp() const { return activation != Activation::gelu && activation != Activation::gelu_tanh; }
   bool has_experts() const {

@@ -9,11 +9,14 @@
 
 namespace heddle::model {
 
-/// One released (Hugging Face) tensor inside a parameter: rows [row, row + rows) of it, of one expert or of all.
+/// One released (Hugging Face) tensor inside a parameter: rows [row, row + rows) of it, of one expert or of all. Or
+/// some rows of one, from `first` on, where it is larger or of other dims: then it is of `shape`.
 struct ReleasedPart {
   std::string name;  // "{}" stands for the global expert
   int64_t row = 0;
   int64_t rows = 0;
+  int64_t first = 0;
+  std::vector<int64_t> shape = {};
 };
 
 /// A rank's tensor holds its share of dim `dim`, cut among the ranks of an axis. Each of the dim's `parts` equal
@@ -30,7 +33,9 @@ struct Parameter {
   int layer = -1;  // depths of multi-token prediction come after the layers; −1 outside of them
   enum class Part : uint8_t {
     embedding,
-    attention,
+    attention,    // and what stands in its place
+    convolution,  // of a recurrent layer, a row a channel
+    indexer,  // that selects keys for attention
     mlp,  // of dense layers
     router,
     experts,
@@ -40,8 +45,8 @@ struct Parameter {
     head,
     rope_table,
   } part = Part::attention;
-  enum class Start : uint8_t { normal, ones, zeros, rope_table } start = Start::normal;
-  double deviation = 0;  // of `normal`
+  enum class Start : uint8_t { normal, ones, zeros, rope_table, log_uniform } start = Start::normal;
+  double deviation = 0;  // of `normal`; `log_uniform` is the logarithm of a number drawn evenly from 0 to it
   bool trained = true;   // by the optimizer; the balancing bias and the rotary table are not
   bool frozen = false;   // of a model that stays as it came, beside adapters (passes/adapters)
   bool decays = false;
@@ -57,8 +62,10 @@ struct Parameter {
   std::vector<ReleasedPart> released;
 };
 
-/// True if it is a matrix, or one an expert; biases are not, be they one an expert or one of all.
-inline bool is_matrix(const Parameter& p, size_t dims) { return dims >= (p.experts > 0 ? 3U : 2U); }
+/// True if it is a matrix, or one an expert; biases are not, be they one an expert or one of all, nor convolutions.
+inline bool is_matrix(const Parameter& p, size_t dims) {
+  return dims >= (p.experts > 0 ? 3U : 2U) && p.part != Parameter::Part::convolution;
+}
 inline bool is_matrix(const Parameter& p, const ir::Listing& listing) {
   return is_matrix(p, listing.value(p.value).shape.size());
 }

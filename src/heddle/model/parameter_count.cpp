@@ -6,7 +6,7 @@ ParameterCount count_parameters(const ModelConfig& config, const std::vector<Par
                                 const ir::Listing& listing) {
   ParameterCount count;
   for (const Parameter& p : parameters) {
-    if (!p.trained && !(p.frozen && !p.balances)) continue;
+    if (p.balances || p.start == Parameter::Start::rope_table) continue;
     int64_t elements = listing.elements(p.value, ir::FixedRows());
     if (p.experts == 0) {
       count.total += elements;

@@ -10,6 +10,8 @@ namespace heddle::model {
 
 /// The parameters that hold them: of all layers, and of those with a window where they have positions of their own.
 inline constexpr const char *kRopeTable = "rope_table", *kWindowRopeTable = "rope_table_of_windows";
+/// The one that holds the rows that a rank of tp has of its group.
+inline constexpr const char* kOwnRopeTable = "rope_table_of_own_rows";
 
 /// 0.1·x·ln(factor) + 1, or 1 for factors up to 1.
 double yarn_mscale(double factor, double x);

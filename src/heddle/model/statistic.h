@@ -35,6 +35,7 @@ inline constexpr StatisticKind kLogitZLoss{.name = "loss.logit_z", .metric = "lo
 inline constexpr StatisticKind kDepthLoss{.name = "loss.depth"};
 inline constexpr StatisticKind kSequenceAuxLoss{.name = "loss.sequence_aux"};
 inline constexpr StatisticKind kZLoss{.name = "loss.z", .metric = "z_loss"};
+inline constexpr StatisticKind kIndexLoss{.name = "loss.index", .metric = "index_loss"};
 inline constexpr StatisticKind kLoad{.name = "load"};        // [E]: rows routed to each expert
 inline constexpr StatisticKind kDropped{.name = "dropped"};  // choices that found no place (moe.capacity_factor)
 inline constexpr StatisticKind kPlaced{.name = "placed"};    // of copies of experts: ir/placed_figures.h

@@ -201,6 +201,8 @@ inline constexpr Figure kRewardAccuracy =
 inline constexpr Figure kLogitZLoss =
     in_extra("logit_z_loss", Unit::nats, "The z-loss of the logits, as it enters the sum.");
 inline constexpr Figure kZLoss = in_extra("z_loss", Unit::nats, "The z-loss of the routers, as it enters the sum.");
+inline constexpr Figure kIndexLoss = in_extra("index_loss", Unit::nats,
+    "The divergence of the indexers' choice from attention, summed over the layers, as it enters the sum.");
 
 // The update.
 inline constexpr Figure kLearningRate{.key = "learning_rate", .meaning = "The step size of the update.",
@@ -375,7 +377,7 @@ inline constexpr Figure kMovesNotWorth{.key = "moves_not_worth",
 inline constexpr const Figure* kRows[] = {
     &kTokens, &kLoss, &kRecentLoss, &kAuxiliaryLoss, &kDepthLoss, &kHeldOutLoss, &kHeldOutStep, &kHeldOutRewardMargin,
     &kHeldOutRewardAccuracy, &kRewardChosen, &kRewardRejected, &kRewardMargin, &kRewardAccuracy, &kLogitZLoss, &kZLoss,
-    &kLearningRate, &kGradientNorm, &kSkippedSteps, &kRolledBack, &kEpoch, &kBatch, &kCheckpointEvery, &kSnapshotEvery,
+    &kIndexLoss, &kLearningRate, &kGradientNorm, &kSkippedSteps, &kRolledBack, &kEpoch, &kBatch, &kCheckpointEvery, &kSnapshotEvery,
     &kStepSeconds, &kTokensPerSecond, &kFlopsPerSecond, &kChannelSeconds, &kChannelBytes, &kEngineMessages,
     &kEngineBytes, &kEngineShortMessages, &kEngineShortBytes, &kEngineFarMessages, &kEngineFarBytes, &kSlowRanks,
     &kSlowLinks, &kArenaLivePeak, &kArenaReservedPeak, &kPredictedReserved, &kGrownBeyondPrediction, &kTrainedSeconds,

@@ -63,6 +63,7 @@ void check_sizes(const model::ModelConfig& config, const Plan& plan, Refusals& n
     if (config.window_key_value_heads > 0)
       heads.push_back({"model.window_key_value_heads", config.window_key_value_heads});
   }
+  if (config.recurs()) heads.push_back({"model.linear_num_key_heads", config.linear_num_key_heads});
   std::vector<Size> of_tp = heads;
   if (!config.is_moe(0)) of_tp.push_back({"model.intermediate_size", config.intermediate_size});
   if (config.has_experts()) {
@@ -84,8 +85,8 @@ void check_sizes(const model::ModelConfig& config, const Plan& plan, Refusals& n
   if (plan.parallel.context == model::Context::ulysses) {
     no.cuts(heads, "parallel.context", "mesh.tp × mesh.cp, as parallel.context 'ulysses' needs",
             int64_t{mesh.tp} * mesh.cp,
-            fmt::format("a product of {} goes with the model, any with parallel.context = \"ring\"",
-                        degrees_for(heads)));
+            fmt::format("a product of {} goes with the model{}", degrees_for(heads),
+                        config.recurs() ? "" : ", any with parallel.context = \"ring\""));
   }
   const int64_t parts = (mesh.cp > 1 ? 2 * mesh.cp : 1) * mesh.tp;
   no.cuts({{"train.sequence_length", plan.sequence_length}}, "train.sequence_length",
@@ -137,6 +138,32 @@ void check_pairs(const model::ModelConfig& config, const Plan& plan, Refusals& n
   }
 }
 
+// A rank attends to chosen keys where it has those of the whole sequence.
+void check_selection(const model::ModelConfig& config, const Plan& plan, Refusals& no) {
+  if (!config.selects()) return;
+  if (plan.mesh.cp > 1 && plan.parallel.context != model::Context::gather) {
+    no.add("parallel.context",
+           "parallel.context is \"{}\" with model.index_topk = {} and mesh.cp = {}: keys are chosen where those of a "
+           "whole sequence are; parallel.context = \"gather\" goes with it",
+           word_of(plan.parallel.context), config.index_topk, plan.mesh.cp);
+  }
+  if (plan.lora.rank > 0 && config.index_stage != model::IndexStage::off) {
+    no.add("model.index_stage",
+           "model.index_stage is \"{}\" with lora.rank = {}: adapters freeze the indexers; model.index_stage = \"off\" "
+           "goes with it",
+           word_of(config.index_stage), plan.lora.rank);
+  }
+}
+
+// A state goes along whole sequences.
+void check_recurrence(const model::ModelConfig& config, const Plan& plan, Refusals& no) {
+  if (!config.recurs() || plan.mesh.cp == 1 || plan.parallel.context == model::Context::ulysses) return;
+  no.add("parallel.context",
+         "parallel.context is \"{}\" with model.recurrence = \"{}\" and mesh.cp = {}: a recurrence goes along whole "
+         "sequences; parallel.context = \"ulysses\" goes with it",
+         word_of(plan.parallel.context), word_of(config.recurrence), plan.mesh.cp);
+}
+
 void check_model(const model::ModelConfig& config, const Plan& plan, Refusals& no) {
   no.add_thrown([&] { model::validate(config); });
   if (plan.sequence_length > config.max_position_embeddings) {
@@ -157,6 +184,8 @@ std::vector<Refusal> refusals_of_model(const model::ModelConfig& config, const P
 std::vector<Refusal> refusals_before_schedule(const model::ModelConfig& config, const Plan& plan) {
   Refusals no;
   check_model(config, plan, no);
+  check_selection(config, plan, no);
+  check_recurrence(config, plan, no);
   for (Refusal& refusal : refusals_of(plan)) no.all.push_back(std::move(refusal));
   if (plan.cached_sequences > 0 && plan.ranks() > 1)
     no.add("mesh", "a cache of sequences is kept on one rank, the mesh has {}", plan.ranks());

@@ -173,7 +173,9 @@ std::vector<std::string> letters_of_layout(const std::string& layout, int stages
   return found;
 }
 
-std::vector<model::StageShare> layout_of(const std::string& layout, const model::ModelConfig& config, int stages) {
+namespace {
+
+std::vector<model::StageShare> shares_of(const std::string& layout, const model::ModelConfig& config, int stages) {
   if (layout == "even") return pieces_of(even(config, stages));
   if (layout == "balanced") return pieces_of(balanced(config, stages));
   const std::vector<std::string> found = letters_of_layout(layout, stages);
@@ -187,6 +189,30 @@ std::vector<model::StageShare> layout_of(const std::string& layout, const model:
         count(all, 'E'), count(all, 't'), count(all, 'm'), count(all, 'L'), count(wanted, 't'), count(wanted, 'm'));
   }
   return pieces_of(found);
+}
+
+// Layers without an indexer take the choice of a layer of their own stage.
+void check_shared_choices(const model::ModelConfig& config, const std::vector<model::StageShare>& shares) {
+  if (!config.selects() || config.index_stage == model::IndexStage::dense) return;
+  for (const model::StageShare& share : shares) {
+    if (share.layers == 0 || config.has_indexer(share.first_layer)) continue;
+    std::vector<int64_t> own;
+    for (int64_t l = 0; l < config.num_hidden_layers; ++l) {
+      if (config.has_indexer(l)) own.push_back(l);
+    }
+    config_error(
+        "parallel.layout begins a stage with layer {}, which takes the keys that a layer before it has chosen "
+        "(model.index_topk_freq = {}); a stage may begin with layer {}",
+        share.first_layer, config.index_topk_freq, fmt::join(own, ", "));
+  }
+}
+
+}  // namespace
+
+std::vector<model::StageShare> layout_of(const std::string& layout, const model::ModelConfig& config, int stages) {
+  std::vector<model::StageShare> shares = shares_of(layout, config, stages);
+  check_shared_choices(config, shares);
+  return shares;
 }
 
 std::string text_of(const std::vector<model::StageShare>& shares) {

@@ -15,6 +15,7 @@
 #include "heddle/passes/host/offload.h"
 #include "heddle/passes/overlap/choice.h"
 #include "heddle/passes/overlap/panels.h"
+#include "heddle/passes/index_stage.h"
 #include "heddle/passes/pack_weights.h"
 #include "heddle/passes/product_ways.h"
 #include "heddle/passes/recompute.h"
@@ -72,6 +73,10 @@ void fuse(Draft& d) {
 }
 
 void adapters(Draft& d) { passes::adapters(d.texts, d.plan.lora, d.mesh.at(0), d.model.num_hidden_layers); }
+
+void index_stage(Draft& d) {
+  on_each(d, [&](model::RankText& text, int) { passes::index_stage(text, d.model.index_stage); });
+}
 
 void join_copies_of(Draft& d) { d.shared = join_copies(d.texts, d.order.placement); }
 
@@ -173,7 +178,7 @@ void update(Draft& d) {
     options.group_ranks["tp"] = d.plan.mesh.tp;
     options.group_ranks["etp"] = d.plan.mesh.etp;
     options.experts_chosen = d.model.num_experts_per_tok;
-    options.move_biases = d.model.bias_update_rate != 0.0;
+    options.move_biases = d.model.bias_update_rate != 0.0 && !d.model.trains_indexers_alone();
     options.fuse_copy = d.plan.fusions.contains("adamw");
     options.split_masters = d.plan.memory.master == MasterForm::split;
     if (!d.plan.exact_sums) options.order_of_uses = d.shared.order;
@@ -291,8 +296,10 @@ bool overlaps(const Draft& d) {
 const std::vector<Pass> kPasses{
     {"fuse", "", Pass::Level::text, always, fuse},
     {"adapters", "fuse", Pass::Level::text, [](const Draft& d) { return d.plan.lora.rank > 0; }, adapters},
+    {"index_stage", "fuse", Pass::Level::text,
+     [](const Draft& d) { return d.model.selects() && d.plan.lora.rank == 0; }, index_stage},
     {"join_copies", "fuse adapters", Pass::Level::text, trains, join_copies_of},
-    {"differentiate", "fuse adapters", Pass::Level::text, trains, differentiate},
+    {"differentiate", "fuse adapters index_stage", Pass::Level::text, trains, differentiate},
     {"fuse_norm_gradient", "differentiate", Pass::Level::text,
      [](const Draft& d) { return d.trains() && d.plan.fusions.contains("norm"); }, fuse_norm_gradient},
     {"reuse_lists", "differentiate", Pass::Level::text, [](const Draft& d) { return d.plan.parallel.reuse_lists; },

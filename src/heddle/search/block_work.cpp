@@ -126,13 +126,13 @@ void Pricing::context_parallel(BlockWork& block) const {
 }
 
 BlockWork Pricing::attention() const {
-  const double delta = s_.foreign.delta.part();
-  if (delta <= 0) return softmax_attention();
+  const double recurrent = s_.recurrent();
+  if (recurrent <= 0) return softmax_attention();
   const BlockWork softmax = softmax_attention(), rule = gated_delta();
   BlockWork mean;
   for (const auto part : {&BlockWork::forward, &BlockWork::backward, &BlockWork::weights}) {
-    mean.*part += (softmax.*part).scaled(1 - delta);
-    mean.*part += (rule.*part).scaled(delta);
+    mean.*part += (softmax.*part).scaled(1 - recurrent);
+    mean.*part += (rule.*part).scaled(recurrent);
   }
   return mean;
 }
@@ -153,11 +153,10 @@ void Pricing::scan(BlockWork& w, double flops_per_token, double numbers) const {
 
 BlockWork Pricing::gated_delta() const {
   BlockWork w;
-  const model::GatedDelta& g = s_.foreign.delta;
-  const double t = l_.tp, keys = d(g.key_heads * g.key_dim), values = d(g.value_heads * g.value_dim);
-  linear(w, tokens_, (2 * keys + 2 * values + 2 * d(g.value_heads)) / t, h_);
+  const double t = l_.tp, keys = d(s_.linear_keys_width()), values = d(s_.linear_values_width());
+  linear(w, tokens_, (2 * keys + 2 * values + 2 * d(s_.linear_num_value_heads)) / t, h_);
   linear(w, tokens_, h_, values / t);
-  scan(w, flops_.delta_scan / g.part(), 6 * keys + 8 * values);
+  scan(w, flops_.recurrence / s_.recurrent(), 6 * keys + 8 * values);
   return w;
 }
 
@@ -195,15 +194,16 @@ BlockWork Pricing::softmax_attention() const {
     // A window's ends lie within tiles of 128 keys, which are computed whole.
     const double whole_tiles = s_.sliding_window > 0 ? 1 + 128.0 / d(s_.sliding_window) : 1;
     const double computed =
-        (flops_.attention_core + (whole_tiles - 1) * flops_.attention_window) / (1 - s_.foreign.delta.part());
+        (flops_.attention_core + (whole_tiles - 1) * flops_.attention_window) / (1 - s_.recurrent());
     double one = cost::attention_s(j_.device, computed * tokens_ / t, j_.sequence, d(s_.q_width()) / a) /
                  sw_.attention_speed;
-    if (const model::Indexer& i = s_.foreign.indexer; i.heads > 0) {
-      // Its scores, in 8 bits where the device has them, and the choice of keys, which reads them once more.
-      one += cost::attention_s(j_.device, flops_.attention_index * tokens_ / t, j_.sequence, d(i.dim));
-      linear(w, tokens_, d(i.heads * i.dim) / t, d(s_.q_lora_rank > 0 ? s_.q_lora_rank : s_.hidden_size));
-      linear(w, rows_, d(i.dim + i.heads), h_);
-      moved(w, tokens_ * j_.sequence * 4 / t, 0);
+    if (s_.selects()) {
+      // Scores, in 8 bits where the device has them, and the choice of keys, which reads them once more.
+      const double part = s_.indexed(), width = d(s_.index_n_heads * s_.index_head_dim);
+      one += cost::attention_s(j_.device, flops_.attention_index * tokens_ / t, j_.sequence, d(s_.index_head_dim));
+      linear(w, tokens_ * part, width / t, d(s_.q_lora_rank > 0 ? s_.q_lora_rank : s_.hidden_size));
+      linear(w, rows_ * part, d(s_.index_head_dim + s_.index_n_heads), h_);
+      moved(w, part * tokens_ * j_.sequence * 4 / t, 0);
       w.forward.ops += 12;
       w.backward.ops += 14;
     }

@@ -1,5 +1,7 @@
 #include "heddle/search/saved_bytes.h"
 
+#include <algorithm>
+
 namespace heddle::search {
 
 namespace {
@@ -21,17 +23,23 @@ SavedBytes saved_bytes(const model::Shape& s, const Saving& v, double sequence) 
     latents = 4 * rq + 2 * (rkv + dr) + 2 * rkv;
     qkv = 2 * a * (2 * d(s.qk_nope_head_dim + s.qk_rope_head_dim) + d(s.v_head_dim));
     if (r.has(GroupName::mla_up)) qkv = 0;
+    if (s.selects()) {
+      // Queries, key and weights of an indexer, and 4 bytes a key for what is chosen and for what attention gives it.
+      const double index = r.has(GroupName::mla_up) ? 0 : 2 * d((s.index_n_heads + 1) * s.index_head_dim);
+      const bool dense = s.index_stage == model::IndexStage::dense;
+      const double keys = dense ? sequence : std::min(d(s.index_topk), sequence);
+      latents += s.indexed() * (index + 4 * d(s.index_n_heads) + 4 * keys) / rows;
+      if (!dense) latents += s.indexed() * 4 * keys * (t > 1 ? 1 + 1 / rows : 1);
+    }
   }
   const double scores = v.fused_attention ? 4 * a : r.has(GroupName::attention) ? 0 : 5 * a * sequence;
   b.attention = norm + latents + (qkv + linear_in * d(s.v_width()) + scores) / t;
-  if (const double delta = s.foreign.delta.part(); delta > 0) {
-    // Projections before and after the convolution, the gated output, a state of each head for each chunk.
-    const model::GatedDelta& rule = s.foreign.delta;
-    const double keys = d(rule.key_heads * rule.key_dim), values = d(rule.value_heads * rule.value_dim);
+  if (const double recurrent = s.recurrent(); recurrent > 0) {
+    // Projections before and after the convolution, two numbers a head, the output before and behind its gate.
+    const double keys = d(s.linear_keys_width()), values = d(s.linear_values_width());
     const double own =
-        norm +
-        (2 * (4 * keys + 4 * values) + linear_in * values + 4 * values * d(rule.key_dim) / d(rule.chunk)) / t;
-    b.attention = (1 - delta) * b.attention + delta * own;
+        norm + (2 * (4 * keys + 4 * values) + 6 * d(s.linear_num_value_heads) + linear_in * values) / t;
+    b.attention = (1 - recurrent) * b.attention + recurrent * own;
   }
 
   const double f = d(s.intermediate_size);

@@ -1,4 +1,5 @@
 // How parameters begin, and the state as it lies in an executor's arenas.
+#include <cmath>
 #include <functional>
 
 #include "heddle/base/random.h"
@@ -40,18 +41,20 @@ void fill_rope_table(const model::ModelConfig& config, const plan::Lowered& lowe
   const int cp = place.of(ir::Axis::cp);
   for (const int s : lowered.program.listings_of(rank)) {
     const ir::Listing& listing = lowered.program.listings[s];
-    const auto fill_one = [&](const char* name, const model::ModelConfig& rotation) {
+    const auto fill_one = [&](const char* name, const model::ModelConfig& rotation, int tp = 1) {
       const ir::ValueId id = listing.find(name);
       if (id == ir::none || listing.value(id).shared_with >= 0) return;
       const TensorView view = executor.view(s, id);
-      const int64_t length = view.dim(0) * cp, width = view.dim(1);
+      const int64_t length = view.dim(0) * cp * tp, width = view.dim(1);
+      const int64_t before = tp > 1 ? view.dim(0) * place.at(ir::Axis::tp) : 0;
       const std::vector<double> table = model::rope_table(rotation, length);
       for (int64_t j = 0; j < view.dim(0); ++j) {
-        const int64_t first = ir::position(j, length, place.at(ir::Axis::cp), cp) * width;
+        const int64_t first = ir::position(before + j, length, place.at(ir::Axis::cp), cp) * width;
         fill(view, j * width, first, width, [&](int64_t i) { return table[i]; });
       }
     };
     fill_one(model::kRopeTable, config);
+    fill_one(model::kOwnRopeTable, config, place.of(ir::Axis::tp));
     if (config.has_window_rotation()) fill_one(model::kWindowRopeTable, config.with_rotation_of_windows());
   }
 }
@@ -66,14 +69,19 @@ void initialise(const model::ModelConfig& config, const plan::Lowered& lowered, 
     const RandomKey key = RandomKey(seed).with(p.name);
     const bool zero = !tensor.is_master || p.start == model::Parameter::Start::zeros;
     const bool ones = p.start == model::Parameter::Start::ones;
+    const bool is_log = p.start == model::Parameter::Start::log_uniform;
     // The end of the last extent of a tensor that its ranks don't divide holds nothing.
     fill(view, 0, 0, view.elements(), [](int64_t) { return 0.0; });
     const std::vector<model::Extent> extents = held_extents(tensor, lowered, mesh, rank);
 #pragma omp parallel for schedule(static) if (extents.size() > 16)
     for (size_t i = 0; i < (zero ? 0 : extents.size()); ++i) {
       const model::Extent& extent = extents[i];
-      fill(view, extent.local, extent.whole, extent.count,
-           [&](int64_t at) { return ones ? 1.0 : p.deviation * key.normal(static_cast<uint64_t>(at)); });
+      fill(view, extent.local, extent.whole, extent.count, [&](int64_t at) {
+        const auto place = static_cast<uint64_t>(at);
+        return ones     ? 1.0
+               : is_log ? std::log(p.deviation * (1 - key.uniform(place)))
+                        : p.deviation * key.normal(place);
+      });
     }
     held.put();
   }

@@ -107,6 +107,10 @@ std::vector<Dumped> losses_of(const StepResult& step, const model::ModelConfig& 
     losses.push_back(scalar("loss.z", step.z_loss()));
     sum += step.z_loss();
   }
+  if (model.selects() && model.index_stage != model::IndexStage::off) {
+    losses.push_back(scalar("loss.index", step.total(model::kIndexLoss)));
+    sum += step.total(model::kIndexLoss);
+  }
   losses.push_back(scalar("loss", sum));
   return losses;
 }

@@ -13,7 +13,7 @@ namespace heddle::train {
 /// computes in it, else in f32. The parameters are then no longer those of the logits.
 ///
 ///   `loss`        F64, what is differentiated.
-///   `loss.TERM`   F64, its terms, unweighted: next_token, depth.1 …, sequence_aux, z.
+///   `loss.TERM`   F64, its terms, unweighted: next_token, depth.1 …, sequence_aux, z, index.
 ///   `logits`      [B, S, V], of the next token.
 ///   `grad.NAME`   Of the loss, in the shape of the released tensor.
 ///

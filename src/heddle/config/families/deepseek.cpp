@@ -270,7 +270,7 @@ Family deepseek_v3() {
       sum_of("qk_head_dim", {"qk_nope_head_dim", "qk_rope_head_dim"},
              "it must be the sum of qk_nope_head_dim and qk_rope_head_dim"),
       never("mlp_layer_types", "first_k_dense_replace alone says which layers are dense"),
-      never("index_topk", "sparse attention (V3.2) is not built"),
+      never("index_topk", "models that select keys are of model_type deepseek_v32 or glm_moe_dsa"),
   };
   f.read_besides = {"aux_loss_alpha", "seq_aux", "num_local_experts", "num_experts", "num_mtp_layers"};
   f.holds = [](const ModelConfig& c) { return c.is_latent(); };

@@ -141,7 +141,8 @@ PublishedKey fixed(const char* name, Json value) {
 
 const std::vector<Family>& families() {
   static const std::vector<Family> all{
-      deepseek_v2(), kimi_k2(),    glm4_moe_lite(), deepseek_v3(), gpt2(),      gemma3(),      olmo2(),
+      deepseek_v2(), deepseek_v32(), glm_moe_dsa(), kimi_k2(), glm4_moe_lite(), deepseek_v3(), gpt2(), gemma3(),
+      olmo2(),
       olmoe(),       minimax_m2(), mimo_v2_flash(), qwen3_next(),  qwen2_moe(), hunyuan_moe(), granite(),
       granite_moe(), ernie4_5(),   ernie4_5_moe(),  seed_oss(),    qwen2(),     mistral(),     llama(),
       gpt_oss(),     mixtral(),    dots1(),         hy_v3(),       glm4_moe(),  qwen3(),       qwen3_moe()};
@@ -232,7 +233,8 @@ std::vector<std::string> unsaid_keys(const Family& family) {
                                   [&](const PublishedKey& each) { return each.ours == key.name; }) ||
                       std::find(family.said.begin(), family.said.end(), key.name) != family.said.end();
     const bool fixed = key.name == "attention" || model::is_of_scaling(key);
-    if (!said && !fixed && model::has_key(family.base, key)) names.push_back(key.name);
+    const bool may_have = key.of == model::Key::Of::recurrent ? !family.base.is_latent() : model::has_key(family.base, key);
+    if (!said && !fixed && may_have) names.push_back(key.name);
   }
   return names;
 }

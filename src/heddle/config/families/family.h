@@ -160,6 +160,7 @@ void check_keys(const Family& family, const Json& root, const std::string& place
 /// One row each of families().
 Family deepseek_v3();
 Family deepseek_v2();
+Family deepseek_v32();
 Family dots1();
 Family ernie4_5();
 Family ernie4_5_moe();
@@ -167,6 +168,7 @@ Family gemma3();
 Family kimi_k2();
 Family glm4_moe();
 Family glm4_moe_lite();
+Family glm_moe_dsa();
 Family gpt2();
 Family gpt_oss();
 Family granite();

@@ -153,6 +153,8 @@ std::vector<KernelEntry> expert_way_entries();
 std::vector<KernelEntry> library_attention_entries();
 std::vector<KernelEntry> attention_entries();
 std::vector<KernelEntry> cache_entries();
+std::vector<KernelEntry> selection_entries();
+std::vector<KernelEntry> recurrence_entries();
 std::vector<KernelEntry> step_entries();
 std::vector<KernelEntry> muon_entries();
 

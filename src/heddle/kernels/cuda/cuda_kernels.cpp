@@ -26,6 +26,8 @@ const std::vector<KernelEntry>& cuda_kernels() {
                          cuda::library_attention_entries,
                          cuda::attention_entries,
                          cuda::cache_entries,
+                         cuda::selection_entries,
+                         cuda::recurrence_entries,
                          cuda::step_entries,
                          cuda::muon_entries}) {
       for (KernelEntry& kernel : family()) list.push_back(kernel);

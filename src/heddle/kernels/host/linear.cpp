@@ -169,6 +169,7 @@ int64_t one_group_scratch(const ir::Listing& listing, const ir::Op& op, const ir
 std::vector<KernelEntry> linear_kernels() {
   return {
       {"linear", "host", "gemm", linear_supports, one_group_scratch, run_linear, product_engine},
+      {"detached_linear", "host", "gemm", linear_supports, one_group_scratch, run_linear, product_engine},
       {"linear_dgrad", "host", "gemm", linear_supports, one_group_scratch, run_linear_dgrad, product_engine},
       {"linear_wgrad", "host", "gemm", linear_wgrad_supports, one_group_scratch, run_linear_wgrad, product_engine},
       {"pack_weight", "host", "gemm", pack_weight_supports, nullptr, run_pack_weight, packing_engine}};

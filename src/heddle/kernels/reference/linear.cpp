@@ -133,6 +133,7 @@ void cast_weight(const KernelCall& call) {
 
 std::vector<KernelEntry> linear_kernels() {
   return {entry("linear", by_type<in0, linear<float>, linear<double>>),
+          entry("detached_linear", by_type<in0, linear<float>, linear<double>>),
           entry("linear_dgrad", by_type<in0, linear_dgrad<float>, linear_dgrad<double>>),
           entry("linear_wgrad", by_type<in0, linear_wgrad<float>, linear_wgrad<double>>),
           entry("add_bias", by_type<in0, add_bias<float>, add_bias<double>>),

@@ -40,28 +40,27 @@ double gate_width(const Shape& s) {
 
 double block_norms(const Shape& s) { return norm_parameters(s) * (s.norm_places == NormPlaces::both ? 2 : 1); }
 
-// Widths of all keys and all values of the gated delta rule.
-double delta_keys(const Shape& s) { return d(s.foreign.delta.key_heads * s.foreign.delta.key_dim); }
-double delta_values(const Shape& s) { return d(s.foreign.delta.value_heads * s.foreign.delta.value_dim); }
+constexpr double kScanChunk = 64;  // positions of a chunk of a recurrence
 
 // Projections of the gated delta rule: queries, keys, values, their gate, two numbers a head, the output.
-double delta_matrices(const Shape& s) {
-  const double h = d(s.hidden_size), keys = delta_keys(s), values = delta_values(s);
-  return h * (2 * keys + 2 * values + 2 * d(s.foreign.delta.value_heads)) + values * h;
+double recurrent_matrices(const Shape& s) {
+  const double h = d(s.hidden_size), keys = d(s.linear_keys_width()), values = d(s.linear_values_width());
+  return h * (2 * keys + 2 * values + 2 * d(s.linear_num_value_heads)) + values * h;
 }
 
-double delta_parameters(const Shape& s) {
-  const GatedDelta& g = s.foreign.delta;
-  return block_norms(s) + delta_matrices(s) + d(g.conv) * (2 * delta_keys(s) + delta_values(s)) +
-         2 * d(g.value_heads) + d(g.value_dim);
+double recurrent_parameters(const Shape& s) {
+  return block_norms(s) + recurrent_matrices(s) +
+         d(s.linear_conv_kernel_dim) * d(2 * s.linear_keys_width() + s.linear_values_width()) +
+         2 * d(s.linear_num_value_heads) + d(s.linear_value_head_dim);
 }
 
 // An indexer's queries from the latent, its keys and its weights of heads.
 double indexer_matrices(const Shape& s) {
-  const Indexer& i = s.foreign.indexer;
   const double from = d(s.q_lora_rank > 0 ? s.q_lora_rank : s.hidden_size);
-  return from * d(i.heads * i.dim) + d(s.hidden_size) * d(i.dim + i.heads);
+  return from * d(s.index_n_heads * s.index_head_dim) + d(s.hidden_size) * d(s.index_head_dim + s.index_n_heads);
 }
+
+double indexer_parameters(const Shape& s) { return indexer_matrices(s) + 2 * d(s.index_head_dim); }
 
 double attention_parameters(const Shape& s) {
   const double h = d(s.hidden_size), a = d(s.num_attention_heads), e = d(s.head_dim), v = d(s.value_width());
@@ -70,8 +69,7 @@ double attention_parameters(const Shape& s) {
     const double rq = d(s.q_lora_rank), rkv = d(s.kv_lora_rank), rope = d(s.qk_rope_head_dim);
     n += rq > 0 ? h * rq + rq + rq * d(s.q_width()) : h * d(s.q_width());
     n += h * (rkv + rope) + rkv + rkv * a * d(s.qk_nope_head_dim + s.v_head_dim) + d(s.v_width()) * h;
-    if (s.foreign.indexer.heads > 0) n += indexer_matrices(s) + 2 * d(s.foreign.indexer.dim);
-    return n;
+    return n + s.indexed() * indexer_parameters(s);
   }
   n += mean_over_blocks(s, [&](double heads, double kv_heads, bool sinks) {
     double m = h * (heads * (e + v + gate_width(s)) + kv_heads * (e + v)) + (sinks ? heads : 0);
@@ -129,6 +127,18 @@ double Shape::windowed() const {
   return d(layers) / d(std::max<int64_t>(1, num_hidden_layers));
 }
 
+double Shape::indexed() const {
+  int64_t layers = 0;
+  for (int64_t layer = 0; layer < num_hidden_layers; ++layer) layers += has_indexer(layer) ? 1 : 0;
+  return d(layers) / d(std::max<int64_t>(1, num_hidden_layers));
+}
+
+double Shape::recurrent() const {
+  int64_t layers = 0;
+  for (int64_t layer = 0; layer < num_hidden_layers; ++layer) layers += is_recurrent(layer) ? 1 : 0;
+  return d(layers) / d(std::max<int64_t>(1, num_hidden_layers));
+}
+
 void Shape::set_shared_width(int64_t width) {
   const bool whole = moe_intermediate_size > 0 && width % moe_intermediate_size == 0;
   n_shared_experts = width == 0 ? 0 : whole ? width / moe_intermediate_size : 1;
@@ -166,8 +176,8 @@ int64_t Shape::v_width() const { return num_attention_heads * (is_latent() ? v_h
 Parameters parameters_of(const Shape& s) {
   Parameters p;
   const double h = d(s.hidden_size), norm = norm_parameters(s);
-  const double delta = s.foreign.delta.part();
-  p.attention = (1 - delta) * attention_parameters(s) + (delta > 0 ? delta * delta_parameters(s) : 0);
+  const double recurrent = s.recurrent();
+  p.attention = (1 - recurrent) * attention_parameters(s) + recurrent * recurrent_parameters(s);
   p.dense = block_norms(s) + ffn_parameters(h, d(s.intermediate_size), s.has_gated_mlp(), s.mlp_bias);
   if (s.n_routed_experts > 0) {
     const double width = s.moe_latent_size > 0 ? d(s.moe_latent_size) : h;
@@ -195,8 +205,11 @@ double total_parameters(const Shape& s, bool with_mtp) {
   const Parameters p = parameters_of(s);
   double n = p.embedding + p.head + p.attention * d(s.attention_blocks()) + p.dense * d(s.dense_blocks()) +
              p.moe * d(s.moe_blocks()) + p.mamba * d(s.mamba_blocks());
-  if (with_mtp)
-    n += d(s.num_nextn_predict_layers) * (p.mtp_extra + p.attention + (s.n_routed_experts > 0 ? p.moe : p.dense));
+  if (with_mtp) {
+    const double own_indexer = s.selects() ? (1 - s.indexed()) * indexer_parameters(s) : 0;  // beside the mean's
+    n += d(s.num_nextn_predict_layers) *
+         (p.mtp_extra + attention_parameters(s) + own_indexer + (s.n_routed_experts > 0 ? p.moe : p.dense));
+  }
   return n;
 }
 
@@ -227,24 +240,21 @@ ForwardFlops forward_flops(const Shape& s, double sequence) {
   if (const double part = s.windowed(); part > 0)
     keys = (1 - part) * keys + part * keys_seen(sequence, s.sliding_window);
   const double heads = mean_over_blocks(s, [](double of_block, double, bool) { return of_block; });
-  if (const Indexer& i = s.foreign.indexer; i.heads > 0) {
-    f.attention_index = 2 * keys * d(i.heads * i.dim);
-    f.attention_linear += 2 * indexer_matrices(s);
-    keys = keys_seen(sequence, i.chosen);
+  if (s.selects()) {
+    f.attention_index = 2 * s.indexed() * keys * d(s.index_n_heads * s.index_head_dim);
+    f.attention_linear += 2 * s.indexed() * indexer_matrices(s);
+    if (s.index_stage != IndexStage::dense) keys = keys_seen(sequence, s.index_topk);
   }
   f.attention_core = 2 * keys * heads * (qk_dim + v_dim);
   if (s.sliding_window > 0 && d(s.sliding_window) < sequence)
     f.attention_window = 2 * s.windowed() * keys_seen(sequence, s.sliding_window) * heads * (qk_dim + v_dim);
-  if (const double delta = s.foreign.delta.part(); delta > 0) {
-    const GatedDelta& g = s.foreign.delta;
+  if (const double recurrent = s.recurrent(); recurrent > 0) {
     // Within a chunk: keys with keys, queries with keys, and both times values; between chunks: a state of each
     // head is made, corrected and read.
-    const double head = 2 * d(g.chunk) * d(g.key_dim + g.value_dim) + 6 * d(g.key_dim * g.value_dim);
-    f.delta_scan = delta * d(g.value_heads) * head;
-    f.attention_linear = (1 - delta) * f.attention_linear + delta * 2 * delta_matrices(s);
-    f.attention_core *= 1 - delta;
-    f.attention_window *= 1 - delta;
-    f.attention_index *= 1 - delta;
+    const double dk = d(s.linear_key_head_dim), dv = d(s.linear_value_head_dim);
+    f.recurrence = recurrent * d(s.linear_num_value_heads) * (2 * kScanChunk * (dk + dv) + 6 * dk * dv);
+    f.attention_linear = (1 - recurrent) * f.attention_linear + recurrent * 2 * recurrent_matrices(s);
+    f.attention_core *= 1 - recurrent;
   }
   f.dense = (s.has_gated_mlp() ? 6 : 4) * h * d(s.intermediate_size);
   if (s.n_routed_experts > 0) {

@@ -35,25 +35,6 @@ struct Hybrid {
   bool operator==(const Hybrid&) const = default;
 };
 
-/// Gated delta rule in place of attention (Gated DeltaNet, arXiv 2412.06464); value_heads 0: the model has none.
-struct GatedDelta {
-  int64_t every = 1;  // of so many layers the last has attention, the others have the rule
-  int64_t key_heads = 0, value_heads = 0;
-  int64_t key_dim = 0, value_dim = 0;
-  int64_t conv = 4;
-  int64_t chunk = 64;  // positions of a chunk of the scan
-  /// Part of the attention blocks that it takes the place of.
-  double part() const { return value_heads > 0 ? 1 - 1.0 / static_cast<double>(every) : 0; }
-  bool operator==(const GatedDelta&) const = default;
-};
-
-/// Sparse attention (DeepSeek-V3.2, arXiv 2512.02556): `heads` of width `dim` score all earlier keys, and a query
-/// attends to the `chosen` best. heads 0: the model has none.
-struct Indexer {
-  int64_t heads = 0, dim = 0, chosen = 0;
-  bool operator==(const Indexer&) const = default;
-};
-
 /// Parts of published models that no key of ModelConfig states. Heddle predicts such models and does not train
 /// them.
 struct Foreign {
@@ -63,8 +44,6 @@ struct Foreign {
   bool plain_experts = false;   // experts of two matrices, without a gate
   Mamba mamba;
   Hybrid hybrid;
-  GatedDelta delta;
-  Indexer indexer;
   bool operator==(const Foreign&) const = default;
 };
 
@@ -86,6 +65,10 @@ struct Shape : ModelConfig {
   int64_t reachable_groups() const { return n_group > 1 ? topk_group : 0; }
   /// Part of the layers whose attention has a window.
   double windowed() const;
+  /// Part of the layers that have an indexer.
+  double indexed() const;
+  /// Part of the layers that have a recurrence in the place of attention.
+  double recurrent() const;
 
   /// Sets the width of all shared experts. The width of one expert must be set before.
   void set_shared_width(int64_t width);
@@ -127,13 +110,13 @@ struct ForwardFlops {
   double attention_core = 0;    // causal: half of the square; what windows and an indexer leave of it
   double attention_window = 0;  // the part of it that windows limit
   double attention_index = 0;   // scores of an indexer
-  double delta_scan = 0;        // of the gated delta rule
+  double recurrence = 0;        // in the place of attention
   double dense = 0;
   double moe_routed = 0, moe_shared = 0, moe_router = 0;
   double mamba_linear = 0, mamba_scan = 0;
   double head = 0;
   double moe() const { return moe_routed + moe_shared + moe_router; }
-  double attention() const { return attention_linear + attention_core + attention_index + delta_scan; }
+  double attention() const { return attention_linear + attention_core + attention_index + recurrence; }
 };
 ForwardFlops forward_flops(const Shape& shape, double sequence);
 /// Training FLOPs of a token, by the convention above. `recompute_blocks` adds one more forward of every block, and

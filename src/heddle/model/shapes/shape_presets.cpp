@@ -172,18 +172,25 @@ Shape with_sigmoid_scores(Shape s) {
 
 Shape deepseek_v32() {
   Shape s = deepseek_v3("DeepSeek-V3.2", 1);
-  s.foreign.indexer = {64, 128, 2048};
+  s.index_n_heads = 64, s.index_head_dim = 128, s.index_topk = 2048;
   return s;
 }
 
 // GLM-5 (arXiv 2602.15763): latent attention of other widths, with an indexer.
-Shape glm5() {
-  Shape s = llama("GLM-5", 6144, 78, 64, 64, 12288, 154880);
+Shape glm5(const char* name) {
+  Shape s = llama(name, 6144, 78, 64, 64, 12288, 154880);
   s.set_latent(2048, 512, 192, 64, 256);
   s.head_dim = s.qk_head_dim();
-  s.foreign.indexer = {32, 128, 2048};
+  s.index_n_heads = 32, s.index_head_dim = 128, s.index_topk = 2048;
   s.num_nextn_predict_layers = 1;
   return with_sigmoid_scores(with_experts(std::move(s), 256, 8, 2048, 2048, 3));
+}
+
+// One indexer serves four layers (arXiv 2603.12201).
+Shape glm52() {
+  Shape s = glm5("GLM-5.2");
+  s.index_topk_freq = 4, s.index_skip_topk_offset = 3;
+  return s;
 }
 
 Shape glm45(const char* name, int64_t hidden, int64_t layers, int64_t ffn, int64_t experts, int64_t expert_ffn,
@@ -200,7 +207,10 @@ Shape qwen3_next() {
   s.head_dim = 256;
   s.attention_gate = AttentionGate::element;
   s.shared_expert_gate = true;
-  s.foreign.delta = {.every = 4, .key_heads = 16, .value_heads = 32, .key_dim = 128, .value_dim = 128};
+  s.recurrence = Recurrence::gated_delta;
+  s.full_attention_interval = 4;
+  s.linear_num_key_heads = 16, s.linear_num_value_heads = 32;
+  s.linear_key_head_dim = s.linear_value_head_dim = 128;
   return s;
 }
 
@@ -288,7 +298,8 @@ std::vector<Shape> make_presets() {
       with_qkv_bias(llama("Qwen2.5-32B", 5120, 64, 40, 8, 27648, 152064)),
       with_qkv_bias(llama("Qwen2.5-72B", 8192, 80, 64, 8, 29568, 152064)),
       deepseek_v32(),
-      glm5(),
+      glm5("GLM-5"),
+      glm52(),
       glm45("GLM-4.5", 5120, 92, 12288, 160, 1536, 3, true),
       glm45("GLM-4.5-Air", 4096, 46, 10944, 128, 1408, 1, false),
       minimax_m2(),

@@ -45,6 +45,7 @@ ValueId attend(Writer& writer, ValueId q, ValueId k, ValueId v, const HeadSizes&
     const int64_t parts = writer.value(sizes.sinks).shape[0].count / sizes.heads;
     if (parts > 1) attributes.set("sink_parts", parts);
   }
+  if (writer.cp() > 1 && writer.spec().context == Context::gather) attributes.set("cp", writer.cp());
   if (writer.drops_probabilities() && writer.cp() > 1) attributes.set("head_parts", writer.cp());
   const auto [tokens, key] = writer.drawn_queries();
   return writer.op("attention", followed_by({q, k, v}, {writer.starts(), sizes.sinks, tokens, key}), {name, "lse"},

@@ -4,6 +4,7 @@
 #include "heddle/model/text/latent_attention.h"
 
 #include "heddle/model/text/attend.h"
+#include "heddle/model/text/indexer.h"
 #include "heddle/model/text/rotate.h"
 
 namespace heddle::model {
@@ -34,17 +35,22 @@ HeadSizes sizes(const Writer& w, int64_t heads) {
   return {heads, heads, w.config().qk_head_dim(), w.config().v_head_dim};
 }
 
-ValueId queries(Writer& w, ValueId n_TH, const std::string& prefix) {
+// From the latent of queries, or from the layer's rows.
+ValueId latent_of_queries(Writer& w, ValueId n_TH, const std::string& prefix) {
+  const int64_t rank = w.config().q_lora_rank;
+  if (rank == 0) return n_TH;
+  const ValueId latent = w.linear(n_TH, kAttention, prefix, "q_a_proj", rank);
+  return w.norm(latent, prefix + "q_a_layernorm.weight", "q_latent", kLatentNormEpsilon, rank);
+}
+
+ValueId queries(Writer& w, ValueId q_latent_T, const std::string& prefix) {
   const ModelConfig& c = w.config();
   const auto project = [&](ValueId from, const char* name) {
     const Writer::Part part(w, OpPart::queries_keys);
     return w.column_linear(from, kAttention, prefix, name, c.num_attention_heads * c.qk_head_dim());
   };
-  if (c.q_lora_rank == 0) return project(w.gather(n_TH, "n"), "q_proj");
-  const ValueId latent = w.linear(n_TH, kAttention, prefix, "q_a_proj", c.q_lora_rank);
-  const ValueId normed =
-      w.norm(latent, prefix + "q_a_layernorm.weight", "q_latent", kLatentNormEpsilon, c.q_lora_rank);
-  return project(w.gather(normed, "q_latent"), "q_b_proj");
+  if (c.q_lora_rank == 0) return project(w.gather(q_latent_T, "n"), "q_proj");
+  return project(w.gather(q_latent_T, "q_latent"), "q_b_proj");
 }
 
 }  // namespace
@@ -53,7 +59,8 @@ ValueId latent_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
   const ModelConfig& c = w.config();
   const int64_t all_heads = c.num_attention_heads, heads = all_heads / w.tp();
   const int64_t head_dim = c.qk_head_dim(), rope = c.qk_rope_head_dim;
-  const ValueId q = queries(w, n_TH, prefix);
+  const ValueId q_latent_T = latent_of_queries(w, n_TH, prefix);
+  const ValueId q = queries(w, q_latent_T, prefix);
   const ValueId joint = w.linear(n_TH, kAttention, prefix, "kv_a_proj_with_mqa", c.kv_lora_rank + rope);
   const auto parts = w.op("split", {joint}, {"kv_latent_raw", "k_rope_raw"}, {{"first", c.kv_lora_rank}});
   const ValueId normed =
@@ -79,12 +86,24 @@ ValueId latent_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
   };
   ValueId o;
   if (w.decodes()) {
+    index_keys(w, n_TH, q_latent_T, prefix);
     const ValueId q_rotated = rotated_queries(), cache = keep(rotated_key());
     const ir::Attributes shape = latent_attributes(w, heads);
     const ValueId q_latent = w.op("mla_absorb", {q_rotated, w_kv_b}, {"q_latent_heads"}, shape)[0];
-    const ValueId o_latent =
-        attend_cached(w, q_latent, cache, ir::none, {heads, 1, c.kv_lora_rank + rope, c.kv_lora_rank});
+    const HeadSizes of_cache{heads, 1, c.kv_lora_rank + rope, c.kv_lora_rank};
+    const ValueId o_latent = chooses_keys(c) ? attend_chosen_of_cache(w, q_latent, cache, of_cache)
+                                             : attend_cached(w, q_latent, cache, ir::none, of_cache);
     o = w.op("mla_expand", {o_latent, w_kv_b}, {"o"}, shape)[0];
+  } else if (c.selects()) {
+    // Attention reads the rotary table before the indexer does: mla_rope stands for the first that turns by it.
+    const ValueId q_rotated = rotated_queries(), k_rope = rotated_key();
+    const Index index = index_keys(w, n_TH, q_latent_T, prefix);
+    if (w.caches()) keep(k_rope);
+    const auto whole = [&](ValueId rows, const char* name) {
+      return w.cp() > 1 ? gather_sequence(w, rows, name) : rows;
+    };
+    const auto k_v = assemble(w, linear_kv(whole(latent, "kv_latent")), whole(k_rope, "k_rope"), heads);
+    o = attend_chosen(w, index, q_rotated, k_v[0], k_v[1], sizes(w, heads));
   } else if (w.cp() == 1) {
     const ValueId kv = linear_kv(latent), q_rotated = rotated_queries(), k_rope = rotated_key();
     if (w.caches()) keep(k_rope);

@@ -40,6 +40,7 @@ Writer::Writer(const ModelConfig& config, const RankSpec& spec) : config_(config
 int Writer::begin_chunk(const ir::Chunk& microbatches) {
   chunk_ = static_cast<int>(text_.listing.chunks.size());
   text_.listing.chunks.push_back(microbatches);
+  chosen_ = none;
   return chunk_;
 }
 
@@ -201,14 +202,15 @@ void Writer::load_scales() {
       load("scales", {.name = "scales", .dtype = wide_, .shape = {kScaleDepth + depths()}, .owner = "losses"});
 }
 
-ValueId Writer::rope_table_of(const ModelConfig& rotation, const char* name) {
+ValueId Writer::rope_table_of(const ModelConfig& rotation, const char* name, int64_t parts) {
   return parameter(
       {.name = name, .part = Parameter::Part::rope_table, .start = Parameter::Start::rope_table, .trained = false},
-      wide_, {spec_.sequence_length / cp(), rotation.rotary_width()});
+      wide_, {spec_.sequence_length / (cp() * parts), rotation.rotary_width()});
 }
 
 void Writer::load_rope_table() {
   rope_ = rope_table_of(config_, kRopeTable);
+  if (config_.selects()) own_rope_ = tp() > 1 ? rope_table_of(config_, kOwnRopeTable, tp()) : rope_;
   if (config_.has_window_rotation())
     window_rope_ = rope_table_of(config_.with_rotation_of_windows(), kWindowRopeTable);
 }
@@ -254,6 +256,13 @@ ValueId Writer::cache(const std::string& name, int64_t width) {
   return text_.listing.add_value({.name = fmt::format("cache.{}.{}", layer_, name),
                                   .dtype = spec_.dtype,
                                   .shape = {positions, {width, none}},
+                                  .role = ir::Role::cache});
+}
+
+ValueId Writer::cache_of_sequences(const std::string& name, int64_t width, Dtype dtype) {
+  return text_.listing.add_value({.name = fmt::format("cache.{}.{}", layer_, name),
+                                  .dtype = dtype,
+                                  .shape = {{spec_.cached_sequences, none}, {width, none}},
                                   .role = ir::Role::cache});
 }
 

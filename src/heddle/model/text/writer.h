@@ -118,6 +118,12 @@ class Writer {
   }
   void load_scales();
   void load_rope_table();
+  /// The rotary table of this rank's own rows, which are a part of its tp group's; only where the model selects keys.
+  ir::ValueId own_rope_table() const { return own_rope_; }
+
+  /// The keys that the newest layer with an indexer has chosen, for layers that share them.
+  ir::ValueId chosen() const { return chosen_; }
+  void set_chosen(ir::ValueId chosen) { chosen_ = chosen; }
 
   /// The first position that each position of the microbatch's sequences may see; none where documents are not
   /// apart.
@@ -140,6 +146,8 @@ class Writer {
   void load_places();
   ir::ValueId cache(const std::string& name, int64_t width);
   void keep_rows(ir::ValueId x_TW, ir::ValueId cache, int64_t first = 0);
+  /// A cache of `width` numbers for each sequence, which a recurrent layer goes on from.
+  ir::ValueId cache_of_sequences(const std::string& name, int64_t width, Dtype dtype);
 
  private:
   const ModelConfig& config_;
@@ -152,7 +160,8 @@ class Writer {
   ir::ValueId scales_ = ir::none, rope_ = ir::none, window_rope_ = ir::none, places_ = ir::none, starts_ = ir::none,
               positions_ = ir::none;
   bool turns_by_window() const { return config_.has_window_rotation() && config_.has_window(layer_); }
-  ir::ValueId rope_table_of(const ModelConfig& rotation, const char* name);
+  ir::ValueId rope_table_of(const ModelConfig& rotation, const char* name, int64_t parts = 1);
+  ir::ValueId own_rope_ = ir::none, chosen_ = ir::none;
   static constexpr int64_t kSites = 3;
   bool trains_with(double rate) const { return rate > 0 && spec_.purpose == ir::Purpose::train; }
   bool parts_documents() const { return spec_.documents_apart || spec_.document_end >= 0; }

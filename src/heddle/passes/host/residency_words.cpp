@@ -16,6 +16,7 @@ struct PartWord {
 using Part = model::Parameter::Part;
 constexpr PartWord kParts[] = {{"embedding", Part::embedding},
                                {"attention", Part::attention},
+                               {"indexer", Part::indexer},
                                {"mlp", Part::mlp},
                                {"router", Part::router},
                                {"experts", Part::experts},
@@ -27,6 +28,7 @@ bool holds(const OpGroup& group, const model::Parameter& p) {
   const OpGroup any;
   const bool everywhere = group.first_layer == any.first_layer && group.last_layer == any.last_layer;
   if (!everywhere && (p.layer < group.first_layer || p.layer > group.last_layer)) return false;
+  if (p.part == Part::convolution && group.name == "attention") return true;
   return group.name == kAll || group.name == kAuto ||
          std::any_of(std::begin(kParts), std::end(kParts),
                      [&](const PartWord& word) { return word.name == group.name && word.part == p.part; });

@@ -281,6 +281,7 @@ int64_t exact_scratch(const ir::Listing& listing, const ir::Op& op, const ir::Ro
 
 std::vector<KernelEntry> linear_entries() {
   return {entry("linear", "tiles", linear, narrow<Among::in, 0>, linear_scratch),
+          entry("detached_linear", "tiles", linear, narrow<Among::in, 0>, linear_scratch),
           entry("linear_dgrad", "tiles", linear_dgrad, narrow<Among::in, 0>, linear_scratch),
           entry("linear_wgrad", "tiles", linear_wgrad, narrow<Among::in, 0>, linear_scratch),
           entry("add_bias_wgrad", "rows", add_bias_wgrad, narrow<Among::in, 0>, column_sums_scratch),

@@ -1,0 +1,396 @@
+// A row's keys are shared among the threads of a block, each of which takes whole products. A gradient of keys has
+// one block a key, which looks the key up in each query's choice: sums are in increasing query, whatever ran first.
+#include "heddle/kernels/cuda/language.h"
+#include "heddle/kernels/cuda/selection_kernels.h"
+
+namespace heddle::kernels::cuda {
+
+namespace {
+
+constexpr int kWarps = kSelectionThreads / kWarp;
+
+HEDDLE_DEVICE int64_t base_of(const QueryRowsArgs& rows, int64_t t) {
+  if (rows.places == nullptr) return t / rows.own * rows.S;
+  return rows.places[t] < 0 ? 0 : rows.places[t] / rows.S * rows.S;
+}
+HEDDLE_DEVICE int64_t seen_of(const QueryRowsArgs& rows, int64_t t) {
+  if (rows.places != nullptr) return rows.places[t] < 0 ? 0 : rows.places[t] % rows.S + 1;
+  const int64_t i = rows.tp_index * rows.own + t % rows.own;
+  if (rows.cp == 1) return i + 1;
+  const int64_t chunk = rows.S / (2 * rows.cp);
+  return (i < chunk ? rows.cp_index * chunk + i : (2 * rows.cp - 1 - rows.cp_index) * chunk + (i - chunk)) + 1;
+}
+HEDDLE_DEVICE int64_t first_of(const QueryRowsArgs& rows, int64_t t) {
+  if (rows.starts == nullptr) return 0;
+  const int64_t end = seen_of(rows, t);
+  const int64_t first = rows.starts[base_of(rows, t) + end - 1];
+  return first < 0 ? 0 : first < end ? first : end;
+}
+
+/// The columns of a row that hold keys, and the row of the key in one of them.
+struct RowKeys {
+  const int32_t* chosen;
+  int64_t begin, end, base;
+  HEDDLE_DEVICE int64_t row(int64_t j) const { return base + (chosen == nullptr ? j : chosen[j]); }
+};
+HEDDLE_DEVICE RowKeys keys_of(const QueryRowsArgs& rows, const int32_t* chosen, int64_t c, int64_t t) {
+  RowKeys keys{chosen == nullptr ? nullptr : chosen + t * c, 0, c, base_of(rows, t)};
+  if (chosen == nullptr) {
+    keys.begin = first_of(rows, t);
+    keys.end = seen_of(rows, t);
+    return keys;
+  }
+  int64_t low = 0;  // the first column without a key
+  while (low < keys.end) {
+    const int64_t middle = (low + keys.end) / 2;
+    if (keys.chosen[middle] < 0) {
+      keys.end = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return keys;
+}
+/// The column of row t that holds position n of the query's sequence, or −1.
+HEDDLE_DEVICE int64_t column_of(const QueryRowsArgs& rows, const int32_t* chosen, int64_t c, int64_t t, int64_t n) {
+  const RowKeys keys = keys_of(rows, chosen, c, t);
+  if (chosen == nullptr) return n >= keys.begin && n < keys.end ? n : -1;
+  int64_t low = 0, high = keys.end;
+  while (low < high) {
+    const int64_t middle = (low + high) / 2;
+    if (keys.chosen[middle] < n) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low < keys.end && keys.chosen[low] == n ? low : -1;
+}
+
+template <class X, class Y>
+HEDDLE_DEVICE float dot(const X* x, const Y* y, int64_t width) {
+  float sum = 0;
+  for (int64_t i = 0; i < width; ++i) sum += to_float(x[i]) * to_float(y[i]);
+  return sum;
+}
+/// Computes the same with all threads of the block, and gives it to each.
+template <class X, class Y>
+HEDDLE_DEVICE float block_dot(const X* x, const Y* y, int64_t width, float* board) {
+  float sum = 0;
+  for (int64_t i = threadIdx.x; i < width; i += kSelectionThreads) sum += to_float(x[i]) * to_float(y[i]);
+  return block_sum(sum, board);
+}
+
+template <class X>
+HEDDLE_DEVICE float score(const IndexArgs& args, int64_t t, int64_t key) {
+  const X* q = static_cast<const X*>(args.q) + t * args.h * args.d;
+  const X* k = static_cast<const X*>(args.k) + key * args.d;
+  float sum = 0;
+  for (int64_t j = 0; j < args.h; ++j) sum += args.w[t * args.h + j] * fmaxf(0.0f, dot(q + j * args.d, k, args.d));
+  return args.scale * sum;
+}
+
+/// The order of floats as that of unsigned numbers: both zeros alike, a NaN below all else.
+HEDDLE_DEVICE uint32_t order_of(float x) {
+  if (x != x) return 0;
+  const uint32_t bits = word_of(x + 0.0f);
+  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+}
+
+/// s = scale·q·k of a row's keys and one head, then their exponentials; returns the greatest, and their sum.
+template <class Q, class K>
+HEDDLE_DEVICE float exponentials(const RowKeys& keys, const Q* q, const K* k, int64_t hk, int64_t kv, int64_t d,
+                                 float scale, float* s, float* board, float& sum) {
+  float most = -3.4e38f;
+  for (int64_t j = keys.begin + threadIdx.x; j < keys.end; j += kSelectionThreads) {
+    s[j] = scale * dot(q, k + (keys.row(j) * hk + kv) * d, d);
+    most = fmaxf(most, s[j]);
+  }
+  most = block_max(most, board);
+  sum = 0;
+  for (int64_t j = keys.begin + threadIdx.x; j < keys.end; j += kSelectionThreads) {
+    s[j] = expf(s[j] - most);
+    sum += s[j];
+  }
+  sum = block_sum(sum, board);
+  __syncthreads();
+  return most;
+}
+
+/// The indexer's scores of a row in `i`, which become its distribution; returns ln of it less the scores.
+template <class X>
+HEDDLE_DEVICE float distribution(const IndexLossArgs& args, const RowKeys& keys, int64_t t, float* i, float* board,
+                                 float& total) {
+  float most = -3.4e38f;
+  total = 0;
+  for (int64_t j = keys.begin + threadIdx.x; j < keys.end; j += kSelectionThreads) {
+    i[j] = score<X>(args.index, t, keys.row(j));
+    most = fmaxf(most, i[j]);
+    total += args.share[t * args.c + j];
+  }
+  most = block_max(most, board);
+  total = block_sum(total, board);
+  float sum = 0;
+  for (int64_t j = keys.begin + threadIdx.x; j < keys.end; j += kSelectionThreads) sum += expf(i[j] - most);
+  return -(most + logf(block_sum(sum, board)));
+}
+
+}  // namespace
+
+template <class X>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kSelectionThreads) choose_keys(ChooseArgs args) {
+  HEDDLE_SHARED(int, board, kWarps);
+  HEDDLE_SHARED(unsigned, votes, kWarps);
+  float* scores = args.scores + static_cast<int64_t>(blockIdx.x) * args.index.rows.S;
+  for (int64_t t = blockIdx.x; t < args.index.T; t += gridDim.x) {
+    const int64_t first = first_of(args.index.rows, t), seen = seen_of(args.index.rows, t);
+    const int64_t base = base_of(args.index.rows, t), count = min(args.c, seen - first);
+    int32_t* chosen = args.chosen + t * args.c;
+    for (int64_t j = count + threadIdx.x; j < args.c; j += kSelectionThreads) chosen[j] = -1;
+    if (count == seen - first) {
+      for (int64_t j = threadIdx.x; j < count; j += kSelectionThreads) chosen[j] = static_cast<int32_t>(first + j);
+      continue;
+    }
+    for (int64_t n = first + threadIdx.x; n < seen; n += kSelectionThreads)
+      scores[n] = score<X>(args.index, t, base + n);
+    __syncthreads();
+    // The greatest number that `count` orders reach, bit by bit; then as many of those that equal it as are wanted.
+    uint32_t least = 0;
+    int above = 0;
+    for (int bit = 31; bit >= 0; --bit) {
+      const uint32_t tried = least | (1u << bit);
+      int reach = 0;
+      for (int64_t n = first + threadIdx.x; n < seen; n += kSelectionThreads)
+        reach += order_of(scores[n]) >= tried ? 1 : 0;
+      if (block_sum(reach, board) >= count) least = tried;
+    }
+    for (int64_t n = first + threadIdx.x; n < seen; n += kSelectionThreads)
+      above += order_of(scores[n]) > least ? 1 : 0;
+    const int64_t equal_ones = count - block_sum(above, board);
+    int64_t equal_before = 0, taken = 0;
+    for (int64_t n0 = first; n0 < seen; n0 += kSelectionThreads) {
+      const int64_t n = n0 + threadIdx.x;
+      const uint32_t order = n < seen ? order_of(scores[n]) : 0;
+      const bool equal = n < seen && order == least;
+      int all = 0;
+      const int64_t place = equal_before + count_before(equal, votes, all);
+      equal_before += all;
+      const bool takes = n < seen && (order > least || (equal && place < equal_ones));
+      const int64_t at = taken + count_before(takes, votes, all);
+      taken += all;
+      if (takes) chosen[at] = static_cast<int32_t>(n);
+    }
+    __syncthreads();
+  }
+}
+
+template <class Q, class K>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kSelectionThreads) chosen_attention(ChosenAttentionArgs args) {
+  HEDDLE_DYNAMIC_SHARED(shared);
+  HEDDLE_SHARED(float, board, kWarps);
+  float* s = reinterpret_cast<float*>(shared);
+  const int64_t row = blockIdx.x, t = row / args.h, kv = row % args.h / (args.h / args.hk), d = args.d, v = args.v;
+  const RowKeys keys = keys_of(args.rows, args.chosen, args.c, t);
+  const K* k = static_cast<const K*>(args.k);
+  float sum = 0;
+  const float most =
+      exponentials(keys, static_cast<const Q*>(args.q) + row * d, k, args.hk, kv, d, args.scale, s, board, sum);
+  const K* values = args.values == nullptr ? k : static_cast<const K*>(args.values);
+  const int64_t width = args.values == nullptr ? d : v;
+  Q* o = static_cast<Q*>(args.o) + row * v;
+  for (int64_t i = threadIdx.x; i < v; i += kSelectionThreads) {
+    float total = 0;
+    for (int64_t j = 0; j < keys.end; ++j)
+      total += s[j] * to_float(values[(keys.row(j) * args.hk + kv) * width + i]);
+    o[i] = rounded<Q>(keys.end == 0 ? 0.0f : total / sum);
+  }
+  if (threadIdx.x == 0) args.lse[row] = keys.end == 0 ? float_of_word(0xff800000u) : most + logf(sum);
+}
+
+template <class X>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kSelectionThreads) chosen_attention_dq(ChosenAttentionGradArgs args) {
+  HEDDLE_DYNAMIC_SHARED(shared);
+  HEDDLE_SHARED(float, board, kWarps);
+  float* ds = reinterpret_cast<float*>(shared);
+  const int64_t row = blockIdx.x, t = row / args.h, kv = row % args.h / (args.h / args.hk), d = args.d, v = args.v;
+  const RowKeys keys = keys_of(args.rows, args.chosen, args.c, t);
+  const X *q = static_cast<const X*>(args.q) + row * d, *d_o = static_cast<const X*>(args.d_o) + row * v;
+  const X *k = static_cast<const X*>(args.k), *values = static_cast<const X*>(args.values);
+  const float delta = block_dot(d_o, static_cast<const X*>(args.o) + row * v, v, board), lse = args.lse[row];
+  if (threadIdx.x == 0) args.delta[row] = delta;
+  for (int64_t j = threadIdx.x; j < keys.end; j += kSelectionThreads) {
+    const int64_t key = keys.row(j) * args.hk + kv;
+    const float p = expf(args.scale * dot(q, k + key * d, d) - lse);
+    ds[j] = p * (dot(d_o, values + key * v, v) - delta) * args.scale;
+  }
+  __syncthreads();
+  for (int64_t i = threadIdx.x; i < d; i += kSelectionThreads) {
+    float total = 0;
+    for (int64_t j = 0; j < keys.end; ++j) total += ds[j] * to_float(k[(keys.row(j) * args.hk + kv) * d + i]);
+    static_cast<X*>(args.dq)[row * d + i] = rounded<X>(total);
+  }
+}
+
+template <class X>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kSelectionThreads) chosen_attention_dkv(ChosenAttentionGradArgs args) {
+  HEDDLE_SHARED(float, board, kWarps);
+  HEDDLE_SHARED(int, found, kSelectionThreads);
+  const int64_t key = blockIdx.x, n = key / args.hk, kv = key % args.hk, g = args.h / args.hk, d = args.d,
+                v = args.v;
+  const int64_t sequence = n / args.rows.S, end = (sequence + 1) * args.rows.own;
+  const X *k = static_cast<const X*>(args.k) + key * d, *value = static_cast<const X*>(args.values) + key * v;
+  float dk[kColumnsPerThread] = {}, dv[kColumnsPerThread] = {};
+  for (int64_t t0 = sequence * args.rows.own; t0 < end; t0 += kSelectionThreads) {
+    const int64_t own = t0 + threadIdx.x;
+    found[threadIdx.x] = own < end && column_of(args.rows, args.chosen, args.c, own, n % args.rows.S) >= 0 ? 1 : 0;
+    __syncthreads();
+    for (int64_t t = t0; t < end && t < t0 + kSelectionThreads; ++t) {
+      if (found[t - t0] == 0) continue;
+      for (int64_t row = t * args.h + kv * g; row < t * args.h + (kv + 1) * g; ++row) {
+        const X *q = static_cast<const X*>(args.q) + row * d, *d_o = static_cast<const X*>(args.d_o) + row * v;
+        const float p = expf(args.scale * block_dot(q, k, d, board) - args.lse[row]);
+        const float ds = p * (block_dot(d_o, value, v, board) - args.delta[row]) * args.scale;
+        HEDDLE_UNROLL
+        for (int m = 0; m < kColumnsPerThread; ++m) {
+          const int64_t i = threadIdx.x + static_cast<int64_t>(m) * kSelectionThreads;
+          if (i < d) dk[m] += ds * to_float(q[i]);
+          if (i < v) dv[m] += p * to_float(d_o[i]);
+        }
+      }
+    }
+    __syncthreads();
+  }
+  HEDDLE_UNROLL
+  for (int m = 0; m < kColumnsPerThread; ++m) {
+    const int64_t i = threadIdx.x + static_cast<int64_t>(m) * kSelectionThreads;
+    if (i < d) static_cast<X*>(args.dk)[key * d + i] = rounded<X>(dk[m]);
+    if (i < v) static_cast<X*>(args.dv)[key * v + i] = rounded<X>(dv[m]);
+  }
+}
+
+template <class X>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kSelectionThreads) attention_share(AttentionShareArgs args) {
+  HEDDLE_DYNAMIC_SHARED(shared);
+  HEDDLE_SHARED(float, board, kWarps);
+  float* s = reinterpret_cast<float*>(shared);
+  const int64_t t = blockIdx.x;
+  const RowKeys keys = keys_of(args.rows, args.chosen, args.c, t);
+  float* share = args.share + t * args.c;
+  for (int64_t j = threadIdx.x; j < args.c; j += kSelectionThreads) share[j] = 0;
+  for (int64_t head = 0; head < args.h; ++head) {
+    float sum = 0;
+    exponentials(keys, static_cast<const X*>(args.q) + (t * args.h + head) * args.d, static_cast<const X*>(args.k),
+                 args.hk, head / (args.h / args.hk), args.d, args.scale, s, board, sum);
+    for (int64_t j = keys.begin + threadIdx.x; j < keys.end; j += kSelectionThreads) share[j] += s[j] / sum;
+  }
+}
+
+template <class X>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kSelectionThreads) index_loss(IndexLossArgs args) {
+  HEDDLE_DYNAMIC_SHARED(shared);
+  HEDDLE_SHARED(float, board, kWarps);
+  HEDDLE_SHARED(double, wide_board, kWarps);
+  float* i = reinterpret_cast<float*>(shared);
+  const int64_t t = blockIdx.x;
+  const RowKeys keys = keys_of(args.index.rows, args.chosen, args.c, t);
+  float total = 0;
+  const float log_part = distribution<X>(args, keys, t, i, board, total);
+  double divergence = 0;
+  for (int64_t j = keys.begin + threadIdx.x; j < keys.end; j += kSelectionThreads) {
+    const float p = args.share[t * args.c + j] / total;
+    if (p > 0) divergence += static_cast<double>(p) * (logf(p) - (i[j] + log_part));
+  }
+  divergence = block_sum(divergence, wide_board);
+  if (threadIdx.x == 0) args.loss[t] = args.weight * divergence;
+}
+
+template <class X>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kSelectionThreads) index_loss_dq(IndexLossArgs args) {
+  HEDDLE_DYNAMIC_SHARED(shared);
+  HEDDLE_SHARED(float, board, kWarps);
+  float* i = reinterpret_cast<float*>(shared);
+  const int64_t t = blockIdx.x, h = args.index.h, d = args.index.d;
+  const RowKeys keys = keys_of(args.index.rows, args.chosen, args.c, t);
+  float total = 0;
+  const float log_part = distribution<X>(args, keys, t, i, board, total);
+  const float factor = *args.factor * args.weight * args.index.scale;
+  float* d_score = args.d_score + t * args.c;
+  for (int64_t j = keys.begin + threadIdx.x; j < keys.end; j += kSelectionThreads)
+    d_score[j] = factor * (expf(i[j] + log_part) - args.share[t * args.c + j] / total);
+  const X* k = static_cast<const X*>(args.index.k);
+  for (int64_t row = t * h; row < (t + 1) * h; ++row) {
+    const X* q = static_cast<const X*>(args.index.q) + row * d;
+    float dw = 0;
+    __syncthreads();
+    for (int64_t j = keys.begin + threadIdx.x; j < keys.end; j += kSelectionThreads) {
+      const float s = dot(q, k + keys.row(j) * d, d);
+      i[j] = s > 0 ? d_score[j] : 0.0f;
+      dw += i[j] * s;
+    }
+    dw = block_sum(dw, board);
+    if (threadIdx.x == 0) args.dw[row] = dw;
+    __syncthreads();
+    for (int64_t e = threadIdx.x; e < d; e += kSelectionThreads) {
+      float sum = 0;
+      for (int64_t j = keys.begin; j < keys.end; ++j) sum += i[j] * to_float(k[keys.row(j) * d + e]);
+      static_cast<X*>(args.dq)[row * d + e] = rounded<X>(args.index.w[row] * sum);
+    }
+  }
+}
+
+template <class X>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kSelectionThreads) index_loss_dk(IndexLossArgs args) {
+  HEDDLE_SHARED(float, board, kWarps);
+  HEDDLE_SHARED(int, found, kSelectionThreads);
+  const QueryRowsArgs& rows = args.index.rows;
+  const int64_t key = blockIdx.x, h = args.index.h, d = args.index.d, sequence = key / rows.S;
+  const int64_t end = (sequence + 1) * rows.own;
+  const X* k = static_cast<const X*>(args.index.k) + key * d;
+  float dk[kColumnsPerThread] = {};
+  for (int64_t t0 = sequence * rows.own; t0 < end; t0 += kSelectionThreads) {
+    const int64_t own = t0 + threadIdx.x;
+    found[threadIdx.x] = own < end ? static_cast<int>(column_of(rows, args.chosen, args.c, own, key % rows.S)) : -1;
+    __syncthreads();
+    for (int64_t t = t0; t < end && t < t0 + kSelectionThreads; ++t) {
+      const int64_t column = found[t - t0];
+      if (column < 0) continue;
+      const float d_score = args.d_score[t * args.c + column];
+      for (int64_t row = t * h; row < (t + 1) * h; ++row) {
+        const X* q = static_cast<const X*>(args.index.q) + row * d;
+        if (!(block_dot(q, k, d, board) > 0)) continue;
+        const float ds = d_score * args.index.w[row];
+        HEDDLE_UNROLL
+        for (int m = 0; m < kColumnsPerThread; ++m) {
+          const int64_t i = threadIdx.x + static_cast<int64_t>(m) * kSelectionThreads;
+          if (i < d) dk[m] += ds * to_float(q[i]);
+        }
+      }
+    }
+    __syncthreads();
+  }
+  HEDDLE_UNROLL
+  for (int m = 0; m < kColumnsPerThread; ++m) {
+    const int64_t i = threadIdx.x + static_cast<int64_t>(m) * kSelectionThreads;
+    if (i < d) static_cast<X*>(args.dk)[key * d + i] = rounded<X>(dk[m]);
+  }
+}
+
+template HEDDLE_KERNEL void choose_keys<float>(ChooseArgs args);
+template HEDDLE_KERNEL void choose_keys<Bf16>(ChooseArgs args);
+template HEDDLE_KERNEL void chosen_attention<float, float>(ChosenAttentionArgs args);
+template HEDDLE_KERNEL void chosen_attention<float, Bf16>(ChosenAttentionArgs args);
+template HEDDLE_KERNEL void chosen_attention<Bf16, Bf16>(ChosenAttentionArgs args);
+template HEDDLE_KERNEL void chosen_attention_dq<float>(ChosenAttentionGradArgs args);
+template HEDDLE_KERNEL void chosen_attention_dq<Bf16>(ChosenAttentionGradArgs args);
+template HEDDLE_KERNEL void chosen_attention_dkv<float>(ChosenAttentionGradArgs args);
+template HEDDLE_KERNEL void chosen_attention_dkv<Bf16>(ChosenAttentionGradArgs args);
+template HEDDLE_KERNEL void attention_share<float>(AttentionShareArgs args);
+template HEDDLE_KERNEL void attention_share<Bf16>(AttentionShareArgs args);
+template HEDDLE_KERNEL void index_loss<float>(IndexLossArgs args);
+template HEDDLE_KERNEL void index_loss<Bf16>(IndexLossArgs args);
+template HEDDLE_KERNEL void index_loss_dq<float>(IndexLossArgs args);
+template HEDDLE_KERNEL void index_loss_dq<Bf16>(IndexLossArgs args);
+template HEDDLE_KERNEL void index_loss_dk<float>(IndexLossArgs args);
+template HEDDLE_KERNEL void index_loss_dk<Bf16>(IndexLossArgs args);
+
+}  // namespace heddle::kernels::cuda

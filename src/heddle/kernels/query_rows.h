@@ -1,0 +1,54 @@
+// The sequence and position of each row of queries, where keys are those of whole sequences or the rows of a cache
+// (ops/selection.cpp).
+//
+// S is the length of a sequence. A rank of cp has S ÷ cp positions of it, those of ir::position. A rank of tp has
+// its part of these, in order. With places a query stands at places[t] = sequence·S + position, or nowhere where
+// that is negative, and then sees nothing.
+#pragma once
+
+#include <algorithm>
+
+#include "heddle/base/error.h"
+#include "heddle/device/kernel_call.h"
+#include "heddle/kernels/seen_keys.h"
+
+namespace heddle::kernels {
+
+struct QueryRows {
+  explicit QueryRows(const device::KernelCall& call)
+      : S(call.op->attributes.integer("sequence")),
+        cp(static_cast<int>(call.op->attributes.integer_or("cp", 1))),
+        tp(static_cast<int>(call.op->attributes.integer_or("tp", 1))),
+        own(S / (cp * tp)),
+        cp_index(cp > 1 ? place_of(call).at(ir::Axis::cp) : 0),
+        tp_index(tp > 1 ? place_of(call).at(ir::Axis::tp) : 0),
+        starts(named_operand(call, "starts").as<const int32_t>()),
+        places(named_operand(call, "places").as<const int32_t>()) {}
+
+  /// The first of the keys of the query's sequence.
+  int64_t base(int64_t t) const { return places == nullptr ? t / own * S : std::max(places[t], 0) / S * S; }
+  /// Query t sees the positions [first, seen) of its sequence.
+  int64_t seen(int64_t t) const {
+    if (places != nullptr) return places[t] < 0 ? 0 : places[t] % S + 1;
+    return ir::position(tp_index * own + t % own, S, cp_index, cp) + 1;
+  }
+  int64_t first(int64_t t) const {
+    if (starts == nullptr) return 0;
+    const int64_t end = seen(t);
+    return std::clamp<int64_t>(starts[base(t) + end - 1], 0, end);
+  }
+
+  int64_t S;
+  int cp, tp;
+  int64_t own;  // rows of this rank of each sequence
+  int cp_index, tp_index;
+  const int32_t *starts, *places;
+
+ private:
+  static const ir::Coordinates& place_of(const device::KernelCall& call) {
+    HEDDLE_CHECK(call.place != nullptr, "'{}' runs without a place in the mesh", call.op->kind());
+    return *call.place;
+  }
+};
+
+}  // namespace heddle::kernels

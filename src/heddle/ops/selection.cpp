@@ -1,0 +1,245 @@
+// Selection of keys (DeepSeek Sparse Attention: DeepSeek-V3.2, arXiv 2512.02556, section 2.1). An indexer of h heads of
+// d elements scores the keys that a query may see: I[t,s] = scale · Σ_h w[t,h] · relu(q[t,h] · k[s]). `choose_keys`
+// takes the top_k best of them. Of equal scores the earlier key is chosen. What it chooses are positions in the query's
+// sequence, in increasing order, and −1 behind the last one.
+//
+// T = B·S/(cp·tp) rows of queries. With cp > 1 a rank has its share of each sequence, with tp > 1 its part of that
+// share. The keys k are those of the whole sequences, in order. With `places`, keys are the rows of a cache instead, of
+// sequences of S positions, and query t stands at places[t] (ops/cache.cpp).
+//
+// `chosen_attention` reads the chosen keys alone. Without v, the first value_dim elements of a key are its value.
+// `attention_share` is what all heads together give to each key. `index_loss` draws the indexer to it. Let p be that
+// share ÷ its sum: the loss is weight · Σ_t KL(p_t ‖ softmax(I_t)). It goes over the chosen keys, and without `chosen`
+// over all that a query sees. p has no gradient. Neither has the input of `detached_linear`: the indexer learns from
+// its own loss alone, and nothing else learns from it (section 2.1.1).
+#include <algorithm>
+
+#include "heddle/base/error.h"
+#include "heddle/ops/ops.h"
+#include "heddle/ops/product_shapes.h"
+
+namespace heddle::ops {
+
+namespace {
+
+extern const OpDef chosen_attention_dgrad, index_loss_dgrad;
+
+// Rows of queries q, of which each of the cp·tp ranks has as many, and of whole sequences of keys k.
+void check_rows(const Rule& rule, const Op& op, size_t q, size_t k) {
+  const Attributes& a = op.attributes;
+  const int64_t length = a.integer("sequence"), cp = a.integer_or("cp", 1), tp = a.integer_or("tp", 1);
+  rule.require(length >= 1 && cp >= 1 && tp >= 1, "a size is below one");
+  const int places = ir::place_of("places", op.def->operands);
+  if (places >= 0 && rule.has(static_cast<size_t>(places))) {
+    rule.require(cp == 1 && tp == 1, "a cache is of one rank");
+    rule.require(rule.dtype(static_cast<size_t>(places)) == Dtype::i32, "places are not i32");
+    rule.shape(static_cast<size_t>(places), {rule.dim(q, 0)});
+    rule.quotient(rule.size(k, 0), length, "rows of the cache are not whole sequences");
+    return;
+  }
+  rule.require(length % ((cp > 1 ? 2 * cp : 1) * tp) == 0, "a sequence is not equal parts of all ranks");
+  rule.require(rule.size(q, 0) % (length / (cp * tp)) == 0, "rows are not whole sequences");
+  rule.require(rule.size(k, 0) == rule.size(q, 0) * cp * tp, "keys are not those of the whole sequences");
+  const int starts = ir::place_of("starts", op.def->operands);
+  if (starts < 0 || !rule.has(static_cast<size_t>(starts))) return;
+  rule.require(rule.dtype(static_cast<size_t>(starts)) == Dtype::i32, "starts are not i32");
+  rule.shape(static_cast<size_t>(starts), {rule.dim(k, 0)});
+}
+
+void check_chosen(const Rule& rule, size_t q, size_t chosen) {
+  rule.require(rule.dtype(chosen) == Dtype::i32, "the chosen keys are not i32");
+  rule.shape(chosen, {rule.dim(q, 0), rule.dim(chosen, 1)});
+}
+
+// q, k and w of an indexer, which lead its operands.
+void check_indexer(const Rule& rule, const Op& op) {
+  const int64_t heads = op.attributes.integer("heads"), width = op.attributes.integer("head_dim");
+  rule.require(heads >= 1 && width >= 1, "a size is below one");
+  rule.shape(0, {rule.dim(0, 0), fixed(heads * width)});
+  rule.shape(1, {rule.dim(1, 0), fixed(width)});
+  rule.shape(2, {rule.dim(0, 0), fixed(heads)});
+  rule.require(rule.dtype(2) == wide(rule.dtype(0)), "the weights of heads are not wide");
+  check_rows(rule, op, 0, 1);
+}
+
+// Keys that a query sees, a mean over all.
+double seen(const Op& op) { return (static_cast<double>(op.attributes.integer("sequence")) + 1) / 2; }
+// It counts the same where a query has no more than `count` of them.
+double seen(const Op& op, int64_t count) {
+  const auto length = static_cast<double>(op.attributes.integer("sequence"));
+  const double most = std::min(static_cast<double>(count), length);
+  return most - most * (most - 1) / (2 * length);
+}
+double seen(const Listing& listing, const Op& op, ValueId chosen) {
+  return chosen == none ? seen(op) : seen(op, listing.value(chosen).shape[1].count);
+}
+
+// `products` of all heads with so many keys of each query.
+Cost pairs_cost(const Listing& listing, const Op& op, const RowCounts& rows, ValueId q, double keys, double products) {
+  Cost cost = operand_cost(listing, op, rows);
+  cost.flops = 2 * rows_of(listing, q, rows) * keys * static_cast<double>(op.attributes.integer("heads")) * products;
+  return cost;
+}
+double width(const Op& op) { return static_cast<double>(op.attributes.integer("head_dim")); }
+double value_width(const Op& op) { return static_cast<double>(op.attributes.integer("value_dim")); }
+
+const OpDef detached_linear{
+    .kind = "detached_linear",
+    .operands = "x w", .results = "y", .attributes = "wide?",
+    .product_of_rows = true,
+    .packable = "w",
+    .by_row = "x y",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      return linear_shape(rule, 1, op.attributes.integer_or("wide", 0) != 0 ? wide(rule.dtype(0)) : rule.dtype(0));
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      writer.weight_gradient(find("linear_wgrad"), {op.in[0], d_out[0]}, {op.in[1]});
+      return std::vector<ValueId>{none, none};
+    },
+    .cost = product_cost,
+};
+
+const OpDef choose_keys{
+    .kind = "choose_keys",
+    .operands = "q k w starts? places?", .results = "chosen",
+    .attributes = "heads head_dim sequence top_k scale cp? tp?",
+    .replayable = false,
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      check_indexer(rule, op);
+      const int64_t count = op.attributes.integer("top_k");
+      rule.require(count >= 1 && count <= op.attributes.integer("sequence"), "top_k is not within the sequence");
+      return std::vector{output(Dtype::i32, {rule.dim(0, 0), fixed(count)}, Role::metadata)};
+    },
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
+      return pairs_cost(listing, op, rows, op.in[0], seen(op), width(op));
+    },
+};
+
+// q at operand `q`, then k and v; returns the shape of o.
+ir::Shape check_heads(const Rule& rule, const Op& op, size_t q, size_t chosen) {
+  const Attributes& a = op.attributes;
+  rule.quotient(a.integer("heads"), a.integer("kv_heads"), "heads is not a multiple of kv_heads");
+  rule.shape(q, {rule.dim(q, 0), fixed(a.integer("heads") * a.integer("head_dim"))});
+  rule.shape(q + 1, {rule.dim(q + 1, 0), fixed(a.integer("kv_heads") * a.integer("head_dim"))});
+  if (rule.has(q + 2)) {
+    rule.shape(q + 2, {rule.dim(q + 1, 0), fixed(a.integer("kv_heads") * a.integer("value_dim"))});
+  } else {
+    rule.require(a.integer("value_dim") <= a.integer("head_dim"), "a value is longer than the key that it is in");
+  }
+  check_chosen(rule, q, chosen);
+  check_rows(rule, op, q, q + 1);
+  return {rule.dim(q, 0), fixed(a.integer("heads") * a.integer("value_dim"))};
+}
+
+const OpDef chosen_attention{
+    .kind = "chosen_attention",
+    .operands = "q k v? chosen places?", .results = "o lse",
+    .attributes = "heads kv_heads head_dim value_dim sequence scale cp?",
+    .work = ir::Work::attention,
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      const ir::Shape shape = check_heads(rule, op, 0, 3);
+      return std::vector{output(rule.dtype(0), shape),
+                         output(wide(rule.dtype(0)), {shape[0], fixed(op.attributes.integer("heads"))}, Role::metadata)};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      HEDDLE_CHECK(op.in[2] != none && operand(op, 4) == none, "'{}' of a cache has no gradient", op.kind());
+      std::vector<ValueId> d = writer.input_gradient(
+          chosen_attention_dgrad, {d_out[0], op.in[0], op.in[1], op.in[2], op.out[0], op.out[1], op.in[3]},
+          {writer.d(op.in[0]), writer.d(op.in[1]), writer.d(op.in[2])}, op.attributes);
+      d.resize(op.in.size(), none);
+      return d;
+    },
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
+      return pairs_cost(listing, op, rows, op.in[0], seen(listing, op, op.in[3]), width(op) + value_width(op));
+    },
+};
+
+const OpDef chosen_attention_dgrad{
+    .kind = "chosen_attention_dgrad",
+    .operands = "do q k v o lse chosen", .results = "dq dk dv",
+    .attributes = "heads kv_heads head_dim value_dim sequence scale cp?",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      rule.shape(0, check_heads(rule, op, 1, 6));
+      return std::vector{rule.like(1), rule.like(2), rule.like(3)};
+    },
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
+      return pairs_cost(listing, op, rows, op.in[1], seen(listing, op, op.in[6]),
+                        3 * width(op) + 2 * value_width(op));
+    },
+};
+
+const OpDef attention_share{
+    .kind = "attention_share",
+    .operands = "q k chosen? starts?", .results = "share",
+    .attributes = "heads kv_heads head_dim sequence scale cp?",
+    .work = ir::Work::attention,
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      const Attributes& a = op.attributes;
+      rule.quotient(a.integer("heads"), a.integer("kv_heads"), "heads is not a multiple of kv_heads");
+      rule.shape(0, {rule.dim(0, 0), fixed(a.integer("heads") * a.integer("head_dim"))});
+      rule.shape(1, {rule.dim(1, 0), fixed(a.integer("kv_heads") * a.integer("head_dim"))});
+      if (rule.has(2)) check_chosen(rule, 0, 2);
+      check_rows(rule, op, 0, 1);
+      const Dim keys = rule.has(2) ? rule.dim(2, 1) : fixed(a.integer("sequence"));
+      return std::vector{output(wide(rule.dtype(0)), {rule.dim(0, 0), keys}, Role::metadata)};
+    },
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
+      return pairs_cost(listing, op, rows, op.in[0], seen(listing, op, operand(op, 2)), width(op));
+    },
+};
+
+void check_index_loss(const Rule& rule, const Op& op) {
+  check_indexer(rule, op);
+  rule.require(rule.dtype(3) == wide(rule.dtype(0)), "the share is not wide");
+  rule.shape(3, {rule.dim(0, 0), rule.has(5) ? rule.dim(5, 1) : fixed(op.attributes.integer("sequence"))});
+  rule.require(rule.size(4, 0) > op.attributes.integer("scale_index"), "scale_index is out of range");
+  if (rule.has(5)) check_chosen(rule, 0, 5);
+}
+
+const OpDef index_loss{
+    .kind = "index_loss",
+    .operands = "q k w share scales chosen? starts?", .results = "loss",
+    .attributes = "heads head_dim sequence scale weight scale_index cp? tp?",
+    .is_loss = true,
+    .infer = [](const Listing& listing, const Op& op) {
+      check_index_loss(Rule(listing, op), op);
+      return std::vector{output(Dtype::f64, {fixed(1)}, Role::metadata)};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>&) {
+      std::vector<ValueId> d = writer.input_gradient(
+          index_loss_dgrad, op.in, {writer.d(op.in[0]), writer.d(op.in[1]), writer.d(op.in[2])}, op.attributes);
+      d.resize(op.in.size(), none);
+      return d;
+    },
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
+      return pairs_cost(listing, op, rows, op.in[0], seen(listing, op, operand(op, 5)), width(op));
+    },
+};
+
+const OpDef index_loss_dgrad{
+    .kind = "index_loss_dgrad",
+    .operands = "q k w share scales chosen? starts?", .results = "dq dk dw",
+    .attributes = "heads head_dim sequence scale weight scale_index cp? tp?",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      check_index_loss(rule, op);
+      return std::vector{rule.like(0), rule.like(1), rule.like(2)};
+    },
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
+      return pairs_cost(listing, op, rows, op.in[0], seen(listing, op, operand(op, 5)), 3 * width(op));
+    },
+};
+
+}  // namespace
+
+std::vector<const OpDef*> selection_ops() {
+  return {&detached_linear, &choose_keys,     &chosen_attention, &chosen_attention_dgrad,
+          &attention_share, &index_loss,      &index_loss_dgrad};
+}
+
+}  // namespace heddle::ops

@@ -1,0 +1,113 @@
+// Cases of the ops that select keys. They are apart from op_cases.h for its length: who runs those runs these too.
+#pragma once
+
+#include "tests/kernels/op_cases.h"
+
+namespace heddle::op_runner {
+
+/// A rank of cp and tp, of queries that are its part of each sequence of S.
+struct SelectionRank {
+  int cp = 1, cp_index = 0, tp = 1, tp_index = 0;
+  int64_t own(int64_t S) const { return S / (cp * tp); }
+  int64_t position(int64_t t, int64_t S) const {
+    return ir::position(tp_index * own(S) + t % own(S), S, cp_index, cp);
+  }
+  void place(OpCase& op) const {
+    op.place.index[static_cast<size_t>(ir::Axis::cp)] = cp_index;
+    op.place.degree[static_cast<size_t>(ir::Axis::cp)] = cp;
+    op.place.index[static_cast<size_t>(ir::Axis::tp)] = tp_index;
+    op.place.degree[static_cast<size_t>(ir::Axis::tp)] = tp;
+    if (cp > 1) op.attributes.set("cp", int64_t{cp});
+    if (tp > 1) op.attributes.set("tp", int64_t{tp});
+  }
+};
+
+/// Up to k positions at random for each row of B sequences of S, among those that it sees; −1 behind them.
+inline Tensor random_choice(int64_t B, int64_t S, int64_t k, const SelectionRank& rank, uint64_t seed) {
+  const RandomKey key(seed);
+  Tensor chosen(Dtype::i32, {B * rank.own(S), k}, -1);
+  for (int64_t t = 0; t < chosen.shape[0]; ++t) {
+    const int64_t seen = rank.position(t, S) + 1;
+    std::vector<int64_t> open(static_cast<size_t>(seen));
+    std::iota(open.begin(), open.end(), 0);
+    while (std::ssize(open) > k)
+      open.erase(open.begin() +
+                 static_cast<std::ptrdiff_t>(key.bits(static_cast<uint64_t>(t * S) + open.size()) % open.size()));
+    for (size_t j = 0; j < open.size(); ++j)
+      chosen.values[static_cast<size_t>(t * k) + j] = static_cast<double>(open[j]);
+  }
+  return chosen;
+}
+
+inline std::vector<CaseMaker> selection_cases() {
+  std::vector<CaseMaker> cases;
+  cases.push_back({"detached_linear", [](Dtype X, int64_t B) {
+                     return OpCase{
+                         "detached_linear",
+                         "detached_linear",
+                         {metadata(random_tensor(X, {B * 9, 17}, 1)), weight(random_tensor(X, {6, 17}, 2))},
+                         {{"wide", 1}},
+                         {}};
+                   }});
+  const auto attention = [&](std::string name, int64_t S, int64_t h, int64_t hk, int64_t k,
+                             SelectionRank rank = {}) {
+    cases.push_back(
+        {name, [=](Dtype X, int64_t B) {
+           OpCase op{
+               name,
+               "chosen_attention",
+               {activation(random_tensor(X, {B * rank.own(S), h * 5}, 61)),
+                activation(random_tensor(X, {B * S, hk * 5}, 62)),
+                activation(random_tensor(X, {B * S, hk * 4}, 63)), metadata(random_choice(B, S, k, rank, 64))},
+               {{"heads", h}, {"kv_heads", hk}, {"head_dim", 5}, {"value_dim", 4}, {"sequence", S}, {"scale", 0.4}},
+               {}};
+           rank.place(op);
+           return op;
+         }});
+  };
+  attention("chosen_attention", 9, 2, 2, 4);
+  attention("chosen_attention_grouped_heads", 17, 4, 2, 3);
+  attention("chosen_attention_of_one", 7, 2, 2, 1);
+  attention("chosen_attention_of_all", 7, 2, 1, 7);
+  attention("chosen_attention_many_rows", 150, 1, 1, 20);
+  for (const int index : {0, 1})
+    attention(fmt::format("chosen_attention_rank{}", index), 12, 2, 2, 4, {.cp = 2, .cp_index = index});
+
+  const auto loss = [&](std::string name, int64_t S, int64_t h, int64_t k, bool documents,
+                        SelectionRank rank = {}) {
+    cases.push_back({name, [=](Dtype X, int64_t B) {
+                       const int64_t rows = B * rank.own(S);
+                       Tensor share = random_tensor(wide(X), {rows, k > 0 ? k : S}, 74);
+                       for (double& v : share.values) v = std::abs(v) + 0.01;
+                       OpCase op{name,
+                                 "index_loss",
+                                 {activation(random_tensor(X, {rows, h * 6}, 71)),
+                                  activation(random_tensor(X, {B * S, 6}, 72)),
+                                  activation(random_tensor(wide(X), {rows, h}, 73)), metadata(share),
+                                  metadata(Tensor(wide(X), {2}, std::vector{3.0, 0.5})),
+                                  k > 0 ? metadata(random_choice(B, S, k, rank, 75)) : absent(),
+                                  documents ? Operand{document_starts(B, S), Role::input} : absent()},
+                                 {{"heads", h},
+                                  {"head_dim", 6},
+                                  {"sequence", S},
+                                  {"scale", 0.3},
+                                  {"weight", 0.7},
+                                  {"scale_index", 1}},
+                                 {}};
+                       rank.place(op);
+                       return op;
+                     }});
+  };
+  loss("index_loss_of_chosen", 9, 2, 4, false);
+  loss("index_loss_of_all", 9, 3, 0, false);
+  loss("index_loss_of_documents", 17, 2, 0, true);
+  loss("index_loss_many_rows", 150, 1, 12, false);
+  for (const int index : {0, 1, 2, 3}) {
+    const SelectionRank rank{.cp = 2, .cp_index = index / 2, .tp = 2, .tp_index = index % 2};
+    loss(fmt::format("index_loss_of_chosen_rank{}", index), 16, 2, 3, false, rank);
+    loss(fmt::format("index_loss_of_all_rank{}", index), 16, 2, 0, true, rank);
+  }
+  return cases;
+}
+
+}  // namespace heddle::op_runner

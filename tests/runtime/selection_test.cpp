@@ -1,0 +1,214 @@
+// Models that select keys: of all keys they are plain latent attention to the bit; what each stage trains; layouts
+// against one rank; what is made again, kept on the host and foretold of memory; cuts that part a layer from its
+// choice.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "heddle/base/error.h"
+#include "heddle/model/parameter_count.h"
+#include "heddle/model/shapes/shape.h"
+#include "heddle/passes/host/offload.h"
+#include "heddle/passes/recompute.h"
+#include "tests/runtime/kept_bits.h"
+#include "tests/runtime/same_batches.h"
+
+namespace heddle::test {
+namespace {
+
+using model::IndexStage;
+
+model::ModelConfig selecting(IndexStage stage = IndexStage::sparse, int64_t keys = 3) {
+  model::ModelConfig c = small();
+  c.index_topk = keys;
+  c.index_n_heads = 3;
+  c.index_head_dim = 6;
+  c.index_stage = stage;
+  c.index_loss_weight = 0.5;
+  return c;
+}
+
+bool of_indexer(const std::string& name) { return name.find(".indexer.") != std::string::npos; }
+
+std::map<std::string, std::vector<double>> step(const model::ModelConfig& c, const plan::Plan& plan,
+                                                const std::string& backend = "reference") {
+  TinyRun run(c, plan, backend, kArenaBytes);
+  fill(run, c, 5);
+  run.run(same_batches(c, run));
+  auto found = gradients_of(run);
+  if (c.selects() && c.index_stage != IndexStage::off) {
+    double sum = 0;
+    for (int64_t layer = 0; layer < c.num_hidden_layers; ++layer) {
+      if (c.has_indexer(layer)) sum += run.total(fmt::format("loss.index.{}", layer));
+    }
+    found["index loss"] = {sum};
+  }
+  return found;
+}
+
+plan::Plan one_rank(Dtype dtype = Dtype::f64) {
+  plan::Plan plan = plan_of_four({});
+  plan.microbatches = 8;
+  plan.dtype = dtype;
+  return plan;
+}
+
+TEST(SelectionOfKeys, OfAllKeysIsPlainAttention) {
+  for (const Dtype dtype : {Dtype::f64, Dtype::f32, Dtype::bf16}) {
+    for (const IndexStage stage : {IndexStage::sparse, IndexStage::dense, IndexStage::off}) {
+      model::ModelConfig plain = selecting(stage, kTinySequence);
+      const auto found = step(plain, one_rank(dtype));
+      plain.index_topk = 0;
+      plain.index_stage = IndexStage::sparse;
+      for (const auto& [name, values] : step(plain, one_rank(dtype))) {
+        if (stage == IndexStage::dense && name != "loss") continue;
+        EXPECT_EQ(found.at(name), values) << name << " in " << name_of(dtype) << ", stage " << word_of(stage);
+      }
+    }
+  }
+}
+
+// In each stage: what has a gradient, and what a step moves.
+TEST(SelectionOfKeys, StagesTrainTheirWeights) {
+  for (const IndexStage stage : {IndexStage::sparse, IndexStage::dense, IndexStage::off}) {
+    const model::ModelConfig c = selecting(stage);
+    TinyRun run(c, one_rank(), "reference", kArenaBytes);
+    fill(run, c, 5);
+    std::map<std::string, std::vector<double>> before;
+    for (const model::Parameter& p : run.parameters(0)) before[p.name] = run.whole("master.", p.name);
+    run.run(same_batches(c, run));
+    for (const model::Parameter& p : run.parameters(0)) {
+      if (p.start == model::Parameter::Start::rope_table) continue;
+      const bool trained = stage == IndexStage::sparse || of_indexer(p.name) == (stage == IndexStage::dense);
+      EXPECT_EQ(run.whole("master.", p.name) != before.at(p.name), trained)
+          << p.name << ", stage " << word_of(stage);
+    }
+  }
+}
+
+// The loss of the indexers alone moves them, and moves nothing else.
+TEST(SelectionOfKeys, TheIndexersLearnApart) {
+  const auto half = step(selecting(), one_rank());
+  model::ModelConfig c = selecting();
+  c.index_loss_weight = 1;
+  const auto whole = step(c, one_rank());
+  for (const auto& [name, values] : half) {
+    if (name == "index loss" || of_indexer(name)) {
+      std::vector<double> doubled = values;
+      for (double& v : doubled) v *= 2;
+      EXPECT_EQ(whole.at(name), doubled) << name;
+    } else {
+      EXPECT_EQ(whole.at(name), values) << name;
+    }
+  }
+  EXPECT_GT(half.at("index loss")[0], 0.01);
+}
+
+TEST(SelectionOfKeys, LayoutsAgreeWithOneRank) {
+  for (const IndexStage stage : {IndexStage::sparse, IndexStage::dense}) {
+    model::ModelConfig c = selecting(stage);
+    c.index_topk_freq = 2;  // layers 0, 1 and 3 have indexers
+    const auto expected = step(c, one_rank());
+    for (const plan::Degrees& mesh : std::vector<plan::Degrees>{
+             {.tp = 2}, {.cp = 2}, {.tp = 2, .cp = 2}, {.dp = 2, .ep = 2}, {.tp = 2, .dp = 2, .pp = 2, .ep = 2}}) {
+      plan::Plan plan = plan_of_four(mesh);
+      plan.microbatches = 8 / mesh.dp;
+      plan.dtype = Dtype::f64;
+      plan.parallel.context = model::Context::gather;
+      if (mesh.pp == 2) plan.parallel.layout = "Et|tttL";
+      const auto found = step(c, plan);
+      for (const auto& [name, values] : expected)
+        EXPECT_LT(relative(found.at(name), values), 1e-12) << name << " on " << plan::text_of(mesh);
+    }
+  }
+}
+
+TEST(SelectionOfKeys, MadeAgainAndOnTheHostKeepsEveryBit) {
+  for (const IndexStage stage : {IndexStage::sparse, IndexStage::dense}) {
+    model::ModelConfig c = selecting(stage);
+    c.index_head_dim = 8;  // whole parts of all ranks: what fills the last one up is of no account
+    for (const char* words : {"mla_up", "attention", "norm,gather,mla_up,attention,medium", "layer"}) {
+      for (const plan::Degrees& mesh : std::vector<plan::Degrees>{{}, {.tp = 2, .cp = 2}}) {
+        plan::Plan plan = plan_of_four(mesh);
+        plan.parallel.context = model::Context::gather;
+        plan.memory.recompute = passes::recompute_groups(words);
+        expect_same_bits(c, plan, "host");
+        expect_peak_as_predicted(c, plan);
+      }
+    }
+    plan::Plan plan = plan_of_four({});
+    plan.memory.offload = passes::offload_groups("input,layer");
+    plan.durations = [](const ir::Listing&, const ir::Op& op) {
+      return op.kind().starts_with("copy_") ? 0.0 : 1.0;
+    };
+    expect_same_bits(c, plan, "host");
+    expect_peak_as_predicted(c, plan);
+  }
+}
+
+// The choice is kept from forward to backward, and never made again.
+TEST(SelectionOfKeys, NoChoiceIsMadeTwice) {
+  plan::Plan plan = plan_of_four({});
+  plan.memory.recompute = passes::recompute_groups("layer");
+  const plan::Lowered lowered = plan::lower(selecting(), plan);
+  std::map<std::string_view, int> again, all;
+  for (const ir::Op& op : lowered.program.listings[0].ops) {
+    ++all[op.kind()];
+    again[op.kind()] += op.again ? 1 : 0;
+  }
+  EXPECT_EQ(all["choose_keys"], 4);
+  EXPECT_EQ(again["choose_keys"], 0);
+  EXPECT_GT(again["chosen_attention"], 0);
+}
+
+// The closed forms of search and prediction count what the text holds, in every stage.
+TEST(SelectionOfKeys, ParametersAreThoseOfTheClosedForm) {
+  for (const IndexStage stage : {IndexStage::sparse, IndexStage::dense, IndexStage::off}) {
+    for (const int64_t every : {1, 3}) {
+      for (const int64_t rank : {0, 8}) {
+        model::ModelConfig c = selecting(stage);
+        c.q_lora_rank = rank;
+        c.index_topk_freq = every;
+        c.topk_bias = false;  // no parameter of the text's count
+        c.num_nextn_predict_layers = 1;
+        const plan::Lowered lowered = plan::lower(c, plan_of_four({}));
+        const auto counted = model::count_parameters(c, lowered.parameters[0], lowered.program.listings[0]);
+        EXPECT_EQ(static_cast<double>(counted.total), model::total_parameters(model::shape_of(c, ""), true))
+            << word_of(stage) << ", one indexer of " << every;
+      }
+    }
+  }
+}
+
+TEST(SelectionOfKeys, IsRefusedWhereAChoiceIsElsewhere) {
+  const auto refusal = [](const model::ModelConfig& c, const plan::Plan& plan) -> std::string {
+    try {
+      plan::lower(c, plan);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  model::ModelConfig c = selecting();
+  plan::Plan plan = plan_of_four({.cp = 2});
+  plan.parallel.context = model::Context::ring;
+  EXPECT_EQ(
+      refusal(c, plan),
+      "parallel.context is \"ring\" with model.index_topk = 3 and mesh.cp = 2: keys are chosen where those of a "
+      "whole sequence are; parallel.context = \"gather\" goes with it");
+  c.index_topk_freq = 4;
+  EXPECT_EQ(refusal(c, plan_of_four({.pp = 2})),
+            "parallel.layout begins a stage with layer 2, which takes the keys that a layer before it has chosen "
+            "(model.index_topk_freq = 4); a stage may begin with layer 0, 1");
+  plan = plan_of_four({});
+  plan.lora.rank = 2;
+  EXPECT_EQ(refusal(c, plan),
+            "model.index_stage is \"sparse\" with lora.rank = 2: adapters freeze the indexers; model.index_stage = "
+            "\"off\" goes with it");
+  c.sliding_window = 4;
+  EXPECT_EQ(refusal(c, plan_of_four({})),
+            "model.index_topk needs model.sliding_window = 0: it selects among all keys");
+}
+
+}  // namespace
+}  // namespace heddle::test
