@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "heddle/passes/op_groups.h"
 #include "heddle/planner/budget/state_residencies.h"
 #include "heddle/planner/searched_plans.h"
 #include "tests/planner/planner_fixture.h"
@@ -90,6 +91,24 @@ TEST(ChoosePlan, TriesEverySwitchThatIsPlanned) {
   ASSERT_TRUE(choice.chosen.fits());
   EXPECT_LE(choice.chosen.step_us, choice.configured.step_us);
   for (const Candidate& c : choice.all) EXPECT_TRUE(!c.fits() || choice.chosen.step_us <= c.step_us * (1 + 1e-9));
+}
+
+// Of a proposed plan that is good but for one setting, that one goes, although no switch names its usual value.
+TEST(ChoosePlan, DropsWhatMakesItWorse) {
+  const ConfigFile file(kSmall);
+  const std::vector<std::string> good{"memory.recompute=norm"}, bad{"fusions.norm=false"};
+  const PredictFn predict = [](const config::RunConfig& config, bool) {
+    ConfigPrediction p;
+    p.prediction.step_us = 100 - (passes::text_of(config.plan.memory.recompute) == "norm" ? 20 : 0) +
+                           (config.plan.fusions.contains("norm") ? 0 : 5);
+    return p;
+  };
+  const Propose propose = [&](const config::RunConfig&, const std::set<std::string>&) {
+    return std::vector<std::vector<std::string>>{with(good, bad)};
+  };
+  const PlanChoice choice = choose_plan(file.path(), {}, predict, propose, PlanMode::automatic, 300);
+  EXPECT_EQ(choice.chosen.set, good);
+  EXPECT_EQ(choice.chosen.step_us, 80);
 }
 
 }  // namespace

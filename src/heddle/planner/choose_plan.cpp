@@ -61,7 +61,8 @@ class Chooser {
         set_(set),
         predict_(predict),
         mode_(mode),
-        until_s_(now_s() + seconds),
+        began_s_(now_s()),
+        seconds_(seconds),
         base_(base_settings(path, set)),
         configured_(config::read_run_config(path, joined(set, base_))) {
     for (const std::string& one : set) {
@@ -72,7 +73,7 @@ class Chooser {
 
   std::vector<Candidate> all;
   int refused = 0;
-  bool time_left() const { return now_s() < until_s_; }
+  bool time_left() const { return now_s() < began_s_ + kVarying * seconds_; }
   /// Keys that the user has set.
   const std::set<std::string>& fixed() const { return fixed_; }
   const config::RunConfig& configured() const { return configured_; }
@@ -136,6 +137,21 @@ class Chooser {
     }
   }
 
+  // The best without each of its settings in turn, until none of them makes it worse than the plan without it.
+  void drop_each() {
+    for (const Candidate* best = best_of(all, mode_); best != nullptr;) {
+      const std::vector<std::string> settings = best->set;
+      for (const std::string& one : settings) {
+        if (now_s() > began_s_ + seconds_) return;
+        std::vector<std::string> rest = settings;
+        std::erase(rest, one);
+        attempt(std::move(rest));
+      }
+      best = best_of(all, mode_);
+      if (best->set == settings) return;
+    }
+  }
+
   // The best of all that were attempted, with its arena tried: it may need more than it seemed to. Null: none fits.
   const Candidate* best(PlanMode mode) {
     std::set<std::vector<std::string>> tried;
@@ -172,7 +188,8 @@ class Chooser {
   const std::vector<std::string>& set_;
   const PredictFn& predict_;
   const PlanMode mode_;
-  const double until_s_;
+  static constexpr double kVarying = 0.85;  // of the time; the rest is for dropping settings
+  const double began_s_, seconds_;
   const std::vector<std::string> base_;
   const config::RunConfig configured_;
   std::set<std::string> fixed_;
@@ -198,6 +215,7 @@ void attempt_all(Chooser& chooser, const Propose& propose) {
   }
   chooser.vary("train.microbatch", sizes);
   if (chooser.mode() == PlanMode::save_memory) chooser.keep_less();
+  chooser.drop_each();
 }
 
 const std::vector<std::string> kUnlimited{fmt::format("device.memory_bytes={}", int64_t{1} << 50)};
