@@ -32,7 +32,7 @@ inline model::ModelConfig small_model_of(const config::Family& family) {
   if (c.value_head_dim > 0) c.value_head_dim = 6;
   if (c.recurs()) {
     c.full_attention_interval = 2;
-    c.linear_num_key_heads = 2, c.linear_num_value_heads = 4;
+    c.num_key_value_heads = c.linear_num_key_heads = 4, c.linear_num_value_heads = 8;
     c.linear_key_head_dim = 6, c.linear_value_head_dim = 4;
   }
   const auto derived = [&] {

@@ -21,6 +21,7 @@ struct Key {
     latent,
     grouped,
     experts,
+    recurrent,
     scaling,  // rotary positions that are stretched, in any way; then of some ways alone
     yarn,
     llama3,

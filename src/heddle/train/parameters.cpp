@@ -24,8 +24,14 @@ struct Held {
   const ir::Listing* listing = nullptr;
   const model::Parameter* parameter = nullptr;  // null: nothing
   ir::ValueId value = ir::none;
-  /// True if it is cut into runs among the ranks that hold copies of the parameter.
-  bool is_shard() const { return listing->value(value).shape != listing->value(parameter->value).shape; }
+  bool has_copies = false;  // several ranks hold the parameter
+  /// True if it is cut into runs among the ranks that hold copies of the parameter. A run of a single number looks as
+  /// the whole.
+  bool is_shard() const {
+    const ir::Value &run = listing->value(value), &whole = listing->value(parameter->value);
+    const bool single = whole.shape.size() == 1 && whole.shape[0].count == 1;
+    return run.shape != whole.shape || (single && has_copies && value != parameter->value);
+  }
 };
 
 // The master, or the half of it that its weight lacks, or the weight that is its own.
@@ -50,6 +56,7 @@ Held held_by(const StateTensor& tensor, const plan::Lowered& lowered, const plan
     if (p.name != tensor.parameter->name) continue;
     held.parameter = &p;
     held.value = tensor.is_master ? master_of(p, *held.listing) : held.listing->find(tensor.name);
+    held.has_copies = mesh.group(p.replica_group, rank).size() > 1;
   }
   return held;
 }

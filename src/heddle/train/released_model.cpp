@@ -54,6 +54,14 @@ std::vector<ParameterTensor> master_tensors(const std::vector<StateTensor>& stat
   return masters;
 }
 
+config::ReleasedPlace placed(config::ReleasedPlace place, const ReleasedSlice& slice) {
+  if (slice.whole.empty()) return place;
+  place.first = slice.first_row * slice.columns();
+  place.is_whole = slice.whole[0] == slice.shape[0];
+  place.shape = slice.whole;
+  return place;
+}
+
 std::vector<ReleasedSlice> released_slices(const std::vector<ParameterTensor>& parameters) {
   std::vector<ReleasedSlice> slices;
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -70,7 +78,7 @@ std::vector<ReleasedSlice> released_slices(const std::vector<ParameterTensor>& p
         HEDDLE_CHECK(part.row >= 0 && part.row + part.rows <= rows, "'{}' lies outside of '{}'", part.name, p.name);
         if (!shape.empty()) shape[0] = part.rows;
         slices.push_back({p.experts > 0 ? with_expert(part.name, e) : part.name, i, shape,
-                          e * each + part.row * row, part.rows * row, p.experts});
+                          e * each + part.row * row, part.rows * row, p.experts, part.first, part.shape});
       }
     }
   }
@@ -90,7 +98,8 @@ std::vector<ReleasedTensor> released_tensors(const config::Family& family,
                                              const std::vector<ReleasedSlice>& slices) {
   std::map<std::string, ReleasedTensor> tensors;
   for (const ReleasedSlice& slice : slices) {
-    config::ReleasedPlace place = config::place_in(family, slice.name, slice.shape, slice.experts);
+    config::ReleasedPlace place =
+        placed(config::place_in(family, slice.name, slice.shape, slice.experts), slice);
     ReleasedTensor& tensor = tensors[place.name];
     tensor.name = place.name;
     tensor.shape = place.shape;

@@ -34,9 +34,14 @@ struct ReleasedSlice {
   std::vector<int64_t> shape;
   int64_t first = 0, count = 0;  // elements of the parameter
   int64_t experts = 0;           // number of experts, where it is one's; 0: no expert's
+  int64_t first_row = 0;         // of the tensor of shape `whole`, if that is larger or of other dims
+  std::vector<int64_t> whole = {};
 
   int64_t columns() const { return shape.empty() ? 1 : shape.back(); }
 };
+
+/// The place of a slice in a folder where its tensor would have `place` if it were the slice alone.
+config::ReleasedPlace placed(config::ReleasedPlace place, const ReleasedSlice& slice);
 
 /// Every released tensor of the parameters, in their order; the rotary table is no released tensor.
 std::vector<ReleasedSlice> released_slices(const std::vector<ParameterTensor>& parameters);

@@ -69,7 +69,7 @@ ReleasedSource::ReleasedSource(const std::string& path, const std::vector<Parame
     const auto found = std::find_if(places.begin(), places.end(), [&](const config::ReleasedPlace& place) {
       return files_.find(place.name) != nullptr || quantised(place);
     });
-    const config::ReleasedPlace& place = found == places.end() ? places.front() : *found;
+    const config::ReleasedPlace place = placed(found == places.end() ? places.front() : *found, slice);
     HEDDLE_CHECK(!place.is_whole || !used.contains(place.name), "two parameters want '{}'", place.name);
     const formats::StoredTensor *stored = nullptr, *scales = nullptr;
     if (quantised(place) && files_.find(place.name) == nullptr) {

@@ -2,6 +2,7 @@
 
 #include "heddle/model/text/experts.h"
 #include "heddle/model/text/feed_forward.h"
+#include "heddle/model/text/gated_delta.h"
 #include "heddle/model/text/grouped_attention.h"
 #include "heddle/model/text/latent_attention.h"
 
@@ -29,10 +30,16 @@ LayerNorms norms_of(NormPlaces places) {
 
 }  // namespace
 
+std::string layer_prefix(const ModelConfig& config, int64_t index) {
+  if (config.recurs() && index >= config.num_hidden_layers)
+    return fmt::format("mtp.layers.{}.", index - config.num_hidden_layers);
+  return fmt::format("model.layers.{}.", index);
+}
+
 ValueId decoder_layer(Writer& w, int64_t index, ValueId x_TH) {
   const ModelConfig& c = w.config();
   w.begin_layer(index);
-  const std::string prefix = fmt::format("model.layers.{}.", index);
+  const std::string prefix = layer_prefix(c, index);
   const ReplicasAhead copies = c.is_moe(index) ? replicas_ahead(w, prefix + "mlp.") : ReplicasAhead();
   const LayerNorms norms = norms_of(c.norm_places);
   const auto normed = [&](ValueId x, const char* name, const char* out) {
@@ -40,7 +47,9 @@ ValueId decoder_layer(Writer& w, int64_t index, ValueId x_TH) {
   };
   const ValueId n_TH = normed(x_TH, norms.before_attention, "n");
   const auto attention = c.is_latent() ? latent_attention : grouped_attention;
-  ValueId a_TH = normed(attention(w, n_TH, prefix + "self_attn."), norms.after_attention, "a_normed");
+  const ValueId mixed_TH = c.is_recurrent(index) ? gated_delta(w, n_TH, prefix + "linear_attn.")
+                                                 : attention(w, n_TH, prefix + "self_attn.");
+  ValueId a_TH = normed(mixed_TH, norms.after_attention, "a_normed");
   a_TH = w.scaled(w.dropout(a_TH, Writer::Site::attention, "a_kept"), c.residual_multiplier, "a_scaled");
   const ValueId x2_TH = w.op("add", {x_TH, a_TH}, {"x_mid"})[0];
   const ValueId n2_TH = normed(x2_TH, norms.before_mlp, "n_mid");

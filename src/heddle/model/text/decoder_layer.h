@@ -5,6 +5,10 @@
 
 namespace heddle::model {
 
+/// Returns what stands before the names of a layer's parameters. Layers that predict further tokens are called as in
+/// the folders of the model's family.
+std::string layer_prefix(const ModelConfig& config, int64_t index);
+
 /// Writes layer `index`; what follows belongs to it.
 ir::ValueId decoder_layer(Writer& writer, int64_t index, ir::ValueId x_TH);
 

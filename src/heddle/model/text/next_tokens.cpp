@@ -13,7 +13,7 @@ int64_t layer_of(const Writer& w, int64_t depth) { return w.config().num_hidden_
 
 std::string begin(Writer& w, int64_t depth) {
   w.begin_layer(layer_of(w, depth));
-  return fmt::format("model.layers.{}.", w.layer());
+  return layer_prefix(w.config(), w.layer());
 }
 
 }  // namespace

@@ -40,7 +40,9 @@ class Cached : public NextLogits {
       HEDDLE_CHECK(text >= 0 && text < std::ssize(held_) && !tokens.empty(), "no text {} in the cache", text);
       std::vector<int32_t>& held = held_[static_cast<size_t>(text)];
       const auto last = tokens.end() - 1;  // is read in any case, for what comes after it
-      const auto same = std::mismatch(held.begin(), held.end(), tokens.begin(), last).second - tokens.begin();
+      auto same = std::mismatch(held.begin(), held.end(), tokens.begin(), last).second - tokens.begin();
+      // A state goes on from all that it has read, or begins anew.
+      if (trainer_.options().model.recurs() && same < std::ssize(held)) same = 0;
       held.assign(tokens.begin(), tokens.end());
       if ((std::ssize(tokens) - same) * kPrefillInDecodes > trainer_.options().plan.sequence_length) {
         logits[i] = train::prefill(trainer_, text, tokens);
