@@ -1,0 +1,489 @@
+// recur, recur_dgrad, cached_recur: one row after the other, as ops/recurrence.cpp has it; causal_conv, cached_conv,
+// log_decay, gated_norm and their gradients.
+//
+// The gradient of a row, from the last row of a run to its first, with D = exp(g), Ŝ = D·S_{t−1} and dS that of S_t:
+//   dq = scale·S do, dS += scale·q doᵀ, dw = dSᵀ k, du = β·dw, dβ = dw·u, dk = β·dS u, dv = du + skip·do
+//   by the delta rule dŜ = dS − k duᵀ and dk −= Ŝ du, else dŜ = dS
+//   dg = Σ dŜ∘Ŝ over what g decays, dS_{t−1} = D·dŜ
+// The states of a run of kRun rows are made again from that at its beginning, which a first pass has kept.
+#include "heddle/kernels/recurrence.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "heddle/kernels/reference/operands.h"
+
+namespace heddle::kernels::reference {
+namespace {
+
+constexpr int64_t kRun = 64;
+
+template <class A>
+A sigmoid(A x) {
+  return A(1) / (A(1) + std::exp(-x));
+}
+template <class A>
+A softplus(A x) {
+  return std::max(x, A(0)) + std::log1p(std::exp(-std::abs(x)));
+}
+
+/// q and k of a row and key head, normed, and the factors that have normed them; β, D and its operands.
+template <class A>
+struct Rows {
+  Rows(const KernelCall& call, size_t first)
+      : size(*call.op),
+        call(call),
+        q(call.in[first]),
+        k(call.in[first + 1]),
+        v(call.in[first + 2]),
+        decay(operand(call.in, first + 3)),
+        beta(operand(call.in, first + 4)),
+        skip(operand(call.in, first + 5)),
+        skip_at(skip ? first_of_part(*call.op, call.place, size.h) : 0),
+        by_channel(decay && call.in[first + 3].dim(1) != size.h) {}
+
+  struct Row {
+    std::vector<A> q, k, D;  // dk each
+    A q_factor = 1, k_factor = 1, beta = 1, skip = 0;
+    const A* v = nullptr;
+  };
+  Row at(int64_t t, int64_t j) const {
+    const int64_t key = t * size.hk + j / size.group, dk = size.dk;
+    Row row;
+    row.q.assign(q.at(key * dk), q.at(key * dk) + dk);
+    row.k.assign(k.at(key * dk), k.at(key * dk) + dk);
+    row.q_factor = norm(row.q);
+    row.k_factor = norm(row.k);
+    row.D.assign(static_cast<size_t>(dk), std::exp(static_cast<A>(slope_decay(*call.op, call.place, j))));
+    for (int64_t c = 0; c < dk && decay; ++c)
+      row.D[c] = std::exp(by_channel ? decay[(t * size.h + j) * dk + c] : decay[t * size.h + j]);
+    if (beta) row.beta = size.sigmoid ? sigmoid(beta[t * size.h + j]) : beta[t * size.h + j];
+    if (skip) row.skip = skip[skip_at + j];
+    row.v = v.at((t * size.h + j) * size.dv);
+    return row;
+  }
+
+  RecurSizes size;
+  const KernelCall& call;
+  const Input<A> q, k, v, decay, beta, skip;
+  int64_t skip_at;
+  bool by_channel;
+
+ private:
+  A norm(std::vector<A>& x) const {
+    if (!size.normed) return 1;
+    A sum = 0;
+    for (const A e : x) sum += e * e;
+    const A factor = A(1) / std::sqrt(sum + static_cast<A>(size.epsilon));
+    for (A& e : x) e *= factor;
+    return factor;
+  }
+};
+
+/// S ← D·S + β·k·uᵀ; u_v is what was written.
+template <class A>
+void update(const RecurSizes& size, const typename Rows<A>::Row& row, A* S, A* u_v) {
+  const int64_t dk = size.dk, dv = size.dv;
+  std::copy_n(row.v, dv, u_v);
+  for (int64_t c = 0; c < dk; ++c) {
+    for (int64_t e = 0; e < dv; ++e) S[c * dv + e] *= row.D[c];
+  }
+  for (int64_t c = 0; c < dk && size.delta; ++c) {
+    for (int64_t e = 0; e < dv; ++e) u_v[e] -= S[c * dv + e] * row.k[c];
+  }
+  for (int64_t c = 0; c < dk; ++c) {
+    for (int64_t e = 0; e < dv; ++e) S[c * dv + e] += row.beta * row.k[c] * u_v[e];
+  }
+}
+
+template <class A>
+void read(const RecurSizes& size, const typename Rows<A>::Row& row, const A* S, A* o_v) {
+  std::fill_n(o_v, size.dv, A(0));
+  for (int64_t c = 0; c < size.dk; ++c) {
+    for (int64_t e = 0; e < size.dv; ++e) o_v[e] += S[c * size.dv + e] * row.q[c];
+  }
+  for (int64_t e = 0; e < size.dv; ++e) o_v[e] = static_cast<A>(size.scale) * o_v[e] + row.skip * row.v[e];
+}
+
+template <class A>
+void recur(const KernelCall& call) {
+  const Rows<A> rows(call, 0);
+  const RecurSizes& size = rows.size;
+  const auto* starts = named_operand(call, "starts").as<const int32_t>();
+  const Output<A> o(call.out[0]);
+  std::vector<A> S(static_cast<size_t>(size.dk * size.dv)), u(static_cast<size_t>(size.dv));
+  for (int64_t j = 0; j < size.h; ++j) {
+    for (int64_t t = 0; t < call.in[0].dim(0); ++t) {
+      if (begins(starts, t, size.S)) std::fill(S.begin(), S.end(), A(0));
+      const auto row = rows.at(t, j);
+      update<A>(size, row, S.data(), u.data());
+      read<A>(size, row, S.data(), o.at((t * size.h + j) * size.dv));
+    }
+  }
+}
+
+template <class A>
+void cached_recur(const KernelCall& call) {
+  const Rows<A> rows(call, 0);
+  const RecurSizes& size = rows.size;
+  const auto* places = named_operand(call, "places").as<const int32_t>();
+  const Output<A> o(call.out[0]);
+  const int64_t of_head = size.dk * size.dv;
+  A* const states = call.updates[0].as<A>();
+  std::vector<A> u(static_cast<size_t>(size.dv));
+  for (int64_t t = 0; t < call.in[0].dim(0); ++t) {
+    HEDDLE_CHECK(places[t] < size.S * call.updates[0].dim(0), "row {} of {} sequences", places[t],
+                 call.updates[0].dim(0));
+    for (int64_t j = 0; j < size.h; ++j) {
+      A* o_v = o.at((t * size.h + j) * size.dv);
+      std::fill_n(o_v, size.dv, A(0));
+      if (places[t] < 0) continue;
+      A* S = states + (places[t] / size.S * size.h + j) * of_head;
+      if (places[t] % size.S == 0) std::fill_n(S, of_head, A(0));
+      const auto row = rows.at(t, j);
+      update<A>(size, row, S, u.data());
+      read<A>(size, row, S, o_v);
+    }
+  }
+}
+
+/// Gradients of what Rows::at makes, to those of the operands.
+template <class A>
+struct RowGradients {
+  RowGradients(const KernelCall& call, const Rows<A>& rows)
+      : rows(rows),
+        dq(call.out[0]),
+        dk(call.out[1]),
+        dv(call.out[2]),
+        ddecay(next(call, rows.decay)),
+        dbeta(next(call, rows.beta)),
+        dskip(next(call, rows.skip)) {
+    dq.fill(A(0));
+    dk.fill(A(0));
+    if (rows.skip) dskip.fill(A(0));
+  }
+  /// dx of the normed x̂ = factor·x.
+  void unnormed(const std::vector<A>& dx, const std::vector<A>& x, A factor, A* to) const {
+    A along = 0;
+    for (size_t c = 0; c < dx.size() && rows.size.normed; ++c) along += dx[c] * x[c];
+    for (size_t c = 0; c < dx.size(); ++c) to[c] += factor * (dx[c] - x[c] * along);
+  }
+
+  const Rows<A>& rows;
+  size_t used = 3;
+  const Output<A> dq, dk, dv, ddecay, dbeta, dskip;
+
+ private:
+  // Absent ones write nowhere: dq's view is never touched through them.
+  TensorView next(const KernelCall& call, const Input<A>& of) {
+    return of ? call.out[used++] : TensorView{.dtype = dtype_of<A>};
+  }
+};
+
+template <class A>
+void recur_dgrad(const KernelCall& call) {
+  const Input<A> d_o(call.in[0]);
+  const Rows<A> rows(call, 1);
+  const RecurSizes& size = rows.size;
+  const int64_t dk = size.dk, dv = size.dv, of_head = dk * dv, T = call.in[0].dim(0);
+  const A scale = static_cast<A>(size.scale);
+  const auto* starts = named_operand(call, "starts").as<const int32_t>();
+  const RowGradients<A> to(call, rows);
+  std::vector<A> S(static_cast<size_t>(of_head)), dS(S.size()), kept(static_cast<size_t>((T / kRun + 1) * of_head));
+  std::vector<A> decayed(static_cast<size_t>(kRun * of_head)), after(decayed.size()), u(static_cast<size_t>(kRun * dv));
+  std::vector<A> dq(static_cast<size_t>(dk)), d_k(dq.size()), dw(static_cast<size_t>(dv));
+  for (int64_t j = 0; j < size.h; ++j) {
+    const auto forth = [&](int64_t t, A* u_v, A* decayed_S) {
+      if (begins(starts, t, size.S)) std::fill(S.begin(), S.end(), A(0));
+      const auto row = rows.at(t, j);
+      if (decayed_S != nullptr) {
+        for (int64_t i = 0; i < of_head; ++i) decayed_S[i] = row.D[i / dv] * S[i];
+      }
+      update<A>(size, row, S.data(), u_v);
+    };
+    for (int64_t t = 0; t < T; ++t) {
+      if (t % kRun == 0) std::copy(S.begin(), S.end(), kept.begin() + t / kRun * of_head);
+      forth(t, u.data(), nullptr);
+    }
+    std::fill(dS.begin(), dS.end(), A(0));
+    for (int64_t run = (T - 1) / kRun; run >= 0 && T > 0; --run) {
+      const int64_t begin = run * kRun, end = std::min(T, begin + kRun);
+      std::copy_n(kept.begin() + run * of_head, of_head, S.begin());
+      for (int64_t t = begin; t < end; ++t) {
+        forth(t, u.data() + (t - begin) * dv, decayed.data() + (t - begin) * of_head);
+        std::copy(S.begin(), S.end(), after.begin() + (t - begin) * of_head);
+      }
+      for (int64_t t = end; t-- > begin;) {
+        const auto row = rows.at(t, j);
+        const A *do_v = d_o.at((t * size.h + j) * dv), *u_v = u.data() + (t - begin) * dv;
+        const A *S_t = after.data() + (t - begin) * of_head, *D_S = decayed.data() + (t - begin) * of_head;
+        std::fill(dw.begin(), dw.end(), A(0));
+        for (int64_t c = 0; c < dk; ++c) {
+          dq[c] = d_k[c] = 0;
+          for (int64_t e = 0; e < dv; ++e) {
+            dq[c] += scale * S_t[c * dv + e] * do_v[e];
+            dS[c * dv + e] += scale * row.q[c] * do_v[e];
+            dw[e] += dS[c * dv + e] * row.k[c];
+            d_k[c] += row.beta * dS[c * dv + e] * u_v[e];
+          }
+        }
+        A dbeta = 0, dskip = 0;
+        A* dv_v = to.dv.at((t * size.h + j) * dv);
+        for (int64_t e = 0; e < dv; ++e) {
+          dbeta += dw[e] * u_v[e];
+          dskip += row.v[e] * do_v[e];
+          dw[e] *= row.beta;
+          dv_v[e] = dw[e] + row.skip * do_v[e];
+        }
+        A dg = 0;
+        for (int64_t c = 0; c < dk; ++c) {
+          A of_channel = 0;
+          for (int64_t e = 0; e < dv; ++e) {
+            if (size.delta) {
+              dS[c * dv + e] -= row.k[c] * dw[e];
+              d_k[c] -= D_S[c * dv + e] * dw[e];
+            }
+            of_channel += dS[c * dv + e] * D_S[c * dv + e];
+            dS[c * dv + e] *= row.D[c];
+          }
+          dg += of_channel;
+          if (rows.by_channel) to.ddecay[(t * size.h + j) * dk + c] = of_channel;
+        }
+        if (rows.decay && !rows.by_channel) to.ddecay[t * size.h + j] = dg;
+        if (rows.beta) to.dbeta[t * size.h + j] = size.sigmoid ? dbeta * row.beta * (A(1) - row.beta) : dbeta;
+        if (rows.skip) to.dskip[rows.skip_at + j] += dskip;
+        const int64_t key = (t * size.hk + j / size.group) * dk;
+        to.unnormed(dq, row.q, row.q_factor, to.dq.at(key));
+        to.unnormed(d_k, row.k, row.k_factor, to.dk.at(key));
+        if (begins(starts, t, size.S)) std::fill(dS.begin(), dS.end(), A(0));
+      }
+    }
+  }
+}
+
+template <class A>
+A silu(A x) {
+  return x * sigmoid(x);
+}
+/// The slope of x·σ(x).
+template <class A>
+A silu_slope(A x) {
+  const A s = sigmoid(x);
+  return s * (A(1) + x * (A(1) - s));
+}
+
+/// Σ_i weight[K−1−i]·x_{t−i} + bias of channel c, over `back` rows before t.
+template <class A>
+A convolved(const Input<A>& x, const Input<A>& weight, const Input<A>& bias, int64_t t, int64_t c, int64_t C,
+            int64_t at, int64_t K, int64_t back) {
+  A sum = bias ? bias[at + c] : A(0);
+  for (int64_t i = 0; i <= std::min(K - 1, back); ++i) sum += weight[(at + c) * K + K - 1 - i] * x[(t - i) * C + c];
+  return sum;
+}
+/// Rows of the document before row t.
+int64_t rows_before(const int32_t* starts, int64_t t, int64_t S) {
+  return t % S - (starts == nullptr ? 0 : starts[t]);
+}
+
+template <class A>
+void causal_conv(const KernelCall& call) {
+  const Input<A> x(call.in[0]), weight(call.in[1]), bias(operand(call.in, 2));
+  const int64_t T = call.in[0].dim(0), C = call.in[0].dim(1), K = call.in[1].dim(1);
+  const int64_t S = call.op->attributes.integer("sequence"), at = first_of_part(*call.op, call.place, C);
+  const bool bent = call.op->attributes.integer_or("silu", 0) != 0;
+  const auto* starts = named_operand(call, "starts").as<const int32_t>();
+  const Output<A> y(call.out[0]);
+  for (int64_t t = 0; t < T; ++t) {
+    for (int64_t c = 0; c < C; ++c) {
+      const A z = convolved(x, weight, bias, t, c, C, at, K, rows_before(starts, t, S));
+      y[t * C + c] = bent ? silu(z) : z;
+    }
+  }
+}
+
+/// dz = dy·slope; dx_t = Σ_i weight[K−1−i]·dz_{t+i} over the document; dweight[K−1−i] = Σ_t dz_t·x_{t−i}, dbias = Σ dz.
+template <class A>
+void causal_conv_dgrad(const KernelCall& call) {
+  const Input<A> dy(call.in[0]), x(call.in[1]), weight(call.in[2]), bias(operand(call.in, 3));
+  const int64_t T = call.in[1].dim(0), C = call.in[1].dim(1), K = call.in[2].dim(1);
+  const int64_t S = call.op->attributes.integer("sequence"), at = first_of_part(*call.op, call.place, C);
+  const bool bent = call.op->attributes.integer_or("silu", 0) != 0;
+  const auto* starts = named_operand(call, "starts").as<const int32_t>();
+  const Output<A> dx(call.out[0]), dweight(call.out[1]);
+  dx.fill(A(0));
+  dweight.fill(A(0));
+  std::vector<A> sums(static_cast<size_t>(C), A(0));
+  for (int64_t t = 0; t < T; ++t) {
+    const int64_t back = rows_before(starts, t, S);
+    for (int64_t c = 0; c < C; ++c) {
+      A dz = dy[t * C + c];
+      if (bent) dz *= silu_slope(convolved(x, weight, bias, t, c, C, at, K, back));
+      for (int64_t i = 0; i <= std::min(K - 1, back); ++i) {
+        dx[(t - i) * C + c] += weight[(at + c) * K + K - 1 - i] * dz;
+        dweight[(at + c) * K + K - 1 - i] += x[(t - i) * C + c] * dz;
+      }
+      sums[c] += dz;
+    }
+  }
+  if (!bias) return;
+  const Output<A> dbias(call.out[2]);
+  dbias.fill(A(0));
+  std::copy(sums.begin(), sums.end(), dbias.at(at));
+}
+
+/// Tails are the last K − 1 rows of each sequence, the oldest first.
+template <class A>
+void cached_conv(const KernelCall& call) {
+  const Input<A> x(call.in[0]), weight(call.in[1]), bias(operand(call.in, 2));
+  const int64_t R = call.in[0].dim(0), C = call.in[0].dim(1), K = call.in[1].dim(1);
+  const int64_t S = call.op->attributes.integer("sequence");
+  const bool bent = call.op->attributes.integer_or("silu", 0) != 0;
+  const auto* places = named_operand(call, "places").as<const int32_t>();
+  const Input<A> before(call.updates[0]);
+  const int64_t kept = (K - 1) * C;
+  std::vector<A> tails(before.at(0), before.at(0) + call.updates[0].elements());
+  const Output<A> y(call.out[0]);
+  for (int64_t t = 0; t < R; ++t) {
+    HEDDLE_CHECK(places[t] < S * call.updates[0].dim(0), "row {} of {} sequences", places[t], call.updates[0].dim(0));
+    for (int64_t c = 0; c < C; ++c) y[t * C + c] = 0;
+    if (places[t] < 0) continue;
+    A* tail = tails.data() + places[t] / S * kept;
+    if (places[t] % S == 0) std::fill_n(tail, kept, A(0));
+    for (int64_t c = 0; c < C; ++c) {
+      A z = (bias ? bias[c] : A(0)) + weight[c * K + K - 1] * x[t * C + c];
+      for (int64_t i = 1; i < K; ++i) z += weight[c * K + K - 1 - i] * tail[(K - 1 - i) * C + c];
+      y[t * C + c] = bent ? silu(z) : z;
+    }
+    if (K == 1) continue;
+    std::copy(tail + C, tail + kept, tail);
+    std::copy_n(x.at(t * C), C, tail + kept - C);
+  }
+  const Output<A> after(call.updates[0]);
+  std::copy(tails.begin(), tails.end(), after.at(0));
+}
+
+struct Limits {
+  explicit Limits(const ir::Op& op)
+      : least(op.attributes.number_or("least", 0)), most(op.attributes.number_or("most", HUGE_VAL)) {}
+  double least, most;
+};
+
+template <class A>
+void log_decay(const KernelCall& call) {
+  const Input<A> x(call.in[0]), a_log(call.in[1]), bias(operand(call.in, 2));
+  const int64_t T = call.in[0].dim(0), C = call.in[0].dim(1), run = C / call.in[1].dim(0);
+  const Limits limits(*call.op);
+  const Output<A> decay(call.out[0]), step(call.out.size() > 1 ? call.out[1] : TensorView{.dtype = dtype_of<A>});
+  for (int64_t i = 0; i < T * C; ++i) {
+    const int64_t c = i % C;
+    const A dt = std::clamp(softplus(x[i] + (bias ? bias[c] : A(0))), static_cast<A>(limits.least),
+                            static_cast<A>(limits.most));
+    decay[i] = -std::exp(a_log[c / run]) * dt;
+    if (call.out.size() > 1) step[i] = dt;
+  }
+}
+
+/// ddt = dstep − exp(a_log)·ddecay, nothing where it is cut; dx = ddt·σ(x + bias), da_log = Σ ddecay·decay.
+template <class A>
+void log_decay_dgrad(const KernelCall& call) {
+  const Input<A> x(call.in[0]), a_log(call.in[1]), bias(operand(call.in, 2));
+  const Input<A> ddecay(operand(call.in, 3)), dstep(operand(call.in, 4));
+  const int64_t T = call.in[0].dim(0), C = call.in[0].dim(1), run = C / call.in[1].dim(0);
+  const Limits limits(*call.op);
+  const Output<A> dx(call.out[0]), da(call.out[1]), db(bias ? call.out[2] : TensorView{.dtype = dtype_of<A>});
+  da.fill(A(0));
+  if (bias) db.fill(A(0));
+  for (int64_t i = 0; i < T * C; ++i) {
+    const int64_t c = i % C;
+    const A in = x[i] + (bias ? bias[c] : A(0)), free = softplus(in), rate = std::exp(a_log[c / run]);
+    const A dt = std::clamp(free, static_cast<A>(limits.least), static_cast<A>(limits.most));
+    A d = dstep ? dstep[i] : A(0);
+    if (ddecay) {
+      d -= rate * ddecay[i];
+      da[c / run] -= ddecay[i] * rate * dt;
+    }
+    d = free == dt ? d * sigmoid(in) : A(0);
+    dx[i] = d;
+    if (bias) db[c] += d;
+  }
+}
+
+struct GatedNorm {
+  explicit GatedNorm(const KernelCall& call, size_t x)
+      : C(call.in[x].dim(1)),
+        run(call.op->attributes.integer("run")),
+        G(call.in[x + 2].dim(0)),
+        N(call.in[x].elements() / run),
+        first(call.op->attributes.integer_or("gate_first", 0) != 0),
+        sigmoid(call.op->attributes.integer_or("sigmoid", 0) != 0),
+        epsilon(call.op->attributes.number("epsilon")) {}
+  int64_t C, run, G, N;  // columns, those of a norm, those of the gain; norms in all
+  bool first, sigmoid;
+  double epsilon;
+  template <class A>
+  A act(A z) const {
+    return sigmoid ? reference::sigmoid(z) : silu(z);
+  }
+  template <class A>
+  A slope(A z) const {
+    if (!sigmoid) return silu_slope(z);
+    const A s = reference::sigmoid(z);
+    return s * (A(1) - s);
+  }
+};
+
+/// n of x or of x·act(gate); y = n·rstd·g, times act(gate) unless that was first.
+template <class A>
+void gated_norm(const KernelCall& call) {
+  const GatedNorm s(call, 0);
+  const Input<A> x(call.in[0]), gate(call.in[1]), g(call.in[2]);
+  const Output<A> y(call.out[0]), rstd(call.out[1]);
+  for (int64_t n = 0; n < s.N; ++n) {
+    A sum = 0;
+    const auto normed = [&](int64_t i) { return s.first ? x[i] * s.act(gate[i]) : x[i]; };
+    for (int64_t i = n * s.run; i < (n + 1) * s.run; ++i) sum += normed(i) * normed(i);
+    rstd[n] = A(1) / std::sqrt(sum / static_cast<A>(s.run) + static_cast<A>(s.epsilon));
+    for (int64_t i = n * s.run; i < (n + 1) * s.run; ++i)
+      y[i] = normed(i) * rstd[n] * g[i % s.C % s.G] * (s.first ? A(1) : s.act(gate[i]));
+  }
+}
+
+/// With n what is normed and e = dy·g (·act(gate)): dn = rstd·(e − n·rstd²·mean(e·n)), dg = Σ dy·n·rstd (·act(gate)).
+template <class A>
+void gated_norm_dgrad(const KernelCall& call) {
+  const GatedNorm s(call, 1);
+  const Input<A> dy(call.in[0]), x(call.in[1]), gate(call.in[2]), g(call.in[3]), rstd(call.in[4]);
+  const Output<A> dx(call.out[0]), dgate(call.out[1]), dg(call.out[2]);
+  dg.fill(A(0));
+  for (int64_t n = 0; n < s.N; ++n) {
+    A sum = 0;
+    const auto normed = [&](int64_t i) { return s.first ? x[i] * s.act(gate[i]) : x[i]; };
+    const auto behind = [&](int64_t i) { return s.first ? A(1) : s.act(gate[i]); };
+    const auto gain = [&](int64_t i) { return i % s.C % s.G; };
+    for (int64_t i = n * s.run; i < (n + 1) * s.run; ++i) sum += dy[i] * g[gain(i)] * behind(i) * normed(i);
+    const A along = rstd[n] * rstd[n] * sum / static_cast<A>(s.run);
+    for (int64_t i = n * s.run; i < (n + 1) * s.run; ++i) {
+      const A dn = rstd[n] * (dy[i] * g[gain(i)] * behind(i) - normed(i) * along);
+      dg[gain(i)] += dy[i] * normed(i) * rstd[n] * behind(i);
+      dx[i] = s.first ? dn * s.act(gate[i]) : dn;
+      dgate[i] = s.slope(gate[i]) * (s.first ? dn * x[i] : dy[i] * normed(i) * rstd[n] * g[gain(i)]);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<KernelEntry> recurrence_kernels() {
+  return {entry("recur", by_type<in0, recur<float>, recur<double>>),
+          entry("recur_dgrad", by_type<in0, recur_dgrad<float>, recur_dgrad<double>>),
+          entry("cached_recur", by_type<in0, cached_recur<float>, cached_recur<double>>),
+          entry("causal_conv", by_type<in0, causal_conv<float>, causal_conv<double>>),
+          entry("causal_conv_dgrad", by_type<in0, causal_conv_dgrad<float>, causal_conv_dgrad<double>>),
+          entry("cached_conv", by_type<in0, cached_conv<float>, cached_conv<double>>),
+          entry("log_decay", by_type<in0, log_decay<float>, log_decay<double>>),
+          entry("log_decay_dgrad", by_type<in0, log_decay_dgrad<float>, log_decay_dgrad<double>>),
+          entry("gated_norm", by_type<in0, gated_norm<float>, gated_norm<double>>),
+          entry("gated_norm_dgrad", by_type<in0, gated_norm_dgrad<float>, gated_norm_dgrad<double>>)};
+}
+
+}  // namespace heddle::kernels::reference
