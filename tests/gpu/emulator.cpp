@@ -166,12 +166,13 @@ void run_block() {
       if (fiber.state != State::ready) continue;
       heddle_fiber_switch(&block.scheduler, fiber.top);
       ran = true;
-      if (!block.fault.empty()) [[unlikely]] throw std::logic_error(std::exchange(block.fault, {}));
+      if (!block.fault.empty()) [[unlikely]]
+        throw std::logic_error(std::exchange(block.fault, {}));
     }
     int ended = 0, at_block = 0;
-    for (int first = 0; first < n; first += 32) {
+    for (int first = 0; first < n; first += kWarp) {
       int in_warp = 0, waiting = 0;
-      for (int i = first; i < std::min(n, first + 32); ++i) {
+      for (int i = first; i < std::min(n, first + kWarp); ++i) {
         const State state = block.fibers[static_cast<size_t>(i)].state;
         ended += state == State::ended;
         at_block += state == State::at_block;
@@ -179,7 +180,7 @@ void run_block() {
         waiting += state == State::at_warp;
       }
       if (waiting == 0 || waiting < in_warp) continue;
-      release(first, std::min(n, first + 32), State::at_warp);
+      release(first, std::min(n, first + kWarp), State::at_warp);
       ran = true;
     }
     if (ended == n) return;
@@ -220,7 +221,16 @@ void check_aligned(const void* at) {
 
 SomeBlocks::SomeBlocks(int64_t most, uint64_t seed) { chosen = Chosen{most, seed}; }
 SomeBlocks::~SomeBlocks() { chosen.reset(); }
-unsigned char* board(int lane) { return block.boards.data() + (block.current / 32 * 32 + lane) * kBoardBytes; }
+bool is_there(int lane) {
+  const int thread = block.current / kWarp * kWarp + lane;
+  return lane >= 0 && lane < kWarp && thread < block.threads &&
+         block.fibers[static_cast<size_t>(thread)].state != State::ended;
+}
+unsigned char* board(int lane) {
+  if (!is_there(lane)) [[unlikely]]
+    end_block("a value of lane " + std::to_string(lane) + ", which is not there");
+  return block.boards.data() + (block.current / kWarp * kWarp + lane) * kBoardBytes;
+}
 unsigned char* dynamic_shared() { return block.dynamic.data(); }
 void* shared(const void* key, int64_t bytes) {
   std::vector<unsigned char>& piece = block.shared[key];

@@ -5,7 +5,9 @@
 //   that a missing barrier shows;
 // - an asynchronous copy poisons where it goes, and comes there at the wait that covers it, not before;
 // - all lanes of a warp, and all threads of a block, have to meet at one place of the text;
+// - a lane that is not there, or has ended, has no value to read;
 // - accesses of 16 bytes are aligned; static and dynamic shared memory are what a block can have.
+// Warps have kWarp lanes: tests run with 32 and with 64.
 // It knows nothing of races within a warp's own steps, of caches, and of speed.
 #pragma once
 
@@ -50,8 +52,10 @@ int64_t launches();
 /// Shared memory of the block: one piece for each key, poisoned at first.
 void* shared(const void* key, int64_t bytes);
 unsigned char* dynamic_shared();
-/// 64 bytes that lanes of this thread's warp show to each other.
+/// 64 bytes that lanes of this thread's warp show to each other. Ends the block with an error if the lane is not
+/// there.
 unsigned char* board(int lane);
+bool is_there(int lane);
 
 inline uint32_t word_of(float value) { return std::bit_cast<uint32_t>(value); }
 inline float float_of(uint32_t bits) { return std::bit_cast<float>(bits); }
@@ -61,7 +65,7 @@ inline uint16_t bf16_of(float value) {
   return static_cast<uint16_t>((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
 }
 
-inline int lane() { return static_cast<int>(thread_index.x % 32); }
+inline int lane() { return static_cast<int>(thread_index.x % kWarp); }
 
 template <class T>
 T from_lane(T value, int source, const Place& place = Place::current()) {
@@ -92,26 +96,30 @@ inline void __syncwarp(const std::source_location& place = std::source_location:
   heddle::kernels::cuda::emulator::warp_barrier(place);
 }
 template <class T>
-T __shfl_xor_sync(unsigned, T value, int mask,
+T __shfl_xor_sync(heddle::kernels::cuda::Lanes, T value, int mask,
                   const std::source_location& place = std::source_location::current()) {
   return heddle::kernels::cuda::emulator::from_lane(value, heddle::kernels::cuda::emulator::lane() ^ mask, place);
 }
 template <class T>
-T __shfl_sync(unsigned, T value, int source, const std::source_location& place = std::source_location::current()) {
+T __shfl_sync(heddle::kernels::cuda::Lanes, T value, int source,
+              const std::source_location& place = std::source_location::current()) {
   return heddle::kernels::cuda::emulator::from_lane(value, source, place);
 }
-inline unsigned __ballot_sync(unsigned, bool yes,
-                              const std::source_location& place = std::source_location::current()) {
+inline heddle::kernels::cuda::Lanes __ballot_sync(
+    heddle::kernels::cuda::Lanes, bool yes, const std::source_location& place = std::source_location::current()) {
   namespace e = heddle::kernels::cuda::emulator;
+  using heddle::kernels::cuda::Lanes;
   const unsigned char mark = yes ? 1 : 0;
   std::memcpy(e::board(e::lane()), &mark, 1);
   e::warp_barrier(place);
-  unsigned votes = 0;
-  for (int l = 0; l < 32; ++l) votes |= static_cast<unsigned>(e::board(l)[0] & 1) << l;
+  Lanes votes = 0;
+  for (int l = 0; l < heddle::kernels::cuda::kWarp; ++l)
+    if (e::is_there(l)) votes |= static_cast<Lanes>(e::board(l)[0] & 1) << l;
   e::warp_barrier(place);
   return votes;
 }
 inline int __popc(unsigned x) { return std::popcount(x); }
+inline int __popcll(unsigned long long x) { return std::popcount(x); }
 inline int __clz(int x) { return std::countl_zero(static_cast<unsigned>(x)); }
 inline int __clzll(long long x) { return std::countl_zero(static_cast<unsigned long long>(x)); }
 inline float __expf(float x) { return std::exp(x); }

@@ -50,20 +50,37 @@ TEST(Emulator, threads_that_wait_for_others_in_vain_are_told) {
 HEDDLE_KERNEL void exchange(Args args) {
   const int lane = static_cast<int>(threadIdx.x);
   args.to[lane] = __shfl_xor_sync(kFullWarp, 10 * lane, 3);
-  args.to[32 + lane] = __shfl_sync(kFullWarp, 10 * lane, 31 - lane);
-  args.to[64 + lane] = __popc(__ballot_sync(kFullWarp, lane % 3 == 0));
-  args.to[96 + lane] = warp_sum(lane);
+  args.to[kWarp + lane] = __shfl_sync(kFullWarp, 10 * lane, kWarp - 1 - lane);
+  const Lanes yes = vote(lane % 3 == 0);
+  args.to[2 * kWarp + lane] = count_of(yes) * 100 + count_of(yes & lanes_below(lane));
+  args.to[3 * kWarp + lane] = warp_sum(lane);
 }
 
 TEST(Emulator, lanes_exchange_values) {
-  std::vector<int> found(128);
-  launch(exchange, {.threads = 32}, {found.data(), false}, nullptr);
-  for (int lane = 0; lane < 32; ++lane) {
+  std::vector<int> found(4 * kWarp);
+  launch(exchange, {.threads = kWarp}, {found.data(), false}, nullptr);
+  for (int lane = 0; lane < kWarp; ++lane) {
     const auto at = static_cast<size_t>(lane);
     EXPECT_EQ(found[at], 10 * (lane ^ 3));
-    EXPECT_EQ(found[32 + at], 10 * (31 - lane));
-    EXPECT_EQ(found[64 + at], 11);
-    EXPECT_EQ(found[96 + at], 496);
+    EXPECT_EQ(found[kWarp + at], 10 * (kWarp - 1 - lane));
+    EXPECT_EQ(found[2 * kWarp + at], (kWarp + 2) / 3 * 100 + (lane + 2) / 3);
+    EXPECT_EQ(found[3 * kWarp + at], kWarp * (kWarp - 1) / 2);
+  }
+}
+
+HEDDLE_KERNEL void count_threads(Args args) {
+  HEDDLE_SHARED(unsigned, votes, 256 / kWarp);
+  const int thread = static_cast<int>(threadIdx.x);
+  int all = 0;
+  const int before = count_before(thread % 5 < 2, votes, all);
+  args.to[thread] = before * 1000 + all;
+}
+
+TEST(Emulator, votes_of_a_block_are_counted) {
+  std::vector<int> found(256);
+  launch(count_threads, {.threads = 256}, {found.data(), false}, nullptr);
+  for (int thread = 0, before = 0; thread < 256; before += thread++ % 5 < 2 ? 1 : 0) {
+    EXPECT_EQ(found[static_cast<size_t>(thread)], before * 1000 + 103) << thread;
   }
 }
 
@@ -105,6 +122,19 @@ TEST(Emulator, accesses_of_16_bytes_are_aligned) {
   alignas(16) int numbers[16] = {};
   EXPECT_EQ(refusal(load, {.threads = 32}, {numbers, false}), "");
   EXPECT_NE(refusal(load, {.threads = 32}, {numbers + 1, false}).find("not aligned"), std::string::npos);
+}
+
+TEST(Emulator, a_lane_that_is_not_there_has_no_value) {
+  const auto beyond = [](Args args) { args.to[0] = __shfl_xor_sync(kFullWarp, 1, kWarp / 2); };
+  const auto ended = [](Args args) {
+    if (threadIdx.x == 3) return;
+    __syncwarp();
+    args.to[0] = __shfl_sync(kFullWarp, 1, 3);
+  };
+  int number = 0;
+  EXPECT_EQ(refusal(beyond, {.threads = kWarp}, {&number, false}), "");
+  EXPECT_NE(refusal(beyond, {.threads = kWarp / 2}, {&number, false}).find("not there"), std::string::npos);
+  EXPECT_NE(refusal(ended, {.threads = kWarp}, {&number, false}).find("lane 3"), std::string::npos);
 }
 
 TEST(Emulator, all_meet_at_one_place) {
@@ -163,39 +193,57 @@ struct FragmentArgs {
   float* c;
 };
 
-/// c[16, 16] = a[16, 16]·b[16, 16]ᵀ of small whole numbers, with a by rows or by k.
-template <bool a_by_k>
+enum class Form { own, plain };
+
+/// c[16, 16] = a[16, 16]·b[16, 16]ᵀ of small whole numbers, with a by rows or by k, for each 32 lanes.
+template <bool a_by_k, Form form>
 HEDDLE_KERNEL void fragments(FragmentArgs args) {
-  HEDDLE_SHARED(Bf16, a, 16 * 24);
-  HEDDLE_SHARED(Bf16, b, 16 * 24);
-  for (int i = static_cast<int>(threadIdx.x); i < 256; i += 32) {
-    a[i / 16 * 24 + i % 16] = rounded<Bf16>(a_by_k ? args.a[i % 16 * 16 + i / 16] : args.a[i]);
-    b[i / 16 * 24 + i % 16] = rounded<Bf16>(args.b[i]);
+  HEDDLE_SHARED(Bf16, a_tiles, 2 * 16 * 24);
+  HEDDLE_SHARED(Bf16, b_tiles, 2 * 16 * 24);
+  const int lane = tile_lane(), tile = static_cast<int>(threadIdx.x) / kTileLanes;
+  Bf16 *a = a_tiles + tile * 16 * 24, *b = b_tiles + tile * 16 * 24;
+  for (int i = lane; i < 256; i += kTileLanes) {
+    a[i / 16 * 24 + i % 16] = rounded<Bf16>(args.a[tile * 256 + (a_by_k ? i % 16 * 16 + i / 16 : i)]);
+    b[i / 16 * 24 + i % 16] = rounded<Bf16>(args.b[tile * 256 + i]);
   }
   __syncwarp();
   float c[1][2][4] = {};
-  multiply_tile<a_by_k, false>(c, a, 24, b, 24, 16);
-  const int lane = static_cast<int>(threadIdx.x);
+  if constexpr (form == Form::own) {
+    multiply_tile<a_by_k, false>(c, a, 24, b, 24, 16);
+  } else {
+    uint32_t rows[4], columns[4];
+    const int row = lane % 8, matrix = lane / 8;
+    if constexpr (a_by_k) {
+      plain_load_matrices<true>(rows, a + (matrix / 2 * 8 + row) * 24 + matrix % 2 * 8);
+    } else {
+      plain_load_matrices<false>(rows, a + (matrix % 2 * 8 + row) * 24 + matrix / 2 * 8);
+    }
+    plain_load_matrices<false>(columns, b + (matrix / 2 * 8 + row) * 24 + matrix % 2 * 8);
+    plain_multiply_fragment(c[0][0], rows, columns[0], columns[1]);
+    plain_multiply_fragment(c[0][1], rows, columns[2], columns[3]);
+  }
   for (int n = 0; n < 2; ++n) {
     for (int i = 0; i < 4; ++i) {
-      args.c[(lane / 4 + i / 2 * 8) * 16 + n * 8 + lane % 4 * 2 + i % 2] = c[0][n][i];
+      args.c[tile * 256 + (lane / 4 + i / 2 * 8) * 16 + n * 8 + lane % 4 * 2 + i % 2] = c[0][n][i];
     }
   }
 }
 
+// Two tiles: by two warps, or by the halves of one.
 TEST(Emulator, fragments_multiply) {
-  std::vector<float> a(256), b(256);
-  for (int i = 0; i < 256; ++i) {
+  std::vector<float> a(512), b(512);
+  for (int i = 0; i < 512; ++i) {
     a[static_cast<size_t>(i)] = static_cast<float>(i * 7 % 13 - 6);
     b[static_cast<size_t>(i)] = static_cast<float>(i * 5 % 11 - 5);
   }
-  for (const bool by_k : {false, true}) {
-    std::vector<float> c(256);
-    launch(by_k ? fragments<true> : fragments<false>, {.threads = 32}, {a.data(), b.data(), c.data()}, nullptr);
-    for (size_t i = 0; i < 16; ++i) {
+  for (const auto kernel : {fragments<false, Form::own>, fragments<true, Form::own>, fragments<false, Form::plain>,
+                            fragments<true, Form::plain>}) {
+    std::vector<float> c(512);
+    launch(kernel, {.threads = 2 * kTileLanes}, {a.data(), b.data(), c.data()}, nullptr);
+    for (size_t i = 0; i < 32; ++i) {
       for (size_t j = 0; j < 16; ++j) {
         float sum = 0;
-        for (size_t k = 0; k < 16; ++k) sum += a[i * 16 + k] * b[j * 16 + k];
+        for (size_t k = 0; k < 16; ++k) sum += a[i * 16 + k] * b[i / 16 * 256 + j * 16 + k];
         EXPECT_EQ(c[i * 16 + j], sum) << i << ", " << j;
       }
     }

@@ -25,7 +25,8 @@ struct TileArgs {
 void tiles(TileArgs args) {
   const ProductArgs& p = args.product.product;
   const int64_t tiles_n = (p.N + kFp8TileN - 1) / kFp8TileN;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+  // 32 lanes have 16 rows, as on Hopper.
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const Fp8Tile tile = fp8_tile(p, blockIdx.x / tiles_n);
   if (tile.rows < 1) return;
   const int64_t n0 = blockIdx.x % tiles_n * kFp8TileN;

@@ -29,7 +29,7 @@ const uint8_t* bytes(const TensorView& view) {
 void round_rows(const TensorView& x, uint8_t* q, uint8_t* scales, Bf16* to, void* stream) {
   const int64_t T = x.dim(0), K = x.dim(1), blocks = blocks_of(K);
   by_type(x.dtype, [&]<class X>(X) {
-    launch(fp8_rows<X>, {.blocks_x = blocks_for(T * blocks, kFp8Threads / 32), .threads = kFp8Threads},
+    launch(fp8_rows<X>, {.blocks_x = blocks_for(T * blocks, kFp8Threads / kWarp), .threads = kFp8Threads},
            {x.data, q, scales, to, T, K, blocks}, stream);
   });
 }

@@ -26,8 +26,16 @@
 
 namespace heddle::kernels::cuda {
 
-constexpr unsigned kFullWarp = 0xffffffffu;
-constexpr int kWarp = 32;
+constexpr Lanes kFullWarp = ~Lanes{0};
+
+// ---- Votes
+
+/// The lanes of this warp that say yes. By all of them.
+HEDDLE_DEVICE Lanes vote(bool yes) { return __ballot_sync(kFullWarp, yes); }
+HEDDLE_DEVICE int count_of(Lanes lanes) {
+  return kWarp == 64 ? __popcll(lanes) : __popc(static_cast<uint32_t>(lanes));
+}
+HEDDLE_DEVICE Lanes lanes_below(int lane) { return (Lanes{1} << lane) - 1; }
 
 // ---- Numbers
 
@@ -171,17 +179,17 @@ HEDDLE_DEVICE float block_max(float x, float* of_warps) {
 }
 
 /// Counts the threads before this one that say yes, and those of all, of a block of whole warps. `votes`: shared,
-/// one a warp.
+/// one number a warp.
 HEDDLE_DEVICE int count_before(bool yes, unsigned* votes, int& all) {
   const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
-  const unsigned vote = __ballot_sync(kFullWarp, yes);
-  if (lane == 0) votes[warp] = vote;
+  const Lanes own = vote(yes);
+  if (lane == 0) votes[warp] = static_cast<unsigned>(count_of(own));
   __syncthreads();
-  int before = __popc(vote & ((1u << lane) - 1u));
+  int before = count_of(own & lanes_below(lane));
   all = 0;
   for (int w = 0; w < static_cast<int>(blockDim.x) / kWarp; ++w) {
-    if (w < warp) before += __popc(votes[w]);
-    all += __popc(votes[w]);
+    if (w < warp) before += static_cast<int>(votes[w]);
+    all += static_cast<int>(votes[w]);
   }
   __syncthreads();
   return before;

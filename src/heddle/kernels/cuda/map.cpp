@@ -23,9 +23,8 @@ constexpr int64_t kCastBlock = 256 * 8;
 template <Map map>
 void map_op(const KernelCall& call) {
   constexpr bool gated_grad = map == Map::swiglu_dgrad;
-  constexpr bool one =
-      map == Map::silu || map == Map::gelu || map == Map::swiglu || map == Map::add_bias || map == Map::scale ||
-      map == Map::soft_cap;
+  constexpr bool one = map == Map::silu || map == Map::gelu || map == Map::swiglu || map == Map::add_bias ||
+                       map == Map::scale || map == Map::soft_cap;
   constexpr size_t inputs = one ? 1 : map == Map::multiply_dgrad ? 3 : 2;
   const int64_t W = call.out[0].columns() / (gated_grad ? 2 : 1), T = call.out[0].rows();
   by_type(call.in[0].dtype, [&]<class X>(X) {
@@ -58,7 +57,6 @@ void gate_op(const KernelCall& call, bool backward) {
   const size_t at = backward ? 1 : 0;
   const TensorView &x = call.in[at], &gate = call.in[at + 1];
   const int64_t gates = gate.elements(), run = x.columns() / gate.columns();
-  constexpr int kLanes = 32;  // of a warp
   by_type(x.dtype, [&]<class X>(X) {
     const GateArgs args{backward ? numbers<const X>(call.in[0]) : nullptr,
                         numbers<const X>(x),
@@ -67,9 +65,9 @@ void gate_op(const KernelCall& call, bool backward) {
                         backward ? numbers<X>(call.out[1]) : nullptr,
                         gates,
                         run};
-    if (run >= kLanes) {
-      launch(sigmoid_gates<X, kLanes>,
-             {.blocks_x = blocks_for(gates, kGateThreads / kLanes), .threads = kGateThreads}, args, call.stream);
+    if (run >= kWarp) {
+      launch(sigmoid_gates<X, kWarp>,
+             {.blocks_x = blocks_for(gates, kGateThreads / kWarp), .threads = kGateThreads}, args, call.stream);
     } else {
       launch(sigmoid_gates<X, 1>, {.blocks_x = blocks_for(gates, kGateThreads), .threads = kGateThreads}, args,
              call.stream);

@@ -102,7 +102,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kAttentionThreads) attention(AttentionArgs args
   fetch_k(begin);
   fetch_v(begin);
 
-  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kTileLanes, lane = static_cast<int>(threadIdx.x) % kTileLanes;
   X* own_p = p_tile + warp * 16 * pitch_p;
   int64_t row[2], seen[2], from[2];
   float most[2], sum[2];
@@ -251,7 +251,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kAttentionThreads) attention_dkv(AttentionGradA
             S - key, v_dim, wide_value);
   end_copies();
 
-  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kTileLanes, lane = static_cast<int>(threadIdx.x) % kTileLanes;
   X* own_p = p_tile + warp * 16 * pitch_p;
   float dk[kHeadParts][1][4][4], dv[kValueParts][1][4][4];
   clear(dk);
@@ -354,7 +354,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kAttentionThreads) attention_dq(AttentionGradAr
             Sq - first, v_dim, wide_value);
   end_copies();
 
-  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kTileLanes, lane = static_cast<int>(threadIdx.x) % kTileLanes;
   X* own_p = p_tile + warp * 16 * pitch_p;
   const int64_t most_seen = min(S, seen_of(min(Sq, first + kQueryTile) - 1, args.seen));
   int64_t row[2], seen[2], from[2];

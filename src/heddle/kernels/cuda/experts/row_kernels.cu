@@ -52,7 +52,7 @@ template <class X>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(256) embedding_wgrad(EmbeddingGradArgs args) {
   HEDDLE_SHARED(int, earlier, 1);
   HEDDLE_SHARED(int32_t, found, 256);
-  HEDDLE_SHARED(unsigned, votes, 8);
+  HEDDLE_SHARED(unsigned, votes, 256 / kWarp);
   const int64_t own = blockIdx.x, H = args.H;
   const int32_t id = args.ids_T[own];
   if (id < 0 || id >= args.V) return;
@@ -67,15 +67,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(256) embedding_wgrad(EmbeddingGradArgs args) {
   const bool wide = wide_rows<X>(args.dx_TH, H) && wide_rows<float>(args.acc_VH, H);
   for (int64_t first = own; first < args.T; first += 256) {
     const bool mine = first + thread < args.T && args.ids_T[first + thread] == id;
-    const unsigned vote = __ballot_sync(kFullWarp, mine);
-    if (thread % kWarp == 0) votes[thread / kWarp] = vote;
-    __syncthreads();
-    int before = 0, all = 0;
-    for (int w = 0; w < 8; ++w) {
-      if (w < thread / kWarp) before += __popc(votes[w]);
-      all += __popc(votes[w]);
-    }
-    before += __popc(vote & ((1u << (thread % kWarp)) - 1u));
+    int all = 0;
+    const int before = count_before(mine, votes, all);
     if (mine) found[before] = static_cast<int32_t>(first + thread);
     __syncthreads();
     if (all > 0) {

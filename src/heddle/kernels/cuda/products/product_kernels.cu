@@ -87,7 +87,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kProductThreads) product(ProductArgs args) {
     HEDDLE_UNROLL
     for (int n = 0; n < kFragmentsN; ++n) c[m][n][0] = c[m][n][1] = c[m][n][2] = c[m][n][3] = 0;
   }
-  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kTileLanes, lane = static_cast<int>(threadIdx.x) % kTileLanes;
   const int warp_m = warp / kWarpsN * (kProductM / kWarpsM), warp_n = warp % kWarpsN * (kProductN / kWarpsN);
   for (int s = 0; s < kProductStages - 1; ++s) fetch(s * kDepth, s);
   int stage = 0;

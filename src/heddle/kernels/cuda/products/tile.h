@@ -1,20 +1,81 @@
 // Products of tiles in shared memory by one warp, and the copying of tiles from global memory. Products in bf16 use
 // fragments of the tensor cores' m16n8k16, in f32 fused multiply-adds in the same layout.
 //
-// A warp forms c[16·MT, 8·NT] += Σ_k a(i, k)·b(k, j), k increasing. A lane holds of each 16×8 fragment the elements
-// (g, 2t), (g, 2t+1), (g+8, 2t), (g+8, 2t+1), g = lane ÷ 4, t = lane mod 4. A tile lies in rows of `pitch` numbers,
-// either by its outer index (i or j) or by k.
+// 32 lanes form c[16·MT, 8·NT] += Σ_k a(i, k)·b(k, j), k increasing. A lane holds of each 16×8 fragment the
+// elements (g, 2t), (g, 2t+1), (g+8, 2t), (g+8, 2t+1), g = lane ÷ 4, t = lane mod 4. A tile lies in rows of `pitch`
+// numbers, either by its outer index (i or j) or by k. The lanes are a warp, or one half of a warp of 64, whose
+// halves form tiles of their own side by side.
+//
+// Five functions hold all that is of one vendor: load_matrices, load_matrices_transposed, multiply_fragment,
+// copy_async with end_copies, wait_for_copies. Each has a plain form, by shuffles and plain accesses, which is what
+// devices without PTX run (HEDDLE_PLAIN_TILES).
 #pragma once
 
 #include "heddle/kernels/cuda/language.h"
 
 namespace heddle::kernels::cuda {
 
+/// Lanes that form a tile together.
+constexpr int kTileLanes = 32;
+HEDDLE_DEVICE int tile_lane() { return static_cast<int>(threadIdx.x) % kTileLanes; }
+
 /// Numbers that pad a row of shared memory: eight rows then start in different banks.
 template <class X>
 constexpr int kRowPad = 16 / static_cast<int>(sizeof(X));
 
-#ifdef __CUDACC__
+// ---- Plain forms
+
+/// The value that a lane of this tile has, the number of the lane among the tile's.
+template <class T>
+HEDDLE_DEVICE T from_tile_lane(T value, int lane) {
+  const int first = static_cast<int>(threadIdx.x) % kWarp / kTileLanes * kTileLanes;
+  return __shfl_sync(kFullWarp, value, first + lane);
+}
+
+template <bool transposed>
+HEDDLE_DEVICE void plain_load_matrices(uint32_t (&r)[4], const Bf16* row) {
+  const int lane = tile_lane();
+  check_aligned(row);
+  const auto address = static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(row));
+  HEDDLE_UNROLL
+  for (int m = 0; m < 4; ++m) {
+    r[m] = 0;
+    HEDDLE_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int stored_row = transposed ? lane % 4 * 2 + i : lane / 4;
+      const int stored_column = transposed ? lane / 4 : lane % 4 * 2 + i;
+      // Every lane takes part in each exchange of addresses, whichever row it asks for.
+      const auto* from =
+          reinterpret_cast<const Bf16*>(static_cast<uintptr_t>(from_tile_lane(address, m * 8 + stored_row)));
+      r[m] |= static_cast<uint32_t>(from[stored_column].bits) << (16 * i);
+    }
+  }
+}
+
+/// Fused multiply-adds in increasing k.
+HEDDLE_DEVICE void plain_multiply_fragment(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  const int g = tile_lane() / 4, t = tile_lane() % 4;
+  const auto number = [](uint32_t word, int i) { return float_of_word(word >> (16 * i) << 16); };
+  HEDDLE_UNROLL
+  for (int half = 0; half < 2; ++half) {  // eight of k each
+    const uint32_t b = half == 0 ? b0 : b1;
+    HEDDLE_UNROLL
+    for (int pair = 0; pair < 4; ++pair) {
+      const uint32_t rows[2] = {from_tile_lane(a[2 * half], g * 4 + pair),
+                                from_tile_lane(a[2 * half + 1], g * 4 + pair)};
+      const uint32_t columns[2] = {from_tile_lane(b, 2 * t * 4 + pair), from_tile_lane(b, (2 * t + 1) * 4 + pair)};
+      HEDDLE_UNROLL
+      for (int k = 0; k < 2; ++k) {
+        HEDDLE_UNROLL
+        for (int i = 0; i < 4; ++i) c[i] = fmaf(number(rows[i / 2], k), number(columns[i % 2], k), c[i]);
+      }
+    }
+  }
+}
+
+// ---- The five functions
+
+#if defined(__CUDACC__) && !defined(HEDDLE_PLAIN_TILES)
 HEDDLE_DEVICE void load_matrices(uint32_t (&r)[4], const Bf16* row) {
   const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -47,36 +108,40 @@ HEDDLE_DEVICE void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(open) : "memory");
 }
 #else
-template <bool transposed>
-void emulated_load_matrices(uint32_t (&r)[4], const Bf16* row) {
-  const int lane = emulator::lane();
-  check_aligned(row);
-  for (int m = 0; m < 4; ++m) {
-    uint32_t word = 0;
-    for (int i = 0; i < 2; ++i) {
-      const int stored_row = transposed ? lane % 4 * 2 + i : lane / 4;
-      const int stored_column = transposed ? lane / 4 : lane % 4 * 2 + i;
-      // Every lane takes part in each exchange of addresses, whichever row it asks for.
-      const Bf16* from = emulator::from_lane(row, m * 8 + stored_row);
-      word |= static_cast<uint32_t>(from[stored_column].bits) << (16 * i);
-    }
-    r[m] = word;
-  }
+HEDDLE_DEVICE void load_matrices(uint32_t (&r)[4], const Bf16* row) { plain_load_matrices<false>(r, row); }
+HEDDLE_DEVICE void load_matrices_transposed(uint32_t (&r)[4], const Bf16* row) {
+  plain_load_matrices<true>(r, row);
 }
-inline void load_matrices(uint32_t (&r)[4], const Bf16* row) { emulated_load_matrices<false>(r, row); }
-inline void load_matrices_transposed(uint32_t (&r)[4], const Bf16* row) { emulated_load_matrices<true>(r, row); }
+#ifdef __CUDACC__
+HEDDLE_DEVICE void multiply_fragment(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  plain_multiply_fragment(c, a, b0, b1);
+}
+/// At once; those that wait for it have a barrier behind their wait.
+HEDDLE_DEVICE void copy_async(void* to, const void* from, int bytes) {
+  if (bytes == 16) {
+    *static_cast<Quad*>(to) = *static_cast<const Quad*>(from);
+    return;
+  }
+  for (int i = 0; i < 16; ++i)
+    static_cast<unsigned char*>(to)[i] = i < bytes ? static_cast<const unsigned char*>(from)[i] : 0;
+}
+HEDDLE_DEVICE void end_copies() {}
+template <int open>
+HEDDLE_DEVICE void wait_for_copies() {}
+#else
+/// As the plain form, with one exchange of all operands.
 inline void multiply_fragment(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   struct Words {
     uint32_t a[4], b[2];
   };
   const Words own{{a[0], a[1], a[2], a[3]}, {b0, b1}};
-  const int lane = emulator::lane(), g = lane / 4, t = lane % 4;
-  std::memcpy(emulator::board(lane), &own, sizeof own);
+  const int first = emulator::lane() / kTileLanes * kTileLanes, g = tile_lane() / 4, t = tile_lane() % 4;
+  std::memcpy(emulator::board(emulator::lane()), &own, sizeof own);
   emulator::warp_barrier();
   const auto half = [](uint32_t word, int i) { return emulator::float_of((word >> (16 * i) & 0xffffu) << 16); };
-  const auto words = [](int l) {
+  const auto words = [first](int lane) {
     Words w;
-    std::memcpy(&w, emulator::board(l), sizeof w);
+    std::memcpy(&w, emulator::board(first + lane), sizeof w);
     return w;
   };
   for (int i = 0; i < 4; ++i) {
@@ -101,13 +166,14 @@ void wait_for_copies() {
   emulator::finish_copies(open);
 }
 #endif
+#endif
 
 /// c += a·b over K numbers (a multiple of 16). a points at its first row (or, by k, its first column), b likewise.
 template <bool a_by_k, bool b_by_k, int MT, int NT>
 HEDDLE_DEVICE void multiply_tile(float (&c)[MT][NT][4], const Bf16* a, int a_pitch, const Bf16* b, int b_pitch,
                                  int K) {
   static_assert(NT % 2 == 0, "b is loaded two fragments at a time");
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, row = lane % 8, matrix = lane / 8;
+  const int lane = tile_lane(), row = lane % 8, matrix = lane / 8;
   for (int k = 0; k < K; k += 16) {
     uint32_t fragment[MT][4];
     HEDDLE_UNROLL
@@ -140,7 +206,7 @@ HEDDLE_DEVICE void multiply_tile(float (&c)[MT][NT][4], const Bf16* a, int a_pit
 template <bool a_by_k, bool b_by_k, int MT, int NT>
 HEDDLE_DEVICE void multiply_tile(float (&c)[MT][NT][4], const float* a, int a_pitch, const float* b, int b_pitch,
                                  int K) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
+  const int lane = tile_lane(), g = lane / 4, t = lane % 4;
   for (int k = 0; k < K; ++k) {
     float x[MT][2];
     HEDDLE_UNROLL

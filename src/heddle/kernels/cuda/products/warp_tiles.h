@@ -25,7 +25,7 @@ HEDDLE_DEVICE RowTile tile_of_warp(const int32_t* offsets, int64_t groups, int r
     const int64_t wanted = number - before;
     if (wanted < all) {  // alike in all lanes
       // The first group that ends behind it: those that end before it, or are empty, are counted.
-      const int at = __popc(__ballot_sync(kFullWarp, up_to <= wanted));
+      const int at = count_of(vote(up_to <= wanted));
       const int begin = __shfl_sync(kFullWarp, up_to - own, at);
       return {static_cast<int32_t>(first + at), static_cast<int32_t>(wanted - begin)};
     }

@@ -27,7 +27,7 @@ void count_margins_op(const KernelCall& call) {
   args.overwrite = call.overwrite;
   launch(middles_of_tokens,
          {.blocks_x = blocks_for(args.T, kRouterWarps),
-          .threads = kRouterWarps * 32,
+          .threads = kRouterWarps * kWarp,
           .shared_bytes = router_shared_bytes(args.E)},
          args, call.stream);
   launch(count_margins, {.blocks_x = args.E, .threads = kMarginThreads}, args, call.stream);

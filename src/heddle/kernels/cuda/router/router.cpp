@@ -26,7 +26,7 @@ Scores scores_of(const ir::Op& op) {
 
 LaunchShape warps(int64_t T, int64_t E) {
   return {.blocks_x = blocks_for(T, kRouterWarps),
-          .threads = kRouterWarps * 32,
+          .threads = kRouterWarps * kWarp,
           .shared_bytes = router_shared_bytes(E)};
 }
 

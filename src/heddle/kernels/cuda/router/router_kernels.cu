@@ -36,16 +36,16 @@ HEDDLE_DEVICE void close_groups(const float* biased, unsigned char* taken, float
     if (lane == 0 && g >= 0) taken[g] = 1;
     __syncwarp();
   }
-  unsigned open[kMostExperts / kWarp];  // one bit a group; every lane reads before any writes
+  Lanes open[kMostExperts / kWarp];  // one bit a group; every lane reads before any writes
   const int words = (groups + kWarp - 1) / kWarp;
   for (int w = 0; w < words; ++w) {
     const int g = w * kWarp + lane;
-    open[w] = __ballot_sync(kFullWarp, g < groups && taken[g] != 0);
+    open[w] = vote(g < groups && taken[g] != 0);
   }
   __syncwarp();
   for (int e = lane; e < E; e += kWarp) {
     const int g = e / size;
-    taken[e] = (open[g / kWarp] >> (g % kWarp) & 1u) != 0 ? 0 : 1;
+    taken[e] = (open[g / kWarp] >> (g % kWarp) & 1) != 0 ? 0 : 1;
   }
   __syncwarp();
 }
