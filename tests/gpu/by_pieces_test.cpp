@@ -39,7 +39,7 @@ unsigned char byte_of(uint64_t round, int from, int to, size_t piece, int64_t at
 // Runs on a stream when it comes there.
 void on_stream(cudaStream_t stream, std::function<void()> work) {
   auto* kept = new std::function<void()>(std::move(work));
-  cudaLaunchHostFunc(
+  strict::put_kernel(
       stream,
       [](void* data) {
         const std::unique_ptr<std::function<void()>> run(static_cast<std::function<void()>*>(data));

@@ -21,6 +21,7 @@
 #include "heddle/kernels/cuda/launch.h"
 #include "heddle/kernels/cuda/products/grouped.h"
 #include "heddle/kernels/cuda/products/sum_operands.h"
+#include "heddle/kernels/cuda/tile_blocks.h"
 #include "heddle/ops/ops.h"
 #include "tests/gpu/strict_runtime.h"
 
@@ -29,7 +30,9 @@ namespace heddle::kernels::cuda {
 void sum_operands(SumOperandsArgs) {}
 void clear_idle(ClearIdleArgs) {}
 void grouped_sums(const TensorView&, const TensorView&, const int32_t*, int64_t, float*, bool, void*) {}
-const char* grouped_sums_by_cutlass(const SumArrays&, int64_t, bool, int, int, void*, int64_t, void*) {
+int blocks_of_cutlass = 0;
+const char* grouped_sums_by_cutlass(const SumArrays&, int64_t, bool, int, int blocks, void*, int64_t, void*) {
+  blocks_of_cutlass = blocks;
   return cudaGetLastError() == cudaSuccess ? nullptr : "a launch that was refused";
 }
 }  // namespace heddle::kernels::cuda
@@ -214,6 +217,41 @@ TEST(Cutlass, IsLaunchedWhateverErrorStoodBefore) {
   call.stream = one.stream;
   EXPECT_EQ(cudaEventQuery(held.event), cudaErrorNotReady);
   EXPECT_NO_THROW(kernels::cuda::cutlass_entries().at(0).run(call));
+  // Beside the messages of other ranks it has more blocks than the device can hold at once.
+  for (const auto& [ranks, blocks] : {std::pair{1, 132}, {2, 4 * 132}}) {
+    const auto device = device::cuda_device({.ranks = ranks});
+    EXPECT_GT(device->memory_bytes(), 0);
+    kernels::cuda::cutlass_entries().at(0).run(call);
+    EXPECT_EQ(kernels::cuda::blocks_of_cutlass, blocks);
+  }
+}
+
+/// When the last tile is done, in times of a tile, on processors of which some are held throughout.
+int64_t time_of(int64_t tiles, int64_t blocks, int64_t processors) {
+  std::vector<int64_t> free(static_cast<size_t>(processors), 0);
+  for (int64_t b = 0; b < blocks; ++b) {
+    auto first = std::min_element(free.begin(), free.end());
+    *first += (tiles - b + blocks - 1) / blocks;
+  }
+  return *std::max_element(free.begin(), free.end());
+}
+
+// Messages hold 16 to 32 multiprocessors. The tiles go to the others without one of these being left to the end.
+TEST(TileBlocks, ThoseThatBeginLateHaveLittleToDo) {
+  using kernels::cuda::tile_blocks;
+  constexpr int64_t kAll = 132;
+  EXPECT_EQ(tile_blocks(5000, kAll, false), kAll);
+  EXPECT_EQ(tile_blocks(100, kAll, true), 100);
+  for (const int64_t held : {16, 24, 32}) {
+    for (const int64_t tiles : {1584, 3000, 5280}) {
+      const auto even = static_cast<double>(tiles) / static_cast<double>(kAll - held);
+      const auto takes = [&](bool beside) {
+        return static_cast<double>(time_of(tiles, tile_blocks(tiles, kAll, beside), kAll - held)) / even;
+      };
+      EXPECT_GT(takes(false), 1.45) << held << " " << tiles;
+      EXPECT_LT(takes(true), 1.35) << held << " " << tiles;
+    }
+  }
 }
 
 // What is of one launch alone does not go into a graph, whatever the definition of its op says.
@@ -230,6 +268,59 @@ TEST(Launches, AGraphTakesNothingOfTheHosts) {
   EXPECT_NO_THROW(kernels::cuda::upload(&to, &from, 4, one.stream));
   cudaStreamSynchronize(one.stream);
   EXPECT_EQ(to, 1);
+}
+
+// A sum over gigabytes on one stream does not hold up what another stream needs of the host.
+TEST(Launches, TheHostWorksForSeveralStreamsAtOnce) {
+  for (const bool waits : {true, false}) {
+    strict::seen().waits_for_values = waits;
+    const Stream slow, quick;
+    std::atomic<bool> released = false, ended = false;
+    std::atomic<int> order = 0;
+    struct Slow {
+      std::atomic<bool>&released, &ended;
+    } with{released, ended};
+    kernels::cuda::run_on_host(
+        [](void* data) {
+          const auto& own = *static_cast<Slow*>(data);
+          while (!own.released) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          own.ended = true;
+        },
+        &with, slow.stream);
+    int from = 1, to = 0;
+    kernels::cuda::copy_bytes(&to, &from, 4, slow.stream);
+    kernels::cuda::run_on_host([](void* data) { ++*static_cast<std::atomic<int>*>(data); }, &order, quick.stream);
+    for (int i = 0; i < 100 && order == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_EQ(order, waits ? 1 : 0) << "the driver's own thread has one at a time";
+    EXPECT_EQ(to, 0) << "what is put behind waits for the host";
+    released = true;
+    cudaStreamSynchronize(slow.stream);
+    cudaStreamSynchronize(quick.stream);
+    EXPECT_TRUE(ended);
+    EXPECT_EQ(order, 1);
+    EXPECT_EQ(to, 1);
+  }
+  strict::seen().waits_for_values = true;
+}
+
+// To lock pages may wait for the device, which may wait for another rank by then.
+TEST(Launches, LockNoPagesOnceTheDeviceIsOpen) {
+  const auto device = device::cuda_device({.ranks = 2});
+  EXPECT_GT(device->memory_bytes(), 0);
+  const Stream one, two;
+  const int before = strict::seen().page_locks;
+  int from = 1, to = 0, taken = 0;
+  for (cudaStream_t stream : {one.stream, two.stream}) kernels::cuda::upload(&to, &from, 4, stream);
+  kernels::cuda::on_host({.from = &from,
+                          .to = &taken,
+                          .from_bytes = 4,
+                          .to_bytes = 4,
+                          .run = [](const std::byte* read, std::byte* write) { std::memcpy(write, read, 4); }},
+                         one.stream);
+  cudaStreamSynchronize(one.stream);
+  cudaStreamSynchronize(two.stream);
+  EXPECT_EQ(taken, 1);
+  EXPECT_EQ(strict::seen().page_locks, before);
 }
 
 // Ranks that are threads: one that waits for its stream, which waits for another rank, doesn't keep that rank from
@@ -343,6 +434,12 @@ TEST(Facts, NameWhoMayUseADevice) {
   strict::seen().compute_mode = cudaComputeModeExclusiveProcess;
   EXPECT_NE(facts().at("device 1").found.find("one process"), std::string::npos);
   strict::seen().compute_mode = cudaComputeModeDefault;
+}
+
+TEST(Facts, NameTheDeviceInUse) {
+  const auto third = device::cuda_device({.on_host = 2});
+  EXPECT_GT(third->memory_bytes(), 0);
+  EXPECT_EQ(device::cuda_device_in_use(), "NVIDIA H100 80GB HBM3 (device 2), 80.0 GiB");
 }
 
 TEST(Facts, CopiesBetweenDevicesComeWhole) {

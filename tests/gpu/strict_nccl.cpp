@@ -80,7 +80,7 @@ ncclResult_t run_listed() {
     std::vector<Put> all;
   };
   auto* job = new Job{all};
-  cudaLaunchHostFunc(
+  heddle::strict::put_kernel(
       all.front().stream,
       [](void* data) {
         const std::unique_ptr<Job> job(static_cast<Job*>(data));

@@ -132,6 +132,7 @@ CUresult set_access(CUdeviceptr, size_t, const CUmemAccessDesc* access, size_t c
 }
 CUresult wait_value(CUstream s, CUdeviceptr at, cuuint32_t value, unsigned flags) {
   if (flags != CU_STREAM_WAIT_VALUE_GEQ) return CUDA_ERROR_INVALID_VALUE;
+  if (!seen().waits_for_values) return CUDA_ERROR_NOT_SUPPORTED;
   s->put([=] {
     std::unique_lock lock(mutex);
     auto* flag = reinterpret_cast<uint32_t*>(at);
@@ -182,6 +183,9 @@ void release_holders() {
   const std::lock_guard lock(mutex);
   held = false;
   changed.notify_all();
+}
+void put_kernel(cudaStream_t stream, void (*call)(void*), void* data) {
+  stream->put([=] { call(data); });
 }
 void await_units() {
   std::unique_lock lock(mutex);
@@ -338,7 +342,11 @@ cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void**, 
   return cudaSuccess;
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t call, void* data) {
-  s->put([=] { call(data); });
+  s->put([=] {
+    static std::mutex one_thread;  // the driver's, for all streams
+    const std::lock_guard lock(one_thread);
+    call(data);
+  });
   return cudaSuccess;
 }
 
@@ -346,6 +354,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t call, void* data) {
 
 cudaError_t cudaMallocHost(void** at, size_t bytes) {
   *at = std::malloc(bytes);
+  ++seen().page_locks;
   const std::lock_guard lock(mutex);
   heddle::strict::page_locked[static_cast<const std::byte*>(*at)] = static_cast<const std::byte*>(*at) + bytes;
   return cudaSuccess;

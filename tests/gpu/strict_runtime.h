@@ -24,6 +24,8 @@ struct Seen {
   size_t taken_bytes = 0;       // of the device's memory, by other processes
   std::vector<int> reached_by;  // devices for which memory was opened last
   int launches = 0, copies = 0;
+  int page_locks = 0;                       // of the host's memory, each of which may wait for the device
+  bool waits_for_values = true;             // whether a stream can wait for a number
   bool capturing = false;                   // what every stream says of itself
   bool gives_memory_on = true;              // whether another process can be given the device's
   CUresult create_answers = CUDA_SUCCESS;   // what asking for memory of the device comes to
@@ -42,6 +44,8 @@ void declare_kernel(const void* kernel, int64_t static_bytes);
 /// A kernel of which a launch holds every multiprocessor until it is released: meanwhile no other kernel begins.
 void declare_holder(const void* kernel);
 void release_holders();
+/// Puts on a stream what stands for a kernel, and may wait for other streams' as kernels of messages do.
+void put_kernel(cudaStream_t stream, void (*call)(void*), void* data);
 /// Sleeps until no kernel holds them all: for what stands for a kernel of a library.
 void await_units();
 

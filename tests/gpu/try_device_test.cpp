@@ -6,7 +6,9 @@
 
 #include <algorithm>
 
+#include "heddle/comm/device_world.h"
 #include "heddle/kernels/registry.h"
+#include "heddle/session/run/introduction.h"
 
 namespace heddle::planner {
 namespace {
@@ -33,6 +35,18 @@ TEST(TryDevice, WhatWorksIsToldWithItsKernels) {
     EXPECT_EQ(trial.good, trial.remedy.empty()) << trial.what;
     EXPECT_EQ(trial.found.find('\n'), std::string::npos) << trial.found;
   }
+}
+
+// The first line of `heddle train`.
+TEST(TryDevice, ARunSaysWhatItWillUse) {
+  EXPECT_EQ(session::devices_text("host", 2), "");
+  const std::string alone = session::devices_text("cuda", 1), two = session::devices_text("cuda", 2);
+  EXPECT_EQ(alone.find("cuda: "), 0u) << alone;
+  EXPECT_NE(alone.find("; products: " + kernels::cuda_product_library().text), std::string::npos) << alone;
+  EXPECT_NE(alone.find("; attention: " + kernels::cuda_attention_library().text), std::string::npos) << alone;
+  EXPECT_EQ(alone.find('\n'), std::string::npos) << alone;
+  EXPECT_FALSE(comm::device_world_text().empty());
+  EXPECT_EQ(two, alone + "; between ranks: " + comm::device_world_text());
 }
 
 }  // namespace

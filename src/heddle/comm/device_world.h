@@ -20,6 +20,8 @@ inline device::Seat seat_in(const World& world) {
 
 /// Support::yes if this build and machine can make a device world, else why not.
 Support device_world_available();
+/// The library of device worlds with its release and file, or why there is none.
+std::string device_world_text();
 
 /// Sends a byte to the device in use and takes it there, by the library of device worlds alone. What it is and
 /// where it lies. SystemError where that fails, ConfigError where there is no library.

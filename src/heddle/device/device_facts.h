@@ -19,6 +19,8 @@ struct DeviceFact {
 /// nothing is thrown.
 std::vector<DeviceFact> cuda_facts(const Seat& seat);
 
+/// The name and number of the CUDA device that this thread has chosen, or the driver's error.
+std::string cuda_device_in_use();
 /// The number of CUDA devices that this process sees; 0 where there is no driver.
 int cuda_device_count();
 /// Bytes a second from a device's memory to another's, of one copy after one that is not timed. Both are arenas' of

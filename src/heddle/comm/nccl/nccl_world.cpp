@@ -410,6 +410,11 @@ Support device_world_available() {
   return missing.empty() ? Support::yes() : Support::no(missing);
 }
 
+std::string device_world_text() {
+  const nccl::Library& found = nccl::library();
+  return found.missing.empty() ? found.text : found.missing;
+}
+
 std::unique_ptr<World> device_world(World& control) {
   if (const Support there = device_world_available(); !there) {
     config_error("several ranks on device.backend \"cuda\": {}", there.reason);

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <new>
 #include <tuple>
 #include <type_traits>
 
 #include "heddle/comm/device_world.h"
 #include "heddle/comm/engine/reach.h"
 #include "heddle/device/cuda/cuda_check.h"
+#include "heddle/device/cuda/page_locked.h"
 
 namespace heddle::comm {
 
@@ -98,7 +100,6 @@ PeerHub::~PeerHub() {
   for (auto& [key, pair] : pairs_) {
     pair->sent.clear();
     pair->awaited.clear();
-    cudaFreeHost(pair->flag);
   }
   for (const auto& [device, events] : free_events_) {
     for (const cudaEvent_t event : events) cudaEventDestroy(event);
@@ -113,10 +114,7 @@ PeerHub::Pair& PeerHub::pair(const std::string& group, int from, int to) {
     pair->group = group;
     pair->from = from;
     pair->to = to;
-    void* flag = nullptr;
-    check_cuda(cudaMallocHost(&flag, 64), "making a flag");
-    pair->flag = static_cast<uint32_t*>(flag);
-    *pair->flag = 0;
+    pair->flag = new (device::take_page_locked(sizeof(uint32_t))) uint32_t{0};
   }
   return *pair;
 }

@@ -7,6 +7,8 @@ Support device_world_available() {
   return Support::no("this build has no NCCL: configure it where nccl.h is found");
 }
 
+std::string device_world_text() { return device_world_available().reason; }
+
 std::string send_to_itself() { config_error("{}", device_world_available().reason); }
 
 std::unique_ptr<World> device_world(World&) {

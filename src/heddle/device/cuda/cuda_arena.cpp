@@ -27,7 +27,8 @@ Locked& locked() {
 
 struct OpenDevices {
   std::mutex mutex;
-  std::map<int, int> ranks;  // by device, how many have opened it
+  std::map<int, int> ranks;         // by device, how many have opened it
+  std::map<int, bool> in_messages;  // likewise, whether they have others to talk to
 };
 OpenDevices& open_devices() {
   static OpenDevices one;
@@ -52,14 +53,27 @@ CUmemAllocationProp memory_of(int ordinal) {
 
 }  // namespace
 
-OpenDevice::OpenDevice(int ordinal) : ordinal_(ordinal) {
+OpenDevice::OpenDevice(int ordinal, int ranks) : ordinal_(ordinal) {
   const std::lock_guard lock(open_devices().mutex);
   ++open_devices().ranks[ordinal_];
+  open_devices().in_messages[ordinal_] = ranks > 1;
 }
 
 OpenDevice::~OpenDevice() {
   const std::lock_guard lock(open_devices().mutex);
   if (--open_devices().ranks[ordinal_] == 0) open_devices().ranks.erase(ordinal_);
+}
+
+bool OpenDevice::beside_messages(int ordinal) {
+  const std::lock_guard lock(open_devices().mutex);
+  return open_devices().in_messages[ordinal];
+}
+
+int OpenDevice::ranks() {
+  const std::lock_guard lock(open_devices().mutex);
+  int all = 0;
+  for (const auto& [ordinal, ranks] : open_devices().ranks) all += ranks;
+  return all;
 }
 
 std::vector<int> OpenDevice::reaching(int ordinal) {

@@ -17,12 +17,16 @@ namespace heddle::device {
 /// threads open their devices before any of them takes memory.
 class OpenDevice {
  public:
-  explicit OpenDevice(int ordinal);
+  OpenDevice(int ordinal, int ranks);
   ~OpenDevice();
   OpenDevice(const OpenDevice&) = delete;
   OpenDevice& operator=(const OpenDevice&) = delete;
   /// The device itself and those of them that reach its memory.
   static std::vector<int> reaching(int ordinal);
+  /// True if a run of several ranks has the device: kernels of messages may hold some of its multiprocessors.
+  static bool beside_messages(int ordinal);
+  /// Ranks of this process that have a device open.
+  static int ranks();
 
  private:
   int ordinal_;

@@ -5,6 +5,7 @@
 #include "heddle/device/cuda/cuda_arena.h"
 #include "heddle/device/cuda/cuda_host_stream.h"
 #include "heddle/device/cuda/cuda_stream.h"
+#include "heddle/device/cuda/page_locked.h"
 #include "heddle/device/device.h"
 #include "heddle/device/host/host_memory.h"
 
@@ -21,9 +22,10 @@ constexpr size_t kLocalBytes = 2048;
 class CudaDevice : public Device {
  public:
   CudaDevice(int ordinal, int ranks)
-      : ordinal_(ordinal), open_(ordinal), left_bytes_(kLeftForLibraries + (ranks > 1 ? kLeftForRanks : 0)) {
+      : ordinal_(ordinal), open_(ordinal, ranks), left_bytes_(kLeftForLibraries + (ranks > 1 ? kLeftForRanks : 0)) {
     use();
     check_cuda(cudaDeviceSetLimit(cudaLimitStackSize, kLocalBytes), "making room for the threads' local memory");
+    prepare_page_locked(OpenDevice::ranks());
   }
 
   std::unique_ptr<Arena> arena(int64_t bytes, int64_t) override {  // what the device has not got, it refuses

@@ -95,6 +95,16 @@ std::vector<DeviceFact> cuda_facts(const Seat& seat) {
   return all;
 }
 
+std::string cuda_device_in_use() {
+  int device = 0;
+  cudaDeviceProp of{};
+  cudaError_t status = cudaGetDevice(&device);
+  if (status == cudaSuccess) status = cudaGetDeviceProperties(&of, device);
+  if (status == cudaSuccess) return fmt::format("{} (device {}), {}", of.name, device, gib(of.totalGlobalMem));
+  forget_last_error();
+  return cudaGetErrorString(status);
+}
+
 int cuda_device_count() {
   int count = 0;
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "heddle/base/clock.h"
+#include "heddle/device/cuda/host_function.h"
 #include "heddle/device/host/kernel_team.h"
 
 namespace heddle::device {
@@ -46,8 +47,7 @@ void CudaHostStream::put(const Launch& launch) {
   kept.in = work->in;
   kept.out = work->out;
   kept.updates = work->updates;
-  check_cuda(cudaLaunchHostFunc(static_cast<cudaStream_t>(handle()), run, work.get()),
-             "putting work of the host on a stream");
+  call_on_host(static_cast<cudaStream_t>(handle()), run, work.get());
   static_cast<void>(work.release());  // of the function from here on
 }
 

@@ -1,5 +1,8 @@
 #include "heddle/session/run/introduction.h"
 
+#include "heddle/comm/device_world.h"
+#include "heddle/device/device_facts.h"
+#include "heddle/kernels/registry.h"
 #include "heddle/observe/units.h"
 #include "heddle/runtime/copy_engine.h"
 #include "heddle/session/run_data.h"
@@ -8,6 +11,14 @@
 
 namespace heddle::session {
 
+std::string devices_text(std::string_view backend, int64_t ranks) {
+  if (backend != "cuda") return "";
+  std::string text = fmt::format("cuda: {}; products: {}; attention: {}", device::cuda_device_in_use(),
+                                 kernels::cuda_product_library().text, kernels::cuda_attention_library().text);
+  if (ranks > 1) text += "; between ranks: " + comm::device_world_text();
+  return text;
+}
+
 std::vector<std::string> introduction(const RunContext& run) {
   const config::RunConfig& config = run.config;
   const data::Dataset& dataset = *run.data->dataset;
@@ -15,6 +26,8 @@ std::vector<std::string> introduction(const RunContext& run) {
   const plan::Degrees& mesh = options.plan.mesh;
   const model::ParameterCount count = run.trainer->work().parameters;
   std::vector<std::string> lines;
+  if (std::string device = devices_text(config.device.backend, mesh.ranks()); !device.empty())
+    lines.push_back(std::move(device));
   lines.push_back(fmt::format("{}: {} parameters, {} active a token, {} on {} thread{}", config.name,
                               observe::count_text(static_cast<double>(count.total)),
                               observe::count_text(static_cast<double>(count.active)), name_of(options.plan.dtype),

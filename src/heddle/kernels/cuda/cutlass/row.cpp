@@ -7,17 +7,18 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "heddle/device/cuda/cuda_check.h"
+#include "heddle/device/cuda/cuda_arena.h"
 #include "heddle/kernels/cuda/backend.h"
 #include "heddle/kernels/cuda/cutlass/grouped_sums.h"
 #include "heddle/kernels/cuda/products/grouped.h"
+#include "heddle/kernels/cuda/tile_blocks.h"
 #include "heddle/kernels/product_rows.h"
 
 namespace heddle::kernels::cuda {
 
 namespace {
 
-// Tensor descriptions of each multiprocessor, four of 128 bytes, for any number of these that there is.
+// Tensor descriptions of each block, four of 128 bytes, for any number of multiprocessors that there is.
 constexpr int64_t kWorkspaceBytes = int64_t{1} << 20, kWorkspaceAlignment = 256;
 
 /// Multiprocessors of a device of Hopper; 0: another.
@@ -68,8 +69,12 @@ void sums(const KernelCall& call, const int32_t* first, const TensorView& acc, b
            {first, numbers<float>(acc), each}, call.stream);
   }
   device::forget_last_error();  // CUTLASS reads the last error to learn whether its launch was taken
+  // CUTLASS launches a block for each multiprocessor that it is given, or less where there are fewer tiles.
+  constexpr int64_t kMany = int64_t{1} << 20;
+  const auto blocks =
+      static_cast<int>(tile_blocks(kMany, processors, device::OpenDevice::beside_messages(device)));
   const char* refused =
-      grouped_sums_by_cutlass(room.arrays, groups, add, device, processors,
+      grouped_sums_by_cutlass(room.arrays, groups, add, device, blocks,
                               reinterpret_cast<void*>(at * kWorkspaceAlignment), kWorkspaceBytes, call.stream);
   HEDDLE_CHECK(refused == nullptr, "CUTLASS, weight gradients of {} experts, {} × {}: {}", groups, acc.dim(1),
                acc.dim(2), refused);

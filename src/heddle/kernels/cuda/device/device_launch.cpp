@@ -10,6 +10,8 @@
 
 #include "heddle/device/cuda/cuda_arena.h"
 #include "heddle/device/cuda/cuda_check.h"
+#include "heddle/device/cuda/host_function.h"
+#include "heddle/device/cuda/page_locked.h"
 #include "heddle/kernels/cuda/experts/host_work.h"
 #include "heddle/kernels/cuda/launch.h"
 
@@ -66,9 +68,7 @@ class HostRoom {
     }
     Piece piece;
     piece.size = size;
-    void* bytes = nullptr;
-    check_cuda(cudaMallocHost(&bytes, static_cast<size_t>(size)), "locking memory of the host");
-    piece.bytes = static_cast<std::byte*>(bytes);
+    piece.bytes = device::take_page_locked(size);
     check_cuda(cudaEventCreateWithFlags(&piece.done, cudaEventDisableTiming), "making an event");
     pieces_.push_back(piece);
     return pieces_.back();
@@ -86,17 +86,13 @@ class HostRoom {
 /// which it may wait.
 class UploadRing {
  public:
-  UploadRing() {
-    void* base = nullptr;
-    check_cuda(cudaMallocHost(&base, static_cast<size_t>(kBytes)), "locking memory of the host");
-    base_ = static_cast<std::byte*>(base);
+  UploadRing() : base_(device::take_page_locked(kBytes)) {
     for (cudaEvent_t& event : uploaded_) {
       check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
     }
   }
   ~UploadRing() {
     for (cudaEvent_t event : uploaded_) cudaEventDestroy(event);
-    cudaFreeHost(base_);
   }
   UploadRing(const UploadRing&) = delete;
   UploadRing& operator=(const UploadRing&) = delete;
@@ -123,7 +119,7 @@ class UploadRing {
  private:
   static constexpr int64_t kBytes = int64_t{16} << 20, kHalf = kBytes / 2;
   std::mutex mutex_;
-  std::byte* base_ = nullptr;
+  std::byte* base_;
   cudaEvent_t uploaded_[2] = {};  // contents of each half; one that was never recorded has been reached
   int64_t half_ = 0, at_ = 0;
 };
@@ -174,7 +170,7 @@ void fill_bytes(void* at, int byte, int64_t bytes, void* stream) {
 
 void run_on_host(void (*run)(void*), void* with, void* stream) {
   refuse_capture(static_cast<cudaStream_t>(stream), "calling the host");
-  check_cuda(cudaLaunchHostFunc(static_cast<cudaStream_t>(stream), run, with), "calling the host");
+  device::call_on_host(static_cast<cudaStream_t>(stream), run, with);
 }
 
 void on_host(device::HostWork work, void* stream) {

@@ -77,7 +77,7 @@ void run(const KernelCall& call) {
   p.wide = call.out[0].dtype == Dtype::f32;
   const int64_t tiles = blocks_for(out, kFp8TileN) * (blocks_for(M, kFp8TileM) + (grouped ? E : 0));
   launch(product_wgmma_fp8,
-         {.blocks_x = std::min<int64_t>(processors_of_hopper(), tiles),
+         {.blocks_x = hopper_blocks(tiles, processors_of_hopper()),
           .threads = kWgmmaThreads,
           .shared_bytes = kFp8SharedBytes},
          args, call.stream);

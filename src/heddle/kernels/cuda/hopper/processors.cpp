@@ -5,7 +5,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "heddle/device/cuda/cuda_check.h"
+#include "heddle/device/cuda/cuda_arena.h"
+#include "heddle/kernels/cuda/tile_blocks.h"
 
 namespace heddle::kernels::cuda {
 
@@ -22,6 +23,12 @@ int processors_of_hopper() {
   device::check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "asking for it");
   device::check_cuda(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "asking for it");
   return major == 9 && minor == 0 ? processors : 0;
+}
+
+int64_t hopper_blocks(int64_t tiles, int processors) {
+  int device = 0;
+  device::check_cuda(cudaGetDevice(&device), "asking for the device");
+  return tile_blocks(tiles, processors, device::OpenDevice::beside_messages(device));
 }
 
 }  // namespace heddle::kernels::cuda
