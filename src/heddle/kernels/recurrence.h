@@ -1,4 +1,4 @@
-// What kernels of recurrences (ops/recurrence.cpp) take from an op: sizes, documents, slopes.
+// Sizes, documents and slopes, as kernels of recurrences (ops/recurrence.cpp) read them from an op.
 #pragma once
 
 #include <cmath>

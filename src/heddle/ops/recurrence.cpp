@@ -1,8 +1,8 @@
-// Recurrences along the sequence: linear attention with decay, state-space models and delta rules as one op, the short
-// causal convolution before it, the decay that it takes, and the gated norm behind it.
+// Recurrences along the sequence: linear attention with decay, state-space models and delta rules are one op. Further
+// ops are the short causal convolution before it, the decay that it takes, and the gated norm behind it.
 //
-// T rows are whole sequences of S rows. Each of h value heads has a state, a matrix of dk × dv numbers of the wide
-// type, zero where a document begins:
+// T rows are whole sequences of S rows. Each of h value heads has a state: a matrix of dk × dv numbers of the wide
+// type. It is zero where a document begins.
 //   S_t = exp(g_t)·S_{t−1} + β_t·k_t·u_tᵀ,  u_t = v_t or, by the delta rule, v_t − (exp(g_t)·S_{t−1})ᵀ k_t
 //   o_t = scale·S_tᵀ q_t + skip·v_t
 // hk key heads have q and k; value head j reads those of key head j ÷ (h/hk). The logarithm g of the decay is a number a
@@ -127,8 +127,9 @@ const OpDef recur{
     },
 };
 
-// A result of each of the first six operands that is there, in their order. Beside the products of the forward pass up
-// to the states: those of dq, dk, du and dg, of do with the state's gradient, and two more of the delta rule.
+// It has a result for each of the first six operands that is there, in their order. The products of the forward pass up
+// to the states come again. Those of dq, dk, du and dg follow, that of do with the state's gradient, and two more of the
+// delta rule.
 const OpDef recur_dgrad{
     .kind = "recur_dgrad",
     .operands = "do q k v decay? beta? skip? starts?", .results = "dq dk dv ddecay? dbeta? dskip?",

@@ -20,7 +20,7 @@ HEDDLE_DEVICE float slope_log_decay(const RecurArgs& args, int64_t head) {
   return -args.slopes * exp2f(exponent);
 }
 
-/// What a lane has of a row: its key channels of q and k, normed, q scaled, and of the decay.
+/// A lane's part of a row: its key channels of q and k, normed, q scaled, and of the decay.
 struct KeyRow {
   float q[kKeyRuns], k[kKeyRuns], D[kKeyRuns], beta, skip;
 };

@@ -15,7 +15,7 @@
 // The order matters: this one is compiled for each target.
 #include "heddle/kernels/host/lanes-inl.h"
 
-// What the instruction sets share: once for all of them.
+// Sizes are compiled once for all instruction sets.
 #ifndef HEDDLE_KERNELS_HOST_CONVOLUTION_SIZES
 #define HEDDLE_KERNELS_HOST_CONVOLUTION_SIZES
 namespace heddle::kernels::host {

@@ -1,8 +1,8 @@
 // recur, recur_dgrad: by chunks of at most 64 rows of one document, in fp32 (the UT transform of arXiv 2406.06484; with
 // decays, 2412.06464 and 2510.26692).
 //
-// Within a chunk let b_i be the log decay from its begin to row i, e_ij = exp(b_i − b_j), S_0 and S the states before
-// and after it, w_j = β_j u_j. Then with M_ij = Σ_c k_ic k_jc e_ij,c (j < i) and N_ij = Σ_c q_ic k_jc e_ij,c (j ≤ i)
+// Within a chunk let b_i be the log decay from its begin to row i, and e_ij = exp(b_i − b_j). Let S_0 and S be the
+// states before and after it, and w_j = β_j u_j. Then with M_ij = Σ_c k_ic k_jc e_ij,c (j < i) and N_ij = Σ_c q_ic k_jc e_ij,c (j ≤ i)
 //   u_i = v_i − S_0ᵀ(exp(b_i)·k_i) − Σ_j M_ij w_j by the delta rule, else v_i
 //   o_i = S_0ᵀ(exp(b_i)·q_i) + Σ_j N_ij w_j,  S = exp(b_end)·S_0 + Σ_j (exp(b_end − b_j)·k_j) w_jᵀ
 // The gradients follow by the chain rule, the last chunk first. The states at the begins of chunks are made in a first

@@ -91,7 +91,7 @@ HWY_INLINE void pairs_by_head(const Chunk& chunk) {
   }
 }
 
-/// The same where channels decay: a block of rows with the blocks before it by products, with itself pair by pair.
+/// Does the same where channels decay: a block of rows with the blocks before it by products, with itself pair by pair.
 HWY_INLINE void pairs_by_channel(const Chunk& chunk) {
   const RecurRoom& r = chunk.room;
   const bool delta = chunk.s.delta;
@@ -134,6 +134,31 @@ HWY_INLINE void pairs_by_channel(const Chunk& chunk) {
   }
 }
 
+/// The gradients of a head's log decays, while dq and dk are still those of decayed rows. The decay of row i is a factor
+/// of all that passes that row. Rows from i on read the state before the chunk and the rows before i. The state behind
+/// the chunk has parts of both. Their terms are summed one by one: the same sum as a difference of dq·q and dk·k, as
+/// channels have it, loses bits.
+HWY_INLINE void head_decay_gradients(const Chunk& chunk) {
+  const RecurRoom& r = chunk.room;
+  double sums[kChunk] = {}, passing = 0;
+  for (int64_t t = 0; t < chunk.rows; ++t) {
+    const int64_t key = t * r.dkp, pair = t * kChunk;
+    passing = static_cast<double>(dot_rows(r.q_begin + key, r.d_q + key, r.dkp)) +
+              static_cast<double>(dot_rows(r.k_begin + key, r.d_k_row + key, r.dkp));
+    for (int64_t i = 0; i <= t; ++i) {
+      sums[i] += passing;
+      passing += static_cast<double>(r.d_n[pair + i]) * static_cast<double>(r.n[pair + i]);
+      if (chunk.s.delta) passing += static_cast<double>(r.d_m[pair + i]) * static_cast<double>(r.m[pair + i]);
+    }
+  }
+  passing = 0;
+  for (int64_t c = 0; c < chunk.s.dk; ++c) passing += static_cast<double>(r.d_whole[c]);
+  for (int64_t i = 0; i < chunk.rows; ++i) {
+    r.d_decay[i] = static_cast<float>(sums[i] + passing);
+    passing += static_cast<double>(dot_rows(r.k_end + i * r.dkp, r.d_k_column + i * r.dkp, r.dkp));
+  }
+}
+
 /// dq, the two parts of dk, the gradient of the chunk's decay, and that of the state before it unless it is fresh.
 HWY_INLINE void score_gradients(const Chunk& chunk) {
   const RecurRoom& r = chunk.room;
@@ -156,7 +181,7 @@ HWY_INLINE void score_gradients(const Chunk& chunk) {
   } else {
     transpose(s.dk, r.dvp, r.d_state, r.dvp, r.state_turned, r.dkp, r.dkp);
     product<Into::set>(chunk.rows, r.dkp, s.dv, {r.w, r.dvp}, r.state_turned, r.dkp, r.d_k_column, r.dkp);
-    for (int64_t i = 0; i < chunk.rows; ++i)
+    for (int64_t i = 0; i < chunk.rows && chunk.by_channel; ++i)
       add_product_rows(r.d_k_column + i * r.dkp, r.k_end + i * r.dkp, r.dkp, r.d_whole);
     for (int64_t c = 0; c < s.dk && !chunk.fresh; ++c)
       r.d_whole[c] += r.whole[c] * dot_rows(r.d_state + c * r.dvp, r.state + c * r.dvp, r.dvp);
@@ -186,6 +211,7 @@ HWY_INLINE void score_gradients(const Chunk& chunk) {
     }
     pairs_by_channel(chunk);
   } else {
+    head_decay_gradients(chunk);
     for (int64_t i = 0; i < chunk.rows; ++i) {
       float *dq = r.d_q + i * r.dkp, *row = r.d_k_row + i * r.dkp, *column = r.d_k_column + i * r.dkp;
       scale_row(dq, r.dkp, r.from_begin[i], dq);
@@ -196,7 +222,7 @@ HWY_INLINE void score_gradients(const Chunk& chunk) {
   }
 }
 
-/// Where the gradients of a value head's own operands go.
+/// Writes the gradients of a value head's own operands.
 template <class X>
 struct HeadGradients {
   HeadGradients(const RecurTask& task, const Operands<X>& operands, int64_t head) : from(operands), size(task.size) {
@@ -228,19 +254,15 @@ struct HeadGradients {
       if (d_beta != nullptr) d_beta[(begin + i) * size.h] = bf16(d);
     }
     if (d_decay == nullptr) return;
+    if (!from.by_channel) {
+      for (int64_t i = 0; i < chunk.rows; ++i) d_decay[(begin + i) * size.h] = r.d_decay[i];
+      return;
+    }
     // A log decay counts in all b from its row on, and in that of the chunk's end.
-    double sum = 0;
-    for (int64_t c = 0; c < size.dk; ++c) sum += static_cast<double>(r.d_whole[c]);
     for (int64_t i = chunk.rows; i-- > 0;) {
       const float *q = r.q + i * r.dkp, *k = r.k + i * r.dkp, *dq = r.d_q + i * r.dkp;
       const float *row = r.d_k_row + i * r.dkp, *column = r.d_k_column + i * r.dkp;
       const bool first = chunk.fresh && i == 0;  // it decays nothing
-      if (!from.by_channel) {
-        sum += static_cast<double>(dot_rows(q, dq, r.dkp)) + static_cast<double>(dot_rows(k, row, r.dkp)) -
-               static_cast<double>(dot_rows(k, column, r.dkp));
-        d_decay[(begin + i) * size.h] = first ? 0.0f : static_cast<float>(sum);
-        continue;
-      }
       float* to = d_decay + (begin + i) * size.h * size.dk;
       for (int64_t c = 0; c < size.dk; ++c) {
         r.d_whole[c] += q[c] * dq[c] + k[c] * (row[c] - column[c]);

@@ -15,7 +15,7 @@ constexpr int64_t kSub = 16;    // rows of a block of a chunk
 constexpr int64_t kPad = 16;    // a multiple of every vector
 constexpr int64_t padded(int64_t n) { return (n + kPad - 1) / kPad * kPad; }
 
-/// What one thread works in. With a null base it only counts.
+/// The working memory of one thread. With a null base it only counts.
 struct RecurRoom {
   RecurRoom(const RecurSizes& s, bool backward, std::byte* base)
       : dkp(padded(s.dk)), dvp(padded(s.dv)), at_(reinterpret_cast<float*>(base)) {
@@ -34,6 +34,7 @@ struct RecurRoom {
     for (float** keys : {&d_q, &d_k_row, &d_k_column}) take(keys, kChunk * dkp);
     take(&d_state, s.dk * dvp);
     take(&d_whole, dkp);
+    take(&d_decay, kChunk);
     take(&state_turned, dvp * dkp);
     take(&kept, s.S / kChunk * s.dk * dvp);
     for (float** sums : {&sum_q, &sum_k}) take(sums, s.S * dkp);
@@ -59,6 +60,7 @@ struct RecurRoom {
   float *d_w = nullptr, *d_u = nullptr, *d_m = nullptr, *d_n = nullptr;
   float *d_q = nullptr, *d_k_row = nullptr, *d_k_column = nullptr;
   float *d_state = nullptr, *d_whole = nullptr, *state_turned = nullptr;  // d_whole: of the chunk's log decay
+  float* d_decay = nullptr;                     // [64]: of log decays by head
   float* kept = nullptr;                        // states at the begin of chunks that do not begin a document
   float *sum_q = nullptr, *sum_k = nullptr;     // [S,dk] over the value heads of a key head
   int32_t* chunks = nullptr;                    // where chunks begin, and S
