@@ -89,7 +89,7 @@ def check_paths(path):
 
 def check_commands(path):
     dev = set(re.findall(r"^  ([a-z]+)", usage_of_dev(), re.M))
-    program = {file.stem for folder in ("heddle/cli", "advisor/commands") for file in (ROOT / "src" / folder).rglob("*.cpp")}
+    program = {file.stem for folder in ("heddle/cli", "advisor/commands", "check/commands") for file in (ROOT / "src" / folder).rglob("*.cpp")}
     benches = {file.stem for file in (ROOT / "bench").glob("*.cpp")}
     benches |= {file.stem.removesuffix("_bench") for file in (ROOT / "bench").glob("*_bench.py")}
     fenced = False

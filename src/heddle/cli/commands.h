@@ -28,6 +28,8 @@ void add_report(Commands& all);
 void add_agent(Commands& all);
 void add_audit(Commands& all);
 void add_replay(Commands& all);
+void add_check(Commands& all);
+void add_part(Commands& all);
 void add_plan(Commands& all);
 void add_search(Commands& all);
 void add_schedule(Commands& all);

@@ -1,0 +1,412 @@
+#include "check/reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <set>
+
+#include "heddle/base/error.h"
+#include "heddle/base/random.h"
+#include "heddle/model/loss_scale.h"
+#include "heddle/train/step/batch.h"
+
+namespace heddle::check {
+
+namespace {
+
+constexpr double kRowMargin = 2 * kMargin;
+constexpr double kShare = 0.5;  // of a whole tensor's distance, that any slice of it is granted
+constexpr double kLeast = 1e-11;  // relative: what sums in fp64 are off by in another order
+
+double unit_of(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::bf16: return 0x1p-8;
+    case Dtype::f32: return 0x1p-24;
+    default: return 0x1p-53;
+  }
+}
+
+// The longest sum of the program, in terms.
+double longest_sum(const model::ModelConfig& model, const Layout& layout) {
+  const auto tokens = static_cast<double>(layout.sequences * layout.sequence_length);
+  return std::max({static_cast<double>(model.hidden_size), static_cast<double>(model.intermediate_size),
+                   static_cast<double>(model.vocab_size), tokens});
+}
+
+double root_mean_square(const Numbers& a, const Numbers& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
+  return a.empty() ? 0 : std::sqrt(sum / static_cast<double>(a.size()));
+}
+
+double root_mean_square(const Numbers& a) {
+  double sum = 0;
+  for (const double x : a) sum += x * x;
+  return a.empty() ? 0 : std::sqrt(sum / static_cast<double>(a.size()));
+}
+
+// The mean over labels of each microbatch counts the same.
+train::Sequences weighed(const Dump& dump) {
+  train::Sequences all = dump.sequences;
+  if (dump.layout.loss == LossMean::tokens) return all;
+  const auto each = static_cast<size_t>(dump.layout.sequences);
+  for (size_t first = 0; first < all.size(); first += each) {
+    double count = 0;
+    for (size_t s = first; s < first + each; ++s) {
+      for (size_t i = 0; i + 1 < all.tokens[s].size(); ++i) count += all.is_target(s, i + 1);
+    }
+    for (size_t s = first; s < first + each; ++s)
+      all.weights.emplace_back(all.tokens[s].size(), count > 0 ? static_cast<float>(1 / count) : 0.F);
+  }
+  return all;
+}
+
+bool is_router(const std::string& name) { return name.ends_with(".mlp.gate"); }
+
+std::vector<std::string> known_names(const std::vector<Module>& modules) {
+  std::vector<std::string> names;
+  for (const Module& module : modules) names.push_back(module.name);
+  return names;
+}
+
+}  // namespace
+
+Numbers updated(const Numbers& weight, const Numbers& gradient, double norm, const Adamw& rule, bool decays) {
+  Numbers next = weight;
+  const double clip = rule.clip_norm > 0 && norm > rule.clip_norm ? rule.clip_norm / norm : 1;
+  for (size_t i = 0; i < next.size(); ++i) {
+    const double g = clip * gradient[i], decay = decays ? rule.weight_decay * weight[i] : 0;
+    next[i] -= rule.lr * (g / (std::abs(g) + rule.eps) + decay);
+  }
+  return next;
+}
+
+Reference::Reference(const Dump& dump)
+    : dump_(dump),
+      names_(dump.layout.model),
+      weights_(names_.joined(dump.start, dump.path + "/start.safetensors")),
+      plan_(plan_of(dump.layout, true)),
+      lowered_(plan::lower(dump.layout.model, plan_)),
+      modules_(modules_of(dump.layout.model, lowered_.program.listings[0])),
+      sequences_(weighed(dump)) {
+  for (const Module& module : modules_) {  // what scores have is made within the choice of experts
+    const bool inner = module.name.ends_with(".mlp.scores");
+    gradients_[module.value] = inner ? "" : gradient_of(lowered_.program.listings[0], module.value);
+  }
+  check_names();
+  loss_scale_ = train::scales_of(sequences_, dump.layout.model, plan_)[model::kScaleNextToken];
+  for (size_t s = 0; s < sequences_.size(); ++s) {
+    double count = 0;
+    for (size_t i = 0; i + 1 < sequences_.tokens[s].size(); ++i) count += sequences_.is_target(s, i + 1);
+    labels_.push_back(count);
+  }
+  const double sums = std::sqrt(longest_sum(dump.layout.model, dump.layout));
+  noise_ = dump.layout.dtype == Dtype::f64 ? 8 * unit_of(Dtype::f64) * sums
+                                           : unit_of(dump.layout.dtype) + sums * unit_of(Dtype::f32);
+  std::map<Key, Numbers> plain = run(0, 0);
+  for (auto& [key, values] : plain) wholes_[key].values = std::move(values);
+  for (int k = 0; k < kRuns; ++k) {
+    for (auto& [key, values] : run(noise_, static_cast<uint64_t>(k) + 1)) wholes_.at(key).rounded.push_back(std::move(values));
+  }
+  turn_choices();
+  const ir::Listing& listing = lowered_.program.listings[0];
+  for (auto& [key, whole] : wholes_) {
+    const auto& [stage, name, microbatch] = key;
+    const Module* of_module = module(name);
+    if (of_module != nullptr && (stage == Stage::forward || stage == Stage::backward)) {
+      const std::string value = stage == Stage::forward ? of_module->value : gradients_.at(of_module->value);
+      const int64_t width = of_module->columns > 0 ? of_module->columns : listing.value(listing.find(of_module->value)).shape.back().count;
+      whole.dims = {dump.layout.sequences, dump.layout.sequence_length, width};
+      whole.order = written_at(listing, value);
+    } else if (const std::vector<int64_t>* dims = names_.dims(name)) {
+      whole.dims = *dims;
+    } else {
+      whole.dims = {1};
+    }
+  }
+}
+
+const Module* Reference::module(const std::string& name) const {
+  const auto at = std::find_if(modules_.begin(), modules_.end(), [&](const Module& m) { return m.name == name; });
+  return at == modules_.end() ? nullptr : &*at;
+}
+
+// All that is wrong with the names, microbatches and shapes of records is reported before anything runs.
+void Reference::check_names() const {
+  for (const RankDump& rank : dump_.ranks) {
+    for (const Record& record : rank.records) {
+      const std::string place = fmt::format("{}/rank-{:05}/index.json", dump_.path, record.rank);
+      const std::string name = formats::printable(record.name);
+      if (record.stage == Stage::forward || record.stage == Stage::backward) {
+        const std::vector<std::string> known = known_names(modules_);
+        const Module* found = module(record.name);
+        if (found == nullptr)
+          config_error("{}: {}: the model has no module '{}'{}", place, word_of(record.stage), name,
+                       did_you_mean(record.name, known));
+        if (record.stage == Stage::backward && gradients_.at(found->value).empty())
+          config_error("{}: backward: {} has no gradient", place, name);
+      } else if (record.stage == Stage::norm) {
+        if (record.name != "loss" && record.name != "grad_norm")
+          config_error("{}: norm: '{}', accepted: loss, grad_norm", place, name);
+      } else if (names_.dims(record.name) == nullptr) {
+        config_error("{}: {}: the model has no weight '{}'{}", place, word_of(record.stage), name,
+                     did_you_mean(record.name, names_.names()));
+      }
+      if (record.stage == Stage::weight && !dump_.layout.optimizer)
+        config_error("{}: weight of {}: layout.json has no optimizer", place, name);
+    }
+  }
+}
+
+void Reference::turn_choices() {
+  Choices choices;
+  for (const auto& [key, whole] : wholes_) {
+    const auto& [stage, name, microbatch] = key;
+    if (stage != Stage::forward || !is_router(name)) continue;
+    double& near = choices.near[module(name)->value];
+    for (const Numbers& rounded : whole.rounded) near = std::max(near, kRowMargin * root_mean_square(rounded, whole.values));
+  }
+  for (const bool all : {true, false}) {
+    if (choices.near.empty() || (!all && near_choices_ == 0)) return;
+    choices.all = all;
+    choices.turned = 0;
+    std::map<Key, Numbers> turned = run(noise_, 1000 + (all ? 1 : 2), &choices);
+    near_choices_ = std::max(near_choices_, choices.turned);
+    if (choices.turned == 0) return;
+    for (auto& [key, values] : turned) wholes_.at(key).rounded.push_back(std::move(values));
+  }
+}
+
+std::map<Key, Numbers> Reference::run(double noise, uint64_t seed, Choices* choices) {
+  RunRequest request;
+  std::set<std::string, std::less<>> wanted{"ce_next_token"};
+  for (const RankDump& rank : dump_.ranks) {
+    for (const Record& record : rank.records) {
+      const Module* of_module = module(record.name);
+      if (of_module == nullptr) continue;
+      if (record.stage == Stage::forward) wanted.insert(of_module->value);
+      if (record.stage == Stage::backward) wanted.insert(gradients_.at(of_module->value));
+      if (record.stage == Stage::forward && record.name.ends_with("self_attn.core")) {  // what it is made of
+        const std::string layer = of_module->value.substr(0, of_module->value.size() - 1);
+        for (const char* part : {"q", "k", "v_proj"}) wanted.insert(layer + part);
+      }
+    }
+  }
+  for (const Module& one : modules_) {
+    if (is_router(one.name)) wanted.insert(one.value);
+  }
+  const auto chosen = static_cast<size_t>(dump_.layout.model.num_experts_per_tok);
+  if (choices != nullptr) {
+    request.changed = [&](std::string_view value) { return choices->near.contains(value); };
+    request.after = [&, key = RandomKey(seed)](std::string_view value, int microbatch, Captured& out) {
+      const double near = choices->near.find(value)->second;
+      const auto experts = static_cast<size_t>(out.dims.back());
+      std::vector<size_t> order(experts);
+      for (size_t row = 0; row < out.values.size() && chosen < experts; row += experts) {
+        std::iota(order.begin(), order.end(), row);
+        std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return out.values[a] > out.values[b]; });
+        double &last = out.values[order[chosen - 1]], &next = out.values[order[chosen]];
+        const uint64_t coin = key.with(value).with(static_cast<uint64_t>(microbatch)).bits(row);
+        if (last - next > near || (!choices->all && coin % 2 == 0)) continue;
+        std::swap(last, next);
+        ++choices->turned;
+      }
+    };
+  }
+  request.wanted = [&](std::string_view value) { return wanted.contains(value); };
+  request.noise = noise;
+  request.noise_of_losses = noise > 0 ? noise_ - unit_of(dump_.layout.dtype) : 0;
+  request.noise_of_sums = noise > 0 && dump_.layout.sums == Dtype::bf16 ? unit_of(Dtype::bf16) : 0;
+  request.seed = seed;
+  std::vector<RankValues> values = run_program(dump_.layout.model, plan_, weights_, sequences_, request);
+  std::map<Key, Numbers> all;
+  take(all, values[0]);
+  add_updates(all);
+  return all;
+}
+
+void Reference::take(std::map<Key, Numbers>& all, RankValues& values) const {
+  Weights sums;
+  for (auto& [at, gradient] : values.gradients) {
+    Numbers& sum = sums[at.first];
+    sum.resize(gradient.size(), 0.0);
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += gradient[i];
+  }
+  double square = 0;
+  for (const std::string& name : names_.names()) {
+    Numbers gradient = names_.parted(name, sums);
+    for (const double x : gradient) square += x * x;
+    if (!gradient.empty()) all[{Stage::gradient, name, -1}] = std::move(gradient);
+  }
+  all[{Stage::norm, "grad_norm", -1}] = {std::sqrt(square)};
+  double loss = 0;
+  for (const auto& [at, captured] : values.values) {
+    if (at.first == "ce_next_token") loss += captured.values[0] * loss_scale_;
+  }
+  all[{Stage::norm, "loss", -1}] = {loss};
+  for (const Module& module : modules_) {
+    const auto columns_of = [&](const std::string& value, Stage stage) {
+      for (int m = 0; m < plan_.microbatches; ++m) {
+        const auto found = values.values.find({value, m});
+        if (value.empty() || found == values.values.end()) continue;
+        const Captured& captured = found->second;
+        const int64_t width = captured.dims.back();
+        const int64_t columns = module.columns > 0 ? module.columns : width;
+        Numbers numbers;
+        for (int64_t row = 0; row < std::ssize(captured.values) / width; ++row) {
+          const auto from = captured.values.begin() + row * width + module.first;
+          numbers.insert(numbers.end(), from, from + columns);
+        }
+        all[{stage, module.name, m}] = std::move(numbers);
+      }
+    };
+    columns_of(module.value, Stage::forward);
+    columns_of(gradients_.at(module.value), Stage::backward);
+  }
+}
+
+void Reference::add_updates(std::map<Key, Numbers>& all) const {
+  if (!dump_.layout.optimizer) return;
+  const double norm = all.at({Stage::norm, "grad_norm", -1})[0];
+  for (const std::string& name : names_.names()) {
+    const auto gradient = all.find({Stage::gradient, name, -1});
+    if (gradient == all.end()) continue;
+    const auto& [dims, weight] = dump_.start.at(name);
+    all[{Stage::weight, name, -1}] =
+        updated(weight, gradient->second, norm, *dump_.layout.optimizer, dims.size() > 1);
+  }
+}
+
+bool Reference::cancels(const Record& record) const {
+  const model::ModelConfig& m = dump_.layout.model;
+  return m.norm_topk_prob && m.num_experts_per_tok == 1 && record.name.find(".mlp.gate") != std::string::npos &&
+         !record.name.ends_with("_proj") && !record.name.ends_with("_proj.weight") && record.stage != Stage::forward;
+}
+
+Key Reference::key_of(const Record& record) const {
+  int microbatch = -1;
+  if (record.microbatch >= 0)
+    microbatch = record.microbatch * dump_.layout.mesh.dp + dump_.ranks[static_cast<size_t>(record.rank)].at.at(ir::Axis::dp);
+  const Stage stage = record.stage == Stage::local_gradient ? Stage::gradient : record.stage;
+  return {stage, record.name, microbatch};
+}
+
+const Whole* Reference::find(const Key& key) const {
+  const auto at = wholes_.find(key);
+  return at == wholes_.end() ? nullptr : &at->second;
+}
+
+const Whole& Reference::of(const Record& record) const {
+  const Whole* whole = find(key_of(record));
+  if (whole == nullptr)
+    config_error("{}/rank-{:05}/index.json: {}: the reference has no such tensor", dump_.path, record.rank, record.text());
+  if (record.slice.of != whole->dims)
+    config_error("{}/rank-{:05}/index.json: {}: 'of' is [{}], the model's is [{}]", dump_.path, record.rank, record.text(),
+                 fmt::join(record.slice.of, ", "), fmt::join(whole->dims, ", "));
+  return *whole;
+}
+
+namespace {
+
+// The bounds of a slice's root mean square of errors, and of each row's.
+struct Bound {
+  double slice = 0, whole = 0;
+  Numbers rows;
+};
+
+int64_t row_width(const Slice& slice) {
+  const std::vector<int64_t> dims = slice.dims();
+  return dims.size() < 2 ? std::max<int64_t>(1, slice.elements()) : std::max<int64_t>(1, dims.back());
+}
+
+Bound bound_of(const Whole& whole, const Slice& slice, const Numbers& expected) {
+  Bound bound;
+  const int64_t width = row_width(slice), rows = std::ssize(expected) / width;
+  bound.rows.assign(static_cast<size_t>(rows), 0.0);
+  for (const Numbers& rounded : whole.rounded) {
+    const Numbers part = taken(rounded, slice);
+    bound.slice = std::max(bound.slice, root_mean_square(part, expected));
+    bound.whole = std::max(bound.whole, root_mean_square(rounded, whole.values));
+    for (int64_t r = 0; r < rows; ++r) {
+      double sum = 0;
+      for (int64_t i = r * width; i < (r + 1) * width; ++i) {
+        const double off = part[static_cast<size_t>(i)] - expected[static_cast<size_t>(i)];
+        sum += off * off;
+      }
+      double& row = bound.rows[static_cast<size_t>(r)];
+      row = std::max(row, std::sqrt(sum / static_cast<double>(width)));
+    }
+  }
+  const double floor = kLeast * root_mean_square(whole.values) + std::numeric_limits<double>::min();
+  bound.slice = kMargin * std::max(bound.slice, kShare * bound.whole) + floor;
+  for (double& row : bound.rows) row = kRowMargin * std::max(row, bound.whole) + floor;
+  return bound;
+}
+
+// How far an updated weight may be: the rounding of its store, and what its gradient's bound lets its step turn.
+Numbers bounds_of_weight(const Record& record, const Reference& reference) {
+  const Layout& layout = reference.dump().layout;
+  const Adamw& rule = *layout.optimizer;
+  Record gradient = record;
+  gradient.stage = Stage::gradient;
+  const Whole& whole = reference.of(gradient);
+  const Numbers g = taken(whole.values, record.slice), weight = taken(reference.of(record).values, record.slice);
+  const double apart = bound_of(whole, record.slice, g).whole * kRowMargin;
+  Numbers bounds;
+  for (size_t i = 0; i < g.size(); ++i) {
+    const double sure = std::max(0.0, std::abs(g[i]) - apart);
+    // A step of Adam's first is the gradient over its own size, so its size alone does not matter.
+    const double turn = std::min(2.0, apart * rule.eps / ((sure + rule.eps) * (sure + rule.eps)) + (sure == 0 ? 2.0 : 0.0));
+    bounds.push_back(kMargin * unit_of(layout.dtype) * std::abs(weight[i]) + rule.lr * (turn + 1e-6));
+  }
+  return bounds;
+}
+
+Difference held_to(const Numbers& expected, const Record& record, const Reference& reference, double stretch) {
+  Difference d;
+  d.record = &record;
+  const Numbers& found = record.values;
+  const auto finite = [](double x) { return std::isfinite(x); };
+  if (!std::all_of(found.begin(), found.end(), finite)) {
+    d.error = std::numeric_limits<double>::infinity();
+    d.bound = 1;
+    return d;
+  }
+  d.error = root_mean_square(found, expected);
+  if (record.stage == Stage::weight) {
+    const Numbers bounds = bounds_of_weight(record, reference);
+    d.bound = root_mean_square(bounds) * stretch;
+    for (size_t i = 0; i < found.size(); ++i)
+      d.row_ratio = std::max(d.row_ratio, std::abs(found[i] - expected[i]) / (4 * bounds[i] * stretch));
+    return d;
+  }
+  const Whole& whole = reference.of(record);
+  const Bound bound = bound_of(whole, record.slice, taken(whole.values, record.slice));
+  d.bound = bound.slice * stretch;
+  const int64_t width = row_width(record.slice);
+  for (size_t r = 0; r < bound.rows.size(); ++r) {
+    double sum = 0;
+    for (size_t i = r * static_cast<size_t>(width); i < (r + 1) * static_cast<size_t>(width); ++i)
+      sum += (found[i] - expected[i]) * (found[i] - expected[i]);
+    d.row_ratio = std::max(d.row_ratio, std::sqrt(sum / static_cast<double>(width)) / (bound.rows[r] * stretch));
+  }
+  return d;
+}
+
+}  // namespace
+
+double Difference::ratio() const { return std::max(bound > 0 ? error / bound : 0, row_ratio); }
+
+Difference compared(const Record& record, const Reference& reference) {
+  return held_to(taken(reference.of(record).values, record.slice), record, reference, 1);
+}
+
+double ratio_to(const Numbers& predicted, const Record& record, const Reference& reference) {
+  // A multiple of the reference has its errors multiplied too.
+  const double size = root_mean_square(taken(reference.of(record).values, record.slice));
+  const double stretch = size > 0 ? std::max(1.0, root_mean_square(predicted) / size) : 1;
+  return held_to(predicted, record, reference, stretch).ratio();
+}
+
+}  // namespace heddle::check
