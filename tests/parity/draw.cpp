@@ -241,8 +241,8 @@ void draw_recurrence(Draw& d) {
   c.linear_value_head_dim = dice.of({2, 4, 5});
   c.linear_conv_kernel_dim = dice.of({2, 3, 4});
   c.num_nextn_predict_layers = std::min<int64_t>(c.num_nextn_predict_layers, 1);
-  // The norm of a head's output, which may be small, magnifies roundings.
-  if (d.plan.dtype == Dtype::f32) d.tolerance *= 3;
+  // The norm of a head's output, which may be next to nothing, magnifies roundings in fp32 a thousand times.
+  if (d.plan.dtype == Dtype::f32) c.rms_norm_eps = 1e-2;
   if (mesh.cp == 1) return;
   d.plan.parallel.context = model::Context::ulysses;
   if (c.num_key_value_heads % (mesh.tp * mesh.cp) != 0) c.num_key_value_heads = dice.of(fitting);
