@@ -75,8 +75,8 @@ TEST(Shape, MixersBesideAttention) {
   const Shape& next = preset("Qwen3-Next-80B-A3B");
   const ForwardFlops near = forward_flops(next, 4096), far = forward_flops(next, 65536);
   // The rule costs the same at any length; one layer of four has attention.
-  EXPECT_EQ(near.delta_scan, far.delta_scan);
-  EXPECT_GT(near.delta_scan, 0);
+  EXPECT_EQ(near.recurrence, far.recurrence);
+  EXPECT_GT(near.recurrence, 0);
   EXPECT_DOUBLE_EQ(far.attention_core / near.attention_core, 16);
   EXPECT_DOUBLE_EQ(near.attention_core, 0.25 * 4096 * 16 * 2 * 256);
   const Shape &sparse = preset("DeepSeek-V3.2"), &whole = preset("DeepSeek-V3");
