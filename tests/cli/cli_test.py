@@ -266,7 +266,7 @@ class Cli(Program):
             found = json.loads(self.heddle(*train, f"train.moments={moments}", "--resume", "--ranks", ranks, "--steps",
                                            str(steps)).stdout)
             self.assertEqual(found["steps"], steps)
-        self.refused("train.moments = \"bf16\" with memory.master = \"split\": a split master keeps a sign in the "
+        self.refused("--set train.moments=bf16: train.moments = \"bf16\" with memory.master = \"split\": a split master keeps a sign in the "
                      "fp32 second moment; memory.master = \"full\" goes with it", *train, "train.moments=bf16", "--set",
                      "memory.master=split", "--set", "device.dtype=bf16")
 

@@ -19,9 +19,9 @@ struct Walk::Slot {
   bool in_use() const { return offset >= 0 || uses_left > 0; }
 };
 
-// A microbatch's values. Few of them are there at one time, and few of a step's microbatches are under way at once: a
-// slot is large, and goes to the next value that needs one. Once none of a frame is in use, its places go to the next
-// frame of the listing. What rows were counted stays known.
+// A microbatch's values. Few of them are there at one time, and few of a step's microbatches are under way at once. A
+// slot is large, so it goes to the next value that needs one. Once none of a frame is in use, its places go to the
+// next frame of the listing. What rows were counted stays known.
 struct Walk::Frame : RowCounts {
   int64_t rows(ValueId value) const override { return rows_of[value]; }
   std::vector<int32_t> places;   // by value: its slot, or -1
