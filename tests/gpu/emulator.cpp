@@ -49,7 +49,6 @@ thread_local Index thread_index, block_index, block_size, grid_size;
 namespace {
 
 constexpr size_t kStackBytes = 64 << 10;
-constexpr int kBoardBytes = 64;
 enum class State : uint8_t { ready, at_block, at_warp, ended };
 
 struct Copy {

@@ -52,8 +52,9 @@ int64_t launches();
 /// Shared memory of the block: one piece for each key, poisoned at first.
 void* shared(const void* key, int64_t bytes);
 unsigned char* dynamic_shared();
-/// 64 bytes that lanes of this thread's warp show to each other. Ends the block with an error if the lane is not
-/// there.
+constexpr int kBoardBytes = 64;
+/// That many bytes that lanes of this thread's warp show to each other, one lane's behind another's. Ends the block
+/// with an error if the lane is not there.
 unsigned char* board(int lane);
 bool is_there(int lane);
 

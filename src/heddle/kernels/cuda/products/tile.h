@@ -139,9 +139,10 @@ inline void multiply_fragment(float (&c)[4], const uint32_t (&a)[4], uint32_t b0
   std::memcpy(emulator::board(emulator::lane()), &own, sizeof own);
   emulator::warp_barrier();
   const auto half = [](uint32_t word, int i) { return emulator::float_of((word >> (16 * i) & 0xffffu) << 16); };
-  const auto words = [first](int lane) {
+  const unsigned char* const boards = emulator::board(first);  // the tile's lanes have met: all of them are there
+  const auto words = [boards](int lane) {
     Words w;
-    std::memcpy(&w, emulator::board(first + lane), sizeof w);
+    std::memcpy(&w, boards + lane * emulator::kBoardBytes, sizeof w);
     return w;
   };
   for (int i = 0; i < 4; ++i) {
