@@ -5,11 +5,11 @@
 #include <cmath>
 #include <numeric>
 
-#include "advisor/commands/claims.h"
+#include "advisor/claims/computed.h"
 #include "heddle/base/random.h"
 #include "heddle/comm/placement/placement.h"
 
-namespace heddle::cli {
+namespace heddle::advisor {
 
 namespace {
 
@@ -65,4 +65,4 @@ double imbalance_with_replicas(const CopiesOfHotExperts& of) {
   return sum / static_cast<double>(kLoads);
 }
 
-}  // namespace heddle::cli
+}  // namespace heddle::advisor
