@@ -7,8 +7,7 @@
 // keys and values lie in one tensor. The layer that predicts one further token lies under "mtp.".
 //
 // Sources: Qwen2MoeConfig, Qwen3NextConfig and modeling_qwen3_next.py of Transformers 5, gone through key by key;
-// qwen3_next_mtp.py of vLLM 0.11; the config.json files released with Qwen1.5-MoE-A2.7B, Qwen2-57B-A14B and
-// Qwen3-Next-80B-A3B.
+// qwen3_next_mtp.py of vLLM; the config.json files released with Qwen1.5-MoE-A2.7B and Qwen2-57B-A14B.
 #include <algorithm>
 #include <filesystem>
 
