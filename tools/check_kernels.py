@@ -31,6 +31,9 @@ EXPECTED = {
     "combine_sums<64>": Expected(stack=1072), "sum_node<64>": Expected(stack=1072),
     "sum_tokens<64>": Expected(stack=1072), "tree_sum<64>": Expected(stack=1072),
     "rms_norm_dgrad": Expected(stack=16),  # ten values a row of bf16 on 9.0, beside the gain's offset
+    "chosen_attention_dkv": Expected(stack=32),
+    "conv_cached": Expected(stack=32), "conv_sums": Expected(stack=32),  # the taps of a channel
+    "recur_backward": Expected(stack=704),  # a row of the state and of its gradient, by channel
     "route": Expected(stack=144), "balance_dgrad": Expected(stack=8),
 }
 USAGE = re.compile(r"Function (.+?):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")

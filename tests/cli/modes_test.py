@@ -121,7 +121,7 @@ class Modes(Program):
             foretold = json.loads(done.stdout)
             self.assertEqual(foretold["reserved_bytes"], foretold["predicted_reserved_bytes"])
         for more in (["--mode", "overlap"], []):
-            done = self.mpirun(*train, *more, "--set", "device.memory_bytes=1MiB", "--set", "output=unfit-mpi",
+            done = self.mpirun(*train, *more, "--set", "device.memory_bytes=700KiB", "--set", "output=unfit-mpi",
                                fails=True)
             said = [line for line in done.stderr.splitlines() if line.startswith(("heddle", "the cheapest remedy"))]
             self.assertEqual(len(said), 2, done.stderr)

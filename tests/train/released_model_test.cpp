@@ -211,7 +211,7 @@ TEST(ReleasedModel, ConfigurationsAreReadStrictly) {
   expect(R"({"hidden_size":99999999999999999999})", "a whole number");
   expect(R"({"hidden_size":9223372036854775807})", "below 2^40");
   expect(R"({"hidden_size":0})", "at least 1");
-  expect(R"({"model_type":"llama"})", "only 'deepseek_v2', 'kimi_k2', 'glm4_moe_lite', 'deepseek_v3', 'gpt2'");
+  expect(R"({"model_type":"llama"})", "only 'deepseek_v2', 'deepseek_v32', 'glm_moe_dsa', 'kimi_k2', 'glm4_moe_lite', 'deepseek_v3', 'gpt2'");
   expect(R"({"hidden_act":"gelu"})", "only 'silu'");
   expect(R"({"attention_bias":true})", "not built");
   expect(R"({"mlp_bias":true})", "'mlp_bias' is true");
@@ -220,7 +220,7 @@ TEST(ReleasedModel, ConfigurationsAreReadStrictly) {
   expect(R"({"scoring_func":"tanh"})", "'scoring_func' is \"tanh\"");
   expect(R"({"head_dim":64})", "must equal qk_rope_head_dim");
   expect(R"({"qk_head_dim":64})", "the sum of");
-  expect(R"({"index_topk":64})", "sparse attention");
+  expect(R"({"index_topk":64})", "models that select keys");
   expect(R"({"sliding_window":64})", "windows");
   expect(R"({"layer_types":["full_attention","sliding_attention"]})", "only 'full_attention'");
   expect(R"({"partial_rotary_factor":0.5})", "rotated in part");

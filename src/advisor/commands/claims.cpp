@@ -38,7 +38,7 @@ std::string figure(ClaimUnit unit, double value) {
 }
 std::string figure(ClaimUnit unit, const advisor::Range& range) {
   const std::string low = figure(unit, range.low), high = figure(unit, range.high);
-  return low == high ? low : low + " to " + high;
+  return low == high ? low : low.substr(0, low.find(' ')) + " to " + high;
 }
 
 Json json_of(const Claim& c, const std::optional<double>& computed) {

@@ -184,7 +184,8 @@ nlohmann::ordered_json model_config_to_json(const ModelConfig& c) {
   for (const std::string& name : unsaid_keys(family)) {
     const model::Key& key = *model::find_key(name);
     const bool open = key.given != nullptr && !key.given(c);
-    const bool always = key.trains || name == "topk_bias";
+    const bool idle = name.starts_with("index_") && !c.selects();
+    const bool always = (key.trains && !idle) || name == "topk_bias";
     const bool differs = std::find(ours.begin(), ours.end(), &key) != ours.end();
     if (!open && (always || differs)) json["heddle"][name] = json_of(key.get(c));
   }
