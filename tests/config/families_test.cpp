@@ -77,7 +77,9 @@ TEST(ModelKeys, DifferWhereParametersDo) {
 TEST(ModelKeys, BoundsAreThoseOfTheTable) {
   for (const model::Key& key : model::keys()) {
     ModelConfig model;
-    if (key.of == model::Key::Of::grouped) model.attention = ModelConfig::Attention::grouped;
+    const bool recurrent = key.of == model::Key::Of::recurrent;
+    if (key.of == model::Key::Of::grouped || recurrent) model.attention = ModelConfig::Attention::grouped;
+    if (recurrent) model.recurrence = model::Recurrence::gated_delta;
     if (model::is_of_scaling(key)) model.rope_scaling.emplace();
     if (key.of == model::Key::Of::llama3) model.rope_scaling->type = model::RopeType::llama3;
     if (key.kind == model::Key::Kind::integer) {

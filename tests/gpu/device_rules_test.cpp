@@ -275,18 +275,20 @@ TEST(Launches, TheHostWorksForSeveralStreamsAtOnce) {
   for (const bool waits : {true, false}) {
     strict::seen().waits_for_values = waits;
     const Stream slow, quick;
-    std::atomic<bool> released = false, ended = false;
+    std::atomic<bool> begun = false, released = false, ended = false;
     std::atomic<int> order = 0;
     struct Slow {
-      std::atomic<bool>&released, &ended;
-    } with{released, ended};
+      std::atomic<bool>&begun, &released, &ended;
+    } with{begun, released, ended};
     kernels::cuda::run_on_host(
         [](void* data) {
           const auto& own = *static_cast<Slow*>(data);
+          own.begun = true;
           while (!own.released) std::this_thread::sleep_for(std::chrono::milliseconds(1));
           own.ended = true;
         },
         &with, slow.stream);
+    while (!begun) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     int from = 1, to = 0;
     kernels::cuda::copy_bytes(&to, &from, 4, slow.stream);
     kernels::cuda::run_on_host([](void* data) { ++*static_cast<std::atomic<int>*>(data); }, &order, quick.stream);
