@@ -518,7 +518,7 @@ TEST_F(Grouped, NewerFamiliesAreRead) {
     EXPECT_NEAR(model::active_parameters(model::shape_of(preset(name), name)), count, 0.05 * count) << name;
 }
 
-// What the released files of models that select keys say, and which layers have an indexer.
+// The released files of models that select keys say which layers have an indexer, among their other keys.
 TEST_F(Qwen3, IndexersAreRead) {
   const auto read = [&](const std::string& json) {
     std::ofstream(folder_ / "config.json") << json;

@@ -43,7 +43,7 @@ TEST(HostAdamw, AgreesWithReference) {
   }
 }
 
-// What is kept of a moment is rounded, and the master moves by the moment of fp32.
+// A moment is rounded where it is kept. The master moves by the moment in fp32.
 TEST(HostAdamw, RoundsMomentsAfterTheStep) {
   const OpCase kept = adamw_case(1000, 1, false, Dtype::bf16);
   OpCase wide = adamw_case(1000, 1, false);

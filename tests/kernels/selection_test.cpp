@@ -189,7 +189,7 @@ std::vector<OpCase> share_cases(Dtype X) {
   return all;
 }
 
-// Of every row the shares of all keys are one a head; and each is what attention multiplies the key's value by.
+// The shares of all keys of a row add up to one a head, and each is what attention multiplies the key's value by.
 TEST(Selection, SharesAreThoseOfAttention) {
   for (OpCase op : share_cases(Dtype::f64)) {
     const Tensor share = run_op(op, kernels::reference_kernels()).out[0];

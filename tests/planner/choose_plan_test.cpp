@@ -93,7 +93,7 @@ TEST(ChoosePlan, TriesEverySwitchThatIsPlanned) {
   for (const Candidate& c : choice.all) EXPECT_TRUE(!c.fits() || choice.chosen.step_us <= c.step_us * (1 + 1e-9));
 }
 
-// Of a proposed plan that is good but for one setting, that one goes, although no switch names its usual value.
+// A proposed plan that is good but for one setting loses that one, although no switch names its usual value.
 TEST(ChoosePlan, DropsWhatMakesItWorse) {
   const ConfigFile file(kSmall);
   const std::vector<std::string> good{"memory.recompute=norm"}, bad{"fusions.norm=false"};

@@ -1,5 +1,5 @@
 // Models that select keys: of all keys they are plain latent attention to the bit; what each stage trains; layouts
-// against one rank; what is made again, kept on the host and foretold of memory; cuts that part a layer from its
+// against one rank; what is made again, kept on the host and predicted of memory; cuts that part a layer from its
 // choice.
 #include <gtest/gtest.h>
 

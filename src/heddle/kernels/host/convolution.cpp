@@ -13,6 +13,7 @@
 #include "heddle/kernels/recurrence.h"
 #include "hwy/foreach_target.h"
 // The order matters: this one is compiled for each target.
+#include "heddle/kernels/host/by_type-inl.h"
 #include "heddle/kernels/host/lanes-inl.h"
 
 // Sizes are compiled once for all instruction sets.
@@ -294,11 +295,6 @@ void norm_back(const KernelCall& call, int64_t begin, int64_t end) {
       });
     }
   }
-}
-
-template <auto narrow, auto wide>
-HWY_INLINE void by_type(const KernelCall& call, int64_t begin, int64_t end) {
-  call.in[0].dtype == Dtype::bf16 ? narrow(call, begin, end) : wide(call, begin, end);
 }
 }  // namespace
 

@@ -8,6 +8,7 @@
 #include "heddle/kernels/host/row_pieces.h"
 #include "hwy/foreach_target.h"
 // The order matters: this one is compiled for each target.
+#include "heddle/kernels/host/by_type-inl.h"
 #include "heddle/kernels/host/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -108,11 +109,6 @@ void scale(const KernelCall& call, int64_t begin, int64_t end) {
   X* y = call.out[0].as<X>() + begin;
   sweep(end - begin,
         [&](int64_t i, auto lanes, auto) HEDDLE_BODY { store(hn::Mul(factor, load(x + i, lanes)), y + i, lanes); });
-}
-
-template <auto narrow, auto wide>
-HWY_INLINE void by_type(const KernelCall& call, int64_t begin, int64_t end) {
-  call.in[0].dtype == Dtype::bf16 ? narrow(call, begin, end) : wide(call, begin, end);
 }
 }  // namespace
 

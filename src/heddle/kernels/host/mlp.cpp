@@ -11,6 +11,7 @@
 #include "hwy/foreach_target.h"
 // The order matters: these are compiled for each target.
 #include "heddle/kernels/host/column_sums-inl.h"
+#include "heddle/kernels/host/by_type-inl.h"
 #include "heddle/kernels/host/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -236,11 +237,6 @@ void multiply_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
 }
 
 bool is_tanh(const KernelCall& call) { return call.op->attributes.integer_or("tanh", 0) != 0; }
-
-template <auto narrow, auto wide>
-HWY_INLINE void by_type(const KernelCall& call, int64_t begin, int64_t end) {
-  call.in[0].dtype == Dtype::bf16 ? narrow(call, begin, end) : wide(call, begin, end);
-}
 }  // namespace
 
 void AddBiasRows(const KernelCall& call, int64_t begin, int64_t end) {
