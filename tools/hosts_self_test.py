@@ -2,8 +2,10 @@
 
 Each part runs tools/hosts as a user would, with hosts_probe (or sleep) as the program, and looks at what came of it.
 Whatever else runs on this machine can make a rate lower, a latency longer and a fault felt for longer, or begin what
-should feel it too late: such bounds have three attempts, and are held only where an idle machine before and after says
-that nobody else was there. A rate above the limit and a latency below the delay fail at once.
+should feel it too late; a pause of the whole machine can also shorten what a probe measures. Each bound therefore has
+five attempts, and one that holds is enough: a defect breaks them all. Where none holds, a low rate, a long latency and a
+long fault still pass if other programs took a share of the cores; a rate above the limit and a latency below the delay
+fail.
 """
 import json
 import os
@@ -14,7 +16,7 @@ import tempfile
 import time
 
 HOSTS = pathlib.Path(__file__).resolve().parent / "hosts"
-ATTEMPTS = 3
+ATTEMPTS = 5
 LEAST_SHARE = 0.95      # of the limit; headers take 0.7 % at this MTU, the rest is room for noise
 MOST_EXCESS_US = 60     # of latency above the delay: the way itself takes 6 to 10, a busy machine's scheduler the rest
 LEAST_RATIO = 3         # rate within a host over rate between hosts
@@ -73,15 +75,18 @@ class SelfTest:
         return min(found["far"]["forth_mbit"], found["far"]["back_mbit"]) >= LEAST_SHARE * self.rate_mbit
 
     def bounded(self, attempt):
-        """attempt() until what it says holds: (holds, what was seen). Fails only where the machine was idle around it."""
-        idle = [idle_share()]
+        """What the first attempt() said that held; raises Failed where none did and no other program explains it."""
+        idle, broken = [idle_share()], 0
         for _ in range(ATTEMPTS):
-            holds, said = attempt()
+            try:
+                holds, said = attempt()
+            except Failed as failure:
+                holds, said, broken = False, str(failure), broken + 1
             if holds:
                 return said
             idle.append(idle_share())
-            if min(idle[-2:]) >= LEAST_IDLE:
-                raise Failed(said)
+        if broken == ATTEMPTS or min(idle) >= LEAST_IDLE:
+            raise Failed(said)
         return f"not held to its bounds, for others left {100 * min(idle):.0f} % of the cores: {said}"
 
     def check_rate(self):

@@ -47,7 +47,7 @@ TrainerOptions options_of(const model::ModelConfig& model, const Layout& layout,
   o.model = model;
   o.plan.mesh = layout.mesh;
   o.plan.lora = adapters;
-  if (adapters.rank > 0) o.model.index_stage = model::IndexStage::off;
+  if (adapters.rank > 0 && o.model.selects()) o.model.index_stage = model::IndexStage::off;
   if (model.recurs()) o.plan.parallel.context = model::Context::ulysses;
   o.plan.sequences = 1;
   o.plan.microbatches = static_cast<int>(kSequencesOfStep) / layout.mesh.dp;
