@@ -5,7 +5,7 @@
 
 Every test program of BUILD_FOLDER that holds the host's kernels is found by the name of the variable that masks them.
 With AVX-512 masked (AVX2, where there is no AVX-512) their tests run, with fewer draws, and of three programs that take
-minutes every fourth test. With each other feature masked the tests of products, attention, rows, plans and memory run,
+minutes every eighth test. With each other feature masked the tests of products, attention, rows, plans and memory run,
 and the models that another implementation's logits and gradients are compared with. --whole: all tests of all these
 programs run with each feature masked. What is skipped is named with its reason.
 Exits 77 on a processor that has nothing to mask.
@@ -25,7 +25,7 @@ ALWAYS = {"kernels_test": "*Gemm*:*Attention*:*HostLinear*:*HostStream*:*HostRow
           "planner_test": "MemoryBudget.*:HostScratch.*"}
 # Those of a GPU's kernels: the host's stand beside them for comparison.
 OF_A_GPU = ("gpu_", "emulated", "cuda_", "cudnn", "device_rules", "library_products", "windows")
-EVERY = {"parity_test": 4, "runtime_test": 4, "train_test": 4}
+EVERY = {"parity_test": 8, "runtime_test": 8, "train_test": 8}
 FEWER = {"RC_PARAMS": "seed=1 max_success=20"}
 SKIPPED = 77
 

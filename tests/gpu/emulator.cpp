@@ -1,6 +1,7 @@
 // Fibers of the emulator, and the launch of a grid on them.
 #include "tests/gpu/emulator.h"
 
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -44,11 +45,12 @@ extern "C" void heddle_fiber_switch(void** save, void* load);
 namespace heddle::kernels::cuda {
 namespace emulator {
 
-thread_local Index thread_index, block_index, block_size, grid_size;
+constinit thread_local Index thread_index, block_index, block_size, grid_size;
 
 namespace {
 
 constexpr size_t kStackBytes = 64 << 10;
+constexpr size_t kStackStagger = 4096 / 64 - 1;  // lines: tops of stacks lie in different sets of a cache
 enum class State : uint8_t { ready, at_block, at_warp, ended };
 
 struct Copy {
@@ -59,15 +61,17 @@ struct Copy {
 struct Fiber {
   std::unique_ptr<unsigned char[]> stack;
   void* top = nullptr;
-  State state = State::ended;
   Place place;  // where it waits
+  uint64_t exchanges = 0;
   std::vector<Copy> begun;
   std::deque<std::vector<Copy>> groups;  // ended, the oldest first
 };
 
 struct Block {
   std::vector<Fiber> fibers;
-  std::vector<unsigned char> boards;
+  std::vector<State> states;
+  std::array<std::vector<unsigned char>, 2> boards;
+  std::array<std::vector<uint64_t>, 2> shown_in;  // by thread: the exchange that its board belongs to
   std::map<const void*, std::vector<unsigned char>> shared;
   std::vector<unsigned char> dynamic;
   void* scheduler = nullptr;
@@ -78,47 +82,52 @@ struct Block {
   uint64_t drawn = 0;
   std::string fault;  // the first one ends the block
 };
-thread_local Block block;
+/// Made at a thread's first launch, so that no access asks whether it is there.
+constinit thread_local Block* block = nullptr;
 struct Chosen {
   int64_t most;
   uint64_t seed;
 };
-thread_local std::optional<Chosen> chosen;
-thread_local int64_t launched = 0;
+constinit thread_local std::optional<Chosen> chosen;
+constinit thread_local int64_t launched = 0;
 
-Fiber& fiber_now() { return block.fibers[static_cast<size_t>(block.current)]; }
+Fiber& fiber_now() { return block->fibers[static_cast<size_t>(block->current)]; }
+State& state_of(int thread) { return block->states[static_cast<size_t>(thread)]; }
 
 void stop(State state, const Place& place = {}) {
   Fiber& fiber = fiber_now();
-  fiber.state = state;
+  state_of(block->current) = state;
   fiber.place = place;
-  heddle_fiber_switch(&fiber.top, block.scheduler);
-  thread_index.x = static_cast<unsigned>(block.current);
+  heddle_fiber_switch(&fiber.top, block->scheduler);
+  thread_index.x = static_cast<unsigned>(block->current);
 }
 
 void body() {
-  thread_index.x = static_cast<unsigned>(block.current);
-  block.call(block.kernel, block.args);
+  thread_index.x = static_cast<unsigned>(block->current);
+  block->call(block->kernel, block->args);
   stop(State::ended);
   std::abort();  // an ended fiber is never resumed
 }
 
-void prepare(Fiber& fiber) {
+void prepare(int thread) {
+  Fiber& fiber = block->fibers[static_cast<size_t>(thread)];
   if (!fiber.stack) fiber.stack = std::make_unique<unsigned char[]>(kStackBytes);
-  auto top = reinterpret_cast<uintptr_t>(fiber.stack.get() + kStackBytes) / 16 * 16;
+  const size_t stagger = static_cast<size_t>(thread) % kStackStagger * 64;
+  auto top = reinterpret_cast<uintptr_t>(fiber.stack.get() + kStackBytes - stagger) / 16 * 16;
   auto* words = reinterpret_cast<void**>(top);
   *--words = nullptr;  // where a caller's return address would be: body starts aligned as after a call
   *--words = reinterpret_cast<void*>(&body);
   for (int i = 0; i < 6; ++i) *--words = nullptr;
   fiber.top = words;
-  fiber.state = State::ready;
+  state_of(thread) = State::ready;
+  fiber.exchanges = 0;
   fiber.begun.clear();
   fiber.groups.clear();
 }
 
 /// Exceptions do not cross fibers: the thread ends, and the block with it.
 void end_block(std::string fault) {
-  if (block.fault.empty()) block.fault = std::move(fault);
+  if (block->fault.empty()) block->fault = std::move(fault);
   stop(State::ended);
 }
 
@@ -139,9 +148,9 @@ std::string text(const Place& place) {
 void release(int first, int last, State waiting) {
   const Fiber* one = nullptr;
   for (int i = first; i < last; ++i) {
-    Fiber& fiber = block.fibers[static_cast<size_t>(i)];
-    if (fiber.state != waiting) continue;
-    fiber.state = State::ready;
+    if (state_of(i) != waiting) continue;
+    state_of(i) = State::ready;
+    const Fiber& fiber = block->fibers[static_cast<size_t>(i)];
     if (one == nullptr) one = &fiber;
     if (fiber.place.line() != one->place.line() || fiber.place.column() != one->place.column() ||
         (fiber.place.file_name() != one->place.file_name() &&
@@ -152,27 +161,27 @@ void release(int first, int last, State waiting) {
 }
 
 void run_block() {
-  for (auto& [key, bytes] : block.shared) std::fill(bytes.begin(), bytes.end(), static_cast<unsigned char>(0xff));
-  std::fill(block.dynamic.begin(), block.dynamic.end(), static_cast<unsigned char>(0xff));
-  const int n = block.threads;
-  for (int i = 0; i < n; ++i) prepare(block.fibers[static_cast<size_t>(i)]);
+  for (auto& [key, bytes] : block->shared) std::fill(bytes.begin(), bytes.end(), static_cast<unsigned char>(0xff));
+  std::fill(block->dynamic.begin(), block->dynamic.end(), static_cast<unsigned char>(0xff));
+  const int n = block->threads;
+  for (int i = 0; i < n; ++i) prepare(i);
+  for (std::vector<uint64_t>& numbers : block->shown_in) std::fill_n(numbers.begin(), (n + kWarp - 1) / kWarp * kWarp, 0);
   while (true) {
     bool ran = false;
-    const Order order(n, RandomKey(11).bits(block.drawn++));
+    const Order order(n, RandomKey(11).bits(block->drawn++));
     for (int i = 0, at = order.first; i < n; ++i, at = order.after(at)) {
-      block.current = at;
-      Fiber& fiber = block.fibers[static_cast<size_t>(block.current)];
-      if (fiber.state != State::ready) continue;
-      heddle_fiber_switch(&block.scheduler, fiber.top);
+      if (state_of(at) != State::ready) continue;
+      block->current = at;
+      heddle_fiber_switch(&block->scheduler, fiber_now().top);
       ran = true;
-      if (!block.fault.empty()) [[unlikely]]
-        throw std::logic_error(std::exchange(block.fault, {}));
+      if (!block->fault.empty()) [[unlikely]]
+        throw std::logic_error(std::exchange(block->fault, {}));
     }
     int ended = 0, at_block = 0;
     for (int first = 0; first < n; first += kWarp) {
       int in_warp = 0, waiting = 0;
       for (int i = first; i < std::min(n, first + kWarp); ++i) {
-        const State state = block.fibers[static_cast<size_t>(i)].state;
+        const State state = state_of(i);
         ended += state == State::ended;
         at_block += state == State::at_block;
         in_warp += state != State::ended;
@@ -220,25 +229,34 @@ void check_aligned(const void* at) {
 
 SomeBlocks::SomeBlocks(int64_t most, uint64_t seed) { chosen = Chosen{most, seed}; }
 SomeBlocks::~SomeBlocks() { chosen.reset(); }
-bool is_there(int lane) {
-  const int thread = block.current / kWarp * kWarp + lane;
-  return lane >= 0 && lane < kWarp && thread < block.threads &&
-         block.fibers[static_cast<size_t>(thread)].state != State::ended;
+void exchange(const void* value, int bytes, const Place& place) {
+  const auto thread = static_cast<size_t>(block->current);
+  const uint64_t number = ++fiber_now().exchanges;
+  block->shown_in[number % 2][thread] = number;
+  std::memcpy(block->boards[number % 2].data() + thread * kBoardBytes, value, static_cast<size_t>(bytes));
+  warp_barrier(place);
 }
-unsigned char* board(int lane) {
-  if (!is_there(lane)) [[unlikely]]
+const unsigned char* shown_or_null(int lane) {
+  const uint64_t number = fiber_now().exchanges;
+  const auto thread = static_cast<size_t>(block->current / kWarp * kWarp + lane);
+  if (lane < 0 || lane >= kWarp || block->shown_in[number % 2][thread] != number) return nullptr;
+  return block->boards[number % 2].data() + thread * kBoardBytes;
+}
+const unsigned char* shown(int lane) {
+  const unsigned char* found = shown_or_null(lane);
+  if (found == nullptr) [[unlikely]]
     end_block("a value of lane " + std::to_string(lane) + ", which is not there");
-  return block.boards.data() + (block.current / kWarp * kWarp + lane) * kBoardBytes;
+  return found;
 }
-unsigned char* dynamic_shared() { return block.dynamic.data(); }
+unsigned char* dynamic_shared() { return block->dynamic.data(); }
 void* shared(const void* key, int64_t bytes) {
-  std::vector<unsigned char>& piece = block.shared[key];
+  std::vector<unsigned char>& piece = block->shared[key];
   if (piece.empty()) {
     piece.assign(static_cast<size_t>(bytes), 0xff);
-    block.static_bytes += bytes;
-    if (block.static_bytes > kSharedByDefault || block.static_bytes + std::ssize(block.dynamic) > kMostShared) {
-      end_block("a block of " + std::to_string(block.static_bytes) + " bytes of static and " +
-                std::to_string(block.dynamic.size()) + " of dynamic shared memory");
+    block->static_bytes += bytes;
+    if (block->static_bytes > kSharedByDefault || block->static_bytes + std::ssize(block->dynamic) > kMostShared) {
+      end_block("a block of " + std::to_string(block->static_bytes) + " bytes of static and " +
+                std::to_string(block->dynamic.size()) + " of dynamic shared memory");
     }
   }
   return piece.data();
@@ -252,15 +270,22 @@ void launch_on_device(const LaunchShape& shape, const void* kernel, void (*call)
                       const void* args, void*) {
   using namespace emulator;
   ++launched;
-  block.threads = shape.threads;
-  block.call = call;
-  block.kernel = kernel;
-  block.args = args;
-  block.shared.clear();
-  block.static_bytes = 0;
-  block.dynamic.resize(static_cast<size_t>(shape.shared_bytes));
-  if (std::ssize(block.fibers) < shape.threads) block.fibers.resize(static_cast<size_t>(shape.threads));
-  block.boards.resize(1024 * kBoardBytes);
+  static thread_local std::unique_ptr<Block> owned;
+  if (!owned) {
+    owned = std::make_unique<Block>();
+    for (auto& board : owned->boards) board.resize(kMostThreads * kBoardBytes);
+    for (auto& numbers : owned->shown_in) numbers.resize(kMostThreads);
+    owned->states.resize(kMostThreads);
+    block = owned.get();
+  }
+  block->threads = shape.threads;
+  block->call = call;
+  block->kernel = kernel;
+  block->args = args;
+  block->shared.clear();
+  block->static_bytes = 0;
+  block->dynamic.resize(static_cast<size_t>(shape.shared_bytes));
+  if (std::ssize(block->fibers) < shape.threads) block->fibers.resize(static_cast<size_t>(shape.threads));
   block_size = {static_cast<unsigned>(shape.threads), 1, 1};
   grid_size = {static_cast<unsigned>(shape.blocks_x), static_cast<unsigned>(shape.blocks_y),
                static_cast<unsigned>(shape.blocks_z)};

@@ -1,7 +1,6 @@
 // CUDA's model of a block of threads, on the CPU: every thread is a fiber, a barrier switches between them, warps
 // exchange values through a board. It is as strict as a device, or stricter:
-// - shared memory is poisoned as a block begins, and between any two barriers threads run in another drawn order,
-// so
+// - shared memory is poisoned as a block begins, and between any two barriers threads run in another drawn order, so
 //   that a missing barrier shows;
 // - an asynchronous copy poisons where it goes, and comes there at the wait that covers it, not before;
 // - all lanes of a warp, and all threads of a block, have to meet at one place of the text;
@@ -25,7 +24,7 @@ namespace heddle::kernels::cuda::emulator {
 struct Index {
   unsigned x = 0, y = 0, z = 0;
 };
-extern thread_local Index thread_index, block_index, block_size, grid_size;
+extern constinit thread_local Index thread_index, block_index, block_size, grid_size;
 
 /// Waits for all threads of the block, or of the warp, that have not ended. They all have to wait at this place.
 using Place = std::source_location;
@@ -53,10 +52,13 @@ int64_t launches();
 void* shared(const void* key, int64_t bytes);
 unsigned char* dynamic_shared();
 constexpr int kBoardBytes = 64;
-/// That many bytes that lanes of this thread's warp show to each other, one lane's behind another's. Ends the block
-/// with an error if the lane is not there.
-unsigned char* board(int lane);
-bool is_there(int lane);
+/// Shows the warp's lanes `bytes` bytes at `value`, once all of them have come to this place. What a lane shows stands
+/// until the warp's exchange after the next, so that one barrier is enough.
+void exchange(const void* value, int bytes, const Place& place = Place::current());
+/// What a lane has shown in this thread's last exchange; null where the lane was not there.
+const unsigned char* shown_or_null(int lane);
+/// The same; ends the block with an error where the lane was not there.
+const unsigned char* shown(int lane);
 
 inline uint32_t word_of(float value) { return std::bit_cast<uint32_t>(value); }
 inline float float_of(uint32_t bits) { return std::bit_cast<float>(bits); }
@@ -70,11 +72,10 @@ inline int lane() { return static_cast<int>(thread_index.x % kWarp); }
 
 template <class T>
 T from_lane(T value, int source, const Place& place = Place::current()) {
-  std::memcpy(board(lane()), &value, sizeof value);
-  warp_barrier(place);
+  static_assert(sizeof value <= kBoardBytes);
+  exchange(&value, sizeof value, place);
   T found;
-  std::memcpy(&found, board(source), sizeof found);
-  warp_barrier(place);
+  std::memcpy(&found, shown(source), sizeof found);
   return found;
 }
 
@@ -111,12 +112,10 @@ inline heddle::kernels::cuda::Lanes __ballot_sync(
   namespace e = heddle::kernels::cuda::emulator;
   using heddle::kernels::cuda::Lanes;
   const unsigned char mark = yes ? 1 : 0;
-  std::memcpy(e::board(e::lane()), &mark, 1);
-  e::warp_barrier(place);
+  e::exchange(&mark, 1, place);
   Lanes votes = 0;
   for (int l = 0; l < heddle::kernels::cuda::kWarp; ++l)
-    if (e::is_there(l)) votes |= static_cast<Lanes>(e::board(l)[0] & 1) << l;
-  e::warp_barrier(place);
+    if (const unsigned char* vote = e::shown_or_null(l)) votes |= static_cast<Lanes>(*vote) << l;
   return votes;
 }
 inline int __popc(unsigned x) { return std::popcount(x); }

@@ -136,25 +136,24 @@ inline void multiply_fragment(float (&c)[4], const uint32_t (&a)[4], uint32_t b0
   };
   const Words own{{a[0], a[1], a[2], a[3]}, {b0, b1}};
   const int first = emulator::lane() / kTileLanes * kTileLanes, g = tile_lane() / 4, t = tile_lane() % 4;
-  std::memcpy(emulator::board(emulator::lane()), &own, sizeof own);
-  emulator::warp_barrier();
+  emulator::exchange(&own, sizeof own);
+  const unsigned char* const boards = emulator::shown(first);  // the tile's lanes have met: all of them are there
   const auto half = [](uint32_t word, int i) { return emulator::float_of((word >> (16 * i) & 0xffffu) << 16); };
-  const unsigned char* const boards = emulator::board(first);  // the tile's lanes have met: all of them are there
-  const auto words = [boards](int lane) {
-    Words w;
-    std::memcpy(&w, boards + lane * emulator::kBoardBytes, sizeof w);
-    return w;
-  };
-  for (int i = 0; i < 4; ++i) {
-    const int row = g + i / 2 * 8, column = 2 * t + i % 2;
-    float sum = c[i];
-    for (int k = 0; k < 16; ++k) {
-      const Words wa = words(row % 8 * 4 + k % 8 / 2), wb = words(column * 4 + k % 8 / 2);
-      sum += half(wa.a[row / 8 + k / 8 * 2], k % 2) * half(wb.b[k / 8], k % 2);
+  float rows[2][16], columns[2][16];  // rows g and g + 8 of a, columns 2 t and 2 t + 1 of b
+  for (int lane = 0; lane < 4; ++lane) {
+    Words of_a, of_b[2];
+    std::memcpy(&of_a, boards + (4 * g + lane) * emulator::kBoardBytes, sizeof of_a);
+    for (int j = 0; j < 2; ++j)
+      std::memcpy(&of_b[j], boards + (4 * (2 * t + j) + lane) * emulator::kBoardBytes, sizeof of_b[j]);
+    for (int k = 2 * lane; k < 16; k += k % 2 == 0 ? 1 : 7) {
+      for (int i = 0; i < 2; ++i) {
+        rows[i][k] = half(of_a.a[i + k / 8 * 2], k % 2);
+        columns[i][k] = half(of_b[i].b[k / 8], k % 2);
+      }
     }
-    c[i] = sum;
   }
-  emulator::warp_barrier();
+  for (int i = 0; i < 4; ++i)
+    for (int k = 0; k < 16; ++k) c[i] += rows[i / 2][k] * columns[i % 2][k];
 }
 inline void copy_async(void* to, const void* from, int bytes) {
   check_aligned(to);
