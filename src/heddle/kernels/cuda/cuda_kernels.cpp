@@ -27,9 +27,7 @@ const std::vector<KernelEntry>& cuda_kernels() {
                          cuda::attention_entries,
                          cuda::cache_entries,
                          cuda::selection_entries,
-#if HEDDLE_WARP == 32  // of whose lanes their states and blocks are made
                          cuda::recurrence_entries,
-#endif
                          cuda::step_entries,
                          cuda::muon_entries}) {
       for (KernelEntry& kernel : family()) list.push_back(kernel);
