@@ -5,17 +5,37 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <thread>
 #include <vector>
 
 #include "bench/linked_device.h"
 #include "heddle/comm/threads/thread_world.h"
+#include "heddle/device/exchange_work.h"
+#include "heddle/runtime/dry_run.h"
 #include "tests/support/paced_time.h"
 #include "tests/support/set_pace.h"
 
 namespace heddle::bench {
+
+/// The rows that each op with a host stall counts: received, and passing through.
+using CountedRows = std::map<const ir::Op*, std::pair<int64_t, int64_t>>;
+inline CountedRows& counted() {
+  static CountedRows all;
+  return all;
+}
+/// Puts those out, as if all ranks sent each other as many (comm/exchange/counts.cpp).
+inline void put_balanced(const device::KernelCall& call) {
+  const auto [rows, passing] = counted().at(call.op);
+  for (const device::TensorView& out : call.out) std::memset(out.data, 0, static_cast<size_t>(bytes_of(out)));
+  const device::TensorView& counts = call.out[0];
+  counts.as<int32_t>()[counts.elements() / 2] = static_cast<int32_t>(rows);
+  call.out[1].as<int32_t>()[device::kRoutePassing] = static_cast<int32_t>(passing);
+  call.out[4].as<int32_t>()[0] = static_cast<int32_t>(rows);
+}
 
 // Every rank comes, and a byte goes to each.
 inline void meet(const device::KernelCall& call) {
@@ -26,29 +46,59 @@ inline void meet(const device::KernelCall& call) {
   call.communicator->exchange(sent.data(), pieces, received.data(), pieces);
 }
 
-/// All ranks of a plan at its full sizes, without its numbers. Forward and backward only: what is once a step takes
-/// no time.
+// A byte goes to the neighbour, or comes from it.
+inline int neighbour(const device::KernelCall& call) {
+  return call.communicator->rank() + static_cast<int>(call.op->attributes.integer("step"));
+}
+inline void send_byte(const device::KernelCall& call) {
+  const char byte = 1;
+  call.communicator->send(&byte, 1, neighbour(call));
+}
+inline void receive_byte(const device::KernelCall& call) {
+  char byte = 0;
+  call.communicator->receive(&byte, 1, neighbour(call));
+}
+
+inline device::Kernel stand_in_for(const ir::Op& op) {
+  if (op.def->host_stall) return put_balanced;
+  if (op.def->moves == ir::Moves::to_neighbour) return send_byte;
+  if (op.def->moves == ir::Moves::from_neighbour) return receive_byte;
+  return op.def->collective ? meet : put_nothing;
+}
+
+/// All ranks of a plan at its full sizes, without its numbers. Experts get as many rows each. Forward and backward
+/// only, unless the step is `whole`: else what is once a step takes no time.
 class PacedRanks {
  public:
   /// Microseconds of an op.
   using LastsUs = std::function<double(int listing, uint32_t op)>;
-  /// `free`: messages take no time. `lasts_us`: null for what the plan's rates say.
+  /// `free`: messages take no time. `lasts_us`: null for what the plan's durations say, or its rates.
   PacedRanks(const model::ModelConfig& config, const plan::Plan& plan, double stretch, bool free,
-             LastsUs lasts_us = nullptr)
+             LastsUs lasts_us = nullptr, bool whole = false)
       : mesh_(plan.mesh),
         lowered_(plan::lower(config, plan)),
         us_(std::move(lasts_us)),
         rates_(plan.rates),
         stretch_(stretch),
         free_(free),
+        whole_(whole),
         board_(plan.ranks()) {
     if (!us_) {
-      us_ = [this, us = plan::nominal_durations(plan.parallel.exchange, plan.rates)](int listing, uint32_t op) {
+      const passes::Durations us =
+          plan.durations ? plan.durations : plan::nominal_durations(plan.parallel.exchange, plan.rates);
+      us_ = [this, us](int listing, uint32_t op) {
         const ir::Listing& text = lowered_.program.listings[static_cast<size_t>(listing)];
         return us(text, text.ops[op]);
       };
     }
-    const int64_t bytes = runtime::predict_memory(lowered_.program, 0, "host").reserved_bytes;
+    std::map<int, runtime::MemoryPrediction> memory;  // of each class of ranks
+    for (int r = 0; r < plan.ranks(); ++r) {
+      const int of = lowered_.program.class_of_rank[static_cast<size_t>(r)];
+      if (!memory.contains(of)) memory[of] = runtime::predict_memory(lowered_.program, r, "host");
+      peak_bytes_ = std::max(peak_bytes_, memory[of].reserved_bytes);
+      host_bytes_ = std::max(host_bytes_, memory[of].host_reserved_bytes);
+    }
+    const simulate::RowsRead rows = runtime::balanced_rows(lowered_.program);
     for (int r = 0; r < plan.ranks(); ++r) {
       worlds_.push_back(board_.world(r));
       communicators_.push_back(
@@ -56,18 +106,24 @@ class PacedRanks {
       runtime::ExecutorOptions options;
       options.rank = r;
       options.place = mesh_.at(r);
-      options.capacity_bytes = ir::storage_bytes(bytes + bytes / 16);
-      options.host_capacity_bytes = 1;
+      options.capacity_bytes = ir::storage_bytes(peak_bytes_ + peak_bytes_ / 16);
+      options.host_capacity_bytes = ir::storage_bytes(host_bytes_ + host_bytes_ / 16 + 1);
       options.communicators = communicators_.back()->by_channel();
       executors_.push_back(std::make_unique<runtime::Executor>(lowered_.program, options));
-      std::vector<std::vector<int64_t>> pace_ns;
-      for (size_t s = 0; s < lowered_.program.listings.size(); ++s) {
+      std::vector<std::vector<int64_t>> pace_ns(lowered_.program.listings.size());
+      for (const int of_rank : lowered_.program.listings_of(r)) {
+        const auto s = static_cast<size_t>(of_rank);
         const ir::Listing& listing = lowered_.program.listings[s];
-        pace_ns.emplace_back();
         for (uint32_t i = 0; i < listing.ops.size(); ++i) {
           const ir::Op& op = listing.ops[i];
-          pace_ns.back().push_back(static_cast<int64_t>(1e3 * stretch_ * lasts(static_cast<int>(s), i)));
-          executors_.back()->replace(static_cast<int>(s), i, op.def->collective ? meet : put_nothing);
+          pace_ns[s].push_back(static_cast<int64_t>(1e3 * stretch_ * lasts(of_rank, i)));
+          if (op.def->host_stall) {
+            ir::Issue issue;
+            issue.listing = of_rank;
+            issue.op = &op;
+            counted()[&op] = {rows(r, issue, 0), rows(r, issue, 1)};
+          }
+          executors_.back()->replace(of_rank, i, stand_in_for(op));
         }
       }
       set_pace(*executors_.back(), pace_ns, rates_.message_share);
@@ -93,17 +149,20 @@ class PacedRanks {
     input.scratch_bytes = runtime::kernel_scratch(lowered_.program, "host");
     input.enqueue_us = 2 / stretch_;
     input.ranks_differ = false;
+    input.rows = runtime::balanced_rows(lowered_.program);
     input.duration_us = [&](int, const ir::Issue& issue) { return lasts(issue.listing, issue.op_index); };
     if (rates_.message_share > 0)
       input.takes = [&](int, const ir::Issue& issue) { return plan::units_taken(*issue.op, rates_); };
     return simulate::simulate(lowered_.program, input).step_us * 1e-3;
   }
   const ir::StepProgram& program() const { return lowered_.program; }
+  /// Of the rank that holds most, on its device.
+  int64_t peak_bytes() const { return peak_bytes_; }
 
  private:
   double lasts(int listing, uint32_t at) const {
     const ir::Op& op = lowered_.program.listings[static_cast<size_t>(listing)].ops[at];
-    if (ir::once_a_step(op.phase) || (free_ && ir::communicates(*op.def))) return 0;
+    if ((!whole_ && ir::once_a_step(op.phase)) || (free_ && ir::communicates(*op.def))) return 0;
     return us_(listing, at);
   }
 
@@ -112,7 +171,8 @@ class PacedRanks {
   LastsUs us_;
   plan::DeviceRates rates_;
   double stretch_;
-  bool free_;
+  bool free_, whole_;
+  int64_t peak_bytes_ = 0, host_bytes_ = 0;
   comm::ThreadWorlds board_;
   std::vector<std::unique_ptr<comm::World>> worlds_;
   std::vector<std::unique_ptr<runtime::MeshCommunicators>> communicators_;

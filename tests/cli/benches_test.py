@@ -76,6 +76,32 @@ class Programs(unittest.TestCase):
         json.loads(out or "{}")
 
 
+class Everything(unittest.TestCase):
+    def test_smoke_prints_each_plan_with_the_same_maths(self):
+        status, out, error = run([BUILD / "bench_everything", "--smoke", "--json"])
+        self.assertEqual(status, 0, error)
+        *rows, summary = [json.loads(line) for line in out.splitlines()]
+        self.assertEqual([row["plan"] for row in rows][:2], ["off", "auto"])
+        plans = [row["plan"] for row in rows] + summary.get("left_out", [])
+        self.assertLessEqual({"save-memory", "overlap", "without parallel.weave", "without fusions.norm"}, set(plans))
+        self.assertEqual(len(plans), len(set(plans)))
+        off = rows[0]
+        self.assertIn("parallel.weave=off", off["set"])
+        possible = [row for row in rows if "impossible" not in row]
+        for row in possible:
+            self.assertEqual(len(row["losses"]), 4)
+            self.assertLess(row["maths_differ"], 1e-9, row)
+            self.assertGreater(row["tokens_per_s"], 0)
+            self.assertLessEqual(row["hidden_simulated"], 1, row)
+            if "step_s" in row:  # a paced op never ends early
+                self.assertGreater(row["paced_over_simulated"], 0.97, row)
+        fits = [row for row in possible if "over_memory" not in row]
+        least = min(row["simulated_s"] for row in fits if not row["plan"].startswith("without"))
+        self.assertLessEqual(rows[1]["simulated_s"], 1.001 * least, "auto is the shortest that was found")
+        self.assertNotEqual(off["losses"][0], off["losses"][2], "two steps of training")
+        self.assertTrue(summary["summary"])
+
+
 class Torch(unittest.TestCase):
     def setUp(self):
         self.work = tempfile.TemporaryDirectory()
