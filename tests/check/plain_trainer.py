@@ -1,15 +1,13 @@
 """A small plain PyTorch trainer on ranks of Gloo, right or with one fault, which heddle.tap taps.
 
-    plain_trainer.py CASES.json RANK RANKS STORE      (tests/check/tap_test.py starts it)
+    plain_trainer.py CASES.json RANKS STORE      (tests/check/tap_test.py starts it)
 
 The model is Qwen3 or Qwen3-MoE by its definition. Ranks: tp fastest, then cp, then dp. tp cuts products as Megatron does,
 with or without sequence parallelism; cp has two chunks of each sequence a rank, and gathers keys and values; dp sums
 gradients; experts are cut by tp and, with ep, spread over the ranks of dp.
 """
-import json
 import math
 import os
-import pathlib
 import re
 import sys
 
@@ -19,6 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 
 sys.path.insert(0, os.environ["HEDDLE_TAP"])
+from ranks import in_ranks  # noqa: E402
 from tap import PLAIN_CUTS, Tap, zigzag  # noqa: E402
 
 B, S, V, H, D, HEADS, GROUPS, FF, EXPERTS, CHOSEN, EPS = 2, 16, 48, 24, 8, 4, 2, 32, 4, 2, 1e-6
@@ -451,8 +450,7 @@ def sharded_step(case):
     tap.write()
 
 
-def main():
-    cases, rank, ranks, store = json.loads(pathlib.Path(sys.argv[1]).read_text()), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+def run_rank(rank, ranks, cases, store):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=dist.FileStore(store, ranks), rank=rank, world_size=ranks)
     made = {}
@@ -474,4 +472,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    in_ranks(run_rank)
