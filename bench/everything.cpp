@@ -29,6 +29,7 @@
 #include "bench/support/main.h"
 #include "heddle/base/clock.h"
 #include "heddle/planner/choose_plan.h"
+#include "heddle/planner/measure_machine.h"
 #include "heddle/planner/measure_ops.h"
 #include "heddle/planner/searched_plans.h"
 #include "tests/train/rank_trainers.h"
@@ -283,6 +284,7 @@ class Bench {
     const plan::Plan plan = bench::plan_on(cluster_, config);
     bench::PacedRanks real(config.model, plan, options_.stretch, false, nullptr, true),
         free(config.model, plan, options_.stretch, true, nullptr, true);
+    const planner::OthersWatch others;
     for (int round = 0; round <= options_.rounds; ++round) {
       real.step(round > 0);
       free.step(round > 0);
@@ -293,7 +295,8 @@ class Bench {
     of["paced_over_simulated"] = real.ms() * 1e3 / found.step_us;
     const double use = std::max(real.use(), free.use());
     of["processor_use"] = use;
-    of["believable"] = use <= kMostPacedUse;
+    of["others_share"] = others.share();
+    of["believable"] = use <= kMostPacedUse && others.share() <= planner::kQuiet;
   }
 
   // Loss and gradient norm of two steps.
