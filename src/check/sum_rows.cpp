@@ -179,6 +179,13 @@ void count_faults(const Setting& s, std::vector<Fault>& all) {
                      return part.auxiliary ? 1 : 1 / share_of(setting, seen.here.at(Axis::dp), -1);
                    },
                    .text = [](const std::string& line) { return line + " {scale 1 ÷ own labels}"; }});
+  if (dp * s.layout.mesh.cp > 1 && by_tokens)
+    all.push_back({.name = "total_by_own",
+                   .sentence = "the sum over all ranks is divided by each rank's own labels: their number is not summed over dp and cp",
+                   .factor = [setting = s](const Seen& seen, const Part&) {
+                     return setting.layout.mesh.dp * setting.layout.mesh.cp / context_share(setting, seen.here);
+                   },
+                   .text = [](const std::string& line) { return line + " {scale 1 ÷ own labels}"; }});
   if (microbatches > 1) {
     const auto of_microbatches = [&](std::string name, std::string sentence, std::function<double(int)> factor) {
       all.push_back({.name = std::move(name),

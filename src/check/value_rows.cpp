@@ -105,13 +105,6 @@ void slice_faults(const Setting& s, std::vector<Fault>& all) {
                      .text = [what = std::string(what)](const std::string& line) { return with_note(line, "of another " + what); }});
     }
   }
-  all.push_back({.name = "not_updated",
-                 .sentence = "it is the weight before the step: the update is missing on this rank",
-                 .change = [](const Numbers&, const Seen& seen) -> std::optional<Numbers> {
-                   if (seen.all.stage != Stage::weight) return std::nullopt;
-                   return taken(seen.reference.dump().start.at(seen.all.name).second, seen.record.slice);
-                 },
-                 .text = [](const std::string&) { return std::string("(left out)"); }});
 }
 
 void order_faults(const Setting& s, std::vector<Fault>& all) {

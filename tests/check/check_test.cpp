@@ -1,6 +1,8 @@
 // Dumps of Heddle's own programs: right ones are found equal, and faults that are put into them are found and named.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
@@ -148,20 +150,83 @@ TEST(Check, TwoFaultsAtOnceAreNamed) {
   EXPECT_TRUE(checked.names("not_summed.tp + only_last")) << checked.text();
 }
 
-// Another program: the text of the ranks' listings says it otherwise.
+// Another program: an attribute of an op of layer 1 in the ranks' listings is another.
 TEST(Check, MutatedListingsAreFound) {
-  Made made = dense({.tp = 2, .dp = 2});
-  made.edit = [](plan::Lowered& lowered) {
-    for (ir::Listing& listing : lowered.program.listings) {
-      for (ir::Op& op : listing.ops) {
-        if (op.layer == 1 && op.phase == ir::Phase::F && op.attributes.has("causal")) op.attributes.set("causal", int64_t{0});
+  struct Edit {
+    Made made;
+    std::string beside, attribute;
+    ir::Attributes::Item value;
+    std::string tensor, fault;
+  };
+  const std::string layer = "model.layers.1.";
+  for (const Edit& one : {Edit{dense({.tp = 2, .dp = 2}), "causal", "causal", int64_t{0}, layer + "self_attn.core", "not_causal"},
+                          Edit{dense({.cp = 2}), "causal", "scale", 1.0, layer + "self_attn.core", "scores_not_scaled"},
+                          Edit{sparse({.dp = 2, .ep = 2}), "normalize", "normalize", int64_t{0}, layer + "mlp", "gates_not_normed"}}) {
+    Made made = one.made;
+    int edited = 0;
+    made.edit = [&](plan::Lowered& lowered) {
+      for (ir::Listing& listing : lowered.program.listings) {
+        for (ir::Op& op : listing.ops) {
+          if (op.layer == 1 && op.phase == ir::Phase::F && op.attributes.has(one.beside)) op.attributes.set(one.attribute, one.value), ++edited;
+        }
+      }
+    };
+    const Checked checked(made);
+    ASSERT_GT(edited, 0) << one.fault;
+    ASSERT_FALSE(checked.findings().equal()) << one.fault;
+    EXPECT_TRUE(checked.findings().first()->name.starts_with(one.tensor)) << checked.text();
+    EXPECT_TRUE(checked.names(one.fault)) << checked.text();
+  }
+}
+
+// Queries of layer 0 with the positions that a rank of cp would count from zero.
+TEST(Check, RotaryPositionsOfAnotherAreNamed) {
+  Made made = dense({.cp = 2});
+  const int64_t heads = made.model.num_attention_heads, width = made.model.head_dim, pairs = width / 2;
+  made.change = [&](Record& r, const ir::Coordinates&) {
+    if (r.stage != Stage::forward || r.name != "model.layers.0.self_attn.q_rotated") return;
+    int64_t row = 0;
+    for (const Range& range : r.slice.at[1]) {
+      for (int64_t p = range.begin; p < range.end; ++p, ++row) {
+        for (int64_t h = 0; h < heads; ++h) {
+          for (int64_t i = 0; i < pairs; ++i) {
+            const double angle = static_cast<double>(row - p) * std::pow(made.model.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(width));
+            double *a = &r.values[static_cast<size_t>((row * heads + h) * width + i)], *b = a + pairs;
+            const double first = *a;
+            *a = first * std::cos(angle) - *b * std::sin(angle);
+            *b = first * std::sin(angle) + *b * std::cos(angle);
+          }
+        }
       }
     }
   };
-  const Checked mask(made);
-  ASSERT_FALSE(mask.findings().equal());
-  EXPECT_EQ(mask.findings().first()->name, "model.layers.1.self_attn.core") << mask.text();
-  EXPECT_TRUE(mask.names("not_causal")) << mask.text();
+  const Checked checked(made);
+  ASSERT_FALSE(checked.findings().equal());
+  EXPECT_TRUE(checked.names("rope.from_zero.cp")) << checked.text();
+}
+
+// AdamW's first step follows from the gradient, so the weight before it is known.
+TEST(Check, UpdatesByAnotherRuleAreNamed) {
+  for (const std::string fault : {"decays_vectors", "no_bias_correction"}) {
+    Made made = dense({.dp = 2});
+    made.optimizer = true;
+    std::vector<double> gradient;
+    double clip = 1;
+    made.change = [&](Record& r, const ir::Coordinates&) {
+      if (r.stage == Stage::norm && r.name == "grad_norm") clip = std::min(1.0, 0.5 / r.values[0]);
+      if (r.name != "model.norm.weight") return;
+      if (r.stage == Stage::gradient) gradient = r.values;
+      if (r.stage != Stage::weight) return;
+      for (size_t i = 0; i < r.values.size(); ++i) {
+        const double g = clip * gradient.at(i), before = r.values[i] + 0.01 * g / (std::abs(g) + 1e-8);
+        r.values[i] = fault == "decays_vectors" ? r.values[i] - 0.01 * 0.1 * before
+                                                : before - 0.01 * 0.1 * g / (std::sqrt(0.001) * std::abs(g) + 1e-8);
+      }
+    };
+    const Checked checked(made);
+    ASSERT_FALSE(checked.findings().equal());
+    EXPECT_TRUE(checked.names(fault)) << checked.text();
+  }
 }
 
 TEST(Check, RowsAndColumnsOfAnotherAreNamed) {
