@@ -27,6 +27,7 @@
 #include "heddle/device/device_facts.h"
 #include "heddle/device/host/allowed_cores.h"
 #include "heddle/device/host/host_memory.h"
+#include "heddle/device/vendor.h"
 #include "heddle/kernels/host/cpu_features.h"
 #include "heddle/observe/progress.h"
 #include "heddle/observe/table.h"
@@ -146,12 +147,15 @@ std::vector<Finding> backend_findings() {
   std::vector<Finding> all;
   all.push_back({true, "device host", "kernels of the tables below"});
   all.push_back({true, "device reference", "plain loops; they define the results"});
-  const std::string driver = first_line("/proc/driver/nvidia/version");
+  const device::VendorWords& vendor = device::vendor_words();
+  const bool nvidia = device::kVendor == device::Vendor::nvidia;
+  const std::string driver = nvidia ? first_line("/proc/driver/nvidia/version") : "";
   const Support cuda = device::cuda_available();
   all.push_back({cuda || driver.empty(), "device cuda",
-                 cuda ? fmt::format("an NVIDIA GPU a rank ({})", driver)
-                      : fmt::format("not available: {}{}", cuda.reason,
-                                    driver.empty() ? "; this machine has no NVIDIA driver" : "; " + driver)});
+                 cuda ? fmt::format("a GPU of {} a rank{}", vendor.company, driver.empty() ? "" : " (" + driver + ")")
+                      : fmt::format("not available: {}{}{}", cuda.reason,
+                                    nvidia && driver.empty() ? "; this machine has no NVIDIA driver" : "",
+                                    driver.empty() ? "" : "; " + driver)});
   const kernels::VendorLibrary products = kernels::cuda_product_library();
   all.push_back({products.there || !cuda, "products on cuda", products.text});
   const kernels::VendorLibrary attention = kernels::cuda_attention_library();
@@ -169,7 +173,7 @@ std::vector<Finding> backend_findings() {
   all.push_back({true, "data streaming", streaming.text()});
   const Support nccl = cuda ? comm::device_world_available() : Support::no("no CUDA device");
   all.push_back(
-      {nccl || !cuda, "messages by NCCL", nccl ? "ranks on GPUs" : fmt::format("not available: {}", nccl.reason)});
+      {nccl || !cuda, fmt::format("messages by {}", device::library_names(device::LibraryUse::messages).name), nccl ? "ranks on GPUs" : fmt::format("not available: {}", nccl.reason)});
   return all;
 }
 
@@ -245,13 +249,24 @@ struct BackendColumn {
 };
 constexpr BackendColumn kColumns[] = {{"host, bf16", "host", "bf16"}, {"host, f32", "host", "f32"}};
 
-// Facts that the devices report, then the behaviour of one of them.
+// The libraries of the vendor that this program is built for, as it finds them here: each with the name that it looks for.
+std::vector<Finding> vendor_findings() {
+  const kernels::VendorLibrary products = kernels::cuda_product_library(), attention = kernels::cuda_attention_library();
+  return {{products.there, "library of products", products.text},
+          {attention.there, "library of attention", attention.text},
+          {comm::device_world_available().ok, "library of messages", comm::device_world_text()}};
+}
+
+// Facts that the devices report, then the behaviour of one of them; without a device, the libraries beside the facts.
 std::vector<Finding> device_findings(const std::string& backend) {
   std::vector<Finding> all;
   if (backend == "cuda") {
     for (device::DeviceFact& f : device::cuda_facts({}))
       all.push_back({f.good, std::move(f.what), std::move(f.found), std::move(f.remedy)});
-    if (!device::cuda_available()) return all;
+    if (!device::cuda_available()) {
+      if (!kernels::cuda_kernels().empty()) std::ranges::move(vendor_findings(), std::back_inserter(all));
+      return all;
+    }
   }
   for (planner::Trial& t : planner::try_device(backend))
     all.push_back({t.good, std::move(t.what), std::move(t.found), std::move(t.remedy)});

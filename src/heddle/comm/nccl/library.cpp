@@ -1,40 +1,44 @@
 #include "heddle/comm/nccl/library.h"
 
-#include "heddle/base/shared_library.h"
 #include "heddle/device/cuda/library_release.h"
+#include "heddle/device/vendor.h"
 
 namespace heddle::comm::nccl {
+
+namespace {
+constexpr const device::LibraryNames& kNames = device::library_names(device::LibraryUse::messages);
+}
 
 const Library& library() {
   static const Library found = [] {
     Library l;
-    SharedLibrary nccl({"libnccl.so.2", HEDDLE_NCCL_PATH});
+    device::OpenedLibrary nccl(kNames, NCCL_MAJOR, nullptr, HEDDLE_NCCL_PATH);
     if (nccl.handle() == nullptr) {
-      l.missing = "libnccl.so.2 is not found on this machine";
+      l.missing = fmt::format("{} is not found on this machine", nccl.file());
       return l;
     }
-    nccl.find(l.get_unique_id, "ncclGetUniqueId");
-    nccl.find(l.init_rank, "ncclCommInitRank");
-    nccl.find(l.destroy, "ncclCommDestroy");
-    nccl.find(l.abort, "ncclCommAbort");
-    nccl.find(l.async_error, "ncclCommGetAsyncError");
-    nccl.find(l.error_string, "ncclGetErrorString");
-    nccl.find(l.group_start, "ncclGroupStart");
-    nccl.find(l.group_end, "ncclGroupEnd");
-    nccl.find(l.send, "ncclSend");
-    nccl.find(l.receive, "ncclRecv");
+    nccl.find(l.get_unique_id, "GetUniqueId");
+    nccl.find(l.init_rank, "CommInitRank");
+    nccl.find(l.destroy, "CommDestroy");
+    nccl.find(l.abort, "CommAbort");
+    nccl.find(l.async_error, "CommGetAsyncError");
+    nccl.find(l.error_string, "GetErrorString");
+    nccl.find(l.group_start, "GroupStart");
+    nccl.find(l.group_end, "GroupEnd");
+    nccl.find(l.send, "Send");
+    nccl.find(l.receive, "Recv");
     decltype(&ncclGetVersion) get_version = nullptr;
-    nccl.find(get_version, "ncclGetVersion");
-    if (nccl.missing() != nullptr) {
-      l.missing = fmt::format("the NCCL of this machine has no {}", nccl.missing());
+    nccl.find(get_version, "GetVersion");
+    if (!nccl.missing().empty()) {
+      l.missing = fmt::format("the {} of this machine has no {}", kNames.name, nccl.missing());
       return l;
     }
     const std::string file = SharedLibrary::file_of(get_version);
     if (get_version(&l.version) != ncclSuccess || file.empty()) {
-      l.missing = "the library libnccl.so.2 does not report its release";
+      l.missing = fmt::format("the library {} does not report its release", nccl.file());
       return l;
     }
-    l.text = fmt::format("NCCL {} ({})", device::nccl_release(l.version), file);
+    l.text = fmt::format("{} {} ({})", kNames.name, device::nccl_release(l.version), file);
     if (const std::string other = device::other_nccl(l.version); !other.empty()) l.missing = l.text + ": " + other;
     return l;
   }();
@@ -43,7 +47,8 @@ const Library& library() {
 
 void check(ncclResult_t status, const char* doing) {
   if (status == ncclSuccess) return;
-  throw SystemError(static_cast<int>(status), fmt::format("NCCL: {}: {}", doing, library().error_string(status)));
+  throw SystemError(static_cast<int>(status),
+                    fmt::format("{}: {}: {}", kNames.name, doing, library().error_string(status)));
 }
 
 }  // namespace heddle::comm::nccl

@@ -2,10 +2,13 @@
 
 #include "heddle/device/cuda/cuda_check.h"
 #include "heddle/device/device_facts.h"
+#include "heddle/device/vendor.h"
 
 namespace heddle::device {
 
 namespace {
+
+constexpr const VendorWords& kWords = vendor_words();
 
 std::string release(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 std::string gib(size_t bytes) { return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30)); }
@@ -15,14 +18,15 @@ DeviceFact driver_fact() {
   check_cuda(cudaDriverGetVersion(&driver), "asking for the driver's version");
   check_cuda(cudaRuntimeGetVersion(&runtime), "asking for the runtime's version");
   if (driver == 0) {
-    return {false, "driver", fmt::format("none; this program is built for CUDA {}", release(runtime)),
-            fmt::format("install an NVIDIA driver for CUDA {} or later", release(runtime))};
+    return {false, "driver", fmt::format("none; this program is built for {} {}", kWords.platform, release(runtime)),
+            fmt::format("install a driver of {} for {} {} or later", kWords.company, kWords.platform,
+                        release(runtime))};
   }
   // A driver runs every release of its own major.
   const bool good = driver / 1000 >= runtime / 1000;
   return {good, "driver",
-          fmt::format("for CUDA {}; this program is built for {}", release(driver), release(runtime)),
-          good ? "" : fmt::format("install a driver for CUDA {} or later", runtime / 1000)};
+          fmt::format("for {} {}; this program is built for {}", kWords.platform, release(driver), release(runtime)),
+          good ? "" : fmt::format("install a driver for {} {} or later", kWords.platform, runtime / 1000)};
 }
 
 DeviceFact fact_of(int device) {
@@ -36,14 +40,15 @@ DeviceFact fact_of(int device) {
                   ""};
   if (of.major < kLeastCapability) {
     fact.good = false;
-    fact.remedy = fmt::format("capability {}.0 or later is needed: choose another device with CUDA_VISIBLE_DEVICES",
-                              kLeastCapability);
+    fact.remedy = fmt::format("capability {}.0 or later is needed: choose another device with {}", kLeastCapability,
+                              kWords.visible);
   }
   if (mode == cudaComputeModeExclusiveProcess) fact.found += ", for one process at a time";
   if (mode == cudaComputeModeProhibited) {
     fact.good = false;
     fact.found += ", closed to every process";
-    fact.remedy = fmt::format("nvidia-smi -i {} -c DEFAULT opens it", device);
+    fact.remedy = kVendor == Vendor::nvidia ? fmt::format("nvidia-smi -i {} -c DEFAULT opens it", device)
+                                            : fmt::format("see {}", kWords.manager);
   }
   return fact;
 }
@@ -70,14 +75,14 @@ std::vector<DeviceFact> cuda_facts(const Seat& seat) {
     try {
       all.push_back(fact());
     } catch (const Error& error) {
-      all.push_back({false, what, error.what(), "see nvidia-smi"});
+      all.push_back({false, what, error.what(), fmt::format("see {}", kWords.manager)});
     }
   };
   add("driver", driver_fact);
   int count = 0;
   if (const cudaError_t status = cudaGetDeviceCount(&count); status != cudaSuccess || count == 0) {
     all.push_back({false, "devices", status != cudaSuccess ? cudaGetErrorString(status) : "none",
-                   "see nvidia-smi, and whether CUDA_VISIBLE_DEVICES hides them"});
+                   fmt::format("see {}, and whether {} hides them", kWords.manager, kWords.visible)});
     return all;
   }
   for (int device = 0; device < count; ++device) add("device", [&] { return fact_of(device); });
@@ -90,7 +95,7 @@ std::vector<DeviceFact> cuda_facts(const Seat& seat) {
     return DeviceFact{good, "free memory",
                       fmt::format("{} of {}; an arena may have {}", gib(free), gib(total),
                                   gib(static_cast<size_t>(own->memory_bytes()))),
-                      good ? "" : "another process holds the rest: nvidia-smi names it"};
+                      good ? "" : fmt::format("another process holds the rest: {} names it", kWords.manager)};
   });
   return all;
 }

@@ -8,10 +8,15 @@
 #include <string_view>
 
 #include "heddle/base/error.h"
-#include "heddle/base/shared_library.h"
 #include "heddle/device/cuda/library_release.h"
+#include "heddle/device/vendor.h"
 
 namespace heddle::kernels::cuda {
+
+namespace {
+constexpr const device::LibraryNames& kNames = device::library_names(device::LibraryUse::products);
+static_assert(kNames.why_not == nullptr, "built for a vendor whose library it does not call");
+}  // namespace
 
 CublasLt open_cublaslt() {
   CublasLt l;
@@ -21,35 +26,35 @@ CublasLt open_cublaslt() {
     return l;
   }
   // Search order: what the user names, what the loader finds, and where it was when this was built.
-  const char* named = std::getenv("HEDDLE_CUBLASLT_PATH");
-  const std::string usual = fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR);
-  SharedLibrary library({named != nullptr ? named : "", usual.c_str(), HEDDLE_CUBLASLT_PATH});
+  device::OpenedLibrary library(kNames, CUBLAS_VER_MAJOR, std::getenv("HEDDLE_CUBLASLT_PATH"), HEDDLE_CUBLASLT_PATH);
   if (library.handle() == nullptr) {
-    l.text = fmt::format("{} is not found (HEDDLE_CUBLASLT_PATH names a file)", usual);
+    l.text = fmt::format("{} is not found (HEDDLE_CUBLASLT_PATH names a file)", library.file());
     return l;
   }
-  library.find(l.create, "cublasLtCreate");
-  library.find(l.desc_create, "cublasLtMatmulDescCreate");
-  library.find(l.desc_destroy, "cublasLtMatmulDescDestroy");
-  library.find(l.desc_set, "cublasLtMatmulDescSetAttribute");
-  library.find(l.layout_create, "cublasLtMatrixLayoutCreate");
-  library.find(l.layout_destroy, "cublasLtMatrixLayoutDestroy");
-  library.find(l.layout_set, "cublasLtMatrixLayoutSetAttribute");
-  library.find(l.preference_create, "cublasLtMatmulPreferenceCreate");
-  library.find(l.preference_destroy, "cublasLtMatmulPreferenceDestroy");
-  library.find(l.preference_set, "cublasLtMatmulPreferenceSetAttribute");
-  library.find(l.heuristic, "cublasLtMatmulAlgoGetHeuristic");
-  library.find(l.algo_check, "cublasLtMatmulAlgoCheck");
-  library.find(l.matmul, "cublasLtMatmul");
-  library.find(l.version, "cublasLtGetVersion");
-  l.there = library.missing() == nullptr;
-  if (!l.there) l.text = fmt::format("the cuBLASLt of this machine has no {}", library.missing());
+  library.find(l.create, "Create");
+  library.find(l.desc_create, "MatmulDescCreate");
+  library.find(l.desc_destroy, "MatmulDescDestroy");
+  library.find(l.desc_set, "MatmulDescSetAttribute");
+  library.find(l.layout_create, "MatrixLayoutCreate");
+  library.find(l.layout_destroy, "MatrixLayoutDestroy");
+  library.find(l.layout_set, "MatrixLayoutSetAttribute");
+  library.find(l.preference_create, "MatmulPreferenceCreate");
+  library.find(l.preference_destroy, "MatmulPreferenceDestroy");
+  library.find(l.preference_set, "MatmulPreferenceSetAttribute");
+  library.find(l.heuristic, "MatmulAlgoGetHeuristic");
+  library.find(l.algo_check, "MatmulAlgoCheck");
+  library.find(l.matmul, "Matmul");
+  library.find(l.version, "GetVersion");
+  l.there = library.missing().empty();
+  if (!l.there) l.text = fmt::format("the {} of this machine has no {}", kNames.name, library.missing());
   const std::string file = l.there ? SharedLibrary::file_of(l.matmul) : "";
   if (!file.empty()) {
     const size_t version = l.version();
     l.release = fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
-    l.text = fmt::format("cuBLASLt {} ({})", l.release, file);
-    const std::string other = device::other_major(static_cast<int>(version / 10000), CUBLAS_VER_MAJOR);
+    l.text = fmt::format("{} {} ({})", kNames.name, l.release, file);
+    // Other vendors' libraries have releases of their own under CUDA's headers.
+    const int major = device::kVendor == device::Vendor::nvidia ? static_cast<int>(version / 10000) : CUBLAS_VER_MAJOR;
+    const std::string other = device::other_major(major, CUBLAS_VER_MAJOR);
     l.there = other.empty();
     if (!l.there) l.text += ": " + other;
   }
@@ -64,7 +69,7 @@ const CublasLt& cublaslt() {
 void check_cublaslt(cublasStatus_t status, const char* doing) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   throw SystemError(static_cast<int>(status),
-                    fmt::format("cuBLASLt: {}: status {}", doing, static_cast<int>(status)));
+                    fmt::format("{}: {}: status {}", kNames.name, doing, static_cast<int>(status)));
 }
 
 cublasLtHandle_t handle_of_device() {

@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "heddle/base/error.h"
-#include "heddle/base/shared_library.h"
 #include "heddle/device/cuda/library_release.h"
+#include "heddle/device/vendor.h"
 #include "heddle/kernels/registry.h"
 
 namespace heddle::kernels::cuda {
@@ -16,6 +16,9 @@ namespace {
 
 // Older ones copy the lengths of sequences from the host's memory at each call, where these are no multiple of 128.
 constexpr size_t kOldest = 91600, kNextMajor = 100000;
+
+constexpr const device::LibraryNames& kNames = device::library_names(device::LibraryUse::attention);
+static_assert(kNames.why_not == nullptr, "built for a vendor whose library it does not call");
 
 }  // namespace
 
@@ -27,26 +30,25 @@ const CudnnLibrary& cudnn_library() {
       return l;
     }
     // Search order: what the user names, what the loader finds, and where it was when this was built.
-    const char* named = std::getenv("HEDDLE_CUDNN_PATH");
-    SharedLibrary library({named != nullptr ? named : "", "libcudnn.so.9", HEDDLE_CUDNN_PATH});
+    device::OpenedLibrary library(kNames, 0, std::getenv("HEDDLE_CUDNN_PATH"), HEDDLE_CUDNN_PATH);
     l.handle = library.handle();
     if (l.handle == nullptr) {
-      l.text = "libcudnn.so.9 is not found (HEDDLE_CUDNN_PATH names a file)";
+      l.text = fmt::format("{} is not found (HEDDLE_CUDNN_PATH names a file)", library.file());
       return l;
     }
     size_t (*version_of)() = nullptr;
-    library.find(version_of, "cudnnGetVersion");
+    library.find(version_of, "GetVersion");
     const std::string file = version_of == nullptr ? "" : SharedLibrary::file_of(version_of);
     if (file.empty()) {
-      l.text = "what is found as libcudnn.so.9 has no cudnnGetVersion";
+      l.text = fmt::format("what is found as {} has no {}GetVersion", library.file(), kNames.prefix);
       return l;
     }
     const size_t version = version_of();
-    l.text = fmt::format("cuDNN {}.{}.{} ({})", version / 10000, version / 100 % 100, version % 100, file);
+    l.text = fmt::format("{} {}.{}.{} ({})", kNames.name, version / 10000, version / 100 % 100, version % 100, file);
     l.there = version >= kOldest && version < kNextMajor;
     if (!l.there) l.text += ", wanted 9.16 or a later 9";
     size_t (*cuda_version_of)() = nullptr;
-    library.find(cuda_version_of, "cudnnGetCudartVersion");
+    library.find(cuda_version_of, "GetCudartVersion");
     if (!l.there || cuda_version_of == nullptr) return l;
     const std::string other = device::other_cuda(static_cast<int>(cuda_version_of()), CUDART_VERSION);
     l.there = other.empty();

@@ -1,4 +1,5 @@
 // A build without the headers of cuDNN or of its frontend: the own kernels attend.
+#include "heddle/device/vendor.h"
 #include "heddle/kernels/cuda/backend.h"
 
 namespace heddle::kernels::cuda {
@@ -9,6 +10,7 @@ std::vector<KernelEntry> library_attention_entries() { return {}; }
 
 namespace heddle::kernels {
 VendorLibrary cuda_attention_library() {
-  return {false, "built without the headers of cuDNN and its frontend: the own kernels attend"};
+  return {false, device::unused_text(device::LibraryUse::attention, "the headers of cuDNN and its frontend",
+                                     "the own kernels attend")};
 }
 }  // namespace heddle::kernels
