@@ -42,6 +42,7 @@ void set(const device::TensorView& view, int64_t i, double value) {
   switch (view.dtype) {
     case Dtype::f64: view.as<double>()[i] = value; break;
     case Dtype::f32: view.as<float>()[i] = static_cast<float>(value); break;
+    case Dtype::u8: view.as<uint8_t>()[i] = static_cast<uint8_t>(value); break;
     default: view.as<bf16>()[i] = static_cast<float>(value);
   }
 }

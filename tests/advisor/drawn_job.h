@@ -57,7 +57,7 @@ inline Job drawn_job(std::mt19937& rng) {
   s.offload_activations = rng() % 4 == 0;
   s.captured = pick(0.0, 0.0, 0.5, 0.95);
   s.gradient_bytes = s.reduce_bytes = pick(2.0, 4.0);
-  s.state_bytes = pick(12.0, 12.0, 10.0, 8.0, 6.0);
+  s.state_bytes = pick(12.0, 12.0, 10.0, 8.0, 7.0, 6.0);
   Recompute& c = j.recompute;
   c.set(GroupName::layer, rng() % 4 == 0);
   if (c.has(GroupName::layer) && flip()) c.every = 0.5;

@@ -35,7 +35,8 @@ std::vector<Tensor> drawn(Dtype dtype, uint64_t seed, bool positive = false) {
     const RandomKey key(seed++);
     for (size_t i = 0; i < t.values.size(); ++i) {
       const auto x = static_cast<float>(key.normal(i));
-      t.values[i] = dtype == Dtype::u16 ? std::floor(65536 * key.uniform(i)) : positive ? std::abs(x) : x;
+      const double range = dtype == Dtype::u16 ? 65536 : dtype == Dtype::u8 ? 127 : 0;  // of e4m3, without its NaN
+      t.values[i] = range > 0 ? std::floor(range * key.uniform(i)) : positive ? std::abs(x) : x;
     }
   }
   return all;
@@ -94,8 +95,8 @@ TEST_F(CudaJoined, adamw) {
       std::vector<std::vector<Tensor>> states{drawn(Dtype::f32, 200), drawn(Dtype::f32, 300),
                                               drawn(Dtype::f32, 400, true)};
       if (copy > 0) states.push_back(drawn(copy == 1 ? Dtype::bf16 : Dtype::f32, 500));
-      for (const Dtype moments : {Dtype::f32, Dtype::bf16}) {
-        states[1] = drawn(moments, 300), states[2] = drawn(moments, 400, true);
+      for (const Dtype moments : {Dtype::f32, Dtype::bf16, Dtype::u8}) {
+        states[1] = drawn(moments, 300), states[2] = drawn(moments == Dtype::f32 ? moments : Dtype::bf16, 400, true);
         expect_launches(
             like_parts({"adamw", "adamw", {number(clip), rates()}, at, {}}, drawn(Dtype::f32, 100), states), 2);
       }
@@ -106,11 +107,13 @@ TEST_F(CudaJoined, adamw) {
 TEST_F(CudaJoined, split_masters) {
   for (const double clip : {0.37, 0.0}) {
     const ir::Attributes at{{"beta1", 0.9}, {"beta2", 0.95}, {"epsilon", 1e-8}, {"decay", 0.1}};
-    expect_launches(
-        like_parts({"adamw_split", "adamw_split", {number(clip), rates()}, at, {}}, drawn(Dtype::f32, 100),
-                   {drawn(Dtype::u16, 200), drawn(Dtype::f32, 300), drawn(Dtype::f32, 400, true),
-                    drawn(Dtype::bf16, 500)}),
-        2);
+    for (const Dtype moments : {Dtype::f32, Dtype::bf16, Dtype::u8}) {
+      expect_launches(
+          like_parts({"adamw_split", "adamw_split", {number(clip), rates()}, at, {}}, drawn(Dtype::f32, 100),
+                     {drawn(Dtype::u16, 200), drawn(moments, 300),
+                      drawn(moments == Dtype::f32 ? moments : Dtype::bf16, 400, true), drawn(Dtype::bf16, 500)}),
+          2);
+    }
   }
 }
 

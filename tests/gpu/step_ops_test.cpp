@@ -265,6 +265,8 @@ TEST_F(StepOps, adamw) {
         op.updates[1] = random_tensor(Dtype::bf16, {count}, 7);
         op.updates[2] = Tensor(Dtype::bf16, {count}, 0.25);
         like_reference(op, 0x1p-8);
+        op.updates[1] = Tensor(Dtype::u8, {count}, 0x35);  // the next byte is one part in 53 of its number
+        like_reference(op, 0x1p-5);
       }
     }
   }
@@ -307,7 +309,22 @@ TEST_F(StepOps, adamw_rounds_as_the_host_does) {
     kept.dtype = Dtype::bf16;
     for (double& x : kept.values) x = static_cast<float>(bf16(static_cast<float>(x)));
   }
-  for (const OpCase& op : {whole, halves, rounded}) {
+  std::vector<OpCase> cases{whole, halves, rounded};
+  for (const OpCase* wide : {&whole, &halves}) {  // with the moments of `rounded`, and with the first in bytes
+    for (const bool packed : {false, true}) {
+      OpCase& op = cases.emplace_back(*wide);
+      op.name += packed ? ", moments in bytes" : ", rounded moments";
+      op.updates[1] = rounded.updates[1];
+      op.updates[2].dtype = Dtype::bf16;
+      for (size_t i = 0; i < static_cast<size_t>(kCount); ++i) {
+        const double sign = std::signbit(op.updates[2].values[i]) ? -1.0 : 1.0;
+        op.updates[2].values[i] = std::copysign(i % 50 == 0 ? 0.0 : rounded.updates[2].values[i], sign);
+        if (packed) op.updates[1].values[i] = static_cast<double>(i % 127 + (i / 127 % 2) * 128);
+      }
+      if (packed) op.updates[1].dtype = Dtype::u8;
+    }
+  }
+  for (const OpCase& op : cases) {
     const OpResult host = run_op(op, kernels::host_kernels(), false, ir::Phase::end);
     const OpResult device = run_op(op, kernels::cuda_kernels(), false, ir::Phase::end);
     for (size_t i = 0; i < op.updates.size(); ++i)

@@ -309,10 +309,10 @@ void draw_average(uint64_t number, plan::Plan& p) {
   if (dice.one_in(4)) p.update.average_decay = 0.6;
 }
 
-// In a quarter of the draws, moments kept in bf16 (fp64 runs keep them wide).
+// In half of the draws, moments in fewer bits (fp64 runs keep them wide).
 void draw_moments(uint64_t number, plan::Plan& p) {
   Dice dice(number, "moments");
-  if (dice.one_in(4)) p.update.moments = passes::Moments::bf16;
+  if (dice.one_in(2)) p.update.moments = dice.one_in(2) ? passes::Moments::bf16 : passes::Moments::fp8;
 }
 
 // In a quarter of the draws where the schedule allows it, a step of fewer microbatches than the program has.

@@ -182,9 +182,13 @@ std::vector<std::string> differences(const Draw& draw, comm::World& world, const
       const double tolerance = prefix == "v." ? 3 * draw.tolerance : moved ? 1e2 * draw.tolerance : draw.tolerance;
       const double floor = prefix == "v." ? least * least : least;
       const double own_error = wide ? 4 * relative(expected, wide->whole(prefix, p.name), floor) : 0;
-      const bool rounded = draw.plan.update.moments == passes::Moments::bf16 && draw.plan.dtype != Dtype::f64 && !moved &&
-                           !gradient;
-      compare(prefix + p.name, sum, expected, tolerance + own_error + (rounded ? 0x1p-8 : 0));
+      // What is kept of a moment may be the next number of its type, above or below.
+      using passes::Moments;
+      const bool narrow = !moved && !gradient && draw.plan.dtype != Dtype::f64;
+      const Moments moments = narrow ? draw.plan.update.moments : Moments::fp32;
+      const bool byte = moments == Moments::fp8 && prefix == "m.";
+      const double grain = (byte ? 0x1p-3 : 0) + (moments == Moments::fp32 ? 0 : 0x1p-8);
+      compare(prefix + p.name, sum, expected, tolerance + own_error + grain);
     }
   }
   // Norms are no further from each other than the gradients that they are of, each of which is held above; that is

@@ -61,6 +61,15 @@ TEST(LaunchSettings, OfDeepSeek) {
   EXPECT_EQ(set(launch_of(job), "parallel.schedule"), "dual_pipe");
 }
 
+// Another trainer's second moments of eight bits are bf16 here.
+TEST(LaunchSettings, MomentsByTheirBytes) {
+  for (const auto& [bytes, word] : {std::pair{12.0, ""}, {10.0, ""}, {8.0, "bf16"}, {7.0, "fp8"}, {6.0, "fp8"}}) {
+    Job job = deepseek();
+    job.software.state_bytes = bytes;
+    EXPECT_EQ(set(launch_of(job), "train.moments"), word) << bytes;
+  }
+}
+
 // Parts once said to be missing are there: sinks, windows, biases, GELU, LayerNorm, learned positions.
 TEST(LaunchSettings, HeddleTakesWhatItHas) {
   Job job = on_eight("GPT-OSS-20B");

@@ -16,6 +16,7 @@
 #include "heddle/comm/threads/thread_world.h"
 #include "heddle/model/parameter_layout.h"
 #include "heddle/model/rope_table.h"
+#include "heddle/ops/moment_byte.h"
 #include "heddle/plan/plan.h"
 #include "heddle/runtime/executor.h"
 #include "heddle/runtime/mesh_communicators.h"
@@ -144,12 +145,18 @@ class RankRun {
         const device::TensorView view = executor_->view(listing_index(), id);
         for (const model::Extent& run : runs(p, listing().value(id))) {
           for (int64_t i = 0; i < run.count; ++i) {
-            sum.at(static_cast<size_t>(run.whole + i)) += get(view, run.local + i);
+            sum.at(static_cast<size_t>(run.whole + i)) += view.dtype == Dtype::u8 ? moment(name, view, run.local + i)
+                                                                                  : get(view, run.local + i);
             ++holders[static_cast<size_t>(run.whole + i)];
           }
         }
       }
     }
+  }
+  /// A first moment that is kept in a byte.
+  double moment(const std::string& name, const device::TensorView& bytes, int64_t i) {
+    const device::TensorView v = executor_->view(listing_index(), listing().find("v." + name));
+    return fp8::moment_of_byte(bytes.as<uint8_t>()[i], static_cast<float>(get(v, i)));
   }
   /// Of a split master, or of the second moment whose sign is the master's.
   void add_split(const model::Parameter& p, ir::ValueId rest, bool master, std::vector<double>& sum,
@@ -160,7 +167,7 @@ class RankRun {
                              moment = executor_->view(listing_index(), v);
     for (const model::Extent& run : runs(p, listing().value(rest))) {
       for (int64_t i = run.local; i < run.local + run.count; ++i) {
-        const float of_v = moment.as<float>()[i];
+        const double of_v = get(moment, i);
         const auto at = static_cast<size_t>(run.whole + i - run.local);
         sum.at(at) +=
             master ? joined({nearest.as<bf16>()[i], low.as<uint16_t>()[i], std::signbit(of_v)}) : std::abs(of_v);
@@ -203,6 +210,7 @@ class RankRun {
       case Dtype::f64: view.as<double>()[i] = value; break;
       case Dtype::f32: view.as<float>()[i] = static_cast<float>(value); break;
       case Dtype::bf16: view.as<bf16>()[i] = static_cast<float>(value); break;
+      case Dtype::u8: view.as<uint8_t>()[i] = static_cast<uint8_t>(value); break;
       default: view.as<int32_t>()[i] = static_cast<int32_t>(value);
     }
   }

@@ -48,13 +48,13 @@ std::vector<std::string> digests_of(const std::vector<std::string>& set) {
 }
 
 TEST(WeightDigest, IsTheSameOnEveryLayout) {
-  for (const char* dtype : {"f32", "bf16"}) {
-    const std::string word = fmt::format("device.dtype={}", dtype);
-    const std::vector<std::string> one = digests_of({word, "train.exact_sums=true"});
+  for (const auto& [dtype, moments] : {std::pair{"f32", "fp32"}, {"bf16", "fp32"}, {"f32", "fp8"}, {"bf16", "fp8"}}) {
+    const std::string word = fmt::format("device.dtype={}", dtype), kept = fmt::format("train.moments={}", moments);
+    const std::vector<std::string> one = digests_of({word, kept, "train.exact_sums=true"});
     EXPECT_EQ(std::set<std::string>(one.begin(), one.end()).size(), one.size()) << "every step moves the weights";
     for (const std::vector<std::string>& layout : std::vector<std::vector<std::string>>{
              {"mesh.dp=2"}, {"mesh.dp=2", "mesh.ep=2"}, {"mesh.pp=2"}, {"mesh.dp=2", "mesh.pp=2", "mesh.ep=2"}}) {
-      std::vector<std::string> set{word, "train.exact_sums=true"};
+      std::vector<std::string> set{word, kept, "train.exact_sums=true"};
       set.insert(set.end(), layout.begin(), layout.end());
       EXPECT_EQ(digests_of(set), one) << dtype << ' ' << fmt::format("{}", fmt::join(layout, " "));
     }
@@ -62,9 +62,14 @@ TEST(WeightDigest, IsTheSameOnEveryLayout) {
 }
 
 TEST(WeightDigest, IsTheSameWhereverTheMasterLies) {
-  const std::vector<std::string> usual = digests_of({"device.dtype=bf16"});
-  EXPECT_EQ(digests_of({"device.dtype=bf16", "memory.master=split"}), usual);
-  EXPECT_EQ(digests_of({"device.dtype=bf16", "memory.optimizer=swap"}), usual);
+  for (const char* moments : {"train.moments=fp32", "train.moments=bf16", "train.moments=fp8"}) {
+    std::vector<std::string> set{"device.dtype=bf16", "device.pack_weights=false", moments, "memory.master=full"};
+    const std::vector<std::string> usual = digests_of(set);
+    for (const char* other : {"memory.master=split", "memory.optimizer=swap"}) {
+      set.back() = other;
+      EXPECT_EQ(digests_of(set), usual) << moments << " " << other;
+    }
+  }
 }
 
 // One bit, in what one op of one rank makes in one microbatch of one step. The kernel that stands in for the op's

@@ -146,6 +146,7 @@ const Case kCases[] = {
     {"doubles", {"mesh.dp=4", "mesh.ep=4", "device.dtype=f64", "device.backend=reference"}},
     {"split_masters", {"mesh.dp=4", "mesh.ep=2", "memory.master=split"}},
     {"split_alone", {"mesh.dp=4", "mesh.ep=4", "memory.master=split", "device.pack_weights=false"}},
+    {"moments_in_fp8", {"mesh.dp=4", "mesh.ep=2", "train.moments=fp8"}},
     {"unpacked", {"mesh.dp=4", "mesh.ep=4", "device.pack_weights=false"}},
     {"average", {"mesh.dp=4", "mesh.ep=2", "train.average_decay=0.9"}},
     {"muon", {"mesh.dp=4", "mesh.ep=2", "train.optimizer=muon"}},
@@ -225,6 +226,8 @@ TEST(ExpertMigrationRun, CopiesInMemoryStandByExperts) {
   const std::vector<Set> layouts{{"mesh.dp=4", "mesh.ep=4"},
                                  {"mesh.dp=4", "mesh.ep=2", "device.dtype=bf16"},
                                  {"mesh.dp=4", "mesh.ep=2", "device.dtype=bf16", "memory.master=split"},
+                                 {"mesh.dp=4", "mesh.ep=2", "device.dtype=bf16", "memory.master=split",
+                                  "train.moments=fp8"},
                                  {"mesh.dp=2", "mesh.pp=2", "mesh.ep=2", "train.average_decay=0.9"}};
   for (const Set& layout : layouts) {
     const ScratchFolder folder;

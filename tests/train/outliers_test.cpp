@@ -55,6 +55,15 @@ struct Outcome {
   std::map<std::string, std::vector<double>> state;
 };
 
+double number_at(const device::TensorView& view, int64_t i) {
+  switch (view.dtype) {
+    case Dtype::f64: return view.as<double>()[i];
+    case Dtype::bf16: return view.as<bf16>()[i];
+    case Dtype::u8: return view.as<uint8_t>()[i];
+    default: return view.as<float>()[i];
+  }
+}
+
 std::map<std::string, std::vector<double>> state_of(RankTrainers& ranks) {
   std::map<std::string, std::vector<double>> state;
   for (int r = 0; r < ranks.size(); ++r) {
@@ -65,9 +74,7 @@ std::map<std::string, std::vector<double>> state_of(RankTrainers& ranks) {
       whole.resize(static_cast<size_t>(tensor.elements()));
       for (const model::Extent& run : ranks[r].held_extents(tensor)) {
         for (int64_t i = 0; i < run.count; ++i) {
-          const int64_t at = run.local + i;
-          whole[static_cast<size_t>(run.whole + i)] =
-              held.view().dtype == Dtype::f64 ? held.view().as<double>()[at] : double{held.view().as<float>()[at]};
+          whole[static_cast<size_t>(run.whole + i)] = number_at(held.view(), run.local + i);
         }
       }
     }
@@ -127,6 +134,9 @@ INSTANTIATE_TEST_SUITE_P(Layouts, SkippedStep,
                              {"one_rank", {}},
                              {"one_rank_bf16", {"device.dtype=bf16"}},
                              {"split_masters", {"device.dtype=bf16", "memory.master=split"}},
+                             {"moments_in_fp8", {"device.dtype=bf16", "train.moments=fp8"}},
+                             {"split_masters_and_fp8",
+                              {"mesh.dp=2", "device.dtype=bf16", "memory.master=split", "train.moments=fp8"}},
                              {"muon", {"device.dtype=bf16", "train.optimizer=muon"}},
                              {"state_swapped", {"device.dtype=bf16", "memory.optimizer=swap"}},
                              {"updates_on_host", {"device.dtype=bf16", "memory.optimizer=host"}},

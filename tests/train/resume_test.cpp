@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
 
 #include "heddle/base/random.h"
 #include "heddle/config/model_json.h"
+#include "heddle/ops/moment_byte.h"
 #include "heddle/train/checkpoint.h"
 #include "heddle/train/logits.h"
 #include "heddle/train/released_model.h"
@@ -119,6 +121,40 @@ INSTANTIATE_TEST_SUITE_P(All, Resume,
                          [](const auto& info) {
                            return fmt::format("{}_{}", std::get<0>(info.param), name_of(std::get<1>(info.param)));
                          });
+
+// Through bf16 a byte comes back as it was; in fp32 it is the number that it stood for.
+TEST(ResumeMoments, AreConvertedAsTheyAreRead) {
+  using passes::Moments;
+  const auto trainer_with = [](Moments moments) {
+    TrainerOptions options = options_for("host", Dtype::f32, 5);
+    options.plan.update.moments = moments;
+    return std::make_unique<Trainer>(options);
+  };
+  const ScratchFolder bytes, rounded;
+  const auto first = trainer_with(Moments::fp8), between = trainer_with(Moments::bf16),
+             second = trainer_with(Moments::fp8), wide = trainer_with(Moments::fp32);
+  first->initialise();
+  for (int i = 0; i < 3; ++i) step(*first);
+  save_trainer(bytes.path().string(), {}, *first);
+  load_trainer(open_checkpoint(bytes.path().string()), *between);
+  save_trainer(rounded.path().string(), {}, *between);
+  load_trainer(open_checkpoint(rounded.path().string()), *second);
+  expect_same_state(*first, *second);
+  load_trainer(open_checkpoint(bytes.path().string()), *wide);
+  std::map<std::string, device::TensorView> found;
+  for (const StateTensor& tensor : wide->state()) found[tensor.name] = tensor.view;
+  int moments = 0;
+  for (const StateTensor& tensor : first->state()) {
+    if (tensor.dtype != Dtype::u8) continue;
+    ++moments;
+    const device::TensorView &m = found.at(tensor.name), &v = found.at("v." + tensor.parameter->name);
+    ASSERT_EQ(m.dtype, Dtype::f32);
+    for (int64_t i = 0; i < m.elements(); ++i)
+      ASSERT_EQ(m.as<float>()[i], fp8::moment_of_byte(tensor.view.as<uint8_t>()[i], v.as<float>()[i]))
+          << tensor.name;
+  }
+  EXPECT_GT(moments, 5);
+}
 
 }  // namespace
 }  // namespace heddle::train

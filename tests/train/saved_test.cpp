@@ -211,11 +211,17 @@ TEST(Snapshots, ComeBackInAnyLayoutAndChangeNoBit) {
   EXPECT_EQ(contents(open_checkpoint(folder / "m")), contents(open_checkpoint(folder / "d")));
 }
 
-// The state on the host, split masters: what lies in memory is what a checkpoint would hold.
+// The state on the host, split masters, moments in fewer bits: what lies in memory is what a checkpoint would hold.
 TEST(Snapshots, OfEveryHomeAndForm) {
   for (const plan::StateResidency home : {plan::StateResidency::device, plan::StateResidency::swap,
                                           plan::StateResidency::mapped, plan::StateResidency::host}) {
-    for (const plan::MasterForm form : {plan::MasterForm::full, plan::MasterForm::split}) {
+    using enum plan::MasterForm;
+    using passes::Moments;
+    for (const auto& [form, moments] : {std::pair{full, Moments::fp32},
+                                        {split, Moments::fp32},
+                                        {full, Moments::fp8},
+                                        {split, Moments::bf16},
+                                        {split, Moments::fp8}}) {
       const ScratchFolder folder;
       const OwnFolder memory(folder);
       TrainerOptions options = with_memory({.dp = 2}, memory);
@@ -224,15 +230,16 @@ TEST(Snapshots, OfEveryHomeAndForm) {
       options.plan.device.pack_weights = false;
       options.plan.memory.optimizer = home;
       options.plan.memory.master = form;
+      options.plan.update.moments = moments;
       RankTrainers ranks(options);
       ranks.each([](Trainer& trainer) { trainer.initialise(); });
       advance(ranks, 2);
       ranks.each([&](Trainer& trainer) { save_trainer(folder / "disk", {}, trainer); });
       advance(ranks, 1);
       const auto found = newest_in_memory({memory.path}, true);
-      ASSERT_TRUE(found) << word_of(home) << " " << word_of(form);
-      EXPECT_EQ(contents(*found), contents(open_checkpoint(folder / "disk")))
-          << word_of(home) << " " << word_of(form);
+      const std::string which = fmt::format("{} {} {}", word_of(home), word_of(form), word_of(moments));
+      ASSERT_TRUE(found) << which;
+      EXPECT_EQ(contents(*found), contents(open_checkpoint(folder / "disk"))) << which;
     }
   }
 }

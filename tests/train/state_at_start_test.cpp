@@ -12,7 +12,7 @@
 namespace heddle::train {
 namespace {
 
-TrainerOptions options_of(const std::string& home, const std::string& master) {
+TrainerOptions options_of(const std::string& home, const std::string& master, const std::string& moments = "fp32") {
   config::RunConfig c;
   c.model = test::small_model();
   c.model.initializer_range = 0.2;
@@ -23,7 +23,8 @@ TrainerOptions options_of(const std::string& home, const std::string& master) {
   c.device.threads = 1;
   const config::RunConfig set = config::parse_run_config(
       config::toml_of(c, config::RunConfig()), "small.toml",
-      {"device.dtype=bf16", "device.pack_weights=false", "memory.optimizer=" + home, "memory.master=" + master});
+      {"device.dtype=bf16", "device.pack_weights=false", "memory.optimizer=" + home, "memory.master=" + master,
+       "train.moments=" + moments});
   return trainer_options_of(set);
 }
 
@@ -52,22 +53,25 @@ TEST(StateAtStart, GoesOnInAnyOther) {
   const auto next = [](Trainer& trainer, uint64_t step) {
     return trainer.step(random_sequences(trainer, trainer.sequences_per_step(), step)).next_token_loss();
   };
-  Trainer plain(options_of("device", "full"));
-  plain.initialise();
-  const ScratchFolder first;
-  next(plain, 1);
-  next(plain, 2);
-  save_trainer(first.path().string(), {}, plain);
-  std::vector<double> losses{next(plain, 3), next(plain, 4)};
-  std::string from = first.path().string();
-  const ScratchFolder folder;
-  for (const auto& [home, master] : kAll) {
-    Trainer trainer(options_of(home, master));
-    load_trainer(open_checkpoint(from), trainer);
-    from = folder / (home + master);  // the next goes on from this one
-    save_trainer(from, {}, trainer);
-    EXPECT_EQ(next(trainer, 3), losses[0]) << home << " " << master;
-    EXPECT_EQ(next(trainer, 4), losses[1]) << home << " " << master;
+  for (const char* moments : {"fp32", "bf16", "fp8"}) {
+    Trainer plain(options_of("device", "full", moments));
+    plain.initialise();
+    const ScratchFolder first;
+    next(plain, 1);
+    next(plain, 2);
+    save_trainer(first.path().string(), {}, plain);
+    std::vector<double> losses{next(plain, 3), next(plain, 4)};
+    std::string from = first.path().string();
+    const ScratchFolder folder;
+    for (const auto& [home, master] : kAll) {
+      const std::string which = fmt::format("{} {} {}", home, master, moments);
+      Trainer trainer(options_of(home, master, moments));
+      load_trainer(open_checkpoint(from), trainer);
+      from = folder / (home + master);  // the next goes on from this one
+      save_trainer(from, {}, trainer);
+      EXPECT_EQ(next(trainer, 3), losses[0]) << which;
+      EXPECT_EQ(next(trainer, 4), losses[1]) << which;
+    }
   }
 }
 

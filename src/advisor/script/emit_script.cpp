@@ -183,7 +183,7 @@ void refuse_features(const Launch& launch, Dialect dialect, Refusals& no) {
   no.when(!gradients_sayable(w), "gradients of {} bytes reduced as {} bytes, accepted: 4 and 4, 2 and 2",
           w.gradient_bytes, w.reduce_bytes);
   no.when(!states_sayable(w, dialect), "{} bytes of optimizer states a parameter, accepted: {}", w.state_bytes,
-          mindspeed ? "12, 10" : "12, 8, 6");
+          mindspeed ? "12, 10" : "12, 8, 7, 6");
   no.when(!capture_sayable(w.captured), "{} of the launches captured, accepted: 0, 0.5 (attention), 0.95 (all)",
           w.captured);
   no.when(w.launch_factor != 1 || w.attention_speed != 1 || w.reserve != 1 || w.context_bytes != 0,

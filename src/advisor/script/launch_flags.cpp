@@ -18,7 +18,7 @@ bool gradients_sayable(const Software& s) {
 bool states_sayable(const Software& s, Dialect dialect) {
   if (s.state_bytes == 12) return true;
   if (dialect == Dialect::mindspeed) return s.state_bytes == 10;
-  return s.state_bytes == 8 || s.state_bytes == 6;
+  return s.state_bytes == 8 || s.state_bytes == 7 || s.state_bytes == 6;
 }
 
 bool capture_sayable(double captured) { return captured == 0 || captured == 0.5 || captured == 0.95; }

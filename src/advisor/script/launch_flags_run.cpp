@@ -320,11 +320,10 @@ void write_gradients(const Writing& w) {
   }
   if (s.gradient_bytes == 2) w.add("--grad-reduce-in-bf16");
   if (s.state_bytes == 10) w.add("--reuse-fp32-param");
-  if (s.state_bytes == 8 || s.state_bytes == 6) {
-    const char* moments = s.state_bytes == 8 ? "bf16" : "fp8";
+  if (s.state_bytes == 8 || s.state_bytes == 7 || s.state_bytes == 6) {
     w.add("--use-precision-aware-optimizer");
-    w.add("--exp-avg-dtype", {moments});
-    w.add("--exp-avg-sq-dtype", {moments});
+    w.add("--exp-avg-dtype", {s.state_bytes == 8 ? "bf16" : "fp8"});
+    w.add("--exp-avg-sq-dtype", {s.state_bytes == 6 ? "fp8" : "bf16"});
   }
 }
 double moment_bytes(const Reading& r, const char* name) {

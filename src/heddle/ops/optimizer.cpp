@@ -70,6 +70,12 @@ const OpDef skip_outlier{
     .cost = operand_cost,
 };
 
+// Both are of one type, or the first is a byte in units of the second's root (ops/moment_byte.h).
+void check_moments(const Rule& rule) {
+  const Dtype m = rule.updated(1).dtype, v = rule.updated(2).dtype;
+  rule.require(m == Dtype::u8 ? v == Dtype::bf16 : m == v, "moments of two types");
+}
+
 const OpDef adamw{
     .kind = "adamw",
     .operands = "clip hyper accumulators*", .updates = "master m v copy?",
@@ -85,7 +91,7 @@ const OpDef adamw{
       for (size_t i = 0; i < op.updates.size(); ++i) {
         rule.require(rule.updated(i).shape == rule.in(2).shape, "master, moments and accumulator differ in shape");
       }
-      rule.require(rule.updated(1).dtype == rule.updated(2).dtype, "moments of two types");
+      check_moments(rule);
       return std::vector<Value>{};
     },
     .cost = operand_cost,
@@ -108,6 +114,7 @@ const OpDef adamw_split{
       for (size_t i = 0; i < op.updates.size(); ++i) {
         rule.require(rule.updated(i).shape == rule.in(2).shape, "rest, moments, weight and accumulator differ in shape");
       }
+      check_moments(rule);
       return std::vector<Value>{};
     },
     .cost = operand_cost,

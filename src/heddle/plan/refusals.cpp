@@ -17,7 +17,6 @@ struct Pair {
 
 bool replicas(const Choices& c) { return c.parallel.exchange.replicas != 0; }
 bool migrates(const Choices& c) { return c.parallel.exchange.migrates(); }
-bool rounds_moments(const Choices& c) { return c.update.moments == passes::Moments::bf16; }
 bool muon(const Choices& c) { return c.update.rule == passes::OptimizerRule::muon; }
 bool capacity(const Choices& c) { return c.parallel.exchange.capacity_factor > 0; }
 bool state_elsewhere(const Choices& c) { return c.memory.optimizer != StateResidency::device; }
@@ -101,9 +100,6 @@ const std::vector<Pair>& pairs() {
       {[](const Choices& c) { return averages(c) && c.memory.master == MasterForm::split; },
        [](const Choices& c) { return average_key(c) + " with memory.master = \"split\""; },
        "masters that are averaged are whole", "memory.master = \"full\""},
-      {[](const Choices& c) { return rounds_moments(c) && c.memory.master == MasterForm::split; },
-       [](const Choices&) { return std::string("train.moments = \"bf16\" with memory.master = \"split\""); },
-       "a split master keeps a sign in the fp32 second moment", "memory.master = \"full\""},
       {[](const Choices& c) { return c.objective.of_pairs() && c.objective.logit_z_loss > 0; },
        [](const Choices& c) {
          return fmt::format("train.objective = \"dpo\" with train.logit_z_loss = {}", c.objective.logit_z_loss);

@@ -10,6 +10,7 @@
 #include "heddle/model/shapes/shape_presets.h"
 #include "heddle/passes/op_groups.h"
 #include "heddle/plan/check.h"
+#include "heddle/plan/costs/state_cost.h"
 #include "heddle/plan/layout.h"
 #include "heddle/schedule/generators/generators.h"
 #include "heddle/search/lowered_blocks.h"
@@ -206,7 +207,8 @@ std::vector<std::string> settings_of(const Launch& given) {
   key("global_batch", j.global_batch);
   key("microbatch", j.microbatch);
   key("sequence_length", sequence);
-  if (j.software.state_bytes == 8) key("moments", word_of(passes::Moments::bf16));
+  if (const passes::Moments moments = plan::moments_of(j.software.state_bytes); moments != passes::Moments::fp32)
+    key("moments", word_of(moments));
   section = "device.";
   if (const std::string_view backend = backend_on(j.device); !backend.empty()) key("backend", backend);
   key("memory_bytes", std::llround(launch.memory_bytes > 0 ? launch.memory_bytes : search::usable_bytes(j.device)));

@@ -24,7 +24,7 @@ constexpr const char *kSource = "source", *kTokenizer = "hash of tokenizer.json"
 
 std::string hex(uint64_t hash) { return fmt::format("{:016x}", hash); }
 
-// False where train.moments has changed: what is loaded was rounded, or widened.
+// False where train.moments has changed: what is loaded was converted.
 bool moments_as_saved(const train::Checkpoint& checkpoint, train::Trainer& trainer) {
   const std::vector<train::StateTensor> state = trainer.state();
   return std::all_of(state.begin(), state.end(), [&](const train::StateTensor& tensor) {

@@ -19,8 +19,10 @@ void fill(const TensorView& view, int64_t at, int64_t first, int64_t count, Valu
   for (int64_t i = 0; i < count; ++i) {
     if (view.dtype == Dtype::f64) {
       view.as<double>()[at + i] = value(first + i);
-    } else if (view.dtype == Dtype::bf16) {  // frozen
+    } else if (view.dtype == Dtype::bf16) {  // frozen weights, moments
       view.as<bf16>()[at + i] = bf16(static_cast<float>(value(first + i)));
+    } else if (view.dtype == Dtype::u8) {  // moments, which begin at zero
+      view.as<uint8_t>()[at + i] = static_cast<uint8_t>(value(first + i));
     } else {
       view.as<float>()[at + i] = static_cast<float>(value(first + i));
     }

@@ -76,7 +76,7 @@ std::vector<StateTensor> state_tensors(const plan::Lowered& lowered, const plan:
       const std::vector<int64_t> shape = model::whole_dims(p, dims_of(listing.value(p.value)), mesh.at(rank));
       const auto add = [&](const std::string& name, ir::ValueId id, bool is_master, bool splits) {
         const auto [at, fresh] = by_name.try_emplace(name, tensors.size());
-        const Dtype dtype = splits ? Dtype::f32 : listing.value(id).dtype;
+        const Dtype dtype = splits && is_master ? Dtype::f32 : listing.value(id).dtype;
         if (fresh) tensors.push_back({name, {}, {}, &p, is_master, dtype, shape});
         if (!here) return;
         if (splits) {
@@ -135,44 +135,71 @@ std::vector<model::Extent> owned_extents(const StateTensor& tensor, const plan::
   return held_extents(tensor, lowered, mesh, rank, placements);
 }
 
+namespace {
+
+// Calls body(v) with the numbers of the second moment, whose signs are the master's.
+template <class Body>
+void with_second_moment(const StateTensor::Split& split, const Body& body) {
+  if (split.second_moment.dtype == Dtype::bf16) return body(split.second_moment.as<bf16>());
+  body(split.second_moment.as<float>());
+}
+
+template <class Body>
+void each_element(int64_t count, const Body& body) {
+#pragma omp parallel for schedule(static) if (count > 4096)
+  for (int64_t i = 0; i < count; ++i) body(i);
+}
+
+}  // namespace
+
 StateElements::StateElements(const StateTensor& tensor) : tensor_(tensor), view_(tensor.view) {
   HEDDLE_CHECK(tensor.is_here(), "'{}' is not here", tensor.name);
   if (!tensor.split) return;
   const StateTensor::Split& split = *tensor.split;
   const int64_t count = split.low.elements();
-  joined_.resize(static_cast<size_t>(count));
+  joined_.resize(static_cast<size_t>(count * size_of(tensor.dtype)));
+  view_ = split.low;
+  view_.dtype = tensor.dtype;
+  view_.data = joined_.data();
   const auto* nearest = split.nearest.as<const bf16>();
   const auto* low = split.low.as<const uint16_t>();
-  const auto* v = split.second_moment.as<const float>();
-#pragma omp parallel for schedule(static) if (count > 4096)
-  for (int64_t i = 0; i < count; ++i) {
-    joined_[i] = tensor.is_master ? joined({nearest[i], low[i], std::signbit(v[i])}) : std::abs(v[i]);
-  }
-  view_ = split.low;
-  view_.dtype = Dtype::f32;
-  view_.data = joined_.data();
+  with_second_moment(split, [&](const auto* v) {
+    using Moment = std::remove_cvref_t<decltype(*v)>;
+    if (tensor.is_master) {
+      auto* to = view_.as<float>();
+      each_element(count, [&](int64_t i) {
+        to[i] = joined({nearest[i], low[i], std::signbit(static_cast<float>(v[i]))});
+      });
+    } else {
+      auto* to = view_.as<Moment>();
+      each_element(count, [&](int64_t i) { to[i] = std::abs(static_cast<float>(v[i])); });
+    }
+  });
 }
 
 // The sign of the second moment is the master's.
 void StateElements::put() const {
   if (!tensor_.split) return;
   const StateTensor::Split& to = *tensor_.split;
-  const auto count = std::ssize(joined_);
   auto* low = to.low.as<uint16_t>();
   auto* nearest = to.nearest.as<bf16>();
-  auto* v = to.second_moment.as<float>();
-#pragma omp parallel for schedule(static) if (count > 4096)
-  for (int64_t i = 0; i < count; ++i) {
-    const float x = joined_[i];
+  with_second_moment(to, [&](auto* v) {
+    using Moment = std::remove_cvref_t<decltype(*v)>;
     if (!tensor_.is_master) {
-      v[i] = std::copysign(x, v[i]);
-      continue;
+      const auto* from = view_.as<Moment>();
+      each_element(view_.elements(), [&](int64_t i) {
+        v[i] = std::copysign(static_cast<float>(from[i]), static_cast<float>(v[i]));
+      });
+      return;
     }
-    const SplitFloat parts = split(x);
-    nearest[i] = parts.nearest;
-    low[i] = parts.low;
-    v[i] = std::copysign(v[i], parts.up_at_half ? -1.0f : 1.0f);
-  }
+    const auto* from = view_.as<float>();
+    each_element(view_.elements(), [&](int64_t i) {
+      const SplitFloat parts = split(from[i]);
+      nearest[i] = parts.nearest;
+      low[i] = parts.low;
+      v[i] = std::copysign(static_cast<float>(v[i]), parts.up_at_half ? -1.0f : 1.0f);
+    });
+  });
 }
 
 void copy_averages(const std::vector<StateTensor>& state, Average how) {

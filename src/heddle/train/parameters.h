@@ -16,8 +16,8 @@
 namespace heddle::train {
 
 /// A tensor of the model's state under its layout-free name: "NAME" is the master (fp32 or wider) of a parameter,
-/// or a frozen one as kernels read it; "m.NAME" and "v.NAME" its moments; "average.NAME" the average of the master
-/// that is kept, where one is.
+/// or a frozen one as kernels read it; "m.NAME" and "v.NAME" its moments (a first moment of u8 is of
+/// ops/moment_byte.h); "average.NAME" the average of the master that is kept, where one is.
 struct StateTensor {
   std::string name;
   /// This rank's elements, in the arena; only to be touched between steps. No data on ranks that hold none, and of
@@ -56,7 +56,7 @@ class StateElements {
  private:
   const StateTensor& tensor_;
   device::TensorView view_;
-  std::vector<float> joined_;
+  std::vector<std::byte> joined_;
 };
 
 /// Returns the view of a listing's value that a rank holds.

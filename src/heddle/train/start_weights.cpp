@@ -11,6 +11,7 @@
 #include "heddle/train/adapters/base.h"
 #include "heddle/train/checkpoint.h"
 #include "heddle/train/released_source.h"
+#include "heddle/train/saved/read_state.h"
 
 namespace heddle::train {
 
@@ -76,7 +77,7 @@ std::vector<std::string> from_checkpoint(const std::string& path, bool moments, 
   for (std::string& difference : config::differences(from.state().model, trainer.options().model))
     notes.push_back(fmt::format("{}: {}", from.path(), difference));
   fill(trainer, state, moments, [&](const StateTensor& tensor, int64_t first, int64_t count, void* into) {
-    from.at(tensor.name).read(first, count, tensor.dtype, into);
+    read_state(from, tensor, first, count, into);
   });
   remember_base(from.path(), trainer);
   return notes;

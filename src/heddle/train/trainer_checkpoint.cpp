@@ -7,9 +7,11 @@
 #include <optional>
 
 #include "heddle/base/error.h"
+#include "heddle/ops/moment_byte.h"
 #include "heddle/train/adapters/base.h"
 #include "heddle/train/controllers/controllers.h"
 #include "heddle/train/parameters.h"
+#include "heddle/train/saved/read_state.h"
 #include "heddle/train/saved/shard.h"
 #include "heddle/train/step/numbers.h"
 
@@ -79,13 +81,13 @@ std::string write_own_shard(const std::string& folder, Trainer& trainer, const s
                      });
 }
 
-// Moments of another type (train.moments) are rounded or widened as they are read.
+// Moments of another type (train.moments) are converted as they are read.
 void take_kept_type(const Checkpoint& checkpoint, formats::TensorHeading& heading) {
-  using formats::StoredType;
-  const SavedTensor* saved = stands_beside_weight(heading.name) ? checkpoint.find(heading.name) : nullptr;
-  if (saved == nullptr || heading.dtype == Dtype::f64) return;
-  if (saved->type == StoredType::f32) heading.dtype = Dtype::f32;
-  if (saved->type == StoredType::bf16) heading.dtype = Dtype::bf16;
+  const SavedTensor* saved = checkpoint.find(heading.name);
+  if (saved == nullptr || !reads_from(saved->type, heading.name, heading.dtype)) return;
+  for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::u8}) {
+    if (saved->type == formats::stored_type(dtype)) heading.dtype = dtype;
+  }
 }
 
 }  // namespace
@@ -139,11 +141,10 @@ void load_trainer(const Checkpoint& checkpoint, Trainer& trainer) {
     const StateElements held(tensor);
     const int64_t size = size_of(tensor.dtype);
     auto* to = static_cast<std::byte*>(held.view().data);
-    const SavedTensor& from = checkpoint.at(tensor.name);
     // The end of the last run of a tensor that its ranks don't divide holds nothing.
     std::memset(to, 0, static_cast<size_t>(held.view().elements() * size));
     for (const model::Extent& run : trainer.held_extents(tensor)) {
-      from.read(run.whole, run.count, tensor.dtype, to + run.local * size);
+      read_state(checkpoint, tensor, run.whole, run.count, to + run.local * size);
     }
     held.put();
   }
@@ -153,10 +154,22 @@ void load_trainer(const Checkpoint& checkpoint, Trainer& trainer) {
   trainer.set_done({checkpoint.state().step, checkpoint.state().trained_s});
 }
 
+namespace {
+
+bool is_no_number(uint8_t moment) { return (moment & fp8::kNan) == fp8::kNan; }
+
+}  // namespace
+
 std::string not_finite_in(Trainer& trainer) {
   std::string own;
   for (const StateTensor& tensor : kept_state(trainer)) {
-    if (own.empty() && tensor.is_here() && !is_finite(StateElements(tensor).view())) own = tensor.name;
+    if (!own.empty() || !tensor.is_here()) continue;
+    const StateElements held(tensor);
+    const auto* bytes = held.view().as<const uint8_t>();
+    const bool finite = tensor.dtype == Dtype::u8
+                            ? std::none_of(bytes, bytes + held.view().elements(), is_no_number)
+                            : is_finite(held.view());
+    if (!finite) own = tensor.name;
   }
   for (std::string& name : trainer.ranks().share(own)) {
     if (!name.empty()) return std::move(name);

@@ -1,5 +1,6 @@
 // Operands of products rounded to eight bits. See fp8_kernels.h; the roundings are those of ops/fp8_blocks.h, to
 // the bit.
+#include "heddle/kernels/cuda/e4m3.h"
 #include "heddle/kernels/cuda/fp8_kernels.h"
 #include "heddle/kernels/cuda/language.h"
 #include "heddle/kernels/cuda/products/group_tiles.h"
@@ -29,24 +30,7 @@ HEDDLE_DEVICE float scale_of(uint32_t byte) {
 
 /// x in units of its scale, to the nearest e4m3.
 HEDDLE_DEVICE float nearest(float x, uint32_t scale) {
-  if (scale == kNotFinite) return not_a_number();
-  const float units = x * float_of_word((254u - scale) << 23), held = fminf(fabsf(units), 448.0f);
-  const uint32_t exponent = max(word_of(held) >> 23, 121u);
-  const float grid = float_of_word((exponent + 20u) << 23 | 0x400000u);
-  const float near = (held + grid) - grid;
-  return float_of_word(word_of(near) | (word_of(x) & 0x80000000u));
-}
-HEDDLE_DEVICE uint8_t byte_of(float e4m3) {
-  const uint32_t word = word_of(e4m3), sign = word >> 24 & 0x80u, size = word & 0x7fffffffu;
-  if (size > kInfinity) return 0x7f;
-  if (size < (121u << 23)) return static_cast<uint8_t>(sign | static_cast<uint32_t>(float_of_word(size) * 512.0f));
-  return static_cast<uint8_t>(sign | ((size >> 20) - (120u << 3)));
-}
-HEDDLE_DEVICE float number_of(uint8_t byte) {
-  const uint32_t sign = (byte & 0x80u) << 24, size = byte & 0x7fu;
-  if (size == 0x7f) return not_a_number();
-  const float number = size < 8 ? static_cast<float>(size) * 0x1p-9f : float_of_word((size + (120u << 3)) << 20);
-  return float_of_word(word_of(number) | sign);
+  return scale == kNotFinite ? not_a_number() : nearest_e4m3(x * float_of_word((254u - scale) << 23));
 }
 /// The number of a byte, or of X, of its own.
 template <class X, bool bytes>

@@ -99,7 +99,10 @@ AdamwRule adamw_rule(const KernelCall& call, bool splits) {
   rule.epsilon = static_cast<float>(at.number("epsilon"));
   rule.decay = static_cast<float>(at.number("decay"));
   rule.splits = splits;
-  rule.rounds = call.updates[1].dtype == Dtype::bf16;
+  const Dtype kept = call.updates[1].dtype;
+  rule.moments = kept == Dtype::u8     ? MomentForm::bytes
+                 : kept == Dtype::bf16 ? MomentForm::rounded
+                                       : MomentForm::wide;
   rule.wide_copy = operand(call.updates, 3) && call.updates[3].dtype == Dtype::f32;
   return rule;
 }

@@ -1,4 +1,5 @@
 // The end of a step; see step_kernels.h. Loshchilov and Hutter, arXiv 1711.05101; exact sums: kernels/exact_grid.h.
+#include "heddle/kernels/cuda/e4m3.h"
 #include "heddle/kernels/cuda/language.h"
 #include "heddle/kernels/cuda/step_kernels.h"
 
@@ -94,20 +95,79 @@ HEDDLE_DEVICE int part_of_block(const PartBlocks& blocks) {
   return low;
 }
 
-// A moment is f32, or kept rounded to bf16.
-HEDDLE_DEVICE void load_moment(const void* from, bool rounded, int64_t at, int64_t left, bool wide, float (&v)[kPack]) {
-  if (rounded) {
-    load_pack(static_cast<const Bf16*>(from) + at, left, wide, v);
+/// Eight bytes, as load_pack has numbers.
+HEDDLE_DEVICE void load_bytes(const uint8_t* from, int64_t left, bool wide, uint8_t (&to)[kPack]) {
+  union {
+    uint64_t all;
+    uint8_t byte[kPack];
+  } raw;
+  raw.all = 0;
+  if (wide && left >= kPack) {
+    raw.all = *reinterpret_cast<const uint64_t*>(from);
   } else {
-    load_pack(static_cast<const float*>(from) + at, left, wide, v);
+    HEDDLE_UNROLL
+    for (int i = 0; i < kPack; ++i) {
+      if (i < left) raw.byte[i] = from[i];
+    }
+  }
+  HEDDLE_UNROLL
+  for (int i = 0; i < kPack; ++i) to[i] = raw.byte[i];
+}
+HEDDLE_DEVICE void store_bytes(uint8_t* to, int64_t left, bool wide, const uint8_t (&from)[kPack]) {
+  union {
+    uint64_t all;
+    uint8_t byte[kPack];
+  } raw;
+  HEDDLE_UNROLL
+  for (int i = 0; i < kPack; ++i) raw.byte[i] = from[i];
+  if (wide && left >= kPack) {
+    *reinterpret_cast<uint64_t*>(to) = raw.all;
+    return;
+  }
+  HEDDLE_UNROLL
+  for (int i = 0; i < kPack; ++i) {
+    if (i < left) to[i] = from[i];
   }
 }
-HEDDLE_DEVICE void store_moment(void* to, bool rounded, int64_t at, int64_t left, bool wide, const float (&v)[kPack]) {
-  if (rounded) {
-    store_pack(static_cast<Bf16*>(to) + at, left, wide, v);
-  } else {
-    store_pack(static_cast<float*>(to) + at, left, wide, v);
+
+constexpr float kMomentUnits = 32;  // ops/moment_byte.h
+
+HEDDLE_DEVICE void load_moments(MomentForm form, const AdamwPart& part, int64_t at, int64_t left, bool wide,
+                                float (&m)[kPack], float (&v)[kPack]) {
+  if (form == MomentForm::wide) {
+    load_pack(static_cast<const float*>(part.m) + at, left, wide, m);
+    load_pack(static_cast<const float*>(part.v) + at, left, wide, v);
+    return;
   }
+  load_pack(static_cast<const Bf16*>(part.v) + at, left, wide, v);
+  if (form == MomentForm::rounded) {
+    load_pack(static_cast<const Bf16*>(part.m) + at, left, wide, m);
+    return;
+  }
+  uint8_t bytes[kPack];
+  load_bytes(static_cast<const uint8_t*>(part.m) + at, left, wide, bytes);
+  HEDDLE_UNROLL
+  for (int i = 0; i < kPack; ++i) m[i] = number_of(bytes[i]) * (sqrtf(fabsf(v[i])) * (1 / kMomentUnits));
+}
+HEDDLE_DEVICE void store_moments(MomentForm form, const AdamwPart& part, int64_t at, int64_t left, bool wide,
+                                 const float (&m)[kPack], const float (&v)[kPack]) {
+  if (form == MomentForm::wide) {
+    store_pack(static_cast<float*>(part.m) + at, left, wide, m);
+    store_pack(static_cast<float*>(part.v) + at, left, wide, v);
+    return;
+  }
+  store_pack(static_cast<Bf16*>(part.v) + at, left, wide, v);
+  if (form == MomentForm::rounded) {
+    store_pack(static_cast<Bf16*>(part.m) + at, left, wide, m);
+    return;
+  }
+  uint8_t bytes[kPack];
+  HEDDLE_UNROLL
+  for (int i = 0; i < kPack; ++i) {
+    const float root = sqrtf(fabsf(to_float(rounded<Bf16>(v[i]))));
+    bytes[i] = root == 0 ? uint8_t{0} : byte_of(nearest_e4m3(m[i] / root * kMomentUnits));
+  }
+  store_bytes(static_cast<uint8_t*>(part.m) + at, left, wide, bytes);
 }
 
 // Products and sums are made one as the host's kernel makes them (kernels/host/optimizer.cpp): a state has the same
@@ -137,8 +197,7 @@ HEDDLE_DEVICE void step_of(const AdamwRule& rule, const AdamwPart& part, const v
   }
   if (clip != 0) {
     load_pack(static_cast<const float*>(acc[0]) + at, left, wide, g);
-    load_moment(part.m, rule.rounds, at, left, wide, m);
-    load_moment(part.v, rule.rounds, at, left, wide, v);
+    load_moments(rule.moments, part, at, left, wide, m, v);
     HEDDLE_UNROLL
     for (int i = 0; splits && i < kPack; ++i) {
       const uint32_t low = lows[i];
@@ -166,8 +225,7 @@ HEDDLE_DEVICE void step_of(const AdamwRule& rule, const AdamwPart& part, const v
       v[i] = float_of_word(word_of(v[i]) | (raised ? kSign : 0u));
       lows[i] = static_cast<uint16_t>(low);
     }
-    store_moment(part.m, rule.rounds, at, left, wide, m);
-    store_moment(part.v, rule.rounds, at, left, wide, v);
+    store_moments(rule.moments, part, at, left, wide, m, v);
     if (splits) {
       store_halves(halves + at, left, wide, lows);
     } else {

@@ -82,16 +82,18 @@ struct SkipOutlierArgs {
 };
 HEDDLE_KERNEL void skip_outlier(SkipOutlierArgs args);
 
+/// How m and v are kept: as f32, as bf16, or as a byte and a bf16 (ops/moment_byte.h).
+enum class MomentForm : uint8_t { wide, rounded, bytes };
 struct AdamwRule {
   const double *clip, *hyper;
   float beta1, beta2, rest1, rest2, epsilon, decay;
   bool splits;     // the master is the copy, which is bf16, and its lower halves
   bool wide_copy;  // the copy is f32, not bf16
-  bool rounds;     // m and v are bf16
+  MomentForm moments;
 };
 struct AdamwPart {
   void* master;  // f32; of a split one the lower halves, u16
-  void *m, *v;   // f32 or bf16
+  void *m, *v;   // as the rule says
   void* copy;  // or null
   int64_t count;
 };

@@ -24,6 +24,7 @@ Support operands_are(const ir::Listing& listing, const std::vector<ir::ValueId>&
       case 'b': wanted = "bf16", fits = value.dtype == Dtype::bf16; break;
       case 'd': wanted = "f64", fits = value.dtype == Dtype::f64; break;
       case 'h': wanted = "u16", fits = value.dtype == Dtype::u16; break;
+      case 'u': wanted = "u8", fits = value.dtype == Dtype::u8; break;
       case 'i': wanted = "i32", fits = value.dtype == Dtype::i32; break;
       default: internal_error("no type is called '{}'", letter);
     }

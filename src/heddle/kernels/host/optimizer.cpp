@@ -12,6 +12,7 @@
 #include "heddle/kernels/host/host.h"
 #include "heddle/kernels/host/row_pieces.h"
 #include "heddle/kernels/one_by_one.h"
+#include "heddle/ops/moment_byte.h"
 #include "hwy/foreach_target.h"
 // The order matters: this one is compiled for each target.
 #include "heddle/kernels/host/lanes-inl.h"
@@ -63,16 +64,108 @@ class Adamw {
   V clip_, beta1_, beta2_, rest1_, rest2_, epsilon_, decay_, rate_, grown1_, grown2_;
 };
 
-template <class X, class M>
-HWY_INLINE void adamw(const KernelCall& call, X* copy, M* m, M* v, int64_t begin, int64_t end) {
+/// The moments from element i on: both kept as M, or the first in a byte beside the second (ops/moment_byte.h).
+/// The second may have a sign, which is not its own.
+template <class M>
+struct Moments {
+  M *m, *v;
+  template <class Lanes>
+  HWY_INLINE void load_both(int64_t i, Lanes lanes, V& first, V& second) const {
+    first = load(m + i, lanes);
+    second = load(v + i, lanes);
+  }
+  template <class Lanes>
+  HWY_INLINE void keep(int64_t i, Lanes lanes, V first, V second) const {
+    store(first, m + i, lanes);
+    store(second, v + i, lanes);
+  }
+};
+
+using Eighths = hn::Rebind<uint8_t, Floats>;
+HWY_INLINE hn::Vec<Words> load_bytes(const uint8_t* from, Whole) {
+  return hn::PromoteTo(Words(), hn::LoadU(Eighths(), from));
+}
+HWY_INLINE hn::Vec<Words> load_bytes(const uint8_t* from, Part part) {
+  HWY_ALIGN uint8_t lanes[kLanes] = {};
+  std::memcpy(lanes, from, static_cast<size_t>(part.count));
+  return load_bytes(lanes, Whole{});
+}
+HWY_INLINE void store_bytes(hn::Vec<Words> words, uint8_t* to, Whole) {
+  hn::StoreU(hn::TruncateTo(Eighths(), words), Eighths(), to);
+}
+HWY_INLINE void store_bytes(hn::Vec<Words> words, uint8_t* to, Part part) {
+  HWY_ALIGN uint8_t lanes[kLanes];
+  store_bytes(words, lanes, Whole{});
+  std::memcpy(to, lanes, static_cast<size_t>(part.count));
+}
+
+/// fp8::number_of, rounded and byte_of on vectors.
+constexpr uint32_t kLeastNormal = 121, kBiases = 120 << 3;
+HWY_INLINE V number_of(hn::Vec<Words> byte) {
+  const Words words;
+  const hn::RebindToSigned<Floats> whole;
+  const auto size = hn::And(byte, hn::Set(words, 0x7fu)), sign = hn::ShiftLeft<24>(hn::Xor(byte, size));
+  const V small = hn::Mul(hn::ConvertTo(Floats(), hn::BitCast(whole, size)), set(0x1p-9f));
+  const V normal = hn::BitCast(Floats(), hn::ShiftLeft<20>(hn::Add(size, hn::Set(words, kBiases))));
+  const V number = hn::IfThenElse(hn::RebindMask(Floats(), hn::Lt(size, hn::Set(words, 8u))), small, normal);
+  const V none = hn::BitCast(Floats(), hn::Set(words, 0x7fc00000u));
+  const auto is_none = hn::RebindMask(Floats(), hn::Eq(size, hn::Set(words, uint32_t{fp8::kNan})));
+  return hn::IfThenElse(is_none, none, hn::BitCast(Floats(), hn::Or(hn::BitCast(words, number), sign)));
+}
+HWY_INLINE hn::Vec<Words> byte_of_rounded(V x) {
+  const Words words;
+  const hn::RebindToSigned<Floats> whole;
+  const auto least = hn::Set(words, kLeastNormal);
+  const auto magnitude = hn::BitCast(words, hn::Abs(x));
+  const V held = hn::BitCast(Floats(), hn::Min(magnitude, hn::BitCast(words, set(fp8::kLargest))));
+  const auto exponent = hn::Max(hn::ShiftRight<23>(hn::BitCast(words, held)), least);
+  const V grid = hn::BitCast(Floats(), hn::Or(hn::ShiftLeft<23>(hn::Add(exponent, hn::Set(words, 20u))),
+                                              hn::Set(words, 0x400000u)));
+  const V near = hn::Sub(hn::Add(held, grid), grid);
+  const auto size = hn::BitCast(words, near);
+  const auto small = hn::BitCast(words, hn::ConvertTo(whole, hn::Mul(near, set(512.0f))));
+  const auto normal = hn::Sub(hn::ShiftRight<20>(size), hn::Set(words, kBiases));
+  const auto byte = hn::IfThenElse(hn::Lt(size, hn::ShiftLeft<23>(least)), small, normal);
+  const auto sign = hn::ShiftLeft<7>(hn::ShiftRight<31>(hn::BitCast(words, x)));
+  return hn::IfThenElse(hn::RebindMask(words, hn::IsNaN(x)), hn::Set(words, uint32_t{fp8::kNan}), hn::Or(byte, sign));
+}
+
+struct MomentBytes {
+  uint8_t* m;
+  bf16* v;
+  template <class Lanes>
+  HWY_INLINE void load_both(int64_t i, Lanes lanes, V& first, V& second) const {
+    second = load(v + i, lanes);
+    first = hn::Mul(number_of(load_bytes(m + i, lanes)),
+                    hn::Mul(hn::Sqrt(hn::Abs(second)), set(1 / fp8::kMomentUnits)));
+  }
+  template <class Lanes>
+  HWY_INLINE void keep(int64_t i, Lanes lanes, V first, V second) const {
+    const V root = hn::Sqrt(hn::Abs(store(second, v + i, lanes)));
+    const V units = hn::Mul(hn::Div(first, root), set(fp8::kMomentUnits));
+    store_bytes(byte_of_rounded(hn::IfThenZeroElse(hn::Eq(root, zero()), units)), m + i, lanes);
+  }
+};
+
+/// Calls body(moments) for the types that those of an op have.
+template <class Body>
+HWY_INLINE void with_moments(const KernelCall& call, const Body& body) {
+  const TensorView &m = call.updates[1], &v = call.updates[2];
+  if (m.dtype == Dtype::u8) return body(MomentBytes{m.as<uint8_t>(), v.as<bf16>()});
+  if (m.dtype == Dtype::bf16) return body(Moments<bf16>{m.as<bf16>(), v.as<bf16>()});
+  body(Moments<float>{m.as<float>(), v.as<float>()});
+}
+
+template <class X, class Kept>
+HWY_INLINE void adamw(const KernelCall& call, X* copy, const Kept& moments, int64_t begin, int64_t end) {
   const Adamw rule(call);
   auto* p = call.updates[0].as<float>();
   sweep(end - begin, [&](int64_t from, auto lanes, auto) HEDDLE_BODY {
     const int64_t i = begin + from;
-    V p_i = load(p + i, lanes), m_i = load(m + i, lanes), v_i = load(v + i, lanes);
+    V p_i = load(p + i, lanes), m_i, v_i;
+    moments.load_both(i, lanes, m_i, v_i);
     rule.step(i, lanes, p_i, m_i, v_i);
-    store(m_i, m + i, lanes);
-    store(v_i, v + i, lanes);
+    moments.keep(i, lanes, m_i, v_i);
     store(p_i, p + i, lanes);
     if (copy) store(p_i, copy + i, lanes);
   });
@@ -98,26 +191,28 @@ HWY_INLINE void store_halves(hn::Vec<Words> words, uint16_t* to, Part part) {
 }
 
 /// base/numbers/split_float.h on vectors.
-HWY_INLINE void adamw_split(const KernelCall& call, int64_t begin, int64_t end) {
+template <class Kept>
+HWY_INLINE void adamw_split(const KernelCall& call, const Kept& moments, int64_t begin, int64_t end) {
   const Adamw rule(call);
   const Words words;
   const auto one = hn::Set(words, 1u), half = hn::Set(words, uint32_t{kHalfway}), lower = hn::Set(words, 0xffffu);
   const auto sign = hn::Set(words, 0x80000000u);
   auto *low = call.updates[0].as<uint16_t>(), *w = call.updates[3].as<uint16_t>();
-  auto *m = call.updates[1].as<float>(), *v = call.updates[2].as<float>();
   sweep(end - begin, [&](int64_t from, auto lanes, auto) HEDDLE_BODY {
     const int64_t i = begin + from;
-    const auto low_i = load_halves(low + i, lanes), signed_v = hn::BitCast(words, load(v + i, lanes));
+    V m_i, found_v;
+    moments.load_both(i, lanes, m_i, found_v);
+    const auto low_i = load_halves(low + i, lanes), signed_v = hn::BitCast(words, found_v);
     const auto up_at_half = hn::ShiftRight<31>(signed_v);
     const auto up = hn::IfThenElse(hn::Eq(low_i, half), up_at_half, hn::IfThenElseZero(hn::Gt(low_i, half), one));
     const auto high = hn::Sub(load_halves(w + i, lanes), up);
     V p_i = hn::BitCast(Floats(), hn::Or(hn::ShiftLeft<16>(high), low_i));
-    V m_i = load(m + i, lanes), v_i = hn::BitCast(Floats(), hn::AndNot(sign, signed_v));
+    V v_i = hn::BitCast(Floats(), hn::AndNot(sign, signed_v));
     rule.step(i, lanes, p_i, m_i, v_i);
-    store(m_i, m + i, lanes);
     const auto word = hn::BitCast(words, p_i), left = hn::And(word, lower), nearest = bf16_bits(p_i);
     const auto raised = hn::And(hn::Eq(left, half), hn::Ne(nearest, hn::ShiftRight<16>(word)));
-    store(hn::BitCast(Floats(), hn::Or(hn::BitCast(words, v_i), hn::IfThenElseZero(raised, sign))), v + i, lanes);
+    moments.keep(i, lanes, m_i,
+                 hn::BitCast(Floats(), hn::Or(hn::BitCast(words, v_i), hn::IfThenElseZero(raised, sign))));
     store_halves(left, low + i, lanes);
     store_halves(nearest, w + i, lanes);
   });
@@ -155,22 +250,18 @@ HWY_INLINE double square_sum(const KernelCall& call, int64_t begin, int64_t end)
 
 void AdamwPiece(const KernelCall& call, int64_t begin, int64_t end) {
   const TensorView copy = call.updates.size() > 3 ? call.updates[3] : TensorView{};
-  const TensorView &m = call.updates[1], &v = call.updates[2];
-  const auto step = [&](auto* rounded) HEDDLE_BODY {
-    if (m.dtype == Dtype::bf16) {
-      adamw(call, rounded, m.as<bf16>(), v.as<bf16>(), begin, end);
+  with_moments(call, [&](const auto& moments) HEDDLE_BODY {
+    if (copy && copy.dtype == Dtype::bf16) {
+      adamw(call, copy.as<bf16>(), moments, begin, end);
     } else {
-      adamw(call, rounded, m.as<float>(), v.as<float>(), begin, end);
+      adamw(call, copy.as<float>(), moments, begin, end);
     }
-  };
-  if (copy && copy.dtype == Dtype::bf16) {
-    step(copy.as<bf16>());
-  } else {
-    step(copy.as<float>());
-  }
+  });
 }
 
-void AdamwSplitPiece(const KernelCall& call, int64_t begin, int64_t end) { adamw_split(call, begin, end); }
+void AdamwSplitPiece(const KernelCall& call, int64_t begin, int64_t end) {
+  with_moments(call, [&](const auto& moments) HEDDLE_BODY { adamw_split(call, moments, begin, end); });
+}
 
 double SquareSum(const KernelCall& call, int64_t begin, int64_t end) { return square_sum(call, begin, end); }
 
@@ -319,13 +410,21 @@ std::vector<KernelEntry> optimizer_kernels() {
       {"grad_norm", "host", "plain", takes<"d*">, nullptr, grad_norm},
       {"adamw", "host", "highway", takes<"dda*", "aaax">, nullptr, adamw},
       {"adamw", "host", "rounded moments", takes<"dda*", "abbx">, nullptr, adamw},
+      {"adamw", "host", "moments in bytes", takes<"dda*", "aubx">, nullptr, adamw},
       {"adamw_split", "host", "highway", takes<"dda*", "haax">, nullptr, adamw_split},
+      {"adamw_split", "host", "rounded moments", takes<"dda*", "hbbx">, nullptr, adamw_split},
+      {"adamw_split", "host", "moments in bytes", takes<"dda*", "hubx">, nullptr, adamw_split},
       {"average_master", "host", "highway", takes<"da", "a">, nullptr, average_master},
       {"grad_square_sums", "host", "one by one", takes_each<takes<"a*">>, most_scratch<square_scratch>,
        one_by_one<grad_square_sum>},
       {"adamw_many", "host", "one by one", takes_each<takes<"dda*", "aaax">>, nullptr, one_by_one<adamw>},
       {"adamw_many", "host", "rounded moments", takes_each<takes<"dda*", "abbx">>, nullptr, one_by_one<adamw>},
+      {"adamw_many", "host", "moments in bytes", takes_each<takes<"dda*", "aubx">>, nullptr, one_by_one<adamw>},
       {"adamw_split_many", "host", "one by one", takes_each<takes<"dda*", "haax">>, nullptr,
+       one_by_one<adamw_split>},
+      {"adamw_split_many", "host", "rounded moments", takes_each<takes<"dda*", "hbbx">>, nullptr,
+       one_by_one<adamw_split>},
+      {"adamw_split_many", "host", "moments in bytes", takes_each<takes<"dda*", "hubx">>, nullptr,
        one_by_one<adamw_split>},
       {"average_masters", "host", "one by one", takes_each<takes<"da", "a">>, nullptr, one_by_one<average_master>},
       {"cast_weight", "host", "highway", takes<"a", "x">, nullptr, cast_weight},

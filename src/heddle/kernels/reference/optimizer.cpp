@@ -6,6 +6,7 @@
 #include "heddle/kernels/exact_grid.h"
 #include "heddle/kernels/one_by_one.h"
 #include "heddle/kernels/reference/operands.h"
+#include "heddle/ops/moment_byte.h"
 
 namespace heddle::kernels::reference {
 namespace {
@@ -100,31 +101,55 @@ class Adamw {
 /// A gradient that is not finite: the step is left out.
 bool left_out(const KernelCall& call) { return call.in[0].as<const double>()[0] == 0; }
 
-/// One step over all elements, with moments kept as M.
+/// The moments of the operands m and v: both kept as M, or the first in a byte beside the second.
 template <class A, class M>
-void step_all(const KernelCall& call) {
-  A* p = accumulator<A>(call.updates[0]);
-  M *m = call.updates[1].as<M>(), *v = call.updates[2].as<M>();
-  const Adamw<A> rule(call);
-  for (int64_t i = 0; i < call.updates[0].elements(); ++i) {
-    A first = m[i], second = v[i];
-    rule.step(i, p[i], first, second);
+struct Moments {
+  M *m, *v;
+  Moments(const TensorView& first, const TensorView& second) : m(first.as<M>()), v(second.as<M>()) {}
+  A first(int64_t i) const { return m[i]; }
+  A second(int64_t i) const { return v[i]; }
+  void keep(int64_t i, A first, A second) const {
     m[i] = M(first);
     v[i] = M(second);
   }
+};
+struct MomentBytes {
+  uint8_t* m;
+  bf16* v;
+  MomentBytes(const TensorView& first, const TensorView& second) : m(first.as<uint8_t>()), v(second.as<bf16>()) {}
+  float first(int64_t i) const { return fp8::moment_of_byte(m[i], v[i]); }
+  float second(int64_t i) const { return v[i]; }
+  void keep(int64_t i, float first, float second) const {
+    v[i] = second;
+    m[i] = fp8::byte_of_moment(first, v[i]);
+  }
+};
+
+/// Calls body(moments) for the types that those of an op have.
+template <class A, class Body>
+void with_moments(const KernelCall& call, const Body& body) {
+  const TensorView &m = call.updates[1], &v = call.updates[2];
+  if constexpr (std::is_same_v<A, float>) {
+    if (m.dtype == Dtype::u8) return body(MomentBytes(m, v));
+    if (m.dtype == Dtype::bf16) return body(Moments<float, bf16>(m, v));
+  }
+  body(Moments<A, A>(m, v));
 }
 
 /// updates: master p, m, v, [copy]. The copy is made of the master in any case.
 template <class A>
 void adamw(const KernelCall& call) {
-  const A* p = accumulator<A>(call.updates[0]);
+  A* p = accumulator<A>(call.updates[0]);
   const int64_t count = call.updates[0].elements();
   if (!left_out(call)) {
-    if (call.updates[1].dtype == Dtype::bf16) {
-      step_all<A, bf16>(call);
-    } else {
-      step_all<A, A>(call);
-    }
+    const Adamw<A> rule(call);
+    with_moments<A>(call, [&](const auto& moments) {
+      for (int64_t i = 0; i < count; ++i) {
+        A m = moments.first(i), v = moments.second(i);
+        rule.step(i, p[i], m, v);
+        moments.keep(i, m, v);
+      }
+    });
   }
   if (call.op->attributes.integer_or("copy", 0) == 0) return;
   const Output<A> copy(call.updates[3]);
@@ -135,17 +160,19 @@ void adamw(const KernelCall& call) {
 void adamw_split(const KernelCall& call) {
   if (left_out(call)) return;
   auto* low = call.updates[0].as<uint16_t>();
-  float *m = accumulator<float>(call.updates[1]), *v = accumulator<float>(call.updates[2]);
   bf16* w = call.updates[3].as<bf16>();
   const Adamw<float> rule(call);
-  for (int64_t i = 0; i < call.updates[0].elements(); ++i) {
-    float p = joined({w[i], low[i], std::signbit(v[i])}), size = std::abs(v[i]);
-    rule.step(i, p, m[i], size);
-    const SplitFloat parts = split(p);
-    w[i] = parts.nearest;
-    low[i] = parts.low;
-    v[i] = parts.up_at_half ? -size : size;
-  }
+  with_moments<float>(call, [&](const auto& moments) {
+    for (int64_t i = 0; i < call.updates[0].elements(); ++i) {
+      float m = moments.first(i), v = moments.second(i);
+      float p = joined({w[i], low[i], std::signbit(v)}), size = std::abs(v);
+      rule.step(i, p, m, size);
+      const SplitFloat parts = split(p);
+      w[i] = parts.nearest;
+      low[i] = parts.low;
+      moments.keep(i, m, parts.up_at_half ? -size : size);
+    }
+  });
 }
 
 /// in: clip, master. average += (1 − decay)·(master − average).

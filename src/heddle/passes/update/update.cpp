@@ -222,6 +222,17 @@ class Writer {
     return listing_.add_value(std::move(value));
   }
 
+  struct MomentPair {
+    ValueId m, v;
+  };
+  // Wider than fp32 they stay as they are.
+  MomentPair moments(const model::Parameter& p, const ir::Shape& shape, Dtype wide) {
+    const bool narrow = o_.moments != Moments::fp32 && wide == Dtype::f32;
+    const Dtype second = narrow ? Dtype::bf16 : wide;
+    const Dtype first = narrow && o_.moments == Moments::fp8 ? Dtype::u8 : second;
+    return {state(shape, "m." + p.name, first), state(shape, "v." + p.name, second)};
+  }
+
   void step(const model::Parameter& p, ValueId clip, ValueId hyper) {
     const std::vector<ValueId>& gradients = gradients_.at(p.value);
     const ir::Shape shape = listing_.value(gradients[0]).shape;
@@ -230,9 +241,8 @@ class Writer {
     const bool packed = weight.layout == ir::Layout::packed;
     if (o_.split_masters && (ranks_of(p) > 1 || !packed) && weight.dtype == Dtype::bf16 && wide == Dtype::f32)
       return step_split(p, clip, hyper);
-    const Dtype kept = o_.moments == Moments::bf16 && wide == Dtype::f32 ? Dtype::bf16 : wide;
-    const ValueId master = master_of(p), m = state(shape, "m." + p.name, kept),
-                  v = state(shape, "v." + p.name, kept);
+    const ValueId master = master_of(p);
+    const auto [m, v] = moments(p, shape, wide);
     std::vector<ValueId> in{clip, hyper};
     in.insert(in.end(), gradients.begin(), gradients.end());
     std::vector<ValueId> updates{master, m, v};
@@ -307,8 +317,8 @@ class Writer {
     std::vector<ValueId> in{clip, hyper};
     in.insert(in.end(), gradients.begin(), gradients.end());
     const bool sharded = ranks_of(p) > 1;
-    const ValueId rest = state(shape, "rest." + p.name, Dtype::u16), m = state(shape, "m." + p.name, Dtype::f32),
-                  v = state(shape, "v." + p.name, Dtype::f32);
+    const ValueId rest = state(shape, "rest." + p.name, Dtype::u16);
+    const auto [m, v] = moments(p, shape, Dtype::f32);
     const ValueId weight = sharded ? state(shape, "copy." + p.name, Dtype::bf16) : p.value;
     if (sharded) sources_[p.value] = weight;
     op("adamw_split", in, {},

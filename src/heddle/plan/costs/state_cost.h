@@ -11,7 +11,20 @@ namespace heddle::plan {
 
 /// Bytes of a parameter's fp32 master and AdamW's moments.
 constexpr double state_bytes_per_parameter(const passes::Optimizer& optimizer) {
-  return optimizer.moments == passes::Moments::bf16 ? 8 : 12;
+  switch (optimizer.moments) {
+    case passes::Moments::fp32: break;
+    case passes::Moments::bf16: return 4 + 2 + 2;
+    case passes::Moments::fp8: return 4 + 1 + 2;
+  }
+  return 12;
+}
+
+/// The moments of a launch of another trainer that keeps so many bytes of state a parameter: the fewest bits that
+/// this one has where that one has fewer.
+constexpr passes::Moments moments_of(double state_bytes) {
+  return state_bytes <= 7   ? passes::Moments::fp8
+         : state_bytes <= 8 ? passes::Moments::bf16
+                            : passes::Moments::fp32;
 }
 
 struct StateCost {

@@ -13,7 +13,7 @@ namespace heddle::train {
 
 namespace {
 
-// The whole elements' words of 32 bits (16) from index `first` on.
+// The whole elements' words of 32 bits (16, 8) from index `first` on.
 template <class Word>
 inline __attribute__((always_inline)) DigestSums sums_of(const Word* words, uint64_t seed, uint64_t first,
                                                          int64_t count) {
@@ -40,6 +40,9 @@ inline __attribute__((always_inline)) DigestSums sums_of(const Word* words, uint
 HEDDLE_WIDEST DigestSums sums_of_32(const uint32_t* words, uint64_t seed, uint64_t first, int64_t count) {
   return sums_of(words, seed, first, count);
 }
+HEDDLE_WIDEST DigestSums sums_of_8(const uint8_t* bytes, uint64_t seed, uint64_t first, int64_t count) {
+  return sums_of(bytes, seed, first, count);
+}
 HEDDLE_WIDEST DigestSums sums_of_16(const uint16_t* words, uint64_t seed, uint64_t first, int64_t count) {
   return sums_of(words, seed, first, count);
 }
@@ -50,6 +53,7 @@ DigestSums sums_of(uint64_t seed, const void* elements, int64_t width, int64_t f
     case 8: return sums_of_32(static_cast<const uint32_t*>(elements), seed, 2 * at, 2 * count);
     case 4: return sums_of_32(static_cast<const uint32_t*>(elements), seed, at, count);
     case 2: return sums_of_16(static_cast<const uint16_t*>(elements), seed, at, count);
+    case 1: return sums_of_8(static_cast<const uint8_t*>(elements), seed, at, count);
     default: internal_error("a digest of elements of {} bytes", width);
   }
 }

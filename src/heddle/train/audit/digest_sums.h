@@ -15,7 +15,7 @@ namespace heddle::train {
 struct DigestSums {
   uint32_t low = 0, high = 0;
 
-  /// Adds `count` elements of `width` bytes each (2, 4 or 8), at any address, which stand in the tensor of this
+  /// Adds `count` elements of `width` bytes each (1, 2, 4 or 8), at any address, which stand in the tensor of this
   /// seed from its element `first` on.
   void add(uint64_t seed, const void* elements, int64_t width, int64_t first, int64_t count);
   void add(const DigestSums& other);

@@ -64,6 +64,30 @@ std::vector<Runs> sound_runs(const json& told, int64_t bytes, const std::string&
   return runs;
 }
 
+Dtype dtype_from(const std::string& type, const std::string& tensor, const std::string& path) {
+  for (const Dtype dtype : {Dtype::f64, Dtype::f32, Dtype::bf16, Dtype::u8}) {
+    if (type == name_of(formats::stored_type(dtype))) return dtype;
+  }
+  config_error("{}: tensor '{}' is '{}', accepted: F64, F32, BF16, U8", path, formats::printable(tensor),
+               formats::printable(type));
+}
+
+const SegmentIndex::Held& value_of(const SegmentIndex& index, const SegmentIndex::Tensor& tensor, size_t part) {
+  return index.values[static_cast<size_t>(tensor.of[part])];
+}
+
+// The second moment's, beside a split master: it has as many elements as the low halves, of 2 bytes each.
+Dtype moment_type(const SegmentIndex& index, const SegmentIndex::Tensor& tensor) {
+  return value_of(index, tensor, 2).bytes == value_of(index, tensor, 1).bytes ? Dtype::bf16 : Dtype::f32;
+}
+
+void check_split(const SegmentIndex& index, const SegmentIndex::Tensor& tensor, const std::string& path) {
+  const Dtype moment = moment_type(index, tensor);
+  const Dtype made = tensor.form == SegmentIndex::Form::split_master ? Dtype::f32 : moment;
+  if (tensor.dtype != made || value_of(index, tensor, 2).bytes / size_of(moment) < tensor.elements())
+    config_error("{}: tensor '{}' is of another type than its parts", path, formats::printable(tensor.name));
+}
+
 SegmentIndex index_from(const json& from, const std::string& path) {
   SegmentIndex index;
   if (from.at("format").get<int>() != kFormat)
@@ -92,8 +116,7 @@ SegmentIndex index_from(const json& from, const std::string& path) {
   for (const json& said : from.at("tensors")) {
     SegmentIndex::Tensor tensor;
     said.at("name").get_to(tensor.name);
-    const auto type = said.at("type").get<std::string>();
-    tensor.dtype = type == "F64" ? Dtype::f64 : type == "F32" ? Dtype::f32 : Dtype::bf16;
+    tensor.dtype = dtype_from(said.at("type").get<std::string>(), tensor.name, path);
     said.at("shape").get_to(tensor.shape);
     tensor.runs = sound_runs(said.at("runs"), index.bytes, tensor.name, path);
     const int64_t local = tensor.elements();
@@ -103,11 +126,11 @@ SegmentIndex index_from(const json& from, const std::string& path) {
     tensor.form = static_cast<SegmentIndex::Form>(form);
     const bool plain = tensor.form == SegmentIndex::Form::plain;
     for (size_t i = 0; i < (plain ? 1U : 3U); ++i) {
-      const int64_t width = plain ? size_of(tensor.dtype) : i == 2 ? 4 : 2;
-      if (tensor.of[i] < 0 || tensor.of[i] >= std::ssize(index.values) ||
-          index.values[static_cast<size_t>(tensor.of[i])].bytes / width < local)
+      const bool known = tensor.of[i] >= 0 && tensor.of[i] < std::ssize(index.values);
+      if (!known || value_of(index, tensor, i).bytes / (plain ? size_of(tensor.dtype) : 2) < local)
         config_error("{}: tensor '{}' is made of nothing", path, formats::printable(tensor.name));
     }
+    if (!plain) check_split(index, tensor, path);
     index.tensors.push_back(std::move(tensor));
   }
   return index;
@@ -281,7 +304,8 @@ std::span<const uint8_t> Segment::fetch(const SegmentIndex::Tensor& tensor, int 
   } else if (made.empty()) {
     for (size_t i = 0; i < 3; ++i) fetch_bytes(held(i), set, 0, held(i).bytes);
   } else {
-    return {reinterpret_cast<const uint8_t*>(made.data()), made.size() * sizeof(float)};
+    return {reinterpret_cast<const uint8_t*>(made.data()),
+            static_cast<size_t>(tensor.elements() * size_of(tensor.dtype))};
   }
   return bytes_of(tensor, set, made);
 }
@@ -357,13 +381,24 @@ std::span<const uint8_t> Segment::bytes_of(const SegmentIndex::Tensor& tensor, i
     return held(0).first(static_cast<size_t>(count * size_of(tensor.dtype)));
   const auto* nearest = reinterpret_cast<const bf16*>(held(0).data());
   const auto* low = reinterpret_cast<const uint16_t*>(held(1).data());
-  const auto* v = reinterpret_cast<const float*>(held(2).data());
-  made.resize(static_cast<size_t>(count));
-  for (size_t i = 0; i < made.size(); ++i) {
-    made[i] = tensor.form == SegmentIndex::Form::split_master ? joined({nearest[i], low[i], std::signbit(v[i])})
-                                                              : std::abs(v[i]);
+  const size_t bytes = static_cast<size_t>(count * size_of(tensor.dtype));
+  made.resize((bytes + sizeof(float) - 1) / sizeof(float));
+  const auto put_together = [&](const auto* v) {
+    using Moment = std::remove_cvref_t<decltype(*v)>;
+    if (tensor.form == SegmentIndex::Form::split_master) {
+      for (int64_t i = 0; i < count; ++i)
+        made[static_cast<size_t>(i)] = joined({nearest[i], low[i], std::signbit(static_cast<float>(v[i]))});
+      return;
+    }
+    auto* sizes = reinterpret_cast<Moment*>(made.data());
+    for (int64_t i = 0; i < count; ++i) sizes[i] = std::abs(static_cast<float>(v[i]));
+  };
+  if (moment_type(index_, tensor) == Dtype::bf16) {
+    put_together(reinterpret_cast<const bf16*>(held(2).data()));
+  } else {
+    put_together(reinterpret_cast<const float*>(held(2).data()));
   }
-  return {reinterpret_cast<const uint8_t*>(made.data()), made.size() * sizeof(float)};
+  return {reinterpret_cast<const uint8_t*>(made.data()), bytes};
 }
 
 bool Segment::is_written() const { return !FileHold::take(files_.data(), FileHold::How::shared); }

@@ -47,7 +47,8 @@ std::string text_of(const std::vector<uint32_t>& sums) {
 
 formats::StoredType type_named(const std::string& name, const std::string& path) {
   using formats::StoredType;
-  for (const StoredType type : {StoredType::f64, StoredType::f32, StoredType::f16, StoredType::bf16}) {
+  for (const StoredType type :
+       {StoredType::f64, StoredType::f32, StoredType::f16, StoredType::bf16, StoredType::u8}) {
     if (name_of(type) == name) return type;
   }
   config_error("{}: a tensor of type '{}'", path, formats::printable(name));
