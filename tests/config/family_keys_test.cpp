@@ -26,6 +26,12 @@ class FamilyKeys : public testing::Test {
         {"ernie4_5_moe", R"({"moe_num_experts": 8, "moe_k": 2, "moe_intermediate_size": 32})"},
         {"dots1", R"({"n_routed_experts": 8, "num_experts_per_tok": 2, "sliding_window": null})"},
         {"hunyuan_v1_moe", R"({"num_experts": 8, "moe_topk": 2})"},
+        {"bailing_moe", R"({"num_experts": 16, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+                            "partial_rotary_factor": 0.5})"},
+        {"step3p5", R"({"num_key_value_heads": null, "num_attention_groups": 2, "moe_num_experts": 8, "moe_top_k": 2,
+                        "moe_layers_enum": "1,2,3", "sliding_window": 16, "rope_theta": [100, 10, 10, 10],
+                        "layer_types": ["full_attention", "sliding_attention", "sliding_attention",
+                                        "sliding_attention"]})"},
         {"hy_v3", R"({"num_experts": 8, "num_experts_per_tok": 2})"},
         {"mimo_v2_flash", R"({"n_routed_experts": 8, "num_experts_per_tok": 2, "v_head_dim": 8,
                               "sliding_window": 16, "partial_rotary_factor": 0.5})"},
@@ -115,6 +121,30 @@ TEST_F(FamilyKeys, AreRefused) {
       {"hunyuan_v1_moe", R"({"rope_scaling": {"type": "dynamic", "alpha": 8, "truncate": true}})",
        "'rope_scaling.truncate' is not known"},
       {"hunyuan_v1_moe", R"({"rope_scaling": {"type": "dynamic", "alpha": 0}})", "must be above 0"},
+      {"bailing_moe", R"({"rotary_dim": 16})", "they are one key"},
+      {"bailing_moe", R"({"rotary_dim": 8.0})", "a whole number above 0"},
+      {"bailing_moe", R"({"norm_topk_prob": false})", "gates sum to one"},
+      {"bailing_moe", R"({"use_bias": true})", "attention's output"},
+      {"bailing_moe", R"({"num_nextn_predict_layers": 1})", "the last norm's rows"},
+      {"bailing_moe", R"({"moe_router_enable_expert_bias": false})", "the choice has a bias"},
+      {"bailing_moe", R"({"moe_shared_expert_intermediate_size": 16})", "as wide as the others"},
+      {"step3p5", R"({"rope_theta": [100, 10, 10]})", "a number for each"},
+      {"step3p5", R"({"rope_theta": [100, 10, 10, 20]})", "'rope_theta' is 20 of layer 3"},
+      {"step3p5", R"({"moe_layers_enum": "1,3"})", "of 4 layers the first may be dense"},
+      {"step3p5", R"({"moe_layers_enum": "1,,3"})", "numbers of layers"},
+      {"step3p5", R"({"moe_layers_enum": 3})", "numbers of layers"},
+      {"step3p5", R"({"moe_layers_enum": [1.5]})", "numbers of layers"},
+      {"step3p5", R"({"mlp_layer_types": ["sparse", "sparse", "sparse", "sparse"]})", "different things"},
+      {"step3p5", R"({"swiglu_limits": [0, 7, 0, 7]})", "the first have 0, and the others one limit"},
+      {"step3p5", R"({"swiglu_limits_shared": [0, -7, -7, -7]})", "the first have 0, and the others one limit"},
+      {"step3p5", R"({"attention_other_setting": {"num_attention_groups": 4}})", "the others' 'num_attention_groups'"},
+      {"step3p5", R"({"attention_other_setting": {"attention_type": "full_attention"}})", "accepted: 'sliding"},
+      {"step3p5", R"({"rope_scaling": {"rope_type": "linear", "factor": 2}})", "are not stretched"},
+      {"step3p5", R"({"zero_centered": false})", "1 + their weight"},
+      {"step3p5", R"({"use_rope_layers": [1]})", "every layer has rotary positions"},
+      {"step3p5", R"({"query_pre_attn_scalar": 8})", "the root of 'head_dim'"},
+      {"step3p5", R"({"share_expert_dim": 0})", "a number above 0 is expected"},
+      {"step3p5", R"({"window_rotary_factor": 0.5})", "no key of Step-3.5"},
       {"hy_v3", R"({"first_k_dense_replace": 2})", "without 'mlp_layer_types' it is 1"},
       {"hy_v3", R"({"first_k_dense_replace": 2, "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"]})",
        "has 1 dense layers"},
@@ -158,8 +188,16 @@ TEST_F(FamilyKeys, AreReadAsInTransformers) {
   expect_read("hy_v3", R"({"num_nextn_predict_layers": 1, "first_k_dense_replace": 1})");
   EXPECT_EQ(warnings_, std::vector<std::string>{});
   expect_read("granitemoe", R"({"quantization_config": {"quant_method": "fp8"}})");
-  EXPECT_TRUE(is_passed_over("model.mtp_block.0.mlp.up_proj.weight"));
-  EXPECT_TRUE(is_passed_over("mtp.layers.0.mlp.gate.weight"));
+  const HasTensor none = [](std::string_view) { return false; };
+  EXPECT_TRUE(is_passed_over("model.mtp_block.0.mlp.up_proj.weight", none));
+  EXPECT_TRUE(is_passed_over("mtp.layers.0.mlp.gate.weight", none));
+  // Step-3.5's layers of further tokens, which have heads of their own.
+  const HasTensor head = [](std::string_view name) {
+    return name == "model.layers.45.transformer.shared_head.output.weight";
+  };
+  EXPECT_TRUE(is_passed_over("model.layers.45.self_attn.q_proj.weight", head));
+  EXPECT_FALSE(is_passed_over("model.layers.44.self_attn.q_proj.weight", head));
+  EXPECT_FALSE(is_passed_over("model.layers.45.self_attn.q_proj.weight", none));
 }
 
 }  // namespace

@@ -29,6 +29,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 try:
+    import bailing_moe as _    # registers its model, as does step3p5
+    import step3p5 as _
     import torch
     import transformers
     from make_fixtures import InFloat64
@@ -285,6 +287,44 @@ def dots1(d):
     return keys
 
 
+def bailing_moe(d):
+    keys = with_head_dim(grouped(d), d, 8, 12)
+    groups = d.of(2, 4)
+    kept, each = d.randint(1, groups), d.of(2, 3)
+    rope = keys.pop("rope_parameters")
+    if d.one_in(3):
+        keys["rope_scaling"] = dict(type="linear", factor=d.of(2.0, 4.0))
+    return keys | dict(
+        rope_theta=rope["rope_theta"], partial_rotary_factor=0.5, use_qkv_bias=d.one_in(3),
+        num_experts=groups * each, num_experts_per_tok=d.randint(1, kept * each), n_group=groups, topk_group=kept,
+        num_shared_experts=d.of(0, 1, 2), moe_intermediate_size=d.of(8, 12), routed_scaling_factor=d.of(1.0, 2.5),
+        first_k_dense_replace=d.randint(0, keys["num_hidden_layers"] - 1))    # without experts it is another family
+
+
+def step3p5(d):
+    keys = with_head_dim(grouped(d), d, 8, 12)
+    layers, heads = keys["num_hidden_layers"], keys["num_attention_heads"]
+    keys["num_attention_groups"] = keys.pop("num_key_value_heads")
+    rope = keys.pop("rope_parameters")
+    dense, last = d.randint(0, layers - 1), d.randint(0, layers)    # without experts it is another family
+    types = d.of(["full_attention"] * layers, [d.of("full_attention", "sliding_attention")] * layers,
+                 (["full_attention"] + ["sliding_attention"] * 3)[:layers])
+    limit = d.of(0.0, 0.3, 1.0)
+    full = dict(rope_type="default", rope_theta=rope["rope_theta"], partial_rotary_factor=d.of(0.5, 1.0))
+    if d.one_in(3):
+        full |= dict(rope_type="llama3", factor=2.0, original_max_position_embeddings=16, low_freq_factor=1.0,
+                     high_freq_factor=4.0)
+    window = dict(rope_type="default", rope_theta=d.of(10.0, 1e4), partial_rotary_factor=d.of(0.5, 1.0))
+    return keys | dict(
+        pad_token_id=0, layer_types=types, sliding_window=d.of(1, 3, 5, 30),
+        rope_parameters={kind: rope for kind, rope in (("full_attention", full), ("sliding_attention", window)) if kind in types},
+        num_sliding_attention_heads=heads * d.of(1, 2), mlp_layer_types=["dense"] * dense + ["sparse"] * (layers - dense),
+        n_routed_experts=(experts := d.of(4, 6, 8)), num_experts_per_tok=d.randint(1, experts),
+        moe_intermediate_size=d.of(8, 12), share_expert_dim=d.of(8, 20), moe_router_scaling_factor=d.of(1.0, 3.0),
+        swiglu_limits=[0.0] * last + [limit] * (layers - last),
+        swiglu_limits_shared=[0.0] * (layers - last) + [d.of(0.0, 0.5)] * last)
+
+
 def hy_v3(d):
     keys = with_head_dim(grouped(d, "yarn", "linear"), d, 6, 8) | sigmoid_router(d, "num_experts")
     dense = d.randint(0, 1)
@@ -339,13 +379,42 @@ def qwen2_moe(d):
 def qwen3_next(d):
     keys = with_head_dim(grouped(d), d, 8, 16)
     keys["rope_parameters"]["partial_rotary_factor"] = d.of(0.25, 0.5, 1.0)
-    every = d.of(1, 2, 2, 3, 4)
+    types = recurrent_layers(d, keys)
     heads = d.of(1, 2, 3)
     return keys | shared_gate(d) | dict(
-        layer_types=["linear_attention" if layer % every else "full_attention"
-                     for layer in range(1, keys["num_hidden_layers"] + 1)],
+        layer_types=types,
         linear_num_key_heads=heads, linear_num_value_heads=heads * d.of(1, 2, 3), linear_key_head_dim=d.of(8, 12, 16),
         linear_value_head_dim=d.of(8, 12, 20), linear_conv_kernel_dim=d.of(2, 3, 4))
+
+
+def recurrent_layers(d, keys):
+    """A word a layer: every so many-th has attention."""
+    every = d.of(1, 2, 2, 3, 4)
+    return ["linear_attention" if layer % every else "full_attention"
+            for layer in range(1, keys["num_hidden_layers"] + 1)]
+
+
+def kimi_linear(d):
+    keys = deepseek_v3(d)
+    for name in ("rope_parameters", "tie_word_embeddings"):    # Transformers ties no head of this family
+        del keys[name]
+    layers, dense = keys["num_hidden_layers"], keys.pop("first_k_dense_replace")
+    types = recurrent_layers(d, keys)
+    if d.one_in(3):
+        types[-1] = "full_attention"
+    return keys | dict(num_local_experts=keys.pop("n_routed_experts"), layer_types=types,
+                       mlp_layer_types=["dense"] * dense + ["sparse"] * (layers - dense), linear_head_dim=d.of(8, 12, 16),
+                       linear_num_heads=d.of(1, 2, 3), linear_conv_kernel_dim=d.of(2, 3, 4))
+
+
+def minimax(d):
+    keys = with_head_dim(grouped(d, "linear", "yarn"), d, 6, 8, 12) | mixture(d)
+    keys["num_attention_heads"] = keys["num_key_value_heads"] = d.of(1, 2, 4)    # of slopes alike everywhere
+    if d.one_in(2):
+        keys["num_attention_heads"], keys["num_key_value_heads"] = 4, d.of(1, 2)
+    return keys | dict(layer_types=recurrent_layers(d, keys), block_size=d.of(2, 4, 256), sliding_window=None) | {
+        f"{block}_{letter}_factor": d.of(1.0, 1.0, 3.5, 0.7) for block in ("full_attn", "linear_attn", "mlp")
+        for letter in ("alpha", "beta")}
 
 
 def gpt2(d):
@@ -361,16 +430,20 @@ FAMILIES = {family.__name__: family for family in
             (deepseek_v2, deepseek_v3, deepseek_v32, glm_moe_dsa, qwen3, qwen3_moe, llama, qwen2, mistral, mixtral,
              glm4_moe, gpt_oss, gpt2,
              qwen3_next, minimax_m2, gemma3_text, olmoe, olmo2, seed_oss, granite, granitemoe, ernie4_5, ernie4_5_moe,
-             glm4_moe_lite, dots1, hy_v3, hunyuan_v1_moe, mimo_v2_flash, qwen2_moe)}
+             glm4_moe_lite, kimi_linear, minimax, bailing_moe, step3p5, dots1, hy_v3, hunyuan_v1_moe, mimo_v2_flash, qwen2_moe)}
 DENSE = ("qwen3", "qwen2", "llama", "mistral", "gpt2", "gemma3_text", "olmo2", "seed_oss", "granite", "ernie4_5")
+PLAIN_EXPERTS = ("bailing_moe", "step3p5")    # of the models beside this file
 CHOSEN = ("num_experts_per_tok", "moe_k", "moe_topk")
 EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts")
-ZERO_CENTERED = ("gemma3_text", "qwen3_next")    # whose norms multiply by 1 + their weight
+ZERO_CENTERED = ("gemma3_text", "qwen3_next", "step3p5")    # whose norms multiply by 1 + their weight
 # Biases of the choice under the released names of families: they have no gradient.
-CHOICE_BIASES = ("e_score_correction_bias", ".expert_bias")
+CHOICE_BIASES = ("e_score_correction_bias", ".expert_bias", ".router_bias")
 INDEXER = ".self_attn.indexer."    # learns from no loss of Transformers'
 # A family that is written as another: names of its tensors, and of that one's.
-WRITTEN_AS = {"hy_v3": (("mlp.router.gate.", "mlp.gate."), ("mlp.shared_mlp.", "mlp.shared_experts."))}
+WRITTEN_AS = {"hy_v3": (("mlp.router.gate.", "mlp.gate."), ("mlp.shared_mlp.", "mlp.shared_experts.")),
+              "kimi_linear": [(f"block_sparse_moe.{name}_proj.", f"mlp.{name}_proj.") for name in ("gate", "up", "down")]}
+# What Transformers works out of constants and saves beside the weights.
+DECAYS = (".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay")
 
 
 def all_chosen(keys):
@@ -394,6 +467,8 @@ def filled(model, seed, rounded):
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+            if name.endswith(DECAYS):
+                continue
             if name.endswith("e_score_correction_bias"):
                 tensor.copy_(torch.rand(tensor.shape, generator=generator) * 0.4 - 0.2)
             elif name.endswith(("norm.weight", "ln_1.weight", "ln_2.weight", "ln_f.weight")):
@@ -442,16 +517,16 @@ def written(name, family):
 def of_transformers(folder, tokens, labels, dtype=torch.float64, end=None):
     """Loss, logits and gradients of the model that lies in the folder."""
     kinds = {}
-    if json.loads((folder / "config.json").read_text())["model_type"] not in DENSE:
+    if json.loads((folder / "config.json").read_text())["model_type"] not in DENSE + PLAIN_EXPERTS:
         kinds["experts_implementation"] = "eager"
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager", **kinds)
     if dtype == torch.float64:
         model.double()    # what some models keep in float32
     mask = {} if end is None else dict(attention_mask=mask_of(tokens, end, dtype))
     with InFloat64() if dtype == torch.float64 else contextlib.nullcontext():
-        if hasattr(model, "model"):
+        if hasattr(getattr(model, "model", None), "rotary_emb"):
             model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
-        elif end is not None:    # where documents are apart, each begins at the first position
+        elif end is not None and not hasattr(model, "model"):    # where documents are apart, each begins at the first position
             mask |= dict(position_ids=positions_of(tokens, end))
         result = model(input_ids=tokens, labels=labels, use_cache=False, **mask)
         result.loss.backward()
@@ -460,7 +535,7 @@ def of_transformers(folder, tokens, labels, dtype=torch.float64, end=None):
         named = released(pathlib.Path(scratch), model, gradients)
     return dict(loss=result.loss.detach(), logits=result.logits.detach()) | {
         f"grad.{written(name, model.config.model_type)}": tensor for name, tensor in named.items()
-        if not name.endswith(CHOICE_BIASES) and INDEXER not in name}
+        if not name.endswith(CHOICE_BIASES + DECAYS) and INDEXER not in name}
 
 
 def of_heddle(heddle, folder, tokens, labels, settings):

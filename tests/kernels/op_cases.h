@@ -564,6 +564,16 @@ inline std::vector<CaseMaker> mlp_cases() {
          return OpCase{
              "soft_cap", "soft_cap", {activation(random_tensor(X, {B * 3, 7}, 38, 3))}, {{"cap", 1.5}}, {}};
        }});
+  for (const int64_t below : {0, 1}) {
+    const std::string name = below == 0 ? "clip_above" : "clip";
+    cases.push_back({name, [=](Dtype X, int64_t B) {
+                       return OpCase{name,
+                                     "clip",
+                                     {activation(random_tensor(X, {B * 3, 7}, 39, 3))},
+                                     {{"limit", 1.2347}, {"below", below}},
+                                     {}};
+                     }});
+  }
   cases.push_back(
       {"multiply", [](Dtype X, int64_t B) {
          return OpCase{"multiply",

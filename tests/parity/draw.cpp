@@ -126,6 +126,7 @@ void draw_masks(uint64_t number, plan::Plan& p, model::ModelConfig& c) {
     const int which = dice.below(3);
     if (which == 1) c.max_window_layers = 1;
     if (which == 2) c.full_attention_interval = 2;
+    if (which == 2 && Dice(number, "offset").one_in(2)) c.full_attention_offset = 1;
   }
   if (dice.one_in(3)) p.document_end = 0;
   if (!c.is_latent()) c.attention_sinks = dice.one_in(3);
@@ -138,6 +139,11 @@ void draw_gates(uint64_t number, const plan::Plan& p, model::ModelConfig& c) {
   if (dice.one_in(3) && c.norm == model::Norm::rms) c.zero_centered_norms = true;
   if (dice.one_in(3) && c.swiglu_limit == 0)
     c.activation = dice.one_in(2) ? model::Activation::geglu : model::Activation::geglu_tanh;
+  if (Dice limits(number, "limits"); c.activation == model::Activation::swiglu && c.swiglu_limit == 0) {
+    const int layers = static_cast<int>(c.num_hidden_layers);
+    if (limits.one_in(3)) c.experts_limit = 0.5 * limits.of({1, 2}), c.experts_limit_layer = limits.below(layers);
+    if (limits.one_in(3)) c.mlp_limit = 0.5 * limits.of({1, 2}), c.mlp_limit_layer = limits.below(layers);
+  }
   if (dice.one_in(3)) c.embedding_multiplier = 1.5;
   if (dice.one_in(3)) c.residual_multiplier = 0.5;
   if (dice.one_in(3)) c.logits_divisor = 2.5;
@@ -195,7 +201,7 @@ void draw_selection(Draw& d) {
   Dice dice(d.seed, "selection");
   model::ModelConfig& c = d.model;
   if (!c.is_latent() || !dice.one_in(4)) return;
-  c.sliding_window = c.max_window_layers = c.full_attention_interval = 0;
+  c.sliding_window = c.max_window_layers = c.full_attention_interval = c.full_attention_offset = 0;
   c.attention_dropout = 0;
   c.index_topk = dice.of({1, 5, 13, kTakesAll});
   if (d.plan.dtype != Dtype::f64) c.index_topk = kTakesAll;
@@ -220,17 +226,22 @@ void draw_adapters(uint64_t number, plan::Plan& p) {
   p.lora.targets = targets[static_cast<size_t>(dice.below(static_cast<int>(targets.size())))];
 }
 
-// In a third of the draws of grouped attention, recurrent layers, some of them beside ones with attention.
+// In a third of the draws of grouped attention, and half as many of the others, recurrent layers, some of them beside
+// ones with attention.
 void draw_recurrence(Draw& d) {
   Dice dice(d.seed, "recurrence");
   model::ModelConfig& c = d.model;
   const plan::Degrees& mesh = d.plan.mesh;
-  if (c.is_latent() || !dice.one_in(3) || c.num_attention_heads % (mesh.tp * mesh.cp) != 0) return;
+  Dice kinds(d.seed, "kind of recurrence");
+  const bool other = kinds.one_in(2);
+  if (c.selects() || !dice.one_in(3) || c.num_attention_heads % (mesh.tp * mesh.cp) != 0) return;
+  if (c.is_latent() && !other) return;
   std::vector<int> fitting;
   for (const int heads : {1, 2, 3, 4, 6, 12}) {
     if (heads % (mesh.tp * mesh.cp) == 0) fitting.push_back(heads);
   }
   c.sliding_window = c.max_window_layers = c.window_attention_heads = c.window_key_value_heads = 0;
+  c.full_attention_offset = 0;
   c.window_rope_theta = c.window_rotary_factor = 0;
   c.sinks_in_windows = false;
   c.recurrence = model::Recurrence::gated_delta;
@@ -241,11 +252,32 @@ void draw_recurrence(Draw& d) {
   c.linear_value_head_dim = dice.of({2, 4, 5});
   c.linear_conv_kernel_dim = dice.of({2, 3, 4});
   c.num_nextn_predict_layers = std::min<int64_t>(c.num_nextn_predict_layers, 1);
+  if (other) {
+    c.recurrence = c.is_latent() ? model::Recurrence::kimi_delta : model::Recurrence::lightning;
+    c.linear_num_value_heads = c.linear_num_key_heads;
+    c.linear_value_head_dim = c.linear_key_head_dim;
+    c.num_nextn_predict_layers = 0;
+    c.full_attention_last = kinds.one_in(3);
+  }
   // The norm of a head's output, which may be next to nothing, magnifies roundings in fp32 a thousand times.
   if (d.plan.dtype == Dtype::f32) c.rms_norm_eps = 1e-2;
   if (mesh.cp == 1) return;
   d.plan.parallel.context = model::Context::ulysses;
   if (c.num_key_value_heads % (mesh.tp * mesh.cp) != 0) c.num_key_value_heads = dice.of(fitting);
+}
+
+// Where a token stands is in no number, the stream goes on from its normed rows, or blocks add up by factors; each in
+// some draws.
+void draw_stream(Draw& d) {
+  Dice dice(d.seed, "stream");
+  model::ModelConfig& c = d.model;
+  const bool none = dice.one_in(4);
+  if (none && c.turns() && !c.selects() && !c.has_window_rotation()) c.positions = model::Positions::none;
+  if (dice.one_in(6)) c.norm_places = model::NormPlaces::stream;
+  if (!dice.one_in(4)) return;
+  c.full_attn_alpha_factor = 1.5, c.full_attn_beta_factor = 0.7;
+  c.mlp_alpha_factor = 0.8, c.mlp_beta_factor = 1.2;
+  if (c.recurs()) c.linear_attn_alpha_factor = 0.9, c.linear_attn_beta_factor = 1.3;
 }
 
 // In a third of the draws, Muon for the matrices of layers. From dice of its own, as above.
@@ -397,11 +429,12 @@ bool sums_by_slots(const plan::Plan& plan) {
 
 std::string text_of_gates(const model::ModelConfig& c) {
   return fmt::format(
-      ", latent {}, gates {}{}, factors {} {} {} {} {}, cap {}, values of {}, {}{} windows of {} and {} heads, "
+      ", latent {}, gates {}{}, factors {} {} {} {} {} {}, cap {}, values of {}, {}{} windows of {} and {} heads, "
       "base {} of "
       "{}{}",
       c.moe_latent_size, word_of(c.attention_gate), c.shared_expert_gate ? " and shared" : "",
       c.embedding_multiplier, c.residual_multiplier, c.logits_divisor, c.value_multiplier, c.attention_scale,
+      c.mlp_alpha_factor,
       c.final_logit_cap, c.value_head_dim, c.qk_norm_all_heads ? "norms of all heads, " : "",
       c.qk_norm_after_rotation ? "norms after rotation, " : "", c.window_attention_heads, c.window_key_value_heads,
       c.window_rope_theta, c.window_rotary_factor, c.sinks_in_windows ? ", sinks there alone" : "");
@@ -459,6 +492,7 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   draw_adapters(number, p);
   draw_selection(d);
   draw_recurrence(d);
+  draw_stream(d);
   draw_optimizer(number, p);
   draw_losses(number, p);
   draw_pairs(d);
@@ -504,7 +538,8 @@ Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks) {
     return d;
   }
   if (d.plan.mesh.pp > 1 && !d.plan.objective.of_pairs() && !dice.one_in(3)) {  // depths, and cuts among them
-    d.model.num_nextn_predict_layers = d.model.recurs() ? 1 : dice.of({1, 1, 2});
+    const bool few = d.model.recurs(), none = few && d.model.recurrence != model::Recurrence::gated_delta;
+    d.model.num_nextn_predict_layers = none ? 0 : few ? 1 : dice.of({1, 1, 2});
     d.model.positions = model::Positions::rotary;
     d.plan.parallel.layout = draw_layout(dice, d.model, plan::schedule_of(d.plan).placement.stages, dice.one_in(2));
   }
@@ -545,16 +580,19 @@ std::string Draw::text() const {
       model.sliding_window > 0 ? fmt::format(", window {} from layer {}, every {} without", model.sliding_window,
                                              model.max_window_layers, model.full_attention_interval)
                                : "",
-      std::string(model.recurs() ? fmt::format(", {} {} on {} heads of {} and {}, every {} attends, kernel {}",
+      std::string(model.recurs() ? fmt::format(", {} {} on {} heads of {} and {}, every {} attends{}, kernel {}",
                                                word_of(model.recurrence), model.linear_num_value_heads,
                                                model.linear_num_key_heads, model.linear_value_head_dim,
                                                model.linear_key_head_dim, model.full_attention_interval,
+                                               model.full_attention_last ? " and the last" : "",
                                                model.linear_conv_kernel_dim)
                                  : "") +
           (plan.document_end >= 0 ? ", documents apart" : "") + (plan.weighs_labels ? ", weights" : ""),
       std::string(model.bias_balance == model::BiasBalance::quantile ? ", by quantiles" : "") +
           (model.attention_sinks ? ", sinks" : "") + (model.router_bias ? ", biased router" : "") +
-          (model.experts_bias ? ", biased experts" : "") + (model.swiglu_limit > 0 ? ", clamped" : ""),
+          (model.experts_bias ? ", biased experts" : "") + (model.swiglu_limit > 0 ? ", clamped" : "") +
+          (model.experts_limit > 0 ? fmt::format(", experts cut from layer {}", model.experts_limit_layer) : "") +
+          (model.mlp_limit > 0 ? fmt::format(", MLPs cut from layer {}", model.mlp_limit_layer) : ""),
       fmt::format(", {} norms {}{}, {}, {} positions{}", word_of(model.norm), word_of(model.norm_places),
                   model.zero_centered_norms ? " of 1 + w" : "", word_of(model.activation), word_of(model.positions),
                   text_of_gates(model)),

@@ -30,10 +30,15 @@ inline model::ModelConfig small_model_of(const config::Family& family) {
   if (c.rope_scaling) c.rope_scaling->original_max_position_embeddings = 32;
   c.embedding_dropout = c.residual_dropout = c.attention_dropout = 0;
   if (c.value_head_dim > 0) c.value_head_dim = 6;
+  if (c.window_attention_heads > 0) c.window_attention_heads = 8;
+  if (c.experts_limit > 0) c.experts_limit = 0.5, c.experts_limit_layer = 1;
+  if (c.mlp_limit > 0) c.mlp_limit = 0.5, c.mlp_limit_layer = 1;
   if (c.recurs()) {
     c.full_attention_interval = 2;
+    c.full_attention_last = false;
     c.num_key_value_heads = c.linear_num_key_heads = 4, c.linear_num_value_heads = 8;
     c.linear_key_head_dim = 6, c.linear_value_head_dim = 4;
+    if (c.recurrence != model::Recurrence::gated_delta) c.linear_num_value_heads = 4, c.linear_value_head_dim = 6;
   }
   const auto derived = [&] {
     if (family.derive != nullptr) family.derive(c);

@@ -87,7 +87,24 @@ void validate_recurrence(const ModelConfig& c) {
   needs(c.sliding_window > 0, "model.sliding_window = 0: a layer has the one or the other");
   needs(c.max_window_layers > 0, "model.max_window_layers = 0");
   needs(c.full_attention_interval == 1, "a model.full_attention_interval other than 1: no layer would have it");
-  needs(c.num_nextn_predict_layers > 1, "model.num_nextn_predict_layers of 1 at most");
+  const bool in_pairs = c.recurrence == Recurrence::gated_delta;  // keys shared by values of another width
+  needs(in_pairs && c.num_nextn_predict_layers > 1, "model.num_nextn_predict_layers of 1 at most");
+  const std::string name = fmt::format("model.recurrence = \"{}\"", word_of(c.recurrence));
+  const auto refused = [&](bool has, const char* other) {
+    if (has) config_error("{} needs {}", name, other);
+  };
+  const bool kimi = c.recurrence == Recurrence::kimi_delta;
+  refused(kimi != c.is_latent(), kimi ? "model.attention = \"latent\"" : "model.attention = \"grouped\"");
+  refused(c.selects(), "model.index_topk = 0");
+  refused(!in_pairs && c.num_nextn_predict_layers > 0, "model.num_nextn_predict_layers = 0");
+  if (!in_pairs && c.linear_num_value_heads != c.linear_num_key_heads) {
+    config_error("{} has a key head a value head: model.linear_num_value_heads is {}, and model.linear_num_key_heads {}",
+                 name, c.linear_num_value_heads, c.linear_num_key_heads);
+  }
+  if (!in_pairs && c.linear_value_head_dim != c.linear_key_head_dim) {
+    config_error("{} has values as wide as keys: model.linear_value_head_dim is {}, and model.linear_key_head_dim {}",
+                 name, c.linear_value_head_dim, c.linear_key_head_dim);
+  }
   if (c.linear_num_value_heads % c.linear_num_key_heads != 0) {
     config_error("model.linear_num_value_heads ({}) is not a multiple of model.linear_num_key_heads ({})",
                  c.linear_num_value_heads, c.linear_num_key_heads);
@@ -112,15 +129,30 @@ void validate_parts(const ModelConfig& c) {
         "model.n_shared_experts of 1 or more");
   needs(c.swiglu_limit > 0 && c.has_gated_mlp() && c.activation != Activation::swiglu, "swiglu_limit",
         "model.activation = \"swiglu\"");
+  for (const auto& [limit, key] : {std::pair{c.experts_limit, "experts_limit"}, {c.mlp_limit, "mlp_limit"}}) {
+    needs(limit > 0 && c.activation != Activation::swiglu, key, "model.activation = \"swiglu\"");
+    needs(limit > 0 && c.swiglu_limit > 0, key, "model.swiglu_limit = 0, another form of limits");
+  }
+  const int64_t layers = c.num_hidden_layers + c.num_nextn_predict_layers;
+  needs(c.experts_limit > 0 && c.experts_limit_layer >= layers, "experts_limit", "a layer from model.experts_limit_layer on");
+  needs(c.mlp_limit > 0 && c.mlp_limit_layer >= layers, "mlp_limit", "a layer from model.mlp_limit_layer on");
+  needs(c.experts_limit == 0 && c.experts_limit_layer > 0, "experts_limit_layer", "a model.experts_limit");
+  needs(c.mlp_limit == 0 && c.mlp_limit_layer > 0, "mlp_limit_layer", "a model.mlp_limit");
+  needs(c.full_attention_offset > 0 && c.sliding_window == 0, "full_attention_offset", "a model.sliding_window");
+  needs(c.full_attention_offset > 0 && c.max_window_layers > 0, "full_attention_offset", "model.max_window_layers = 0");
+  needs(c.full_attention_offset > 0 && c.full_attention_offset >= c.full_attention_interval, "full_attention_offset",
+        "a larger model.full_attention_interval");
   needs(c.index_stage != IndexStage::sparse && !c.selects(), "index_stage", "a model.index_topk");
   needs(c.selects() && c.sliding_window > 0, "index_topk", "model.sliding_window = 0: it selects among all keys");
   needs(c.selects() && c.attention_dropout > 0, "index_topk", "model.attention_dropout = 0");
+  needs(c.selects() && !c.turns(), "index_topk", "model.positions = \"rotary\": indexers turn by it");
+  needs(c.rope_scaling && c.positions == Positions::none, "rope_scaling", "model.positions = \"rotary\"");
   if (c.selects() && c.index_head_dim < c.qk_rope_head_dim) {
     config_error("model.index_head_dim is {}, must be at least model.qk_rope_head_dim ({})", c.index_head_dim,
                  c.qk_rope_head_dim);
   }
-  if (c.is_latent()) return;
   if (c.recurs()) validate_recurrence(c);
+  if (c.is_latent()) return;
   const int64_t heads = c.window_attention_heads > 0 ? c.window_attention_heads : c.num_attention_heads;
   const int64_t kv_heads = c.window_key_value_heads > 0 ? c.window_key_value_heads : c.num_key_value_heads;
   if (c.sliding_window > 0 && heads % kv_heads != 0) {
@@ -135,7 +167,7 @@ void validate_parts(const ModelConfig& c) {
 void validate_attention(const ModelConfig& c) {
   if (c.turns()) {
     validate_rotary_width(c);
-  } else {
+  } else if (c.learns_positions()) {
     validate_learned_positions(c);
   }
   if (!c.is_latent() && c.num_attention_heads % c.num_key_value_heads != 0) {
@@ -148,6 +180,8 @@ void validate_attention(const ModelConfig& c) {
                  c.max_window_layers > 0 ? "max_window_layers" : "full_attention_interval",
                  c.max_window_layers > 0 ? c.max_window_layers : c.full_attention_interval);
   }
+  if (c.full_attention_last && c.recurrence != Recurrence::kimi_delta && c.recurrence != Recurrence::lightning)
+    config_error("model.full_attention_last needs model.recurrence = \"kimi_delta\" or \"lightning\"");
   if (c.rope_scaling && c.rope_scaling->type == RopeType::llama3 &&
       c.rope_scaling->high_freq_factor <= c.rope_scaling->low_freq_factor) {
     config_error(

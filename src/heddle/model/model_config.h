@@ -44,10 +44,13 @@ enum class NormPlaces : uint8_t {
   before,  // of the block's input (Xiong et al., arXiv 2002.04745)
   after,   // of its output, ahead of the addition (OLMo 2, arXiv 2501.00656)
   both,    // Gemma 2 (arXiv 2408.00118)
+  stream,  // of the residual stream, which goes on from its normed rows (MiniMax-01, arXiv 2501.08313)
 };
 constexpr auto words_of(NormPlaces) {
-  return std::to_array<Word<NormPlaces>>(
-      {{NormPlaces::before, "before"}, {NormPlaces::after, "after"}, {NormPlaces::both, "both"}});
+  return std::to_array<Word<NormPlaces>>({{NormPlaces::before, "before"},
+                                          {NormPlaces::after, "after"},
+                                          {NormPlaces::both, "both"},
+                                          {NormPlaces::stream, "stream"}});
 }
 
 /// The gate of attention's output, a sigmoid of a linear map of the layer's normed rows (arXiv 2505.06708).
@@ -65,9 +68,14 @@ constexpr auto words_of(AttentionGate) {
 enum class Recurrence : uint8_t {
   none,
   gated_delta,  // the gated delta rule (Yang et al., arXiv 2412.06464) as Qwen3-Next has it
+  kimi_delta,   // Kimi Delta Attention (arXiv 2510.26692), whose decay is a number a channel of a key
+  lightning,    // linear attention with a constant decay a head (arXiv 2401.04658) as MiniMax-01 has it
 };
 constexpr auto words_of(Recurrence) {
-  return std::to_array<Word<Recurrence>>({{Recurrence::none, "none"}, {Recurrence::gated_delta, "gated_delta"}});
+  return std::to_array<Word<Recurrence>>({{Recurrence::none, "none"},
+                                          {Recurrence::gated_delta, "gated_delta"},
+                                          {Recurrence::kimi_delta, "kimi_delta"},
+                                          {Recurrence::lightning, "lightning"}});
 }
 
 /// It says what trains the indexers of a model that selects keys.
@@ -85,9 +93,11 @@ constexpr auto words_of(IndexStage) {
 enum class Positions : uint8_t {
   rotary,   // queries and keys are turned
   learned,  // a row of a table is added to its embedding
+  none,     // from the order of what attention and recurrences see alone
 };
 constexpr auto words_of(Positions) {
-  return std::to_array<Word<Positions>>({{Positions::rotary, "rotary"}, {Positions::learned, "learned"}});
+  return std::to_array<Word<Positions>>(
+      {{Positions::rotary, "rotary"}, {Positions::learned, "learned"}, {Positions::none, "none"}});
 }
 
 /// The activation of MLPs: with a gate, or, in dense layers alone, of one product.
@@ -194,6 +204,12 @@ struct ModelConfig {
   double swiglu_limit = 0;      // l; 0: plain SwiGLU
   double swiglu_alpha = 1.702;  // α
 
+  // Cut SwiGLU: (silu(g) up to l) · (u within ±l), in layers from one on (Step-3.5). l 0: plain SwiGLU
+  double experts_limit = 0;  // of routed experts
+  int64_t experts_limit_layer = 0;
+  double mlp_limit = 0;  // of shared experts and of dense layers
+  int64_t mlp_limit_layer = 0;
+
   bool attention_sinks = false;   // a learned logit a head, without a value
   bool sinks_in_windows = false;  // in layers with a window alone
 
@@ -209,6 +225,8 @@ struct ModelConfig {
   int64_t sliding_window = 0;           // tokens that a query sees, its own among them; 0: all before it
   int64_t max_window_layers = 0;        // so many layers from the first on have full attention
   int64_t full_attention_interval = 0;  // every so many-th layer has it; 0: no such
+  int64_t full_attention_offset = 0;    // counted from this layer, the first being 0, in place of the first
+  bool full_attention_last = false;     // the last layer has it too
   // Layers with a window differ from the others in these; 0: they do not
   int64_t window_attention_heads = 0;
   int64_t window_key_value_heads = 0;
@@ -222,6 +240,10 @@ struct ModelConfig {
   // Factors
   double embedding_multiplier = 1;  // of the embedded tokens
   double residual_multiplier = 1;   // of what attention and MLP add to the residual stream
+  // A block's sum is alpha · residual stream + beta · what the block adds
+  double full_attn_alpha_factor = 1, full_attn_beta_factor = 1;
+  double linear_attn_alpha_factor = 1, linear_attn_beta_factor = 1;  // of recurrent layers
+  double mlp_alpha_factor = 1, mlp_beta_factor = 1;
   double logits_divisor = 1;        // the head's logits are divided by it
   double final_logit_cap = 0;       // logits l become c·tanh(l ÷ c); 0: they stay
 
@@ -263,7 +285,8 @@ struct ModelConfig {
   /// True if the layer has neither a window nor a recurrence.
   bool has_full_attention(int64_t layer) const {
     return layer < max_window_layers ||
-           (full_attention_interval > 0 && (layer + 1) % full_attention_interval == 0);
+           (full_attention_interval > 0 && (layer + 1 - full_attention_offset) % full_attention_interval == 0) ||
+           (full_attention_last && layer + 1 == num_hidden_layers);
   }
   /// Tokens that a query of the layer sees; 0: all up to its own.
   int64_t window_of(int64_t layer) const { return has_full_attention(layer) ? 0 : sliding_window; }
@@ -299,12 +322,16 @@ struct ModelConfig {
     const int64_t counted = layer - index_skip_topk_offset + 1;
     return selects() && (layer >= num_hidden_layers || counted <= 0 || counted % index_topk_freq == 0);
   }
+  /// The limits of SwiGLU in a layer's routed experts, and in its shared or dense MLP; 0: none.
+  double experts_limit_of(int64_t layer) const { return layer >= experts_limit_layer ? experts_limit : 0; }
+  double mlp_limit_of(int64_t layer) const { return layer >= mlp_limit_layer ? mlp_limit : 0; }
   bool is_moe(int64_t layer) const { return layer >= first_k_dense_replace; }
   bool has_gated_mlp() const { return activation != Activation::gelu && activation != Activation::gelu_tanh; }
   bool has_experts() const {
     return is_moe(num_hidden_layers - 1) || (num_nextn_predict_layers > 0 && is_moe(num_hidden_layers));
   }
   bool turns() const { return positions == Positions::rotary; }
+  bool learns_positions() const { return positions == Positions::learned; }
   bool is_latent() const { return attention == Attention::latent; }
   /// Width of the rows that routed experts take and make.
   int64_t expert_rows_width() const { return moe_latent_size > 0 ? moe_latent_size : hidden_size; }

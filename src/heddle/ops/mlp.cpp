@@ -1,8 +1,8 @@
 // Activation functions. SwiGLU (Shazeer, arXiv 2002.05202) is fused and in its parts; clamped SwiGLU is that of the
 // released code of GPT-OSS. GELU (Hendrycks and Gimpel, arXiv 1606.08415) comes with its bias, by the error function
 // or, with `tanh`, by its approximation. Gates by a sigmoid (arXiv 2505.06708): each of a gate's columns is of a run of
-// equally many columns of x. Soft caps of logits: c·tanh(x ÷ c) (arXiv 2408.00118). T rows; u has 2F columns, gate then
-// up.
+// equally many columns of x. Soft caps of logits: c·tanh(x ÷ c) (arXiv 2408.00118). Clips, which Step-3.5 has around
+// SwiGLU. T rows; u has 2F columns, gate then up.
 #include "heddle/ops/experts/expert_bias.h"
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
@@ -12,7 +12,7 @@ namespace heddle::ops {
 namespace {
 
 extern const OpDef swiglu_dgrad, clamped_swiglu_dgrad, silu_dgrad, multiply_dgrad, gelu_dgrad, sigmoid_gate_dgrad,
-    soft_cap_dgrad;
+    soft_cap_dgrad, clip_dgrad;
 
 // du (and dbias, handed to W) of an activation with an optional bias as its second operand.
 std::vector<ValueId> biased_gradient(GradientWriter& writer, const OpDef& def, const Op& op, ValueId dy) {
@@ -247,12 +247,41 @@ const OpDef soft_cap_dgrad{
     .cost = operand_cost,
 };
 
+const OpDef clip{
+    .kind = "clip",
+    .operands = "x", .results = "y", .attributes = "limit below",
+    .work = ir::Work::activation,
+    .by_row = "x y",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      rule.require(op.attributes.number("limit") > 0, "the limit is not above zero");
+      return std::vector{rule.like(0)};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      return writer.input_gradient(clip_dgrad, {d_out[0], op.in[0]}, {writer.d(op.in[0])}, op.attributes);
+    },
+    .cost = operand_cost,
+};
+
+const OpDef clip_dgrad{
+    .kind = "clip_dgrad",
+    .operands = "dy x", .results = "dx", .attributes = "limit below",
+    .by_row = "dy x dx",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      rule.same(0, 1);
+      return std::vector{rule.like(1)};
+    },
+    .cost = operand_cost,
+};
+
 }  // namespace
 
 std::vector<const OpDef*> mlp_ops() {
   return {&swiglu,       &swiglu_dgrad,       &clamped_swiglu, &clamped_swiglu_dgrad, &silu,
           &silu_dgrad,   &multiply,           &multiply_dgrad, &gelu,                 &gelu_dgrad,
-          &sigmoid_gate, &sigmoid_gate_dgrad, &soft_cap,       &soft_cap_dgrad};
+          &sigmoid_gate, &sigmoid_gate_dgrad, &soft_cap,       &soft_cap_dgrad,       &clip,
+          &clip_dgrad};
 }
 
 }  // namespace heddle::ops

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
@@ -43,6 +44,29 @@ void for_each_run(const formats::LogicalTensor& tensor, int64_t first, int64_t c
   HEDDLE_CHECK(count == 0, "'{}' ends {} elements too early", tensor.name, count);
 }
 
+// Rows of queries, keys and values of each layer, in this order.
+void join_rows(std::vector<ReleasedSlice>& slices) {
+  constexpr std::array<std::string_view, 3> kLetters{"q_proj.", "k_proj.", "v_proj."};
+  std::map<std::string, std::array<ReleasedSlice*, 3>> layers;
+  for (ReleasedSlice& slice : slices) {
+    const size_t dot = slice.name.rfind('.');
+    for (size_t i = 0; i < kLetters.size() && dot != std::string::npos && slice.whole.empty(); ++i) {
+      const std::string_view front = std::string_view(slice.name).substr(0, dot + 1);
+      if (!front.ends_with(kLetters[i])) continue;
+      layers[std::string(front.substr(0, front.size() - kLetters[i].size())) + slice.name.substr(dot)][i] = &slice;
+    }
+  }
+  for (auto& [name, parts] : layers) {
+    if (std::ranges::find(parts, nullptr) != parts.end()) continue;
+    int64_t rows = 0;
+    for (ReleasedSlice* part : parts) {
+      part->joined.first = rows;
+      rows += part->shape[0];
+    }
+    for (ReleasedSlice* part : parts) part->joined.rows = rows;
+  }
+}
+
 }  // namespace
 
 std::vector<ParameterTensor> master_tensors(const std::vector<StateTensor>& state) {
@@ -57,7 +81,9 @@ std::vector<ParameterTensor> master_tensors(const std::vector<StateTensor>& stat
 config::ReleasedPlace placed(config::ReleasedPlace place, const ReleasedSlice& slice) {
   if (slice.whole.empty()) return place;
   place.first = slice.first_row * slice.columns();
-  place.is_whole = slice.whole[0] == slice.shape[0];
+  const int64_t elements =
+      std::accumulate(slice.whole.begin(), slice.whole.end(), int64_t{1}, std::multiplies<int64_t>());
+  place.is_whole = elements == slice.count;
   place.shape = slice.whole;
   return place;
 }
@@ -78,10 +104,11 @@ std::vector<ReleasedSlice> released_slices(const std::vector<ParameterTensor>& p
         HEDDLE_CHECK(part.row >= 0 && part.row + part.rows <= rows, "'{}' lies outside of '{}'", part.name, p.name);
         if (!shape.empty()) shape[0] = part.rows;
         slices.push_back({p.experts > 0 ? with_expert(part.name, e) : part.name, i, shape,
-                          e * each + part.row * row, part.rows * row, p.experts, part.first, part.shape});
+                          e * each + part.row * row, part.rows * row, p.experts, part.first, part.shape, {}});
       }
     }
   }
+  join_rows(slices);
   return slices;
 }
 
@@ -99,7 +126,7 @@ std::vector<ReleasedTensor> released_tensors(const config::Family& family,
   std::map<std::string, ReleasedTensor> tensors;
   for (const ReleasedSlice& slice : slices) {
     config::ReleasedPlace place =
-        placed(config::place_in(family, slice.name, slice.shape, slice.experts), slice);
+        placed(config::place_in(family, slice.name, slice.shape, slice.experts, slice.joined), slice);
     ReleasedTensor& tensor = tensors[place.name];
     tensor.name = place.name;
     tensor.shape = place.shape;

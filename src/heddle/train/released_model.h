@@ -36,6 +36,7 @@ struct ReleasedSlice {
   int64_t experts = 0;           // number of experts, where it is one's; 0: no expert's
   int64_t first_row = 0;         // of the tensor of shape `whole`, if that is larger or of other dims
   std::vector<int64_t> whole = {};
+  config::JoinedRows joined = {};  // its place among queries, keys and values, if it is one of a layer's three
 
   int64_t columns() const { return shape.empty() ? 1 : shape.back(); }
 };

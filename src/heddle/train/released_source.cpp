@@ -62,7 +62,7 @@ ReleasedSource::ReleasedSource(const std::string& path, const std::vector<Parame
   };
   for (const ReleasedSlice& slice : released_slices(parameters)) {
     // As the folder's family has it.
-    const std::vector<config::ReleasedPlace> places = config::places_of(slice.name, slice.shape, slice.experts);
+    const std::vector<config::ReleasedPlace> places = config::places_of(slice.name, slice.shape, slice.experts, slice.joined);
     const auto quantised = [&](const config::ReleasedPlace& place) {
       return !place.is_whole && files_.find(place.name + std::string(formats::kMxfp4Blocks)) != nullptr;
     };
@@ -93,8 +93,9 @@ ReleasedSource::ReleasedSource(const std::string& path, const std::vector<Parame
     parts_[slice.parameter].push_back({stored, scales, place, slice.columns(), slice.first, slice.count});
   }
   const bool has_head = used.contains(kHead);
+  const auto has = [&](std::string_view name) { return files_.find(std::string(name)) != nullptr; };
   for (const auto& [name, stored] : files_.tensors()) {
-    if (used.contains(name) || config::is_passed_over(name)) continue;
+    if (used.contains(name) || config::is_passed_over(name, has)) continue;
     if (stored->bytes.empty()) continue;  // Transformers stores shared experts of width 0
     const formats::StoredTensor* original = nullptr;
     for (const config::ReleasedPlace& place :

@@ -30,7 +30,7 @@ Family common(const char* architecture, const char* model_type) {
   f.keys.push_back(fixed("use_bias", false));
   f.only = {off("use_bias", "biases are not built")};
   f.read_besides = {"num_nextn_predict_layers"};  // Transformers passes over these layers
-  f.passed_over = [](std::string_view name) { return name.starts_with("model.mtp_"); };
+  f.passed_over = [](std::string_view name, const HasTensor&) { return name.starts_with("model.mtp_"); };
   return f;
 }
 
@@ -83,7 +83,8 @@ std::string spelt(std::string name) {
 }
 
 // The bias of the choice is a row of a matrix.
-std::optional<ReleasedPlace> stacked(const std::string& name, const std::vector<int64_t>& shape, int64_t) {
+std::optional<ReleasedPlace> stacked(const std::string& name, const std::vector<int64_t>& shape, int64_t,
+                                     const JoinedRows&) {
   if (!name.ends_with(".mlp.gate.e_score_correction_bias") || shape.size() != 1) return std::nullopt;
   return ReleasedPlace{.name = spelt(name), .shape = {1, shape[0]}, .row_step = shape[0]};
 }

@@ -141,11 +141,11 @@ PublishedKey fixed(const char* name, Json value) {
 
 const std::vector<Family>& families() {
   static const std::vector<Family> all{
-      deepseek_v2(), deepseek_v32(), glm_moe_dsa(), kimi_k2(), glm4_moe_lite(), deepseek_v3(), gpt2(), gemma3(),
-      olmo2(),
-      olmoe(),       minimax_m2(), mimo_v2_flash(), qwen3_next(),  qwen2_moe(), hunyuan_moe(), granite(),
-      granite_moe(), ernie4_5(),   ernie4_5_moe(),  seed_oss(),    qwen2(),     mistral(),     llama(),
-      gpt_oss(),     mixtral(),    dots1(),         hy_v3(),       glm4_moe(),  qwen3(),       qwen3_moe()};
+      deepseek_v2(), kimi_linear(), deepseek_v32(), glm_moe_dsa(), kimi_k2(), glm4_moe_lite(), deepseek_v3(),
+      gpt2(), gemma3(), olmo2(), olmoe(), minimax(), minimax_text_01(), minimax_m2(), mimo_v2_flash(),
+      qwen3_next(), qwen2_moe(), hunyuan_moe(), granite(), granite_moe(), ernie4_5(), ernie4_5_moe(),
+      seed_oss(), qwen2(), mistral(), llama(), gpt_oss(), mixtral(), step3p5(), bailing_moe(),
+      bailing_moe_v2(), dots1(), hy_v3(), glm4_moe(), qwen3(), qwen3_moe()};
   return all;
 }
 
@@ -172,22 +172,28 @@ std::string name_in(const Family& family, const std::string& name) {
 }
 
 ReleasedPlace place_in(const Family& family, const std::string& name, const std::vector<int64_t>& shape,
-                       int64_t experts) {
+                       int64_t experts, const JoinedRows& joined) {
   if (family.stacked != nullptr) {
-    if (std::optional<ReleasedPlace> place = family.stacked(name, shape, experts)) return *place;
+    if (std::optional<ReleasedPlace> place = family.stacked(name, shape, experts, joined)) return *place;
   }
   return {.name = name_in(family, name), .shape = shape, .row_step = shape.empty() ? 1 : shape.back()};
 }
 
-std::vector<ReleasedPlace> places_of(const std::string& name, const std::vector<int64_t>& shape, int64_t experts) {
+std::vector<ReleasedPlace> places_of(const std::string& name, const std::vector<int64_t>& shape, int64_t experts,
+                                     const JoinedRows& joined) {
   std::vector<ReleasedPlace> places{{.name = name, .shape = shape, .row_step = shape.empty() ? 1 : shape.back()}};
   const auto add = [&](const ReleasedPlace& other) {
     if (std::none_of(places.begin(), places.end(), [&](const ReleasedPlace& p) { return p.name == other.name; }))
       places.push_back(other);
   };
   for (const Family& family : families()) {
-    ReleasedPlace other = place_in(family, name, shape, experts);
+    ReleasedPlace other = place_in(family, name, shape, experts, joined);
     add(other);
+    if (family.also_spelt != nullptr) {
+      ReleasedPlace second = other;
+      second.name = family.also_spelt(name);
+      add(second);
+    }
     if (family.may_lack.empty() || !other.name.starts_with(family.may_lack)) continue;
     other.name.erase(0, family.may_lack.size());
     add(other);
@@ -195,10 +201,10 @@ std::vector<ReleasedPlace> places_of(const std::string& name, const std::vector<
   return places;
 }
 
-bool is_passed_over(std::string_view name) {
+bool is_passed_over(std::string_view name, const HasTensor& has) {
   return name.ends_with("rotary_emb.inv_freq") ||
          std::any_of(families().begin(), families().end(),
-                     [&](const Family& f) { return f.passed_over != nullptr && f.passed_over(name); });
+                     [&](const Family& f) { return f.passed_over != nullptr && f.passed_over(name, has); });
 }
 
 void join_names(Json& root, const std::string& place,
@@ -233,7 +239,8 @@ std::vector<std::string> unsaid_keys(const Family& family) {
                                   [&](const PublishedKey& each) { return each.ours == key.name; }) ||
                       std::find(family.said.begin(), family.said.end(), key.name) != family.said.end();
     const bool fixed = key.name == "attention" || model::is_of_scaling(key);
-    const bool may_have = key.of == model::Key::Of::recurrent ? !family.base.is_latent() : model::has_key(family.base, key);
+    const bool may_have = key.of == model::Key::Of::recurrent ? !family.base.is_latent() || family.base.recurs()
+                                                              : model::has_key(family.base, key);
     if (!said && !fixed && may_have) names.push_back(key.name);
   }
   return names;

@@ -81,6 +81,14 @@ struct ReleasedPlace {
   }
 };
 
+/// The place of a layer's queries, keys or values in one matrix of the three: `first` of `rows`. rows 0: unknown.
+struct JoinedRows {
+  int64_t first = 0, rows = 0;
+};
+
+/// True if a folder has a tensor of that name.
+using HasTensor = std::function<bool(std::string_view)>;
+
 /// A published model by name, for `model.preset`.
 struct Preset {
   std::string name;
@@ -114,13 +122,15 @@ struct Family {
   std::string_view (*repeats)(std::string_view name, std::string_view head) = nullptr;
   /// The released tensor's name for a parameter's name here. Null: the same.
   std::string (*spelt)(std::string name) = nullptr;
+  /// A further name that files of the family may give it, beside `spelt`. Null: none.
+  std::string (*also_spelt)(std::string name) = nullptr;
   std::string may_lack;  // prefix of names that released files of the family may leave out
   /// True if a tensor of its files is no parameter and says nothing. Null: none is.
-  bool (*passed_over)(std::string_view name) = nullptr;
+  bool (*passed_over)(std::string_view name, const HasTensor& has) = nullptr;
   /// The place of tensors that lie together, of all experts or joint, or turned, for the one that is called `name`
   /// here; nothing where it lies by itself. Null: everywhere so.
-  std::optional<ReleasedPlace> (*stacked)(const std::string& name, const std::vector<int64_t>& shape,
-                                          int64_t experts) = nullptr;
+  std::optional<ReleasedPlace> (*stacked)(const std::string& name, const std::vector<int64_t>& shape, int64_t experts,
+                                          const JoinedRows& joined) = nullptr;
 };
 
 /// Every family.
@@ -138,11 +148,12 @@ std::string name_in(const Family& family, const std::string& name);
 /// The place in a family's folders of the tensor of `shape` that is called `name` here, one of so many experts' (0:
 /// of none).
 ReleasedPlace place_in(const Family& family, const std::string& name, const std::vector<int64_t>& shape,
-                       int64_t experts);
+                       int64_t experts, const JoinedRows& joined = {});
 /// The places in any family's folders, each name once, that of its own name here first.
-std::vector<ReleasedPlace> places_of(const std::string& name, const std::vector<int64_t>& shape, int64_t experts);
-/// True if a family passes over a tensor of that name.
-bool is_passed_over(std::string_view name);
+std::vector<ReleasedPlace> places_of(const std::string& name, const std::vector<int64_t>& shape, int64_t experts,
+                                     const JoinedRows& joined = {});
+/// True if a family passes over a tensor of that name in a folder with others.
+bool is_passed_over(std::string_view name, const HasTensor& has);
 
 /// Second names of keys: what stands under the first of a pair is put under the second. ConfigError where both
 /// stand and differ.
@@ -158,6 +169,8 @@ void check_keys(const Family& family, const Json& root, const std::string& place
                 std::vector<std::string>* warnings);
 
 /// One row each of families().
+Family bailing_moe();
+Family bailing_moe_v2();
 Family deepseek_v3();
 Family deepseek_v2();
 Family deepseek_v32();
@@ -166,6 +179,7 @@ Family ernie4_5();
 Family ernie4_5_moe();
 Family gemma3();
 Family kimi_k2();
+Family kimi_linear();
 Family glm4_moe();
 Family glm4_moe_lite();
 Family glm_moe_dsa();
@@ -177,7 +191,9 @@ Family hunyuan_moe();
 Family hy_v3();
 Family llama();
 Family mimo_v2_flash();
+Family minimax();
 Family minimax_m2();
+Family minimax_text_01();
 Family mistral();
 Family mixtral();
 Family olmo2();
@@ -188,5 +204,6 @@ Family qwen3();
 Family qwen3_moe();
 Family qwen3_next();
 Family seed_oss();
+Family step3p5();
 
 }  // namespace heddle::config

@@ -59,7 +59,7 @@ void read_heads(const JsonKeys& keys, ModelConfig& c) {
 }
 
 bool holds(const ModelConfig& c) {
-  return !c.is_latent() && !c.has_experts() && c.norm == model::Norm::layer && !c.turns() &&
+  return !c.is_latent() && !c.has_experts() && c.norm == model::Norm::layer && c.learns_positions() &&
          c.activation != Activation::swiglu && !c.qk_norm && c.attention_bias == AttentionBias::all && c.mlp_bias &&
          c.num_key_value_heads == c.num_attention_heads && c.head_dim * c.num_attention_heads == c.hidden_size;
 }
@@ -109,7 +109,8 @@ std::string spelt(std::string name) {
 }
 
 // Linear maps are Conv1D, whose matrices lie with the inputs first; queries, keys and values are one.
-std::optional<ReleasedPlace> stacked(const std::string& name, const std::vector<int64_t>& shape, int64_t) {
+std::optional<ReleasedPlace> stacked(const std::string& name, const std::vector<int64_t>& shape, int64_t,
+                                     const JoinedRows&) {
   const InLayer of(name);
   if (of.module == nullptr || !of.module->linear) return std::nullopt;
   const Module& m = *of.module;
@@ -128,7 +129,7 @@ std::optional<ReleasedPlace> stacked(const std::string& name, const std::vector<
 }
 
 // Masks that older files hold beside the weights.
-bool passed_over(std::string_view name) {
+bool passed_over(std::string_view name, const HasTensor&) {
   if (name.starts_with("transformer.")) name.remove_prefix(12);
   return name.starts_with("h.") && (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"));
 }

@@ -88,7 +88,8 @@ std::string spelt(std::string name) {
 }
 
 // …mlp.experts.3.up_proj.weight is every second column of the fourth matrix of …mlp.experts.gate_up_proj.
-std::optional<ReleasedPlace> stacked(const std::string& name, const std::vector<int64_t>& shape, int64_t experts) {
+std::optional<ReleasedPlace> stacked(const std::string& name, const std::vector<int64_t>& shape, int64_t experts,
+                                     const JoinedRows&) {
   constexpr std::string_view kExperts = ".mlp.experts.";
   const size_t at = name.find(kExperts);
   if (at == std::string::npos) return std::nullopt;

@@ -79,7 +79,8 @@ std::string spelt(std::string name) {
 }
 
 // …mlp.experts.3.up_proj.weight is the second half of the fourth matrix of …block_sparse_moe.input_linear.weight.
-std::optional<ReleasedPlace> stacked(const std::string& name, const std::vector<int64_t>& shape, int64_t experts) {
+std::optional<ReleasedPlace> stacked(const std::string& name, const std::vector<int64_t>& shape, int64_t experts,
+                                     const JoinedRows&) {
   const std::optional<ExpertName> of = expert_name(name);
   if (!of || shape.size() != 2) return std::nullopt;
   const bool down = of->tensor == "down_proj.weight", up = of->tensor == "up_proj.weight";

@@ -188,7 +188,7 @@ Family mimo_v2_flash() {
   f.derive = derive;
   f.holds = holds;
   f.spelt = spelt;
-  f.passed_over = [](std::string_view name) { return name.starts_with("model.mtp."); };
+  f.passed_over = [](std::string_view name, const HasTensor&) { return name.starts_with("model.mtp."); };
   f.presets = {{"mimo-v2-flash", flash()}};
   return f;
 }

@@ -254,7 +254,7 @@ Family qwen3_next() {
   f.derive = derive_next;
   f.complete = count_predictions;
   f.spelt = spelt_next;
-  f.passed_over = [](std::string_view name) { return name.starts_with("mtp."); };
+  f.passed_over = [](std::string_view name, const HasTensor&) { return name.starts_with("mtp."); };
   f.presets = {{"qwen3-next-80b-a3b", next_80b()}};
   f.holds = [](const ModelConfig& c) {
     return is_gated(c) && c.qk_norm && c.zero_centered_norms && c.attention_gate == AttentionGate::element;

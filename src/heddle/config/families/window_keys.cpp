@@ -42,7 +42,7 @@ void read_layer_types(const JsonKeys& keys, ModelConfig& c) {
   const auto means = [&](const ModelConfig& model) { return Json(layer_types(model)) == *types; };
   if (means(c)) return;
   ModelConfig other = c;
-  other.full_attention_interval = 0;
+  other.full_attention_interval = other.full_attention_offset = 0;
   for (other.max_window_layers = 0; other.max_window_layers < c.num_hidden_layers; ++other.max_window_layers) {
     if (means(other)) return void(c = other);
   }
@@ -51,6 +51,14 @@ void read_layer_types(const JsonKeys& keys, ModelConfig& c) {
        ++other.full_attention_interval) {
     if (means(other)) return void(c = other);
   }
+  // Every n-th of them, counted from a later one than the first.
+  for (other.full_attention_interval = 2; other.full_attention_interval <= c.num_hidden_layers;
+       ++other.full_attention_interval) {
+    other.full_attention_offset = std::find(types->begin(), types->end(), kFull) - types->begin() + 1;
+    other.full_attention_offset %= other.full_attention_interval;
+    if (means(other)) return void(c = other);
+  }
+  other.full_attention_offset = 0;
   // Both at once: the first layers up to the first window, and every n-th behind it.
   other.max_window_layers = std::find(types->begin(), types->end(), kWindow) - types->begin();
   for (other.full_attention_interval = 2; other.full_attention_interval <= c.num_hidden_layers;
@@ -75,7 +83,7 @@ void refuse_words_of_windows(const JsonKeys& keys, const ModelConfig& c) {
 }
 
 void without_windows(ModelConfig& c) {
-  if (c.sliding_window == 0) c.max_window_layers = c.full_attention_interval = 0;
+  if (c.sliding_window == 0) c.max_window_layers = c.full_attention_interval = c.full_attention_offset = 0;
 }
 
 // Read with the window itself.
@@ -158,7 +166,7 @@ std::vector<PublishedKey> window_of_last_layers() {
 }
 
 std::vector<PublishedKey> window_of_all_but_every_nth(int64_t window, const char* interval_key, int64_t interval,
-                                                      int64_t full) {
+                                                      int64_t full, int64_t offset) {
   const std::string key(interval_key);
   std::vector<PublishedKey> all{
       {.name = "sliding_window",
@@ -169,6 +177,7 @@ std::vector<PublishedKey> window_of_all_but_every_nth(int64_t window, const char
              if (c.sliding_window == 0) return refuse_words_of_windows(keys, c);
              c.full_attention_interval = key.empty() ? interval : whole(keys, key.c_str(), interval);
              c.max_window_layers = full;
+             c.full_attention_offset = offset;
              read_layer_types(keys, c);
            },
        .write = window_or_null},

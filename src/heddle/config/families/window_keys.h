@@ -19,8 +19,8 @@ std::vector<PublishedKey> window_of_last_layers();
 std::vector<PublishedKey> window_of_every_other_layer();
 
 /// In all layers but every n-th, n by a key of that name ("": always `interval`), or where layer_types say so. The
-/// first `full` layers have none.
+/// first `full` layers have none. Layers are counted from the first on, or from number `offset` (0: the first) on.
 std::vector<PublishedKey> window_of_all_but_every_nth(int64_t window, const char* interval_key, int64_t interval,
-                                                      int64_t full = 0);
+                                                      int64_t full = 0, int64_t offset = 0);
 
 }  // namespace heddle::config

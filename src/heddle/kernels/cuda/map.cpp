@@ -24,7 +24,7 @@ template <Map map>
 void map_op(const KernelCall& call) {
   constexpr bool gated_grad = map == Map::swiglu_dgrad;
   constexpr bool one = map == Map::silu || map == Map::gelu || map == Map::swiglu || map == Map::add_bias ||
-                       map == Map::scale || map == Map::soft_cap;
+                       map == Map::scale || map == Map::soft_cap || map == Map::clip;
   constexpr size_t inputs = one ? 1 : map == Map::multiply_dgrad ? 3 : 2;
   const int64_t W = call.out[0].columns() / (gated_grad ? 2 : 1), T = call.out[0].rows();
   by_type(call.in[0].dtype, [&]<class X>(X) {
@@ -38,6 +38,10 @@ void map_op(const KernelCall& call) {
     args.tanh = call.op->attributes.integer_or("tanh", 0) != 0;
     if (map == Map::soft_cap || map == Map::soft_cap_dgrad)
       args.factor = static_cast<float>(call.op->attributes.number("cap"));
+    if (map == Map::clip || map == Map::clip_dgrad) {
+      args.factor = static_cast<float>(call.op->attributes.number("limit"));
+      args.below = call.op->attributes.integer("below") != 0;
+    }
     if (map == Map::scale) args.factor = static_cast<float>(call.op->attributes.number("factor"));
     constexpr bool bias_grad = gated_grad || map == Map::gelu_dgrad;
     if (map == Map::multiply_dgrad) args.out[1] = numbers<X>(call.out[1]);
@@ -193,6 +197,8 @@ std::vector<KernelEntry> map_entries() {
           entry("scale", "rows", map_op<Map::scale>),
           entry("soft_cap", "rows", map_op<Map::soft_cap>),
           entry("soft_cap_dgrad", "rows", map_op<Map::soft_cap_dgrad>),
+          entry("clip", "rows", map_op<Map::clip>),
+          entry("clip_dgrad", "rows", map_op<Map::clip_dgrad>),
           entry("sigmoid_gate", "runs", [](const KernelCall& call) { gate_op(call, false); }),
           entry("sigmoid_gate_dgrad", "runs", [](const KernelCall& call) { gate_op(call, true); }),
           entry("accumulate", "flat", accumulate_op, accumulates),

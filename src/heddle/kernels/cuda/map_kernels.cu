@@ -59,13 +59,16 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kMapThreads) map_rows(MapArgs args) {
     const int64_t at = t * W + column, at2 = t * 2 * W + column;
     float a[kPack], b[kPack], y[kPack], z[kPack];
     if constexpr (map == Map::silu || map == Map::gelu || map == Map::add_bias || map == Map::scale ||
-                  map == Map::soft_cap) {
+                  map == Map::soft_cap || map == Map::clip) {
       load_pack(in0 + at, left, wide, a);
       HEDDLE_UNROLL
       for (int i = 0; i < kPack; ++i) {
         const float x = a[i] + bias[0][i];
         y[i] = map == Map::scale      ? args.factor * x
                : map == Map::soft_cap ? args.factor * tanhf(x / args.factor)
+               : map == Map::clip     ? (x > args.factor                  ? args.factor
+                                         : args.below && x < -args.factor ? -args.factor
+                                                                          : x)
                : map == Map::add_bias ? x
                : map == Map::silu     ? x * sigmoid(x)
                                       : x * gelu_part(x, args.tanh);
@@ -79,6 +82,13 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kMapThreads) map_rows(MapArgs args) {
         const float bent = tanhf(b[i] / args.factor);
         y[i] = a[i] * (1.0f - bent) * (1.0f + bent);
       }
+      store_pack(out0 + at, left, wide, y);
+    } else if constexpr (map == Map::clip_dgrad) {
+      load_pack(in0 + at, left, wide, a);
+      load_pack(in1 + at, left, wide, b);
+      HEDDLE_UNROLL
+      for (int i = 0; i < kPack; ++i)
+        y[i] = b[i] > args.factor || (args.below && b[i] < -args.factor) ? 0.0f : a[i];
       store_pack(out0 + at, left, wide, y);
     } else if constexpr (map == Map::silu_dgrad || map == Map::gelu_dgrad) {
       load_pack(in0 + at, left, wide, a);
@@ -276,6 +286,8 @@ MAP(add_bias)
 MAP(scale)
 MAP(soft_cap)
 MAP(soft_cap_dgrad)
+MAP(clip)
+MAP(clip_dgrad)
 #undef MAP
 template HEDDLE_KERNEL void sigmoid_gates<float, 1>(GateArgs args);
 template HEDDLE_KERNEL void sigmoid_gates<float, kWarp>(GateArgs args);

@@ -18,7 +18,9 @@ enum class Map {
   add_bias,
   scale,
   soft_cap,
-  soft_cap_dgrad
+  soft_cap_dgrad,
+  clip,
+  clip_dgrad
 };
 
 struct MapArgs {
@@ -27,8 +29,9 @@ struct MapArgs {
   void* out[2];
   float* bias_parts;  // [ceil(T ÷ kMapRows)][columns of the bias]: Σ of the gradient before it is rounded; or null
   int64_t T, W;
-  float factor;  // of `scale`, or the cap of `soft_cap`
+  float factor;  // of `scale`, or the cap of `soft_cap`, or the limit of `clip`
   bool tanh;     // of `gelu`
+  bool below;    // of `clip`
 };
 /// Rows that one thread takes; partial sums of a bias' gradient are over so many.
 constexpr int kMapRows = 16;

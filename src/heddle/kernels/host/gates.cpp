@@ -1,6 +1,8 @@
 // Gates by a sigmoid, soft caps and factors, each in one pass. T rows.
 //   sigmoid_gate: x·σ(gate), each of the gate's columns for a run of x's;  soft_cap: c·tanh(x ÷ c);  scale:
-//   factor·x
+//   factor·x;  clip: x within limits
+#include <limits>
+
 #include "heddle/kernels/host/simd_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "heddle/kernels/host/gates.cpp"
@@ -102,6 +104,38 @@ void soft_cap_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
   });
 }
 
+/// The limits of `clip`, of which the lower may be none.
+struct Limits {
+  V high, low;
+  explicit Limits(const KernelCall& call)
+      : high(set(static_cast<float>(call.op->attributes.number("limit")))),
+        low(call.op->attributes.integer("below") != 0 ? hn::Neg(high)
+                                                      : set(-std::numeric_limits<float>::infinity())) {}
+};
+
+template <class X>
+void clip(const KernelCall& call, int64_t begin, int64_t end) {
+  const Limits limits(call);
+  const X* x = call.in[0].as<const X>() + begin;
+  X* y = call.out[0].as<X>() + begin;
+  sweep(end - begin, [&](int64_t i, auto lanes, auto) HEDDLE_BODY {
+    store(at_least(limits.low, at_most(limits.high, load(x + i, lanes))), y + i, lanes);
+  });
+}
+
+/// dx = dy where x was not cut, else 0.
+template <class X>
+void clip_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
+  const Limits limits(call);
+  const X *dy = call.in[0].as<const X>() + begin, *x = call.in[1].as<const X>() + begin;
+  X* dx = call.out[0].as<X>() + begin;
+  sweep(end - begin, [&](int64_t i, auto lanes, auto) HEDDLE_BODY {
+    const V at = load(x + i, lanes);
+    const auto cut = hn::Or(hn::Gt(at, limits.high), hn::Lt(at, limits.low));
+    store(hn::IfThenElse(cut, set(0.0f), load(dy + i, lanes)), dx + i, lanes);
+  });
+}
+
 template <class X>
 void scale(const KernelCall& call, int64_t begin, int64_t end) {
   const V factor = set(static_cast<float>(call.op->attributes.number("factor")));
@@ -127,6 +161,12 @@ void SoftCap(const KernelCall& call, int64_t begin, int64_t end) {
 void SoftCapDgrad(const KernelCall& call, int64_t begin, int64_t end) {
   by_type<soft_cap_dgrad<bf16>, soft_cap_dgrad<float>>(call, begin, end);
 }
+void Clip(const KernelCall& call, int64_t begin, int64_t end) {
+  by_type<clip<bf16>, clip<float>>(call, begin, end);
+}
+void ClipDgrad(const KernelCall& call, int64_t begin, int64_t end) {
+  by_type<clip_dgrad<bf16>, clip_dgrad<float>>(call, begin, end);
+}
 }  // namespace heddle::kernels::host::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -139,6 +179,8 @@ HWY_EXPORT(SigmoidGateDgradRows);
 HWY_EXPORT(Scale);
 HWY_EXPORT(SoftCap);
 HWY_EXPORT(SoftCapDgrad);
+HWY_EXPORT(Clip);
+HWY_EXPORT(ClipDgrad);
 
 using Piece = void (*)(const KernelCall& call, int64_t begin, int64_t end);
 
@@ -158,6 +200,8 @@ void flat(const KernelCall& call, int64_t tensors, Piece piece) {
 void scale(const KernelCall& call) { flat(call, 2, HWY_DYNAMIC_DISPATCH(Scale)); }
 void soft_cap(const KernelCall& call) { flat(call, 2, HWY_DYNAMIC_DISPATCH(SoftCap)); }
 void soft_cap_dgrad(const KernelCall& call) { flat(call, 3, HWY_DYNAMIC_DISPATCH(SoftCapDgrad)); }
+void clip(const KernelCall& call) { flat(call, 2, HWY_DYNAMIC_DISPATCH(Clip)); }
+void clip_dgrad(const KernelCall& call) { flat(call, 3, HWY_DYNAMIC_DISPATCH(ClipDgrad)); }
 
 }  // namespace
 
@@ -166,7 +210,9 @@ std::vector<KernelEntry> gate_kernels() {
           {"sigmoid_gate_dgrad", "host", "highway", takes<"xxx">, nullptr, sigmoid_gate_dgrad},
           {"scale", "host", "highway", takes<"x">, nullptr, scale},
           {"soft_cap", "host", "highway", takes<"x">, nullptr, soft_cap},
-          {"soft_cap_dgrad", "host", "highway", takes<"xx">, nullptr, soft_cap_dgrad}};
+          {"soft_cap_dgrad", "host", "highway", takes<"xx">, nullptr, soft_cap_dgrad},
+          {"clip", "host", "highway", takes<"x">, nullptr, clip},
+          {"clip_dgrad", "host", "highway", takes<"xx">, nullptr, clip_dgrad}};
 }
 
 }  // namespace heddle::kernels::host

@@ -240,6 +240,28 @@ void soft_cap_dgrad(const KernelCall& call) {
   }
 }
 
+/// y = x up to the limit, and with `below` from −limit on.
+template <class A>
+void clip(const KernelCall& call) {
+  const A limit = static_cast<A>(call.op->attributes.number("limit"));
+  const bool below = call.op->attributes.integer("below") != 0;
+  const Input<A> x(call.in[0]);
+  const Output<A> y(call.out[0]);
+  for (int64_t i = 0; i < call.in[0].elements(); ++i)
+    y[i] = x[i] > limit ? limit : below && x[i] < -limit ? -limit : x[i];
+}
+
+/// dx = dy where x was not cut, else 0.
+template <class A>
+void clip_dgrad(const KernelCall& call) {
+  const A limit = static_cast<A>(call.op->attributes.number("limit"));
+  const bool below = call.op->attributes.integer("below") != 0;
+  const Input<A> dy(call.in[0]), x(call.in[1]);
+  const Output<A> dx(call.out[0]);
+  for (int64_t i = 0; i < call.in[0].elements(); ++i)
+    dx[i] = x[i] > limit || (below && x[i] < -limit) ? A(0) : dy[i];
+}
+
 }  // namespace
 
 std::vector<KernelEntry> mlp_kernels() {
@@ -256,7 +278,9 @@ std::vector<KernelEntry> mlp_kernels() {
           entry("sigmoid_gate", by_type<in0, sigmoid_gate<float>, sigmoid_gate<double>>),
           entry("sigmoid_gate_dgrad", by_type<in0, sigmoid_gate_dgrad<float>, sigmoid_gate_dgrad<double>>),
           entry("soft_cap", by_type<in0, soft_cap<float>, soft_cap<double>>),
-          entry("soft_cap_dgrad", by_type<in0, soft_cap_dgrad<float>, soft_cap_dgrad<double>>)};
+          entry("soft_cap_dgrad", by_type<in0, soft_cap_dgrad<float>, soft_cap_dgrad<double>>),
+          entry("clip", by_type<in0, clip<float>, clip<double>>),
+          entry("clip_dgrad", by_type<in0, clip_dgrad<float>, clip_dgrad<double>>)};
 }
 
 }  // namespace heddle::kernels::reference

@@ -214,6 +214,31 @@ Shape qwen3_next() {
   return s;
 }
 
+// Kimi-Linear: three layers of Kimi Delta Attention to one of latent attention, which the last one has too.
+Shape kimi_linear() {
+  Shape s = latent(llama("Kimi-Linear-48B-A3B", 2304, 27, 32, 32, 9216, 163840), 0);
+  s.positions = Positions::none;
+  s.recurrence = Recurrence::kimi_delta;
+  s.full_attention_interval = 4;
+  s.full_attention_last = true;
+  s.linear_num_key_heads = s.linear_num_value_heads = 32;
+  s.linear_key_head_dim = s.linear_value_head_dim = 128;
+  s.routed_scaling_factor = 2.446;
+  return with_sigmoid_scores(with_experts(std::move(s), 256, 8, 1024, 1024, 1));
+}
+
+// MiniMax-01: seven layers of lightning attention to one of attention.
+Shape minimax_01() {
+  Shape s = with_head_dim(llama("MiniMax-01", 6144, 80, 64, 8, 9216, 200064), 128);
+  s.recurrence = Recurrence::lightning;
+  s.norm_places = NormPlaces::stream;
+  s.full_attention_interval = 8;
+  s.linear_num_key_heads = s.linear_num_value_heads = 64;
+  s.linear_key_head_dim = s.linear_value_head_dim = 128;
+  s.full_attn_alpha_factor = s.linear_attn_alpha_factor = s.mlp_alpha_factor = 3.5565588200778455;
+  return with_experts(std::move(s), 32, 2, 9216, 0);
+}
+
 // Windows in all layers but one of `every`, norms before and after each block.
 Shape gemma(Shape s, int64_t head_dim, int64_t window, int64_t every) {
   s.head_dim = head_dim;
@@ -227,6 +252,27 @@ Shape minimax_m2() {
   Shape s = with_head_dim(llama("MiniMax-M2", 3072, 62, 48, 8, 1536, 200064), 128);
   s.qk_norm = s.qk_norm_all_heads = true;
   return with_sigmoid_scores(with_experts(std::move(s), 256, 8, 1536));
+}
+
+Shape ling(const char* name, int64_t hidden, int64_t layers, int64_t heads, int64_t kv_heads, int64_t ffn,
+           int64_t dense) {
+  Shape s = with_experts(qwen3(llama(name, hidden, layers, heads, kv_heads, ffn, 157184)), 256, 8, hidden / 4,
+                         hidden / 4, dense);
+  s.partial_rotary_factor = 0.5;
+  s.n_group = 8, s.topk_group = 4;
+  return with_sigmoid_scores(std::move(s));
+}
+
+// Step-3.5-Flash: three layers of four with a window and more heads, a gate a head.
+Shape step35() {
+  Shape s = with_experts(qwen3(llama("Step-3.5-Flash", 4096, 45, 64, 8, 11264, 128896)), 288, 8, 1280, 1280, 3);
+  s.attention_gate = AttentionGate::head;
+  s.sliding_window = 512;
+  s.full_attention_interval = 4, s.full_attention_offset = 1;
+  s.window_attention_heads = 96;
+  s.experts_limit = 7, s.experts_limit_layer = 43;
+  s.mlp_limit = 16, s.mlp_limit_layer = 44;
+  return with_sigmoid_scores(std::move(s));
 }
 
 // Llama 4 alternates dense feed-forward blocks and experts; here the dense ones lead.
@@ -290,6 +336,8 @@ std::vector<Shape> make_presets() {
       tied(qwen3(llama("Qwen3-1.7B", 2048, 28, 16, 8, 6144, 151936))),
       tied(qwen3(llama("Qwen3-4B", 2560, 36, 32, 8, 9728, 151936))),
       qwen3_next(),
+      kimi_linear(),
+      minimax_01(),
       tied(with_qkv_bias(llama("Qwen2.5-0.5B", 896, 24, 14, 2, 4864, 151936))),
       tied(with_qkv_bias(llama("Qwen2.5-1.5B", 1536, 28, 12, 2, 8960, 151936))),
       tied(with_qkv_bias(llama("Qwen2.5-3B", 2048, 36, 16, 2, 11008, 151936))),
@@ -303,6 +351,10 @@ std::vector<Shape> make_presets() {
       glm45("GLM-4.5", 5120, 92, 12288, 160, 1536, 3, true),
       glm45("GLM-4.5-Air", 4096, 46, 10944, 128, 1408, 1, false),
       minimax_m2(),
+      ling("Ling-mini-2.0", 2048, 20, 16, 4, 5120, 1),
+      ling("Ling-flash-2.0", 4096, 32, 32, 4, 9216, 1),
+      ling("Ling-1T", 8192, 80, 64, 8, 18432, 4),
+      step35(),
       gemma(llama("Gemma-2-9B", 3584, 42, 16, 8, 14336, 256000), 256, 4096, 2),
       gemma(llama("Gemma-2-27B", 4608, 46, 32, 16, 36864, 256000), 128, 4096, 2),
       gemma(qwen3(llama("Gemma-3-27B", 5376, 62, 32, 16, 21504, 262208)), 128, 1024, 6),

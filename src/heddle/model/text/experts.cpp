@@ -252,7 +252,7 @@ Outputs run(Writer& w, ValueId x_TH, const Routing& r, ValueId q_SH, ValueId off
       in.push_back(copies.bias == none ? fetch(w, in[1], copies.placement, "u_bias") : copies.bias);
     u_S2F = w.op("add_expert_bias", in, {"u"})[0];
   }
-  const ValueId a_SF = gated_activation(w, u_S2F, "a");
+  const ValueId a_SF = gated_activation(w, u_S2F, c.experts_limit_of(w.layer()), "a");
   part.reset();
   part.emplace(w, OpPart::expert_down);
   out.e_SH = expert_product(w, a_SF, down_weight(w, prefix), offsets, copies.placement, copies.down, "e");

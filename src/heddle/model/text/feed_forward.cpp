@@ -22,7 +22,7 @@ ValueId with_gelu(Writer& w, ValueId x_TH, const std::string& prefix, int64_t wi
 
 }  // namespace
 
-ValueId gated_activation(Writer& w, ValueId u, const std::string& name) {
+ValueId gated_activation(Writer& w, ValueId u, double limit, const std::string& name) {
   const ModelConfig& c = w.config();
   if (c.swiglu_limit > 0)
     return w.op("clamped_swiglu", {u}, {name}, {{"alpha", c.swiglu_alpha}, {"limit", c.swiglu_limit}})[0];
@@ -30,7 +30,10 @@ ValueId gated_activation(Writer& w, ValueId u, const std::string& name) {
   const auto parts = w.op("split", {u}, {name + "_gate", name + "_up"}, {{"first", width}});
   if (c.activation != Activation::geglu && c.activation != Activation::geglu_tanh) {
     const ValueId s = w.op("silu", {parts[0]}, {name + "_silu"})[0];
-    return w.op("multiply", {s, parts[1]}, {name})[0];
+    if (limit == 0) return w.op("multiply", {s, parts[1]}, {name})[0];
+    const ValueId g = w.op("clip", {s}, {name + "_gate_cut"}, {{"limit", limit}, {"below", int64_t{0}}})[0];
+    const ValueId v = w.op("clip", {parts[1]}, {name + "_up_cut"}, {{"limit", limit}, {"below", int64_t{1}}})[0];
+    return w.op("multiply", {g, v}, {name})[0];
   }
   const ValueId g = gelu(w, parts[0], c.activation == Activation::geglu_tanh, name + "_gelu");
   return w.op("multiply", {g, parts[1]}, {name})[0];
@@ -51,7 +54,7 @@ ValueId feed_forward(Writer& w, ValueId x_TH, const std::string& prefix, int64_t
                    {{prefix + "gate_proj.bias", 0, width}, {prefix + "up_proj.bias", width, width}},
                    {{0, ir::Axis::tp, 2}});
   }
-  return w.row_linear(gated_activation(w, u, name + "_a"), of, prefix, "down_proj", width, name, bias);
+  return w.row_linear(gated_activation(w, u, w.config().mlp_limit_of(w.layer()), name + "_a"), of, prefix, "down_proj", width, name, bias);
 }
 
 }  // namespace heddle::model

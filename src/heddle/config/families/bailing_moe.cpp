@@ -1,0 +1,188 @@
+// Ling 2.0 and Ring 2.0: grouped attention with normed queries and keys that are turned in part, DeepSeek-V3's
+// router and shared experts. Queries, keys and values are one matrix in its files.
+//
+// Sources: modeling_bailing_moe_v2.py and the config.json files released with Ling-mini-2.0, Ling-flash-2.0 and
+// Ling-1T (arXiv 2510.22115), gone through key by key.
+#include <algorithm>
+#include <array>
+
+#include "heddle/base/error.h"
+#include "heddle/config/families/expert_names.h"
+#include "heddle/config/families/grouped_keys.h"
+#include "heddle/formats/json_text.h"
+
+namespace heddle::config {
+
+namespace {
+
+using model::AttentionBias;
+using model::ModelConfig;
+
+// "rotary_dim", in place of the part of a head, or beside it where both say the same.
+void rewrite(Json& root, const std::string& place) {
+  join_names(root, place, {{"num_local_experts", "num_experts"}});
+  const Json width = root.value("rotary_dim", Json()), head = root.value("head_dim", Json());
+  if (width.is_null()) return;
+  if (!width.is_number_integer() || width <= 0)
+    config_error("{}: 'rotary_dim' is {}, a whole number above 0 is expected", place, formats::shown(width));
+  if (!head.is_number() || head <= 0) return;  // refused where it is read
+  const double part = width.get<double>() / head.get<double>();
+  Json& factor = root["partial_rotary_factor"];
+  if (factor.is_null()) factor = part;
+  if (factor != part) {
+    config_error("{}: 'rotary_dim' is {} of {}, and 'partial_rotary_factor' is {}: they are one key", place,
+                 formats::shown(width), formats::shown(head), formats::shown(factor));
+  }
+}
+
+// One gate stays as it is; several sum to one.
+void derive(ModelConfig& c) { c.norm_topk_prob = c.num_experts_per_tok > 1; }
+
+PublishedKey qkv_bias() {
+  return {.name = "use_qkv_bias",
+          .ours = "attention_bias",
+          .read =
+              [](const JsonKeys& keys, ModelConfig& c) {
+                c.attention_bias = keys.boolean("use_qkv_bias", false) ? AttentionBias::qkv : AttentionBias::none;
+              },
+          .write =
+              [](const ModelConfig& c) { return nlohmann::ordered_json(c.attention_bias != AttentionBias::none); }};
+}
+
+// Where neither dots.llm1 nor GLM-4.5 is meant: both groups of experts and parts of heads without positions.
+bool holds(const ModelConfig& c) {
+  ModelConfig same = c;
+  derive(same);
+  return same == c && !c.is_latent() && c.has_experts() && c.qk_norm && !c.qk_norm_all_heads && c.sigmoid_scores &&
+         c.topk_bias && c.attention_bias != AttentionBias::all && c.partial_rotary_factor < 1 && c.n_group > 1 &&
+         c.num_nextn_predict_layers == 0;
+}
+
+std::string spelt(std::string name) {
+  return respelt(std::move(name), {{"model.embed_tokens.", "model.word_embeddings."},
+                                   {".self_attn.q_norm.", ".attention.query_layernorm."},
+                                   {".self_attn.k_norm.", ".attention.key_layernorm."},
+                                   {".self_attn.o_proj.", ".attention.dense."},
+                                   {".mlp.gate.e_score_correction_bias", ".mlp.gate.expert_bias"}});
+}
+
+// Rows of queries, of keys and of values.
+std::optional<ReleasedPlace> stacked(const std::string& name, const std::vector<int64_t>& shape, int64_t,
+                                     const JoinedRows& joined) {
+  constexpr std::array<std::string_view, 3> kParts{".self_attn.q_proj.", ".self_attn.k_proj.",
+                                                   ".self_attn.v_proj."};
+  for (const std::string_view part : kParts) {
+    const size_t at = name.find(part);
+    if (at == std::string::npos || shape.empty()) continue;
+    const int64_t columns = shape.size() > 1 ? shape[1] : 1;
+    ReleasedPlace place{.name = name,
+                        .shape = shape,
+                        .first = joined.first * columns,
+                        .row_step = shape.size() > 1 ? columns : shape[0],
+                        .is_whole = false};
+    place.name.replace(at, part.size(), ".attention.query_key_value.");
+    place.shape[0] = joined.rows;
+    return place;
+  }
+  return std::nullopt;
+}
+
+ModelConfig base() {
+  ModelConfig c = grouped_base();
+  c.qk_norm = c.sigmoid_scores = c.topk_bias = true;
+  c.rope_theta = 600000;
+  return c;
+}
+
+ModelConfig sized(int64_t hidden, int64_t layers, int64_t heads, int64_t kv_heads, int64_t width, int64_t dense) {
+  ModelConfig c = base();
+  c.vocab_size = 157184;
+  c.hidden_size = hidden;
+  c.num_hidden_layers = layers;
+  c.intermediate_size = width;
+  c.first_k_dense_replace = dense;
+  c.max_position_embeddings = 32768;
+  c.num_attention_heads = heads;
+  c.num_key_value_heads = kv_heads;
+  c.head_dim = 128;
+  c.partial_rotary_factor = 0.5;
+  c.n_routed_experts = 256;
+  c.num_experts_per_tok = 8;
+  c.n_shared_experts = 1;
+  c.moe_intermediate_size = hidden / 4;
+  c.n_group = 8;
+  c.topk_group = 4;
+  c.routed_scaling_factor = 2.5;
+  return c;
+}
+
+Family common(const char* model_type) {
+  Family f;
+  f.architecture = "BailingMoeV2ForCausalLM";
+  f.model_type = model_type;
+  f.base = base();
+  f.keys = grouped_keys(1e-6);
+  const std::vector<PublishedKey> more{
+      qkv_bias(),
+      partial_rotary_key(1.0),
+      key("first_k_dense_replace", "first_k_dense_replace", 0),
+      key("num_experts", "n_routed_experts"),
+      key("num_experts_per_tok"),
+      key("num_shared_experts", "n_shared_experts", 0, 0),
+      key("moe_intermediate_size"),
+      key("n_group", "n_group", 8),
+      key("topk_group", "topk_group", 4),
+      key("routed_scaling_factor", "routed_scaling_factor", 1.0),
+      fixed("use_bias", false),
+      fixed("use_qk_norm", true),
+      fixed("norm_topk_prob", true),
+      fixed("score_function", "sigmoid"),
+      fixed("moe_router_enable_expert_bias", true),
+      fixed("num_nextn_predict_layers", 0),
+  };
+  f.keys.insert(f.keys.end(), more.begin(), more.end());
+  for (PublishedKey& each : f.keys) {  // the released code has defaults of its own for these: they must be there
+    if (each.name == "head_dim" || each.name == "num_key_value_heads") each = key(each.name.c_str());
+  }
+  f.said = {"norm_topk_prob"};
+  f.only = {off("use_bias", "a bias of attention's output is not built"),
+            is("use_qk_norm", true, "queries and keys are normed"),
+            is("use_rmsnorm", true, "norms are root-mean-square norms"),
+            is("norm_topk_prob", true, "gates sum to one before scaling"),
+            is("score_function", "sigmoid", "scores are sigmoids"),
+            is("moe_router_enable_expert_bias", true, "the choice has a bias"),
+            off("num_nextn_predict_layers",
+                "layers of further tokens that begin from the last norm's rows are not built"),
+            off("embedding_dropout", "dropout is not built"),
+            off("output_dropout", "dropout is not built"),
+            {"moe_shared_expert_intermediate_size",
+             [](const Json& v, const Json& root) { return v == root.value("moe_intermediate_size", Json()); },
+             "shared experts are as wide as the others"}};
+  f.read_besides = {"num_local_experts", "rotary_dim", "router_dtype", "mtp_loss_scaling_factor",
+                    "output_router_logits"};
+  f.rewrite = rewrite;
+  f.adopt = adopt_router_loss;
+  f.derive = derive;
+  f.spelt = spelt;
+  f.stacked = stacked;
+  return f;
+}
+
+}  // namespace
+
+Family bailing_moe() {
+  Family f = common("bailing_moe");
+  f.holds = holds;
+  f.presets = {{"ling-mini-2.0", sized(2048, 20, 16, 4, 5120, 1)},
+               {"ling-flash-2.0", sized(4096, 32, 32, 4, 9216, 1)},
+               {"ling-1t", sized(8192, 80, 64, 8, 18432, 4)}};
+  return f;
+}
+
+Family bailing_moe_v2() {
+  Family f = common("bailing_moe_v2");
+  f.holds = [](const ModelConfig&) { return false; };  // it is written as bailing_moe
+  return f;
+}
+
+}  // namespace heddle::config
