@@ -52,6 +52,7 @@ VENDOR = {
     "oneapi/dnnl": ["kernels/host"], "dnnl": ["kernels/host"], "hwy/": ["kernels/host"],
     "mpi.h": ["comm/mpi"], "nccl.h": ["comm/nccl"],
     "cuda": ["device/cuda", "kernels/cuda", "comm/nccl"], "cublas": ["kernels/cuda"], "cutlass": ["kernels/cuda/cutlass"], "cudnn": ["kernels/cuda"],
+    "hip/": ["device/hip"], "rccl": ["device/hip"],
     "omp.h": ["kernels/host", "device/host"], "immintrin.h": ["kernels/host"],
     "toml++": ["formats", "config", "cli", "advisor/answer"],
     "nlohmann": ["formats", "data", "config", "train", "observe", "planner", "session", "job", "cli",

@@ -22,7 +22,8 @@ int main() {
   for (const device::LibraryUse use :
        {device::LibraryUse::products, device::LibraryUse::messages, device::LibraryUse::attention}) {
     const device::LibraryNames& names = device::library_names(use);
-    fmt::print("row: {} {} {}\n", static_cast<int>(names.use), names.vendor == device::kVendor ? "own" : "other", names.name);
+    fmt::print("row: {} {} {}\n", static_cast<int>(names.use), names.vendor == device::kVendor ? "own" : "other",
+               names.name);
   }
   return 0;
 }

@@ -151,11 +151,12 @@ std::vector<Finding> backend_findings() {
   const bool nvidia = device::kVendor == device::Vendor::nvidia;
   const std::string driver = nvidia ? first_line("/proc/driver/nvidia/version") : "";
   const Support cuda = device::cuda_available();
-  all.push_back({cuda || driver.empty(), "device cuda",
-                 cuda ? fmt::format("a GPU of {} a rank{}", vendor.company, driver.empty() ? "" : " (" + driver + ")")
-                      : fmt::format("not available: {}{}{}", cuda.reason,
-                                    nvidia && driver.empty() ? "; this machine has no NVIDIA driver" : "",
-                                    driver.empty() ? "" : "; " + driver)});
+  all.push_back(
+      {cuda || driver.empty(), "device cuda",
+       cuda ? fmt::format("a GPU of {} a rank{}", vendor.company, driver.empty() ? "" : " (" + driver + ")")
+            : fmt::format("not available: {}{}{}", cuda.reason,
+                          nvidia && driver.empty() ? "; this machine has no NVIDIA driver" : "",
+                          driver.empty() ? "" : "; " + driver)});
   const kernels::VendorLibrary products = kernels::cuda_product_library();
   all.push_back({products.there || !cuda, "products on cuda", products.text});
   const kernels::VendorLibrary attention = kernels::cuda_attention_library();
@@ -172,8 +173,9 @@ std::vector<Finding> backend_findings() {
   const comm::StreamingAccelerators streaming = comm::streaming_accelerators();
   all.push_back({true, "data streaming", streaming.text()});
   const Support nccl = cuda ? comm::device_world_available() : Support::no("no CUDA device");
-  all.push_back(
-      {nccl || !cuda, fmt::format("messages by {}", device::library_names(device::LibraryUse::messages).name), nccl ? "ranks on GPUs" : fmt::format("not available: {}", nccl.reason)});
+  all.push_back({nccl || !cuda,
+                 fmt::format("messages by {}", device::library_names(device::LibraryUse::messages).name),
+                 nccl ? "ranks on GPUs" : fmt::format("not available: {}", nccl.reason)});
   return all;
 }
 
@@ -249,15 +251,18 @@ struct BackendColumn {
 };
 constexpr BackendColumn kColumns[] = {{"host, bf16", "host", "bf16"}, {"host, f32", "host", "f32"}};
 
-// The libraries of the vendor that this program is built for, as it finds them here: each with the name that it looks for.
+// The libraries of the vendor that this program is built for, as it finds them here: each with the name that it
+// looks for.
 std::vector<Finding> vendor_findings() {
-  const kernels::VendorLibrary products = kernels::cuda_product_library(), attention = kernels::cuda_attention_library();
+  const kernels::VendorLibrary products = kernels::cuda_product_library(),
+                               attention = kernels::cuda_attention_library();
   return {{products.there, "library of products", products.text},
           {attention.there, "library of attention", attention.text},
           {comm::device_world_available().ok, "library of messages", comm::device_world_text()}};
 }
 
-// Facts that the devices report, then the behaviour of one of them; without a device, the libraries beside the facts.
+// Facts that the devices report, then the behaviour of one of them; without a device, the libraries beside the
+// facts.
 std::vector<Finding> device_findings(const std::string& backend) {
   std::vector<Finding> all;
   if (backend == "cuda") {

@@ -1,5 +1,6 @@
 // The vendors of devices that run CUDA's source, and their libraries by name. A build is for one vendor
-// (HEDDLE_VENDOR: nvidia, metax or amd). It links none of these libraries: it opens them when a run first needs them.
+// (HEDDLE_VENDOR: nvidia, metax or amd). It links none of these libraries: it opens them when a run first needs
+// them.
 //
 // Sources: NVIDIA's toolkit; the libraries and headers of MXMACA 3.7 (/opt/maca/lib, /opt/maca/include), as
 // vLLM-metax and FlagCX open them; ROCm 6 and 7 (RCCL keeps NCCL's names).
@@ -69,10 +70,11 @@ constexpr const VendorWords& vendor_words(Vendor vendor = kVendor) { return kVen
 /// A vendor's library, opened, and its functions.
 class OpenedLibrary {
  public:
-  /// Looks for the file `named` by the user (null: none), for what the loader finds, and for the file `built`, where
-  /// it lay when the program was built ("": nowhere). `major`: the major release of the headers.
+  /// Looks for the file `named` by the user (null: none), for what the loader finds, and for the file `built`,
+  /// where it lay when the program was built ("": nowhere). `major`: the major release of the headers.
   OpenedLibrary(const LibraryNames& names, int major, const char* named, const char* built)
-      : names_(names), file_(fmt::format(fmt::runtime(names.file), major)),
+      : names_(names),
+        file_(fmt::format(fmt::runtime(names.file), major)),
         library_({named == nullptr ? "" : named, file_.c_str(), built}) {}
 
   /// Null where no file was found.
@@ -98,9 +100,9 @@ class OpenedLibrary {
 /// Why own kernels do the work of this library: this program never calls it, or was built without its headers.
 inline std::string unused_text(LibraryUse use, std::string_view headers, std::string_view instead) {
   const LibraryNames& names = library_names(use);
-  return names.why_not == nullptr ? fmt::format("built without {}: {}", headers, instead)
-                                  : fmt::format("{} ({}) is not used, since {}: {}", names.name, names.file,
-                                                names.why_not, instead);
+  return names.why_not == nullptr
+             ? fmt::format("built without {}: {}", headers, instead)
+             : fmt::format("{} ({}) is not used, since {}: {}", names.name, names.file, names.why_not, instead);
 }
 
 }  // namespace heddle::device

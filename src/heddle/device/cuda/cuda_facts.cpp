@@ -18,15 +18,17 @@ DeviceFact driver_fact() {
   check_cuda(cudaDriverGetVersion(&driver), "asking for the driver's version");
   check_cuda(cudaRuntimeGetVersion(&runtime), "asking for the runtime's version");
   if (driver == 0) {
-    return {false, "driver", fmt::format("none; this program is built for {} {}", kWords.platform, release(runtime)),
+    return {false, "driver",
+            fmt::format("none; this program is built for {} {}", kWords.platform, release(runtime)),
             fmt::format("install a driver of {} for {} {} or later", kWords.company, kWords.platform,
                         release(runtime))};
   }
   // A driver runs every release of its own major.
   const bool good = driver / 1000 >= runtime / 1000;
-  return {good, "driver",
-          fmt::format("for {} {}; this program is built for {}", kWords.platform, release(driver), release(runtime)),
-          good ? "" : fmt::format("install a driver for {} {} or later", kWords.platform, runtime / 1000)};
+  return {
+      good, "driver",
+      fmt::format("for {} {}; this program is built for {}", kWords.platform, release(driver), release(runtime)),
+      good ? "" : fmt::format("install a driver for {} {} or later", kWords.platform, runtime / 1000)};
 }
 
 DeviceFact fact_of(int device) {

@@ -26,7 +26,8 @@ CublasLt open_cublaslt() {
     return l;
   }
   // Search order: what the user names, what the loader finds, and where it was when this was built.
-  device::OpenedLibrary library(kNames, CUBLAS_VER_MAJOR, std::getenv("HEDDLE_CUBLASLT_PATH"), HEDDLE_CUBLASLT_PATH);
+  device::OpenedLibrary library(kNames, CUBLAS_VER_MAJOR, std::getenv("HEDDLE_CUBLASLT_PATH"),
+                                HEDDLE_CUBLASLT_PATH);
   if (library.handle() == nullptr) {
     l.text = fmt::format("{} is not found (HEDDLE_CUBLASLT_PATH names a file)", library.file());
     return l;
@@ -53,7 +54,8 @@ CublasLt open_cublaslt() {
     l.release = fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
     l.text = fmt::format("{} {} ({})", kNames.name, l.release, file);
     // Other vendors' libraries have releases of their own under CUDA's headers.
-    const int major = device::kVendor == device::Vendor::nvidia ? static_cast<int>(version / 10000) : CUBLAS_VER_MAJOR;
+    const int major =
+        device::kVendor == device::Vendor::nvidia ? static_cast<int>(version / 10000) : CUBLAS_VER_MAJOR;
     const std::string other = device::other_major(major, CUBLAS_VER_MAJOR);
     l.there = other.empty();
     if (!l.there) l.text += ": " + other;

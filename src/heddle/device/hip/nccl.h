@@ -1,0 +1,3 @@
+// RCCL has the names of NCCL.
+#pragma once
+#include <rccl/rccl.h>
