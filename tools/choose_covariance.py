@@ -32,6 +32,7 @@ class Rows:
     def __init__(self):
         rows = list(csv.DictReader(open(POINTS / "calibration.csv")))
         self.y = numpy.array([float(r["log_ratio"]) for r in rows])
+        self.noise = numpy.array([float(r["noise"]) for r in rows])  # by the variances that made the file
 
         def same(key):
             codes = numpy.unique([str(key(r)) for r in rows], return_inverse=True)[1]
@@ -51,7 +52,7 @@ class Rows:
         near, twin, day = numpy.exp(-far / 8), numpy.exp(-far / 0.5), numpy.exp(-years)
         software = family * framework * bits
         self.parts = {
-            "kMaker": maker, "kSharesLinear": maker * linear, "kShares": maker * numpy.exp(-apart / (2 * 0.15 ** 2)),
+            "kShares": maker * numpy.exp(-apart / (2 * 0.15 ** 2)),
             "kDevicePrecision": device * same(lambda r: r["precision"]), "kModel": model, "kLayout": family * near,
             "kFamilyBits": family * bits, "kExpertsSoftware": family * framework * same(lambda r: r["experts"]),
             "kSoftware": software * day, "kSharesSoftware": software * linear,
@@ -65,12 +66,7 @@ class Rows:
     def expected(self, v):
         """For each way of holding out, what is expected of each row."""
         covariance = sum(v[name] * part for name, part in self.parts.items())
-        noise = numpy.full(len(self.y), v["kNoise"])
-        for _ in range(3):  # as GaussianProcess::noise_of
-            inverse = numpy.linalg.inv(covariance + numpy.diag(noise))
-            off, deviation = inverse @ self.y / numpy.diag(inverse), numpy.diag(inverse) ** -0.5
-            away = abs(off) / numpy.maximum(deviation, 0.03) / 1.5
-            noise = v["kNoise"] * numpy.clip(away ** 2, 1, 400)
+        noise = self.noise * v["kNoise"] / self.noise.min()
         inverse = numpy.linalg.inv(covariance + numpy.diag(noise))
         weights = inverse @ self.y
         for by, group in self.groups.items():

@@ -11,6 +11,7 @@
 #include "advisor/points/baselines.h"
 #include "advisor/points/prediction.h"
 #include "heddle/base/error.h"
+#include "heddle/cost/device_time.h"
 
 namespace heddle::advisor {
 namespace {
@@ -112,6 +113,46 @@ TEST(Points, EveryDeviceIsPredicted) {
   }
 }
 
+// Of one row: its model, software and layout.
+Job job_of(const std::string& header, const std::string& row) {
+  return predicted(header + ",gpus,pp,mbs,gbs,seq", row + ",8,1,1,64,4096").point.job;
+}
+
+TEST(Points, ACountInTheNameTellsGatedBlocks) {
+  const std::string header = "hidden,layers,heads,kv_heads,ffn,tp";
+  EXPECT_TRUE(job_of(header, "GPT 15.6B,MI355X,6144,40,48,8,16384,1").shape.has_gated_mlp());
+  EXPECT_FALSE(job_of(header, "GPT 11.7B,MI355X,6144,40,48,8,16384,1").shape.has_gated_mlp());
+  EXPECT_FALSE(job_of(header, "GPT3-175B,H100,12288,96,96,96,49152,8").shape.has_gated_mlp());
+  EXPECT_FALSE(job_of(header, "GPT,H100,6144,40,48,8,16384,1").shape.has_gated_mlp());
+}
+
+TEST(Points, TensorRanksShareExpertsByDefaultOfTheFramework) {
+  EXPECT_EQ(job_of("software,tp,ep,etp", "Mixtral-8x7B,Ascend 910B,mindspeed,4,2,").mesh.etp, 4);
+  EXPECT_EQ(job_of("software,tp,ep,etp", "Mixtral-8x7B,Ascend 910B,mindspeed,4,2,1").mesh.etp, 1);
+  EXPECT_EQ(job_of("software,tp,ep,etp", "Mixtral-8x7B,Ascend 910B,mindspeed,4,8,").mesh.etp, 1);  // no ranks left
+  EXPECT_EQ(job_of("software,tp,ep,etp", "Mixtral-8x7B,H100,megatron-bridge,4,2,").mesh.etp, 1);
+}
+
+TEST(Points, AttentionIsAsFastAsItsKernels) {
+  const auto speed = [](const std::string& device, const std::string& software, const std::string& extra) {
+    return job_of("software,extra,tp", "LLAMA3_8B," + device + "," + software + "," + extra + ",1")
+        .software.attention_speed;
+  };
+  EXPECT_EQ(speed("MI355X", "primus", "turbo attention"), 1);
+  EXPECT_EQ(speed("MI355X", "primus", ""), 0.65);
+  EXPECT_EQ(speed("H100", "megatron", ""), 1);
+  EXPECT_LT(speed("MI355X running gfx942 kernels (not native)", "megatron", ""), 0.1);
+  // Kernels of before FlashAttention-3 gain nothing beyond 8,192 positions.
+  const auto long_speed = [](int sequence) {
+    const Job job = predicted("software,gpus,tp,pp,mbs,gbs,seq",
+                              fmt::format("LLAMA3_8B,H100,torchtitan,8,1,1,1,8,{}", sequence))
+                        .point.job;
+    return job.software.attention_speed * cost::attention_s(job.device, 1e12, 8192, 128) /
+           cost::attention_s(job.device, 1e12, sequence, 128);
+  };
+  EXPECT_NEAR(long_speed(131072) / long_speed(8192), 1, 1e-9);
+}
+
 TEST(Release, ColumnsThenWords) {
   const auto read = [](const char* source, const char* software = "", const char* released = "") {
     return read_release({source, software, "", released, ""});
@@ -149,7 +190,7 @@ TEST(GaussianProcess, InterpolatesAndHoldsOut) {
   EXPECT_NEAR(expected(50).mean, 0, 1e-9);  // nothing is near: the trend, which is none
   EXPECT_NEAR(expected(50).deviation, 1, 1e-3);
   // Held out in closed form as by a process that never had them.
-  const std::vector<Expected> held = process.held_out({0, 1, 1, 2}, 1e-4);
+  const std::vector<Expected> held = process.held_out({0, 1, 1, 2}, std::vector<double>(4, 1e-4));
   const GaussianProcess others({1, near(0, 5), near(5, 0), 1}, {1e-4, 1e-4}, {1, -1});
   const Expected direct = others.at({near(0, 1), near(5, 1)}, 1, 1e-4);
   EXPECT_NEAR(held[1].mean, direct.mean, 1e-9);
@@ -157,7 +198,8 @@ TEST(GaussianProcess, InterpolatesAndHoldsOut) {
   // A value that disagrees with its neighbours counts as noisier.
   std::vector<double> alike(36, 0.9);
   for (size_t i = 0; i < 6; ++i) alike[i * 6 + i] = 1;
-  const std::vector<double> noise = GaussianProcess::noise_of(alike, 0.01, {0, 0.1, 0, -0.1, 0, 3});
+  const std::vector<double> noise =
+      GaussianProcess::noise_of(alike, std::vector<double>(6, 0.01), {0, 0.1, 0, -0.1, 0, 3});
   EXPECT_GT(noise[5], 10 * noise[0]);
 }
 
@@ -175,7 +217,7 @@ TEST(Calibration, LeansOnRowsThatAreNear) {
   const double raw = points[0].tokens_per_s.value;
   const Calibrations fitted = calibrate(points);
   hold_out(points, fitted, HoldOut::models);  // one model: nothing is left to calibrate with
-  EXPECT_DOUBLE_EQ(points[0].tokens_per_s.value, raw);
+  EXPECT_NEAR(points[0].tokens_per_s.value / raw, 1, 1e-12);
   points = predict_points(table, fitted);
   EXPECT_NEAR(points[0].tokens_per_s.value, 10000, 250);
   const PredictedPoint other = predict_points(measured({{"H200", 1}}), fitted)[0],
@@ -190,6 +232,18 @@ TEST(Calibration, LeansOnRowsThatAreNear) {
   EXPECT_LT(part(other, alone), 1);
   EXPECT_LT(part(far, far_alone), part(other, alone) / 2);
   EXPECT_GT(far.tokens_per_s.high / far.tokens_per_s.low, other.tokens_per_s.high / other.tokens_per_s.low);
+}
+
+TEST(Calibration, RowsWithoutALayoutPullLess) {
+  const auto after = [](const std::string& tp) {
+    const PointTable table = read_points("model,hw,gpus,tp,pp,mbs,gbs,seq,tokens_per_s_per_gpu\nLLAMA3_8B,H100,8," +
+                                             tp + "," + tp + ",1,128,8192,5000\n",
+                                         "f.csv");
+    const Calibrations fitted = calibrate(predict_points(table, Calibrations{}));
+    return predict_points(measured({{"H100", 1}}), fitted)[0].tokens_per_s.value;
+  };
+  const double alone = predict_points(measured({{"H100", 1}}), Calibrations{})[0].tokens_per_s.value;
+  EXPECT_GT(std::log(alone / after("1")), 1.3 * std::log(alone / after("")));
 }
 
 TEST(Calibration, IsTheSameInAnyOrderOfRows) {
@@ -262,8 +316,8 @@ TEST(Prediction, HoldsOnMeasuredRowsThatItHasNotSeen) {
     HoldOut by;
     double median, p90;
   };
-  for (const Limit& limit : {Limit{HoldOut::rows, 0.045, 0.24}, Limit{HoldOut::models, 0.095, 0.46},
-                             Limit{HoldOut::sources, 0.10, 0.48}}) {
+  for (const Limit& limit : {Limit{HoldOut::rows, 0.045, 0.24}, Limit{HoldOut::models, 0.09, 0.32},
+                             Limit{HoldOut::sources, 0.09, 0.33}}) {
     std::vector<PredictedPoint> held = points;
     hold_out(held, fitted, limit.by);
     const ErrorSummary e = time_errors(held);

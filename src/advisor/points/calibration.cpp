@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kLogLimit = 3;  // a ratio beyond 20 or below 1/20 is no calibration
 constexpr double kWithin =
-    0.82;                       // part of the scores between an interval's ends, so that it holds 80 % of new rows
+    0.83;                       // part of the scores between an interval's ends, so that it holds 80 % of new rows
 constexpr size_t kAlike = 150;  // scores that an interval leans on
 
 constexpr int kOtherDevice = 2;  // how near rows are: of no row on the device
@@ -83,10 +83,16 @@ void Calibration::solve() {
       covariances[i * n + j] = covariances[j * n + i] = covariance(rows_[i].traits, rows_[j].traits);
   }
   if (n > 0 && noise[0] == 0) {
-    noise = GaussianProcess::noise_of(covariances, noise_variance(), values);
+    noise = GaussianProcess::noise_of(covariances, new_noise(), values);
     for (size_t i = 0; i < n; ++i) rows_[i].noise = noise[i];
   }
   process_ = GaussianProcess(covariances, std::move(noise), values);
+}
+
+std::vector<double> Calibration::new_noise() const {
+  std::vector<double> noise;
+  for (const Row& row : rows_) noise.push_back(noise_variance(row.traits));
+  return noise;
 }
 
 std::vector<size_t> Calibration::groups(HoldOut by) const {
@@ -115,7 +121,7 @@ Calibration Calibration::fit(const std::vector<CalibrationSample>& samples) {
   c.solve();
   size_t at = 0;
   for (const HoldOut by : {HoldOut::rows, HoldOut::models, HoldOut::sources}) {
-    const std::vector<Expected> expected = c.process_.held_out(c.groups(by), noise_variance());
+    const std::vector<Expected> expected = c.process_.held_out(c.groups(by), c.new_noise());
     for (size_t i = 0; i < c.rows_.size(); ++i)
       c.rows_[i].scores[at] = {expected[i].deviation,
                                (c.rows_[i].log_ratio - expected[i].mean) / expected[i].deviation};
@@ -154,11 +160,11 @@ Correction Calibration::correction(const Traits& traits) const {
   if (rows_.empty()) return {};
   std::vector<double> covariances;
   for (const Row& row : rows_) covariances.push_back(covariance(row.traits, traits));
-  return with_interval(process_.at(covariances, covariance(traits, traits), noise_variance()), traits);
+  return with_interval(process_.at(covariances, covariance(traits, traits), noise_variance(traits)), traits);
 }
 
 std::vector<Correction> Calibration::held_out(HoldOut by) const {
-  const std::vector<Expected> expected = process_.held_out(groups(by), noise_variance());
+  const std::vector<Expected> expected = process_.held_out(groups(by), new_noise());
   std::vector<Correction> all;
   for (size_t i = 0; i < rows_.size(); ++i) all.push_back(with_interval(expected[i], rows_[i].traits));
   return all;
@@ -194,7 +200,7 @@ Traits Calibration::usual_traits(const cost::Accelerator& device, Precision prec
 
 const Calibration::DeviceErrors& Calibration::device_errors() const {
   std::call_once(device_errors_->once, [&] {
-    const std::vector<Expected> expected = process_.held_out(groups(HoldOut::devices), noise_variance());
+    const std::vector<Expected> expected = process_.held_out(groups(HoldOut::devices), new_noise());
     std::vector<double> off;
     for (size_t i = 0; i < rows_.size(); ++i) off.push_back(rows_[i].log_ratio - expected[i].mean);
     device_errors_->low = std::min(0.0, quantile(off, (1 - kWithin) / 2));

@@ -87,6 +87,7 @@ class Calibration {
   };
   const DeviceErrors& device_errors() const;
   std::vector<size_t> groups(HoldOut by) const;
+  std::vector<double> new_noise() const;  // of each row, were it measured again
   Correction with_interval(const Expected& expected, const Traits& traits) const;
 
   std::vector<Row> rows_;

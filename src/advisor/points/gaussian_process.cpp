@@ -71,12 +71,12 @@ GaussianProcess::GaussianProcess(const std::vector<double>& covariances, std::ve
   backward(factor_, n, weights_.data());
 }
 
-std::vector<double> GaussianProcess::noise_of(const std::vector<double>& covariances, double noise,
-                                              const std::vector<double>& values) {
+std::vector<double> GaussianProcess::noise_of(const std::vector<double>& covariances,
+                                              const std::vector<double>& noise, const std::vector<double>& values) {
   constexpr int kRounds = 3;
   constexpr double kAgrees = 1.5, kLeastDeviation = 0.03, kMostNoise = 400;
   const size_t n = values.size();
-  std::vector<double> noises(n, noise);
+  std::vector<double> noises = noise;
   std::vector<size_t> alone(n);
   for (size_t i = 0; i < n; ++i) alone[i] = i;
   for (int round = 0; round < kRounds; ++round) {
@@ -85,7 +85,7 @@ std::vector<double> GaussianProcess::noise_of(const std::vector<double>& covaria
     for (size_t i = 0; i < n; ++i) {
       const double variance = 1 / inverted[i * n + i], off = process.weights_[i] * variance;
       const double away = std::abs(off) / std::max(kLeastDeviation, std::sqrt(variance)) / kAgrees;
-      noises[i] = noise * std::clamp(away * away, 1.0, kMostNoise);
+      noises[i] = noise[i] * std::clamp(away * away, 1.0, kMostNoise);
     }
   }
   return noises;
@@ -99,7 +99,8 @@ Expected GaussianProcess::at(const std::vector<double>& covariances, double vari
   return {mean, std::sqrt(std::max(0.0, variance - dot(v.data(), v.data(), n)) + noise)};
 }
 
-std::vector<Expected> GaussianProcess::held_out(const std::vector<size_t>& group, double noise) const {
+std::vector<Expected> GaussianProcess::held_out(const std::vector<size_t>& group,
+                                                const std::vector<double>& noise) const {
   const size_t n = size();
   const std::vector<double> inverted = inverse(factor_, n);
   std::map<size_t, std::vector<size_t>> members;
@@ -119,7 +120,7 @@ std::vector<Expected> GaussianProcess::held_out(const std::vector<size_t>& group
     backward(l, m, off.data());
     for (size_t i = 0; i < m; ++i) {
       const double variance = given[i * m + i] - noise_[of[i]];
-      all[of[i]] = {values_[of[i]] - off[i], std::sqrt(std::max(0.0, variance) + noise)};
+      all[of[i]] = {values_[of[i]] - off[i], std::sqrt(std::max(0.0, variance) + noise[of[i]])};
     }
   }
   return all;

@@ -22,16 +22,16 @@ class GaussianProcess {
   GaussianProcess(const std::vector<double>& covariances, std::vector<double> noise,
                   const std::vector<double>& values);
 
-  /// Finds the noise of each value: `noise` where it agrees with the others, more where it is far off.
-  static std::vector<double> noise_of(const std::vector<double>& covariances, double noise,
+  /// Finds the noise of each value: that of `noise` where it agrees with the others, more where it is far off.
+  static std::vector<double> noise_of(const std::vector<double>& covariances, const std::vector<double>& noise,
                                       const std::vector<double>& values);
 
   /// At a point of the given variance and covariances with the values; `noise` is added to its variance.
   Expected at(const std::vector<double>& covariances, double variance, double noise) const;
 
   /// Returns the expectation of each value by a process that knows no value of its group, in closed form (section
-  /// 5.4.2 for groups of one). `noise`: that of a new value.
-  std::vector<Expected> held_out(const std::vector<size_t>& group, double noise) const;
+  /// 5.4.2 for groups of one). `noise`: of each, were it a new value.
+  std::vector<Expected> held_out(const std::vector<size_t>& group, const std::vector<double>& noise) const;
 
   size_t size() const { return weights_.size(); }
 

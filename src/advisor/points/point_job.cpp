@@ -62,6 +62,20 @@ void note(std::string& list, const std::string& what) {
   list += what;
 }
 
+// "GPT 15.6B": whether so many parameters are those of gated blocks, and not of plain ones.
+bool counts_gates(const std::string& name, int64_t hidden, int64_t layers, int64_t heads, int64_t kv_heads,
+                  int64_t ffn) {
+  const size_t at = name.find_first_of("0123456789");
+  if (at == std::string::npos || ffn == 0 || heads == 0) return false;
+  const double billions = number_after(name, name.substr(0, at));
+  const auto of = [](int64_t n) { return static_cast<double>(n); };
+  const double groups = kv_heads > 0 ? of(kv_heads) / of(heads) : 1;
+  const auto blocks = [&](double products) {
+    return of(layers) * of(hidden) * ((2 + 2 * groups) * of(hidden) + products * of(ffn)) / 1e9;
+  };
+  return std::abs(blocks(3) / billions - 1) < 0.05 && std::abs(blocks(2) / billions - 1) > 0.15;
+}
+
 // The preset's numbers with the row's own put over them; a model without preset is described by the row alone.
 std::string read_shape(Row& row, model::Shape& s) {
   const std::string name = row.lowered("model"), hw = row.lowered("hw");
@@ -86,7 +100,7 @@ std::string read_shape(Row& row, model::Shape& s) {
     s.num_hidden_layers = layers;
     const bool gpt = has(name, "gpt") || has(name, "megatron") || has(name, "bloom") || has(name, "mpt") ||
                      has(name, "opt-") || has(name, "turing");
-    if (gpt && !has(name, "gpt-oss")) {
+    if (gpt && !has(name, "gpt-oss") && !counts_gates(name, hidden, layers, heads, kv_heads, ffn)) {
       s.activation = model::Activation::gelu;
       s.tie_word_embeddings = true;
       if (!has(name, "mpt")) {
@@ -180,7 +194,13 @@ int64_t whole_after(const std::string& text, std::string_view mark) {
   return n;
 }
 
-std::string read_layout(Row& row, Job& j, std::string& assumed, bool& batch_known) {
+// Megatron's and MindFormers' own default: tensor ranks share each expert. Recipes turn it off.
+bool splits_experts(const Release& release) {
+  return release.stack == "mindspore" || release.framework.starts_with("megatron") ||
+         release.framework == "mindspeed";
+}
+
+std::string read_layout(Row& row, const Release& release, Job& j, std::string& assumed, bool& batch_known) {
   plan::Degrees& l = j.mesh;
   int64_t gpus = row.whole("gpus");
   const int64_t tp = row.degree("tp"), pp = row.degree("pp"), vpp = row.whole("vpp"), ep = row.degree("ep"),
@@ -208,8 +228,10 @@ std::string read_layout(Row& row, Job& j, std::string& assumed, bool& batch_know
     return fmt::format("{} gpus are no multiple of tp x pp x cp = {}", gpus, ranks);
   l.dp = static_cast<int>((gpus > 0 ? gpus : std::min<int64_t>(ranks * dp, 1 << 26)) / ranks);
   if (gpus > 0 && dp > 0 && dp != l.dp) note(assumed, fmt::format("dp {} from gpus, not {}", l.dp, dp));
-  if (etp == 0 && j.shape.n_routed_experts > 0) l.etp = 1;
   const int64_t stage_ranks = static_cast<int64_t>(l.tp) * l.cp * l.dp;
+  if (etp == 0 && j.shape.n_routed_experts > 0 && splits_experts(release) &&
+      static_cast<int64_t>(l.ep) * l.tp <= stage_ranks)
+    l.etp = l.tp;
   if (l.ep > 1 && static_cast<int64_t>(l.ep) * l.etp > stage_ranks && stage_ranks % l.etp == 0) {
     note(assumed, fmt::format("ep {}, all of a stage's ranks, not {}", stage_ranks / l.etp, l.ep));
     l.ep = static_cast<int>(stage_ranks / l.etp);
@@ -241,7 +263,8 @@ namespace {
 std::string read_run(Row& row, PointJob& p) {
   Job& j = p.job;
   bool batch_known = true;
-  if (const std::string wrong = read_layout(row, j, p.assumed, batch_known); !wrong.empty()) return wrong;
+  if (const std::string wrong = read_layout(row, p.release, j, p.assumed, batch_known); !wrong.empty())
+    return wrong;
   j.sequence = static_cast<double>(row.whole("seq"));
   if (!row.wrong().empty()) return row.wrong();
   if (j.sequence == 0) {
@@ -257,9 +280,9 @@ std::string read_run(Row& row, PointJob& p) {
   return "";
 }
 
-// Chooses the fastest of the usual layouts that fit, for a row that prints none: tensor degrees within a node,
-// pipelines, experts over a node or the fast domain. Where none fits without recomputation, all layers are
-// recomputed; where none fits at all, the layout that needs least memory stands in.
+// Chooses the fastest of the usual layouts that fit, for a row that prints none: tensor degrees, pipelines, experts
+// over a node or the fast domain. Where none fits without recomputation, all layers are recomputed; where none fits
+// at all, the layout that needs least memory stands in.
 void choose_layout(const PointTable& table, size_t index, PointJob& p) {
   const bool sharded = p.release.stack == "xla" || p.release.stack == "fsdp" || p.release.stack == "fsdp2";
   const bool moe = p.job.shape.n_routed_experts > 0;
@@ -281,7 +304,7 @@ void choose_layout(const PointTable& table, size_t index, PointJob& p) {
     if (least_bytes == 0 || e.peak_bytes < least_bytes) least_bytes = e.peak_bytes, least = one;
   };
   for (const bool again : {false, true}) {
-    for (const int tp : {1, 2, 4, 8})
+    for (const int tp : {1, 2, 4, 8, 16, 32})
       for (const int pp : {1, 2, 4, 8, 16})
         for (const int ep : {0, 8, 64})
           if ((moe || ep == 0) && !(sharded && (pp > 1 || (tp > 1 && fastest > 0)))) consider(tp, pp, ep, again);
@@ -319,7 +342,7 @@ PointJob job_of_point(const PointTable& table, size_t index) {
     return p;
   }
   p.words = row.lowered("extra");
-  if (row.lowered("hw").find("not native") != std::string::npos) p.release.framework += ", foreign kernels";
+  if (row.lowered("hw").find("not native") != std::string::npos) p.release.framework += kForeign;
   const bool blank = row.whole("tp") == 0 && row.whole("pp") == 0 && row.wrong().empty();
   if (blank)
     choose_layout(table, index, p);

@@ -4,6 +4,8 @@
 #include <cctype>
 #include <charconv>
 
+#include "heddle/cost/device_time.h"
+
 namespace heddle::advisor {
 
 namespace {
@@ -159,14 +161,32 @@ void read_stack(const SoftwareText& t, const Release& release, Job& j) {
     read_switches(t, j);
     s.fused_attention = has_word(extra, "fa") || has(extra, "flash") || release.date > 24.3;
   } else {
-    // Megatron-Bridge's recipes accumulate in BF16; Megatron-Core by itself in fp32.
+    // Megatron-Bridge's recipes accumulate and reduce in BF16; Megatron-Core by itself in fp32.
     s.gradient_bytes = release.framework == "bridge" || release.framework == "nemo" ? 2 : 4;
-    s.reduce_bytes = 2;
+    s.reduce_bytes = release.framework.starts_with("megatron") ? 4 : 2;
     if (has(extra, "fsdp shard") || has(extra, "fsdp on") || has(extra, "zero3")) s.sharded_weights = true;
     if (release.framework == "mindspeed") read_switches(t, j);
     if (release.framework == "mindspeed" && j.sequence <= 8192)
       s.fused_attention = has_word(extra, "fa") || has(extra, "mcore");
-    if (release.framework == "primus" && has(extra, "no overlap")) s.overlap_dp = false;
+    if (has(extra, "no overlap")) s.overlap_dp = false;
+  }
+  // Megatron's own loss works on logits in fp32; its fused one is a switch. Primus's cumulative rows turn it on
+  // first.
+  for (const char* plain : {"mindspeed", "megatron", "megatron-ci", "flagperf", "primus"})
+    if (release.framework.starts_with(plain))
+      s.fused_loss = has(extra, "ce fusion") || has(extra, "cross-entropy") || has(extra, "cumulative");
+  if (j.device.family == cost::Family::cdna3 && stack != "mlperf" && !has(extra, "turbo")) {
+    // Without the kernels of Primus-Turbo attention takes 27 % of Llama-70B's step at 8,192 positions, products
+    // take 67 % (AMD, "Deep Dive into Primus"). On MI355X it runs at 730 TFLOP/s forward and 210 backward.
+    s.attention_speed = 0.65;
+  }
+  // Kernels before FlashAttention-3 gain nothing beyond 8,192 positions (arXiv 2407.08608, figure 5).
+  constexpr double kLongest = 8192;
+  if (const double half = cost::sustained(j.device).half_keys; s.attention_speed < 1 && j.sequence > kLongest)
+    s.attention_speed *= (1 + half / j.sequence) / (1 + half / kLongest);
+  if (release.framework.ends_with(kForeign)) {
+    // Backward 2,790 ms beside 385 forward, where products make two of these: attention at a tenth of its rate.
+    s.attention_speed = 0.065;
   }
   if (!moe && (stack == "mlperf" || (stack == "megatron" && j.device.family != cost::Family::ascend)))
     s.captured = 0.5;

@@ -12,6 +12,9 @@ namespace heddle::advisor {
 struct SoftwareText {
   std::string extra, notes, recompute, precision, source;
 };
+/// Ends the framework's name where kernels were built for another device, and run slowly.
+inline constexpr std::string_view kForeign = ", foreign kernels";
+
 /// Fills in software, exchange, context, imbalance and recomputation of the job; `assumed` is added to.
 void describe_software(const SoftwareText& text, const Release& release, Job& job, std::string& assumed);
 

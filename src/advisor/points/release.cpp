@@ -52,6 +52,7 @@ constexpr Known kKnown[] = {
     {"modellink", "mindspeed", "megatron", "", 24.5},
     {"mindformers", "mindformers", "mindspore", "", 24.8},
     {"mindspore", "mindformers", "mindspore", "", 24.8},
+    {"amd-benchmarks dell-cloud/megatron-lm", "megatron", "megatron", "", 26.4},
     {"amd-benchmarks", "primus", "megatron", "", 26.5},
     {"primus", "primus", "megatron", "", 25.9},
     {"gaudi", "habana", "megatron", "habana", 24.7},
@@ -101,6 +102,7 @@ double year_and_month(std::string_view text) {
 std::string usual_report(const Release& r) {
   for (const char* driver : {"megatron-deepspeed", "flagperf", "primus"})
     if (r.framework.starts_with(driver)) return "driver";
+  if (r.document.starts_with("mit-orcd")) return "driver";
   for (const char* reserved : {"torchtitan", "swift", "xtuner", "llama-factory"})
     if (r.framework == reserved) return "reserved";
   return "allocated";

@@ -31,6 +31,7 @@ Traits common_traits(const PointJob& p) {
   t.date = p.release.date;
   t.model = architecture_of(j.shape);
   t.experts = j.shape.n_routed_experts > 0;
+  t.assumed = p.layout_assumed || p.batch_assumed;
   t.words = fmt::format("{:08x}", static_cast<uint32_t>(fnv1a(p.words, kFnvStart) >> 16));
   const plan::Degrees& l = j.mesh;
   t.layout = {log2_of(j.sequence),
@@ -50,10 +51,10 @@ Traits common_traits(const PointJob& p) {
 
 // Variances of the parts of the covariance, chosen by descent on the errors of rows predicted without themselves,
 // without their model, and without their source (tools/choose_covariance.py).
-constexpr double kMaker = 0.0082, kDevicePrecision = 0.015, kFamilyBits = 0.027, kSoftware = 0.010, kModel = 0.0091,
-                 kModelDevice = 0.0061, kExpertsSoftware = 0.0061, kLayout = 0.010, kModelLayout = 0.135,
-                 kTwins = 0.0074, kWords = 0.0020, kShares = 0.018, kSharesLinear = 0.050, kSharesSoftware = 0.22,
-                 kNoise = 0.0020;
+constexpr double kDevicePrecision = 0.0013, kFamilyBits = 0.0048, kSoftware = 0.0048, kModel = 0.0028,
+                 kModelDevice = 0.0013, kExpertsSoftware = 0.025, kLayout = 0.0086, kModelLayout = 0.18,
+                 kTwins = 0.0010, kWords = 0.039, kShares = 0.018, kSharesSoftware = 0.030, kNoise = 0.00057;
+constexpr double kAssumedNoise = 0.15;                        // an assumed layout is off by a factor of 1.5
 constexpr double kYears = 1, kTwinYears = 0.5, kUndated = 2;  // distances in time at which likeness falls to 1 / e
 constexpr double kLayoutScale = 2.0, kTwinScale = 0.5, kShareScale = 0.15;
 
@@ -88,8 +89,7 @@ double covariance(const Traits& a, const Traits& b) {
   if (maker_of(a.family) != maker_of(b.family)) return a.model == b.model ? kModel : 0;
   double linear = 0;
   for (size_t i = 0; i < a.shares.size(); ++i) linear += a.shares[i] * b.shares[i];
-  double sum =
-      kMaker + kSharesLinear * linear + kShares * likeness(squared_distance(a.shares, b.shares), kShareScale);
+  double sum = kShares * likeness(squared_distance(a.shares, b.shares), kShareScale);
   const bool device = a.device == b.device, model = a.model == b.model;
   if (device && a.precision == b.precision) sum += kDevicePrecision;
   if (model) sum += kModel;
@@ -109,7 +109,7 @@ double covariance(const Traits& a, const Traits& b) {
   return sum;
 }
 
-double noise_variance() { return kNoise; }
+double noise_variance(const Traits& t) { return t.assumed ? kAssumedNoise : kNoise; }
 
 int maker_of(cost::Family family) {
   switch (family) {

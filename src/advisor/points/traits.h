@@ -14,7 +14,8 @@ struct Traits {
   cost::Family family = cost::Family::other;
   cost::Precision precision = cost::Precision::bf16;
   bool experts = false;
-  double date = 0;  // years since 2000; 0: not known
+  bool assumed = false;  // the layout, or a pipeline's batch: the source prints none
+  double date = 0;       // years since 2000; 0: not known
   /// Logarithms to base 2: sequence, tp, pp, ep, cp, dp, microbatch, microbatches, billions of active parameters,
   /// chunks; and twice the part of layers that are recomputed, 2 for a frozen base.
   std::array<double, 12> layout{};
@@ -30,8 +31,8 @@ Traits memory_traits(const PointJob& point, const Estimate& estimate);
 
 /// Covariance of two jobs' ln(estimated ÷ measured), before anything is measured.
 double covariance(const Traits& a, const Traits& b);
-/// Variance that no trait explains: another day, another host.
-double noise_variance();
+/// Variance that no trait explains: another day, another host; more where part of the job is assumed.
+double noise_variance(const Traits& traits);
 
 /// Maker of a family's devices, as a number.
 int maker_of(cost::Family family);

@@ -15,8 +15,9 @@ const Sustained& of_family(Family family) {
   // hipBLASLt on MI300X and MI355X: 51 to 60 % and 52 to 65 % of the peak; FP8 71 %. Flash attention on MI355X: 730
   // TFLOP/s forward and 210 backward.
   static const Sustained cdna3{0.55, 0.5, 0.5, 0.4, 0.4, 0.8, 256, 256, 400, 0, 700, 6};
-  // Gaudi 2 reaches 99 % of its peak on the largest products.
-  static const Sustained gaudi{0.9, 0.8, 0.8, 0.8, 0.6, 0.8, 256, 256, 100};
+  // Gaudi 2 reaches 99 % of its peak on the largest products. Softmax runs on the vector cores beside, at a
+  // fortieth of the matrix units' rate (Gaudi 3 white paper: 11 of 432 TFLOP/s).
+  static const Sustained gaudi{0.9, 0.8, 0.8, 0.8, 0.25, 0.8, 256, 256, 100};
   static const Sustained tpu{0.85, 0.6, 0.6, 0.6, 0.5, 0.85, 128, 128, 50};
   static const Sustained other{0.7, 0.65, 0.6, 0.55, 0.45, 0.75, 128, 256, 400};
   switch (family) {
@@ -39,6 +40,9 @@ Sustained sustained(const Accelerator& device) {
   // H20 has Hopper's power and memory for a seventh of its units: nothing throttles them.
   if (device.name == "H20")
     s.bf16 = 0.95, s.fp8 = s.mxfp8 = 0.95, s.attention = 0.75, s.half_k = 300, s.half_m = 60;
+  // FP8 of hipBLASLt: MI300X 955 to 1,159 of 2,615 TFLOP/s, MI355X 3,564 of 5,033 where BF16 reaches 65 %.
+  if (device.name == "MI300X" || device.name == "MI325X") s.fp8 = 0.43;
+  if (device.name == "MI350X" || device.name == "MI355X") s.fp8 = 0.6;
   // B300 and GB300 have 1,400 W for the units of 1,000 and 1,200 W parts.
   if (device.name == "B300" || device.name == "GB300")
     s.fp8 *= 1.12, s.mxfp8 *= 1.12, s.bf16 *= 1.1, s.attention *= 1.3;
