@@ -149,16 +149,26 @@ double gain_of_dual_pipe_v(bool over_overlap) {
   return speedup(v, plain);
 }
 
-// At the least degree of EP with which DualPipe, the larger, fits: there its second copy of the weights weighs most.
+// Where DualPipe, the larger, fits and its second copy of the weights weighs most.
 double memory_of_dual_pipe_v() {
-  Job one = deepseek_on_c500();
-  one.pipeline = schedule::find_pipeline("dual_pipe");
-  one.recompute = {GroupName::norm, GroupName::mla_up, GroupName::activation};
-  one.mesh.ep = 8;
-  while (!fits(one) && one.mesh.ep < 64) one.mesh.ep *= 2;
-  Job v = one;
-  v.pipeline = schedule::find_pipeline("dual_pipe_v");
-  return memory(v, one);
+  double most = 0;
+  for (const int ep : {8, 16, 32, 64}) {
+    for (const search::Recompute& recompute :
+         {search::Recompute{GroupName::norm, GroupName::mla_up, GroupName::activation},
+          search::Recompute{GroupName::norm, GroupName::mla_up, GroupName::mlp, GroupName::moe},
+          search::Recompute{GroupName::layer}}) {
+      Job one = deepseek_on_c500();
+      one.mesh.ep = ep;
+      one.recompute = recompute;
+      one.pipeline = schedule::find_pipeline("dual_pipe");
+      swap_states(one);
+      if (!fits(one)) continue;
+      Job v = one;
+      v.pipeline = schedule::find_pipeline("dual_pipe_v");
+      most = std::min(most, memory(v, one));
+    }
+  }
+  return most;
 }
 
 double memory_of_swap() {
