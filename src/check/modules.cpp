@@ -31,13 +31,29 @@ std::vector<Row> rows_of_layer(const model::ModelConfig& model) {
                            {"self_attn.k_rotated", {"k"}},
                            {"self_attn.core", {"o"}},
                            {"self_attn.o_proj", {"o_proj"}, -1, "o_proj_part", "", "self_attn.o_proj.weight"}});
-  if (model.recurs()) {
+  if (model.recurrence == model::Recurrence::gated_delta) {
     rows.insert(rows.end(),
                 {{"linear_attn.in_proj_qkvz", {"in_proj_qkvz"}, -1, "", "", "linear_attn.in_proj_qkvz.weight"},
                  {"linear_attn.in_proj_ba", {"in_proj_ba"}, -1, "", "", "linear_attn.in_proj_ba.weight"},
                  {"linear_attn.core", {"recurred"}},
                  {"linear_attn.norm", {"recurred_gated"}},
                  {"linear_attn.out_proj", {"out_proj"}, -1, "out_proj_part", "", "linear_attn.out_proj.weight"}});
+  }
+  if (model.recurrence == model::Recurrence::kimi_delta) {
+    rows.insert(rows.end(), {{"self_attn.f_a_proj", {"f_a_proj"}, -1, "", "", "self_attn.f_a_proj.weight"},
+                             {"self_attn.f_b_proj", {"f_b_proj"}, -1, "", "", "self_attn.f_b_proj.weight"},
+                             {"self_attn.b_proj", {"b_proj"}, -1, "", "", "self_attn.b_proj.weight"},
+                             {"self_attn.g_a_proj", {"g_a_proj"}, -1, "", "", "self_attn.g_a_proj.weight"},
+                             {"self_attn.g_b_proj", {"g_b_proj"}, -1, "", "", "self_attn.g_b_proj.weight"},
+                             {"self_attn.recurrence", {"recurred"}},
+                             {"self_attn.o_norm", {"recurred_gated"}}});
+  }
+  if (model.recurrence == model::Recurrence::lightning) {
+    rows.insert(rows.end(), {{"self_attn.qkv_proj", {"qkv_proj"}, -1, "", "", "self_attn.qkv_proj.weight"},
+                             {"self_attn.output_gate", {"output_gate"}, -1, "", "", "self_attn.output_gate.weight"},
+                             {"self_attn.recurrence", {"recurred"}},
+                             {"self_attn.norm", {"recurred_normed"}},
+                             {"self_attn.out_proj", {"out_proj"}, -1, "out_proj_part", "", "self_attn.out_proj.weight"}});
   }
   if (!before || both) rows.push_back({"post_attention_layernorm", {"a_normed"}});
   rows.push_back({"attention_residual", {"x_mid"}});

@@ -72,7 +72,7 @@ model::ModelConfig read_subject(const json& model, const std::string& place, int
                  did_you_mean(kind, {"config", "toml", "megatron"}));
   }
   config.max_position_embeddings =
-      config.turns() ? std::max(config.max_position_embeddings, sequence_length) : config.max_position_embeddings;
+      config.learns_positions() ? config.max_position_embeddings : std::max(config.max_position_embeddings, sequence_length);
   config.embedding_dropout = config.residual_dropout = config.attention_dropout = 0;
   return config;
 }

@@ -55,6 +55,8 @@ TEST(Shape, ParametersAreNearThePublishedTotals) {
       {"Yi-34B", 34.389, 0},
       {"ChatGLM3-6B", 6.2436, 0},
       {"Qwen3-Next-80B-A3B", 80, 0},
+      {"Kimi-Linear-48B-A3B", 49.12, 0},
+      {"MiniMax-01", 456, 0},
       {"DeepSeek-V3.2", 671.9, 0},
       {"GLM-5", 744, 0},
       {"GLM-4.5", 355, 0},
@@ -79,6 +81,10 @@ TEST(Shape, MixersBesideAttention) {
   EXPECT_GT(near.recurrence, 0);
   EXPECT_DOUBLE_EQ(far.attention_core / near.attention_core, 16);
   EXPECT_DOUBLE_EQ(near.attention_core, 0.25 * 4096 * 16 * 2 * 256);
+  const Shape& kimi = preset("Kimi-Linear-48B-A3B");
+  EXPECT_DOUBLE_EQ(kimi.recurrent(), 20.0 / 27);  // the last layer has attention, too
+  EXPECT_DOUBLE_EQ(forward_flops(kimi, 4096).attention_core, 7.0 / 27 * 4096 * 32 * (192 + 128));
+  EXPECT_DOUBLE_EQ(preset("MiniMax-01").recurrent(), 7.0 / 8);
   const Shape &sparse = preset("DeepSeek-V3.2"), &whole = preset("DeepSeek-V3");
   // A query attends to 2,048 keys at most; its indexer scores all of them, by narrower heads.
   const ForwardFlops few = forward_flops(sparse, 65536), all = forward_flops(whole, 65536);

@@ -99,6 +99,11 @@ TEST(Parity, RecurrencesInRandomLayouts) {
     met["documents"] += d.plan.document_end >= 0;
     met["recompute"] += !d.plan.memory.recompute.empty();
     met["f32"] += d.plan.dtype == Dtype::f32;
+    met["positions"] += d.model.turns();
+    met["no positions"] += d.model.positions == model::Positions::none;
+    for (const model::Recurrence kind :
+         {model::Recurrence::gated_delta, model::Recurrence::kimi_delta, model::Recurrence::lightning})
+      met[std::string(word_of(kind))] += d.model.recurrence == kind;
     for (const std::string& difference : differences_on_threads(d)) {
       if (difference != kFlipped) ADD_FAILURE() << difference;
     }
@@ -227,7 +232,7 @@ TEST(Parity, DropoutInRandomLayouts) {
     met["pp"] += mesh.pp > 1;
     met["recompute"] += !d.plan.memory.recompute.empty();
     met["woven"] += d.plan.parallel.weave != plan::Weave::off;
-    met["learned positions"] += !d.model.turns();
+    met["learned positions"] += d.model.learns_positions();
     met["fused"] += d.plan.fusions.contains("dropout_add");
     met["probabilities"] += d.model.attention_dropout > 0;
     for (const std::string& difference : differences_on_threads(d)) {

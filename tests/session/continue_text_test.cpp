@@ -49,6 +49,13 @@ std::map<std::string, model::ModelConfig> models() {
   selecting.index_topk_freq = 2;  // the second layer takes the choice of the first
   selecting.index_skip_topk_offset = 1;
   all["selecting keys"] = selecting;
+  model::ModelConfig kimi = test::small_model();
+  kimi.positions = model::Positions::none;
+  kimi.recurrence = model::Recurrence::kimi_delta;
+  kimi.full_attention_interval = 2;
+  kimi.linear_num_key_heads = kimi.linear_num_value_heads = 3;
+  kimi.linear_key_head_dim = kimi.linear_value_head_dim = 8;
+  all["latent beside Kimi Delta Attention"] = kimi;
   model::ModelConfig grouped = test::small_model();
   grouped.attention = model::ModelConfig::Attention::grouped;
   grouped.num_attention_heads = 4;
@@ -82,6 +89,10 @@ std::map<std::string, model::ModelConfig> models() {
   by_head.moe_latent_size = 16;
   by_head.logits_divisor = 0.5;
   by_head.value_multiplier = 0.7;
+  by_head.experts_limit = by_head.mlp_limit = 0.05;
+  by_head.sliding_window = 9;
+  by_head.full_attention_interval = 2;
+  by_head.full_attention_offset = 1;
   all["gated by heads, latent experts"] = by_head;
   model::ModelConfig recurrent = grouped;
   recurrent.recurrence = model::Recurrence::gated_delta;
@@ -91,6 +102,13 @@ std::map<std::string, model::ModelConfig> models() {
   recurrent.linear_value_head_dim = 5;
   recurrent.num_nextn_predict_layers = 1;
   all["a recurrent layer"] = recurrent;
+  recurrent.recurrence = model::Recurrence::lightning;
+  recurrent.linear_num_key_heads = recurrent.linear_num_value_heads = 4;
+  recurrent.linear_value_head_dim = 8;
+  recurrent.num_nextn_predict_layers = 0;
+  recurrent.norm_places = model::NormPlaces::stream;
+  recurrent.linear_attn_alpha_factor = recurrent.full_attn_alpha_factor = recurrent.mlp_alpha_factor = 1.5;
+  all["a layer of lightning attention"] = recurrent;
   grouped.first_k_dense_replace = grouped.num_hidden_layers;
   grouped.tie_word_embeddings = true;
   all["grouped, dense"] = grouped;

@@ -116,7 +116,7 @@ model::ModelConfig trained_model(const model::Shape& s, int64_t sequence) {
   model::ModelConfig c = s;
   const model::ModelConfig usual;
   c.intermediate_size = s.intermediate_size > 0 ? s.intermediate_size : s.hidden_size;
-  if (c.turns()) c.max_position_embeddings = sequence;
+  if (!c.learns_positions()) c.max_position_embeddings = sequence;
   c.first_k_dense_replace = s.dense_blocks();
   if (!s.has_experts()) {
     c.n_routed_experts = usual.n_routed_experts, c.num_experts_per_tok = usual.num_experts_per_tok;

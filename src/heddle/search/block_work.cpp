@@ -128,7 +128,7 @@ void Pricing::context_parallel(BlockWork& block) const {
 BlockWork Pricing::attention() const {
   const double recurrent = s_.recurrent();
   if (recurrent <= 0) return softmax_attention();
-  const BlockWork softmax = softmax_attention(), rule = gated_delta();
+  const BlockWork softmax = softmax_attention(), rule = recurrence();
   BlockWork mean;
   for (const auto part : {&BlockWork::forward, &BlockWork::backward, &BlockWork::weights}) {
     mean.*part += (softmax.*part).scaled(1 - recurrent);
@@ -151,12 +151,22 @@ void Pricing::scan(BlockWork& w, double flops_per_token, double numbers) const {
   tensor_parallel(w);
 }
 
-BlockWork Pricing::gated_delta() const {
+BlockWork Pricing::recurrence() const {
   BlockWork w;
   const double t = l_.tp, keys = d(s_.linear_keys_width()), values = d(s_.linear_values_width());
-  linear(w, tokens_, (2 * keys + 2 * values + 2 * d(s_.linear_num_value_heads)) / t, h_);
+  const double heads = d(s_.linear_num_value_heads);
+  double numbers = 6 * keys + 8 * values;
+  if (s_.recurrence == model::Recurrence::kimi_delta) {
+    const double middle = d(s_.linear_key_head_dim + s_.linear_value_head_dim);
+    linear(w, tokens_, (2 * keys + values + heads) / t, h_);
+    linear(w, rows_, middle, h_);
+    linear(w, tokens_, (keys + values) / t, middle / 2);
+    numbers += 6 * keys;  // decays, in 4 bytes
+  } else {
+    linear(w, tokens_, (2 * keys + 2 * values + 2 * heads) / t, h_);
+  }
   linear(w, tokens_, h_, values / t);
-  scan(w, flops_.recurrence / s_.recurrent(), 6 * keys + 8 * values);
+  scan(w, flops_.recurrence / s_.recurrent(), numbers);
   return w;
 }
 
@@ -183,7 +193,7 @@ BlockWork Pricing::softmax_attention() const {
     const double gate = s_.attention_gate == model::AttentionGate::element ? a : 0;  // as many queries again
     linear(w, tokens_, (a + gate + 2 * g) * e / t, h_);
     linear(w, tokens_, h_, a * e / t);
-    const double rotary = s_.foreign.alibi || s_.learned_positions() > 0 ? 0 : 4 * tokens_ * (a + g) * e / t;
+    const double rotary = s_.foreign.alibi || !s_.turns() ? 0 : 4 * tokens_ * (a + g) * e / t;
     elementwise(w, rotary, rotary);
     w.forward.ops += 5;
     w.backward.ops += 6;

@@ -106,7 +106,7 @@ class Pricing {
   void context_parallel(BlockWork& block) const;
   void scan(BlockWork& block, double flops_per_token, double numbers) const;
   BlockWork softmax_attention() const;
-  BlockWork gated_delta() const;
+  BlockWork recurrence() const;
 
   const Job& j_;
   const Behaviour& b_;

@@ -35,10 +35,12 @@ SavedBytes saved_bytes(const model::Shape& s, const Saving& v, double sequence) 
   const double scores = v.fused_attention ? 4 * a : r.has(GroupName::attention) ? 0 : 5 * a * sequence;
   b.attention = norm + latents + (qkv + linear_in * d(s.v_width()) + scores) / t;
   if (const double recurrent = s.recurrent(); recurrent > 0) {
-    // Projections before and after the convolution, two numbers a head, the output before and behind its gate.
+    // Projections before and after the convolution, two numbers a head, the output before and behind its gate. A decay
+    // a channel is kept in 4 bytes, with what it is made of; lightning attention has silu for the convolution.
     const double keys = d(s.linear_keys_width()), values = d(s.linear_values_width());
-    const double own =
-        norm + (2 * (4 * keys + 4 * values) + 6 * d(s.linear_num_value_heads) + linear_in * values) / t;
+    double own = norm + (2 * (4 * keys + 4 * values) + 6 * d(s.linear_num_value_heads) + linear_in * values) / t;
+    if (s.recurrence == model::Recurrence::kimi_delta)
+      own += 6 * keys / t + 2 * d(s.linear_key_head_dim + s.linear_value_head_dim);
     b.attention = (1 - recurrent) * b.attention + recurrent * own;
   }
 

@@ -29,6 +29,19 @@ void fill(const TensorView& view, int64_t at, int64_t first, int64_t count, Valu
   }
 }
 
+double first_value(const model::Parameter& p, const RandomKey& key, uint64_t place) {
+  using Start = model::Parameter::Start;
+  switch (p.start) {
+    case Start::ones: return 1;
+    case Start::log_uniform: return std::log(p.deviation * (1 - key.uniform(place)));
+    case Start::time_step: {
+      const double step = p.deviation * std::pow(100, -key.uniform(place));
+      return step + std::log(-std::expm1(-step));
+    }
+    default: return p.deviation * key.normal(place);
+  }
+}
+
 }  // namespace
 
 std::vector<StateTensor> state_tensors(const plan::Lowered& lowered, runtime::Executor& executor,
@@ -70,8 +83,6 @@ void initialise(const model::ModelConfig& config, const plan::Lowered& lowered, 
     const model::Parameter& p = *tensor.parameter;
     const RandomKey key = RandomKey(seed).with(p.name);
     const bool zero = !tensor.is_master || p.start == model::Parameter::Start::zeros;
-    const bool ones = p.start == model::Parameter::Start::ones;
-    const bool is_log = p.start == model::Parameter::Start::log_uniform;
     // The end of the last extent of a tensor that its ranks don't divide holds nothing.
     fill(view, 0, 0, view.elements(), [](int64_t) { return 0.0; });
     const std::vector<model::Extent> extents = held_extents(tensor, lowered, mesh, rank);
@@ -79,10 +90,7 @@ void initialise(const model::ModelConfig& config, const plan::Lowered& lowered, 
     for (size_t i = 0; i < (zero ? 0 : extents.size()); ++i) {
       const model::Extent& extent = extents[i];
       fill(view, extent.local, extent.whole, extent.count, [&](int64_t at) {
-        const auto place = static_cast<uint64_t>(at);
-        return ones     ? 1.0
-               : is_log ? std::log(p.deviation * (1 - key.uniform(place)))
-                        : p.deviation * key.normal(place);
+        return first_value(p, key, static_cast<uint64_t>(at));
       });
     }
     held.put();

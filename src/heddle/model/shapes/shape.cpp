@@ -42,16 +42,27 @@ double block_norms(const Shape& s) { return norm_parameters(s) * (s.norm_places 
 
 constexpr double kScanChunk = 64;  // positions of a chunk of a recurrence
 
-// Projections of the gated delta rule: queries, keys, values, their gate, two numbers a head, the output.
+// Projections of a recurrent layer: queries, keys, values, gate, output. The gated delta rule has two numbers a head
+// too. Kimi Delta Attention has one, a decay a channel of a key, and maps of decay and gate with a middle of a head.
 double recurrent_matrices(const Shape& s) {
   const double h = d(s.hidden_size), keys = d(s.linear_keys_width()), values = d(s.linear_values_width());
-  return h * (2 * keys + 2 * values + 2 * d(s.linear_num_value_heads)) + values * h;
+  const double heads = d(s.linear_num_value_heads), most = h * (2 * keys + values) + values * h;
+  switch (s.recurrence) {
+    case Recurrence::kimi_delta:
+      return most + h * heads + (h + keys) * d(s.linear_key_head_dim) + (h + values) * d(s.linear_value_head_dim);
+    case Recurrence::gated_delta: return most + h * (values + 2 * heads);
+    case Recurrence::lightning:
+    case Recurrence::none: break;
+  }
+  return most + h * values;
 }
 
 double recurrent_parameters(const Shape& s) {
-  return block_norms(s) + recurrent_matrices(s) +
-         d(s.linear_conv_kernel_dim) * d(2 * s.linear_keys_width() + s.linear_values_width()) +
-         2 * d(s.linear_num_value_heads) + d(s.linear_value_head_dim);
+  const double n = block_norms(s) + recurrent_matrices(s), keys = d(s.linear_keys_width());
+  const double values = d(s.linear_values_width()), heads = d(s.linear_num_value_heads);
+  if (s.recurrence == Recurrence::lightning) return n + values;
+  const double decays = s.recurrence == Recurrence::kimi_delta ? keys : heads;
+  return n + d(s.linear_conv_kernel_dim) * (2 * keys + values) + heads + decays + d(s.linear_value_head_dim);
 }
 
 // An indexer's queries from the latent, its keys and its weights of heads.
@@ -252,7 +263,9 @@ ForwardFlops forward_flops(const Shape& s, double sequence) {
     // Within a chunk: keys with keys, queries with keys, and both times values; between chunks: a state of each
     // head is made, corrected and read.
     const double dk = d(s.linear_key_head_dim), dv = d(s.linear_value_head_dim);
-    f.recurrence = recurrent * d(s.linear_num_value_heads) * (2 * kScanChunk * (dk + dv) + 6 * dk * dv);
+    const bool corrects = s.recurrence != Recurrence::lightning;  // and keys with keys
+    f.recurrence = recurrent * d(s.linear_num_value_heads) *
+                   ((corrects ? 2 : 1) * kScanChunk * (dk + dv) + (corrects ? 6 : 4) * dk * dv);
     f.attention_linear = (1 - recurrent) * f.attention_linear + recurrent * 2 * recurrent_matrices(s);
     f.attention_core *= 1 - recurrent;
   }

@@ -60,7 +60,7 @@ struct Shape : ModelConfig {
   bool has_qkv_bias() const { return attention_bias != AttentionBias::none; }
   bool has_output_bias() const { return attention_bias == AttentionBias::all; }
   /// Positions of the learned table; 0: there is none.
-  int64_t learned_positions() const { return turns() ? 0 : max_position_embeddings; }
+  int64_t learned_positions() const { return learns_positions() ? max_position_embeddings : 0; }
   /// Groups of experts that a token may reach, which stand for nodes; 0: any.
   int64_t reachable_groups() const { return n_group > 1 ? topk_group : 0; }
   /// Part of the layers whose attention has a window.

@@ -35,7 +35,7 @@ class Decoder {
     if (share.embedding || share.depths > 0 || share.loss) ends_.load_tokens(share);
     if (!w_.predicts()) w_.load_scales();
     if (w_.config().turns()) w_.load_rope_table();
-    if (!w_.config().turns() && share.embedding) w_.load_positions();
+    if (w_.config().learns_positions() && share.embedding) w_.load_positions();
     const bool attends = share.layers > 0 || share.depths > 0;
     if (share.embedding || attends) w_.load_dropout(attends);
     w_.caches() ? w_.load_places() : w_.load_starts();

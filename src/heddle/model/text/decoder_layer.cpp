@@ -4,7 +4,9 @@
 #include "heddle/model/text/feed_forward.h"
 #include "heddle/model/text/gated_delta.h"
 #include "heddle/model/text/grouped_attention.h"
+#include "heddle/model/text/kimi_delta.h"
 #include "heddle/model/text/latent_attention.h"
+#include "heddle/model/text/lightning.h"
 
 namespace heddle::model {
 
@@ -21,11 +23,25 @@ LayerNorms norms_of(NormPlaces places) {
   constexpr const char *kInput = "input_layernorm", *kAfter = "post_attention_layernorm";
   constexpr const char *kAheadOfMlp = "pre_feedforward_layernorm", *kAfterMlp = "post_feedforward_layernorm";
   switch (places) {
-    case NormPlaces::before: return {kInput, nullptr, kAfter, nullptr};
+    case NormPlaces::before:
+    case NormPlaces::stream: return {kInput, nullptr, kAfter, nullptr};
     case NormPlaces::after: return {nullptr, kAfter, nullptr, kAfterMlp};
     case NormPlaces::both: break;
   }
   return {kInput, kAfter, kAheadOfMlp, kAfterMlp};
+}
+
+// Attention, or what the layer has in its place.
+ValueId mixed_tokens(Writer& w, int64_t index, ValueId n_TH, const std::string& prefix) {
+  const ModelConfig& c = w.config();
+  const std::string attention = prefix + "self_attn.";
+  switch (c.is_recurrent(index) ? c.recurrence : Recurrence::none) {
+    case Recurrence::gated_delta: return gated_delta(w, n_TH, prefix + "linear_attn.");
+    case Recurrence::kimi_delta: return kimi_delta(w, n_TH, attention);
+    case Recurrence::lightning: return lightning(w, n_TH, attention);
+    case Recurrence::none: break;
+  }
+  return c.is_latent() ? latent_attention(w, n_TH, attention) : grouped_attention(w, n_TH, attention);
 }
 
 }  // namespace
@@ -46,18 +62,20 @@ ValueId decoder_layer(Writer& w, int64_t index, ValueId x_TH) {
     return name == nullptr ? x : w.norm(x, prefix + name + ".weight", out);
   };
   const ValueId n_TH = normed(x_TH, norms.before_attention, "n");
-  const auto attention = c.is_latent() ? latent_attention : grouped_attention;
-  const ValueId mixed_TH = c.is_recurrent(index) ? gated_delta(w, n_TH, prefix + "linear_attn.")
-                                                 : attention(w, n_TH, prefix + "self_attn.");
-  ValueId a_TH = normed(mixed_TH, norms.after_attention, "a_normed");
-  a_TH = w.scaled(w.dropout(a_TH, Writer::Site::attention, "a_kept"), c.residual_multiplier, "a_scaled");
-  const ValueId x2_TH = w.op("add", {x_TH, a_TH}, {"x_mid"})[0];
+  const bool recurs = c.is_recurrent(index), goes_on_normed = c.norm_places == NormPlaces::stream;
+  const double alpha = recurs ? c.linear_attn_alpha_factor : c.full_attn_alpha_factor;
+  const double beta = recurs ? c.linear_attn_beta_factor : c.full_attn_beta_factor;
+  ValueId a_TH = normed(mixed_tokens(w, index, n_TH, prefix), norms.after_attention, "a_normed");
+  a_TH = w.scaled(w.dropout(a_TH, Writer::Site::attention, "a_kept"), beta * c.residual_multiplier, "a_scaled");
+  const ValueId stream_TH = w.scaled(goes_on_normed ? n_TH : x_TH, alpha, "x_scaled");
+  const ValueId x2_TH = w.op("add", {stream_TH, a_TH}, {"x_mid"})[0];
   const ValueId n2_TH = normed(x2_TH, norms.before_mlp, "n_mid");
   ValueId y_TH = c.is_moe(index) ? experts(w, n2_TH, prefix + "mlp.", copies)
                                  : feed_forward(w, n2_TH, prefix + "mlp.", c.intermediate_size, "y", OpPart::mlp);
   y_TH = normed(y_TH, norms.after_mlp, "y_normed");
-  y_TH = w.scaled(w.dropout(y_TH, Writer::Site::mlp, "y_kept"), c.residual_multiplier, "y_scaled");
-  return w.op("add", {x2_TH, y_TH}, {"x"})[0];
+  y_TH = w.scaled(w.dropout(y_TH, Writer::Site::mlp, "y_kept"), c.mlp_beta_factor * c.residual_multiplier, "y_scaled");
+  const ValueId stream2_TH = w.scaled(goes_on_normed ? n2_TH : x2_TH, c.mlp_alpha_factor, "x_mid_scaled");
+  return w.op("add", {stream2_TH, y_TH}, {"x"})[0];
 }
 
 }  // namespace heddle::model

@@ -42,7 +42,7 @@ ValueId Ends::embed(int64_t depth, const std::string& name) {
     here = w_.op("shift_ids", {here}, {fmt::format("ids_{}_here", depth)},
                  {{"size", w_.config().vocab_size / w_.tp()}, {"outside", int64_t{-1}}})[0];
   }
-  const bool learned = !w_.config().turns();
+  const bool learned = w_.config().learns_positions();
   const std::string tokens = learned ? name + "_tokens" : name;
   const double factor = w_.config().embedding_multiplier;
   const std::string looked_up = factor == 1.0 ? tokens : tokens + "_unscaled";

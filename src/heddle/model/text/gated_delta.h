@@ -2,8 +2,7 @@
 // makes queries, keys, values and gates of the output. A short causal convolution passes over the first three, and
 // the recurrence follows (ops/recurrence.cpp). Each head's output is normed and multiplied by silu(gate).
 //
-// Heads are cut among tp, each key head with the value heads that share it. With cp a rank has whole sequences of a
-// part of its heads (`ulysses`).
+// Heads are cut among tp and cp as recurrent_heads.h says.
 #pragma once
 
 #include <string>

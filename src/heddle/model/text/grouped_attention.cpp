@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "heddle/model/text/attend.h"
+#include "heddle/model/text/head_norm.h"
 #include "heddle/model/text/rotate.h"
 
 namespace heddle::model {
@@ -13,15 +14,11 @@ using ir::ValueId;
 
 namespace {
 
-// Norms head by head; or of all heads, which are cut among tp, as one row of one rank.
+// Norms head by head, or of all heads as one row.
 ValueId normed_heads(Writer& w, ValueId x_UD, const std::string& name, const std::string& out) {
   const ModelConfig& c = w.config();
-  if (!c.qk_norm_all_heads) return w.norm(x_UD, name, out, c.rms_norm_eps, c.head_dim);
-  if (w.tp() == 1) return w.norm(x_UD, name, out, c.rms_norm_eps, w.columns(x_UD));
-  const ir::Attributes ranks{{"ranks", w.tp()}, {"runs", w.runs()}};
-  const ValueId x_TD = w.op("sequence_to_heads", {x_UD}, {out + "_rows"}, ranks, "tp")[0];
-  const ValueId n_TD = w.norm(x_TD, name, out + "_all_heads", c.rms_norm_eps, w.columns(x_TD));
-  return w.op("heads_to_sequence", {n_TD}, {out}, ranks, "tp")[0];
+  return c.qk_norm_all_heads ? norm_of_all_heads(w, x_UD, name, out, c.rms_norm_eps)
+                             : w.norm(x_UD, name, out, c.rms_norm_eps, c.head_dim);
 }
 
 }  // namespace

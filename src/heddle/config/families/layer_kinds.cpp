@@ -1,0 +1,78 @@
+#include "heddle/config/families/layer_kinds.h"
+
+#include <algorithm>
+
+#include "heddle/base/error.h"
+#include "heddle/formats/json_text.h"
+
+namespace heddle::config {
+
+using model::ModelConfig;
+using model::Recurrence;
+using Written = nlohmann::ordered_json;
+
+namespace {
+constexpr const char *kFull = "full_attention", *kRecurrent = "linear_attention";
+}
+
+int64_t whole_number(const JsonKeys& keys, const char* name, int64_t otherwise) {
+  return keys.find(name) == nullptr ? otherwise : std::get<int64_t>(keys.required(name, model::Key::Kind::integer));
+}
+
+std::vector<bool> attention_by_words(const JsonKeys& keys, int64_t layers) {
+  const Json* words = keys.find("layer_types");
+  if (words == nullptr) config_error("{}: 'layer_types' is missing, a word for each layer", keys.place());
+  const auto is_known = [](const Json& word) { return word == kFull || word == kRecurrent; };
+  if (!words->is_array() || std::ssize(*words) != layers || !std::all_of(words->begin(), words->end(), is_known)) {
+    config_error("{}: 'layer_types' is {}: each of {} layers is '{}' or '{}'", keys.place(), formats::shown(*words),
+                 layers, kRecurrent, kFull);
+  }
+  std::vector<bool> attends;
+  for (const Json& word : *words) attends.push_back(word == kFull);
+  return attends;
+}
+
+Written words_of_layers(const ModelConfig& c) {
+  Written words = Written::array();
+  for (int64_t l = 0; l < c.num_hidden_layers; ++l) words.push_back(c.is_recurrent(l) ? kRecurrent : kFull);
+  return words;
+}
+
+void set_layer_kinds(const JsonKeys& keys, const std::vector<bool>& attends, Recurrence recurrence,
+                     ModelConfig& c) {
+  const auto count = std::count(attends.begin(), attends.end(), true);
+  c.full_attention_interval = 0;
+  c.full_attention_last = false;
+  c.recurrence = count == std::ssize(attends) ? Recurrence::none : recurrence;
+  if (!c.recurs()) return;
+  const auto means_the_same = [&](int64_t interval, bool last) {
+    c.full_attention_interval = interval;
+    c.full_attention_last = last;
+    for (size_t l = 0; l < attends.size(); ++l) {
+      if (c.has_full_attention(static_cast<int64_t>(l)) != attends[l]) return false;
+    }
+    return true;
+  };
+  const int64_t first = std::find(attends.begin(), attends.end(), true) - attends.begin();
+  const int64_t interval = count == 0 ? 0 : first + 1;
+  if (means_the_same(whole_number(keys, "full_attention_interval", interval),
+                     keys.boolean("full_attention_last", false)) ||
+      means_the_same(interval, false) || means_the_same(interval, true))
+    return;
+  config_error(
+      "{}: {} of {} layers have attention in an order that is not built: every n-th has it, and the last may",
+      keys.place(), count, attends.size());
+}
+
+std::vector<PublishedKey> layer_kind_keys() {
+  return {{.name = "full_attention_interval",
+           .ours = "full_attention_interval",
+           .read = [](const JsonKeys&, ModelConfig&) {},  // with the words of layers
+           .write = [](const ModelConfig& c) { return Written(c.full_attention_interval); }},
+          {.name = "full_attention_last",
+           .ours = "full_attention_last",
+           .read = [](const JsonKeys&, ModelConfig&) {},
+           .write = [](const ModelConfig& c) { return Written(c.full_attention_last); }}};
+}
+
+}  // namespace heddle::config

@@ -1,0 +1,41 @@
+// What layers with a recurrence along the sequence share (ops/recurrence.cpp): the convolution before it, and the
+// recurrence itself, from step to step or from a cache.
+//
+// Heads are cut among tp, each key head with the value heads that share it. With cp a rank has whole sequences of a
+// part of its heads (`ulysses`).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "heddle/model/text/writer.h"
+
+namespace heddle::model {
+
+/// Heads of this rank of tp, and their widths.
+struct RecurrentHeads {
+  int64_t key_heads = 1, heads = 1, key_dim = 1, value_dim = 1;
+
+  static RecurrentHeads of(const Writer& writer);
+};
+
+/// Rows of whole sequences with this rank's part of the heads; x itself without cp.
+ir::ValueId whole_sequences(Writer& writer, ir::ValueId x, const std::string& name);
+
+/// silu of the causal convolution of each channel of x, rows of whole sequences; `weight` is [channels, kernel] of this
+/// rank of tp. `name` is what the rows are: "q".
+ir::ValueId convolved(Writer& writer, ir::ValueId x, ir::ValueId weight, const std::string& name);
+
+/// The outputs of the heads, on the rows that this rank had before whole_sequences. `in` are q, k, v, decay and beta;
+/// the last ones may be left out. `rule` are the attributes of `recur` beside sizes.
+ir::ValueId recurred(Writer& writer, std::vector<ir::ValueId> in, const RecurrentHeads& sizes, ir::Attributes rule);
+
+/// A number a value head, or a number a channel of its keys, of the wide type.
+ir::ValueId vector_of_heads(Writer& writer, Parameter parameter, int64_t width);
+
+/// exp(A_log) at the start is drawn evenly up to this, as in Mamba-2's code.
+inline constexpr double kMostDecay = 16;
+/// Added to the squared length that queries and keys are divided by.
+inline constexpr double kUnitEpsilon = 1e-6;
+
+}  // namespace heddle::model
