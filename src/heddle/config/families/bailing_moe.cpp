@@ -49,7 +49,8 @@ PublishedKey qkv_bias() {
               [](const ModelConfig& c) { return nlohmann::ordered_json(c.attention_bias != AttentionBias::none); }};
 }
 
-// Where neither dots.llm1 nor GLM-4.5 is meant: both groups of experts and parts of heads without positions.
+// Returns true if neither dots.llm1 nor GLM-4.5 is meant: it has groups of experts, and parts of heads without
+// positions.
 bool holds(const ModelConfig& c) {
   ModelConfig same = c;
   derive(same);

@@ -26,7 +26,8 @@ using model::ModelConfig;
 using Written = nlohmann::ordered_json;
 
 constexpr const char* kWindow = "sliding_attention";
-// What the lists say, one value for layers with a window and one for the others.
+// The rewritten file has what the lists say under these names: one value for layers with a window, one for the
+// others.
 constexpr const char *kWindowTheta = "window_rope_theta", *kPart = "full_rotary_factor",
                      *kWindowPart = "window_rotary_factor";
 constexpr int64_t kMostLayers = 1 << 20;
@@ -111,7 +112,7 @@ void name_layers(Json& root, const std::string& place) {
   root["mlp_layer_types"] = words;
 }
 
-// What layers with a window have in place of the others' heads.
+// It reads the heads that layers with a window have.
 void read_other_setting(Json& root, const std::string& place) {
   const Json other = root.value("attention_other_setting", Json());
   if (other.is_null()) return;
