@@ -65,9 +65,9 @@ void train_settings(Table& t) {
   t.word<u, &O::moments>("train.moments", "AdamW: type of the moments between steps.")
       .also_called({"exp_avg_dtype", "optimizer_states_dtype", "moments_dtype", "state_dtype"})
       .acts(changes_maths,
-            "A step computes both moments in fp32 and rounds what it keeps of them. bf16: both, as DeepSeek-V3's "
-            "training does, 4 bytes a parameter less. fp8: the first to 8 bits in units of the second's root, the "
-            "second to bf16; 5 bytes less.",
+            "A step computes both moments in fp32 and rounds what it keeps. With bf16 it keeps both in that, as "
+            "DeepSeek-V3's training does: 4 bytes a parameter less. With fp8 it keeps the first in 8 bits, in units "
+            "of the second's root, and the second in bf16: 5 bytes less.",
             "none in time; the second moment forgets changes below one part in 512 of it, and with fp8 the first "
             "those below one in 32",
             page("moments"));
