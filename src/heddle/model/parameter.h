@@ -46,8 +46,9 @@ struct Parameter {
     rope_table,
   } part = Part::attention;
   enum class Start : uint8_t { normal, ones, zeros, rope_table, log_uniform, time_step } start = Start::normal;
-  // Of `normal`. `log_uniform` is the logarithm of a number drawn evenly from 0 to it. `time_step` is the inverse
-  // softplus of a number from a hundredth of it to it, whose logarithm is drawn evenly (Mamba, arXiv 2312.00752).
+  // It belongs to `normal`. `log_uniform` is the logarithm of a number drawn evenly from 0 to it. `time_step` is the
+  // inverse softplus of a number from a hundredth of it to it, whose logarithm is drawn evenly (Mamba, arXiv
+  // 2312.00752).
   double deviation = 0;
   bool trained = true;   // by the optimizer; the balancing bias and the rotary table are not
   bool frozen = false;   // of a model that stays as it came, beside adapters (passes/adapters)

@@ -25,7 +25,7 @@ using Written = nlohmann::ordered_json;
 
 constexpr const char* kLinear = "linear_attn_config";
 
-// What Transformers calls keys of the release, and the number of dense layers out of a word a layer.
+// Puts what Transformers writes into the words of the release; a word a layer says how many are dense.
 void rewrite(Json& root, const std::string& place) {
   join_names(root, place,
              {{"max_position_embeddings", "model_max_length"},
@@ -49,7 +49,7 @@ bool says_dense_layers(const Json& types, const Json& root) {
                      [&](const Json& type) { return type == (l++ < dense.get<int64_t>() ? "dense" : "sparse"); });
 }
 
-// Of each layer, whether it has attention: by the release's two lists.
+// The release's two lists say which layers have attention.
 std::vector<bool> by_lists(const JsonKeys& keys, const Json& lists, int64_t layers) {
   std::vector<bool> attends(static_cast<size_t>(layers)), said(attends.size());
   for (const char* name : {"full_attn_layers", "kda_layers"}) {

@@ -8,7 +8,7 @@
 
 namespace heddle::config {
 
-/// Whether each of so many layers has attention, by "layer_types", which must be there. ConfigError where it is no list
+/// Reads which of so many layers have attention, by "layer_types", which must be there. ConfigError where it is no list
 /// of a known word a layer.
 std::vector<bool> attention_by_words(const JsonKeys& keys, int64_t layers);
 nlohmann::ordered_json words_of_layers(const model::ModelConfig& config);

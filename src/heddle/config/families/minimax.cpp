@@ -80,7 +80,7 @@ std::string spelt(std::string name) {
       {{".mlp.", ".block_sparse_moe."}, {".gate_proj.", ".w1."}, {".up_proj.", ".w3."}, {".down_proj.", ".w2."}});
 }
 
-// What Transformers works out of the decays and keeps beside the weights.
+// Transformers saves what it works out of the decays beside the weights.
 bool passed_over(std::string_view name, const HasTensor&) {
   constexpr const char* kDecays[] = {"slope_rate", "query_decay", "key_decay", "diagonal_decay"};
   return std::any_of(std::begin(kDecays), std::end(kDecays),

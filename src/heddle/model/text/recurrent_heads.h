@@ -1,5 +1,5 @@
-// What layers with a recurrence along the sequence share (ops/recurrence.cpp): the convolution before it, and the
-// recurrence itself, from step to step or from a cache.
+// Parts that layers with a recurrence along the sequence share (ops/recurrence.cpp): the convolution before it, and
+// the recurrence itself, over whole sequences or from a cache.
 //
 // Heads are cut among tp, each key head with the value heads that share it. With cp a rank has whole sequences of a
 // part of its heads (`ulysses`).
