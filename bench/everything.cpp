@@ -60,10 +60,26 @@ class Bench {
         cluster_(cluster),
         options_(options),
         until_s_(until_s),
-        wide_(of.config, options, bench::kTokens),
-        narrow_(bench::narrow(of.config), options, 64) {}
+        wide_(of.config, options, bench::kTokens, limit_bytes()),
+        narrow_(bench::narrow(of.config), options, 64, 0) {}
 
   void run() {
+    try {
+      measure_all();
+    } catch (const ConfigError& error) {  // nothing fits that was found in time
+      summary_["impossible"] = error.what();
+    }
+    if (options_.json) {
+      summary_.update({{"summary", true}, {"model", case_.name}, {"cluster", cluster_.word}});
+      say(summary_);
+    } else {
+      fmt::print("{}\n", summary_.dump());
+    }
+    std::fflush(stdout);
+  }
+
+ private:
+  void measure_all() {
     if (!options_.json)
       fmt::print("\n{} on {}, {} ranks, {} layers\n{:<34} {:>8} {:>9} {:>9} {:>7} {:>7} {:>6}  {}\n", case_.name,
                  cluster_.name, options_.ranks, options_.layers, "plan", "paced s", "simulated", "tokens/s", "GB",
@@ -76,16 +92,8 @@ class Bench {
          {std::pair{"save-memory", PlanMode::save_memory}, {"overlap", PlanMode::overlap}})
       row(name, time_left() ? choose(mode).chosen.set : Settings());
     for (const auto& [name, set] : without_each(full.set)) row("without " + name, set, &with);
-    if (options_.json) {
-      summary_["summary"] = true;
-      say(summary_);
-    } else {
-      fmt::print("{}\n", summary_.dump());
-    }
-    std::fflush(stdout);
   }
 
- private:
   static Settings given() { return {"moe.replicas=off"}; }
   static config::RunConfig config(const ConfigFile& file, const Settings& set) {
     Settings all = given();

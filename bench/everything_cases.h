@@ -40,7 +40,7 @@ struct Options {
   bool json = false, smoke = false, simulated = false;
   std::string model, cluster;
   int ranks = 8, layers = 8, rounds = 2;
-  double minutes = 60, seconds = 40, stretch = 1;
+  double minutes = 60, seconds = 80, stretch = 1;
 };
 
 struct Case {
@@ -86,7 +86,7 @@ inline model::ModelConfig narrow(model::ModelConfig c) {
 
 class ConfigFile {
  public:
-  ConfigFile(const model::ModelConfig& model, const Options& o, int64_t sequence)
+  ConfigFile(const model::ModelConfig& model, const Options& o, int64_t sequence, int64_t memory_bytes)
       : path_((std::filesystem::temp_directory_path() /
                fmt::format("heddle-everything-{}-{}.toml", getpid(), sequence))
                   .string()) {
@@ -100,6 +100,7 @@ class ConfigFile {
     config.mesh_ranks = o.ranks;
     config.device.dtype = Dtype::bf16;
     config.device.threads = 1;
+    config.device.memory_bytes = memory_bytes;  // 0: the machine's
     write_file(path_, config::toml_of(config));
   }
   ~ConfigFile() { std::remove(path_.c_str()); }
