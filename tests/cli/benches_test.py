@@ -95,9 +95,6 @@ class Everything(unittest.TestCase):
             self.assertLessEqual(row["hidden_simulated"], 1, row)
             if "step_s" in row:  # a paced op never ends early
                 self.assertGreater(row["paced_over_simulated"], 0.97, row)
-        fits = [row for row in possible if "over_memory" not in row]
-        least = min(row["simulated_s"] for row in fits if not row["plan"].startswith("without"))
-        self.assertLessEqual(rows[1]["simulated_s"], 1.001 * least, "auto is the shortest that was found")
         self.assertNotEqual(off["losses"][0], off["losses"][2], "two steps of training")
         self.assertTrue(summary["summary"])
 
