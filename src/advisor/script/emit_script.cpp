@@ -50,6 +50,9 @@ void refuse_model(const Launch& launch, Dialect dialect, Refusals& no) {
   no.when(bias && !all, "biases on some linears only: --disable-bias-linear is all or nothing");
   no.when(s.topk_bias && !s.sigmoid_scores, "a bias on the choice of experts beside softmax scores");
   no.when(s.kv_lora_rank > 0 && s.sliding_window > 0, "a sliding window with latent attention");
+  no.when(s.experts_limit > 0 || s.mlp_limit > 0, "limits of SwiGLU by layer (model.experts_limit, model.mlp_limit)");
+  no.when(s.full_attention_offset > 0, "layers without a window that are counted from layer {}, accepted: 0",
+          s.full_attention_offset);
   no.when(s.learned_positions() > 0 && static_cast<double>(s.learned_positions()) < j.sequence,
           "a sequence of {} tokens with {} learned positions", j.sequence, s.learned_positions());
   no.when(j.with_mtp && s.num_nextn_predict_layers > 0 && (s.learned_positions() > 0 || s.foreign.alibi),
