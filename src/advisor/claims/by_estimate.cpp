@@ -149,7 +149,7 @@ double gain_of_dual_pipe_v(bool over_overlap) {
   return speedup(v, plain);
 }
 
-// Where DualPipe, the larger, fits and its second copy of the weights weighs most.
+// The largest saving over settings in which DualPipe fits: there its second copy of the weights weighs most.
 double memory_of_dual_pipe_v() {
   double most = 0;
   for (const int ep : {8, 16, 32, 64}) {
