@@ -10,6 +10,7 @@ Where heddle is not installed, copy this file and tap.py beside the trainer. doc
 
 from __future__ import annotations
 
+import importlib
 import re
 from typing import Any, Dict, List, Optional
 
@@ -44,7 +45,7 @@ def megatron(model: nn.Module) -> Dict[str, Any]:
 
     Grouped-query attention, dense layers, and experts one by one (SequentialMLP) are known. One chunk a pipeline rank.
     """
-    from megatron.core import parallel_state as state  # type: ignore[import-not-found]
+    state = importlib.import_module("megatron.core.parallel_state")
 
     config: Any = model.config
     mesh = {

@@ -111,7 +111,7 @@ def _run_rank(rank: int, ranks: int, folder: str, build_model: Callable[[Place],
               tap: Dict[str, Any], vocabulary: int, seed: int) -> None:
     torch.set_num_threads(1)
     try:
-        dist.init_process_group("gloo", store=dist.FileStore(f"{folder}/store", ranks), rank=rank, world_size=ranks)
+        dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
         place = _place(rank, layout, seed)
         torch.manual_seed(seed)
         step = build_model(place)

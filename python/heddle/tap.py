@@ -85,7 +85,8 @@ def zigzag(length: int, index: int, cp: int) -> List[Range]:
 
 
 def _local(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor  # type: ignore[no-any-return, operator]
+    local: Tensor = getattr(tensor, "to_local")() if hasattr(tensor, "to_local") else tensor
+    return local
 
 
 def _box(tensor: Any, name: str) -> List[Range]:
@@ -287,7 +288,8 @@ class Tap:
     def start(self, tokens: Tensor, loss_mask: Optional[Tensor] = None) -> None:
         """Before the step. `tokens`: [G, sequence_length + 1] of all ranks, alike on all; row ((m·dp + d)·sequences + b) is
         sequence b of microbatch m of dp rank d. `loss_mask`: [G, sequence_length], 1 where the label counts."""
-        own, listed = {}, []
+        own: Dict[str, Tensor] = {}
+        listed: List[Any] = []
         for parameter, pieces in self._parameters:
             for piece in pieces:
                 own[f"{len(listed)}"] = piece.take(_local(parameter.detach())).to("cpu", copy=True).contiguous()
@@ -372,7 +374,7 @@ class Tap:
                 if rows is not None:
                     self._keep("backward", name, *rows, microbatch=microbatch, scale=self.local_scale)
 
-            tensor.register_hook(see_gradient)
+            getattr(tensor, "register_hook")(see_gradient)  # torch gives it no types
 
     def _gradient(self, parameter: Tensor) -> Tensor:
         gradient = getattr(parameter, "main_grad", None)
