@@ -119,7 +119,7 @@ class Bench {
     return p;
   }
 
-  // Of a plan, known after the first call.
+  // A plan's figures, computed at its first call.
   const Simulated& figures(const config::RunConfig& config) {
     const std::string key = config::toml_of(config);
     if (const auto at = known_.find(key); at != known_.end()) return at->second;
@@ -259,7 +259,7 @@ class Bench {
     return of;
   }
 
-  // Of paced steps where both rows have them, else of simulated ones.
+  // The ratio of paced steps where both rows have them, else of simulated ones.
   static double over(const Json& of, const Json& than) {
     const char* step = of.contains("step_s") && than.contains("step_s") ? "step_s" : "simulated_s";
     return of[step].get<double>() / than[step].get<double>();

@@ -156,7 +156,7 @@ class PacedRanks {
     return simulate::simulate(lowered_.program, input).step_us * 1e-3;
   }
   const ir::StepProgram& program() const { return lowered_.program; }
-  /// Of the rank that holds most, on its device.
+  /// The device's bytes on the rank that holds most.
   int64_t peak_bytes() const { return peak_bytes_; }
 
  private:

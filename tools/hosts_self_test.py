@@ -75,7 +75,7 @@ class SelfTest:
         return min(found["far"]["forth_mbit"], found["far"]["back_mbit"]) >= LEAST_SHARE * self.rate_mbit
 
     def bounded(self, attempt):
-        """What the first attempt() said that held; raises Failed where none did and no other program explains it."""
+        """Returns the words of the first attempt() that held; raises Failed where none did and no other program explains it."""
         idle, broken = [idle_share()], 0
         for _ in range(ATTEMPTS):
             try:

@@ -43,7 +43,7 @@ EQUAL, NOT_EQUAL = 0, 3  # exit status of `heddle check`
 
 @dataclass
 class Place:
-    """Where a rank stands. Along the ranks tp runs fastest, then cp, dp, pp; of the same ranks etp, then ep, edp, pp."""
+    """A rank's coordinates. Along the ranks tp runs fastest, then cp, dp, pp; of the same ranks etp, then ep, edp, pp."""
 
     rank: int
     mesh: Dict[str, int]  # degrees of tp, cp, dp, pp, ep, etp, edp

@@ -27,7 +27,7 @@ def kernel_files():
 
 
 def tool(name):
-    """Of LLVM, beside hipcc's own."""
+    """A tool of LLVM, beside hipcc's own."""
     return next((found for suffix in ("", "-15") if (found := shutil.which(name + suffix))), name)
 
 
@@ -60,7 +60,7 @@ class Build(unittest.TestCase):
         return sorted(set(re.findall(rf"^({pattern}): ", said, re.M)))
 
     def notes(self, file):
-        """Of each kernel of an object: its numbers by name."""
+        """The numbers of each kernel of an object, by name."""
         fat = self.root / "fat"
         subprocess.run(["objcopy", "-O", "binary", "--only-section=.hip_fatbin", file, fat], check=True)
         for architecture in ARCHITECTURES.split(";"):

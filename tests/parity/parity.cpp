@@ -182,7 +182,7 @@ std::vector<std::string> differences(const Draw& draw, comm::World& world, const
       const double tolerance = prefix == "v." ? 3 * draw.tolerance : moved ? 1e2 * draw.tolerance : draw.tolerance;
       const double floor = prefix == "v." ? least * least : least;
       const double own_error = wide ? 4 * relative(expected, wide->whole(prefix, p.name), floor) : 0;
-      // What is kept of a moment may be the next number of its type, above or below.
+      // A kept moment may be the next number of its type, above or below.
       using passes::Moments;
       const bool narrow = !moved && !gradient && draw.plan.dtype != Dtype::f64;
       const Moments moments = narrow ? draw.plan.update.moments : Moments::fp32;

@@ -97,7 +97,7 @@ void model_settings(Table& t) {
       .acts(changes_maths, "Weight of the penalty on large router logits; 0 switches it off.",
             "one small op a MoE layer each way", page("router_losses"));
   t.row("model.recurrence")
-      .acts(changes_maths, "Gives layers a recurrence along the sequence in the place of attention; none switches it off.",
+      .acts(changes_maths, "Gives layers a recurrence along the sequence instead of attention; none switches it off.",
             "a state of each head in place of all earlier keys: work that grows with the sequence, not its square",
             page("recurrence"));
   t.row("model.index_topk")

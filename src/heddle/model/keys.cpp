@@ -275,7 +275,7 @@ const std::vector<Key>& keys() {
                                     "The last layer has full attention, whatever its number (Kimi-Linear)."),
       also_called({"linear_attention", "linear_attention_type", "experimental_attention_variant"},
                   word<&C::recurrence>("recurrence",
-                                       "Recurrence along the sequence in the place of attention, in all layers but "
+                                       "Recurrence along the sequence instead of attention, in all layers but "
                                        "those with full attention: none; gated_delta (Qwen3-Next); kimi_delta, with "
                                        "latent attention (Kimi-Linear); lightning (MiniMax-01).")),
       row<&C::linear_num_key_heads>("linear_num_key_heads", 1, 1 << 16,

@@ -34,6 +34,13 @@ std::vector<Value> biased_gradient_outputs(const Rule& rule) {
   return out;
 }
 
+// The result of an op on dy and x, of one shape.
+std::vector<Value> gradient_like_x(const Listing& listing, const Op& op) {
+  const Rule rule(listing, op);
+  rule.same(0, 1);
+  return {rule.like(1)};
+}
+
 const OpDef swiglu{
     .kind = "swiglu",
     .operands = "u bias?", .results = "a",
@@ -121,11 +128,7 @@ const OpDef silu_dgrad{
     .kind = "silu_dgrad",
     .operands = "dy x", .results = "dx",
     .by_row = "dy x dx",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      rule.same(0, 1);
-      return std::vector{rule.like(1)};
-    },
+    .infer = gradient_like_x,
     .cost = operand_cost,
 };
 
@@ -239,11 +242,7 @@ const OpDef soft_cap_dgrad{
     .kind = "soft_cap_dgrad",
     .operands = "dy x", .results = "dx", .attributes = "cap",
     .by_row = "dy x dx",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      rule.same(0, 1);
-      return std::vector{rule.like(1)};
-    },
+    .infer = gradient_like_x,
     .cost = operand_cost,
 };
 
@@ -267,11 +266,7 @@ const OpDef clip_dgrad{
     .kind = "clip_dgrad",
     .operands = "dy x", .results = "dx", .attributes = "limit below",
     .by_row = "dy x dx",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      rule.same(0, 1);
-      return std::vector{rule.like(1)};
-    },
+    .infer = gradient_like_x,
     .cost = operand_cost,
 };
 

@@ -157,7 +157,7 @@ Family mimo_v2_flash() {
     if (each.name == "head_dim" || each.name == "num_key_value_heads") each = key(each.name.c_str());
     if (each.name == "attention_bias") each.ours = "";
   }
-  // Transformers would put it in the place of rope_parameters.
+  // Transformers would put it where rope_parameters is.
   std::erase_if(f.keys, [](const PublishedKey& each) { return each.name == "rope_scaling"; });
   f.keys.push_back({.name = "rope_parameters",
                     .read = [](const JsonKeys&, ModelConfig&) {},  // flattened before

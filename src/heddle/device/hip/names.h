@@ -1,5 +1,5 @@
 // CUDA's names that this program uses, by HIP's: a table, and below it what HIP has in another form. AMD's build
-// reads it in the place of CUDA's headers (cuda.h, cuda_runtime.h, cuda_runtime_api.h and cuda_bf16.h beside it),
+// reads it instead of CUDA's headers (cuda.h, cuda_runtime.h, cuda_runtime_api.h and cuda_bf16.h beside it),
 // for kernels ahead of all else. Nothing else of the source knows HIP.
 //
 // Sources: HIP's runtime API 5.2 to 6.4 (hip_runtime_api.h), HIP porting guide. Warps of CDNA have 64 lanes.

@@ -1,4 +1,4 @@
-// The gated delta rule in the place of attention (Yang et al., arXiv 2412.06464), as Qwen3-Next has it. A projection
+// The gated delta rule instead of attention (Yang et al., arXiv 2412.06464), as Qwen3-Next has it. A projection
 // makes queries, keys, values and gates of the output. A short causal convolution passes over the first three, and
 // the recurrence follows (ops/recurrence.cpp). Each head's output is normed and multiplied by silu(gate).
 //

@@ -1,6 +1,5 @@
 #include "heddle/model/text/kimi_delta.h"
 
-#include <cmath>
 #include <optional>
 
 #include "heddle/model/text/recurrent_heads.h"
@@ -60,11 +59,7 @@ ValueId kimi_delta(Writer& w, ValueId n_TH, const std::string& prefix) {
   const ValueId gate = w.column_linear(g_narrow, kAttention, prefix, "g_b_proj", width);
   part.reset();
 
-  const ValueId o = recurred(w, std::move(in), sizes,
-                             {{"delta", int64_t{1}},
-                              {"scale", 1 / std::sqrt(static_cast<double>(sizes.key_dim))},
-                              {"epsilon", kUnitEpsilon},
-                              {"sigmoid", int64_t{1}}});
+  const ValueId o = delta_rule(w, std::move(in), sizes);
   const ValueId gain = w.parameter(
       {.name = prefix + "o_norm.weight", .part = Parameter::Part::norm, .start = Parameter::Start::ones}, w.wide(),
       {sizes.value_dim});

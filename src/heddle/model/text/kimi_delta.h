@@ -1,4 +1,4 @@
-// Kimi Delta Attention in the place of attention (Kimi Linear, arXiv 2510.26692): the delta rule with a decay of its own
+// Kimi Delta Attention instead of attention (Kimi Linear, arXiv 2510.26692): the delta rule with a decay of its own
 // for each channel of a key. Queries, keys and values pass through a short causal convolution. Two maps with a narrow
 // middle, as wide as a head, make the decay and the gate of the output. Each head's output is normed and multiplied by
 // σ(gate).

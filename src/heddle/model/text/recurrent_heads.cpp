@@ -1,5 +1,7 @@
 #include "heddle/model/text/recurrent_heads.h"
 
+#include <cmath>
+
 #include "heddle/model/text/attend.h"
 
 namespace heddle::model {
@@ -50,6 +52,15 @@ ValueId recurred(Writer& w, std::vector<ValueId> in, const RecurrentHeads& sizes
   if (w.starts() != ir::none) with(w.starts());
   const ValueId o = w.op("recur", in, {w.cp() > 1 ? "recurred_heads" : "recurred"}, std::move(rule))[0];
   return w.cp() > 1 ? sequence_to_heads(w, o, "recurred") : o;
+}
+
+ValueId delta_rule(Writer& w, std::vector<ValueId> in, const RecurrentHeads& sizes) {
+  constexpr double kUnitEpsilon = 1e-6;  // added to the squared length that queries and keys are divided by
+  return recurred(w, std::move(in), sizes,
+                  {{"delta", int64_t{1}},
+                   {"scale", 1 / std::sqrt(static_cast<double>(sizes.key_dim))},
+                   {"epsilon", kUnitEpsilon},
+                   {"sigmoid", int64_t{1}}});
 }
 
 ValueId vector_of_heads(Writer& w, Parameter p, int64_t width) {

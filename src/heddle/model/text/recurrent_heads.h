@@ -30,12 +30,13 @@ ir::ValueId convolved(Writer& writer, ir::ValueId x, ir::ValueId weight, const s
 /// the last ones may be left out. `rule` are the attributes of `recur` beside sizes.
 ir::ValueId recurred(Writer& writer, std::vector<ir::ValueId> in, const RecurrentHeads& sizes, ir::Attributes rule);
 
+/// `recurred` by the delta rule: unit queries and keys, scores over √key_dim, beta through a sigmoid.
+ir::ValueId delta_rule(Writer& writer, std::vector<ir::ValueId> in, const RecurrentHeads& sizes);
+
 /// A number a value head, or a number a channel of its keys, of the wide type.
 ir::ValueId vector_of_heads(Writer& writer, Parameter parameter, int64_t width);
 
 /// exp(A_log) at the start is drawn evenly up to this, as in Mamba-2's code.
 inline constexpr double kMostDecay = 16;
-/// Added to the squared length that queries and keys are divided by.
-inline constexpr double kUnitEpsilon = 1e-6;
 
 }  // namespace heddle::model
