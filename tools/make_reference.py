@@ -6,6 +6,7 @@
 """
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -18,14 +19,14 @@ SECTIONS = {"": "Of the run itself", "model": "[model]: the model", "data": "[da
             "memory": "[memory]: what is not kept", "fusions": "[fusions]: ops in one"}
 HEAD = """# Every key, every figure
 
-One table a section of a configuration: key, what it takes, what it is where nobody says, what it does. Keys with a page have a class, too: `bitwise` leaves every bit as it is, `reassociates` sums in another order, `changes_maths` trains something else. `heddle explain KEY` prints a row with all that is known of it, and any key can be given as `--set KEY=VALUE`. Below them stand [the figures](#figures) that a step and a run tell. Written by `tools/make_reference.py` from the program's own rows; a test holds it to them.
+One table a section of a configuration. A key that leads to its page has a class and a cost behind its effect. `bitwise` leaves every bit as it is, `reassociates` sums in another order, `changes_maths` trains something else. Ranges include their ends. `heddle explain KEY` prints all that is known of a key; `--set KEY=VALUE` gives it. Below them stand [the figures](#figures) of a step and a run. Written by `tools/make_reference.py` from the program's rows; a test holds it to them.
 """
 
 
 FIGURES = """
 ## Figures
 
-What a step tells, by its key in `metrics.jsonl` and in MLflow; behind `heddle_` in Prometheus. `{}` stands for each layer or channel, which is a label in Prometheus. `of the run` is how the run's number comes from those of its steps, with its name in `heddle train --json`, `heddle report --json` and the report's own JSON. `heddle explain --figures` prints them.
+By their keys in `metrics.jsonl` and in MLflow; behind `heddle_` in Prometheus. `{}` stands for each layer or channel, which is a label in Prometheus. `of the run`: how the run's number comes from those of its steps, and its name in `heddle train --json`, `heddle report --json` and the report's own JSON. `heddle explain --figures` prints them.
 
 | figure | unit | of the run | |
 |---|---|---|---|
@@ -40,15 +41,26 @@ def code(text):
     return f"`{cell(text)}`"
 
 
+# What a key takes, for a column that is read from top to bottom: without articles, bounds as signs.
+SHORTER = ((r"^an? ", ""), (r"\bor an (?=integer)", "or "), (r"^true or false$", "bool"), (r"\bof (\S+) or more\b", r"≥ \1"),
+           (r"\b(integer|number) from ", r"\1 "), (r"\bnumber above ", "number > "))
+
+
+def takes(accepted):
+    for form, shorter in SHORTER:
+        accepted = re.sub(form, shorter, accepted)
+    return cell(accepted)
+
+
 def row_of(key):
-    switch = key.get("switch")
+    name, switch = code(key["key"]), key.get("switch")
     what = cell(switch["effect"] if switch else key["meaning"])
     if switch:
-        page = switch["page"].removeprefix("docs/")
-        what += f" *{switch['maths_class']}*; costs {cell(switch['cost'])} ([page]({page}))"
+        name = f"[{name}]({switch['page'].removeprefix('docs/')})"
+        what += f" *{switch['maths_class']}*: {cell(switch['cost'])}"
         if switch.get("unless"):
             what += f". Unless: {cell(switch['unless'])}"
-    return f"| {code(key['key'])} | {cell(key['accepted'])} | {code(key['default'])} | {what} |"
+    return f"| {name} | {takes(key['accepted'])} | {code(key['default'])} | {what} |"
 
 
 def figure_row(figure):
@@ -73,7 +85,7 @@ def page_of(keys, figures):
         sys.exit(f"tools/make_reference.py has no heading for the sections {sorted(missing)}")
     text = HEAD
     for section, heading in SECTIONS.items():
-        text += f"\n## {heading}\n\n| key | takes | default | |\n|---|---|---|---|\n"
+        text += f"\n## {heading}\n\n| key | takes | default | effect *class*: cost |\n|---|---|---|---|\n"
         text += "\n".join(row_of(key) for key in sections[section]) + "\n"
     return text + FIGURES + "\n".join(map(figure_row, figures)) + "\n"
 
