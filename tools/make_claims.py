@@ -24,15 +24,19 @@ heddle claims            # all of them
 heddle claims merging    # one, with its setting, source and command
 ```
 
-Each row takes a figure that another system publishes about training large models. *Computed* is the same comparison at the published setting, and every call computes it. It comes from the closed forms of `heddle predict` (estimate), the timing of pipeline schedules, a simulation of the step's program, or rated figures. *Measured* ran here, as its row below says. Where a source leaves the setting open, ours is marked so. The data stand in `src/advisor/claims/claims.json`.
+Each row takes a figure that another system publishes about training large models. *Computed* is the same comparison at the published setting. It comes from the closed forms of `heddle predict` (estimate), the timing of pipeline schedules, a simulation of the step's program, or rated figures. *Measured* ran here, as its entry below says. Settings that a source leaves open are marked (ours).
 
-The verdict compares what was measured, or else what is computed. Each published end counts as met from 95 % of it on. *Beyond* is more than 5 % ahead of the better end. No figure comes from a GPU ([status](status.md)): *paced* steps run the real executor, with ops that last as long as on a device of stated rates.
+The verdict compares the measured figure, or else the computed one. Each published end counts as met from 95 % of it on. *Beyond* is more than 5 % ahead of the better end. No figure comes from a GPU ([status](status.md)): *paced* steps run the real executor, with ops that last as long as on a device of stated rates.
 """
 SYSTEMS = {"MindSpeed": "MindSpeed", "MindSpore": "MindSpore", "MXMACA": "MXMACA", "others": "Other sources"}
 
 
 def cell(text):
     return text.replace("|", "\\|")
+
+
+def sentence(text):
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", "!")) else ".")
 
 
 def page_of(rows):
@@ -49,7 +53,7 @@ def page_of(rows):
                     row["claim"], row["published"], row.get("computed", ""), row.get("measured", {}).get("figure", ""),
                     row["verdict"], row["what"])) + " |")
     lines += ["", "## Settings, sources and reasons", "",
-              "*Where* names the setting of the comparison, *how* what computes or measures it, with the date of the measurement."]
+              "Each entry has the setting, the source with its figure, what computes and measures ours, and why they differ.", ""]
     for row in rows:
         how = []
         if row["by"]:
@@ -57,10 +61,8 @@ def page_of(rows):
         if "measured" in row:
             it = row["measured"]
             how.append(f"measured {it['date']}: {it['setting']} (`{it['command']}`, [{it['page']}]({it['page']}))")
-        lines += ["", f"**{row['claim']}**", "", "| | |", "|---|---|", f"| where | {cell(row['setting'])} |",
-                  f"| source | {cell(row['source'])} |", f"| how | {cell('; '.join(how))} |"]
-        if row["reason"]:
-            lines.append(f"| why | {cell(row['reason'])} |")
+        parts = (row["setting"], row["source"], "; ".join(how), row["reason"])
+        lines.append(f"- **{row['claim']}**: " + " ".join(sentence(part) for part in parts if part))
     return "\n".join(lines) + "\n"
 
 
