@@ -6,10 +6,13 @@
 //                    X]
 //
 // off       The defaults of Megatron-LM: 1F1B, optimizer state sharded over replicas, fused kernels, a plain
-//           all-to-all, no block rearranged. It has the quickest of the layouts that the chooser found, and
-//           computes again as little as lets it fit. Row counts are reused.
+//           all-to-all that nothing runs beside, no block rearranged. It has the quickest of the layouts that the
+//           chooser found, and computes again as little as lets it fit. Row counts are reused.
+// streams   `off`, with the all-to-all on a stream of its own.
 // auto, save-memory, overlap
 //           The plans that the chooser of `heddle train --mode` takes, among those that it simulates in --seconds.
+// equal-memory, less-memory
+//           The plan of `auto` in the memory that `off` takes, and in 0.7 of it.
 // without   The plan of `auto` with one feature taken away: `adds` is the step without it over the step with it,
 //           less 1.
 //
@@ -84,16 +87,32 @@ class Bench {
       fmt::print("\n{} on {}, {} ranks, {} layers\n{:<34} {:>8} {:>9} {:>9} {:>7} {:>7} {:>6}  {}\n", case_.name,
                  cluster_.name, options_.ranks, options_.layers, "plan", "paced s", "simulated", "tokens/s", "GB",
                  "hidden", "adds", "loss and norm, settings");
-    const planner::PlanChoice choice = choose(PlanMode::automatic);
+    const int64_t limit = limit_bytes();
+    const planner::PlanChoice choice = choose(PlanMode::automatic, limit);
     const Candidate& full = choice.chosen;
-    row("off", off(choice));
+    const Settings base = off(choice);
+    const auto bytes = static_cast<double>(row("off", base)["peak_bytes"].get<int64_t>());
+    row("streams", base);
     const Json with = row("auto", full.set);
-    for (const auto& [name, mode] :
-         {std::pair{"save-memory", PlanMode::save_memory}, {"overlap", PlanMode::overlap}})
-      row(name, time_left() ? choose(mode).chosen.set : Settings());
+    struct Aim {
+      const char* name;
+      PlanMode mode;
+      int64_t limit;
+    };
+    for (const Aim& aim : {Aim{"equal-memory", PlanMode::automatic, static_cast<int64_t>(bytes)},
+                           {"less-memory", PlanMode::automatic, static_cast<int64_t>(kLess * bytes)},
+                           {"save-memory", PlanMode::save_memory, limit},
+                           {"overlap", PlanMode::overlap, limit}}) {
+      try {
+        row(aim.name, time_left() ? choose(aim.mode, aim.limit).chosen.set : Settings());
+      } catch (const ConfigError& error) {
+        summary_["impossible"][aim.name] = error.what();
+      }
+    }
     for (const auto& [name, set] : without_each(full.set)) row("without " + name, set, &with);
   }
 
+  static constexpr double kLess = 0.7;  // of the memory of `off`
   static Settings given() { return {"moe.replicas=off"}; }
   static config::RunConfig config(const ConfigFile& file, const Settings& set) {
     Settings all = given();
@@ -119,41 +138,49 @@ class Bench {
     return p;
   }
 
-  // A plan's figures, computed at its first call.
-  const Simulated& figures(const config::RunConfig& config) {
-    const std::string key = config::toml_of(config);
-    if (const auto at = known_.find(key); at != known_.end()) return at->second;
-    const plan::Plan plan = bench::plan_on(cluster_, config);
-    return known_[key] = bench::simulated(plan, plan::lower(config.model, plan));
+  static plan::Lowered lowered(const config::RunConfig& config, const plan::Plan& plan, bool blocking) {
+    plan::Lowered whole = plan::lower(config.model, plan);
+    return blocking ? bench::blocking(std::move(whole)) : whole;
   }
 
-  planner::PlanChoice choose(PlanMode mode) {
+  // A plan's figures, computed at its first call.
+  const Simulated& figures(const config::RunConfig& config, bool blocking = false) {
+    const std::pair key{blocking, config::toml_of(config)};
+    if (const auto at = known_.find(key); at != known_.end()) return at->second;
+    const plan::Plan plan = bench::plan_on(cluster_, config);
+    return known_[key] = bench::simulated(plan, lowered(config, plan, blocking));
+  }
+
+  planner::PlanChoice choose(PlanMode mode, int64_t limit) {
     const planner::PredictFn predict = [&](const config::RunConfig& config, bool) {
       const Simulated& found = figures(config);
-      if (found.bytes > limit_bytes()) throw ir::OutOfMemory(fmt::format("it takes {} bytes", found.bytes));
+      if (found.bytes > limit) throw ir::OutOfMemory(fmt::format("it takes {} bytes", found.bytes));
       planner::ConfigPrediction p;
       p.prediction.step_us = found.step_us;
       p.prediction.reserved_bytes = found.bytes;
       p.prediction.exposed_us["messages"] = found.step_us - found.free_us;
-      p.limit_bytes = limit_bytes();
+      p.limit_bytes = limit;
       return p;
     };
     // Plans of the search, and the state of the best few on the host: this process' memory is not the device's.
     const planner::Propose propose = [&](const config::RunConfig& config, const std::set<std::string>& fixed) {
-      if (!proposed_.empty()) return proposed_;
+      std::vector<Settings>& plans = proposed_[limit];
+      if (!plans.empty()) return plans;
       const cost::MachineProfile searched = profile();
-      proposed_ = planner::searched_plans(config, fixed, searched, {});
+      plans = planner::searched_plans(config, fixed, searched, {});
       constexpr size_t kWithStateAway = 4;
-      const size_t few = std::min(proposed_.size(), kWithStateAway);
+      const size_t few = std::min(plans.size(), kWithStateAway);
       for (size_t i = 0; i < few; ++i) {
-        Settings away = proposed_[2 * i];
+        Settings away = plans[2 * i];
         away.emplace_back("memory.optimizer=swap");
-        proposed_.insert(proposed_.begin() + static_cast<std::ptrdiff_t>(2 * i + 1), std::move(away));
+        plans.insert(plans.begin() + static_cast<std::ptrdiff_t>(2 * i + 1), std::move(away));
       }
-      return proposed_;
+      return plans;
     };
-    const double seconds = std::clamp((until_s_ - now_s()) / 5, 1.0, options_.seconds);
-    return planner::choose_plan(wide_.path(), given(), predict, propose, mode, seconds);
+    const double seconds = std::clamp((until_s_ - now_s()) / 7, 1.0, options_.seconds);
+    Settings set = given();
+    set.push_back(fmt::format("device.memory_bytes={}", limit));
+    return planner::choose_plan(wide_.path(), set, predict, propose, mode, seconds);
   }
 
   // The quickest of the layouts found that fits without the features.
@@ -180,7 +207,7 @@ class Bench {
         set.insert(set.end(), kOff.begin(), kOff.end());
         if (*recompute != 0) set.push_back(fmt::format("memory.recompute={}", recompute));
         try {
-          const Simulated& found = figures(config(wide_, set));
+          const Simulated& found = figures(config(wide_, set), true);
           if (found.bytes > limit_bytes()) continue;
           if (best.empty() || found.step_us < best_us) {
             best_us = found.step_us;
@@ -223,12 +250,13 @@ class Bench {
 
   Json row(const std::string& name, const Settings& set, const Json* full = nullptr) {
     Json of{{"model", case_.name}, {"cluster", cluster_.word}, {"plan", name}, {"set", set}};
-    if (!time_left() && name != "off" && name != "auto") {
+    const bool blocking = name == "off";
+    if (!time_left() && !blocking && name != "auto") {
       summary_["left_out"].push_back(name);
       return of;
     }
     try {
-      measure(of, set, full);
+      measure(of, set, blocking, full);
     } catch (const ConfigError& error) {  // no plan without that feature
       of["impossible"] = error.what();
       say(of);
@@ -265,9 +293,9 @@ class Bench {
     return of[step].get<double>() / than[step].get<double>();
   }
 
-  void measure(Json& of, const Settings& set, const Json* full) {
+  void measure(Json& of, const Settings& set, bool blocking, const Json* full) {
     const config::RunConfig config = Bench::config(wide_, set);
-    const Simulated found = figures(config);
+    const Simulated found = figures(config, blocking);
     if (found.bytes > limit_bytes())
       of["over_memory"] = static_cast<double>(found.bytes) / static_cast<double>(limit_bytes());
     const double tokens = static_cast<double>(config.train.global_batch * bench::kTokens);
@@ -283,15 +311,15 @@ class Bench {
       for (const char* key : {"step_s", "tokens_per_s", "hidden", "paced_over_simulated"})
         if (full->contains(key)) of[key] = (*full)[key];
     } else if (!options_.simulated && time_left(2 * (options_.rounds + 1) * step_s * options_.stretch + 5)) {
-      pace(of, config, found);
+      pace(of, config, blocking, found);
     }
     of["losses"] = losses(set);
   }
 
-  void pace(Json& of, const config::RunConfig& config, const Simulated& found) {
+  void pace(Json& of, const config::RunConfig& config, bool blocking, const Simulated& found) {
     const plan::Plan plan = bench::plan_on(cluster_, config);
-    bench::PacedRanks real(config.model, plan, options_.stretch, false, nullptr, true),
-        free(config.model, plan, options_.stretch, true, nullptr, true);
+    bench::PacedRanks real(lowered(config, plan, blocking), plan, options_.stretch, false, nullptr, true),
+        free(lowered(config, plan, blocking), plan, options_.stretch, true, nullptr, true);
     const planner::OthersWatch others;
     for (int round = 0; round <= options_.rounds; ++round) {
       real.step(round > 0);
@@ -354,8 +382,8 @@ class Bench {
   const Options& options_;
   const double until_s_;
   ConfigFile wide_, narrow_;
-  std::map<std::string, Simulated> known_;
-  std::vector<Settings> proposed_;
+  std::map<std::pair<bool, std::string>, Simulated> known_;  // by whether exchanges block, and the configuration
+  std::map<int64_t, std::vector<Settings>> proposed_;        // by the memory's limit
   Json first_, summary_;
 };
 

@@ -134,6 +134,17 @@ inline plan::Plan plan_on(const Cluster& cluster, const config::RunConfig& confi
   return plan;
 }
 
+/// The program with its exchanges on the stream that computes: nothing runs beside them, as in Megatron-LM without
+/// --overlap-moe-expert-parallel-comm and --moe-shared-expert-overlap.
+inline plan::Lowered blocking(plan::Lowered lowered) {
+  for (ir::Listing& listing : lowered.program.listings) {
+    for (ir::Op& op : listing.ops) {
+      if (ir::is_exchange(op.def->moves)) op.stream = "compute";
+    }
+  }
+  return lowered;
+}
+
 struct Simulated {
   double step_us = 0, free_us = 0, messages_us = 0;  // free: with messages that take no time
   int64_t bytes = 0;                                 // of the rank that holds most

@@ -75,8 +75,12 @@ class PacedRanks {
   /// `free`: messages take no time. `lasts_us`: null for what the plan's durations say, or its rates.
   PacedRanks(const model::ModelConfig& config, const plan::Plan& plan, double stretch, bool free,
              LastsUs lasts_us = nullptr, bool whole = false)
+      : PacedRanks(plan::lower(config, plan), plan, stretch, free, std::move(lasts_us), whole) {}
+  /// Of the program that was lowered for the plan.
+  PacedRanks(plan::Lowered lowered, const plan::Plan& plan, double stretch, bool free, LastsUs lasts_us = nullptr,
+             bool whole = false)
       : mesh_(plan.mesh),
-        lowered_(plan::lower(config, plan)),
+        lowered_(std::move(lowered)),
         us_(std::move(lasts_us)),
         rates_(plan.rates),
         stretch_(stretch),

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "heddle/passes/op_groups.h"
+#include "heddle/planner/budget/memory_budget.h"
 #include "heddle/planner/budget/state_residencies.h"
 #include "heddle/planner/searched_plans.h"
 #include "tests/planner/planner_fixture.h"
@@ -87,10 +88,39 @@ TEST(ChoosePlan, TriesEverySwitchThatIsPlanned) {
       EXPECT_EQ(tried.contains(s.key + "=" + plan::text_of(value)), !elsewhere)
           << s.key << " " << plan::text_of(value);
   }
-  EXPECT_EQ(planned, 11);
+  EXPECT_EQ(planned, 12);
   ASSERT_TRUE(choice.chosen.fits());
   EXPECT_LE(choice.chosen.step_us, choice.configured.step_us);
   for (const Candidate& c : choice.all) EXPECT_TRUE(!c.fits() || choice.chosen.step_us <= c.step_us * (1 + 1e-9));
+}
+
+// The configured plan doesn't fit. With the values dropped that a budget of the memory chooses it does, although no
+// switch names those words.
+TEST(ChoosePlan, MakesFitWhatIsTooLarge) {
+  const ConfigFile file(kSmall);
+  const cost::MachineProfile profile = made_profile();
+  const Candidate whole = predicted(file.path(), {}, {}, [&](const config::RunConfig& config, bool arena) {
+    return predict_config(config, profile, {}, arena);
+  });
+  const int64_t limit = whole.reserved_bytes - whole.reserved_bytes / 50;
+  const std::vector<std::string> set{fmt::format("device.memory_bytes={}", limit), "train.microbatch=2"};
+  config::RunConfig budget = config::read_run_config(file.path(), set);
+  budget.plan.memory.budget_bytes = limit;
+  const std::vector<std::string> chosen = within_budget(budget).value().settings;
+  ASSERT_FALSE(chosen.empty());
+  std::set<std::string> attempted;
+  const PredictFn predict = [&](const config::RunConfig& config, bool arena) {
+    attempted.insert(passes::text_of(config.plan.memory.recompute));
+    return predict_config(config, profile, {}, arena);
+  };
+  const Propose none = [](const config::RunConfig&, const std::set<std::string>&) {
+    return std::vector<std::vector<std::string>>();
+  };
+  const PlanChoice choice = choose_plan(file.path(), set, predict, none, PlanMode::automatic, 300);
+  EXPECT_FALSE(choice.configured.fits());
+  EXPECT_TRUE(choice.chosen.fits());
+  const config::RunConfig within = config::read_run_config(file.path(), with(set, chosen));
+  EXPECT_TRUE(attempted.contains(passes::text_of(within.plan.memory.recompute))) << chosen[0];
 }
 
 // A proposed plan that is good but for one setting loses that one, although no switch names its usual value.

@@ -9,6 +9,7 @@
 #include "heddle/planner/budget/memory_budget.h"
 #include "heddle/planner/budget/state_residencies.h"
 #include "heddle/search/space.h"
+#include "heddle/train/run_config_plan.h"
 
 namespace heddle::planner {
 
@@ -114,26 +115,28 @@ class Chooser {
     }
   }
 
-  // The best few with less memory each, as memory.budget would have it: what they drop is chosen anew.
+  // The best few with less memory each.
   void keep_less() {
     for (const Candidate& c : best_few()) {
       if (!c.fits()) continue;
-      std::vector<std::string> plan = c.set;
-      std::erase_if(plan, [](const std::string& s) { return s.starts_with("memory."); });
-      config::RunConfig config = config::read_run_config(path_, joined(set_, base_, plan));
-      config.plan.memory.crowding = 1;  // as the simulation has it
-      config.plan.memory.budget_share = 0;
       for (const double share : {0.85, 0.7, 0.55}) {
-        if (!time_left()) return;
-        config.plan.memory.budget_bytes = static_cast<int64_t>(share * static_cast<double>(c.reserved_bytes));
-        try {
-          const std::optional<BudgetChoice> choice = within_budget(config);
-          if (!choice) break;
-          attempt(joined(plan, choice->settings));
-        } catch (const ConfigError&) {  // less than it needs
-          break;
-        }
+        if (!time_left() || !keep_within(c.set, share * static_cast<double>(c.reserved_bytes))) break;
       }
+    }
+  }
+
+  // The most promising of the plans that are too large, each within the memory that there is.
+  void make_fit() {
+    constexpr size_t kMost = 4;
+    std::vector<std::vector<std::string>> too_large;
+    for (const Candidate& c : all) {
+      if (!c.fits() && too_large.size() < kMost) too_large.push_back(c.set);
+    }
+    const auto limit_bytes =
+        static_cast<double>(train::memory_limit_of(configured_, {.memory = static_cast<int>(configured_.ranks())}));
+    for (const std::vector<std::string>& plan : too_large) {
+      if (!time_left()) return;
+      keep_within(plan, limit_bytes);
     }
   }
 
@@ -184,6 +187,22 @@ class Chooser {
     return few;
   }
 
+  // Attempts the plan with the dropped values that memory.budget chooses for it. False: it needs more bytes.
+  bool keep_within(std::vector<std::string> plan, double bytes) {
+    std::erase_if(plan, [](const std::string& s) { return s.starts_with("memory."); });
+    config::RunConfig config = config::read_run_config(path_, joined(set_, base_, plan));
+    config.plan.memory.crowding = 1;  // as the simulation has it
+    config.plan.memory.budget_share = 0;
+    config.plan.memory.budget_bytes = static_cast<int64_t>(bytes);
+    try {
+      const std::optional<BudgetChoice> choice = within_budget(config);
+      if (choice) attempt(joined(plan, choice->settings));
+      return choice.has_value();
+    } catch (const ConfigError&) {
+      return false;
+    }
+  }
+
   const std::string& path_;
   const std::vector<std::string>& set_;
   const PredictFn& predict_;
@@ -203,6 +222,7 @@ void attempt_all(Chooser& chooser, const Propose& propose) {
     if (!chooser.time_left()) break;
     chooser.attempt(std::move(settings));
   }
+  chooser.make_fit();
   const std::vector<std::string> sizes =
       search::microbatch_words(config.train.global_batch, 4 * config.train.microbatch);
   chooser.vary("train.microbatch", sizes);
