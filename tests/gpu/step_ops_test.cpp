@@ -148,6 +148,10 @@ TEST_F(StepOps, cache) {
                             {"first", 3},    {"sequence", kSequence}, {"nope", 3},     {"rope", 2}};
     like_reference({"grouped", "cached_attention", {rows(X, 24, 1), places, cached(12, 2), cached(10, 3)}, at, {}},
                    tolerance, false, ir::Phase::F);
+    ir::Attributes capped = at;
+    capped.set("cap", 0.3);
+    like_reference({"capped", "cached_attention", {rows(X, 24, 1), places, cached(12, 2), cached(10, 3)}, capped, {}},
+                   tolerance, false, ir::Phase::F);
     ir::Attributes latent = at;
     latent.set("kv_heads", int64_t{1});
     like_reference(

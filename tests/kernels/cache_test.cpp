@@ -20,6 +20,7 @@ struct Heads {
   bool apart = true;  // values beside the keys
   int64_t window = 0;
   bool sinks = false;
+  double cap = 0;
 };
 
 OpCase attention_case(Dtype X, const Heads& h, Dtype Q) {
@@ -34,6 +35,7 @@ OpCase attention_case(Dtype X, const Heads& h, Dtype Q) {
                    {"value_dim", h.value_dim}, {"sequence", kLength},    {"scale", 0.3},
                    {"window", h.window}};
   if (h.sinks) op.in.push_back(weight(random_tensor(wide(X), {h.heads}, 6)));
+  if (h.cap > 0) op.attributes.set("cap", h.cap);
   return op;
 }
 
@@ -61,7 +63,8 @@ const std::vector<Heads> kShapes{{1, 1, 1, 1},
                                  {8, 8, 64, 64},
                                  {4, 2, 6, 6, true, 4},
                                  {6, 2, 17, 5, true, 0, true},
-                                 {4, 1, 9, 8, false, 1, true}};
+                                 {4, 1, 9, 8, false, 1, true},
+                                 {6, 2, 17, 5, true, 4, true, 0.4}};
 
 double tolerance(Dtype X) { return X == Dtype::bf16 ? 8e-3 : X == Dtype::f32 ? 2e-6 : 1e-13; }
 
@@ -169,6 +172,7 @@ TEST(Cache, AttentionIsThatOfWholeSequences) {
   attends_as_whole_sequences({6, 2, 5, 7});
   attends_as_whole_sequences({6, 2, 5, 7, true, 3});
   attends_as_whole_sequences({6, 2, 5, 7, true, 4, true});
+  attends_as_whole_sequences({6, 2, 5, 7, true, 4, true, 0.4});
 }
 
 // Absorbed queries on latents give what queries give on keys and values made of the latents.

@@ -27,7 +27,7 @@ std::string name(const char* kind, const RouterSizes& size) {
 
 TEST(HostRouter, scores_choice_and_gate_in_one) {
   for (const RouterSizes& size : kRouters) {
-    for (const std::string function : {"sigmoid", "softmax"}) {
+    for (const std::string function : {"sigmoid", "softmax", "root_softplus"}) {
       for (const int64_t normalize : {0, 1}) {
         OpCase op{name("router", size) + function,
                   "router",
@@ -64,7 +64,7 @@ TEST(HostRouter, choice_breaks_ties_by_index_and_leaves_nan_to_the_last) {
 TEST(HostRouter, scores_and_gate_apart) {
   for (const RouterSizes& size : kRouters) {
     const Operand logits = activation(random_tensor(Dtype::f32, {size.T, size.E}, 5, 4));
-    for (const std::string function : {"sigmoid", "softmax"}) {
+    for (const std::string function : {"sigmoid", "softmax", "root_softplus"}) {
       expect_gradient_like_reference(
           {name("router_scores", size), "router_scores", {logits}, {{"function", function}}, {}}, 2e-6);
     }

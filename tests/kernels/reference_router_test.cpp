@@ -152,7 +152,7 @@ TEST(ReferenceChoose, bias_moves_the_choice_but_not_the_gate) {
 
 TEST(ReferenceRouter, equals_its_parts) {
   for (const Dtype A : {Dtype::f64, Dtype::f32}) {
-    for (const std::string function : {"sigmoid", "softmax"}) {
+    for (const std::string function : {"sigmoid", "softmax", "root_softplus"}) {
       ir::Attributes attributes = choice(3, 4, 2, 2);
       attributes.set("function", function).set("normalize", int64_t{1}).set("scale", 2.5);
       const Tensor bias = random_tensor(A, {12}, 2, 0.1);

@@ -154,7 +154,7 @@ Attributes of_gradient(const Op& op) {
 const OpDef attention{
     .kind = "attention",
     .operands = "q k v starts? sinks? tokens? key?", .results = "o lse",
-    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? rank? window? sink_parts? rate? site? head_parts?",
+    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? rank? window? sink_parts? rate? site? head_parts? cap?",
     .work = ir::Work::attention,
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
@@ -184,7 +184,7 @@ const OpDef attention{
 const OpDef attention_dgrad{
     .kind = "attention_dgrad",
     .operands = "do q k v o lse starts? tokens? key?", .results = "dq dk dv",
-    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? rank? window? rate? site? head_parts?",
+    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? rank? window? rate? site? head_parts? cap?",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       check_mask(rule, op);
@@ -202,7 +202,7 @@ const OpDef attention_dgrad{
 const OpDef attention_part{
     .kind = "attention_part",
     .operands = "q k v o_before? lse_before? starts? sinks? tokens? key?", .results = "o lse",
-    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn window? sink_parts? rate? site? head_parts?",
+    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn window? sink_parts? rate? site? head_parts? cap?",
     .work = ir::Work::attention,
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
@@ -232,7 +232,7 @@ const OpDef attention_part{
 const OpDef attention_finish{
     .kind = "attention_finish",
     .operands = "o starts? sinks? tokens? key?", .results = "y",
-    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn? window? sink_parts? rate? site? head_parts?",
+    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn? window? sink_parts? rate? site? head_parts? cap?",
     .work = ir::Work::attention,
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
@@ -269,7 +269,7 @@ const OpDef attention_finish{
 const OpDef attention_part_dgrad{
     .kind = "attention_part_dgrad",
     .operands = "do q k v o lse dq_before? starts? tokens? key?", .results = "dq dk dv",
-    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn last window? rate? site? head_parts?",
+    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn last window? rate? site? head_parts? cap?",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       check_heads(rule, op.attributes, 1, false);

@@ -57,7 +57,7 @@ const OpDef rope_at{
 const OpDef cached_attention{
     .kind = "cached_attention",
     .operands = "q places keys values? sinks?", .results = "o",
-    .attributes = "heads kv_heads head_dim value_dim sequence scale window?",
+    .attributes = "heads kv_heads head_dim value_dim sequence scale window? cap?",
     .work = ir::Work::attention,
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);

@@ -42,6 +42,7 @@ void attend(const KernelCall& call) {
   args.window = at.integer_or("window", 0);
   args.sinks = numbers<const float>(operand(call.in, 4));
   args.scale = static_cast<float>(at.number("scale"));
+  args.cap = static_cast<float>(at.number_or("cap", 0));
   const bool wide_q = call.in[0].dtype == Dtype::f32, wide_k = call.in[2].dtype == Dtype::f32;
   launch(wide_k   ? cached_attention<float, float>
          : wide_q ? cached_attention<float, Bf16>

@@ -22,7 +22,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kCacheThreads) cached_attention(CachedAttention
     const K* key = keys + ((first + n) * args.hk + kv) * d;
     float dot = 0;
     for (int64_t i = 0; i < d; ++i) dot += to_float(q[i]) * to_float(key[i]);
-    s[n] = args.scale * dot;
+    s[n] = args.cap > 0 ? args.cap * tanhf(args.scale * dot / args.cap) : args.scale * dot;
     most = fmaxf(most, s[n]);
   }
   most = block_max(most, most_board);

@@ -15,7 +15,7 @@ struct CachedAttentionArgs {
   float* scores;       // [R·h,S]
   const float* sinks;  // [h] or null
   int64_t R, h, hk, d, v, S, window;
-  float scale;
+  float scale, cap;  // cap 0: none
 };
 /// A block a row and head.
 template <class Q, class K>

@@ -16,6 +16,7 @@
 // The order matters: this one is compiled for each target.
 #include "heddle/kernels/host/lanes-inl.h"
 #include "heddle/kernels/host/query_keys-inl.h"
+#include "heddle/kernels/host/tanh-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace heddle::kernels::host::HWY_NAMESPACE {
@@ -29,7 +30,7 @@ void CachedAttentionPairs(const KernelCall& call, int64_t begin, int64_t end) {
   const ir::Attributes& a = call.op->attributes;
   const int64_t h = a.integer("heads"), hk = a.integer("kv_heads"), g = h / hk, d = a.integer("head_dim");
   const int64_t v = a.integer("value_dim"), S = a.integer("sequence");
-  const auto scale = static_cast<float>(a.number("scale"));
+  const auto scale = static_cast<float>(a.number("scale")), cap = static_cast<float>(a.number_or("cap", 0));
   const auto* places = call.in[1].as<const int32_t>();
   const bool apart = call.in.size() > 3 && call.in[3];
   const auto* sinks = call.in.size() > 4 ? call.in[4].as<const float>() : nullptr;
@@ -56,6 +57,7 @@ void CachedAttentionPairs(const KernelCall& call, int64_t begin, int64_t end) {
       std::fill_n(o_gv, g * v, 0.0f);
       for (int64_t j = 0; j < g && seen > 0; ++j) {
         float* s = s_gS + j * S + begin;
+        if (cap > 0) cap_row(cap, seen - begin, s);
         float most = *std::max_element(s, s + seen - begin);
         if (sinks != nullptr) most = std::max(most, sinks[kv * g + j]);
         float sum = exponentials(most, seen - begin, s);

@@ -14,7 +14,7 @@
 #include "hwy/foreach_target.h"
 // The order matters: this one is compiled for each target.
 #include "heddle/kernels/host/by_type-inl.h"
-#include "heddle/kernels/host/lanes-inl.h"
+#include "heddle/kernels/host/softplus-inl.h"
 
 // Sizes are compiled once for all instruction sets.
 #ifndef HEDDLE_KERNELS_HOST_CONVOLUTION_SIZES
@@ -148,17 +148,6 @@ void convolve_back(const KernelCall& call, int64_t strip) {
     for (int64_t i = 0; i < c.K; ++i) d_weight[j * c.K + c.K - 1 - i] = sums[i][j];
     if (c.bias != nullptr) call.out[2].as<float>()[c.part + first + j] = sums[kMostTaps][j];
   }
-}
-
-/// ln(1 + e^x) = max(x, 0) + ln(1 + y) with y = e^−|x|, and ln(1 + y) = 2·artanh(y ÷ (2 + y)), of which the argument is
-/// at most a third: seven terms.
-HWY_INLINE V softplus(V x) {
-  const V y = exp_up_to_88(hn::Neg(hn::Abs(x)));
-  const V s = hn::Div(y, hn::Add(set(2.0f), y)), square = hn::Mul(s, s);
-  V p = set(2.0f / 15);
-  for (const float term : {2.0f / 13, 2.0f / 11, 2.0f / 9, 2.0f / 7, 2.0f / 5, 2.0f / 3, 2.0f})
-    p = hn::MulAdd(p, square, set(term));
-  return hn::Add(hn::Max(x, zero()), hn::Mul(p, s));
 }
 
 /// Rates exp(a_log), one a column.

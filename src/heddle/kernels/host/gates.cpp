@@ -1,6 +1,6 @@
 // Gates by a sigmoid, soft caps and factors, each in one pass. T rows.
 //   sigmoid_gate: x·σ(gate), each of the gate's columns for a run of x's;  soft_cap: c·tanh(x ÷ c);  scale:
-//   factor·x;  clip: x within limits
+//   factor·x;  clip: x within limits;  squared_relu: max(x, 0)²
 #include <limits>
 
 #include "heddle/kernels/host/simd_targets.h"
@@ -11,7 +11,7 @@
 #include "hwy/foreach_target.h"
 // The order matters: this one is compiled for each target.
 #include "heddle/kernels/host/by_type-inl.h"
-#include "heddle/kernels/host/lanes-inl.h"
+#include "heddle/kernels/host/tanh-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace heddle::kernels::host::HWY_NAMESPACE {
@@ -70,18 +70,6 @@ void sigmoid_gate_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
   }
 }
 
-/// tanh z: an odd polynomial where |z| is small, else 1 − 2·σ(−2|z|) with the sign of z.
-HWY_INLINE V tanh_of(V z) {
-  const V a = hn::Abs(z), square = hn::Mul(z, z);
-  V p = hn::MulAdd(set(-5.70498872745e-3f), square, set(2.06390887954e-2f));
-  p = hn::MulAdd(p, square, set(-5.37397155531e-2f));
-  p = hn::MulAdd(p, square, set(1.33314422036e-1f));
-  p = hn::MulAdd(p, square, set(-3.33332819422e-1f));
-  const V small = hn::MulAdd(hn::Mul(p, square), z, z);
-  const V tail = hn::NegMulAdd(set(2.0f), sigmoid(hn::Mul(set(-2.0f), a)), set(1.0f));
-  return hn::IfThenElse(hn::Lt(a, set(0.625f)), small, hn::CopySign(tail, z));
-}
-
 template <class X>
 void soft_cap(const KernelCall& call, int64_t begin, int64_t end) {
   const auto cap = static_cast<float>(call.op->attributes.number("cap"));
@@ -136,6 +124,28 @@ void clip_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
   });
 }
 
+/// max(x, 0)².
+template <class X>
+void squared_relu(const KernelCall& call, int64_t begin, int64_t end) {
+  const X* x = call.in[0].as<const X>() + begin;
+  X* y = call.out[0].as<X>() + begin;
+  sweep(end - begin, [&](int64_t i, auto lanes, auto) HEDDLE_BODY {
+    const V part = at_least(set(0.0f), load(x + i, lanes));
+    store(hn::Mul(part, part), y + i, lanes);
+  });
+}
+
+/// dx = dy·2·max(x, 0).
+template <class X>
+void squared_relu_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
+  const X *dy = call.in[0].as<const X>() + begin, *x = call.in[1].as<const X>() + begin;
+  X* dx = call.out[0].as<X>() + begin;
+  sweep(end - begin, [&](int64_t i, auto lanes, auto) HEDDLE_BODY {
+    const V part = at_least(set(0.0f), load(x + i, lanes));
+    store(hn::Mul(hn::Mul(load(dy + i, lanes), set(2.0f)), part), dx + i, lanes);
+  });
+}
+
 template <class X>
 void scale(const KernelCall& call, int64_t begin, int64_t end) {
   const V factor = set(static_cast<float>(call.op->attributes.number("factor")));
@@ -167,6 +177,12 @@ void Clip(const KernelCall& call, int64_t begin, int64_t end) {
 void ClipDgrad(const KernelCall& call, int64_t begin, int64_t end) {
   by_type<clip_dgrad<bf16>, clip_dgrad<float>>(call, begin, end);
 }
+void SquaredRelu(const KernelCall& call, int64_t begin, int64_t end) {
+  by_type<squared_relu<bf16>, squared_relu<float>>(call, begin, end);
+}
+void SquaredReluDgrad(const KernelCall& call, int64_t begin, int64_t end) {
+  by_type<squared_relu_dgrad<bf16>, squared_relu_dgrad<float>>(call, begin, end);
+}
 }  // namespace heddle::kernels::host::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -181,6 +197,8 @@ HWY_EXPORT(SoftCap);
 HWY_EXPORT(SoftCapDgrad);
 HWY_EXPORT(Clip);
 HWY_EXPORT(ClipDgrad);
+HWY_EXPORT(SquaredRelu);
+HWY_EXPORT(SquaredReluDgrad);
 
 using Piece = void (*)(const KernelCall& call, int64_t begin, int64_t end);
 
@@ -202,6 +220,8 @@ void soft_cap(const KernelCall& call) { flat(call, 2, HWY_DYNAMIC_DISPATCH(SoftC
 void soft_cap_dgrad(const KernelCall& call) { flat(call, 3, HWY_DYNAMIC_DISPATCH(SoftCapDgrad)); }
 void clip(const KernelCall& call) { flat(call, 2, HWY_DYNAMIC_DISPATCH(Clip)); }
 void clip_dgrad(const KernelCall& call) { flat(call, 3, HWY_DYNAMIC_DISPATCH(ClipDgrad)); }
+void squared_relu(const KernelCall& call) { flat(call, 2, HWY_DYNAMIC_DISPATCH(SquaredRelu)); }
+void squared_relu_dgrad(const KernelCall& call) { flat(call, 3, HWY_DYNAMIC_DISPATCH(SquaredReluDgrad)); }
 
 }  // namespace
 
@@ -212,7 +232,9 @@ std::vector<KernelEntry> gate_kernels() {
           {"soft_cap", "host", "highway", takes<"x">, nullptr, soft_cap},
           {"soft_cap_dgrad", "host", "highway", takes<"xx">, nullptr, soft_cap_dgrad},
           {"clip", "host", "highway", takes<"x">, nullptr, clip},
-          {"clip_dgrad", "host", "highway", takes<"xx">, nullptr, clip_dgrad}};
+          {"clip_dgrad", "host", "highway", takes<"xx">, nullptr, clip_dgrad},
+          {"squared_relu", "host", "highway", takes<"x">, nullptr, squared_relu},
+          {"squared_relu_dgrad", "host", "highway", takes<"xx">, nullptr, squared_relu_dgrad}};
 }
 
 }  // namespace heddle::kernels::host

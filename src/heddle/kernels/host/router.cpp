@@ -12,8 +12,8 @@
 #include "heddle/kernels/host/row_pieces.h"
 #include "hwy/foreach_target.h"
 // The order matters: these are compiled for each target.
-#include "heddle/kernels/host/lanes-inl.h"
 #include "heddle/kernels/host/loss/softmax-inl.h"
+#include "heddle/kernels/host/softplus-inl.h"
 #include "heddle/kernels/host/top-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -21,10 +21,15 @@ namespace heddle::kernels::host::HWY_NAMESPACE {
 namespace {
 using device::KernelCall;
 
-HWY_INLINE void scores_row(bool softmax, const float* logits_E, int64_t E, float* s_E) {
-  if (!softmax) {
+HWY_INLINE void scores_row(Scores scores, const float* logits_E, int64_t E, float* s_E) {
+  if (scores == Scores::sigmoid) {
     sweep(E, [&](int64_t e, auto lanes, auto)
                  HEDDLE_BODY { store(sigmoid(load(logits_E + e, lanes)), s_E + e, lanes); });
+    return;
+  }
+  if (scores == Scores::root_softplus) {
+    sweep(E, [&](int64_t e, auto lanes, auto)
+                 HEDDLE_BODY { store(hn::Sqrt(softplus(load(logits_E + e, lanes))), s_E + e, lanes); });
     return;
   }
   const V most = set(maximum(logits_E, E));
@@ -39,9 +44,15 @@ HWY_INLINE void scores_row(bool softmax, const float* logits_E, int64_t E, float
                HEDDLE_BODY { store(hn::Div(load(s_E + e, lanes), total), s_E + e, lanes); });
 }
 
-/// sigmoid: dlogits = ds·s·(1 − s); softmax: dlogits = s·(ds − Σ_e ds·s).
-HWY_INLINE void scores_dgrad_row(bool softmax, const float* ds_E, const float* s_E, int64_t E, float* dlogits_E) {
-  if (!softmax) {
+/// sigmoid: dlogits = ds·s·(1 − s); softmax: dlogits = s·(ds − Σ_e ds·s); root_softplus: dlogits = ds·(1 − e^−s²) ÷ 2s.
+HWY_INLINE void scores_dgrad_row(Scores scores, const float* ds_E, const float* s_E, int64_t E, float* dlogits_E) {
+  if (scores == Scores::root_softplus) {
+    sweep(E, [&](int64_t e, auto lanes, auto) HEDDLE_BODY {
+      store(hn::Mul(load(ds_E + e, lanes), root_softplus_slope(load(s_E + e, lanes))), dlogits_E + e, lanes);
+    });
+    return;
+  }
+  if (scores == Scores::sigmoid) {
     sweep(E, [&](int64_t e, auto lanes, auto) HEDDLE_BODY {
       const V s = load(s_E + e, lanes);
       store(hn::Mul(hn::Mul(load(ds_E + e, lanes), s), hn::Sub(set(1.0f), s)), dlogits_E + e, lanes);
@@ -134,17 +145,17 @@ HWY_INLINE void gate_dgrad_row(const RouterGate& gate, const float* dg_k, const 
 
 void ScoresRows(const KernelCall& call, int64_t begin, int64_t end) {
   const int64_t E = call.in[0].columns();
-  const bool softmax = is_softmax(call);
+  const Scores scores = scores_of(call);
   for (int64_t t = begin; t < end; ++t) {
-    scores_row(softmax, call.in[0].as<const float>() + t * E, E, call.out[0].as<float>() + t * E);
+    scores_row(scores, call.in[0].as<const float>() + t * E, E, call.out[0].as<float>() + t * E);
   }
 }
 
 void ScoresDgradRows(const KernelCall& call, int64_t begin, int64_t end) {
   const int64_t E = call.in[0].columns();
-  const bool softmax = is_softmax(call);
+  const Scores scores = scores_of(call);
   for (int64_t t = begin; t < end; ++t) {
-    scores_dgrad_row(softmax, call.in[0].as<const float>() + t * E, call.in[1].as<const float>() + t * E, E,
+    scores_dgrad_row(scores, call.in[0].as<const float>() + t * E, call.in[1].as<const float>() + t * E, E,
                      call.out[0].as<float>() + t * E);
   }
 }
@@ -176,14 +187,14 @@ void ChooseRows(const KernelCall& call, bool fused, int64_t begin, int64_t end) 
   const int64_t E = choice.E, k = choice.top_k;
   const float* bias_E = call.in.size() > 1 ? call.in[1].as<const float>() : nullptr;
   auto* experts_Tk = call.out[fused ? 2 : 0].as<int32_t>();
-  const bool softmax = fused && is_softmax(call);
+  const Scores scores = fused ? scores_of(call) : Scores::sigmoid;
   const RouterGate gate = fused ? RouterGate(call) : RouterGate();
   for (int64_t t = begin; t < end; ++t) {
     auto* counts_E = reinterpret_cast<int32_t*>(call.scratch) + t / kRowsPerPartial * E;
     if (t % kRowsPerPartial == 0) std::fill_n(counts_E, E, 0);
     const float* s_E = call.in[0].as<const float>() + t * E;
     if (fused) {
-      scores_row(softmax, s_E, E, call.out[0].as<float>() + t * E);
+      scores_row(scores, s_E, E, call.out[0].as<float>() + t * E);
       s_E = call.out[0].as<const float>() + t * E;
     }
     int32_t* experts_k = experts_Tk + t * k;
@@ -195,7 +206,7 @@ void ChooseRows(const KernelCall& call, bool fused, int64_t begin, int64_t end) 
 
 void RouterDgradRows(const KernelCall& call, int64_t begin, int64_t end) {
   const int64_t E = call.in[2].columns(), k = call.in[3].columns();
-  const bool softmax = is_softmax(call);
+  const Scores scores = scores_of(call);
   const RouterGate gate(call);
   HWY_ALIGN float sum_E[kMostExperts];
   for (int64_t t = begin; t < end; ++t) {
@@ -209,7 +220,7 @@ void RouterDgradRows(const KernelCall& call, int64_t begin, int64_t end) {
       gate_dgrad_row(gate, call.in[0].as<const float>() + t * k, s_E, call.in[3].as<const int32_t>() + t * k, k,
                      sum_E);
     }
-    scores_dgrad_row(softmax, sum_E, s_E, E, call.out[0].as<float>() + t * E);
+    scores_dgrad_row(scores, sum_E, s_E, E, call.out[0].as<float>() + t * E);
   }
 }
 

@@ -29,7 +29,11 @@ struct RouterGate {
   float scale = 1;
 };
 
-/// Else sigmoid.
-inline bool is_softmax(const device::KernelCall& call) { return call.op->attributes.word("function") == "softmax"; }
+enum class Scores { sigmoid, softmax, root_softplus };
+
+inline Scores scores_of(const device::KernelCall& call) {
+  const std::string& word = call.op->attributes.word("function");
+  return word == "softmax" ? Scores::softmax : word == "root_softplus" ? Scores::root_softplus : Scores::sigmoid;
+}
 
 }  // namespace heddle::kernels::host

@@ -11,7 +11,8 @@
 // sink is one more score, without a value: exp(sink − max) joins the sum that o is divided by, and lse;
 //              dsink = −Σ exp(sink − lse)·D over the queries, in increasing order.
 // Dropped probabilities have factors f_j of 0 or 1 ÷ (1 − rate). Then v_j counts f_j times in o, and so do do·v_j
-// in ds_j and do in dv_j; lse is that of all keys.
+// in ds_j and do in dv_j; lse is that of all keys. With a cap c, s_j is c·tanh(scale·q·k_j ÷ c), and ds_j has the
+// factor 1 − tanh².
 #include <cmath>
 #include <limits>
 
@@ -29,11 +30,23 @@ struct Sizes {
         d(call.op->attributes.integer("head_dim")),
         v(call.op->attributes.integer("value_dim")),
         scale(call.op->attributes.number("scale")),
+        cap(call.op->attributes.number_or("cap", 0)),
         mask(*call.op, call.place, named_operand(call, "starts").as<const int32_t>()),
         S(mask.keys()),
         Sq(mask.queries()) {}
   int64_t h, hk, d, v;
-  double scale;
+  /// A score of a product, and its slope there by the product, without the scale.
+  template <class A>
+  A score(A product) const {
+    const A s = product * static_cast<A>(scale), c = static_cast<A>(cap);
+    return cap > 0 ? c * std::tanh(s / c) : s;
+  }
+  template <class A>
+  A slope(A score) const {
+    const A bent = cap > 0 ? score / static_cast<A>(cap) : A(0);
+    return A(1) - bent * bent;
+  }
+  double scale, cap;
   SeenKeys mask;
   int64_t S, Sq;
 };
@@ -83,7 +96,7 @@ void join(const A* before_v, A lse_before, int64_t v, A* o_v, A& lse) {
 template <class A>
 void attention(const KernelCall& call) {
   const Sizes sizes(call);
-  const auto& [h, hk, d, v, scale, mask, S, Sq] = sizes;
+  const auto& [h, hk, d, v, scale, cap, mask, S, Sq] = sizes;
   const Input<A> q(call.in[0]), k(call.in[1]), value(call.in[2]);
   const Input<A> o_before(named_operand(call, "o_before")), lse_before(named_operand(call, "lse_before"));
   const Input<A> sinks(named_operand(call, "sinks"));
@@ -103,7 +116,7 @@ void attention(const KernelCall& call) {
         lse[row] = -std::numeric_limits<A>::infinity();
         if (seen > first) {
           dots(q.at(row * d), k_dS, d, S, first, seen, s_S.data());
-          for (int64_t n = first; n < seen; ++n) s_S[n] *= static_cast<A>(scale);
+          for (int64_t n = first; n < seen; ++n) s_S[n] = sizes.score(s_S[n]);
           A most = *std::max_element(s_S.begin() + first, s_S.begin() + seen);
           if (sinks) most = std::max(most, sinks[own_sinks + j]);
           A sum = sinks ? std::exp(sinks[own_sinks + j] - most) : A(0);
@@ -128,7 +141,7 @@ void attention(const KernelCall& call) {
 template <class A>
 void attention_dgrad(const KernelCall& call) {
   const Sizes sizes(call);
-  const auto& [h, hk, d, v, scale, mask, S, Sq] = sizes;
+  const auto& [h, hk, d, v, scale, cap, mask, S, Sq] = sizes;
   const Input<A> d_o(call.in[0]), q(call.in[1]), k(call.in[2]), value(call.in[3]), o(call.in[4]), lse(call.in[5]);
   const Input<A> dq_before(named_operand(call, "dq_before"));
   const int64_t B = call.in[0].dim(0) / Sq;
@@ -154,8 +167,8 @@ void attention_dgrad(const KernelCall& call) {
         for (int64_t c = 0; c < d; ++c) dq_d[c] = dq_before ? dq_before[row * d + c] : A(0);
         for (int64_t n = first; n < seen; ++n) {
           const auto at = static_cast<size_t>(n);
-          const A p = std::exp(s_S[at] * static_cast<A>(scale) - lse[row]);
-          const A ds = p * (f_S[at] * dp_S[at] - delta) * static_cast<A>(scale);
+          const A s = sizes.score(s_S[at]), p = std::exp(s - lse[row]);
+          const A ds = p * (f_S[at] * dp_S[at] - delta) * sizes.slope(s) * static_cast<A>(scale);
           const int64_t key = (b * S + n) * hk + kv;
           const A* k_d = k.at(key * d);
           A *dk_d = dk.at(key * d), *dv_v = dv.at(key * v);

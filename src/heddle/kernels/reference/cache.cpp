@@ -48,7 +48,7 @@ void cached_attention(const KernelCall& call) {
   const ir::Attributes& a = call.op->attributes;
   const int64_t h = a.integer("heads"), hk = a.integer("kv_heads"), d = a.integer("head_dim");
   const int64_t v = a.integer("value_dim"), S = a.integer("sequence");
-  const A scale = static_cast<A>(a.number("scale"));
+  const A scale = static_cast<A>(a.number("scale")), cap = static_cast<A>(a.number_or("cap", 0));
   const auto* places = call.in[1].as<const int32_t>();
   const int64_t window = a.integer_or("window", 0);
   const Input<A> q(call.in[0]), keys(call.in[2]), values(operand(call.in, 3)), sinks(operand(call.in, 4));
@@ -66,7 +66,7 @@ void cached_attention(const KernelCall& call) {
       for (int64_t n = begin; n < seen; ++n) {
         A dot = 0;
         for (int64_t i = 0; i < d; ++i) dot += q_d[i] * key(n)[i];
-        s_S[n] = dot * scale;
+        s_S[n] = cap > 0 ? cap * std::tanh(dot * scale / cap) : dot * scale;
       }
       if (seen == 0) continue;
       A most = *std::max_element(s_S.begin() + begin, s_S.begin() + seen);

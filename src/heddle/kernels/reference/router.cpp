@@ -9,12 +9,13 @@
 namespace heddle::kernels::reference {
 namespace {
 
-enum class Function { sigmoid, softmax };
+enum class Function { sigmoid, softmax, root_softplus };
 
 Function function_of(const KernelCall& call) {
   const std::string& word = call.op->attributes.word("function");
   if (word == "sigmoid") return Function::sigmoid;
-  HEDDLE_CHECK(word == "softmax", "router function '{}' is neither sigmoid nor softmax", word);
+  if (word == "root_softplus") return Function::root_softplus;
+  HEDDLE_CHECK(word == "softmax", "router function '{}' is none of sigmoid, softmax and root_softplus", word);
   return Function::softmax;
 }
 
@@ -24,15 +25,30 @@ void scores_row(Function function, const A* logits_E, int64_t E, A* s_E) {
     for (int64_t e = 0; e < E; ++e) s_E[e] = A(1) / (A(1) + std::exp(-logits_E[e]));
     return;
   }
+  if (function == Function::root_softplus) {
+    for (int64_t e = 0; e < E; ++e) {
+      const A x = logits_E[e];
+      s_E[e] = std::sqrt(std::max(x, A(0)) + std::log1p(std::exp(-std::abs(x))));
+    }
+    return;
+  }
   const A most = *std::max_element(logits_E, logits_E + E);
   A sum = 0;
   for (int64_t e = 0; e < E; ++e) sum += s_E[e] = std::exp(logits_E[e] - most);
   for (int64_t e = 0; e < E; ++e) s_E[e] /= sum;
 }
 
-/// sigmoid: dlogits = ds·s·(1 − s); softmax: dlogits = s·(ds − Σ_e ds·s).
+/// sigmoid: dlogits = ds·s·(1 − s); softmax: dlogits = s·(ds − Σ_e ds·s); root_softplus: dlogits =
+/// ds·(1 − e^−s²) ÷ 2s, for e^s² = 1 + e^logit.
 template <class A>
 void scores_dgrad_row(Function function, const A* ds_E, const A* s_E, int64_t E, A* dlogits_E) {
+  if (function == Function::root_softplus) {
+    for (int64_t e = 0; e < E; ++e) {
+      const A s = s_E[e];
+      dlogits_E[e] = s > 0 ? ds_E[e] * -std::expm1(-s * s) / (A(2) * s) : A(0);
+    }
+    return;
+  }
   A sum = 0;
   for (int64_t e = 0; e < E; ++e) sum += ds_E[e] * s_E[e];
   for (int64_t e = 0; e < E; ++e) {

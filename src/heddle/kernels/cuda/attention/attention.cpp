@@ -28,10 +28,11 @@ struct Problem {
         Sq(keys.queries()),
         B(call.in[0].dim(0) / Sq),
         scale(static_cast<float>(call.op->attributes.number("scale"))),
+        cap(static_cast<float>(call.op->attributes.number_or("cap", 0))),
         seen{keys.length, keys.cp, keys.index, keys.owner, keys.causal, keys.window, keys.starts} {}
   SeenKeys keys;
   int64_t h, hk, d, v, S, Sq, B;
-  float scale;
+  float scale, cap;
   SeenArgs seen;
 };
 
@@ -58,6 +59,7 @@ void forward(const KernelCall& call) {
     args.d = p.d;
     args.dv = p.v;
     args.scale = p.scale;
+    args.cap = p.cap;
     args.seen = p.seen;
     launch(attention<X>,
            {.blocks_x = blocks_for(p.Sq, kQueryTile),
@@ -94,6 +96,7 @@ void backward(const KernelCall& call) {
     args.d = p.d;
     args.v_dim = p.v;
     args.scale = p.scale;
+    args.cap = p.cap;
     args.seen = p.seen;
     const int64_t shared = attention_grad_shared_bytes(p.d, p.v, sizeof(X));
     launch(attention_delta<X>,

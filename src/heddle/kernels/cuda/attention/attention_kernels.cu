@@ -6,6 +6,7 @@
 // A block has four warps of 16 rows each: queries (forward, dq), or keys (dkv). Scores p go through shared memory
 // between their two products, rounded to the type of the operands.
 #include "heddle/kernels/cuda/attention/attention_kernels.h"
+#include "heddle/kernels/cuda/attention/seen_rows.h"
 #include "heddle/kernels/cuda/products/tile.h"
 
 namespace heddle::kernels::cuda {
@@ -17,31 +18,13 @@ constexpr int kValueParts = kWidestValue / 32, kHeadParts = kWidestHead / 32;
 
 HEDDLE_DEVICE float lowest() { return -3.402823466e38f; }
 
-HEDDLE_DEVICE int64_t position_of(int64_t i, const SeenArgs& seen) {
-  if (seen.cp == 1) return i;
-  const int64_t chunk = seen.length / (2 * seen.cp);
-  return i < chunk ? seen.index * chunk + i : (2 * seen.cp - 1 - seen.index) * chunk + (i - chunk);
-}
-/// Key rows that stand before the position.
-HEDDLE_DEVICE int64_t keys_before(int64_t position, const SeenArgs& seen) {
-  if (seen.owner < 0 || seen.cp == 1) return position;
-  const int64_t chunk = seen.length / (2 * seen.cp);
-  const int64_t near = position - seen.owner * chunk, far = position - (2 * seen.cp - 1 - seen.owner) * chunk;
-  return min(max(near, int64_t{0}), chunk) + min(max(far, int64_t{0}), chunk);
-}
-/// Query row i of a sequence sees the key rows [first_of(sequence, i), seen_of(i)). Neither falls with i.
-HEDDLE_DEVICE int64_t seen_of(int64_t i, const SeenArgs& seen) {
-  if (!seen.causal) return seen.owner < 0 ? seen.length : seen.length / seen.cp;
-  return keys_before(position_of(i, seen) + 1, seen);
-}
-HEDDLE_DEVICE int64_t first_of(int64_t sequence, int64_t i, const SeenArgs& seen) {
-  if (seen.window == 0 && seen.starts == nullptr) return 0;
-  const int64_t own = position_of(i, seen);
-  int64_t position = seen.window > 0 ? max(own + 1 - seen.window, int64_t{0}) : 0;
-  if (seen.starts != nullptr) {
-    position = max(position, static_cast<int64_t>(seen.starts[sequence * seen.length + own]));
-  }
-  return keys_before(position, seen);
+/// A score of a product of a query and a key, in units of log₂ e; `slope` is what a cap leaves of its gradient.
+HEDDLE_DEVICE float score_of(float product, float scale, float cap, float& slope) {
+  slope = 1;
+  if (!(cap > 0)) return product * (scale * kLog2E);
+  const float bent = tanhf(product * scale / cap);
+  slope = 1 - bent * bent;
+  return cap * kLog2E * bent;
 }
 
 template <int N>
@@ -116,8 +99,6 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kAttentionThreads) attention(AttentionArgs args
   }
   float o[kValueParts][1][4][4];
   clear(o);
-  const float scale = args.scale * kLog2E;
-
   for (int64_t key = begin; key < most_seen; key += kKeyTile) {
     wait_for_copies<1>();
     __syncthreads();
@@ -134,7 +115,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kAttentionThreads) attention(AttentionArgs args
       for (int i = 0; i < 4; ++i) {
         const int64_t column = key + n * 8 + lane % 4 * 2 + i % 2;
         float& score = s[n / 4][0][n % 4][i];
-        score *= scale;
+        float slope;
+        score = score_of(score, args.scale, args.cap, slope);
         if (column >= from[i / 2] && column < seen[i / 2]) highest[i / 2] = fmaxf(highest[i / 2], score);
       }
     }
@@ -288,9 +270,11 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kAttentionThreads) attention_dkv(AttentionGradA
           const int query = n * 8 + lane % 4 * 2 + i % 2, row = lane / 4 + i / 2 * 8;
           const int64_t here = key + warp * 16 + row;
           const bool seen = here >= from_tile[query] && here < seen_tile[query];
-          const float p = seen ? exp2f(s[0][0][n][i] * (args.scale * kLog2E) - lse_tile[query]) : 0.0f;
+          float slope;
+          const float score = score_of(s[0][0][n][i], args.scale, args.cap, slope);
+          const float p = seen ? exp2f(score - lse_tile[query]) : 0.0f;
           s[0][0][n][i] = p;
-          dp[0][0][n][i] = p * (dp[0][0][n][i] - delta_tile[query]) * args.scale;
+          dp[0][0][n][i] = p * (dp[0][0][n][i] - delta_tile[query]) * (args.scale * slope);
           own_p[row * pitch_p + query] = rounded<X>(p);
         }
       }
@@ -392,9 +376,11 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kAttentionThreads) attention_dq(AttentionGradAr
       for (int i = 0; i < 4; ++i) {
         const int column = n * 8 + lane % 4 * 2 + i % 2;
         const bool sees = key + column >= from[i / 2] && key + column < seen[i / 2];
-        const float p = sees ? exp2f(s[0][0][n][i] * (args.scale * kLog2E) - lse[i / 2]) : 0.0f;
+        float slope;
+        const float score = score_of(s[0][0][n][i], args.scale, args.cap, slope);
+        const float p = sees ? exp2f(score - lse[i / 2]) : 0.0f;
         own_p[(lane / 4 + i / 2 * 8) * pitch_p + column] =
-            rounded<X>(p * (dp[0][0][n][i] - delta[i / 2]) * args.scale);
+            rounded<X>(p * (dp[0][0][n][i] - delta[i / 2]) * (args.scale * slope));
       }
     }
     __syncwarp();

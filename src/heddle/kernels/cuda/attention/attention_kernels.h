@@ -25,7 +25,7 @@ struct AttentionArgs {
   const float *o_before, *lse_before;  // or null
   const float* sinks;                  // [h] or null
   int64_t B, S, Sq, h, hk, d, dv;
-  float scale;
+  float scale, cap;  // cap 0: scores stay
   SeenArgs seen;
   bool wide_o;  // o is f32
 };
@@ -39,7 +39,7 @@ struct AttentionGradArgs {
   float* delta;                  // scratch [B·Sq, h]: do·o
   void *dq, *dk, *dv;
   int64_t B, S, Sq, h, hk, d, v_dim;
-  float scale;
+  float scale, cap;  // cap 0: scores stay
   SeenArgs seen;
   bool wide_dq;
 };

@@ -97,6 +97,7 @@ Support fits(const ir::Listing& listing, const ir::Op& op) {
     if (ir::place_of(name, op.def->operands) >= 0 && op.operand(name) != ir::none)
       return Support::no(fmt::format("by cuDNN without {}", name));
   }
+  if (op.attributes.has("cap")) return Support::no("by cuDNN without a cap of scores");
   if (op.attributes.integer_or("window", 0) > 0 && (of_part(op) || op.attributes.integer("causal") == 0))
     return Support::no("by cuDNN a window of whole causal attention only");
   if (op.attributes.integer_or("cp", 1) > 1 && !of_part(op)) return Support::no("by cuDNN without gathered keys");

@@ -20,8 +20,10 @@ Support fits(const ir::Listing& listing, const ir::Op& op) {
 
 Scores scores_of(const ir::Op& op) {
   const std::string& word = op.attributes.word("function");
-  HEDDLE_CHECK(word == "sigmoid" || word == "softmax", "router function '{}' is neither sigmoid nor softmax", word);
-  return word == "sigmoid" ? Scores::sigmoid : Scores::softmax;
+  if (word == "sigmoid") return Scores::sigmoid;
+  if (word == "root_softplus") return Scores::root_softplus;
+  HEDDLE_CHECK(word == "softmax", "router function '{}' is none of sigmoid, softmax and root_softplus", word);
+  return Scores::softmax;
 }
 
 LaunchShape warps(int64_t T, int64_t E) {

@@ -50,6 +50,10 @@ HEDDLE_DEVICE void close_groups(const float* biased, unsigned char* taken, float
   __syncwarp();
 }
 
+HEDDLE_DEVICE float root_softplus(float x) { return sqrtf(fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)))); }
+/// Its slope, of itself: (1 − e^−s²) ÷ 2s.
+HEDDLE_DEVICE float root_softplus_slope(float s) { return s > 0 ? -expm1f(-s * s) / (2 * s) : 0.0f; }
+
 HEDDLE_DEVICE float row_max(const float* x, int64_t E) {
   float most = x[0];
   for (int64_t e = threadIdx.x % kWarp; e < E; e += kWarp) most = fmaxf(most, x[e]);
@@ -69,6 +73,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kThreads) route(RouteArgs args) {
     const float* x = args.logits_TE + t * E;
     if (args.scores == Scores::sigmoid) {
       for (int64_t e = lane; e < E; e += kWarp) s[e] = 1.0f / (1.0f + expf(-x[e]));
+    } else if (args.scores == Scores::root_softplus) {
+      for (int64_t e = lane; e < E; e += kWarp) s[e] = root_softplus(x[e]);
     } else {
       const float most = row_max(x, E);
       float sum = 0;
@@ -155,9 +161,10 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kThreads) route_dgrad(RouteGradArgs args) {
   }
   along = warp_sum(along);
   for (int64_t e = lane; e < E; e += kWarp) {
-    args.d_TE[t * E + e] = args.scores == Scores::none      ? ds[e]
-                           : args.scores == Scores::sigmoid ? ds[e] * s[e] * (1.0f - s[e])
-                                                            : s[e] * (ds[e] - along);
+    args.d_TE[t * E + e] = args.scores == Scores::none            ? ds[e]
+                           : args.scores == Scores::sigmoid       ? ds[e] * s[e] * (1.0f - s[e])
+                           : args.scores == Scores::root_softplus ? ds[e] * root_softplus_slope(s[e])
+                                                                  : s[e] * (ds[e] - along);
   }
 }
 

@@ -11,7 +11,7 @@ constexpr int kRouterWarps = 4;  // a warp a token
 /// Dynamic shared memory of a block of route, route_dgrad and balance_tokens.
 constexpr int64_t router_shared_bytes(int64_t E) { return kRouterWarps * E * 9; }
 
-enum class Scores : int32_t { none, sigmoid, softmax };
+enum class Scores : int32_t { none, sigmoid, softmax, root_softplus };
 
 struct RouteArgs {
   const float* logits_TE;  // null: s is given

@@ -50,6 +50,7 @@ Problem read_problem(const ir::Op& op, int64_t rows, const ir::Coordinates* plac
   problem.head_dim = op.attributes.integer("head_dim");
   problem.value_dim = op.attributes.integer("value_dim");
   problem.scale = static_cast<float>(op.attributes.number("scale"));
+  problem.cap = static_cast<float>(op.attributes.number_or("cap", 0));
   HEDDLE_CHECK(rows % problem.queries == 0, "{}: {} rows are no whole number of sequences of {}", op.kind(), rows,
                problem.queries);
   problem.sequences = rows / problem.queries;
@@ -133,6 +134,7 @@ Support accepts(const ir::Listing& listing, const ir::Op& op, size_t tensors, co
         fmt::format("chunks of {} ÷ {} positions are no multiple of {}", a.integer("sequence"), 2 * cp, unit));
   }
   if (a.has("rate") && !(way.forward.drops && way.backward.drops)) return Support::no("drops no probabilities");
+  if (a.has("cap") && !(way.forward.caps && way.backward.caps)) return Support::no("caps no scores");
   // The running maximum is taken before the scale.
   if (!(a.number("scale") > 0)) return Support::no("the scale is not positive");
   return Support::yes();

@@ -5,13 +5,15 @@
 //   dv = pᵀ do                      dk = scale·dsᵀ q                    dq = scale·ds k
 //
 // It takes 64 queries × 64 keys at a time. Shared scratch sums dq of a query head and dk, dv of the unit in fp32,
-// to write them out once. Where probabilities are dropped, dp and, behind ds, p are multiplied by the factors.
+// to write them out once. Where probabilities are dropped, dp and, behind ds, p are multiplied by the factors. With a
+// cap c, c·tanh(s ÷ c) stands for the scores s, and ds has the factor 1 − tanh².
 #include "heddle/kernels/host/simd_targets_to_avx2.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "heddle/kernels/host/attention/attention_highway_backward.cpp"
 #include "hwy/foreach_target.h"
 // The order matters: this one is compiled for each target.
 #include "heddle/kernels/host/attention/attention_highway-inl.h"
+#include "heddle/kernels/host/tanh-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace heddle::kernels::host::HWY_NAMESPACE {
@@ -68,16 +70,22 @@ void pack_queries(const Task& task, int64_t member, int64_t first, int64_t end) 
 /// p and ds of 32 queries × 32 keys; the scores stand in p and dp in ds. Row r may see the first
 /// min(keys, seen + r·seen_more) keys, but of these, where `first` is given, none that stands before first[r] of
 /// them.
-void weigh(const Thread& t, const float* lse, const float* delta, float scale, int64_t keys, int64_t seen,
+void weigh(const Thread& t, const float* lse, const float* delta, const Problem& problem, int64_t keys, int64_t seen,
            int64_t seen_more, int64_t at, const int64_t* first) {
-  const V scale_x = set(scale);
+  const V scale_x = set(problem.scale), one = set(1.0f), raw_cap = set(problem.cap / problem.scale);
   for (int64_t r = 0; r < kStep; ++r, seen += seen_more) {
     const V lse_x = set(lse[r]), delta_x = set(delta[r]);
     const int64_t allowed = std::min(keys, seen);
     for (int64_t n = 0; n < kStep; n += kLanes) {
       float* const p = t.p + at + r * kRowsBlock + n;
       float* const ds = t.ds + at + r * kRowsBlock + n;
-      V weight = exp_up_to_88(hn::MulSub(load(p, Whole{}), scale_x, lse_x));
+      V score = load(p, Whole{}), slope = one;
+      if (problem.cap > 0) {
+        const V bent = tanh_of(hn::Div(score, raw_cap));
+        score = hn::Mul(raw_cap, bent);
+        slope = hn::Mul(hn::Sub(one, bent), hn::Add(one, bent));
+      }
+      V weight = exp_up_to_88(hn::MulSub(score, scale_x, lse_x));
       if (n + kLanes > allowed) {
         const auto mask = hn::FirstN(Floats(), static_cast<size_t>(std::max<int64_t>(0, allowed - n)));
         weight = hn::IfThenElseZero(mask, weight);
@@ -87,7 +95,9 @@ void weigh(const Thread& t, const float* lse, const float* delta, float scale, i
         weight = hn::IfThenZeroElse(unseen, weight);
       }
       store(weight, p, Whole{});
-      store(hn::Mul(weight, hn::Sub(load(ds, Whole{}), delta_x)), ds, Whole{});
+      V moved = hn::Mul(weight, hn::Sub(load(ds, Whole{}), delta_x));
+      if (problem.cap > 0) moved = hn::Mul(moved, slope);
+      store(moved, ds, Whole{});
     }
   }
 }
@@ -147,7 +157,7 @@ void Accumulate(const Task& task, int64_t member, int64_t key_block, int64_t que
       for (int64_t r = 0; r < p.rows_of(first_query + i) && hides; ++r) {
         first_seen[r] = p.first_seen[p.first_query(task.unit) + row + r] - step * kStep;
       }
-      weigh(t, s.lse + row, s.delta + row, p.scale, std::min(kStep, p.keys - step * kStep), triangle ? 1 : kStep,
+      weigh(t, s.lse + row, s.delta + row, p, std::min(kStep, p.keys - step * kStep), triangle ? 1 : kStep,
             triangle ? 1 : 0, at, hides ? first_seen : nullptr);
       drop_of(t.p);
     }
@@ -232,10 +242,10 @@ void write_keys(const Task& task, int64_t first, int64_t end) {
 namespace attention {
 const BackwardPath kBackwardHighway = {highway::kBlock,      shared_bytes,        thread_bytes,
                                        pack_keys<float>,     pack_queries<float>, accumulate,
-                                       write_queries<float>, write_keys<float>,   true};
+                                       write_queries<float>, write_keys<float>,   true,   true};
 const BackwardPath kBackwardHighwayWidened = {highway::kBlock,     shared_bytes,       thread_bytes,
                                               pack_keys<bf16>,     pack_queries<bf16>, accumulate,
-                                              write_queries<bf16>, write_keys<bf16>,   true};
+                                              write_queries<bf16>, write_keys<bf16>,   true, true};
 }  // namespace attention
 
 }  // namespace heddle::kernels::host

@@ -12,6 +12,7 @@
 // The order matters: this one is compiled for each target.
 #include "heddle/kernels/host/attention/attention_highway-inl.h"
 #include "heddle/kernels/host/attention/attention_running.h"
+#include "heddle/kernels/host/tanh-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace heddle::kernels::host::HWY_NAMESPACE {
@@ -114,6 +115,7 @@ void attend(const Task& task, int64_t member, int64_t block) {
       multiply(kStep, kStep, p.head_dim, {t.q, p.head_dim, 1}, shared.k_t + (first + s) * p.head_dim * kStep, kStep,
                t.scores + s * kStep, kKeys, false);
     }
+    for (int64_t r = 0; r < kStep && p.cap > 0; ++r) cap_row(p.cap / p.scale, steps * kStep, t.scores + r * kKeys);
     hide_unseen(task, block, first * kStep, steps * kStep, t.scores, kKeys);
     int64_t seen = kStep, seen_more = 0;
     if (first + steps == end_step) {
@@ -164,8 +166,8 @@ void attend_bf16(const Task& task, int64_t member, int64_t block) {
 }  // namespace
 
 namespace attention {
-const ForwardPath kForwardHighway = {1, shared_bytes, thread_bytes, pack_f32, attend_f32, true};
-const ForwardPath kForwardHighwayWidened = {1, shared_bytes, thread_bytes, pack_bf16, attend_bf16, true};
+const ForwardPath kForwardHighway = {1, shared_bytes, thread_bytes, pack_f32, attend_f32, true, true};
+const ForwardPath kForwardHighwayWidened = {1, shared_bytes, thread_bytes, pack_bf16, attend_bf16, true, true};
 }  // namespace attention
 
 }  // namespace heddle::kernels::host

@@ -32,6 +32,7 @@ struct Problem {
   int64_t head_dim = 1, value_dim = 1;  // D, Dv
   bool causal = false;
   float scale = 1.0f;
+  float cap = 0;  // scores s become c·tanh(s ÷ c); 0: they stay
   // In a sequence that is cut among ranks, the queries are two chunks. Number of their steps, and the steps of keys
   // at which they begin (all multiples of the path's block). 0: queries and keys are the same rows.
   int64_t chunk_steps = 0;
@@ -191,6 +192,7 @@ struct ForwardPath {
   void (*pack_keys)(const Task&, int64_t first_step, int64_t end_step);
   void (*attend)(const Task&, int64_t member, int64_t block);
   bool drops = false;  // probabilities
+  bool caps = false;   // scores
 };
 
 /// Backward of one instruction set. For each query head of the unit: pack_queries, then `accumulate` for every pair
@@ -206,6 +208,7 @@ struct BackwardPath {
   void (*write_queries)(const Task&, int64_t member, int64_t first_step, int64_t end_step);
   void (*write_keys)(const Task&, int64_t first_step, int64_t end_step);
   bool drops = false;  // probabilities
+  bool caps = false;   // scores
 };
 
 extern const ForwardPath kForwardAmx, kForwardAvx512, kForwardAvx512Widened, kForwardAvx512Bf16;
