@@ -49,6 +49,7 @@ std::vector<const ir::OpDef*> cross_entropy_ops();
 std::vector<const ir::OpDef*> preference_ops();
 std::vector<const ir::OpDef*> optimizer_ops();
 std::vector<const ir::OpDef*> muon_ops();
+std::vector<const ir::OpDef*> qk_clip_ops();
 std::vector<const ir::OpDef*> exact_ops();
 
 }  // namespace heddle::ops

@@ -154,6 +154,7 @@ std::vector<KernelEntry> library_attention_entries();
 std::vector<KernelEntry> attention_entries();
 std::vector<KernelEntry> cache_entries();
 std::vector<KernelEntry> selection_entries();
+std::vector<KernelEntry> qk_clip_entries();
 std::vector<KernelEntry> recurrence_entries();
 std::vector<KernelEntry> step_entries();
 std::vector<KernelEntry> muon_entries();

@@ -27,6 +27,7 @@ const std::vector<KernelEntry>& cuda_kernels() {
                          cuda::attention_entries,
                          cuda::cache_entries,
                          cuda::selection_entries,
+                         cuda::qk_clip_entries,
                          cuda::recurrence_entries,
                          cuda::step_entries,
                          cuda::muon_entries}) {

@@ -141,6 +141,7 @@ std::vector<KernelEntry> loss_kernels();
 std::vector<KernelEntry> preference_kernels();
 std::vector<KernelEntry> optimizer_kernels();
 std::vector<KernelEntry> muon_kernels();
+std::vector<KernelEntry> qk_clip_kernels();
 std::vector<KernelEntry> exact_kernels();
 std::vector<KernelEntry> copy_kernels();
 
