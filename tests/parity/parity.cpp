@@ -115,7 +115,9 @@ std::vector<std::string> differences(const Draw& draw, comm::World& world, const
   bool flipped = false;
   std::vector<std::string> statistics;
   for (const ir::Value& value : single.program.listings[0].values) {
-    if (value.role == ir::Role::statistic && value.name != "grad_norm") statistics.push_back(value.name);
+    // Largest logits are no sums over the ranks: the masters that they scale tell.
+    const bool summed = value.name != "grad_norm" && !value.name.starts_with(model::kMaxLogits.name);
+    if (value.role == ir::Role::statistic && summed) statistics.push_back(value.name);
   }
   for (const auto* kind : {&model::kChosenReward, &model::kRejectedReward}) {
     const std::string name(kind->name);

@@ -203,6 +203,8 @@ inline constexpr Figure kLogitZLoss =
 inline constexpr Figure kZLoss = in_extra("z_loss", Unit::nats, "The z-loss of the routers, as it enters the sum.");
 inline constexpr Figure kIndexLoss = in_extra("index_loss", Unit::nats,
     "The divergence of the indexers' choice from attention, summed over the layers, as it enters the sum.");
+inline constexpr Figure kMaxLogit = in_extra("max_logit", Unit::plain,
+    "The largest attention logit of all heads; where it is at most train.qk_clip, the largest log-sum-exp, a bound of it.");
 
 // The update.
 inline constexpr Figure kLearningRate{.key = "learning_rate", .meaning = "The step size of the update.",
@@ -377,7 +379,7 @@ inline constexpr Figure kMovesNotWorth{.key = "moves_not_worth",
 inline constexpr const Figure* kRows[] = {
     &kTokens, &kLoss, &kRecentLoss, &kAuxiliaryLoss, &kDepthLoss, &kHeldOutLoss, &kHeldOutStep, &kHeldOutRewardMargin,
     &kHeldOutRewardAccuracy, &kRewardChosen, &kRewardRejected, &kRewardMargin, &kRewardAccuracy, &kLogitZLoss, &kZLoss,
-    &kIndexLoss, &kLearningRate, &kGradientNorm, &kSkippedSteps, &kRolledBack, &kEpoch, &kBatch, &kCheckpointEvery, &kSnapshotEvery,
+    &kIndexLoss, &kMaxLogit, &kLearningRate, &kGradientNorm, &kSkippedSteps, &kRolledBack, &kEpoch, &kBatch, &kCheckpointEvery, &kSnapshotEvery,
     &kStepSeconds, &kTokensPerSecond, &kFlopsPerSecond, &kChannelSeconds, &kChannelBytes, &kEngineMessages,
     &kEngineBytes, &kEngineShortMessages, &kEngineShortBytes, &kEngineFarMessages, &kEngineFarBytes, &kSlowRanks,
     &kSlowLinks, &kArenaLivePeak, &kArenaReservedPeak, &kPredictedReserved, &kGrownBeyondPrediction, &kTrainedSeconds,

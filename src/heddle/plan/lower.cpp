@@ -89,6 +89,7 @@ std::vector<model::RankSpec> rank_specs(const model::ModelConfig& config, const 
     spec.exchange = plan.parallel.exchange;
     spec.flops_per_us = plan.rates.flops_per_us;
     spec.exact_sums = plan.exact_sums;
+    spec.qk_clip = plan.update.qk_clip;
   }
   return specs;
 }

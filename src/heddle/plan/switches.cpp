@@ -78,6 +78,17 @@ void train_settings(Table& t) {
       .acts(changes_maths,
             "Scales the gradient of all parameters down so that its norm is at most this; 0 switches it off.",
             "one reading of the gradients; the norm is measured in any case", page("clip_norm"));
+  t.number<u, &O::qk_clip>("train.qk_clip", 0, 1e12,
+                           "Largest attention logit of a head; the weights of one that exceeds it shrink after the "
+                           "step. 0 is off.")
+      .also_called({"qk_clip_threshold", "qk_clip_tau"})
+      .acts(changes_maths,
+            "Scales a head's query and key weights down after the update where its largest attention logit of the "
+            "step exceeds this, so that logits stay bounded (MuonClip).",
+            "one sweep over the log-sum-exps of attention, and the scores of the rows that may exceed the limit once "
+            "more; a number a head among the ranks",
+            page("qk_clip"))
+      .tried({0.001});
   t.number<u, &O::skip_norm_above>("train.skip_norm_above", 0, 1e12,
                                    "Leaves out a step whose gradient norm is not finite, or more than so many "
                                    "times the median of the last train.skip_window applied steps; 0 is off.")
@@ -315,6 +326,7 @@ void parallel_settings(Table& t) {
             "of rows: one panel travels while another is multiplied. Or makes one op of both, which multiplies "
             "rows as they come and sends them as they are made. auto takes the cheaper.",
             "more and smaller products and messages", page("tp_overlap"))
+      .planned({"auto"}, Planned::Where::several_ranks)
       .beside({"mesh.tp=2"});
   t.integer<p, &P::tp_panels>(
        "parallel.tp_panels", 0, 1024,

@@ -169,8 +169,9 @@ StepResult Trainer::step(const Sequences& sequences) {
 StepResult Trainer::gather(std::span<const double> scales, std::chrono::steady_clock::time_point start) {
   RankFigures figures;
   figures.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  std::vector<double> row =
-      statistics_->row(*executor_, lowered_.program.listing_of(ranks_.rank(), ir::Purpose::train));
+  const int listing = lowered_.program.listing_of(ranks_.rank(), ir::Purpose::train);
+  std::vector<double> row = statistics_->row(*executor_, listing);
+  figures.max_logit = statistics_->largest(*executor_, listing);
   const size_t own = row.size();
   const ir::Storage& storage = executor_->walk().storage();
   figures.peak_live_bytes = storage.peak_live_bytes();

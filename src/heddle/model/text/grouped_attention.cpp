@@ -58,6 +58,11 @@ ValueId grouped_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
   }
   const ValueId q = placed(q_raw, "q", sizes.heads);
   const ValueId k = placed(heads("k", all_kv_heads * width), "k", sizes.kv_heads);
+  // A key that several heads share stays, as Kimi K2's rotary key does: the factor of one is nothing to the others.
+  const bool own_key = all_heads == all_kv_heads;
+  const double power = own_key ? 0.5 : 1;
+  w.scales_with_heads(prefix, "q_proj", {width + (by_element ? value_width : 0), width, power, 0});
+  if (own_key) w.scales_with_heads(prefix, "k_proj", {width, width, power, 0});
   const ValueId v = w.scaled(heads("v", all_kv_heads * value_width), c.value_multiplier, "v_scaled");
   if (c.attention_gate == AttentionGate::head)
     gate = w.column_linear(n_UH, kAttention, prefix, "g_proj", all_heads);

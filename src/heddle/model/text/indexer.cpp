@@ -5,6 +5,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/model/loss_scale.h"
+#include "heddle/model/text/max_logits.h"
 
 namespace heddle::model {
 
@@ -124,7 +125,9 @@ ValueId attend_chosen(Writer& w, const Index& index, ValueId q, ValueId k, Value
     HEDDLE_CHECK(w.chosen() != none, "layer {} takes the choice of none", w.layer());
     Attributes attributes = attention_attributes(w, sizes);
     attributes.set("value_dim", sizes.value_dim);
-    o = w.op("chosen_attention", {q, k, v, w.chosen()}, {"o", "lse"}, attributes)[0];
+    const auto made = w.op("chosen_attention", {q, k, v, w.chosen()}, {"o", "lse"}, attributes);
+    keep_max_logits(w, q, {k}, made[1], sizes, w.chosen());
+    o = made[0];
   } else {
     o = attend(w, q, k, v, sizes, "o");
   }

@@ -71,6 +71,11 @@ ValueId latent_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
       w.matrix(kAttention, prefix + "kv_b_proj.weight", all_heads * (c.qk_nope_head_dim + c.v_head_dim),
                c.kv_lora_rank, {}, {{0, ir::Axis::tp}});
 
+  // The rotary key is of all heads and stays: the rotary part of a head's query takes its whole factor.
+  const int64_t nope = c.qk_nope_head_dim;
+  w.scales_with_heads(prefix, c.q_lora_rank == 0 ? "q_proj" : "q_b_proj", {head_dim, nope, 0.5, 1});
+  w.scales_with_heads(prefix, "kv_b_proj", {nope + c.v_head_dim, nope, 0.5, 0});
+
   const auto linear_kv = [&](ValueId rows) {
     const Writer::Part part(w, keys_part(w));
     return w.op("linear", {rows, w_kv_b}, {"kv_b_proj"})[0];

@@ -44,6 +44,7 @@ struct RankSpec {
   Dispatcher exchange;
   double flops_per_us = 500e3;  // of a rank, by which copies of experts are weighed
   bool exact_sums = false;      // rows of one source for one expert are never parted
+  double qk_clip = 0;           // the logit above which heads are clipped; 0: none is
 };
 
 }  // namespace heddle::model

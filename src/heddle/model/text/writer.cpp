@@ -193,6 +193,14 @@ ValueId Writer::statistic(const Statistic& what, const std::vector<int64_t>& sha
   return add_statistic(text_.listing, text_.statistics, what, std::move(dims), dtype);
 }
 
+void Writer::scales_with_heads(const std::string& prefix, std::string_view name, const HeadRows& heads) {
+  for (Parameter& p : text_.parameters) {
+    if (p.name.starts_with(prefix) && (p.name.substr(prefix.size()) == fmt::format("{}.weight", name) ||
+                                       p.name.substr(prefix.size()) == fmt::format("{}.bias", name)))
+      p.heads = heads;
+  }
+}
+
 void Writer::keep(ValueId loss, const Statistic& what) {
   op("accumulate", {loss}, {}, {}, "", {statistic(what, {1})});
 }

@@ -105,6 +105,9 @@ class Writer {
   enum class Site : uint8_t { embedding, attention, mlp };
   ir::ValueId dropout(ir::ValueId x, Site site, const std::string& name);
 
+  /// Says how the weight of that name, and its bias, follow the factors of the heads' logits.
+  void scales_with_heads(const std::string& prefix, std::string_view name, const HeadRows& heads);
+
   /// A sum that lasts to the end of the step, and one loss added to it.
   ir::ValueId statistic(const Statistic& what, const std::vector<int64_t>& shape, Dtype dtype = Dtype::f64);
   void keep(ir::ValueId loss, const Statistic& what);

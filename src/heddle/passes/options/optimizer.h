@@ -39,6 +39,7 @@ struct Optimizer {
   double skip_norm_above = 0, skip_loss_above = 0;
   int64_t bucket_bytes = int64_t{16} << 20;  // of gradients in one reduction
   double average_decay = 0;                  // of the average of masters that is kept beside them; 0: none is
+  double qk_clip = 0;  // the most that a head's attention logit may be before its weights shrink; 0: off
   bool skips_outliers() const { return skip_norm_above > 0 || skip_loss_above > 0; }
   bool operator==(const Optimizer&) const = default;
 };

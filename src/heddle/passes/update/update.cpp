@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <tuple>
+#include <utility>
 
 #include "heddle/ir/uses.h"
 #include "heddle/ops/ops.h"
@@ -51,6 +52,7 @@ class Writer {
     // Learning rate, 1 − β₁ᵗ and 1 − β₂ᵗ of step t, rate of the balancing biases.
     ValueId clip = norm[1], hyper = load({.name = "hyper", .dtype = Dtype::f64, .shape = {4}, .owner = "rates"});
     if (o_.skips_outliers()) leave_out(norm[0], clip, hyper);
+    gather_max_logits();
     std::vector<MuonTarget> matrices;
     for (const model::Parameter& p : text_.parameters) {
       if (moves_by_muon(p, listing_, o_)) matrices.push_back(muon_target(p));
@@ -61,8 +63,8 @@ class Writer {
       }
     };
     write_muon(listing_, o_, matrices, clip, hyper, others, [&](const MuonTarget& target) {
-      remake_of(*target.parameter, target.master, target.copy);
-      average(*target.parameter, target.master, clip);
+      const auto later = late_copies_.find(target.parameter->value);
+      moved(*target.parameter, target.master, later == late_copies_.end() ? target.copy : later->second, clip);
     });
     if (o_.move_biases) update_biases(hyper);
     phase_ = Phase::begin;
@@ -247,16 +249,57 @@ class Writer {
     in.insert(in.end(), gradients.begin(), gradients.end());
     std::vector<ValueId> updates{master, m, v};
     const ValueId copy = copy_of(p, master);
-    if (copy != none) updates.push_back(copy);
+    const bool copies = copy != none && !scales(p);
+    if (copies) updates.push_back(copy);
     op("adamw", in, {},
        {{"beta1", o_.beta1},
         {"beta2", o_.beta2},
         {"epsilon", o_.epsilon},
         {"decay", p.decays ? o_.weight_decay : 0.0},
-        {"copy", int64_t{copy != none}}},
+        {"copy", int64_t{copies}}},
        updates);
+    moved(p, master, copy, clip);
+  }
+
+  /// Behind the update of a whole master.
+  void moved(const model::Parameter& p, ValueId master, ValueId copy, ValueId clip) {
+    if (scales(p)) {
+      scale_heads("scale_heads", p, clip, {master});
+      if (copy != none) listing_.append(remake("cast_weight", master, copy), {});
+    }
     remake_of(p, master, copy);
     average(p, master, clip);
+  }
+
+  // A weight whose heads may shrink behind the update, which then makes no copy of it.
+  bool scales(const model::Parameter& p) const { return o_.qk_clip > 0 && p.trained && p.heads.rows > 0; }
+
+  // Brings those of all ranks that hold runs of one weight, in the order of the runs.
+  void gather_max_logits() {
+    for (const model::Parameter& p : text_.parameters) {
+      if (!scales(p)) continue;
+      const auto [at, fresh] = most_.try_emplace({p.layer, p.replica_group}, none);
+      if (!fresh) continue;
+      ValueId& most = at->second;
+      most = model::value_of(text_.statistics, model::kMaxLogits, p.layer);
+      HEDDLE_CHECK(most != none, "nothing keeps the largest logits of '{}'", p.name);
+      if (ranks_of(p) == 1) continue;
+      most = op("all_gather", {most}, {fmt::format("max_logits_all.{}", p.layer)},
+                {{"ranks", int64_t{ranks_of(p)}}, {"runs", int64_t{1}}}, {}, p.replica_group)[0];
+    }
+  }
+
+  void scale_heads(std::string_view kind, const model::Parameter& p, ValueId clip, std::vector<ValueId> updates) {
+    const ir::Shape& shape = listing_.value(p.value).shape;
+    op(kind, {clip, most_.at({p.layer, p.replica_group})}, {},
+       {{"above", o_.qk_clip},
+        {"heads", shape[0].count / p.heads.rows},
+        {"rows", p.heads.rows},
+        {"first", p.heads.first},
+        {"first_power", p.heads.first_power},
+        {"rest_power", p.heads.rest_power},
+        {"columns", shape.size() == 1 ? int64_t{1} : shape[1].count}},
+       std::move(updates));
   }
 
   void average(const model::Parameter& p, ValueId master, ValueId clip) {
@@ -272,6 +315,7 @@ class Writer {
     target.master = master_of(p);
     target.momentum = state(gradient.shape, "m." + p.name, gradient.dtype);
     target.copy = copy_of(p, target.master);
+    if (scales(p) && target.copy != none) late_copies_[p.value] = std::exchange(target.copy, none);
     return target;
   }
 
@@ -327,6 +371,7 @@ class Writer {
         {"epsilon", o_.epsilon},
         {"decay", p.decays ? o_.weight_decay : 0.0}},
        {rest, m, v, weight});
+    if (scales(p)) scale_heads("scale_heads_split", p, clip, {rest, v, weight});
   }
 
   ir::Op remake(std::string_view kind, ValueId master, ValueId weight) const {
@@ -397,6 +442,8 @@ class Writer {
   int chunk_ = 0;
   std::map<ValueId, std::vector<ValueId>> gradients_;  // of a weight: its accumulators, or its shard
   std::map<ValueId, ValueId> sources_;                 // of a sharded weight: the run that this rank hands out
+  std::map<std::pair<int, std::string>, ValueId> most_;  // largest logits of a layer, of each rank of a group
+  std::map<ValueId, ValueId> late_copies_;  // of a weight that Muon moves: the copy that is made once heads shrink
 };
 
 }  // namespace

@@ -30,6 +30,7 @@ class StepFigures final : public Service {
     for (const observe::Figures::Number& figure : result.figures.numbers())
       metrics.set(*figure.row, figure.index, figure.value);
     metrics.set(figures::kGradientNorm, result.gradient_norm());
+    if (run_.config.plan.update.qk_clip > 0) metrics.set(figures::kMaxLogit, result.max_logit);
     metrics.set(figures::kStepSeconds, result.seconds);
     metrics.set(figures::kTrainedSeconds, run_.trainer->done().seconds);
     metrics.set(figures::kTokens, static_cast<double>(run_.config.tokens_after(result.step)));

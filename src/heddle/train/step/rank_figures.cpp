@@ -8,7 +8,7 @@ namespace heddle::train {
 
 namespace {
 
-constexpr size_t kFigures = 9;  // numbers of RankFigures
+constexpr size_t kFigures = 10;  // numbers of RankFigures
 
 }  // namespace
 
@@ -36,6 +36,7 @@ void append(std::vector<double>& row, const RankFigures& own, int rank, int rank
     row.push_back(static_cast<double>(figures.grown_bytes));
     const RankWork& work = figures.work;
     row.insert(row.end(), {work.forward_s, work.backward_s, work.update_s, work.experts_s, work.expert_rows});
+    row.push_back(figures.max_logit);
   }
 }
 
@@ -46,6 +47,7 @@ void take_figures(StepResult& result, std::span<const double> figures) {
     result.peak_live_bytes = std::max(result.peak_live_bytes, bytes(1));
     result.reserved_bytes = std::max(result.reserved_bytes, bytes(2));
     result.work.push_back({figures[i + 4], figures[i + 5], figures[i + 6], figures[i + 7], figures[i + 8]});
+    result.max_logit = std::max(result.max_logit, figures[i + 9]);
     if (bytes(3) <= result.grown_bytes) continue;
     result.grown_bytes = bytes(3);
     result.grown_rank = static_cast<int>(i / kFigures);

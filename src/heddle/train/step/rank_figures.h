@@ -15,6 +15,7 @@ struct RankFigures {
   double seconds = 0;
   int64_t peak_live_bytes = 0, reserved_bytes = 0, grown_bytes = 0;  // bytes of its arena
   RankWork work;
+  double max_logit = 0;  // of model::StatisticKind::largest
 };
 
 /// The work on the compute stream of a step.

@@ -26,6 +26,7 @@ struct StepResult {
   int64_t peak_live_bytes = 0, reserved_bytes = 0;  // bytes of the arena of the rank that holds most
   int64_t grown_bytes = 0;                          // growth beyond its capacity, of the arena that grew most
   int grown_rank = 0;                               // the rank of that arena
+  double max_logit = 0;                             // the largest attention logit that is followed; 0: none is
   std::vector<RankWork> work;                       // work by rank
 
   /// Summed over layers and depths; 0 where the step has no such statistic.

@@ -19,6 +19,7 @@ StepStatistics::StepStatistics(const plan::Lowered& lowered, int first_listing, 
   for (int s = first_listing; s < first_listing + listings; ++s) {
     const ir::Listing& listing = lowered.program.listings.at(static_cast<size_t>(s));
     for (const model::Statistic& what : lowered.statistics.at(static_cast<size_t>(s))) {
+      if (what.kind->largest) largest_.emplace_back(s, what.value);
       if (!what.kind->told) continue;
       const auto before = std::find_if(places_.begin(), places_.end(), [&](const Place& place) {
         return place.what.kind == what.kind && place.what.of == what.of;
@@ -39,6 +40,16 @@ std::vector<double> StepStatistics::row(const runtime::Executor& executor, int l
     for (size_t i = 0; i < place.size; ++i) row[place.first + i] = number(view, static_cast<int64_t>(i));
   }
   return row;
+}
+
+double StepStatistics::largest(const runtime::Executor& executor, int listing) const {
+  double most = 0;
+  for (const auto& [of, value] : largest_) {
+    if (of != listing) continue;
+    const device::TensorView view = executor.view(listing, value);
+    for (int64_t i = 0; i + 1 < view.elements(); ++i) most = std::max(most, number(view, i));
+  }
+  return most;
 }
 
 std::vector<Reading> StepStatistics::read(std::span<const double> row, std::span<const double> scales,

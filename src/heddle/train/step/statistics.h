@@ -18,6 +18,8 @@ class StepStatistics {
 
   /// The row of a rank that has run `listing`, with zeros where another rank's are.
   std::vector<double> row(const runtime::Executor& executor, int listing) const;
+  /// The largest number of those statistics of `listing` that are no sums; 0 without any.
+  double largest(const runtime::Executor& executor, int listing) const;
   /// Reads the sum of all ranks' rows, in the order of the listings and of their texts.
   std::vector<Reading> read(std::span<const double> row, std::span<const double> scales, int ranks) const;
 
@@ -29,6 +31,7 @@ class StepStatistics {
     bool again = false;          // an earlier place means the same
   };
   std::vector<Place> places_;
+  std::vector<std::pair<int, ir::ValueId>> largest_;  // by listing
   size_t size_ = 0;
 };
 

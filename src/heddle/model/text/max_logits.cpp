@@ -1,0 +1,30 @@
+#include "heddle/model/text/max_logits.h"
+
+namespace heddle::model {
+
+using ir::ValueId;
+
+void keep_max_logits(Writer& w, ValueId q, const std::vector<ValueId>& keys, ValueId lse, const HeadSizes& sizes,
+                     ValueId chosen) {
+  if (w.spec().qk_clip <= 0 || w.spec().purpose != ir::Purpose::train) return;
+  const ModelConfig& c = w.config();
+  ir::Attributes attributes{{"heads", sizes.heads},
+                            {"kv_heads", sizes.kv_heads},
+                            {"head_dim", sizes.head_dim},
+                            {"sequence", w.spec().sequence_length},
+                            {"causal", int64_t{1}},
+                            {"scale", c.softmax_scale()},
+                            {"above", w.spec().qk_clip}};
+  const bool by_heads = w.cp() > 1 && w.spec().context == Context::ulysses;
+  if (w.cp() > 1) attributes.set(by_heads ? "head_parts" : "cp", w.cp());
+  if (w.cp() > 1 && w.spec().context == Context::ring) attributes.set("ring", int64_t{1});
+  const int64_t window = chosen == ir::none ? c.window_of(w.layer()) : 0;
+  if (window > 0) attributes.set("window", window);
+  std::vector<ValueId> in{q, lse, chosen == ir::none ? w.starts() : ir::none, chosen};
+  in.insert(in.end(), keys.begin(), keys.end());
+  const ValueId most = w.statistic({.kind = &kMaxLogits, .of = w.layer()},
+                                   {1, sizes.heads * (by_heads ? w.cp() : 1) + 1});
+  w.op("max_logits", in, {}, attributes, "", {most});
+}
+
+}  // namespace heddle::model
