@@ -78,6 +78,8 @@ Diagnosis::Diagnosis(const Dump& dump) : dump_(dump), reference_(std::make_uniqu
   findings_.notes = dump.layout.warnings;
   if (const int64_t near = reference_->near_choices(); near > 0)
     findings_.notes.push_back(fmt::format("{} choices of experts lie within rounding: what follows from either choice is allowed", near));
+  if (const int64_t taken = reference_->taken_choices(); taken > 0)
+    findings_.notes.push_back(fmt::format("{} choices of experts lie within rounding: the trainer's own are taken", taken));
   add_local_sums();
   compare();
   if (findings_.equal()) return;
@@ -170,11 +172,13 @@ void Diagnosis::compare() {
 // A norm and a weight follow from gradients. Where the dump's own gradients give them, the fault lies before them.
 void Diagnosis::mark_what_follows() {
   std::set<std::string> different;
+  const Case* wrong_norm = nullptr;
   bool forward = false;
   for (const size_t i : findings_.differing) {
     const Case& one = findings_.all[i];
     forward = forward || one.stage == Stage::forward;
     if (one.stage == Stage::gradient) different.insert(one.name);
+    if (one.stage == Stage::norm && one.name == "grad_norm") wrong_norm = &one;
   }
   Weights observed;
   for (const std::string& name : reference_->names().names()) {
@@ -191,6 +195,7 @@ void Diagnosis::mark_what_follows() {
   for (const auto& [name, gradient] : observed) {
     for (const double x : gradient) square += x * x;
   }
+  bool by_norm = false;
   for (const size_t i : findings_.differing) {
     const Case& one = findings_.all[i];
     bool as_said = !different.empty();
@@ -200,6 +205,7 @@ void Diagnosis::mark_what_follows() {
       for (const Record* record : one.records)
         as_said = as_said && ratio_to({std::sqrt(square)}, *record, *reference_) <= 1;
     } else if (one.stage == Stage::weight) {
+      as_said = as_said || wrong_norm != nullptr;
       const Whole* norm = reference_->find({Stage::norm, "grad_norm", -1});
       for (const Record* record : one.records) {
         Numbers gradient = observed.contains(one.name) ? taken(observed.at(one.name), record->slice) : Numbers();
@@ -216,8 +222,15 @@ void Diagnosis::mark_what_follows() {
     } else {
       continue;
     }
-    if (as_said) findings_.follows.push_back(i);
+    if (!as_said) continue;
+    findings_.follows.push_back(i);
+    by_norm = by_norm || one.stage == Stage::weight;
   }
+  if (!by_norm || wrong_norm == nullptr || !different.empty()) return;
+  std::set<std::string> lengths;  // ranks may have a norm each
+  for (const Record* record : wrong_norm->records) lengths.insert(fmt::format("{:.6g}", record->values[0]));
+  findings_.notes.push_back(fmt::format("the norm of gradients is {}, where one rank has {:.6g}: the weights follow", fmt::join(lengths, ", "),
+                                        reference_->of(*wrong_norm->records.front()).values[0]));
 }
 
 double Diagnosis::ratio_of(const std::vector<const Fault*>& faults, const Case& one, bool on_some) const {

@@ -78,7 +78,7 @@ Numbers with_first(size_t count, const std::vector<std::string>& modules, const 
   request.keeps_gradients = false;
   request.wanted = [](std::string_view value) { return value == "logits_next_token"; };
   request.changed = [&](std::string_view value) { return replaced.contains(value); };
-  request.after = [&](std::string_view value, int microbatch, Captured& out) {
+  request.after = [&](std::string_view value, int microbatch, const ir::Coordinates&, Captured& out) {
     for (const Module* module : replaced.find(value)->second) {
       const auto tap = taps.find({module->name, microbatch});
       if (tap == taps.end()) continue;

@@ -40,6 +40,14 @@ Parts::Parts(const Reference& reference) : reference_(reference), mesh_(referenc
     wanted.erase("");
     RunRequest request;
     request.wanted = [&](std::string_view value) { return wanted.contains(value); };
+    std::set<std::string, std::less<>> routers;
+    for (const Module& module : reference.modules()) {
+      if (is_router(module.name)) routers.insert(module.value);
+    }
+    request.changed = [&](std::string_view value) { return routers.contains(value); };
+    request.after = [&](std::string_view value, int microbatch, const ir::Coordinates& at, Captured& logits) {
+      reference.keep_choices(value, microbatch * plan.mesh.dp + at.at(ir::Axis::dp), at, logits);
+    };
     const std::vector<RankValues> all =
         run_program(model, plan, reference.weights(), reference.sequences(), request);
     std::vector<RankValues> without;

@@ -142,7 +142,7 @@ class Rank {
       const std::string& name = listing.value(op.out[i]).name;
       if (request_.after && op.phase == ir::Phase::F && request_.changed(name)) {
         Captured out = captured(call.out[i]);
-        request_.after(name, issue.microbatch, out);
+        request_.after(name, issue.microbatch, mesh_.at(rank_), out);
         for (int64_t k = 0; k < std::ssize(out.values); ++k) set(call.out[i], k, out.values[static_cast<size_t>(k)]);
       }
       if (request_.wanted && request_.wanted(name)) found_.values[{name, issue.microbatch}] = captured(call.out[i]);

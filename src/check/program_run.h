@@ -76,7 +76,7 @@ struct RunRequest {
   std::function<void(plan::Lowered&)> edit;
   /// Called after each op of the forward pass with each value that it has written and `changed` names; it may change it.
   std::function<bool(std::string_view value)> changed;
-  std::function<void(std::string_view value, int microbatch, Captured& out)> after;
+  std::function<void(std::string_view value, int microbatch, const ir::Coordinates& at, Captured& out)> after;
 };
 
 /// Runs one step. ConfigError where Heddle does not run the model so.

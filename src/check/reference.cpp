@@ -62,8 +62,6 @@ train::Sequences weighed(const Dump& dump) {
   return all;
 }
 
-bool is_router(const std::string& name) { return name.ends_with(".mlp.gate"); }
-
 std::vector<std::string> known_names(const std::vector<Module>& modules) {
   std::vector<std::string> names;
   for (const Module& module : modules) names.push_back(module.name);
@@ -104,11 +102,7 @@ Reference::Reference(const Dump& dump)
   const double sums = std::sqrt(longest_sum(dump.layout.model, dump.layout));
   noise_ = dump.layout.dtype == Dtype::f64 ? 8 * unit_of(Dtype::f64) * sums
                                            : unit_of(dump.layout.dtype) + sums * unit_of(Dtype::f32);
-  std::map<Key, Numbers> plain = run(0, 0);
-  for (auto& [key, values] : plain) wholes_[key].values = std::move(values);
-  for (int k = 0; k < kRuns; ++k) {
-    for (auto& [key, values] : run(noise_, static_cast<uint64_t>(k) + 1)) wholes_.at(key).rounded.push_back(std::move(values));
-  }
+  run_all();
   turn_choices();
   const ir::Listing& listing = lowered_.program.listings[0];
   for (auto& [key, whole] : wholes_) {
@@ -159,26 +153,135 @@ void Reference::check_names() const {
   }
 }
 
-void Reference::turn_choices() {
-  Choices choices;
-  for (const auto& [key, whole] : wholes_) {
-    const auto& [stage, name, microbatch] = key;
-    if (stage != Stage::forward || !is_router(name)) continue;
-    double& near = choices.near[module(name)->value];
-    for (const Numbers& rounded : whole.rounded) near = std::max(near, kRowMargin * root_mean_square(rounded, whole.values));
-  }
-  for (const bool all : {true, false}) {
-    if (choices.near.empty() || (!all && near_choices_ == 0)) return;
-    choices.all = all;
-    choices.turned = 0;
-    std::map<Key, Numbers> turned = run(noise_, 1000 + (all ? 1 : 2), &choices);
-    near_choices_ = std::max(near_choices_, choices.turned);
-    if (choices.turned == 0) return;
-    for (auto& [key, values] : turned) wholes_.at(key).rounded.push_back(std::move(values));
+// The plain run and those with random rounding. Where the dump tells choices of experts, all runs keep those of the
+// plain run. If rounding can have made the dump's choices from these, all is run again with the dump's.
+void Reference::run_all() {
+  const ChosenRows given = chosen_rows(dump_, modules_);
+  choices_.clear();
+  for (const auto& [at, rows] : given) choices_[at].resize(rows.size());
+  const auto count = static_cast<size_t>(dump_.layout.model.num_experts_per_tok);
+  for (auto& [key, values] : run(0, 0, [&](std::string_view value, int microbatch, Captured& logits) {
+         const auto rows = given.find({std::string(value), microbatch});
+         if (rows == given.end()) return;
+         const auto experts = static_cast<size_t>(logits.dims.back());
+         for (size_t r = 0; r < rows->second.size(); ++r) {
+           if (rows->second[r].empty()) continue;
+           choices_.at(rows->first)[r] = largest(std::span(logits.values).subspan(r * experts, experts), count, false);
+         }
+       }))
+    wholes_[key].values = std::move(values);
+  add_rounded();
+  if (take_choices(given)) add_rounded();
+}
+
+void Reference::add_rounded() {
+  for (auto& [key, whole] : wholes_) whole.rounded.clear();
+  for (int k = 0; k < kRuns; ++k) {
+    for (auto& [key, values] : run(noise_, static_cast<uint64_t>(k) + 1, [&](std::string_view value, int microbatch, Captured& logits) {
+           keep_choices(value, microbatch, {}, logits);
+         }))
+      wholes_.at(key).rounded.push_back(std::move(values));
   }
 }
 
-std::map<Key, Numbers> Reference::run(double noise, uint64_t seed, Choices* choices) {
+// How far two logits of a row may lie from their order. A row that is equal to the reference is off by less.
+double Reference::near(const Whole& logits, size_t row) const {
+  const auto experts = static_cast<size_t>(dump_.layout.model.n_routed_experts);
+  double off = 0;
+  for (const Numbers& rounded : logits.rounded) {
+    double sum = 0;
+    for (size_t i = row * experts; i < (row + 1) * experts; ++i) sum += (rounded[i] - logits.values[i]) * (rounded[i] - logits.values[i]);
+    off = std::max({off, std::sqrt(sum / static_cast<double>(experts)), root_mean_square(rounded, logits.values)});
+  }
+  return 2 * std::sqrt(static_cast<double>(experts)) * kRowMargin * off;
+}
+
+// Runs again with the dump's choices. False: they are those that there are.
+bool Reference::take_choices(const ChosenRows& given) {
+  if (given.empty()) return false;
+  std::map<AtMicrobatch, const Whole*> logits_of;
+  for (const Module& one : modules_) {
+    for (int m = 0; m < plan_.microbatches && is_router(one.name); ++m) logits_of[{one.value, m}] = find({Stage::forward, one.name, m});
+  }
+  std::map<Key, Numbers> plain = run(0, 0, [&](std::string_view value, int microbatch, Captured& logits) {
+    const auto rows = given.find({std::string(value), microbatch});
+    if (rows == given.end()) return;
+    const auto experts = static_cast<size_t>(logits.dims.back());
+    for (size_t r = 0; r < rows->second.size(); ++r) {
+      const Chosen& wanted = rows->second[r];
+      const auto row = std::span(logits.values).subspan(r * experts, experts);
+      if (wanted.empty()) continue;
+      const double over = overlap(row, wanted);
+      if (over < 0) {
+        choices_.at(rows->first)[r] = wanted;
+      } else if (over <= near(*logits_of.at(rows->first), r)) {
+        choices_.at(rows->first)[r] = wanted;
+        choose(row, wanted);
+        ++taken_choices_;
+      } else {
+        choices_.at(rows->first)[r] = largest(row, wanted.size(), false);
+      }
+    }
+  });
+  if (taken_choices_ == 0) return false;
+  for (auto& [key, values] : plain) wholes_[key].values = std::move(values);
+  return true;
+}
+
+void Reference::keep_choices(std::string_view value, int microbatch, const ir::Coordinates& at, Captured& logits) const {
+  const auto rows = choices_.find({std::string(value), microbatch});
+  if (rows == choices_.end()) return;
+  const auto experts = static_cast<size_t>(logits.dims.back());
+  const int64_t count = std::ssize(logits.values) / static_cast<int64_t>(experts), length = dump_.layout.sequence_length;
+  const int cp = at.of(ir::Axis::cp);
+  const int64_t local = count / dump_.layout.sequences, first = local * cp == length ? 0 : at.at(ir::Axis::tp) * local;
+  for (int64_t t = 0; t < count; ++t) {
+    const int64_t position = ir::position(first + t % local, length, at.at(ir::Axis::cp), cp);
+    const Chosen& chosen = rows->second.at(static_cast<size_t>(t / local * length + position));
+    if (!chosen.empty()) choose(std::span(logits.values).subspan(static_cast<size_t>(t) * experts, experts), chosen);
+  }
+}
+
+// Choices that the dump does not tell are turned round where rounding decides them.
+void Reference::turn_choices() {
+  std::map<std::string, double, std::less<>> near;
+  bool open = false;
+  for (const auto& [key, whole] : wholes_) {
+    const auto& [stage, name, microbatch] = key;
+    if (stage != Stage::forward || !is_router(name)) continue;
+    const std::string& value = module(name)->value;
+    for (const Numbers& rounded : whole.rounded) near[value] = std::max(near[value], kRowMargin * root_mean_square(rounded, whole.values));
+    const auto known = choices_.find({value, microbatch});
+    open = open || known == choices_.end() || std::any_of(known->second.begin(), known->second.end(), [](const Chosen& c) { return c.empty(); });
+  }
+  const auto chosen = static_cast<size_t>(dump_.layout.model.num_experts_per_tok);
+  for (const bool all : {true, false}) {
+    if (!open || (!all && near_choices_ == 0)) return;
+    int64_t turned = 0;
+    const RandomKey seed(1000 + (all ? 1 : 2));
+    std::map<Key, Numbers> values = run(noise_, 1000 + (all ? 1 : 2), [&](std::string_view value, int microbatch, Captured& logits) {
+      keep_choices(value, microbatch, {}, logits);
+      const auto known = choices_.find({std::string(value), microbatch});
+      const auto experts = static_cast<size_t>(logits.dims.back());
+      std::vector<size_t> order(experts);
+      for (size_t row = 0; row < logits.values.size() && chosen < experts; row += experts) {
+        if (known != choices_.end() && !known->second[row / experts].empty()) continue;
+        std::iota(order.begin(), order.end(), row);
+        std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return logits.values[a] > logits.values[b]; });
+        double &last = logits.values[order[chosen - 1]], &next = logits.values[order[chosen]];
+        const uint64_t coin = seed.with(value).with(static_cast<uint64_t>(microbatch)).bits(row);
+        if (last - next > near.find(value)->second || (!all && coin % 2 == 0)) continue;
+        std::swap(last, next);
+        ++turned;
+      }
+    });
+    near_choices_ = std::max(near_choices_, turned);
+    if (turned == 0) return;
+    for (auto& [key, numbers] : values) wholes_.at(key).rounded.push_back(std::move(numbers));
+  }
+}
+
+std::map<Key, Numbers> Reference::run(double noise, uint64_t seed, const Route& route) const {
   RunRequest request;
   std::set<std::string, std::less<>> wanted{"ce_next_token"};
   for (const RankDump& rank : dump_.ranks) {
@@ -187,33 +290,19 @@ std::map<Key, Numbers> Reference::run(double noise, uint64_t seed, Choices* choi
       if (of_module == nullptr) continue;
       if (record.stage == Stage::forward) wanted.insert(of_module->value);
       if (record.stage == Stage::backward) wanted.insert(gradients_.at(of_module->value));
-      if (record.stage == Stage::forward && record.name.ends_with("self_attn.core")) {  // what it is made of
-        const std::string layer = of_module->value.substr(0, of_module->value.size() - 1);
-        for (const char* part : {"q", "k", "v_proj"}) wanted.insert(layer + part);
-      }
+      if (record.stage != Stage::forward) continue;
+      const std::string layer = of_module->value.substr(0, of_module->value.find('.') + 1);
+      if (record.name.ends_with("self_attn.core")) wanted.insert({layer + "q", layer + "k", layer + "v_proj"});  // what it is made of
+      if (record.name.ends_with("v_proj")) wanted.insert({layer + "q_proj", layer + "k_proj"});  // of the same joint product
     }
   }
+  std::set<std::string, std::less<>> routers;
   for (const Module& one : modules_) {
-    if (is_router(one.name)) wanted.insert(one.value);
+    if (is_router(one.name)) routers.insert(one.value);
   }
-  const auto chosen = static_cast<size_t>(dump_.layout.model.num_experts_per_tok);
-  if (choices != nullptr) {
-    request.changed = [&](std::string_view value) { return choices->near.contains(value); };
-    request.after = [&, key = RandomKey(seed)](std::string_view value, int microbatch, Captured& out) {
-      const double near = choices->near.find(value)->second;
-      const auto experts = static_cast<size_t>(out.dims.back());
-      std::vector<size_t> order(experts);
-      for (size_t row = 0; row < out.values.size() && chosen < experts; row += experts) {
-        std::iota(order.begin(), order.end(), row);
-        std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return out.values[a] > out.values[b]; });
-        double &last = out.values[order[chosen - 1]], &next = out.values[order[chosen]];
-        const uint64_t coin = key.with(value).with(static_cast<uint64_t>(microbatch)).bits(row);
-        if (last - next > near || (!choices->all && coin % 2 == 0)) continue;
-        std::swap(last, next);
-        ++choices->turned;
-      }
-    };
-  }
+  wanted.insert(routers.begin(), routers.end());
+  request.changed = [&](std::string_view value) { return routers.contains(value); };
+  request.after = [&](std::string_view value, int microbatch, const ir::Coordinates&, Captured& logits) { route(value, microbatch, logits); };
   request.wanted = [&](std::string_view value) { return wanted.contains(value); };
   request.noise = noise;
   request.noise_of_losses = noise > 0 ? noise_ - unit_of(dump_.layout.dtype) : 0;
@@ -352,9 +441,16 @@ Numbers bounds_of_weight(const Record& record, const Reference& reference) {
   gradient.stage = Stage::gradient;
   const Whole& whole = reference.of(gradient);
   const Numbers g = taken(whole.values, record.slice), weight = taken(reference.of(record).values, record.slice);
-  const double apart = bound_of(whole, record.slice, g).whole * kRowMargin;
+  const Bound bound = bound_of(whole, record.slice, g);
+  const auto width = static_cast<size_t>(row_width(record.slice));
+  Numbers off(g.size(), 0.0);  // of single elements: a few rows and columns may have most of the noise
+  for (const Numbers& rounded : whole.rounded) {
+    const Numbers part = taken(rounded, record.slice);
+    for (size_t i = 0; i < g.size(); ++i) off[i] = std::max(off[i], kRowMargin * std::abs(part[i] - g[i]));
+  }
   Numbers bounds;
   for (size_t i = 0; i < g.size(); ++i) {
+    const double apart = std::max(bound.rows[i / width], off[i]);
     const double sure = std::max(0.0, std::abs(g[i]) - apart);
     // A step of Adam's first is the gradient over its own size, so its size alone does not matter.
     const double turn = std::min(2.0, apart * rule.eps / ((sure + rule.eps) * (sure + rule.eps)) + (sure == 0 ? 2.0 : 0.0));

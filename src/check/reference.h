@@ -7,8 +7,8 @@
 // Mary, "A new approach to probabilistic rounding error analysis", 2019). So the distance of such a run from the plain one follows from dtype, length of sums, depth and
 // the condition of the values. A step is held to kMargin times the largest of kRuns such distances.
 //
-// A router chooses: where two experts' logits are as near as rounding, either choice is right. Two more runs turn such
-// choices round, all and half of them, so that what follows from a choice is allowed too.
+// A router chooses: where two experts' logits are as near as rounding, either choice is right. The choices that the dump
+// tells are taken over (choices.h). Of others, two more runs turn all and half round, so that what follows is allowed too.
 #pragma once
 
 #include <map>
@@ -17,6 +17,7 @@
 #include <tuple>
 #include <vector>
 
+#include "check/choices.h"
 #include "check/dump.h"
 #include "check/modules.h"
 #include "check/program_run.h"
@@ -61,21 +62,24 @@ class Reference {
   const std::vector<double>& labels() const { return labels_; }
   /// u + √k·2⁻²⁴ of the dump's dtype.
   double noise() const { return noise_; }
-  /// Choices of experts that rounding decides.
+  /// Choices of experts that rounding decides and the dump does not tell.
   int64_t near_choices() const { return near_choices_; }
+  /// Choices in which the reference follows the dump, for rounding decides them.
+  int64_t taken_choices() const { return taken_choices_; }
+  /// Makes the logits of a router on the rank at `at` give the choices of the reference.
+  void keep_choices(std::string_view value, int microbatch, const ir::Coordinates& at, Captured& logits) const;
   /// The listing of one rank, whose ops have no fusion.
   const plan::Lowered& lowered() const { return lowered_; }
 
  private:
   void check_names() const;
-  // Logits of a router by the value's name, and how near two of them may be to be turned round.
-  struct Choices {
-    std::map<std::string, double, std::less<>> near;
-    bool all = true;
-    int64_t turned = 0;
-  };
-  std::map<Key, Numbers> run(double noise, uint64_t seed, Choices* choices = nullptr);
+  using Route = std::function<void(std::string_view value, int microbatch, Captured& logits)>;
+  std::map<Key, Numbers> run(double noise, uint64_t seed, const Route& route) const;
+  void run_all();
+  void add_rounded();
+  bool take_choices(const ChosenRows& given);
   void turn_choices();
+  double near(const Whole& logits, size_t row) const;
   void take(std::map<Key, Numbers>& all, RankValues& values) const;
   void add_updates(std::map<Key, Numbers>& all) const;
 
@@ -89,7 +93,8 @@ class Reference {
   train::Sequences sequences_;
   std::vector<double> labels_;
   double loss_scale_ = 0, noise_ = 0;
-  int64_t near_choices_ = 0;
+  int64_t near_choices_ = 0, taken_choices_ = 0;
+  ChosenRows choices_;  // of the plain run, where the dump tells its own
   std::map<Key, Whole> wholes_;
 };
 

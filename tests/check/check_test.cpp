@@ -76,6 +76,37 @@ TEST(Check, RightLayoutsAreEqual) {
   }
 }
 
+// Where two experts' logits are as near as rounding, the trainer may have either: the dump's own logits say which.
+TEST(Check, ChoicesOfTheDumpAreTaken) {
+  int64_t taken = 0;
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    Made made = sparse({.tp = 2, .dp = 2, .ep = 2}, Dtype::bf16);
+    made.seed = seed, made.sequences = 4;
+    const Checked right(made);
+    EXPECT_TRUE(right.findings().equal()) << right.text();
+    taken += right.diagnosis->reference().taken_choices();
+    made.factor = [](const std::string& name, const ir::Coordinates& here, const Part& part) {
+      return name.ends_with("mlp.gate.weight") && here.at(Axis::tp) != part.at.at(Axis::tp) ? 0.0 : 1.0;
+    };
+    const Checked wrong(made);
+    EXPECT_FALSE(wrong.findings().equal()) << wrong.text();
+    EXPECT_TRUE(wrong.names("not_summed.tp")) << wrong.text();
+  }
+  EXPECT_GT(taken, 0);
+}
+
+// Logits that choose other experts than rounding allows are a difference of their own, and are not followed.
+TEST(Check, ChoicesBeyondRoundingAreFound) {
+  Made made = sparse({.dp = 2, .ep = 2});
+  made.change = [](Record& r, const ir::Coordinates&) {
+    if (r.stage == Stage::forward && r.name.ends_with(".mlp.gate")) std::swap(r.values[0], *std::min_element(r.values.begin(), r.values.begin() + 4));
+  };
+  const Checked checked(made);
+  ASSERT_FALSE(checked.findings().equal());
+  EXPECT_TRUE(checked.findings().first()->name.ends_with(".mlp.gate")) << checked.text();
+  EXPECT_EQ(checked.findings().differing.size(), 2U) << checked.text();  // two microbatches
+}
+
 struct Planted {
   const char* fault;
   const char* tensor;  // part of the names of tensors that have it
@@ -249,6 +280,27 @@ TEST(Check, RowsAndColumnsOfAnotherAreNamed) {
   EXPECT_TRUE(halves.names("gate_up_swapped")) << halves.text();
 }
 
+// A trainer whose queries and keys are seen behind their norms alone: values tell how the joint product is read.
+TEST(Check, JointProductsAreNamedByTheirValues) {
+  Made made = dense({.dp = 2});
+  const int64_t width = made.model.head_dim, groups = made.model.num_key_value_heads;
+  ASSERT_EQ(groups, 2);
+  std::map<int, std::vector<double>> keys;
+  made.change = [&](Record& r, const ir::Coordinates&) {
+    if (r.stage != Stage::forward) return;
+    if (r.name == "model.layers.0.self_attn.k_proj") keys[r.microbatch] = r.values;
+    if (r.name != "model.layers.0.self_attn.v_proj") return;
+    // Blocks q q k v | q q k v: the last two are key and value of the second group.
+    const int64_t row = groups * width;
+    for (int64_t i = 0; i < std::ssize(r.values); i += row) std::copy_n(keys.at(r.microbatch).begin() + i + width, width, r.values.begin() + i);
+  };
+  made.keeps = [](const Record& r) { return r.name.find("q_proj") == std::string::npos && r.name.find("k_proj") == std::string::npos; };
+  const Checked checked(made);
+  ASSERT_FALSE(checked.findings().equal());
+  EXPECT_EQ(checked.findings().first()->name, "model.layers.0.self_attn.v_proj") << checked.text();
+  EXPECT_TRUE(checked.names("qkv_read_apart")) << checked.text();
+}
+
 TEST(Check, NormsOfAllGradients) {
   Made made = sparse({.tp = 2, .dp = 2, .ep = 2});
   made.change = [](Record& r, const ir::Coordinates&) {
@@ -266,6 +318,30 @@ TEST(Check, UpdatesFollowFromTheirGradients) {
   const Checked checked(made);
   EXPECT_TRUE(checked.names("times.dp")) << checked.text();
   EXPECT_TRUE(checked.findings().unexplained().empty()) << checked.text();
+}
+
+// Clipping by a norm that is far too large leaves steps of AdamW that its eps decides.
+TEST(Check, UpdatesFollowFromTheirNorm) {
+  Made made = dense({.dp = 2});
+  made.optimizer = true;
+  const check::Adamw rule{.lr = 0.01, .weight_decay = 0.1, .clip_norm = 0.5};
+  std::map<std::string, std::vector<double>> gradients;
+  double right = 0;
+  made.change = [&](Record& r, const ir::Coordinates&) {
+    if (r.stage == Stage::gradient) gradients[r.name] = r.values;
+    if (r.stage == Stage::norm) right = r.values[0], r.values[0] *= 1e7;
+    if (r.stage != Stage::weight) return;
+    for (size_t i = 0; i < r.values.size(); ++i) {
+      const double g = gradients.at(r.name)[i], clip = std::min(1.0, 0.5 / right), less = clip * 1e-7 * g;
+      r.values[i] += rule.lr * (clip * g / (std::abs(clip * g) + rule.eps) - less / (std::abs(less) + rule.eps));
+    }
+  };
+  const Checked checked(made);
+  ASSERT_FALSE(checked.findings().equal());
+  EXPECT_EQ(checked.findings().first()->name, "grad_norm") << checked.text();
+  EXPECT_FALSE(checked.findings().follows.empty()) << checked.text();
+  for (const size_t i : checked.findings().unexplained()) EXPECT_EQ(checked.findings().all[i].name, "grad_norm") << checked.text();
+  EXPECT_NE(checked.text().find("the norm of gradients is"), std::string::npos) << checked.text();
 }
 
 TEST(Check, ReportsSayTheSame) {

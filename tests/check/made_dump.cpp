@@ -184,6 +184,7 @@ class Writer {
   void add(Record record, int rank) {
     record.rank = rank;
     if (made_.change) made_.change(record, mesh_.at(rank));
+    if (made_.keeps && !made_.keeps(record)) return;
     records_.push_back(std::move(record));
   }
 

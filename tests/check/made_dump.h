@@ -24,6 +24,8 @@ struct Made {
   std::function<double(const std::string& name, const ir::Coordinates& here, const check::Part& part)> factor;
   /// Changes the program of the ranks.
   std::function<void(plan::Lowered&)> edit;
+  /// Which records a rank writes; all unless given.
+  std::function<bool(const check::Record&)> keeps;
   /// Changes what a rank is about to write.
   std::function<void(check::Record&, const ir::Coordinates& here)> change;
 };
