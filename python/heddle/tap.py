@@ -89,6 +89,15 @@ def _local(tensor: Tensor) -> Tensor:
     return local
 
 
+def _summed(tensor: Any) -> Any:
+    """A DTensor whose ranks hold parts of a sum, after that sum. All ranks call it, in one order."""
+    if not any(placement.is_partial() for placement in getattr(tensor, "placements", ())):
+        return tensor
+    from torch.distributed.tensor import Replicate
+
+    return tensor.redistribute(placements=[Replicate() if p.is_partial() else p for p in tensor.placements])
+
+
 def _box(tensor: Any, name: str) -> List[Range]:
     """The ranges of a DTensor that this rank holds."""
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
@@ -244,7 +253,7 @@ class Tap:
         width = self._width(name)
         if width is None:
             return None
-        values, tp = _local(tensor).detach(), self.mesh["tp"]
+        values, tp = _local(_summed(tensor.detach())), self.mesh["tp"]
         if values.dim() == 3 and self.sequence_first:
             values = values.transpose(0, 1)
         own = values.shape[-1]
@@ -346,7 +355,8 @@ class Tap:
             for pattern, texts in _INPUTS:
                 if pattern.match(name):
                     tapped = [pattern.sub(text, name) for text in texts]
-                    self._hooks.append(module.register_forward_pre_hook(lambda _, ins, n=tapped: self._see_all(n, ins)))
+                    # Ahead of others, which may make a DTensor of what goes another way too.
+                    self._hooks.append(module.register_forward_pre_hook(lambda _, ins, n=tapped: self._see_all(n, ins), prepend=True))
 
     def _unhook(self) -> None:
         for hook in self._hooks:
@@ -379,6 +389,9 @@ class Tap:
     def _gradient(self, parameter: Tensor) -> Tensor:
         gradient = getattr(parameter, "main_grad", None)
         gradient = parameter.grad if gradient is None else gradient
+        placements = getattr(parameter, "placements", None)
+        if placements is not None and getattr(gradient, "placements", placements) != placements:
+            gradient = getattr(gradient, "redistribute")(placements=placements)  # a sum that is still in parts, or whole
         return torch.zeros_like(_local(parameter)) if gradient is None else _local(gradient)
 
     def local_gradients(self, sum_over: Callable[[str], Sequence[str]]) -> None:

@@ -3,8 +3,9 @@
     megatron_trainer.py CASES.json RANKS STORE      (tests/check/megatron_test.py starts it)
 
 Megatron's own layers, parallel products, experts, schedules, DDP, finalize_model_grads, optimizer and gradient norm run.
-Calls that ask for a GPU are answered by the CPU. Two modules are of this file. The norm is, since PyTorch's refuses
-sequence parallelism in Megatron-Core. Attention of cp is, since Megatron-Core has none without Transformer Engine.
+Calls that ask for a GPU are answered by the CPU. Three modules are of this file. The norm is, since PyTorch's refuses
+sequence parallelism in Megatron-Core. Attention of cp and products of grouped experts are, since Megatron-Core has none
+without Transformer Engine.
 megatron_faults.py has the faults.
 """
 import contextlib
@@ -87,8 +88,12 @@ class Norm(torch.nn.Module):
         self.weight.sequence_parallel = config.sequence_parallel
 
     def forward(self, x):
+        return self.normed(x, self.weight, self.eps)
+
+    @staticmethod
+    def normed(x, weight, eps):
         y = x.float()
-        return (y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + self.eps) * self.weight.float()).to(x.dtype)
+        return (y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + eps) * weight.float()).to(x.dtype)
 
 
 class Gather(torch.autograd.Function):
@@ -129,11 +134,80 @@ def attention_of_cp():
     return Attention
 
 
+class GroupedProduct(torch.nn.Module):
+    """A product for each expert in one module, whose weights are called as those of Transformer Engine's GroupedLinear."""
+
+    def __init__(self, count, inputs, outputs, config, init_method, pg_collection, by_rows, is_expert, **_):
+        super().__init__()
+        from megatron.core.tensor_parallel.layers import set_tensor_model_parallel_attributes
+
+        self.count, etp = count, pg_collection.expt_tp.size()
+        shape = (outputs, inputs // etp) if by_rows else (outputs // etp, inputs)
+        for n in range(count):
+            weight = torch.nn.Parameter(torch.empty(shape, dtype=config.params_dtype))
+            init_method(weight)
+            weight.allreduce = config.expert_model_parallel_size == 1
+            set_tensor_model_parallel_attributes(weight, True, 1 if by_rows else 0, 1)
+            setattr(self, f"weight{n}", weight)
+
+    def forward(self, x, rows):
+        return torch.cat([torch.nn.functional.linear(part, getattr(self, f"weight{n}")) for n, part in enumerate(x.split(rows))]), None
+
+
+def grouped_gemm():
+    """The one function of the package grouped_gemm, which has kernels for GPUs alone."""
+
+    def gmm(x, weights_EHF, rows, trans_b=False):
+        return torch.cat([part @ weight for part, weight in zip(x.split(rows.tolist()), weights_EHF)])
+
+    return type("ops", (), {"gmm": staticmethod(gmm)})
+
+
+def put_joint_norms(spec, moe):
+    """Norms within the products behind them, called as those of Transformer Engine's LayerNormLinear."""
+    from megatron.core.tensor_parallel.layers import ColumnParallelLinear
+    from megatron.core.transformer.identity_op import IdentityOp
+
+    class Joint(ColumnParallelLinear):
+        def __init__(self, inputs, outputs, *, config, **more):
+            super().__init__(inputs, outputs, config=config, **more)
+            self.layer_norm_weight = torch.nn.Parameter(torch.ones(inputs, dtype=config.params_dtype))
+            self.layer_norm_weight.sequence_parallel = config.sequence_parallel
+
+        def forward(self, x, **more):
+            return super().forward(Norm.normed(x, self.layer_norm_weight, 1e-6), **more)
+
+    parts = spec.submodules
+    parts.input_layernorm, parts.self_attention.submodules.linear_qkv = IdentityOp, Joint
+    if not moe:
+        parts.pre_mlp_layernorm, parts.mlp.submodules.linear_fc1 = IdentityOp, Joint
+
+
+def put_grouped_experts(spec, kind):
+    """Megatron's own modules of many experts, on the products above: TEGroupedMLP ("te"), or GroupedMLP ("legacy")."""
+    from megatron.core.transformer.mlp import MLPSubmodules
+    from megatron.core.transformer.moe import experts, grouped_gemm_util
+    from megatron.core.transformer.spec_utils import ModuleSpec
+
+    of_experts = spec.submodules.mlp.submodules.experts
+    if kind == "legacy":
+        grouped_gemm_util.grouped_gemm, grouped_gemm_util.ops = True, grouped_gemm()
+        of_experts.module, of_experts.submodules = experts.GroupedMLP, None
+        return
+    products = [ModuleSpec(module=GroupedProduct, params=dict(by_rows=by_rows)) for by_rows in (False, True)]
+    of_experts.module, of_experts.submodules = experts.TEGroupedMLP, MLPSubmodules(linear_fc1=products[0], linear_fc2=products[1])
+
+
 def positions_of(rank, cp):
     return torch.cat([torch.arange(begin, end) for begin, end in zigzag(S, rank, cp)])
 
 
+def layers_of(case):
+    return LAYERS * case.get("vpp", 1)
+
+
 def model_of(case):
+    """The chunks of the rank's model, of which there are several in an interleaved pipeline, and their configuration."""
     from megatron.core import parallel_state as state
     from megatron.core.models.gpt import gpt_layer_specs
     from megatron.core.models.gpt.gpt_model import GPTModel
@@ -141,15 +215,16 @@ def model_of(case):
     from megatron.core.transformer.transformer_config import TransformerConfig
 
     dtype, moe = torch.bfloat16 if case.get("dtype") == "bf16" else torch.float32, case.get("moe", False)
-    experts = dict(num_moe_experts=EXPERTS, moe_router_topk=CHOSEN, moe_ffn_hidden_size=FF, moe_grouped_gemm=False,
+    experts = dict(num_moe_experts=EXPERTS, moe_router_topk=CHOSEN, moe_ffn_hidden_size=FF, moe_grouped_gemm=bool(case.get("grouped")),
                    moe_router_load_balancing_type="seq_aux_loss" if case.get("aux") else "none",
                    moe_aux_loss_coeff=AUX if case.get("aux") else 0.0, moe_token_dispatcher_type=case.get("dispatcher", "alltoall"),
                    moe_router_dtype="fp32") if moe else {}
     config = TransformerConfig(
-        num_layers=LAYERS, hidden_size=H, ffn_hidden_size=FF, num_attention_heads=HEADS, num_query_groups=GROUPS, kv_channels=D,
+        num_layers=layers_of(case), hidden_size=H, ffn_hidden_size=FF, num_attention_heads=HEADS, num_query_groups=GROUPS, kv_channels=D,
         tensor_model_parallel_size=case.get("tp", 1), expert_model_parallel_size=case.get("ep", 1),
         expert_tensor_parallel_size=case.get("etp", 1), context_parallel_size=case.get("cp", 1),
-        pipeline_model_parallel_size=case.get("pp", 1), pipeline_dtype=dtype, batch_p2p_comm=False,
+        pipeline_model_parallel_size=case.get("pp", 1), virtual_pipeline_model_parallel_size=case.get("vpp"), pipeline_dtype=dtype,
+        batch_p2p_comm=False,
         sequence_parallel=case.get("sp", False), gated_linear_unit=True, activation_func=torch.nn.functional.silu,
         add_bias_linear=False, normalization="RMSNorm", layernorm_epsilon=1e-6, hidden_dropout=0.0, attention_dropout=0.0,
         qk_layernorm=True, params_dtype=dtype, bf16=dtype == torch.bfloat16, use_cpu_initialization=True,
@@ -163,11 +238,19 @@ def model_of(case):
     attention.q_layernorm = attention.k_layernorm = Norm
     if case.get("cp", 1) > 1:
         attention.core_attention = attention_of_cp()
-    block = TransformerBlockSubmodules(layer_specs=[spec] * (LAYERS // case.get("pp", 1)), layer_norm=Norm)
-    model = GPTModel(config, block, vocab_size=V, max_sequence_length=S, position_embedding_type="rope", rotary_base=10000,
-                     pre_process=state.is_pipeline_first_stage(), post_process=state.is_pipeline_last_stage(),
-                     share_embeddings_and_output_weights=case.get("tied", False)).to(dtype)
-    return model, config
+    if case.get("joint_norms"):
+        put_joint_norms(spec, moe)
+    if case.get("grouped"):
+        put_grouped_experts(spec, case["grouped"])
+    pp, vpp = case.get("pp", 1), case.get("vpp")
+    block = TransformerBlockSubmodules(layer_specs=[spec] * (LAYERS // pp), layer_norm=Norm)
+    chunks = []
+    for stage in range(vpp or 1):
+        place = dict(ignore_virtual=False, vp_stage=stage if vpp else None)
+        chunks.append(GPTModel(config, block, vocab_size=V, max_sequence_length=S, position_embedding_type="rope", rotary_base=10000,
+                               pre_process=state.is_pipeline_first_stage(**place), post_process=state.is_pipeline_last_stage(**place),
+                               share_embeddings_and_output_weights=case.get("tied", False), vp_stage=place["vp_stage"]).to(dtype))
+    return chunks, config
 
 
 def subject_of(case):
@@ -175,7 +258,7 @@ def subject_of(case):
     moe = case.get("moe", False)
     config = dict(
         architectures=["Qwen3MoeForCausalLM" if moe else "Qwen3ForCausalLM"], model_type="qwen3_moe" if moe else "qwen3", vocab_size=V,
-        hidden_size=H, num_hidden_layers=LAYERS, num_attention_heads=HEADS, num_key_value_heads=GROUPS, head_dim=D,
+        hidden_size=H, num_hidden_layers=layers_of(case), num_attention_heads=HEADS, num_key_value_heads=GROUPS, head_dim=D,
         intermediate_size=FF, rms_norm_eps=1e-6, rope_theta=10000.0, max_position_embeddings=512,
         tie_word_embeddings=case.get("tied", False), hidden_act="silu", attention_bias=False)
     if moe:
@@ -196,8 +279,13 @@ class Run:
         from megatron_faults import FAULTS
         self.case, self.replaced = case, []
         self.fault = FAULTS[case["fault"]] if case.get("fault") else lambda *_: None
-        self.model, self.config = model_of(case)
-        self.ddp = None
+        self.chunks, self.config = model_of(case)
+        self.model = self.chunks[0]
+        self.ddps = []
+
+    @property
+    def ddp(self):
+        return self.ddps[0]
 
     def replace(self, owner, name, new):
         self.replaced.append((owner, name, owner.__dict__[name] if isinstance(owner, type) else getattr(owner, name)))
@@ -215,7 +303,7 @@ def optimizer_of(run):
     optimizer = get_megatron_optimizer(
         OptimizerConfig(optimizer="adam", lr=RULE["lr"], weight_decay=RULE["weight_decay"], adam_beta1=RULE["beta1"],
                         adam_beta2=RULE["beta2"], adam_eps=RULE["eps"], clip_grad=RULE["clip_norm"], bf16=case.get("dtype") == "bf16",
-                        params_dtype=run.config.params_dtype, use_distributed_optimizer=case.get("sharded", False)), [run.ddp])
+                        params_dtype=run.config.params_dtype, use_distributed_optimizer=case.get("sharded", False)), run.ddps)
     for group in optimizer.param_groups:  # what OptimizerParamScheduler does ahead of each step
         group["weight_decay"] = RULE["weight_decay"] * group.get("wd_mult", 1.0)
     return optimizer
@@ -229,14 +317,15 @@ def step(case):
 
     tp, cp, pp = (case.get(axis, 1) for axis in ("tp", "cp", "pp"))
     state.initialize_model_parallel(tensor_model_parallel_size=tp, pipeline_model_parallel_size=pp, context_parallel_size=cp,
+                                    virtual_pipeline_model_parallel_size=case.get("vpp"),
                                     expert_model_parallel_size=case.get("ep", 1), expert_tensor_parallel_size=case.get("etp", 1))
     tensor_parallel.model_parallel_cuda_manual_seed(case["seed"])
     torch.manual_seed(case["seed"])
     MoEAuxLossAutoScaler.main_loss_backward_scale = None
     run = Run(case)
     run.fault(run, "model")
-    run.ddp = DistributedDataParallel(run.config, DistributedDataParallelConfig(
-        grad_reduce_in_fp32=True, overlap_grad_reduce=False, use_distributed_optimizer=case.get("sharded", False)), run.model)
+    kept = DistributedDataParallelConfig(grad_reduce_in_fp32=True, overlap_grad_reduce=False, use_distributed_optimizer=case.get("sharded", False))
+    run.ddps = [DistributedDataParallel(run.config, kept, chunk) for chunk in run.chunks]
     run.fault(run, "ddp")
     dp, microbatches = state.get_data_parallel_world_size(), case.get("microbatches", 2)
     count, at, per_token = dp * microbatches * B, state.get_data_parallel_rank(), case.get("per_token", False)
@@ -245,7 +334,8 @@ def step(case):
     mask = torch.ones(count, S, dtype=torch.uint8)
     if case.get("masks"):
         mask = (torch.rand(count, S, generator=draw) < torch.linspace(0.3, 1, count)[:, None]).to(torch.uint8)
-    tap = Tap(case["dump"], run.model, **subject_of(case), **megatron(run.model), sequence_length=S, sequences=B,
+    whole = torch.nn.ModuleList(run.chunks) if len(run.chunks) > 1 else run.model
+    tap = Tap(case["dump"], whole, **subject_of(case), **megatron(run.chunks), sequence_length=S, sequences=B,
               microbatches=microbatches, dtype=run.config.params_dtype, local_scale=int(mask.sum()) if per_token else dp * cp,
               loss=case.get("loss", "tokens"), optimizer=RULE, trainer="Megatron-Core 0.16.1")
     tap.start(tokens, mask)
@@ -270,9 +360,10 @@ def step(case):
 
     run.config.finalize_model_grads_func = finalize_model_grads
     optimizer = optimizer_of(run)
-    run.ddp.zero_grad_buffer()
+    for ddp in run.ddps:
+        ddp.zero_grad_buffer()
     optimizer.zero_grad()
-    get_forward_backward_func()(forward_step_func=forward, data_iterator=iter(range(microbatches)), model=[run.ddp],
+    get_forward_backward_func()(forward_step_func=forward, data_iterator=[iter(range(microbatches)) for _ in run.ddps], model=run.ddps,
                                 num_microbatches=microbatches, seq_length=S, micro_batch_size=B)
     run.fault(run, "step")
     if not case.get("sharded"):  # a rank's own shard is whole there, and the rest of its buffer is not

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Holds `heddle check` to dumps that heddle.tap writes in a plain PyTorch trainer, on two to four ranks of Gloo.
 
-    tap_test.py PATH_OF_HEDDLE [--layouts N] [--faults N] [--sharded N] [--first N] [--keep FOLDER] [--json FILE]
+    tap_test.py PATH_OF_HEDDLE [--layouts N] [--faults N] [--sharded N] [--dtensor N] [--first N] [--keep FOLDER] [--json FILE]
 
 Layouts are drawn: degrees, experts, sequence parallelism, masks of labels, the loss's mean, dtype. Each must be equal. Then
 faults are planted, one a run, by their list below: at least 95 % must be found, and 80 % named: the sentence of a fault that
-the check prints, or of one that it says is the same here, is one of those listed. FSDP2 and Transformers are tapped too.
+the check prints, or of one that it says is the same here, is one of those listed. FSDP2 and Transformers are tapped too,
+and a trainer of DTensors with tp, sequence parallelism and FSDP2 (dtensor_trainer.py).
 
 Needs the packages of bench/torch_peer/requirements.txt; exits with 77 where they are missing.
 """
@@ -109,6 +110,14 @@ FAULTS = [
 ]
 
 
+# Of the trainer of DTensors: right layouts, and one that is wrong.
+DTENSOR = [
+    dict(tp=2, sp=True, loss_parallel=True), dict(tp=2, dp=2, sp=True), dict(tp=2), dict(tp=2, dp=2, sp=True, loss_parallel=True, dtype="bf16"),
+    dict(tp=2, dp=2), dict(tp=2, dp=2, sp=True, dtype="bf16", microbatches=3), dict(tp=2, dp=2, loss_parallel=True, microbatches=1), dict(dp=4, dtype="bf16"),
+]
+DTENSOR_FAULT = (dict(tp=2, dp=2, sp=True), "norms_scaled", "layernorm", {"times.tp"})
+
+
 def drawn(number):
     d = random.Random(number)
     while True:
@@ -130,9 +139,9 @@ def make(cases, folder, trainer="plain_trainer.py"):
     """Runs the trainer for all cases: a world of each number of ranks."""
     environment = dict(os.environ, HEDDLE_TAP=str(ROOT / "python/heddle"), OMP_NUM_THREADS="1")
     for ranks in sorted({ranks_of(case) for case in cases}):
-        listed = folder / f"{ranks}.json"
+        listed = folder / f"{trainer}.{ranks}.json"
         listed.write_text(json.dumps([case for case in cases if ranks_of(case) == ranks]))
-        command = [VENV, ROOT / "tests/check" / trainer, listed, str(ranks), folder / f"store{ranks}"]
+        command = [VENV, ROOT / "tests/check" / trainer, listed, str(ranks), folder / f"{trainer}.store{ranks}"]
         if subprocess.run(command, env=environment, timeout=RUN_SECONDS).returncode:
             sys.exit("the trainer failed")
 
@@ -160,6 +169,7 @@ def main():
     parser.add_argument("--layouts", type=int, default=4)
     parser.add_argument("--faults", type=int, default=5)
     parser.add_argument("--sharded", type=int, default=1)
+    parser.add_argument("--dtensor", type=int, default=1)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--keep", type=pathlib.Path)
     parser.add_argument("--json", type=pathlib.Path)
@@ -175,10 +185,18 @@ def main():
         stride = max(1, len(FAULTS) // asked.faults) if asked.faults else 1
         planted = list(enumerate(FAULTS))[::stride][: asked.faults]
         wrong = [dict(layout, fault=fault, where=where, seed=1000 + n) for n, (layout, fault, where, _) in planted]
-        cases = right + wrong
-        for n, case in enumerate(cases):
+        of_dtensors = [dict(case, seed=n + 1) for n, case in enumerate(DTENSOR[: asked.dtensor])]
+        if asked.dtensor:
+            planted.append((len(FAULTS), DTENSOR_FAULT))
+            layout, fault, where, _ = DTENSOR_FAULT
+            wrong_of_dtensors = [dict(layout, fault=fault, where=where, seed=1)]
+        else:
+            wrong_of_dtensors = []
+        for n, case in enumerate(right + wrong + of_dtensors + wrong_of_dtensors):
             case["dump"] = str(folder / f"dump{n:04}")
-        make(cases, folder)
+        make(right + wrong, folder)
+        make(of_dtensors + wrong_of_dtensors, folder, "dtensor_trainer.py")
+        right, wrong = right + of_dtensors, wrong + wrong_of_dtensors
         alarms = []
         for case in right:
             report = check(asked.heddle, case["dump"])
