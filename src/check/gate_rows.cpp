@@ -20,12 +20,14 @@ Numbers sums_of(const Whole& logits, const model::ModelConfig& m) {
     double all = 0;
     for (size_t e = 0; e < experts; ++e) {
       const double logit = from[static_cast<std::ptrdiff_t>(e)];
-      all += scores[e] = m.sigmoid_scores ? 1 / (1 + std::exp(-logit)) : std::exp(logit - top);
+      all += scores[e] = m.softplus_scores  ? std::sqrt(std::max(logit, 0.0) + std::log1p(std::exp(-std::abs(logit))))
+                         : m.sigmoid_scores ? 1 / (1 + std::exp(-logit))
+                                            : std::exp(logit - top);
     }
     std::sort(scores.begin(), scores.end(), std::greater<>());
     double sum = 0;
     for (size_t e = 0; e < chosen; ++e) sum += scores[e];
-    sums.push_back(m.sigmoid_scores ? sum : sum / all);
+    sums.push_back(m.sigmoid_scores || m.softplus_scores ? sum : sum / all);
   }
   return sums;
 }

@@ -35,6 +35,9 @@ std::vector<Row> rows_of_layer(const model::ModelConfig& model) {
     rows.insert(rows.end(),
                 {{"linear_attn.in_proj_qkvz", {"in_proj_qkvz"}, -1, "", "", "linear_attn.in_proj_qkvz.weight"},
                  {"linear_attn.in_proj_ba", {"in_proj_ba"}, -1, "", "", "linear_attn.in_proj_ba.weight"},
+                 {"linear_attn.in_proj_z", {"in_proj_z"}, -1, "", "", "linear_attn.in_proj_z.weight"},
+                 {"linear_attn.in_proj_b", {"in_proj_b"}, -1, "", "", "linear_attn.in_proj_b.weight"},
+                 {"linear_attn.in_proj_a", {"in_proj_a"}, -1, "", "", "linear_attn.in_proj_a.weight"},
                  {"linear_attn.core", {"recurred"}},
                  {"linear_attn.norm", {"recurred_gated"}},
                  {"linear_attn.out_proj", {"out_proj"}, -1, "out_proj_part", "", "linear_attn.out_proj.weight"}});
@@ -54,6 +57,12 @@ std::vector<Row> rows_of_layer(const model::ModelConfig& model) {
                              {"self_attn.recurrence", {"recurred"}},
                              {"self_attn.norm", {"recurred_normed"}},
                              {"self_attn.out_proj", {"out_proj"}, -1, "out_proj_part", "", "self_attn.out_proj.weight"}});
+  }
+  if (model.recurrence == model::Recurrence::mamba2) {
+    rows.insert(rows.end(), {{"linear_attn.in_proj", {"in_proj"}, -1, "", "", "linear_attn.in_proj.weight"},
+                             {"linear_attn.core", {"recurred"}},
+                             {"linear_attn.norm", {"recurred_gated"}},
+                             {"linear_attn.out_proj", {"out_proj"}, -1, "out_proj_part", "", "linear_attn.out_proj.weight"}});
   }
   if (!before || both) rows.push_back({"post_attention_layernorm", {"a_normed"}});
   rows.push_back({"attention_residual", {"x_mid"}});

@@ -23,6 +23,9 @@ class FamilyKeys : public testing::Test {
         {"minimax_m2", R"({"num_local_experts": 8, "num_experts_per_tok": 2, "rotary_dim": 8})"},
         {"gemma3_text", R"({"sliding_window": 16})"},
         {"granitemoe", R"({"num_local_experts": 8})"},
+        {"qwen3_5_moe_text", R"({"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+                                 "shared_expert_intermediate_size": 32})"},
+        {"solar_open", R"({"moe_intermediate_size": 32})"},
         {"ernie4_5_moe", R"({"moe_num_experts": 8, "moe_k": 2, "moe_intermediate_size": 32})"},
         {"dots1", R"({"n_routed_experts": 8, "num_experts_per_tok": 2, "sliding_window": null})"},
         {"hunyuan_v1_moe", R"({"num_experts": 8, "moe_topk": 2})"},
@@ -89,6 +92,30 @@ TEST_F(FamilyKeys, AreRefused) {
        "without a window each of 4 layers"},
       {"gemma3_text", R"({"num_hidden_layers": 549755813888, "layer_types": ["full_attention"]})",
        "a word for each of 549755813888 layers"},
+      {"gemma2", R"({"attn_logit_softcapping": 0})", "a number above 0 is expected"},
+      {"gemma2", R"({"sliding_window": null})", "'sliding_window' is null"},
+      {"gemma2", R"({"use_bidirectional_attention": true})", "both directions"},
+      {"gemma2", R"({"hidden_activation": "gelu"})", "only 'gelu_pytorch_tanh' is built"},
+      {"gemma", R"({"hidden_act": "silu"})", "only 'gelu_pytorch_tanh' is built"},
+      {"gemma", R"({"use_bidirectional_attention": true})", "both directions"},
+      {"llama", R"({"attn_logit_softcapping": 50.0})", "capped logits are not built"},
+      {"olmo3", R"({"rope_parameters": {"sliding_attention": {"rope_type": "linear", "factor": 2}}})",
+       "only 'default' is built"},
+      {"cwm", R"({"layer_types": ["sliding_attention"]})", "a word for each of 4 layers"},
+      {"smollm3", R"({"no_rope_layers": [1, 0, 0, 1]})", "but for every n-th, which has 0"},
+      {"smollm3", R"({"no_rope_layers": [1, 0]})", "each of 4 layers has 1"},
+      {"exaone4", R"({"layer_types": ["full_attention", "sliding_attention", "sliding_attention", "sliding_attention"]})",
+       "in other layers than every n-th"},
+      {"exaone4", R"({"sliding_window_pattern": "LLGL"})", "one G behind them"},
+      {"phi3", R"({"rope_scaling": {"type": "longrope", "factor": 2}})", "of the type 'longrope', only 'default'"},
+      {"phi3", R"({"rope_scaling": {"rope_type": "yarn", "factor": 2}})", "of the type 'yarn', only 'default'"},
+      {"hunyuan_v1_dense", R"({"use_cla": true})", "shared by layers"},
+      {"solar_open", R"({"first_k_dense_replace": 1})", "every layer has experts"},
+      {"qwen3_5_text", R"({"attn_output_gate": false})", "attention's output has a gate"},
+      {"qwen3_5_text", R"({"mtp_use_dedicated_embeddings": true})", "share the embedding"},
+      {"qwen3_5_text", R"({"mlp_only_layers": [1]})", "every layer is of one kind"},
+      {"qwen3_5_moe_text", R"({"norm_topk_prob": false})", "gates sum to one"},
+      {"qwen3_5_moe_text", R"({"shared_expert_intermediate_size": 0})", "a number above 0 is expected"},
       {"granite", R"({"attention_multiplier": 0})", "a number above 0 is expected"},
       {"granite", R"({"layer_types": ["full_attention"]})", "for each layer is built"},
       {"granite", R"({"rope_scaling": {"rope_type": "default", "alpha": 2}})", "'rope_scaling.alpha' is not known"},
@@ -170,6 +197,91 @@ TEST_F(FamilyKeys, AreReadAsInTransformers) {
     "_sliding_window_pattern": 6, "cache_implementation": "hybrid"})");
   EXPECT_EQ(model_config_to_json(read_)["rope_scaling"]["rope_type"], "yarn");
   EXPECT_EQ(warnings_, std::vector<std::string>{});
+  // Null is no cap; absent are Gemma 2's own.
+  expect_read("gemma2", R"({"attn_logit_softcapping": null, "final_logit_softcapping": 2})");
+  EXPECT_EQ(read_.attention_logit_cap, 0);
+  EXPECT_EQ(read_.final_logit_cap, 2);
+  expect_read("gemma2", "{}");
+  EXPECT_EQ(read_.attention_logit_cap, 50);
+  EXPECT_EQ(read_.final_logit_cap, 30);
+  EXPECT_EQ(read_.attention_scale, 0.0625);
+  EXPECT_EQ(read_.window_of(0), 4096);
+  EXPECT_EQ(read_.window_of(1), 0);
+  EXPECT_EQ(model_config_to_json(read_)["model_type"], "gemma2");
+  EXPECT_EQ(why_unpublished(read_), "");
+  // The first release of Gemma says "gelu" and means the approximation.
+  expect_read("gemma", R"({"hidden_act": "gelu"})");
+  EXPECT_EQ(read_.activation, model::Activation::geglu_tanh);
+  EXPECT_EQ(model_config_to_json(read_)["hidden_act"], "gelu_pytorch_tanh");
+  // Of OLMo 3's files only full attention is stretched.
+  expect_read("olmo3", R"({"rope_scaling": {"rope_type": "yarn", "factor": 8.0, "attention_factor": 1.2,
+    "original_max_position_embeddings": 32}, "rope_theta": 500000})");
+  EXPECT_EQ(read_.window_rope_theta, 5e5);
+  EXPECT_EQ(read_.rope_scaling->attention_factor, 1.2);
+  EXPECT_EQ(read_.window_of(2), 4096);
+  EXPECT_EQ(read_.window_of(3), 0);
+  EXPECT_EQ(model_config_to_json(read_)["rope_parameters"]["full_attention"]["rope_type"], "yarn");
+  EXPECT_FALSE(read_.with_rotation_of_windows().rope_scaling.has_value());
+  // Without rotary keys CWM has its own.
+  expect_read("cwm", "{}");
+  EXPECT_EQ(read_.rope_scaling->factor, 16);
+  EXPECT_EQ(read_.window_of(0), 0);
+  EXPECT_EQ(read_.window_of(1), 8192);
+  EXPECT_EQ(model_config_to_json(read_)["model_type"], "cwm");
+  expect_read("smollm3", R"({"no_rope_layers": [1, 1, 0, 1], "no_rope_layer_interval": 2})");
+  EXPECT_EQ(read_.no_rope_layer_interval, 3);
+  EXPECT_FALSE(read_.turns_in(2));
+  EXPECT_EQ(model_config_to_json(read_)["model_type"], "smollm3");
+  expect_read("smollm3", R"({"no_rope_layers": [1, 1, 1, 1]})");
+  EXPECT_TRUE(read_.turns_in(3));
+  expect_read("smollm3", "{}");
+  EXPECT_FALSE(read_.turns_in(3));
+  expect_read("exaone4", R"({"sliding_window_pattern": "LG"})");
+  EXPECT_EQ(read_.window_of(0), 4096);
+  EXPECT_TRUE(read_.turns_in(0));
+  EXPECT_FALSE(read_.turns_in(1));
+  EXPECT_EQ(model_config_to_json(read_)["model_type"], "exaone4");
+  expect_read("exaone4", R"({"sliding_window": null})");
+  EXPECT_TRUE(read_.turns_in(3));
+  EXPECT_EQ(model_config_to_json(read_)["model_type"], "exaone4");
+  expect_read("phi3", R"({"sliding_window": 7})");
+  EXPECT_EQ(model_config_to_json(read_)["model_type"], "mistral");
+  expect_read("phi3", R"({"sliding_window": null, "rope_scaling": null})");
+  EXPECT_EQ(model_config_to_json(read_)["model_type"], "llama");
+  expect_read("hunyuan_v1_dense", "{}");
+  EXPECT_EQ(model_config_to_json(read_)["model_type"], "hunyuan_v1_dense");
+  expect_read("flex_olmo", R"({"num_experts": 8, "num_experts_per_tok": 2})");
+  EXPECT_EQ(model_config_to_json(read_)["model_type"], "flex_olmo");
+  expect_read("solar_open", "{}");
+  EXPECT_EQ(model_config_to_json(read_)["model_type"], "glm4_moe");
+  // Qwen3.5's own text models, and those that stand beside a model of pictures.
+  const char* of_pictures = R"("rope_parameters": {"rope_type": "default", "rope_theta": 1e7,
+    "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1], "mrope_interleaved": true},
+    "attn_output_gate": true, "mamba_ssm_dtype": "float32", "mtp_num_hidden_layers": 1,
+    "mtp_use_dedicated_embeddings": false, "mlp_only_layers": [], "full_attention_interval": 4)";
+  for (const char* type : {"qwen3_5_text", "qwen3_5_moe_text"}) {
+    expect_read(type, fmt::format("{{{}}}", of_pictures).c_str());
+    const model::ModelConfig text = read_;
+    EXPECT_EQ(text.partial_rotary_factor, 0.5);
+    EXPECT_EQ(text.num_nextn_predict_layers, 1);
+    EXPECT_TRUE(text.linear_projections_apart);
+    EXPECT_EQ(text.has_experts(), type == std::string("qwen3_5_moe_text"));
+    EXPECT_EQ(model_config_to_json(read_)["model_type"], type);
+    EXPECT_EQ(why_unpublished(read_), "");
+    EXPECT_EQ(warnings_, std::vector<std::string>{});
+    Json both = file(type), keys = file(type);
+    keys.update(Json::parse(fmt::format("{{{}}}", of_pictures)));
+    const std::string whole = text.has_experts() ? "qwen3_5_moe" : "qwen3_5";
+    both = {{"model_type", whole}, {"text_config", keys}, {"vision_config", Json::object()},
+            {"tie_word_embeddings", true}};
+    EXPECT_EQ(message(whole, both.dump()), "");
+    EXPECT_TRUE(read_.tie_word_embeddings);
+    read_.tie_word_embeddings = false;
+    EXPECT_EQ(read_, text);
+    EXPECT_EQ(message(whole, R"({"text_config": 3})"), fmt::format("{}: 'text_config' is 3, an object is expected",
+                                                                  (folder_ / "config.json")));
+  }
+  EXPECT_TRUE(is_passed_over("model.visual.blocks.0.attn.qkv.weight", [](std::string_view) { return false; }));
   expect_read("minimax_m2", R"({"rope_scaling": {"rope_type": "linear", "factor": 2, "partial_rotary_factor": 0.25},
     "rope_parameters": {"partial_rotary_factor": 1.0}})");
   EXPECT_EQ(read_.partial_rotary_factor, 0.25);

@@ -245,6 +245,19 @@ def olmo2(d):
     return dividing(grouped(d, "yarn", "linear")) | dict(attention_bias=d.one_in(3))
 
 
+def olmo3(d):
+    keys = by_layer(d, dividing(grouped(d)), "linear", "yarn")
+    layers = keys["num_hidden_layers"]
+    first = d.randint(0, layers)
+    types = d.of(None, ["full_attention"] * first + ["sliding_attention"] * (layers - first))
+    return keys | dict(layer_types=types, attention_bias=d.one_in(3))
+
+
+def flex_olmo(d):
+    return dividing(grouped(d, "yarn", "linear")) | mixture(d, "num_experts") | dict(attention_bias=d.one_in(3),
+                                                                                    norm_topk_prob=d.one_in(2))
+
+
 def olmoe(d):
     return dividing(grouped(d, "linear")) | mixture(d, "num_experts") | dict(attention_bias=d.one_in(3),
                                                                             norm_topk_prob=d.one_in(2))
@@ -332,6 +345,51 @@ def hy_v3(d):
                        mlp_layer_types=["dense"] * dense + ["sparse"] * (keys["num_hidden_layers"] - dense))
 
 
+def hunyuan_v1_dense(d):
+    keys = with_head_dim(grouped(d, "linear"), d, 6, 8)
+    if d.one_in(2):
+        keys["rope_parameters"] = dict(rope_type="dynamic", rope_theta=100.0, alpha=8.0, factor=1.0)
+    return keys | dict(attention_bias=d.one_in(3))
+
+
+def solar_open(d):
+    keys = glm4_moe(d)
+    for name in ("first_k_dense_replace", "use_qk_norm", "intermediate_size"):
+        del keys[name]
+    del keys["rope_parameters"]["partial_rotary_factor"]
+    return keys
+
+
+def cwm(d):
+    keys = with_head_dim(grouped(d, "llama3"), d, 6, 8)
+    layers = keys["num_hidden_layers"]
+    first = d.randint(0, layers)
+    types = d.of(None, ["full_attention"] * first + ["sliding_attention"] * (layers - first))
+    return keys | dict(layer_types=types, sliding_window=d.of(1, 3, 5, 30))
+
+
+def smollm3(d):
+    keys = dividing(grouped(d, "llama3", "linear", "yarn"))
+    keys["num_hidden_layers"] += 1
+    layers, every = keys["num_hidden_layers"], d.of(1, 2, 3, 4)
+    return keys | dict(no_rope_layers=d.of(None, [int(layer % every != 0) for layer in range(1, layers + 1)]),
+                       no_rope_layer_interval=d.of(2, 3), attention_bias=d.one_in(3), mlp_bias=d.one_in(3))
+
+
+def exaone4(d):
+    keys = with_head_dim(grouped(d, "llama3", "linear"), d, 6, 8)
+    if d.one_in(3):
+        return keys | dict(sliding_window=None, layer_types=["full_attention"] * keys["num_hidden_layers"])
+    every = d.of(1, 2, 3, 4)
+    types = ["sliding_attention" if layer % every else "full_attention"
+             for layer in range(1, keys["num_hidden_layers"] + 1)]
+    return keys | dict(sliding_window=d.of(1, 3, 5, 30), layer_types=types, sliding_window_pattern=every)
+
+
+def phi3(d):
+    return dividing(grouped(d)) | dict(sliding_window=d.of(None, 1, 3, 5, 30))
+
+
 def hunyuan_v1_moe(d):
     keys = with_head_dim(grouped(d, "linear"), d, 6, 8) | mixture(d, "num_experts", "moe_topk")
     if d.one_in(2):
@@ -355,6 +413,21 @@ def gemma3_text(d):
     types = d.of(None, ["full_attention"] * first + ["sliding_attention"] * (layers - first))
     return keys | dict(layer_types=types, query_pre_attn_scalar=d.of(8, 20, 256), attention_bias=d.one_in(3),
                        final_logit_softcapping=d.of(None, 0.5, 30.0), sliding_window_pattern=d.of(2, 3, 6))
+
+
+def gemma(d):
+    keys = with_head_dim(dividing(grouped(d)), d, 6, 8)
+    return keys | dict(attention_bias=d.one_in(3), hidden_act="gelu_pytorch_tanh")
+
+
+def gemma2(d):
+    keys = with_head_dim(dividing(grouped(d, "linear")), d, 6, 8)
+    layers = keys["num_hidden_layers"]
+    first = d.randint(0, layers)
+    types = d.of(None, ["full_attention"] * first + ["sliding_attention"] * (layers - first))
+    return keys | dict(layer_types=types, sliding_window=d.of(1, 3, 5, 30), query_pre_attn_scalar=d.of(8, 20, 256),
+                       attention_bias=d.one_in(3), attn_logit_softcapping=d.of(None, 0.2, 1.0, 50.0),
+                       final_logit_softcapping=d.of(None, 0.5, 30.0))
 
 
 def mimo_v2_flash(d):
@@ -387,6 +460,28 @@ def qwen3_next(d):
         linear_value_head_dim=d.of(8, 12, 20), linear_conv_kernel_dim=d.of(2, 3, 4))
 
 
+def qwen3_5(d):
+    """An epsilon of the size that roundings of a head's small output need, in f32 too."""
+    return qwen3_next(d) | dict(rms_norm_eps=d.of(1e-4, 1e-2))
+
+
+def qwen3_5_text(d):
+    keys = qwen3_5(d)
+    for name in ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob",
+                 "shared_expert_intermediate_size"):
+        del keys[name]
+    if d.one_in(2):
+        keys["rope_parameters"] |= dict(mrope_section=[1, 1, 0], mrope_interleaved=True)
+    return keys
+
+
+def qwen3_5_moe_text(d):
+    keys = qwen3_5(d)
+    for name in ("intermediate_size", "norm_topk_prob"):
+        del keys[name]
+    return keys
+
+
 def recurrent_layers(d, keys):
     """A word a layer: every so many-th has attention."""
     every = d.of(1, 2, 2, 3, 4)
@@ -417,6 +512,21 @@ def minimax(d):
         for letter in ("alpha", "beta")}
 
 
+def nemotron_h(d):
+    keys = with_head_dim(grouped(d), d, 6, 8) | sigmoid_router(d)
+    for name in ("rope_parameters", "num_hidden_layers", "tie_word_embeddings"):    # Transformers ties no head of this family
+        del keys[name]
+    keys["layer_norm_epsilon"] = keys.pop("rms_norm_eps")
+    blocks = [d.of("linear_attention", "linear_attention", "full_attention", "mlp", "moe") for _ in range(d.randint(1, 5))]
+    groups, least = d.of(1, 2, 3), d.of(1e-9, 0.5, 0.9)    # Transformers bounds steps by the first of these, always
+    return keys | dict(
+        layers_block_type=blocks, mamba_num_heads=groups * d.of(1, 2, 3), n_groups=groups, mamba_head_dim=d.of(4, 6, 8),
+        ssm_state_size=d.of(4, 8, 12), conv_kernel=d.of(2, 3, 4), chunk_size=d.of(4, 8, 256), time_step_min=least,
+        time_step_limit=[least, float("inf")], use_mamba_kernels=False, mlp_hidden_act="relu2",
+        moe_shared_expert_intermediate_size=d.of(8, 20), moe_latent_size=d.of(None, None, 12),
+        norm_topk_prob=not d.one_in(4), routed_scaling_factor=d.of(1.0, 2.5))
+
+
 def gpt2(d):
     heads = d.of(1, 2, 3, 4)
     return dict(vocab_size=d.randint(30, 90), n_embd=heads * d.of(4, 6, 8, 12), n_layer=d.randint(1, 3), n_head=heads,
@@ -429,13 +539,17 @@ def gpt2(d):
 FAMILIES = {family.__name__: family for family in
             (deepseek_v2, deepseek_v3, deepseek_v32, glm_moe_dsa, qwen3, qwen3_moe, llama, qwen2, mistral, mixtral,
              glm4_moe, gpt_oss, gpt2,
-             qwen3_next, minimax_m2, gemma3_text, olmoe, olmo2, seed_oss, granite, granitemoe, ernie4_5, ernie4_5_moe,
-             glm4_moe_lite, kimi_linear, minimax, bailing_moe, step3p5, dots1, hy_v3, hunyuan_v1_moe, mimo_v2_flash, qwen2_moe)}
-DENSE = ("qwen3", "qwen2", "llama", "mistral", "gpt2", "gemma3_text", "olmo2", "seed_oss", "granite", "ernie4_5")
+             qwen3_next, qwen3_5_text, qwen3_5_moe_text, minimax_m2, gemma, gemma2, gemma3_text, olmoe, olmo2,
+             olmo3, flex_olmo, hunyuan_v1_dense, solar_open, cwm, phi3, smollm3, exaone4, seed_oss, granite, granitemoe, ernie4_5, ernie4_5_moe,
+             glm4_moe_lite, kimi_linear, minimax, nemotron_h, bailing_moe, step3p5, dots1, hy_v3, hunyuan_v1_moe, mimo_v2_flash, qwen2_moe)}
+DENSE = ("qwen3", "qwen3_5_text", "qwen2", "llama", "mistral", "gpt2", "gemma", "gemma2", "gemma3_text", "olmo2", "olmo3",
+         "seed_oss", "granite", "ernie4_5", "hunyuan_v1_dense", "cwm", "phi3", "smollm3",
+         "exaone4")
 PLAIN_EXPERTS = ("bailing_moe", "step3p5")    # of the models beside this file
 CHOSEN = ("num_experts_per_tok", "moe_k", "moe_topk")
 EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts")
-ZERO_CENTERED = ("gemma3_text", "qwen3_next", "step3p5")    # whose norms multiply by 1 + their weight
+# Norms multiply by 1 + their weight.
+ZERO_CENTERED = ("gemma", "gemma2", "gemma3_text", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "step3p5")
 # Biases of the choice under the released names of families: they have no gradient.
 CHOICE_BIASES = ("e_score_correction_bias", ".expert_bias", ".router_bias")
 INDEXER = ".self_attn.indexer."    # learns from no loss of Transformers'
@@ -446,11 +560,15 @@ WRITTEN_AS = {"hy_v3": (("mlp.router.gate.", "mlp.gate."), ("mlp.shared_mlp.", "
 DECAYS = (".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay")
 
 
+def recurs(keys):
+    return "linear_attention" in (keys.get("layer_types") or keys.get("layers_block_type") or ())
+
+
 def all_chosen(keys):
     """Every token takes every expert and every key: a rounding of scores then changes no choice. The norm of a recurrent
     head's small output would magnify roundings: its epsilon is larger than that."""
-    if "linear_attention" in (keys.get("layer_types") or ()):
-        keys = keys | dict(rms_norm_eps=0.03)
+    if recurs(keys):
+        keys = keys | {"layer_norm_epsilon" if "layer_norm_epsilon" in keys else "rms_norm_eps": 0.03}
     if "index_topk" in keys:
         keys = keys | dict(index_topk=64)
     for name in EXPERTS:
@@ -471,7 +589,7 @@ def filled(model, seed, rounded):
                 continue
             if name.endswith("e_score_correction_bias"):
                 tensor.copy_(torch.rand(tensor.shape, generator=generator) * 0.4 - 0.2)
-            elif name.endswith(("norm.weight", "ln_1.weight", "ln_2.weight", "ln_f.weight")):
+            elif name.endswith(("norm.weight", "norm_f.weight", "ln_1.weight", "ln_2.weight", "ln_f.weight")):
                 around = 0.0 if model.config.model_type in ZERO_CENTERED and ".linear_attn." not in name else 1.0
                 tensor.copy_(torch.rand(tensor.shape, generator=generator) * 0.8 - 0.4 + around)
             elif "inv_freq" not in name and tensor.dim() > 0:
@@ -514,6 +632,17 @@ def written(name, family):
     return name
 
 
+def unjoined(name, tensor, config):
+    """The tensors that one of Phi-3's stands for, by name."""
+    if name.endswith(".qkv_proj.weight"):
+        heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
+        rows = [count * tensor.shape[0] // (heads + 2 * kv_heads) for count in (heads, kv_heads, kv_heads)]
+        return {name.replace("qkv", letter): part for letter, part in zip("qkv", tensor.split(rows))}
+    if name.endswith(".mlp.gate_up_proj.weight"):
+        return {name.replace("gate_up", word): part for word, part in zip(("gate", "up"), tensor.chunk(2))}
+    return {name: tensor}
+
+
 def of_transformers(folder, tokens, labels, dtype=torch.float64, end=None):
     """Loss, logits and gradients of the model that lies in the folder."""
     kinds = {}
@@ -534,8 +663,8 @@ def of_transformers(folder, tokens, labels, dtype=torch.float64, end=None):
     with tempfile.TemporaryDirectory() as scratch:
         named = released(pathlib.Path(scratch), model, gradients)
     return dict(loss=result.loss.detach(), logits=result.logits.detach()) | {
-        f"grad.{written(name, model.config.model_type)}": tensor for name, tensor in named.items()
-        if not name.endswith(CHOICE_BIASES + DECAYS) and INDEXER not in name}
+        f"grad.{written(part, model.config.model_type)}": tensor for name, whole in named.items()
+        for part, tensor in unjoined(name, whole, model.config).items() if not name.endswith(CHOICE_BIASES + DECAYS) and INDEXER not in name}
 
 
 def of_heddle(heddle, folder, tokens, labels, settings):
@@ -608,7 +737,7 @@ def run(heddle, family, number, folder):
         labels[torch.rand(tokens.shape, generator=torch.Generator().manual_seed(number)) < 0.5] = NO_LABEL
         labels[-1, -1] = tokens[-1, -1]
     # Transformers' recurrences go on where a document begins.
-    apart = d.one_in(2) and not keys.get("sliding_window") and "linear_attention" not in (keys.get("layer_types") or ())
+    apart = d.one_in(2) and not keys.get("sliding_window") and not recurs(keys) and "layers_block_type" not in keys
     end = tokens[0, tokens.shape[1] // 3].item() if apart else None
     distances = []
     for precision in ("f32", "bf16"):
@@ -628,9 +757,10 @@ def run(heddle, family, number, folder):
         allowed = BF16 if bf16 else F32
         if bf16 and distance > allowed:
             theirs = of_transformers(here, tokens, labels, torch.bfloat16, end)
-            more = 2 if family in ZERO_CENTERED else 1.5    # Gemma rounds behind four norms a layer
+            # Gemma rounds behind four norms a layer; a square doubles what its operand is off by.
+            more = 2 if family in ZERO_CENTERED or keys.get("mlp_hidden_act") == "relu2" else 1.5
             allowed = max(allowed, more * compare(theirs, expected, False)[0])
-        elif distance > allowed and "linear_attention" in (keys.get("layer_types") or ()):
+        elif distance > allowed and recurs(keys):
             theirs = of_transformers(here, tokens, labels, torch.float32, end)
             allowed = max(allowed, 3 * compare(theirs, expected, True)[0])
         if not distance <= allowed:

@@ -450,7 +450,7 @@ inline Tensor document_starts(int64_t B, int64_t S) {
 inline std::vector<CaseMaker> masked_attention_cases() {
   std::vector<CaseMaker> cases;
   const auto attention = [&](std::string name, int64_t S, int64_t window, bool documents, bool sinks, int cp = 1,
-                             int index = 0) {
+                             int index = 0, double cap = 0) {
     cases.push_back({name, [=](Dtype X, int64_t B) {
                        OpCase op{name,
                                  "attention",
@@ -469,6 +469,7 @@ inline std::vector<CaseMaker> masked_attention_cases() {
                                   {"scale", 0.4},
                                   {"window", window}},
                                  {}};
+                       if (cap > 0) op.attributes.set("cap", cap);
                        op.place.index[static_cast<size_t>(ir::Axis::cp)] = index;
                        op.place.degree[static_cast<size_t>(ir::Axis::cp)] = cp;
                        return op;
@@ -482,6 +483,9 @@ inline std::vector<CaseMaker> masked_attention_cases() {
   for (const int index : {0, 1, 2}) {
     attention(fmt::format("attention_all_masks_rank{}", index), 12, 5, true, true, 3, index);
   }
+  attention("attention_cap", 17, 0, false, false, 1, 0, 0.5);
+  attention("attention_cap_all_masks", 90, 40, true, true, 1, 0, 2);
+  attention("attention_cap_rank", 12, 5, true, true, 3, 1, 0.7);
   cases.push_back({"attention_sinks_by_heads", [](Dtype X, int64_t B) {  // the second half of them is of this rank
                      OpCase op{"attention_sinks_by_heads",
                                "attention",
@@ -574,6 +578,10 @@ inline std::vector<CaseMaker> mlp_cases() {
                                      {}};
                      }});
   }
+  cases.push_back({"squared_relu", [](Dtype X, int64_t B) {
+                     return OpCase{
+                         "squared_relu", "squared_relu", {activation(random_tensor(X, {B * 3, 7}, 40, 3))}, {}, {}};
+                   }});
   cases.push_back(
       {"multiply", [](Dtype X, int64_t B) {
          return OpCase{"multiply",
@@ -587,7 +595,7 @@ inline std::vector<CaseMaker> mlp_cases() {
 
 inline std::vector<CaseMaker> router_cases() {
   std::vector<CaseMaker> cases;
-  for (const std::string function : {"sigmoid", "softmax"}) {
+  for (const std::string function : {"sigmoid", "softmax", "root_softplus"}) {
     const std::string name = "router_scores_" + function;
     cases.push_back({name, [=](Dtype X, int64_t B) {
                        return OpCase{name,

@@ -163,6 +163,8 @@ void draw_gates(uint64_t number, const plan::Plan& p, model::ModelConfig& c) {
   if (dice.one_in(3)) c.value_head_dim = 2;
   if (dice.one_in(3)) c.value_multiplier = 0.7;
   if (dice.one_in(3)) c.attention_scale = 0.4;
+  if (Dice(number, "caps").one_in(4)) c.attention_logit_cap = 0.5;
+  if (c.turns() && Dice(number, "no rope").one_in(4)) c.no_rope_layer_interval = 2;
   if (c.sliding_window == 0) return;
   if (dice.one_in(2)) c.window_attention_heads = 2 * c.num_attention_heads;
   if (dice.one_in(2) && c.num_key_value_heads % (2 * p.mesh.tp) == 0)
@@ -188,6 +190,8 @@ void draw_parts(uint64_t number, model::ModelConfig& c) {
   Dice dice(number, "parts");
   if (dice.one_in(3)) c.norm = model::Norm::layer;
   if (dice.one_in(3)) c.activation = dice.one_in(2) ? model::Activation::gelu : model::Activation::gelu_tanh;
+  if (Dice(number, "squared").one_in(5)) c.activation = model::Activation::relu2;
+  if (c.activation != model::Activation::swiglu) c.swiglu_limit = 0;
   if (dice.one_in(2) && !c.is_latent() && c.num_nextn_predict_layers == 0) c.positions = model::Positions::learned;
   if (dice.one_in(3)) c.residual_dropout = 0.25;
   if (dice.one_in(4)) c.embedding_dropout = 0.5;
@@ -251,6 +255,7 @@ void draw_recurrence(Draw& d) {
   c.linear_key_head_dim = dice.of({3, 4, 6});
   c.linear_value_head_dim = dice.of({2, 4, 5});
   c.linear_conv_kernel_dim = dice.of({2, 3, 4});
+  c.linear_projections_apart = !other && Dice(d.seed, "projections").one_in(2);
   c.num_nextn_predict_layers = std::min<int64_t>(c.num_nextn_predict_layers, 1);
   if (other) {
     c.recurrence = c.is_latent() ? model::Recurrence::kimi_delta : model::Recurrence::lightning;
@@ -266,13 +271,33 @@ void draw_recurrence(Draw& d) {
   if (c.num_key_value_heads % (mesh.tp * mesh.cp) != 0) c.num_key_value_heads = dice.of(fitting);
 }
 
+// In half of the draws with the gated delta rule Mamba-2 in its place; in a quarter of all, layers of one block each.
+void draw_blocks(Draw& d) {
+  Dice dice(d.seed, "blocks");
+  model::ModelConfig& c = d.model;
+  if (c.recurrence == model::Recurrence::gated_delta && dice.one_in(2)) {
+    c.recurrence = model::Recurrence::mamba2;
+    c.linear_projections_apart = false;
+    if (dice.one_in(2)) c.linear_step_least = 0.5, c.linear_step_most = 0.9;
+  }
+  if (!dice.one_in(c.recurrence == model::Recurrence::mamba2 ? 2 : 4) || c.selects()) return;
+  c.full_attention_interval = c.full_attention_offset = c.max_window_layers = 0;
+  c.full_attention_last = false;
+  const std::string letters = c.recurs() ? "M*-E" : "*-E";
+  for (int64_t l = 0; l < c.num_hidden_layers; ++l)
+    c.hybrid_override_pattern += letters[static_cast<size_t>(dice.below(static_cast<int>(letters.size())))];
+  c.hybrid_override_pattern[0] = letters[0];
+  if (d.plan.lora.rank > 0) c.hybrid_override_pattern.back() = '*';
+}
+
 // Where a token stands is in no number, the stream goes on from its normed rows, or blocks add up by factors; each in
 // some draws.
 void draw_stream(Draw& d) {
   Dice dice(d.seed, "stream");
   model::ModelConfig& c = d.model;
   const bool none = dice.one_in(4);
-  if (none && c.turns() && !c.selects() && !c.has_window_rotation()) c.positions = model::Positions::none;
+  if (none && c.turns() && !c.selects() && !c.has_window_rotation() && c.no_rope_layer_interval == 0)
+    c.positions = model::Positions::none;
   if (dice.one_in(6)) c.norm_places = model::NormPlaces::stream;
   if (!dice.one_in(4)) return;
   c.full_attn_alpha_factor = 1.5, c.full_attn_beta_factor = 0.7;
@@ -377,6 +402,14 @@ bool fits(const Draw& d) {
          (d.plan.dtype != Dtype::f64 && config::why_not_exact(d.model, d.plan.mesh, d.node_of).empty());
 }
 
+// In a quarter of the draws, a limit that most heads' logits exceed.
+void draw_qk_clip(Draw& d) {
+  Dice dice(d.seed, "qk_clip");
+  if (!dice.one_in(4)) return;
+  d.plan.update.qk_clip = 1e-3;
+  if (!fits(d)) d.plan.update.qk_clip = 0;
+}
+
 // Every switch of the table that keeps the maths, from dice of its own, so that a new one leaves the others' draws
 // as they were. What model and mesh, or the switches before it, don't allow stays as it is by default.
 void draw_switches(Draw& d, int one_in) {
@@ -429,13 +462,13 @@ bool sums_by_slots(const plan::Plan& plan) {
 
 std::string text_of_gates(const model::ModelConfig& c) {
   return fmt::format(
-      ", latent {}, gates {}{}, factors {} {} {} {} {} {}, cap {}, values of {}, {}{} windows of {} and {} heads, "
+      ", latent {}, gates {}{}, factors {} {} {} {} {} {}, caps {} and {}, values of {}, {}{} windows of {} and {} heads, "
       "base {} of "
       "{}{}",
       c.moe_latent_size, word_of(c.attention_gate), c.shared_expert_gate ? " and shared" : "",
       c.embedding_multiplier, c.residual_multiplier, c.logits_divisor, c.value_multiplier, c.attention_scale,
       c.mlp_alpha_factor,
-      c.final_logit_cap, c.value_head_dim, c.qk_norm_all_heads ? "norms of all heads, " : "",
+      c.final_logit_cap, c.attention_logit_cap, c.value_head_dim, c.qk_norm_all_heads ? "norms of all heads, " : "",
       c.qk_norm_after_rotation ? "norms after rotation, " : "", c.window_attention_heads, c.window_key_value_heads,
       c.window_rope_theta, c.window_rotary_factor, c.sinks_in_windows ? ", sinks there alone" : "");
 }
@@ -492,13 +525,17 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   draw_adapters(number, p);
   draw_selection(d);
   draw_recurrence(d);
+  draw_blocks(d);
   draw_stream(d);
   draw_optimizer(number, p);
   draw_losses(number, p);
   draw_pairs(d);
   draw_average(number, p);
+  draw_qk_clip(d);
   draw_moments(number, p);
   draw_capacity(d);
+  if (!c.sigmoid_scores && c.bias_balance != model::BiasBalance::quantile)
+    c.softplus_scores = Dice(number, "softplus").one_in(2);
   draw_fp8(d);
   draw_switches(d, dice.of({1, 1, 3}));
   draw_order(dice, d);
@@ -538,7 +575,8 @@ Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks) {
     return d;
   }
   if (d.plan.mesh.pp > 1 && !d.plan.objective.of_pairs() && !dice.one_in(3)) {  // depths, and cuts among them
-    const bool few = d.model.recurs(), none = few && d.model.recurrence != model::Recurrence::gated_delta;
+    const bool few = d.model.recurs(), none = few && d.model.recurrence != model::Recurrence::gated_delta &&
+                                              d.model.recurrence != model::Recurrence::mamba2;
     d.model.num_nextn_predict_layers = none ? 0 : few ? 1 : dice.of({1, 1, 2});
     d.model.positions = model::Positions::rotary;
     d.plan.parallel.layout = draw_layout(dice, d.model, plan::schedule_of(d.plan).placement.stages, dice.one_in(2));
@@ -585,12 +623,15 @@ std::string Draw::text() const {
                                                model.linear_num_key_heads, model.linear_value_head_dim,
                                                model.linear_key_head_dim, model.full_attention_interval,
                                                model.full_attention_last ? " and the last" : "",
-                                               model.linear_conv_kernel_dim)
+                                               model.linear_conv_kernel_dim) +
+                                       (model.linear_projections_apart ? ", projections apart" : "")
                                  : "") +
           (plan.document_end >= 0 ? ", documents apart" : "") + (plan.weighs_labels ? ", weights" : ""),
       std::string(model.bias_balance == model::BiasBalance::quantile ? ", by quantiles" : "") +
           (model.attention_sinks ? ", sinks" : "") + (model.router_bias ? ", biased router" : "") +
-          (model.experts_bias ? ", biased experts" : "") + (model.swiglu_limit > 0 ? ", clamped" : "") +
+          (model.experts_bias ? ", biased experts" : "") +
+          (model.softplus_scores ? ", roots of softplus" : "") +
+          (model.no_rope_layer_interval > 0 ? ", every second layer not turned" : "") + (model.swiglu_limit > 0 ? ", clamped" : "") +
           (model.experts_limit > 0 ? fmt::format(", experts cut from layer {}", model.experts_limit_layer) : "") +
           (model.mlp_limit > 0 ? fmt::format(", MLPs cut from layer {}", model.mlp_limit_layer) : ""),
       fmt::format(", {} norms {}{}, {}, {} positions{}", word_of(model.norm), word_of(model.norm_places),

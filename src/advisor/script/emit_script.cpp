@@ -40,8 +40,6 @@ void refuse_model(const Launch& launch, Dialect dialect, Refusals& no) {
   no.when(j.frozen_base, "frozen base weights (LoRA) are not a matter of flags");
   no.when(megatron && s.foreign.alibi, "Megatron-LM has no ALiBi positions");
   no.when(megatron && s.foreign.embedding_norm, "Megatron-LM has no norm after the embedding");
-  no.when(s.n_routed_experts > 0 && !s.foreign.plain_experts != s.has_gated_mlp(),
-          "experts gated otherwise than dense layers");
   const bool bias =
       s.has_output_bias() || (s.dense_blocks() > 0 && s.mlp_bias) || (s.n_routed_experts > 0 && s.experts_bias);
   const bool all = (s.is_latent() || (s.has_output_bias() && s.has_qkv_bias())) &&
@@ -50,6 +48,9 @@ void refuse_model(const Launch& launch, Dialect dialect, Refusals& no) {
   no.when(bias && !all, "biases on some linears only: --disable-bias-linear is all or nothing");
   no.when(s.topk_bias && !s.sigmoid_scores, "a bias on the choice of experts beside softmax scores");
   no.when(s.kv_lora_rank > 0 && s.sliding_window > 0, "a sliding window with latent attention");
+  no.when(s.attention_logit_cap > 0, "capped scores of attention (model.attention_logit_cap)");
+  no.when(s.no_rope_layer_interval > 0, "layers that turn nothing (model.no_rope_layer_interval)");
+  no.when(s.softplus_scores, "router scores by the root of softplus (model.softplus_scores)");
   no.when(s.experts_limit > 0 || s.mlp_limit > 0, "limits of SwiGLU by layer (model.experts_limit, model.mlp_limit)");
   no.when(s.full_attention_offset > 0, "layers without a window that are counted from layer {}, accepted: 0",
           s.full_attention_offset);

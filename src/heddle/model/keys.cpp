@@ -91,6 +91,16 @@ Key word(std::string name, std::string meaning, Of of = Of::any) {
       .words = all_words<T>()};
 }
 
+Key layer_pattern() {
+  return {.name = "hybrid_override_pattern",
+          .kind = Kind::word,
+          .meaning = "A letter a layer that has one block alone: M a recurrence, * attention, - an MLP, E experts "
+                     "(Nemotron-H). Empty: a layer has attention or a recurrence, then an MLP or experts.",
+          .get = [](const C& c) { return KeyValue(c.hybrid_override_pattern); },
+          .set = [](C& c, const KeyValue& v) { c.hybrid_override_pattern = std::get<std::string>(v); },
+          .synonyms = {"hybrid_layer_pattern", "layers_block_type", "mamba_pattern"}};
+}
+
 Key attention_bias() {
   return {.name = "attention_bias",
           .kind = Kind::word,
@@ -158,8 +168,10 @@ const std::vector<Key>& keys() {
                   row<&C::intermediate_size>("intermediate_size", 1, 1 << 24, "Width of the dense layers' MLP.")),
       also_called({"n_dense_layers", "dense_layers", "moe_layer_freq"},
                   row<&C::first_k_dense_replace>("first_k_dense_replace", 0, 1 << 20,
-                                                 "Number of first layers that are dense; the others have experts.",
+                                                 "Number of first layers that are dense; the others have experts. "
+                                                 "model.hybrid_override_pattern says it otherwise.",
                                                  Of::experts)),
+      layer_pattern(),
       also_called({"norm_epsilon", "layer_norm_eps", "norm_eps"},
                   row<&C::rms_norm_eps>("rms_norm_eps", 0, 1, "Added to the mean square before its root.")),
       also_called({"init_method_std", "init_std"},
@@ -188,8 +200,9 @@ const std::vector<Key>& keys() {
                                       "table's row is added to its embedding; none (Kimi-Linear).")),
       also_called({"hidden_act", "activation_function", "mlp_activation"},
                   word<&C::activation>("activation",
-                                       "Activation of MLPs: swiglu; geglu or geglu_tanh, a gate by gelu; without a "
-                                       "gate, in dense layers alone: gelu; gelu_tanh, its approximation (GPT-2).")),
+                                       "Activation of MLPs and experts: swiglu; geglu or geglu_tanh, a gate by gelu; "
+                                       "without a gate: gelu; gelu_tanh, its approximation (GPT-2); relu2, the square "
+                                       "of what is above 0 (Nemotron).")),
       attention(),
       also_called({"n_heads", "n_head", "num_heads", "heads"},
                   row<&C::num_attention_heads>("num_attention_heads", 1, 1 << 16, "Attention heads.")),
@@ -248,11 +261,21 @@ const std::vector<Key>& keys() {
       also_called({"attention_multiplier", "softmax_scale", "query_pre_attn_scalar"},
                   row<&C::attention_scale>("attention_scale", 0, 1e6,
                                            "Factor on attention's scores; 0: 1 ÷ √(model.head_dim).", Of::grouped)),
+      also_called({"attn_logit_softcapping", "attention_softcap"},
+                  row<&C::attention_logit_cap>("attention_logit_cap", 0, 1e6,
+                                               "Scores s of attention become c·tanh(s ÷ c), with c the cap; 0: they "
+                                               "stay (Gemma 2).",
+                                               Of::grouped)),
       also_called({"add_qkv_bias", "add_bias_linear", "qkv_bias"}, attention_bias()),
       also_called({"rotary_percent"},
                   row<&C::partial_rotary_factor>(
                       "partial_rotary_factor", kTiny, 1,
                       "The part of a head, from its first element on, that has positions.", Of::grouped)),
+      also_called({"nope_layer_interval", "no_rope_freq"},
+                  row<&C::no_rope_layer_interval>("no_rope_layer_interval", 0, 4096,
+                                                  "Every so many-th layer turns no queries and keys (SmolLM3); 0: "
+                                                  "none.",
+                                                  Of::grouped)),
       also_called({"sink", "learnable_softmax", "softmax_type"},
                   flag<&C::attention_sinks>(
                       "attention_sinks",
@@ -277,10 +300,11 @@ const std::vector<Key>& keys() {
                   word<&C::recurrence>("recurrence",
                                        "Recurrence along the sequence instead of attention, in all layers but "
                                        "those with full attention: none; gated_delta (Qwen3-Next); kimi_delta, with "
-                                       "latent attention (Kimi-Linear); lightning (MiniMax-01).")),
+                                       "latent attention (Kimi-Linear); lightning (MiniMax-01); mamba2 "
+                                       "(Nemotron-H).")),
       row<&C::linear_num_key_heads>("linear_num_key_heads", 1, 1 << 16,
                                     "Heads of queries and keys of a recurrent layer, each shared by as many heads "
-                                    "of values.",
+                                    "of values; of Mamba-2 the groups of B and C.",
                                     Of::recurrent),
       row<&C::linear_num_value_heads>("linear_num_value_heads", 1, 1 << 16,
                                       "Heads of values of a recurrent layer, each with a state.", Of::recurrent),
@@ -290,6 +314,12 @@ const std::vector<Key>& keys() {
                                      "Width of a head's value in a recurrent layer.", Of::recurrent),
       row<&C::linear_conv_kernel_dim>("linear_conv_kernel_dim", 2, 64,
                                       "Positions that the convolution before a recurrence sees.", Of::recurrent),
+      flag<&C::linear_projections_apart>("linear_projections_apart",
+                                         "Each projection of the gated delta rule is by itself (Qwen3.5); otherwise "
+                                         "two hold all, a key head's rows together (Qwen3-Next).",
+                                         Of::recurrent),
+      row<&C::linear_step_least>("linear_step_least", 0, 1e6, "Least time step of Mamba-2.", Of::recurrent),
+      row<&C::linear_step_most>("linear_step_most", 0, 1e6, "Largest time step of Mamba-2; 0: any.", Of::recurrent),
       row<&C::window_attention_heads>("window_attention_heads", 0, 1 << 16,
                                       "Attention heads of layers with a window; 0: as many as elsewhere.",
                                       Of::grouped),
@@ -377,6 +407,11 @@ const std::vector<Key>& keys() {
       also_called({"moe_router_score_function", "scoring_func"},
                   flag<&C::sigmoid_scores>("sigmoid_scores", "Router scores are sigmoids; otherwise a softmax.",
                                            Of::experts)),
+      also_called({"sqrtsoftplus", "sqrt_softplus"},
+                  flag<&C::softplus_scores>("softplus_scores",
+                                            "Router scores are roots of softplus (DeepSeek-V4); goes with "
+                                            "model.sigmoid_scores = false.",
+                                            Of::experts)),
       also_called({"moe_router_enable_expert_bias", "expert_bias", "aux_loss_free"},
                   flag<&C::topk_bias>(
                       "topk_bias", "Balance the load by a bias on the choice (auxiliary-loss-free).", Of::experts)),

@@ -87,7 +87,10 @@ void validate_recurrence(const ModelConfig& c) {
   needs(c.sliding_window > 0, "model.sliding_window = 0: a layer has the one or the other");
   needs(c.max_window_layers > 0, "model.max_window_layers = 0");
   needs(c.full_attention_interval == 1, "a model.full_attention_interval other than 1: no layer would have it");
-  const bool in_pairs = c.recurrence == Recurrence::gated_delta;  // keys shared by values of another width
+  // Keys are shared by values of another width.
+  const bool in_pairs = c.recurrence == Recurrence::gated_delta || c.recurrence == Recurrence::mamba2;
+  if (c.linear_projections_apart && c.recurrence != Recurrence::gated_delta)
+    config_error("model.linear_projections_apart needs model.recurrence = \"gated_delta\"");
   needs(in_pairs && c.num_nextn_predict_layers > 1, "model.num_nextn_predict_layers of 1 at most");
   const std::string name = fmt::format("model.recurrence = \"{}\"", word_of(c.recurrence));
   const auto refused = [&](bool has, const char* other) {
@@ -97,6 +100,13 @@ void validate_recurrence(const ModelConfig& c) {
   refused(kimi != c.is_latent(), kimi ? "model.attention = \"latent\"" : "model.attention = \"grouped\"");
   refused(c.selects(), "model.index_topk = 0");
   refused(!in_pairs && c.num_nextn_predict_layers > 0, "model.num_nextn_predict_layers = 0");
+  const bool steps = c.recurrence == Recurrence::mamba2;
+  refused(!steps && c.linear_step_least != 0, "model.linear_step_least = 0");
+  refused(!steps && c.linear_step_most != 0, "model.linear_step_most = 0");
+  if (c.linear_step_most > 0 && c.linear_step_most < c.linear_step_least) {
+    config_error("model.linear_step_most is {}, less than model.linear_step_least ({})", c.linear_step_most,
+                 c.linear_step_least);
+  }
   if (!in_pairs && c.linear_num_value_heads != c.linear_num_key_heads) {
     config_error("{} has a key head a value head: model.linear_num_value_heads is {}, and model.linear_num_key_heads {}",
                  name, c.linear_num_value_heads, c.linear_num_key_heads);
@@ -109,6 +119,28 @@ void validate_recurrence(const ModelConfig& c) {
     config_error("model.linear_num_value_heads ({}) is not a multiple of model.linear_num_key_heads ({})",
                  c.linear_num_value_heads, c.linear_num_key_heads);
   }
+}
+
+// A letter a layer, of the blocks that the model has.
+void validate_pattern(const ModelConfig& c) {
+  const std::string& pattern = c.hybrid_override_pattern;
+  constexpr std::string_view kLetters = "M*-E";
+  if (const size_t at = pattern.find_first_not_of(kLetters); at != pattern.npos) {
+    config_error("model.hybrid_override_pattern has '{}' as layer {}, accepted: M, *, - or E",
+                 static_cast<unsigned char>(pattern[at]) < 0x80 ? pattern.substr(at, 1) : "?", at);
+  }
+  if (std::ssize(pattern) != c.num_hidden_layers) {
+    config_error("model.hybrid_override_pattern has {} letters, and model.num_hidden_layers is {}: a letter a layer",
+                 pattern.size(), c.num_hidden_layers);
+  }
+  const auto refused = [](bool wrong, const char* remedy) {
+    if (wrong) config_error("model.hybrid_override_pattern needs {}", remedy);
+  };
+  refused(c.has(Block::recurrence) && !c.recurs(), "a model.recurrence for its letters M");
+  refused(!c.has(Block::recurrence) && c.recurs(), "model.recurrence = \"none\" or a letter M");
+  refused(c.full_attention_interval > 0, "model.full_attention_interval = 0: it says itself which layers have attention");
+  refused(c.full_attention_last, "model.full_attention_last = false");
+  refused(c.max_window_layers > 0, "model.max_window_layers = 0");
 }
 
 // Parts of attention that need others.
@@ -127,7 +159,7 @@ void validate_parts(const ModelConfig& c) {
   needs(c.zero_centered_norms && c.norm != Norm::rms, "zero_centered_norms", "model.norm = \"rms\"");
   needs(c.shared_expert_gate && c.has_experts() && c.n_shared_experts == 0, "shared_expert_gate",
         "model.n_shared_experts of 1 or more");
-  needs(c.swiglu_limit > 0 && c.has_gated_mlp() && c.activation != Activation::swiglu, "swiglu_limit",
+  needs(c.swiglu_limit > 0 && c.activation != Activation::swiglu, "swiglu_limit",
         "model.activation = \"swiglu\"");
   for (const auto& [limit, key] : {std::pair{c.experts_limit, "experts_limit"}, {c.mlp_limit, "mlp_limit"}}) {
     needs(limit > 0 && c.activation != Activation::swiglu, key, "model.activation = \"swiglu\"");
@@ -146,6 +178,7 @@ void validate_parts(const ModelConfig& c) {
   needs(c.selects() && c.sliding_window > 0, "index_topk", "model.sliding_window = 0: it selects among all keys");
   needs(c.selects() && c.attention_dropout > 0, "index_topk", "model.attention_dropout = 0");
   needs(c.selects() && !c.turns(), "index_topk", "model.positions = \"rotary\": indexers turn by it");
+  needs(c.no_rope_layer_interval > 0 && !c.turns(), "no_rope_layer_interval", "model.positions = \"rotary\"");
   needs(c.rope_scaling && c.positions == Positions::none, "rope_scaling", "model.positions = \"rotary\"");
   if (c.selects() && c.index_head_dim < c.qk_rope_head_dim) {
     config_error("model.index_head_dim is {}, must be at least model.qk_rope_head_dim ({})", c.index_head_dim,
@@ -209,6 +242,11 @@ void validate_experts(const ModelConfig& c) {
   if (c.topk_group > c.n_group) {
     config_error("model.topk_group is {}, more than model.n_group ({})", c.topk_group, c.n_group);
   }
+  if (c.softplus_scores && c.sigmoid_scores)
+    config_error("model.softplus_scores needs model.sigmoid_scores = false: scores are the one or the other");
+  if (c.softplus_scores && c.bias_balance == BiasBalance::quantile)
+    config_error("model.bias_balance is \"quantile\", whose bins hold margins up to 2, and model.softplus_scores is on, "
+                 "whose scores have no bound; model.bias_balance = \"sign\" goes with it");
   const int64_t reachable = c.topk_group * (c.n_routed_experts / c.n_group);
   if (c.num_experts_per_tok > reachable) {
     config_error("model.num_experts_per_tok is {}, more than the {} experts of model.topk_group = {} groups",
@@ -227,6 +265,7 @@ void validate_experts(const ModelConfig& c) {
 }  // namespace
 
 void validate(const ModelConfig& c) {
+  if (c.is_hybrid()) validate_pattern(c);
   validate_bounds(c);
   validate_attention(c);
   if (c.has_experts()) validate_experts(c);

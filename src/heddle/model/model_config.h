@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "heddle/base/words.h"
 
@@ -70,12 +72,14 @@ enum class Recurrence : uint8_t {
   gated_delta,  // the gated delta rule (Yang et al., arXiv 2412.06464) as Qwen3-Next has it
   kimi_delta,   // Kimi Delta Attention (arXiv 2510.26692), whose decay is a number a channel of a key
   lightning,    // linear attention with a constant decay a head (arXiv 2401.04658) as MiniMax-01 has it
+  mamba2,       // Mamba-2's state-space model (arXiv 2405.21060) as Nemotron-H has it
 };
 constexpr auto words_of(Recurrence) {
   return std::to_array<Word<Recurrence>>({{Recurrence::none, "none"},
                                           {Recurrence::gated_delta, "gated_delta"},
                                           {Recurrence::kimi_delta, "kimi_delta"},
-                                          {Recurrence::lightning, "lightning"}});
+                                          {Recurrence::lightning, "lightning"},
+                                          {Recurrence::mamba2, "mamba2"}});
 }
 
 /// It says what trains the indexers of a model that selects keys.
@@ -100,11 +104,16 @@ constexpr auto words_of(Positions) {
       {{Positions::rotary, "rotary"}, {Positions::learned, "learned"}, {Positions::none, "none"}});
 }
 
-/// The activation of MLPs: with a gate, or, in dense layers alone, of one product.
+/// A block of a layer, which adds to the residual stream and has a norm of its own. Its value is its letter in
+/// model.hybrid_override_pattern.
+enum class Block : char { attention = '*', recurrence = 'M', mlp = '-', experts = 'E' };
+
+/// The activation of MLPs and experts: with a gate, or of one product.
 enum class Activation : uint8_t {
   swiglu,
   gelu,        // by the error function
   gelu_tanh,   // by its approximation with a hyperbolic tangent
+  relu2,       // the square of what is above 0 (So et al., arXiv 2109.08668)
   geglu,       // gelu of the gate, times up (Shazeer, arXiv 2002.05202)
   geglu_tanh,  // the same by the approximation
 };
@@ -112,6 +121,7 @@ constexpr auto words_of(Activation) {
   return std::to_array<Word<Activation>>({{Activation::swiglu, "swiglu"},
                                           {Activation::gelu, "gelu"},
                                           {Activation::gelu_tanh, "gelu_tanh"},
+                                          {Activation::relu2, "relu2"},
                                           {Activation::geglu, "geglu"},
                                           {Activation::geglu_tanh, "geglu_tanh"}});
 }
@@ -157,6 +167,8 @@ struct ModelConfig {
   int64_t num_hidden_layers = 4;
   int64_t intermediate_size = 768;  // of dense layers
   int64_t first_k_dense_replace = 1;
+  /// A letter a layer, each of one block (Block); empty: a layer has attention or a recurrence, then an MLP or experts.
+  std::string hybrid_override_pattern;
   double rms_norm_eps = 1e-6;
   double initializer_range = 0.02;
   bool tie_word_embeddings = false;
@@ -196,7 +208,9 @@ struct ModelConfig {
   int64_t value_head_dim = 0;        // 0: head_dim
   double value_multiplier = 1;       // of values
   double attention_scale = 0;        // of scores; 0: 1 ÷ √ of a key's width
+  double attention_logit_cap = 0;    // scores s become c·tanh(s ÷ c); 0: they stay
   double partial_rotary_factor = 1;  // of a head, from its first element on, this part has positions
+  int64_t no_rope_layer_interval = 0;  // every so many-th layer turns nothing; 0: each turns
   AttentionBias attention_bias = AttentionBias::none;
   bool mlp_bias = false;  // of dense layers
 
@@ -213,13 +227,17 @@ struct ModelConfig {
   bool attention_sinks = false;   // a learned logit a head, without a value
   bool sinks_in_windows = false;  // in layers with a window alone
 
-  // A recurrence in the place of attention, in all layers but those with full attention
+  // A recurrence in the place of attention, in all layers but those with full attention. Keys and queries of Mamba-2
+  // are its B and C, values its x.
   Recurrence recurrence = Recurrence::none;
   int64_t linear_num_key_heads = 2;  // of queries and keys, each shared by as many heads of values
   int64_t linear_num_value_heads = 4;
   int64_t linear_key_head_dim = 32;
   int64_t linear_value_head_dim = 32;
   int64_t linear_conv_kernel_dim = 4;  // positions that the convolution of queries, keys and values sees
+  bool linear_projections_apart = false;  // of the gated delta rule; else two hold all, a key head's rows together
+  double linear_step_least = 0;        // bounds of Mamba-2's time steps
+  double linear_step_most = 0;         // 0: none
 
   // Windows of attention: which layers have them
   int64_t sliding_window = 0;           // tokens that a query sees, its own among them; 0: all before it
@@ -259,7 +277,8 @@ struct ModelConfig {
   int64_t n_group = 1;
   int64_t topk_group = 1;
   bool norm_topk_prob = true;
-  bool sigmoid_scores = true;  // else softmax
+  bool sigmoid_scores = true;    // else softmax
+  bool softplus_scores = false;  // √softplus of the logits in their place (DeepSeek-V4)
   bool topk_bias = true;       // balance by a bias on the choice (aux-loss-free)
   double routed_scaling_factor = 1;
   bool router_bias = false;   // of its logits, trained
@@ -291,10 +310,24 @@ struct ModelConfig {
   /// Tokens that a query of the layer sees; 0: all up to its own.
   int64_t window_of(int64_t layer) const { return has_full_attention(layer) ? 0 : sliding_window; }
   bool recurs() const { return recurrence != Recurrence::none; }
-  /// True if the layer is recurrent. Those that predict further tokens have attention.
-  bool is_recurrent(int64_t layer) const {
-    return recurs() && layer < num_hidden_layers && !has_full_attention(layer);
+  bool is_hybrid() const { return !hybrid_override_pattern.empty(); }
+  /// The letters of a layer's blocks, in order. Layers that predict further tokens have attention, then an MLP or
+  /// experts.
+  std::string blocks_of(int64_t layer) const {
+    const bool predicts = layer >= num_hidden_layers;
+    if (!predicts && layer < std::ssize(hybrid_override_pattern))
+      return hybrid_override_pattern.substr(static_cast<size_t>(layer), 1);
+    const bool recurrent = recurs() && !predicts && !has_full_attention(layer);
+    const bool experts = is_hybrid() ? has(Block::experts) : layer >= first_k_dense_replace;
+    return {static_cast<char>(recurrent ? Block::recurrence : Block::attention),
+            static_cast<char>(experts ? Block::experts : Block::mlp)};
   }
+  bool has(int64_t layer, Block block) const {
+    return blocks_of(layer).find(static_cast<char>(block)) != std::string::npos;
+  }
+  /// True if the pattern has such a block.
+  bool has(Block block) const { return hybrid_override_pattern.find(static_cast<char>(block)) != std::string::npos; }
+  bool is_recurrent(int64_t layer) const { return has(layer, Block::recurrence); }
   /// Widths of the queries (and of the keys) and of the values of a recurrent layer, all heads together.
   int64_t linear_keys_width() const { return linear_num_key_heads * linear_key_head_dim; }
   int64_t linear_values_width() const { return linear_num_value_heads * linear_value_head_dim; }
@@ -325,12 +358,20 @@ struct ModelConfig {
   /// The limits of SwiGLU in a layer's routed experts, and in its shared or dense MLP; 0: none.
   double experts_limit_of(int64_t layer) const { return layer >= experts_limit_layer ? experts_limit : 0; }
   double mlp_limit_of(int64_t layer) const { return layer >= mlp_limit_layer ? mlp_limit : 0; }
-  bool is_moe(int64_t layer) const { return layer >= first_k_dense_replace; }
-  bool has_gated_mlp() const { return activation != Activation::gelu && activation != Activation::gelu_tanh; }
+  bool is_moe(int64_t layer) const { return has(layer, Block::experts); }
+  /// False where MLPs and experts have two matrices.
+  bool has_gated_mlp() const { return activation == Activation::swiglu || activation >= Activation::geglu; }
   bool has_experts() const {
+    if (is_hybrid()) return has(Block::experts);
     return is_moe(num_hidden_layers - 1) || (num_nextn_predict_layers > 0 && is_moe(num_hidden_layers));
   }
+  bool has_dense_layers() const { return is_hybrid() ? has(Block::mlp) : !is_moe(0); }
+  bool attends() const { return !is_hybrid() || has(Block::attention) || num_nextn_predict_layers > 0; }
   bool turns() const { return positions == Positions::rotary; }
+  bool turns_in(int64_t layer) const {
+    const bool every_nth = no_rope_layer_interval > 0 && layer < num_hidden_layers;
+    return turns() && !(every_nth && (layer + 1) % no_rope_layer_interval == 0);
+  }
   bool learns_positions() const { return positions == Positions::learned; }
   bool is_latent() const { return attention == Attention::latent; }
   /// Width of the rows that routed experts take and make.
@@ -355,8 +396,7 @@ struct ModelConfig {
   /// The chosen gates are divided by their sum, which is one gate: they are 1 whatever the router says, and it
   /// learns nothing from the loss.
   bool router_is_without_gradient() const {
-    return norm_topk_prob && num_experts_per_tok == 1 &&
-           (is_moe(num_hidden_layers - 1) || num_nextn_predict_layers > 0);
+    return norm_topk_prob && num_experts_per_tok == 1 && (has_experts() || num_nextn_predict_layers > 0);
   }
   bool operator==(const ModelConfig&) const = default;
 };

@@ -59,6 +59,9 @@ bool Targets::has(const Parameter& p, const ir::Listing& listing) {
   const size_t dims = listing.value(p.value).shape.size();
   const std::string part(word_of(p.part));
   if (part.empty() || p.layer < 0 || p.layer >= layers_ || !model::is_matrix(p, dims)) return false;
+  // Rows of a larger tensor of the files: adapters of several such would have one name there.
+  if (std::any_of(p.released.begin(), p.released.end(), [](const auto& each) { return !each.shape.empty(); }))
+    return false;
   known_.insert({part, std::string(kAll)});
   for (const model::ReleasedPart& released : p.released) {
     known_.insert(module_of(released.name));

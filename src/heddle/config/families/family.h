@@ -30,7 +30,7 @@ struct PublishedKey {
   Json where_null;  // value for null, if that is something else
   /// Reader and writer in place of the key's own value, for what is no plain value. Null: the plain value.
   std::function<void(const JsonKeys&, model::ModelConfig&)> read;
-  std::function<nlohmann::ordered_json(const model::ModelConfig&)> write;
+  std::function<nlohmann::ordered_json(const model::ModelConfig&)> write;  // discarded: the key is left out
 };
 PublishedKey key(const char* name);  // named as ours, and required
 PublishedKey key(const char* name, const char* ours, Json standard = nullptr, Json where_null = nullptr);
@@ -171,12 +171,17 @@ void check_keys(const Family& family, const Json& root, const std::string& place
 /// One row each of families().
 Family bailing_moe();
 Family bailing_moe_v2();
+Family cwm();
 Family deepseek_v3();
 Family deepseek_v2();
 Family deepseek_v32();
 Family dots1();
 Family ernie4_5();
 Family ernie4_5_moe();
+Family exaone4();
+Family flex_olmo();
+Family gemma();
+Family gemma2();
 Family gemma3();
 Family kimi_k2();
 Family kimi_linear();
@@ -187,6 +192,7 @@ Family gpt2();
 Family gpt_oss();
 Family granite();
 Family granite_moe();
+Family hunyuan_dense();
 Family hunyuan_moe();
 Family hy_v3();
 Family llama();
@@ -196,14 +202,23 @@ Family minimax_m2();
 Family minimax_text_01();
 Family mistral();
 Family mixtral();
+Family nemotron_h();
 Family olmo2();
+Family olmo3();
 Family olmoe();
+Family phi3();
 Family qwen2();
 Family qwen2_moe();
 Family qwen3();
+Family qwen3_5();
+Family qwen3_5_beside_pictures();
+Family qwen3_5_moe();
+Family qwen3_5_moe_beside_pictures();
 Family qwen3_moe();
 Family qwen3_next();
 Family seed_oss();
+Family smollm3();
+Family solar_open();
 Family step3p5();
 
 }  // namespace heddle::config

@@ -1,8 +1,8 @@
 // GLM-4.5, 4.6 and 4.7: grouped attention, of whose heads the first half has positions, and DeepSeek-V3's router
-// and shared experts.
+// and shared experts. Solar Open is the same with experts in every layer and whole heads that have positions.
 //
-// Sources: Glm4MoeConfig of Transformers 5, gone through key by key; arXiv 2508.06471, table 1; the config.json
-// files released with GLM-4.5, GLM-4.5-Air and GLM-4.7.
+// Sources: Glm4MoeConfig and SolarOpenConfig of Transformers 5, gone through key by key; arXiv 2508.06471, table 1; the
+// config.json files released with GLM-4.5, GLM-4.5-Air and GLM-4.7.
 #include "heddle/config/families/grouped_keys.h"
 #include "heddle/config/families/prediction_layers.h"
 #include "heddle/config/families/rope_json.h"
@@ -47,6 +47,21 @@ ModelConfig air() {
   c.sigmoid_scores = c.topk_bias = true;
   c.num_nextn_predict_layers = 1;
   c.bias_update_rate = 0.001;
+  return c;
+}
+
+ModelConfig solar() {
+  ModelConfig c = air();
+  c.vocab_size = 196608;
+  c.num_hidden_layers = 48;
+  c.intermediate_size = ModelConfig().intermediate_size;
+  c.first_k_dense_replace = 0;
+  c.num_attention_heads = 64;
+  c.partial_rotary_factor = 1;
+  c.attention_bias = model::AttentionBias::none;
+  c.moe_intermediate_size = 1280;
+  c.num_nextn_predict_layers = 0;
+  c.bias_update_rate.reset();
   return c;
 }
 
@@ -100,6 +115,33 @@ Family glm4_moe() {
   ModelConfig longer = whole();
   longer.max_position_embeddings = 202752;
   f.presets = {{"glm-4.5", whole()}, {"glm-4.5-air", air()}, {"glm-4.6", longer}, {"glm-4.7", longer}};
+  return f;
+}
+
+Family solar_open() {
+  Family f = glm4_moe();
+  f.architecture = "SolarOpenForCausalLM";
+  f.model_type = "solar_open";
+  f.base.rope_theta = 1e6;
+  std::erase_if(f.keys, [](const PublishedKey& each) {
+    return each.name == "partial_rotary_factor" || each.name == "use_qk_norm" ||
+           each.name == "first_k_dense_replace" || each.name == "intermediate_size" ||
+           each.name == "num_nextn_predict_layers";
+  });
+  for (PublishedKey& each : f.keys) {  // Transformers has defaults of its own for these: they must be there
+    if (each.name == "head_dim" || each.name == "num_key_value_heads" || each.name == "moe_intermediate_size")
+      each = key(each.name.c_str());
+  }
+  f.only = {is("first_k_dense_replace", 0, "every layer has experts"),
+            off("use_qk_norm", "norms of queries and keys are not built")};
+  f.read_besides = {"num_local_experts", "intermediate_size"};
+  f.rewrite = [](Json& root, const std::string& place) {
+    join_names(root, place, {{"num_local_experts", "n_routed_experts"}});
+  };
+  f.complete = nullptr;
+  f.derive = [](ModelConfig& c) { c.first_k_dense_replace = 0; };
+  f.holds = [](const ModelConfig&) { return false; };  // it is written as GLM-4.5
+  f.presets = {{"solar-open-100b", solar()}};
   return f;
 }
 

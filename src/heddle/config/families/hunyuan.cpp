@@ -1,8 +1,8 @@
 // Hunyuan-A13B turns queries and keys before it norms them. Its experts are chosen by a softmax, beside one shared
-// expert as wide. Hunyuan 3 (Hy3) is dots.llm1 under other names.
+// expert as wide; the dense models of its time have none. Hunyuan 3 (Hy3) is dots.llm1 under other names.
 //
-// Sources: HunYuanMoEV1Config, HYV3Config and their models of Transformers 5, gone through key by key; the
-// config.json files released with Hunyuan-A13B-Pretrain and Hy3.
+// Sources: HunYuanMoEV1Config, HunYuanDenseV1Config, HYV3Config and their models of Transformers 5, gone through key
+// by key; the config.json files released with Hunyuan-A13B-Pretrain and Hy3.
 #include <cmath>
 
 #include "heddle/base/error.h"
@@ -176,6 +176,30 @@ Family hunyuan_moe() {
   };
   f.spelt = spelt_a13b;
   f.presets = {{"hunyuan-a13b", a13b()}};
+  return f;
+}
+
+Family hunyuan_dense() {
+  Family f;
+  f.architecture = "HunYuanDenseV1ForCausalLM";
+  f.model_type = "hunyuan_v1_dense";
+  f.base = grouped_base();
+  f.base.qk_norm = f.base.qk_norm_after_rotation = true;
+  f.keys = grouped_keys(1e-5);
+  f.keys.push_back(attention_bias_key(model::AttentionBias::all));
+  f.keys.back().ours = "";
+  f.only = {is("use_qk_norm", true, "queries and keys are normed"),
+            off("use_cla", "attention shared by layers is not built")};
+  f.read_besides = {"attention_head_dim", "cla_share_factor", "eod_token_id", "im_start_id", "org_vocab_size"};
+  f.rewrite = [](Json& root, const std::string& place) {
+    join_names(root, place, {{"attention_head_dim", "head_dim"}});
+    stretch_base(root, place);
+  };
+  f.derive = make_dense;
+  f.holds = [](const ModelConfig& c) {
+    return !c.is_latent() && !c.has_experts() && c.qk_norm && c.qk_norm_after_rotation && !c.qk_norm_all_heads;
+  };
+  f.spelt = spelt_a13b;
   return f;
 }
 

@@ -1,7 +1,8 @@
-// Mistral 7B: LLaMA without biases, all of whose layers may have a window.
+// Mistral 7B: LLaMA without biases, all of whose layers may have a window. And CWM, all of whose layers but every
+// fourth, from the first on, have one.
 //
-// Sources: MistralConfig of Transformers 5, gone through key by key; arXiv 2310.06825, table 1; the config.json
-// files released with Mistral-7B-v0.1 and v0.3.
+// Sources: MistralConfig and CwmConfig of Transformers 5, gone through key by key; arXiv 2310.06825, table 1, and
+// 2510.02387; the config.json files released with Mistral-7B-v0.1 and v0.3.
 #include "heddle/config/families/grouped_keys.h"
 #include "heddle/config/families/window_keys.h"
 
@@ -27,10 +28,42 @@ ModelConfig seven_billion() {
   return c;
 }
 
-bool holds(const ModelConfig& c) {
-  const bool windows = c.sliding_window > 0 && c.max_window_layers == 0 && c.full_attention_interval == 0;
-  return windows && !c.is_latent() && !c.has_experts() && !c.qk_norm && !c.mlp_bias &&
+bool is_plain(const ModelConfig& c) {
+  return c.sliding_window > 0 && !c.is_latent() && !c.has_experts() && !c.qk_norm && !c.mlp_bias &&
          c.attention_bias == model::AttentionBias::none;
+}
+
+bool holds(const ModelConfig& c) {
+  return is_plain(c) && c.max_window_layers == 0 && c.full_attention_interval == 0;
+}
+
+ModelConfig code_world_model() {
+  ModelConfig c = grouped_base();
+  c.vocab_size = 128256;
+  c.hidden_size = 6144;
+  c.num_hidden_layers = c.first_k_dense_replace = 64;
+  c.intermediate_size = 21504;
+  c.num_attention_heads = 48;
+  c.num_key_value_heads = 8;
+  c.head_dim = 128;
+  c.rms_norm_eps = 1e-5;
+  c.max_position_embeddings = 131072;
+  c.rope_theta = 1e6;
+  c.rope_scaling = model::RopeScaling{
+      .factor = 16, .original_max_position_embeddings = 8192, .type = model::RopeType::llama3};
+  c.sliding_window = 8192;
+  c.full_attention_interval = 4;
+  c.full_attention_offset = 1;
+  return c;
+}
+
+// The rotation of a file that says nothing of it.
+void complete_rotation(Json& root, const std::string&) {
+  for (const char* name : {"rope_parameters", "rope_scaling", "rope_theta"})
+    if (!root.value(name, Json()).is_null()) return;
+  root["rope_parameters"] = {{"rope_type", "llama3"},        {"rope_theta", 1e6},
+                             {"factor", 16.0},               {"low_freq_factor", 1.0},
+                             {"high_freq_factor", 4.0},      {"original_max_position_embeddings", 8192}};
 }
 
 }  // namespace
@@ -48,6 +81,24 @@ Family mistral() {
   f.holds = holds;
   f.derive = make_dense;
   f.presets = {{"mistral-7b", seven_billion()}};
+  return f;
+}
+
+Family cwm() {
+  Family f;
+  f.architecture = "CwmForCausalLM";
+  f.model_type = "cwm";
+  f.base = grouped_base();
+  f.base.rope_theta = 1e6;
+  f.keys = grouped_keys(1e-5);
+  for (PublishedKey& each : f.keys) {  // Transformers has defaults of its own for these: they must be there
+    if (each.name == "head_dim" || each.name == "num_key_value_heads") each = key(each.name.c_str());
+  }
+  for (PublishedKey& each : window_of_all_but_every_nth(8192, "", 4, 0, 1)) f.keys.push_back(std::move(each));
+  f.rewrite = complete_rotation;
+  f.derive = make_dense;
+  f.holds = [](const ModelConfig& c) { return is_plain(c) && c.window_rope_theta == 0; };
+  f.presets = {{"cwm-32b", code_world_model()}};
   return f;
 }
 

@@ -1,9 +1,13 @@
-// OLMo 2, dense, whose norms are of the outputs of attention and MLP, and OLMoE, with experts in every layer. Both
-// norm queries and keys over all heads.
+// OLMo 2 and 3, dense, whose norms are of the outputs of attention and MLP; FlexOlmo, the same with experts in every
+// layer; and OLMoE, with experts and norms of inputs. All norm queries and keys over all heads. All layers of OLMo 3
+// but every fourth have a window, and positions that nothing stretches.
 //
-// Sources: Olmo2Config and OlmoeConfig of Transformers 5, gone through key by key; arXiv 2501.00656 and 2409.02060;
-// the config.json files released with OLMo-2-1124-7B, OLMo-2-0325-32B and OLMoE-1B-7B-0924.
+// Sources: Olmo2Config, Olmo3Config, FlexOlmoConfig and OlmoeConfig of Transformers 5, gone through key by key; arXiv
+// 2501.00656, 2507.07024 and 2409.02060; the config.json files released with OLMo-2-1124-7B, OLMo-2-0325-32B and
+// OLMoE-1B-7B-0924.
 #include "heddle/config/families/grouped_keys.h"
+#include "heddle/config/families/rope_json.h"
+#include "heddle/config/families/window_keys.h"
 
 namespace heddle::config {
 
@@ -71,6 +75,54 @@ void rename(Json& root, const std::string& place) {
   join_names(root, place, {{"num_local_experts", "num_experts"}});
 }
 
+// A choice of experts by a softmax, each as wide as a dense MLP would be.
+void add_experts(Family& f, int64_t experts, int64_t chosen) {
+  f.keys.push_back(key("num_experts", "n_routed_experts", experts));
+  f.keys.push_back(key("num_experts_per_tok", "num_experts_per_tok", chosen));
+  f.keys.push_back(key("norm_topk_prob", "norm_topk_prob", false));
+  f.said = {"moe_intermediate_size", "first_k_dense_replace"};
+  f.only = {never("clip_qkv", "clipped queries, keys and values are not built")};
+  f.read_besides = {"num_local_experts", "output_router_logits", "router_aux_loss_coef"};
+  f.rewrite = rename;
+  f.adopt = adopt_router_loss;
+  f.derive = only_experts;
+}
+
+constexpr double kTheta = 5e5;
+
+void derive_3(ModelConfig& c) {
+  make_dense(c);
+  if (c.sliding_window == 0) c.window_rope_theta = 0;
+}
+
+ModelConfig olmo3_sized(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, int64_t kv_heads) {
+  ModelConfig c = olmo2_sized(hidden, layers, mlp, heads, kv_heads);
+  c.vocab_size = 100278;
+  c.max_position_embeddings = 65536;
+  c.rope_scaling = model::RopeScaling{
+      .factor = 8, .original_max_position_embeddings = 8192, .attention_factor = 1.2079441541679836};
+  c.sliding_window = 4096;
+  c.full_attention_interval = 4;
+  c.window_rope_theta = kTheta;
+  return c;
+}
+
+// Files of Transformers 5 have rotary keys by kind of layer; older ones stretch full attention alone.
+PublishedKey rotation_by_layer() {
+  return {.name = "rope_parameters",
+          .ours = "rope_theta",
+          .read = read_rope,
+          .write = [](const ModelConfig& c) {
+            nlohmann::ordered_json full = rope_scaling_json(c);
+            if (full.is_null()) full = {{"rope_type", "default"}};
+            full["rope_theta"] = c.rope_theta;
+            nlohmann::ordered_json layers{{"full_attention", full}};
+            if (c.window_rope_theta > 0)
+              layers["sliding_attention"] = {{"rope_type", "default"}, {"rope_theta", c.window_rope_theta}};
+            return layers;
+          }};
+}
+
 bool has_norms_of(const ModelConfig& c, NormPlaces places) {
   return !c.is_latent() && c.qk_norm && c.qk_norm_all_heads && c.norm_places == places;
 }
@@ -88,17 +140,45 @@ Family olmo2() {
   return f;
 }
 
+Family olmo3() {
+  Family f = common("Olmo3ForCausalLM", "olmo3", NormPlaces::after);
+  f.base.rope_theta = kTheta;
+  std::erase_if(f.keys, [](const PublishedKey& each) { return each.name.starts_with("rope_"); });
+  f.keys.push_back(rotation_by_layer());
+  f.keys.push_back({.name = "rope_local_base_freq",  // where `rewrite` puts it
+                    .ours = "window_rope_theta",
+                    .read = [](const JsonKeys& keys,
+                               ModelConfig& c) { c.window_rope_theta = keys.number("rope_local_base_freq", kTheta); },
+                    .write = [](const ModelConfig&) { return nlohmann::ordered_json(); }});
+  for (PublishedKey& each : window_of_all_but_every_nth(4096, "", 4)) f.keys.push_back(std::move(each));
+  f.read_besides = {"rope_theta", "rope_scaling"};
+  f.rewrite = [](Json& root, const std::string& place) {
+    flatten_rotation_by_layer(root, place, "rope_local_base_freq");
+  };
+  f.derive = derive_3;
+  f.holds = [](const ModelConfig& c) {
+    return has_norms_of(c, NormPlaces::after) && !c.has_experts() && c.sliding_window > 0 && c.window_rope_theta > 0;
+  };
+  f.presets = {{"olmo-3-7b", olmo3_sized(4096, 32, 11008, 32, 32)},
+               {"olmo-3-32b", olmo3_sized(5120, 64, 27648, 40, 8)}};
+  return f;
+}
+
+Family flex_olmo() {
+  Family f = common("FlexOlmoForCausalLM", "flex_olmo", NormPlaces::after);
+  f.base.rope_theta = kTheta;
+  add_experts(f, 7, 5);
+  f.holds = [](const ModelConfig& c) {
+    ModelConfig same = c;
+    only_experts(same);
+    return same == c && has_norms_of(c, NormPlaces::after) && !c.sigmoid_scores && c.n_shared_experts == 0;
+  };
+  return f;
+}
+
 Family olmoe() {
   Family f = common("OlmoeForCausalLM", "olmoe", NormPlaces::before);
-  f.keys.push_back(key("num_experts", "n_routed_experts", 64));
-  f.keys.push_back(key("num_experts_per_tok", "num_experts_per_tok", 8));
-  f.keys.push_back(key("norm_topk_prob", "norm_topk_prob", false));
-  f.said = {"moe_intermediate_size", "first_k_dense_replace"};
-  f.only = {never("clip_qkv", "clipped queries, keys and values are not built")};
-  f.read_besides = {"num_local_experts", "output_router_logits", "router_aux_loss_coef"};
-  f.rewrite = rename;
-  f.adopt = adopt_router_loss;
-  f.derive = only_experts;
+  add_experts(f, 64, 8);
   f.holds = [](const ModelConfig& c) {
     ModelConfig same = c;
     only_experts(same);

@@ -6,8 +6,13 @@
 // here. So does that of a recurrent layer: each key head's query, key, values and gates. The convolutions of queries,
 // keys and values lie in one tensor. The layer that predicts one further token lies under "mtp.".
 //
-// Sources: Qwen2MoeConfig, Qwen3NextConfig and modeling_qwen3_next.py of Transformers 5, gone through key by key;
-// qwen3_next_mtp.py of vLLM; the config.json files released with Qwen1.5-MoE-A2.7B and Qwen2-57B-A14B.
+// Qwen3.5 has Qwen3-Next's layers, with experts or dense. Queries, keys and values of a recurrent layer are one
+// tensor of its files, head by head each; the gate and the numbers a head are tensors of their own. Released folders
+// hold a text model beside one of pictures, whose tensors are passed over; there a layer's experts are two tensors.
+//
+// Sources: configurations and models of qwen2_moe, qwen3_next, qwen3_5 and qwen3_5_moe of Transformers 5, gone
+// through key by key; qwen3_next_mtp.py of vLLM. Sizes are those of the config.json files released with
+// Qwen1.5-MoE-A2.7B and Qwen2-57B-A14B. The sizes of Qwen3.5 are those of slime's launch scripts.
 #include <algorithm>
 #include <filesystem>
 
@@ -218,6 +223,153 @@ ModelConfig next_80b() {
   return c;
 }
 
+// Places of text in pictures say nothing of text alone.
+void drop_places_in_pictures(Json& root, const std::string&) {
+  for (const char* section : {"rope_parameters", "rope_scaling"}) {
+    const auto at = root.find(section);
+    if (at == root.end() || !at->is_object()) continue;
+    for (const char* name : {"mrope_section", "mrope_interleaved"}) at->erase(name);
+  }
+}
+
+// The text model's keys stand in "text_config". What stands outside goes before it.
+void take_text(Json& root, const std::string& place) {
+  Json text = root.value("text_config", Json());
+  if (!text.is_object())
+    config_error("{}: 'text_config' is {}, an object is expected", place, formats::shown(text));
+  for (const char* name : {"tie_word_embeddings", "quantization_config", "heddle"}) {
+    if (const Json outside = root.value(name, Json()); !outside.is_null()) text[name] = outside;
+  }
+  root = std::move(text);
+  drop_places_in_pictures(root, place);
+}
+
+void derive_dense(ModelConfig& c) {
+  c.first_k_dense_replace = c.num_hidden_layers + c.num_nextn_predict_layers;
+  if (!c.recurs()) model::reset_foreign_keys(c);
+}
+
+void count_dense_predictions(ModelConfig& c, const std::string& path, std::vector<std::string>* warnings) {
+  count_predictions(c, path, warnings);
+  derive_dense(c);
+}
+
+std::string spelt_beside_pictures(std::string name) {
+  constexpr std::string_view kModel = "model.";
+  name = spelt_next(std::move(name));
+  return name.starts_with(kModel) ? name.insert(kModel.size(), "language_model.") : name;
+}
+
+// Gate and up of all experts of a layer are one tensor, their last maps another.
+std::optional<ReleasedPlace> stacked_experts(const std::string& name, const std::vector<int64_t>& shape,
+                                             int64_t experts, const JoinedRows&) {
+  const std::optional<ExpertName> of = expert_name(name);
+  if (!of || shape.size() != 2) return std::nullopt;
+  const bool up = of->tensor == "up_proj.weight", down = of->tensor == "down_proj.weight";
+  if (!up && !down && of->tensor != "gate_proj.weight") return std::nullopt;
+  const int64_t rows = shape[0] * (down ? 1 : 2), first = of->expert * rows + (up ? shape[0] : 0);
+  const std::string layer = std::string(of->layer) + "mlp.experts.";
+  return ReleasedPlace{.name = spelt_beside_pictures(layer + (down ? "down_proj" : "gate_up_proj")),
+                       .shape = {experts, rows, shape[1]},
+                       .first = first * shape[1],
+                       .row_step = shape[1],
+                       .is_whole = false};
+}
+
+bool is_next(const ModelConfig& c) {
+  return !c.is_latent() && c.qk_norm && c.zero_centered_norms && c.attention_gate == AttentionGate::element;
+}
+
+ModelConfig sized_3_5(int64_t hidden, int64_t layers, int64_t heads, int64_t kv_heads, int64_t recurrent_heads) {
+  ModelConfig c = next_base();
+  c.linear_projections_apart = true;
+  c.vocab_size = 248320;
+  c.hidden_size = hidden;
+  c.num_hidden_layers = layers;
+  c.num_attention_heads = heads;
+  c.num_key_value_heads = kv_heads;
+  c.head_dim = 256;
+  c.linear_num_value_heads = recurrent_heads;
+  c.partial_rotary_factor = 0.25;
+  c.rope_theta = 1e7;
+  c.max_position_embeddings = 262144;
+  return c;
+}
+
+ModelConfig dense_3_5(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, int64_t recurrent_heads) {
+  ModelConfig c = sized_3_5(hidden, layers, heads, 4, recurrent_heads);
+  c.shared_expert_gate = false;
+  c.n_shared_experts = c.shared_intermediate_size = 0;
+  c.intermediate_size = mlp;
+  derive_dense(c);
+  return c;
+}
+
+// There is no dense layer, whose width would be another.
+void derive_experts_3_5(ModelConfig& c) {
+  c.intermediate_size = c.moe_intermediate_size;
+  derive_next(c);
+}
+
+ModelConfig experts_3_5(ModelConfig c, int64_t experts, int64_t chosen, int64_t width) {
+  c.n_routed_experts = experts;
+  c.num_experts_per_tok = chosen;
+  c.moe_intermediate_size = c.shared_intermediate_size = width;
+  derive_experts_3_5(c);
+  return c;
+}
+
+// Keys of Qwen3-Next's layers.
+void add_next_keys(Family& f) {
+  for (PublishedKey& each : f.keys) {
+    if (each.name == "head_dim") each = key("head_dim");
+  }
+  const std::vector<PublishedKey> more{
+      partial_rotary_key(0.25),
+      {.name = "layer_types", .ours = "recurrence", .read = read_layer_types, .write = layer_types},
+      {.name = "full_attention_interval",
+       .ours = "full_attention_interval",
+       .read = [](const JsonKeys&, ModelConfig&) {},  // with the layer types
+       .write = [](const ModelConfig& c) { return Written(c.recurs() ? c.full_attention_interval : 1); }},
+      key("linear_num_key_heads", "linear_num_key_heads", 16),
+      key("linear_num_value_heads", "linear_num_value_heads", 32),
+      key("linear_key_head_dim", "linear_key_head_dim", 128),
+      key("linear_value_head_dim", "linear_value_head_dim", 128),
+      key("linear_conv_kernel_dim", "linear_conv_kernel_dim", 4),
+  };
+  f.keys.insert(f.keys.end(), more.begin(), more.end());
+  f.derive = derive_next;
+  f.complete = count_predictions;
+  f.spelt = spelt_next;
+  f.passed_over = [](std::string_view name, const HasTensor&) { return name.starts_with("mtp."); };
+}
+
+// Adds what Qwen3.5 has of keys with experts and without.
+void add_keys_of_3_5(Family& f) {
+  add_next_keys(f);
+  f.base.linear_projections_apart = true;
+  f.keys.push_back(fixed("attn_output_gate", true));
+  f.keys.push_back(key("mtp_num_hidden_layers", "num_nextn_predict_layers", 0));
+  f.said.push_back("linear_projections_apart");
+  f.only.push_back(is("attn_output_gate", true, "attention's output has a gate"));
+  f.only.push_back(off("mtp_use_dedicated_embeddings", "layers of further tokens share the embedding"));
+  f.only.push_back(is("mlp_only_layers", Json::array(), "every layer is of one kind"));
+  f.read_besides.insert(f.read_besides.end(), {"mamba_ssm_dtype", "full_attention_interval"});
+  f.rewrite = drop_places_in_pictures;
+}
+
+// The family whose folders hold a model of pictures too. It is written as the text model.
+Family beside_pictures(Family f, const char* architecture, const char* model_type) {
+  f.architecture = architecture;
+  f.model_type = model_type;
+  f.rewrite = take_text;
+  f.spelt = spelt_beside_pictures;
+  f.passed_over = [](std::string_view name, const HasTensor&) { return name.starts_with("model.visual."); };
+  f.holds = [](const ModelConfig&) { return false; };
+  f.presets.clear();
+  return f;
+}
+
 }  // namespace
 
 Family qwen2_moe() {
@@ -232,33 +384,67 @@ Family qwen2_moe() {
 Family qwen3_next() {
   Family f = common("Qwen3NextForCausalLM", "qwen3_next");
   f.base = next_base();
-  for (PublishedKey& each : f.keys) {
-    if (each.name == "head_dim") each = key("head_dim");
-  }
-  const std::vector<PublishedKey> more{
-      partial_rotary_key(0.25),
-      key("norm_topk_prob", "norm_topk_prob", true),
-      {.name = "layer_types", .ours = "recurrence", .read = read_layer_types, .write = layer_types},
-      {.name = "full_attention_interval",
-       .ours = "full_attention_interval",
-       .read = [](const JsonKeys&, ModelConfig&) {},  // with the layer types
-       .write = [](const ModelConfig& c) { return Written(c.recurs() ? c.full_attention_interval : 1); }},
-      key("linear_num_key_heads", "linear_num_key_heads", 16),
-      key("linear_num_value_heads", "linear_num_value_heads", 32),
-      key("linear_key_head_dim", "linear_key_head_dim", 128),
-      key("linear_value_head_dim", "linear_value_head_dim", 128),
-      key("linear_conv_kernel_dim", "linear_conv_kernel_dim", 4),
-      key("num_nextn_predict_layers", "num_nextn_predict_layers", 0),
-  };
-  f.keys.insert(f.keys.end(), more.begin(), more.end());
-  f.derive = derive_next;
-  f.complete = count_predictions;
-  f.spelt = spelt_next;
-  f.passed_over = [](std::string_view name, const HasTensor&) { return name.starts_with("mtp."); };
+  add_next_keys(f);
+  f.keys.push_back(key("norm_topk_prob", "norm_topk_prob", true));
+  f.keys.push_back(key("num_nextn_predict_layers", "num_nextn_predict_layers", 0));
   f.presets = {{"qwen3-next-80b-a3b", next_80b()}};
+  f.holds = [](const ModelConfig& c) { return is_gated(c) && is_next(c); };
+  return f;
+}
+
+Family qwen3_5() {
+  Family f;
+  f.architecture = "Qwen3_5ForCausalLM";
+  f.model_type = "qwen3_5_text";
+  f.base = next_base();
+  f.base.shared_expert_gate = false;
+  f.base.n_shared_experts = f.base.shared_intermediate_size = 0;
+  f.keys = grouped_keys(1e-6);
+  for (PublishedKey& each : f.keys) {  // Transformers has a default of its own for this: it must be there
+    if (each.name == "num_key_value_heads") each = key("num_key_value_heads");
+  }
+  f.adopt = [](Json& root, const std::string&, std::vector<std::string>*) { drop_released_quantization(root); };
+  add_keys_of_3_5(f);
+  f.derive = derive_dense;
+  f.complete = count_dense_predictions;
+  f.presets = {{"qwen3.5-9b", dense_3_5(4096, 32, 12288, 16, 32)},
+               {"qwen3.5-27b", dense_3_5(5120, 64, 17408, 24, 48)}};
   f.holds = [](const ModelConfig& c) {
-    return is_gated(c) && c.qk_norm && c.zero_centered_norms && c.attention_gate == AttentionGate::element;
+    return is_next(c) && !c.has_experts() && (!c.recurs() || c.linear_projections_apart);
   };
+  return f;
+}
+
+Family qwen3_5_moe() {
+  Family f = common("Qwen3_5MoeForCausalLM", "qwen3_5_moe_text");
+  f.base = next_base();
+  std::erase_if(f.keys, [](const PublishedKey& each) {
+    return each.name == "intermediate_size" || each.name == "mlp_only_layers" || each.name == "decoder_sparse_step";
+  });
+  add_keys_of_3_5(f);
+  f.rewrite = [](Json& root, const std::string& place) {
+    rename(root, place);
+    drop_places_in_pictures(root, place);
+  };
+  f.derive = derive_experts_3_5;
+  f.read_besides.push_back("intermediate_size");
+  f.said.push_back("norm_topk_prob");
+  f.only.push_back(is("norm_topk_prob", true, "gates sum to one"));
+  f.presets = {{"qwen3.5-35b-a3b", experts_3_5(sized_3_5(2048, 40, 16, 2, 32), 256, 8, 512)},
+               {"qwen3.5-397b-a17b", experts_3_5(sized_3_5(4096, 60, 32, 2, 64), 512, 10, 1024)}};
+  f.holds = [](const ModelConfig& c) {
+    return is_gated(c) && is_next(c) && c.norm_topk_prob && c.recurs() && c.linear_projections_apart;
+  };
+  return f;
+}
+
+Family qwen3_5_beside_pictures() {
+  return beside_pictures(qwen3_5(), "Qwen3_5ForConditionalGeneration", "qwen3_5");
+}
+
+Family qwen3_5_moe_beside_pictures() {
+  Family f = beside_pictures(qwen3_5_moe(), "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe");
+  f.stacked = stacked_experts;
   return f;
 }
 

@@ -40,10 +40,10 @@ double gate_width(const Shape& s) {
 
 double block_norms(const Shape& s) { return norm_parameters(s) * (s.norm_places == NormPlaces::both ? 2 : 1); }
 
-constexpr double kScanChunk = 64;  // positions of a chunk of a recurrence
+constexpr double kScanChunk = 64, kMambaChunk = 128;  // positions of a chunk of a recurrence
 
 // Projections of a recurrent layer: queries, keys, values, gate, output. The gated delta rule has two numbers a head
-// too. Kimi Delta Attention has one, a decay a channel of a key, and maps of decay and gate with a middle of a head.
+// too, Mamba-2 one. Kimi Delta Attention has one, a decay a channel of a key, and maps of decay and gate with a middle of a head.
 double recurrent_matrices(const Shape& s) {
   const double h = d(s.hidden_size), keys = d(s.linear_keys_width()), values = d(s.linear_values_width());
   const double heads = d(s.linear_num_value_heads), most = h * (2 * keys + values) + values * h;
@@ -51,6 +51,7 @@ double recurrent_matrices(const Shape& s) {
     case Recurrence::kimi_delta:
       return most + h * heads + (h + keys) * d(s.linear_key_head_dim) + (h + values) * d(s.linear_value_head_dim);
     case Recurrence::gated_delta: return most + h * (values + 2 * heads);
+    case Recurrence::mamba2: return most + h * (values + heads);
     case Recurrence::lightning:
     case Recurrence::none: break;
   }
@@ -61,8 +62,21 @@ double recurrent_parameters(const Shape& s) {
   const double n = block_norms(s) + recurrent_matrices(s), keys = d(s.linear_keys_width());
   const double values = d(s.linear_values_width()), heads = d(s.linear_num_value_heads);
   if (s.recurrence == Recurrence::lightning) return n + values;
+  if (s.recurrence == Recurrence::mamba2)
+    return n + (d(s.linear_conv_kernel_dim) + 1) * (2 * keys + values) + 3 * heads + values;
   const double decays = s.recurrence == Recurrence::kimi_delta ? keys : heads;
   return n + d(s.linear_conv_kernel_dim) * (2 * keys + values) + heads + decays + d(s.linear_value_head_dim);
+}
+
+// Forward FLOPs of a token in a recurrence. Within a chunk: keys with keys by the delta rule, queries with keys, and
+// what they make times values. Between chunks: a state of each head is made, corrected and read. Heads of a group of
+// Mamba-2 share scores, and its chunks are as long as its own kernels have them.
+double scan_flops(const Shape& s) {
+  const double heads = d(s.linear_num_value_heads), dk = d(s.linear_key_head_dim), dv = d(s.linear_value_head_dim);
+  if (s.recurrence == Recurrence::mamba2)
+    return kMambaChunk * (d(s.linear_keys_width()) + heads * dv) + 4 * heads * dv * dk;
+  const bool corrects = s.recurrence != Recurrence::lightning;
+  return heads * ((corrects ? 2 : 1) * kScanChunk * (dk + dv) + (corrects ? 6 : 4) * dk * dv);
 }
 
 // An indexer's queries from the latent, its keys and its weights of heads.
@@ -145,6 +159,7 @@ double Shape::indexed() const {
 }
 
 double Shape::recurrent() const {
+  if (is_hybrid()) return 0;
   int64_t layers = 0;
   for (int64_t layer = 0; layer < num_hidden_layers; ++layer) layers += is_recurrent(layer) ? 1 : 0;
   return d(layers) / d(std::max<int64_t>(1, num_hidden_layers));
@@ -168,18 +183,21 @@ void Shape::drop_experts() {
   shared_intermediate_size = moe_latent_size = 0;
   n_group = topk_group = 1;
   norm_topk_prob = true;
-  sigmoid_scores = topk_bias = router_bias = experts_bias = shared_expert_gate = false;
+  sigmoid_scores = softplus_scores = topk_bias = router_bias = experts_bias = shared_expert_gate = false;
   routed_scaling_factor = 1;
-  foreign.plain_experts = false;
 }
 
-int64_t Shape::attention_blocks() const { return is_hybrid() ? foreign.hybrid.attention : num_hidden_layers; }
+int64_t Shape::count_of(Block block) const {
+  return std::count(hybrid_override_pattern.begin(), hybrid_override_pattern.end(), static_cast<char>(block));
+}
+
+int64_t Shape::attention_blocks() const { return is_hybrid() ? count_of(Block::attention) : num_hidden_layers; }
 int64_t Shape::dense_blocks() const {
-  if (is_hybrid()) return foreign.hybrid.dense;
+  if (is_hybrid()) return count_of(Block::mlp);
   return has_experts() ? std::min(first_k_dense_replace, num_hidden_layers) : num_hidden_layers;
 }
 int64_t Shape::moe_blocks() const {
-  return is_hybrid() ? foreign.hybrid.moe : has_experts() ? num_hidden_layers - dense_blocks() : 0;
+  return is_hybrid() ? count_of(Block::experts) : has_experts() ? num_hidden_layers - dense_blocks() : 0;
 }
 int64_t Shape::q_width() const { return num_attention_heads * qk_head_dim(); }
 int64_t Shape::v_width() const { return num_attention_heads * (is_latent() ? v_head_dim : value_width()); }
@@ -193,19 +211,14 @@ Parameters parameters_of(const Shape& s) {
   if (s.n_routed_experts > 0) {
     const double width = s.moe_latent_size > 0 ? d(s.moe_latent_size) : h;
     p.moe_routed = d(s.n_routed_experts) *
-                   ffn_parameters(width, d(s.moe_intermediate_size), !s.foreign.plain_experts, s.experts_bias);
+                   ffn_parameters(width, d(s.moe_intermediate_size), s.has_gated_mlp(), s.experts_bias);
     p.moe = block_norms(s) + p.moe_routed + h * d(s.n_routed_experts) + (s.topk_bias ? d(s.n_routed_experts) : 0) +
             (s.router_bias ? d(s.n_routed_experts) : 0) + (s.shared_expert_gate ? h : 0);
     if (s.moe_latent_size > 0) p.moe += 2 * h * width;
     if (s.shared_width() > 0)
-      p.moe += ffn_parameters(h, d(s.shared_width()), !s.foreign.plain_experts, s.experts_bias);
+      p.moe += ffn_parameters(h, d(s.shared_width()), s.has_gated_mlp(), s.experts_bias);
   }
-  if (s.foreign.mamba.heads > 0) {
-    const double inner = d(s.foreign.mamba.heads * s.foreign.mamba.head_dim),
-                 bc = 2 * d(s.foreign.mamba.groups * s.foreign.mamba.state);
-    p.mamba = norm + h * (2 * inner + bc + d(s.foreign.mamba.heads)) +
-              (d(s.foreign.mamba.conv) + 1) * (inner + bc) + 3 * d(s.foreign.mamba.heads) + inner + inner * h;
-  }
+  if (s.mamba_blocks() > 0) p.mamba = recurrent_parameters(s);
   p.embedding = d(s.vocab_size) * h + d(s.learned_positions()) * h + (s.foreign.embedding_norm ? norm : 0);
   p.head = norm + (s.tie_word_embeddings ? 0 : d(s.vocab_size) * h);
   p.mtp_extra = 2 * h * h + 3 * norm;
@@ -260,30 +273,22 @@ ForwardFlops forward_flops(const Shape& s, double sequence) {
   if (s.sliding_window > 0 && d(s.sliding_window) < sequence)
     f.attention_window = 2 * s.windowed() * keys_seen(sequence, s.sliding_window) * heads * (qk_dim + v_dim);
   if (const double recurrent = s.recurrent(); recurrent > 0) {
-    // Within a chunk: keys with keys, queries with keys, and both times values; between chunks: a state of each
-    // head is made, corrected and read.
-    const double dk = d(s.linear_key_head_dim), dv = d(s.linear_value_head_dim);
-    const bool corrects = s.recurrence != Recurrence::lightning;  // and keys with keys
-    f.recurrence = recurrent * d(s.linear_num_value_heads) *
-                   ((corrects ? 2 : 1) * kScanChunk * (dk + dv) + (corrects ? 6 : 4) * dk * dv);
+    f.recurrence = recurrent * scan_flops(s);
     f.attention_linear = (1 - recurrent) * f.attention_linear + recurrent * 2 * recurrent_matrices(s);
     f.attention_core *= 1 - recurrent;
   }
   f.dense = (s.has_gated_mlp() ? 6 : 4) * h * d(s.intermediate_size);
   if (s.n_routed_experts > 0) {
     const double width = s.moe_latent_size > 0 ? d(s.moe_latent_size) : h,
-                 matrices = !s.foreign.plain_experts ? 6 : 4;
+                 matrices = s.has_gated_mlp() ? 6 : 4;
     f.moe_routed = matrices * width * d(s.num_experts_per_tok * s.moe_intermediate_size) +
                    (s.moe_latent_size > 0 ? 4 * h * width : 0);
     f.moe_shared = matrices * h * d(s.shared_width());
     f.moe_router = 2 * h * d(s.n_routed_experts);
   }
-  if (s.foreign.mamba.heads > 0) {
-    const double inner = d(s.foreign.mamba.heads * s.foreign.mamba.head_dim),
-                 bc = d(s.foreign.mamba.groups * s.foreign.mamba.state);
-    f.mamba_linear = 2 * h * (2 * inner + 2 * bc + d(s.foreign.mamba.heads)) + 2 * inner * h;
-    // Inside a chunk: half a square of B·C and of scores times x; between chunks: states made and read.
-    f.mamba_scan = 2 * d(s.foreign.mamba.chunk) / 2 * (bc + inner) + 4 * inner * d(s.foreign.mamba.state);
+  if (s.mamba_blocks() > 0) {
+    f.mamba_linear = 2 * recurrent_matrices(s);
+    f.mamba_scan = scan_flops(s);
   }
   f.head = 2 * h * d(s.vocab_size);
   return f;

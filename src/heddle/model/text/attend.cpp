@@ -1,6 +1,7 @@
 #include "heddle/model/text/attend.h"
 
 #include "heddle/base/error.h"
+#include "heddle/model/text/max_logits.h"
 
 namespace heddle::model {
 
@@ -14,6 +15,10 @@ Attributes whole_sequence(const Writer& writer) {
   return {{"ranks", writer.cp()}, {"runs", writer.runs()}, {"zigzag", int64_t{1}}};
 }
 
+void set_cap(const Writer& writer, Attributes& attributes) {
+  if (const double cap = writer.config().attention_logit_cap; cap > 0) attributes.set("cap", cap);
+}
+
 Attributes attention_attributes(const Writer& writer, const HeadSizes& sizes) {
   Attributes attributes{{"heads", sizes.heads},
                         {"kv_heads", sizes.kv_heads},
@@ -22,6 +27,7 @@ Attributes attention_attributes(const Writer& writer, const HeadSizes& sizes) {
                         {"sequence", writer.spec().sequence_length},
                         {"causal", int64_t{1}},
                         {"scale", writer.config().softmax_scale()}};
+  set_cap(writer, attributes);
   if (const int64_t window = writer.config().window_of(writer.layer()); window > 0)
     attributes.set("window", window);
   if (writer.drops_probabilities()) {
@@ -48,8 +54,10 @@ ValueId attend(Writer& writer, ValueId q, ValueId k, ValueId v, const HeadSizes&
   if (writer.cp() > 1 && writer.spec().context == Context::gather) attributes.set("cp", writer.cp());
   if (writer.drops_probabilities() && writer.cp() > 1) attributes.set("head_parts", writer.cp());
   const auto [tokens, key] = writer.drawn_queries();
-  return writer.op("attention", followed_by({q, k, v}, {writer.starts(), sizes.sinks, tokens, key}), {name, "lse"},
-                   attributes)[0];
+  const auto made = writer.op("attention", followed_by({q, k, v}, {writer.starts(), sizes.sinks, tokens, key}),
+                              {name, "lse"}, attributes);
+  keep_max_logits(writer, q, {k}, made[1], sizes);
+  return made[0];
 }
 
 ValueId attend_cached(Writer& writer, ValueId q, ValueId keys, ValueId values, const HeadSizes& sizes) {
@@ -59,6 +67,7 @@ ValueId attend_cached(Writer& writer, ValueId q, ValueId keys, ValueId values, c
                         {"value_dim", sizes.value_dim},
                         {"sequence", writer.spec().sequence_length},
                         {"scale", writer.config().softmax_scale()}};
+  set_cap(writer, attributes);
   if (const int64_t window = writer.config().window_of(writer.layer()); window > 0)
     attributes.set("window", window);
   std::vector<ValueId> in{q, writer.places(), keys, values};
@@ -89,11 +98,14 @@ ValueId attend_across(Writer& writer, ValueId q, std::vector<Travelling> travell
   if (writer.spec().context == Context::gather) {
     for (const Travelling& each : travelling) rows.push_back(gather_sequence(writer, each.rows, each.name));
     const auto k_v = keys_values(rows);
-    return writer.op("attention", followed_by({q, k_v[0], k_v[1]}, {writer.starts(), sizes.sinks, tokens, key}),
-                     {"o", "lse"}, attributes)[0];
+    const auto made = writer.op(
+        "attention", followed_by({q, k_v[0], k_v[1]}, {writer.starts(), sizes.sinks, tokens, key}), {"o", "lse"},
+        attributes);
+    keep_max_logits(writer, q, {k_v[0]}, made[1], sizes);
+    return made[0];
   }
   ValueId o = none, lse = none;
-  std::vector<ValueId> mentions{none, q};
+  std::vector<ValueId> mentions{none, q}, keys;
   for (int64_t turn = 0; turn < writer.cp(); ++turn) {
     rows.clear();
     for (Travelling& each : travelling) {
@@ -105,6 +117,7 @@ ValueId attend_across(Writer& writer, ValueId q, std::vector<Travelling> travell
     }
     const auto k_v = keys_values(rows);
     mentions.insert(mentions.end(), k_v.begin(), k_v.end());
+    keys.push_back(k_v[0]);
     Attributes part = attributes;
     part.set("turn", turn);
     // Sinks weigh once, with a query's own keys.
@@ -114,6 +127,7 @@ ValueId attend_across(Writer& writer, ValueId q, std::vector<Travelling> travell
     o = joined[0];
     lse = joined[1];
   }
+  keep_max_logits(writer, q, keys, lse, sizes);
   mentions[0] = lse;
   return writer.op("attention_finish", followed_by({o}, {writer.starts(), sizes.sinks, tokens, key}), {"o"},
                    attributes, "", {}, mentions)[0];

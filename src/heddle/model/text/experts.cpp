@@ -27,7 +27,7 @@ struct Routing {
 Routing route(Writer& w, ValueId x_TH, const std::string& prefix) {
   const ModelConfig& c = w.config();
   const int64_t experts = c.n_routed_experts;
-  const std::string function = c.sigmoid_scores ? "sigmoid" : "softmax";
+  const std::string function = c.softplus_scores ? "root_softplus" : c.sigmoid_scores ? "sigmoid" : "softmax";
   const ValueId w_router = w.parameter({.name = prefix + "gate.weight",
                                         .part = Parameter::Part::router,
                                         .deviation = c.initializer_range,
@@ -220,8 +220,13 @@ ValueId expert_product(Writer& w, ValueId x, ValueId weight, ValueId offsets, Va
   return w.op("grouped_linear", in, {name})[0];
 }
 
+// The first map's weight: up alone where the activation has no gate.
 ValueId gate_up_weight(Writer& w, const std::string& prefix) {
   const int64_t width = w.config().moe_intermediate_size;
+  if (!w.config().has_gated_mlp()) {
+    return weight(w, prefix, "up_proj", width, w.config().expert_rows_width(), {{"up_proj", 0, width}},
+                  {1, Axis::etp});
+  }
   return weight(w, prefix, "gate_up_proj", 2 * width, w.config().expert_rows_width(),
                 {{"gate_proj", 0, width}, {"up_proj", width, width}}, {1, Axis::etp, 2});
 }
@@ -234,6 +239,8 @@ ValueId down_weight(Writer& w, const std::string& prefix) {
 // The bias of the first map; that of the last is not the rows' (`beside`), so whoever computes them needs none.
 ValueId gate_up_bias(Writer& w, const std::string& prefix) {
   const int64_t width = w.config().moe_intermediate_size;
+  if (!w.config().has_gated_mlp())
+    return bias(w, prefix, "up_proj", width, {{"up_proj", 0, width}}, {{0, Axis::ep}, {1, Axis::etp}}, "edp");
   return bias(w, prefix, "gate_up_proj", 2 * width, {{"gate_proj", 0, width}, {"up_proj", width, width}},
               {{0, Axis::ep}, {1, Axis::etp, 2}}, "edp");
 }
@@ -252,7 +259,7 @@ Outputs run(Writer& w, ValueId x_TH, const Routing& r, ValueId q_SH, ValueId off
       in.push_back(copies.bias == none ? fetch(w, in[1], copies.placement, "u_bias") : copies.bias);
     u_S2F = w.op("add_expert_bias", in, {"u"})[0];
   }
-  const ValueId a_SF = gated_activation(w, u_S2F, c.experts_limit_of(w.layer()), "a");
+  const ValueId a_SF = activation(w, u_S2F, c.experts_limit_of(w.layer()), "a");
   part.reset();
   part.emplace(w, OpPart::expert_down);
   out.e_SH = expert_product(w, a_SF, down_weight(w, prefix), offsets, copies.placement, copies.down, "e");

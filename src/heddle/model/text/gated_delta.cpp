@@ -12,22 +12,52 @@ namespace {
 
 constexpr auto kAttention = Parameter::Part::attention;
 
-// The three that pass through the convolution: rows of conv1d.weight from `first` on.
+// The three that pass through the convolution.
 struct Stream {
   ValueId x;
   const char* name;
   int64_t first, width;  // of the whole model
 };
 
-ValueId weight_of(Writer& w, const Stream& stream, const std::string& prefix) {
+// A recurrent layer's projections of its rows: queries, keys and values ahead of the convolution, the gate of the output,
+// and the numbers a head of step and decay.
+struct Projections {
+  ValueId q, k, v, z, b, a;
+};
+
+// Each key head has its query, its key, the values of the heads that share it, and their gates.
+Projections by_heads(Writer& w, ValueId n_UH, const RecurrentHeads& sizes, const std::string& prefix) {
   const ModelConfig& c = w.config();
-  const int64_t kernel = c.linear_conv_kernel_dim, all = 2 * c.linear_keys_width() + c.linear_values_width();
-  return w.parameter({.name = fmt::format("{}conv_{}.weight", prefix, stream.name),
-                      .part = Parameter::Part::convolution,
-                      .deviation = c.initializer_range,
-                      .cuts = {{0, ir::Axis::tp}},
-                      .released = {{prefix + "conv1d.weight", 0, stream.width, stream.first, {all, 1, kernel}}}},
-                     w.wide(), {stream.width, kernel});
+  const int64_t shared = sizes.heads / sizes.key_heads;
+  const auto halves = [&](ValueId x, int64_t first, const char* left, const char* right) {
+    return w.op("split", {x}, {left, right}, {{"first", first}, {"runs", sizes.key_heads}});
+  };
+  const int64_t width = 2 * c.linear_keys_width() + 2 * c.linear_values_width();
+  const ValueId mixed = w.column_linear(n_UH, kAttention, prefix, "in_proj_qkvz", width);
+  const auto q_rest = halves(mixed, sizes.key_dim, "q_raw", "kvz");
+  const auto k_rest = halves(q_rest[1], sizes.key_dim, "k_raw", "vz");
+  const auto v_z = halves(k_rest[1], shared * sizes.value_dim, "v_raw", "z");
+  const ValueId ba = w.column_linear(n_UH, kAttention, prefix, "in_proj_ba", 2 * c.linear_num_value_heads);
+  const auto b_a = halves(ba, shared, "b", "a");
+  return {q_rest[0], k_rest[0], v_z[0], v_z[1], b_a[0], b_a[1]};
+}
+
+// Queries, keys and values are rows of one tensor of the files.
+Projections apart(Writer& w, ValueId n_UH, const std::string& prefix) {
+  const ModelConfig& c = w.config();
+  const int64_t keys = c.linear_keys_width(), values = c.linear_values_width(), all = 2 * keys + values;
+  const auto joint = [&](const std::string& name, int64_t first, int64_t width) {
+    const ValueId weight = w.matrix(kAttention, prefix + "in_proj_" + name + ".weight", width, c.hidden_size,
+                                    {{prefix + "in_proj_qkv.weight", 0, width, first, {all, c.hidden_size}}},
+                                    {{0, ir::Axis::tp}});
+    return w.op("linear", {n_UH, weight}, {"in_proj_" + name})[0];
+  };
+  const auto alone = [&](const std::string& name, int64_t width) {
+    return w.column_linear(n_UH, kAttention, prefix, "in_proj_" + name, width);
+  };
+  const int64_t heads = c.linear_num_value_heads;
+  return {joint("q", 0, keys), joint("k", keys, keys), joint("v", 2 * keys, values),
+          alone("z", values),  alone("b", heads),      alone("a", heads)};
 }
 
 }  // namespace
@@ -35,32 +65,26 @@ ValueId weight_of(Writer& w, const Stream& stream, const std::string& prefix) {
 ValueId gated_delta(Writer& w, ValueId n_TH, const std::string& prefix) {
   const ModelConfig& c = w.config();
   const RecurrentHeads sizes = RecurrentHeads::of(w);
-  const int64_t shared = sizes.heads / sizes.key_heads, all_heads = c.linear_num_value_heads;
+  const int64_t all_heads = c.linear_num_value_heads;
   const int64_t keys = c.linear_keys_width(), values = c.linear_values_width();
   const ValueId n_UH = w.gather(n_TH, "n");
   std::optional<Writer::Part> part(std::in_place, w, OpPart::queries_keys);
-  // Each key head has its query, its key, the values of the heads that share it, and their gates.
-  const auto halves = [&](ValueId x, int64_t first, const char* left, const char* right) {
-    return w.op("split", {x}, {left, right}, {{"first", first}, {"runs", sizes.key_heads}});
-  };
-  const ValueId mixed = w.column_linear(n_UH, kAttention, prefix, "in_proj_qkvz", 2 * keys + 2 * values);
-  const auto q_rest = halves(mixed, sizes.key_dim, "q_raw", "kvz");
-  const auto k_rest = halves(q_rest[1], sizes.key_dim, "k_raw", "vz");
-  const auto v_z = halves(k_rest[1], shared * sizes.value_dim, "v_raw", "z");
-  const ValueId ba = w.column_linear(n_UH, kAttention, prefix, "in_proj_ba", 2 * all_heads);
-  const auto b_a = halves(ba, shared, "b", "a");
+  const Projections made = c.linear_projections_apart ? apart(w, n_UH, prefix) : by_heads(w, n_UH, sizes, prefix);
   const ValueId a_log = vector_of_heads(
       w, {.name = prefix + "A_log", .start = Parameter::Start::log_uniform, .deviation = kMostDecay}, all_heads);
   const ValueId dt_bias =
       vector_of_heads(w, {.name = prefix + "dt_bias", .start = Parameter::Start::ones}, all_heads);
-  ValueId beta = b_a[0], decay = w.op("log_decay", {b_a[1], a_log, dt_bias}, {"decay"})[0];
+  ValueId beta = made.b, decay = w.op("log_decay", {made.a, a_log, dt_bias}, {"decay"})[0];
 
-  std::vector<Stream> streams{{q_rest[0], "q", 0, keys}, {k_rest[0], "k", keys, keys}, {v_z[0], "v", 2 * keys, values}};
+  std::vector<Stream> streams{{made.q, "q", 0, keys}, {made.k, "k", keys, keys}, {made.v, "v", 2 * keys, values}};
   for (Stream& each : streams) each.x = whole_sequences(w, each.x, each.name);
   beta = whole_sequences(w, beta, "b");
   decay = whole_sequences(w, decay, "decay");
   std::vector<ValueId> in;
-  for (const Stream& each : streams) in.push_back(convolved(w, each.x, weight_of(w, each, prefix), each.name));
+  for (const Stream& each : streams) {
+    const ConvolutionRows rows{.name = each.name, .width = each.width, .first = each.first, .all = 2 * keys + values};
+    in.push_back(convolved(w, each.x, rows, prefix));
+  }
   part.reset();
 
   in.insert(in.end(), {decay, beta});
@@ -68,7 +92,7 @@ ValueId gated_delta(Writer& w, ValueId n_TH, const std::string& prefix) {
   const ValueId gain = w.parameter(
       {.name = prefix + "norm.weight", .part = Parameter::Part::norm, .start = Parameter::Start::ones}, w.wide(),
       {sizes.value_dim});
-  const ValueId gated = w.op("gated_norm", {o, v_z[1], gain}, {"recurred_gated", "recurred_rstd"},
+  const ValueId gated = w.op("gated_norm", {o, made.z, gain}, {"recurred_gated", "recurred_rstd"},
                              {{"epsilon", c.rms_norm_eps}, {"run", sizes.value_dim}})[0];
   return w.row_linear(gated, kAttention, prefix, "out_proj", values, "out_proj");
 }

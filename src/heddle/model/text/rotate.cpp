@@ -3,7 +3,7 @@
 namespace heddle::model {
 
 ir::ValueId rotate(Writer& writer, ir::ValueId x, int64_t heads, int64_t head_dim, const std::string& name) {
-  if (!writer.config().turns()) return x;
+  if (!writer.config().turns_in(writer.layer())) return x;
   const Writer::Part part(writer, OpPart::queries_keys);
   ir::Attributes attributes{{"heads", heads},
                             {"head_dim", head_dim},

@@ -1,0 +1,177 @@
+// Dense models of which every n-th layer turns no queries and keys. SmolLM3 is LLaMA but for these. EXAONE 4 norms
+// queries and keys head by head, and the outputs of attention and MLP; its larger models have windows in all other
+// layers.
+//
+// Sources: SmolLM3Config, Exaone4Config and their models of Transformers 5, gone through key by key; arXiv
+// 2507.11407; the config.json files released with SmolLM3-3B and EXAONE-4.0-32B.
+#include <algorithm>
+
+#include "heddle/base/error.h"
+#include "heddle/config/families/grouped_keys.h"
+#include "heddle/config/families/window_keys.h"
+#include "heddle/formats/json_text.h"
+
+namespace heddle::config {
+
+namespace {
+
+using model::ModelConfig;
+using Written = nlohmann::ordered_json;
+
+constexpr int64_t kInterval = 4;
+
+int64_t whole(const JsonKeys& keys, const char* name, int64_t otherwise) {
+  return keys.find(name) == nullptr ? otherwise : std::get<int64_t>(keys.required(name, model::Key::Kind::integer));
+}
+
+// A number a layer, 0 where it turns nothing.
+Written turning_layers(const ModelConfig& c) {
+  Written list = Written::array();
+  for (int64_t l = 0; l < c.num_hidden_layers; ++l) list.push_back(c.turns_in(l) ? 1 : 0);
+  return list;
+}
+
+void read_turning_layers(const JsonKeys& keys, ModelConfig& c) {
+  c.no_rope_layer_interval = whole(keys, "no_rope_layer_interval", kInterval);
+  const Json* list = keys.find("no_rope_layers");
+  if (list == nullptr) return;
+  const auto means = [&] { return Json(turning_layers(c)) == *list; };
+  if (means()) return;
+  if (list->is_array()) {
+    const auto first = std::find(list->begin(), list->end(), Json(0));
+    c.no_rope_layer_interval = first == list->end() ? 0 : first - list->begin() + 1;
+  }
+  if (!means()) {
+    config_error("{}: 'no_rope_layers' is {}: each of {} layers has 1, but for every n-th, which has 0",
+                 keys.place(), formats::shown(*list), c.num_hidden_layers);
+  }
+}
+
+bool is_dense(const ModelConfig& c) { return !c.is_latent() && !c.has_experts() && c.turns(); }
+
+ModelConfig sized(ModelConfig c, int64_t vocabulary, int64_t hidden, int64_t layers, int64_t mlp, int64_t heads,
+                  int64_t kv_heads) {
+  c.vocab_size = vocabulary;
+  c.hidden_size = hidden;
+  c.num_hidden_layers = c.first_k_dense_replace = layers;
+  c.intermediate_size = mlp;
+  c.num_attention_heads = heads;
+  c.num_key_value_heads = kv_heads;
+  c.head_dim = 128;
+  return c;
+}
+
+ModelConfig smollm3_3b() {
+  ModelConfig c = sized(grouped_base(), 128256, 2048, 36, 11008, 16, 4);
+  c.tie_word_embeddings = true;
+  c.rope_theta = 5e6;
+  c.max_position_embeddings = 65536;
+  c.no_rope_layer_interval = kInterval;
+  return c;
+}
+
+ModelConfig exaone_base() {
+  ModelConfig c = grouped_base();
+  c.qk_norm = true;
+  c.norm_places = model::NormPlaces::after;
+  return c;
+}
+
+ModelConfig exaone_32b() {
+  ModelConfig c = sized(exaone_base(), 102400, 5120, 64, 27392, 40, 8);
+  c.rms_norm_eps = 1e-5;
+  c.rope_theta = 1e6;
+  c.rope_scaling =
+      model::RopeScaling{.factor = 16, .original_max_position_embeddings = 8192, .type = model::RopeType::llama3};
+  c.max_position_embeddings = 131072;
+  c.sliding_window = 4096;
+  c.full_attention_interval = c.no_rope_layer_interval = 4;
+  return c;
+}
+
+// "LLLG" stands for its length: the last of so many layers has no window.
+void number_pattern(Json& root, const std::string& place) {
+  const Json pattern = root.value("sliding_window_pattern", Json());
+  if (!pattern.is_string()) return;
+  const std::string letters = pattern.get<std::string>();
+  if (letters.empty() || letters.find_first_not_of('L') != letters.size() - 1 || letters.back() != 'G') {
+    config_error("{}: 'sliding_window_pattern' is {}: letters L with one G behind them are expected", place,
+                 formats::shown(pattern));
+  }
+  root["sliding_window_pattern"] = std::ssize(letters);
+}
+
+// With windows, the layers without one turn nothing.
+int64_t unturned(const ModelConfig& c) { return c.sliding_window > 0 ? c.full_attention_interval : 0; }
+
+void derive_exaone(ModelConfig& c) {
+  make_dense(c);
+  c.no_rope_layer_interval = unturned(c);
+}
+
+// Layers without a window that are not every n-th turn nothing either.
+void refuse_first_layers(const JsonKeys& keys, const ModelConfig& c) {
+  if (c.sliding_window == 0 || (c.max_window_layers == 0 && c.full_attention_offset == 0)) return;
+  config_error("{}: 'layer_types' leave a window out in other layers than every n-th from the first on: not built",
+               keys.place());
+}
+
+}  // namespace
+
+Family smollm3() {
+  Family f;
+  f.architecture = "SmolLM3ForCausalLM";
+  f.model_type = "smollm3";
+  f.base = grouped_base();
+  f.base.rope_theta = 2e6;
+  f.keys = grouped_keys(1e-6);
+  for (PublishedKey& each : f.keys) {  // Transformers has a default of its own for this: it must be there
+    if (each.name == "num_key_value_heads") each = key("num_key_value_heads");
+    if (each.name == "tie_word_embeddings") each = key("tie_word_embeddings", "tie_word_embeddings", true);
+  }
+  f.keys.push_back(attention_bias_key(model::AttentionBias::all));
+  f.keys.push_back(key("mlp_bias", "mlp_bias", false));
+  f.keys.push_back({.name = "no_rope_layers",
+                    .ours = "no_rope_layer_interval",
+                    .read = read_turning_layers,
+                    .write = turning_layers});
+  f.read_besides = {"no_rope_layer_interval"};
+  f.derive = make_dense;
+  f.holds = [](const ModelConfig& c) {
+    return is_dense(c) && !c.qk_norm && c.no_rope_layer_interval > 0 && c.sliding_window == 0 &&
+           c.attention_bias != model::AttentionBias::qkv;
+  };
+  f.presets = {{"smollm3-3b", smollm3_3b()}};
+  return f;
+}
+
+Family exaone4() {
+  Family f;
+  f.architecture = "Exaone4ForCausalLM";
+  f.model_type = "exaone4";
+  f.base = exaone_base();
+  f.keys = grouped_keys(1e-5);
+  for (PublishedKey& each : f.keys) {  // Transformers has a default of its own for this: it must be there
+    if (each.name == "num_key_value_heads") each = key("num_key_value_heads");
+  }
+  for (PublishedKey& each : window_of_all_but_every_nth(4096, "sliding_window_pattern", 4)) {
+    if (each.name == "sliding_window") {
+      each.read = [read = each.read](const JsonKeys& keys, ModelConfig& c) {
+        read(keys, c);
+        refuse_first_layers(keys, c);
+      };
+    }
+    f.keys.push_back(std::move(each));
+  }
+  f.said = {"no_rope_layer_interval"};
+  f.rewrite = number_pattern;
+  f.derive = derive_exaone;
+  f.holds = [](const ModelConfig& c) {
+    return is_dense(c) && c.qk_norm && !c.qk_norm_all_heads && c.norm_places == model::NormPlaces::after &&
+           c.no_rope_layer_interval == unturned(c) && c.max_window_layers == 0 && c.full_attention_offset == 0;
+  };
+  f.presets = {{"exaone-4.0-32b", exaone_32b()}};
+  return f;
+}
+
+}  // namespace heddle::config
