@@ -141,13 +141,13 @@ PublishedKey fixed(const char* name, Json value) {
 
 const std::vector<Family>& families() {
   static const std::vector<Family> all{
-      deepseek_v2(), kimi_linear(), deepseek_v32(), glm_moe_dsa(), kimi_k2(), glm4_moe_lite(), deepseek_v3(), nemotron_h(),
-      gpt2(), gemma3(), gemma2(), gemma(), olmo3(), olmo2(), olmoe(), flex_olmo(), minimax(), minimax_text_01(),
-      minimax_m2(), mimo_v2_flash(), qwen3_5(), qwen3_5_moe(), qwen3_5_beside_pictures(),
+      deepseek_v2(), kimi_linear(), deepseek_v32(), glm_moe_dsa(), kimi_k2(), glm4_moe_lite(), deepseek_v3(),
+      nemotron_h(), gpt2(), gemma3(), gemma2(), gemma(), olmo3(), olmo2(), olmoe(), flex_olmo(), minimax(),
+      minimax_text_01(), minimax_m2(), mimo_v2_flash(), qwen3_5(), qwen3_5_moe(), qwen3_5_beside_pictures(),
       qwen3_5_moe_beside_pictures(), qwen3_next(), qwen2_moe(), hunyuan_moe(), hunyuan_dense(), granite(),
       granite_moe(), ernie4_5(), ernie4_5_moe(), seed_oss(), qwen2(), phi3(), mistral(), cwm(), smollm3(),
-      exaone4(), llama(), gpt_oss(), mixtral(), step3p5(), bailing_moe(), bailing_moe_v2(), dots1(), hy_v3(), solar_open(), glm4_moe(), qwen3(),
-      qwen3_moe()};
+      exaone4(), llama(), gpt_oss(), mixtral(), step3p5(), bailing_moe(), bailing_moe_v2(), dots1(), hy_v3(),
+      solar_open(), glm4_moe(), qwen3(), qwen3_moe()};
   return all;
 }
 
