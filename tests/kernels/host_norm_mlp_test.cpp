@@ -100,6 +100,7 @@ TEST_P(HostStream, activations) {
     for (const int64_t below : {0, 1})
       expect_gradient_like_reference({"clip" + size, "clip", {x}, {{"limit", 0.75}, {"below", below}}, {}},
                                      stream_tolerance(X));
+    expect_gradient_like_reference({"squared_relu" + size, "squared_relu", {x}, {}, {}}, stream_tolerance(X));
     const Operand b = weight(random_tensor(Dtype::f32, {W}, 8));
     expect_gradient_like_reference({"add_bias" + size, "add_bias", {x, b}, {}, {}}, stream_tolerance(X));
     for (const bool with_bias : {false, true}) {

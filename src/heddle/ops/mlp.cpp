@@ -2,7 +2,7 @@
 // released code of GPT-OSS. GELU (Hendrycks and Gimpel, arXiv 1606.08415) comes with its bias, by the error function
 // or, with `tanh`, by its approximation. Gates by a sigmoid (arXiv 2505.06708): each of a gate's columns is of a run of
 // equally many columns of x. Soft caps of logits: c·tanh(x ÷ c) (arXiv 2408.00118). Clips, which Step-3.5 has around
-// SwiGLU. T rows; u has 2F columns, gate then up.
+// SwiGLU. Squared ReLU (So et al., arXiv 2109.08668). T rows; u has 2F columns, gate then up.
 #include "heddle/ops/experts/expert_bias.h"
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
@@ -270,13 +270,36 @@ const OpDef clip_dgrad{
     .cost = operand_cost,
 };
 
+const OpDef squared_relu_dgrad{
+    .kind = "squared_relu_dgrad",
+    .operands = "dy x", .results = "dx",
+    .by_row = "dy x dx",
+    .infer = gradient_like_x,
+    .cost = operand_cost,
+};
+
+const OpDef squared_relu{
+    .kind = "squared_relu",
+    .operands = "x", .results = "y",
+    .work = ir::Work::activation,
+    .by_row = "x y",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      return std::vector{rule.like(0)};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      return writer.input_gradient(squared_relu_dgrad, {d_out[0], op.in[0]}, {writer.d(op.in[0])});
+    },
+    .cost = operand_cost,
+};
+
 }  // namespace
 
 std::vector<const OpDef*> mlp_ops() {
   return {&swiglu,       &swiglu_dgrad,       &clamped_swiglu, &clamped_swiglu_dgrad, &silu,
           &silu_dgrad,   &multiply,           &multiply_dgrad, &gelu,                 &gelu_dgrad,
           &sigmoid_gate, &sigmoid_gate_dgrad, &soft_cap,       &soft_cap_dgrad,       &clip,
-          &clip_dgrad};
+          &clip_dgrad,   &squared_relu,       &squared_relu_dgrad};
 }
 
 }  // namespace heddle::ops

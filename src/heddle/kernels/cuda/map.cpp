@@ -24,7 +24,7 @@ template <Map map>
 void map_op(const KernelCall& call) {
   constexpr bool gated_grad = map == Map::swiglu_dgrad;
   constexpr bool one = map == Map::silu || map == Map::gelu || map == Map::swiglu || map == Map::add_bias ||
-                       map == Map::scale || map == Map::soft_cap || map == Map::clip;
+                       map == Map::scale || map == Map::soft_cap || map == Map::clip || map == Map::squared_relu;
   constexpr size_t inputs = one ? 1 : map == Map::multiply_dgrad ? 3 : 2;
   const int64_t W = call.out[0].columns() / (gated_grad ? 2 : 1), T = call.out[0].rows();
   by_type(call.in[0].dtype, [&]<class X>(X) {
@@ -199,6 +199,8 @@ std::vector<KernelEntry> map_entries() {
           entry("soft_cap_dgrad", "rows", map_op<Map::soft_cap_dgrad>),
           entry("clip", "rows", map_op<Map::clip>),
           entry("clip_dgrad", "rows", map_op<Map::clip_dgrad>),
+          entry("squared_relu", "rows", map_op<Map::squared_relu>),
+          entry("squared_relu_dgrad", "rows", map_op<Map::squared_relu_dgrad>),
           entry("sigmoid_gate", "runs", [](const KernelCall& call) { gate_op(call, false); }),
           entry("sigmoid_gate_dgrad", "runs", [](const KernelCall& call) { gate_op(call, true); }),
           entry("accumulate", "flat", accumulate_op, accumulates),

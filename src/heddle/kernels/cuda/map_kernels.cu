@@ -59,7 +59,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kMapThreads) map_rows(MapArgs args) {
     const int64_t at = t * W + column, at2 = t * 2 * W + column;
     float a[kPack], b[kPack], y[kPack], z[kPack];
     if constexpr (map == Map::silu || map == Map::gelu || map == Map::add_bias || map == Map::scale ||
-                  map == Map::soft_cap || map == Map::clip) {
+                  map == Map::soft_cap || map == Map::clip || map == Map::squared_relu) {
       load_pack(in0 + at, left, wide, a);
       HEDDLE_UNROLL
       for (int i = 0; i < kPack; ++i) {
@@ -70,6 +70,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kMapThreads) map_rows(MapArgs args) {
                                          : args.below && x < -args.factor ? -args.factor
                                                                           : x)
                : map == Map::add_bias ? x
+               : map == Map::squared_relu ? fmaxf(x, 0.0f) * fmaxf(x, 0.0f)
                : map == Map::silu     ? x * sigmoid(x)
                                       : x * gelu_part(x, args.tanh);
       }
@@ -89,6 +90,12 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kMapThreads) map_rows(MapArgs args) {
       HEDDLE_UNROLL
       for (int i = 0; i < kPack; ++i)
         y[i] = b[i] > args.factor || (args.below && b[i] < -args.factor) ? 0.0f : a[i];
+      store_pack(out0 + at, left, wide, y);
+    } else if constexpr (map == Map::squared_relu_dgrad) {
+      load_pack(in0 + at, left, wide, a);
+      load_pack(in1 + at, left, wide, b);
+      HEDDLE_UNROLL
+      for (int i = 0; i < kPack; ++i) y[i] = a[i] * 2.0f * fmaxf(b[i], 0.0f);
       store_pack(out0 + at, left, wide, y);
     } else if constexpr (map == Map::silu_dgrad || map == Map::gelu_dgrad) {
       load_pack(in0 + at, left, wide, a);
@@ -288,6 +295,8 @@ MAP(soft_cap)
 MAP(soft_cap_dgrad)
 MAP(clip)
 MAP(clip_dgrad)
+MAP(squared_relu)
+MAP(squared_relu_dgrad)
 #undef MAP
 template HEDDLE_KERNEL void sigmoid_gates<float, 1>(GateArgs args);
 template HEDDLE_KERNEL void sigmoid_gates<float, kWarp>(GateArgs args);

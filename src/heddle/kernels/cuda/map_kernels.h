@@ -20,7 +20,9 @@ enum class Map {
   soft_cap,
   soft_cap_dgrad,
   clip,
-  clip_dgrad
+  clip_dgrad,
+  squared_relu,
+  squared_relu_dgrad
 };
 
 struct MapArgs {

@@ -262,6 +262,22 @@ void clip_dgrad(const KernelCall& call) {
     dx[i] = x[i] > limit || (below && x[i] < -limit) ? A(0) : dy[i];
 }
 
+/// y = max(x, 0)².
+template <class A>
+void squared_relu(const KernelCall& call) {
+  const Input<A> x(call.in[0]);
+  const Output<A> y(call.out[0]);
+  for (int64_t i = 0; i < call.in[0].elements(); ++i) y[i] = std::max(x[i], A(0)) * std::max(x[i], A(0));
+}
+
+/// dx = dy·2·max(x, 0).
+template <class A>
+void squared_relu_dgrad(const KernelCall& call) {
+  const Input<A> dy(call.in[0]), x(call.in[1]);
+  const Output<A> dx(call.out[0]);
+  for (int64_t i = 0; i < call.in[0].elements(); ++i) dx[i] = dy[i] * A(2) * std::max(x[i], A(0));
+}
+
 }  // namespace
 
 std::vector<KernelEntry> mlp_kernels() {
@@ -280,7 +296,9 @@ std::vector<KernelEntry> mlp_kernels() {
           entry("soft_cap", by_type<in0, soft_cap<float>, soft_cap<double>>),
           entry("soft_cap_dgrad", by_type<in0, soft_cap_dgrad<float>, soft_cap_dgrad<double>>),
           entry("clip", by_type<in0, clip<float>, clip<double>>),
-          entry("clip_dgrad", by_type<in0, clip_dgrad<float>, clip_dgrad<double>>)};
+          entry("clip_dgrad", by_type<in0, clip_dgrad<float>, clip_dgrad<double>>),
+          entry("squared_relu", by_type<in0, squared_relu<float>, squared_relu<double>>),
+          entry("squared_relu_dgrad", by_type<in0, squared_relu_dgrad<float>, squared_relu_dgrad<double>>)};
 }
 
 }  // namespace heddle::kernels::reference
