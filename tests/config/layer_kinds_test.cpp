@@ -16,23 +16,26 @@ using model::ModelConfig;
 
 class LayerKinds : public testing::Test {
  protected:
+  /// What is wrong with a config.json of this text; "" where it is read.
+  std::string read_text(const std::string& text) {
+    std::ofstream(folder_ / "config.json") << text;
+    warnings_.clear();
+    try {
+      read_ = read_huggingface_config(folder_ / "config.json", &warnings_);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  }
+  bool same_again() const { return model_config_from_json(model_config_to_json(read_), "x") == read_; }
+
   ScratchFolder folder_;
   ModelConfig read_;
   std::vector<std::string> warnings_;
 };
 
 TEST_F(LayerKinds, OfKimiLinearAndMiniMaxAreRead) {
-  const auto read = [&](const Json& json) {
-    std::ofstream(folder_ / "config.json") << json.dump();
-    warnings_.clear();
-    try {
-      read_ = read_huggingface_config(folder_ / "config.json", &warnings_);
-    } catch (const ConfigError& error) {
-      return std::string(error.what());
-    }
-    return std::string();
-  };
-  const auto same_again = [&] { return model_config_from_json(model_config_to_json(read_), "x") == read_; };
+  const auto read = [&](const Json& json) { return read_text(json.dump()); };
   const Json kimi = Json::parse(R"({"architectures": ["KimiLinearForCausalLM"], "model_type": "kimi_linear",
     "first_k_dense_replace": 1, "head_dim": 72, "hidden_act": "silu", "hidden_size": 2304, "initializer_range": 0.02,
     "intermediate_size": 9216, "kv_lora_rank": 512, "linear_attn_config": {
@@ -112,6 +115,68 @@ TEST_F(LayerKinds, OfKimiLinearAndMiniMaxAreRead) {
   refused(with(minimax, R"({"attn_type_list": null})"), "'layer_types' is missing");
   refused(with(minimax, R"({"postnorm": false})"), "normed rows");
   refused(with(minimax, R"({"shared_intermediate_size": 8})"), "shared experts");
+}
+
+TEST_F(LayerKinds, OfNemotronAreALetterALayer) {
+  // Python writes a bound that is none as a word that JSON does not have.
+  const auto with = [](const std::string& more) {
+    return R"({"architectures": ["NemotronHForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+      "bos_token_id": 1, "chunk_size": 128, "conv_kernel": 4, "eos_token_id": 2, "expand": 2, "head_dim": 128,
+      "hidden_dropout": 0.0, "hidden_size": 2688, "initializer_range": 0.02, "intermediate_size": 1856,
+      "layer_norm_epsilon": 1e-05, "mamba_head_dim": 64, "mamba_hidden_act": "silu", "mamba_num_heads": 64,
+      "mamba_proj_bias": false, "mamba_ssm_cache_dtype": "float32", "max_position_embeddings": 262144,
+      "mlp_bias": false, "mlp_hidden_act": "relu2", "model_type": "nemotron_h", "moe_intermediate_size": 1856,
+      "moe_shared_expert_intermediate_size": 3712, "n_group": 1, "n_groups": 8, "n_routed_experts": 128,
+      "n_shared_experts": 1, "norm_eps": 1e-05, "norm_topk_prob": true, "num_attention_heads": 32,
+      "num_experts_per_tok": 6, "num_key_value_heads": 2, "num_logits_to_keep": 1, "pad_token_id": 0,
+      "partial_rotary_factor": 1.0, "rescale_prenorm_residual": true, "residual_in_fp32": false, "rope_theta": 10000,
+      "routed_scaling_factor": 2.5, "sliding_window": null, "ssm_state_size": 128, "tie_word_embeddings": false,
+      "time_step_floor": 0.0001, "time_step_max": 0.1, "time_step_min": 0.001, "topk_group": 1,
+      "torch_dtype": "bfloat16", "use_bias": false, "use_cache": true, "use_conv_bias": true,
+      "use_mamba_kernels": true, "vocab_size": 131072, )" +
+           more + "}";
+  };
+  const std::string released = R"("time_step_limit": [0.0, Infinity], "num_hidden_layers": 52,
+    "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME")";
+  EXPECT_EQ(read_text(with(released)), "");
+  EXPECT_TRUE(warnings_.empty()) << warnings_[0];
+  EXPECT_EQ(read_, preset("nemotron-3-nano-30b-a3b"));
+  EXPECT_TRUE(same_again());
+  EXPECT_EQ(read_.blocks_of(5), "*");
+  EXPECT_EQ(read_.blocks_of(0), "M");
+  EXPECT_EQ(read_.blocks_of(52), "*E");  // of a further token
+  for (const char* name : {"nemotron-3-super-120b-a12b", "nemotron-nano-9b-v2"}) {
+    read_ = preset(name);
+    EXPECT_TRUE(same_again()) << name;
+  }
+  EXPECT_EQ(read_text(with(R"("layers_block_type": ["mamba", "mlp", "full_attention", "moe"],
+    "time_step_limit": [0.01, {"__float__": "Infinity"}])")),
+            "");
+  EXPECT_EQ(read_.hybrid_override_pattern, "M-*E");
+  EXPECT_EQ(read_.num_hidden_layers, 4);
+  EXPECT_EQ(read_.linear_step_least, 0.01);
+  EXPECT_EQ(read_.linear_step_most, 0);
+  EXPECT_TRUE(same_again());
+  EXPECT_EQ(read_text(with(R"("hybrid_override_pattern": "-*", "time_step_limit": [0, 0.5])")), "");
+  EXPECT_FALSE(read_.recurs());
+  EXPECT_FALSE(read_.has_experts());
+  EXPECT_TRUE(same_again());
+  const auto refused = [&](const std::string& more, const char* part) {
+    const std::string found = read_text(with(more));
+    EXPECT_NE(found.find(part), std::string::npos) << part << ": " << found;
+  };
+  refused(R"("num_hidden_layers": 3, "hybrid_override_pattern": "M-")", "has 2 letters, and model.num_hidden_layers is 3");
+  refused(R"("hybrid_override_pattern": "M-X")", "has 'X' as layer 2, accepted: M, *, - or E");
+  refused(R"("tie": 1)", "'hybrid_override_pattern' is null");
+  refused(R"("layers_block_type": ["mamba", "conv"])", "a list of 'mamba'");
+  refused(R"("layers_block_type": ["mamba"], "hybrid_override_pattern": "*")", "says something else");
+  refused(R"("hybrid_override_pattern": "M", "time_step_limit": 1)", "the least and the largest time step");
+  refused(R"("hybrid_override_pattern": "M", "time_step_limit": [0.5, 0.1])", "less than model.linear_step_least");
+  refused(R"("hybrid_override_pattern": "ME", "num_nextn_predict_layers": 1, "mtp_hybrid_override_pattern": "ME")",
+          "a further token has");
+  refused(R"("hybrid_override_pattern": "ME", "num_nextn_predict_layers": 2)", "num_nextn_predict_layers of 1 at most");
+  for (const char* key : {"use_bias", "residual_in_fp32", "mamba_proj_bias"})
+    refused(fmt::format(R"("hybrid_override_pattern": "M", "{}": true)", key), "not built");
 }
 
 }  // namespace

@@ -143,7 +143,11 @@ void model_constants(Found& f) {
     if (clamp > 0) f.lose_flag("--activation-func-clamp-value");
     if (offset != 0) f.lose_flag("--glu-linear-offset");
   }
-  if (!s.has_gated_mlp()) f.set("model.activation", f.given.has("--openai-gelu") ? "gelu_tanh" : "gelu");
+  if (s.activation == model::Activation::relu2) {
+    f.set("model.activation", "relu2");
+  } else if (!s.has_gated_mlp()) {
+    f.set("model.activation", f.given.has("--openai-gelu") ? "gelu_tanh" : "gelu");
+  }
   for (const char* other : {"--geglu", "--gelu-tanh"})
     if (f.given.has(other)) f.lose(fmt::format("{} (Heddle's gate is SwiGLU)", other));
 }
@@ -215,6 +219,12 @@ void optimizer(Found& f) {
   f.carry("train.epsilon", "--adam-eps", 1e-8);
   f.carry("train.weight_decay", "--weight-decay", 0.01);
   f.carry("train.clip_norm", "--clip-grad", 1);
+  if (f.given.has("--qk-clip")) {
+    f.carry("train.qk_clip", "--qk-clip-threshold", 100);
+    if (f.number("--qk-clip-alpha", 0.5).value_or(0.5) != 0.5) f.lose_flag("--qk-clip-alpha");
+    if (f.given.has("--group-query-attention"))
+      f.lose("--qk-clip by the largest logit of a group (Heddle scales each head's queries by its own)");
+  }
   const std::string ramp = fmt::format("{}", fmt::join(f.given.all("--rampup-batch-size"), " "));
   if (!ramp.empty()) f.set("train.batch_ramp", ramp);
   if (f.given.known_text("--weight-decay-incr-style") != "constant") f.lose_flag("--weight-decay-incr-style");

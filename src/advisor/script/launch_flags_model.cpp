@@ -110,14 +110,18 @@ void write_ffn(const Writing& w) {
     w.add("--activation-func-clamp-value", {"7.0"});
   } else if (s.has_gated_mlp()) {
     w.add("--swiglu");
+  } else if (s.activation == model::Activation::relu2) {
+    w.add("--squared-relu");
   }
 }
 void read_ffn(const Reading& r) {
   model::Shape& s = r.launch.job.shape;
   const bool swiglu = r.given.has("--swiglu"),
              gated = r.given.any({"--quick-geglu", "--geglu", "--gelu-tanh"}) || swiglu;
-  s.activation = gated ? model::Activation::swiglu : model::Activation::gelu;
-  s.foreign.plain_experts = !gated;
+  const bool squared = r.given.has("--squared-relu");
+  s.activation = gated     ? model::Activation::swiglu
+                 : squared ? model::Activation::relu2
+                           : model::Activation::gelu;
   // As the trainer has it: two thirds of four times the width, a multiple of 64.
   const int64_t usual =
       swiglu ? static_cast<int64_t>(4 * static_cast<double>(s.hidden_size) * 2 / 3 / 64) * 64 : 4 * s.hidden_size;
@@ -344,7 +348,6 @@ const std::vector<Row>& model_rows() {
       latent_row<"--qk-pos-emb-head-dim", &M::qk_rope_head_dim>(),
       latent_row<"--v-head-dim", &M::v_head_dim>(),
       {"model", write_ffn, read_ffn},
-      switch_row<"--squared-relu", &F::squared_relu>("model"),
       {"model", write_biases, read_biases},
       switch_row<"--untie-embeddings-and-output-weights", &M::tie_word_embeddings, false>("model"),
       switch_row<"--embed-layernorm", &F::embedding_norm>("model"),

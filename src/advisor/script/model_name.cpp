@@ -70,7 +70,8 @@ NamedModel name_of_shape(const Launch& launch, const ModelEvidence& evidence) {
     published.job.shape.routed_scaling_factor = launch.job.shape.routed_scaling_factor;
     published.job.shape.norm_topk_prob = launch.job.shape.norm_topk_prob;
     published.job.shape.sigmoid_scores = launch.job.shape.sigmoid_scores;
-    published.job.shape.foreign.squared_relu = launch.job.shape.foreign.squared_relu;
+    if (!preset.has_gated_mlp() && !launch.job.shape.has_gated_mlp())
+      published.job.shape.activation = launch.job.shape.activation;
     if (own.vocab_size == 0) published.job.shape.vocab_size = 0;
     model::Shape known = normalized(published).job.shape;
     known.name = own.name;

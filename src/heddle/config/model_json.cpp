@@ -10,6 +10,7 @@
 #include "heddle/config/families/family.h"
 #include "heddle/formats/hub_name.h"
 #include "heddle/formats/json_text.h"
+#include "heddle/formats/python_json.h"
 
 namespace heddle::config {
 
@@ -54,7 +55,8 @@ void read_heddle(const Family& family, const JsonKeys& keys, ModelConfig& c) {
     if (ours.find(name.c_str()) == nullptr) continue;
     const model::KeyValue value = ours.required(name.c_str(), key.kind);
     if (const auto* word = std::get_if<std::string>(&value);
-        word != nullptr && std::find(key.words.begin(), key.words.end(), *word) == key.words.end()) {
+        word != nullptr && !key.words.empty() &&
+        std::find(key.words.begin(), key.words.end(), *word) == key.words.end()) {
       config_error("{}: 'heddle.{}' is '{}', accepted: {}", keys.place(), name, escaped(*word, 60),
                    fmt::join(key.words, ", "));
     }
@@ -98,7 +100,9 @@ nlohmann::ordered_json published(const Family& family, const ModelConfig& c) {
   json["architectures"] = {family.architecture};
   json["model_type"] = family.model_type;
   for (const PublishedKey& key : family.keys) {
-    json[key.name] = key.write ? key.write(c) : nlohmann::ordered_json(json_of(model::find_key(key.ours)->get(c)));
+    nlohmann::ordered_json value =
+        key.write ? key.write(c) : nlohmann::ordered_json(json_of(model::find_key(key.ours)->get(c)));
+    if (!value.is_discarded()) json[key.name] = std::move(value);
   }
   return json;
 }
@@ -136,7 +140,17 @@ ModelConfig model_config_from_json(const Json& root, const std::string& place, s
 }
 
 Json read_config_json(const std::string& path) {
-  Json json = formats::parse_json(read_file(path, kMostConfigBytes), path, kMostNesting);
+  const std::string text = read_file(path, kMostConfigBytes);
+  Json json;
+  if (text.find("Infinity") == std::string::npos) {
+    json = formats::parse_json(text, path, kMostNesting);
+  } else {  // a bound that is none, as Python writes it
+    try {
+      json = formats::parse_python_json(text, {.most_depth = kMostNesting});
+    } catch (const ConfigError& error) {
+      config_error("{}: not JSON: {}", path, error.what());
+    }
+  }
   if (!json.is_object()) config_error("{}: not a JSON object", path);
   return json;
 }

@@ -7,7 +7,8 @@ namespace heddle::model {
 
 ExpertCosts expert_costs(const ModelConfig& config, const Dispatcher& exchange, const ExpertRank& rank) {
   const auto hidden = static_cast<double>(config.expert_rows_width());
-  const double numbers = 3 * hidden * static_cast<double>(config.moe_intermediate_size) / rank.slices;
+  const double matrices = config.has_gated_mlp() ? 3 : 2;
+  const double numbers = matrices * hidden * static_cast<double>(config.moe_intermediate_size) / rank.slices;
   const double row_bytes = 4 * hidden * static_cast<double>(size_of(rank.dtype));
   const Dtype wide = rank.dtype == Dtype::f64 || rank.exact_sums ? Dtype::f64 : Dtype::f32;
   const double copy_bytes = numbers * static_cast<double>(2 * size_of(rank.dtype) + size_of(wide));

@@ -20,11 +20,20 @@ struct ReleasedPart {
 };
 
 /// A rank's tensor holds its share of dim `dim`, cut among the ranks of an axis. Each of the dim's `parts` equal
-/// runs (gate and up) is cut by itself.
+/// runs (gate and up) is cut by itself; or each of `runs`, so many of the whole.
 struct Cut {
   int dim = 0;
   ir::Axis axis = ir::Axis::tp;
   int parts = 1;
+  std::vector<int64_t> runs = {};
+};
+
+/// The rows of a head in a tensor that makes queries or keys, and how they follow a factor of its logits
+/// (train.qk_clip): the first rows by one power of it, the rest by another.
+struct HeadRows {
+  int64_t rows = 0;  // of a head; 0: the tensor does not follow
+  int64_t first = 0;
+  double first_power = 0, rest_power = 0;
 };
 
 struct Parameter {
@@ -63,6 +72,7 @@ struct Parameter {
   std::string within, across;
   bool on_several_stages = false;  // other pipeline ranks hold copies, too
   std::vector<ReleasedPart> released;
+  HeadRows heads;
 };
 
 /// True if it is a matrix, or one an expert; biases are not, be they one an expert or one of all, nor convolutions.

@@ -24,11 +24,17 @@ std::vector<Extent> extents_of(const Parameter& p, const std::vector<int64_t>& l
     std::vector<Extent>& extents = along[cut.dim];
     HEDDLE_CHECK(extents.size() == 1 && local_dims[cut.dim] % cut.parts == 0,
                  "'{}' is cut twice, or not into whole parts", p.name);
-    const int64_t part = local_dims[cut.dim] / cut.parts;
+    const int64_t ranks = place.of(cut.axis);
+    const std::vector<int64_t> equal(static_cast<size_t>(cut.parts), local_dims[cut.dim] / cut.parts * ranks);
     extents.clear();
-    for (int64_t i = 0; i < cut.parts; ++i) {
-      extents.push_back({i * part, (i * place.of(cut.axis) + place.at(cut.axis)) * part, part});
+    Extent next;
+    for (const int64_t run : cut.runs.empty() ? equal : cut.runs) {
+      next.count = run / ranks;
+      extents.push_back({next.local, next.whole + place.at(cut.axis) * next.count, next.count});
+      next.local += next.count;
+      next.whole += run;
     }
+    HEDDLE_CHECK(next.local == local_dims[cut.dim], "'{}' is not cut into whole runs", p.name);
   }
   std::vector<Extent> joined{{0, 0, 1}};
   for (size_t d = 0; d < rank; ++d) {

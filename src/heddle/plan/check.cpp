@@ -55,8 +55,9 @@ class Refusals {
 // Sizes that a mesh cuts must divide.
 void check_sizes(const model::ModelConfig& config, const Plan& plan, Refusals& no) {
   const Degrees& mesh = plan.mesh;
-  std::vector<Size> heads{{"model.num_attention_heads", config.num_attention_heads}};
-  if (!config.is_latent()) {
+  std::vector<Size> heads;
+  if (config.attends()) heads.push_back({"model.num_attention_heads", config.num_attention_heads});
+  if (config.attends() && !config.is_latent()) {
     heads.push_back({"model.num_key_value_heads", config.num_key_value_heads});
     if (config.window_attention_heads > 0)
       heads.push_back({"model.window_attention_heads", config.window_attention_heads});
@@ -65,7 +66,7 @@ void check_sizes(const model::ModelConfig& config, const Plan& plan, Refusals& n
   }
   if (config.recurs()) heads.push_back({"model.linear_num_key_heads", config.linear_num_key_heads});
   std::vector<Size> of_tp = heads;
-  if (!config.is_moe(0)) of_tp.push_back({"model.intermediate_size", config.intermediate_size});
+  if (config.has_dense_layers()) of_tp.push_back({"model.intermediate_size", config.intermediate_size});
   if (config.has_experts()) {
     of_tp.push_back({config.shared_intermediate_size > 0 ? "model.shared_intermediate_size"
                                                          : "model.n_shared_experts × moe_intermediate_size",
@@ -155,6 +156,23 @@ void check_selection(const model::ModelConfig& config, const Plan& plan, Refusal
   }
 }
 
+// Logits follow the weights of queries and keys where nothing norms or caps them in between.
+void check_qk_clip(const model::ModelConfig& config, const Plan& plan, Refusals& no) {
+  if (plan.update.qk_clip <= 0) return;
+  const auto refuse = [&](const std::string& what, const char* why) {
+    no.add("train.qk_clip", "train.qk_clip = {} with {}: {}; train.qk_clip = 0 goes with it", plan.update.qk_clip,
+           what, why);
+  };
+  if (!config.is_latent() && config.qk_norm)
+    refuse("model.qk_norm = true", "queries and keys are normed behind their weights, whose size no logit follows");
+  if (config.attention_logit_cap > 0)
+    refuse(fmt::format("model.attention_logit_cap = {}", config.attention_logit_cap),
+           "the cap bounds each logit already");
+  if (config.trains_indexers_alone())
+    refuse(fmt::format("model.index_stage = \"{}\"", word_of(config.index_stage)), "the heads' weights stay");
+  if (plan.lora.rank > 0) refuse(fmt::format("lora.rank = {}", plan.lora.rank), "adapters freeze the heads' weights");
+}
+
 // A state goes along whole sequences.
 void check_recurrence(const model::ModelConfig& config, const Plan& plan, Refusals& no) {
   if (!config.recurs() || plan.mesh.cp == 1 || plan.parallel.context == model::Context::ulysses) return;
@@ -185,6 +203,7 @@ std::vector<Refusal> refusals_before_schedule(const model::ModelConfig& config, 
   Refusals no;
   check_model(config, plan, no);
   check_selection(config, plan, no);
+  check_qk_clip(config, plan, no);
   check_recurrence(config, plan, no);
   for (Refusal& refusal : refusals_of(plan)) no.all.push_back(std::move(refusal));
   if (plan.cached_sequences > 0 && plan.ranks() > 1)

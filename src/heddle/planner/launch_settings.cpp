@@ -117,7 +117,7 @@ model::ModelConfig trained_model(const model::Shape& s, int64_t sequence) {
   const model::ModelConfig usual;
   c.intermediate_size = s.intermediate_size > 0 ? s.intermediate_size : s.hidden_size;
   if (!c.learns_positions()) c.max_position_embeddings = sequence;
-  c.first_k_dense_replace = s.dense_blocks();
+  c.first_k_dense_replace = s.is_hybrid() ? 0 : s.dense_blocks();
   if (!s.has_experts()) {
     c.n_routed_experts = usual.n_routed_experts, c.num_experts_per_tok = usual.num_experts_per_tok;
     c.n_shared_experts = usual.n_shared_experts, c.moe_intermediate_size = usual.moe_intermediate_size;
@@ -144,9 +144,6 @@ std::vector<std::string> unsayable(const Launch& launch) {
   const auto when = [&](bool wrong, const std::string& why) {
     if (wrong) no.push_back(why);
   };
-  when(s.is_hybrid(), "Heddle trains no hybrid models");
-  when(s.n_routed_experts > 0 && s.foreign.plain_experts, "Heddle's experts are gated");
-  when(s.foreign.squared_relu, "Heddle has no squared ReLU");
   when(s.foreign.alibi, "Heddle has no ALiBi positions");
   when(s.foreign.embedding_norm, "Heddle has no norm after the embedding");
   when(s.n_routed_experts > 0 && s.experts_bias && s.shared_width() > 0, "Heddle's shared experts have no biases");

@@ -260,7 +260,7 @@ BlockWork Pricing::moe() const {
   const double sent =
       j_.exchange.capacity_factor > 0 ? own * k * fullest : own * k;  // rows of this rank, or places for them
   const double received = own * k * fullest * l_.etp;                 // rows here
-  const double up = !m.foreign.plain_experts ? 2 : 1;
+  const double up = m.has_gated_mlp() ? 2 : 1;
   const double groups = local + evened.replicas;
   linear(w, received / groups, up * fe, width, groups);
   linear(w, received / groups, width, fe, groups);
@@ -325,9 +325,8 @@ BlockWork Pricing::moe() const {
 
 BlockWork Pricing::mamba() const {
   BlockWork w;
-  const double t = l_.tp, inner = d(s_.foreign.mamba.heads * s_.foreign.mamba.head_dim),
-               bc = 2 * d(s_.foreign.mamba.groups * s_.foreign.mamba.state);
-  linear(w, tokens_, (2 * inner + bc + d(s_.foreign.mamba.heads)) / t, h_);
+  const double t = l_.tp, inner = d(s_.linear_values_width()), bc = 2 * d(s_.linear_keys_width());
+  linear(w, tokens_, (2 * inner + bc + d(s_.linear_num_value_heads)) / t, h_);
   linear(w, tokens_, h_, inner / t);
   scan(w, flops_.mamba_scan, 8 * inner + 6 * bc);
   return w;

@@ -148,7 +148,6 @@ Launch normalized(Launch launch) {
   if (l.pp == 1 || j.pipeline->chunks() > 0) j.chunks = 1;
   if (j.pipeline->pairs() || l.pp == 1 || std::max(j.chunks, j.pipeline->chunks()) == 1)
     s.overlap_pp = usual.overlap_pp;
-  if (shape.has_gated_mlp()) shape.foreign.squared_relu = false;
   if (!shape.has_experts()) {
     shape.drop_experts();
     j.exchange = Job().exchange;

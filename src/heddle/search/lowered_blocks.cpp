@@ -20,6 +20,15 @@ double d(int64_t n) { return static_cast<double>(n); }
 
 // The model cut to a layer of each kind that it has, the dense one first.
 model::ModelConfig one_of_each(model::ModelConfig c) {
+  if (c.is_hybrid()) {
+    std::string kinds = c.hybrid_override_pattern;
+    std::sort(kinds.begin(), kinds.end());
+    kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
+    c.num_hidden_layers = std::ssize(kinds);
+    c.hybrid_override_pattern = std::move(kinds);
+    c.num_nextn_predict_layers = 0;
+    return c;
+  }
   const bool dense = c.first_k_dense_replace > 0, experts = c.has_experts();
   c.first_k_dense_replace = dense ? 1 : 0;
   c.num_hidden_layers = (dense ? 1 : 0) + (experts ? 1 : 0);
@@ -49,6 +58,18 @@ plan::Plan plan_of(plan::Plan plan, const Job& j) {
   plan.memory.recompute =
       passes::recompute_groups(fmt::format("{}", fmt::join(recompute_words_of(j.recompute, 0, 0, 1), ",")));
   return plan;
+}
+
+// The part of prices, or of bytes that are kept, that a layer belongs to; a layer of two blocks to that of its last.
+template <class Blocks>
+auto& part_of(Blocks& of, const model::ModelConfig& model, int layer) {
+  switch (static_cast<model::Block>(model.blocks_of(layer).back())) {
+    case model::Block::attention: return of.attention;
+    case model::Block::recurrence: return of.mamba;
+    case model::Block::mlp: return of.dense;
+    case model::Block::experts: break;
+  }
+  return of.moe;
 }
 
 enum class Cause { products, attention, traffic, tensor, exchange, context };
@@ -239,11 +260,11 @@ Prices LoweredBlocks::priced(const Job& j, const Behaviour& b) const {
   if (!j.recompute.has(GroupName::layer) || j.recompute.every == 1) return of;
   // Some layers compute everything again, the others nothing.
   const double part = j.recompute.every;
-  of.dense = mixed(none.dense, of.dense, part);
-  of.moe = mixed(none.moe, of.moe, part);
+  for (const auto block : {&Prices::attention, &Prices::dense, &Prices::moe, &Prices::mamba})
+    of.*block = mixed(none.*block, of.*block, part);
   SavedBytes& kept = of.saved->kept;
-  kept.dense += (whole.dense - kept.dense) * (1 - part);
-  kept.moe += (whole.moe - kept.moe) * (1 - part);
+  for (const auto block : {&SavedBytes::attention, &SavedBytes::dense, &SavedBytes::moe, &SavedBytes::mamba})
+    kept.*block += (whole.*block - kept.*block) * (1 - part);
   return of;
 }
 
@@ -259,7 +280,7 @@ Prices LoweredBlocks::priced_alike(const Job& given, const Behaviour& b) const {
   Prices of;
   of.kept_imbalance = evened_rows(j, b, j.memory_imbalance > 0 ? j.memory_imbalance : j.imbalance).imbalance;
   const auto block_of = [&](int layer) -> BlockWork& {
-    return layer < 0 ? of.head : model_.is_moe(layer) ? of.moe : of.dense;
+    return layer < 0 ? of.head : part_of(of, model_, layer);
   };
   for (const ir::Op& op : listing.ops) {
     // Slots are seldom full, and copies have a channel of their own: their way is the closed form's.
@@ -285,7 +306,7 @@ Prices LoweredBlocks::priced_alike(const Job& given, const Behaviour& b) const {
   of.saved.emplace();
   for (const auto& [layer, bytes] : kept_of(listing, worst)) {
     if (layer < 0) continue;  // the head's backward follows its forward at once
-    (model_.is_moe(layer) ? of.saved->kept.moe : of.saved->kept.dense) += bytes / tokens;
+    part_of(of.saved->kept, model_, layer) += bytes / tokens;
   }
   return of;
 }

@@ -53,7 +53,7 @@ SavedBytes saved_bytes(const model::Shape& s, const Saving& v, double sequence) 
   if (s.n_routed_experts > 0) {
     const double k = d(s.num_experts_per_tok), fe = d(s.moe_intermediate_size), fs = d(s.shared_width());
     const double width = s.moe_latent_size > 0 ? d(s.moe_latent_size) : h;
-    const double up = (!s.foreign.plain_experts ? 4 : 2) * (v.narrow_gates && v.narrow_inputs ? 0.5 : 1);
+    const double up = (s.has_gated_mlp() ? 4 : 2) * (v.narrow_gates && v.narrow_inputs ? 0.5 : 1);
     // A rank keeps the rows it received: those of its own tokens on average, gathered over its expert tensor ranks.
     const double received = v.imbalance * v.etp / rows;
     b.moe = norm + 9 * d(s.n_routed_experts) / rows;
@@ -67,12 +67,12 @@ SavedBytes saved_bytes(const model::Shape& s, const Saving& v, double sequence) 
     }
   }
 
-  if (s.foreign.mamba.heads > 0) {
-    const double inner = d(s.foreign.mamba.heads * s.foreign.mamba.head_dim),
-                 bc = 2 * d(s.foreign.mamba.groups * s.foreign.mamba.state);
+  if (s.mamba_blocks() > 0) {
+    const double inner = d(s.linear_values_width()), bc = 2 * d(s.linear_keys_width());
     // z, x, B, C, dt before and after the convolution, the states of each chunk, the gated output.
-    b.mamba = norm + (2 * (3 * inner + 2 * bc + d(s.foreign.mamba.heads)) +
-                      4 * inner * d(s.foreign.mamba.state) / d(s.foreign.mamba.chunk) + linear_in * inner) /
+    constexpr double kChunk = 128;
+    b.mamba = norm + (2 * (3 * inner + 2 * bc + d(s.linear_num_value_heads)) +
+                      4 * inner * d(s.linear_key_head_dim) / kChunk + linear_in * inner) /
                          t;
   }
 

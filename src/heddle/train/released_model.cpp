@@ -80,7 +80,7 @@ std::vector<ParameterTensor> master_tensors(const std::vector<StateTensor>& stat
 
 config::ReleasedPlace placed(config::ReleasedPlace place, const ReleasedSlice& slice) {
   if (slice.whole.empty()) return place;
-  place.first = slice.first_row * slice.columns();
+  place.first = slice.first_row * (slice.shape.size() > 1 ? slice.columns() : 1);  // a number of a vector is a row
   const int64_t elements =
       std::accumulate(slice.whole.begin(), slice.whole.end(), int64_t{1}, std::multiplies<int64_t>());
   place.is_whole = elements == slice.count;

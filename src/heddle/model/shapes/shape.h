@@ -2,8 +2,8 @@
 // follows from its sizes in closed form: parameters, FLOPs of a token.
 //
 // A model is counted in blocks, each with its norm: attention, dense feed-forward, mixture of experts, Mamba-2. The
-// usual transformer has `num_hidden_layers` attention blocks and as many feed-forward blocks; a hybrid says its
-// counts.
+// usual transformer has `num_hidden_layers` attention blocks and as many feed-forward blocks; a hybrid has one block a
+// layer, by its pattern.
 //
 // FLOPs follow the vendors' convention for "model FLOPs": 2 a multiply-add, backward twice the forward, causal
 // attention at half of the square, head and multi-token prediction counted, embedding look-ups, norms and
@@ -17,33 +17,11 @@
 
 namespace heddle::model {
 
-/// Mamba-2 mixer (arXiv 2405.21060); heads 0: the model has none.
-struct Mamba {
-  int64_t heads = 0;
-  int64_t head_dim = 0;
-  int64_t state = 0;
-  int64_t groups = 0;
-  int64_t conv = 4;
-  int64_t chunk = 128;  // positions of a chunk of the scan
-  bool operator==(const Mamba&) const = default;
-};
-
-/// Numbers of blocks of a hybrid, of each kind; all 0: the usual transformer.
-struct Hybrid {
-  int64_t attention = 0, moe = 0, mamba = 0, dense = 0;
-  int64_t blocks() const { return attention + moe + mamba + dense; }
-  bool operator==(const Hybrid&) const = default;
-};
-
 /// Parts of published models that no key of ModelConfig states. Heddle predicts such models and does not train
 /// them.
 struct Foreign {
-  bool squared_relu = false;    // instead of GELU, where the activation has no gate
   bool alibi = false;           // positions as a bias on the scores
   bool embedding_norm = false;  // a norm after the embedding
-  bool plain_experts = false;   // experts of two matrices, without a gate
-  Mamba mamba;
-  Hybrid hybrid;
   bool operator==(const Foreign&) const = default;
 };
 
@@ -55,7 +33,6 @@ struct Shape : ModelConfig {
   Shape();
 
   bool has_experts() const { return n_routed_experts > 0; }
-  bool is_hybrid() const { return foreign.hybrid.blocks() > 0; }
   bool has_norm_bias() const { return norm == Norm::layer; }
   bool has_qkv_bias() const { return attention_bias != AttentionBias::none; }
   bool has_output_bias() const { return attention_bias == AttentionBias::all; }
@@ -67,7 +44,7 @@ struct Shape : ModelConfig {
   double windowed() const;
   /// Part of the layers that have an indexer.
   double indexed() const;
-  /// Part of the layers that have a recurrence in the place of attention.
+  /// Part of the layers that have a recurrence in the place of attention; 0 of a hybrid.
   double recurrent() const;
 
   /// Sets the width of all shared experts. The width of one expert must be set before.
@@ -80,10 +57,13 @@ struct Shape : ModelConfig {
   int64_t attention_blocks() const;
   int64_t dense_blocks() const;
   int64_t moe_blocks() const;
-  int64_t mamba_blocks() const { return foreign.hybrid.mamba; }
+  int64_t mamba_blocks() const { return count_of(Block::recurrence); }
   int64_t q_width() const;  // of all heads' queries
   int64_t v_width() const;  // of all heads' outputs
   bool operator==(const Shape&) const = default;
+
+ private:
+  int64_t count_of(Block block) const;  // in the pattern
 };
 
 /// A model that Heddle trains. Keys that it does not use are those of Shape().

@@ -74,8 +74,7 @@ Shape mpt(const char* name, int64_t hidden, int64_t layers, int64_t heads) {
 // NVIDIA's Nemotron: squared ReLU, LayerNorm with a bias, no other biases.
 Shape nemotron(const char* name, int64_t hidden, int64_t layers, int64_t heads, int64_t kv_heads, int64_t ffn) {
   Shape s = llama(name, hidden, layers, heads, kv_heads, ffn, 256000);
-  s.activation = Activation::gelu;
-  s.foreign.squared_relu = true;
+  s.activation = Activation::relu2;
   s.norm = Norm::layer;
   return s;
 }
@@ -133,23 +132,44 @@ Shape gpt_oss(const char* name, int64_t layers, int64_t experts) {
   return s;
 }
 
-// Nemotron 3 (arXiv 2512.20848): Mamba-2, experts of two matrices, a little attention.
-Shape nemotron3(const char* name, int64_t hidden, int64_t mamba_heads, int64_t mamba, int64_t moe,
-                int64_t attention) {
-  Shape s = llama(name, hidden, mamba + moe + attention, 32, 2, 0, 131072);
+// Nemotron-H (arXiv 2504.03624) and Nemotron 3 (arXiv 2512.20848): layers of one block, most of them with Mamba-2 and
+// with MLPs or experts of two matrices, a few with attention.
+Shape nemotron_h(const char* name, int64_t hidden, int64_t mamba_heads, std::string_view pattern) {
+  Shape s = llama(name, hidden, std::ssize(pattern), 32, 2, 0, 131072);
+  s.hybrid_override_pattern = pattern;
   s.head_dim = 128;
-  s.activation = Activation::gelu;
-  s.foreign.plain_experts = true;
+  s.activation = Activation::relu2;
+  s.positions = Positions::none;
   s.sigmoid_scores = s.topk_bias = true;
-  s.foreign.mamba = {mamba_heads, 64, 128, 8, 4, 128};
-  s.foreign.hybrid = {.attention = attention, .moe = moe, .mamba = mamba};
+  s.recurrence = Recurrence::mamba2;
+  s.linear_num_key_heads = 8, s.linear_key_head_dim = 128;
+  s.linear_num_value_heads = mamba_heads, s.linear_value_head_dim = 64;
+  return s;
+}
+
+Shape nemotron3_nano() {
+  Shape s = with_experts(nemotron_h("Nemotron-3-Nano", 2688, 64, "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"),
+                         128, 6, 1856, 3712);
+  s.routed_scaling_factor = 2.5;
   return s;
 }
 
 Shape nemotron3_super() {
-  Shape s = with_experts(nemotron3("Nemotron-3-Super", 4096, 128, 40, 40, 8), 512, 22, 2688, 5376);
+  Shape s = with_experts(nemotron_h("Nemotron-3-Super", 4096, 128,
+                                    "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*"
+                                    "EMEMEMEME"),
+                         512, 22, 2688, 5376);
   s.moe_latent_size = 1024;
   s.num_nextn_predict_layers = 1;
+  s.routed_scaling_factor = 5;
+  return s;
+}
+
+Shape nemotron_nano_9b() {
+  Shape s = nemotron_h("Nemotron-Nano-9B-v2", 4480, 128, "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-");
+  s.intermediate_size = 15680;
+  s.num_attention_heads = 40, s.num_key_value_heads = 8;
+  s.linear_value_head_dim = 80;
   return s;
 }
 
@@ -325,8 +345,9 @@ std::vector<Shape> make_presets() {
       nemotron("Nemotron-4-22B", 6144, 40, 48, 48, 24576),   // NeMo recipe nemotron4_22b
       nemotron("Nemotron-3-8B", 4096, 32, 32, 32, 16384),    // NeMo recipe nemotron3_8b
       nemotron("Nemotron-4-340B", 18432, 96, 96, 8, 73728),  // arXiv 2406.11704
-      with_experts(nemotron3("Nemotron-3-Nano", 2688, 64, 23, 23, 6), 128, 6, 1856, 3712),
+      nemotron3_nano(),
       nemotron3_super(),
+      nemotron_nano_9b(),
       with_head_dim(llama("Mistral-7B", 4096, 32, 32, 8, 14336, 32000), 128),
       tied(llama("Llama-3.2-1B", 2048, 16, 32, 8, 8192, 128256)),
       tied(llama("Llama-3.2-3B", 3072, 28, 24, 8, 8192, 128256)),
@@ -381,6 +402,8 @@ const std::vector<std::pair<const char*, const char*>>& aliases() {
       {"nemotron340b", "nemotron4340b"},
       {"nemotron15b", "nemotron415b"},
       {"nemotron8b", "nemotron38b"},
+      {"nemotron3nano30ba3b", "nemotron3nano"},
+      {"nemotron3super120ba12b", "nemotron3super"},
       {"moonlight16b", "moonlight16ba3b"},
       {"kimik2instruct", "kimik2"},
       {"bloom", "bloom176b"},

@@ -7,6 +7,7 @@
 #include "heddle/model/text/kimi_delta.h"
 #include "heddle/model/text/latent_attention.h"
 #include "heddle/model/text/lightning.h"
+#include "heddle/model/text/mamba2.h"
 
 namespace heddle::model {
 
@@ -39,6 +40,7 @@ ValueId mixed_tokens(Writer& w, int64_t index, ValueId n_TH, const std::string& 
     case Recurrence::gated_delta: return gated_delta(w, n_TH, prefix + "linear_attn.");
     case Recurrence::kimi_delta: return kimi_delta(w, n_TH, attention);
     case Recurrence::lightning: return lightning(w, n_TH, attention);
+    case Recurrence::mamba2: return mamba2(w, n_TH, prefix + "linear_attn.");
     case Recurrence::none: break;
   }
   return c.is_latent() ? latent_attention(w, n_TH, attention) : grouped_attention(w, n_TH, attention);
@@ -55,27 +57,37 @@ std::string layer_prefix(const ModelConfig& config, int64_t index) {
 ValueId decoder_layer(Writer& w, int64_t index, ValueId x_TH) {
   const ModelConfig& c = w.config();
   w.begin_layer(index);
-  const std::string prefix = layer_prefix(c, index);
+  const std::string prefix = layer_prefix(c, index), blocks = c.blocks_of(index);
   const ReplicasAhead copies = c.is_moe(index) ? replicas_ahead(w, prefix + "mlp.") : ReplicasAhead();
   const LayerNorms norms = norms_of(c.norm_places);
   const auto normed = [&](ValueId x, const char* name, const char* out) {
     return name == nullptr ? x : w.norm(x, prefix + name + ".weight", out);
   };
-  const ValueId n_TH = normed(x_TH, norms.before_attention, "n");
-  const bool recurs = c.is_recurrent(index), goes_on_normed = c.norm_places == NormPlaces::stream;
-  const double alpha = recurs ? c.linear_attn_alpha_factor : c.full_attn_alpha_factor;
-  const double beta = recurs ? c.linear_attn_beta_factor : c.full_attn_beta_factor;
-  ValueId a_TH = normed(mixed_tokens(w, index, n_TH, prefix), norms.after_attention, "a_normed");
-  a_TH = w.scaled(w.dropout(a_TH, Writer::Site::attention, "a_kept"), beta * c.residual_multiplier, "a_scaled");
-  const ValueId stream_TH = w.scaled(goes_on_normed ? n_TH : x_TH, alpha, "x_scaled");
-  const ValueId x2_TH = w.op("add", {stream_TH, a_TH}, {"x_mid"})[0];
-  const ValueId n2_TH = normed(x2_TH, norms.before_mlp, "n_mid");
-  ValueId y_TH = c.is_moe(index) ? experts(w, n2_TH, prefix + "mlp.", copies)
-                                 : feed_forward(w, n2_TH, prefix + "mlp.", c.intermediate_size, "y", OpPart::mlp);
-  y_TH = normed(y_TH, norms.after_mlp, "y_normed");
-  y_TH = w.scaled(w.dropout(y_TH, Writer::Site::mlp, "y_kept"), c.mlp_beta_factor * c.residual_multiplier, "y_scaled");
-  const ValueId stream2_TH = w.scaled(goes_on_normed ? n2_TH : x2_TH, c.mlp_alpha_factor, "x_mid_scaled");
-  return w.op("add", {stream2_TH, y_TH}, {"x"})[0];
+  const bool goes_on_normed = c.norm_places == NormPlaces::stream;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const char* sum = i + 1 < blocks.size() ? "x_mid" : "x";
+    if (const auto block = static_cast<Block>(blocks[i]); block == Block::attention || block == Block::recurrence) {
+      const bool recurs = block == Block::recurrence;
+      const double alpha = recurs ? c.linear_attn_alpha_factor : c.full_attn_alpha_factor;
+      const double beta = recurs ? c.linear_attn_beta_factor : c.full_attn_beta_factor;
+      const ValueId n_TH = normed(x_TH, norms.before_attention, "n");
+      ValueId a_TH = normed(mixed_tokens(w, index, n_TH, prefix), norms.after_attention, "a_normed");
+      a_TH =
+          w.scaled(w.dropout(a_TH, Writer::Site::attention, "a_kept"), beta * c.residual_multiplier, "a_scaled");
+      x_TH = w.op("add", {w.scaled(goes_on_normed ? n_TH : x_TH, alpha, "x_scaled"), a_TH}, {sum})[0];
+    } else {
+      const ValueId n_TH = normed(x_TH, norms.before_mlp, "n_mid");
+      ValueId y_TH = block == Block::experts
+                         ? experts(w, n_TH, prefix + "mlp.", copies)
+                         : feed_forward(w, n_TH, prefix + "mlp.", c.intermediate_size, "y", OpPart::mlp);
+      y_TH = normed(y_TH, norms.after_mlp, "y_normed");
+      y_TH = w.scaled(w.dropout(y_TH, Writer::Site::mlp, "y_kept"), c.mlp_beta_factor * c.residual_multiplier,
+                      "y_scaled");
+      const ValueId stream_TH = w.scaled(goes_on_normed ? n_TH : x_TH, c.mlp_alpha_factor, "x_mid_scaled");
+      x_TH = w.op("add", {stream_TH, y_TH}, {sum})[0];
+    }
+  }
+  return x_TH;
 }
 
 }  // namespace heddle::model

@@ -12,18 +12,18 @@ ValueId gelu(Writer& w, ValueId x, bool tanh, const std::string& name) {
   return w.op("gelu", {x}, {name}, std::move(attributes))[0];
 }
 
-ValueId with_gelu(Writer& w, ValueId x_TH, const std::string& prefix, int64_t width, const std::string& name) {
-  constexpr auto kMlp = Parameter::Part::mlp;
-  const ValueId u =
-      w.column_linear(w.gather(x_TH, name + "_in"), kMlp, prefix, "up_proj", width, w.config().mlp_bias);
-  const ValueId a = gelu(w, u, w.config().activation == Activation::gelu_tanh, name + "_a");
-  return w.row_linear(a, kMlp, prefix, "down_proj", width, name, w.config().mlp_bias);
+ValueId ungated(Writer& w, ValueId x_TH, const std::string& prefix, int64_t width, const std::string& name,
+                Parameter::Part of, bool bias) {
+  const ValueId u = w.column_linear(w.gather(x_TH, name + "_in"), of, prefix, "up_proj", width, bias);
+  return w.row_linear(activation(w, u, 0, name + "_a"), of, prefix, "down_proj", width, name, bias);
 }
 
 }  // namespace
 
-ValueId gated_activation(Writer& w, ValueId u, double limit, const std::string& name) {
+ValueId activation(Writer& w, ValueId u, double limit, const std::string& name) {
   const ModelConfig& c = w.config();
+  if (c.activation == Activation::relu2) return w.op("squared_relu", {u}, {name})[0];
+  if (!c.has_gated_mlp()) return gelu(w, u, c.activation == Activation::gelu_tanh, name);
   if (c.swiglu_limit > 0)
     return w.op("clamped_swiglu", {u}, {name}, {{"alpha", c.swiglu_alpha}, {"limit", c.swiglu_limit}})[0];
   const int64_t width = w.columns(u) / 2;
@@ -42,19 +42,20 @@ ValueId gated_activation(Writer& w, ValueId u, double limit, const std::string& 
 ValueId feed_forward(Writer& w, ValueId x_TH, const std::string& prefix, int64_t width, const std::string& name,
                      OpPart part) {
   const Writer::Part while_here(w, part);
-  if (part == OpPart::mlp && !w.config().has_gated_mlp()) return with_gelu(w, x_TH, prefix, width, name);
   const Parameter::Part of = part == OpPart::shared ? Parameter::Part::shared_experts : Parameter::Part::mlp;
+  const bool bias = part == OpPart::mlp && w.config().mlp_bias;
+  if (!w.config().has_gated_mlp()) return ungated(w, x_TH, prefix, width, name, of, bias);
   const ValueId w_gate_up = w.matrix(
       of, prefix + "gate_up_proj.weight", 2 * width, w.config().hidden_size,
       {{prefix + "gate_proj.weight", 0, width}, {prefix + "up_proj.weight", width, width}}, {{0, ir::Axis::tp, 2}});
-  const bool bias = part == OpPart::mlp && w.config().mlp_bias;
   ValueId u = w.op("linear", {w.gather(x_TH, name + "_in"), w_gate_up}, {name + (bias ? "_u_product" : "_u")})[0];
   if (bias) {
     u = w.add_bias(u, of, prefix + "gate_up_proj.bias", 2 * width, name + "_u",
                    {{prefix + "gate_proj.bias", 0, width}, {prefix + "up_proj.bias", width, width}},
                    {{0, ir::Axis::tp, 2}});
   }
-  return w.row_linear(gated_activation(w, u, w.config().mlp_limit_of(w.layer()), name + "_a"), of, prefix, "down_proj", width, name, bias);
+  const ValueId a = activation(w, u, w.config().mlp_limit_of(w.layer()), name + "_a");
+  return w.row_linear(a, of, prefix, "down_proj", width, name, bias);
 }
 
 }  // namespace heddle::model

@@ -11,7 +11,6 @@ using ir::ValueId;
 namespace {
 
 constexpr auto kAttention = Parameter::Part::attention;
-constexpr double kMostStep = 0.1;  // of softplus(dt_bias) at the start, as in Mamba's code
 
 ValueId convolution(Writer& w, const std::string& prefix, const std::string& letter) {
   const ModelConfig& c = w.config();
@@ -41,7 +40,7 @@ ValueId kimi_delta(Writer& w, ValueId n_TH, const std::string& prefix) {
   std::vector<ValueId> in;
   for (const char* letter : {"q", "k", "v"}) {
     const ValueId x = w.column_linear(n_UH, kAttention, prefix, fmt::format("{}_proj", letter), width);
-    in.push_back(convolved(w, whole_sequences(w, x, letter), convolution(w, prefix, letter), letter));
+    in.push_back(convolved(w, whole_sequences(w, x, letter), convolution(w, prefix, letter), ir::none, letter));
   }
   const std::string a_log_name = prefix + "A_log";
   const ValueId a_log = vector_of_heads(w,

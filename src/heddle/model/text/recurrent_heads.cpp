@@ -18,17 +18,36 @@ ValueId whole_sequences(Writer& w, ValueId x, const std::string& name) {
   return w.cp() > 1 ? heads_to_sequence(w, x, name + "_heads") : x;
 }
 
-ValueId convolved(Writer& w, ValueId x, ValueId weight, const std::string& name) {
+ValueId convolved(Writer& w, ValueId x, const ConvolutionRows& rows, const std::string& prefix, bool has_bias) {
+  const int64_t kernel = w.config().linear_conv_kernel_dim;
+  const auto part = [&](const char* what, Parameter::Part of, double deviation, std::vector<int64_t> released,
+                        std::vector<int64_t> shape) {
+    return w.parameter({.name = fmt::format("{}conv_{}.{}", prefix, rows.name, what),
+                        .part = of,
+                        .start = deviation > 0 ? Parameter::Start::normal : Parameter::Start::zeros,
+                        .deviation = deviation,
+                        .cuts = {{0, ir::Axis::tp}},
+                        .released = {{prefix + "conv1d." + what, 0, rows.width, rows.first, std::move(released)}}},
+                       w.wide(), std::move(shape));
+  };
+  const ValueId weight = part("weight", Parameter::Part::convolution, w.config().initializer_range,
+                              {rows.all, 1, kernel}, {rows.width, kernel});
+  const ValueId bias = has_bias ? part("bias", Parameter::Part::attention, 0, {rows.all}, {rows.width}) : ir::none;
+  return convolved(w, x, weight, bias, rows.name);
+}
+
+ValueId convolved(Writer& w, ValueId x, ValueId weight, ValueId bias, const std::string& name) {
   const std::string out = name + "_convolved";
   ir::Attributes attributes{{"sequence", w.spec().sequence_length}, {"silu", int64_t{1}}};
   if (w.caches()) {
     const int64_t kept = (w.config().linear_conv_kernel_dim - 1) * w.columns(x);
     const ValueId tails = w.cache_of_sequences("conv_" + name, kept, w.spec().dtype);
-    return w.op("cached_conv", {x, weight, ir::none, w.places()}, {out}, attributes, "", {tails})[0];
+    return w.op("cached_conv", {x, weight, bias, w.places()}, {out}, attributes, "", {tails})[0];
   }
   if (w.cp() > 1) attributes.set("parts", w.cp());
   std::vector<ValueId> in{x, weight};
-  if (w.starts() != ir::none) in.insert(in.end(), {ir::none, w.starts()});
+  if (bias != ir::none || w.starts() != ir::none) in.push_back(bias);
+  if (w.starts() != ir::none) in.push_back(w.starts());
   return w.op("causal_conv", in, {out}, attributes)[0];
 }
 
@@ -39,6 +58,7 @@ ValueId recurred(Writer& w, std::vector<ValueId> in, const RecurrentHeads& sizes
       .set("head_dim", sizes.key_dim)
       .set("value_dim", sizes.value_dim)
       .set("sequence", w.spec().sequence_length);
+  if (w.cp() > 1 && in.size() == kBehindSkip) rule.set("parts", w.cp());
   const auto with = [&](ValueId last) {
     in.resize(kBehindSkip, ir::none);
     in.push_back(last);

@@ -22,12 +22,20 @@ struct RecurrentHeads {
 /// Rows of whole sequences with this rank's part of the heads; x itself without cp.
 ir::ValueId whole_sequences(Writer& writer, ir::ValueId x, const std::string& name);
 
-/// silu of the causal convolution of each channel of x, rows of whole sequences; `weight` is [channels, kernel] of this
-/// rank of tp. `name` is what the rows are: "q".
-ir::ValueId convolved(Writer& writer, ir::ValueId x, ir::ValueId weight, const std::string& name);
+/// Channels of a convolution by what they are, "q", and their place among the rows of the released conv1d.
+struct ConvolutionRows {
+  std::string name;
+  int64_t width = 0, first = 0, all = 0;  // of the whole model
+};
+/// silu of the causal convolution of each channel of x, rows of whole sequences. The weight is that of conv1d in
+/// `prefix`, its rows `conv_NAME`.
+ir::ValueId convolved(Writer& writer, ir::ValueId x, const ConvolutionRows& rows, const std::string& prefix,
+                      bool has_bias = false);
+/// It takes a weight that is at hand, [channels, kernel] of this rank of tp, and a bias or none.
+ir::ValueId convolved(Writer& writer, ir::ValueId x, ir::ValueId weight, ir::ValueId bias, const std::string& name);
 
-/// The outputs of the heads, on the rows that this rank had before whole_sequences. `in` are q, k, v, decay and beta;
-/// the last ones may be left out. `rule` are the attributes of `recur` beside sizes.
+/// The outputs of the heads, on the rows that this rank had before whole_sequences. `in` are q, k, v, decay, beta and
+/// skip; the last ones may be left out. `rule` are the attributes of `recur` beside sizes.
 ir::ValueId recurred(Writer& writer, std::vector<ir::ValueId> in, const RecurrentHeads& sizes, ir::Attributes rule);
 
 /// `recurred` by the delta rule: unit queries and keys, scores over √key_dim, beta through a sigmoid.
@@ -36,7 +44,7 @@ ir::ValueId delta_rule(Writer& writer, std::vector<ir::ValueId> in, const Recurr
 /// A number a value head, or a number a channel of its keys, of the wide type.
 ir::ValueId vector_of_heads(Writer& writer, Parameter parameter, int64_t width);
 
-/// exp(A_log) at the start is drawn evenly up to this, as in Mamba-2's code.
-inline constexpr double kMostDecay = 16;
+/// exp(A_log) at the start is drawn evenly up to this, as in Mamba-2's code; and the largest softplus(dt_bias) there.
+inline constexpr double kMostDecay = 16, kMostStep = 0.1;
 
 }  // namespace heddle::model

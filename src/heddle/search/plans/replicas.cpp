@@ -23,7 +23,7 @@ double width_of(const Job& j) {
 /// Numbers of one expert on a rank.
 double numbers_of(const Job& j) {
   const model::Shape& m = j.shape;
-  return (!m.foreign.plain_experts ? 3 : 2) * width_of(j) * d(m.moe_intermediate_size) / j.mesh.etp;
+  return (m.has_gated_mlp() ? 3 : 2) * width_of(j) * d(m.moe_intermediate_size) / j.mesh.etp;
 }
 double tokens_routed(const Job& j) { return j.microbatch * j.sequence / j.mesh.cp / j.mesh.tp; }
 

@@ -86,7 +86,8 @@ class ReportService final : public Service {
       if (model.is_moe(layer))
         data.expert_layers.push_back(fmt::format("layer {}{}", layer, predicts ? " (predicts further)" : ""));
     }
-    if (const int64_t dense = std::min(model.first_k_dense_replace, model.num_hidden_layers); dense > 0)
+    if (const int64_t dense = std::min(model.first_k_dense_replace, model.num_hidden_layers);
+        dense > 0 && !model.is_hybrid())
       data.expert_note =
           dense == 1 ? "layer 0 has no experts" : fmt::format("layers 0 to {} have no experts", dense - 1);
   }

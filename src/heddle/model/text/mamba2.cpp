@@ -1,0 +1,72 @@
+#include "heddle/model/text/mamba2.h"
+
+#include <optional>
+
+#include "heddle/model/text/recurrent_heads.h"
+
+namespace heddle::model {
+
+using ir::ValueId;
+
+namespace {
+
+constexpr auto kAttention = Parameter::Part::attention;
+
+// A part that passes through the convolution. Its rows in conv1d begin at `first`.
+struct Stream {
+  ValueId x;
+  const char* name;
+  int64_t first, width;  // of the whole model
+};
+
+}  // namespace
+
+ValueId mamba2(Writer& w, ValueId n_TH, const std::string& prefix) {
+  const ModelConfig& c = w.config();
+  const RecurrentHeads sizes = RecurrentHeads::of(w);
+  const int64_t all_heads = c.linear_num_value_heads, keys = c.linear_keys_width(), values = c.linear_values_width();
+  const int64_t convolved_width = values + 2 * keys, all = values + convolved_width + all_heads;
+  const ValueId n_UH = w.gather(n_TH, "n");
+  std::optional<Writer::Part> part(std::in_place, w, OpPart::queries_keys);
+  const ValueId weight = w.matrix(kAttention, prefix + "in_proj.weight", all, c.hidden_size, {},
+                                  {{.dim = 0, .axis = ir::Axis::tp, .runs = {values, values, keys, keys, all_heads}}});
+  const auto behind = [&](ValueId rows, int64_t width, const char* name, const char* rest) {
+    return w.op("split", {rows}, {name, rest}, {{"first", width / w.tp()}});
+  };
+  const auto z_rest = behind(w.op("linear", {n_UH, weight}, {"in_proj"})[0], values, "z", "xbcdt");
+  const auto x_rest = behind(z_rest[1], values, "x_raw", "bcdt");
+  const auto b_rest = behind(x_rest[1], keys, "b_raw", "cdt"), c_dt = behind(b_rest[1], keys, "c_raw", "dt");
+  std::vector<ValueId> in;
+  for (const Stream& each :
+       {Stream{c_dt[0], "c", values + keys, keys}, {b_rest[0], "b", values, keys}, {x_rest[0], "x", 0, values}}) {
+    const ConvolutionRows rows{.name = each.name, .width = each.width, .first = each.first, .all = convolved_width};
+    in.push_back(convolved(w, whole_sequences(w, each.x, each.name), rows, prefix, true));
+  }
+  const auto of_heads = [&](const char* name, Parameter p) {
+    p.name = prefix + name;
+    return vector_of_heads(w, std::move(p), all_heads);
+  };
+  const ValueId a_log = of_heads("A_log", {.start = Parameter::Start::log_uniform, .deviation = kMostDecay});
+  const ValueId dt_bias = of_heads("dt_bias", {.start = Parameter::Start::time_step, .deviation = kMostStep});
+  const ValueId skip = of_heads("D", {.start = Parameter::Start::ones});
+  ir::Attributes bounds{{"step", int64_t{1}}, {"least", c.linear_step_least}};
+  if (c.linear_step_most > 0) bounds.set("most", c.linear_step_most);
+  const auto decay_step = w.op("log_decay", {c_dt[1], a_log, dt_bias}, {"decay", "step"}, std::move(bounds));
+  in.insert(in.end(),
+            {whole_sequences(w, decay_step[0], "decay"), whole_sequences(w, decay_step[1], "step"), skip});
+  part.reset();
+
+  const ValueId o = recurred(w, std::move(in), sizes, {{"delta", int64_t{0}}, {"scale", 1.0}});
+  const ValueId gain = w.parameter({.name = prefix + "norm.weight",
+                                    .part = Parameter::Part::norm,
+                                    .start = Parameter::Start::ones,
+                                    .cuts = {{0, ir::Axis::tp}}},
+                                   w.wide(), {values});
+  const ValueId gated = w.op("gated_norm", {o, z_rest[0], gain}, {"recurred_gated", "recurred_rstd"},
+                             {{"epsilon", c.rms_norm_eps},
+                              {"run", values / c.linear_num_key_heads},
+                              {"gate_first", int64_t{1}}})[0];
+  return w.row_linear(gated, kAttention, prefix, "out_proj", values, "out_proj");
+}
+
+}  // namespace heddle::model
