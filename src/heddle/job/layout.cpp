@@ -45,12 +45,11 @@ planner::JobPlaces places_on(const std::vector<Host>& hosts, int ranks) {
   return places;
 }
 
-// Every cut into stages and every spread of the experts, by the schedule that is configured; and what a search
-// finds.
-std::vector<Set> candidates(const config::RunConfig& config, int ranks, bool exact,
+// Every cut into stages and every spread of the experts, by the schedule that is configured and the asked degrees
+// of tp and cp; and what a search finds. Each goes behind what the user has set.
+std::vector<Set> candidates(const config::RunConfig& config, const plan::Degrees& asked, int ranks, bool exact,
                             const cost::MachineProfile& profile, const planner::JobPlaces& places) {
-  const plan::Degrees& mesh = config.plan.mesh;
-  const int kept = mesh.tp * mesh.cp;
+  const int kept = asked.tp * asked.cp;
   std::vector<Set> all;
   if (ranks % kept == 0) {
     for (const int pp : search::divisors(ranks / kept)) {
@@ -66,7 +65,7 @@ std::vector<Set> candidates(const config::RunConfig& config, int ranks, bool exa
   try {
     for (Set& found : planner::searched_plans(config, fixed, profile, places)) {
       std::erase_if(found, [&](const std::string& s) { return !is_of_layout(key_of(s), exact); });
-      all.push_back(std::move(found));
+      all.push_back(joined({"parallel.chunks=0", "parallel.layout="}, found));
     }
   } catch (const ConfigError&) {  // the configuration as it stands is no plan of so many ranks: the grid has others
   }
@@ -82,18 +81,18 @@ std::optional<Layout> layout_for(const std::string& path, const std::vector<std:
   const plan::Choices asked = config::read_run_config(path, set).plan;
   const bool exact = asked.exact_sums;
   const std::string one_copy = fmt::format("{}=0", kShardRanks);  // of the weights: goes with every number of ranks
-  Set kept = set;
-  std::erase_if(kept, [&](const std::string& s) { return is_of_layout(key_of(s), exact); });
+  Set others = set;
+  std::erase_if(others, [&](const std::string& s) { return is_of_layout(key_of(s), exact); });
   for (int ranks = slots_of(hosts); ranks >= 1; --ranks) {
     const planner::JobPlaces places = places_on(hosts, ranks);
     // The configuration that candidates are made of: one rank of each kind is a plan wherever any is.
     const Set of_ranks{fmt::format("mesh.ranks={}", ranks)};
-    config::RunConfig config = config::read_run_config(path, joined(kept, {one_copy}));
+    config::RunConfig config = config::read_run_config(path, joined(others, {one_copy}));
     config.mesh_ranks = ranks;
     std::optional<Layout> best;
     std::set<Set> seen;
     int considered = 0;
-    std::vector<Set> sets = candidates(config, ranks, exact, profile, places);
+    std::vector<Set> sets = candidates(config, asked.mesh, ranks, exact, profile, places);
     if (asked.parallel.shard_ranks > 0) {
       const std::string asked_copies = fmt::format("{}={}", kShardRanks, asked.parallel.shard_ranks);
       for (size_t i = 0, count = sets.size(); i < count; ++i) {
@@ -104,7 +103,7 @@ std::optional<Layout> layout_for(const std::string& path, const std::vector<std:
     for (const Set& candidate : sets) {
       if (best && now_s() > until_s) break;
       if (!seen.insert(candidate).second) continue;
-      const Set all = joined(kept, joined(of_ranks, candidate));
+      const Set all = joined(set, joined(of_ranks, candidate));  // as the ranks get them
       try {
         const config::RunConfig as = config::read_run_config(path, all);
         if (exact && !config::why_not_exact(as.model, as.degrees(), places.node_of).empty()) continue;
