@@ -46,20 +46,24 @@ planner::JobPlaces places_on(const std::vector<Host>& hosts, int ranks) {
 }
 
 // Every cut into stages and every spread of the experts, by the schedule that is configured and the asked degrees
-// of tp and cp; and what a search finds. Each goes behind what the user has set.
+// of tp and cp, or without tp and cp; and what a search finds. Each goes behind what the user has set.
 std::vector<Set> candidates(const config::RunConfig& config, const plan::Degrees& asked, int ranks, bool exact,
                             const cost::MachineProfile& profile, const planner::JobPlaces& places) {
-  const int kept = asked.tp * asked.cp;
   std::vector<Set> all;
-  if (ranks % kept == 0) {
+  const auto grid = [&](int kept, const Set& more) {
+    if (ranks % kept != 0) return;
     for (const int pp : search::divisors(ranks / kept)) {
       for (const int ep : search::divisors(ranks / pp)) {
-        const Set base{fmt::format("mesh.pp={}", pp), fmt::format("mesh.ep={}", ep), "mesh.dp=0"};
+        const Set base =
+            joined(more, {fmt::format("mesh.pp={}", pp), fmt::format("mesh.ep={}", ep), "mesh.dp=0"});
         all.push_back(base);
-        if (pp > 1) all.push_back(joined(base, {"parallel.schedule=1f1b", "parallel.layout="}));
+        all.push_back(joined(base, {"parallel.schedule=1f1b", "parallel.chunks=0", "parallel.layout="}));
       }
     }
-  }
+  };
+  const int kept = asked.tp * asked.cp;
+  grid(kept, {});
+  if (!exact && kept > 1) grid(1, {"mesh.tp=1", "mesh.cp=1", "mesh.etp=1"});
   std::set<std::string> fixed;
   if (exact) fixed = {"mesh.tp", "mesh.cp", "mesh.etp", "train.microbatch"};
   try {
