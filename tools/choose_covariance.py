@@ -3,6 +3,7 @@
 
     tools/choose_covariance.py            errors of the variances there
     tools/choose_covariance.py --rounds 2 descends on them, and prints better ones
+    tools/choose_covariance.py --memory   likewise of memory's, by memory_calibration.csv
 
 The loss is the mean of |ln(predicted / measured)|^0.7 of rows that are predicted without themselves, without their
 model and without their source, so that a few odd rows weigh little. Needs numpy (Debian's python3-numpy).
@@ -29,8 +30,9 @@ def first(table, name, otherwise=0):
 
 
 class Rows:
-    def __init__(self):
-        rows = list(csv.DictReader(open(POINTS / "calibration.csv")))
+    def __init__(self, memory):
+        self.noise_name = "kMemoryNoise" if memory else "kNoise"
+        rows = list(csv.DictReader(open(POINTS / ("memory_calibration.csv" if memory else "calibration.csv"))))
         self.y = numpy.array([float(r["log_ratio"]) for r in rows])
         self.noise = numpy.array([float(r["noise"]) for r in rows])  # by the variances that made the file
 
@@ -59,6 +61,13 @@ class Rows:
             "kWords": software * same(lambda r: r["words"]) * near, "kModelDevice": model * device,
             "kModelLayout": model * device * near * day,
             "kTwins": model * device * software * twin * numpy.exp(-years / 0.5)}
+        if memory:
+            _, bytes_ = squared(SHARES[:2])  # what stays, what passes
+            words = same(lambda r: r["words"])
+            self.parts = {
+                "kMemory": bytes_, "kMemoryModel": model, "kMemoryFramework": framework * bytes_,
+                "kMemoryLayout": framework * near, "kMemoryTwins": framework * model * near,
+                "kMemoryWords": framework * model * words * near}
         self.groups = {"rows": numpy.arange(len(rows)),
                        "models": numpy.unique([r["model"] for r in rows], return_inverse=True)[1],
                        "documents": numpy.unique([r["document"] for r in rows], return_inverse=True)[1]}
@@ -66,7 +75,7 @@ class Rows:
     def expected(self, v):
         """For each way of holding out, what is expected of each row."""
         covariance = sum(v[name] * part for name, part in self.parts.items())
-        noise = self.noise * v["kNoise"] / self.noise.min()
+        noise = self.noise * v[self.noise_name] / self.noise.min()
         inverse = numpy.linalg.inv(covariance + numpy.diag(noise))
         weights = inverse @ self.y
         for by, group in self.groups.items():
@@ -84,10 +93,11 @@ class Rows:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=0)
+    parser.add_argument("--memory", action="store_true")
     options = parser.parse_args()
     text = (POINTS / "traits.cpp").read_text()
-    rows = Rows()
-    v = {name: float(re.search(rf"\b{name} = ([0-9.e-]+)", text)[1]) for name in [*rows.parts, "kNoise"]}
+    rows = Rows(options.memory)
+    v = {name: float(re.search(rf"\b{name} = ([0-9.e-]+)", text)[1]) for name in [*rows.parts, rows.noise_name]}
     best = rows.loss(v)
     for step in [math.e * 0.6 ** i for i in range(options.rounds)]:
         for name in v:

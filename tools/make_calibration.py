@@ -19,13 +19,13 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 POINTS = ROOT / "src/advisor/points"
 PAGE = ROOT / "docs/predict.md"
 BY = ("rows", "models", "sources", "devices")
-GROUPS = ("all", "NVIDIA, dense", "NVIDIA, experts", "Ascend, dense", "Ascend, experts", "AMD, dense", "AMD, experts", "TPU",
+GROUPS = ("all", "printed", "not printed", "NVIDIA, dense", "NVIDIA, experts", "Ascend, dense", "Ascend, experts", "AMD, dense", "AMD, experts", "TPU",
           "Gaudi", "not named")
 BESIDE = ("median utilization", "nearest row", "ridge")
 
 
 def both(errors):
-    return f"{100 * errors['median']:.1f}, {100 * errors['p90']:.1f} %"
+    return f"{100 * errors['median']:.1f}, {100 * errors['p90']:.1f}"
 
 
 def line(*cells):
@@ -33,7 +33,7 @@ def line(*cells):
 
 
 def row_of(group):
-    return line(group["held_out"], group["group"], group["rows"], both(group), f"{100 * group['covered']:.0f} %",
+    return line(group["held_out"], group["group"], group["rows"], both(group), f"{100 * group['covered']:.0f}",
                 *(both(group["beside"][name]) for name in BESIDE))
 
 
@@ -43,10 +43,11 @@ def page_of(summary, page):
     time = [line("held out", "group", "rows", "Heddle", "in interval", "median MFU", "nearest row", "ridge"),
             "|---|---|---|---|---|---|---|---|",
             *(row_of(groups[by, name]) for by in BY for name in GROUPS[:1 if by == "devices" else None])]
-    memory = [line("peak memory, held out", "rows", "Heddle", "in interval"), "|---|---|---|---|"]
+    memory = [line("peak memory, held out", "group", "rows", "Heddle", "in interval"), "|---|---|---|---|---|"]
     for by in BY[:3]:
-        errors = summary[f"memory_held_out_{by}"]
-        memory.append(line(by, errors["rows"], both(errors), f"{100 * errors['covered']:.0f} %"))
+        for name, key in (("all", "memory_held_out"), ("printed", "memory_printed_held_out")):
+            errors = summary[f"{key}_{by}"]
+            memory.append(line(by, name, errors["rows"], both(errors), f"{100 * errors['covered']:.0f}"))
     for table in (time, memory):
         page = re.sub(re.escape(table[0]) + r"\n(\|.*\n)*", lambda _: "\n".join(table) + "\n", page)
     rows, measured = summary["rows"], summary["held_out_rows"]["rows"]

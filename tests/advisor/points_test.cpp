@@ -153,6 +153,80 @@ TEST(Points, AttentionIsAsFastAsItsKernels) {
   EXPECT_NEAR(long_speed(131072) / long_speed(8192), 1, 1e-9);
 }
 
+TEST(Points, SoftwareThatNobodyKnowsIsNamed) {
+  const auto reason = [](const std::string& software) {
+    return predicted("software,gpus,tp,pp,mbs,gbs,seq", "LLAMA3_8B,H100," + software + ",8,1,1,1,64,8192").reason;
+  };
+  EXPECT_EQ(reason("trainomatic 3"), "assumed: software 'trainomatic 3' as a current Megatron-LM");
+  for (const char* known :
+       {"bridge", "Megatron-Bridge", "mcore 0.12", "NeMo", "DeepSpeed", "fsdp2", "verl", "MaxText"})
+    EXPECT_EQ(reason(known), "") << known;
+}
+
+TEST(Points, FiguresThatContradictTheModelCountAsNotPrinted) {
+  const auto row = [](int tflops) {
+    return predicted("gpus,tp,pp,mbs,gbs,seq,tokens_per_s_per_gpu,tflops_per_gpu",
+                     fmt::format("LLAMA3_8B,H100,8,1,1,1,64,8192,10000,{}", tflops));
+  };
+  EXPECT_TRUE(row(500).point.tells_time());
+  EXPECT_FALSE(row(200).point.tells_time());
+  EXPECT_EQ(row(200).reason, "assumed: the model's 51 GFLOP a token, the row's figures give 20");
+}
+
+TEST(Points, PackedWindowsHoldSamples) {
+  const auto job = [](const std::string& notes) {
+    return predicted("gpus,tp,pp,mbs,gbs,seq,notes", "LLAMA3_8B,H100,8,1,1,1,8,65536," + notes).point.job;
+  };
+  EXPECT_EQ(job("").sequence, 65536);
+  const Job packed = job("packed: attention within samples only");
+  EXPECT_EQ(packed.sequence, 4096);
+  EXPECT_EQ(packed.sequence * packed.microbatch, 65536);
+  EXPECT_EQ(packed.sequence * packed.global_batch, 8 * 65536);
+}
+
+// Peak bytes of one row.
+double peak_of(const std::string& device, const std::string& software, const std::string& reports, int mbs,
+               const std::string& precision = "BF16") {
+  return predicted("software,reports,precision,gpus,tp,pp,mbs,gbs,seq",
+                   fmt::format("LLAMA3_8B,{},{},{},{},8,4,1,{},64,4096", device, software, reports, precision, mbs))
+      .peak_bytes.value;
+}
+
+TEST(Memory, AFigureOfTheFirstStepHasMomentsOrActivations) {
+  const double whole = peak_of("Ascend-910B", "mindspeed", "allocated", 1),
+               first = peak_of("Ascend-910B", "mindspeed", "first step", 1);
+  // Both moments of a tensor rank's parameters, over two data ranks.
+  EXPECT_NEAR(whole - first, 8 * 8.03e9 / 4 / 2, 0.2e9);
+  EXPECT_EQ(peak_of("Ascend-910B", "mindspeed", "", 1), first);
+  // Without activations to speak of, the update is the peak: weights, gradients and all states.
+  const double update =
+      predicted("software,gpus,tp,pp,mbs,gbs,seq", "LLAMA3_8B,Ascend-910B,mindspeed,8,4,1,1,64,64")
+          .peak_bytes.value;
+  EXPECT_NEAR(update, (6 + 12 / 2.0) * 8.03e9 / 4, 0.05e9);
+}
+
+TEST(Memory, NoRunNeedsMoreThanItsDeviceHas) {
+  const double most = cost::accelerator_named("H100")->memory_bytes;
+  EXPECT_LT(peak_of("H100", "megatron", "", 1), most);
+  EXPECT_EQ(peak_of("H100", "megatron", "", 32), most);
+  const PredictedPoint beyond =
+      predicted("gpus,tp,pp,mbs,gbs,seq,peak_mem_gb", "LLAMA3_8B,H100,8,1,1,1,64,8192,99");
+  EXPECT_EQ(beyond.measured_peak_bytes, 0);
+  EXPECT_NE(beyond.reason.find("a peak of 99.0 GiB on a device with 80.0 is not measured"), std::string::npos);
+}
+
+TEST(Memory, WhatAFrameworkKeepsBeside) {
+  // 8-bit copies of the linear weights, both ways; Megatron-Bridge's recipes keep these in place of 16 bits.
+  const double linear = 6.98e9 / 4;
+  const auto more = [](const char* software) {
+    return peak_of("MI355X", software, "allocated", 1, "FP8") - peak_of("MI355X", software, "allocated", 1);
+  };
+  EXPECT_NEAR(more("megatron") - more("bridge"), 2 * linear, 0.02e9);
+  // One gradient of each weight's shape, of one layer.
+  EXPECT_NEAR(peak_of("H100", "megatron", "allocated", 1) - peak_of("MI355X", "megatron", "allocated", 1),
+              2 * 218.1e6 / 4, 0.01e9);
+}
+
 TEST(Release, ColumnsThenWords) {
   const auto read = [](const char* source, const char* software = "", const char* released = "") {
     return read_release({source, software, "", released, ""});
@@ -170,6 +244,11 @@ TEST(Release, ColumnsThenWords) {
   EXPECT_EQ(read("somewhere", "torchtitan", "2025-06-01").stack, "titan");
   EXPECT_NEAR(read("somewhere", "torchtitan", "2025-06-01").date, 25.42, 0.01);
   EXPECT_EQ(read("bigscience-workshop/bigscience").reports, "driver");
+  EXPECT_EQ(read("somewhere", "bridge").framework, "bridge");
+  EXPECT_EQ(read("a table", "torchtitan").unknown, "");
+  // The column decides; words of the source say which release of that software.
+  EXPECT_EQ(read("nvidia-nemo/megatron-bridge docs [26.08 nemo container]", "mindspeed").framework, "mindspeed");
+  EXPECT_EQ(read("bigscience-workshop/bigscience", "megatron-deepspeed").name, "tr11");
 }
 
 // Values of one line through three points, one of them repeated.
@@ -277,16 +356,17 @@ TEST(Calibration, TextComesBackAndIsChecked) {
       predict_points(measured({{"H100", 9000}, {"B200", 20000}, {"MI300X", 9000}}), Calibrations{});
   const Calibration c = calibrate(points).time;
   const std::string text = c.text();
-  EXPECT_EQ(Calibration::read(text, "c.csv").text(), text);
+  EXPECT_EQ(Calibration::read(text, "c.csv", Figure::time).text(), text);
   const auto changed = [&](const std::string& from, const std::string& to) {
     std::string other = text;
     other.replace(other.find(from), from.size(), to);
     return other;
   };
-  EXPECT_THROW(Calibration::read(changed("H100", "toaster"), "c.csv"), ConfigError);
-  EXPECT_THROW(Calibration::read(changed("bf16", "bf17"), "c.csv"), ConfigError);
-  EXPECT_THROW(Calibration::read(changed("\nH100,bf16,megatron,", "\nH100,bf16,megatron"), "c.csv"), ConfigError);
-  EXPECT_THROW(Calibration::read("device\nH100\n", "c.csv"), ConfigError);
+  EXPECT_THROW(Calibration::read(changed("H100", "toaster"), "c.csv", Figure::time), ConfigError);
+  EXPECT_THROW(Calibration::read(changed("bf16", "bf17"), "c.csv", Figure::time), ConfigError);
+  EXPECT_THROW(Calibration::read(changed("\nH100,bf16,megatron,", "\nH100,bf16,megatron"), "c.csv", Figure::time),
+               ConfigError);
+  EXPECT_THROW(Calibration::read("device\nH100\n", "c.csv", Figure::time), ConfigError);
   EXPECT_GT(Calibration::built_in().rows(), 100u);
   EXPECT_GT(Calibration::built_in_memory().rows(), 50u);
 }
@@ -334,6 +414,12 @@ TEST(Prediction, HoldsOnMeasuredRowsThatItHasNotSeen) {
       EXPECT_LT(e.median, errors_of(pairs).median) << name_of(limit.by) << ", " << name_of(baseline);
       EXPECT_LT(e.p90, errors_of(pairs).p90) << name_of(limit.by) << ", " << name_of(baseline);
     }
+    std::erase_if(held, [](const PredictedPoint& p) { return !p.point.tells_memory(); });
+    const ErrorSummary m = memory_errors(held);
+    EXPECT_GT(m.rows, 130u);
+    EXPECT_LT(m.median, 0.04) << name_of(limit.by);
+    EXPECT_LT(m.p90, 0.19) << name_of(limit.by);
+    EXPECT_GT(m.covered, 0.70) << name_of(limit.by);
   }
 }
 

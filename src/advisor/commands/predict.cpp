@@ -68,12 +68,20 @@ const char* maker_name(cost::Family family) {
   return names[advisor::maker_of(family)];
 }
 
+// Rows that print device, layout and batch, and those that do not or contradict themselves.
+constexpr const char* kPrinted = "printed";
+constexpr const char* kNotPrinted = "not printed";
+
 // Groups of rows by name that a row is in.
 std::vector<std::string> groups_of(const PredictedPoint& p) {
   const bool named = p.point.release.framework != "reference";  // else the device is assumed
   const char* maker = named ? maker_name(p.point.job.device.family) : "not named";
-  return {"all", maker, fmt::format("{}, {}", maker, p.point.job.shape.n_routed_experts > 0 ? "experts" : "dense"),
-          p.point.job.device.name, p.point.release.framework};
+  return {"all",
+          p.point.tells_time() ? kPrinted : kNotPrinted,
+          maker,
+          fmt::format("{}, {}", maker, p.point.job.shape.n_routed_experts > 0 ? "experts" : "dense"),
+          p.point.job.device.name,
+          p.point.release.framework};
 }
 
 using Pairs = std::vector<std::pair<advisor::Prediction, double>>;
@@ -123,7 +131,7 @@ std::vector<Validation> validate(const std::vector<PredictedPoint>& points, cons
 struct Summary {
   size_t rows = 0, predicted = 0, complete = 0, complete_predicted = 0, calibrated = 0;
   std::vector<Validation> validations;
-  std::map<HoldOut, ErrorSummary> memory;
+  std::map<HoldOut, ErrorSummary> memory, memory_printed;
   ErrorSummary as_calibrated, memory_as_calibrated;
   double sweep_rank = 0;
 };
@@ -143,8 +151,10 @@ Summary summarize(const advisor::PointTable& table, const std::vector<PredictedP
   for (const HoldOut by : advisor::kHoldOuts) {
     std::vector<PredictedPoint> held = points;
     advisor::hold_out(held, fitted, by);
-    s.memory[by] = advisor::memory_errors(held);
     if (by == HoldOut::rows) s.sweep_rank = advisor::rank_correlation(held, table, kLayoutSweep);
+    s.memory[by] = advisor::memory_errors(held);
+    std::erase_if(held, [](const PredictedPoint& p) { return !p.point.tells_memory(); });
+    s.memory_printed[by] = advisor::memory_errors(held);
   }
   return s;
 }
@@ -179,6 +189,8 @@ Json json_of(const Summary& s, const PredictOptions& o) {
     groups.push_back(std::move(one));
   }
   for (const auto& [by, e] : s.memory) j[fmt::format("memory_held_out_{}", advisor::name_of(by))] = errors(e);
+  for (const auto& [by, e] : s.memory_printed)
+    j[fmt::format("memory_printed_held_out_{}", advisor::name_of(by))] = errors(e);
   j["groups"] = std::move(groups);
   j["layout_sweep_rank_correlation"] = s.sweep_rank;
   return j;
@@ -204,11 +216,14 @@ void print(const Summary& s, bool groups) {
                e.rows == 0 ? "" : fmt::format("{:.0f} %", 100 * e.covered), other(0), other(1), other(2)});
   };
   for (const Validation& v : s.validations)
-    if (groups || v.group == "all") row(advisor::name_of(v.by), v.group, v.estimate, v.baselines);
+    if (groups || v.group == "all" || v.group == kPrinted)
+      row(advisor::name_of(v.by), v.group, v.estimate, v.baselines);
   const bool with_memory = s.memory_as_calibrated.rows >= kLeastGroup;
   if (with_memory) table.rule();
   for (const auto& [by, e] : s.memory)
     if (with_memory) row(advisor::name_of(by), "peak memory", e, {});
+  for (const auto& [by, e] : s.memory_printed)
+    if (with_memory && groups) row(advisor::name_of(by), "peak memory, printed", e, {});
   table.rule();
   row("nothing", "all, as written", s.as_calibrated, {});
   if (with_memory) row("nothing", "peak memory, as written", s.memory_as_calibrated, {});
@@ -245,16 +260,17 @@ void print_rows(const advisor::PointTable& table, const std::vector<PredictedPoi
   say("{}\n", rows.text(observe::describe_terminal(1)));
 }
 
-Calibration read_or(const std::string& file, const Calibration& built_in) {
-  return file.empty() ? built_in : Calibration::read(read_file(file, kMostBytes), file);
+Calibration read_or(const std::string& file, const Calibration& built_in, advisor::Figure figure) {
+  return file.empty() ? built_in : Calibration::read(read_file(file, kMostBytes), file, figure);
 }
 
 int predict(const PredictOptions& o) {
   const advisor::PointTable table = advisor::read_points(read_file(o.points, kMostBytes), o.points);
   for (const char* added : kAdded)
     if (table.column(added) >= 0) config_error("{}:1: column '{}' is one that predict adds", o.points, added);
-  const advisor::Calibrations calibrations{read_or(o.calibration, Calibration::built_in()),
-                                           read_or(o.memory_calibration, Calibration::built_in_memory())};
+  const advisor::Calibrations calibrations{
+      read_or(o.calibration, Calibration::built_in(), advisor::Figure::time),
+      read_or(o.memory_calibration, Calibration::built_in_memory(), advisor::Figure::memory)};
   std::vector<PredictedPoint> points = advisor::predict_points(table, calibrations);
   const advisor::Calibrations fitted = advisor::calibrate(points);
   Summary summary = summarize(table, points, fitted);

@@ -80,7 +80,7 @@ void Calibration::solve() {
     values[i] = rows_[i].log_ratio;
     noise[i] = rows_[i].noise;
     for (size_t j = 0; j <= i; ++j)
-      covariances[i * n + j] = covariances[j * n + i] = covariance(rows_[i].traits, rows_[j].traits);
+      covariances[i * n + j] = covariances[j * n + i] = covariance(rows_[i].traits, rows_[j].traits, figure_);
   }
   if (n > 0 && noise[0] == 0) {
     noise = GaussianProcess::noise_of(covariances, new_noise(), values);
@@ -91,7 +91,7 @@ void Calibration::solve() {
 
 std::vector<double> Calibration::new_noise() const {
   std::vector<double> noise;
-  for (const Row& row : rows_) noise.push_back(noise_variance(row.traits));
+  for (const Row& row : rows_) noise.push_back(noise_variance(row.traits, figure_));
   return noise;
 }
 
@@ -114,8 +114,9 @@ std::vector<size_t> Calibration::kept_rows(size_t samples) {
   return kept;
 }
 
-Calibration Calibration::fit(const std::vector<CalibrationSample>& samples) {
+Calibration Calibration::fit(const std::vector<CalibrationSample>& samples, Figure figure) {
   Calibration c;
+  c.figure_ = figure;
   for (const size_t i : kept_rows(samples.size()))
     c.rows_.push_back({samples[i].traits, std::clamp(samples[i].log_ratio, -kLogLimit, kLogLimit), 0, {}});
   c.solve();
@@ -159,8 +160,9 @@ Correction Calibration::with_interval(const Expected& expected, const Traits& tr
 Correction Calibration::correction(const Traits& traits) const {
   if (rows_.empty()) return {};
   std::vector<double> covariances;
-  for (const Row& row : rows_) covariances.push_back(covariance(row.traits, traits));
-  return with_interval(process_.at(covariances, covariance(traits, traits), noise_variance(traits)), traits);
+  for (const Row& row : rows_) covariances.push_back(covariance(row.traits, traits, figure_));
+  return with_interval(
+      process_.at(covariances, covariance(traits, traits, figure_), noise_variance(traits, figure_)), traits);
 }
 
 std::vector<Correction> Calibration::held_out(HoldOut by) const {
@@ -266,13 +268,14 @@ std::string Calibration::text() const {
   return out;
 }
 
-Calibration Calibration::read(std::string_view text, std::string_view name) {
+Calibration Calibration::read(std::string_view text, std::string_view name, Figure figure) {
   std::vector<std::string> needed = word_columns();
   needed.insert(needed.end(), number_columns().begin(), number_columns().end());
   const PointTable table = read_points(text, name, needed);
   if (table.rows.size() > kMostRows)
     config_error("{}: {} rows, accepted: up to {}", name, table.rows.size(), kMostRows);
   Calibration c;
+  c.figure_ = figure;
   for (size_t i = 0; i < table.rows.size(); ++i) {
     Row row;
     Traits& t = row.traits;
@@ -321,12 +324,13 @@ Calibration Calibration::read(std::string_view text, std::string_view name) {
 }
 
 const Calibration& Calibration::built_in() {
-  static const Calibration calibration = read(kBuiltInCalibration, "the built-in calibration");
+  static const Calibration calibration = read(kBuiltInCalibration, "the built-in calibration", Figure::time);
   return calibration;
 }
 
 const Calibration& Calibration::built_in_memory() {
-  static const Calibration calibration = read(kBuiltInMemoryCalibration, "the built-in calibration of memory");
+  static const Calibration calibration =
+      read(kBuiltInMemoryCalibration, "the built-in calibration of memory", Figure::memory);
   return calibration;
 }
 

@@ -42,7 +42,7 @@ std::string_view name_of(HoldOut by);
 class Calibration {
  public:
   /// Keeps at most `kMostRows` rows, evenly spread over the list.
-  static Calibration fit(const std::vector<CalibrationSample>& samples);
+  static Calibration fit(const std::vector<CalibrationSample>& samples, Figure figure);
   static constexpr size_t kMostRows = 2000;
   /// Indices of the samples that fit() keeps, in order.
   static std::vector<size_t> kept_rows(size_t samples);
@@ -60,7 +60,7 @@ class Calibration {
 
   /// Comma-separated text with a header; read() throws ConfigError naming the line.
   std::string text() const;
-  static Calibration read(std::string_view text, std::string_view name);
+  static Calibration read(std::string_view text, std::string_view name, Figure figure);
   /// Returns the calibrations that are part of the program: of throughput and of memory.
   static const Calibration& built_in();
   static const Calibration& built_in_memory();
@@ -90,6 +90,7 @@ class Calibration {
   std::vector<double> new_noise() const;  // of each row, were it measured again
   Correction with_interval(const Expected& expected, const Traits& traits) const;
 
+  Figure figure_ = Figure::time;
   std::vector<Row> rows_;
   GaussianProcess process_;
   std::shared_ptr<DeviceErrors> device_errors_ = std::make_shared<DeviceErrors>();  // found when asked for

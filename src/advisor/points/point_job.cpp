@@ -43,10 +43,11 @@ class Row {
   }
   const std::string& wrong() const { return wrong_; }
   /// Degrees that are read in place of the row's.
-  void set_layout(int tp, int pp, int ep) { tp_ = tp, pp_ = pp, ep_ = ep; }
+  void set_layout(int tp, int pp, int ep, int mbs) { tp_ = tp, pp_ = pp, ep_ = ep, mbs_ = mbs; }
   int64_t degree(std::string_view name) {
     if (tp_ > 0 && name == "tp") return tp_;
     if (ep_ > 0 && name == "ep") return ep_;
+    if (name == "mbs") return mbs_ > 0 ? mbs_ : whole(name);
     return tp_ > 0 && name == "pp" ? pp_ : whole(name);
   }
 
@@ -54,7 +55,7 @@ class Row {
   const PointTable& table_;
   size_t row_;
   std::string wrong_;
-  int tp_ = 0, pp_ = 0, ep_ = 0;
+  int tp_ = 0, pp_ = 0, ep_ = 0, mbs_ = 0;
 };
 
 void note(std::string& list, const std::string& what) {
@@ -114,7 +115,7 @@ std::string read_shape(Row& row, model::Shape& s) {
         s.positions = model::Positions::learned, s.max_position_embeddings = 2048;
       }
     }
-    if (has(name, "nemotron")) s.activation = model::Activation::gelu;
+    if (has(name, "nemotron")) s.activation = model::Activation::relu2;
     if (has(name, "deepseek") || has(name, "kimi")) s.set_latent(1536, 512, 128, 64, 128);
     // Mixers of cut models, by the whole one's.
     const std::pair<const char*, const char*> cuts[] = {{"qwen3_next", "Qwen3-Next-80B-A3B"},
@@ -200,11 +201,16 @@ bool splits_experts(const Release& release) {
          release.framework == "mindspeed";
 }
 
-std::string read_layout(Row& row, const Release& release, Job& j, std::string& assumed, bool& batch_known) {
+// Tokens of a sample where the row says that windows are packed, and not with what.
+constexpr double kPackedSample = 4096;
+
+std::string read_layout(Row& row, PointJob& p) {
+  Job& j = p.job;
+  std::string& assumed = p.assumed;
   plan::Degrees& l = j.mesh;
   int64_t gpus = row.whole("gpus");
   const int64_t tp = row.degree("tp"), pp = row.degree("pp"), vpp = row.whole("vpp"), ep = row.degree("ep"),
-                etp = row.whole("etp"), cp = row.whole("cp"), dp = row.whole("dp"), mbs = row.whole("mbs"),
+                etp = row.whole("etp"), cp = row.whole("cp"), dp = row.whole("dp"), mbs = row.degree("mbs"),
                 gbs = row.whole("gbs");
   if (!row.wrong().empty()) return row.wrong();
   for (const int64_t n : {gpus, tp, pp, vpp, ep, etp, cp, dp, mbs})
@@ -223,13 +229,14 @@ std::string read_layout(Row& row, const Release& release, Job& j, std::string& a
     gpus = ranks * std::max<int64_t>(1, wide);
     if (gpus > (1 << 24)) return "the row lacks gpus";
     note(assumed, fmt::format("{} gpus", gpus));
+    p.devices_assumed = true;
   }
   if (gpus > 0 && gpus % ranks != 0)
     return fmt::format("{} gpus are no multiple of tp x pp x cp = {}", gpus, ranks);
   l.dp = static_cast<int>((gpus > 0 ? gpus : std::min<int64_t>(ranks * dp, 1 << 26)) / ranks);
   if (gpus > 0 && dp > 0 && dp != l.dp) note(assumed, fmt::format("dp {} from gpus, not {}", l.dp, dp));
   const int64_t stage_ranks = static_cast<int64_t>(l.tp) * l.cp * l.dp;
-  if (etp == 0 && j.shape.n_routed_experts > 0 && splits_experts(release) &&
+  if (etp == 0 && j.shape.n_routed_experts > 0 && splits_experts(p.release) &&
       static_cast<int64_t>(l.ep) * l.tp <= stage_ranks)
     l.etp = l.tp;
   if (l.ep > 1 && static_cast<int64_t>(l.ep) * l.etp > stage_ranks && stage_ranks % l.etp == 0) {
@@ -244,34 +251,41 @@ std::string read_layout(Row& row, const Release& release, Job& j, std::string& a
   // torchtitan cuts a local batch into as many microbatches as there are stages.
   if (local > 0 && mbs == 0) j.microbatch = static_cast<int>(std::max<int64_t>(1, local / l.pp));
   if (vpp == 0 && has(row.lowered("extra"), "interleaved")) j.chunks = 2;
+  // Meta's own schedule is interleaved, a layer a chunk (arXiv 2407.21783, section 3.3.2).
+  if (vpp == 0 && l.pp > 1 && p.release.framework == "meta")
+    j.chunks = static_cast<int>((j.shape.num_hidden_layers + l.pp - 1) / l.pp);
   const int64_t assumed_batch = local > 0 ? local * l.dp : fills * j.microbatch * l.dp;
-  if (mbs == 0) note(assumed, fmt::format("microbatch {}", j.microbatch));
+  if (mbs == 0) note(assumed, fmt::format("microbatch {}", j.microbatch)), p.microbatch_assumed = true;
   if (gbs == 0 && assumed_batch > (1 << 30)) return "the row lacks gbs";
   if (gbs == 0) note(assumed, fmt::format("global batch {}", assumed_batch));
-  batch_known = gbs > 0 || local > 0 || l.pp == 1;
+  p.batch_assumed = gbs == 0 && local == 0 && l.pp > 1;
   j.global_batch = static_cast<int>(gbs > 0 ? gbs : assumed_batch);
   if (j.global_batch < l.dp) return fmt::format("a global batch of {} on {} data ranks", j.global_batch, l.dp);
   if (gbs > 0 && mbs > 0) j.microbatch = std::min(j.microbatch, std::max(1, j.global_batch / l.dp));
   return "";
 }
 
-}  // namespace
-
-namespace {
-
 // Reads all of a row but the model and the device. Degrees that `layout` gives stand in for blank ones.
 std::string read_run(Row& row, PointJob& p) {
   Job& j = p.job;
-  bool batch_known = true;
-  if (const std::string wrong = read_layout(row, p.release, j, p.assumed, batch_known); !wrong.empty())
-    return wrong;
+  if (const std::string wrong = read_layout(row, p); !wrong.empty()) return wrong;
   j.sequence = static_cast<double>(row.whole("seq"));
   if (!row.wrong().empty()) return row.wrong();
   if (j.sequence == 0) {
     j.sequence = j.shape.vocab_size == 128256 ? 8192 : j.shape.learned_positions() > 0 ? 2048 : 4096;
     note(p.assumed, fmt::format("sequence {}", j.sequence));
+    p.sequence_assumed = true;
   }
-  p.batch_assumed = !batch_known;
+  if (has(row.lowered("notes"), "within samples") && j.sequence > kPackedSample) {
+    // Samples packed into one window see each other nowhere: as many sequences of a sample's length.
+    const double samples = j.sequence / kPackedSample;
+    if (samples * j.global_batch > (1 << 30)) return "the row's window is too long";
+    j.microbatch = static_cast<int>(samples * j.microbatch),
+    j.global_batch = static_cast<int>(samples * j.global_batch);
+    j.sequence = kPackedSample;
+    p.sequence_assumed = true;
+    note(p.assumed, fmt::format("samples of {} in each window", kPackedSample));
+  }
   const std::string source = row.lowered("source");
   j.precision = read_precision(row, source);
   describe_software(
@@ -280,25 +294,29 @@ std::string read_run(Row& row, PointJob& p) {
   return "";
 }
 
-// Chooses the fastest of the usual layouts that fit, for a row that prints none: tensor degrees, pipelines, experts
-// over a node or the fast domain. Where none fits without recomputation, all layers are recomputed; where none fits
-// at all, the layout that needs least memory stands in.
+// For a row that prints no layout: the fastest of the usual ones that fit. These vary tensor degrees, pipelines,
+// experts over a node or the fast domain, and microbatches where the row has none. Where none fits without
+// recomputation, all layers are recomputed; where none fits at all, the layout that needs least memory stands in.
 void choose_layout(const PointTable& table, size_t index, PointJob& p) {
   const bool sharded = p.release.stack == "xla" || p.release.stack == "fsdp" || p.release.stack == "fsdp2";
   const bool moe = p.job.shape.n_routed_experts > 0;
+  const std::vector<int> microbatches =
+      table.field(index, "mbs").empty() ? std::vector<int>{1, 2, 4, 8} : std::vector<int>{0};
   PointJob best, least;
   double fastest = 0, least_bytes = 0;
-  const auto consider = [&](int tp, int pp, int ep, bool again) {
+  const auto consider = [&](int tp, int pp, int ep, int mbs, bool again) {
     Row row(table, index);
-    row.set_layout(tp, pp, ep);
+    row.set_layout(tp, pp, ep, mbs);
     PointJob one = p;
     one.reason = read_run(row, one);
     if (!one.reason.empty()) return;
     if (again) one.job.recompute.set(GroupName::layer);
     const Estimate e = estimate(one.job);
     if (!e.reason.empty()) return;
-    note(one.assumed, fmt::format("tp {}, pp {}{}{}", tp, pp, ep > 0 ? fmt::format(", ep {}", ep) : "",
-                                  again ? ", full recomputation" : ""));
+    note(one.assumed,
+         fmt::format("tp {}, pp {}{}{}{}", tp, pp, ep > 0 ? fmt::format(", ep {}", ep) : "",
+                     mbs > 0 ? fmt::format(", microbatch {}", mbs) : "", again ? ", full recomputation" : ""));
+    one.microbatch_assumed |= mbs > 0;
     const bool fits = e.peak_bytes <= 0.95 * one.job.device.memory_bytes;
     if (fits && e.tokens_per_s_per_device > fastest) fastest = e.tokens_per_s_per_device, best = one;
     if (least_bytes == 0 || e.peak_bytes < least_bytes) least_bytes = e.peak_bytes, least = one;
@@ -307,7 +325,9 @@ void choose_layout(const PointTable& table, size_t index, PointJob& p) {
     for (const int tp : {1, 2, 4, 8, 16, 32})
       for (const int pp : {1, 2, 4, 8, 16})
         for (const int ep : {0, 8, 64})
-          if ((moe || ep == 0) && !(sharded && (pp > 1 || (tp > 1 && fastest > 0)))) consider(tp, pp, ep, again);
+          for (const int mbs : microbatches)
+            if ((moe || ep == 0) && !(sharded && (pp > 1 || (tp > 1 && fastest > 0))))
+              consider(tp, pp, ep, mbs, again);
     if (fastest > 0) break;
   }
   if (least_bytes == 0) {
@@ -316,6 +336,22 @@ void choose_layout(const PointTable& table, size_t index, PointJob& p) {
   }
   p = fastest > 0 ? best : least;
   p.layout_assumed = true;
+}
+
+// A row with tokens and TFLOP/s says what a token costs. Conventions differ by recomputation, the square of the
+// scores and frozen weights, not by more than these.
+void check_figures(const PointTable& table, size_t index, PointJob& p) {
+  constexpr double kLeast = 0.62, kMost = 1.75;
+  bool bad = false;
+  const auto tokens = number(table.field(index, "tokens_per_s_per_gpu"), bad),
+             tflops = number(table.field(index, "tflops_per_gpu"), bad);
+  if (bad || !p.reason.empty() || !tokens || !tflops || *tokens <= 0 || *tflops <= 0) return;
+  const double of_model = model::training_flops_per_token(p.job.shape, p.job.sequence, p.job.with_mtp),
+               said = *tflops * 1e12 / *tokens;
+  if (said > kLeast * of_model && said < kMost * of_model) return;
+  p.contradicts = true;
+  note(p.assumed,
+       fmt::format("the model's {:.0f} GFLOP a token, the row's figures give {:.0f}", of_model / 1e9, said / 1e9));
 }
 
 }  // namespace
@@ -341,6 +377,8 @@ PointJob job_of_point(const PointTable& table, size_t index) {
     p.reason = fmt::format("the device '{}' is not known", row.text("hw").substr(0, 60));
     return p;
   }
+  if (!p.release.unknown.empty())
+    note(p.assumed, fmt::format("software '{}' as a current Megatron-LM", p.release.unknown));
   p.words = row.lowered("extra");
   if (row.lowered("hw").find("not native") != std::string::npos) p.release.framework += kForeign;
   const bool blank = row.whole("tp") == 0 && row.whole("pp") == 0 && row.wrong().empty();
@@ -348,6 +386,7 @@ PointJob job_of_point(const PointTable& table, size_t index) {
     choose_layout(table, index, p);
   else
     p.reason = read_run(row, p);
+  check_figures(table, index, p);
   return p;
 }
 

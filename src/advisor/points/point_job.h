@@ -17,8 +17,14 @@ struct PointJob {
   std::string reason;           // why there is no job; "" when there is one
   bool batch_assumed = false;   // of a pipeline: the bubble is not known
   bool layout_assumed = false;  // the row prints none
-  std::string words;            // how it ran, as the row says
-  std::string assumed;          // values that were filled in, "; " between
+  bool sequence_assumed = false, microbatch_assumed = false, devices_assumed = false;
+  bool contradicts = false;  // its TFLOP/s and tokens/s are not of this model
+  std::string words;         // how it ran, as the row says
+  std::string assumed;       // values that were filled in, "; " between
+
+  /// True if the row prints what its time follows from, and what its memory does.
+  bool tells_time() const { return !layout_assumed && !batch_assumed && !contradicts; }
+  bool tells_memory() const { return tells_time() && !sequence_assumed && !microbatch_assumed && !devices_assumed; }
 };
 
 PointJob job_of_point(const PointTable& table, size_t row);

@@ -215,6 +215,41 @@ void read_experts(const SoftwareText& t, const Release& release, Job& j) {
   j.exchange.replicas = replicas_after(extra);
 }
 
+// Transformer Engine adds weight gradients to the accumulated ones within the product. Autograd then gets a tensor
+// of the weight's shape that nobody fills, and one of each shape is kept for the whole run.
+bool keeps_spare_gradients(const Release& release, const Job& j) {
+  const bool nvidia = j.device.family == cost::Family::ampere || j.device.family == cost::Family::hopper ||
+                      j.device.family == cost::Family::blackwell;
+  return nvidia && release.stack == "megatron" && release.date > 24;
+}
+double spare_gradients(const Job& j) {
+  const model::Shape& s = j.shape;
+  const model::Parameters p = model::parameters_of(s);
+  double shapes = (p.attention + (s.dense_blocks() > 0 ? p.dense : 0)) / j.mesh.tp;
+  // Experts are all of the same two shapes.
+  if (s.moe_blocks() > 0)
+    shapes +=
+        (p.moe - p.moe_routed) / j.mesh.tp + p.moe_routed / static_cast<double>(s.n_routed_experts) / j.mesh.etp;
+  return 2 * shapes;
+}
+
+// Beside weights in BF16, Transformer Engine keeps 8-bit copies for the whole step, one for each way that products
+// read them. Recipes of NeMo and Megatron-Bridge keep the weights themselves in 8 bits instead.
+bool keeps_narrow_weights(const Release& release, const Job& j) {
+  const bool narrow = j.precision != cost::Precision::bf16 && j.precision != cost::Precision::fp16;
+  return narrow && (release.framework.starts_with("megatron") || release.framework == "primus");
+}
+double narrow_weights(const Job& j) {
+  constexpr double kBothWays = 2;
+  const model::Shape& s = j.shape;
+  const model::Parameters p = model::parameters_of(s);
+  const auto d = [](int64_t n) { return static_cast<double>(n); };
+  const double shared = p.attention * d(s.attention_blocks()) + p.dense * d(s.dense_blocks()) +
+                        (p.moe - p.moe_routed) * d(s.moe_blocks());
+  const double experts = p.moe_routed * d(s.moe_blocks());
+  return kBothWays * (shared / j.mesh.tp + experts / (j.mesh.ep * j.mesh.etp)) / j.mesh.pp;
+}
+
 }  // namespace
 
 double number_after(const std::string& text, std::string_view mark) {
@@ -245,8 +280,17 @@ void describe_software(const SoftwareText& t, const Release& release, Job& j, st
   if (has(extra, "lora") || has(t.source, "lora")) j.frozen_base = true;
   j.with_mtp = !has(extra, "w/o mtp");
   // Blocks that the allocator holds and does not use; the driver's own, libraries' and communication's buffers.
-  if (release.reports != "allocated") s.reserve = release.stack == "deepspeed" ? 1.3 : 1.12;
+  if (release.reports == "reserved" || release.reports == "driver")
+    s.reserve = release.stack == "deepspeed" ? 1.3 : 1.12;
   if (release.reports == "driver") s.context_bytes = 3e9;
+  if (!s.fused_loss && (release.stack == "titan" || release.stack.starts_with("fsdp"))) {
+    // PyTorch's own loss holds logits in fp32, their logarithms and the gradient; Megatron's works in one place.
+    constexpr double kMore = 6;
+    s.context_bytes +=
+        kMore * static_cast<double>(j.shape.vocab_size) / j.mesh.tp * j.microbatch * j.sequence / j.mesh.cp;
+  }
+  if (keeps_spare_gradients(release, j)) s.context_bytes += spare_gradients(j);
+  if (keeps_narrow_weights(release, j)) s.context_bytes += narrow_weights(j);
   read_recompute(t, release, j, assumed);
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "advisor/points/reported_memory.h"
 #include "heddle/base/statistics.h"
 
 namespace heddle::advisor {
@@ -37,6 +38,12 @@ void widen_by_bubble(Prediction& f, const PointJob& point, const Estimate& e) {
   f.low = std::min(f.low, f.value / (1 + bubble));
 }
 
+// Whatever a correction says, the run fitted.
+Prediction fitted_in(const Prediction& f, const PointJob& point) {
+  const double most = most_reported(point.job);
+  return {std::min(f.value, most), std::min(f.low, most), std::min(f.high, most)};
+}
+
 }  // namespace
 
 Calibrations Calibrations::built_in() { return {Calibration::built_in(), Calibration::built_in_memory()}; }
@@ -48,7 +55,7 @@ Prediction predict_time(const PointJob& point, const Estimate& e, const Calibrat
 }
 
 Prediction predict_memory(const PointJob& point, const Estimate& e, const Calibration& calibration) {
-  return corrected(e.peak_bytes, calibration.correction(memory_traits(point, e)));
+  return fitted_in(corrected(e.peak_bytes, calibration.correction(memory_traits(point, e))), point);
 }
 
 std::vector<PredictedPoint> predict_points(const PointTable& table, const Calibrations& calibrations) {
@@ -67,7 +74,15 @@ std::vector<PredictedPoint> predict_points(const PointTable& table, const Calibr
                                             : "assumed: " + p.point.assumed;
     p.measured_tokens_per_s = measured_tokens_per_s(table, i, p.point);
     p.measured_peak_bytes = measured_peak_bytes(table, i);
+    // A peak beyond the device's memory is an account of what would be needed, or in another unit.
+    if (p.point.reason.empty() && p.measured_peak_bytes > 1.01 * most_reported(p.point.job)) {
+      p.reason += fmt::format("{}a peak of {:.1f} GiB on a device with {:.1f} is not measured",
+                              p.reason.empty() ? "" : "; ", p.measured_peak_bytes / 1024 / 1024 / 1024,
+                              most_reported(p.point.job) / 1024 / 1024 / 1024);
+      p.measured_peak_bytes = 0;
+    }
     if (p.point.reason.empty() && p.estimate.reason.empty()) {
+      count_as_reported(p.point, p.estimate);
       p.tokens_per_s = predict_time(p.point, p.estimate, calibrations.time);
       p.peak_bytes = predict_memory(p.point, p.estimate, calibrations.memory);
     }
@@ -86,7 +101,7 @@ Calibrations calibrate(const std::vector<PredictedPoint>& points) {
       memory.push_back(
           {memory_traits(p.point, p.estimate), std::log(p.estimate.peak_bytes / p.measured_peak_bytes)});
   }
-  return {Calibration::fit(time), Calibration::fit(memory)};
+  return {Calibration::fit(time, Figure::time), Calibration::fit(memory, Figure::memory)};
 }
 
 void hold_out(std::vector<PredictedPoint>& points, const Calibrations& fitted, HoldOut by) {
@@ -115,7 +130,9 @@ void hold_out(std::vector<PredictedPoint>& points, const Calibrations& fitted, H
       [&](PredictedPoint& p) { p.tokens_per_s = predict_time(p.point, p.estimate, fitted.time); });
   each(
       fitted.memory, [](const PredictedPoint& p) { return p.has_memory(); },
-      [](PredictedPoint& p, const Correction& c) { p.peak_bytes = corrected(p.estimate.peak_bytes, c); },
+      [](PredictedPoint& p, const Correction& c) {
+        p.peak_bytes = fitted_in(corrected(p.estimate.peak_bytes, c), p.point);
+      },
       [&](PredictedPoint& p) { p.peak_bytes = predict_memory(p.point, p.estimate, fitted.memory); });
 }
 

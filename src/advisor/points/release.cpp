@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
+#include <span>
 
 namespace heddle::advisor {
 
@@ -71,6 +73,42 @@ constexpr Known kKnown[] = {
     {"megatron-lm", "megatron", "megatron", "mcore", 25.8},
 };
 
+// Software by its name alone, as tables have it in a column: longer names before those that they hold.
+constexpr Known kNamed[] = {
+    {"megatron-deepspeed", "megatron-deepspeed", "deepspeed", "", 23.0},
+    {"megatron-2021", "megatron-2021", "megatron21", "", 21.3},
+    {"megatron-ci", "megatron-ci", "megatron", "", 25.8},
+    {"megatron-swift", "swift", "megatron", "", 25.7},
+    {"megatron bridge", "bridge", "megatron", "", 26.2},
+    {"mbridge", "bridge", "megatron", "", 26.2},
+    {"bridge", "bridge", "megatron", "", 26.2},
+    {"megatron", "megatron", "megatron", "", 25.8},
+    {"mcore", "megatron", "megatron", "", 25.8},
+    {"nemo", "nemo", "megatron", "", 24.5},
+    {"heddle", "heddle", "megatron", "", 26.9},
+    {"gpt-neox", "neox", "deepspeed", "", 23.0},
+    {"openrlhf", "deepspeed", "fsdp2", "", 25.0},
+    {"deepspeed", "deepspeed", "fsdp2", "", 24.5},
+    {"deepseek", "deepseek", "deepseek", "", 24.9},
+    {"meta", "meta", "megatron", "", 24.5},
+    {"habana", "habana", "megatron", "", 24.7},
+    {"slime", "slime", "megatron", "", 25.8},
+    {"paddle", "paddle", "megatron", "", 24.5},
+    {"olmo", "olmo", "fsdp2", "", 24.9},
+    {"torchtune", "torchtune", "fsdp2", "", 24.9},
+    {"fsdp2", "torchtitan", "fsdp2", "", 25.5},
+    {"fsdp", "fsdp", "fsdp", "", 24.0},
+    {"axolotl", "transformers", "fsdp", "", 25.0},
+    {"transformers", "transformers", "fsdp", "", 25.0},
+    {"hugging", "transformers", "fsdp", "", 25.0},
+    {"accelerate", "transformers", "fsdp", "", 25.0},
+    {"litgpt", "litgpt", "fsdp", "", 24.5},
+    {"composer", "llm-foundry", "fsdp", "", 23.8},
+    {"paxml", "paxml", "xla", "", 23.8},
+    {"axlearn", "axlearn", "xla", "", 24.8},
+    {"jax", "jax", "xla", "", 24.8},
+};
+
 // Usual dates of releases that texts name by a number: MindFormers' and MindSpeed-LLM's branches.
 struct Numbered {
   const char* part;
@@ -83,6 +121,11 @@ constexpr Numbered kNumbered[] = {
     {"branch 2.0", 25.2},    {"branch 2.1", 25.5}, {"branch 2.2", 25.8},   {"branch 2.3", 26.0},
     {"branch master", 26.4},
 };
+
+const Known* first_of(std::span<const Known> rows, std::string_view words) {
+  const auto found = std::find_if(rows.begin(), rows.end(), [&](const Known& k) { return has(words, k.part); });
+  return found == rows.end() ? nullptr : &*found;
+}
 
 int digit(std::string_view text, size_t i) {
   return i < text.size() && std::isdigit(static_cast<unsigned char>(text[i])) != 0 ? text[i] - '0' : -1000;
@@ -105,6 +148,8 @@ std::string usual_report(const Release& r) {
   if (r.document.starts_with("mit-orcd")) return "driver";
   for (const char* reserved : {"torchtitan", "swift", "xtuner", "llama-factory"})
     if (r.framework == reserved) return "reserved";
+  // Megatron's training loop prints memory once, behind the first step; MindSpeed's tests keep that line.
+  if (r.framework == "mindspeed") return "first step";
   return "allocated";
 }
 
@@ -151,11 +196,14 @@ Release read_release(const ReleaseText& text) {
   Release r;
   r.framework = r.stack = "megatron";
   r.document = document_of(text.source);
-  const Known* known = nullptr;
-  for (const std::string_view words : {text.software, text.source}) {
-    for (const Known& k : kKnown)
-      if (known == nullptr && has(words, k.part)) known = &k;
-    if (known != nullptr) break;
+  const Known* known = first_of(kKnown, text.source);
+  if (!text.software.empty()) {
+    // The column decides. Words of the source only say which release or document of that software it is.
+    const Known* named = first_of(kKnown, text.software);
+    if (named == nullptr) named = first_of(kNamed, text.software);
+    if (named == nullptr && known == nullptr) r.unknown = text.software.substr(0, 60);
+    if (named != nullptr && (known == nullptr || named->framework != std::string_view(known->framework)))
+      known = named;
   }
   if (known != nullptr) r.framework = known->framework, r.stack = known->stack, r.name = known->name;
   for (const std::string_view words : {text.released, text.release, text.source})

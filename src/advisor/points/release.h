@@ -13,8 +13,11 @@ struct Release {
   std::string stack;      // megatron, fsdp, titan, deepspeed, megatron21, xla, mindspore
   std::string name;       // such as "nemo 26.04"; "" where the source names none
   double date = 0;        // years since 2000; 0: not known
-  std::string reports;    // memory as `allocated`, `reserved` by the allocator, or of the whole `driver`
-  std::string document;   // source without release, commit and file: rows of one document share its habits
+  // Memory as `allocated`, `reserved` by the allocator, of the whole `driver`, or allocated in the `first step`,
+  // whose passes have no moments yet.
+  std::string reports;
+  std::string unknown;   // name of software that no row has, taken for a current Megatron-LM; "" where it is known
+  std::string document;  // source without release, commit and file: rows of one document share its habits
 };
 
 /// Columns take precedence over words of `source`. All words in lower case.

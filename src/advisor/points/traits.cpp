@@ -31,7 +31,6 @@ Traits common_traits(const PointJob& p) {
   t.date = p.release.date;
   t.model = architecture_of(j.shape);
   t.experts = j.shape.n_routed_experts > 0;
-  t.assumed = p.layout_assumed || p.batch_assumed;
   t.words = fmt::format("{:08x}", static_cast<uint32_t>(fnv1a(p.words, kFnvStart) >> 16));
   const plan::Degrees& l = j.mesh;
   t.layout = {log2_of(j.sequence),
@@ -51,10 +50,13 @@ Traits common_traits(const PointJob& p) {
 
 // Variances of the parts of the covariance, chosen by descent on the errors of rows predicted without themselves,
 // without their model, and without their source (tools/choose_covariance.py).
-constexpr double kDevicePrecision = 0.0013, kFamilyBits = 0.0048, kSoftware = 0.0048, kModel = 0.0028,
-                 kModelDevice = 0.0013, kExpertsSoftware = 0.025, kLayout = 0.0086, kModelLayout = 0.18,
-                 kTwins = 0.0010, kWords = 0.039, kShares = 0.018, kSharesSoftware = 0.030, kNoise = 0.00057;
-constexpr double kAssumedNoise = 0.15;                        // an assumed layout is off by a factor of 1.5
+constexpr double kDevicePrecision = 0.0025, kFamilyBits = 0.0031, kSoftware = 0.0038, kModel = 0.0023,
+                 kModelDevice = 0.0013, kExpertsSoftware = 0.2, kLayout = 0.025, kModelLayout = 0.18,
+                 kTwins = 0.022, kWords = 0.088, kShares = 0.04, kSharesSoftware = 0.007, kNoise = 0.001;
+constexpr double kAssumedNoise = 0.15;  // an assumed layout is off by a factor of 1.5
+constexpr double kUnknownBytes = 0.3;   // memory follows the layout and the sequence directly
+constexpr double kMemory = 0.0012, kMemoryModel = 0.0094, kMemoryFramework = 0.00075, kMemoryLayout = 0.031,
+                 kMemoryTwins = 0.19, kMemoryWords = 0.0003, kMemoryNoise = 0.001;
 constexpr double kYears = 1, kTwinYears = 0.5, kUndated = 2;  // distances in time at which likeness falls to 1 / e
 constexpr double kLayoutScale = 2.0, kTwinScale = 0.5, kShareScale = 0.15;
 
@@ -67,25 +69,7 @@ double squared_distance(const std::array<double, N>& a, const std::array<double,
   return sum;
 }
 
-}  // namespace
-
-Traits time_traits(const PointJob& p, const Estimate& e) {
-  Traits t = common_traits(p);
-  const search::Waterfall& w = e.time;
-  t.shares = {w.products, w.attention, w.traffic, w.launches, w.tensor,   w.exchange,
-              w.context,  w.pipeline,  w.data,    w.bubble,   w.optimizer};
-  for (double& share : t.shares) share /= e.step_s;
-  return t;
-}
-
-Traits memory_traits(const PointJob& p, const Estimate& e) {
-  Traits t = common_traits(p);
-  t.shares[0] = e.static_bytes / e.peak_bytes;
-  t.shares[1] = e.activation_bytes / e.peak_bytes;
-  return t;
-}
-
-double covariance(const Traits& a, const Traits& b) {
+double time_covariance(const Traits& a, const Traits& b) {
   if (maker_of(a.family) != maker_of(b.family)) return a.model == b.model ? kModel : 0;
   double linear = 0;
   for (size_t i = 0; i < a.shares.size(); ++i) linear += a.shares[i] * b.shares[i];
@@ -109,7 +93,47 @@ double covariance(const Traits& a, const Traits& b) {
   return sum;
 }
 
-double noise_variance(const Traits& t) { return t.assumed ? kAssumedNoise : kNoise; }
+// Memory is alike in one framework's figures, in what stays and what passes apart, and over layouts of one model.
+double memory_covariance(const Traits& a, const Traits& b) {
+  const double bytes = a.shares[0] * b.shares[0] + a.shares[1] * b.shares[1];
+  const bool framework = a.framework == b.framework, model = a.model == b.model;
+  double sum = kMemory * bytes;
+  if (model) sum += kMemoryModel;
+  if (!framework) return sum;
+  const double near_layout = likeness(squared_distance(a.layout, b.layout), kLayoutScale);
+  sum += kMemoryFramework * bytes + kMemoryLayout * near_layout;
+  if (model) sum += kMemoryTwins * near_layout;
+  if (model && a.words == b.words) sum += kMemoryWords * near_layout;
+  return sum;
+}
+
+}  // namespace
+
+Traits time_traits(const PointJob& p, const Estimate& e) {
+  Traits t = common_traits(p);
+  const search::Waterfall& w = e.time;
+  t.shares = {w.products, w.attention, w.traffic, w.launches, w.tensor,   w.exchange,
+              w.context,  w.pipeline,  w.data,    w.bubble,   w.optimizer};
+  for (double& share : t.shares) share /= e.step_s;
+  if (!p.tells_time()) t.doubt = kAssumedNoise;
+  return t;
+}
+
+Traits memory_traits(const PointJob& p, const Estimate& e) {
+  Traits t = common_traits(p);
+  t.shares[0] = e.static_bytes / e.peak_bytes;
+  t.shares[1] = e.activation_bytes / e.peak_bytes;
+  if (!p.tells_memory()) t.doubt = kUnknownBytes;
+  return t;
+}
+
+double covariance(const Traits& a, const Traits& b, Figure figure) {
+  return figure == Figure::time ? time_covariance(a, b) : memory_covariance(a, b);
+}
+
+double noise_variance(const Traits& t, Figure figure) {
+  return t.doubt + (figure == Figure::time ? kNoise : kMemoryNoise);
+}
 
 int maker_of(cost::Family family) {
   switch (family) {

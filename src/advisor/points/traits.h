@@ -14,8 +14,8 @@ struct Traits {
   cost::Family family = cost::Family::other;
   cost::Precision precision = cost::Precision::bf16;
   bool experts = false;
-  bool assumed = false;  // the layout, or a pipeline's batch: the source prints none
-  double date = 0;       // years since 2000; 0: not known
+  double doubt = 0;  // variance of the logarithm that comes of what the source does not print
+  double date = 0;   // years since 2000; 0: not known
   /// Logarithms to base 2: sequence, tp, pp, ep, cp, dp, microbatch, microbatches, billions of active parameters,
   /// chunks; and twice the part of layers that are recomputed, 2 for a frozen base.
   std::array<double, 12> layout{};
@@ -29,10 +29,13 @@ Traits time_traits(const PointJob& point, const Estimate& estimate);
 /// Traits for its memory.
 Traits memory_traits(const PointJob& point, const Estimate& estimate);
 
+/// Estimated figures. What makes jobs alike differs: time by how the step divides and its software, memory by what
+/// the framework counts.
+enum class Figure { time, memory };
 /// Covariance of two jobs' ln(estimated ÷ measured), before anything is measured.
-double covariance(const Traits& a, const Traits& b);
+double covariance(const Traits& a, const Traits& b, Figure figure);
 /// Variance that no trait explains: another day, another host; more where part of the job is assumed.
-double noise_variance(const Traits& traits);
+double noise_variance(const Traits& traits, Figure figure);
 
 /// Maker of a family's devices, as a number.
 int maker_of(cost::Family family);

@@ -10,13 +10,17 @@ namespace {
 const Sustained& of_family(Family family) {
   static const Sustained ampere{0.88, 0.88, 0.88, 0.88, 0.9, 0.85, 128, 256, 685, 93.8};
   static const Sustained hopper{0.75, 0.9, 0.9, 0.8, 0.62, 0.85, 128, 256, 1500, 317, 2500};
-  static const Sustained blackwell{0.58, 0.5, 0.48, 0.41, 0.7, 0.85, 256, 256, 56.7, 0};
+  // BF16 on B200: SimuMax 1.2 measured 0.39 to 0.66 of the peak on the products of Llama-3-70B at four tensor
+  // degrees, and takes 0.49 for others (configs/system/b200_bf16_ceperm.json).
+  static const Sustained blackwell{0.52, 0.5, 0.48, 0.41, 0.7, 0.85, 256, 256, 56.7, 0};
   static const Sustained ascend{0.66, 0.66, 0.66, 0.66, 0.42, 0.6, 128, 256, 400};
   // hipBLASLt on MI300X and MI355X: 51 to 60 % and 52 to 65 % of the peak; FP8 71 %. Flash attention on MI355X: 730
   // TFLOP/s forward and 210 backward.
   static const Sustained cdna3{0.55, 0.5, 0.5, 0.4, 0.4, 0.8, 256, 256, 400, 0, 700, 6};
-  // Gaudi 2 reaches 99 % of its peak on the largest products. Softmax runs on the vector cores beside, at a
-  // fortieth of the matrix units' rate (Gaudi 3 white paper: 11 of 432 TFLOP/s).
+  // Gaudi 2 reaches 99 % of its peak on the largest products (stas00/ml-engineering, table of achievable FLOPS).
+  // Softmax runs on the vector cores beside. Of Gaudi 3 Intel prints their rate, 28.7 of 1,835 TFLOP/s in BF16 (Hot
+  // Chips 2024). Of Gaudi 2 it follows from 24 cores of 2,048 bits (TPC User Guide), two operations a lane and an
+  // assumed 1.8 GHz: 11 of 432. How much of it attention needs is an assumption.
   static const Sustained gaudi{0.9, 0.8, 0.8, 0.8, 0.25, 0.8, 256, 256, 100};
   static const Sustained tpu{0.85, 0.6, 0.6, 0.6, 0.5, 0.85, 128, 128, 50};
   static const Sustained other{0.7, 0.65, 0.6, 0.55, 0.45, 0.75, 128, 256, 400};

@@ -12,6 +12,20 @@ namespace {
 
 double d(int64_t n) { return static_cast<double>(n); }
 
+// Bytes a token of the gradients that are alive at once in the backward of other trainers' widest block: those of
+// the feed-forward's two inner values beside its output's.
+double gradient_bytes(const Job& j) {
+  const model::Shape& s = j.shape;
+  const double rows = j.software.sequence_parallel ? j.mesh.tp : 1, gated = s.has_gated_mlp() ? 6 : 4;
+  const double dense = s.dense_blocks() > 0 ? gated * d(s.intermediate_size) / j.mesh.tp : 0;
+  const double experts =
+      s.moe_blocks() > 0
+          ? d(s.num_experts_per_tok) * fullest_rows(j, j.imbalance) *
+                (gated * d(s.moe_intermediate_size) / rows + 4 * d(s.hidden_size) * j.mesh.etp / rows)
+          : 0;
+  return std::max(dense, experts) + 2 * d(s.hidden_size) / rows;
+}
+
 }  // namespace
 
 void saved_bytes_of(const Job& j, const Prices& prices, Layers& into) {
@@ -91,10 +105,13 @@ MemoryParts memory_parts(const Job& j, const model::Parameters& p, const Layers&
   // While a layer is computed again all that it would have kept is alive; its gradients are, in any case.
   const double widest = tokens * ((has_attention ? whole.attention : 0) +
                                   std::max({has_dense ? whole.dense : 0, has_moe ? whole.moe : 0, whole.mamba}));
-  parts.working = (j.recompute.has(GroupName::layer) ? 1 : 0.25) * widest + replica_bytes(j);
-  // The gradient of the logits stands beside them, and without a fused loss a copy in fp32.
+  const double backward = sw.lowered != nullptr ? 0.25 * widest : tokens * gradient_bytes(j);
+  const double again = sw.lowered != nullptr || !sw.fused_attention ? widest : widest + backward;
+  parts.working = (j.recompute.has(GroupName::layer) ? again : backward) + replica_bytes(j);
+  // The gradient of the logits stands beside them. A loss that is not fused makes it in the place of its fp32 copy,
+  // when the logits themselves are gone.
   parts.head_working = std::max(parts.working, tokens * (head_bytes(s, l.tp, sw.fused_loss) +
-                                                         (sw.fused_loss ? 2 : 6) * d(s.vocab_size) / l.tp)) +
+                                                         (sw.fused_loss ? 2 : 0) * d(s.vocab_size) / l.tp)) +
                        copied / 2 * p.head / l.tp;
   parts.embedding_working = copied / 2 * p.embedding / l.tp;
   return parts;
