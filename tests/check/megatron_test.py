@@ -111,7 +111,8 @@ def main():
     cases = [dict(layout, seed=n + 1, names=[]) for n, layout in enumerate(RIGHT)]
     cases += [dict(drawn(n), seed=1000 + n, names=[]) for n in range(asked.layouts)]
     for n, (fault, layout, names) in enumerate(FAULTS):
-        cases.append(dict(layout, fault=fault, seed=100 + n, names=sorted(names), **BF16))
+        if fault != "balance_loss_not_scaled":  # twice so small a part of the router's gradient is less than bf16 tells
+            cases.append(dict(layout, fault=fault, seed=100 + n, names=sorted(names), **BF16))
         cases.append(dict(layout, fault=fault, seed=200 + n, names=sorted(names)))
     cases = [case for case in cases if asked.only in case.get("fault", "right")][asked.first : asked.first + asked.cases][:: asked.every]
     with tempfile.TemporaryDirectory() as scratch:
