@@ -757,8 +757,9 @@ def run(heddle, family, number, folder):
         allowed = BF16 if bf16 else F32
         if bf16 and distance > allowed:
             theirs = of_transformers(here, tokens, labels, torch.bfloat16, end)
-            # Gemma rounds behind four norms a layer; a square doubles what its operand is off by.
-            more = 2 if family in ZERO_CENTERED or keys.get("mlp_hidden_act") == "relu2" else 1.5
+            # Gemma rounds behind four norms a layer. Transformers keeps outputs of Mamba-2 in float32 up to their norm, on
+            # a CPU, and a square doubles what its operand is off by.
+            more = 2.5 if family == "nemotron_h" else 2 if family in ZERO_CENTERED else 1.5
             allowed = max(allowed, more * compare(theirs, expected, False)[0])
         elif distance > allowed and recurs(keys):
             theirs = of_transformers(here, tokens, labels, torch.float32, end)

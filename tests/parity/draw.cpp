@@ -568,7 +568,8 @@ Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks) {
     // GELU has no second factor that evens roundings out: such a model is up to 1.2 % off where fp64 has 1e-10.
     d.tolerance = d.model.activation == model::Activation::swiglu ? 1e-2 : 2e-2;
     d.loss_tolerance = 3e-2;
-    if (d.plan.lora.rank == 0 && Dice(d.seed, "fp8 elsewhere").one_in(3)) {
+    // Nor what eight bits round away: with two matrices an expert a loss was 6 % off.
+    if (d.plan.lora.rank == 0 && d.model.has_gated_mlp() && Dice(d.seed, "fp8 elsewhere").one_in(3)) {
       d.plan.device.fp8 = passes::Fp8::blocks;
       d.plan.exact_sums = false;
     }
