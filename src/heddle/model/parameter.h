@@ -28,8 +28,8 @@ struct Cut {
   std::vector<int64_t> runs = {};
 };
 
-/// The rows of a head in a tensor that makes queries or keys, and how they follow a factor of its logits
-/// (train.qk_clip): the first rows by one power of it, the rest by another.
+/// The rows of a head in a tensor that makes queries or keys. They follow a factor of its logits (train.qk_clip): the
+/// first rows by one power of it, the rest by another.
 struct HeadRows {
   int64_t rows = 0;  // of a head; 0: the tensor does not follow
   int64_t first = 0;
