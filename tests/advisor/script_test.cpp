@@ -432,7 +432,7 @@ TEST(Script, ConstantsOfTrainingGoToHeddle) {
           "--expert-model-parallel-size 8 --moe-layer-freq '([0]*1+[1]*7)' --rotary-base 500000 --rotary-percent "
           "0.5 "
           "--lr 3e-4 --min-lr 3e-5 --lr-decay-style cosine --train-samples 64000 --lr-warmup-samples 640 "
-          "--clip-grad 0.5 "
+          "--clip-grad 0.5 --qk-clip --qk-clip-threshold 80 "
           "--adam-beta2 0.98 --weight-decay 0.05 --moe-z-loss-coeff 1e-3 --moe-aux-loss-coeff 1e-2 "
           "--use-rope-scaling "
           "--apply-layernorm-1p --moe-router-load-balancing-type seq_aux_loss",
@@ -456,6 +456,7 @@ TEST(Script, ConstantsOfTrainingGoToHeddle) {
                               "train.steps=1000",
                               "train.warmup_steps=10",
                               "train.clip_norm=0.5",
+                              "train.qk_clip=80",
                               "train.beta1=0.9",
                               "train.beta2=0.98",
                               "train.epsilon=1e-08",
