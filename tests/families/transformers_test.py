@@ -361,7 +361,7 @@ def solar_open(d):
 
 
 def cwm(d):
-    keys = with_head_dim(grouped(d, "llama3"), d, 6, 8)
+    keys = with_head_dim(dividing(grouped(d, "llama3")), d, 6, 8)
     layers = keys["num_hidden_layers"]
     first = d.randint(0, layers)
     types = d.of(None, ["full_attention"] * first + ["sliding_attention"] * (layers - first))
@@ -369,7 +369,9 @@ def cwm(d):
 
 
 def smollm3(d):
-    keys = dividing(grouped(d, "llama3", "linear", "yarn"))
+    keys = grouped(d, "llama3", "linear", "yarn")
+    keys["num_attention_heads"] *= 2 if keys["num_attention_heads"] < 4 else 1
+    keys = dividing(keys)
     keys["num_hidden_layers"] += 1
     layers, every = keys["num_hidden_layers"], d.of(1, 2, 3, 4)
     return keys | dict(no_rope_layers=d.of(None, [int(layer % every != 0) for layer in range(1, layers + 1)]),
