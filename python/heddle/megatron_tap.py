@@ -71,6 +71,7 @@ def megatron(model: Union[nn.Module, Sequence[nn.Module]]) -> Dict[str, Any]:
         mesh.update(ep=state.get_expert_model_parallel_world_size(), etp=state.get_expert_tensor_parallel_world_size())
         at.update(ep=state.get_expert_model_parallel_rank(), etp=state.get_expert_tensor_parallel_rank(),
                   edp=state.get_expert_data_parallel_rank())
+    passing = set()  # names of modules whose output is their input
     layers: Dict[str, int] = {}  # numbers in the model, by the chunk's number and the layer's in it
     for chunk, module in enumerate(chunks):
         for name, layer in list(module.named_modules()):
@@ -78,6 +79,8 @@ def megatron(model: Union[nn.Module, Sequence[nn.Module]]) -> Dict[str, Any]:
                 layers[f"{chunk}.{found[1]}"] = layer.layer_number - 1
             if name.endswith(".mlp.router"):
                 _tap_logits(layer)
+            if name.endswith("_layernorm") and not list(layer.parameters()):  # the norm is within the product behind it
+                passing |= {name, f"{chunk}.{name}"}
     groups, width = config.num_query_groups or config.num_attention_heads, config.kv_channels
     each = config.num_attention_heads // groups  # heads of queries in a group
     tied = plain.share_embeddings_and_output_weights  # the last stage then has the embedding as its head
@@ -85,6 +88,8 @@ def megatron(model: Union[nn.Module, Sequence[nn.Module]]) -> Dict[str, Any]:
     first_expert = at.get("ep", 0) * own
 
     def rename(name: str) -> str:
+        if name in passing:
+            return ""
         for pattern, text in _MEGATRON:
             name = re.sub(pattern, text, name)
         if tied:
