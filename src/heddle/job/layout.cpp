@@ -45,8 +45,8 @@ planner::JobPlaces places_on(const std::vector<Host>& hosts, int ranks) {
   return places;
 }
 
-// Every cut into stages and every spread of the experts, by the schedule that is configured and the asked degrees
-// of tp and cp, or without tp and cp; and what a search finds. Each goes behind what the user has set.
+// Every cut into stages and every spread of the experts, with the schedule and the degrees of tp and cp that are
+// asked for, and without; then what a search finds. Each goes behind the user's settings.
 std::vector<Set> candidates(const config::RunConfig& config, const plan::Degrees& asked, int ranks, bool exact,
                             const cost::MachineProfile& profile, const planner::JobPlaces& places) {
   std::vector<Set> all;
