@@ -347,9 +347,8 @@ def hy_v3(d):
 
 def hunyuan_v1_dense(d):
     keys = with_head_dim(grouped(d, "linear"), d, 6, 8)
-    if d.one_in(2):
-        keys["rope_parameters"] = dict(rope_type="dynamic", rope_theta=100.0, alpha=8.0, factor=1.0)
-    return keys | dict(attention_bias=d.one_in(3))
+    alpha = dict(rope_parameters=dict(rope_type="dynamic", rope_theta=100.0, alpha=8.0, factor=1.0)) if d.one_in(2) else {}
+    return keys | alpha | dict(attention_bias=d.one_in(3))
 
 
 def solar_open(d):
@@ -463,8 +462,7 @@ def qwen3_next(d):
 
 
 def qwen3_5(d):
-    """An epsilon of the size that roundings of a head's small output need, in f32 too."""
-    return qwen3_next(d) | dict(rms_norm_eps=d.of(1e-4, 1e-2))
+    return qwen3_next(d) | dict(rms_norm_eps=d.of(1e-4, 1e-2))    # roundings of a head's small output are magnified
 
 
 def qwen3_5_text(d):
@@ -540,13 +538,12 @@ def gpt2(d):
 
 FAMILIES = {family.__name__: family for family in
             (deepseek_v2, deepseek_v3, deepseek_v32, glm_moe_dsa, qwen3, qwen3_moe, llama, qwen2, mistral, mixtral,
-             glm4_moe, gpt_oss, gpt2,
-             qwen3_next, qwen3_5_text, qwen3_5_moe_text, minimax_m2, gemma, gemma2, gemma3_text, olmoe, olmo2,
-             olmo3, flex_olmo, hunyuan_v1_dense, solar_open, cwm, phi3, smollm3, exaone4, seed_oss, granite, granitemoe, ernie4_5, ernie4_5_moe,
-             glm4_moe_lite, kimi_linear, minimax, nemotron_h, bailing_moe, step3p5, dots1, hy_v3, hunyuan_v1_moe, mimo_v2_flash, qwen2_moe)}
+             glm4_moe, gpt_oss, gpt2, qwen3_next, qwen3_5_text, qwen3_5_moe_text, minimax_m2, gemma, gemma2, gemma3_text,
+             olmoe, olmo2, olmo3, flex_olmo, hunyuan_v1_dense, solar_open, cwm, phi3, smollm3, exaone4, seed_oss, granite,
+             granitemoe, ernie4_5, ernie4_5_moe, glm4_moe_lite, kimi_linear, minimax, nemotron_h, bailing_moe, step3p5, dots1,
+             hy_v3, hunyuan_v1_moe, mimo_v2_flash, qwen2_moe)}
 DENSE = ("qwen3", "qwen3_5_text", "qwen2", "llama", "mistral", "gpt2", "gemma", "gemma2", "gemma3_text", "olmo2", "olmo3",
-         "seed_oss", "granite", "ernie4_5", "hunyuan_v1_dense", "cwm", "phi3", "smollm3",
-         "exaone4")
+         "seed_oss", "granite", "ernie4_5", "hunyuan_v1_dense", "cwm", "phi3", "smollm3", "exaone4")
 PLAIN_EXPERTS = ("bailing_moe", "step3p5")    # of the models beside this file
 CHOSEN = ("num_experts_per_tok", "moe_k", "moe_topk")
 EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts")
