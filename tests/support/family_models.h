@@ -12,7 +12,7 @@ namespace heddle::test {
 inline model::ModelConfig small_model_of(const config::Family& family) {
   const model::ModelConfig large = family.presets.empty() ? family.base : family.presets[0].model;
   model::ModelConfig c = large;
-  const bool has_experts = large.has_experts(), has_dense = large.first_k_dense_replace > 0;
+  const bool has_experts = large.has_experts() || large.is_hybrid(), has_dense = large.first_k_dense_replace > 0;
   c.vocab_size = 48;
   c.hidden_size = 32;
   c.num_hidden_layers = 2;
@@ -34,12 +34,14 @@ inline model::ModelConfig small_model_of(const config::Family& family) {
   if (c.experts_limit > 0) c.experts_limit = 0.5, c.experts_limit_layer = 1;
   if (c.mlp_limit > 0) c.mlp_limit = 0.5, c.mlp_limit_layer = 1;
   if (c.recurs()) {
-    c.full_attention_interval = 2;
+    c.full_attention_interval = c.is_hybrid() ? 0 : 2;
     c.full_attention_last = false;
     c.num_key_value_heads = c.linear_num_key_heads = 4, c.linear_num_value_heads = 8;
     c.linear_key_head_dim = 6, c.linear_value_head_dim = 4;
-    if (c.recurrence != model::Recurrence::gated_delta) c.linear_num_value_heads = 4, c.linear_value_head_dim = 6;
+    if (c.recurrence != model::Recurrence::gated_delta && c.recurrence != model::Recurrence::mamba2)
+      c.linear_num_value_heads = 4, c.linear_value_head_dim = 6;
   }
+  if (c.is_hybrid()) c.hybrid_override_pattern = "M*E-", c.num_hidden_layers = 4;
   const auto derived = [&] {
     if (family.derive != nullptr) family.derive(c);
     return c;
