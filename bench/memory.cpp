@@ -295,21 +295,9 @@ void offload(const Options& options, Report& report) {
                                            {"recompute_alone", words(*again)},
                                            {"with_offload", words(*away)},
                                            {"gain", gain},
-                                           {"gain_foretold", ratio(again->predicted_s(), away->predicted_s())}};
+                                           {"gain_predicted", ratio(again->predicted_s(), away->predicted_s())}};
     if (&device == bench::kLinkedDevices) report.json["offload_over_recompute"] = gain;
   }
-}
-
-// What another program of this build prints, or nothing where it fails.
-std::optional<Json> said_by(const std::filesystem::path& program, const std::string& arguments) {
-  FILE* pipe = popen(fmt::format("'{}' {}", program.string(), arguments).c_str(), "r");
-  if (pipe == nullptr) return std::nullopt;
-  std::string text;
-  char part[4096];
-  for (size_t n = 0; (n = std::fread(part, 1, sizeof part, pipe)) > 0;) text.append(part, n);
-  pclose(pipe);
-  Json json = Json::parse(text, nullptr, false);
-  return json.is_discarded() ? std::nullopt : std::optional(std::move(json));
 }
 
 // The draws of the test itself: programs whose router is hostile, in arenas of their budget.

@@ -122,6 +122,9 @@ class Training {
           case model::Parameter::Start::ones: start = 1; break;
           case model::Parameter::Start::zeros: break;
           case model::Parameter::Start::rope_table: start = table[static_cast<size_t>(i)]; break;
+          case model::Parameter::Start::log_uniform:
+          case model::Parameter::Start::time_step:
+            internal_error("'{}' belongs to a recurrent layer, which no model of this bench has", p.name);
         }
         view.as<float>()[i] = static_cast<float>(start);
       }
