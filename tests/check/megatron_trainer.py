@@ -313,7 +313,7 @@ def step(case):
     from megatron.core import parallel_state as state, tensor_parallel
     from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
     from megatron.core.pipeline_parallel import get_forward_backward_func
-    from megatron.core.transformer.moe.moe_utils import MoEAuxLossAutoScaler
+    from megatron.core.transformer.moe.moe_utils import MoEAuxLossAutoScaler, get_moe_layer_wise_logging_tracker
 
     tp, cp, pp = (case.get(axis, 1) for axis in ("tp", "cp", "pp"))
     state.initialize_model_parallel(tensor_model_parallel_size=tp, pipeline_model_parallel_size=pp, context_parallel_size=cp,
@@ -322,6 +322,7 @@ def step(case):
     tensor_parallel.model_parallel_cuda_manual_seed(case["seed"])
     torch.manual_seed(case["seed"])
     MoEAuxLossAutoScaler.main_loss_backward_scale = None
+    get_moe_layer_wise_logging_tracker().clear()  # it is of as many layers as the case before
     run = Run(case)
     run.fault(run, "model")
     kept = DistributedDataParallelConfig(grad_reduce_in_fp32=True, overlap_grad_reduce=False, use_distributed_optimizer=case.get("sharded", False))

@@ -45,8 +45,8 @@ planner::JobPlaces places_on(const std::vector<Host>& hosts, int ranks) {
   return places;
 }
 
-// Every cut into stages and every spread of the experts, with the schedule and the degrees of tp and cp that are
-// asked for, and without; then what a search finds. Each goes behind the user's settings.
+// Every cut into stages and every spread of the experts, with the asked schedule, tp and cp, and without them; then
+// what a search finds. Each goes behind the user's settings.
 std::vector<Set> candidates(const config::RunConfig& config, const plan::Degrees& asked, int ranks, bool exact,
                             const cost::MachineProfile& profile, const planner::JobPlaces& places) {
   std::vector<Set> all;

@@ -1,4 +1,4 @@
-// What a build without CUDA says of devices.
+// Facts of devices in a build without CUDA.
 #include "heddle/device/device_facts.h"
 
 #include "heddle/device/device.h"
