@@ -2,8 +2,8 @@
 // several widths and types in every topology. Nodes are pretended: half of the ranks on either. Under mpirun the
 // ranks are its processes, else threads. The choice of experts is drawn, the same in every build.
 //
-//   build/bench_exchange_ops [--json] [--ranks N] [--rounds N] [--topology WORD] [--dtype TYPE] [--tokens N] [--width N]
-//   mpirun -np 4 --bind-to none build/bench_exchange_ops [--json] [--rounds N]
+//   build/bench_exchange_ops [--json] [--ranks N] [--rounds N] [--topology WORD] [--dtype TYPE] [--tokens N]
+//   [--width N] mpirun -np 4 --bind-to none build/bench_exchange_ops [--json] [--rounds N]
 #include <fmt/format.h>
 #include <time.h>
 

@@ -245,9 +245,9 @@ class OneDnn {
 
 struct Line {
   std::string shape, product, dtype, engine;
-  double ours;                // GFLOP/s
-  double onednn;              // 0: it has no such product on this processor
-  double roof, native;        // native 0: not measured
+  double ours;          // GFLOP/s
+  double onednn;        // 0: it has no such product on this processor
+  double roof, native;  // native 0: not measured
 };
 
 Line measure(const Shape& shape, Dtype dtype, Product product, int repeats) {

@@ -2,7 +2,6 @@
 // training steps of a configuration on one rank, all variants taking turns in one run.
 //
 //   build/bench_recompute [--offload] [--json] [--rounds N] [CONFIG]      (examples/demo.toml)
-#include "heddle/passes/op_groups.h"
 #include "heddle/passes/recompute.h"
 
 #include <fmt/format.h>
@@ -16,6 +15,7 @@
 #include "heddle/base/statistics.h"
 #include "heddle/observe/table.h"
 #include "heddle/passes/host/offload.h"
+#include "heddle/passes/op_groups.h"
 #include "heddle/train/run_config_plan.h"
 #include "tests/simulate/tiny_step.h"
 

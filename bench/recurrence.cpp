@@ -1,13 +1,15 @@
-// Speed of the CPU's recurrences along the sequence: the chunked kernels against a loop over rows, and against causal
-// attention of as many heads, in turn in one run.
+// Speed of the CPU's recurrences along the sequence: the chunked kernels against a loop over rows, and against
+// causal attention of as many heads, in turn in one run.
 //
 //   forward 2·dk·dv·(2 + delta), backward 2·dk·dv·(6 + 3·delta) operations for each row and value head
 //
-// These are the operations of the definition; chunks have more. The share is of the rate of the best fp32 product of
-// matrices (support/probe.h), on as many threads. The loop holds the state of a head in the first cache as well as it fits, and works
-// along rows of dv. Medians of `--rounds`.
+// These are the operations of the definition; chunks have more. The share is of the rate of the best fp32 product
+// of matrices (support/probe.h), on as many threads. The loop holds the state of a head in the first cache as well
+// as it fits, and works along rows of dv. Medians of `--rounds`.
 //
 //   bench_recurrence [--json] [--rounds N] [--length S] [--only FORM]         threads: OMP_NUM_THREADS
+#include "heddle/kernels/recurrence.h"
+
 #include <fmt/format.h>
 #include <omp.h>
 
@@ -21,7 +23,6 @@
 #include "heddle/base/clock.h"
 #include "heddle/base/random.h"
 #include "heddle/base/statistics.h"
-#include "heddle/kernels/recurrence.h"
 #include "heddle/kernels/registry.h"
 #include "heddle/ops/ops.h"
 
@@ -54,9 +55,8 @@ class LoneOp {
   }
   /// Normal numbers, or −|these|/8 for log decays.
   void operand(Dtype dtype, int64_t rows, int64_t columns, bool decays = false) {
-    op_.in.push_back(listing_.add_value({.name = fmt::format("in{}", op_.in.size()),
-                                         .dtype = dtype,
-                                         .shape = {ir::Dim{rows}, ir::Dim{columns}}}));
+    op_.in.push_back(listing_.add_value(
+        {.name = fmt::format("in{}", op_.in.size()), .dtype = dtype, .shape = {ir::Dim{rows}, ir::Dim{columns}}}));
     in_.push_back(memory(dtype, rows, columns));
     const RandomKey key(op_.in.size());
     for (int64_t i = 0; i < rows * columns; ++i) {
@@ -101,9 +101,15 @@ class LoneOp {
 };
 
 ir::Attributes attributes_of(const Form& f, int64_t S) {
-  return {{"heads", f.heads},       {"key_heads", f.key_heads},    {"head_dim", f.head_dim},
-          {"value_dim", f.value_dim}, {"sequence", S},             {"delta", int64_t{f.delta}},
-          {"epsilon", 1e-6},        {"sigmoid", int64_t{1}},     {"scale", 0.08838834764831845}};
+  return {{"heads", f.heads},
+          {"key_heads", f.key_heads},
+          {"head_dim", f.head_dim},
+          {"value_dim", f.value_dim},
+          {"sequence", S},
+          {"delta", int64_t{f.delta}},
+          {"epsilon", 1e-6},
+          {"sigmoid", int64_t{1}},
+          {"scale", 0.08838834764831845}};
 }
 
 void recurrence_operands(LoneOp& op, const Form& f, Dtype X, int64_t S) {
@@ -151,8 +157,8 @@ void loop_over_rows(const LoneOp& op, const Form& f, int64_t S, std::vector<floa
 int measure(bool json, int rounds, int length, const std::string& only) {
   if (!json) {
     fmt::print("{} threads, medians of {} rounds\n", omp_get_max_threads(), rounds);
-    fmt::print("{:<16} {:<5} {:>6} {:>11} {:>6} {:>11} {:>6} {:>12} {:>15} {:>15}\n", "form", "type", "S", "fwd GFLOP/s",
-               "share", "bwd GFLOP/s", "share", "loop ÷ fwd", "attention ÷ fwd", "attention ÷ bwd");
+    fmt::print("{:<16} {:<5} {:>6} {:>11} {:>6} {:>11} {:>6} {:>12} {:>15} {:>15}\n", "form", "type", "S",
+               "fwd GFLOP/s", "share", "bwd GFLOP/s", "share", "loop ÷ fwd", "attention ÷ fwd", "attention ÷ bwd");
   }
   bool first = true;
   for (const Form& f : kForms) {
@@ -163,9 +169,9 @@ int measure(bool json, int rounds, int length, const std::string& only) {
       recurrence_operands(forward, f, X, S);
       backward.operand(X, S, f.heads * f.value_dim);
       recurrence_operands(backward, f, X, S);
-      const ir::Attributes of_attention{{"heads", f.heads},       {"kv_heads", f.key_heads}, {"head_dim", f.head_dim},
-                                        {"value_dim", f.value_dim}, {"sequence", S},         {"causal", int64_t{1}},
-                                        {"scale", 0.08838834764831845}};
+      const ir::Attributes of_attention{
+          {"heads", f.heads}, {"kv_heads", f.key_heads}, {"head_dim", f.head_dim},      {"value_dim", f.value_dim},
+          {"sequence", S},    {"causal", int64_t{1}},    {"scale", 0.08838834764831845}};
       LoneOp attend("attention", of_attention), attend_back("attention_dgrad", of_attention);
       attend_back.operand(X, S, f.heads * f.value_dim);
       for (LoneOp* op : {&attend, &attend_back}) {
@@ -197,17 +203,18 @@ int measure(bool json, int rounds, int length, const std::string& only) {
       const double peak = probe.best_flops_per_s() * 1e-9, share = median(rates) / peak;
       const double back_share = median(back_rates) / peak;
       if (json) {
-        fmt::print("{}{{\"form\": \"{}\", \"dtype\": \"{}\", \"S\": {}, \"threads\": {}, "
-                   "\"forward_ms\": {:.3f}, \"backward_ms\": {:.3f}, \"forward_gflops\": {:.1f}, "
-                   "\"forward_share\": {:.3f}, \"backward_gflops\": {:.1f}, \"backward_share\": {:.3f}, "
-                   "\"loop_over_forward\": {:.2f}, \"attention_over_forward\": {:.2f}, "
-                   "\"attention_over_backward\": {:.2f}}}",
-                   first ? "[" : ",\n ", f.name, name_of(X), S, omp_get_max_threads(), 1e3 * median(times),
-                   1e3 * median(back_times), median(rates), share, median(back_rates), back_share, median(loops),
-                   median(attends), median(back_attends));
+        fmt::print(
+            "{}{{\"form\": \"{}\", \"dtype\": \"{}\", \"S\": {}, \"threads\": {}, "
+            "\"forward_ms\": {:.3f}, \"backward_ms\": {:.3f}, \"forward_gflops\": {:.1f}, "
+            "\"forward_share\": {:.3f}, \"backward_gflops\": {:.1f}, \"backward_share\": {:.3f}, "
+            "\"loop_over_forward\": {:.2f}, \"attention_over_forward\": {:.2f}, "
+            "\"attention_over_backward\": {:.2f}}}",
+            first ? "[" : ",\n ", f.name, name_of(X), S, omp_get_max_threads(), 1e3 * median(times),
+            1e3 * median(back_times), median(rates), share, median(back_rates), back_share, median(loops),
+            median(attends), median(back_attends));
       } else {
-        fmt::print("{:<16} {:<5} {:>6} {:>11.1f} {:>5.0f}% {:>11.1f} {:>5.0f}% {:>11.2f} {:>15.2f} {:>15.2f}\n", f.name,
-                   name_of(X), S, median(rates), 100 * share, median(back_rates), 100 * back_share,
+        fmt::print("{:<16} {:<5} {:>6} {:>11.1f} {:>5.0f}% {:>11.1f} {:>5.0f}% {:>11.2f} {:>15.2f} {:>15.2f}\n",
+                   f.name, name_of(X), S, median(rates), 100 * share, median(back_rates), 100 * back_share,
                    median(loops), median(attends), median(back_attends));
       }
       first = false;

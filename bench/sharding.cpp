@@ -1,5 +1,5 @@
-// Sharded gradients and weights against cut optimizer state and against pipelines, on 8 ranks: whole steps as threads
-// in the paced mode (bench/scaling.cpp says how it paces), and the simulator's steps beside them.
+// Sharded gradients and weights against cut optimizer state and against pipelines, on 8 ranks: whole steps as
+// threads in the paced mode (bench/scaling.cpp says how it paces), and the simulator's steps beside them.
 //
 // Models have the proportions of Llama-3-70B and Qwen3-30B-A3B at a hidden size of 128. A sequence of 4,096 tokens
 // shrinks as the hidden size does, and so do the operations that a byte of a link costs: 400 TFLOP/s a rank, and
@@ -117,7 +117,8 @@ double step_work(const model::ModelConfig& c, const plan::Plan& plan) {
 plan::Plan paced(const Shape& shape, plan::Plan plan, double link_rate, double work_per_s, double step_seconds) {
   const plan::Plan at_balance = plan;
   const model::ModelConfig c = shape.config;
-  const double ops_a_byte = kRankFlops / link_rate * static_cast<double>(kHidden) / static_cast<double>(shape.real_hidden);
+  const double ops_a_byte =
+      kRankFlops / link_rate * static_cast<double>(kHidden) / static_cast<double>(shape.real_hidden);
   const double latency_us = kLatencyShare * step_seconds * 1e6;
   plan.rates.message_bytes_per_us = work_per_s / ops_a_byte * 1e-6;
   plan.rates.message_latency_us = latency_us;
@@ -195,26 +196,40 @@ class Variant {
 int run(const Options& options) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   constexpr auto kRight = observe::Align::right;
-  observe::Table table({{"model"}, {"link"}, {"sequences", kRight}, {"plan"}, {"step, s", kRight}, {"simulated", kRight}, {"over state", kRight}, {"live, MB", kRight}});
+  observe::Table table({{"model"},
+                        {"link"},
+                        {"sequences", kRight},
+                        {"plan"},
+                        {"step, s", kRight},
+                        {"simulated", kRight},
+                        {"over state", kRight},
+                        {"live, MB", kRight}});
   double use = 0;
   for (const Shape& shape : shapes()) {
     if (!options.model.empty() && options.model != shape.name) continue;
     for (const auto& [link, rate] : {std::pair{"nvlink", 360e9}, {"card", 50e9}}) {
       if (!options.link.empty() && options.link != link) continue;
       for (const int sequences : {16, 64}) {
-        const double work_per_s = step_work(shape.config, plan_of(shape, cases()[0], sequences)) / options.step_seconds;
+        const double work_per_s =
+            step_work(shape.config, plan_of(shape, cases()[0], sequences)) / options.step_seconds;
         double of_state = 0;
         for (const Case& of : cases()) {
-          Variant variant(shape, paced(shape, plan_of(shape, of, sequences), rate, work_per_s, options.step_seconds));
+          Variant variant(shape,
+                          paced(shape, plan_of(shape, of, sequences), rate, work_per_s, options.step_seconds));
           for (int round = 0; round < options.rounds; ++round) variant.step();
           if (of_state == 0) of_state = variant.seconds();
           use = std::max(use, variant.use());
-          rows.push_back({{"model", shape.name}, {"link", link}, {"sequences", sequences}, {"plan", of.name},
-                          {"step_s", variant.seconds()}, {"simulated_s", variant.simulated_seconds()},
-                          {"over_state", variant.seconds() / of_state}, {"live_bytes", variant.live_bytes()},
+          rows.push_back({{"model", shape.name},
+                          {"link", link},
+                          {"sequences", sequences},
+                          {"plan", of.name},
+                          {"step_s", variant.seconds()},
+                          {"simulated_s", variant.simulated_seconds()},
+                          {"over_state", variant.seconds() / of_state},
+                          {"live_bytes", variant.live_bytes()},
                           {"processor_use", variant.use()}});
-          table.row({shape.name, link, fmt::format("{}", sequences), of.name, fmt::format("{:.2f}", variant.seconds()),
-                     fmt::format("{:.2f}", variant.simulated_seconds()),
+          table.row({shape.name, link, fmt::format("{}", sequences), of.name,
+                     fmt::format("{:.2f}", variant.seconds()), fmt::format("{:.2f}", variant.simulated_seconds()),
                      fmt::format("{:.2f}", variant.seconds() / of_state),
                      fmt::format("{:.1f}", static_cast<double>(variant.live_bytes()) * 1e-6)});
           bench::so_far(options.json ? rows.dump() : table.text(false));
@@ -224,7 +239,8 @@ int run(const Options& options) {
   }
   const bool believable = use <= kMostPacedUse;
   if (options.json) {
-    fmt::print("{}\n", nlohmann::ordered_json{{"plans", rows}, {"processor_use", use}, {"believable", believable}}.dump());
+    fmt::print("{}\n",
+               nlohmann::ordered_json{{"plans", rows}, {"processor_use", use}, {"believable", believable}}.dump());
   } else {
     fmt::print("{}busiest step: {:.0f} % of the cores{}\n", table.text(false), 100 * use,
                believable ? "" : "; above 70 % the figures say nothing: give a larger --step-seconds");

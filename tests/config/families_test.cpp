@@ -305,7 +305,7 @@ TEST(Published, WordsOfOursAreChecked) {
 TEST(Published, FamiliesKeepTheirModels) {
   for (const Family& family : families()) {
     const std::set<std::string> written_as_others{"deepseek_v2", "kimi_k2", "glm4_moe_lite", "seed_oss",
-                                                 "hy_v3",       "phi3",    "solar_open"};
+                                                  "hy_v3",       "phi3",    "solar_open"};
     if (written_as_others.contains(family.model_type)) continue;
     for (const Preset& preset : family.presets) {
       EXPECT_EQ(family_of(preset.model).model_type, family.model_type) << preset.name;
@@ -537,7 +537,8 @@ TEST_F(Grouped, NewerFamiliesAreRead) {
   };
   const auto from = [](int first, int end, const char* limit) {
     std::string list;
-    for (int l = 0; l < 48; ++l) list += fmt::format("{}{}", l == 0 ? "" : ", ", l >= first && l < end ? limit : "0.0");
+    for (int l = 0; l < 48; ++l)
+      list += fmt::format("{}{}", l == 0 ? "" : ", ", l >= first && l < end ? limit : "0.0");
     return "[" + list + "]";
   };
   std::string sparse = "3";
@@ -605,9 +606,10 @@ TEST_F(Grouped, NewerFamiliesAreRead) {
                                                    {"ernie-4.5-300b-a47b", 47e9}};
   // 10 billion without embedding and head, as announced.
   EXPECT_NEAR(model::active_parameters(model::shape_of(preset("minimax-m2"), "")) - 2.0 * 200064 * 3072, 10e9, 5e8);
-  EXPECT_NEAR(model::active_parameters(model::shape_of(preset("minimax-01"), "")) - 2.0 * 200064 * 6144, 45.9e9, 1e8);
-  EXPECT_NEAR(model::active_parameters(model::shape_of(preset("qwen3-next-80b-a3b"), "")) - 2.0 * 151936 * 2048, 3e9,
-              3e8);
+  EXPECT_NEAR(model::active_parameters(model::shape_of(preset("minimax-01"), "")) - 2.0 * 200064 * 6144, 45.9e9,
+              1e8);
+  EXPECT_NEAR(model::active_parameters(model::shape_of(preset("qwen3-next-80b-a3b"), "")) - 2.0 * 151936 * 2048,
+              3e9, 3e8);
   for (const auto& [name, count] : active)
     EXPECT_NEAR(model::active_parameters(model::shape_of(preset(name), name)), count, 0.05 * count) << name;
 }
@@ -665,8 +667,9 @@ TEST_F(Qwen3, IndexersAreRead) {
   EXPECT_EQ(indexers(""), "FFFFFFF");
   EXPECT_EQ(read_.index_n_heads, 32);
   EXPECT_EQ(indexers(R"(, "index_topk_freq": 4, "index_skip_topk_offset": 3)"), "FFFSSSF");
-  EXPECT_EQ(indexers(R"(, "index_topk_freq": 2, "index_share_for_mtp_iteration": true, "index_topk_pattern": null)"),
-            "FFSFSFF");
+  EXPECT_EQ(
+      indexers(R"(, "index_topk_freq": 2, "index_share_for_mtp_iteration": true, "index_topk_pattern": null)"),
+      "FFSFSFF");
   EXPECT_EQ(indexers(R"(, "indexer_types": ["full", "shared", "shared", "full", "shared", "shared"])"), "FSSFSSF");
   EXPECT_EQ(indexers(R"(, "indexer_types": ["full", "full", "full", "shared", "shared", "shared"])"), "FFFSSSF");
   EXPECT_NE(read(glm + R"(, "indexer_types": ["full", "shared", "full", "shared", "shared", "full"]})")

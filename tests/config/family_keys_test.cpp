@@ -31,7 +31,8 @@ class FamilyKeys : public testing::Test {
         {"hunyuan_v1_moe", R"({"num_experts": 8, "moe_topk": 2})"},
         {"bailing_moe", R"({"num_experts": 16, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
                             "partial_rotary_factor": 0.5})"},
-        {"step3p5", R"({"num_key_value_heads": null, "num_attention_groups": 2, "moe_num_experts": 8, "moe_top_k": 2,
+        {"step3p5",
+         R"({"num_key_value_heads": null, "num_attention_groups": 2, "moe_num_experts": 8, "moe_top_k": 2,
                         "moe_layers_enum": "1,2,3", "sliding_window": 16, "rope_theta": [100, 10, 10, 10],
                         "layer_types": ["full_attention", "sliding_attention", "sliding_attention",
                                         "sliding_attention"]})"},
@@ -104,7 +105,8 @@ TEST_F(FamilyKeys, AreRefused) {
       {"cwm", R"({"layer_types": ["sliding_attention"]})", "a word for each of 4 layers"},
       {"smollm3", R"({"no_rope_layers": [1, 0, 0, 1]})", "but for every n-th, which has 0"},
       {"smollm3", R"({"no_rope_layers": [1, 0]})", "each of 4 layers has 1"},
-      {"exaone4", R"({"layer_types": ["full_attention", "sliding_attention", "sliding_attention", "sliding_attention"]})",
+      {"exaone4",
+       R"({"layer_types": ["full_attention", "sliding_attention", "sliding_attention", "sliding_attention"]})",
        "in other layers than every n-th"},
       {"exaone4", R"({"sliding_window_pattern": "LLGL"})", "one G behind them"},
       {"phi3", R"({"rope_scaling": {"type": "longrope", "factor": 2}})", "of the type 'longrope', only 'default'"},
@@ -164,7 +166,8 @@ TEST_F(FamilyKeys, AreRefused) {
       {"step3p5", R"({"mlp_layer_types": ["sparse", "sparse", "sparse", "sparse"]})", "different things"},
       {"step3p5", R"({"swiglu_limits": [0, 7, 0, 7]})", "the first have 0, and the others one limit"},
       {"step3p5", R"({"swiglu_limits_shared": [0, -7, -7, -7]})", "the first have 0, and the others one limit"},
-      {"step3p5", R"({"attention_other_setting": {"num_attention_groups": 4}})", "the others' 'num_attention_groups'"},
+      {"step3p5", R"({"attention_other_setting": {"num_attention_groups": 4}})",
+       "the others' 'num_attention_groups'"},
       {"step3p5", R"({"attention_other_setting": {"attention_type": "full_attention"}})", "accepted: 'sliding"},
       {"step3p5", R"({"rope_scaling": {"rope_type": "linear", "factor": 2}})", "are not stretched"},
       {"step3p5", R"({"zero_centered": false})", "1 + their weight"},
@@ -272,14 +275,16 @@ TEST_F(FamilyKeys, AreReadAsInTransformers) {
     Json both = file(type), keys = file(type);
     keys.update(Json::parse(fmt::format("{{{}}}", of_pictures)));
     const std::string whole = text.has_experts() ? "qwen3_5_moe" : "qwen3_5";
-    both = {{"model_type", whole}, {"text_config", keys}, {"vision_config", Json::object()},
+    both = {{"model_type", whole},
+            {"text_config", keys},
+            {"vision_config", Json::object()},
             {"tie_word_embeddings", true}};
     EXPECT_EQ(message(whole, both.dump()), "");
     EXPECT_TRUE(read_.tie_word_embeddings);
     read_.tie_word_embeddings = false;
     EXPECT_EQ(read_, text);
-    EXPECT_EQ(message(whole, R"({"text_config": 3})"), fmt::format("{}: 'text_config' is 3, an object is expected",
-                                                                  (folder_ / "config.json")));
+    EXPECT_EQ(message(whole, R"({"text_config": 3})"),
+              fmt::format("{}: 'text_config' is 3, an object is expected", (folder_ / "config.json")));
   }
   EXPECT_TRUE(is_passed_over("model.visual.blocks.0.attn.qkv.weight", [](std::string_view) { return false; }));
   expect_read("minimax_m2", R"({"rope_scaling": {"rope_type": "linear", "factor": 2, "partial_rotary_factor": 0.25},

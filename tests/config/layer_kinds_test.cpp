@@ -85,14 +85,16 @@ TEST_F(LayerKinds, OfKimiLinearAndMiniMaxAreRead) {
   EXPECT_EQ(read_.first_k_dense_replace, 2);
   EXPECT_EQ(read_.linear_value_head_dim, 16);
   EXPECT_TRUE(same_again());
-  read_.full_attention_interval = 9;  // the same by its last layer alone, and by words that another number means, too
+  read_.full_attention_interval =
+      9;  // the same by its last layer alone, and by words that another number means, too
   read_.full_attention_last = true;
   EXPECT_TRUE(same_again());
   EXPECT_EQ(read(of_words(R"(["full_attention", "full_attention", "full_attention", "full_attention"])")), "");
   EXPECT_FALSE(read_.recurs());
   EXPECT_TRUE(same_again());
   refused(of_words(R"(["full_attention", "linear_attention", "linear_attention", "full_attention"])"), "not built");
-  refused(of_words(R"(["linear_attention", "mamba", "linear_attention", "full_attention"])"), "'linear_attention' or");
+  refused(of_words(R"(["linear_attention", "mamba", "linear_attention", "full_attention"])"),
+          "'linear_attention' or");
 
   const Json minimax = Json::parse(R"({"architectures": ["MiniMaxText01ForCausalLM"], "attention_dropout": 0.0,
     "attn_type_list": [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1], "head_dim": 128, "hidden_act": "silu",
@@ -165,7 +167,8 @@ TEST_F(LayerKinds, OfNemotronAreALetterALayer) {
     const std::string found = read_text(with(more));
     EXPECT_NE(found.find(part), std::string::npos) << part << ": " << found;
   };
-  refused(R"("num_hidden_layers": 3, "hybrid_override_pattern": "M-")", "has 2 letters, and model.num_hidden_layers is 3");
+  refused(R"("num_hidden_layers": 3, "hybrid_override_pattern": "M-")",
+          "has 2 letters, and model.num_hidden_layers is 3");
   refused(R"("hybrid_override_pattern": "M-X")", "has 'X' as layer 2, accepted: M, *, - or E");
   refused(R"("tie": 1)", "'hybrid_override_pattern' is null");
   refused(R"("layers_block_type": ["mamba", "conv"])", "a list of 'mamba'");
@@ -174,7 +177,8 @@ TEST_F(LayerKinds, OfNemotronAreALetterALayer) {
   refused(R"("hybrid_override_pattern": "M", "time_step_limit": [0.5, 0.1])", "less than model.linear_step_least");
   refused(R"("hybrid_override_pattern": "ME", "num_nextn_predict_layers": 1, "mtp_hybrid_override_pattern": "ME")",
           "a further token has");
-  refused(R"("hybrid_override_pattern": "ME", "num_nextn_predict_layers": 2)", "num_nextn_predict_layers of 1 at most");
+  refused(R"("hybrid_override_pattern": "ME", "num_nextn_predict_layers": 2)",
+          "num_nextn_predict_layers of 1 at most");
   for (const char* key : {"use_bias", "residual_in_fp32", "mamba_proj_bias"})
     refused(fmt::format(R"("hybrid_override_pattern": "M", "{}": true)", key), "not built");
 }

@@ -1,5 +1,5 @@
-// Inputs given for a step, checked against those that the program takes: missing, unknown and wrong inputs, defaults,
-// and standing inputs.
+// Inputs given for a step, checked against those that the program takes: missing, unknown and wrong inputs,
+// defaults, and standing inputs.
 #include "heddle/device/inputs.h"
 
 #include <gtest/gtest.h>

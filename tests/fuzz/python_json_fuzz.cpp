@@ -1,8 +1,8 @@
 // libFuzzer: any bytes as JSON of Python's are refused by a ConfigError of one line, or read; what other readers
 // read too is the same, and the end of a value is where the reader finds it.
-#include "heddle/formats/python_json.h"
-
 #include <nlohmann/json.hpp>
+
+#include "heddle/formats/python_json.h"
 #include "tests/fuzz/pieces.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {

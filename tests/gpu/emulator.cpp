@@ -165,7 +165,8 @@ void run_block() {
   std::fill(block->dynamic.begin(), block->dynamic.end(), static_cast<unsigned char>(0xff));
   const int n = block->threads;
   for (int i = 0; i < n; ++i) prepare(i);
-  for (std::vector<uint64_t>& numbers : block->shown_in) std::fill_n(numbers.begin(), (n + kWarp - 1) / kWarp * kWarp, 0);
+  for (std::vector<uint64_t>& numbers : block->shown_in)
+    std::fill_n(numbers.begin(), (n + kWarp - 1) / kWarp * kWarp, 0);
   while (true) {
     bool ran = false;
     const Order order(n, RandomKey(11).bits(block->drawn++));

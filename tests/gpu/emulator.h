@@ -1,6 +1,7 @@
 // CUDA's model of a block of threads, on the CPU: every thread is a fiber, a barrier switches between them, warps
 // exchange values through a board. It is as strict as a device, or stricter:
-// - shared memory is poisoned as a block begins, and between any two barriers threads run in another drawn order, so
+// - shared memory is poisoned as a block begins, and between any two barriers threads run in another drawn order,
+// so
 //   that a missing barrier shows;
 // - an asynchronous copy poisons where it goes, and comes there at the wait that covers it, not before;
 // - all lanes of a warp, and all threads of a block, have to meet at one place of the text;
@@ -52,8 +53,8 @@ int64_t launches();
 void* shared(const void* key, int64_t bytes);
 unsigned char* dynamic_shared();
 constexpr int kBoardBytes = 64;
-/// Shows the warp's lanes `bytes` bytes at `value`, once all of them have come to this place. What a lane shows stands
-/// until the warp's exchange after the next, so that one barrier is enough.
+/// Shows the warp's lanes `bytes` bytes at `value`, once all of them have come to this place. What a lane shows
+/// stands until the warp's exchange after the next, so that one barrier is enough.
 void exchange(const void* value, int bytes, const Place& place = Place::current());
 /// What a lane has shown in this thread's last exchange; null where the lane was not there.
 const unsigned char* shown_or_null(int lane);

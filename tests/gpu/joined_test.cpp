@@ -96,7 +96,8 @@ TEST_F(CudaJoined, adamw) {
                                               drawn(Dtype::f32, 400, true)};
       if (copy > 0) states.push_back(drawn(copy == 1 ? Dtype::bf16 : Dtype::f32, 500));
       for (const Dtype moments : {Dtype::f32, Dtype::bf16, Dtype::u8}) {
-        states[1] = drawn(moments, 300), states[2] = drawn(moments == Dtype::f32 ? moments : Dtype::bf16, 400, true);
+        states[1] = drawn(moments, 300),
+        states[2] = drawn(moments == Dtype::f32 ? moments : Dtype::bf16, 400, true);
         expect_launches(
             like_parts({"adamw", "adamw", {number(clip), rates()}, at, {}}, drawn(Dtype::f32, 100), states), 2);
       }

@@ -85,13 +85,13 @@ TEST_F(StepOps, selection) {
         const SelectionRank rank{
             .cp = index > 0 ? 3 : 1, .cp_index = index / 2, .tp = index > 0 ? 5 : 1, .tp_index = index};
         const int64_t rows = 2 * rank.own(kSequence);
-        OpCase choose{"choose",
-                      "choose_keys",
-                      {numbers(X, {rows, 3 * 4}, 1), numbers(X, {2 * kSequence, 4}, 2),
-                       numbers(Dtype::f32, {rows, 3}, 3),
-                       index > 0 ? Operand{document_starts(2, kSequence), Role::input} : absent()},
-                      {{"heads", 3}, {"head_dim", 4}, {"sequence", kSequence}, {"top_k", k}, {"scale", 0.25}},
-                      {}};
+        OpCase choose{
+            "choose",
+            "choose_keys",
+            {numbers(X, {rows, 3 * 4}, 1), numbers(X, {2 * kSequence, 4}, 2), numbers(Dtype::f32, {rows, 3}, 3),
+             index > 0 ? Operand{document_starts(2, kSequence), Role::input} : absent()},
+            {{"heads", 3}, {"head_dim", 4}, {"sequence", kSequence}, {"top_k", k}, {"scale", 0.25}},
+            {}};
         rank.place(choose);
         like_reference(choose, 0, false, ir::Phase::F);
       }
@@ -150,8 +150,9 @@ TEST_F(StepOps, cache) {
                    tolerance, false, ir::Phase::F);
     ir::Attributes capped = at;
     capped.set("cap", 0.3);
-    like_reference({"capped", "cached_attention", {rows(X, 24, 1), places, cached(12, 2), cached(10, 3)}, capped, {}},
-                   tolerance, false, ir::Phase::F);
+    like_reference(
+        {"capped", "cached_attention", {rows(X, 24, 1), places, cached(12, 2), cached(10, 3)}, capped, {}},
+        tolerance, false, ir::Phase::F);
     ir::Attributes latent = at;
     latent.set("kv_heads", int64_t{1});
     like_reference(

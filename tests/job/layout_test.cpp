@@ -36,8 +36,12 @@ TEST(Layout, TakesAllRanksWhateverACopyOfTheWeightsLiesOn) {
 // The ranks get the user's settings and then the layout's: what was set for more ranks must not outlive them.
 TEST(Layout, GoesBehindWhatTheUserSet) {
   const planner::ConfigFile file(kSmall);
-  const std::vector<std::string> set{"mesh.tp=2", "mesh.dp=1", "mesh.pp=2", "parallel.shard=state",
-                                     "parallel.shard_ranks=0", "parallel.schedule=interleaved",
+  const std::vector<std::string> set{"mesh.tp=2",
+                                     "mesh.dp=1",
+                                     "mesh.pp=2",
+                                     "parallel.shard=state",
+                                     "parallel.shard_ranks=0",
+                                     "parallel.schedule=interleaved",
                                      "parallel.chunks=2"};
   for (const int slots : {3, 2, 1}) {
     Host host;

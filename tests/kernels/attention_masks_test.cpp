@@ -15,29 +15,29 @@ struct Mask {
   double cap = 0;
 };
 void PrintTo(const Mask& m, std::ostream* to) {
-  *to << fmt::format("{}x{} heads {}/{} dims {}/{} window {}{}{} cap {}", m.sequences, m.length, m.heads, m.kv_heads,
-                     m.head_dim, m.value_dim, m.window, m.documents ? " documents" : "", m.sinks ? " sinks" : "",
-                     m.cap);
+  *to << fmt::format("{}x{} heads {}/{} dims {}/{} window {}{}{} cap {}", m.sequences, m.length, m.heads,
+                     m.kv_heads, m.head_dim, m.value_dim, m.window, m.documents ? " documents" : "",
+                     m.sinks ? " sinks" : "", m.cap);
 }
 
 OpCase case_of(const Mask& m, Dtype X) {
   const int64_t T = m.sequences * m.length;
   OpCase op{"attention",
-          "attention",
-          {activation(random_tensor(X, {T, m.heads * m.head_dim}, 1)),
-           activation(random_tensor(X, {T, m.kv_heads * m.head_dim}, 2)),
-           activation(random_tensor(X, {T, m.kv_heads * m.value_dim}, 3)),
-           m.documents ? Operand{document_starts(m.sequences, m.length), Role::input} : absent(),
-           m.sinks ? weight(random_tensor(wide(X), {m.heads}, 4, 2)) : absent()},
-          {{"heads", m.heads},
-           {"kv_heads", m.kv_heads},
-           {"head_dim", m.head_dim},
-           {"value_dim", m.value_dim},
-           {"sequence", m.length},
-           {"causal", 1},
-           {"scale", static_cast<float>(0.9 / std::sqrt(static_cast<double>(m.head_dim)))},
-           {"window", m.window}},
-          {}};
+            "attention",
+            {activation(random_tensor(X, {T, m.heads * m.head_dim}, 1)),
+             activation(random_tensor(X, {T, m.kv_heads * m.head_dim}, 2)),
+             activation(random_tensor(X, {T, m.kv_heads * m.value_dim}, 3)),
+             m.documents ? Operand{document_starts(m.sequences, m.length), Role::input} : absent(),
+             m.sinks ? weight(random_tensor(wide(X), {m.heads}, 4, 2)) : absent()},
+            {{"heads", m.heads},
+             {"kv_heads", m.kv_heads},
+             {"head_dim", m.head_dim},
+             {"value_dim", m.value_dim},
+             {"sequence", m.length},
+             {"causal", 1},
+             {"scale", static_cast<float>(0.9 / std::sqrt(static_cast<double>(m.head_dim)))},
+             {"window", m.window}},
+            {}};
   if (m.cap > 0) op.attributes.set("cap", m.cap);
   return op;
 }
@@ -83,12 +83,13 @@ std::vector<double> define(const Mask& m, const OpCase& op) {
   return o;
 }
 
-const std::vector<Mask> kMasks{{2, 7, 4, 2, 5, 6, 1, false, false},      {2, 70, 4, 2, 40, 24, 9, false, false},
-                               {1, 300, 2, 1, 48, 32, 64, false, false}, {1, 450, 2, 2, 33, 17, 129, false, false},
-                               {3, 130, 4, 2, 48, 32, 0, true, false},   {1, 500, 2, 1, 16, 16, 0, true, false},
-                               {2, 65, 4, 1, 24, 50, 0, false, true},    {1, 161, 2, 1, 192, 128, 40, true, true},
-                               {3, 300, 4, 2, 64, 64, 100, true, true},  {1, 600, 2, 1, 32, 32, 32, true, true},
-                               {2, 70, 4, 2, 40, 24, 0, false, false, 0.5}, {3, 300, 4, 2, 64, 64, 100, true, true, 1}};
+const std::vector<Mask> kMasks{
+    {2, 7, 4, 2, 5, 6, 1, false, false},         {2, 70, 4, 2, 40, 24, 9, false, false},
+    {1, 300, 2, 1, 48, 32, 64, false, false},    {1, 450, 2, 2, 33, 17, 129, false, false},
+    {3, 130, 4, 2, 48, 32, 0, true, false},      {1, 500, 2, 1, 16, 16, 0, true, false},
+    {2, 65, 4, 1, 24, 50, 0, false, true},       {1, 161, 2, 1, 192, 128, 40, true, true},
+    {3, 300, 4, 2, 64, 64, 100, true, true},     {1, 600, 2, 1, 32, 32, 32, true, true},
+    {2, 70, 4, 2, 40, 24, 0, false, false, 0.5}, {3, 300, 4, 2, 64, 64, 100, true, true, 1}};
 
 double distance(const std::vector<double>& found, const std::vector<double>& wanted) {
   double error = 0, norm = 0;

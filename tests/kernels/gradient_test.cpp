@@ -146,7 +146,7 @@ TEST(GradientCases, cover_every_differentiable_op) {
     if (def->kind == "sharded_loss" || def->kind == "sharded_token_losses")
       continue;  // a loss only with the parts of other ranks: the layout tests hold it
     if (def->kind == "attention_finish")
-      continue;  // its rule is that of the parts: context_attention_test holds it
+      continue;                                   // its rule is that of the parts: context_attention_test holds it
     if (def->kind == "apply_capacity") continue;  // it drops by order, which no difference sees: capacity_test
     EXPECT_NE(std::find(covered.begin(), covered.end(), def->kind), covered.end()) << def->kind << " has no case";
   }

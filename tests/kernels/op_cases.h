@@ -578,10 +578,10 @@ inline std::vector<CaseMaker> mlp_cases() {
                                      {}};
                      }});
   }
-  cases.push_back({"squared_relu", [](Dtype X, int64_t B) {
-                     return OpCase{
-                         "squared_relu", "squared_relu", {activation(random_tensor(X, {B * 3, 7}, 40, 3))}, {}, {}};
-                   }});
+  cases.push_back(
+      {"squared_relu", [](Dtype X, int64_t B) {
+         return OpCase{"squared_relu", "squared_relu", {activation(random_tensor(X, {B * 3, 7}, 40, 3))}, {}, {}};
+       }});
   cases.push_back(
       {"multiply", [](Dtype X, int64_t B) {
          return OpCase{"multiply",

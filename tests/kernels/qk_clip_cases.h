@@ -25,7 +25,8 @@ void each_pair(const LogitCase& c, const OpCase& op, int64_t b, const Visit& vis
       for (int64_t j = 0; j < (c.ring ? own : c.S); ++j) {
         const int64_t key = c.ring ? ir::position(j, c.S, owner, c.cp) : j;
         if (key > at || (c.window > 0 && at - key >= c.window)) continue;
-        if (c.documents && op.in[2].tensor.values[static_cast<size_t>(b * c.S + at)] > static_cast<double>(key)) continue;
+        if (c.documents && op.in[2].tensor.values[static_cast<size_t>(b * c.S + at)] > static_cast<double>(key))
+          continue;
         if (c.chosen > 0) {
           const auto* row = op.in[3].tensor.values.data() + (b * own + i) * c.chosen;
           if (std::find(row, row + c.chosen, static_cast<double>(key)) == row + c.chosen) continue;
@@ -56,8 +57,8 @@ inline OpCase max_logits_case(const LogitCase& c, Dtype X, uint64_t seed = 1) {
   const int64_t B = 2, own = c.S / c.cp;
   const SelectionRank rank{.cp = c.cp, .cp_index = c.cp_index};
   OpCase op{fmt::format("max_logits {} heads {} of {} window {} {}{} cp {} at {} chosen {} above {}", c.S, c.heads,
-                        c.kv_heads, c.window, c.documents ? "documents " : "", c.ring ? "ring" : "", c.cp, c.cp_index,
-                        c.chosen, c.above),
+                        c.kv_heads, c.window, c.documents ? "documents " : "", c.ring ? "ring" : "", c.cp,
+                        c.cp_index, c.chosen, c.above),
             "max_logits",
             {metadata(random_tensor(X, {B * own, c.heads * kLogitWidth}, seed)),
              metadata(Tensor(wide(X), {B * own, c.heads})),
@@ -77,8 +78,8 @@ inline OpCase max_logits_case(const LogitCase& c, Dtype X, uint64_t seed = 1) {
   if (c.window > 0) op.attributes.set("window", c.window);
   if (c.ring) op.attributes.set("ring", int64_t{1});
   for (int part = 0; part < (c.ring ? c.cp : 1); ++part)
-    op.in.push_back(metadata(random_tensor(
-        X, {B * (c.ring ? own : c.S), c.kv_heads * kLogitWidth}, seed + 10 + static_cast<uint64_t>(part))));
+    op.in.push_back(metadata(random_tensor(X, {B * (c.ring ? own : c.S), c.kv_heads * kLogitWidth},
+                                           seed + 10 + static_cast<uint64_t>(part))));
   auto& lse = op.in[1].tensor.values;
   std::fill(lse.begin(), lse.end(), 0.0);
   for (int64_t b = 0; b < B; ++b) {
@@ -134,9 +135,8 @@ inline OpCase scale_heads_case(const ScaleCase& c, Dtype A) {
   most.values[static_cast<size_t>((c.ranks - 1) * 4)] = 40;
   most.values[2] = 12;
   op.in = {metadata(Tensor(Dtype::f64, {1}, c.clip)), metadata(most)};
-  op.attributes = {{"above", kScaledAbove},      {"heads", kScaledHeads}, {"rows", kScaledRows},
-                   {"first", kScaledFirst},      {"first_power", 0.5},    {"rest_power", 1.0},
-                   {"columns", c.columns}};
+  op.attributes = {{"above", kScaledAbove}, {"heads", kScaledHeads}, {"rows", kScaledRows}, {"first", kScaledFirst},
+                   {"first_power", 0.5},    {"rest_power", 1.0},     {"columns", c.columns}};
   const int64_t count = (kScaledHeads * kScaledRows * c.columns + c.ranks - 1) / c.ranks;
   op.updates = {random_tensor(A, {count}, 7 + static_cast<uint64_t>(c.run))};
   return op;

@@ -1,7 +1,6 @@
 // QK-clip's ops: the reference against the definition, written out over all pairs.
-#include "tests/kernels/qk_clip_cases.h"
-
 #include "heddle/base/numbers/split_float.h"
+#include "tests/kernels/qk_clip_cases.h"
 
 namespace heddle::op_runner {
 namespace {
@@ -23,14 +22,15 @@ TEST(MaxLogits, AreExactAboveTheLimitAndABoundBelow) {
           double largest = -1e300, bound = -1e300;
           for (int64_t b = 0; b < 2; ++b) {
             each_pair(c, op, b, [&](int64_t i, int part, int64_t j) {
-              largest = std::max(largest, logit_of(c, op, b * own + i, head - from, part,
-                                                   b * (c.ring ? own : c.S) + j));
+              largest =
+                  std::max(largest, logit_of(c, op, b * own + i, head - from, part, b * (c.ring ? own : c.S) + j));
             });
             for (int64_t t = b * own; t < (b + 1) * own; ++t)
               bound = std::max(bound, op.in[1].tensor.values[static_cast<size_t>(t * c.heads + head - from)]);
           }
           if (largest > c.above) {
-            EXPECT_NEAR(found, std::max(before, largest), X == Dtype::f64 ? 1e-12 : 1e-5) << op.name << ", head " << head;
+            EXPECT_NEAR(found, std::max(before, largest), X == Dtype::f64 ? 1e-12 : 1e-5)
+                << op.name << ", head " << head;
           } else {
             EXPECT_LE(found, std::max(before, std::min(c.above, bound))) << op.name << ", head " << head;
             EXPECT_GE(found, largest) << op.name << ", head " << head;
@@ -59,9 +59,12 @@ TEST(ScaleHeads, ScalesARunFromItsFirstElementOn) {
         const double before = op.updates[0].values[static_cast<size_t>(i)];
         const int64_t element = c.run * count + i;
         const double factor = c.clip == 0 || element >= all ? 1 : factor_of(element / c.columns);
-        EXPECT_NEAR(result.updates[0].values[static_cast<size_t>(i)], before * factor, A == Dtype::f64 ? 1e-15 : 1e-6)
+        EXPECT_NEAR(result.updates[0].values[static_cast<size_t>(i)], before * factor,
+                    A == Dtype::f64 ? 1e-15 : 1e-6)
             << op.name << ", element " << i;
-        if (factor == 1) { EXPECT_EQ(result.updates[0].values[static_cast<size_t>(i)], before) << op.name; }
+        if (factor == 1) {
+          EXPECT_EQ(result.updates[0].values[static_cast<size_t>(i)], before) << op.name;
+        }
       }
     }
   }
@@ -86,7 +89,8 @@ TEST(ScaleHeads, SplitMastersHaveTheBitsOfWholeOnes) {
         halves.updates[1].values[i] = parts.up_at_half ? -0.25 : 0.25;
         halves.updates[2].values[i] = static_cast<float>(parts.nearest);
       }
-      const std::vector<double> expected = run_op(whole, kernels::reference_kernels(), false, ir::Phase::end).updates[0].values;
+      const std::vector<double> expected =
+          run_op(whole, kernels::reference_kernels(), false, ir::Phase::end).updates[0].values;
       const auto found = run_op(halves, kernels::reference_kernels(), false, ir::Phase::end).updates;
       for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
         EXPECT_EQ(joined({bf16(static_cast<float>(found[2].values[i])), static_cast<uint16_t>(found[0].values[i]),

@@ -1,9 +1,9 @@
-// Recurrences: the reference against their quadratic form, rows that come piece by piece against whole sequences, and
-// the host's kernels against the reference over odd sizes, documents, no rows at all and several thread counts.
-#include "tests/kernels/recurrence_cases.h"
-
+// Recurrences: the reference against their quadratic form, rows that come piece by piece against whole sequences,
+// and the host's kernels against the reference over odd sizes, documents, no rows at all and several thread counts.
 #include "heddle/kernels/recurrence.h"
+
 #include "tests/kernels/host_stream.h"
+#include "tests/kernels/recurrence_cases.h"
 
 namespace heddle::op_runner {
 namespace {
@@ -136,13 +136,18 @@ TEST(Recurrence, goes_on_from_a_state) {
       for (const auto* kernels : {&kernels::reference_kernels(), &kernels::host_kernels()}) {
         if (X == Dtype::f64 && kernels == &kernels::host_kernels()) continue;
         expect_pieces_like_whole(recurrence_case(r, X, 2), "cached_recur", Tensor(wide(X), {2, r.h * r.dk * r.dv}),
-                                 r.S, *kernels, X == Dtype::f64 ? 1e-14 : X == Dtype::f32 ? 2e-6 : 0x1p-8);
+                                 r.S, *kernels,
+                                 X == Dtype::f64   ? 1e-14
+                                 : X == Dtype::f32 ? 2e-6
+                                                   : 0x1p-8);
       }
     }
     for (const int64_t K : {1, 2, 4}) {
       OpCase whole = convolution_case("convolution", X, 2, 6, 5, K, true, true, false);
       expect_pieces_like_whole(whole, "cached_conv", Tensor(X, {2, (K - 1) * 5}), 6, kernels::reference_kernels(),
-                               X == Dtype::f64 ? 1e-14 : X == Dtype::f32 ? 1e-6 : 0x1p-8);
+                               X == Dtype::f64   ? 1e-14
+                               : X == Dtype::f32 ? 1e-6
+                                                 : 0x1p-8);
     }
   }
 }
@@ -189,8 +194,8 @@ TEST_P(HostRecurrence, convolutions_norms_and_decays) {
                                    chunk_tolerance(X));
     expect_gradient_like_reference(log_decay_case(fmt::format("log_decay {}", C), X, 65, 2, C, true, false),
                                    chunk_tolerance(X));
-    expect_gradient_like_reference(gated_norm_case(fmt::format("gated_norm {}", C), X, 130, 3 * C, C, C, false, false),
-                                   chunk_tolerance(X));
+    expect_gradient_like_reference(
+        gated_norm_case(fmt::format("gated_norm {}", C), X, 130, 3 * C, C, C, false, false), chunk_tolerance(X));
     expect_gradient_like_reference(
         gated_norm_case(fmt::format("gated_norm {}", C), X, 67, 2 * C, 2 * C, C, true, true), chunk_tolerance(X));
   }

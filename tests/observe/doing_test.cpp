@@ -54,7 +54,8 @@ TEST(Doing, SaysHowLongTheRestMayTake) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     doing.now("counting", 0.5);  // as much again, and then twice that
   });
-  EXPECT_TRUE(std::regex_search(text, std::regex("counting: 50 %, \\d+:\\d\\d, about \\d+:\\d\\d left\\n"))) << text;
+  EXPECT_TRUE(std::regex_search(text, std::regex("counting: 50 %, \\d+:\\d\\d, about \\d+:\\d\\d left\\n")))
+      << text;
 }
 
 TEST(Doing, WhatIsShortSaysNothing) {

@@ -198,9 +198,9 @@ void draw_parts(uint64_t number, model::ModelConfig& c) {
   if (Dice(number, "probabilities").one_in(4)) c.attention_dropout = 0.25;
 }
 
-// In a quarter of the draws of latent attention, indexers that select keys, in every stage of their training. Scores
-// that are equal but for rounding would let another layout choose another key: where layouts round differently all
-// are taken.
+// In a quarter of the draws of latent attention, indexers that select keys, in every stage of their training.
+// Scores that are equal but for rounding would let another layout choose another key: where layouts round
+// differently all are taken.
 void draw_selection(Draw& d) {
   Dice dice(d.seed, "selection");
   model::ModelConfig& c = d.model;
@@ -230,8 +230,8 @@ void draw_adapters(uint64_t number, plan::Plan& p) {
   p.lora.targets = targets[static_cast<size_t>(dice.below(static_cast<int>(targets.size())))];
 }
 
-// In a third of the draws of grouped attention, and half as many of the others, recurrent layers, some of them beside
-// ones with attention.
+// In a third of the draws of grouped attention, and half as many of the others, recurrent layers, some of them
+// beside ones with attention.
 void draw_recurrence(Draw& d) {
   Dice dice(d.seed, "recurrence");
   model::ModelConfig& c = d.model;
@@ -271,7 +271,8 @@ void draw_recurrence(Draw& d) {
   if (c.num_key_value_heads % (mesh.tp * mesh.cp) != 0) c.num_key_value_heads = dice.of(fitting);
 }
 
-// In half of the draws with the gated delta rule Mamba-2 in its place; in a quarter of all, layers of one block each.
+// In half of the draws with the gated delta rule Mamba-2 in its place; in a quarter of all, layers of one block
+// each.
 void draw_blocks(Draw& d) {
   Dice dice(d.seed, "blocks");
   model::ModelConfig& c = d.model;
@@ -290,8 +291,8 @@ void draw_blocks(Draw& d) {
   if (d.plan.lora.rank > 0) c.hybrid_override_pattern.back() = '*';
 }
 
-// Where a token stands is in no number, the stream goes on from its normed rows, or blocks add up by factors; each in
-// some draws.
+// Where a token stands is in no number, the stream goes on from its normed rows, or blocks add up by factors; each
+// in some draws.
 void draw_stream(Draw& d) {
   Dice dice(d.seed, "stream");
   model::ModelConfig& c = d.model;
@@ -462,15 +463,16 @@ bool sums_by_slots(const plan::Plan& plan) {
 
 std::string text_of_gates(const model::ModelConfig& c) {
   return fmt::format(
-      ", latent {}, gates {}{}, factors {} {} {} {} {} {}, caps {} and {}, values of {}, {}{} windows of {} and {} heads, "
+      ", latent {}, gates {}{}, factors {} {} {} {} {} {}, caps {} and {}, values of {}, {}{} windows of {} and {} "
+      "heads, "
       "base {} of "
       "{}{}",
       c.moe_latent_size, word_of(c.attention_gate), c.shared_expert_gate ? " and shared" : "",
       c.embedding_multiplier, c.residual_multiplier, c.logits_divisor, c.value_multiplier, c.attention_scale,
-      c.mlp_alpha_factor,
-      c.final_logit_cap, c.attention_logit_cap, c.value_head_dim, c.qk_norm_all_heads ? "norms of all heads, " : "",
-      c.qk_norm_after_rotation ? "norms after rotation, " : "", c.window_attention_heads, c.window_key_value_heads,
-      c.window_rope_theta, c.window_rotary_factor, c.sinks_in_windows ? ", sinks there alone" : "");
+      c.mlp_alpha_factor, c.final_logit_cap, c.attention_logit_cap, c.value_head_dim,
+      c.qk_norm_all_heads ? "norms of all heads, " : "", c.qk_norm_after_rotation ? "norms after rotation, " : "",
+      c.window_attention_heads, c.window_key_value_heads, c.window_rope_theta, c.window_rotary_factor,
+      c.sinks_in_windows ? ", sinks there alone" : "");
 }
 
 }  // namespace
@@ -619,20 +621,20 @@ std::string Draw::text() const {
       model.sliding_window > 0 ? fmt::format(", window {} from layer {}, every {} without", model.sliding_window,
                                              model.max_window_layers, model.full_attention_interval)
                                : "",
-      std::string(model.recurs() ? fmt::format(", {} {} on {} heads of {} and {}, every {} attends{}, kernel {}",
-                                               word_of(model.recurrence), model.linear_num_value_heads,
-                                               model.linear_num_key_heads, model.linear_value_head_dim,
-                                               model.linear_key_head_dim, model.full_attention_interval,
-                                               model.full_attention_last ? " and the last" : "",
-                                               model.linear_conv_kernel_dim) +
-                                       (model.linear_projections_apart ? ", projections apart" : "")
-                                 : "") +
+      std::string(
+          model.recurs()
+              ? fmt::format(", {} {} on {} heads of {} and {}, every {} attends{}, kernel {}",
+                            word_of(model.recurrence), model.linear_num_value_heads, model.linear_num_key_heads,
+                            model.linear_value_head_dim, model.linear_key_head_dim, model.full_attention_interval,
+                            model.full_attention_last ? " and the last" : "", model.linear_conv_kernel_dim) +
+                    (model.linear_projections_apart ? ", projections apart" : "")
+              : "") +
           (plan.document_end >= 0 ? ", documents apart" : "") + (plan.weighs_labels ? ", weights" : ""),
       std::string(model.bias_balance == model::BiasBalance::quantile ? ", by quantiles" : "") +
           (model.attention_sinks ? ", sinks" : "") + (model.router_bias ? ", biased router" : "") +
-          (model.experts_bias ? ", biased experts" : "") +
-          (model.softplus_scores ? ", roots of softplus" : "") +
-          (model.no_rope_layer_interval > 0 ? ", every second layer not turned" : "") + (model.swiglu_limit > 0 ? ", clamped" : "") +
+          (model.experts_bias ? ", biased experts" : "") + (model.softplus_scores ? ", roots of softplus" : "") +
+          (model.no_rope_layer_interval > 0 ? ", every second layer not turned" : "") +
+          (model.swiglu_limit > 0 ? ", clamped" : "") +
           (model.experts_limit > 0 ? fmt::format(", experts cut from layer {}", model.experts_limit_layer) : "") +
           (model.mlp_limit > 0 ? fmt::format(", MLPs cut from layer {}", model.mlp_limit_layer) : ""),
       fmt::format(", {} norms {}{}, {}, {} positions{}", word_of(model.norm), word_of(model.norm_places),

@@ -102,9 +102,8 @@ TEST(Parity, RecurrencesInRandomLayouts) {
     met["one block a layer"] += d.model.is_hybrid();
     met["positions"] += d.model.turns();
     met["no positions"] += d.model.positions == model::Positions::none;
-    for (const model::Recurrence kind :
-         {model::Recurrence::gated_delta, model::Recurrence::kimi_delta, model::Recurrence::lightning,
-          model::Recurrence::mamba2})
+    for (const model::Recurrence kind : {model::Recurrence::gated_delta, model::Recurrence::kimi_delta,
+                                         model::Recurrence::lightning, model::Recurrence::mamba2})
       met[std::string(word_of(kind))] += d.model.recurrence == kind;
     for (const std::string& difference : differences_on_threads(d)) {
       if (difference != kFlipped) ADD_FAILURE() << difference;

@@ -63,7 +63,8 @@ TEST(StreamState, ReusesItsSlots) {
 TEST(StreamState, LeavesWhatIsSmallOrReadElsewhere) {
   // Eight elements are less than a 64th part of a slot.
   ir::Listing listing = listing_of(
-      "listing 0\n  takes  hyper  f64[4] step of rates\n  weight  g  f32[8]\n  accumulator  grad.g  f32[8]\n  optimizer  m.g  f32[8]\n  optimizer  v.g  "
+      "listing 0\n  takes  hyper  f64[4] step of rates\n  weight  g  f32[8]\n  accumulator  grad.g  f32[8]\n  "
+      "optimizer  m.g  f32[8]\n  optimizer  v.g  "
       "f32[8]\n"
       "listing 0, F\n  no layer\n    x = receive {columns 8, dtype f32, rows 4, step -1}  comm.pp.forward.receive\n"
       "    y, rstd = rms_norm x, g {epsilon 1e-06}\n    dx, dg = rms_norm_dgrad x, x, g, rstd\n"

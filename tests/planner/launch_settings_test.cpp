@@ -134,7 +134,8 @@ TEST(LaunchSettings, RoutersAreSaidAsTheyAre) {
 
 // Sizes that a published model has keep its constants, which no shape knows.
 TEST(LaunchSettings, PublishedModelsKeepTheirConstants) {
-  for (const char* name : {"Llama-3-8B", "Qwen3-30B-A3B", "Mixtral-8x7B", "DeepSeek-V3", "GPT-OSS-20B", "Nemotron-3-Nano"}) {
+  for (const char* name :
+       {"Llama-3-8B", "Qwen3-30B-A3B", "Mixtral-8x7B", "DeepSeek-V3", "GPT-OSS-20B", "Nemotron-3-Nano"}) {
     const std::string preset = set(launch_of(on_eight(name)), "model.preset");
     ASSERT_NE(preset, "") << name;
     model::ModelConfig c = config_of(launch_of(on_eight(name))).model, published = config::preset(preset);
@@ -167,8 +168,7 @@ TEST(LaunchSettings, ModelsAreSaidWhole) {
 }
 
 TEST(LaunchSettings, WhatNoKeySaysIsRefused) {
-  for (const auto& [model, part] :
-       {std::pair("MPT-7B", "ALiBi"), {"BLOOM-176B", "norm after the embedding"}})
+  for (const auto& [model, part] : {std::pair("MPT-7B", "ALiBi"), {"BLOOM-176B", "norm after the embedding"}})
     EXPECT_TRUE(told(refusals_of(launch_of(on_eight(model))), part)) << model;
   Job job = on_eight("DeepSeek-V2-Lite");
   job.shape.attention_bias = model::AttentionBias::qkv;

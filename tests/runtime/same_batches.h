@@ -1,5 +1,5 @@
-// What tests of layouts have in common that hold many ranks to one: the same sequences whatever the layout, and what a
-// step leaves behind.
+// What tests of layouts have in common that hold many ranks to one: the same sequences whatever the layout, and
+// what a step leaves behind.
 #pragma once
 
 #include <map>

@@ -101,8 +101,8 @@ class RankRun {
           const bool of_own = p.name == model::kOwnRopeTable;  // a part of what its tp group has
           const int64_t tp = of_own ? place().of(ir::Axis::tp) : 1, at = of_own ? place().at(ir::Axis::tp) : 0;
           for (int64_t i = 0; i < view.elements(); ++i) {
-            const int64_t row = ir::position(at * view.dim(0) + i / width, view.dim(0) * cp * tp,
-                                             place().at(ir::Axis::cp), cp);
+            const int64_t row =
+                ir::position(at * view.dim(0) + i / width, view.dim(0) * cp * tp, place().at(ir::Axis::cp), cp);
             set(view, i, value(p, row * width + i % width));
           }
           continue;
@@ -145,8 +145,8 @@ class RankRun {
         const device::TensorView view = executor_->view(listing_index(), id);
         for (const model::Extent& run : runs(p, listing().value(id))) {
           for (int64_t i = 0; i < run.count; ++i) {
-            sum.at(static_cast<size_t>(run.whole + i)) += view.dtype == Dtype::u8 ? moment(name, view, run.local + i)
-                                                                                  : get(view, run.local + i);
+            sum.at(static_cast<size_t>(run.whole + i)) +=
+                view.dtype == Dtype::u8 ? moment(name, view, run.local + i) : get(view, run.local + i);
             ++holders[static_cast<size_t>(run.whole + i)];
           }
         }

@@ -149,7 +149,7 @@ TEST(Run, APacedStepTakesThePredictedTime) {
     took_us = std::min(took_us, static_cast<double>(last_ns - first_ns) * 1e-3);
   }
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // they slow what is not paced
-  EXPECT_GT(paced.seconds(), 0);  // refused by a busy process
+  EXPECT_GT(paced.seconds(), 0);                                     // refused by a busy process
   EXPECT_GT(took_us, 0.95 * predicted.step_us);
   const bool longer = took_us >= 1.3 * predicted.step_us;
   if (longer && busy.empty()) busy = machine_is_busy();

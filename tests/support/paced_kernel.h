@@ -14,9 +14,9 @@
 
 namespace heddle {
 
-/// The part of an op's time that its own work is. A message leaves at the end of its send, so a send sleeps before it
-/// runs; a collective begins when all ranks are there, so it sleeps once it has run; any other op's work is part of
-/// its time.
+/// The part of an op's time that its own work is. A message leaves at the end of its send, so a send sleeps before
+/// it runs; a collective begins when all ranks are there, so it sleeps once it has run; any other op's work is part
+/// of its time.
 enum class Pace : uint8_t { around, before, after };
 
 /// An op's time. Stays in place until the stream has run the op.

@@ -48,7 +48,8 @@ std::vector<std::string> digests_of(const std::vector<std::string>& set) {
 }
 
 TEST(WeightDigest, IsTheSameOnEveryLayout) {
-  for (const auto& [dtype, moments] : {std::pair{"f32", "fp32"}, {"bf16", "fp32"}, {"f32", "fp8"}, {"bf16", "fp8"}}) {
+  for (const auto& [dtype, moments] :
+       {std::pair{"f32", "fp32"}, {"bf16", "fp32"}, {"f32", "fp8"}, {"bf16", "fp8"}}) {
     const std::string word = fmt::format("device.dtype={}", dtype), kept = fmt::format("train.moments={}", moments);
     const std::vector<std::string> one = digests_of({word, kept, "train.exact_sums=true"});
     EXPECT_EQ(std::set<std::string>(one.begin(), one.end()).size(), one.size()) << "every step moves the weights";
@@ -182,7 +183,8 @@ TEST(CopyCheck, NamesTheCopyThatDiffers) {
       }
       const std::string found = differing_replica(trainer);
       const bool is_cut = layout.find("shard_ranks") != layout.npos;
-      EXPECT_TRUE(found.find((is_cut ? kCut : "norm.weight") + "' on rank") != found.npos) << layout << ": " << found;
+      EXPECT_TRUE(found.find((is_cut ? kCut : "norm.weight") + "' on rank") != found.npos)
+          << layout << ": " << found;
       EXPECT_TRUE(found.find('1') != found.npos) << layout << ": " << found;
     });
   }

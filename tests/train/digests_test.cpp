@@ -7,8 +7,8 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "heddle/base/files/chunk_sums.h"
 #include "heddle/base/error.h"
+#include "heddle/base/files/chunk_sums.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/train/audit/weight_digest.h"
 #include "heddle/train/average.h"

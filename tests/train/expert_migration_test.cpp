@@ -223,12 +223,12 @@ TEST(ExpertMigrationRun, GoesOnFromACheckpoint) {
 // Copies are slow here, so that steps and moves would overtake what doesn't wait for them.
 TEST(ExpertMigrationRun, CopiesInMemoryStandByExperts) {
   const Set base{"moe.migrate_every=1", "train.snapshot_every=1", "train.exact_sums=true"};
-  const std::vector<Set> layouts{{"mesh.dp=4", "mesh.ep=4"},
-                                 {"mesh.dp=4", "mesh.ep=2", "device.dtype=bf16"},
-                                 {"mesh.dp=4", "mesh.ep=2", "device.dtype=bf16", "memory.master=split"},
-                                 {"mesh.dp=4", "mesh.ep=2", "device.dtype=bf16", "memory.master=split",
-                                  "train.moments=fp8"},
-                                 {"mesh.dp=2", "mesh.pp=2", "mesh.ep=2", "train.average_decay=0.9"}};
+  const std::vector<Set> layouts{
+      {"mesh.dp=4", "mesh.ep=4"},
+      {"mesh.dp=4", "mesh.ep=2", "device.dtype=bf16"},
+      {"mesh.dp=4", "mesh.ep=2", "device.dtype=bf16", "memory.master=split"},
+      {"mesh.dp=4", "mesh.ep=2", "device.dtype=bf16", "memory.master=split", "train.moments=fp8"},
+      {"mesh.dp=2", "mesh.pp=2", "mesh.ep=2", "train.average_decay=0.9"}};
   for (const Set& layout : layouts) {
     const ScratchFolder folder;
     const std::string memory = folder / "memory";

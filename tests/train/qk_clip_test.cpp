@@ -1,4 +1,5 @@
-// QK-clip: steps as PyTorch makes them, every layout as one rank, the bits of a resumed run, and logits that stay low.
+// QK-clip: steps as PyTorch makes them, every layout as one rank, the bits of a resumed run, and logits that stay
+// low.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -67,7 +68,8 @@ Sequences fixture_tokens(int64_t step) {
   Sequences sequences;
   for (int64_t b = 0; b < 2; ++b) {
     auto& row = sequences.tokens.emplace_back();
-    for (int64_t t = 0; t < 13; ++t) row.push_back(static_cast<int32_t>((7 * t * t + 3 * t * b + step * (t + 1)) % 16));
+    for (int64_t t = 0; t < 13; ++t)
+      row.push_back(static_cast<int32_t>((7 * t * t + 3 * t * b + step * (t + 1)) % 16));
   }
   return sequences;
 }
@@ -78,7 +80,8 @@ TEST(QkClip, StepsAreThoseOfPyTorch) {
     trainer.initialise();
     for (const StateTensor& tensor : trainer.state()) {
       if (!tensor.is_master) continue;
-      for (int64_t i = 0; i < tensor.elements(); ++i) tensor.view.as<double>()[i] = start(tensor.parameter->name, i);
+      for (int64_t i = 0; i < tensor.elements(); ++i)
+        tensor.view.as<double>()[i] = start(tensor.parameter->name, i);
     }
     trainer.weights_changed();
     for (size_t step = 0; step < steps.losses.size(); ++step) {
@@ -158,7 +161,7 @@ TrainerOptions options_for(const Case& c) {
 }
 
 struct Trained {
-  std::vector<double> numbers;           // losses, norms and largest logits of each step
+  std::vector<double> numbers;               // losses, norms and largest logits of each step
   std::map<std::string, std::string> state;  // by tensor
 };
 
@@ -200,7 +203,7 @@ TEST_P(QkClipLayouts, TrainAsOneRank) {
     EXPECT_NEAR(one.numbers[i], many.numbers[i], 1e-12 * std::abs(one.numbers[i])) << i;
   TrainerOptions unclipped = options_for(alone);
   unclipped.plan.update.qk_clip = 0;
-  EXPECT_GT(one.numbers[2], 0.5);  // the first step exceeds
+  EXPECT_GT(one.numbers[2], 0.5);                                           // the first step exceeds
   EXPECT_GT(std::abs(train(unclipped).numbers[3] - one.numbers[3]), 1e-4);  // and the second shows it
 }
 
@@ -211,9 +214,9 @@ INSTANTIATE_TEST_SUITE_P(Cases, QkClipLayouts, testing::ValuesIn(kCases),
 TEST(QkClipBits, AreThoseOfOneRankUnderExactSums) {
   for (const bool split : {false, true}) {
     std::map<std::string, std::string> one;
-    for (const Case& c : {Case{"one", {}}, Case{"dp4", {.dp = 4}}, Case{"ep2", {.dp = 2, .ep = 2}},
-                          Case{"pp2", {.dp = 2, .pp = 2}},
-                          Case{"weights", {.dp = 4}, "1f1b", Context::gather, Shard::weights, 2}}) {
+    for (const Case& c :
+         {Case{"one", {}}, Case{"dp4", {.dp = 4}}, Case{"ep2", {.dp = 2, .ep = 2}}, Case{"pp2", {.dp = 2, .pp = 2}},
+          Case{"weights", {.dp = 4}, "1f1b", Context::gather, Shard::weights, 2}}) {
       TrainerOptions o = options_for(c);
       o.plan.dtype = Dtype::bf16;
       o.plan.exact_sums = true;

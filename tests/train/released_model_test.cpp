@@ -211,7 +211,9 @@ TEST(ReleasedModel, ConfigurationsAreReadStrictly) {
   expect(R"({"hidden_size":99999999999999999999})", "a whole number");
   expect(R"({"hidden_size":9223372036854775807})", "below 2^40");
   expect(R"({"hidden_size":0})", "at least 1");
-  expect(R"({"model_type":"llama"})", "only 'deepseek_v2', 'kimi_linear', 'deepseek_v32', 'glm_moe_dsa', 'kimi_k2', 'glm4_moe_lite', 'deepseek_v3', 'nemotron_h', 'gpt2'");
+  expect(R"({"model_type":"llama"})",
+         "only 'deepseek_v2', 'kimi_linear', 'deepseek_v32', 'glm_moe_dsa', 'kimi_k2', 'glm4_moe_lite', "
+         "'deepseek_v3', 'nemotron_h', 'gpt2'");
   expect(R"({"hidden_act":"gelu"})", "only 'silu'");
   expect(R"({"attention_bias":true})", "not built");
   expect(R"({"mlp_bias":true})", "'mlp_bias' is true");

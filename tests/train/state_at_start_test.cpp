@@ -21,10 +21,10 @@ TrainerOptions options_of(const std::string& home, const std::string& master, co
   c.train.sequence_length = 16;
   c.train.warmup_steps = 0;
   c.device.threads = 1;
-  const config::RunConfig set = config::parse_run_config(
-      config::toml_of(c, config::RunConfig()), "small.toml",
-      {"device.dtype=bf16", "device.pack_weights=false", "memory.optimizer=" + home, "memory.master=" + master,
-       "train.moments=" + moments});
+  const config::RunConfig set =
+      config::parse_run_config(config::toml_of(c, config::RunConfig()), "small.toml",
+                               {"device.dtype=bf16", "device.pack_weights=false", "memory.optimizer=" + home,
+                                "memory.master=" + master, "train.moments=" + moments});
   return trainer_options_of(set);
 }
 

@@ -1,6 +1,5 @@
 // The trainer on a small model: it learns, repeats itself bit for bit, evaluates, predicts and finds what is not
 // finite.
-#include "heddle/train/parameters.h"
 #include "heddle/train/trainer.h"
 
 #include <gtest/gtest.h>
@@ -11,6 +10,7 @@
 #include "heddle/base/random.h"
 #include "heddle/train/evaluate.h"
 #include "heddle/train/logits.h"
+#include "heddle/train/parameters.h"
 #include "tests/support/tiny_models.h"
 
 namespace heddle::train {

@@ -23,7 +23,8 @@ SearchedModel read_folder(const std::filesystem::path& path, const std::string& 
   read.shape = config::read_shape_json(file.string(), name);
   try {
     model::ModelConfig config = config::read_huggingface_config(file.string());
-    if (!config.learns_positions()) config.max_position_embeddings = std::max(config.max_position_embeddings, sequence);
+    if (!config.learns_positions())
+      config.max_position_embeddings = std::max(config.max_position_embeddings, sequence);
     read.shape = model::shape_of(config, name);
     read.constants = std::make_shared<const std::vector<std::string>>(planner::settings_of_model(config));
   } catch (const ConfigError& error) {

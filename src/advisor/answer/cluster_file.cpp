@@ -302,7 +302,8 @@ void read_restriction(const std::string& words, search::Restriction& into, searc
 }
 
 Calibration read_calibration(const std::string& file) {
-  return file.empty() ? Calibration::built_in() : Calibration::read(read_file(file, kMostBytes), file, Figure::time);
+  return file.empty() ? Calibration::built_in()
+                      : Calibration::read(read_file(file, kMostBytes), file, Figure::time);
 }
 
 }  // namespace heddle::advisor

@@ -60,8 +60,8 @@ void swap_states(Job& j) {
   j.residency.end_s = j.software.state_bytes / (kLinkAttained * j.device.host_bytes_per_s);
 }
 
-// This is what Megatron-LM does by default: 1F1B, states sharded over data ranks, fused kernels, a plain exchange that nothing
-// hides. It computes again as little as fits: nothing, some modules, or whole layers.
+// This is what Megatron-LM does by default: 1F1B, states sharded over data ranks, fused kernels, a plain exchange
+// that nothing hides. It computes again as little as fits: nothing, some modules, or whole layers.
 Job everything_off() {
   Job j = published_deepseek();
   j.exchange.topology = ir::Topology::plain;
@@ -73,8 +73,8 @@ Job everything_off() {
   }
   return j;
 }
-// The quickest plan within this part of the baseline's memory, among schedules, words of recomputation, and states on
-// the device or the host.
+// The quickest plan within this part of the baseline's memory, among schedules, words of recomputation, and states
+// on the device or the host.
 Job everything_on() {
   constexpr double kMemoryLeft = 0.7;
   const Job off = everything_off();
@@ -245,7 +245,8 @@ double time_of_light_recompute() {
   return possible(light).step_s / possible(off).step_s - 1;
 }
 
-// The up and gate product of a rank's 32 experts, as many rows each: one launch of whole waves, or one for each expert.
+// The up and gate product of a rank's 32 experts, as many rows each: one launch of whole waves, or one for each
+// expert.
 double gain_of_one_launch() {
   Job j = deepseek_on_c500();
   j.mesh.ep = 8;

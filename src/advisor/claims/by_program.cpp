@@ -1,6 +1,6 @@
 // Claims that the step program itself answers: lowered as it would run, and simulated at a device's rated figures.
-// DeepSeek-V3's layers have its full width; hosts issue every op by itself, as an eager framework does. LLaMA-2-70B's
-// are priced as `./dev bench tp_overlap`, `copy_engine` and `memory` pace them.
+// DeepSeek-V3's layers have its full width; hosts issue every op by itself, as an eager framework does.
+// LLaMA-2-70B's are priced as `./dev bench tp_overlap`, `copy_engine` and `memory` pace them.
 #include <algorithm>
 #include <functional>
 
@@ -51,7 +51,8 @@ cost::MachineProfile profile_of(const Place& place) {
 // Layers of DeepSeek-V3's width with their share of the embedding and the head, and a plan of 16-bit numbers.
 class Deepseek {
  public:
-  Deepseek(int layers, int dense, int ranks, const Place& place) : config_(config::preset("deepseek-v3")), place_(place) {
+  Deepseek(int layers, int dense, int ranks, const Place& place)
+      : config_(config::preset("deepseek-v3")), place_(place) {
     config_.vocab_size = config_.vocab_size * layers / config_.num_hidden_layers / 64 * 64;
     config_.num_hidden_layers = layers;
     config_.first_k_dense_replace = dense;
@@ -212,7 +213,8 @@ double stalls_of_a_layer() {
   constexpr int kLayers = 2;
   const plan::Lowered lowered = across_nodes().lower();
   const auto& ops = lowered.program.listings[0].ops;
-  return static_cast<double>(std::count_if(ops.begin(), ops.end(), [](const ir::Op& op) { return op.def->host_stall; })) /
+  return static_cast<double>(
+             std::count_if(ops.begin(), ops.end(), [](const ir::Op& op) { return op.def->host_stall; })) /
          kLayers;
 }
 

@@ -14,7 +14,8 @@ namespace {
 
 constexpr int kRanks = 8, kMicrobatches = 24;  // of the Zero Bubble paper's middle rows
 
-schedule::Timing timing(const char* name, const schedule::StageTimes& rank, int ranks, int microbatches, double hop) {
+schedule::Timing timing(const char* name, const schedule::StageTimes& rank, int ranks, int microbatches,
+                        double hop) {
   schedule::GeneratorOptions options;
   options.ranks = ranks;
   options.microbatches = microbatches;
@@ -33,9 +34,7 @@ double gain_of_zero_bubble(int ranks, int microbatches, double f, double i, doub
 
 // With forward, input and weight gradients that take as long as each other.
 double bubble_of_zero_bubble() {
-  const auto bubble = [](const char* name) {
-    return timing(name, {}, kRanks, kMicrobatches, 0).staggered();
-  };
+  const auto bubble = [](const char* name) { return timing(name, {}, kRanks, kMicrobatches, 0).staggered(); };
   return bubble("zb_h1") / bubble("1f1b");
 }
 

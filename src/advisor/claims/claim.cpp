@@ -85,7 +85,8 @@ Claim claim_of(const Json& json) {
     const Json& m = json.at("measured");
     c.measured = Measured{range_of(m.at("figure")), m.at("setting"), m.at("command"), m.at("page"), m.at("date")};
   }
-  HEDDLE_CHECK(c.by.empty() != functions().contains(c.name), "claim '{}': 'by' and its function don't agree", c.name);
+  HEDDLE_CHECK(c.by.empty() != functions().contains(c.name), "claim '{}': 'by' and its function don't agree",
+               c.name);
   HEDDLE_CHECK(c.measured || !c.by.empty(), "claim '{}' is neither computed nor measured", c.name);
   return c;
 }

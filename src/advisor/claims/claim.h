@@ -1,6 +1,6 @@
 // The book of claims: figures that other systems publish about training large models, each beside what Heddle
-// computes for its setting and what was measured here. The rows are data (claims.json), which the build puts into the
-// program. What is computed is computed at every call, by a function of the row's name (computed.h).
+// computes for its setting and what was measured here. The rows are data (claims.json), which the build puts into
+// the program. What is computed is computed at every call, by a function of the row's name (computed.h).
 #pragma once
 
 #include <array>
@@ -30,7 +30,8 @@ constexpr auto words_of(ClaimUnit) {
 /// Which of two figures is ahead; `same` is a fact that a prediction should meet.
 enum class Better : uint8_t { higher, lower, same };
 constexpr auto words_of(Better) {
-  return std::to_array<Word<Better>>({{Better::higher, "higher"}, {Better::lower, "lower"}, {Better::same, "same"}});
+  return std::to_array<Word<Better>>(
+      {{Better::higher, "higher"}, {Better::lower, "lower"}, {Better::same, "same"}});
 }
 
 enum class Verdict : uint8_t { beyond, level, weaker };
@@ -70,8 +71,9 @@ const std::vector<Claim>& claims();
 /// A row's figure as Heddle computes it; nothing where it computes none.
 std::optional<double> compute(const Claim& claim);
 
-/// Returns how ours stands beside the published figure. Ours is what was measured, or else what is computed. Each end counts
-/// as met from 95 % of it on; `beyond` is more than 5 % ahead of the better end. A fact is met within a quarter of it.
+/// Returns how ours stands beside the published figure. Ours is what was measured, or else what is computed. Each
+/// end counts as met from 95 % of it on; `beyond` is more than 5 % ahead of the better end. A fact is met within a
+/// quarter of it.
 Verdict verdict_of(const Claim& claim, std::optional<double> computed);
 
 }  // namespace heddle::advisor

@@ -1,6 +1,6 @@
-// Figures that Heddle computes for the settings of published claims: by closed forms, by the timing of schedules, by
-// simulating the step program, or from rated figures alone. A table in claim.cpp names the row of the book that each
-// function answers. Gains are parts: 0.15 is +15 %.
+// Figures that Heddle computes for the settings of published claims: by closed forms, by the timing of schedules,
+// by simulating the step program, or from rated figures alone. A table in claim.cpp names the row of the book that
+// each function answers. Gains are parts: 0.15 is +15 %.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@ double memory_of_swap();
 double exchange_share();
 double moe_over_dense();
 double activations_of_experts();
-/// Returns the gain of an even load over one whose fullest rank has `imbalance` of the mean: Qwen3-235B on 256 H100.
+/// Returns the gain of an even load over one whose fullest rank has `imbalance` of the mean: Qwen3-235B on 256
+/// H100.
 double gain_of_balance(double sequence, double imbalance);
 /// Returns the gain of copies of hot experts under that imbalance, as a run would place them.
 double gain_of_copies(const char* model, const char* device, double imbalance);

@@ -59,13 +59,10 @@ Json json_of(const Claim& c, const std::optional<double>& computed) {
     row["computed"] = figure(c.unit, *computed);
   }
   if (c.measured) {
-    row["measured"] = {{"low", c.measured->low},
-                       {"high", c.measured->high},
-                       {"figure", figure(c.unit, *c.measured)},
-                       {"setting", c.measured->setting},
-                       {"command", c.measured->command},
-                       {"page", c.measured->page},
-                       {"date", c.measured->date}};
+    row["measured"] = {
+        {"low", c.measured->low},         {"high", c.measured->high},       {"figure", figure(c.unit, *c.measured)},
+        {"setting", c.measured->setting}, {"command", c.measured->command}, {"page", c.measured->page},
+        {"date", c.measured->date}};
   }
   row["verdict"] = word_of(advisor::verdict_of(c, computed));
   row["reason"] = c.reason;
@@ -109,7 +106,8 @@ int print_claims(const ClaimsOptions& o) {
     if (row.contains("measured")) {
       line("measured", row["measured"]["setting"]);
       line("again by", row["measured"]["command"]);
-      line("page, date", row["measured"]["page"].get<std::string>() + ", " + row["measured"]["date"].get<std::string>());
+      line("page, date",
+           row["measured"]["page"].get<std::string>() + ", " + row["measured"]["date"].get<std::string>());
     }
     line("reason", row["reason"]);
     text += more.text(observe::describe_terminal(1));
@@ -121,8 +119,8 @@ int print_claims(const ClaimsOptions& o) {
 }  // namespace
 
 void add_claims(Commands& all) {
-  auto [command, options] = add_command(
-      all, "claims", "Published claims beside what is computed and was measured here", print_claims);
+  auto [command, options] =
+      add_command(all, "claims", "Published claims beside what is computed and was measured here", print_claims);
   command.option("NAME", options.name, "One claim, such as merging; without it, all");
   add_json(command, options.json);
 }

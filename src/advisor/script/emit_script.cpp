@@ -51,7 +51,8 @@ void refuse_model(const Launch& launch, Dialect dialect, Refusals& no) {
   no.when(s.attention_logit_cap > 0, "capped scores of attention (model.attention_logit_cap)");
   no.when(s.no_rope_layer_interval > 0, "layers that turn nothing (model.no_rope_layer_interval)");
   no.when(s.softplus_scores, "router scores by the root of softplus (model.softplus_scores)");
-  no.when(s.experts_limit > 0 || s.mlp_limit > 0, "limits of SwiGLU by layer (model.experts_limit, model.mlp_limit)");
+  no.when(s.experts_limit > 0 || s.mlp_limit > 0,
+          "limits of SwiGLU by layer (model.experts_limit, model.mlp_limit)");
   no.when(s.full_attention_offset > 0, "layers without a window that are counted from layer {}, accepted: 0",
           s.full_attention_offset);
   no.when(s.learned_positions() > 0 && static_cast<double>(s.learned_positions()) < j.sequence,

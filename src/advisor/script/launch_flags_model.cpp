@@ -119,9 +119,7 @@ void read_ffn(const Reading& r) {
   const bool swiglu = r.given.has("--swiglu"),
              gated = r.given.any({"--quick-geglu", "--geglu", "--gelu-tanh"}) || swiglu;
   const bool squared = r.given.has("--squared-relu");
-  s.activation = gated     ? model::Activation::swiglu
-                 : squared ? model::Activation::relu2
-                           : model::Activation::gelu;
+  s.activation = gated ? model::Activation::swiglu : squared ? model::Activation::relu2 : model::Activation::gelu;
   // As the trainer has it: two thirds of four times the width, a multiple of 64.
   const int64_t usual =
       swiglu ? static_cast<int64_t>(4 * static_cast<double>(s.hidden_size) * 2 / 3 / 64) * 64 : 4 * s.hidden_size;

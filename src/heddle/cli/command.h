@@ -1,5 +1,5 @@
-// A subcommand as plain data. It has a name, its options with their destinations, and the function that carries it out.
-// line/parse.h fills it in, line/help.h prints it.
+// A subcommand as plain data. It has a name, its options with their destinations, and the function that carries it
+// out. line/parse.h fills it in, line/help.h prints it.
 #pragma once
 
 #include <cstdint>
@@ -45,9 +45,10 @@ struct Option {
 
 struct Command {
   std::string name, meaning;
-  std::deque<Option> options;  // in the order of help; those that stand by themselves come in this order, a list last
-  bool sets_keys = false;      // --set takes keys of a configuration
-  std::function<int()> run;    // called when all arguments are understood; returns the exit status
+  std::deque<Option>
+      options;               // in the order of help; those that stand by themselves come in this order, a list last
+  bool sets_keys = false;    // --set takes keys of a configuration
+  std::function<int()> run;  // called when all arguments are understood; returns the exit status
 
   template <class T>
   Option& option(std::string option_name, T& into, std::string what) {

@@ -17,11 +17,10 @@ namespace {
 
 void add_commands(Commands& all) {
   for (const auto add :
-       {add_train,    add_launch, add_agent,   add_watch, add_report,     add_audit,    add_replay,
-        add_generate, add_eval,   add_convert, add_dump,  add_inspect,    add_simulate, add_profile,
-        add_probe,    add_data,   add_explain, add_plan,  add_search,     add_schedule, add_predict,
-        add_claims,   add_check,  add_part,    add_doctor, add_version, add_help,  add_completion,
-        add_man}) {
+       {add_train,   add_launch,  add_agent,  add_watch,      add_report,   add_audit,   add_replay, add_generate,
+        add_eval,    add_convert, add_dump,   add_inspect,    add_simulate, add_profile, add_probe,  add_data,
+        add_explain, add_plan,    add_search, add_schedule,   add_predict,  add_claims,  add_check,  add_part,
+        add_doctor,  add_version, add_help,   add_completion, add_man}) {
     add(all);
   }
 }

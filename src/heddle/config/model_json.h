@@ -24,10 +24,11 @@ nlohmann::json read_config_json(const std::string& path);
 /// Reads a config.json that Heddle wrote.
 model::ModelConfig read_model_config(const std::string& path);
 
-/// The model of a released config.json, or of the one in that folder: its words mean what they mean to Transformers, beyond the model itself too
-/// (auxiliary losses). ConfigError naming file and key where it is broken, too large, of another architecture, or
-/// asks for something that Heddle computes otherwise. What was passed over or taken otherwise is added to
-/// `warnings` unless null. Prediction layers that the weights in the same folder lack are not counted.
+/// The model of a released config.json, or of the one in that folder: its words mean what they mean to
+/// Transformers, beyond the model itself too (auxiliary losses). ConfigError naming file and key where it is
+/// broken, too large, of another architecture, or asks for something that Heddle computes otherwise. What was
+/// passed over or taken otherwise is added to `warnings` unless null. Prediction layers that the weights in the
+/// same folder lack are not counted.
 model::ModelConfig read_huggingface_config(const std::string& path, std::vector<std::string>* warnings = nullptr);
 
 /// True if a folder is a released model's: it has a config.json, and is no run's or checkpoint's.

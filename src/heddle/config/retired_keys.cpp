@@ -7,9 +7,10 @@ namespace heddle::config {
 
 namespace {
 constexpr std::array kRetired{
-    RetiredKey{"parallel.ahead_of_norm", "false",
-               "updates that run ahead of the norm were removed; leave the key out (parallel.schedule = \"zb_h1\" or "
-               "\"dual_pipe_v\" has the smallest bubble without them)"},
+    RetiredKey{
+        "parallel.ahead_of_norm", "false",
+        "updates that run ahead of the norm were removed; leave the key out (parallel.schedule = \"zb_h1\" or "
+        "\"dual_pipe_v\" has the smallest bubble without them)"},
 };
 }  // namespace
 

@@ -64,7 +64,7 @@ struct RunConfig {
     bool chat = false;                    // lines of .jsonl are prompts with their answers, or conversations
     std::string prompt_key = "prompt", answer_key = "completion", messages_key = "messages";
     std::string chosen_key = "chosen", rejected_key = "rejected";  // of pairs of answers
-    std::string weight_key;     // key of the weight of a sample's targets; empty: all count alike
+    std::string weight_key;         // key of the weight of a sample's targets; empty: all count alike
     std::string chat_template;      // a file; empty: the tokenizer's
     std::string chat_arguments;     // of the template: "enable_thinking=false effort=high"
     std::string chat_date;          // the template's today; empty: data::kChatDate
@@ -92,7 +92,7 @@ struct RunConfig {
     // Warm-up and decay of a run by the clock, as parts of its time.
     double warmup_fraction = 0.05, decay_fraction = 0.25;
     int64_t checkpoint_every = 200;
-    double mtbf_hours = 0;  // between failures of the job; 0: not said, frequencies are as configured
+    double mtbf_hours = 0;     // between failures of the job; 0: not said, frequencies are as configured
     int64_t digest_every = 0;  // 0: each step where the host can read the weights, else with each checkpoint
     int64_t compare_copies_every = 100;  // steps; 0: never
     int64_t record_ops = 0;              // steps whose ops' digests are kept
@@ -105,9 +105,9 @@ struct RunConfig {
     int64_t sample_tokens = 64;
     double sample_temperature = 0.7;
     int64_t trace_step = 5;
-    StepRange op_times_steps;   // steps whose ops are timed on every rank
-    std::string alarm_command;  // run with reports of slow ranks and links; empty: none
-    std::string start;          // weights to begin from; empty: from the seed
+    StepRange op_times_steps;                          // steps whose ops are timed on every rank
+    std::string alarm_command;                         // run with reports of slow ranks and links; empty: none
+    std::string start;                                 // weights to begin from; empty: from the seed
     StartMoments start_moments = StartMoments::fresh;  // of those
     std::string start_adapter;                         // adapters to begin from, as PEFT writes them; empty: anew
     bool operator==(const Train&) const = default;

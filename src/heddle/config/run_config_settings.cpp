@@ -97,7 +97,8 @@ void model_settings(Table& t) {
       .acts(changes_maths, "Weight of the penalty on large router logits; 0 switches it off.",
             "one small op a MoE layer each way", page("router_losses"));
   t.row("model.recurrence")
-      .acts(changes_maths, "Gives layers a recurrence along the sequence instead of attention; none switches it off.",
+      .acts(changes_maths,
+            "Gives layers a recurrence along the sequence instead of attention; none switches it off.",
             "a state of each head in place of all earlier keys: work that grows with the sequence, not its square",
             page("recurrence"));
   t.row("model.index_topk")
@@ -105,10 +106,11 @@ void model_settings(Table& t) {
             "Lets each query attend to the keys that an indexer scores highest, so many; 0 switches it off.",
             "the scores of all keys, by narrower heads; attention to the chosen keys alone", page("key_selection"));
   t.row("model.index_stage")
-      .acts(changes_maths,
-            "Trains indexers towards attention: sparse, with all other weights, on the keys that they chose; dense, "
-            "alone, on all keys, while attention is whole; off, not at all.",
-            "scores of attention once more, and the indexer's backward", page("key_selection"));
+      .acts(
+          changes_maths,
+          "Trains indexers towards attention: sparse, with all other weights, on the keys that they chose; dense, "
+          "alone, on all keys, while attention is whole; off, not at all.",
+          "scores of attention once more, and the indexer's backward", page("key_selection"));
   t.row("model.index_loss_weight")
       .acts(changes_maths, "Weight of the divergence of each indexer from its layer's attention.", "nothing",
             page("key_selection"));

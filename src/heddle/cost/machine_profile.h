@@ -1,6 +1,6 @@
-// Capabilities of a machine. A device that is only described has few numbers. Products run at the matrix rate of their
-// type, everything else at the bandwidth of a copy, and each op costs a launch. A measured one also has the times of
-// ops of many sizes, of messages, and the mutual slowdown of streams that run side by side.
+// Capabilities of a machine. A device that is only described has few numbers. Products run at the matrix rate of
+// their type, everything else at the bandwidth of a copy, and each op costs a launch. A measured one also has the
+// times of ops of many sizes, of messages, and the mutual slowdown of streams that run side by side.
 #pragma once
 
 #include "heddle/base/dtype.h"
@@ -35,14 +35,14 @@ struct MachineProfile {
   std::string machine, date;
   std::string backend = "host";      // backend whose ops were measured, as device.backend has it
   double host_copy_bytes_per_s = 0;  // between host and device, as copy_bytes_per_s; 0: as fast as any copy
-  int cores = 0;                 // 0: none was measured
-  double enqueue_us = 0;         // host time of an op
-  double wake_us = 0;            // wake-up of a stream that slept until another stream's op ended
-  double oversleep_us = 0;       // excess sleep of a paced op
-  double others_share = 0;       // part of the cores' time that other programs took during the measurement
-  double engine_from_bytes = 0;  // size of a message from which the copy engine pays; 0: there is none
-  double scalar = 1;             // real steps over their predictions, so far
-  std::vector<double> together;  // [n-1]: speed of each of n cores at work, over that of one alone
+  int cores = 0;                     // 0: none was measured
+  double enqueue_us = 0;             // host time of an op
+  double wake_us = 0;                // wake-up of a stream that slept until another stream's op ended
+  double oversleep_us = 0;           // excess sleep of a paced op
+  double others_share = 0;           // part of the cores' time that other programs took during the measurement
+  double engine_from_bytes = 0;      // size of a message from which the copy engine pays; 0: there is none
+  double scalar = 1;                 // real steps over their predictions, so far
+  std::vector<double> together;      // [n-1]: speed of each of n cores at work, over that of one alone
   OpTimes ops;
   std::vector<LinkTime> links;
 

@@ -15,7 +15,8 @@
 
 namespace heddle::device {
 
-/// The inputs given for one step. Plain data: checked against the program's inputs when the step begins (RankInputs).
+/// The inputs given for one step. Plain data: checked against the program's inputs when the step begins
+/// (RankInputs).
 class Inputs {
  public:
   explicit Inputs(int microbatches = 0) : microbatches_(microbatches) {}

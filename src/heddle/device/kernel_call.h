@@ -73,7 +73,7 @@ struct KernelCall {
   /// True for the first microbatch of a step: accumulators hold garbage and are overwritten, not added to.
   bool overwrite = false;
   int microbatch = 0;
-  std::byte* scratch = nullptr;  // what the kernel asked for, 64-byte aligned, uninitialised
+  std::byte* scratch = nullptr;                // what the kernel asked for, 64-byte aligned, uninitialised
   const std::byte* input = nullptr;            // of an op that loads: the bytes of its input; null for all others
   void* stream = nullptr;                      // the backend's own stream; null on the CPU
   const HostCopies* host_copies = nullptr;     // null where the host reads the device's memory

@@ -9,7 +9,7 @@
 namespace heddle::ir {
 
 std::string_view name_of(BlockKind kind) {
-  static constexpr std::string_view names[] = {"begin",     "F",       "I",       "W",       "IW",  "receive_F",
+  static constexpr std::string_view names[] = {"begin",     "F",       "I",       "W",       "IW", "receive_F",
                                                "receive_I", "fetch_F", "fetch_I", "fetch_W", "end"};
   return names[static_cast<int>(kind)];
 }

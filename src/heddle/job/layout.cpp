@@ -54,8 +54,7 @@ std::vector<Set> candidates(const config::RunConfig& config, const plan::Degrees
     if (ranks % kept != 0) return;
     for (const int pp : search::divisors(ranks / kept)) {
       for (const int ep : search::divisors(ranks / pp)) {
-        const Set base =
-            joined(more, {fmt::format("mesh.pp={}", pp), fmt::format("mesh.ep={}", ep), "mesh.dp=0"});
+        const Set base = joined(more, {fmt::format("mesh.pp={}", pp), fmt::format("mesh.ep={}", ep), "mesh.dp=0"});
         all.push_back(base);
         all.push_back(joined(base, {"parallel.schedule=1f1b", "parallel.chunks=0", "parallel.layout="}));
       }

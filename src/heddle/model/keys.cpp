@@ -94,8 +94,9 @@ Key word(std::string name, std::string meaning, Of of = Of::any) {
 Key layer_pattern() {
   return {.name = "hybrid_override_pattern",
           .kind = Kind::word,
-          .meaning = "A letter a layer that has one block alone: M a recurrence, * attention, - an MLP, E experts "
-                     "(Nemotron-H). Empty: a layer has attention or a recurrence, then an MLP or experts.",
+          .meaning =
+              "A letter a layer that has one block alone: M a recurrence, * attention, - an MLP, E experts "
+              "(Nemotron-H). Empty: a layer has attention or a recurrence, then an MLP or experts.",
           .get = [](const C& c) { return KeyValue(c.hybrid_override_pattern); },
           .set = [](C& c, const KeyValue& v) { c.hybrid_override_pattern = std::get<std::string>(v); },
           .synonyms = {"hybrid_layer_pattern", "layers_block_type", "mamba_pattern"}};
@@ -198,11 +199,12 @@ const std::vector<Key>& keys() {
                   word<&C::positions>("positions",
                                       "The token's position: rotary, queries and keys are turned; learned, a "
                                       "table's row is added to its embedding; none (Kimi-Linear).")),
-      also_called({"hidden_act", "activation_function", "mlp_activation"},
-                  word<&C::activation>("activation",
-                                       "Activation of MLPs and experts: swiglu; geglu or geglu_tanh, a gate by gelu; "
-                                       "without a gate: gelu; gelu_tanh, its approximation (GPT-2); relu2, the square "
-                                       "of what is above 0 (Nemotron).")),
+      also_called(
+          {"hidden_act", "activation_function", "mlp_activation"},
+          word<&C::activation>("activation",
+                               "Activation of MLPs and experts: swiglu; geglu or geglu_tanh, a gate by gelu; "
+                               "without a gate: gelu; gelu_tanh, its approximation (GPT-2); relu2, the square "
+                               "of what is above 0 (Nemotron).")),
       attention(),
       also_called({"n_heads", "n_head", "num_heads", "heads"},
                   row<&C::num_attention_heads>("num_attention_heads", 1, 1 << 16, "Attention heads.")),
@@ -214,22 +216,24 @@ const std::vector<Key>& keys() {
       row<&C::qk_rope_head_dim>("qk_rope_head_dim", 2, 1 << 16,
                                 "Width of a head's rotated part of query and key; even.", Of::latent),
       row<&C::v_head_dim>("v_head_dim", 1, 1 << 16, "Width of a head's value.", Of::latent),
-      also_called({"dsa_indexer_topk"},
-                  row<&C::index_topk>("index_topk", 0, kMostCount,
-                                      "Keys that a query attends to, the best by an indexer's scores (DeepSeek-V3.2); "
-                                      "0: all, without an indexer.",
-                                      Of::latent)),
+      also_called(
+          {"dsa_indexer_topk"},
+          row<&C::index_topk>("index_topk", 0, kMostCount,
+                              "Keys that a query attends to, the best by an indexer's scores (DeepSeek-V3.2); "
+                              "0: all, without an indexer.",
+                              Of::latent)),
       also_called({"index_heads", "dsa_indexer_n_heads"},
                   row<&C::index_n_heads>("index_n_heads", 1, 1 << 16, "Heads of an indexer.", Of::latent)),
-      also_called({"dsa_indexer_head_dim"},
-                  row<&C::index_head_dim>("index_head_dim", 2, 1 << 16,
-                                          "Width of an indexer's head; model.qk_rope_head_dim or more.", Of::latent)),
+      also_called(
+          {"dsa_indexer_head_dim"},
+          row<&C::index_head_dim>("index_head_dim", 2, 1 << 16,
+                                  "Width of an indexer's head; model.qk_rope_head_dim or more.", Of::latent)),
       flag<&C::indexer_rope_interleave>("indexer_rope_interleave",
                                         "Indexers rotate neighbours (2i, 2i+1); otherwise halves (i, i + half).",
                                         Of::latent),
-      row<&C::index_topk_freq>("index_topk_freq", 1, 4096,
-                               "Of so many layers one has an indexer, and those after it take its choice (GLM-5.2).",
-                               Of::latent),
+      row<&C::index_topk_freq>(
+          "index_topk_freq", 1, 4096,
+          "Of so many layers one has an indexer, and those after it take its choice (GLM-5.2).", Of::latent),
       row<&C::index_skip_topk_offset>("index_skip_topk_offset", 1, 1 << 20,
                                       "Number of first layers that each have an indexer, whatever "
                                       "model.index_topk_freq is.",
@@ -261,11 +265,12 @@ const std::vector<Key>& keys() {
       also_called({"attention_multiplier", "softmax_scale", "query_pre_attn_scalar"},
                   row<&C::attention_scale>("attention_scale", 0, 1e6,
                                            "Factor on attention's scores; 0: 1 ÷ √(model.head_dim).", Of::grouped)),
-      also_called({"attn_logit_softcapping", "attention_softcap"},
-                  row<&C::attention_logit_cap>("attention_logit_cap", 0, 1e6,
-                                               "Scores s of attention become c·tanh(s ÷ c), with c the cap; 0: they "
-                                               "stay (Gemma 2).",
-                                               Of::grouped)),
+      also_called(
+          {"attn_logit_softcapping", "attention_softcap"},
+          row<&C::attention_logit_cap>("attention_logit_cap", 0, 1e6,
+                                       "Scores s of attention become c·tanh(s ÷ c), with c the cap; 0: they "
+                                       "stay (Gemma 2).",
+                                       Of::grouped)),
       also_called({"add_qkv_bias", "add_bias_linear", "qkv_bias"}, attention_bias()),
       also_called({"rotary_percent"},
                   row<&C::partial_rotary_factor>(
@@ -296,12 +301,13 @@ const std::vector<Key>& keys() {
                                      "Layer, the first being 0, from which every so many-th layer is counted."),
       flag<&C::full_attention_last>("full_attention_last",
                                     "The last layer has full attention, whatever its number (Kimi-Linear)."),
-      also_called({"linear_attention", "linear_attention_type", "experimental_attention_variant"},
-                  word<&C::recurrence>("recurrence",
-                                       "Recurrence along the sequence instead of attention, in all layers but "
-                                       "those with full attention: none; gated_delta (Qwen3-Next); kimi_delta, with "
-                                       "latent attention (Kimi-Linear); lightning (MiniMax-01); mamba2 "
-                                       "(Nemotron-H).")),
+      also_called(
+          {"linear_attention", "linear_attention_type", "experimental_attention_variant"},
+          word<&C::recurrence>("recurrence",
+                               "Recurrence along the sequence instead of attention, in all layers but "
+                               "those with full attention: none; gated_delta (Qwen3-Next); kimi_delta, with "
+                               "latent attention (Kimi-Linear); lightning (MiniMax-01); mamba2 "
+                               "(Nemotron-H).")),
       row<&C::linear_num_key_heads>("linear_num_key_heads", 1, 1 << 16,
                                     "Heads of queries and keys of a recurrent layer, each shared by as many heads "
                                     "of values; of Mamba-2 the groups of B and C.",
@@ -314,10 +320,11 @@ const std::vector<Key>& keys() {
                                      "Width of a head's value in a recurrent layer.", Of::recurrent),
       row<&C::linear_conv_kernel_dim>("linear_conv_kernel_dim", 2, 64,
                                       "Positions that the convolution before a recurrence sees.", Of::recurrent),
-      flag<&C::linear_projections_apart>("linear_projections_apart",
-                                         "Each projection of the gated delta rule is by itself (Qwen3.5); otherwise "
-                                         "two hold all, a key head's rows together (Qwen3-Next).",
-                                         Of::recurrent),
+      flag<&C::linear_projections_apart>(
+          "linear_projections_apart",
+          "Each projection of the gated delta rule is by itself (Qwen3.5); otherwise "
+          "two hold all, a key head's rows together (Qwen3-Next).",
+          Of::recurrent),
       row<&C::linear_step_least>("linear_step_least", 0, 1e6, "Least time step of Mamba-2.", Of::recurrent),
       row<&C::linear_step_most>("linear_step_most", 0, 1e6, "Largest time step of Mamba-2; 0: any.", Of::recurrent),
       row<&C::window_attention_heads>("window_attention_heads", 0, 1 << 16,
@@ -344,10 +351,13 @@ const std::vector<Key>& keys() {
       row<&C::swiglu_alpha>("swiglu_alpha", kTiny, 1e6,
                             "Gain of the sigmoid in clamped SwiGLU; counts only with swiglu_limit."),
       row<&C::experts_limit>("experts_limit", 0, 1e6,
-                             "silu(gate) of routed experts is cut above it, up within ± it; 0: neither.", Of::experts),
-      row<&C::experts_limit_layer>("experts_limit_layer", 0, 1 << 20, "First layer with experts_limit.", Of::experts),
-      row<&C::mlp_limit>("mlp_limit", 0, 1e6,
-                         "silu(gate) of shared experts and dense layers is cut above it, up within ± it; 0: neither."),
+                             "silu(gate) of routed experts is cut above it, up within ± it; 0: neither.",
+                             Of::experts),
+      row<&C::experts_limit_layer>("experts_limit_layer", 0, 1 << 20, "First layer with experts_limit.",
+                                   Of::experts),
+      row<&C::mlp_limit>(
+          "mlp_limit", 0, 1e6,
+          "silu(gate) of shared experts and dense layers is cut above it, up within ± it; 0: neither."),
       row<&C::mlp_limit_layer>("mlp_limit_layer", 0, 1 << 20, "First layer with mlp_limit."),
       also_called({"rotary_base", "rope_base"},
                   row<&C::rope_theta>("rope_theta", 1, 1e12, "Base of the rotary frequencies.")),
@@ -363,8 +373,8 @@ const std::vector<Key>& keys() {
       row<&C::full_attn_beta_factor>("full_attn_beta_factor", kTiny, 1e6, "Factor on what attention adds to it."),
       row<&C::linear_attn_alpha_factor>("linear_attn_alpha_factor", 0, 1e6,
                                         "Factor on the residual stream that a recurrence adds to.", Of::recurrent),
-      row<&C::linear_attn_beta_factor>("linear_attn_beta_factor", kTiny, 1e6, "Factor on what a recurrence adds to it.",
-                                       Of::recurrent),
+      row<&C::linear_attn_beta_factor>("linear_attn_beta_factor", kTiny, 1e6,
+                                       "Factor on what a recurrence adds to it.", Of::recurrent),
       row<&C::mlp_alpha_factor>("mlp_alpha_factor", 0, 1e6, "Factor on the residual stream that an MLP adds to."),
       row<&C::mlp_beta_factor>("mlp_beta_factor", kTiny, 1e6, "Factor on what an MLP adds to it."),
       also_called({"logits_scaling"},
@@ -445,13 +455,14 @@ const std::vector<Key>& keys() {
       also_called(
           {"z_loss", "moe_z_loss_coeff", "router_z_loss_coef"},
           of_training(row<&C::z_loss_weight>("z_loss_weight", 0, 1e6, "Weight of the router's z-loss; 0 is off."))),
-      of_training(word<&C::index_stage>("index_stage",
-                                        "Training of indexers: sparse, with all other weights, on the keys that they "
-                                        "chose; dense, alone, on all keys; off, not at all.",
-                                        Of::latent)),
-      also_called({"dsa_indexer_loss_coeff"},
-                  of_training(row<&C::index_loss_weight>("index_loss_weight", kTiny, 1e6,
-                                                         "Weight of indexers' divergence from attention.", Of::latent))),
+      of_training(
+          word<&C::index_stage>("index_stage",
+                                "Training of indexers: sparse, with all other weights, on the keys that they "
+                                "chose; dense, alone, on all keys; off, not at all.",
+                                Of::latent)),
+      also_called({"dsa_indexer_loss_coeff"}, of_training(row<&C::index_loss_weight>(
+                                                  "index_loss_weight", kTiny, 1e6,
+                                                  "Weight of indexers' divergence from attention.", Of::latent))),
       of_training(word<&C::bias_balance>("bias_balance",
                                          "Movement of the balancing biases: sign, by the rate against the load; "
                                          "falling, by a rate that falls; quantile, "

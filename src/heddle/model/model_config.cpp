@@ -108,12 +108,14 @@ void validate_recurrence(const ModelConfig& c) {
                  c.linear_step_least);
   }
   if (!in_pairs && c.linear_num_value_heads != c.linear_num_key_heads) {
-    config_error("{} has a key head a value head: model.linear_num_value_heads is {}, and model.linear_num_key_heads {}",
-                 name, c.linear_num_value_heads, c.linear_num_key_heads);
+    config_error(
+        "{} has a key head a value head: model.linear_num_value_heads is {}, and model.linear_num_key_heads {}",
+        name, c.linear_num_value_heads, c.linear_num_key_heads);
   }
   if (!in_pairs && c.linear_value_head_dim != c.linear_key_head_dim) {
-    config_error("{} has values as wide as keys: model.linear_value_head_dim is {}, and model.linear_key_head_dim {}",
-                 name, c.linear_value_head_dim, c.linear_key_head_dim);
+    config_error(
+        "{} has values as wide as keys: model.linear_value_head_dim is {}, and model.linear_key_head_dim {}", name,
+        c.linear_value_head_dim, c.linear_key_head_dim);
   }
   if (c.linear_num_value_heads % c.linear_num_key_heads != 0) {
     config_error("model.linear_num_value_heads ({}) is not a multiple of model.linear_num_key_heads ({})",
@@ -130,15 +132,17 @@ void validate_pattern(const ModelConfig& c) {
                  static_cast<unsigned char>(pattern[at]) < 0x80 ? pattern.substr(at, 1) : "?", at);
   }
   if (std::ssize(pattern) != c.num_hidden_layers) {
-    config_error("model.hybrid_override_pattern has {} letters, and model.num_hidden_layers is {}: a letter a layer",
-                 pattern.size(), c.num_hidden_layers);
+    config_error(
+        "model.hybrid_override_pattern has {} letters, and model.num_hidden_layers is {}: a letter a layer",
+        pattern.size(), c.num_hidden_layers);
   }
   const auto refused = [](bool wrong, const char* remedy) {
     if (wrong) config_error("model.hybrid_override_pattern needs {}", remedy);
   };
   refused(c.has(Block::recurrence) && !c.recurs(), "a model.recurrence for its letters M");
   refused(!c.has(Block::recurrence) && c.recurs(), "model.recurrence = \"none\" or a letter M");
-  refused(c.full_attention_interval > 0, "model.full_attention_interval = 0: it says itself which layers have attention");
+  refused(c.full_attention_interval > 0,
+          "model.full_attention_interval = 0: it says itself which layers have attention");
   refused(c.full_attention_last, "model.full_attention_last = false");
   refused(c.max_window_layers > 0, "model.max_window_layers = 0");
 }
@@ -159,21 +163,22 @@ void validate_parts(const ModelConfig& c) {
   needs(c.zero_centered_norms && c.norm != Norm::rms, "zero_centered_norms", "model.norm = \"rms\"");
   needs(c.shared_expert_gate && c.has_experts() && c.n_shared_experts == 0, "shared_expert_gate",
         "model.n_shared_experts of 1 or more");
-  needs(c.swiglu_limit > 0 && c.activation != Activation::swiglu, "swiglu_limit",
-        "model.activation = \"swiglu\"");
+  needs(c.swiglu_limit > 0 && c.activation != Activation::swiglu, "swiglu_limit", "model.activation = \"swiglu\"");
   for (const auto& [limit, key] : {std::pair{c.experts_limit, "experts_limit"}, {c.mlp_limit, "mlp_limit"}}) {
     needs(limit > 0 && c.activation != Activation::swiglu, key, "model.activation = \"swiglu\"");
     needs(limit > 0 && c.swiglu_limit > 0, key, "model.swiglu_limit = 0, another form of limits");
   }
   const int64_t layers = c.num_hidden_layers + c.num_nextn_predict_layers;
-  needs(c.experts_limit > 0 && c.experts_limit_layer >= layers, "experts_limit", "a layer from model.experts_limit_layer on");
+  needs(c.experts_limit > 0 && c.experts_limit_layer >= layers, "experts_limit",
+        "a layer from model.experts_limit_layer on");
   needs(c.mlp_limit > 0 && c.mlp_limit_layer >= layers, "mlp_limit", "a layer from model.mlp_limit_layer on");
   needs(c.experts_limit == 0 && c.experts_limit_layer > 0, "experts_limit_layer", "a model.experts_limit");
   needs(c.mlp_limit == 0 && c.mlp_limit_layer > 0, "mlp_limit_layer", "a model.mlp_limit");
   needs(c.full_attention_offset > 0 && c.sliding_window == 0, "full_attention_offset", "a model.sliding_window");
-  needs(c.full_attention_offset > 0 && c.max_window_layers > 0, "full_attention_offset", "model.max_window_layers = 0");
-  needs(c.full_attention_offset > 0 && c.full_attention_offset >= c.full_attention_interval, "full_attention_offset",
-        "a larger model.full_attention_interval");
+  needs(c.full_attention_offset > 0 && c.max_window_layers > 0, "full_attention_offset",
+        "model.max_window_layers = 0");
+  needs(c.full_attention_offset > 0 && c.full_attention_offset >= c.full_attention_interval,
+        "full_attention_offset", "a larger model.full_attention_interval");
   needs(c.index_stage != IndexStage::sparse && !c.selects(), "index_stage", "a model.index_topk");
   needs(c.selects() && c.sliding_window > 0, "index_topk", "model.sliding_window = 0: it selects among all keys");
   needs(c.selects() && c.attention_dropout > 0, "index_topk", "model.attention_dropout = 0");
@@ -209,9 +214,10 @@ void validate_attention(const ModelConfig& c) {
   }
   validate_parts(c);
   if (c.sliding_window == 0 && !c.recurs() && (c.max_window_layers > 0 || c.full_attention_interval > 0)) {
-    config_error("model.{} is {}, but model.sliding_window is 0 and model.recurrence \"none\": every layer sees all",
-                 c.max_window_layers > 0 ? "max_window_layers" : "full_attention_interval",
-                 c.max_window_layers > 0 ? c.max_window_layers : c.full_attention_interval);
+    config_error(
+        "model.{} is {}, but model.sliding_window is 0 and model.recurrence \"none\": every layer sees all",
+        c.max_window_layers > 0 ? "max_window_layers" : "full_attention_interval",
+        c.max_window_layers > 0 ? c.max_window_layers : c.full_attention_interval);
   }
   if (c.full_attention_last && c.recurrence != Recurrence::kimi_delta && c.recurrence != Recurrence::lightning)
     config_error("model.full_attention_last needs model.recurrence = \"kimi_delta\" or \"lightning\"");
@@ -245,8 +251,9 @@ void validate_experts(const ModelConfig& c) {
   if (c.softplus_scores && c.sigmoid_scores)
     config_error("model.softplus_scores needs model.sigmoid_scores = false: scores are the one or the other");
   if (c.softplus_scores && c.bias_balance == BiasBalance::quantile)
-    config_error("model.bias_balance is \"quantile\", whose bins hold margins up to 2, and model.softplus_scores is on, "
-                 "whose scores have no bound; model.bias_balance = \"sign\" goes with it");
+    config_error(
+        "model.bias_balance is \"quantile\", whose bins hold margins up to 2, and model.softplus_scores is on, "
+        "whose scores have no bound; model.bias_balance = \"sign\" goes with it");
   const int64_t reachable = c.topk_group * (c.n_routed_experts / c.n_group);
   if (c.num_experts_per_tok > reachable) {
     config_error("model.num_experts_per_tok is {}, more than the {} experts of model.topk_group = {} groups",

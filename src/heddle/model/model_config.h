@@ -167,7 +167,8 @@ struct ModelConfig {
   int64_t num_hidden_layers = 4;
   int64_t intermediate_size = 768;  // of dense layers
   int64_t first_k_dense_replace = 1;
-  /// A letter a layer, each of one block (Block); empty: a layer has attention or a recurrence, then an MLP or experts.
+  /// A letter a layer, each of one block (Block); empty: a layer has attention or a recurrence, then an MLP or
+  /// experts.
   std::string hybrid_override_pattern;
   double rms_norm_eps = 1e-6;
   double initializer_range = 0.02;
@@ -189,8 +190,8 @@ struct ModelConfig {
   int64_t qk_rope_head_dim = 16;
   int64_t v_head_dim = 32;
 
-  // Selection of keys in latent attention (DeepSeek-V3.2, arXiv 2512.02556): an indexer scores all earlier keys, and a
-  // query attends to the best of them
+  // Selection of keys in latent attention (DeepSeek-V3.2, arXiv 2512.02556): an indexer scores all earlier keys,
+  // and a query attends to the best of them
   int64_t index_topk = 0;  // so many; 0: to all, and there is no indexer
   int64_t index_n_heads = 4;
   int64_t index_head_dim = 32;
@@ -205,11 +206,11 @@ struct ModelConfig {
   bool qk_norm_all_heads = false;  // all heads of a token as one row
   bool qk_norm_after_rotation = false;
   AttentionGate attention_gate = AttentionGate::none;
-  int64_t value_head_dim = 0;        // 0: head_dim
-  double value_multiplier = 1;       // of values
-  double attention_scale = 0;        // of scores; 0: 1 ÷ √ of a key's width
-  double attention_logit_cap = 0;    // scores s become c·tanh(s ÷ c); 0: they stay
-  double partial_rotary_factor = 1;  // of a head, from its first element on, this part has positions
+  int64_t value_head_dim = 0;          // 0: head_dim
+  double value_multiplier = 1;         // of values
+  double attention_scale = 0;          // of scores; 0: 1 ÷ √ of a key's width
+  double attention_logit_cap = 0;      // scores s become c·tanh(s ÷ c); 0: they stay
+  double partial_rotary_factor = 1;    // of a head, from its first element on, this part has positions
   int64_t no_rope_layer_interval = 0;  // every so many-th layer turns nothing; 0: each turns
   AttentionBias attention_bias = AttentionBias::none;
   bool mlp_bias = false;  // of dense layers
@@ -227,17 +228,17 @@ struct ModelConfig {
   bool attention_sinks = false;   // a learned logit a head, without a value
   bool sinks_in_windows = false;  // in layers with a window alone
 
-  // A recurrence in the place of attention, in all layers but those with full attention. Keys and queries of Mamba-2
-  // are its B and C, values its x.
+  // A recurrence in the place of attention, in all layers but those with full attention. Keys and queries of
+  // Mamba-2 are its B and C, values its x.
   Recurrence recurrence = Recurrence::none;
   int64_t linear_num_key_heads = 2;  // of queries and keys, each shared by as many heads of values
   int64_t linear_num_value_heads = 4;
   int64_t linear_key_head_dim = 32;
   int64_t linear_value_head_dim = 32;
-  int64_t linear_conv_kernel_dim = 4;  // positions that the convolution of queries, keys and values sees
+  int64_t linear_conv_kernel_dim = 4;     // positions that the convolution of queries, keys and values sees
   bool linear_projections_apart = false;  // of the gated delta rule; else two hold all, a key head's rows together
-  double linear_step_least = 0;        // bounds of Mamba-2's time steps
-  double linear_step_most = 0;         // 0: none
+  double linear_step_least = 0;           // bounds of Mamba-2's time steps
+  double linear_step_most = 0;            // 0: none
 
   // Windows of attention: which layers have them
   int64_t sliding_window = 0;           // tokens that a query sees, its own among them; 0: all before it
@@ -262,8 +263,8 @@ struct ModelConfig {
   double full_attn_alpha_factor = 1, full_attn_beta_factor = 1;
   double linear_attn_alpha_factor = 1, linear_attn_beta_factor = 1;  // of recurrent layers
   double mlp_alpha_factor = 1, mlp_beta_factor = 1;
-  double logits_divisor = 1;        // the head's logits are divided by it
-  double final_logit_cap = 0;       // logits l become c·tanh(l ÷ c); 0: they stay
+  double logits_divisor = 1;   // the head's logits are divided by it
+  double final_logit_cap = 0;  // logits l become c·tanh(l ÷ c); 0: they stay
 
   // Mixture of experts
   int64_t n_routed_experts = 16;
@@ -279,7 +280,7 @@ struct ModelConfig {
   bool norm_topk_prob = true;
   bool sigmoid_scores = true;    // else softmax
   bool softplus_scores = false;  // √softplus of the logits in their place (DeepSeek-V4)
-  bool topk_bias = true;       // balance by a bias on the choice (aux-loss-free)
+  bool topk_bias = true;         // balance by a bias on the choice (aux-loss-free)
   double routed_scaling_factor = 1;
   bool router_bias = false;   // of its logits, trained
   bool experts_bias = false;  // of both linear maps of each routed expert
@@ -326,7 +327,9 @@ struct ModelConfig {
     return blocks_of(layer).find(static_cast<char>(block)) != std::string::npos;
   }
   /// True if the pattern has such a block.
-  bool has(Block block) const { return hybrid_override_pattern.find(static_cast<char>(block)) != std::string::npos; }
+  bool has(Block block) const {
+    return hybrid_override_pattern.find(static_cast<char>(block)) != std::string::npos;
+  }
   bool is_recurrent(int64_t layer) const { return has(layer, Block::recurrence); }
   /// Widths of the queries (and of the keys) and of the values of a recurrent layer, all heads together.
   int64_t linear_keys_width() const { return linear_num_key_heads * linear_key_head_dim; }

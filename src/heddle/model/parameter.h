@@ -28,8 +28,8 @@ struct Cut {
   std::vector<int64_t> runs = {};
 };
 
-/// The rows of a head in a tensor that makes queries or keys. They follow a factor of its logits (train.qk_clip): the
-/// first rows by one power of it, the rest by another.
+/// The rows of a head in a tensor that makes queries or keys. They follow a factor of its logits (train.qk_clip):
+/// the first rows by one power of it, the rest by another.
 struct HeadRows {
   int64_t rows = 0;  // of a head; 0: the tensor does not follow
   int64_t first = 0;
@@ -44,8 +44,8 @@ struct Parameter {
     embedding,
     attention,    // and what stands in its place
     convolution,  // of a recurrent layer, a row a channel
-    indexer,  // that selects keys for attention
-    mlp,  // of dense layers
+    indexer,      // that selects keys for attention
+    mlp,          // of dense layers
     router,
     experts,
     shared_experts,
@@ -55,12 +55,12 @@ struct Parameter {
     rope_table,
   } part = Part::attention;
   enum class Start : uint8_t { normal, ones, zeros, rope_table, log_uniform, time_step } start = Start::normal;
-  // It belongs to `normal`. `log_uniform` is the logarithm of a number drawn evenly from 0 to it. `time_step` is the
-  // inverse softplus of a number from a hundredth of it to it, whose logarithm is drawn evenly (Mamba, arXiv
+  // It belongs to `normal`. `log_uniform` is the logarithm of a number drawn evenly from 0 to it. `time_step` is
+  // the inverse softplus of a number from a hundredth of it to it, whose logarithm is drawn evenly (Mamba, arXiv
   // 2312.00752).
   double deviation = 0;
-  bool trained = true;   // by the optimizer; the balancing bias and the rotary table are not
-  bool frozen = false;   // of a model that stays as it came, beside adapters (passes/adapters)
+  bool trained = true;  // by the optimizer; the balancing bias and the rotary table are not
+  bool frozen = false;  // of a model that stays as it came, beside adapters (passes/adapters)
   bool decays = false;
   bool balances = false;  // it moves the choice of experts towards balance, by the load alone
   int64_t experts = 0;    // leading dim when the parameter holds experts: how many in the whole model

@@ -22,7 +22,8 @@ struct StatisticKind {
   bool objective = false;
   /// True if the host reads it; else only ops at the step's end do.
   bool told = true;
-  /// True if it is no sum: what the host reads is the largest of all its numbers but the last, over layers and ranks.
+  /// True if it is no sum: what the host reads is the largest of all its numbers but the last, over layers and
+  /// ranks.
   bool largest = false;
 };
 
@@ -43,8 +44,8 @@ inline constexpr StatisticKind kDropped{.name = "dropped"};  // choices that fou
 inline constexpr StatisticKind kPlaced{.name = "placed"};    // of copies of experts: ir/placed_figures.h
 inline constexpr StatisticKind kMargins{.name = "margins", .told = false};  // [E, bins]: ops/balance.cpp
 inline constexpr StatisticKind kMaxLogits{.name = "max_logits", .told = false, .largest = true};  // ops/qk_clip.cpp
-inline constexpr StatisticKind kGradientNorm{.name = "grad_norm", .same_on_ranks = true};  // before clipping
-inline constexpr StatisticKind kSkipped{.name = "step_skipped", .same_on_ranks = true};    // 1: was left out
+inline constexpr StatisticKind kGradientNorm{.name = "grad_norm", .same_on_ranks = true};         // before clipping
+inline constexpr StatisticKind kSkipped{.name = "step_skipped", .same_on_ranks = true};           // 1: was left out
 inline constexpr StatisticKind kLogits{.name = "logits"};  // [T, V]: of the next token
 
 struct Statistic {

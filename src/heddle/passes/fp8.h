@@ -11,8 +11,8 @@
 // The backward thus keeps eight bits of n instead of n. Where something else of the backward reads n, or n is
 // made again there, it is rounded once more beside its reader. Nothing of it is then kept in eight bits.
 //
-// The maps are those in a layer whose weight no other map reads, and whose operand and result have the weight's type.
-// The router's map is wide, so it stays; so do the head and the embedding.
+// The maps are those in a layer whose weight no other map reads, and whose operand and result have the weight's
+// type. The router's map is wide, so it stays; so do the head and the embedding.
 #pragma once
 
 #include "heddle/ir/listing.h"

@@ -143,14 +143,16 @@ void check_pairs(const model::ModelConfig& config, const Plan& plan, Refusals& n
 void check_selection(const model::ModelConfig& config, const Plan& plan, Refusals& no) {
   if (!config.selects()) return;
   if (plan.mesh.cp > 1 && plan.parallel.context != model::Context::gather) {
-    no.add("parallel.context",
-           "parallel.context is \"{}\" with model.index_topk = {} and mesh.cp = {}: keys are chosen where those of a "
-           "whole sequence are; parallel.context = \"gather\" goes with it",
-           word_of(plan.parallel.context), config.index_topk, plan.mesh.cp);
+    no.add(
+        "parallel.context",
+        "parallel.context is \"{}\" with model.index_topk = {} and mesh.cp = {}: keys are chosen where those of a "
+        "whole sequence are; parallel.context = \"gather\" goes with it",
+        word_of(plan.parallel.context), config.index_topk, plan.mesh.cp);
   }
   if (plan.lora.rank > 0 && config.index_stage != model::IndexStage::off) {
     no.add("model.index_stage",
-           "model.index_stage is \"{}\" with lora.rank = {}: adapters freeze the indexers; model.index_stage = \"off\" "
+           "model.index_stage is \"{}\" with lora.rank = {}: adapters freeze the indexers; model.index_stage = "
+           "\"off\" "
            "goes with it",
            word_of(config.index_stage), plan.lora.rank);
   }
@@ -170,16 +172,18 @@ void check_qk_clip(const model::ModelConfig& config, const Plan& plan, Refusals&
            "the cap bounds each logit already");
   if (config.trains_indexers_alone())
     refuse(fmt::format("model.index_stage = \"{}\"", word_of(config.index_stage)), "the heads' weights stay");
-  if (plan.lora.rank > 0) refuse(fmt::format("lora.rank = {}", plan.lora.rank), "adapters freeze the heads' weights");
+  if (plan.lora.rank > 0)
+    refuse(fmt::format("lora.rank = {}", plan.lora.rank), "adapters freeze the heads' weights");
 }
 
 // A state goes along whole sequences.
 void check_recurrence(const model::ModelConfig& config, const Plan& plan, Refusals& no) {
   if (!config.recurs() || plan.mesh.cp == 1 || plan.parallel.context == model::Context::ulysses) return;
-  no.add("parallel.context",
-         "parallel.context is \"{}\" with model.recurrence = \"{}\" and mesh.cp = {}: a recurrence goes along whole "
-         "sequences; parallel.context = \"ulysses\" goes with it",
-         word_of(plan.parallel.context), word_of(config.recurrence), plan.mesh.cp);
+  no.add(
+      "parallel.context",
+      "parallel.context is \"{}\" with model.recurrence = \"{}\" and mesh.cp = {}: a recurrence goes along whole "
+      "sequences; parallel.context = \"ulysses\" goes with it",
+      word_of(plan.parallel.context), word_of(config.recurrence), plan.mesh.cp);
 }
 
 void check_model(const model::ModelConfig& config, const Plan& plan, Refusals& no) {

@@ -106,9 +106,9 @@ struct Memory : Residency {
   std::vector<passes::OpGroup> offload;    // what waits for the backward on the host
   int64_t budget_bytes = 0;                // of a rank's device, whatever the router does; 0: none
   double budget_share = 0;                 // instead: of the device's memory, up to 1
-  double crowding = 0;     // that this holds for: times the even share of rows; 0: for any routing
-  double host_rate = 0;    // GB/s between device and host; 0: usual for the backend
-  double update_rate = 0;  // GB/s of the host's processor to its memory, likewise
+  double crowding = 0;                     // that this holds for: times the even share of rows; 0: for any routing
+  double host_rate = 0;                    // GB/s between device and host; 0: usual for the backend
+  double update_rate = 0;                  // GB/s of the host's processor to its memory, likewise
   bool has_budget() const { return budget_bytes > 0 || budget_share > 0; }
   bool operator==(const Memory&) const = default;
 };

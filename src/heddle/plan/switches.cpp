@@ -64,13 +64,14 @@ void train_settings(Table& t) {
       .also_called({"adam_eps", "adam_epsilon", "eps"});
   t.word<u, &O::moments>("train.moments", "AdamW: type of the moments between steps.")
       .also_called({"exp_avg_dtype", "optimizer_states_dtype", "moments_dtype", "state_dtype"})
-      .acts(changes_maths,
-            "A step computes both moments in fp32 and rounds what it keeps. With bf16 it keeps both in that, as "
-            "DeepSeek-V3's training does: 4 bytes a parameter less. With fp8 it keeps the first in 8 bits, in units "
-            "of the second's root, and the second in bf16: 5 bytes less.",
-            "none in time; the second moment forgets changes below one part in 512 of it, and with fp8 the first "
-            "those below one in 32",
-            page("moments"));
+      .acts(
+          changes_maths,
+          "A step computes both moments in fp32 and rounds what it keeps. With bf16 it keeps both in that, as "
+          "DeepSeek-V3's training does: 4 bytes a parameter less. With fp8 it keeps the first in 8 bits, in units "
+          "of the second's root, and the second in bf16: 5 bytes less.",
+          "none in time; the second moment forgets changes below one part in 512 of it, and with fp8 the first "
+          "those below one in 32",
+          page("moments"));
   t.number<u, &O::weight_decay>("train.weight_decay", 0, 100, "AdamW: decay of matrices, apart from the gradient.")
       .also_called({"wd"});
   t.number<u, &O::clip_norm>("train.clip_norm", 0, 1e12, "Largest norm of the whole gradient; 0 is off.")
@@ -82,12 +83,13 @@ void train_settings(Table& t) {
                            "Largest attention logit of a head; the weights of one that exceeds it shrink after the "
                            "step. 0 is off.")
       .also_called({"qk_clip_threshold", "qk_clip_tau"})
-      .acts(changes_maths,
-            "Scales a head's query and key weights down after the update where its largest attention logit of the "
-            "step exceeds this, so that logits stay bounded (MuonClip).",
-            "one sweep over the log-sum-exps of attention, and the scores of the rows that may exceed the limit once "
-            "more; a number a head among the ranks",
-            page("qk_clip"))
+      .acts(
+          changes_maths,
+          "Scales a head's query and key weights down after the update where its largest attention logit of the "
+          "step exceeds this, so that logits stay bounded (MuonClip).",
+          "one sweep over the log-sum-exps of attention, and the scores of the rows that may exceed the limit once "
+          "more; a number a head among the ranks",
+          page("qk_clip"))
       .tried({0.001});
   t.number<u, &O::skip_norm_above>("train.skip_norm_above", 0, 1e12,
                                    "Leaves out a step whose gradient norm is not finite, or more than so many "

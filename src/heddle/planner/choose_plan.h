@@ -50,10 +50,10 @@ std::vector<std::string> base_settings(const std::string& path, const std::vecto
 Candidate predicted(const std::string& path, const std::vector<std::string>& set,
                     const std::vector<std::string>& more, const PredictFn& predict, bool tried = true);
 
-/// Chooses among the plans proposed, at most `seconds` long. The first few that are too large drop what memory.budget
-/// chooses. Of the best few it tries each value of what a plan sets beside (Switch::planned). Of the plan found it
-/// drops each setting that makes it worse. Keys in `set` stay as they are. ConfigError when none fits the memory
-/// limit: with the tensors to blame, the limit that would do and what a step would then take.
+/// Chooses among the plans proposed, at most `seconds` long. The first few that are too large drop what
+/// memory.budget chooses. Of the best few it tries each value of what a plan sets beside (Switch::planned). Of the
+/// plan found it drops each setting that makes it worse. Keys in `set` stay as they are. ConfigError when none fits
+/// the memory limit: with the tensors to blame, the limit that would do and what a step would then take.
 PlanChoice choose_plan(const std::string& path, const std::vector<std::string>& set, const PredictFn& predict,
                        const Propose& propose, PlanMode mode, double seconds);
 

@@ -5,7 +5,6 @@
 #include <set>
 #include <tuple>
 
-
 namespace heddle::schedule {
 
 namespace {
@@ -93,9 +92,7 @@ class Lowerer {
   int text_of(int rank) const { return lowering_.first_listing + rank; }
   static int64_t edge_of(const Op& op) { return op.attributes.integer_or("edge", 0); }
 
-  int chunks_of(int rank) const {
-    return static_cast<int>(program_.listings[text_of(rank)].chunks.size());
-  }
+  int chunks_of(int rank) const { return static_cast<int>(program_.listings[text_of(rank)].chunks.size()); }
 
   const Op* message_op(int rank, int chunk, Phase phase, ir::Moves moves) {
     auto [at, fresh] = messages_.try_emplace({rank, chunk, phase, moves}, nullptr);
@@ -128,8 +125,7 @@ class Lowerer {
     return at->second;
   }
   void add(int block, std::vector<int> microbatches) {
-    if (!program_.blocks[block].steps.empty())
-      actions_.push_back({block, std::move(microbatches)});
+    if (!program_.blocks[block].steps.empty()) actions_.push_back({block, std::move(microbatches)});
   }
   // The beginning, the end, or a receive.
   void act(BlockKind kind, int chunk, int microbatch) {

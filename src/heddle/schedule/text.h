@@ -6,9 +6,9 @@
 //   r2 F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 W2 W3
 //
 // An action is a letter (F forward, I input gradient, W weight gradient, B both gradients) and a microbatch.
-// Where the rank has several stages, its chunk and a dot come before the microbatch: F1.3. A fused pair is [F0.3|B1.0].
-// The placement is loop, v, two_way, or the ranks of all stages: 0,1,1,0 (with routes=2, those of the copies too).
-// Empty lines and lines that begin with # mean nothing.
+// Where the rank has several stages, its chunk and a dot come before the microbatch: F1.3. A fused pair is
+// [F0.3|B1.0]. The placement is loop, v, two_way, or the ranks of all stages: 0,1,1,0 (with routes=2, those of the
+// copies too). Empty lines and lines that begin with # mean nothing.
 #pragma once
 
 #include <string>

@@ -60,7 +60,8 @@ plan::Plan plan_of(plan::Plan plan, const Job& j) {
   return plan;
 }
 
-// The part of prices, or of bytes that are kept, that a layer belongs to; a layer of two blocks to that of its last.
+// The part of prices, or of bytes that are kept, that a layer belongs to; a layer of two blocks to that of its
+// last.
 template <class Blocks>
 auto& part_of(Blocks& of, const model::ModelConfig& model, int layer) {
   switch (static_cast<model::Block>(model.blocks_of(layer).back())) {
@@ -279,9 +280,7 @@ Prices LoweredBlocks::priced_alike(const Job& given, const Behaviour& b) const {
   const ir::FixedRows rows = rows_at(evened.imbalance);
   Prices of;
   of.kept_imbalance = evened_rows(j, b, j.memory_imbalance > 0 ? j.memory_imbalance : j.imbalance).imbalance;
-  const auto block_of = [&](int layer) -> BlockWork& {
-    return layer < 0 ? of.head : part_of(of, model_, layer);
-  };
+  const auto block_of = [&](int layer) -> BlockWork& { return layer < 0 ? of.head : part_of(of, model_, layer); };
   for (const ir::Op& op : listing.ops) {
     // Slots are seldom full, and copies have a channel of their own: their way is the closed form's.
     if (ir::once_a_step(op.phase) || op.def->cost == nullptr || op.group == "copies") continue;

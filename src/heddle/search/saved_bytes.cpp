@@ -24,7 +24,8 @@ SavedBytes saved_bytes(const model::Shape& s, const Saving& v, double sequence) 
     qkv = 2 * a * (2 * d(s.qk_nope_head_dim + s.qk_rope_head_dim) + d(s.v_head_dim));
     if (r.has(GroupName::mla_up)) qkv = 0;
     if (s.selects()) {
-      // Queries, key and weights of an indexer, and 4 bytes a key for what is chosen and for what attention gives it.
+      // Queries, key and weights of an indexer, and 4 bytes a key for what is chosen and for what attention gives
+      // it.
       const double index = r.has(GroupName::mla_up) ? 0 : 2 * d((s.index_n_heads + 1) * s.index_head_dim);
       const bool dense = s.index_stage == model::IndexStage::dense;
       const double keys = dense ? sequence : std::min(d(s.index_topk), sequence);
@@ -35,8 +36,9 @@ SavedBytes saved_bytes(const model::Shape& s, const Saving& v, double sequence) 
   const double scores = v.fused_attention ? 4 * a : r.has(GroupName::attention) ? 0 : 5 * a * sequence;
   b.attention = norm + latents + (qkv + linear_in * d(s.v_width()) + scores) / t;
   if (const double recurrent = s.recurrent(); recurrent > 0) {
-    // Projections before and after the convolution, two numbers a head, the output before and behind its gate. A decay
-    // a channel is kept in 4 bytes, with what it is made of; lightning attention has silu for the convolution.
+    // Projections before and after the convolution, two numbers a head, the output before and behind its gate. A
+    // decay a channel is kept in 4 bytes, with what it is made of; lightning attention has silu for the
+    // convolution.
     const double keys = d(s.linear_keys_width()), values = d(s.linear_values_width());
     double own = norm + (2 * (4 * keys + 4 * values) + 6 * d(s.linear_num_value_heads) + linear_in * values) / t;
     if (s.recurrence == model::Recurrence::kimi_delta)

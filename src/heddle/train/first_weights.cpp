@@ -89,9 +89,8 @@ void initialise(const model::ModelConfig& config, const plan::Lowered& lowered, 
 #pragma omp parallel for schedule(static) if (extents.size() > 16)
     for (size_t i = 0; i < (zero ? 0 : extents.size()); ++i) {
       const model::Extent& extent = extents[i];
-      fill(view, extent.local, extent.whole, extent.count, [&](int64_t at) {
-        return first_value(p, key, static_cast<uint64_t>(at));
-      });
+      fill(view, extent.local, extent.whole, extent.count,
+           [&](int64_t at) { return first_value(p, key, static_cast<uint64_t>(at)); });
     }
     held.put();
   }

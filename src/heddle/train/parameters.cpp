@@ -25,8 +25,8 @@ struct Held {
   const model::Parameter* parameter = nullptr;  // null: nothing
   ir::ValueId value = ir::none;
   bool has_copies = false;  // several ranks hold the parameter
-  /// True if it is cut into runs among the ranks that hold copies of the parameter. A run of a single number looks as
-  /// the whole.
+  /// True if it is cut into runs among the ranks that hold copies of the parameter. A run of a single number looks
+  /// as the whole.
   bool is_shard() const {
     const ir::Value &run = listing->value(value), &whole = listing->value(parameter->value);
     const bool single = whole.shape.size() == 1 && whole.shape[0].count == 1;
@@ -187,9 +187,8 @@ void StateElements::put() const {
     using Moment = std::remove_cvref_t<decltype(*v)>;
     if (!tensor_.is_master) {
       const auto* from = view_.as<Moment>();
-      each_element(view_.elements(), [&](int64_t i) {
-        v[i] = std::copysign(static_cast<float>(from[i]), static_cast<float>(v[i]));
-      });
+      each_element(view_.elements(),
+                   [&](int64_t i) { v[i] = std::copysign(static_cast<float>(from[i]), static_cast<float>(v[i])); });
       return;
     }
     const auto* from = view_.as<float>();

@@ -103,8 +103,15 @@ std::vector<ReleasedSlice> released_slices(const std::vector<ParameterTensor>& p
       for (const model::ReleasedPart& part : p.released) {
         HEDDLE_CHECK(part.row >= 0 && part.row + part.rows <= rows, "'{}' lies outside of '{}'", part.name, p.name);
         if (!shape.empty()) shape[0] = part.rows;
-        slices.push_back({p.experts > 0 ? with_expert(part.name, e) : part.name, i, shape,
-                          e * each + part.row * row, part.rows * row, p.experts, part.first, part.shape, {}});
+        slices.push_back({p.experts > 0 ? with_expert(part.name, e) : part.name,
+                          i,
+                          shape,
+                          e * each + part.row * row,
+                          part.rows * row,
+                          p.experts,
+                          part.first,
+                          part.shape,
+                          {}});
       }
     }
   }

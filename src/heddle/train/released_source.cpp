@@ -62,7 +62,8 @@ ReleasedSource::ReleasedSource(const std::string& path, const std::vector<Parame
   };
   for (const ReleasedSlice& slice : released_slices(parameters)) {
     // As the folder's family has it.
-    const std::vector<config::ReleasedPlace> places = config::places_of(slice.name, slice.shape, slice.experts, slice.joined);
+    const std::vector<config::ReleasedPlace> places =
+        config::places_of(slice.name, slice.shape, slice.experts, slice.joined);
     const auto quantised = [&](const config::ReleasedPlace& place) {
       return !place.is_whole && files_.find(place.name + std::string(formats::kMxfp4Blocks)) != nullptr;
     };

@@ -135,8 +135,8 @@ TrainerOptions trainer_options_of(const config::RunConfig& config, int rank, con
   options.plan = plan_of(config);
   options.plan.cached_sequences = cached_sequences;
   options.backend = config.device.backend;
-  const int copies = config.ranks() > 1 ? runtime::cores_for_copies(
-                                              config.plan.device.copy_engine, backend.shares_memory, sharing.cores)
+  const int copies = config.ranks() > 1 ? runtime::cores_for_copies(config.plan.device.copy_engine,
+                                                                    backend.shares_memory, sharing.cores)
                                         : 0;
   options.threads =
       config.device.threads > 0

@@ -5,8 +5,8 @@
 
 namespace heddle::comm::mpi {
 
-/// Collective over MPI_COMM_WORLD. PeerError naming a rank that has not been heard of in `patience_s` (of the time in
-/// which this process was awake).
+/// Collective over MPI_COMM_WORLD. PeerError naming a rank that has not been heard of in `patience_s` (of the time
+/// in which this process was awake).
 void roll_call(int rank, int size, double patience_s);
 
 }  // namespace heddle::comm::mpi

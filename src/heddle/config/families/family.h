@@ -129,8 +129,8 @@ struct Family {
   bool (*passed_over)(std::string_view name, const HasTensor& has) = nullptr;
   /// The place of tensors that lie together, of all experts or joint, or turned, for the one that is called `name`
   /// here; nothing where it lies by itself. Null: everywhere so.
-  std::optional<ReleasedPlace> (*stacked)(const std::string& name, const std::vector<int64_t>& shape, int64_t experts,
-                                          const JoinedRows& joined) = nullptr;
+  std::optional<ReleasedPlace> (*stacked)(const std::string& name, const std::vector<int64_t>& shape,
+                                          int64_t experts, const JoinedRows& joined) = nullptr;
 };
 
 /// Every family.

@@ -166,7 +166,8 @@ ModelConfig sized_2(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, 
 }
 
 bool is_gemma(const ModelConfig& c) {
-  return !c.is_latent() && !c.has_experts() && c.zero_centered_norms && c.activation == model::Activation::geglu_tanh;
+  return !c.is_latent() && !c.has_experts() && c.zero_centered_norms &&
+         c.activation == model::Activation::geglu_tanh;
 }
 
 bool holds(const ModelConfig& c) {

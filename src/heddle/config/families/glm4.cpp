@@ -1,8 +1,8 @@
 // GLM-4.5, 4.6 and 4.7: grouped attention, of whose heads the first half has positions, and DeepSeek-V3's router
 // and shared experts. Solar Open is the same with experts in every layer and whole heads that have positions.
 //
-// Sources: Glm4MoeConfig and SolarOpenConfig of Transformers 5, gone through key by key; arXiv 2508.06471, table 1; the
-// config.json files released with GLM-4.5, GLM-4.5-Air and GLM-4.7.
+// Sources: Glm4MoeConfig and SolarOpenConfig of Transformers 5, gone through key by key; arXiv 2508.06471, table 1;
+// the config.json files released with GLM-4.5, GLM-4.5-Air and GLM-4.7.
 #include "heddle/config/families/grouped_keys.h"
 #include "heddle/config/families/prediction_layers.h"
 #include "heddle/config/families/rope_json.h"

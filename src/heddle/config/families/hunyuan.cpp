@@ -1,8 +1,8 @@
 // Hunyuan-A13B turns queries and keys before it norms them. Its experts are chosen by a softmax, beside one shared
 // expert as wide; the dense models of its time have none. Hunyuan 3 (Hy3) is dots.llm1 under other names.
 //
-// Sources: HunYuanMoEV1Config, HunYuanDenseV1Config, HYV3Config and their models of Transformers 5, gone through key
-// by key; the config.json files released with Hunyuan-A13B-Pretrain and Hy3.
+// Sources: HunYuanMoEV1Config, HunYuanDenseV1Config, HYV3Config and their models of Transformers 5, gone through
+// key by key; the config.json files released with Hunyuan-A13B-Pretrain and Hy3.
 #include <cmath>
 
 #include "heddle/base/error.h"

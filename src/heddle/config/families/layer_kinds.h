@@ -1,5 +1,5 @@
-// Layers of two kinds, with attention and with a recurrence in its place, as files of hybrid models say them: a word a
-// layer, "layer_types".
+// Layers of two kinds, with attention and with a recurrence in its place, as files of hybrid models say them: a
+// word a layer, "layer_types".
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace heddle::config {
 
-/// Reads which of so many layers have attention, by "layer_types", which must be there. ConfigError where it is no list
-/// of a known word a layer.
+/// Reads which of so many layers have attention, by "layer_types", which must be there. ConfigError where it is no
+/// list of a known word a layer.
 std::vector<bool> attention_by_words(const JsonKeys& keys, int64_t layers);
 nlohmann::ordered_json words_of_layers(const model::ModelConfig& config);
 

@@ -49,8 +49,8 @@ ModelConfig code_world_model() {
   c.rms_norm_eps = 1e-5;
   c.max_position_embeddings = 131072;
   c.rope_theta = 1e6;
-  c.rope_scaling = model::RopeScaling{
-      .factor = 16, .original_max_position_embeddings = 8192, .type = model::RopeType::llama3};
+  c.rope_scaling =
+      model::RopeScaling{.factor = 16, .original_max_position_embeddings = 8192, .type = model::RopeType::llama3};
   c.sliding_window = 8192;
   c.full_attention_interval = 4;
   c.full_attention_offset = 1;
@@ -61,9 +61,9 @@ ModelConfig code_world_model() {
 void complete_rotation(Json& root, const std::string&) {
   for (const char* name : {"rope_parameters", "rope_scaling", "rope_theta"})
     if (!root.value(name, Json()).is_null()) return;
-  root["rope_parameters"] = {{"rope_type", "llama3"},        {"rope_theta", 1e6},
-                             {"factor", 16.0},               {"low_freq_factor", 1.0},
-                             {"high_freq_factor", 4.0},      {"original_max_position_embeddings", 8192}};
+  root["rope_parameters"] = {{"rope_type", "llama3"},   {"rope_theta", 1e6},
+                             {"factor", 16.0},          {"low_freq_factor", 1.0},
+                             {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 8192}};
 }
 
 }  // namespace

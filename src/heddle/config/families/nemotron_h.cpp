@@ -1,13 +1,14 @@
-// Nemotron-H (NVIDIA, arXiv 2504.03624) and Nemotron 3 (arXiv 2512.20848): layers of one block each, Mamba-2, attention
-// without positions, an MLP or experts. The activation is a squared ReLU without a gate; the router is DeepSeek-V3's.
-// Experts of Nemotron 3 Super work at a latent width, and one layer of attention and experts predicts a further token.
+// Nemotron-H (NVIDIA, arXiv 2504.03624) and Nemotron 3 (arXiv 2512.20848): layers of one block each, Mamba-2,
+// attention without positions, an MLP or experts. The activation is a squared ReLU without a gate; the router is
+// DeepSeek-V3's. Experts of Nemotron 3 Super work at a latent width, and one layer of attention and experts
+// predicts a further token.
 //
-// Files say a layer's block by a letter, "hybrid_override_pattern", or by a word, "layers_block_type". The projection
-// of a Mamba-2 layer is one tensor, rows of z, x, B, C and the time steps; so is its convolution, of x, B and C. The
-// two blocks of a further token lie under "mtp.layers.0" and "mtp.layers.1".
+// Files say a layer's block by a letter, "hybrid_override_pattern", or by a word, "layers_block_type". The
+// projection of a Mamba-2 layer is one tensor, rows of z, x, B, C and the time steps; so is its convolution, of x,
+// B and C. The two blocks of a further token lie under "mtp.layers.0" and "mtp.layers.1".
 //
-// Sources: NemotronHConfig and modeling_nemotron_h.py of Transformers 5, gone through key by key; nemotron_h_mtp.py of
-// vLLM; the config.json files released with NVIDIA-Nemotron-Nano-9B-v2 and NVIDIA-Nemotron-3-Nano-30B-A3B.
+// Sources: NemotronHConfig and modeling_nemotron_h.py of Transformers 5, gone through key by key; nemotron_h_mtp.py
+// of vLLM; the config.json files released with NVIDIA-Nemotron-Nano-9B-v2 and NVIDIA-Nemotron-3-Nano-30B-A3B.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -31,9 +32,12 @@ using Written = nlohmann::ordered_json;
 constexpr const char *kPattern = "hybrid_override_pattern", *kLimit = "time_step_limit";
 
 char letter_of(const Json& word) {
-  constexpr std::pair<const char*, Block> kWords[] = {
-      {"mamba", Block::recurrence},    {"linear_attention", Block::recurrence}, {"attention", Block::attention},
-      {"full_attention", Block::attention}, {"mlp", Block::mlp},                {"moe", Block::experts}};
+  constexpr std::pair<const char*, Block> kWords[] = {{"mamba", Block::recurrence},
+                                                      {"linear_attention", Block::recurrence},
+                                                      {"attention", Block::attention},
+                                                      {"full_attention", Block::attention},
+                                                      {"mlp", Block::mlp},
+                                                      {"moe", Block::experts}};
   for (const auto& [known, block] : kWords)
     if (word == known) return static_cast<char>(block);
   return 0;
@@ -101,7 +105,9 @@ Written write_limit(const ModelConfig& c) {
   return Written::array({c.linear_step_least, c.linear_step_most > 0 ? c.linear_step_most : kAny});
 }
 
-void read_latent(const JsonKeys& keys, ModelConfig& c) { c.moe_latent_size = whole_number(keys, "moe_latent_size", 0); }
+void read_latent(const JsonKeys& keys, ModelConfig& c) {
+  c.moe_latent_size = whole_number(keys, "moe_latent_size", 0);
+}
 Written write_latent(const ModelConfig& c) {
   return c.moe_latent_size > 0 ? Written(c.moe_latent_size) : Written(nullptr);
 }
@@ -136,7 +142,8 @@ void derive(ModelConfig& c) {
 void count_predictions(ModelConfig& c, const std::string& path, std::vector<std::string>* warnings) {
   const auto names = formats::released_names(std::filesystem::path(path).parent_path().string());
   if (c.num_nextn_predict_layers == 0 || !names) return;
-  if (std::any_of(names->begin(), names->end(), [](const auto& name) { return name == "mtp.layers.0.eh_proj.weight"; }))
+  if (std::any_of(names->begin(), names->end(),
+                  [](const auto& name) { return name == "mtp.layers.0.eh_proj.weight"; }))
     return;
   c.num_nextn_predict_layers = 0;
   if (warnings != nullptr)
@@ -220,9 +227,8 @@ ModelConfig nano_30b() {
 }
 
 ModelConfig super_120b() {
-  ModelConfig c =
-      sized("MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME", 4096, 2688,
-            32, 2, 128, 64, 262144);
+  ModelConfig c = sized("MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME",
+                        4096, 2688, 32, 2, 128, 64, 262144);
   set_experts(c, 512, 22, 5376, 5);
   c.moe_latent_size = 1024;
   c.num_nextn_predict_layers = 1;
@@ -253,7 +259,8 @@ Family nemotron_h() {
        .ours = "num_key_value_heads",
        .read =
            [](const JsonKeys& keys, ModelConfig& c) {
-             const bool is_null = keys.contains("num_key_value_heads") && keys.find("num_key_value_heads") == nullptr;
+             const bool is_null =
+                 keys.contains("num_key_value_heads") && keys.find("num_key_value_heads") == nullptr;
              c.num_key_value_heads = whole_number(keys, "num_key_value_heads", is_null ? c.num_attention_heads : 8);
            }},
       key("head_dim", "head_dim", 128),
@@ -295,12 +302,28 @@ Family nemotron_h() {
             off("sliding_window", "attention in windows is not built"),
             {"mtp_hybrid_override_pattern", says_further_blocks,
              "a further token has a layer of attention and one of experts"}};
-  f.read_besides = {"norm_eps",           "rms_norm_eps",          "attention_head_dim",   "num_local_experts",
-                    "mamba_n_groups",     "mamba_num_groups",      "mamba_state_dim",      "mamba_d_conv",
-                    "mamba_dt_limit",     "layer_types",           "layers_block_type",    "mtp_layers_block_type",
-                    "expand",             "time_step_min",         "time_step_max",        "time_step_floor",
-                    "num_logits_to_keep", "use_mamba_kernels",     "mamba_ssm_cache_dtype", "rescale_prenorm_residual",
-                    "partial_rotary_factor", "moe_shared_expert_overlap"};
+  f.read_besides = {"norm_eps",
+                    "rms_norm_eps",
+                    "attention_head_dim",
+                    "num_local_experts",
+                    "mamba_n_groups",
+                    "mamba_num_groups",
+                    "mamba_state_dim",
+                    "mamba_d_conv",
+                    "mamba_dt_limit",
+                    "layer_types",
+                    "layers_block_type",
+                    "mtp_layers_block_type",
+                    "expand",
+                    "time_step_min",
+                    "time_step_max",
+                    "time_step_floor",
+                    "num_logits_to_keep",
+                    "use_mamba_kernels",
+                    "mamba_ssm_cache_dtype",
+                    "rescale_prenorm_residual",
+                    "partial_rotary_factor",
+                    "moe_shared_expert_overlap"};
   f.rewrite = rewrite;
   f.derive = derive;
   f.complete = count_predictions;

@@ -1,10 +1,10 @@
-// OLMo 2 and 3, dense, whose norms are of the outputs of attention and MLP; FlexOlmo, the same with experts in every
-// layer; and OLMoE, with experts and norms of inputs. All norm queries and keys over all heads. All layers of OLMo 3
-// but every fourth have a window, and positions that nothing stretches.
+// OLMo 2 and 3, dense, whose norms are of the outputs of attention and MLP; FlexOlmo, the same with experts in
+// every layer; and OLMoE, with experts and norms of inputs. All norm queries and keys over all heads. All layers of
+// OLMo 3 but every fourth have a window, and positions that nothing stretches.
 //
-// Sources: Olmo2Config, Olmo3Config, FlexOlmoConfig and OlmoeConfig of Transformers 5, gone through key by key; arXiv
-// 2501.00656, 2507.07024 and 2409.02060; the config.json files released with OLMo-2-1124-7B, OLMo-2-0325-32B and
-// OLMoE-1B-7B-0924.
+// Sources: Olmo2Config, Olmo3Config, FlexOlmoConfig and OlmoeConfig of Transformers 5, gone through key by key;
+// arXiv 2501.00656, 2507.07024 and 2409.02060; the config.json files released with OLMo-2-1124-7B, OLMo-2-0325-32B
+// and OLMoE-1B-7B-0924.
 #include "heddle/config/families/grouped_keys.h"
 #include "heddle/config/families/rope_json.h"
 #include "heddle/config/families/window_keys.h"
@@ -109,10 +109,7 @@ ModelConfig olmo3_sized(int64_t hidden, int64_t layers, int64_t mlp, int64_t hea
 
 // Files of Transformers 5 have rotary keys by kind of layer; older ones stretch full attention alone.
 PublishedKey rotation_by_layer() {
-  return {.name = "rope_parameters",
-          .ours = "rope_theta",
-          .read = read_rope,
-          .write = [](const ModelConfig& c) {
+  return {.name = "rope_parameters", .ours = "rope_theta", .read = read_rope, .write = [](const ModelConfig& c) {
             nlohmann::ordered_json full = rope_scaling_json(c);
             if (full.is_null()) full = {{"rope_type", "default"}};
             full["rope_theta"] = c.rope_theta;
@@ -145,11 +142,12 @@ Family olmo3() {
   f.base.rope_theta = kTheta;
   std::erase_if(f.keys, [](const PublishedKey& each) { return each.name.starts_with("rope_"); });
   f.keys.push_back(rotation_by_layer());
-  f.keys.push_back({.name = "rope_local_base_freq",  // where `rewrite` puts it
-                    .ours = "window_rope_theta",
-                    .read = [](const JsonKeys& keys,
-                               ModelConfig& c) { c.window_rope_theta = keys.number("rope_local_base_freq", kTheta); },
-                    .write = [](const ModelConfig&) { return nlohmann::ordered_json(); }});
+  f.keys.push_back(
+      {.name = "rope_local_base_freq",  // where `rewrite` puts it
+       .ours = "window_rope_theta",
+       .read = [](const JsonKeys& keys,
+                  ModelConfig& c) { c.window_rope_theta = keys.number("rope_local_base_freq", kTheta); },
+       .write = [](const ModelConfig&) { return nlohmann::ordered_json(); }});
   for (PublishedKey& each : window_of_all_but_every_nth(4096, "", 4)) f.keys.push_back(std::move(each));
   f.read_besides = {"rope_theta", "rope_scaling"};
   f.rewrite = [](Json& root, const std::string& place) {
@@ -157,7 +155,8 @@ Family olmo3() {
   };
   f.derive = derive_3;
   f.holds = [](const ModelConfig& c) {
-    return has_norms_of(c, NormPlaces::after) && !c.has_experts() && c.sliding_window > 0 && c.window_rope_theta > 0;
+    return has_norms_of(c, NormPlaces::after) && !c.has_experts() && c.sliding_window > 0 &&
+           c.window_rope_theta > 0;
   };
   f.presets = {{"olmo-3-7b", olmo3_sized(4096, 32, 11008, 32, 32)},
                {"olmo-3-32b", olmo3_sized(5120, 64, 27648, 40, 8)}};

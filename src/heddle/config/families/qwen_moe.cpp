@@ -3,12 +3,13 @@
 // delta rule.
 //
 // In Qwen3-Next's folders the projection of queries holds each head's query and, behind it, its gate, as it does
-// here. So does that of a recurrent layer: each key head's query, key, values and gates. The convolutions of queries,
-// keys and values lie in one tensor. The layer that predicts one further token lies under "mtp.".
+// here. So does that of a recurrent layer: each key head's query, key, values and gates. The convolutions of
+// queries, keys and values lie in one tensor. The layer that predicts one further token lies under "mtp.".
 //
 // Qwen3.5 has Qwen3-Next's layers, with experts or dense. Queries, keys and values of a recurrent layer are one
-// tensor of its files, head by head each; the gate and the numbers a head are tensors of their own. Released folders
-// hold a text model beside one of pictures, whose tensors are passed over; there a layer's experts are two tensors.
+// tensor of its files, head by head each; the gate and the numbers a head are tensors of their own. Released
+// folders hold a text model beside one of pictures, whose tensors are passed over; there a layer's experts are two
+// tensors.
 //
 // Sources: configurations and models of qwen2_moe, qwen3_next, qwen3_5 and qwen3_5_moe of Transformers 5, gone
 // through key by key; qwen3_next_mtp.py of vLLM. Sizes are those of the config.json files released with

@@ -89,8 +89,10 @@ Support cuda_available() {
   if (status != cudaSuccess) return Support::no(fmt::format("no CUDA device: {}", cudaGetErrorString(status)));
   if (count == 0) return Support::no("no CUDA device");
   int major = 0;
-  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) != cudaSuccess || major < kLeastCapability) {
-    return Support::no(fmt::format("the CUDA device has compute capability {}, {} is needed", major, kLeastCapability));
+  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) != cudaSuccess ||
+      major < kLeastCapability) {
+    return Support::no(
+        fmt::format("the CUDA device has compute capability {}, {} is needed", major, kLeastCapability));
   }
   return Support::yes();
 }

@@ -28,7 +28,8 @@ WaitValue wait_value() {
     const cudaError_t status =
         cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &at, 12000, cudaEnableDefault, &result);
     if (status != cudaSuccess) forget_last_error();
-    return status == cudaSuccess && result == cudaDriverEntryPointSuccess ? reinterpret_cast<WaitValue>(at) : nullptr;
+    return status == cudaSuccess && result == cudaDriverEntryPointSuccess ? reinterpret_cast<WaitValue>(at)
+                                                                          : nullptr;
   }();
   return found;
 }

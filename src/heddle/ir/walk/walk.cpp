@@ -19,9 +19,9 @@ struct Walk::Slot {
   bool in_use() const { return offset >= 0 || uses_left > 0; }
 };
 
-// A microbatch's values. Few of them are there at one time, and few of a step's microbatches are under way at once. A
-// slot is large, so it goes to the next value that needs one. Once none of a frame is in use, its places go to the
-// next frame of the listing. What rows were counted stays known.
+// A microbatch's values. Few of them are there at one time, and few of a step's microbatches are under way at once.
+// A slot is large, so it goes to the next value that needs one. Once none of a frame is in use, its places go to
+// the next frame of the listing. What rows were counted stays known.
 struct Walk::Frame : RowCounts {
   int64_t rows(ValueId value) const override { return rows_of[value]; }
   std::vector<int32_t> places;   // by value: its slot, or -1
@@ -480,7 +480,8 @@ void Walk::drop_frames() {
       for (size_t v = 0; v < frame->places.size(); ++v) {
         if (frame->places[v] < 0) continue;
         change(*frame, static_cast<ValueId>(v), [&](Slot& slot) {
-          if (slot.offset >= 0) storage(program_.listings[s].values[v].space).release(slot.offset, slot.bytes, issued_);
+          if (slot.offset >= 0)
+            storage(program_.listings[s].values[v].space).release(slot.offset, slot.bytes, issued_);
           slot.offset = -1;
           slot.uses_left = 0;
         });

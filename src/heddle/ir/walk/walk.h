@@ -159,17 +159,17 @@ class Walk {
   int rank_;
   std::vector<std::unique_ptr<Lifetimes>> lifetimes_;  // [listing]
   Segments segments_;
-  std::vector<std::unique_ptr<Slot>> slots_;                 // of the values that are there, in no order
-  std::unique_ptr<Slot> absent_;                             // of a value that has none
-  std::vector<int32_t> free_slots_;                          // of them, those that hold nothing
-  std::vector<std::vector<int32_t>> persistent_;             // [listing][value]: its slot; a shared one is its owner's
-  std::vector<std::vector<uint8_t>> touched_;                // [listing][op]: ran in this step
+  std::vector<std::unique_ptr<Slot>> slots_;      // of the values that are there, in no order
+  std::unique_ptr<Slot> absent_;                  // of a value that has none
+  std::vector<int32_t> free_slots_;               // of them, those that hold nothing
+  std::vector<std::vector<int32_t>> persistent_;  // [listing][value]: its slot; a shared one is its owner's
+  std::vector<std::vector<uint8_t>> touched_;     // [listing][op]: ran in this step
   std::vector<std::vector<std::unique_ptr<Frame>>> frames_;  // [listing][microbatch + 1]
-  std::vector<std::vector<std::vector<int32_t>>> spare_;     // [listing]: places of frames that hold nothing any more
-  Marks issued_{};                                           // ops enqueued on each stream
-  Marks ended_{};                                            // of them, those that have ended when a step has
-  std::vector<Wait> last_of_channel_;                        // the last op that went over it
-  std::array<Marks, kMostStreams> waited_{};                 // [stream]: what it has already waited for
+  std::vector<std::vector<std::vector<int32_t>>> spare_;  // [listing]: places of frames that hold nothing any more
+  Marks issued_{};                                        // ops enqueued on each stream
+  Marks ended_{};                                         // of them, those that have ended when a step has
+  std::vector<Wait> last_of_channel_;                     // the last op that went over it
+  std::array<Marks, kMostStreams> waited_{};              // [stream]: what it has already waited for
   std::vector<Operand> in_, out_, updates_;
   std::vector<Wait> waits_;
   std::vector<Live> at_peak_;

@@ -118,7 +118,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kRecurThreads) decay_backward(DecayArgs args) {
   float of_a = 0, of_bias = 0;
   for (int64_t t = part * kConvRows; t < min(args.T, (part + 1) * kConvRows); ++t) {
     const int64_t at = t * args.C + c;
-    const float in = to_float(static_cast<const X*>(args.x)[at]) + bias, free = softplus_of(in), dt = cut(args, free);
+    const float in = to_float(static_cast<const X*>(args.x)[at]) + bias, free = softplus_of(in),
+                dt = cut(args, free);
     float d = args.d_step == nullptr ? 0.0f : args.d_step[at];
     if (args.d_decay != nullptr) {
       d -= rate * args.d_decay[at];
@@ -159,8 +160,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kRecurThreads) gated_norm_forward(GatedNormArgs
   }
   const float rstd = 1.0f / sqrtf(warp_sum(sum) / static_cast<float>(args.run) + args.epsilon);
   for (int64_t i = threadIdx.x % kWarp; i < args.run; i += kWarp)
-    static_cast<X*>(args.y)[first + i] = rounded<X>(to_float(x[i]) * act(args, to_float(gate[i])) * rstd *
-                                                    args.g[(first + i) % args.C % args.G]);
+    static_cast<X*>(args.y)[first + i] =
+        rounded<X>(to_float(x[i]) * act(args, to_float(gate[i])) * rstd * args.g[(first + i) % args.C % args.G]);
   if (threadIdx.x % kWarp == 0) args.rstd[n] = rstd;
 }
 

@@ -64,15 +64,15 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kMapThreads) map_rows(MapArgs args) {
       HEDDLE_UNROLL
       for (int i = 0; i < kPack; ++i) {
         const float x = a[i] + bias[0][i];
-        y[i] = map == Map::scale      ? args.factor * x
-               : map == Map::soft_cap ? args.factor * tanhf(x / args.factor)
-               : map == Map::clip     ? (x > args.factor                  ? args.factor
-                                         : args.below && x < -args.factor ? -args.factor
-                                                                          : x)
-               : map == Map::add_bias ? x
+        y[i] = map == Map::scale          ? args.factor * x
+               : map == Map::soft_cap     ? args.factor * tanhf(x / args.factor)
+               : map == Map::clip         ? (x > args.factor                  ? args.factor
+                                             : args.below && x < -args.factor ? -args.factor
+                                                                              : x)
+               : map == Map::add_bias     ? x
                : map == Map::squared_relu ? fmaxf(x, 0.0f) * fmaxf(x, 0.0f)
-               : map == Map::silu     ? x * sigmoid(x)
-                                      : x * gelu_part(x, args.tanh);
+               : map == Map::silu         ? x * sigmoid(x)
+                                          : x * gelu_part(x, args.tanh);
       }
       store_pack(out0 + at, left, wide, y);
     } else if constexpr (map == Map::soft_cap_dgrad) {

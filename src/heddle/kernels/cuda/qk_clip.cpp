@@ -52,7 +52,8 @@ int64_t max_logits_scratch(const ir::Listing& listing, const ir::Op& op, const i
 }
 
 struct FactorScratch {
-  FactorScratch(void* base, int64_t heads) : all(base), run(all.take<int64_t>(2)), factors(all.take<float>(2 * heads)) {}
+  FactorScratch(void* base, int64_t heads)
+      : all(base), run(all.take<int64_t>(2)), factors(all.take<float>(2 * heads)) {}
   Scratch all;
   int64_t* run;
   float* factors;

@@ -115,8 +115,8 @@ void recur_dgrad(const KernelCall& call) {
                           .shared_bytes = warps * (args.dk + 3) * static_cast<int64_t>(sizeof(float))};
   by_type(call.in[1].dtype, [&]<class X>(X) {
     launch(recur_backward<X>, shape, args, call.stream);
-    RecurKeyArgs keys{args.q, args.q_rows, call.out[0].data, args.rows, args.h, args.hk, args.dk,
-                      args.scale, args.epsilon, args.normed};
+    RecurKeyArgs keys{args.q,  args.q_rows, call.out[0].data, args.rows,    args.h,
+                      args.hk, args.dk,     args.scale,       args.epsilon, args.normed};
     launch(recur_keys<X>, a_warp_each(args.rows * args.hk), keys, call.stream);
     keys.x = args.k;
     keys.rows = args.k_rows;
@@ -135,7 +135,8 @@ template <size_t q>
 Support holds(const ir::Listing& listing, const ir::Op& op) {
   if (const Support x = narrow<Among::in, q>(listing, op); !x) return x;
   const RecurSizes s(op);
-  if (s.dk > kMostKeyChannels) return Support::no(fmt::format("heads of {} key channels, at most {}", s.dk, kMostKeyChannels));
+  if (s.dk > kMostKeyChannels)
+    return Support::no(fmt::format("heads of {} key channels, at most {}", s.dk, kMostKeyChannels));
   if (q == 1 && s.dv > kMostValueChannels)
     return Support::no(fmt::format("heads of {} value channels, at most {}", s.dv, kMostValueChannels));
   return Support::yes();
@@ -292,8 +293,8 @@ void gated_norm_dgrad(const KernelCall& call) {
 }
 
 int64_t norm_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& counts) {
-  return blocks_for(MatrixSize(listing, op.in[1], counts).rows, kConvRows) * listing.value(op.in[3]).shape[0].count *
-         static_cast<int64_t>(sizeof(float));
+  return blocks_for(MatrixSize(listing, op.in[1], counts).rows, kConvRows) *
+         listing.value(op.in[3]).shape[0].count * static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace

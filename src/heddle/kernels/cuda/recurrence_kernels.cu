@@ -1,6 +1,6 @@
 // The recurrence itself; what stands around it is in convolution_kernels.cu.
-#include "heddle/kernels/cuda/recurrence_kernels.h"
 #include "heddle/kernels/cuda/language.h"
+#include "heddle/kernels/cuda/recurrence_kernels.h"
 
 namespace heddle::kernels::cuda {
 
@@ -15,8 +15,8 @@ HEDDLE_DEVICE float slope_log_decay(const RecurArgs& args, int64_t head) {
   int64_t power = 1;
   while (2 * power <= args.slope_heads) power *= 2;
   const float p = static_cast<float>(power);
-  const float exponent = j < power ? -8.0f * static_cast<float>(j + 1) / p
-                                   : -8.0f * static_cast<float>(2 * (j - power) + 1) / (2 * p);
+  const float exponent =
+      j < power ? -8.0f * static_cast<float>(j + 1) / p : -8.0f * static_cast<float>(2 * (j - power) + 1) / (2 * p);
   return -args.slopes * exp2f(exponent);
 }
 
@@ -194,7 +194,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kMostValueChannels / kColumns * kWarp) recur_ba
       const float* prior = i == begin ? before : after - of_state;
       KeyRow row;
       load_row<X>(args, t, head, slope, row);
-      const X *v = static_cast<const X*>(args.v) + value_row * args.dv;
+      const X* v = static_cast<const X*>(args.v) + value_row * args.dv;
       const X* d_o = static_cast<const X*>(args.d_o) + value_row * args.dv;
       X* d_v = static_cast<X*>(args.d_v) + value_row * args.dv;
       float dq[kKeyRuns] = {}, dk[kKeyRuns] = {}, dg[kKeyRuns] = {}, d_beta = 0;
@@ -234,7 +234,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kMostValueChannels / kColumns * kWarp) recur_ba
         numbers[warp * 3 + 1] = dg_head;
       }
       // Sums over the warps: dq, dk, and dg where channels decay.
-      const auto over_warps = [&](const float (&part)[kKeyRuns], float* to) {
+      const auto over_warps = [&](const float(&part)[kKeyRuns], float* to) {
         for (int r = 0; r < kKeyRuns; ++r) {
           if (lane + r * kWarp < args.dk) board[warp * args.dk + lane + r * kWarp] = part[r];
         }
@@ -258,7 +258,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kMostValueChannels / kColumns * kWarp) recur_ba
         if (args.sigmoid) of_beta *= row.beta * (1.0f - row.beta);
         if (args.d_decay != nullptr && !args.by_channel) args.d_decay[value_row] = of_decay;
         if (args.d_beta != nullptr && args.wide_beta) static_cast<float*>(args.d_beta)[value_row] = of_beta;
-        if (args.d_beta != nullptr && !args.wide_beta) static_cast<X*>(args.d_beta)[value_row] = rounded<X>(of_beta);
+        if (args.d_beta != nullptr && !args.wide_beta)
+          static_cast<X*>(args.d_beta)[value_row] = rounded<X>(of_beta);
       }
       __syncthreads();
     }

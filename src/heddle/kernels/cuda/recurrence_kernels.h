@@ -1,7 +1,8 @@
 // Recurrences along the sequence, convolutions, decays and gated norms (ops/recurrence.cpp).
 //
-// A warp holds kColumns columns of a head's state, dk × kColumns numbers, in registers: a lane the key channels lane,
-// lane + kWarp, …. Rows go one after the other. Backward a block holds a whole head, so that sums over columns stay in it.
+// A warp holds kColumns columns of a head's state, dk × kColumns numbers, in registers: a lane the key channels
+// lane, lane + kWarp, …. Rows go one after the other. Backward a block holds a whole head, so that sums over
+// columns stay in it.
 #pragma once
 
 #include "heddle/kernels/cuda/arguments.h"
@@ -17,13 +18,13 @@ constexpr int kKeyRuns = kMostKeyChannels / kWarp;
 constexpr int kRecurRun = 64;  // rows between states that the backward keeps
 
 struct RecurArgs {
-  const void *d_o, *q, *k, *v;   // X [T,h·dv], [T,hk·dk], [T,hk·dk], [T,h·dv]
-  const float* decay;            // [T,h] or [T,h·dk] or null
-  const void* beta;              // [T,h] or null
-  const float* skip;             // of this rank's heads, or null
+  const void *d_o, *q, *k, *v;     // X [T,h·dv], [T,hk·dk], [T,hk·dk], [T,h·dv]
+  const float* decay;              // [T,h] or [T,h·dk] or null
+  const void* beta;                // [T,h] or null
+  const float* skip;               // of this rank's heads, or null
   const int32_t *starts, *places;  // places: rows are those of a cache
-  void* o;                       // X [T,h·dv]
-  float* states;                 // [sequences,h,dk,dv] of a cache
+  void* o;                         // X [T,h·dv]
+  float* states;                   // [sequences,h,dk,dv] of a cache
   int64_t rows, sequences, h, hk, dk, dv, S;
   float scale, epsilon, slopes;  // slopes: the factor, 0: none
   int64_t slope_heads, first_head;
@@ -32,10 +33,10 @@ struct RecurArgs {
   void* d_v;
   float* d_decay;
   void* d_beta;
-  float* kept;       // [sequences·h, ceil(S ÷ 64), dk·dv]
-  float* run;        // [sequences·h, 64, dk·dv]
+  float* kept;             // [sequences·h, ceil(S ÷ 64), dk·dv]
+  float* run;              // [sequences·h, 64, dk·dv]
   float *q_rows, *k_rows;  // [T,h,dk]: of the normed, scaled ones
-  float* skip_parts;  // [sequences,h]
+  float* skip_parts;       // [sequences,h]
 };
 /// A block a sequence and head, and kRecurWarps·kColumns columns.
 template <class X>
@@ -45,8 +46,8 @@ template <class X>
 HEDDLE_KERNEL void recur_backward(RecurArgs args);
 
 struct RecurKeyArgs {
-  const void* x;       // X [T,hk·dk]
-  const float* rows;   // [T,h,dk]
+  const void* x;      // X [T,hk·dk]
+  const float* rows;  // [T,h,dk]
   void* dx;
   int64_t T, h, hk, dk;
   float scale, epsilon;

@@ -94,7 +94,7 @@ struct AdamwRule {
 struct AdamwPart {
   void* master;  // f32; of a split one the lower halves, u16
   void *m, *v;   // as the rule says
-  void* copy;  // or null
+  void* copy;    // or null
   int64_t count;
 };
 struct AdamwArgs {

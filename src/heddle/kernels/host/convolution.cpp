@@ -1,8 +1,8 @@
 // causal_conv, log_decay, gated_norm and their gradients: what stands around a recurrence. T rows of C channels.
 //
-// Convolutions work by strips of channels, whose K weights and sums stay in registers and the first cache. The gradient
-// goes once over all rows of a strip, and holds the K rows of dx that later rows still add to. Norms and decays sum
-// over rows by partials (row_pieces.h). No result depends on the number of threads.
+// Convolutions work by strips of channels, whose K weights and sums stay in registers and the first cache. The
+// gradient goes once over all rows of a strip, and holds the K rows of dx that later rows still add to. Norms and
+// decays sum over rows by partials (row_pieces.h). No result depends on the number of threads.
 #include <cmath>
 
 #include "heddle/kernels/host/simd_targets.h"
@@ -20,8 +20,8 @@
 #ifndef HEDDLE_KERNELS_HOST_CONVOLUTION_SIZES
 #define HEDDLE_KERNELS_HOST_CONVOLUTION_SIZES
 namespace heddle::kernels::host {
-constexpr int64_t kStrip = 128;     // channels
-constexpr int64_t kMostTaps = 8;    // K at most
+constexpr int64_t kStrip = 128;   // channels
+constexpr int64_t kMostTaps = 8;  // K at most
 
 struct Convolution {
   Convolution(const device::KernelCall& call, size_t first)
@@ -122,7 +122,8 @@ void convolve_back(const KernelCall& call, int64_t strip) {
   X* dx = call.out[0].as<X>() + first;
   const auto close = [&](int64_t t) HEDDLE_BODY {
     const float* row = open[t % c.K];
-    sweep(width, [&](int64_t j, auto lanes, auto) HEDDLE_BODY { store(hn::Load(Floats(), row + j), dx + t * c.C + j, lanes); });
+    sweep(width, [&](int64_t j, auto lanes, auto)
+                     HEDDLE_BODY { store(hn::Load(Floats(), row + j), dx + t * c.C + j, lanes); });
   };
   for (int64_t t = 0; t < T; ++t) {
     if (t >= c.K) close(t - c.K);
@@ -132,9 +133,8 @@ void convolve_back(const KernelCall& call, int64_t strip) {
     sweep(width, [&](int64_t j, auto lanes, auto) HEDDLE_BODY {
       V dz = load(dy + j, lanes);
       if (c.silu) dz = hn::Mul(dz, silu_slope(convolved(taps, x, c.C, back, j, lanes)));
-      const auto add = [&](V a, V b, float* to) HEDDLE_BODY {
-        hn::Store(hn::MulAdd(a, b, hn::Load(Floats(), to)), Floats(), to);
-      };
+      const auto add = [&](V a, V b, float* to)
+                           HEDDLE_BODY { hn::Store(hn::MulAdd(a, b, hn::Load(Floats(), to)), Floats(), to); };
       for (int64_t i = 0; i <= back; ++i) {
         add(hn::Load(Floats(), taps.weight[i] + j), dz, open[(t - i) % c.K] + j);
         add(load(x - i * c.C + j, lanes), dz, sums[i] + j);
@@ -359,15 +359,15 @@ int64_t decay_back_bytes(const ir::Listing& listing, const ir::Op& op, const ir:
 void log_decay(const KernelCall& call) {
   HWY_DYNAMIC_DISPATCH(ColumnRates)(call);
   const auto piece = HWY_DYNAMIC_DISPATCH(DecayRows);
-  over_rows(call.in[0].dim(0), call.in[0].dim(1) * 8,
-            [&](int64_t begin, int64_t end) { piece(call, begin, end); });
+  over_rows(call.in[0].dim(0), call.in[0].dim(1) * 8, [&](int64_t begin, int64_t end) { piece(call, begin, end); });
 }
 
 void log_decay_dgrad(const KernelCall& call) {
   const int64_t T = call.in[0].dim(0), C = call.in[0].dim(1), run = C / call.in[1].dim(0);
   HWY_DYNAMIC_DISPATCH(ColumnRates)(call);
   const auto piece = HWY_DYNAMIC_DISPATCH(DecayBack);
-  over_rows(partial_count(T), kRowsPerPartial * C * 12, [&](int64_t begin, int64_t end) { piece(call, begin, end); });
+  over_rows(partial_count(T), kRowsPerPartial * C * 12,
+            [&](int64_t begin, int64_t end) { piece(call, begin, end); });
   float* d_a = call.out[1].as<float>();
   float* d_bias = call.out.size() > 2 ? call.out[2].as<float>() : nullptr;
   std::fill_n(d_a, C / run, 0.0f);

@@ -40,8 +40,10 @@ std::vector<KernelEntry> linear_cross_entropy_kernels();
 /// InternalError when a label is no id of the vocabulary; masked ones are below 0.
 void check_labels(const int32_t* labels_T, int64_t T, int64_t most_label);
 
-/// Types of operands, one letter each: x is bf16 or f32, the same for all x; a is f32, b bf16, d f64, h u16, u u8, i i32;
-/// * lets the letter before it go on. An absent operand fits any letter, and so does one that the letters don't reach.
+/// Types of operands, one letter each: x is bf16 or f32, the same for all x; a is f32, b bf16, d f64, h u16, u u8,
+/// i i32;
+/// * lets the letter before it go on. An absent operand fits any letter, and so does one that the letters don't
+/// reach.
 Support operands_are(const ir::Listing& listing, const std::vector<ir::ValueId>& operands, std::string_view letters,
                      std::string_view list, Dtype* x);
 

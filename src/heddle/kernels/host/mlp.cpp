@@ -10,8 +10,8 @@
 #include "heddle/kernels/host/row_pieces.h"
 #include "hwy/foreach_target.h"
 // The order matters: these are compiled for each target.
-#include "heddle/kernels/host/column_sums-inl.h"
 #include "heddle/kernels/host/by_type-inl.h"
+#include "heddle/kernels/host/column_sums-inl.h"
 #include "heddle/kernels/host/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();

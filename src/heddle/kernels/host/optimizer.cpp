@@ -119,15 +119,16 @@ HWY_INLINE hn::Vec<Words> byte_of_rounded(V x) {
   const auto magnitude = hn::BitCast(words, hn::Abs(x));
   const V held = hn::BitCast(Floats(), hn::Min(magnitude, hn::BitCast(words, set(fp8::kLargest))));
   const auto exponent = hn::Max(hn::ShiftRight<23>(hn::BitCast(words, held)), least);
-  const V grid = hn::BitCast(Floats(), hn::Or(hn::ShiftLeft<23>(hn::Add(exponent, hn::Set(words, 20u))),
-                                              hn::Set(words, 0x400000u)));
+  const V grid = hn::BitCast(
+      Floats(), hn::Or(hn::ShiftLeft<23>(hn::Add(exponent, hn::Set(words, 20u))), hn::Set(words, 0x400000u)));
   const V near = hn::Sub(hn::Add(held, grid), grid);
   const auto size = hn::BitCast(words, near);
   const auto small = hn::BitCast(words, hn::ConvertTo(whole, hn::Mul(near, set(512.0f))));
   const auto normal = hn::Sub(hn::ShiftRight<20>(size), hn::Set(words, kBiases));
   const auto byte = hn::IfThenElse(hn::Lt(size, hn::ShiftLeft<23>(least)), small, normal);
   const auto sign = hn::ShiftLeft<7>(hn::ShiftRight<31>(hn::BitCast(words, x)));
-  return hn::IfThenElse(hn::RebindMask(words, hn::IsNaN(x)), hn::Set(words, uint32_t{fp8::kNan}), hn::Or(byte, sign));
+  return hn::IfThenElse(hn::RebindMask(words, hn::IsNaN(x)), hn::Set(words, uint32_t{fp8::kNan}),
+                        hn::Or(byte, sign));
 }
 
 struct MomentBytes {
@@ -231,7 +232,7 @@ HWY_INLINE double square_sum(const KernelCall& call, int64_t begin, int64_t end)
   HWY_ALIGN float g[kLanes];
   const hn::ScalableTag<double> wide;
   const hn::Half<Floats> half;
-  using D = hn::Vec<hn::ScalableTag<double> >;
+  using D = hn::Vec<hn::ScalableTag<double>>;
   D sums[2] = {hn::Zero(wide), hn::Zero(wide)};
   sweep(end - begin, [&](int64_t from, auto lanes, auto) HEDDLE_BODY {
     // Reading alone is bound by the lines in flight: more of them are asked for, into the larger cache.

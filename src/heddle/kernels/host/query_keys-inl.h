@@ -1,5 +1,5 @@
-// The parts of attention of one query to some keys, whose rows lie anywhere: scores, their exponentials, and sums of
-// scaled rows, in fp32. Compiled once for each instruction set.
+// The parts of attention of one query to some keys, whose rows lie anywhere: scores, their exponentials, and sums
+// of scaled rows, in fp32. Compiled once for each instruction set.
 #if defined(HEDDLE_KERNELS_HOST_QUERY_KEYS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_KERNELS_HOST_QUERY_KEYS_INL_H
 #undef HEDDLE_KERNELS_HOST_QUERY_KEYS_INL_H

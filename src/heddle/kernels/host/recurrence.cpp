@@ -1,12 +1,14 @@
-// recur, recur_dgrad: by chunks of at most 64 rows of one document, in fp32 (the UT transform of arXiv 2406.06484; with
-// decays, 2412.06464 and 2510.26692).
+// recur, recur_dgrad: by chunks of at most 64 rows of one document, in fp32 (the UT transform of arXiv 2406.06484;
+// with decays, 2412.06464 and 2510.26692).
 //
 // Within a chunk let b_i be the log decay from its begin to row i, and e_ij = exp(b_i − b_j). Let S_0 and S be the
-// states before and after it, and w_j = β_j u_j. Then with M_ij = Σ_c k_ic k_jc e_ij,c (j < i) and N_ij = Σ_c q_ic k_jc e_ij,c (j ≤ i)
+// states before and after it, and w_j = β_j u_j. Then with M_ij = Σ_c k_ic k_jc e_ij,c (j < i) and N_ij = Σ_c q_ic
+// k_jc e_ij,c (j ≤ i)
 //   u_i = v_i − S_0ᵀ(exp(b_i)·k_i) − Σ_j M_ij w_j by the delta rule, else v_i
 //   o_i = S_0ᵀ(exp(b_i)·q_i) + Σ_j N_ij w_j,  S = exp(b_end)·S_0 + Σ_j (exp(b_end − b_j)·k_j) w_jᵀ
-// The gradients follow by the chain rule, the last chunk first. The states at the begins of chunks are made in a first
-// pass. A decay's own gradient is that of all b behind it, and db = q·dq + k·(dk as the later row − dk as the earlier).
+// The gradients follow by the chain rule, the last chunk first. The states at the begins of chunks are made in a
+// first pass. A decay's own gradient is that of all b behind it, and db = q·dq + k·(dk as the later row − dk as the
+// earlier).
 //
 // Every exponent is a sum of log decays of one sign: of a head in double, of key channels by blocks of 16 rows. So
 // strong decays lose no bits. A chunk's bits depend on its document alone; a task is one head of one sequence.
@@ -90,7 +92,8 @@ void backward_head(const RecurTask& task, const RecurRoom& room, int64_t head, b
     to.rows(chunk, begin);
     for (int64_t i = 0; i < chunk.rows; ++i) {
       float *sum_q = room.sum_q + (begin + i) * room.dkp, *sum_k = room.sum_k + (begin + i) * room.dkp;
-      const float *dq = room.d_q + i * room.dkp, *dk = room.d_k_row + i * room.dkp, *of_column = room.d_k_column + i * room.dkp;
+      const float *dq = room.d_q + i * room.dkp, *dk = room.d_k_row + i * room.dkp,
+                  *of_column = room.d_k_column + i * room.dkp;
       for (int64_t e = 0; e < room.dkp; e += kLanes) {
         const V q = hn::LoadU(Floats(), dq + e);
         const V k = hn::Add(hn::LoadU(Floats(), dk + e), hn::LoadU(Floats(), of_column + e));

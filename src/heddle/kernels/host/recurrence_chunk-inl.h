@@ -27,7 +27,8 @@ struct Operands {
   Operands(const RecurTask& task, size_t first, int64_t head) : size(task.size) {
     const device::KernelCall& call = task.call;
     const bool cached = !call.updates.empty();  // then the rows of all sequences stand among one another
-    const int64_t row = cached ? 0 : task.sequence * size.S, key = row * size.hk + head / size.group, value = row * size.h + head;
+    const int64_t row = cached ? 0 : task.sequence * size.S, key = row * size.hk + head / size.group,
+                  value = row * size.h + head;
     if (first == 1) d_out = call.in[0].as<const X>() + value * size.dv;
     q = call.in[first].as<const X>() + key * size.dk;
     k = call.in[first + 1].as<const X>() + key * size.dk;
@@ -76,8 +77,8 @@ HWY_INLINE void load_rows(const X* from, int64_t from_pitch, int64_t begin, int6
   for (int64_t i = 0; i < rows; ++i) {
     std::fill(to + i * pitch + width, to + (i + 1) * pitch, 0.0f);
     const X* x = from + (begin + i) * from_pitch;
-    sweep(width, [&](int64_t e, auto lanes, auto)
-                     HEDDLE_BODY { store(load(x + e, lanes), to + i * pitch + e, lanes); });
+    sweep(width,
+          [&](int64_t e, auto lanes, auto) HEDDLE_BODY { store(load(x + e, lanes), to + i * pitch + e, lanes); });
   }
 }
 
@@ -94,12 +95,14 @@ HWY_INLINE void add_row(float factor, const float* x, int64_t n, float* to) {
 }
 HWY_INLINE float dot_rows(const float* x, const float* y, int64_t n) {
   V sum = zero();
-  for (int64_t e = 0; e < n; e += kLanes) sum = hn::MulAdd(hn::LoadU(Floats(), x + e), hn::LoadU(Floats(), y + e), sum);
+  for (int64_t e = 0; e < n; e += kLanes)
+    sum = hn::MulAdd(hn::LoadU(Floats(), x + e), hn::LoadU(Floats(), y + e), sum);
   return hn::GetLane(hn::SumOfLanes(Floats(), sum));
 }
 
 /// to = x·exp(a + b), over a padded row; b may be null. `factors`, unless null, gets the exponential.
-HWY_INLINE void decay_row(const float* x, const float* a, const float* b, int64_t n, float* to, float* factors = nullptr) {
+HWY_INLINE void decay_row(const float* x, const float* a, const float* b, int64_t n, float* to,
+                          float* factors = nullptr) {
   for (int64_t e = 0; e < n; e += kLanes) {
     V power = hn::LoadU(Floats(), a + e);
     if (b != nullptr) power = hn::Add(power, hn::LoadU(Floats(), b + e));
@@ -116,7 +119,8 @@ HWY_INLINE void load_head_decays(const Operands<X>& from, int64_t begin, const C
   const RecurRoom& r = chunk.room;
   double sums[kChunk + 1] = {0};  // before each row, and in all
   for (int64_t i = 0; i < chunk.rows; ++i)
-    sums[i + 1] = sums[i] + (from.decay != nullptr ? static_cast<double>(from.decay[(begin + i) * chunk.s.h]) : from.constant);
+    sums[i + 1] = sums[i] + (from.decay != nullptr ? static_cast<double>(from.decay[(begin + i) * chunk.s.h])
+                                                   : from.constant);
   const double all = sums[chunk.rows];
   for (int64_t i = 0; i < chunk.rows; ++i) {
     r.from_begin[i] = static_cast<float>(std::exp(sums[i + 1]));
@@ -192,7 +196,8 @@ HWY_INLINE void load_panel(const Chunk& chunk, int64_t first) {
   std::fill_n(r.running, r.dkp, 0.0f);
   for (int64_t block = first / kSub; block-- > 0;) {
     for (int64_t j = block * kSub; j < (block + 1) * kSub; ++j)
-      decay_row(r.k + j * r.dkp, r.tails + j * r.dkp, r.running, r.dkp, r.panel + j * r.dkp, r.panel_factor + j * r.dkp);
+      decay_row(r.k + j * r.dkp, r.tails + j * r.dkp, r.running, r.dkp, r.panel + j * r.dkp,
+                r.panel_factor + j * r.dkp);
     add_to(r.totals + block * r.dkp, r.dkp, r.running);
   }
   for (int64_t i = first; i < std::min(first + kSub, chunk.rows); ++i) {
@@ -203,8 +208,8 @@ HWY_INLINE void load_panel(const Chunk& chunk, int64_t first) {
 
 /// The decay from row j to row i of one block, at channels from e on.
 HWY_INLINE V decay_between(const RecurRoom& r, int64_t i, int64_t j, int64_t e) {
-  return exp_up_to_88(at_most(
-      set(88.0f), hn::Sub(hn::LoadU(Floats(), r.heads + i * r.dkp + e), hn::LoadU(Floats(), r.heads + j * r.dkp + e))));
+  return exp_up_to_88(at_most(set(88.0f), hn::Sub(hn::LoadU(Floats(), r.heads + i * r.dkp + e),
+                                                  hn::LoadU(Floats(), r.heads + j * r.dkp + e))));
 }
 
 /// M and N, zero above the diagonal; M on it, too.

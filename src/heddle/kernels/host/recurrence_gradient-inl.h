@@ -1,6 +1,6 @@
-// The gradients of a chunk of a recurrence (recurrence.cpp). The room has dO in `o`, the state before the chunk unless
-// it is fresh, and the gradient of the state behind it unless it is its document's last. Compiled once for each
-// instruction set.
+// The gradients of a chunk of a recurrence (recurrence.cpp). The room has dO in `o`, the state before the chunk
+// unless it is fresh, and the gradient of the state behind it unless it is its document's last. Compiled once for
+// each instruction set.
 #if defined(HEDDLE_KERNELS_HOST_RECURRENCE_GRADIENT_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_KERNELS_HOST_RECURRENCE_GRADIENT_INL_H
 #undef HEDDLE_KERNELS_HOST_RECURRENCE_GRADIENT_INL_H
@@ -91,7 +91,8 @@ HWY_INLINE void pairs_by_head(const Chunk& chunk) {
   }
 }
 
-/// Does the same where channels decay: a block of rows with the blocks before it by products, with itself pair by pair.
+/// Does the same where channels decay: a block of rows with the blocks before it by products, with itself pair by
+/// pair.
 HWY_INLINE void pairs_by_channel(const Chunk& chunk) {
   const RecurRoom& r = chunk.room;
   const bool delta = chunk.s.delta;
@@ -134,10 +135,10 @@ HWY_INLINE void pairs_by_channel(const Chunk& chunk) {
   }
 }
 
-/// The gradients of a head's log decays, while dq and dk are still those of decayed rows. The decay of row i is a factor
-/// of all that passes that row. Rows from i on read the state before the chunk and the rows before i. The state behind
-/// the chunk has parts of both. Their terms are summed one by one: the same sum as a difference of dq·q and dk·k, as
-/// channels have it, loses bits.
+/// The gradients of a head's log decays, while dq and dk are still those of decayed rows. The decay of row i is a
+/// factor of all that passes that row. Rows from i on read the state before the chunk and the rows before i. The
+/// state behind the chunk has parts of both. Their terms are summed one by one: the same sum as a difference of
+/// dq·q and dk·k, as channels have it, loses bits.
 HWY_INLINE void head_decay_gradients(const Chunk& chunk) {
   const RecurRoom& r = chunk.room;
   double sums[kChunk] = {}, passing = 0;
@@ -190,12 +191,12 @@ HWY_INLINE void score_gradients(const Chunk& chunk) {
     if (chunk.last) {
       std::fill_n(r.d_state, s.dk * r.dvp, 0.0f);
     } else {
-      for (int64_t c = 0; c < s.dk; ++c)
-        scale_row(r.d_state + c * r.dvp, r.dvp, r.whole[c], r.d_state + c * r.dvp);
+      for (int64_t c = 0; c < s.dk; ++c) scale_row(r.d_state + c * r.dvp, r.dvp, r.whole[c], r.d_state + c * r.dvp);
     }
     product<Into::add>(s.dk, r.dvp, chunk.rows, transposed(r.q_begin, r.dkp), r.o, r.dvp, r.d_state, r.dvp);
     if (s.delta)
-      product<Into::subtract>(s.dk, r.dvp, chunk.rows, transposed(r.k_begin, r.dkp), r.d_u, r.dvp, r.d_state, r.dvp);
+      product<Into::subtract>(s.dk, r.dvp, chunk.rows, transposed(r.k_begin, r.dkp), r.d_u, r.dvp, r.d_state,
+                              r.dvp);
   }
   // From the decayed rows to the rows.
   if (chunk.by_channel) {
@@ -225,12 +226,14 @@ HWY_INLINE void score_gradients(const Chunk& chunk) {
 /// Writes the gradients of a value head's own operands.
 template <class X>
 struct HeadGradients {
-  HeadGradients(const RecurTask& task, const Operands<X>& operands, int64_t head) : from(operands), size(task.size) {
+  HeadGradients(const RecurTask& task, const Operands<X>& operands, int64_t head)
+      : from(operands), size(task.size) {
     const device::KernelCall& call = task.call;
     const int64_t value = task.sequence * size.S * size.h + head;
     size_t next = 3;
     d_v = call.out[2].as<X>() + value * size.dv;
-    if (operands.decay != nullptr) d_decay = call.out[next++].as<float>() + value * (operands.by_channel ? size.dk : 1);
+    if (operands.decay != nullptr)
+      d_decay = call.out[next++].as<float>() + value * (operands.by_channel ? size.dk : 1);
     if (named_operand(call, "beta")) {
       const device::TensorView& to = call.out[next];
       wide_d_beta = to.dtype == Dtype::f32 ? to.as<float>() + value : nullptr;
@@ -244,7 +247,8 @@ struct HeadGradients {
       const float *d_u = r.d_u + i * r.dvp, *d_o = r.o + i * r.dvp;
       const V skip_v = set(from.skip);
       sweep(size.dv, [&](int64_t e, auto lanes, auto) HEDDLE_BODY {
-        store(hn::MulAdd(skip_v, load(d_o + e, lanes), load(d_u + e, lanes)), d_v + (begin + i) * size.h * size.dv + e, lanes);
+        store(hn::MulAdd(skip_v, load(d_o + e, lanes), load(d_u + e, lanes)),
+              d_v + (begin + i) * size.h * size.dv + e, lanes);
       });
       if (from.skips) skip += static_cast<double>(dot_rows(r.v + i * r.dvp, d_o, r.dvp));
       if (wide_d_beta == nullptr && d_beta == nullptr) continue;

@@ -1,5 +1,5 @@
-// The memory of the Highway recurrences, all of it fp32 (recurrence.cpp). Rows of dk and of dv numbers are padded with
-// zeros to a multiple of kPad, so that products work by whole vectors.
+// The memory of the Highway recurrences, all of it fp32 (recurrence.cpp). Rows of dk and of dv numbers are padded
+// with zeros to a multiple of kPad, so that products work by whole vectors.
 #pragma once
 
 #include <omp.h>
@@ -19,7 +19,8 @@ constexpr int64_t padded(int64_t n) { return (n + kPad - 1) / kPad * kPad; }
 struct RecurRoom {
   RecurRoom(const RecurSizes& s, bool backward, std::byte* base)
       : dkp(padded(s.dk)), dvp(padded(s.dv)), at_(reinterpret_cast<float*>(base)) {
-    for (float** keys : {&q, &k, &q_begin, &k_begin, &k_end, &panel, &panel_factor, &heads, &tails}) take(keys, kChunk * dkp);
+    for (float** keys : {&q, &k, &q_begin, &k_begin, &k_end, &panel, &panel_factor, &heads, &tails})
+      take(keys, kChunk * dkp);
     for (float** block : {&q_block, &k_block}) take(block, kSub * dkp);
     take(&totals, kChunk / kSub * dkp);
     for (float** values : {&v, &u, &w, &o}) take(values, kChunk * dvp);
@@ -46,24 +47,26 @@ struct RecurRoom {
 
   int64_t dkp, dvp;
   float *q = nullptr, *k = nullptr;  // [64,dk]: normed, q scaled
-  float *q_begin = nullptr, *k_begin = nullptr, *k_end = nullptr;  // times the decay from the chunk's begin, to its end
-  float *panel = nullptr, *panel_factor = nullptr;                 // k of earlier blocks, decayed to a block's begin
-  float *heads = nullptr, *tails = nullptr;  // log decays from a block's begin to a row, from a row to the block's end
-  float *q_block = nullptr, *k_block = nullptr;  // [16,dk]: decayed from the block's begin
-  float* totals = nullptr;                       // [4,dk]: log decays of blocks
+  float *q_begin = nullptr, *k_begin = nullptr,
+        *k_end = nullptr;                           // times the decay from the chunk's begin, to its end
+  float *panel = nullptr, *panel_factor = nullptr;  // k of earlier blocks, decayed to a block's begin
+  float *heads = nullptr,
+        *tails = nullptr;  // log decays from a block's begin to a row, from a row to the block's end
+  float *q_block = nullptr, *k_block = nullptr;                  // [16,dk]: decayed from the block's begin
+  float* totals = nullptr;                                       // [4,dk]: log decays of blocks
   float *v = nullptr, *u = nullptr, *w = nullptr, *o = nullptr;  // [64,dv]; w = β·u
-  float *m = nullptr, *n = nullptr, *decays = nullptr;           // [64,64]: k kᵀ and q kᵀ, with decays; decays by head
-  float* turned = nullptr;                                       // [dk or dv,64]
-  float* state = nullptr;                                        // [dk,dv]
+  float *m = nullptr, *n = nullptr, *decays = nullptr;  // [64,64]: k kᵀ and q kᵀ, with decays; decays by head
+  float* turned = nullptr;                              // [dk or dv,64]
+  float* state = nullptr;                               // [dk,dv]
   float *beta = nullptr, *from_begin = nullptr, *to_end = nullptr;  // [64]; decays by head
   float *whole = nullptr, *running = nullptr;  // [dk]: the decay of the chunk; a sum on the way
   float *d_w = nullptr, *d_u = nullptr, *d_m = nullptr, *d_n = nullptr;
   float *d_q = nullptr, *d_k_row = nullptr, *d_k_column = nullptr;
   float *d_state = nullptr, *d_whole = nullptr, *state_turned = nullptr;  // d_whole: of the chunk's log decay
-  float* d_decay = nullptr;                     // [64]: of log decays by head
-  float* kept = nullptr;                        // states at the begin of chunks that do not begin a document
-  float *sum_q = nullptr, *sum_k = nullptr;     // [S,dk] over the value heads of a key head
-  int32_t* chunks = nullptr;                    // where chunks begin, and S
+  float* d_decay = nullptr;                                               // [64]: of log decays by head
+  float* kept = nullptr;                     // states at the begin of chunks that do not begin a document
+  float *sum_q = nullptr, *sum_k = nullptr;  // [S,dk] over the value heads of a key head
+  int32_t* chunks = nullptr;                 // where chunks begin, and S
 
  private:
   void take(float** place, int64_t count) {

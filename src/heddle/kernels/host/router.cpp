@@ -44,7 +44,8 @@ HWY_INLINE void scores_row(Scores scores, const float* logits_E, int64_t E, floa
                HEDDLE_BODY { store(hn::Div(load(s_E + e, lanes), total), s_E + e, lanes); });
 }
 
-/// sigmoid: dlogits = ds·s·(1 − s); softmax: dlogits = s·(ds − Σ_e ds·s); root_softplus: dlogits = ds·(1 − e^−s²) ÷ 2s.
+/// sigmoid: dlogits = ds·s·(1 − s); softmax: dlogits = s·(ds − Σ_e ds·s); root_softplus: dlogits = ds·(1 − e^−s²) ÷
+/// 2s.
 HWY_INLINE void scores_dgrad_row(Scores scores, const float* ds_E, const float* s_E, int64_t E, float* dlogits_E) {
   if (scores == Scores::root_softplus) {
     sweep(E, [&](int64_t e, auto lanes, auto) HEDDLE_BODY {

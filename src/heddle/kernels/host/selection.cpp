@@ -366,16 +366,20 @@ void choose_keys(const KernelCall& call) {
 void chosen_attention(const KernelCall& call) {
   const int64_t hk = call.op->attributes.integer("kv_heads");
   over_rows(call.in[0].dim(0) * hk, call.in[3].dim(1) * call.in[1].columns() / hk * 4,
-            [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(ChosenAttentionPairs)
-                                              (call, begin, end); });
+            [&](int64_t begin, int64_t end) {
+              HWY_DYNAMIC_DISPATCH(ChosenAttentionPairs)
+              (call, begin, end);
+            });
 }
 
 void chosen_attention_dgrad(const KernelCall& call) {
   const ir::Attributes& a = call.op->attributes;
   const int64_t own = a.integer("sequence") / a.integer_or("cp", 1);
   over_rows(call.in[1].dim(0) / own * a.integer("kv_heads"), own * call.in[6].dim(1) * 64,
-            [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(ChosenAttentionGradPairs)
-                                              (call, begin, end); });
+            [&](int64_t begin, int64_t end) {
+              HWY_DYNAMIC_DISPATCH(ChosenAttentionGradPairs)
+              (call, begin, end);
+            });
 }
 
 void attention_share(const KernelCall& call) {

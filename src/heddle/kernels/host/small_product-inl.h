@@ -1,4 +1,5 @@
-// Products of small fp32 matrices that lie in a core's own caches, by Highway. Compiled once for each instruction set.
+// Products of small fp32 matrices that lie in a core's own caches, by Highway. Compiled once for each instruction
+// set.
 #if defined(HEDDLE_KERNELS_HOST_SMALL_PRODUCT_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_KERNELS_HOST_SMALL_PRODUCT_INL_H
 #undef HEDDLE_KERNELS_HOST_SMALL_PRODUCT_INL_H

@@ -1,12 +1,13 @@
 // max_logits and scale_heads (ops/qk_clip.cpp). T rows of h query heads, hk key heads, d elements of each.
-//   most_h = the largest over the rows t of: lse where lse ≤ above, else the largest of scale·q_t·k_j over the keys j
-//   that row t sees
-//   factor_h = above ÷ most_h where most_h exceeds above, else 1; most_h is the largest of all ranks' rows
+//   most_h = the largest over the rows t of: lse where lse ≤ above, else the largest of scale·q_t·k_j over the keys
+//   j that row t sees factor_h = above ÷ most_h where most_h exceeds above, else 1; most_h is the largest of all
+//   ranks' rows
+#include "heddle/kernels/qk_clip.h"
+
 #include <algorithm>
 #include <vector>
 
 #include "heddle/base/numbers/split_float.h"
-#include "heddle/kernels/qk_clip.h"
 #include "heddle/kernels/reference/operands.h"
 #include "heddle/kernels/seen_keys.h"
 
@@ -84,8 +85,7 @@ void each_scaled(const KernelCall& call, int64_t count, const Scale& scale) {
   HEDDLE_CHECK(run >= 0, "'{}' finds no row of its rank", call.op->kind());
   const int64_t begin = run * count, end = std::min(begin + count, s.heads * s.rows * s.columns);
   for (int64_t row = begin / s.columns; row * s.columns < end; ++row) {
-    const double factor =
-        power_of(factors[row / s.rows], row % s.rows < s.first ? s.first_power : s.rest_power);
+    const double factor = power_of(factors[row / s.rows], row % s.rows < s.first ? s.first_power : s.rest_power);
     if (factor == 1) continue;
     scale(std::max(begin, row * s.columns) - begin, std::min(end, (row + 1) * s.columns) - begin, factor);
   }

@@ -1,7 +1,8 @@
-// recur, recur_dgrad, cached_recur: one row after the other, as ops/recurrence.cpp has it; causal_conv, cached_conv,
-// log_decay, gated_norm and their gradients.
+// recur, recur_dgrad, cached_recur: one row after the other, as ops/recurrence.cpp has it; causal_conv,
+// cached_conv, log_decay, gated_norm and their gradients.
 //
-// The gradient of a row, from the last row of a run to its first, with D = exp(g), Ŝ = D·S_{t−1} and dS that of S_t:
+// The gradient of a row, from the last row of a run to its first, with D = exp(g), Ŝ = D·S_{t−1} and dS that of
+// S_t:
 //   dq = scale·S do, dS += scale·q doᵀ, dw = dSᵀ k, du = β·dw, dβ = dw·u, dk = β·dS u, dv = du + skip·do
 //   by the delta rule dŜ = dS − k duᵀ and dk −= Ŝ du, else dŜ = dS
 //   dg = Σ dŜ∘Ŝ over what g decays, dS_{t−1} = D·dŜ
@@ -190,7 +191,8 @@ void recur_dgrad(const KernelCall& call) {
   const auto* starts = named_operand(call, "starts").as<const int32_t>();
   const RowGradients<A> to(call, rows);
   std::vector<A> S(static_cast<size_t>(of_head)), dS(S.size()), kept(static_cast<size_t>((T / kRun + 1) * of_head));
-  std::vector<A> decayed(static_cast<size_t>(kRun * of_head)), after(decayed.size()), u(static_cast<size_t>(kRun * dv));
+  std::vector<A> decayed(static_cast<size_t>(kRun * of_head)), after(decayed.size()),
+      u(static_cast<size_t>(kRun * dv));
   std::vector<A> dq(static_cast<size_t>(dk)), d_k(dq.size()), dw(static_cast<size_t>(dv));
   for (int64_t j = 0; j < size.h; ++j) {
     const auto forth = [&](int64_t t, A* u_v, A* decayed_S) {
@@ -301,7 +303,8 @@ void causal_conv(const KernelCall& call) {
   }
 }
 
-/// dz = dy·slope; dx_t = Σ_i weight[K−1−i]·dz_{t+i} over the document; dweight[K−1−i] = Σ_t dz_t·x_{t−i}, dbias = Σ dz.
+/// dz = dy·slope; dx_t = Σ_i weight[K−1−i]·dz_{t+i} over the document; dweight[K−1−i] = Σ_t dz_t·x_{t−i}, dbias = Σ
+/// dz.
 template <class A>
 void causal_conv_dgrad(const KernelCall& call) {
   const Input<A> dy(call.in[0]), x(call.in[1]), weight(call.in[2]), bias(operand(call.in, 3));
@@ -344,7 +347,8 @@ void cached_conv(const KernelCall& call) {
   std::vector<A> tails(before.at(0), before.at(0) + call.updates[0].elements());
   const Output<A> y(call.out[0]);
   for (int64_t t = 0; t < R; ++t) {
-    HEDDLE_CHECK(places[t] < S * call.updates[0].dim(0), "row {} of {} sequences", places[t], call.updates[0].dim(0));
+    HEDDLE_CHECK(places[t] < S * call.updates[0].dim(0), "row {} of {} sequences", places[t],
+                 call.updates[0].dim(0));
     for (int64_t c = 0; c < C; ++c) y[t * C + c] = 0;
     if (places[t] < 0) continue;
     A* tail = tails.data() + places[t] / S * kept;
@@ -448,7 +452,8 @@ void gated_norm(const KernelCall& call) {
   }
 }
 
-/// With n what is normed and e = dy·g (·act(gate)): dn = rstd·(e − n·rstd²·mean(e·n)), dg = Σ dy·n·rstd (·act(gate)).
+/// With n what is normed and e = dy·g (·act(gate)): dn = rstd·(e − n·rstd²·mean(e·n)), dg = Σ dy·n·rstd
+/// (·act(gate)).
 template <class A>
 void gated_norm_dgrad(const KernelCall& call) {
   const GatedNorm s(call, 1);

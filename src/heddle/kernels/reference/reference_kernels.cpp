@@ -33,8 +33,8 @@ const std::vector<KernelEntry>& reference_kernels() {
           shape_kernels,   position_kernels,    attention_kernels,  cache_kernels,       mlp_kernels,
           router_kernels,  router_loss_kernels, expert_kernels,     expert_bias_kernels, capacity_kernels,
           balance_kernels, loss_kernels,        preference_kernels, optimizer_kernels,   muon_kernels,
-          exact_kernels,   copy_kernels,        fp8_kernels,        selection_kernels,
-          recurrence_kernels, qk_clip_kernels}) {
+          exact_kernels,   copy_kernels,        fp8_kernels,        selection_kernels,   recurrence_kernels,
+          qk_clip_kernels}) {
       for (KernelEntry& kernel : family()) list.push_back(kernel);
     }
     return list;

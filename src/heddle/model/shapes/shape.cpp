@@ -42,8 +42,9 @@ double block_norms(const Shape& s) { return norm_parameters(s) * (s.norm_places 
 
 constexpr double kScanChunk = 64, kMambaChunk = 128;  // positions of a chunk of a recurrence
 
-// Projections of a recurrent layer: queries, keys, values, gate, output. The gated delta rule has two numbers a head
-// too, Mamba-2 one. Kimi Delta Attention has one, a decay a channel of a key, and maps of decay and gate with a middle of a head.
+// Projections of a recurrent layer: queries, keys, values, gate, output. The gated delta rule has two numbers a
+// head too, Mamba-2 one. Kimi Delta Attention has one, a decay a channel of a key, and maps of decay and gate with
+// a middle of a head.
 double recurrent_matrices(const Shape& s) {
   const double h = d(s.hidden_size), keys = d(s.linear_keys_width()), values = d(s.linear_values_width());
   const double heads = d(s.linear_num_value_heads), most = h * (2 * keys + values) + values * h;
@@ -68,9 +69,9 @@ double recurrent_parameters(const Shape& s) {
   return n + d(s.linear_conv_kernel_dim) * (2 * keys + values) + heads + decays + d(s.linear_value_head_dim);
 }
 
-// Forward FLOPs of a token in a recurrence. Within a chunk: keys with keys by the delta rule, queries with keys, and
-// what they make times values. Between chunks: a state of each head is made, corrected and read. Heads of a group of
-// Mamba-2 share scores, and its chunks are as long as its own kernels have them.
+// Forward FLOPs of a token in a recurrence. Within a chunk: keys with keys by the delta rule, queries with keys,
+// and what they make times values. Between chunks: a state of each head is made, corrected and read. Heads of a
+// group of Mamba-2 share scores, and its chunks are as long as its own kernels have them.
 double scan_flops(const Shape& s) {
   const double heads = d(s.linear_num_value_heads), dk = d(s.linear_key_head_dim), dv = d(s.linear_value_head_dim);
   if (s.recurrence == Recurrence::mamba2)
@@ -215,8 +216,7 @@ Parameters parameters_of(const Shape& s) {
     p.moe = block_norms(s) + p.moe_routed + h * d(s.n_routed_experts) + (s.topk_bias ? d(s.n_routed_experts) : 0) +
             (s.router_bias ? d(s.n_routed_experts) : 0) + (s.shared_expert_gate ? h : 0);
     if (s.moe_latent_size > 0) p.moe += 2 * h * width;
-    if (s.shared_width() > 0)
-      p.moe += ffn_parameters(h, d(s.shared_width()), s.has_gated_mlp(), s.experts_bias);
+    if (s.shared_width() > 0) p.moe += ffn_parameters(h, d(s.shared_width()), s.has_gated_mlp(), s.experts_bias);
   }
   if (s.mamba_blocks() > 0) p.mamba = recurrent_parameters(s);
   p.embedding = d(s.vocab_size) * h + d(s.learned_positions()) * h + (s.foreign.embedding_norm ? norm : 0);
@@ -279,8 +279,7 @@ ForwardFlops forward_flops(const Shape& s, double sequence) {
   }
   f.dense = (s.has_gated_mlp() ? 6 : 4) * h * d(s.intermediate_size);
   if (s.n_routed_experts > 0) {
-    const double width = s.moe_latent_size > 0 ? d(s.moe_latent_size) : h,
-                 matrices = s.has_gated_mlp() ? 6 : 4;
+    const double width = s.moe_latent_size > 0 ? d(s.moe_latent_size) : h, matrices = s.has_gated_mlp() ? 6 : 4;
     f.moe_routed = matrices * width * d(s.num_experts_per_tok * s.moe_intermediate_size) +
                    (s.moe_latent_size > 0 ? 4 * h * width : 0);
     f.moe_shared = matrices * h * d(s.shared_width());

@@ -2,8 +2,8 @@
 // follows from its sizes in closed form: parameters, FLOPs of a token.
 //
 // A model is counted in blocks, each with its norm: attention, dense feed-forward, mixture of experts, Mamba-2. The
-// usual transformer has `num_hidden_layers` attention blocks and as many feed-forward blocks; a hybrid has one block a
-// layer, by its pattern.
+// usual transformer has `num_hidden_layers` attention blocks and as many feed-forward blocks; a hybrid has one
+// block a layer, by its pattern.
 //
 // FLOPs follow the vendors' convention for "model FLOPs": 2 a multiply-add, backward twice the forward, causal
 // attention at half of the square, head and multi-token prediction counted, embedding look-ups, norms and

@@ -132,8 +132,8 @@ Shape gpt_oss(const char* name, int64_t layers, int64_t experts) {
   return s;
 }
 
-// Nemotron-H (arXiv 2504.03624) and Nemotron 3 (arXiv 2512.20848): layers of one block, most of them with Mamba-2 and
-// with MLPs or experts of two matrices, a few with attention.
+// Nemotron-H (arXiv 2504.03624) and Nemotron 3 (arXiv 2512.20848): layers of one block, most of them with Mamba-2
+// and with MLPs or experts of two matrices, a few with attention.
 Shape nemotron_h(const char* name, int64_t hidden, int64_t mamba_heads, std::string_view pattern) {
   Shape s = llama(name, hidden, std::ssize(pattern), 32, 2, 0, 131072);
   s.hybrid_override_pattern = pattern;
@@ -148,17 +148,19 @@ Shape nemotron_h(const char* name, int64_t hidden, int64_t mamba_heads, std::str
 }
 
 Shape nemotron3_nano() {
-  Shape s = with_experts(nemotron_h("Nemotron-3-Nano", 2688, 64, "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"),
-                         128, 6, 1856, 3712);
+  Shape s =
+      with_experts(nemotron_h("Nemotron-3-Nano", 2688, 64, "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"),
+                   128, 6, 1856, 3712);
   s.routed_scaling_factor = 2.5;
   return s;
 }
 
 Shape nemotron3_super() {
-  Shape s = with_experts(nemotron_h("Nemotron-3-Super", 4096, 128,
-                                    "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*"
-                                    "EMEMEMEME"),
-                         512, 22, 2688, 5376);
+  Shape s =
+      with_experts(nemotron_h("Nemotron-3-Super", 4096, 128,
+                              "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*"
+                              "EMEMEMEME"),
+                   512, 22, 2688, 5376);
   s.moe_latent_size = 1024;
   s.num_nextn_predict_layers = 1;
   s.routed_scaling_factor = 5;
@@ -166,7 +168,8 @@ Shape nemotron3_super() {
 }
 
 Shape nemotron_nano_9b() {
-  Shape s = nemotron_h("Nemotron-Nano-9B-v2", 4480, 128, "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-");
+  Shape s =
+      nemotron_h("Nemotron-Nano-9B-v2", 4480, 128, "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-");
   s.intermediate_size = 15680;
   s.num_attention_heads = 40, s.num_key_value_heads = 8;
   s.linear_value_head_dim = 80;

@@ -98,9 +98,9 @@ ValueId attend_across(Writer& writer, ValueId q, std::vector<Travelling> travell
   if (writer.spec().context == Context::gather) {
     for (const Travelling& each : travelling) rows.push_back(gather_sequence(writer, each.rows, each.name));
     const auto k_v = keys_values(rows);
-    const auto made = writer.op(
-        "attention", followed_by({q, k_v[0], k_v[1]}, {writer.starts(), sizes.sinks, tokens, key}), {"o", "lse"},
-        attributes);
+    const auto made =
+        writer.op("attention", followed_by({q, k_v[0], k_v[1]}, {writer.starts(), sizes.sinks, tokens, key}),
+                  {"o", "lse"}, attributes);
     keep_max_logits(writer, q, {k_v[0]}, made[1], sizes);
     return made[0];
   }

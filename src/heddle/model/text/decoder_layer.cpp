@@ -72,8 +72,7 @@ ValueId decoder_layer(Writer& w, int64_t index, ValueId x_TH) {
       const double beta = recurs ? c.linear_attn_beta_factor : c.full_attn_beta_factor;
       const ValueId n_TH = normed(x_TH, norms.before_attention, "n");
       ValueId a_TH = normed(mixed_tokens(w, index, n_TH, prefix), norms.after_attention, "a_normed");
-      a_TH =
-          w.scaled(w.dropout(a_TH, Writer::Site::attention, "a_kept"), beta * c.residual_multiplier, "a_scaled");
+      a_TH = w.scaled(w.dropout(a_TH, Writer::Site::attention, "a_kept"), beta * c.residual_multiplier, "a_scaled");
       x_TH = w.op("add", {w.scaled(goes_on_normed ? n_TH : x_TH, alpha, "x_scaled"), a_TH}, {sum})[0];
     } else {
       const ValueId n_TH = normed(x_TH, norms.before_mlp, "n_mid");

@@ -5,8 +5,8 @@
 
 namespace heddle::model {
 
-/// Returns what stands before the names of a layer's parameters. Layers that predict further tokens are called as in
-/// the folders of the model's family.
+/// Returns what stands before the names of a layer's parameters. Layers that predict further tokens are called as
+/// in the folders of the model's family.
 std::string layer_prefix(const ModelConfig& config, int64_t index);
 
 /// Writes layer `index`; what follows belongs to it.

@@ -1,5 +1,5 @@
-// An MLP: down(silu(gate(x)) · up(x)). Its middle may be clamped SwiGLU (the released code of GPT-OSS) or GeGLU. Without
-// a gate it is down(gelu(up(x))) or down(max(up(x), 0)²).
+// An MLP: down(silu(gate(x)) · up(x)). Its middle may be clamped SwiGLU (the released code of GPT-OSS) or GeGLU.
+// Without a gate it is down(gelu(up(x))) or down(max(up(x), 0)²).
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@ namespace heddle::model {
 ir::ValueId feed_forward(Writer& writer, ir::ValueId x_TH, const std::string& prefix, int64_t width,
                          const std::string& name, OpPart part);
 
-/// silu(gate)·up of rows gate | up, in its parts, which the pass `fuse` makes one op; or clamped; or gelu(gate)·up. Of
-/// rows of up alone gelu or max(·, 0)². `limit`: silu(gate) is cut above it, up within ± it; 0: neither.
+/// silu(gate)·up of rows gate | up, in its parts, which the pass `fuse` makes one op; or clamped; or gelu(gate)·up.
+/// Of rows of up alone gelu or max(·, 0)². `limit`: silu(gate) is cut above it, up within ± it; 0: neither.
 ir::ValueId activation(Writer& writer, ir::ValueId u, double limit, const std::string& name);
 
 }  // namespace heddle::model

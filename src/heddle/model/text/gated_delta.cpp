@@ -19,8 +19,8 @@ struct Stream {
   int64_t first, width;  // of the whole model
 };
 
-// A recurrent layer's projections of its rows: queries, keys and values ahead of the convolution, the gate of the output,
-// and the numbers a head of step and decay.
+// A recurrent layer's projections of its rows: queries, keys and values ahead of the convolution, the gate of the
+// output, and the numbers a head of step and decay.
 struct Projections {
   ValueId q, k, v, z, b, a;
 };
@@ -47,9 +47,9 @@ Projections apart(Writer& w, ValueId n_UH, const std::string& prefix) {
   const ModelConfig& c = w.config();
   const int64_t keys = c.linear_keys_width(), values = c.linear_values_width(), all = 2 * keys + values;
   const auto joint = [&](const std::string& name, int64_t first, int64_t width) {
-    const ValueId weight = w.matrix(kAttention, prefix + "in_proj_" + name + ".weight", width, c.hidden_size,
-                                    {{prefix + "in_proj_qkv.weight", 0, width, first, {all, c.hidden_size}}},
-                                    {{0, ir::Axis::tp}});
+    const ValueId weight =
+        w.matrix(kAttention, prefix + "in_proj_" + name + ".weight", width, c.hidden_size,
+                 {{prefix + "in_proj_qkv.weight", 0, width, first, {all, c.hidden_size}}}, {{0, ir::Axis::tp}});
     return w.op("linear", {n_UH, weight}, {"in_proj_" + name})[0];
   };
   const auto alone = [&](const std::string& name, int64_t width) {
@@ -82,16 +82,17 @@ ValueId gated_delta(Writer& w, ValueId n_TH, const std::string& prefix) {
   decay = whole_sequences(w, decay, "decay");
   std::vector<ValueId> in;
   for (const Stream& each : streams) {
-    const ConvolutionRows rows{.name = each.name, .width = each.width, .first = each.first, .all = 2 * keys + values};
+    const ConvolutionRows rows{
+        .name = each.name, .width = each.width, .first = each.first, .all = 2 * keys + values};
     in.push_back(convolved(w, each.x, rows, prefix));
   }
   part.reset();
 
   in.insert(in.end(), {decay, beta});
   const ValueId o = delta_rule(w, std::move(in), sizes);
-  const ValueId gain = w.parameter(
-      {.name = prefix + "norm.weight", .part = Parameter::Part::norm, .start = Parameter::Start::ones}, w.wide(),
-      {sizes.value_dim});
+  const ValueId gain =
+      w.parameter({.name = prefix + "norm.weight", .part = Parameter::Part::norm, .start = Parameter::Start::ones},
+                  w.wide(), {sizes.value_dim});
   const ValueId gated = w.op("gated_norm", {o, made.z, gain}, {"recurred_gated", "recurred_rstd"},
                              {{"epsilon", c.rms_norm_eps}, {"run", sizes.value_dim}})[0];
   return w.row_linear(gated, kAttention, prefix, "out_proj", values, "out_proj");

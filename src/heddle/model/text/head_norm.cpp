@@ -4,7 +4,8 @@ namespace heddle::model {
 
 using ir::ValueId;
 
-ValueId norm_of_all_heads(Writer& w, ValueId x_UD, const std::string& name, const std::string& out, double epsilon) {
+ValueId norm_of_all_heads(Writer& w, ValueId x_UD, const std::string& name, const std::string& out,
+                          double epsilon) {
   if (w.tp() == 1) return w.norm(x_UD, name, out, epsilon, w.columns(x_UD));
   const ir::Attributes ranks{{"ranks", w.tp()}, {"runs", w.runs()}};
   const ValueId x_TD = w.op("sequence_to_heads", {x_UD}, {out + "_rows"}, ranks, "tp")[0];

@@ -62,9 +62,8 @@ ValueId kimi_delta(Writer& w, ValueId n_TH, const std::string& prefix) {
   const ValueId gain = w.parameter(
       {.name = prefix + "o_norm.weight", .part = Parameter::Part::norm, .start = Parameter::Start::ones}, w.wide(),
       {sizes.value_dim});
-  const ValueId gated =
-      w.op("gated_norm", {o, gate, gain}, {"recurred_gated", "recurred_rstd"},
-           {{"epsilon", c.rms_norm_eps}, {"run", sizes.value_dim}, {"sigmoid", int64_t{1}}})[0];
+  const ValueId gated = w.op("gated_norm", {o, gate, gain}, {"recurred_gated", "recurred_rstd"},
+                             {{"epsilon", c.rms_norm_eps}, {"run", sizes.value_dim}, {"sigmoid", int64_t{1}}})[0];
   return w.row_linear(gated, kAttention, prefix, "o_proj", width, "o_proj");
 }
 

@@ -28,7 +28,8 @@ ValueId lightning(Writer& w, ValueId n_TH, const std::string& prefix) {
   const int64_t width = c.linear_values_width();
   const ValueId n_UH = w.gather(n_TH, "n");
   std::optional<Writer::Part> part(std::in_place, w, OpPart::queries_keys);
-  const ValueId mixed = w.op("silu", {w.column_linear(n_UH, kAttention, prefix, "qkv_proj", 3 * width)}, {"qkv"})[0];
+  const ValueId mixed =
+      w.op("silu", {w.column_linear(n_UH, kAttention, prefix, "qkv_proj", 3 * width)}, {"qkv"})[0];
   const auto halves = [&](ValueId x, const char* left, const char* right) {
     return w.op("split", {x}, {left, right}, {{"first", sizes.key_dim}, {"runs", sizes.heads}});
   };

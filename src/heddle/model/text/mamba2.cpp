@@ -24,12 +24,14 @@ struct Stream {
 ValueId mamba2(Writer& w, ValueId n_TH, const std::string& prefix) {
   const ModelConfig& c = w.config();
   const RecurrentHeads sizes = RecurrentHeads::of(w);
-  const int64_t all_heads = c.linear_num_value_heads, keys = c.linear_keys_width(), values = c.linear_values_width();
+  const int64_t all_heads = c.linear_num_value_heads, keys = c.linear_keys_width(),
+                values = c.linear_values_width();
   const int64_t convolved_width = values + 2 * keys, all = values + convolved_width + all_heads;
   const ValueId n_UH = w.gather(n_TH, "n");
   std::optional<Writer::Part> part(std::in_place, w, OpPart::queries_keys);
-  const ValueId weight = w.matrix(kAttention, prefix + "in_proj.weight", all, c.hidden_size, {},
-                                  {{.dim = 0, .axis = ir::Axis::tp, .runs = {values, values, keys, keys, all_heads}}});
+  const ValueId weight =
+      w.matrix(kAttention, prefix + "in_proj.weight", all, c.hidden_size, {},
+               {{.dim = 0, .axis = ir::Axis::tp, .runs = {values, values, keys, keys, all_heads}}});
   const auto behind = [&](ValueId rows, int64_t width, const char* name, const char* rest) {
     return w.op("split", {rows}, {name, rest}, {{"first", width / w.tp()}});
   };
@@ -62,10 +64,9 @@ ValueId mamba2(Writer& w, ValueId n_TH, const std::string& prefix) {
                                     .start = Parameter::Start::ones,
                                     .cuts = {{0, ir::Axis::tp}}},
                                    w.wide(), {values});
-  const ValueId gated = w.op("gated_norm", {o, z_rest[0], gain}, {"recurred_gated", "recurred_rstd"},
-                             {{"epsilon", c.rms_norm_eps},
-                              {"run", values / c.linear_num_key_heads},
-                              {"gate_first", int64_t{1}}})[0];
+  const ValueId gated =
+      w.op("gated_norm", {o, z_rest[0], gain}, {"recurred_gated", "recurred_rstd"},
+           {{"epsilon", c.rms_norm_eps}, {"run", values / c.linear_num_key_heads}, {"gate_first", int64_t{1}}})[0];
   return w.row_linear(gated, kAttention, prefix, "out_proj", values, "out_proj");
 }
 

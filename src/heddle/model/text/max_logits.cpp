@@ -8,12 +8,9 @@ void keep_max_logits(Writer& w, ValueId q, const std::vector<ValueId>& keys, Val
                      ValueId chosen) {
   if (w.spec().qk_clip <= 0 || w.spec().purpose != ir::Purpose::train) return;
   const ModelConfig& c = w.config();
-  ir::Attributes attributes{{"heads", sizes.heads},
-                            {"kv_heads", sizes.kv_heads},
-                            {"head_dim", sizes.head_dim},
-                            {"sequence", w.spec().sequence_length},
-                            {"causal", int64_t{1}},
-                            {"scale", c.softmax_scale()},
+  ir::Attributes attributes{{"heads", sizes.heads},       {"kv_heads", sizes.kv_heads},
+                            {"head_dim", sizes.head_dim}, {"sequence", w.spec().sequence_length},
+                            {"causal", int64_t{1}},       {"scale", c.softmax_scale()},
                             {"above", w.spec().qk_clip}};
   const bool by_heads = w.cp() > 1 && w.spec().context == Context::ulysses;
   if (w.cp() > 1) attributes.set(by_heads ? "head_parts" : "cp", w.cp());
@@ -22,8 +19,8 @@ void keep_max_logits(Writer& w, ValueId q, const std::vector<ValueId>& keys, Val
   if (window > 0) attributes.set("window", window);
   std::vector<ValueId> in{q, lse, chosen == ir::none ? w.starts() : ir::none, chosen};
   in.insert(in.end(), keys.begin(), keys.end());
-  const ValueId most = w.statistic({.kind = &kMaxLogits, .of = w.layer()},
-                                   {1, sizes.heads * (by_heads ? w.cp() : 1) + 1});
+  const ValueId most =
+      w.statistic({.kind = &kMaxLogits, .of = w.layer()}, {1, sizes.heads * (by_heads ? w.cp() : 1) + 1});
   w.op("max_logits", in, {}, attributes, "", {most});
 }
 

@@ -34,8 +34,8 @@ ir::ValueId convolved(Writer& writer, ir::ValueId x, const ConvolutionRows& rows
 /// It takes a weight that is at hand, [channels, kernel] of this rank of tp, and a bias or none.
 ir::ValueId convolved(Writer& writer, ir::ValueId x, ir::ValueId weight, ir::ValueId bias, const std::string& name);
 
-/// The outputs of the heads, on the rows that this rank had before whole_sequences. `in` are q, k, v, decay, beta and
-/// skip; the last ones may be left out. `rule` are the attributes of `recur` beside sizes.
+/// The outputs of the heads, on the rows that this rank had before whole_sequences. `in` are q, k, v, decay, beta
+/// and skip; the last ones may be left out. `rule` are the attributes of `recur` beside sizes.
 ir::ValueId recurred(Writer& writer, std::vector<ir::ValueId> in, const RecurrentHeads& sizes, ir::Attributes rule);
 
 /// `recurred` by the delta rule: unit queries and keys, scores over √key_dim, beta through a sigmoid.
@@ -44,7 +44,8 @@ ir::ValueId delta_rule(Writer& writer, std::vector<ir::ValueId> in, const Recurr
 /// A number a value head, or a number a channel of its keys, of the wide type.
 ir::ValueId vector_of_heads(Writer& writer, Parameter parameter, int64_t width);
 
-/// exp(A_log) at the start is drawn evenly up to this, as in Mamba-2's code; and the largest softplus(dt_bias) there.
+/// exp(A_log) at the start is drawn evenly up to this, as in Mamba-2's code; and the largest softplus(dt_bias)
+/// there.
 inline constexpr double kMostDecay = 16, kMostStep = 0.1;
 
 }  // namespace heddle::model

@@ -121,7 +121,8 @@ class Writer {
   }
   void load_scales();
   void load_rope_table();
-  /// The rotary table of this rank's own rows, which are a part of its tp group's; only where the model selects keys.
+  /// The rotary table of this rank's own rows, which are a part of its tp group's; only where the model selects
+  /// keys.
   ir::ValueId own_rope_table() const { return own_rope_; }
 
   /// The keys that the newest layer with an indexer has chosen, for layers that share them.

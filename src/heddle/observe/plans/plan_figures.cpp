@@ -91,8 +91,7 @@ PlanTable neighbour_table(const Explanation& x, size_t most) {
   PlanTable t{"Plans one step away", {"one step away", "step", "why not"}, true, {}};
   for (size_t i = 0; i < std::min(most, x.neighbours.size()); ++i) {
     const search::Neighbour& n = x.neighbours[i];
-    t.rows.push_back(
-        {n.change, n.ratio > 0 ? change_text(n.ratio) : "", n.better ? "better: " + n.why : n.why});
+    t.rows.push_back({n.change, n.ratio > 0 ? change_text(n.ratio) : "", n.better ? "better: " + n.why : n.why});
   }
   return t;
 }

@@ -23,8 +23,7 @@ enum class Moments : uint8_t {
   fp8,   // the first as an e4m3 in units of the second's root (ops/moment_byte.h), the second as bf16
 };
 constexpr auto words_of(Moments) {
-  return std::to_array<Word<Moments>>(
-      {{Moments::fp32, "fp32"}, {Moments::bf16, "bf16"}, {Moments::fp8, "fp8"}});
+  return std::to_array<Word<Moments>>({{Moments::fp32, "fp32"}, {Moments::bf16, "bf16"}, {Moments::fp8, "fp8"}});
 }
 
 /// The choices of the optimizer.

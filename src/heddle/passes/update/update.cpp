@@ -440,8 +440,8 @@ class Writer {
   std::vector<ir::Op> restores_;
   Phase phase_ = Phase::end;
   int chunk_ = 0;
-  std::map<ValueId, std::vector<ValueId>> gradients_;  // of a weight: its accumulators, or its shard
-  std::map<ValueId, ValueId> sources_;                 // of a sharded weight: the run that this rank hands out
+  std::map<ValueId, std::vector<ValueId>> gradients_;    // of a weight: its accumulators, or its shard
+  std::map<ValueId, ValueId> sources_;                   // of a sharded weight: the run that this rank hands out
   std::map<std::pair<int, std::string>, ValueId> most_;  // largest logits of a layer, of each rank of a group
   std::map<ValueId, ValueId> late_copies_;  // of a weight that Muon moves: the copy that is made once heads shrink
 };

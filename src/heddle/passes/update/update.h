@@ -33,12 +33,13 @@ struct UpdateOptions : Optimizer {
 };
 
 /// Adds the ops of the end and of the beginning, and for each trained parameter its state. Moments are "m.NAME" and
-/// "v.NAME" (by Muon the first alone), of the types that Optimizer::moments says. The master is "master.NAME", unless
-/// the weight itself is wide, in rows and on one rank: then it is its own master. Where the master is split, "rest.NAME" is the half of it that the
-/// rounded weight lacks. An average that is kept is "average.NAME", as the master lies. State of a parameter with
-/// copies on G ranks is a run of ceil(elements ÷ G). The norm of all gradients before clipping is a statistic; so
-/// is, where outliers are skipped, whether the step was left out. A parameter whose gradient nothing makes is
-/// InternalError. Returns the ops that make anew, of master weights alone, what the end of a step makes of them.
+/// "v.NAME" (by Muon the first alone), of the types that Optimizer::moments says. The master is "master.NAME",
+/// unless the weight itself is wide, in rows and on one rank: then it is its own master. Where the master is split,
+/// "rest.NAME" is the half of it that the rounded weight lacks. An average that is kept is "average.NAME", as the
+/// master lies. State of a parameter with copies on G ranks is a run of ceil(elements ÷ G). The norm of all
+/// gradients before clipping is a statistic; so is, where outliers are skipped, whether the step was left out. A
+/// parameter whose gradient nothing makes is InternalError. Returns the ops that make anew, of master weights
+/// alone, what the end of a step makes of them.
 std::vector<ir::Op> update(model::RankText& text, const UpdateOptions& options);
 
 /// A listing that runs such ops on what `owner`, listing number `index` of its program, holds.

@@ -22,9 +22,7 @@ constexpr double state_bytes_per_parameter(const passes::Optimizer& optimizer) {
 /// The moments of a launch of another trainer that keeps so many bytes of state a parameter: the fewest bits that
 /// this one has where that one has fewer.
 constexpr passes::Moments moments_of(double state_bytes) {
-  return state_bytes <= 7   ? passes::Moments::fp8
-         : state_bytes <= 8 ? passes::Moments::bf16
-                            : passes::Moments::fp32;
+  return state_bytes <= 7 ? passes::Moments::fp8 : state_bytes <= 8 ? passes::Moments::bf16 : passes::Moments::fp32;
 }
 
 struct StateCost {

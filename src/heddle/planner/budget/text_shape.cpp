@@ -42,10 +42,10 @@ int first_layer_of(const ir::Listing& listing) {
 std::string shape_of(const ir::Listing& listing) {
   Shape shape;
   for (const ir::Value& v : listing.values) {
-    for (const int64_t n : {static_cast<int64_t>(v.dtype), static_cast<int64_t>(v.role),
-                            static_cast<int64_t>(v.layout), static_cast<int64_t>(v.space), v.packed_bytes,
-                            int64_t{v.shared_with}, int64_t{v.part_of}, v.first_element, v.stretches, v.stretch_step,
-                            std::ssize(v.shape)})
+    for (const int64_t n :
+         {static_cast<int64_t>(v.dtype), static_cast<int64_t>(v.role), static_cast<int64_t>(v.layout),
+          static_cast<int64_t>(v.space), v.packed_bytes, int64_t{v.shared_with}, int64_t{v.part_of},
+          v.first_element, v.stretches, v.stretch_step, std::ssize(v.shape)})
       shape.add(n);
     for (const ir::Dim& dim : v.shape) {
       shape.add(dim.count);

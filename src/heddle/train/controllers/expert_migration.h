@@ -41,8 +41,8 @@ class ExpertMigration : public Controller {
   std::optional<MoveFigures> moves_;          // figures of the step that runs; none where it evaluates no move
 };
 
-/// The placement of experts now, and in the last step: that of their numbers where none ever move. It holds until the
-/// next step.
+/// The placement of experts now, and in the last step: that of their numbers where none ever move. It holds until
+/// the next step.
 const ExpertPlacements& placements_in(const Controllers& controllers);
 const ExpertPlacements& last_placements_in(const Controllers& controllers);
 

@@ -100,8 +100,8 @@ void backward(const KernelCall& call) {
     args.seen = p.seen;
     const int64_t shared = attention_grad_shared_bytes(p.d, p.v, sizeof(X));
     launch(attention_delta<X>,
-           {.blocks_x = blocks_for(p.B * p.Sq * p.h, kAttentionThreads / kWarp), .threads = kAttentionThreads}, args,
-           call.stream);
+           {.blocks_x = blocks_for(p.B * p.Sq * p.h, kAttentionThreads / kWarp), .threads = kAttentionThreads},
+           args, call.stream);
     launch(attention_dkv<X>,
            {.blocks_x = blocks_for(p.S, kKeyTile),
             .blocks_y = p.hk,

@@ -30,7 +30,8 @@ struct KeepLargestArgs {
   double mark;
   bool overwrite;
 };
-/// most[first + head] becomes the largest of it and the head's parts; the last number is the mark. A thread a number.
+/// most[first + head] becomes the largest of it and the head's parts; the last number is the mark. A thread a
+/// number.
 HEDDLE_KERNEL void keep_largest(KeepLargestArgs args);
 
 struct HeadFactorsArgs {

@@ -44,7 +44,8 @@ const CudnnLibrary& cudnn_library() {
       return l;
     }
     const size_t version = version_of();
-    l.text = fmt::format("{} {}.{}.{} ({})", kNames.name, version / 10000, version / 100 % 100, version % 100, file);
+    l.text =
+        fmt::format("{} {}.{}.{} ({})", kNames.name, version / 10000, version / 100 % 100, version % 100, file);
     l.there = version >= kOldest && version < kNextMajor;
     if (!l.there) l.text += ", wanted 9.16 or a later 9";
     size_t (*cuda_version_of)() = nullptr;

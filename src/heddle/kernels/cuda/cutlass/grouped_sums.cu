@@ -75,7 +75,8 @@ const char* grouped_sums_by_cutlass(const SumArrays& arrays, int64_t groups, boo
   sums.alpha_ptr_array = sums.beta_ptr_array = nullptr;
   sums.dAlpha = {cute::_0{}, cute::_0{}, 0};
   sums.dBeta = {cute::_0{}, cute::_0{}, 0};
-  if (static_cast<int64_t>(Gemm::get_workspace_size(args)) > workspace_bytes) return "more workspace than predicted";
+  if (static_cast<int64_t>(Gemm::get_workspace_size(args)) > workspace_bytes)
+    return "more workspace than predicted";
   Gemm gemm;
   auto* const on = static_cast<cudaStream_t>(stream);
   if (gemm.can_implement(args) != cutlass::Status::kSuccess) return "a product that it does not take";

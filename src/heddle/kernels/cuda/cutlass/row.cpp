@@ -71,8 +71,7 @@ void sums(const KernelCall& call, const int32_t* first, const TensorView& acc, b
   device::forget_last_error();  // CUTLASS reads the last error to learn whether its launch was taken
   // CUTLASS launches a block for each multiprocessor that it is given, or less where there are fewer tiles.
   constexpr int64_t kMany = int64_t{1} << 20;
-  const auto blocks =
-      static_cast<int>(tile_blocks(kMany, processors, device::OpenDevice::beside_messages(device)));
+  const auto blocks = static_cast<int>(tile_blocks(kMany, processors, device::OpenDevice::beside_messages(device)));
   const char* refused =
       grouped_sums_by_cutlass(room.arrays, groups, add, device, blocks,
                               reinterpret_cast<void*>(at * kWorkspaceAlignment), kWorkspaceBytes, call.stream);

@@ -40,8 +40,8 @@ bool hopper_grouped_rows(const ProductArgs& args, bool b_by_k, void* stream) {
   wgmma.b = b_by_k ? map_of(args.b, args.groups * args.K, args.N, kWgmmaK)
                    : map_of(args.b, args.groups * args.N, args.K, kWgmmaN);
   launch(b_by_k ? product_wgmma<true> : product_wgmma<false>,
-         {.blocks_x = hopper_blocks(
-              blocks_for(args.N, kWgmmaN) * (blocks_for(args.M, kWgmmaM) + args.groups), processors),
+         {.blocks_x =
+              hopper_blocks(blocks_for(args.N, kWgmmaN) * (blocks_for(args.M, kWgmmaM) + args.groups), processors),
           .threads = kWgmmaThreads,
           .shared_bytes = kWgmmaSharedBytes},
          wgmma, stream);

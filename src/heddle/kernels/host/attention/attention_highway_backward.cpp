@@ -5,8 +5,8 @@
 //   dv = pᵀ do                      dk = scale·dsᵀ q                    dq = scale·ds k
 //
 // It takes 64 queries × 64 keys at a time. Shared scratch sums dq of a query head and dk, dv of the unit in fp32,
-// to write them out once. Where probabilities are dropped, dp and, behind ds, p are multiplied by the factors. With a
-// cap c, c·tanh(s ÷ c) stands for the scores s, and ds has the factor 1 − tanh².
+// to write them out once. Where probabilities are dropped, dp and, behind ds, p are multiplied by the factors. With
+// a cap c, c·tanh(s ÷ c) stands for the scores s, and ds has the factor 1 − tanh².
 #include "heddle/kernels/host/simd_targets_to_avx2.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "heddle/kernels/host/attention/attention_highway_backward.cpp"
@@ -70,8 +70,8 @@ void pack_queries(const Task& task, int64_t member, int64_t first, int64_t end) 
 /// p and ds of 32 queries × 32 keys; the scores stand in p and dp in ds. Row r may see the first
 /// min(keys, seen + r·seen_more) keys, but of these, where `first` is given, none that stands before first[r] of
 /// them.
-void weigh(const Thread& t, const float* lse, const float* delta, const Problem& problem, int64_t keys, int64_t seen,
-           int64_t seen_more, int64_t at, const int64_t* first) {
+void weigh(const Thread& t, const float* lse, const float* delta, const Problem& problem, int64_t keys,
+           int64_t seen, int64_t seen_more, int64_t at, const int64_t* first) {
   const V scale_x = set(problem.scale), one = set(1.0f), raw_cap = set(problem.cap / problem.scale);
   for (int64_t r = 0; r < kStep; ++r, seen += seen_more) {
     const V lse_x = set(lse[r]), delta_x = set(delta[r]);
@@ -240,12 +240,26 @@ void write_keys(const Task& task, int64_t first, int64_t end) {
 }  // namespace
 
 namespace attention {
-const BackwardPath kBackwardHighway = {highway::kBlock,      shared_bytes,        thread_bytes,
-                                       pack_keys<float>,     pack_queries<float>, accumulate,
-                                       write_queries<float>, write_keys<float>,   true,   true};
-const BackwardPath kBackwardHighwayWidened = {highway::kBlock,     shared_bytes,       thread_bytes,
-                                              pack_keys<bf16>,     pack_queries<bf16>, accumulate,
-                                              write_queries<bf16>, write_keys<bf16>,   true, true};
+const BackwardPath kBackwardHighway = {highway::kBlock,
+                                       shared_bytes,
+                                       thread_bytes,
+                                       pack_keys<float>,
+                                       pack_queries<float>,
+                                       accumulate,
+                                       write_queries<float>,
+                                       write_keys<float>,
+                                       true,
+                                       true};
+const BackwardPath kBackwardHighwayWidened = {highway::kBlock,
+                                              shared_bytes,
+                                              thread_bytes,
+                                              pack_keys<bf16>,
+                                              pack_queries<bf16>,
+                                              accumulate,
+                                              write_queries<bf16>,
+                                              write_keys<bf16>,
+                                              true,
+                                              true};
 }  // namespace attention
 
 }  // namespace heddle::kernels::host
