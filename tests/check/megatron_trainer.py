@@ -382,7 +382,7 @@ def step(case):
 def run_rank(rank, ranks, cases, store):
     torch.set_num_threads(1)
     without_gpu()
-    for number, case in enumerate(cases):  # each group of Gloo has threads of its own, which end with it
+    for number, case in enumerate(cases):
         dist.init_process_group("gloo", store=dist.FileStore(f"{store}.{number}", ranks), rank=rank, world_size=ranks)
         step(case)
         dist.destroy_process_group()

@@ -135,15 +135,21 @@ def ranks_of(case):
     return case.get("tp", 1) * case.get("cp", 1) * case.get("dp", 1) * case.get("pp", 1)
 
 
+CASES_A_WORLD = 8  # the threads of Gloo's groups stay until their process ends
+
+
 def make(cases, folder, trainer="plain_trainer.py"):
-    """Runs the trainer for all cases: a world of each number of ranks."""
+    """Runs the trainer for all cases: a world for every few cases of a number of ranks."""
     environment = dict(os.environ, HEDDLE_TAP=str(ROOT / "python/heddle"), OMP_NUM_THREADS="1")
     for ranks in sorted({ranks_of(case) for case in cases}):
-        listed = folder / f"{trainer}.{ranks}.json"
-        listed.write_text(json.dumps([case for case in cases if ranks_of(case) == ranks]))
-        command = [VENV, ROOT / "tests/check" / trainer, listed, str(ranks), folder / f"{trainer}.store{ranks}"]
-        if subprocess.run(command, env=environment, timeout=RUN_SECONDS).returncode:
-            sys.exit("the trainer failed")
+        of_ranks = [case for case in cases if ranks_of(case) == ranks]
+        for first in range(0, len(of_ranks), CASES_A_WORLD):
+            name = f"{trainer}.{ranks}.{first}"
+            listed = folder / f"{name}.json"
+            listed.write_text(json.dumps(of_ranks[first : first + CASES_A_WORLD]))
+            command = [VENV, ROOT / "tests/check" / trainer, listed, str(ranks), folder / f"{name}.store"]
+            if subprocess.run(command, env=environment, timeout=RUN_SECONDS).returncode:
+                sys.exit("the trainer failed")
 
 
 def check(heddle, dump):
