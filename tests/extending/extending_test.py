@@ -27,7 +27,7 @@ class Extension(NamedTuple):
 
 EXTENSIONS = {
     "op": Extension(0, 2, 43, 1, 1, {"kernels_test": "*square*"}),
-    "kernel": Extension(0, 3, 19, 0, 0, {"emulated_test": "*square*"}, "op"),
+    "kernel": Extension(0, 3, 20, 0, 0, {"emulated_test": "*square*"}, "op"),
     "pass": Extension(1, 3, 10, 1, 2, {"passes_test": "*", "plan_test": "*"}),
     "schedule": Extension(1, 1, 3, 1, 1, {"schedule_test": "*"}),
     "switch": Extension(0, 3, 5, 1, 2, {"passes_test": "*", "config_test": "*"}),

@@ -297,8 +297,10 @@ void draw_stream(Draw& d) {
   Dice dice(d.seed, "stream");
   model::ModelConfig& c = d.model;
   const bool none = dice.one_in(4);
-  if (none && c.turns() && !c.selects() && !c.has_window_rotation() && c.no_rope_layer_interval == 0)
+  if (none && c.turns() && !c.selects() && !c.has_window_rotation()) {
     c.positions = model::Positions::none;
+    c.no_rope_layer_interval = 0;
+  }
   if (dice.one_in(6)) c.norm_places = model::NormPlaces::stream;
   if (!dice.one_in(4)) return;
   c.full_attn_alpha_factor = 1.5, c.full_attn_beta_factor = 0.7;

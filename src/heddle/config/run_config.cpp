@@ -426,13 +426,19 @@ class TomlReader {
                                       file_, fmt::join(left_out, ", ")));
   }
 
-  // A key of the other kind of attention, or of another way of scaling, would do nothing.
+  // A key of the other kind of attention, of layers that are not there, or of another way of scaling would do
+  // nothing.
   void refuse_foreign_keys() const {
     for (const auto& [setting, value] : given_) {
       if (!setting->key.starts_with("model.") || setting->present(config_)) continue;
       if (setting->key.starts_with("model.rope_scaling.")) {
         config_error("{}: {} belongs to another kind than model.rope_scaling.type, which is \"{}\"",
                      place_of(setting->key), setting->key, word_of(config_.model.rope_scaling->type));
+      }
+      const model::Key* key = model::find_key(setting->key.substr(std::string_view("model.").size()));
+      if (key != nullptr && key->of == model::Key::Of::recurrent) {
+        config_error("{}: {} belongs to recurrent layers, and model.recurrence is \"{}\"", place_of(setting->key),
+                     setting->key, word_of(config_.model.recurrence));
       }
       config_error("{}: {} is of {} attention, and model.attention is \"{}\"", place_of(setting->key), setting->key,
                    config_.model.is_latent() ? "grouped" : "latent",
