@@ -318,8 +318,9 @@ class Bench {
 
   void pace(Json& of, const config::RunConfig& config, bool blocking, const Simulated& found) {
     const plan::Plan plan = bench::plan_on(cluster_, config);
-    bench::PacedRanks real(lowered(config, plan, blocking), plan, options_.stretch, false, nullptr, true),
-        free(lowered(config, plan, blocking), plan, options_.stretch, true, nullptr, true);
+    const plan::Lowered whole = lowered(config, plan, blocking);
+    bench::PacedRanks real(whole, plan, options_.stretch, false, nullptr, true),
+        free(whole, plan, options_.stretch, true, nullptr, true);
     const planner::OthersWatch others;
     for (int round = 0; round <= options_.rounds; ++round) {
       real.step(round > 0);

@@ -76,7 +76,7 @@ class PacedRanks {
   PacedRanks(const model::ModelConfig& config, const plan::Plan& plan, double stretch, bool free,
              LastsUs lasts_us = nullptr, bool whole = false)
       : PacedRanks(plan::lower(config, plan), plan, stretch, free, std::move(lasts_us), whole) {}
-  /// Of the program that was lowered for the plan.
+  /// Runs a program that was lowered for the plan.
   PacedRanks(plan::Lowered lowered, const plan::Plan& plan, double stretch, bool free, LastsUs lasts_us = nullptr,
              bool whole = false)
       : mesh_(plan.mesh),

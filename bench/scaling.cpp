@@ -1,14 +1,14 @@
 // Weak and strong scaling by data, tensor, context, expert and pipeline parallelism, on 1, 2, 4 and 8 ranks, as
-// threads in the paced mode: an op that computes lasts as long as on a device of the stated rate, one that
-// communicates as long as its bytes on a link of the stated rate, asleep, so that ranks which share cores behave as
-// if each had its own. Dependencies, overlap, bubbles and waits are real; the kernels and exchanges run too.
+// threads in the paced mode (bench/paced_training.h): an op that computes lasts as long as on a device of the
+// stated rate, one that communicates as long as its bytes on a link of the stated rate. Dependencies, overlap,
+// bubbles and waits are real.
 //
 // Rates stand in the proportion of a large model on large devices: what a byte costs against an operation is that
 // of 400 TFLOP/s and 200 GB/s a rank at hidden size 7168, carried over to this model's hidden size (operations a
 // byte grow in proportion to it). Efficiency is the work of the step, as one rank would do it, by rank and second,
 // over that of one rank: for strong scaling at one problem, for weak scaling at one that grows with the ranks.
 //
-// Of what a layout leaves open, what the simulator foretells the shortest step of: the three ways of context
+// Of what a layout leaves open it takes what the simulator predicts the shortest step of: the three ways of context
 // parallelism, tensor parallelism's products whole and in panels. Buckets of gradients are as long as the stated
 // links want them.
 //
@@ -18,14 +18,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "bench/paced_training.h"
 #include "bench/support/main.h"
 #include "bench/support/stops.h"
-#include "heddle/base/statistics.h"
 #include "heddle/observe/table.h"
-#include "heddle/runtime/dry_run.h"
-#include "tests/simulate/tiny_step.h"
-#include "tests/support/paced_time.h"
-#include "tests/support/set_pace.h"
 
 namespace heddle {
 namespace {
@@ -110,20 +106,6 @@ plan::Plan paced(const model::ModelConfig& c, plan::Plan plan, double work_per_s
   return plan;
 }
 
-// `free`: with messages that take no time.
-double predicted_us(const model::ModelConfig& c, const plan::Plan& plan, bool free = false) {
-  const plan::Lowered lowered = plan::lower(c, plan);
-  simulate::SimulationInput input;
-  input.groups = simulate::groups_of(lowered.program, plan::Mesh(plan.mesh));
-  input.scratch_bytes = runtime::kernel_scratch(lowered.program, "host");
-  input.ranks_differ = false;
-  input.duration_us = [&](int, const ir::Issue& issue) {
-    if (free && ir::communicates(*issue.op->def)) return 0.0;
-    return plan.durations(lowered.program.listings[static_cast<size_t>(issue.listing)], *issue.op);
-  };
-  return simulate::simulate(lowered.program, input).step_us;
-}
-
 // Of the plans that a layout leaves open the one with the shortest step, and its word.
 std::pair<plan::Plan, std::string> quickest(const model::ModelConfig& c, const plan::Plan& plan) {
   std::vector<std::pair<plan::Plan, std::string>> open;
@@ -140,7 +122,7 @@ std::pair<plan::Plan, std::string> quickest(const model::ModelConfig& c, const p
   } else {
     return {plan, ""};
   }
-  return *std::ranges::min_element(open, {}, [&](const auto& one) { return predicted_us(c, one.first); });
+  return *std::ranges::min_element(open, {}, [&](const auto& one) { return bench::simulated_us(c, one.first); });
 }
 
 // Of the whole step of one rank, every microbatch.
@@ -160,57 +142,30 @@ double step_work(const model::ModelConfig& c, const plan::Plan& plan) {
 class Variant {
  public:
   Variant(const model::ModelConfig& c, const Case& of, double work_per_s, double step_seconds) : of_(of) {
-    std::tie(plan_, word_) = quickest(c, paced(c, of.plan(of.ranks), work_per_s, step_seconds));
-    run_ = std::make_unique<test::TinyRun>(c, plan_, "host", int64_t{256} << 20, 1, false);
-    const std::vector<double> table = model::rope_table(c, plan_.sequence_length);
-    run_->fill([&](const model::Parameter& p, int64_t i) {
-      if (p.start == model::Parameter::Start::rope_table) return table[static_cast<size_t>(i)];
-      return p.start == model::Parameter::Start::ones
-                 ? 1.0
-                 : 0.05 * RandomKey(2).with(p.name).normal(static_cast<uint64_t>(i));
-    });
-    batches_ = test::tiny_batches(c, plan_, 3);
-    for (test::Batch& batch : batches_) batch.hyper = {0, 0.1, 0.05};  // every step does the same
-    run_->run(batches_);  // once without a pace: caches and memory are warm
-    std::vector<std::vector<int64_t>> pace_ns;
-    for (const ir::Listing& listing : run_->lowered().program.listings) {
-      pace_ns.emplace_back();
-      for (const ir::Op& op : listing.ops)
-        pace_ns.back().push_back(static_cast<int64_t>(plan_.durations(listing, op) * 1e3));
-    }
-    for (int r = 0; r < of.ranks; ++r) set_pace(run_->executor(r), pace_ns);
-    plan::Plan alone = of.plan(1);
-    step_work_ = step_work(c, alone);
-    predicted_s_ = predicted_us(c, plan_) * 1e-6;
-    free_s_ = predicted_us(c, plan_, true) * 1e-6;
+    plan::Plan plan;
+    std::tie(plan, word_) = quickest(c, paced(c, of.plan(of.ranks), work_per_s, step_seconds));
+    run_ = std::make_unique<bench::PacedTraining>(c, plan, int64_t{256} << 20);
+    step_work_ = step_work(c, of.plan(1));
+    predicted_s_ = bench::simulated_us(c, plan) * 1e-6;
+    free_s_ = bench::simulated_us(c, plan, true) * 1e-6;
   }
 
-  void step() {
-    const PacedTimer timer;
-    run_->run(batches_);
-    const PacedTime took = timer.elapsed();
-    seconds_.push_back(static_cast<double>(took.wall_ns) * 1e-9);
-    use_ = std::max(use_, took.processor_use());
-  }
-
+  void step() { run_->step(); }
   const Case& of() const { return of_; }
-  double use() const { return use_; }
+  double use() const { return run_->use(); }
   const std::string& word() const { return word_; }
-  double seconds() const { return median(seconds_); }
+  double seconds() const { return run_->seconds(); }
   double predicted_seconds() const { return predicted_s_; }
-  /// As foretold with messages that take no time: what computing alone leaves.
+  /// As predicted with messages that take no time: what computing alone leaves.
   double free_seconds() const { return free_s_; }
   /// Work a rank and second.
   double rate() const { return step_work_ / of_.ranks / seconds(); }
 
  private:
   Case of_;
-  plan::Plan plan_;
   std::string word_;  // of what its layout left open
-  std::unique_ptr<test::TinyRun> run_;
-  std::vector<test::Batch> batches_;
-  double step_work_ = 0, predicted_s_ = 0, free_s_ = 0, use_ = 0;
-  std::vector<double> seconds_;
+  std::unique_ptr<bench::PacedTraining> run_;
+  double step_work_ = 0, predicted_s_ = 0, free_s_ = 0;
 };
 
 // One axis: a rank alone, then strong and weak scaling, taking turns.

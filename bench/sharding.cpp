@@ -1,5 +1,5 @@
 // Sharded gradients and weights against cut optimizer state and against pipelines, on 8 ranks: whole steps as
-// threads in the paced mode (bench/scaling.cpp says how it paces), and the simulator's steps beside them.
+// threads in the paced mode (bench/paced_training.h), and the simulator's steps beside them.
 //
 // Models have the proportions of Llama-3-70B and Qwen3-30B-A3B at a hidden size of 128. A sequence of 4,096 tokens
 // shrinks as the hidden size does, and so do the operations that a byte of a link costs: 400 TFLOP/s a rank, and
@@ -12,14 +12,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "bench/paced_training.h"
 #include "bench/support/main.h"
 #include "bench/support/stops.h"
-#include "heddle/base/statistics.h"
 #include "heddle/observe/table.h"
-#include "heddle/runtime/dry_run.h"
-#include "tests/simulate/tiny_step.h"
-#include "tests/support/paced_time.h"
-#include "tests/support/set_pace.h"
 
 namespace heddle {
 namespace {
@@ -132,67 +128,6 @@ plan::Plan paced(const Shape& shape, plan::Plan plan, double link_rate, double w
   return plan;
 }
 
-double simulated_us(const model::ModelConfig& c, const plan::Plan& plan) {
-  const plan::Lowered lowered = plan::lower(c, plan);
-  simulate::SimulationInput input;
-  input.groups = simulate::groups_of(lowered.program, plan::Mesh(plan.mesh));
-  input.scratch_bytes = runtime::kernel_scratch(lowered.program, "host");
-  input.ranks_differ = false;
-  input.duration_us = [&](int, const ir::Issue& issue) {
-    return plan.durations(lowered.program.listings[static_cast<size_t>(issue.listing)], *issue.op);
-  };
-  return simulate::simulate(lowered.program, input).step_us;
-}
-
-class Variant {
- public:
-  Variant(const Shape& shape, const plan::Plan& plan) : plan_(plan) {
-    const model::ModelConfig& c = shape.config;
-    run_ = std::make_unique<test::TinyRun>(c, plan_, "host", int64_t{512} << 20, 1, false);
-    const std::vector<double> table = model::rope_table(c, plan_.sequence_length);
-    run_->fill([&](const model::Parameter& p, int64_t i) {
-      if (p.start == model::Parameter::Start::rope_table) return table[static_cast<size_t>(i)];
-      return p.start == model::Parameter::Start::ones
-                 ? 1.0
-                 : 0.05 * RandomKey(2).with(p.name).normal(static_cast<uint64_t>(i));
-    });
-    batches_ = test::tiny_batches(c, plan_, 3);
-    for (test::Batch& batch : batches_) batch.hyper = {0, 0.1, 0.05};  // every step does the same
-    run_->run(batches_);  // once without a pace: caches and memory are warm
-    std::vector<std::vector<int64_t>> pace_ns;
-    for (const ir::Listing& listing : run_->lowered().program.listings) {
-      pace_ns.emplace_back();
-      for (const ir::Op& op : listing.ops)
-        pace_ns.back().push_back(static_cast<int64_t>(plan_.durations(listing, op) * 1e3));
-    }
-    for (int r = 0; r < kRanks; ++r) {
-      set_pace(run_->executor(r), pace_ns);
-      live_bytes_ = std::max(live_bytes_, run_->executor(r).walk().storage().peak_live_bytes());
-    }
-    simulated_s_ = simulated_us(c, plan_) * 1e-6;
-  }
-
-  void step() {
-    const PacedTimer timer;
-    run_->run(batches_);
-    const PacedTime took = timer.elapsed();
-    seconds_.push_back(static_cast<double>(took.wall_ns) * 1e-9);
-    use_ = std::max(use_, took.processor_use());
-  }
-  double seconds() const { return median(seconds_); }
-  double simulated_seconds() const { return simulated_s_; }
-  double use() const { return use_; }
-  int64_t live_bytes() const { return live_bytes_; }
-
- private:
-  plan::Plan plan_;
-  std::unique_ptr<test::TinyRun> run_;
-  std::vector<test::Batch> batches_;
-  double simulated_s_ = 0, use_ = 0;
-  int64_t live_bytes_ = 0;
-  std::vector<double> seconds_;
-};
-
 int run(const Options& options) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   constexpr auto kRight = observe::Align::right;
@@ -214,24 +149,26 @@ int run(const Options& options) {
             step_work(shape.config, plan_of(shape, cases()[0], sequences)) / options.step_seconds;
         double of_state = 0;
         for (const Case& of : cases()) {
-          Variant variant(shape,
-                          paced(shape, plan_of(shape, of, sequences), rate, work_per_s, options.step_seconds));
-          for (int round = 0; round < options.rounds; ++round) variant.step();
-          if (of_state == 0) of_state = variant.seconds();
-          use = std::max(use, variant.use());
+          const plan::Plan plan =
+              paced(shape, plan_of(shape, of, sequences), rate, work_per_s, options.step_seconds);
+          bench::PacedTraining training(shape.config, plan, int64_t{512} << 20);
+          const double simulated_s = bench::simulated_us(shape.config, plan) * 1e-6;
+          for (int round = 0; round < options.rounds; ++round) training.step();
+          if (of_state == 0) of_state = training.seconds();
+          use = std::max(use, training.use());
           rows.push_back({{"model", shape.name},
                           {"link", link},
                           {"sequences", sequences},
                           {"plan", of.name},
-                          {"step_s", variant.seconds()},
-                          {"simulated_s", variant.simulated_seconds()},
-                          {"over_state", variant.seconds() / of_state},
-                          {"live_bytes", variant.live_bytes()},
-                          {"processor_use", variant.use()}});
+                          {"step_s", training.seconds()},
+                          {"simulated_s", simulated_s},
+                          {"over_state", training.seconds() / of_state},
+                          {"live_bytes", training.live_bytes()},
+                          {"processor_use", training.use()}});
           table.row({shape.name, link, fmt::format("{}", sequences), of.name,
-                     fmt::format("{:.2f}", variant.seconds()), fmt::format("{:.2f}", variant.simulated_seconds()),
-                     fmt::format("{:.2f}", variant.seconds() / of_state),
-                     fmt::format("{:.1f}", static_cast<double>(variant.live_bytes()) * 1e-6)});
+                     fmt::format("{:.2f}", training.seconds()), fmt::format("{:.2f}", simulated_s),
+                     fmt::format("{:.2f}", training.seconds() / of_state),
+                     fmt::format("{:.1f}", static_cast<double>(training.live_bytes()) * 1e-6)});
           bench::so_far(options.json ? rows.dump() : table.text(false));
         }
       }

@@ -110,7 +110,7 @@ FAULTS = [
 ]
 
 
-# Of the trainer of DTensors: right layouts, and one that is wrong.
+# Cases of the trainer of DTensors: right layouts, and one that is wrong.
 DTENSOR = [
     dict(tp=2, sp=True, loss_parallel=True), dict(tp=2, dp=2, sp=True), dict(tp=2), dict(tp=2, dp=2, sp=True, loss_parallel=True, dtype="bf16"),
     dict(tp=2, dp=2), dict(tp=2, dp=2, sp=True, dtype="bf16", microbatches=3), dict(tp=2, dp=2, loss_parallel=True, microbatches=1), dict(dp=4, dtype="bf16"),

@@ -66,7 +66,7 @@ constexpr auto words_of(AttentionGate) {
       {{AttentionGate::none, "none"}, {AttentionGate::head, "head"}, {AttentionGate::element, "element"}});
 }
 
-/// The recurrence along the sequence that some layers have in the place of attention (ops/recurrence.cpp).
+/// The recurrence along the sequence that some layers have instead of attention (ops/recurrence.cpp).
 enum class Recurrence : uint8_t {
   none,
   gated_delta,  // the gated delta rule (Yang et al., arXiv 2412.06464) as Qwen3-Next has it
@@ -228,7 +228,7 @@ struct ModelConfig {
   bool attention_sinks = false;   // a learned logit a head, without a value
   bool sinks_in_windows = false;  // in layers with a window alone
 
-  // A recurrence in the place of attention, in all layers but those with full attention. Keys and queries of
+  // A recurrence instead of attention, in all layers but those with full attention. Keys and queries of
   // Mamba-2 are its B and C, values its x.
   Recurrence recurrence = Recurrence::none;
   int64_t linear_num_key_heads = 2;  // of queries and keys, each shared by as many heads of values

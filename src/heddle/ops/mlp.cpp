@@ -34,6 +34,15 @@ std::vector<Value> biased_gradient_outputs(const Rule& rule) {
   return out;
 }
 
+// The result of an op on x alone, of its shape.
+std::vector<Value> like_x(const Listing& listing, const Op& op) { return {Rule(listing, op).like(0)}; }
+
+// The gradient of an op on x alone, by an op on dy and x with the same attributes.
+template <const OpDef& kGradient>
+std::vector<ValueId> gradient_of_x(GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+  return writer.input_gradient(kGradient, {d_out[0], op.in[0]}, {writer.d(op.in[0])}, op.attributes);
+}
+
 // The result of an op on dy and x, of one shape.
 std::vector<Value> gradient_like_x(const Listing& listing, const Op& op) {
   const Rule rule(listing, op);
@@ -114,13 +123,8 @@ const OpDef silu{
     .operands = "x", .results = "y",
     .work = ir::Work::activation,
     .by_row = "x y",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      return std::vector{rule.like(0)};
-    },
-    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
-      return writer.input_gradient(silu_dgrad, {d_out[0], op.in[0]}, {writer.d(op.in[0])});
-    },
+    .infer = like_x,
+    .differentiate = gradient_of_x<silu_dgrad>,
     .cost = operand_cost,
 };
 
@@ -232,9 +236,7 @@ const OpDef soft_cap{
       rule.require(op.attributes.number("cap") > 0, "the cap is not above zero");
       return std::vector{rule.like(0)};
     },
-    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
-      return writer.input_gradient(soft_cap_dgrad, {d_out[0], op.in[0]}, {writer.d(op.in[0])}, op.attributes);
-    },
+    .differentiate = gradient_of_x<soft_cap_dgrad>,
     .cost = operand_cost,
 };
 
@@ -256,9 +258,7 @@ const OpDef clip{
       rule.require(op.attributes.number("limit") > 0, "the limit is not above zero");
       return std::vector{rule.like(0)};
     },
-    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
-      return writer.input_gradient(clip_dgrad, {d_out[0], op.in[0]}, {writer.d(op.in[0])}, op.attributes);
-    },
+    .differentiate = gradient_of_x<clip_dgrad>,
     .cost = operand_cost,
 };
 
@@ -283,13 +283,8 @@ const OpDef squared_relu{
     .operands = "x", .results = "y",
     .work = ir::Work::activation,
     .by_row = "x y",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      return std::vector{rule.like(0)};
-    },
-    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
-      return writer.input_gradient(squared_relu_dgrad, {d_out[0], op.in[0]}, {writer.d(op.in[0])});
-    },
+    .infer = like_x,
+    .differentiate = gradient_of_x<squared_relu_dgrad>,
     .cost = operand_cost,
 };
 

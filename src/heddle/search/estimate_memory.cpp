@@ -108,8 +108,8 @@ MemoryParts memory_parts(const Job& j, const model::Parameters& p, const Layers&
   const double backward = sw.lowered != nullptr ? 0.25 * widest : tokens * gradient_bytes(j);
   const double again = sw.lowered != nullptr || !sw.fused_attention ? widest : widest + backward;
   parts.working = (j.recompute.has(GroupName::layer) ? again : backward) + replica_bytes(j);
-  // The gradient of the logits stands beside them. A loss that is not fused makes it in the place of its fp32 copy,
-  // when the logits themselves are gone.
+  // The gradient of the logits stands beside them. A loss that is not fused writes it over its fp32 copy of the
+  // logits, when the logits themselves are gone.
   parts.head_working = std::max(parts.working, tokens * (head_bytes(s, l.tp, sw.fused_loss) +
                                                          (sw.fused_loss ? 2 : 0) * d(s.vocab_size) / l.tp)) +
                        copied / 2 * p.head / l.tp;

@@ -202,6 +202,21 @@ PublishedKey attention_bias() {
 
 Only in_one_direction() { return off("use_bidirectional_attention", "attention in both directions is not built"); }
 
+// Keys and refusals that Gemma 2 and 3 share.
+Family later(ModelConfig base) {
+  Family f;
+  f.base = std::move(base);
+  f.keys = sizes();
+  f.keys.push_back(fixed("hidden_activation", "gelu_pytorch_tanh"));
+  f.keys.push_back(attention_bias());
+  f.keys.push_back(score_scale());
+  f.only = {is("hidden_activation", "gelu_pytorch_tanh", "only 'gelu_pytorch_tanh' is built"),
+            above_zero("query_pre_attn_scalar"), in_one_direction()};
+  f.read_besides = {"hidden_act", "cache_implementation"};
+  f.derive = derive;
+  return f;
+}
+
 }  // namespace
 
 Family gemma() {
@@ -226,23 +241,14 @@ Family gemma() {
 }
 
 Family gemma2() {
-  Family f;
+  Family f = later(base_2());
   f.architecture = "Gemma2ForCausalLM";
   f.model_type = "gemma2";
-  f.base = base_2();
-  f.keys = sizes();
-  f.keys.push_back(fixed("hidden_activation", "gelu_pytorch_tanh"));
-  f.keys.push_back(attention_bias());
-  f.keys.push_back(score_scale());
   f.keys.push_back(cap<&ModelConfig::attention_logit_cap>("attn_logit_softcapping", "attention_logit_cap", 50));
   f.keys.push_back(logit_cap(30));
   for (PublishedKey& each : window_of_all_but_every_nth(4096, "", 2)) f.keys.push_back(std::move(each));
-  f.only = {is("hidden_activation", "gelu_pytorch_tanh", "only 'gelu_pytorch_tanh' is built"),
-            above_zero("query_pre_attn_scalar"), above_zero("attn_logit_softcapping"),
-            above_zero("final_logit_softcapping"), in_one_direction()};
-  f.read_besides = {"hidden_act", "cache_implementation"};
+  f.only.insert(f.only.end(), {above_zero("attn_logit_softcapping"), above_zero("final_logit_softcapping")});
   f.rewrite = rewrite_2;
-  f.derive = derive;
   f.holds = holds_2;
   f.presets = {{"gemma-2-2b", sized_2(2304, 26, 9216, 8, 4, 256, 256)},
                {"gemma-2-9b", sized_2(3584, 42, 14336, 16, 8, 256, 256)},
@@ -251,25 +257,17 @@ Family gemma2() {
 }
 
 Family gemma3() {
-  Family f;
+  Family f = later(base());
   f.architecture = "Gemma3ForCausalLM";
   f.model_type = "gemma3_text";
-  f.base = base();
-  f.keys = sizes();
-  f.keys.push_back(fixed("hidden_activation", "gelu_pytorch_tanh"));
-  f.keys.push_back(attention_bias());
-  f.keys.push_back(score_scale());
   f.keys.push_back(logit_cap(0));
   f.keys.push_back(key("rope_local_base_freq", "window_rope_theta", kLocalTheta));
   for (PublishedKey& each : window_of_all_but_every_nth(4096, "sliding_window_pattern", 6))
     f.keys.push_back(std::move(each));
-  f.only = {is("hidden_activation", "gelu_pytorch_tanh", "only 'gelu_pytorch_tanh' is built"),
-            above_zero("query_pre_attn_scalar"), above_zero("rope_local_base_freq"),
-            above_zero("sliding_window_pattern"), in_one_direction()};
+  f.only.insert(f.only.end(), {above_zero("rope_local_base_freq"), above_zero("sliding_window_pattern")});
   // Transformers writes its own copy of the pattern and reads layer_types.
-  f.read_besides = {"hidden_act", "_sliding_window_pattern", "cache_implementation"};
+  f.read_besides.emplace_back("_sliding_window_pattern");
   f.rewrite = rewrite;
-  f.derive = derive;
   f.holds = holds;
   f.presets = {{"gemma-3-270m", sized(640, 18, 2048)}, {"gemma-3-1b", sized(1152, 26, 6912)}};
   return f;

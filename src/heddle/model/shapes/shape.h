@@ -44,7 +44,7 @@ struct Shape : ModelConfig {
   double windowed() const;
   /// Part of the layers that have an indexer.
   double indexed() const;
-  /// Part of the layers that have a recurrence in the place of attention; 0 of a hybrid.
+  /// Part of the layers that have a recurrence instead of attention; 0 of a hybrid.
   double recurrent() const;
 
   /// Sets the width of all shared experts. The width of one expert must be set before.
@@ -90,7 +90,7 @@ struct ForwardFlops {
   double attention_core = 0;    // causal: half of the square; what windows and an indexer leave of it
   double attention_window = 0;  // the part of it that windows limit
   double attention_index = 0;   // scores of an indexer
-  double recurrence = 0;        // in the place of attention
+  double recurrence = 0;        // instead of attention
   double dense = 0;
   double moe_routed = 0, moe_shared = 0, moe_router = 0;
   double mamba_linear = 0, mamba_scan = 0;

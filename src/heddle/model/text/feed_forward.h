@@ -13,7 +13,7 @@ ir::ValueId feed_forward(Writer& writer, ir::ValueId x_TH, const std::string& pr
                          const std::string& name, OpPart part);
 
 /// silu(gate)·up of rows gate | up, in its parts, which the pass `fuse` makes one op; or clamped; or gelu(gate)·up.
-/// Of rows of up alone gelu or max(·, 0)². `limit`: silu(gate) is cut above it, up within ± it; 0: neither.
+/// Rows without a gate: gelu or max(·, 0)². `limit`: silu(gate) is cut above it, up within ± it; 0: neither.
 ir::ValueId activation(Writer& writer, ir::ValueId u, double limit, const std::string& name);
 
 }  // namespace heddle::model
