@@ -95,21 +95,21 @@ std::string replaced(Machine& machine, const std::string& text, const std::strin
 
 namespace {
 
-using Args = Arguments;
+using MethodArgs = Arguments;
 
 // Letters to strip; null: white space.
-const std::string* letters_of(Machine& machine, const Args& arguments) {
+const std::string* letters_of(Machine& machine, const MethodArgs& arguments) {
   const Value* given = arguments.find(0, "chars");
   return given == nullptr || given->is_none() ? nullptr : &machine.want_text(*given, "strip");
 }
 template <bool left, bool right>
-Value strip(Machine& machine, const Value& self, const Args& arguments) {
+Value strip(Machine& machine, const Value& self, const MethodArgs& arguments) {
   return machine.text(std::string(stripped(self.text(), letters_of(machine, arguments), left, right)));
 }
 
 // Tests for one text or a tuple of them.
 template <bool at_end>
-Value affixed(Machine& machine, const Value& self, const Args& arguments) {
+Value affixed(Machine& machine, const Value& self, const MethodArgs& arguments) {
   const Value given = arguments.get(0, at_end ? "suffix" : "prefix", Value());
   const Values all = given.is_tuple() ? given.items() : Values{given};
   return std::any_of(all.begin(), all.end(), [&](const Value& each) {
@@ -119,7 +119,7 @@ Value affixed(Machine& machine, const Value& self, const Args& arguments) {
 }
 
 template <bool at_end>
-Value removed_affix(Machine& machine, const Value& self, const Args& arguments) {
+Value removed_affix(Machine& machine, const Value& self, const MethodArgs& arguments) {
   const std::string& affix = machine.want_text(arguments.get(0, "affix", Value()), "removeprefix, removesuffix");
   std::string_view text = self.text();
   if (at_end && text.ends_with(affix)) text.remove_suffix(affix.size());
@@ -127,7 +127,7 @@ Value removed_affix(Machine& machine, const Value& self, const Args& arguments) 
   return machine.text(std::string(text));
 }
 
-Value split(Machine& machine, const Value& self, const Args& arguments) {
+Value split(Machine& machine, const Value& self, const MethodArgs& arguments) {
   const Value by = arguments.get(0, "sep", None());
   int64_t most = machine.want_integer(arguments.get(1, "maxsplit", int64_t{-1}), "split");
   std::string_view text = self.text();
@@ -162,7 +162,7 @@ Value split(Machine& machine, const Value& self, const Args& arguments) {
   return machine.list(std::move(parts));
 }
 
-Value rsplit(Machine& machine, const Value& self, const Args& arguments) {
+Value rsplit(Machine& machine, const Value& self, const MethodArgs& arguments) {
   const Value by = arguments.get(0, "sep", None());
   int64_t most = machine.want_integer(arguments.get(1, "maxsplit", int64_t{-1}), "rsplit");
   if (by.is_none() || most < 0) return split(machine, self, arguments);
@@ -182,7 +182,7 @@ Value rsplit(Machine& machine, const Value& self, const Args& arguments) {
   return machine.list(std::move(parts));
 }
 
-Value splitlines(Machine& machine, const Value& self, const Args& arguments) {
+Value splitlines(Machine& machine, const Value& self, const MethodArgs& arguments) {
   const bool keep = arguments.get(0, "keepends", false).truth();
   std::string_view text = self.text();
   Values lines;
@@ -198,7 +198,7 @@ Value splitlines(Machine& machine, const Value& self, const Args& arguments) {
 }
 
 template <bool from_end>
-Value partition(Machine& machine, const Value& self, const Args& arguments) {
+Value partition(Machine& machine, const Value& self, const MethodArgs& arguments) {
   const std::string& by = machine.want_text(arguments.get(0, "sep", Value()), "partition");
   const std::string& text = self.text();
   const size_t found = by.empty() ? std::string::npos : from_end ? text.rfind(by) : text.find(by);
@@ -208,14 +208,14 @@ Value partition(Machine& machine, const Value& self, const Args& arguments) {
 }
 
 template <bool from_end>
-Value found(Machine& machine, const Value& self, const Args& arguments) {
+Value found(Machine& machine, const Value& self, const MethodArgs& arguments) {
   const std::string& what = machine.want_text(arguments.get(0, "sub", Value()), "find");
   const size_t at = from_end ? self.text().rfind(what) : self.text().find(what);
   if (at == std::string::npos) return int64_t{-1};
   return Letters(std::string_view(self.text()).substr(0, at)).count();
 }
 
-Value counted(Machine& machine, const Value& self, const Args& arguments) {
+Value counted(Machine& machine, const Value& self, const MethodArgs& arguments) {
   const std::string& what = machine.want_text(arguments.get(0, "sub", Value()), "count");
   if (what.empty()) return Letters(self.text()).count() + 1;
   int64_t count = 0;
@@ -223,14 +223,14 @@ Value counted(Machine& machine, const Value& self, const Args& arguments) {
   return count;
 }
 
-Value replace(Machine& machine, const Value& self, const Args& arguments) {
+Value text_replace(Machine& machine, const Value& self, const MethodArgs& arguments) {
   const std::string& from = machine.want_text(arguments.get(0, "old", Value()), "replace");
   const std::string& to = machine.want_text(arguments.get(1, "new", Value()), "replace");
   return machine.text(replaced(machine, self.text(), from, to,
                                machine.want_integer(arguments.get(2, "count", int64_t{-1}), "replace")));
 }
 
-Value join(Machine& machine, const Value& self, const Args& arguments) {
+Value text_join(Machine& machine, const Value& self, const MethodArgs& arguments) {
   std::string all;
   bool first = true;
   for (const Value& each : machine.items_of(arguments.get(0, "iterable", Value()))) {
@@ -242,7 +242,7 @@ Value join(Machine& machine, const Value& self, const Args& arguments) {
   return machine.text(std::move(all));
 }
 
-Value title(Machine& machine, const Value& self, const Args&) {
+Value title(Machine& machine, const Value& self, const MethodArgs&) {
   std::string out;
   bool begins = true;
   for (size_t at = 0; at < self.text().size();) {
@@ -256,12 +256,12 @@ Value title(Machine& machine, const Value& self, const Args&) {
 }
 
 template <std::string (*change)(std::string_view)>
-Value changed(Machine& machine, const Value& self, const Args&) {
+Value text_changed(Machine& machine, const Value& self, const MethodArgs&) {
   return machine.text(change(self.text()));
 }
 
 template <bool (*holds)(uint32_t)>
-Value all_are(Machine&, const Value& self, const Args&) {
+Value all_are(Machine&, const Value& self, const MethodArgs&) {
   if (self.text().empty()) return false;
   for (size_t at = 0; at < self.text().size();) {
     if (!holds(next_code_point(self.text(), at))) return false;
@@ -271,24 +271,24 @@ Value all_are(Machine&, const Value& self, const Args&) {
 bool is_digit(uint32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)) == UTF8PROC_CATEGORY_ND; }
 
 template <int which>  // 0: keys, 1: values, 2: both
-Value parts(Machine& machine, const Value& self, const Args&) {
+Value parts(Machine& machine, const Value& self, const MethodArgs&) {
   Values all;
   machine.step(std::ssize(self.entries()));
   for (const auto& [key, value] : self.entries())
     all.push_back(which == 0 ? key : which == 1 ? value : machine.list({key, value}, true));
   return machine.list(std::move(all));
 }
-Value get(Machine& machine, const Value& self, const Args& arguments) {
+Value get(Machine& machine, const Value& self, const MethodArgs& arguments) {
   machine.step(1 + std::ssize(self.entries()) / 8);
   const Value* found = self.find(arguments.get(0, "key", None()));
   return found == nullptr ? arguments.get(1, "default", None()) : *found;
 }
-Value count_of(Machine& machine, const Value& self, const Args& arguments) {
+Value count_of(Machine& machine, const Value& self, const MethodArgs& arguments) {
   int64_t count = 0;
   for (const Value& each : self.items()) count += machine.equal(each, arguments.get(0, "value", None()));
   return count;
 }
-Value index_of(Machine& machine, const Value& self, const Args& arguments) {
+Value index_of(Machine& machine, const Value& self, const MethodArgs& arguments) {
   for (size_t i = 0; i < self.items().size(); ++i) {
     if (machine.equal(self.items()[i], arguments.get(0, "value", None()))) return static_cast<int64_t>(i);
   }
@@ -310,12 +310,12 @@ constexpr NamedFunction kText[] = {{"strip", strip<true, true>},
                                    {"find", found<false>},
                                    {"rfind", found<true>},
                                    {"count", counted},
-                                   {"replace", replace},
-                                   {"join", join},
+                                   {"replace", text_replace},
+                                   {"join", text_join},
                                    {"title", title},
-                                   {"upper", changed<upper>},
-                                   {"lower", changed<lower>},
-                                   {"capitalize", changed<capitalized>},
+                                   {"upper", text_changed<upper>},
+                                   {"lower", text_changed<lower>},
+                                   {"capitalize", text_changed<capitalized>},
                                    {"isspace", all_are<is_space>},
                                    {"isdigit", all_are<is_digit>},
                                    {"isalpha", all_are<is_letter>}};

@@ -10,7 +10,7 @@ namespace heddle::jinja {
 
 namespace {
 
-using Kind = Expression::Kind;
+using TokenKind = Expression::Kind;
 
 class Parser : TokenReader {
  public:
@@ -131,7 +131,7 @@ class Parser : TokenReader {
     }
     s.kind = Statement::Kind::set_block;
     if (is_sign("|")) {  // the filters that what stands in the block goes through
-      auto inner = node(Kind::name);
+      auto inner = node(TokenKind::name);
       inner->word = kBlock;
       s.expression = filters(std::move(inner));
     }
@@ -162,10 +162,10 @@ class Parser : TokenReader {
     const bool closed = take_sign("(");
     do {
       if (tuple && !is(Token::Kind::name)) break;
-      Node name = node(Kind::name);
+      Node name = node(TokenKind::name);
       name->word = want_name("a name");
       if (names.empty() && !closed && take_sign(".")) {
-        Node attribute = node(Kind::attribute);
+        Node attribute = node(TokenKind::attribute);
         attribute->word = want_name("an attribute");
         attribute->parts.push_back(std::move(name));
         return attribute;
@@ -175,20 +175,20 @@ class Parser : TokenReader {
     } while (take_sign(","));
     if (closed) want_sign(")");
     if (!tuple) return std::move(names[0]);
-    Node all = node(Kind::tuple);
+    Node all = node(TokenKind::tuple);
     all->parts = std::move(names);
     return all;
   }
 
   // ---- expressions
 
-  Node node(Kind kind) const {
+  Node node(TokenKind kind) const {
     auto made = std::make_unique<Expression>();
     made->kind = kind;
     made->line = line();
     return made;
   }
-  Node joined(Kind kind, std::string word, Node left, Node right) const {
+  Node joined(TokenKind kind, std::string word, Node left, Node right) const {
     Node made = node(kind);
     made->word = std::move(word);
     made->parts.push_back(std::move(left));
@@ -200,7 +200,7 @@ class Parser : TokenReader {
     const auto one = [&] { return conditional ? expression() : or_expression(); };
     Node first = one();
     if (!is_sign(",")) return first;
-    Node all = node(Kind::tuple);
+    Node all = node(TokenKind::tuple);
     all->parts.push_back(std::move(first));
     while (take_sign(",")) {
       if (is(Token::Kind::end_print) || is(Token::Kind::end_block) || is_sign(")")) break;
@@ -213,7 +213,7 @@ class Parser : TokenReader {
     const Deeper deeper(*this);
     Node value = or_expression();
     while (take_word("if")) {
-      Node choice = node(Kind::choice);
+      Node choice = node(TokenKind::choice);
       Node condition = or_expression();
       choice->parts.push_back(std::move(condition));
       choice->parts.push_back(std::move(value));
@@ -230,17 +230,19 @@ class Parser : TokenReader {
 
   Node or_expression() {
     Node left = and_expression();
-    for (int n = 0; take_word("or"); chained(n)) left = joined(Kind::or_, "", std::move(left), and_expression());
+    for (int n = 0; take_word("or"); chained(n))
+      left = joined(TokenKind::or_, "", std::move(left), and_expression());
     return left;
   }
   Node and_expression() {
     Node left = not_expression();
-    for (int n = 0; take_word("and"); chained(n)) left = joined(Kind::and_, "", std::move(left), not_expression());
+    for (int n = 0; take_word("and"); chained(n))
+      left = joined(TokenKind::and_, "", std::move(left), not_expression());
     return left;
   }
   Node not_expression() {
     const Deeper deeper(*this);
-    if (take_word("not")) return joined(Kind::not_, "", not_expression(), nullptr);
+    if (take_word("not")) return joined(TokenKind::not_, "", not_expression(), nullptr);
     return comparison();
   }
   Node comparison() {
@@ -261,7 +263,7 @@ class Parser : TokenReader {
       }
       if (word.empty()) return all != nullptr ? std::move(all) : std::move(left);
       if (all == nullptr) {
-        all = node(Kind::compare);
+        all = node(TokenKind::compare);
         all->parts.push_back(std::move(left));
       }
       all->words.push_back(word);
@@ -272,14 +274,14 @@ class Parser : TokenReader {
     Node left = concatenation();
     for (int n = 0; is_sign("+") || is_sign("-"); chained(n)) {
       const std::string word = tokens_[at_++].text;
-      left = joined(Kind::arithmetic, word, std::move(left), concatenation());
+      left = joined(TokenKind::arithmetic, word, std::move(left), concatenation());
     }
     return left;
   }
   Node concatenation() {
     Node first = product();
     if (!is_sign("~")) return first;
-    Node all = node(Kind::concat);
+    Node all = node(TokenKind::concat);
     all->parts.push_back(std::move(first));
     while (take_sign("~")) all->parts.push_back(product());
     return all;
@@ -288,23 +290,23 @@ class Parser : TokenReader {
     Node left = power();
     for (int n = 0; is_sign("*") || is_sign("/") || is_sign("//") || is_sign("%"); chained(n)) {
       const std::string word = tokens_[at_++].text;
-      left = joined(Kind::arithmetic, word, std::move(left), power());
+      left = joined(TokenKind::arithmetic, word, std::move(left), power());
     }
     return left;
   }
   Node power() {
     Node left = unary(true);
     for (int n = 0; take_sign("**"); chained(n))
-      left = joined(Kind::arithmetic, "**", std::move(left), unary(true));
+      left = joined(TokenKind::arithmetic, "**", std::move(left), unary(true));
     return left;
   }
   Node unary(bool with_filters) {
     const Deeper deeper(*this);
     Node value;
     if (take_sign("-")) {
-      value = joined(Kind::negate, "", unary(false), nullptr);
+      value = joined(TokenKind::negate, "", unary(false), nullptr);
     } else if (take_sign("+")) {
-      value = joined(Kind::plus, "", unary(false), nullptr);
+      value = joined(TokenKind::plus, "", unary(false), nullptr);
     } else {
       value = primary();
     }
@@ -315,7 +317,7 @@ class Parser : TokenReader {
   Node primary() {
     if (peek() == nullptr) fail("found the end, expected an expression");
     const Token& token = *peek();
-    Node made = node(Kind::constant);
+    Node made = node(TokenKind::constant);
     switch (token.kind) {
       case Token::Kind::name:
         ++at_;
@@ -326,7 +328,7 @@ class Parser : TokenReader {
         } else if (token.text == "none" || token.text == "None") {
           made->value = None();
         } else {
-          made->kind = Kind::name;
+          made->kind = TokenKind::name;
           made->word = token.text;
         }
         return made;
@@ -356,13 +358,13 @@ class Parser : TokenReader {
     return real;
   }
   Node parenthesis() {
-    if (take_sign(")")) return node(Kind::tuple);
+    if (take_sign(")")) return node(TokenKind::tuple);
     Node inner = tuple();
     want_sign(")");
     return inner;
   }
   Node list() {
-    Node all = node(Kind::list);
+    Node all = node(TokenKind::list);
     while (!take_sign("]")) {
       all->parts.push_back(expression());
       if (!is_sign("]")) want_sign(",");
@@ -370,7 +372,7 @@ class Parser : TokenReader {
     return all;
   }
   Node map() {
-    Node all = node(Kind::map);
+    Node all = node(TokenKind::map);
     while (!take_sign("}")) {
       all->parts.push_back(expression());
       want_sign(":");
@@ -383,9 +385,9 @@ class Parser : TokenReader {
   Node postfix(Node value) {
     for (int n = 0;; chained(n)) {
       if (take_sign(".")) {
-        Node made = node(Kind::attribute);
+        Node made = node(TokenKind::attribute);
         if (is(Token::Kind::integer)) {
-          made->kind = Kind::item;
+          made->kind = TokenKind::item;
           made->parts.push_back(std::move(value));
           made->parts.push_back(primary());
         } else {
@@ -403,12 +405,12 @@ class Parser : TokenReader {
     }
   }
   Node subscript(Node value) {
-    Node made = node(Kind::item);
+    Node made = node(TokenKind::item);
     made->parts.push_back(std::move(value));
     const auto bound = [&] { made->parts.push_back(is_sign(":") || is_sign("]") ? nullptr : expression()); };
     bound();
     if (is_sign(":")) {
-      made->kind = Kind::slice;
+      made->kind = TokenKind::slice;
       for (int i = 0; i < 2 && take_sign(":"); ++i) bound();
       while (made->parts.size() < 4) made->parts.push_back(nullptr);
     } else if (made->parts[1] == nullptr) {
@@ -418,7 +420,7 @@ class Parser : TokenReader {
     return made;
   }
   Node call(Node callee) {
-    Node made = node(Kind::call);
+    Node made = node(TokenKind::call);
     made->parts.push_back(std::move(callee));
     made->arguments = arguments();
     return made;
@@ -446,7 +448,7 @@ class Parser : TokenReader {
   Node filters(Node value) {
     for (int n = 0;; chained(n)) {
       if (take_sign("|")) {
-        Node made = node(Kind::filter);
+        Node made = node(TokenKind::filter);
         made->word = want_name("a filter");
         made->parts.push_back(std::move(value));
         if (is_sign("(")) made->arguments = arguments();
@@ -462,7 +464,7 @@ class Parser : TokenReader {
   }
   Node test(Node value) {
     const bool negated = take_word("not");
-    Node made = node(Kind::test);
+    Node made = node(TokenKind::test);
     made->word = want_name("a test");
     made->parts.push_back(std::move(value));
     if (is_sign("(")) {
@@ -473,7 +475,7 @@ class Parser : TokenReader {
                 !is_word("if") && !is_word("in") && !is_word("not"))) {
       made->arguments.push_back({"", postfix(primary())});
     }
-    return negated ? joined(Kind::not_, "", std::move(made), nullptr) : std::move(made);
+    return negated ? joined(TokenKind::not_, "", std::move(made), nullptr) : std::move(made);
   }
 
   static constexpr const char* kBlock = "<block>";  // no name is written so

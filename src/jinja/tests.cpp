@@ -9,37 +9,37 @@ namespace heddle::jinja {
 
 namespace {
 
-using Args = Arguments;
+using TestArgs = Arguments;
 
 template <bool (*holds)(const Value&)>
-Value is(Machine&, const Value& v, const Args&) {
+Value is(Machine&, const Value& v, const TestArgs&) {
   return holds(v);
 }
 
-const Value& other(Machine& machine, const Args& a) {
+const Value& other(Machine& machine, const TestArgs& a) {
   if (a.placed.empty()) machine.fail("the test lacks what it compares with");
   return a.placed[0];
 }
 template <bool equal>
-Value equals(Machine& machine, const Value& v, const Args& a) {
+Value equals(Machine& machine, const Value& v, const TestArgs& a) {
   return machine.equal(v, other(machine, a)) == equal;
 }
 template <int low, int high>
-Value ordered(Machine& machine, const Value& v, const Args& a) {
+Value ordered(Machine& machine, const Value& v, const TestArgs& a) {
   const auto order = machine.compared(v, other(machine, a));
   if (!order) machine.fail(fmt::format("{} and {} cannot be compared", v.kind(), a.placed[0].kind()));
   return *order >= low && *order <= high;
 }
-Value in(Machine& machine, const Value& v, const Args& a) { return machine.contains(other(machine, a), v); }
-Value divisible(Machine& machine, const Value& v, const Args& a) {
+Value in(Machine& machine, const Value& v, const TestArgs& a) { return machine.contains(other(machine, a), v); }
+Value divisible(Machine& machine, const Value& v, const TestArgs& a) {
   return machine.arithmetic("%", v, other(machine, a)).real() == 0;
 }
 template <int rest>
-Value parity(Machine& machine, const Value& v, const Args&) {
+Value parity(Machine& machine, const Value& v, const TestArgs&) {
   return machine.arithmetic("%", v, int64_t{2}).real() == rest;
 }
 template <std::string (*change)(std::string_view), std::string (*back)(std::string_view)>
-Value cased(Machine& machine, const Value& v, const Args&) {
+Value cased(Machine& machine, const Value& v, const TestArgs&) {
   const std::string text = machine.text_of(v);
   return change(text) == text && back(text) != text;
 }
@@ -82,7 +82,7 @@ constexpr NamedFunction kTests[] = {
     {"upper", cased<upper, lower>},
     {"lower", cased<lower, upper>}};
 
-Value range(Machine& machine, const Value&, const Args& a) {
+Value range(Machine& machine, const Value&, const TestArgs& a) {
   if (a.placed.empty() || a.placed.size() > 3) machine.fail("range takes one to three numbers");
   const auto at = [&](size_t i) { return machine.want_integer(a.placed[i], "range"); };
   const bool one = a.placed.size() == 1;
@@ -98,7 +98,7 @@ Value range(Machine& machine, const Value&, const Args& a) {
   return machine.list(std::move(all));
 }
 
-Value space(Machine& machine, const Value&, const Args& a) {
+Value space(Machine& machine, const Value&, const TestArgs& a) {
   Namespace* made = machine.new_namespace();
   for (const Value& given : a.placed) {
     if (!given.is_map()) machine.fail("namespace takes mappings and names with values");
@@ -108,7 +108,7 @@ Value space(Machine& machine, const Value&, const Args& a) {
   return made;
 }
 
-Value dictionary(Machine& machine, const Value&, const Args& a) {
+Value dictionary(Machine& machine, const Value&, const TestArgs& a) {
   Entries entries;
   if (!a.placed.empty() && a.placed[0].is_map()) entries = a.placed[0].entries();
   machine.make(std::ssize(entries) * 128);
@@ -123,7 +123,7 @@ Value dictionary(Machine& machine, const Value&, const Args& a) {
   return Value::map(std::move(entries));
 }
 
-Value raise_exception(Machine& machine, const Value&, const Args& a) {
+Value raise_exception(Machine& machine, const Value&, const TestArgs& a) {
   machine.fail(fmt::format("the template refuses: {}", escaped(machine.text_of(a.get(0, "message", "")), 300)));
 }
 

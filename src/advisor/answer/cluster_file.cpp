@@ -17,7 +17,7 @@ namespace heddle::advisor {
 
 namespace {
 
-constexpr int64_t kMostBytes = 1 << 20;
+constexpr int64_t kMostClusterBytes = 1 << 20;
 constexpr int kMostTiers = 8;
 
 using cost::Accelerator;
@@ -81,7 +81,7 @@ class Keys {
 };
 
 toml::table parsed(const std::string& file) {
-  const std::string text = read_file(file, kMostBytes);
+  const std::string text = read_file(file, kMostClusterBytes);
   formats::check_toml(text, file);
   try {
     return toml::parse(text, file);
@@ -303,7 +303,7 @@ void read_restriction(const std::string& words, search::Restriction& into, searc
 
 Calibration read_calibration(const std::string& file) {
   return file.empty() ? Calibration::built_in()
-                      : Calibration::read(read_file(file, kMostBytes), file, Figure::time);
+                      : Calibration::read(read_file(file, kMostClusterBytes), file, Figure::time);
 }
 
 }  // namespace heddle::advisor

@@ -54,8 +54,7 @@ Launch launch_of_config(const config::RunConfig& config, const cost::Accelerator
   job.recompute = recompute_of(plan.memory.recompute, config.model.num_hidden_layers, notes);
   job.software.offload_activations = !plan.memory.offload.empty();
   job.software.captured = plan.device.graphs ? 1 : 0;
-  job.software.sharded_gradients = plan.parallel.shard == passes::Shard::gradients;
-  job.software.sharded_weights = plan.parallel.shard == passes::Shard::weights;
+  job.sharding = {plan.parallel.shard, plan.parallel.shard_ranks};
   job.exchange = plan.parallel.exchange;
   job.frozen_base = plan.lora.rank > 0;
   static_cast<plan::Residency&>(job.residency) = plan.memory;

@@ -29,7 +29,7 @@ namespace heddle::advisor {
 namespace {
 
 constexpr size_t kChanges = 3;
-constexpr int kTried = 40;          // plans, until one is found that the target can run
+constexpr int kTriedChanges = 40;   // plans, until one is found that the target can run
 constexpr double kTrials_s = 3;     // of single changes on this machine
 constexpr int kMostUnasked = 1024;  // devices that a model without --devices may get
 constexpr int kMostSought = 4096;   // devices that are tried where fewer do not fit, or
@@ -166,7 +166,7 @@ search::Query query_of(const PlanRequest& request, const SearchedModel& model, P
   query.space.devices = static_cast<int>(request.devices);
   if (request.routing) query.space.routing.spread = *request.routing;
   query.memory_bytes = memory_of(request, job.device);
-  query.top = kTried;
+  query.top = kTriedChanges;
   query.threads = request.threads;
   return query;
 }

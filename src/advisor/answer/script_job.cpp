@@ -15,7 +15,7 @@ namespace heddle::advisor {
 
 namespace {
 
-constexpr int64_t kMostBytes = int64_t{1} << 20;
+constexpr int64_t kMostScriptBytes = int64_t{1} << 20;
 
 // A file beside the script, where it is one; of others a script that is read gets nothing.
 std::optional<std::string> sourced(const std::string& script, const std::string& path) {
@@ -24,7 +24,7 @@ std::optional<std::string> sourced(const std::string& script, const std::string&
   std::filesystem::path folder = std::filesystem::absolute(script, error).parent_path();
   for (int i = 0; i < kFolders && !error; ++i, folder = folder.parent_path()) {
     const std::filesystem::path file = folder / path;
-    if (std::filesystem::is_regular_file(file, error)) return read_file(file.string(), kMostBytes);
+    if (std::filesystem::is_regular_file(file, error)) return read_file(file.string(), kMostScriptBytes);
   }
   return std::nullopt;
 }
@@ -63,7 +63,8 @@ std::vector<std::string> ScriptJob::unread() const {
 ScriptJob read_script_job(const ScriptRequest& request) {
   ScriptJob job;
   job.path = request.path;
-  job.text = request.path == kStandardInput ? standard_input(kMostBytes) : read_file(request.path, kMostBytes);
+  job.text =
+      request.path == kStandardInput ? standard_input(kMostScriptBytes) : read_file(request.path, kMostScriptBytes);
   job.context = context_of(request);
   job.script = read_launch_script(job.text, job.path, job.context);
   return job;

@@ -20,7 +20,7 @@ Dialect dialect_of_trainer(std::string_view target) {
   return target == "mindspeed" ? Dialect::mindspeed : Dialect::megatron;
 }
 
-std::string text_of(const Flag& flag) {
+std::string flag_text(const Flag& flag) {
   std::string text = flag.name;
   for (const std::string& value : flag.values) text += " " + shell_quoted(value);
   return text;
@@ -63,7 +63,7 @@ TypedWords typed_words(const Launch& launch, std::string_view target) {
     return typed;
   }
   for (const Flag& flag : flags_of(launch, dialect_of_trainer(target)))
-    if (is_one_of(flag.group, {"parallel", "memory", "training"})) typed.words.push_back(text_of(flag));
+    if (is_one_of(flag.group, {"parallel", "memory", "training"})) typed.words.push_back(flag_text(flag));
   return typed;
 }
 
@@ -81,7 +81,7 @@ WordChanges word_changes(const Launch& from, const Launch& to, std::string_view 
   WordChanges changes;
   for (const Flag& flag : flags.added) {  // rows of several flags have those that stay too
     const auto same = given.find(flag.name);
-    if (same == given.end() || same->second != flag.values) changes.add.push_back(text_of(flag));
+    if (same == given.end() || same->second != flag.values) changes.add.push_back(flag_text(flag));
   }
   for (const std::string& name : flags.removed)  // one that stays or has another value is not
     if (std::none_of(flags.added.begin(), flags.added.end(), [&](const Flag& f) { return f.name == name; }))

@@ -7,7 +7,7 @@ namespace heddle::advisor::shell {
 
 namespace {
 
-constexpr int kMostDepth = 64;
+constexpr int kMostArithmeticDepth = 64;
 
 bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
@@ -117,7 +117,7 @@ class Expression {
 
   // a ? b : c
   Number choice() {
-    if (++depth_ > kMostDepth) return fail();
+    if (++depth_ > kMostArithmeticDepth) return fail();
     Number n = binary(0);
     if (!wrong_ && takes("?")) {
       const bool outer = mute_;
@@ -157,7 +157,7 @@ class Expression {
 
   Number unary() {
     blanks();
-    if (wrong_ || at_ >= text_.size() || ++depth_ > kMostDepth) return fail();
+    if (wrong_ || at_ >= text_.size() || ++depth_ > kMostArithmeticDepth) return fail();
     Number n;
     const char c = text_[at_];
     if (text_.substr(at_).starts_with("++") || text_.substr(at_).starts_with("--")) {

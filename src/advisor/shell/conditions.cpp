@@ -11,7 +11,6 @@ namespace heddle::advisor::shell {
 namespace {
 
 Truth truth(bool yes) { return yes ? Truth::yes : Truth::no; }
-Truth negation(Truth t) { return t == Truth::yes ? Truth::no : t == Truth::no ? Truth::yes : t; }
 Truth both(Truth a, Truth b) {
   if (a == Truth::no || b == Truth::no) return Truth::no;
   return a == Truth::yes ? b : a;

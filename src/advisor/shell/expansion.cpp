@@ -12,7 +12,7 @@ namespace heddle::advisor::shell {
 
 namespace {
 
-bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
+bool digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
 std::optional<int64_t> whole_number(std::string_view text) {
   int64_t n = 0;
@@ -137,9 +137,9 @@ class Expansion {
     if (length || indirect) rest.remove_prefix(1);
     size_t n = 0;
     while (n < rest.size() && is_name(rest[n])) ++n;
-    if (n > 0 && is_digit(rest[0])) {
+    if (n > 0 && digit(rest[0])) {
       n = 0;
-      while (n < rest.size() && is_digit(rest[n])) ++n;
+      while (n < rest.size() && digit(rest[n])) ++n;
     }
     if (n == 0 && !rest.empty() && std::string_view("@*#?$!-").find(rest[0]) != std::string_view::npos) n = 1;
     std::string name(rest.substr(0, n));
@@ -203,7 +203,7 @@ class Expansion {
     if (name == "0") return {state_.name};
     if (name == "?" || name == "$" || name == "!" || name == "-")
       return {state_.unknown(fmt::format("line {}: ${}", line_, name))};
-    if (is_digit(name[0]) && state_.find(name) == nullptr) {
+    if (digit(name[0]) && state_.find(name) == nullptr) {
       const std::optional<int64_t> at = whole_number(name);
       if (at && *at >= 1 && static_cast<size_t>(*at) <= state_.arguments.size())
         return {state_.arguments[static_cast<size_t>(*at) - 1]};
@@ -364,7 +364,7 @@ class Expansion {
     if (starts_name(now())) {
       while (is_name(now())) take();
     } else if (at_ < text_.size() &&
-               (is_digit(now()) || std::string_view("@*#?$!-").find(now()) != std::string_view::npos)) {
+               (digit(now()) || std::string_view("@*#?$!-").find(now()) != std::string_view::npos)) {
       take();
     } else {
       return append("$", true);

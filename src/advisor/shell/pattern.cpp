@@ -4,7 +4,7 @@ namespace heddle::advisor::shell {
 
 namespace {
 
-constexpr size_t kMostSteps = size_t{1} << 22;
+constexpr size_t kMostPatternSteps = size_t{1} << 22;
 
 // One element of a pattern at `at`, against a character; `at` moves behind it.
 bool element_matches(std::string_view pattern, size_t& at, char c) {
@@ -33,7 +33,7 @@ bool element_matches(std::string_view pattern, size_t& at, char c) {
 }  // namespace
 
 std::optional<bool> matches(std::string_view pattern, std::string_view text) {
-  if ((pattern.size() + 1) * (text.size() + 1) > kMostSteps) return std::nullopt;
+  if ((pattern.size() + 1) * (text.size() + 1) > kMostPatternSteps) return std::nullopt;
   size_t p = 0, t = 0, star = std::string_view::npos, from = 0;
   while (t < text.size()) {
     if (p < pattern.size() && pattern[p] == '*') {
@@ -54,7 +54,7 @@ std::optional<bool> matches(std::string_view pattern, std::string_view text) {
 }
 
 std::optional<std::string> without(std::string_view text, std::string_view op, std::string_view pattern) {
-  if ((pattern.size() + 1) * (text.size() + 1) > kMostSteps / (text.size() + 1)) return std::nullopt;
+  if ((pattern.size() + 1) * (text.size() + 1) > kMostPatternSteps / (text.size() + 1)) return std::nullopt;
   const bool front = op.front() == '#', longest = op.size() == 2;
   for (size_t i = 0; i <= text.size(); ++i) {
     const size_t length = longest ? text.size() - i : i;
@@ -69,7 +69,7 @@ std::optional<std::string> replaced(std::string_view text, bool all, std::string
                                     std::string_view with) {
   const size_t n = text.size() + 1;
   if (pattern.empty()) return std::string(text);
-  if (n * n > kMostSteps / (n * (pattern.size() + 1))) return std::nullopt;
+  if (n * n > kMostPatternSteps / (n * (pattern.size() + 1))) return std::nullopt;
   std::string out;
   for (size_t at = 0; at < text.size();) {
     size_t length = text.size() - at;

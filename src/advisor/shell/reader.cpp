@@ -28,8 +28,6 @@ bool is_one_of(const std::string& word, const std::array<const char*, n>& list) 
   return std::find(list.begin(), list.end(), word) != list.end();
 }
 
-Truth negation(Truth t) { return t == Truth::yes ? Truth::no : t == Truth::no ? Truth::yes : t; }
-
 // Text that begins a trainer: worth reading where it stands in a string or a here-document.
 bool looks_like_training(std::string_view text) {
   for (const std::string_view mark : {"--num-layers", "--num_layers", "--hidden-size", "--hidden_size"})

@@ -28,6 +28,7 @@ bool is_all_unknown(std::string_view text);
 std::string first_mark(std::string_view text);
 
 enum class Truth : uint8_t { no, yes, unknown };
+constexpr Truth negation(Truth t) { return t == Truth::yes ? Truth::no : t == Truth::no ? Truth::yes : t; }
 
 /// An assignment of the script that a given value takes the place of: its value's place in the script's text.
 struct Overridden {

@@ -186,7 +186,7 @@ ordered_json json_of(const std::string& run, const Scores& scores) {
   return json;
 }
 
-std::string percent(const session::Estimate& e) {
+std::string percent_of(const session::Estimate& e) {
   return fmt::format("{:.1f} % ({:.1f} to {:.1f})", 100 * e.mean, 100 * e.low, 100 * e.high);
 }
 
@@ -207,7 +207,7 @@ void print(const std::string& run, const Scores& scores) {
   if (scores.tasks.empty()) return;
   observe::Table table({{"task"}, {"items", right}, {"acc", right}, {"acc_norm", right}, {"chance", right}});
   for (const session::TaskScore& s : scores.tasks) {
-    table.row({s.name, observe::grouped_text(s.items), percent(s.accuracy), percent(s.normalised),
+    table.row({s.name, observe::grouped_text(s.items), percent_of(s.accuracy), percent_of(s.normalised),
                fmt::format("{:.1f} %", 100 * s.chance)});
   }
   say("\n{}", table.text(observe::describe_terminal(1)));

@@ -36,7 +36,7 @@ ScheduleResult result_of(Schedule schedule, const Given& given, const ScheduleOp
 namespace {
 
 // `path` may be - for the standard input.
-Schedule read_file(const std::string& path) {
+Schedule read_schedule_file(const std::string& path) {
   constexpr size_t kMostBytes = size_t{64} << 20;
   if (path == kStandardInput) return schedule::read_schedule(standard_input(kMostBytes));
   std::ifstream file(path, std::ios::binary);
@@ -104,7 +104,7 @@ ScheduleResult chosen(const ScheduleOptions& options, const Given& given) {
                                       {"--group", options.group}}) {
       if (value != 0) config_error("schedule: {} with a file; accepted with a name, the file has its own", flag);
     }
-    ScheduleResult result = result_of(read_file(options.name), given, options);
+    ScheduleResult result = result_of(read_schedule_file(options.name), given, options);
     result.what = "from " + options.name;
     return result;
   }

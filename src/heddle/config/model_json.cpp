@@ -18,7 +18,7 @@ namespace {
 
 using model::ModelConfig;
 
-constexpr int64_t kMostConfigBytes = 1 << 20;
+constexpr int64_t kMostModelBytes = 1 << 20;
 constexpr int kMostNesting = 16;
 
 Json json_of(const model::KeyValue& value) {
@@ -140,7 +140,7 @@ ModelConfig model_config_from_json(const Json& root, const std::string& place, s
 }
 
 Json read_config_json(const std::string& path) {
-  const std::string text = read_file(path, kMostConfigBytes);
+  const std::string text = read_file(path, kMostModelBytes);
   Json json;
   if (text.find("Infinity") == std::string::npos) {
     json = formats::parse_json(text, path, kMostNesting);

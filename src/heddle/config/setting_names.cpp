@@ -8,14 +8,14 @@
 
 namespace heddle::config {
 
-namespace {
-
-std::string leaf_of(std::string_view key) { return std::string(key.substr(key.rfind('.') + 1)); }
 std::string section_of(std::string_view key) {
   const size_t dot = key.rfind('.');
   return dot == std::string_view::npos ? "" : std::string(key.substr(0, dot));
 }
 
+namespace {
+
+std::string leaf_of(std::string_view key) { return std::string(key.substr(key.rfind('.') + 1)); }
 // Near in the same section.
 std::string sibling(const std::string& key) {
   const std::string section = section_of(key);

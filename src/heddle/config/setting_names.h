@@ -7,6 +7,9 @@
 
 namespace heddle::config {
 
+/// "train" of "train.learning_rate"; "" without a section.
+std::string section_of(std::string_view key);
+
 /// The keys that a word names without being one of them: "lr", "LR", "train.lr" and "max-lr" are
 /// train.learning_rate, "clip_norm" is train.clip_norm. Case, '-', '_' and the section don't matter. Mostly one.
 std::vector<std::string> keys_called(std::string_view word);

@@ -11,7 +11,7 @@ namespace heddle::data {
 namespace {
 
 constexpr size_t kMostDecimals = 12;
-constexpr int64_t kMostWeight = int64_t{1} << 52;  // so that a sum of them times a place fits 128 bits by far
+constexpr int64_t kMostShareWeight = int64_t{1} << 52;  // so that a sum of them times a place fits 128 bits by far
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -25,7 +25,7 @@ bool read_weight(std::string_view text, int64_t& digits, size_t& decimals) {
       point = true;
       continue;
     }
-    if (!is_digit(c) || digits > kMostWeight / 10 || (point && decimals == kMostDecimals)) return false;
+    if (!is_digit(c) || digits > kMostShareWeight / 10 || (point && decimals == kMostDecimals)) return false;
     digits = digits * 10 + (c - '0');
     decimals += point;
     any = true;
@@ -43,7 +43,7 @@ Blend::Blend(std::vector<int64_t> weights) : weights_(std::move(weights)), sums_
   std::stable_sort(part_of_.begin(), part_of_.end(), [&](size_t a, size_t b) { return weights_[a] > weights_[b]; });
   for (size_t rank = 0; rank < parts(); ++rank) {
     const int64_t weight = weights_[part_of_[rank]];
-    HEDDLE_CHECK(weight > 0 && weight <= kMostWeight, "a weight of {}", weight);
+    HEDDLE_CHECK(weight > 0 && weight <= kMostShareWeight, "a weight of {}", weight);
     rank_of_[part_of_[rank]] = rank;
     sums_.push_back(sums_.back() + weight);
   }
@@ -143,7 +143,7 @@ std::vector<BlendPart> parse_blend(std::string_view text) {
   const size_t most = *std::max_element(places.begin(), places.end());
   for (size_t i = 0; i < parts.size(); ++i) {
     for (size_t missing = places[i]; missing < most; ++missing) {
-      if (parts[i].weight > kMostWeight / 10)
+      if (parts[i].weight > kMostShareWeight / 10)
         config_error("'{}': too many digits in the weights", escaped(text, 200));
       parts[i].weight *= 10;
     }

@@ -14,12 +14,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMostBytes = 96;  // of each part of the Hub's names
+constexpr size_t kMostCacheFileBytes = 96;  // of each part of the Hub's names
 
 // Letters, digits and the Hub's marks; a name that begins with a point or holds ".." or "--" is none, so no part
 // leads out of the cache.
 bool is_part(std::string_view part) {
-  if (part.empty() || part.size() > kMostBytes || part.front() == '.' || part.front() == '-') return false;
+  if (part.empty() || part.size() > kMostCacheFileBytes || part.front() == '.' || part.front() == '-') return false;
   if (part.find("..") != std::string_view::npos || part.find("--") != std::string_view::npos) return false;
   return std::all_of(part.begin(), part.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||

@@ -9,7 +9,7 @@ namespace heddle::formats {
 
 namespace {
 
-constexpr size_t kMostBytes = 96;  // of the Hub's names
+constexpr size_t kMostReferenceBytes = 96;  // of the Hub's names
 
 bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
@@ -20,7 +20,8 @@ bool is_letter(char c) {
 
 std::string hub_hint(std::string_view path) {
   const size_t slash = path.find('/');
-  if (path.size() > kMostBytes || slash == 0 || slash == std::string_view::npos || slash + 1 == path.size())
+  if (path.size() > kMostReferenceBytes || slash == 0 || slash == std::string_view::npos ||
+      slash + 1 == path.size())
     return "";
   const std::string_view owner = path.substr(0, slash), name = path.substr(slash + 1);
   if (owner.front() == '.' || name.front() == '.') return "";

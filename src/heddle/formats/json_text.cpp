@@ -11,7 +11,7 @@ namespace heddle::formats {
 
 namespace {
 
-using Json = nlohmann::json;
+using PlainJson = nlohmann::json;
 
 // The library tells what it was reading; the words are ours.
 struct Reason {
@@ -77,22 +77,22 @@ std::string found_at(std::string_view text, size_t last, bool in_string) {
 
 }  // namespace
 
-Json parse_json(std::string_view text, const std::string& place, int most_depth) {
-  const auto watch = [&](int depth, Json::parse_event_t, Json&) {
+PlainJson parse_json(std::string_view text, const std::string& place, int most_depth) {
+  const auto watch = [&](int depth, PlainJson::parse_event_t, PlainJson&) {
     if (depth > most_depth) config_error("{}: nested deeper than {}", place, most_depth);
     return true;
   };
   try {
-    return Json::parse(text.begin(), text.end(), watch);
-  } catch (const Json::parse_error& error) {
+    return PlainJson::parse(text.begin(), text.end(), watch);
+  } catch (const PlainJson::parse_error& error) {
     refuse(text, place, error.what(), error.byte);
-  } catch (const Json::exception&) {  // of a number
+  } catch (const PlainJson::exception&) {  // of a number
     config_error("{}: not JSON that can be held: a number is too large", place);
   }
 }
 
-std::string shown(const Json& value) {
-  return escaped(value.dump(-1, ' ', true, Json::error_handler_t::replace), 100);
+std::string shown(const PlainJson& value) {
+  return escaped(value.dump(-1, ' ', true, PlainJson::error_handler_t::replace), 100);
 }
 
 }  // namespace heddle::formats

@@ -15,7 +15,7 @@ namespace heddle::formats {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::string_view kBlanks = " \t\r\n";
 constexpr std::string_view kEndsWord = " \t\r\n,:]}";
@@ -29,8 +29,8 @@ class Parser {
     at_ = 0;
   }
 
-  Json whole() {
-    Json value = next(1);
+  OrderedJson whole() {
+    OrderedJson value = next(1);
     skip_blanks();
     if (at_ < text_.size()) fail(fmt::format("'{}' follows the value", here()));
     return value;
@@ -47,7 +47,7 @@ class Parser {
     return text_[at_];
   }
 
-  Json next(int depth) {
+  OrderedJson next(int depth) {
     if (depth > limits_.most_depth) fail(fmt::format("nested more than {} deep", limits_.most_depth));
     switch (peek()) {
       case '{': return object(depth);
@@ -57,18 +57,18 @@ class Parser {
     }
   }
 
-  Json object(int depth) {
+  OrderedJson object(int depth) {
     constexpr size_t kFew = 16;
-    Json::object_t members;
+    OrderedJson::object_t members;
     std::unordered_map<std::string, size_t> places;  // of keys, where there are many
     ++at_;
-    if (peek() == '}') return ++at_, Json(std::move(members));
+    if (peek() == '}') return ++at_, OrderedJson(std::move(members));
     while (true) {
       if (peek() != '"') fail(fmt::format("'{}', where a key is expected", here()));
       std::string key = string();
       if (peek() != ':') fail(fmt::format("'{}', where ':' is expected", here()));
       ++at_;
-      Json value = next(depth + 1);
+      OrderedJson value = next(depth + 1);
       if (members.size() == kFew && places.empty()) {
         for (size_t i = 0; i < members.size(); ++i) places.emplace(members.data()[i].first, i);
       }
@@ -83,26 +83,26 @@ class Parser {
       if (place < members.size()) {
         members.data()[place].second = std::move(value);
       } else {
-        static_cast<std::vector<Json::object_t::value_type>&>(members).emplace_back(std::move(key),
-                                                                                    std::move(value));
+        static_cast<std::vector<OrderedJson::object_t::value_type>&>(members).emplace_back(std::move(key),
+                                                                                           std::move(value));
       }
       const char sign = peek();
       if (sign != ',' && sign != '}') fail(fmt::format("'{}', where ',' or '}}' is expected", here()));
       ++at_;
-      if (sign == '}') return Json(std::move(members));
+      if (sign == '}') return OrderedJson(std::move(members));
     }
   }
 
-  Json list(int depth) {
-    Json::array_t items;
+  OrderedJson list(int depth) {
+    OrderedJson::array_t items;
     ++at_;
-    if (peek() == ']') return ++at_, Json(std::move(items));
+    if (peek() == ']') return ++at_, OrderedJson(std::move(items));
     while (true) {
       items.push_back(next(depth + 1));
       const char sign = peek();
       if (sign != ',' && sign != ']') fail(fmt::format("'{}', where ',' or ']' is expected", here()));
       ++at_;
-      if (sign == ']') return Json(std::move(items));
+      if (sign == ']') return OrderedJson(std::move(items));
     }
   }
 
@@ -159,10 +159,10 @@ class Parser {
     return code;
   }
 
-  Json word() {
+  OrderedJson word() {
     const size_t end = std::min(text_.find_first_of(kEndsWord, at_), text_.size());
     const std::string_view word = text_.substr(at_, end - at_);
-    Json value;
+    OrderedJson value;
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     if (word == "true" || word == "false") {
       value = word == "true";
@@ -177,7 +177,7 @@ class Parser {
     return value;
   }
 
-  Json number(std::string_view word) const {
+  OrderedJson number(std::string_view word) const {
     size_t at = word.starts_with('-') ? 1 : 0;
     const auto digits = [&] {
       const size_t begin = at;
@@ -216,7 +216,7 @@ class Parser {
 
 }  // namespace
 
-Json parse_python_json(std::string_view text, const PythonJsonLimits& limits) {
+OrderedJson parse_python_json(std::string_view text, const PythonJsonLimits& limits) {
   return Parser(text, limits).whole();
 }
 

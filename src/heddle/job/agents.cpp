@@ -23,14 +23,14 @@ namespace heddle::job {
 
 namespace {
 
-constexpr double kReady_s = 10;    // in which one says that it is there
-constexpr double kEnd_s = 60;      // in which one writes what it holds
-constexpr double kForget_s = 10;   // in which one frees what it holds
-constexpr double kAsk_s = 2;       // between two questions
-constexpr double kSilent_s = 15;   // without an answer it stands still
-constexpr double kCheck_s = 0.5;   // longer than between two looks
-constexpr double kStandIn_s = 30;  // in which another one is ready in its place
-constexpr double kSteady_s = 30;   // one that lived so long dies for the first time
+constexpr double kReady_s = 10;      // in which one says that it is there
+constexpr double kAgentsEnd_s = 60;  // in which one writes what it holds
+constexpr double kForget_s = 10;     // in which one frees what it holds
+constexpr double kAsk_s = 2;         // between two questions
+constexpr double kSilent_s = 15;     // without an answer it stands still
+constexpr double kCheck_s = 0.5;     // longer than between two looks
+constexpr double kStandIn_s = 30;    // in which another one is ready in its place
+constexpr double kSteady_s = 30;     // one that lived so long dies for the first time
 constexpr double kLongestPause_s = 60;
 
 // True if the folder is still found by its name.
@@ -256,7 +256,7 @@ void Agents::end(bool well) {
     if (well && !one->child) begin(*one);
     tell_to_end(*one);
   }
-  await_ends(well ? kForget_s : kEnd_s);
+  await_ends(well ? kForget_s : kAgentsEnd_s);
   // An agent that is still there stands still, or its host does: another one ends in its place.
   bool any = false;
   for (const auto& one : all_) {
@@ -267,7 +267,7 @@ void Agents::end(bool well) {
     begin(*one);
     tell_to_end(*one);
   }
-  if (any) await_ends(well ? kForget_s : kEnd_s);
+  if (any) await_ends(well ? kForget_s : kAgentsEnd_s);
   all_.clear();
   if (!well) return;
   // Remove what lost hosts have left on disk: nobody comes for it any more.

@@ -246,6 +246,8 @@ inline constexpr Figure kChannelSeconds{.key = "{}_seconds",
     .each = "channel"};
 inline constexpr Figure kChannelBytes{.key = "{}_bytes", .meaning = "Bytes that rank 0 sent in the channel's calls.",
     .unit = Unit::bytes, .logged = Logged::extra, .each = "channel"};
+inline constexpr Figure kHostStalls =
+    in_extra("host_stalls", Unit::count, "Times that rank 0's host waited for counts of rows.");
 inline constexpr Figure kEngineMessages =
     in_extra("engine_messages", Unit::count, "Messages that rank 0's copy engine moved.");
 inline constexpr Figure kEngineBytes = in_extra("engine_bytes", Unit::bytes, "Bytes that rank 0's copy engine moved.");
@@ -380,7 +382,7 @@ inline constexpr const Figure* kRows[] = {
     &kTokens, &kLoss, &kRecentLoss, &kAuxiliaryLoss, &kDepthLoss, &kHeldOutLoss, &kHeldOutStep, &kHeldOutRewardMargin,
     &kHeldOutRewardAccuracy, &kRewardChosen, &kRewardRejected, &kRewardMargin, &kRewardAccuracy, &kLogitZLoss, &kZLoss,
     &kIndexLoss, &kMaxLogit, &kLearningRate, &kGradientNorm, &kSkippedSteps, &kRolledBack, &kEpoch, &kBatch, &kCheckpointEvery, &kSnapshotEvery,
-    &kStepSeconds, &kTokensPerSecond, &kFlopsPerSecond, &kChannelSeconds, &kChannelBytes, &kEngineMessages,
+    &kStepSeconds, &kTokensPerSecond, &kFlopsPerSecond, &kChannelSeconds, &kChannelBytes, &kHostStalls, &kEngineMessages,
     &kEngineBytes, &kEngineShortMessages, &kEngineShortBytes, &kEngineFarMessages, &kEngineFarBytes, &kSlowRanks,
     &kSlowLinks, &kArenaLivePeak, &kArenaReservedPeak, &kPredictedReserved, &kGrownBeyondPrediction, &kTrainedSeconds,
     &kElapsedSeconds, &kStepPredicted, &kFirstSteps, &kStepRefitted, &kImbalance, &kExpertLoads, &kBiasUpdateRate,

@@ -20,8 +20,6 @@ namespace {
 
 constexpr double kHalfLifeSteps = 20;
 constexpr int64_t kLineEverySteps = 10;  // off a terminal
-constexpr std::string_view kClearLine = "\r\x1b[K";
-
 struct Field {
   std::string text;
   std::string_view colour;  // escape sequence, "" for none

@@ -19,7 +19,7 @@ using schedule::Compute;
 using schedule::Interval;
 using schedule::Kind;
 
-constexpr int kMostRanks = 64;
+constexpr int kMostTextRanks = 64;
 
 // Background colours among the 256 of terminals, by kind (F I W B) and chunk.
 constexpr std::array<std::array<int, 4>, 4> kBackground = {
@@ -42,9 +42,9 @@ std::vector<Block> blocks_of(const std::vector<Action>& list, const std::vector<
   return blocks;
 }
 
-class Lane {
+class TextLane {
  public:
-  Lane(int columns, const Terminal& terminal, const schedule::ActionNames& name)
+  TextLane(int columns, const Terminal& terminal, const schedule::ActionNames& name)
       : cells_(static_cast<size_t>(columns), Cell{' ', -1, false}), terminal_(terminal), name_(name) {}
 
   void draw(const Block& block, double scale) {
@@ -116,7 +116,7 @@ std::string time_axis(double makespan, int columns, double scale, int margin, bo
 
 std::string text_schedule(const schedule::Schedule& s, const schedule::Timing& timing, int columns,
                           const Terminal& terminal) {
-  const int ranks = std::min(s.placement.ranks, kMostRanks);
+  const int ranks = std::min(s.placement.ranks, kMostTextRanks);
   const int margin = static_cast<int>(std::to_string(ranks - 1).size()) + 3;
   const int most = std::max(columns, 40) - margin - 1;
   // Natural: the shortest action has room for its name.
@@ -138,7 +138,7 @@ std::string text_schedule(const schedule::Schedule& s, const schedule::Timing& t
 
   std::string text;
   for (int r = 0; r < ranks; ++r) {
-    Lane lane(width, terminal, name);
+    TextLane lane(width, terminal, name);
     for (const Block& block : blocks[r]) lane.draw(block, scale);
     text += fmt::format("{:>{}} {}{}\n", r, margin - 1, terminal.unicode ? "│" : "|", lane.text());
   }

@@ -15,10 +15,10 @@ using ir::Op;
 using ir::Phase;
 
 /// The channel from one pipeline rank to another, of activations (F) or gradients (I).
-struct Channel {
+struct StageChannel {
   int from, to;
   Phase phase;
-  auto operator<=>(const Channel&) const = default;
+  auto operator<=>(const StageChannel&) const = default;
 };
 /// The pipeline stage whose output, or whose output's gradient, it is.
 struct Message {
@@ -104,10 +104,10 @@ class Lowerer {
     return at->second;
   }
   /// The channel of a send or receive of `rank`.
-  static Channel channel(int rank, const Op& op) {
+  static StageChannel channel(int rank, const Op& op) {
     const int there = rank + static_cast<int>(op.attributes.integer("step"));
-    return op.def->moves == ir::Moves::to_neighbour ? Channel{rank, there, op.phase}
-                                                    : Channel{there, rank, op.phase};
+    return op.def->moves == ir::Moves::to_neighbour ? StageChannel{rank, there, op.phase}
+                                                    : StageChannel{there, rank, op.phase};
   }
 
   struct Key {
@@ -137,7 +137,7 @@ class Lowerer {
     if (c.kind == Kind::W) return;
     const Op* wanted = message_op(rank_, chunk(c), phase_of(c), ir::Moves::from_neighbour);
     if (wanted == nullptr) return;
-    const Channel from = channel(rank_, *wanted);
+    const StageChannel from = channel(rank_, *wanted);
     const std::vector<Message>& queue = sent_[from];
     std::set<Message>& arrived = arrived_[from];
     const Message message{edge_of(*wanted), c.microbatch};
@@ -269,11 +269,11 @@ class Lowerer {
   std::vector<int> chunk_of_;  // by pipeline stage
   std::map<Key, int> made_;
   std::map<std::tuple<int, int, Phase, ir::Moves>, const Op*> messages_;
-  std::map<Channel, std::vector<Message>> sent_;
+  std::map<StageChannel, std::vector<Message>> sent_;
   int rank_ = 0;
   std::vector<ir::Action> actions_;
   std::set<int> begun_;
-  std::map<Channel, std::set<Message>> arrived_;
+  std::map<StageChannel, std::set<Message>> arrived_;
 };
 
 }  // namespace

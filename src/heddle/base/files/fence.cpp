@@ -18,7 +18,7 @@ namespace heddle {
 
 namespace {
 
-constexpr const char* kName = "/.generation";
+constexpr const char* kFenceName = "/.generation";
 constexpr size_t kTokenDigits = 32, kMostBytes = 64;
 
 bool is_token(std::string_view text) {
@@ -58,7 +58,7 @@ Fence parse_fence(std::string_view text) {
 std::string text_of(const Fence& fence) { return fmt::format("{}:{}:{}", fence.number, fence.token, fence.folder); }
 
 std::optional<Fence> open_fence(const std::string& folder) {
-  const std::string path = folder + kName;
+  const std::string path = folder + kFenceName;
   const int file = ::open(held_path(path).c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (file < 0 && errno == ENOENT) return std::nullopt;
   if (file < 0) throw SystemError(errno, fmt::format("cannot open {}", path));
@@ -73,7 +73,7 @@ std::optional<Fence> open_fence(const std::string& folder) {
 }
 
 void raise_fence(const Fence& fence) {
-  write_file(fence.folder + kName, fmt::format("{} {}\n", fence.number, fence.token));
+  write_file(fence.folder + kFenceName, fmt::format("{} {}\n", fence.number, fence.token));
 }
 
 const std::optional<Fence>& own_fence() {

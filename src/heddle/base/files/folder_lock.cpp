@@ -19,7 +19,7 @@
 namespace heddle {
 namespace {
 
-constexpr const char* kName = ".lock";
+constexpr const char* kLockName = ".lock";
 constexpr auto kPause = std::chrono::milliseconds(20);
 constexpr int kAttempts = 3;
 
@@ -58,9 +58,9 @@ std::string holder_in(int file) {
 
 std::optional<FolderLock> FolderLock::take(const std::string& folder, std::string& holder) {
   PinnedFolder pinned(folder);
-  const std::string path = folder + '/' + kName;
+  const std::string path = folder + '/' + kLockName;
   constexpr int kHow = O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
-  const int file = ::openat(pinned.descriptor(), kName, kHow, 0644);
+  const int file = ::openat(pinned.descriptor(), kLockName, kHow, 0644);
   if (file < 0) {
     const int code = errno;
     throw SystemError(code, fmt::format("cannot lock {}: {}: {}", folder, path,
@@ -100,7 +100,8 @@ FolderLock FolderLock::wait(const std::string& folder,
 }
 
 std::string FolderLock::holder_of(const std::string& folder) {
-  const int file = ::open(held_path(folder + '/' + kName).c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  const int file =
+      ::open(held_path(folder + '/' + kLockName).c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (file < 0) return "";
   // A holder that was killed leaves its line, and its lock is gone. A shared lock that is refused needs no right to
   // write; one that is given goes with the descriptor.

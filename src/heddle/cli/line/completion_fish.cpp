@@ -9,7 +9,7 @@ namespace heddle::cli {
 
 namespace {
 
-std::string line_of(const Command& command, const Option& option, const Commands& all) {
+std::string fish_line(const Command& command, const Option& option, const Commands& all) {
   const std::string at = fmt::format("complete -c heddle -n {}", single_quoted("__heddle_runs " + command.name));
   const std::string words = words_of(option, all);
   const std::string meaning = single_quoted(option.meaning);
@@ -30,7 +30,7 @@ std::string fish_completion(const Commands& all) {
   for (const Command& command : all) {
     lines += fmt::format("complete -c heddle -n __heddle_first -f -a {} -d {}\n", command.name,
                          single_quoted(command.meaning));
-    for (const Option& option : command.options) lines += line_of(command, option, all);
+    for (const Option& option : command.options) lines += fish_line(command, option, all);
     lines += fmt::format("complete -c heddle -n {} -l help -d 'Print this'\n",
                          single_quoted("__heddle_runs " + command.name));
   }

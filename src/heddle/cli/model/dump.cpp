@@ -21,7 +21,7 @@ namespace heddle::cli {
 
 namespace {
 
-using Json = nlohmann::json;
+using PlainJson = nlohmann::json;
 
 struct DumpOptions {
   std::string model, tokens, labels, out;
@@ -71,12 +71,12 @@ int dump(const DumpOptions& options) {
   if (!config.train.start_adapter.empty()) train::start_adapters_from(config.train.start_adapter, trainer);
   const train::StepResult step = train::dump_model(options.out, trainer, {sequences, masked});
   if (options.json) {
-    say("{}\n", Json{{"model", options.model},
-                     {"out", options.out},
-                     {"sequences", sequences.size()},
-                     {"tokens", sequences[0].size()},
-                     {"loss", step.next_token_loss()},
-                     {"grad_norm", step.gradient_norm()}}
+    say("{}\n", PlainJson{{"model", options.model},
+                          {"out", options.out},
+                          {"sequences", sequences.size()},
+                          {"tokens", sequences[0].size()},
+                          {"loss", step.next_token_loss()},
+                          {"grad_norm", step.gradient_norm()}}
                     .dump(2));
   } else {
     say("{} sequences of {} tokens: loss {:.6f}, gradient norm {:.6f}; written: {}\n", sequences.size(),

@@ -11,24 +11,24 @@ namespace heddle::cli {
 
 namespace {
 
-using Json = nlohmann::json;
+using PlainJson = nlohmann::json;
 
 constexpr int32_t kNoLabel = -100;  // as in PyTorch's cross_entropy
 
 // [[id, …], …]: sequences of one length, of ids or of `other`.
 TokenRows read_rows(const std::string& path, const std::string& flag, std::optional<int32_t> other = {}) {
   constexpr int64_t kMostBytes = int64_t{64} << 20;
-  const Json json = formats::parse_json(read_file(path, kMostBytes), path, 4);
+  const PlainJson json = formats::parse_json(read_file(path, kMostBytes), path, 4);
   const auto wrong = [&](const std::string& found) {
     config_error("{} {}: {}, expected: [[id, ...], ...], sequences of one length", flag, path, found);
   };
   if (!json.is_array() || json.empty()) wrong("no list of sequences");
   TokenRows sequences;
-  for (const Json& row : json) {
+  for (const PlainJson& row : json) {
     const std::string place = fmt::format("sequence {}", sequences.size() + 1);
     if (!row.is_array() || row.size() < 2) wrong(place + " is no list of two ids or more");
     std::vector<int32_t>& sequence = sequences.emplace_back();
-    for (const Json& id : row) {
+    for (const PlainJson& id : row) {
       constexpr int64_t kMostIds = 1 << 21;
       const bool is_other = other && id.is_number_integer() && id == *other;
       if (!is_other && (!id.is_number_integer() || id.get<double>() < 0 || id.get<double>() >= kMostIds))

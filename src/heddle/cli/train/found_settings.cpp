@@ -17,7 +17,7 @@ namespace heddle::cli {
 
 namespace {
 
-void tell(const std::string& line) { say(stderr, "{}\n", line); }
+void tell_found(const std::string& line) { say(stderr, "{}\n", line); }
 
 // The configuration that the resumed run was begun with.
 std::optional<config::RunConfig> begun_with(const TrainOptions& options, const config::RunConfig& config) {
@@ -54,7 +54,7 @@ std::vector<std::string> choose_residency(const TrainOptions& options, config::R
       settings = {home.key + "=" + plan::text_of(was)};
     }
   }
-  return with(std::move(settings), planner::residency_settings(config, tell));
+  return with(std::move(settings), planner::residency_settings(config, tell_found));
 }
 
 }  // namespace
@@ -81,9 +81,9 @@ std::vector<std::string> found_settings(const TrainOptions& options, const std::
     // A run of threads is prepared by one for all of them.
     if (world == nullptr) sharing.memory = now().ranks();
     found = rates_of(options, now(), places, measured);
-    found = with(std::move(found), planner::share_settings(now(), sharing, tell));
+    found = with(std::move(found), planner::share_settings(now(), sharing, tell_found));
     found = with(std::move(found), choose_residency(options, now()));
-    found = with(std::move(found), planner::budget_settings(now(), tell));
+    found = with(std::move(found), planner::budget_settings(now(), tell_found));
   }
   return from_first_rank(ranks, found);
 }

@@ -19,7 +19,7 @@ using model::AttentionBias;
 using model::ModelConfig;
 
 // "rotary_dim", in place of the part of a head, or beside it where both say the same.
-void rewrite(Json& root, const std::string& place) {
+void rewrite_bailing_moe(Json& root, const std::string& place) {
   join_names(root, place, {{"num_local_experts", "num_experts"}});
   const Json width = root.value("rotary_dim", Json()), head = root.value("head_dim", Json());
   if (width.is_null()) return;
@@ -36,9 +36,9 @@ void rewrite(Json& root, const std::string& place) {
 }
 
 // One gate stays as it is; several sum to one.
-void derive(ModelConfig& c) { c.norm_topk_prob = c.num_experts_per_tok > 1; }
+void derive_bailing_moe(ModelConfig& c) { c.norm_topk_prob = c.num_experts_per_tok > 1; }
 
-PublishedKey qkv_bias() {
+PublishedKey qkv_bias_bailing_moe() {
   return {.name = "use_qkv_bias",
           .ours = "attention_bias",
           .read =
@@ -51,15 +51,15 @@ PublishedKey qkv_bias() {
 
 // Returns true if neither dots.llm1 nor GLM-4.5 is meant: it has groups of experts, and parts of heads without
 // positions.
-bool holds(const ModelConfig& c) {
+bool holds_bailing_moe(const ModelConfig& c) {
   ModelConfig same = c;
-  derive(same);
+  derive_bailing_moe(same);
   return same == c && !c.is_latent() && c.has_experts() && c.qk_norm && !c.qk_norm_all_heads && c.sigmoid_scores &&
          c.topk_bias && c.attention_bias != AttentionBias::all && c.partial_rotary_factor < 1 && c.n_group > 1 &&
          c.num_nextn_predict_layers == 0;
 }
 
-std::string spelt(std::string name) {
+std::string spelt_bailing_moe(std::string name) {
   return respelt(std::move(name), {{"model.embed_tokens.", "model.word_embeddings."},
                                    {".self_attn.q_norm.", ".attention.query_layernorm."},
                                    {".self_attn.k_norm.", ".attention.key_layernorm."},
@@ -68,8 +68,8 @@ std::string spelt(std::string name) {
 }
 
 // Rows of queries, of keys and of values.
-std::optional<ReleasedPlace> stacked(const std::string& name, const std::vector<int64_t>& shape, int64_t,
-                                     const JoinedRows& joined) {
+std::optional<ReleasedPlace> stacked_bailing_moe(const std::string& name, const std::vector<int64_t>& shape,
+                                                 int64_t, const JoinedRows& joined) {
   constexpr std::array<std::string_view, 3> kParts{".self_attn.q_proj.", ".self_attn.k_proj.",
                                                    ".self_attn.v_proj."};
   for (const std::string_view part : kParts) {
@@ -88,15 +88,16 @@ std::optional<ReleasedPlace> stacked(const std::string& name, const std::vector<
   return std::nullopt;
 }
 
-ModelConfig base() {
+ModelConfig base_bailing_moe() {
   ModelConfig c = grouped_base();
   c.qk_norm = c.sigmoid_scores = c.topk_bias = true;
   c.rope_theta = 600000;
   return c;
 }
 
-ModelConfig sized(int64_t hidden, int64_t layers, int64_t heads, int64_t kv_heads, int64_t width, int64_t dense) {
-  ModelConfig c = base();
+ModelConfig sized_bailing_moe(int64_t hidden, int64_t layers, int64_t heads, int64_t kv_heads, int64_t width,
+                              int64_t dense) {
+  ModelConfig c = base_bailing_moe();
   c.vocab_size = 157184;
   c.hidden_size = hidden;
   c.num_hidden_layers = layers;
@@ -117,14 +118,14 @@ ModelConfig sized(int64_t hidden, int64_t layers, int64_t heads, int64_t kv_head
   return c;
 }
 
-Family common(const char* model_type) {
+Family common_bailing_moe(const char* model_type) {
   Family f;
   f.architecture = "BailingMoeV2ForCausalLM";
   f.model_type = model_type;
-  f.base = base();
+  f.base = base_bailing_moe();
   f.keys = grouped_keys(1e-6);
   const std::vector<PublishedKey> more{
-      qkv_bias(),
+      qkv_bias_bailing_moe(),
       partial_rotary_key(1.0),
       key("first_k_dense_replace", "first_k_dense_replace", 0),
       key("num_experts", "n_routed_experts"),
@@ -161,27 +162,27 @@ Family common(const char* model_type) {
              "shared experts are as wide as the others"}};
   f.read_besides = {"num_local_experts", "rotary_dim", "router_dtype", "mtp_loss_scaling_factor",
                     "output_router_logits"};
-  f.rewrite = rewrite;
+  f.rewrite = rewrite_bailing_moe;
   f.adopt = adopt_router_loss;
-  f.derive = derive;
-  f.spelt = spelt;
-  f.stacked = stacked;
+  f.derive = derive_bailing_moe;
+  f.spelt = spelt_bailing_moe;
+  f.stacked = stacked_bailing_moe;
   return f;
 }
 
 }  // namespace
 
 Family bailing_moe() {
-  Family f = common("bailing_moe");
-  f.holds = holds;
-  f.presets = {{"ling-mini-2.0", sized(2048, 20, 16, 4, 5120, 1)},
-               {"ling-flash-2.0", sized(4096, 32, 32, 4, 9216, 1)},
-               {"ling-1t", sized(8192, 80, 64, 8, 18432, 4)}};
+  Family f = common_bailing_moe("bailing_moe");
+  f.holds = holds_bailing_moe;
+  f.presets = {{"ling-mini-2.0", sized_bailing_moe(2048, 20, 16, 4, 5120, 1)},
+               {"ling-flash-2.0", sized_bailing_moe(4096, 32, 32, 4, 9216, 1)},
+               {"ling-1t", sized_bailing_moe(8192, 80, 64, 8, 18432, 4)}};
   return f;
 }
 
 Family bailing_moe_v2() {
-  Family f = common("bailing_moe_v2");
+  Family f = common_bailing_moe("bailing_moe_v2");
   f.holds = [](const ModelConfig&) { return false; };  // it is written as bailing_moe
   return f;
 }

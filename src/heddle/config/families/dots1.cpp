@@ -11,7 +11,7 @@ namespace {
 
 using model::ModelConfig;
 
-void rename(Json& root, const std::string& place) {
+void rename_dots1(Json& root, const std::string& place) {
   join_names(root, place, {{"num_local_experts", "n_routed_experts"}});
   // A window is in use where it is given; a file says so by a key of its own elsewhere.
   if (!root.contains("sliding_window")) root["sliding_window"] = 4096;
@@ -74,7 +74,7 @@ Family dots1() {
             is("topk_method", "noaux_tc", "only 'noaux_tc' is built"),
             is("moe_layer_freq", 1, "every layer after the dense ones has experts")};
   f.read_besides = {"num_local_experts", "output_router_logits"};
-  f.rewrite = rename;
+  f.rewrite = rename_dots1;
   f.adopt = adopt_router_loss;
   f.holds = [](const ModelConfig& c) {
     return !c.is_latent() && c.has_experts() && c.qk_norm && !c.qk_norm_all_heads && c.sigmoid_scores &&

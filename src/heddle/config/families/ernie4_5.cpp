@@ -15,7 +15,7 @@ namespace {
 using model::ModelConfig;
 using Written = nlohmann::ordered_json;
 
-Family common(const char* architecture, const char* model_type) {
+Family common_ernie4_5(const char* architecture, const char* model_type) {
   Family f;
   f.architecture = architecture;
   f.model_type = model_type;
@@ -34,7 +34,8 @@ Family common(const char* architecture, const char* model_type) {
   return f;
 }
 
-ModelConfig sized(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, int64_t kv_heads, bool tied) {
+ModelConfig sized_ernie4_5(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, int64_t kv_heads,
+                           bool tied) {
   ModelConfig c = grouped_base();
   c.rope_interleave = true;
   c.vocab_size = 103424;
@@ -51,7 +52,7 @@ ModelConfig sized(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, in
   return c;
 }
 
-ModelConfig mixture(ModelConfig c, int64_t dense, int64_t chosen, int64_t shared, int64_t expert) {
+ModelConfig mixture_ernie4_5(ModelConfig c, int64_t dense, int64_t chosen, int64_t shared, int64_t expert) {
   c.first_k_dense_replace = dense;
   c.n_routed_experts = 64;
   c.num_experts_per_tok = chosen;
@@ -61,7 +62,7 @@ ModelConfig mixture(ModelConfig c, int64_t dense, int64_t chosen, int64_t shared
   return c;
 }
 
-void rename(Json& root, const std::string& place) {
+void rename_ernie4_5(Json& root, const std::string& place) {
   join_names(root, place,
              {{"num_experts", "moe_num_experts"},
               {"num_local_experts", "moe_num_experts"},
@@ -77,19 +78,19 @@ bool ends_with_the_layers(const Json& end, const Json& root) {
 // Gates of a softmax never sum to less.
 bool is_tiny(const Json& floor, const Json&) { return floor.is_number() && floor > 0 && floor <= 1e-6; }
 
-std::string spelt(std::string name) {
+std::string spelt_ernie4_5(std::string name) {
   return respelt(std::move(name),
                  {{".mlp.gate.e_score_correction_bias", ".mlp.moe_statics.e_score_correction_bias"}});
 }
 
 // The bias of the choice is a row of a matrix.
-std::optional<ReleasedPlace> stacked(const std::string& name, const std::vector<int64_t>& shape, int64_t,
-                                     const JoinedRows&) {
+std::optional<ReleasedPlace> stacked_ernie4_5(const std::string& name, const std::vector<int64_t>& shape, int64_t,
+                                              const JoinedRows&) {
   if (!name.ends_with(".mlp.gate.e_score_correction_bias") || shape.size() != 1) return std::nullopt;
-  return ReleasedPlace{.name = spelt(name), .shape = {1, shape[0]}, .row_step = shape[0]};
+  return ReleasedPlace{.name = spelt_ernie4_5(name), .shape = {1, shape[0]}, .row_step = shape[0]};
 }
 
-bool is_plain(const ModelConfig& c) {
+bool is_plain_ernie4_5(const ModelConfig& c) {
   return !c.is_latent() && !c.qk_norm && c.rope_interleave && c.attention_bias == model::AttentionBias::none &&
          c.attention_scale == 0;
 }
@@ -97,18 +98,18 @@ bool is_plain(const ModelConfig& c) {
 }  // namespace
 
 Family ernie4_5() {
-  Family f = common("Ernie4_5ForCausalLM", "ernie4_5");
+  Family f = common_ernie4_5("Ernie4_5ForCausalLM", "ernie4_5");
   for (PublishedKey& each : f.keys) {  // likewise
     if (each.name == "head_dim") each = key("head_dim");
   }
   f.derive = make_dense;
-  f.holds = [](const ModelConfig& c) { return is_plain(c) && !c.has_experts() && !c.mlp_bias; };
-  f.presets = {{"ernie-4.5-0.3b", sized(1024, 18, 3072, 16, 2, true)}};
+  f.holds = [](const ModelConfig& c) { return is_plain_ernie4_5(c) && !c.has_experts() && !c.mlp_bias; };
+  f.presets = {{"ernie-4.5-0.3b", sized_ernie4_5(1024, 18, 3072, 16, 2, true)}};
   return f;
 }
 
 Family ernie4_5_moe() {
-  Family f = common("Ernie4_5_MoeForCausalLM", "ernie4_5_moe");
+  Family f = common_ernie4_5("Ernie4_5_MoeForCausalLM", "ernie4_5_moe");
   f.base.topk_bias = true;
   const std::vector<PublishedKey> more{
       key("moe_intermediate_size", "moe_intermediate_size", 1536),
@@ -126,15 +127,16 @@ Family ernie4_5_moe() {
   f.only.push_back({"moe_norm_min", is_tiny, "another floor of the gates' sum is not built, accepted: up to 1e-6"});
   f.read_besides.insert(f.read_besides.end(), {"num_experts", "num_local_experts", "num_experts_per_tok",
                                                "output_router_logits", "router_aux_loss_coef"});
-  f.rewrite = rename;
+  f.rewrite = rename_ernie4_5;
   f.adopt = adopt_router_loss;
   f.holds = [](const ModelConfig& c) {
-    return is_plain(c) && c.has_experts() && !c.sigmoid_scores && c.topk_bias && c.norm_topk_prob;
+    return is_plain_ernie4_5(c) && c.has_experts() && !c.sigmoid_scores && c.topk_bias && c.norm_topk_prob;
   };
-  f.spelt = spelt;
-  f.stacked = stacked;
-  f.presets = {{"ernie-4.5-21b-a3b", mixture(sized(2560, 28, 12288, 20, 4, true), 1, 6, 2, 1536)},
-               {"ernie-4.5-300b-a47b", mixture(sized(8192, 54, 28672, 64, 8, false), 3, 8, 0, 3584)}};
+  f.spelt = spelt_ernie4_5;
+  f.stacked = stacked_ernie4_5;
+  f.presets = {
+      {"ernie-4.5-21b-a3b", mixture_ernie4_5(sized_ernie4_5(2560, 28, 12288, 20, 4, true), 1, 6, 2, 1536)},
+      {"ernie-4.5-300b-a47b", mixture_ernie4_5(sized_ernie4_5(8192, 54, 28672, 64, 8, false), 3, 8, 0, 3584)}};
   return f;
 }
 

@@ -142,6 +142,7 @@ PublishedKey fixed(const char* name, Json value) {
 const std::vector<Family>& families() {
   static const std::vector<Family> all{
       deepseek_v2(),
+      longcat_flash(),
       kimi_linear(),
       deepseek_v32(),
       glm_moe_dsa(),
@@ -150,6 +151,7 @@ const std::vector<Family>& families() {
       deepseek_v3(),
       nemotron_h(),
       gpt2(),
+      phimoe(),
       gemma3(),
       gemma2(),
       gemma(),

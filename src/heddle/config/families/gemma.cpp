@@ -46,7 +46,7 @@ void drop_old_activation(Json& root) {
   if (root.value("hidden_act", Json()) == "gelu_pytorch_tanh") root.erase("hidden_act");
 }
 
-void rewrite(Json& root, const std::string& place) {
+void rewrite_gemma(Json& root, const std::string& place) {
   refuse_old_scaling(root, place);
   refuse_no_window(root, place);
   flatten_rotation_by_layer(root, place, "rope_local_base_freq");
@@ -63,7 +63,7 @@ void rewrite_1(Json& root, const std::string&) {
   if (const Json act = root.value("hidden_act", Json()); act == "gelu") root["hidden_act"] = "gelu_pytorch_tanh";
 }
 
-void derive(ModelConfig& c) {
+void derive_gemma(ModelConfig& c) {
   make_dense(c);
   c.embedding_multiplier = std::sqrt(static_cast<double>(c.hidden_size));
   if (c.sliding_window == 0) c.window_rope_theta = 0;
@@ -113,7 +113,7 @@ ModelConfig base_2() {
   return c;
 }
 
-ModelConfig base() {
+ModelConfig base_gemma() {
   ModelConfig c = base_2();
   c.qk_norm = true;
   c.window_rope_theta = kLocalTheta;
@@ -121,8 +121,8 @@ ModelConfig base() {
   return c;
 }
 
-ModelConfig sized(int64_t hidden, int64_t layers, int64_t mlp) {
-  ModelConfig c = base();
+ModelConfig sized_gemma(int64_t hidden, int64_t layers, int64_t mlp) {
+  ModelConfig c = base_gemma();
   c.vocab_size = 262144;
   c.hidden_size = hidden;
   c.num_hidden_layers = layers;
@@ -135,7 +135,7 @@ ModelConfig sized(int64_t hidden, int64_t layers, int64_t mlp) {
   c.max_position_embeddings = 32768;
   c.sliding_window = 512;
   c.full_attention_interval = 6;
-  derive(c);
+  derive_gemma(c);
   return c;
 }
 
@@ -149,7 +149,7 @@ ModelConfig sized_1(ModelConfig c, int64_t hidden, int64_t layers, int64_t mlp, 
   c.head_dim = 256;
   c.tie_word_embeddings = true;
   c.max_position_embeddings = 8192;
-  derive(c);
+  derive_gemma(c);
   return c;
 }
 
@@ -170,7 +170,7 @@ bool is_gemma(const ModelConfig& c) {
          c.activation == model::Activation::geglu_tanh;
 }
 
-bool holds(const ModelConfig& c) {
+bool holds_gemma(const ModelConfig& c) {
   return is_gemma(c) && c.qk_norm && c.norm_places == model::NormPlaces::both && c.sliding_window > 0 &&
          c.window_rope_theta > 0;
 }
@@ -203,9 +203,9 @@ PublishedKey attention_bias() {
 Only in_one_direction() { return off("use_bidirectional_attention", "attention in both directions is not built"); }
 
 // Keys and refusals that Gemma 2 and 3 share.
-Family later(ModelConfig base) {
+Family later(ModelConfig base_gemma) {
   Family f;
-  f.base = std::move(base);
+  f.base = std::move(base_gemma);
   f.keys = sizes();
   f.keys.push_back(fixed("hidden_activation", "gelu_pytorch_tanh"));
   f.keys.push_back(attention_bias());
@@ -213,7 +213,7 @@ Family later(ModelConfig base) {
   f.only = {is("hidden_activation", "gelu_pytorch_tanh", "only 'gelu_pytorch_tanh' is built"),
             above_zero("query_pre_attn_scalar"), in_one_direction()};
   f.read_besides = {"hidden_act", "cache_implementation"};
-  f.derive = derive;
+  f.derive = derive_gemma;
   return f;
 }
 
@@ -233,7 +233,7 @@ Family gemma() {
   f.only = {is("hidden_act", "gelu_pytorch_tanh", "only 'gelu_pytorch_tanh' is built"),
             is("hidden_activation", "gelu_pytorch_tanh", "only 'gelu_pytorch_tanh' is built"), in_one_direction()};
   f.rewrite = rewrite_1;
-  f.derive = derive;
+  f.derive = derive_gemma;
   f.holds = holds_1;
   f.presets = {{"gemma-2b", sized_1(base_1(), 2048, 18, 16384, 8, 1)},
                {"gemma-7b", sized_1(base_1(), 3072, 28, 24576, 16, 16)}};
@@ -257,7 +257,7 @@ Family gemma2() {
 }
 
 Family gemma3() {
-  Family f = later(base());
+  Family f = later(base_gemma());
   f.architecture = "Gemma3ForCausalLM";
   f.model_type = "gemma3_text";
   f.keys.push_back(logit_cap(0));
@@ -267,9 +267,9 @@ Family gemma3() {
   f.only.insert(f.only.end(), {above_zero("rope_local_base_freq"), above_zero("sliding_window_pattern")});
   // Transformers writes its own copy of the pattern and reads layer_types.
   f.read_besides.emplace_back("_sliding_window_pattern");
-  f.rewrite = rewrite;
-  f.holds = holds;
-  f.presets = {{"gemma-3-270m", sized(640, 18, 2048)}, {"gemma-3-1b", sized(1152, 26, 6912)}};
+  f.rewrite = rewrite_gemma;
+  f.holds = holds_gemma;
+  f.presets = {{"gemma-3-270m", sized_gemma(640, 18, 2048)}, {"gemma-3-1b", sized_gemma(1152, 26, 6912)}};
   return f;
 }
 

@@ -13,12 +13,12 @@ namespace {
 
 using model::ModelConfig;
 
-void rename(Json& root, const std::string& place) {
+void rename_glm4(Json& root, const std::string& place) {
   join_names(root, place,
              {{"num_local_experts", "n_routed_experts"}, {"num_mtp_layers", "num_nextn_predict_layers"}});
 }
 
-void adopt(Json& root, const std::string&, std::vector<std::string>*) { drop_released_quantization(root); }
+void adopt_glm4(Json& root, const std::string&, std::vector<std::string>*) { drop_released_quantization(root); }
 
 void complete(ModelConfig& c, const std::string& path, std::vector<std::string>* warnings) {
   count_prediction_layers(c, path, warnings);
@@ -65,7 +65,7 @@ ModelConfig solar() {
   return c;
 }
 
-ModelConfig whole() {
+ModelConfig whole_glm4() {
   ModelConfig c = air();
   c.hidden_size = 5120;
   c.num_hidden_layers = 92;
@@ -104,17 +104,17 @@ Family glm4_moe() {
   };
   f.keys.insert(f.keys.end(), more.begin(), more.end());
   f.read_besides = {"num_local_experts", "num_mtp_layers"};
-  f.rewrite = rename;
-  f.adopt = adopt;
+  f.rewrite = rename_glm4;
+  f.adopt = adopt_glm4;
   f.complete = complete;
   f.holds = [](const ModelConfig& c) {
     return !c.is_latent() && c.has_experts() && c.sigmoid_scores && c.attention_bias != model::AttentionBias::all;
   };
   f.further = prediction_copies;
   f.repeats = repeated_by_predictions;
-  ModelConfig longer = whole();
+  ModelConfig longer = whole_glm4();
   longer.max_position_embeddings = 202752;
-  f.presets = {{"glm-4.5", whole()}, {"glm-4.5-air", air()}, {"glm-4.6", longer}, {"glm-4.7", longer}};
+  f.presets = {{"glm-4.5", whole_glm4()}, {"glm-4.5-air", air()}, {"glm-4.6", longer}, {"glm-4.7", longer}};
   return f;
 }
 

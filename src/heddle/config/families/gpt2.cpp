@@ -58,7 +58,7 @@ void read_heads(const JsonKeys& keys, ModelConfig& c) {
   c.head_dim = c.hidden_size / c.num_attention_heads;
 }
 
-bool holds(const ModelConfig& c) {
+bool holds_gpt2(const ModelConfig& c) {
   return !c.is_latent() && !c.has_experts() && c.norm == model::Norm::layer && c.learns_positions() &&
          c.activation != Activation::swiglu && !c.qk_norm && c.attention_bias == AttentionBias::all && c.mlp_bias &&
          c.num_key_value_heads == c.num_attention_heads && c.head_dim * c.num_attention_heads == c.hidden_size;
@@ -96,7 +96,7 @@ struct InLayer {
   const Module* module = nullptr;
 };
 
-std::string spelt(std::string name) {
+std::string spelt_gpt2(std::string name) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kEnds{
       {{"model.embed_tokens.", "transformer.wte."},
        {"model.embed_positions.", "transformer.wpe."},
@@ -109,14 +109,14 @@ std::string spelt(std::string name) {
 }
 
 // Linear maps are Conv1D, whose matrices lie with the inputs first; queries, keys and values are one.
-std::optional<ReleasedPlace> stacked(const std::string& name, const std::vector<int64_t>& shape, int64_t,
-                                     const JoinedRows&) {
+std::optional<ReleasedPlace> stacked_gpt2(const std::string& name, const std::vector<int64_t>& shape, int64_t,
+                                          const JoinedRows&) {
   const InLayer of(name);
   if (of.module == nullptr || !of.module->linear) return std::nullopt;
   const Module& m = *of.module;
   if (of.kind == "weight" && shape.size() == 2) {
     const int64_t all = shape[0] * m.parts;
-    return ReleasedPlace{.name = spelt(name),
+    return ReleasedPlace{.name = spelt_gpt2(name),
                          .shape = {shape[1], all},
                          .first = shape[0] * m.part,
                          .row_step = 1,
@@ -125,16 +125,16 @@ std::optional<ReleasedPlace> stacked(const std::string& name, const std::vector<
   }
   if (of.kind != "bias" || shape.size() != 1 || m.parts == 1) return std::nullopt;
   return ReleasedPlace{
-      .name = spelt(name), .shape = {shape[0] * m.parts}, .first = shape[0] * m.part, .is_whole = false};
+      .name = spelt_gpt2(name), .shape = {shape[0] * m.parts}, .first = shape[0] * m.part, .is_whole = false};
 }
 
 // Masks that older files hold beside the weights.
-bool passed_over(std::string_view name, const HasTensor&) {
+bool passed_over_gpt2(std::string_view name, const HasTensor&) {
   if (name.starts_with("transformer.")) name.remove_prefix(12);
   return name.starts_with("h.") && (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"));
 }
 
-ModelConfig base() {
+ModelConfig base_gpt2() {
   ModelConfig c = grouped_base();
   c.norm = model::Norm::layer;
   c.positions = model::Positions::learned;
@@ -147,8 +147,8 @@ ModelConfig base() {
   return c;
 }
 
-ModelConfig sized(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads, int64_t positions) {
-  ModelConfig c = base();
+ModelConfig sized_gpt2(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads, int64_t positions) {
+  ModelConfig c = base_gpt2();
   c.vocab_size = vocabulary;
   c.hidden_size = hidden;
   c.num_hidden_layers = c.first_k_dense_replace = layers;
@@ -159,10 +159,10 @@ ModelConfig sized(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t he
   return c;
 }
 ModelConfig released(int64_t hidden, int64_t layers, int64_t heads) {
-  return sized(50257, hidden, layers, heads, 1024);
+  return sized_gpt2(50257, hidden, layers, heads, 1024);
 }
 ModelConfig gpt3() {
-  ModelConfig c = sized(51200, 12288, 96, 96, 2048);
+  ModelConfig c = sized_gpt2(51200, 12288, 96, 96, 2048);
   c.embedding_dropout = c.residual_dropout = c.attention_dropout = 0;
   return c;
 }
@@ -173,7 +173,7 @@ Family gpt2() {
   Family f;
   f.architecture = "GPT2LMHeadModel";
   f.model_type = "gpt2";
-  f.base = base();
+  f.base = base_gpt2();
   f.keys = {
       key("vocab_size"),
       key("n_positions", "max_position_embeddings"),
@@ -207,12 +207,12 @@ Family gpt2() {
                     "summary_first_dropout",
                     "predict_special_tokens"};
   f.said = {"norm", "positions", "attention_bias", "mlp_bias", "num_key_value_heads", "head_dim", "qk_norm"};
-  f.holds = holds;
+  f.holds = holds_gpt2;
   f.derive = make_dense;
-  f.spelt = spelt;
-  f.stacked = stacked;
+  f.spelt = spelt_gpt2;
+  f.stacked = stacked_gpt2;
   f.may_lack = "transformer.";
-  f.passed_over = passed_over;
+  f.passed_over = passed_over_gpt2;
   f.presets = {{"gpt2", released(768, 12, 12)},
                {"gpt2-medium", released(1024, 24, 16)},
                {"gpt2-large", released(1280, 36, 20)},

@@ -27,14 +27,14 @@ constexpr const char* kUsualRope =
     R"({"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": false,
         "original_max_position_embeddings": 4096})";
 
-void rewrite(Json& root, const std::string& place) {
+void rewrite_gpt_oss(Json& root, const std::string& place) {
   join_names(root, place, {{"num_experts", "num_local_experts"}, {"experts_per_token", "num_experts_per_tok"}});
   const auto says = [&](const char* key) { return !root.value(key, Json()).is_null(); };
   if (!says("rope_scaling") && !says("rope_parameters")) root["rope_scaling"] = Json::parse(kUsualRope);
 }
 
 // MXFP4 is read; what else a file may be quantised by is refused.
-void adopt(Json& root, const std::string& place, std::vector<std::string>* warnings) {
+void adopt_gpt_oss(Json& root, const std::string& place, std::vector<std::string>* warnings) {
   const Json quantised = root.value("quantization_config", Json());
   adopt_router_loss(root, place, warnings);
   if (quantised.is_object() && quantised.value("quant_method", Json()) != "mxfp4")
@@ -68,28 +68,28 @@ PublishedKey limit() {
 }
 
 // Its experts are what it has instead of a dense MLP.
-void derive(ModelConfig& c) {
+void derive_gpt_oss(ModelConfig& c) {
   c.moe_intermediate_size = c.intermediate_size;
   c.first_k_dense_replace = 0;
 }
 
-bool holds(const ModelConfig& c) {
+bool holds_gpt_oss(const ModelConfig& c) {
   ModelConfig same = c;
-  derive(same);
+  derive_gpt_oss(same);
   return same == c && !c.is_latent() && c.attention_sinks && c.experts_bias && c.router_bias &&
          c.swiglu_limit > 0 && c.sliding_window > 0 && c.attention_bias != AttentionBias::qkv && !c.qk_norm &&
          !c.sigmoid_scores && c.norm_topk_prob && c.n_shared_experts == 0;
 }
 
-std::string spelt(std::string name) {
+std::string spelt_gpt_oss(std::string name) {
   constexpr std::string_view kGate = ".mlp.gate.";
   if (const size_t at = name.find(kGate); at != std::string::npos) name.replace(at, kGate.size(), ".mlp.router.");
   return name;
 }
 
 // …mlp.experts.3.up_proj.weight is every second column of the fourth matrix of …mlp.experts.gate_up_proj.
-std::optional<ReleasedPlace> stacked(const std::string& name, const std::vector<int64_t>& shape, int64_t experts,
-                                     const JoinedRows&) {
+std::optional<ReleasedPlace> stacked_gpt_oss(const std::string& name, const std::vector<int64_t>& shape,
+                                             int64_t experts, const JoinedRows&) {
   constexpr std::string_view kExperts = ".mlp.experts.";
   const size_t at = name.find(kExperts);
   if (at == std::string::npos) return std::nullopt;
@@ -115,7 +115,7 @@ std::optional<ReleasedPlace> stacked(const std::string& name, const std::vector<
   return place;
 }
 
-ModelConfig sized(int64_t layers, int64_t experts) {
+ModelConfig sized_gpt_oss(int64_t layers, int64_t experts) {
   ModelConfig c = grouped_base();
   c.vocab_size = 201088;
   c.hidden_size = c.intermediate_size = 2880;
@@ -134,7 +134,7 @@ ModelConfig sized(int64_t layers, int64_t experts) {
   c.n_routed_experts = experts;
   c.num_experts_per_tok = 4;
   c.swiglu_limit = 7;
-  derive(c);
+  derive_gpt_oss(c);
   return c;
 }
 
@@ -162,13 +162,13 @@ Family gpt_oss() {
   f.said = {"moe_intermediate_size", "first_k_dense_replace", "norm_topk_prob"};
   f.read_besides = {"num_experts", "experts_per_token", "initial_context_length", "output_router_logits",
                     "router_aux_loss_coef"};
-  f.rewrite = rewrite;
-  f.adopt = adopt;
-  f.derive = derive;
-  f.holds = holds;
-  f.spelt = spelt;
-  f.stacked = stacked;
-  f.presets = {{"gpt-oss-20b", sized(24, 32)}, {"gpt-oss-120b", sized(36, 128)}};
+  f.rewrite = rewrite_gpt_oss;
+  f.adopt = adopt_gpt_oss;
+  f.derive = derive_gpt_oss;
+  f.holds = holds_gpt_oss;
+  f.spelt = spelt_gpt_oss;
+  f.stacked = stacked_gpt_oss;
+  f.presets = {{"gpt-oss-20b", sized_gpt_oss(24, 32)}, {"gpt-oss-120b", sized_gpt_oss(36, 128)}};
   return f;
 }
 

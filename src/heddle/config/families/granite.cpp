@@ -13,7 +13,7 @@ namespace {
 
 using model::ModelConfig;
 
-Family common(const char* architecture, const char* model_type) {
+Family common_granite(const char* architecture, const char* model_type) {
   Family f;
   f.architecture = architecture;
   f.model_type = model_type;
@@ -29,8 +29,8 @@ Family common(const char* architecture, const char* model_type) {
   return f;
 }
 
-ModelConfig sized(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, double attention, double logits,
-                  double residual) {
+ModelConfig sized_granite(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, double attention,
+                          double logits, double residual) {
   ModelConfig c = grouped_base();
   c.vocab_size = 49155;
   c.hidden_size = hidden;
@@ -50,37 +50,37 @@ ModelConfig sized(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, do
 }
 
 ModelConfig dense(int64_t hidden, int64_t mlp, double attention, double logits, double theta) {
-  ModelConfig c = sized(hidden, 40, mlp, 32, attention, logits, 0.22);
+  ModelConfig c = sized_granite(hidden, 40, mlp, 32, attention, logits, 0.22);
   c.rope_theta = theta;
   return c;
 }
 
 // Its experts are what it has instead of a dense MLP.
-void only_experts(ModelConfig& c) {
+void only_experts_granite(ModelConfig& c) {
   c.moe_intermediate_size = c.intermediate_size;
   c.first_k_dense_replace = 0;
 }
 
-ModelConfig mixture(int64_t hidden, int64_t layers, int64_t heads, int64_t experts) {
-  ModelConfig c = sized(hidden, layers, 512, heads, 0.015625, 6, 0.22);
+ModelConfig mixture_granite(int64_t hidden, int64_t layers, int64_t heads, int64_t experts) {
+  ModelConfig c = sized_granite(hidden, layers, 512, heads, 0.015625, 6, 0.22);
   c.rope_theta = 1.5e6;
   c.n_routed_experts = experts;
   c.num_experts_per_tok = 8;
-  only_experts(c);
+  only_experts_granite(c);
   return c;
 }
 
-void rename(Json& root, const std::string& place) {
+void rename_granite(Json& root, const std::string& place) {
   join_names(root, place, {{"num_experts", "num_local_experts"}});
 }
 
-std::string spelt(std::string name) {
+std::string spelt_granite(std::string name) {
   return respelt(std::move(name), {{".mlp.gate.weight", ".block_sparse_moe.router.layer.weight"}});
 }
 
 // …mlp.experts.3.up_proj.weight is the second half of the fourth matrix of …block_sparse_moe.input_linear.weight.
-std::optional<ReleasedPlace> stacked(const std::string& name, const std::vector<int64_t>& shape, int64_t experts,
-                                     const JoinedRows&) {
+std::optional<ReleasedPlace> stacked_granite(const std::string& name, const std::vector<int64_t>& shape,
+                                             int64_t experts, const JoinedRows&) {
   const std::optional<ExpertName> of = expert_name(name);
   if (!of || shape.size() != 2) return std::nullopt;
   const bool down = of->tensor == "down_proj.weight", up = of->tensor == "up_proj.weight";
@@ -99,7 +99,7 @@ bool has_factors(const ModelConfig& c) { return !c.is_latent() && !c.qk_norm && 
 }  // namespace
 
 Family granite() {
-  Family f = common("GraniteForCausalLM", "granite");
+  Family f = common_granite("GraniteForCausalLM", "granite");
   f.keys.push_back(key("mlp_bias", "mlp_bias", false));
   f.derive = make_dense;
   f.holds = [](const ModelConfig& c) { return has_factors(c) && !c.has_experts(); };
@@ -109,23 +109,23 @@ Family granite() {
 }
 
 Family granite_moe() {
-  Family f = common("GraniteMoeForCausalLM", "granitemoe");
+  Family f = common_granite("GraniteMoeForCausalLM", "granitemoe");
   f.keys.push_back(key("num_local_experts", "n_routed_experts", 8));
   f.keys.push_back(key("num_experts_per_tok", "num_experts_per_tok", 2));
   f.said = {"moe_intermediate_size", "first_k_dense_replace", "norm_topk_prob"};
   f.read_besides = {"num_experts", "output_router_logits", "router_aux_loss_coef"};
-  f.rewrite = rename;
+  f.rewrite = rename_granite;
   f.adopt = adopt_router_loss;
-  f.derive = only_experts;
+  f.derive = only_experts_granite;
   f.holds = [](const ModelConfig& c) {
     ModelConfig same = c;
-    only_experts(same);
+    only_experts_granite(same);
     return same == c && has_factors(c) && !c.sigmoid_scores && c.norm_topk_prob && c.n_shared_experts == 0;
   };
-  f.spelt = spelt;
-  f.stacked = stacked;
-  f.presets = {{"granite-3.1-1b-a400m", mixture(1024, 24, 16, 32)},
-               {"granite-3.1-3b-a800m", mixture(1536, 32, 24, 40)}};
+  f.spelt = spelt_granite;
+  f.stacked = stacked_granite;
+  f.presets = {{"granite-3.1-1b-a400m", mixture_granite(1024, 24, 16, 32)},
+               {"granite-3.1-3b-a800m", mixture_granite(1536, 32, 24, 40)}};
   return f;
 }
 

@@ -12,15 +12,15 @@ namespace {
 using model::AttentionBias;
 using model::ModelConfig;
 
-int64_t whole(const JsonKeys& keys, const char* name, int64_t otherwise) {
+int64_t whole_grouped_keys(const JsonKeys& keys, const char* name, int64_t otherwise) {
   if (keys.find(name) == nullptr) return otherwise;
   return std::get<int64_t>(keys.required(name, model::Key::Kind::integer));
 }
 void read_kv_heads(const JsonKeys& keys, ModelConfig& c) {
-  c.num_key_value_heads = whole(keys, "num_key_value_heads", c.num_attention_heads);
+  c.num_key_value_heads = whole_grouped_keys(keys, "num_key_value_heads", c.num_attention_heads);
 }
 void read_head_dim(const JsonKeys& keys, ModelConfig& c) {
-  c.head_dim = whole(keys, "head_dim", c.hidden_size / std::max<int64_t>(1, c.num_attention_heads));
+  c.head_dim = whole_grouped_keys(keys, "head_dim", c.hidden_size / std::max<int64_t>(1, c.num_attention_heads));
 }
 
 }  // namespace
@@ -70,7 +70,7 @@ PublishedKey mlp_layer_types_key(int64_t standard) {
           .ours = "first_k_dense_replace",
           .read =
               [standard](const JsonKeys& keys, ModelConfig& c) {
-                const int64_t first = whole(keys, "first_k_dense_replace", standard);
+                const int64_t first = whole_grouped_keys(keys, "first_k_dense_replace", standard);
                 c.first_k_dense_replace = standard;
                 const Json* types = keys.find("mlp_layer_types");
                 if (types == nullptr && first == standard) return;

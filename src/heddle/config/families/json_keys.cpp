@@ -9,7 +9,7 @@
 
 namespace heddle::config {
 
-using Kind = model::Key::Kind;
+using KeyKind = model::Key::Kind;
 using nlohmann::json;
 
 JsonKeys::JsonKeys(const json& object, std::string place, std::string prefix)
@@ -26,21 +26,21 @@ const json* JsonKeys::find(const char* key) const {
   return at == object_.end() || at->is_null() ? nullptr : &*at;
 }
 
-model::KeyValue JsonKeys::required(const char* key, Kind kind) const {
+model::KeyValue JsonKeys::required(const char* key, KeyKind kind) const {
   const json* found = find(key);
   if (found == nullptr) config_error("{}: '{}{}' is missing", place_, prefix_, key);
   const json& value = *found;
   const char* expected = nullptr;
   switch (kind) {
-    case Kind::boolean:
+    case KeyKind::boolean:
       if (value.is_boolean()) return value.get<bool>();
       expected = "true or false";
       break;
-    case Kind::number:
+    case KeyKind::number:
       if (value.is_number()) return value.get<double>();
       expected = "a number";
       break;
-    case Kind::integer: {
+    case KeyKind::integer: {
       constexpr int64_t kMost = int64_t{1} << 40;  // products of a few sizes stay far from overflow
       expected = "a whole number";
       if (!value.is_number_integer()) break;
@@ -51,7 +51,7 @@ model::KeyValue JsonKeys::required(const char* key, Kind kind) const {
       }
       return value.get<int64_t>();
     }
-    case Kind::word:
+    case KeyKind::word:
       if (value.is_string()) return value.get<std::string>();
       expected = "a string";
       break;
@@ -60,11 +60,11 @@ model::KeyValue JsonKeys::required(const char* key, Kind kind) const {
 }
 
 bool JsonKeys::boolean(const char* key, bool otherwise) const {
-  return find(key) == nullptr ? otherwise : std::get<bool>(required(key, Kind::boolean));
+  return find(key) == nullptr ? otherwise : std::get<bool>(required(key, KeyKind::boolean));
 }
 
 std::string JsonKeys::word(const char* key, const std::string& otherwise) const {
-  return find(key) == nullptr ? otherwise : std::get<std::string>(required(key, Kind::word));
+  return find(key) == nullptr ? otherwise : std::get<std::string>(required(key, KeyKind::word));
 }
 
 double JsonKeys::positive(const char* key, double otherwise) const {

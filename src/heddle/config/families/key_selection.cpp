@@ -17,13 +17,13 @@ using Written = nlohmann::ordered_json;
 
 // A word a layer.
 template <class Word>
-Written words_of_layers(const ModelConfig& c, const Word& word) {
+Written layer_words(const ModelConfig& c, const Word& word) {
   Written words = Written::array();
   for (int64_t l = 0; l < c.num_hidden_layers; ++l) words.push_back(word(l));
   return words;
 }
 
-void read_layer_types(const JsonKeys& keys, ModelConfig& c) {
+void read_layer_types_key_selection(const JsonKeys& keys, ModelConfig& c) {
   const Json* types = keys.find("layer_types");
   if (types == nullptr) return;
   const bool all =
@@ -36,7 +36,7 @@ void read_layer_types(const JsonKeys& keys, ModelConfig& c) {
 }
 
 // True if the list says of each layer what first_k_dense_replace says.
-bool says_dense_layers(const Json& types, const Json& root) {
+bool says_dense_layers_key_selection(const Json& types, const Json& root) {
   const Json dense = root.value("first_k_dense_replace", Json(3)), layers = root.value("num_hidden_layers", Json());
   if (!types.is_array() || types.size() != layers || !dense.is_number_integer()) return false;
   for (size_t l = 0; l < types.size(); ++l) {
@@ -109,14 +109,16 @@ Family selecting() {
   for (PublishedKey& each : f.keys) {
     if (each.name == "first_k_dense_replace") each = key("first_k_dense_replace", "first_k_dense_replace", 3);
   }
-  f.keys.push_back({.name = "layer_types", .read = read_layer_types, .write = [](const ModelConfig& c) {
-                      return words_of_layers(c, [](int64_t) { return "indexed_attention"; });
-                    }});
+  f.keys.push_back(
+      {.name = "layer_types", .read = read_layer_types_key_selection, .write = [](const ModelConfig& c) {
+         return layer_words(c, [](int64_t) { return "indexed_attention"; });
+       }});
   f.keys.push_back(key("index_head_dim", "index_head_dim", 128));
   f.keys.push_back(key("index_topk", "index_topk", 2048));
   std::erase_if(f.only,
                 [](const Only& each) { return each.name == "mlp_layer_types" || each.name == "index_topk"; });
-  f.only.push_back({"mlp_layer_types", says_dense_layers, "it must say what first_k_dense_replace says"});
+  f.only.push_back(
+      {"mlp_layer_types", says_dense_layers_key_selection, "it must say what first_k_dense_replace says"});
   f.only.push_back(is("rope_interleave", true, "the family rotates neighbours"));
   f.only.push_back(is("moe_router_dtype", "float32", "the router's scores are in float32"));
   return f;
@@ -154,7 +156,7 @@ Family glm_moe_dsa() {
   f.keys.push_back(key("index_topk_freq", "index_topk_freq", 1));
   f.keys.push_back(key("index_skip_topk_offset", "index_skip_topk_offset", 2));
   f.keys.push_back({.name = "indexer_types", .read = read_indexer_types, .write = [](const ModelConfig& c) {
-                      return words_of_layers(c, [&](int64_t l) { return indexer_type(c, l); });
+                      return layer_words(c, [&](int64_t l) { return indexer_type(c, l); });
                     }});
   std::erase_if(f.only, [](const Only& each) { return each.name == "head_dim"; });
   f.only.push_back({"head_dim",

@@ -26,7 +26,7 @@ using Written = nlohmann::ordered_json;
 constexpr const char* kLinear = "linear_attn_config";
 
 // Puts what Transformers writes into the words of the release; a word a layer says how many are dense.
-void rewrite(Json& root, const std::string& place) {
+void rewrite_kimi_linear(Json& root, const std::string& place) {
   join_names(root, place,
              {{"max_position_embeddings", "model_max_length"},
               {"norm_topk_prob", "moe_renormalize"},
@@ -40,7 +40,7 @@ void rewrite(Json& root, const std::string& place) {
   root["first_k_dense_replace"] = other - types.begin();
 }
 
-bool says_dense_layers(const Json& types, const Json& root) {
+bool says_dense_layers_kimi_linear(const Json& types, const Json& root) {
   const Json dense = root.value("first_k_dense_replace", Json(1));
   if (!types.is_array() || types.size() != root.value("num_hidden_layers", Json()) || !dense.is_number_integer())
     return false;
@@ -83,7 +83,7 @@ std::vector<bool> layers_that_attend(const JsonKeys& keys, const Json& lists, in
   return attends;
 }
 
-void read_layers(const JsonKeys& keys, ModelConfig& c) {
+void read_layers_kimi_linear(const JsonKeys& keys, ModelConfig& c) {
   const Json* object = keys.find(kLinear);
   if (object != nullptr && !object->is_object())
     config_error("{}: '{}' is {}, an object is expected", keys.place(), kLinear, formats::shown(*object));
@@ -103,7 +103,7 @@ void read_layers(const JsonKeys& keys, ModelConfig& c) {
   set_layer_kinds(keys, attends, Recurrence::kimi_delta, c);
 }
 
-Written write_layers(const ModelConfig& c) {
+Written write_layers_kimi_linear(const ModelConfig& c) {
   Written lists{{"full_attn_layers", Written::array()}, {"kda_layers", Written::array()}};
   for (int64_t l = 0; l < c.num_hidden_layers; ++l)
     lists[c.is_recurrent(l) ? "kda_layers" : "full_attn_layers"].push_back(l + 1);
@@ -113,12 +113,12 @@ Written write_layers(const ModelConfig& c) {
   return lists;
 }
 
-void derive(ModelConfig& c) {
+void derive_kimi_linear(ModelConfig& c) {
   if (!c.recurs()) model::reset_foreign_keys(c);
 }
 
 // Names of the router, of shared experts, and of expert e: gate, w1 (gate), w3 (up) and w2 (down).
-std::string spelt(std::string name) {
+std::string spelt_kimi_linear(std::string name) {
   constexpr const char *kMlp = ".mlp.", *kExperts = ".block_sparse_moe.";
   if (name.find(".mlp.experts.") != std::string::npos) {
     return respelt(std::move(name),
@@ -129,11 +129,11 @@ std::string spelt(std::string name) {
                                                                 : name;
 }
 
-std::string also_spelt(std::string name) {
-  return respelt(spelt(std::move(name)), {{".mlp.", ".block_sparse_moe."}});
+std::string also_spelt_kimi_linear(std::string name) {
+  return respelt(spelt_kimi_linear(std::move(name)), {{".mlp.", ".block_sparse_moe."}});
 }
 
-ModelConfig base() {
+ModelConfig base_kimi_linear() {
   ModelConfig c;
   c.positions = Positions::none;
   c.recurrence = Recurrence::kimi_delta;
@@ -141,7 +141,7 @@ ModelConfig base() {
 }
 
 ModelConfig kimi_48b() {
-  ModelConfig c = base();
+  ModelConfig c = base_kimi_linear();
   c.vocab_size = 163840;
   c.hidden_size = 2304;
   c.num_hidden_layers = 27;
@@ -170,7 +170,7 @@ Family kimi_linear() {
   Family f;
   f.architecture = "KimiLinearForCausalLM";
   f.model_type = "kimi_linear";
-  f.base = base();
+  f.base = base_kimi_linear();
   f.keys = {
       key("vocab_size"),
       key("hidden_size"),
@@ -202,7 +202,7 @@ Family kimi_linear() {
        .write = [](const ModelConfig& c) { return Written(!c.turns()); }},
       rope_theta_key(),
       rope_scaling_key(),
-      {.name = kLinear, .ours = "recurrence", .read = read_layers, .write = write_layers},
+      {.name = kLinear, .ours = "recurrence", .read = read_layers_kimi_linear, .write = write_layers_kimi_linear},
       {.name = "layer_types",
        .read = [](const JsonKeys&, ModelConfig&) {},
        .write = words_of_layers},  // with the lists
@@ -232,18 +232,18 @@ Family kimi_linear() {
       {"num_key_value_heads",
        [](const Json& v, const Json& root) { return v == root.value("num_attention_heads", Json()); },
        "latent attention has as many as heads"},
-      {"mlp_layer_types", says_dense_layers, "it must say what first_k_dense_replace says"}};
+      {"mlp_layer_types", says_dense_layers_kimi_linear, "it must say what first_k_dense_replace says"}};
   f.read_besides = {"max_position_embeddings", "norm_topk_prob",   "n_group",         "num_local_experts",
                     "num_experts_per_tok",     "n_shared_experts", "linear_head_dim", "linear_num_heads",
                     "linear_conv_kernel_dim",  "head_dim",         "qk_head_dim",     "output_router_logits"};
-  f.rewrite = rewrite;
+  f.rewrite = rewrite_kimi_linear;
   f.adopt = adopt_router_loss;
-  f.derive = derive;
+  f.derive = derive_kimi_linear;
   f.holds = [](const ModelConfig& c) {
     return c.is_latent() && !c.selects() && (c.recurs() || c.positions == Positions::none);
   };
-  f.spelt = spelt;
-  f.also_spelt = also_spelt;
+  f.spelt = spelt_kimi_linear;
+  f.also_spelt = also_spelt_kimi_linear;
   f.presets = {{"kimi-linear-48b-a3b", kimi_48b()}};
   return f;
 }

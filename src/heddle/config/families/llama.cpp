@@ -13,11 +13,11 @@ namespace {
 using model::AttentionBias;
 using model::ModelConfig;
 
-struct Sizes {
+struct LlamaSizes {
   int64_t vocabulary, hidden, layers, mlp, heads, kv_heads;
 };
 
-ModelConfig sized(const Sizes& s, double epsilon, double theta, int64_t positions) {
+ModelConfig sized_llama(const LlamaSizes& s, double epsilon, double theta, int64_t positions) {
   ModelConfig c = grouped_base();
   c.vocab_size = s.vocabulary;
   c.hidden_size = s.hidden;
@@ -33,10 +33,10 @@ ModelConfig sized(const Sizes& s, double epsilon, double theta, int64_t position
 }
 
 ModelConfig llama2(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, int64_t kv_heads) {
-  return sized({32000, hidden, layers, mlp, heads, kv_heads}, 1e-5, 1e4, 4096);
+  return sized_llama({32000, hidden, layers, mlp, heads, kv_heads}, 1e-5, 1e4, 4096);
 }
 ModelConfig llama3(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads) {
-  return sized({128256, hidden, layers, mlp, heads, 8}, 1e-5, 5e5, 8192);
+  return sized_llama({128256, hidden, layers, mlp, heads, 8}, 1e-5, 5e5, 8192);
 }
 // The configuration of LLaMA 3.1 or 3.2.
 ModelConfig stretched(ModelConfig c, double factor, bool tied) {
@@ -48,13 +48,13 @@ ModelConfig stretched(ModelConfig c, double factor, bool tied) {
 }
 ModelConfig qwen(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, int64_t kv_heads,
                  bool tied) {
-  ModelConfig c = sized({vocabulary, hidden, layers, mlp, heads, kv_heads}, 1e-6, 1e6, 32768);
+  ModelConfig c = sized_llama({vocabulary, hidden, layers, mlp, heads, kv_heads}, 1e-6, 1e6, 32768);
   c.attention_bias = AttentionBias::qkv;
   c.tie_word_embeddings = tied;
   return c;
 }
 
-bool is_plain(const ModelConfig& c) { return !c.is_latent() && !c.has_experts() && !c.qk_norm; }
+bool is_plain_llama(const ModelConfig& c) { return !c.is_latent() && !c.has_experts() && !c.qk_norm; }
 
 }  // namespace
 
@@ -66,7 +66,7 @@ Family llama() {
   f.keys = grouped_keys(1e-6);
   f.keys.push_back(attention_bias_key(AttentionBias::all));
   f.keys.push_back(key("mlp_bias", "mlp_bias", false));
-  f.holds = [](const ModelConfig& c) { return is_plain(c) && c.attention_bias != AttentionBias::qkv; };
+  f.holds = [](const ModelConfig& c) { return is_plain_llama(c) && c.attention_bias != AttentionBias::qkv; };
   f.derive = make_dense;
   f.presets = {{"llama-2-7b", llama2(4096, 32, 11008, 32, 32)},
                {"llama-2-13b", llama2(5120, 40, 13824, 40, 40)},
@@ -88,7 +88,7 @@ Family qwen2() {
   f.keys = grouped_keys(1e-6);
   for (PublishedKey& each : window_of_last_layers()) f.keys.push_back(std::move(each));
   f.said = {"attention_bias"};
-  f.holds = [](const ModelConfig& c) { return is_plain(c) && c.attention_bias == AttentionBias::qkv; };
+  f.holds = [](const ModelConfig& c) { return is_plain_llama(c) && c.attention_bias == AttentionBias::qkv; };
   f.derive = make_dense;
   f.presets = {{"qwen2.5-0.5b", qwen(151936, 896, 24, 4864, 14, 2, true)},
                {"qwen2.5-1.5b", qwen(151936, 1536, 28, 8960, 12, 2, true)},

@@ -17,8 +17,8 @@ namespace {
 using model::ModelConfig;
 
 // Lists of 0 and 1 in the released file say what words say elsewhere.
-void name_layers(Json& root, const std::string& place, const char* numbers, const char* words, const char* zero,
-                 const char* one) {
+void name_layers_mimo_v2(Json& root, const std::string& place, const char* numbers, const char* words,
+                         const char* zero, const char* one) {
   const Json list = root.value(numbers, Json());
   if (list.is_null()) return;
   if (!list.is_array())
@@ -35,10 +35,10 @@ void name_layers(Json& root, const std::string& place, const char* numbers, cons
   root.erase(numbers);
 }
 
-void rewrite(Json& root, const std::string& place) {
+void rewrite_mimo_v2(Json& root, const std::string& place) {
   join_names(root, place, {{"num_local_experts", "n_routed_experts"}, {"swa_rope_theta", "rope_local_base_freq"}});
-  name_layers(root, place, "hybrid_layer_pattern", "layer_types", "full_attention", "sliding_attention");
-  name_layers(root, place, "moe_layer_freq", "mlp_layer_types", "dense", "sparse");
+  name_layers_mimo_v2(root, place, "hybrid_layer_pattern", "layer_types", "full_attention", "sliding_attention");
+  name_layers_mimo_v2(root, place, "moe_layer_freq", "mlp_layer_types", "dense", "sparse");
   if (const Json size = root.value("sliding_window_size", Json()); !size.is_null()) {
     if (!size.is_number_integer() || size < 0 || size > (int64_t{1} << 40)) {
       config_error("{}: 'sliding_window_size' is {}, a whole number of 0 or more is expected", place,
@@ -49,7 +49,7 @@ void rewrite(Json& root, const std::string& place) {
   flatten_rotation_by_layer(root, place, "rope_local_base_freq");
 }
 
-void derive(ModelConfig& c) { c.window_key_value_heads = 2 * c.num_key_value_heads; }
+void derive_mimo_v2(ModelConfig& c) { c.window_key_value_heads = 2 * c.num_key_value_heads; }
 
 // Values as wide as keys have no width of their own here.
 PublishedKey value_width() {
@@ -76,7 +76,7 @@ Only like(const char* name, const char* other, Json standard, const char* reason
 }
 
 // Transformers reads rotary keys by kind of layer alone.
-nlohmann::ordered_json rotation_by_layer(const ModelConfig& c) {
+nlohmann::ordered_json rotation_by_layer_mimo_v2(const ModelConfig& c) {
   const auto of = [&](const ModelConfig& rotation) {
     nlohmann::ordered_json keys = rotation.rope_scaling ? rope_scaling_json(rotation) : nlohmann::ordered_json();
     keys["rope_type"] = rotation.rope_scaling ? word_of(rotation.rope_scaling->type) : "default";
@@ -87,16 +87,16 @@ nlohmann::ordered_json rotation_by_layer(const ModelConfig& c) {
   return {{"full_attention", of(c)}, {"sliding_attention", of(c.with_rotation_of_windows())}};
 }
 
-bool holds(const ModelConfig& c) {
+bool holds_mimo_v2(const ModelConfig& c) {
   return !c.is_latent() && c.has_experts() && c.sigmoid_scores && c.sinks_in_windows && c.sliding_window > 0 &&
          c.window_rope_theta > 0 && c.n_shared_experts == 0;
 }
 
-std::string spelt(std::string name) {
+std::string spelt_mimo_v2(std::string name) {
   return respelt(std::move(name), {{".self_attn.sinks", ".self_attn.attention_sink_bias"}});
 }
 
-ModelConfig base() {
+ModelConfig base_mimo_v2() {
   ModelConfig c = grouped_base();
   c.attention_sinks = c.sinks_in_windows = c.sigmoid_scores = c.topk_bias = true;
   c.rope_theta = 5e6;
@@ -104,8 +104,8 @@ ModelConfig base() {
   return c;
 }
 
-ModelConfig flash() {
-  ModelConfig c = base();
+ModelConfig flash_mimo_v2() {
+  ModelConfig c = base_mimo_v2();
   c.vocab_size = 152576;
   c.hidden_size = 4096;
   c.num_hidden_layers = 48;
@@ -125,7 +125,7 @@ ModelConfig flash() {
   c.n_routed_experts = 256;
   c.num_experts_per_tok = 8;
   c.moe_intermediate_size = 2048;
-  derive(c);
+  derive_mimo_v2(c);
   return c;
 }
 
@@ -135,7 +135,7 @@ Family mimo_v2_flash() {
   Family f;
   f.architecture = "MiMoV2FlashForCausalLM";
   f.model_type = "mimo_v2_flash";
-  f.base = base();
+  f.base = base_mimo_v2();
   f.keys = grouped_keys(1e-5);
   const std::vector<PublishedKey> more{
       attention_bias_key(model::AttentionBias::qkv),
@@ -161,7 +161,7 @@ Family mimo_v2_flash() {
   std::erase_if(f.keys, [](const PublishedKey& each) { return each.name == "rope_scaling"; });
   f.keys.push_back({.name = "rope_parameters",
                     .read = [](const JsonKeys&, ModelConfig&) {},  // flattened before
-                    .write = rotation_by_layer});
+                    .write = rotation_by_layer_mimo_v2});
   for (PublishedKey& each : window_of_all_but_every_nth(129, "", 6, 1)) f.keys.push_back(std::move(each));
   f.only = {off("n_shared_experts", "shared experts are not built"),
             off("add_full_attention_sink_bias", "sinks of layers without a window are not built"),
@@ -183,13 +183,13 @@ Family mimo_v2_flash() {
             is("topk_method", "noaux_tc", "only 'noaux_tc' is built")};
   f.read_besides = {"num_local_experts",   "swa_rope_theta",       "hybrid_layer_pattern", "moe_layer_freq",
                     "sliding_window_size", "attention_chunk_size", "output_router_logits", "hybrid_block_size"};
-  f.rewrite = rewrite;
+  f.rewrite = rewrite_mimo_v2;
   f.adopt = adopt_router_loss;
-  f.derive = derive;
-  f.holds = holds;
-  f.spelt = spelt;
+  f.derive = derive_mimo_v2;
+  f.holds = holds_mimo_v2;
+  f.spelt = spelt_mimo_v2;
   f.passed_over = [](std::string_view name, const HasTensor&) { return name.starts_with("model.mtp."); };
-  f.presets = {{"mimo-v2-flash", flash()}};
+  f.presets = {{"mimo-v2-flash", flash_mimo_v2()}};
   return f;
 }
 

@@ -23,10 +23,10 @@ using model::ModelConfig;
 using model::NormPlaces;
 using model::Recurrence;
 
-constexpr const char *kFull = "full_attention", *kLinear = "linear_attention";
+constexpr const char *kFullMiniMax = "full_attention", *kLinearMiniMax = "linear_attention";
 
 // "rotary_dim" says in elements what others say as a part of the head. 0 and 1 are kinds of layers.
-void rewrite(Json& root, const std::string& place) {
+void rewrite_minimax(Json& root, const std::string& place) {
   join_names(root, place,
              {{"num_experts", "num_local_experts"},
               {"layernorm_full_attention_alpha", "full_attn_alpha_factor"},
@@ -48,7 +48,7 @@ void rewrite(Json& root, const std::string& place) {
   for (const Json& kind : kinds.is_array() ? kinds : Json::array({Json()})) {
     if (kind != 0 && kind != 1)
       config_error("{}: 'attn_type_list' is {}: 0 or 1 for each layer is built", place, formats::shown(kinds));
-    words.push_back(kind == 1 ? kFull : kLinear);
+    words.push_back(kind == 1 ? kFullMiniMax : kLinearMiniMax);
   }
 }
 
@@ -57,7 +57,7 @@ void read_words(const JsonKeys& keys, ModelConfig& c) {
 }
 
 // Its experts are what it has instead of a dense MLP, and the heads of its recurrence are those of attention.
-void derive(ModelConfig& c) {
+void derive_minimax(ModelConfig& c) {
   c.moe_intermediate_size = c.intermediate_size;
   c.first_k_dense_replace = 0;
   if (!c.recurs()) return model::reset_foreign_keys(c);
@@ -65,15 +65,15 @@ void derive(ModelConfig& c) {
   c.linear_key_head_dim = c.linear_value_head_dim = c.head_dim;
 }
 
-bool holds(const ModelConfig& c) {
+bool holds_minimax(const ModelConfig& c) {
   ModelConfig same = c;
-  derive(same);
+  derive_minimax(same);
   return same == c && !c.is_latent() && c.norm_places == NormPlaces::stream && !c.qk_norm && !c.sigmoid_scores &&
          c.norm_topk_prob && c.n_shared_experts == 0 &&
          (c.recurrence == Recurrence::lightning || c.recurrence == Recurrence::none);
 }
 
-std::string spelt(std::string name) {
+std::string spelt_minimax(std::string name) {
   if (name.find(".mlp.gate.") == std::string::npos && name.find(".mlp.experts.") == std::string::npos) return name;
   return respelt(
       std::move(name),
@@ -81,13 +81,13 @@ std::string spelt(std::string name) {
 }
 
 // Transformers saves what it works out of the decays beside the weights.
-bool passed_over(std::string_view name, const HasTensor&) {
+bool passed_over_minimax(std::string_view name, const HasTensor&) {
   constexpr const char* kDecays[] = {"slope_rate", "query_decay", "key_decay", "diagonal_decay"};
   return std::any_of(std::begin(kDecays), std::end(kDecays),
                      [&](const char* decay) { return name.ends_with(std::string(".self_attn.") + decay); });
 }
 
-ModelConfig base() {
+ModelConfig base_minimax() {
   ModelConfig c = grouped_base();
   c.norm_places = NormPlaces::stream;
   c.recurrence = Recurrence::lightning;
@@ -97,7 +97,7 @@ ModelConfig base() {
 
 // The config.json released with MiniMax-Text-01. The factor is the fourth root of twice its 80 layers.
 ModelConfig text_01() {
-  ModelConfig c = base();
+  ModelConfig c = base_minimax();
   c.vocab_size = 200064;
   c.hidden_size = 6144;
   c.num_hidden_layers = 80;
@@ -113,7 +113,7 @@ ModelConfig text_01() {
   c.full_attn_alpha_factor = c.linear_attn_alpha_factor = c.mlp_alpha_factor = 3.5565588200778455;
   c.n_routed_experts = 32;
   c.num_experts_per_tok = 2;
-  derive(c);
+  derive_minimax(c);
   return c;
 }
 
@@ -123,7 +123,7 @@ Family minimax() {
   Family f;
   f.architecture = "MiniMaxForCausalLM";
   f.model_type = "minimax";
-  f.base = base();
+  f.base = base_minimax();
   f.keys = grouped_keys(1e-5);
   for (PublishedKey& each : f.keys) {  // Transformers has a default of its own for this: it must be there
     if (each.name == "num_key_value_heads") each = key("num_key_value_heads");
@@ -159,12 +159,12 @@ Family minimax() {
                     "layernorm_linear_attention_beta",
                     "layernorm_mlp_alpha",
                     "layernorm_mlp_beta"};
-  f.rewrite = rewrite;
+  f.rewrite = rewrite_minimax;
   f.adopt = adopt_router_loss;
-  f.derive = derive;
-  f.holds = holds;
-  f.spelt = spelt;
-  f.passed_over = passed_over;
+  f.derive = derive_minimax;
+  f.holds = holds_minimax;
+  f.spelt = spelt_minimax;
+  f.passed_over = passed_over_minimax;
   f.presets = {{"minimax-01", text_01()}};
   return f;
 }

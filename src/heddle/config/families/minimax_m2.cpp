@@ -18,7 +18,7 @@ namespace {
 using model::ModelConfig;
 
 // "rotary_dim" says in elements what others say as a part of the head.
-void rewrite(Json& root, const std::string& place) {
+void rewrite_minimax_m2(Json& root, const std::string& place) {
   join_names(root, place, {{"num_experts", "num_local_experts"}});
   const Json width = root.value("rotary_dim", Json()), head = root.value("head_dim", Json());
   if (!width.is_null() && !width.is_number_integer())
@@ -28,19 +28,19 @@ void rewrite(Json& root, const std::string& place) {
 }
 
 // Its experts are what it has instead of a dense MLP.
-void derive(ModelConfig& c) {
+void derive_minimax_m2(ModelConfig& c) {
   c.moe_intermediate_size = c.intermediate_size;
   c.first_k_dense_replace = 0;
 }
 
-bool holds(const ModelConfig& c) {
+bool holds_minimax_m2(const ModelConfig& c) {
   ModelConfig same = c;
-  derive(same);
+  derive_minimax_m2(same);
   return same == c && !c.is_latent() && c.qk_norm && c.qk_norm_all_heads && c.sigmoid_scores && c.norm_topk_prob &&
          c.n_shared_experts == 0 && c.norm_places == model::NormPlaces::before;
 }
 
-std::string spelt(std::string name) {
+std::string spelt_minimax_m2(std::string name) {
   if (name.find(".mlp.gate.") == std::string::npos && name.find(".mlp.experts.") == std::string::npos) return name;
   return respelt(std::move(name), {{".mlp.gate.e_score_correction_bias", ".mlp.e_score_correction_bias"},
                                    {".mlp.", ".block_sparse_moe."},
@@ -65,7 +65,7 @@ ModelConfig m2() {
   c.n_routed_experts = 256;
   c.num_experts_per_tok = 8;
   c.sigmoid_scores = c.topk_bias = true;
-  derive(c);
+  derive_minimax_m2(c);
   return c;
 }
 
@@ -99,11 +99,11 @@ Family minimax_m2() {
              "attention in each layer is built, 1"}};
   f.read_besides = {"num_experts", "rotary_dim",      "output_router_logits",  "router_aux_loss_coef",
                     "use_mtp",     "num_mtp_modules", "mtp_transformer_layers"};
-  f.rewrite = rewrite;
+  f.rewrite = rewrite_minimax_m2;
   f.adopt = adopt_router_loss;
-  f.derive = derive;
-  f.holds = holds;
-  f.spelt = spelt;
+  f.derive = derive_minimax_m2;
+  f.holds = holds_minimax_m2;
+  f.spelt = spelt_minimax_m2;
   f.presets = {{"minimax-m2", m2()}};
   return f;
 }

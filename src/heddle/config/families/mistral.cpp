@@ -28,13 +28,13 @@ ModelConfig seven_billion() {
   return c;
 }
 
-bool is_plain(const ModelConfig& c) {
+bool is_plain_mistral(const ModelConfig& c) {
   return c.sliding_window > 0 && !c.is_latent() && !c.has_experts() && !c.qk_norm && !c.mlp_bias &&
          c.attention_bias == model::AttentionBias::none;
 }
 
-bool holds(const ModelConfig& c) {
-  return is_plain(c) && c.max_window_layers == 0 && c.full_attention_interval == 0;
+bool holds_mistral(const ModelConfig& c) {
+  return is_plain_mistral(c) && c.max_window_layers == 0 && c.full_attention_interval == 0;
 }
 
 ModelConfig code_world_model() {
@@ -78,7 +78,7 @@ Family mistral() {
     if (each.name == "num_key_value_heads") each = key("num_key_value_heads");
   }
   f.keys.push_back(window_of_all_layers(4096));
-  f.holds = holds;
+  f.holds = holds_mistral;
   f.derive = make_dense;
   f.presets = {{"mistral-7b", seven_billion()}};
   return f;
@@ -97,7 +97,7 @@ Family cwm() {
   for (PublishedKey& each : window_of_all_but_every_nth(8192, "", 4, 0, 1)) f.keys.push_back(std::move(each));
   f.rewrite = complete_rotation;
   f.derive = make_dense;
-  f.holds = [](const ModelConfig& c) { return is_plain(c) && c.window_rope_theta == 0; };
+  f.holds = [](const ModelConfig& c) { return is_plain_mistral(c) && c.window_rope_theta == 0; };
   f.presets = {{"cwm-32b", code_world_model()}};
   return f;
 }

@@ -11,25 +11,25 @@ namespace {
 
 using model::ModelConfig;
 
-void rename(Json& root, const std::string& place) {
+void rename_mixtral(Json& root, const std::string& place) {
   join_names(root, place, {{"num_experts", "num_local_experts"}});
 }
 
 // Its experts are what it has instead of a dense MLP.
-void derive(ModelConfig& c) {
+void derive_mixtral(ModelConfig& c) {
   c.moe_intermediate_size = c.intermediate_size;
   c.first_k_dense_replace = 0;
 }
 
-bool holds(const ModelConfig& c) {
+bool holds_mixtral(const ModelConfig& c) {
   ModelConfig same = c;
-  derive(same);
+  derive_mixtral(same);
   return same == c && !c.is_latent() && !c.qk_norm && !c.sigmoid_scores && c.norm_topk_prob &&
          c.n_shared_experts == 0;
 }
 
 // Names of the router and of expert e: gate, w1 (gate), w3 (up) and w2 (down).
-std::string spelt(std::string name) {
+std::string spelt_mixtral(std::string name) {
   const auto replace = [&](std::string_view from, std::string_view to) {
     if (const size_t at = name.find(from); at != std::string::npos) name.replace(at, from.size(), to);
   };
@@ -41,8 +41,8 @@ std::string spelt(std::string name) {
   return name;
 }
 
-ModelConfig sized(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t mlp, int64_t heads,
-                  int64_t positions) {
+ModelConfig sized_mixtral(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t mlp, int64_t heads,
+                          int64_t positions) {
   ModelConfig c = grouped_base();
   c.vocab_size = vocabulary;
   c.hidden_size = hidden;
@@ -56,7 +56,7 @@ ModelConfig sized(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t ml
   c.max_position_embeddings = positions;
   c.n_routed_experts = 8;
   c.num_experts_per_tok = 2;
-  derive(c);
+  derive_mixtral(c);
   return c;
 }
 
@@ -74,13 +74,13 @@ Family mixtral() {
   f.keys.push_back(window_of_all_layers(0));
   f.said = {"moe_intermediate_size", "first_k_dense_replace", "norm_topk_prob"};
   f.read_besides = {"num_experts", "output_router_logits", "router_aux_loss_coef"};
-  f.rewrite = rename;
+  f.rewrite = rename_mixtral;
   f.adopt = adopt_router_loss;
-  f.derive = derive;
-  f.holds = holds;
-  f.spelt = spelt;
-  f.presets = {{"mixtral-8x7b", sized(32000, 4096, 32, 14336, 32, 32768)},
-               {"mixtral-8x22b", sized(32768, 6144, 56, 16384, 48, 65536)}};
+  f.derive = derive_mixtral;
+  f.holds = holds_mixtral;
+  f.spelt = spelt_mixtral;
+  f.presets = {{"mixtral-8x7b", sized_mixtral(32000, 4096, 32, 14336, 32, 32768)},
+               {"mixtral-8x22b", sized_mixtral(32768, 6144, 56, 16384, 48, 65536)}};
   return f;
 }
 

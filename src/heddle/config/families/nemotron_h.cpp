@@ -59,7 +59,7 @@ void spell(Json& root, const std::string& place, const char* words, const char* 
   said = pattern;
 }
 
-void rewrite(Json& root, const std::string& place) {
+void rewrite_nemotron_h(Json& root, const std::string& place) {
   join_names(root, place,
              {{"norm_eps", "layer_norm_epsilon"},
               {"rms_norm_eps", "layer_norm_epsilon"},
@@ -130,7 +130,7 @@ bool says_further_blocks(const Json& pattern, const Json& root) {
   return further.is_null() || further == 0 || pattern == (experts ? "*E" : "*-");
 }
 
-void derive(ModelConfig& c) {
+void derive_nemotron_h(ModelConfig& c) {
   c.first_k_dense_replace = 0;
   c.n_shared_experts = 1;
   if (c.has(Block::recurrence)) return;
@@ -139,7 +139,7 @@ void derive(ModelConfig& c) {
 }
 
 // The folder has the layer of the further token where its weights do.
-void count_predictions(ModelConfig& c, const std::string& path, std::vector<std::string>* warnings) {
+void count_predictions_nemotron_h(ModelConfig& c, const std::string& path, std::vector<std::string>* warnings) {
   const auto names = formats::released_names(std::filesystem::path(path).parent_path().string());
   if (c.num_nextn_predict_layers == 0 || !names) return;
   if (std::any_of(names->begin(), names->end(),
@@ -150,7 +150,7 @@ void count_predictions(ModelConfig& c, const std::string& path, std::vector<std:
     warnings->push_back(fmt::format("{}: the weights beside it have no layer that predicts a further token", path));
 }
 
-std::string spelt(std::string name) {
+std::string spelt_nemotron_h(std::string name) {
   if (name.starts_with("mtp.")) {
     const std::string first = "mtp.layers.0.", second = "mtp.layers.1.";
     return respelt(std::move(name), {{first + "post_attention_layernorm.", second + "norm."},
@@ -169,9 +169,11 @@ std::string spelt(std::string name) {
                                    {".mlp.", ".mixer."}});
 }
 
-std::string also_spelt(std::string name) { return respelt(spelt(std::move(name)), {{"backbone.", "model."}}); }
+std::string also_spelt_nemotron_h(std::string name) {
+  return respelt(spelt_nemotron_h(std::move(name)), {{"backbone.", "model."}});
+}
 
-ModelConfig base() {
+ModelConfig base_nemotron_h() {
   ModelConfig c = grouped_base();
   c.activation = model::Activation::relu2;
   c.positions = model::Positions::none;
@@ -186,9 +188,9 @@ ModelConfig base() {
   return c;
 }
 
-ModelConfig sized(std::string_view pattern, int64_t hidden, int64_t width, int64_t heads, int64_t kv_heads,
-                  int64_t mamba_heads, int64_t mamba_width, int64_t positions) {
-  ModelConfig c = base();
+ModelConfig sized_nemotron_h(std::string_view pattern, int64_t hidden, int64_t width, int64_t heads,
+                             int64_t kv_heads, int64_t mamba_heads, int64_t mamba_width, int64_t positions) {
+  ModelConfig c = base_nemotron_h();
   c.hybrid_override_pattern = pattern;
   c.num_hidden_layers = std::ssize(pattern);
   c.vocab_size = 131072;
@@ -204,7 +206,7 @@ ModelConfig sized(std::string_view pattern, int64_t hidden, int64_t width, int64
   c.n_routed_experts = 8;
   c.num_experts_per_tok = 2;
   c.moe_intermediate_size = 7688;
-  derive(c);
+  derive_nemotron_h(c);
   return c;
 }
 
@@ -217,18 +219,21 @@ void set_experts(ModelConfig& c, int64_t count, int64_t chosen, int64_t shared_w
 }
 
 ModelConfig nano_9b_v2() {
-  return sized("M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-", 4480, 15680, 40, 8, 128, 80, 131072);
+  return sized_nemotron_h("M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-", 4480, 15680, 40, 8, 128, 80,
+                          131072);
 }
 
 ModelConfig nano_30b() {
-  ModelConfig c = sized("MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME", 2688, 1856, 32, 2, 64, 64, 262144);
+  ModelConfig c =
+      sized_nemotron_h("MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME", 2688, 1856, 32, 2, 64, 64, 262144);
   set_experts(c, 128, 6, 3712, 2.5);
   return c;
 }
 
 ModelConfig super_120b() {
-  ModelConfig c = sized("MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME",
-                        4096, 2688, 32, 2, 128, 64, 262144);
+  ModelConfig c =
+      sized_nemotron_h("MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME",
+                       4096, 2688, 32, 2, 128, 64, 262144);
   set_experts(c, 512, 22, 5376, 5);
   c.moe_latent_size = 1024;
   c.num_nextn_predict_layers = 1;
@@ -241,7 +246,7 @@ Family nemotron_h() {
   Family f;
   f.architecture = "NemotronHForCausalLM";
   f.model_type = "nemotron_h";
-  f.base = base();
+  f.base = base_nemotron_h();
   f.keys = {
       key("vocab_size", "vocab_size", 131072),
       key("hidden_size", "hidden_size", 4096),
@@ -324,12 +329,12 @@ Family nemotron_h() {
                     "rescale_prenorm_residual",
                     "partial_rotary_factor",
                     "moe_shared_expert_overlap"};
-  f.rewrite = rewrite;
-  f.derive = derive;
-  f.complete = count_predictions;
+  f.rewrite = rewrite_nemotron_h;
+  f.derive = derive_nemotron_h;
+  f.complete = count_predictions_nemotron_h;
   f.holds = [](const ModelConfig& c) { return c.is_hybrid() && !c.is_latent(); };
-  f.spelt = spelt;
-  f.also_spelt = also_spelt;
+  f.spelt = spelt_nemotron_h;
+  f.also_spelt = also_spelt_nemotron_h;
   f.presets = {{"nemotron-nano-9b-v2", nano_9b_v2()},
                {"nemotron-3-nano-30b-a3b", nano_30b()},
                {"nemotron-3-super-120b-a12b", super_120b()}};

@@ -20,7 +20,7 @@ using Written = nlohmann::ordered_json;
 
 constexpr int64_t kInterval = 4;
 
-int64_t whole(const JsonKeys& keys, const char* name, int64_t otherwise) {
+int64_t whole_no_rope(const JsonKeys& keys, const char* name, int64_t otherwise) {
   return keys.find(name) == nullptr ? otherwise : std::get<int64_t>(keys.required(name, model::Key::Kind::integer));
 }
 
@@ -32,7 +32,7 @@ Written turning_layers(const ModelConfig& c) {
 }
 
 void read_turning_layers(const JsonKeys& keys, ModelConfig& c) {
-  c.no_rope_layer_interval = whole(keys, "no_rope_layer_interval", kInterval);
+  c.no_rope_layer_interval = whole_no_rope(keys, "no_rope_layer_interval", kInterval);
   const Json* list = keys.find("no_rope_layers");
   if (list == nullptr) return;
   const auto means = [&] { return Json(turning_layers(c)) == *list; };
@@ -49,8 +49,8 @@ void read_turning_layers(const JsonKeys& keys, ModelConfig& c) {
 
 bool is_dense(const ModelConfig& c) { return !c.is_latent() && !c.has_experts() && c.turns(); }
 
-ModelConfig sized(ModelConfig c, int64_t vocabulary, int64_t hidden, int64_t layers, int64_t mlp, int64_t heads,
-                  int64_t kv_heads) {
+ModelConfig sized_no_rope(ModelConfig c, int64_t vocabulary, int64_t hidden, int64_t layers, int64_t mlp,
+                          int64_t heads, int64_t kv_heads) {
   c.vocab_size = vocabulary;
   c.hidden_size = hidden;
   c.num_hidden_layers = c.first_k_dense_replace = layers;
@@ -62,7 +62,7 @@ ModelConfig sized(ModelConfig c, int64_t vocabulary, int64_t hidden, int64_t lay
 }
 
 ModelConfig smollm3_3b() {
-  ModelConfig c = sized(grouped_base(), 128256, 2048, 36, 11008, 16, 4);
+  ModelConfig c = sized_no_rope(grouped_base(), 128256, 2048, 36, 11008, 16, 4);
   c.tie_word_embeddings = true;
   c.rope_theta = 5e6;
   c.max_position_embeddings = 65536;
@@ -78,7 +78,7 @@ ModelConfig exaone_base() {
 }
 
 ModelConfig exaone_32b() {
-  ModelConfig c = sized(exaone_base(), 102400, 5120, 64, 27392, 40, 8);
+  ModelConfig c = sized_no_rope(exaone_base(), 102400, 5120, 64, 27392, 40, 8);
   c.rms_norm_eps = 1e-5;
   c.rope_theta = 1e6;
   c.rope_scaling =

@@ -16,7 +16,7 @@ namespace {
 using model::ModelConfig;
 using model::NormPlaces;
 
-ModelConfig base(NormPlaces places) {
+ModelConfig base_olmo(NormPlaces places) {
   ModelConfig c = grouped_base();
   c.qk_norm = c.qk_norm_all_heads = true;
   c.norm_places = places;
@@ -24,19 +24,19 @@ ModelConfig base(NormPlaces places) {
 }
 
 // As wide as the hidden states; Transformers has no other heads in these.
-Family common(const char* architecture, const char* model_type, NormPlaces places) {
+Family common_olmo(const char* architecture, const char* model_type, NormPlaces places) {
   Family f;
   f.architecture = architecture;
   f.model_type = model_type;
-  f.base = base(places);
+  f.base = base_olmo(places);
   f.keys = grouped_keys(1e-5);
   f.keys.push_back(attention_bias_key(model::AttentionBias::all));
   f.keys.back().ours = "";
   return f;
 }
 
-ModelConfig sized(ModelConfig c, int64_t vocabulary, int64_t hidden, int64_t layers, int64_t mlp, int64_t heads,
-                  int64_t kv_heads) {
+ModelConfig sized_olmo(ModelConfig c, int64_t vocabulary, int64_t hidden, int64_t layers, int64_t mlp,
+                       int64_t heads, int64_t kv_heads) {
   c.vocab_size = vocabulary;
   c.hidden_size = hidden;
   c.num_hidden_layers = c.first_k_dense_replace = layers;
@@ -49,29 +49,29 @@ ModelConfig sized(ModelConfig c, int64_t vocabulary, int64_t hidden, int64_t lay
 }
 
 ModelConfig olmo2_sized(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, int64_t kv_heads) {
-  ModelConfig c = sized(base(NormPlaces::after), 100352, hidden, layers, mlp, heads, kv_heads);
+  ModelConfig c = sized_olmo(base_olmo(NormPlaces::after), 100352, hidden, layers, mlp, heads, kv_heads);
   c.rms_norm_eps = 1e-6;
   c.rope_theta = 5e5;
   return c;
 }
 
 // Its experts are what it has instead of a dense MLP.
-void only_experts(ModelConfig& c) {
+void only_experts_olmo(ModelConfig& c) {
   c.moe_intermediate_size = c.intermediate_size;
   c.first_k_dense_replace = 0;
 }
 
 ModelConfig olmoe_1b_7b() {
-  ModelConfig c = sized(base(NormPlaces::before), 50304, 2048, 16, 1024, 16, 16);
+  ModelConfig c = sized_olmo(base_olmo(NormPlaces::before), 50304, 2048, 16, 1024, 16, 16);
   c.rms_norm_eps = 1e-5;
   c.n_routed_experts = 64;
   c.num_experts_per_tok = 8;
   c.norm_topk_prob = false;
-  only_experts(c);
+  only_experts_olmo(c);
   return c;
 }
 
-void rename(Json& root, const std::string& place) {
+void rename_olmo(Json& root, const std::string& place) {
   join_names(root, place, {{"num_local_experts", "num_experts"}});
 }
 
@@ -83,9 +83,9 @@ void add_experts(Family& f, int64_t experts, int64_t chosen) {
   f.said = {"moe_intermediate_size", "first_k_dense_replace"};
   f.only = {never("clip_qkv", "clipped queries, keys and values are not built")};
   f.read_besides = {"num_local_experts", "output_router_logits", "router_aux_loss_coef"};
-  f.rewrite = rename;
+  f.rewrite = rename_olmo;
   f.adopt = adopt_router_loss;
-  f.derive = only_experts;
+  f.derive = only_experts_olmo;
 }
 
 constexpr double kTheta = 5e5;
@@ -108,7 +108,7 @@ ModelConfig olmo3_sized(int64_t hidden, int64_t layers, int64_t mlp, int64_t hea
 }
 
 // Files of Transformers 5 have rotary keys by kind of layer; older ones stretch full attention alone.
-PublishedKey rotation_by_layer() {
+PublishedKey rotation_by_layer_olmo() {
   return {.name = "rope_parameters", .ours = "rope_theta", .read = read_rope, .write = [](const ModelConfig& c) {
             nlohmann::ordered_json full = rope_scaling_json(c);
             if (full.is_null()) full = {{"rope_type", "default"}};
@@ -127,7 +127,7 @@ bool has_norms_of(const ModelConfig& c, NormPlaces places) {
 }  // namespace
 
 Family olmo2() {
-  Family f = common("Olmo2ForCausalLM", "olmo2", NormPlaces::after);
+  Family f = common_olmo("Olmo2ForCausalLM", "olmo2", NormPlaces::after);
   f.derive = make_dense;
   f.holds = [](const ModelConfig& c) { return has_norms_of(c, NormPlaces::after) && !c.has_experts(); };
   f.presets = {{"olmo-2-1b", olmo2_sized(2048, 16, 8192, 16, 16)},
@@ -138,10 +138,10 @@ Family olmo2() {
 }
 
 Family olmo3() {
-  Family f = common("Olmo3ForCausalLM", "olmo3", NormPlaces::after);
+  Family f = common_olmo("Olmo3ForCausalLM", "olmo3", NormPlaces::after);
   f.base.rope_theta = kTheta;
   std::erase_if(f.keys, [](const PublishedKey& each) { return each.name.starts_with("rope_"); });
-  f.keys.push_back(rotation_by_layer());
+  f.keys.push_back(rotation_by_layer_olmo());
   f.keys.push_back(
       {.name = "rope_local_base_freq",  // where `rewrite` puts it
        .ours = "window_rope_theta",
@@ -164,23 +164,23 @@ Family olmo3() {
 }
 
 Family flex_olmo() {
-  Family f = common("FlexOlmoForCausalLM", "flex_olmo", NormPlaces::after);
+  Family f = common_olmo("FlexOlmoForCausalLM", "flex_olmo", NormPlaces::after);
   f.base.rope_theta = kTheta;
   add_experts(f, 7, 5);
   f.holds = [](const ModelConfig& c) {
     ModelConfig same = c;
-    only_experts(same);
+    only_experts_olmo(same);
     return same == c && has_norms_of(c, NormPlaces::after) && !c.sigmoid_scores && c.n_shared_experts == 0;
   };
   return f;
 }
 
 Family olmoe() {
-  Family f = common("OlmoeForCausalLM", "olmoe", NormPlaces::before);
+  Family f = common_olmo("OlmoeForCausalLM", "olmoe", NormPlaces::before);
   add_experts(f, 64, 8);
   f.holds = [](const ModelConfig& c) {
     ModelConfig same = c;
-    only_experts(same);
+    only_experts_olmo(same);
     return same == c && has_norms_of(c, NormPlaces::before) && !c.sigmoid_scores && c.n_shared_experts == 0;
   };
   f.presets = {{"olmoe-1b-7b", olmoe_1b_7b()}};

@@ -5,8 +5,6 @@
 // 2412.08905; the config.json files released with Phi-3-mini-4k-instruct, Phi-3-medium-4k-instruct and phi-4.
 #include <array>
 
-#include "heddle/base/error.h"
-#include "heddle/base/escaped.h"
 #include "heddle/config/families/grouped_keys.h"
 #include "heddle/config/families/rope_json.h"
 #include "heddle/config/families/window_keys.h"
@@ -16,15 +14,6 @@ namespace heddle::config {
 namespace {
 
 using model::ModelConfig;
-
-// Transformers takes "yarn" and "su" for "longrope" here.
-void refuse_stretching(Json& root, const std::string& place) {
-  const RopeSection section = rope_section(JsonKeys(root, place, ""));
-  if (section.keys == nullptr) return;
-  const std::string kind = rope_kind(JsonKeys(*section.keys, place, section.name + std::string(".")));
-  if (kind != "default")
-    config_error("{}: '{}' is of the type '{}', only 'default' is built", place, section.name, escaped(kind, 60));
-}
 
 std::optional<ReleasedPlace> rows_of(const std::string& name, std::string_view part, const char* joint,
                                      const std::vector<int64_t>& shape, int64_t first, int64_t rows) {
@@ -36,8 +25,8 @@ std::optional<ReleasedPlace> rows_of(const std::string& name, std::string_view p
   return place;
 }
 
-std::optional<ReleasedPlace> stacked(const std::string& name, const std::vector<int64_t>& shape, int64_t experts,
-                                     const JoinedRows& joined) {
+std::optional<ReleasedPlace> stacked_phi3(const std::string& name, const std::vector<int64_t>& shape,
+                                          int64_t experts, const JoinedRows& joined) {
   if (experts > 0) return std::nullopt;
   for (const std::string_view part : {".self_attn.q_proj.", ".self_attn.k_proj.", ".self_attn.v_proj."}) {
     if (auto place = rows_of(name, part, ".self_attn.qkv_proj.", shape, joined.first, joined.rows)) return place;
@@ -49,8 +38,8 @@ std::optional<ReleasedPlace> stacked(const std::string& name, const std::vector<
   return std::nullopt;
 }
 
-ModelConfig sized(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t mlp, int64_t heads,
-                  int64_t kv_heads) {
+ModelConfig sized_phi3(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t mlp, int64_t heads,
+                       int64_t kv_heads) {
   ModelConfig c = grouped_base();
   c.vocab_size = vocabulary;
   c.hidden_size = hidden;
@@ -65,14 +54,14 @@ ModelConfig sized(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t ml
 }
 
 ModelConfig phi4() {
-  ModelConfig c = sized(100352, 5120, 40, 17920, 40, 10);
+  ModelConfig c = sized_phi3(100352, 5120, 40, 17920, 40, 10);
   c.rope_theta = 250000;
   c.max_position_embeddings = 16384;
   return c;
 }
 
 ModelConfig mini() {
-  ModelConfig c = sized(32064, 3072, 32, 8192, 32, 32);
+  ModelConfig c = sized_phi3(32064, 3072, 32, 8192, 32, 32);
   c.sliding_window = 2047;
   return c;
 }
@@ -88,7 +77,7 @@ Family phi3() {
   f.keys.push_back(partial_rotary_key(1.0));
   f.keys.push_back(window_of_all_layers(0));
   f.rewrite = refuse_stretching;
-  f.stacked = stacked;
+  f.stacked = stacked_phi3;
   f.holds = [](const ModelConfig&) { return false; };  // it is written as LLaMA, or with a window as Mistral
   f.derive = make_dense;
   f.presets = {{"phi-3-mini", mini()}, {"phi-4", phi4()}};

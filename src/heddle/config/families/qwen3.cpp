@@ -35,11 +35,11 @@ Written write_dense_layers(const ModelConfig& c) {
   return layers;
 }
 
-void rename(Json& root, const std::string& place) {
+void rename_qwen3(Json& root, const std::string& place) {
   join_names(root, place, {{"num_local_experts", "num_experts"}});
 }
 
-Family common(const char* architecture, const char* model_type) {
+Family common_qwen3(const char* architecture, const char* model_type) {
   Family f;
   f.architecture = architecture;
   f.model_type = model_type;
@@ -56,7 +56,7 @@ Family common(const char* architecture, const char* model_type) {
 }
 
 // The config.json files released with the models.
-ModelConfig sized(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, bool tied) {
+ModelConfig sized_qwen3(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, bool tied) {
   ModelConfig c = grouped_base();
   c.qk_norm = true;
   c.vocab_size = 151936;
@@ -72,8 +72,8 @@ ModelConfig sized(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, bo
   return c;
 }
 
-ModelConfig mixture(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, int64_t expert) {
-  ModelConfig c = sized(hidden, layers, mlp, heads, false);
+ModelConfig mixture_qwen3(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, int64_t expert) {
+  ModelConfig c = sized_qwen3(hidden, layers, mlp, heads, false);
   c.first_k_dense_replace = 0;
   c.num_key_value_heads = 4;
   c.n_routed_experts = 128;
@@ -85,18 +85,21 @@ ModelConfig mixture(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, 
 }  // namespace
 
 Family qwen3() {
-  Family f = common("Qwen3ForCausalLM", "qwen3");
+  Family f = common_qwen3("Qwen3ForCausalLM", "qwen3");
   f.holds = [](const ModelConfig& c) { return !c.is_latent() && !c.has_experts(); };
   f.derive = make_dense;
   for (PublishedKey& each : window_of_last_layers()) f.keys.push_back(std::move(each));
-  f.presets = {{"qwen3-0.6b", sized(1024, 28, 3072, 16, true)},  {"qwen3-1.7b", sized(2048, 28, 6144, 16, true)},
-               {"qwen3-4b", sized(2560, 36, 9728, 32, true)},    {"qwen3-8b", sized(4096, 36, 12288, 32, false)},
-               {"qwen3-14b", sized(5120, 40, 17408, 40, false)}, {"qwen3-32b", sized(5120, 64, 25600, 64, false)}};
+  f.presets = {{"qwen3-0.6b", sized_qwen3(1024, 28, 3072, 16, true)},
+               {"qwen3-1.7b", sized_qwen3(2048, 28, 6144, 16, true)},
+               {"qwen3-4b", sized_qwen3(2560, 36, 9728, 32, true)},
+               {"qwen3-8b", sized_qwen3(4096, 36, 12288, 32, false)},
+               {"qwen3-14b", sized_qwen3(5120, 40, 17408, 40, false)},
+               {"qwen3-32b", sized_qwen3(5120, 64, 25600, 64, false)}};
   return f;
 }
 
 Family qwen3_moe() {
-  Family f = common("Qwen3MoeForCausalLM", "qwen3_moe");
+  Family f = common_qwen3("Qwen3MoeForCausalLM", "qwen3_moe");
   // Transformers gives all its layers the window, whatever max_window_layers says.
   for (PublishedKey& each : window_of_all_layers_where_used()) f.keys.push_back(std::move(each));
   const std::vector<PublishedKey> experts{
@@ -113,10 +116,10 @@ Family qwen3_moe() {
   f.keys.insert(f.keys.end(), experts.begin(), experts.end());
   f.only = {is("decoder_sparse_step", 1, "every layer after the dense ones has experts")};
   f.read_besides = {"num_local_experts", "output_router_logits", "router_aux_loss_coef"};
-  f.rewrite = rename;
+  f.rewrite = rename_qwen3;
   f.holds = [](const ModelConfig& c) { return !c.is_latent() && c.has_experts(); };
-  f.presets = {{"qwen3-30b-a3b", mixture(2048, 48, 6144, 32, 768)},
-               {"qwen3-235b-a22b", mixture(4096, 94, 12288, 64, 1536)}};
+  f.presets = {{"qwen3-30b-a3b", mixture_qwen3(2048, 48, 6144, 32, 768)},
+               {"qwen3-235b-a22b", mixture_qwen3(4096, 94, 12288, 64, 1536)}};
   return f;
 }
 

@@ -34,7 +34,7 @@ using model::ModelConfig;
 using model::Recurrence;
 using Written = nlohmann::ordered_json;
 
-PublishedKey qkv_bias() {
+PublishedKey qkv_bias_qwen_moe() {
   return {.name = "qkv_bias",
           .ours = "",
           .read =
@@ -44,21 +44,21 @@ PublishedKey qkv_bias() {
           .write = [](const ModelConfig& c) { return Written(c.attention_bias != AttentionBias::none); }};
 }
 
-void rename(Json& root, const std::string& place) {
+void rename_qwen_moe(Json& root, const std::string& place) {
   join_names(root, place, {{"num_local_experts", "num_experts"}});
 }
 
 // One gated shared expert of a width of its own.
-void derive(ModelConfig& c) {
+void derive_qwen_moe(ModelConfig& c) {
   c.first_k_dense_replace = 0;
   c.n_shared_experts = 1;
 }
 
-std::string spelt(std::string name) {
+std::string spelt_qwen_moe(std::string name) {
   return respelt(std::move(name), {{".mlp.shared_experts.", ".mlp.shared_expert."}});
 }
 
-Family common(const char* architecture, const char* model_type) {
+Family common_qwen_moe(const char* architecture, const char* model_type) {
   Family f;
   f.architecture = architecture;
   f.model_type = model_type;
@@ -83,10 +83,10 @@ Family common(const char* architecture, const char* model_type) {
             is("mlp_only_layers", Json::array(), "every layer has experts"),
             above_zero("shared_expert_intermediate_size")};
   f.read_besides = {"num_local_experts", "output_router_logits", "router_aux_loss_coef", "full_attention_interval"};
-  f.rewrite = rename;
+  f.rewrite = rename_qwen_moe;
   f.adopt = adopt_router_loss;
-  f.derive = derive;
-  f.spelt = spelt;
+  f.derive = derive_qwen_moe;
+  f.spelt = spelt_qwen_moe;
   return f;
 }
 
@@ -95,7 +95,8 @@ bool is_gated(const ModelConfig& c) {
          c.shared_intermediate_size > 0 && !c.sigmoid_scores;
 }
 
-ModelConfig sized(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, int64_t kv_heads, int64_t positions) {
+ModelConfig sized_qwen_moe(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, int64_t kv_heads,
+                           int64_t positions) {
   ModelConfig c = grouped_base();
   c.vocab_size = 151936;
   c.hidden_size = hidden;
@@ -109,12 +110,12 @@ ModelConfig sized(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, in
   c.max_position_embeddings = positions;
   c.shared_expert_gate = true;
   c.norm_topk_prob = false;
-  derive(c);
+  derive_qwen_moe(c);
   return c;
 }
 
 ModelConfig qwen15() {
-  ModelConfig c = sized(2048, 24, 5632, 16, 16, 8192);
+  ModelConfig c = sized_qwen_moe(2048, 24, 5632, 16, 16, 8192);
   c.n_routed_experts = 60;
   c.num_experts_per_tok = 4;
   c.moe_intermediate_size = 1408;
@@ -123,7 +124,7 @@ ModelConfig qwen15() {
 }
 
 ModelConfig qwen2_57b() {
-  ModelConfig c = sized(3584, 28, 18944, 28, 4, 131072);
+  ModelConfig c = sized_qwen_moe(3584, 28, 18944, 28, 4, 131072);
   c.n_routed_experts = 64;
   c.num_experts_per_tok = 8;
   c.moe_intermediate_size = 2560;
@@ -131,38 +132,38 @@ ModelConfig qwen2_57b() {
   return c;
 }
 
-constexpr const char *kFull = "full_attention", *kLinear = "linear_attention";
+constexpr const char *kFullQwen = "full_attention", *kLinearQwen = "linear_attention";
 
-int64_t whole(const JsonKeys& keys, const char* name, int64_t otherwise) {
+int64_t whole_qwen_moe(const JsonKeys& keys, const char* name, int64_t otherwise) {
   return keys.find(name) == nullptr ? otherwise : std::get<int64_t>(keys.required(name, model::Key::Kind::integer));
 }
 
-Written layer_types(const ModelConfig& c) {
+Written layer_types_qwen_moe(const ModelConfig& c) {
   Written types = Written::array();
-  for (int64_t l = 0; l < c.num_hidden_layers; ++l) types.push_back(c.is_recurrent(l) ? kLinear : kFull);
+  for (int64_t l = 0; l < c.num_hidden_layers; ++l) types.push_back(c.is_recurrent(l) ? kLinearQwen : kFullQwen);
   return types;
 }
 
 // Absent layer types are three of linear attention and one of full attention, or what full_attention_interval says.
 // It stays as it is where the list means the same.
-void read_layer_types(const JsonKeys& keys, ModelConfig& c) {
+void read_layer_types_qwen_moe(const JsonKeys& keys, ModelConfig& c) {
   const Json* types = keys.find("layer_types");
-  c.full_attention_interval = whole(keys, "full_attention_interval", 4);
+  c.full_attention_interval = whole_qwen_moe(keys, "full_attention_interval", 4);
   if (types != nullptr) {
     const auto means = [&](int64_t interval) {
       int64_t l = 0;
       return types->is_array() && std::ssize(*types) == c.num_hidden_layers &&
              std::all_of(types->begin(), types->end(), [&](const Json& type) {
-               return type == (interval > 0 && ++l % interval == 0 ? kFull : kLinear);
+               return type == (interval > 0 && ++l % interval == 0 ? kFullQwen : kLinearQwen);
              });
     };
     if (types->is_array() && !means(c.full_attention_interval)) {
-      const auto full = std::find(types->begin(), types->end(), kFull);
+      const auto full = std::find(types->begin(), types->end(), kFullQwen);
       c.full_attention_interval = full == types->end() ? 0 : full - types->begin() + 1;
     }
     if (!means(c.full_attention_interval)) {
       config_error("{}: 'layer_types' is {}: each of {} layers is '{}', but for every n-th, which is '{}'",
-                   keys.place(), formats::shown(*types), c.num_hidden_layers, kLinear, kFull);
+                   keys.place(), formats::shown(*types), c.num_hidden_layers, kLinearQwen, kFullQwen);
     }
   }
   c.recurrence = c.full_attention_interval == 1 ? Recurrence::none : Recurrence::gated_delta;
@@ -171,12 +172,12 @@ void read_layer_types(const JsonKeys& keys, ModelConfig& c) {
 
 // A model without recurrent layers has no sizes of theirs.
 void derive_next(ModelConfig& c) {
-  derive(c);
+  derive_qwen_moe(c);
   if (!c.recurs()) model::reset_foreign_keys(c);
 }
 
 // A released folder has the layer of the further token where its weights do. Transformers knows no key of it.
-void count_predictions(ModelConfig& c, const std::string& path, std::vector<std::string>*) {
+void count_predictions_qwen_moe(ModelConfig& c, const std::string& path, std::vector<std::string>*) {
   const auto names = formats::released_names(std::filesystem::path(path).parent_path().string());
   if (!c.recurs() || !names) return;
   c.num_nextn_predict_layers =
@@ -185,10 +186,10 @@ void count_predictions(ModelConfig& c, const std::string& path, std::vector<std:
 
 std::string spelt_next(std::string name) {
   const std::string first = "mtp.layers.0.";
-  return respelt(spelt(std::move(name)), {{first + "eh_proj.", "mtp.fc."},
-                                          {first + "enorm.", "mtp.pre_fc_norm_embedding."},
-                                          {first + "hnorm.", "mtp.pre_fc_norm_hidden."},
-                                          {first + "shared_head.norm.", "mtp.norm."}});
+  return respelt(spelt_qwen_moe(std::move(name)), {{first + "eh_proj.", "mtp.fc."},
+                                                   {first + "enorm.", "mtp.pre_fc_norm_embedding."},
+                                                   {first + "hnorm.", "mtp.pre_fc_norm_hidden."},
+                                                   {first + "shared_head.norm.", "mtp.norm."}});
 }
 
 ModelConfig next_base() {
@@ -220,7 +221,7 @@ ModelConfig next_80b() {
   c.n_routed_experts = 512;
   c.num_experts_per_tok = 10;
   c.moe_intermediate_size = 512;
-  derive(c);
+  derive_qwen_moe(c);
   return c;
 }
 
@@ -251,7 +252,7 @@ void derive_dense(ModelConfig& c) {
 }
 
 void count_dense_predictions(ModelConfig& c, const std::string& path, std::vector<std::string>* warnings) {
-  count_predictions(c, path, warnings);
+  count_predictions_qwen_moe(c, path, warnings);
   derive_dense(c);
 }
 
@@ -327,7 +328,10 @@ void add_next_keys(Family& f) {
   }
   const std::vector<PublishedKey> more{
       partial_rotary_key(0.25),
-      {.name = "layer_types", .ours = "recurrence", .read = read_layer_types, .write = layer_types},
+      {.name = "layer_types",
+       .ours = "recurrence",
+       .read = read_layer_types_qwen_moe,
+       .write = layer_types_qwen_moe},
       {.name = "full_attention_interval",
        .ours = "full_attention_interval",
        .read = [](const JsonKeys&, ModelConfig&) {},  // with the layer types
@@ -340,7 +344,7 @@ void add_next_keys(Family& f) {
   };
   f.keys.insert(f.keys.end(), more.begin(), more.end());
   f.derive = derive_next;
-  f.complete = count_predictions;
+  f.complete = count_predictions_qwen_moe;
   f.spelt = spelt_next;
   f.passed_over = [](std::string_view name, const HasTensor&) { return name.starts_with("mtp."); };
 }
@@ -374,8 +378,8 @@ Family beside_pictures(Family f, const char* architecture, const char* model_typ
 }  // namespace
 
 Family qwen2_moe() {
-  Family f = common("Qwen2MoeForCausalLM", "qwen2_moe");
-  f.keys.push_back(qkv_bias());
+  Family f = common_qwen_moe("Qwen2MoeForCausalLM", "qwen2_moe");
+  f.keys.push_back(qkv_bias_qwen_moe());
   f.keys.push_back(key("norm_topk_prob", "norm_topk_prob", false));
   f.holds = [](const ModelConfig& c) { return is_gated(c) && !c.qk_norm; };
   f.presets = {{"qwen1.5-moe-a2.7b", qwen15()}, {"qwen2-57b-a14b", qwen2_57b()}};
@@ -383,7 +387,7 @@ Family qwen2_moe() {
 }
 
 Family qwen3_next() {
-  Family f = common("Qwen3NextForCausalLM", "qwen3_next");
+  Family f = common_qwen_moe("Qwen3NextForCausalLM", "qwen3_next");
   f.base = next_base();
   add_next_keys(f);
   f.keys.push_back(key("norm_topk_prob", "norm_topk_prob", true));
@@ -417,14 +421,14 @@ Family qwen3_5() {
 }
 
 Family qwen3_5_moe() {
-  Family f = common("Qwen3_5MoeForCausalLM", "qwen3_5_moe_text");
+  Family f = common_qwen_moe("Qwen3_5MoeForCausalLM", "qwen3_5_moe_text");
   f.base = next_base();
   std::erase_if(f.keys, [](const PublishedKey& each) {
     return each.name == "intermediate_size" || each.name == "mlp_only_layers" || each.name == "decoder_sparse_step";
   });
   add_keys_of_3_5(f);
   f.rewrite = [](Json& root, const std::string& place) {
-    rename(root, place);
+    rename_qwen_moe(root, place);
     drop_places_in_pictures(root, place);
   };
   f.derive = derive_experts_3_5;

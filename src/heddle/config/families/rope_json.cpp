@@ -175,4 +175,12 @@ nlohmann::ordered_json rope_scaling_json(const model::ModelConfig& c) {
   return scaling;
 }
 
+void refuse_stretching(nlohmann::json& root, const std::string& place) {
+  const RopeSection section = rope_section(JsonKeys(root, place, ""));
+  if (section.keys == nullptr) return;
+  const std::string kind = rope_kind(JsonKeys(*section.keys, place, section.name + std::string(".")));
+  if (kind != "default")
+    config_error("{}: '{}' is of the type '{}', only 'default' is built", place, section.name, escaped(kind, 60));
+}
+
 }  // namespace heddle::config

@@ -25,7 +25,7 @@ using model::AttentionGate;
 using model::ModelConfig;
 using Written = nlohmann::ordered_json;
 
-constexpr const char* kWindow = "sliding_attention";
+constexpr const char* kWindowStep = "sliding_attention";
 // The rewritten file has what the lists say under these names: one value for layers with a window, one for the
 // others.
 constexpr const char *kWindowTheta = "window_rope_theta", *kPart = "full_rotary_factor",
@@ -51,7 +51,7 @@ void trim(Json& root) {
 
 bool has_window(const Json& root, size_t layer) {
   const Json types = root.value("layer_types", Json());
-  return types.is_array() && layer < types.size() && types[layer] == kWindow;
+  return types.is_array() && layer < types.size() && types[layer] == kWindowStep;
 }
 
 // A list of a number a layer becomes one for the layers with a window and one for the others.
@@ -76,7 +76,7 @@ void split(Json& root, const std::string& place, const char* name, const char* f
 }
 
 // Numbers of the layers that have experts, as words of all layers.
-void name_layers(Json& root, const std::string& place) {
+void name_layers_step3p5(Json& root, const std::string& place) {
   const Json given = root.value("moe_layers_enum", Json());
   if (given.is_null()) return;
   root.erase("moe_layers_enum");
@@ -120,9 +120,9 @@ void read_other_setting(Json& root, const std::string& place) {
   const JsonKeys setting(*keys.find("attention_other_setting"), place, "attention_other_setting.");
   setting.refuse_others(
       {"attention_type", "num_attention_heads", "num_attention_groups", "head_dim", "true_head_dim"});
-  if (const std::string kind = setting.word("attention_type", kWindow); kind != kWindow)
+  if (const std::string kind = setting.word("attention_type", kWindowStep); kind != kWindowStep)
     config_error("{}: 'attention_other_setting.attention_type' is '{}', accepted: '{}'", place, escaped(kind, 60),
-                 kWindow);
+                 kWindowStep);
   for (const auto& [name, own] : {std::pair{"num_attention_groups", "num_attention_groups"},
                                   {"head_dim", "head_dim"},
                                   {"true_head_dim", "head_dim"}}) {
@@ -143,7 +143,7 @@ void read_other_setting(Json& root, const std::string& place) {
 void take_parts(Json& root) {
   const auto at = root.find("rope_parameters");
   if (at == root.end() || !at->is_object()) return;
-  for (const auto& [kind, name] : {std::pair{"full_attention", kPart}, {kWindow, kWindowPart}}) {
+  for (const auto& [kind, name] : {std::pair{"full_attention", kPart}, {kWindowStep, kWindowPart}}) {
     const auto of = at->find(kind);
     if (of == at->end() || !of->is_object()) continue;
     const Json part = of->value("partial_rotary_factor", Json());
@@ -157,7 +157,7 @@ void refuse_stretched_windows(const Json& root, const std::string& place) {
   if (!scaling.is_object() || scaling.empty()) return;
   const Json list = root.value("layer_types", Json());
   if (types == Json::array({"full_attention"}) || !list.is_array() ||
-      std::find(list.begin(), list.end(), kWindow) == list.end())
+      std::find(list.begin(), list.end(), kWindowStep) == list.end())
     return;
   config_error(
       "{}: 'yarn_only_types' is {}, accepted: [\"full_attention\"]: positions of layers with a window are not "
@@ -165,7 +165,7 @@ void refuse_stretched_windows(const Json& root, const std::string& place) {
       place, formats::shown(types));
 }
 
-void rewrite(Json& root, const std::string& place) {
+void rewrite_step3p5(Json& root, const std::string& place) {
   for (const char* name : {kWindowTheta, kPart, kWindowPart}) {
     if (root.contains(name)) config_error("{}: '{}' is no key of Step-3.5", place, name);
   }
@@ -177,9 +177,9 @@ void rewrite(Json& root, const std::string& place) {
               {"share_expert_dims", "share_expert_dim"}});
   trim(root);
   const Json types = root.value("layer_types", Json());
-  if (types.is_null() || (types.is_array() && std::find(types.begin(), types.end(), kWindow) == types.end()))
+  if (types.is_null() || (types.is_array() && std::find(types.begin(), types.end(), kWindowStep) == types.end()))
     root["sliding_window"] = nullptr;  // no layer has it
-  name_layers(root, place);
+  name_layers_step3p5(root, place);
   read_other_setting(root, place);
   refuse_stretched_windows(root, place);
   take_parts(root);
@@ -239,7 +239,7 @@ PublishedKey heads_in_windows() {
           .write =
               [](const ModelConfig& c) {
                 if (c.window_attention_heads == 0) return Written();
-                return Written{{"attention_type", kWindow},
+                return Written{{"attention_type", kWindowStep},
                                {"num_attention_heads", c.window_attention_heads},
                                {"num_attention_groups", c.num_key_value_heads},
                                {"head_dim", c.head_dim}};
@@ -284,23 +284,23 @@ PublishedKey layers_with_experts() {
           }};
 }
 
-void derive(ModelConfig& c) { c.n_shared_experts = 1; }
+void derive_step3p5(ModelConfig& c) { c.n_shared_experts = 1; }
 
-bool holds(const ModelConfig& c) {
+bool holds_step3p5(const ModelConfig& c) {
   return !c.is_latent() && c.has_experts() && c.attention_gate == AttentionGate::head && c.zero_centered_norms &&
          c.qk_norm && !c.qk_norm_all_heads && c.sigmoid_scores && c.topk_bias && c.norm_topk_prob &&
          c.n_shared_experts == 1 && c.shared_intermediate_size > 0 &&
          (c.sliding_window == 0 || (c.window_rope_theta > 0 && c.window_rotary_factor > 0));
 }
 
-std::string spelt(std::string name) {
+std::string spelt_step3p5(std::string name) {
   return respelt(std::move(name), {{".mlp.gate.weight", ".moe.gate.weight"},
                                    {".mlp.gate.e_score_correction_bias", ".moe.router_bias"},
                                    {".mlp.shared_experts.", ".share_expert."}});
 }
 
-std::optional<ReleasedPlace> stacked(const std::string& name, const std::vector<int64_t>& shape, int64_t experts,
-                                     const JoinedRows&) {
+std::optional<ReleasedPlace> stacked_step3p5(const std::string& name, const std::vector<int64_t>& shape,
+                                             int64_t experts, const JoinedRows&) {
   const std::optional<ExpertName> of = expert_name(name);
   if (!of || shape.size() != 2) return std::nullopt;
   if (of->tensor != "gate_proj.weight" && of->tensor != "up_proj.weight" && of->tensor != "down_proj.weight")
@@ -313,23 +313,23 @@ std::optional<ReleasedPlace> stacked(const std::string& name, const std::vector<
 }
 
 // Layers of further tokens, of which each has a head of its own.
-bool passed_over(std::string_view name, const HasTensor& has) {
+bool passed_over_step3p5(std::string_view name, const HasTensor& has) {
   constexpr std::string_view kLayers = "model.layers.";
   if (!name.starts_with(kLayers)) return false;
   const std::string_view layer = name.substr(0, name.find('.', kLayers.size()));
   return has(std::string(layer) + ".transformer.shared_head.output.weight");
 }
 
-ModelConfig base() {
+ModelConfig base_step3p5() {
   ModelConfig c = grouped_base();
   c.qk_norm = c.sigmoid_scores = c.topk_bias = c.zero_centered_norms = true;
   c.attention_gate = AttentionGate::head;
-  derive(c);
+  derive_step3p5(c);
   return c;
 }
 
-ModelConfig flash() {
-  ModelConfig c = base();
+ModelConfig flash_step3p5() {
+  ModelConfig c = base_step3p5();
   c.vocab_size = 128896;
   c.hidden_size = 4096;
   c.num_hidden_layers = 45;
@@ -370,7 +370,7 @@ Family step3p5() {
   Family f;
   f.architecture = "Step3p5ForCausalLM";
   f.model_type = "step3p5";
-  f.base = base();
+  f.base = base_step3p5();
   f.keys = grouped_keys(1e-5);
   std::erase_if(f.keys, [](const PublishedKey& each) { return each.name == "rope_theta"; });
   for (PublishedKey& each : f.keys) {
@@ -440,14 +440,14 @@ Family step3p5() {
                     kWindowTheta,
                     kPart,
                     kWindowPart};
-  f.rewrite = rewrite;
+  f.rewrite = rewrite_step3p5;
   f.adopt = adopt_router_loss;
-  f.derive = derive;
-  f.holds = holds;
-  f.spelt = spelt;
-  f.stacked = stacked;
-  f.passed_over = passed_over;
-  f.presets = {{"step-3.5-flash", flash()}};
+  f.derive = derive_step3p5;
+  f.holds = holds_step3p5;
+  f.spelt = spelt_step3p5;
+  f.stacked = stacked_step3p5;
+  f.passed_over = passed_over_step3p5;
+  f.presets = {{"step-3.5-flash", flash_step3p5()}};
   return f;
 }
 

@@ -13,9 +13,9 @@ using model::ModelConfig;
 using Written = nlohmann::ordered_json;
 
 constexpr int64_t kGptOssWindow = 128;  // default of an absent key
-constexpr const char *kFull = "full_attention", *kWindow = "sliding_attention";
+constexpr const char *kFullWindows = "full_attention", *kWindow = "sliding_attention";
 
-int64_t whole(const JsonKeys& keys, const char* name, int64_t otherwise) {
+int64_t whole_window_keys(const JsonKeys& keys, const char* name, int64_t otherwise) {
   if (keys.find(name) == nullptr) return otherwise;
   return std::get<int64_t>(keys.required(name, model::Key::Kind::integer));
 }
@@ -24,22 +24,22 @@ Written window_or_null(const ModelConfig& c) {
   return c.sliding_window > 0 ? Written(c.sliding_window) : Written();
 }
 
-Written layer_types(const ModelConfig& c) {
+Written layer_types_window_keys(const ModelConfig& c) {
   Written types = Written::array();
-  for (int64_t l = 0; l < c.num_hidden_layers; ++l) types.push_back(c.window_of(l) > 0 ? kWindow : kFull);
+  for (int64_t l = 0; l < c.num_hidden_layers; ++l) types.push_back(c.window_of(l) > 0 ? kWindow : kFullWindows);
   return types;
 }
 
 // The layers that have the window, in the words of a model's keys: after the first ones, or but for every n-th.
 // What is said of them already stays where it means the same.
-void read_layer_types(const JsonKeys& keys, ModelConfig& c) {
+void read_layer_types_window_keys(const JsonKeys& keys, ModelConfig& c) {
   const Json* types = keys.find("layer_types");
   if (types == nullptr) return;
   if (!types->is_array() || std::ssize(*types) != c.num_hidden_layers) {
     config_error("{}: 'layer_types' is {}, a word for each of {} layers is expected", keys.place(),
                  formats::shown(*types), c.num_hidden_layers);
   }
-  const auto means = [&](const ModelConfig& model) { return Json(layer_types(model)) == *types; };
+  const auto means = [&](const ModelConfig& model) { return Json(layer_types_window_keys(model)) == *types; };
   if (means(c)) return;
   ModelConfig other = c;
   other.full_attention_interval = other.full_attention_offset = 0;
@@ -54,7 +54,7 @@ void read_layer_types(const JsonKeys& keys, ModelConfig& c) {
   // Every n-th of them, counted from a later one than the first.
   for (other.full_attention_interval = 2; other.full_attention_interval <= c.num_hidden_layers;
        ++other.full_attention_interval) {
-    other.full_attention_offset = std::find(types->begin(), types->end(), kFull) - types->begin() + 1;
+    other.full_attention_offset = std::find(types->begin(), types->end(), kFullWindows) - types->begin() + 1;
     other.full_attention_offset %= other.full_attention_interval;
     if (means(other)) return void(c = other);
   }
@@ -68,18 +68,19 @@ void read_layer_types(const JsonKeys& keys, ModelConfig& c) {
   config_error(
       "{}: 'layer_types' is {}: of {} layers each is '{}' or '{}', the latter all behind the first ones or all but "
       "every n-th, and of a 'sliding_window'",
-      keys.place(), formats::shown(*types), c.num_hidden_layers, kFull, kWindow);
+      keys.place(), formats::shown(*types), c.num_hidden_layers, kFullWindows, kWindow);
 }
 
 // A word for a window where there is none would be ignored.
 void refuse_words_of_windows(const JsonKeys& keys, const ModelConfig& c) {
   const Json* types = keys.find("layer_types");
-  if (types == nullptr || (types->is_array() && std::ssize(*types) == c.num_hidden_layers &&
-                           std::all_of(types->begin(), types->end(), [](const Json& t) { return t == kFull; }))) {
+  if (types == nullptr ||
+      (types->is_array() && std::ssize(*types) == c.num_hidden_layers &&
+       std::all_of(types->begin(), types->end(), [](const Json& t) { return t == kFullWindows; }))) {
     return;
   }
   config_error("{}: 'layer_types' is {}: without a window each of {} layers is '{}'", keys.place(),
-               formats::shown(*types), c.num_hidden_layers, kFull);
+               formats::shown(*types), c.num_hidden_layers, kFullWindows);
 }
 
 void without_windows(ModelConfig& c) {
@@ -101,7 +102,8 @@ PublishedKey window_of_all_layers(int64_t standard) {
           .ours = "sliding_window",
           .read =
               [standard](const JsonKeys& keys, ModelConfig& c) {
-                c.sliding_window = whole(keys, "sliding_window", keys.contains("sliding_window") ? 0 : standard);
+                c.sliding_window =
+                    whole_window_keys(keys, "sliding_window", keys.contains("sliding_window") ? 0 : standard);
               },
           .write = window_or_null};
 }
@@ -114,7 +116,8 @@ std::vector<PublishedKey> window_of_all_layers_where_used() {
                [](const JsonKeys& keys, ModelConfig& c) {
                  const bool has = keys.boolean("use_sliding_window", false);
                  c.sliding_window =
-                     has ? whole(keys, "sliding_window", keys.contains("sliding_window") ? 0 : 4096) : 0;
+                     has ? whole_window_keys(keys, "sliding_window", keys.contains("sliding_window") ? 0 : 4096)
+                         : 0;
                },
            .write = window_or_null}};
 }
@@ -130,12 +133,15 @@ std::vector<PublishedKey> window_of_every_other_layer() {
                        "which layers have it",
                        keys.place());
                  }
-                 c.sliding_window = whole(keys, "sliding_window", kGptOssWindow);
+                 c.sliding_window = whole_window_keys(keys, "sliding_window", kGptOssWindow);
                  c.full_attention_interval = 2;
-                 read_layer_types(keys, c);
+                 read_layer_types_window_keys(keys, c);
                },
            .write = window_or_null},
-          {.name = "layer_types", .ours = "", .read = [](const JsonKeys&, ModelConfig&) {}, .write = layer_types}};
+          {.name = "layer_types",
+           .ours = "",
+           .read = [](const JsonKeys&, ModelConfig&) {},
+           .write = layer_types_window_keys}};
 }
 
 std::vector<PublishedKey> window_of_last_layers() {
@@ -145,9 +151,9 @@ std::vector<PublishedKey> window_of_last_layers() {
            .read =
                [](const JsonKeys& keys, ModelConfig& c) {
                  const bool has = keys.boolean("use_sliding_window", false);
-                 c.sliding_window = has ? whole(keys, "sliding_window", 4096) : 0;
-                 c.max_window_layers = has ? whole(keys, "max_window_layers", 28) : 0;
-                 has ? read_layer_types(keys, c) : refuse_words_of_windows(keys, c);
+                 c.sliding_window = has ? whole_window_keys(keys, "sliding_window", 4096) : 0;
+                 c.max_window_layers = has ? whole_window_keys(keys, "max_window_layers", 28) : 0;
+                 has ? read_layer_types_window_keys(keys, c) : refuse_words_of_windows(keys, c);
                  without_windows(c);
                },
            .write = window_or_null},
@@ -168,20 +174,24 @@ std::vector<PublishedKey> window_of_last_layers() {
 std::vector<PublishedKey> window_of_all_but_every_nth(int64_t window, const char* interval_key, int64_t interval,
                                                       int64_t full, int64_t offset) {
   const std::string key(interval_key);
-  std::vector<PublishedKey> all{
-      {.name = "sliding_window",
-       .ours = "sliding_window",
-       .read =
-           [=](const JsonKeys& keys, ModelConfig& c) {
-             c.sliding_window = whole(keys, "sliding_window", keys.contains("sliding_window") ? 0 : window);
-             if (c.sliding_window == 0) return refuse_words_of_windows(keys, c);
-             c.full_attention_interval = key.empty() ? interval : whole(keys, key.c_str(), interval);
-             c.max_window_layers = full;
-             c.full_attention_offset = offset;
-             read_layer_types(keys, c);
-           },
-       .write = window_or_null},
-      {.name = "layer_types", .ours = "", .read = [](const JsonKeys&, ModelConfig&) {}, .write = layer_types}};
+  std::vector<PublishedKey> all{{.name = "sliding_window",
+                                 .ours = "sliding_window",
+                                 .read =
+                                     [=](const JsonKeys& keys, ModelConfig& c) {
+                                       c.sliding_window = whole_window_keys(
+                                           keys, "sliding_window", keys.contains("sliding_window") ? 0 : window);
+                                       if (c.sliding_window == 0) return refuse_words_of_windows(keys, c);
+                                       c.full_attention_interval =
+                                           key.empty() ? interval : whole_window_keys(keys, key.c_str(), interval);
+                                       c.max_window_layers = full;
+                                       c.full_attention_offset = offset;
+                                       read_layer_types_window_keys(keys, c);
+                                     },
+                                 .write = window_or_null},
+                                {.name = "layer_types",
+                                 .ours = "",
+                                 .read = [](const JsonKeys&, ModelConfig&) {},
+                                 .write = layer_types_window_keys}};
   if (key.empty()) return all;
   all.push_back(
       {.name = key,

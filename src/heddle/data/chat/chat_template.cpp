@@ -19,11 +19,11 @@ namespace {
 namespace fs = std::filesystem;
 using Json = ChatTemplate::Json;
 
-constexpr int64_t kMostFileBytes = 16 << 20;
-constexpr const char* kBlanks = " \t\r\n,";
+constexpr int64_t kMostTemplateBytes = 16 << 20;
+constexpr const char* kBlanksAndCommas = " \t\r\n,";
 constexpr const char *kKept = "chat_template.json", *kJinja = "chat_template.jinja",
-                     *kConfig = "tokenizer_config.json", *kKey = "chat_template", *kArguments = "chat_arguments",
-                     *kDay = "chat_date";
+                     *kConfig = "tokenizer_config.json", *kTemplateKey = "chat_template",
+                     *kArguments = "chat_arguments", *kDay = "chat_date";
 constexpr const char* kTokens[] = {"bos_token", "eos_token", "pad_token", "unk_token"};
 
 jinja::Value value_of(const Json& json) {
@@ -85,15 +85,15 @@ void take_told(const nlohmann::json& config, const std::string& path, ChatTempla
 }
 
 nlohmann::json config_at(const std::string& path) {
-  nlohmann::json json = formats::parse_json(read_file(path, kMostFileBytes), path, 64);
+  nlohmann::json json = formats::parse_json(read_file(path, kMostTemplateBytes), path, 64);
   if (!json.is_object()) config_error("{}: no JSON object", path);
   return json;
 }
 
 // The template of a configuration: its own, or of several the one named default. "" if there is none.
 std::string template_in(const nlohmann::json& config) {
-  if (!config.contains(kKey)) return "";
-  const nlohmann::json& found = config[kKey];
+  if (!config.contains(kTemplateKey)) return "";
+  const nlohmann::json& found = config[kTemplateKey];
   if (found.is_string()) return found.get<std::string>();
   for (const nlohmann::json& each : found) {
     if (each.is_object() && each.value("name", nlohmann::json()) == "default" && each.contains("template") &&
@@ -113,7 +113,7 @@ Json told_value(const std::string& word) {
   return value;
 }
 
-bool is_file(const fs::path& path) {
+bool is_regular(const fs::path& path) {
   std::error_code error;
   return fs::is_regular_file(path, error);
 }
@@ -185,14 +185,14 @@ ChatTemplate load_chat_template(const std::string& path) {
   if (path.ends_with(".json")) {
     const nlohmann::json config = config_at(path);
     files.text = template_in(config);
-    if (files.text.empty()) config_error("{}: no text under the key \"{}\"", path, kKey);
+    if (files.text.empty()) config_error("{}: no text under the key \"{}\"", path, kTemplateKey);
     take_tokens(config, files);
     if (fs::path(path).filename() == kKept) take_told(config, path, files);
     return {std::move(files), path};
   }
-  files.text = read_file(path, kMostFileBytes);
+  files.text = read_file(path, kMostTemplateBytes);
   const fs::path config = fs::path(path).parent_path() / kConfig;
-  if (is_file(config)) take_tokens(config_at(config.string()), files);
+  if (is_regular(config)) take_tokens(config_at(config.string()), files);
   return {std::move(files), path};
 }
 
@@ -200,16 +200,16 @@ std::string chat_template_beside(const std::string& path) {
   std::error_code error;
   const fs::path folder = fs::is_directory(path, error) ? fs::path(path) : fs::path(path).parent_path();
   for (const char* name : {kKept, kJinja}) {
-    if (is_file(folder / name)) return (folder / name).string();
+    if (is_regular(folder / name)) return (folder / name).string();
   }
   const fs::path config = folder / kConfig;
-  if (!is_file(config)) return "";
+  if (!is_regular(config)) return "";
   return template_in(config_at(config.string())).empty() ? "" : config.string();
 }
 
 ChatTemplate::Json parse_chat_arguments(const std::string& text, const std::string& place) {
   Json told = Json::object();
-  const size_t first = text.find_first_not_of(kBlanks);
+  const size_t first = text.find_first_not_of(kBlanksAndCommas);
   if (first == std::string::npos) return told;
   if (text[first] == '{') {
     try {
@@ -218,8 +218,8 @@ ChatTemplate::Json parse_chat_arguments(const std::string& text, const std::stri
       config_error("{}: not JSON: {}", place, error.what());
     }
   } else {
-    for (size_t at = first; at != std::string::npos; at = text.find_first_not_of(kBlanks, at)) {
-      const size_t end = std::min(text.find_first_of(kBlanks, at), text.size());
+    for (size_t at = first; at != std::string::npos; at = text.find_first_not_of(kBlanksAndCommas, at)) {
+      const size_t end = std::min(text.find_first_of(kBlanksAndCommas, at), text.size());
       const std::string word = text.substr(at, end - at);
       const size_t sign = word.find('=');
       if (sign == 0 || sign == std::string::npos)
@@ -247,7 +247,7 @@ ChatTemplate with_told(ChatTemplate chat, const std::string& arguments, const st
 }
 
 void keep_chat_template(const ChatTemplate& chat, const std::string& folder) {
-  Json json{{kKey, chat.files().text}};
+  Json json{{kTemplateKey, chat.files().text}};
   for (const auto& [name, text] : chat.files().tokens) json[name] = text;
   if (!chat.files().arguments.empty()) json[kArguments] = chat.files().arguments;
   if (!chat.files().day.empty()) json[kDay] = chat.files().day;

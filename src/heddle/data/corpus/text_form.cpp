@@ -11,7 +11,7 @@ namespace heddle::data {
 
 namespace {
 
-constexpr std::string_view kBlanks = " \t\r\n";
+constexpr std::string_view kSpaces = " \t\r\n";
 
 bool ends_with_any(const std::string& path, std::initializer_list<std::string_view> endings) {
   const std::string name = without_packing(path);
@@ -25,7 +25,7 @@ bool goes_on(std::string_view text) {
   if (line == std::string_view::npos) return false;
   const std::string_view first = text.substr(0, line);
   if (formats::JsonValueEnd().find(first, false) != std::string_view::npos) return false;
-  const size_t last = first.find_last_not_of(kBlanks);
+  const size_t last = first.find_last_not_of(kSpaces);
   return last != std::string_view::npos && std::string_view("{[,:").find(first[last]) != std::string_view::npos;
 }
 
@@ -50,11 +50,11 @@ bool is_text_name(const std::string& path) { return is_json_name(path) || ends_w
 
 TextForm form_of(const std::string& path, std::string_view head, const std::string& key) {
   if (head.starts_with(kByteOrderMark)) head.remove_prefix(kByteOrderMark.size());
-  const size_t first = head.find_first_not_of(kBlanks);
+  const size_t first = head.find_first_not_of(kSpaces);
   const bool by_name = is_json_name(path), plain = ends_with_any(path, {".txt"});
   if (first == std::string_view::npos) return by_name ? TextForm::lines : TextForm::text;
   const std::string_view text = head.substr(first);
-  const size_t second = text.find_first_not_of(kBlanks, 1);
+  const size_t second = text.find_first_not_of(kSpaces, 1);
   if (text[0] == '[' && (by_name || (!plain && second != std::string_view::npos && text[second] == '{')))
     return second != std::string_view::npos && (text[second] == '{' || text[second] == ']') ? TextForm::list
            : ends_with_any(path, {".json"})                                                 ? TextForm::other

@@ -102,7 +102,7 @@ bool says(const Json& message, const std::string& text) {
          trimmed(content->get_ref<const std::string&>()) == trimmed(text);
 }
 
-bool has_role(const Json& message, std::string_view role) { return message["role"] == role; }
+bool role_is(const Json& message, std::string_view role) { return message["role"] == role; }
 
 // The tool calls' arguments as objects, where they are JSON texts; false where none is.
 bool parse_arguments(Json& messages) {
@@ -195,7 +195,7 @@ SampleText SampleTexts::conversation(Turns turns, size_t first, const Beside& be
         "tokenizer_config.json) and none is given (--chat-template, data.chat_template)");
   }
   if (!beside.system.empty()) {
-    const bool has = has_role(turns.messages[0], "system");
+    const bool has = role_is(turns.messages[0], "system");
     if (has && !says(turns.messages[0], beside.system))
       config_error("\"system\" says something else than the conversation's own first message");
     if (!has) {
@@ -387,7 +387,7 @@ std::vector<SampleText> SampleTexts::pair_of_turns(Fields& fields, const Json& c
     const std::string& text = prompt->get_ref<const std::string&>();
     const auto& messages = answers[0].messages;
     const auto behind = messages.begin() + static_cast<ptrdiff_t>(shared);
-    if (has_role(messages[0], "assistant") && has_role(answers[1].messages[0], "assistant")) {
+    if (role_is(messages[0], "assistant") && role_is(answers[1].messages[0], "assistant")) {
       fields.read(keys_.prompt);
       before.add("user", text);
       shared = 0;
@@ -395,8 +395,7 @@ std::vector<SampleText> SampleTexts::pair_of_turns(Fields& fields, const Json& c
       fields.read(keys_.prompt);
     }
   } else if (prompt == nullptr) {
-    const bool alone =
-        has_role(answers[0].messages[0], "assistant") && has_role(answers[1].messages[0], "assistant");
+    const bool alone = role_is(answers[0].messages[0], "assistant") && role_is(answers[1].messages[0], "assistant");
     if (std::optional<Turns> talk = alone ? conversation_in(fields) : std::nullopt) {
       before = std::move(*talk);
       shared = 0;

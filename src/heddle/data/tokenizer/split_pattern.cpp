@@ -9,7 +9,7 @@ namespace heddle::data {
 namespace {
 
 constexpr size_t kMostPatternBytes = 64 * 1024;
-constexpr uint32_t kMostSteps = 50'000'000;
+constexpr uint32_t kMostMatchSteps = 50'000'000;
 constexpr uint32_t kMostHeapKib = 256 * 1024;
 
 std::string message(int code) {
@@ -54,7 +54,7 @@ std::string with_scripts(std::string_view pattern) {
 SplitPattern::Scratch::Scratch()
     : match_(pcre2_match_data_create(1, nullptr)), limits_(pcre2_match_context_create(nullptr)) {
   HEDDLE_CHECK(match_ != nullptr && limits_ != nullptr, "out of memory for regular expressions");
-  pcre2_set_match_limit(limits_, kMostSteps);
+  pcre2_set_match_limit(limits_, kMostMatchSteps);
   pcre2_set_heap_limit(limits_, kMostHeapKib);
 }
 

@@ -25,7 +25,7 @@ using schedule::Kind;
 constexpr double kLeft = 64, kRight = 28, kTop = 112, kBelow = 52;
 constexpr double kLeastWidth = 960, kMostWidth = 3600;
 constexpr double kNarrow = 2.5;  // actions of fewer pixels are joined with their like
-constexpr int kMostRanks = 256, kShades = 4;
+constexpr int kMostDrawnRanks = 256, kDrawnShades = 4;
 
 struct Box {
   double x, width, y, height;
@@ -37,7 +37,7 @@ using Paths = std::map<std::pair<Kind, int>, std::string>;
 class Drawing {
  public:
   Drawing(const schedule::Schedule& s, const schedule::Timing& timing)
-      : schedule_(s), timing_(timing), name_(s.placement), ranks_(std::min(s.placement.ranks, kMostRanks)) {
+      : schedule_(s), timing_(timing), name_(s.placement), ranks_(std::min(s.placement.ranks, kMostDrawnRanks)) {
     double shortest = timing.makespan;
     for (int r = 0; r < ranks_; ++r) {
       for (const Interval& i : timing.of[r]) {
@@ -87,8 +87,8 @@ class Drawing {
   double top_of(int rank) const { return kTop + rank * pitch_ + (pitch_ - bar_) / 2; }
   int shade_of(const Compute& c) const {
     const auto stages = static_cast<int>(schedule_.placement.rank_of.size());
-    const int chunks = std::max(kShades, (stages + schedule_.placement.ranks - 1) / schedule_.placement.ranks);
-    return std::min(name_.chunk_of(c.stage) * kShades / chunks, kShades - 1);
+    const int chunks = std::max(kDrawnShades, (stages + schedule_.placement.ranks - 1) / schedule_.placement.ranks);
+    return std::min(name_.chunk_of(c.stage) * kDrawnShades / chunks, kDrawnShades - 1);
   }
 
   void draw_rank(int r) {

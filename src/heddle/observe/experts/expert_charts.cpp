@@ -13,7 +13,7 @@ namespace heddle::observe {
 
 namespace {
 
-constexpr int kHalfWidth = 560;
+constexpr int kExpertsWidth = 560;
 constexpr size_t kMostCells = 200'000;  // in all moments of a map: a limit for the page
 
 std::vector<double> over_mean(const std::vector<double>& rows) {
@@ -78,7 +78,7 @@ std::string rank_maps(const std::vector<StepMetrics>& steps, const std::vector<s
     map.most = 2;
     map.x_label = "rank among those that share experts";
     map.column_word = "rank";
-    map.width = kHalfWidth;
+    map.width = kExpertsWidth;
     panels += panel(heat_map(map), false);
   }
   return panels;

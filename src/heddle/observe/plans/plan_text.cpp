@@ -8,7 +8,7 @@ namespace heddle::observe {
 
 namespace {
 
-constexpr size_t kMostNeighbours = 12, kMostRemedies = 5;
+constexpr size_t kMostTextNeighbours = 12, kMostTextRemedies = 5;
 
 std::string text_of(const PlanTable& from, const Terminal& terminal) {
   if (from.rows.empty()) return "";
@@ -36,8 +36,8 @@ std::string plan_text(const search::Explanation& x, const Terminal& terminal) {
   out += fmt::format("peak {} of {}{}\nbound by {}: {}\n\n", f.peak, f.memory, x.fits ? "" : ", does not fit",
                      x.binding, x.binding_why);
   out += text_of(step_table(x), terminal) + text_of(sensitivity_table(x), terminal) +
-         text_of(memory_table(x), terminal) + text_of(remedy_table(x, kMostRemedies), terminal) +
-         text_of(neighbour_table(x, kMostNeighbours), terminal);
+         text_of(memory_table(x), terminal) + text_of(remedy_table(x, kMostTextRemedies), terminal) +
+         text_of(neighbour_table(x, kMostTextNeighbours), terminal);
   out.pop_back();
   return out;
 }

@@ -14,7 +14,7 @@ namespace heddle::observe {
 
 namespace {
 
-constexpr int kHalfWidth = 560, kFullWidth = 1140;
+constexpr int kComparedHalf = 560, kComparedFull = 1140;
 
 HtmlTable figures_html(const std::vector<ComparedRun>& runs) {
   HtmlTable table;
@@ -78,7 +78,7 @@ LineChart chart_of(const std::vector<ComparedRun>& runs, const Figure& row, Over
 }
 
 LineChart titled(const std::string& title, const std::string& of, AxisUnit unit = AxisUnit::plain,
-                 int width = kHalfWidth, int height = 220) {
+                 int width = kComparedHalf, int height = 220) {
   LineChart chart;
   chart.title = title;
   chart.y_label = of;
@@ -129,14 +129,14 @@ std::string comparison_html(const std::vector<ComparedRun>& runs) {
   page.title = runs.size() == 1 ? runs[0].name : fmt::format("{} runs", runs.size());
   page.subtitle = date_text();
   const auto draw = [&](const Figure& row, Over over, LineChart chart, bool noisy = true) {
-    const bool wide = chart.width == kFullWidth;
+    const bool wide = chart.width == kComparedFull;
     return panel(line_chart(chart_of(runs, row, over, std::move(chart), noisy)), wide);
   };
   page.add_section("figures", "Figures",
                    panel(figures_html(runs).html(), true) + panel(settings_html(runs).html(), true));
   page.add_section("learning", "Learning",
                    draw(figures::kLoss, Over::tokens,
-                        titled("Loss over tokens", "nats a token", AxisUnit::plain, kFullWidth, 330)) +
+                        titled("Loss over tokens", "nats a token", AxisUnit::plain, kComparedFull, 330)) +
                        draw(figures::kHeldOutLoss, Over::tokens, titled("Held-out loss", "nats a token"), false) +
                        draw(figures::kLoss, Over::time, titled("Loss over time", "nats a token")) +
                        draw(figures::kGradientNorm, Over::steps, titled("Gradient norm", "before clipping")) +
@@ -149,7 +149,7 @@ std::string comparison_html(const std::vector<ComparedRun>& runs) {
   page.add_section("experts", "Experts",
                    draw(figures::kImbalance, Over::steps,
                         titled("Imbalance: busiest expert ÷ mean", "rows ÷ mean, the worst layer", AxisUnit::plain,
-                               kFullWidth)));
+                               kComparedFull)));
   page.figures_json = "[";
   for (const ComparedRun& run : runs)
     page.figures_json += fmt::format("{}{}", page.figures_json.size() > 1 ? "," : "", json_of(run.figures));

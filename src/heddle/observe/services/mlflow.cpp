@@ -27,7 +27,7 @@ void make_folder(const std::string& path) {
   if (error) throw SystemError(error.value(), fmt::format("cannot make {}: {}", path, error.message()));
 }
 
-std::string number(double value) {
+std::string mlflow_number(double value) {
   return std::isnan(value) ? "nan" : std::isinf(value) ? (value > 0 ? "inf" : "-inf") : fmt::format("{}", value);
 }
 
@@ -77,9 +77,9 @@ void MlflowRun::add(const StepMetrics& metrics) {
     if (found == metrics_.end())
       found = metrics_.emplace(key, OutputFile(path_ + "/metrics/" + key, OutputFile::Open::append)).first;
     found->second.write_whole(
-        fmt::format("{} {} {}\n", milliseconds(metrics.wall_time_s), number(value), metrics.step));
+        fmt::format("{} {} {}\n", milliseconds(metrics.wall_time_s), mlflow_number(value), metrics.step));
   };
-  for (const Figures::Number& number : metrics.numbers()) write(number.key(), number.value);
+  for (const Figures::Number& mlflow_number : metrics.numbers()) write(mlflow_number.key(), mlflow_number.value);
 }
 
 void MlflowRun::finish(bool whole) { write_meta(whole ? kFinished : kKilled, wall_time_s()); }

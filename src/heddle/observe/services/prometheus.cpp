@@ -29,7 +29,7 @@ namespace {
 constexpr size_t kMostCallers = 64, kMostRequestBytes = 8192;
 constexpr auto kPatience = std::chrono::seconds(2);
 
-std::string number(double value) {
+std::string prometheus_number(double value) {
   return std::isnan(value) ? "NaN" : std::isinf(value) ? (value > 0 ? "+Inf" : "-Inf") : fmt::format("{}", value);
 }
 
@@ -152,7 +152,7 @@ std::string metrics_text(const StepMetrics& metrics, const std::string& run) {
   const auto add = [&](const std::string& name, std::string_view what, const std::string& more, double value) {
     if (std::exchange(last, name) != name)
       text += fmt::format("# HELP heddle_{0} {1}\n# TYPE heddle_{0} gauge\n", name, what);
-    text += fmt::format("heddle_{}{{run=\"{}\"{}}} {}\n", name, label(run), more, number(value));
+    text += fmt::format("heddle_{}{{run=\"{}\"{}}} {}\n", name, label(run), more, prometheus_number(value));
   };
   add("step", "Steps done.", "", static_cast<double>(metrics.step));
   add("wall_time_s", "Time of the step's end, in seconds since 1970.", "", metrics.wall_time_s);

@@ -16,8 +16,6 @@ namespace heddle::observe {
 
 namespace {
 
-constexpr std::string_view kClearLine = "\r\x1b[K";
-
 void write_to_error(std::string_view text) { write_now(STDERR_FILENO, text); }
 
 void tell_holder(std::string_view what, double share) {
@@ -25,7 +23,7 @@ void tell_holder(std::string_view what, double share) {
   check_stop();
 }
 
-std::string clock_text(double seconds) {
+std::string passed_text(double seconds) {
   const auto whole = static_cast<int64_t>(seconds);
   return fmt::format("{}:{:02}", whole / 60, whole % 60);
 }
@@ -90,8 +88,8 @@ std::string Doing::line() const {
   const std::string share = share_ < 0 ? "" : fmt::format("{:.0f} %, ", 100 * std::min(1.0, share_));
   const bool foreseen = share_ < 1 && risen >= kTelling && took_s >= kTelling_s;
   const std::string rest =
-      foreseen ? fmt::format(", about {} left", clock_text((1 - share_) / risen * took_s)) : "";
-  return fmt::format("{}: {}{}{}", what_, share, clock_text(now - began_s_), rest);
+      foreseen ? fmt::format(", about {} left", passed_text((1 - share_) / risen * took_s)) : "";
+  return fmt::format("{}: {}{}{}", what_, share, passed_text(now - began_s_), rest);
 }
 
 void Doing::draw_until_ended() {

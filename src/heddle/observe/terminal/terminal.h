@@ -1,7 +1,12 @@
 // The other end of a descriptor: a terminal, which has a width and may have colours, or none.
 #pragma once
 
+#include <string_view>
+
 namespace heddle::observe {
+
+/// Takes away the line that the cursor stands in.
+inline constexpr std::string_view kClearLine = "\r\x1b[K";
 
 struct Terminal {
   bool interactive = false;

@@ -23,10 +23,10 @@ struct Sum {
   bool insists = false;
 };
 
-class Mover {
+class GradientMover {
  public:
-  Mover(ir::Listing& listing, const std::map<ValueId, Residency>& residencies, bool deferred,
-        const Durations& duration_us)
+  GradientMover(ir::Listing& listing, const std::map<ValueId, Residency>& residencies, bool deferred,
+                const Durations& duration_us)
       : listing_(listing), residencies_(residencies), deferred_(deferred), duration_us_(duration_us) {}
 
   void run() {
@@ -148,7 +148,7 @@ class Mover {
 
 void host_gradients(ir::Listing& listing, const std::map<ValueId, Residency>& residencies, bool deferred,
                     const Durations& duration_us) {
-  Mover(listing, residencies, deferred, duration_us).run();
+  GradientMover(listing, residencies, deferred, duration_us).run();
 }
 
 }  // namespace heddle::passes

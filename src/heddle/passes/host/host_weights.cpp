@@ -11,10 +11,10 @@ namespace {
 using ir::Op;
 using ir::ValueId;
 
-class Mover : public BringWeights {
+class WeightMover : public BringWeights {
  public:
-  Mover(ir::Listing& listing, const std::map<ValueId, Residency>& residencies, const BlockOrder& order,
-        const Durations& duration_us)
+  WeightMover(ir::Listing& listing, const std::map<ValueId, Residency>& residencies, const BlockOrder& order,
+              const Durations& duration_us)
       : BringWeights(listing, order, duration_us), residencies_(residencies) {
     for (const auto& [id, residency] : residencies_) set_space(listing_, id, ir::Space::host);
   }
@@ -42,7 +42,7 @@ class Mover : public BringWeights {
 
 void host_weights(ir::Listing& listing, const std::map<ValueId, Residency>& residencies, const BlockOrder& order,
                   const Durations& duration_us) {
-  Mover(listing, residencies, order, duration_us).run();
+  WeightMover(listing, residencies, order, duration_us).run();
 }
 
 }  // namespace heddle::passes

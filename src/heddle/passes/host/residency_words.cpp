@@ -7,7 +7,7 @@ namespace heddle::passes {
 
 namespace {
 
-constexpr std::string_view kDevice = "device", kAuto = "auto", kAll = "all";
+constexpr std::string_view kDevice = "device", kAuto = "auto", kAllWord = "all";
 
 struct PartWord {
   std::string_view name;
@@ -29,7 +29,7 @@ bool holds(const OpGroup& group, const model::Parameter& p) {
   const bool everywhere = group.first_layer == any.first_layer && group.last_layer == any.last_layer;
   if (!everywhere && (p.layer < group.first_layer || p.layer > group.last_layer)) return false;
   if (p.part == Part::convolution && group.name == "attention") return true;
-  return group.name == kAll || group.name == kAuto ||
+  return group.name == kAllWord || group.name == kAuto ||
          std::any_of(std::begin(kParts), std::end(kParts),
                      [&](const PartWord& word) { return word.name == group.name && word.part == p.part; });
 }
@@ -39,7 +39,7 @@ std::string with_names(std::string_view text) {
   std::string named;
   bool begins = true;
   for (const char c : text) {
-    if (begins && c >= '0' && c <= '9') named += std::string(kAll) + ":";
+    if (begins && c >= '0' && c <= '9') named += std::string(kAllWord) + ":";
     begins = c == ',' || (begins && c == ' ');
     named += c;
   }
@@ -49,7 +49,7 @@ std::string with_names(std::string_view text) {
 }  // namespace
 
 std::vector<std::string> part_words() {
-  std::vector<std::string> words{std::string(kAll)};
+  std::vector<std::string> words{std::string(kAllWord)};
   for (const PartWord& word : kParts) words.emplace_back(word.name);
   return words;
 }

@@ -15,22 +15,22 @@ namespace heddle::data {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
+using PlainJson = nlohmann::json;
 
 constexpr int64_t kMostBytes = 16 << 20;
 constexpr int kMostDepth = 64;
-constexpr const char* kKey = "end_of_text";
+constexpr const char* kEndKey = "end_of_text";
 
 // The named member of a file that may not be there; null: it has none.
-Json member(const fs::path& path, const char* key) {
+PlainJson member(const fs::path& path, const char* key) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return nullptr;
-  const Json json = formats::parse_json(read_file(path.string(), kMostBytes), path.string(), kMostDepth);
-  return json.is_object() && json.contains(key) ? json[key] : Json();
+  const PlainJson json = formats::parse_json(read_file(path.string(), kMostBytes), path.string(), kMostDepth);
+  return json.is_object() && json.contains(key) ? json[key] : PlainJson();
 }
 
 // A token is a text, an object with its "content", or an id; of a list the first counts.
-TokenId token_in(const TokenizerSpec& spec, const Json& said) {
+TokenId token_in(const TokenizerSpec& spec, const PlainJson& said) {
   if (said.is_array()) return said.empty() ? -1 : token_in(spec, said[0]);
   if (said.is_string()) return token_named(spec, said.get<std::string>());
   if (said.is_object()) return said.contains("content") ? token_in(spec, said["content"]) : -1;
@@ -60,7 +60,7 @@ TokenId token_named(const TokenizerSpec& spec, const std::string& name) {
 
 TokenId end_beside(const TokenizerSpec& spec, const std::string& folder) {
   const fs::path beside(folder);
-  if (const Json kept = member(beside / kEndFile, kKey); !kept.is_null()) {
+  if (const PlainJson kept = member(beside / kEndFile, kEndKey); !kept.is_null()) {
     const TokenId id = token_in(spec, kept);
     if (id < 0)
       config_error("{}: the tokenizer has no token {}", (beside / kEndFile).string(), formats::shown(kept));
@@ -78,9 +78,9 @@ TokenId end_beside(const TokenizerSpec& spec, const std::string& folder) {
 
 std::string end_file(const TokenizerSpec& spec, TokenId id) {
   for (const AddedToken& added : spec.added) {
-    if (added.id == id) return Json{{kKey, added.content}}.dump(1) + "\n";
+    if (added.id == id) return PlainJson{{kEndKey, added.content}}.dump(1) + "\n";
   }
-  return Json{{kKey, id}}.dump(1) + "\n";
+  return PlainJson{{kEndKey, id}}.dump(1) + "\n";
 }
 
 }  // namespace heddle::data

@@ -15,7 +15,7 @@
 namespace heddle::data {
 namespace {
 
-constexpr int kMostDepth = 32;
+constexpr int kMostTiktokenDepth = 32;
 constexpr size_t kMostPieceSteps = 1;
 constexpr size_t kOfLlama4 = 200'000;  // tokens, in a file of the same name as Llama 3's
 
@@ -166,7 +166,7 @@ TokenizerSpec parse_tiktoken(std::string_view text, std::string_view config, con
   read_tokens(text, name, spec);
   const std::string config_name = (std::filesystem::path(name).parent_path() / "tokenizer_config.json").string();
   const nlohmann::json document =
-      config.empty() ? nlohmann::json::object() : formats::parse_json(config, config_name, kMostDepth);
+      config.empty() ? nlohmann::json::object() : formats::parse_json(config, config_name, kMostTiktokenDepth);
   const JsonNode root{&document, "$", &config_name};
   read_special(root.at("added_tokens_decoder"), spec);
   const JsonNode pattern = root.at("pat_str");

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr const char *kJson = "tokenizer.json", *kSentencePiece = "tokenizer.model",
                      *kTiktoken = "tokenizer.tiktoken", *kPublishedTiktoken = "tiktoken.model",
-                     *kConfig = "tokenizer_config.json";
+                     *kConfigFile = "tokenizer_config.json";
 constexpr int64_t kMostConfigBytes = 4 << 20;
 
 bool is_file(const fs::path& path) {
@@ -104,11 +104,11 @@ TokenizerFiles load_tokenizer(const std::string& path, const std::string& end_of
     tokenizer.spec = parse_tokenizer_json(text, path);
     tokenizer.files.emplace_back(kJson, std::move(text));
   } else {
-    const fs::path config = fs::path(path).parent_path() / kConfig;
+    const fs::path config = fs::path(path).parent_path() / kConfigFile;
     tokenizer.spec =
         parse_tiktoken(text, is_file(config) ? read_file(config.string(), kMostConfigBytes) : "", path);
     tokenizer.files.emplace_back(kTiktoken, std::move(text));
-    tokenizer.files.emplace_back(kConfig, tiktoken_config(tokenizer.spec));
+    tokenizer.files.emplace_back(kConfigFile, tiktoken_config(tokenizer.spec));
   }
   set_end(tokenizer, path, end_of_text);
   return tokenizer;

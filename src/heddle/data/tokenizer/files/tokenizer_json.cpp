@@ -16,10 +16,10 @@
 namespace heddle::data {
 namespace {
 
-using Json = nlohmann::json;
+using PlainJson = nlohmann::json;
 
 constexpr int64_t kMostFileBytes = kMostTokenizerBytes;
-constexpr int kMostDepth = 32;
+constexpr int kMostTokenizerDepth = 32;
 
 // GPT-2's alphabet: bytes that print stand for themselves in Latin-1, the others follow from U+0100 on.
 struct ByteAlphabet {
@@ -59,11 +59,11 @@ std::string to_alphabet(std::string_view bytes) {
   return text;
 }
 
-Json parse_bounded(std::string_view text, const std::string& name) {
+PlainJson parse_bounded(std::string_view text, const std::string& name) {
   if (text.size() > static_cast<size_t>(kMostFileBytes)) {
     config_error("{}: {} bytes, at most {} are read", name, text.size(), kMostFileBytes);
   }
-  return formats::parse_json(text, name, kMostDepth);
+  return formats::parse_json(text, name, kMostTokenizerDepth);
 }
 
 void read_added_tokens(const JsonNode& list, TokenizerSpec& spec) {
@@ -123,7 +123,7 @@ void read_unigram(const JsonNode& model, TokenizerSpec& spec) {
   const JsonNode vocabulary = model.at("vocab");
   std::unordered_map<std::string_view, TokenId> ids;
   for (size_t i = 0; i < vocabulary.array_size(); ++i) {
-    const Json& entry = (*vocabulary.value)[i];
+    const PlainJson& entry = (*vocabulary.value)[i];
     if (i >= static_cast<size_t>(kMostTokens)) vocabulary.refuse("more than {} tokens", kMostTokens);
     if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number()) {
       vocabulary.at(i).refuse("a token with its score is expected, found {}", formats::shown(entry));
@@ -157,7 +157,7 @@ void read_pairs(const JsonNode& model, TokenizerSpec& spec) {
   for (const auto& [text, value] : vocabulary.value->items()) {
     // The path is only spelt out for a complaint: vocabularies are long.
     const auto entry = [&, &text = text, &value = value] {
-      return JsonNode{&value, fmt::format("model.vocab[{}]", formats::shown(Json(text))), vocabulary.file};
+      return JsonNode{&value, fmt::format("model.vocab[{}]", formats::shown(PlainJson(text))), vocabulary.file};
     };
     if (!value.is_number_unsigned() || value.get<uint64_t>() >= static_cast<uint64_t>(kMostTokens))
       entry().token_id();
@@ -205,7 +205,7 @@ void read_pairs(const JsonNode& model, TokenizerSpec& spec) {
   const JsonNode merges = model.at("merges");
   spec.merges.reserve(std::min<size_t>(merges.array_size(), static_cast<size_t>(kMostTokens)));
   for (size_t i = 0; i < merges.array_size(); ++i) {
-    const Json& merge = (*merges.value)[i];
+    const PlainJson& merge = (*merges.value)[i];
     std::string_view left, right;
     if (merge.is_string()) {
       const std::string_view text = merge.get_ref<const std::string&>();
@@ -241,7 +241,7 @@ void read_model(const JsonNode& model, TokenizerSpec& spec) {
 }  // namespace
 
 TokenizerSpec parse_tokenizer_json(std::string_view text, const std::string& name) {
-  const Json document = parse_bounded(text, name);
+  const PlainJson document = parse_bounded(text, name);
   const JsonNode root{&document, "$", &name};
   TokenizerSpec spec;
   root.at("truncation").must_be_absent("truncation is not accepted, only null");

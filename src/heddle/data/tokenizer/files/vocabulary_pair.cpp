@@ -16,21 +16,22 @@ namespace heddle::data {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
+using PlainJson = nlohmann::json;
 
-constexpr int kMostDepth = 32;
+constexpr int kMostPairDepth = 32;
 
-Json object_in(const fs::path& path) {
+PlainJson object_in(const fs::path& path) {
   std::error_code error;
-  if (!fs::is_regular_file(path, error)) return Json::object();
-  Json json = formats::parse_json(read_file(path.string(), kMostTokenizerBytes), path.string(), kMostDepth);
+  if (!fs::is_regular_file(path, error)) return PlainJson::object();
+  PlainJson json =
+      formats::parse_json(read_file(path.string(), kMostTokenizerBytes), path.string(), kMostPairDepth);
   if (!json.is_object()) config_error("{}: no JSON object", path.string());
   return json;
 }
 
-Json merges_in(const fs::path& path) {
+PlainJson merges_in(const fs::path& path) {
   const std::string text = read_file(path.string(), kMostTokenizerBytes);
-  Json merges = Json::array();
+  PlainJson merges = PlainJson::array();
   int64_t number = 0;
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
@@ -47,7 +48,7 @@ Json merges_in(const fs::path& path) {
   return merges;
 }
 
-std::string text_of(const Json& token) {
+std::string text_of(const PlainJson& token) {
   if (token.is_string()) return token.get<std::string>();
   if (token.is_object() && token.contains("content") && token["content"].is_string())
     return token["content"].get<std::string>();
@@ -55,17 +56,18 @@ std::string text_of(const Json& token) {
 }
 
 // Tokens that are found as a whole, by their ids.
-std::map<int64_t, Json> added_tokens(const Json& config, const Json& added, const Json& vocabulary) {
-  std::map<int64_t, Json> tokens;
+std::map<int64_t, PlainJson> added_tokens(const PlainJson& config, const PlainJson& added,
+                                          const PlainJson& vocabulary) {
+  std::map<int64_t, PlainJson> tokens;
   const auto add = [&](int64_t id, const std::string& content, bool special) {
-    tokens.emplace(id, Json{{"id", id}, {"content", content}, {"special", special}});
+    tokens.emplace(id, PlainJson{{"id", id}, {"content", content}, {"special", special}});
   };
-  const Json decoder = config.value("added_tokens_decoder", Json::object());
+  const PlainJson decoder = config.value("added_tokens_decoder", PlainJson::object());
   for (const auto& [key, token] : decoder.items()) {
     if (!token.is_object() || key.empty() || key.find_first_not_of("0123456789") != std::string::npos ||
         key.size() > 9)
       config_error("tokenizer_config.json: added_tokens_decoder: '{}' is no token", escaped(key, 40));
-    Json made = token;
+    PlainJson made = token;
     made["id"] = std::stoll(key);
     tokens.emplace(made["id"].get<int64_t>(), std::move(made));
   }
@@ -75,7 +77,7 @@ std::map<int64_t, Json> added_tokens(const Json& config, const Json& added, cons
   }
   std::vector<std::string> names{std::string(kEndOfText)};
   for (const char* key : {"bos_token", "eos_token", "unk_token", "pad_token"})
-    names.push_back(text_of(config.value(key, Json())));
+    names.push_back(text_of(config.value(key, PlainJson())));
   for (const std::string& name : names) {
     const auto at = vocabulary.find(name);
     if (!name.empty() && at != vocabulary.end() && at->is_number_integer()) add(at->get<int64_t>(), name, true);
@@ -87,8 +89,8 @@ std::map<int64_t, Json> added_tokens(const Json& config, const Json& added, cons
 
 std::string tokenizer_json_of(const std::string& folder) {
   const fs::path at(folder);
-  const Json config = object_in(at / "tokenizer_config.json");
-  std::string kind = text_of(config.value("tokenizer_class", Json("GPT2Tokenizer")));
+  const PlainJson config = object_in(at / "tokenizer_config.json");
+  std::string kind = text_of(config.value("tokenizer_class", PlainJson("GPT2Tokenizer")));
   if (kind.ends_with("Fast")) kind.resize(kind.size() - 4);
   const bool qwen = kind == "Qwen2Tokenizer";
   if (!qwen && kind != "GPT2Tokenizer")
@@ -96,21 +98,22 @@ std::string tokenizer_json_of(const std::string& folder) {
         "{}: tokenizer_class '{}' of {} and {}: accepted are GPT2Tokenizer, Qwen2Tokenizer; of others their "
         "tokenizer.json is read",
         (at / "tokenizer_config.json").string(), escaped(kind, 40), kVocabulary, kMerges);
-  const Json vocabulary = object_in(at / kVocabulary);
-  Json added = Json::array();
+  const PlainJson vocabulary = object_in(at / kVocabulary);
+  PlainJson added = PlainJson::array();
   for (auto& [id, token] : added_tokens(config, object_in(at / "added_tokens.json"), vocabulary))
     added.push_back(token);
-  const bool prefix = config.value("add_prefix_space", Json(false)) == true;
-  Json bytes{{"type", "ByteLevel"}, {"add_prefix_space", prefix}, {"trim_offsets", true}, {"use_regex", !qwen}};
-  const Json split{
+  const bool prefix = config.value("add_prefix_space", PlainJson(false)) == true;
+  PlainJson bytes{
+      {"type", "ByteLevel"}, {"add_prefix_space", prefix}, {"trim_offsets", true}, {"use_regex", !qwen}};
+  const PlainJson split{
       {"type", "Split"}, {"pattern", {{"Regex", kSplitWordsQwen}}}, {"behavior", "Isolated"}, {"invert", false}};
-  Json made{
+  PlainJson made{
       {"version", "1.0"},
       {"truncation", nullptr},
       {"padding", nullptr},
       {"added_tokens", std::move(added)},
-      {"normalizer", qwen ? Json{{"type", "NFC"}} : Json()},
-      {"pre_tokenizer", qwen ? Json{{"type", "Sequence"}, {"pretokenizers", {split, bytes}}} : bytes},
+      {"normalizer", qwen ? PlainJson{{"type", "NFC"}} : PlainJson()},
+      {"pre_tokenizer", qwen ? PlainJson{{"type", "Sequence"}, {"pretokenizers", {split, bytes}}} : bytes},
       {"post_processor", nullptr},
       {"decoder",
        {{"type", "ByteLevel"}, {"add_prefix_space", prefix}, {"trim_offsets", true}, {"use_regex", true}}},
