@@ -254,6 +254,8 @@ TEST(RunConfig, RefusalsOfAPlanHaveTheirPlace) {
                              "with the model as 1, 2, 4");
   EXPECT_TRUE(
       refused({"mesh.tp=1", "moe.product=batched"}).starts_with("--set moe.product=batched: moe.product = "));
+  EXPECT_TRUE(refused({"mesh.tp=1", "moe.room_factor=2", "moe.replicas=1", "device.backend=cuda"})
+                  .starts_with("--set moe.room_factor=2: moe.room_factor is 2 beside moe.replicas"));
   EXPECT_TRUE(refused({"mesh.tp=1", "mesh.ep=3"}).starts_with("--set mesh.ep=3: mesh: ep × etp (3 × 1)"));
   EXPECT_TRUE(
       refused({"mesh.tp=1", "mesh.cp=2", "model.max_position_embeddings=255", "train.sequence_length=255"})

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <vector>
 
+#include "heddle/kernels/cuda/attention/attention.h"
 #include "heddle/kernels/cuda/launch.h"
 #include "heddle/kernels/cuda/products/tile.h"
 
@@ -248,6 +249,20 @@ TEST(Emulator, fragments_multiply) {
       }
     }
   }
+}
+
+// Own attention asks for room in a block before anything runs: AMD's have 64 KiB.
+TEST(Emulator, attention_is_refused_where_a_block_is_too_small) {
+  using device::Vendor;
+  for (const Vendor vendor : {Vendor::nvidia, Vendor::metax}) {
+    for (const Dtype dtype : {Dtype::bf16, Dtype::f32}) EXPECT_TRUE(attention_fits_block(192, 128, dtype, vendor));
+  }
+  EXPECT_TRUE(attention_fits_block(128, 128, Dtype::bf16, Vendor::amd));
+  EXPECT_TRUE(attention_fits_block(32, 32, Dtype::f32, Vendor::amd));
+  EXPECT_FALSE(attention_fits_block(64, 64, Dtype::f32, Vendor::amd));
+  EXPECT_EQ(
+      attention_fits_block(192, 128, Dtype::bf16, Vendor::amd).reason,
+      "with heads of 192 and values of 128 in bf16 a block takes 76 KiB of shared memory, those of AMD have 64");
 }
 
 }  // namespace

@@ -90,5 +90,26 @@ TEST_P(Ops, f32) {
   for (const int64_t B : {2, 0}) expect_gradient_like_reference(GetParam().make(Dtype::f32, B), Dtype::f32);
 }
 
+/// Three pieces of bf16 are an f32: what the tensor cores make of them is as near as sums of f32 in another order.
+TEST(RouterProducts, have_the_precision_of_f32) {
+  if (const Support there = device_there(); !there) GTEST_SKIP() << there.reason;
+  const OpCase op{"router",
+                  "linear",
+                  {activation(random_tensor(Dtype::bf16, {150, 100}, 1)),
+                   weight(random_tensor(Dtype::f32, {70, 100}, 2)), absent()},
+                  {{"wide", int64_t{1}}},
+                  {}};
+  for (const int rounds : {1, 2}) {
+    const GradientResult expected = run_with_gradient(op, kernels::reference_kernels(), rounds);
+    const GradientResult found = run_with_gradient(op, kernels::cuda_kernels(), rounds);
+    int64_t pieces = 0;
+    for (const std::string& ran : found.ran) pieces += ran.find("cuda.pieces") != std::string::npos ? 1 : 0;
+    EXPECT_EQ(pieces, std::ssize(found.ran)) << found.ran[0];
+    EXPECT_TRUE(close(expected.out[0], found.out[0], 1e-6));
+    EXPECT_TRUE(close(expected.d_in[0], found.d_in[0], 0x1p-8)) << "rounded to bf16";
+    EXPECT_TRUE(close(expected.d_in[1], found.d_in[1], 1e-6));
+  }
+}
+
 }  // namespace
 }  // namespace heddle::op_runner

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "heddle/base/error.h"
+#include "heddle/passes/recompute.h"
 #include "tests/support/tiny_models.h"
 
 namespace heddle::plan {
@@ -76,6 +77,13 @@ TEST(Check, EachCauseHasItsKey) {
             }),
             Keys{"parallel.layout"});
   EXPECT_EQ(with([](Plan& p) { p.device.expert_product = ProductWay::batched; }), Keys{"moe.product"});
+  EXPECT_EQ(with([](Plan& p) { p.parallel.exchange.room_factor = p.parallel.exchange.capacity_factor = 2; }),
+            Keys{"moe.room_factor"});
+  EXPECT_EQ(with([](Plan& p) {
+              p.parallel.exchange.room_factor = 2;
+              p.memory.recompute = passes::recompute_groups("expert_up>1.25");
+            }),
+            Keys{"moe.room_factor"});
   EXPECT_EQ(with([](Plan& p) {
               p.mesh.dp = 2;
               p.cached_sequences = 1;
@@ -93,6 +101,47 @@ TEST(Check, EachCauseHasItsKey) {
 }
 
 // Sizes of layers that a model doesn't have are in nobody's way.
+// What counts or moves rows of every expert, and what pairs of layers and two gates in turn need.
+TEST(Check, ExpertsWithoutComputationPairsAndMixersSayWhatTheyNeed) {
+  model::ModelConfig config = test::small_model();
+  config.zero_expert_num = 3;
+  config.n_group = config.topk_group = 1;
+  config.num_nextn_predict_layers = 0;
+  Plan plan = plan_of_two();
+  EXPECT_EQ(keys_of(config, plan), Keys{});
+  EXPECT_NO_THROW(lower(config, plan));
+  plan.parallel.exchange.capacity_factor = 1;
+  EXPECT_EQ(keys_of(config, plan), Keys{"moe.capacity_factor"});
+  plan.parallel.exchange.capacity_factor = 0;
+  plan.parallel.exchange.replicas = model::Dispatcher::kReplicasByCost;
+  EXPECT_EQ(keys_of(config, plan), Keys{"moe.replicas"});
+  plan.parallel.exchange.replicas = 0;
+  plan.parallel.exchange.migrate_every = 4;
+  EXPECT_EQ(keys_of(config, plan), Keys{"moe.migrate_every"});
+  plan.parallel.exchange.migrate_every = 0;
+
+  const auto refused = [&](const std::function<void(model::ModelConfig&)>& change) {
+    model::ModelConfig other = config;
+    change(other);
+    const std::vector<Refusal> all = refusals_of(other, plan);
+    return all.empty() ? std::string() : all.front().message;
+  };
+  EXPECT_NE(refused([](auto& c) { c.n_group = c.topk_group = 2; }).find("needs model.n_group = 1"),
+            std::string::npos);
+  EXPECT_NE(refused([](auto& c) { c.experts_bias = true; }).find("model.experts_bias = false"), std::string::npos);
+  const auto pairs = [](model::ModelConfig& c) {
+    c.shortcut_experts = true;
+    c.first_k_dense_replace = 0;
+    c.num_hidden_layers = 4;
+  };
+  EXPECT_EQ(refused(pairs), "");
+  EXPECT_NE(refused([&](auto& c) { pairs(c), c.num_hidden_layers = 3; }).find("layers are pairs"),
+            std::string::npos);
+  EXPECT_NE(refused([&](auto& c) { pairs(c), c.residual_dropout = 0.1; }).find("residual_dropout = 0"),
+            std::string::npos);
+  EXPECT_NE(refused([](auto& c) { c.sparse_mixer = true; }).find("model.sparse_mixer needs"), std::string::npos);
+}
+
 TEST(Check, OnlyTheModelsOwnLayersAreCut) {
   model::ModelConfig config = test::small_model();
   config.num_attention_heads = 3, config.vocab_size = 63, config.intermediate_size = 66;

@@ -97,6 +97,14 @@ void PlacedConfig::check() const {
   if (c.device.dtype == Dtype::f64 && c.device.backend != "reference") {
     config_error("{}: device.dtype is f64, which needs device.backend = \"reference\"", place_of("device.dtype"));
   }
+  const model::Dispatcher& exchange = c.plan.parallel.exchange;
+  if (exchange.room_factor > 0 && exchange.replicas != 0 && c.device.backend == "cuda") {
+    config_error(
+        "{}: moe.room_factor is {} beside moe.replicas: on device.backend = \"cuda\" weights of replicas go where "
+        "the "
+        "host has read the counts; moe.room_factor = 0 or moe.replicas = \"off\" goes with it",
+        place_of("moe.room_factor"), exchange.room_factor);
+  }
   if (c.name.empty() || c.name.find('/') != std::string::npos || c.name.starts_with('.')) {
     config_error("{}: name is '{}', must be the name of a folder (no '/', no '.' in front)", place_of("name"),
                  shown(c.name));

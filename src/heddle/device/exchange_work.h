@@ -27,7 +27,7 @@ constexpr int64_t route_at(RouteList list, int64_t ranks) {
   return kRouteTokens + static_cast<int64_t>(list) * ranks;
 }
 
-/// Tokens and where their experts' rows go.
+/// Tokens and where their experts' rows go. No row goes to an expert that no rank holds, from G ÷ slices · P on.
 struct TokenRoutes {
   const int32_t* experts_Qk;
   const int32_t* first_I;  // of each source's tokens, and the end
@@ -181,6 +181,26 @@ struct PutInSlots {
   const int32_t* slot_R;   // of a run
   const int32_t* end_R;    // choices of the expert up to the end of the run
   int64_t choices, E;
+};
+
+/// Where the host does not know how many rows travel, every rank has a slot for those of every other: `room` rows,
+/// of which a first message carries `first`, a second the rest. All first messages lie before all second ones.
+constexpr int64_t place_in_slots(int64_t rank, int64_t row, int64_t ranks, int64_t room, int64_t first) {
+  return row < first ? rank * first + row : ranks * first + rank * (room - first) + row - first;
+}
+/// The rows of each rank, by their numbers in a list that is by rank, as they lie in slots.
+struct RowsInSlots {
+  const int32_t* n_GP;   // of each rank
+  const int32_t* row_R;  // the list
+  int32_t* row_of_slot;  // [G·room]: the list's, -1 where there is none
+  int32_t* slot_of_row;  // null, or [row·each + rank % each]: the reverse
+  int64_t G, P, room, first, each;
+};
+/// Counts as far as there is room for their rows. `beyond`: 0, or -1 where there is not: then nothing arrives.
+struct FitRoom {
+  const int32_t* n_2GP;
+  int32_t *fitting_2GP, *beyond;
+  int64_t G, P, room;
 };
 
 }  // namespace heddle::device

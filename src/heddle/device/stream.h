@@ -13,6 +13,8 @@
 
 namespace heddle::device {
 
+class CountedRows;
+
 /// One kernel on its way to a stream. The views of `call` are copied; everything else it points to must stay alive
 /// until the stream has run it.
 struct Launch {
@@ -20,6 +22,9 @@ struct Launch {
   int64_t rows = -1;  // that it works on, of an op whose work depends on the rows of experts; else −1
   /// Called by the stream once the kernel has run, where the host can read what it wrote; null: nobody looks.
   const std::function<void(const Launch&)>* look = nullptr;
+  /// Where the host has made room for more rows than there may be: how many there are, once they have been counted.
+  /// Null: the views have them, or kernels find them out for themselves.
+  CountedRows* counted = nullptr;
   KernelCall call;
   int32_t listing = 0;  // for the trace
   uint32_t op_index = 0;

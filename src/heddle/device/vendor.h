@@ -52,18 +52,19 @@ constexpr const LibraryNames& library_names(LibraryUse use, Vendor vendor = kVen
   return kLibraries[0];  // every vendor has a row of every use: held by the test
 }
 
-/// Names of the vendor's driver and tools, for messages.
+/// Names of the vendor's driver and tools, for messages, and the shared memory of a block.
 struct VendorWords {
   Vendor vendor;
   const char* company;
   const char* platform;
   const char* manager;  // the program that shows devices
   const char* visible;  // the environment variable that hides devices
+  int64_t shared_kib;   // of a block, at most; of NVIDIA's and MetaX's devices the largest that is known
 };
 constexpr VendorWords kVendors[] = {
-    {Vendor::nvidia, "NVIDIA", "CUDA", "nvidia-smi", "CUDA_VISIBLE_DEVICES"},
-    {Vendor::metax, "MetaX", "MXMACA", "mx-smi", "MACA_VISIBLE_DEVICES"},
-    {Vendor::amd, "AMD", "ROCm", "rocm-smi", "HIP_VISIBLE_DEVICES"},
+    {Vendor::nvidia, "NVIDIA", "CUDA", "nvidia-smi", "CUDA_VISIBLE_DEVICES", 227},
+    {Vendor::metax, "MetaX", "MXMACA", "mx-smi", "MACA_VISIBLE_DEVICES", 227},
+    {Vendor::amd, "AMD", "ROCm", "rocm-smi", "HIP_VISIBLE_DEVICES", 64},
 };
 constexpr const VendorWords& vendor_words(Vendor vendor = kVendor) { return kVendors[static_cast<int>(vendor)]; }
 

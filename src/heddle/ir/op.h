@@ -110,6 +110,9 @@ struct OpDef {
   std::string_view overwrites;
   /// Updates that it may find on the host, for it goes over each element once: the device reaches them there.
   std::string_view reaches_host;
+  /// Of an op whose results count rows without the host reading them: the most that each may count. The host makes
+  /// room for these.
+  int64_t (*room)(const Listing& listing, const Op& op, size_t result) = nullptr;
   std::string_view exact;  // the kind to take its place under exact sums, with the row counts as a last operand
 
   /// The ops that a fused op stands for, one a line, in its own names and those of values that it does not show:

@@ -29,6 +29,8 @@ struct Dispatcher {
   int migrate_every = 0;  // steps between looks at whether experts change their homes for good; 0: never
   /// Rows of an expert over the even share, of one rank's microbatch; 0: as many as come.
   double capacity_factor = 0;
+  /// Rows that a rank has room for, over the even share; 0: the host waits for the counts and makes room for these.
+  double room_factor = 0;
   double within_bytes_per_us() const { return within_rate * kBytesPerUs; }
   double across_bytes_per_us() const { return across_rate * kBytesPerUs; }
   bool operator==(const Dispatcher&) const = default;
@@ -44,11 +46,19 @@ struct Dispatcher {
   int64_t places(int64_t tokens, int64_t top_k, int64_t experts) const {
     if (capacity_factor <= 0) return 0;
     const double even = static_cast<double>(tokens * top_k) / static_cast<double>(experts);
-    constexpr double kRounding = 1e-9;  // of the factor, which is a decimal
     return std::clamp(static_cast<int64_t>(std::ceil(capacity_factor * even * (1 - kRounding))), int64_t{1},
                       tokens);
   }
 
+  /// The room for what one rank sends to one holder of experts, of which `each` are there: no more than can come.
+  int64_t room(int64_t tokens, int64_t top_k, int64_t holders, int64_t each) const {
+    if (room_factor <= 0) return 0;
+    const double even = static_cast<double>(tokens * top_k) / static_cast<double>(holders);
+    return std::clamp(static_cast<int64_t>(std::ceil(room_factor * even * (1 - kRounding))), int64_t{1},
+                      tokens * std::min(top_k, each));
+  }
+
+  static constexpr double kRounding = 1e-9;  // of a factor, which is a decimal
   static constexpr double kBytesPerUs = 1000;  // of 1 GB/s
 };
 

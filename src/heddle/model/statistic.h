@@ -41,6 +41,7 @@ inline constexpr StatisticKind kZLoss{.name = "loss.z", .metric = "z_loss"};
 inline constexpr StatisticKind kIndexLoss{.name = "loss.index", .metric = "index_loss"};
 inline constexpr StatisticKind kLoad{.name = "load"};        // [E]: rows routed to each expert
 inline constexpr StatisticKind kDropped{.name = "dropped"};  // choices that found no place (moe.capacity_factor)
+inline constexpr StatisticKind kBeyond{.name = "beyond"};    // how often rows found no room (moe.room_factor)
 inline constexpr StatisticKind kPlaced{.name = "placed"};    // of copies of experts: ir/placed_figures.h
 inline constexpr StatisticKind kMargins{.name = "margins", .told = false};  // [E, bins]: ops/balance.cpp
 inline constexpr StatisticKind kMaxLogits{.name = "max_logits", .told = false, .largest = true};  // ops/qk_clip.cpp

@@ -11,7 +11,7 @@ void reuse_lists(ir::Listing& listing) {
   std::vector<ir::Op> kept, counting;
   for (ir::Op& op : listing.ops) {
     for (ir::ValueId& id : op.in) now(id);
-    if (op.def->moves == ir::Moves::counts || op.def->host_stall) {
+    if (op.def->moves == ir::Moves::counts || op.def->host_stall || op.def->room != nullptr) {
       const ir::Op* same = nullptr;
       for (const ir::Op& earlier : counting) {
         if (earlier.def == op.def && earlier.in == op.in && earlier.attributes == op.attributes) same = &earlier;

@@ -1,6 +1,9 @@
 #include "heddle/plan/refusals.h"
 
+#include <algorithm>
+
 #include "heddle/base/error.h"
+#include "heddle/passes/op_groups.h"
 
 namespace heddle::plan {
 
@@ -19,6 +22,12 @@ bool replicas(const Choices& c) { return c.parallel.exchange.replicas != 0; }
 bool migrates(const Choices& c) { return c.parallel.exchange.migrates(); }
 bool muon(const Choices& c) { return c.update.rule == passes::OptimizerRule::muon; }
 bool capacity(const Choices& c) { return c.parallel.exchange.capacity_factor > 0; }
+bool makes_room(const Choices& c) { return c.parallel.exchange.room_factor > 0; }
+// True if what a layer keeps depends on the rows that came.
+bool keeps_by_rows(const Choices& c) {
+  return std::any_of(c.memory.recompute.begin(), c.memory.recompute.end(),
+                     [](const passes::OpGroup& group) { return group.above > 0; });
+}
 bool state_elsewhere(const Choices& c) { return c.memory.optimizer != StateResidency::device; }
 bool averages(const Choices& c) { return c.update.average_decay > 0; }
 // Rows of experts go over ranks otherwise than one by one.
@@ -45,6 +54,9 @@ std::string average_key(const Choices& c) {
 std::string capacity_key(const Choices& c) {
   return fmt::format("moe.capacity_factor = {}", c.parallel.exchange.capacity_factor);
 }
+std::string room_key(const Choices& c) {
+  return fmt::format("moe.room_factor = {}", c.parallel.exchange.room_factor);
+}
 std::string homes_key(const Choices& c) {
   return fmt::format("memory.optimizer = \"{}\"{}", word_of(c.memory.optimizer),
                      c.memory.weights.empty() ? "" : " and memory.weights on the host");
@@ -59,6 +71,14 @@ const std::vector<Pair>& pairs() {
       {[](const Choices& c) { return replicas(c) && capacity(c); },
        [](const Choices& c) { return fmt::format("{} with {}", replicas_key(c), capacity_key(c)); },
        "a capacity gives every expert as many rows, so that none is hot", "moe.replicas = \"off\""},
+      {[](const Choices& c) { return makes_room(c) && capacity(c); },
+       [](const Choices& c) { return fmt::format("{} with {}", room_key(c), capacity_key(c)); },
+       "a capacity gives every expert as many rows, which are known ahead", "moe.room_factor = 0"},
+      {[](const Choices& c) { return makes_room(c) && keeps_by_rows(c); },
+       [](const Choices& c) {
+         return fmt::format("{} with memory.recompute = \"{}\"", room_key(c), passes::text_of(c.memory.recompute));
+       },
+       "limits of rows ask for counts that the host has read", "memory.recompute without limits"},
       {[](const Choices& c) { return c.device.expert_product == ProductWay::batched && !capacity(c); },
        [](const Choices& c) { return fmt::format("moe.product = \"batched\" with {}", capacity_key(c)); },
        "it wants as many rows for each expert, as a moe.capacity_factor above 0 gives them",

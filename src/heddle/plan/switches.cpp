@@ -468,6 +468,15 @@ void expert_settings(Table& t) {
             "dropped, empty places are padded. Sizes are known before the router has run: no host stall, equal "
             "exchanges, equal groups for the experts' products.",
             "rows of padding; dropped choices are not computed", page("capacity"));
+  t.number<&Choices::parallel, &Parallel::exchange, &model::Dispatcher::room_factor>(
+       "moe.room_factor", 0, 1e6,
+       "Rows of experts that a rank has room for, over the even share, such as 2; 0: the host waits for their counts.")
+      .acts(bitwise,
+            "Makes room for so many rows before they are counted, so that the host never waits in a step; rows travel "
+            "as by the plain exchange. A step in which more come ends the run.",
+            "memory for all of the room; on cuda messages of that size", page("room"))
+      .tried({64.0})
+      .beside({"mesh.dp=2", "mesh.ep=2", "train.microbatch=1"});
   t.word<&Choices::device, &OnDevice::expert_product>(
        "moe.product",
        "Kernel of the experts' products: grouped, one kernel over experts of any size; batched, one over experts "

@@ -21,8 +21,11 @@ using device::TensorView;
 std::vector<int64_t> most_rows(const ir::Listing& listing, const ir::Op& op) {
   const ir::Op& counted = shared_counts_of(listing, op);
   const double ranks = static_cast<double>(counted.attributes.integer("ranks"));
+  // Even rows are fewer by those that experts without computation have.
+  const double more = 1 + static_cast<double>(counted.attributes.integer_or("without", 0)) /
+                              static_cast<double>(counted.attributes.integer("experts"));
   std::vector<int64_t> most;
-  for (size_t i = 0; i < op.out.size(); ++i) most.push_back(balanced_rows_of(listing, counted, i, ranks));
+  for (size_t i = 0; i < op.out.size(); ++i) most.push_back(balanced_rows_of(listing, counted, i, ranks * more));
   return most;
 }
 
@@ -69,6 +72,7 @@ struct Executor::Prepared {
   std::vector<TensorView> in, out, updates;
   std::vector<int64_t> most_rows;  // for an op with a host stall: the most that each output can count
   bool dynamic = false;            // some operand has run-time rows
+  bool counted = false;            // their number is known to the stream when it runs the op, and not before
   int64_t scratch_bytes = 0;       // when not dynamic
   int64_t product_scratch_at = 0;
 };
@@ -108,6 +112,7 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
   const ir::FixedRows no_rows;
   for (const int s : program.listings_of(options_.rank)) {
     const ir::Listing& listing = program.listings[s];
+    const device::CountedRows counted(listing);
     for (uint32_t i = 0; i < listing.ops.size(); ++i) {
       const ir::Op& op = listing.ops[i];
       Prepared p;
@@ -134,6 +139,7 @@ Executor::Executor(const ir::StepProgram& program, ExecutorOptions options)
           for (const ir::Dim& dim : listing.value(id).shape) p.dynamic = p.dynamic || !dim.is_static();
         }
       };
+      p.counted = counted.concerns(op);
       views(op.in, p.in);
       views(op.out, p.out);
       views(op.updates, p.updates);
@@ -254,7 +260,11 @@ void Executor::issue(const ir::Issue& issue) {
   device::Launch launch;
   launch.run = p.run;
   if (watch_) launch.look = &watch_;
-  if (p.dynamic) {
+  if (p.counted && backend_.row_work()->in_place) {
+    launch.counted = &counted_.try_emplace({issue.listing, issue.microbatch}, text).first->second;
+  }
+  // Rows that a device counts for itself are of one number to the host.
+  if (p.dynamic && (!p.counted || launch.counted != nullptr)) {
     const ir::Op& op = *issue.op;
     launch.rows =
         std::max({rows_of(text, op.in, p.in), rows_of(text, op.out, p.out), rows_of(text, op.updates, p.updates)});
@@ -284,6 +294,16 @@ void Executor::issue(const ir::Issue& issue) {
   ++enqueued_ops_;
   if (look_ != nullptr) {
     stream.synchronize(issue.count);
+    if (launch.counted != nullptr) {
+      std::vector<TensorView> all;
+      for (const auto* views : {&p.in, &p.out, &p.updates}) all.insert(all.end(), views->begin(), views->end());
+      launch.counted->fit(*issue.op, all);
+      auto from = all.begin();
+      for (auto* views : {&p.in, &p.out, &p.updates}) {
+        std::copy_n(from, views->size(), views->begin());
+        from += std::ssize(*views);
+      }
+    }
     std::vector<std::vector<std::byte>> kept;
     std::vector<TensorView> in, out, updates;
     if (!device_->shares_memory()) {
@@ -297,6 +317,7 @@ void Executor::issue(const ir::Issue& issue) {
 
 int64_t Executor::read_rows(const ir::Issue& issue, size_t output) {
   const int64_t start = now_ns();
+  host_stalls_ += output == 0 ? 1 : 0;
   streams_[issue.stream]->synchronize(issue.count);
   stalled_ns_ += now_ns() - start;
   const ir::Listing& text = program_.listings[issue.listing];
@@ -379,6 +400,7 @@ void Executor::start_step(const device::Inputs& inputs, ir::Purpose purpose) {
   handed_out_.clear();
   enqueued_ops_ = 0;
   stalled_ns_ = 0;
+  host_stalls_ = 0;
   for (auto& stream : streams_) stream->take_host_waited_ns();
   const int64_t start = now_ns();
   guarded([&] {

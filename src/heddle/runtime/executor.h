@@ -22,6 +22,7 @@
 
 #include "heddle/backends/backend.h"
 #include "heddle/comm/communicator.h"
+#include "heddle/device/counted_rows.h"
 #include "heddle/device/device.h"
 #include "heddle/device/host_copies.h"
 #include "heddle/device/inputs.h"
@@ -106,6 +107,8 @@ class Executor : private ir::Issuer {
   /// room in a full queue, and row counts at a host stall.
   int64_t enqueue_ns() const { return enqueue_ns_; }
   int64_t enqueued_ops() const { return enqueued_ops_; }
+  /// Ops of the last step at which the host stalled for counts of rows.
+  int64_t host_stalls() const { return host_stalls_; }
 
  private:
   struct Prepared;
@@ -144,7 +147,8 @@ class Executor : private ir::Issuer {
   device::RankInputs inputs_;
   const std::function<void(const ir::Issue&, const device::KernelCall&)>* look_ = nullptr;
   std::function<void(const device::Launch&)> watch_;
-  int64_t enqueue_ns_ = 0, enqueued_ops_ = 0, stalled_ns_ = 0;
+  std::map<std::pair<int, int>, device::CountedRows> counted_;  // by listing and microbatch
+  int64_t enqueue_ns_ = 0, enqueued_ops_ = 0, stalled_ns_ = 0, host_stalls_ = 0;
 };
 
 }  // namespace heddle::runtime

@@ -106,7 +106,8 @@ ExpectedExchange ExpectedRows::expect(const Key& key, const ir::Op& op, const ir
   e.counts = comm::SourceCounts<double>(ranks, e.places.nodes());
   const auto at = shares_.find(key.layer);
   const auto share = [&](int64_t expert) { return at == shares_.end() ? 1.0 : at->second[expert]; };
-  const cost::Choice choice{experts, key.chosen, groups_, chosen_groups_};
+  const int64_t choices = experts + a.integer_or("without", 0);
+  const cost::Choice choice{choices, key.chosen, groups_, chosen_groups_};
   // The sum of the shares on each holder of experts, and the router's groups that experts of some holders are in.
   std::vector<double> of_holder;
   for (int64_t h = 0; h < ranks / slices; ++h) {
@@ -153,7 +154,7 @@ ExpectedExchange ExpectedRows::expect(const Key& key, const ir::Op& op, const ir
     const double m = of_holder[r / slices];
     const int64_t in = groups_in({r / slices});
     const double any = 1 - choice.none(m, in);
-    numbers.push_back(tokens * static_cast<double>(key.chosen) * m / static_cast<double>(experts));
+    numbers.push_back(tokens * static_cast<double>(key.chosen) * m / static_cast<double>(choices));
     tokens_on.push_back(tokens * any);
     alone_on.push_back(tokens * std::min(any, choice.one(m, in)));
   }
@@ -232,7 +233,8 @@ const ExpectedExchange& ExpectedRows::of_copies(int rank, const ir::Listing& lis
   for (const ir::Op& other : listing.ops) {
     if (other.def->moves == ir::Moves::counts && other.operand("placement") == placement)
       return of(rank, listing, other);
-    if (other.def->host_stall && std::find(other.out.begin(), other.out.end(), placement) != other.out.end())
+    const bool knows = other.def->host_stall || other.def->room != nullptr;
+    if (knows && std::find(other.out.begin(), other.out.end(), placement) != other.out.end())
       return of(rank, listing, shared_counts_of(listing, other));
   }
   internal_error("'{}' moves replicas that no counts know", op.kind());

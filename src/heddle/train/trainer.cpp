@@ -6,6 +6,7 @@
 #include "heddle/backends/backend.h"
 #include "heddle/base/error.h"
 #include "heddle/comm/device_world.h"
+#include "heddle/comm/threads/only_rank.h"
 #include "heddle/config/exact_layout.h"
 #include "heddle/device/inputs.h"
 #include "heddle/runtime/copy_engine.h"
@@ -79,6 +80,10 @@ Trainer::Trainer(TrainerOptions options, comm::World* world)
     executor.communicators = communicators_->by_channel();
   } else if (mesh_.ranks() > 1) {
     config_error("mesh: {} ranks are needed, one is running", mesh_.ranks());
+  } else if (comm::communicates(lowered_.program)) {
+    device_world_ = comm::only_rank(device_->shares_memory());
+    communicators_ = std::make_unique<runtime::MeshCommunicators>(*device_world_, lowered_.program, mesh_);
+    executor.communicators = communicators_->by_channel();
   }
   if (options_.plan.exact_sums) {
     const std::string why = config::why_not_exact(options_.model, options_.plan.mesh, nodes_of(world));
@@ -151,6 +156,16 @@ StepResult Trainer::step(const Sequences& sequences) {
   result.tokens = std::ssize(sequences.tokens) * options_.plan.sequence_length;
   result.flops =
       work_->flops * static_cast<double>(sequences.tokens.size()) / static_cast<double>(sequences_per_step());
+  for (const Reading& reading : result.statistics) {
+    if (reading.kind != &model::kBeyond || reading.values.at(0) == 0) continue;
+    config_error(
+        "step {}: more rows of experts of layer {} came to a rank than moe.room_factor = {} has room for: set it "
+        "higher, "
+        "or to 0, where the host waits for the counts and all rows have room",
+        result.step, reading.of, options_.plan.parallel.exchange.room_factor);
+  }
+  if (options_.model.n_routed_experts > 0)
+    result.figures.set(observe::figures::kHostStalls, static_cast<double>(executor_->host_stalls()));
   // The sums are the same on all ranks: all of them go on, or all of them look for the cause.
   const bool finite = std::isfinite(result.loss()) && std::isfinite(result.gradient_norm());
   if (!finite && !result.is_skipped()) {

@@ -41,7 +41,7 @@ class Back : Exchange {
     place_arrivals();
     if (plain_ || size_.gates) work_.list_rows(listing(room_.routes, room_.rows), call_.stream);
     PieceList piece_list;
-    if (size_.gates) send_numbers(piece_list, home.dg_S);
+    if (size_.gates && !slotted_) send_numbers(piece_list, home.dg_S);
     device::CombineSums sum{};
     sum.g_Tk = home.g_Tk;
     sum.residual_TH = home.residual_TH;
@@ -50,8 +50,12 @@ class Back : Exchange {
     sum.key_of_G = room_.routes.key_of_G.data();
     sum.routes = own_routes(room_.routes, over_nodes_);
     if (plain_) {
-      send_rows(piece_list, rows_SH);
-      piece_list.exchange(*call_.communicator);
+      if (slotted_) {
+        slots_home(rows_SH, home.dg_S);
+      } else {
+        send_rows(piece_list, rows_SH);
+        piece_list.exchange(*call_.communicator);
+      }
       sum.row_of_Tks = room_.rows.row_of_Qks.data();
       sum.rows = room_.leaving.data();
       sum.keys_each = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(own_each_)));
@@ -97,6 +101,16 @@ class Back : Exchange {
     numbers.row_of_Qks = over_nodes_ ? nullptr : room_.rows.row_of_Qks.data();
     numbers.to = dg_Tk;
     work_.slot_numbers(wide_, numbers, call_.stream);
+  }
+
+  void slots_home(const std::byte* rows_SH, const void* dg_S) const {
+    const int32_t* rows = room_.slots.row_of_slot.data();
+    work_.rows_in_slots(in_slots(room_.slots, room_.rows, true, nullptr), call_.stream);
+    work_.gather(dtype_, rows_SH, H_, rows, 1, size_.slots(), room_.arriving.data(), call_.stream);
+    if (size_.gates) work_.gather(wide_, dg_S, 1, rows, 1, size_.slots(), room_.number_S.data(), call_.stream);
+    exchange_slots(room_.arriving.data(), room_.leaving.data(), size_.row_bytes);
+    if (size_.gates) exchange_slots(room_.number_S.data(), room_.number_R.data(), size_.gate_bytes);
+    work_.rows_in_slots(in_slots(room_.slots, room_.rows, false, room_.rows.row_of_Qks.data()), call_.stream);
   }
 
   /// Every row by itself. Those of a (source, expert) lie together, and so they go where nothing need be packed.
@@ -217,17 +231,17 @@ void dispatch_dgrad(const KernelCall& call) {
 }
 
 template <bool in_place, bool gates>
-int64_t scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
+int64_t combine_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
   return scratch_bytes_of<BackScratch>(sizes_of<in_place, gates>(listing, op, rows));
 }
 
 }  // namespace
 
 const std::vector<Collective>& back_kernels(bool in_place) {
-  static const std::vector<Collective> placed{{"combine", combine, scratch<true, false>},
-                                              {"dispatch_dgrad", dispatch_dgrad, scratch<true, true>}};
-  static const std::vector<Collective> packed{{"combine", combine, scratch<false, false>},
-                                              {"dispatch_dgrad", dispatch_dgrad, scratch<false, true>}};
+  static const std::vector<Collective> placed{{"combine", combine, combine_scratch<true, false>},
+                                              {"dispatch_dgrad", dispatch_dgrad, combine_scratch<true, true>}};
+  static const std::vector<Collective> packed{{"combine", combine, combine_scratch<false, false>},
+                                              {"dispatch_dgrad", dispatch_dgrad, combine_scratch<false, true>}};
   return in_place ? placed : packed;
 }
 

@@ -157,7 +157,35 @@ void counts_to_host(const KernelCall& call) {
   work.local_offsets(n.as<const int32_t>(), n.dim(1), n.dim(2), call.out[3].as<int32_t>(), call.stream);
 }
 
-int64_t scratch(const ir::Listing&, const ir::Op& op, const ir::RowCounts&) {
+/// Makes what counts_to_host makes. Where the host reads this memory, rows that find no room end the run here;
+/// elsewhere the trainer learns of it as the step ends.
+void room_for_counts(const KernelCall& call) {
+  const device::RowWork& work = *call.row_work;
+  const TensorView &n = call.in[0], &fitting = call.out[0], &beyond = call.out[5];
+  const int64_t G = n.dim(1), P = n.dim(2), room = call.op->attributes.integer("room");
+  counts_to_host(call);
+  if (!work.in_place) {
+    work.fit_room({.n_2GP = n.as<const int32_t>(),
+                   .fitting_2GP = fitting.as<int32_t>(),
+                   .beyond = beyond.as<int32_t>(),
+                   .G = G,
+                   .P = P,
+                   .room = room},
+                  call.stream);
+    work.local_offsets(fitting.as<const int32_t>(), G, P, call.out[3].as<int32_t>(), call.stream);
+    return;
+  }
+  *beyond.as<int32_t>() = 0;
+  if (const int64_t rows = received_rows(n); rows > G * room) {
+    config_error(
+        "moe.room_factor has room for {} rows of experts of layer {} on a rank, and {} came: {:.2f} times the "
+        "factor "
+        "has room for them; with 0 the host waits for the counts, and all rows have room",
+        G * room, call.op->layer, rows, static_cast<double>(rows) / static_cast<double>(G * room));
+  }
+}
+
+int64_t counts_scratch(const ir::Listing&, const ir::Op& op, const ir::RowCounts&) {
   Carver room(nullptr);
   [[maybe_unused]] const CountScratch layout(room, op.attributes.integer("ranks"));
   return room.bytes();
@@ -166,8 +194,9 @@ int64_t scratch(const ir::Listing&, const ir::Op& op, const ir::RowCounts&) {
 }  // namespace
 
 const std::vector<Collective>& count_kernels() {
-  static const std::vector<Collective> list{{"share_counts", share_counts, scratch},
-                                            {"counts_to_host", counts_to_host, nullptr}};
+  static const std::vector<Collective> list{{"share_counts", share_counts, counts_scratch},
+                                            {"counts_to_host", counts_to_host, nullptr},
+                                            {"room_for_counts", room_for_counts, nullptr}};
   return list;
 }
 

@@ -23,6 +23,7 @@ class There : Exchange {
 
   /// Gates go from g_Tk to g_S.
   void run(const std::byte* x_TH, std::byte* to_SH, const void* g_Tk, void* g_S) {
+    if (slotted_) return run_in_slots(x_TH, to_SH, g_Tk, g_S);
     const bool tells = size_.gates;
     if (tells && over_nodes_) {
       tell_nodes(g_Tk);
@@ -49,6 +50,24 @@ class There : Exchange {
   }
 
  private:
+  void run_in_slots(const std::byte* x_TH, std::byte* to_SH, const void* g_Tk, void* g_S) const {
+    const std::span<int32_t> rows = room_.slots.row_of_slot, from_S = room_.from_S;
+    work_.list_rows(listing(room_.routes, room_.rows), call_.stream);
+    work_.rows_in_slots(in_slots(room_.slots, room_.rows, false, nullptr), call_.stream);
+    work_.gather(dtype_, x_TH, H_, rows.data(), size_.k, size_.slots(), room_.leaving.data(), call_.stream);
+    if (size_.gates)
+      work_.gather(wide_, g_Tk, 1, rows.data(), 1, size_.slots(), room_.header_R.data(), call_.stream);
+    exchange_slots(room_.leaving.data(), room_.arriving.data(), size_.row_bytes);
+    if (size_.gates) exchange_slots(room_.header_R.data(), room_.header_S.data(), size_.gate_bytes);
+    device::PlaceRows place = placing(room_.routes);
+    place.row_of_arrival = room_.rows.row_of_arrival.data();
+    work_.place_rows(place, call_.stream);
+    work_.fill(from_S.data(), 0xff, size_.S * 4, call_.stream);
+    work_.rows_in_slots(in_slots(room_.slots, room_.rows, true, from_S.data()), call_.stream);
+    work_.gather(dtype_, room_.arriving.data(), H_, from_S.data(), 1, size_.S, to_SH, call_.stream);
+    if (size_.gates) work_.gather(wide_, room_.header_S.data(), 1, from_S.data(), 1, size_.S, g_S, call_.stream);
+  }
+
   /// Experts and gates of all tokens to every node, so that the ranks that pass rows on know what was chosen.
   void tell_nodes(const void* g_Tk) const {
     const int64_t own = size_.T * size_.k;
@@ -204,17 +223,17 @@ void combine_dgrad(const KernelCall& call) {
 }
 
 template <bool in_place, bool gates>
-int64_t scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
+int64_t dispatch_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
   return scratch_bytes_of<ThereScratch>(sizes_of<in_place, gates>(listing, op, rows));
 }
 
 }  // namespace
 
 const std::vector<Collective>& there_kernels(bool in_place) {
-  static const std::vector<Collective> placed{{"dispatch", dispatch, scratch<true, true>},
-                                              {"combine_dgrad", combine_dgrad, scratch<true, false>}};
-  static const std::vector<Collective> packed{{"dispatch", dispatch, scratch<false, true>},
-                                              {"combine_dgrad", combine_dgrad, scratch<false, false>}};
+  static const std::vector<Collective> placed{{"dispatch", dispatch, dispatch_scratch<true, true>},
+                                              {"combine_dgrad", combine_dgrad, dispatch_scratch<true, false>}};
+  static const std::vector<Collective> packed{{"dispatch", dispatch, dispatch_scratch<false, true>},
+                                              {"combine_dgrad", combine_dgrad, dispatch_scratch<false, false>}};
   return in_place ? placed : packed;
 }
 

@@ -37,6 +37,8 @@ struct Ends {
 /// The ends of both hops, as rows go to the experts; back they go the other way.
 struct ExchangeEnds {
   ExchangeEnds(const device::RoutingPlan& plan, const Places& places, bool marked);
+  /// This constructor is for a host that does not know the amounts.
+  explicit ExchangeEnds(const Places& places) : sources{places.self} {}
 
   std::vector<int> sources;  // whose tokens leave from here for the ranks of experts
   Ends leave, arrive;        // at the ranks of experts, as this rank passes tokens on and as it has experts

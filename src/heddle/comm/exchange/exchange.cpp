@@ -10,12 +10,22 @@ using device::Alone;
 using device::HostCopies;
 using device::KernelCall;
 using device::RouteList;
+using device::TensorView;
 
 namespace {
 
+bool in_slots_of(const KernelCall& call) { return !call.row_work->in_place && call.op->attributes.has("room"); }
+
 device::RoutingPlan plan_of(const KernelCall& call, size_t lists) {
-  device::RoutingPlan plan(call.in[lists], HostCopies::on_host(call, call.in[lists + 1]),
-                           HostCopies::on_host(call, call.in[lists + 2]), call.op->attributes.integer("slices"));
+  TensorView counts = call.in[lists + 1], route = call.in[lists + 2];
+  if (in_slots_of(call)) {
+    static int32_t known[device::kRouteTokens]{static_cast<int32_t>(ir::Topology::plain)};
+    route.data = known;
+  } else {
+    counts = HostCopies::on_host(call, counts);
+    route = HostCopies::on_host(call, route);
+  }
+  device::RoutingPlan plan(call.in[lists], counts, route, call.op->attributes.integer("slices"));
   HEDDLE_CHECK(call.communicator->size() == plan.ranks, "an exchange among {} ranks on a communicator of {}",
                plan.ranks, call.communicator->size());
   return plan;
@@ -36,24 +46,26 @@ Exchange::Exchange(const KernelCall& call, size_t lists, bool gates)
       own_each_(plan_.experts_each - call.op->attributes.integer_or("copies", 0)),
       code_S_(lists + 4 < call.in.size() ? call.in[lists + 4].as<int32_t>() : call.out[2].as<int32_t>()),
       passing_Qk_(lists + 5 < call.in.size() ? call.in[lists + 5].as<int32_t>() : call.out[3].as<int32_t>()),
+      slotted_(in_slots_of(call)),
       plain_(plan_.topology() == Topology::plain),
       over_nodes_(plan_.over_nodes()),
       marked_(rows_go_back_alone(plan_.topology(), dtype_)),
-      ends_(plan_, places_, marked_),
+      ends_(slotted_ ? ExchangeEnds(places_) : ExchangeEnds(plan_, places_, marked_)),
       size_{.T = plan_.tokens,
             .k = plan_.top_k,
             .slices = plan_.slices,
             .G = plan_.ranks,
             .P = plan_.experts_each,
             .Q = plan_.route[device::kRoutePassing],
-            .S = plan_.rows_here(),
+            .S = slotted_ ? plan_.ranks * call.op->attributes.integer("room") : plan_.rows_here(),
             .F = plan_.route[device::kRouteForwarded],
             .row_bytes = H_ * size_of(dtype_),
             .sum_bytes = H_ * size_of(wide_),
             .gate_bytes = size_of(wide_),
             .plain = call.op->attributes.word("topology") == "plain",
             .in_place = work_.in_place,
-            .gates = gates} {
+            .gates = gates,
+            .room = slotted_ ? call.op->attributes.integer("room") : 0} {
   if (call.op->attributes.has("copies")) {
     expert_of_slot_ =
         device::RoutingPlan::experts_of_slots(call.in[lists + 2], plan_.ranks / plan_.slices * plan_.experts_each);
@@ -144,6 +156,33 @@ void Exchange::list_passing(const RouteLists& room) const {
   here.D = 1;
   here.by_node = true;
   list_by_node(room, here);
+}
+
+device::RowsInSlots Exchange::in_slots(const SlotLists& slots, const RowLists& rows, bool arrived,
+                                       int32_t* slot_of_row) const {
+  return {.n_GP = n_ + (arrived ? size_.G * size_.P : 0),
+          .row_R = (arrived ? rows.row_of_arrival : rows.slot_of_R).data(),
+          .row_of_slot = slots.row_of_slot.data(),
+          .slot_of_row = slot_of_row,
+          .G = size_.G,
+          .P = size_.P,
+          .room = size_.room,
+          .first = size_.first(),
+          .each = arrived ? 1 : size_.slices};
+}
+
+// The rows of even loads, and then what goes beyond them.
+void Exchange::exchange_slots(const void* from, void* to, int64_t bytes) const {
+  int64_t at = 0;
+  for (const int64_t rows : {size_.first(), size_.room - size_.first()}) {
+    PieceList piece_list;
+    for (int r = 0; r < size_.G; ++r) {
+      piece_list.send(r, static_cast<const void*>(static_cast<const std::byte*>(from) + at), rows * bytes);
+      piece_list.receive(r, static_cast<void*>(static_cast<std::byte*>(to) + at), rows * bytes);
+      at += rows * bytes;
+    }
+    if (rows > 0) piece_list.exchange(*call_.communicator);
+  }
 }
 
 device::ListRows Exchange::listing(const RouteLists& room, const RowLists& rows) const {

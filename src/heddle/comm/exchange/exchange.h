@@ -6,6 +6,10 @@
 // memory of the rows lists for itself (device/exchange_work.h, a RowWork's functions). Between two ranks rows
 // travel in one piece, sums that go back in at most two; what arrives is then put in its place. Where the host
 // reads that memory (RowWork::in_place), rows travel from where they lie to where they belong.
+//
+// With `room` the host does not know the counts either. Then what goes to a rank lies in a slot of that many rows,
+// and slots travel whole (device/exchange_work.h, RowsInSlots). A host that reads the memory finds the counts
+// there.
 #pragma once
 
 #include "heddle/comm/exchange/ends.h"
@@ -47,7 +51,8 @@ ExchangeSizes sizes_of(const ir::Listing& listing, const ir::Op& op, const ir::R
           .gate_bytes = size_of(wide_of(x.dtype)),
           .plain = op.attributes.word("topology") == "plain",
           .in_place = in_place,
-          .gates = gates};
+          .gates = gates,
+          .room = in_place ? 0 : op.attributes.integer_or("room", 0)};
 }
 
 class Exchange {
@@ -72,6 +77,12 @@ class Exchange {
   void list_passing(const RouteLists& room) const;
 
   /// Rows by rank and expert, without headers; and how those that arrive are numbered.
+  /// Rows that leave, or that have arrived, in slots: the list's number of each, and the slot of each number.
+  device::RowsInSlots in_slots(const SlotLists& slots, const RowLists& rows, bool arrived,
+                               int32_t* slot_of_row) const;
+  /// Exchanges what lies in slots, `bytes` each.
+  void exchange_slots(const void* from, void* to, int64_t bytes) const;
+
   device::ListRows listing(const RouteLists& room, const RowLists& rows) const;
   device::PlaceRows placing(const RouteLists& room) const;
 
@@ -87,6 +98,7 @@ class Exchange {
   const int32_t* expert_of_slot_ = nullptr;  // where slots are not the experts of their number
   int64_t own_each_;                         // experts of a rank
   int32_t *code_S_, *passing_Qk_;
+  bool slotted_;  // the host does not know the counts
   bool plain_, over_nodes_, marked_;
   ExchangeEnds ends_;
   ExchangeSizes size_;

@@ -35,11 +35,15 @@ class Carver {
 struct ExchangeSizes {
   int64_t T, k, slices, G, P, Q, S, F;
   int64_t row_bytes, sum_bytes, gate_bytes;
-  bool plain;     // as the op's attribute says: where it says "auto", any topology may come of it
-  bool in_place;  // RowWork::in_place
-  bool gates;     // gates, or their gradients, travel with the rows
+  bool plain;        // as the op's attribute says: where it says "auto", any topology may come of it
+  bool in_place;     // RowWork::in_place
+  bool gates;        // gates, or their gradients, travel with the rows
+  int64_t room = 0;  // rows of a slot, where what travels to each rank lies in slots (SlotLists)
 
   int64_t leaves() const { return std::min(k, P); }
+  int64_t slots() const { return G * room; }
+  /// Rows of a slot that go with the first message: those of even loads.
+  int64_t first() const { return std::min(room, (T * k * slices + G - 1) / G); }
 };
 
 /// Numbers of each rank, and the lists of tokens.
@@ -81,10 +85,17 @@ struct RowLists {
   std::span<int32_t> offsets, slot_of_R, row_of_Qks, row_of_arrival;
 };
 
+/// Rows by slot, where the host does not know how many go where.
+struct SlotLists {
+  SlotLists(Carver& room, const ExchangeSizes& z) : row_of_slot(room.take<int32_t>(z.slots())) {}
+  std::span<int32_t> row_of_slot;
+};
+
 /// Rows on their way to the experts. What is packed has room to be packed in.
 struct ThereScratch {
-  ThereScratch(Carver& room, const ExchangeSizes& z) : routes(room, z), rows(room, z) {
-    const int64_t slots = z.k * z.slices, R = std::max(z.T, z.Q) * slots, U = std::max(z.T * slots, z.F);
+  ThereScratch(Carver& room, const ExchangeSizes& z) : routes(room, z), rows(room, z), slots(room, z) {
+    const int64_t each = z.k * z.slices, R = std::max({z.T * each, z.Q * each, z.slots()});
+    const int64_t U = std::max({z.T * each, z.F, z.slots()});
     const int64_t header_bytes = z.gate_bytes + (z.plain ? 0 : static_cast<int64_t>(sizeof(int32_t)));
     if (z.gates) {
       header_R = room.take_bytes(R * header_bytes);
@@ -100,6 +111,7 @@ struct ThereScratch {
   }
   RouteLists routes;
   RowLists rows;
+  SlotLists slots;
   std::span<int32_t> token_U, from_S;
   std::span<int32_t> first_U, next_S;  // in place: the rows of an arrived token, -1 behind the last
   std::span<std::byte> header_R, header_S, gates_Qk, leaving, arriving, staged_QH;
@@ -107,8 +119,9 @@ struct ThereScratch {
 
 /// Scratch of the return (combine): sums on their way to their tokens.
 struct BackScratch {
-  BackScratch(Carver& room, const ExchangeSizes& z) : routes(room, z), rows(room, z) {
-    const int64_t slots = z.k * z.slices, R = std::max(z.T, z.Q) * slots, home = z.T * slots;
+  BackScratch(Carver& room, const ExchangeSizes& z) : routes(room, z), rows(room, z), slots(room, z) {
+    const int64_t each = z.k * z.slices, home = std::max(z.T * each, z.slots());
+    const int64_t R = std::max(home, z.Q * each);
     const bool passes = z.Q > 0;
     to_U = room.take<int32_t>(z.plain ? 0 : z.S);
     leaf_UL = room.take<int32_t>(z.plain ? 0 : z.S * z.leaves());
@@ -130,6 +143,7 @@ struct BackScratch {
   }
   RouteLists routes;
   RowLists rows;
+  SlotLists slots;
   std::span<int32_t> to_U, leaf_UL, key_UL;
   std::span<std::byte> number_R, number_S, spread_numbers, home_numbers;
   std::span<std::byte> leaving, arriving, staged_QH, home_UH;

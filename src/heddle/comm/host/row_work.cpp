@@ -99,7 +99,9 @@ const device::RowWork* host_row_work() {
                                     .choose_route = host::choose_route,
                                     .count_experts = host::count_experts,
                                     .put_in_slots = host::put_in_slots,
-                                    .local_offsets = local_offsets};
+                                    .local_offsets = local_offsets,
+                                    .rows_in_slots = nullptr,
+                                    .fit_room = nullptr};
   return &work;
 }
 

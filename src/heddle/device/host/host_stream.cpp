@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include "heddle/base/clock.h"
+#include "heddle/device/counted_rows.h"
 #include "heddle/device/running_op.h"
 
 namespace heddle::device {
@@ -107,13 +108,24 @@ void HostStream::await(const HostStream& other, uint64_t count) {
   }
 }
 
+void HostStream::fit(Command& command) {
+  Launch& launch = command.launch;
+  const KernelCall& call = launch.call;
+  const size_t total = call.in.size() + call.out.size() + call.updates.size();
+  TensorView* views = total > kInlineViews ? command.more_views.data() : command.views.data();
+  const int64_t rows = launch.counted->fit(*call.op, {views, total});
+  if (launch.rows >= 0) launch.rows = rows;
+}
+
 void HostStream::run(Command& command) {
-  const Launch& launch = command.launch;
+  Launch& launch = command.launch;
   if (failed_.load(std::memory_order_relaxed)) return ended_.raise();
   const int64_t start = now_ns();
   try {
     running_op = {launch.listing, launch.op_index};
+    if (launch.counted != nullptr) fit(command);
     launch.run(launch.call);
+    if (launch.counted != nullptr) launch.counted->note(*launch.call.op, launch.call.out);
     if (launch.look != nullptr) (*launch.look)(launch);
   } catch (...) {
     end_with(std::current_exception(),

@@ -43,6 +43,7 @@ class HostStream : public Stream {
   struct Command;
   void work(int threads);
   void run(Command& command);
+  static void fit(Command& command);
   void await(const HostStream& other, uint64_t count);
   void end_with(std::exception_ptr failure, const Span& at);
   Command& next_command();

@@ -470,6 +470,9 @@ void Walk::run_op(Issuer& issuer, int listing, uint32_t op_index, int microbatch
   for (size_t i = 0; r.op.def->host_stall && i < r.op.out.size(); ++i) {
     r.frame.rows_of[r.op.out[i]] = issuer.read_rows(issue, i);
   }
+  for (size_t i = 0; r.op.def->room != nullptr && i < r.op.out.size(); ++i) {
+    r.frame.rows_of[r.op.out[i]] = r.op.def->room(r.text, r.op, i);
+  }
   note_uses(r, issue);
 }
 

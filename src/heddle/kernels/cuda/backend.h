@@ -148,6 +148,7 @@ std::vector<KernelEntry> capacity_entries();
 std::vector<KernelEntry> balance_entries();
 std::vector<KernelEntry> loss_entries();
 std::vector<KernelEntry> cutlass_entries();
+std::vector<KernelEntry> piece_entries();
 std::vector<KernelEntry> linear_entries();
 std::vector<KernelEntry> expert_way_entries();
 std::vector<KernelEntry> library_attention_entries();

@@ -20,6 +20,7 @@ const std::vector<KernelEntry>& cuda_kernels() {
                          cuda::balance_entries,
                          cuda::loss_entries,
                          cuda::cutlass_entries,
+                         cuda::piece_entries,
                          cuda::linear_entries,
                          cuda::expert_way_entries,
                          cuda::fp8_entries,

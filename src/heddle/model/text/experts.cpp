@@ -26,7 +26,7 @@ struct Routing {
 
 Routing route(Writer& w, ValueId x_TH, const std::string& prefix) {
   const ModelConfig& c = w.config();
-  const int64_t experts = c.n_routed_experts;
+  const int64_t experts = c.choices();
   const std::string function = c.softplus_scores ? "root_softplus" : c.sigmoid_scores ? "sigmoid" : "softmax";
   const ValueId w_router = w.parameter({.name = prefix + "gate.weight",
                                         .part = Parameter::Part::router,
@@ -47,17 +47,22 @@ Routing route(Writer& w, ValueId x_TH, const std::string& prefix) {
       w.op("linear", {x_TH, w_router}, {c.router_bias ? "logits_product" : "logits"}, {{"wide", int64_t{1}}})[0];
   if (c.router_bias)
     r.logits = w.add_bias(r.logits, Parameter::Part::router, prefix + "gate.bias", experts, "logits");
-  r.scores = w.op("router_scores", {r.logits}, {"scores"}, {{"function", function}})[0];
-  const auto choice = w.op("choose", {r.scores, bias}, {"experts", "row_of", "token_of", "offsets"},
-                           {{"top_k", c.num_experts_per_tok},
-                            {"groups", c.n_group},
-                            {"top_groups", c.topk_group},
-                            {"group_score_top", std::min<int64_t>(2, experts / c.n_group)}});
+  if (!c.sparse_mixer || c.sequence_aux_loss_alpha > 0)
+    r.scores = w.op("router_scores", {r.logits}, {"scores"}, {{"function", function}})[0];
+  const auto choice =
+      w.op("choose", {c.sparse_mixer ? r.logits : r.scores, bias}, {"experts", "row_of", "token_of", "offsets"},
+           {{"top_k", c.num_experts_per_tok},
+            {"groups", c.n_group},
+            {"top_groups", c.topk_group},
+            {"group_score_top", std::min<int64_t>(2, experts / c.n_group)}});
   r.experts = choice[0];
   r.row_of = choice[1];
   r.token_of = choice[2];
   r.offsets = choice[3];
-  r.gates = w.op("gate", {r.scores, r.experts}, {"gates"},
+  r.gates =
+      c.sparse_mixer
+          ? w.op("mixer_gate", {r.logits, r.experts}, {"gates"}, {{"closeness", 2 * c.router_jitter_noise}})[0]
+          : w.op("gate", {r.scores, r.experts}, {"gates"},
                  {{"normalize", int64_t{c.norm_topk_prob}}, {"scale", c.routed_scaling_factor}})[0];
   return r;
 }
@@ -65,11 +70,10 @@ Routing route(Writer& w, ValueId x_TH, const std::string& prefix) {
 void balance_losses(Writer& w, const Routing& r) {
   const ModelConfig& c = w.config();
   if (w.predicts()) return;
-  w.op("count_load", {r.offsets}, {}, {}, "",
-       {w.statistic({.kind = &kLoad, .of = w.layer()}, {c.n_routed_experts})});
+  w.op("count_load", {r.offsets}, {}, {}, "", {w.statistic({.kind = &kLoad, .of = w.layer()}, {c.choices()})});
   if (r.bias != none && c.bias_balance == BiasBalance::quantile && w.spec().purpose == ir::Purpose::train) {
     w.op("count_margins", {r.scores, r.bias}, {}, {{"top_k", c.num_experts_per_tok}}, "",
-         {w.statistic({.kind = &kMargins, .of = w.layer()}, {c.n_routed_experts, kMarginBins})});
+         {w.statistic({.kind = &kMargins, .of = w.layer()}, {c.choices(), kMarginBins})});
   }
   const int64_t sequence = w.tokens() / w.runs();
   if (c.sequence_aux_loss_alpha > 0) {
@@ -176,10 +180,10 @@ ValueId shared_experts(Writer& w, ValueId x_TH, const std::string& prefix) {
 }
 
 // The addends of every token stand between dispatch and the experts, so that they run while rows are under way.
-// They are the shared expert, and the biases of the routed experts' last map.
+// They are the shared expert, the biases of the routed experts' last map, or what experts without computation give.
 ValueId beside(Writer& w, ValueId x_TH, const Routing& r, const std::string& prefix) {
   const ModelConfig& c = w.config();
-  ValueId shared_TH = none, bias_TH = none;
+  ValueId shared_TH = none, own_TH = none;
   if (c.n_shared_experts > 0) {
     shared_TH = shared_experts(w, x_TH, prefix);
   }
@@ -187,11 +191,15 @@ ValueId beside(Writer& w, ValueId x_TH, const Routing& r, const std::string& pre
     const ValueId b_EH =
         bias(w, prefix, "down_proj", c.hidden_size, {{"down_proj", 0, c.hidden_size}}, {}, "stage");
     const Writer::Part part(w, OpPart::expert_down);
-    bias_TH = w.op("gated_bias", {r.gates, r.experts, b_EH}, {"down_bias"},
-                   {{"dtype", std::string(heddle::name_of(w.spec().dtype))}})[0];
+    own_TH = w.op("gated_bias", {r.gates, r.experts, b_EH}, {"down_bias"},
+                  {{"dtype", std::string(heddle::name_of(w.spec().dtype))}})[0];
   }
-  if (shared_TH == none || bias_TH == none) return shared_TH == none ? bias_TH : shared_TH;
-  return w.op("add", {shared_TH, bias_TH}, {"beside"})[0];
+  if (c.zero_expert_num > 0) {
+    const Writer::Part part(w, OpPart::expert_down);
+    own_TH = w.op("zero_experts", {x_TH, r.gates, r.experts}, {"zero"}, {{"first", c.n_routed_experts}})[0];
+  }
+  if (shared_TH == none || own_TH == none) return shared_TH == none ? own_TH : shared_TH;
+  return w.op("add", {shared_TH, own_TH}, {"beside"})[0];
 }
 
 // Rows of the width at which the routed experts work, and their sums back.
@@ -246,10 +254,11 @@ ValueId gate_up_bias(Writer& w, const std::string& prefix) {
 }
 
 Outputs run(Writer& w, ValueId x_TH, const Routing& r, ValueId q_SH, ValueId offsets, const ReplicasAhead& copies,
-            const std::string& prefix) {
+            const std::string& prefix, const Meanwhile& meanwhile) {
   const ModelConfig& c = w.config();
   Outputs out;
   out.beside_TH = beside(w, x_TH, r, prefix);
+  if (meanwhile) meanwhile();
   std::optional<Writer::Part> part(std::in_place, w, OpPart::expert_up);
   ValueId u_S2F = expert_product(w, q_SH, gate_up_weight(w, prefix), offsets, copies.placement, copies.gate_up,
                                  c.experts_bias ? "u_product" : "u");
@@ -266,14 +275,25 @@ Outputs run(Writer& w, ValueId x_TH, const Routing& r, ValueId q_SH, ValueId off
   return out;
 }
 
+// Room for what a rank sends to each, where the host does not wait for counts. As many rows come from an expert's
+// copies as from the expert.
+int64_t room_of(const Writer& w) {
+  if (w.spec().purpose != ir::Purpose::train) return 0;
+  const int64_t holders = w.spec().mesh.of(Axis::ep), experts = w.config().n_routed_experts;
+  return w.spec().exchange.room(w.tokens(), w.config().num_experts_per_tok, holders,
+                                experts / holders + copies_of(w));
+}
+
 Attributes exchange_attributes(const Writer& w) {
   const Dispatcher& exchange = w.spec().exchange;
-  const int64_t columns = w.config().expert_rows_width();
+  const int64_t columns = w.config().expert_rows_width(), room = room_of(w);
+  const ir::Topology topology = room > 0 ? ir::Topology::plain : exchange.topology;
   Attributes attributes{{"ranks", expert_ranks(w)},
                         {"slices", int64_t{w.spec().mesh.of(Axis::etp)}},
                         {"experts", w.config().n_routed_experts},
-                        {"topology", std::string(heddle::word_of(exchange.topology))}};
-  if (exchange.topology == ir::Topology::automatic) {
+                        {"topology", std::string(heddle::word_of(topology))}};
+  if (room > 0) attributes.set("room", room);
+  if (topology == ir::Topology::automatic) {
     attributes.set("row_bytes", columns * size_of(w.spec().dtype))
         .set("sum_bytes", columns * size_of(w.wide()))
         .set("within_bytes_per_us", exchange.within_bytes_per_us())
@@ -282,6 +302,7 @@ Attributes exchange_attributes(const Writer& w) {
         .set("across_latency_us", exchange.across_latency_us);
   }
   if (copies_of(w) > 0 || homes_change(w)) attributes.set("copies", copies_of(w));
+  if (const int64_t without = w.config().zero_expert_num; without > 0) attributes.set("without", without);
   return attributes;
 }
 
@@ -355,7 +376,8 @@ ReplicasAhead replicas_ahead(Writer& w, const std::string& prefix) {
   return ahead;
 }
 
-ValueId experts(Writer& w, ValueId x_TH, const std::string& prefix, ReplicasAhead copies) {
+ValueId experts(Writer& w, ValueId x_TH, const std::string& prefix, ReplicasAhead copies,
+                const Meanwhile& meanwhile) {
   Routing r = route(w, x_TH, prefix);
   balance_losses(w, r);
   const ValueId rows_TL = to_latent(w, x_TH, prefix);
@@ -364,7 +386,9 @@ ValueId experts(Writer& w, ValueId x_TH, const std::string& prefix, ReplicasAhea
     return h_TH == none ? c_TH : w.op("add", {c_TH, h_TH}, {"y"})[0];
   };
   const int64_t places = places_of(w);
-  if (expert_ranks(w) == 1 || places > 0) {
+  // The number of rows is not known before tokens have chosen, where some experts have no computation.
+  const bool counted = expert_ranks(w) > 1 || w.config().zero_expert_num > 0;
+  if (!counted || places > 0) {
     if (places > 0) r = limited(w, r, places);
     const Attributes over{{"ranks", expert_ranks(w)},
                           {"slices", int64_t{w.spec().mesh.of(Axis::etp)}},
@@ -374,7 +398,7 @@ ValueId experts(Writer& w, ValueId x_TH, const std::string& prefix, ReplicasAhea
     };
     const ValueId p_RH = w.op("permute", {rows_TL, r.row_of, r.token_of, r.experts}, {"p"})[0];
     const ValueId q_SH = crossing("dispatch_places", p_RH, "q");
-    const Outputs out = run(w, x_TH, r, q_SH, r.offsets, {}, prefix);
+    const Outputs out = run(w, x_TH, r, q_SH, r.offsets, {}, prefix, meanwhile);
     const ValueId e_RH = crossing("combine_places", out.e_SH, "e_home");
     return with_beside(w.op("unpermute", {e_RH, r.gates, r.row_of, r.experts}, {"c"})[0], out.beside_TH);
   }
@@ -413,14 +437,19 @@ ValueId experts(Writer& w, ValueId x_TH, const std::string& prefix, ReplicasAhea
     std::vector<ValueId> of{slots};
     of.insert(of.end(), mentions.begin(), mentions.end());
     const auto counts = w.op("share_counts", of, {"counts", "route"}, exchange, "experts");
-    return w.op("counts_to_host", counts, {"n", "route_n", "forwards", "local_offsets", "most"});
+    if (!exchange.has("room"))
+      return w.op("counts_to_host", counts, {"n", "route_n", "forwards", "local_offsets", "most"});
+    return w.op("room_for_counts", counts, {"n", "route_n", "forwards", "local_offsets", "most", "beyond"},
+                {{"room", exchange.integer("room")}});
   };
   const auto there = lists();
+  if (exchange.has("room"))
+    w.op("count_dropped", {there[5]}, {}, {}, "", {w.statistic({.kind = &kBeyond, .of = w.layer()}, {1})});
   // The route as the host has read it ends with the placement, which the sender of copies thus knows.
   if (copies.placement != none && copies.gate_up == none) copies.placement = there[1];
   const auto rows = w.op("dispatch", {rows_TL, r.gates, slots, there[0], there[1], there[2]},
                          {"q", "g_rows", "token_of_rows", "passing"}, exchange, "experts", {}, mentions);
-  const Outputs out = run(w, x_TH, r, rows[0], there[3], copies, prefix);
+  const Outputs out = run(w, x_TH, r, rows[0], there[3], copies, prefix, meanwhile);
   const auto back = lists();
   const ValueId c_TH =
       w.op("combine", {out.e_SH, rows[1], r.gates, slots, back[0], back[1], back[2], rows[2], rows[3]}, {"c"},

@@ -7,6 +7,12 @@
 // of a row and of a partial sum of one, and what moving them costs. With `copies` (ops/experts/replicas.cpp) a rank has
 // so many slots more than experts: P = E ÷ ep + copies. "Experts" of tokens are then slots, and the route ends with the
 // expert of each. With 0 of them experts have but other homes (ops/experts/expert_placement.cpp).
+//
+// `room`: the host does not wait for counts. It makes room for so many rows from each rank to each (room_for_counts in
+// the place of counts_to_host), whatever comes.
+//
+// `without`: so many experts behind these have no computation (zero_experts of ops/permute.cpp). Tokens choose them,
+// and no row goes to them.
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -17,7 +23,7 @@ namespace {
 extern const OpDef dispatch_dgrad, combine_dgrad;
 
 constexpr std::string_view kExchange =
-    "ranks slices experts topology copies? row_bytes? sum_bytes? within_bytes_per_us? across_bytes_per_us? "
+    "ranks slices experts topology copies? without? room? row_bytes? sum_bytes? within_bytes_per_us? across_bytes_per_us? "
     "within_latency_us? across_latency_us?";
 
 const OpDef share_counts{
@@ -66,6 +72,26 @@ const OpDef counts_to_host{
     .cost = operand_cost,
 };
 
+// This makes what counts_to_host makes, for ops that read it where the rows are. `beyond` is 0, or -1 where more rows
+// come than there is room for.
+const OpDef room_for_counts{
+    .kind = "room_for_counts",
+    .operands = "counts route", .results = "rows route_n forwards local_offsets most beyond", .attributes = "room",
+    .replayable = false,
+    .alike = "most",
+    .room = [](const Listing& listing, const Op& op, size_t result) {
+      const int64_t ranks = listing.value(op.in[0]).shape[1].count;
+      return result == 0 || result == 4 ? ranks * op.attributes.integer("room") : 0;
+    },
+    .infer = [](const Listing& listing, const Op& op) {
+      Rule(listing, op).require(op.attributes.integer("room") > 0, "there is no room for rows");
+      std::vector<Value> made = counts_to_host.infer(listing, op);
+      made.push_back(output(Dtype::i32, {fixed(1)}, Role::metadata));
+      return made;
+    },
+    .cost = operand_cost,
+};
+
 // Moved bytes, estimated as by the plain topology, with every expert equally loaded.
 Cost transport_cost(const Listing& listing, const Op& op, const RowCounts& rows) {
   const double ranks = static_cast<double>(op.attributes.integer("ranks"));
@@ -81,10 +107,15 @@ std::vector<ValueId> lists(GradientWriter& writer, const Op& op, ValueId experts
   std::vector<ValueId> of{experts};
   of.insert(of.end(), op.mentions.begin(), op.mentions.end());
   const auto counts = writer.input_gradient(find("share_counts"), of, {"counts", "route"}, op.attributes);
-  auto on_host =
-      writer.input_gradient(find("counts_to_host"), counts, {"n", "route_n", "forwards", "local_offsets", "most"});
-  on_host.resize(3);
-  return on_host;
+  std::vector<std::string> names{"n", "route_n", "forwards", "local_offsets", "most"};
+  Attributes room;
+  if (op.attributes.has("room")) {
+    names.emplace_back("beyond");
+    room.set("room", op.attributes.integer("room"));
+  }
+  auto known = writer.input_gradient(room.has("room") ? room_for_counts : counts_to_host, counts, names, room);
+  known.resize(3);
+  return known;
 }
 
 // experts, n, route, forwards from operand i on; the tokens of the rows, the experts of passing tokens.
@@ -192,11 +223,13 @@ const OpDef combine_dgrad{
 
 int64_t even_rows(const Listing& listing, const Op& share_counts) {
   const ir::Shape& chosen = listing.value(share_counts.operand("experts")).shape;
-  return chosen[0].count * chosen[1].count * share_counts.attributes.integer("slices");
+  const Attributes& a = share_counts.attributes;
+  const int64_t experts = a.integer("experts"), choices = experts + a.integer_or("without", 0);
+  return (chosen[0].count * chosen[1].count * a.integer("slices") * experts + choices - 1) / choices;
 }
 
 std::vector<const OpDef*> exchange_ops() {
-  return {&share_counts, &counts_to_host, &dispatch, &dispatch_dgrad, &combine, &combine_dgrad};
+  return {&share_counts, &counts_to_host, &room_for_counts, &dispatch, &dispatch_dgrad, &combine, &combine_dgrad};
 }
 
 }  // namespace heddle::ops

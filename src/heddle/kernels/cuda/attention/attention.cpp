@@ -1,4 +1,8 @@
 // Entries of attention, whole or by parts as keys come round a ring.
+#include "heddle/kernels/cuda/attention/attention.h"
+
+#include <algorithm>
+
 #include "heddle/kernels/cuda/attention/attention_kernels.h"
 #include "heddle/kernels/cuda/backend.h"
 #include "heddle/kernels/seen_keys.h"
@@ -7,14 +11,15 @@ namespace heddle::kernels::cuda {
 
 namespace {
 
-Support fits(const ir::Listing& listing, const ir::Op& op) {
+Support attention_fits(const ir::Listing& listing, const ir::Op& op) {
   if (const Support types = narrow<Among::in, 0>(listing, op); !types) return types;
   if (op.attributes.has("rate"))
     return Support::no("drops no probabilities: model.attention_dropout = 0 goes with it");
   const int64_t d = op.attributes.integer("head_dim"), v = op.attributes.integer("value_dim");
-  if (d <= kWidestHead && v <= kWidestValue) return Support::yes();
-  return Support::no(
-      fmt::format("heads of {} and values of {}, at most {} and {}", d, v, kWidestHead, kWidestValue));
+  if (d > kWidestHead || v > kWidestValue)
+    return Support::no(
+        fmt::format("heads of {} and values of {}, at most {} and {}", d, v, kWidestHead, kWidestValue));
+  return attention_fits_block(d, v, listing.value(op.in[0]).dtype, device::kVendor);
 }
 
 struct Problem {
@@ -142,11 +147,22 @@ void sinks_gradient(const KernelCall& call) {
 
 }  // namespace
 
+Support attention_fits_block(int64_t d, int64_t v, Dtype dtype, device::Vendor vendor) {
+  const auto size = static_cast<int>(size_of(dtype));
+  const int64_t bytes = std::max(attention_shared_bytes(d, v, size), attention_grad_shared_bytes(d, v, size));
+  const int64_t most_kib = device::vendor_words(vendor).shared_kib;
+  if (bytes <= most_kib << 10) return Support::yes();
+  return Support::no(fmt::format(
+      "with heads of {} and values of {} in {} a block takes {:.0f} KiB of shared memory, those of {} have {}", d,
+      v, name_of(dtype), static_cast<double>(bytes) / 1024, device::vendor_words(vendor).company, most_kib));
+}
+
 std::vector<KernelEntry> attention_entries() {
-  return {entry("attention_sinks_wgrad", "heads", sinks_gradient), entry("attention", "tiles", forward, fits),
-          entry("attention_part", "tiles", forward, fits),
-          entry("attention_dgrad", "tiles", backward, fits, backward_scratch),
-          entry("attention_part_dgrad", "tiles", backward, fits, backward_scratch)};
+  return {entry("attention_sinks_wgrad", "heads", sinks_gradient),
+          entry("attention", "tiles", forward, attention_fits),
+          entry("attention_part", "tiles", forward, attention_fits),
+          entry("attention_dgrad", "tiles", backward, attention_fits, backward_scratch),
+          entry("attention_part_dgrad", "tiles", backward, attention_fits, backward_scratch)};
 }
 
 }  // namespace heddle::kernels::cuda

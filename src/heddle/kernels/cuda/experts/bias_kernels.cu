@@ -16,11 +16,11 @@ HEDDLE_DEVICE void clear(float (&v)[kPack]) {
 }
 
 /// v += bias of row r's expert, of whom the first `own` are this rank's. `expert` goes on from the row before.
-HEDDLE_DEVICE void add_bias(const float* bias_EN, const float* copies_CN, int64_t own, const int32_t* offsets,
-                            int64_t N, int64_t r, int64_t column, int64_t left, int64_t& expert,
-                            float (&v)[kPack]) {
+HEDDLE_DEVICE void add_bias(const float* bias_EN, const float* copies_CN, int64_t own, int64_t experts,
+                            const int32_t* offsets, int64_t N, int64_t r, int64_t column, int64_t left,
+                            int64_t& expert, float (&v)[kPack]) {
   if (bias_EN == nullptr) return;
-  while (offsets[expert + 1] <= r) ++expert;
+  while (expert + 1 < experts && offsets[expert + 1] <= r) ++expert;
   const float* bias = (expert < own ? bias_EN + expert * N : copies_CN + (expert - own) * N) + column;
   HEDDLE_UNROLL
   for (int i = 0; i < kPack; ++i) v[i] += i < left ? bias[i] : 0.0f;
@@ -40,7 +40,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kBiasThreads) add_expert_bias(ExpertBiasArgs ar
   for (int64_t r = first; r < last; ++r) {
     float v[kPack];
     load_pack(static_cast<const X*>(args.x_RN) + r * args.N + column, left, wide, v);
-    add_bias(args.bias_EN, args.copies_CN, args.own, args.offsets, args.N, r, column, left, expert, v);
+    add_bias(args.bias_EN, args.copies_CN, args.own, args.experts, args.offsets, args.N, r, column, left, expert,
+             v);
     store_pack(static_cast<X*>(args.y_RN) + r * args.N + column, left, wide, v);
   }
 }
@@ -131,8 +132,10 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kBiasThreads) clamped_swiglu(ClampedArgs args) 
     float gate[kPack], up[kPack], a[kPack];
     load_pack(u, left, wide, gate);
     load_pack(u + F, left, wide, up);
-    add_bias(args.bias_E2F, args.copies_C2F, args.own, args.offsets, 2 * F, r, column, left, expert, gate);
-    add_bias(args.bias_E2F, args.copies_C2F, args.own, args.offsets, 2 * F, r, F + column, left, expert, up);
+    add_bias(args.bias_E2F, args.copies_C2F, args.own, args.experts, args.offsets, 2 * F, r, column, left, expert,
+             gate);
+    add_bias(args.bias_E2F, args.copies_C2F, args.own, args.experts, args.offsets, 2 * F, r, F + column, left,
+             expert, up);
     HEDDLE_UNROLL
     for (int i = 0; i < kPack; ++i) {
       const float g = gate[i] > args.limit ? args.limit : gate[i];
@@ -156,8 +159,10 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kBiasThreads) clamped_swiglu_dgrad(ClampedArgs 
     load_pack(u, left, wide, gate);
     load_pack(u + F, left, wide, up);
     load_pack(static_cast<const X*>(args.da_RF) + r * F + column, left, wide, da);
-    add_bias(args.bias_E2F, args.copies_C2F, args.own, args.offsets, 2 * F, r, column, left, expert, gate);
-    add_bias(args.bias_E2F, args.copies_C2F, args.own, args.offsets, 2 * F, r, F + column, left, expert, up);
+    add_bias(args.bias_E2F, args.copies_C2F, args.own, args.experts, args.offsets, 2 * F, r, column, left, expert,
+             gate);
+    add_bias(args.bias_E2F, args.copies_C2F, args.own, args.experts, args.offsets, 2 * F, r, F + column, left,
+             expert, up);
     HEDDLE_UNROLL
     for (int i = 0; i < kPack; ++i) {
       const bool is_gate = !(gate[i] > args.limit), is_up = !(up[i] > args.limit || up[i] < -args.limit);

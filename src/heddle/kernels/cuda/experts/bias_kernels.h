@@ -15,7 +15,7 @@ struct ExpertBiasArgs {
   const float *bias_EN, *copies_CN;  // of `own` experts, and of copies behind them
   const int32_t* offsets;
   void* y_RN;
-  int64_t R, N, own;
+  int64_t R, N, own, experts;  // those with copies; rows behind the last expert's may have any bias
 };
 /// y_r = x_r + bias of the row's expert. Blocks of kBiasThreads packs by kBiasRows rows.
 template <class X>
@@ -67,7 +67,7 @@ struct ClampedArgs {
   const int32_t* offsets;
   const void* da_RF;  // of the gradient
   void* to;           // a [R, F], or du [R, 2F]
-  int64_t R, F, own;
+  int64_t R, F, own, experts;
   float alpha, limit;
 };
 /// (gate, up) = u + bias, g = min(gate, l), w = up within ±l: a = g·σ(αg)·(w + 1). Blocks as of add_expert_bias.

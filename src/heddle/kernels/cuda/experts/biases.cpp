@@ -21,11 +21,11 @@ LaunchShape by_sums(int64_t columns, int64_t sums) {
 void add_bias(const KernelCall& call) {
   const int64_t R = call.in[0].rows(), N = call.in[0].columns();
   by_type(call.in[0].dtype, [&]<class X>(X) {
-    launch(
-        add_expert_bias<X>, by_rows(N, R),
-        {numbers<const X>(call.in[0]), numbers<const float>(call.in[1]), numbers<const float>(operand(call.in, 3)),
-         numbers<const int32_t>(call.in[2]), numbers<X>(call.out[0]), R, N, call.in[1].dim(0)},
-        call.stream);
+    launch(add_expert_bias<X>, by_rows(N, R),
+           {numbers<const X>(call.in[0]), numbers<const float>(call.in[1]),
+            numbers<const float>(operand(call.in, 3)), numbers<const int32_t>(call.in[2]), numbers<X>(call.out[0]),
+            R, N, call.in[1].dim(0), call.in[2].elements() - 1},
+           call.stream);
   });
 }
 
@@ -115,6 +115,7 @@ void clamped(const KernelCall& call) {
     args.offsets = numbers<const int32_t>(operand(call.in, u + 2));
     args.copies_C2F = numbers<const float>(operand(call.in, u + 3));
     args.own = args.bias_E2F != nullptr ? call.in[u + 1].dim(0) : 0;
+    args.experts = operand(call.in, u + 2) ? call.in[u + 2].elements() - 1 : 0;
     if (gradient) args.da_RF = numbers<const X>(call.in[0]);
     args.to = numbers<X>(call.out[0]);
     args.R = call.in[u].rows();

@@ -29,6 +29,7 @@ HEDDLE_DEVICE Kind kind_of(const device::ListTokens& args, int64_t q, int32_t to
   int here = 0, on_node = 0;
   for (int64_t j = 0; j < r.k; ++j) {
     const int64_t holder = r.experts_Qk[q * r.k + j] / r.P;
+    if (holder * r.slices >= r.G) continue;  // an expert without computation
     here += slices_at(r, holder, to, r.by_node);
     if (!r.by_node && args.alone == device::Alone::on_node) on_node += slices_at(r, holder, r.node_of_G[to], true);
   }
@@ -195,6 +196,41 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kListThreads) place_rows(device::PlaceRows args
     const int32_t in_list = token - many - alone;  // all rows of a token write the same
     args.to_U[token] = code < 0 ? ~(alone + in_list - own_many) : many + in_list;
   }
+}
+
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kListThreads) rows_in_slots(device::RowsInSlots args) {
+  HEDDLE_SHARED(int, of_warps, kListThreads / kWarp);
+  const int64_t rank = blockIdx.x;
+  int before = 0, own = 0;
+  for (int64_t i = threadIdx.x; i < (rank + 1) * args.P; i += kListThreads) {
+    (i < rank * args.P ? before : own) += args.n_GP[i];
+  }
+  before = block_sum(before, of_warps);
+  own = block_sum(own, of_warps);
+  for (int64_t row = threadIdx.x; row < (own > args.room ? own : args.room); row += kListThreads) {
+    const int64_t slot =
+        device::place_in_slots(rank, row < args.room ? row : args.room - 1, args.G, args.room, args.first);
+    const int32_t number = row < own ? args.row_R[before + row] : -1;
+    if (row < args.room) args.row_of_slot[slot] = number;
+    if (number >= 0 && args.slot_of_row != nullptr)
+      args.slot_of_row[number * args.each + rank % args.each] = static_cast<int32_t>(slot);
+  }
+}
+
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kListThreads) fit_room(device::FitRoom args) {
+  HEDDLE_SHARED(int, of_warps, kListThreads / kWarp);
+  int beyond = 0;
+  for (int64_t r = threadIdx.x; r < 2 * args.G; r += kListThreads) {
+    int64_t rows = 0;
+    for (int64_t e = 0; e < args.P; ++e) rows += args.n_2GP[r * args.P + e];
+    beyond += rows > args.room ? 1 : 0;
+  }
+  beyond = block_sum(beyond, of_warps);
+  const int64_t half = args.G * args.P;
+  for (int64_t i = threadIdx.x; i < 2 * half; i += kListThreads) {
+    args.fitting_2GP[i] = beyond > 0 && i >= half ? 0 : args.n_2GP[i];
+  }
+  if (threadIdx.x == 0) *args.beyond = beyond > 0 ? -1 : 0;
 }
 
 HEDDLE_KERNEL void HEDDLE_BOUNDS(256) own_numbers(device::OwnNumbers args) {

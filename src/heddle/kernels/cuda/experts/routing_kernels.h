@@ -25,6 +25,11 @@ HEDDLE_KERNEL void list_slots(device::ListRows args);
 /// A block an (expert, source).
 HEDDLE_KERNEL void place_rows(device::PlaceRows args);
 
+/// A block a rank.
+HEDDLE_KERNEL void rows_in_slots(device::RowsInSlots args);
+/// One block.
+HEDDLE_KERNEL void fit_room(device::FitRoom args);
+
 HEDDLE_KERNEL void own_numbers(device::OwnNumbers args);
 /// One block; dynamic shared memory: four doubles a rank.
 HEDDLE_KERNEL void choose_route(device::ChooseRoute args);

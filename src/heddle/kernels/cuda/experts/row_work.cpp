@@ -135,6 +135,13 @@ void offsets_here(const int32_t* n_2GP, int64_t G, int64_t P, int32_t* offsets, 
   launch(local_offsets, {.threads = 32}, {n_2GP, offsets, G, P}, stream);
 }
 
+void launch_rows_in_slots(const device::RowsInSlots& args, void* stream) {
+  launch(rows_in_slots, {.blocks_x = args.G, .threads = kListThreads}, args, stream);
+}
+void launch_fit_room(const device::FitRoom& args, void* stream) {
+  launch(fit_room, {.threads = kListThreads}, args, stream);
+}
+
 }  // namespace
 
 const device::RowWork* row_work() {
@@ -158,7 +165,9 @@ const device::RowWork* row_work() {
                                     .choose_route = choose,
                                     .count_experts = count,
                                     .put_in_slots = put,
-                                    .local_offsets = offsets_here};
+                                    .local_offsets = offsets_here,
+                                    .rows_in_slots = launch_rows_in_slots,
+                                    .fit_room = launch_fit_room};
   return &work;
 }
 
