@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Holds the promise of docs/compatibility.md: what tests/packages/stable.json lists is still there.
 
-    compatibility_test.py PATH_OF_HEDDLE           fails where a name is gone
+    compatibility_test.py PATH_OF_HEDDLE           fails where a name is gone, or one of COMPLETE is not listed
     compatibility_test.py PATH_OF_HEDDLE --write   adds new names; it takes none away
 
 stable.json lists the keys of configurations, figures, commands with their flags, the fields of each command's --json,
@@ -66,6 +66,7 @@ JSON = {
     "eval": "eval runs/tiny --json",
     "generate": "generate runs/tiny --prompt the --tokens 2 --json",
 }
+COMPLETE = ("keys", "figures", "flags")    # fields depend on what an answer has to say
 OPEN = re.compile(r"[^a-z0-9_]")    # a mapping by names that are data, such as "experts' activations"
 
 
@@ -118,6 +119,9 @@ def main():
     gone = [f"{kind}: {name}" for kind, names in stored.items() for name in names if name not in now.get(kind, ())]
     for name in gone:
         print(f"{name} is gone, which docs/compatibility.md promises to keep")
+    for name in [f"{kind}: {name}" for kind in COMPLETE for name in now[kind] if name not in stored.get(kind, ())]:
+        gone.append(name)
+        print(f"{name} is new: compatibility_test.py --write lists it")
     for kind in now:
         if len(stored.get(kind, ())) < 4:
             gone.append(kind)
