@@ -206,6 +206,13 @@ TEST_F(StepOps, states) {
   }
 }
 
+TEST_F(StepOps, states_from_piece_to_piece) {
+  for (const Dtype X : {Dtype::f32, Dtype::bf16}) {
+    expect_states_like_whole(X, kernels::cuda_kernels(), 24);
+    expect_convolution_like_whole(X, kernels::cuda_kernels());
+  }
+}
+
 TEST_F(StepOps, gradient_norm) {
   for (const int64_t count : {1, 1000, 70000}) {
     const Operand a = metadata(random_tensor(Dtype::f32, {count}, 1)),
@@ -365,6 +372,13 @@ TEST_F(StepOps, casts_copies_and_sums) {
                   {metadata(Tensor(Dtype::f64, {4}, std::vector<double>{1, 2, 3, 2})),
                    metadata(Tensor(Dtype::f64, {4}, std::vector<double>{7, 7, 7, 0.25}))},
                   {},
+                  {Tensor(Dtype::f32, {4}, 1.0)}},
+                 0);
+  like_reference({"router_bias_update_by_share",
+                  "router_bias_update",
+                  {metadata(Tensor(Dtype::f64, {4}, std::vector<double>{1, 2, 4, 1})),
+                   metadata(Tensor(Dtype::f64, {4}, std::vector<double>{7, 7, 7, 0.25}))},
+                  {{"by_share", 3}},
                   {Tensor(Dtype::f32, {4}, 1.0)}},
                  0);
 }

@@ -225,4 +225,119 @@ inline std::vector<CaseMaker> recurrence_cases() {
   return cases;
 }
 
+/// A recurrence or convolution whose sequences of S rows come in P pieces each: operands of the pieces' ops.
+struct Pieces {
+  Pieces(const OpCase& whole, int64_t P) : whole(whole), P(P), S(whole.attributes.integer("sequence") / P) {
+    attributes = whole.attributes;
+    attributes.set("sequence", S);
+    if (whole.in.back().role == Role::input && whole.in.back().tensor.present) {
+      starts = whole.in.back().tensor;
+      for (size_t t = 0; t < starts.values.size(); ++t)
+        starts.values[t] -= static_cast<double>(static_cast<int64_t>(t) / S % P * S);
+    }
+  }
+  OpResult run(const char* kind, std::vector<Tensor> in, const std::vector<kernels::KernelEntry>& kernels,
+               const ir::Attributes& more = {}) const {
+    OpCase op{kind, kind, {}, attributes, {}};
+    for (const auto& [name, item] : more.items()) op.attributes.set(name, item);
+    for (Tensor& t : in) op.in.push_back({std::move(t), Role::metadata});
+    while (!op.in.back().tensor.present) op.in.pop_back();
+    const bool there = std::any_of(kernels.begin(), kernels.end(),
+                                   [&](const kernels::KernelEntry& each) { return each.op_kind == op.kind; });
+    return run_op(op, there ? kernels : kernels::reference_kernels());
+  }
+  Tensor in(size_t i) const { return i < whole.in.size() ? whole.in[i].tensor : Tensor(); }
+  const OpCase& whole;
+  int64_t P, S;
+  ir::Attributes attributes;
+  Tensor starts;
+};
+
+/// Handed from piece to piece, states give what whole sequences give, and so do their gradients.
+inline void expect_states_like_whole(const Recurrence& r, Dtype X, int64_t P,
+                                     const std::vector<kernels::KernelEntry>& kernels, double tolerance) {
+  const OpCase whole = recurrence_case(r, X, 2);
+  const GradientResult expected = run_with_gradient(whole, kernels::reference_kernels());
+  const Pieces of(whole, P);
+  const Tensor q = of.in(0), k = of.in(1), v = of.in(2), decay = of.in(3), beta = of.in(4), skip = of.in(5);
+  const Tensor &d_o = expected.seeds[0], &starts = of.starts;
+  const std::string where = fmt::format("{} in {} pieces, {}", r.name, P, name_of(X));
+  const ir::Attributes scan{{"heads", r.h}, {"pieces", P}, {"head_dim", r.dk}, {"value_dim", r.dv}};
+  ir::Attributes back = scan;
+  back.set("reverse", int64_t{1});
+  const auto summary = of.run("recur_summary", {k, v, decay, beta, starts}, kernels).out;
+  const Tensor states = of.run("scan_states", {summary[0], summary[1]}, kernels, scan).out[0];
+  const Tensor o = of.run("recur", {q, k, v, decay, beta, skip, starts, states}, kernels).out[0];
+  EXPECT_TRUE(close(expected.out[0], o, tolerance)) << where;
+  const Tensor own = of.run("recur_states_dgrad", {d_o, q, k, decay, beta, starts}, kernels).out[0];
+  const Tensor behind = of.run("scan_states", {summary[0], own}, kernels, back).out[0];
+  const auto d = of.run("recur_dgrad", {d_o, q, k, v, decay, beta, skip, starts, states, behind}, kernels).out;
+  size_t next = 0;
+  for (size_t i = 0; i < 6; ++i) {
+    if (!of.in(i).present) continue;
+    EXPECT_TRUE(close(expected.d_in[i], d[next++], tolerance)) << where << ", gradient " << i;
+  }
+}
+
+/// `most` rows a sequence: an emulator takes its time.
+inline void expect_states_like_whole(Dtype X, const std::vector<kernels::KernelEntry>& kernels, int64_t most = 500) {
+  for (Recurrence r : std::vector<Recurrence>{
+           {"gated delta", 12, 4, 2, 5, 3, true, Decays::of_heads, Betas::sigmoid, true},
+           {"delta of channels", 12, 2, 2, 4, 3, true, Decays::of_channels, Betas::narrow},
+           {"long delta", 420, 2, 1, 17, 20, true, Decays::of_heads, Betas::sigmoid, true},
+           {"long delta of channels", 420, 2, 2, 16, 9, true, Decays::of_channels, Betas::sigmoid, true},
+           {"channels", 24, 2, 1, 4, 3, false, Decays::of_channels, Betas::wide},
+           {"state space", 216, 6, 2, 3, 4, false, Decays::of_heads, Betas::wide, false, false, true},
+           {"slopes", 150, 3, 3, 3, 2, false, Decays::slopes, Betas::none}}) {
+    for (const bool documents : {false, true}) {
+      if (r.S > most) continue;
+      r.documents = documents;
+      for (const int64_t P : {1, 2, 6}) {
+        const double tolerance = X == Dtype::f64 ? 1e-12 : X == Dtype::f32 ? 4e-5 : 0x1p-6;
+        expect_states_like_whole(r, X, P, kernels, tolerance);
+      }
+    }
+  }
+}
+
+/// The rows before each piece, as rows_before makes them on the rank whose pieces are all.
+inline Tensor rows_ahead(const Tensor& x, int64_t S, int64_t P, int64_t taps) {
+  const int64_t pieces = x.shape[0] / S, C = x.shape[1];
+  Tensor before(x.dtype, {pieces * taps, C});
+  for (int64_t n = 0; n < pieces; ++n) {
+    for (int64_t j = 0; j < taps; ++j) {
+      const int64_t row = n % P * S - taps + j;
+      for (int64_t c = 0; c < C && row >= 0; ++c)
+        before.values[(n * taps + j) * C + c] = x.values[((n / P * P) * S + row) * C + c];
+    }
+  }
+  return before;
+}
+
+inline void expect_convolution_like_whole(Dtype X, const std::vector<kernels::KernelEntry>& kernels) {
+  for (const auto& [S, K] : std::vector<std::pair<int64_t, int64_t>>{{12, 4}, {12, 2}, {4, 4}, {140, 3}}) {
+    for (const bool documents : {false, true}) {
+      const OpCase whole = convolution_case("convolution", X, 3, S, 150, K, true, true, documents);
+      const GradientResult expected = run_with_gradient(whole, kernels::reference_kernels());
+      const Pieces of(whole, 2);
+      const Tensor before = rows_ahead(of.in(0), of.S, 2, K - 1);
+      const double tolerance = X == Dtype::f64 ? 1e-13 : X == Dtype::f32 ? 2e-6 : 0x1p-7;
+      const std::string where = fmt::format("{} of {} rows by {}, {}", name_of(X), S, K, documents);
+      const Tensor ends = of.run("piece_ends", {of.in(0)}, kernels, {{"count", std::min(K - 1, of.S)}}).out[0];
+      const ir::Attributes exchange{{"ranks", int64_t{1}}, {"rows", std::min(K - 1, of.S)}, {"count", K - 1}};
+      EXPECT_TRUE(same(before, of.run("rows_before", {ends}, kernels, exchange).out[0])) << where;
+      const std::vector<Tensor> in{of.in(0), of.in(1), of.in(2), of.starts, before};
+      EXPECT_TRUE(close(expected.out[0], of.run("causal_conv", in, kernels).out[0], tolerance)) << where;
+      std::vector<Tensor> back{expected.seeds[0]};
+      back.insert(back.end(), in.begin(), in.end());
+      const Tensor own = of.run("causal_conv_before_dgrad", back, kernels).out[0];
+      ir::Attributes reverse = exchange;
+      back.push_back(of.run("rows_before", {own}, kernels, reverse.set("reverse", int64_t{1})).out[0]);
+      const auto d = of.run("causal_conv_dgrad", back, kernels).out;
+      for (size_t i = 0; i < 3; ++i)
+        EXPECT_TRUE(close(expected.d_in[i], d[i], tolerance)) << where << ", gradient " << i;
+    }
+  }
+}
+
 }  // namespace heddle::op_runner

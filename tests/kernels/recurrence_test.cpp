@@ -152,6 +152,22 @@ TEST(Recurrence, goes_on_from_a_state) {
   }
 }
 
+const std::vector<Dtype> kTypes{Dtype::f64, Dtype::f32, Dtype::bf16};
+
+TEST(Recurrence, hands_states_from_piece_to_piece) {
+  for (const Dtype X : kTypes) {
+    expect_states_like_whole(X, kernels::reference_kernels());
+    if (X != Dtype::f64) expect_states_like_whole(X, kernels::host_kernels());
+  }
+}
+
+TEST(Recurrence, convolves_piece_by_piece) {
+  for (const Dtype X : kTypes) {
+    expect_convolution_like_whole(X, kernels::reference_kernels());
+    if (X != Dtype::f64) expect_convolution_like_whole(X, kernels::host_kernels());
+  }
+}
+
 class HostRecurrence : public testing::TestWithParam<Dtype> {};
 INSTANTIATE_TEST_SUITE_P(Types, HostRecurrence, testing::Values(Dtype::bf16, Dtype::f32),
                          [](const auto& type) { return std::string(name_of(type.param)); });

@@ -40,6 +40,8 @@ class GradientWriter {
                                        std::vector<std::string> names, Attributes attributes);
   /// Appends an op in phase W that adds to the newest accumulator of `weight`, behind the op that has written it.
   void add_to_gradient(const OpDef& def, std::vector<ValueId> in, ValueId weight, Attributes attributes);
+  /// Ops that communicate do so over this group from now on; before, over that of the forward op.
+  void communicate_over(std::string group) { group_ = std::move(group); }
   /// "d" + the value's name: the usual name of a gradient.
   std::string d(ValueId id) const;
 

@@ -40,16 +40,29 @@ struct RecurSizes {
         dv(op.attributes.integer("value_dim")),
         S(op.attributes.integer("sequence")),
         group(h / hk),
+        ranks(op.attributes.integer_or("ranks", 1)),
+        all_heads((h + ranks - 1) / ranks * ranks),
         delta(op.attributes.integer("delta") != 0),
         sigmoid(op.attributes.integer_or("sigmoid", 0) != 0),
         normed(op.attributes.has("epsilon")),
+        goes_on(ir::place_of("states", op.def->operands) >= 0 && op.operand("states") != ir::none),
         scale(op.attributes.number("scale")),
         epsilon(op.attributes.number_or("epsilon", 0)) {}
   int64_t h, hk, dk, dv, S;
-  int64_t group;  // value heads of a key head
+  int64_t group;             // value heads of a key head
+  int64_t ranks, all_heads;  // that share sequences; heads of a state, the ones beyond h zeros
   bool delta, sigmoid, normed;
+  bool goes_on;  // sequences begin with states that are given
   double scale, epsilon;
 };
+
+/// The number of this rank's c-th piece of a sequence that `ranks` of cp share.
+inline int64_t piece_of(const device::KernelCall& call, int64_t ranks, int64_t c) {
+  if (ranks == 1) return c;
+  HEDDLE_CHECK(call.place != nullptr, "'{}' runs without a place in the mesh", call.op->kind());
+  const int64_t i = call.place->at(ir::Axis::cp);
+  return c == 0 ? i : 2 * ranks - 1 - i;
+}
 
 /// The constant log decay of this rank's head j; 0 where the op has no slopes.
 inline double slope_decay(const ir::Op& op, const ir::Coordinates* place, int64_t j) {
@@ -58,9 +71,11 @@ inline double slope_decay(const ir::Op& op, const ir::Coordinates* place, int64_
   return -op.attributes.number("slopes") * slope_of(first_head(op, place, heads, all) + j, all);
 }
 
-/// True if a document, or a sequence of S rows, begins with the row. `starts`: as SeenKeys has them.
-inline bool begins(const int32_t* starts, int64_t row, int64_t S) {
-  return row % S == 0 || (starts != nullptr && starts[row] == row % S);
+/// True if a document, or a sequence of S rows, begins with the row. `starts`: as SeenKeys has them. A sequence that
+/// goes on from a state begins where a document does.
+inline bool begins(const int32_t* starts, int64_t row, int64_t S, bool goes_on = false) {
+  if (starts != nullptr && starts[row] == row % S) return true;
+  return row % S == 0 && !goes_on;
 }
 
 }  // namespace heddle::kernels

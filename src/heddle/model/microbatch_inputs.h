@@ -12,6 +12,7 @@ namespace heddle::model {
 ///   labels      the same, −1 where it is no label                     distance sequence width cp
 ///   weights     how much that label counts                            distance sequence width cp
 ///   starts      the last position up to s where a document begins     sequence document_end?
+///   starts      the same, counted from the first of a rank's piece    sequence cp document_end?
 ///   positions   s, counted in its document if `apart`                 sequence cp tp apart? document_end?
 ///   positions   the same of a row in the cache, if `cached`           sequence cached
 ///   tokens      number in the whole batch: sequence · S + position    sequence cp tp

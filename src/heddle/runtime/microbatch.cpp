@@ -101,6 +101,18 @@ std::vector<int32_t> all_starts(const Input& input, const Microbatch& micro, con
   return starts;
 }
 
+/// The same starts of the rows that a rank of cp has, counted from the first of their piece.
+std::vector<int32_t> piece_starts(const Input& input, const Microbatch& micro, const Rows& rows) {
+  const std::vector<int32_t> all = all_starts(input, micro, rows);
+  const int64_t length = rows.S() / (2 * input.attributes.integer("cp"));
+  std::vector<int32_t> starts;
+  for (int64_t t = 0; t < rows.count(); ++t) {
+    const int64_t s = rows.position(t);
+    starts.push_back(all[static_cast<size_t>(rows.sequence(t) * rows.S() + s)] - static_cast<int32_t>(s - s % length));
+  }
+  return starts;
+}
+
 std::vector<int32_t> cached_positions(const Input& input, const Microbatch& micro) {
   const auto S = static_cast<int32_t>(input.attributes.integer("sequence"));
   std::vector<int32_t> positions;
@@ -144,7 +156,9 @@ void set_microbatch(device::Inputs& inputs, int m, const Microbatch& micro, cons
     } else if (what == "weights") {
       inputs.set(input.name, m, weights(input, micro, rows()));
     } else if (what == "starts") {
-      inputs.set(input.name, m, all_starts(input, micro, rows()));
+      const bool pieces = input.attributes.integer_or("cp", 1) > 1;
+      inputs.set(input.name, m,
+                 pieces ? piece_starts(input, micro, rows()) : all_starts(input, micro, rows()));
     } else if (what == "positions") {
       const bool cached = input.attributes.integer_or("cached", 0) != 0;
       inputs.set(input.name, m, cached ? cached_positions(input, micro) : positions(input, micro, rows()));

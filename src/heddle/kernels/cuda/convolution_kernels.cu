@@ -13,15 +13,25 @@ HEDDLE_DEVICE float silu_slope_of(float x) {
 }
 
 HEDDLE_DEVICE int64_t rows_back(const ConvArgs& args, int64_t t) {
+  if (args.starts == nullptr && args.before != nullptr) return args.K - 1;
   return min(args.K - 1, t % args.S - (args.starts == nullptr ? 0 : args.starts[t]));
+}
+
+/// The place of row t − i of a piece among the rows before it.
+HEDDLE_DEVICE int64_t among_before(const ConvArgs& args, int64_t t, int64_t i) {
+  return (t / args.S + 1) * (args.K - 1) + t % args.S - i;
+}
+template <class X>
+HEDDLE_DEVICE float row_seen(const ConvArgs& args, int64_t t, int64_t i, int64_t c) {
+  if (i <= t % args.S) return to_float(static_cast<const X*>(args.x)[(t - i) * args.C + c]);
+  return to_float(static_cast<const X*>(args.before)[among_before(args, t, i) * args.C + c]);
 }
 
 template <class X>
 HEDDLE_DEVICE float convolved(const ConvArgs& args, int64_t t, int64_t c) {
   float z = args.bias == nullptr ? 0.0f : args.bias[c];
-  const X* x = static_cast<const X*>(args.x);
   for (int64_t i = 0, back = rows_back(args, t); i <= back; ++i)
-    z += args.weight[c * args.K + args.K - 1 - i] * to_float(x[(t - i) * args.C + c]);
+    z += args.weight[c * args.K + args.K - 1 - i] * row_seen<X>(args, t, i, c);
   return z;
 }
 template <class X>
@@ -50,7 +60,53 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kRecurThreads) conv_backward(ConvArgs args) {
     if (rows_back(args, t + i) < i) break;
     dx += args.weight[c * args.K + args.K - 1 - i] * gradient_before<X>(args, t + i, c);
   }
+  const int64_t last = min(args.K - 1, args.S), to_end = args.S - t % args.S;
+  if (args.behind != nullptr && to_end <= last) dx += args.behind[((t / args.S + 1) * last - to_end) * args.C + c];
   static_cast<X*>(args.dx)[at] = rounded<X>(dx);
+}
+
+template <class X>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kRecurThreads) conv_before(ConvArgs args) {
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * kRecurThreads + threadIdx.x, kept = args.K - 1;
+  if (at >= args.sequences * kept * args.C) return;
+  const int64_t c = at % args.C, row = at / args.C, n = row / kept, j = row % kept;
+  float d = 0;
+  for (int64_t t = n * args.S; t < n * args.S + min(j + 1, args.S); ++t) {
+    const int64_t i = t % args.S + kept - j;
+    if (rows_back(args, t) >= i) d += args.weight[c * args.K + kept - i] * gradient_before<X>(args, t, c);
+  }
+  args.d_before[at] = d;
+}
+
+template <class X>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kRecurThreads) take_ends(PieceArgs args) {
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * kRecurThreads + threadIdx.x;
+  if (at >= args.made * args.C) return;
+  const int64_t row = at / args.C, from = (row / args.count + 1) * args.S - args.count + row % args.count;
+  static_cast<X*>(args.y)[at] = static_cast<const X*>(args.x)[from * args.C + at % args.C];
+}
+
+template <class X>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kRecurThreads) take_before(PieceArgs args) {
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * kRecurThreads + threadIdx.x;
+  if (at >= args.made * args.C) return;
+  const int64_t row = at / args.C, n = row / args.count;
+  const int64_t from = args.own[n % 2] * args.rows - args.count + row % args.count;
+  const X* x = static_cast<const X*>(args.x) + (n / 2 * args.pieces * args.rows + from) * args.C;
+  static_cast<X*>(args.y)[at] = from < 0 ? rounded<X>(0.0f) : x[at % args.C];
+}
+
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kRecurThreads) sum_behind(PieceArgs args) {
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * kRecurThreads + threadIdx.x;
+  if (at >= args.made * args.C) return;
+  const int64_t row = at / args.C, n = row / args.rows, p = args.own[n % 2];
+  float sum = 0;
+  for (int64_t later = p + 1; later < args.pieces; ++later) {
+    const int64_t of = (p - later) * args.rows + args.count + row % args.rows;
+    if (of < 0 || of >= args.count) continue;
+    sum += static_cast<const float*>(args.x)[((n / 2 * args.pieces + later) * args.count + of) * args.C + at % args.C];
+  }
+  static_cast<float*>(args.y)[at] = sum;
 }
 
 template <class X>
@@ -58,12 +114,11 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kRecurThreads) conv_sums(ConvArgs args) {
   const int64_t c = static_cast<int64_t>(blockIdx.x) * kRecurThreads + threadIdx.x, part = blockIdx.y;
   if (c >= args.C) return;
   float sums[kMostTaps] = {}, bias = 0;
-  const X* x = static_cast<const X*>(args.x);
   for (int64_t t = part * kConvRows; t < min(args.T, (part + 1) * kConvRows); ++t) {
     const float dz = gradient_before<X>(args, t, c);
     const int64_t back = rows_back(args, t);
     for (int64_t i = 0; i < kMostTaps; ++i) {
-      if (i <= back) sums[i] += dz * to_float(x[(t - i) * args.C + c]);
+      if (i <= back) sums[i] += dz * row_seen<X>(args, t, i, c);
     }
     bias += dz;
   }
@@ -206,6 +261,12 @@ template HEDDLE_KERNEL void conv_forward<float>(ConvArgs args);
 template HEDDLE_KERNEL void conv_forward<Bf16>(ConvArgs args);
 template HEDDLE_KERNEL void conv_backward<float>(ConvArgs args);
 template HEDDLE_KERNEL void conv_backward<Bf16>(ConvArgs args);
+template HEDDLE_KERNEL void conv_before<float>(ConvArgs args);
+template HEDDLE_KERNEL void conv_before<Bf16>(ConvArgs args);
+template HEDDLE_KERNEL void take_ends<float>(PieceArgs args);
+template HEDDLE_KERNEL void take_ends<Bf16>(PieceArgs args);
+template HEDDLE_KERNEL void take_before<float>(PieceArgs args);
+template HEDDLE_KERNEL void take_before<Bf16>(PieceArgs args);
 template HEDDLE_KERNEL void conv_sums<float>(ConvArgs args);
 template HEDDLE_KERNEL void conv_sums<Bf16>(ConvArgs args);
 template HEDDLE_KERNEL void conv_cached<float>(ConvArgs args);

@@ -21,14 +21,14 @@ LaunchShape by_parts(int64_t columns, int64_t parts) {
   return shape;
 }
 
-/// q stands at operand number `at`.
-RecurArgs recur_args(const KernelCall& call, size_t at, int64_t sequences) {
+RecurArgs recur_args(const KernelCall& call, int64_t sequences) {
   const RecurSizes s(*call.op);
   const ir::Attributes& a = call.op->attributes;
   RecurArgs args{};
-  args.q = call.in[at].data;
-  args.k = call.in[at + 1].data;
-  args.v = call.in[at + 2].data;
+  args.d_o = named_operand(call, "do").data;
+  args.q = named_operand(call, "q").data;
+  args.k = named_operand(call, "k").data;
+  args.v = named_operand(call, "v").data;
   const TensorView decay = named_operand(call, "decay"), beta = named_operand(call, "beta");
   args.decay = numbers<const float>(decay);
   args.by_channel = decay && decay.dim(1) != s.h;
@@ -37,7 +37,12 @@ RecurArgs recur_args(const KernelCall& call, size_t at, int64_t sequences) {
   if (const TensorView skip = named_operand(call, "skip"))
     args.skip = numbers<const float>(skip) + first_of_part(*call.op, call.place, s.h);
   args.starts = numbers<const int32_t>(named_operand(call, "starts"));
-  args.rows = call.in[at].dim(0);
+  if (s.goes_on) {
+    args.before = numbers<const float>(named_operand(call, "states"));
+    args.behind = numbers<const float>(named_operand(call, "behind"));
+  }
+  args.all_heads = s.all_heads;
+  args.rows = named_operand(call, "k").dim(0);
   args.sequences = sequences;
   args.h = s.h;
   args.hk = s.hk;
@@ -66,11 +71,11 @@ void forward(const KernelCall& call, RecurArgs args) {
 }
 
 void recur(const KernelCall& call) {
-  forward(call, recur_args(call, 0, call.in[0].dim(0) / call.op->attributes.integer("sequence")));
+  forward(call, recur_args(call, call.in[0].dim(0) / call.op->attributes.integer("sequence")));
 }
 
 void cached_recur(const KernelCall& call) {
-  RecurArgs args = recur_args(call, 0, call.updates[0].dim(0));
+  RecurArgs args = recur_args(call, call.updates[0].dim(0));
   args.places = numbers<const int32_t>(named_operand(call, "places"));
   args.states = numbers<float>(call.updates[0]);
   forward(call, args);
@@ -101,10 +106,9 @@ int64_t backward_scratch(const ir::Listing& listing, const ir::Op& op, const ir:
 }
 
 void recur_dgrad(const KernelCall& call) {
-  RecurArgs args = recur_args(call, 1, call.in[1].dim(0) / call.op->attributes.integer("sequence"));
+  RecurArgs args = recur_args(call, call.in[1].dim(0) / call.op->attributes.integer("sequence"));
   const TensorView skip = named_operand(call, "skip");
   take_backward(args, static_cast<bool>(skip), call.scratch);
-  args.d_o = call.in[0].data;
   args.d_v = call.out[2].data;
   size_t next = 3;
   if (args.decay != nullptr) args.d_decay = numbers<float>(call.out[next++]);
@@ -131,6 +135,82 @@ void recur_dgrad(const KernelCall& call) {
                    numbers<float>(d_skip) + first_of_part(*call.op, call.place, args.h), false, call.stream);
 }
 
+/// Blocks of a head of all heads, and its columns.
+LaunchShape by_columns(const RecurArgs& args, int64_t columns) {
+  return {.blocks_x = args.sequences * args.all_heads,
+          .blocks_y = blocks_for(columns, int64_t{kRecurWarps} * kColumns),
+          .threads = kRecurThreads};
+}
+
+void recur_summary(const KernelCall& call) {
+  RecurArgs args = recur_args(call, call.out[0].dim(0));
+  args.transition = numbers<float>(call.out[0]);
+  args.update = numbers<float>(call.out[1]);
+  args.width = call.out[0].dim(1) / args.all_heads;
+  const LaunchShape shape = by_columns(args, args.dv + (args.delta ? args.dk : 0));
+  by_type(call.in[0].dtype, [&]<class X>(X) { launch(recur_summaries<X>, shape, args, call.stream); });
+}
+
+void recur_states_dgrad(const KernelCall& call) {
+  RecurArgs args = recur_args(call, call.out[0].dim(0));
+  args.update = numbers<float>(call.out[0]);
+  by_type(call.in[0].dtype, [&]<class X>(X) {
+    launch(recur_state_gradients<X>, by_columns(args, args.dv), args, call.stream);
+  });
+}
+
+void scan_states(const KernelCall& call) {
+  const ir::Attributes& a = call.op->attributes;
+  const int64_t heads = a.integer("heads"), pieces = a.integer("pieces");
+  const ScanArgs args{.transition = numbers<const float>(call.in[0]),
+                      .update = numbers<const float>(call.in[1]),
+                      .states = numbers<float>(call.out[0]),
+                      .heads = heads,
+                      .pieces = pieces,
+                      .dk = a.integer("head_dim"),
+                      .dv = a.integer("value_dim"),
+                      .width = call.in[0].dim(1) / heads,
+                      .reverse = a.integer_or("reverse", 0) != 0};
+  launch(scan_pieces,
+         {.blocks_x = call.in[1].dim(0) / pieces * heads, .blocks_y = args.dv, .threads = kRecurThreads}, args,
+         call.stream);
+}
+
+void piece_ends(const KernelCall& call) {
+  const PieceArgs args{.x = call.in[0].data,
+                       .y = call.out[0].data,
+                       .C = call.in[0].dim(1),
+                       .count = call.op->attributes.integer("count"),
+                       .made = call.out[0].dim(0),
+                       .S = call.op->attributes.integer("sequence")};
+  by_type(call.in[0].dtype,
+          [&]<class X>(X) { launch(take_ends<X>, a_thread_each(args.made * args.C), args, call.stream); });
+}
+
+void rows_before(const KernelCall& call) {
+  const ir::Attributes& a = call.op->attributes;
+  const int64_t ranks = a.integer("ranks");
+  const PieceArgs args{.x = call.in[0].data,
+                       .y = call.out[0].data,
+                       .C = call.in[0].dim(1),
+                       .rows = a.integer("rows"),
+                       .count = a.integer("count"),
+                       .pieces = 2 * ranks,
+                       .made = call.out[0].dim(0),
+                       .own = {piece_of(call, ranks, 0), piece_of(call, ranks, 1)}};
+  if (a.integer_or("reverse", 0) != 0) {
+    launch(sum_behind, a_thread_each(args.made * args.C), args, call.stream);
+    return;
+  }
+  by_type(call.in[0].dtype,
+          [&]<class X>(X) { launch(take_before<X>, a_thread_each(args.made * args.C), args, call.stream); });
+}
+
+Support no_doubles(const ir::Listing& listing, const ir::Op& op) {
+  const Dtype type = listing.value(op.in[0]).dtype;
+  return type == Dtype::f64 ? Support::no("f64") : Support::yes();
+}
+
 template <size_t q>
 Support holds(const ir::Listing& listing, const ir::Op& op) {
   if (const Support x = narrow<Among::in, q>(listing, op); !x) return x;
@@ -155,7 +235,19 @@ ConvArgs conv_args(const KernelCall& call, size_t at) {
   args.weight = numbers<const float>(call.in[at + 1]) + part * args.K;
   if (const TensorView bias = operand(call.in, at + 2)) args.bias = numbers<const float>(bias) + part;
   args.starts = numbers<const int32_t>(named_operand(call, "starts"));
+  args.before = named_operand(call, "before").data;
+  args.behind = numbers<const float>(named_operand(call, "behind"));
+  args.sequences = args.T / args.S;
   return args;
+}
+
+void causal_conv_before_dgrad(const KernelCall& call) {
+  ConvArgs args = conv_args(call, 1);
+  args.dy = call.in[0].data;
+  args.d_before = numbers<float>(call.out[0]);
+  by_type(call.in[1].dtype, [&]<class X>(X) {
+    launch(conv_before<X>, a_thread_each(call.out[0].elements()), args, call.stream);
+  });
 }
 
 void causal_conv(const KernelCall& call) {
@@ -302,6 +394,12 @@ int64_t norm_scratch(const ir::Listing& listing, const ir::Op& op, const ir::Row
 std::vector<KernelEntry> recurrence_entries() {
   return {entry("recur", "warps", recur, holds<0>),
           entry("recur_dgrad", "warps", recur_dgrad, holds<1>, backward_scratch),
+          entry("recur_summary", "warps", recur_summary, holds<0>),
+          entry("recur_states_dgrad", "warps", recur_states_dgrad, holds<0>),
+          entry("scan_states", "columns", scan_states, no_doubles),
+          entry("causal_conv_before_dgrad", "flat", causal_conv_before_dgrad, few_taps<1>),
+          entry("piece_ends", "flat", piece_ends, no_doubles),
+          entry("rows_before", "flat", rows_before, no_doubles),
           entry("cached_recur", "warps", cached_recur, holds<0>),
           entry("causal_conv", "flat", causal_conv, few_taps<0>),
           entry("causal_conv_dgrad", "flat", causal_conv_dgrad, few_taps<1>, conv_scratch),

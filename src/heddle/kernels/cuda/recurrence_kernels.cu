@@ -36,7 +36,7 @@ HEDDLE_DEVICE void load_row(const RecurArgs& args, int64_t t, int64_t head, floa
   for (int r = 0; r < kKeyRuns; ++r) {
     const int c = lane + r * kWarp;
     const bool there = c < args.dk;
-    row.q[r] = there ? to_float(q[c]) : 0.0f;
+    row.q[r] = there && args.q != nullptr ? to_float(q[c]) : 0.0f;
     row.k[r] = there ? to_float(k[c]) : 0.0f;
     row.D[r] = expf(args.by_channel ? (there ? args.decay[value * args.dk + c] : 0.0f) : of_head);
     qq += row.q[r] * row.q[r];
@@ -61,8 +61,15 @@ HEDDLE_DEVICE void load_row(const RecurArgs& args, int64_t t, int64_t head, floa
   row.skip = args.skip != nullptr ? args.skip[head] : 0.0f;
 }
 
-HEDDLE_DEVICE bool begins_at(const RecurArgs& args, int64_t t) {
-  return t % args.S == 0 || (args.starts != nullptr && args.starts[t] == t % args.S);
+HEDDLE_DEVICE bool begins_at(const RecurArgs& args, int64_t t, bool goes_on) {
+  if (args.starts != nullptr && args.starts[t] == t % args.S) return true;
+  return t % args.S == 0 && !goes_on;
+}
+HEDDLE_DEVICE bool begins_at(const RecurArgs& args, int64_t t) { return begins_at(args, t, args.before != nullptr); }
+
+/// The place of a sequence and head among states of all of them.
+HEDDLE_DEVICE int64_t place_of_state(const RecurArgs& args, int64_t n, int64_t head) {
+  return (n * args.all_heads + head) * args.dk * args.dv;
 }
 
 /// S ← D·S; Σ_c S_c·k_c of one column.
@@ -86,10 +93,11 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kRecurThreads) recur_forward(RecurArgs args) {
   float s[kColumns][kKeyRuns] = {};
   const bool cached = args.places != nullptr;
   float* state = cached ? args.states + (n * args.h + head) * args.dk * args.dv : nullptr;
-  for (int c = 0; c < kColumns && cached; ++c) {
+  const float* given = args.before != nullptr ? args.before + place_of_state(args, n, head) : state;
+  for (int c = 0; c < kColumns && given != nullptr; ++c) {
     for (int r = 0; r < kKeyRuns; ++r) {
       const int channel = lane + r * kWarp;
-      if (channel < args.dk && first + c < args.dv) s[c][r] = state[channel * args.dv + first + c];
+      if (channel < args.dk && first + c < args.dv) s[c][r] = given[channel * args.dv + first + c];
     }
   }
   const float slope = slope_log_decay(args, head);
@@ -172,6 +180,14 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kMostValueChannels / kColumns * kWarp) recur_ba
       }
     }
   };
+  const int64_t of_piece = place_of_state(args, n, head);
+  for (int c = 0; c < kColumns && args.before != nullptr; ++c) {
+    for (int r = 0; r < kKeyRuns; ++r) {
+      if (!there(c, r)) continue;
+      s[c][r] = args.before[of_piece + at(c, r)];
+      ds[c][r] = args.behind[of_piece + at(c, r)];
+    }
+  }
   for (int64_t i = 0; i < args.S; ++i) {
     if (i % kRecurRun == 0) store_state(kept + i / kRecurRun * of_state);
     forth(n * args.S + i);
@@ -275,6 +291,113 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kMostValueChannels / kColumns * kWarp) recur_ba
 }
 
 template <class X>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kRecurThreads) recur_summaries(RecurArgs args) {
+  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int64_t n = blockIdx.x / args.all_heads, head = blockIdx.x % args.all_heads;
+  const int64_t first = (static_cast<int64_t>(blockIdx.y) * kRecurWarps + warp) * kColumns;
+  const int64_t columns = args.dv + (args.delta ? args.dk : 0);
+  const bool real = head < args.h;
+  float s[kColumns][kKeyRuns] = {}, decays[kKeyRuns];
+  for (int r = 0; r < kKeyRuns; ++r) {
+    decays[r] = real ? 1.0f : 0.0f;
+    for (int c = 0; c < kColumns; ++c) s[c][r] = real && first + c == args.dv + lane + r * kWarp ? 1.0f : 0.0f;
+  }
+  const float slope = slope_log_decay(args, head);
+  for (int64_t t = n * args.S; t < (n + 1) * args.S && real; ++t) {
+    if (begins_at(args, t, true)) {
+      for (int r = 0; r < kKeyRuns; ++r) {
+        decays[r] = 0;
+        for (int c = 0; c < kColumns; ++c) s[c][r] = 0;
+      }
+    }
+    KeyRow row;
+    load_row<X>(args, t, head, slope, row);
+    const X* v = static_cast<const X*>(args.v) + (t * args.h + head) * args.dv;
+    for (int r = 0; r < kKeyRuns; ++r) decays[r] *= row.D[r];
+    for (int c = 0; c < kColumns; ++c) {
+      if (first + c >= columns) break;
+      const float value = first + c < args.dv ? to_float(v[first + c]) : 0.0f;
+      const float held = decayed_product(row, s[c]);
+      const float write = row.beta * (args.delta ? value - warp_sum(held) : value);
+      for (int r = 0; r < kKeyRuns; ++r) s[c][r] += write * row.k[r];
+    }
+  }
+  float* update = args.update + place_of_state(args, n, head);
+  float* transition = args.transition + (n * args.all_heads + head) * args.width;
+  for (int r = 0; r < kKeyRuns; ++r) {
+    const int channel = lane + r * kWarp;
+    if (channel >= args.dk) continue;
+    for (int c = 0; c < kColumns && first + c < columns; ++c) {
+      const int64_t e = first + c;
+      if (e < args.dv) {
+        update[channel * args.dv + e] = s[c][r];
+      } else {
+        transition[channel * args.dk + e - args.dv] = s[c][r];
+      }
+    }
+    if (!args.delta && first == 0 && channel < args.width) transition[channel] = decays[r];
+  }
+}
+
+template <class X>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kRecurThreads) recur_state_gradients(RecurArgs args) {
+  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int64_t n = blockIdx.x / args.all_heads, head = blockIdx.x % args.all_heads;
+  const int64_t first = (static_cast<int64_t>(blockIdx.y) * kRecurWarps + warp) * kColumns;
+  float ds[kColumns][kKeyRuns] = {};
+  const float slope = slope_log_decay(args, head);
+  for (int64_t t = (n + 1) * args.S; t-- > n * args.S && head < args.h;) {
+    KeyRow row;
+    load_row<X>(args, t, head, slope, row);
+    const X* d_o = static_cast<const X*>(args.d_o) + (t * args.h + head) * args.dv;
+    const bool fresh = begins_at(args, t, true);
+    for (int c = 0; c < kColumns; ++c) {
+      if (first + c >= args.dv) break;
+      const float d_out = to_float(d_o[first + c]);
+      float dw = 0;
+      for (int r = 0; r < kKeyRuns; ++r) {
+        ds[c][r] += row.q[r] * d_out;
+        dw += ds[c][r] * row.k[r];
+      }
+      const float du = args.delta ? row.beta * warp_sum(dw) : 0.0f;
+      for (int r = 0; r < kKeyRuns; ++r) ds[c][r] = fresh ? 0.0f : (ds[c][r] - row.k[r] * du) * row.D[r];
+    }
+  }
+  float* to = args.update + place_of_state(args, n, head);
+  for (int r = 0; r < kKeyRuns; ++r) {
+    const int channel = lane + r * kWarp;
+    for (int c = 0; c < kColumns; ++c) {
+      if (channel < args.dk && first + c < args.dv) to[channel * args.dv + first + c] = ds[c][r];
+    }
+  }
+}
+
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kRecurThreads) scan_pieces(ScanArgs args) {
+  const int64_t n = blockIdx.x / args.heads, head = blockIdx.x % args.heads, e = blockIdx.y;
+  const bool matrix = args.width == args.dk * args.dk;
+  const float* before = nullptr;
+  for (int64_t i = 0; i < args.pieces; ++i) {
+    const int64_t p = args.reverse ? args.pieces - 1 - i : i;
+    const int64_t last = i == 0 ? p : args.reverse ? p + 1 : p - 1;
+    float* to = args.states + ((n * args.pieces + p) * args.heads + head) * args.dk * args.dv + e;
+    const int64_t of_last = (n * args.pieces + last) * args.heads + head;
+    const float* T = args.transition + of_last * args.width;
+    for (int64_t c = threadIdx.x; c < args.dk; c += blockDim.x) {
+      float sum = i == 0 ? 0.0f : args.update[(of_last * args.dk + c) * args.dv + e];
+      if (i > 0 && matrix) {
+        for (int64_t b = 0; b < args.dk; ++b)
+          sum += (args.reverse ? T[b * args.dk + c] : T[c * args.dk + b]) * before[b * args.dv];
+      } else if (i > 0) {
+        sum += T[args.width == 1 ? 0 : c] * before[c * args.dv];
+      }
+      to[c * args.dv] = sum;
+    }
+    before = to;
+    __syncthreads();
+  }
+}
+
+template <class X>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kRecurThreads) recur_keys(RecurKeyArgs args) {
   const int64_t at = static_cast<int64_t>(blockIdx.x) * (kRecurThreads / kWarp) + threadIdx.x / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -307,6 +430,10 @@ template HEDDLE_KERNEL void recur_forward<float>(RecurArgs args);
 template HEDDLE_KERNEL void recur_forward<Bf16>(RecurArgs args);
 template HEDDLE_KERNEL void recur_backward<float>(RecurArgs args);
 template HEDDLE_KERNEL void recur_backward<Bf16>(RecurArgs args);
+template HEDDLE_KERNEL void recur_summaries<float>(RecurArgs args);
+template HEDDLE_KERNEL void recur_summaries<Bf16>(RecurArgs args);
+template HEDDLE_KERNEL void recur_state_gradients<float>(RecurArgs args);
+template HEDDLE_KERNEL void recur_state_gradients<Bf16>(RecurArgs args);
 template HEDDLE_KERNEL void recur_keys<float>(RecurKeyArgs args);
 template HEDDLE_KERNEL void recur_keys<Bf16>(RecurKeyArgs args);
 

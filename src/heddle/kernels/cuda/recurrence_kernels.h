@@ -23,12 +23,16 @@ struct RecurArgs {
   const void* beta;                // [T,h] or null
   const float* skip;               // of this rank's heads, or null
   const int32_t *starts, *places;  // places: rows are those of a cache
+  const float *before, *behind;    // [sequences,all_heads,dk,dv] or null: states ahead of the rows, gradients behind
   void* o;                         // X [T,h·dv]
   float* states;                   // [sequences,h,dk,dv] of a cache
-  int64_t rows, sequences, h, hk, dk, dv, S;
+  int64_t rows, sequences, h, hk, dk, dv, S, all_heads;
   float scale, epsilon, slopes;  // slopes: the factor, 0: none
   int64_t slope_heads, first_head;
   bool delta, normed, sigmoid, wide_beta, by_channel;
+  // A summary, and the gradient of states before pieces
+  float *transition, *update;  // [sequences,all_heads,width], [sequences,all_heads,dk,dv]
+  int64_t width;
   // Backward
   void* d_v;
   float* d_decay;
@@ -44,6 +48,34 @@ HEDDLE_KERNEL void recur_forward(RecurArgs args);
 /// A block a sequence and head, of a warp for each kColumns columns; shared: a row of dk numbers a warp.
 template <class X>
 HEDDLE_KERNEL void recur_backward(RecurArgs args);
+/// As forward, over all heads; by the delta rule dk more columns are the transition.
+template <class X>
+HEDDLE_KERNEL void recur_summaries(RecurArgs args);
+template <class X>
+HEDDLE_KERNEL void recur_state_gradients(RecurArgs args);
+
+struct ScanArgs {
+  const float *transition, *update;
+  float* states;
+  int64_t heads, pieces, dk, dv, width;
+  bool reverse;
+};
+/// A block a sequence, head (blocks_x) and column (blocks_y).
+HEDDLE_KERNEL void scan_pieces(ScanArgs args);
+
+struct PieceArgs {
+  const void* x;
+  void* y;
+  int64_t C, rows, count, pieces, made;  // made: rows of y
+  int64_t own[2];                        // numbers of this rank's pieces
+  int64_t S;
+};
+/// A thread an element of y.
+template <class X>
+HEDDLE_KERNEL void take_ends(PieceArgs args);
+template <class X>
+HEDDLE_KERNEL void take_before(PieceArgs args);
+HEDDLE_KERNEL void sum_behind(PieceArgs args);
 
 struct RecurKeyArgs {
   const void* x;      // X [T,hk·dk]
@@ -63,6 +95,9 @@ struct ConvArgs {
   const int32_t *starts, *places;
   void *y, *dx;
   void* tails;                       // X [sequences,(K−1)·C]
+  const void* before;                // X [sequences·(K−1),C] or null
+  const float* behind;               // [sequences·min(K−1,S),C] or null
+  float* d_before;
   float *weight_parts, *bias_parts;  // [ceil(T ÷ kConvRows)][C·K], [..][C]
   int64_t T, C, K, S, sequences;
   bool silu;
@@ -74,6 +109,9 @@ template <class X>
 HEDDLE_KERNEL void conv_forward(ConvArgs args);
 template <class X>
 HEDDLE_KERNEL void conv_backward(ConvArgs args);
+/// A thread an element of what lies before the pieces.
+template <class X>
+HEDDLE_KERNEL void conv_before(ConvArgs args);
 /// A thread a channel and kConvRows rows (blocks_y).
 template <class X>
 HEDDLE_KERNEL void conv_sums(ConvArgs args);

@@ -34,15 +34,38 @@ struct Convolution {
         weight(call.in[first + 1].as<const float>() + part * K),
         starts(named_operand(call, "starts").as<const int32_t>()) {
     if (const device::TensorView of = named_operand(call, "bias")) bias = of.as<const float>() + part;
+    before = named_operand(call, "before");
+    behind = named_operand(call, "behind").as<const float>();
   }
   /// Rows before t that the kernel sees.
-  int64_t back(int64_t t) const { return std::min(K - 1, t % S - (starts == nullptr ? 0 : starts[t])); }
+  int64_t back(int64_t t) const {
+    if (starts == nullptr && before) return K - 1;
+    return std::min(K - 1, t % S - (starts == nullptr ? 0 : starts[t]));
+  }
+  /// Rows t, t − 1, … that the kernel sees, from a channel on: the ones ahead of a piece stand apart.
+  template <class X>
+  int64_t rows(int64_t t, int64_t channel, const X** to) const {
+    const int64_t seen = back(t);
+    for (int64_t i = 0; i <= seen; ++i) {
+      to[i] = i <= t % S ? x.as<const X>() + (t - i) * C + channel
+                         : before.as<const X>() + place_before(t, i) * C + channel;
+    }
+    return seen;
+  }
+  int64_t place_before(int64_t t, int64_t i) const { return (t / S + 1) * (K - 1) + t % S - i; }
+  /// The part of the gradient of row t that later pieces give, from a channel on; null where there is none.
+  const float* from_behind(int64_t t, int64_t channel) const {
+    const int64_t last = std::min(K - 1, S), to_end = S - t % S;
+    if (behind == nullptr || to_end > last) return nullptr;
+    return behind + ((t / S + 1) * last - to_end) * C + channel;
+  }
   const device::TensorView& x;
   int64_t C, K, S;
   bool silu;
   int64_t part;  // the first of this rank's channels
-  const float *weight, *bias = nullptr;
+  const float *weight, *bias = nullptr, *behind = nullptr;
   const int32_t* starts;
+  device::TensorView before;
 };
 
 struct GatedNorm {
@@ -86,10 +109,10 @@ struct Taps {
 };
 
 template <class X, class Lanes>
-HWY_INLINE V convolved(const Taps& taps, const X* x, int64_t C, int64_t back, int64_t j, Lanes lanes) {
+HWY_INLINE V convolved(const Taps& taps, const X* const* rows, int64_t back, int64_t j, Lanes lanes) {
   V z = hn::Load(Floats(), taps.bias + j);
   for (int64_t i = 0; i <= back; ++i)
-    z = hn::MulAdd(hn::Load(Floats(), taps.weight[i] + j), load(x - i * C + j, lanes), z);
+    z = hn::MulAdd(hn::Load(Floats(), taps.weight[i] + j), load(rows[i] + j, lanes), z);
   return z;
 }
 
@@ -100,11 +123,11 @@ void convolve(const KernelCall& call, int64_t begin, int64_t end) {
     const int64_t width = std::min(kStrip, c.C - first);
     const Taps taps(c, first, width);
     for (int64_t t = begin; t < end; ++t) {
-      const X* x = c.x.as<const X>() + t * c.C + first;
       X* y = call.out[0].as<X>() + t * c.C + first;
-      const int64_t back = c.back(t);
+      const X* rows[kMostTaps];
+      const int64_t back = c.rows(t, first, rows);
       sweep(width, [&](int64_t j, auto lanes, auto) HEDDLE_BODY {
-        const V z = convolved(taps, x, c.C, back, j, lanes);
+        const V z = convolved(taps, rows, back, j, lanes);
         store(c.silu ? silu(z) : z, y + j, lanes);
       });
     }
@@ -121,23 +144,26 @@ void convolve_back(const KernelCall& call, int64_t strip) {
   HWY_ALIGN float sums[kMostTaps + 1][kStrip] = {};
   X* dx = call.out[0].as<X>() + first;
   const auto close = [&](int64_t t) HEDDLE_BODY {
-    const float* row = open[t % c.K];
-    sweep(width, [&](int64_t j, auto lanes, auto)
-                     HEDDLE_BODY { store(hn::Load(Floats(), row + j), dx + t * c.C + j, lanes); });
+    const float *row = open[t % c.K], *behind = c.from_behind(t, first);
+    sweep(width, [&](int64_t j, auto lanes, auto) HEDDLE_BODY {
+      V d = hn::Load(Floats(), row + j);
+      if (behind != nullptr) d = hn::Add(d, load(behind + j, lanes));
+      store(d, dx + t * c.C + j, lanes);
+    });
   };
   for (int64_t t = 0; t < T; ++t) {
     if (t >= c.K) close(t - c.K);
     std::fill_n(open[t % c.K], kStrip, 0.0f);
-    const X *x = c.x.as<const X>() + t * c.C + first, *dy = call.in[0].as<const X>() + t * c.C + first;
-    const int64_t back = c.back(t);
+    const X *dy = call.in[0].as<const X>() + t * c.C + first, *rows[kMostTaps];
+    const int64_t back = c.rows(t, first, rows), in_sequence = t % c.S;
     sweep(width, [&](int64_t j, auto lanes, auto) HEDDLE_BODY {
       V dz = load(dy + j, lanes);
-      if (c.silu) dz = hn::Mul(dz, silu_slope(convolved(taps, x, c.C, back, j, lanes)));
+      if (c.silu) dz = hn::Mul(dz, silu_slope(convolved(taps, rows, back, j, lanes)));
       const auto add = [&](V a, V b, float* to)
                            HEDDLE_BODY { hn::Store(hn::MulAdd(a, b, hn::Load(Floats(), to)), Floats(), to); };
       for (int64_t i = 0; i <= back; ++i) {
-        add(hn::Load(Floats(), taps.weight[i] + j), dz, open[(t - i) % c.K] + j);
-        add(load(x - i * c.C + j, lanes), dz, sums[i] + j);
+        if (i <= in_sequence) add(hn::Load(Floats(), taps.weight[i] + j), dz, open[(t - i) % c.K] + j);
+        add(load(rows[i] + j, lanes), dz, sums[i] + j);
       }
       hn::Store(hn::Add(dz, hn::Load(Floats(), sums[kMostTaps] + j)), Floats(), sums[kMostTaps] + j);
     });
@@ -147,6 +173,31 @@ void convolve_back(const KernelCall& call, int64_t strip) {
   for (int64_t j = 0; j < width; ++j) {
     for (int64_t i = 0; i < c.K; ++i) d_weight[j * c.K + c.K - 1 - i] = sums[i][j];
     if (c.bias != nullptr) call.out[2].as<float>()[c.part + first + j] = sums[kMostTaps][j];
+  }
+}
+
+/// A strip of the rows ahead of all pieces.
+template <class X>
+void convolve_before(const KernelCall& call, int64_t strip) {
+  const Convolution c(call, 1);
+  const int64_t first = strip * kStrip, width = std::min(kStrip, c.C - first);
+  const Taps taps(c, first, width);
+  float* to = call.out[0].as<float>() + first;
+  for (int64_t i = 0; i < call.out[0].dim(0); ++i) std::fill_n(to + i * c.C, width, 0.0f);
+  for (int64_t n = 0; n < c.x.dim(0) / c.S; ++n) {
+    for (int64_t t = n * c.S; t < n * c.S + std::min(c.K - 1, c.S); ++t) {
+      const X *dy = call.in[0].as<const X>() + t * c.C + first, *rows[kMostTaps];
+      const int64_t back = c.rows(t, first, rows);
+      sweep(width, [&](int64_t j, auto lanes, auto) HEDDLE_BODY {
+        V dz = load(dy + j, lanes);
+        if (c.silu) dz = hn::Mul(dz, silu_slope(convolved(taps, rows, back, j, lanes)));
+        for (int64_t i = t % c.S + 1; i <= back; ++i) {
+          float* d = to + c.place_before(t, i) * c.C + j;
+          const V sum = load(static_cast<const float*>(d), lanes);
+          store(hn::MulAdd(hn::Load(Floats(), taps.weight[i] + j), dz, sum), d, lanes);
+        }
+      });
+    }
   }
 }
 
@@ -293,6 +344,9 @@ void ConvolveRows(const KernelCall& call, int64_t begin, int64_t end) {
 void ConvolveBack(const KernelCall& call, int64_t strip) {
   call.in[0].dtype == Dtype::bf16 ? convolve_back<bf16>(call, strip) : convolve_back<float>(call, strip);
 }
+void ConvolveBefore(const KernelCall& call, int64_t strip) {
+  call.in[0].dtype == Dtype::bf16 ? convolve_before<bf16>(call, strip) : convolve_before<float>(call, strip);
+}
 void ColumnRates(const KernelCall& call) { column_rates(call, reinterpret_cast<float*>(call.scratch)); }
 void DecayRows(const KernelCall& call, int64_t begin, int64_t end) {
   by_type<decay_rows<bf16>, decay_rows<float>>(call, begin, end);
@@ -315,6 +369,7 @@ namespace {
 using device::KernelCall;
 HWY_EXPORT(ConvolveRows);
 HWY_EXPORT(ConvolveBack);
+HWY_EXPORT(ConvolveBefore);
 HWY_EXPORT(ColumnRates);
 HWY_EXPORT(DecayRows);
 HWY_EXPORT(DecayBack);
@@ -338,10 +393,18 @@ void causal_conv_dgrad(const KernelCall& call) {
             });
 }
 
+void causal_conv_before_dgrad(const KernelCall& call) {
+  const auto strip = HWY_DYNAMIC_DISPATCH(ConvolveBefore);
+  over_rows((call.in[1].dim(1) + kStrip - 1) / kStrip, 3 * call.out[0].dim(0) * kStrip * 4,
+            [&](int64_t begin, int64_t end) {
+              for (int64_t i = begin; i < end; ++i) strip(call, i);
+            });
+}
+
 template <size_t x>
 Support few_taps(const ir::Listing& listing, const ir::Op& op) {
   Dtype type = Dtype::u8;
-  if (Support in = operands_are(listing, op.in, x == 0 ? "xaai" : "xxaai", "input", &type); !in) return in;
+  if (Support in = operands_are(listing, op.in, x == 0 ? "xaaix" : "xxaaixa", "input", &type); !in) return in;
   const int64_t taps = listing.value(op.in[x + 1]).shape[1].count;
   if (taps > kMostTaps) return Support::no(fmt::format("a kernel of {} rows, at most {}", taps, kMostTaps));
   return Support::yes();
@@ -421,6 +484,7 @@ Support runs_of_gains(const ir::Listing& listing, const ir::Op& op) {
 std::vector<KernelEntry> convolution_kernels() {
   return {{"causal_conv", "host", "highway", few_taps<0>, nullptr, causal_conv},
           {"causal_conv_dgrad", "host", "highway", few_taps<1>, nullptr, causal_conv_dgrad},
+          {"causal_conv_before_dgrad", "host", "highway", few_taps<1>, nullptr, causal_conv_before_dgrad},
           {"log_decay", "host", "highway", takes<"xaa">, rates_bytes, log_decay},
           {"log_decay_dgrad", "host", "highway", takes<"xaaaa">, decay_back_bytes, log_decay_dgrad},
           {"gated_norm", "host", "highway", runs_of_gains<0>, nullptr, gated_norm},

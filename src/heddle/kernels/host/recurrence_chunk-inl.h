@@ -18,21 +18,33 @@ struct Chunk {
   bool by_channel;     // decays
   bool fresh = false;  // it begins a document: the state before it is zero
   bool last = false;   // its document ends with it: nobody takes the state behind it
+  bool reads = true;   // queries are there, and read the state
   int64_t rows = 0;
 };
 
 /// The operands of a value head in one sequence, at its first row; of rows of a cache, at the first of all.
 template <class X>
 struct Operands {
-  Operands(const RecurTask& task, size_t first, int64_t head) : size(task.size) {
+  Operands(const RecurTask& task, int64_t head) : size(task.size) {
     const device::KernelCall& call = task.call;
     const bool cached = !call.updates.empty();  // then the rows of all sequences stand among one another
     const int64_t row = cached ? 0 : task.sequence * size.S, key = row * size.hk + head / size.group,
                   value = row * size.h + head;
-    if (first == 1) d_out = call.in[0].as<const X>() + value * size.dv;
-    q = call.in[first].as<const X>() + key * size.dk;
-    k = call.in[first + 1].as<const X>() + key * size.dk;
-    v = call.in[first + 2].as<const X>() + value * size.dv;
+    const auto rows = [&](const char* name, int64_t at) -> const X* {
+      const device::TensorView of = named_operand(call, name);
+      return of ? of.as<const X>() + at : nullptr;
+    };
+    d_out = rows("do", value * size.dv);
+    q = rows("q", key * size.dk);
+    k = rows("k", key * size.dk);
+    v = rows("v", value * size.dv);
+    const int64_t state = (task.sequence * size.all_heads + head) * size.dk * size.dv;
+    const auto of_state = [&](const char* name) -> const float* {
+      const device::TensorView of = cached ? device::TensorView() : named_operand(call, name);
+      return of ? of.as<const float>() + state : nullptr;
+    };
+    before = of_state("states");
+    behind = of_state("behind");
     if (const device::TensorView of = named_operand(call, "decay")) {
       by_channel = of.dim(1) != size.h;
       decay = of.as<const float>() + value * (by_channel ? size.dk : 1);
@@ -53,7 +65,8 @@ struct Operands {
     return size.sigmoid ? 1.0f / (1.0f + std::exp(-b)) : b;
   }
   const RecurSizes& size;
-  const X *d_out = nullptr, *q, *k, *v;
+  const X *d_out, *q, *k, *v;
+  const float *before, *behind;  // [dk,dv]: the state ahead of the rows, the gradient of that behind them
   const float *decay = nullptr, *wide_beta = nullptr;
   const bf16* beta = nullptr;
   double constant = 0;
@@ -125,7 +138,7 @@ HWY_INLINE void load_head_decays(const Operands<X>& from, int64_t begin, const C
   for (int64_t i = 0; i < chunk.rows; ++i) {
     r.from_begin[i] = static_cast<float>(std::exp(sums[i + 1]));
     r.to_end[i] = static_cast<float>(std::exp(all - sums[i + 1]));
-    scale_row(r.q + i * r.dkp, r.dkp, r.from_begin[i], r.q_begin + i * r.dkp);
+    if (chunk.reads) scale_row(r.q + i * r.dkp, r.dkp, r.from_begin[i], r.q_begin + i * r.dkp);
     scale_row(r.k + i * r.dkp, r.dkp, r.from_begin[i], r.k_begin + i * r.dkp);
     scale_row(r.k + i * r.dkp, r.dkp, r.to_end[i], r.k_end + i * r.dkp);
     float* pairs = r.decays + i * kChunk;
@@ -152,7 +165,7 @@ HWY_INLINE void load_channel_decays(const Operands<X>& from, int64_t begin, cons
     }
     for (int64_t i = first; i < end; ++i) {
       if (i > first) add_to(r.heads + (i - 1) * r.dkp, r.dkp, r.heads + i * r.dkp);
-      decay_row(r.q + i * r.dkp, r.heads + i * r.dkp, r.running, r.dkp, r.q_begin + i * r.dkp);
+      if (chunk.reads) decay_row(r.q + i * r.dkp, r.heads + i * r.dkp, r.running, r.dkp, r.q_begin + i * r.dkp);
       decay_row(r.k + i * r.dkp, r.heads + i * r.dkp, r.running, r.dkp, r.k_begin + i * r.dkp);
     }
     float* total = r.totals + first / kSub * r.dkp;
@@ -175,15 +188,18 @@ HWY_INLINE void load_chunk(const Operands<X>& from, int64_t begin, int64_t end, 
   const RecurRoom& r = chunk.room;
   const RecurSizes& s = chunk.s;
   chunk.rows = end - begin;
-  load_rows(from.q, s.hk * s.dk, begin, chunk.rows, s.dk, r.q, r.dkp);
+  if (chunk.reads) load_rows(from.q, s.hk * s.dk, begin, chunk.rows, s.dk, r.q, r.dkp);
   load_rows(from.k, s.hk * s.dk, begin, chunk.rows, s.dk, r.k, r.dkp);
-  load_rows(from.v, s.h * s.dv, begin, chunk.rows, s.dv, r.v, r.dvp);
+  if (from.v != nullptr) {
+    const int64_t dv = from.size.dv;
+    load_rows(from.v, s.h * dv, begin, chunk.rows, dv, r.v, r.dvp);
+  }
   for (int64_t i = 0; i < chunk.rows; ++i) {
     const auto factor = [&](const float* x) HEDDLE_BODY {
       return s.normed ? 1.0f / std::sqrt(dot_rows(x, x, r.dkp) + static_cast<float>(s.epsilon)) : 1.0f;
     };
     float *q = r.q + i * r.dkp, *k = r.k + i * r.dkp;
-    scale_row(q, r.dkp, static_cast<float>(s.scale) * factor(q), q);
+    if (chunk.reads) scale_row(q, r.dkp, static_cast<float>(s.scale) * factor(q), q);
     if (s.normed) scale_row(k, r.dkp, factor(k), k);
     r.beta[i] = from.beta_of(begin + i);
   }
@@ -201,7 +217,8 @@ HWY_INLINE void load_panel(const Chunk& chunk, int64_t first) {
     add_to(r.totals + block * r.dkp, r.dkp, r.running);
   }
   for (int64_t i = first; i < std::min(first + kSub, chunk.rows); ++i) {
-    decay_row(r.q + i * r.dkp, r.heads + i * r.dkp, nullptr, r.dkp, r.q_block + (i - first) * r.dkp);
+    if (chunk.reads)
+      decay_row(r.q + i * r.dkp, r.heads + i * r.dkp, nullptr, r.dkp, r.q_block + (i - first) * r.dkp);
     decay_row(r.k + i * r.dkp, r.heads + i * r.dkp, nullptr, r.dkp, r.k_block + (i - first) * r.dkp);
   }
 }
@@ -212,7 +229,7 @@ HWY_INLINE V decay_between(const RecurRoom& r, int64_t i, int64_t j, int64_t e) 
                                                   hn::LoadU(Floats(), r.heads + j * r.dkp + e))));
 }
 
-/// M and N, zero above the diagonal; M on it, too.
+/// M and, of a chunk that reads, N; zero above the diagonal; M on it, too.
 HWY_INLINE void scores(const Chunk& chunk) {
   const RecurRoom& r = chunk.room;
   const RecurSizes& s = chunk.s;
@@ -223,7 +240,8 @@ HWY_INLINE void scores(const Chunk& chunk) {
     if (!chunk.by_channel) {
       if (s.delta)
         product<Into::set>(block, first + kSub, s.dk, {r.k + first * r.dkp, r.dkp}, r.turned, kChunk, m, kChunk);
-      product<Into::set>(block, first + kSub, s.dk, {r.q + first * r.dkp, r.dkp}, r.turned, kChunk, n, kChunk);
+      if (chunk.reads)
+        product<Into::set>(block, first + kSub, s.dk, {r.q + first * r.dkp, r.dkp}, r.turned, kChunk, n, kChunk);
       for (int64_t i = first; i < end; ++i) {
         for (int64_t j = 0; j < first + kSub; j += kLanes) {
           const V decay = hn::LoadU(Floats(), r.decays + i * kChunk + j);
@@ -237,7 +255,7 @@ HWY_INLINE void scores(const Chunk& chunk) {
     load_panel(chunk, first);
     transpose(first, r.dkp, r.panel, r.dkp, r.turned, kChunk, first);
     if (s.delta) product<Into::set>(block, first, s.dk, {r.k_block, r.dkp}, r.turned, kChunk, m, kChunk);
-    product<Into::set>(block, first, s.dk, {r.q_block, r.dkp}, r.turned, kChunk, n, kChunk);
+    if (chunk.reads) product<Into::set>(block, first, s.dk, {r.q_block, r.dkp}, r.turned, kChunk, n, kChunk);
     for (int64_t i = first; i < end; ++i) {
       std::fill(r.m + i * kChunk + first, r.m + i * kChunk + first + kSub, 0.0f);
       std::fill(r.n + i * kChunk + first, r.n + i * kChunk + first + kSub, 0.0f);
@@ -246,7 +264,7 @@ HWY_INLINE void scores(const Chunk& chunk) {
         for (int64_t e = 0; e < r.dkp; e += kLanes) {
           const V key = hn::Mul(hn::LoadU(Floats(), r.k + j * r.dkp + e), decay_between(r, i, j, e));
           of_k = hn::MulAdd(key, hn::LoadU(Floats(), r.k + i * r.dkp + e), of_k);
-          of_q = hn::MulAdd(key, hn::LoadU(Floats(), r.q + i * r.dkp + e), of_q);
+          if (chunk.reads) of_q = hn::MulAdd(key, hn::LoadU(Floats(), r.q + i * r.dkp + e), of_q);
         }
         r.n[i * kChunk + j] = hn::GetLane(hn::SumOfLanes(Floats(), of_q));
         if (j < i) r.m[i * kChunk + j] = hn::GetLane(hn::SumOfLanes(Floats(), of_k));

@@ -160,6 +160,20 @@ HWY_INLINE void head_decay_gradients(const Chunk& chunk) {
   }
 }
 
+/// The gradient of the state before the chunk, from that of the state behind it.
+HWY_INLINE void state_gradient(const Chunk& chunk) {
+  const RecurRoom& r = chunk.room;
+  const RecurSizes& s = chunk.s;
+  if (chunk.last) {
+    std::fill_n(r.d_state, s.dk * r.dvp, 0.0f);
+  } else {
+    for (int64_t c = 0; c < s.dk; ++c) scale_row(r.d_state + c * r.dvp, r.dvp, r.whole[c], r.d_state + c * r.dvp);
+  }
+  product<Into::add>(s.dk, r.dvp, chunk.rows, transposed(r.q_begin, r.dkp), r.o, r.dvp, r.d_state, r.dvp);
+  if (s.delta)
+    product<Into::subtract>(s.dk, r.dvp, chunk.rows, transposed(r.k_begin, r.dkp), r.d_u, r.dvp, r.d_state, r.dvp);
+}
+
 /// dq, the two parts of dk, the gradient of the chunk's decay, and that of the state before it unless it is fresh.
 HWY_INLINE void score_gradients(const Chunk& chunk) {
   const RecurRoom& r = chunk.room;
@@ -187,17 +201,7 @@ HWY_INLINE void score_gradients(const Chunk& chunk) {
     for (int64_t c = 0; c < s.dk && !chunk.fresh; ++c)
       r.d_whole[c] += r.whole[c] * dot_rows(r.d_state + c * r.dvp, r.state + c * r.dvp, r.dvp);
   }
-  if (!chunk.fresh) {
-    if (chunk.last) {
-      std::fill_n(r.d_state, s.dk * r.dvp, 0.0f);
-    } else {
-      for (int64_t c = 0; c < s.dk; ++c) scale_row(r.d_state + c * r.dvp, r.dvp, r.whole[c], r.d_state + c * r.dvp);
-    }
-    product<Into::add>(s.dk, r.dvp, chunk.rows, transposed(r.q_begin, r.dkp), r.o, r.dvp, r.d_state, r.dvp);
-    if (s.delta)
-      product<Into::subtract>(s.dk, r.dvp, chunk.rows, transposed(r.k_begin, r.dkp), r.d_u, r.dvp, r.d_state,
-                              r.dvp);
-  }
+  if (!chunk.fresh) state_gradient(chunk);
   // From the decayed rows to the rows.
   if (chunk.by_channel) {
     std::fill_n(r.running, r.dkp, 0.0f);

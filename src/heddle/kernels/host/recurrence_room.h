@@ -15,9 +15,12 @@ constexpr int64_t kSub = 16;    // rows of a block of a chunk
 constexpr int64_t kPad = 16;    // a multiple of every vector
 constexpr int64_t padded(int64_t n) { return (n + kPad - 1) / kPad * kPad; }
 
+/// The results of a pass over the chunks.
+enum class Recurring : uint8_t { outputs, state_gradient, gradients };
+
 /// The working memory of one thread. With a null base it only counts.
 struct RecurRoom {
-  RecurRoom(const RecurSizes& s, bool backward, std::byte* base)
+  RecurRoom(const RecurSizes& s, Recurring pass, std::byte* base)
       : dkp(padded(s.dk)), dvp(padded(s.dv)), at_(reinterpret_cast<float*>(base)) {
     for (float** keys : {&q, &k, &q_begin, &k_begin, &k_end, &panel, &panel_factor, &heads, &tails})
       take(keys, kChunk * dkp);
@@ -29,15 +32,16 @@ struct RecurRoom {
     take(&state, s.dk * dvp);
     for (float** rows : {&beta, &from_begin, &to_end}) take(rows, kChunk);
     for (float** channels : {&whole, &running}) take(channels, dkp);
-    if (!backward) return;
+    if (pass == Recurring::outputs) return;
     for (float** values : {&d_w, &d_u}) take(values, kChunk * dvp);
+    take(&d_state, s.dk * dvp);
+    if (pass == Recurring::state_gradient) return;
     for (float** square : {&d_m, &d_n}) take(square, kChunk * kChunk);
     for (float** keys : {&d_q, &d_k_row, &d_k_column}) take(keys, kChunk * dkp);
-    take(&d_state, s.dk * dvp);
     take(&d_whole, dkp);
     take(&d_decay, kChunk);
     take(&state_turned, dvp * dkp);
-    take(&kept, s.S / kChunk * s.dk * dvp);
+    take(&kept, (s.S / kChunk + int64_t{s.goes_on}) * s.dk * dvp);
     for (float** sums : {&sum_q, &sum_k}) take(sums, s.S * dkp);
     float* words = nullptr;
     take(&words, (s.S + 1 + kPad - 1) / kPad * kPad);
@@ -83,13 +87,34 @@ inline int64_t most_threads() {
   return processors;
 }
 
-/// One sequence and head of a recurrence: a value head forward, a key head with its value heads backward.
+/// One sequence and head of a recurrence: a key head with its value heads for all gradients, else a value head.
 struct RecurTask {
   const device::KernelCall& call;
   RecurSizes size;
   int64_t sequence, head;
   std::byte* room;
   float* skip_sums;  // [sequences, heads]; backward, where there is a skip
+};
+
+struct ScanSizes {
+  ScanSizes(const ir::Op& op, int64_t columns)
+      : heads(op.attributes.integer("heads")),
+        pieces(op.attributes.integer("pieces")),
+        dk(op.attributes.integer("head_dim")),
+        dv(op.attributes.integer("value_dim")),
+        width(columns / heads),
+        reverse(op.attributes.integer_or("reverse", 0) != 0) {}
+  bool is_matrix() const { return width == dk * dk; }
+  int64_t heads, pieces, dk, dv, width;  // width: numbers of a transition
+  bool reverse;
+};
+
+/// One sequence and head of a scan over pieces.
+struct ScanTask {
+  const device::KernelCall& call;
+  const ScanSizes& size;
+  int64_t sequence, head;
+  std::byte* room;
 };
 
 }  // namespace heddle::kernels::host

@@ -1,5 +1,5 @@
-// recur, recur_dgrad, cached_recur: one row after the other, as ops/recurrence.cpp has it; causal_conv,
-// cached_conv, log_decay, gated_norm and their gradients.
+// recur, recur_dgrad, cached_recur and what hands states from piece to piece: one row after the other, as
+// ops/recurrence.cpp has it; causal_conv, cached_conv, log_decay, gated_norm and their gradients.
 //
 // The gradient of a row, from the last row of a run to its first, with D = exp(g), Ŝ = D·S_{t−1} and dS that of
 // S_t:
@@ -13,6 +13,7 @@
 #include <cmath>
 
 #include "heddle/kernels/reference/operands.h"
+#include "heddle/kernels/reference/scalars.h"
 
 namespace heddle::kernels::reference {
 namespace {
@@ -20,28 +21,25 @@ namespace {
 constexpr int64_t kRun = 64;
 
 template <class A>
-A sigmoid(A x) {
-  return A(1) / (A(1) + std::exp(-x));
-}
-template <class A>
 A softplus(A x) {
   return std::max(x, A(0)) + std::log1p(std::exp(-std::abs(x)));
 }
 
 /// q and k of a row and key head, normed, and the factors that have normed them; β, D and its operands.
 template <class A>
-struct Rows {
-  Rows(const KernelCall& call, size_t first)
+struct RecurrentRows {
+  explicit RecurrentRows(const KernelCall& call)
       : size(*call.op),
         call(call),
-        q(call.in[first]),
-        k(call.in[first + 1]),
-        v(call.in[first + 2]),
-        decay(operand(call.in, first + 3)),
-        beta(operand(call.in, first + 4)),
-        skip(operand(call.in, first + 5)),
+        q(named_operand(call, "q")),
+        k(named_operand(call, "k")),
+        v(named_operand(call, "v")),
+        decay(named_operand(call, "decay")),
+        beta(named_operand(call, "beta")),
+        skip(named_operand(call, "skip")),
+        states(named_operand(call, "states")),
         skip_at(skip ? first_of_part(*call.op, call.place, size.h) : 0),
-        by_channel(decay && call.in[first + 3].dim(1) != size.h) {}
+        by_channel(decay && named_operand(call, "decay").dim(1) != size.h) {}
 
   struct Row {
     std::vector<A> q, k, D;  // dk each
@@ -51,7 +49,7 @@ struct Rows {
   Row at(int64_t t, int64_t j) const {
     const int64_t key = t * size.hk + j / size.group, dk = size.dk;
     Row row;
-    row.q.assign(q.at(key * dk), q.at(key * dk) + dk);
+    if (q) row.q.assign(q.at(key * dk), q.at(key * dk) + dk);
     row.k.assign(k.at(key * dk), k.at(key * dk) + dk);
     row.q_factor = norm(row.q);
     row.k_factor = norm(row.k);
@@ -60,13 +58,24 @@ struct Rows {
       row.D[c] = std::exp(by_channel ? decay[(t * size.h + j) * dk + c] : decay[t * size.h + j]);
     if (beta) row.beta = size.sigmoid ? sigmoid(beta[t * size.h + j]) : beta[t * size.h + j];
     if (skip) row.skip = skip[skip_at + j];
-    row.v = v.at((t * size.h + j) * size.dv);
+    if (v) row.v = v.at((t * size.h + j) * size.dv);
     return row;
+  }
+  /// The state before row t, if a sequence begins with it; else S stays.
+  void begin(const int32_t* starts, int64_t t, int64_t j, A* S) const {
+    if (begins(starts, t, size.S, static_cast<bool>(states))) {
+      std::fill_n(S, size.dk * size.dv, A(0));
+    } else if (t % size.S == 0) {
+      std::copy_n(states.at(place_of_state(t, j)), size.dk * size.dv, S);
+    }
+  }
+  int64_t place_of_state(int64_t t, int64_t j) const {
+    return (t / size.S * size.all_heads + j) * size.dk * size.dv;
   }
 
   RecurSizes size;
   const KernelCall& call;
-  const Input<A> q, k, v, decay, beta, skip;
+  const Input<A> q, k, v, decay, beta, skip, states;
   int64_t skip_at;
   bool by_channel;
 
@@ -83,7 +92,7 @@ struct Rows {
 
 /// S ← D·S + β·k·uᵀ; u_v is what was written.
 template <class A>
-void update(const RecurSizes& size, const typename Rows<A>::Row& row, A* S, A* u_v) {
+void update(const RecurSizes& size, const typename RecurrentRows<A>::Row& row, A* S, A* u_v) {
   const int64_t dk = size.dk, dv = size.dv;
   std::copy_n(row.v, dv, u_v);
   for (int64_t c = 0; c < dk; ++c) {
@@ -98,7 +107,7 @@ void update(const RecurSizes& size, const typename Rows<A>::Row& row, A* S, A* u
 }
 
 template <class A>
-void read(const RecurSizes& size, const typename Rows<A>::Row& row, const A* S, A* o_v) {
+void read(const RecurSizes& size, const typename RecurrentRows<A>::Row& row, const A* S, A* o_v) {
   std::fill_n(o_v, size.dv, A(0));
   for (int64_t c = 0; c < size.dk; ++c) {
     for (int64_t e = 0; e < size.dv; ++e) o_v[e] += S[c * size.dv + e] * row.q[c];
@@ -108,14 +117,14 @@ void read(const RecurSizes& size, const typename Rows<A>::Row& row, const A* S, 
 
 template <class A>
 void recur(const KernelCall& call) {
-  const Rows<A> rows(call, 0);
+  const RecurrentRows<A> rows(call);
   const RecurSizes& size = rows.size;
   const auto* starts = named_operand(call, "starts").as<const int32_t>();
   const Output<A> o(call.out[0]);
   std::vector<A> S(static_cast<size_t>(size.dk * size.dv)), u(static_cast<size_t>(size.dv));
   for (int64_t j = 0; j < size.h; ++j) {
     for (int64_t t = 0; t < call.in[0].dim(0); ++t) {
-      if (begins(starts, t, size.S)) std::fill(S.begin(), S.end(), A(0));
+      rows.begin(starts, t, j, S.data());
       const auto row = rows.at(t, j);
       update<A>(size, row, S.data(), u.data());
       read<A>(size, row, S.data(), o.at((t * size.h + j) * size.dv));
@@ -125,7 +134,7 @@ void recur(const KernelCall& call) {
 
 template <class A>
 void cached_recur(const KernelCall& call) {
-  const Rows<A> rows(call, 0);
+  const RecurrentRows<A> rows(call);
   const RecurSizes& size = rows.size;
   const auto* places = named_operand(call, "places").as<const int32_t>();
   const Output<A> o(call.out[0]);
@@ -151,7 +160,7 @@ void cached_recur(const KernelCall& call) {
 /// Gradients of what Rows::at makes, to those of the operands.
 template <class A>
 struct RowGradients {
-  RowGradients(const KernelCall& call, const Rows<A>& rows)
+  RowGradients(const KernelCall& call, const RecurrentRows<A>& rows)
       : rows(rows),
         dq(call.out[0]),
         dk(call.out[1]),
@@ -170,7 +179,7 @@ struct RowGradients {
     for (size_t c = 0; c < dx.size(); ++c) to[c] += factor * (dx[c] - x[c] * along);
   }
 
-  const Rows<A>& rows;
+  const RecurrentRows<A>& rows;
   size_t used = 3;
   const Output<A> dq, dk, dv, ddecay, dbeta, dskip;
 
@@ -184,7 +193,8 @@ struct RowGradients {
 template <class A>
 void recur_dgrad(const KernelCall& call) {
   const Input<A> d_o(call.in[0]);
-  const Rows<A> rows(call, 1);
+  const RecurrentRows<A> rows(call);
+  const Input<A> behind(named_operand(call, "behind"));
   const RecurSizes& size = rows.size;
   const int64_t dk = size.dk, dv = size.dv, of_head = dk * dv, T = call.in[0].dim(0);
   const A scale = static_cast<A>(size.scale);
@@ -196,7 +206,7 @@ void recur_dgrad(const KernelCall& call) {
   std::vector<A> dq(static_cast<size_t>(dk)), d_k(dq.size()), dw(static_cast<size_t>(dv));
   for (int64_t j = 0; j < size.h; ++j) {
     const auto forth = [&](int64_t t, A* u_v, A* decayed_S) {
-      if (begins(starts, t, size.S)) std::fill(S.begin(), S.end(), A(0));
+      rows.begin(starts, t, j, S.data());
       const auto row = rows.at(t, j);
       if (decayed_S != nullptr) {
         for (int64_t i = 0; i < of_head; ++i) decayed_S[i] = row.D[i / dv] * S[i];
@@ -217,6 +227,7 @@ void recur_dgrad(const KernelCall& call) {
       }
       for (int64_t t = end; t-- > begin;) {
         const auto row = rows.at(t, j);
+        if (behind && (t + 1) % size.S == 0) std::copy_n(behind.at(rows.place_of_state(t, j)), of_head, dS.begin());
         const A *do_v = d_o.at((t * size.h + j) * dv), *u_v = u.data() + (t - begin) * dv;
         const A *S_t = after.data() + (t - begin) * of_head, *D_S = decayed.data() + (t - begin) * of_head;
         std::fill(dw.begin(), dw.end(), A(0));
@@ -257,7 +268,105 @@ void recur_dgrad(const KernelCall& call) {
         const int64_t key = (t * size.hk + j / size.group) * dk;
         to.unnormed(dq, row.q, row.q_factor, to.dq.at(key));
         to.unnormed(d_k, row.k, row.k_factor, to.dk.at(key));
-        if (begins(starts, t, size.S)) std::fill(dS.begin(), dS.end(), A(0));
+        if (t % size.S == 0 || begins(starts, t, size.S)) std::fill(dS.begin(), dS.end(), A(0));
+      }
+    }
+  }
+}
+
+/// The state that each piece and head makes of zeros, and that it makes of the unit matrix without values.
+template <class A>
+void recur_summary(const KernelCall& call) {
+  const RecurrentRows<A> rows(call);
+  const RecurSizes& size = rows.size;
+  const int64_t dk = size.dk, dv = size.dv, width = call.out[0].dim(1) / size.all_heads;
+  const auto* starts = named_operand(call, "starts").as<const int32_t>();
+  const Output<A> transition(call.out[0]), made(call.out[1]);
+  transition.fill(A(0));
+  made.fill(A(0));
+  RecurSizes square = size;
+  square.dv = dk;
+  std::vector<A> T(static_cast<size_t>(dk * dk)), nothing(static_cast<size_t>(dk)), u(static_cast<size_t>(std::max(dk, dv)));
+  for (int64_t n = 0; n < call.out[0].dim(0); ++n) {
+    for (int64_t j = 0; j < size.h; ++j) {
+      A* S = made.at((n * size.all_heads + j) * dk * dv);
+      std::fill(T.begin(), T.end(), A(0));
+      for (int64_t c = 0; c < dk; ++c) T[c * dk + c] = 1;
+      for (int64_t t = n * size.S; t < (n + 1) * size.S; ++t) {
+        if (begins(starts, t, size.S, true)) {
+          std::fill_n(S, dk * dv, A(0));
+          std::fill(T.begin(), T.end(), A(0));
+        }
+        auto row = rows.at(t, j);
+        update<A>(size, row, S, u.data());
+        row.v = nothing.data();
+        update<A>(square, row, T.data(), u.data());
+      }
+      for (int64_t i = 0; i < width; ++i)
+        transition[(n * size.all_heads + j) * width + i] = width == dk * dk ? T[i] : T[i * dk + i];
+    }
+  }
+}
+
+/// dS of recur_dgrad alone, from nothing behind each piece.
+template <class A>
+void recur_states_dgrad(const KernelCall& call) {
+  const RecurrentRows<A> rows(call);
+  const RecurSizes& size = rows.size;
+  const Input<A> d_o(call.in[0]);
+  const auto* starts = named_operand(call, "starts").as<const int32_t>();
+  const Output<A> to(call.out[0]);
+  to.fill(A(0));
+  for (int64_t n = 0; n < call.out[0].dim(0); ++n) {
+    for (int64_t j = 0; j < size.h; ++j) {
+      A* dS = to.at((n * size.all_heads + j) * size.dk * size.dv);
+      for (int64_t t = (n + 1) * size.S; t-- > n * size.S;) {
+        const auto row = rows.at(t, j);
+        const A* do_v = d_o.at((t * size.h + j) * size.dv);
+        for (int64_t e = 0; e < size.dv; ++e) {
+          A dw = 0;
+          for (int64_t c = 0; c < size.dk; ++c) {
+            dS[c * size.dv + e] += static_cast<A>(size.scale) * row.q[c] * do_v[e];
+            dw += dS[c * size.dv + e] * row.k[c];
+          }
+          for (int64_t c = 0; c < size.dk; ++c) {
+            if (size.delta) dS[c * size.dv + e] -= row.k[c] * row.beta * dw;
+            dS[c * size.dv + e] *= row.D[c];
+          }
+        }
+        if (begins(starts, t, size.S, true)) std::fill_n(dS, size.dk * size.dv, A(0));
+      }
+    }
+  }
+}
+
+/// s_0 = 0, s_{p+1} = T_p s_p + B_p; reverse: s_last = 0, s_{p−1} = T_pᵀ s_p + B_p.
+template <class A>
+void scan_states(const KernelCall& call) {
+  const ir::Attributes& a = call.op->attributes;
+  const int64_t h = a.integer("heads"), P = a.integer("pieces"), dk = a.integer("head_dim"), dv = a.integer("value_dim");
+  const bool reverse = a.integer_or("reverse", 0) != 0;
+  const int64_t width = call.in[0].dim(1) / h, rows = call.in[1].dim(0);
+  const Input<A> transition(call.in[0]), update(call.in[1]);
+  const Output<A> states(call.out[0]);
+  for (int64_t n = 0; n < rows / P; ++n) {
+    for (int64_t j = 0; j < h; ++j) {
+      for (int64_t i = 0; i < P; ++i) {
+        const int64_t p = n * P + (reverse ? P - 1 - i : i), before = reverse ? p + 1 : p - 1;
+        A* S = states.at((p * h + j) * dk * dv);
+        if (i == 0) {
+          std::fill_n(S, dk * dv, A(0));
+          continue;
+        }
+        const A *from = states.at((before * h + j) * dk * dv), *T = transition.at((before * h + j) * width);
+        std::copy_n(update.at((before * h + j) * dk * dv), dk * dv, S);
+        for (int64_t c = 0; c < dk; ++c) {
+          for (int64_t b = 0; b < dk; ++b) {
+            if (width != dk * dk && b != c) continue;
+            const A factor = width == dk * dk ? (reverse ? T[b * dk + c] : T[c * dk + b]) : T[width == 1 ? 0 : c];
+            for (int64_t e = 0; e < dv; ++e) S[c * dv + e] += factor * from[b * dv + e];
+          }
+        }
       }
     }
   }
@@ -268,37 +377,58 @@ A silu(A x) {
   return x * sigmoid(x);
 }
 /// The slope of x·σ(x).
-template <class A>
-A silu_slope(A x) {
-  const A s = sigmoid(x);
-  return s * (A(1) + x * (A(1) - s));
-}
 
-/// Σ_i weight[K−1−i]·x_{t−i} + bias of channel c, over `back` rows before t.
+/// The operands of a convolution, with x at `first`.
 template <class A>
-A convolved(const Input<A>& x, const Input<A>& weight, const Input<A>& bias, int64_t t, int64_t c, int64_t C,
-            int64_t at, int64_t K, int64_t back) {
-  A sum = bias ? bias[at + c] : A(0);
-  for (int64_t i = 0; i <= std::min(K - 1, back); ++i) sum += weight[(at + c) * K + K - 1 - i] * x[(t - i) * C + c];
-  return sum;
-}
-/// Rows of the document before row t.
-int64_t rows_before(const int32_t* starts, int64_t t, int64_t S) {
-  return t % S - (starts == nullptr ? 0 : starts[t]);
-}
+struct Convolved {
+  Convolved(const KernelCall& call, size_t first)
+      : x(call.in[first]),
+        weight(call.in[first + 1]),
+        bias(operand(call.in, first + 2)),
+        before(named_operand(call, "before")),
+        T(call.in[first].dim(0)),
+        C(call.in[first].dim(1)),
+        K(call.in[first + 1].dim(1)),
+        S(call.op->attributes.integer("sequence")),
+        at(first_of_part(*call.op, call.place, C)),
+        bent(call.op->attributes.integer_or("silu", 0) != 0),
+        starts(named_operand(call, "starts").as<const int32_t>()) {}
+  /// Rows of the document before row t that the kernel sees.
+  int64_t back(int64_t t) const {
+    if (starts == nullptr && before) return K - 1;
+    return std::min(K - 1, t % S - (starts == nullptr ? 0 : starts[t]));
+  }
+  /// The place of row t − i among the rows before its sequence; below zero where it is one of x.
+  int64_t among_before(int64_t t, int64_t i) const {
+    return i > t % S ? (t / S + 1) * (K - 1) + t % S - i : -1;
+  }
+  A row(int64_t t, int64_t i, int64_t c) const {
+    const int64_t other = among_before(t, i);
+    return other < 0 ? x[(t - i) * C + c] : before[other * C + c];
+  }
+  /// Σ_i weight[K−1−i]·x_{t−i} + bias of channel c.
+  A sum(int64_t t, int64_t c) const {
+    A sum = bias ? bias[at + c] : A(0);
+    for (int64_t i = 0; i <= back(t); ++i) sum += weight[(at + c) * K + K - 1 - i] * row(t, i, c);
+    return sum;
+  }
+  A gradient(const Input<A>& dy, int64_t t, int64_t c) const {
+    return bent ? dy[t * C + c] * silu_slope(sum(t, c)) : dy[t * C + c];
+  }
+  const Input<A> x, weight, bias, before;
+  int64_t T, C, K, S, at;
+  bool bent;
+  const int32_t* starts;
+};
 
 template <class A>
 void causal_conv(const KernelCall& call) {
-  const Input<A> x(call.in[0]), weight(call.in[1]), bias(operand(call.in, 2));
-  const int64_t T = call.in[0].dim(0), C = call.in[0].dim(1), K = call.in[1].dim(1);
-  const int64_t S = call.op->attributes.integer("sequence"), at = first_of_part(*call.op, call.place, C);
-  const bool bent = call.op->attributes.integer_or("silu", 0) != 0;
-  const auto* starts = named_operand(call, "starts").as<const int32_t>();
+  const Convolved<A> of(call, 0);
   const Output<A> y(call.out[0]);
-  for (int64_t t = 0; t < T; ++t) {
-    for (int64_t c = 0; c < C; ++c) {
-      const A z = convolved(x, weight, bias, t, c, C, at, K, rows_before(starts, t, S));
-      y[t * C + c] = bent ? silu(z) : z;
+  for (int64_t t = 0; t < of.T; ++t) {
+    for (int64_t c = 0; c < of.C; ++c) {
+      const A z = of.sum(t, c);
+      y[t * of.C + c] = of.bent ? silu(z) : z;
     }
   }
 }
@@ -307,31 +437,82 @@ void causal_conv(const KernelCall& call) {
 /// dz.
 template <class A>
 void causal_conv_dgrad(const KernelCall& call) {
-  const Input<A> dy(call.in[0]), x(call.in[1]), weight(call.in[2]), bias(operand(call.in, 3));
-  const int64_t T = call.in[1].dim(0), C = call.in[1].dim(1), K = call.in[2].dim(1);
-  const int64_t S = call.op->attributes.integer("sequence"), at = first_of_part(*call.op, call.place, C);
-  const bool bent = call.op->attributes.integer_or("silu", 0) != 0;
-  const auto* starts = named_operand(call, "starts").as<const int32_t>();
+  const Input<A> dy(call.in[0]), behind(named_operand(call, "behind"));
+  const Convolved<A> of(call, 1);
+  const int64_t C = of.C, K = of.K, last = behind ? std::min(K - 1, of.S) : 0;
   const Output<A> dx(call.out[0]), dweight(call.out[1]);
   dx.fill(A(0));
   dweight.fill(A(0));
   std::vector<A> sums(static_cast<size_t>(C), A(0));
-  for (int64_t t = 0; t < T; ++t) {
-    const int64_t back = rows_before(starts, t, S);
+  for (int64_t t = 0; t < of.T; ++t) {
     for (int64_t c = 0; c < C; ++c) {
-      A dz = dy[t * C + c];
-      if (bent) dz *= silu_slope(convolved(x, weight, bias, t, c, C, at, K, back));
-      for (int64_t i = 0; i <= std::min(K - 1, back); ++i) {
-        dx[(t - i) * C + c] += weight[(at + c) * K + K - 1 - i] * dz;
-        dweight[(at + c) * K + K - 1 - i] += x[(t - i) * C + c] * dz;
+      const A dz = of.gradient(dy, t, c);
+      for (int64_t i = 0; i <= of.back(t); ++i) {
+        if (of.among_before(t, i) < 0) dx[(t - i) * C + c] += of.weight[(of.at + c) * K + K - 1 - i] * dz;
+        dweight[(of.at + c) * K + K - 1 - i] += of.row(t, i, c) * dz;
       }
       sums[c] += dz;
     }
   }
-  if (!bias) return;
+  for (int64_t t = 0; t < of.T; ++t) {
+    const int64_t from_end = of.S - t % of.S;
+    if (from_end > last) continue;
+    for (int64_t c = 0; c < C; ++c) dx[t * C + c] += behind[((t / of.S + 1) * last - from_end) * C + c];
+  }
+  if (!of.bias) return;
   const Output<A> dbias(call.out[2]);
   dbias.fill(A(0));
-  std::copy(sums.begin(), sums.end(), dbias.at(at));
+  std::copy(sums.begin(), sums.end(), dbias.at(of.at));
+}
+
+template <class A>
+void causal_conv_before_dgrad(const KernelCall& call) {
+  const Input<A> dy(call.in[0]);
+  const Convolved<A> of(call, 1);
+  const Output<A> to(call.out[0]);
+  to.fill(A(0));
+  for (int64_t t = 0; t < of.T; ++t) {
+    for (int64_t i = t % of.S + 1; i <= of.back(t); ++i) {
+      for (int64_t c = 0; c < of.C; ++c)
+        to[of.among_before(t, i) * of.C + c] += of.weight[(of.at + c) * of.K + of.K - 1 - i] * of.gradient(dy, t, c);
+    }
+  }
+}
+
+void piece_ends(const KernelCall& call) {
+  const int64_t S = call.op->attributes.integer("sequence"), count = call.op->attributes.integer("count");
+  const int64_t row = call.in[0].dim(1) * size_of(call.in[0].dtype);
+  for (int64_t n = 0; n < call.in[0].dim(0) / S; ++n)
+    std::copy_n(call.in[0].as<const std::byte>() + ((n + 1) * S - count) * row, count * row,
+                call.out[0].as<std::byte>() + n * count * row);
+}
+
+/// All last rows follow one another: row j of those before piece p is row p·rows − count + j of them. In reverse a
+/// last row has the sum of what the rows before all later pieces give it.
+template <class A>
+void rows_before(const KernelCall& call) {
+  const ir::Attributes& a = call.op->attributes;
+  const int64_t ranks = a.integer("ranks"), rows = a.integer("rows"), count = a.integer("count"), P = 2 * ranks;
+  const bool reverse = a.integer_or("reverse", 0) != 0;
+  const int64_t C = call.in[0].dim(1), made = reverse ? rows : count, taken = reverse ? count : rows;
+  const Input<A> x(call.in[0]);
+  const Output<A> y(call.out[0]);
+  y.fill(A(0));
+  for (int64_t n = 0; made > 0 && n < call.out[0].dim(0) / made; ++n) {
+    const int64_t p = piece_of(call, ranks, n % 2), first = n / 2 * P * taken;
+    for (int64_t j = 0; j < made; ++j) {
+      A* to = y.at((n * made + j) * C);
+      if (!reverse) {
+        const int64_t from = p * rows - count + j;
+        if (from >= 0) std::copy_n(x.at((first + from) * C), C, to);
+        continue;
+      }
+      for (int64_t later = p + 1; later < P; ++later) {
+        const int64_t of = (p - later) * rows + count + j;
+        for (int64_t c = 0; of >= 0 && of < count && c < C; ++c) to[c] += x[(first + later * count + of) * C + c];
+      }
+    }
+  }
 }
 
 /// Tails are the last K − 1 rows of each sequence, the oldest first.
@@ -481,9 +662,16 @@ void gated_norm_dgrad(const KernelCall& call) {
 std::vector<KernelEntry> recurrence_kernels() {
   return {entry("recur", by_type<in0, recur<float>, recur<double>>),
           entry("recur_dgrad", by_type<in0, recur_dgrad<float>, recur_dgrad<double>>),
+          entry("recur_summary", by_type<in0, recur_summary<float>, recur_summary<double>>),
+          entry("recur_states_dgrad", by_type<in0, recur_states_dgrad<float>, recur_states_dgrad<double>>),
+          entry("scan_states", by_type<in0, scan_states<float>, scan_states<double>>),
           entry("cached_recur", by_type<in0, cached_recur<float>, cached_recur<double>>),
           entry("causal_conv", by_type<in0, causal_conv<float>, causal_conv<double>>),
           entry("causal_conv_dgrad", by_type<in0, causal_conv_dgrad<float>, causal_conv_dgrad<double>>),
+          entry("causal_conv_before_dgrad",
+                by_type<in0, causal_conv_before_dgrad<float>, causal_conv_before_dgrad<double>>),
+          entry("piece_ends", piece_ends),
+          entry("rows_before", by_type<in0, rows_before<float>, rows_before<double>>),
           entry("cached_conv", by_type<in0, cached_conv<float>, cached_conv<double>>),
           entry("log_decay", by_type<in0, log_decay<float>, log_decay<double>>),
           entry("log_decay_dgrad", by_type<in0, log_decay_dgrad<float>, log_decay_dgrad<double>>),

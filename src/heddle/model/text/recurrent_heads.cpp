@@ -8,6 +8,46 @@ namespace heddle::model {
 
 using ir::ValueId;
 
+namespace {
+
+// The ranks of cp that have whole sequences of a part of the heads each; 1 without.
+int64_t parts_of_heads(const Writer& w) { return w.has_pieces() ? 1 : w.cp(); }
+
+// Rows of a sequence, or of a piece of one.
+int64_t rows_of_sequence(const Writer& w) {
+  return w.spec().sequence_length / (w.has_pieces() ? 2 * w.cp() : 1);
+}
+
+// The states before this rank's pieces, and the transitions from which the gradients behind them are made. `in` and
+// `rule` are those of `recur`.
+std::pair<ValueId, ValueId> handed_states(Writer& w, const std::vector<ValueId>& in, const RecurrentHeads& sizes,
+                                          const ir::Attributes& rule) {
+  const auto at = [&](size_t i) { return i < in.size() ? in[i] : ir::none; };
+  std::vector<ValueId> of_summary{in[1], in[2], at(3), at(4), w.piece_starts()};
+  while (of_summary.back() == ir::none) of_summary.pop_back();
+  const auto made = w.op("recur_summary", of_summary, {"transition", "update"}, rule);
+  const ValueId transition = heads_to_sequence(w, made[0], "transition_heads");
+  const ValueId update = heads_to_sequence(w, made[1], "update_heads");
+  const int64_t heads = (sizes.heads + w.cp() - 1) / w.cp();
+  const ValueId states = w.op("scan_states", {transition, update}, {"states_heads"},
+                              {{"heads", heads},
+                               {"pieces", 2 * w.cp()},
+                               {"head_dim", sizes.key_dim},
+                               {"value_dim", sizes.value_dim}})[0];
+  return {sequence_to_heads(w, states, "states"), transition};
+}
+
+// The rows ahead of this rank's pieces, as many as a convolution of `taps` beside the row itself sees.
+ValueId rows_ahead(Writer& w, ValueId x, int64_t taps, const std::string& name) {
+  const int64_t rows = std::min(taps, rows_of_sequence(w));
+  const ValueId last =
+      w.op("piece_ends", {x}, {name + "_last"}, {{"sequence", rows_of_sequence(w)}, {"count", rows}})[0];
+  return w.op("rows_before", {gather_sequence(w, last, name + "_last")}, {name + "_before"},
+              {{"ranks", w.cp()}, {"rows", rows}, {"count", taps}})[0];
+}
+
+}  // namespace
+
 RecurrentHeads RecurrentHeads::of(const Writer& w) {
   const ModelConfig& c = w.config();
   return {c.linear_num_key_heads / w.tp(), c.linear_num_value_heads / w.tp(), c.linear_key_head_dim,
@@ -15,7 +55,7 @@ RecurrentHeads RecurrentHeads::of(const Writer& w) {
 }
 
 ValueId whole_sequences(Writer& w, ValueId x, const std::string& name) {
-  return w.cp() > 1 ? heads_to_sequence(w, x, name + "_heads") : x;
+  return parts_of_heads(w) > 1 ? heads_to_sequence(w, x, name + "_heads") : x;
 }
 
 ValueId convolved(Writer& w, ValueId x, const ConvolutionRows& rows, const std::string& prefix, bool has_bias) {
@@ -38,27 +78,31 @@ ValueId convolved(Writer& w, ValueId x, const ConvolutionRows& rows, const std::
 
 ValueId convolved(Writer& w, ValueId x, ValueId weight, ValueId bias, const std::string& name) {
   const std::string out = name + "_convolved";
-  ir::Attributes attributes{{"sequence", w.spec().sequence_length}, {"silu", int64_t{1}}};
+  ir::Attributes attributes{{"sequence", rows_of_sequence(w)}, {"silu", int64_t{1}}};
   if (w.caches()) {
     const int64_t kept = (w.config().linear_conv_kernel_dim - 1) * w.columns(x);
     const ValueId tails = w.cache_of_sequences("conv_" + name, kept, w.spec().dtype);
     return w.op("cached_conv", {x, weight, bias, w.places()}, {out}, attributes, "", {tails})[0];
   }
-  if (w.cp() > 1) attributes.set("parts", w.cp());
-  std::vector<ValueId> in{x, weight};
-  if (bias != ir::none || w.starts() != ir::none) in.push_back(bias);
-  if (w.starts() != ir::none) in.push_back(w.starts());
+  if (parts_of_heads(w) > 1) attributes.set("parts", parts_of_heads(w));
+  std::vector<ValueId> in{x, weight, bias, w.piece_starts()};
+  if (const int64_t taps = w.config().linear_conv_kernel_dim - 1; w.has_pieces() && taps > 0) {
+    attributes.set("ranks", w.cp());
+    in.push_back(rows_ahead(w, x, taps, name));
+  }
+  while (in.back() == ir::none) in.pop_back();
   return w.op("causal_conv", in, {out}, attributes)[0];
 }
 
 ValueId recurred(Writer& w, std::vector<ValueId> in, const RecurrentHeads& sizes, ir::Attributes rule) {
   constexpr size_t kBehindSkip = 6;
-  rule.set("heads", sizes.heads / w.cp())
-      .set("key_heads", sizes.key_heads / w.cp())
+  const int64_t parts = parts_of_heads(w);
+  rule.set("heads", sizes.heads / parts)
+      .set("key_heads", sizes.key_heads / parts)
       .set("head_dim", sizes.key_dim)
       .set("value_dim", sizes.value_dim)
-      .set("sequence", w.spec().sequence_length);
-  if (w.cp() > 1 && in.size() == kBehindSkip) rule.set("parts", w.cp());
+      .set("sequence", rows_of_sequence(w));
+  if (parts > 1 && in.size() == kBehindSkip) rule.set("parts", parts);
   const auto with = [&](ValueId last) {
     in.resize(kBehindSkip, ir::none);
     in.push_back(last);
@@ -69,9 +113,16 @@ ValueId recurred(Writer& w, std::vector<ValueId> in, const RecurrentHeads& sizes
     with(w.places());
     return w.op("cached_recur", in, {"recurred"}, std::move(rule), "", {states})[0];
   }
+  if (w.has_pieces()) {
+    rule.set("ranks", w.cp());
+    const auto [states, transition] = handed_states(w, in, sizes, rule);
+    with(w.piece_starts());
+    in.push_back(states);
+    return w.op("recur", in, {"recurred"}, std::move(rule), "", {}, {transition})[0];
+  }
   if (w.starts() != ir::none) with(w.starts());
-  const ValueId o = w.op("recur", in, {w.cp() > 1 ? "recurred_heads" : "recurred"}, std::move(rule))[0];
-  return w.cp() > 1 ? sequence_to_heads(w, o, "recurred") : o;
+  const ValueId o = w.op("recur", in, {parts > 1 ? "recurred_heads" : "recurred"}, std::move(rule))[0];
+  return parts > 1 ? sequence_to_heads(w, o, "recurred") : o;
 }
 
 ValueId delta_rule(Writer& w, std::vector<ValueId> in, const RecurrentHeads& sizes) {

@@ -2,7 +2,8 @@
 // the recurrence itself, over whole sequences or from a cache.
 //
 // Heads are cut among tp, each key head with the value heads that share it. With cp a rank has whole sequences of a
-// part of its heads (`ulysses`).
+// part of its heads (`ulysses`), or two pieces of each sequence. Then states go from piece to piece, and so do the last
+// rows before a convolution.
 #pragma once
 
 #include <string>
@@ -19,7 +20,7 @@ struct RecurrentHeads {
   static RecurrentHeads of(const Writer& writer);
 };
 
-/// Rows of whole sequences with this rank's part of the heads; x itself without cp.
+/// Rows of whole sequences with this rank's part of the heads, by `ulysses`; else x itself.
 ir::ValueId whole_sequences(Writer& writer, ir::ValueId x, const std::string& name);
 
 /// Channels of a convolution by what they are, "q", and their place among the rows of the released conv1d.

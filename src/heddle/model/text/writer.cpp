@@ -227,6 +227,10 @@ void Writer::load_starts() {
   if (!parts_documents()) return;
   ir::Attributes attributes{{"sequence", whole_}};
   if (spec_.document_end >= 0) attributes.set("document_end", spec_.document_end);
+  if (config_.recurs() && has_pieces()) {
+    ir::Attributes of_pieces = attributes;
+    piece_starts_ = load_rows("piece_starts", "starts", runs_ * whole_ / cp(), of_pieces.set("cp", cp()));
+  }
   starts_ = load_rows("starts", "starts", runs_ * whole_, std::move(attributes));
 }
 

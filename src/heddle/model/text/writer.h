@@ -18,6 +18,8 @@
 
 namespace heddle::model {
 
+constexpr auto kAttention = Parameter::Part::attention;
+
 class Writer {
  public:
   Writer(const ModelConfig& config, const RankSpec& spec);
@@ -132,6 +134,10 @@ class Writer {
   /// The first position that each position of the microbatch's sequences may see; none where documents are not
   /// apart.
   ir::ValueId starts() const { return starts_; }
+  /// True where ranks of cp share the sequences of recurrences and convolutions: each has two pieces of each.
+  bool has_pieces() const { return cp() > 1 && spec_.context != Context::ulysses; }
+  /// Starts of this rank's own rows, counted from the first of their piece; starts() where it has no pieces.
+  ir::ValueId piece_starts() const { return has_pieces() ? piece_starts_ : starts_; }
   void load_starts();
 
   /// The position of each of this rank's rows, for a table of learned ones.
@@ -162,7 +168,7 @@ class Writer {
   int layer_ = -1, chunk_ = 0;
   OpPart part_ = OpPart::none;
   ir::ValueId scales_ = ir::none, rope_ = ir::none, window_rope_ = ir::none, places_ = ir::none, starts_ = ir::none,
-              positions_ = ir::none;
+              piece_starts_ = ir::none, positions_ = ir::none;
   bool turns_by_window() const { return config_.has_window_rotation() && config_.has_window(layer_); }
   ir::ValueId rope_table_of(const ModelConfig& rotation, const char* name, int64_t parts = 1);
   ir::ValueId own_rope_ = ir::none, chosen_ = ir::none;
