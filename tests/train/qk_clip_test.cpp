@@ -19,7 +19,7 @@ struct Steps {
   std::vector<double> losses, largest;
   std::map<std::string, double> sums;
 };
-const std::vector<Steps> kSteps{
+const std::vector<Steps> kClippedSteps{
 #include "tests/fixtures/qk_clip/steps.inc"
 };
 
@@ -75,7 +75,7 @@ Sequences fixture_tokens(int64_t step) {
 }
 
 TEST(QkClip, StepsAreThoseOfPyTorch) {
-  for (const Steps& steps : kSteps) {
+  for (const Steps& steps : kClippedSteps) {
     Trainer trainer(fixture_options(steps.name));
     trainer.initialise();
     for (const StateTensor& tensor : trainer.state()) {
@@ -224,6 +224,35 @@ TEST(QkClipBits, AreThoseOfOneRankUnderExactSums) {
       const Trained run = train(o);
       if (one.empty()) one = run.state;
       EXPECT_EQ(one == run.state, true) << c.name << (split ? ", split" : "");
+    }
+  }
+}
+
+// Homes of the state change no bit: masters of clipped heads are scaled before they leave again.
+TEST(QkClipBits, WithStateOnTheHostAreThoseOfStateOnTheDevice) {
+  using plan::StateResidency;
+  for (const Case& c :
+       {Case{"one", {}}, Case{"dp2_grouped", {.dp = 2}, "1f1b", Context::gather, Shard::state, 0, false, true},
+        Case{"dp2_muon", {.dp = 2}, "1f1b", Context::gather, Shard::state, 0, true},
+        Case{"tp2_dp2", {.tp = 2, .dp = 2}},
+        Case{"dp4_weights", {.dp = 4}, "1f1b", Context::gather, Shard::weights}}) {
+    for (const plan::MasterForm form : {plan::MasterForm::full, plan::MasterForm::split}) {
+      TrainerOptions o = options_for(c);
+      o.plan.dtype = Dtype::bf16;
+      o.plan.memory.master = form;
+      const Trained device = train(o);
+      EXPECT_GT(device.numbers[2], 0.5) << c.name;  // the first step exceeds
+      for (const StateResidency home : {StateResidency::swap, StateResidency::mapped, StateResidency::host}) {
+        o.plan.memory.optimizer = home;
+        const std::string which = fmt::format("{} {} {}", c.name, word_of(form), word_of(home));
+        size_t away = 0;
+        for (const ir::Value& value : plan::lower(o.model, o.plan).program.listings.at(0).values)
+          away += value.role == ir::Role::optimizer && value.space == ir::Space::host;
+        EXPECT_GT(away, 0u) << which;
+        const Trained run = train(o);
+        EXPECT_EQ(device.numbers == run.numbers, true) << which;
+        EXPECT_EQ(device.state == run.state, true) << which;
+      }
     }
   }
 }
