@@ -1,6 +1,11 @@
 // The experts' product on the CPU, three ways: grouped, batched and one after the other, at equal rows.
 //
 //   bench_experts_product [--json] [--rounds 10] [--only SUBSTRING]
+//   bench_experts_product --paced [--json] [--rounds 10]
+//
+// `--paced`: a device's launches on the engine's stream. A product lasts, asleep, as long as search prices it on
+// that device (cost::product_s: tiles, waves, bytes), and the host spends the device's time of issue on each
+// launch. 32 experts of DeepSeek-V3 in one launch, as even as a capacity makes them, or a launch for each.
 //
 // The ways take turns; ratios are medians of the turns' own ratios, for clocks of shared machines wander. Weights
 // are packed where the engine packs. `chosen` is what moe.product = "auto" takes of equal groups where nothing else
@@ -18,7 +23,12 @@
 #include "bench/support/stops.h"
 #include "heddle/base/clock.h"
 #include "heddle/base/statistics.h"
+#include "heddle/cost/accelerator.h"
+#include "heddle/cost/device_time.h"
+#include "heddle/device/host/host_stream.h"
 #include "heddle/kernels/host/gemm/gemm.h"
+#include "tests/support/paced_kernel.h"
+#include "tests/support/paced_time.h"
 
 namespace heddle::bench {
 namespace {
@@ -124,6 +134,75 @@ class Product {
   std::vector<int32_t> offsets_;
 };
 
+// The products of a rank's experts of a layer, forward and backward, on a device that is stated.
+struct PacedProducts {
+  const char* device;
+  double serial_s = 0, batched_s = 0, processor_use = 0;
+};
+PacedProducts paced(const char* name, int rounds) {
+  const cost::Accelerator& device = *cost::accelerator_named(name);
+  constexpr int kExperts = 32;
+  constexpr double kRows = 4096.0 * 8 / kExperts, kWidth = 2048, kHidden = 7168;  // of DeepSeek-V3 at ep 8
+  struct Dims {
+    double m, n, k;
+  };
+  std::vector<Dims> products;
+  for (const auto& [n, k] : {std::pair{2 * kWidth, kHidden}, {kHidden, kWidth}})
+    products.insert(products.end(), {{kRows, n, k}, {kRows, k, n}, {n, k, kRows}});
+  const PacedTimer timer;
+  const auto measured = [&](int experts) {
+    std::vector<PacedKernel> kernels(products.size());
+    for (size_t i = 0; i < kernels.size(); ++i) {
+      const Dims& d = products[i];
+      kernels[i].pace_ns =
+          static_cast<int64_t>(1e9 * cost::product_s(device, cost::Precision::bf16, d.m, d.n, d.k, experts));
+    }
+    device::HostStream stream("products", 1);
+    std::vector<double> took_s;
+    for (int round = 0; round <= rounds; ++round) {
+      const double began_s = now_s();
+      for (PacedKernel& kernel : kernels) {
+        for (int e = 0; e < kExperts / experts; ++e) {
+          const double issued_s = now_s() + 1e-6 * device.host_us;
+          while (now_s() < issued_s) continue;
+          device::Launch launch;
+          launch.run = [](const device::KernelCall&) {};
+          kernel.put_around(launch);
+          stream.launch(launch);
+        }
+      }
+      stream.synchronize(0);
+      if (round > 0) took_s.push_back(now_s() - began_s);
+    }
+    return median(took_s);
+  };
+  PacedProducts of{name};
+  of.serial_s = measured(1);
+  of.batched_s = measured(kExperts);
+  of.processor_use = timer.elapsed().processor_use();
+  return of;
+}
+
+void tell_paced(bool json, int rounds) {
+  const char* comma = "";
+  if (json) fmt::print("{{\"rows\": [");
+  for (const char* name : {"C500", "Ascend-910B", "H100"}) {
+    const PacedProducts of = paced(name, rounds);
+    const double gain = of.serial_s / of.batched_s - 1;
+    if (json) {
+      fmt::print(
+          "{}\n {{\"device\": \"{}\", \"serial_ms\": {:.3f}, \"batched_ms\": {:.3f}, \"gain\": {:.4f}, "
+          "\"processor_use\": {:.3f}}}",
+          comma, of.device, 1e3 * of.serial_s, 1e3 * of.batched_s, gain, of.processor_use);
+    } else {
+      fmt::print("{:12} a launch for each {:.3f} ms  one launch {:.3f} ms  gain {:.4f}  {:.3f} of the cores\n",
+                 of.device, 1e3 * of.serial_s, 1e3 * of.batched_s, gain, of.processor_use);
+    }
+    comma = ",";
+  }
+  if (json) fmt::print("]}}\n");
+}
+
 template <class Run>
 double seconds_of(const Run& run) {
   run();  // what another way has left in the caches counts for none
@@ -135,13 +214,18 @@ double seconds_of(const Run& run) {
 }  // namespace
 
 int run(Arguments& arguments) {
-  bool json = false;
+  bool json = false, is_paced = false;
   int rounds = 10;
   std::string only;
   arguments.flag("--json", json);
+  arguments.flag("--paced", is_paced);
   arguments.number("--rounds", rounds);
   arguments.word("--only", "SUBSTRING", only);
   arguments.read();
+  if (is_paced) {
+    tell_paced(json, rounds);
+    return 0;
+  }
   const char* comma = "";
   if (json) fmt::print("{{\"rows\": ["), so_far("]}");
   for (const Dtype dtype : {Dtype::bf16, Dtype::f32}) {

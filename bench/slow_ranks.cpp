@@ -1,8 +1,11 @@
 // How well slow ranks, ops and links are found, and what it costs to look: draws of a rank 15 % slow, named with
-// its phase and op; of a slow link, named by probes; clean windows; steps with and without the levels 0 and 1, in
-// turn.
+// its phase and op; of a slow link, named by probes; of a link, rank or node whose exchanges are 15 % slow, named
+// by those; clean windows; steps with and without the levels 0 and 1, in turn.
 //
-//   bench_slow_ranks [--draws N] [--windows N] [--pairs N] [--json]
+//   bench_slow_ranks [--draws N] [--trained-links N] [--windows N] [--pairs N] [--links] [--json]
+//
+// `--links`: only of exchanges. Those of `--draws` are simulated at 4 to 256 ranks, with the noise of
+// tests/support/drawn_exchanges.h; `--trained-links` train, four ranks as threads over links of a stated rate.
 //
 // Ranks are threads that train in the paced mode: an op lasts as long as it is told to, asleep, so that each has a
 // processor of its own as far as that goes. Jitter of 5 %, and one step of fifty far out, is drawn for each rank
@@ -22,6 +25,7 @@
 #include "heddle/comm/calls/noted_world.h"
 #include "heddle/comm/threads/thread_world.h"
 #include "heddle/session/ranks/rank_watch.h"
+#include "tests/support/drawn_exchanges.h"
 #include "tests/support/paced_time.h"
 #include "tests/support/set_pace.h"
 #include "tests/support/slow_world.h"
@@ -163,6 +167,104 @@ bool slow_link(uint64_t seed, bool& blamed) {
   return found;
 }
 
+constexpr std::array<std::pair<int, int>, 5> kLayouts{
+    {{4, 1}, {8, 8}, {16, 4}, {64, 8}, {256, 8}}};  // ranks; on a node
+
+struct LinkDraws {
+  int named = 0, named_of_256 = 0, of_256 = 0, others = 0;
+  std::vector<double> windows;
+};
+LinkDraws slow_exchanges(int draws, double times) {
+  LinkDraws all;
+  for (int draw = 0; draw < draws; ++draw) {
+    const auto [ranks, on_node] = kLayouts[static_cast<size_t>(draw) % kLayouts.size()];
+    const test::FoundLink found = test::find_drawn_link(static_cast<uint64_t>(draw), ranks, on_node, times);
+    all.named += found.named;
+    all.others += found.others;
+    if (found.named) all.windows.push_back(found.windows);
+    if (ranks < 256) continue;
+    ++all.of_256;
+    all.named_of_256 += found.named;
+  }
+  return all;
+}
+
+// Alarms of exchanges in clean windows, a sixth of them of 256 ranks.
+int false_link_alarms(int64_t windows) {
+  int alarms = 0;
+  for (size_t layout = 0; layout < kLayouts.size(); ++layout) {
+    const auto [ranks, on_node] = kLayouts[layout];
+    test::DrawnExchanges exchanges(5000 + layout, ranks, on_node);
+    session::LinkFits fits(exchanges.node_of());
+    const int64_t share = ranks == 256 ? windows / 6 : (windows - windows / 6) / 4;
+    for (int64_t window = 0; window < share; ++window) {
+      fits.add(1 + kWindow * window, exchanges.window());
+      alarms += static_cast<int>(fits.found().size());
+    }
+  }
+  return alarms;
+}
+
+// Four ranks that train; the exchanges of a pair, or of a rank, get 15 % slower.
+bool slow_trained_exchange(uint64_t seed, int& others) {
+  const RandomKey key = RandomKey(seed).with("slow exchange");
+  config::RunConfig config = config_of(4);
+  config.plan.mesh.ep = 4;
+  config.train.sequence_length = 64;
+  std::atomic<bool> on = false;
+  const int a = static_cast<int>(key.bits(0) % 4), b = (a + 1 + static_cast<int>(key.bits(1) % 3)) % 4;
+  const bool rank = key.bits(2) % 2 == 0;
+  const test::Links links{1e6, a, rank ? -1 : b, 1.15, &on, 0.1};
+  bool found = false;
+  comm::run_on_threads(4, [&](comm::World& plain) {
+    test::SlowWorld slow(plain, links);
+    comm::CallLog log(plain.rank(), 4, "host", 0);
+    comm::NotedWorld world(slow, log);
+    train::Trainer trainer(train::trainer_options_of(config), &world);
+    trainer.initialise();
+    session::RankWatch watch(trainer, &world, {1, 1}, {}, &log);
+    constexpr int kQuiet = session::LinkFits::kUsualWindows + 2, kMost = kQuiet + 12;
+    bool over = false;
+    for (int64_t step = 1; step <= kWindow * kMost && !over; ++step) {
+      if (world.rank() == 0 && step == kQuiet * kWindow + 1) on = true;
+      const train::StepResult result =
+          trainer.step(train::random_sequences(trainer, 4, static_cast<uint64_t>(step)));
+      for (const session::Alarm& alarm : watch.after(result)) {
+        if (alarm.json["event"] != "slow_link") continue;
+        const std::vector<int> named = alarm.json["pairs"][0]["ranks"].get<std::vector<int>>();
+        const bool right = named == (rank ? std::vector<int>{a} : std::vector<int>{std::min(a, b), std::max(a, b)});
+        found |= right;
+        others += !right;
+      }
+      if (step % kWindow == 0) over = trainer.ranks().any(found);
+    }
+  });
+  return found;
+}
+
+nlohmann::ordered_json figures_of_links(int draws, int trained, int64_t windows) {
+  constexpr double kTimes = session::LinkFits::kSlow;
+  const LinkDraws drawn = slow_exchanges(draws, kTimes);
+  nlohmann::ordered_json figures{{"exchange_draws", draws},
+                                 {"exchange_times", kTimes},
+                                 {"exchange_named", drawn.named},
+                                 {"exchange_draws_of_256_ranks", drawn.of_256},
+                                 {"exchange_named_of_256_ranks", drawn.named_of_256},
+                                 {"exchange_others_named", drawn.others},
+                                 {"exchange_windows_until_named", quantile(drawn.windows, 0.5)},
+                                 {"exchange_windows_at_most", quantile(drawn.windows, 1)}};
+  figures["exchange_clean_windows"] = windows;
+  figures["exchange_false_alarms"] = false_link_alarms(windows);
+  int found = 0, others = 0;
+  for (int draw = 0; draw < trained; ++draw) {
+    found += slow_trained_exchange(static_cast<uint64_t>(draw), others);
+    so_far(nlohmann::ordered_json{{"trained", draw + 1}, {"named", found}, {"others_named", others}}.dump(2));
+  }
+  figures.update(
+      {{"exchange_trained", trained}, {"exchange_trained_named", found}, {"exchange_trained_others", others}});
+  return figures;
+}
+
 // Windows of work as it was drawn, of 2 to 32 ranks, half of them with hot experts and uneven waits; alarms of
 // ranks and of waits.
 int false_alarms(int64_t windows) {
@@ -237,14 +339,26 @@ double cost_of(int pairs, bool level1) {
 }  // namespace
 
 int run(Arguments& arguments) {
-  int draws = 100, pairs = 300;
+  int draws = 100, pairs = 300, trained_links = 10;
   int64_t windows = 3000;
-  bool json = false;
+  bool json = false, only_links = false;
   arguments.number("--draws", draws);
+  arguments.number("--trained-links", trained_links);
   arguments.number("--windows", windows);
   arguments.number("--pairs", pairs);
+  arguments.flag("--links", only_links);
   arguments.flag("--json", json);
   arguments.read();
+  const auto told = [json](const nlohmann::ordered_json& figures) {
+    if (json) {
+      fmt::print("{}\n", figures.dump(2));
+    } else {
+      for (const auto& [key, value] : figures.items()) fmt::print("{:<28} {}\n", key, value.dump());
+    }
+    return 0;
+  };
+  const nlohmann::ordered_json of_links = figures_of_links(draws, trained_links, windows);
+  if (only_links) return told(of_links);
   const PacedTimer timer;
   int found = 0, named = 0, victims = 0, links = 0;
   for (int draw = 0; draw < draws; ++draw) {
@@ -262,22 +376,18 @@ int run(Arguments& arguments) {
                .dump(2));
   }
   const double n = draws;
-  const nlohmann::ordered_json figures{{"draws", draws},
-                                       {"found", found / n},
-                                       {"op_named", named / n},
-                                       {"link_found", links / n},
-                                       {"victims_blamed", victims},
-                                       {"clean_windows", windows},
-                                       {"false_alarms", false_alarms(windows)},
-                                       {"level0_cost", cost_of(pairs, false)},
-                                       {"level1_cost", cost_of(pairs, true)},
-                                       {"processor_use", timer.elapsed().processor_use()}};
-  if (json) {
-    fmt::print("{}\n", figures.dump(2));
-  } else {
-    for (const auto& [key, value] : figures.items()) fmt::print("{:<16} {}\n", key, value.dump());
-  }
-  return 0;
+  nlohmann::ordered_json figures{{"draws", draws},
+                                 {"found", found / n},
+                                 {"op_named", named / n},
+                                 {"link_found", links / n},
+                                 {"victims_blamed", victims},
+                                 {"clean_windows", windows},
+                                 {"false_alarms", false_alarms(windows)},
+                                 {"level0_cost", cost_of(pairs, false)},
+                                 {"level1_cost", cost_of(pairs, true)},
+                                 {"processor_use", timer.elapsed().processor_use()}};
+  figures.update(of_links);
+  return told(figures);
 }
 
 }  // namespace heddle::bench

@@ -1,6 +1,7 @@
 // One rank of the MPI tests, started by mpirun through mpi_test.py:
 //
 //   comm_mpi cases SEED             the cases that hold for every world
+//   comm_mpi links BYTES            exchanges timed by peer: the median of each, in microseconds
 //   comm_mpi mismatch               two sides that disagree on a length
 //   comm_mpi abort                  one rank gives up while others wait
 //   comm_mpi piece                  one rank's work on a piece fails while others wait for it
@@ -22,6 +23,7 @@
 #include <fmt/format.h>
 #include <mpi.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -29,6 +31,8 @@
 #include <thread>
 
 #include "heddle/base/error.h"
+#include "heddle/base/statistics.h"
+#include "heddle/comm/calls/noted_world.h"
 #include "heddle/comm/engine/engine_world.h"
 #include "heddle/comm/mpi_world.h"
 #include "tests/comm/world_cases.h"
@@ -55,6 +59,49 @@ std::vector<int> everybody(const World& world) {
 
 void sleep_seconds(double s) { std::this_thread::sleep_for(std::chrono::duration<double>(s)); }
 
+// Of both ends the one that entered later has not waited: its time is the shorter. Rank 0 puts them side by side.
+void time_links(World& world, int64_t bytes) {
+  CallLog log(world.rank(), world.size(), "host", 0);
+  NotedWorld noted(world, log);
+  log.links().start();
+  const int me = world.rank(), n = world.size();
+  const auto group = noted.communicator(everybody(world), "comm.timed");
+  std::vector<std::byte> from(static_cast<size_t>(bytes)), to(static_cast<size_t>(bytes * n));
+  std::vector<Piece> sends, receives;
+  for (int p = 0; p < n; ++p) {
+    sends.push_back({p, 0, bytes});
+    receives.push_back({p, bytes * p, bytes});
+  }
+  constexpr size_t kCalls = 40;
+  for (size_t call = 0; call < kCalls; ++call) group->exchange(from.data(), sends, to.data(), receives);
+  const LinkLog::Channel channel = log.links().take().at(0);
+  std::vector<double> own(static_cast<size_t>(n) * kCalls, 0), all(own.size() * static_cast<size_t>(n));
+  for (int p = 0; p < n; ++p) {
+    for (const LinkLog::Seen& seen : channel.of_peer[static_cast<size_t>(p)]) {
+      HEDDLE_CHECK(static_cast<int64_t>(seen.bytes) == bytes, "{} bytes of rank {}", seen.bytes, p);
+      own[static_cast<size_t>(p) * kCalls + seen.call] = seen.seconds;
+    }
+  }
+  const auto whole = static_cast<int64_t>(own.size() * sizeof(double));
+  const Piece mine{0, 0, whole};
+  std::vector<Piece> from_all;
+  for (int r = 0; r < n && me == 0; ++r) from_all.push_back({r, r * whole, whole});
+  group->exchange(own.data(), {&mine, 1}, all.data(), from_all);
+  for (int a = 0; a < n && me == 0; ++a) {
+    for (int b = a + 1; b < n; ++b) {
+      std::vector<double> later_us;
+      for (size_t call = 0; call < kCalls; ++call) {
+        const auto of = [&](int rank, int peer) {
+          return all[static_cast<size_t>(rank) * own.size() + static_cast<size_t>(peer) * kCalls + call];
+        };
+        HEDDLE_CHECK(of(a, b) > 0 && of(b, a) > 0, "ranks {} and {} have not timed call {}", a, b, call);
+        later_us.push_back(1e6 * std::min(of(a, b), of(b, a)));
+      }
+      say(me, fmt::format("link {} {} {:.1f}", a, b, median(later_us)));
+    }
+  }
+}
+
 void run(World& world, const std::string& scenario, uint64_t seed) {
   const int me = world.rank(), n = world.size();
   if (scenario == "cases") {
@@ -64,6 +111,7 @@ void run(World& world, const std::string& scenario, uint64_t seed) {
     }
     return;
   }
+  if (scenario == "links") return time_links(world, static_cast<int64_t>(seed));
   const auto group = world.communicator(everybody(world), "comm.test");
   std::vector<std::byte> from(1000), to(1000 * static_cast<size_t>(n));
   std::vector<Piece> sends, receives;

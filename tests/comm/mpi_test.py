@@ -86,6 +86,16 @@ def cases(ranks, seed, **settings):
     passed(f"cases, {ranks} ranks {settings or ''}", began)
 
 
+def links(ranks):
+    began = time.monotonic()
+    job = Job("links 65536", ranks)
+    status = job.end(MACHINE_SECONDS)
+    check(job, f"exit status {status}", status == 0)
+    timed = re.findall(r"link (\d) (\d) ([\d.]+)", job.text())
+    check(job, "not every link was timed", len({pair[:2] for pair in timed}) == ranks * (ranks - 1) // 2)
+    passed("links", began)
+
+
 def fails(scenario, pattern, ranks=3, says=None, seconds=0, launcher=None, status_known=True, harm=None, **settings):
     """All ranks (or those in `says`) print why they fail, and the job ends with an error within `seconds`."""
     began = time.monotonic()
@@ -179,6 +189,7 @@ def main():
     cases(3, seed, part=1000)  # messages of many parts
     cases(3, seed, window=0)  # all pieces are letters
     cases(4, seed + 1, window=2)  # some pieces are, others go through memory
+    links(4)
     for ranks, least in (2, 1), (3, 300), (4, 1):  # what is as long is read out of the sender's process
         cases(ranks, seed + ranks, engine=least)
 

@@ -1,26 +1,34 @@
-// Ranks as threads whose links have a stated rate, and one pair's less: what waits does so asleep.
+// Ranks as threads whose links have a stated rate, and one pair's or one rank's less: what waits does so asleep. An
+// exchange brings each peer's bytes when its link has moved them.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "heddle/base/clock.h"
+#include "heddle/base/random.h"
+#include "heddle/comm/calls/arrivals.h"
 #include "heddle/comm/world.h"
 
 namespace heddle::test {
 
 struct Links {
   double bytes_per_s = 1e9;
-  int a = -1, b = -1;                     // the pair that is slow
+  int a = -1, b = -1;                     // the pair that is slow; b −1: a with every other
   double times = 1;                       // by so much
   const std::atomic<bool>* on = nullptr;  // from when on; null: always
+  double jitter = 0;                      // deviation of the logarithm of an exchange's time on a link
 
   double seconds(int from, int to, int64_t bytes) const {
-    const bool slow = std::minmax(from, to) == std::minmax(a, b) && (on == nullptr || on->load());
+    const bool named = b < 0 ? from == a || to == a : std::minmax(from, to) == std::minmax(a, b);
+    const bool slow = a >= 0 && named && (on == nullptr || on->load());
     return static_cast<double>(bytes) / bytes_per_s * (slow ? times : 1);
   }
 };
@@ -36,15 +44,28 @@ class SlowCommunicator : public comm::Communicator {
   void abort(const std::string& reason) override { inner_->abort(reason); }
   void exchange(const void* send, std::span<const comm::Piece> sends, void* receive,
                 std::span<const comm::Piece> receives) override {
-    double longest_s = 0;
-    for (const std::span<const comm::Piece> pieces : {sends, receives}) {
-      std::vector<double> with(ranks_.size(), 0);
-      for (const comm::Piece& piece : pieces)
-        with[static_cast<size_t>(piece.peer)] += link_s(piece.peer, piece.bytes);
-      longest_s = std::max(longest_s, *std::max_element(with.begin(), with.end()));
+    std::vector<double> comes_s(ranks_.size(), 0), goes_s(ranks_.size(), 0);
+    for (const comm::Piece& piece : receives)
+      comes_s[static_cast<size_t>(piece.peer)] += link_s(piece.peer, piece.bytes);
+    for (const comm::Piece& piece : sends)
+      goes_s[static_cast<size_t>(piece.peer)] += link_s(piece.peer, piece.bytes);
+    std::vector<std::pair<double, int>> order;
+    for (size_t p = 0; p < comes_s.size(); ++p) {
+      if (comes_s[p] <= 0) continue;
+      const double drawn = std::exp(links_.jitter * key_.normal(drawn_++));
+      order.emplace_back(comes_s[p] * drawn, static_cast<int>(p));
     }
+    std::sort(order.begin(), order.end());
+    const double entered_s = now_s();
     inner_->exchange(send, sends, receive, receives);
-    sleep(longest_s);
+    double passed_s = 0;
+    const double began_s = now_s(), waited_s = began_s - entered_s;  // threads wait for all of them, not for peers
+    for (const auto& [comes, peer] : order) {
+      sleep(began_s + comes - now_s());
+      if (comm::asked_arrivals != nullptr) comm::asked_arrivals->note(peer, now_s() - waited_s);
+      passed_s = comes;
+    }
+    sleep(*std::max_element(goes_s.begin(), goes_s.end()) - passed_s);
   }
   void send(const void* data, int64_t bytes, int peer) override {
     sleep(link_s(peer, bytes));
@@ -63,6 +84,8 @@ class SlowCommunicator : public comm::Communicator {
   std::unique_ptr<comm::Communicator> inner_;
   std::vector<int> ranks_;
   const Links& links_;
+  RandomKey key_ = RandomKey(1).with(static_cast<uint64_t>(inner_->rank()));
+  uint64_t drawn_ = 0;
 };
 
 class SlowWorld : public comm::World {

@@ -11,6 +11,7 @@
 
 #include "heddle/base/files/pinned_folder.h"
 #include "heddle/comm/calls/call_page.h"
+#include "heddle/comm/calls/link_log.h"
 
 namespace heddle::comm {
 
@@ -45,12 +46,15 @@ class CallLog {
   void set_patience(double seconds);
   void ended(RankState state, std::string_view reason = "", int accused = -1, bool input = false);
   const CallPage& page() const { return *page_; }
+  /// Times of the exchanges by peer, in the rank's own memory.
+  LinkLog& links() { return links_; }
 
  private:
   CallPage* page_;
   std::optional<PinnedFolder> folder_;  // of the file; none: the page is not in one
   std::string name_;                    // of the file
   std::mutex mutex_;                    // of the channels' making
+  LinkLog links_;
 };
 
 }  // namespace heddle::comm

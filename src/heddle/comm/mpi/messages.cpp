@@ -1,6 +1,7 @@
 // The progress thread's messages: posting them part by part, testing them, and what ranks tell each other.
 #include <algorithm>
 
+#include "heddle/base/clock.h"
 #include "heddle/comm/mpi/control.h"
 #include "heddle/comm/mpi/progress.h"
 
@@ -127,6 +128,7 @@ void Progress::part_done(const Slot& slot, const MPI_Status& status) {
   ++message.finished_parts;
   post_parts(slot.call, slot.message);
   if (message.finished_parts < message.posted_parts) return;
+  message.finished_s = now_s();
   if (call.completions) call.completions->add(slot.message);
   if (++call.finished_messages_ < call.messages.size()) return;
   active_.erase(std::find(active_.begin(), active_.end(), slot.call));

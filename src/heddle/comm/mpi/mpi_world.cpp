@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "heddle/base/error.h"
+#include "heddle/comm/calls/arrivals.h"
 #include "heddle/comm/mpi/pieces.h"
 #include "heddle/comm/mpi/progress.h"
 #include "heddle/device/device.h"
@@ -142,6 +143,11 @@ class MpiCommunicator : public Communicator {
     progress_.submit(call);
     copy_own();
     call->wait();
+    if (Arrivals* const arrivals = asked_arrivals) {
+      for (const mpi::Message& message : call->messages) {
+        if (!message.out) arrivals->note(message.peer, message.finished_s);
+      }
+    }
     in.listing([&](int64_t at, int64_t staged, size_t bytes) { std::memcpy(to + at, unpacked + staged, bytes); });
   }
 

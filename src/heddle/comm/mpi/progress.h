@@ -64,6 +64,7 @@ struct Message {
   int64_t bytes = 0;
   // The progress thread's.
   int64_t posted_parts = 0, finished_parts = 0;
+  double finished_s = 0;  // when the last part was through; after the call anybody's
 };
 
 /// The place where the progress thread reports messages that are through, one by one.

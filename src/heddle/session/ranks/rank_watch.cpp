@@ -19,15 +19,19 @@ constexpr int kProbeTimes = 5;
 }  // namespace
 
 RankWatch::RankWatch(train::Trainer& trainer, comm::World* world, const train::Sharing& sharing,
-                     config::StepRange ops)
+                     config::StepRange ops, comm::CallLog* calls)
     : trainer_(trainer), asked_(ops) {
   if (world == nullptr || world->size() == 1) return;
   for (int r = 0; r < world->size(); ++r) {
-    node_of_.push_back(world->node_of(r));
-    hosts_.push_back(world->host_of(r));
+    places_.node_of.push_back(world->node_of(r));
+    places_.hosts.push_back(world->host_of(r));
   }
   if (sharing.cores > 1) return;
   ranks_.emplace(trainer.lowered().program.class_of_rank);
+  if (calls != nullptr) {
+    exchanges_.emplace(*world, calls->links());
+    fits_.emplace(places_.node_of);
+  }
   if (world->size() > kMostProbedRanks) return;
   std::vector<int> all(static_cast<size_t>(world->size()));
   std::iota(all.begin(), all.end(), 0);
@@ -89,8 +93,8 @@ void RankWatch::judge(const train::StepResult& result, std::vector<Alarm>& alarm
     const auto r = static_cast<size_t>(slow.rank);
     NamedSlowRank& rank = pending_.emplace_back();
     rank.slow = slow;
-    rank.host = hosts_[r];
-    rank.node = node_of_[r];
+    rank.host = places_.hosts[r];
+    rank.node = places_.node_of[r];
     rank.step_s = result.seconds;
   }
   if (!pending_.empty()) clock_.time_steps(kTimedSteps);
@@ -101,27 +105,40 @@ std::vector<std::vector<double>> RankWatch::probe() {
   return all_transfer_times(*link_, trainer_.ranks(), kProbeBytes, kProbeTimes);
 }
 
+// Returns whether any link is slow, for which steps may wait.
+bool RankWatch::judge_exchanges(std::vector<Alarm>& alarms) {
+  if (!exchanges_) return false;
+  const std::vector<LinkTime> times = exchanges_->gather(trainer_.lowered().program);
+  if (trainer_.ranks().leads()) {
+    fits_->add(windows_.back().first, times);
+    for (const SlowLink& link : fits_->ended()) alarms.push_back(ended_alarm(link, places_));
+    for (const SlowLink& link : fits_->found()) alarms.push_back(alarm_of(link, places_));
+  }
+  return trainer_.ranks().any(!fits_->slow().empty());
+}
+
 void RankWatch::judge_links(std::vector<Alarm>& alarms) {
+  const bool known = judge_exchanges(alarms);
   waits_.judge(ranks_->suspected_s());
   if (link_ == nullptr) return;
   if (transfers_s_.empty()) {
     transfers_s_ = probe();
-    const std::vector<SlowPair> first = slow_pairs(transfers_s_, {}, node_of_);
+    const std::vector<SlowPair> first = slow_pairs(transfers_s_, {}, places_.node_of);
     if (first.empty()) return;
     // Once is chance: what is slow is so again.
     const std::vector<std::vector<double>> again_s = probe();
     for (size_t a = 0; a < again_s.size(); ++a) {
       for (size_t b = 0; b < again_s.size(); ++b) transfers_s_[a][b] = std::min(transfers_s_[a][b], again_s[a][b]);
     }
-    std::vector<SlowPair> pairs = slow_pairs(transfers_s_, {}, node_of_);
+    std::vector<SlowPair> pairs = slow_pairs(transfers_s_, {}, places_.node_of);
     if (pairs.empty()) return;
     links_ = SlowLinks{std::nullopt, windows_.back().first, std::move(pairs)};
-    alarms.push_back(alarm_of(*links_, hosts_));
-  } else if (waits_.found()) {
-    links_ = SlowLinks{waits_.now(), waits_.now()->since, slow_pairs(probe(), transfers_s_, node_of_)};
-    alarms.push_back(alarm_of(*links_, hosts_));
+    alarms.push_back(alarm_of(*links_, places_.hosts));
+  } else if (waits_.found() && !known) {
+    links_ = SlowLinks{waits_.now(), waits_.now()->since, slow_pairs(probe(), transfers_s_, places_.node_of)};
+    alarms.push_back(alarm_of(*links_, places_.hosts));
   } else if (waits_.ended() && links_) {
-    alarms.push_back(ended_alarm(*links_, hosts_));
+    alarms.push_back(ended_alarm(*links_, places_.hosts));
     links_.reset();
   }
 }
@@ -198,6 +215,21 @@ std::optional<std::vector<NamedSlowRank>> RankWatch::slow() const {
   return all;
 }
 
+std::pair<size_t, nlohmann::ordered_json> RankWatch::slow_links() const {
+  size_t count = links_ ? links_->pairs.size() : 0;
+  nlohmann::ordered_json json = links_ ? json_of(*links_, places_.hosts) : nlohmann::ordered_json();
+  for (const SlowLink& link : fits_ ? fits_->slow() : std::vector<SlowLink>()) {
+    const nlohmann::ordered_json one = json_of(link, places_);
+    if (json.is_null()) {
+      json = one;
+    } else {
+      json["pairs"].push_back(one["pairs"][0]);
+    }
+    ++count;
+  }
+  return {count, json};
+}
+
 std::string RankWatch::summary() const {
   std::string text;
   if (const auto all = slow(); all && !all->empty()) {
@@ -206,6 +238,10 @@ std::string RankWatch::summary() const {
         [](const NamedSlowRank& a, const NamedSlowRank& b) { return a.slow.excess_s < b.slow.excess_s; });
     text = fmt::format("slow: rank {} {} {:.2f}x", worst->slow.rank, name_of(worst->slow.kind), worst->slow.times);
     if (all->size() > 1) text += fmt::format(" +{}", all->size() - 1);
+  } else if (const std::vector<SlowLink> links = fits_ ? fits_->slow() : std::vector<SlowLink>(); !links.empty()) {
+    const auto worst = std::max_element(links.begin(), links.end(),
+                                        [](const SlowLink& a, const SlowLink& b) { return a.times < b.times; });
+    text = fmt::format("slow link: {} {:.2f}x", short_name(*worst), worst->times);
   } else if (links_ && !links_->pairs.empty()) {
     const SlowPair& pair = links_->pairs[0];
     text = pair.b < 0 ? fmt::format("slow link: rank {} {:.1f}x", pair.a, pair.times())

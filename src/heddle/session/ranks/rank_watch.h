@@ -2,7 +2,8 @@
 // It also finds slow links, and has a picture of all ranks over the run.
 //
 // Level 0 is always on (slow_ranks.h, slow/long_waits.h). Its findings turn level 2 on for a few steps (op_times.h)
-// or, where no rank is slow, probe pairs (pair_probe.h).
+// or, where no rank is slow, probe pairs (pair_probe.h). Exchanges themselves show slow links too
+// (slow/link_fits.h).
 #pragma once
 
 #include <deque>
@@ -11,10 +12,13 @@
 #include <string>
 #include <vector>
 
+#include "heddle/comm/calls/call_log.h"
 #include "heddle/comm/world.h"
 #include "heddle/config/step_range.h"
 #include "heddle/observe/report.h"
 #include "heddle/session/slow/alarm.h"
+#include "heddle/session/slow/link_fits.h"
+#include "heddle/session/slow/link_times.h"
 #include "heddle/train/run_config_plan.h"
 #include "heddle/train/trainer.h"
 
@@ -24,7 +28,9 @@ class RankWatch {
  public:
   /// Ranks that share their cores slow each other, which says nothing of any: such are not watched, their ops are
   /// timed if it is asked for. `world` null: one rank. `ops`: steps whose ops are timed.
-  RankWatch(train::Trainer& trainer, comm::World* world, const train::Sharing& sharing, config::StepRange ops = {});
+  /// `calls`: the log of this rank's calls, if any rank has one; times of its exchanges tell of links.
+  RankWatch(train::Trainer& trainer, comm::World* world, const train::Sharing& sharing, config::StepRange ops = {},
+            comm::CallLog* calls = nullptr);
 
   /// Times the ops of so many steps, beginning with the next.
   void time_ops(int64_t steps);
@@ -45,9 +51,8 @@ class RankWatch {
   std::optional<std::string> take_op_times() { return std::exchange(op_times_, std::nullopt); }
   /// None where ranks are not watched.
   std::optional<std::vector<NamedSlowRank>> slow() const;
-  /// Links that are slow now.
-  const std::optional<SlowLinks>& slow_links() const { return links_; }
-  const std::vector<std::string>& hosts() const { return hosts_; }
+  /// Links that are slow now: how many, and which. JSON, null: none.
+  std::pair<size_t, nlohmann::ordered_json> slow_links() const;
   /// Ranks and links that are slow now, in a few words; "": none.
   std::string summary() const;
   /// Speeds in all windows of steps; empty before there is one.
@@ -63,17 +68,19 @@ class RankWatch {
   };
   void judge(const train::StepResult& result, std::vector<Alarm>& alarms);
   void judge_links(std::vector<Alarm>& alarms);
+  bool judge_exchanges(std::vector<Alarm>& alarms);
   void name_ops(std::vector<Alarm>& alarms);
   bool tells_ops(int rank) const;
   void keep(const train::StepResult& result);
   std::vector<std::vector<double>> probe();
 
   train::Trainer& trainer_;
-  std::vector<int> node_of_;
-  std::vector<std::string> hosts_;
+  RankPlaces places_;
   config::StepRange asked_;
   std::optional<SlowRanks> ranks_;  // none: they are not watched
   LongWaits waits_;
+  std::optional<LinkTimes> exchanges_;            // none: nobody times them
+  std::optional<LinkFits> fits_;                  // rank 0's
   std::unique_ptr<comm::Communicator> link_;      // link of the probes; null: there are none
   std::vector<std::vector<double>> transfers_s_;  // times as the run began
   OpClock clock_;

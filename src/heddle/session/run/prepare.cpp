@@ -206,7 +206,7 @@ void prepare_run(RunContext& run, const ServiceRows& rows) {
   publish_calls(run);  // not before it is known that there is something to do
   settle_in_folder(run);
   run.ranks = std::make_unique<RankWatch>(*run.trainer, run.place.world, sharing_of(run.place.world),
-                                          run.config.train.op_times_steps);
+                                          run.config.train.op_times_steps, run.place.calls);
   if (run.leads())
     run.alarms = std::make_unique<Alarms>(run.config.name, run.folder, run.config.train.alarm_command,
                                           [&run](const std::string& line) { run.warn(line); });

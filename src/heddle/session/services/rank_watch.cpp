@@ -31,10 +31,10 @@ class RankWatchService final : public Service {
     nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
     for (const NamedSlowRank& rank : *slow) ranks.push_back(json_of(rank));
     run_.summary.slow_ranks = text_of(ranks);
-    const std::optional<SlowLinks>& links = watch.slow_links();
-    run_.summary.slow_links = text_of(links ? json_of(*links, watch.hosts()) : nlohmann::ordered_json());
+    const auto [links, named] = watch.slow_links();
+    run_.summary.slow_links = text_of(named);
     record.metrics.set(observe::figures::kSlowRanks, static_cast<double>(slow->size()));
-    if (links) record.metrics.set(observe::figures::kSlowLinks, static_cast<double>(links->pairs.size()));
+    if (!named.is_null()) record.metrics.set(observe::figures::kSlowLinks, static_cast<double>(links));
     record.metrics.alarm = watch.summary();
   }
 

@@ -23,6 +23,29 @@ std::string link_text(const SlowPair& pair, const std::vector<std::string>& host
                      duration_text(pair.transfer_s), pair.times());
 }
 
+std::vector<int> ranks_of(const SlowLink& link, const RankPlaces& places) {
+  if (link.scope == LinkScope::pair) return {link.a, link.b};
+  if (link.scope == LinkScope::rank) return {link.a};
+  std::vector<int> ranks;
+  for (size_t r = 0; r < places.node_of.size(); ++r) {
+    if (places.node_of[r] == link.a) ranks.push_back(static_cast<int>(r));
+  }
+  return ranks;
+}
+
+std::string link_text(const SlowLink& link, const RankPlaces& places) {
+  const auto named = [&](int rank) {
+    return fmt::format("{} ({})", rank, places.hosts.at(static_cast<size_t>(rank)));
+  };
+  switch (link.scope) {
+    case LinkScope::pair: return fmt::format("between ranks {} and {}", named(link.a), named(link.b));
+    case LinkScope::rank: return fmt::format("between rank {} and every other", named(link.a));
+    case LinkScope::node: break;
+  }
+  return fmt::format("between node {} ({}) and every other", link.a,
+                     places.hosts.at(static_cast<size_t>(ranks_of(link, places).at(0))));
+}
+
 Json event(const char* name, Json of) {
   Json json{{"event", name}};
   json.update(of);
@@ -97,6 +120,36 @@ Alarm alarm_of(const SlowLinks& links, const std::vector<std::string>& hosts) {
     line += fmt::format("; and {} more pairs", links.pairs.size() - kMostReported);
   if (links.pairs.empty()) line += "transfers between pairs are as fast as before";
   return {line, event(links.pairs.empty() ? "long_waits" : "slow_link", json_of(links, hosts))};
+}
+
+Json json_of(const SlowLink& link, const RankPlaces& places) {
+  Json one{{"ranks", ranks_of(link, places)}, {"hosts", Json::array()}};
+  for (const int rank : ranks_of(link, places)) one["hosts"].push_back(places.hosts.at(static_cast<size_t>(rank)));
+  if (link.scope == LinkScope::node) one["node"] = link.a;
+  one.update(
+      {{"times", link.times}, {"seconds", link.transfer_s}, {"usual_seconds", link.transfer_s / link.times}});
+  return {{"since_step", link.since}, {"pairs", Json::array({one})}};
+}
+
+Alarm alarm_of(const SlowLink& link, const RankPlaces& places) {
+  return {fmt::format("{} exchanges take {:.2f} times as long as on links alike since step {}, {} in place of {}",
+                      link_text(link, places), link.times, link.since, duration_text(link.transfer_s),
+                      duration_text(link.transfer_s / link.times)),
+          event("slow_link", json_of(link, places))};
+}
+
+Alarm ended_alarm(const SlowLink& link, const RankPlaces& places) {
+  return {fmt::format("{} exchanges are as fast as on links alike again", link_text(link, places)),
+          event("slow_link_over", json_of(link, places))};
+}
+
+std::string short_name(const SlowLink& link) {
+  switch (link.scope) {
+    case LinkScope::pair: return fmt::format("{}-{}", link.a, link.b);
+    case LinkScope::rank: return fmt::format("rank {}", link.a);
+    case LinkScope::node: break;
+  }
+  return fmt::format("node {}", link.a);
 }
 
 Alarm ended_alarm(const SlowLinks& links, const std::vector<std::string>& hosts) {

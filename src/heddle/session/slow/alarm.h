@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "heddle/session/slow/link_fits.h"
 #include "heddle/session/slow/long_waits.h"
 #include "heddle/session/slow/pair_probe.h"
 #include "heddle/session/slow/slow_op.h"
@@ -41,5 +42,16 @@ struct SlowLinks {
 nlohmann::ordered_json json_of(const SlowLinks& links, const std::vector<std::string>& hosts);
 Alarm alarm_of(const SlowLinks& links, const std::vector<std::string>& hosts);
 Alarm ended_alarm(const SlowLinks& links, const std::vector<std::string>& hosts);
+
+/// A link that the exchanges of the steps show. `places`: hosts and nodes by rank.
+struct RankPlaces {
+  std::vector<std::string> hosts;
+  std::vector<int> node_of;
+};
+nlohmann::ordered_json json_of(const SlowLink& link, const RankPlaces& places);
+Alarm alarm_of(const SlowLink& link, const RankPlaces& places);
+Alarm ended_alarm(const SlowLink& link, const RankPlaces& places);
+/// In a few words: "1-3", "rank 2", "node 4".
+std::string short_name(const SlowLink& link);
 
 }  // namespace heddle::session
