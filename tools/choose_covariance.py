@@ -56,7 +56,8 @@ class Rows:
         self.parts = {
             "kShares": maker * numpy.exp(-apart / (2 * 0.15 ** 2)),
             "kDevicePrecision": device * same(lambda r: r["precision"]), "kModel": model, "kLayout": family * near,
-            "kFamilyBits": family * bits, "kExpertsSoftware": family * framework * same(lambda r: r["experts"]),
+            "kFamilyBits": family * bits,
+            "kExpertsSoftware": family * same(lambda r: r["framework"].split(",")[0]) * same(lambda r: r["experts"]),
             "kSoftware": software * day, "kSharesSoftware": software * linear,
             "kWords": software * same(lambda r: r["words"]) * near, "kModelDevice": model * device,
             "kModelLayout": model * device * near * day,

@@ -85,10 +85,10 @@ TEST(Collective, PartOfAFullMeshHasItsLinksAlone) {
   const NetworkEfficiency net;
   const double bytes = 8e9;
   const auto rate = [&](int ranks) { return bytes * (ranks - 1) / ranks / gather_s(mesh, net, {ranks, 1}, bytes); };
-  // Of seven links two ranks share one, four ranks three; five to seven are passed one ring around.
+  // Of seven links two ranks share one, four ranks three; five to seven are passed one ring around, at 0.7 of it.
   EXPECT_NEAR(rate(2) / rate(8), 1.0 / 7, 0.01);
   EXPECT_NEAR(rate(4) / rate(8), 3.0 / 7, 0.01);
-  for (const int ranks : {5, 6, 7}) EXPECT_NEAR(rate(ranks) / rate(8), 1.0 / 7, 0.01) << ranks;
+  for (const int ranks : {5, 6, 7}) EXPECT_NEAR(rate(ranks) / rate(8), 0.1, 0.01) << ranks;
   const Accelerator& switched = *accelerator_named("H100");
   EXPECT_GT(gather_s(mesh, net, {2, 1}, bytes) * mesh.inner.bytes_per_s,
             5 * gather_s(switched, net, {2, 1}, bytes) * switched.inner.bytes_per_s);

@@ -60,6 +60,7 @@ TEST(Shape, ParametersAreNearThePublishedTotals) {
       {"Nemotron-3-Super", 120.6, 12.7},
       {"Nemotron-Nano-9B-v2", 8.89, 0},
       {"DeepSeek-V3.2", 671.9, 0},
+      {"Pangu-Ultra-MoE", 718, 0},
       {"GLM-5", 744, 0},
       {"GLM-4.5", 355, 0},
       {"GLM-4.5-Air", 106, 0},

@@ -135,5 +135,17 @@ TEST(Anchors, Qwen3235BOn256B200) {
       {"Qwen3-235B-A22B", "B200", 256, 8192, 4096, cost::Precision::mxfp8, "qwen3_235b.toml", false, 1, 1, 8, 8});
 }
 
+// Megatron-MoE-ModelZoo's and the Megatron-Core report's layout (arXiv 2603.07685).
+TEST(Anchors, Qwen3235BOn256GB200) {
+  expect_among_the_best(
+      {"Qwen3-235B-A22B", "GB200", 256, 3072, 4096, cost::Precision::mxfp8, "qwen3_235b.toml", false, 1, 1, 4, 64});
+}
+
+// Megatron-Bridge, performance summaries of 26.02 to 26.06: the same layout in all of them.
+TEST(Anchors, KimiK2On256GB300) {
+  expect_among_the_best(
+      {"Kimi-K2", "GB300", 256, 4096, 4096, cost::Precision::mxfp8, "kimi_k2.toml", false, 1, 1, 4, 64});
+}
+
 }  // namespace
 }  // namespace heddle::search

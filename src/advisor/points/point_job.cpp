@@ -44,6 +44,7 @@ class Row {
   const std::string& wrong() const { return wrong_; }
   /// Degrees that are read in place of the row's.
   void set_layout(int tp, int pp, int ep, int mbs) { tp_ = tp, pp_ = pp, ep_ = ep, mbs_ = mbs; }
+  bool has_set_layout() const { return tp_ > 0; }
   int64_t degree(std::string_view name) {
     if (tp_ > 0 && name == "tp") return tp_;
     if (ep_ > 0 && name == "ep") return ep_;
@@ -251,6 +252,13 @@ std::string read_layout(Row& row, PointJob& p) {
   // torchtitan cuts a local batch into as many microbatches as there are stages.
   if (local > 0 && mbs == 0) j.microbatch = static_cast<int>(std::max<int64_t>(1, local / l.pp));
   if (vpp == 0 && has(row.lowered("extra"), "interleaved")) j.chunks = 2;
+  // So are MLPerf's pipelines: those that it prints have six chunks (GPT-3) or eight (Llama-3.1-405B, whose ends
+  // count as layers).
+  constexpr int kMostChunks = 8;
+  if (vpp == 0 && l.pp > 1 && row.has_set_layout() && p.release.stack == "mlperf")
+    for (int n = 1; n <= kMostChunks; ++n)
+      for (const int64_t layers : {j.shape.num_hidden_layers, j.shape.num_hidden_layers + 2})
+        if (layers % (static_cast<int64_t>(l.pp) * n) == 0) j.chunks = n;
   // Meta's own schedule is interleaved, a layer a chunk (arXiv 2407.21783, section 3.3.2).
   if (vpp == 0 && l.pp > 1 && p.release.framework == "meta")
     j.chunks = static_cast<int>((j.shape.num_hidden_layers + l.pp - 1) / l.pp);

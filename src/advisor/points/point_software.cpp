@@ -115,6 +115,10 @@ void read_switches(const SoftwareText& t, Job& j) {
   }
 }
 
+bool narrow_operands(const Job& j) {
+  return j.precision != cost::Precision::bf16 && j.precision != cost::Precision::fp16;
+}
+
 void read_stack(const SoftwareText& t, const Release& release, Job& j) {
   Software& s = j.software;
   const std::string& extra = t.extra;
@@ -147,7 +151,8 @@ void read_stack(const SoftwareText& t, const Release& release, Job& j) {
   } else if (stack == "titan") {
     s.attention_speed = 0.7;             // FlashAttention-2
     s.sharded_weights = j.mesh.pp == 1;  // in a pipeline weights stay gathered for the whole step
-    s.fused_elementwise = has(extra, "compile") || j.mesh.pp > 1;
+    // The compiler fuses what is element-wise, not the casts of dynamic FP8.
+    s.fused_elementwise = (has(extra, "compile") || j.mesh.pp > 1) && !narrow_operands(j);
     s.overlap_tp = has(extra, "async");
     s.fused_loss = false;
   } else if (stack == "xla") {
@@ -179,6 +184,9 @@ void read_stack(const SoftwareText& t, const Release& release, Job& j) {
     // Without the kernels of Primus-Turbo attention takes 27 % of Llama-70B's step at 8,192 positions, products
     // take 67 % (AMD, "Deep Dive into Primus"). On MI355X it runs at 730 TFLOP/s forward and 210 backward.
     s.attention_speed = 0.65;
+    // Megatron-LM by itself is a fifth slower on a whole step than AMD's Primus, in two reports of MI300X and
+    // MI355X.
+    if (release.framework == "megatron") s.attention_speed = 0.43;
   }
   // Kernels before FlashAttention-3 gain nothing beyond 8,192 positions (arXiv 2407.08608, figure 5).
   constexpr double kLongest = 8192;
@@ -236,8 +244,7 @@ double spare_gradients(const Job& j) {
 // Beside weights in BF16, Transformer Engine keeps 8-bit copies for the whole step, one for each way that products
 // read them. Recipes of NeMo and Megatron-Bridge keep the weights themselves in 8 bits instead.
 bool keeps_narrow_weights(const Release& release, const Job& j) {
-  const bool narrow = j.precision != cost::Precision::bf16 && j.precision != cost::Precision::fp16;
-  return narrow && (release.framework.starts_with("megatron") || release.framework == "primus");
+  return narrow_operands(j) && (release.framework.starts_with("megatron") || release.framework == "primus");
 }
 double narrow_weights(const Job& j) {
   constexpr double kBothWays = 2;

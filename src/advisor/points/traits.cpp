@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "advisor/points/point_software.h"
 #include "heddle/base/hash.h"
 #include "heddle/model/shapes/shape_presets.h"
 
@@ -69,6 +70,12 @@ double squared_distance(const std::array<double, N>& a, const std::array<double,
   return sum;
 }
 
+// A framework's kernels for another device are still its code.
+std::string_view own_name(std::string_view framework) {
+  if (framework.ends_with(kForeign)) framework.remove_suffix(kForeign.size());
+  return framework;
+}
+
 double time_covariance(const Traits& a, const Traits& b) {
   if (maker_of(a.family) != maker_of(b.family)) return a.model == b.model ? kModel : 0;
   double linear = 0;
@@ -84,7 +91,7 @@ double time_covariance(const Traits& a, const Traits& b) {
                near_date = std::exp(-years / kYears);
   sum += kLayout * near_layout;
   if (bits) sum += kFamilyBits;
-  if (framework && a.experts == b.experts) sum += kExpertsSoftware;
+  if (own_name(a.framework) == own_name(b.framework) && a.experts == b.experts) sum += kExpertsSoftware;
   if (framework && bits) sum += kSoftware * near_date + kSharesSoftware * linear;
   if (framework && bits && a.words == b.words) sum += kWords * near_layout;
   if (model && device) sum += kModelDevice + kModelLayout * near_layout * near_date;

@@ -61,10 +61,10 @@ std::vector<Accelerator> make_accelerators() {
       {"C500", Family::other, 280 * T, 0, 0, 64 * GiB, 1800 * G, 104, 10, {8, 112 * G, 8}, hdr},
       // AMD data sheets: MI300X 1,307 / 2,615, 192 GB at 5.3 TB/s, seven links of 64 GB/s; MI325X the same with 256
       // GB at 6 TB/s; MI350X 2,307 / 4,614, MI355X 2,500 / 5,000 / 10,000, both 288 GB at 8 TB/s, links of 76.8 GB/s.
-      {"MI300X", Family::cdna3, 1307 * T, 2615 * T, 0, 192 * G, 5300 * G, 304, 9, xgmi, ndr},
-      {"MI325X", Family::cdna3, 1307 * T, 2615 * T, 0, 256 * G, 6000 * G, 304, 9, xgmi, ndr},
-      {"MI350X", Family::cdna3, 2307 * T, 4614 * T, 9228 * T, 288 * G, 8000 * G, 256, 9, xgmi4, ndr},
-      {"MI355X", Family::cdna3, 2500 * T, 5000 * T, 10000 * T, 288 * G, 8000 * G, 256, 9, xgmi4, ndr},
+      {"MI300X", Family::cdna3, 1307 * T, 2615 * T, 0, 192 * G, 5300 * G, 304, 13, xgmi, ndr},
+      {"MI325X", Family::cdna3, 1307 * T, 2615 * T, 0, 256 * G, 6000 * G, 304, 13, xgmi, ndr},
+      {"MI350X", Family::cdna3, 2307 * T, 4614 * T, 9228 * T, 288 * G, 8000 * G, 256, 13, xgmi4, ndr},
+      {"MI355X", Family::cdna3, 2500 * T, 5000 * T, 10000 * T, 288 * G, 8000 * G, 256, 13, xgmi4, ndr},
       // Intel Gaudi papers (Hot Chips 2024): 432 / 865, 96 GB at 2.46 TB/s; Gaudi 3 as shipped, at 1.6 GHz, 1,677,
       // 128 GB at 3.67 TB/s. Of 24 Ethernet ports (100, 200 Gbit/s) three go to each of seven peers, three out.
       {"Gaudi2", Family::gaudi, 432 * T, 865 * T, 0, 96 * GiB, 2460 * G, 2, 6,

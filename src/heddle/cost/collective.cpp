@@ -16,7 +16,9 @@ double wired(const Tier& tier, Pattern pattern, int ranks) {
   if (tier.wiring == Wiring::full) {
     // Collectives of a node's part are written for powers of two: five, six and seven ranks pass one ring around.
     const bool one_ring = ranks > 4 && ranks < all && (ranks & (ranks - 1)) != 0;
-    return pattern == Pattern::message || one_ring ? 1 / (all - 1) : (ranks - 1) / (all - 1);
+    // Such a ring reaches 0.7 of a link (MI355X, five to seven ranks).
+    if (one_ring && pattern != Pattern::message) return 0.7 / (all - 1);
+    return pattern == Pattern::message ? 1 / (all - 1) : (ranks - 1) / (all - 1);
   }
   if (tier.wiring == Wiring::switched) return 1;
   const double rows = std::clamp(tier.rows, 1, static_cast<int>(all)), columns = std::ceil(all / rows);

@@ -67,10 +67,18 @@ void Pricing::linear(BlockWork& block, double m, double n, double k, double grou
     block.weights += weights;
     block.weights.ops += 1;
   }
+  // A low-rank adapter reads the input once more and adds its part to the output, and likewise backward.
+  if (j_.frozen_base && narrow && groups == 1) {
+    moved(block, m * (2 * k + 6 * n), m * (6 * k + 2 * n));
+    block.forward.ops += 3;
+    block.backward.ops += 5;
+  }
   block.forward.ops += 1;
   block.backward.ops += 2;
   if (cast_bytes(p) > 0) {
-    moved(block, cast_bytes(p) * m * k * groups, cast_bytes(p) * m * n * groups);
+    // Casts that are not fused read the operand anew for each of its two orientations.
+    const double casts = cast_bytes(p) * (sw_.fused_elementwise ? 1 : 2);
+    moved(block, casts * m * k * groups, casts * m * n * groups);
     block.forward.ops += 1;
     block.backward.ops += 1;
   }
@@ -97,7 +105,9 @@ void Pricing::norm_and_residual(BlockWork& block) const {
 void Pricing::tensor_parallel(BlockWork& block) const {
   if (l_.tp <= 1) return;
   const double gather = cost::gather_s(j_.device, b_.net, {l_.tp, 1}, 2 * tokens_ * h_);
-  const double exposed = sw_.overlap_tp && sw_.sequence_parallel ? 1 - b_.tp_hidden : 1;
+  // NCCL's own gathers reach 0.67 of NVLink 5 (SimuMax 1.2, b200_bf16_ceperm.json), not 0.9.
+  const double plain = j_.device.family == cost::Family::blackwell ? 0.9 / 0.67 : 1;
+  const double exposed = sw_.overlap_tp && sw_.sequence_parallel ? 1 - b_.tp_hidden : plain;
   // A gather and a scatter, or one all-reduce, in each direction. (With sequence parallelism the input is gathered
   // once more for the weight gradient, beside the input gradient's product.)
   block.forward.tensor += 2 * gather * exposed;
@@ -121,8 +131,10 @@ void Pricing::context_parallel(BlockWork& block) const {
     block.forward.context += std::max(b_.contention * ring, ring - block.forward.attention);
     block.backward.context += std::max(2 * b_.contention * ring, 2 * ring - block.backward.attention);
   }
-  block.forward.ops += 4.0 * l_.cp;
-  block.backward.ops += 6.0 * l_.cp;
+  // MindSpeed's ring merges each turn's result by a dozen element-wise launches of its own.
+  const bool merged = j_.device.family == cost::Family::ascend && j_.context == model::Context::ring;
+  block.forward.ops += (merged ? 30.0 : 4.0) * l_.cp;
+  block.backward.ops += (merged ? 40.0 : 6.0) * l_.cp;
 }
 
 BlockWork Pricing::attention() const {
@@ -140,7 +152,10 @@ BlockWork Pricing::attention() const {
 // A recurrence along the sequence: its products are small and follow one another. `numbers` of a token are read and
 // written; the backward pass moves them twice.
 void Pricing::scan(BlockWork& w, double flops_per_token, double numbers) const {
-  const double t = l_.tp, scan_s = flops_per_token * tokens_ / t / (j_.device.bf16_flops * b_.scan_rate);
+  // Short products fill Hopper's units better than Blackwell's: Nemotron 3 was measured on both.
+  const double faster = j_.device.family == cost::Family::hopper ? 1.7 : 1;
+  const double t = l_.tp,
+               scan_s = flops_per_token * tokens_ / t / (j_.device.bf16_flops * b_.scan_rate * faster);
   w.forward.attention += scan_s;
   w.backward.attention += 2.5 * scan_s;
   const double bytes = b_.scan_traffic * tokens_ * 2 * numbers / t;

@@ -199,6 +199,17 @@ Shape deepseek_v32() {
   return s;
 }
 
+// arXiv 2505.04519; sizes as in openPangu-Ultra-MoE-718B's configuration (PanguUltraMoEForCausalLM).
+Shape pangu_ultra_moe() {
+  Shape s = latent(llama("Pangu-Ultra-MoE", 7680, 61, 128, 128, 18432, 153600), 1536);
+  s = with_experts(std::move(s), 256, 8, 2048, 2048, 3);
+  s.num_nextn_predict_layers = 1;
+  s.norm_places = NormPlaces::both;
+  s.sigmoid_scores = true;
+  s.routed_scaling_factor = 2.5;
+  return s;
+}
+
 // GLM-5 (arXiv 2602.15763): latent attention of other widths, with an indexer.
 Shape glm5(const char* name) {
   Shape s = llama(name, 6144, 78, 64, 64, 12288, 154880);
@@ -370,6 +381,7 @@ std::vector<Shape> make_presets() {
       with_qkv_bias(llama("Qwen2.5-32B", 5120, 64, 40, 8, 27648, 152064)),
       with_qkv_bias(llama("Qwen2.5-72B", 8192, 80, 64, 8, 29568, 152064)),
       deepseek_v32(),
+      pangu_ultra_moe(),
       glm5("GLM-5"),
       glm52(),
       glm45("GLM-4.5", 5120, 92, 12288, 160, 1536, 3, true),
@@ -413,6 +425,8 @@ const std::vector<std::pair<const char*, const char*>>& aliases() {
 
       {"gpt3", "gpt3175b"},
       {"deepseekv3671b", "deepseekv3"},
+      {"openpanguultramoe718b", "panguultramoe"},
+      {"panguultramoe718b", "panguultramoe"},
       {"deepseekr1", "deepseekv3"},
       {"deepseekv31", "deepseekv3"},
       {"moonlight", "moonlight16ba3b"},
