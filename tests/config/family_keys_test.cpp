@@ -37,6 +37,9 @@ class FamilyKeys : public testing::Test {
                         "layer_types": ["full_attention", "sliding_attention", "sliding_attention",
                                         "sliding_attention"]})"},
         {"hy_v3", R"({"num_experts": 8, "num_experts_per_tok": 2})"},
+        {"longcat_flash", R"({"num_key_value_heads": 4, "head_dim": 8, "q_lora_rank": 24, "kv_lora_rank": 16,
+                              "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16, "n_routed_experts": 8,
+                              "zero_expert_num": 4, "moe_topk": 3, "expert_ffn_hidden_size": 32})"},
         {"mimo_v2_flash", R"({"n_routed_experts": 8, "num_experts_per_tok": 2, "v_head_dim": 8,
                               "sliding_window": 16, "partial_rotary_factor": 0.5})"},
         {"qwen2_moe", R"({"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
@@ -112,6 +115,21 @@ TEST_F(FamilyKeys, AreRefused) {
       {"phi3", R"({"rope_scaling": {"type": "longrope", "factor": 2}})", "of the type 'longrope', only 'default'"},
       {"phi3", R"({"rope_scaling": {"rope_type": "yarn", "factor": 2}})", "of the type 'yarn', only 'default'"},
       {"hunyuan_v1_dense", R"({"use_cla": true})", "shared by layers"},
+      {"longcat_flash", R"({"num_hidden_layers": 3})", "a layer holds two layers of attention"},
+      {"longcat_flash", R"({"num_layers": 3})", "a layer holds two layers of attention"},
+      {"longcat_flash", R"({"num_hidden_layers": null})", "'num_layers' is missing"},
+      {"longcat_flash", R"({"ffn_hidden_size": 100})", "they are one key"},
+      {"longcat_flash", R"({"zero_expert_type": "copy"})", "give rows back as they are"},
+      {"longcat_flash", R"({"mla_scale_q_lora": false})", "scaled latents are built"},
+      {"longcat_flash", R"({"router_bias": true})", "computes without it"},
+      {"longcat_flash", R"({"norm_topk_prob": true})", "not divided by their sum"},
+      {"longcat_flash", R"({"head_dim": 16})", "must equal qk_rope_head_dim"},
+      {"longcat_flash", R"({"qk_head_dim": 16})", "the sum of"},
+      {"longcat_flash", R"({"moe_topk": 13})", "model.num_experts_per_tok is 13"},
+      {"phimoe", R"({"rope_scaling": {"type": "longrope", "short_mscale": 1.2}})", "only 'default'"},
+      {"phimoe", R"({"rope_parameters": {"rope_type": "yarn", "factor": 2}})", "only 'default'"},
+      {"phimoe", R"({"input_jitter_noise": 0.1})", "noise on the experts' rows"},
+      {"phimoe", R"({"num_experts_per_tok": 3})", "model.sparse_mixer needs model.num_experts_per_tok = 2"},
       {"solar_open", R"({"first_k_dense_replace": 1})", "every layer has experts"},
       {"qwen3_5_text", R"({"attn_output_gate": false})", "attention's output has a gate"},
       {"qwen3_5_text", R"({"mtp_use_dedicated_embeddings": true})", "share the embedding"},
@@ -251,6 +269,18 @@ TEST_F(FamilyKeys, AreReadAsInTransformers) {
   EXPECT_EQ(model_config_to_json(read_)["model_type"], "mistral");
   expect_read("phi3", R"({"sliding_window": null, "rope_scaling": null})");
   EXPECT_EQ(model_config_to_json(read_)["model_type"], "llama");
+  expect_read("longcat_flash", R"({"mla_scale_q_lora": true, "router_bias": false, "num_hidden_layers": 4})");
+  EXPECT_TRUE(read_.begins_pair(2));
+  EXPECT_FALSE(read_.is_moe(3));
+  EXPECT_EQ(read_.choices(), 12);
+  EXPECT_EQ(model_config_to_json(read_)["num_layers"], 2);
+  EXPECT_EQ(model_config_to_json(read_)["model_type"], "longcat_flash");
+  expect_read("longcat_flash", R"({"zero_expert_num": null})");
+  EXPECT_EQ(read_.zero_expert_num, 0);
+  expect_read("phimoe", R"({"lm_head_bias": true, "sliding_window": 7, "router_jitter_noise": 0.2})");
+  EXPECT_TRUE(read_.head_bias);
+  EXPECT_EQ(read_.router_jitter_noise, 0.2);
+  EXPECT_EQ(model_config_to_json(read_)["model_type"], "phimoe");
   expect_read("hunyuan_v1_dense", "{}");
   EXPECT_EQ(model_config_to_json(read_)["model_type"], "hunyuan_v1_dense");
   expect_read("flex_olmo", R"({"num_experts": 8, "num_experts_per_tok": 2})");

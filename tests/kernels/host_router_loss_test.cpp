@@ -79,6 +79,21 @@ TEST(HostRouter, scores_and_gate_apart) {
   }
 }
 
+TEST(HostRouter, gates_of_two_experts) {
+  for (const RouterSizes& size : kRouters) {
+    if (size.E < 2) continue;
+    const Tensor logits = random_tensor(Dtype::f32, {size.T, size.E}, 8, 2);
+    for (const double closeness : {0.0, 0.3, 2.0}) {
+      expect_gradient_like_reference({name("mixer_gate", size),
+                                      "mixer_gate",
+                                      {activation(logits), metadata(two_largest(logits))},
+                                      {{"closeness", closeness}},
+                                      {}},
+                                     2e-6);
+    }
+  }
+}
+
 TEST(HostRouter, sigmoid_and_exponential_are_within_three_units_in_the_last_place) {
   // e^x is within 2 units; a sigmoid adds the rounding of 1 + e^x and of its reciprocal, a softmax its division's.
   constexpr int64_t kCount = 1000;
@@ -133,6 +148,12 @@ TEST(HostRouter, load_and_bias) {
                          "router_bias_update",
                          {{load, Role::statistic}, {random_tensor(Dtype::f64, {4}, 9), Role::input}},
                          {},
+                         {random_tensor(Dtype::f32, {4}, 8)}},
+                        0, false, ir::Phase::end);
+  expect_like_reference({"router_bias_update",
+                         "router_bias_update",
+                         {{load, Role::statistic}, {random_tensor(Dtype::f64, {4}, 9), Role::input}},
+                         {{"by_share", 3}},
                          {random_tensor(Dtype::f32, {4}, 8)}},
                         0, false, ir::Phase::end);
 }

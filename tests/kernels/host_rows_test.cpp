@@ -38,6 +38,21 @@ TEST_P(HostRows, rope) {
   }
 }
 
+TEST_P(HostRows, experts_without_computation) {
+  const Dtype X = GetParam();
+  for (const auto& [T, H, k, first] :
+       {std::array<int64_t, 4>{0, 5, 2, 4}, {7, 19, 3, 4}, {5, 64, 6, 0}, {33, 1029, 2, 6}}) {
+    expect_gradient_like_reference(
+        {fmt::format("zero_experts T{} H{} k{} first{}", T, H, k, first),
+         "zero_experts",
+         {activation(random_tensor(X, {T, H}, 1)), activation(random_tensor(Dtype::f32, {T, k}, 2)),
+          metadata(random_routing(T, k, 6, 3).experts)},
+         {{"first", first}},
+         {}},
+        stream_tolerance(X));
+  }
+}
+
 TEST_P(HostRows, mla) {
   const Dtype X = GetParam();
   for (const auto& [B, S, h, n, r, v] : kRopes) {

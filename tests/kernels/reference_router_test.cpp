@@ -234,6 +234,41 @@ TEST(ReferenceRouterBiasUpdate, moves_by_the_sign) {
   }
 }
 
+// Those without computation stay; the others move by what their share of the choices lacks.
+TEST(ReferenceRouterBiasUpdate, moves_by_the_share) {
+  const Tensor load(Dtype::f64, {4}, std::vector<double>{2, 4, 0, 10});  // mean 4
+  for (const Dtype A : {Dtype::f32, Dtype::f64}) {
+    OpCase op{"",
+              "router_bias_update",
+              {metadata(load), metadata(Tensor(Dtype::f64, {4}, std::vector<double>{7, 7, 7, 0.25}))},
+              {{"by_share", 3}},
+              {Tensor(A, {4}, std::vector<double>{1, 1, 1, -1})}};
+    EXPECT_EQ(run_op(op, reference(), true, ir::Phase::end).updates[0].values,
+              (std::vector<double>{1.125, 1, 1.25, -1}));
+    op.in[0] = metadata(Tensor(Dtype::f64, {4}, 0));  // no token: no step
+    EXPECT_EQ(run_op(op, reference(), true, ir::Phase::end).updates[0].values, (std::vector<double>{1, 1, 1, -1}));
+  }
+}
+
+// The definition of Transformers' sparsemixer outside of training, written again: a softmax over what its mask
+// leaves.
+TEST(ReferenceMixerGate, is_each_experts_part_of_those_close) {
+  const Tensor logits(Dtype::f64, {3, 4},
+                      std::vector<double>{2, 1.9, 1.5, -3, -1, -1.05, -2, -1.2, 0.5, 0.5, 0.4, 0.1});
+  const Tensor experts(Dtype::i32, {3, 2}, std::vector<double>{0, 1, 0, 1, 0, 1});
+  const OpCase op{"", "mixer_gate", {activation(logits), metadata(experts)}, {{"closeness", 0.2}}, {}};
+  const auto part = [](double own, std::vector<double> others) {
+    double sum = 1;
+    for (const double other : others) sum += std::exp(other - own);
+    return 1 / sum;
+  };
+  // (2 − 1.9) ÷ 2 and (1.9 − 1.5) ÷ 1.9 beside 0.2; negative logits by their own size: (−1.05 + 1.2) ÷ 1.2.
+  const std::vector<double> expected{part(2, {1.9}),      part(1.9, {}),         part(-1, {-1.05, -1.2}),
+                                     part(-1.05, {-1.2}), part(0.5, {0.5, 0.4}), part(0.5, {0.4})};
+  const auto found = run_op(op, reference(), true).out[0].values;
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-15) << i;
+}
+
 TEST(ReferencePermute, and_its_gradient_are_adjoint) {
   EXPECT_TRUE(rc::check([] {
     const auto T = *rc::gen::inRange<int64_t>(0, 12), E = *rc::gen::inRange<int64_t>(1, 7);

@@ -238,11 +238,14 @@ void draw_recurrence(Draw& d) {
   const plan::Degrees& mesh = d.plan.mesh;
   Dice kinds(d.seed, "kind of recurrence");
   const bool other = kinds.one_in(2);
-  if (c.selects() || !dice.one_in(3) || c.num_attention_heads % (mesh.tp * mesh.cp) != 0) return;
+  // Ranks of cp have heads of whole sequences each, or pieces of the sequences.
+  const bool by_heads = mesh.cp > 1 && kinds.one_in(3);
+  const int cuts = mesh.tp * (by_heads ? mesh.cp : 1);
+  if (c.selects() || !dice.one_in(3) || c.num_attention_heads % cuts != 0) return;
   if (c.is_latent() && !other) return;
   std::vector<int> fitting;
   for (const int heads : {1, 2, 3, 4, 6, 12}) {
-    if (heads % (mesh.tp * mesh.cp) == 0) fitting.push_back(heads);
+    if (heads % cuts == 0) fitting.push_back(heads);
   }
   c.sliding_window = c.max_window_layers = c.window_attention_heads = c.window_key_value_heads = 0;
   c.full_attention_offset = 0;
@@ -267,8 +270,12 @@ void draw_recurrence(Draw& d) {
   // The norm of a head's output, which may be next to nothing, magnifies roundings in fp32 a thousand times.
   if (d.plan.dtype == Dtype::f32) c.rms_norm_eps = 1e-2;
   if (mesh.cp == 1) return;
-  d.plan.parallel.context = model::Context::ulysses;
-  if (c.num_key_value_heads % (mesh.tp * mesh.cp) != 0) c.num_key_value_heads = dice.of(fitting);
+  if (by_heads) {
+    d.plan.parallel.context = model::Context::ulysses;
+  } else if (d.plan.parallel.context == model::Context::ulysses) {
+    d.plan.parallel.context = kinds.one_in(2) ? model::Context::gather : model::Context::ring;
+  }
+  if (c.num_key_value_heads % cuts != 0) c.num_key_value_heads = dice.of(fitting);
 }
 
 // In half of the draws with the gated delta rule Mamba-2 in its place; in a quarter of all, layers of one block
@@ -350,6 +357,51 @@ void draw_capacity(Draw& d) {
     d.model.topk_bias = true;
     d.model.n_group = d.model.topk_group = 1;
     d.model.bias_balance = model::BiasBalance::quantile;
+  }
+}
+
+// In a quarter of the draws each: experts without computation, pairs of layers with a shortcut, a bias of the head,
+// latents that are scaled; in a sixth two experts that are gated one after the other.
+void draw_routers(Draw& d) {
+  Dice dice(d.seed, "routers");
+  model::ModelConfig& c = d.model;
+  const bool zero = dice.one_in(4), pairs = dice.one_in(4), mixer = dice.one_in(6);
+  const int count = dice.of({1, 4, 7});
+  c.head_bias = dice.one_in(4);
+  if (c.is_latent()) c.scaled_latents = dice.one_in(4);
+  const auto keep_if_valid = [&](const model::ModelConfig& before) {
+    try {
+      model::validate(c);
+    } catch (const ConfigError&) {
+      c = before;
+    }
+  };
+  model::ModelConfig before = c;
+  if (pairs && c.num_nextn_predict_layers == 0) {
+    c.shortcut_experts = true;
+    c.num_hidden_layers += c.num_hidden_layers % 2;
+    c.first_k_dense_replace = 0;
+    c.residual_dropout = 0;
+    c.norm_places = model::NormPlaces::before;
+    c.mlp_alpha_factor = c.mlp_beta_factor = c.residual_multiplier = 1;
+    keep_if_valid(before);
+  }
+  before = c;
+  if (zero && d.plan.parallel.exchange.capacity_factor == 0) {
+    c.zero_expert_num = count;
+    c.n_group = c.topk_group = 1;
+    if (c.bias_balance == model::BiasBalance::sign && count > 1) c.bias_balance = model::BiasBalance::share;
+    keep_if_valid(before);
+  }
+  before = c;
+  if (mixer && d.plan.parallel.exchange.capacity_factor == 0) {
+    c.sparse_mixer = true;
+    c.router_jitter_noise = 0.2;
+    c.num_experts_per_tok = 2;
+    c.n_group = c.topk_group = 1;
+    c.routed_scaling_factor = 1;
+    c.sigmoid_scores = c.softplus_scores = c.topk_bias = c.norm_topk_prob = false;
+    keep_if_valid(before);
   }
 }
 
@@ -540,6 +592,7 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   draw_capacity(d);
   if (!c.sigmoid_scores && c.bias_balance != model::BiasBalance::quantile)
     c.softplus_scores = Dice(number, "softplus").one_in(2);
+  draw_routers(d);
   draw_fp8(d);
   draw_switches(d, dice.of({1, 1, 3}));
   draw_order(dice, d);
@@ -563,7 +616,8 @@ Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks) {
   if (d.routing == Routing::zeros) d.routing = Routing::ties;
   if (rounding == Rounding::others) {
     // A rounding more or less would send tokens to other experts: here all take all of them.
-    d.model.num_experts_per_tok = static_cast<int>(d.model.n_routed_experts);
+    d.model.sparse_mixer = false;
+    d.model.num_experts_per_tok = static_cast<int>(d.model.choices());
     d.model.n_group = d.model.topk_group = 1;
     d.model.bias_balance = model::BiasBalance::sign;
     if (d.model.selects()) d.model.index_topk = kTakesAll;
@@ -634,7 +688,13 @@ std::string Draw::text() const {
           (plan.document_end >= 0 ? ", documents apart" : "") + (plan.weighs_labels ? ", weights" : ""),
       std::string(model.bias_balance == model::BiasBalance::quantile ? ", by quantiles" : "") +
           (model.attention_sinks ? ", sinks" : "") + (model.router_bias ? ", biased router" : "") +
-          (model.experts_bias ? ", biased experts" : "") + (model.softplus_scores ? ", roots of softplus" : "") +
+          (model.experts_bias ? ", biased experts" : "") +
+          (model.zero_expert_num > 0 ? fmt::format(", {} experts without computation, by {}", model.zero_expert_num,
+                                                   word_of(model.bias_balance))
+                                     : "") +
+          (model.shortcut_experts ? ", pairs" : "") + (model.sparse_mixer ? ", mixed" : "") +
+          (model.head_bias ? ", biased head" : "") + (model.scaled_latents ? ", scaled latents" : "") +
+          (model.softplus_scores ? ", roots of softplus" : "") +
           (model.no_rope_layer_interval > 0 ? ", every second layer not turned" : "") +
           (model.swiglu_limit > 0 ? ", clamped" : "") +
           (model.experts_limit > 0 ? fmt::format(", experts cut from layer {}", model.experts_limit_layer) : "") +

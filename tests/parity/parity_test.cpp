@@ -92,7 +92,9 @@ TEST(Parity, RecurrencesInRandomLayouts) {
     ++found;
     const plan::Degrees& mesh = d.plan.mesh;
     met["tp"] += mesh.tp > 1;
-    met["cp"] += mesh.cp > 1;
+    const bool pieces = mesh.cp > 1 && d.plan.parallel.context != model::Context::ulysses;
+    met["cp by heads"] += mesh.cp > 1 && !pieces;
+    met["cp by pieces"] += pieces;
     met["dp"] += mesh.dp > 1;
     met["pp"] += mesh.pp > 1;
     met["ep"] += mesh.ep > 1;
@@ -110,6 +112,20 @@ TEST(Parity, RecurrencesInRandomLayouts) {
     }
   }
   for (const auto& [what, times] : met) EXPECT_TRUE(times > 0 || wanted < 12) << "no draw with " << what;
+}
+
+// States that go from piece to piece of a sequence, where documents begin anew.
+TEST(Parity, RecurrencesInPiecesOfDocuments) {
+  const uint64_t wanted = std::max<uint64_t>(1, draws() / 4);
+  for (uint64_t number = 65'000, found = 0; found < wanted; ++number) {
+    const Draw d = draw(number, 8);
+    const bool pieces = d.plan.mesh.cp > 1 && d.plan.parallel.context != model::Context::ulysses;
+    if (!d.model.recurs() || !pieces || d.plan.document_end < 0) continue;
+    ++found;
+    for (const std::string& difference : differences_on_threads(d)) {
+      if (difference != kFlipped) ADD_FAILURE() << difference;
+    }
+  }
 }
 
 TEST(Parity, RecurrencesInBf16) {
@@ -185,6 +201,29 @@ TEST(Parity, CapacityInRandomLayouts) {
     }
   }
   for (const auto& [what, times] : met) EXPECT_TRUE(times > 0 || wanted < 12) << "no draw with " << what;
+}
+
+// Experts without computation, pairs of layers whose experts add behind the second, gates of two experts.
+TEST(Parity, RoutersInRandomLayouts) {
+  std::map<std::string, int> met;
+  const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
+  for (uint64_t number = 50'000, found = 0; found < wanted; ++number) {
+    const Draw d = draw(number, 8);
+    const model::ModelConfig& c = d.model;
+    if (!c.has_experts() || (c.zero_expert_num == 0 && !c.shortcut_experts && !c.sparse_mixer)) continue;
+    ++found;
+    const plan::Degrees& mesh = d.plan.mesh;
+    met["some without computation on one rank"] += c.zero_expert_num > 0 && mesh.ep * mesh.etp == 1;
+    met["some without computation on several"] += c.zero_expert_num > 0 && mesh.ep > 1;
+    met["some without computation, cut"] += c.zero_expert_num > 0 && mesh.etp > 1;
+    met["pairs in a pipeline"] += c.shortcut_experts && mesh.pp > 1;
+    met["gates of two"] += c.sparse_mixer;
+    met["by shares"] += c.bias_balance == model::BiasBalance::share && c.topk_bias;
+    for (const std::string& difference : differences_on_threads(d)) {
+      if (difference != kFlipped) ADD_FAILURE() << difference;
+    }
+  }
+  for (const auto& [what, times] : met) EXPECT_TRUE(times > 0 || wanted < 40) << "no draw with " << what;
 }
 
 // Operands in eight bits: where their blocks lie as on one rank, its numbers.

@@ -33,6 +33,7 @@ struct Routed {
   std::vector<int> node_of;
   int64_t slices = 1, experts_each = 1, top_k = 1, width = 1;
   std::vector<std::vector<int32_t>> experts;
+  int64_t without = 0;  // further experts, to which no row goes
 
   int64_t ranks() const { return std::ssize(node_of); }
   int64_t all_experts() const { return ranks() / slices * experts_each; }
@@ -45,14 +46,14 @@ struct Routed {
 
   /// k distinct experts a token at random; `tokens` of each rank.
   static Routed random(std::vector<int> node_of, int64_t slices, int64_t experts_each, int64_t top_k, int64_t width,
-                       const std::vector<int64_t>& tokens, uint64_t seed) {
-    Routed routed{std::move(node_of), slices, experts_each, top_k, width, {}};
+                       const std::vector<int64_t>& tokens, uint64_t seed, int64_t without = 0) {
+    Routed routed{std::move(node_of), slices, experts_each, top_k, width, {}, without};
     const RandomKey key(seed);
     uint64_t drawn = 0;
     for (int64_t p = 0; p < routed.ranks(); ++p) {
       std::vector<int32_t>& chosen = routed.experts.emplace_back();
       for (int64_t t = 0; t < tokens[static_cast<size_t>(p) % tokens.size()]; ++t) {
-        std::vector<int32_t> ids(static_cast<size_t>(routed.all_experts()));
+        std::vector<int32_t> ids(static_cast<size_t>(routed.all_experts() + without));
         for (size_t e = 0; e < ids.size(); ++e) ids[e] = static_cast<int32_t>(e);
         for (int64_t j = 0; j < top_k; ++j) {
           const auto other = static_cast<uint64_t>(j) + key.bits(drawn++) % (ids.size() - static_cast<uint64_t>(j));

@@ -50,6 +50,7 @@ int64_t key_of(const Routed& routed, int64_t rank, int64_t expert) {
 /// The sum of leaves in the trie of their keys, written as the law states it: cut at the highest bit that differs.
 template <class A>
 A tree_sum(const std::vector<std::pair<int64_t, A>>& leaves) {
+  if (leaves.empty()) return A(0);
   if (leaves.size() == 1) return leaves[0].second;
   int64_t bit = 1;
   while (((leaves.front().first ^ leaves.back().first) >> 1) >= bit) bit *= 2;
@@ -65,9 +66,9 @@ struct Case {
 
 std::vector<Case> cases() {
   const auto random = [](std::vector<int> nodes, int64_t slices, int64_t each, int64_t k,
-                         std::vector<int64_t> tokens) {
+                         std::vector<int64_t> tokens, int64_t without = 0) {
     static uint64_t seed = 100;
-    return Routed::random(std::move(nodes), slices, each, k, 5, tokens, seed++);
+    return Routed::random(std::move(nodes), slices, each, k, 5, tokens, seed++, without);
   };
   std::vector<Case> all{
       {"one_node", random({0, 0, 0, 0}, 1, 2, 3, {9})},
@@ -81,6 +82,9 @@ std::vector<Case> cases() {
       {"uneven_tokens", random({0, 0, 1, 1}, 1, 2, 3, {0, 17, 1, 6})},
       {"no_tokens_at_all", random({0, 0, 1, 1}, 1, 2, 2, {0})},
       {"one_expert_a_rank", random({0, 0, 1, 1, 2, 2, 3, 3}, 1, 1, 8, {5})},
+      {"some_without_rows", random({0, 0, 1, 1}, 1, 2, 3, {11}, 5)},
+      {"slices_some_without_rows", random({0, 1, 0, 1}, 2, 2, 2, {9}, 7)},
+      {"one_rank_some_without_rows", random({0}, 1, 4, 3, {9}, 4)},
   };
   Routed greedy = random({0, 0, 1, 1}, 1, 2, 1, {8});
   for (auto& chosen : greedy.experts) std::fill(chosen.begin(), chosen.end(), 5);
@@ -157,6 +161,7 @@ void expect_sums(const Routed& routed, Dtype dtype) {
           std::vector<std::pair<int64_t, A>> leaves, plain;
           for (int64_t j = 0; j < routed.top_k; ++j) {
             const int64_t expert = routed.expert(p, t, j);
+            if (expert >= routed.all_experts()) continue;
             for (int64_t s = 0; s < routed.slices; ++s) {
               const int64_t key = key_of(routed, expert / routed.experts_each * routed.slices + s, expert);
               const A value = static_cast<A>(made(p, t, expert, s, h));
@@ -173,7 +178,7 @@ void expect_sums(const Routed& routed, Dtype dtype) {
         }
         for (int64_t j = 0; j < routed.top_k; ++j) {
           A sum = 0;
-          for (int64_t s = 0; s < routed.slices; ++s)
+          for (int64_t s = 0; s < routed.slices && routed.expert(p, t, j) < routed.all_experts(); ++s)
             sum += static_cast<A>(made(p, t, routed.expert(p, t, j), s, 0));
           expected_dg.push_back(static_cast<double>(sum));
         }
@@ -318,7 +323,8 @@ TEST(ExchangeDrawn, AnyGroupSumsInTheTree) {
     std::vector<int64_t> tokens;
     for (int64_t r = 0; r < ranks; ++r) tokens.push_back(std::max<int64_t>(0, pick(-3, 12)));
     const int64_t k = pick(1, std::min<int64_t>(ranks / slices * each, 8));
-    const Routed routed = Routed::random(node_of, slices, each, k, pick(1, 9), tokens, draw);
+    const int64_t width = pick(1, 9), without = draw % 3 == 2 ? pick(1, 6) : 0;
+    const Routed routed = Routed::random(node_of, slices, each, k, width, tokens, draw, without);
     SCOPED_TRACE(fmt::format("draw {}", draw));
     expect_sums<float>(routed, draw % 2 == 0 ? Dtype::bf16 : Dtype::f32);
   }

@@ -128,6 +128,14 @@ std::map<std::string, model::ModelConfig> models() {
   hybrid.linear_step_least = 0.2;
   hybrid.num_nextn_predict_layers = 1;
   all["layers of one block, Mamba-2"] = hybrid;
+  model::ModelConfig pairs = test::small_model();
+  pairs.num_nextn_predict_layers = 0;
+  pairs.first_k_dense_replace = 0;
+  pairs.num_hidden_layers = 4;
+  pairs.n_group = pairs.topk_group = 1;
+  pairs.shortcut_experts = pairs.scaled_latents = true;
+  pairs.zero_expert_num = 3;
+  all["pairs of layers, some experts without computation"] = pairs;
   grouped.first_k_dense_replace = grouped.num_hidden_layers;
   grouped.tie_word_embeddings = true;
   all["grouped, dense"] = grouped;

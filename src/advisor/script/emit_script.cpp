@@ -51,6 +51,11 @@ void refuse_model(const Launch& launch, Dialect dialect, Refusals& no) {
   no.when(s.attention_logit_cap > 0, "capped scores of attention (model.attention_logit_cap)");
   no.when(s.no_rope_layer_interval > 0, "layers that turn nothing (model.no_rope_layer_interval)");
   no.when(s.softplus_scores, "router scores by the root of softplus (model.softplus_scores)");
+  no.when(s.zero_expert_num > 0, "experts without computation (model.zero_expert_num)");
+  no.when(s.shortcut_experts, "experts that add behind the next layer (model.shortcut_experts)");
+  no.when(s.sparse_mixer, "gates of two experts in turn (model.sparse_mixer)");
+  no.when(s.scaled_latents, "scaled latents (model.scaled_latents)");
+  no.when(s.head_bias, "a bias of the head (model.head_bias)");
   no.when(s.experts_limit > 0 || s.mlp_limit > 0,
           "limits of SwiGLU by layer (model.experts_limit, model.mlp_limit)");
   no.when(s.full_attention_offset > 0, "layers without a window that are counted from layer {}, accepted: 0",

@@ -114,6 +114,18 @@ void model_settings(Table& t) {
   t.row("model.index_loss_weight")
       .acts(changes_maths, "Weight of the divergence of each indexer from its layer's attention.", "nothing",
             page("key_selection"));
+  t.row("model.zero_expert_num")
+      .acts(changes_maths, "Adds experts without computation, so many, for a router to choose; 0 switches it off.",
+            "a multiply of the token's row; fewer rows travel and are computed, with a host stall a layer on one "
+            "rank "
+            "too",
+            page("routers"));
+  t.row("model.shortcut_experts")
+      .acts(changes_maths, "Lets the experts of every second layer add to the stream behind the next layer.",
+            "nothing; their rows travel beside a whole layer's compute", page("routers"));
+  t.row("model.sparse_mixer")
+      .acts(changes_maths, "Gates two experts a token one after the other, by logits close to the best.",
+            "one small op a MoE layer each way", page("routers"));
   constexpr const char* kDropoutCost = "a word of Philox an element each way; nothing is stored";
   t.row("model.embedding_dropout")
       .acts(changes_maths, "Dropout of the embedded tokens while training; 0 switches it off.", kDropoutCost,
@@ -129,8 +141,9 @@ void model_settings(Table& t) {
             page("dropout"));
   t.row("model.bias_balance")
       .acts(changes_maths,
-            "Moves the balancing biases by a rate against the load, by a rate that falls, or to where the step's "
-            "scores would have been balanced.",
+            "Moves the balancing biases by a rate against the load, by a rate that falls, by what shares lack, or "
+            "to where "
+            "the step's scores would have been balanced.",
             "quantile: the margins of all tokens, counted in 208 bins an expert and summed over the ranks",
             page("bias_balance"));
   t.row("model.bias_update_rate")

@@ -216,6 +216,11 @@ const std::vector<Key>& keys() {
       row<&C::qk_rope_head_dim>("qk_rope_head_dim", 2, 1 << 16,
                                 "Width of a head's rotated part of query and key; even.", Of::latent),
       row<&C::v_head_dim>("v_head_dim", 1, 1 << 16, "Width of a head's value.", Of::latent),
+      also_called({"mla_scale_q_lora", "mla_scale_kv_lora"},
+                  flag<&C::scaled_latents>("scaled_latents",
+                                           "A normed latent is multiplied by √(model.hidden_size ÷ its width) "
+                                           "(LongCat-Flash).",
+                                           Of::latent)),
       also_called(
           {"dsa_indexer_topk"},
           row<&C::index_topk>("index_topk", 0, kMostCount,
@@ -382,12 +387,23 @@ const std::vector<Key>& keys() {
       also_called({"final_logit_softcapping", "logit_softcap"},
                   row<&C::final_logit_cap>("final_logit_cap", 0, 1e6,
                                            "Logits l become c·tanh(l ÷ c), with c the cap; 0: they stay.")),
+      also_called({"lm_head_bias"}, flag<&C::head_bias>("head_bias", "The head's logits have a bias.")),
       also_called(
           {"num_experts", "n_experts", "num_local_experts", "experts", "moe_num_experts"},
           row<&C::n_routed_experts>("n_routed_experts", 1, 1 << 16, "Routed experts of a layer.", Of::experts)),
       also_called({"top_k", "moe_router_topk", "moe_top_k", "experts_per_token", "active_experts"},
                   row<&C::num_experts_per_tok>("num_experts_per_tok", 1, 1 << 16,
                                                "Experts that a token passes through.", Of::experts)),
+      also_called({"zero_experts", "zero_computation_experts"},
+                  row<&C::zero_expert_num>("zero_expert_num", 0, 1 << 16,
+                                           "Experts without computation, besides: each gives a token's row back as "
+                                           "it is (LongCat-Flash).",
+                                           Of::experts)),
+      flag<&C::shortcut_experts>(
+          "shortcut_experts",
+          "Layers are pairs, each with attention and MLP; the experts beside the first's MLP "
+          "add to the stream behind the second (LongCat-Flash).",
+          Of::experts),
       also_called({"num_shared_experts", "shared_experts"},
                   row<&C::n_shared_experts>("n_shared_experts", 0, 1 << 16,
                                             "Experts that every token passes through.", Of::experts)),
@@ -422,6 +438,16 @@ const std::vector<Key>& keys() {
                                             "Router scores are roots of softplus (DeepSeek-V4); goes with "
                                             "model.sigmoid_scores = false.",
                                             Of::experts)),
+      also_called(
+          {"sparsemixer"},
+          flag<&C::sparse_mixer>("sparse_mixer",
+                                 "Two experts a token, one after the other; the gate of each is its part of a "
+                                 "softmax over the experts whose logits are close to it (Phi-MoE).",
+                                 Of::experts)),
+      row<&C::router_jitter_noise>("router_jitter_noise", 0, 1,
+                                   "How close logits are in model.sparse_mixer: they differ by at most twice this "
+                                   "part of the larger.",
+                                   Of::experts),
       also_called({"moe_router_enable_expert_bias", "expert_bias", "aux_loss_free"},
                   flag<&C::topk_bias>(
                       "topk_bias", "Balance the load by a bias on the choice (auxiliary-loss-free).", Of::experts)),
@@ -466,7 +492,8 @@ const std::vector<Key>& keys() {
       of_training(word<&C::bias_balance>("bias_balance",
                                          "Movement of the balancing biases: sign, by the rate against the load; "
                                          "falling, by a rate that falls; quantile, "
-                                         "to where the step's scores would have been balanced.",
+                                         "to where the step's scores would have been balanced; share, by the rate "
+                                         "times what an expert's share of the choices lacks.",
                                          Of::experts)),
       bias_update_rate(),
       rope_type(),

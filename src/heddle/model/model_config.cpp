@@ -232,10 +232,54 @@ void validate_attention(const ModelConfig& c) {
   }
 }
 
+// Experts without computation are chosen beside the others.
+void validate_zero_experts(const ModelConfig& c) {
+  const auto needs = [&](bool has, const char* other) {
+    if (has) config_error("model.zero_expert_num is {}, and needs {}", c.zero_expert_num, other);
+  };
+  needs(c.n_group > 1, "model.n_group = 1");
+  needs(c.experts_bias, "model.experts_bias = false");
+  needs(c.moe_latent_size > 0, "model.moe_latent_size = 0: its rows are as wide as the stream");
+}
+
+// The experts of a pair of layers add to one stream, unscaled by what only one of the two has.
+void validate_pairs(const ModelConfig& c) {
+  const auto needs = [](bool has, const char* other) {
+    if (has) config_error("model.shortcut_experts needs {}", other);
+  };
+  needs(c.num_hidden_layers % 2 != 0, "an even model.num_hidden_layers: layers are pairs");
+  needs(c.is_hybrid(), "no model.hybrid_override_pattern");
+  needs(c.recurs(), "model.recurrence = \"none\"");
+  needs(c.first_k_dense_replace > 0, "model.first_k_dense_replace = 0");
+  needs(c.norm_places != NormPlaces::before, "model.norm_places = \"before\"");
+  needs(c.residual_dropout > 0, "model.residual_dropout = 0");
+  needs(c.mlp_alpha_factor != 1 || c.mlp_beta_factor != 1 || c.residual_multiplier != 1,
+        "model.mlp_alpha_factor, model.mlp_beta_factor and model.residual_multiplier of 1");
+  needs(c.num_nextn_predict_layers > 0, "model.num_nextn_predict_layers = 0");
+}
+
+// It gates by logits, two experts one after the other.
+void validate_sparse_mixer(const ModelConfig& c) {
+  const auto needs = [](bool has, const char* other) {
+    if (has) config_error("model.sparse_mixer needs {}", other);
+  };
+  needs(c.num_experts_per_tok != 2, "model.num_experts_per_tok = 2");
+  needs(c.choices() < 2, "model.n_routed_experts of 2 or more");
+  needs(c.n_group > 1, "model.n_group = 1");
+  needs(c.sigmoid_scores || c.softplus_scores,
+        "model.sigmoid_scores = false and model.softplus_scores = false: its gates are a softmax");
+  needs(c.topk_bias, "model.topk_bias = false");
+  needs(c.norm_topk_prob, "model.norm_topk_prob = false");
+  needs(c.routed_scaling_factor != 1, "model.routed_scaling_factor = 1");
+}
+
 void validate_experts(const ModelConfig& c) {
-  if (c.num_experts_per_tok > c.n_routed_experts) {
+  if (c.zero_expert_num > 0) validate_zero_experts(c);
+  if (c.shortcut_experts) validate_pairs(c);
+  if (c.sparse_mixer) validate_sparse_mixer(c);
+  if (c.num_experts_per_tok > c.choices()) {
     config_error("model.num_experts_per_tok is {}, more than model.n_routed_experts ({})", c.num_experts_per_tok,
-                 c.n_routed_experts);
+                 c.choices());
   }
   if (c.moe_latent_size > 0 && c.experts_bias) {
     config_error("model.moe_latent_size is {}, and experts at a latent width have no model.experts_bias",
@@ -254,18 +298,18 @@ void validate_experts(const ModelConfig& c) {
     config_error(
         "model.bias_balance is \"quantile\", whose bins hold margins up to 2, and model.softplus_scores is on, "
         "whose scores have no bound; model.bias_balance = \"sign\" goes with it");
-  const int64_t reachable = c.topk_group * (c.n_routed_experts / c.n_group);
+  const int64_t reachable = c.topk_group * (c.choices() / c.n_group);
   if (c.num_experts_per_tok > reachable) {
     config_error("model.num_experts_per_tok is {}, more than the {} experts of model.topk_group = {} groups",
                  c.num_experts_per_tok, reachable, c.topk_group);
   }
-  if (c.bias_balance == BiasBalance::quantile && (c.n_group > 1 || c.num_experts_per_tok == c.n_routed_experts)) {
+  if (c.bias_balance == BiasBalance::quantile && (c.n_group > 1 || c.num_experts_per_tok == c.choices())) {
     config_error(
         "model.bias_balance is \"quantile\", which weighs each token's chosen experts against all others, and "
         "model.n_group is {}, model.num_experts_per_tok {} of {} experts; one group and fewer experts a token go "
         "with "
         "it",
-        c.n_group, c.num_experts_per_tok, c.n_routed_experts);
+        c.n_group, c.num_experts_per_tok, c.choices());
   }
 }
 

@@ -155,10 +155,13 @@ enum class BiasBalance : uint8_t {
   sign,      // by the rate, against the sign of the load's difference from the mean
   falling,   // likewise, by a rate that is high until the warm-up ends and falls from there
   quantile,  // to where the scores of the step would have had every expert chosen as often
+  share,     // by the rate times what the expert's share of the choices lacks; not those without computation
 };
 constexpr auto words_of(BiasBalance) {
-  return std::to_array<Word<BiasBalance>>(
-      {{BiasBalance::sign, "sign"}, {BiasBalance::falling, "falling"}, {BiasBalance::quantile, "quantile"}});
+  return std::to_array<Word<BiasBalance>>({{BiasBalance::sign, "sign"},
+                                           {BiasBalance::falling, "falling"},
+                                           {BiasBalance::quantile, "quantile"},
+                                           {BiasBalance::share, "share"}});
 }
 
 struct ModelConfig {
@@ -189,6 +192,7 @@ struct ModelConfig {
   int64_t qk_nope_head_dim = 32;
   int64_t qk_rope_head_dim = 16;
   int64_t v_head_dim = 32;
+  bool scaled_latents = false;  // a normed latent is multiplied by √(hidden_size ÷ its width) (LongCat-Flash)
 
   // Selection of keys in latent attention (DeepSeek-V3.2, arXiv 2512.02556): an indexer scores all earlier keys,
   // and a query attends to the best of them
@@ -265,10 +269,13 @@ struct ModelConfig {
   double mlp_alpha_factor = 1, mlp_beta_factor = 1;
   double logits_divisor = 1;   // the head's logits are divided by it
   double final_logit_cap = 0;  // logits l become c·tanh(l ÷ c); 0: they stay
+  bool head_bias = false;      // of the logits
 
   // Mixture of experts
   int64_t n_routed_experts = 16;
   int64_t num_experts_per_tok = 4;
+  int64_t zero_expert_num = 0;    // experts besides that give a token's row back as it is (LongCat-Flash)
+  bool shortcut_experts = false;  // layers are pairs: the first's experts add to the stream behind the second
   int64_t n_shared_experts = 1;
   int64_t moe_intermediate_size = 128;
   int64_t shared_intermediate_size =
@@ -280,6 +287,8 @@ struct ModelConfig {
   bool norm_topk_prob = true;
   bool sigmoid_scores = true;    // else softmax
   bool softplus_scores = false;  // √softplus of the logits in their place (DeepSeek-V4)
+  bool sparse_mixer = false;     // two experts, each gated by a softmax over those whose logits are close (Phi-MoE)
+  double router_jitter_noise = 0.01;  // how close they are, relative to the larger: twice this
   bool topk_bias = true;         // balance by a bias on the choice (aux-loss-free)
   double routed_scaling_factor = 1;
   bool router_bias = false;   // of its logits, trained
@@ -319,10 +328,15 @@ struct ModelConfig {
     if (!predicts && layer < std::ssize(hybrid_override_pattern))
       return hybrid_override_pattern.substr(static_cast<size_t>(layer), 1);
     const bool recurrent = recurs() && !predicts && !has_full_attention(layer);
+    if (shortcut_experts) return begins_pair(layer) ? "*-E" : "*-";
     const bool experts = is_hybrid() ? has(Block::experts) : layer >= first_k_dense_replace;
     return {static_cast<char>(recurrent ? Block::recurrence : Block::attention),
             static_cast<char>(experts ? Block::experts : Block::mlp)};
   }
+  /// True if the layer's experts add to the stream behind the next layer.
+  bool begins_pair(int64_t layer) const { return shortcut_experts && layer % 2 == 0; }
+  /// All that a router chooses among.
+  int64_t choices() const { return n_routed_experts + zero_expert_num; }
   bool has(int64_t layer, Block block) const {
     return blocks_of(layer).find(static_cast<char>(block)) != std::string::npos;
   }
@@ -366,9 +380,10 @@ struct ModelConfig {
   bool has_gated_mlp() const { return activation == Activation::swiglu || activation >= Activation::geglu; }
   bool has_experts() const {
     if (is_hybrid()) return has(Block::experts);
-    return is_moe(num_hidden_layers - 1) || (num_nextn_predict_layers > 0 && is_moe(num_hidden_layers));
+    return shortcut_experts || is_moe(num_hidden_layers - 1) ||
+           (num_nextn_predict_layers > 0 && is_moe(num_hidden_layers));
   }
-  bool has_dense_layers() const { return is_hybrid() ? has(Block::mlp) : !is_moe(0); }
+  bool has_dense_layers() const { return is_hybrid() ? has(Block::mlp) : has(0, Block::mlp); }
   bool attends() const { return !is_hybrid() || has(Block::attention) || num_nextn_predict_layers > 0; }
   bool turns() const { return positions == Positions::rotary; }
   bool turns_in(int64_t layer) const {

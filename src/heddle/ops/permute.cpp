@@ -7,7 +7,7 @@ namespace heddle::ops {
 
 namespace {
 
-extern const OpDef permute_dgrad, unpermute_dgrad;
+extern const OpDef permute_dgrad, unpermute_dgrad, zero_experts_dgrad;
 
 const OpDef permute{
     .kind = "permute",
@@ -82,10 +82,40 @@ const OpDef weigh_dgrad{
     .cost = operand_cost,
 };
 
+// Experts from `first` on are without computation: of each that a token chose it gets its own row back, weighed. No
+// row of theirs is moved.
+const OpDef zero_experts{
+    .kind = "zero_experts",
+    .operands = "x gates experts", .results = "y", .attributes = "first",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      rule.shape(1, rule.in(2).shape);
+      rule.require(rule.dim(0, 0) == rule.dim(2, 0), "x and experts differ in rows");
+      return std::vector{rule.like(0)};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      const auto d = writer.input_gradient(zero_experts_dgrad, {d_out[0], op.in[0], op.in[1], op.in[2]},
+                                           {writer.d(op.in[0]), writer.d(op.in[1])}, op.attributes);
+      return std::vector{d[0], d[1], none};
+    },
+    .cost = operand_cost,
+};
+
+const OpDef zero_experts_dgrad{
+    .kind = "zero_experts_dgrad",
+    .operands = "dy x gates experts", .results = "dx dgates", .attributes = "first",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      return std::vector{rule.like(1), rule.like(2)};
+    },
+    .cost = operand_cost,
+};
+
 }  // namespace
 
 std::vector<const OpDef*> permute_ops() {
-  return {&permute, &permute_dgrad, &unpermute, &unpermute_dgrad, &weigh_dgrad};
+  return {&permute,     &permute_dgrad, &unpermute,         &unpermute_dgrad,
+          &weigh_dgrad, &zero_experts,  &zero_experts_dgrad};
 }
 
 }  // namespace heddle::ops

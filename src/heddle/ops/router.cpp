@@ -8,7 +8,7 @@ namespace heddle::ops {
 
 namespace {
 
-extern const OpDef router_scores_dgrad, gate_dgrad, router_dgrad;
+extern const OpDef router_scores_dgrad, gate_dgrad, mixer_gate_dgrad, router_dgrad;
 
 void check_choice(const Rule& rule, const Attributes& a, int64_t experts) {
   const int64_t groups = a.integer("groups"), top_groups = a.integer("top_groups"), k = a.integer("top_k");
@@ -91,6 +91,33 @@ const OpDef gate_dgrad{
     .cost = operand_cost,
 };
 
+// Gates of two experts, the one with the larger logit first (Liu et al., arXiv 2409.12136, appendix A).
+const OpDef mixer_gate{
+    .kind = "mixer_gate",
+    .operands = "logits experts", .results = "gates", .attributes = "closeness",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      rule.require(rule.size(1, 1) == 2 && rule.size(0, 1) >= 2, "two experts are mixed");
+      return std::vector{output(rule.dtype(0), rule.in(1).shape)};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      const ValueId dlogits = writer.input_gradient(mixer_gate_dgrad, {d_out[0], op.in[0], op.in[1]},
+                                                    {writer.d(op.in[0])}, op.attributes)[0];
+      return std::vector{dlogits, none};
+    },
+    .cost = operand_cost,
+};
+
+const OpDef mixer_gate_dgrad{
+    .kind = "mixer_gate_dgrad",
+    .operands = "dgates logits experts", .results = "dlogits", .attributes = "closeness",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      return std::vector{rule.like(1)};
+    },
+    .cost = operand_cost,
+};
+
 const OpDef router{
     .kind = "router",
     .operands = "logits bias?", .results = "s gates experts row_of token_of offsets",
@@ -147,7 +174,7 @@ const OpDef count_load{
 
 const OpDef router_bias_update{
     .kind = "router_bias_update",
-    .operands = "load hyper", .updates = "bias",
+    .operands = "load hyper", .updates = "bias", .attributes = "by_share?",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       rule.require(rule.in(0).shape == rule.updated(0).shape, "load and bias differ in shape");
@@ -160,8 +187,8 @@ const OpDef router_bias_update{
 }  // namespace
 
 std::vector<const OpDef*> router_ops() {
-  return {&router_scores, &router_scores_dgrad, &choose,     &gate, &gate_dgrad, &router,
-          &router_dgrad,  &count_load,          &router_bias_update};
+  return {&router_scores, &router_scores_dgrad, &choose,       &gate,       &gate_dgrad,        &mixer_gate,
+          &mixer_gate_dgrad, &router,           &router_dgrad, &count_load, &router_bias_update};
 }
 
 }  // namespace heddle::ops

@@ -186,6 +186,25 @@ void check_recurrence(const model::ModelConfig& config, const Plan& plan, Refusa
       word_of(plan.parallel.context), word_of(config.recurrence), plan.mesh.cp);
 }
 
+// A capacity, copies and moves are of experts that have rows.
+void check_zero_experts(const model::ModelConfig& config, const Plan& plan, Refusals& no) {
+  if (config.zero_expert_num == 0 || !config.has_experts()) return;
+  const auto refuse = [&](const char* key, const std::string& value, const char* otherwise) {
+    no.add(key,
+           "{} = {} with model.zero_expert_num = {}: it counts the rows of every expert, and those without "
+           "computation "
+           "have none; {} = {} goes with it",
+           key, value, config.zero_expert_num, key, otherwise);
+  };
+  const model::Dispatcher& exchange = plan.parallel.exchange;
+  if (exchange.capacity_factor > 0) refuse("moe.capacity_factor", fmt::format("{}", exchange.capacity_factor), "0");
+  if (exchange.replicas != 0) {
+    const bool by_cost = exchange.replicas == model::Dispatcher::kReplicasByCost;
+    refuse("moe.replicas", by_cost ? "\"auto\"" : fmt::format("{}", exchange.replicas), "\"off\"");
+  }
+  if (exchange.migrates()) refuse("moe.migrate_every", fmt::format("{}", exchange.migrate_every), "\"off\"");
+}
+
 void check_model(const model::ModelConfig& config, const Plan& plan, Refusals& no) {
   no.add_thrown([&] { model::validate(config); });
   if (plan.sequence_length > config.max_position_embeddings) {
@@ -208,6 +227,7 @@ std::vector<Refusal> refusals_before_schedule(const model::ModelConfig& config, 
   check_model(config, plan, no);
   check_selection(config, plan, no);
   check_qk_clip(config, plan, no);
+  check_zero_experts(config, plan, no);
   check_recurrence(config, plan, no);
   for (Refusal& refusal : refusals_of(plan)) no.all.push_back(std::move(refusal));
   if (plan.cached_sequences > 0 && plan.ranks() > 1)

@@ -178,6 +178,7 @@ void update(Draft& d) {
     options.group_ranks["tp"] = d.plan.mesh.tp;
     options.group_ranks["etp"] = d.plan.mesh.etp;
     options.experts_chosen = d.model.num_experts_per_tok;
+    if (d.model.bias_balance == model::BiasBalance::share) options.biases_by_share = d.model.n_routed_experts;
     options.move_biases = d.model.bias_update_rate != 0.0 && !d.model.trains_indexers_alone();
     options.fuse_copy = d.plan.fusions.contains("adamw");
     options.split_masters = d.plan.memory.master == MasterForm::split;

@@ -179,7 +179,7 @@ MemoryPrediction predict_memory(const ir::StepProgram& program, int rank, std::s
 }
 
 double crowding_of(const ir::Listing& listing, const Room& room) {
-  double ranks = 1, most = 1;
+  double ranks = 1, most = 1, least = 1;
   for (const ir::Op& op : listing.ops) {
     if (op.def->moves != ir::Moves::counts) continue;
     const auto group = static_cast<double>(op.attributes.integer("ranks"));
@@ -188,10 +188,14 @@ double crowding_of(const ir::Listing& listing, const Room& room) {
     // A token has as many rows here as it has choices, if there are so many experts here.
     const auto here = static_cast<double>(op.attributes.integer("experts")) / holders +
                       static_cast<double>(op.attributes.integer_or("copies", 0));
-    ranks = std::max(ranks, group);
-    most = std::max(most, holders * std::min(chosen, here) / chosen);
+    // Even rows are fewer by those that experts without computation have.
+    const auto experts = static_cast<double>(op.attributes.integer("experts"));
+    const double more = 1 + static_cast<double>(op.attributes.integer_or("without", 0)) / experts;
+    ranks = std::max(ranks, group * more);
+    least = std::max(least, more);
+    most = std::max(most, holders * std::min(chosen, here) / chosen * more);
   }
-  return std::min(room.whole ? most : ranks, room.crowding);
+  return std::min(room.whole ? most : ranks, least * room.crowding);
 }
 
 int64_t rough_arena_bytes(const ir::StepProgram& program, int rank, std::string_view backend, const Room& room) {

@@ -267,7 +267,7 @@ BlockWork Pricing::moe() const {
   BlockWork w;
   const model::Shape& m = s_;
   const double width = m.moe_latent_size > 0 ? d(m.moe_latent_size) : h_, fe = d(m.moe_intermediate_size) / l_.etp,
-               k = d(m.num_experts_per_tok);
+               k = m.computing_experts();
   const double own = tokens_ / l_.tp;                                 // tokens this rank routes
   const double local = std::max(1.0, d(m.n_routed_experts) / l_.ep);  // experts here
   const cost::Evened evened = evened_rows(j_, b_, j_.imbalance);
@@ -296,8 +296,9 @@ BlockWork Pricing::moe() const {
   }
   const double shared_forward = w.forward.products - before_forward,
                shared_backward = w.backward.products - before_backward;
-  linear(w, own, d(m.n_routed_experts), h_, 1, false);
-  elementwise(w, own * 24 * d(m.n_routed_experts), own * 24 * d(m.n_routed_experts));
+  linear(w, own, d(m.choices()), h_, 1, false);
+  elementwise(w, own * 24 * d(m.choices()), own * 24 * d(m.choices()));
+  if (m.zero_expert_num > 0) elementwise(w, own * 4 * h_, own * 6 * h_);
   norm_and_residual(w);
   // Router, choice, maps, counts, permutations, casts: a Python framework's mixture layer is hundreds of small
   // launches and waits for counts from the device.

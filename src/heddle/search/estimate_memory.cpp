@@ -20,7 +20,7 @@ double gradient_bytes(const Job& j) {
   const double dense = s.dense_blocks() > 0 ? gated * d(s.intermediate_size) / j.mesh.tp : 0;
   const double experts =
       s.moe_blocks() > 0
-          ? d(s.num_experts_per_tok) * fullest_rows(j, j.imbalance) *
+          ? s.computing_experts() * fullest_rows(j, j.imbalance) *
                 (gated * d(s.moe_intermediate_size) / rows + 4 * d(s.hidden_size) * j.mesh.etp / rows)
           : 0;
   return std::max(dense, experts) + 2 * d(s.hidden_size) / rows;

@@ -29,11 +29,15 @@ model::ModelConfig one_of_each(model::ModelConfig c) {
     c.num_nextn_predict_layers = 0;
     return c;
   }
+  c.num_nextn_predict_layers = 0;
+  if (c.shortcut_experts) {
+    c.num_hidden_layers = 2;
+    return c;
+  }
   const bool dense = c.first_k_dense_replace > 0, experts = c.has_experts();
   c.first_k_dense_replace = dense ? 1 : 0;
   c.num_hidden_layers = (dense ? 1 : 0) + (experts ? 1 : 0);
   if (!experts) c.first_k_dense_replace = c.num_hidden_layers;
-  c.num_nextn_predict_layers = 0;
   return c;
 }
 
@@ -60,10 +64,11 @@ plan::Plan plan_of(plan::Plan plan, const Job& j) {
   return plan;
 }
 
-// The part of prices, or of bytes that are kept, that a layer belongs to; a layer of two blocks to that of its
-// last.
+// The part of prices, or of bytes that are kept, that a layer belongs to. A layer of two blocks belongs to that of
+// its last, and both layers of a pair to its experts.
 template <class Blocks>
 auto& part_of(Blocks& of, const model::ModelConfig& model, int layer) {
+  if (model.shortcut_experts) return of.moe;
   switch (static_cast<model::Block>(model.blocks_of(layer).back())) {
     case model::Block::attention: return of.attention;
     case model::Block::recurrence: return of.mamba;
@@ -162,7 +167,7 @@ double accelerator_seconds(const Job& j, const Behaviour& b, const ir::Listing& 
   const double own = j.microbatch * j.sequence / l.cp / l.tp;
   return cost::exchange_s(
       j.device, b.net, {l.ep, l.etp},
-      {own, whole / (own * d(m.num_experts_per_tok) * l.etp), static_cast<int>(m.num_experts_per_tok),
+      {own, whole / (own * m.computing_experts() * l.etp), static_cast<int>(std::lround(m.computing_experts())),
        static_cast<int>(m.reachable_groups()), once_a_node(j)});
 }
 

@@ -53,12 +53,12 @@ SavedBytes saved_bytes(const model::Shape& s, const Saving& v, double sequence) 
                        t;
 
   if (s.n_routed_experts > 0) {
-    const double k = d(s.num_experts_per_tok), fe = d(s.moe_intermediate_size), fs = d(s.shared_width());
+    const double k = s.computing_experts(), fe = d(s.moe_intermediate_size), fs = d(s.shared_width());
     const double width = s.moe_latent_size > 0 ? d(s.moe_latent_size) : h;
     const double up = (s.has_gated_mlp() ? 4 : 2) * (v.narrow_gates && v.narrow_inputs ? 0.5 : 1);
     // A rank keeps the rows it received: those of its own tokens on average, gathered over its expert tensor ranks.
     const double received = v.imbalance * v.etp / rows;
-    b.moe = norm + 9 * d(s.n_routed_experts) / rows;
+    b.moe = norm + 9 * d(s.choices()) / rows;
     if (!r.has(GroupName::moe)) {
       b.moe += received * (linear_in * k * width +
                            (up * k * fe + (r.has(GroupName::activation) ? 0 : linear_in * k * fe)) / v.etp +

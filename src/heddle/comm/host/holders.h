@@ -29,6 +29,8 @@ class Holders {
   struct Slice {
     int32_t rank, node, destination;  // -1: none
   };
+  /// False of an expert without computation, which no rank holds.
+  bool has(int32_t expert) const { return expert < std::ssize(index_E_); }
   /// Slice s of expert e at e·slices + s.
   const Slice* slices() const { return slices_Es_.data(); }
   /// The index of an expert among those of its ranks.

@@ -38,6 +38,7 @@ class Destinations {
     const int32_t* experts = routes_.experts_Qk + q * routes_.k;
     size_t found = 0;
     for (int64_t j = 0; j < routes_.k; ++j) {
+      if (!holders_.has(experts[j])) continue;
       const Holders::Slice* slice = holders_.slices() + experts[j] * routes_.slices;
       for (const Holders::Slice* end = slice + routes_.slices; slice < end; ++slice) {
         if (by_node_) ++rows_N_[slice->node];
@@ -130,6 +131,7 @@ void each_row(const TokenRoutes& r, const Holders& holders, Visit visit) {
   for (int64_t i = 0; i < r.I; ++i) {
     for (int64_t slot = r.first_I[i] * r.k; slot < r.first_I[i + 1] * r.k; ++slot) {
       const int32_t expert = r.experts_Qk[slot];
+      if (!holders.has(expert)) continue;
       const Holders::Slice* slices = holders.slices() + expert * r.slices;
       for (int64_t s = 0; s < r.slices; ++s) {
         const int64_t d = slices[s].destination;

@@ -175,6 +175,7 @@ void sum_node_in(const SumNode& args) {
       if (found < 0) continue;
       leaves.clear();
       for (int64_t slot = q * r.k; slot < (q + 1) * r.k; ++slot) {
+        if (!holders.has(r.experts_Qk[slot])) continue;
         const Holders::Slice* slices = holders.slices() + r.experts_Qk[slot] * r.slices;
         for (int64_t s = 0; s < r.slices; ++s) {
           const int64_t d = slices[s].destination;
@@ -195,6 +196,7 @@ void list_combine_leaves(const CombineSums& args, const Holders& holders, int64_
   const TokenRoutes& r = args.routes;
   for (int64_t slot = t * r.k; slot < (t + 1) * r.k; ++slot) {
     const int32_t expert = r.experts_Qk[slot];
+    if (!holders.has(expert)) continue;
     const Holders::Slice* slices = holders.slices() + expert * r.slices;
     const A gate = args.g_Tk == nullptr ? A(1) : static_cast<const A*>(args.g_Tk)[slot];
     for (int64_t s = 0; s < r.slices; ++s) {
@@ -243,6 +245,10 @@ void slot_numbers_in(const SlotNumbers& args) {
   const auto* from = static_cast<const A*>(args.from);
   auto* to = static_cast<A*>(args.to);
   for (int64_t slot = 0; slot < r.Q * r.k; ++slot) {
+    if (!holders.has(r.experts_Qk[slot])) {
+      std::fill_n(to + (args.spread ? slot * r.slices : slot), args.spread ? r.slices : 1, A(0));
+      continue;
+    }
     const Holders::Slice* slices = holders.slices() + r.experts_Qk[slot] * r.slices;
     A sum = 0;
     for (int64_t s = 0; s < r.slices; ++s) {

@@ -6,6 +6,9 @@
 //                 row_of[t,j] −1: no row, which adds nothing; rows that are nobody's are zeros
 //                 (ops/experts/capacity.cpp)
 //   weigh_dgrad    the same over S rows that already are dc_t: de_s = g_s·dr_s, dg_s = dr_s·e_s
+//   zero_experts   y_t = z_t·x_t, z_t = Σ_j g[t,j] over experts from `first` on; zero_experts_dgrad dx_t =
+//   z_t·dy_t,
+//                  dg[t,j] = dy_t·x_t of these, else 0
 // Sums over j are formed in the tree of device/merge_tree.h, over expert ids.
 #include "heddle/kernels/host/simd_targets.h"
 #undef HWY_TARGET_INCLUDE
@@ -184,6 +187,38 @@ void weigh_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
                                        call.in[1].as<const X>() + s * H, H, call.out[0].as<X>() + s * H);
   }
 }
+
+/// The sum of the gates of a token's experts from `first` on, in order.
+HWY_INLINE float gate_of_zero_experts(const float* g_k, const int32_t* experts_k, int64_t k, int64_t first) {
+  float sum = 0;
+  for (int64_t j = 0; j < k; ++j) sum += experts_k[j] >= first ? g_k[j] : 0.0f;
+  return sum;
+}
+
+template <class X>
+void zero_experts(const KernelCall& call, int64_t begin, int64_t end) {
+  const int64_t H = call.in[0].columns(), k = call.in[2].columns(), first = call.op->attributes.integer("first");
+  for (int64_t t = begin; t < end; ++t) {
+    const X* x_H = call.in[0].as<const X>() + t * H;
+    X* y_H = call.out[0].as<X>() + t * H;
+    const V z = set(gate_of_zero_experts(call.in[1].as<const float>() + t * k,
+                                         call.in[2].as<const int32_t>() + t * k, k, first));
+    sweep(H, [&](int64_t h, auto lanes, auto)
+                 HEDDLE_BODY { store(hn::Mul(z, load(x_H + h, lanes)), y_H + h, lanes); });
+  }
+}
+
+template <class X>
+void zero_experts_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
+  const int64_t H = call.in[0].columns(), k = call.in[3].columns(), first = call.op->attributes.integer("first");
+  for (int64_t t = begin; t < end; ++t) {
+    const auto* experts_k = call.in[3].as<const int32_t>() + t * k;
+    const float z = gate_of_zero_experts(call.in[2].as<const float>() + t * k, experts_k, k, first);
+    const float dot = weigh(z, call.in[0].as<const X>() + t * H, call.in[1].as<const X>() + t * H, H,
+                            call.out[0].as<X>() + t * H);
+    for (int64_t j = 0; j < k; ++j) call.out[1].as<float>()[t * k + j] = experts_k[j] >= first ? dot : 0.0f;
+  }
+}
 }  // namespace
 
 void PermuteRows(const KernelCall& call, int64_t begin, int64_t end) {
@@ -202,6 +237,13 @@ void UnpermuteDgradRows(const KernelCall& call, int64_t begin, int64_t end) {
 void WeighDgradRows(const KernelCall& call, int64_t begin, int64_t end) {
   call.in[0].dtype == Dtype::bf16 ? weigh_dgrad<bf16>(call, begin, end) : weigh_dgrad<float>(call, begin, end);
 }
+void ZeroExpertsRows(const KernelCall& call, int64_t begin, int64_t end) {
+  call.in[0].dtype == Dtype::bf16 ? zero_experts<bf16>(call, begin, end) : zero_experts<float>(call, begin, end);
+}
+void ZeroExpertsDgradRows(const KernelCall& call, int64_t begin, int64_t end) {
+  call.in[0].dtype == Dtype::bf16 ? zero_experts_dgrad<bf16>(call, begin, end)
+                                  : zero_experts_dgrad<float>(call, begin, end);
+}
 
 }  // namespace heddle::kernels::host::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -215,6 +257,8 @@ HWY_EXPORT(PermuteDgradRows);
 HWY_EXPORT(UnpermuteRows);
 HWY_EXPORT(UnpermuteDgradRows);
 HWY_EXPORT(WeighDgradRows);
+HWY_EXPORT(ZeroExpertsRows);
+HWY_EXPORT(ZeroExpertsDgradRows);
 
 using Piece = void (*)(const KernelCall& call, int64_t begin, int64_t end);
 
@@ -261,6 +305,21 @@ void weigh_dgrad(const KernelCall& call) {
             });
 }
 
+void zero_experts(const KernelCall& call) {
+  over_rows(call.in[0].dim(0), 2 * call.in[0].columns() * size_of(call.in[0].dtype),
+            [&](int64_t begin, int64_t end) {
+              HWY_DYNAMIC_DISPATCH(ZeroExpertsRows)
+              (call, begin, end);
+            });
+}
+void zero_experts_dgrad(const KernelCall& call) {
+  over_rows(call.in[0].dim(0), 3 * call.in[0].columns() * size_of(call.in[0].dtype),
+            [&](int64_t begin, int64_t end) {
+              HWY_DYNAMIC_DISPATCH(ZeroExpertsDgradRows)
+              (call, begin, end);
+            });
+}
+
 }  // namespace
 
 std::vector<KernelEntry> permute_kernels() {
@@ -268,7 +327,9 @@ std::vector<KernelEntry> permute_kernels() {
           {"permute_dgrad", "host", "highway", takes<"xii">, nullptr, permute_dgrad},
           {"unpermute", "host", "highway", takes<"xaiix">, nullptr, unpermute},
           {"unpermute_dgrad", "host", "highway", takes<"xxai">, nullptr, unpermute_dgrad},
-          {"weigh_dgrad", "host", "highway", takes<"xxa">, nullptr, weigh_dgrad}};
+          {"weigh_dgrad", "host", "highway", takes<"xxa">, nullptr, weigh_dgrad},
+          {"zero_experts", "host", "highway", takes<"xai">, nullptr, zero_experts},
+          {"zero_experts_dgrad", "host", "highway", takes<"xxai">, nullptr, zero_experts_dgrad}};
 }
 
 }  // namespace heddle::kernels::host

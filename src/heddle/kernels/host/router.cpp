@@ -142,7 +142,56 @@ HWY_INLINE void gate_dgrad_row(const RouterGate& gate, const float* dg_k, const 
     ds_E[experts_k[j]] += gate.scale * (gate.normalize ? (dg_k[j] - dot / sum) / sum : dg_k[j]);
   }
 }
+
+/// p_e of the softmax over experts close to `chosen`, which has the largest logit of all but `without`; 0 of all
+/// others. Returns p of `chosen`.
+HWY_INLINE float softmax_of_close(const float* logits_E, int64_t E, int32_t chosen, int32_t without,
+                                  float closeness, float* p_E) {
+  const V most = set(logits_E[chosen]), limit = set(closeness);
+  sweep(E, [&](int64_t e, auto lanes, auto) HEDDLE_BODY {
+    const V x = load(logits_E + e, lanes), less = hn::Sub(most, x);
+    const auto far = hn::Gt(hn::Div(less, hn::Max(hn::Abs(x), most)), limit);
+    store(hn::IfThenZeroElse(far, exp_up_to_88(hn::Neg(less))), p_E + e, lanes);
+  });
+  if (without >= 0) p_E[without] = 0;
+  Sum sum;
+  sweep(E, [&](int64_t e, auto lanes, auto nth) HEDDLE_BODY { sum.add(load(p_E + e, lanes), nth); });
+  const V total = set(sum.total());
+  sweep(E, [&](int64_t e, auto lanes, auto)
+               HEDDLE_BODY { store(hn::Div(load(p_E + e, lanes), total), p_E + e, lanes); });
+  return p_E[chosen];
+}
 }  // namespace
+
+/// With dg_T2 the gradient of the logits, else the gates.
+void MixerRows(const KernelCall& call, bool gradient, int64_t begin, int64_t end) {
+  const size_t at = gradient ? 1 : 0;
+  const int64_t E = call.in[at].columns();
+  const auto closeness = static_cast<float>(call.op->attributes.number("closeness"));
+  HWY_ALIGN float p_E[kMostExperts];
+  for (int64_t t = begin; t < end; ++t) {
+    const float* logits_E = call.in[at].as<const float>() + t * E;
+    const auto* experts = call.in[at + 1].as<const int32_t>() + 2 * t;
+    // The one with the larger logit is first, of equal ones the lower.
+    const bool swapped = experts[0] < experts[1] ? logits_E[experts[1]] > logits_E[experts[0]]
+                                                 : logits_E[experts[0]] <= logits_E[experts[1]];
+    float* to = call.out[0].as<float>() + t * (gradient ? E : 2);
+    if (gradient) std::memset(to, 0, static_cast<size_t>(E) * 4);
+    for (int turn = 0; turn < 2; ++turn) {
+      const int j = swapped ? 1 - turn : turn;
+      const float p = softmax_of_close(logits_E, E, experts[j], turn == 0 ? -1 : experts[1 - j], closeness, p_E);
+      if (!gradient) {
+        to[j] = p;
+        continue;
+      }
+      const float d = call.in[0].as<const float>()[2 * t + j] * p;
+      sweep(E, [&](int64_t e, auto lanes, auto) HEDDLE_BODY {
+        store(hn::NegMulAdd(set(d), load(p_E + e, lanes), load(to + e, lanes)), to + e, lanes);
+      });
+      to[experts[j]] += d;
+    }
+  }
+}
 
 void ScoresRows(const KernelCall& call, int64_t begin, int64_t end) {
   const int64_t E = call.in[0].columns();
@@ -238,6 +287,7 @@ HWY_EXPORT(GateRows);
 HWY_EXPORT(GateDgradRows);
 HWY_EXPORT(ChooseRows);
 HWY_EXPORT(RouterDgradRows);
+HWY_EXPORT(MixerRows);
 
 using Piece = void (*)(const KernelCall& call, int64_t begin, int64_t end);
 
@@ -248,6 +298,14 @@ void router_scores(const KernelCall& call) { rows(call, call.in[0], HWY_DYNAMIC_
 void router_scores_dgrad(const KernelCall& call) { rows(call, call.in[0], HWY_DYNAMIC_DISPATCH(ScoresDgradRows)); }
 void gate(const KernelCall& call) { rows(call, call.in[0], HWY_DYNAMIC_DISPATCH(GateRows)); }
 void gate_dgrad(const KernelCall& call) { rows(call, call.in[1], HWY_DYNAMIC_DISPATCH(GateDgradRows)); }
+void mixer(const KernelCall& call, const device::TensorView& logits_TE, bool gradient) {
+  over_rows(logits_TE.rows(), 3 * logits_TE.columns() * 4, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(MixerRows)
+    (call, gradient, begin, end);
+  });
+}
+void mixer_gate(const KernelCall& call) { mixer(call, call.in[0], false); }
+void mixer_gate_dgrad(const KernelCall& call) { mixer(call, call.in[1], true); }
 void router_dgrad(const KernelCall& call) { rows(call, call.in[2], HWY_DYNAMIC_DISPATCH(RouterDgradRows)); }
 
 /// out: experts, row_of, token_of, offsets. Scratch holds how often each block of tokens chose each expert and
@@ -327,7 +385,8 @@ void count_load(const KernelCall& call) {
   }
 }
 
-/// in: load, hyper. bias_e += rate·sign(mean(load) − load_e), rate = hyper[3].
+/// in: load, hyper. bias_e += rate·sign(mean(load) − load_e), rate = hyper[3]; by share, of the first experts
+/// alone, rate·(1 − load_e ÷ mean(load)).
 void router_bias_update(const KernelCall& call) {
   const auto* load_E = call.in[0].as<const double>();
   const int64_t E = call.in[0].elements();
@@ -336,6 +395,10 @@ void router_bias_update(const KernelCall& call) {
   double sum = 0;
   for (int64_t e = 0; e < E; ++e) sum += load_E[e];
   const double mean = sum / static_cast<double>(E);
+  if (const int64_t first = call.op->attributes.integer_or("by_share", 0); first > 0) {
+    for (int64_t e = 0; e < first && mean > 0; ++e) bias_E[e] += rate * static_cast<float>(1 - load_E[e] / mean);
+    return;
+  }
   for (int64_t e = 0; e < E; ++e) {
     if (load_E[e] < mean) bias_E[e] += rate;
     if (load_E[e] > mean) bias_E[e] -= rate;
@@ -350,6 +413,8 @@ std::vector<KernelEntry> router_kernels() {
           {"choose", "host", "highway", routes<"aa", 0>, choice_scratch, choose},
           {"gate", "host", "plain", takes<"ai">, nullptr, gate},
           {"gate_dgrad", "host", "plain", takes<"aai">, nullptr, gate_dgrad},
+          {"mixer_gate", "host", "highway", routes<"ai", 0>, nullptr, mixer_gate},
+          {"mixer_gate_dgrad", "host", "highway", routes<"aai", 1>, nullptr, mixer_gate_dgrad},
           {"router", "host", "highway", routes<"aa", 0>, choice_scratch, router},
           {"router_dgrad", "host", "highway", routes<"aaai", 2>, nullptr, router_dgrad},
           {"count_load", "host", "plain", takes<"i", "d">, nullptr, count_load},

@@ -188,6 +188,66 @@ void gate_dgrad(const KernelCall& call) {
   }
 }
 
+/// The two experts of a token, that of the larger logit first; of equal ones the lower.
+template <class A>
+std::pair<int32_t, int32_t> mixed_in_order(const A* logits_E, const int32_t* experts) {
+  const int32_t low = std::min(experts[0], experts[1]), high = std::max(experts[0], experts[1]);
+  return logits_E[high] > logits_E[low] ? std::pair{high, low} : std::pair{low, high};
+}
+
+/// p_e of the softmax over experts close to `chosen`, which has the largest logit l of all but `without`:
+/// (l − l_e) ÷ max(|l_e|, l) ≤ closeness. 0 of all others.
+template <class A>
+std::vector<A> softmax_of_close(const A* logits_E, int64_t E, int32_t chosen, int32_t without, A closeness) {
+  std::vector<A> p_E(static_cast<size_t>(E), A(0));
+  const A most = logits_E[chosen];
+  A sum = 0;
+  for (int64_t e = 0; e < E; ++e) {
+    const A factor = std::max(std::abs(logits_E[e]), most);
+    if (e == without || (most - logits_E[e]) / factor > closeness) continue;
+    sum += p_E[e] = std::exp(logits_E[e] - most);
+  }
+  for (A& p : p_E) p /= sum;
+  return p_E;
+}
+
+template <class A>
+void mixer_gate(const KernelCall& call) {
+  const Input<A> logits_TE(call.in[0]);
+  const auto* experts_T2 = call.in[1].as<const int32_t>();
+  const int64_t T = call.in[0].dim(0), E = call.in[0].dim(1);
+  const A closeness = static_cast<A>(call.op->attributes.number("closeness"));
+  const Output<A> g_T2(call.out[0]);
+  for (int64_t t = 0; t < T; ++t) {
+    const A* logits_E = logits_TE.at(t * E);
+    const auto [first, second] = mixed_in_order(logits_E, experts_T2 + 2 * t);
+    const A g_first = softmax_of_close(logits_E, E, first, -1, closeness)[static_cast<size_t>(first)];
+    const A g_second = softmax_of_close(logits_E, E, second, first, closeness)[static_cast<size_t>(second)];
+    for (int64_t j = 2 * t; j < 2 * t + 2; ++j) g_T2[j] = experts_T2[j] == first ? g_first : g_second;
+  }
+}
+
+/// dl_e = Σ over both of dg·p_chosen·([e is chosen] − p_e).
+template <class A>
+void mixer_gate_dgrad(const KernelCall& call) {
+  const Input<A> dg_T2(call.in[0]), logits_TE(call.in[1]);
+  const auto* experts_T2 = call.in[2].as<const int32_t>();
+  const int64_t T = call.in[1].dim(0), E = call.in[1].dim(1);
+  const A closeness = static_cast<A>(call.op->attributes.number("closeness"));
+  const Output<A> dlogits_TE(call.out[0]);
+  dlogits_TE.fill(A(0));
+  for (int64_t t = 0; t < T; ++t) {
+    const A* logits_E = logits_TE.at(t * E);
+    const auto [first, second] = mixed_in_order(logits_E, experts_T2 + 2 * t);
+    for (const auto& [chosen, without] : {std::pair{first, -1}, {second, first}}) {
+      const std::vector<A> p_E = softmax_of_close(logits_E, E, chosen, without, closeness);
+      const A dg = dg_T2[2 * t + (experts_T2[2 * t] == chosen ? 0 : 1)], p = p_E[static_cast<size_t>(chosen)];
+      for (int64_t e = 0; e < E; ++e)
+        dlogits_TE[t * E + e] += dg * p * ((e == chosen ? A(1) : A(0)) - p_E[static_cast<size_t>(e)]);
+    }
+  }
+}
+
 /// out: s, g, experts, row_of, token_of, offsets.
 template <class A>
 void router(const KernelCall& call) {
@@ -227,7 +287,8 @@ void count_load(const KernelCall& call) {
   }
 }
 
-/// in: load, hyper. bias_e += rate·sign(mean(load) − load_e), rate = hyper[3].
+/// in: load, hyper. bias_e += rate·sign(mean(load) − load_e), rate = hyper[3]; by share, of the first experts
+/// alone, rate·(1 − load_e ÷ mean(load)).
 template <class A>
 void router_bias_update(const KernelCall& call) {
   const auto* load_E = call.in[0].as<const double>();
@@ -237,6 +298,10 @@ void router_bias_update(const KernelCall& call) {
   double sum = 0;
   for (int64_t e = 0; e < E; ++e) sum += load_E[e];
   const double mean = sum / static_cast<double>(E);
+  if (const int64_t first = call.op->attributes.integer_or("by_share", 0); first > 0) {
+    for (int64_t e = 0; e < first && mean > 0; ++e) bias_E[e] += rate * static_cast<A>(1 - load_E[e] / mean);
+    return;
+  }
   for (int64_t e = 0; e < E; ++e) {
     if (load_E[e] < mean) bias_E[e] += rate;
     if (load_E[e] > mean) bias_E[e] -= rate;
@@ -251,6 +316,8 @@ std::vector<KernelEntry> router_kernels() {
           entry("choose", by_type<in0, choose<float>, choose<double>>),
           entry("gate", by_type<in0, gate<float>, gate<double>>),
           entry("gate_dgrad", by_type<in0, gate_dgrad<float>, gate_dgrad<double>>),
+          entry("mixer_gate", by_type<in0, mixer_gate<float>, mixer_gate<double>>),
+          entry("mixer_gate_dgrad", by_type<in1, mixer_gate_dgrad<float>, mixer_gate_dgrad<double>>),
           entry("router", by_type<in0, router<float>, router<double>>),
           entry("router_dgrad", by_type<in2, router_dgrad<float>, router_dgrad<double>>),
           entry("count_load", count_load),

@@ -185,6 +185,8 @@ void Shape::drop_experts() {
   n_group = topk_group = 1;
   norm_topk_prob = true;
   sigmoid_scores = softplus_scores = topk_bias = router_bias = experts_bias = shared_expert_gate = false;
+  sparse_mixer = shortcut_experts = false;
+  zero_expert_num = 0;
   routed_scaling_factor = 1;
 }
 
@@ -195,9 +197,11 @@ int64_t Shape::count_of(Block block) const {
 int64_t Shape::attention_blocks() const { return is_hybrid() ? count_of(Block::attention) : num_hidden_layers; }
 int64_t Shape::dense_blocks() const {
   if (is_hybrid()) return count_of(Block::mlp);
+  if (shortcut_experts) return num_hidden_layers;
   return has_experts() ? std::min(first_k_dense_replace, num_hidden_layers) : num_hidden_layers;
 }
 int64_t Shape::moe_blocks() const {
+  if (shortcut_experts) return num_hidden_layers / 2;
   return is_hybrid() ? count_of(Block::experts) : has_experts() ? num_hidden_layers - dense_blocks() : 0;
 }
 int64_t Shape::q_width() const { return num_attention_heads * qk_head_dim(); }
@@ -213,14 +217,15 @@ Parameters parameters_of(const Shape& s) {
     const double width = s.moe_latent_size > 0 ? d(s.moe_latent_size) : h;
     p.moe_routed = d(s.n_routed_experts) *
                    ffn_parameters(width, d(s.moe_intermediate_size), s.has_gated_mlp(), s.experts_bias);
-    p.moe = block_norms(s) + p.moe_routed + h * d(s.n_routed_experts) + (s.topk_bias ? d(s.n_routed_experts) : 0) +
-            (s.router_bias ? d(s.n_routed_experts) : 0) + (s.shared_expert_gate ? h : 0);
+    const double choices = d(s.choices());
+    p.moe = (s.shortcut_experts ? 0 : block_norms(s)) + p.moe_routed + h * choices + (s.topk_bias ? choices : 0) +
+            (s.router_bias ? choices : 0) + (s.shared_expert_gate ? h : 0);
     if (s.moe_latent_size > 0) p.moe += 2 * h * width;
     if (s.shared_width() > 0) p.moe += ffn_parameters(h, d(s.shared_width()), s.has_gated_mlp(), s.experts_bias);
   }
   if (s.mamba_blocks() > 0) p.mamba = recurrent_parameters(s);
   p.embedding = d(s.vocab_size) * h + d(s.learned_positions()) * h + (s.foreign.embedding_norm ? norm : 0);
-  p.head = norm + (s.tie_word_embeddings ? 0 : d(s.vocab_size) * h);
+  p.head = norm + (s.tie_word_embeddings ? 0 : d(s.vocab_size) * h) + (s.head_bias ? d(s.vocab_size) : 0);
   p.mtp_extra = 2 * h * h + 3 * norm;
   return p;
 }
@@ -240,7 +245,7 @@ double total_parameters(const Shape& s, bool with_mtp) {
 double active_parameters(const Shape& s) {
   if (s.n_routed_experts == 0) return total_parameters(s);
   const Parameters p = parameters_of(s);
-  const double idle = p.moe_routed * (1 - d(s.num_experts_per_tok) / d(s.n_routed_experts));
+  const double idle = p.moe_routed * (1 - s.computing_experts() / d(s.n_routed_experts));
   return total_parameters(s) - idle * d(s.moe_blocks());
 }
 
@@ -280,10 +285,10 @@ ForwardFlops forward_flops(const Shape& s, double sequence) {
   f.dense = (s.has_gated_mlp() ? 6 : 4) * h * d(s.intermediate_size);
   if (s.n_routed_experts > 0) {
     const double width = s.moe_latent_size > 0 ? d(s.moe_latent_size) : h, matrices = s.has_gated_mlp() ? 6 : 4;
-    f.moe_routed = matrices * width * d(s.num_experts_per_tok * s.moe_intermediate_size) +
+    f.moe_routed = matrices * width * s.computing_experts() * d(s.moe_intermediate_size) +
                    (s.moe_latent_size > 0 ? 4 * h * width : 0);
     f.moe_shared = matrices * h * d(s.shared_width());
-    f.moe_router = 2 * h * d(s.n_routed_experts);
+    f.moe_router = 2 * h * d(s.choices());
   }
   if (s.mamba_blocks() > 0) {
     f.mamba_linear = 2 * recurrent_matrices(s);
@@ -318,8 +323,7 @@ std::string check_shape(const Shape& s) {
   if (s.dense_blocks() > 0 && !positive(s.intermediate_size)) return "ffn";
   if (!positive(s.vocab_size)) return "vocab";
   if (s.n_routed_experts < 0 || s.n_routed_experts > 65536) return "experts";
-  if (s.n_routed_experts > 0 && (s.num_experts_per_tok <= 0 || s.num_experts_per_tok > s.n_routed_experts))
-    return "topk";
+  if (s.n_routed_experts > 0 && (s.num_experts_per_tok <= 0 || s.num_experts_per_tok > s.choices())) return "topk";
   if (s.n_routed_experts > 0 && !positive(s.moe_intermediate_size)) return "moe_ffn";
   return "";
 }

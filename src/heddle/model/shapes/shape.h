@@ -40,6 +40,10 @@ struct Shape : ModelConfig {
   int64_t learned_positions() const { return learns_positions() ? max_position_embeddings : 0; }
   /// Groups of experts that a token may reach, which stand for nodes; 0: any.
   int64_t reachable_groups() const { return n_group > 1 ? topk_group : 0; }
+  /// Experts with computation among those that a token chooses, on average.
+  double computing_experts() const {
+    return static_cast<double>(num_experts_per_tok * n_routed_experts) / static_cast<double>(choices());
+  }
   /// Part of the layers whose attention has a window.
   double windowed() const;
   /// Part of the layers that have an indexer.

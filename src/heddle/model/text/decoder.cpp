@@ -28,7 +28,11 @@ class Decoder {
   }
 
  private:
+  /// True if a layer is the second of a pair, whose first has left what its experts made.
+  bool in_pair(int64_t layer) const { return layer > 0 && w_.config().begins_pair(layer - 1); }
+
   // Hidden states go from share to share: those after the last layer and, behind them, those of each depth so far.
+  // Between the layers of a pair, which have no depths, there stands what experts made.
   void write(const RankSpec::Chunk& chunk) {
     const StageShare& share = chunk.share;
     const int64_t last_depth = std::min(w_.depths(), share.first_depth + share.depths - 1);
@@ -41,9 +45,14 @@ class Decoder {
     w_.caches() ? w_.load_places() : w_.load_starts();
 
     std::vector<ValueId> states = share.embedding ? std::vector{ends_.embed(0, "x")} : arrive(chunk);
-    for (int64_t l = share.first_layer; l < share.first_layer + share.layers; ++l) {
-      states[0] = decoder_layer(w_, l, states[0]);
+    const int64_t end = share.first_layer + share.layers;
+    ValueId shortcut = none;
+    if (share.layers > 0 && in_pair(share.first_layer)) {
+      shortcut = states.back();
+      states.pop_back();
     }
+    for (int64_t l = share.first_layer; l < end; ++l) states[0] = decoder_layer(w_, l, states[0], shortcut);
+    if (share.layers > 0 && in_pair(end)) states.push_back(shortcut);
     w_.begin_layer(-1);
     if (share.loss) ends_.load_head();
     // Two read a state: the depth that follows, and the head. The depth's norm is written first. So the backward
@@ -77,7 +86,8 @@ class Decoder {
         .set("rows", w_.tokens())
         .set("columns", w_.config().hidden_size);
     std::vector<ValueId> states;
-    for (int64_t d = 0; d < std::min(w_.depths() + 1, chunk.share.first_depth); ++d) {
+    const int64_t within = chunk.share.layers > 0 && in_pair(chunk.share.first_layer) ? 1 : 0;
+    for (int64_t d = 0; d < std::min(w_.depths() + 1, chunk.share.first_depth) + within; ++d) {
       states.push_back(w_.op("receive", {}, {"x"}, attributes.set("state", d), "pp")[0]);
     }
     return states;

@@ -9,7 +9,8 @@ namespace heddle::model {
 /// in the folders of the model's family.
 std::string layer_prefix(const ModelConfig& config, int64_t index);
 
-/// Writes layer `index`; what follows belongs to it.
-ir::ValueId decoder_layer(Writer& writer, int64_t index, ir::ValueId x_TH);
+/// Writes layer `index`; what follows belongs to it. `shortcut`: what the experts of a pair's first layer made,
+/// which the second adds (model.shortcut_experts).
+ir::ValueId decoder_layer(Writer& writer, int64_t index, ir::ValueId x_TH, ir::ValueId& shortcut);
 
 }  // namespace heddle::model

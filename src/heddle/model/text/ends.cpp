@@ -76,7 +76,13 @@ ValueId Ends::head_rows(ValueId h_TH, const std::string& norm_name, const std::s
 
 ValueId Ends::logits(ValueId n_TH, const std::string& name) {
   const double cap = w_.config().final_logit_cap;
-  const ValueId logits_TV = w_.op("linear", {n_TH, head_}, {(cap > 0 ? "raw_logits_" : "logits_") + name})[0];
+  const bool bias = w_.config().head_bias;
+  const std::string made = (cap > 0 ? "raw_logits_" : "logits_") + name;
+  ValueId logits_TV = w_.op("linear", {n_TH, head_}, {bias ? "product_" + made : made})[0];
+  if (bias) {
+    logits_TV = w_.add_bias(logits_TV, Parameter::Part::head, "lm_head.bias", w_.config().vocab_size, made, {},
+                            {{0, Axis::tp}});
+  }
   return cap > 0 ? w_.op("soft_cap", {logits_TV}, {"logits_" + name}, {{"cap", cap}})[0] : logits_TV;
 }
 

@@ -1,6 +1,7 @@
 // A mixture of experts: the router with its losses, the exchange of rows, routed and shared experts.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "heddle/model/text/writer.h"
@@ -18,8 +19,12 @@ struct ReplicasAhead {
 /// To be written where the layer begins.
 ReplicasAhead replicas_ahead(Writer& writer, const std::string& prefix);
 
+/// Writes what a rank computes while rows are on their way to their experts; may be null.
+using Meanwhile = std::function<void()>;
+
 /// Updates the statistics of the load, of the sequence-wise auxiliary loss and of the z-loss of the writer's layer,
 /// where it trains or evaluates.
-ir::ValueId experts(Writer& writer, ir::ValueId x_TH, const std::string& prefix, ReplicasAhead copies);
+ir::ValueId experts(Writer& writer, ir::ValueId x_TH, const std::string& prefix, ReplicasAhead copies,
+                    const Meanwhile& meanwhile = nullptr);
 
 }  // namespace heddle::model

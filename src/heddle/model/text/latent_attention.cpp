@@ -3,6 +3,8 @@
 // heads instead, and no rank makes any twice.
 #include "heddle/model/text/latent_attention.h"
 
+#include <cmath>
+
 #include "heddle/model/text/attend.h"
 #include "heddle/model/text/indexer.h"
 #include "heddle/model/text/rotate.h"
@@ -12,8 +14,6 @@ namespace heddle::model {
 using ir::ValueId;
 
 namespace {
-
-constexpr auto kAttention = Parameter::Part::attention;
 
 // Keys and values of other ranks' tokens are a part of their own.
 OpPart keys_part(const Writer& w) {
@@ -35,12 +35,23 @@ HeadSizes sizes(const Writer& w, int64_t heads) {
   return {heads, heads, w.config().qk_head_dim(), w.config().v_head_dim};
 }
 
+// Norms a latent of queries, or of keys and values.
+ValueId latent_norm(Writer& w, ValueId latent, const std::string& prefix, const char* weight, const char* name) {
+  const ModelConfig& c = w.config();
+  const int64_t width = w.columns(latent);
+  const std::string made = c.scaled_latents ? fmt::format("{}_unscaled", name) : name;
+  const ValueId normed =
+      w.norm(latent, fmt::format("{}{}.weight", prefix, weight), made, kLatentNormEpsilon, width);
+  const double factor = std::sqrt(static_cast<double>(c.hidden_size) / static_cast<double>(width));
+  return c.scaled_latents ? w.scaled(normed, factor, name) : normed;
+}
+
 // From the latent of queries, or from the layer's rows.
 ValueId latent_of_queries(Writer& w, ValueId n_TH, const std::string& prefix) {
   const int64_t rank = w.config().q_lora_rank;
   if (rank == 0) return n_TH;
   const ValueId latent = w.linear(n_TH, kAttention, prefix, "q_a_proj", rank);
-  return w.norm(latent, prefix + "q_a_layernorm.weight", "q_latent", kLatentNormEpsilon, rank);
+  return latent_norm(w, latent, prefix, "q_a_layernorm", "q_latent");
 }
 
 ValueId queries(Writer& w, ValueId q_latent_T, const std::string& prefix) {
@@ -63,8 +74,7 @@ ValueId latent_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
   const ValueId q = queries(w, q_latent_T, prefix);
   const ValueId joint = w.linear(n_TH, kAttention, prefix, "kv_a_proj_with_mqa", c.kv_lora_rank + rope);
   const auto parts = w.op("split", {joint}, {"kv_latent_raw", "k_rope_raw"}, {{"first", c.kv_lora_rank}});
-  const ValueId normed =
-      w.norm(parts[0], prefix + "kv_a_layernorm.weight", "kv_latent", kLatentNormEpsilon, c.kv_lora_rank);
+  const ValueId normed = latent_norm(w, parts[0], prefix, "kv_a_layernorm", "kv_latent");
   const ValueId latent = w.gather(normed, "kv_latent");
   const ValueId k_rope_raw = w.gather(parts[1], "k_rope_raw");
   const ValueId w_kv_b =

@@ -28,7 +28,9 @@ ValueId depth_states(Writer& w, Ends& ends, int64_t depth, ValueId normed_TH) {
   const std::string prefix = begin(w, depth);
   const ValueId e_TH = w.norm(ends.embed(depth, "embedded"), prefix + "enorm.weight", "e_normed");
   const ValueId joined = w.op("concat", {e_TH, normed_TH}, {"joined"}, {{"first", hidden}, {"second", hidden}})[0];
-  return decoder_layer(w, w.layer(), w.linear(joined, Parameter::Part::join, prefix, "eh_proj", hidden));
+  ValueId no_shortcut = ir::none;
+  return decoder_layer(w, w.layer(), w.linear(joined, Parameter::Part::join, prefix, "eh_proj", hidden),
+                       no_shortcut);
 }
 
 void predict_depth(Writer& w, Ends& ends, int64_t depth, ValueId h_TH) {

@@ -20,9 +20,9 @@ using ir::Phase;
 using ir::Role;
 using ir::ValueId;
 
-class Writer {
+class UpdateWriter {
  public:
-  Writer(model::RankText& text, const UpdateOptions& options)
+  UpdateWriter(model::RankText& text, const UpdateOptions& options)
       : listing_(text.listing), uses_(text.listing), text_(text), o_(options) {}
 
   std::vector<ir::Op> write() {
@@ -398,7 +398,9 @@ class Writer {
                      {{"ranks", int64_t{ranks}}}, {}, p.replica_group)[0];
       }
       if (by_load) {
-        op("router_bias_update", {counted, hyper}, {}, {}, {p.value});
+        ir::Attributes attributes;
+        if (o_.biases_by_share > 0) attributes.set("by_share", o_.biases_by_share);
+        op("router_bias_update", {counted, hyper}, {}, attributes, {p.value});
       } else {
         op("quantile_bias_update", {counted, hyper}, {}, {{"top_k", o_.experts_chosen}}, {p.value});
       }
@@ -449,7 +451,7 @@ class Writer {
 }  // namespace
 
 std::vector<ir::Op> update(model::RankText& text, const UpdateOptions& options) {
-  return Writer(text, options).write();
+  return UpdateWriter(text, options).write();
 }
 
 ir::Listing restore_listing(const std::vector<ir::Op>& restores, const ir::Listing& owner, int index) {

@@ -20,6 +20,7 @@ namespace heddle::passes {
 struct UpdateOptions : Optimizer {
   bool move_biases = false;                // the routers' balancing biases, by the step's rate
   int64_t experts_chosen = 0;              // of a token
+  int64_t biases_by_share = 0;             // of so many experts, by what their shares lack; 0: of all, by its sign
   bool fuse_copy = true;                   // adamw writes the weight's rounded copy itself
   bool split_masters = false;              // of bf16 weights, where the weight itself can be half of its master
   bool exact_sums = false;                 // accumulators are those of passes/exact_sums

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "heddle/model/dispatcher.h"
 #include "heddle/search/block_work.h"
@@ -34,7 +35,7 @@ int replica_slots(const Job& j) { return j.exchange.capacity_factor > 0 ? 0 : j.
 double fullest_rows(const Job& j, double imbalance) {
   const model::Shape& m = j.shape;
   return j.exchange.capacity_factor > 0
-             ? std::min(j.exchange.capacity_factor, d(m.n_routed_experts) / d(m.num_experts_per_tok))
+             ? std::min(j.exchange.capacity_factor, d(m.n_routed_experts) / m.computing_experts())
              : imbalance;
 }
 
@@ -43,7 +44,7 @@ double even_exchange_s(const Job& j, const Behaviour& b) {
   const model::Shape& m = j.shape;
   if (l.ep <= 1) return 0;
   return cost::exchange_s(j.device, b.net, {l.ep, l.etp},
-                          {tokens_routed(j), 2 * width_of(j), static_cast<int>(m.num_experts_per_tok),
+                          {tokens_routed(j), 2 * width_of(j), static_cast<int>(std::lround(m.computing_experts())),
                            static_cast<int>(m.reachable_groups()), once_a_node(j)});
 }
 
@@ -57,7 +58,7 @@ cost::Evened evened_rows(const Job& j, const Behaviour& b, double imbalance) {
   const model::Shape& m = j.shape;
   if (replica_slots(j) == 0 || l.ep <= 1 || imbalance <= 1) return {.imbalance = imbalance};
   const int inside = cost::ranks_inside(j.device, {l.ep * l.etp, 1});
-  const double numbers = numbers_of(j), rows = tokens_routed(j) * d(m.num_experts_per_tok) * l.etp;
+  const double numbers = numbers_of(j), rows = tokens_routed(j) * m.computing_experts() * l.etp;
   // Two products of a row each way and one for the weights, over all matrices; weights come twice in 16 bits, their
   // gradient goes once in 32.
   const double copy_bytes = numbers * (2 * 2 + 4);

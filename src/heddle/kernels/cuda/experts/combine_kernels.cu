@@ -12,6 +12,11 @@ HEDDLE_DEVICE const T* row_of(const void* rows, int64_t row, int64_t H) {
   return static_cast<const T*>(rows) + row * H;
 }
 
+/// False where a slot's expert is without computation: no rank holds it.
+HEDDLE_DEVICE bool has_row(const device::TokenRoutes& r, int64_t slot) {
+  return r.experts_Qk[slot] / r.P * r.slices < r.G;
+}
+
 /// The entry at a place of list b: sums first, then rows.
 struct Placed {
   HEDDLE_DEVICE explicit Placed(int32_t code) : is_sum(code >= 0), row(code < 0 ? ~code : code) {}
@@ -72,6 +77,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kSumThreads) sum_node(device::SumNode args) {
   if (threadIdx.x == 0) {
     LeafList<most> list(leaves[0]);
     for (int64_t slot = q * r.k; slot < (q + 1) * r.k; ++slot) {
+      if (!has_row(r, slot)) continue;
       for (int64_t s = 0; s < r.slices; ++s) {
         const int64_t rank = r.experts_Qk[slot] / r.P * r.slices + s;
         if (r.node_of_G[rank] != args.node) continue;
@@ -101,6 +107,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kSumThreads) combine_sums(device::CombineSums a
     LeafList<most> list(leaves[0]);
     for (int64_t slot = t * r.k; slot < (t + 1) * r.k; ++slot) {
       const int64_t expert = r.experts_Qk[slot];
+      if (!has_row(r, slot)) continue;
       const float gate = args.g_Tk == nullptr ? 1.0f : static_cast<const float*>(args.g_Tk)[slot];
       for (int64_t s = 0; s < r.slices; ++s) {
         const int64_t rank = expert / r.P * r.slices + s;
@@ -145,7 +152,12 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(256) slot_numbers(device::SlotNumbers args) {
   const int64_t slots = r.Q * r.k, step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t slot = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; slot < slots; slot += step) {
     float sum = 0;
+    const bool there = has_row(r, slot);
     for (int64_t s = 0; s < r.slices; ++s) {
+      if (!there) {
+        if (args.spread) to[slot * r.slices + s] = 0.0f;
+        continue;
+      }
       const int64_t at = slot * r.slices + s, node = r.node_of_G[r.experts_Qk[slot] / r.P * r.slices + s];
       if (args.spread) {
         to[at] = node == args.node ? from[args.row_of_Qks[at]] : 0.0f;

@@ -147,6 +147,36 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(128) weigh_dgrad(WeighArgs args) {
 }
 
 template <class X>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(128) zero_experts(ZeroExpertArgs args) {
+  HEDDLE_SHARED(float, of_warps, 128 / kWarp);
+  const int64_t t = blockIdx.x, H = args.H;
+  const int32_t* experts = args.experts_Tk + t * args.k;
+  float z = 0;
+  for (int64_t j = 0; j < args.k; ++j) z += experts[j] >= args.first ? args.g_Tk[t * args.k + j] : 0.0f;
+  const bool gradient = args.dy_TH != nullptr;
+  const X* x = static_cast<const X*>(args.x_TH) + t * H;
+  const X* scaled = gradient ? static_cast<const X*>(args.dy_TH) + t * H : x;
+  X* to = static_cast<X*>(args.to_TH) + t * H;
+  const bool wide = wide_rows<X>(args.x_TH, H) && wide_rows<X>(args.dy_TH, H) && wide_rows<X>(args.to_TH, H);
+  float dot = 0;
+  for (int64_t at = static_cast<int64_t>(threadIdx.x) * kPack; at < H; at += 128 * kPack) {
+    float s[kPack], v[kPack];
+    load_pack(scaled + at, H - at, wide, s);
+    load_pack(x + at, H - at, wide, v);
+    HEDDLE_UNROLL
+    for (int c = 0; c < kPack; ++c) {
+      dot += s[c] * v[c];
+      s[c] = z * s[c];
+    }
+    store_pack(to + at, H - at, wide, s);
+  }
+  if (!gradient) return;
+  dot = block_sum(dot, of_warps);
+  for (int64_t j = threadIdx.x; j < args.k; j += 128)
+    args.dg_Tk[t * args.k + j] = experts[j] >= args.first ? dot : 0.0f;
+}
+
+template <class X>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(256) clear_others(ClearArgs args) {
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kClearedRows, end = min(args.R, first + kClearedRows);
   const bool wide = wide_rows<X>(args.rows_RH, args.H);
@@ -166,6 +196,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(256) clear_others(ClearArgs args) {
   template HEDDLE_KERNEL void tree_sum<X, kFewLeaves>(TreeSumArgs args);  \
   template HEDDLE_KERNEL void tree_sum<X, kMostLeaves>(TreeSumArgs args); \
   template HEDDLE_KERNEL void weigh_dgrad<X>(WeighArgs args);             \
+  template HEDDLE_KERNEL void zero_experts<X>(ZeroExpertArgs args);       \
   template HEDDLE_KERNEL void clear_others<X>(ClearArgs args);
 ROWS(float)
 ROWS(Bf16)

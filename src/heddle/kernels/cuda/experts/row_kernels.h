@@ -58,6 +58,21 @@ struct WeighArgs {
 template <class X>
 HEDDLE_KERNEL void weigh_dgrad(WeighArgs args);
 
+struct ZeroExpertArgs {
+  const void* x_TH;
+  const void* dy_TH;  // null: y is made, else both gradients
+  const float* g_Tk;
+  const int32_t* experts_Tk;
+  void* to_TH;  // y, or dx
+  float* dg_Tk;
+  int64_t T, H, k;
+  int32_t first;
+};
+/// z_t = Σ_j g[t,j] over experts from `first` on. y_t = z_t·x_t; or dx_t = z_t·dy_t and dg[t,j] = dy_t·x_t of these
+/// experts, else 0. A block a token.
+template <class X>
+HEDDLE_KERNEL void zero_experts(ZeroExpertArgs args);
+
 constexpr int64_t kClearedRows = 64;  // of a block
 struct ClearArgs {
   const unsigned char* taken_R;

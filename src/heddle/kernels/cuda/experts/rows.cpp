@@ -87,6 +87,29 @@ int64_t marks_of_rows(const ir::Listing& listing, const ir::Op& op, const ir::Ro
   return MatrixSize(listing, op.in[1], rows).rows;
 }
 
+/// x, gates, experts -> y; or dy before them -> dx, dgates.
+template <bool gradient>
+void without_computation(const KernelCall& call) {
+  const size_t x = gradient ? 1 : 0;
+  const TensorView& experts = call.in[x + 2];
+  by_type(call.in[0].dtype, [&]<class X>(X) {
+    ZeroExpertArgs args{};
+    args.x_TH = numbers<const X>(call.in[x]);
+    args.g_Tk = numbers<const float>(call.in[x + 1]);
+    args.experts_Tk = numbers<const int32_t>(experts);
+    args.to_TH = numbers<X>(call.out[0]);
+    if (gradient) {
+      args.dy_TH = numbers<const X>(call.in[0]);
+      args.dg_Tk = numbers<float>(call.out[1]);
+    }
+    args.T = experts.dim(0);
+    args.H = call.in[x].columns();
+    args.k = experts.dim(1);
+    args.first = static_cast<int32_t>(call.op->attributes.integer("first"));
+    launch(zero_experts<X>, {.blocks_x = args.T, .threads = 128}, args, call.stream);
+  });
+}
+
 }  // namespace
 
 std::vector<KernelEntry> row_entries() {
@@ -96,7 +119,9 @@ std::vector<KernelEntry> row_entries() {
           entry("permute_dgrad", "tree", sum_rows_of_tokens, sums_few),
           entry("unpermute", "tree", sum_rows_of_tokens, sums_few),
           entry("unpermute_dgrad", "slot", weigh, narrow<Among::in, 0>, marks_of_rows),
-          entry("weigh_dgrad", "slot", weigh)};
+          entry("weigh_dgrad", "slot", weigh),
+          entry("zero_experts", "token", without_computation<false>),
+          entry("zero_experts_dgrad", "token", without_computation<true>)};
 }
 
 }  // namespace heddle::kernels::cuda

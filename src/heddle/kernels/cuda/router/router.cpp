@@ -134,7 +134,23 @@ void count_load_op(const KernelCall& call) {
 void bias_update_op(const KernelCall& call) {
   launch(router_bias_update, {},
          {numbers<const double>(call.in[0]), numbers<const double>(call.in[1]), numbers<float>(call.updates[0]),
-          call.in[0].elements()},
+          call.in[0].elements(), call.op->attributes.integer_or("by_share", 0)},
+         call.stream);
+}
+
+/// logits, experts -> gates; or dgates before them -> dlogits.
+template <bool gradient>
+void mixer_op(const KernelCall& call) {
+  const size_t logits = gradient ? 1 : 0;
+  MixerArgs args{};
+  args.logits_TE = numbers<const float>(call.in[logits]);
+  args.experts_T2 = numbers<const int32_t>(call.in[logits + 1]);
+  args.dg_T2 = gradient ? numbers<const float>(call.in[0]) : nullptr;
+  args.to = numbers<float>(call.out[0]);
+  args.T = call.in[logits].dim(0);
+  args.E = call.in[logits].dim(1);
+  args.closeness = static_cast<float>(call.op->attributes.number("closeness"));
+  launch(mixer_gate, {.blocks_x = blocks_for(args.T, kRouterWarps), .threads = kRouterWarps * kWarp}, args,
          call.stream);
 }
 
@@ -220,6 +236,8 @@ std::vector<KernelEntry> router_entries() {
           entry("choose", "warp", route_op, fits<Among::in, 0>, sort_scratch),
           entry("gate", "warp", route_op, fits<Among::in, 0>),
           entry("gate_dgrad", "warp", route_dgrad_op, fits<Among::in, 1>),
+          entry("mixer_gate", "warp", mixer_op<false>, fits<Among::in, 0>),
+          entry("mixer_gate_dgrad", "warp", mixer_op<true>, fits<Among::in, 1>),
           entry("router", "warp", route_op, fits<Among::in, 0>, sort_scratch),
           entry("router_dgrad", "warp", route_dgrad_op, fits<Among::in, 2>),
           entry("count_load", "block", count_load_op, always),

@@ -168,6 +168,37 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kThreads) route_dgrad(RouteGradArgs args) {
   }
 }
 
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kThreads) mixer_gate(MixerArgs args) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int64_t t = static_cast<int64_t>(blockIdx.x) * kRouterWarps + threadIdx.x / kWarp, E = args.E;
+  if (t >= args.T) return;
+  const float* x = args.logits_TE + t * E;
+  const int32_t a = args.experts_T2[2 * t], b = args.experts_T2[2 * t + 1];
+  // The one with the larger logit is first, of equal ones the lower.
+  const bool swapped = a < b ? x[b] > x[a] : x[a] <= x[b];
+  for (int turn = 0; turn < 2; ++turn) {
+    const int j = swapped ? 1 - turn : turn;
+    const int32_t chosen = j == 0 ? a : b, without = turn == 0 ? -1 : j == 0 ? b : a;
+    const float most = x[chosen];
+    const auto power = [&](int64_t e) {
+      const bool far = (most - x[e]) / fmaxf(fabsf(x[e]), most) > args.closeness;
+      return e == without || far ? 0.0f : expf(x[e] - most);
+    };
+    float sum = 0;
+    for (int64_t e = lane; e < E; e += kWarp) sum += power(e);
+    sum = warp_sum(sum);
+    if (args.dg_T2 == nullptr) {
+      if (lane == 0) args.to[2 * t + j] = 1.0f / sum;
+      continue;
+    }
+    const float d = args.dg_T2[2 * t + j] / sum;
+    for (int64_t e = lane; e < E; e += kWarp) {
+      const float slope = (e == chosen ? d : 0.0f) - d * (power(e) / sum);
+      args.to[t * E + e] = turn == 0 ? slope : args.to[t * E + e] + slope;
+    }
+  }
+}
+
 namespace {
 
 /// The ids of rows first … last in shared memory, for all threads of the block.
@@ -249,6 +280,11 @@ HEDDLE_KERNEL void router_bias_update(BiasUpdateArgs args) {
   for (int64_t e = 0; e < args.E; ++e) sum += args.load_E[e];
   const double mean = sum / static_cast<double>(args.E);
   const auto rate = static_cast<float>(args.hyper[3]);
+  if (args.by_share > 0) {
+    for (int64_t e = threadIdx.x; e < args.by_share && mean > 0; e += blockDim.x)
+      args.bias_E[e] += rate * static_cast<float>(1 - args.load_E[e] / mean);
+    return;
+  }
   for (int64_t e = threadIdx.x; e < args.E; e += blockDim.x) {
     if (args.load_E[e] < mean) args.bias_E[e] += rate;
     if (args.load_E[e] > mean) args.bias_E[e] -= rate;

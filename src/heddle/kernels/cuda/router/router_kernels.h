@@ -42,6 +42,17 @@ struct RouteGradArgs {
 };
 HEDDLE_KERNEL void route_dgrad(RouteGradArgs args);
 
+struct MixerArgs {
+  const float* logits_TE;
+  const int32_t* experts_T2;
+  const float* dg_T2;  // null: gates are made, else the gradient of the logits
+  float* to;           // [T, 2], or [T, E]
+  int64_t T, E;
+  float closeness;
+};
+/// The gates of ops/router.cpp's mixer_gate, or their gradient. A warp a token.
+HEDDLE_KERNEL void mixer_gate(MixerArgs args);
+
 constexpr int64_t kSortRows = 1024;  // of a block
 constexpr int kSortThreads = 256;
 struct SortRowsArgs {
@@ -68,6 +79,7 @@ struct BiasUpdateArgs {
   const double *load_E, *hyper;
   float* bias_E;
   int64_t E;
+  int64_t by_share;  // so many first experts move, by what their shares lack; 0: all, by its sign
 };
 HEDDLE_KERNEL void router_bias_update(BiasUpdateArgs args);
 

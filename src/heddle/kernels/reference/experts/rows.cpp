@@ -124,6 +124,47 @@ void weigh_dgrad(const KernelCall& call) {
   }
 }
 
+/// The sum of the gates of a token's experts from `first` on, in order.
+template <class A>
+A gate_of_zero_experts(const A* g_k, const int32_t* experts_k, int64_t k, int64_t first) {
+  A sum = 0;
+  for (int64_t j = 0; j < k; ++j) sum += experts_k[j] >= first ? g_k[j] : A(0);
+  return sum;
+}
+
+/// y_t = z_t·x_t, z_t the gates of experts without computation.
+template <class A>
+void zero_experts(const KernelCall& call) {
+  const Input<A> x_TH(call.in[0]), g_Tk(call.in[1]);
+  const auto* experts_Tk = call.in[2].as<const int32_t>();
+  const int64_t T = call.in[2].dim(0), k = call.in[2].dim(1), H = call.in[0].dim(1);
+  const int64_t first = call.op->attributes.integer("first");
+  const Output<A> y_TH(call.out[0]);
+  for (int64_t t = 0; t < T; ++t) {
+    const A z = gate_of_zero_experts(g_Tk.at(t * k), experts_Tk + t * k, k, first);
+    for (int64_t h = t * H; h < (t + 1) * H; ++h) y_TH[h] = z * x_TH[h];
+  }
+}
+
+/// in: dy, x, gates, experts. dx_t = z_t·dy_t; dg[t, j] = dy_t·x_t where the expert is without computation, else 0.
+template <class A>
+void zero_experts_dgrad(const KernelCall& call) {
+  const Input<A> dy_TH(call.in[0]), x_TH(call.in[1]), g_Tk(call.in[2]);
+  const auto* experts_Tk = call.in[3].as<const int32_t>();
+  const int64_t T = call.in[3].dim(0), k = call.in[3].dim(1), H = call.in[0].dim(1);
+  const int64_t first = call.op->attributes.integer("first");
+  const Output<A> dx_TH(call.out[0]), dg_Tk(call.out[1]);
+  for (int64_t t = 0; t < T; ++t) {
+    const A z = gate_of_zero_experts(g_Tk.at(t * k), experts_Tk + t * k, k, first);
+    A dot = 0;
+    for (int64_t h = t * H; h < (t + 1) * H; ++h) {
+      dx_TH[h] = z * dy_TH[h];
+      dot += dy_TH[h] * x_TH[h];
+    }
+    for (int64_t j = t * k; j < (t + 1) * k; ++j) dg_Tk[j] = experts_Tk[j] >= first ? dot : A(0);
+  }
+}
+
 }  // namespace
 
 std::vector<KernelEntry> expert_kernels() {
@@ -131,7 +172,9 @@ std::vector<KernelEntry> expert_kernels() {
           entry("permute_dgrad", by_type<in0, permute_dgrad<float>, permute_dgrad<double>>),
           entry("unpermute", by_type<in0, unpermute<float>, unpermute<double>>),
           entry("unpermute_dgrad", by_type<in0, unpermute_dgrad<float>, unpermute_dgrad<double>>),
-          entry("weigh_dgrad", by_type<in0, weigh_dgrad<float>, weigh_dgrad<double>>)};
+          entry("weigh_dgrad", by_type<in0, weigh_dgrad<float>, weigh_dgrad<double>>),
+          entry("zero_experts", by_type<in0, zero_experts<float>, zero_experts<double>>),
+          entry("zero_experts_dgrad", by_type<in0, zero_experts_dgrad<float>, zero_experts_dgrad<double>>)};
 }
 
 }  // namespace heddle::kernels::reference
