@@ -131,14 +131,6 @@ double gain_of_merging() {
   return e.step_s / (e.step_s - saved * (1 + e.time.bubble / layers)) - 1;
 }
 
-double gain_of_overlap() {
-  Job j = job_of("Qwen3-30B-A3B", "H100", {.dp = 16, .ep = 16}, 512);
-  Job on = j;
-  on.software.overlap_exchange = true;
-  on.exchange.topology = j.exchange.topology = ir::Topology::plain;
-  return speedup(on, j);
-}
-
 double gain_of_dual_pipe_v(bool over_overlap) {
   Job plain = published_deepseek(), v = plain;
   plain.chunks = 2;

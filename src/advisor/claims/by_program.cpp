@@ -1,6 +1,6 @@
 // Claims that the step program itself answers: lowered as it would run, and simulated at a device's rated figures.
-// DeepSeek-V3's layers have its full width; hosts issue every op by itself, as an eager framework does.
-// LLaMA-2-70B's are priced as `./dev bench tp_overlap`, `copy_engine` and `memory` pace them.
+// DeepSeek-V3's and Qwen3's layers have their full width; hosts issue every op by itself, as an eager framework
+// does. LLaMA-2-70B's are priced as `./dev bench tp_overlap`, `copy_engine` and `memory` pace them.
 #include <algorithm>
 #include <functional>
 
@@ -48,11 +48,25 @@ cost::MachineProfile profile_of(const Place& place) {
   return profile;
 }
 
-// Layers of DeepSeek-V3's width with their share of the embedding and the head, and a plan of 16-bit numbers.
-class Deepseek {
+// Returns the bytes that an element-wise op of an eager framework moves for each that the fused one does. A norm in
+// fp32 by squares, mean, root and two products moves 32 where 4 suffice. A rotation by halves and a concatenation
+// moves 20 for 4, a loss over whole logits 40 for 6. A norm's gradient, by the same steps backwards, moves 68 for
+// 6: 12 for the weight and its sum, 6 to get to fp32, 24 for the product, 8 for the square, 12 to add, 6 to get
+// back. The optimizer counts as a fused one.
+double eager_times(const ir::Op& op) {
+  if (op.kind() == "rms_norm") return 32.0 / 4;
+  if (op.kind() == "rms_norm_dgrad") return 68.0 / 6;
+  if (op.kind() == "cross_entropy" || op.kind() == "cross_entropy_dgrad") return 40.0 / 6;
+  if (op.kind() != "rope") return 1;
+  const auto part = [&](const char* name) { return static_cast<double>(op.attributes.integer(name)); };
+  return 1 + (20.0 / 4 - 1) * part("rope_dim") / part("head_dim");
+}
+
+// Layers of a model's width with their share of the embedding and the head, and a plan of 16-bit numbers.
+class Layers {
  public:
-  Deepseek(int layers, int dense, int ranks, const Place& place)
-      : config_(config::preset("deepseek-v3")), place_(place) {
+  Layers(const char* preset, int layers, int dense, int ranks, const Place& place)
+      : config_(config::preset(preset)), place_(place) {
     config_.vocab_size = config_.vocab_size * layers / config_.num_hidden_layers / 64 * 64;
     config_.num_hidden_layers = layers;
     config_.first_k_dense_replace = dense;
@@ -64,15 +78,22 @@ class Deepseek {
     plan_.dtype = Dtype::bf16;
     plan_.parallel.weave = plan::Weave::off;
   }
-  Deepseek with(const Change& change) const {
-    Deepseek changed = *this;
+  Layers with(const Change& change) const {
+    Layers changed = *this;
     change(changed.plan_);
     return changed;
   }
   /// Messages of the exchange take no time.
-  Deepseek free() const {
-    Deepseek changed = *this;
+  Layers free() const {
+    Layers changed = *this;
     changed.free_ = true;
+    return changed;
+  }
+
+  /// Element-wise ops pass over memory as often as an eager framework's.
+  Layers eager() const {
+    Layers changed = *this;
+    changed.eager_ = true;
     return changed;
   }
 
@@ -88,7 +109,11 @@ class Deepseek {
     input.duration_us = [&](int, const ir::Issue& issue) {
       const ir::Listing& listing = lowered.program.listings[issue.listing];
       if (issue.op->def->cost == nullptr || (free_ && ir::is_exchange(issue.op->def->moves))) return 0.0;
-      return cost::op_us(profile, listing, *issue.op, *issue.rows);
+      const double us = cost::op_us(profile, listing, *issue.op, *issue.rows);
+      const double more = eager_ ? eager_times(*issue.op) - 1 : 0;
+      if (more <= 0) return us;
+      return us +
+             1e6 * more * issue.op->def->cost(listing, *issue.op, *issue.rows).bytes / profile.copy_bytes_per_s;
     };
     return simulate::simulate(lowered.program, input).step_us;
   }
@@ -121,14 +146,14 @@ class Deepseek {
   model::ModelConfig config_;
   plan::Plan plan_;
   Place place_;
-  bool free_ = false;
+  bool free_ = false, eager_ = false;
 };
 
-double gain(const Deepseek& on, const Deepseek& off) { return off.step_us() / on.step_us() - 1; }
+double gain(const Layers& on, const Layers& off) { return off.step_us() / on.step_us() - 1; }
 
 // Two layers with experts: 58 of DeepSeek-V3's 61 have them.
-Deepseek across_nodes() { return {2, 0, 16, kTwoNodes}; }
-Deepseek in_a_node() { return {2, 0, 8, kOneNode}; }
+Layers across_nodes() { return {"deepseek-v3", 2, 0, 16, kTwoNodes}; }
+Layers in_a_node() { return {"deepseek-v3", 2, 0, 8, kOneNode}; }
 
 void woven(plan::Plan& p) { p.parallel.weave = plan::Weave::layers; }
 void unfused(plan::Plan& p) { p.fusions.clear(); }
@@ -205,7 +230,7 @@ double offload_us(const char* recompute, const char* offload) {
 }  // namespace
 
 double gain_of_list_reuse() {
-  const Deepseek on = across_nodes();
+  const Layers on = across_nodes();
   return gain(on, on.with([](plan::Plan& p) { p.parallel.reuse_lists = false; }));
 }
 
@@ -222,7 +247,7 @@ double hidden_in_layer() { return in_a_node().with(woven).hidden(); }
 double hidden_in_layer_over_none() { return hidden_in_layer() / in_a_node().hidden(); }
 // Nothing of the exchanges is hidden where compute stands still meanwhile.
 double gain_of_weaving() {
-  const Deepseek one = in_a_node();
+  const Layers one = in_a_node();
   return (one.free().step_us() + one.exchanges_us()) / one.with(woven).step_us() - 1;
 }
 
@@ -230,7 +255,7 @@ double hidden_by_pairs(const char* device) {
   constexpr int kStages = 4, kLayers = 8, kMicrobatches = 16, kExpertRanks = 16;
   const int domain = cost::accelerator_named(device)->inner.ranks;
   const double near = domain >= kExpertRanks ? 1 : kTwoNodes.near;
-  return Deepseek(kLayers, 0, kExpertRanks, {device, near})
+  return Layers("deepseek-v3", kLayers, 0, kExpertRanks, {device, near})
       .with([](plan::Plan& p) {
         p.mesh.pp = kStages;
         p.microbatches = kMicrobatches;
@@ -240,9 +265,23 @@ double hidden_by_pairs(const char* device) {
       .hidden();
 }
 
-double gain_of_fusions() { return gain(in_a_node(), in_a_node().with(unfused)); }
+// The published job has one pipeline stage. Pairs of microbatches need two chunks of it.
+double gain_of_overlap() {
+  const Layers one = Layers("qwen3-30b-a3b", 8, 0, 16, {"H100", kTwoNodes.near}).with([](plan::Plan& p) {
+    p.parallel.exchange.topology = ir::Topology::plain;
+    p.microbatches = 16;
+  });
+  const Layers paired = one.with([](plan::Plan& p) {
+    p.parallel.schedule = "interleaved_fused";
+    p.parallel.chunks = 2;
+    p.parallel.weave = plan::Weave::pairs;
+  });
+  return (one.free().step_us() + one.exchanges_us()) / paired.step_us() - 1;
+}
+
+double gain_of_fusions() { return gain(in_a_node(), in_a_node().with(unfused).eager()); }
 double memory_of_fusions() {
-  const auto bytes = [](const Deepseek& of) {
+  const auto bytes = [](const Layers& of) {
     const plan::Lowered lowered = of.lower();
     const runtime::MemoryPrediction memory = runtime::predict_memory(lowered.program, 0, "host");
     return static_cast<double>(memory.peak_live_bytes - memory.persistent_bytes);
