@@ -86,8 +86,8 @@ void check_sizes(const model::ModelConfig& config, const Plan& plan, Refusals& n
   if (plan.parallel.context == model::Context::ulysses) {
     no.cuts(heads, "parallel.context", "mesh.tp × mesh.cp, as parallel.context 'ulysses' needs",
             int64_t{mesh.tp} * mesh.cp,
-            fmt::format("a product of {} goes with the model{}", degrees_for(heads),
-                        config.recurs() ? "" : ", any with parallel.context = \"ring\""));
+            fmt::format("a product of {} goes with the model, any with parallel.context = \"ring\"",
+                        degrees_for(heads)));
   }
   const int64_t parts = (mesh.cp > 1 ? 2 * mesh.cp : 1) * mesh.tp;
   no.cuts({{"train.sequence_length", plan.sequence_length}}, "train.sequence_length",
@@ -176,16 +176,6 @@ void check_qk_clip(const model::ModelConfig& config, const Plan& plan, Refusals&
     refuse(fmt::format("lora.rank = {}", plan.lora.rank), "adapters freeze the heads' weights");
 }
 
-// A state goes along whole sequences.
-void check_recurrence(const model::ModelConfig& config, const Plan& plan, Refusals& no) {
-  if (!config.recurs() || plan.mesh.cp == 1 || plan.parallel.context == model::Context::ulysses) return;
-  no.add(
-      "parallel.context",
-      "parallel.context is \"{}\" with model.recurrence = \"{}\" and mesh.cp = {}: a recurrence goes along whole "
-      "sequences; parallel.context = \"ulysses\" goes with it",
-      word_of(plan.parallel.context), word_of(config.recurrence), plan.mesh.cp);
-}
-
 // A capacity, copies and moves are of experts that have rows.
 void check_zero_experts(const model::ModelConfig& config, const Plan& plan, Refusals& no) {
   if (config.zero_expert_num == 0 || !config.has_experts()) return;
@@ -228,7 +218,6 @@ std::vector<Refusal> refusals_before_schedule(const model::ModelConfig& config, 
   check_selection(config, plan, no);
   check_qk_clip(config, plan, no);
   check_zero_experts(config, plan, no);
-  check_recurrence(config, plan, no);
   for (Refusal& refusal : refusals_of(plan)) no.all.push_back(std::move(refusal));
   if (plan.cached_sequences > 0 && plan.ranks() > 1)
     no.add("mesh", "a cache of sequences is kept on one rank, the mesh has {}", plan.ranks());

@@ -156,8 +156,22 @@ void Pricing::scan(BlockWork& w, double flops_per_token, double numbers) const {
   const double faster = j_.device.family == cost::Family::hopper ? 1.7 : 1;
   const double t = l_.tp,
                scan_s = flops_per_token * tokens_ / t / (j_.device.bf16_flops * b_.scan_rate * faster);
-  w.forward.attention += scan_s;
-  w.backward.attention += 2.5 * scan_s;
+  const bool delta =
+      s_.recurrence == model::Recurrence::gated_delta || s_.recurrence == model::Recurrence::kimi_delta;
+  const bool by_heads = j_.context == model::Context::ulysses, pieces = l_.cp > 1 && !by_heads;
+  // With pieces of sequences what each makes of a state is worked out first (docs/features/recurrence.md).
+  w.forward.attention += scan_s * (!pieces ? 1 : delta ? 7.0 / 3 : 3.0 / 2);
+  w.backward.attention += 2.5 * scan_s * (!pieces ? 1 : delta ? 12.0 / 9 : 7.0 / 6);
+  if (l_.cp > 1) {
+    const double keys = d(s_.linear_key_head_dim), values = d(s_.linear_value_head_dim);
+    const double states = 2 * j_.microbatch * 4 * d(s_.linear_num_value_heads) / t * keys;
+    const double heads = 2 * tokens_ * 2 * d(s_.linear_keys_width() + s_.linear_values_width()) / t;
+    const auto exchange = [&](double bytes) {
+      return cost::all_to_all_s(j_.device, b_.net, {l_.cp, l_.tp}, by_heads ? heads : bytes);
+    };
+    w.forward.context += exchange(states * (2 * values + (delta ? keys : 0)));
+    w.backward.context += exchange(states * 2 * values);
+  }
   const double bytes = b_.scan_traffic * tokens_ * 2 * numbers / t;
   elementwise(w, bytes, 2 * bytes);
   norm_and_residual(w);
