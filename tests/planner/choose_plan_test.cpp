@@ -62,6 +62,26 @@ TEST(SearchedPlans, KeepWhatIsFixed) {
   }
 }
 
+// Gradients and weights are cut where the memory asks for it, and stay as the user has them.
+TEST(SearchedPlans, AreShardedWhereMemoryIsShort) {
+  const ConfigFile file(kSmall);
+  const auto shards_of = [&](const std::vector<std::string>& more, const std::set<std::string>& fixed) {
+    const std::vector<std::string> set =
+        with({"mesh.ranks=4", "mesh.tp=1", "mesh.cp=1", "mesh.pp=1", "mesh.ep=1"}, more);
+    std::set<std::string> shards, keys = fixed;
+    keys.insert({"mesh.tp", "mesh.cp", "mesh.pp", "mesh.ep"});
+    const config::RunConfig config = config::read_run_config(file.path(), set);
+    for (const std::vector<std::string>& settings : searched_plans(config, keys, made_profile(), {}))
+      shards.emplace(word_of(config::read_run_config(file.path(), with(set, settings)).plan.parallel.shard));
+    return shards;
+  };
+  using Words = std::set<std::string>;
+  EXPECT_EQ(shards_of({}, {}), Words{"state"});
+  EXPECT_EQ(shards_of({"parallel.shard=weights"}, {}), Words{"state"});
+  EXPECT_EQ(shards_of({"parallel.shard=weights"}, {"parallel.shard"}), Words{"weights"});
+  EXPECT_TRUE(shards_of({"device.memory_bytes=31457280"}, {}).contains("weights"));
+}
+
 // Each switch that says it is planned is tried, with its values, where it has something to do.
 TEST(ChoosePlan, TriesEverySwitchThatIsPlanned) {
   const ConfigFile file(kSmall);

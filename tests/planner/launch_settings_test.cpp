@@ -274,6 +274,21 @@ TEST(LaunchSettings, StateOffTheDevice) {
   EXPECT_EQ(search::text_of(job.residency), "host, split masters, weights and gradients on the host");
 }
 
+TEST(LaunchSettings, Sharding) {
+  Job job = job_of("Llama-3-8B", {.dp = 32, .pp = 2}, 256);
+  EXPECT_EQ(set(launch_of(job), "parallel.shard"), "");
+  EXPECT_EQ(set(launch_of(job), "parallel.message_rate"), "");
+  job.sharding = {passes::Shard::weights, 8};
+  EXPECT_EQ(set(launch_of(job), "parallel.shard"), "weights");
+  EXPECT_EQ(set(launch_of(job), "parallel.shard_ranks"), "8");
+  EXPECT_EQ(set(launch_of(job), "parallel.message_rate"), "450.0");  // NVLink
+  job.sharding = {passes::Shard::gradients};
+  EXPECT_EQ(set(launch_of(job), "parallel.shard"), "gradients");
+  EXPECT_EQ(set(launch_of(job), "parallel.shard_ranks"), "");
+  EXPECT_EQ(set(launch_of(job), "parallel.message_rate"), "400.0");  // eight cards of 400 Gbit/s
+  EXPECT_EQ(search::text_of(job.sharding), "gradients sharded");
+}
+
 TEST(LaunchSettings, TextSaysWhatWasLost) {
   Launch launch = launch_of(on_eight("Llama-3-8B"));
   launch.lost = {"--decoupled-lr 1e-3"};

@@ -37,7 +37,6 @@ Routing routing_of(const Job& j) {
 // Software of Heddle instead of another trainer: its own, but for what a job chooses of both.
 Software of_heddle(const Software& given) {
   Software own;
-  own.sharded_weights = given.sharded_weights;  // to be refused
   own.captured = given.captured;
   return own;
 }
@@ -70,6 +69,8 @@ std::vector<std::string> changes_of(const Job& from, const Job& to) {
   };
   turned("offload of activations", from.software.offload_activations, to.software.offload_activations);
   turned("optimizer states sharded over data ranks", from.software.sharded_states, to.software.sharded_states);
+  if (from.sharding != to.sharding)
+    changes.push_back(to.sharding == search::Sharding{} ? "optimizer states alone sharded" : text_of(to.sharding));
   if (from.residency != to.residency)
     changes.push_back(to.residency == PricedResidency{} ? "state on the device" : text_of(to.residency));
   if (b.ep > 1) {
@@ -109,7 +110,7 @@ void restrict_to(std::string_view target, Restriction& space, Job& job) {
       if (!c.recompute.has(GroupName::moe)) space.recompute.push_back(c.name);
   // Only Heddle's recompute words name layers.
   if (target != "heddle" && space.by_stage.empty()) space.by_stage = {0};
-  space.residencies = target == "heddle";
+  space.residencies = space.shardings = target == "heddle";
 }
 
 Query query_beside(const Launch& given, std::string_view target, double memory_bytes, const Behaviour& behaviour) {
@@ -128,6 +129,7 @@ Query query_beside(const Launch& given, std::string_view target, double memory_b
   const plan::StateResidency kept = query.space.job.residency.optimizer;
   if (target == "heddle" || kept != (mindspeed ? plan::StateResidency::swap : plan::StateResidency::host))
     query.space.job.residency = {};
+  if (target == "heddle") query.space.job.sharding = {};
   if (!mindspeed && software.layer_overlap == LayerOverlap::all) software.layer_overlap = LayerOverlap::shared;
   // Layers that do nothing make stages equal that are not.
   if (mindspeed && !given.noop.empty()) query.space.restriction.schedule = schedules_of(Dialect::mindspeed);

@@ -90,6 +90,8 @@ Json json_of(const Ranked& r, const search::ScaleInterval& in) {
               {"master", word_of(r.job.residency.master)},
               {"weights", r.job.residency.weights.empty() ? "device" : "host"},
               {"gradients", r.job.residency.gradients.empty() ? "device" : "host"},
+              {"shard", word_of(r.job.sharding.shard)},
+              {"shard_ranks", r.job.sharding.ranks},
               {"replicas", search::replicas_word(r.job.exchange.replicas)},
               {"layers", r.exact.layers},
               {"step_s", r.exact.step_s * scale},
@@ -187,6 +189,11 @@ void print(const Answer& a, const search::ScaleInterval& in) {
           r.exact.host_bytes > 0
               ? fmt::format("; {} of a rank on the host", observe::bytes_text(r.exact.host_bytes))
               : "");
+  }
+  rank = 0;
+  for (const Ranked& r : a.top) {
+    ++rank;
+    if (const std::string cut = search::text_of(r.job.sharding); !cut.empty()) say("{} has {}\n", rank, cut);
   }
   rank = 0;
   for (const Ranked& r : a.top) {

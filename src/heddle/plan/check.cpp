@@ -5,6 +5,7 @@
 #include "heddle/base/error.h"
 #include "heddle/plan/divisors.h"
 #include "heddle/plan/layout.h"
+#include "heddle/plan/sharding.h"
 
 namespace heddle::plan {
 
@@ -107,14 +108,10 @@ void check_shards(const Plan& plan, Refusals& no) {
         "them; parallel.shard_ranks = 0 goes with it",
         ranks, plan.parallel.exchange.migrate_every);
   }
-  const auto goes = [&](int n) {
-    const auto fits = [n](int cut) { return n % cut == 0 || cut % n == 0; };
-    return mesh.stage_ranks() % n == 0 && fits(mesh.tp) && fits(mesh.ep * mesh.etp) && fits(mesh.ep);
-  };
-  if (goes(ranks)) return;
+  if (shard_ranks_go(mesh, ranks)) return;
   std::string fitting;
   for (int n = 1; n <= mesh.stage_ranks(); ++n) {
-    if (goes(n)) fitting += fmt::format("{}{}", fitting.empty() ? "" : ", ", n);
+    if (shard_ranks_go(mesh, n)) fitting += fmt::format("{}{}", fitting.empty() ? "" : ", ", n);
   }
   no.add("parallel.shard_ranks",
          "parallel.shard_ranks is {}, and a stage has {} ranks with tp {} and ep {} × etp {}; {} go with them",

@@ -11,6 +11,11 @@ int ranks_within(const Degrees& mesh, int shard_ranks, int copies) {
   return std::max<int>(1, static_cast<int>(int64_t{shard_ranks} * copies / mesh.stage_ranks()));
 }
 
+bool shard_ranks_go(const Degrees& mesh, int shard_ranks) {
+  const auto fits = [&](int cut) { return shard_ranks % cut == 0 || cut % shard_ranks == 0; };
+  return mesh.stage_ranks() % shard_ranks == 0 && fits(mesh.tp) && fits(mesh.ep * mesh.etp) && fits(mesh.ep);
+}
+
 passes::ShardedWeights mark_sharded(model::RankText& text, const Parallel& parallel, const Mesh& mesh, int rank) {
   passes::ShardedWeights weights;
   const bool all = parallel.shard == passes::Shard::weights;

@@ -12,6 +12,9 @@ namespace heddle::plan {
 /// (0: all of them). 1: it is whole.
 int ranks_within(const Degrees& mesh, int shard_ranks, int copies);
 
+/// True if so many neighbouring ranks of a stage can hold one copy: each has its share of whatever cuts a weight.
+bool shard_ranks_go(const Degrees& mesh, int shard_ranks);
+
 /// Tells the parameters of a rank's text among whom they are cut (Parameter::within, across; copies gets the order
 /// of the runs). Returns the weights that `parallel.shard` cuts. Vectors, and what other pipeline ranks hold too,
 /// stay whole. So does what has no equal runs, where several ranks hold the same one.

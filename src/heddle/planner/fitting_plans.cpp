@@ -14,7 +14,7 @@ namespace heddle::planner {
 
 namespace {
 
-constexpr int kRounds = 5;      // rounds of the search, each with less room
+constexpr int kFittingRounds = 5;      // rounds of the search, each with less room
 constexpr size_t kCounted = 3;  // plans of it that are counted; a step of each is simulated later
 // A round closes in on the room that is left: never less than half at once, nor so little that it finds the same.
 // Each closes in by more than the one before it, for where programs take more than predicted all of them do.
@@ -73,8 +73,10 @@ bool seems_to_fit(search::Ranked& plan, double limit_bytes) {
   });
   plan.live_bytes = plan.reserved_bytes = 0;
   for (const runtime::MemoryPrediction& m : ranks) {
-    // Values copied to the host free their place late, and where there is room the arena grows meanwhile.
-    const auto needed = static_cast<double>(m.host_reserved_bytes > 0 ? m.peak_live_bytes : m.reserved_bytes);
+    // Values copied to the host, and gathered weights, free their place late: where there is room the arena grows
+    // meanwhile.
+    const bool late = m.host_reserved_bytes > 0 || of.parallel.shard != passes::Shard::state;
+    const auto needed = static_cast<double>(late ? m.peak_live_bytes : m.reserved_bytes);
     plan.live_bytes = std::max(plan.live_bytes, static_cast<double>(m.peak_live_bytes));
     plan.reserved_bytes = std::max(plan.reserved_bytes, needed);
   }
@@ -136,7 +138,7 @@ search::Answer fitting_plans(const search::Query& query,
     std::vector<search::Ranked>& plans = answer.top;
     std::erase_if(plans, [](const search::Ranked& plan) { return !runs(plan); });
     if (plans.empty()) break;
-    const bool last = round + 1 == kRounds || answer.stopped;
+    const bool last = round + 1 == kFittingRounds || answer.stopped;
     bool fits = seems_to_fit(plans.front(), limit);
     if (fits) {
       order(answer, count_by_shorter_steps(plans, 1, limit));

@@ -222,7 +222,16 @@ std::vector<std::string> settings_of(const Launch& given) {
     if (!launch.layout.empty()) key("layout", launch.layout);
   }
   key("weave", j.software.overlap_exchange ? "pairs" : "layers");
-  if (j.software.sharded_weights) key("shard", word_of(passes::Shard::weights));
+  if (search::Sharding cut = j.sharding; j.software.sharded_weights || cut.shard != passes::Shard::state) {
+    if (j.software.sharded_weights) cut.shard = passes::Shard::weights;
+    key("shard", word_of(cut.shard));
+    if (cut.ranks > 0) key("shard_ranks", cut.ranks);
+    // Gathers are placed by the rate of their messages: each rank of a node brings its part over its own card.
+    const int together = cut.ranks > 0 ? cut.ranks : l.stage_ranks(), inside = std::max(1, j.device.inner.ranks);
+    const double across = inside * j.device.outer.bytes_per_s;
+    const bool leaves = together > inside && across > 0 && across < j.device.inner.bytes_per_s;
+    key("message_rate", fmt::format("{:.1f}", (leaves ? across : j.device.inner.bytes_per_s) / 1e9));
+  }
   if (l.cp > 1) key("context", word_of(s.selects() ? model::Context::gather : j.context));
   if (l.ep > 1) {
     key("exchange", once_a_node(j) && j.exchange.capacity_factor == 0 ? "node" : "plain");

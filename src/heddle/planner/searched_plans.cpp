@@ -105,11 +105,15 @@ search::Restriction kept(const config::RunConfig& config, const std::set<std::st
 }
 
 // The settings of a launch that a planner sets; the rest is the configuration's.
-std::vector<std::string> own_settings_of(const search::Ranked& plan) {
+std::vector<std::string> own_settings_of(const search::Ranked& plan, bool sharding) {
   static const std::set<std::string> own{
       "mesh.tp",          "mesh.cp",           "mesh.pp",         "mesh.ep",         "mesh.etp",
       "train.microbatch", "parallel.schedule", "parallel.chunks", "parallel.layout", "memory.recompute"};
   std::vector<std::string> settings{"mesh.dp=0"};
+  if (sharding) {
+    settings.push_back(fmt::format("parallel.shard={}", word_of(plan.job.sharding.shard)));
+    settings.push_back(fmt::format("parallel.shard_ranks={}", plan.job.sharding.ranks));
+  }
   for (std::string& setting : settings_of(search::launch_of(plan)))
     if (own.contains(setting.substr(0, setting.find('=')))) settings.push_back(std::move(setting));
   return settings;
@@ -138,6 +142,10 @@ std::vector<std::vector<std::string>> searched_plans(const config::RunConfig& co
   space.fewest_tokens = 16;  // a processor's tiles are small
   space.restriction = kept(config, fixed);
   space.restriction.replicas = {search::replicas_word(plan.parallel.exchange.replicas)};
+  job.sharding = {plan.parallel.shard, plan.parallel.shard_ranks};
+  // No estimate knows shards of some parts and layers alone.
+  space.restriction.shardings = !fixed.contains("parallel.shard") && !fixed.contains("parallel.shard_ranks") &&
+                                plan.parallel.sharded == plan::Parallel().sharded;
   const double resident_bytes = 16 * model::total_parameters(job.shape) / shares.ranks;
   const search::LoweredBlocks blocks(config.model, plan, seconds_on(profile, shares, resident_bytes));
   job.software.lowered = &blocks;
@@ -167,7 +175,7 @@ std::vector<std::vector<std::string>> searched_plans(const config::RunConfig& co
     return a.exact.step_s < b.exact.step_s;
   });
   std::vector<std::vector<std::string>> all;
-  for (const search::Ranked& plan : found) all.push_back(own_settings_of(plan));
+  for (const search::Ranked& plan : found) all.push_back(own_settings_of(plan, space.restriction.shardings));
   return all;
 }
 

@@ -6,6 +6,7 @@
 #include "heddle/cost/device_time.h"
 #include "heddle/search/lowered_blocks.h"
 #include "heddle/search/plans/replicas.h"
+#include "heddle/search/units.h"
 
 namespace heddle::search {
 
@@ -13,8 +14,6 @@ namespace {
 
 using cost::Group;
 using cost::Precision;
-
-double d(int64_t n) { return static_cast<double>(n); }
 
 // Bytes moved to bring an element into the operand type of a product, in both orientations: amax pass, read,
 // writes.
@@ -393,6 +392,12 @@ double block_s(const Work& w, const Job& j, const Behaviour& b) {
 }
 
 Prices prices_of(const Job& j, const model::Parameters& p, const Behaviour& b) {
+  Prices prices = unsharded_prices_of(j, p, b);
+  add_sharding(j, p, b, prices);
+  return prices;
+}
+
+Prices unsharded_prices_of(const Job& j, const model::Parameters& p, const Behaviour& b) {
   if (j.software.lowered != nullptr) return j.software.lowered->prices(j, b);
   const plan::Degrees& l = j.mesh;
   const Pricing price(j, b);

@@ -40,6 +40,8 @@ struct Prices {
       1;  // rows of the fullest rank over the mean that memory has to hold, with copies of experts
 };
 Prices prices_of(const Job& job, const model::Parameters& parameters, const Behaviour& behaviour);
+/// Without what the job's sharding adds, for jobs that differ in it too.
+Prices unsharded_prices_of(const Job& job, const model::Parameters& parameters, const Behaviour& behaviour);
 
 /// The mean layer and the ends of a model for one microbatch: the parts of an estimate.
 struct Layers {
@@ -47,8 +49,8 @@ struct Layers {
   double layer_s = 0, forward_s = 0, weight_s = 0;
   Work tail;  // the head and multi-token prediction
   double head_s = 0;
-  // Copies to the host and back that the compute doesn't hide: of a layer's forward and backward, of the embedding,
-  // of the head.
+  // Copies to the host and back that the compute doesn't hide: of a layer's forward and backward, of the embedding
+  // (with messages of its shards), of the head.
   double offload_out_s = 0, offload_back_s = 0, embedding_copies_s = 0, head_copies_s = 0;
   SavedBytes whole, kept;  // for a token, without recomputation and with it
 };
@@ -69,7 +71,8 @@ struct LayerMemory {
   double gathered = 0;    // beside them, where weights are sharded or come from the host: once a rank
   double kept = 0;        // a microbatch's bytes until its backward
   double hosted = 0;      // persistent bytes on the host
-  double parameters = 0;  // the rank's
+  // Bytes that come from the host for a microbatch, each time.
+  double weights_cross = 0, gradients_cross = 0;
 };
 struct MemoryParts {
   LayerMemory mean, dense, moe;  // a hybrid's are all the mean

@@ -9,6 +9,7 @@
 #include "heddle/cost/device_time.h"
 #include "heddle/search/block_work.h"
 #include "heddle/search/lowered_blocks.h"
+#include "heddle/search/units.h"
 
 namespace heddle::search {
 
@@ -17,8 +18,6 @@ namespace {
 using cost::Group;
 
 constexpr double kMostDevices = 1 << 26;
-
-double d(int64_t n) { return static_cast<double>(n); }
 
 std::string impossible(const Job& j) {
   const plan::Degrees& l = j.mesh;
@@ -152,21 +151,25 @@ Layers layers_of(const Job& j, const Prices& prices, const Behaviour& b) {
     const LayerMemory layer = memory_parts(j, p, of).mean;
     const double rate = kHostEfficiency * j.device.host_bytes_per_s;
     const double kept = j.software.offload_activations ? layer.kept * kOffloaded / (1 - kOffloaded) : 0;
-    const double weight = home.weights.empty() ? 0 : 2,
-                 gradient = home.gradients.empty() ? 0 : j.software.gradient_bytes;
-    const double out = exposed(b, std::max(kept, weight * layer.parameters) / rate, of.forward_s),
-                 back =
-                     exposed(b, (kept + (weight + gradient) * layer.parameters) / rate, of.layer_s - of.forward_s);
+    const double out = exposed(b, std::max(kept, layer.weights_cross) / rate, of.forward_s),
+                 back = exposed(b, (kept + layer.weights_cross + layer.gradients_cross) / rate,
+                                of.layer_s - of.forward_s);
     // The head's backward follows its forward at once, so that one copy serves both; of the embedding the backward
     // needs the sums alone.
-    of.head_copies_s = exposed(b, (weight + gradient) * p.head / j.mesh.tp / rate, of.head_s);
-    of.embedding_copies_s = exposed(b, (weight + gradient) * p.embedding / j.mesh.tp / rate, of.layer_s);
+    const Cuts cuts = cuts_of(j, copies_of_shared(j).size);
+    const double both = (home.weights.empty() ? 0 : 2.0 / cuts.weights) +
+                        (home.gradients.empty() ? 0 : j.software.gradient_bytes / cuts.gradients);
+    of.head_copies_s = exposed(b, both * p.head / j.mesh.tp / rate, of.head_s);
+    of.embedding_copies_s = exposed(b, both * p.embedding / j.mesh.tp / rate, of.layer_s);
     of.head_s += of.head_copies_s;
     of.offload_out_s = out, of.offload_back_s = back;
     of.layer.traffic += out + back;
     of.layer_s += out + back;
     of.forward_s += out;
   }
+  if (j.sharding.shard != passes::Shard::state)
+    of.embedding_copies_s +=
+        exposed(b, embedding_messages_s(j, model::parameters_of(j.shape).embedding, b), of.layer_s);
   return of;
 }
 
@@ -193,8 +196,7 @@ void estimate_time(const Job& j, const model::Parameters& p, const Layers& of, c
   const int chunks = size.chunks;
   const int64_t n_attention = j.shape.attention_blocks(), n_dense = j.shape.dense_blocks(),
                 n_moe = j.shape.moe_blocks(), n_mamba = j.shape.mamba_blocks();
-  const Group data_group{l.dp * l.cp, l.tp};
-  const Group expert_group{std::max(1, l.tp * l.cp * l.dp / (l.ep * l.etp)), l.ep * l.etp};
+  const Group data_group = copies_of_shared(j), expert_group = copies_of_expert(j);
   const double moe_shared = p.moe - p.moe_routed, routed_here = p.moe_routed / (l.ep * l.etp);
   const double layers = d(j.shape.num_hidden_layers), layer_s = of.layer_s, head_s = of.head_s;
 
@@ -239,12 +241,9 @@ void estimate_time(const Job& j, const model::Parameters& p, const Layers& of, c
   const double shared_here = (share * blocks + p.embedding + (l.pp == 1 ? p.head : 0)) / l.tp;
   const double experts_here = share * routed_here * d(n_moe);
   if (!sw.sharded_weights && !j.frozen_base) {
-    const auto over_data = [&](double bytes) {
-      return cost::gather_s(j.device, b.net, data_group, bytes * shared_here) +
-             cost::gather_s(j.device, b.net, expert_group, bytes * experts_here);
-    };
-    const double reduce = over_data(sw.reduce_bytes) * (sw.reduce_scatter ? 1 : 2);
-    const double gather = sw.sharded_states ? over_data(2) : 0;
+    const EndMessages end = end_messages(j, b, shared_here, experts_here);
+    const double reduce = end.sums_s * (sw.reduce_scatter ? 1 : 2);
+    const double gather = sw.sharded_states ? end.gathers_s : 0;
     const double stage_forward_s = stage.fullest * of.forward_s / shared;
     e.beside_s = sw.overlap_dp && (sw.pairs_overlap_gradients || !pipeline_of(j)->pairs())
                      ? exposed(b, reduce, full_s - stage_forward_s) +
@@ -266,15 +265,20 @@ void estimate_time(const Job& j, const model::Parameters& p, const Layers& of, c
       sharded ? shared_here / data_group.size + experts_here / expert_group.size : shared_here + experts_here;
   // AdamW reads and writes its states and writes the weight; gradients are cleared and their norm is read.
   t.optimizer = cost::traffic_s(j.device, trained * states * (2 * sw.state_bytes + 2 + sw.gradient_bytes));
-  if (!sw.sharded_weights)
-    t.optimizer += cost::traffic_s(j.device, trained * (shared_here + experts_here) * 2 * sw.gradient_bytes);
+  const Cuts shared_cuts = cuts_of(j, data_group.size), expert_cuts = cuts_of(j, expert_group.size);
+  if (!sw.sharded_weights) {
+    const double sums = shared_here / shared_cuts.gradients + experts_here / expert_cuts.gradients;
+    t.optimizer += cost::traffic_s(j.device, trained * sums * 2 * sw.gradient_bytes);
+  }
   if (const PricedResidency& home = j.residency; !(home == PricedResidency{})) {
     t.optimizer += trained * states * home.end_s;
     // New weights go to the host, and the norm and the update read sums from there.
-    const double crossing =
-        std::max(home.weights.empty() ? 0 : 2.0, home.gradients.empty() ? 0 : 2 * sw.gradient_bytes);
-    t.optimizer +=
-        trained * (shared_here + experts_here) * crossing / (kHostEfficiency * j.device.host_bytes_per_s);
+    const auto crossing = [&](const Cuts& cuts) {
+      return std::max(home.weights.empty() ? 0 : 2.0 / cuts.weights,
+                      home.gradients.empty() ? 0 : 2 * sw.gradient_bytes / cuts.gradients);
+    };
+    t.optimizer += trained * (shared_here * crossing(shared_cuts) + experts_here * crossing(expert_cuts)) /
+                   (kHostEfficiency * j.device.host_bytes_per_s);
   }
   e.beside_s += t.optimizer + b.step_host_s;
   const double sum = t.products + t.attention + t.traffic + t.launches + t.tensor + t.exchange + t.context +

@@ -18,6 +18,7 @@
 #include "heddle/model/shapes/shape.h"
 #include "heddle/schedule/pipeline.h"
 #include "heddle/search/plans/residency.h"
+#include "heddle/search/plans/sharding.h"
 #include "heddle/search/saved_bytes.h"
 
 namespace heddle::search {
@@ -75,6 +76,7 @@ struct Job {
   Software software;
   Recompute recompute;
   PricedResidency residency;
+  Sharding sharding;  // of Heddle; other software says its own
   /// Dispatcher of the experts' rows: plain or once a node, replicas of hot experts, a capacity.
   model::Dispatcher exchange{.topology = ir::Topology::node};
   model::Context context = model::Context::ring;  // attention over cp: ring or ulysses

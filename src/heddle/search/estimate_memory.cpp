@@ -5,12 +5,11 @@
 
 #include "heddle/search/block_work.h"
 #include "heddle/search/plans/replicas.h"
+#include "heddle/search/units.h"
 
 namespace heddle::search {
 
 namespace {
-
-double d(int64_t n) { return static_cast<double>(n); }
 
 // Bytes a token of the gradients that are alive at once in the backward of other trainers' widest block: those of
 // the feed-forward's two inner values beside its output's.
@@ -59,18 +58,27 @@ MemoryParts memory_parts(const Job& j, const model::Parameters& p, const Layers&
   const double trained = j.frozen_base ? 0.005 : 1;
   const bool in_one_go = j.chunks > 1 && microbatches(j) <= l.pp;
   const double whole_chunks = sw.sharded_gradients && in_one_go ? 1.0 / j.chunks : 1;
-  const auto bytes_of = [&](double parameters, double spread, double held) {
+  const Cuts shared_cuts = cuts_of(j, copies_of_shared(j).size), expert_cuts = cuts_of(j, copies_of_expert(j).size);
+  const auto bytes_of = [&](double parameters, double spread, double held, const Cuts& cuts) {
     const double by = sw.sharded_weights ? spread : 1;
-    const double gradient = sw.gradient_bytes * (whole_chunks + (1 - whole_chunks) / spread);
-    return parameters * static_bytes_per_parameter(!home.weights.empty() ? 0 : held * 2 / by,
+    const double gradient = sw.gradient_bytes * (whole_chunks + (1 - whole_chunks) / spread) / cuts.gradients;
+    return parameters * static_bytes_per_parameter(!home.weights.empty() ? 0 : held * 2 / (by * cuts.weights),
                                                    !home.gradients.empty() ? 0 : held * trained * gradient / by,
                                                    trained * (sw.state_bytes - home.away_bytes),
                                                    sw.sharded_weights || sw.sharded_states ? spread : 1);
   };
-  const auto hosted_of = [&](double parameters, double spread, double held) {
-    return parameters * static_bytes_per_parameter(!home.weights.empty() ? held * 2 : 0,
-                                                   !home.gradients.empty() ? held * trained * sw.gradient_bytes : 0,
+  const auto weights_hosted = [&](const Cuts& cuts) { return home.weights.empty() ? 0 : 2.0 / cuts.weights; };
+  const auto gradients_hosted = [&](const Cuts& cuts) {
+    return home.gradients.empty() ? 0 : sw.gradient_bytes / cuts.gradients;
+  };
+  const auto hosted_of = [&](double parameters, double spread, double held, const Cuts& cuts) {
+    return parameters * static_bytes_per_parameter(held * weights_hosted(cuts),
+                                                   held * trained * gradients_hosted(cuts),
                                                    trained * home.host_bytes, sw.sharded_states ? spread : 1);
+  };
+  // Beside its runs a rank has the whole of `weights` copies of what it uses and uses next, and of a gradient.
+  const auto gathered_of = [&](const Cuts& cuts, double weights) {
+    return (cuts.weights > 1 ? 2 * weights : 0) + (cuts.gradients > 1 ? trained * sw.gradient_bytes : 0);
   };
   // Copies of what lies on the host: of what a microbatch uses, and of what it uses next.
   const double copied = 2 * ((!home.weights.empty() ? 2 : 0) + (!home.gradients.empty() ? sw.gradient_bytes : 0));
@@ -82,13 +90,18 @@ MemoryParts memory_parts(const Job& j, const model::Parameters& p, const Layers&
     const double shared =
         (p.attention * attention + p.dense * dense + (p.moe - p.moe_routed) * moe + p.mamba * mamba) / l.tp;
     const double routed = p.moe_routed * moe / expert_ranks;
-    return LayerMemory{bytes_of(shared, shards, held) + bytes_of(routed, expert_shards, held),
-                       bytes_of(shared, shards, 1) + bytes_of(routed, expert_shards, 1),
+    const auto both_of = [&](const auto& of, double times) {
+      return of(shared, shards, times, shared_cuts) + of(routed, expert_shards, times, expert_cuts);
+    };
+    return LayerMemory{both_of(bytes_of, held), both_of(bytes_of, 1),
                        // Weights of two layers are gathered at once, gradients of one are whole.
-                       sw.sharded_weights ? 8 * (shared + routed) : copied * (shared + routed),
+                       (sw.sharded_weights ? 8 : copied) * (shared + routed) +
+                           shared * gathered_of(shared_cuts, 2) + routed * gathered_of(expert_cuts, 2),
                        tokens * (sw.offload_activations ? 1 - kOffloaded : 1) *
                            (kept.attention * attention + kept.dense * dense + kept.moe * moe + kept.mamba * mamba),
-                       hosted_of(shared, shards, held) + hosted_of(routed, expert_shards, held), shared + routed};
+                       both_of(hosted_of, held),
+                       shared * weights_hosted(shared_cuts) + routed * weights_hosted(expert_cuts),
+                       shared * gradients_hosted(shared_cuts) + routed * gradients_hosted(expert_cuts)};
   };
   const bool has_dense = s.dense_blocks() > 0, has_moe = s.moe_blocks() > 0,
              has_attention = s.attention_blocks() > 0;
@@ -98,10 +111,11 @@ MemoryParts memory_parts(const Job& j, const model::Parameters& p, const Layers&
   parts.moe = s.is_hybrid() ? parts.mean : layer(1, 0, 1, 0);
   // A last stage by itself is never the fullest; where the first rank has it too, what it has fewer counts.
   parts.head_layers = pipeline_of(j)->folded() ? of.head_s / of.layer_s : 1;
-  parts.embedding_fixed = bytes_of(p.embedding / l.tp, shards, 1);
-  parts.head_fixed = bytes_of(p.head / l.tp, shards, 1);
-  parts.embedding_hosted = hosted_of(p.embedding / l.tp, shards, 1);
-  parts.head_hosted = hosted_of(p.head / l.tp, shards, 1);
+  const Cuts embedding_cuts = shards_embedding(j) ? shared_cuts : Cuts();
+  parts.embedding_fixed = bytes_of(p.embedding / l.tp, shards, 1, embedding_cuts);
+  parts.head_fixed = bytes_of(p.head / l.tp, shards, 1, shared_cuts);
+  parts.embedding_hosted = hosted_of(p.embedding / l.tp, shards, 1, embedding_cuts);
+  parts.head_hosted = hosted_of(p.head / l.tp, shards, 1, shared_cuts);
   // While a layer is computed again all that it would have kept is alive; its gradients are, in any case.
   const double widest = tokens * ((has_attention ? whole.attention : 0) +
                                   std::max({has_dense ? whole.dense : 0, has_moe ? whole.moe : 0, whole.mamba}));
@@ -112,8 +126,11 @@ MemoryParts memory_parts(const Job& j, const model::Parameters& p, const Layers&
   // logits, when the logits themselves are gone.
   parts.head_working = std::max(parts.working, tokens * (head_bytes(s, l.tp, sw.fused_loss) +
                                                          (sw.fused_loss ? 2 : 0) * d(s.vocab_size) / l.tp)) +
-                       copied / 2 * p.head / l.tp;
-  parts.embedding_working = copied / 2 * p.embedding / l.tp;
+                       (copied / 2 + gathered_of(shared_cuts, 1)) * p.head / l.tp;
+  // The embedding's come where the layers' are gone.
+  const double embedding_gathered = gathered_of(embedding_cuts, 1) * p.embedding / l.tp - parts.mean.gathered -
+                                    (l.pp == 1 ? gathered_of(shared_cuts, 1) * p.head / l.tp : 0);
+  parts.embedding_working = copied / 2 * p.embedding / l.tp + std::max(0.0, embedding_gathered);
   return parts;
 }
 

@@ -5,12 +5,11 @@
 
 #include "heddle/base/error.h"
 #include "heddle/search/plans/replicas.h"
+#include "heddle/search/units.h"
 
 namespace heddle::search {
 
 namespace {
-
-constexpr double kGiB = 1024.0 * 1024 * 1024;
 
 struct Resource {
   const char* what;
@@ -42,8 +41,9 @@ std::string layout_line(const Job& j) {
   if (j.shape.n_routed_experts > 0) text += fmt::format(" ep {} etp {}", l.ep, l.etp);
   text += fmt::format(" microbatch {}", j.microbatch);
   if (replica_slots(j) > 0 && l.ep > 1) text += fmt::format(" copies {}", replicas_word(j.exchange.replicas));
-  const std::string home = text_of(j.residency);
-  return home.empty() ? text : text + ", " + home;
+  for (const std::string& more : {text_of(j.sharding), text_of(j.residency)})
+    if (!more.empty()) text += ", " + more;
+  return text;
 }
 
 Explanation explain(const Launch& launch, const ExplainRequest& request) {

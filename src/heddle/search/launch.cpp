@@ -176,6 +176,10 @@ Launch normalized(Launch launch) {
   if (!j.recompute.has(GroupName::layer)) j.recompute.every = 1;
   if (j.recompute.has(GroupName::layer) && j.recompute.every == 1) j.recompute = {GroupName::layer};
   if (s.sharded_weights) s.sharded_states = true;
+  if (sharding_goes(j) && !shards(j)) {  // all ranks of a stage are as many as there are
+    j.sharding.ranks = 0;
+    if (!shards(j)) j.sharding = {};
+  }
   if (!s.pairs_overlap_gradients && j.pipeline->pairs()) s.overlap_dp = false;
   if (!s.overlap_dp || !s.sharded_states || s.sharded_weights) s.overlap_gather = usual.overlap_gather;
   s.pairs_overlap_gradients = usual.pairs_overlap_gradients;

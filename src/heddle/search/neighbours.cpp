@@ -9,12 +9,12 @@
 
 #include "heddle/search/launch.h"
 #include "heddle/search/plan_memory.h"
+#include "heddle/search/units.h"
 
 namespace heddle::search {
 
 namespace {
 
-constexpr double kGiB = 1024.0 * 1024 * 1024;
 constexpr double kWorthTelling = 0.003;  // part of the step
 
 constexpr double kShown = 0.0005;  // part of the step: less is no difference in a table
@@ -251,6 +251,13 @@ std::vector<Neighbour> neighbours_of(const TimedPlan& plan, double memory, PlanT
   if (!job.software.sharded_states)
     steps.change("optimizer states sharded over data ranks",
                  [](Job& j) { j.software.sharded_states = j.software.reduce_scatter = true; });
+
+  if (job.software.lowered != nullptr)
+    steps.change(job.sharding == Sharding{} ? "weights sharded over data ranks" : "optimizer states alone sharded",
+                 [](Job& j) {
+                   j.sharding = j.sharding == Sharding{} ? Sharding{passes::Shard::weights} : Sharding{};
+                   if (!shards(j)) j.sharding = {};
+                 });
 
   if (job.residency != PricedResidency{})
     steps.change("all that persists on the device, whole masters", [](Job& j) { j.residency = {}; });

@@ -6,12 +6,11 @@
 
 #include "heddle/search/block_work.h"
 #include "heddle/search/lowered_blocks.h"
+#include "heddle/search/units.h"
 
 namespace heddle::search {
 
 namespace {
-
-double d(int64_t n) { return static_cast<double>(n); }
 
 /// Bytes by what they are of.
 struct Kinds {
@@ -189,7 +188,12 @@ std::vector<Remedy> remedies_of(const Launch& launch, const Exact& base, double 
   if (job.software.lowered != nullptr) {
     for (const PricedResidency& other : worth_trying(job.software.lowered->residencies(job), {}))
       attempt(text_of(other), [&](Job& j) { j.residency = other; });
-  } else {  // Heddle does not
+    for (const Sharding& other : shardings_to_try(job, job.mesh.ranks(), {}))
+      attempt(text_of(other), [&](Job& j) {
+        j.sharding = other;
+        if (!shards(j)) j.sharding = job.sharding;
+      });
+  } else {
     attempt("weights sharded over data ranks", [](Job& j) {
       j.software.sharded_weights = j.software.sharded_states = j.software.reduce_scatter = true;
     });

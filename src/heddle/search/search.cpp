@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "heddle/base/clock.h"
 #include "heddle/base/error.h"
@@ -69,6 +70,7 @@ std::optional<Ranked> time_exactly(const Task& task, const Candidate& plan, Esti
       r.job.recompute = recompute.recompute;
       r.job.software.offload_activations = choice.offload;
       r.job.residency = task.residencies[choice.residency];
+      r.job.sharding = task.shardings[choice.sharding];
       r.exact = exact_of(r.job, task.query.behaviour, *schedule);
       if (!fits(r.exact, r.job, task.memory_bytes)) continue;
       r.recompute = recompute.name;
@@ -79,13 +81,15 @@ std::optional<Ranked> time_exactly(const Task& task, const Candidate& plan, Esti
   return std::nullopt;
 }
 
-/// The plan with a choice for each stage and one residency, where that could be faster than `known` and than
-/// `slowest_s`; whether it was tried.
-bool time_by_stage(const Task& task, const Candidate& plan, size_t residency, Schedules& schedules,
+/// The plan with a choice for each stage, one residency and one sharding, where that could be faster than `known`
+/// and than `slowest_s`; whether it was tried.
+bool time_by_stage(const Task& task, const Candidate& plan, size_t residency, size_t sharding, Schedules& schedules,
                    double slowest_s, std::optional<Ranked>& known) {
   Ranked r;
   r.job = job_of(task, plan);
   r.job.residency = task.residencies[residency];
+  r.job.sharding = task.shardings[sharding];
+  if (!sharding_goes(r.job)) return false;
   std::vector<StageChoice> choices;
   std::vector<Keeping> ways;
   for (const RecomputeChoice& recompute : task.recompute)
@@ -205,8 +209,9 @@ Answer search(const Query& query, const SearchProgress& progress, const std::fun
     next = 0;
     on_threads(answer.threads, [&](int) {
       for (size_t i = next++; i < list.size() && !asked_to_stop(); i = next++)
-        for (const size_t residency : std::set<size_t>{0, list[i].best.residency})
-          if (time_by_stage(task, list[i], residency, schedules, slowest_s, timed[i])) ++by_stage;
+        for (const auto& [residency, sharding] :
+             std::set<std::pair<size_t, size_t>>{{0, 0}, {list[i].best.residency, list[i].best.sharding}})
+          if (time_by_stage(task, list[i], residency, sharding, schedules, slowest_s, timed[i])) ++by_stage;
     });
     answer.by_stage = by_stage;
   }

@@ -65,7 +65,8 @@ void Restriction::set(std::string_view words) {
                        {"offload", &offload},
                        {"uneven", &uneven},
                        {"by_stage", &by_stage},
-                       {"microbatch", &microbatch}};
+                       {"microbatch", &microbatch},
+                       {"shard_ranks", &sharding.ranks}};
   struct WordAxis {
     const char* name;
     std::vector<std::string>* values;
@@ -80,6 +81,7 @@ void Restriction::set(std::string_view words) {
                                 {"master", &residency.master, all_words<plan::MasterForm>()},
                                 {"weights", &residency.weights, places},
                                 {"gradients", &residency.gradients, places},
+                                {"shard", &sharding.shard, all_words<passes::Shard>()},
                                 {"replicas", &replicas, {}}};
   std::vector<std::string> names{"schedule"};
   for (const WordAxis& axis : word_axes) names.emplace_back(axis.name);
@@ -121,10 +123,11 @@ void Restriction::set(std::string_view words) {
     int value = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
     const bool is_switch = name == "offload" || name == "uneven" || name == "by_stage";
-    if (error != std::errc() || end != word.data() + word.size() || value < (is_switch ? 0 : 1) ||
+    const int least = is_switch || name == "shard_ranks" ? 0 : 1;
+    if (error != std::errc() || end != word.data() + word.size() || value < least ||
         value > (is_switch ? 1 : 1 << 24))
       config_error("restriction {}: '{}', accepted: {}", name, word.substr(0, 60),
-                   is_switch ? "0 or 1" : "whole numbers from 1 on");
+                   is_switch ? "0 or 1" : fmt::format("whole numbers from {} on", least));
     for (const Axis& axis : axes)
       if (axis.name == name) axis.values->push_back(value);
   });

@@ -25,6 +25,8 @@ struct Restriction {
   std::vector<std::string> replicas;   // values of moe.replicas; empty: off and auto, of Heddle alone
   bool residencies = false;            // homes of state, weights and gradients are searched too: Heddle alone
   ResidencyWords residency;
+  bool shardings = false;  // gradients and weights may be cut among copies: Heddle alone
+  ShardingWords sharding;
 
   /// "tp=1,2": the values of an axis, in place of those it had. ConfigError naming what is wrong, what is accepted
   /// and the nearest name.

@@ -18,7 +18,7 @@ Estimator::Estimator(const Task& task)
       task_(task),
       job_(task.query.space.job),
       host_bytes_(usable_host_bytes(job_.device)),
-      known_(2 * 3 * task.recompute.size() * 2 * kCrossings) {}
+      known_(2 * 3 * task.recompute.size() * 2 * kCrossings * task.shardings.size()) {}
 
 void Estimator::family(size_t index) {
   family_ = index;
@@ -54,7 +54,7 @@ void Estimator::forget() {
 }
 
 // Blocks cost the same whatever the stages, unless weights are gathered around them from data ranks.
-const Layers& Estimator::layers_now(size_t recompute) {
+const Layers& Estimator::layers_now(const Choice& choice) {
   if (job_.software.sharded_weights && priced_dp_ != job_.mesh.dp) {
     forget();
     priced_dp_ = job_.mesh.dp;
@@ -62,17 +62,21 @@ const Layers& Estimator::layers_now(size_t recompute) {
   const Pipeline p = job_.pipeline;
   const size_t kind = !p->pairs() ? 0 : p->outline().hides_exchange ? 2 : 1;  // kind of hiding of the exchange
   const size_t copies = replica_slots(job_) > 0 ? 1 : 0;
-  std::optional<Layers>& known =
-      known_[(((copies * 3 + kind) * task_.recompute.size() + recompute) * 2 +
-              (job_.software.offload_activations ? 1 : 0)) *
-                 kCrossings +
-             (job_.residency.weights.empty() ? 0 : 2) + (job_.residency.gradients.empty() ? 0 : 1)];
-  if (!known) {
+  const size_t place = (((copies * 3 + kind) * task_.recompute.size() + static_cast<size_t>(choice.recompute)) * 2 +
+                        (job_.software.offload_activations ? 1 : 0)) *
+                           kCrossings +
+                       (job_.residency.weights.empty() ? 0 : 2) + (job_.residency.gradients.empty() ? 0 : 1);
+  std::optional<Known>& known = known_[place * task_.shardings.size() + choice.sharding];
+  const bool sharded = job_.sharding.shard != passes::Shard::state;
+  if (!known || (sharded && known->dp != job_.mesh.dp)) {
+    const Behaviour& behaviour = task_.query.behaviour;
     std::optional<Prices>& prices = prices_[copies][kind];
-    if (!prices || prices->saved) prices = prices_of(job_, task_.parameters, task_.query.behaviour);
-    known = layers_of(job_, *prices, task_.query.behaviour);
+    if (!prices || prices->saved) prices = unsharded_prices_of(job_, task_.parameters, behaviour);
+    Prices own = *prices;
+    add_sharding(job_, task_.parameters, behaviour, own);
+    known = Known{layers_of(job_, own, behaviour), job_.mesh.dp};
   }
-  return *known;
+  return known->layers;
 }
 
 // `everywhere`: with each residency that fits. Otherwise with the first that fits of the usual one and, for each
@@ -86,20 +90,43 @@ void Estimator::weigh(double most_bytes, bool all, bool everywhere) {
       job_.recompute = task_.recompute[r].recompute;
       job_.software.offload_activations = offload;
       const size_t before = fitting_.size();
-      for (size_t h = 0; h < task_.residencies.size(); ++h) {
-        if (h == 1 && too_large_anywhere({static_cast<int>(r), offload}, most_bytes)) break;
-        if (!everywhere && h > 0 && !task_.leaves_least(h)) continue;
-        Fit fit = weigh_one({static_cast<int>(r), offload, h}, most_bytes);
-        // The one that leaves least on the device may be too much for the host: then the others that cross alike
-        // are tried.
-        for (size_t other = h;
-             fit == Fit::not_on_host && !everywhere && other-- > 1 && task_.cross_alike(other, h);)
-          fit = weigh_one({static_cast<int>(r), offload, other}, most_bytes);
-        if (fit == Fit::fits && !everywhere) break;
-      }
-      const bool usual = fitting_.size() > before && fitting_[before].residency == 0;
-      if (usual && !all && !offload && job_.recompute == Recompute{}) return;
+      const auto usual = [&] {
+        return fitting_.size() > before && fitting_[before].residency == 0 && fitting_[before].sharding == 0;
+      };
+      Choice choice{static_cast<int>(r), offload};
+      weigh_homes(choice, most_bytes, everywhere);
+      if (usual() && !all && !offload && job_.recompute == Recompute{}) return;
+      // A plan that fits whole gains nothing from more messages.
+      if (task_.shardings.size() == 1 || (usual() && !everywhere)) continue;
+      choice.sharding = task_.shardings.size() - 1;
+      if (goes(choice.sharding) && too_large_anywhere(choice, most_bytes)) continue;
+      for (choice.sharding = 1; choice.sharding < task_.shardings.size(); ++choice.sharding)
+        weigh_homes(choice, most_bytes, everywhere);
     }
+  }
+}
+
+// True if the layout can be sharded so. The first sharding need not change anything.
+bool Estimator::goes(size_t sharding) {
+  job_.sharding = task_.shardings[sharding];
+  return sharding == 0 ? sharding_goes(job_) : shards(job_);
+}
+
+// Weighs the homes of a choice that has none.
+void Estimator::weigh_homes(Choice choice, double most_bytes, bool everywhere) {
+  if (!goes(choice.sharding)) return;
+  for (size_t h = 0; h < task_.residencies.size(); ++h) {
+    if (h == 1 && too_large_anywhere(choice, most_bytes)) break;
+    if (!everywhere && h > 0 && !task_.leaves_least(h)) continue;
+    choice.residency = h;
+    Fit fit = weigh_one(choice, most_bytes);
+    // The one that leaves least on the device may be too much for the host: then the others that cross alike are
+    // tried.
+    for (size_t other = h; fit == Fit::not_on_host && !everywhere && other-- > 1 && task_.cross_alike(other, h);) {
+      choice.residency = other;
+      fit = weigh_one(choice, most_bytes);
+    }
+    if (fit == Fit::fits && !everywhere) break;
   }
 }
 
@@ -107,7 +134,7 @@ void Estimator::weigh(double most_bytes, bool all, bool everywhere) {
 Estimator::Fit Estimator::weigh_one(Choice choice, double most_bytes) {
   job_.residency = task_.residencies[choice.residency];
   choice.replicas = job_.exchange.replicas;
-  const Layers& layers = layers_now(static_cast<size_t>(choice.recompute));
+  const Layers& layers = layers_now(choice);
   Estimate e;
   estimate_memory(job_, memory_parts(job_, task_.parameters, layers), e);
   choice.peak_bytes = e.peak_bytes;
@@ -130,7 +157,7 @@ bool Estimator::too_large_anywhere(Choice choice, double most_bytes) {
   choice.replicas = job_.exchange.replicas;
   job_.residency = task_.residencies[choice.residency];
   Estimate e;
-  estimate_memory(job_, memory_parts(job_, task_.parameters, layers_now(static_cast<size_t>(choice.recompute))), e);
+  estimate_memory(job_, memory_parts(job_, task_.parameters, layers_now(choice)), e);
   choice.peak_bytes = e.peak_bytes;
   if (e.peak_bytes <= most_bytes) return false;
   if (e.peak_bytes < lightest_.peak_bytes) lightest_ = choice;

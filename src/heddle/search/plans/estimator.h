@@ -51,18 +51,25 @@ class Estimator {
 
  private:
   void forget();
-  const Layers& layers_now(size_t recompute);
+  const Layers& layers_now(const Choice& choice);
   void weigh(double most_bytes, bool all, bool everywhere);
+  void weigh_homes(Choice choice, double most_bytes, bool everywhere);
   enum class Fit : uint8_t { fits, not_on_device, not_on_host };
   Fit weigh_one(Choice choice, double most_bytes);
   bool too_large_anywhere(Choice choice, double most_bytes);
+  bool goes(size_t sharding);
   void layout();
 
   const Task& task_;
   Job job_;
   double host_bytes_;                         // usable memory of a device's host
-  std::vector<std::optional<Layers>> known_;  // by copies, kind of hiding, recomputation, offload, crossing
-  std::optional<Prices> prices_[2][3];
+  struct Known {
+    Layers layers;
+    int dp = 0;  // that it holds for, where something is sharded
+  };
+  // By copies, kind of hiding, recomputation, offload, crossing, sharding.
+  std::vector<std::optional<Known>> known_;
+  std::optional<Prices> prices_[2][3];  // unsharded
   int priced_dp_ = 0;
   std::vector<Choice> fitting_;
   Choice lightest_;  // the lightest one that doesn't fit

@@ -76,6 +76,7 @@ Task task_of(const Query& query) {
             recompute_choices(space.job.shape),
             {},
             {space.job.residency},
+            {space.job.sharding},
             {},
             model::parameters_of(space.job.shape)};
   const Restriction& only = space.restriction;
@@ -94,6 +95,11 @@ Task task_of(const Query& query) {
   } else if (!only.residency.unrestricted()) {
     config_error("search: where weights and states lie is a choice of Heddle's alone: --heddle or --emit heddle");
   }
+  if (only.shardings && space.job.software.lowered != nullptr) {
+    task.shardings = shardings_to_try(space.job, space.devices, only.sharding);
+  } else if (!only.sharding.unrestricted()) {
+    config_error("search: parallel.shard is a choice of Heddle's alone: --heddle or --emit heddle");
+  }
   if (task.recompute.empty())
     config_error("search: no recompute of {} suits {}", fmt::join(only.recompute, ", "), space.job.shape.name);
   for (const bool offload : {false, true})
@@ -106,11 +112,13 @@ Task task_of(const Query& query) {
 
 std::string misfit_text(const Task& task, const Candidate& plan) {
   const Family& f = task.families[plan.family];
-  const std::string home = text_of(task.residencies[plan.best.residency]);
+  const std::string home = text_of(task.residencies[plan.best.residency]),
+                    sharding = text_of(task.shardings[plan.best.sharding]);
   return fmt::format(
-      "{} with tp {} cp {} pp {} ep {} etp {}, microbatch {}, recomputing {}{}, needs {:.1f} GiB of {:.1f}",
+      "{} with tp {} cp {} pp {} ep {} etp {}, microbatch {}, recomputing {}{}{}, needs {:.1f} GiB of {:.1f}",
       plan.pipeline->name(), f.tp, f.cp, plan.pp, f.ep, f.etp, f.microbatch,
       task.recompute[static_cast<size_t>(plan.best.recompute)].name, home.empty() ? "" : ", " + home,
+      sharding.empty() ? "" : ", " + sharding,
       plan.best.peak_bytes / (1 << 30), task.memory_bytes / (1 << 30));
 }
 

@@ -14,7 +14,7 @@ namespace heddle::search {
 struct Choice {
   int recompute = 0;  // index
   bool offload = false;
-  size_t residency = 0;               // index
+  size_t residency = 0, sharding = 0;  // indices
   int replicas = 0;                   // replicas of hot experts (moe.replicas)
   double step_s = 0, peak_bytes = 0;  // estimated
 };
@@ -38,6 +38,7 @@ struct Task {
   std::vector<RecomputeChoice> recompute;
   std::vector<bool> offload;
   std::vector<PricedResidency> residencies;  // in the order in which they are tried
+  std::vector<Sharding> shardings;           // likewise
   std::vector<int> replicas;                 // choices for hot experts, the usual one first
   model::Parameters parameters;
   double memory_bytes = 0;
