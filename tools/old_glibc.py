@@ -91,7 +91,10 @@ def build_libgomp(compiler, folder):
         subprocess.run([work / "libgomp/configure", f"--host={target}", f"--build={output('gcc', '-dumpmachine')}",
                         "--disable-multilib", "--disable-shared", "--with-pic", "FC=no", "CFLAGS=-O2"],
                        cwd=objects, check=True, stdout=subprocess.DEVNULL)
-        subprocess.run(["make", "-s", "libgomp.la"], cwd=objects, check=True, stdout=subprocess.DEVNULL)
+        # Without what it asks for by itself, variables of threads at fixed places: a library that has them, and more of
+        # its own, can't be opened by a program that runs, as Python opens modules.
+        subprocess.run(["make", "-s", "libgomp.la", "XCFLAGS=-Wall -pthread"], cwd=objects, check=True,
+                       stdout=subprocess.DEVNULL)
         (folder / "libgomp.a").write_bytes((objects / ".libs/libgomp.a").read_bytes())
 
 
