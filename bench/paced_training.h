@@ -63,8 +63,13 @@ class PacedTraining {
   std::vector<double> seconds_;
 };
 
+struct SimulatedStep {
+  double us = 0;
+  int64_t live_bytes = 0;  // at its peak, of the rank that holds most
+};
+
 /// The simulator's step, by the plan's durations. `free`: with messages that take no time.
-inline double simulated_us(const model::ModelConfig& c, const plan::Plan& plan, bool free = false) {
+inline SimulatedStep simulated_step(const model::ModelConfig& c, const plan::Plan& plan, bool free = false) {
   const plan::Lowered lowered = plan::lower(c, plan);
   simulate::SimulationInput input;
   input.groups = simulate::groups_of(lowered.program, plan::Mesh(plan.mesh));
@@ -74,7 +79,15 @@ inline double simulated_us(const model::ModelConfig& c, const plan::Plan& plan, 
     if (free && ir::communicates(*issue.op->def)) return 0.0;
     return plan.durations(lowered.program.listings[static_cast<size_t>(issue.listing)], *issue.op);
   };
-  return simulate::simulate(lowered.program, input).step_us;
+  const simulate::Simulation found = simulate::simulate(lowered.program, input);
+  SimulatedStep step{found.step_us, 0};
+  for (const simulate::RankResult& rank : found.ranks)
+    step.live_bytes = std::max(step.live_bytes, rank.peak_live_bytes);
+  return step;
+}
+
+inline double simulated_us(const model::ModelConfig& c, const plan::Plan& plan, bool free = false) {
+  return simulated_step(c, plan, free).us;
 }
 
 }  // namespace heddle::bench
