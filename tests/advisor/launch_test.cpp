@@ -18,7 +18,7 @@ namespace {
 
 using search::job_of;
 
-Job deepseek() { return job_of("DeepSeek-V3", "H800", {.dp = 128, .pp = 16, .ep = 64}, 1, 15360, 2); }
+Job deepseek_launch() { return job_of("DeepSeek-V3", "H800", {.dp = 128, .pp = 16, .ep = 64}, 1, 15360, 2); }
 
 ScriptContext context_of(const Job& j) {
   ScriptContext c;
@@ -76,7 +76,7 @@ RC_GTEST_PROP(Launch, NormalFormsAreEstimatedTheSame, (uint32_t seed)) {
 }
 
 TEST(Launch, PublishedJobsHaveScripts) {
-  Job d = deepseek();
+  Job d = deepseek_launch();
   for (const Job& j : {d, job_of("Llama-3.1-405B", "H100", {.tp = 8, .cp = 2, .dp = 8, .pp = 8}, 1, 512, 2),
                        job_of("Qwen3-235B-A22B", "H100", {.tp = 2, .dp = 16, .pp = 8, .ep = 32}, 1, 2048)}) {
     const std::string text = emit(launch_of(j), Dialect::megatron);
@@ -93,23 +93,23 @@ TEST(Launch, PublishedJobsHaveScripts) {
 }
 
 TEST(Launch, RefusesWhatTheTargetsCantDo) {
-  Job dual = deepseek();
+  Job dual = deepseek_launch();
   dual.chunks = 1;
   dual.pipeline = schedule::find_pipeline("dual_pipe_v");
   EXPECT_NE(refusal(dual, "megatron", "no pipeline schedule 'dual_pipe_v'"), "");
   EXPECT_NE(refusal(dual, "mindspeed", "2 x pp"), "");
-  Job experts = deepseek();
+  Job experts = deepseek_launch();
   experts.software.overlap_exchange = true;
   EXPECT_NE(refusal(experts, "megatron", "go together"), "");
   experts.pipeline = interleaved_fused();
   EXPECT_EQ(refusals_of(launch_of(experts), "megatron"), std::vector<std::string>{});
   experts.recompute.set(GroupName::moe);
   EXPECT_NE(refusal(experts, "megatron", "does not go with overlap"), "");
-  Job flat = deepseek();
+  Job flat = deepseek_launch();
   flat.software.overlap_exchange = true;
   flat.chunks = 1;
   EXPECT_NE(refusal(flat, "megatron", "two chunks"), "");
-  Job offload = deepseek();
+  Job offload = deepseek_launch();
   offload.software.offload_activations = true;
   EXPECT_NE(refusal(offload, "megatron", "without pipeline"), "");
   Job alibi = job_of("MPT-7B", "H100", {.dp = 8}, 1, 8);

@@ -22,16 +22,16 @@ struct Case {
   Loads loads() const { return {std::ssize(holders.node_of), experts, rows_SE}; }
 };
 
-std::vector<int> nodes_of(int64_t ranks, int64_t each) {
+std::vector<int> nodes_of_placement(int64_t ranks, int64_t each) {
   std::vector<int> nodes;
   for (int64_t r = 0; r < ranks; ++r) nodes.push_back(static_cast<int>(r / each));
   return nodes;
 }
 
 /// Experts in random order with loads like 1 ÷ place^steepness, each source its own noise.
-Case zipf(int64_t ranks, int64_t node_ranks, int64_t slices, int64_t replicas, int64_t experts, double steepness,
-          uint64_t seed) {
-  Case c{{slices, replicas, nodes_of(ranks, node_ranks)}, experts, {}};
+Case zipf_placement(int64_t ranks, int64_t node_ranks, int64_t slices, int64_t replicas, int64_t experts,
+                    double steepness, uint64_t seed) {
+  Case c{{slices, replicas, nodes_of_placement(ranks, node_ranks)}, experts, {}};
   const RandomKey key(seed);
   std::vector<size_t> place(static_cast<size_t>(experts));
   std::iota(place.begin(), place.end(), size_t{0});
@@ -46,7 +46,7 @@ Case zipf(int64_t ranks, int64_t node_ranks, int64_t slices, int64_t replicas, i
   return c;
 }
 
-double imbalance(const std::vector<int64_t>& rows) {
+double imbalance_placement(const std::vector<int64_t>& rows) {
   const auto all = static_cast<double>(std::accumulate(rows.begin(), rows.end(), int64_t{0}));
   return static_cast<double>(*std::max_element(rows.begin(), rows.end())) * static_cast<double>(rows.size()) / all;
 }
@@ -82,19 +82,19 @@ void expect_sound(const Case& c, const Placement& p, bool whole) {
   EXPECT_EQ(std::accumulate(rows.begin(), rows.end(), int64_t{0}),
             std::accumulate(c.rows_SE.begin(), c.rows_SE.end(), int64_t{0}));
   const std::vector<int64_t> before = Placement(c.holders, c.experts).rows_of(loads);
-  EXPECT_LE(imbalance(rows), imbalance(before));
+  EXPECT_LE(imbalance_placement(rows), imbalance_placement(before));
 }
 
 TEST(Placement, DrawnLoadsAreEvenedOut) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     for (const double steepness : {0.5, 1.0, 1.5}) {
-      const Case c = zipf(16, 8, 1, 2, 128, steepness, seed);
+      const Case c = zipf_placement(16, 8, 1, 2, 128, steepness, seed);
       const Placement p = choose_placement(c.loads(), c.holders, {});
       expect_sound(c, p, false);
-      EXPECT_LE(imbalance(p.rows_of(c.loads())), 1.03) << "seed " << seed << " steepness " << steepness;
+      EXPECT_LE(imbalance_placement(p.rows_of(c.loads())), 1.03) << "seed " << seed << " steepness " << steepness;
       const Placement whole = choose_placement(c.loads(), c.holders, {.whole_sources = true});
       expect_sound(c, whole, true);
-      EXPECT_LE(imbalance(whole.rows_of(c.loads())), steepness > 1 ? 1.3 : 1.05)
+      EXPECT_LE(imbalance_placement(whole.rows_of(c.loads())), steepness > 1 ? 1.3 : 1.05)
           << "seed " << seed << " steepness " << steepness;
     }
   }
@@ -108,7 +108,7 @@ TEST(Placement, LittleAboveTheShareFindsASlotBesideMuch) {
                                     3,  21, 17, 2, 8, 63, 97,  3, 24,  1,  512, 3,  1,   6,   2,   1,
                                     2,  4,  2,  4, 7, 13, 165, 4, 512, 1,  2,   1,  327, 2,   43,  2};
   for (const int64_t node_ranks : {8, 4}) {
-    Case c{{1, 2, nodes_of(8, node_ranks)}, 64, {}};
+    Case c{{1, 2, nodes_of_placement(8, node_ranks)}, 64, {}};
     for (int s = 0; s < 8; ++s) c.rows_SE.insert(c.rows_SE.end(), rows_E.begin(), rows_E.end());
     // Of an H100 at 400 TFLOP/s, 360 GB/s within the node and 40 beyond; in units of a row's products.
     const CopyCosts costs{.row_ps = 1000,
@@ -118,7 +118,7 @@ TEST(Placement, LittleAboveTheShareFindsASlotBesideMuch) {
                           .replica_across_ps = 208333};
     const Placement p = choose_placement(c.loads(), c.holders, {costs});
     expect_sound(c, p, false);
-    EXPECT_LE(imbalance(p.rows_of(c.loads())), 1.03) << node_ranks << " ranks a node";
+    EXPECT_LE(imbalance_placement(p.rows_of(c.loads())), 1.03) << node_ranks << " ranks a node";
   }
 }
 
@@ -126,7 +126,7 @@ TEST(Placement, OddLoadsAreTaken) {
   for (const int64_t slices : {1, 2}) {
     for (const int64_t replicas : {1, 3}) {
       for (uint64_t seed = 0; seed < 20; ++seed) {
-        Case c{{slices, replicas, nodes_of(6 * slices, 2)}, 12, {}};
+        Case c{{slices, replicas, nodes_of_placement(6 * slices, 2)}, 12, {}};
         const RandomKey key = RandomKey(seed).with("loads");
         for (int64_t i = 0; i < 6 * slices * c.experts; ++i) {
           const auto at = static_cast<uint64_t>(i);
@@ -141,14 +141,14 @@ TEST(Placement, OddLoadsAreTaken) {
         const Placement one = choose_placement(c.loads(), c.holders, {});
         expect_sound(c, one, false);
         EXPECT_EQ(one.replicas().size(), 5u) << "every other holder has a copy";
-        EXPECT_LE(imbalance(one.rows_of(c.loads())), 1.1);
+        EXPECT_LE(imbalance_placement(one.rows_of(c.loads())), 1.1);
       }
     }
   }
 }
 
 TEST(Placement, RowsStayWhereTheyAreIfTheyCan) {
-  Case c{{1, 1, nodes_of(4, 2)}, 4, {}};
+  Case c{{1, 1, nodes_of_placement(4, 2)}, 4, {}};
   c.rows_SE = {10, 0, 0, 0, 10, 0, 0, 0, 10, 0, 0, 0, 10, 0, 0, 0};  // all of expert 0
   const Placement p = choose_placement(c.loads(), c.holders, {});
   ASSERT_EQ(p.replicas().size(), 3u);
@@ -162,7 +162,7 @@ TEST(Placement, RowsStayWhereTheyAreIfTheyCan) {
 // Every holder gets every byte once, and from one who has it; an owner's link carries an expert once a node.
 TEST(Placement, OwnersHandANodeAnExpertOnce) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    const Case c = zipf(16, 4, 1, 3, 64, 1.5, seed);
+    const Case c = zipf_placement(16, 4, 1, 3, 64, 1.5, seed);
     const Placement p = choose_placement(c.loads(), c.holders, {});
     ASSERT_FALSE(p.replicas().empty());
     constexpr int64_t kBytes = 1000;
@@ -187,7 +187,7 @@ TEST(Placement, OwnersHandANodeAnExpertOnce) {
 }
 
 TEST(Placement, CopiesAreMadeWhereTheyPay) {
-  const Case c = zipf(8, 4, 1, 2, 64, 1.0, 3);
+  const Case c = zipf_placement(8, 4, 1, 2, 64, 1.0, 3);
   CopyCosts costs{.row_ps = 1000, .row_within_ps = 10, .row_across_ps = 100};
   const auto replicas = [&](const CopyCosts& at) {
     return choose_placement(c.loads(), c.holders, {at}).replicas();

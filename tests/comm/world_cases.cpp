@@ -159,7 +159,7 @@ void exchange_by_pieces_and_check(Communicator& group, uint64_t round, Random& o
   exchange_and_check(group, round, own, sizes);
 }
 
-std::vector<int> everybody(const World& world) {
+std::vector<int> everybody_world_cases(const World& world) {
   std::vector<int> ranks(static_cast<size_t>(world.size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   return ranks;
@@ -175,7 +175,7 @@ std::vector<int64_t> drawn_sizes(uint64_t seed, uint64_t round, int from, int to
 }
 
 void random_pieces(World& world, uint64_t seed) {
-  const auto group = world.communicator(everybody(world), "pieces");
+  const auto group = world.communicator(everybody_world_cases(world), "pieces");
   Random own(seed + 77 * static_cast<uint64_t>(world.rank()));
   for (uint64_t round = 0; round < 300; ++round) {
     exchange_and_check(*group, round, own,
@@ -184,7 +184,7 @@ void random_pieces(World& world, uint64_t seed) {
 }
 
 void piece_by_piece(World& world, uint64_t seed) {
-  const auto group = world.communicator(everybody(world), "piece by piece");
+  const auto group = world.communicator(everybody_world_cases(world), "piece by piece");
   Random own(seed + 78 * static_cast<uint64_t>(world.rank()));
   for (uint64_t round = 0; round < 60; ++round) {
     exchange_by_pieces_and_check(*group, round, own,
@@ -197,7 +197,7 @@ void piece_by_piece(World& world, uint64_t seed) {
 }
 
 void big_messages(World& world, uint64_t seed) {
-  const auto group = world.communicator(everybody(world), "big");
+  const auto group = world.communicator(everybody_world_cases(world), "big");
   Random own(seed + static_cast<uint64_t>(world.rank()));
   // About the places where messages are cut into parts, and above.
   const int64_t part = 256 << 10;
@@ -219,8 +219,8 @@ void concurrent_groups(World& world, uint64_t seed) {
     std::string name;
     std::vector<int> ranks;
   };
-  std::vector<Stream> streams{{"all", everybody(world)}, {"again", everybody(world)}};
-  std::vector<int> backwards = everybody(world);
+  std::vector<Stream> streams{{"all", everybody_world_cases(world)}, {"again", everybody_world_cases(world)}};
+  std::vector<int> backwards = everybody_world_cases(world);
   std::reverse(backwards.begin(), backwards.end());
   if (n > 1) streams.push_back({"all", backwards});  // the same name, another order: another group
   for (int width = 2; width < n; width *= 2) {
@@ -262,7 +262,7 @@ void concurrent_groups(World& world, uint64_t seed) {
 
 /// Sends run ahead of their receives as far as they like, and arrive in order; exchanges in between don't mix in.
 void letters_in_order(World& world, uint64_t seed) {
-  const auto group = world.communicator(everybody(world), "letters");
+  const auto group = world.communicator(everybody_world_cases(world), "letters");
   const int n = world.size(), me = world.rank(), next = (me + 1) % n, before = (me + n - 1) % n;
   const int letters = 200;
   Random own(seed);
@@ -295,7 +295,7 @@ void letters_in_order(World& world, uint64_t seed) {
 void groups_again(World& world, uint64_t seed) {
   Random own(seed);
   for (uint64_t round = 0; round < 20; ++round) {
-    const auto group = world.communicator(everybody(world), "again and again");
+    const auto group = world.communicator(everybody_world_cases(world), "again and again");
     exchange_and_check(*group, round, own, [&](int, int) { return std::vector<int64_t>{8}; });
     const auto alone = world.communicator({world.rank()}, "alone");
     exchange_and_check(*alone, round, own, [&](int, int) { return std::vector<int64_t>{5, 0, 7}; });
@@ -311,7 +311,7 @@ void places(World& world, uint64_t) {
     nodes = std::max(nodes, world.node_of(r) + 1);
     HEDDLE_CHECK(!world.host_of(r).empty(), "rank {} has a nameless host", r);
   }
-  std::vector<int> backwards = everybody(world);
+  std::vector<int> backwards = everybody_world_cases(world);
   std::reverse(backwards.begin(), backwards.end());
   const auto group = world.communicator(backwards, "backwards");
   HEDDLE_CHECK(group->rank() == world.size() - 1 - world.rank() && group->size() == world.size(), "group ranks");

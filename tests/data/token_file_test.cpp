@@ -17,7 +17,7 @@ namespace {
 
 std::string slurp(const std::string& path) { return read_file(path, 1 << 30); }
 
-void spill(const std::string& path, const std::string& bytes) {
+void spill_token_file(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
@@ -29,7 +29,7 @@ void write_three(const std::string& prefix, int64_t vocabulary) {
   writer.commit();
 }
 
-std::string complaint(const std::string& prefix) {
+std::string complaint_token_file(const std::string& prefix) {
   try {
     TokenFile file(prefix);
   } catch (const ConfigError& error) {
@@ -93,20 +93,20 @@ TEST(TokenFile, EveryCutIsRefused) {
   write_three(folder / "t", 300);
   const std::string idx = slurp(folder / "t.idx"), bin = slurp(folder / "t.bin");
   for (size_t size = 0; size < idx.size(); ++size) {
-    spill(folder / "t.idx", idx.substr(0, size));
-    EXPECT_NE(complaint(folder / "t").find("t.idx"), std::string::npos) << size;
+    spill_token_file(folder / "t.idx", idx.substr(0, size));
+    EXPECT_NE(complaint_token_file(folder / "t").find("t.idx"), std::string::npos) << size;
   }
-  spill(folder / "t.idx", idx + "x");
-  EXPECT_NE(complaint(folder / "t"), "");
-  spill(folder / "t.idx", idx + "xxx");  // one mode a sequence
-  EXPECT_EQ(complaint(folder / "t"), "");
-  spill(folder / "t.idx", idx);
+  spill_token_file(folder / "t.idx", idx + "x");
+  EXPECT_NE(complaint_token_file(folder / "t"), "");
+  spill_token_file(folder / "t.idx", idx + "xxx");  // one mode a sequence
+  EXPECT_EQ(complaint_token_file(folder / "t"), "");
+  spill_token_file(folder / "t.idx", idx);
   for (size_t size = 0; size < bin.size(); ++size) {
-    spill(folder / "t.bin", bin.substr(0, size));
-    EXPECT_NE(complaint(folder / "t").find("t.bin"), std::string::npos) << size;
+    spill_token_file(folder / "t.bin", bin.substr(0, size));
+    EXPECT_NE(complaint_token_file(folder / "t").find("t.bin"), std::string::npos) << size;
   }
-  spill(folder / "t.bin", bin + "xy");
-  EXPECT_NE(complaint(folder / "t"), "");
+  spill_token_file(folder / "t.bin", bin + "xy");
+  EXPECT_NE(complaint_token_file(folder / "t"), "");
 }
 
 TEST(TokenFile, EveryChangedHeaderByteIsSafe) {
@@ -119,8 +119,8 @@ TEST(TokenFile, EveryChangedHeaderByteIsSafe) {
       std::string damaged = idx;
       damaged[at] = static_cast<char>(value);
       if (damaged == idx) continue;
-      spill(folder / "t.idx", damaged);
-      if (!complaint(folder / "t").empty()) {
+      spill_token_file(folder / "t.idx", damaged);
+      if (!complaint_token_file(folder / "t").empty()) {
         ++refused;
         continue;
       }
@@ -185,8 +185,8 @@ TEST(TokenFile, HugeCountsDoNotWrap) {
     for (const size_t at : {18u, 26u}) {
       std::string damaged = idx;
       std::memcpy(damaged.data() + at, &count, 8);
-      spill(folder / "t.idx", damaged);
-      EXPECT_NE(complaint(folder / "t"), "") << count;
+      spill_token_file(folder / "t.idx", damaged);
+      EXPECT_NE(complaint_token_file(folder / "t"), "") << count;
     }
   }
 }
@@ -220,7 +220,7 @@ TEST(TokenFile, ADiskThatFillsUpLeavesTheOldFiles) {
 
 TEST(OutputFile, IsThereOnlyOnceCommitted) {
   ScratchFolder folder;
-  spill(folder / "f", "old");
+  spill_token_file(folder / "f", "old");
   {
     OutputFile file(folder / "f");
     file.write(std::string(3 << 20, 'n'));

@@ -19,28 +19,28 @@ namespace heddle::data {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
+using PlainJson = nlohmann::json;
 
-const std::string kFolder = std::string(HEDDLE_SOURCE_DIR) + "/tests/fixtures/tokenizers/";
+const std::string kFolderTokenizerFiles = std::string(HEDDLE_SOURCE_DIR) + "/tests/fixtures/tokenizers/";
 
-Json gpt2() { return Json::parse(read_file(kFolder + "gpt2.json", 16 << 20)); }
+PlainJson gpt2() { return PlainJson::parse(read_file(kFolderTokenizerFiles + "gpt2.json", 16 << 20)); }
 
 // A byte-level tokenizer whose end has no known name: its one added token is <|stop|>.
-Json with_stop(const std::string& name = "<|stop|>") {
-  Json made = gpt2();
-  Json& vocabulary = made["model"]["vocab"];
-  for (const Json& added : made["added_tokens"]) vocabulary.erase(added["content"].get<std::string>());
+PlainJson with_stop(const std::string& name = "<|stop|>") {
+  PlainJson made = gpt2();
+  PlainJson& vocabulary = made["model"]["vocab"];
+  for (const PlainJson& added : made["added_tokens"]) vocabulary.erase(added["content"].get<std::string>());
   int64_t next = 0;
   for (const auto& [token, id] : vocabulary.items()) next = std::max<int64_t>(next, id.get<int64_t>() + 1);
-  Json token = made["added_tokens"][0];
+  PlainJson token = made["added_tokens"][0];
   token["id"] = next + 1;
   token["content"] = name;
-  made["added_tokens"] = Json::array({token});
+  made["added_tokens"] = PlainJson::array({token});
   made["post_processor"] = nullptr;
   return made;
 }
 
-void spill(const std::string& path, const std::string& text) {
+void spill_tokenizer_files(const std::string& path, const std::string& text) {
   fs::create_directories(fs::path(path).parent_path());
   std::ofstream(path, std::ios::binary) << text;
 }
@@ -63,9 +63,9 @@ std::string refusal(const std::string& path, const std::string& asked = "") {
 }
 
 TEST(EndOfText, IsSaidByTheFilesBesideATokenizer) {
-  const Json tokenizer = with_stop();
+  const PlainJson tokenizer = with_stop();
   const int64_t id = tokenizer["added_tokens"][0]["id"];
-  const std::pair<const char*, Json> kFiles[] = {
+  const std::pair<const char*, PlainJson> kFiles[] = {
       {"tokenizer_config.json", {{"eos_token", "<|stop|>"}}},
       {"tokenizer_config.json", {{"eos_token", {{"content", "<|stop|>"}, {"lstrip", false}}}}},
       {"special_tokens_map.json", {{"eos_token", "<|stop|>"}}},
@@ -77,9 +77,9 @@ TEST(EndOfText, IsSaidByTheFilesBesideATokenizer) {
   };
   for (const auto& [name, said] : kFiles) {
     ScratchFolder folder;
-    spill(folder / "tokenizer.json", tokenizer.dump());
+    spill_tokenizer_files(folder / "tokenizer.json", tokenizer.dump());
     EXPECT_EQ(end_in(folder.path()), "");
-    spill(folder / name, said.dump());
+    spill_tokenizer_files(folder / name, said.dump());
     EXPECT_EQ(end_in(folder.path()), "<|stop|>") << name << said;
     EXPECT_EQ(end_in(folder / "tokenizer.json"), "<|stop|>") << name << said;
   }
@@ -87,27 +87,27 @@ TEST(EndOfText, IsSaidByTheFilesBesideATokenizer) {
 
 TEST(EndOfText, IsSetByItsTextOrItsId) {
   ScratchFolder folder;
-  const Json tokenizer = with_stop();
-  spill(folder / "tokenizer.json", tokenizer.dump());
+  const PlainJson tokenizer = with_stop();
+  spill_tokenizer_files(folder / "tokenizer.json", tokenizer.dump());
   EXPECT_EQ(end_in(folder.path(), "<|stop|>"), "<|stop|>");
   EXPECT_EQ(end_in(folder.path(), tokenizer["added_tokens"][0]["id"].dump()), "<|stop|>");
   EXPECT_NE(refusal(folder.path(), "<|stpo|>").find("has no token '<|stpo|>', did you mean '<|stop|>'"),
             std::string::npos)
       << refusal(folder.path(), "<|stpo|>");
   // It wins over a known name, and a file beside does not.
-  spill(folder / "known/tokenizer.json", gpt2().dump());
-  spill(folder / "known/tokenizer_config.json", Json{{"eos_token", "!"}}.dump());
+  spill_tokenizer_files(folder / "known/tokenizer.json", gpt2().dump());
+  spill_tokenizer_files(folder / "known/tokenizer_config.json", PlainJson{{"eos_token", "!"}}.dump());
   EXPECT_EQ(end_in(folder / "known"), "<|endoftext|>");
   EXPECT_EQ(end_in(folder / "known", "!"), "!");
 }
 
 TEST(EndOfText, StaysWithTheDataThatWerePrepared) {
   ScratchFolder folder;
-  spill(folder / "t/tokenizer.json", with_stop().dump());
-  spill(folder / "t/tokenizer_config.json", R"({"eos_token": "<|stop|>"})");
+  spill_tokenizer_files(folder / "t/tokenizer.json", with_stop().dump());
+  spill_tokenizer_files(folder / "t/tokenizer_config.json", R"({"eos_token": "<|stop|>"})");
   std::string text;
   for (int i = 0; i < 2000; ++i) text += fmt::format("A line of text, number {}.\n\n", i);
-  spill(folder / "in.txt", text);
+  spill_tokenizer_files(folder / "in.txt", text);
   const TokenizerFiles files = load_tokenizer(folder / "t");
   const Tokenizer tokenizer(files.spec, "t");
   place_tokenizer(files, folder / "t", folder / "out");
@@ -120,28 +120,28 @@ TEST(EndOfText, StaysWithTheDataThatWerePrepared) {
 }
 
 TEST(TokenizerFiles, VocabularyAndMergesAreATokenizer) {
-  const Json json = gpt2();
+  const PlainJson json = gpt2();
   ScratchFolder folder;
-  spill(folder / "vocab.json", json["model"]["vocab"].dump());
+  spill_tokenizer_files(folder / "vocab.json", json["model"]["vocab"].dump());
   std::string merges = "#version: 0.2\n";
-  for (const Json& merge : json["model"]["merges"])
+  for (const PlainJson& merge : json["model"]["merges"])
     merges += merge.is_string() ? merge.get<std::string>() + "\n"
                                 : merge[0].get<std::string>() + " " + merge[1].get<std::string>() + "\n";
-  spill(folder / "merges.txt", merges);
-  Json added = Json::object();
-  for (const Json& token : json["added_tokens"]) added[token["content"].get<std::string>()] = token["id"];
-  spill(folder / "added_tokens.json", added.dump());
-  const std::string text = read_file(kFolder + "text.txt", 1 << 20);
-  const Tokenizer whole(read_tokenizer(kFolder + "gpt2.json"), "gpt2");
+  spill_tokenizer_files(folder / "merges.txt", merges);
+  PlainJson added = PlainJson::object();
+  for (const PlainJson& token : json["added_tokens"]) added[token["content"].get<std::string>()] = token["id"];
+  spill_tokenizer_files(folder / "added_tokens.json", added.dump());
+  const std::string text = read_file(kFolderTokenizerFiles + "text.txt", 1 << 20);
+  const Tokenizer whole(read_tokenizer(kFolderTokenizerFiles + "gpt2.json"), "gpt2");
   for (const std::string& path : {folder.path().string(), folder / "vocab.json", folder / "merges.txt"}) {
     const Tokenizer pair(read_tokenizer(path), path);
     EXPECT_EQ(Encoder(pair).encode(text), Encoder(whole).encode(text)) << path;
     EXPECT_EQ(pair.end_of_text(), whole.end_of_text());
   }
-  spill(folder / "tokenizer_config.json", R"({"tokenizer_class": "RobertaTokenizer"})");
+  spill_tokenizer_files(folder / "tokenizer_config.json", R"({"tokenizer_class": "RobertaTokenizer"})");
   EXPECT_NE(refusal(folder.path()).find("tokenizer_class 'RobertaTokenizer'"), std::string::npos);
-  spill(folder / "tokenizer_config.json",
-        R"({"tokenizer_class": "Qwen2TokenizerFast", "eos_token": "<|endoftext|>"})");
+  spill_tokenizer_files(folder / "tokenizer_config.json",
+                        R"({"tokenizer_class": "Qwen2TokenizerFast", "eos_token": "<|endoftext|>"})");
   const Tokenizer qwen(read_tokenizer(folder.path()), "qwen");
   EXPECT_NE(Encoder(qwen).encode(text), Encoder(whole).encode(text));
   EXPECT_EQ(qwen.decode(Encoder(qwen).encode("weft 1234\n")), "weft 1234\n");
@@ -158,12 +158,12 @@ std::string bytes_in_base64() {
 
 TEST(TokenizerFiles, TiktokensAreKnownByOtherNames) {
   ScratchFolder folder;
-  spill(folder / "a/qwen.tiktoken", bytes_in_base64());
+  spill_tokenizer_files(folder / "a/qwen.tiktoken", bytes_in_base64());
   EXPECT_EQ(Tokenizer(read_tokenizer(folder / "a"), "a").decode(std::vector<TokenId>{104, 105}), "hi");
-  spill(folder / "a/other.tiktoken", bytes_in_base64());
+  spill_tokenizer_files(folder / "a/other.tiktoken", bytes_in_base64());
   EXPECT_NE(refusal(folder / "a").find("several tokenizers, name one"), std::string::npos);
   // Meta's file has the name of SentencePiece's, and its program the special tokens.
-  spill(folder / "b/tokenizer.model", bytes_in_base64());
+  spill_tokenizer_files(folder / "b/tokenizer.model", bytes_in_base64());
   const Tokenizer llama(read_tokenizer(folder / "b"), "b");
   EXPECT_EQ(llama.vocabulary(), 512);
   EXPECT_EQ(llama.end_of_text(), 257);
@@ -177,26 +177,26 @@ TEST(TokenizerFiles, TiktokensAreKnownByOtherNames) {
 }
 
 TEST(TokenizerFiles, ByteLevelVocabulariesMayLackBytesWhereATokenStandsForThem) {
-  Json json = gpt2();
-  Json& model = json["model"];
+  PlainJson json = gpt2();
+  PlainJson& model = json["model"];
   // As trained without the alphabet: 'q' and its pairs are missing.
   for (auto at = model["vocab"].begin(); at != model["vocab"].end();) {
     at = at.key().find('q') != std::string::npos ? model["vocab"].erase(at) : std::next(at);
   }
-  Json merges = Json::array();
-  for (const Json& merge : model["merges"]) {
+  PlainJson merges = PlainJson::array();
+  for (const PlainJson& merge : model["merges"]) {
     if (merge.dump().find('q') == std::string::npos) merges.push_back(merge);
   }
   model["merges"] = merges;
   ScratchFolder folder;
-  spill(folder / "tokenizer.json", json.dump());
+  spill_tokenizer_files(folder / "tokenizer.json", json.dump());
   EXPECT_NE(refusal(folder.path()).find("byte 113 has no token, and there is no unk_token"), std::string::npos)
       << refusal(folder.path());
   model["unk_token"] = "!";
   const TokenId unknown = model["vocab"]["!"];
   for (const bool fuses : {false, true}) {
     model["fuse_unk"] = fuses;
-    spill(folder / "tokenizer.json", json.dump());
+    spill_tokenizer_files(folder / "tokenizer.json", json.dump());
     const Tokenizer tokenizer(read_tokenizer(folder.path()), "t");
     const auto count = [&](const std::string& text) {
       const std::vector<TokenId> ids = Encoder(tokenizer).encode(text);

@@ -14,11 +14,11 @@
 namespace heddle::data {
 namespace {
 
-using Json = nlohmann::json;
+using PlainJson = nlohmann::json;
 
-const std::string kFolder = std::string(HEDDLE_SOURCE_DIR) + "/tests/fixtures/tokenizers/";
+const std::string kFolderTokenizerIds = std::string(HEDDLE_SOURCE_DIR) + "/tests/fixtures/tokenizers/";
 
-std::string fixture(const std::string& name) { return read_file(kFolder + name, 1 << 20); }
+std::string fixture(const std::string& name) { return read_file(kFolderTokenizerIds + name, 1 << 20); }
 
 // Where two lists of ids part, with the text around it.
 std::string first_difference(const Tokenizer& tokenizer, const std::vector<TokenId>& found,
@@ -42,11 +42,11 @@ AddedTokens way_of(const std::string& name) {
 }
 
 TEST(TokenizerIds, AreThoseOfTheLibraries) {
-  const Json all = Json::parse(fixture("ids.json"));
+  const PlainJson all = PlainJson::parse(fixture("ids.json"));
   ASSERT_EQ(all.size(), 21u);
   const std::string text = fixture("text.txt"), hard = fixture("hard.bin");
   for (const auto& [name, ids] : all.items()) {
-    const Tokenizer tokenizer(read_tokenizer(kFolder + name), name);
+    const Tokenizer tokenizer(read_tokenizer(kFolderTokenizerIds + name), name);
     Encoder encoder(tokenizer);
     for (const auto& [kind, input] : {std::pair{"text", text}, std::pair{"hard", hard}}) {
       const auto wanted = ids[kind].get<std::vector<TokenId>>();
@@ -61,11 +61,11 @@ TEST(TokenizerIds, AreThoseOfTheLibraries) {
 }
 
 TEST(TokenizerIds, BeginAsThePostProcessorSays) {
-  const Json all = Json::parse(fixture("ids.json"));
+  const PlainJson all = PlainJson::parse(fixture("ids.json"));
   int with_beginning = 0;
   for (const auto& [name, ids] : all.items()) {
     if (!ids.contains("begins")) continue;
-    const Tokenizer tokenizer(read_tokenizer(kFolder + name), name);
+    const Tokenizer tokenizer(read_tokenizer(kFolderTokenizerIds + name), name);
     std::vector<TokenId> found;
     Encoder(tokenizer).encode_document("the", found);
     ASSERT_EQ(found.back(), tokenizer.end_of_text()) << name;
@@ -80,7 +80,7 @@ TEST(TokenizerIds, BeginAsThePostProcessorSays) {
 TEST(TokenizerIds, DecodeToTheText) {
   const std::string text = fixture("text.txt"), mended = replace_invalid_utf8(fixture("hard.bin"));
   const auto of = [&](const std::string& name, const std::string& input) {
-    const Tokenizer tokenizer(read_tokenizer(kFolder + name), name);
+    const Tokenizer tokenizer(read_tokenizer(kFolderTokenizerIds + name), name);
     return tokenizer.decode(Encoder(tokenizer).encode(input));
   };
   const auto spaced = [](std::string marked) {
@@ -103,7 +103,7 @@ TEST(TokenizerIds, DecodeToTheText) {
 TEST(TokenizerFiles, AreKeptUnderTheirNames) {
   for (const char* name : {"qwen.json", "llama2_sp.model", "kimi/tiktoken.model", "kimi"}) {
     ScratchFolder folder;
-    const TokenizerFiles from = load_tokenizer(kFolder + name);
+    const TokenizerFiles from = load_tokenizer(kFolderTokenizerIds + name);
     keep_tokenizer(from, folder.path().string());
     const std::string kept = tokenizer_in(folder.path().string());
     ASSERT_FALSE(kept.empty()) << name;

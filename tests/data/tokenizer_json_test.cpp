@@ -17,11 +17,13 @@
 namespace heddle::data {
 namespace {
 
-using Json = nlohmann::json;
+using PlainJson = nlohmann::json;
 
-const std::string kFolder = std::string(HEDDLE_SOURCE_DIR) + "/tests/fixtures/tokenizers/";
+const std::string kFolderTokenizerJson = std::string(HEDDLE_SOURCE_DIR) + "/tests/fixtures/tokenizers/";
 
-std::string fixture(const std::string& name) { return read_file(kFolder + name, 1 << 20); }
+std::string fixture_tokenizer_json(const std::string& name) {
+  return read_file(kFolderTokenizerJson + name, 1 << 20);
+}
 
 // Of a split its pattern, of another step its place among the kinds.
 std::vector<std::string> patterns(const TokenizerSpec& spec) {
@@ -35,16 +37,16 @@ std::vector<std::string> patterns(const TokenizerSpec& spec) {
 
 TEST(TokenizerJson, WritesWhatTheLibraryLoads) {
   WordCounts counts;
-  counts.add(fixture("text.txt"));
+  counts.add(fixture_tokenizer_json("text.txt"));
   const std::string written = tokenizer_json(train_tokenizer(counts, 420));
-  if (std::getenv("HEDDLE_WRITE_FIXTURES") != nullptr) write_file(kFolder + "heddle.json", written);
-  EXPECT_EQ(written, fixture("heddle.json"));
+  if (std::getenv("HEDDLE_WRITE_FIXTURES") != nullptr) write_file(kFolderTokenizerJson + "heddle.json", written);
+  EXPECT_EQ(written, fixture_tokenizer_json("heddle.json"));
 }
 
 TEST(TokenizerJson, ComesBackAsItWas) {
   ScratchFolder folder;
   for (const char* name : {"heddle", "gpt_oss", "deepseek", "gpt2_space"}) {
-    const TokenizerSpec spec = read_tokenizer(kFolder + name + ".json");
+    const TokenizerSpec spec = read_tokenizer(kFolderTokenizerJson + name + ".json");
     write_tokenizer(folder / "tokenizer.json", spec);
     const TokenizerSpec again = read_tokenizer(folder / "tokenizer.json");
     EXPECT_EQ(again.tokens, spec.tokens) << name;
@@ -60,7 +62,7 @@ TEST(TokenizerJson, ComesBackAsItWas) {
   }
 }
 
-std::string complaint(const std::string& text) {
+std::string complaint_tokenizer_json(const std::string& text) {
   try {
     Tokenizer tokenizer(parse_tokenizer_json(text, "t.json"));
   } catch (const ConfigError& error) {
@@ -70,11 +72,11 @@ std::string complaint(const std::string& text) {
 }
 
 TEST(TokenizerJson, RefusesByPath) {
-  const Json good = Json::parse(fixture("llama3.json"));
-  ASSERT_EQ(complaint(good.dump()), "");
+  const PlainJson good = PlainJson::parse(fixture_tokenizer_json("llama3.json"));
+  ASSERT_EQ(complaint_tokenizer_json(good.dump()), "");
   const struct {
     const char* pointer;
-    Json value;
+    PlainJson value;
     const char* named;
   } cases[] = {
       {"/truncation", {{"max_length", 3}}, "truncation"},
@@ -85,7 +87,7 @@ TEST(TokenizerJson, RefusesByPath) {
       {"/model/end_of_word_suffix", "</w>", "model.end_of_word_suffix"},
       {"/model/continuing_subword_prefix", "##", "model.continuing_subword_prefix"},
       {"/model/ignore_merges", "yes", "model.ignore_merges"},
-      {"/model/vocab", Json::array({1}), "model.vocab"},
+      {"/model/vocab", PlainJson::array({1}), "model.vocab"},
       {"/model/vocab/a", -1, "model.vocab[\"a\"]"},
       {"/model/vocab/a", 1e300, "model.vocab[\"a\"]"},
       {"/model/vocab/a", 4294967296, "model.vocab[\"a\"]"},
@@ -96,9 +98,9 @@ TEST(TokenizerJson, RefusesByPath) {
       {"/model/merges", nullptr, "model.merges"},
       {"/model/merges/0", "a", "model.merges[0]"},
       {"/model/merges/0", "a b c", "model.merges[0]"},
-      {"/model/merges/0", Json::array({"a"}), "model.merges[0]"},
-      {"/model/merges/0", Json::array({"nowhere", "b"}), "model.merges[0]"},
-      {"/model/merges/0", Json::array({"Z", "Q"}), "t"},
+      {"/model/merges/0", PlainJson::array({"a"}), "model.merges[0]"},
+      {"/model/merges/0", PlainJson::array({"nowhere", "b"}), "model.merges[0]"},
+      {"/model/merges/0", PlainJson::array({"Z", "Q"}), "t"},
       {"/pre_tokenizer", nullptr, "pre_tokenizer"},
       {"/pre_tokenizer", {{"type", "ByteLevl"}}, "did you mean 'ByteLevel'"},
       {"/pre_tokenizer/pretokenizers/0/behavior", "Mergd", "pre_tokenizer.pretokenizers[0].behavior"},
@@ -124,40 +126,40 @@ TEST(TokenizerJson, RefusesByPath) {
       {"/added_tokens/0/content", "", "added_tokens[0].content"},
   };
   for (const auto& [pointer, value, named] : cases) {
-    Json bad = good;
-    bad[Json::json_pointer(pointer)] = value;
-    const std::string what = complaint(bad.dump());
+    PlainJson bad = good;
+    bad[PlainJson::json_pointer(pointer)] = value;
+    const std::string what = complaint_tokenizer_json(bad.dump());
     EXPECT_NE(what.find(named), std::string::npos) << pointer << " -> '" << what << "'";
     EXPECT_EQ(what.find('\n'), std::string::npos) << what;
   }
 }
 
 TEST(TokenizerJson, RefusesToDropWhatIsNoToken) {
-  Json bad = Json::parse(fixture("llama2.json"));
-  ASSERT_EQ(complaint(bad.dump()), "");
+  PlainJson bad = PlainJson::parse(fixture_tokenizer_json("llama2.json"));
+  ASSERT_EQ(complaint_tokenizer_json(bad.dump()), "");
   bad["model"]["byte_fallback"] = false;
-  ASSERT_EQ(complaint(bad.dump()), "");  // they are <unk>
+  ASSERT_EQ(complaint_tokenizer_json(bad.dump()), "");  // they are <unk>
   bad["model"]["unk_token"] = nullptr;
-  EXPECT_NE(complaint(bad.dump()).find("pre_tokenizer"), std::string::npos);
+  EXPECT_NE(complaint_tokenizer_json(bad.dump()).find("pre_tokenizer"), std::string::npos);
   bad["model"]["byte_fallback"] = true;
-  ASSERT_EQ(complaint(bad.dump()), "");
+  ASSERT_EQ(complaint_tokenizer_json(bad.dump()), "");
   bad["model"]["vocab"].erase("<0x41>");
-  EXPECT_NE(complaint(bad.dump()).find("model.byte_fallback"), std::string::npos);
+  EXPECT_NE(complaint_tokenizer_json(bad.dump()).find("model.byte_fallback"), std::string::npos);
 }
 
 TEST(TokenizerJson, RefusesWhatIsNoJsonOrTooDeep) {
   for (const char* text :
        {"", "{", "[]", "3", "null", "{\"model\":", "\"\xff\"", "{\"a\":\"\\ud800\"}", "{}garbage"}) {
-    EXPECT_NE(complaint(text), "") << text;
+    EXPECT_NE(complaint_tokenizer_json(text), "") << text;
   }
-  EXPECT_NE(complaint(std::string(1 << 20, '[')).find("deep"), std::string::npos);
+  EXPECT_NE(complaint_tokenizer_json(std::string(1 << 20, '[')).find("deep"), std::string::npos);
   std::string deep;
   for (int i = 0; i < 100000; ++i) deep += "{\"a\":";
-  EXPECT_NE(complaint(deep).find("deep"), std::string::npos);
+  EXPECT_NE(complaint_tokenizer_json(deep).find("deep"), std::string::npos);
 }
 
 TEST(TokenizerJson, DamageNeverCrashes) {
-  const std::string good = fixture("deepseek.json");
+  const std::string good = fixture_tokenizer_json("deepseek.json");
   const RandomKey key(17);
   int refused = 0;
   for (uint64_t round = 0; round < 600; ++round) {

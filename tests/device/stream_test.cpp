@@ -27,14 +27,14 @@ struct Diary {
   std::vector<int> entries;
 };
 
-void note(const KernelCall& call) {
+void note_stream(const KernelCall& call) {
   Diary& diary = *static_cast<Diary*>(call.updates[0].data);
   const std::lock_guard lock(diary.mutex);
   diary.entries.push_back(call.microbatch);
 }
 void note_late(const KernelCall& call) {
   std::this_thread::sleep_for(20ms);
-  note(call);
+  note_stream(call);
 }
 void fail(const KernelCall&) { throw InternalError("the kernel fails"); }
 void wait_for_flag(const KernelCall& call) {
@@ -63,7 +63,7 @@ std::vector<int> count_to(int n) {
 TEST(HostStream, RunsInOrder) {
   HostStream stream("compute", 1);
   Diary diary;
-  for (int i = 0; i < 1000; ++i) launch(stream, note, &diary, i);
+  for (int i = 0; i < 1000; ++i) launch(stream, note_stream, &diary, i);
   stream.synchronize(0);
   EXPECT_EQ(diary.entries, count_to(1000));
 }
@@ -102,7 +102,7 @@ TEST(HostStream, WaitsForAnotherStream) {
     launch(a, note_late, &diary, 1);
     launch(a, note_late, &diary, 3);
     b.wait(a, 1);
-    launch(b, note, &diary, 2);
+    launch(b, note_stream, &diary, 2);
     b.synchronize(0);
     a.synchronize(0);
     EXPECT_EQ(diary.entries, (std::vector{1, 2, 3}));
@@ -240,7 +240,7 @@ TEST(PacedKernel, BeforeRunsAtTheEnd) {
     PacedKernel paced;
     paced.pace_ns = 60'000'000;
     paced.pace = Pace::before;
-    launch(stream, note, &diary, 1, &paced);
+    launch(stream, note_stream, &diary, 1, &paced);
     std::this_thread::sleep_for(5ms);
     {
       const std::lock_guard lock(diary.mutex);

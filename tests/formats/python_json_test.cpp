@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string refusal(std::string_view text, const PythonJsonLimits& limits = {}) {
+std::string refusal_python_json(std::string_view text, const PythonJsonLimits& limits = {}) {
   try {
     parse_python_json(text, limits);
   } catch (const ConfigError& error) {
@@ -71,8 +71,8 @@ TEST(PythonJson, RefusesByTheByte) {
                                                          {"-", "'-' is no value"},
                                                          {"+Infinity", "is no value"}};
   for (const auto& [text, part] : kBroken)
-    EXPECT_NE(refusal(text).find(part), std::string::npos) << text << ": " << refusal(text);
-  EXPECT_NE(refusal(std::string(100000, '[')).find("nested more than 64 deep"), std::string::npos);
+    EXPECT_NE(refusal_python_json(text).find(part), std::string::npos) << text << ": " << refusal_python_json(text);
+  EXPECT_NE(refusal_python_json(std::string(100000, '[')).find("nested more than 64 deep"), std::string::npos);
 }
 
 TEST(PythonJson, HostileObjectsEnd) {

@@ -20,7 +20,7 @@ std::string file_of(const std::string& header, size_t data_bytes, uint64_t lengt
   return bytes + header + std::string(data_bytes, '\1');
 }
 
-std::string refusal(const std::string& bytes) {
+std::string refusal_safetensors(const std::string& bytes) {
   const ScratchFolder folder;
   std::ofstream(folder / "x.safetensors", std::ios::binary) << bytes;
   try {
@@ -34,12 +34,12 @@ std::string refusal(const std::string& bytes) {
   return "";
 }
 
-std::string refusal(const std::string& header, size_t data_bytes) {
-  return refusal(file_of(header, data_bytes, header.size()));
+std::string refusal_safetensors(const std::string& header, size_t data_bytes) {
+  return refusal_safetensors(file_of(header, data_bytes, header.size()));
 }
 
 void expect_refused(const std::string& header, size_t data_bytes, const std::string& part) {
-  const std::string reason = refusal(header, data_bytes);
+  const std::string reason = refusal_safetensors(header, data_bytes);
   EXPECT_NE(reason.find(part), std::string::npos) << header << " -> " << reason;
 }
 
@@ -78,17 +78,17 @@ TEST(Safetensors, WhatIsWrittenIsReadBack) {
 }
 
 TEST(Safetensors, EmptyFileOfNoTensors) {
-  EXPECT_EQ(refusal("{}", 0), "");
-  EXPECT_EQ(refusal("{}      ", 0), "");
-  EXPECT_EQ(refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4), "");
+  EXPECT_EQ(refusal_safetensors("{}", 0), "");
+  EXPECT_EQ(refusal_safetensors("{}      ", 0), "");
+  EXPECT_EQ(refusal_safetensors(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4), "");
 }
 
 TEST(Safetensors, BadFilesAreRefusedWithTheirReason) {
-  EXPECT_NE(refusal("").find("at least 8"), std::string::npos);
-  EXPECT_NE(refusal("1234567").find("at least 8"), std::string::npos);
-  EXPECT_NE(refusal(file_of("{}", 0, 3)).find("cut"), std::string::npos);
-  EXPECT_NE(refusal(file_of("{}", 0, UINT64_MAX)).find("at most"), std::string::npos);
-  EXPECT_NE(refusal(file_of("{}", 0, 100'000'001)).find("at most"), std::string::npos);
+  EXPECT_NE(refusal_safetensors("").find("at least 8"), std::string::npos);
+  EXPECT_NE(refusal_safetensors("1234567").find("at least 8"), std::string::npos);
+  EXPECT_NE(refusal_safetensors(file_of("{}", 0, 3)).find("cut"), std::string::npos);
+  EXPECT_NE(refusal_safetensors(file_of("{}", 0, UINT64_MAX)).find("at most"), std::string::npos);
+  EXPECT_NE(refusal_safetensors(file_of("{}", 0, 100'000'001)).find("at most"), std::string::npos);
   expect_refused("", 0, "does not begin");
   expect_refused(" {}", 0, "does not begin");
   expect_refused("{} x", 0, "not JSON");

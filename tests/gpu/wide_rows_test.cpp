@@ -13,7 +13,7 @@
 namespace heddle::op_runner {
 namespace {
 
-void like_reference(const OpCase& op, double tolerance) {
+void like_reference_wide_rows(const OpCase& op, double tolerance) {
   SCOPED_TRACE(op.name);
   const GradientResult expected = run_with_gradient(op, kernels::reference_kernels(), 2);
   const GradientResult found = run_with_gradient(op, kernels::cuda_kernels(), 2);
@@ -32,35 +32,35 @@ TEST(WideRows, Rope) {
     for (const int64_t inverse : {0, 1}) {
       for (const auto& [d, first, r] :
            {std::tuple{32, 0, 32}, {48, 16, 16}, {24, 8, 8}, {40, 0, 16}, {88, 24, 64}}) {
-        like_reference(OpCase{fmt::format("rope {} {} of {}, {} {}", first, r, d, interleaved, inverse),
-                              "rope",
-                              {activation(random_tensor(Dtype::f32, {2 * 5, 3 * d}, 21)),
-                               metadata(rotation_table(Dtype::f32, 5, r))},
-                              {{"heads", 3},
-                               {"head_dim", d},
-                               {"rope_dim", r},
-                               {"sequence", 5},
-                               {"interleaved", interleaved},
-                               {"first", first},
-                               {"inverse", inverse}},
-                              {}},
-                       0);
+        like_reference_wide_rows(OpCase{fmt::format("rope {} {} of {}, {} {}", first, r, d, interleaved, inverse),
+                                        "rope",
+                                        {activation(random_tensor(Dtype::f32, {2 * 5, 3 * d}, 21)),
+                                         metadata(rotation_table(Dtype::f32, 5, r))},
+                                        {{"heads", 3},
+                                         {"head_dim", d},
+                                         {"rope_dim", r},
+                                         {"sequence", 5},
+                                         {"interleaved", interleaved},
+                                         {"first", first},
+                                         {"inverse", inverse}},
+                                        {}},
+                                 0);
       }
     }
-    like_reference(OpCase{"mla_rope",
-                          "mla_rope",
-                          {activation(random_tensor(Dtype::f32, {2 * 3, 12 * 40}, 22)),
-                           activation(random_tensor(Dtype::f32, {2 * 3, 12 * 32}, 23)),
-                           activation(random_tensor(Dtype::f32, {2 * 3, 16}, 24)),
-                           metadata(rotation_table(Dtype::f32, 3, 16))},
-                          {{"heads", 12},
-                           {"nope", 24},
-                           {"rope", 16},
-                           {"value_dim", 8},
-                           {"sequence", 3},
-                           {"interleaved", interleaved}},
-                          {}},
-                   0);
+    like_reference_wide_rows(OpCase{"mla_rope",
+                                    "mla_rope",
+                                    {activation(random_tensor(Dtype::f32, {2 * 3, 12 * 40}, 22)),
+                                     activation(random_tensor(Dtype::f32, {2 * 3, 12 * 32}, 23)),
+                                     activation(random_tensor(Dtype::f32, {2 * 3, 16}, 24)),
+                                     metadata(rotation_table(Dtype::f32, 3, 16))},
+                                    {{"heads", 12},
+                                     {"nope", 24},
+                                     {"rope", 16},
+                                     {"value_dim", 8},
+                                     {"sequence", 3},
+                                     {"interleaved", interleaved}},
+                                    {}},
+                             0);
   }
 }
 
@@ -68,7 +68,7 @@ TEST(WideRows, GatheredRows) {
   for (const int64_t H : {8, 24, 27, 256, 1000}) {
     const int64_t V = 300;
     for (const int64_t T : {1, 9, 200}) {
-      like_reference(
+      like_reference_wide_rows(
           OpCase{fmt::format("embedding {} {}", T, H),
                  "embedding",
                  {Operand{random_labels(T, V, 65), Role::input}, weight(random_tensor(Dtype::f32, {V, H}, 64))},
@@ -86,14 +86,15 @@ TEST(WideRows, HeadInBlocks) {
   for (const int64_t T : {51, 48, 8, 5}) {
     for (const Dtype X : {Dtype::bf16, Dtype::f32}) {
       room = {.logit_bytes = 8 * 40 * 4, .gradient_bytes = 3 * 8 * 40 * 2, .least_rows = 8};
-      like_reference(OpCase{fmt::format("head {} {}", T, name_of(X)),
-                            "linear_cross_entropy",
-                            {activation(random_tensor(X, {T, 16}, 63)), weight(random_tensor(X, {40, 16}, 64)),
-                             Operand{random_labels(T, 40, 65), Role::input},
-                             Operand{random_tensor(wide(X), {3}, 48), Role::input}},
-                            {{"scale_index", 1}},
-                            {}},
-                     X == Dtype::bf16 ? 0x1p-6 : 2e-5);
+      like_reference_wide_rows(
+          OpCase{fmt::format("head {} {}", T, name_of(X)),
+                 "linear_cross_entropy",
+                 {activation(random_tensor(X, {T, 16}, 63)), weight(random_tensor(X, {40, 16}, 64)),
+                  Operand{random_labels(T, 40, 65), Role::input},
+                  Operand{random_tensor(wide(X), {3}, 48), Role::input}},
+                 {{"scale_index", 1}},
+                 {}},
+          X == Dtype::bf16 ? 0x1p-6 : 2e-5);
       room = usual;
     }
   }

@@ -20,7 +20,7 @@ void PrintTo(const Mask& m, std::ostream* to) {
                      m.sinks ? " sinks" : "", m.cap);
 }
 
-OpCase case_of(const Mask& m, Dtype X) {
+OpCase case_of_attention_masks(const Mask& m, Dtype X) {
   const int64_t T = m.sequences * m.length;
   OpCase op{"attention",
             "attention",
@@ -43,7 +43,7 @@ OpCase case_of(const Mask& m, Dtype X) {
 }
 
 // softmax over all positions of a sequence and the sink, of scores that are −∞ where the mask says so.
-std::vector<double> define(const Mask& m, const OpCase& op) {
+std::vector<double> define_attention_masks(const Mask& m, const OpCase& op) {
   const int64_t S = m.length, group = m.heads / m.kv_heads;
   const auto& q = op.in[0].tensor.values;
   const auto& k = op.in[1].tensor.values;
@@ -102,8 +102,9 @@ double distance(const std::vector<double>& found, const std::vector<double>& wan
 
 TEST(AttentionMasks, ReferenceIsTheDefinition) {
   for (const Mask& m : kMasks) {
-    const OpCase op = case_of(m, Dtype::f64);
-    EXPECT_LT(distance(run_op(op, kernels::reference_kernels()).out[0].values, define(m, op)), 1e-13)
+    const OpCase op = case_of_attention_masks(m, Dtype::f64);
+    EXPECT_LT(distance(run_op(op, kernels::reference_kernels()).out[0].values, define_attention_masks(m, op)),
+              1e-13)
         << testing::PrintToString(m);
   }
 }
@@ -121,7 +122,7 @@ std::vector<kernels::KernelEntry> kernels_named(std::string_view name) {
 }
 
 std::vector<std::string_view> ways(Dtype X, const Mask& mask = kMasks[0]) {
-  const OpCase op = case_of(mask, X);
+  const OpCase op = case_of_attention_masks(mask, X);
   ListingRunner probe(kernels::reference_kernels());
   std::vector<ValueId> in;
   for (const Operand& each : op.in) in.push_back(probe.add(each.tensor, each.role, fmt::format("in{}", in.size())));
@@ -146,11 +147,12 @@ TEST_P(AttentionMasksOnHost, AgreesWithReference) {
   for (const Mask& m : kMasks) {
     for (const std::string_view way : ways(X, m)) {
       SCOPED_TRACE(fmt::format("{} {}", way, testing::PrintToString(m)));
-      const GradientResult wanted = run_with_gradient(case_of(m, Dtype::f64), kernels::reference_kernels());
+      const GradientResult wanted =
+          run_with_gradient(case_of_attention_masks(m, Dtype::f64), kernels::reference_kernels());
       GradientResult first;
       for (const int threads : {1, 2}) {
         omp_set_num_threads(threads);
-        const GradientResult found = run_with_gradient(case_of(m, X), kernels_named(way));
+        const GradientResult found = run_with_gradient(case_of_attention_masks(m, X), kernels_named(way));
         for (size_t i = 0; i < wanted.out.size(); ++i) {
           EXPECT_LT(distance(found.out[i].values, wanted.out[i].values), most) << "output " << i;
         }
@@ -175,7 +177,7 @@ TEST_P(AttentionMasksOnHost, EarlierKeysAreUnseen) {
   const Dtype X = GetParam();
   const Mask m{1, 300, 2, 1, 48, 32, 50, false, false};
   for (const std::string_view way : ways(X)) {
-    OpCase op = case_of(m, X);
+    OpCase op = case_of_attention_masks(m, X);
     const Tensor plain = run_op(op, kernels_named(way)).out[0];
     constexpr int64_t kTo = 77, kFree = kTo + 50 - 1;
     for (int64_t i = 0; i < kTo * m.head_dim; ++i) op.in[1].tensor.values[static_cast<size_t>(i)] = 30;

@@ -71,7 +71,7 @@ const KernelEntry& entry(std::string_view kind, std::string_view name) {
 }
 
 /// The kernels that this processor runs with this type, each by name.
-std::vector<std::string_view> ways(Dtype dtype) {
+std::vector<std::string_view> ways_attention(Dtype dtype) {
   const OneOp one({1, 8, 4, 2, 16, 16}, dtype, false, 1.0);
   std::vector<std::string_view> names;
   for (const KernelEntry& e : attention_kernels()) {
@@ -87,7 +87,8 @@ struct Answer {
 };
 
 /// The definition, in fp64. Gradients are exact for `out` and the probabilities as defined, not as rounded.
-Answer define(const Shape& s, double scale, const Matrix& q, const Matrix& k, const Matrix& v, const Matrix& dout) {
+Answer define_attention(const Shape& s, double scale, const Matrix& q, const Matrix& k, const Matrix& v,
+                        const Matrix& dout) {
   Answer a;
   a.out.assign(static_cast<size_t>(s.rows() * s.heads * s.value_dim), 0);
   a.lse.assign(static_cast<size_t>(s.rows() * s.heads), 0);
@@ -241,7 +242,7 @@ struct Trial {
 };
 
 template <class T>
-double distance(const std::vector<T>& found, const Matrix& wanted) {
+double distance_attention(const std::vector<T>& found, const Matrix& wanted) {
   EXPECT_EQ(found.size(), wanted.size());
   double error = 0, norm = 0;
   for (size_t i = 0; i < wanted.size(); ++i) {
@@ -275,18 +276,18 @@ void check(Trial<T> run, const Answer& wanted, Tolerance most) {
   const Shape& s = run.s;
   SCOPED_TRACE(testing::Message() << run.way << " " << s << (std::is_same_v<T, bf16> ? " bf16" : " f32"));
   run.forward();
-  EXPECT_LT(distance(run.out, wanted.out), most.out);
-  EXPECT_LT(distance(run.lse, wanted.lse), most.lse);
+  EXPECT_LT(distance_attention(run.out, wanted.out), most.out);
+  EXPECT_LT(distance_attention(run.lse, wanted.lse), most.lse);
   run.backward();
-  EXPECT_LT(distance(run.dv, wanted.dv), most.dv);
+  EXPECT_LT(distance_attention(run.dv, wanted.dv), most.dv);
   if (s.length > 1) {
-    EXPECT_LT(distance(run.dq, wanted.dq), most.gradient);
-    EXPECT_LT(distance(run.dk, wanted.dk), most.gradient);
+    EXPECT_LT(distance_attention(run.dq, wanted.dq), most.gradient);
+    EXPECT_LT(distance_attention(run.dk, wanted.dk), most.gradient);
   } else {  // one key: p = 1, so dq and dk vanish but for the rounding of o, an element of which is at most 5 or so
     const double most_each = 100 * most.gradient;
-    EXPECT_LT(distance(run.dq, Matrix(run.dq.size(), 0)),
+    EXPECT_LT(distance_attention(run.dq, Matrix(run.dq.size(), 0)),
               most_each * std::sqrt(static_cast<double>(run.dq.size())));
-    EXPECT_LT(distance(run.dk, Matrix(run.dk.size(), 0)),
+    EXPECT_LT(distance_attention(run.dk, Matrix(run.dk.size(), 0)),
               most_each * std::sqrt(static_cast<double>(run.dk.size())));
   }
 }
@@ -296,9 +297,9 @@ template <class T>
 void check(const Shape& s, Tolerance most) {
   Matrix inputs[4];
   std::optional<Answer> wanted;
-  for (const std::string_view way : ways(dtype_of<T>)) {
+  for (const std::string_view way : ways_attention(dtype_of<T>)) {
     Trial<T> run = random_run<T>(way, s, inputs);
-    if (!wanted) wanted = define(s, run.scale, inputs[0], inputs[1], inputs[2], inputs[3]);
+    if (!wanted) wanted = define_attention(s, run.scale, inputs[0], inputs[1], inputs[2], inputs[3]);
     check(std::move(run), *wanted, most);
   }
 }
@@ -330,12 +331,12 @@ class Attention : public testing::Test {
 };
 
 TEST_F(Attention, F32AgreesWithDefinition) {
-  if (ways(Dtype::f32).empty()) GTEST_SKIP() << "no kernel for f32 on this processor";
+  if (ways_attention(Dtype::f32).empty()) GTEST_SKIP() << "no kernel for f32 on this processor";
   for (const Shape& s : shapes()) check<float>(s, kTightF32);
 }
 
 TEST_F(Attention, Bf16AgreesWithDefinition) {
-  if (ways(Dtype::bf16).empty()) GTEST_SKIP() << "no kernel for bf16 on this processor";
+  if (ways_attention(Dtype::bf16).empty()) GTEST_SKIP() << "no kernel for bf16 on this processor";
   for (const Shape& s : shapes()) check<bf16>(s, kBf16);
 }
 
@@ -354,7 +355,7 @@ TEST_F(Attention, LargeScores) {
 
 template <class T>
 void no_rows() {
-  for (const std::string_view way : ways(dtype_of<T>)) {
+  for (const std::string_view way : ways_attention(dtype_of<T>)) {
     Matrix inputs[4];
     Trial<T> run = random_run<T>(way, {0, 64, 4, 2, 48, 32}, inputs);
     run.forward();
@@ -393,8 +394,8 @@ TEST_F(Attention, ThreadsDoNotChangeBits) {
   for (const bool causal : {true, false}) {
     for (const Shape& s : {Shape{1, 450, 2, 1, 48, 32, causal}, Shape{3, 300, 4, 1, 40, 64, causal},
                            Shape{1, 130, 6, 2, 64, 48, causal}}) {
-      for (const std::string_view way : ways(Dtype::f32)) same_with_threads<float>(way, s);
-      for (const std::string_view way : ways(Dtype::bf16)) same_with_threads<bf16>(way, s);
+      for (const std::string_view way : ways_attention(Dtype::f32)) same_with_threads<float>(way, s);
+      for (const std::string_view way : ways_attention(Dtype::bf16)) same_with_threads<bf16>(way, s);
     }
   }
 }
@@ -421,8 +422,8 @@ void later_keys_are_unseen(std::string_view way) {
 }
 
 TEST_F(Attention, LaterKeysAreUnseen) {
-  for (const std::string_view way : ways(Dtype::f32)) later_keys_are_unseen<float>(way);
-  for (const std::string_view way : ways(Dtype::bf16)) later_keys_are_unseen<bf16>(way);
+  for (const std::string_view way : ways_attention(Dtype::f32)) later_keys_are_unseen<float>(way);
+  for (const std::string_view way : ways_attention(Dtype::bf16)) later_keys_are_unseen<bf16>(way);
 }
 
 TEST_F(Attention, RefusesWithReason) {
@@ -432,7 +433,7 @@ TEST_F(Attention, RefusesWithReason) {
     if (kernel.op_kind != "attention") continue;
     EXPECT_FALSE(kernel.supports(f64.listing, f64.op)) << kernel.name;
   }
-  for (const std::string_view way : ways(Dtype::bf16)) {
+  for (const std::string_view way : ways_attention(Dtype::bf16)) {
     EXPECT_EQ(entry("attention", way).supports(f32.listing, f32.op).reason, "takes bf16, input 0 is f32");
     EXPECT_EQ(entry("attention", way).supports(flat.listing, flat.op).reason, "the scale is not positive");
   }
@@ -441,8 +442,8 @@ TEST_F(Attention, RefusesWithReason) {
 // A processor with AVX-512 leaves neither type to the reference's loops.
 TEST_F(Attention, Avx512ServesBothTypes) {
   if (!avx512()) GTEST_SKIP() << avx512().reason;
-  EXPECT_FALSE(ways(Dtype::f32).empty());
-  EXPECT_FALSE(ways(Dtype::bf16).empty());
+  EXPECT_FALSE(ways_attention(Dtype::f32).empty());
+  EXPECT_FALSE(ways_attention(Dtype::bf16).empty());
 }
 
 }  // namespace

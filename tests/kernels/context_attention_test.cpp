@@ -45,7 +45,7 @@ const std::vector<Shape> kBlocks{{1, 1, 256, 2, 1, 40, 32},
                                  {3, 2, 384, 4, 2, 16, 16, true, 33, true, true, 0.5}};
 
 /// The host's kernels by name, those of them that take the type here; each with what ends a ring.
-std::map<std::string_view, std::vector<kernels::KernelEntry>> ways(Dtype X) {
+std::map<std::string_view, std::vector<kernels::KernelEntry>> ways_context_attention(Dtype X) {
   ListingRunner probe(kernels::reference_kernels());
   const auto tensor = [&](const char* as) {
     return probe.add(random_tensor(X, {64, 32}, 1), Role::activation, as);
@@ -70,7 +70,7 @@ std::map<std::string_view, std::vector<kernels::KernelEntry>> ways(Dtype X) {
 using Check = decltype(&check_gathered);
 void check_on_host(Dtype X, double tolerance, Check check) {
   const int team = omp_get_max_threads();
-  for (const auto& [name, kernels] : ways(X)) {
+  for (const auto& [name, kernels] : ways_context_attention(X)) {
     SCOPED_TRACE(name);
     int ran = 0;
     for (const Shape& s : kBlocks) {

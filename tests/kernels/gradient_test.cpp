@@ -7,12 +7,12 @@
 namespace heddle::op_runner {
 namespace {
 
-const std::vector<kernels::KernelEntry>& reference() { return kernels::reference_kernels(); }
+const std::vector<kernels::KernelEntry>& reference_gradient() { return kernels::reference_kernels(); }
 
 /// What the gradients are of: Σ seed·output, or scales[scale_index]·loss for a loss, with z_weight·z where it has
 /// that.
 double objective(const OpCase& op, const std::vector<Tensor>& seeds) {
-  const OpResult result = run_op(op, reference());
+  const OpResult result = run_op(op, reference_gradient());
   if (ops::find(op.kind).is_loss) {
     const auto scales = static_cast<size_t>(ir::place_of("scales", ops::find(op.kind).operands));
     const double scale = op.in[scales].tensor.values[static_cast<size_t>(op.attributes.integer("scale_index"))];
@@ -32,7 +32,7 @@ class Gradient : public ::testing::TestWithParam<CaseMaker> {};
 
 TEST_P(Gradient, equals_central_differences) {
   OpCase op = GetParam().make(Dtype::f64, 2);
-  const GradientResult result = run_with_gradient(op, reference());
+  const GradientResult result = run_with_gradient(op, reference_gradient());
   for (size_t i = 0; i < op.in.size(); ++i) {
     Tensor& x = op.in[i].tensor;
     if (!x.present || (op.in[i].role != Role::activation && op.in[i].role != Role::weight)) continue;
@@ -58,9 +58,9 @@ TEST_P(Gradient, equals_central_differences) {
 TEST_P(Gradient, is_the_same_in_every_type) {
   // Per stored number bf16 rounds by 2⁻⁹ of it, and a gradient reads up to three rounded numbers.
   const std::pair<Dtype, double> types[] = {{Dtype::f32, 2e-5}, {Dtype::bf16, 2e-2}};
-  const GradientResult expected = run_with_gradient(GetParam().make(Dtype::f64, 2), reference());
+  const GradientResult expected = run_with_gradient(GetParam().make(Dtype::f64, 2), reference_gradient());
   for (const auto& [X, tolerance] : types) {
-    const GradientResult found = run_with_gradient(GetParam().make(X, 2), reference());
+    const GradientResult found = run_with_gradient(GetParam().make(X, 2), reference_gradient());
     for (size_t i = 0; i < expected.out.size(); ++i) {
       EXPECT_TRUE(close(expected.out[i], found.out[i], tolerance)) << name_of(X) << " output " << i;
     }
@@ -73,8 +73,8 @@ TEST_P(Gradient, is_the_same_in_every_type) {
 TEST_P(Gradient, of_weights_adds_up) {
   for (const Dtype X : {Dtype::f64, Dtype::f32, Dtype::bf16}) {
     const OpCase op = GetParam().make(X, 1);
-    const GradientResult once = run_with_gradient(op, reference(), 1),
-                         twice = run_with_gradient(op, reference(), 2);
+    const GradientResult once = run_with_gradient(op, reference_gradient(), 1),
+                         twice = run_with_gradient(op, reference_gradient(), 2);
     for (size_t i = 0; i < op.in.size(); ++i) {
       if (op.in[i].role != Role::weight) continue;
       ASSERT_TRUE(once.d_in[i].present);
@@ -91,7 +91,7 @@ TEST_P(Gradient, of_weights_adds_up) {
 TEST_P(Gradient, of_no_rows_is_zero) {
   for (const Dtype X : {Dtype::f64, Dtype::bf16}) {
     const OpCase op = GetParam().make(X, 0);
-    const GradientResult result = run_with_gradient(op, reference());
+    const GradientResult result = run_with_gradient(op, reference_gradient());
     for (size_t i = 0; i < op.in.size(); ++i) {
       if (op.in[i].role != Role::weight || !op.in[i].tensor.present) continue;
       ASSERT_TRUE(result.d_in[i].present);
@@ -119,9 +119,11 @@ TEST(AbsentGradient, counts_as_zero) {
       if (maker.name != name) continue;
       for (const size_t kept : {0, 1}) {
         const OpCase op = maker.make(Dtype::f64, 2);
-        const GradientResult alone = run_with_gradient(op, reference(), 1, 99, [&](size_t i) { return i == kept; });
-        const GradientResult both = run_with_gradient(op, reference());
-        const GradientResult other = run_with_gradient(op, reference(), 1, 99, [&](size_t i) { return i != kept; });
+        const GradientResult alone =
+            run_with_gradient(op, reference_gradient(), 1, 99, [&](size_t i) { return i == kept; });
+        const GradientResult both = run_with_gradient(op, reference_gradient());
+        const GradientResult other =
+            run_with_gradient(op, reference_gradient(), 1, 99, [&](size_t i) { return i != kept; });
         for (size_t i = 0; i < op.in.size(); ++i) {
           if (!both.d_in[i].present) continue;
           Tensor sum = both.d_in[i];

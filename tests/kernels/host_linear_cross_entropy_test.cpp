@@ -11,7 +11,7 @@
 namespace heddle::op_runner {
 namespace {
 
-double tolerance(Dtype X) { return X == Dtype::bf16 ? 1.0 / 128 : 1e-5; }
+double tolerance_host_linear_cross_entropy(Dtype X) { return X == Dtype::bf16 ? 1.0 / 128 : 1e-5; }
 
 struct Head {
   Head(Dtype X, int64_t T, int64_t V, int64_t H)
@@ -53,10 +53,10 @@ TEST(HostLinearCrossEntropy, AgreesWithReference) {
         const OpResult wgrad = head.run(host, "linear_cross_entropy_wgrad", with_lse, true, overwrite);
         const OpResult train = head.run(host, "linear_cross_entropy_train", in, true, overwrite);
         const std::string where = fmt::format("{} T {} overwrite {}", name_of(X), s.T, overwrite);
-        EXPECT_TRUE(close(wanted.out[0], forward.out[0], tolerance(X))) << where;
-        EXPECT_TRUE(close(wanted.out[0], train.out[0], tolerance(X))) << where;
-        EXPECT_TRUE(close(wanted.out[1], dgrad.out[0], tolerance(X))) << where;
-        EXPECT_TRUE(close(wanted.updates[0], wgrad.updates[0], tolerance(X))) << where;
+        EXPECT_TRUE(close(wanted.out[0], forward.out[0], tolerance_host_linear_cross_entropy(X))) << where;
+        EXPECT_TRUE(close(wanted.out[0], train.out[0], tolerance_host_linear_cross_entropy(X))) << where;
+        EXPECT_TRUE(close(wanted.out[1], dgrad.out[0], tolerance_host_linear_cross_entropy(X))) << where;
+        EXPECT_TRUE(close(wanted.updates[0], wgrad.updates[0], tolerance_host_linear_cross_entropy(X))) << where;
         EXPECT_TRUE(same(dgrad.out[0], train.out[1])) << where;
         EXPECT_TRUE(same(wgrad.updates[0], train.updates[0])) << where;
       }
@@ -87,8 +87,9 @@ TEST(HostLinearCrossEntropy, AgreesWithReferenceOnWeightsAndSquares) {
         const std::string where = fmt::format("{} T {} V {} z {}", name_of(X), s.T, s.V, z_weight);
         EXPECT_EQ(wanted.out.size(), z_weight > 0 ? 3u : 2u);
         for (size_t i = 0; i < wanted.out.size(); ++i)
-          EXPECT_TRUE(close(wanted.out[i], train.out[i], tolerance(X))) << where << " output " << i;
-        EXPECT_TRUE(close(wanted.updates[0], train.updates[0], tolerance(X))) << where;
+          EXPECT_TRUE(close(wanted.out[i], train.out[i], tolerance_host_linear_cross_entropy(X)))
+              << where << " output " << i;
+        EXPECT_TRUE(close(wanted.updates[0], train.updates[0], tolerance_host_linear_cross_entropy(X))) << where;
         EXPECT_TRUE(same(dgrad.out[0], train.out[1])) << where;
         if (z_weight > 0) {
           EXPECT_TRUE(same(forward.out[2], train.out[2])) << where;
@@ -113,7 +114,7 @@ TEST(HostLinearCrossEntropy, AgreesWithReferenceOnTokens) {
                       head.run(*kernels, "linear_cross_entropy_wgrad", back, true, true).updates[0]});
     }
     for (size_t i = 0; i < made[0].size(); ++i)
-      EXPECT_TRUE(close(made[0][i], made[1][i], tolerance(X))) << name_of(X) << " " << i;
+      EXPECT_TRUE(close(made[0][i], made[1][i], tolerance_host_linear_cross_entropy(X))) << name_of(X) << " " << i;
   }
 }
 
@@ -144,8 +145,8 @@ TEST(HostLinearCrossEntropy, TakesLogitsThatGrowAlongTheVocabulary) {
         const OpResult dgrad =
             head.run(kernels::host_kernels(), "linear_cross_entropy_dgrad", with_lse, false, true);
         EXPECT_TRUE(close(wanted.out[0], train.out[0], 1e-5)) << where;
-        EXPECT_TRUE(close(wanted.out[1], train.out[1], tolerance(X))) << where;
-        EXPECT_TRUE(close(wanted.updates[0], train.updates[0], tolerance(X))) << where;
+        EXPECT_TRUE(close(wanted.out[1], train.out[1], tolerance_host_linear_cross_entropy(X))) << where;
+        EXPECT_TRUE(close(wanted.updates[0], train.updates[0], tolerance_host_linear_cross_entropy(X))) << where;
         EXPECT_TRUE(same(dgrad.out[0], train.out[1])) << where;
       }
     }

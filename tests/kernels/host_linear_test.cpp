@@ -10,7 +10,7 @@
 namespace heddle::op_runner {
 namespace {
 
-double tolerance(Dtype X) { return X == Dtype::bf16 ? 1.0 / 128 : 4e-6; }
+double tolerance_host_linear(Dtype X) { return X == Dtype::bf16 ? 1.0 / 128 : 4e-6; }
 
 class HostLinear : public testing::TestWithParam<CaseMaker> {};
 INSTANTIATE_TEST_SUITE_P(Cases, HostLinear, testing::ValuesIn(linear_cases()),
@@ -33,10 +33,10 @@ TEST_P(HostLinear, AgreesWithReference) {
         }
         ASSERT_EQ(wanted.out.size(), found.out.size());
         for (size_t i = 0; i < wanted.out.size(); ++i) {
-          EXPECT_TRUE(close(wanted.out[i], found.out[i], tolerance(X))) << name_of(X) << ", B " << B;
+          EXPECT_TRUE(close(wanted.out[i], found.out[i], tolerance_host_linear(X))) << name_of(X) << ", B " << B;
         }
         for (size_t i = 0; i < wanted.d_in.size(); ++i) {
-          EXPECT_TRUE(close(wanted.d_in[i], found.d_in[i], tolerance(X)))
+          EXPECT_TRUE(close(wanted.d_in[i], found.d_in[i], tolerance_host_linear(X)))
               << name_of(X) << ", B " << B << ", d" << i;
         }
       }

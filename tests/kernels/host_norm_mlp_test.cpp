@@ -10,15 +10,16 @@ class HostStream : public testing::TestWithParam<Dtype> {};
 INSTANTIATE_TEST_SUITE_P(Types, HostStream, testing::Values(Dtype::bf16, Dtype::f32),
                          [](const auto& type) { return std::string(name_of(type.param)); });
 
-struct Sizes {
+struct HostNormMlpSizes {
   int64_t T, W;
 };
 // The last needs more than one thread; 65 and 257 rows leave a partial block.
-constexpr Sizes kSizes[] = {{0, 5}, {1, 1}, {3, 7}, {65, 64}, {67, 33}, {5, 1029}, {257, 520}};
+constexpr HostNormMlpSizes kSizesHostNormMlp[] = {{0, 5},   {1, 1},    {3, 7},    {65, 64},
+                                                  {67, 33}, {5, 1029}, {257, 520}};
 
 TEST_P(HostStream, norms) {
   const Dtype X = GetParam();
-  for (const auto [T, W] : kSizes) {
+  for (const auto [T, W] : kSizesHostNormMlp) {
     const Operand x = activation(random_tensor(X, {T, W}, 1, 2)), r = activation(random_tensor(X, {T, W}, 2));
     const Operand g = weight(random_tensor(Dtype::f32, {W}, 3));
     const std::string size = fmt::format(" {}x{}", T, W);
@@ -40,7 +41,7 @@ TEST_P(HostStream, norms) {
 
 TEST_P(HostStream, layer_norms) {
   const Dtype X = GetParam();
-  for (const auto [T, W] : kSizes) {
+  for (const auto [T, W] : kSizesHostNormMlp) {
     const Operand x = activation(random_tensor(X, {T, W}, 1, 2)), r = activation(random_tensor(X, {T, W}, 2));
     const Operand g = weight(random_tensor(Dtype::f32, {W}, 3)), b = weight(random_tensor(Dtype::f32, {W}, 4));
     const std::string size = fmt::format(" {}x{}", T, W);
@@ -54,7 +55,7 @@ TEST_P(HostStream, layer_norms) {
 // One word more or less and an element would be zero.
 TEST_P(HostStream, dropout) {
   const Dtype X = GetParam();
-  for (const auto [T, W] : kSizes) {
+  for (const auto [T, W] : kSizesHostNormMlp) {
     const Operand x = activation(random_tensor(X, {T, W}, 1)), r = activation(random_tensor(X, {T, W}, 2));
     const Operand b = weight(random_tensor(Dtype::f32, {W}, 4));
     Tensor numbers(Dtype::i32, {T});
@@ -78,7 +79,7 @@ double sigmoid_tolerance(Dtype X) { return X == Dtype::bf16 ? 0x1p-7 : stream_to
 
 TEST_P(HostStream, activations) {
   const Dtype X = GetParam();
-  for (const auto [T, W] : kSizes) {
+  for (const auto [T, W] : kSizesHostNormMlp) {
     const std::string size = fmt::format(" {}x{}", T, W);
     const Operand x = activation(random_tensor(X, {T, W}, 4, 4)), y = activation(random_tensor(X, {T, W}, 5));
     const Operand u = activation(random_tensor(X, {T, 2 * W}, 6, 4));
@@ -118,7 +119,7 @@ TEST_P(HostStream, activations) {
 // Rows by six experts, of which some have none; and tokens of three experts each.
 TEST_P(HostStream, biases_of_experts) {
   const Dtype X = GetParam();
-  for (const auto [T, W] : kSizes) {
+  for (const auto [T, W] : kSizesHostNormMlp) {
     const std::string size = fmt::format(" {}x{}", T, W);
     const Routing routing = random_routing(T, 3, 6, 5, {0, 4});
     const int64_t R = 3 * T;
@@ -167,7 +168,7 @@ TEST_P(HostStream, far_arguments_of_activations) {
 
 TEST_P(HostStream, sums_and_columns) {
   const Dtype X = GetParam();
-  for (const auto [T, W] : kSizes) {
+  for (const auto [T, W] : kSizesHostNormMlp) {
     const std::string size = fmt::format(" {}x{}", T, W);
     const Operand a = activation(random_tensor(X, {T, W}, 8)), b = activation(random_tensor(X, {T, W}, 9));
     expect_like_reference({"add" + size, "add", {a, b}, {}, {}}, 0);

@@ -4,7 +4,7 @@
 namespace heddle::op_runner {
 namespace {
 
-const std::vector<kernels::KernelEntry>& reference() { return kernels::reference_kernels(); }
+const std::vector<kernels::KernelEntry>& reference_muon() { return kernels::reference_kernels(); }
 
 Tensor one(double value) { return Tensor(Dtype::f64, {1}, value); }
 
@@ -111,7 +111,8 @@ TEST_P(MuonOps, SumsAndOffsets) {
   for (size_t i = 0; i < x.values.size(); ++i) expected.values[i] = -4.775 * x.values[i] + 2.0315 * z.values[i];
   EXPECT_TRUE(close(expected, run_op(op, own(), false, ir::Phase::end).out[0], 1e-6));
   const OpCase offsets{"", "even_offsets", {}, {{"groups", int64_t{3}}, {"rows", int64_t{4}}}, {}};
-  EXPECT_EQ(run_op(offsets, reference(), false, ir::Phase::end).out[0].values, (std::vector<double>{0, 4, 8, 12}));
+  EXPECT_EQ(run_op(offsets, reference_muon(), false, ir::Phase::end).out[0].values,
+            (std::vector<double>{0, 4, 8, 12}));
 }
 
 struct Published {

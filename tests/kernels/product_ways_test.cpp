@@ -8,7 +8,7 @@
 namespace heddle::op_runner {
 namespace {
 
-Tensor packed(const Tensor& w) {
+Tensor packed_product_ways(const Tensor& w) {
   Tensor master = w, form = w;
   master.dtype = Dtype::f32;
   form.values.clear();
@@ -20,7 +20,7 @@ Tensor packed(const Tensor& w) {
 }
 
 std::vector<Tensor> by(const std::string& way, const WaySizes& sizes, Dtype X, bool packs) {
-  return product_by(way, sizes, X, kernels::host_kernels(), "host." + way, packs ? packed : as_it_is);
+  return product_by(way, sizes, X, kernels::host_kernels(), "host." + way, packs ? packed_product_ways : as_it_is);
 }
 
 void expect_same(const WaySizes& sizes, const std::string& way) {
@@ -65,7 +65,7 @@ TEST(ProductWays, AProductWhoseGroupsAreNotEqualIsNotBatched) {
     const OpCase ragged{"",
                         kind,
                         {activation(random_tensor(Dtype::f32, {6, 8}, 1)),
-                         weight(random_tensor(Dtype::f32, {2, 8, 8}, 2)), metadata(offsets_of({{4, 2}, 8, 8, 0}))},
+                         weight(random_tensor(Dtype::f32, {2, 8, 8}, 2)), metadata(offsets_of(WaySizes{{4, 2}, 8, 8, 0}))},
                         {{"way", std::string("batched")}},
                         {}};
     EXPECT_THROW(run_op(ragged, kernels::host_kernels()), InternalError) << kind;

@@ -5,20 +5,20 @@
 namespace heddle::op_runner {
 namespace {
 
-const std::vector<kernels::KernelEntry>& reference() { return kernels::reference_kernels(); }
+const std::vector<kernels::KernelEntry>& reference_reference_fusion() { return kernels::reference_kernels(); }
 
 std::vector<Tensor> run(std::string kind, std::vector<Tensor> in, ir::Attributes attributes = {}) {
   OpCase op{"", std::move(kind), {}, std::move(attributes), {}};
   for (Tensor& t : in) op.in.push_back(activation(std::move(t)));
-  return run_op(op, reference()).out;
+  return run_op(op, reference_reference_fusion()).out;
 }
 
-const Dtype kTypes[] = {Dtype::f64, Dtype::f32, Dtype::bf16};
+const Dtype kTypesReferenceFusion[] = {Dtype::f64, Dtype::f32, Dtype::bf16};
 
 TEST(ReferenceLinear, sums_in_increasing_k_in_the_wide_type) {
   // Sums of these depend on their order; bit equality proves it.
   const int64_t T = 5, K = 67, N = 35;
-  for (const Dtype X : kTypes) {
+  for (const Dtype X : kTypesReferenceFusion) {
     const Tensor x = random_tensor(X, {T, K}, 1), w = random_tensor(X, {N, K}, 2),
                  bias = random_tensor(wide(X), {N}, 3);
     Tensor expected(wide(X), {T, N});
@@ -47,7 +47,7 @@ TEST(ReferenceGroupedLinear, is_a_linear_an_expert) {
     return Tensor(t.dtype, std::move(shape),
                   std::vector<double>(t.values.begin() + first * width, t.values.begin() + last * width));
   };
-  for (const Dtype X : kTypes) {
+  for (const Dtype X : kTypesReferenceFusion) {
     const Tensor x = random_tensor(X, {9, K}, 1), w = random_tensor(X, {5, N, K}, 2);
     const Tensor y = run("grouped_linear", {x, w, offsets})[0];
     for (int64_t e = 0; e < 5; ++e) {
@@ -64,7 +64,7 @@ TEST(ReferenceGroupedLinear, is_a_linear_an_expert) {
 }
 
 TEST(ReferenceAddRmsNorm, is_an_add_and_a_norm) {
-  for (const Dtype X : kTypes) {
+  for (const Dtype X : kTypesReferenceFusion) {
     const Tensor a = random_tensor(X, {5, 17}, 1), b = random_tensor(X, {5, 17}, 2),
                  g = random_tensor(wide(X), {17}, 3);
     const auto fused = run("add_rms_norm", {a, b, g}, {{"epsilon", 1e-6}});

@@ -4,7 +4,7 @@
 namespace heddle::op_runner {
 namespace {
 
-const std::vector<kernels::KernelEntry>& reference() { return kernels::reference_kernels(); }
+const std::vector<kernels::KernelEntry>& reference_reference_loss() { return kernels::reference_kernels(); }
 
 struct HeadOperands {
   explicit HeadOperands(Dtype X, int64_t T = 130)
@@ -19,7 +19,7 @@ struct HeadOperands {
     OpCase op{"", std::move(kind), {}, attributes, {}};
     for (Tensor& t : in) op.in.push_back(metadata(std::move(t)));
     if (updates) op.updates.push_back(Tensor(scales.dtype, {21, 9}, 1.0));
-    return run_op(op, reference(), overwrite);
+    return run_op(op, reference_reference_loss(), overwrite);
   }
 };
 
@@ -44,16 +44,17 @@ TEST(ReferenceLinearCrossEntropy, in_one_sweep_equals_the_ops_apart) {
 
 TEST(ReferenceLinearCrossEntropy, equals_a_linear_and_a_cross_entropy) {
   const HeadOperands head(Dtype::f64);
-  const Tensor logits = run_op({"", "linear", {metadata(head.x), metadata(head.w)}, {}, {}}, reference()).out[0];
+  const Tensor logits =
+      run_op({"", "linear", {metadata(head.x), metadata(head.w)}, {}, {}}, reference_reference_loss()).out[0];
   const OpResult apart = head.run("cross_entropy", {logits, head.labels, head.scales}, false);
   const OpResult fused = head.run("linear_cross_entropy", {head.x, head.w, head.labels, head.scales}, false);
   EXPECT_TRUE(same(apart.out[0], fused.out[0]));
   EXPECT_TRUE(same(apart.out[1], fused.out[1]));
   const Tensor dlogits =
       head.run("cross_entropy_dgrad", {logits, head.labels, apart.out[1], head.scales}, false).out[0];
-  const Tensor dx =
-      run_op({"", "linear_dgrad", {metadata(dlogits), metadata(head.w)}, {{"dtype", "f64"}}, {}}, reference())
-          .out[0];
+  const Tensor dx = run_op({"", "linear_dgrad", {metadata(dlogits), metadata(head.w)}, {{"dtype", "f64"}}, {}},
+                           reference_reference_loss())
+                        .out[0];
   const std::vector<Tensor> in{head.x, head.w, head.labels, fused.out[1], head.scales};
   EXPECT_TRUE(same(dx, head.run("linear_cross_entropy_dgrad", in, false).out[0]));
 }
@@ -63,7 +64,7 @@ TEST(ReferenceCrossEntropy, is_the_log_of_the_vocabulary_for_equal_logits) {
   const Tensor scales(Dtype::f32, {1}, 1.0);
   const OpCase op{
       "", "cross_entropy", {activation(logits), metadata(labels), metadata(scales)}, {{"scale_index", 0}}, {}};
-  EXPECT_NEAR(run_op(op, reference()).out[0].values[0], 2 * std::log(8.0), 1e-6);
+  EXPECT_NEAR(run_op(op, reference_reference_loss()).out[0].values[0], 2 * std::log(8.0), 1e-6);
 }
 
 TEST(ReferenceCrossEntropy, stays_finite_for_extreme_logits) {
@@ -71,15 +72,16 @@ TEST(ReferenceCrossEntropy, stays_finite_for_extreme_logits) {
   const Tensor logits(Dtype::f32, {2, 3}, std::vector<double>{-2e4, 2e4, 0, 3e4, -3e4, -3e4});
   const Tensor labels(Dtype::i32, {2}, std::vector<double>{0, 0}), scales(Dtype::f32, {1}, 1.0);
   const ir::Attributes attributes{{"scale_index", 0}};
-  const OpResult loss = run_op(
-      {"", "cross_entropy", {activation(logits), metadata(labels), metadata(scales)}, attributes, {}}, reference());
+  const OpResult loss =
+      run_op({"", "cross_entropy", {activation(logits), metadata(labels), metadata(scales)}, attributes, {}},
+             reference_reference_loss());
   EXPECT_EQ(loss.out[0].values[0], 4e4);
   const OpResult gradient = run_op({"",
                                     "cross_entropy_dgrad",
                                     {activation(logits), metadata(labels), metadata(loss.out[1]), metadata(scales)},
                                     attributes,
                                     {}},
-                                   reference());
+                                   reference_reference_loss());
   EXPECT_EQ(gradient.out[0].values, (std::vector<double>{-1, 1, 0, 0, 0, 0}));
 }
 
@@ -87,9 +89,9 @@ TEST(ReferenceCrossEntropy, refuses_a_label_outside_the_vocabulary) {
   const Tensor logits(Dtype::f32, {1, 3}, 0.0), labels(Dtype::i32, {1}, 3.0), scales(Dtype::f32, {1}, 1.0);
   const OpCase op{
       "", "cross_entropy", {activation(logits), metadata(labels), metadata(scales)}, {{"scale_index", 0}}, {}};
-  EXPECT_THROW(run_op(op, reference()), InternalError);
+  EXPECT_THROW(run_op(op, reference_reference_loss()), InternalError);
   const OpCase lookup{"", "embedding", {metadata(labels), weight(Tensor(Dtype::f32, {3, 2}))}, {}, {}};
-  EXPECT_THROW(run_op(lookup, reference()), InternalError);
+  EXPECT_THROW(run_op(lookup, reference_reference_loss()), InternalError);
 }
 
 }  // namespace

@@ -6,16 +6,18 @@
 namespace heddle::op_runner {
 namespace {
 
-const std::vector<kernels::KernelEntry>& reference() { return kernels::reference_kernels(); }
+const std::vector<kernels::KernelEntry>& reference_reference_step() { return kernels::reference_kernels(); }
 
 Tensor scalar(double value) { return Tensor(Dtype::f64, {1}, value); }
 
 TEST(ReferenceLoad, takes_the_numbers_as_they_are) {
   const double third = 1.0 / 3;
-  EXPECT_EQ(load_numbers<int32_t>(reference(), {7, -1, 1 << 30}).values, (std::vector<double>{7, -1, 1 << 30}));
-  EXPECT_EQ(load_numbers<double>(reference(), {third, -0.0}).values, (std::vector<double>{third, -0.0}));
-  EXPECT_EQ(load_numbers<float>(reference(), {0.1f}).values, (std::vector<double>{0.1f}));
-  ListingRunner runner(reference());
+  EXPECT_EQ(load_numbers<int32_t>(reference_reference_step(), {7, -1, 1 << 30}).values,
+            (std::vector<double>{7, -1, 1 << 30}));
+  EXPECT_EQ(load_numbers<double>(reference_reference_step(), {third, -0.0}).values,
+            (std::vector<double>{third, -0.0}));
+  EXPECT_EQ(load_numbers<float>(reference_reference_step(), {0.1f}).values, (std::vector<double>{0.1f}));
+  ListingRunner runner(reference_reference_step());
   runner.listing.add_input({.name = "given", .dtype = Dtype::i32, .shape = {1}});
   EXPECT_THROW(runner.append("load", {}, {{"input", "taken"}}, {}), InternalError) << "no such input";
   runner.append("load", {}, {{"input", "given"}}, {});
@@ -25,20 +27,24 @@ TEST(ReferenceLoad, takes_the_numbers_as_they_are) {
 TEST(ReferenceGradSquareSum, sums_the_uses_first) {
   const Tensor a(Dtype::f32, {2, 2}, std::vector<double>{1, 2, 3, -4}),
       b(Dtype::f32, {2, 2}, std::vector<double>{1, -2, 0, 1});
-  EXPECT_EQ(run_op({"", "grad_square_sum", {metadata(a)}, {}, {}}, reference()).out[0].values[0], 30);
-  EXPECT_EQ(run_op({"", "grad_square_sum", {metadata(a), metadata(b)}, {}, {}}, reference()).out[0].values[0],
+  EXPECT_EQ(run_op({"", "grad_square_sum", {metadata(a)}, {}, {}}, reference_reference_step()).out[0].values[0],
+            30);
+  EXPECT_EQ(run_op({"", "grad_square_sum", {metadata(a), metadata(b)}, {}, {}}, reference_reference_step())
+                .out[0]
+                .values[0],
             4 + 0 + 9 + 9);
   // Squares are summed in f64: fp32 would lose the ones.
   Tensor many(Dtype::f32, {1001}, 1.0);
   many.values[0] = 1e4;
-  EXPECT_EQ(run_op({"", "grad_square_sum", {metadata(many)}, {}, {}}, reference()).out[0].values[0], 1e8 + 1000);
+  EXPECT_EQ(run_op({"", "grad_square_sum", {metadata(many)}, {}, {}}, reference_reference_step()).out[0].values[0],
+            1e8 + 1000);
 }
 
 TEST(ReferenceGradNorm, clips_and_refuses_what_is_not_finite) {
   const auto run = [](std::vector<double> parts, double max_norm) {
     OpCase op{"", "grad_norm", {}, {{"max_norm", max_norm}}, {}};
     for (const double part : parts) op.in.push_back(metadata(scalar(part)));
-    const OpResult result = run_op(op, reference());
+    const OpResult result = run_op(op, reference_reference_step());
     return std::pair{result.out[0].values[0], result.out[1].values[0]};
   };
   EXPECT_EQ(run({9, 16}, 0), (std::pair{5.0, 1.0}));
@@ -60,7 +66,7 @@ TEST(ReferenceSkipOutlier, leaves_out_what_is_beyond_a_limit_or_not_finite) {
                  metadata(Tensor(Dtype::f64, {2}, std::move(limits))), metadata(scalar(loss))},
                 {},
                 {}},
-               reference());
+               reference_reference_step());
     const double skips = result.out[2].values[0];
     EXPECT_EQ(result.out[0].values[0], skips != 0 ? 0 : 0.5);
     EXPECT_EQ(result.out[1].values, (std::vector<double>{0.1, 0.2, 0.3, skips != 0 ? 0 : 0.4}));
@@ -94,7 +100,7 @@ TEST(ReferenceAdamW, follows_the_formula) {
                 {p, m, v}};
       if (copy) op.updates.push_back(Tensor(Dtype::bf16, {3, 5}, -7.0));
       // `overwrite` must not matter at the end of a step.
-      const OpResult result = run_op(op, reference(), true, ir::Phase::end);
+      const OpResult result = run_op(op, reference_reference_step(), true, ir::Phase::end);
       Tensor p_new = p, m_new = m, v_new = v;
       for (size_t i = 0; i < p.values.size(); ++i) {
         const double g = clip * (acc0.values[i] + acc1.values[i]);
@@ -111,7 +117,7 @@ TEST(ReferenceAdamW, follows_the_formula) {
                   static_cast<float>(bf16(static_cast<float>(result.updates[0].values[i]))));
       }
       op.in[0].tensor = scalar(0);
-      const OpResult skipped = run_op(op, reference(), true, ir::Phase::end);
+      const OpResult skipped = run_op(op, reference_reference_step(), true, ir::Phase::end);
       for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(same(op.updates[i], skipped.updates[i])) << i;
       for (size_t i = 0; copy && i < p.values.size(); ++i)
         EXPECT_EQ(skipped.updates[3].values[i], static_cast<float>(bf16(static_cast<float>(p.values[i]))));
@@ -123,7 +129,7 @@ TEST(ReferenceCastWeight, rounds_to_nearest_even) {
   const Tensor master(Dtype::f32, {1, 4}, std::vector<double>{1, 1 + 0x1p-8, 1 + 3 * 0x1p-8, 1 + 0x1p-9});
   for (const std::string kind : {"cast_weight", "pack_weight"}) {
     const OpCase op{"", kind, {metadata(master)}, {}, {Tensor(Dtype::bf16, {1, 4})}};
-    EXPECT_EQ(run_op(op, reference(), true, ir::Phase::end).updates[0].values,
+    EXPECT_EQ(run_op(op, reference_reference_step(), true, ir::Phase::end).updates[0].values,
               (std::vector<double>{1, 1, 1 + 0x1p-6, 1}));
   }
 }
@@ -132,15 +138,18 @@ TEST(ReferenceEmbeddingWgrad, overwrites_every_row) {
   const Tensor dx(Dtype::f32, {3, 2}, std::vector<double>{1, 2, 3, 4, 5, 6}),
       ids(Dtype::i32, {3}, std::vector<double>{2, -1, 2});
   const OpCase op{"", "embedding_wgrad", {metadata(dx), metadata(ids)}, {}, {Tensor(Dtype::f32, {4, 2}, 1.0)}};
-  EXPECT_EQ(run_op(op, reference(), true).updates[0].values, (std::vector<double>{0, 0, 0, 0, 6, 8, 0, 0}));
-  EXPECT_EQ(run_op(op, reference(), false).updates[0].values, (std::vector<double>{1, 1, 1, 1, 7, 9, 1, 1}));
+  EXPECT_EQ(run_op(op, reference_reference_step(), true).updates[0].values,
+            (std::vector<double>{0, 0, 0, 0, 6, 8, 0, 0}));
+  EXPECT_EQ(run_op(op, reference_reference_step(), false).updates[0].values,
+            (std::vector<double>{1, 1, 1, 1, 7, 9, 1, 1}));
 }
 
 TEST(ReferenceAccumulate, adds_in_the_type_of_the_accumulator) {
   const Tensor p(Dtype::f32, {2}, std::vector<double>{1, 0.5});
   const OpCase op{"", "accumulate", {metadata(p)}, {}, {Tensor(Dtype::f64, {2}, 0x1p40)}};
-  EXPECT_EQ(run_op(op, reference(), false).updates[0].values, (std::vector<double>{0x1p40 + 1, 0x1p40 + 0.5}));
-  EXPECT_EQ(run_op(op, reference(), true).updates[0].values, p.values);
+  EXPECT_EQ(run_op(op, reference_reference_step(), false).updates[0].values,
+            (std::vector<double>{0x1p40 + 1, 0x1p40 + 0.5}));
+  EXPECT_EQ(run_op(op, reference_reference_step(), true).updates[0].values, p.values);
 }
 
 }  // namespace

@@ -17,7 +17,9 @@
 namespace heddle::observe {
 namespace {
 
-bool contains(const std::string& text, const std::string& what) { return text.find(what) != std::string::npos; }
+bool contains_report(const std::string& text, const std::string& what) {
+  return text.find(what) != std::string::npos;
+}
 
 TEST(Report, ShowsAWholeRun) {
   const std::string text = report_html(synthetic_run());
@@ -41,7 +43,7 @@ TEST(Report, ShowsAWholeRun) {
                               "Tensors at the peak",
                               "32 smaller ones",
                               "capacity 8.0 GiB"}) {
-    EXPECT_TRUE(contains(text, heading)) << heading;
+    EXPECT_TRUE(contains_report(text, heading)) << heading;
   }
   EXPECT_LT(text.size(), 2'500'000u);
 }
@@ -56,10 +58,10 @@ TEST(Report, DefaultsAreFoldedBehindWhatWasSet) {
   ASSERT_NE(folded, std::string::npos);
   EXPECT_LT(set, text.find("0.0015"));
   EXPECT_LT(text.find("0.0015"), folded);
-  EXPECT_TRUE(contains(text.substr(folded), "<summary>2 keys at their defaults</summary>"));
+  EXPECT_TRUE(contains_report(text.substr(folded), "<summary>2 keys at their defaults</summary>"));
   EXPECT_GT(text.find("train.<wbr>beta1"), folded);
   data.defaults.clear();
-  EXPECT_FALSE(contains(report_html(data), "<details class=\"defaults\">"));
+  EXPECT_FALSE(contains_report(report_html(data), "<details class=\"defaults\">"));
 }
 
 TEST(Report, SaysWhatTwoNumbersThatDifferAreOf) {
@@ -75,13 +77,14 @@ TEST(Report, SaysWhatTwoNumbersThatDifferAreOf) {
   data.figures.set(figures::kRecentLoss, 4.0);
   data.figures.set(figures::kHeldOutLoss, 3.54);
   std::string text = report_html(data);
-  EXPECT_TRUE(contains(text, "reserved by the arena, at most 477.1 MiB of it in use; predicted to the byte"));
-  EXPECT_TRUE(contains(text, "; 0.46 below the last steps&#39; loss: it is of other texts") ||
-              contains(text, "; 0.46 below the last steps' loss: it is of other texts"));
-  EXPECT_TRUE(contains(text, "<span class=\"note\">layer 0 has no experts</span>"));
-  EXPECT_FALSE(contains(text, ">even load"));  // a line that lies on the curve
+  EXPECT_TRUE(
+      contains_report(text, "reserved by the arena, at most 477.1 MiB of it in use; predicted to the byte"));
+  EXPECT_TRUE(contains_report(text, "; 0.46 below the last steps&#39; loss: it is of other texts") ||
+              contains_report(text, "; 0.46 below the last steps' loss: it is of other texts"));
+  EXPECT_TRUE(contains_report(text, "<span class=\"note\">layer 0 has no experts</span>"));
+  EXPECT_FALSE(contains_report(text, ">even load"));  // a line that lies on the curve
   data.figures.set(figures::kHeldOutLoss, 4.05);
-  EXPECT_FALSE(contains(report_html(data), "of other texts"));
+  EXPECT_FALSE(contains_report(report_html(data), "of other texts"));
 }
 
 // What copies came to is told in the same words and numbers on the page, in JSON and in the terminal.
@@ -91,7 +94,7 @@ TEST(Report, TellsOfCopiesWhatTheFiguresSay) {
   for (const char* heading :
        {"Rank load ÷ mean as routed", "Rank load ÷ mean with replicas", "Choices of replicas, by their outcome",
         "Bytes of replicas", "Replicas of hot experts, in all steps"})
-    EXPECT_TRUE(contains(text, heading)) << heading;
+    EXPECT_TRUE(contains_report(text, heading)) << heading;
   double rows = 0, even = 0;
   for (const StepMetrics& step : data.steps) {
     for (const Figures& layer : step.layers) {
@@ -99,19 +102,19 @@ TEST(Report, TellsOfCopiesWhatTheFiguresSay) {
       even += layer.get(figures::kReplicasEven, 0);
     }
   }
-  EXPECT_TRUE(contains(json_of(data.figures), fmt::format("\"copies\":{{\"rows\":{}", rows)));
+  EXPECT_TRUE(contains_report(json_of(data.figures), fmt::format("\"copies\":{{\"rows\":{}", rows)));
   EXPECT_NEAR(data.figures.get(figures::kReplicasEven, 0), even, 1e-9);
   const auto facts = facts_of(data.figures, &figures::kCopies);
   ASSERT_EQ(facts.size(), 5u);
   for (const auto& [name, value] : facts) {
-    EXPECT_TRUE(contains(text, value)) << name;
-    EXPECT_TRUE(contains(line_of(data.figures, &figures::kCopies), name + " " + value));
+    EXPECT_TRUE(contains_report(text, value)) << name;
+    EXPECT_TRUE(contains_report(line_of(data.figures, &figures::kCopies), name + " " + value));
   }
   EXPECT_TRUE(line_of({}, &figures::kCopies).empty());
   ReportData without = data;
   for (StepMetrics& step : without.steps)
     for (Figures& layer : step.layers) layer.erase(figures::kRoutedRows), layer.erase(figures::kComputedRows);
-  EXPECT_FALSE(contains(report_html(without), "Rank load"));
+  EXPECT_FALSE(contains_report(report_html(without), "Rank load"));
 }
 
 // Every moment of a map is on the page; the last is what it shows before anybody asks.
@@ -122,8 +125,8 @@ TEST(Report, HeatMapsHaveTheirMoments) {
   const auto moments =
       std::distance(std::sregex_iterator(text.begin(), text.end(), moment), std::sregex_iterator());
   EXPECT_EQ(moments, 3 * 20);
-  EXPECT_TRUE(contains(text, "Expert load ÷ mean at step 5000"));
-  EXPECT_TRUE(contains(text, "\"label\":\"at step 250\""));
+  EXPECT_TRUE(contains_report(text, "Expert load ÷ mean at step 5000"));
+  EXPECT_TRUE(contains_report(text, "\"label\":\"at step 250\""));
 }
 
 // The loss of pairs of answers is no loss of tokens: it has no perplexity.
@@ -135,22 +138,22 @@ TEST(Report, PairsHaveAMarginAndNoPerplexity) {
   last.set(figures::kHeldOutRewardAccuracy, 0.725);
   data.figures = figures_of(data.steps);
   const std::string text = report_html(data);
-  EXPECT_TRUE(contains(text, "reward margin 0.183; accuracy 72.5 %"));
-  EXPECT_FALSE(contains(text, "perplexity"));
+  EXPECT_TRUE(contains_report(text, "reward margin 0.183; accuracy 72.5 %"));
+  EXPECT_FALSE(contains_report(text, "perplexity"));
 }
 
 TEST(Report, ShowsWhatACapacityDropped) {
   ReportData data = synthetic_run();
   const std::string title = "Choices dropped";
-  EXPECT_FALSE(contains(report_html(data), title));
+  EXPECT_FALSE(contains_report(report_html(data), title));
   for (const int layers : {3, 9}) {
     for (StepMetrics& step : data.steps) {
       for (int layer = 1; layer <= layers; ++layer)
         step.set(figures::kDroppedShare, fmt::format("{}", layer), 0.01 * layer);
     }
     const std::string text = report_html(data);
-    EXPECT_TRUE(contains(text, title));
-    EXPECT_EQ(contains(text, "the layer with most"), layers == 9);
+    EXPECT_TRUE(contains_report(text, title));
+    EXPECT_EQ(contains_report(text, "the layer with most"), layers == 9);
   }
 }
 
@@ -158,10 +161,10 @@ TEST(Report, AsksNothingOfTheNetwork) {
   const std::string text = report_html(synthetic_run());
   for (const char* way : {" src=", " href=\"h", " href=\"/", "@import", "url(", "<link", "<iframe", "fetch(",
                           "XMLHttpRequest", "import("}) {
-    EXPECT_FALSE(contains(text, way)) << way;
+    EXPECT_FALSE(contains_report(text, way)) << way;
   }
   EXPECT_FALSE(std::regex_search(text, std::regex("https?://(?!www\\.w3\\.org/2000/svg)")));
-  EXPECT_TRUE(contains(text, "default-src 'none'"));
+  EXPECT_TRUE(contains_report(text, "default-src 'none'"));
 }
 
 TEST(Report, PipelinesAreLanesThatCanBeZoomed) {
@@ -175,11 +178,11 @@ TEST(Report, PipelinesAreLanesThatCanBeZoomed) {
   span.half = SpanHalf::lower;
   view.timeline.spans.push_back(span);
   const std::string text = report_html(data);
-  EXPECT_TRUE(contains(text, "<h2>Pipeline"));
-  EXPECT_TRUE(contains(text, "dual_pipe_v, as it ran"));
-  EXPECT_TRUE(contains(text, "backward (both)"));
-  EXPECT_TRUE(contains(text, "\"lanes\":[\"rank 0\"]"));
-  EXPECT_TRUE(contains(text, "\"length\":12,")) << "the axis goes on to the end of the step";
+  EXPECT_TRUE(contains_report(text, "<h2>Pipeline"));
+  EXPECT_TRUE(contains_report(text, "dual_pipe_v, as it ran"));
+  EXPECT_TRUE(contains_report(text, "backward (both)"));
+  EXPECT_TRUE(contains_report(text, "\"lanes\":[\"rank 0\"]"));
+  EXPECT_TRUE(contains_report(text, "\"length\":12,")) << "the axis goes on to the end of the step";
   EXPECT_TRUE(std::regex_search(text, std::regex("\"spans\":\\[0,0,5,5,[01],[01],-1,-1,-1,2\\]")));
 }
 
@@ -189,9 +192,9 @@ TEST(Report, ListsItsSections) {
   const std::regex link("<a href=\"#([a-z]+)\">");
   int links = 0;
   for (std::sregex_iterator at(text.begin(), text.end(), link), end; at != end; ++at, ++links)
-    EXPECT_TRUE(contains(text, "<section id=\"" + (*at)[1].str() + "\">")) << (*at)[1];
+    EXPECT_TRUE(contains_report(text, "<section id=\"" + (*at)[1].str() + "\">")) << (*at)[1];
   EXPECT_GT(links, 5);
-  EXPECT_FALSE(contains(text, "href=\"#pipeline\""));
+  EXPECT_FALSE(contains_report(text, "href=\"#pipeline\""));
 }
 
 TEST(Report, SaysWhereBytesDontFollowFromTypeAndShape) {
@@ -200,21 +203,21 @@ TEST(Report, SaysWhereBytesDontFollowFromTypeAndShape) {
                        {"x", "bf16", "2 x 2", "activation", 8, ""}};
   data.peak_of = "rank 3";
   const std::string text = report_html(data);
-  EXPECT_TRUE(contains(text, "Tensors at the peak of rank 3"));
-  EXPECT_TRUE(contains(text, "<td data-label=\"layout\">packed</td>"));
+  EXPECT_TRUE(contains_report(text, "Tensors at the peak of rank 3"));
+  EXPECT_TRUE(contains_report(text, "<td data-label=\"layout\">packed</td>"));
 }
 
 TEST(Report, KeysBreakAtDots) {
   ReportData data;
   data.configuration = {{"model.num_hidden_layers", "4"}};
-  EXPECT_TRUE(contains(report_html(data), "model.<wbr>num_<wbr>hidden_<wbr>layers"));
+  EXPECT_TRUE(contains_report(report_html(data), "model.<wbr>num_<wbr>hidden_<wbr>layers"));
 }
 
 TEST(Report, EmptyDataIsAPageWithoutSections) {
   const std::string text = report_html({});
-  EXPECT_TRUE(contains(text, "<h1>training run</h1>"));
+  EXPECT_TRUE(contains_report(text, "<h1>training run</h1>"));
   for (const char* absent : {"<section", "<h2>", "class=\"cards\"", "class=\"chips\"", "<figure", "<table"}) {
-    EXPECT_FALSE(contains(text, absent)) << absent;
+    EXPECT_FALSE(contains_report(text, absent)) << absent;
   }
 }
 
@@ -227,15 +230,15 @@ TEST(Report, EachSectionStandsAlone) {
   }
   only_loss.figures = figures_of(only_loss.steps);
   const std::string text = report_html(only_loss);
-  EXPECT_TRUE(contains(text, "<h2>Learning</h2>"));
-  EXPECT_TRUE(contains(text, "<div class=\"value\">1.0000</div>"));
+  EXPECT_TRUE(contains_report(text, "<h2>Learning</h2>"));
+  EXPECT_TRUE(contains_report(text, "<div class=\"value\">1.0000</div>"));
   for (const char* absent :
        {"<h2>Speed", "<h2>Experts", "<h2>Memory", "<h2>Timeline", "<h2>Setup", "Learning rate"}) {
-    EXPECT_FALSE(contains(text, absent)) << absent;
+    EXPECT_FALSE(contains_report(text, absent)) << absent;
   }
   ReportData only_memory;
   only_memory.memory = {synthetic_run().memory[0]};
-  EXPECT_TRUE(contains(report_html(only_memory), "<h2>Memory</h2>"));
+  EXPECT_TRUE(contains_report(report_html(only_memory), "<h2>Memory</h2>"));
 }
 
 TEST(Report, EscapesAllText) {
@@ -250,7 +253,7 @@ TEST(Report, EscapesAllText) {
   data.samples = {{evil, evil, 1}};
   data.timeline.tracks[0].stream = evil;
   data.timeline.spans[0].name = data.timeline.spans[0].kind = data.timeline.intern(evil);
-  EXPECT_FALSE(contains(report_html(data), "<img"));
+  EXPECT_FALSE(contains_report(report_html(data), "<img"));
 }
 
 TEST(Report, DivergenceIsSaid) {
@@ -264,21 +267,21 @@ TEST(Report, DivergenceIsSaid) {
   }
   data.figures = figures_of(data.steps);
   const std::string text = report_html(data);
-  EXPECT_TRUE(contains(text, "card bad"));
-  EXPECT_TRUE(contains(text, "diverged by step 100"));
-  EXPECT_FALSE(contains(text, "NaN")) << "coordinates and JSON have none";
+  EXPECT_TRUE(contains_report(text, "card bad"));
+  EXPECT_TRUE(contains_report(text, "diverged by step 100"));
+  EXPECT_FALSE(contains_report(text, "NaN")) << "coordinates and JSON have none";
 }
 
 TEST(Report, JudgesThePredictedPeak) {
   ReportData data;
   data.figures.set(figures::kPredictedReserved, 1000 * 1048576.0);
   data.figures.set(figures::kArenaReservedPeak, 1000 * 1048576.0);
-  EXPECT_TRUE(contains(report_html(data), "predicted to the byte"));
+  EXPECT_TRUE(contains_report(report_html(data), "predicted to the byte"));
   data.figures.set(figures::kArenaReservedPeak, 1200 * 1048576.0);
-  EXPECT_TRUE(contains(report_html(data), "card bad"));
-  EXPECT_TRUE(contains(report_html(data), "(+20.0 %)"));
+  EXPECT_TRUE(contains_report(report_html(data), "card bad"));
+  EXPECT_TRUE(contains_report(report_html(data), "(+20.0 %)"));
   data.figures.erase(figures::kArenaReservedPeak);
-  EXPECT_TRUE(contains(report_html(data), "predicted, not measured"));
+  EXPECT_TRUE(contains_report(report_html(data), "predicted, not measured"));
 }
 
 // Every figure is of one set of steps: what is called a median is one of all, what is called the last step's is
@@ -310,10 +313,10 @@ TEST(RunFigures, AreOfAllSteps) {
   data.steps = steps;
   data.figures = f;
   const std::string text = report_html(data);
-  EXPECT_TRUE(contains(
+  EXPECT_TRUE(contains_report(
       text, "<div class=\"value\">2.0000</div><div class=\"remark\">step 100; mean of the last 2: 1.5000"));
-  EXPECT_TRUE(contains(text, "<div class=\"value\">100 <small>tok/s</small>"));
-  EXPECT_TRUE(contains(text, "\"reserved_bytes\":90"));
+  EXPECT_TRUE(contains_report(text, "<div class=\"value\">100 <small>tok/s</small>"));
+  EXPECT_TRUE(contains_report(text, "\"reserved_bytes\":90"));
   EXPECT_EQ(figures_of({}).step, 0);
   EXPECT_FALSE(figures_of({}).has(figures::kLoss));
 }

@@ -24,7 +24,7 @@
 namespace heddle::observe {
 namespace {
 
-StepMetrics metrics_at(int64_t step, double loss) {
+StepMetrics metrics_at_services(int64_t step, double loss) {
   StepMetrics metrics;
   metrics.step = step;
   metrics.wall_time_s = 1700000000.5;
@@ -34,7 +34,7 @@ StepMetrics metrics_at(int64_t step, double loss) {
   return metrics;
 }
 
-std::string read_all(const std::string& path) {
+std::string read_all_services(const std::string& path) {
   std::ostringstream out;
   out << std::ifstream(path, std::ios::binary).rdbuf();
   return out.str();
@@ -65,8 +65,8 @@ std::string asked(int port, const std::string& request) {
 TEST(Prometheus, TellsTheLastStep) {
   PrometheusPort port("127.0.0.1:0", "a \"run\"\\");
   EXPECT_NE(asked(port.port(), "GET /metrics").find("200 OK"), std::string::npos);  // before the first step too
-  port.set(metrics_at(3, 2.5));
-  port.set(metrics_at(4, std::numeric_limits<double>::quiet_NaN()));
+  port.set(metrics_at_services(3, 2.5));
+  port.set(metrics_at_services(4, std::numeric_limits<double>::quiet_NaN()));
   const std::string answer = asked(port.port(), "GET /metrics");
   EXPECT_NE(answer.find("text/plain; version=0.0.4"), std::string::npos);
   EXPECT_NE(answer.find("# TYPE heddle_step gauge\nheddle_step{run=\"a \\\"run\\\"\\\\\"} 4\n"), std::string::npos)
@@ -142,8 +142,8 @@ TEST(Mlflow, WritesItsFileStore) {
   const MlflowRun::Names names{"an experiment", "runs/one", {{"train.steps", "7"}}};
   {
     MlflowRun run(root, names, false);
-    run.add(metrics_at(1, 3.25));
-    run.add(metrics_at(2, std::numeric_limits<double>::infinity()));
+    run.add(metrics_at_services(1, 3.25));
+    run.add(metrics_at_services(2, std::numeric_limits<double>::infinity()));
     run.finish(true);
   }
   const std::string experiment = std::filesystem::directory_iterator(root)->path().string();
@@ -151,12 +151,12 @@ TEST(Mlflow, WritesItsFileStore) {
   for (const auto& entry : std::filesystem::directory_iterator(experiment)) {
     if (entry.is_directory()) run = entry.path().string();
   }
-  EXPECT_NE(read_all(experiment + "/meta.yaml").find("name: \"an experiment\"\n"), std::string::npos);
-  EXPECT_NE(read_all(run + "/meta.yaml").find("status: 3\n"), std::string::npos);
-  EXPECT_EQ(read_all(run + "/metrics/lm_loss"), "1700000000500 3.25 1\n1700000000500 inf 2\n");
-  EXPECT_EQ(read_all(run + "/params/train.steps"), "7");
-  MlflowRun(root, names, true).add(metrics_at(3, 3));  // the same run goes on
-  EXPECT_NE(read_all(run + "/metrics/lm_loss").find(" 3 3\n"), std::string::npos);
+  EXPECT_NE(read_all_services(experiment + "/meta.yaml").find("name: \"an experiment\"\n"), std::string::npos);
+  EXPECT_NE(read_all_services(run + "/meta.yaml").find("status: 3\n"), std::string::npos);
+  EXPECT_EQ(read_all_services(run + "/metrics/lm_loss"), "1700000000500 3.25 1\n1700000000500 inf 2\n");
+  EXPECT_EQ(read_all_services(run + "/params/train.steps"), "7");
+  MlflowRun(root, names, true).add(metrics_at_services(3, 3));  // the same run goes on
+  EXPECT_NE(read_all_services(run + "/metrics/lm_loss").find(" 3 3\n"), std::string::npos);
   MlflowRun again(root, names, false);
   EXPECT_FALSE(std::filesystem::exists(run + "/metrics/lm_loss"));
 }
@@ -167,19 +167,19 @@ TEST(MetricsTail, FollowsALog) {
   MetricsTail tail(path);
   EXPECT_FALSE(tail.read());
   MetricsLog log = MetricsLog::begin(path);
-  log.add(metrics_at(1, 4));
-  log.add(metrics_at(2, 3));
+  log.add(metrics_at_services(1, 4));
+  log.add(metrics_at_services(2, 3));
   EXPECT_TRUE(tail.read());
   EXPECT_FALSE(tail.read());
   ASSERT_EQ(tail.steps().size(), 2u);
-  const std::string line = metrics_line(metrics_at(3, 2.5));
+  const std::string line = metrics_line(metrics_at_services(3, 2.5));
   std::ofstream(path, std::ios::app) << "no step\n" << line.substr(0, 10);
   EXPECT_FALSE(tail.read());
-  std::ofstream(path, std::ios::app) << line.substr(10) << "\n" << metrics_line(metrics_at(2, 9)) << "\n";
+  std::ofstream(path, std::ios::app) << line.substr(10) << "\n" << metrics_line(metrics_at_services(2, 9)) << "\n";
   EXPECT_TRUE(tail.read());
   ASSERT_EQ(tail.steps().size(), 2u) << "a step that comes again takes the place of the later ones";
   EXPECT_EQ(tail.steps()[1].get(figures::kLoss), 9);
-  MetricsLog::begin(path).add(metrics_at(1, 7));
+  MetricsLog::begin(path).add(metrics_at_services(1, 7));
   EXPECT_TRUE(tail.read());
   ASSERT_EQ(tail.steps().size(), 1u);
   EXPECT_EQ(tail.steps()[0].get(figures::kLoss), 7);

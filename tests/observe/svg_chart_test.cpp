@@ -25,7 +25,7 @@ std::string labels(const Axis& axis) {
   return text;
 }
 
-int occurrences(const std::string& text, const std::string& what) {
+int occurrences_svg_chart(const std::string& text, const std::string& what) {
   int count = 0;
   for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; ++at) ++count;
   return count;
@@ -136,7 +136,7 @@ TEST(LineChartSvg, SaysWhatItsNumbersAreOf) {
   LineChart chart;
   chart.y_label = "nats a token";
   chart.series = {{"lm", {0, 1, 2}, {4, 2, 0}, 0, Mark::line}};
-  EXPECT_EQ(occurrences(line_chart(chart), ">nats a token</text>"), kDrawings);
+  EXPECT_EQ(occurrences_svg_chart(line_chart(chart), ">nats a token</text>"), kDrawings);
 }
 
 TEST(LineChartSvg, WhatIsNoNumberLeavesAGap) {
@@ -146,14 +146,15 @@ TEST(LineChartSvg, WhatIsNoNumberLeavesAGap) {
     const std::string text = line_chart(chart);
     const size_t path = text.find("class=\"line c0\" d=\"");
     ASSERT_NE(path, std::string::npos);
-    EXPECT_EQ(occurrences(text.substr(path, text.find("/>", path) - path), "M"), 2) << broken;
+    EXPECT_EQ(occurrences_svg_chart(text.substr(path, text.find("/>", path) - path), "M"), 2) << broken;
     EXPECT_EQ(text.find("nan"), std::string::npos);
     EXPECT_EQ(text.find("inf"), std::string::npos);
     EXPECT_NO_THROW(data_of(text));
   }
   LineChart lonely;
   lonely.series = {{"lm", {0, 1, 2}, {kNan, 3, kNan}, 0, Mark::line}};
-  EXPECT_EQ(occurrences(line_chart(lonely), "<circle class=\"point c0\""), kDrawings) << "one point alone is a dot";
+  EXPECT_EQ(occurrences_svg_chart(line_chart(lonely), "<circle class=\"point c0\""), kDrawings)
+      << "one point alone is a dot";
   LineChart log;
   log.y_scale = AxisScale::log;
   log.series = {{"lm", {0, 1, 2, 3}, {10, 0, 1000, 1}, 0, Mark::line}};
@@ -176,8 +177,8 @@ TEST(LineChartSvg, EscapesItsText) {
   chart.series = {{"</script><b>\"x\"", {0, 1}, {0, 1}, 0, Mark::line}};
   chart.levels = {{"<i>", 0.5}};
   const std::string text = line_chart(chart);
-  EXPECT_EQ(occurrences(text, "<script"), 1) << "only the figure's own data";
-  EXPECT_EQ(occurrences(text, "</script"), 1);
+  EXPECT_EQ(occurrences_svg_chart(text, "<script"), 1) << "only the figure's own data";
+  EXPECT_EQ(occurrences_svg_chart(text, "</script"), 1);
   EXPECT_EQ(text.find("<b>"), std::string::npos);
   EXPECT_EQ(text.find("<i>"), std::string::npos);
   EXPECT_EQ(data_of(text)["series"][0]["label"], "</script><b>\"x\"");
@@ -208,9 +209,9 @@ TEST(StackedAreaSvg, StacksAndTellsOfAFarCapacity) {
   chart.lines = {{"reserved", {}, {400, 400, 400}, kInkColour, Mark::line}};
   chart.levels = {{"capacity", 8.0 * (1 << 30)}};
   const std::string text = stacked_area(chart);
-  EXPECT_EQ(occurrences(text, "class=\"area "), 2 * kDrawings);
-  EXPECT_EQ(occurrences(text, "class=\"line ink\""), kDrawings);
-  EXPECT_EQ(occurrences(text, "class=\"level\""), 0);
+  EXPECT_EQ(occurrences_svg_chart(text, "class=\"area "), 2 * kDrawings);
+  EXPECT_EQ(occurrences_svg_chart(text, "class=\"line ink\""), kDrawings);
+  EXPECT_EQ(occurrences_svg_chart(text, "class=\"level\""), 0);
   EXPECT_NE(text.find("capacity 8.0 GiB"), std::string::npos);
   EXPECT_EQ(data_of(text)["series"].size(), 3u);
   EXPECT_EQ(stacked_area({}), "");
@@ -226,12 +227,13 @@ TEST(HeatMapSvg, ShadesByTheLogarithm) {
   const std::string text = heat_map(map);
   const auto cells = [&](const std::string& shade) {
     const size_t path = text.find("<path class=\"" + shade + "\"");
-    return path == std::string::npos ? 0 : occurrences(text.substr(path, text.find("/>", path) - path), "M");
+    return path == std::string::npos ? 0
+                                     : occurrences_svg_chart(text.substr(path, text.find("/>", path) - path), "M");
   };
   EXPECT_EQ(cells("h0"), 2) << "none and a quarter";
   EXPECT_EQ(cells("h5"), 3) << "even";
   EXPECT_EQ(cells("h10"), 2) << "fourfold and more";
-  EXPECT_EQ(occurrences(text, "<path"), 3 * kDrawings);
+  EXPECT_EQ(occurrences_svg_chart(text, "<path"), 3 * kDrawings);
   EXPECT_NE(text.find("a&lt;b"), std::string::npos);
   EXPECT_TRUE(data_of(text)["ratio"][0][6].is_null());
   EXPECT_EQ(heat_map({}), "");
@@ -251,7 +253,7 @@ TEST(HeatMapSvg, LargeModelStaysSmall) {
 TEST(LanesSvg, DrawsEveryStreamOnce) {
   const Timeline timeline = synthetic_timeline(2, 2, 1);
   const std::string text = lanes({"step", &timeline});
-  EXPECT_EQ(occurrences(text, "class=\"lane\""), 6);
+  EXPECT_EQ(occurrences_svg_chart(text, "class=\"lane\""), 6);
   const nlohmann::json data = data_of(text);
   EXPECT_EQ(data["spans"].size(), 10 * timeline.spans.size());
   EXPECT_EQ(data["lanes"][0], "rank 0 · compute");
@@ -267,11 +269,11 @@ TEST(LanesSvg, ManySpansAreJoinedAndBounded) {
     timeline.spans.push_back({name, name, track, i * 10.0, i * 10.0 + 9, SpanPhase::F});
   }
   const std::string text = lanes({"step", &timeline});
-  EXPECT_EQ(occurrences(text, "class=\"p0\" d="), 1);
+  EXPECT_EQ(occurrences_svg_chart(text, "class=\"p0\" d="), 1);
   EXPECT_LT(text.find("</svg>"), 10'000u) << "one bar, not sixty thousand";
   EXPECT_EQ(data_of(text)["spans"].size(), 10u * 30'000);
   EXPECT_NE(text.find("30000 longest of 60000"), std::string::npos);
-  EXPECT_EQ(occurrences(text, "</script>"), 1);
+  EXPECT_EQ(occurrences_svg_chart(text, "</script>"), 1);
 }
 
 TEST(LanesSvg, TwoAtOnceHaveAHalfEach) {
@@ -283,7 +285,7 @@ TEST(LanesSvg, TwoAtOnceHaveAHalfEach) {
     timeline.spans.push_back(span);
   }
   const std::string text = lanes({"step", &timeline, "chunk", "a note", 20});
-  EXPECT_EQ(occurrences(text, "v7.5h"), 2) << text;
+  EXPECT_EQ(occurrences_svg_chart(text, "v7.5h"), 2) << text;
   EXPECT_NE(text.find("a note"), std::string::npos);
   EXPECT_NE(text.find(">rank 0<"), std::string::npos);
   EXPECT_EQ(data_of(text)["length"], 20);

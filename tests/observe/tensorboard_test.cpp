@@ -22,7 +22,7 @@ std::string hex(std::string_view bytes) {
   return text;
 }
 
-std::string read_all(const std::string& path) {
+std::string read_all_tensorboard(const std::string& path) {
   std::ostringstream out;
   out << std::ifstream(path, std::ios::binary).rdbuf();
   return out.str();
@@ -67,7 +67,7 @@ TEST(Tensorboard, WritesEvents) {
     path = file.path();
     EXPECT_NE(TensorboardFile(folder + "/run").path(), path) << "a new file each time";
   }
-  std::string bytes = read_all(path);
+  std::string bytes = read_all_tensorboard(path);
   const std::string version = take_record(bytes);
   EXPECT_NE(version.find("brain.Event:2"), std::string::npos);
   const std::string payload = take_record(bytes);

@@ -12,8 +12,8 @@
 namespace heddle::observe {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNanText = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfText = std::numeric_limits<double>::infinity();
 
 TEST(Units, Bytes) {
   EXPECT_EQ(bytes_text(0), "0 B");
@@ -23,8 +23,8 @@ TEST(Units, Bytes) {
   EXPECT_EQ(bytes_text(1288490189), "1.2 GiB");
   EXPECT_EQ(bytes_text(-1536), "-1.5 KiB");
   EXPECT_EQ(bytes_text(1024 * 1024 - 1), "1.0 MiB") << "not 1024.0 KiB";
-  EXPECT_EQ(bytes_text(kNan), "nan");
-  EXPECT_EQ(bytes_text(-kInf), "-inf");
+  EXPECT_EQ(bytes_text(kNanText), "nan");
+  EXPECT_EQ(bytes_text(-kInfText), "-inf");
 }
 
 TEST(Units, Counts) {
@@ -46,7 +46,7 @@ TEST(Units, Durations) {
   EXPECT_EQ(duration_text(3723), "1:02:03");
   EXPECT_EQ(duration_text(3 * 86400 + 4 * 3600 + 5 * 60), "3d 04:05");
   EXPECT_EQ(duration_text(-2), "-2.0 s");
-  EXPECT_EQ(duration_text(kInf), "inf");
+  EXPECT_EQ(duration_text(kInfText), "inf");
 }
 
 TEST(Units, Numbers) {

@@ -11,7 +11,7 @@ namespace heddle::parity {
 
 namespace {
 
-constexpr int64_t kArenaBytes = 1 << 25;
+constexpr int64_t kArenaBytesParity = 1 << 25;
 constexpr double kOnlySums = 1e-5;  // the tolerance of bf16 where nothing but sums of fp32 numbers differ
 
 /// |a − b| ÷ |b|; a norm below `least` counts as that: some gradients are zero but for rounding (queries, when all
@@ -48,7 +48,7 @@ std::vector<std::string> differences(const Draw& draw, comm::World& world, const
   const auto parameter = [&](const model::Parameter& p, int64_t i) { return draw.parameter(p, i, table); };
   std::unique_ptr<test::TinyRun> one;
   if (world.rank() == 0) {
-    one = std::make_unique<test::TinyRun>(draw.model, draw.one_rank(), draw.backend, kArenaBytes);
+    one = std::make_unique<test::TinyRun>(draw.model, draw.one_rank(), draw.backend, kArenaBytesParity);
     one->fill(parameter);
     one->run({draw.batch(one->plan(), 0)});
   }
@@ -61,7 +61,7 @@ std::vector<std::string> differences(const Draw& draw, comm::World& world, const
     plan.dtype = Dtype::f64;
     plan.device.fp8 = passes::Fp8::off;
     plan.packed_bytes = nullptr;
-    wide = std::make_unique<test::TinyRun>(draw.model, plan, "reference", kArenaBytes);
+    wide = std::make_unique<test::TinyRun>(draw.model, plan, "reference", kArenaBytesParity);
     wide->fill([&](const model::Parameter& p, int64_t i) {
       const double value = parameter(p, i);
       const ir::Listing& listing = single.program.listings[0];
@@ -81,7 +81,7 @@ std::vector<std::string> differences(const Draw& draw, comm::World& world, const
   plan::OnDevice moved = draw.plan.device;
   moved.copy_engine_kb = 1e-3;  // all there is
   runtime::CopyEngine engine(moved, true, world);
-  test::RankRun run(draw.plan, mesh, lowered, engine.world(), draw.backend, kArenaBytes);
+  test::RankRun run(draw.plan, mesh, lowered, engine.world(), draw.backend, kArenaBytesParity);
   test::Batch batch = draw.batch(draw.plan, mesh.at(world.rank()).at(ir::Axis::dp));
   run.set_homes(batch.homes);
   run.fill(parameter);

@@ -130,7 +130,7 @@ TEST(HostGradients, WhatComesOrGoesTooLateStaysWhereItMay) {
   expect_stays(kBefore, gradients("up", 10, false, Residency::where_in_time));
 }
 
-const std::string kTable =
+const std::string kTableHostWeights =
     "listing 0\n  takes  hyper  f64[4] step of rates\n  weight  w  bf16[64, 32]{}\n  accumulator  grad.w  f32[64, "
     "32]{}\n"
     "  optimizer  master.w  f32[64, 32]\n  optimizer  m.w  f32[64, 32]\n  optimizer  v.w  f32[64, 32]\n";
@@ -141,7 +141,9 @@ const std::string kSums =
     "listing 0, W\n  no layer\n";
 const std::string kHow = "{beta1 0.9, beta2 0.95, copy 1, decay 0.1, epsilon 1e-08}";
 
-std::string table(const char* weight, const char* sum) { return fmt::format(fmt::runtime(kTable), weight, sum); }
+std::string table(const char* weight, const char* sum) {
+  return fmt::format(fmt::runtime(kTableHostWeights), weight, sum);
+}
 
 // What the optimizer writes goes to the host from a place of its own; what it reads comes back for it.
 TEST(HostWeights, TheEndWritesBySteps) {

@@ -12,7 +12,7 @@
 namespace heddle::passes {
 namespace {
 
-ir::Listing table() {
+ir::Listing table_muon() {
   return ir::parse_listing(R"(
 listing 0
   weight      q        f32[8, 4]
@@ -31,7 +31,7 @@ listing 0
 
 model::RankText text() {
   model::RankText text;
-  text.listing = table();
+  text.listing = table_muon();
   using P = model::Parameter;
   const auto add = [&](const char* name, P p) {
     p.name = name;

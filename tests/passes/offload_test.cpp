@@ -19,7 +19,7 @@ test::Rewrite offloaded(const std::string& words, double copy_us = 1, bool apart
   };
 }
 
-const std::string kBefore = test::one_layer("", "expert_up") + test::kOneLayersBackward;
+const std::string kBeforeOffload = test::one_layer("", "expert_up") + test::kOneLayersBackward;
 
 // The text with `lines` behind the first line that contains `at`, and `from` for `to` behind them.
 std::string with(std::string text, std::string_view at, const std::string& lines, std::string_view from = "",
@@ -31,35 +31,35 @@ std::string with(std::string text, std::string_view at, const std::string& lines
 }
 
 TEST(Offload, FromItsLastUseToItsFirstReader) {
-  std::string after = with(kBefore, "u = linear", "    n.host = copy_out n  copy_out\n");
+  std::string after = with(kBeforeOffload, "u = linear", "    n.host = copy_out n  copy_out\n");
   after =
       with(after, "listing 0, W", "  layer 0\n    n.back = copy_in n.host  copy_in\n", "wgrad n,", "wgrad n.back,");
-  expect_becomes(kBefore, offloaded("norm"), after);
+  expect_becomes(kBeforeOffload, offloaded("norm"), after);
 }
 
 TEST(Offload, TheLayersInput) {
-  std::string after = with(kBefore, "n, rstd", "    x.host = copy_out x  copy_out\n");
+  std::string after = with(kBeforeOffload, "n, rstd", "    x.host = copy_out x  copy_out\n");
   after = with(after, "da = linear_dgrad", "    x.back = copy_in x.host  copy_in\n", "dn, x,", "dn, x.back,");
-  expect_becomes(kBefore, offloaded("input"), after);
+  expect_becomes(kBeforeOffload, offloaded("input"), after);
 }
 
 // It would have to leave before the backward begins: a block of its own, where the schedule leaves room for one.
 TEST(Offload, Ahead) {
-  std::string after = with(kBefore, "a = silu", "    u.host = copy_out u  copy_out\n");
+  std::string after = with(kBeforeOffload, "a = silu", "    u.host = copy_out u  copy_out\n");
   after = with(after, "listing 0, I", "    u.back = copy_in u.host ahead  copy_in\n", "da, u", "da, u.back");
-  expect_becomes(kBefore, offloaded("mlp"), after);
-  expect_stays(kBefore, offloaded("mlp", 1, false));
+  expect_becomes(kBeforeOffload, offloaded("mlp"), after);
+  expect_stays(kBeforeOffload, offloaded("mlp", 1, false));
 }
 
-TEST(Offload, NotWhatCopiesCannotCarryInTime) { expect_stays(kBefore, offloaded("norm, input", 10)); }
+TEST(Offload, NotWhatCopiesCannotCarryInTime) { expect_stays(kBeforeOffload, offloaded("norm, input", 10)); }
 
 TEST(Offload, NotOtherLayersNorOtherGroups) {
-  expect_stays(kBefore, offloaded("norm:1"));
-  expect_stays(kBefore, offloaded("attention"));
+  expect_stays(kBeforeOffload, offloaded("norm:1"));
+  expect_stays(kBeforeOffload, offloaded("attention"));
 }
 
 TEST(Offload, NotWhatTheHeadReads) {
-  expect_stays(with(kBefore, "u = linear", "    more = silu n  compute @head\n"), offloaded("norm"));
+  expect_stays(with(kBeforeOffload, "u = linear", "    more = silu n  compute @head\n"), offloaded("norm"));
 }
 
 }  // namespace

@@ -12,17 +12,17 @@ namespace {
 using test::expect_becomes;
 using test::expect_stays;
 
-const std::string kBefore = test::one_layer() + test::kOneLayersBackward;
+const std::string kBeforeShard = test::one_layer() + test::kOneLayersBackward;
 
-std::string replaced(std::string text, std::string_view from, const std::string& to) {
+std::string replaced_shard(std::string text, std::string_view from, const std::string& to) {
   const size_t at = text.find(from);
   if (at == std::string::npos) ADD_FAILURE() << "no '" << from << "' in\n" << text;
   return text.replace(at, from.size(), to);
 }
-std::string before_line(std::string text, std::string_view at, const std::string& lines) {
+std::string before_line_shard(std::string text, std::string_view at, const std::string& lines) {
   return text.insert(text.rfind('\n', text.find(at)) + 1, lines);
 }
-std::string behind_line(std::string text, std::string_view at, const std::string& lines) {
+std::string behind_line_shard(std::string text, std::string_view at, const std::string& lines) {
   return text.insert(text.find('\n', text.find(at)) + 1, lines);
 }
 
@@ -55,12 +55,12 @@ test::Rewrite of_text(const std::vector<std::string>& parameters, const std::vec
   };
 }
 
-test::Rewrite gradients(const std::vector<std::string>& cut) {
+test::Rewrite gradients_shard(const std::vector<std::string>& cut) {
   return of_text({"up", "down"}, cut, [](model::RankText& text) { shard_gradients(text, {{"dp", 2}}); });
 }
 
-test::Rewrite weights(const std::string& weight, double us = 1, const BlockOrder& order = {},
-                      const std::string& across = "") {
+test::Rewrite weights_shard(const std::string& weight, double us = 1, const BlockOrder& order = {},
+                            const std::string& across = "") {
   return of_text(
       {"up", "down"}, {weight},
       [=](model::RankText& text) {
@@ -70,31 +70,32 @@ test::Rewrite weights(const std::string& weight, double us = 1, const BlockOrder
 }
 
 TEST(ShardGradients, AMicrobatchsGradientIsSummedAsSoonAsItIsThere) {
-  std::string after = replaced(kBefore, "grad.down f32[8, 16]", "grad.down f32[8, 16] nowhere");
-  after = before_line(after, "listing 0, F", "  accumulator sum.grad.down f32[64]\n");
-  after = replaced(after, "    linear_wgrad a, dy -> grad.down\n", R"(
+  std::string after = replaced_shard(kBeforeShard, "grad.down f32[8, 16]", "grad.down f32[8, 16] nowhere");
+  after = before_line_shard(after, "listing 0, F", "  accumulator sum.grad.down f32[64]\n");
+  after = replaced_shard(after, "    linear_wgrad a, dy -> grad.down\n", R"(
     grad.down.now = reserve grad.down
     linear_wgrad a, dy -> grad.down.now fresh
     shard.grad.down = reduce_gradients grad.down.now {one 1, ranks 2}  comm.dp
     accumulate shard.grad.down -> sum.grad.down
 )");
-  expect_becomes(kBefore, gradients({"down"}), after);
+  expect_becomes(kBeforeShard, gradients_shard({"down"}), after);
 }
 
-TEST(ShardGradients, NothingIsCutWhereNobodyShares) { expect_stays(kBefore, gradients({})); }
+TEST(ShardGradients, NothingIsCutWhereNobodyShares) { expect_stays(kBeforeShard, gradients_shard({})); }
 
 // A run is as long as the first rank's: the last has zeros behind its end.
 TEST(ShardGradients, RunsAreOfEqualLength) {
-  ir::Listing listing = test::listing_of(kBefore);
+  ir::Listing listing = test::listing_of(kBeforeShard);
   of_text({"up", "down"}, {"down"}, [](model::RankText& text) { shard_gradients(text, {{"dp", 3}}); })(listing);
   EXPECT_EQ(listing.elements(listing.find("sum.grad.down"), ir::FixedRows()), 43);
 }
 
 // The op that overwrites one of the two overwrites both.
 TEST(ShardGradients, ABiasBesideIsSummedWhole) {
-  const std::string before = replaced(
-      behind_line(kBefore, "accumulator grad.down", "  weight bias f32[8]\n  accumulator grad.bias f32[8]\n"),
-      "linear_wgrad a, dy -> grad.down", "linear_wgrad a, dy -> grad.down, grad.bias");
+  const std::string before =
+      replaced_shard(behind_line_shard(kBeforeShard, "accumulator grad.down",
+                                       "  weight bias f32[8]\n  accumulator grad.bias f32[8]\n"),
+                     "linear_wgrad a, dy -> grad.down", "linear_wgrad a, dy -> grad.down, grad.bias");
   ir::Listing listing = test::listing_of(before);
   of_text({"down", "bias"}, {"down"}, [](model::RankText& text) {
     shard_gradients(text, {{"dp", 2}});
@@ -111,9 +112,10 @@ TEST(ShardGradients, ABiasBesideIsSummedWhole) {
 
 // A rounded partial has a place in its microbatch only, too.
 TEST(ShardGradients, APartialGoesWithItsSum) {
-  std::string before = behind_line(kBefore, "accumulator grad.down", "  accumulator exact.down f64[8, 16]\n");
-  before = replaced(before, "linear_wgrad a, dy -> grad.down",
-                    "linear_wgrad a, dy -> grad.down fresh\n    add_exact grad.down -> exact.down");
+  std::string before =
+      behind_line_shard(kBeforeShard, "accumulator grad.down", "  accumulator exact.down f64[8, 16]\n");
+  before = replaced_shard(before, "linear_wgrad a, dy -> grad.down",
+                          "linear_wgrad a, dy -> grad.down fresh\n    add_exact grad.down -> exact.down");
   ir::Listing listing = test::listing_of(before);
   of_text({"down"}, {"down"}, [](model::RankText& text) {
     text.listing.accumulators = {{text.listing.find("down"), {text.listing.find("exact.down")}}};
@@ -126,21 +128,21 @@ TEST(ShardGradients, APartialGoesWithItsSum) {
 }
 
 TEST(ShardWeights, AWeightIsGatheredForEachBlockAsLateAsItMay) {
-  std::string after = replaced(kBefore, "up       f32[16, 8]", "up       f32[16, 8] nowhere");
-  after = before_line(after, "listing 0, F", "  weight master.up f32[64]\n");
-  after = behind_line(after, "listing 0, F",
-                      "    up.in = gather_rows master.up {dim0 16, dim1 8, ranks 2} ahead  comm.dp\n");
-  after = replaced(after, "u = linear n, up  ", "u = linear n, up.in  ");
-  after = before_line(after, "da = linear_dgrad",
-                      "    up.in.2 = gather_rows master.up {dim0 16, dim1 8, ranks 2}  comm.dp\n");
-  after = replaced(after, "linear_dgrad du, up ", "linear_dgrad du, up.in.2 ");
-  expect_becomes(kBefore, weights("up"), after);
+  std::string after = replaced_shard(kBeforeShard, "up       f32[16, 8]", "up       f32[16, 8] nowhere");
+  after = before_line_shard(after, "listing 0, F", "  weight master.up f32[64]\n");
+  after = behind_line_shard(after, "listing 0, F",
+                            "    up.in = gather_rows master.up {dim0 16, dim1 8, ranks 2} ahead  comm.dp\n");
+  after = replaced_shard(after, "u = linear n, up  ", "u = linear n, up.in  ");
+  after = before_line_shard(after, "da = linear_dgrad",
+                            "    up.in.2 = gather_rows master.up {dim0 16, dim1 8, ranks 2}  comm.dp\n");
+  after = replaced_shard(after, "linear_dgrad du, up ", "linear_dgrad du, up.in.2 ");
+  expect_becomes(kBeforeShard, weights_shard("up"), after);
 }
 
 TEST(ShardWeights, OneGatherForWhatFollowsAtOnce) {
-  ir::Listing once = test::listing_of(kBefore), twice = once;
-  weights("down", 1, {false, {true}})(once);
-  weights("down", 1, {false, {false}})(twice);
+  ir::Listing once = test::listing_of(kBeforeShard), twice = once;
+  weights_shard("down", 1, {false, {true}})(once);
+  weights_shard("down", 1, {false, {false}})(twice);
   const auto gathers = [](const ir::Listing& listing) {
     return std::count_if(listing.ops.begin(), listing.ops.end(),
                          [](const ir::Op& op) { return op.kind() == "gather_rows"; });
@@ -151,8 +153,8 @@ TEST(ShardWeights, OneGatherForWhatFollowsAtOnce) {
 
 // Its run is made at the beginning of a step, out of what each of the others owns.
 TEST(ShardWeights, ARunThatSeveralRanksHoldIsNoMaster) {
-  ir::Listing listing = test::listing_of(kBefore);
-  weights("up", 1, {}, "across")(listing);
+  ir::Listing listing = test::listing_of(kBeforeShard);
+  weights_shard("up", 1, {}, "across")(listing);
   EXPECT_NE(listing.find("shard.up"), ir::none);
   EXPECT_EQ(listing.find("master.up"), ir::none);
 }

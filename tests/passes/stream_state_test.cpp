@@ -8,7 +8,7 @@
 namespace heddle::test {
 namespace {
 
-std::string state(const std::string& space) {
+std::string state_stream_state(const std::string& space) {
   std::string text;
   for (const char* name : {"master.w", "m.w", "v.w"})
     text += fmt::format("  optimizer    {}  f32[64, 32]{}\n", name, space);
@@ -16,9 +16,9 @@ std::string state(const std::string& space) {
 }
 
 TEST(StreamState, ComesByInSlices) {
-  const std::string before =
-      kTable + state("") + kSums + kNorm + "    adamw clip, hyper, grad.w -> master.w, m.w, v.w, w " + kHow + "\n";
-  std::string after = kTable + state(" host");
+  const std::string before = kTable + state_stream_state("") + kSums + kNorm +
+                             "    adamw clip, hyper, grad.w -> master.w, m.w, v.w, w " + kHow + "\n";
+  std::string after = kTable + state_stream_state(" host");
   for (const char* name : {"master", "m", "v"})
     after += fmt::format("  optimizer    slots.{}.f32  f32[3072]\n", name);
   after += kSums + kNorm;
@@ -42,8 +42,8 @@ TEST(StreamState, ComesByInSlices) {
 }
 
 TEST(StreamState, ReusesItsSlots) {
-  std::string before =
-      kTable + state("") + kSums + kNorm + "    adamw clip, hyper, grad.w -> master.w, m.w, v.w, w " + kHow + "\n";
+  std::string before = kTable + state_stream_state("") + kSums + kNorm +
+                       "    adamw clip, hyper, grad.w -> master.w, m.w, v.w, w " + kHow + "\n";
   for (size_t at = 0; (at = before.find("[64, 32]", at)) != std::string::npos;) before.replace(at, 8, "[64, 80]");
   for (size_t at = 0; (at = before.find("columns 32", at)) != std::string::npos;)
     before.replace(at, 10, "columns 80");
@@ -75,7 +75,7 @@ TEST(StreamState, LeavesWhatIsSmallOrReadElsewhere) {
   for (const ir::Value& value : listing.values) EXPECT_EQ(value.space, ir::Space::device) << value.name;
 
   const std::string packed =
-      kTable + state("") + kSums + kNorm + "    adamw clip, hyper, grad.w -> master.w, m.w, v.w " +
+      kTable + state_stream_state("") + kSums + kNorm + "    adamw clip, hyper, grad.w -> master.w, m.w, v.w " +
       "{beta1 0.9, beta2 0.95, copy 0, decay 0.1, epsilon 1e-08}\n    pack_weight master.w -> w\n";
   listing = listing_of(packed);
   passes::stream_state(listing, kFast);
@@ -95,8 +95,8 @@ TEST(StreamState, LeavesWhatIsSmallOrReadElsewhere) {
 }
 
 TEST(StreamState, ASlotIsNoLargerThanTheLinkNeeds) {
-  std::string text =
-      kTable + state("") + kSums + kNorm + "    adamw clip, hyper, grad.w -> master.w, m.w, v.w, w " + kHow + "\n";
+  std::string text = kTable + state_stream_state("") + kSums + kNorm +
+                     "    adamw clip, hyper, grad.w -> master.w, m.w, v.w, w " + kHow + "\n";
   for (size_t at = 0; (at = text.find("[64, 32]", at)) != std::string::npos;) text.replace(at, 8, "[64, 65536]");
   for (size_t at = 0; (at = text.find("columns 32", at)) != std::string::npos;)
     text.replace(at, 10, "columns 65536");
@@ -110,8 +110,8 @@ TEST(StreamState, ASlotIsNoLargerThanTheLinkNeeds) {
 }
 
 TEST(MapState, MovesTheMomentsAlone) {
-  const std::string before =
-      kTable + state("") + kSums + kNorm + "    adamw clip, hyper, grad.w -> master.w, m.w, v.w, w " + kHow + "\n";
+  const std::string before = kTable + state_stream_state("") + kSums + kNorm +
+                             "    adamw clip, hyper, grad.w -> master.w, m.w, v.w, w " + kHow + "\n";
   ir::Listing listing = listing_of(before);
   passes::map_state(listing);
   ir::verify(listing);

@@ -14,7 +14,7 @@ test::Rewrite cut(int panels) {
       [=](ir::Listing& listing) { tiles(listing, panels, [](const ir::Listing&, const ir::Op&) { return true; }); };
 }
 
-constexpr const char* kTable = R"(
+constexpr const char* kTableTiles = R"(
 listing 0
   weight      x       f32[8, 8]
   weight      g       f32[8]
@@ -28,7 +28,7 @@ listing 0
 
 // Two sequences of four rows a rank, of which a panel has one; the whole of both ranks is 16 rows.
 TEST(Tiles, PanelsGoThroughAWholeMlp) {
-  expect_becomes(std::string(kTable) + R"(
+  expect_becomes(std::string(kTableTiles) + R"(
 listing 0, F
   layer 0
     n, rstd = rms_norm x, g {epsilon 1e-06}
@@ -39,7 +39,7 @@ listing 0, F
     y = reduce_scatter part {ranks 2, runs 2}            comm.tp
     z = silu y
 )",
-                 cut(2), std::string(kTable) + R"(
+                 cut(2), std::string(kTableTiles) + R"(
   activation  all     f32[16, 8]
   activation  u       f32[16, 6]
   activation  a       f32[16, 6]
@@ -65,7 +65,7 @@ listing 0, F
 // The residual sum and its norm stand between the sum of one block and the gather of the next. Of one run, what a
 // rank has of its own rows is contiguous.
 TEST(Tiles, PanelsGoThroughTheNormBetweenTwoBlocks) {
-  expect_becomes(std::string(kTable) + R"(
+  expect_becomes(std::string(kTableTiles) + R"(
 listing 0, F
   layer 0
     o = silu wide
@@ -75,7 +75,7 @@ listing 0, F
     all = all_gather s {ranks 2, runs 1}                 comm.tp
     u = linear all, narrow
 )",
-                 cut(2), std::string(kTable) + R"(
+                 cut(2), std::string(kTableTiles) + R"(
   activation  part    f32[16, 5]
   activation  back    f32[8, 5]
   activation  s       f32[8, 5]
@@ -100,7 +100,7 @@ listing 0, F
 // What is not worth it stays whole, and so does what stands between it and a product.
 TEST(Tiles, CollectivesThatAreNotWorthItStay) {
   expect_becomes(
-      std::string(kTable) + R"(
+      std::string(kTableTiles) + R"(
 listing 0, F
   layer 0
     r = silu x
@@ -114,7 +114,7 @@ listing 0, F
       [](ir::Listing& listing) {
         tiles(listing, 2, [](const ir::Listing&, const ir::Op& op) { return op.kind() == "reduce_scatter"; });
       },
-      std::string(kTable) + R"(
+      std::string(kTableTiles) + R"(
   activation  part    f32[16, 5]
   activation  back    f32[8, 5]
 listing 0, F
@@ -178,7 +178,7 @@ TEST(Tiles, TextsThatStay) {
     all = all_gather n {ranks 2, runs 8}                 comm.tp
     u = linear all, up
 )"}) {
-    expect_stays(std::string(kTable) + "listing 0, F\n  layer 0\n" + text, cut(2));
+    expect_stays(std::string(kTableTiles) + "listing 0, F\n  layer 0\n" + text, cut(2));
   }
 }
 

@@ -27,7 +27,7 @@ test::Rewrite woven(double else_us) {
   };
 }
 
-constexpr const char* kTable = R"(
+constexpr const char* kTableWeave = R"(
 listing 0
   weight      x       f32[4, 8]
   weight      w       f32[8, 8]
@@ -36,7 +36,7 @@ listing 0
 )";
 
 TEST(Weave, ComputesWhileRowsAreOnTheirWay) {
-  expect_becomes(std::string(kTable) + R"(
+  expect_becomes(std::string(kTableWeave) + R"(
 listing 0, F
   layer 0
     sent = linear x, w
@@ -47,7 +47,7 @@ listing 0, F
     shared = linear u, down
     y = add back, shared
 )",
-                 woven(2), std::string(kTable) + R"(
+                 woven(2), std::string(kTableWeave) + R"(
 listing 0, F
   layer 0
     sent = linear x, w
@@ -61,7 +61,7 @@ listing 0, F
 }
 
 TEST(Weave, NothingWhereNothingCommunicates) {
-  expect_stays(std::string(kTable) + R"(
+  expect_stays(std::string(kTableWeave) + R"(
 listing 0, F
   layer 0
     a = silu x
@@ -74,7 +74,7 @@ listing 0, F
 
 // A block begins with what it has longest to wait for, unless that reads what another op makes.
 TEST(Weave, NotAheadOfWhatItReads) {
-  expect_stays(std::string(kTable) + R"(
+  expect_stays(std::string(kTableWeave) + R"(
 listing 0, F
   layer 0
     a = linear x, w

@@ -163,7 +163,7 @@ listing 0, end
 )"));
 }
 
-constexpr const char* kState = R"(
+constexpr const char* kStateWeights = R"(
   takes       hyper   f64[4] step of rates
   statistic   grad_norm f64[1]
   optimizer   master.w f32[8, 8]
@@ -182,12 +182,12 @@ listing 0, end
 }
 
 TEST(Update, ARoundedWeight) {
-  expect_becomes(linear("bf16[8, 8]", "", ""), updated({}), linear("bf16[8, 8]", kState, end(R"(
+  expect_becomes(linear("bf16[8, 8]", "", ""), updated({}), linear("bf16[8, 8]", kStateWeights, end(R"(
     adamw clip, hyper, grad.w -> master.w, m.w, v.w, w {beta1 0.9, beta2 0.95, copy 1, decay 0.1, epsilon 1e-08}
 )")));
   UpdateOptions apart;
   apart.fuse_copy = false;
-  expect_becomes(linear("bf16[8, 8]", "", ""), updated(apart), linear("bf16[8, 8]", kState, end(R"(
+  expect_becomes(linear("bf16[8, 8]", "", ""), updated(apart), linear("bf16[8, 8]", kStateWeights, end(R"(
     adamw clip, hyper, grad.w -> master.w, m.w, v.w {beta1 0.9, beta2 0.95, copy 0, decay 0.1, epsilon 1e-08}
     cast_weight master.w -> w
 )")));
@@ -195,7 +195,7 @@ TEST(Update, ARoundedWeight) {
 
 TEST(Update, APackedWeight) {
   const std::string packed = "f32[8, 8] packed in 1024 bytes";
-  expect_becomes(linear(packed, "", ""), updated({}), linear(packed, kState, end(R"(
+  expect_becomes(linear(packed, "", ""), updated({}), linear(packed, kStateWeights, end(R"(
     adamw clip, hyper, grad.w -> master.w, m.w, v.w {beta1 0.9, beta2 0.95, copy 0, decay 0.1, epsilon 1e-08}
     pack_weight master.w -> w
 )")));

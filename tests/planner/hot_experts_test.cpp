@@ -103,7 +103,7 @@ TEST(HotExperts, AreCopiedWhereThatPays) {
   EXPECT_EQ(cost::evened(even, {}, true).imbalance, 1);
 }
 
-search::Job job_of(int devices, int ep, double imbalance) {
+search::Job job_of_hot_experts(int devices, int ep, double imbalance) {
   search::Job j;
   j.shape = *model::find_shape("Qwen3-30B-A3B");
   j.shape.num_hidden_layers = 4;
@@ -135,7 +135,7 @@ double spread_at(const search::Job& j) {
 // What copies make of a step: foretold by closed forms within 12 % of whole programs simulated on drawn loads.
 TEST(HotExperts, ArePredictedAsSimulated) {
   for (const auto& [devices, ep, imbalance] : {std::tuple(8, 8, 1.6), {8, 8, 2.2}, {16, 16, 2.0}}) {
-    const search::Job without = job_of(devices, ep, imbalance), with = with_replicas(without, kAuto);
+    const search::Job without = job_of_hot_experts(devices, ep, imbalance), with = with_replicas(without, kAuto);
     const runtime::Uncertainty drawn{.spread = spread_at(without), .draws = 5};
     const auto simulated = [&](const search::Job& j) { return simulated_step_s(search::launch_of(j), {}, drawn); };
     const double ratio = search::estimate(with).step_s / search::estimate(without).step_s,
@@ -147,7 +147,7 @@ TEST(HotExperts, ArePredictedAsSimulated) {
 }
 
 TEST(HotExperts, SlotsTakeTheirBytes) {
-  search::Job without = job_of(8, 8, 1.5);
+  search::Job without = job_of_hot_experts(8, 8, 1.5);
   without.shape.vocab_size = 1024;  // so that the fullest moment is not the head's
   const search::Job with = with_replicas(without, 3);
   const double numbers = 3.0 * static_cast<double>(without.shape.hidden_size * without.shape.moe_intermediate_size);
@@ -163,7 +163,7 @@ TEST(HotExperts, SlotsTakeTheirBytes) {
 
 search::Query query_of(double spread) {
   search::Query q;
-  q.space.job = job_of(16, 1, 1);
+  q.space.job = job_of_hot_experts(16, 1, 1);
   q.space.job.global_batch = 64;
   q.space.devices = 16;
   q.space.routing.spread = spread;

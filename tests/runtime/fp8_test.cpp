@@ -12,7 +12,7 @@
 namespace heddle::test {
 namespace {
 
-struct Way {
+struct Fp8Way {
   passes::Fp8 fp8 = passes::Fp8::blocks;
   std::string recompute, offload, backend = "reference";
   plan::Degrees mesh;
@@ -21,14 +21,14 @@ struct Way {
   int panels = 0;
 };
 
-model::ModelConfig model_of_eight() {
+model::ModelConfig model_of_eight_fp8() {
   model::ModelConfig c = small();
   c.n_routed_experts = 8;
   c.num_experts_per_tok = 8;  // so that no rounding sends a token elsewhere
   return c;
 }
 
-plan::Plan plan_of(const Way& way) {
+plan::Plan plan_of_fp8(const Fp8Way& way) {
   plan::Plan plan = plan_of_four(way.mesh, "1f1b");
   plan.microbatches = 8 / way.mesh.dp;
   plan.dtype = way.dtype;
@@ -41,9 +41,9 @@ plan::Plan plan_of(const Way& way) {
   return plan;
 }
 
-std::map<std::string, std::vector<double>> left_by(const Way& way) {
-  const model::ModelConfig c = model_of_eight();
-  const plan::Plan plan = plan_of(way);
+std::map<std::string, std::vector<double>> left_by_fp8(const Fp8Way& way) {
+  const model::ModelConfig c = model_of_eight_fp8();
+  const plan::Plan plan = plan_of_fp8(way);
   TinyRun run(c, plan, way.backend, 4 * kArenaBytes);
   fill(run, c, 5);
   run.run(same_batches(c, run));
@@ -52,8 +52,8 @@ std::map<std::string, std::vector<double>> left_by(const Way& way) {
 
 // An e4m3 rounds by at most 2^-4 of a number, a bf16 by 2^-9: what that is off by, 32 times.
 TEST(Fp8Model, IsNearTheModelItStandsFor) {
-  const auto exact = left_by({.fp8 = passes::Fp8::off}), found = left_by({});
-  const auto narrow = left_by({.fp8 = passes::Fp8::off, .dtype = Dtype::bf16});
+  const auto exact = left_by_fp8({.fp8 = passes::Fp8::off}), found = left_by_fp8({});
+  const auto narrow = left_by_fp8({.fp8 = passes::Fp8::off, .dtype = Dtype::bf16});
   EXPECT_NE(found.at("loss"), exact.at("loss"));
   EXPECT_LT(relative(found.at("loss"), exact.at("loss")), 0.02);
   for (const auto& [name, gradient] : exact) {
@@ -65,47 +65,48 @@ TEST(Fp8Model, IsNearTheModelItStandsFor) {
 
 TEST(Fp8Model, HasTheSameBitsHoweverItsRowsAreKept) {
   for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
-    const auto kept = left_by({.dtype = dtype});
+    const auto kept = left_by_fp8({.dtype = dtype});
     for (const char* recompute : {"norm", "activation", "layer", "full", "norm,expert_up", "permute"})
-      EXPECT_EQ(left_by({.recompute = recompute, .dtype = dtype}), kept) << recompute;
+      EXPECT_EQ(left_by_fp8({.recompute = recompute, .dtype = dtype}), kept) << recompute;
     for (const char* offload : {"layer", "input", "expert_up", "norm,activation"})
-      EXPECT_EQ(left_by({.offload = offload, .dtype = dtype}), kept) << offload;
+      EXPECT_EQ(left_by_fp8({.offload = offload, .dtype = dtype}), kept) << offload;
   }
 }
 
 // A row's blocks lie within the row, so panels of rows have those of all.
 TEST(Fp8Model, HasTheSameBitsInPanels) {
-  const auto whole = left_by({.mesh = {.tp = 2}});
+  const auto whole = left_by_fp8({.mesh = {.tp = 2}});
   const auto products = [](int panels) {
-    const plan::Lowered lowered = plan::lower(model_of_eight(), plan_of({.mesh = {.tp = 2}, .panels = panels}));
+    const plan::Lowered lowered =
+        plan::lower(model_of_eight_fp8(), plan_of_fp8({.mesh = {.tp = 2}, .panels = panels}));
     const auto& ops = lowered.program.listings[0].ops;
     return std::count_if(ops.begin(), ops.end(), [](const ir::Op& op) { return op.kind() == "linear_fp8"; });
   };
   for (const int panels : {2, 4}) {
-    EXPECT_EQ(left_by({.mesh = {.tp = 2}, .panels = panels}), whole) << panels;
+    EXPECT_EQ(left_by_fp8({.mesh = {.tp = 2}, .panels = panels}), whole) << panels;
     EXPECT_GT(products(panels), products(0)) << "nothing is cut";
   }
 }
 
 // Blocks lie as on one rank: stages and copies of the data.
 TEST(Fp8Model, LearnsAsOneRankWhereNothingIsCut) {
-  const auto one = left_by({.dtype = Dtype::f64});
+  const auto one = left_by_fp8({.dtype = Dtype::f64});
   for (const plan::Degrees& mesh : {plan::Degrees{.pp = 2}, {.dp = 2}, {.dp = 2, .pp = 2}}) {
-    for (const auto& [name, values] : left_by({.mesh = mesh, .dtype = Dtype::f64}))
+    for (const auto& [name, values] : left_by_fp8({.mesh = mesh, .dtype = Dtype::f64}))
       EXPECT_LE(relative(values, one.at(name)), 1e-11) << name << " at " << plan::text_of(mesh);
   }
 }
 
 // Elsewhere blocks are others: as near to it as it is to what it stands for.
 TEST(Fp8Model, LearnsNearOneRankWhereBlocksAreCut) {
-  const auto exact = left_by({.fp8 = passes::Fp8::off}), one = left_by({});
+  const auto exact = left_by_fp8({.fp8 = passes::Fp8::off}), one = left_by_fp8({});
   for (const plan::Degrees& mesh : {plan::Degrees{.tp = 2},
                                     {.cp = 2},
                                     {.dp = 2, .ep = 2},
                                     {.dp = 4, .ep = 2, .etp = 2},
                                     {.tp = 2, .dp = 2, .ep = 4}}) {
     for (const int replicas : {0, mesh.ep == 2 && mesh.etp == 1 ? 1 : 0}) {
-      for (const auto& [name, values] : left_by({.mesh = mesh, .replicas = replicas})) {
+      for (const auto& [name, values] : left_by_fp8({.mesh = mesh, .replicas = replicas})) {
         EXPECT_LE(relative(values, one.at(name)), 3 * relative(one.at(name), exact.at(name)) + 1e-5)
             << name << " at " << plan::text_of(mesh);
       }
@@ -114,8 +115,9 @@ TEST(Fp8Model, LearnsNearOneRankWhereBlocksAreCut) {
 }
 
 TEST(Fp8Model, TheHostLearnsAsReference) {
-  const auto reference = left_by({.dtype = Dtype::bf16}), host = left_by({.backend = "host", .dtype = Dtype::bf16});
-  const auto exact = left_by({.fp8 = passes::Fp8::off, .dtype = Dtype::bf16});
+  const auto reference = left_by_fp8({.dtype = Dtype::bf16}),
+             host = left_by_fp8({.backend = "host", .dtype = Dtype::bf16});
+  const auto exact = left_by_fp8({.fp8 = passes::Fp8::off, .dtype = Dtype::bf16});
   for (const auto& [name, values] : reference)
     EXPECT_LE(relative(host.at(name), values), 3 * relative(values, exact.at(name)) + 1e-5) << name;
 }

@@ -22,7 +22,7 @@ model::ModelConfig tiny() {
   return c;
 }
 
-constexpr int64_t kSequence = 16;
+constexpr int64_t kSequenceLayout = 16;
 constexpr int kMicrobatches = 4;   // of two sequences, in the whole batch
 constexpr int64_t kSequences = 2;  // a microbatch
 
@@ -30,7 +30,7 @@ constexpr int64_t kSequences = 2;  // a microbatch
 test::Batch batch_for(const model::ModelConfig& c, const plan::Plan& plan, int data_rank) {
   test::Batch batch;
   const RandomKey key(7);
-  const int64_t width = kSequence + 1 + c.num_nextn_predict_layers;
+  const int64_t width = kSequenceLayout + 1 + c.num_nextn_predict_layers;
   for (int m = 0; m < plan.microbatches; ++m) {
     runtime::Microbatch& micro = batch.microbatches.emplace_back();
     for (int64_t i = 0; i < kSequences * width; ++i) {
@@ -38,7 +38,7 @@ test::Batch batch_for(const model::ModelConfig& c, const plan::Plan& plan, int d
       micro.tokens.push_back(static_cast<int32_t>(key.bits(at) % static_cast<uint64_t>(c.vocab_size)));
     }
   }
-  const double tokens = static_cast<double>(kMicrobatches * kSequences * kSequence);
+  const double tokens = static_cast<double>(kMicrobatches * kSequences * kSequenceLayout);
   batch.scales = {1 / tokens, 1.0 / static_cast<double>(kMicrobatches * kSequences), 1 / tokens};
   batch.scales.resize(3 + static_cast<size_t>(c.num_nextn_predict_layers), 0.3 / tokens);
   batch.hyper = {1e-3, 0.1, 0.05};
@@ -46,7 +46,7 @@ test::Batch batch_for(const model::ModelConfig& c, const plan::Plan& plan, int d
 }
 
 void run_once(test::TinyRun& run, const model::ModelConfig& c) {
-  const std::vector<double> table = model::rope_table(c, kSequence);
+  const std::vector<double> table = model::rope_table(c, kSequenceLayout);
   run.fill([&](const model::Parameter& p, int64_t i) {
     switch (p.start) {
       case model::Parameter::Start::rope_table: return table[static_cast<size_t>(i)];
@@ -68,7 +68,7 @@ plan::Plan plan_for(const plan::Degrees& mesh, const std::set<std::string>& fusi
   plan.parallel.context = from_word<model::Context>(context);
   plan.microbatches = kMicrobatches / mesh.dp;
   plan.sequences = kSequences;
-  plan.sequence_length = kSequence;
+  plan.sequence_length = kSequenceLayout;
   plan.dtype = Dtype::f64;
   plan.fusions = fusions;
   plan.update.bucket_bytes = 4000;
@@ -99,7 +99,8 @@ void expect_equal_to_one_rank(const plan::Degrees& mesh, const std::set<std::str
     EXPECT_NEAR(many.total(name), one.total(name), 1e-11 * std::abs(one.total(name))) << name;
   }
   EXPECT_NEAR(many.read(0, "grad_norm")[0], one.read(0, "grad_norm")[0], 1e-11);
-  const double loss = one.total("loss.next_token") / static_cast<double>(kMicrobatches * kSequences * kSequence);
+  const double loss =
+      one.total("loss.next_token") / static_cast<double>(kMicrobatches * kSequences * kSequenceLayout);
   EXPECT_GT(loss, 3.0);  // about ln 48 at the start
   EXPECT_LT(loss, 6.0);
 }

@@ -16,16 +16,16 @@ namespace {
 
 using test::relative;
 
-constexpr int64_t kSequence = 16;
-constexpr int kMicrobatches = 8;  // of one sequence, in the whole batch
+constexpr int64_t kSequenceMoeLayout = 16;
+constexpr int kMicrobatchesMoeLayout = 8;  // of one sequence, in the whole batch
 
-model::ModelConfig tiny() {
+model::ModelConfig tiny_moe_layout() {
   model::ModelConfig c = test::tiny_balanced_model();
   c.num_experts_per_tok = 4;
   return c;
 }
 
-struct Setting {
+struct MoeLayoutSetting {
   plan::Degrees mesh;
   std::string topology = "plain";
   std::vector<int> node_of;
@@ -35,17 +35,17 @@ struct Setting {
   std::set<std::string> fusions{passes::fusion_names().begin(), passes::fusion_names().end()};
 };
 
-std::unique_ptr<test::TinyRun> make(const model::ModelConfig& c, const Setting& s) {
+std::unique_ptr<test::TinyRun> make(const model::ModelConfig& c, const MoeLayoutSetting& s) {
   plan::Plan plan;
   plan.mesh = s.mesh;
-  plan.microbatches = kMicrobatches / s.mesh.dp;
-  plan.sequence_length = kSequence;
+  plan.microbatches = kMicrobatchesMoeLayout / s.mesh.dp;
+  plan.sequence_length = kSequenceMoeLayout;
   plan.dtype = s.dtype;
   plan.fusions = s.fusions;
   plan.parallel.exchange.topology = from_word<ir::Topology>(s.topology);
   plan.parallel.reuse_lists = s.reuse_lists;
   auto run = std::make_unique<test::TinyRun>(c, plan, s.backend, 1 << 24, 1, true, s.node_of);
-  const std::vector<double> table = model::rope_table(c, kSequence);
+  const std::vector<double> table = model::rope_table(c, kSequenceMoeLayout);
   run->fill([&](const model::Parameter& p, int64_t i) {
     switch (p.start) {
       case model::Parameter::Start::rope_table: return table[static_cast<size_t>(i)];
@@ -65,22 +65,22 @@ std::vector<test::Batch> batches_for(const model::ModelConfig& c, const test::Ti
     for (int m = 0; m < run.plan().microbatches; ++m) {
       const int whole = m * run.plan().mesh.dp + data_rank;
       runtime::Microbatch& micro = batch.microbatches.emplace_back();
-      for (int64_t i = 0; i < kSequence + 1; ++i) {
+      for (int64_t i = 0; i < kSequenceMoeLayout + 1; ++i) {
         // Every third sequence repeats one token, so that a few experts take all of its rows.
-        const uint64_t bits = RandomKey(7).bits(static_cast<uint64_t>(whole * (kSequence + 1) + i));
+        const uint64_t bits = RandomKey(7).bits(static_cast<uint64_t>(whole * (kSequenceMoeLayout + 1) + i));
         micro.tokens.push_back(whole % 3 == 0 ? 11
                                               : static_cast<int32_t>(bits % static_cast<uint64_t>(c.vocab_size)));
       }
     }
-    const double tokens = static_cast<double>(kMicrobatches * kSequence);
-    batch.scales = {1 / tokens, 1.0 / kMicrobatches, 1 / tokens};
+    const double tokens = static_cast<double>(kMicrobatchesMoeLayout * kSequenceMoeLayout);
+    batch.scales = {1 / tokens, 1.0 / kMicrobatchesMoeLayout, 1 / tokens};
     batch.hyper = {1e-3, 0.1, 0.05};
   }
   return batches;
 }
 
-void expect_equal_to_one_rank(const Setting& setting) {
-  const model::ModelConfig c = tiny();
+void expect_equal_to_one_rank_moe_layout(const MoeLayoutSetting& setting) {
+  const model::ModelConfig c = tiny_moe_layout();
   const auto one = make(c, {.fusions = setting.fusions}), many = make(c, setting);
   one->run(batches_for(c, *one));
   many->run(batches_for(c, *many));
@@ -99,23 +99,24 @@ class MoeLayout : public testing::TestWithParam<std::string> {};
 
 TEST_P(MoeLayout, EqualsOneRank) {
   const std::string& topology = GetParam();
-  expect_equal_to_one_rank({{.dp = 2, .ep = 2}, topology, {0, 1}});
-  expect_equal_to_one_rank({{.dp = 4, .ep = 4}, topology, {0, 0, 1, 1}});
-  expect_equal_to_one_rank({{.dp = 8, .ep = 8}, topology, {0, 0, 0, 1, 1, 1, 2, 2}});
-  expect_equal_to_one_rank({{.tp = 2, .dp = 2, .ep = 4}, topology, {0, 1, 0, 1}});
+  expect_equal_to_one_rank_moe_layout({{.dp = 2, .ep = 2}, topology, {0, 1}});
+  expect_equal_to_one_rank_moe_layout({{.dp = 4, .ep = 4}, topology, {0, 0, 1, 1}});
+  expect_equal_to_one_rank_moe_layout({{.dp = 8, .ep = 8}, topology, {0, 0, 0, 1, 1, 1, 2, 2}});
+  expect_equal_to_one_rank_moe_layout({{.tp = 2, .dp = 2, .ep = 4}, topology, {0, 1, 0, 1}});
 }
 
 TEST_P(MoeLayout, EqualsOneRankWithWidthsCut) {
   const std::string& topology = GetParam();
-  expect_equal_to_one_rank({{.dp = 2, .etp = 2}, topology, {0, 1}});
-  expect_equal_to_one_rank({{.dp = 4, .ep = 2, .etp = 2}, topology, {0, 0, 1, 1}});
-  expect_equal_to_one_rank({{.dp = 4, .ep = 2, .etp = 2}, topology, {0, 1, 1, 0}});
-  expect_equal_to_one_rank({{.tp = 2, .dp = 4, .ep = 4, .etp = 2}, topology, {0, 0, 0, 0, 1, 1, 1, 1}});
-  expect_equal_to_one_rank({{.tp = 2, .dp = 2, .pp = 2, .ep = 2, .etp = 2}, topology, {0, 0, 1, 1, 2, 2, 3, 3}});
+  expect_equal_to_one_rank_moe_layout({{.dp = 2, .etp = 2}, topology, {0, 1}});
+  expect_equal_to_one_rank_moe_layout({{.dp = 4, .ep = 2, .etp = 2}, topology, {0, 0, 1, 1}});
+  expect_equal_to_one_rank_moe_layout({{.dp = 4, .ep = 2, .etp = 2}, topology, {0, 1, 1, 0}});
+  expect_equal_to_one_rank_moe_layout({{.tp = 2, .dp = 4, .ep = 4, .etp = 2}, topology, {0, 0, 0, 0, 1, 1, 1, 1}});
+  expect_equal_to_one_rank_moe_layout(
+      {{.tp = 2, .dp = 2, .pp = 2, .ep = 2, .etp = 2}, topology, {0, 0, 1, 1, 2, 2, 3, 3}});
 }
 
 TEST_P(MoeLayout, EqualsOneRankUnfused) {
-  expect_equal_to_one_rank(
+  expect_equal_to_one_rank_moe_layout(
       {.mesh = {.dp = 4, .ep = 2, .etp = 2}, .topology = GetParam(), .node_of = {0, 0, 1, 1}, .fusions = {}});
 }
 
@@ -130,8 +131,8 @@ struct StepSeen {
   int stalls = 0;  // of rank 0
 };
 
-StepSeen look(const Setting& setting) {
-  const model::ModelConfig c = tiny();
+StepSeen look(const MoeLayoutSetting& setting) {
+  const model::ModelConfig c = tiny_moe_layout();
   const auto run = make(c, setting);
   const std::vector<test::Batch> batches = batches_for(c, *run);
   std::vector<StepSeen> seen(batches.size());
@@ -207,11 +208,11 @@ TEST(ReuseLists, LeavesOneStallALayerAndMicrobatch) {
     return std::count_if(listing.ops.begin(), listing.ops.end(),
                          [&](const ir::Op& op) { return op.def->host_stall && op.phase == phase; });
   };
-  const model::ModelConfig c = tiny();
+  const model::ModelConfig c = tiny_moe_layout();
   const int64_t layers = c.num_hidden_layers;
   for (const std::string topology : {"plain", "node"}) {
-    const Setting with{mesh, topology, {0, 0, 1, 1}, Dtype::f32};
-    Setting without = with;
+    const MoeLayoutSetting with{mesh, topology, {0, 0, 1, 1}, Dtype::f32};
+    MoeLayoutSetting without = with;
     without.reuse_lists = false;
     const auto reused = make(c, with), anew = make(c, without);
     EXPECT_EQ(stalls(reused->listing(0), ir::Phase::F), layers);
@@ -220,7 +221,7 @@ TEST(ReuseLists, LeavesOneStallALayerAndMicrobatch) {
     EXPECT_EQ(stalls(anew->listing(0), ir::Phase::F), 2 * layers);
     EXPECT_EQ(stalls(anew->listing(0), ir::Phase::I), 2 * layers);
     const StepSeen a = look(with), b = look(without);
-    const int64_t microbatches = kMicrobatches / mesh.dp;
+    const int64_t microbatches = kMicrobatchesMoeLayout / mesh.dp;
     EXPECT_EQ(a.stalls, layers * microbatches);
     EXPECT_EQ(b.stalls, 4 * layers * microbatches);
     expect_same_bits(a, b, 4 * 40, topology);

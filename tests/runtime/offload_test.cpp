@@ -9,7 +9,8 @@
 namespace heddle::test {
 namespace {
 
-plan::Plan plan_for(const plan::Degrees& mesh, const std::string& words, const std::string& schedule = "1f1b") {
+plan::Plan plan_for_offload(const plan::Degrees& mesh, const std::string& words,
+                            const std::string& schedule = "1f1b") {
   plan::Plan plan = plan_of_four(mesh, schedule);
   plan.memory.offload = passes::offload_groups(words);
   return plan;
@@ -41,7 +42,7 @@ INSTANTIATE_TEST_SUITE_P(Words, Offload, testing::ValuesIn(all_words()), [](cons
 
 TEST_P(Offload, OneRankKeepsEveryBit) {
   for (const Dtype dtype : {Dtype::f64, Dtype::bf16}) {
-    plan::Plan plan = plan_for({}, GetParam());
+    plan::Plan plan = plan_for_offload({}, GetParam());
     plan.dtype = dtype;
     plan.durations = copies_last(0);
     expect_same_bits(small(), plan, dtype == Dtype::f64 ? "reference" : "host");
@@ -49,31 +50,31 @@ TEST_P(Offload, OneRankKeepsEveryBit) {
       EXPECT_GT(count(plan::lower(small(), plan).program, "copy_out"), 0);
     }
   }
-  plan::Plan unfused = plan_for({}, GetParam());
+  plan::Plan unfused = plan_for_offload({}, GetParam());
   unfused.fusions.clear();
   expect_same_bits(small(0), unfused, "reference");
 }
 
 TEST_P(Offload, GroupedAttentionKeepsEveryBit) {
-  plan::Plan plan = plan_for({}, GetParam());
+  plan::Plan plan = plan_for_offload({}, GetParam());
   plan.durations = copies_last(0);
   expect_same_bits(small_grouped(), plan, "reference");
 }
 
 TEST_P(Offload, LayoutsKeepEveryBit) {
   for (const char* context : {"gather", "ring"}) {
-    plan::Plan plan = plan_for({.tp = 2, .cp = 2}, GetParam());
+    plan::Plan plan = plan_for_offload({.tp = 2, .cp = 2}, GetParam());
     plan.parallel.context = from_word<model::Context>(context);
     expect_same_bits(small(), plan, "reference");
   }
-  plan::Plan merged = plan_for({.dp = 4, .ep = 4}, GetParam());
+  plan::Plan merged = plan_for_offload({.dp = 4, .ep = 4}, GetParam());
   merged.parallel.exchange.topology = ir::Topology::merge;
   expect_same_bits(small(), merged, "reference");
 }
 
 TEST_P(Offload, SchedulesKeepEveryBit) {
   for (const std::string schedule : {"1f1b", "zb_h1", "interleaved", "dual_pipe_v"}) {
-    plan::Plan plan = plan_for({.dp = 2, .pp = 2, .ep = 2}, GetParam(), schedule);
+    plan::Plan plan = plan_for_offload({.dp = 2, .pp = 2, .ep = 2}, GetParam(), schedule);
     expect_same_bits(small(), plan, "reference");
     plan.durations = copies_last(0);
     expect_same_bits(small(), plan, "reference");
@@ -81,7 +82,7 @@ TEST_P(Offload, SchedulesKeepEveryBit) {
 }
 
 TEST_P(Offload, WhatIsMadeAgainReadsWhatCameBack) {
-  plan::Plan plan = plan_for({.pp = 2}, GetParam());
+  plan::Plan plan = plan_for_offload({.pp = 2}, GetParam());
   plan.memory.recompute =
       passes::recompute_groups(GetParam() == "layer" || GetParam() == "moe" ? "norm,activation" : "layer");
   expect_same_bits(small(), plan, "reference");
@@ -91,7 +92,7 @@ TEST(OffloadPeak, IsPredictedToTheByte) {
   for (const plan::Degrees& mesh :
        std::vector<plan::Degrees>{{}, {.tp = 2, .dp = 2, .ep = 4}, {.cp = 2, .pp = 2}}) {
     for (const char* words : {"input", "input,layer", "expert_up"}) {
-      expect_peak_as_predicted(small(), plan_for(mesh, words));
+      expect_peak_as_predicted(small(), plan_for_offload(mesh, words));
     }
   }
 }
@@ -100,7 +101,7 @@ TEST(OffloadPeak, IsPredictedToTheByte) {
 TEST(OffloadPeak, FallsToTheLayersAtWork) {
   model::ModelConfig c = small();
   c.num_hidden_layers = 12;
-  plan::Plan plan = plan_for({}, "");
+  plan::Plan plan = plan_for_offload({}, "");
   plan.sequences = 16;
   const int64_t kept = predicted_peak(c, plan);
   plan.durations = copies_last(0.2);
@@ -116,7 +117,7 @@ TEST(OffloadPeak, FallsToTheLayersAtWork) {
 TEST(OffloadPeak, WhatIsTooSlowStays) {
   model::ModelConfig c = small();
   c.num_hidden_layers = 8;
-  plan::Plan plan = plan_for({}, "input,layer");
+  plan::Plan plan = plan_for_offload({}, "input,layer");
   int before = std::numeric_limits<int>::max();
   for (const double us : {0.1, 2.0, 8.0, 1e6}) {
     plan.durations = copies_last(us);
@@ -130,7 +131,7 @@ TEST(OffloadPeak, WhatIsTooSlowStays) {
 
 // Copies that must begin before the backward does stand one action earlier, where there is one.
 TEST(OffloadPeak, CopiesGoAheadWhereTheScheduleHasRoom) {
-  plan::Plan plan = plan_for({.pp = 2}, "input,layer");
+  plan::Plan plan = plan_for_offload({.pp = 2}, "input,layer");
   plan.durations = copies_last(0.5);
   const plan::Lowered lowered = plan::lower(small(), plan);
   const auto ahead = [&](int r) {
@@ -156,7 +157,7 @@ TEST(OffloadPeak, CopiesGoAheadWhereTheScheduleHasRoom) {
 TEST(OffloadText, OnlyTheNamedLayers) {
   const auto layers = [](const std::string& words) {
     std::set<std::string> found;
-    plan::Plan plan = plan_for({}, words);
+    plan::Plan plan = plan_for_offload({}, words);
     plan.durations = copies_last(0);
     const plan::Lowered lowered = plan::lower(small(), plan);
     const ir::Listing& listing = lowered.program.listings[0];

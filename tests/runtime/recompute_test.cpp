@@ -10,7 +10,8 @@
 namespace heddle::test {
 namespace {
 
-plan::Plan plan_for(const plan::Degrees& mesh, const std::string& words, const std::string& schedule = "1f1b") {
+plan::Plan plan_for_recompute(const plan::Degrees& mesh, const std::string& words,
+                              const std::string& schedule = "1f1b") {
   plan::Plan plan = plan_of_four(mesh, schedule);
   plan.memory.recompute = passes::recompute_groups(words);
   return plan;
@@ -24,7 +25,7 @@ int replays(const model::ModelConfig& c, const plan::Plan& plan, ir::Phase phase
   return count;
 }
 
-std::vector<std::string> all_words() {
+std::vector<std::string> all_words_recompute() {
   std::vector<std::string> words;
   for (const passes::GroupWord& word : passes::group_words()) words.push_back(word.name);
   words.push_back("norm,gather,mla_up,attention,medium");
@@ -39,37 +40,37 @@ std::string name_of_words(const testing::TestParamInfo<std::string>& info) {
              limits = info.param.find('>') != std::string::npos;
   return (several ? "several" : info.param.substr(0, info.param.find('>'))) + (limits ? "_above" : "");
 }
-INSTANTIATE_TEST_SUITE_P(Words, Recompute, testing::ValuesIn(all_words()), name_of_words);
+INSTANTIATE_TEST_SUITE_P(Words, Recompute, testing::ValuesIn(all_words_recompute()), name_of_words);
 
 TEST_P(Recompute, OneRankKeepsEveryBit) {
   for (const Dtype dtype : {Dtype::f64, Dtype::f32, Dtype::bf16}) {
-    plan::Plan plan = plan_for({}, GetParam());
+    plan::Plan plan = plan_for_recompute({}, GetParam());
     plan.dtype = dtype;
     expect_same_bits(small(), plan, dtype == Dtype::f64 ? "reference" : "host");
   }
-  plan::Plan unfused = plan_for({}, GetParam());
+  plan::Plan unfused = plan_for_recompute({}, GetParam());
   unfused.fusions.clear();
   expect_same_bits(small(0), unfused, "reference");
   if (GetParam() == "gather" || GetParam() == "full>1") return;  // all rows are the rank's own, as many as ever
-  const plan::Plan plan = plan_for({}, GetParam());
+  const plan::Plan plan = plan_for_recompute({}, GetParam());
   EXPECT_GT(replays(small(), plan, ir::Phase::I) + replays(small(), plan, ir::Phase::W), 0);
 }
 
 TEST_P(Recompute, LayoutsKeepEveryBit) {
   for (const char* context : {"gather", "ulysses", "ring"}) {
-    plan::Plan plan = plan_for({.tp = 2, .cp = 2}, GetParam());
+    plan::Plan plan = plan_for_recompute({.tp = 2, .cp = 2}, GetParam());
     plan.parallel.context = from_word<model::Context>(context);
     expect_same_bits(small(), plan, "reference");
   }
-  expect_same_bits(small(), plan_for({.tp = 2, .dp = 2, .ep = 2, .etp = 2}, GetParam()), "reference");
-  plan::Plan merged = plan_for({.dp = 4, .ep = 4}, GetParam());
+  expect_same_bits(small(), plan_for_recompute({.tp = 2, .dp = 2, .ep = 2, .etp = 2}, GetParam()), "reference");
+  plan::Plan merged = plan_for_recompute({.dp = 4, .ep = 4}, GetParam());
   merged.parallel.exchange.topology = ir::Topology::merge;
   expect_same_bits(small(), merged, "reference");
 }
 
 TEST_P(Recompute, SchedulesKeepEveryBit) {
   for (const std::string schedule : {"1f1b", "zb_h1", "dual_pipe_v"}) {
-    expect_same_bits(small(), plan_for({.dp = 2, .pp = 2, .ep = 2}, GetParam(), schedule), "reference");
+    expect_same_bits(small(), plan_for_recompute({.dp = 2, .pp = 2, .ep = 2}, GetParam(), schedule), "reference");
   }
 }
 
@@ -77,17 +78,17 @@ TEST_P(Recompute, FurtherTokensKeepEveryBit) {
   model::ModelConfig c = small();
   c.num_nextn_predict_layers = 2;
   c.tie_word_embeddings = true;
-  expect_same_bits(c, plan_for({.tp = 2}, GetParam()), "reference");
+  expect_same_bits(c, plan_for_recompute({.tp = 2}, GetParam()), "reference");
 }
 
 // Heads that share keys and values: a word that speaks of latents means what queries and keys are made of here.
 TEST_P(Recompute, GroupedAttentionKeepsEveryBit) {
-  expect_same_bits(small_grouped(), plan_for({.tp = 2}, GetParam()), "reference");
-  plan::Plan ring = plan_for({.cp = 2}, GetParam());
+  expect_same_bits(small_grouped(), plan_for_recompute({.tp = 2}, GetParam()), "reference");
+  plan::Plan ring = plan_for_recompute({.cp = 2}, GetParam());
   ring.parallel.context = model::Context::ring;
   expect_same_bits(small_grouped(), ring, "reference");
   if (GetParam() == "gather" || GetParam() == "shared" || GetParam() == "full>1") return;  // none to make again
-  const plan::Plan plan = plan_for({}, GetParam());
+  const plan::Plan plan = plan_for_recompute({}, GetParam());
   EXPECT_GT(replays(small_grouped(), plan, ir::Phase::I) + replays(small_grouped(), plan, ir::Phase::W), 0);
 }
 
@@ -96,7 +97,7 @@ TEST_P(Recompute, ThePeakIsPredictedToTheByte) {
   const model::ModelConfig c = small();
   for (const plan::Degrees& mesh :
        std::vector<plan::Degrees>{{}, {.tp = 2, .dp = 2, .ep = 4}, {.cp = 2, .pp = 2}}) {
-    const plan::Plan plan = plan_for(mesh, GetParam());
+    const plan::Plan plan = plan_for_recompute(mesh, GetParam());
     expect_peak_as_predicted(c, plan);
   }
 }
@@ -104,7 +105,7 @@ TEST_P(Recompute, ThePeakIsPredictedToTheByte) {
 TEST(RecomputePeak, FallsWithEachLevel) {
   model::ModelConfig c = small();
   c.num_hidden_layers = 8;
-  plan::Plan plan = plan_for({}, "");
+  plan::Plan plan = plan_for_recompute({}, "");
   plan.sequences = 16;
   std::vector<int64_t> peaks;
   for (const char* words : {"", "light", "medium", "full", "norm,mla_up,attention,mlp,full", "layer"}) {
@@ -118,7 +119,7 @@ TEST(RecomputePeak, FallsWithEachLevel) {
 // A layer that is made again leaves its input and small things: what is live grows by little more with each layer.
 TEST(RecomputePeak, ALayerLeavesItsInput) {
   model::ModelConfig c = small();
-  plan::Plan plan = plan_for({}, "layer");
+  plan::Plan plan = plan_for_recompute({}, "layer");
   plan.dtype = Dtype::f32;
   plan.sequences = 16;
   c.num_hidden_layers = 6;
@@ -138,7 +139,7 @@ TEST(RecomputePeak, ALayerLeavesItsInput) {
 TEST(RecomputePeak, DeferredWeightGradientsMakeTheirOwn) {
   model::ModelConfig c = small();
   c.num_hidden_layers = 8;
-  plan::Plan plan = plan_for({.pp = 2}, "layer", "zb_h1");
+  plan::Plan plan = plan_for_recompute({.pp = 2}, "layer", "zb_h1");
   EXPECT_GT(replays(c, plan, ir::Phase::W), 0);
   const int64_t split = predicted_peak(c, plan);
   plan.memory.recompute.clear();
@@ -151,7 +152,7 @@ TEST(RecomputePeak, DeferredWeightGradientsMakeTheirOwn) {
 TEST(RecomputeText, OnlyTheNamedLayers) {
   const auto layers = [](const std::string& words) {
     std::set<int> found;
-    for (const ir::Op& op : plan::lower(small(), plan_for({}, words)).program.listings[0].ops) {
+    for (const ir::Op& op : plan::lower(small(), plan_for_recompute({}, words)).program.listings[0].ops) {
       if (op.again) found.insert(op.layer);
     }
     return found;
@@ -165,7 +166,7 @@ TEST(RecomputeText, OnlyTheNamedLayers) {
 
 // Even shares are what a rank gets of 2 x 16 tokens with 2 choices each.
 TEST(RecomputeText, LimitsAreInEvenShares) {
-  const plan::Plan plan = plan_for({.dp = 2, .ep = 2}, "activation:1>0.75, expert_up:1>1.5, permute:1>2");
+  const plan::Plan plan = plan_for_recompute({.dp = 2, .ep = 2}, "activation:1>0.75, expert_up:1>1.5, permute:1>2");
   const ir::StepProgram program = plan::lower(small(), plan).program;
   const ir::Listing& listing = program.listings[0];
   const int64_t even = plan.sequences * plan.sequence_length * small().num_experts_per_tok;
@@ -197,7 +198,7 @@ TEST(RecomputeText, LimitsAreInEvenShares) {
 TEST(RecomputePeak, ALimitBoundsWhatIsKept) {
   model::ModelConfig c = small();
   c.num_hidden_layers = 8;
-  plan::Plan plan = plan_for({.dp = 2, .ep = 2}, "");
+  plan::Plan plan = plan_for_recompute({.dp = 2, .ep = 2}, "");
   plan.sequences = 16;
   const auto peak = [&](const std::string& words, int64_t rows) {
     plan.memory.recompute = passes::recompute_groups(words);
@@ -216,7 +217,7 @@ TEST(RecomputePeak, ALimitBoundsWhatIsKept) {
 
 TEST(RecomputeText, NothingThatChoosesRunsTwice) {
   for (const plan::Degrees& mesh : std::vector<plan::Degrees>{{}, {.dp = 2, .ep = 2}}) {
-    for (const ir::Listing& listing : plan::lower(small(), plan_for(mesh, "layer")).program.listings) {
+    for (const ir::Listing& listing : plan::lower(small(), plan_for_recompute(mesh, "layer")).program.listings) {
       for (const ir::Op& op : listing.ops) EXPECT_TRUE(!op.again || op.def->replayable) << op.kind();
     }
   }

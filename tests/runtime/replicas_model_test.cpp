@@ -21,7 +21,7 @@ struct Model {
   int64_t adapters = 0;  // rank
 };
 
-std::map<std::string, std::vector<double>> left_by(const Model& m, int replicas) {
+std::map<std::string, std::vector<double>> left_by_replicas_model(const Model& m, int replicas) {
   model::ModelConfig c = small();
   c.n_routed_experts = 8;
   c.num_experts_per_tok = 2;
@@ -78,7 +78,7 @@ double relative(const std::vector<double>& a, const std::vector<double>& b) {
 }
 
 void expect_the_same(const Model& m) {
-  const auto without = left_by(m, 0), with = left_by(m, 2);
+  const auto without = left_by_replicas_model(m, 0), with = left_by_replicas_model(m, 2);
   const double tolerance = m.dtype == Dtype::f64 ? 1e-12 : 1e-5;
   ASSERT_EQ(with.size(), without.size());
   EXPECT_NE(with.at("bytes"), without.at("bytes"));

@@ -183,7 +183,7 @@ struct Stepped {
   std::vector<double> placed;           // as the ops have counted, all ranks' together
 };
 
-constexpr int kMicrobatches = 4;
+constexpr int kMicrobatchesReplicas = 4;
 
 /// Experts of a microbatch: most choices fall on two that change, sometimes all on one, and a rank may have none.
 std::vector<int32_t> hot_choice(const Routed& routed, int64_t rank, int m) {
@@ -233,7 +233,7 @@ Stepped stepped(const Routed& routed, const std::string& topology, int64_t copie
         const auto rank_number = static_cast<int64_t>(p);
         ExpertsRank rank(routed, rank_number, exchange_attributes(routed, topology), copies, dtype, thread_worlds,
                          moves);
-        for (int m = 0; m < kMicrobatches; ++m) {
+        for (int m = 0; m < kMicrobatchesReplicas; ++m) {
           const auto recent = recalled ? rows_of(routed, m - *recalled) : std::vector<double>();
           const auto more = rank.step(hot_choice(routed, rank_number, m), static_cast<uint64_t>(m), m == 0, recent);
           all.values[p].insert(all.values[p].end(), more.begin(), more.end());
@@ -276,7 +276,8 @@ void expect_counted(const Routed& routed, const Stepped& with, PlacedFigure copi
   EXPECT_GT(figure(PlacedFigure::rows_moved), 0);
   EXPECT_EQ(figure(PlacedFigure::replicas) * static_cast<double>(holders), static_cast<double>(with.copied));
   EXPECT_GT(figure(copied_by), 0);
-  EXPECT_EQ(figure(copied_by) + figure(PlacedFigure::even) + figure(PlacedFigure::not_worth), kMicrobatches);
+  EXPECT_EQ(figure(copied_by) + figure(PlacedFigure::even) + figure(PlacedFigure::not_worth),
+            kMicrobatchesReplicas);
   if (std::set<int>(routed.node_of.begin(), routed.node_of.end()).size() == 1) {
     EXPECT_EQ(figure(PlacedFigure::crossings_saved), 0);
   }

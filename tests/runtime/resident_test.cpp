@@ -9,19 +9,19 @@
 namespace heddle::test {
 namespace {
 
-plan::Plan plan_for(const plan::Degrees& mesh, const std::string& weights, const std::string& gradients,
-                    const std::string& schedule = "1f1b") {
+plan::Plan plan_for_resident(const plan::Degrees& mesh, const std::string& weights, const std::string& gradients,
+                             const std::string& schedule = "1f1b") {
   plan::Plan plan = plan_of_four(mesh, schedule);
   plan.memory.weights = passes::residency_groups(weights);
   plan.memory.gradients = passes::residency_groups(gradients);
   return plan;
 }
 
-passes::Durations copies_last(double us) {
+passes::Durations copies_last_resident(double us) {
   return [us](const ir::Listing&, const ir::Op& op) { return op.kind().starts_with("copy_") ? us : 1.0; };
 }
 
-int count(const ir::Listing& listing, std::string_view kind, ir::Phase phase) {
+int count_resident(const ir::Listing& listing, std::string_view kind, ir::Phase phase) {
   return static_cast<int>(std::count_if(listing.ops.begin(), listing.ops.end(),
                                         [&](const ir::Op& op) { return op.kind() == kind && op.phase == phase; }));
 }
@@ -39,48 +39,50 @@ INSTANTIATE_TEST_SUITE_P(Words, Resident,
 
 TEST_P(Resident, OneRankKeepsEveryBit) {
   for (const Dtype dtype : {Dtype::f64, Dtype::f32, Dtype::bf16}) {
-    plan::Plan plan = plan_for({}, GetParam().weights, GetParam().gradients);
+    plan::Plan plan = plan_for_resident({}, GetParam().weights, GetParam().gradients);
     plan.dtype = dtype;
     expect_same_bits(small(), plan, dtype == Dtype::f64 ? "reference" : "host");
-    plan.durations = copies_last(0.1);
+    plan.durations = copies_last_resident(0.1);
     expect_same_bits(small(), plan, dtype == Dtype::f64 ? "reference" : "host");
   }
-  plan::Plan unfused = plan_for({}, GetParam().weights, GetParam().gradients);
+  plan::Plan unfused = plan_for_resident({}, GetParam().weights, GetParam().gradients);
   unfused.fusions.clear();
   expect_same_bits(small(0), unfused, "reference");
 }
 
 TEST_P(Resident, LayoutsKeepEveryBit) {
-  expect_same_bits(small(), plan_for({.tp = 2, .cp = 2}, GetParam().weights, GetParam().gradients), "reference");
-  plan::Plan merged = plan_for({.dp = 4, .ep = 4}, GetParam().weights, GetParam().gradients);
+  expect_same_bits(small(), plan_for_resident({.tp = 2, .cp = 2}, GetParam().weights, GetParam().gradients),
+                   "reference");
+  plan::Plan merged = plan_for_resident({.dp = 4, .ep = 4}, GetParam().weights, GetParam().gradients);
   merged.parallel.exchange.topology = ir::Topology::merge;
   expect_same_bits(small(), merged, "reference");
 }
 
 TEST_P(Resident, SchedulesKeepEveryBit) {
   for (const std::string schedule : {"1f1b", "zb_h1", "interleaved", "dual_pipe_v", "gpipe"}) {
-    plan::Plan plan = plan_for({.dp = 2, .pp = 2, .ep = 2}, GetParam().weights, GetParam().gradients, schedule);
+    plan::Plan plan =
+        plan_for_resident({.dp = 2, .pp = 2, .ep = 2}, GetParam().weights, GetParam().gradients, schedule);
     expect_same_bits(small(), plan, "reference");
     for (const double us : {0.2, 3.0}) {
-      plan.durations = copies_last(us);
+      plan.durations = copies_last_resident(us);
       expect_same_bits(small(), plan, "reference");
     }
   }
 }
 
 TEST_P(Resident, BesideOtherPassesKeepsEveryBit) {
-  plan::Plan plan = plan_for({.pp = 2}, GetParam().weights, GetParam().gradients);
+  plan::Plan plan = plan_for_resident({.pp = 2}, GetParam().weights, GetParam().gradients);
   plan.memory.recompute = passes::recompute_groups("layer");
   plan.memory.offload = passes::offload_groups("input");
-  plan.durations = copies_last(0.2);
+  plan.durations = copies_last_resident(0.2);
   expect_same_bits(small(), plan, "reference");
 }
 
 TEST(ResidentPeak, IsPredictedToTheByte) {
   for (const plan::Degrees& mesh :
        std::vector<plan::Degrees>{{}, {.tp = 2, .dp = 2, .ep = 4}, {.cp = 2, .pp = 2}}) {
-    expect_peak_as_predicted(small(), plan_for(mesh, "all", "all"));
-    expect_peak_as_predicted(small(), plan_for(mesh, "experts", ""));
+    expect_peak_as_predicted(small(), plan_for_resident(mesh, "all", "all"));
+    expect_peak_as_predicted(small(), plan_for_resident(mesh, "experts", ""));
   }
 }
 
@@ -92,7 +94,7 @@ TEST(ResidentPeak, FallsWithEveryLayer) {
     int64_t peak, persistent, there;
   };
   const auto bytes = [&](const std::string& words) {
-    const ir::StepProgram program = plan::lower(c, plan_for({}, words, words)).program;
+    const ir::StepProgram program = plan::lower(c, plan_for_resident({}, words, words)).program;
     const simulate::Recording recording = simulate::record(program, 0, {});
     return Bytes{recording.peak_live_bytes, recording.persistent_bytes, recording.host_peak_live_bytes};
   };
@@ -111,14 +113,15 @@ TEST(ResidentPeak, FallsWithEveryLayer) {
 TEST(ResidentPeak, WhatIsTooSlowStays) {
   model::ModelConfig c = small();
   c.num_hidden_layers = 8;
-  plan::Plan plan = plan_for({}, "auto", "auto");
+  plan::Plan plan = plan_for_resident({}, "auto", "auto");
   int before = std::numeric_limits<int>::max();
   for (const double us : {0.1, 4.0, 30.0, 1e6}) {
-    plan.durations = copies_last(us);
+    plan.durations = copies_last_resident(us);
     const ir::StepProgram program = plan::lower(c, plan).program;
     const ir::Listing& listing = program.listings[0];
-    const int copies = count(listing, "copy_in", ir::Phase::F) + count(listing, "copy_in", ir::Phase::I) +
-                       count(listing, "copy_in", ir::Phase::W);
+    const int copies = count_resident(listing, "copy_in", ir::Phase::F) +
+                       count_resident(listing, "copy_in", ir::Phase::I) +
+                       count_resident(listing, "copy_in", ir::Phase::W);
     EXPECT_LT(copies, before) << us;
     before = copies;
   }
@@ -128,7 +131,7 @@ TEST(ResidentPeak, WhatIsTooSlowStays) {
 // A microbatch's copies of a sum: all but the first of a step bring it.
 TEST(ResidentTraffic, TheFirstMicrobatchBringsNoSum) {
   const auto moved = [](int microbatches) {
-    plan::Plan plan = plan_for({}, "", "experts");
+    plan::Plan plan = plan_for_resident({}, "", "experts");
     plan.microbatches = microbatches;
     const ir::StepProgram program = plan::lower(small(), plan).program;
     simulate::RecordOptions options;
@@ -146,8 +149,8 @@ TEST(ResidentTraffic, TheFirstMicrobatchBringsNoSum) {
 
 // A sum must not be fetched before the microbatch before it has kept it.
 TEST(ResidentOrder, SumsAreFetchedBehindThoseThatKeptThem) {
-  plan::Plan plan = plan_for({}, "", "all");
-  plan.durations = copies_last(3);
+  plan::Plan plan = plan_for_resident({}, "", "all");
+  plan.durations = copies_last_resident(3);
   ir::StepProgram program = plan::lower(small(), plan).program;
   std::vector<ir::Action>& actions = program.actions[0][0];
   const auto name = [&](size_t i) { return program.blocks[static_cast<size_t>(actions[i].block)].name; };

@@ -76,7 +76,7 @@ Outcome trained(const model::ModelConfig& c, const plan::Plan& plan, const std::
   return outcome;
 }
 
-bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
+bool same_bits_tiles(const std::vector<double>& a, const std::vector<double>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
 }
 
@@ -123,7 +123,7 @@ void expect_same(const Outcome& found, const Outcome& whole, const std::string& 
   for (size_t i = 0; i < whole.values.size(); ++i) {
     const auto& [name, values] = found.values[i];
     ASSERT_EQ(name, whole.values[i].first);
-    ASSERT_TRUE(same_bits(values, whole.values[i].second)) << name << " of " << of;
+    ASSERT_TRUE(same_bits_tiles(values, whole.values[i].second)) << name << " of " << of;
     // Shards beyond the end of their tensor hold what was there.
     if (name.find("grad.") == std::string::npos) continue;
     for (const double x : values) ASSERT_TRUE(std::isfinite(x)) << name << " of " << of;

@@ -14,8 +14,8 @@
 namespace heddle::schedule {
 namespace {
 
-Timing time(const Schedule& s, const StageTimes& rank = {}, double pair = 1, double hop = 0) {
-  return timing_of(s, even_times(s.placement, rank, pair, hop));
+Timing time(const Schedule& s, const StageTimes& rank = {}, double pair_timing = 1, double hop = 0) {
+  return timing_of(s, even_times(s.placement, rank, pair_timing, hop));
 }
 
 double four_decimals(double rate) { return std::round(rate * 1e4) / 1e4; }
@@ -103,12 +103,13 @@ TEST(Timing, EveryTermByHand) {
     for (const Interval& i : t.of[r]) all.insert(all.end(), {i.start, i.end});
     return all;
   };
-  const double f1 = 1.625 + 4.25, pair = f1 + .8 * 15, last = pair + 5.25;
-  EXPECT_EQ(starts_and_ends(1), (std::vector<double>{1.625, f1, f1, pair, pair, last, last, last + 6}));
-  EXPECT_EQ(starts_and_ends(0),
-            (std::vector<double>{0, 1.5, 1.5, 3, pair + .125, pair + 5.625, pair + 5.625, pair + 11.125}));
+  const double f1 = 1.625 + 4.25, pair_timing = f1 + .8 * 15, last = pair_timing + 5.25;
+  EXPECT_EQ(starts_and_ends(1),
+            (std::vector<double>{1.625, f1, f1, pair_timing, pair_timing, last, last, last + 6}));
+  EXPECT_EQ(starts_and_ends(0), (std::vector<double>{0, 1.5, 1.5, 3, pair_timing + .125, pair_timing + 5.625,
+                                                     pair_timing + 5.625, pair_timing + 11.125}));
   EXPECT_EQ(t.makespan, last + 6);
-  EXPECT_EQ(t.span, pair + 11.125) << "rank 0 begins earlier";
+  EXPECT_EQ(t.span, pair_timing + 11.125) << "rank 0 begins earlier";
   EXPECT_EQ(t.busy, (std::vector<double>{14, 4.25 + 12 + 5.25 + 6}));
   EXPECT_EQ(t.work, t.busy[1]);
   EXPECT_EQ(t.useful, 30);

@@ -18,7 +18,7 @@
 namespace heddle::schedule {
 namespace {
 
-std::string refusal(const Schedule& s, const Requirements& requirements = {}) {
+std::string refusal_validate(const Schedule& s, const Requirements& requirements = {}) {
   try {
     validate(s, requirements);
   } catch (const ConfigError& error) {
@@ -134,7 +134,7 @@ Schedule drawn() {
 
 RC_GTEST_PROP(Validate, AcceptsEveryGeneratedSchedule, ()) {
   const Schedule s = drawn();
-  RC_ASSERT(refusal(s).empty());
+  RC_ASSERT(refusal_validate(s).empty());
   RC_ASSERT(legal(s));
   RC_ASSERT(read_schedule(text_of(s)) == s);
 }
@@ -191,7 +191,7 @@ RC_GTEST_PROP(Validate, JudgesEveryMutationAsTheDefinitionDoes, ()) {
   for (int i = 0; i < 10; ++i) {
     Schedule s = made;
     mutate(s);
-    const bool accepted = refusal(s).empty();
+    const bool accepted = refusal_validate(s).empty();
     RC_CLASSIFY(accepted && s != made, "legal");
     RC_ASSERT(accepted == legal(s));
   }
@@ -258,19 +258,19 @@ RC_GTEST_PROP(Validate, LeastBuffersSufficeAndOneLessDoesNot, ()) {
   for (int i = 0; i < 20; ++i) {
     Schedule other = s;
     mutate(other);
-    if (refusal(other).empty()) s = other;
+    if (refusal_validate(other).empty()) s = other;
   }
   const int least = validate(s).least_buffers;
   RC_CLASSIFY(least > 1, "one message is too few");
   if (least == 0) return;
   RC_ASSERT(gets_through(s, least));
-  RC_ASSERT(refusal(s, {.buffers = least}).empty());
+  RC_ASSERT(refusal_validate(s, {.buffers = least}).empty());
   if (least == 1) return;
   RC_ASSERT(!gets_through(s, least - 1));
-  RC_ASSERT(!refusal(s, {.buffers = least - 1}).empty());
+  RC_ASSERT(!refusal_validate(s, {.buffers = least - 1}).empty());
 }
 
-double peak(const std::string& name, int P, int m, int rank, const StageBytes& of, int chunks = 0) {
+double peak_validate(const std::string& name, int P, int m, int rank, const StageBytes& of, int chunks = 0) {
   const Schedule s = make_schedule(name, {.ranks = P, .microbatches = m, .chunks = chunks});
   return validate(s, {.bytes = even_bytes(s.placement, of)}).peaks[static_cast<size_t>(rank)].bytes;
 }
@@ -281,17 +281,17 @@ TEST(Validate, PeaksOfTheFormulas) {
     for (const int m : {2 * P - 1, 2 * P, 3 * P, 4 * P}) {
       for (int r = 0; r < P; ++r) {
         const std::string where = fmt::format("P {} m {} r {}", P, m, r);
-        EXPECT_EQ(peak("gpipe", P, m, r, until_w), m) << where;
-        EXPECT_EQ(peak("1f1b", P, m, r, until_w), P - r) << where;
-        EXPECT_EQ(peak("zb_h1", P, m, r, until_i), P - r) << where;
-        EXPECT_EQ(peak("zb_h1", P, m, r, until_w), P) << where;  // P − r whole ones and r for W alone
-        EXPECT_EQ(peak("zb_h2", P, m, r, until_i), 2 * P - 1 - 2 * r) << where;
-        EXPECT_EQ(peak("zb_h2", P, m, r, until_w), 2 * P - 1) << where;
+        EXPECT_EQ(peak_validate("gpipe", P, m, r, until_w), m) << where;
+        EXPECT_EQ(peak_validate("1f1b", P, m, r, until_w), P - r) << where;
+        EXPECT_EQ(peak_validate("zb_h1", P, m, r, until_i), P - r) << where;
+        EXPECT_EQ(peak_validate("zb_h1", P, m, r, until_w), P) << where;  // P − r whole ones and r for W alone
+        EXPECT_EQ(peak_validate("zb_h2", P, m, r, until_i), 2 * P - 1 - 2 * r) << where;
+        EXPECT_EQ(peak_validate("zb_h2", P, m, r, until_w), 2 * P - 1) << where;
         for (const int v : {2, 4}) {
           if (m % P != 0) continue;
           const double vpp = ((v - 1.0) * P + 2 * (P - 1 - r) + 1) / v;
-          EXPECT_EQ(peak("interleaved", P, m, r, until_w, v), vpp) << where;
-          EXPECT_EQ(peak("interleaved_fused", P, m, r, until_w, v), vpp + 1.0 / v) << where;
+          EXPECT_EQ(peak_validate("interleaved", P, m, r, until_w, v), vpp) << where;
+          EXPECT_EQ(peak_validate("interleaved_fused", P, m, r, until_w, v), vpp + 1.0 / v) << where;
         }
       }
     }
@@ -309,7 +309,7 @@ TEST(Validate, PeakTellsWhatOnlyWeightGradientsRead) {
 
 TEST(Validate, SaysWhatIsWrong) {
   const std::string head = "x ranks=2 stages=2 microbatches=2 placement=loop\n";
-  const auto of = [&](const std::string& lists) { return refusal(read_schedule(head + lists)); };
+  const auto of = [&](const std::string& lists) { return refusal_validate(read_schedule(head + lists)); };
   EXPECT_EQ(of("r0 F0 F1 B0 B1\nr1 F0 B0 F1 B1\n"), "");
   EXPECT_EQ(of("r0 F0 F1 B0 I1\nr1 F0 B0 F1 B1\n"), "schedule x: W of stage 0, microbatch 1 is missing");
   EXPECT_EQ(of("r0 F0 F1 B0 B1 W1\nr1 F0 B0 F1 B1\n"),
@@ -348,8 +348,8 @@ TEST(Validate, RoomBetweenRanks) {
   EXPECT_EQ(c.channels[0].most_early, 0);
   EXPECT_EQ(c.channels[2].most_early, 1);  // microbatch 1 comes first and is used second
   EXPECT_EQ(c.least_buffers, 2);
-  EXPECT_EQ(refusal(s, {.buffers = 2}), "");
-  EXPECT_EQ(refusal(s, {.buffers = 1}),
+  EXPECT_EQ(refusal_validate(s, {.buffers = 2}), "");
+  EXPECT_EQ(refusal_validate(s, {.buffers = 1}),
             "schedule x: with room for 1 messages between two ranks it can't go on, accepted 2 or more:\n"
             "r0 F0.0 F0.1 F0.2 >F1.0< B1.0 B0.0 F1.2 F1.1 …  waits for room for F0.2 on the way to rank 1\n"
             "r1 F0.0 F1.0 >B1.0< B0.0 F0.1 F0.2 F1.1 …  waits for B1.0 of rank 0\n");

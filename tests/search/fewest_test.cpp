@@ -10,7 +10,7 @@
 namespace heddle::search {
 namespace {
 
-Query query_of(int devices) {
+Query query_of_fewest(int devices) {
   Query q;
   q.space.job.device = *cost::accelerator_named("H800");
   q.space.devices = devices;
@@ -42,7 +42,7 @@ TEST(Fewest, CountsArePartsOfANodeAndWholeNodes) {
 TEST(Fewest, IsTheLeastThatFits) {
   for (int least = 8; least <= 256; least += 8) {
     const auto run = finding(multiples(8, least, 256));
-    const std::optional<Fewest> found = fewest_devices(query_of(256), run, run);
+    const std::optional<Fewest> found = fewest_devices(query_of_fewest(256), run, run);
     ASSERT_TRUE(found);
     EXPECT_EQ(found->devices, least);
   }
@@ -51,14 +51,14 @@ TEST(Fewest, IsTheLeastThatFits) {
 // Counts that divide badly are no bound for those below.
 TEST(Fewest, GapsHideNothing) {
   const auto run = finding({64, 96, 128, 256}, {88, 120, 104});
-  const std::optional<Fewest> found = fewest_devices(query_of(256), run, run);
+  const std::optional<Fewest> found = fewest_devices(query_of_fewest(256), run, run);
   ASSERT_TRUE(found);
   EXPECT_EQ(found->devices, 64);
 }
 
 TEST(Fewest, WhatDoesNotHoldIsPassedOver) {
   const auto run = finding(multiples(8, 64, 256)), whole = finding(multiples(8, 80, 256));
-  const std::optional<Fewest> found = fewest_devices(query_of(256), run, whole);
+  const std::optional<Fewest> found = fewest_devices(query_of_fewest(256), run, whole);
   ASSERT_TRUE(found);
   EXPECT_EQ(found->devices, 80);
   EXPECT_EQ(found->answer.top.size(), 1u);
@@ -71,17 +71,17 @@ TEST(Fewest, AskedAgainWithLessRoom) {
     if (q.space.devices >= 64 || (q.space.devices >= 48 && q.memory_bytes > 0)) a.top.emplace_back();
     return a;
   };
-  const std::optional<Fewest> found = fewest_devices(query_of(256), run, run);
+  const std::optional<Fewest> found = fewest_devices(query_of_fewest(256), run, run);
   ASSERT_TRUE(found);
   EXPECT_EQ(found->devices, 48);
-  EXPECT_EQ(found->answer.memory_bytes, usable_bytes(query_of(256).space.job.device));
+  EXPECT_EQ(found->answer.memory_bytes, usable_bytes(query_of_fewest(256).space.job.device));
 }
 
 TEST(Fewest, NothingWhereNothingFitsAndAllDevicesMustBePossible) {
   const auto none = finding({});
-  EXPECT_FALSE(fewest_devices(query_of(64), none, none));
+  EXPECT_FALSE(fewest_devices(query_of_fewest(64), none, none));
   const auto refused = finding({}, {64});
-  EXPECT_THROW(fewest_devices(query_of(64), refused, refused), ConfigError);
+  EXPECT_THROW(fewest_devices(query_of_fewest(64), refused, refused), ConfigError);
 }
 
 }  // namespace

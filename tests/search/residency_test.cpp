@@ -19,15 +19,17 @@ namespace {
 using plan::MasterForm;
 using plan::StateResidency;
 
-model::ModelConfig mixture() { return config::parse_run_config("", "", {"model.preset=deepseek-v2-lite"}).model; }
+model::ModelConfig mixture_residency() {
+  return config::parse_run_config("", "", {"model.preset=deepseek-v2-lite"}).model;
+}
 
-plan::Plan bf16() {
+plan::Plan bf16_residency() {
   plan::Plan plan;
   plan.dtype = Dtype::bf16;
   return plan;
 }
 
-Job job_of(const model::ModelConfig& c, const char* device = "H800") {
+Job job_of_residency(const model::ModelConfig& c, const char* device = "H800") {
   Job j;
   j.shape = model::shape_of(c, "test");
   j.device = *cost::accelerator_named(device);
@@ -46,8 +48,8 @@ const PricedResidency& residency_of(const std::vector<PricedResidency>& all, Sta
 
 // A parameter has 12 bytes of state. What isn't on the device is on the host; split masters are nowhere.
 TEST(Residency, BytesAreThoseOfTheCostTable) {
-  const LoweredBlocks blocks(mixture(), bf16());
-  const std::vector<PricedResidency>& all = blocks.residencies(job_of(mixture()));
+  const LoweredBlocks blocks(mixture_residency(), bf16_residency());
+  const std::vector<PricedResidency>& all = blocks.residencies(job_of_residency(mixture_residency()));
   ASSERT_EQ(all.size(), 4 * 2 * 4);
   const PricedResidency& usual = residency_of(all, StateResidency::device, MasterForm::full);
   EXPECT_EQ(usual, PricedResidency{});
@@ -72,15 +74,15 @@ TEST(Residency, BytesAreThoseOfTheCostTable) {
 }
 
 TEST(Residency, TimeFollowsTheLinkAndTheHost) {
-  const LoweredBlocks blocks(mixture(), bf16());
-  Job job = job_of(mixture());
+  const LoweredBlocks blocks(mixture_residency(), bf16_residency());
+  Job job = job_of_residency(mixture_residency());
   const auto end_s = [&](StateResidency home) {
     return residency_of(blocks.residencies(job), home, MasterForm::full).end_s;
   };
   const double swap = end_s(StateResidency::swap), host = end_s(StateResidency::host);
   job.device.host_bytes_per_s /= 4;
   EXPECT_GT(end_s(StateResidency::swap), 3 * swap);
-  job = job_of(mixture());
+  job = job_of_residency(mixture_residency());
   job.device.host_memory_bytes_per_s /= 4;
   EXPECT_EQ(end_s(StateResidency::swap), swap);
   EXPECT_GT(end_s(StateResidency::host), 2 * host);
@@ -114,9 +116,9 @@ TEST(Residency, OnlyWhatFreesMoreForMoreIsTried) {
   EXPECT_TRUE(worth_trying(all, words).empty());
 }
 
-Query query_of(const LoweredBlocks* blocks) {
+Query query_of_residency(const LoweredBlocks* blocks) {
   Query q;
-  q.space.job = job_of(mixture());
+  q.space.job = job_of_residency(mixture_residency());
   q.space.job.software.lowered = blocks;
   q.space.devices = 16;
   for (const char* only : {"tp=1", "cp=1", "etp=1", "microbatch=1", "pp=2,4", "schedule=1f1b", "by_stage=0"})
@@ -138,8 +140,8 @@ double least_gib(Query q) {
 }
 
 TEST(Residency, IsTriedWhereNothingElseFits) {
-  const LoweredBlocks blocks(mixture(), bf16());
-  Query q = query_of(&blocks);
+  const LoweredBlocks blocks(mixture_residency(), bf16_residency());
+  Query q = query_of_residency(&blocks);
   q.memory_bytes = 1e15;
   for (const Ranked& r : search(q).top) EXPECT_EQ(r.job.residency, PricedResidency{});
   Query device = q;
@@ -164,8 +166,8 @@ TEST(Residency, IsTriedWhereNothingElseFits) {
 }
 
 TEST(Residency, TheHostHoldsNoMoreThanItHas) {
-  const LoweredBlocks blocks(mixture(), bf16());
-  Query q = query_of(&blocks);
+  const LoweredBlocks blocks(mixture_residency(), bf16_residency());
+  Query q = query_of_residency(&blocks);
   q.space.restriction.set("optimizer=swap");
   q.space.job.device.host_memory_bytes = 200e9;
   ASSERT_FALSE(search(q).top.empty());
@@ -174,7 +176,7 @@ TEST(Residency, TheHostHoldsNoMoreThanItHas) {
 }
 
 TEST(Residency, IsHeddlesAlone) {
-  Query q = query_of(nullptr);
+  Query q = query_of_residency(nullptr);
   EXPECT_NO_THROW(search(q));
   q.space.restriction.set("optimizer=swap");
   EXPECT_THROW(search(q), ConfigError);

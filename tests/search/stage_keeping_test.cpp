@@ -11,7 +11,7 @@
 namespace heddle::search {
 namespace {
 
-Job deepseek(int pp, Pipeline pipeline) {
+Job deepseek_stage_keeping(int pp, Pipeline pipeline) {
   Job j;
   j.shape = *model::find_shape("DeepSeek-V3");
   j.device = *cost::accelerator_named("H800");
@@ -29,7 +29,7 @@ const std::vector<Keeping>& three_ways() {
 
 TEST(StageKeeping, IsNearTheBestOfAllChoices) {
   for (const Pipeline pipeline : {one_f_one_b(), schedule::find_pipeline("zb_h1")}) {
-    const Job job = deepseek(4, pipeline);
+    const Job job = deepseek_stage_keeping(4, pipeline);
     const PreparedSchedule prepared(job);
     const schedule::Placement& place = prepared.schedule.placement;
     const StageCosts costs(job, {}, three_ways());
@@ -58,7 +58,7 @@ TEST(StageKeeping, IsNearTheBestOfAllChoices) {
 }
 
 TEST(StageKeeping, EarlyStagesGiveUpMore) {
-  const Job job = deepseek(8, one_f_one_b());
+  const Job job = deepseek_stage_keeping(8, one_f_one_b());
   const PreparedSchedule prepared(job);
   const auto alike = [&](const Keeping& keeping) {
     Job j = job;
@@ -76,9 +76,9 @@ TEST(StageKeeping, EarlyStagesGiveUpMore) {
   EXPECT_LT(kept->exact.step_s, 0.98 * best);
 }
 
-Query small_query() {
+Query small_query_stage_keeping() {
   Query q;
-  q.space.job = deepseek(8, nullptr);
+  q.space.job = deepseek_stage_keeping(8, nullptr);
   q.space.devices = 512;
   q.space.restriction.set("microbatch=1");
   q.space.restriction.set("offload=0");
@@ -89,7 +89,7 @@ Query small_query() {
 }
 
 TEST(StageKeeping, TheSearchIsNeverSlowerForIt) {
-  Query q = small_query();
+  Query q = small_query_stage_keeping();
   const Answer free = search(q);
   q.space.restriction.set("by_stage=0");
   const Answer alike = search(q);

@@ -25,8 +25,8 @@
 namespace heddle::session {
 namespace {
 
-constexpr const char* kToken = "a token of this job alone";
-constexpr double kPatience_s = 60;
+constexpr const char* kTokenDoor = "a token of this job alone";
+constexpr double kPatience_sDoor = 60;
 
 class Socket {
  public:
@@ -52,7 +52,7 @@ class Socket {
  private:
   bool has_more() const {
     pollfd look{file_, POLLIN, 0};
-    return ::poll(&look, 1, static_cast<int>(kPatience_s * 1e3)) > 0;
+    return ::poll(&look, 1, static_cast<int>(kPatience_sDoor * 1e3)) > 0;
   }
   int file_;
 };
@@ -111,7 +111,7 @@ class OpenDoor {
     const std::lock_guard lock(mutex_);
     return friends_.size();
   }
-  Door door{"lo", kToken};
+  Door door{"lo", kTokenDoor};
 
  private:
   std::atomic<bool> stop_{false};
@@ -121,7 +121,7 @@ class OpenDoor {
 };
 
 bool comes_true(const std::function<bool()>& what) {
-  for (const double start_s = now_s(); now_s() - start_s < kPatience_s; ::usleep(5000)) {
+  for (const double start_s = now_s(); now_s() - start_s < kPatience_sDoor; ::usleep(5000)) {
     if (what()) return true;
   }
   return false;
@@ -152,11 +152,11 @@ TEST(Door, ProvesByTheStandardsHash) {
 TEST(Door, LetsInWhoKnowsTheTokenAndNobodyElse) {
   OpenDoor open;
   const std::string address = open.door.address();
-  Link link = Link::to(address, kToken);
+  Link link = Link::to(address, kTokenDoor);
   EXPECT_TRUE(comes_true([&] { return open.friends() == 1; }));
   for (const char* wrong : {"another token altogether", "", "a token of this job alone "})
     EXPECT_THROW(Link::to(address, wrong), SystemError);
-  for (const std::string& said : {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(5, '\0') + kToken,
+  for (const std::string& said : {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(5, '\0') + kTokenDoor,
                                   std::string(1 << 20, 'x'), std::string(64, '\0')}) {
     const auto stranger = stranger_at(open.door.port());
     (void)stranger->say(said);
@@ -180,7 +180,7 @@ TEST(Door, IsNotHeldShutByStrangers) {
     }
   }
   for (size_t i = 1; i <= 3; ++i) {
-    const Link link = Link::to(open.door.address(), kToken);
+    const Link link = Link::to(open.door.address(), kTokenDoor);
     EXPECT_TRUE(comes_true([&] { return open.friends() == i; }));
   }
   // The oldest were turned away as others came; all are once their time is over.
@@ -206,10 +206,10 @@ TEST(Door, TellsAnImpostorNoToken) {
     (void)visitor->say(std::string(kProofBytes, 'x'));
     heard += visitor->hear(1 << 16);
   });
-  EXPECT_THROW(Link::to(impostor.address(), kToken), SystemError);
+  EXPECT_THROW(Link::to(impostor.address(), kTokenDoor), SystemError);
   listening.join();
   EXPECT_EQ(heard.size(), kNonceBytes + kProofBytes);
-  EXPECT_EQ(heard.find(kToken), std::string::npos);
+  EXPECT_EQ(heard.find(kTokenDoor), std::string::npos);
 
   OpenDoor open;
   std::thread between([&] {
@@ -219,7 +219,7 @@ TEST(Door, TellsAnImpostorNoToken) {
     (void)door->say(visitor->hear(kNonceBytes + kProofBytes));
     (void)visitor->say(door->hear(kProofBytes));
   });
-  EXPECT_THROW(Link::to(impostor.address(), kToken), SystemError);
+  EXPECT_THROW(Link::to(impostor.address(), kTokenDoor), SystemError);
   between.join();
   EXPECT_EQ(open.friends(), 0u);
 }
@@ -231,7 +231,7 @@ TEST(Door, IsLeftAtOnceWhenTheAgentEnds) {
   std::mutex mutex;
   std::string ready;
   std::thread running([&] {
-    run_agent({scratch / "run", "", "lo", kToken}, stop, [&](const std::string& line) {
+    run_agent({scratch / "run", "", "lo", kTokenDoor}, stop, [&](const std::string& line) {
       const std::lock_guard lock(mutex);
       ready = line;
     });
@@ -256,7 +256,7 @@ TEST(Door, IsLeftAtOnceWhenTheAgentEnds) {
     }
   });
   // A friend that stops within a frame.
-  Link stopped = Link::to(address, kToken);
+  Link stopped = Link::to(address, kTokenDoor);
   std::thread sending([&] {
     try {
       for (int i = 0; i < 4 && !enough; ++i) stopped.send('B', std::string(1 << 20, 'x'));

@@ -36,7 +36,7 @@ class SmallFiles {
   void (*before_signal_)(int);
 };
 
-train::TrainerOptions options_in(const std::string& folder) {
+train::TrainerOptions options_in_room(const std::string& folder) {
   train::TrainerOptions options = train::small_options({.dp = 2}, 2);
   options.plan.snapshot_every = 1;
   options.snapshots = {folder, "0123456789abcdef0123456789abcdef", 1};
@@ -45,7 +45,7 @@ train::TrainerOptions options_in(const std::string& folder) {
 
 TEST(Room, IsLookedForBeforeItIsTaken) {
   const ScratchFolder scratch;
-  const train::TrainerOptions options = options_in(scratch / "");
+  const train::TrainerOptions options = options_in_room(scratch / "");
   comm::ThreadWorlds thread_worlds(std::vector<int>{0, 0});
   std::vector<std::unique_ptr<comm::World>> worlds;
   for (int rank = 0; rank < 2; ++rank) worlds.push_back(thread_worlds.world(rank));
@@ -70,7 +70,7 @@ TEST(Room, IsLookedForBeforeItIsTaken) {
 TEST(Room, ThatIsGoneCostsACopy) {
   const ScratchFolder scratch;
   const std::string folder = scratch / "";
-  train::RankTrainers ranks(options_in(folder));
+  train::RankTrainers ranks(options_in_room(folder));
   ranks.each([](train::Trainer& trainer) { trainer.initialise(); });
   const auto advance = [&] {
     const auto step = static_cast<uint64_t>(ranks[0].steps_done());

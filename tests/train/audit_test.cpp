@@ -18,7 +18,7 @@
 namespace heddle::train {
 namespace {
 
-constexpr int kSteps = 3;
+constexpr int kStepsAudit = 3;
 
 config::RunConfig run_of(const std::vector<std::string>& set) {
   config::RunConfig c;
@@ -38,7 +38,7 @@ std::vector<std::string> digests_of(const std::vector<std::string>& set) {
   std::vector<std::string> digests;
   ranks.each([&](Trainer& trainer) {
     WeightDigest digest(trainer);
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kStepsAudit; ++step) {
       trainer.step(random_sequences(trainer, trainer.sequences_per_step(), 11 + static_cast<uint64_t>(step)));
       const std::string taken = digest.take();
       if (trainer.ranks().leads()) digests.push_back(taken);
@@ -116,7 +116,7 @@ TEST(OpDigests, NameTheOpWhoseBitWasFlipped) {
     if (number % 3 > 1) set.emplace_back("mesh.pp=2");
     RankTrainers ranks(trainer_options_of(run_of(set)));
     const int hurt = static_cast<int>(key.bits(1000) % static_cast<uint64_t>(ranks.size()));
-    const int64_t hurt_step = 1 + static_cast<int64_t>(key.bits(1001) % kSteps);
+    const int64_t hurt_step = 1 + static_cast<int64_t>(key.bits(1001) % kStepsAudit);
     const Drawn op = drawn_op(ranks[hurt], key);
     const ir::Op& text = ranks[hurt].lowered().program.listings[static_cast<size_t>(op.listing)].ops[op.op];
     flip.microbatch = ir::once_a_step(text.phase) ? -1 : static_cast<int>(key.bits(1002) % 2);
@@ -137,7 +137,7 @@ TEST(OpDigests, NameTheOpWhoseBitWasFlipped) {
           trainer.step(sequences);
           const OpDigests made = recorder.take();
           if (recording) {
-            files.write(step, made, kSteps);
+            files.write(step, made, kStepsAudit);
             continue;
           }
           const std::string first = first_difference(trainer, *files.read(step), made);
@@ -168,7 +168,7 @@ TEST(CopyCheck, NamesTheCopyThatDiffers) {
     const std::string layout = fmt::format("{}", fmt::join(set, " "));
     RankTrainers ranks(trainer_options_of(run_of(set)));
     ranks.each([](Trainer& trainer) { trainer.initialise(); });
-    for (int step = 0; step < kSteps; ++step)
+    for (int step = 0; step < kStepsAudit; ++step)
       ranks.step(random_sequences(ranks[0], ranks[0].sequences_per_step(), static_cast<uint64_t>(step)));
     ranks.each([&](Trainer& trainer) { EXPECT_EQ(differing_replica(trainer), "") << layout; });
     ranks.each([&](Trainer& trainer) {

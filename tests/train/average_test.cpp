@@ -12,7 +12,7 @@
 namespace heddle::train {
 namespace {
 
-TrainerOptions options_for(int dp) {
+TrainerOptions options_for_average(int dp) {
   TrainerOptions o;
   o.model = test::small_model();
   o.model.topk_bias = true;
@@ -38,7 +38,7 @@ std::vector<float> values(const Checkpoint& checkpoint, const std::string& name)
 TEST(Average, IsTheMeanOfTheNewest) {
   const ScratchFolder scratch;
   const std::string from = scratch / "from", to = scratch / "to", one = scratch / "one";
-  RankTrainers ranks(options_for(2));
+  RankTrainers ranks(options_for_average(2));
   ranks.each([](Trainer& trainer) { trainer.initialise(); });
   for (int step = 0; step < 4; ++step) {
     ranks.step(random_sequences(ranks[0], ranks[0].sequences_per_step(), static_cast<uint64_t>(step)));
@@ -65,7 +65,7 @@ TEST(Average, IsTheMeanOfTheNewest) {
   EXPECT_GT(moved, 5);
 
   // Any layout trains on from it; the mean of one is that one.
-  RankTrainers other(options_for(1));
+  RankTrainers other(options_for_average(1));
   other.each([&](Trainer& trainer) { load_trainer(mean, trainer); });
   EXPECT_EQ(other[0].steps_done(), 4);
   EXPECT_EQ(save_average(from, 1, one), std::vector<int64_t>{4});

@@ -70,7 +70,7 @@ struct State {
   std::vector<std::unique_ptr<std::vector<uint8_t>>> memory;
 };
 
-std::string refusal(const std::function<void()>& body) {
+std::string refusal_checkpoint(const std::function<void()>& body) {
   try {
     body();
   } catch (const ConfigError& error) {
@@ -137,7 +137,7 @@ TEST(Checkpoint, CutAnywhereIsRefusedAndTheOneBeforeIsTaken) {
         whole.back() == '\n' ? whole.size() - 1 : whole.size();  // the last line break is no content
     for (size_t size = 0; size < last; size += size < 64 || size + 64 > last ? 3 : 31) {
       overwrite(file, whole.substr(0, size));
-      const std::string reason = refusal([&] { Checkpoint{path}; });
+      const std::string reason = refusal_checkpoint([&] { Checkpoint{path}; });
       ASSERT_NE(reason, "") << name << " cut at " << size;
       EXPECT_NE(reason.find(name), std::string::npos) << reason;
     }
@@ -145,18 +145,19 @@ TEST(Checkpoint, CutAnywhereIsRefusedAndTheOneBeforeIsTaken) {
     expect_whole(open_checkpoint(folder.path().string(), &refused), before);
     ASSERT_EQ(refused.size(), 1u);
     EXPECT_NE(refused[0].find("step-000002"), std::string::npos) << refused[0];
-    const std::string asked = refusal([&] { open_checkpoint(path); });
+    const std::string asked = refusal_checkpoint([&] { open_checkpoint(path); });
     EXPECT_NE(asked.find("step-000001 is whole"), std::string::npos) << asked;
     fs::remove(file);
-    EXPECT_NE(refusal([&] { Checkpoint{path}; }), "");
+    EXPECT_NE(refusal_checkpoint([&] { Checkpoint{path}; }), "");
     overwrite(file, whole + "x");
-    EXPECT_NE(refusal([&] { Checkpoint{path}; }), "");
+    EXPECT_NE(refusal_checkpoint([&] { Checkpoint{path}; }), "");
     overwrite(file, whole);
     expect_whole(open_checkpoint(folder.path().string(), &refused), after);
   }
   overwrite(path + "/state.json", "");
   overwrite(folder / "step-000001/state.json", "");
-  EXPECT_NE(refusal([&] { open_checkpoint(folder.path().string()); }).find("none of 2"), std::string::npos);
+  EXPECT_NE(refusal_checkpoint([&] { open_checkpoint(folder.path().string()); }).find("none of 2"),
+            std::string::npos);
 }
 
 TEST(Checkpoint, FlippedBitsNeverLoadAsSomethingElse) {
@@ -197,7 +198,7 @@ TEST(Checkpoint, OtherModelsAreRefusedBeforeAnythingIsWritten) {
   const auto loads = [&](const std::function<void(State&)>& change) {
     State into(3, false);
     change(into);
-    const std::string reason = refusal([&] { checkpoint.load_into(into.state.model, into.tensors); });
+    const std::string reason = refusal_checkpoint([&] { checkpoint.load_into(into.state.model, into.tensors); });
     for (const auto& bytes : into.memory) {
       EXPECT_EQ(std::count(bytes->begin(), bytes->end(), 0), std::ssize(*bytes)) << reason;
     }
@@ -212,7 +213,7 @@ TEST(Checkpoint, OtherModelsAreRefusedBeforeAnythingIsWritten) {
   EXPECT_TRUE(has(loads([](State& s) { s.tensors[0].name = "other"; }), "no tensor 'other'"));
   EXPECT_TRUE(has(loads([](State& s) { s.tensors[0].shape = {6, 11}; }), "F32 [11, 6], F32 [6, 11] is expected"));
   EXPECT_TRUE(has(loads([](State& s) { s.tensors[0].dtype = Dtype::i32; }), "I32 [11, 6] is expected"));
-  EXPECT_EQ(refusal([&] {
+  EXPECT_EQ(refusal_checkpoint([&] {
               State into(3, false);
               into.state.model.z_loss_weight = 0.5;  // a choice of the training, not of the parameters
               checkpoint.load_into(into.state.model, into.tensors);
@@ -287,15 +288,16 @@ TEST(Checkpoint, KeepsItsNameAndItsBytes) {
   const State state(2);
   const std::string path = state.save(folder), other = folder / "step-000004";
   fs::rename(path, other);
-  EXPECT_NE(refusal([&] { Checkpoint{other}; }).find("named as of step 4, it holds step 2"), std::string::npos);
-  EXPECT_NE(refusal([&] { Checkpoint{other + "/"}; }).find("named as of step 4"), std::string::npos);
+  EXPECT_NE(refusal_checkpoint([&] { Checkpoint{other}; }).find("named as of step 4, it holds step 2"),
+            std::string::npos);
+  EXPECT_NE(refusal_checkpoint([&] { Checkpoint{other + "/"}; }).find("named as of step 4"), std::string::npos);
   fs::rename(other, path);
   for (const char* name : {"/state.json", "/model.safetensors"}) {
     const std::string whole = bytes_of(path + name);
     for (const std::string& more :
          {std::string(1, '\0'), std::string(" "), std::string("\n"), std::string("\0{}", 3)}) {
       overwrite(path + name, whole + more);
-      EXPECT_NE(refusal([&] { Checkpoint{path}; }), "") << name << " and " << more.size() << " bytes";
+      EXPECT_NE(refusal_checkpoint([&] { Checkpoint{path}; }), "") << name << " and " << more.size() << " bytes";
     }
     overwrite(path + name, whole);
   }
@@ -313,9 +315,9 @@ TEST(Checkpoint, IsItsOwnersAndNoLink) {
   EXPECT_EQ(latest_checkpoint(folder.path().string(), &refused)->state().step, 1);
   EXPECT_EQ(refused.size(), 1u);
   fs::create_directory_symlink(elsewhere.path(), folder / "link");
-  EXPECT_NE(refusal([&] { latest_checkpoint(folder / "link"); }), "");
+  EXPECT_NE(refusal_checkpoint([&] { latest_checkpoint(folder / "link"); }), "");
   const State later(3);
-  EXPECT_NE(refusal([&] { save_checkpoint(folder / "link", later.state, later.tensors); }), "");
+  EXPECT_NE(refusal_checkpoint([&] { save_checkpoint(folder / "link", later.state, later.tensors); }), "");
   EXPECT_EQ(std::distance(fs::directory_iterator(elsewhere.path()), fs::directory_iterator()), 2);  // and the hint
 }
 
@@ -329,8 +331,8 @@ TEST(Checkpoint, EmptyFolderHasNone) {
   const ScratchFolder folder;
   EXPECT_FALSE(latest_checkpoint(folder.path().string()).has_value());
   EXPECT_FALSE(latest_checkpoint(folder / "missing").has_value());
-  EXPECT_NE(refusal([&] { open_checkpoint(folder / "step-000005"); }), "");
-  EXPECT_NE(refusal([&] { open_checkpoint(folder.path().string()); }), "");
+  EXPECT_NE(refusal_checkpoint([&] { open_checkpoint(folder / "step-000005"); }), "");
+  EXPECT_NE(refusal_checkpoint([&] { open_checkpoint(folder.path().string()); }), "");
 }
 
 }  // namespace

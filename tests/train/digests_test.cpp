@@ -50,7 +50,7 @@ struct Saved {
   }
 };
 
-std::string refusal(const std::function<void()>& act) {
+std::string refusal_digests(const std::function<void()>& act) {
   try {
     act();
   } catch (const ConfigError& error) {
@@ -104,10 +104,10 @@ TEST_P(Digests, FindWhatWasChangedWithItsChecksums) {
                                    {"v." + kName, "its moments have"}}) {
     const Saved saved(GetParam());
     damage(saved, name);
-    EXPECT_NE(refusal([&] { Checkpoint{saved.path}; }).find(what), std::string::npos) << name;
+    EXPECT_NE(refusal_digests([&] { Checkpoint{saved.path}; }).find(what), std::string::npos) << name;
     // Every reader opens by one of these.
-    EXPECT_NE(refusal([&] { open_checkpoint(saved.path); }).find(what), std::string::npos);
-    EXPECT_NE(refusal([&] { latest_checkpoint(saved.folder / "all"); }).find(what), std::string::npos);
+    EXPECT_NE(refusal_digests([&] { open_checkpoint(saved.path); }).find(what), std::string::npos);
+    EXPECT_NE(refusal_digests([&] { latest_checkpoint(saved.folder / "all"); }).find(what), std::string::npos);
   }
 }
 
@@ -163,7 +163,7 @@ TEST(Shards, RefuseRunsOfMoreThanTheyHoldBeforeTheyAreFollowed) {
   saved.write(state);
   rusage before{}, after{};
   ::getrusage(RUSAGE_SELF, &before);
-  const std::string why = refusal([&] { Checkpoint{saved.path}; });
+  const std::string why = refusal_digests([&] { Checkpoint{saved.path}; });
   ::getrusage(RUSAGE_SELF, &after);
   EXPECT_NE(why.find("its runs others"), std::string::npos) << why;
   EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 256 << 10) << "KiB";

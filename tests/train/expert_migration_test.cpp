@@ -28,7 +28,7 @@ namespace {
 using Set = std::vector<std::string>;
 
 // Products are so slow that every row counts.
-TrainerOptions options_with(const Set& set) {
+TrainerOptions options_with_expert_migration(const Set& set) {
   config::RunConfig c;
   c.model = test::small_model();
   c.model.n_routed_experts = 8;
@@ -55,7 +55,7 @@ std::vector<int> two_a_node(const TrainerOptions& options) {
 }
 
 /// Ids of few kinds, other ones in every third step: few experts are hot, and then others are.
-StepResult step(RankTrainers& ranks) {
+StepResult step_expert_migration(RankTrainers& ranks) {
   const int64_t number = ranks[0].steps_done();
   std::vector<std::vector<int32_t>> ids =
       random_sequences(ranks[0], ranks[0].sequences_per_step(), static_cast<uint64_t>(number));
@@ -94,15 +94,15 @@ struct Outcome {
   int64_t moved = 0;  // experts, in all
 };
 
-constexpr int kSteps = 6;
+constexpr int kStepsExpertMigration = 6;
 
 Outcome train_with(const Set& set) {
-  const TrainerOptions options = options_with(set);
+  const TrainerOptions options = options_with_expert_migration(set);
   RankTrainers ranks(options, two_a_node(options));
   ranks.each([](Trainer& trainer) { trainer.initialise(); });
   Outcome outcome;
-  for (int i = 0; i < kSteps; ++i) {
-    const StepResult result = step(ranks);
+  for (int i = 0; i < kStepsExpertMigration; ++i) {
+    const StepResult result = step_expert_migration(ranks);
     outcome.losses.push_back(result.next_token_loss());
     outcome.moved += static_cast<int64_t>(result.figures.get(observe::figures::kExpertsMoved, 0));
   }
@@ -121,11 +121,11 @@ Outcome train_with(const Set& set) {
   return outcome;
 }
 
-struct Case {
+struct ExpertMigrationCase {
   const char* name;
   Set set;
   std::string every = "1";  // steps
-  friend std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+  friend std::ostream& operator<<(std::ostream& out, const ExpertMigrationCase& c) { return out << c.name; }
 };
 
 /// A copy takes as long as 250 rows in each microbatch, an expert that moves as 290 once for three steps of eight.
@@ -136,7 +136,7 @@ const Set kSlowLinks{"mesh.dp=4",
                      "parallel.within_rate=0.008",
                      "parallel.across_rate=0.008"};
 
-const Case kCases[] = {
+const ExpertMigrationCase kCasesExpertMigration[] = {
     {"ep4", {"mesh.dp=4", "mesh.ep=4"}},
     {"two_copies_of_experts", {"mesh.dp=4", "mesh.ep=2"}},
     {"copies_first", {"mesh.dp=4", "mesh.ep=2", "mesh.expert_order=edp-ep-etp"}},
@@ -162,7 +162,7 @@ const Case kCases[] = {
     {"gradients_on_host", {"mesh.dp=4", "mesh.ep=4", "memory.gradients=all"}},
 };
 
-class ExpertMigration : public testing::TestWithParam<Case> {};
+class ExpertMigration : public testing::TestWithParam<ExpertMigrationCase> {};
 
 TEST_P(ExpertMigration, KeepsEveryBit) {
   const Set set = joined({"device.dtype=bf16", "train.exact_sums=true", "parallel.exchange=plain"}, GetParam().set);
@@ -178,26 +178,27 @@ TEST_P(ExpertMigration, KeepsEveryBit) {
   for (const auto& [name, bytes] : on.state) EXPECT_TRUE(bytes == off.state.at(name)) << name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Meshes, ExpertMigration, testing::ValuesIn(kCases),
+INSTANTIATE_TEST_SUITE_P(Meshes, ExpertMigration, testing::ValuesIn(kCasesExpertMigration),
                          [](const auto& info) { return std::string(info.param.name); });
 
-void start(RankTrainers& ranks) {
+void start_expert_migration(RankTrainers& ranks) {
   ranks.each([](Trainer& trainer) { trainer.initialise(); });
 }
 
 TEST(ExpertMigrationRun, GoesOnFromACheckpoint) {
   const Set base{"device.dtype=bf16", "train.exact_sums=true"};
-  const TrainerOptions options = options_with(joined(base, {"mesh.dp=4", "mesh.ep=4", "moe.migrate_every=1"}));
+  const TrainerOptions options =
+      options_with_expert_migration(joined(base, {"mesh.dp=4", "mesh.ep=4", "moe.migrate_every=1"}));
   const ScratchFolder folder;
   RankTrainers first(options, two_a_node(options));
-  start(first);
-  for (int i = 0; i < 3; ++i) step(first);
+  start_expert_migration(first);
+  for (int i = 0; i < 3; ++i) step_expert_migration(first);
   EXPECT_FALSE(placements_in(first[0].controllers()).layers.empty()) << "nothing has moved";
   EXPECT_EQ(placements_in(first[0].controllers()), placements_in(first[3].controllers()));
   first.each([&](Trainer& trainer) { save_trainer(folder.path().string(), {}, trainer); });
   const ExpertPlacements homes = placements_in(first[0].controllers());
   std::vector<double> losses;
-  for (int i = 0; i < 3; ++i) losses.push_back(step(first).next_token_loss());
+  for (int i = 0; i < 3; ++i) losses.push_back(step_expert_migration(first).next_token_loss());
   const auto state = whole_state(first);
 
   const std::vector<Set> layouts{{"mesh.dp=4", "mesh.ep=4", "moe.migrate_every=1"},
@@ -206,13 +207,14 @@ TEST(ExpertMigrationRun, GoesOnFromACheckpoint) {
                                  {"mesh.dp=4", "mesh.ep=4"},
                                  {"mesh.dp=1"}};
   for (const Set& layout : layouts) {
-    const TrainerOptions other = options_with(joined(base, layout));
+    const TrainerOptions other = options_with_expert_migration(joined(base, layout));
     RankTrainers second(other, two_a_node(other));
-    start(second);
+    start_expert_migration(second);
     second.each([&](Trainer& trainer) { load_trainer(open_checkpoint(folder.path().string()), trainer); });
     const bool same = &layout == &layouts[0];
     EXPECT_EQ(placements_in(second[0].controllers()), same ? homes : ExpertPlacements()) << layout.back();
-    for (int i = 0; i < 3; ++i) EXPECT_EQ(step(second).next_token_loss(), losses[static_cast<size_t>(i)]);
+    for (int i = 0; i < 3; ++i)
+      EXPECT_EQ(step_expert_migration(second).next_token_loss(), losses[static_cast<size_t>(i)]);
     EXPECT_TRUE(whole_state(second) == state) << layout[0] << " " << layout.back();
     if (same) {
       EXPECT_EQ(placements_in(second[0].controllers()), placements_in(first[0].controllers()));
@@ -233,10 +235,10 @@ TEST(ExpertMigrationRun, CopiesInMemoryStandByExperts) {
     const ScratchFolder folder;
     const std::string memory = folder / "memory";
     ::mkdir(memory.c_str(), 0700);
-    TrainerOptions options = options_with(joined(base, layout));
+    TrainerOptions options = options_with_expert_migration(joined(base, layout));
     options.snapshots = {memory, "0123456789abcdef0123456789abcdef", 1};
     RankTrainers ranks(options, two_a_node(options));
-    start(ranks);
+    start_expert_migration(ranks);
     ranks.each([](Trainer& trainer) {
       const int copies = trainer.lowered().program.listing_of(trainer.ranks().rank(), ir::Purpose::snapshot);
       trainer.executor().watch([copies](const device::Launch& launch) {
@@ -249,7 +251,7 @@ TEST(ExpertMigrationRun, CopiesInMemoryStandByExperts) {
       before = whole_state(ranks);
       const ExpertPlacements homes = placements_in(ranks[0].controllers());
       const ControllerStates states = ranks[0].controllers().states();
-      step(ranks);
+      step_expert_migration(ranks);
       if (i == 0) continue;
       const auto found = newest_in_memory({memory}, true);
       ASSERT_TRUE(found) << layout.back() << ", step " << i;
@@ -268,17 +270,18 @@ TEST(ExpertMigrationRun, CopiesInMemoryStandByExperts) {
     ranks.each([](Trainer& trainer) { trainer.executor().watch({}); });
 
     // They go on in the same layout and in another, as if nothing had happened.
-    const double next = step(ranks).next_token_loss();
+    const double next = step_expert_migration(ranks).next_token_loss();
     Set alone = base;
     for (const std::string& key : layout) {
       if (!key.starts_with("mesh.")) alone.push_back(key);
     }
     for (const Set& other : {joined(base, layout), alone}) {
-      const auto again = options_with(joined(other, {"train.snapshot_every=0"}));
+      const auto again = options_with_expert_migration(joined(other, {"train.snapshot_every=0"}));
       RankTrainers second(again, two_a_node(again));
-      start(second);
+      start_expert_migration(second);
       second.each([&](Trainer& trainer) { load_trainer(*newest_in_memory({memory}, true, nullptr, 6), trainer); });
-      EXPECT_EQ(step(second).next_token_loss(), next) << layout.back() << ", " << second.size() << " ranks";
+      EXPECT_EQ(step_expert_migration(second).next_token_loss(), next)
+          << layout.back() << ", " << second.size() << " ranks";
     }
   }
 }
@@ -286,22 +289,22 @@ TEST(ExpertMigrationRun, CopiesInMemoryStandByExperts) {
 // No checkpoint holds the frozen weights; they come anew, at home, where they have moved, too.
 TEST(ExpertMigrationRun, GoesBackAndOnWithAdapters) {
   const TrainerOptions options =
-      options_with({"device.dtype=bf16", "train.exact_sums=true", "mesh.dp=4", "mesh.ep=4", "moe.migrate_every=1",
-                    "lora.rank=2", "lora.targets=all"});
+      options_with_expert_migration({"device.dtype=bf16", "train.exact_sums=true", "mesh.dp=4", "mesh.ep=4",
+                                     "moe.migrate_every=1", "lora.rank=2", "lora.targets=all"});
   const ScratchFolder folder;
   RankTrainers first(options, two_a_node(options)), second(options, two_a_node(options));
-  for (RankTrainers* ranks : {&first, &second}) start(*ranks);
-  for (int i = 0; i < 2; ++i) step(first);
+  for (RankTrainers* ranks : {&first, &second}) start_expert_migration(*ranks);
+  for (int i = 0; i < 2; ++i) step_expert_migration(first);
   first.each([&](Trainer& trainer) { save_trainer(folder.path().string(), {}, trainer); });
   const ExpertPlacements homes = placements_in(first[0].controllers());
   std::vector<double> losses;
-  for (int i = 0; i < 3; ++i) losses.push_back(step(first).next_token_loss());
+  for (int i = 0; i < 3; ++i) losses.push_back(step_expert_migration(first).next_token_loss());
   EXPECT_FALSE(placements_in(first[0].controllers()) == homes) << "nothing has moved since";
   const auto state = whole_state(first);
   for (RankTrainers* ranks : {&first, &second}) {
     ranks->each([&](Trainer& trainer) { load_trainer(open_checkpoint(folder.path().string()), trainer); });
     EXPECT_EQ(placements_in((*ranks)[0].controllers()), ExpertPlacements());
-    for (const double loss : losses) EXPECT_EQ(step(*ranks).next_token_loss(), loss);
+    for (const double loss : losses) EXPECT_EQ(step_expert_migration(*ranks).next_token_loss(), loss);
     EXPECT_TRUE(whole_state(*ranks) == state);
   }
 }
@@ -309,12 +312,12 @@ TEST(ExpertMigrationRun, GoesBackAndOnWithAdapters) {
 TEST(ExpertMigrationRun, MovesNothingThatDoesNotPay) {
   const Set slow{"mesh.dp=4", "mesh.ep=4", "device.dtype=bf16", "moe.migrate_every=1"};
   const auto moved_with = [&](const Set& more) {
-    const TrainerOptions options = options_with(joined(slow, more));
+    const TrainerOptions options = options_with_expert_migration(joined(slow, more));
     RankTrainers ranks(options, two_a_node(options));
-    start(ranks);
+    start_expert_migration(ranks);
     MoveFigures all;
     for (int i = 0; i < 3; ++i) {
-      const observe::Figures told = step(ranks).figures;
+      const observe::Figures told = step_expert_migration(ranks).figures;
       all.moved += static_cast<int64_t>(told.get(observe::figures::kMovesMade, 0));
       all.not_worth += static_cast<int64_t>(told.get(observe::figures::kMovesNotWorth, 0));
       all.bytes += told.get(observe::figures::kExpertsMovedBytes, 0);
@@ -341,8 +344,9 @@ TEST(ExpertMigrationRun, SaysWhatItDoesNotGoWith) {
   for (const auto& [set, why] : refused) {
     try {
       const std::string pp = why == "parallel.schedule" ? "mesh.pp=2" : "mesh.pp=1";
-      const TrainerOptions options = options_with({"mesh.dp=4", "mesh.ep=4", "moe.migrate_every=1",
-                                                   "train.exact_sums=true", "train.global_batch=16", pp, set});
+      const TrainerOptions options =
+          options_with_expert_migration({"mesh.dp=4", "mesh.ep=4", "moe.migrate_every=1", "train.exact_sums=true",
+                                         "train.global_batch=16", pp, set});
       plan::check(options.model, options.plan);
       ADD_FAILURE() << set << " is taken";
     } catch (const ConfigError& error) {

@@ -12,7 +12,7 @@
 namespace heddle::train {
 namespace {
 
-TrainerOptions options_for(plan::Degrees mesh, int64_t sequences) {
+TrainerOptions options_for_masked_targets(plan::Degrees mesh, int64_t sequences) {
   TrainerOptions o = small_options(mesh, sequences);
   o.model.num_nextn_predict_layers = 1;
   return o;
@@ -30,7 +30,7 @@ Sequences masked_sequences(const Trainer& trainer) {
 }
 
 TEST(MaskedTargets, LossIsTheMeanOverTheGlobalBatch) {
-  Trainer one(options_for({}, 1));
+  Trainer one(options_for_masked_targets({}, 1));
   one.initialise();
   const Sequences sequences = masked_sequences(one);
   double sum = 0, targets = 0;
@@ -48,7 +48,7 @@ TEST(MaskedTargets, LossIsTheMeanOverTheGlobalBatch) {
   };
   for (const Cut& cut :
        {Cut{{.dp = 1}, 4}, Cut{{.dp = 2}, 1}, Cut{{.tp = 2, .dp = 2}, 2}, Cut{{.cp = 2}, 2}, Cut{{.pp = 2}, 1}}) {
-    RankTrainers ranks(options_for(cut.mesh, cut.sequences));
+    RankTrainers ranks(options_for_masked_targets(cut.mesh, cut.sequences));
     ranks.each([](Trainer& trainer) { trainer.initialise(); });
     StepResult result;
     ranks.each([&](Trainer& trainer) {
@@ -63,7 +63,7 @@ TEST(MaskedTargets, LossIsTheMeanOverTheGlobalBatch) {
 
 // Ids that are masked and no input either, for they stand last, may be any.
 TEST(MaskedTargets, WhatIsMaskedMovesNothing) {
-  Trainer a(options_for({}, 2)), b(options_for({}, 2));
+  Trainer a(options_for_masked_targets({}, 2)), b(options_for_masked_targets({}, 2));
   a.initialise();
   b.initialise();
   Sequences sequences(random_sequences(a, kSequences, 3)), others = sequences;

@@ -33,7 +33,7 @@ StepResult first_step(const TrainerOptions& options, const Sequences& sequences)
   return result;
 }
 
-Sequences masked_sequences(const Trainer& trainer) {
+Sequences masked_sequences_objective(const Trainer& trainer) {
   Sequences all(random_sequences(trainer, kSequences, 3));
   for (uint64_t i = 0; i < kSequences; ++i) {
     std::vector<uint8_t>& mask = all.masked.emplace_back();
@@ -49,7 +49,7 @@ TEST(Preference, LossIsTheFormulaInAnyLayout) {
   options.plan.evaluates = true;
   Trainer one(options);
   one.initialise();
-  Sequences sequences = masked_sequences(one);
+  Sequences sequences = masked_sequences_objective(one);
   const std::vector<double> losses = sequence_losses(one, sequences);
   for (size_t i = 0; i < losses.size(); ++i) sequences.references.push_back(losses[i] + 4 * RandomKey(9).normal(i));
   const Preference expected = preference_of(losses, sequences.references, options.plan.objective);
@@ -74,7 +74,7 @@ TEST(Preference, WhatHasNoReferenceCountsNothing) {
   Trainer a(options), b(options);
   a.initialise();
   b.initialise();
-  Sequences sequences = masked_sequences(a), others = sequences;
+  Sequences sequences = masked_sequences_objective(a), others = sequences;
   sequences.references.assign(kSequences, 20.0);
   sequences.references[2] = sequences.references[3] = std::nan("");
   others.references = sequences.references;
@@ -88,7 +88,7 @@ TEST(LabelWeights, LossIsTheMeanByThem) {
   options.plan.evaluates = true;
   Trainer plain(options);
   plain.initialise();
-  Sequences sequences = masked_sequences(plain);
+  Sequences sequences = masked_sequences_objective(plain);
   double sum = 0, weights = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
     const float weight = 0.25F * static_cast<float>(i);
@@ -118,7 +118,7 @@ TEST(LogitZLoss, IsTheSameInAnyLayout) {
   options.model.num_nextn_predict_layers = 1;
   Trainer plain(options);
   plain.initialise();
-  const Sequences sequences = masked_sequences(plain);
+  const Sequences sequences = masked_sequences_objective(plain);
   const StepResult without = plain.step(sequences);
   options.plan.objective.logit_z_loss = 0.01;
   const StepResult step = first_step(options, sequences);

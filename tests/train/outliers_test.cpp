@@ -22,7 +22,7 @@ namespace {
 constexpr int kWindow = 3, kPoisoned = 5, kSteps = 8;
 constexpr const char *kByNorm = "train.skip_norm_above=2", *kByLoss = "train.skip_loss_above=1.08";
 
-TrainerOptions options_with(const std::vector<std::string>& set) {
+TrainerOptions options_with_outliers(const std::vector<std::string>& set) {
   config::RunConfig c;
   c.model = test::small_model();
   c.model.num_hidden_layers = 4;
@@ -49,7 +49,7 @@ Sequences batch_of(const Trainer& trainer, int step) {
   return ids;
 }
 
-struct Outcome {
+struct OutliersOutcome {
   std::vector<double> losses;  // of the steps that were applied
   std::vector<int64_t> skipped;
   std::map<std::string, std::vector<double>> state;
@@ -83,7 +83,7 @@ std::map<std::string, std::vector<double>> state_of(RankTrainers& ranks) {
 }
 
 // The poisoned step is made as any other, or never. The learning rate is constant, so its number is of no weight.
-void take(RankTrainers& ranks, int step, bool passes_over, Outcome& outcome) {
+void take(RankTrainers& ranks, int step, bool passes_over, OutliersOutcome& outcome) {
   ranks.each([&](Trainer& trainer) {
     if (passes_over && step == kPoisoned) return;
     const StepResult result = trainer.step(batch_of(trainer, step));
@@ -96,25 +96,25 @@ void take(RankTrainers& ranks, int step, bool passes_over, Outcome& outcome) {
   });
 }
 
-Outcome train_with(const std::vector<std::string>& set, bool passes_over) {
-  RankTrainers ranks(options_with(set));
+OutliersOutcome train_with_outliers(const std::vector<std::string>& set, bool passes_over) {
+  RankTrainers ranks(options_with_outliers(set));
   ranks.each([](Trainer& trainer) { trainer.initialise(); });
-  Outcome outcome;
+  OutliersOutcome outcome;
   for (int step = 0; step < kSteps; ++step) take(ranks, step, passes_over, outcome);
   outcome.state = state_of(ranks);
   return outcome;
 }
 
-struct Case {
+struct OutliersCase {
   std::string name;
   std::vector<std::string> set;
-  friend std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+  friend std::ostream& operator<<(std::ostream& out, const OutliersCase& c) { return out << c.name; }
 };
 
-class SkippedStep : public testing::TestWithParam<Case> {};
+class SkippedStep : public testing::TestWithParam<OutliersCase> {};
 
 TEST_P(SkippedStep, LeavesTheBitsOfARunWithoutIt) {
-  const Outcome without = train_with(GetParam().set, true);
+  const OutliersOutcome without = train_with_outliers(GetParam().set, true);
   EXPECT_TRUE(without.skipped.empty());
   for (const char* rule : {kByNorm, kByLoss}) {
     SCOPED_TRACE(rule);
@@ -122,7 +122,7 @@ TEST_P(SkippedStep, LeavesTheBitsOfARunWithoutIt) {
     const bool exact = std::find(set.begin(), set.end(), "train.exact_sums=true") != set.end();
     if (exact && rule == kByLoss) continue;  // refused
     set.emplace_back(rule);
-    const Outcome skips = train_with(set, false);
+    const OutliersOutcome skips = train_with_outliers(set, false);
     EXPECT_EQ(skips.skipped, std::vector<int64_t>{kPoisoned + 1});
     EXPECT_EQ(skips.losses, without.losses);
     EXPECT_TRUE(skips.state == without.state);
@@ -130,7 +130,7 @@ TEST_P(SkippedStep, LeavesTheBitsOfARunWithoutIt) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, SkippedStep,
-                         testing::ValuesIn(std::vector<Case>{
+                         testing::ValuesIn(std::vector<OutliersCase>{
                              {"one_rank", {}},
                              {"one_rank_bf16", {"device.dtype=bf16"}},
                              {"split_masters", {"device.dtype=bf16", "memory.master=split"}},
@@ -153,9 +153,9 @@ INSTANTIATE_TEST_SUITE_P(Layouts, SkippedStep,
 TEST(SkippedSteps, AreThoseThatAreNotFinite) {
   for (const char* layout : {"mesh.dp=1", "mesh.dp=2", "mesh.pp=2"}) {
     SCOPED_TRACE(layout);
-    RankTrainers ranks(options_with({layout, kByNorm, "device.dtype=f32"}));
+    RankTrainers ranks(options_with_outliers({layout, kByNorm, "device.dtype=f32"}));
     ranks.each([](Trainer& trainer) { trainer.initialise(); });
-    Outcome outcome;
+    OutliersOutcome outcome;
     take(ranks, 0, false, outcome);
     const auto before = state_of(ranks);
     std::vector<float> kept(static_cast<size_t>(ranks.size()), 0);  // of each rank's run of the weight
@@ -190,12 +190,12 @@ TEST(SkippedSteps, AreRememberedByCheckpointsOfOtherLayouts) {
   const auto laid_out = [&](const char* mesh) {
     std::vector<std::string> set = rule;
     set.emplace_back(mesh);
-    return options_with(set);
+    return options_with_outliers(set);
   };
-  const Outcome whole = train_with(rule, false);
+  const OutliersOutcome whole = train_with_outliers(rule, false);
   for (const int stop : {kPoisoned, kPoisoned + 1}) {
     const ScratchFolder folder;
-    Outcome outcome;
+    OutliersOutcome outcome;
     OutlierHistory kept;
     {
       RankTrainers ranks(laid_out("mesh.pp=2"));
@@ -236,7 +236,7 @@ TEST(Outliers, AreMeasuredByTheMedianOfAppliedSteps) {
 }
 
 TEST(Outliers, AreRefusedWhereTheLossIsRoundedByTheLayout) {
-  EXPECT_THROW(options_with({kByLoss, "train.exact_sums=true", "device.dtype=f32"}), ConfigError);
+  EXPECT_THROW(options_with_outliers({kByLoss, "train.exact_sums=true", "device.dtype=f32"}), ConfigError);
 }
 
 }  // namespace

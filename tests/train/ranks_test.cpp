@@ -20,8 +20,8 @@ namespace {
 
 constexpr int64_t kBatch = 8;  // sequences
 
-TrainerOptions options_for(const plan::Degrees& mesh, const std::string& backend, Dtype dtype,
-                           const std::string& context = "gather", const std::string& schedule = "1f1b") {
+TrainerOptions options_for_ranks(const plan::Degrees& mesh, const std::string& backend, Dtype dtype,
+                                 const std::string& context = "gather", const std::string& schedule = "1f1b") {
   TrainerOptions o;
   o.model = test::small_model();
   o.model.num_attention_heads = 4;
@@ -65,16 +65,16 @@ const std::vector<Layout> kLayouts{
     {"dp4_etp2", {.dp = 4, .etp = 2}},
 };
 
-struct Outcome {
+struct RanksOutcome {
   std::vector<StepResult> steps;
   double held_out = 0;
   std::vector<float> logits;
 };
 
-Outcome train_two_steps(const TrainerOptions& options) {
+RanksOutcome train_two_steps(const TrainerOptions& options) {
   RankTrainers ranks(options);
   ranks.each([](Trainer& trainer) { trainer.initialise(); });
-  Outcome outcome;
+  RanksOutcome outcome;
   for (uint64_t step = 0; step < 2; ++step)
     outcome.steps.push_back(ranks.step(random_sequences(ranks[0], kBatch, step)));
   ranks.each([&](Trainer& trainer) {
@@ -88,7 +88,7 @@ Outcome train_two_steps(const TrainerOptions& options) {
   return outcome;
 }
 
-void expect_near(const Outcome& many, const Outcome& one, double tolerance) {
+void expect_near(const RanksOutcome& many, const RanksOutcome& one, double tolerance) {
   const auto near = [&](double a, double b, const char* what) {
     EXPECT_NEAR(a, b, tolerance * std::max(1e-3, std::abs(b))) << what;
   };
@@ -121,12 +121,12 @@ class Ranks : public testing::TestWithParam<Layout> {
  protected:
   void expect_as_one_rank(const std::string& backend, Dtype dtype, double tolerance,
                           passes::OptimizerRule rule = passes::OptimizerRule::adamw) {
-    TrainerOptions alone = options_for({}, backend, dtype);
+    TrainerOptions alone = options_for_ranks({}, backend, dtype);
     alone.plan.update.rule = rule;
-    const Outcome one = train_two_steps(alone);
+    const RanksOutcome one = train_two_steps(alone);
     EXPECT_NEAR(one.steps[0].next_token_loss(), std::log(64.0), 0.5);
     const Layout& l = GetParam();
-    TrainerOptions many = options_for(l.mesh, backend, dtype, l.context, l.schedule);
+    TrainerOptions many = options_for_ranks(l.mesh, backend, dtype, l.context, l.schedule);
     many.plan.update.rule = rule;
     expect_near(train_two_steps(many), one, tolerance);
   }
@@ -150,7 +150,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Ranks, testing::ValuesIn(kLayouts),
 
 // What rank 0 sends in a step on the streams of these groups.
 double sent(const plan::Degrees& mesh, const std::vector<std::string>& groups, double* parameters = nullptr) {
-  RankTrainers ranks(options_for(mesh, "reference", Dtype::f32));
+  RankTrainers ranks(options_for_ranks(mesh, "reference", Dtype::f32));
   ranks.each([](Trainer& trainer) { trainer.initialise(); });
   constexpr int kSteps = 2;
   for (uint64_t step = 0; step < kSteps; ++step) ranks.step(random_sequences(ranks[0], kBatch, step));
@@ -174,7 +174,7 @@ TEST(RankTraffic, OfDataRanksIsOneRoundOfGradientsAndOneOfWeights) {
 }
 
 TEST(RankTraffic, OfTensorRanksIsFourPassesALayer) {
-  const model::ModelConfig c = options_for({}, "reference", Dtype::f32).model;
+  const model::ModelConfig c = options_for_ranks({}, "reference", Dtype::f32).model;
   for (const int tp : {2, 4}) {
     const double rows = 2 * 16, hidden = static_cast<double>(c.hidden_size);
     const double layer = 2 * hidden + static_cast<double>(c.kv_lora_rank + c.qk_rope_head_dim) + 2 * hidden;
@@ -189,7 +189,7 @@ TEST(RankTraffic, OfTensorRanksIsFourPassesALayer) {
 // goes on with the same bits as the first.
 class RankCheckpoint : public testing::TestWithParam<std::tuple<Layout, Layout>> {};
 
-std::string saved(const std::string& folder, RankTrainers& ranks) {
+std::string saved_ranks(const std::string& folder, RankTrainers& ranks) {
   std::vector<std::string> paths(static_cast<size_t>(ranks.size()));
   ranks.each([&](Trainer& trainer) {
     paths[static_cast<size_t>(trainer.ranks().rank())] = save_trainer(folder, {}, trainer);
@@ -210,7 +210,7 @@ TEST_P(RankCheckpoint, GoesOnInAnotherLayout) {
   const auto& [before, after] = GetParam();
   const bool same_sums = before.mesh.tp * before.mesh.cp * after.mesh.tp * after.mesh.cp == 1;
   const auto options = [&](const Layout& layout) {
-    TrainerOptions o = options_for(layout.mesh, "host", Dtype::bf16, layout.context, layout.schedule);
+    TrainerOptions o = options_for_ranks(layout.mesh, "host", Dtype::bf16, layout.context, layout.schedule);
     o.plan.exact_sums = same_sums;
     return o;
   };
@@ -218,18 +218,18 @@ TEST_P(RankCheckpoint, GoesOnInAnotherLayout) {
   RankTrainers first(options(before));
   first.each([](Trainer& trainer) { trainer.initialise(); });
   for (uint64_t step = 0; step < 3; ++step) first.step(random_sequences(first[0], kBatch, step));
-  const std::string state = saved(folder / "first", first);
+  const std::string state = saved_ranks(folder / "first", first);
 
   RankTrainers second(options(after));
   second.each([&](Trainer& trainer) { load_trainer(open_checkpoint(folder / "first"), trainer); });
   EXPECT_EQ(second[0].steps_done(), 3);
-  EXPECT_TRUE(saved(folder / "second", second) == state) << "another state";
+  EXPECT_TRUE(saved_ranks(folder / "second", second) == state) << "another state";
 
   const StepResult a = first.step(random_sequences(first[0], kBatch, 3));
   const StepResult b = second.step(random_sequences(second[0], kBatch, 3));
   EXPECT_NEAR(a.next_token_loss(), b.next_token_loss(), 0.01 * a.next_token_loss());
   if (!same_sums) return;
-  EXPECT_TRUE(saved(folder / "first", first) == saved(folder / "second", second)) << "the next step";
+  EXPECT_TRUE(saved_ranks(folder / "first", first) == saved_ranks(folder / "second", second)) << "the next step";
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -246,7 +246,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(RankErrors, EveryRankNamesTheFirstValueThatIsNotFinite) {
   // The rank of expert 0 has it for itself; its product is the first that shows what stands in it.
-  RankTrainers ranks(options_for({.tp = 2, .pp = 2, .ep = 2}, "reference", Dtype::f32));
+  RankTrainers ranks(options_for_ranks({.tp = 2, .pp = 2, .ep = 2}, "reference", Dtype::f32));
   ranks.each([](Trainer& trainer) {
     trainer.initialise();
     for (const StateTensor& tensor : trainer.state()) {
@@ -271,7 +271,7 @@ TEST(RankErrors, EveryRankNamesTheFirstValueThatIsNotFinite) {
 
 // The neighbour never comes: the first rank waits for the gradient of its first microbatch.
 TEST(RankErrors, ARankThatWaitedSaysWhereItStood) {
-  RankTrainers ranks(options_for({.pp = 2}, "reference", Dtype::f32));
+  RankTrainers ranks(options_for_ranks({.pp = 2}, "reference", Dtype::f32));
   ranks.each([](Trainer& trainer) { trainer.initialise(); });
   EXPECT_EQ(ranks[0].executor().stood_at(), "");
   EXPECT_THROW(ranks.each([](Trainer& trainer) {
@@ -287,7 +287,7 @@ TEST(RankErrors, ARankThatWaitedSaysWhereItStood) {
 TEST(RankErrors, ExactSumsAreRefusedOnHostsThatCannotHoldThem) {
   comm::ThreadWorlds thread_worlds(std::vector<int>{0, 1, 0, 1});
   const auto world = thread_worlds.world(0);
-  TrainerOptions options = options_for({.dp = 4, .ep = 4}, "reference", Dtype::f32);
+  TrainerOptions options = options_for_ranks({.dp = 4, .ep = 4}, "reference", Dtype::f32);
   options.plan.exact_sums = true;
   EXPECT_NO_THROW(Trainer(options, world.get())) << "a token has two experts, and two rows have one sum";
   options.model.num_experts_per_tok = 3;
@@ -303,7 +303,7 @@ TEST(RankErrors, AWorldOfAnotherSizeIsRefused) {
   comm::ThreadWorlds thread_worlds(3);
   const auto world = thread_worlds.world(0);
   try {
-    Trainer(options_for({.dp = 2}, "reference", Dtype::f32), world.get());
+    Trainer(options_for_ranks({.dp = 2}, "reference", Dtype::f32), world.get());
     FAIL() << "3 ranks for a mesh of 2";
   } catch (const ConfigError& error) {
     EXPECT_NE(std::string(error.what()).find("needs 2 ranks, 3 are running"), std::string::npos) << error.what();

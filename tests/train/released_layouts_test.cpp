@@ -22,12 +22,12 @@ namespace {
 
 constexpr int64_t kSequencesOfStep = 4;
 
-struct Layout {
+struct ReleasedLayoutsLayout {
   const char* name;
   plan::Degrees mesh;
   Dtype dtype = Dtype::f64;  // in bf16 masters lie apart from the weights, in shares of the ranks with copies
 };
-const Layout kLayouts[] = {
+const ReleasedLayoutsLayout kLayoutsReleasedLayouts[] = {
     {"tp2", {.tp = 2}},
     {"dp2", {.dp = 2}},
     {"cp2", {.cp = 2}},
@@ -41,7 +41,7 @@ const Layout kLayouts[] = {
     {"dp2_in_bf16", {.dp = 2}, Dtype::bf16},
 };
 
-TrainerOptions options_of(const model::ModelConfig& model, const Layout& layout, uint64_t seed,
+TrainerOptions options_of(const model::ModelConfig& model, const ReleasedLayoutsLayout& layout, uint64_t seed,
                           const passes::Adapters& adapters = {}) {
   TrainerOptions o;
   o.model = model;
@@ -142,10 +142,10 @@ void expect_same_elements(Trainer& rank, const std::vector<StateTensor>& whole) 
   EXPECT_GT(compared, 0);
 }
 
-class FromFiles : public testing::TestWithParam<std::tuple<const config::Family*, Layout>> {
+class FromFiles : public testing::TestWithParam<std::tuple<const config::Family*, ReleasedLayoutsLayout>> {
  protected:
   model::ModelConfig model() const { return test::small_model_of(*std::get<0>(GetParam())); }
-  const Layout& layout() const { return std::get<1>(GetParam()); }
+  const ReleasedLayoutsLayout& layout() const { return std::get<1>(GetParam()); }
   void expect_as_one_rank(const std::function<void(Trainer&)>& begin, const passes::Adapters& adapters = {}) {
     Trainer one(options_of(model(), {"", {}, layout().dtype}, 7, adapters));
     begin(one);
@@ -216,16 +216,16 @@ TEST(BaseOfAdapters, MayLieInShards) {
 
 // Experts are cut where there are some. A family whose folders name tensors as Heddle does has every layout if it
 // is one of three, and every third layout otherwise.
-std::vector<std::tuple<const config::Family*, Layout>> cases(bool adapted) {
-  std::vector<std::tuple<const config::Family*, Layout>> all;
+std::vector<std::tuple<const config::Family*, ReleasedLayoutsLayout>> cases(bool adapted) {
+  std::vector<std::tuple<const config::Family*, ReleasedLayoutsLayout>> all;
   const std::set<std::string> whole{"deepseek_v3", "qwen3", "qwen3_moe"};
   size_t shift = 0;
   for (const config::Family* family : written_families()) {
     const bool plain =
         family->spelt == nullptr && family->stacked == nullptr && !whole.contains(family->model_type);
     if (plain) ++shift;
-    for (size_t i = 0; i < std::size(kLayouts); ++i) {
-      const Layout& layout = kLayouts[i];
+    for (size_t i = 0; i < std::size(kLayoutsReleasedLayouts); ++i) {
+      const ReleasedLayoutsLayout& layout = kLayoutsReleasedLayouts[i];
       if (plain && (i + shift) % 3 != 0) continue;
       const bool cuts_experts = layout.mesh.ep * layout.mesh.etp > 1;
       if (cuts_experts && !test::small_model_of(*family).has_experts()) continue;

@@ -18,7 +18,7 @@
 namespace heddle::train {
 namespace {
 
-TrainerOptions options_for(const std::string& backend, Dtype dtype, uint64_t seed) {
+TrainerOptions options_for_resume(const std::string& backend, Dtype dtype, uint64_t seed) {
   TrainerOptions o;
   o.model = test::small_model();
   o.model.num_nextn_predict_layers = 1;
@@ -34,7 +34,7 @@ TrainerOptions options_for(const std::string& backend, Dtype dtype, uint64_t see
   return o;
 }
 
-double step(Trainer& trainer) {
+double step_resume(Trainer& trainer) {
   const RandomKey key(static_cast<uint64_t>(trainer.steps_done()));
   std::vector<std::vector<int32_t>> sequences(static_cast<size_t>(trainer.sequences_per_step()));
   uint64_t at = 0;
@@ -61,22 +61,22 @@ class Resume : public testing::TestWithParam<std::tuple<const char*, Dtype>> {};
 TEST_P(Resume, GoesOnAsIfItHadNotStopped) {
   const auto& [backend, dtype] = GetParam();
   const ScratchFolder folder;
-  Trainer first(options_for(backend, dtype, 5));
+  Trainer first(options_for_resume(backend, dtype, 5));
   first.initialise();
-  for (int i = 0; i < 3; ++i) step(first);
+  for (int i = 0; i < 3; ++i) step_resume(first);
   save_trainer(folder.path().string(), {}, first);
 
-  Trainer second(options_for(backend, dtype, 77));
+  Trainer second(options_for_resume(backend, dtype, 77));
   second.initialise();
   load_trainer(open_checkpoint(folder.path().string()), second);
   expect_same_state(first, second);
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(step(first), step(second)) << "step " << i;
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(step_resume(first), step_resume(second)) << "step " << i;
   expect_same_state(first, second);
 }
 
 TEST_P(Resume, KnowsAStateThatNoTrainingCanGoOnFrom) {
   const auto& [backend, dtype] = GetParam();
-  Trainer trainer(options_for(backend, dtype, 5));
+  Trainer trainer(options_for_resume(backend, dtype, 5));
   trainer.initialise();
   EXPECT_EQ(not_finite_in(trainer), "");
   const std::vector<StateTensor> state = trainer.state();
@@ -92,10 +92,10 @@ TEST_P(Resume, KnowsAStateThatNoTrainingCanGoOnFrom) {
 TEST_P(Resume, LeavesAndComesBackAsTheSameModel) {
   const auto& [backend, dtype] = GetParam();
   const ScratchFolder folder;
-  Trainer first(options_for(backend, dtype, 5)), second(options_for(backend, dtype, 77));
+  Trainer first(options_for_resume(backend, dtype, 5)), second(options_for_resume(backend, dtype, 77));
   first.initialise();
   second.initialise();
-  for (int i = 0; i < 2; ++i) step(first);
+  for (int i = 0; i < 2; ++i) step_resume(first);
   const Dtype wide = dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32;
   export_released(folder.path().string(), first.options().model, master_tensors(first.state()), {.stored = wide});
   EXPECT_EQ(config::read_model_config(folder / "config.json"), first.options().model);
@@ -126,7 +126,7 @@ INSTANTIATE_TEST_SUITE_P(All, Resume,
 TEST(ResumeMoments, AreConvertedAsTheyAreRead) {
   using passes::Moments;
   const auto trainer_with = [](Moments moments) {
-    TrainerOptions options = options_for("host", Dtype::f32, 5);
+    TrainerOptions options = options_for_resume("host", Dtype::f32, 5);
     options.plan.update.moments = moments;
     return std::make_unique<Trainer>(options);
   };
@@ -134,7 +134,7 @@ TEST(ResumeMoments, AreConvertedAsTheyAreRead) {
   const auto first = trainer_with(Moments::fp8), between = trainer_with(Moments::bf16),
              second = trainer_with(Moments::fp8), wide = trainer_with(Moments::fp32);
   first->initialise();
-  for (int i = 0; i < 3; ++i) step(*first);
+  for (int i = 0; i < 3; ++i) step_resume(*first);
   save_trainer(bytes.path().string(), {}, *first);
   load_trainer(open_checkpoint(bytes.path().string()), *between);
   save_trainer(rounded.path().string(), {}, *between);

@@ -23,10 +23,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kSequencesAtOnce = 2;
+constexpr int64_t kSequencesAtOnceSaved = 2;
 
 std::string bytes_in(const std::string& path) { return read_file(path, int64_t{1} << 30); }
-void overwrite(const std::string& path, const std::string& bytes) {
+void overwrite_saved(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
 
@@ -54,7 +54,7 @@ struct OwnFolder {
 };
 
 TrainerOptions with_memory(plan::Degrees mesh, const OwnFolder& memory, int64_t every = 1) {
-  TrainerOptions options = small_options(mesh, kSequencesAtOnce);
+  TrainerOptions options = small_options(mesh, kSequencesAtOnceSaved);
   options.plan.snapshot_every = every;
   options.snapshots = {memory.path, "0123456789abcdef0123456789abcdef", 3};
   return options;
@@ -99,7 +99,8 @@ TEST(Runs, SayWhatExtentsSay) {
 
 TEST(Shards, AreWrittenByEachRankAndReadByAnyLayout) {
   const ScratchFolder folder;
-  RankTrainers four(small_options({.dp = 2, .pp = 2}, kSequencesAtOnce)), one(small_options({}, kSequencesAtOnce));
+  RankTrainers four(small_options({.dp = 2, .pp = 2}, kSequencesAtOnceSaved)),
+      one(small_options({}, kSequencesAtOnceSaved));
   for (RankTrainers* ranks : {&four, &one}) ranks->each([](Trainer& trainer) { trainer.initialise(); });
   advance(four, 2);
   four.each([&](Trainer& trainer) { save_trainer(folder / "a", {}, trainer); });
@@ -114,7 +115,7 @@ TEST(Shards, AreWrittenByEachRankAndReadByAnyLayout) {
   one.each([&](Trainer& trainer) { save_trainer(folder / "b", {}, trainer); });
   EXPECT_TRUE(fs::exists(folder / "b/step-000002/model.safetensors"));
   EXPECT_EQ(contents(Checkpoint(folder / "b/step-000002")), contents(sharded));
-  RankTrainers other(small_options({.tp = 2, .dp = 2}, kSequencesAtOnce));
+  RankTrainers other(small_options({.tp = 2, .dp = 2}, kSequencesAtOnceSaved));
   other.each([&](Trainer& trainer) { load_trainer(sharded, trainer); });
   other.each([&](Trainer& trainer) { save_trainer(folder / "c", {}, trainer); });
   EXPECT_EQ(contents(Checkpoint(folder / "c/step-000002")), contents(sharded));
@@ -123,8 +124,8 @@ TEST(Shards, AreWrittenByEachRankAndReadByAnyLayout) {
 // Flips, cuts, additions, shards of other ranks, steps and runs: each is refused, and the step before is taken.
 TEST(Shards, DamagedOnesNeverLoad) {
   const ScratchFolder folder;
-  RankTrainers ranks(small_options({.dp = 2, .pp = 2}, kSequencesAtOnce));
-  TrainerOptions elsewhere = small_options({.dp = 2, .pp = 2}, kSequencesAtOnce);
+  RankTrainers ranks(small_options({.dp = 2, .pp = 2}, kSequencesAtOnceSaved));
+  TrainerOptions elsewhere = small_options({.dp = 2, .pp = 2}, kSequencesAtOnceSaved);
   elsewhere.seed = 9;
   RankTrainers stranger(elsewhere);
   for (RankTrainers* each : {&ranks, &stranger}) {
@@ -161,7 +162,7 @@ TEST(Shards, DamagedOnesNeverLoad) {
         break;
     }
     if (damaged == whole) continue;
-    overwrite(path + "/" + name, damaged);
+    overwrite_saved(path + "/" + name, damaged);
     try {
       EXPECT_EQ(contents(Checkpoint(path)), expected) << name;  // a flipped space of the manifest says nothing else
       EXPECT_EQ(name, "state.json");
@@ -173,7 +174,7 @@ TEST(Shards, DamagedOnesNeverLoad) {
       EXPECT_EQ(reasons.size(), 1u);
       ++refused;
     }
-    overwrite(path + "/" + name, whole);
+    overwrite_saved(path + "/" + name, whole);
   }
   EXPECT_GT(refused, 300);
   EXPECT_LT(harmless, 20);
@@ -184,7 +185,7 @@ TEST(Snapshots, ComeBackInAnyLayoutAndChangeNoBit) {
   const ScratchFolder folder;
   const OwnFolder memory(folder);
   RankTrainers ranks(with_memory({.dp = 2, .pp = 2}, memory)),
-      plain(small_options({.dp = 2, .pp = 2}, kSequencesAtOnce));
+      plain(small_options({.dp = 2, .pp = 2}, kSequencesAtOnceSaved));
   for (RankTrainers* each : {&ranks, &plain}) each->each([](Trainer& trainer) { trainer.initialise(); });
   for (int step = 1; step <= 5; ++step) {
     advance(ranks, 1);
@@ -198,8 +199,8 @@ TEST(Snapshots, ComeBackInAnyLayoutAndChangeNoBit) {
     const Checkpoint disk(folder / fmt::format("disk/step-{:06}", step - 1));
     EXPECT_EQ(contents(*found), contents(disk)) << "step " << step;
   }
-  RankTrainers from_memory(small_options({.tp = 2}, kSequencesAtOnce)),
-      from_disk(small_options({.tp = 2}, kSequencesAtOnce));
+  RankTrainers from_memory(small_options({.tp = 2}, kSequencesAtOnceSaved)),
+      from_disk(small_options({.tp = 2}, kSequencesAtOnceSaved));
   const auto newest = newest_in_memory({memory.path}, true);
   const Checkpoint disk(folder / "disk/step-000004");
   from_memory.each([&](Trainer& trainer) { load_trainer(*newest, trainer); });
@@ -278,7 +279,7 @@ TEST(Snapshots, DamagedOnesNeverLoad) {
       }
     }
     if (damaged == whole) continue;
-    overwrite(path, damaged);
+    overwrite_saved(path, damaged);
     const auto found = newest_in_memory({memory.path}, true);
     if (found) {
       ASSERT_TRUE(expected.contains(found->state().step)) << path;
@@ -287,7 +288,7 @@ TEST(Snapshots, DamagedOnesNeverLoad) {
     } else {
       ++none;
     }
-    overwrite(path, whole);
+    overwrite_saved(path, whole);
   }
   EXPECT_GT(older, 20);
   EXPECT_GT(none, 20);
@@ -353,7 +354,7 @@ TEST(Snapshots, FolderOfTheirOwnGoesWithTheTrainer) {
   const auto count = [] { return std::distance(fs::directory_iterator("/dev/shm"), fs::directory_iterator()); };
   const auto before = count();
   {
-    TrainerOptions options = small_options({}, kSequencesAtOnce);
+    TrainerOptions options = small_options({}, kSequencesAtOnceSaved);
     options.plan.snapshot_every = 1;
     Trainer trainer(options);
     EXPECT_NE(trainer.controllers().find<SnapshotSchedule>(), nullptr);

@@ -18,17 +18,17 @@ namespace {
 
 using passes::Shard;
 
-struct Case {
+struct ShardingCase {
   const char* name;
   plan::Degrees mesh;
   Shard shard = Shard::weights;
   int shard_ranks = 0;
   const char* schedule = "1f1b";
   bool muon = false, on_host = false;
-  friend std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+  friend std::ostream& operator<<(std::ostream& out, const ShardingCase& c) { return out << c.name; }
 };
 
-const std::vector<Case> kCases{
+const std::vector<ShardingCase> kCasesSharding{
     {"dp2_gradients", {.dp = 2}, Shard::gradients},
     {"dp2_weights", {.dp = 2}},
     {"dp4_by_two", {.dp = 4}, Shard::weights, 2},
@@ -42,7 +42,7 @@ const std::vector<Case> kCases{
     {"dp2_on_the_host", {.dp = 2}, Shard::weights, 0, "1f1b", false, true},
 };
 
-TrainerOptions options_for(const Case& c) {
+TrainerOptions options_for_sharding(const ShardingCase& c) {
   TrainerOptions o = small_options(c.mesh, 1);
   o.model.num_attention_heads = 4;
   o.model.initializer_range = 0.1;
@@ -58,7 +58,7 @@ TrainerOptions options_for(const Case& c) {
   return o;
 }
 
-std::vector<double> train_two_steps(const TrainerOptions& options) {
+std::vector<double> train_two_steps_sharding(const TrainerOptions& options) {
   RankTrainers ranks(options);
   ranks.each([](Trainer& trainer) { trainer.initialise(); });
   std::vector<double> all;
@@ -77,24 +77,24 @@ std::vector<double> train_two_steps(const TrainerOptions& options) {
   return all;
 }
 
-class Sharding : public testing::TestWithParam<Case> {};
+class Sharding : public testing::TestWithParam<ShardingCase> {};
 
 // The second step, evaluation and logits show what the optimizer made of the gradients.
 TEST_P(Sharding, TrainsAsOneRank) {
-  Case alone{"one", {}, Shard::state};
+  ShardingCase alone{"one", {}, Shard::state};
   alone.muon = GetParam().muon;
-  const std::vector<double> one = train_two_steps(options_for(alone)),
-                            many = train_two_steps(options_for(GetParam()));
+  const std::vector<double> one = train_two_steps_sharding(options_for_sharding(alone)),
+                            many = train_two_steps_sharding(options_for_sharding(GetParam()));
   ASSERT_EQ(one.size(), many.size());
   for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(one[i], many[i], 1e-6 * std::max(1.0, std::abs(one[i]))) << i;
   for (size_t i = 0; i < 5; ++i) EXPECT_NEAR(one[i], many[i], 1e-10 * std::max(1.0, std::abs(one[i]))) << i;
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, Sharding, testing::ValuesIn(kCases),
+INSTANTIATE_TEST_SUITE_P(Cases, Sharding, testing::ValuesIn(kCasesSharding),
                          [](const auto& info) { return std::string(info.param.name); });
 
 // Every tensor of a checkpoint with its bytes, whatever shards they lie in.
-std::map<std::string, std::string> saved(const std::string& folder, RankTrainers& ranks) {
+std::map<std::string, std::string> saved_sharding(const std::string& folder, RankTrainers& ranks) {
   std::vector<std::string> paths(static_cast<size_t>(ranks.size()));
   ranks.each([&](Trainer& trainer) {
     paths[static_cast<size_t>(trainer.ranks().rank())] = save_trainer(folder, {}, trainer);
@@ -108,8 +108,8 @@ std::map<std::string, std::string> saved(const std::string& folder, RankTrainers
   return by_name;
 }
 
-TrainerOptions exact_options(const Case& c, Dtype dtype) {
-  TrainerOptions o = options_for(c);
+TrainerOptions exact_options(const ShardingCase& c, Dtype dtype) {
+  TrainerOptions o = options_for_sharding(c);
   o.plan.dtype = dtype;
   o.plan.exact_sums = true;
   return o;
@@ -119,14 +119,15 @@ TrainerOptions exact_options(const Case& c, Dtype dtype) {
 TEST(ShardingBits, UnderExactSumsAreThoseOfCutState) {
   for (const Dtype dtype : {Dtype::bf16, Dtype::f32}) {
     std::map<std::string, std::string> state;
-    for (const Case& c :
-         {Case{"state", {.dp = 4, .ep = 2}, Shard::state}, Case{"gradients", {.dp = 4}, Shard::gradients},
-          Case{"weights", {.dp = 4, .ep = 2}}, Case{"by two", {.dp = 4}, Shard::weights, 2}}) {
+    for (const ShardingCase& c :
+         {ShardingCase{"state", {.dp = 4, .ep = 2}, Shard::state},
+          ShardingCase{"gradients", {.dp = 4}, Shard::gradients}, ShardingCase{"weights", {.dp = 4, .ep = 2}},
+          ShardingCase{"by two", {.dp = 4}, Shard::weights, 2}}) {
       const ScratchFolder folder;
       RankTrainers ranks(exact_options(c, dtype));
       ranks.each([](Trainer& trainer) { trainer.initialise(); });
       for (uint64_t step = 0; step < 3; ++step) ranks.step(random_sequences(ranks[0], kSequences, step));
-      const std::map<std::string, std::string> now = saved(folder / "state", ranks);
+      const std::map<std::string, std::string> now = saved_sharding(folder / "state", ranks);
       if (state.empty()) state = now;
       EXPECT_TRUE(now == state) << c.name;
     }
@@ -139,8 +140,8 @@ TEST(ShardingCheckpoint, GoesOnInAnotherLayout) {
   RankTrainers first(exact_options({"by two", {.dp = 4}, Shard::weights, 2}, Dtype::bf16));
   first.each([](Trainer& trainer) { trainer.initialise(); });
   for (uint64_t step = 0; step < 2; ++step) first.step(random_sequences(first[0], kSequences, step));
-  saved(folder / "first", first);
-  for (const Case& c : {Case{"whole", {}, Shard::state}, Case{"two", {.dp = 2, .ep = 2}}}) {
+  saved_sharding(folder / "first", first);
+  for (const ShardingCase& c : {ShardingCase{"whole", {}, Shard::state}, ShardingCase{"two", {.dp = 2, .ep = 2}}}) {
     RankTrainers second(exact_options(c, Dtype::bf16));
     second.each([&](Trainer& trainer) { load_trainer(open_checkpoint(folder / "first"), trainer); });
     const ScratchFolder there;
@@ -148,21 +149,21 @@ TEST(ShardingCheckpoint, GoesOnInAnotherLayout) {
     again.each([&](Trainer& trainer) { load_trainer(open_checkpoint(folder / "first"), trainer); });
     second.step(random_sequences(second[0], kSequences, 7));
     again.step(random_sequences(again[0], kSequences, 7));
-    EXPECT_TRUE(saved(there / "second", second) == saved(there / "again", again)) << c.name;
+    EXPECT_TRUE(saved_sharding(there / "second", second) == saved_sharding(there / "again", again)) << c.name;
   }
 }
 
 // Frozen weights are cut too: they are what is left of a model beside its adapters.
 TEST(ShardingAdapters, FrozenWeightsAreCut) {
   const auto adapted = [](Shard shard, int ranks) {
-    TrainerOptions o = options_for({"adapters", {.dp = 4}, shard, ranks});
+    TrainerOptions o = options_for_sharding({"adapters", {.dp = 4}, shard, ranks});
     o.plan.lora.rank = 2;
     o.plan.lora.targets = "all";
     return o;
   };
-  const std::vector<double> whole = train_two_steps(adapted(Shard::state, 0));
+  const std::vector<double> whole = train_two_steps_sharding(adapted(Shard::state, 0));
   for (const int ranks : {0, 2}) {
-    const std::vector<double> cut = train_two_steps(adapted(Shard::weights, ranks));
+    const std::vector<double> cut = train_two_steps_sharding(adapted(Shard::weights, ranks));
     ASSERT_EQ(whole.size(), cut.size());
     for (size_t i = 0; i < 5; ++i) EXPECT_NEAR(whole[i], cut[i], 1e-10 * std::max(1.0, std::abs(whole[i]))) << i;
   }

@@ -12,7 +12,8 @@
 namespace heddle::train {
 namespace {
 
-TrainerOptions options_of(const std::string& home, const std::string& master, const std::string& moments = "fp32") {
+TrainerOptions options_of_state_at_start(const std::string& home, const std::string& master,
+                                         const std::string& moments = "fp32") {
   config::RunConfig c;
   c.model = test::small_model();
   c.model.initializer_range = 0.2;
@@ -35,7 +36,7 @@ const std::vector<std::pair<std::string, std::string>> kAll{
 TEST(StateAtStart, TheDeviceNeverHoldsItAll) {
   for (const auto& [home, master] : kAll) {
     const ScratchFolder folder;
-    TrainerOptions options = options_of(home, master);
+    TrainerOptions options = options_of_state_at_start(home, master);
     options.memory_bytes = 0;  // nothing is foretold: the arena shows what was taken
     Trainer trainer(options);
     trainer.initialise();
@@ -54,7 +55,7 @@ TEST(StateAtStart, GoesOnInAnyOther) {
     return trainer.step(random_sequences(trainer, trainer.sequences_per_step(), step)).next_token_loss();
   };
   for (const char* moments : {"fp32", "bf16", "fp8"}) {
-    Trainer plain(options_of("device", "full", moments));
+    Trainer plain(options_of_state_at_start("device", "full", moments));
     plain.initialise();
     const ScratchFolder first;
     next(plain, 1);
@@ -65,7 +66,7 @@ TEST(StateAtStart, GoesOnInAnyOther) {
     const ScratchFolder folder;
     for (const auto& [home, master] : kAll) {
       const std::string which = fmt::format("{} {} {}", home, master, moments);
-      Trainer trainer(options_of(home, master, moments));
+      Trainer trainer(options_of_state_at_start(home, master, moments));
       load_trainer(open_checkpoint(from), trainer);
       from = folder / (home + master);  // the next goes on from this one
       save_trainer(from, {}, trainer);

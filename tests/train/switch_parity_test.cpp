@@ -37,18 +37,18 @@ std::string small_run(const std::vector<std::string>& set) {
   return config::toml_of(c, config::RunConfig());
 }
 
-struct Outcome {
+struct SwitchParityOutcome {
   std::vector<double> losses;
   std::map<std::string, std::vector<double>> state;  // whole masters and moments after the last step
 };
 
-Outcome train_with(const std::vector<std::string>& set) {
+SwitchParityOutcome train_with_switch_parity(const std::vector<std::string>& set) {
   const config::RunConfig config = config::parse_run_config(small_run(set), "small.toml", set);
   std::vector<int> node_of;  // two ranks on a node
   for (int r = 0; r < config.ranks(); ++r) node_of.push_back(r / 2);
   RankTrainers ranks(trainer_options_of(config), node_of);
   ranks.each([](Trainer& trainer) { trainer.initialise(); });
-  Outcome outcome;
+  SwitchParityOutcome outcome;
   for (uint64_t step = 0; step < 2; ++step) {
     outcome.losses.push_back(
         ranks.step(random_sequences(ranks[0], ranks[0].sequences_per_step(), 11 + step)).next_token_loss());
@@ -72,10 +72,10 @@ Outcome train_with(const std::vector<std::string>& set) {
 }
 
 // What the same set gives without a switch is trained once.
-const Outcome& without(const std::vector<std::string>& set) {
-  static std::map<std::vector<std::string>, Outcome> known;
+const SwitchParityOutcome& without(const std::vector<std::string>& set) {
+  static std::map<std::vector<std::string>, SwitchParityOutcome> known;
   const auto at = known.find(set);
-  return at != known.end() ? at->second : known.emplace(set, train_with(set)).first->second;
+  return at != known.end() ? at->second : known.emplace(set, train_with_switch_parity(set)).first->second;
 }
 
 double relative(const std::vector<double>& a, const std::vector<double>& b) {
@@ -122,7 +122,7 @@ std::vector<Trial> trials() {
   return all;
 }
 
-std::vector<std::string> joined(std::vector<std::string> set, const std::vector<std::string>& more) {
+std::vector<std::string> joined_switch_parity(std::vector<std::string> set, const std::vector<std::string>& more) {
   set.insert(set.end(), more.begin(), more.end());
   return set;
 }
@@ -131,7 +131,7 @@ class SwitchParity : public testing::TestWithParam<Trial> {};
 
 // The first moments are sums of gradients, so they show what the gradients do. Masters don't: AdamW divides a
 // gradient near zero by its own size.
-void expect_near(const Outcome& on, const Outcome& off, bool in_floats) {
+void expect_near_switch_parity(const SwitchParityOutcome& on, const SwitchParityOutcome& off, bool in_floats) {
   ASSERT_EQ(on.state.size(), off.state.size());
   EXPECT_LE(relative(on.losses, off.losses), in_floats ? 1e-6 : 1e-12);
   for (const auto& [name, values] : on.state) {
@@ -143,15 +143,17 @@ void expect_near(const Outcome& on, const Outcome& off, bool in_floats) {
 TEST_P(SwitchParity, HoldsItsClass) {
   const Trial& trial = GetParam();
   if (trial.maths == plan::MathsClass::reassociates) {
-    const std::vector<std::string> set = joined({"device.backend=reference", "device.dtype=f64"}, trial.beside);
+    const std::vector<std::string> set =
+        joined_switch_parity({"device.backend=reference", "device.dtype=f64"}, trial.beside);
     const bool in_floats = std::ranges::count(trial.beside, "device.dtype=f32") > 0;
-    return expect_near(train_with(joined(set, {trial.set})), without(set), in_floats);
+    return expect_near_switch_parity(train_with_switch_parity(joined_switch_parity(set, {trial.set})), without(set),
+                                     in_floats);
   }
   for (const std::vector<std::string>& dtype : std::vector<std::vector<std::string>>{
            {"device.backend=reference", "device.dtype=f64"}, {"device.dtype=f32"}, {"device.dtype=bf16"}}) {
-    const std::vector<std::string> set = joined(dtype, trial.beside);
-    const Outcome on = train_with(joined(set, {trial.set}));
-    const Outcome& off = without(set);
+    const std::vector<std::string> set = joined_switch_parity(dtype, trial.beside);
+    const SwitchParityOutcome on = train_with_switch_parity(joined_switch_parity(set, {trial.set}));
+    const SwitchParityOutcome& off = without(set);
     EXPECT_EQ(on.losses, off.losses) << dtype.back();
     EXPECT_TRUE(on.state == off.state) << dtype.back();
   }
@@ -180,10 +182,11 @@ TEST(SwitchParityItself, ClippingShowsWhereStagesLie) {
   const config::RunConfig usual;
   for (const config::Setting& s : config::settings()) {
     if (!s.as_switch || s.as_switch->unless.empty()) continue;
-    std::vector<std::string> set = joined({"device.backend=reference", "device.dtype=f64"}, s.as_switch->beside);
+    std::vector<std::string> set =
+        joined_switch_parity({"device.backend=reference", "device.dtype=f64"}, s.as_switch->beside);
     std::erase(set, "train.clip_norm=0");
-    set = joined(set, {"train.clip_norm=0.01", "model.num_hidden_layers=8"});
-    const std::vector<std::string> exact = joined(set, {"train.exact_sums=true"});
+    set = joined_switch_parity(set, {"train.clip_norm=0.01", "model.num_hidden_layers=8"});
+    const std::vector<std::string> exact = joined_switch_parity(set, {"train.exact_sums=true"});
     std::vector<std::string> trials;
     for (const config::Value& value : s.tried_values()) {
       if (value == s.get(usual) || std::ranges::count(s.as_switch->reassociating, value) > 0) continue;
@@ -195,10 +198,10 @@ TEST(SwitchParityItself, ClippingShowsWhereStagesLie) {
     }
     int seen = 0;
     for (const std::string& on : trials) {
-      const Outcome plain = train_with(joined(set, {on}));
-      expect_near(plain, without(set), false);
+      const SwitchParityOutcome plain = train_with_switch_parity(joined_switch_parity(set, {on}));
+      expect_near_switch_parity(plain, without(set), false);
       seen += plain.state == without(set).state ? 0 : 1;
-      EXPECT_TRUE(train_with(joined(exact, {on})).state == without(exact).state) << on;
+      EXPECT_TRUE(train_with_switch_parity(joined_switch_parity(exact, {on})).state == without(exact).state) << on;
     }
     EXPECT_GT(seen, 0) << s.key << ": nothing shows, so nothing need be said";
   }
@@ -206,8 +209,9 @@ TEST(SwitchParityItself, ClippingShowsWhereStagesLie) {
 
 // The comparison sees a change of the maths: the smallest of those that a switch could make by mistake.
 TEST(SwitchParityItself, SeesAChangedFactor) {
-  const Outcome a = train_with({"device.backend=reference", "device.dtype=f64"});
-  const Outcome b = train_with({"device.backend=reference", "device.dtype=f64", "model.z_loss_weight=1.001e-3"});
+  const SwitchParityOutcome a = train_with_switch_parity({"device.backend=reference", "device.dtype=f64"});
+  const SwitchParityOutcome b =
+      train_with_switch_parity({"device.backend=reference", "device.dtype=f64", "model.z_loss_weight=1.001e-3"});
   double worst = 0;
   for (const auto& [name, values] : a.state) {
     if (name.starts_with("m.")) worst = std::max(worst, relative(values, b.state.at(name)));

@@ -16,7 +16,7 @@
 namespace heddle::train {
 namespace {
 
-TrainerOptions options_for(const std::string& backend, Dtype dtype) {
+TrainerOptions options_for_trainer(const std::string& backend, Dtype dtype) {
   TrainerOptions o;
   o.model = test::small_model();
   o.model.num_nextn_predict_layers = 1;
@@ -59,7 +59,8 @@ std::vector<double> losses(Trainer& trainer, int steps) {
 class TrainerTest : public testing::TestWithParam<std::pair<const char*, Dtype>> {};
 
 TEST_P(TrainerTest, LearnsToCountAndRepeatsItself) {
-  Trainer a(options_for(GetParam().first, GetParam().second)), b(options_for(GetParam().first, GetParam().second));
+  Trainer a(options_for_trainer(GetParam().first, GetParam().second)),
+      b(options_for_trainer(GetParam().first, GetParam().second));
   a.initialise();
   b.initialise();
   const std::vector<double> first = losses(a, 40);
@@ -78,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, TrainerTest,
                                          std::pair{"host", Dtype::bf16}));
 
 TEST(Trainer, NamesTheFirstValueThatIsNotFinite) {
-  Trainer trainer(options_for("reference", Dtype::f32));
+  Trainer trainer(options_for_trainer("reference", Dtype::f32));
   trainer.initialise();
   for (const StateTensor& tensor : trainer.state()) {
     if (tensor.name == "model.layers.1.mlp.experts.down_proj.weight") tensor.view.as<float>()[0] = INFINITY;
