@@ -13,7 +13,7 @@ namespace heddle::advisor {
 
 namespace {
 
-using Json = nlohmann::json;
+using PlainJson = nlohmann::json;
 constexpr double kMet = 0.05;   // of a published figure, that ours may lack
 constexpr double kNear = 0.25;  // of a published fact, by which ours may differ
 
@@ -67,9 +67,9 @@ const std::map<std::string, std::function<double()>>& functions() {
   return all;
 }
 
-Range range_of(const Json& json) { return {json.at(0).get<double>(), json.at(1).get<double>()}; }
+Range range_of(const PlainJson& json) { return {json.at(0).get<double>(), json.at(1).get<double>()}; }
 
-Claim claim_of(const Json& json) {
+Claim claim_of(const PlainJson& json) {
   Claim c;
   c.name = json.at("claim");
   c.system = json.at("system");
@@ -77,12 +77,12 @@ Claim claim_of(const Json& json) {
   c.setting = json.at("setting");
   c.source = json.at("source");
   c.unit = from_word<ClaimUnit>(json.at("unit").get<std::string>());
-  c.better = from_word<Better>(json.at("better").get<std::string>());
+  c.better = from_word<BetterWhen>(json.at("better").get<std::string>());
   c.published = range_of(json.at("published"));
   c.by = json.value("by", "");
   c.reason = json.value("reason", "");
   if (json.contains("measured")) {
-    const Json& m = json.at("measured");
+    const PlainJson& m = json.at("measured");
     c.measured = Measured{range_of(m.at("figure")), m.at("setting"), m.at("command"), m.at("page"), m.at("date")};
   }
   HEDDLE_CHECK(c.by.empty() != functions().contains(c.name), "claim '{}': 'by' and its function don't agree",
@@ -97,8 +97,8 @@ const std::vector<Claim>& claims() {
   static const std::vector<Claim> all = [] {
     std::vector<Claim> rows;
     try {
-      for (const Json& row : Json::parse(kBuiltInClaims)) rows.push_back(claim_of(row));
-    } catch (const Json::exception& error) {
+      for (const PlainJson& row : PlainJson::parse(kBuiltInClaims)) rows.push_back(claim_of(row));
+    } catch (const PlainJson::exception& error) {
       internal_error("claims.json, after {} rows: {}", rows.size(), error.what());
     }
     return rows;
@@ -115,14 +115,14 @@ Verdict verdict_of(const Claim& claim, std::optional<double> computed) {
   HEDDLE_CHECK(claim.measured || computed, "claim '{}' has no figure of ours", claim.name);
   const Range ours = claim.measured ? Range(*claim.measured) : Range{*computed, *computed};
   const Range& theirs = claim.published;
-  const double spared = claim.better == Better::same ? kNear : kMet;
+  const double spared = claim.better == BetterWhen::same ? kNear : kMet;
   const auto spare = [spared](double figure) { return spared * std::abs(figure); };
-  if (claim.better == Better::same) {
+  if (claim.better == BetterWhen::same) {
     const bool meets = ours.high >= theirs.low - spare(theirs.low) && ours.low <= theirs.high + spare(theirs.high);
     return meets ? Verdict::level : Verdict::weaker;
   }
   // From here on more is better.
-  const double sign = claim.better == Better::higher ? 1 : -1;
+  const double sign = claim.better == BetterWhen::higher ? 1 : -1;
   const double worst = std::min(sign * ours.low, sign * ours.high);
   const double least = std::min(sign * theirs.low, sign * theirs.high),
                most = std::max(sign * theirs.low, sign * theirs.high);

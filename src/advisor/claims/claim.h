@@ -28,10 +28,10 @@ constexpr auto words_of(ClaimUnit) {
 }
 
 /// Which of two figures is ahead; `same` is a fact that a prediction should meet.
-enum class Better : uint8_t { higher, lower, same };
-constexpr auto words_of(Better) {
-  return std::to_array<Word<Better>>(
-      {{Better::higher, "higher"}, {Better::lower, "lower"}, {Better::same, "same"}});
+enum class BetterWhen : uint8_t { higher, lower, same };
+constexpr auto words_of(BetterWhen) {
+  return std::to_array<Word<BetterWhen>>(
+      {{BetterWhen::higher, "higher"}, {BetterWhen::lower, "lower"}, {BetterWhen::same, "same"}});
 }
 
 enum class Verdict : uint8_t { beyond, level, weaker };
@@ -58,7 +58,7 @@ struct Claim {
   std::string setting;  // model, devices, layout: ours where the source doesn't say, and then marked "(ours)"
   std::string source;
   ClaimUnit unit = ClaimUnit::gain;
-  Better better = Better::higher;
+  BetterWhen better = BetterWhen::higher;
   Range published;
   std::string by;  // estimate, schedule, program, rates; empty: not computed
   std::optional<Measured> measured;

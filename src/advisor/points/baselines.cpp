@@ -13,7 +13,7 @@ namespace heddle::advisor {
 
 namespace {
 
-struct Known {
+struct KnownRows {
   size_t index = 0;
   Traits traits;
   double peak_use = 0;  // seconds of the device's peak that a token takes
@@ -22,9 +22,9 @@ struct Known {
 
 double median_of(const std::vector<double>& values) { return values.empty() ? 0 : quantile(values, 0.5); }
 
-double by_utilization(const std::vector<const Known*>& seen, const Known& k) {
+double by_utilization(const std::vector<const KnownRows*>& seen, const KnownRows& k) {
   std::vector<double> own, device, all;
-  for (const Known* s : seen) {
+  for (const KnownRows* s : seen) {
     all.push_back(s->utilization);
     if (s->traits.device != k.traits.device) continue;
     device.push_back(s->utilization);
@@ -33,9 +33,9 @@ double by_utilization(const std::vector<const Known*>& seen, const Known& k) {
   return median_of(!own.empty() ? own : !device.empty() ? device : all);
 }
 
-double by_nearest(const std::vector<const Known*>& seen, const Known& k) {
+double by_nearest(const std::vector<const KnownRows*>& seen, const KnownRows& k) {
   double least = std::numeric_limits<double>::infinity(), utilization = 0;
-  for (const Known* s : seen) {
+  for (const KnownRows* s : seen) {
     const Traits &a = s->traits, &b = k.traits;
     double far = (a.device != b.device ? 4 : 0) + (a.precision != b.precision ? 2 : 0) +
                  (a.framework != b.framework ? 2 : 0) + (a.model != b.model ? 2 : 0);
@@ -66,11 +66,11 @@ std::vector<double> ridge_weights(std::vector<std::vector<double>> a) {
 
 class Ridge {
  public:
-  explicit Ridge(const std::vector<const Known*>& seen) {
-    for (const Known* s : seen) cells_.emplace(cell_of(s->traits), cells_.size());
+  explicit Ridge(const std::vector<const KnownRows*>& seen) {
+    for (const KnownRows* s : seen) cells_.emplace(cell_of(s->traits), cells_.size());
     const size_t n = size();
     std::vector<std::vector<double>> a(n, std::vector<double>(n + 1, 0.0));
-    for (const Known* s : seen) {
+    for (const KnownRows* s : seen) {
       const std::vector<double> x = features(s->traits);
       for (size_t i = 0; i < n; ++i) {
         for (size_t k = 0; k < n; ++k) a[i][k] += x[i] * x[k];
@@ -104,7 +104,7 @@ class Ridge {
   std::vector<double> weights_;
 };
 
-std::string group_of(const Known& k, HoldOut by) {
+std::string group_of(const KnownRows& k, HoldOut by) {
   switch (by) {
     case HoldOut::rows: return std::to_string(k.index % 10);  // ten parts: each row alone costs a fit
     case HoldOut::models: return k.traits.model;
@@ -126,26 +126,26 @@ std::string_view name_of(Baseline baseline) {
 }
 
 std::vector<double> predict_held_out(const std::vector<PredictedPoint>& points, Baseline baseline, HoldOut by) {
-  std::vector<Known> known;
+  std::vector<KnownRows> known;
   for (size_t i = 0; i < points.size(); ++i) {
     const PredictedPoint& p = points[i];
     if (!p.has_time()) continue;
-    Known k{i, time_traits(p.point, p.estimate)};
+    KnownRows k{i, time_traits(p.point, p.estimate)};
     const Job& j = p.point.job;
     k.peak_use = model::training_flops_per_token(j.shape, j.sequence, j.with_mtp) / j.device.flops(j.precision);
     k.utilization = p.measured_tokens_per_s * k.peak_use;
     known.push_back(std::move(k));
   }
   std::set<std::string> groups;
-  for (const Known& k : known) groups.insert(group_of(k, by));
+  for (const KnownRows& k : known) groups.insert(group_of(k, by));
   std::vector<double> tokens(points.size(), 0.0);
   for (const std::string& group : groups) {
-    std::vector<const Known*> seen;
-    for (const Known& k : known)
+    std::vector<const KnownRows*> seen;
+    for (const KnownRows& k : known)
       if (group_of(k, by) != group) seen.push_back(&k);
     if (seen.empty()) continue;
-    const Ridge ridge(baseline == Baseline::ridge ? seen : std::vector<const Known*>{});
-    for (const Known& k : known) {
+    const Ridge ridge(baseline == Baseline::ridge ? seen : std::vector<const KnownRows*>{});
+    for (const KnownRows& k : known) {
       if (group_of(k, by) != group) continue;
       const double utilization = baseline == Baseline::utilization ? by_utilization(seen, k)
                                  : baseline == Baseline::nearest   ? by_nearest(seen, k)

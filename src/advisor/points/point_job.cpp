@@ -23,12 +23,10 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
-
 // One row, read once.
-class Row {
+class PointRow {
  public:
-  Row(const PointTable& table, size_t row) : table_(table), row_(row) {}
+  PointRow(const PointTable& table, size_t row) : table_(table), row_(row) {}
   std::string_view text(std::string_view name) const { return table_.field(row_, name); }
   std::string lowered(std::string_view name) const { return lower(text(name)); }
   /// A whole number ≥ 0; 0 when blank. Anything else is remembered as wrong.
@@ -59,11 +57,6 @@ class Row {
   int tp_ = 0, pp_ = 0, ep_ = 0, mbs_ = 0;
 };
 
-void note(std::string& list, const std::string& what) {
-  if (!list.empty()) list += "; ";
-  list += what;
-}
-
 // "GPT 15.6B": whether so many parameters are those of gated blocks, and not of plain ones.
 bool counts_gates(const std::string& name, int64_t hidden, int64_t layers, int64_t heads, int64_t kv_heads,
                   int64_t ffn) {
@@ -79,7 +72,7 @@ bool counts_gates(const std::string& name, int64_t hidden, int64_t layers, int64
 }
 
 // The preset's numbers with the row's own put over them; a model without preset is described by the row alone.
-std::string read_shape(Row& row, model::Shape& s) {
+std::string read_shape(PointRow& row, model::Shape& s) {
   const std::string name = row.lowered("model"), hw = row.lowered("hw");
   if (name.empty()) return "no model";
   std::string base = name;
@@ -172,7 +165,7 @@ std::string read_shape(Row& row, model::Shape& s) {
 }
 
 // "FP8 or NVFP4" is the narrower: both were shipped, the faster was run.
-Precision read_precision(const Row& row, const std::string& source) {
+Precision read_precision(const PointRow& row, const std::string& source) {
   const std::string p = row.lowered("precision");
   if (has(p, "fp4")) return Precision::nvfp4;
   if (has(p, "mxfp8") || has(p, "fp8-mx") || has(p, "finer")) return Precision::mxfp8;
@@ -205,7 +198,7 @@ bool splits_experts(const Release& release) {
 // Tokens of a sample where the row says that windows are packed, and not with what.
 constexpr double kPackedSample = 4096;
 
-std::string read_layout(Row& row, PointJob& p) {
+std::string read_layout(PointRow& row, PointJob& p) {
   Job& j = p.job;
   std::string& assumed = p.assumed;
   plan::Degrees& l = j.mesh;
@@ -274,7 +267,7 @@ std::string read_layout(Row& row, PointJob& p) {
 }
 
 // Reads all of a row but the model and the device. Degrees that `layout` gives stand in for blank ones.
-std::string read_run(Row& row, PointJob& p) {
+std::string read_run(PointRow& row, PointJob& p) {
   Job& j = p.job;
   if (const std::string wrong = read_layout(row, p); !wrong.empty()) return wrong;
   j.sequence = static_cast<double>(row.whole("seq"));
@@ -313,7 +306,7 @@ void choose_layout(const PointTable& table, size_t index, PointJob& p) {
   PointJob best, least;
   double fastest = 0, least_bytes = 0;
   const auto consider = [&](int tp, int pp, int ep, int mbs, bool again) {
-    Row row(table, index);
+    PointRow row(table, index);
     row.set_layout(tp, pp, ep, mbs);
     PointJob one = p;
     one.reason = read_run(row, one);
@@ -367,7 +360,7 @@ void check_figures(const PointTable& table, size_t index, PointJob& p) {
 PointJob job_of_point(const PointTable& table, size_t index) {
   PointJob p;
   Job& j = p.job;
-  Row row(table, index);
+  PointRow row(table, index);
   const std::string source = row.lowered("source"), software = row.lowered("software"),
                     release = row.lowered("release"), released = row.lowered("released"),
                     reports = row.lowered("reports");

@@ -10,8 +10,6 @@ namespace heddle::advisor {
 
 namespace {
 
-bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
-
 // `word` by itself: no letter or digit before and behind it.
 bool has_word(std::string_view text, std::string_view word) {
   const auto inside = [&](size_t i) {
@@ -20,11 +18,6 @@ bool has_word(std::string_view text, std::string_view word) {
   for (size_t at = text.find(word); at != std::string_view::npos; at = text.find(word, at + 1))
     if ((at == 0 || !inside(at - 1)) && !inside(at + word.size())) return true;
   return false;
-}
-
-void note(std::string& list, const std::string& what) {
-  if (!list.empty()) list += "; ";
-  list += what;
 }
 
 // Setting of replicas of hot experts in a run of Heddle's: "replicas auto", or the number of slots.

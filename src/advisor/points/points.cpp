@@ -11,7 +11,7 @@ namespace heddle::advisor {
 
 namespace {
 
-constexpr size_t kMostBytes = size_t{64} << 20, kMostColumns = 256, kMostRows = 1'000'000;
+constexpr size_t kMostPointsBytes = size_t{64} << 20, kMostColumns = 256, kMostRows = 1'000'000;
 
 // Reads one record from `at`; false at the end of the text.
 class PointsReader {
@@ -87,7 +87,8 @@ std::string_view PointTable::field(size_t row, std::string_view name) const {
 }
 
 PointTable read_points(std::string_view text, std::string_view name, const std::vector<std::string>& needed) {
-  if (text.size() > kMostBytes) config_error("{}: {} bytes, accepted: up to {}", name, text.size(), kMostBytes);
+  if (text.size() > kMostPointsBytes)
+    config_error("{}: {} bytes, accepted: up to {}", name, text.size(), kMostPointsBytes);
   if (text.find('\0') != std::string_view::npos) config_error("{}: holds a zero byte, accepted: text", name);
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
   PointsReader reader(text, name);

@@ -10,17 +10,15 @@ namespace heddle::advisor {
 
 namespace {
 
-bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
-
 // Words of a source, most particular first. A date is the usual one of the release, where the text has none.
-struct Known {
+struct KnownWord {
   const char* part;
   const char* framework;
   const char* stack;
   const char* name;
   double date;
 };
-constexpr Known kKnown[] = {
+constexpr KnownWord kKnown[] = {
     {"bigscience", "megatron-deepspeed", "deepspeed", "tr11", 22.1},
     {"2104.04473", "megatron-2021", "megatron21", "megatron 2021", 21.3},
     {"calculon", "megatron-2021", "megatron21", "megatron 2022", 22.4},
@@ -74,7 +72,7 @@ constexpr Known kKnown[] = {
 };
 
 // Software by its name alone, as tables have it in a column: longer names before those that they hold.
-constexpr Known kNamed[] = {
+constexpr KnownWord kNamed[] = {
     {"megatron-deepspeed", "megatron-deepspeed", "deepspeed", "", 23.0},
     {"megatron-2021", "megatron-2021", "megatron21", "", 21.3},
     {"megatron-ci", "megatron-ci", "megatron", "", 25.8},
@@ -122,8 +120,8 @@ constexpr Numbered kNumbered[] = {
     {"branch master", 26.4},
 };
 
-const Known* first_of(std::span<const Known> rows, std::string_view words) {
-  const auto found = std::find_if(rows.begin(), rows.end(), [&](const Known& k) { return has(words, k.part); });
+const KnownWord* first_of(std::span<const KnownWord> rows, std::string_view words) {
+  const auto found = std::find_if(rows.begin(), rows.end(), [&](const KnownWord& k) { return has(words, k.part); });
   return found == rows.end() ? nullptr : &*found;
 }
 
@@ -196,10 +194,10 @@ Release read_release(const ReleaseText& text) {
   Release r;
   r.framework = r.stack = "megatron";
   r.document = document_of(text.source);
-  const Known* known = first_of(kKnown, text.source);
+  const KnownWord* known = first_of(kKnown, text.source);
   if (!text.software.empty()) {
     // The column decides. Words of the source only say which release or document of that software it is.
-    const Known* named = first_of(kKnown, text.software);
+    const KnownWord* named = first_of(kKnown, text.software);
     if (named == nullptr) named = first_of(kNamed, text.software);
     if (named == nullptr && known == nullptr) r.unknown = text.software.substr(0, 60);
     if (named != nullptr && (known == nullptr || named->framework != std::string_view(known->framework)))

@@ -7,6 +7,13 @@
 
 namespace heddle::advisor {
 
+inline bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+/// Adds to a list whose items stand behind "; ".
+inline void note(std::string& list, const std::string& what) {
+  if (!list.empty()) list += "; ";
+  list += what;
+}
+
 /// Frameworks behave alike where they share code and defaults: the software of a stack is described once.
 struct Release {
   std::string framework;  // a row of the table of frameworks; "megatron" where nothing is known

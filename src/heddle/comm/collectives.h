@@ -35,6 +35,8 @@ const std::vector<Collective>& place_collectives();
 /// Collectives of matrices dealt out to ranks.
 const std::vector<Collective>& matrix_collectives();
 
+inline std::byte* bytes_of(const device::TensorView& view) { return static_cast<std::byte*>(view.data); }
+
 /// Rows that this rank receives, from the n of counts_to_host.
 int64_t received_rows(const device::TensorView& n);
 /// The rows that an output of counts_to_host counts: 0 for one that counts none.

@@ -73,6 +73,17 @@ class Communicator {
   }
 };
 
+/// One value of each rank for each rank: theirs for this one, in order of rank.
+template <class T>
+std::vector<T> exchange_values(Communicator& group, const std::vector<T>& mine) {
+  std::vector<T> theirs(mine.size());
+  std::vector<Piece> pieces;
+  constexpr auto bytes = static_cast<int64_t>(sizeof(T));
+  for (int r = 0; r < group.size(); ++r) pieces.push_back({r, r * bytes, bytes});
+  group.exchange(mine.data(), pieces, theirs.data(), pieces);
+  return theirs;
+}
+
 /// Counts a message to `peer`; one to oneself or of no bytes is none.
 inline void count_sent(Traffic& traffic, const Communicator& from, int peer, int64_t bytes) {
   if (peer == from.rank() || bytes == 0) return;

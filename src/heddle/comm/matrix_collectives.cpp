@@ -15,8 +15,6 @@ namespace {
 using device::KernelCall;
 using device::TensorView;
 
-std::byte* bytes_of(const TensorView& view) { return static_cast<std::byte*>(view.data); }
-
 // The pieces of one deal, in bytes: on the side of the parts and on the side of the stack.
 class Deal {
  public:

@@ -16,8 +16,8 @@ using device::KernelCall;
 using device::TensorView;
 
 /// The places of one expert and source: where they lie among a rank's own and among those that a holder has.
-struct Places {
-  Places(const KernelCall& call, const TensorView& own)
+struct StatePlaces {
+  StatePlaces(const KernelCall& call, const TensorView& own)
       : ranks(call.op->attributes.integer("ranks")),
         slices(call.op->attributes.integer("slices")),
         each(call.op->attributes.integer("experts") / (ranks / slices)),
@@ -40,7 +40,7 @@ struct Places {
 };
 
 void dispatch_places(const KernelCall& call) {
-  const Places places(call, call.in[0]);
+  const StatePlaces places(call, call.in[0]);
   std::vector<Piece> sends, receives;
   for (int64_t r = 0; r < places.ranks; ++r) {
     places.own(r, sends);
@@ -52,7 +52,7 @@ void dispatch_places(const KernelCall& call) {
 // Scratch has what each slice made of this rank's places, where experts are cut.
 void combine_places(const KernelCall& call) {
   const TensorView& out = call.out[0];
-  const Places places(call, out);
+  const StatePlaces places(call, out);
   std::vector<Piece> sends, receives;
   for (int64_t r = 0; r < places.ranks; ++r) {
     places.held(r, sends);

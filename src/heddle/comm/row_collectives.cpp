@@ -18,7 +18,6 @@ using device::KernelCall;
 using device::TensorView;
 
 int64_t size_in_bytes(const TensorView& view) { return view.elements() * size_of(view.dtype); }
-std::byte* bytes_of(const TensorView& view) { return static_cast<std::byte*>(view.data); }
 int64_t ranks_of(const KernelCall& call) {
   const int64_t ranks = call.op->attributes.integer("ranks");
   HEDDLE_CHECK(call.communicator->size() == ranks, "'{}' over {} ranks on a communicator of {}", call.op->kind(),

@@ -29,7 +29,7 @@ namespace heddle::config {
 
 namespace {
 
-using Kind = Setting::Kind;
+using SettingKind = Setting::Kind;
 
 // The byte or character that a word of a configuration may not hold, or "". Words go into messages, the report and
 // names of files.
@@ -43,11 +43,6 @@ std::string forbidden(std::string_view word, bool text) {
     at += letter.bytes;
   }
   return "";
-}
-
-std::string section_of(std::string_view key) {
-  const size_t dot = key.rfind('.');
-  return dot == std::string_view::npos ? "" : std::string(key.substr(0, dot));
 }
 
 class TomlReader {
@@ -168,10 +163,10 @@ class TomlReader {
 
   static Value value_of(const Setting& setting, const toml::node& node, const std::string& place) {
     switch (setting.kind) {
-      case Kind::boolean:
+      case SettingKind::boolean:
         if (const auto* v = node.as_boolean()) return v->get();
         break;
-      case Kind::integer:
+      case SettingKind::integer:
         if (const auto* v = node.as_integer()) return v->get();
         if (const auto* v = node.as_floating_point()) {  // 1e6
           if (const double n = v->get(); n == std::floor(n) && std::abs(n) < 0x1p63) return static_cast<int64_t>(n);
@@ -180,23 +175,23 @@ class TomlReader {
           if (const std::optional<int64_t> n = count_of(v->get())) return *n;
         }
         break;
-      case Kind::number:
+      case SettingKind::number:
         if (const auto* v = node.as_floating_point()) return v->get();
         if (const auto* v = node.as_integer()) return static_cast<double>(v->get());
         break;
-      case Kind::word:
+      case SettingKind::word:
         if (const auto* v = node.as_string()) return v->get();
         if (const auto* v = node.as_integer(); v != nullptr && setting.numbers) return std::to_string(v->get());
         break;
-      case Kind::bytes:
+      case SettingKind::bytes:
         if (const auto* v = node.as_integer()) return v->get();
         if (const auto* v = node.as_string()) return bytes_of(setting, v->get(), place);
         break;
-      case Kind::bytes_or_share:
+      case SettingKind::bytes_or_share:
         if (const auto* v = node.as_integer()) return v->get();
         if (const auto* v = node.as_string()) return bytes_or_share_of(setting, v->get(), place);
         break;
-      case Kind::list:
+      case SettingKind::list:
         if (const auto* v = node.as_string()) return v->get();
         if (const auto* v = node.as_array()) return list_of(setting, *v, place);
         break;
@@ -269,15 +264,15 @@ class TomlReader {
       return *parsed;
     };
     switch (setting->kind) {
-      case Kind::boolean:
+      case SettingKind::boolean:
         if (!same_name(text, "true") && !same_name(text, "false")) wrong();
         return accept(*setting, place, same_name(text, "true"));
-      case Kind::integer: return accept(*setting, place, number(count_of(text)));
-      case Kind::number: return accept(*setting, place, number(number_of(text)));
-      case Kind::word:
-      case Kind::list: return accept(*setting, place, text);
-      case Kind::bytes: return accept(*setting, place, bytes_of(*setting, text, place));
-      case Kind::bytes_or_share: return accept(*setting, place, bytes_or_share_of(*setting, text, place));
+      case SettingKind::integer: return accept(*setting, place, number(count_of(text)));
+      case SettingKind::number: return accept(*setting, place, number(number_of(text)));
+      case SettingKind::word:
+      case SettingKind::list: return accept(*setting, place, text);
+      case SettingKind::bytes: return accept(*setting, place, bytes_of(*setting, text, place));
+      case SettingKind::bytes_or_share: return accept(*setting, place, bytes_or_share_of(*setting, text, place));
     }
   }
 
@@ -301,7 +296,7 @@ class TomlReader {
     if (auto* word = std::get_if<std::string>(&value)) {  // BF16 is bf16
       const auto at = std::find_if(s.words.begin(), s.words.end(),
                                    [&](const std::string& known) { return same_name(known, *word); });
-      if (s.kind == Kind::word && at != s.words.end()) *word = *at;
+      if (s.kind == SettingKind::word && at != s.words.end()) *word = *at;
     }
     hold(s, place, value);
     given_.emplace_back(&s, std::move(value));
@@ -311,9 +306,9 @@ class TomlReader {
     if (const auto* number = std::get_if<double>(&value)) {
       if (!std::isfinite(*number)) config_error("{}: {} is {}, must be {}", place, s.key, *number, s.accepted());
     }
-    if (s.kind == Kind::word || s.kind == Kind::list) {
+    if (s.kind == SettingKind::word || s.kind == SettingKind::list) {
       const auto& word = std::get<std::string>(value);
-      if (s.kind == Kind::word && !s.takes(word)) {
+      if (s.kind == SettingKind::word && !s.takes(word)) {
         config_error("{}: {} is '{}', accepted: {}{}", place, s.key, shown(word), s.accepted(),
                      did_you_mean(word, s.words));
       }
@@ -329,7 +324,7 @@ class TomlReader {
       }
     } else if (std::holds_alternative<std::string>(value)) {
       return;  // a share, held to its bounds where it was read
-    } else if (s.kind == Kind::boolean) {
+    } else if (s.kind == SettingKind::boolean) {
       if (s.words == std::vector<std::string>{"true"} && !std::get<bool>(value)) {
         config_error("{}: {} is false, accepted: true (there is no other mode)", place, s.key);
       }

@@ -30,7 +30,7 @@ std::string tags_of(const Op& op) {
 }
 
 // "  comm.tp", or "  on comm.quiet over tp" where it says itself on which stream it runs.
-std::string place_of(const Op& op) {
+std::string stream_place(const Op& op) {
   const std::string usual = usual_stream(op);
   std::string text = op.stream.empty() ? usual : "on " + op.stream;
   if (communicates(*op.def) && (!op.stream.empty() || group_of_stream(usual) != op.group))
@@ -110,7 +110,7 @@ std::string text_of(const Listing& listing, const Op& op) {
     line += fmt::format(" if {} {} {}", listing.value(condition.rows_of).name,
                         condition.more ? ">" : "<=", condition.limit);
   }
-  return fmt::format("{:<100}  {}{}{}", line, place_of(op), op.def->host_stall ? "  stall" : "", tags_of(op));
+  return fmt::format("{:<100}  {}{}{}", line, stream_place(op), op.def->host_stall ? "  stall" : "", tags_of(op));
 }
 
 std::string text_of(const Listing& listing) {

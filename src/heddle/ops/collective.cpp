@@ -179,12 +179,6 @@ int64_t shard_elements(int64_t elements, int64_t ranks) {
   return (elements + ranks - 1) / ranks;
 }
 
-int64_t static_elements(const Value& v) {
-  int64_t product = 1;
-  for (const Dim& dim : v.shape) product *= dim.count;
-  return product;
-}
-
 const OpDef reduce_gradients{
     .kind = "reduce_gradients",
     .operands = "accumulators*", .results = "shards*", .attributes = "ranks one order?",

@@ -12,16 +12,6 @@ namespace heddle::ops {
 
 namespace {
 
-int64_t static_elements(const Value& v) {
-  int64_t product = 1;
-  for (const Dim& dim : v.shape) product *= dim.count;
-  return product;
-}
-
-Dtype dtype_named(const std::string& word) {
-  return word == "f64" ? Dtype::f64 : word == "f32" ? Dtype::f32 : Dtype::bf16;
-}
-
 const OpDef muon_momentum{
     .kind = "muon_momentum",
     .operands = "clip accumulators*", .results = "u", .updates = "m", .attributes = "momentum dtype",

@@ -32,6 +32,13 @@ inline Dtype dtype_named(const std::string& word) {
   return word == "f64" ? Dtype::f64 : word == "f32" ? Dtype::f32 : Dtype::bf16;
 }
 
+/// Elements of a value, of a shape without symbols.
+inline int64_t static_elements(const Value& v) {
+  int64_t product = 1;
+  for (const ir::Dim& dim : v.shape) product *= dim.count;
+  return product;
+}
+
 /// The operands of an op under inference. Every accessor raises InternalError naming the op and the operand.
 class Rule {
  public:

@@ -13,7 +13,7 @@ using model::Parameter;
 constexpr std::string_view kWeight = ".weight", kAll = "all";
 
 // The parts of a model whose linear maps may have adapters; "" for the others.
-std::string_view word_of(Parameter::Part part) {
+std::string_view part_word(Parameter::Part part) {
   switch (part) {
     case Parameter::Part::attention: return "attention";
     case Parameter::Part::mlp: return "mlp";
@@ -48,7 +48,7 @@ std::string module_of(const std::string& name) {
 }
 
 std::string word_of_module(const Parameter& p, size_t dims, const std::string& released, int64_t layers) {
-  const std::string_view part = word_of(p.part);
+  const std::string_view part = part_word(p.part);
   if (part.empty() || p.layer < 0 || p.layer >= layers || !model::is_matrix(p, dims)) return "";
   return fmt::format("{}.{}", part, module_of(released));
 }
@@ -57,7 +57,7 @@ Targets::Targets(const std::string& targets, int64_t layers) : words_(words_of(t
 
 bool Targets::has(const Parameter& p, const ir::Listing& listing) {
   const size_t dims = listing.value(p.value).shape.size();
-  const std::string part(word_of(p.part));
+  const std::string part(part_word(p.part));
   if (part.empty() || p.layer < 0 || p.layer >= layers_ || !model::is_matrix(p, dims)) return false;
   // Rows of a larger tensor of the files: adapters of several such would have one name there.
   if (std::any_of(p.released.begin(), p.released.end(), [](const auto& each) { return !each.shape.empty(); }))

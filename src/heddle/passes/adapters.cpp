@@ -16,18 +16,18 @@ using ir::none;
 using ir::ValueId;
 using model::Parameter;
 
-constexpr std::string_view kWeight = ".weight";
+constexpr std::string_view kWeightEnding = ".weight";
 constexpr std::string_view kCopies = "copies";  // a result, and the operand that reads it
 
 /// The adapter beside a weight: A, and B of each released matrix.
-struct Pair {
+struct AdapterPair {
   ValueId down = none;
   std::vector<ValueId> up;
 };
 
-class Writer {
+class AdapterWriter {
  public:
-  Writer(model::RankText& text, const Adapters& chosen, const ir::Coordinates& place)
+  AdapterWriter(model::RankText& text, const Adapters& chosen, const ir::Coordinates& place)
       : text_(text), listing_(text.listing), chosen_(chosen), place_(place) {}
 
   void write(Targets& targets) {
@@ -61,12 +61,12 @@ class Writer {
     }
   }
 
-  Pair add_pair(const Parameter& base) {
+  AdapterPair add_pair(const Parameter& base) {
     const ir::Shape shape = listing_.value(base.value).shape;  // [E]? N K, of this rank
     const auto columns = static_cast<int>(shape.size()) - 1, rows = columns - 1;
     const auto parts = std::ssize(base.released);
-    const std::string prefix = base.name.substr(0, base.name.rfind('.', base.name.size() - kWeight.size() - 1) + 1);
-    Pair pair;
+    const std::string prefix = base.name.substr(0, base.name.rfind('.', base.name.size() - kWeightEnding.size() - 1) + 1);
+    AdapterPair pair;
 
     Parameter down = without_cut(base, rows);
     down.name = stem_of(base.name) + std::string(kAdapterDown);
@@ -138,7 +138,7 @@ class Writer {
   // Copies of a weight, of whoever owns it: of what stands beside it, likewise.
   void fetch(const ir::Op& op, ValueId weight) {
     listing_.ops.push_back(op);
-    const Pair& pair = pairs_.at(weight);
+    const AdapterPair& pair = pairs_.at(weight);
     std::vector<ValueId> beside{pair.down};
     beside.insert(beside.end(), pair.up.begin(), pair.up.end());
     for (const ValueId adapter : beside) {
@@ -154,7 +154,7 @@ class Writer {
   // in a way of its own, but has room for an adapter among its operands, takes it along.
   void adapt(const ir::Op& op, ValueId weight) {
     if (const size_t room = room_for_adapter(op); room > 0 && op.in[1] == weight) {
-      const Pair& pair = pairs_.at(weight);
+      const AdapterPair& pair = pairs_.at(weight);
       HEDDLE_CHECK(pair.up.size() == 1, "'{}' takes one matrix", op.kind());
       ir::Op own = op;
       own.in.resize(std::max(own.in.size(), room + 2), none);
@@ -170,7 +170,7 @@ class Writer {
     }
     const ValueId y = op.out[0];
     const std::string name = listing_.value(y).name;
-    const Pair& pair = pairs_.at(weight);
+    const AdapterPair& pair = pairs_.at(weight);
     ir::Op frozen = op;
     frozen.out.clear();
     const ValueId base = listing_.append(std::move(frozen), {name + "_frozen"})[0];
@@ -231,7 +231,7 @@ class Writer {
   ir::Listing& listing_;
   const Adapters& chosen_;
   const ir::Coordinates& place_;
-  std::map<ValueId, Pair> pairs_;
+  std::map<ValueId, AdapterPair> pairs_;
   std::map<std::pair<ValueId, ValueId>, ValueId> copies_;  // of an adapter, by those of its weight
 };
 
@@ -245,7 +245,7 @@ double Adapters::scale() const {
 void adapters(std::vector<model::RankText>& texts, const Adapters& chosen, const ir::Coordinates& place,
               int64_t layers) {
   Targets targets(chosen.targets, layers);
-  for (model::RankText& text : texts) Writer(text, chosen, place).write(targets);
+  for (model::RankText& text : texts) AdapterWriter(text, chosen, place).write(targets);
   targets.check();
 }
 

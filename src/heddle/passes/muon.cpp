@@ -28,9 +28,9 @@ struct Form {
   int64_t elements() const { return rows * columns; }
 };
 
-class Writer {
+class MuonWriter {
  public:
-  Writer(ir::Listing& listing, const UpdateOptions& options, ValueId clip, ValueId hyper)
+  MuonWriter(ir::Listing& listing, const UpdateOptions& options, ValueId clip, ValueId hyper)
       : listing_(listing), o_(options), clip_(clip), hyper_(hyper) {}
 
   void write(const std::vector<MuonTarget>& targets, const std::function<void()>& meanwhile,
@@ -226,7 +226,7 @@ bool moves_by_muon(const model::Parameter& p, const ir::Listing& listing, const 
 void write_muon(ir::Listing& listing, const UpdateOptions& options, const std::vector<MuonTarget>& targets,
                 ValueId clip, ValueId hyper, const std::function<void()>& meanwhile,
                 const std::function<void(const MuonTarget&)>& stepped) {
-  Writer(listing, options, clip, hyper).write(targets, meanwhile, stepped);
+  MuonWriter(listing, options, clip, hyper).write(targets, meanwhile, stepped);
 }
 
 }  // namespace heddle::passes

@@ -54,9 +54,9 @@ std::vector<std::string> joined(const Lists&... lists) {
   return all;
 }
 
-class Chooser {
+class PlanChooser {
  public:
-  Chooser(const std::string& path, const std::vector<std::string>& set, const PredictFn& predict, PlanMode mode,
+  PlanChooser(const std::string& path, const std::vector<std::string>& set, const PredictFn& predict, PlanMode mode,
           double seconds)
       : path_(path),
         set_(set),
@@ -215,7 +215,7 @@ class Chooser {
   std::set<std::vector<std::string>> seen_;
 };
 
-void attempt_all(Chooser& chooser, const Propose& propose) {
+void attempt_all(PlanChooser& chooser, const Propose& propose) {
   const config::RunConfig& config = chooser.configured();
   chooser.attempt({});
   for (std::vector<std::string>& settings : propose(config, chooser.fixed())) {
@@ -318,7 +318,7 @@ Candidate predicted(const std::string& path, const std::vector<std::string>& set
 
 PlanChoice choose_plan(const std::string& path, const std::vector<std::string>& set, const PredictFn& predict,
                        const Propose& propose, PlanMode mode, double seconds) {
-  Chooser chooser(path, set, predict, mode, seconds);
+  PlanChooser chooser(path, set, predict, mode, seconds);
   attempt_all(chooser, propose);
   const Candidate* best = chooser.best(mode);
   const Candidate& configured = chooser.all.at(0);
@@ -332,7 +332,7 @@ PlanChoice choose_plan(const std::string& path, const std::vector<std::string>& 
 
 std::string cheapest_remedy(const std::string& path, const std::vector<std::string>& set, const PredictFn& predict,
                             const Propose& propose, double seconds) {
-  Chooser chooser(path, set, predict, PlanMode::automatic, seconds);
+  PlanChooser chooser(path, set, predict, PlanMode::automatic, seconds);
   attempt_all(chooser, propose);
   const Candidate* best = chooser.best(PlanMode::automatic);
   if (best == nullptr) return least_memory(path, set, predict, chooser.all, seconds);

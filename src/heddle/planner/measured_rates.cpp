@@ -11,7 +11,7 @@ namespace heddle::planner {
 namespace {
 
 // Four digits: more would only be noise in the run's record.
-double rounded(double x) {
+double four_digits(double x) {
   const double scale = std::pow(10.0, 3 - std::floor(std::log10(x)));
   return std::round(x * scale) / scale;
 }
@@ -31,7 +31,7 @@ config::RunConfig rated(config::RunConfig config, const cost::MachineProfile& pr
   const auto add = [&](const char* key, double value) {
     const config::Setting& s = *config::find_setting(key);
     const bool open = std::get<double>(s.get(config)) == 0;
-    if (open && std::isfinite(value) && value > 0) s.set(config, std::min(s.most, rounded(value)));
+    if (open && std::isfinite(value) && value > 0) s.set(config, std::min(s.most, four_digits(value)));
   };
   const auto ranks = static_cast<int>(config.ranks());
   // A rank has a device of its own, or a part of the processor.

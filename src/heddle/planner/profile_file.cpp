@@ -57,7 +57,7 @@ class ProfileReader {
   const std::string& place_;
 };
 
-double rounded(double x) {  // five digits: more would only be noise
+double five_digits(double x) {  // five digits: more would only be noise
   if (x == 0 || !std::isfinite(x)) return 0;
   const double scale = std::pow(10.0, 4 - std::floor(std::log10(std::abs(x))));
   return std::round(x * scale) / scale;
@@ -72,25 +72,25 @@ std::string profile_text(const cost::MachineProfile& p) {
   json["date"] = p.date;
   json["backend"] = p.backend;
   json["cores"] = p.cores;
-  json["bf16_flops_per_s"] = rounded(p.bf16_flops_per_s);
-  json["f32_flops_per_s"] = rounded(p.f32_flops_per_s);
-  json["copy_bytes_per_s"] = rounded(p.copy_bytes_per_s);
-  json["host_copy_bytes_per_s"] = rounded(p.host_copy_bytes_per_s);
-  json["launch_us"] = rounded(p.launch_us);
-  json["enqueue_us"] = rounded(p.enqueue_us);
-  json["wake_us"] = rounded(p.wake_us);
-  json["oversleep_us"] = rounded(p.oversleep_us);
-  json["others_share"] = rounded(p.others_share);
-  json["scalar"] = rounded(p.scalar);
-  json["engine_from_bytes"] = rounded(p.engine_from_bytes);
+  json["bf16_flops_per_s"] = five_digits(p.bf16_flops_per_s);
+  json["f32_flops_per_s"] = five_digits(p.f32_flops_per_s);
+  json["copy_bytes_per_s"] = five_digits(p.copy_bytes_per_s);
+  json["host_copy_bytes_per_s"] = five_digits(p.host_copy_bytes_per_s);
+  json["launch_us"] = five_digits(p.launch_us);
+  json["enqueue_us"] = five_digits(p.enqueue_us);
+  json["wake_us"] = five_digits(p.wake_us);
+  json["oversleep_us"] = five_digits(p.oversleep_us);
+  json["others_share"] = five_digits(p.others_share);
+  json["scalar"] = five_digits(p.scalar);
+  json["engine_from_bytes"] = five_digits(p.engine_from_bytes);
   json["together"] = nlohmann::ordered_json::array();
-  for (const double speed : p.together) json["together"].push_back(rounded(speed));
+  for (const double speed : p.together) json["together"].push_back(five_digits(speed));
   std::string text = json.dump(1);
   text.resize(text.size() - 2);  // "\n}"
   text += ",\n \"link_columns\": [\"over\", \"ranks\", \"bytes\", \"us\"],\n \"links\": [";
   const char* comma = "\n";
   for (const cost::LinkTime& l : p.links) {
-    text += comma + Json::array({name_of(l.over), l.ranks, l.bytes, rounded(l.us)}).dump();
+    text += comma + Json::array({name_of(l.over), l.ranks, l.bytes, five_digits(l.us)}).dump();
     comma = ",\n";
   }
   text +=
@@ -100,7 +100,7 @@ std::string profile_text(const cost::MachineProfile& p) {
   for (const cost::OpTime& t : p.ops.all()) {
     const cost::OpShape& s = t.shape;
     text += comma + Json::array({s.kind, name_of(s.dtype), t.threads, s.rows, s.in, s.out, s.groups, s.flops,
-                                 s.bytes, t.resident_bytes, rounded(t.us)})
+                                 s.bytes, t.resident_bytes, five_digits(t.us)})
                         .dump();
     comma = ",\n";
   }

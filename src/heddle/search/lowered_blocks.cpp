@@ -11,12 +11,11 @@
 #include "heddle/plan/costs/durations.h"
 #include "heddle/plan/costs/state_cost.h"
 #include "heddle/search/plans/replicas.h"
+#include "heddle/search/units.h"
 
 namespace heddle::search {
 
 namespace {
-
-double d(int64_t n) { return static_cast<double>(n); }
 
 // The model cut to a layer of each kind that it has, the dense one first.
 model::ModelConfig one_of_each(model::ModelConfig c) {

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 
-namespace heddle::search {
+#include "heddle/search/units.h"
 
-namespace {
-double d(int64_t n) { return static_cast<double>(n); }
-}  // namespace
+namespace heddle::search {
 
 SavedBytes saved_bytes(const model::Shape& s, const Saving& v, double sequence) {
   const Recompute& r = v.recompute;

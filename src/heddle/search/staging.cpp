@@ -5,12 +5,11 @@
 #include <tuple>
 
 #include "heddle/base/error.h"
+#include "heddle/search/units.h"
 
 namespace heddle::search {
 
 namespace {
-
-double d(int64_t n) { return static_cast<double>(n); }
 
 // With fused attention a linear's input is nearly all that is kept, and weight gradients need it (docs of
 // `heddle schedule --memory`).

@@ -20,7 +20,7 @@ namespace heddle::session {
 namespace {
 
 // Seconds for a peer that is alive but has nothing to say: rank 0 may be preparing data all that time.
-constexpr double kPatience_s = 1800;
+constexpr double kRankPatience_s = 1800;
 
 // The cores that this process may use.
 std::string own_cores() {
@@ -74,7 +74,7 @@ int run_under_mpi(const std::function<int(comm::World&)>& body) {
   const bool first = rank == 0;
   std::atomic<bool> told = !first;
   comm::MpiOptions options;
-  options.timeout_seconds = kPatience_s;
+  options.timeout_seconds = kRankPatience_s;
   // Rank 0 speaks for all, and where it can't the next one does.
   options.report = [&](const std::string& reason, int accused) {
     const bool silent = told.exchange(true);

@@ -23,8 +23,8 @@ volatile std::sig_atomic_t on_terminal = 0, nothing_to_lose = 0;
 struct Answer {
   std::array<char, 256> first{}, second{};
 };
-constexpr int kPlaces = 8;
-std::array<Answer, kPlaces> answers;
+constexpr int kSignalPlaces = 8;
+std::array<Answer, kSignalPlaces> answers;
 std::atomic<int> current{0};
 static_assert(std::atomic<int>::is_always_lock_free);
 
@@ -34,7 +34,7 @@ void put(std::array<char, 256>& into, std::string_view text) {
   into[size] = '\0';
 }
 
-void say(const char* text) {
+void say_in_handler(const char* text) {
   for (size_t left = std::strlen(text); left > 0;) {
     const ssize_t count = ::write(STDERR_FILENO, text, left);
     if (count <= 0) return;
@@ -45,10 +45,10 @@ void say(const char* text) {
 
 void tell(const char* what, const std::array<char, 256>& answer) {
   if (answer[0] == '\0') return;
-  say(on_terminal != 0 ? "\r\x1b[K" : "");
-  say(what);
-  say(answer.data());
-  say("\n");
+  say_in_handler(on_terminal != 0 ? "\r\x1b[K" : "");
+  say_in_handler(what);
+  say_in_handler(answer.data());
+  say_in_handler("\n");
 }
 
 void stop(int number) {
@@ -110,7 +110,7 @@ void Signals::end_at_once(std::string_view why) {
 
 void Signals::answer(std::string_view first, std::string_view second) {
   nothing_to_lose = 0;
-  const int next = (current.load() + 1) % kPlaces;
+  const int next = (current.load() + 1) % kSignalPlaces;
   put(answers[next].first, first);
   put(answers[next].second, second);
   current.store(next);

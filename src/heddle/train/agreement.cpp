@@ -13,7 +13,7 @@ namespace {
 // Between a name, its value and the next: control characters, which settings have escaped.
 constexpr char kBetween = '\x1f', kEnd = '\x1e';
 
-std::string joined(const ControlMessage& told) {
+std::string joined_lines(const ControlMessage& told) {
   std::string text;
   for (const auto& [name, value] : told) text += name + kBetween + value + kEnd;
   return text;
@@ -34,7 +34,7 @@ ControlMessage parted(const std::string& text) {
 
 std::string difference(RankExchange& ranks, const ControlMessage& told) {
   if (ranks.size() == 1) return "";
-  const std::string mine = joined(told);
+  const std::string mine = joined_lines(told);
   const auto hash = static_cast<double>(hash_bytes(mine) >> 11);  // exact in a double
   std::vector<double> hashes(static_cast<size_t>(ranks.size()), 0);
   hashes[static_cast<size_t>(ranks.rank())] = hash;

@@ -15,7 +15,7 @@ namespace heddle::train {
 
 namespace {
 
-constexpr int64_t kChunkElements = int64_t{1} << 20;
+constexpr int64_t kAveragedAtOnce = int64_t{1} << 20;
 
 // The oldest first.
 std::deque<Checkpoint> newest(const std::string& folder, int64_t count, std::vector<std::string>* refused) {
@@ -46,11 +46,11 @@ template <class A>
 void write_mean(const std::deque<Checkpoint>& all, const formats::TensorHeading& tensor,
                 const std::function<void(const void*, size_t)>& write) {
   const int64_t elements = tensor.size_bytes() / size_of(tensor.dtype);
-  const auto most = static_cast<size_t>(std::min(elements, kChunkElements));
+  const auto most = static_cast<size_t>(std::min(elements, kAveragedAtOnce));
   std::vector<double> sums(most);
   std::vector<A> part(most);
-  for (int64_t first = 0; first < elements; first += kChunkElements) {
-    const int64_t count = std::min(kChunkElements, elements - first);
+  for (int64_t first = 0; first < elements; first += kAveragedAtOnce) {
+    const int64_t count = std::min(kAveragedAtOnce, elements - first);
     std::fill(sums.begin(), sums.end(), 0.0);
     for (const Checkpoint& each : all) {
       each.at(tensor.name).read(first, count, tensor.dtype, part.data());

@@ -34,7 +34,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int kFormat = 1, kShardedFormat = 2;
+constexpr int kCheckpointFormat = 1, kShardedFormat = 2;
 constexpr int64_t kMostStateBytes = int64_t{1} << 28;
 constexpr std::string_view kPrefix = "step-";
 constexpr const char *kTensorFile = "model.safetensors", *kStateFile = "state.json", *kLatestFile = "latest";
@@ -254,7 +254,7 @@ std::string save_checkpoint(const std::string& folder, const CheckpointState& st
   UnfinishedCheckpoint unfinished(folder, state.step);
   const Written written = write_tensors((fs::path(unfinished.path()) / kTensorFile).string(), headings, bytes_of);
   json json = json_of(completed(state, written.digest, path));
-  json["format"] = kFormat;
+  json["format"] = kCheckpointFormat;
   json["header"] = written.header;
   json["tensors"] = written.checksums;
   finish(unfinished.path(), json, Checkpoint::Verify::all, path);
@@ -315,12 +315,12 @@ Checkpoint::Checkpoint(const std::string& path, Verify what) : path_(path) {
     const json state = checked_json(text, manifest);
     state_ = state_from(state, manifest);
     const int format = state.at("format").get<int>();
-    if (format != kFormat && format != kShardedFormat) {
-      config_error("{}: format {}, this program reads formats {} and {}", manifest, format, kFormat,
+    if (format != kCheckpointFormat && format != kShardedFormat) {
+      config_error("{}: format {}, this program reads formats {} and {}", manifest, format, kCheckpointFormat,
                    kShardedFormat);
     }
     const auto files = std::make_shared<std::vector<formats::SafetensorsFile>>();
-    if (format == kFormat) {
+    if (format == kCheckpointFormat) {
       tensors_ = whole_tensors(files->emplace_back((fs::path(path) / kTensorFile).string()), state, what);
     } else {
       tensors_ = sharded_tensors(path, state, manifest, what == Verify::all, *files);

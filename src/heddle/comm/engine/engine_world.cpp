@@ -12,7 +12,7 @@ namespace heddle::comm {
 namespace {
 
 /// The bytes that a rank shows a peer: where the list of pieces lies.
-struct Shown {
+struct ShownPieces {
   uint64_t lease = 0;
   const CopyRun* pieces = nullptr;  // `from` and `bytes` of each, in order
   int64_t count = 0, bytes = 0;
@@ -74,7 +74,7 @@ class EngineCommunicator : public Communicator {
       if (bytes == 0) continue;
       count(peer, bytes);
       if (by_engine(peer, bytes)) {
-        const Shown letter{lease.number(), at(out, peer).data(), std::ssize(at(out, peer)), bytes};
+        const ShownPieces letter{lease.number(), at(out, peer).data(), std::ssize(at(out, peer)), bytes};
         letters_->send(&letter, sizeof letter, peer);
       } else if (reaches(peer)) {
         std::vector<std::byte> letter;
@@ -89,7 +89,7 @@ class EngineCommunicator : public Communicator {
       const int64_t bytes = bytes_of(in[p]);
       if (peer == me) own_pieces(out[p], in[p], jobs, lease);
       if (peer == me || !by_engine(peer, bytes)) continue;
-      Shown letter;
+      ShownPieces letter;
       letters_->receive(&letter, sizeof letter, peer);
       jobs.emplace_back(worker_, matched(letter, peer, in[p]), peers_[p].process,
                         peers_[p].process == 0 ? letter.lease : 0);
@@ -192,7 +192,7 @@ class EngineCommunicator : public Communicator {
     return sent;
   }
   // The sent pieces that a peer shows, joined to their places.
-  std::vector<CopyRun> matched(const Shown& letter, int peer, const std::vector<CopyRun>& places) {
+  std::vector<CopyRun> matched(const ShownPieces& letter, int peer, const std::vector<CopyRun>& places) {
     const int64_t bytes = bytes_of(places);
     if (letter.bytes != bytes || letter.count != std::ssize(places)) differ(bytes, peer, letter.bytes);
     std::vector<CopyRun> sent(places.size());

@@ -22,7 +22,7 @@ uint64_t token_of_process() {
   return token;
 }
 
-struct Shown {
+struct ShownToken {
   uint64_t token = 0;
   const uint64_t* at = nullptr;
   int64_t process = 0;
@@ -44,17 +44,6 @@ std::vector<int> everybody(const World& world) {
   return ranks;
 }
 
-// Every rank's to every rank.
-template <class T>
-std::vector<T> all_to_all(Communicator& group, const std::vector<T>& mine) {
-  std::vector<T> theirs(mine.size());
-  std::vector<Piece> pieces;
-  constexpr auto bytes = static_cast<int64_t>(sizeof(T));
-  for (int r = 0; r < group.size(); ++r) pieces.push_back({r, r * bytes, bytes});
-  group.exchange(mine.data(), pieces, theirs.data(), pieces);
-  return theirs;
-}
-
 }  // namespace
 
 Reach find_reach(World& world) {
@@ -65,10 +54,10 @@ Reach find_reach(World& world) {
 #endif
   const uint64_t token = token_of_process();
   const auto n = static_cast<size_t>(world.size());
-  const std::vector<Shown> shown = all_to_all(*group, std::vector<Shown>(n, {token, &token, getpid()}));
+  const std::vector<ShownToken> shown = exchange_values(*group, std::vector<ShownToken>(n, {token, &token, getpid()}));
   std::vector<Found> found(n);
   for (int r = 0; r < world.size(); ++r) {
-    const Shown& peer = shown[r];
+    const ShownToken& peer = shown[r];
     if (world.node_of(r) != world.node_of(world.rank()) || peer.token == token) continue;
     uint64_t read = 0;
     std::string why = read_process(static_cast<pid_t>(peer.process), reinterpret_cast<std::byte*>(&read),
@@ -77,7 +66,7 @@ Reach find_reach(World& world) {
     found[r] = found_of(why);
   }
   // Each peer needs to know what a rank reads of it, and nobody leaves while it is being read.
-  const std::vector<Found> of_me = all_to_all(*group, found);
+  const std::vector<Found> of_me = exchange_values(*group, found);
   Reach reach;
   Support mine = Support::yes();
   for (size_t r = 0; r < n; ++r) {
@@ -98,7 +87,7 @@ Reach find_reach(World& world) {
 Support all_agree(World& world, const Support& mine) {
   const auto group = world.communicator(everybody(world), "engine.agree");
   for (const Found& one :
-       all_to_all(*group, std::vector<Found>(static_cast<size_t>(world.size()), found_of(mine.reason)))) {
+       exchange_values(*group, std::vector<Found>(static_cast<size_t>(world.size()), found_of(mine.reason)))) {
     if (!one.ok()) return Support::no(one.why.data());
   }
   return Support::yes();

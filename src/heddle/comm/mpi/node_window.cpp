@@ -28,24 +28,13 @@ constexpr timespec kLongestSleep{0, 50'000'000};
 using Id = std::array<char, 32>;
 
 /// The place where peers find a rank's inbox, and whether it has found theirs.
-struct Shown {
+struct ShownMemory {
   int64_t process = 0;
   int64_t file = -1;  // none
   int64_t rings = 0, ring_bytes = 0;
   int64_t ring = 0;  // the peer's
   Id id{};           // stands in the memory, too: elsewhere the process may be another
 };
-
-/// Sends each rank of the group what this rank has for it; returns what they have for this rank.
-template <class T>
-std::vector<T> all_to_all(Communicator& group, const std::vector<T>& mine) {
-  std::vector<T> theirs(mine.size());
-  std::vector<Piece> pieces;
-  constexpr auto bytes = static_cast<int64_t>(sizeof(T));
-  for (int r = 0; r < group.size(); ++r) pieces.push_back({r, r * bytes, bytes});
-  group.exchange(mine.data(), pieces, theirs.data(), pieces);
-  return theirs;
-}
 
 }  // namespace
 
@@ -78,7 +67,7 @@ class NodeWindow::Inbox {
     std::copy_n(id.begin(), wake_counter().id.size(), wake_counter().id.begin());
   }
   /// A peer's; null where it can't be opened, or is none.
-  static std::unique_ptr<Inbox> of(const Shown& shown) {
+  static std::unique_ptr<Inbox> of(const ShownMemory& shown) {
     if (shown.file < 0) return nullptr;
     auto inbox = std::unique_ptr<Inbox>(new Inbox);
     inbox->rings_ = shown.rings;
@@ -132,12 +121,12 @@ NodeWindow::NodeWindow(Communicator& group, const std::vector<int>& near, int64_
     : peers_(static_cast<size_t>(group.size())) {
   const int64_t size = (std::clamp(ring_bytes, kLeastRing, kMostRing) + kLeastRing - 1) / kLeastRing * kLeastRing;
   own_ = std::make_unique<Inbox>(std::ssize(near), size);
-  std::vector<Shown> mine(peers_.size());
+  std::vector<ShownMemory> mine(peers_.size());
   for (size_t i = 0; i < near.size(); ++i) {
     mine[near[i]] = {
         getpid(), own_->file(), std::ssize(near), size, static_cast<int64_t>(i), own_->wake_counter().id};
   }
-  const std::vector<Shown> shown = all_to_all(group, mine);
+  const std::vector<ShownMemory> shown = exchange_values(group, mine);
   std::vector<uint8_t> opened(peers_.size(), 0);
   for (size_t i = 0; i < near.size(); ++i) {
     const auto p = static_cast<size_t>(near[i]);
@@ -147,7 +136,7 @@ NodeWindow::NodeWindow(Communicator& group, const std::vector<int>& near, int64_
     peers_[p] = {false, own_->ring(static_cast<int64_t>(i)), inbox->ring(shown[p].ring), &inbox->wake_counter()};
     theirs_.push_back(std::move(inbox));
   }
-  const std::vector<uint8_t> found_us = all_to_all(group, opened);
+  const std::vector<uint8_t> found_us = exchange_values(group, opened);
   for (size_t p = 0; p < peers_.size(); ++p) peers_[p].reached = opened[p] != 0 && found_us[p] != 0;
   own_->close_file();
 }

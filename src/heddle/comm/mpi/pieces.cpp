@@ -12,9 +12,9 @@ namespace {
 
 constexpr std::string_view kWhat = "exchange by pieces";
 
-class Pieces {
+class MpiPieces {
  public:
-  Pieces(Progress& progress, Channel& channel, int rank, NodeWindow& window, const ByPieces& all)
+  MpiPieces(Progress& progress, Channel& channel, int rank, NodeWindow& window, const ByPieces& all)
       : progress_(progress),
         channel_(channel),
         rank_(rank),
@@ -47,7 +47,7 @@ class Pieces {
       for (const auto& call : gone_) call->wait();
     } catch (...) {
       // Messages under way point at memory of this call, and can't be taken back.
-      progress_.abort(text_of(std::current_exception()));
+      progress_.abort(heddle::text_of(std::current_exception()));
       leave();
       throw;
     }
@@ -217,7 +217,7 @@ class Pieces {
 
 void exchange_by_pieces(Progress& progress, Channel& channel, int rank, NodeWindow& window, const ByPieces& all,
                         const std::function<void(int peer, int64_t bytes)>& sent) {
-  Pieces(progress, channel, rank, window, all).run(sent);
+  MpiPieces(progress, channel, rank, window, all).run(sent);
 }
 
 }  // namespace heddle::comm::mpi

@@ -65,7 +65,7 @@ namespace {
 
 /// Number of peaks that are tried between the even share and what is there, closer to each other near the first.
 /// Then the part of the even share below which a replica is not worth its slot, nor imbalance worth a search.
-constexpr int64_t kPeaks = 16, kLeastPart = 64;
+constexpr int64_t kPeaks = 16, kLeastReplicaPart = 64;
 
 /// The awaited part of a replica's weights. They come twice; those of an expert's first map are waited for in the
 /// forward, two thirds of one coming. The rest goes over a channel of its own beside other work.
@@ -104,7 +104,7 @@ std::vector<Trial::Aim> aims(bool one_node) {
 
 struct Spread {
   int64_t most = 0, even = 0;
-  int64_t least() const { return std::max<int64_t>(1, even / kLeastPart); }
+  int64_t least() const { return std::max<int64_t>(1, even / kLeastReplicaPart); }
 };
 Spread spread_of(const std::vector<int64_t>& rows_H) {
   const int64_t all = std::accumulate(rows_H.begin(), rows_H.end(), int64_t{0}), count = std::ssize(rows_H);

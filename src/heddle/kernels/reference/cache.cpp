@@ -109,8 +109,8 @@ void rope_at(const KernelCall& call) {
   }
 }
 
-struct Mla {
-  explicit Mla(const KernelCall& call)
+struct CachedMla {
+  explicit CachedMla(const KernelCall& call)
       : h(call.op->attributes.integer("heads")),
         n(call.op->attributes.integer("nope")),
         r(call.op->attributes.integer("rope")),
@@ -138,7 +138,7 @@ struct Beside {
 /// behind w's.
 template <class A>
 void mla_absorb(const KernelCall& call) {
-  const auto [h, n, r, v, c] = Mla(call);
+  const auto [h, n, r, v, c] = CachedMla(call);
   const Input<A> q(call.in[0]), w(call.in[1]);
   Beside<A> beside(call);
   const Output<A> y(call.out[0]);
@@ -164,7 +164,7 @@ void mla_absorb(const KernelCall& call) {
 /// Per head, of whose rows of w the last v are V: o = V x.
 template <class A>
 void mla_expand(const KernelCall& call) {
-  const auto [h, n, r, v, c] = Mla(call);
+  const auto [h, n, r, v, c] = CachedMla(call);
   const Input<A> x(call.in[0]), w(call.in[1]);
   Beside<A> beside(call);
   const Output<A> o(call.out[0]);

@@ -8,17 +8,10 @@
 #include "heddle/kernels/logit_z.h"
 #include "heddle/kernels/reference/operands.h"
 #include "heddle/kernels/reference/product.h"
+#include "heddle/kernels/reference/scalars.h"
 
 namespace heddle::kernels::reference {
 namespace {
-
-template <class A>
-A log_sum_exp(const A* x, int64_t count) {
-  const A most = *std::max_element(x, x + count);
-  A sum = 0;
-  for (int64_t i = 0; i < count; ++i) sum += std::exp(x[i] - most);
-  return most + std::log(sum);
-}
 
 /// The loss of one row, 0 where it is masked.
 template <class A>

@@ -4,20 +4,11 @@
 #include <numbers>
 
 #include "heddle/kernels/reference/operands.h"
+#include "heddle/kernels/reference/scalars.h"
 
 namespace heddle::kernels::reference {
 namespace {
 
-template <class A>
-A sigmoid(A x) {
-  return A(1) / (A(1) + std::exp(-x));
-}
-/// d silu(x) ÷ dx = σ(x)·(1 + x·(1 − σ(x))).
-template <class A>
-A silu_slope(A x) {
-  const A s = sigmoid(x);
-  return s * (A(1) + x * (A(1) - s));
-}
 /// The normal distribution: Φ(z) and φ(z).
 template <class A>
 A normal_below(A z) {

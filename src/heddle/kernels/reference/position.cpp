@@ -45,8 +45,8 @@ void rope(const KernelCall& call) {
 }
 
 /// The sizes of an MLA layer.
-struct Mla {
-  explicit Mla(const KernelCall& call)
+struct MlaSizes {
+  explicit MlaSizes(const KernelCall& call)
       : h(call.op->attributes.integer("heads")),
         n(call.op->attributes.integer("nope")),
         r(call.op->attributes.integer("rope")),
@@ -56,7 +56,7 @@ struct Mla {
 
 /// One token: per head kv = (k_nope, v); k = (k_nope, kr).
 template <class A>
-void assemble_token(const Mla& mla, const A* kv, const A* kr, A* k, A* value) {
+void assemble_token(const MlaSizes& mla, const A* kv, const A* kr, A* k, A* value) {
   const auto [h, n, r, v] = mla;
   for (int64_t j = 0; j < h; ++j) {
     std::copy_n(kv + j * (n + v), n, k + j * (n + r));
@@ -67,7 +67,7 @@ void assemble_token(const Mla& mla, const A* kv, const A* kr, A* k, A* value) {
 
 /// One token: the adjoint. dkr sums over heads in increasing order.
 template <class A>
-void scatter_token(const Mla& mla, const A* dk, const A* dvalue, A* dkv, A* dkr) {
+void scatter_token(const MlaSizes& mla, const A* dk, const A* dvalue, A* dkv, A* dkr) {
   const auto [h, n, r, v] = mla;
   std::fill_n(dkr, r, A(0));
   for (int64_t j = 0; j < h; ++j) {
@@ -79,7 +79,7 @@ void scatter_token(const Mla& mla, const A* dk, const A* dvalue, A* dkv, A* dkr)
 
 template <class A>
 void mla_assemble(const KernelCall& call) {
-  const Mla mla(call);
+  const MlaSizes mla(call);
   const auto [h, n, r, v] = mla;
   const Input<A> kv(call.in[0]), kr(call.in[1]);
   const int64_t T = call.in[0].dim(0);
@@ -91,7 +91,7 @@ void mla_assemble(const KernelCall& call) {
 
 template <class A>
 void mla_assemble_dgrad(const KernelCall& call) {
-  const Mla mla(call);
+  const MlaSizes mla(call);
   const auto [h, n, r, v] = mla;
   const Input<A> dk(call.in[0]), dvalue(call.in[1]);
   const int64_t T = call.in[0].dim(0);
@@ -109,7 +109,7 @@ Rotation<A> mla_rotation(const KernelCall& call, const Input<A>& table_Sr, bool 
 
 /// Rotates the rope part of every head of a token's queries; copies the rest.
 template <class A>
-void rotate_queries(const Mla& mla, const Rotation<A>& rotation, int64_t t, const A* from, A* to) {
+void rotate_queries(const MlaSizes& mla, const Rotation<A>& rotation, int64_t t, const A* from, A* to) {
   const auto [h, n, r, v] = mla;
   for (int64_t j = 0; j < h; ++j) {
     std::copy_n(from + j * (n + r), n, to + j * (n + r));
@@ -120,7 +120,7 @@ void rotate_queries(const Mla& mla, const Rotation<A>& rotation, int64_t t, cons
 /// Rope on q and kr, then assemble; kr is not rounded in between.
 template <class A>
 void mla_rope(const KernelCall& call) {
-  const Mla mla(call);
+  const MlaSizes mla(call);
   const auto [h, n, r, v] = mla;
   const Input<A> q(call.in[0]), kv(call.in[1]), kr(call.in[2]), table_Sr(call.in[3]);
   const Rotation<A> rotation = mla_rotation(call, table_Sr, false);
@@ -137,7 +137,7 @@ void mla_rope(const KernelCall& call) {
 /// dkr is summed over heads, rotated back, and rounded once.
 template <class A>
 void mla_rope_dgrad(const KernelCall& call) {
-  const Mla mla(call);
+  const MlaSizes mla(call);
   const auto [h, n, r, v] = mla;
   const Input<A> dq_rotated(call.in[0]), dk(call.in[1]), dvalue(call.in[2]), table_Sr(call.in[3]);
   const Rotation<A> rotation = mla_rotation(call, table_Sr, true);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "heddle/kernels/reference/operands.h"
+#include "heddle/kernels/reference/scalars.h"
 #include "heddle/kernels/reference/top.h"
 
 namespace heddle::kernels::reference {
@@ -134,8 +135,6 @@ void choose(const KernelCall& call) {
   const Input<A> s_TE(call.in[0]);
   choose_rows(call, s_TE.at(0), call.in[0].dim(0), call.in[0].dim(1), operand(call.in, 1), call.out);
 }
-
-constexpr double kLeastSum = 1e-20;
 
 /// g_j = s of expert j [÷ (Σ_j s + 1e-20)]·scale; the sum in increasing j.
 template <class A>

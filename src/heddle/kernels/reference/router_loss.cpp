@@ -3,14 +3,13 @@
 #include <cmath>
 
 #include "heddle/kernels/reference/operands.h"
+#include "heddle/kernels/reference/scalars.h"
 #include "heddle/kernels/reference/top.h"
 
 namespace heddle::kernels::reference {
 namespace {
 
 /// Keeps a token whose scores are all zero from dividing by zero, as in the gate.
-constexpr double kLeastSum = 1e-20;
-
 template <class A>
 struct Balance {
   explicit Balance(const KernelCall& call)
@@ -104,14 +103,6 @@ void sequence_aux_loss_dgrad(const KernelCall& call) {
       }
     }
   }
-}
-
-template <class A>
-A log_sum_exp(const A* x, int64_t count) {
-  const A most = *std::max_element(x, x + count);
-  A sum = 0;
-  for (int64_t i = 0; i < count; ++i) sum += std::exp(x[i] - most);
-  return most + std::log(sum);
 }
 
 /// loss = Σ_t weight·lse_t².

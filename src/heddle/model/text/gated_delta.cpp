@@ -10,10 +10,9 @@ using ir::ValueId;
 
 namespace {
 
-constexpr auto kAttention = Parameter::Part::attention;
 
 // The three that pass through the convolution.
-struct Stream {
+struct DeltaStream {
   ValueId x;
   const char* name;
   int64_t first, width;  // of the whole model
@@ -76,12 +75,12 @@ ValueId gated_delta(Writer& w, ValueId n_TH, const std::string& prefix) {
       vector_of_heads(w, {.name = prefix + "dt_bias", .start = Parameter::Start::ones}, all_heads);
   ValueId beta = made.b, decay = w.op("log_decay", {made.a, a_log, dt_bias}, {"decay"})[0];
 
-  std::vector<Stream> streams{{made.q, "q", 0, keys}, {made.k, "k", keys, keys}, {made.v, "v", 2 * keys, values}};
-  for (Stream& each : streams) each.x = whole_sequences(w, each.x, each.name);
+  std::vector<DeltaStream> streams{{made.q, "q", 0, keys}, {made.k, "k", keys, keys}, {made.v, "v", 2 * keys, values}};
+  for (DeltaStream& each : streams) each.x = whole_sequences(w, each.x, each.name);
   beta = whole_sequences(w, beta, "b");
   decay = whole_sequences(w, decay, "decay");
   std::vector<ValueId> in;
-  for (const Stream& each : streams) {
+  for (const DeltaStream& each : streams) {
     const ConvolutionRows rows{
         .name = each.name, .width = each.width, .first = each.first, .all = 2 * keys + values};
     in.push_back(convolved(w, each.x, rows, prefix));

@@ -24,7 +24,6 @@ ValueId normed_heads(Writer& w, ValueId x_UD, const std::string& name, const std
 }  // namespace
 
 ValueId grouped_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
-  constexpr auto kAttention = Parameter::Part::attention;
   const ModelConfig& c = w.config();
   const int64_t width = c.head_dim, value_width = c.value_width();
   const int64_t all_heads = c.heads_of(w.layer()), all_kv_heads = c.kv_heads_of(w.layer());

@@ -64,7 +64,7 @@ Attributes attributes_of(const Writer& w) {
   return attributes;
 }
 
-Attributes attention_attributes(const Writer& w, const HeadSizes& sizes) {
+Attributes indexed_attributes(const Writer& w, const HeadSizes& sizes) {
   Attributes attributes{{"heads", sizes.heads},
                         {"kv_heads", sizes.kv_heads},
                         {"head_dim", sizes.head_dim},
@@ -79,7 +79,7 @@ void learn(Writer& w, const Index& index, ValueId q, ValueId k, const HeadSizes&
   const bool chosen = index.own != none;
   const ValueId share_U =
       w.op("attention_share", operands({q, k, chosen ? w.chosen() : none, chosen ? none : w.starts()}),
-           {w.partial("share")}, attention_attributes(w, sizes))[0];
+           {w.partial("share")}, indexed_attributes(w, sizes))[0];
   Attributes attributes = attributes_of(w);
   attributes.set("weight", w.config().index_loss_weight).set("scale_index", int64_t{kScaleZ});
   const ValueId loss = w.op("index_loss",
@@ -123,7 +123,7 @@ ValueId attend_chosen(Writer& w, const Index& index, ValueId q, ValueId k, Value
   ValueId o = none;
   if (chooses_keys(w.config())) {
     HEDDLE_CHECK(w.chosen() != none, "layer {} takes the choice of none", w.layer());
-    Attributes attributes = attention_attributes(w, sizes);
+    Attributes attributes = indexed_attributes(w, sizes);
     attributes.set("value_dim", sizes.value_dim);
     const auto made = w.op("chosen_attention", {q, k, v, w.chosen()}, {"o", "lse"}, attributes);
     keep_max_logits(w, q, {k}, made[1], sizes, w.chosen());
@@ -137,7 +137,7 @@ ValueId attend_chosen(Writer& w, const Index& index, ValueId q, ValueId k, Value
 }
 
 ValueId attend_chosen_of_cache(Writer& w, ValueId q, ValueId cache, const HeadSizes& sizes) {
-  Attributes attributes = attention_attributes(w, sizes);
+  Attributes attributes = indexed_attributes(w, sizes);
   attributes.set("value_dim", sizes.value_dim);
   return w.op("chosen_attention", {q, cache, none, w.chosen(), w.places()}, {"o", "lse"}, attributes)[0];
 }

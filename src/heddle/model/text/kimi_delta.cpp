@@ -10,7 +10,6 @@ using ir::ValueId;
 
 namespace {
 
-constexpr auto kAttention = Parameter::Part::attention;
 
 ValueId convolution(Writer& w, const std::string& prefix, const std::string& letter) {
   const ModelConfig& c = w.config();

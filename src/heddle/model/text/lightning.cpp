@@ -22,7 +22,6 @@ double slope_factor(const ModelConfig& c, int64_t layer) {
 }  // namespace
 
 ValueId lightning(Writer& w, ValueId n_TH, const std::string& prefix) {
-  constexpr auto kAttention = Parameter::Part::attention;
   const ModelConfig& c = w.config();
   const RecurrentHeads sizes = RecurrentHeads::of(w);
   const int64_t width = c.linear_values_width();

@@ -12,7 +12,7 @@ namespace heddle::planner {
 
 namespace {
 
-std::string size_text(double bytes) {
+std::string signed_size_text(double bytes) {
   return bytes < 0 ? "-" + observe::bytes_text(-bytes) : observe::bytes_text(bytes);
 }
 std::string took_text(double us) { return observe::duration_text(us * 1e-6); }
@@ -37,8 +37,8 @@ std::vector<std::string> lines_of(const BudgetChoice& choice, int64_t budget_byt
           : fmt::format("a step of {} predicted, {:+.1f} % over the {} without a budget", took_text(choice.step_us),
                         100 * std::max(0.0, choice.step_us / choice.free_us - 1), took_text(choice.free_us));
   std::vector<std::string> lines{fmt::format("memory.budget {} holds for any routing, {} on the fullest rank: {}",
-                                             size_text(static_cast<double>(budget_bytes)),
-                                             size_text(static_cast<double>(choice.bytes)), price)};
+                                             signed_size_text(static_cast<double>(budget_bytes)),
+                                             signed_size_text(static_cast<double>(choice.bytes)), price)};
   for (const std::string& why : choice.why) lines.push_back("  " + why);
   return lines;
 }
@@ -51,7 +51,7 @@ std::string waterfall_text(const BudgetChoice& choice, int64_t budget_bytes, con
   double at = 0;
   bool all = false;
   const auto total = [&](const std::string& name, double bytes) {
-    table.row({name, size_text(bytes), bar(0, bytes, most, terminal.unicode)});
+    table.row({name, signed_size_text(bytes), bar(0, bytes, most, terminal.unicode)});
   };
   for (const ByteStep& step : choice.waterfall) {
     if (!all && step.of_choice) {
@@ -59,7 +59,7 @@ std::string waterfall_text(const BudgetChoice& choice, int64_t budget_bytes, con
       total("without a budget", at);
       all = true;
     }
-    table.row({observe::cut_to_width(step.name, 60), size_text(step.bytes),
+    table.row({observe::cut_to_width(step.name, 60), signed_size_text(step.bytes),
                bar(at, at + step.bytes, most, terminal.unicode)});
     at += step.bytes;
   }

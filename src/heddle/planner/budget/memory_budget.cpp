@@ -22,7 +22,7 @@ namespace {
 
 using Candidate = BudgetCandidate;
 using Extent = BudgetProblem::Extent;
-constexpr int kRounds = 12;         // rounds of dropping more where the walk needs more than the estimate
+constexpr int kBudgetRounds = 12;         // rounds of dropping more where the walk needs more than the estimate
 constexpr double kMoreRoom = 0.02;  // share of the budget that a rank is denied where its values lie badly
 
 // One that was walked.
@@ -32,9 +32,9 @@ struct Verified {
   double step_us = 0;
 };
 
-class Chooser {
+class BudgetChooser {
  public:
-  Chooser(const config::RunConfig& config, bool own_memory)
+  BudgetChooser(const config::RunConfig& config, bool own_memory)
       : problem_(config, own_memory), dropper_(problem_.dropper()), rows_(residency_rows(config, own_memory)) {}
 
   bool anything_open() const { return problem_.open().recompute || problem_.open().offload || !rows_.empty(); }
@@ -138,7 +138,7 @@ class Chooser {
     Walked walked(problem_.ranks());
     std::vector<double> most(static_cast<size_t>(problem_.ranks()), budget());
     std::vector<bool> exhausted(dropper_.families().size(), false);
-    for (int round = 0; round < kRounds; ++round) {
+    for (int round = 0; round < kBudgetRounds; ++round) {
       measure(*lowered(c, Extent::few), walked);
       note_least(c, walked);
       std::vector<int> over;
@@ -176,7 +176,7 @@ class Chooser {
       for (size_t f = 0; f < more.size(); ++f) {
         if (more[f] == 0) continue;
         for (const int r : dropper_.families()[f]) walked.forget(r);
-        if (gave[f] != 0 && round + 2 < kRounds) continue;
+        if (gave[f] != 0 && round + 2 < kBudgetRounds) continue;
         exhausted[f] = true;  // all that there is
         c.items[f].clear();
         for (const int r : dropper_.families()[f]) {
@@ -267,7 +267,7 @@ std::string share_text(double part, double whole) {
 
 const char* key_of(Item::Way way) { return way == Item::Way::again ? "memory.recompute" : "memory.offload"; }
 
-BudgetChoice Chooser::explained(BudgetChoice choice, const Verified& v) const {
+BudgetChoice BudgetChooser::explained(BudgetChoice choice, const Verified& v) const {
   const Candidate& c = v.candidate;
   const int fullest = choice.fullest;
   const auto at = static_cast<size_t>(fullest);
@@ -343,7 +343,7 @@ BudgetChoice Chooser::explained(BudgetChoice choice, const Verified& v) const {
   return choice;
 }
 
-void Chooser::refuse() {
+void BudgetChooser::refuse() {
   // With each residency all that can be given up, too, said in fewer words; then what the least takes exactly.
   constexpr double kShort = 1.03;
   for (const StateResidencies& residencies : estimated_->residencies_to_refuse_with()) {
@@ -390,7 +390,7 @@ std::string BudgetChoice::recompute() const {
 std::optional<BudgetChoice> within_budget(const config::RunConfig& config, std::optional<bool> own_memory) {
   if (!config.plan.memory.has_budget()) return std::nullopt;
   const double begin_s = now_s(), begin_processor_s = processor_s();
-  Chooser chooser(config, own_memory.value_or(has_own_memory(config)));
+  BudgetChooser chooser(config, own_memory.value_or(has_own_memory(config)));
   if (!chooser.anything_open()) return std::nullopt;
   BudgetChoice choice = chooser.choose();
   choice.seconds = now_s() - begin_s;

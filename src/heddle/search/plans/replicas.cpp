@@ -8,6 +8,7 @@
 
 #include "heddle/model/dispatcher.h"
 #include "heddle/search/block_work.h"
+#include "heddle/search/units.h"
 
 namespace heddle::search {
 
@@ -15,8 +16,6 @@ namespace {
 
 constexpr double kReached = 0.7;  // part of the rated products, as passes assume
 constexpr int kMostReplicas = 64;
-
-double d(int64_t n) { return static_cast<double>(n); }
 
 double width_of(const Job& j) {
   return d(j.shape.moe_latent_size > 0 ? j.shape.moe_latent_size : j.shape.hidden_size);

@@ -35,16 +35,16 @@ namespace {
 namespace fs = std::filesystem;
 using Segments = std::vector<std::shared_ptr<const train::Segment>>;
 
-constexpr double kCheck_s = 0.05;
+constexpr double kAgentCheck_s = 0.05;
 constexpr auto kGlance = std::chrono::milliseconds(5);  // pause between checks whether a step was sealed
 constexpr size_t kMostVisits = 1024;
 constexpr double kAgain_s = 2;        // after something has failed
 constexpr double kPartnerGone_s = 3;  // without a word of a partner whose ranks are not heard of either
 
 // The agents that have left something on this host, and whether they live, know each other by their folders' locks.
-class Place {
+class AgentPlace {
  public:
-  Place(const RunFolder& run, const std::string& address, const std::string& token)
+  AgentPlace(const RunFolder& run, const std::string& address, const std::string& token)
       : registry_(held_path(run.path + kAgents)) {
     std::error_code ignored;
     fs::create_directories(registry_, ignored);
@@ -200,7 +200,7 @@ class Giver {
     for (size_t seen = 0; !stop; std::this_thread::sleep_for(kGlance)) {
       obey();
       const size_t stamp = opened_.stamp();
-      if (partner_.empty() || (stamp == seen && now_s() - looked_s < kCheck_s)) continue;
+      if (partner_.empty() || (stamp == seen && now_s() - looked_s < kAgentCheck_s)) continue;
       seen = stamp;
       looked_s = now_s();
       look();
@@ -275,7 +275,7 @@ class Agent {
     std::thread giving([&] { Giver(options_, place_.folder, say_).run(stop); });
     while (!stop) {
       look();
-      std::this_thread::sleep_for(std::chrono::duration<double>(kCheck_s));
+      std::this_thread::sleep_for(std::chrono::duration<double>(kAgentCheck_s));
     }
     const bool forgets = options_.orders && options_.orders->forgets();
     if (!forgets) look(true);
@@ -339,7 +339,7 @@ class Agent {
     };
     std::vector<std::unique_ptr<Visit>> visits;
     while (!stop) {
-      std::optional<Link> from = door_->accept(kCheck_s, stop);
+      std::optional<Link> from = door_->accept(kAgentCheck_s, stop);
       std::erase_if(visits, [](const auto& visit) {
         if (visit->over) visit->thread.join();
         return visit->over.load();
@@ -387,7 +387,7 @@ class Agent {
   std::mutex saying_;
   const std::function<void(const std::string&)> say_;
   std::unique_ptr<Door> door_;
-  Place place_;
+  AgentPlace place_;
   Opened opened_;
   std::string job_;
   int64_t persisted_ = -1;

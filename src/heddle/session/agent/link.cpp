@@ -23,7 +23,7 @@ namespace heddle::session {
 
 namespace {
 
-constexpr double kPatience_s = 10;  // without a byte of a frame on its way
+constexpr double kFramePatience_s = 10;  // without a byte of a frame on its way
 constexpr double kMeet_s = 5;       // time from the call to the door's proof
 constexpr double kGlance_s = 0.05;  // time between two checks whether to stop
 
@@ -31,7 +31,7 @@ constexpr double kGlance_s = 0.05;  // time between two checks whether to stop
   throw SystemError(code, fmt::format("cannot {} another agent: {}", doing, std::strerror(code)));
 }
 
-std::string text_of(const sockaddr_storage& address) {
+std::string address_text(const sockaddr_storage& address) {
   if (address.ss_family != AF_INET) return "";
   const auto& inet = reinterpret_cast<const sockaddr_in&>(address);
   std::array<char, INET_ADDRSTRLEN> text{};
@@ -44,13 +44,13 @@ std::string text_of(const sockaddr_storage& address) {
 std::string own_address(int socket) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
-  return ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) == 0 ? text_of(address) : "";
+  return ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) == 0 ? address_text(address) : "";
 }
 
 std::string other_address(int socket) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
-  return ::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &size) == 0 ? text_of(address) : "";
+  return ::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &size) == 0 ? address_text(address) : "";
 }
 
 std::string new_nonce() {
@@ -86,7 +86,7 @@ bool Link::ready(short events, double until_s) const {
 void Link::put(const void* data, size_t size) const {
   const auto* from = static_cast<const char*>(data);
   while (size > 0) {
-    if (!ready(POLLOUT, now_s() + kPatience_s)) fail("write to", ETIMEDOUT);
+    if (!ready(POLLOUT, now_s() + kFramePatience_s)) fail("write to", ETIMEDOUT);
     const ssize_t sent = ::send(socket_, from, size, MSG_NOSIGNAL);
     if (sent < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (sent <= 0) fail("write to", errno);
@@ -99,7 +99,7 @@ void Link::put(const void* data, size_t size) const {
 void Link::get(void* data, size_t size, double until_s) const {
   auto* to = static_cast<char*>(data);
   while (size > 0) {
-    if (!ready(POLLIN, until_s > 0 ? until_s : now_s() + kPatience_s)) fail("read from", ETIMEDOUT);
+    if (!ready(POLLIN, until_s > 0 ? until_s : now_s() + kFramePatience_s)) fail("read from", ETIMEDOUT);
     const ssize_t got = ::recv(socket_, to, size, 0);
     if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (got == 0) fail("read from", ECONNRESET);
@@ -141,7 +141,7 @@ Link Link::to(const std::string& address, const std::string& token, const std::a
   hints.ai_socktype = SOCK_STREAM;
   if (getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0)
     throw SystemError(EHOSTUNREACH, fmt::format("'{}' is no address that is known here", address));
-  const double until_s = now_s() + kPatience_s;
+  const double until_s = now_s() + kFramePatience_s;
   int code = EHOSTUNREACH;
   std::optional<Link> link;
   for (const addrinfo* at = found; at != nullptr && !link; at = at->ai_next) {

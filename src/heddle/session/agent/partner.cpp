@@ -21,11 +21,11 @@ namespace {
 namespace fs = std::filesystem;
 constexpr int64_t kDataAt = device::SharedArena::kDataAt;
 constexpr int64_t kPart = int64_t{4} << 20;
-constexpr double kPatience_s = 60;  // time for a partner that makes room, or checks what has come
+constexpr double kPartnerPatience_s = 60;  // time for a partner that makes room, or checks what has come
 constexpr char kIndex = 'I', kBytes = 'B', kSeal = 'S', kDone = 'K', kRefused = 'N';
 
 void await(Link& link, const char* what) {
-  const std::optional<Link::Frame> answer = link.receive(kPatience_s);
+  const std::optional<Link::Frame> answer = link.receive(kPartnerPatience_s);
   if (!answer) throw SystemError(ETIMEDOUT, fmt::format("the partner does not answer about {}", what));
   if (answer->kind != kDone)
     throw SystemError(EIO, fmt::format("the partner refuses {}: {}", what, answer->bytes.substr(0, 300)));

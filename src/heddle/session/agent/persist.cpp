@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int64_t kMostText = int64_t{1} << 28;
+constexpr int64_t kMostPersistText = int64_t{1} << 28;
 constexpr const char* kPending = ".pending-";
 
 std::string told_file(const std::string& folder, int64_t rank) {
@@ -109,7 +109,7 @@ Persisted persist(const RunFolder& folder, const std::vector<std::shared_ptr<con
     const std::string path = told_file(unfinished.path(), rank);
     std::error_code ignored;
     if (!fs::exists(held_path(path), ignored)) break;
-    const json said = train::checked_json(read_file(path, kMostText), path);
+    const json said = train::checked_json(read_file(path, kMostPersistText), path);
     shards.push_back(said.at("told").get<std::string>());
     if (rank == 0) state = train::state_from(said.at("state"), path);
     for (const auto& [name, tensor] : said.at("tensors").items()) {

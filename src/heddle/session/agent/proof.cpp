@@ -45,7 +45,7 @@ void add_block(std::array<uint32_t, 8>& state, const uint8_t* block) {
   for (size_t i = 0; i < 8; ++i) state[i] += added[i];
 }
 
-std::string_view text_of(const Digest& digest) {
+std::string_view digest_text(const Digest& digest) {
   return {reinterpret_cast<const char*>(digest.data()), digest.size()};
 }
 
@@ -70,7 +70,7 @@ Digest sha256(std::string_view bytes) {
 }
 
 Digest hmac_sha256(std::string_view key, std::string_view bytes) {
-  std::string padded(key.size() > kBlock ? text_of(sha256(key)) : key);
+  std::string padded(key.size() > kBlock ? digest_text(sha256(key)) : key);
   padded.resize(kBlock, '\0');
   std::string inner, outer;
   for (const char c : padded) {
@@ -78,7 +78,7 @@ Digest hmac_sha256(std::string_view key, std::string_view bytes) {
     outer += static_cast<char>(c ^ 0x5c);
   }
   inner += bytes;
-  outer += text_of(sha256(inner));
+  outer += digest_text(sha256(inner));
   return sha256(outer);
 }
 
@@ -88,7 +88,7 @@ std::string proof_of(std::string_view token, Side side, std::string_view door_no
                door_nonce.size(), caller_nonce.size());
   std::string said(side == Side::caller ? "heddle agent, caller " : "heddle agent, door   ");
   said.append(door_nonce).append(caller_nonce).append(address);
-  return std::string(text_of(hmac_sha256(token, said)));
+  return std::string(digest_text(hmac_sha256(token, said)));
 }
 
 bool same_bytes(std::string_view a, std::string_view b) {

@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kMemory = "/.memory";
-constexpr int64_t kMostText = 4096;
+constexpr int64_t kMostMemoryText = 4096;
 
 // A folder of this user's that nobody else enters.
 bool is_own_folder(const std::string& path) {
@@ -35,7 +35,7 @@ bool is_own_folder(const std::string& path) {
 
 std::string text_in(const std::string& path) {
   try {
-    return read_file(path, kMostText);
+    return read_file(path, kMostMemoryText);
   } catch (const Error&) {
     return "";
   }

@@ -18,14 +18,14 @@ namespace {
 
 using nlohmann::json;
 
-constexpr char kAsk = 'A', kSegment = 'L', kVerify = 'V', kRead = 'R', kBytes = 'B', kDone = 'K', kRefused = 'N';
-constexpr double kPatience_s = 60;  // time for an agent that reads all bytes of a set
+constexpr char kAsk = 'A', kSegment = 'L', kVerify = 'V', kRead = 'R', kSegmentBytes = 'B', kSegmentDone = 'K', kSegmentRefused = 'N';
+constexpr double kReaderPatience_s = 60;  // time for an agent that reads all bytes of a set
 constexpr int64_t kMostToken = 4096;
 
 struct Place {
   int64_t number = 0, at = 0, count = 0;  // 'V': number and set
 };
-std::string text_of(const Place& place) { return {reinterpret_cast<const char*>(&place), sizeof place}; }
+std::string place_text(const Place& place) { return {reinterpret_cast<const char*>(&place), sizeof place}; }
 
 class Borrowed : public train::SegmentOwner {
  public:
@@ -33,26 +33,26 @@ class Borrowed : public train::SegmentOwner {
       : link_(std::move(link)), from_(std::move(from)), number_(number) {}
 
   void read(int64_t at, std::span<uint8_t> into) override {
-    link_->send(kRead, text_of({number_, at, std::ssize(into)}));
+    link_->send(kRead, place_text({number_, at, std::ssize(into)}));
     const Link::Frame answer = await();
-    if (answer.kind != kBytes || answer.bytes.size() != into.size())
+    if (answer.kind != kSegmentBytes || answer.bytes.size() != into.size())
       throw SystemError(EIO, fmt::format("{} shares its memory no longer: {}", from_, refusal(answer)));
     std::memcpy(into.data(), answer.bytes.data(), into.size());
   }
 
   void verify(int set) override {
-    link_->send(kVerify, text_of({number_, set, 0}));
-    if (const Link::Frame answer = await(); answer.kind != kDone) config_error("{}: {}", from_, refusal(answer));
+    link_->send(kVerify, place_text({number_, set, 0}));
+    if (const Link::Frame answer = await(); answer.kind != kSegmentDone) config_error("{}: {}", from_, refusal(answer));
   }
 
  private:
   Link::Frame await() {
-    std::optional<Link::Frame> answer = link_->receive(kPatience_s);
+    std::optional<Link::Frame> answer = link_->receive(kReaderPatience_s);
     if (!answer) throw SystemError(ETIMEDOUT, fmt::format("{} says nothing", from_));
     return std::move(*answer);
   }
   static std::string refusal(const Link::Frame& answer) {
-    return answer.kind == kRefused ? escaped(answer.bytes, 300) : "the answer to another question";
+    return answer.kind == kSegmentRefused ? escaped(answer.bytes, 300) : "the answer to another question";
   }
 
   std::shared_ptr<Link> link_;
@@ -75,7 +75,7 @@ void SegmentServer::answer(Link& link, const Link::Frame& frame) {
   } catch (const Error& error) {
     refused = error.what();
   }
-  if (!refused.empty()) link.send(kRefused, refused);
+  if (!refused.empty()) link.send(kSegmentRefused, refused);
 }
 
 std::string SegmentServer::answered(Link& link, const Link::Frame& frame) {
@@ -97,7 +97,7 @@ std::string SegmentServer::answered(Link& link, const Link::Frame& frame) {
         }
       }
     }
-    link.send(kDone, "");
+    link.send(kSegmentDone, "");
     return "";
   }
   Place place;
@@ -108,14 +108,14 @@ std::string SegmentServer::answered(Link& link, const Link::Frame& frame) {
   if (frame.kind == kVerify) {
     if (place.at < 0 || place.at >= train::kSets || !segment.seal(static_cast<int>(place.at))) return "no such set";
     segment.verify(static_cast<int>(place.at));
-    link.send(kDone, "");
+    link.send(kSegmentDone, "");
     return "";
   }
   const int64_t bytes = segment.index().bytes;
   if (place.count < 0 || place.count > static_cast<int64_t>(kChunkBytes) || place.at < 0 ||
       place.at > bytes - place.count)
     return "beyond the segment";
-  link.send(kBytes, {reinterpret_cast<const char*>(segment.data() + place.at), static_cast<size_t>(place.count)});
+  link.send(kSegmentBytes, {reinterpret_cast<const char*>(segment.data() + place.at), static_cast<size_t>(place.count)});
   return "";
 }
 
@@ -136,7 +136,7 @@ std::vector<std::shared_ptr<const train::Segment>> shared_segments(const RunFold
       const auto link = std::make_shared<Link>(Link::to(entry.address, token));
       link->send(kAsk, "");
       for (int64_t number = 0;; ++number) {
-        const std::optional<Link::Frame> frame = link->receive(kPatience_s);
+        const std::optional<Link::Frame> frame = link->receive(kReaderPatience_s);
         if (!frame) throw SystemError(ETIMEDOUT, fmt::format("the agent at {} does not answer", entry.address));
         if (frame->kind != kSegment) break;
         const json said = json::parse(frame->bytes);

@@ -16,7 +16,7 @@ namespace heddle::session {
 
 namespace {
 
-constexpr int64_t kMostBytes = int64_t{1} << 34;  // kept in all
+constexpr int64_t kMostReplayBytes = int64_t{1} << 34;  // kept in all
 
 struct Kept {
   std::vector<int64_t> shape;
@@ -83,7 +83,7 @@ class Catch {
       if (!view || view.layout == ir::Layout::packed) continue;
       const int64_t bytes = view.elements() * size_of(view.dtype);
       bytes_ += bytes;
-      if (bytes_ > kMostBytes) config_error("--op: more than {} bytes; name one op", kMostBytes);
+      if (bytes_ > kMostReplayBytes) config_error("--op: more than {} bytes; name one op", kMostReplayBytes);
       const std::string name = fmt::format("{}.{}.{}", index, listing_.value(ids[i]).name, as);
       Kept& kept = tensors_[name];
       kept.shape.assign(view.dims.begin(), view.dims.begin() + view.rank);

@@ -15,14 +15,14 @@ namespace heddle::session {
 
 namespace {
 
-using Json = nlohmann::json;
+using TaskJson = nlohmann::json;
 
-constexpr int64_t kMostBytes = int64_t{1} << 30;
+constexpr int64_t kMostTaskBytes = int64_t{1} << 30;
 constexpr int kMostNesting = 32;
 constexpr size_t kMostChoices = 256;
 
 /// The first of these keys that is there; null: none.
-const Json* find(const Json& json, std::initializer_list<const char*> names) {
+const TaskJson* find(const TaskJson& json, std::initializer_list<const char*> names) {
   for (const char* name : names) {
     const auto at = json.find(name);
     if (at != json.end()) return &*at;
@@ -30,16 +30,16 @@ const Json* find(const Json& json, std::initializer_list<const char*> names) {
   return nullptr;
 }
 
-const std::string& string_in(const Json& json, const std::string& place, const char* what) {
+const std::string& string_in(const TaskJson& json, const std::string& place, const char* what) {
   if (!json.is_string()) config_error("{}: {} is {}, a string is expected", place, what, formats::shown(json));
   return json.get_ref<const std::string&>();
 }
 
-std::vector<TaskItem::Choice> of_arguments(const Json& arguments, const std::string& place) {
+std::vector<TaskItem::Choice> of_arguments(const TaskJson& arguments, const std::string& place) {
   std::vector<TaskItem::Choice> choices;
-  for (const Json& each : arguments) {  // an object's values
-    const Json* context = each.is_array() && each.size() == 2 ? &each[0] : find(each, {"arg_0"});
-    const Json* continuation = each.is_array() && each.size() == 2 ? &each[1] : find(each, {"arg_1"});
+  for (const TaskJson& each : arguments) {  // an object's values
+    const TaskJson* context = each.is_array() && each.size() == 2 ? &each[0] : find(each, {"arg_0"});
+    const TaskJson* continuation = each.is_array() && each.size() == 2 ? &each[1] : find(each, {"arg_1"});
     if (context == nullptr || continuation == nullptr)
       config_error("{}: an argument is {}, a context and a continuation are expected", place, formats::shown(each));
     const std::string& text = string_in(*continuation, place, "a continuation");
@@ -48,13 +48,13 @@ std::vector<TaskItem::Choice> of_arguments(const Json& arguments, const std::str
   return choices;
 }
 
-std::vector<TaskItem::Choice> of_choices(const Json& context, const Json& list, const std::string& place) {
+std::vector<TaskItem::Choice> of_choices(const TaskJson& context, const TaskJson& list, const std::string& place) {
   const std::string& before = string_in(context, place, "the context");
-  const Json* texts = list.is_object() ? find(list, {"text"}) : &list;
+  const TaskJson* texts = list.is_object() ? find(list, {"text"}) : &list;
   if (texts == nullptr || !texts->is_array())
     config_error("{}: the choices are {}, a list is expected", place, formats::shown(list));
   std::vector<TaskItem::Choice> choices;
-  for (const Json& each : *texts) {
+  for (const TaskJson& each : *texts) {
     const std::string& text = string_in(each, place, "a choice");
     const bool own = text.starts_with(' ');  // a blank of the choice's own counts
     choices.push_back({before, own ? text : " " + text, characters_of(text) + own});
@@ -63,8 +63,8 @@ std::vector<TaskItem::Choice> of_choices(const Json& context, const Json& list, 
 }
 
 // Finds the right choice by its number, its letter or label, or its text.
-std::optional<size_t> right_one(const Json& gold, const std::vector<TaskItem::Choice>& choices,
-                                const Json* labels) {
+std::optional<size_t> right_one(const TaskJson& gold, const std::vector<TaskItem::Choice>& choices,
+                                const TaskJson* labels) {
   if (gold.is_number_integer()) return gold.get<int64_t>() < 0 ? choices.size() : gold.get<size_t>();
   if (!gold.is_string()) return std::nullopt;
   const std::string& word = gold.get_ref<const std::string&>();
@@ -80,14 +80,14 @@ std::optional<size_t> right_one(const Json& gold, const std::vector<TaskItem::Ch
   return std::nullopt;
 }
 
-TaskItem item_of(const Json& json, const std::string& place) {
+TaskItem item_of(const TaskJson& json, const std::string& place) {
   if (!json.is_object()) config_error("{}: {}, an object is expected", place, formats::shown(json));
   TaskItem item;
-  const Json* list = find(json, {"choices", "endings", "options"});
-  if (const Json* arguments = find(json, {"arguments"}); arguments != nullptr && arguments->is_structured()) {
+  const TaskJson* list = find(json, {"choices", "endings", "options"});
+  if (const TaskJson* arguments = find(json, {"arguments"}); arguments != nullptr && arguments->is_structured()) {
     item.choices = of_arguments(*arguments, place);
   } else {
-    const Json* context = find(json, {"query", "question", "context", "ctx", "prompt"});
+    const TaskJson* context = find(json, {"query", "question", "context", "ctx", "prompt"});
     if (context == nullptr) config_error("{}: no context (query, question, context, ctx or prompt)", place);
     if (list == nullptr) config_error("{}: no choices (choices, endings or options)", place);
     item.choices = of_choices(*context, *list, place);
@@ -99,9 +99,9 @@ TaskItem item_of(const Json& json, const std::string& place) {
     if (!is_valid_utf8(choice.context) || !is_valid_utf8(choice.continuation))
       config_error("{}: a text that is no UTF-8", place);
   }
-  const Json* gold = find(json, {"gold", "target", "label", "answer", "answerKey"});
+  const TaskJson* gold = find(json, {"gold", "target", "label", "answer", "answerKey"});
   if (gold == nullptr) config_error("{}: no right choice (gold, target, label, answer or answerKey)", place);
-  const Json* labels = list != nullptr && list->is_object() ? find(*list, {"label"}) : nullptr;
+  const TaskJson* labels = list != nullptr && list->is_object() ? find(*list, {"label"}) : nullptr;
   const std::optional<size_t> right = right_one(*gold, item.choices, labels);
   if (!right || *right >= item.choices.size())
     config_error("{}: the right choice is {}, of {} choices", place, formats::shown(*gold), item.choices.size());
@@ -134,7 +134,7 @@ Task parse_task(std::string_view text, const std::string& place, int64_t most) {
 }
 
 Task read_task(const std::string& path, int64_t most) {
-  return parse_task(read_file(path, kMostBytes), path, most);
+  return parse_task(read_file(path, kMostTaskBytes), path, most);
 }
 
 }  // namespace heddle::session

@@ -11,7 +11,7 @@ namespace heddle::session {
 
 namespace {
 
-using Json = nlohmann::json;
+using PeakJson = nlohmann::json;
 
 // Names the layout where a tensor's bytes don't follow from its type and shape.
 std::string layout_of(const ir::Value& value, int64_t live_bytes) {
@@ -35,12 +35,12 @@ std::string shape_of(const ir::Listing& listing, const ir::Value& value) {
   return text;
 }
 
-Json told(const runtime::MemoryPrediction& own, const ir::StepProgram& program) {
-  Json told = Json::array();
+PeakJson told(const runtime::MemoryPrediction& own, const ir::StepProgram& program) {
+  PeakJson told = PeakJson::array();
   for (const ir::Walk::Live& live : own.at_peak) {
     const ir::Listing& listing = program.listings[live.listing];
     const ir::ValueId id = listing.find(live.name);
-    Json tensor{live.name, "", "", ir::name_of(live.role), live.bytes, ""};
+    PeakJson tensor{live.name, "", "", ir::name_of(live.role), live.bytes, ""};
     if (id != ir::none) {
       const ir::Value& value = listing.value(id);
       tensor = {live.name,  name_of(value.dtype),        shape_of(listing, value), ir::name_of(live.role),
@@ -61,10 +61,10 @@ PredictedPeak highest_peak(const runtime::MemoryPrediction& own, train::Trainer&
   ranks.sum(reserved);
   const auto most = std::max_element(reserved.begin(), reserved.end());
   PredictedPeak peak{static_cast<int>(most - reserved.begin()), *most, {}};
-  const Json mine = ranks.rank() == peak.rank ? told(own, trainer.lowered().program) : Json::array();
+  const PeakJson mine = ranks.rank() == peak.rank ? told(own, trainer.lowered().program) : PeakJson::array();
   const std::vector<std::string> all = ranks.share(mine.dump());
   if (!ranks.leads()) return peak;
-  for (const Json& t : Json::parse(all[peak.rank])) {
+  for (const PeakJson& t : PeakJson::parse(all[peak.rank])) {
     peak.tensors.push_back({t[0].get<std::string>(), t[1].get<std::string>(), t[2].get<std::string>(),
                             t[3].get<std::string>(), t[4].get<double>(), t[5].get<std::string>()});
   }

@@ -8,14 +8,14 @@ namespace heddle::session {
 
 namespace {
 
-constexpr double kCheck_s = 1;
+constexpr double kFolderCheck_s = 1;
 
 class FolderService final : public Service {
  public:
   using Service::Service;
 
   void after(StepRecord&) override {
-    if (now_s() - checked_s_ <= kCheck_s) return;
+    if (now_s() - checked_s_ <= kFolderCheck_s) return;
     check_fence(run_.folder.metrics());
     run_.look_at_folder();
     checked_s_ = now_s();

@@ -8,14 +8,14 @@ namespace heddle::session {
 
 namespace {
 
-constexpr int64_t kSteps = 3;
+constexpr int64_t kNotedSteps = 3;
 
 class LauncherNote final : public Service {
  public:
   using Service::Service;
 
   void after(StepRecord& record) override {
-    if (++steps_ != kSteps) return;
+    if (++steps_ != kNotedSteps) return;
     if (const std::string note = launcher_note(record.result.seconds); !note.empty()) run_.warn(note);
   }
 

@@ -10,7 +10,7 @@ namespace heddle::session {
 
 namespace {
 
-constexpr double kCheck_s = 0.5;
+constexpr double kOpTimesCheck_s = 0.5;
 
 class OpTimesService final : public Service {
  public:
@@ -18,7 +18,7 @@ class OpTimesService final : public Service {
 
   Wishes wishes() override {
     Wishes wishes;
-    if (!run_.leads() || now_s() - checked_s_ < kCheck_s) return wishes;
+    if (!run_.leads() || now_s() - checked_s_ < kOpTimesCheck_s) return wishes;
     checked_s_ = now_s();
     wishes.op_times = take_wanted_steps(run_.folder);
     return wishes;

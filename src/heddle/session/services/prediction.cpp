@@ -10,7 +10,7 @@ namespace heddle::session {
 
 namespace {
 
-constexpr size_t kSteps = 5;
+constexpr size_t kPredictedSteps = 5;
 
 class PredictionService final : public Service {
  public:
@@ -18,9 +18,9 @@ class PredictionService final : public Service {
 
   void after(StepRecord& record) override {
     if (record.compute_share > 0) compute_share_ = record.compute_share;
-    if (++steps_ < 2 || first_steps_s_.size() == kSteps) return;
+    if (++steps_ < 2 || first_steps_s_.size() == kPredictedSteps) return;
     first_steps_s_.push_back(record.result.seconds);
-    if (first_steps_s_.size() == kSteps && run_.leads()) tell(median(first_steps_s_));
+    if (first_steps_s_.size() == kPredictedSteps && run_.leads()) tell(median(first_steps_s_));
   }
 
   void report(observe::ReportData& data) override {

@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int64_t kMostBytes = 16 << 20;
+constexpr int64_t kMostCompanionBytes = 16 << 20;
 constexpr int kMostDepth = 64;
 constexpr const char *kSettings = "tokenizer_config.json", *kJinja = "chat_template.jinja",
                      *kKept = "chat_template.json", *kGeneration = "generation_config.json",
@@ -36,7 +36,7 @@ bool holds(const fs::path& folder, const char* name) {
 }
 
 std::string text_in(const fs::path& folder, const char* name) {
-  return read_file((folder / name).string(), kMostBytes);
+  return read_file((folder / name).string(), kMostCompanionBytes);
 }
 
 json json_in(const fs::path& folder, const char* name) {

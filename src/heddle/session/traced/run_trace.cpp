@@ -38,7 +38,7 @@ std::string packed(const RankSpans& rank) {
   return bytes;
 }
 
-RankSpans unpacked(const std::string& bytes) {
+RankSpans unpacked_spans(const std::string& bytes) {
   RankSpans rank;
   for (size_t at = 0; at < bytes.size();) {
     const size_t name_end = bytes.find('\n', at), count_end = bytes.find('\n', name_end + 1);
@@ -75,7 +75,7 @@ std::vector<RankSpans> take_spans(train::Trainer& trainer, int64_t began_ns) {
   if (ranks.size() == 1) return {std::move(own)};
   std::vector<RankSpans> all;
   for (const std::string& bytes : ranks.share(ranks.rank() < kMostTracedRanks ? packed(own) : "")) {
-    if (!bytes.empty()) all.push_back(unpacked(bytes));
+    if (!bytes.empty()) all.push_back(unpacked_spans(bytes));
   }
   return all;
 }

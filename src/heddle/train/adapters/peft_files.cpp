@@ -24,7 +24,7 @@ using nlohmann::ordered_json;
 using passes::kAdapterDown, passes::kAdapterUp;
 
 constexpr std::string_view kWeight = ".weight";
-constexpr const char *kPrefix = "base_model.model.", *kConfig = "adapter_config.json",
+constexpr const char *kPeftPrefix = "base_model.model.", *kConfig = "adapter_config.json",
                      *kTensors = "adapter_model.safetensors";
 
 // The module of a weight or an adapter: "a.q_proj" of "a.q_proj.weight" and of "a.q_proj.lora_A.weight"; "" where
@@ -37,7 +37,7 @@ std::string without(const std::string& name, std::string_view end) {
 std::string name_in_file(const std::string& name, const config::Family& family) {
   const std::string_view end = name.ends_with(kAdapterDown) ? kAdapterDown : kAdapterUp;
   const std::string published = config::name_in(family, without(name, end) + std::string(kWeight));
-  return kPrefix + without(published, kWeight) + std::string(end);
+  return kPeftPrefix + without(published, kWeight) + std::string(end);
 }
 
 // The reason why an adapter's weight is no module by itself in the family's folders; "": it is one.
@@ -73,7 +73,7 @@ Targets targets_of(const config::Family& family, const std::vector<ParameterTens
     if (!p.frozen) {
       const std::string name = name_in_file(slice.name, family);
       if (!name.ends_with(kAdapterDown)) continue;
-      const std::string module = without(name, kAdapterDown).substr(std::string_view(kPrefix).size());
+      const std::string module = without(name, kAdapterDown).substr(std::string_view(kPeftPrefix).size());
       if (p.part != model::Parameter::Part::experts && of_experts.contains(last(module))) {
         targets.parameters.insert(module + std::string(kWeight));
       }

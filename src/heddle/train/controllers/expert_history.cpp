@@ -24,7 +24,7 @@ double imbalance_of(const std::vector<double>& rows_E, int64_t holders, int laye
   return all > 0 ? *std::max_element(rows_H.begin(), rows_H.end()) * static_cast<double>(holders) / all : 1;
 }
 
-ExpertHistory history_from(const nlohmann::json& state) {
+ExpertHistory loads_from(const nlohmann::json& state) {
   ExpertHistory history;
   for (const nlohmann::json& of : state) {
     ExpertHistory::Layer& layer = history.layers[of.at("layer").get<int>()];
@@ -65,7 +65,7 @@ ExpertLoads::ExpertLoads(const ControllerContext& context)
 bool ExpertLoads::wanted(const TrainerOptions& options) { return options.model.n_routed_experts > 0; }
 
 void ExpertLoads::check(const nlohmann::json& state, const CheckpointState& of, const std::string& place) {
-  for (const auto& [number, layer] : history_from(state).layers) {
+  for (const auto& [number, layer] : loads_from(state).layers) {
     const bool sound =
         std::ssize(layer.rows_E) == of.model.n_routed_experts &&
         std::ranges::all_of(layer.rows_E, [](double rows) { return rows >= 0 && std::isfinite(rows); });
@@ -95,6 +95,6 @@ nlohmann::json ExpertLoads::state() const {
   return all;
 }
 
-void ExpertLoads::restore(const nlohmann::json& state) { history_ = history_from(state); }
+void ExpertLoads::restore(const nlohmann::json& state) { history_ = loads_from(state); }
 
 }  // namespace heddle::train

@@ -25,7 +25,7 @@ double limit(double times, const std::vector<double>& recent, int64_t window) {
   return times * median({recent.end() - window, recent.end()});
 }
 
-OutlierHistory history_from(const nlohmann::json& state) {
+OutlierHistory outliers_from(const nlohmann::json& state) {
   OutlierHistory h;
   state.at("norms").get_to(h.norms);
   state.at("losses").get_to(h.losses);
@@ -42,7 +42,7 @@ Outliers::Outliers(const ControllerContext& context)
     : Outliers(context.options.plan.update, context.options.outlier_window) {}
 
 void Outliers::check(const nlohmann::json& state, const CheckpointState& of, const std::string& place) {
-  const OutlierHistory h = history_from(state);
+  const OutlierHistory h = outliers_from(state);
   if (h.left_out < 0 || h.left_out > of.step || h.in_a_row < 0 || h.skipped < 0) {
     config_error("{}: {} of {} steps left out, {} skipped, {} in a row", place, h.left_out, of.step, h.skipped,
                  h.in_a_row);
@@ -68,7 +68,7 @@ nlohmann::json Outliers::state() const {
 }
 
 void Outliers::restore(const nlohmann::json& state) {
-  history_ = state.is_null() ? OutlierHistory() : history_from(state);
+  history_ = state.is_null() ? OutlierHistory() : outliers_from(state);
 }
 
 StepLimits Outliers::limits() const {

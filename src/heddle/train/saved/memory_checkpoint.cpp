@@ -71,7 +71,7 @@ std::string whereabouts(const std::vector<Found>& ranks) {
   return text;
 }
 
-Checkpoint joined(const std::vector<Found>& ranks) {
+Checkpoint joined_checkpoint(const std::vector<Found>& ranks) {
   const auto holds = std::make_shared<Holds>();
   std::map<std::string, SavedTensor> tensors;
   for (const Found& found : ranks) {
@@ -148,7 +148,7 @@ std::optional<Checkpoint> newest_in_memory(const std::vector<std::string>& folde
   std::optional<Checkpoint> found;
   for (auto at = jobs.rbegin(); at != jobs.rend() && !found; ++at) {
     try {
-      if (const auto ranks = whole(at->second, sums, reasons)) found.emplace(joined(*ranks));
+      if (const auto ranks = whole(at->second, sums, reasons)) found.emplace(joined_checkpoint(*ranks));
     } catch (const ConfigError& error) {
       reasons.emplace_back(error.what());
     }

@@ -15,12 +15,12 @@ namespace {
 using formats::StoredType;
 
 constexpr int64_t kPiece = 2048;  // elements at a time
-using Numbers = std::array<float, kPiece>;
+using StateNumbers = std::array<float, kPiece>;
 
 bool is_first_moment(std::string_view name) { return name.starts_with("m."); }
 
 template <class To>
-void put(const Numbers& numbers, int64_t count, void* into, int64_t at) {
+void put(const StateNumbers& numbers, int64_t count, void* into, int64_t at) {
   std::copy_n(numbers.begin(), count, static_cast<To*>(into) + at);
 }
 
@@ -43,7 +43,7 @@ void read_state(const Checkpoint& from, const StateTensor& tensor, int64_t first
     config_error("{}: '{}' and '{}' differ in shape", from.path(), formats::printable(saved.name),
                  formats::printable(second.name));
   }
-  Numbers m, v;
+  StateNumbers m, v;
   std::array<uint8_t, kPiece> packed;
   for (int64_t at = 0; at < count; at += kPiece) {
     const int64_t some = std::min(kPiece, count - at);

@@ -29,7 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int kFormat = 1;
+constexpr int kSegmentFormat = 1;
 constexpr int64_t kMostText = int64_t{1} << 28;
 constexpr std::string_view kIndexEnd = ".index";
 constexpr int64_t kDataAt = device::SharedArena::kDataAt;
@@ -90,8 +90,8 @@ void check_split(const SegmentIndex& index, const SegmentIndex::Tensor& tensor, 
 
 SegmentIndex index_from(const json& from, const std::string& path) {
   SegmentIndex index;
-  if (from.at("format").get<int>() != kFormat)
-    config_error("{}: format {}, this program reads format {}", path, from.at("format").get<int>(), kFormat);
+  if (from.at("format").get<int>() != kSegmentFormat)
+    config_error("{}: format {}, this program reads format {}", path, from.at("format").get<int>(), kSegmentFormat);
   from.at("run").get_to(index.run);
   from.at("generation").get_to(index.generation);
   from.at("rank").get_to(index.rank);
@@ -150,7 +150,7 @@ std::string text_of(const SegmentIndex& index) {
                        {"form", static_cast<int>(tensor.form)},
                        {"of", tensor.of}});
   }
-  return checked_text({{"format", kFormat},
+  return checked_text({{"format", kSegmentFormat},
                        {"run", index.run},
                        {"generation", index.generation},
                        {"rank", index.rank},

@@ -39,7 +39,7 @@ json json_of(const StateDigest& digest) {
           {kBeside, {digest.beside.low, digest.beside.high}}};
 }
 
-std::string text_of(const std::vector<uint32_t>& sums) {
+std::string sums_text(const std::vector<uint32_t>& sums) {
   std::string text;
   for (const uint32_t sum : sums) text += checksum_text(sum);
   return text;
@@ -73,7 +73,7 @@ void check_shard(const formats::SafetensorsFile& file, const json& said, bool su
     if (!parts.contains(part.name))
       config_error("{}: tensor '{}' is not listed in the manifest", file.path(), formats::printable(part.name));
     if (!sums) continue;
-    const std::string found = text_of(chunk_sums(part.bytes.data(), part.bytes.size()));
+    const std::string found = sums_text(chunk_sums(part.bytes.data(), part.bytes.size()));
     if (const std::string expected = parts.at(part.name).at("sums").get<std::string>(); found != expected) {
       config_error("{}: tensor '{}' has other checksums than the manifest says; the file is damaged", file.path(),
                    formats::printable(part.name));
@@ -112,7 +112,7 @@ std::string write_shard(const std::string& folder, int64_t number, std::vector<S
     });
     HEDDLE_CHECK(bytes == heading.size_bytes(), "the pieces of '{}' have {} bytes, the part {}", part.name, bytes,
                  heading.size_bytes());
-    said["tensors"][part.name] = {{"runs", json_of(part.runs)}, {"sums", text_of(sums.sums())}};
+    said["tensors"][part.name] = {{"runs", json_of(part.runs)}, {"sums", sums_text(sums.sums())}};
   }
   writer.commit();
   said["digest"] = json_of(digest);
