@@ -168,27 +168,6 @@ TEST(Recurrence, convolves_piece_by_piece) {
   }
 }
 
-std::vector<kernels::KernelEntry> with_zeros_from(std::string_view kind, size_t out) {
-  std::vector<kernels::KernelEntry> all = kernels::reference_kernels();
-  static size_t which;
-  static device::Kernel usual;
-  which = out;
-  for (auto& each : all) {
-    if (each.op_kind != kind) continue;
-    usual = each.run;
-    each.run = [](const device::KernelCall& call) {
-      usual(call);
-      std::fill_n(call.out[which].as<std::byte>(), call.out[which].elements() * size_of(call.out[which].dtype), std::byte{0});
-    };
-  }
-  return all;
-}
-TEST(Recurrence, DISABLED_broken_transition) { expect_states_like_whole(Dtype::f64, with_zeros_from("recur_summary", 0)); }
-TEST(Recurrence, DISABLED_broken_update) { expect_states_like_whole(Dtype::f64, with_zeros_from("recur_summary", 1)); }
-TEST(Recurrence, DISABLED_broken_states_dgrad) { expect_states_like_whole(Dtype::f64, with_zeros_from("recur_states_dgrad", 0)); }
-TEST(Recurrence, DISABLED_broken_before) { expect_convolution_like_whole(Dtype::f64, with_zeros_from("causal_conv_before_dgrad", 0)); }
-TEST(Recurrence, DISABLED_broken_rows) { expect_convolution_like_whole(Dtype::f64, with_zeros_from("rows_before", 0)); }
-
 class HostRecurrence : public testing::TestWithParam<Dtype> {};
 INSTANTIATE_TEST_SUITE_P(Types, HostRecurrence, testing::Values(Dtype::bf16, Dtype::f32),
                          [](const auto& type) { return std::string(name_of(type.param)); });
