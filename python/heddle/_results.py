@@ -26,6 +26,8 @@ class Plan:
     schedule: str
     microbatch: int
     recompute: str
+    shard: str
+    shard_ranks: int
     offload: bool
     dispatcher: str
     by_stage: list[str]
@@ -301,6 +303,10 @@ class Prediction(Answer):
     memory_held_out_models: Errors
     memory_held_out_sources: Errors
     memory_held_out_devices: Errors
+    memory_printed_held_out_rows: Errors
+    memory_printed_held_out_models: Errors
+    memory_printed_held_out_sources: Errors
+    memory_printed_held_out_devices: Errors
     groups: list[dict[str, Any]]
     layout_sweep_rank_correlation: float
     table: list[dict[str, str]] = field(repr=False, default_factory=list)
