@@ -21,11 +21,11 @@ struct Nothing {
 void holder(Nothing) {}
 void small(Nothing) {}
 
-struct Stream {
-  Stream() { cudaStreamCreateWithFlags(&stream, 0); }
-  ~Stream() { cudaStreamDestroy(stream); }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
+struct PeerStream {
+  PeerStream() { cudaStreamCreateWithFlags(&stream, 0); }
+  ~PeerStream() { cudaStreamDestroy(stream); }
+  PeerStream(const PeerStream&) = delete;
+  PeerStream& operator=(const PeerStream&) = delete;
   bool ends_within(double seconds) const {
     cudaEvent_t event = nullptr;
     cudaEventCreate(&event);
@@ -42,7 +42,7 @@ struct Stream {
   cudaStream_t stream = nullptr;
 };
 
-std::vector<int> all_of(const World& world) {
+std::vector<int> all_ranks_of(const World& world) {
   std::vector<int> all;
   for (int r = 0; r < world.size(); ++r) all.push_back(r);
   return all;
@@ -62,8 +62,8 @@ TEST(PeerCopies, GoOnWhileAKernelHoldsEveryMultiprocessor) {
         ASSERT_TRUE(peer_copies_available(control));
         world = with_peer_copies(std::move(world), control, 64, counts);
       }
-      const Stream compute, comm, other;
-      const auto group = world->communicator(all_of(control), "comm.ep");
+      const PeerStream compute, comm, other;
+      const auto group = world->communicator(all_ranks_of(control), "comm.ep");
       group->run_on(comm.stream);
       const int me = control.rank();
       std::vector<int> from(3000), to(3000, -1);
@@ -115,7 +115,7 @@ TEST(PeerCopies, KeepTheOrderOfStreams) {
   run_on_threads(2, [&](World& control) {
     EngineCounts counts;
     const std::unique_ptr<World> world = with_peer_copies(device_world(control), control, 1, counts);
-    const Stream comm;
+    const PeerStream comm;
     const auto group = world->communicator({0, 1}, "comm.tp");
     group->run_on(comm.stream);
     const int me = control.rank();
@@ -144,8 +144,8 @@ TEST(PeerCopies, HostsThatAreAheadHoldNobodyUp) {
   run_on_threads(3, [&](World& control) {
     EngineCounts counts;
     const std::unique_ptr<World> world = with_peer_copies(device_world(control), control, 1, counts);
-    const Stream comm;
-    const auto group = world->communicator(all_of(control), "comm.tp");
+    const PeerStream comm;
+    const auto group = world->communicator(all_ranks_of(control), "comm.tp");
     group->run_on(comm.stream);
     const int me = control.rank();
     if (me == 2) std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -173,7 +173,7 @@ TEST(PeerCopies, AFailedRankEndsTheOthers) {
     run_on_threads(2, [&](World& control) {
       EngineCounts counts;
       const std::unique_ptr<World> world = with_peer_copies(device_world(control), control, 1, counts);
-      const Stream comm;
+      const PeerStream comm;
       const auto group = world->communicator({0, 1}, "comm.tp");
       group->run_on(comm.stream);
       std::vector<int> from(1000), to(1000);

@@ -12,14 +12,14 @@ namespace heddle::parity {
 
 namespace {
 
-constexpr int64_t kSequence = 16;
+constexpr int64_t kExactSequence = 16;
 constexpr int64_t kArenaBytes = 1 << 24;
 
 test::Batch batch_for(const plan::Plan& plan, const ExactSetting& setting, int data_rank, int step,
                       int microbatches) {
   test::Batch batch;
   const RandomKey key = RandomKey(7).with(static_cast<uint64_t>(step));
-  const int64_t width = kSequence + 1 + setting.depths;
+  const int64_t width = kExactSequence + 1 + setting.depths;
   for (int m = 0; m < microbatches; ++m) {
     runtime::Microbatch& micro = batch.microbatches.emplace_back();
     for (int64_t i = 0; i < width; ++i) {
@@ -29,7 +29,7 @@ test::Batch batch_for(const plan::Plan& plan, const ExactSetting& setting, int d
       if (step % 2 == 1) micro.masked.push_back(key.bits(at) / 64 % 3 == 0);  // targets that don't count
     }
   }
-  const double tokens = static_cast<double>(setting.microbatches * kSequence);
+  const double tokens = static_cast<double>(setting.microbatches * kExactSequence);
   batch.scales = {1 / tokens, 1.0 / setting.microbatches, 1 / tokens};
   batch.scales.resize(3 + static_cast<size_t>(setting.depths), 0.3 / tokens);
   batch.hyper = {1e-2, 1 - std::pow(0.9, step + 1), 1 - std::pow(0.95, step + 1)};
@@ -37,7 +37,7 @@ test::Batch batch_for(const plan::Plan& plan, const ExactSetting& setting, int d
 }
 
 void fill(test::RankRun& run, const model::ModelConfig& model) {
-  const std::vector<double> table = model::rope_table(model, kSequence);
+  const std::vector<double> table = model::rope_table(model, kExactSequence);
   run.fill([&](const model::Parameter& p, int64_t i) {
     switch (p.start) {
       case model::Parameter::Start::rope_table: return table[static_cast<size_t>(i)];
@@ -78,7 +78,7 @@ plan::Plan exact_plan(const plan::Degrees& mesh, const ExactSetting& setting) {
   plan::Plan plan;
   plan.mesh = mesh;
   plan.microbatches = setting.microbatches / mesh.dp;
-  plan.sequence_length = kSequence;
+  plan.sequence_length = kExactSequence;
   plan.dtype = setting.dtype;
   plan.exact_sums = setting.exact;
   plan.parallel.exchange.topology = from_word<ir::Topology>(setting.topology);
@@ -128,7 +128,7 @@ std::map<std::string, std::vector<double>> train_on(comm::World& world, const pl
   const auto forward = [&](const std::string& as, ir::Purpose purpose, const std::string& name, int64_t elements) {
     test::Batch one = batch(setting.steps, 1);
     if (purpose == ir::Purpose::predict) {  // has no depths
-      one.microbatches[0].tokens.resize(kSequence + 1);
+      one.microbatches[0].tokens.resize(kExactSequence + 1);
       one.microbatches[0].masked.clear();
     }
     run.executor().run_step(test::inputs_of(one, run.executor(), purpose), purpose);
@@ -138,7 +138,7 @@ std::map<std::string, std::vector<double>> train_on(comm::World& world, const pl
     if (world.rank() == 0) masters[as] = std::move(own);
   };
   forward("evaluate", ir::Purpose::evaluate, "loss.next_token", 1);
-  forward("predict", ir::Purpose::predict, "logits", kSequence * model.vocab_size);
+  forward("predict", ir::Purpose::predict, "logits", kExactSequence * model.vocab_size);
   return masters;
 }
 

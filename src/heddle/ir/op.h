@@ -110,8 +110,7 @@ struct OpDef {
   std::string_view overwrites;
   /// Updates that it may find on the host, for it goes over each element once: the device reaches them there.
   std::string_view reaches_host;
-  /// Of an op whose results count rows without the host reading them: the most that each may count. The host makes
-  /// room for these.
+  /// The most that a result may count, of an op whose counts the host does not read: it makes room for these rows.
   int64_t (*room)(const Listing& listing, const Op& op, size_t result) = nullptr;
   std::string_view exact;  // the kind to take its place under exact sums, with the row counts as a last operand
 
