@@ -105,9 +105,9 @@ class LoneOp {
 };
 
 ir::Attributes attributes_of(const Form& f, int64_t S) {
-  ir::Attributes attributes{{"heads", f.heads},         {"key_heads", f.key_heads}, {"head_dim", f.head_dim},
-                            {"value_dim", f.value_dim}, {"sequence", S},            {"delta", int64_t{f.delta}},
-                            {"scale", 0.08838834764831845}};
+  ir::Attributes attributes{
+      {"heads", f.heads}, {"key_heads", f.key_heads},  {"head_dim", f.head_dim},      {"value_dim", f.value_dim},
+      {"sequence", S},    {"delta", int64_t{f.delta}}, {"scale", 0.08838834764831845}};
   if (f.slopes) return attributes.set("slopes", 0.5).set("slope_heads", f.heads);
   return attributes.set("epsilon", 1e-6).set("sigmoid", int64_t{1});
 }
@@ -167,12 +167,14 @@ int measure(const Wanted& wanted) {
   if (!json) {
     fmt::print("{} threads, medians of {} rounds\n", omp_get_max_threads(), rounds);
     fmt::print("{:<16} {:<5} {:>6} {:>11} {:>6} {:>11} {:>6} {:>12} {:>15} {:>15} {:>18}\n", "form", "type", "S",
-               "fwd GFLOP/s", "share", "bwd GFLOP/s", "share", "loop ÷ fwd", "attention ÷ fwd", "attention ÷ bwd", "pieces add f, b");
+               "fwd GFLOP/s", "share", "bwd GFLOP/s", "share", "loop ÷ fwd", "attention ÷ fwd", "attention ÷ bwd",
+               "pieces add f, b");
   }
   bool first = true;
   for (Form f : kForms) {
     if (!only.empty() && only != f.name) continue;
-    if (f.key_heads % fewer != 0) config_error("--fewer {} does not divide the {} key heads of {}", fewer, f.key_heads, f.name);
+    if (f.key_heads % fewer != 0)
+      config_error("--fewer {} does not divide the {} key heads of {}", fewer, f.key_heads, f.name);
     f.heads /= fewer;
     f.key_heads /= fewer;
     for (const Dtype X : {Dtype::bf16, Dtype::f32}) {
@@ -203,7 +205,8 @@ int measure(const Wanted& wanted) {
       std::vector<float> o(static_cast<size_t>(S * f.heads * f.value_dim));
       const double products = 2.0 * double(S * f.heads * f.head_dim * f.value_dim), delta = f.delta ? 1 : 0;
       MatrixProbe probe(Dtype::f32, omp_get_max_threads());
-      std::vector<double> times, back_times, rates, back_rates, loops, attends, back_attends, summaries, back_states;
+      std::vector<double> times, back_times, rates, back_rates, loops, attends, back_attends, summaries,
+          back_states;
       for (int i = 0; i < rounds; ++i) {
         probe.sample();
         const double fwd = seconds([&] { forward.run(); }), bwd = seconds([&] { backward.run(); });
@@ -234,9 +237,11 @@ int measure(const Wanted& wanted) {
             1e3 * median(back_times), median(rates), share, median(back_rates), back_share, median(loops),
             median(attends), median(back_attends), median(summaries), median(back_states));
       } else {
-        fmt::print("{:<16} {:<5} {:>6} {:>11.1f} {:>5.0f}% {:>11.1f} {:>5.0f}% {:>11.2f} {:>15.2f} {:>15.2f} {:>11.2f}, {:>5.2f}\n",
-                   f.name, name_of(X), S, median(rates), 100 * share, median(back_rates), 100 * back_share,
-                   median(loops), median(attends), median(back_attends), median(summaries), median(back_states));
+        fmt::print(
+            "{:<16} {:<5} {:>6} {:>11.1f} {:>5.0f}% {:>11.1f} {:>5.0f}% {:>11.2f} {:>15.2f} {:>15.2f} {:>11.2f}, "
+            "{:>5.2f}\n",
+            f.name, name_of(X), S, median(rates), 100 * share, median(back_rates), 100 * back_share, median(loops),
+            median(attends), median(back_attends), median(summaries), median(back_states));
       }
       first = false;
     }

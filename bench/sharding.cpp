@@ -35,8 +35,8 @@ constexpr double kLatencyShare = 2e-6;                   // of a message, in ste
 struct Options {
   bool json = false, schedules = false, wide = false;
   int rounds = 1, ranks = 8, layers = 0;  // 0: the model's
-  double step_seconds = 4;  // that a rank computes
-  std::string model, link;  // "": both
+  double step_seconds = 4;                // that a rank computes
+  std::string model, link;                // "": both
 };
 
 struct Shape {
@@ -206,7 +206,8 @@ plan::Plan on_h100(plan::Plan plan) {
   const plan::Mesh mesh(plan.mesh);
   const auto rate_of = [mesh](const std::string& group) {
     const std::vector<int> ranks = mesh.group(group, 0);
-    const auto inside = static_cast<double>(std::count_if(ranks.begin(), ranks.end(), [](int r) { return r < kNode; }));
+    const auto inside =
+        static_cast<double>(std::count_if(ranks.begin(), ranks.end(), [](int r) { return r < kNode; }));
     const double all = static_cast<double>(ranks.size()), others = std::max(1.0, all - 1);
     const double us_of_kb = std::max((inside - 1) / others / kLinkGBs, (all - inside) / others / kCardGBs);
     return us_of_kb > 0 ? 1e3 * kReached / us_of_kb : 1e3 * kReached * kLinkGBs;
@@ -244,8 +245,8 @@ int run_wide(const Options& options) {
                       {"simulated_s", step.us * 1e-6},
                       {"over_state", step.us / of_state},
                       {"live_bytes", step.live_bytes}});
-      table.row({shape.name, of.name, fmt::format("{:.2f}", step.us * 1e-6), fmt::format("{:.2f}", step.us / of_state),
-                 fmt::format("{:.1f}", live_gib)});
+      table.row({shape.name, of.name, fmt::format("{:.2f}", step.us * 1e-6),
+                 fmt::format("{:.2f}", step.us / of_state), fmt::format("{:.1f}", live_gib)});
       bench::so_far(options.json ? rows.dump() : table.text(false));
     }
   }

@@ -11,8 +11,8 @@
 
 extern "C" {
 
-// 2.30: a wait until a time of any clock, which std::condition_variable::wait_for asks for. As libstdc++ did before, it
-// waits as long by the clock of the day: who calls it looks at its own clock again.
+// 2.30: a wait until a time of any clock, which std::condition_variable::wait_for asks for. As libstdc++ did
+// before, it waits as long by the clock of the day: who calls it looks at its own clock again.
 int pthread_cond_clockwait(pthread_cond_t* signal, pthread_mutex_t* mutex, clockid_t clock, const timespec* until) {
   constexpr int64_t kSecond = 1'000'000'000;
   const auto ns = [](const timespec& time) { return time.tv_sec * kSecond + time.tv_nsec; };
@@ -45,11 +45,15 @@ int fstatat(int folder, const char* path, struct stat* status, int flags) noexce
 }
 // On processors of 64 bits both layouts are one.
 static_assert(sizeof(struct stat) == sizeof(struct stat64));
-int stat64(const char* path, struct stat64* status) noexcept { return stat(path, reinterpret_cast<struct stat*>(status)); }
+int stat64(const char* path, struct stat64* status) noexcept {
+  return stat(path, reinterpret_cast<struct stat*>(status));
+}
 int lstat64(const char* path, struct stat64* status) noexcept {
   return lstat(path, reinterpret_cast<struct stat*>(status));
 }
-int fstat64(int file, struct stat64* status) noexcept { return fstat(file, reinterpret_cast<struct stat*>(status)); }
+int fstat64(int file, struct stat64* status) noexcept {
+  return fstat(file, reinterpret_cast<struct stat*>(status));
+}
 int fstatat64(int folder, const char* path, struct stat64* status, int flags) noexcept {
   return fstatat(folder, path, reinterpret_cast<struct stat*>(status), flags);
 }

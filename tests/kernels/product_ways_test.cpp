@@ -62,12 +62,13 @@ TEST(ProductWays, GroupsOfAnySizeHaveTheSameBitsOneAfterTheOther) {
 
 TEST(ProductWays, AProductWhoseGroupsAreNotEqualIsNotBatched) {
   for (const char* kind : {"grouped_linear", "grouped_linear_dgrad"}) {
-    const OpCase ragged{"",
-                        kind,
-                        {activation(random_tensor(Dtype::f32, {6, 8}, 1)),
-                         weight(random_tensor(Dtype::f32, {2, 8, 8}, 2)), metadata(offsets_of(WaySizes{{4, 2}, 8, 8, 0}))},
-                        {{"way", std::string("batched")}},
-                        {}};
+    const OpCase ragged{
+        "",
+        kind,
+        {activation(random_tensor(Dtype::f32, {6, 8}, 1)), weight(random_tensor(Dtype::f32, {2, 8, 8}, 2)),
+         metadata(offsets_of(WaySizes{{4, 2}, 8, 8, 0}))},
+        {{"way", std::string("batched")}},
+        {}};
     EXPECT_THROW(run_op(ragged, kernels::host_kernels()), InternalError) << kind;
   }
 }

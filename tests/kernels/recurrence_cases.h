@@ -280,7 +280,8 @@ inline void expect_states_like_whole(const Recurrence& r, Dtype X, int64_t P,
 }
 
 /// `most` rows a sequence: an emulator takes its time.
-inline void expect_states_like_whole(Dtype X, const std::vector<kernels::KernelEntry>& kernels, int64_t most = 500) {
+inline void expect_states_like_whole(Dtype X, const std::vector<kernels::KernelEntry>& kernels,
+                                     int64_t most = 500) {
   for (Recurrence r : std::vector<Recurrence>{
            {"gated delta", 12, 4, 2, 5, 3, true, Decays::of_heads, Betas::sigmoid, true},
            {"delta of channels", 12, 2, 2, 4, 3, true, Decays::of_channels, Betas::narrow},

@@ -18,7 +18,9 @@ namespace {
 
 using passes::Shard;
 
-model::ModelConfig mixture_sharding() { return config::parse_run_config("", "", {"model.preset=deepseek-v2-lite"}).model; }
+model::ModelConfig mixture_sharding() {
+  return config::parse_run_config("", "", {"model.preset=deepseek-v2-lite"}).model;
+}
 
 plan::Plan bf16_sharding() {
   plan::Plan plan;
@@ -98,7 +100,8 @@ TEST(Sharding, GoesWhereTheEngineTakesIt) {
   EXPECT_TRUE(shards(two));
   two.pipeline = schedule::find_pipeline("dual_pipe");
   EXPECT_FALSE(sharding_goes(two));
-  EXPECT_EQ(normalized(launch_of(job_of_sharding({.dp = 16}, {Shard::weights, 16}))).job.sharding, Sharding{Shard::weights});
+  EXPECT_EQ(normalized(launch_of(job_of_sharding({.dp = 16}, {Shard::weights, 16}))).job.sharding,
+            Sharding{Shard::weights});
   EXPECT_EQ(normalized(launch_of(job_of_sharding({.tp = 8, .ep = 8}, {Shard::weights}))).job.sharding, Sharding{});
 }
 
@@ -108,8 +111,8 @@ TEST(Sharding, MessagesMoveIntoTheMicrobatches) {
     return backward ? prices.moe.backward.data : prices.moe.forward.data;
   };
   const plan::Degrees mesh{.dp = 64, .ep = 8};
-  const Job state = job_of_sharding(mesh), gradients = job_of_sharding(mesh, {Shard::gradients}), weights = job_of_sharding(mesh, {Shard::weights}),
-            inside = job_of_sharding(mesh, {Shard::weights, 8});
+  const Job state = job_of_sharding(mesh), gradients = job_of_sharding(mesh, {Shard::gradients}),
+            weights = job_of_sharding(mesh, {Shard::weights}), inside = job_of_sharding(mesh, {Shard::weights, 8});
   EXPECT_EQ(data_of(state, false) + data_of(state, true), 0);
   EXPECT_EQ(data_of(gradients, false), 0);
   EXPECT_GT(data_of(gradients, true), 0);

@@ -183,9 +183,9 @@ struct PutInSlots {
   int64_t choices, E;
 };
 
-/// The place of a row in slots: every rank has one for the rows of every other, where the host does not know how many
-/// travel. It has `room` rows, of which a first message carries `first`, a second the rest. All first messages lie
-/// before all second ones.
+/// The place of a row in slots: every rank has one for the rows of every other, where the host does not know how
+/// many travel. It has `room` rows, of which a first message carries `first`, a second the rest. All first messages
+/// lie before all second ones.
 constexpr int64_t place_in_slots(int64_t rank, int64_t row, int64_t ranks, int64_t room, int64_t first) {
   return row < first ? rank * first + row : ranks * first + rank * (room - first) + row - first;
 }

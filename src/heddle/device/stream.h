@@ -22,8 +22,8 @@ struct Launch {
   int64_t rows = -1;  // that it works on, of an op whose work depends on the rows of experts; else −1
   /// Called by the stream once the kernel has run, where the host can read what it wrote; null: nobody looks.
   const std::function<void(const Launch&)>* look = nullptr;
-  /// The rows that there are, once they have been counted: the host has made room for more. Null: the views have them,
-  /// or kernels find them for themselves.
+  /// The rows that there are, once they have been counted: the host has made room for more. Null: the views have
+  /// them, or kernels find them for themselves.
   CountedRows* counted = nullptr;
   KernelCall call;
   int32_t listing = 0;  // for the trace

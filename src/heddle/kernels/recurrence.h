@@ -71,8 +71,8 @@ inline double slope_decay(const ir::Op& op, const ir::Coordinates* place, int64_
   return -op.attributes.number("slopes") * slope_of(first_head(op, place, heads, all) + j, all);
 }
 
-/// True if a document, or a sequence of S rows, begins with the row. `starts`: as SeenKeys has them. A sequence that
-/// goes on from a state begins where a document does.
+/// True if a document, or a sequence of S rows, begins with the row. `starts`: as SeenKeys has them. A sequence
+/// that goes on from a state begins where a document does.
 inline bool begins(const int32_t* starts, int64_t row, int64_t S, bool goes_on = false) {
   if (starts != nullptr && starts[row] == row % S) return true;
   return row % S == 0 && !goes_on;

@@ -58,7 +58,7 @@ struct Dispatcher {
                       tokens * std::min(top_k, each));
   }
 
-  static constexpr double kRounding = 1e-9;  // of a factor, which is a decimal
+  static constexpr double kRounding = 1e-9;    // of a factor, which is a decimal
   static constexpr double kBytesPerUs = 1000;  // of 1 GB/s
 };
 

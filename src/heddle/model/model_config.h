@@ -289,7 +289,7 @@ struct ModelConfig {
   bool softplus_scores = false;  // √softplus of the logits in their place (DeepSeek-V4)
   bool sparse_mixer = false;     // two experts, each gated by a softmax over those whose logits are close (Phi-MoE)
   double router_jitter_noise = 0.01;  // how close they are, relative to the larger: twice this
-  bool topk_bias = true;         // balance by a bias on the choice (aux-loss-free)
+  bool topk_bias = true;              // balance by a bias on the choice (aux-loss-free)
   double routed_scaling_factor = 1;
   bool router_bias = false;   // of its logits, trained
   bool experts_bias = false;  // of both linear maps of each routed expert

@@ -65,7 +65,8 @@ class AdapterWriter {
     const ir::Shape shape = listing_.value(base.value).shape;  // [E]? N K, of this rank
     const auto columns = static_cast<int>(shape.size()) - 1, rows = columns - 1;
     const auto parts = std::ssize(base.released);
-    const std::string prefix = base.name.substr(0, base.name.rfind('.', base.name.size() - kWeightEnding.size() - 1) + 1);
+    const std::string prefix =
+        base.name.substr(0, base.name.rfind('.', base.name.size() - kWeightEnding.size() - 1) + 1);
     AdapterPair pair;
 
     Parameter down = without_cut(base, rows);

@@ -470,9 +470,11 @@ void expert_settings(Table& t) {
             "rows of padding; dropped choices are not computed", page("capacity"));
   t.number<&Choices::parallel, &Parallel::exchange, &model::Dispatcher::room_factor>(
        "moe.room_factor", 0, 1e6,
-       "Rows of experts that a rank has room for, over the even share, such as 2; 0: the host waits for their counts.")
+       "Rows of experts that a rank has room for, over the even share, such as 2; 0: the host waits for their "
+       "counts.")
       .acts(bitwise,
-            "Makes room for so many rows before they are counted, so that the host never waits in a step; rows travel "
+            "Makes room for so many rows before they are counted, so that the host never waits in a step; rows "
+            "travel "
             "as by the plain exchange. A step in which more come ends the run.",
             "memory for all of the room; on cuda messages of that size", page("room"))
       .tried({64.0})

@@ -57,7 +57,7 @@ std::vector<std::string> joined(const Lists&... lists) {
 class PlanChooser {
  public:
   PlanChooser(const std::string& path, const std::vector<std::string>& set, const PredictFn& predict, PlanMode mode,
-          double seconds)
+              double seconds)
       : path_(path),
         set_(set),
         predict_(predict),

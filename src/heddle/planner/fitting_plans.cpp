@@ -14,8 +14,8 @@ namespace heddle::planner {
 
 namespace {
 
-constexpr int kFittingRounds = 5;      // rounds of the search, each with less room
-constexpr size_t kCounted = 3;  // plans of it that are counted; a step of each is simulated later
+constexpr int kFittingRounds = 5;  // rounds of the search, each with less room
+constexpr size_t kCounted = 3;     // plans of it that are counted; a step of each is simulated later
 // A round closes in on the room that is left: never less than half at once, nor so little that it finds the same.
 // Each closes in by more than the one before it, for where programs take more than predicted all of them do.
 constexpr double kLeastRoom = 0.5, kMostRoom = 0.985;

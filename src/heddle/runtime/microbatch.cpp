@@ -108,7 +108,8 @@ std::vector<int32_t> piece_starts(const Input& input, const Microbatch& micro, c
   std::vector<int32_t> starts;
   for (int64_t t = 0; t < rows.count(); ++t) {
     const int64_t s = rows.position(t);
-    starts.push_back(all[static_cast<size_t>(rows.sequence(t) * rows.S() + s)] - static_cast<int32_t>(s - s % length));
+    starts.push_back(all[static_cast<size_t>(rows.sequence(t) * rows.S() + s)] -
+                     static_cast<int32_t>(s - s % length));
   }
   return starts;
 }
@@ -157,8 +158,7 @@ void set_microbatch(device::Inputs& inputs, int m, const Microbatch& micro, cons
       inputs.set(input.name, m, weights(input, micro, rows()));
     } else if (what == "starts") {
       const bool pieces = input.attributes.integer_or("cp", 1) > 1;
-      inputs.set(input.name, m,
-                 pieces ? piece_starts(input, micro, rows()) : all_starts(input, micro, rows()));
+      inputs.set(input.name, m, pieces ? piece_starts(input, micro, rows()) : all_starts(input, micro, rows()));
     } else if (what == "positions") {
       const bool cached = input.attributes.integer_or("cached", 0) != 0;
       inputs.set(input.name, m, cached ? cached_positions(input, micro) : positions(input, micro, rows()));

@@ -153,8 +153,7 @@ BlockWork Pricing::attention() const {
 void Pricing::scan(BlockWork& w, double flops_per_token, double numbers) const {
   // Short products fill Hopper's units better than Blackwell's: Nemotron 3 was measured on both.
   const double faster = j_.device.family == cost::Family::hopper ? 1.7 : 1;
-  const double t = l_.tp,
-               scan_s = flops_per_token * tokens_ / t / (j_.device.bf16_flops * b_.scan_rate * faster);
+  const double t = l_.tp, scan_s = flops_per_token * tokens_ / t / (j_.device.bf16_flops * b_.scan_rate * faster);
   const bool delta =
       s_.recurrence == model::Recurrence::gated_delta || s_.recurrence == model::Recurrence::kimi_delta;
   const bool by_heads = j_.context == model::Context::ulysses, pieces = l_.cp > 1 && !by_heads;

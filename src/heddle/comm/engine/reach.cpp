@@ -54,7 +54,8 @@ Reach find_reach(World& world) {
 #endif
   const uint64_t token = token_of_process();
   const auto n = static_cast<size_t>(world.size());
-  const std::vector<ShownToken> shown = exchange_values(*group, std::vector<ShownToken>(n, {token, &token, getpid()}));
+  const std::vector<ShownToken> shown =
+      exchange_values(*group, std::vector<ShownToken>(n, {token, &token, getpid()}));
   std::vector<Found> found(n);
   for (int r = 0; r < world.size(); ++r) {
     const ShownToken& peer = shown[r];

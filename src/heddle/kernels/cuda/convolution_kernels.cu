@@ -104,7 +104,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kRecurThreads) sum_behind(PieceArgs args) {
   for (int64_t later = p + 1; later < args.pieces; ++later) {
     const int64_t of = (p - later) * args.rows + args.count + row % args.rows;
     if (of < 0 || of >= args.count) continue;
-    sum += static_cast<const float*>(args.x)[((n / 2 * args.pieces + later) * args.count + of) * args.C + at % args.C];
+    sum +=
+        static_cast<const float*>(args.x)[((n / 2 * args.pieces + later) * args.count + of) * args.C + at % args.C];
   }
   static_cast<float*>(args.y)[at] = sum;
 }

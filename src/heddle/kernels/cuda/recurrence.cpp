@@ -154,9 +154,8 @@ void recur_summary(const KernelCall& call) {
 void recur_states_dgrad(const KernelCall& call) {
   RecurArgs args = recur_args(call, call.out[0].dim(0));
   args.update = numbers<float>(call.out[0]);
-  by_type(call.in[0].dtype, [&]<class X>(X) {
-    launch(recur_state_gradients<X>, by_columns(args, args.dv), args, call.stream);
-  });
+  by_type(call.in[0].dtype,
+          [&]<class X>(X) { launch(recur_state_gradients<X>, by_columns(args, args.dv), args, call.stream); });
 }
 
 void scan_states(const KernelCall& call) {
@@ -245,9 +244,8 @@ void causal_conv_before_dgrad(const KernelCall& call) {
   ConvArgs args = conv_args(call, 1);
   args.dy = call.in[0].data;
   args.d_before = numbers<float>(call.out[0]);
-  by_type(call.in[1].dtype, [&]<class X>(X) {
-    launch(conv_before<X>, a_thread_each(call.out[0].elements()), args, call.stream);
-  });
+  by_type(call.in[1].dtype,
+          [&]<class X>(X) { launch(conv_before<X>, a_thread_each(call.out[0].elements()), args, call.stream); });
 }
 
 void causal_conv(const KernelCall& call) {

@@ -65,7 +65,9 @@ HEDDLE_DEVICE bool begins_at(const RecurArgs& args, int64_t t, bool goes_on) {
   if (args.starts != nullptr && args.starts[t] == t % args.S) return true;
   return t % args.S == 0 && !goes_on;
 }
-HEDDLE_DEVICE bool begins_at(const RecurArgs& args, int64_t t) { return begins_at(args, t, args.before != nullptr); }
+HEDDLE_DEVICE bool begins_at(const RecurArgs& args, int64_t t) {
+  return begins_at(args, t, args.before != nullptr);
+}
 
 /// The place of a sequence and head among states of all of them.
 HEDDLE_DEVICE int64_t place_of_state(const RecurArgs& args, int64_t n, int64_t head) {

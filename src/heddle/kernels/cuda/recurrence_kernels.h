@@ -23,9 +23,9 @@ struct RecurArgs {
   const void* beta;                // [T,h] or null
   const float* skip;               // of this rank's heads, or null
   const int32_t *starts, *places;  // places: rows are those of a cache
-  const float *before, *behind;    // [sequences,all_heads,dk,dv] or null: states ahead of the rows, gradients behind
-  void* o;                         // X [T,h·dv]
-  float* states;                   // [sequences,h,dk,dv] of a cache
+  const float *before, *behind;  // [sequences,all_heads,dk,dv] or null: states ahead of the rows, gradients behind
+  void* o;                       // X [T,h·dv]
+  float* states;                 // [sequences,h,dk,dv] of a cache
   int64_t rows, sequences, h, hk, dk, dv, S, all_heads;
   float scale, epsilon, slopes;  // slopes: the factor, 0: none
   int64_t slope_heads, first_head;
@@ -94,9 +94,9 @@ struct ConvArgs {
   const float *weight, *bias;  // of this rank's channels: [C,K], [C] or null
   const int32_t *starts, *places;
   void *y, *dx;
-  void* tails;                       // X [sequences,(K−1)·C]
-  const void* before;                // X [sequences·(K−1),C] or null
-  const float* behind;               // [sequences·min(K−1,S),C] or null
+  void* tails;          // X [sequences,(K−1)·C]
+  const void* before;   // X [sequences·(K−1),C] or null
+  const float* behind;  // [sequences·min(K−1,S),C] or null
   float* d_before;
   float *weight_parts, *bias_parts;  // [ceil(T ÷ kConvRows)][C·K], [..][C]
   int64_t T, C, K, S, sequences;

@@ -1,5 +1,5 @@
-// recur, recur_dgrad and what hands states from piece to piece: by chunks of at most 64 rows of one document, in fp32 (the UT transform of arXiv 2406.06484;
-// with decays, 2412.06464 and 2510.26692).
+// recur, recur_dgrad and what hands states from piece to piece: by chunks of at most 64 rows of one document, in
+// fp32 (the UT transform of arXiv 2406.06484; with decays, 2412.06464 and 2510.26692).
 //
 // Within a chunk let b_i be the log decay from its begin to row i, and e_ij = exp(b_i − b_j). Let S_0 and S be the
 // states before and after it, and w_j = β_j u_j. Then with M_ij = Σ_c k_ic k_jc e_ij,c (j < i) and N_ij = Σ_c q_ic
@@ -127,8 +127,9 @@ HWY_INLINE void store_state(const float* from, int64_t pitch, int64_t dk, int64_
   for (int64_t c = 0; c < dk; ++c) std::copy_n(from + c * pitch, dv, to + c * dv);
 }
 
-/// The transition and the update of the state before the rows. By the delta rule the transition goes along as dk more columns of the
-/// state, which begin as the unit matrix and are given no values. Only rows behind the last document's begin count.
+/// The transition and the update of the state before the rows. By the delta rule the transition goes along as dk
+/// more columns of the state, which begin as the unit matrix and are given no values. Only rows behind the last
+/// document's begin count.
 template <class X>
 void summary_task(const RecurTask& task) {
   const RecurSizes& s = task.size;
@@ -202,8 +203,8 @@ HWY_INLINE void scan_task(const ScanTask& task) {
     const float* transition = call.in[0].as<const float>() + at * s.width;
     load_rows(call.in[1].as<const float>() + at * of_head, s.dv, 0, s.dk, s.dv, next, dvp);
     if (s.is_matrix()) {
-      product<Into::add>(s.dk, dvp, s.dk, s.reverse ? transposed(transition, s.dk) : Left{transition, s.dk}, state, dvp,
-                         next, dvp);
+      product<Into::add>(s.dk, dvp, s.dk, s.reverse ? transposed(transition, s.dk) : Left{transition, s.dk}, state,
+                         dvp, next, dvp);
     } else {
       for (int64_t c = 0; c < s.dk; ++c)
         add_row(transition[s.width == 1 ? 0 : c], state + c * dvp, dvp, next + c * dvp);
@@ -306,7 +307,8 @@ int64_t skip_bytes(const RecurSizes& s, int64_t sequences) {
 }
 int64_t forward_bytes(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts&) {
   const RecurSizes s(op);
-  return std::min(most_threads(), sequences_of(listing, op, 0) * s.h) * RecurRoom(s, Recurring::outputs, nullptr).bytes();
+  return std::min(most_threads(), sequences_of(listing, op, 0) * s.h) *
+         RecurRoom(s, Recurring::outputs, nullptr).bytes();
 }
 int64_t backward_bytes(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts&) {
   const RecurSizes s(op);
@@ -329,8 +331,8 @@ void run_tasks(const KernelCall& call, int64_t sequences, int64_t heads, std::by
 
 void recur(const KernelCall& call) {
   const RecurSizes s(*call.op);
-  run_tasks(call, call.in[0].dim(0) / s.S, s.h, call.scratch, RecurRoom(s, Recurring::outputs, nullptr).bytes(), nullptr,
-            HWY_DYNAMIC_DISPATCH(RecurForward));
+  run_tasks(call, call.in[0].dim(0) / s.S, s.h, call.scratch, RecurRoom(s, Recurring::outputs, nullptr).bytes(),
+            nullptr, HWY_DYNAMIC_DISPATCH(RecurForward));
 }
 
 int64_t cached_room(const RecurSizes& s) {
@@ -357,8 +359,8 @@ void recur_dgrad(const KernelCall& call) {
   const RecurSizes s(*call.op);
   const int64_t sequences = call.in[1].dim(0) / s.S;
   auto* const skip_sums = reinterpret_cast<float*>(call.scratch);
-  run_tasks(call, sequences, s.hk, call.scratch + skip_bytes(s, sequences), RecurRoom(s, Recurring::gradients, nullptr).bytes(),
-            skip_sums, HWY_DYNAMIC_DISPATCH(RecurBackward));
+  run_tasks(call, sequences, s.hk, call.scratch + skip_bytes(s, sequences),
+            RecurRoom(s, Recurring::gradients, nullptr).bytes(), skip_sums, HWY_DYNAMIC_DISPATCH(RecurBackward));
   if (!named_operand(call, "skip")) return;
   const device::TensorView& d_skip = call.out.back();
   std::fill_n(d_skip.as<float>(), d_skip.elements(), 0.0f);
@@ -376,7 +378,8 @@ RecurSizes summary_sizes(const ir::Op& op) {
 }
 int64_t summary_bytes(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts&) {
   const RecurSizes s = summary_sizes(op);
-  return std::min(most_threads(), sequences_of(listing, op, 0) * s.h) * RecurRoom(s, Recurring::outputs, nullptr).bytes();
+  return std::min(most_threads(), sequences_of(listing, op, 0) * s.h) *
+         RecurRoom(s, Recurring::outputs, nullptr).bytes();
 }
 int64_t state_gradient_bytes(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts&) {
   const RecurSizes s(op);

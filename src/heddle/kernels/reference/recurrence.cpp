@@ -286,7 +286,8 @@ void recur_summary(const KernelCall& call) {
   made.fill(A(0));
   RecurSizes square = size;
   square.dv = dk;
-  std::vector<A> T(static_cast<size_t>(dk * dk)), nothing(static_cast<size_t>(dk)), u(static_cast<size_t>(std::max(dk, dv)));
+  std::vector<A> T(static_cast<size_t>(dk * dk)), nothing(static_cast<size_t>(dk)),
+      u(static_cast<size_t>(std::max(dk, dv)));
   for (int64_t n = 0; n < call.out[0].dim(0); ++n) {
     for (int64_t j = 0; j < size.h; ++j) {
       A* S = made.at((n * size.all_heads + j) * dk * dv);
@@ -344,7 +345,8 @@ void recur_states_dgrad(const KernelCall& call) {
 template <class A>
 void scan_states(const KernelCall& call) {
   const ir::Attributes& a = call.op->attributes;
-  const int64_t h = a.integer("heads"), P = a.integer("pieces"), dk = a.integer("head_dim"), dv = a.integer("value_dim");
+  const int64_t h = a.integer("heads"), P = a.integer("pieces"), dk = a.integer("head_dim"),
+                dv = a.integer("value_dim");
   const bool reverse = a.integer_or("reverse", 0) != 0;
   const int64_t width = call.in[0].dim(1) / h, rows = call.in[1].dim(0);
   const Input<A> transition(call.in[0]), update(call.in[1]);
@@ -399,9 +401,7 @@ struct Convolved {
     return std::min(K - 1, t % S - (starts == nullptr ? 0 : starts[t]));
   }
   /// The place of row t − i among the rows before its sequence; below zero where it is one of x.
-  int64_t among_before(int64_t t, int64_t i) const {
-    return i > t % S ? (t / S + 1) * (K - 1) + t % S - i : -1;
-  }
+  int64_t among_before(int64_t t, int64_t i) const { return i > t % S ? (t / S + 1) * (K - 1) + t % S - i : -1; }
   A row(int64_t t, int64_t i, int64_t c) const {
     const int64_t other = among_before(t, i);
     return other < 0 ? x[(t - i) * C + c] : before[other * C + c];
@@ -474,7 +474,8 @@ void causal_conv_before_dgrad(const KernelCall& call) {
   for (int64_t t = 0; t < of.T; ++t) {
     for (int64_t i = t % of.S + 1; i <= of.back(t); ++i) {
       for (int64_t c = 0; c < of.C; ++c)
-        to[of.among_before(t, i) * of.C + c] += of.weight[(of.at + c) * of.K + of.K - 1 - i] * of.gradient(dy, t, c);
+        to[of.among_before(t, i) * of.C + c] +=
+            of.weight[(of.at + c) * of.K + of.K - 1 - i] * of.gradient(dy, t, c);
     }
   }
 }

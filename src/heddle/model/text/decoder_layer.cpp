@@ -53,8 +53,8 @@ ValueId mixed_tokens(Writer& w, int64_t index, ValueId n_TH, const std::string& 
 
 // An MLP, and in a pair's first layer experts of the same rows, which travel while the MLP runs. What they made is
 // added behind the second layer (Cai et al., arXiv 2404.05019).
-ValueId shortcut_blocks(Writer& w, int64_t index, ValueId n_TH, const std::string& prefix, const ReplicasAhead& copies,
-                        ValueId& shortcut) {
+ValueId shortcut_blocks(Writer& w, int64_t index, ValueId n_TH, const std::string& prefix,
+                        const ReplicasAhead& copies, ValueId& shortcut) {
   const auto mlp = [&] {
     const std::string name = prefix + "mlps." + part_of_pair(w.config(), index);
     return feed_forward(w, n_TH, name, w.config().intermediate_size, "m", OpPart::mlp);

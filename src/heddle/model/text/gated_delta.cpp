@@ -10,7 +10,6 @@ using ir::ValueId;
 
 namespace {
 
-
 // The three that pass through the convolution.
 struct DeltaStream {
   ValueId x;
@@ -75,7 +74,8 @@ ValueId gated_delta(Writer& w, ValueId n_TH, const std::string& prefix) {
       vector_of_heads(w, {.name = prefix + "dt_bias", .start = Parameter::Start::ones}, all_heads);
   ValueId beta = made.b, decay = w.op("log_decay", {made.a, a_log, dt_bias}, {"decay"})[0];
 
-  std::vector<DeltaStream> streams{{made.q, "q", 0, keys}, {made.k, "k", keys, keys}, {made.v, "v", 2 * keys, values}};
+  std::vector<DeltaStream> streams{
+      {made.q, "q", 0, keys}, {made.k, "k", keys, keys}, {made.v, "v", 2 * keys, values}};
   for (DeltaStream& each : streams) each.x = whole_sequences(w, each.x, each.name);
   beta = whole_sequences(w, beta, "b");
   decay = whole_sequences(w, decay, "decay");

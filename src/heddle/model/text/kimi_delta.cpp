@@ -10,7 +10,6 @@ using ir::ValueId;
 
 namespace {
 
-
 ValueId convolution(Writer& w, const std::string& prefix, const std::string& letter) {
   const ModelConfig& c = w.config();
   const int64_t width = c.linear_keys_width(), kernel = c.linear_conv_kernel_dim;

@@ -10,7 +10,6 @@ using ir::ValueId;
 
 namespace {
 
-
 // A part that passes through the convolution. Its rows in conv1d begin at `first`.
 struct Mamba2Stream {
   ValueId x;
@@ -38,8 +37,9 @@ ValueId mamba2(Writer& w, ValueId n_TH, const std::string& prefix) {
   const auto x_rest = behind(z_rest[1], values, "x_raw", "bcdt");
   const auto b_rest = behind(x_rest[1], keys, "b_raw", "cdt"), c_dt = behind(b_rest[1], keys, "c_raw", "dt");
   std::vector<ValueId> in;
-  for (const Mamba2Stream& each :
-       {Mamba2Stream{c_dt[0], "c", values + keys, keys}, {b_rest[0], "b", values, keys}, {x_rest[0], "x", 0, values}}) {
+  for (const Mamba2Stream& each : {Mamba2Stream{c_dt[0], "c", values + keys, keys},
+                                   {b_rest[0], "b", values, keys},
+                                   {x_rest[0], "x", 0, values}}) {
     const ConvolutionRows rows{.name = each.name, .width = each.width, .first = each.first, .all = convolved_width};
     in.push_back(convolved(w, whole_sequences(w, each.x, each.name), rows, prefix, true));
   }

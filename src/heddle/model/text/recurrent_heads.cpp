@@ -14,9 +14,7 @@ namespace {
 int64_t parts_of_heads(const Writer& w) { return w.has_pieces() ? 1 : w.cp(); }
 
 // Rows of a sequence, or of a piece of one.
-int64_t rows_of_sequence(const Writer& w) {
-  return w.spec().sequence_length / (w.has_pieces() ? 2 * w.cp() : 1);
-}
+int64_t rows_of_sequence(const Writer& w) { return w.spec().sequence_length / (w.has_pieces() ? 2 * w.cp() : 1); }
 
 // The states before this rank's pieces, and the transitions from which the gradients behind them are made. `in` and
 // `rule` are those of `recur`.
@@ -29,11 +27,9 @@ std::pair<ValueId, ValueId> handed_states(Writer& w, const std::vector<ValueId>&
   const ValueId transition = heads_to_sequence(w, made[0], "transition_heads");
   const ValueId update = heads_to_sequence(w, made[1], "update_heads");
   const int64_t heads = (sizes.heads + w.cp() - 1) / w.cp();
-  const ValueId states = w.op("scan_states", {transition, update}, {"states_heads"},
-                              {{"heads", heads},
-                               {"pieces", 2 * w.cp()},
-                               {"head_dim", sizes.key_dim},
-                               {"value_dim", sizes.value_dim}})[0];
+  const ValueId states = w.op(
+      "scan_states", {transition, update}, {"states_heads"},
+      {{"heads", heads}, {"pieces", 2 * w.cp()}, {"head_dim", sizes.key_dim}, {"value_dim", sizes.value_dim}})[0];
   return {sequence_to_heads(w, states, "states"), transition};
 }
 

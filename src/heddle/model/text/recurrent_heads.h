@@ -2,8 +2,8 @@
 // the recurrence itself, over whole sequences or from a cache.
 //
 // Heads are cut among tp, each key head with the value heads that share it. With cp a rank has whole sequences of a
-// part of its heads (`ulysses`), or two pieces of each sequence. Then states go from piece to piece, and so do the last
-// rows before a convolution.
+// part of its heads (`ulysses`), or two pieces of each sequence. Then states go from piece to piece, and so do the
+// last rows before a convolution.
 #pragma once
 
 #include <string>

@@ -22,7 +22,7 @@ namespace {
 
 using Candidate = BudgetCandidate;
 using Extent = BudgetProblem::Extent;
-constexpr int kBudgetRounds = 12;         // rounds of dropping more where the walk needs more than the estimate
+constexpr int kBudgetRounds = 12;   // rounds of dropping more where the walk needs more than the estimate
 constexpr double kMoreRoom = 0.02;  // share of the budget that a rank is denied where its values lie badly
 
 // One that was walked.

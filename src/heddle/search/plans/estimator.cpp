@@ -72,9 +72,13 @@ const Layers& Estimator::layers_now(const Choice& choice) {
     const Behaviour& behaviour = task_.query.behaviour;
     std::optional<Prices>& prices = prices_[copies][kind];
     if (!prices || prices->saved) prices = unsharded_prices_of(job_, task_.parameters, behaviour);
-    Prices own = *prices;
-    add_sharding(job_, task_.parameters, behaviour, own);
-    known = Known{layers_of(job_, own, behaviour), job_.mesh.dp};
+    if (sharded) {
+      Prices own = *prices;
+      add_sharding(job_, task_.parameters, behaviour, own);
+      known = Known{layers_of(job_, own, behaviour), job_.mesh.dp};
+    } else {
+      known = Known{layers_of(job_, *prices, behaviour), job_.mesh.dp};
+    }
   }
   return known->layers;
 }

@@ -62,7 +62,7 @@ class Estimator {
 
   const Task& task_;
   Job job_;
-  double host_bytes_;                         // usable memory of a device's host
+  double host_bytes_;  // usable memory of a device's host
   struct Known {
     Layers layers;
     int dp = 0;  // that it holds for, where something is sharded

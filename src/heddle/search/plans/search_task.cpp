@@ -118,8 +118,7 @@ std::string misfit_text(const Task& task, const Candidate& plan) {
       "{} with tp {} cp {} pp {} ep {} etp {}, microbatch {}, recomputing {}{}{}, needs {:.1f} GiB of {:.1f}",
       plan.pipeline->name(), f.tp, f.cp, plan.pp, f.ep, f.etp, f.microbatch,
       task.recompute[static_cast<size_t>(plan.best.recompute)].name, home.empty() ? "" : ", " + home,
-      sharding.empty() ? "" : ", " + sharding,
-      plan.best.peak_bytes / (1 << 30), task.memory_bytes / (1 << 30));
+      sharding.empty() ? "" : ", " + sharding, plan.best.peak_bytes / (1 << 30), task.memory_bytes / (1 << 30));
 }
 
 Job job_of(const Task& task, const Candidate& plan) {

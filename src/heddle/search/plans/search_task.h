@@ -15,8 +15,8 @@ struct Choice {
   int recompute = 0;  // index
   bool offload = false;
   size_t residency = 0, sharding = 0;  // indices
-  int replicas = 0;                   // replicas of hot experts (moe.replicas)
-  double step_s = 0, peak_bytes = 0;  // estimated
+  int replicas = 0;                    // replicas of hot experts (moe.replicas)
+  double step_s = 0, peak_bytes = 0;   // estimated
 };
 
 /// One layout and schedule, and the fastest choice with it.

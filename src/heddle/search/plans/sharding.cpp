@@ -16,8 +16,8 @@ constexpr double kCutWeightBytes = 2;
 // The ranks that share a run's copies, where each of `cut` neighbours in the group has another run.
 cost::Group across_runs(cost::Group copies, int cut) { return {copies.size / cut, copies.stride * cut}; }
 
-// A message of a microbatch. Each rank sends every other one its own run, or its part of the other's run, whose owner
-// adds the parts in rank order.
+// A message of a microbatch. Each rank sends every other one its own run, or its part of the other's run, whose
+// owner adds the parts in rank order.
 double runs_s(const Job& j, const Behaviour& b, cost::Group group, double bytes) {
   return group.size > 1 ? cost::all_to_all_s(j.device, b.net, group, bytes) : 0;
 }

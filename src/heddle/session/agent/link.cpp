@@ -24,8 +24,8 @@ namespace heddle::session {
 namespace {
 
 constexpr double kFramePatience_s = 10;  // without a byte of a frame on its way
-constexpr double kMeet_s = 5;       // time from the call to the door's proof
-constexpr double kGlance_s = 0.05;  // time between two checks whether to stop
+constexpr double kMeet_s = 5;            // time from the call to the door's proof
+constexpr double kGlance_s = 0.05;       // time between two checks whether to stop
 
 [[noreturn]] void fail(const char* doing, int code) {
   throw SystemError(code, fmt::format("cannot {} another agent: {}", doing, std::strerror(code)));

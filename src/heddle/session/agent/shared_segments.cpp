@@ -18,7 +18,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr char kAsk = 'A', kSegment = 'L', kVerify = 'V', kRead = 'R', kSegmentBytes = 'B', kSegmentDone = 'K', kSegmentRefused = 'N';
+constexpr char kAsk = 'A', kSegment = 'L', kVerify = 'V', kRead = 'R', kSegmentBytes = 'B', kSegmentDone = 'K',
+               kSegmentRefused = 'N';
 constexpr double kReaderPatience_s = 60;  // time for an agent that reads all bytes of a set
 constexpr int64_t kMostToken = 4096;
 
@@ -42,7 +43,8 @@ class Borrowed : public train::SegmentOwner {
 
   void verify(int set) override {
     link_->send(kVerify, place_text({number_, set, 0}));
-    if (const Link::Frame answer = await(); answer.kind != kSegmentDone) config_error("{}: {}", from_, refusal(answer));
+    if (const Link::Frame answer = await(); answer.kind != kSegmentDone)
+      config_error("{}: {}", from_, refusal(answer));
   }
 
  private:
@@ -115,7 +117,8 @@ std::string SegmentServer::answered(Link& link, const Link::Frame& frame) {
   if (place.count < 0 || place.count > static_cast<int64_t>(kChunkBytes) || place.at < 0 ||
       place.at > bytes - place.count)
     return "beyond the segment";
-  link.send(kSegmentBytes, {reinterpret_cast<const char*>(segment.data() + place.at), static_cast<size_t>(place.count)});
+  link.send(kSegmentBytes,
+            {reinterpret_cast<const char*>(segment.data() + place.at), static_cast<size_t>(place.count)});
   return "";
 }
 
