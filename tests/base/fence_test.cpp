@@ -16,7 +16,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class FencedFolder : public testing::Test {
+// What a process was told of its generation is read once, at its first write: suites of this ending run before
+// others.
+class FencedFolderDeathTest : public testing::Test {
  protected:
   void SetUp() override {
     folder_ = (fs::temp_directory_path() / ("heddle-fence-" + std::to_string(::getpid()))).string();
@@ -52,7 +54,7 @@ class FencedFolder : public testing::Test {
   std::string folder_;
 };
 
-TEST_F(FencedFolder, LetsOneGenerationCommit) {
+TEST_F(FencedFolderDeathTest, LetsOneGenerationCommit) {
   const Fence first{1, random_id(), folder_}, second{2, random_id(), folder_};
   EXPECT_FALSE(writes(first, "a"));  // nobody has been let yet
   raise_elsewhere(first);
@@ -67,7 +69,7 @@ TEST_F(FencedFolder, LetsOneGenerationCommit) {
     EXPECT_FALSE(is_temporary(entry.path().filename().string())) << entry.path();
 }
 
-TEST_F(FencedFolder, IsReadBackAndRefusedWhereItIsDamaged) {
+TEST_F(FencedFolderDeathTest, IsReadBackAndRefusedWhereItIsDamaged) {
   EXPECT_FALSE(open_fence(folder_));
   const Fence fence{12, random_id(), folder_};
   raise_elsewhere(fence);

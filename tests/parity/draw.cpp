@@ -639,6 +639,7 @@ Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks) {
     const bool few = d.model.recurs(), none = few && d.model.recurrence != model::Recurrence::gated_delta &&
                                               d.model.recurrence != model::Recurrence::mamba2;
     d.model.num_nextn_predict_layers = none ? 0 : few ? 1 : dice.of({1, 1, 2});
+    d.model.shortcut_experts = false;  // of which depths have none
     d.model.positions = model::Positions::rotary;
     d.plan.parallel.layout = draw_layout(dice, d.model, plan::schedule_of(d.plan).placement.stages, dice.one_in(2));
   }

@@ -101,7 +101,7 @@ std::vector<int32_t> all_starts(const Input& input, const Microbatch& micro, con
   return starts;
 }
 
-/// The same starts of the rows that a rank of cp has, counted from the first of their piece.
+/// Starts of the rows that a rank of cp has, counted from the first of their piece.
 std::vector<int32_t> piece_starts(const Input& input, const Microbatch& micro, const Rows& rows) {
   const std::vector<int32_t> all = all_starts(input, micro, rows);
   const int64_t length = rows.S() / (2 * input.attributes.integer("cp"));
