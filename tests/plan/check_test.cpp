@@ -119,6 +119,12 @@ TEST(Check, ExpertsWithoutComputationPairsAndMixersSayWhatTheyNeed) {
   plan.parallel.exchange.migrate_every = 4;
   EXPECT_EQ(keys_of(config, plan), Keys{"moe.migrate_every"});
   plan.parallel.exchange.migrate_every = 0;
+  model::ModelConfig more = config;
+  more.num_experts_per_tok = more.n_routed_experts + 1;
+  EXPECT_EQ(keys_of(more, plan), Keys{});
+  plan.mesh.dp = 2;
+  EXPECT_EQ(keys_of(more, plan), Keys{"mesh"});
+  plan.mesh.dp = 1;
 
   const auto refused = [&](const std::function<void(model::ModelConfig&)>& change) {
     model::ModelConfig other = config;

@@ -277,9 +277,9 @@ void validate_experts(const ModelConfig& c) {
   if (c.zero_expert_num > 0) validate_zero_experts(c);
   if (c.shortcut_experts) validate_pairs(c);
   if (c.sparse_mixer) validate_sparse_mixer(c);
-  if (c.num_experts_per_tok > c.n_routed_experts) {
+  if (c.num_experts_per_tok > c.choices()) {
     config_error("model.num_experts_per_tok is {}, more than model.n_routed_experts ({})", c.num_experts_per_tok,
-                 c.n_routed_experts);
+                 c.choices());
   }
   if (c.moe_latent_size > 0 && c.experts_bias) {
     config_error("model.moe_latent_size is {}, and experts at a latent width have no model.experts_bias",
