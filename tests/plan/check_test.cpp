@@ -100,8 +100,7 @@ TEST(Check, EachCauseHasItsKey) {
   EXPECT_EQ(keys_of(wrong, plan_of_two()), Keys{"model.num_experts_per_tok"});
 }
 
-// Sizes of layers that a model doesn't have are in nobody's way.
-// What counts or moves rows of every expert, and what pairs of layers and two gates in turn need.
+// Experts without computation, pairs of layers and two gates in turn each refuse what does not go with them.
 TEST(Check, ExpertsWithoutComputationPairsAndMixersSayWhatTheyNeed) {
   model::ModelConfig config = test::small_model();
   config.zero_expert_num = 3;
@@ -148,6 +147,7 @@ TEST(Check, ExpertsWithoutComputationPairsAndMixersSayWhatTheyNeed) {
   EXPECT_NE(refused([](auto& c) { c.sparse_mixer = true; }).find("model.sparse_mixer needs"), std::string::npos);
 }
 
+// Sizes of layers that a model doesn't have are in nobody's way.
 TEST(Check, OnlyTheModelsOwnLayersAreCut) {
   model::ModelConfig config = test::small_model();
   config.num_attention_heads = 3, config.vocab_size = 63, config.intermediate_size = 66;

@@ -173,14 +173,13 @@ void check_qk_clip(const model::ModelConfig& config, const Plan& plan, Refusals&
     refuse(fmt::format("lora.rank = {}", plan.lora.rank), "adapters freeze the heads' weights");
 }
 
-// A capacity, copies and moves are of experts that have rows.
+// Capacities, replicas and migration count the rows of every expert.
 void check_zero_experts(const model::ModelConfig& config, const Plan& plan, Refusals& no) {
   if (config.zero_expert_num == 0 || !config.has_experts()) return;
   const auto refuse = [&](const char* key, const std::string& value, const char* otherwise) {
     no.add(key,
            "{} = {} with model.zero_expert_num = {}: it counts the rows of every expert, and those without "
-           "computation "
-           "have none; {} = {} goes with it",
+           "computation have none; {} = {} goes with it",
            key, value, config.zero_expert_num, key, otherwise);
   };
   const model::Dispatcher& exchange = plan.parallel.exchange;

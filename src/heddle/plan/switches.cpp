@@ -474,8 +474,7 @@ void expert_settings(Table& t) {
        "counts.")
       .acts(bitwise,
             "Makes room for so many rows before they are counted, so that the host never waits in a step; rows "
-            "travel "
-            "as by the plain exchange. A step in which more come ends the run.",
+            "travel as by the plain exchange. A step in which more come ends the run.",
             "memory for all of the room; on cuda messages of that size", page("room"))
       .tried({64.0})
       .beside({"mesh.dp=2", "mesh.ep=2", "train.microbatch=1"});
