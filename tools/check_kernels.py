@@ -28,13 +28,15 @@ EXPECTED = {
     "cutlass": Expected(bf16=168, f32=168, tensor="HGMMA"),
     "product_wgmma_fp8": Expected(bf16=224, tensor="QGMMA"),  # one block of 288 threads
     # More than eight leaves of a token's sum lie in an array that is indexed.
-    "combine_sums<64>": Expected(stack=1072), "sum_node<64>": Expected(stack=1072),
-    "sum_tokens<64>": Expected(stack=1072), "tree_sum<64>": Expected(stack=1072),
+    "combine_sums<64>": Expected(stack=1088), "sum_node<64>": Expected(stack=1088),
+    "sum_tokens<64>": Expected(stack=1088), "tree_sum<64>": Expected(stack=1088),
     "rms_norm_dgrad": Expected(stack=16),  # ten values a row of bf16 on 9.0, beside the gain's offset
     "chosen_attention_dkv": Expected(stack=32),
     "conv_cached": Expected(stack=32), "conv_sums": Expected(stack=32),  # the taps of a channel
+    "take_before": Expected(stack=80), "sum_behind": Expected(stack=80),  # the ranks of a piece's sequence
+    "recur_forward": Expected(stack=8),
     "recur_backward": Expected(stack=704),  # a row of the state and of its gradient, by channel
-    "route": Expected(stack=144), "balance_dgrad": Expected(stack=8),
+    "route": Expected(stack=144), "balance_dgrad": Expected(stack=8), "mixer_gate": Expected(stack=8),
 }
 USAGE = re.compile(r"Function (.+?):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
 
