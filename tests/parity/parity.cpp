@@ -101,6 +101,7 @@ std::vector<std::string> differences(const Draw& draw, comm::World& world, const
   // What a gradient of zero leaves is the rounding of the terms that cancel in it.
   const double share = draw.plan.dtype == Dtype::f64 ? 1e-5 : 2e-2;
   const double least = world.rank() == 0 ? share * one->read(0, "grad_norm")[0] : 0;
+  if (!std::isfinite(least)) found.push_back(draw.text() + ": one rank's own gradients are not finite");
   // Rewards of pairs are differences of sums over all tokens of an answer, so they are as exact as these. The share
   // of pairs that are told right is no number to compare where margins are rounded.
   double rewards = 0;

@@ -216,6 +216,7 @@ TEST(Parity, RoutersInRandomLayouts) {
     met["some without computation on one rank"] += c.zero_expert_num > 0 && mesh.ep * mesh.etp == 1;
     met["some without computation on several"] += c.zero_expert_num > 0 && mesh.ep > 1;
     met["some without computation, cut"] += c.zero_expert_num > 0 && mesh.etp > 1;
+    met["more than compute on several"] += c.num_experts_per_tok > c.n_routed_experts && mesh.ep > 1;
     met["pairs in a pipeline"] += c.shortcut_experts && mesh.pp > 1;
     met["gates of two"] += c.sparse_mixer;
     met["by shares"] += c.bias_balance == model::BiasBalance::share && c.topk_bias;

@@ -122,7 +122,7 @@ TEST(Check, ExpertsWithoutComputationPairsAndMixersSayWhatTheyNeed) {
   more.num_experts_per_tok = more.n_routed_experts + 1;
   EXPECT_EQ(keys_of(more, plan), Keys{});
   plan.mesh.dp = 2;
-  EXPECT_EQ(keys_of(more, plan), Keys{"mesh"});
+  EXPECT_EQ(keys_of(more, plan), Keys{});
   plan.mesh.dp = 1;
 
   const auto refused = [&](const std::function<void(model::ModelConfig&)>& change) {

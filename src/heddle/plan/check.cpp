@@ -189,13 +189,6 @@ void check_zero_experts(const model::ModelConfig& config, const Plan& plan, Refu
     refuse("moe.replicas", by_cost ? "\"auto\"" : fmt::format("{}", exchange.replicas), "\"off\"");
   }
   if (exchange.migrates()) refuse("moe.migrate_every", fmt::format("{}", exchange.migrate_every), "\"off\"");
-  // Several ranks gave values that are not finite.
-  if (config.num_experts_per_tok > config.n_routed_experts && plan.ranks() > 1) {
-    no.add(
-        "mesh",
-        "on {} ranks model.num_experts_per_tok ({}) is at most model.n_routed_experts ({}); more go with one rank",
-        plan.ranks(), config.num_experts_per_tok, config.n_routed_experts);
-  }
 }
 
 void check_model(const model::ModelConfig& config, const Plan& plan, Refusals& no) {
