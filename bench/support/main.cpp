@@ -8,8 +8,10 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <type_traits>
 
 #include "bench/support/stops.h"
+#include "heddle/base/real_text.h"
 #include "heddle/comm/mpi_world.h"
 
 namespace heddle::bench {
@@ -19,8 +21,14 @@ namespace {
 template <class Number>
 bool take_number(const std::string& value, Number& into, Number least) {
   Number number{};
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (error != std::errc() || end != value.data() + value.size() || !(number >= least)) return false;
+  const char* const last = value.data() + value.size();
+  std::from_chars_result read;
+  if constexpr (std::is_floating_point_v<Number>) {
+    read = read_real(value.data(), last, number);
+  } else {
+    read = std::from_chars(value.data(), last, number);
+  }
+  if (read.ec != std::errc() || read.ptr != last || !(number >= least)) return false;
   into = number;
   return true;
 }

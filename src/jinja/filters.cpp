@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "heddle/base/error.h"
+#include "heddle/base/real_text.h"
 #include "jinja/machine.h"
 
 namespace heddle::jinja {
@@ -115,7 +116,7 @@ Value integer(Machine&, const Value& v, const Args& a) {
   const char* end = text.data() + text.size();
   if (const auto read = std::from_chars(text.data(), end, whole); read.ec == std::errc() && read.ptr == end)
     return whole;
-  const auto read = std::from_chars(text.data(), end, real);
+  const auto read = read_real(text.data(), end, real);
   return read.ec == std::errc() && read.ptr == end && std::abs(real) < 0x1p62 ? Value(static_cast<int64_t>(real))
                                                                               : otherwise;
 }
@@ -124,7 +125,7 @@ Value real(Machine&, const Value& v, const Args& a) {
   if (v.is_number()) return v.real();
   double read = 0;
   const std::string_view text = v.is_text() ? stripped(v.text()) : std::string_view();
-  const auto end = std::from_chars(text.data(), text.data() + text.size(), read);
+  const auto end = read_real(text.data(), text.data() + text.size(), read);
   return !text.empty() && end.ec == std::errc() && end.ptr == text.data() + text.size() ? Value(read)
                                                                                         : a.get(0, "default", 0.0);
 }

@@ -4,6 +4,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
+#include "heddle/base/real_text.h"
 #include "jinja/token_reader.h"
 
 namespace heddle::jinja {
@@ -353,7 +354,7 @@ class Parser : TokenReader {
     int64_t whole = 0;
     double real = 0;
     if (token.kind == Token::Kind::integer && std::from_chars(first, last, whole).ec == std::errc()) return whole;
-    if (token.kind == Token::Kind::integer || std::from_chars(first, last, real).ec != std::errc())
+    if (token.kind == Token::Kind::integer || read_real(first, last, real).ec != std::errc())
       fail(fmt::format("the number {} is too large", escaped(token.text, 40)));
     return real;
   }

@@ -1,10 +1,10 @@
 #include "advisor/points/points.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "heddle/base/error.h"
+#include "heddle/base/real_text.h"
 #include "heddle/base/text.h"
 
 namespace heddle::advisor {
@@ -132,7 +132,7 @@ std::string csv_field(std::string_view field) {
 std::optional<double> number(std::string_view field, bool& bad) {
   if (field.empty()) return std::nullopt;
   double value = 0;
-  const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
+  const auto [end, error] = read_real(field.data(), field.data() + field.size(), value);
   if (error != std::errc() || end != field.data() + field.size() || !std::isfinite(value)) {
     bad = true;
     return std::nullopt;

@@ -8,6 +8,7 @@
 #include "advisor/shell/state.h"
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
+#include "heddle/base/real_text.h"
 
 namespace heddle::advisor {
 
@@ -105,7 +106,7 @@ double GivenFlags::real(const std::string& name, double otherwise) const {
   const std::string value = text(name);
   if (value.empty()) config_error("{}: {} is given without a value", place_, name);
   double n = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), n);
+  const auto [end, error] = read_real(value.data(), value.data() + value.size(), n);
   if (error != std::errc() || end != value.data() + value.size() || !std::isfinite(n)) refuse(name, "a number");
   return n;
 }

@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "heddle/base/real_text.h"
+
 namespace heddle {
 
 namespace {
@@ -60,7 +62,7 @@ double factor_of(std::string_view unit) {
 std::optional<double> scaled(std::string_view text) {
   double number = 0;
   const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data() + (text.starts_with('+') ? 1 : 0), end, number);
+  const auto [rest, error] = read_real(text.data() + (text.starts_with('+') ? 1 : 0), end, number);
   std::string_view unit(rest, static_cast<size_t>(end - rest));
   if (unit.starts_with(' ')) unit.remove_prefix(1);
   const double factor = factor_of(unit);

@@ -23,9 +23,15 @@ void on_threads(int threads, const std::function<void(int thread)>& work) {
     }
   };
   {
-    std::vector<std::jthread> others;
-    others.reserve(static_cast<size_t>(std::max(0, threads - 1)));
-    for (int thread = 1; thread < threads; ++thread) others.emplace_back(run, thread);
+    // Joined on every way out; libc++ before 20 has no std::jthread.
+    struct Joined {
+      std::vector<std::thread> threads;
+      ~Joined() {
+        for (std::thread& thread : threads) thread.join();
+      }
+    } others;
+    others.threads.reserve(static_cast<size_t>(std::max(0, threads - 1)));
+    for (int thread = 1; thread < threads; ++thread) others.threads.emplace_back(run, thread);
     if (threads > 0) run(0);
   }
   if (first) std::rethrow_exception(first);

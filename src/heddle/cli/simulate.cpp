@@ -1,11 +1,11 @@
 // heddle simulate: a training step of a configuration on this machine, before it runs.
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
+#include "heddle/base/real_text.h"
 #include "heddle/base/say.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"
@@ -91,7 +91,7 @@ runtime::Uncertainty uncertainty_of(const SimulateOptions& options) {
   u.seed = static_cast<uint64_t>(options.seed);
   if (options.routing != "balanced") {
     const char* end = options.routing.data() + options.routing.size();
-    const auto [parsed, error] = std::from_chars(options.routing.data(), end, u.spread);
+    const auto [parsed, error] = read_real(options.routing.data(), end, u.spread);
     std::error_code ignored;
     if (error == std::errc() && parsed == end) {
       if (!(u.spread >= 0 && u.spread <= 10))

@@ -1,9 +1,9 @@
 // The whole configuration as TOML, and sizes in bytes as people write them.
 #include <array>
-#include <charconv>
 #include <cmath>
 
 #include "heddle/base/error.h"
+#include "heddle/base/real_text.h"
 #include "heddle/config/run_config.h"
 
 namespace heddle::config {
@@ -37,7 +37,7 @@ std::string toml_of(const RunConfig& config, const RunConfig& usual) { return wr
 int64_t parse_bytes(std::string_view text) {
   double count = 0;
   const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, count);
+  const auto [rest, error] = read_real(text.data(), end, count);
   std::string_view unit(rest, static_cast<size_t>(end - rest));
   while (unit.starts_with(' ')) unit.remove_prefix(1);
   static constexpr std::array<std::pair<std::string_view, double>, 12> units{{{"", 1},

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
+#include "heddle/base/real_text.h"
 #include "heddle/base/statistics.h"
 
 namespace heddle::cost {
@@ -17,7 +17,7 @@ constexpr double kMostMflop = 1e12, kLeastRatio = 1e-3, kMostRatio = 1e6;
 
 double number_of(std::string_view word, double least, double most, std::string_view entry) {
   double x = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), x);
+  const auto [end, error] = read_real(word.data(), word.data() + word.size(), x);
   if (error != std::errc() || end != word.data() + word.size() || !(x >= least && x <= most)) {
     config_error(
         "'{}', accepted: kind and way, MFLOP of a group, time over that of grouped, such as "

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <optional>
 
+#include "heddle/base/real_text.h"
 #include "heddle/ir/print.h"
 #include "heddle/ir/walk/streams.h"
 
@@ -486,7 +487,7 @@ Attributes::Item item_of(std::string_view text) {
     return integer;
   }
   double number = 0;
-  if (const auto read = std::from_chars(text.data(), end, number); read.ec == std::errc() && read.ptr == end) {
+  if (const auto read = read_real(text.data(), end, number); read.ec == std::errc() && read.ptr == end) {
     return number;
   }
   return std::string(text);

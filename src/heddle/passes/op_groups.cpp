@@ -4,6 +4,8 @@
 #include <charconv>
 #include <optional>
 
+#include "heddle/base/real_text.h"
+
 namespace heddle::passes {
 
 namespace {
@@ -88,7 +90,7 @@ std::optional<int> layer_number(std::string_view text) {
 
 std::optional<double> limit_number(std::string_view text) {
   double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const auto [end, error] = read_real(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size() || !(number > 0 && number < 1e6))
     return std::nullopt;
   return number;
