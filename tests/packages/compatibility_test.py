@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-HEDDLE = pathlib.Path(sys.argv[1]).resolve()
+HEDDLE = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "build/heddle").resolve()
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STORED = pathlib.Path(__file__).with_name("stable.json")
 SECONDS = 300
