@@ -2,7 +2,7 @@
 // training step with the share of its time in which the compute stream stood idle.
 //
 //   bench_gpu [--ops all|none|NAME,…] [--step 0|1] [--repeats 15] [--tokens 8192] [--layers 4] [--steps 5]
-//   [--graphs]
+//   [--graphs] [--fp8]
 //             [--preset deepseek-v2-lite] [--backend cuda|host] [--json]
 //
 // An op and a copy of as many bytes take turns; medians are printed, and the share is the median of the pairs.
@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -40,7 +41,7 @@ struct Options {
   int repeats = 15, steps = 5, step = 1;
   int64_t tokens = 8192, layers = 4;
   std::string ops = "all", preset = "deepseek-v2-lite", backend = "cuda";
-  bool graphs = false, json = false;
+  bool graphs = false, fp8 = false, json = false;
 };
 
 constexpr int64_t kPeriod = 4096;  // weights repeat from here on
@@ -48,7 +49,7 @@ constexpr int64_t kPeriod = 4096;  // weights repeat from here on
 /// The ops that `wanted` names, apart by commas. ConfigError for others.
 std::vector<bench::OpToTime> chosen_ops(const std::string& wanted, int64_t tokens) {
   if (wanted == "none") return {};
-  std::vector<bench::OpToTime> all = bench::v2_lite_ops(tokens), chosen;
+  std::vector<bench::OpToTime> all = bench::v2_lite_ops({.tokens = tokens}), chosen;
   if (wanted == "all") return all;
   for (size_t at = 0; at <= wanted.size();) {
     const size_t end = std::min(wanted.find(',', at), wanted.size());
@@ -75,6 +76,7 @@ nlohmann::json step_of(const Options& options) {
   plan.sequence_length = std::min<int64_t>(4096, options.tokens);
   plan.sequences = options.tokens / plan.sequence_length;
   plan.microbatches = 2;
+  plan.device.fp8 = options.fp8 ? passes::Fp8::blocks : passes::Fp8::off;
   const plan::Lowered lowered = plan::lower(c, plan);
   const std::unique_ptr<device::Device> device = backends::named(options.backend).open({});
   const int64_t free_before = device->memory_bytes();
@@ -128,6 +130,7 @@ nlohmann::json step_of(const Options& options) {
   executor.run_step(inputs);
   executor.run_step(inputs);  // the first that may replay graphs
   std::vector<double> seconds, idle, enqueue;
+  std::map<std::string, double> kinds;  // seconds of a step that each kind of op takes, when every launch is timed
   for (int s = 0; s < options.steps; ++s) {
     const double start = now_s();
     executor.run_step(inputs);
@@ -138,7 +141,12 @@ nlohmann::json step_of(const Options& options) {
     executor.set_trace(false);
     std::vector<device::Span> spans = executor.stream(0).take_spans();
     int64_t busy = 0;
-    for (const device::Span& span : spans) busy += span.end_ns - span.start_ns;
+    for (const device::Span& span : spans) {
+      const int64_t ns = span.end_ns - span.start_ns;
+      busy += ns;
+      kinds[std::string(lowered.program.listings[span.listing].ops[span.op_index].kind())] +=
+          static_cast<double>(ns) * 1e-9 / options.steps;
+    }
     idle.push_back(1 -
                    static_cast<double>(busy) / static_cast<double>(spans.back().end_ns - spans.front().start_ns));
   }
@@ -153,6 +161,8 @@ nlohmann::json step_of(const Options& options) {
           {"idle_share", median(idle)},
           {"enqueue_seconds", median(enqueue)},
           {"graphs", options.graphs},
+          {"fp8", options.fp8},
+          {"kinds", kinds},
           {"memory",
            {{"predicted", predicted},
             {"reached", executor.walk().storage().reserved_bytes()},
@@ -177,6 +187,11 @@ void print_step(const nlohmann::json& step) {
               step["layers"].get<int>(), step["tokens"].get<double>(), step["seconds"].get<double>() * 1e3,
               step["tokens_per_s"].get<double>(), step["flops_per_s"].get<double>() * 1e-12,
               100 * step["idle_share"].get<double>());
+  std::vector<std::pair<double, std::string>> kinds;
+  for (const auto& [kind, seconds] : step["kinds"].items()) kinds.emplace_back(seconds.get<double>(), kind);
+  std::sort(kinds.rbegin(), kinds.rend());
+  for (size_t i = 0; i < std::min<size_t>(kinds.size(), 12); ++i)
+    std::printf("  %-32s %8.2f ms\n", kinds[i].second.c_str(), kinds[i].first * 1e3);
   constexpr double kMiB = 1 << 20;
   const nlohmann::json& memory = step["memory"];
   std::printf("enqueueing took the host %.1f ms\n", step["enqueue_seconds"].get<double>() * 1e3);
@@ -198,6 +213,7 @@ int heddle::bench::run(Arguments& arguments) {
   arguments.word("--preset", "NAME", options.preset);
   arguments.word("--backend", "NAME", options.backend, {"cuda", "host"});
   arguments.flag("--graphs", options.graphs);
+  arguments.flag("--fp8", options.fp8);
   arguments.flag("--json", options.json);
   arguments.read();
   if (options.tokens > 4096 && options.tokens % 4096 != 0) {

@@ -59,7 +59,13 @@ class OpBench {
   std::unique_ptr<device::Arena> arena_;
 };
 
-/// The ops of DeepSeek-V2-Lite's layer, head and update for so many tokens, sequences of 4096 at most.
-std::vector<OpToTime> v2_lite_ops(int64_t tokens);
+/// Sizes of DeepSeek-V2-Lite.
+struct V2LiteSizes {
+  int64_t tokens = 8192;
+  int64_t hidden = 2048, expert = 1408, heads = 16, experts = 64, chosen = 6, vocabulary = 102400;
+  int64_t updated = int64_t{1} << 26;  // weights of one update
+};
+/// The ops of its layer, head and update, sequences of 4096 at most.
+std::vector<OpToTime> v2_lite_ops(const V2LiteSizes& sizes);
 
 }  // namespace heddle::bench

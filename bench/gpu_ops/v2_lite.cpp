@@ -5,8 +5,9 @@
 
 namespace heddle::bench {
 
-std::vector<OpToTime> v2_lite_ops(int64_t tokens) {
-  const int64_t T = tokens, H = 2048, F = 1408, h = 16, E = 64, k = 6, V = 102400, S = std::min<int64_t>(T, 4096);
+std::vector<OpToTime> v2_lite_ops(const V2LiteSizes& sizes) {
+  const auto& [T, H, F, h, E, k, V, updated] = sizes;
+  const int64_t S = std::min<int64_t>(T, 4096);
   constexpr Dtype X = Dtype::bf16, A = Dtype::f32, I = Dtype::i32, D = Dtype::f64;
   constexpr ir::Phase input = ir::Phase::I, weights = ir::Phase::W;
   // Each token's experts, as even as can be, and the rows that they give.
@@ -29,8 +30,8 @@ std::vector<OpToTime> v2_lite_ops(int64_t tokens) {
   const OpOperand absent, x{X, {T, H}}, gain{A, {H}}, rows{X, {T * k, H}};
   const OpOperand chosen{I, {T, k}, experts}, places{I, {T, k}, row_of}, token{I, {T * k}, token_of};
   const OpOperand cuts{I, {E + 1}, offsets}, gates{A, {T, k}}, scores{A, {T, E}}, ids{I, {T}, labels};
-  const OpOperand q{X, {T, h * 192}}, value{X, {T, h * 128}}, table{A, {S, 64}}, scales{D, {2}};
-  const OpOperand head{X, {V, H}}, state{A, {1 << 26}};
+  const OpOperand q{X, {T, h * 192}}, value{X, {T, h * 128}}, table{A, {S, 64}}, scales{A, {2}};
+  const OpOperand head{X, {V, H}}, state{A, {updated}};
   const ir::Attributes epsilon{{"epsilon", 1e-6}}, loss{{"scale_index", 1}};
   const ir::Attributes mla{{"heads", h},       {"nope", 128},   {"rope", 64},
                            {"value_dim", 128}, {"sequence", S}, {"interleaved", 1}};
@@ -81,7 +82,7 @@ std::vector<OpToTime> v2_lite_ops(int64_t tokens) {
        "adamw",
        {{D, {1}}, {D, {3}}, state},
        {{"beta1", 0.9}, {"beta2", 0.95}, {"epsilon", 1e-8}, {"decay", 0.1}, {"copy", 1}},
-       {state, state, state, {X, {1 << 26}}},
+       {state, state, state, {X, {updated}}},
        ir::Phase::end},
   };
 }

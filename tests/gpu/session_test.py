@@ -17,8 +17,8 @@ import session  # noqa: E402
 import stages  # noqa: E402
 
 # What runs on a processor in a dry run; the others need a device, or a library that a machine may lack.
-ON_ANY = {"facts", "doctor", "demo", "demo_without_cudnn", "demo_wgmma", "demo_cutlass", "ranks", "ops", "ops_own",
-          "ops_wgmma", "step", "step_asked_for", "step_graphs", "profile", "curve"}
+ON_ANY = {"facts", "doctor", "demo", "demo_own", "ranks", "ops", "ops_own", "step", "step_without_hopper", "step_fp8", "step_graphs",
+          "profile", "curve", "curve_beside_host"}
 
 
 class DryRun(unittest.TestCase):

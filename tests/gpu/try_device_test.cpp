@@ -21,7 +21,8 @@ const Trial& named(const std::vector<Trial>& all, std::string_view what) {
 
 TEST(TryDevice, WhatWorksIsToldWithItsKernels) {
   const std::vector<Trial> all = try_device("cuda");
-  for (const char* what : {"a context", "a launch", "a product", "attention and gradient", "a graph"}) {
+  for (const char* what : {"a context", "a launch", "a product", "products of experts", "attention and gradient",
+                           "a graph"}) {
     const Trial& trial = named(all, what);
     EXPECT_TRUE(trial.good) << what << ": " << trial.found;
     EXPECT_EQ(trial.remedy, "") << what;
@@ -43,6 +44,7 @@ TEST(TryDevice, ARunSaysWhatItWillUse) {
   const std::string alone = session::devices_text("cuda", 1), two = session::devices_text("cuda", 2);
   EXPECT_EQ(alone.find("cuda: "), 0u) << alone;
   EXPECT_NE(alone.find("; products: " + kernels::cuda_product_library().text), std::string::npos) << alone;
+  EXPECT_NE(alone.find("; experts: own kernels"), std::string::npos) << alone;
   EXPECT_NE(alone.find("; attention: " + kernels::cuda_attention_library().text), std::string::npos) << alone;
   EXPECT_EQ(alone.find('\n'), std::string::npos) << alone;
   EXPECT_FALSE(comm::device_world_text().empty());

@@ -350,11 +350,13 @@ inline GradientResult run_with_gradient(const OpCase& op, const std::vector<kern
   return result;
 }
 
-/// Whether `found` equals `expected` within `tolerance` × the largest magnitude expected. NaN never passes.
-inline ::testing::AssertionResult close(const Tensor& expected, const Tensor& found, double tolerance) {
+/// Whether `found` equals `expected` within `tolerance` × the largest magnitude expected, `least` at least. NaN
+/// never passes.
+inline ::testing::AssertionResult close(const Tensor& expected, const Tensor& found, double tolerance,
+                                        double least = 0) {
   if (expected.present != found.present) return ::testing::AssertionFailure() << "one of the two is absent";
   if (expected.shape != found.shape) return ::testing::AssertionFailure() << "the shapes differ";
-  double most = 0;
+  double most = least;
   for (const double v : expected.values) most = std::max(most, std::abs(v));
   for (size_t i = 0; i < expected.values.size(); ++i) {
     if (!(std::abs(expected.values[i] - found.values[i]) <= tolerance * most)) {

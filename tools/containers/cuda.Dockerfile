@@ -1,5 +1,5 @@
-# Heddle for NVIDIA GPUs, with the libraries that it opens when a run needs them: cuBLASLt, cuDNN, NCCL. Nothing of it
-# has run on a GPU yet. From the root of the repository:
+# Heddle for NVIDIA GPUs, with the libraries that it opens when a run needs them: cuBLASLt, cuDNN, NCCL. The image
+# itself has not been built. From the root of the repository:
 #
 #   docker build -f tools/containers/cuda.Dockerfile -t heddle:cuda .
 #   docker run --rm --gpus all -v "$PWD:/work" heddle:cuda doctor --device cuda

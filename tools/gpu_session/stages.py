@@ -243,7 +243,7 @@ def profile(s):
     needs_device(s)
     device, path = "host" if s.dry else "cuda", s.out / "profile.json"
     setting = ["--set", f"device.backend={device}"]
-    found = json.loads(s.run([s.program("heddle"), "profile", "--device", device, "--seconds", "1" if s.dry else "90",
+    found = json.loads(s.run([s.program("heddle"), "profile", "--device", device, "--seconds", "1" if s.dry else "20",
                               "--out", str(path), "--json"]).out)
     told = json.loads(s.run([s.program("heddle"), "simulate", str(s.root / "examples/demo.toml"), "--profile", str(path),
                              "--json", *setting]).out)
@@ -257,10 +257,11 @@ def peers(s):
         raise Skip("no PyTorch")
     told = s.run([sys.executable, str(s.root / "bench/torch_bench.py"), "--json", "--program", s.program("bench_torch_step"),
                   *(["--quick", "--peers", "plain", "--rounds", "1"] if s.dry else
-                    ["--device", "cuda", "--shapes", "v2_lite", "--dtypes", "bf16", "--rounds", "5"])], may_fail=True)
-    if told.status != 0:
+                    ["--device", "cuda", "--shapes", "v2_lite", "--dtypes", "bf16", "--rounds", "4", "--limit", "115",
+                     "--peers", "megatron,transformers"])], may_fail=True)
+    if not told.out.strip():
         raise Skip(told.end())
-    return json.loads(told.lines()[-1])
+    return json.loads(told.out)
 
 
 COUNTERS = ("sm__throughput.avg.pct_of_peak_sustained_elapsed", "dram__throughput.avg.pct_of_peak_sustained_elapsed",
@@ -283,45 +284,53 @@ def counters(s):
 
 def curve(s):
     needs_device(s)
-    there = train(s, "curve", 300, "device.backend=cuda")
-    host = train(s, "curve_host", 300)
-    return {"apart": apart(there, host), "last": there[-1]["loss"], "last_host": host[-1]["loss"],
-            "losses": [x["loss"] for x in there], "losses_host": [x["loss"] for x in host]}
+    return {"losses": [x["loss"] for x in train(s, "curve", 300, "device.backend=cuda")]}
 
+
+def curve_beside_host(s):
+    """The host's curve takes minutes, so it is a stage of its own."""
+    found = s.out / "runs/curve"
+    if not found.exists():
+        raise Skip("the stage 'curve' has not run")
+    there, host = steps_of(found), train(s, "curve_host", 300)
+    return {"apart": apart(there, host), "last": there[-1]["loss"], "last_host": host[-1]["loss"],
+            "losses_host": [x["loss"] for x in host]}
+
+
+LIBRARIES_OFF = {"HEDDLE_CUBLASLT": "0", "HEDDLE_CUDNN": "0"}
+HOPPER_OFF = {"HEDDLE_WGMMA": "0", "HEDDLE_CUTLASS": "0", "HEDDLE_WGMMA_FP8": "0"}
+OWN = {**LIBRARIES_OFF, **HOPPER_OFF}
 
 # name, which visit it belongs to, seconds that it may take, what it does
 STAGES = [
     ("facts", 1, 60, facts),
     ("probe", 1, 60, probe),
     ("doctor", 1, 60, doctor),
-    # Own kernels alone come first, then one library after the other, then one by one what must be asked for: the first
-    # stage that fails names who is to blame.
-    ("trials_own", 1, 60, lambda s: trials(s, HEDDLE_CUBLASLT="0", HEDDLE_CUDNN="0")),
-    ("trials_without_cudnn", 1, 60, lambda s: trials(s, HEDDLE_CUDNN="0")),
+    # Kernels for every device come first, then one library after the other, then Hopper's own: the first stage that
+    # fails names who is to blame.
+    ("trials_own", 1, 60, lambda s: trials(s, **OWN)),
+    ("trials_without_cudnn", 1, 60, lambda s: trials(s, HEDDLE_CUDNN="0", **HOPPER_OFF)),
+    ("trials_libraries", 1, 60, lambda s: trials(s, **HOPPER_OFF)),
     ("trials", 1, 60, trials),
-    ("demo_without_cudnn", 1, 120, lambda s: demo_with(s, "without_cudnn", HEDDLE_CUDNN="0")),
+    ("demo_own", 1, 120, lambda s: demo_with(s, "own", **OWN)),
     ("demo", 1, 240, demo),
-    ("tests_own", 1, 240, lambda s: tests(s, HEDDLE_CUBLASLT="0", HEDDLE_CUDNN="0")),
-    ("tests", 1, 240, tests),
+    ("tests_eight_bits", 1, 60, lambda s: tests(s, select="*Fp8*")),
+    ("tests", 1, 300, tests),
+    ("tests_own", 1, 300, lambda s: tests(s, **OWN)),
     ("ranks", 1, 120, ranks),
-    ("tests_wgmma", 1, 120, lambda s: tests(s, select="*grouped*:*Products*", HEDDLE_WGMMA="1")),
-    ("demo_wgmma", 1, 120, lambda s: demo_with(s, "wgmma", HEDDLE_WGMMA="1")),
-    ("tests_cutlass", 1, 120, lambda s: tests(s, select="*grouped*:*Products*", HEDDLE_CUTLASS="1")),
-    ("demo_cutlass", 1, 120, lambda s: demo_with(s, "cutlass", HEDDLE_CUTLASS="1")),
-    ("tests_wgmma_fp8", 1, 120, lambda s: tests(s, select="*Fp8*", HEDDLE_WGMMA_FP8="1")),
     ("sanitizer", 1, 400, sanitizer),
     ("ceilings", 2, 120, ceilings),
     ("ops", 2, 180, ops),
-    ("ops_own", 2, 120, lambda s: ops(s, "linear,linear_dgrad,linear_wgrad,head and loss,attention,attention_dgrad",
-                                      HEDDLE_CUBLASLT="0", HEDDLE_CUDNN="0")),
-    ("ops_wgmma", 2, 60, lambda s: ops(s, "grouped_linear,grouped_linear_dgrad", HEDDLE_WGMMA="1")),
-    ("ops_cutlass", 2, 60, lambda s: ops(s, "grouped_linear_wgrad", HEDDLE_CUTLASS="1")),
+    ("ops_own", 2, 120, lambda s: ops(s, "linear,linear_dgrad,linear_wgrad,grouped_linear,grouped_linear_dgrad,"
+                                      "grouped_linear_wgrad,head and loss,attention,attention_dgrad", **OWN)),
     ("step", 2, 120, step),
-    ("step_asked_for", 2, 120, lambda s: step(s, HEDDLE_WGMMA="1", HEDDLE_CUTLASS="1")),
+    ("step_without_hopper", 2, 120, lambda s: step(s, **HOPPER_OFF)),
+    ("step_fp8", 2, 120, lambda s: step(s, "--fp8")),
     ("step_graphs", 2, 120, lambda s: step(s, "--graphs")),
     ("algorithms", 2, 120, algorithms),
     ("profile", 2, 240, profile),
     ("peers", 2, 400, peers),
     ("counters", 3, 240, counters),
-    ("curve", 3, 400, curve),
+    ("curve", 3, 60, curve),
+    ("curve_beside_host", 3, 400, curve_beside_host),
 ]

@@ -39,7 +39,12 @@ const std::vector<Backend>& all() {
        .row_work = kernels::cuda_row_work,
        .packed_bytes = [](const ir::Value&) { return int64_t{0}; },
        .usual_dtype = [] { return Dtype::bf16; },
-       .open = device::cuda_device,
+       .open =
+           [](const device::Seat& seat) {
+             auto device = device::cuda_device(seat);
+             kernels::try_cuda_kernels();
+             return device;
+           },
        .available = device::cuda_available,
        .rates =
            {.flops_per_us = 400e6, .bytes_per_us = 3e6, .host_bytes_per_us = 25e3, .ways = {.same_bits = false}}},

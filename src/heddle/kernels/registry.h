@@ -41,6 +41,12 @@ struct VendorLibrary {
 VendorLibrary cuda_product_library();
 VendorLibrary cuda_attention_library();
 
+/// Tries the kernels that only some CUDA devices have on the device in use, some milliseconds once a device. It
+/// uses those that agree with the kernels for every device.
+void try_cuda_kernels();
+/// The kernels that multiply experts' rows on the device in use, and why others are left out: "wgmma, CUTLASS".
+std::string cuda_expert_kernels();
+
 /// The cuda backend's part of collectives; null in a build without it.
 const device::RowWork* cuda_row_work();
 

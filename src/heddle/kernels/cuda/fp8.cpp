@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "heddle/kernels/cuda/backend.h"
 #include "heddle/kernels/cuda/fp8_kernels.h"
 #include "heddle/kernels/cuda/map_kernels.h"
+#include "heddle/kernels/cuda/products/grouped.h"
 
 namespace heddle::kernels::cuda {
 
@@ -91,7 +93,11 @@ TensorView rounded_along_columns(const TensorView& x, const TensorView& scales, 
 /// Runs the entry of another op on other operands; what it wants of scratch is beyond theirs.
 void multiply(std::string_view kind, const KernelCall& call, std::span<const TensorView> in,
               std::span<const TensorView> updates, const Scratch& scratch) {
-  static const std::vector<KernelEntry> all = linear_entries();
+  static const std::vector<KernelEntry> all = [] {
+    std::vector<KernelEntry> list = cutlass_entries();  // on devices that it is not for, it runs the other's kernel
+    std::ranges::move(linear_entries(), std::back_inserter(list));
+    return list;
+  }();
   const auto entry = std::find_if(all.begin(), all.end(), [&](const KernelEntry& e) { return e.op_kind == kind; });
   HEDDLE_CHECK(entry != all.end(), "no products for '{}'", kind);
   KernelCall product = call;
@@ -171,7 +177,7 @@ Support fp8_takes_rows(const ir::Listing& listing, const ir::Op& op) {
                                                  : narrow<Among::in, 2>(listing, op);
 }
 
-/// A grouped product finds its groups on the device, and wants no scratch of its own.
+/// A grouped product finds its groups on the device.
 int64_t fp8_widened_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
   Scratch scratch(nullptr);
   for (const std::string_view name : {"q", "dy", "w", "copies"}) {
@@ -179,7 +185,11 @@ int64_t fp8_widened_scratch(const ir::Listing& listing, const ir::Op& op, const 
     const ir::ValueId id = op.operand(name);
     if (id != ir::none) scratch.take<uint16_t>(listing.elements(id, rows));
   }
-  scratch.take<std::byte>(product_workspace_bytes());
+  const bool sums_groups = !op.updates.empty() && listing.value(op.updates[0]).shape.size() == 3;
+  const int64_t groups =
+      sums_groups ? std::max(listing.value(op.updates[0]).shape[0].count, op.attributes.integer_or("copies", 0))
+                  : 0;
+  scratch.take<std::byte>(std::max(product_workspace_bytes(), groups == 0 ? 0 : scratch_of_sums(groups)));
   if (op.updates.size() > 1 && op.updates[1] != ir::none) {
     const MatrixSize dy(listing, op.operand("dy"), rows);
     scratch.take<float>(blocks_for(dy.rows, kMapRows) * dy.columns);

@@ -11,6 +11,9 @@ const std::vector<KernelEntry>& cuda_kernels() {
 VendorLibrary cuda_product_library() { return {false, "a build without CUDA"}; }
 VendorLibrary cuda_attention_library() { return {false, "a build without CUDA"}; }
 
+void try_cuda_kernels() {}
+std::string cuda_expert_kernels() { return "a build without CUDA"; }
+
 const device::RowWork* cuda_row_work() { return nullptr; }
 
 }  // namespace heddle::kernels

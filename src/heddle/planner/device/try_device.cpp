@@ -34,16 +34,11 @@ double number_at(const TensorView& view, const std::byte* bytes, int64_t i) {
 class TrialText {
  public:
   /// A value of normal numbers.
-  ir::ValueId input(const char* name, Dtype dtype, int64_t rows, int64_t columns, ir::Role role) {
-    ir::Value value;
-    value.name = name;
-    value.dtype = dtype;
-    value.shape = {{rows, ir::none}, {columns, ir::none}};
-    value.role = role;
-    const ir::ValueId id = listing_.add_value(std::move(value));
+  ir::ValueId input(const char* name, Dtype dtype, std::initializer_list<int64_t> dims, ir::Role role) {
+    const ir::ValueId id = add(name, dtype, dims, role);
     const RandomKey key = RandomKey(71).with(name);
     std::vector<std::byte> bytes(static_cast<size_t>(listing_.bytes(id, ir::FixedRows(0))));
-    for (int64_t i = 0; i < rows * columns; ++i) {
+    for (int64_t i = 0; i < std::ssize(bytes) / size_of(dtype); ++i) {
       const auto number = static_cast<float>(key.normal(static_cast<uint64_t>(i)));
       if (dtype == Dtype::f32) {
         reinterpret_cast<float*>(bytes.data())[i] = number;
@@ -52,6 +47,12 @@ class TrialText {
       }
     }
     inputs_[id] = std::move(bytes);
+    return id;
+  }
+  ir::ValueId integers(const char* name, const std::vector<int32_t>& values) {
+    const ir::ValueId id = add(name, Dtype::i32, {std::ssize(values)}, ir::Role::metadata);
+    const auto* bytes = reinterpret_cast<const std::byte*>(values.data());
+    inputs_[id].assign(bytes, bytes + values.size() * sizeof(int32_t));
     return id;
   }
   std::vector<ir::ValueId> op(const char* kind, std::vector<ir::ValueId> in, ir::Attributes attributes = {}) {
@@ -110,6 +111,15 @@ class TrialText {
   }
 
  private:
+  ir::ValueId add(const char* name, Dtype dtype, std::initializer_list<int64_t> dims, ir::Role role) {
+    ir::Value value;
+    value.name = name;
+    value.dtype = dtype;
+    for (const int64_t dim : dims) value.shape.push_back({dim, ir::none});
+    value.role = role;
+    return listing_.add_value(std::move(value));
+  }
+
   struct Views {
     template <class At>
     Views(const ir::Listing& listing, const ir::Op& op, const At& at) {
@@ -176,20 +186,34 @@ class TrialText {
 
 std::string a_launch(const backends::Backend& backend, device::Device& device) {
   TrialText text;
-  const auto a = text.input("a", Dtype::f32, 512, 512, ir::Role::activation),
-             b = text.input("b", Dtype::f32, 512, 512, ir::Role::activation);
+  const auto a = text.input("a", Dtype::f32, {512, 512}, ir::Role::activation),
+             b = text.input("b", Dtype::f32, {512, 512}, ir::Role::activation);
   text.op("add", {a, b});
   return "kernel " + text.run(backend, device);
 }
 
 std::string a_product(const backends::Backend& backend, device::Device& device) {
   TrialText text;
-  const auto x = text.input("x", Dtype::bf16, 256, 128, ir::Role::activation),
-             w = text.input("w", Dtype::bf16, 192, 128, ir::Role::weight);
+  const auto x = text.input("x", Dtype::bf16, {256, 128}, ir::Role::activation),
+             w = text.input("w", Dtype::bf16, {192, 128}, ir::Role::weight);
   text.op("linear", {x, w});
   const std::string ran = text.run(backend, device);
   const kernels::VendorLibrary library = kernels::cuda_product_library();
   return fmt::format("kernel {}, {}", ran, library.text);
+}
+
+std::string experts(const backends::Backend& backend, device::Device& device) {
+  TrialText text;
+  constexpr int64_t kExperts = 3, kIn = 128, kOut = 192;
+  const std::vector<int32_t> first{0, 150, 150, 200};
+  const auto x = text.input("x", Dtype::bf16, {first.back(), kIn}, ir::Role::activation),
+             dy = text.input("dy", Dtype::bf16, {first.back(), kOut}, ir::Role::gradient),
+             w = text.input("w", Dtype::bf16, {kExperts, kOut, kIn}, ir::Role::weight);
+  const auto offsets = text.integers("offsets", first);
+  text.op("grouped_linear", {x, w, offsets});
+  text.op("grouped_linear_dgrad", {dy, w, offsets});
+  const std::string ran = text.run(backend, device);
+  return fmt::format("kernel {}, {}", ran, kernels::cuda_expert_kernels());
 }
 
 std::string attention(const backends::Backend& backend, device::Device& device) {
@@ -199,7 +223,7 @@ std::string attention(const backends::Backend& backend, device::Device& device) 
                              {"value_dim", kWidth}, {"sequence", kRows},  {"causal", int64_t{1}},
                              {"scale", 0.125}};
   const auto in = [&](const char* name) {
-    return text.input(name, Dtype::bf16, kRows, kHeads * kWidth, ir::Role::activation);
+    return text.input(name, Dtype::bf16, {kRows, kHeads * kWidth}, ir::Role::activation);
   };
   const auto q = in("q"), k = in("k"), v = in("v"), d_o = in("do");
   const std::vector<ir::ValueId> out = text.op("attention", {q, k, v}, sizes);
@@ -211,8 +235,8 @@ std::string attention(const backends::Backend& backend, device::Device& device) 
 /// Long enough to be kept, and met often enough to be launched as a graph.
 std::string a_graph(const backends::Backend& backend, device::Device& device) {
   TrialText text;
-  ir::ValueId a = text.input("a", Dtype::f32, 64, 64, ir::Role::activation);
-  const ir::ValueId b = text.input("b", Dtype::f32, 64, 64, ir::Role::activation);
+  ir::ValueId a = text.input("a", Dtype::f32, {64, 64}, ir::Role::activation);
+  const ir::ValueId b = text.input("b", Dtype::f32, {64, 64}, ir::Role::activation);
   for (int i = 0; i < 8; ++i) a = text.op("add", {a, b})[0];
   device.set_graphs(true);
   text.run(backend, device, 4);
@@ -274,6 +298,8 @@ std::vector<Trial> try_device(std::string_view name) {
             a_launch);
   on_device("a product", "HEDDLE_CUBLASLT=0 multiplies without the library; HEDDLE_CUBLASLT_PATH names another",
             a_product);
+  on_device("products of experts", "HEDDLE_WGMMA=0, HEDDLE_CUTLASS=0 and HEDDLE_WGMMA_FP8=0 use the own kernels",
+            experts);
   on_device("attention and gradient", "HEDDLE_CUDNN=0 attends without the library; HEDDLE_CUDNN_PATH names another",
             attention);
   on_device("a graph", "leave device.graphs off", a_graph);

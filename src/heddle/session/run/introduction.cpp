@@ -13,8 +13,9 @@ namespace heddle::session {
 
 std::string devices_text(std::string_view backend, int64_t ranks) {
   if (backend != "cuda") return "";
-  std::string text = fmt::format("cuda: {}; products: {}; attention: {}", device::cuda_device_in_use(),
-                                 kernels::cuda_product_library().text, kernels::cuda_attention_library().text);
+  std::string text = fmt::format("cuda: {}; products: {}; attention: {}; experts: {}", device::cuda_device_in_use(),
+                                 kernels::cuda_product_library().text, kernels::cuda_attention_library().text,
+                                 kernels::cuda_expert_kernels());
   if (ranks > 1) text += "; between ranks: " + comm::device_world_text();
   return text;
 }

@@ -18,7 +18,8 @@ using Number = cutlass::bfloat16_t;
 using DyLayout = cutlass::layout::ColumnMajor;
 using XLayout = cutlass::layout::RowMajor;
 using SumLayout = cutlass::layout::RowMajor;
-using Block = cute::Shape<cute::_128, cute::_256, cute::_64>;
+// Tiles of two groups of warps in turn: one adds its sums to memory while the other multiplies.
+using Block = cute::Shape<cute::_64, cute::_256, cute::_64>;
 using Cluster = cute::Shape<cute::_1, cute::_1, cute::_1>;
 using Problem = cutlass::gemm::GroupProblemShape<cute::Shape<int, int, int>>;
 constexpr int kSumAlignment = kGroupedSumsAlignment / sizeof(float);
@@ -26,13 +27,13 @@ constexpr int kSumAlignment = kGroupedSumsAlignment / sizeof(float);
 using Epilogue = cutlass::epilogue::collective::CollectiveBuilder<
     cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Block, Cluster,
     cutlass::epilogue::collective::EpilogueTileAuto, float, float, float, SumLayout*, kSumAlignment, float,
-    SumLayout*, kSumAlignment, cutlass::epilogue::PtrArrayTmaWarpSpecializedCooperative,
+    SumLayout*, kSumAlignment, cutlass::epilogue::PtrArrayTmaWarpSpecializedPingpong,
     cutlass::epilogue::fusion::LinearCombination<float, float>>::CollectiveOp;
 using Mainloop = cutlass::gemm::collective::CollectiveBuilder<
     cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Number, DyLayout*, kGroupedSumsColumns, Number, XLayout*,
     kGroupedSumsColumns, float, Block, Cluster,
     cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(sizeof(Epilogue::SharedStorage))>,
-    cutlass::gemm::KernelPtrArrayTmaWarpSpecializedCooperative>::CollectiveOp;
+    cutlass::gemm::KernelPtrArrayTmaWarpSpecializedPingpong>::CollectiveOp;
 using Kernel = cutlass::gemm::kernel::GemmUniversal<Problem, Mainloop, Epilogue>;
 using Gemm = cutlass::gemm::device::GemmUniversalAdapter<Kernel>;
 

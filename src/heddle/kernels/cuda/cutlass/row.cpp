@@ -1,15 +1,13 @@
-// The row of grouped_linear_wgrad by CUTLASS: bf16, on a device of capability 9.0, where HEDDLE_CUTLASS is 1. On
-// other devices, and without rows, the own kernel adds. The order of an element's sum depends on the expert's rows
-// alone.
+// The row of grouped_linear_wgrad by CUTLASS: bf16, on a device of capability 9.0. On other devices, and without
+// rows, the own kernel adds. The order of an element's sum depends on the expert's rows alone.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <string_view>
 
 #include "heddle/device/cuda/cuda_arena.h"
 #include "heddle/kernels/cuda/backend.h"
 #include "heddle/kernels/cuda/cutlass/grouped_sums.h"
+#include "heddle/kernels/cuda/hopper/processors.h"
 #include "heddle/kernels/cuda/products/grouped.h"
 #include "heddle/kernels/cuda/tile_blocks.h"
 #include "heddle/kernels/product_rows.h"
@@ -20,16 +18,6 @@ namespace {
 
 // Tensor descriptions of each block, four of 128 bytes, for any number of multiprocessors that there is.
 constexpr int64_t kWorkspaceBytes = int64_t{1} << 20, kWorkspaceAlignment = 256;
-
-/// Multiprocessors of a device of Hopper; 0: another.
-int processors_of_hopper(int device) {
-  int major = 0, minor = 0, processors = 0;
-  const char* doing = "asking for the device";
-  device::check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), doing);
-  device::check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), doing);
-  device::check_cuda(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), doing);
-  return major == 9 && minor == 0 ? processors : 0;
-}
 
 struct Room {
   SumArrays arrays;
@@ -48,25 +36,28 @@ Room room_for(Scratch& scratch, int64_t groups) {
   return room;
 }
 
-void sums(const KernelCall& call, const int32_t* first, const TensorView& acc, bool add) {
+}  // namespace
+
+void sums_by_library(const TensorView& x, const TensorView& dy, const int32_t* first, const TensorView& acc,
+                     bool add, std::byte* at_scratch, void* stream) {
   int device = 0;
   device::check_cuda(cudaGetDevice(&device), "asking for the device");
-  const int processors = processors_of_hopper(device);
-  const TensorView &x = call.in[0], &dy = call.in[1];
+  const int processors = processors_for(HopperKernel::sums);
   const auto aligned = [](const void* at) { return reinterpret_cast<uintptr_t>(at) % kGroupedSumsAlignment == 0; };
-  if (processors == 0 || x.rows() == 0 || !aligned(x.data) || !aligned(dy.data) || !aligned(acc.data)) {
-    grouped_sums(x, dy, first, acc.dim(0), numbers<float>(acc), add, call.stream);
+  const bool whole = acc.dim(1) % kGroupedSumsColumns == 0 && acc.dim(2) % kGroupedSumsColumns == 0;
+  if (processors == 0 || x.rows() == 0 || !whole || !aligned(x.data) || !aligned(dy.data) || !aligned(acc.data)) {
+    grouped_sums(x, dy, first, acc.dim(0), numbers<float>(acc), add, stream);
     return;
   }
   const int64_t groups = acc.dim(0), each = acc.dim(1) * acc.dim(2);
-  Scratch scratch(call.scratch);
+  Scratch scratch(at_scratch);
   const Room room = room_for(scratch, groups);
   const auto at = (reinterpret_cast<uintptr_t>(room.workspace) + kWorkspaceAlignment - 1) / kWorkspaceAlignment;
   launch(sum_operands, {.blocks_x = blocks_for(groups, 128), .threads = 128},
-         {first, dy.data, x.data, numbers<float>(acc), groups, acc.dim(1), acc.dim(2), room.arrays}, call.stream);
+         {first, dy.data, x.data, numbers<float>(acc), groups, acc.dim(1), acc.dim(2), room.arrays}, stream);
   if (!add) {
     launch(clear_idle, {.blocks_x = std::min<int64_t>(blocks_for(each, 1024), 64), .blocks_y = groups},
-           {first, numbers<float>(acc), each}, call.stream);
+           {first, numbers<float>(acc), each}, stream);
   }
   device::forget_last_error();  // CUTLASS reads the last error to learn whether its launch was taken
   // CUTLASS launches a block for each multiprocessor that it is given, or less where there are fewer tiles.
@@ -74,22 +65,32 @@ void sums(const KernelCall& call, const int32_t* first, const TensorView& acc, b
   const auto blocks = static_cast<int>(tile_blocks(kMany, processors, device::OpenDevice::beside_messages(device)));
   const char* refused =
       grouped_sums_by_cutlass(room.arrays, groups, add, device, blocks,
-                              reinterpret_cast<void*>(at * kWorkspaceAlignment), kWorkspaceBytes, call.stream);
+                              reinterpret_cast<void*>(at * kWorkspaceAlignment), kWorkspaceBytes, stream);
   HEDDLE_CHECK(refused == nullptr, "CUTLASS, weight gradients of {} experts, {} × {}: {}", groups, acc.dim(1),
                acc.dim(2), refused);
 }
+
+int64_t scratch_of_sums(int64_t groups) {
+  Scratch scratch(nullptr);
+  room_for(scratch, groups);
+  return scratch.bytes();
+}
+
+namespace {
 
 /// Sums of the rank's experts, and of copies, which begin here.
 void run(const KernelCall& call) {
   const auto* first = numbers<const int32_t>(call.in[2]);
   const TensorView copies = operand(call.out, 0);
-  sums(call, first, call.updates[0], !call.overwrite);
-  if (copies) sums(call, first + call.updates[0].dim(0), copies, false);
+  const auto sums = [&](const int32_t* of, const TensorView& acc, bool add) {
+    sums_by_library(call.in[0], call.in[1], of, acc, add, call.scratch, call.stream);
+  };
+  sums(first, call.updates[0], !call.overwrite);
+  if (copies) sums(first + call.updates[0].dim(0), copies, false);
 }
 
 Support supports(const ir::Listing& listing, const ir::Op& op) {
-  static const char* word = std::getenv("HEDDLE_CUTLASS");
-  if (word == nullptr || std::string_view(word) != "1") return Support::no("HEDDLE_CUTLASS is not 1");
+  if (!wanted(HopperKernel::sums)) return Support::no("HEDDLE_CUTLASS is 0");
   if (const Support meant = goes(op, ProductWay::grouped); !meant) return meant;
   if (const Support types = narrow<Among::in, 0>(listing, op); !types) return types;
   if (listing.value(op.in[0]).dtype != Dtype::bf16 || listing.value(op.in[1]).dtype != Dtype::bf16)
@@ -101,9 +102,8 @@ Support supports(const ir::Listing& listing, const ir::Op& op) {
 }
 
 int64_t scratch_bytes(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts&) {
-  Scratch scratch(nullptr);
-  room_for(scratch, std::max(listing.value(op.updates[0]).shape[0].count, op.attributes.integer_or("copies", 0)));
-  return scratch.bytes();
+  return scratch_of_sums(
+      std::max(listing.value(op.updates[0]).shape[0].count, op.attributes.integer_or("copies", 0)));
 }
 
 }  // namespace

@@ -13,8 +13,6 @@ namespace heddle::kernels::cuda {
 
 namespace {
 
-constexpr const char* kAsks = "HEDDLE_WGMMA_FP8";
-
 /// Boxes of 128 × 128 of bytes [rows, columns].
 CUtensorMap map_of(const uint8_t* bytes, int64_t rows, int64_t columns) {
   CUtensorMap map;
@@ -85,8 +83,7 @@ void run(const KernelCall& call) {
 
 template <bool grouped, bool is_dgrad>
 Support takes(const ir::Listing& listing, const ir::Op& op) {
-  static const bool asked = asked_for(kAsks);
-  if (!asked) return Support::no(fmt::format("{}=1 asks for it", kAsks));
+  if (!wanted(HopperKernel::eight_bits)) return Support::no("HEDDLE_WGMMA_FP8 is 0");
   if (Support rows = fp8_takes_rows(listing, op); !rows) return rows;
   for (const char* beside : {"bias", "copies"}) {
     if (ir::place_of(beside, op.def->operands) >= 0 && op.operand(beside) != ir::none)
@@ -96,8 +93,9 @@ Support takes(const ir::Listing& listing, const ir::Op& op) {
   if (sizes.summed % 16 != 0 || sizes.out % 8 != 0)
     return Support::no(
         fmt::format("{} numbers to sum, wanted whole 16, for {} columns, wanted whole 8", sizes.summed, sizes.out));
-  static const bool there = processors_of_hopper() > 0;
-  return there ? Support::yes() : Support::no("the device is not of capability 9.0");
+  return processors_for(HopperKernel::eight_bits) > 0
+             ? Support::yes()
+             : Support::no("the device is not of capability 9.0, or failed the kernel's trial");
 }
 
 /// Scratch of this kernel, or of the one that runs where an operand is not aligned, if it wants more.

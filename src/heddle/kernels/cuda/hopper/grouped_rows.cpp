@@ -25,8 +25,7 @@ CUtensorMap map_of(const void* tensor, int64_t rows, int64_t columns, int box_ro
 }  // namespace
 
 bool hopper_grouped_rows(const ProductArgs& args, bool b_by_k, void* stream) {
-  static const bool asked = asked_for("HEDDLE_WGMMA");
-  const int processors = asked ? processors_of_hopper() : 0;
+  const int processors = processors_for(HopperKernel::rows);
   if (processors == 0) return false;
   // Tensor copies want rows of whole 16 bytes; what follows an expert's last k must not be another's first.
   const auto aligned = [](const void* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; };

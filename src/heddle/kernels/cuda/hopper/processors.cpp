@@ -2,7 +2,10 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <cstdlib>
+#include <map>
+#include <mutex>
 #include <string_view>
 
 #include "heddle/device/cuda/cuda_arena.h"
@@ -10,9 +13,58 @@
 
 namespace heddle::kernels::cuda {
 
-bool asked_for(const char* variable) {
-  const char* word = std::getenv(variable);
-  return word != nullptr && std::string_view(word) == "1";
+namespace {
+
+constexpr int kKernels = 3;
+
+/// The reasons why kernels are left out, by device of this process.
+struct LeftOut {
+  std::mutex mutex;
+  std::map<int, std::array<std::string, kKernels>> reasons;
+};
+LeftOut& left_out() {
+  static LeftOut all;
+  return all;
+}
+
+int device_in_use() {
+  int device = 0;
+  device::check_cuda(cudaGetDevice(&device), "asking for the device");
+  return device;
+}
+
+}  // namespace
+
+bool wanted(HopperKernel kernel) {
+  constexpr const char* kVariables[kKernels] = {"HEDDLE_WGMMA", "HEDDLE_CUTLASS", "HEDDLE_WGMMA_FP8"};
+  static const auto all = [&] {
+    std::array<bool, kKernels> found;
+    for (int i = 0; i < kKernels; ++i) {
+      const char* word = std::getenv(kVariables[i]);
+      found[static_cast<size_t>(i)] = word == nullptr || std::string_view(word) != "0";
+    }
+    return found;
+  }();
+  return all[static_cast<size_t>(kernel)];
+}
+
+std::string failure_of(HopperKernel kernel) {
+  const int device = device_in_use();
+  const std::lock_guard lock(left_out().mutex);
+  const auto at = left_out().reasons.find(device);
+  return at == left_out().reasons.end() ? "" : at->second[static_cast<size_t>(kernel)];
+}
+
+void leave_out(HopperKernel kernel, std::string reason) {
+  const int device = device_in_use();
+  const std::lock_guard lock(left_out().mutex);
+  left_out().reasons[device][static_cast<size_t>(kernel)] = std::move(reason);
+}
+
+int processors_for(HopperKernel kernel) {
+  if (!wanted(kernel)) return 0;
+  const int processors = processors_of_hopper();
+  return processors > 0 && failure_of(kernel).empty() ? processors : 0;
 }
 
 int processors_of_hopper() {
@@ -26,9 +78,7 @@ int processors_of_hopper() {
 }
 
 int64_t hopper_blocks(int64_t tiles, int processors) {
-  int device = 0;
-  device::check_cuda(cudaGetDevice(&device), "asking for the device");
-  return tile_blocks(tiles, processors, device::OpenDevice::beside_messages(device));
+  return tile_blocks(tiles, processors, device::OpenDevice::beside_messages(device_in_use()));
 }
 
 }  // namespace heddle::kernels::cuda

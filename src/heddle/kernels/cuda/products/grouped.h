@@ -14,4 +14,10 @@ void rows_by(const TensorView& x, const TensorView& w, const int32_t* first, con
 void grouped_sums(const TensorView& x, const TensorView& dy, const int32_t* first, int64_t E, float* acc, bool add,
                   void* stream);
 
+/// Makes these sums by CUTLASS where the device and the operands are for it; `scratch` has scratch_of_sums bytes. A
+/// build without CUTLASS uses the own kernel.
+void sums_by_library(const TensorView& x, const TensorView& dy, const int32_t* first, const TensorView& acc,
+                     bool add, std::byte* scratch, void* stream);
+int64_t scratch_of_sums(int64_t groups);
+
 }  // namespace heddle::kernels::cuda
