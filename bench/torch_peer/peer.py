@@ -97,7 +97,8 @@ class Training:
         from plain import Model
         if self.shape["n_group"] != 1:
             raise ValueError("the plain model has no expert groups: n_group must be 1")
-        model = Model(self.shape, compiled_pieces=self.args.peer == "pieces").to(self.args.device, self.dtype)
+        with self.torch.device(self.args.device):
+            model = Model(self.shape, compiled_pieces=self.args.peer == "pieces").to(self.dtype)
         self.loss_of = model
         return model
 
@@ -108,7 +109,8 @@ class Training:
         config = {key: self.shape[key] for key in CONFIG_KEYS}
         config = DeepseekV3Config(**config, num_key_value_heads=config["num_attention_heads"], use_cache=False,
                                   num_mtp_layers=0, max_position_embeddings=self.shape["sequence"])
-        model = DeepseekV3ForCausalLM(config).to(self.args.device, self.dtype)
+        with self.torch.device(self.args.device):     # random numbers of a processor take a minute
+            model = DeepseekV3ForCausalLM(config).to(self.dtype)
         for layer in model.model.layers:    # .to() above also rounds the selection bias, which stays float32
             if hasattr(layer.mlp, "gate"):
                 layer.mlp.gate.e_score_correction_bias = layer.mlp.gate.e_score_correction_bias.float()

@@ -252,13 +252,13 @@ def profile(s):
             "foretold_over_measured": told["step_seconds"] / measured}
 
 
-def peers(s):
+def peer(s, name):
     if s.run([sys.executable, "-c", "import torch"], may_fail=True).status != 0:
         raise Skip("no PyTorch")
     told = s.run([sys.executable, str(s.root / "bench/torch_bench.py"), "--json", "--program", s.program("bench_torch_step"),
                   *(["--quick", "--peers", "plain", "--rounds", "1"] if s.dry else
-                    ["--device", "cuda", "--shapes", "v2_lite", "--dtypes", "bf16", "--rounds", "4", "--limit", "115",
-                     "--peers", "megatron,transformers"])], may_fail=True)
+                    ["--device", "cuda", "--shapes", "v2_lite", "--dtypes", "bf16", "--rounds", "7", "--peers", name])],
+                 may_fail=True)
     if not told.out.strip():
         raise Skip(told.end())
     return json.loads(told.out)
@@ -329,7 +329,8 @@ STAGES = [
     ("step_graphs", 2, 120, lambda s: step(s, "--graphs")),
     ("algorithms", 2, 120, algorithms),
     ("profile", 2, 240, profile),
-    ("peers", 2, 400, peers),
+    ("peer_megatron", 2, 180, lambda s: peer(s, "megatron")),
+    ("peer_transformers", 2, 180, lambda s: peer(s, "transformers")),
     ("counters", 3, 240, counters),
     ("curve", 3, 60, curve),
     ("curve_beside_host", 3, 400, curve_beside_host),
