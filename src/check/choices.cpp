@@ -40,7 +40,7 @@ Chosen largest(std::span<const double> logits, size_t count, bool surely) {
 ChosenRows chosen_rows(const Dump& dump, const std::vector<Module>& modules) {
   const Layout& layout = dump.layout;
   ChosenRows all;
-  if (layout.model.n_routed_experts == 0 || layout.model.topk_bias || layout.model.n_group > 1 || layout.model.sigmoid_scores) return all;
+  if (layout.model.n_routed_experts == 0 || layout.model.topk_bias || layout.model.n_group > 1 || layout.model.sigmoid_scores || layout.model.num_hash_layers > 0) return all;
   const auto experts = static_cast<size_t>(layout.model.n_routed_experts), count = static_cast<size_t>(layout.model.num_experts_per_tok);
   const auto rows = static_cast<size_t>(layout.sequences * layout.sequence_length);
   std::map<AtMicrobatch, std::vector<uint8_t>> seen;

@@ -36,8 +36,8 @@ Numbers sums_of(const Whole& logits, const model::ModelConfig& m) {
 
 void gate_faults(const Setting& s, std::vector<Fault>& all) {
   const model::ModelConfig& m = s.reference.model();
-  // A bias on the choice, or groups of experts, would choose others than the largest scores.
-  if (m.n_routed_experts == 0 || m.topk_bias || m.n_group > 1 || m.num_experts_per_tok > m.n_routed_experts) return;
+  // A bias on the choice, groups of experts or a table of token ids would choose others than the largest scores.
+  if (m.n_routed_experts == 0 || m.topk_bias || m.n_group > 1 || m.num_experts_per_tok > m.n_routed_experts || m.num_hash_layers > 0) return;
   all.push_back({.name = m.norm_topk_prob ? "gates_not_normed" : "gates_normed",
                  .sentence = m.norm_topk_prob ? "the gates of the chosen experts are not divided by their sum"
                                               : "the gates of the chosen experts are divided by their sum",

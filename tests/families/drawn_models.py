@@ -79,6 +79,15 @@ def deepseek_v3(d):
                             routed_scaling_factor=d.of(1.0, 2.5))
 
 
+def hashed_v3(d):
+    """Layers that choose experts by token id: some of those with experts, or all, by other scores."""
+    keys = deepseek_v3(d) | dict(norm_topk_prob=True, num_hidden_layers=d.randint(2, 3))
+    first, last = keys["first_k_dense_replace"] + 1, keys["num_hidden_layers"]
+    if d.one_in(2):
+        return keys | dict(heddle=dict(num_hash_layers=d.randint(first, last)))
+    return keys | dict(scoring_func="softmax", heddle=dict(num_hash_layers=last, softplus_scores=True))
+
+
 def selecting(d, keys):
     """Keys that an indexer selects, some more than there are. Its heads are many: scores of two keys are never equal,
     of which Transformers would take either."""
@@ -512,7 +521,7 @@ def phimoe(d):
 
 
 FAMILIES = {family.__name__: family for family in
-            (deepseek_v2, deepseek_v3, deepseek_v32, glm_moe_dsa, qwen3, qwen3_moe, llama, qwen2, mistral, mixtral,
+            (deepseek_v2, deepseek_v3, hashed_v3, deepseek_v32, glm_moe_dsa, qwen3, qwen3_moe, llama, qwen2, mistral, mixtral,
              glm4_moe, gpt_oss, gpt2, qwen3_next, qwen3_5_text, qwen3_5_moe_text, minimax_m2, gemma, gemma2, gemma3_text,
              olmoe, olmo2, olmo3, flex_olmo, hunyuan_v1_dense, solar_open, cwm, phi3, smollm3, exaone4, seed_oss, granite,
              granitemoe, ernie4_5, ernie4_5_moe, glm4_moe_lite, kimi_linear, minimax, nemotron_h, bailing_moe, step3p5, dots1,

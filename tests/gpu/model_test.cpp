@@ -15,7 +15,7 @@ namespace {
 
 struct With {
   std::string backend = "cuda", context = "gather", topology = "plain";
-  bool exact = false, quantiles = false, joined = false, biases = false;
+  bool exact = false, quantiles = false, joined = false, biases = false, by_id = false;
   std::vector<int> node_of;
   double capacity = 0;
   model::Dispatcher copies;
@@ -30,6 +30,7 @@ std::unique_ptr<test::TinyRun> run_of(const plan::Degrees& mesh, Dtype dtype, co
   model::ModelConfig c = test::step_model();
   c.num_attention_heads = with.heads;
   c.router_bias = c.experts_bias = with.biases;
+  if (with.by_id) c.num_hash_layers = c.num_hidden_layers;
   if (with.quantiles) {
     c.n_group = c.topk_group = 1;
     c.topk_bias = true;
@@ -115,6 +116,7 @@ TEST_F(CudaModel, data_parallel) { like_one_rank({.dp = 2}); }
 TEST_F(CudaModel, tensor_parallel) { like_one_rank({.tp = 2}); }
 TEST_F(CudaModel, pipeline) { like_one_rank({.pp = 2}); }
 TEST_F(CudaModel, experts) { like_one_rank({.dp = 4, .ep = 4}); }
+TEST_F(CudaModel, experts_by_token_id) { like_one_rank({.tp = 2, .cp = 2, .pp = 2, .ep = 4}, {.by_id = true}); }
 TEST_F(CudaModel, all_axes) { like_one_rank({.tp = 2, .dp = 2, .pp = 2, .ep = 2}); }
 TEST_F(CudaModel, context) {
   for (const char* how : {"gather", "ulysses", "ring"}) {

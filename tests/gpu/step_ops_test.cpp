@@ -4,6 +4,7 @@
 #include "heddle/base/numbers/split_float.h"
 #include "heddle/kernels/exact_grid.h"
 #include "tests/gpu/on_device.h"
+#include "tests/kernels/by_id_cases.h"
 #include "tests/kernels/op_cases.h"
 #include "tests/kernels/recurrence_cases.h"
 #include "tests/kernels/selection_cases.h"
@@ -381,6 +382,10 @@ TEST_F(StepOps, casts_copies_and_sums) {
                   {{"by_share", 3}},
                   {Tensor(Dtype::f32, {4}, 1.0)}},
                  0);
+}
+
+TEST_F(StepOps, experts_by_token_id) {
+  for (const ByIdSizes& sizes : kByIdSizes) like_reference(by_id_case(sizes, Dtype::f32), 0, false, ir::Phase::F);
 }
 
 // More rows than a block of the sort takes, and sequences of several parts.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "heddle/base/random.h"
+#include "heddle/model/hashed_experts.h"
 #include "heddle/model/rope_table.h"
 #include "tests/runtime/tiny_run.h"
 #include "tests/support/tiny_models.h"
@@ -23,6 +24,9 @@ inline double tiny_value(const model::ModelConfig& c, const model::Parameter& p,
     case model::Parameter::Start::rope_table: return table[static_cast<size_t>(i)];
     case model::Parameter::Start::ones: return 1.0;
     case model::Parameter::Start::zeros: return 0.0;
+    case model::Parameter::Start::hashed_experts:
+      return static_cast<double>(
+          model::hashed_expert(RandomKey(3).with(p.name), i, c.num_experts_per_tok, c.choices()));
     default: return 0.3 * RandomKey(3).with(p.name).normal(static_cast<uint64_t>(i));
   }
 }

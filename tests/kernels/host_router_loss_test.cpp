@@ -1,5 +1,6 @@
 // The router and the cross entropy of the CPU against reference: ties, NaN, groups, experts that nobody chooses,
 // masked labels, widths that are no multiple of a vector.
+#include "tests/kernels/by_id_cases.h"
 #include "tests/kernels/host_stream.h"
 
 namespace heddle::op_runner {
@@ -59,6 +60,10 @@ TEST(HostRouter, choice_breaks_ties_by_index_and_leaves_nan_to_the_last) {
       expect_like_reference(op, 0);
     }
   }
+}
+
+TEST(HostRouter, choice_by_token_id) {
+  for (const ByIdSizes& sizes : kByIdSizes) expect_like_reference(by_id_case(sizes, Dtype::f32), 0);
 }
 
 TEST(HostRouter, scores_and_gate_apart) {

@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "tests/kernels/by_id_cases.h"
 #include "tests/kernels/op_cases.h"
 
 namespace heddle::op_runner {
@@ -118,6 +119,46 @@ TEST(ReferenceChoose, sorts_rows_by_expert_then_token) {
       }
     }
   }));
+}
+
+TEST(ReferenceChoose, takes_the_row_of_each_token_id) {
+  for (const Dtype A : {Dtype::f32, Dtype::f64}) {
+    for (const ByIdSizes& z : kByIdSizes) {
+      const OpCase op = by_id_case(z, A);
+      const OpResult result = run_op(op, reference());
+      const Tensor &ids = op.in[0].tensor, &table = op.in[1].tensor;
+      std::vector<std::pair<double, int64_t>> pairs;  // (expert, token)
+      for (int64_t t = 0; t < z.T; ++t) {
+        const auto id = static_cast<int64_t>(std::max(0.0, ids.values[static_cast<size_t>(t)]));
+        std::vector<double> row(table.values.begin() + id * z.k, table.values.begin() + (id + 1) * z.k);
+        std::sort(row.begin(), row.end());
+        for (int64_t j = 0; j < z.k; ++j) {
+          EXPECT_EQ(result.out[0].values[static_cast<size_t>(t * z.k + j)], row[static_cast<size_t>(j)]) << op.name;
+          pairs.emplace_back(row[static_cast<size_t>(j)], t);
+        }
+      }
+      std::sort(pairs.begin(), pairs.end());
+      for (int64_t i = 0; i < z.T * z.k; ++i) {
+        const auto row = static_cast<size_t>(result.out[1].values[static_cast<size_t>(i)]);
+        EXPECT_EQ(pairs.at(row), std::pair(result.out[0].values[static_cast<size_t>(i)], i / z.k)) << op.name;
+        EXPECT_EQ(result.out[2].values[row], static_cast<double>(i / z.k)) << op.name;
+      }
+      for (int64_t e = 0; e <= z.E; ++e) {
+        const auto before = std::count_if(pairs.begin(), pairs.end(),
+                                          [&](const auto& pair) { return pair.first < static_cast<double>(e); });
+        EXPECT_EQ(result.out[3].values[static_cast<size_t>(e)], static_cast<double>(before)) << op.name;
+      }
+    }
+  }
+}
+
+TEST(ReferenceChoose, refuses_ids_and_experts_that_are_not_there) {
+  OpCase op = by_id_case({5, 3, 3, 7}, Dtype::f32);
+  op.in[0].tensor.values[2] = 3;
+  EXPECT_THROW(run_op(op, reference()), InternalError);
+  op.in[0].tensor.values[2] = 0;
+  op.in[1].tensor.values[1] = 7;
+  EXPECT_THROW(run_op(op, reference()), InternalError);
 }
 
 TEST(ReferenceChoose, gives_valid_experts_for_any_scores) {

@@ -33,7 +33,7 @@ Draw all_axes() {
   c.attention = model::ModelConfig::Attention::latent;
   c.rope_interleave = true;
   c.shortcut_experts = c.sparse_mixer = false;
-  c.zero_expert_num = 0;
+  c.zero_expert_num = c.num_hash_layers = 0;
   c.num_hidden_layers = 3;
   c.first_k_dense_replace = 1;
   c.n_shared_experts = 1;

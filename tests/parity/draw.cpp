@@ -5,12 +5,12 @@
 
 #include "heddle/backends/backend.h"
 #include "heddle/config/exact_layout.h"
+#include "heddle/model/hashed_experts.h"
 #include "heddle/plan/switches.h"
 #include "tests/parity/random_schedule.h"
 #include "tests/support/tiny_models.h"
 
 namespace heddle::parity {
-
 namespace {
 
 constexpr int64_t kSequences = 2, kSequence = 48;
@@ -360,8 +360,8 @@ void draw_capacity(Draw& d) {
   }
 }
 
-// In a quarter of the draws each: experts without computation, pairs of layers with a shortcut, a bias of the head,
-// latents that are scaled; in a sixth two experts that are gated one after the other.
+// In a quarter of the draws each: experts without computation, pairs of layers with a shortcut, layers that choose
+// experts by token id, a bias of the head, latents that are scaled; in a sixth two experts gated one after the other.
 void draw_routers(Draw& d) {
   Dice dice(d.seed, "routers");
   model::ModelConfig& c = d.model;
@@ -405,6 +405,11 @@ void draw_routers(Draw& d) {
     c.sigmoid_scores = c.softplus_scores = c.topk_bias = c.norm_topk_prob = false;
     keep_if_valid(before);
   }
+  before = c;
+  if (Dice by_id(d.seed, "hash layers"); by_id.one_in(4)) {
+    c.num_hash_layers = std::min(c.num_hidden_layers, c.first_k_dense_replace + 1 + by_id.below(2));
+    keep_if_valid(before);
+  }
 }
 
 // In a quarter of the draws, operands in eight bits. Their blocks lie as on one rank where no weight, no microbatch
@@ -417,14 +422,9 @@ void draw_fp8(Draw& d) {
   d.plan.device.fp8 = passes::Fp8::blocks;
 }
 
-// In a quarter of the draws, an average of the weights.
-void draw_average(uint64_t number, plan::Plan& p) {
-  Dice dice(number, "average");
-  if (dice.one_in(4)) p.update.average_decay = 0.6;
-}
-
-// In half of the draws, moments in fewer bits (fp64 runs keep them wide).
-void draw_moments(uint64_t number, plan::Plan& p) {
+// In a quarter of the draws an average of the weights, in half moments in fewer bits (fp64 runs keep them wide).
+void draw_state(uint64_t number, plan::Plan& p) {
+  if (Dice(number, "average").one_in(4)) p.update.average_decay = 0.6;
   Dice dice(number, "moments");
   if (dice.one_in(2)) p.update.moments = dice.one_in(2) ? passes::Moments::bf16 : passes::Moments::fp8;
 }
@@ -520,9 +520,7 @@ bool sums_by_slots(const plan::Plan& plan) {
 std::string text_of_gates(const model::ModelConfig& c) {
   return fmt::format(
       ", latent {}, gates {}{}, factors {} {} {} {} {} {}, caps {} and {}, values of {}, {}{} windows of {} and {} "
-      "heads, "
-      "base {} of "
-      "{}{}",
+      "heads, base {} of {}{}",
       c.moe_latent_size, word_of(c.attention_gate), c.shared_expert_gate ? " and shared" : "",
       c.embedding_multiplier, c.residual_multiplier, c.logits_divisor, c.value_multiplier, c.attention_scale,
       c.mlp_alpha_factor, c.final_logit_cap, c.attention_logit_cap, c.value_head_dim,
@@ -588,9 +586,8 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   draw_optimizer(number, p);
   draw_losses(number, p);
   draw_pairs(d);
-  draw_average(number, p);
   draw_qk_clip(d);
-  draw_moments(number, p);
+  draw_state(number, p);
   draw_capacity(d);
   if (!c.sigmoid_scores && c.bias_balance != model::BiasBalance::quantile)
     c.softplus_scores = Dice(number, "softplus").one_in(2);
@@ -621,8 +618,7 @@ Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks) {
     d.model.sparse_mixer = false;
     d.model.num_experts_per_tok = static_cast<int>(d.model.choices());
     d.model.n_group = d.model.topk_group = 1;
-    d.model.bias_balance =
-        d.model.zero_expert_num > 1 ? model::BiasBalance::share : model::BiasBalance::sign;
+    d.model.bias_balance = d.model.zero_expert_num > 1 ? model::BiasBalance::share : model::BiasBalance::sign;
     if (d.model.selects()) d.model.index_topk = kTakesAll;
     // Each norm multiplies the gradient of a row of zeros that sees no other by the root of 1 ÷ epsilon. Behind
     // twelve norms of 1e-6 it was 1e40, more than fp32 has.
@@ -667,9 +663,8 @@ std::string Draw::text() const {
     if (value != s.get(usual)) set += fmt::format(", {} {}", s.key, plan::text_of(value));
   }
   return fmt::format(
-      "draw {}: {} ranks on {} nodes{}{}, top {} of 12, {} token kinds, routing {}, {}, shared {}, depths "
-      "{}, "
-      "tied {}{}{}{}{}{}, {} on {}{}",
+      "draw {}: {} ranks on {} nodes{}{}, top {} of 12, {} token kinds, routing {}, {}, shared {}, depths {}, tied "
+      "{}{}{}{}{}{}, {} on {}{}",
       seed, plan.ranks(), node_of.back() + 1, set, plan.order ? ", order " + plan.order->name : "",
       model.num_experts_per_tok, token_kinds, static_cast<int>(routing),
       model.is_latent()
@@ -703,6 +698,7 @@ std::string Draw::text() const {
           (model.shortcut_experts ? ", pairs" : "") + (model.sparse_mixer ? ", mixed" : "") +
           (model.head_bias ? ", biased head" : "") + (model.scaled_latents ? ", scaled latents" : "") +
           (model.softplus_scores ? ", roots of softplus" : "") +
+          (model.num_hash_layers > 0 ? fmt::format(", {} layers by token id", model.num_hash_layers) : "") +
           (model.no_rope_layer_interval > 0 ? ", every second layer not turned" : "") +
           (model.swiglu_limit > 0 ? ", clamped" : "") +
           (model.experts_limit > 0 ? fmt::format(", experts cut from layer {}", model.experts_limit_layer) : "") +
@@ -715,9 +711,7 @@ std::string Draw::text() const {
                         model.attention_dropout)
           : "",
       heddle::name_of(plan.dtype), backend,
-      same_state  ? ", same state"
-      : same_bits ? ", same bits"
-                  : "");
+      same_state ? ", same state" : same_bits ? ", same bits" : "");
 }
 
 plan::Plan Draw::one_rank() const {
@@ -785,6 +779,9 @@ double Draw::parameter(const model::Parameter& p, int64_t element, const std::ve
   switch (p.start) {
     case model::Parameter::Start::rope_table: return rope_table[static_cast<size_t>(element)];
     case model::Parameter::Start::ones: return 1.0;
+    case model::Parameter::Start::hashed_experts:
+      return static_cast<double>(model::hashed_expert(RandomKey(seed).with(p.name), element,
+                                                      model.num_experts_per_tok, model.choices()));
     case model::Parameter::Start::zeros:
       if (!p.trained) return 0.0;
       break;  // a bias of 0 would show nothing

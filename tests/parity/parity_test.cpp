@@ -227,6 +227,50 @@ TEST(Parity, RoutersInRandomLayouts) {
   for (const auto& [what, times] : met) EXPECT_TRUE(times > 0 || wanted < 40) << "no draw with " << what;
 }
 
+// Layers whose experts a table of token ids chooses.
+TEST(Parity, HashLayersInRandomLayouts) {
+  std::map<std::string, int> met;
+  const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
+  for (uint64_t number = 70'000, found = 0; found < wanted; ++number) {
+    const Draw d = draw(number, 8);
+    if (d.model.num_hash_layers == 0) continue;
+    ++found;
+    const plan::Degrees& mesh = d.plan.mesh;
+    const model::Dispatcher& exchange = d.plan.parallel.exchange;
+    met["tp"] += mesh.tp > 1;
+    met["cp"] += mesh.cp > 1;
+    met["dp"] += mesh.dp > 1;
+    met["pp"] += mesh.pp > 1;
+    met["ep"] += mesh.ep > 1;
+    met["etp"] += mesh.etp > 1;
+    met["f32"] += d.plan.dtype == Dtype::f32;
+    met["biases of other layers"] += d.model.topk_bias;
+    met["balance loss of other layers"] += d.model.sequence_aux_loss_alpha > 0;
+    met["replicas"] += exchange.replicas != 0 && mesh.ep > 1;
+    met["experts that move"] += exchange.migrates() && mesh.ep > 1;
+    met["capacity"] += exchange.capacity_factor > 0;
+    met["recompute"] += !d.plan.memory.recompute.empty();
+    met["offload"] += !d.plan.memory.offload.empty();
+    met["further tokens"] += d.model.num_nextn_predict_layers > 0;
+    for (const std::string& difference : differences_on_threads(d)) {
+      if (difference != kFlipped) ADD_FAILURE() << difference;
+    }
+  }
+  for (const auto& [what, times] : met) EXPECT_TRUE(times > 0 || wanted < 40) << "no draw with " << what;
+}
+
+TEST(Parity, HashLayersInBf16) {
+  for (const Rounding rounding : {Rounding::same, Rounding::others}) {
+    const uint64_t wanted = std::max<uint64_t>(1, draws() / 4);
+    for (uint64_t number = 1100, found = 0; found < wanted; ++number) {
+      const Draw d = draw_bf16(number, 8, rounding);
+      if (d.model.num_hash_layers == 0) continue;
+      ++found;
+      for (const std::string& difference : differences_on_threads(d)) ADD_FAILURE() << difference;
+    }
+  }
+}
+
 // Operands in eight bits: where their blocks lie as on one rank, its numbers.
 TEST(Parity, EightBitsInRandomLayouts) {
   std::map<std::string, int> met;

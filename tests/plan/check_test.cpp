@@ -147,6 +147,55 @@ TEST(Check, ExpertsWithoutComputationPairsAndMixersSayWhatTheyNeed) {
   EXPECT_NE(refused([](auto& c) { c.sparse_mixer = true; }).find("model.sparse_mixer needs"), std::string::npos);
 }
 
+// Layers that choose experts by token id have a table and no bias, on whatever stage they are; it reads the ids.
+TEST(Check, HashLayersHaveATableInPlaceOfABias) {
+  model::ModelConfig config = test::small_model();
+  config.num_hash_layers = config.first_k_dense_replace + 1;
+  config.topk_bias = true;
+  config.sequence_aux_loss_alpha = 0.01;
+  Plan plan = plan_of_two();
+  plan.mesh.pp = 2;
+  const Lowered lowered = lower(config, plan);
+  std::map<int, std::set<std::string>> of_layer;
+  for (size_t s = 0; s < lowered.parameters.size(); ++s) {
+    for (const model::Parameter& p : lowered.parameters[s]) {
+      if (p.name.find("mlp.gate.") == std::string::npos) continue;
+      of_layer[p.layer].insert(p.name.substr(p.name.find("mlp.gate.") + 9));
+      const ir::Listing& listing = lowered.program.listings[s];
+      if (p.name.ends_with("tid2eid")) EXPECT_NE(listing.find_input("ids_of_rows"), nullptr);
+    }
+    for (const ir::Value& value : lowered.program.listings[s].values)
+      EXPECT_FALSE(value.name.starts_with(fmt::format("loss.sequence_aux.{}", config.num_hash_layers - 1)));
+  }
+  for (const auto& [layer, names] : of_layer) {
+    const bool by_id = config.chooses_by_id(layer);
+    EXPECT_EQ(names, by_id ? (std::set<std::string>{"weight", "tid2eid"})
+                           : (std::set<std::string>{"weight", "e_score_correction_bias"}))
+        << layer;
+  }
+  EXPECT_EQ(std::ranges::count_if(of_layer, [&](const auto& each) { return config.chooses_by_id(each.first); }), 1);
+
+  const auto refused = [&](const std::function<void(model::ModelConfig&)>& change) {
+    model::ModelConfig other = config;
+    change(other);
+    const std::vector<Refusal> all = refusals_of(other, plan);
+    return all.empty() ? std::string() : all.front().message;
+  };
+  EXPECT_NE(
+      refused([](auto& c) { c.num_hash_layers = c.num_hidden_layers + 1; }).find("more than model.num_hidden"),
+      std::string::npos);
+  EXPECT_NE(refused([](auto& c) { c.num_hash_layers = c.first_k_dense_replace; }).find("none of these layers has"),
+            std::string::npos);
+  EXPECT_NE(refused([](auto& c) {
+              c.num_experts_per_tok = 2;
+              c.n_group = c.topk_group = 1;
+              c.sigmoid_scores = c.topk_bias = c.norm_topk_prob = false;
+              c.routed_scaling_factor = 1;
+              c.sparse_mixer = true;
+            }).find("needs model.sparse_mixer = false"),
+            std::string::npos);
+}
+
 // Sizes of layers that a model doesn't have are in nobody's way.
 TEST(Check, OnlyTheModelsOwnLayersAreCut) {
   model::ModelConfig config = test::small_model();

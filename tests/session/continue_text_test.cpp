@@ -136,6 +136,9 @@ std::map<std::string, model::ModelConfig> models() {
   pairs.shortcut_experts = pairs.scaled_latents = true;
   pairs.zero_expert_num = 3;
   all["pairs of layers, some experts without computation"] = pairs;
+  model::ModelConfig by_id = test::small_model();
+  by_id.num_hash_layers = by_id.first_k_dense_replace + 1;
+  all["experts by token id"] = by_id;
   grouped.first_k_dense_replace = grouped.num_hidden_layers;
   grouped.tie_word_embeddings = true;
   all["grouped, dense"] = grouped;

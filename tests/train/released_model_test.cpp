@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -186,6 +187,62 @@ TEST(ReleasedModel, EveryTensorIsAccountedFor) {
   Model into(-1000);
   EXPECT_EQ(refusal(path, into), "");
   EXPECT_EQ(into, model);
+}
+
+// They stay exact where weights are rounded; others than a router's experts would be memory that is not its own.
+TEST(ReleasedModel, TablesOfExpertsHoldDifferentExpertsThatThereAre) {
+  const std::string name = "model.layers.0.mlp.gate.tid2eid";
+  const auto with_table = [&] {
+    Model model(1);
+    model.add({.name = name,
+               .start = model::Parameter::Start::hashed_experts,
+               .deviation = static_cast<double>(kExperts),
+               .trained = false,
+               .released = {{name, 0, kVocabulary}}},
+              {kVocabulary, 2}, 1);
+    std::vector<float>& table = *model.memories.back();
+    for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<float>((i / 2 + i % 2) % kExperts);
+    return model;
+  };
+  const ScratchFolder folder;
+  const Model model = with_table();
+  export_released(folder.path().string(), model.config, model.parameters, {.stored = Dtype::bf16});
+  EXPECT_EQ(formats::SafetensorsFile(folder / "model.safetensors").at(name).type, formats::StoredType::f32);
+  Model back = with_table();
+  std::fill(back.memories.back()->begin(), back.memories.back()->end(), -7.0f);
+  import_released(folder.path().string(), back.parameters);
+  EXPECT_EQ(*back.memories.back(), *model.memories.back());
+
+  // As Transformers stores them.
+  const std::string path = folder / "model.safetensors";
+  const Tensors floats = read(path);
+  std::vector<formats::TensorHeading> headings;
+  for (const auto& [heading, values] : floats) headings.push_back(heading);
+  for (formats::TensorHeading& heading : headings) {
+    if (heading.name == name) heading.dtype = Dtype::i64;
+  }
+  formats::SafetensorsWriter writer(folder / "integers.safetensors", headings);
+  for (const auto& [heading, values] : floats) {
+    const std::vector<int64_t> integers(values.begin(), values.end());
+    heading.name == name ? writer.write(integers.data(), integers.size() * sizeof(int64_t))
+                         : writer.write(values.data(), values.size() * sizeof(float));
+  }
+  writer.commit();
+  std::fill(back.memories.back()->begin(), back.memories.back()->end(), -7.0f);
+  import_released(folder / "integers.safetensors", back.parameters);
+  EXPECT_EQ(*back.memories.back(), *model.memories.back());
+
+  for (const float wrong :
+       {-1.0f, static_cast<float>(kExperts), 0.5f, std::nanf(""), model.memories.back()->at(11)}) {
+    Tensors tensors = read(path);
+    for (auto& [heading, values] : tensors) {
+      if (heading.name == name) values[10] = wrong;
+    }
+    write(folder / "wrong.safetensors", tensors);
+    EXPECT_NE(refusal(folder / "wrong.safetensors", back).find("for token id 5, 2 different ones of 0 to"),
+              std::string::npos)
+        << wrong;
+  }
 }
 
 TEST(ReleasedModel, ConfigurationsAreReadStrictly) {

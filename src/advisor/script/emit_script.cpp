@@ -52,6 +52,7 @@ void refuse_model(const Launch& launch, Dialect dialect, Refusals& no) {
   no.when(s.no_rope_layer_interval > 0, "layers that turn nothing (model.no_rope_layer_interval)");
   no.when(s.softplus_scores, "router scores by the root of softplus (model.softplus_scores)");
   no.when(s.zero_expert_num > 0, "experts without computation (model.zero_expert_num)");
+  no.when(s.num_hash_layers > 0, "experts chosen by token id (model.num_hash_layers)");
   no.when(s.shortcut_experts, "experts that add behind the next layer (model.shortcut_experts)");
   no.when(s.sparse_mixer, "gates of two experts in turn (model.sparse_mixer)");
   no.when(s.scaled_latents, "scaled latents (model.scaled_latents)");

@@ -299,7 +299,8 @@ std::pair<int64_t, int64_t> masters_of(const plan::Lowered& lowered, int pipelin
 int64_t parameters_of(const plan::Lowered& lowered, int pipeline_rank) {
   int64_t sum = 0;
   for (const model::Parameter& p : lowered.parameters[pipeline_rank]) {
-    if (!p.balances && p.start != model::Parameter::Start::rope_table)
+    using Start = model::Parameter::Start;
+    if (!p.balances && p.start != Start::rope_table && p.start != Start::hashed_experts)
       sum += lowered.program.listings[pipeline_rank].elements(p.value, ir::FixedRows());
   }
   return sum;

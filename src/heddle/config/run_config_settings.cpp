@@ -126,6 +126,13 @@ void model_settings(Table& t) {
   t.row("model.sparse_mixer")
       .acts(changes_maths, "Gates two experts a token one after the other, by logits close to the best.",
             "one small op a MoE layer each way", page("routers"));
+  t.row("model.num_hash_layers")
+      .acts(changes_maths,
+            "Lets layers with experts among so many first ones choose them by token id, from a fixed table; 0 "
+            "switches "
+            "it off.",
+            "four bytes an expert of each token id, a table a layer; a row of it is read in place of a choice",
+            page("routers"));
   constexpr const char* kDropoutCost = "a word of Philox an element each way; nothing is stored";
   t.row("model.embedding_dropout")
       .acts(changes_maths, "Dropout of the embedded tokens while training; 0 switches it off.", kDropoutCost,

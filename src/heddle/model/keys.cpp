@@ -451,6 +451,11 @@ const std::vector<Key>& keys() {
       also_called({"moe_router_enable_expert_bias", "expert_bias", "aux_loss_free"},
                   flag<&C::topk_bias>(
                       "topk_bias", "Balance the load by a bias on the choice (auxiliary-loss-free).", Of::experts)),
+      also_called({"n_hash_layers", "hash_layers"},
+                  row<&C::num_hash_layers>("num_hash_layers", 0, 1 << 20,
+                                           "Of so many first layers, those with experts choose them by a fixed "
+                                           "table of token ids (DeepSeek-V4); scores only make the gates.",
+                                           Of::experts)),
       also_called(
           {"moe_router_topk_scaling_factor"},
           row<&C::routed_scaling_factor>("routed_scaling_factor", 0, 1e6, "Factor on the gates.", Of::experts)),

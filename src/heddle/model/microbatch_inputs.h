@@ -8,7 +8,7 @@ namespace heddle::model {
 // clang-format off
 /// The owner of these inputs (ir::Input::owner). Their attribute `what` says which numbers they have, one a row
 /// unless stated; S is `sequence`, the positions of a sequence, whose rows `cp` and `tp` ranks share:
-///   ids         token s + distance, −1 where it is padding            distance sequence width cp
+///   ids         token s + distance, −1 where it is padding            distance sequence width cp tp
 ///   labels      the same, −1 where it is no label                     distance sequence width cp
 ///   weights     how much that label counts                            distance sequence width cp
 ///   starts      the last position up to s where a document begins     sequence document_end?

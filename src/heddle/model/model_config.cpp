@@ -273,8 +273,27 @@ void validate_sparse_mixer(const ModelConfig& c) {
   needs(c.routed_scaling_factor != 1, "model.routed_scaling_factor = 1");
 }
 
+// Layers that predict further tokens see others than those whose ids they would choose by.
+void validate_hash_layers(const ModelConfig& c) {
+  if (c.num_hash_layers > c.num_hidden_layers)
+    config_error("model.num_hash_layers is {}, more than model.num_hidden_layers ({})", c.num_hash_layers,
+                 c.num_hidden_layers);
+  int64_t layers = 0;
+  for (int64_t l = 0; l < c.num_hash_layers; ++l) layers += c.chooses_by_id(l);
+  if (layers == 0)
+    config_error(
+        "model.num_hash_layers is {}, and none of these layers has experts; more layers, or fewer of "
+        "model.first_k_dense_replace ({}), go with it",
+        c.num_hash_layers, c.first_k_dense_replace);
+  if (c.sparse_mixer)
+    config_error(
+        "model.num_hash_layers is {}, and needs model.sparse_mixer = false: its gates follow its own choice",
+        c.num_hash_layers);
+}
+
 void validate_experts(const ModelConfig& c) {
   if (c.zero_expert_num > 0) validate_zero_experts(c);
+  if (c.num_hash_layers > 0) validate_hash_layers(c);
   if (c.shortcut_experts) validate_pairs(c);
   if (c.sparse_mixer) validate_sparse_mixer(c);
   if (c.num_experts_per_tok > c.choices()) {

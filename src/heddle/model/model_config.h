@@ -290,6 +290,7 @@ struct ModelConfig {
   bool sparse_mixer = false;     // two experts, each gated by a softmax over those whose logits are close (Phi-MoE)
   double router_jitter_noise = 0.01;  // how close they are, relative to the larger: twice this
   bool topk_bias = true;              // balance by a bias on the choice (aux-loss-free)
+  int64_t num_hash_layers = 0;        // those of the first layers that have experts choose by token id (DeepSeek-V4)
   double routed_scaling_factor = 1;
   bool router_bias = false;   // of its logits, trained
   bool experts_bias = false;  // of both linear maps of each routed expert
@@ -335,6 +336,8 @@ struct ModelConfig {
   }
   /// True if the layer's experts add to the stream behind the next layer.
   bool begins_pair(int64_t layer) const { return shortcut_experts && layer % 2 == 0; }
+  /// True if a table of token ids chooses the layer's experts.
+  bool chooses_by_id(int64_t layer) const { return layer < num_hash_layers && has(layer, Block::experts); }
   /// All that a router chooses among.
   int64_t choices() const { return n_routed_experts + zero_expert_num; }
   bool has(int64_t layer, Block block) const {

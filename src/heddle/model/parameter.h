@@ -54,12 +54,20 @@ struct Parameter {
     head,
     rope_table,
   } part = Part::attention;
-  enum class Start : uint8_t { normal, ones, zeros, rope_table, log_uniform, time_step } start = Start::normal;
+  enum class Start : uint8_t {
+    normal,
+    ones,
+    zeros,
+    rope_table,
+    log_uniform,
+    time_step,
+    hashed_experts,
+  } start = Start::normal;
   // It belongs to `normal`. `log_uniform` is the logarithm of a number drawn evenly from 0 to it. `time_step` is
   // the inverse softplus of a number from a hundredth of it to it, whose logarithm is drawn evenly (Mamba, arXiv
-  // 2312.00752).
+  // 2312.00752). `hashed_experts` are drawn among so many (model/hashed_experts.h), a row of them a token id.
   double deviation = 0;
-  bool trained = true;  // by the optimizer; the balancing bias and the rotary table are not
+  bool trained = true;  // by the optimizer; the balancing bias and tables are not
   bool frozen = false;  // of a model that stays as it came, beside adapters (passes/adapters)
   bool decays = false;
   bool balances = false;  // it moves the choice of experts towards balance, by the load alone

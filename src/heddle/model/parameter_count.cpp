@@ -6,7 +6,8 @@ ParameterCount count_parameters(const ModelConfig& config, const std::vector<Par
                                 const ir::Listing& listing) {
   ParameterCount count;
   for (const Parameter& p : parameters) {
-    if (p.balances || p.start == Parameter::Start::rope_table) continue;
+    if (p.balances || p.start == Parameter::Start::rope_table || p.start == Parameter::Start::hashed_experts)
+      continue;
     int64_t elements = listing.elements(p.value, ir::FixedRows());
     if (p.experts == 0) {
       count.total += elements;

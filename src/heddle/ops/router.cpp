@@ -19,8 +19,7 @@ void check_choice(const Rule& rule, const Attributes& a, int64_t experts) {
 }
 
 // experts, row_of, token_of, offsets
-std::vector<Value> choice_outputs(const Rule& rule, int64_t top_k) {
-  const int64_t tokens = rule.size(0, 0), experts = rule.size(0, 1);
+std::vector<Value> choice_outputs(int64_t tokens, int64_t experts, int64_t top_k) {
   return {output(Dtype::i32, {fixed(tokens), fixed(top_k)}, Role::metadata),
           output(Dtype::i32, {fixed(tokens), fixed(top_k)}, Role::metadata),
           output(Dtype::i32, {fixed(tokens * top_k)}, Role::metadata),
@@ -61,9 +60,30 @@ const OpDef choose{
       const Rule rule(listing, op);
       if (rule.has(1)) rule.shape(1, {rule.dim(0, 1)});
       check_choice(rule, op.attributes, rule.size(0, 1));
-      return choice_outputs(rule, op.attributes.integer("top_k"));
+      return choice_outputs(rule.size(0, 0), rule.size(0, 1), op.attributes.integer("top_k"));
     },
     .cost = operand_cost,
+};
+
+// Experts by a table of token ids, [vocabulary, k] (DeepSeek-V4). Padding, −1, has those of id 0.
+const OpDef choose_by_id{
+    .kind = "choose_by_id",
+    .operands = "ids table", .results = "experts row_of token_of offsets",
+    .attributes = "experts",
+    .replayable = false,
+    .chooses_experts = true,
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      const int64_t experts = op.attributes.integer("experts"), top_k = rule.size(1, 1);
+      rule.require(rule.dtype(0) == Dtype::i32, "ids are not i32");
+      rule.require(top_k >= 1 && top_k <= experts, "the table's rows are not 1..experts wide");
+      return choice_outputs(rule.size(0, 0), experts, top_k);
+    },
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
+      // A row of the table is read for each token, and its experts are written, read and sorted.
+      const double chosen = static_cast<double>(listing.bytes(op.out[0], rows));
+      return Cost{.bytes = static_cast<double>(listing.bytes(op.in[0], rows)) + 5 * chosen};
+    },
 };
 
 const OpDef gate{
@@ -134,7 +154,7 @@ const OpDef router{
       const int64_t top_k = op.attributes.integer("top_k");
       std::vector<Value> out{rule.like(0),
                              output(rule.dtype(0), {rule.dim(0, 0), fixed(top_k)})};
-      for (Value& v : choice_outputs(rule, top_k)) out.push_back(std::move(v));
+      for (Value& v : choice_outputs(rule.size(0, 0), rule.size(0, 1), top_k)) out.push_back(std::move(v));
       return out;
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
@@ -187,8 +207,8 @@ const OpDef router_bias_update{
 }  // namespace
 
 std::vector<const OpDef*> router_ops() {
-  return {&router_scores, &router_scores_dgrad, &choose,       &gate,       &gate_dgrad,        &mixer_gate,
-          &mixer_gate_dgrad, &router,           &router_dgrad, &count_load, &router_bias_update};
+  return {&router_scores, &router_scores_dgrad, &choose,       &choose_by_id, &gate,       &gate_dgrad,
+          &mixer_gate,    &mixer_gate_dgrad,     &router,       &router_dgrad, &count_load, &router_bias_update};
 }
 
 }  // namespace heddle::ops

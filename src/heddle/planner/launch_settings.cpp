@@ -30,7 +30,7 @@ using search::StageKeeping;
 bool same_router(const model::Shape& a, const model::Shape& b) {
   const auto router_of = [](const model::Shape& s) {
     return std::tuple(s.sigmoid_scores, s.topk_bias, s.router_bias, s.n_group, s.topk_group, s.norm_topk_prob,
-                      s.routed_scaling_factor, s.experts_bias, s.shared_width());
+                      s.routed_scaling_factor, s.experts_bias, s.shared_width(), s.num_hash_layers);
   };
   return router_of(a) == router_of(b);
 }

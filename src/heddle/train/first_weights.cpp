@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "heddle/base/random.h"
+#include "heddle/model/hashed_experts.h"
 #include "heddle/model/rope_table.h"
 #include "heddle/train/parameters.h"
 
@@ -29,7 +30,7 @@ void fill(const TensorView& view, int64_t at, int64_t first, int64_t count, Valu
   }
 }
 
-double first_value(const model::Parameter& p, const RandomKey& key, uint64_t place) {
+double first_value(const model::Parameter& p, const RandomKey& key, uint64_t place, int64_t columns) {
   using Start = model::Parameter::Start;
   switch (p.start) {
     case Start::ones: return 1;
@@ -38,6 +39,9 @@ double first_value(const model::Parameter& p, const RandomKey& key, uint64_t pla
       const double step = p.deviation * std::pow(100, -key.uniform(place));
       return step + std::log(-std::expm1(-step));
     }
+    case Start::hashed_experts:
+      return static_cast<double>(
+          model::hashed_expert(key, static_cast<int64_t>(place), columns, static_cast<int64_t>(p.deviation)));
     default: return p.deviation * key.normal(place);
   }
 }
@@ -90,7 +94,7 @@ void initialise(const model::ModelConfig& config, const plan::Lowered& lowered, 
     for (size_t i = 0; i < (zero ? 0 : extents.size()); ++i) {
       const model::Extent& extent = extents[i];
       fill(view, extent.local, extent.whole, extent.count,
-           [&](int64_t at) { return first_value(p, key, static_cast<uint64_t>(at)); });
+           [&](int64_t at) { return first_value(p, key, static_cast<uint64_t>(at), tensor.shape.back()); });
     }
     held.put();
   }

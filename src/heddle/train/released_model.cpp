@@ -189,8 +189,9 @@ std::vector<Leaving> leaving(const model::ModelConfig& config, const std::vector
   for (const auto& [name, original] : further.copies) tensors[name] = tensors.at(original);
   std::vector<Leaving> all;
   for (const auto& [name, tensor] : tensors) {
-    const bool bias = parameters[tensor.parts[0].slice.parameter].parameter.balances;
-    all.push_back({{name, bias ? Dtype::f32 : stored, tensor.shape}, tensor.parts});
+    const model::Parameter& p = parameters[tensor.parts[0].slice.parameter].parameter;
+    const bool exact = p.balances || p.start == model::Parameter::Start::hashed_experts;
+    all.push_back({{name, exact ? Dtype::f32 : stored, tensor.shape}, tensor.parts});
   }
   for (const auto& [name, count] : further.zeros) all.push_back({{name, Dtype::f32, {count}}, {}});
   std::sort(all.begin(), all.end(),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <set>
 
@@ -91,7 +92,8 @@ ReleasedSource::ReleasedSource(const std::string& path, const std::vector<Parame
         }
       }
     }
-    parts_[slice.parameter].push_back({stored, scales, place, slice.columns(), slice.first, slice.count});
+    const bool table = parameters[slice.parameter].parameter.start == model::Parameter::Start::hashed_experts;
+    parts_[slice.parameter].push_back({stored, scales, place, slice.columns(), slice.first, slice.count, table});
   }
   const bool has_head = used.contains(kHead);
   const auto has = [&](std::string_view name) { return files_.find(std::string(name)) != nullptr; };
@@ -116,6 +118,24 @@ ReleasedSource::ReleasedSource(const std::string& path, const std::vector<Parame
   if (!wrong.empty()) config_error("{}: not this model: {}", files_.path(), wrong);
   for (std::vector<Part>& parts : parts_)
     std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.first < b.first; });
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (parameters[i].parameter.start == model::Parameter::Start::hashed_experts) check_table(i, parameters[i]);
+  }
+}
+
+void ReleasedSource::check_table(size_t index, const ParameterTensor& table) const {
+  const int64_t V = table.tensor.shape[0], k = table.tensor.shape[1];
+  std::vector<double> row(static_cast<size_t>(k));
+  for (int64_t id = 0; id < V; ++id) {
+    read(index, id * k, k, Dtype::f64, row.data());
+    std::sort(row.begin(), row.end());
+    const bool whole = std::all_of(row.begin(), row.end(), [](double x) { return x == std::floor(x); });
+    if (whole && row.front() >= 0 && row.back() < table.parameter.deviation &&
+        std::adjacent_find(row.begin(), row.end()) == row.end())
+      continue;
+    config_error("{}: '{}' has experts {} for token id {}, {} different ones of 0 to {} are expected",
+                 files_.path(), table.tensor.name, fmt::join(row, ", "), id, k, table.parameter.deviation - 1);
+  }
 }
 
 void ReleasedSource::read(size_t parameter, int64_t first, int64_t count, Dtype to, void* into) const {
@@ -138,7 +158,30 @@ void ReleasedSource::read(size_t parameter, int64_t first, int64_t count, Dtype 
 void ReleasedSource::read(const Part& part, int64_t first, int64_t count, Dtype to, uint8_t* into) {
   if (!part.place.is_whole) return read_stacked(part, first, count, to, into);
   if (part.scales != nullptr) return read_scaled(part, first, count, to, into);
+  const formats::StoredType type = part.values->type;
+  if (part.whole_numbers && (type == formats::StoredType::i64 || type == formats::StoredType::i32))
+    return read_whole_numbers(part, first, count, to, into);
   part.values->read(first, count, to, into);
+}
+
+// By way of numbers that hold them exactly.
+void ReleasedSource::read_whole_numbers(const Part& part, int64_t first, int64_t count, Dtype to, uint8_t* into) {
+  std::vector<double> numbers(static_cast<size_t>(count));
+  const auto take = [&]<class Number>(std::vector<Number> stored, Dtype as) {
+    part.values->read(first, count, as, stored.data());
+    std::copy(stored.begin(), stored.end(), numbers.begin());
+  };
+  if (part.values->type == formats::StoredType::i64) {
+    take(std::vector<int64_t>(numbers.size()), Dtype::i64);
+  } else {
+    take(std::vector<int32_t>(numbers.size()), Dtype::i32);
+  }
+  const formats::StoredTensor wide{
+      part.values->name,
+      formats::StoredType::f64,
+      {count},
+      {reinterpret_cast<const uint8_t*>(numbers.data()), numbers.size() * sizeof(double)}};
+  wide.read(0, count, to, into);
 }
 
 // Some elements at a time, put side by side.

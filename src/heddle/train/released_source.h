@@ -27,14 +27,18 @@ class ReleasedSource {
   void read(size_t parameter, int64_t first, int64_t count, Dtype to, void* into) const;
 
  private:
+  /// ConfigError where a row of a table of experts has others than there are, or one twice.
+  void check_table(size_t index, const ParameterTensor& table) const;
   struct Part {                           // one released tensor's place in a parameter
     const formats::StoredTensor* values;  // values; in MXFP4 their blocks
     const formats::StoredTensor* scales;  // null where there are none
     config::ReleasedPlace place;
     int64_t columns, first, count;
+    bool whole_numbers;  // which may be stored as such
   };
   static void read(const Part& part, int64_t first, int64_t count, Dtype to, uint8_t* into);
   static void read_stacked(const Part& part, int64_t first, int64_t count, Dtype to, uint8_t* into);
+  static void read_whole_numbers(const Part& part, int64_t first, int64_t count, Dtype to, uint8_t* into);
   static void read_scaled(const Part& part, int64_t first, int64_t count, Dtype to, uint8_t* into);
 
   formats::ReleasedFiles files_;

@@ -362,6 +362,36 @@ void choose_and_sort(const KernelCall& call, bool fused) {
   sort_rows(call.out.subspan(fused ? 2 : 0), choice.E, call.scratch);
 }
 void choose(const KernelCall& call) { choose_and_sort(call, false); }
+
+void choose_by_id(const KernelCall& call) {
+  const auto* ids_T = call.in[0].as<const int32_t>();
+  const auto* table_Vk = call.in[1].as<const float>();
+  const int64_t V = call.in[1].rows(), k = call.in[1].columns(), E = call.op->attributes.integer("experts");
+  over_rows(
+      call.in[0].elements(), k * 16,
+      [&](int64_t begin, int64_t end) {
+        for (int64_t t = begin; t < end; ++t) {
+          auto* counts_E = reinterpret_cast<int32_t*>(call.scratch) + t / kRowsPerPartial * E;
+          if (t % kRowsPerPartial == 0) std::fill_n(counts_E, E, 0);
+          const int64_t id = std::max(ids_T[t], 0);
+          HEDDLE_CHECK(id < V, "token id {} in a table of {}", id, V);
+          int32_t* experts_k = call.out[0].as<int32_t>() + t * k;
+          for (int64_t j = 0; j < k; ++j) {
+            const float expert = table_Vk[id * k + j];
+            HEDDLE_CHECK(expert >= 0 && expert < static_cast<float>(E), "expert {} of {} for token id {}", expert,
+                         E, id);
+            experts_k[j] = static_cast<int32_t>(expert);
+            ++counts_E[experts_k[j]];
+          }
+          std::sort(experts_k, experts_k + k);
+        }
+      },
+      kRowsPerPartial);
+  sort_rows(call.out, E, call.scratch);
+}
+int64_t choice_by_id_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
+  return partial_count(listing.elements(op.in[0], rows)) * op.attributes.integer("experts") * 4;
+}
 void router(const KernelCall& call) { choose_and_sort(call, true); }
 
 int64_t choice_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
@@ -411,6 +441,7 @@ std::vector<KernelEntry> router_kernels() {
   return {{"router_scores", "host", "highway", takes<"a">, nullptr, router_scores},
           {"router_scores_dgrad", "host", "highway", takes<"aa">, nullptr, router_scores_dgrad},
           {"choose", "host", "highway", routes<"aa", 0>, choice_scratch, choose},
+          {"choose_by_id", "host", "plain", takes<"ia">, choice_by_id_scratch, choose_by_id},
           {"gate", "host", "plain", takes<"ai">, nullptr, gate},
           {"gate_dgrad", "host", "plain", takes<"aai">, nullptr, gate_dgrad},
           {"mixer_gate", "host", "highway", routes<"ai", 0>, nullptr, mixer_gate},

@@ -136,6 +136,27 @@ void choose(const KernelCall& call) {
   choose_rows(call, s_TE.at(0), call.in[0].dim(0), call.in[0].dim(1), operand(call.in, 1), call.out);
 }
 
+/// The experts of each id's row, in increasing id of expert.
+template <class A>
+void choose_by_id(const KernelCall& call) {
+  const auto* ids_T = call.in[0].as<const int32_t>();
+  const Input<A> table_Vk(call.in[1]);
+  const int64_t T = call.in[0].elements(), V = call.in[1].dim(0), k = call.in[1].dim(1);
+  const int64_t E = call.op->attributes.integer("experts");
+  auto* experts_Tk = call.out[0].as<int32_t>();
+  for (int64_t t = 0; t < T; ++t) {
+    const int64_t id = std::max(ids_T[t], 0);
+    HEDDLE_CHECK(id < V, "token id {} in a table of {}", id, V);
+    for (int64_t j = 0; j < k; ++j) {
+      const A expert = table_Vk[id * k + j];
+      HEDDLE_CHECK(expert >= 0 && expert < static_cast<A>(E), "expert {} of {} for token id {}", expert, E, id);
+      experts_Tk[t * k + j] = static_cast<int32_t>(expert);
+    }
+    std::sort(experts_Tk + t * k, experts_Tk + (t + 1) * k);
+  }
+  sort_rows(experts_Tk, T, k, E, call.out[1].as<int32_t>(), call.out[2].as<int32_t>(), call.out[3].as<int32_t>());
+}
+
 /// g_j = s of expert j [÷ (Σ_j s + 1e-20)]·scale; the sum in increasing j.
 template <class A>
 void gate_rows(const KernelCall& call, const A* s_TE, const int32_t* experts_Tk, int64_t T, int64_t E, int64_t k,
@@ -313,6 +334,7 @@ std::vector<KernelEntry> router_kernels() {
   return {entry("router_scores", by_type<in0, router_scores<float>, router_scores<double>>),
           entry("router_scores_dgrad", by_type<in0, router_scores_dgrad<float>, router_scores_dgrad<double>>),
           entry("choose", by_type<in0, choose<float>, choose<double>>),
+          entry("choose_by_id", by_type<in1, choose_by_id<float>, choose_by_id<double>>),
           entry("gate", by_type<in0, gate<float>, gate<double>>),
           entry("gate_dgrad", by_type<in0, gate_dgrad<float>, gate_dgrad<double>>),
           entry("mixer_gate", by_type<in0, mixer_gate<float>, mixer_gate<double>>),

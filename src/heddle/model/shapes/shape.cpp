@@ -186,7 +186,7 @@ void Shape::drop_experts() {
   norm_topk_prob = true;
   sigmoid_scores = softplus_scores = topk_bias = router_bias = experts_bias = shared_expert_gate = false;
   sparse_mixer = shortcut_experts = false;
-  zero_expert_num = 0;
+  zero_expert_num = num_hash_layers = 0;
   routed_scaling_factor = 1;
 }
 

@@ -42,6 +42,7 @@ class Decoder {
     if (w_.config().learns_positions() && share.embedding) w_.load_positions();
     const bool attends = share.layers > 0 || share.depths > 0;
     if (share.embedding || attends) w_.load_dropout(attends);
+    w_.load_ids_of_rows(share.first_layer, share.layers);
     w_.caches() ? w_.load_places() : w_.load_starts();
 
     std::vector<ValueId> states = share.embedding ? std::vector{ends_.embed(0, "x")} : arrive(chunk);

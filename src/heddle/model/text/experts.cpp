@@ -33,13 +33,14 @@ Routing route(Writer& w, ValueId x_TH, const std::string& prefix) {
                                         .deviation = c.initializer_range,
                                         .decays = true},
                                        w.wide(), {experts, c.hidden_size});
-  const ValueId bias = c.topk_bias ? w.parameter({.name = prefix + "gate.e_score_correction_bias",
-                                                  .part = Parameter::Part::router,
-                                                  .start = Parameter::Start::zeros,
-                                                  .trained = false,
-                                                  .balances = true},
-                                                 w.wide(), {experts})
-                                   : none;
+  const bool by_id = c.chooses_by_id(w.layer());
+  const ValueId bias = c.topk_bias && !by_id ? w.parameter({.name = prefix + "gate.e_score_correction_bias",
+                                                            .part = Parameter::Part::router,
+                                                            .start = Parameter::Start::zeros,
+                                                            .trained = false,
+                                                            .balances = true},
+                                                           w.wide(), {experts})
+                                             : none;
   const Writer::Part part(w, OpPart::router);
   Routing r;
   r.bias = bias;
@@ -49,12 +50,20 @@ Routing route(Writer& w, ValueId x_TH, const std::string& prefix) {
     r.logits = w.add_bias(r.logits, Parameter::Part::router, prefix + "gate.bias", experts, "logits");
   if (!c.sparse_mixer || c.sequence_aux_loss_alpha > 0)
     r.scores = w.op("router_scores", {r.logits}, {"scores"}, {{"function", function}})[0];
-  const auto choice =
-      w.op("choose", {c.sparse_mixer ? r.logits : r.scores, bias}, {"experts", "row_of", "token_of", "offsets"},
-           {{"top_k", c.num_experts_per_tok},
-            {"groups", c.n_group},
-            {"top_groups", c.topk_group},
-            {"group_score_top", std::min<int64_t>(2, experts / c.n_group)}});
+  const ValueId table = by_id ? w.parameter({.name = prefix + "gate.tid2eid",
+                                             .part = Parameter::Part::router,
+                                             .start = Parameter::Start::hashed_experts,
+                                             .deviation = static_cast<double>(experts),
+                                             .trained = false},
+                                            w.wide(), {c.vocab_size, c.num_experts_per_tok})
+                              : none;
+  const std::vector<std::string> names{"experts", "row_of", "token_of", "offsets"};
+  const auto choice = by_id ? w.op("choose_by_id", {w.ids_of_rows(), table}, names, {{"experts", experts}})
+                            : w.op("choose", {c.sparse_mixer ? r.logits : r.scores, bias}, names,
+                                   {{"top_k", c.num_experts_per_tok},
+                                    {"groups", c.n_group},
+                                    {"top_groups", c.topk_group},
+                                    {"group_score_top", std::min<int64_t>(2, experts / c.n_group)}});
   r.experts = choice[0];
   r.row_of = choice[1];
   r.token_of = choice[2];
@@ -76,7 +85,8 @@ void balance_losses(Writer& w, const Routing& r) {
          {w.statistic({.kind = &kMargins, .of = w.layer()}, {c.choices(), kMarginBins})});
   }
   const int64_t sequence = w.tokens() / w.runs();
-  if (c.sequence_aux_loss_alpha > 0) {
+  // A choice by id is the same whatever a loss asks for.
+  if (c.sequence_aux_loss_alpha > 0 && !c.chooses_by_id(w.layer())) {
     const int64_t sharing = w.cp() * w.tp();
     std::vector<ValueId> in{r.scores, w.scales()};
     if (sharing > 1) {

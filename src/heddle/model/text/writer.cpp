@@ -261,6 +261,18 @@ void Writer::load_dropout(bool attends) {
   drawn_queries_ = {load_tokens("drawn_queries", runs_ * whole_ / parts, parts, 1), drawn_key_};
 }
 
+void Writer::load_ids_of_rows(int64_t first, int64_t layers) {
+  bool wanted = false;
+  for (int64_t l = first; l < first + layers; ++l) wanted = wanted || config_.chooses_by_id(l);
+  if (!wanted) return;
+  ids_of_rows_ = load_rows("ids_of_rows", "ids", tokens_,
+                           {{"distance", int64_t{0}},
+                            {"sequence", whole_},
+                            {"width", whole_ + 1 + depths()},
+                            {"cp", cp()},
+                            {"tp", tp()}});
+}
+
 void Writer::load_places() { places_ = load_rows("places", "places", tokens_); }
 
 ValueId Writer::cache(const std::string& name, int64_t width) {

@@ -150,6 +150,11 @@ class Writer {
   std::array<ir::ValueId, 2> drawn_queries() const { return drawn_queries_; }
   int64_t site(Site at) const { return (layer_ + 1) * kSites + static_cast<int64_t>(at); }
 
+  /// The token ids of this rank's rows, for layers that choose experts by them. Loads them where one of the layers
+  /// from `first` on does.
+  ir::ValueId ids_of_rows() const { return ids_of_rows_; }
+  void load_ids_of_rows(int64_t first, int64_t layers);
+
   /// The places of this listing's rows in the cache. Rows are written there, into columns from `first` on of the
   /// layer's cache of that name, which is `width` wide.
   ir::ValueId places() const { return places_; }
@@ -171,7 +176,7 @@ class Writer {
               piece_starts_ = ir::none, positions_ = ir::none;
   bool turns_by_window() const { return config_.has_window_rotation() && config_.has_window(layer_); }
   ir::ValueId rope_table_of(const ModelConfig& rotation, const char* name, int64_t parts = 1);
-  ir::ValueId own_rope_ = ir::none, chosen_ = ir::none;
+  ir::ValueId own_rope_ = ir::none, chosen_ = ir::none, ids_of_rows_ = ir::none;
   static constexpr int64_t kSites = 3;
   bool trains_with(double rate) const { return rate > 0 && spec_.purpose == ir::Purpose::train; }
   bool parts_documents() const { return spec_.documents_apart || spec_.document_end >= 0; }

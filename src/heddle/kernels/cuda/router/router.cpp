@@ -97,6 +97,28 @@ void route_op(const KernelCall& call) {
   if (kind == "choose") sort(call.out[0], call.out.subspan(1), call);
 }
 
+void choose_by_id_op(const KernelCall& call) {
+  ChooseByIdArgs args{};
+  args.ids_T = numbers<const int32_t>(call.in[0]);
+  args.table_Vk = numbers<const float>(call.in[1]);
+  args.experts_Tk = numbers<int32_t>(call.out[0]);
+  args.T = call.in[0].elements();
+  args.k = call.in[1].dim(1);
+  launch(choose_by_id, {.blocks_x = blocks_for(args.T, kSortThreads), .threads = kSortThreads}, args, call.stream);
+  sort(call.out[0], call.out.subspan(1), call);
+}
+int64_t sort_by_id_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
+  const int64_t chosen = listing.elements(op.in[0], rows) * listing.value(op.in[1]).shape[1].count;
+  return blocks_for(chosen, kSortRows) * op.attributes.integer("experts") * 4;
+}
+Support narrow_table(const ir::Listing& listing, const ir::Op& op) {
+  const ir::Value& table = listing.value(op.in.at(1));
+  if (table.dtype != Dtype::f32) return Support::no(fmt::format("a table in {}, wanted f32", name_of(table.dtype)));
+  const int64_t E = op.attributes.integer("experts"), k = table.shape[1].count;
+  if (E <= kMostExperts && k <= kMostChosen) return Support::yes();
+  return Support::no(fmt::format("{} of {} experts a token, at most {} of {}", k, E, kMostChosen, kMostExperts));
+}
+
 /// router_scores_dgrad: ds, s. gate_dgrad: dg, s, experts. router_dgrad: dg?, ds?, s, experts.
 void route_dgrad_op(const KernelCall& call) {
   const std::string_view kind = call.op->kind();
@@ -234,6 +256,7 @@ std::vector<KernelEntry> router_entries() {
   return {entry("router_scores", "warp", route_op, fits<Among::in, 0>),
           entry("router_scores_dgrad", "warp", route_dgrad_op, fits<Among::in, 1>),
           entry("choose", "warp", route_op, fits<Among::in, 0>, sort_scratch),
+          entry("choose_by_id", "thread", choose_by_id_op, narrow_table, sort_by_id_scratch),
           entry("gate", "warp", route_op, fits<Among::in, 0>),
           entry("gate_dgrad", "warp", route_dgrad_op, fits<Among::in, 1>),
           entry("mixer_gate", "warp", mixer_op<false>, fits<Among::in, 0>),

@@ -268,6 +268,20 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kSortThreads) sort_rows(SortRowsArgs args) {
   }
 }
 
+HEDDLE_KERNEL void choose_by_id(ChooseByIdArgs args) {
+  const int64_t t = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (t >= args.T) return;
+  const int32_t id = args.ids_T[t];
+  const float* row = args.table_Vk + (id < 0 ? 0 : id) * args.k;
+  int32_t* experts = args.experts_Tk + t * args.k;
+  for (int64_t j = 0; j < args.k; ++j) {
+    const auto expert = static_cast<int32_t>(row[j]);
+    int64_t at = j;
+    for (; at > 0 && experts[at - 1] > expert; --at) experts[at] = experts[at - 1];
+    experts[at] = expert;
+  }
+}
+
 HEDDLE_KERNEL void count_load(LoadArgs args) {
   for (int64_t e = threadIdx.x; e < args.E; e += blockDim.x) {
     const double rows = args.offsets[e + 1] - args.offsets[e];

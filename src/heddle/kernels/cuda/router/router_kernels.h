@@ -53,6 +53,15 @@ struct MixerArgs {
 /// The gates of ops/router.cpp's mixer_gate, or their gradient. A warp a token.
 HEDDLE_KERNEL void mixer_gate(MixerArgs args);
 
+struct ChooseByIdArgs {
+  const int32_t* ids_T;
+  const float* table_Vk;
+  int32_t* experts_Tk;
+  int64_t T, k;
+};
+/// The experts of each id's row of the table, in increasing id of expert. A thread a token.
+HEDDLE_KERNEL void choose_by_id(ChooseByIdArgs args);
+
 constexpr int64_t kSortRows = 1024;  // of a block
 constexpr int kSortThreads = 256;
 struct SortRowsArgs {
