@@ -303,6 +303,17 @@ torchrun --nproc_per_node 8 --nnodes $((1 + 1)) pretrain_gpt.py $ARGS --new-flag
         self.assertIn("Llama-3-8B on 16", page)
         self.assertNotIn("http://", page.replace("http://www.w3.org/", ""))
 
+    def test_the_job_takes_as_long_as_plan_says(self):
+        done, _ = self.search(self.SCRIPT, "--cluster", "H100", "--json")
+        job = json.loads(done.stdout)["job"]
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "run.sh"
+            path.write_text(self.SCRIPT)
+            plan = json.loads(subprocess.run([HEDDLE, "plan", path, "--cluster", "H100", "--json"], capture_output=True,
+                                             text=True, timeout=MACHINE_SECONDS).stdout)
+        for name, key in (("value", "step_s"), ("low", "step_low_s"), ("high", "step_high_s")):
+            self.assertAlmostEqual(plan["step_s"][name], job[key], delta=1e-9 * job[key])
+
     def test_what_it_emits_it_reads(self):
         done, _ = self.search(self.SCRIPT, "--cluster", "H100", "--emit", "megatron")
         again, _ = self.search(done.stdout, "--cluster", "H100", "--json")

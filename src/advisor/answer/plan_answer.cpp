@@ -46,9 +46,7 @@ search::Explanation explained(const Launch& launch, const Calibration& calibrati
                               const std::optional<cost::Routing>& routing = {}) {
   search::ExplainRequest request;
   request.routing = routing;
-  request.scale = [&](const cost::Accelerator&, cost::Precision) {
-    return calibration.interval(launch.job, search::estimate(launch.job));
-  };
+  request.scale = [&](const Launch& one) { return calibration.interval(one.job, search::estimate(one.job)); };
   request.memory_bytes = memory_bytes;
   return search::explain(launch, request);
 }

@@ -233,7 +233,7 @@ void print(const Answer& a, const search::ScaleInterval& in) {
 std::string write_plans(const SearchOptions& o, const Answer& a, const search::ScaleInterval& in,
                         const advisor::SearchedModel& model) {
   search::ExplainRequest request;
-  request.scale = [&](const cost::Accelerator&, cost::Precision) { return in; };
+  request.scale = [&](const search::Launch&) { return in; };
   request.memory_bytes = a.memory_bytes;
   std::vector<search::Explanation> plans;
   if (!o.explain.empty() || !o.emit.empty())

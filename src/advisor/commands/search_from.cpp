@@ -71,8 +71,8 @@ int search_from(const SearchOptions& o) {
   const advisor::LaunchScript& script = job.script;
   const advisor::Calibration calibration = advisor::read_calibration(o.calibration);
   search::ExplainRequest request;
-  request.scale = [&](const cost::Accelerator& device, cost::Precision precision) {
-    return calibration.interval(device, precision);
+  request.scale = [&](const search::Launch& launch) {
+    return calibration.interval(launch.job, search::estimate(launch.job));
   };
   // One limit for the job and for what would be better.
   request.memory_bytes = o.memory.empty() ? search::usable_bytes(script.launch.job.device)

@@ -55,7 +55,7 @@ Explanation explain(const Launch& launch, const ExplainRequest& request) {
   const Exact& step = x.plan.exact;
   x.memory_bytes = request.memory_bytes > 0 ? request.memory_bytes : job.device.memory_bytes;
   x.fits = fits(step, job, x.memory_bytes);
-  if (request.scale) x.scale = request.scale(job.device, job.precision);
+  if (request.scale) x.scale = request.scale(launch);
   x.parts = parts_of(step.time);
 
   const auto time_of = [&](const std::function<void(Job&)>& change) {

@@ -47,8 +47,8 @@ struct Explanation {
 
 struct ExplainRequest {
   double memory_bytes = 0;  // 0: the device's
-  /// Null: nothing was measured.
-  std::function<ScaleInterval(const cost::Accelerator& device, cost::Precision precision)> scale;
+  /// The time of a launch, measured over estimated. Null: nothing was measured.
+  std::function<ScaleInterval(const Launch& launch)> scale;
   Behaviour behaviour;
   std::optional<cost::Routing> routing;  // of a job whose imbalance follows from its expert degree
 };
