@@ -43,7 +43,7 @@ Numbers turned(const Whole& whole, const model::ModelConfig& model, const Turn& 
 
 void rope_faults(const Setting& s, std::vector<Fault>& all) {
   const model::ModelConfig& m = s.reference.model();
-  if (!m.turns() || m.is_latent() || m.rope_scaling || m.has_window_rotation() || m.sliding_window > 0 || m.rotary_width() % 2 != 0) return;
+  if (!m.turns() || m.is_latent() || m.rope_scaling || m.has_window_rotation() || m.turning_pairs_factor < 1 || m.sliding_window > 0 || m.rotary_width() % 2 != 0) return;
   const auto rope = [&](std::string name, std::string sentence, std::string note, Turn turn) {
     all.push_back({.name = std::move(name),
                    .sentence = std::move(sentence),

@@ -375,6 +375,10 @@ TEST(Published, PresetsHaveThePublishedCounts) {
       {"exaone-4.0-32b", 32003216384},
       {"gemma-3-270m", 268098176},
       {"gemma-3-1b", 999885952},
+      {"gemma-4-e2b", 4628569344},
+      {"gemma-4-e4b", 7463013376},
+      {"gemma-4-26b-a4b", 25233141760},
+      {"gemma-4-31b", 30697345280},
       {"dots.llm1", 142774381696},
       {"hunyuan-a13b", 80393183232},
       {"hy3", 295033543488},
@@ -436,8 +440,8 @@ TEST(Published, TensorsAreSpeltAsTheFamilyDoes) {
   EXPECT_EQ(spelt("model.layers.3.self_attn.q_proj.weight"), "model.layers.3.self_attn.q_proj.weight");
   const auto places = [](const char* name) { return places_of(name, {4, 6}, 8).size(); };
   EXPECT_EQ(places("model.norm.weight"), 6u);
-  EXPECT_EQ(places("model.layers.3.mlp.gate.weight"), 11u);
-  EXPECT_EQ(places("model.layers.3.mlp.experts.5.up_proj.weight"), 9u);
+  EXPECT_EQ(places("model.layers.3.mlp.gate.weight"), 13u);
+  EXPECT_EQ(places("model.layers.3.mlp.experts.5.up_proj.weight"), 11u);
 }
 
 // What a published file says in words of its own. Active parameters are those of the announcements, within 5 %.

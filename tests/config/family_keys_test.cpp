@@ -22,6 +22,7 @@ class FamilyKeys : public testing::Test {
     const std::map<std::string, const char*> more{
         {"minimax_m2", R"({"num_local_experts": 8, "num_experts_per_tok": 2, "rotary_dim": 8})"},
         {"gemma3_text", R"({"sliding_window": 16})"},
+        {"gemma4_text", R"({"sliding_window": 16, "global_head_dim": 8, "hidden_size_per_layer_input": 0})"},
         {"granitemoe", R"({"num_local_experts": 8})"},
         {"qwen3_5_moe_text", R"({"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
                                  "shared_expert_intermediate_size": 32})"},
@@ -96,6 +97,19 @@ TEST_F(FamilyKeys, AreRefused) {
        "without a window each of 4 layers"},
       {"gemma3_text", R"({"num_hidden_layers": 549755813888, "layer_types": ["full_attention"]})",
        "a word for each of 549755813888 layers"},
+      {"gemma4_text", R"({"use_bidirectional_attention": "all"})", "both directions"},
+      {"gemma4_text",
+       R"({"rope_parameters": {"sliding_attention": {"rope_type": "proportional", "rope_theta": 5}}})",
+       "accepted: 'default'"},
+      {"gemma4_text", R"({"rope_parameters": {"full_attention": {"rope_type": "yarn", "rope_theta": 5}}})",
+       "accepted: 'default' and 'proportional'"},
+      {"gemma4_text", R"({"per_layer_config": {"00": {"head_dim": 8}}})", "and for no other"},
+      {"gemma4_text", R"({"per_layer_config": {"03": {"sliding_window": 8}}})", "and for no other"},
+      {"gemma4_text", R"({"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 7})",
+       "'vocab_size' is expected"},
+      {"gemma4_text", R"({"num_kv_shared_layers": 2})", "a layer with full attention before those that share"},
+      {"gemma4_text", R"({"enable_moe_block": true, "use_double_wide_mlp": true})", "of one width"},
+      {"gemma4_text", R"({"full_rope_theta": 5})", "is no key of Gemma 4"},
       {"gemma2", R"({"attn_logit_softcapping": 0})", "a number above 0 is expected"},
       {"gemma2", R"({"sliding_window": null})", "'sliding_window' is null"},
       {"gemma2", R"({"use_bidirectional_attention": true})", "both directions"},
@@ -281,6 +295,28 @@ TEST_F(FamilyKeys, AreReadAsInTransformers) {
   EXPECT_TRUE(read_.head_bias);
   EXPECT_EQ(read_.router_jitter_noise, 0.2);
   EXPECT_EQ(model_config_to_json(read_)["model_type"], "phimoe");
+  // Widths of layers with full attention, as released and as Transformers 5.23 writes them.
+  expect_read("gemma4_text", R"({"attention_k_eq_v": true, "num_global_key_value_heads": 1})");
+  EXPECT_EQ(read_.head_dim_of(3), 8);
+  EXPECT_EQ(read_.head_dim_of(0), 16);
+  EXPECT_EQ(read_.kv_heads_of(3), 1);
+  EXPECT_TRUE(read_.shares_keys(3));
+  EXPECT_FALSE(read_.shares_keys(0));
+  EXPECT_EQ(read_.turning_pairs(), 1);
+  const model::ModelConfig released = read_;
+  expect_read("gemma4_text", R"({"attention_k_eq_v": true, "global_head_dim": null,
+                                 "per_layer_config": {"03": {"head_dim": 8, "num_key_value_heads": 1}}})");
+  EXPECT_EQ(read_, released);
+  EXPECT_EQ(model_config_to_json(read_)["model_type"], "gemma4_text");
+  expect_read("gemma4_text", R"({"num_global_key_value_heads": 1})");  // as others where keys are not values
+  EXPECT_EQ(read_.kv_heads_of(3), 2);
+  expect_read("gemma4_text", R"({"layer_types": ["full_attention", "sliding_attention", "sliding_attention",
+                                                 "full_attention"], "num_kv_shared_layers": 2,
+                                 "use_double_wide_mlp": true, "hidden_size_per_layer_input": 4,
+                                 "vocab_size_per_layer_input": null})");
+  EXPECT_EQ(read_.key_value_layer(3), 0);
+  EXPECT_EQ(read_.mlp_width_of(3), 2 * read_.mlp_width_of(0));
+  EXPECT_EQ(model_config_to_json(read_)["use_double_wide_mlp"], true);
   expect_read("hunyuan_v1_dense", "{}");
   EXPECT_EQ(model_config_to_json(read_)["model_type"], "hunyuan_v1_dense");
   expect_read("flex_olmo", R"({"num_experts": 8, "num_experts_per_tok": 2})");

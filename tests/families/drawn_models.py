@@ -397,6 +397,32 @@ def gemma2(d):
                        final_logit_softcapping=d.of(None, 0.5, 30.0))
 
 
+def gemma4_text(d):
+    keys = with_head_dim(grouped(d), d, 4, 6, 8)
+    experts, shares, every = d.one_in(2), d.one_in(2), d.of(1, 2, 3)
+    layers = max(every, d.randint(1, 3) // every * every)    # the last has full attention
+    embedded, sharing = d.of(0, 8, 12), 0
+    if shares and not experts:    # Transformers reads the embeddings of layers where some share keys
+        every, embedded = d.of(1, 2), d.of(8, 12)
+        layers = 2 * every
+        sharing = d.randint(1, every)
+    full = dict(rope_type="proportional", rope_theta=d.of(100.0, 1e6), partial_rotary_factor=d.of(0.5, 1.0))
+    if d.one_in(3):
+        full["factor"] = d.of(2.0, 8.0)
+    keys |= dict(
+        num_hidden_layers=layers, sliding_window=d.of(1, 3, 5, 30), global_head_dim=d.of(4, 8, 12),
+        layer_types=["sliding_attention" if layer % every else "full_attention" for layer in range(1, layers + 1)],
+        rope_parameters=dict(full_attention=full, sliding_attention=dict(rope_type="default", rope_theta=d.of(10.0, 1e4))),
+        attention_k_eq_v=d.one_in(2), num_global_key_value_heads=d.of(None, 1, keys["num_key_value_heads"]),
+        attention_bias=d.one_in(3), final_logit_softcapping=d.of(None, 0.5, 30.0), hidden_size_per_layer_input=embedded,
+        vocab_size_per_layer_input=keys["vocab_size"], use_bidirectional_attention=d.of(None, "vision"))
+    if not experts:
+        return keys | dict(num_kv_shared_layers=sharing, use_double_wide_mlp=d.one_in(2))
+    count = d.of(4, 6, 8)    # the factor of one expert alone is nothing to the norm behind it
+    return keys | dict(enable_moe_block=True, num_experts=count, top_k_experts=d.randint(2, count),
+                       moe_intermediate_size=d.of(8, 12))
+
+
 def mimo_v2_flash(d):
     keys = by_layer(d, with_head_dim(grouped(d), d, 8, 12), partial=(0.5, 1.0))
     keys["num_attention_heads"] = 2 * keys["num_key_value_heads"] * d.of(1, 2)    # windows have twice the heads of keys
@@ -522,7 +548,7 @@ def phimoe(d):
 
 FAMILIES = {family.__name__: family for family in
             (deepseek_v2, deepseek_v3, hashed_v3, deepseek_v32, glm_moe_dsa, qwen3, qwen3_moe, llama, qwen2, mistral, mixtral,
-             glm4_moe, gpt_oss, gpt2, qwen3_next, qwen3_5_text, qwen3_5_moe_text, minimax_m2, gemma, gemma2, gemma3_text,
+             glm4_moe, gpt_oss, gpt2, qwen3_next, qwen3_5_text, qwen3_5_moe_text, minimax_m2, gemma, gemma2, gemma3_text, gemma4_text,
              olmoe, olmo2, olmo3, flex_olmo, hunyuan_v1_dense, solar_open, cwm, phi3, smollm3, exaone4, seed_oss, granite,
              granitemoe, ernie4_5, ernie4_5_moe, glm4_moe_lite, kimi_linear, minimax, nemotron_h, bailing_moe, step3p5, dots1,
              hy_v3, hunyuan_v1_moe, mimo_v2_flash, qwen2_moe, longcat_flash, phimoe)}

@@ -7,8 +7,9 @@ Of each draw Transformers writes the folder as it does for its users (save_pretr
 and all gradients of the same tokens. Transformers' are in float64. Heddle's in f32 are held to them within 1e-5, a
 tensor's relative norm each, fused and unfused in turns; in bf16, of weights that bf16 holds exactly, within 2e-2: the
 loss, the logits, and all gradients together as one vector; or, where so small a model makes Transformers' own bf16 run
-differ by as much, at most half as far again as it. A recurrent head's small output, which is normed, magnifies roundings: such a model
-may differ by 3 times what Transformers' own f32 run does. A bias of keys, alike for all of them, all but leaves the softmax
+differ by as much, at most half as far again as it. A recurrent head's small output, which is normed, magnifies roundings, and so do
+Gemma 4's scores, which nothing scales, and norms of what experts made: such a model may differ by 3 times what Transformers' own f32
+run does. A bias of keys, alike for all of them, all but leaves the softmax
 alone: what its gradient sums up cancels, and is held to the size of the gradient of the keys' weights. Half of the draws without windows keep documents apart, behind an id
 that the tokens hold: Transformers then gets the mask written out. A gradient that is zero but for rounding (of a router whose one gate
 is divided by itself) is held to the size of all.
@@ -48,12 +49,14 @@ COMMAND_SECONDS = 300
 DENSE = ("qwen3", "qwen3_5_text", "qwen2", "llama", "mistral", "gpt2", "gemma", "gemma2", "gemma3_text", "olmo2", "olmo3",
          "seed_oss", "granite", "ernie4_5", "hunyuan_v1_dense", "cwm", "phi3", "smollm3", "exaone4")
 PLAIN_EXPERTS = ("bailing_moe", "step3p5")    # of the models beside this file
-CHOSEN = ("num_experts_per_tok", "moe_k", "moe_topk")
+CHOSEN = ("num_experts_per_tok", "moe_k", "moe_topk", "top_k_experts")
 EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts")
 # Norms multiply by 1 + their weight.
 ZERO_CENTERED = ("gemma", "gemma2", "gemma3_text", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "step3p5")
-# Biases of the choice under the released names of families, and its table: they have no gradient.
-CHOICE_BIASES = ("e_score_correction_bias", ".expert_bias", ".router_bias", ".tid2eid")
+# Biases of the choice under the released names of families, its table, and factors of layers: they have no gradient.
+CHOICE_BIASES = ("e_score_correction_bias", ".expert_bias", ".router_bias", ".tid2eid", ".layer_scalar")
+# What Gemma 4 has around 1 besides gains of norms.
+FACTORS = (".layer_scalar", ".router.scale", ".per_expert_scale", "layernorm_1.weight", "layernorm_2.weight")
 INDEXER = ".self_attn.indexer."    # learns from no loss of Transformers'
 # A family that is written as another: names of its tensors, and of that one's.
 WRITTEN_AS = {"hy_v3": (("mlp.router.gate.", "mlp.gate."), ("mlp.shared_mlp.", "mlp.shared_experts.")),
@@ -69,8 +72,8 @@ def recurs(keys):
 
 def all_chosen(keys):
     """Every token takes every expert and every key: a rounding of scores then changes no choice. The norm of a recurrent
-    head's small output would magnify roundings: its epsilon is larger than that."""
-    if recurs(keys):
+    head's small output would magnify roundings, and so would Gemma 4's up to twelve a layer: their epsilon is larger than that."""
+    if recurs(keys) or "global_head_dim" in keys:
         keys = keys | {"layer_norm_epsilon" if "layer_norm_epsilon" in keys else "rms_norm_eps": 0.03}
     if "index_topk" in keys:
         keys = keys | dict(index_topk=64)
@@ -98,7 +101,7 @@ def filled(model, seed, rounded):
                 tensor.copy_(torch.stack([torch.randperm(experts, generator=generator)[:chosen] for _ in tensor]))
             elif name.endswith("e_score_correction_bias"):
                 tensor.copy_(torch.rand(tensor.shape, generator=generator) * 0.4 - 0.2)
-            elif name.endswith(("norm.weight", "norm.0.weight", "norm.1.weight", "norm_f.weight", "ln_1.weight", "ln_2.weight", "ln_f.weight")):
+            elif name.endswith(("norm.weight", "norm.0.weight", "norm.1.weight", "norm_f.weight", "ln_1.weight", "ln_2.weight", "ln_f.weight", *FACTORS)):
                 around = 0.0 if model.config.model_type in ZERO_CENTERED and ".linear_attn." not in name else 1.0
                 tensor.copy_(torch.rand(tensor.shape, generator=generator) * 0.8 - 0.4 + around)
             elif "inv_freq" not in name and tensor.dim() > 0:
@@ -268,12 +271,12 @@ def run(heddle, family, number, folder):
         allowed = BF16 if bf16 else F32
         if bf16 and distance > allowed:
             theirs = of_transformers(here, tokens, labels, torch.bfloat16, end)
-            # Gemma rounds behind four norms a layer. Transformers keeps outputs of Mamba-2 in float32 up to their norm, on
+            # Gemma rounds behind four norms a layer, Gemma 4 behind up to twelve. Transformers keeps outputs of Mamba-2 in float32 up to their norm, on
             # a CPU, and a square doubles what its operand is off by. Attention to 13 tokens was 1.8 times as far off in a
             # draw of hashed_v3.
-            more = 2.5 if family == "nemotron_h" else 2 if family in (*ZERO_CENTERED, "hashed_v3") else 1.5
+            more = 2.5 if family in ("nemotron_h", "gemma4_text") else 2 if family in (*ZERO_CENTERED, "hashed_v3") else 1.5
             allowed = max(allowed, more * compare(theirs, expected, False)[0])
-        elif distance > allowed and recurs(keys):
+        elif distance > allowed and (recurs(keys) or family == "gemma4_text"):
             theirs = of_transformers(here, tokens, labels, torch.float32, end)
             allowed = max(allowed, 3 * compare(theirs, expected, True)[0])
         if not distance <= allowed:

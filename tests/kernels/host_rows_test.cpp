@@ -53,6 +53,29 @@ TEST_P(HostRows, experts_without_computation) {
   }
 }
 
+TEST_P(HostRows, scaled_by_an_operand) {
+  const Dtype X = GetParam();
+  for (const auto& [T, H] : {std::array<int64_t, 2>{0, 5}, {7, 19}, {33, 1029}}) {
+    expect_gradient_like_reference(
+        {fmt::format("scale_by T{} H{}", T, H),
+         "scale_by",
+         {activation(random_tensor(X, {T, H}, 1)), metadata(random_tensor(Dtype::f32, {1}, 2))},
+         {},
+         {}},
+        stream_tolerance(X));
+  }
+  for (const auto& [T, k] : {std::array<int64_t, 2>{0, 2}, {7, 3}, {133, 6}}) {
+    expect_gradient_like_reference(
+        {fmt::format("scale_by T{} k{}", T, k),
+         "scale_by",
+         {activation(random_tensor(Dtype::f32, {T, k}, 1)), weight(random_tensor(Dtype::f32, {6}, 2)),
+          metadata(random_routing(T, k, 6, 3).experts)},
+         {},
+         {}},
+        stream_tolerance(X));
+  }
+}
+
 TEST_P(HostRows, mla) {
   const Dtype X = GetParam();
   for (const auto& [B, S, h, n, r, v] : kRopes) {

@@ -112,6 +112,24 @@ inline std::vector<CaseMaker> linear_cases() {
                      }});
   }
 
+  for (const bool chosen : {true, false}) {
+    const std::string name = chosen ? "scale_by_index" : "scale_by_one";
+    cases.push_back(
+        {name, [=](Dtype X, int64_t B) {
+           const Routing routing = random_routing(B * 7, 3, 6, 5, {2});
+           const Tensor factors = random_tensor(wide(X), {chosen ? 6 : 1}, 7);
+           if (!chosen)
+             return OpCase{
+                 name, "scale_by", {activation(random_tensor(X, {B * 7, 19}, 6)), metadata(factors)}, {}, {}};
+           return OpCase{
+               name,
+               "scale_by",
+               {activation(random_tensor(wide(X), {B * 7, 3}, 6)), weight(factors), metadata(routing.experts)},
+               {},
+               {}};
+         }});
+  }
+
   cases.push_back({"embedding", [](Dtype X, int64_t B) {
                      return OpCase{
                          "embedding",

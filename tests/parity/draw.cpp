@@ -7,6 +7,7 @@
 #include "heddle/config/exact_layout.h"
 #include "heddle/model/hashed_experts.h"
 #include "heddle/plan/switches.h"
+#include "tests/parity/gemma_draw.h"
 #include "tests/parity/random_schedule.h"
 #include "tests/support/tiny_models.h"
 
@@ -361,7 +362,7 @@ void draw_capacity(Draw& d) {
 }
 
 // In a quarter of the draws each: experts without computation, pairs of layers with a shortcut, layers that choose
-// experts by token id, a bias of the head, latents that are scaled; in a sixth two experts gated one after the other.
+// experts by token id, a bias of the head, scaled latents; in a sixth two experts gated one after the other.
 void draw_routers(Draw& d) {
   Dice dice(d.seed, "routers");
   model::ModelConfig& c = d.model;
@@ -517,18 +518,6 @@ bool sums_by_slots(const plan::Plan& plan) {
          exchange.topology != ir::Topology::plain;
 }
 
-std::string text_of_gates(const model::ModelConfig& c) {
-  return fmt::format(
-      ", latent {}, gates {}{}, factors {} {} {} {} {} {}, caps {} and {}, values of {}, {}{} windows of {} and {} "
-      "heads, base {} of {}{}",
-      c.moe_latent_size, word_of(c.attention_gate), c.shared_expert_gate ? " and shared" : "",
-      c.embedding_multiplier, c.residual_multiplier, c.logits_divisor, c.value_multiplier, c.attention_scale,
-      c.mlp_alpha_factor, c.final_logit_cap, c.attention_logit_cap, c.value_head_dim,
-      c.qk_norm_all_heads ? "norms of all heads, " : "", c.qk_norm_after_rotation ? "norms after rotation, " : "",
-      c.window_attention_heads, c.window_key_value_heads, c.window_rope_theta, c.window_rotary_factor,
-      c.sinks_in_windows ? ", sinks there alone" : "");
-}
-
 }  // namespace
 
 Draw draw(uint64_t number, int most_ranks, int ranks) {
@@ -592,11 +581,13 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   if (!c.sigmoid_scores && c.bias_balance != model::BiasBalance::quantile)
     c.softplus_scores = Dice(number, "softplus").one_in(2);
   draw_routers(d);
+  draw_gemma(d.model, Dice(number, "gemma 4"), p.dtype == Dtype::f64);
   draw_fp8(d);
   draw_switches(d, dice.of({1, 1, 3}));
   draw_order(dice, d);
   // A cut between a layer and the one that chooses for it.
   if (c.index_topk_freq > 1 && !fits(d)) c.index_topk_freq = 1;
+  keep_in_stages(c, [&] { return fits(d); });
   draw_ramp(d);
   return d;
 }
@@ -643,6 +634,7 @@ Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks) {
     d.model.shortcut_experts = false;  // of which depths have none
     d.model.positions = model::Positions::rotary;
     d.plan.parallel.layout = draw_layout(dice, d.model, plan::schedule_of(d.plan).placement.stages, dice.one_in(2));
+    keep_in_stages(d.model, [&] { return fits(d); });
   }
   // Activations and their gradients have the same bits; what differs is the order in which fp32 sums them over
   // microbatches and ranks, and losses, which fp64 sums over data ranks.
@@ -711,7 +703,9 @@ std::string Draw::text() const {
                         model.attention_dropout)
           : "",
       heddle::name_of(plan.dtype), backend,
-      same_state ? ", same state" : same_bits ? ", same bits" : "");
+      same_state  ? ", same state"
+      : same_bits ? ", same bits"
+                  : "");
 }
 
 plan::Plan Draw::one_rank() const {
@@ -777,11 +771,11 @@ test::Batch Draw::batch(const plan::Plan& layout, int data_rank) const {
 
 double Draw::parameter(const model::Parameter& p, int64_t element, const std::vector<double>& rope_table) const {
   switch (p.start) {
-    case model::Parameter::Start::rope_table: return rope_table[static_cast<size_t>(element)];
+    case model::Parameter::Start::rope_table: return rope_table[static_cast<size_t>(element) % rope_table.size()];
     case model::Parameter::Start::ones: return 1.0;
     case model::Parameter::Start::hashed_experts:
-      return static_cast<double>(model::hashed_expert(RandomKey(seed).with(p.name), element,
-                                                      model.num_experts_per_tok, model.choices()));
+      return static_cast<double>(
+          model::hashed_expert(RandomKey(seed).with(p.name), element, model.num_experts_per_tok, model.choices()));
     case model::Parameter::Start::zeros:
       if (!p.trained) return 0.0;
       break;  // a bias of 0 would show nothing

@@ -227,6 +227,43 @@ TEST(Parity, RoutersInRandomLayouts) {
   for (const auto& [what, times] : met) EXPECT_TRUE(times > 0 || wanted < 40) << "no draw with " << what;
 }
 
+// Parts of Gemma 4 among cuts of every kind.
+TEST(Parity, GemmasInRandomLayouts) {
+  std::map<std::string, int> met;
+  const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
+  for (uint64_t number = 90'000, found = 0; found < wanted; ++number) {
+    const Draw d = draw(number, 8);
+    const model::ModelConfig& c = d.model;
+    if (c.is_latent() ||
+        !(c.value_norm || c.keys_are_values || c.shared_key_value_layers > 0 || c.layer_embedding_size > 0))
+      continue;
+    ++found;
+    const plan::Degrees& mesh = d.plan.mesh;
+    met["tp"] += mesh.tp > 1;
+    met["cp"] += mesh.cp > 1;
+    met["dp"] += mesh.dp > 1;
+    met["pp"] += mesh.pp > 1;
+    met["ep"] += mesh.ep > 1;
+    met["recompute"] += !d.plan.memory.recompute.empty();
+    met["normed values, tp"] += c.value_norm && mesh.tp > 1;
+    met["keys as values, cp"] += c.keys_are_values && mesh.cp > 1;
+    met["windows of other widths"] += c.window_head_dim > 0;
+    met["pairs that stand still"] += c.turning_pairs_factor < 1;
+    met["norms of experts on several ranks"] += c.expert_norms && c.has_experts() && mesh.ep > 1;
+    met["scaled experts on several ranks"] += c.expert_scales && c.has_experts() && mesh.ep > 1;
+    met["scaled layers in a pipeline"] += c.layer_scalars && mesh.pp > 1;
+    met["shared keys, cp"] += c.shared_key_value_layers > 0 && mesh.cp > 1;
+    met["shared keys, recompute"] += c.shared_key_value_layers > 0 && !d.plan.memory.recompute.empty();
+    met["wider MLPs there"] += c.sharing_intermediate_size > 0;
+    met["embeddings of layers, tp"] += c.layer_embedding_size > 0 && mesh.tp > 1;
+    met["embeddings of layers, recompute"] += c.layer_embedding_size > 0 && !d.plan.memory.recompute.empty();
+    for (const std::string& difference : differences_on_threads(d)) {
+      if (difference != kFlipped) ADD_FAILURE() << difference;
+    }
+  }
+  for (const auto& [what, times] : met) EXPECT_TRUE(times > 0 || wanted < 60) << "no draw with " << what;
+}
+
 // Layers whose experts a table of token ids chooses.
 TEST(Parity, HashLayersInRandomLayouts) {
   std::map<std::string, int> met;

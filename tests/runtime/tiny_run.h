@@ -95,6 +95,10 @@ class RankRun {
         if (listing().value(id).space == ir::Space::nowhere) continue;
         const device::TensorView view = executor_->view(listing_index(), id);
         const bool moment = prefix == "m." || prefix == "v.";
+        if (model::is_unit_gain(p.name)) {
+          for (int64_t i = 0; i < view.elements(); ++i) set(view, i, 1);
+          continue;
+        }
         if (p.start == model::Parameter::Start::rope_table) {
           const int64_t width = view.dim(1);
           const int cp = place().of(ir::Axis::cp);

@@ -57,6 +57,15 @@ void refuse_model(const Launch& launch, Dialect dialect, Refusals& no) {
   no.when(s.sparse_mixer, "gates of two experts in turn (model.sparse_mixer)");
   no.when(s.scaled_latents, "scaled latents (model.scaled_latents)");
   no.when(s.head_bias, "a bias of the head (model.head_bias)");
+  no.when(s.value_norm, "normed values (model.value_norm)");
+  no.when(s.keys_are_values, "keys that are values (model.keys_are_values)");
+  no.when(s.turning_pairs_factor < 1, "pairs of a head that stand still (model.turning_pairs_factor)");
+  no.when(s.window_head_dim > 0, "heads of another width in windows (model.window_head_dim)");
+  no.when(s.shared_key_value_layers > 0, "layers that share keys and values (model.shared_key_value_layers)");
+  no.when(s.layer_embedding_size > 0, "an embedding for each layer (model.layer_embedding_size)");
+  no.when(s.layer_scalars, "a factor on each layer's output (model.layer_scalars)");
+  no.when(s.expert_norms, "norms of experts (model.expert_norms)");
+  no.when(s.expert_scales, "factors on experts (model.expert_scales)");
   no.when(s.experts_limit > 0 || s.mlp_limit > 0,
           "limits of SwiGLU by layer (model.experts_limit, model.mlp_limit)");
   no.when(s.full_attention_offset > 0, "layers without a window that are counted from layer {}, accepted: 0",

@@ -257,6 +257,12 @@ const std::vector<Key>& keys() {
           Of::grouped),
       flag<&C::qk_norm_after_rotation>("qk_norm_after_rotation",
                                        "Queries and keys are turned first and then normed (Hunyuan).", Of::grouped),
+      flag<&C::value_norm>("value_norm", "Values are normed head by head, without a gain (Gemma 4).", Of::grouped),
+      also_called({"attention_k_eq_v"},
+                  flag<&C::keys_are_values>("keys_are_values",
+                                            "Layers without a window project no values: these are the keys, ahead "
+                                            "of norm and rotation (Gemma 4).",
+                                            Of::grouped)),
       also_called({"attention_output_gate", "attn_output_gate", "gating"},
                   word<&C::attention_gate>("attention_gate",
                                            "Sigmoids on attention's output: none; head, one a head; element, one "
@@ -281,6 +287,11 @@ const std::vector<Key>& keys() {
                   row<&C::partial_rotary_factor>(
                       "partial_rotary_factor", kTiny, 1,
                       "The part of a head, from its first element on, that has positions.", Of::grouped)),
+      row<&C::turning_pairs_factor>(
+          "turning_pairs_factor", kTiny, 1,
+          "Of the pairs of a head that have positions, the first part that turns, each as fast as if all did; the "
+          "others stand still (Gemma 4).",
+          Of::grouped),
       also_called({"nope_layer_interval", "no_rope_freq"},
                   row<&C::no_rope_layer_interval>("no_rope_layer_interval", 0, 4096,
                                                   "Every so many-th layer turns no queries and keys (SmolLM3); 0: "
@@ -338,6 +349,19 @@ const std::vector<Key>& keys() {
       row<&C::window_key_value_heads>("window_key_value_heads", 0, 1 << 16,
                                       "Heads of keys and values of layers with a window; 0: as many as elsewhere.",
                                       Of::grouped),
+      row<&C::window_head_dim>("window_head_dim", 0, 1 << 16,
+                               "Width of a head's query, key and value in layers with a window; 0: as elsewhere.",
+                               Of::grouped),
+      also_called({"num_kv_shared_layers"},
+                  row<&C::shared_key_value_layers>(
+                      "shared_key_value_layers", 0, 4096,
+                      "So many last layers make no keys and values: each takes those of the last layer before "
+                      "them that has a window, or none, as it has (Gemma 4).",
+                      Of::grouped)),
+      row<&C::sharing_intermediate_size>("sharing_intermediate_size", 0, 1 << 24,
+                                         "Width of the MLP in layers that take keys and values of another; 0: "
+                                         "model.intermediate_size.",
+                                         Of::grouped),
       also_called(
           {"rope_local_base_freq"},
           row<&C::window_rope_theta>("window_rope_theta", 0, 1e12,
@@ -371,6 +395,11 @@ const std::vector<Key>& keys() {
       also_called(
           {"embedding_scale", "scale_embedding"},
           row<&C::embedding_multiplier>("embedding_multiplier", kTiny, 1e6, "Factor on the embedded tokens.")),
+      also_called({"hidden_size_per_layer_input"},
+                  row<&C::layer_embedding_size>("layer_embedding_size", 0, 1 << 16,
+                                                "Width of a further embedding of each token for each layer, which "
+                                                "gates what a last block of the layer adds; 0: none (Gemma 4).",
+                                                Of::grouped)),
       row<&C::residual_multiplier>("residual_multiplier", kTiny, 1e6,
                                    "Factor on what attention and MLP add to the residual stream."),
       row<&C::full_attn_alpha_factor>("full_attn_alpha_factor", 0, 1e6,
@@ -382,6 +411,10 @@ const std::vector<Key>& keys() {
                                        "Factor on what a recurrence adds to it.", Of::recurrent),
       row<&C::mlp_alpha_factor>("mlp_alpha_factor", 0, 1e6, "Factor on the residual stream that an MLP adds to."),
       row<&C::mlp_beta_factor>("mlp_beta_factor", kTiny, 1e6, "Factor on what an MLP adds to it."),
+      also_called({"layer_scalar"},
+                  flag<&C::layer_scalars>("layer_scalars",
+                                          "A layer's output is multiplied by a number beside its weights, which is "
+                                          "not trained (Gemma 4).")),
       also_called({"logits_scaling"},
                   row<&C::logits_divisor>("logits_divisor", kTiny, 1e6, "The head's logits are divided by it.")),
       also_called({"final_logit_softcapping", "logit_softcap"},
@@ -423,6 +456,13 @@ const std::vector<Key>& keys() {
           {"moe_shared_expert_gate"},
           flag<&C::shared_expert_gate>(
               "shared_expert_gate", "A sigmoid a token on what the shared experts make (Qwen2-MoE).", Of::experts)),
+      flag<&C::expert_norms>("expert_norms",
+                             "Router, routed and shared experts have norms of their own: of the stream ahead of "
+                             "them, and of what each kind of experts makes (Gemma 4).",
+                             Of::experts),
+      also_called({"per_expert_scale"},
+                  flag<&C::expert_scales>("expert_scales", "A learned factor an expert on its gates (Gemma 4).",
+                                          Of::experts)),
       also_called({"moe_router_num_groups", "expert_groups"},
                   row<&C::n_group>("n_group", 1, 1 << 16, "Groups that the experts are cut into.", Of::experts)),
       also_called(

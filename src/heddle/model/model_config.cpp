@@ -15,9 +15,9 @@ double RopeScaling::rotary_scale() const {
   return yarn_mscale(factor, mscale) / yarn_mscale(factor, mscale_all_dim);
 }
 
-double ModelConfig::softmax_scale() const {
+double ModelConfig::softmax_scale_of(int64_t width) const {
   if (!is_latent() && attention_scale > 0) return attention_scale;
-  double scale = 1.0 / std::sqrt(static_cast<double>(qk_head_dim()));
+  double scale = 1.0 / std::sqrt(static_cast<double>(width));
   if (is_latent() && rope_scaling && rope_scaling->mscale_all_dim != 0) {
     const double m = yarn_mscale(rope_scaling->factor, rope_scaling->mscale_all_dim);
     scale *= m * m;
@@ -77,6 +77,10 @@ void validate_rotary_width(const ModelConfig& c) {
   if (c.rotary_width() < 2) {
     config_error("model.partial_rotary_factor is {}, of model.head_dim = {} it must leave two elements or more",
                  c.partial_rotary_factor, c.head_dim);
+  }
+  if (c.turning_pairs() < 1) {
+    config_error("model.turning_pairs_factor is {}, of {} pairs of a head it must leave one or more",
+                 c.turning_pairs_factor, c.rotary_width() / 2);
   }
 }
 
@@ -147,6 +151,22 @@ void validate_pattern(const ModelConfig& c) {
   refused(c.max_window_layers > 0, "model.max_window_layers = 0");
 }
 
+// Layers of each kind that attend to keys of others need one that makes some.
+void validate_shared_keys(const ModelConfig& c) {
+  const auto needs = [&](bool has, const std::string& other) {
+    if (has) config_error("model.shared_key_value_layers is {}, and needs {}", c.shared_key_value_layers, other);
+  };
+  needs(c.is_latent(), "model.attention = \"grouped\"");
+  needs(c.is_hybrid(), "no model.hybrid_override_pattern");
+  needs(c.recurs(), "model.recurrence = \"none\"");
+  needs(c.shared_key_value_layers >= c.num_hidden_layers,
+        fmt::format("more model.num_hidden_layers ({})", c.num_hidden_layers));
+  for (int64_t l = 0; l < c.num_hidden_layers; ++l) {
+    needs(c.key_value_layer(l) < 0, fmt::format("a layer with {} before those that share, for layer {}",
+                                                c.has_window(l) ? "a window" : "full attention", l));
+  }
+}
+
 // Parts of attention that need others.
 void validate_parts(const ModelConfig& c) {
   const auto needs = [](bool has, const char* key, const char* other) {
@@ -157,6 +177,19 @@ void validate_parts(const ModelConfig& c) {
   needs(c.sinks_in_windows && !c.attention_sinks, "sinks_in_windows", "model.attention_sinks = true");
   needs(c.window_attention_heads > 0 && c.sliding_window == 0, "window_attention_heads", "a model.sliding_window");
   needs(c.window_key_value_heads > 0 && c.sliding_window == 0, "window_key_value_heads", "a model.sliding_window");
+  needs(c.window_head_dim > 0 && c.sliding_window == 0, "window_head_dim", "a model.sliding_window");
+  needs(c.window_head_dim > 0 && c.turns() && !c.has_window_rotation(), "window_head_dim",
+        "a model.window_rope_theta: a rotary table is of one width");
+  needs(c.keys_are_values && c.value_head_dim > 0, "keys_are_values",
+        "model.value_head_dim = 0: values are as wide as keys");
+  needs(c.turning_pairs_factor < 1 && !c.turns(), "turning_pairs_factor", "model.positions = \"rotary\"");
+  needs(c.sharing_intermediate_size > 0 && c.shared_key_value_layers == 0, "sharing_intermediate_size",
+        "a model.shared_key_value_layers");
+  if (c.shared_key_value_layers > 0) validate_shared_keys(c);
+  needs(c.layer_embedding_size > 0 && c.is_hybrid(), "layer_embedding_size", "no model.hybrid_override_pattern");
+  needs(c.expert_norms && c.has_experts() && c.n_shared_experts == 0, "expert_norms",
+        "model.n_shared_experts of 1 or more: they read the layer's norm");
+  needs(c.expert_norms && c.has_experts() && c.experts_bias, "expert_norms", "model.experts_bias = false");
   needs(c.window_rope_theta > 0 && c.sliding_window == 0, "window_rope_theta", "a model.sliding_window");
   needs(c.window_rope_theta > 0 && !c.turns(), "window_rope_theta", "model.positions = \"rotary\"");
   needs(c.window_rotary_factor > 0 && !c.has_window_rotation(), "window_rotary_factor", "model.window_rope_theta");
@@ -240,6 +273,7 @@ void validate_zero_experts(const ModelConfig& c) {
   needs(c.n_group > 1, "model.n_group = 1");
   needs(c.experts_bias, "model.experts_bias = false");
   needs(c.moe_latent_size > 0, "model.moe_latent_size = 0: its rows are as wide as the stream");
+  needs(c.expert_norms, "model.expert_norms = false");
 }
 
 // The experts of a pair of layers add to one stream, unscaled by what only one of the two has.
@@ -251,6 +285,7 @@ void validate_pairs(const ModelConfig& c) {
   needs(c.is_hybrid(), "no model.hybrid_override_pattern");
   needs(c.recurs(), "model.recurrence = \"none\"");
   needs(c.first_k_dense_replace > 0, "model.first_k_dense_replace = 0");
+  needs(c.expert_norms, "model.expert_norms = false");
   needs(c.norm_places != NormPlaces::before, "model.norm_places = \"before\"");
   needs(c.residual_dropout > 0, "model.residual_dropout = 0");
   needs(c.mlp_alpha_factor != 1 || c.mlp_beta_factor != 1 || c.residual_multiplier != 1,

@@ -209,12 +209,15 @@ struct ModelConfig {
   bool qk_norm = true;             // queries and keys are normed head by head
   bool qk_norm_all_heads = false;  // all heads of a token as one row
   bool qk_norm_after_rotation = false;
+  bool value_norm = false;       // values are normed head by head, without a gain (Gemma 4)
+  bool keys_are_values = false;  // in layers with full attention, ahead of norms and rotation (Gemma 4)
   AttentionGate attention_gate = AttentionGate::none;
   int64_t value_head_dim = 0;          // 0: head_dim
   double value_multiplier = 1;         // of values
   double attention_scale = 0;          // of scores; 0: 1 ÷ √ of a key's width
   double attention_logit_cap = 0;      // scores s become c·tanh(s ÷ c); 0: they stay
   double partial_rotary_factor = 1;    // of a head, from its first element on, this part has positions
+  double turning_pairs_factor = 1;     // of its pairs, the first so many turn, as fast as if all did (Gemma 4)
   int64_t no_rope_layer_interval = 0;  // every so many-th layer turns nothing; 0: each turns
   AttentionBias attention_bias = AttentionBias::none;
   bool mlp_bias = false;  // of dense layers
@@ -228,6 +231,10 @@ struct ModelConfig {
   int64_t experts_limit_layer = 0;
   double mlp_limit = 0;  // of shared experts and of dense layers
   int64_t mlp_limit_layer = 0;
+
+  // The last layers take keys and values of the last layer before them that is of their kind (Gemma 3n, Gemma 4)
+  int64_t shared_key_value_layers = 0;    // so many
+  int64_t sharing_intermediate_size = 0;  // width of their dense MLP; 0: intermediate_size
 
   bool attention_sinks = false;   // a learned logit a head, without a value
   bool sinks_in_windows = false;  // in layers with a window alone
@@ -253,7 +260,8 @@ struct ModelConfig {
   // Layers with a window differ from the others in these; 0: they do not
   int64_t window_attention_heads = 0;
   int64_t window_key_value_heads = 0;
-  double window_rope_theta = 0;     // and their positions are not stretched
+  int64_t window_head_dim = 0;
+  double window_rope_theta = 0;     // and their positions are not stretched, and all pairs turn
   double window_rotary_factor = 0;  // in place of partial_rotary_factor; only with window_rope_theta
 
   double rope_theta = 10000;
@@ -261,12 +269,14 @@ struct ModelConfig {
   std::optional<RopeScaling> rope_scaling;
 
   // Factors
-  double embedding_multiplier = 1;  // of the embedded tokens
-  double residual_multiplier = 1;   // of what attention and MLP add to the residual stream
+  double embedding_multiplier = 1;   // of the embedded tokens
+  int64_t layer_embedding_size = 0;  // width of a second embedding of each token a layer; 0: none (Gemma 4)
+  double residual_multiplier = 1;    // of what attention and MLP add to the residual stream
   // A block's sum is alpha · residual stream + beta · what the block adds
   double full_attn_alpha_factor = 1, full_attn_beta_factor = 1;
   double linear_attn_alpha_factor = 1, linear_attn_beta_factor = 1;  // of recurrent layers
   double mlp_alpha_factor = 1, mlp_beta_factor = 1;
+  bool layer_scalars = false;  // a number a layer, not trained, that its output is multiplied by (Gemma 4)
   double logits_divisor = 1;   // the head's logits are divided by it
   double final_logit_cap = 0;  // logits l become c·tanh(l ÷ c); 0: they stay
   bool head_bias = false;      // of the logits
@@ -282,6 +292,8 @@ struct ModelConfig {
       0;                            // of all shared experts together; 0: n_shared_experts × moe_intermediate_size
   int64_t moe_latent_size = 0;      // routed experts work at this width, between two linear maps; 0: at hidden_size
   bool shared_expert_gate = false;  // a sigmoid a token on the shared experts
+  bool expert_norms = false;        // router, routed and shared experts have norms of their own (Gemma 4)
+  bool expert_scales = false;       // a learned factor an expert on its gates (Gemma 4)
   int64_t n_group = 1;
   int64_t topk_group = 1;
   bool norm_topk_prob = true;
@@ -290,7 +302,7 @@ struct ModelConfig {
   bool sparse_mixer = false;     // two experts, each gated by a softmax over those whose logits are close (Phi-MoE)
   double router_jitter_noise = 0.01;  // how close they are, relative to the larger: twice this
   bool topk_bias = true;              // balance by a bias on the choice (aux-loss-free)
-  int64_t num_hash_layers = 0;        // those of the first layers that have experts choose by token id (DeepSeek-V4)
+  int64_t num_hash_layers = 0;  // those of the first layers that have experts choose by token id (DeepSeek-V4)
   double routed_scaling_factor = 1;
   bool router_bias = false;   // of its logits, trained
   bool experts_bias = false;  // of both linear maps of each routed expert
@@ -358,12 +370,35 @@ struct ModelConfig {
   int64_t kv_heads_of(int64_t layer) const {
     return has_window(layer) && window_key_value_heads > 0 ? window_key_value_heads : num_key_value_heads;
   }
+  /// Widths of a head's query and key, and of its value, in grouped attention.
+  int64_t head_dim_of(int64_t layer) const {
+    return has_window(layer) && window_head_dim > 0 ? window_head_dim : head_dim;
+  }
+  int64_t value_width_of(int64_t layer) const { return value_head_dim > 0 ? value_head_dim : head_dim_of(layer); }
+  /// True if the layer's values are its keys.
+  bool shares_keys(int64_t layer) const { return keys_are_values && !has_window(layer); }
+  /// The layer whose keys and values a layer attends to: itself, or the last before those that share which is of
+  /// its kind; −1 where there is none.
+  int64_t key_value_layer(int64_t layer) const {
+    const int64_t makers = num_hidden_layers - shared_key_value_layers;
+    if (layer < makers || layer >= num_hidden_layers) return layer;
+    int64_t from = makers - 1;
+    while (from >= 0 && has_window(from) != has_window(layer)) --from;
+    return from;
+  }
+  bool makes_keys(int64_t layer) const { return key_value_layer(layer) == layer; }
+  /// Width of a layer's dense MLP.
+  int64_t mlp_width_of(int64_t layer) const {
+    return sharing_intermediate_size > 0 && !makes_keys(layer) ? sharing_intermediate_size : intermediate_size;
+  }
   /// True if layers with windows have rotary positions of their own; then the model whose positions these are.
   bool has_window_rotation() const { return window_rope_theta > 0; }
   ModelConfig with_rotation_of_windows() const {
     ModelConfig c = *this;
     c.rope_theta = window_rope_theta;
     c.rope_scaling.reset();
+    c.turning_pairs_factor = 1;
+    if (window_head_dim > 0) c.head_dim = window_head_dim;
     if (window_rotary_factor > 0) c.partial_rotary_factor = window_rotary_factor;
     return c;
   }
@@ -411,7 +446,13 @@ struct ModelConfig {
     return is_latent() ? qk_rope_head_dim
                        : static_cast<int64_t>(static_cast<double>(head_dim) * partial_rotary_factor);
   }
-  double softmax_scale() const;
+  /// The pairs of a head that turn, from its first on; the others of rotary_width() stand still.
+  int64_t turning_pairs() const {
+    return static_cast<int64_t>(static_cast<double>(rotary_width()) * turning_pairs_factor / 2);
+  }
+  double softmax_scale() const { return softmax_scale_of(qk_head_dim()); }
+  /// The factor on scores of queries and keys of that width.
+  double softmax_scale_of(int64_t width) const;
   /// The loss weight of each depth of multi-token prediction; only where there is one.
   double depth_loss_weight() const { return mtp_loss_weight / static_cast<double>(num_nextn_predict_layers); }
   /// The chosen gates are divided by their sum, which is one gate: they are 1 whatever the router says, and it

@@ -47,7 +47,8 @@ std::vector<double> frequencies(const ModelConfig& config) {
   const auto width = static_cast<double>(config.rotary_width());
   std::vector<double> result;
   for (int64_t i = 0; i < config.rotary_width() / 2; ++i) {
-    result.push_back(std::pow(config.rope_theta, -2.0 * static_cast<double>(i) / width));
+    const bool turns = i < config.turning_pairs();
+    result.push_back(turns ? std::pow(config.rope_theta, -2.0 * static_cast<double>(i) / width) : 0);
   }
   if (!config.rope_scaling) return result;
   switch (config.rope_scaling->type) {

@@ -1,7 +1,9 @@
-// Cosines and sines of rotary positions, plain or stretched for longer contexts (model_config.h: RopeType), as
-// Transformers computes it.
+// Tables that follow from the configuration. Cosines and sines of rotary positions, plain or stretched for longer
+// contexts (model_config.h: RopeType), as Transformers computes it.
 #pragma once
 
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "heddle/model/model_config.h"
@@ -12,6 +14,11 @@ namespace heddle::model {
 inline constexpr const char *kRopeTable = "rope_table", *kWindowRopeTable = "rope_table_of_windows";
 /// The one that holds the rows that a rank of tp has of its group.
 inline constexpr const char* kOwnRopeTable = "rope_table_of_own_rows";
+
+/// The gain of a norm of that width that has none of its own: ones.
+inline constexpr std::string_view kUnitGain = "unit_gain_of_";
+inline std::string unit_gain(int64_t width) { return std::string(kUnitGain) + std::to_string(width); }
+inline bool is_unit_gain(std::string_view parameter) { return parameter.starts_with(kUnitGain); }
 
 /// 0.1·x·ln(factor) + 1, or 1 for factors up to 1.
 double yarn_mscale(double factor, double x);

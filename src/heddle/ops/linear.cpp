@@ -99,10 +99,53 @@ const OpDef scale{
     .cost = operand_cost,
 };
 
+extern const OpDef scale_by_wgrad;
+
+// y = x·s of a number for each element, chosen by its index, or of one for all, which is a constant of the model: s
+// then has no gradient. Its own backward.
+const OpDef scale_by{
+    .kind = "scale_by",
+    .operands = "x s index?", .results = "y",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      rule.require(rule.in(1).shape.size() == 1 && rule.dtype(1) == wide(rule.dtype(0)), "s is no vector of wide numbers");
+      if (rule.has(2)) {
+        rule.shape(2, rule.in(0).shape);
+      } else {
+        rule.shape(1, {fixed(1)});
+      }
+      return std::vector{rule.like(0)};
+    },
+    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      const ValueId x = op.in[0], s = op.in[1], index = operand(op, 2);
+      std::vector<ValueId> in{d_out[0], s}, d_in(op.in.size(), none);
+      if (index != none) {
+        in.push_back(index);
+        writer.weight_gradient(scale_by_wgrad, {d_out[0], x, index}, {s});
+      }
+      d_in[0] = writer.input_gradient(scale_by, in, {writer.d(x)})[0];
+      return d_in;
+    },
+    .cost = operand_cost,
+};
+
+const OpDef scale_by_wgrad{
+    .kind = "scale_by_wgrad",
+    .operands = "dy x index", .updates = "acc",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      rule.same(0, 1);
+      rule.shape(2, rule.in(0).shape);
+      rule.require(rule.updated(0).shape.size() == 1, "acc is no vector");
+      return std::vector<Value>{};
+    },
+    .cost = operand_cost,
+};
+
 }  // namespace
 
 std::vector<const OpDef*> linear_ops() {
-  return {&linear, &linear_dgrad, &linear_wgrad, &add_bias, &add_bias_wgrad, &scale};
+  return {&linear, &linear_dgrad, &linear_wgrad, &add_bias, &add_bias_wgrad, &scale, &scale_by, &scale_by_wgrad};
 }
 
 }  // namespace heddle::ops

@@ -207,11 +207,36 @@ void check_shared_choices(const model::ModelConfig& config, const std::vector<mo
   }
 }
 
+// Layers take keys and values, and rows of embeddings of their own, within their stage.
+void check_shared_rows(const model::ModelConfig& config, const std::vector<model::StageShare>& shares) {
+  int64_t latest = config.num_hidden_layers;
+  for (int64_t l = 0; l < config.num_hidden_layers; ++l) {
+    if (!config.makes_keys(l)) latest = std::min(latest, config.key_value_layer(l));
+  }
+  for (const model::StageShare& share : shares) {
+    if (share.layers > 0 && !share.embedding && config.layer_embedding_size > 0) {
+      config_error(
+          "parallel.layout begins a stage with layer {}, whose rows of model.layer_embedding_size = {} are made "
+          "where "
+          "tokens are embedded; a pipeline of one stage goes with it (mesh.pp × parallel.chunks = 1)",
+          share.first_layer, config.layer_embedding_size);
+    }
+    if (share.layers > 0 && share.first_layer > latest) {
+      config_error(
+          "parallel.layout begins a stage with layer {}, and the last {} layers take keys and values of layers "
+          "from "
+          "{} on (model.shared_key_value_layers); a stage may begin with a layer up to {}",
+          share.first_layer, config.shared_key_value_layers, latest, latest);
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<model::StageShare> layout_of(const std::string& layout, const model::ModelConfig& config, int stages) {
   std::vector<model::StageShare> shares = shares_of(layout, config, stages);
   check_shared_choices(config, shares);
+  check_shared_rows(config, shares);
   return shares;
 }
 

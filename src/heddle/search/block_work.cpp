@@ -311,6 +311,7 @@ BlockWork Pricing::moe() const {
   linear(w, own, d(m.choices()), h_, 1, false);
   elementwise(w, own * 24 * d(m.choices()), own * 24 * d(m.choices()));
   if (m.zero_expert_num > 0) elementwise(w, own * 4 * h_, own * 6 * h_);
+  if (m.expert_norms) elementwise(w, own * 16 * h_, own * 24 * h_);  // four norms
   norm_and_residual(w);
   // Router, choice, maps, counts, permutations, casts: a Python framework's mixture layer is hundreds of small
   // launches and waits for counts from the device.

@@ -29,6 +29,7 @@ model::ModelConfig one_of_each(model::ModelConfig c) {
     return c;
   }
   c.num_nextn_predict_layers = 0;
+  c.shared_key_value_layers = c.sharing_intermediate_size = 0;
   if (c.shortcut_experts) {
     c.num_hidden_layers = 2;
     return c;

@@ -74,6 +74,11 @@ void fill_rope_table(const model::ModelConfig& config, const plan::Lowered& lowe
     };
     fill_one(model::kRopeTable, config);
     fill_one(model::kOwnRopeTable, config, place.of(ir::Axis::tp));
+    for (const int64_t width : {config.value_width(), config.value_width_of(0)}) {
+      const ir::ValueId id = listing.find(model::unit_gain(width));
+      if (id == ir::none || listing.value(id).shared_with >= 0) continue;
+      fill(executor.view(s, id), 0, 0, width, [](int64_t) { return 1.0; });
+    }
     if (config.has_window_rotation()) fill_one(model::kWindowRopeTable, config.with_rotation_of_windows());
   }
 }

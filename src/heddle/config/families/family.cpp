@@ -152,6 +152,8 @@ const std::vector<Family>& families() {
       nemotron_h(),
       gpt2(),
       phimoe(),
+      gemma4(),
+      gemma4_beside_pictures(),
       gemma3(),
       gemma2(),
       gemma(),

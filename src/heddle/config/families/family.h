@@ -183,6 +183,8 @@ Family flex_olmo();
 Family gemma();
 Family gemma2();
 Family gemma3();
+Family gemma4();
+Family gemma4_beside_pictures();
 Family kimi_k2();
 Family kimi_linear();
 Family glm4_moe();

@@ -79,6 +79,27 @@ void gate_op(const KernelCall& call, bool backward) {
   });
 }
 
+void scale_by_op(const KernelCall& call) {
+  const TensorView& x = call.in[0];
+  by_type(x.dtype, [&]<class X>(X) {
+    launch(scale_by<X>, {.blocks_x = blocks_for(x.elements(), kCastBlock)},
+           {numbers<const X>(x), numbers<const float>(call.in[1]), numbers<const int32_t>(operand(call.in, 2)),
+            numbers<X>(call.out[0]), x.elements()},
+           call.stream);
+  });
+}
+
+/// dy, x, index -> acc.
+void scale_by_wgrad_op(const KernelCall& call) {
+  const TensorView &x = call.in[1], &acc = call.updates[0];
+  by_type(x.dtype, [&]<class X>(X) {
+    launch(scale_by_sums<X>, {.blocks_x = acc.elements(), .threads = kScaleSumThreads},
+           {numbers<const X>(call.in[0]), numbers<const X>(x), numbers<const int32_t>(call.in[2]),
+            numbers<float>(acc), x.elements(), !call.overwrite},
+           call.stream);
+  });
+}
+
 int64_t bias_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
   if (op.in.size() < 3 || op.in[2] == ir::none) return 0;
   const MatrixSize size(listing, op.out[0], rows);
@@ -195,6 +216,8 @@ std::vector<KernelEntry> map_entries() {
           entry("swiglu_dgrad", "rows", map_op<Map::swiglu_dgrad>, narrow<Among::in, 0>, bias_scratch),
           entry("add", "rows", add_op, adds),
           entry("scale", "rows", map_op<Map::scale>),
+          entry("scale_by", "flat", scale_by_op),
+          entry("scale_by_wgrad", "sums", scale_by_wgrad_op),
           entry("soft_cap", "rows", map_op<Map::soft_cap>),
           entry("soft_cap_dgrad", "rows", map_op<Map::soft_cap_dgrad>),
           entry("clip", "rows", map_op<Map::clip>),

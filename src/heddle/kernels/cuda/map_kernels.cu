@@ -188,6 +188,38 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kGateThreads) sigmoid_gates(GateArgs args) {
 }
 
 template <class X>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(256) scale_by(ScaleByArgs args) {
+  const int64_t at = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kPack, left = args.count - at;
+  if (left <= 0) return;
+  const bool wide = reinterpret_cast<uintptr_t>(args.x) % 16 == 0 && reinterpret_cast<uintptr_t>(args.y) % 16 == 0;
+  float v[kPack];
+  load_pack(static_cast<const X*>(args.x) + at, left, wide, v);
+  HEDDLE_UNROLL
+  for (int i = 0; i < kPack; ++i) {
+    if (i < left) v[i] *= args.s[args.index == nullptr ? 0 : args.index[at + i]];
+  }
+  store_pack(static_cast<X*>(args.y) + at, left, wide, v);
+}
+
+template <class X>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kScaleSumThreads) scale_by_sums(ScaleSumArgs args) {
+  HEDDLE_SHARED(float, of_threads, kScaleSumThreads);
+  const int thread = static_cast<int>(threadIdx.x);
+  const auto n = static_cast<int32_t>(blockIdx.x);
+  float sum = 0;
+  for (int64_t i = thread; i < args.count; i += kScaleSumThreads) {
+    if (args.index[i] == n)
+      sum += to_float(static_cast<const X*>(args.dy)[i]) * to_float(static_cast<const X*>(args.x)[i]);
+  }
+  of_threads[thread] = sum;
+  for (int half = kScaleSumThreads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (thread < half) of_threads[thread] += of_threads[thread + half];
+  }
+  if (thread == 0) args.acc[n] = args.add ? args.acc[n] + of_threads[0] : of_threads[0];
+}
+
+template <class X>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kMapThreads) column_parts(ColumnPartsArgs args) {
   const int64_t column = (static_cast<int64_t>(blockIdx.y) * kMapThreads + threadIdx.x) * kPack;
   const int64_t W = args.W, left = W - column;
@@ -302,6 +334,10 @@ template HEDDLE_KERNEL void sigmoid_gates<float, 1>(GateArgs args);
 template HEDDLE_KERNEL void sigmoid_gates<float, kWarp>(GateArgs args);
 template HEDDLE_KERNEL void sigmoid_gates<Bf16, 1>(GateArgs args);
 template HEDDLE_KERNEL void sigmoid_gates<Bf16, kWarp>(GateArgs args);
+template HEDDLE_KERNEL void scale_by<float>(ScaleByArgs args);
+template HEDDLE_KERNEL void scale_by<Bf16>(ScaleByArgs args);
+template HEDDLE_KERNEL void scale_by_sums<float>(ScaleSumArgs args);
+template HEDDLE_KERNEL void scale_by_sums<Bf16>(ScaleSumArgs args);
 template HEDDLE_KERNEL void accumulate<double, double>(AccumulateArgs args);
 template HEDDLE_KERNEL void accumulate<float, double>(AccumulateArgs args);
 template HEDDLE_KERNEL void accumulate<float, float>(AccumulateArgs args);

@@ -53,6 +53,28 @@ constexpr int kGateThreads = 256;
 template <class X, int lanes>
 HEDDLE_KERNEL void sigmoid_gates(GateArgs args);
 
+struct ScaleByArgs {
+  const void* x;
+  const float* s;
+  const int32_t* index;  // of s, for each number; null: the first
+  void* y;
+  int64_t count;
+};
+template <class X>
+HEDDLE_KERNEL void scale_by(ScaleByArgs args);
+
+struct ScaleSumArgs {
+  const void *dy, *x;
+  const int32_t* index;
+  float* acc;
+  int64_t count;
+  bool add;  // to what is there
+};
+/// acc_n = Σ dy·x over the numbers whose index is n. A block a sum.
+constexpr int kScaleSumThreads = 256;
+template <class X>
+HEDDLE_KERNEL void scale_by_sums(ScaleSumArgs args);
+
 struct ColumnSumArgs {
   const float* parts_PW;
   float* out_W;

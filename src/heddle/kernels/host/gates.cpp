@@ -1,7 +1,9 @@
 // Gates by a sigmoid, soft caps and factors, each in one pass. T rows.
 //   sigmoid_gate: x·σ(gate), each of the gate's columns for a run of x's;  soft_cap: c·tanh(x ÷ c);  scale:
-//   factor·x;  clip: x within limits;  squared_relu: max(x, 0)²
+//   factor·x;  scale_by: the same by an operand, or by one of several for each number;  clip: x within limits;
+//   squared_relu: max(x, 0)²
 #include <limits>
+#include <vector>
 
 #include "heddle/kernels/host/simd_targets.h"
 #undef HWY_TARGET_INCLUDE
@@ -147,6 +149,21 @@ void squared_relu_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
 }
 
 template <class X>
+void scale_by(const KernelCall& call, int64_t begin, int64_t end) {
+  const auto* s = call.in[1].as<const float>();
+  const X* x = call.in[0].as<const X>();
+  X* y = call.out[0].as<X>();
+  if (call.in.size() > 2 && call.in[2]) {
+    const auto* index = call.in[2].as<const int32_t>();
+    for (int64_t i = begin; i < end; ++i) y[i] = X(s[index[i]] * static_cast<float>(x[i]));
+    return;
+  }
+  const V factor = set(s[0]);
+  sweep(end - begin, [&](int64_t i, auto lanes, auto)
+                         HEDDLE_BODY { store(hn::Mul(factor, load(x + begin + i, lanes)), y + begin + i, lanes); });
+}
+
+template <class X>
 void scale(const KernelCall& call, int64_t begin, int64_t end) {
   const V factor = set(static_cast<float>(call.op->attributes.number("factor")));
   const X* x = call.in[0].as<const X>() + begin;
@@ -156,6 +173,9 @@ void scale(const KernelCall& call, int64_t begin, int64_t end) {
 }
 }  // namespace
 
+void ScaleBy(const KernelCall& call, int64_t begin, int64_t end) {
+  by_type<scale_by<bf16>, scale_by<float>>(call, begin, end);
+}
 void Scale(const KernelCall& call, int64_t begin, int64_t end) {
   by_type<scale<bf16>, scale<float>>(call, begin, end);
 }
@@ -193,6 +213,7 @@ using device::KernelCall;
 HWY_EXPORT(SigmoidGateRows);
 HWY_EXPORT(SigmoidGateDgradRows);
 HWY_EXPORT(Scale);
+HWY_EXPORT(ScaleBy);
 HWY_EXPORT(SoftCap);
 HWY_EXPORT(SoftCapDgrad);
 HWY_EXPORT(Clip);
@@ -216,6 +237,21 @@ void flat(const KernelCall& call, int64_t tensors, Piece piece) {
       [&](int64_t begin, int64_t end) { piece(call, begin, end); }, kElementsPerPiece);
 }
 void scale(const KernelCall& call) { flat(call, 2, HWY_DYNAMIC_DISPATCH(Scale)); }
+void scale_by(const KernelCall& call) { flat(call, 2, HWY_DYNAMIC_DISPATCH(ScaleBy)); }
+/// in: dy, x, index, few numbers a token.
+template <class X>
+void scale_sums(const KernelCall& call) {
+  const X *dy = call.in[0].as<const X>(), *x = call.in[1].as<const X>();
+  const auto* index = call.in[2].as<const int32_t>();
+  std::vector<float> sums(static_cast<size_t>(call.updates[0].elements()));
+  for (int64_t i = 0; i < call.in[0].elements(); ++i)
+    sums[static_cast<size_t>(index[i])] += static_cast<float>(dy[i]) * static_cast<float>(x[i]);
+  auto* acc = call.updates[0].as<float>();
+  for (size_t n = 0; n < sums.size(); ++n) acc[n] = call.overwrite ? sums[n] : acc[n] + sums[n];
+}
+void scale_by_wgrad(const KernelCall& call) {
+  call.in[0].dtype == Dtype::bf16 ? scale_sums<bf16>(call) : scale_sums<float>(call);
+}
 void soft_cap(const KernelCall& call) { flat(call, 2, HWY_DYNAMIC_DISPATCH(SoftCap)); }
 void soft_cap_dgrad(const KernelCall& call) { flat(call, 3, HWY_DYNAMIC_DISPATCH(SoftCapDgrad)); }
 void clip(const KernelCall& call) { flat(call, 2, HWY_DYNAMIC_DISPATCH(Clip)); }
@@ -229,6 +265,8 @@ std::vector<KernelEntry> gate_kernels() {
   return {{"sigmoid_gate", "host", "highway", takes<"xx">, nullptr, sigmoid_gate},
           {"sigmoid_gate_dgrad", "host", "highway", takes<"xxx">, nullptr, sigmoid_gate_dgrad},
           {"scale", "host", "highway", takes<"x">, nullptr, scale},
+          {"scale_by", "host", "highway", takes<"xai">, nullptr, scale_by},
+          {"scale_by_wgrad", "host", "plain", takes<"xxi", "a">, nullptr, scale_by_wgrad},
           {"soft_cap", "host", "highway", takes<"x">, nullptr, soft_cap},
           {"soft_cap_dgrad", "host", "highway", takes<"xx">, nullptr, soft_cap_dgrad},
           {"clip", "host", "highway", takes<"x">, nullptr, clip},

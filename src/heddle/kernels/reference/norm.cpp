@@ -1,5 +1,5 @@
-// rms_norm, add_rms_norm, rms_norm_dgrad, the same of layer_norm, add, accumulate. H is the gain's width, T the
-// runs of that width.
+// rms_norm, add_rms_norm, rms_norm_dgrad, the same of layer_norm, add, scale, scale_by, accumulate. H is the gain's
+// width, T the runs of that width.
 #include <cmath>
 
 #include "heddle/kernels/reference/operands.h"
@@ -149,6 +149,26 @@ void scale(const KernelCall& call) {
   for (int64_t i = 0; i < call.out[0].elements(); ++i) y[i] = factor * x[i];
 }
 
+/// y_i = s[index_i]·x_i, or s[0]·x_i.
+template <class A>
+void scale_by(const KernelCall& call) {
+  const Input<A> x(call.in[0]), s(call.in[1]);
+  const TensorView index = operand(call.in, 2);
+  const Output<A> y(call.out[0]);
+  for (int64_t i = 0; i < call.out[0].elements(); ++i) y[i] = s[index ? index.as<const int32_t>()[i] : 0] * x[i];
+}
+
+/// acc_n += Σ dy·x over the elements whose index is n, in increasing place.
+template <class A>
+void scale_by_wgrad(const KernelCall& call) {
+  const Input<A> dy(call.in[0]), x(call.in[1]);
+  const auto* index = call.in[2].as<const int32_t>();
+  std::vector<A> sums(static_cast<size_t>(call.updates[0].elements()), A(0));
+  for (int64_t i = 0; i < call.in[0].elements(); ++i) sums[static_cast<size_t>(index[i])] += dy[i] * x[i];
+  A* acc = accumulator<A>(call.updates[0]);
+  for (size_t n = 0; n < sums.size(); ++n) acc[n] = call.overwrite ? sums[n] : acc[n] + sums[n];
+}
+
 /// acc += p, in the type of acc.
 template <class A>
 void accumulate(const KernelCall& call) {
@@ -168,6 +188,8 @@ std::vector<KernelEntry> norm_kernels() {
           entry("layer_norm_dgrad", by_type<in0, layer_norm_dgrad<float>, layer_norm_dgrad<double>>),
           entry("add", by_type<in0, add<float>, add<double>>),
           entry("scale", by_type<in0, scale<float>, scale<double>>),
+          entry("scale_by", by_type<in0, scale_by<float>, scale_by<double>>),
+          entry("scale_by_wgrad", by_type<in0, scale_by_wgrad<float>, scale_by_wgrad<double>>),
           entry("accumulate", by_type<updates0, accumulate<float>, accumulate<double>>)};
 }
 

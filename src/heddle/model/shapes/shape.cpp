@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace heddle::model {
 
@@ -19,23 +20,55 @@ double keys_seen(double sequence, int64_t window) {
 
 double norm_parameters(const Shape& s) { return d(s.hidden_size) * (s.has_norm_bias() ? 2 : 1); }
 
-// Returns the mean of `of`, which takes their heads, over the attention blocks with and without a window.
+// The heads of a block of grouped attention.
+struct BlockHeads {
+  double heads = 0, kv_heads = 0, width = 0, value_width = 0;
+  bool sinks = false;
+  double keys = 1, values = 1;  // 0: it projects none
+  int64_t window = 0;
+};
+
+BlockHeads heads_of_block(const Shape& s, int64_t layer) {
+  const bool makes = s.makes_keys(layer);
+  return {.heads = d(s.heads_of(layer)),
+          .kv_heads = d(s.kv_heads_of(layer)),
+          .width = d(s.head_dim_of(layer)),
+          .value_width = d(s.value_width_of(layer)),
+          .sinks = s.has_sinks(layer),
+          .keys = makes ? 1.0 : 0.0,
+          .values = makes && !s.shares_keys(layer) ? 1.0 : 0.0,
+          .window = s.window_of(layer)};
+}
+
+// Returns the mean of `of` over the attention blocks, with and without a window.
 template <class Of>
 double mean_over_blocks(const Shape& s, Of of) {
-  const double heads = d(s.num_attention_heads), kv_heads = d(s.num_key_value_heads);
-  const bool own_heads = s.window_attention_heads > 0 || s.window_key_value_heads > 0;
-  if (!own_heads && !s.sinks_in_windows) return of(heads, kv_heads, s.attention_sinks);
-  const double part = s.windowed();
-  const double window =
-      of(s.window_attention_heads > 0 ? d(s.window_attention_heads) : heads,
-         s.window_key_value_heads > 0 ? d(s.window_key_value_heads) : kv_heads, s.attention_sinks);
-  return part * window + (1 - part) * of(heads, kv_heads, s.attention_sinks && !s.sinks_in_windows);
+  if (s.sliding_window == 0 && s.shared_key_value_layers == 0) return of(heads_of_block(s, 0));
+  double sum = 0;
+  for (int64_t layer = 0; layer < s.num_hidden_layers; ++layer) sum += of(heads_of_block(s, layer));
+  return sum / d(std::max<int64_t>(1, s.num_hidden_layers));
 }
+
+double mlp_width(const Shape& s) {
+  if (s.sharing_intermediate_size == 0) return d(s.intermediate_size);
+  double sum = 0;
+  for (int64_t layer = 0; layer < s.num_hidden_layers; ++layer) sum += d(s.mlp_width_of(layer));
+  return sum / d(std::max<int64_t>(1, s.num_hidden_layers));
+}
+
+// A layer's maps from the stream to its own embedding and back.
+double layer_embedding_matrices(const Shape& s) { return 2 * d(s.hidden_size) * d(s.layer_embedding_size); }
 
 // Numbers of the gate of a head's output.
 double gate_width(const Shape& s) {
   if (s.is_latent() || s.attention_gate == AttentionGate::none) return 0;
   return s.attention_gate == AttentionGate::head ? 1 : d(s.value_width());
+}
+
+// Columns that a block's heads project from the stream and back to it.
+double projected_width(const Shape& s, const BlockHeads& b) {
+  return b.heads * (b.width + b.value_width + gate_width(s)) +
+         b.kv_heads * (b.keys * b.width + b.values * b.value_width);
 }
 
 double block_norms(const Shape& s) { return norm_parameters(s) * (s.norm_places == NormPlaces::both ? 2 : 1); }
@@ -89,7 +122,7 @@ double indexer_matrices(const Shape& s) {
 double indexer_parameters(const Shape& s) { return indexer_matrices(s) + 2 * d(s.index_head_dim); }
 
 double attention_parameters(const Shape& s) {
-  const double h = d(s.hidden_size), a = d(s.num_attention_heads), e = d(s.head_dim), v = d(s.value_width());
+  const double h = d(s.hidden_size), a = d(s.num_attention_heads);
   double n = block_norms(s);
   if (s.is_latent()) {
     const double rq = d(s.q_lora_rank), rkv = d(s.kv_lora_rank), rope = d(s.qk_rope_head_dim);
@@ -97,13 +130,15 @@ double attention_parameters(const Shape& s) {
     n += h * (rkv + rope) + rkv + rkv * a * d(s.qk_nope_head_dim + s.v_head_dim) + d(s.v_width()) * h;
     return n + s.indexed() * indexer_parameters(s);
   }
-  n += mean_over_blocks(s, [&](double heads, double kv_heads, bool sinks) {
-    double m = h * (heads * (e + v + gate_width(s)) + kv_heads * (e + v)) + (sinks ? heads : 0);
-    if (s.has_qkv_bias()) m += heads * e + kv_heads * (e + v);
-    if (s.qk_norm) m += s.qk_norm_all_heads ? (heads + kv_heads) * e : 2 * e;
+  n += mean_over_blocks(s, [&](const BlockHeads& b) {
+    const double keys = b.keys * b.kv_heads * b.width;
+    double m = h * projected_width(s, b) + (b.sinks ? b.heads : 0);
+    if (s.has_qkv_bias()) m += b.heads * b.width + keys + b.values * b.kv_heads * b.value_width;
+    if (s.qk_norm) m += s.qk_norm_all_heads ? b.heads * b.width + keys : (1 + b.keys) * b.width;
     return m;
   });
   if (s.has_output_bias()) n += h;
+  if (s.layer_embedding_size > 0) n += layer_embedding_matrices(s) + norm_parameters(s);
   return n;
 }
 
@@ -185,7 +220,7 @@ void Shape::drop_experts() {
   n_group = topk_group = 1;
   norm_topk_prob = true;
   sigmoid_scores = softplus_scores = topk_bias = router_bias = experts_bias = shared_expert_gate = false;
-  sparse_mixer = shortcut_experts = false;
+  sparse_mixer = shortcut_experts = expert_norms = expert_scales = false;
   zero_expert_num = num_hash_layers = 0;
   routed_scaling_factor = 1;
 }
@@ -204,15 +239,21 @@ int64_t Shape::moe_blocks() const {
   if (shortcut_experts) return num_hidden_layers / 2;
   return is_hybrid() ? count_of(Block::experts) : has_experts() ? num_hidden_layers - dense_blocks() : 0;
 }
-int64_t Shape::q_width() const { return num_attention_heads * qk_head_dim(); }
-int64_t Shape::v_width() const { return num_attention_heads * (is_latent() ? v_head_dim : value_width()); }
+int64_t Shape::q_width() const {
+  if (is_latent()) return num_attention_heads * qk_head_dim();
+  return std::lround(mean_over_blocks(*this, [](const BlockHeads& b) { return b.heads * b.width; }));
+}
+int64_t Shape::v_width() const {
+  if (is_latent()) return num_attention_heads * v_head_dim;
+  return std::lround(mean_over_blocks(*this, [](const BlockHeads& b) { return b.heads * b.value_width; }));
+}
 
 Parameters parameters_of(const Shape& s) {
   Parameters p;
   const double h = d(s.hidden_size), norm = norm_parameters(s);
   const double recurrent = s.recurrent();
   p.attention = (1 - recurrent) * attention_parameters(s) + recurrent * recurrent_parameters(s);
-  p.dense = block_norms(s) + ffn_parameters(h, d(s.intermediate_size), s.has_gated_mlp(), s.mlp_bias);
+  p.dense = block_norms(s) + ffn_parameters(h, mlp_width(s), s.has_gated_mlp(), s.mlp_bias);
   if (s.n_routed_experts > 0) {
     const double width = s.moe_latent_size > 0 ? d(s.moe_latent_size) : h;
     p.moe_routed = d(s.n_routed_experts) *
@@ -221,10 +262,14 @@ Parameters parameters_of(const Shape& s) {
     p.moe = (s.shortcut_experts ? 0 : block_norms(s)) + p.moe_routed + h * choices + (s.topk_bias ? choices : 0) +
             (s.router_bias ? choices : 0) + (s.shared_expert_gate ? h : 0);
     if (s.moe_latent_size > 0) p.moe += 2 * h * width;
+    if (s.expert_scales) p.moe += choices;
+    if (s.expert_norms) p.moe += h + (s.shared_width() > 0 ? 3 : 2) * norm;
     if (s.shared_width() > 0) p.moe += ffn_parameters(h, d(s.shared_width()), s.has_gated_mlp(), s.experts_bias);
   }
   if (s.mamba_blocks() > 0) p.mamba = recurrent_parameters(s);
   p.embedding = d(s.vocab_size) * h + d(s.learned_positions()) * h + (s.foreign.embedding_norm ? norm : 0);
+  if (const double each = d(s.layer_embedding_size * s.num_hidden_layers); each > 0)
+    p.embedding += (d(s.vocab_size) + h) * each + d(s.layer_embedding_size);
   p.head = norm + (s.tie_word_embeddings ? 0 : d(s.vocab_size) * h) + (s.head_bias ? d(s.vocab_size) : 0);
   p.mtp_extra = 2 * h * h + 3 * norm;
   return p;
@@ -251,38 +296,45 @@ double active_parameters(const Shape& s) {
 
 ForwardFlops forward_flops(const Shape& s, double sequence) {
   ForwardFlops f;
-  const double h = d(s.hidden_size), a = d(s.num_attention_heads), e = d(s.head_dim);
-  double qk_dim = e, v_dim = d(s.value_width());
+  const double h = d(s.hidden_size), a = d(s.num_attention_heads), qk_dim = d(s.qk_head_dim()),
+               v_dim = d(s.v_head_dim);
   if (s.is_latent()) {
     const double rq = d(s.q_lora_rank), rkv = d(s.kv_lora_rank);
     const double q = rq > 0 ? h * rq + rq * d(s.q_width()) : h * d(s.q_width());
     f.attention_linear = 2 * (q + h * (rkv + d(s.qk_rope_head_dim)) +
                               rkv * a * d(s.qk_nope_head_dim + s.v_head_dim) + d(s.v_width()) * h);
-    qk_dim = d(s.qk_nope_head_dim + s.qk_rope_head_dim);
-    v_dim = d(s.v_head_dim);
   } else {
-    f.attention_linear = 2 * h * mean_over_blocks(s, [&](double heads, double kv_heads, bool) {
-                           return heads * (qk_dim + v_dim + gate_width(s)) + kv_heads * (qk_dim + v_dim);
-                         });
+    f.attention_linear = 2 * h * mean_over_blocks(s, [&](const BlockHeads& b) { return projected_width(s, b); }) +
+                         2 * layer_embedding_matrices(s);
   }
   double keys = keys_seen(sequence, 0);
   if (const double part = s.windowed(); part > 0)
     keys = (1 - part) * keys + part * keys_seen(sequence, s.sliding_window);
-  const double heads = mean_over_blocks(s, [](double of_block, double, bool) { return of_block; });
   if (s.selects()) {
     f.attention_index = 2 * s.indexed() * keys * d(s.index_n_heads * s.index_head_dim);
     f.attention_linear += 2 * s.indexed() * indexer_matrices(s);
     if (s.index_stage != IndexStage::dense) keys = keys_seen(sequence, s.index_topk);
   }
-  f.attention_core = 2 * keys * heads * (qk_dim + v_dim);
-  if (s.sliding_window > 0 && d(s.sliding_window) < sequence)
-    f.attention_window = 2 * s.windowed() * keys_seen(sequence, s.sliding_window) * heads * (qk_dim + v_dim);
+  const bool cuts = s.sliding_window > 0 && d(s.sliding_window) < sequence;
+  if (s.is_latent()) {
+    f.attention_core = 2 * keys * a * (qk_dim + v_dim);
+    if (cuts) f.attention_window = 2 * s.windowed() * keys_seen(sequence, s.sliding_window) * a * (qk_dim + v_dim);
+  } else {
+    const auto core = [&](bool windows_alone) {
+      return 2 * mean_over_blocks(s, [&](const BlockHeads& b) {
+               if (windows_alone && b.window == 0) return 0.0;
+               return keys_seen(sequence, b.window) * b.heads * (b.width + b.value_width);
+             });
+    };
+    f.attention_core = core(false);
+    if (cuts) f.attention_window = core(true);
+  }
   if (const double recurrent = s.recurrent(); recurrent > 0) {
     f.recurrence = recurrent * scan_flops(s);
     f.attention_linear = (1 - recurrent) * f.attention_linear + recurrent * 2 * recurrent_matrices(s);
     f.attention_core *= 1 - recurrent;
   }
-  f.dense = (s.has_gated_mlp() ? 6 : 4) * h * d(s.intermediate_size);
+  f.dense = (s.has_gated_mlp() ? 6 : 4) * h * mlp_width(s);
   if (s.n_routed_experts > 0) {
     const double width = s.moe_latent_size > 0 ? d(s.moe_latent_size) : h, matrices = s.has_gated_mlp() ? 6 : 4;
     f.moe_routed = matrices * width * s.computing_experts() * d(s.moe_intermediate_size) +

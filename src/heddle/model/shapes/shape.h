@@ -62,8 +62,8 @@ struct Shape : ModelConfig {
   int64_t dense_blocks() const;
   int64_t moe_blocks() const;
   int64_t mamba_blocks() const { return count_of(Block::recurrence); }
-  int64_t q_width() const;  // of all heads' queries
-  int64_t v_width() const;  // of all heads' outputs
+  int64_t q_width() const;  // of all heads' queries, a mean over the blocks
+  int64_t v_width() const;  // of all heads' outputs, likewise
   bool operator==(const Shape&) const = default;
 
  private:

@@ -19,6 +19,12 @@ void set_cap(const Writer& writer, Attributes& attributes) {
   if (const double cap = writer.config().attention_logit_cap; cap > 0) attributes.set("cap", cap);
 }
 
+// Heads of a cache of latents are wider than those whose scores they make.
+double scale_of(const Writer& writer, const HeadSizes& sizes) {
+  const ModelConfig& c = writer.config();
+  return c.is_latent() ? c.softmax_scale() : c.softmax_scale_of(sizes.head_dim);
+}
+
 Attributes attention_attributes(const Writer& writer, const HeadSizes& sizes) {
   Attributes attributes{{"heads", sizes.heads},
                         {"kv_heads", sizes.kv_heads},
@@ -26,7 +32,7 @@ Attributes attention_attributes(const Writer& writer, const HeadSizes& sizes) {
                         {"value_dim", sizes.value_dim},
                         {"sequence", writer.spec().sequence_length},
                         {"causal", int64_t{1}},
-                        {"scale", writer.config().softmax_scale()}};
+                        {"scale", scale_of(writer, sizes)}};
   set_cap(writer, attributes);
   if (const int64_t window = writer.config().window_of(writer.layer()); window > 0)
     attributes.set("window", window);
@@ -66,7 +72,7 @@ ValueId attend_cached(Writer& writer, ValueId q, ValueId keys, ValueId values, c
                         {"head_dim", sizes.head_dim},
                         {"value_dim", sizes.value_dim},
                         {"sequence", writer.spec().sequence_length},
-                        {"scale", writer.config().softmax_scale()}};
+                        {"scale", scale_of(writer, sizes)}};
   set_cap(writer, attributes);
   if (const int64_t window = writer.config().window_of(writer.layer()); window > 0)
     attributes.set("window", window);

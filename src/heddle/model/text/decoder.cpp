@@ -46,6 +46,7 @@ class Decoder {
     w_.caches() ? w_.load_places() : w_.load_starts();
 
     std::vector<ValueId> states = share.embedding ? std::vector{ends_.embed(0, "x")} : arrive(chunk);
+    if (w_.config().layer_embedding_size > 0 && share.layers > 0) w_.set_layer_rows(ends_.layer_rows(states[0]));
     const int64_t end = share.first_layer + share.layers;
     ValueId shortcut = none;
     if (share.layers > 0 && in_pair(share.first_layer)) {

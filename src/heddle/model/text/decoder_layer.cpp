@@ -61,8 +61,18 @@ ValueId shortcut_blocks(Writer& w, int64_t index, ValueId n_TH, const std::strin
   };
   if (!w.config().begins_pair(index)) return mlp();
   ValueId m_TH = ir::none;
-  shortcut = experts(w, n_TH, prefix + "mlp.", copies, [&] { m_TH = mlp(); });
+  shortcut = experts(w, n_TH, ir::none, prefix + "mlp.", copies, [&] { m_TH = mlp(); });
   return m_TH;
+}
+
+// The last block of a layer with embeddings of its own, which what the layer makes gates (Gemma 3n).
+ValueId embedding_block(Writer& w, ValueId x_TH, ValueId e_TP, const std::string& prefix, const std::string& sum) {
+  const Writer::Part part(w, OpPart::mlp);
+  constexpr auto kOf = Parameter::Part::mlp;
+  const ValueId g_TP = w.linear(x_TH, kOf, prefix, "per_layer_input_gate", w.columns(e_TP));
+  const ValueId m_TP = w.op("multiply", {gate_function(w, g_TP, "e_gate"), e_TP}, {"e_gated"})[0];
+  const ValueId y_TH = w.linear(m_TP, kOf, prefix, "per_layer_projection", w.config().hidden_size);
+  return w.op("add", {x_TH, w.norm(y_TH, prefix + "post_per_layer_input_norm.weight", "e_normed")}, {sum})[0];
 }
 
 }  // namespace
@@ -84,9 +94,11 @@ ValueId decoder_layer(Writer& w, int64_t index, ValueId x_TH, ValueId& shortcut)
   };
   const bool goes_on_normed = c.norm_places == NormPlaces::stream;
   const size_t sums = c.shortcut_experts ? 2 : blocks.size();
+  const bool embeds = c.layer_embedding_size > 0 && index < c.num_hidden_layers;
+  const char* const end = embeds || c.layer_scalars ? "x_blocks" : "x";
   for (size_t i = 0; i < sums; ++i) {
     const bool joins = c.shortcut_experts && i == 1 && !c.begins_pair(index);
-    const char* sum = i + 1 < sums ? "x_mid" : joins ? "x_ahead" : "x";
+    const char* sum = i + 1 < sums ? "x_mid" : joins ? "x_ahead" : end;
     if (const auto block = static_cast<Block>(blocks[i]); block == Block::attention || block == Block::recurrence) {
       const bool recurs = block == Block::recurrence;
       const double alpha = recurs ? c.linear_attn_alpha_factor : c.full_attn_alpha_factor;
@@ -99,17 +111,27 @@ ValueId decoder_layer(Writer& w, int64_t index, ValueId x_TH, ValueId& shortcut)
       const ValueId n_TH = normed(x_TH, norms.before_mlp, "n_mid");
       ValueId y_TH = c.shortcut_experts ? shortcut_blocks(w, index, n_TH, prefix, copies, shortcut)
                      : block == Block::experts
-                         ? experts(w, n_TH, prefix + "mlp.", copies)
-                         : feed_forward(w, n_TH, prefix + "mlp.", c.intermediate_size, "y", OpPart::mlp);
+                         ? experts(w, n_TH, x_TH, prefix + "mlp.", copies)
+                         : feed_forward(w, n_TH, prefix + "mlp.", c.mlp_width_of(index), "y", OpPart::mlp);
       y_TH = normed(y_TH, norms.after_mlp, "y_normed");
       y_TH = w.scaled(w.dropout(y_TH, Writer::Site::mlp, "y_kept"), c.mlp_beta_factor * c.residual_multiplier,
                       "y_scaled");
       const ValueId stream_TH = w.scaled(goes_on_normed ? n_TH : x_TH, c.mlp_alpha_factor, "x_mid_scaled");
       x_TH = w.op("add", {stream_TH, y_TH}, {sum})[0];
-      if (joins) x_TH = w.op("add", {x_TH, shortcut}, {"x"})[0];
+      if (joins) x_TH = w.op("add", {x_TH, shortcut}, {end})[0];
     }
   }
-  return x_TH;
+  if (embeds) {
+    const ValueId e_TP = w.layer_rows().at(static_cast<size_t>(index));
+    x_TH = embedding_block(w, x_TH, e_TP, prefix, c.layer_scalars ? "x_embedded" : "x");
+  }
+  if (!c.layer_scalars) return x_TH;
+  const ValueId s = w.parameter({.name = prefix + "layer_scalar",
+                                 .part = Parameter::Part::norm,
+                                 .start = Parameter::Start::ones,
+                                 .trained = false},
+                                w.wide(), {1});
+  return w.op("scale_by", {x_TH, s}, {"x"})[0];
 }
 
 }  // namespace heddle::model

@@ -1,6 +1,8 @@
 #include "heddle/model/text/ends.h"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 
 #include "heddle/model/loss_scale.h"
 
@@ -20,6 +22,7 @@ void Ends::load_tokens(const StageShare& share) {
                         dtype);
   };
   ids_of_.assign(static_cast<size_t>(w_.depths()) + 1, none);
+  ids_here_ = ids_of_;
   if (share.embedding) ids_of_[0] = load("ids", 0);
   for (int64_t d = share.first_depth; d < std::min(w_.depths() + 1, share.first_depth + share.depths); ++d)
     ids_of_[static_cast<size_t>(d)] = load("ids", d);
@@ -36,23 +39,57 @@ ValueId Ends::embedding() {
                    w_.config().hidden_size, {}, {{0, Axis::tp}});
 }
 
-ValueId Ends::embed(int64_t depth, const std::string& name) {
-  ValueId here = ids(depth);
-  if (w_.tp() > 1) {
+ValueId Ends::looked_up(ValueId table, int64_t depth, const std::string& name) {
+  ValueId& here = ids_here_[static_cast<size_t>(depth)];
+  if (here == none) here = ids(depth);
+  if (w_.tp() > 1 && here == ids(depth)) {
     here = w_.op("shift_ids", {here}, {fmt::format("ids_{}_here", depth)},
                  {{"size", w_.config().vocab_size / w_.tp()}, {"outside", int64_t{-1}}})[0];
   }
+  return w_.scatter_sum(w_.op("embedding", {here, table}, {w_.partial(name)})[0], name);
+}
+
+ValueId Ends::embed(int64_t depth, const std::string& name) {
   const bool learned = w_.config().learns_positions();
   const std::string tokens = learned ? name + "_tokens" : name;
   const double factor = w_.config().embedding_multiplier;
-  const std::string looked_up = factor == 1.0 ? tokens : tokens + "_unscaled";
-  ValueId x_TH = w_.scatter_sum(w_.op("embedding", {here, embedding()}, {w_.partial(looked_up)})[0], looked_up);
+  ValueId x_TH = looked_up(embedding(), depth, factor == 1.0 ? tokens : tokens + "_unscaled");
   x_TH = w_.scaled(x_TH, factor, tokens);
   if (learned) {
     const ValueId p_TH = w_.op("embedding", {w_.positions(), position_table()}, {name + "_positions"})[0];
     x_TH = w_.op("add", {x_TH, p_TH}, {name})[0];
   }
   return w_.dropout(x_TH, Writer::Site::embedding, name + "_kept");
+}
+
+// (norm(x·W ÷ √H) + e·√P) ÷ √2 for all layers side by side, P columns each, which are halved until each is alone.
+std::vector<ValueId> Ends::layer_rows(ValueId x_TH) {
+  constexpr auto kOf = Parameter::Part::embedding;
+  const ModelConfig& c = w_.config();
+  const int64_t P = c.layer_embedding_size, columns = P * c.num_hidden_layers;
+  const auto root = [](int64_t n) { return std::sqrt(static_cast<double>(n)); };
+  const ValueId table =
+      w_.matrix(kOf, "model.embed_tokens_per_layer.weight", c.vocab_size, columns, {}, {{0, Axis::tp}});
+  const ValueId e = w_.scaled(looked_up(table, 0, "layer_tokens_unscaled"), root(P), "layer_tokens");
+  const ValueId made = w_.linear(x_TH, kOf, "model.", "per_layer_model_projection", columns);
+  const ValueId n = w_.norm(w_.scaled(made, 1 / root(c.hidden_size), "layer_maps"),
+                            "model.per_layer_projection_norm.weight", "layer_maps_normed", c.rms_norm_eps, P);
+  std::vector<ValueId> rows(static_cast<size_t>(c.num_hidden_layers), none);
+  const std::function<void(ValueId, int64_t, int64_t)> halve = [&](ValueId all, int64_t first, int64_t count) {
+    if (count == 1) {
+      rows[static_cast<size_t>(first)] = all;
+      return;
+    }
+    const int64_t half = count / 2;
+    const auto parts = w_.op(
+        "split", {all},
+        {fmt::format("layer_rows_{}_{}", first, half), fmt::format("layer_rows_{}_{}", first + half, count - half)},
+        {{"first", half * P}});
+    halve(parts[0], first, half);
+    halve(parts[1], first + half, count - half);
+  };
+  halve(w_.scaled(w_.op("add", {n, e}, {"layer_rows_sum"})[0], 1 / root(2), "layer_rows"), 0, c.num_hidden_layers);
+  return rows;
 }
 
 // Whole on every rank of tp: each has rows of its own to add.

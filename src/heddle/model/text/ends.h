@@ -16,6 +16,8 @@ class Ends {
   void load_tokens(const StageShare& share);
   /// Rows of the embedding of the tokens `depth` after each position.
   ir::ValueId embed(int64_t depth, const std::string& name);
+  /// A further embedding of each token for each layer, beside what a map of its row x makes (Gemma 3n).
+  std::vector<ir::ValueId> layer_rows(ir::ValueId x_TH);
   /// The head's weight, which is the embedding in a tied model.
   void load_head();
   /// Norm, head and loss of the tokens `distance` after each position; NAME is in the names of its values. Where
@@ -26,6 +28,8 @@ class Ends {
  private:
   ir::ValueId embedding();
   ir::ValueId position_table();
+  /// Rows of a table that is cut among tp, for the tokens `depth` after each position.
+  ir::ValueId looked_up(ir::ValueId table, int64_t depth, const std::string& name);
   /// Rows that the head reads, and its logits of them, or those of this rank's part of the vocabulary.
   ir::ValueId head_rows(ir::ValueId h_TH, const std::string& norm_name, const std::string& name);
   ir::ValueId logits(ir::ValueId n_TH, const std::string& name);
@@ -49,6 +53,7 @@ class Ends {
 
   Writer& w_;
   std::vector<ir::ValueId> ids_of_;      // ids_0 … ids_D; none where the share reads none
+  std::vector<ir::ValueId> ids_here_;    // the same, counted from this rank's first token id
   std::vector<ir::ValueId> labels_of_;   // labels_1 … labels_{D+1}; empty where nothing is to be predicted
   std::vector<ir::ValueId> weights_of_;  // of labels_1 … labels_{D+1}; empty where all count alike
   ir::ValueId head_ = ir::none;

@@ -1,11 +1,13 @@
 #include "heddle/model/text/experts.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "heddle/ir/placed_figures.h"
 #include "heddle/model/expert_costs.h"
 #include "heddle/model/loss_scale.h"
+#include "heddle/model/text/decoder_layer.h"
 #include "heddle/model/text/feed_forward.h"
 #include "heddle/ops/margin_bins.h"
 
@@ -73,7 +75,28 @@ Routing route(Writer& w, ValueId x_TH, const std::string& prefix) {
           ? w.op("mixer_gate", {r.logits, r.experts}, {"gates"}, {{"closeness", 2 * c.router_jitter_noise}})[0]
           : w.op("gate", {r.scores, r.experts}, {"gates"},
                  {{"normalize", int64_t{c.norm_topk_prob}}, {"scale", c.routed_scaling_factor}})[0];
+  if (c.expert_scales) {
+    const ValueId scales = w.parameter({.name = prefix + "gate.per_expert_scale",
+                                        .part = Parameter::Part::router,
+                                        .start = Parameter::Start::ones},
+                                       w.wide(), {experts});
+    r.gates = w.op("scale_by", {r.gates, scales, r.experts}, {"gates_scaled"})[0];
+  }
   return r;
+}
+
+// The stream as the router reads it: with a norm of its own its logits do not grow with the width.
+ValueId router_rows(Writer& w, ValueId x_TH, ValueId stream_TH, const std::string& prefix) {
+  const ModelConfig& c = w.config();
+  if (!c.expert_norms) return x_TH;
+  const ValueId normed = w.norm(stream_TH, prefix + "gate.scale", "router_normed", c.rms_norm_eps, c.hidden_size);
+  return w.scaled(normed, 1 / std::sqrt(static_cast<double>(c.hidden_size)), "router_rows");
+}
+
+// A norm of what routed experts read, or of what they or shared ones made, by its released name.
+ValueId expert_norm(Writer& w, ValueId x_TH, const char* name, const std::string& out) {
+  if (!w.config().expert_norms) return x_TH;
+  return w.norm(x_TH, fmt::format("{}{}.weight", layer_prefix(w.config(), w.layer()), name), out);
 }
 
 void balance_losses(Writer& w, const Routing& r) {
@@ -195,7 +218,7 @@ ValueId beside(Writer& w, ValueId x_TH, const Routing& r, const std::string& pre
   const ModelConfig& c = w.config();
   ValueId shared_TH = none, own_TH = none;
   if (c.n_shared_experts > 0) {
-    shared_TH = shared_experts(w, x_TH, prefix);
+    shared_TH = expert_norm(w, shared_experts(w, x_TH, prefix), "post_feedforward_layernorm_1", "shared_normed");
   }
   if (c.experts_bias) {
     const ValueId b_EH =
@@ -386,13 +409,17 @@ ReplicasAhead replicas_ahead(Writer& w, const std::string& prefix) {
   return ahead;
 }
 
-ValueId experts(Writer& w, ValueId x_TH, const std::string& prefix, ReplicasAhead copies,
+ValueId experts(Writer& w, ValueId x_TH, ValueId stream_TH, const std::string& prefix, ReplicasAhead copies,
                 const Meanwhile& meanwhile) {
-  Routing r = route(w, x_TH, prefix);
+  Routing r = route(w, router_rows(w, x_TH, stream_TH, prefix), prefix);
   balance_losses(w, r);
-  const ValueId rows_TL = to_latent(w, x_TH, prefix);
+  const bool own_norms = w.config().expert_norms;
+  const ValueId routed_TH =
+      own_norms ? expert_norm(w, stream_TH, "pre_feedforward_layernorm_2", "routed_rows") : x_TH;
+  const ValueId rows_TL = to_latent(w, routed_TH, prefix);
   const auto with_beside = [&](ValueId c_TL, ValueId h_TH) {
-    const ValueId c_TH = from_latent(w, c_TL, prefix);
+    const ValueId c_TH =
+        expert_norm(w, from_latent(w, c_TL, prefix), "post_feedforward_layernorm_2", "routed_normed");
     return h_TH == none ? c_TH : w.op("add", {c_TH, h_TH}, {"y"})[0];
   };
   const int64_t places = places_of(w);

@@ -23,8 +23,8 @@ ReplicasAhead replicas_ahead(Writer& writer, const std::string& prefix);
 using Meanwhile = std::function<void()>;
 
 /// Updates the statistics of the load, of the sequence-wise auxiliary loss and of the z-loss of the writer's layer,
-/// where it trains or evaluates.
-ir::ValueId experts(Writer& writer, ir::ValueId x_TH, const std::string& prefix, ReplicasAhead copies,
-                    const Meanwhile& meanwhile = nullptr);
+/// where it trains or evaluates. `stream_TH`: what x is the norm of, which model.expert_norms reads.
+ir::ValueId experts(Writer& writer, ir::ValueId x_TH, ir::ValueId stream_TH, const std::string& prefix,
+                    ReplicasAhead copies, const Meanwhile& meanwhile = nullptr);
 
 }  // namespace heddle::model

@@ -20,6 +20,18 @@ ValueId ungated(Writer& w, ValueId x_TH, const std::string& prefix, int64_t widt
 
 }  // namespace
 
+ValueId gate_function(Writer& w, ValueId x, const std::string& name) {
+  switch (w.config().activation) {
+    case Activation::swiglu: return w.op("silu", {x}, {name})[0];
+    case Activation::relu2: return w.op("squared_relu", {x}, {name})[0];
+    case Activation::gelu:
+    case Activation::geglu: return gelu(w, x, false, name);
+    case Activation::gelu_tanh:
+    case Activation::geglu_tanh: break;
+  }
+  return gelu(w, x, true, name);
+}
+
 ValueId activation(Writer& w, ValueId u, double limit, const std::string& name) {
   const ModelConfig& c = w.config();
   if (c.activation == Activation::relu2) return w.op("squared_relu", {u}, {name})[0];

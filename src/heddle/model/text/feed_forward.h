@@ -16,4 +16,7 @@ ir::ValueId feed_forward(Writer& writer, ir::ValueId x_TH, const std::string& pr
 /// Rows without a gate: gelu or max(·, 0)². `limit`: silu(gate) is cut above it, up within ± it; 0: neither.
 ir::ValueId activation(Writer& writer, ir::ValueId u, double limit, const std::string& name);
 
+/// Returns silu, gelu or max(·, 0)² of x, as the model's gates have it, or its rows without a gate.
+ir::ValueId gate_function(Writer& writer, ir::ValueId x, const std::string& name);
+
 }  // namespace heddle::model

@@ -18,14 +18,20 @@ namespace {
 ValueId normed_heads(Writer& w, ValueId x_UD, const std::string& name, const std::string& out) {
   const ModelConfig& c = w.config();
   return c.qk_norm_all_heads ? norm_of_all_heads(w, x_UD, name, out, c.rms_norm_eps)
-                             : w.norm(x_UD, name, out, c.rms_norm_eps, c.head_dim);
+                             : w.norm(x_UD, name, out, c.rms_norm_eps, c.head_dim_of(w.layer()));
+}
+
+// A key that several heads share stays, as Kimi K2's rotary key does: the factor of one is nothing to the others.
+// So does one that is a value, or another layer's too.
+bool follows_one_head(const ModelConfig& c, int64_t layer) {
+  return c.heads_of(layer) == c.kv_heads_of(layer) && !c.shares_keys(layer) && c.shared_key_value_layers == 0;
 }
 
 }  // namespace
 
 ValueId grouped_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
   const ModelConfig& c = w.config();
-  const int64_t width = c.head_dim, value_width = c.value_width();
+  const int64_t width = c.head_dim_of(w.layer()), value_width = c.value_width_of(w.layer());
   const int64_t all_heads = c.heads_of(w.layer()), all_kv_heads = c.kv_heads_of(w.layer());
   HeadSizes sizes{all_heads / w.tp(), all_kv_heads / w.tp(), width, value_width};
   if (c.has_sinks(w.layer())) {
@@ -56,26 +62,34 @@ ValueId grouped_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
     gate = parts[1];
   }
   const ValueId q = placed(q_raw, "q", sizes.heads);
-  const ValueId k = placed(heads("k", all_kv_heads * width), "k", sizes.kv_heads);
-  // A key that several heads share stays, as Kimi K2's rotary key does: the factor of one is nothing to the others.
-  const bool own_key = all_heads == all_kv_heads;
+  Writer::KeysValues made = w.kept_keys();
+  const bool makes_keys = c.makes_keys(w.layer());
+  if (makes_keys) {
+    const ValueId k_raw = heads("k", all_kv_heads * width);
+    made.k = placed(k_raw, "k", sizes.kv_heads);
+    made.v = c.shares_keys(w.layer()) ? k_raw : heads("v", all_kv_heads * value_width);
+    if (c.value_norm) made.v = w.unit_norm(made.v, "v_normed", value_width);
+    made.v = w.scaled(made.v, c.value_multiplier, "v_scaled");
+  }
+  const ValueId k = made.k, v = made.v;
+  const bool own_key = follows_one_head(c, w.layer());
   const double power = own_key ? 0.5 : 1;
   w.scales_with_heads(prefix, "q_proj", {width + (by_element ? value_width : 0), width, power, 0});
   if (own_key) w.scales_with_heads(prefix, "k_proj", {width, width, power, 0});
-  const ValueId v = w.scaled(heads("v", all_kv_heads * value_width), c.value_multiplier, "v_scaled");
   if (c.attention_gate == AttentionGate::head)
     gate = w.column_linear(n_UH, kAttention, prefix, "g_proj", all_heads);
   part.reset();
 
-  ValueId o, k_cache = ir::none, v_cache = ir::none;
-  if (w.caches()) {
-    k_cache = w.cache("k", w.columns(k));
-    v_cache = w.cache("v", w.columns(v));
-    w.keep_rows(k, k_cache);
-    w.keep_rows(v, v_cache);
+  if (makes_keys && w.caches()) {
+    made.k_cache = w.cache("k", w.columns(k));
+    made.v_cache = w.cache("v", w.columns(v));
+    w.keep_rows(k, made.k_cache);
+    w.keep_rows(v, made.v_cache);
   }
+  w.keep_keys(made);
+  ValueId o;
   if (w.decodes()) {
-    o = attend_cached(w, q, k_cache, v_cache, sizes);
+    o = attend_cached(w, q, made.k_cache, made.v_cache, sizes);
   } else if (w.cp() == 1) {
     o = attend(w, q, k, v, sizes, "o");
   } else if (w.spec().context == Context::ulysses) {

@@ -10,7 +10,7 @@ void keep_max_logits(Writer& w, ValueId q, const std::vector<ValueId>& keys, Val
   const ModelConfig& c = w.config();
   ir::Attributes attributes{{"heads", sizes.heads},       {"kv_heads", sizes.kv_heads},
                             {"head_dim", sizes.head_dim}, {"sequence", w.spec().sequence_length},
-                            {"causal", int64_t{1}},       {"scale", c.softmax_scale()},
+                            {"causal", int64_t{1}},       {"scale", c.softmax_scale_of(sizes.head_dim)},
                             {"above", w.spec().qk_clip}};
   const bool by_heads = w.cp() > 1 && w.spec().context == Context::ulysses;
   if (w.cp() > 1) attributes.set(by_heads ? "head_parts" : "cp", w.cp());

@@ -41,6 +41,8 @@ int Writer::begin_chunk(const ir::Chunk& microbatches) {
   chunk_ = static_cast<int>(text_.listing.chunks.size());
   text_.listing.chunks.push_back(microbatches);
   chosen_ = none;
+  kept_keys_ = {};
+  layer_rows_.clear();
   return chunk_;
 }
 
@@ -175,6 +177,17 @@ ValueId Writer::norm(ValueId x, const std::string& name, const std::string& out,
   ir::Attributes attributes{{"epsilon", epsilon}};
   if (centered) attributes.set("offset", 1.0);
   return op("rms_norm", {x, gain}, {out, out + "_rstd"}, std::move(attributes))[0];
+}
+
+// Kernels of norms read a gain: this one is made of ones, as rotary tables are made, and has no gradient.
+ValueId Writer::unit_norm(ValueId x, const std::string& out, int64_t width) {
+  const ValueId gain = parameter({.name = unit_gain(width),
+                                  .part = Parameter::Part::rope_table,
+                                  .start = Parameter::Start::rope_table,
+                                  .trained = false},
+                                 wide_, {width});
+  text_.listing.value(gain).frozen = true;
+  return op("rms_norm", {x, gain}, {out, out + "_rstd"}, {{"epsilon", config_.rms_norm_eps}})[0];
 }
 
 ValueId Writer::scaled(ValueId x, double factor, const std::string& name) {

@@ -103,6 +103,9 @@ class Writer {
   /// The root-mean-square norm of each run of `width` columns by itself.
   ir::ValueId norm(ir::ValueId x, const std::string& name, const std::string& out, double epsilon, int64_t width);
 
+  /// The root-mean-square norm of each run of `width` columns, without a gain.
+  ir::ValueId unit_norm(ir::ValueId x, const std::string& out, int64_t width);
+
   /// Dropout of x [T, H] at one place of a layer, if the listing trains and the model drops; else x.
   enum class Site : uint8_t { embedding, attention, mlp };
   ir::ValueId dropout(ir::ValueId x, Site site, const std::string& name);
@@ -130,6 +133,18 @@ class Writer {
   /// The keys that the newest layer with an indexer has chosen, for layers that share them.
   ir::ValueId chosen() const { return chosen_; }
   void set_chosen(ir::ValueId chosen) { chosen_ = chosen; }
+
+  /// Keys, with their positions, and values of a layer, and where a cache keeps them. Layers that share them take
+  /// those of the newest layer of their kind, with a window or without.
+  struct KeysValues {
+    ir::ValueId k = ir::none, v = ir::none, k_cache = ir::none, v_cache = ir::none;
+  };
+  const KeysValues& kept_keys() const { return kept_keys_[config_.has_window(layer_) ? 1 : 0]; }
+  void keep_keys(const KeysValues& made) { kept_keys_[config_.has_window(layer_) ? 1 : 0] = made; }
+
+  /// A further embedding of this rank's rows for each layer (model.layer_embedding_size); empty without.
+  const std::vector<ir::ValueId>& layer_rows() const { return layer_rows_; }
+  void set_layer_rows(std::vector<ir::ValueId> rows) { layer_rows_ = std::move(rows); }
 
   /// The first position that each position of the microbatch's sequences may see; none where documents are not
   /// apart.
@@ -177,6 +192,8 @@ class Writer {
   bool turns_by_window() const { return config_.has_window_rotation() && config_.has_window(layer_); }
   ir::ValueId rope_table_of(const ModelConfig& rotation, const char* name, int64_t parts = 1);
   ir::ValueId own_rope_ = ir::none, chosen_ = ir::none, ids_of_rows_ = ir::none;
+  std::array<KeysValues, 2> kept_keys_;
+  std::vector<ir::ValueId> layer_rows_;
   static constexpr int64_t kSites = 3;
   bool trains_with(double rate) const { return rate > 0 && spec_.purpose == ir::Purpose::train; }
   bool parts_documents() const { return spec_.documents_apart || spec_.document_end >= 0; }

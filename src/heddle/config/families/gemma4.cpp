@@ -1,0 +1,448 @@
+// Gemma 4's text models. As in Gemma 3, norms stand before and after attention and MLP, and most layers have a
+// window and a rotary base of their own; gains are plain. Layers with full attention have wider heads, of which the
+// first pairs turn, and in the larger models keys that are values. Values are normed without a gain, scores are not
+// scaled, and a number multiplies a layer's output.
+//
+// 26B-A4B has experts beside each MLP, each with norms of their own; that MLP is a shared expert here. In E2B and
+// E4B a second embedding goes to each layer, and the last layers take keys and values of earlier ones. Their
+// released folders hold keys and values of those layers too, which nothing reads, and a model of pictures.
+//
+// A released file says the widths of layers with full attention by "global_head_dim" and
+// "num_global_key_value_heads"; Transformers 5.23 writes them as "per_layer_config".
+//
+// Sources: Gemma4TextConfig and its model in Transformers 5, gone through key by key.
+#include <algorithm>
+#include <cmath>
+
+#include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
+#include "heddle/config/families/expert_names.h"
+#include "heddle/config/families/grouped_keys.h"
+#include "heddle/config/families/rope_json.h"
+#include "heddle/config/families/window_keys.h"
+#include "heddle/formats/json_text.h"
+
+namespace heddle::config {
+
+namespace {
+
+using model::ModelConfig;
+using Written = nlohmann::ordered_json;
+
+constexpr const char *kFullGemma4 = "full_attention", *kWindowGemma4 = "sliding_attention";
+constexpr int64_t kEveryGemma4 = 6, kFullHeadDim = 512;
+// The rewritten file has what stands by kind of layer under these names.
+constexpr const char *kThetaGemma4 = "full_rope_theta", *kTurningGemma4 = "full_turning_part",
+                     *kFactorGemma4 = "full_rope_factor", *kWindowThetaGemma4 = "window_rope_theta";
+
+int64_t whole_gemma4(const JsonKeys& keys, const char* name, int64_t otherwise) {
+  if (keys.find(name) == nullptr) return otherwise;
+  return std::get<int64_t>(keys.required(name, model::Key::Kind::integer));
+}
+
+// A word for each layer. The last has full attention, whatever the file says of it.
+void name_layers_gemma4(Json& root) {
+  const Json layers = root.value("num_hidden_layers", Json());
+  if (!layers.is_number_integer() || layers < 1 || layers > 4096) return;
+  Json& types = root["layer_types"];
+  if (types.is_null()) {
+    types = Json::array();
+    for (int64_t l = 1; l <= layers; ++l) types.push_back(l % kEveryGemma4 == 0 ? kFullGemma4 : kWindowGemma4);
+  }
+  if (types.is_array() && types.size() == layers) types.back() = kFullGemma4;
+}
+
+// Joins what a file says of each layer with full attention by its number.
+void join_layers_gemma4(Json& root, const std::string& place) {
+  const Json given = root.value("per_layer_config", Json()), types = root.value("layer_types", Json());
+  root.erase("per_layer_config");
+  if (given.is_null()) {
+    const bool has_own = root.value("attention_k_eq_v", Json()) == true;  // Transformers reads them then alone
+    if (!has_own) root.erase("num_global_key_value_heads");
+    return;
+  }
+  const auto refuse = [&] {
+    config_error(
+        "{}: 'per_layer_config' is {}, accepted: 'head_dim' and 'num_key_value_heads', alike for each layer with "
+        "full attention and for no other",
+        place, formats::shown(given));
+  };
+  if (!given.is_object() || !types.is_array()) refuse();
+  Json of_full;
+  size_t described = 0;
+  for (const auto& [number, values] : given.items()) {
+    const bool digits =
+        !number.empty() && number.size() < 6 && number.find_first_not_of("0123456789") == std::string::npos;
+    const size_t layer = digits ? std::stoul(number) : types.size();
+    if (layer >= types.size() || types[layer] != kFullGemma4 || !values.is_object()) refuse();
+    for (const auto& [name, value] : values.items()) {
+      if (name != "head_dim" && name != "num_key_value_heads") refuse();
+    }
+    if (of_full.is_null()) of_full = values;
+    if (values != of_full) refuse();
+    ++described;
+  }
+  if (described != 0 && described != static_cast<size_t>(std::count(types.begin(), types.end(), kFullGemma4)))
+    refuse();
+  if (of_full.is_null()) of_full = Json::object();
+  root["global_head_dim"] = of_full.value("head_dim", root.value("head_dim", Json()));
+  root["num_global_key_value_heads"] = of_full.value("num_key_value_heads", Json());
+}
+
+// Rotary keys by kind of layer.
+void flatten_rotation_gemma4(Json& root, const std::string& place) {
+  const Json by_layer = root.value("rope_parameters", Json());
+  root.erase("rope_parameters");
+  if (by_layer.is_null()) return;
+  const JsonKeys kinds(by_layer, place, "rope_parameters.");
+  kinds.refuse_others({kFullGemma4, kWindowGemma4});
+  for (const char* kind : {kFullGemma4, kWindowGemma4}) {
+    if (kinds.find(kind) == nullptr) continue;
+    const bool full = kind == kFullGemma4;
+    const JsonKeys rope(*kinds.find(kind), place, fmt::format("rope_parameters.{}.", kind));
+    const std::string type = rope_kind(rope);
+    if (type != "default" && !(full && type == "proportional")) {
+      config_error("{}: 'rope_parameters.{}' is of the type '{}', accepted: {}", place, kind, escaped(type, 60),
+                   full ? "'default' and 'proportional'" : "'default'");
+    }
+    if (type == "default") {
+      rope.refuse_others({"rope_type", "type", "rope_theta"});
+    } else {
+      rope.refuse_others({"rope_type", "type", "rope_theta", "partial_rotary_factor", "factor"});
+      root[kTurningGemma4] = rope.number("partial_rotary_factor", 1);
+      if (const double factor = rope.number("factor", 1); factor != 1) root[kFactorGemma4] = factor;
+    }
+    root[full ? kThetaGemma4 : kWindowThetaGemma4] = rope.number("rope_theta");
+    if (full && type == "default") root[kTurningGemma4] = 1.0;
+  }
+}
+
+void rewrite_gemma4(Json& root, const std::string& place) {
+  for (const char* name : {kThetaGemma4, kTurningGemma4, kFactorGemma4, kWindowThetaGemma4}) {
+    if (root.contains(name)) config_error("{}: '{}' is no key of Gemma 4", place, name);
+  }
+  name_layers_gemma4(root);
+  join_layers_gemma4(root, place);
+  flatten_rotation_gemma4(root, place);
+}
+
+// The text model's keys stand in "text_config". What stands outside goes before it.
+void take_text_gemma4(Json& root, const std::string& place) {
+  Json text = root.value("text_config", Json());
+  if (!text.is_object())
+    config_error("{}: 'text_config' is {}, an object is expected", place, formats::shown(text));
+  for (const char* name : {"tie_word_embeddings", "quantization_config", "heddle"}) {
+    if (const Json outside = root.value(name, Json()); !outside.is_null()) text[name] = outside;
+  }
+  root = std::move(text);
+  rewrite_gemma4(root, place);
+}
+
+// Widths and heads: of layers with a window under the usual names, of the others under names of their own.
+PublishedKey head_dims() {
+  return {.name = "head_dim",
+          .ours = "head_dim",
+          .read =
+              [](const JsonKeys& keys, ModelConfig& c) {
+                c.window_head_dim = std::get<int64_t>(keys.required("head_dim", model::Key::Kind::integer));
+                c.head_dim = whole_gemma4(keys, "global_head_dim", kFullHeadDim);
+              },
+          .write = [](const ModelConfig& c) { return Written(c.window_head_dim); }};
+}
+PublishedKey key_value_heads_gemma4() {
+  return {.name = "num_key_value_heads",
+          .ours = "num_key_value_heads",
+          .read =
+              [](const JsonKeys& keys, ModelConfig& c) {
+                const auto heads =
+                    std::get<int64_t>(keys.required("num_key_value_heads", model::Key::Kind::integer));
+                c.num_key_value_heads = whole_gemma4(keys, "num_global_key_value_heads", heads);
+                c.window_key_value_heads = heads;
+              },
+          .write = [](const ModelConfig& c) { return Written(c.window_key_value_heads); }};
+}
+PublishedKey read_elsewhere(const char* name, std::function<Written(const ModelConfig&)> write) {
+  return {.name = name, .ours = "", .read = [](const JsonKeys&, ModelConfig&) {}, .write = std::move(write)};
+}
+
+PublishedKey rotation_gemma4() {
+  return {.name = "rope_parameters",
+          .ours = "rope_theta",
+          .read =
+              [](const JsonKeys& keys, ModelConfig& c) {
+                c.rope_theta = keys.number(kThetaGemma4, 1e6);
+                c.window_rope_theta = keys.number(kWindowThetaGemma4, 1e4);
+                c.turning_pairs_factor = keys.number(kTurningGemma4, 0.25);
+                if (const double factor = keys.number(kFactorGemma4, 1); factor != 1)
+                  c.rope_scaling = model::RopeScaling{.factor = factor, .type = model::RopeType::linear};
+              },
+          .write =
+              [](const ModelConfig& c) {
+                Written full{{"rope_type", "proportional"},
+                             {"partial_rotary_factor", c.turning_pairs_factor},
+                             {"rope_theta", c.rope_theta}};
+                if (c.rope_scaling) full["factor"] = c.rope_scaling->factor;
+                return Written{{kFullGemma4, full},
+                               {kWindowGemma4, {{"rope_type", "default"}, {"rope_theta", c.window_rope_theta}}}};
+              }};
+}
+
+PublishedKey experts_gemma4() {
+  return {.name = "enable_moe_block",
+          .ours = "",
+          .read =
+              [](const JsonKeys& keys, ModelConfig& c) {
+                if (!keys.boolean("enable_moe_block", false)) return make_dense(c);
+                const auto required = [&](const char* name) {
+                  return std::get<int64_t>(keys.required(name, model::Key::Kind::integer));
+                };
+                c.first_k_dense_replace = 0;
+                c.n_routed_experts = required("num_experts");
+                c.num_experts_per_tok = required("top_k_experts");
+                c.moe_intermediate_size = required("moe_intermediate_size");
+                c.n_shared_experts = 1;
+                c.shared_intermediate_size = c.intermediate_size;
+                c.expert_norms = c.expert_scales = true;
+              },
+          .write = [](const ModelConfig& c) { return Written(c.has_experts()); }};
+}
+PublishedKey of_experts_gemma4(const char* name, int64_t ModelConfig::*member) {
+  return read_elsewhere(name,
+                        [=](const ModelConfig& c) { return c.has_experts() ? Written(c.*member) : Written(); });
+}
+
+// MLPs twice as wide in the layers that share keys.
+PublishedKey double_mlp() {
+  return {.name = "use_double_wide_mlp",
+          .ours = "sharing_intermediate_size",
+          .read =
+              [](const JsonKeys& keys, ModelConfig& c) {
+                const bool doubles = keys.boolean("use_double_wide_mlp", false) && c.shared_key_value_layers > 0;
+                c.sharing_intermediate_size = doubles ? 2 * c.intermediate_size : 0;
+              },
+          .write = [](const ModelConfig& c) { return Written(c.sharing_intermediate_size > 0); }};
+}
+
+PublishedKey logit_cap_gemma4() {
+  return {
+      .name = "final_logit_softcapping",
+      .ours = "final_logit_cap",
+      .read = [](const JsonKeys& keys,
+                 ModelConfig& c) { c.final_logit_cap = keys.number("final_logit_softcapping", 0); },
+      .write = [](const ModelConfig& c) { return c.final_logit_cap > 0 ? Written(c.final_logit_cap) : Written(); }};
+}
+
+void derive_gemma4(ModelConfig& c) {
+  c.embedding_multiplier = std::sqrt(static_cast<double>(c.hidden_size));
+  if (c.has_experts()) c.shared_intermediate_size = c.intermediate_size;
+}
+
+ModelConfig base_gemma4() {
+  ModelConfig c = grouped_base();
+  c.norm_places = model::NormPlaces::both;
+  c.activation = model::Activation::geglu_tanh;
+  c.qk_norm = c.value_norm = c.layer_scalars = true;
+  c.attention_scale = 1;
+  c.rope_theta = 1e6;
+  c.window_rope_theta = 1e4;
+  c.turning_pairs_factor = 0.25;
+  c.head_dim = kFullHeadDim;
+  c.window_head_dim = 256;
+  return c;
+}
+
+bool holds_gemma4(const ModelConfig& c) {
+  if (c.is_latent() || !c.value_norm || !c.layer_scalars || c.sliding_window == 0 || c.window_rope_theta == 0)
+    return false;
+  if (c.window_head_dim == 0 || c.window_key_value_heads == 0 || c.has_window(c.num_hidden_layers - 1))
+    return false;
+  if (c.window_key_value_heads != c.num_key_value_heads && !c.keys_are_values) return false;
+  if (c.rope_scaling && c.rope_scaling->type != model::RopeType::linear) return false;
+  if (c.sharing_intermediate_size > 0 && c.sharing_intermediate_size != 2 * c.intermediate_size) return false;
+  if (!c.has_experts()) return true;
+  return c.expert_norms && c.expert_scales && c.n_shared_experts == 1 && c.first_k_dense_replace == 0 &&
+         c.sharing_intermediate_size == 0 && c.shared_intermediate_size == c.intermediate_size;
+}
+
+std::string spelt_gemma4(std::string name) {
+  return respelt(std::move(name), {{".mlp.gate.weight", ".router.proj.weight"},
+                                   {".mlp.gate.scale", ".router.scale"},
+                                   {".mlp.gate.per_expert_scale", ".router.per_expert_scale"},
+                                   {".mlp.shared_experts.", ".mlp."}});
+}
+
+std::string spelt_beside_pictures_gemma4(std::string name) {
+  constexpr std::string_view kModel = "model.";
+  name = spelt_gemma4(std::move(name));
+  return name.starts_with(kModel) ? name.insert(kModel.size(), "language_model.") : name;
+}
+
+// Gate and up of all experts of a layer are one tensor, their last maps another.
+std::optional<ReleasedPlace> stacked_gemma4(const std::string& name, const std::vector<int64_t>& shape,
+                                            int64_t experts, const JoinedRows&) {
+  const std::optional<ExpertName> of = expert_name(name);
+  if (!of || shape.size() != 2) return std::nullopt;
+  const bool up = of->tensor == "up_proj.weight", down = of->tensor == "down_proj.weight";
+  if (!up && !down && of->tensor != "gate_proj.weight") return std::nullopt;
+  const int64_t rows = shape[0] * (down ? 1 : 2), first = of->expert * rows + (up ? shape[0] : 0);
+  return ReleasedPlace{.name = std::string(of->layer) + "experts." + (down ? "down_proj" : "gate_up_proj"),
+                       .shape = {experts, rows, shape[1]},
+                       .first = first * shape[1],
+                       .row_step = shape[1],
+                       .is_whole = false};
+}
+std::optional<ReleasedPlace> stacked_beside_pictures_gemma4(const std::string& name,
+                                                            const std::vector<int64_t>& shape, int64_t experts,
+                                                            const JoinedRows& joined) {
+  std::optional<ReleasedPlace> place = stacked_gemma4(name, shape, experts, joined);
+  if (place) place->name = spelt_beside_pictures_gemma4(place->name);
+  return place;
+}
+
+// Keys and values of layers that take others'.
+bool passed_over_gemma4(std::string_view name, const HasTensor& has) {
+  constexpr std::string_view kAttends = ".self_attn.";
+  const size_t at = name.find(kAttends);
+  if (at == std::string_view::npos || !has(std::string(name.substr(0, at)) + ".layer_scalar")) return false;
+  const std::string_view part = name.substr(at + kAttends.size());
+  return part == "k_proj.weight" || part == "v_proj.weight" || part == "k_norm.weight";
+}
+
+ModelConfig sized_gemma4(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, int64_t kv_heads) {
+  ModelConfig c = base_gemma4();
+  c.vocab_size = 262144;
+  c.hidden_size = hidden;
+  c.num_hidden_layers = layers;
+  c.intermediate_size = mlp;
+  c.num_attention_heads = heads;
+  c.num_key_value_heads = c.window_key_value_heads = kv_heads;
+  c.tie_word_embeddings = true;
+  c.max_position_embeddings = 131072;
+  c.sliding_window = 512;
+  c.full_attention_interval = kEveryGemma4;
+  c.final_logit_cap = 30;
+  make_dense(c);
+  derive_gemma4(c);
+  return c;
+}
+
+// Keys are values where attention is full.
+ModelConfig larger_gemma4(ModelConfig c, int64_t window_kv_heads) {
+  c.keys_are_values = true;
+  c.window_key_value_heads = window_kv_heads;
+  c.sliding_window = 1024;
+  c.max_position_embeddings = 262144;
+  return c;
+}
+
+ModelConfig mixture_gemma4() {
+  ModelConfig c = larger_gemma4(sized_gemma4(2816, 30, 2112, 16, 2), 8);
+  c.first_k_dense_replace = 0;
+  c.n_routed_experts = 128;
+  c.num_experts_per_tok = 8;
+  c.moe_intermediate_size = 704;
+  c.n_shared_experts = 1;
+  c.expert_norms = c.expert_scales = true;
+  derive_gemma4(c);
+  return c;
+}
+
+ModelConfig smaller_gemma4(ModelConfig c, int64_t sharing) {
+  c.shared_key_value_layers = sharing;
+  c.layer_embedding_size = 256;
+  return c;
+}
+
+ModelConfig e2b_gemma4() {
+  ModelConfig c = smaller_gemma4(sized_gemma4(1536, 35, 6144, 8, 1), 20);
+  c.full_attention_interval = 5;
+  c.sharing_intermediate_size = 2 * c.intermediate_size;
+  return c;
+}
+
+}  // namespace
+
+Family gemma4() {
+  Family f;
+  f.architecture = "Gemma4ForCausalLM";
+  f.model_type = "gemma4_text";
+  f.base = base_gemma4();
+  f.keys = grouped_keys(1e-6);
+  std::erase_if(f.keys, [](const PublishedKey& each) {
+    return each.name == "hidden_act" || each.name == "rope_theta" || each.name == "rope_scaling";
+  });
+  for (PublishedKey& each : f.keys) {  // Transformers has defaults of its own for these
+    if (each.name == "head_dim") each = head_dims();
+    if (each.name == "num_key_value_heads") each = key_value_heads_gemma4();
+    if (each.name == "tie_word_embeddings") each = key("tie_word_embeddings", "tie_word_embeddings", true);
+  }
+  for (PublishedKey& each : window_of_all_but_every_nth(512, "", kEveryGemma4)) f.keys.push_back(std::move(each));
+  PublishedKey bias = attention_bias_key(model::AttentionBias::all);
+  bias.ours = "";
+  const std::vector<PublishedKey> more{
+      read_elsewhere("global_head_dim", [](const ModelConfig& c) { return Written(c.head_dim); }),
+      read_elsewhere(
+          "num_global_key_value_heads",
+          [](const ModelConfig& c) { return c.keys_are_values ? Written(c.num_key_value_heads) : Written(); }),
+      rotation_gemma4(),
+      fixed("hidden_activation", "gelu_pytorch_tanh"),
+      bias,
+      logit_cap_gemma4(),
+      key("attention_k_eq_v", "keys_are_values", false),
+      key("num_kv_shared_layers", "shared_key_value_layers", 0),
+      double_mlp(),
+      key("hidden_size_per_layer_input", "layer_embedding_size", 256),
+      read_elsewhere("vocab_size_per_layer_input", [](const ModelConfig& c) { return Written(c.vocab_size); }),
+      experts_gemma4(),
+      of_experts_gemma4("num_experts", &ModelConfig::n_routed_experts),
+      of_experts_gemma4("top_k_experts", &ModelConfig::num_experts_per_tok),
+      of_experts_gemma4("moe_intermediate_size", &ModelConfig::moe_intermediate_size),
+  };
+  f.keys.insert(f.keys.end(), more.begin(), more.end());
+  f.said = {"window_head_dim",   "window_key_value_heads",  "window_rope_theta",    "turning_pairs_factor",
+            "max_window_layers", "full_attention_interval", "full_attention_offset"};
+  f.only = {
+      is("hidden_activation", "gelu_pytorch_tanh", "only 'gelu_pytorch_tanh' is built"),
+      is("use_bidirectional_attention", "vision", "attention of text in both directions is not built"),
+      above_zero("sliding_window"),
+      above_zero("final_logit_softcapping"),
+      {"vocab_size_per_layer_input",
+       [](const Json& v, const Json& root) {
+         return root.value("hidden_size_per_layer_input", Json()) == 0 || v == root.value("vocab_size", Json());
+       },
+       "'vocab_size' is expected: each token has a row in both embeddings"},
+      {"use_double_wide_mlp",
+       [](const Json& v, const Json& root) { return v != true || root.value("enable_moe_block", Json()) != true; },
+       "MLPs beside experts are of one width"}};
+  f.read_besides = {kThetaGemma4, kTurningGemma4, kFactorGemma4, kWindowThetaGemma4, "per_layer_config"};
+  f.rewrite = rewrite_gemma4;
+  f.derive = derive_gemma4;
+  f.holds = holds_gemma4;
+  f.spelt = spelt_gemma4;
+  f.stacked = stacked_gemma4;
+  f.passed_over = passed_over_gemma4;
+  f.presets = {{"gemma-4-e2b", e2b_gemma4()},
+               {"gemma-4-e4b", smaller_gemma4(sized_gemma4(2560, 42, 10240, 8, 2), 18)},
+               {"gemma-4-26b-a4b", mixture_gemma4()},
+               {"gemma-4-31b", larger_gemma4(sized_gemma4(5376, 60, 21504, 32, 4), 16)}};
+  return f;
+}
+
+// Folders as released hold a model of pictures, and some of sounds, too. It is written as the text model.
+Family gemma4_beside_pictures() {
+  Family f = gemma4();
+  f.architecture = "Gemma4ForConditionalGeneration";
+  f.model_type = "gemma4";
+  f.rewrite = take_text_gemma4;
+  f.spelt = spelt_beside_pictures_gemma4;
+  f.stacked = stacked_beside_pictures_gemma4;
+  f.passed_over = [](std::string_view name, const HasTensor&) {
+    return name.starts_with("model.vision_tower.") || name.starts_with("model.audio_tower.") ||
+           name.starts_with("model.embed_vision.") || name.starts_with("model.embed_audio.");
+  };
+  f.holds = [](const ModelConfig&) { return false; };
+  f.presets.clear();
+  return f;
+}
+
+}  // namespace heddle::config

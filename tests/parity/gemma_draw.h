@@ -1,0 +1,83 @@
+// Parts of Gemma 4 in drawn models; words of these, and of gates and factors.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+#include "heddle/base/error.h"
+#include "heddle/model/model_config.h"
+
+namespace heddle::parity {
+
+/// In a third of the draws what Gemma 4 has, each part in half of them. Layers that share keys, and embeddings of
+/// layers, stay where the pipeline lets them (keep_in_stages).
+template <class Dice>
+void draw_gemma(model::ModelConfig& c, Dice dice, bool in_fp64) {
+  if (!dice.one_in(3)) return;
+  const auto draw_part = [&](const auto& set) {
+    const model::ModelConfig before = c;
+    if (dice.one_in(2)) set();
+    try {
+      model::validate(c);
+    } catch (const ConfigError&) {
+      c = before;
+    }
+  };
+  draw_part([&] { c.layer_scalars = true; });
+  draw_part([&] { c.expert_norms = true; });
+  draw_part([&] { c.expert_scales = true; });
+  if (c.is_latent()) return;
+  draw_part([&] { c.value_norm = true; });
+  draw_part([&] { c.keys_are_values = true, c.value_head_dim = 0; });
+  draw_part([&] { c.turning_pairs_factor = 0.5; });
+  draw_part([&] { c.window_head_dim = 10 - c.head_dim, c.window_rope_theta = 100; });
+  draw_part([&] {
+    c.shared_key_value_layers = 1;
+    if (dice.one_in(2)) c.sharing_intermediate_size = 48;
+  });
+  // The norm of what so few numbers make magnifies roundings in fp32.
+  if (in_fp64) draw_part([&] { c.layer_embedding_size = dice.of({8, 12}); });
+}
+
+/// What layers take of one another, and of the embedding, does not go between stages.
+template <class Fits>
+void keep_in_stages(model::ModelConfig& c, const Fits& fits) {
+  if (c.layer_embedding_size > 0 && !fits()) c.layer_embedding_size = 0;
+  if (c.shared_key_value_layers > 0 && !fits()) c.shared_key_value_layers = c.sharing_intermediate_size = 0;
+}
+
+inline std::string text_of_gemma(const model::ModelConfig& c) {
+  std::string text;
+  for (const auto& [there, what] : {std::pair{c.layer_scalars, "scaled layers"},
+                                    {c.expert_norms, "norms of experts"},
+                                    {c.expert_scales, "scaled experts"},
+                                    {c.value_norm, "normed values"},
+                                    {c.keys_are_values, "keys as values"},
+                                    {c.turning_pairs_factor < 1, "pairs that stand still"},
+                                    {c.window_head_dim > 0, "windows of other widths"},
+                                    {c.shared_key_value_layers > 0, "shared keys"},
+                                    {c.sharing_intermediate_size > 0, "wider MLPs there"},
+                                    {c.layer_embedding_size > 0, "embeddings of layers"}}) {
+    if (there) text += std::string(", ") + what;
+  }
+  return text;
+}
+
+inline std::string text_of_gates(const model::ModelConfig& c) {
+  return fmt::format(
+             ", latent {}, gates {}{}, factors {} {} {} {} {} {}, caps {} and {}, values of {}, {}{} windows of {} "
+             "and {} "
+             "heads, base {} of {}{}",
+             c.moe_latent_size, word_of(c.attention_gate), c.shared_expert_gate ? " and shared" : "",
+             c.embedding_multiplier, c.residual_multiplier, c.logits_divisor, c.value_multiplier, c.attention_scale,
+             c.mlp_alpha_factor, c.final_logit_cap, c.attention_logit_cap, c.value_head_dim,
+             c.qk_norm_all_heads ? "norms of all heads, " : "",
+             c.qk_norm_after_rotation ? "norms after rotation, " : "", c.window_attention_heads,
+             c.window_key_value_heads, c.window_rope_theta, c.window_rotary_factor,
+             c.sinks_in_windows ? ", sinks there alone" : "") +
+         text_of_gemma(c);
+}
+
+}  // namespace heddle::parity
