@@ -6,6 +6,7 @@
 
 #include "heddle/base/dtype.h"
 #include "heddle/kernels/registry.h"
+#include "tests/gpu/device_memory.h"
 
 namespace heddle {
 
@@ -45,6 +46,7 @@ class Loops : public AttentionPlan {
       HEDDLE_CHECK(reinterpret_cast<uintptr_t>(at) % 16 == 0, "an operand that is not aligned");
     }
     HEDDLE_CHECK(reinterpret_cast<uintptr_t>(call.workspace) % 256 == 0, "a workspace that is not aligned");
+    const test::OnDevice here;
     std::memset(call.workspace, 0xff, kWorkspace);
     plans::plans().ran.push_back(s_);
     s_.backward ? gradient(call) : forward(call);

@@ -156,6 +156,16 @@ TEST_F(Cudnn, IsExecuted) {
   }
 }
 
+// Heads as `heddle profile` draws them: values narrower by far, and wider.
+TEST_F(Cudnn, PlansHeadsOfAnyTwoWidths) {
+  for (const auto& [d, v] : {std::pair{192, 16}, {48, 32}, {80, 32}, {32, 128}}) {
+    for (const bool backward : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} {} {}", d, v, backward));
+      EXPECT_GE(room(shape(8, 8, 8, 1024, d, v, backward)), 0);
+    }
+  }
+}
+
 // What the frontend looks up by name at some time or other, also where this project's plans don't come to it.
 TEST(CudnnFrontend, FindsEveryFunctionOfTheRuntime) {
   std::set<std::string> names;

@@ -1,12 +1,15 @@
 // Fibers of the emulator, and the launch of a grid on them.
 #include "tests/gpu/emulator.h"
 
+#include <sys/mman.h>
+
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <stdexcept>
@@ -16,6 +19,7 @@
 #include "heddle/base/random.h"
 #include "heddle/kernels/cuda/experts/host_work.h"
 #include "heddle/kernels/cuda/launch.h"
+#include "tests/gpu/device_memory.h"
 
 // void heddle_fiber_switch(void** save, void* load): keeps what a call must keep, changes stacks.
 asm(R"(
@@ -270,6 +274,7 @@ int64_t launches() { return launched; }
 void launch_on_device(const LaunchShape& shape, const void* kernel, void (*call)(const void*, const void*),
                       const void* args, void*) {
   using namespace emulator;
+  const test::OnDevice here;
   ++launched;
   static thread_local std::unique_ptr<Block> owned;
   if (!owned) {
@@ -306,18 +311,61 @@ void launch_on_device(const LaunchShape& shape, const void* kernel, void (*call)
   }
 }
 
-void upload(void* to, const void* from, int64_t bytes, void*) { std::memcpy(to, from, static_cast<size_t>(bytes)); }
+void upload(void* to, const void* from, int64_t bytes, void* stream) { copy_bytes(to, from, bytes, stream); }
 void copy_bytes(void* to, const void* from, int64_t bytes, void*) {
+  const test::OnDevice here;
   std::memcpy(to, from, static_cast<size_t>(bytes));
 }
-void fill_bytes(void* at, int byte, int64_t bytes, void*) { std::memset(at, byte, static_cast<size_t>(bytes)); }
+void fill_bytes(void* at, int byte, int64_t bytes, void*) {
+  const test::OnDevice here;
+  std::memset(at, byte, static_cast<size_t>(bytes));
+}
 void run_on_host(void (*run)(void*), void* with, void*) { run(with); }
 void on_host(device::HostWork work, void*) {
-  const auto* first = static_cast<const std::byte*>(work.from);
-  const std::vector<std::byte> from(first, first + work.from_bytes);
+  std::vector<std::byte> from(static_cast<size_t>(work.from_bytes));
+  copy_bytes(from.data(), work.from, work.from_bytes, nullptr);
   std::vector<std::byte> to(static_cast<size_t>(work.to_bytes), std::byte{0xff});
   work.run(from.data(), to.data());
-  std::memcpy(work.to, to.data(), to.size());
+  copy_bytes(work.to, to.data(), work.to_bytes, nullptr);
 }
 
 }  // namespace heddle::kernels::cuda
+
+namespace heddle::test {
+
+namespace {
+struct KeptPages {
+  std::mutex mutex;
+  std::map<void*, size_t> ranges;
+  int open = 0;  // OnDevice that live
+  void set(int access) const {
+    for (const auto& [at, bytes] : ranges) mprotect(at, bytes, access);
+  }
+};
+KeptPages& kept_pages() {
+  static KeptPages one;
+  return one;
+}
+}  // namespace
+
+void keep_from_host(void* at, size_t bytes) {
+  const std::lock_guard lock(kept_pages().mutex);
+  kept_pages().ranges[at] = bytes;
+  mprotect(at, bytes, kept_pages().open > 0 ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+void give_to_host(void* at) {
+  const std::lock_guard lock(kept_pages().mutex);
+  mprotect(at, kept_pages().ranges.at(at), PROT_READ | PROT_WRITE);
+  kept_pages().ranges.erase(at);
+}
+
+OnDevice::OnDevice() {
+  const std::lock_guard lock(kept_pages().mutex);
+  if (kept_pages().open++ == 0) kept_pages().set(PROT_READ | PROT_WRITE);
+}
+OnDevice::~OnDevice() {
+  const std::lock_guard lock(kept_pages().mutex);
+  if (--kept_pages().open == 0) kept_pages().set(PROT_NONE);
+}
+
+}  // namespace heddle::test

@@ -3,13 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <csignal>
 #include <set>
 
 #include "heddle/base/files/output_file.h"
 #include "heddle/planner/device/measure_device.h"
 #include "heddle/planner/machine.h"
+#include "heddle/planner/measure_ops.h"
 #include "heddle/planner/measured_rates.h"
 #include "heddle/planner/profile_file.h"
+#include "tests/gpu/opened_seats.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/tiny_models.h"
 
@@ -17,10 +20,24 @@ namespace heddle::planner {
 namespace {
 
 // As small as programs get: the emulator runs each thread of a block as a fiber.
+constexpr double kMostFlops = 3e7;
+constexpr int64_t kMemoryBytes = 1 << 28;
+
+/// While it lives, devices have memory of their own.
+struct Apart {
+  Apart() { test::memory_apart() = true; }
+  ~Apart() { test::memory_apart() = false; }
+  Apart(const Apart&) = delete;
+  Apart& operator=(const Apart&) = delete;
+};
+
 const cost::MachineProfile& measured() {
-  static const cost::MachineProfile profile =
-      measure_device({.seconds = 0, .backend = "cuda"},
-                     {.most_flops = 3e7, .wide = 1, .copy_bytes = 1 << 16, .memory_bytes = 1 << 28});
+  static const cost::MachineProfile profile = [] {
+    const Apart apart;
+    return measure_device(
+        {.seconds = 0, .backend = "cuda"},
+        {.most_flops = kMostFlops, .wide = 1, .copy_bytes = 1 << 16, .memory_bytes = kMemoryBytes});
+  }();
   return profile;
 }
 
@@ -53,6 +70,35 @@ TEST(DeviceProfile, HasWhatAStepTakes) {
   const bool joined =
       std::any_of(kinds.begin(), kinds.end(), [](const auto& k) { return k.first == "adamw_many"; });
   EXPECT_TRUE(joined) << "what it is reckoned by is what would run";
+}
+
+TEST(DeviceProfile, IsOfMemoryThatTheHostDoesNotReach) {
+  const Apart apart;
+  const auto device = device::cuda_device({});
+  const auto arena = device->arena(1 << 20);
+  arena->reach(1);
+  EXPECT_EXIT(static_cast<volatile std::byte*>(arena->base())[0] = std::byte{1}, testing::KilledBySignal(SIGSEGV),
+              "");
+  const int from = 7;
+  int back = 0;
+  device->upload(arena->base(), &from, sizeof from);
+  device->download(&back, arena->base(), sizeof back);
+  EXPECT_EQ(back, from);
+}
+
+// Programs of other sizes and fusions, and no shared expert, in memory that the host does not reach.
+TEST(DeviceProfile, MeasuresEveryDrawnProgram) {
+  const Apart apart;
+  for (uint64_t number = 2; number < 6; ++number) {
+    train::TrainerOptions program =
+        draw_program(number, number % 2 == 0 ? Dtype::f32 : Dtype::bf16, 1, kMostFlops, 1);
+    program.backend = "cuda";
+    program.memory_bytes = kMemoryBytes;
+    SCOPED_TRACE(fmt::format("{} with {} fusions", number, program.plan.fusions.size()));
+    const StepMeasure found = measure_steps(program, 1);
+    EXPECT_FALSE(found.ops.empty());
+    EXPECT_GT(found.step_us, 0);
+  }
 }
 
 TEST(DeviceProfile, IsReadBackAndForetellsAStep) {

@@ -47,6 +47,10 @@ int graphs_launched = 0, captures = 0, events = 0;
 uint64_t drawn = 0;
 double clock_ms = 0;      // of the device
 double ms_each_mark = 0;  // that a launch takes
+std::set<CUevent_st*> living_events;
+int destroyed_again = 0;  // events
+constexpr int kEveryReading = 1 << 30;
+int readings_that_succeed = kEveryReading;  // of elapsed times
 
 /// Runs the first item of a stream that can go on; false: none can.
 bool run_one() {
@@ -106,10 +110,15 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s) {
 }
 cudaError_t cudaEventCreate(cudaEvent_t* e) {
   *e = new CUevent_st;
+  living_events.insert(*e);
   return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* e, unsigned) { return cudaEventCreate(e); }
 cudaError_t cudaEventDestroy(cudaEvent_t e) {
+  if (living_events.erase(e) == 0) {
+    ++destroyed_again;
+    return failed(cudaErrorInvalidResourceHandle);
+  }
   delete e;
   return cudaSuccess;
 }
@@ -129,6 +138,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e) {
   return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
+  if (--readings_that_succeed < 0) return failed(cudaErrorInvalidResourceHandle);
   *ms = static_cast<float>(to->reached_ms - from->reached_ms);
   return cudaSuccess;
 }
@@ -452,6 +462,22 @@ TEST(CudaStreams, TimesKeepTheirGrain) {
       EXPECT_NEAR(static_cast<double>(spans[i].start_ns - spans[0].start_ns), 5000.0 * static_cast<double>(i), 50);
     }
   }
+}
+
+// A device handles an event that is destroyed twice as memory that is freed twice.
+TEST(CudaStreams, DestroyEachEventOnceWhereATraceCannotBeRead) {
+  const size_t before = living_events.size();
+  {
+    CudaStream a(0, "compute", false);
+    a.set_trace(true);
+    for (int i = 1; i <= 5; ++i) put(a, i);
+    a.synchronize(0);
+    readings_that_succeed = 5;  // of ten
+    EXPECT_THROW(a.take_spans(), SystemError);
+    readings_that_succeed = kEveryReading;
+  }
+  EXPECT_EQ(destroyed_again, 0);
+  EXPECT_EQ(living_events.size(), before);
 }
 
 TEST(CudaStreams, BeyondTheRingOfEvents) {

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "heddle/backends/backend.h"
+#include "heddle/base/error.h"
 #include "heddle/base/random.h"
 #include "heddle/base/statistics.h"
 #include "heddle/comm/collectives.h"
@@ -85,6 +86,7 @@ StepMeasure measure_steps(const train::TrainerOptions& options, int steps) {
       seen.us.push_back(static_cast<double>(span.end_ns - span.start_ns) * 1e-3);
     }
   }
+  if (samples.empty()) throw Error("the trace of a step has no ops: nothing is measured without it");
   const auto resident = static_cast<double>(executor.walk().storage().peak_live_bytes());
   // A device has no threads to choose: predictions ask for one.
   const int threads = backends::named(options.backend).shares_memory ? options.threads : 1;

@@ -193,6 +193,8 @@ TensorView Executor::view(int listing, ir::ValueId id) const {
     copy.resize(static_cast<size_t>(bytes));
     device_->download(copy.data(), view.data, bytes);
   }
+  HEDDLE_CHECK(std::ssize(copy) >= bytes, "'{}' of {} bytes lies where {} bytes were read",
+               program_.listings[listing].value(id).name, bytes, copy.size());
   view.data = copy.data();
   return view;
 }

@@ -260,16 +260,17 @@ void CudaStream::time_spans() {
     check_cuda(cudaEventElapsedTime(&ms, from, to), "reading a trace");
     return std::llround(double{ms} * 1e6);
   };
-  for (const Traced& t : traced_) {
+  for (; !traced_.empty(); traced_.pop_front()) {
+    const Traced& t = traced_.front();
     Span span = t.span;
     span.start_ns = trace_start_ns_ + ns_between(trace_start_, t.start);
     span.end_ns = span.start_ns + ns_between(t.start, t.end);
+    // No more throws: an event has one place, whichever reading fails.
     spans_.push_back(span);
     spare_.push_back(std::exchange(trace_start_, t.end));
     spare_.push_back(t.start);
     trace_start_ns_ = span.end_ns;
   }
-  traced_.clear();
 }
 
 std::vector<Span> CudaStream::take_spans() {

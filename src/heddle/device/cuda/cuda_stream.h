@@ -17,6 +17,7 @@
 // waits for it, throws the same.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <set>
 #include <utility>
@@ -110,7 +111,7 @@ class CudaStream : public Stream {
   bool tracing_ = false;
   cudaEvent_t trace_start_ = nullptr;  // of the trace, or the end of what was timed last
   int64_t trace_start_ns_ = 0;
-  std::vector<Traced> traced_;
+  std::deque<Traced> traced_;
   std::vector<Span> spans_;
   std::vector<cudaEvent_t> spare_;
 };

@@ -19,6 +19,15 @@ using ir::Space;
 
 double us_of(const device::Span& span) { return static_cast<double>(span.end_ns - span.start_ns) * 1e-3; }
 
+// The spans of all launches of a trace.
+std::vector<device::Span> all_spans(device::Stream& stream, size_t launches) {
+  std::vector<device::Span> spans = stream.take_spans();
+  if (spans.size() != launches)
+    throw Error(fmt::format("the trace of stream '{}' has {} of {} launches: nothing is measured without it",
+                            stream.name(), spans.size(), launches));
+  return spans;
+}
+
 // Copies by the ops that copy, between memories of the device and of the host.
 class CopyProbe {
  public:
@@ -40,7 +49,7 @@ class CopyProbe {
     for (int i = 0; i <= kRounds; ++i) stream->launch(call.launch);
     stream->synchronize();
     std::vector<double> us;
-    for (const device::Span& span : stream->take_spans()) us.push_back(us_of(span));
+    for (const device::Span& span : all_spans(*stream, kRounds + 1)) us.push_back(us_of(span));
     us.erase(us.begin());  // the first one touches the memory
     return std::max(1e-3, median(us));
   }
@@ -60,7 +69,7 @@ class CopyProbe {
     }
     one->synchronize();
     two->synchronize();
-    const std::vector<device::Span> first = one->take_spans(), second = two->take_spans();
+    const std::vector<device::Span> first = all_spans(*one, kRounds), second = all_spans(*two, kRounds);
     std::vector<double> us;
     for (size_t i = 0; i + 1 < first.size(); ++i) {
       const double between_us = static_cast<double>(first[i + 1].start_ns - first[i].end_ns) * 1e-3;
@@ -155,7 +164,7 @@ void measure_group(comm::World& world, comm::World& devices, device::Device& dev
     launch.call.communicator = group.get();
     for (int i = 0; i <= kRepeats; ++i) stream->launch(launch);
     stream->synchronize();
-    const std::vector<device::Span> spans = stream->take_spans();
+    const std::vector<device::Span> spans = all_spans(*stream, kRepeats + 1);
     std::vector<double> own_us;
     for (size_t i = 1; i < spans.size(); ++i) own_us.push_back(us_of(spans[i]));
     std::vector<double> times(static_cast<size_t>(world.size()), 0);
