@@ -103,7 +103,7 @@ TEST(OneChanges, HaveTheCorrectionOfTheirOwnJob) {
   const Launch launch = search::launch_of(found.top.front());
   const auto scale = [&](const Launch& l) { return l.job.precision == launch.job.precision ? 2.0 : 3.0; };
   search::ExplainRequest request{.memory_bytes = found.memory_bytes};
-  request.scale = [](const cost::Accelerator&, cost::Precision) { return search::ScaleInterval{2, 2, 2, ""}; };
+  request.scale = [](const Launch&) { return search::ScaleInterval{2, 2, 2, ""}; };
   const search::Explanation plan = search::explain(launch, request);
   constexpr size_t kAll = 100;
   const std::vector<PlanChange> plain = one_changes(
