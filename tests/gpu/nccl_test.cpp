@@ -36,6 +36,7 @@ void wait_until(const std::atomic<bool>& flag) {
 TEST(Nccl, ASendNeverWaitsForItsReceive) {
   std::atomic<bool> sent = false;
   run_on_threads(2, [&](World& control) {
+    strict::device_of_thread() = 0;
     NcclWorld world(control);
     const Stream compute, comm;
     const auto line = world.communicator({0, 1}, "comm.pp.forward");
@@ -62,6 +63,7 @@ TEST(Nccl, ASendNeverWaitsForItsReceive) {
 // As the two ranks in the middle of DualPipe do.
 TEST(Nccl, RanksMaySendToEachOtherFirst) {
   run_on_threads(4, [&](World& control) {
+    strict::device_of_thread() = 0;
     NcclWorld world(control);
     const Stream up, down;
     const auto forward = world.communicator(all_of(control), "comm.pp.forward");
@@ -85,6 +87,7 @@ TEST(Nccl, RanksMaySendToEachOtherFirst) {
 
 TEST(Nccl, ExchangesBringEveryPiece) {
   run_on_threads(3, [&](World& control) {
+    strict::device_of_thread() = 0;
     NcclWorld world(control);
     const Stream comm;
     const auto group = world.communicator(all_of(control), "comm.ep");

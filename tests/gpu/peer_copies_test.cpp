@@ -56,6 +56,7 @@ TEST(PeerCopies, GoOnWhileAKernelHoldsEveryMultiprocessor) {
   for (const bool by_copies : {true, false}) {
     std::atomic<int> ended{0}, came{0};
     run_on_threads(3, [&](World& control) {
+      strict::device_of_thread() = 0;
       EngineCounts counts;
       std::unique_ptr<World> world = device_world(control);
       if (by_copies) {
@@ -113,6 +114,7 @@ TEST(PeerCopies, GoOnWhileAKernelHoldsEveryMultiprocessor) {
 // Hosts run ahead of their streams and of each other, and nobody's memory is written before its stream is there.
 TEST(PeerCopies, KeepTheOrderOfStreams) {
   run_on_threads(2, [&](World& control) {
+    strict::device_of_thread() = 0;
     EngineCounts counts;
     const std::unique_ptr<World> world = with_peer_copies(device_world(control), control, 1, counts);
     const PeerStream comm;
@@ -142,6 +144,7 @@ TEST(PeerCopies, KeepTheOrderOfStreams) {
 // Two hosts are a message ahead of the third: their next copies must not stand in front of his.
 TEST(PeerCopies, HostsThatAreAheadHoldNobodyUp) {
   run_on_threads(3, [&](World& control) {
+    strict::device_of_thread() = 0;
     EngineCounts counts;
     const std::unique_ptr<World> world = with_peer_copies(device_world(control), control, 1, counts);
     const PeerStream comm;
@@ -171,6 +174,7 @@ TEST(PeerCopies, AFailedRankEndsTheOthers) {
   std::string found;
   try {
     run_on_threads(2, [&](World& control) {
+      strict::device_of_thread() = 0;
       EngineCounts counts;
       const std::unique_ptr<World> world = with_peer_copies(device_world(control), control, 1, counts);
       const PeerStream comm;
