@@ -71,9 +71,9 @@ int search_from(const SearchOptions& o) {
   const advisor::LaunchScript& script = job.script;
   const advisor::Calibration calibration = advisor::read_calibration(o.calibration);
   search::ExplainRequest request;
-  request.scale = [&](const search::Launch& launch) {
-    return calibration.interval(launch.job, search::estimate(launch.job));
-  };
+  // The job's own, for its plans too: a ratio of two times is that of their estimates.
+  const search::ScaleInterval scale = calibration.interval(script.launch.job, search::estimate(script.launch.job));
+  request.scale = [&](const search::Launch&) { return scale; };
   // One limit for the job and for what would be better.
   request.memory_bytes = o.memory.empty() ? search::usable_bytes(script.launch.job.device)
                                           : static_cast<double>(config::parse_bytes(o.memory));
