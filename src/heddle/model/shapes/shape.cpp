@@ -195,7 +195,7 @@ double Shape::indexed() const {
 }
 
 double Shape::recurrent() const {
-  if (is_hybrid()) return 0;
+  if (!recurs() || is_hybrid()) return 0;
   int64_t layers = 0;
   for (int64_t layer = 0; layer < num_hidden_layers; ++layer) layers += is_recurrent(layer) ? 1 : 0;
   return d(layers) / d(std::max<int64_t>(1, num_hidden_layers));
