@@ -13,8 +13,10 @@ namespace {
 std::pair<double, double> edges(std::span<const double> logits, const Chosen& chosen) {
   double least = std::numeric_limits<double>::infinity(), most = -least;
   for (size_t e = 0; e < logits.size(); ++e) {
-    if (std::binary_search(chosen.begin(), chosen.end(), e)) least = std::min(least, logits[e]);
-    else most = std::max(most, logits[e]);
+    if (std::binary_search(chosen.begin(), chosen.end(), e))
+      least = std::min(least, logits[e]);
+    else
+      most = std::max(most, logits[e]);
   }
   return {least, most};
 }
@@ -40,16 +42,22 @@ Chosen largest(std::span<const double> logits, size_t count, bool surely) {
 ChosenRows chosen_rows(const Dump& dump, const std::vector<Module>& modules) {
   const Layout& layout = dump.layout;
   ChosenRows all;
-  if (layout.model.n_routed_experts == 0 || layout.model.topk_bias || layout.model.n_group > 1 || layout.model.sigmoid_scores || layout.model.num_hash_layers > 0) return all;
-  const auto experts = static_cast<size_t>(layout.model.n_routed_experts), count = static_cast<size_t>(layout.model.num_experts_per_tok);
+  if (layout.model.n_routed_experts == 0 || layout.model.topk_bias || layout.model.n_group > 1 ||
+      layout.model.sigmoid_scores || layout.model.num_hash_layers > 0)
+    return all;
+  const auto experts = static_cast<size_t>(layout.model.n_routed_experts),
+             count = static_cast<size_t>(layout.model.num_experts_per_tok);
   const auto rows = static_cast<size_t>(layout.sequences * layout.sequence_length);
   std::map<AtMicrobatch, std::vector<uint8_t>> seen;
   for (const RankDump& rank : dump.ranks) {
     for (const Record& record : rank.records) {
-      const auto module = std::find_if(modules.begin(), modules.end(), [&](const Module& m) { return m.name == record.name; });
+      const auto module =
+          std::find_if(modules.begin(), modules.end(), [&](const Module& m) { return m.name == record.name; });
       if (record.stage != Stage::forward || !is_router(record.name) || module == modules.end()) continue;
       const std::vector<int64_t> dims = record.slice.dims();
-      if (record.slice.whole() != static_cast<int64_t>(rows * experts) || dims.back() != static_cast<int64_t>(experts)) continue;
+      if (record.slice.whole() != static_cast<int64_t>(rows * experts) ||
+          dims.back() != static_cast<int64_t>(experts))
+        continue;
       const AtMicrobatch at{module->value, record.microbatch * layout.mesh.dp + rank.at.at(ir::Axis::dp)};
       std::vector<Chosen>& chosen = all[at];
       std::vector<uint8_t>& known = seen[at];
@@ -77,8 +85,10 @@ void choose(std::span<double> logits, const Chosen& chosen) {
   if (!(most >= least)) return;
   const double line = (least + most) / 2, step = 1e-13 * (1 + std::abs(line));
   for (size_t e = 0; e < logits.size(); ++e) {
-    if (std::binary_search(chosen.begin(), chosen.end(), e)) logits[e] = std::max(logits[e], line + step);
-    else logits[e] = std::min(logits[e], line - step);
+    if (std::binary_search(chosen.begin(), chosen.end(), e))
+      logits[e] = std::max(logits[e], line + step);
+    else
+      logits[e] = std::min(logits[e], line - step);
   }
 }
 

@@ -1,5 +1,5 @@
-// Gates of the chosen experts, divided by their sum where they should not be, or the other way round. A layer's experts
-// give Σ gate · expert, so their output is then multiplied by that sum in each row.
+// Gates of the chosen experts, divided by their sum where they should not be, or the other way round. A layer's
+// experts give Σ gate · expert, so their output is then multiplied by that sum in each row.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -20,7 +20,8 @@ Numbers sums_of(const Whole& logits, const model::ModelConfig& m) {
     double all = 0;
     for (size_t e = 0; e < experts; ++e) {
       const double logit = from[static_cast<std::ptrdiff_t>(e)];
-      all += scores[e] = m.softplus_scores  ? std::sqrt(std::max(logit, 0.0) + std::log1p(std::exp(-std::abs(logit))))
+      all += scores[e] = m.softplus_scores
+                             ? std::sqrt(std::max(logit, 0.0) + std::log1p(std::exp(-std::abs(logit))))
                          : m.sigmoid_scores ? 1 / (1 + std::exp(-logit))
                                             : std::exp(logit - top);
     }
@@ -37,13 +38,16 @@ Numbers sums_of(const Whole& logits, const model::ModelConfig& m) {
 void gate_faults(const Setting& s, std::vector<Fault>& all) {
   const model::ModelConfig& m = s.reference.model();
   // A bias on the choice, groups of experts or a table of token ids would choose others than the largest scores.
-  if (m.n_routed_experts == 0 || m.topk_bias || m.n_group > 1 || m.num_experts_per_tok > m.n_routed_experts || m.num_hash_layers > 0) return;
+  if (m.n_routed_experts == 0 || m.topk_bias || m.n_group > 1 || m.num_experts_per_tok > m.n_routed_experts ||
+      m.num_hash_layers > 0)
+    return;
   all.push_back({.name = m.norm_topk_prob ? "gates_not_normed" : "gates_normed",
                  .sentence = m.norm_topk_prob ? "the gates of the chosen experts are not divided by their sum"
                                               : "the gates of the chosen experts are divided by their sum",
                  .change = [&m](const Numbers& whole, const Seen& seen) -> std::optional<Numbers> {
                    const bool of_experts = seen.all.name.ends_with(".mlp.experts");
-                   if (seen.all.stage != Stage::forward || !(of_experts || (seen.all.name.ends_with(".mlp") && m.n_shared_experts == 0)))
+                   if (seen.all.stage != Stage::forward ||
+                       !(of_experts || (seen.all.name.ends_with(".mlp") && m.n_shared_experts == 0)))
                      return std::nullopt;
                    Record gate = seen.record;
                    gate.name = seen.all.name.substr(0, seen.all.name.rfind(".mlp")) + ".mlp.gate";

@@ -38,7 +38,8 @@ TEST_F(CudaFp8, products_as_reference) {
       for (const bool overwrite : {true, false}) {
         const OpResult expected = run_op(op, kernels::reference_kernels(), overwrite, ir::Phase::W);
         const OpResult found = on_device(op, overwrite);
-        // Hopper's tensor cores keep sums of eight-bit products to some 14 bits (DeepSeek-V3, arXiv 2412.19437, 3.3.2).
+        // Hopper's tensor cores keep sums of eight-bit products to some 14 bits (DeepSeek-V3, arXiv
+        // 2412.19437, 3.3.2).
         const double tolerance = X == Dtype::bf16 ? 0x1p-7 : 0x1p-10;
         for (size_t i = 0; i < expected.out.size(); ++i)
           EXPECT_TRUE(close(expected.out[i], found.out[i], tolerance)) << op.name << ", output " << i;

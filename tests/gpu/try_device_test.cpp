@@ -21,8 +21,8 @@ const Trial& named(const std::vector<Trial>& all, std::string_view what) {
 
 TEST(TryDevice, WhatWorksIsToldWithItsKernels) {
   const std::vector<Trial> all = try_device("cuda");
-  for (const char* what : {"a context", "a launch", "a product", "products of experts", "attention and gradient",
-                           "a graph"}) {
+  for (const char* what :
+       {"a context", "a launch", "a product", "products of experts", "attention and gradient", "a graph"}) {
     const Trial& trial = named(all, what);
     EXPECT_TRUE(trial.good) << what << ": " << trial.found;
     EXPECT_EQ(trial.remedy, "") << what;

@@ -150,10 +150,11 @@ int main() {
       "{\"name\": \"%s\", \"capability\": \"%d.%d\", \"multiprocessors\": %d, \"memory_bytes\": %zu, "
       "\"free_bytes\": %zu, \"shared_bytes_of_block\": %zu, \"l2_bytes\": %d, \"driver\": %d, \"runtime\": %d, "
       "\"copy_bytes_per_s\": %.6g, \"up_bytes_per_s\": %.6g, \"down_bytes_per_s\": %.6g, "
-      "\"launch_s\": %.6g, \"launch_and_event_s\": %.6g, \"graph_node_s\": %.6g, \"streams_beside_a_waiting_one\": 31, "
+      "\"launch_s\": %.6g, \"launch_and_event_s\": %.6g, \"graph_node_s\": %.6g, \"streams_beside_a_waiting_one\": "
+      "31, "
       "\"streams_that_go_on\": %d, \"copy_over_a_seam\": \"%s\"}\n",
-      p.name, p.major, p.minor, p.multiProcessorCount, all_bytes, free_bytes, p.sharedMemPerBlockOptin, p.l2CacheSize,
-      driver, runtime, copy, up, down, launch / kLaunches, with_events / kLaunches, as_graph / kLaunches,
-      streams_that_go_on(31), copy_over_a_seam(b).c_str());
+      p.name, p.major, p.minor, p.multiProcessorCount, all_bytes, free_bytes, p.sharedMemPerBlockOptin,
+      p.l2CacheSize, driver, runtime, copy, up, down, launch / kLaunches, with_events / kLaunches,
+      as_graph / kLaunches, streams_that_go_on(31), copy_over_a_seam(b).c_str());
   return 0;
 }

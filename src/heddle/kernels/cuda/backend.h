@@ -123,7 +123,8 @@ int64_t product_workspace_bytes();
 bool library_multiply(const ProductCall& product, void* workspace, void* stream);
 
 struct ProductArgs;
-/// Products of experts, cut by rows, on Hopper's own instructions. False: the device or this product is not for them.
+/// Products of experts, cut by rows, on Hopper's own instructions. False: the device or this product is not for
+/// them.
 bool hopper_grouped_rows(const ProductArgs& args, bool b_by_k, void* stream);
 
 /// acc (+)= Σ over rows; parts: f32 [ceil(T ÷ kMapRows), W].

@@ -1,5 +1,5 @@
-// CUTLASS's grouped kernel for Hopper, tensor copies and wgmma over tiles of 64×256×64 in turn, of the weight gradients of
-// experts. Compute capability 9.0 only. In plain C++: its source is compiled apart from all else.
+// CUTLASS's grouped kernel for Hopper, tensor copies and wgmma over tiles of 64×256×64 in turn, of the weight
+// gradients of experts. Compute capability 9.0 only. In plain C++: its source is compiled apart from all else.
 #pragma once
 
 #include <cstdint>
