@@ -6,6 +6,9 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
+
+#include "heddle/config/families/family.h"
 
 namespace heddle::config {
 
@@ -20,5 +23,11 @@ struct ExpertName {
   int64_t expert = 0;
 };
 std::optional<ExpertName> expert_name(std::string_view name);
+
+/// The place of a routed expert's matrix in folders where gate and up of all experts of a layer are one tensor, and
+/// their last maps another: `folder` + "gate_up_proj" or "down_proj" of the layer, such as "mlp.experts.". Nothing
+/// for other names.
+std::optional<ReleasedPlace> stacked_expert(std::string_view name, const std::vector<int64_t>& shape,
+                                            int64_t experts, std::string_view folder);
 
 }  // namespace heddle::config

@@ -85,19 +85,8 @@ PublishedKey score_scale() {
               }};
 }
 
-// Null is no cap.
-template <auto member>
-PublishedKey cap(const std::string& name, const char* ours, double standard) {
-  return {.name = name,
-          .ours = ours,
-          .read =
-              [=](const JsonKeys& keys, ModelConfig& c) {
-                c.*member = keys.number(name.c_str(), keys.contains(name.c_str()) ? 0 : standard);
-              },
-          .write = [](const ModelConfig& c) { return c.*member > 0 ? Written(c.*member) : Written(); }};
-}
 PublishedKey logit_cap(double standard) {
-  return cap<&ModelConfig::final_logit_cap>("final_logit_softcapping", "final_logit_cap", standard);
+  return cap_key("final_logit_softcapping", "final_logit_cap", &ModelConfig::final_logit_cap, standard);
 }
 
 ModelConfig base_1() {
@@ -244,7 +233,7 @@ Family gemma2() {
   Family f = later(base_2());
   f.architecture = "Gemma2ForCausalLM";
   f.model_type = "gemma2";
-  f.keys.push_back(cap<&ModelConfig::attention_logit_cap>("attn_logit_softcapping", "attention_logit_cap", 50));
+  f.keys.push_back(cap_key("attn_logit_softcapping", "attention_logit_cap", &ModelConfig::attention_logit_cap, 50));
   f.keys.push_back(logit_cap(30));
   for (PublishedKey& each : window_of_all_but_every_nth(4096, "", 2)) f.keys.push_back(std::move(each));
   f.only.insert(f.only.end(), {above_zero("attn_logit_softcapping"), above_zero("final_logit_softcapping")});

@@ -16,6 +16,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
+#include "heddle/config/families/beside_pictures.h"
 #include "heddle/config/families/expert_names.h"
 #include "heddle/config/families/grouped_keys.h"
 #include "heddle/config/families/rope_json.h"
@@ -126,15 +127,8 @@ void rewrite_gemma4(Json& root, const std::string& place) {
   flatten_rotation_gemma4(root, place);
 }
 
-// The text model's keys stand in "text_config". What stands outside goes before it.
 void take_text_gemma4(Json& root, const std::string& place) {
-  Json text = root.value("text_config", Json());
-  if (!text.is_object())
-    config_error("{}: 'text_config' is {}, an object is expected", place, formats::shown(text));
-  for (const char* name : {"tie_word_embeddings", "quantization_config", "heddle"}) {
-    if (const Json outside = root.value(name, Json()); !outside.is_null()) text[name] = outside;
-  }
-  root = std::move(text);
+  take_text_config(root, place);
   rewrite_gemma4(root, place);
 }
 
@@ -223,15 +217,6 @@ PublishedKey double_mlp() {
           .write = [](const ModelConfig& c) { return Written(c.sharing_intermediate_size > 0); }};
 }
 
-PublishedKey logit_cap_gemma4() {
-  return {
-      .name = "final_logit_softcapping",
-      .ours = "final_logit_cap",
-      .read = [](const JsonKeys& keys,
-                 ModelConfig& c) { c.final_logit_cap = keys.number("final_logit_softcapping", 0); },
-      .write = [](const ModelConfig& c) { return c.final_logit_cap > 0 ? Written(c.final_logit_cap) : Written(); }};
-}
-
 void derive_gemma4(ModelConfig& c) {
   c.embedding_multiplier = std::sqrt(static_cast<double>(c.hidden_size));
   if (c.has_experts()) c.shared_intermediate_size = c.intermediate_size;
@@ -272,24 +257,12 @@ std::string spelt_gemma4(std::string name) {
 }
 
 std::string spelt_beside_pictures_gemma4(std::string name) {
-  constexpr std::string_view kModel = "model.";
-  name = spelt_gemma4(std::move(name));
-  return name.starts_with(kModel) ? name.insert(kModel.size(), "language_model.") : name;
+  return spelt_beside_pictures(spelt_gemma4(std::move(name)));
 }
 
-// Gate and up of all experts of a layer are one tensor, their last maps another.
 std::optional<ReleasedPlace> stacked_gemma4(const std::string& name, const std::vector<int64_t>& shape,
                                             int64_t experts, const JoinedRows&) {
-  const std::optional<ExpertName> of = expert_name(name);
-  if (!of || shape.size() != 2) return std::nullopt;
-  const bool up = of->tensor == "up_proj.weight", down = of->tensor == "down_proj.weight";
-  if (!up && !down && of->tensor != "gate_proj.weight") return std::nullopt;
-  const int64_t rows = shape[0] * (down ? 1 : 2), first = of->expert * rows + (up ? shape[0] : 0);
-  return ReleasedPlace{.name = std::string(of->layer) + "experts." + (down ? "down_proj" : "gate_up_proj"),
-                       .shape = {experts, rows, shape[1]},
-                       .first = first * shape[1],
-                       .row_step = shape[1],
-                       .is_whole = false};
+  return stacked_expert(name, shape, experts, "experts.");
 }
 std::optional<ReleasedPlace> stacked_beside_pictures_gemma4(const std::string& name,
                                                             const std::vector<int64_t>& shape, int64_t experts,
@@ -387,7 +360,7 @@ Family gemma4() {
       rotation_gemma4(),
       fixed("hidden_activation", "gelu_pytorch_tanh"),
       bias,
-      logit_cap_gemma4(),
+      cap_key("final_logit_softcapping", "final_logit_cap", &ModelConfig::final_logit_cap, 0),
       key("attention_k_eq_v", "keys_are_values", false),
       key("num_kv_shared_layers", "shared_key_value_layers", 0),
       double_mlp(),

@@ -104,6 +104,17 @@ PublishedKey mlp_layer_types_key(int64_t standard) {
               }};
 }
 
+PublishedKey cap_key(const char* name, const char* ours, double ModelConfig::*member, double standard) {
+  return {.name = name,
+          .ours = ours,
+          .read = [=](const JsonKeys& keys,
+                      ModelConfig& c) { c.*member = keys.number(name, keys.contains(name) ? 0 : standard); },
+          .write =
+              [=](const ModelConfig& c) {
+                return c.*member > 0 ? nlohmann::ordered_json(c.*member) : nlohmann::ordered_json();
+              }};
+}
+
 void make_dense(ModelConfig& config) { config.first_k_dense_replace = config.num_hidden_layers; }
 
 void drop_released_quantization(Json& root) {

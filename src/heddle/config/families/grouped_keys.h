@@ -14,6 +14,8 @@ model::ModelConfig grouped_base();
 std::vector<PublishedKey> grouped_keys(double rms_norm_eps);
 /// "attention_bias": true stands for `meant`.
 PublishedKey attention_bias_key(model::AttentionBias meant, bool standard = false);
+/// A cap of scores or logits, `ours` among the model's keys. Null is no cap; without the key it is `standard`.
+PublishedKey cap_key(const char* name, const char* ours, double model::ModelConfig::*member, double standard);
 /// "mlp_layer_types", the words dense and sparse a layer, of which the dense ones come first. Without it `standard`
 /// layers are dense. "first_k_dense_replace" may say the same, ConfigError where it says something else.
 PublishedKey mlp_layer_types_key(int64_t standard);

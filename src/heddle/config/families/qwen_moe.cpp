@@ -18,6 +18,7 @@
 #include <filesystem>
 
 #include "heddle/base/error.h"
+#include "heddle/config/families/beside_pictures.h"
 #include "heddle/config/families/expert_names.h"
 #include "heddle/config/families/grouped_keys.h"
 #include "heddle/config/families/rope_json.h"
@@ -234,15 +235,8 @@ void drop_places_in_pictures(Json& root, const std::string&) {
   }
 }
 
-// The text model's keys stand in "text_config". What stands outside goes before it.
-void take_text(Json& root, const std::string& place) {
-  Json text = root.value("text_config", Json());
-  if (!text.is_object())
-    config_error("{}: 'text_config' is {}, an object is expected", place, formats::shown(text));
-  for (const char* name : {"tie_word_embeddings", "quantization_config", "heddle"}) {
-    if (const Json outside = root.value(name, Json()); !outside.is_null()) text[name] = outside;
-  }
-  root = std::move(text);
+void take_text_qwen_moe(Json& root, const std::string& place) {
+  take_text_config(root, place);
   drop_places_in_pictures(root, place);
 }
 
@@ -256,26 +250,15 @@ void count_dense_predictions(ModelConfig& c, const std::string& path, std::vecto
   derive_dense(c);
 }
 
-std::string spelt_beside_pictures(std::string name) {
-  constexpr std::string_view kModel = "model.";
-  name = spelt_next(std::move(name));
-  return name.starts_with(kModel) ? name.insert(kModel.size(), "language_model.") : name;
+std::string spelt_next_beside_pictures(std::string name) {
+  return spelt_beside_pictures(spelt_next(std::move(name)));
 }
 
-// Gate and up of all experts of a layer are one tensor, their last maps another.
-std::optional<ReleasedPlace> stacked_experts(const std::string& name, const std::vector<int64_t>& shape,
-                                             int64_t experts, const JoinedRows&) {
-  const std::optional<ExpertName> of = expert_name(name);
-  if (!of || shape.size() != 2) return std::nullopt;
-  const bool up = of->tensor == "up_proj.weight", down = of->tensor == "down_proj.weight";
-  if (!up && !down && of->tensor != "gate_proj.weight") return std::nullopt;
-  const int64_t rows = shape[0] * (down ? 1 : 2), first = of->expert * rows + (up ? shape[0] : 0);
-  const std::string layer = std::string(of->layer) + "mlp.experts.";
-  return ReleasedPlace{.name = spelt_beside_pictures(layer + (down ? "down_proj" : "gate_up_proj")),
-                       .shape = {experts, rows, shape[1]},
-                       .first = first * shape[1],
-                       .row_step = shape[1],
-                       .is_whole = false};
+std::optional<ReleasedPlace> stacked_beside_pictures(const std::string& name, const std::vector<int64_t>& shape,
+                                                     int64_t experts, const JoinedRows&) {
+  std::optional<ReleasedPlace> place = stacked_expert(name, shape, experts, "mlp.experts.");
+  if (place) place->name = spelt_next_beside_pictures(place->name);
+  return place;
 }
 
 bool is_next(const ModelConfig& c) {
@@ -367,8 +350,8 @@ void add_keys_of_3_5(Family& f) {
 Family beside_pictures(Family f, const char* architecture, const char* model_type) {
   f.architecture = architecture;
   f.model_type = model_type;
-  f.rewrite = take_text;
-  f.spelt = spelt_beside_pictures;
+  f.rewrite = take_text_qwen_moe;
+  f.spelt = spelt_next_beside_pictures;
   f.passed_over = [](std::string_view name, const HasTensor&) { return name.starts_with("model.visual."); };
   f.holds = [](const ModelConfig&) { return false; };
   f.presets.clear();
@@ -449,7 +432,7 @@ Family qwen3_5_beside_pictures() {
 
 Family qwen3_5_moe_beside_pictures() {
   Family f = beside_pictures(qwen3_5_moe(), "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe");
-  f.stacked = stacked_experts;
+  f.stacked = stacked_beside_pictures;
   return f;
 }
 

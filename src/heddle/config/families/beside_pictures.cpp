@@ -1,0 +1,25 @@
+#include "heddle/config/families/beside_pictures.h"
+
+#include <string_view>
+
+#include "heddle/base/error.h"
+#include "heddle/formats/json_text.h"
+
+namespace heddle::config {
+
+void take_text_config(Json& root, const std::string& place) {
+  Json text = root.value("text_config", Json());
+  if (!text.is_object())
+    config_error("{}: 'text_config' is {}, an object is expected", place, formats::shown(text));
+  for (const char* name : {"tie_word_embeddings", "quantization_config", "heddle"}) {
+    if (const Json outside = root.value(name, Json()); !outside.is_null()) text[name] = outside;
+  }
+  root = std::move(text);
+}
+
+std::string spelt_beside_pictures(std::string name) {
+  constexpr std::string_view kModel = "model.";
+  return name.starts_with(kModel) ? name.insert(kModel.size(), "language_model.") : name;
+}
+
+}  // namespace heddle::config
