@@ -17,20 +17,48 @@ namespace {
 
 constexpr int kKernels = 3;
 
-/// The reasons why kernels are left out, by device of this process.
-struct LeftOut {
-  std::mutex mutex;
-  std::map<int, std::array<std::string, kKernels>> reasons;
-};
-LeftOut& left_out() {
-  static LeftOut all;
-  return all;
-}
-
 int device_in_use() {
   int device = 0;
   device::check_cuda(cudaGetDevice(&device), "asking for the device");
   return device;
+}
+
+struct HopperDevice {
+  int processors = 0;                            // 0: another device
+  std::array<std::string, kKernels> left_out{};  // why, by kernel
+};
+
+/// The devices that this process has asked about. A launch asks for the one in use.
+struct HopperDevices {
+  std::mutex mutex;
+  std::map<int, HopperDevice> known;
+
+  HopperDevice& in_use() {
+    const int device = device_in_use();
+    const auto [at, is_new] = known.try_emplace(device);
+    if (is_new) {
+      const auto attribute = [&](cudaDeviceAttr which) {
+        int value = 0;
+        device::check_cuda(cudaDeviceGetAttribute(&value, which, device), "asking for the device");
+        return value;
+      };
+      if (attribute(cudaDevAttrComputeCapabilityMajor) == 9 && attribute(cudaDevAttrComputeCapabilityMinor) == 0)
+        at->second.processors = attribute(cudaDevAttrMultiProcessorCount);
+    }
+    return at->second;
+  }
+};
+HopperDevices& devices() {
+  static HopperDevices all;
+  return all;
+}
+
+bool has_devices() {
+  static const bool there = [] {
+    int count = 0;
+    return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+  }();
+  return there;
 }
 
 }  // namespace
@@ -49,32 +77,26 @@ bool wanted(HopperKernel kernel) {
 }
 
 std::string failure_of(HopperKernel kernel) {
-  const int device = device_in_use();
-  const std::lock_guard lock(left_out().mutex);
-  const auto at = left_out().reasons.find(device);
-  return at == left_out().reasons.end() ? "" : at->second[static_cast<size_t>(kernel)];
+  const std::lock_guard lock(devices().mutex);
+  return devices().in_use().left_out[static_cast<size_t>(kernel)];
 }
 
 void leave_out(HopperKernel kernel, std::string reason) {
-  const int device = device_in_use();
-  const std::lock_guard lock(left_out().mutex);
-  left_out().reasons[device][static_cast<size_t>(kernel)] = std::move(reason);
-}
-
-int processors_for(HopperKernel kernel) {
-  if (!wanted(kernel)) return 0;
-  const int processors = processors_of_hopper();
-  return processors > 0 && failure_of(kernel).empty() ? processors : 0;
+  const std::lock_guard lock(devices().mutex);
+  devices().in_use().left_out[static_cast<size_t>(kernel)] = std::move(reason);
 }
 
 int processors_of_hopper() {
-  int count = 0, device = 0, major = 0, minor = 0, processors = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) return 0;
-  device::check_cuda(cudaGetDevice(&device), "asking for the device");
-  device::check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "asking for it");
-  device::check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "asking for it");
-  device::check_cuda(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "asking for it");
-  return major == 9 && minor == 0 ? processors : 0;
+  if (!has_devices()) return 0;
+  const std::lock_guard lock(devices().mutex);
+  return devices().in_use().processors;
+}
+
+int processors_for(HopperKernel kernel) {
+  if (!wanted(kernel) || !has_devices()) return 0;
+  const std::lock_guard lock(devices().mutex);
+  const HopperDevice& device = devices().in_use();
+  return device.left_out[static_cast<size_t>(kernel)].empty() ? device.processors : 0;
 }
 
 int64_t hopper_blocks(int64_t tiles, int processors) {
