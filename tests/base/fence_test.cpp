@@ -16,8 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What a process was told of its generation is read once, at its first write: suites of this ending run before
-// others.
+// A process reads its generation once, at its first write: suites of this ending run before others.
 class FencedFolderDeathTest : public testing::Test {
  protected:
   void SetUp() override {

@@ -350,7 +350,7 @@ inline GradientResult run_with_gradient(const OpCase& op, const std::vector<kern
   return result;
 }
 
-/// Whether `found` equals `expected` within `tolerance` × the largest magnitude expected, `least` at least. NaN
+/// True if `found` equals `expected` within `tolerance` × the largest magnitude expected, `least` at least. NaN
 /// never passes.
 inline ::testing::AssertionResult close(const Tensor& expected, const Tensor& found, double tolerance,
                                         double least = 0) {

@@ -41,7 +41,7 @@ void draw_gemma(model::ModelConfig& c, Dice dice, bool in_fp64) {
   if (in_fp64) draw_part([&] { c.layer_embedding_size = dice.of({8, 12}); });
 }
 
-/// What layers take of one another, and of the embedding, does not go between stages.
+/// Layers take from one another, and from the embedding, within a stage alone.
 template <class Fits>
 void keep_in_stages(model::ModelConfig& c, const Fits& fits) {
   if (c.layer_embedding_size > 0 && !fits()) c.layer_embedding_size = 0;
