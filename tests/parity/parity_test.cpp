@@ -20,6 +20,40 @@ uint64_t draws() {
   return asked == nullptr ? 24 : std::strtoull(asked, nullptr, 10);
 }
 
+using Met = std::map<std::string, int>;  // how often draws had something
+
+void expect_one_rank(const Draw& d) {
+  for (const std::string& difference : differences_on_threads(d)) {
+    if (difference != kFlipped) ADD_FAILURE() << difference;
+  }
+}
+
+/// Draws in bf16 that are taken, from a number on, with either rounding.
+void expect_one_rank_in_bf16(uint64_t first, bool (*takes)(const Draw& d)) {
+  for (const Rounding rounding : {Rounding::same, Rounding::others}) {
+    const uint64_t wanted = std::max<uint64_t>(1, draws() / 4);
+    for (uint64_t number = first, found = 0; found < wanted; ++number) {
+      const Draw d = draw_bf16(number, 8, rounding);
+      if (!takes(d)) continue;
+      ++found;
+      for (const std::string& difference : differences_on_threads(d)) ADD_FAILURE() << difference;
+    }
+  }
+}
+
+void count_axes(Met& met, const plan::Degrees& mesh) {
+  met["tp"] += mesh.tp > 1;
+  met["cp"] += mesh.cp > 1;
+  met["dp"] += mesh.dp > 1;
+  met["pp"] += mesh.pp > 1;
+  met["ep"] += mesh.ep > 1;
+}
+
+/// Each was met, if there were `enough` draws.
+void expect_met(const Met& met, bool enough) {
+  for (const auto& [what, times] : met) EXPECT_TRUE(times > 0 || !enough) << "no draw with " << what;
+}
+
 // A switch that promises to keep the maths can't be left out: whatever tests try of it is drawn.
 TEST(Draws, HaveEveryValueOfEverySwitch) {
   std::map<std::string, std::set<std::string>> drawn;
@@ -61,22 +95,16 @@ TEST(Parity, RandomLayoutsEqualOneRank) {
 
 // Adapters among cuts of every kind: each must have been met.
 TEST(Parity, AdaptersInRandomLayouts) {
-  std::map<std::string, int> met;
+  Met met;
   const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
   for (uint64_t number = 10'000, found = 0; found < wanted; ++number) {
     const Draw d = draw(number, 8);
     if (d.plan.lora.rank == 0) continue;
     ++found;
     const plan::Degrees& mesh = d.plan.mesh;
-    met["tp"] += mesh.tp > 1;
-    met["cp"] += mesh.cp > 1;
-    met["dp"] += mesh.dp > 1;
-    met["pp"] += mesh.pp > 1;
-    met["ep"] += mesh.ep > 1;
+    count_axes(met, mesh);
     met["etp"] += mesh.etp > 1 && d.plan.lora.targets == "all";
-    for (const std::string& difference : differences_on_threads(d)) {
-      if (difference != kFlipped) ADD_FAILURE() << difference;
-    }
+    expect_one_rank(d);
   }
   if (draws() < 24) return;
   for (const auto& [axis, times] : met) EXPECT_GT(times, 0) << axis;
@@ -84,7 +112,7 @@ TEST(Parity, AdaptersInRandomLayouts) {
 
 // Recurrent layers among cuts of every kind.
 TEST(Parity, RecurrencesInRandomLayouts) {
-  std::map<std::string, int> met;
+  Met met;
   const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
   for (uint64_t number = 60'000, found = 0; found < wanted; ++number) {
     const Draw d = draw(number, 8);
@@ -107,11 +135,9 @@ TEST(Parity, RecurrencesInRandomLayouts) {
     for (const model::Recurrence kind : {model::Recurrence::gated_delta, model::Recurrence::kimi_delta,
                                          model::Recurrence::lightning, model::Recurrence::mamba2})
       met[std::string(word_of(kind))] += d.model.recurrence == kind;
-    for (const std::string& difference : differences_on_threads(d)) {
-      if (difference != kFlipped) ADD_FAILURE() << difference;
-    }
+    expect_one_rank(d);
   }
-  for (const auto& [what, times] : met) EXPECT_TRUE(times > 0 || wanted < 12) << "no draw with " << what;
+  expect_met(met, wanted >= 12);
 }
 
 // States that go from piece to piece of a sequence, where documents begin anew.
@@ -122,67 +148,41 @@ TEST(Parity, RecurrencesInPiecesOfDocuments) {
     const bool pieces = d.plan.mesh.cp > 1 && d.plan.parallel.context != model::Context::ulysses;
     if (!d.model.recurs() || !pieces || d.plan.document_end < 0) continue;
     ++found;
-    for (const std::string& difference : differences_on_threads(d)) {
-      if (difference != kFlipped) ADD_FAILURE() << difference;
-    }
+    expect_one_rank(d);
   }
 }
 
 TEST(Parity, RecurrencesInBf16) {
-  for (const Rounding rounding : {Rounding::same, Rounding::others}) {
-    const uint64_t wanted = std::max<uint64_t>(1, draws() / 4);
-    for (uint64_t number = 700, found = 0; found < wanted; ++number) {
-      const Draw d = draw_bf16(number, 8, rounding);
-      if (!d.model.recurs()) continue;
-      ++found;
-      for (const std::string& difference : differences_on_threads(d)) ADD_FAILURE() << difference;
-    }
-  }
+  expect_one_rank_in_bf16(700, [](const Draw& d) { return d.model.recurs(); });
 }
 
 // Indexers that select keys.
 TEST(Parity, SelectionsInRandomLayouts) {
-  std::map<std::string, int> met;
+  Met met;
   const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
   for (uint64_t number = 80'000, found = 0; found < wanted; ++number) {
     const Draw d = draw(number, 8);
     if (!d.model.selects()) continue;
     ++found;
     const plan::Degrees& mesh = d.plan.mesh;
-    met["tp"] += mesh.tp > 1;
-    met["cp"] += mesh.cp > 1;
-    met["dp"] += mesh.dp > 1;
-    met["pp"] += mesh.pp > 1;
-    met["ep"] += mesh.ep > 1;
+    count_axes(met, mesh);
     met["documents"] += d.plan.document_end >= 0;
     met["recompute"] += !d.plan.memory.recompute.empty();
     met["f32"] += d.plan.dtype == Dtype::f32;
     met["fewer keys than there are"] += d.model.index_topk < d.plan.sequence_length;
     met["choices that layers share"] += d.model.index_topk_freq > 1;
-    for (const std::string& difference : differences_on_threads(d)) {
-      if (difference != kFlipped) ADD_FAILURE() << difference;
-    }
+    expect_one_rank(d);
   }
-  for (const auto& [what, times] : met) EXPECT_TRUE(times > 0 || wanted < 12) << "no draw with " << what;
+  expect_met(met, wanted >= 12);
 }
 
 TEST(Parity, SelectionsInBf16) {
-  for (const Rounding rounding : {Rounding::same, Rounding::others}) {
-    const uint64_t wanted = std::max<uint64_t>(1, draws() / 4);
-    for (uint64_t number = 900, found = 0; found < wanted; ++number) {
-      const Draw d = draw_bf16(number, 8, rounding);
-      if (!d.model.selects()) continue;
-      ++found;
-      for (const std::string& difference : differences_on_threads(d)) ADD_FAILURE() << difference;
-    }
-  }
+  expect_one_rank_in_bf16(900, [](const Draw& d) { return d.model.selects(); });
 }
 
-// GPT-2's parts with dropout among cuts of every kind: a token draws the same wherever it lies, and when it is made
-// again.
 // Capacities of experts among cuts of every kind, that drop and that can't, and margins counted.
 TEST(Parity, CapacityInRandomLayouts) {
-  std::map<std::string, int> met;
+  Met met;
   const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
   for (uint64_t number = 30'000, found = 0; found < wanted; ++number) {
     const Draw d = draw(number, 8);
@@ -196,16 +196,14 @@ TEST(Parity, CapacityInRandomLayouts) {
     met["cut experts"] += mesh.etp > 1;
     met["pp"] += mesh.pp > 1;
     met["quantiles"] += d.model.bias_balance == model::BiasBalance::quantile;
-    for (const std::string& difference : differences_on_threads(d)) {
-      if (difference != kFlipped) ADD_FAILURE() << difference;
-    }
+    expect_one_rank(d);
   }
-  for (const auto& [what, times] : met) EXPECT_TRUE(times > 0 || wanted < 12) << "no draw with " << what;
+  expect_met(met, wanted >= 12);
 }
 
 // Experts without computation, pairs of layers whose experts add behind the second, gates of two experts.
 TEST(Parity, RoutersInRandomLayouts) {
-  std::map<std::string, int> met;
+  Met met;
   const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
   for (uint64_t number = 50'000, found = 0; found < wanted; ++number) {
     const Draw d = draw(number, 8);
@@ -220,16 +218,14 @@ TEST(Parity, RoutersInRandomLayouts) {
     met["pairs in a pipeline"] += c.shortcut_experts && mesh.pp > 1;
     met["gates of two"] += c.sparse_mixer;
     met["by shares"] += c.bias_balance == model::BiasBalance::share && c.topk_bias;
-    for (const std::string& difference : differences_on_threads(d)) {
-      if (difference != kFlipped) ADD_FAILURE() << difference;
-    }
+    expect_one_rank(d);
   }
-  for (const auto& [what, times] : met) EXPECT_TRUE(times > 0 || wanted < 40) << "no draw with " << what;
+  expect_met(met, wanted >= 40);
 }
 
 // Parts of Gemma 4 among cuts of every kind.
 TEST(Parity, GemmasInRandomLayouts) {
-  std::map<std::string, int> met;
+  Met met;
   const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
   for (uint64_t number = 90'000, found = 0; found < wanted; ++number) {
     const Draw d = draw(number, 8);
@@ -239,11 +235,7 @@ TEST(Parity, GemmasInRandomLayouts) {
       continue;
     ++found;
     const plan::Degrees& mesh = d.plan.mesh;
-    met["tp"] += mesh.tp > 1;
-    met["cp"] += mesh.cp > 1;
-    met["dp"] += mesh.dp > 1;
-    met["pp"] += mesh.pp > 1;
-    met["ep"] += mesh.ep > 1;
+    count_axes(met, mesh);
     met["recompute"] += !d.plan.memory.recompute.empty();
     met["normed values, tp"] += c.value_norm && mesh.tp > 1;
     met["keys as values, cp"] += c.keys_are_values && mesh.cp > 1;
@@ -257,16 +249,14 @@ TEST(Parity, GemmasInRandomLayouts) {
     met["wider MLPs there"] += c.sharing_intermediate_size > 0;
     met["embeddings of layers, tp"] += c.layer_embedding_size > 0 && mesh.tp > 1;
     met["embeddings of layers, recompute"] += c.layer_embedding_size > 0 && !d.plan.memory.recompute.empty();
-    for (const std::string& difference : differences_on_threads(d)) {
-      if (difference != kFlipped) ADD_FAILURE() << difference;
-    }
+    expect_one_rank(d);
   }
-  for (const auto& [what, times] : met) EXPECT_TRUE(times > 0 || wanted < 60) << "no draw with " << what;
+  expect_met(met, wanted >= 60);
 }
 
 // Layers whose experts a table of token ids chooses.
 TEST(Parity, HashLayersInRandomLayouts) {
-  std::map<std::string, int> met;
+  Met met;
   const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
   for (uint64_t number = 70'000, found = 0; found < wanted; ++number) {
     const Draw d = draw(number, 8);
@@ -274,11 +264,7 @@ TEST(Parity, HashLayersInRandomLayouts) {
     ++found;
     const plan::Degrees& mesh = d.plan.mesh;
     const model::Dispatcher& exchange = d.plan.parallel.exchange;
-    met["tp"] += mesh.tp > 1;
-    met["cp"] += mesh.cp > 1;
-    met["dp"] += mesh.dp > 1;
-    met["pp"] += mesh.pp > 1;
-    met["ep"] += mesh.ep > 1;
+    count_axes(met, mesh);
     met["etp"] += mesh.etp > 1;
     met["f32"] += d.plan.dtype == Dtype::f32;
     met["biases of other layers"] += d.model.topk_bias;
@@ -289,28 +275,18 @@ TEST(Parity, HashLayersInRandomLayouts) {
     met["recompute"] += !d.plan.memory.recompute.empty();
     met["offload"] += !d.plan.memory.offload.empty();
     met["further tokens"] += d.model.num_nextn_predict_layers > 0;
-    for (const std::string& difference : differences_on_threads(d)) {
-      if (difference != kFlipped) ADD_FAILURE() << difference;
-    }
+    expect_one_rank(d);
   }
-  for (const auto& [what, times] : met) EXPECT_TRUE(times > 0 || wanted < 40) << "no draw with " << what;
+  expect_met(met, wanted >= 40);
 }
 
 TEST(Parity, HashLayersInBf16) {
-  for (const Rounding rounding : {Rounding::same, Rounding::others}) {
-    const uint64_t wanted = std::max<uint64_t>(1, draws() / 4);
-    for (uint64_t number = 1100, found = 0; found < wanted; ++number) {
-      const Draw d = draw_bf16(number, 8, rounding);
-      if (d.model.num_hash_layers == 0) continue;
-      ++found;
-      for (const std::string& difference : differences_on_threads(d)) ADD_FAILURE() << difference;
-    }
-  }
+  expect_one_rank_in_bf16(1100, [](const Draw& d) { return d.model.num_hash_layers > 0; });
 }
 
 // Operands in eight bits: where their blocks lie as on one rank, its numbers.
 TEST(Parity, EightBitsInRandomLayouts) {
-  std::map<std::string, int> met;
+  Met met;
   const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
   for (uint64_t number = 40'000, found = 0; found < wanted; ++number) {
     const Draw d = draw(number, 8);
@@ -321,27 +297,19 @@ TEST(Parity, EightBitsInRandomLayouts) {
     met["recompute"] += !d.plan.memory.recompute.empty();
     met["offload"] += !d.plan.memory.offload.empty();
     met["f32"] += d.plan.dtype == Dtype::f32;
-    for (const std::string& difference : differences_on_threads(d)) {
-      if (difference != kFlipped) ADD_FAILURE() << difference;
-    }
+    expect_one_rank(d);
   }
-  for (const auto& [what, times] : met) EXPECT_TRUE(times > 0 || wanted < 12) << "no draw with " << what;
+  expect_met(met, wanted >= 12);
 }
 
 TEST(Parity, EightBitsInBf16) {
-  for (const Rounding rounding : {Rounding::same, Rounding::others}) {
-    const uint64_t wanted = std::max<uint64_t>(1, draws() / 4);
-    for (uint64_t number = 500, found = 0; found < wanted; ++number) {
-      const Draw d = draw_bf16(number, 8, rounding);
-      if (d.plan.device.fp8 == passes::Fp8::off) continue;
-      ++found;
-      for (const std::string& difference : differences_on_threads(d)) ADD_FAILURE() << difference;
-    }
-  }
+  expect_one_rank_in_bf16(500, [](const Draw& d) { return d.plan.device.fp8 != passes::Fp8::off; });
 }
 
+// GPT-2's parts with dropout among cuts of every kind: a token draws the same wherever it lies, and when it is made
+// again.
 TEST(Parity, DropoutInRandomLayouts) {
-  std::map<std::string, int> met;
+  Met met;
   const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
   for (uint64_t number = 20'000, found = 0; found < wanted; ++number) {
     const Draw d = draw(number, 8);
@@ -357,9 +325,7 @@ TEST(Parity, DropoutInRandomLayouts) {
     met["learned positions"] += d.model.learns_positions();
     met["fused"] += d.plan.fusions.contains("dropout_add");
     met["probabilities"] += d.model.attention_dropout > 0;
-    for (const std::string& difference : differences_on_threads(d)) {
-      if (difference != kFlipped) ADD_FAILURE() << difference;
-    }
+    expect_one_rank(d);
   }
   if (draws() < 24) return;
   for (const auto& [what, times] : met) EXPECT_GT(times, 0) << what;
@@ -367,7 +333,7 @@ TEST(Parity, DropoutInRandomLayouts) {
 
 // Pairs of answers, an average of the weights and steps of fewer microbatches among cuts of every kind.
 TEST(Parity, ObjectivesAndRampsInRandomLayouts) {
-  std::map<std::string, int> met;
+  Met met;
   const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
   for (uint64_t number = 30'000, found = 0; found < wanted; ++number) {
     const Draw d = draw(number, 8);
@@ -380,9 +346,7 @@ TEST(Parity, ObjectivesAndRampsInRandomLayouts) {
       met[fmt::format("{} with pp", what)] += has && d.plan.mesh.pp > 1;
       met[fmt::format("{} with dp", what)] += has && d.plan.mesh.dp > 1;
     }
-    for (const std::string& difference : differences_on_threads(d)) {
-      if (difference != kFlipped) ADD_FAILURE() << difference;
-    }
+    expect_one_rank(d);
   }
   if (draws() < 24) return;
   for (const auto& [what, times] : met) EXPECT_GT(times, 0) << what;
