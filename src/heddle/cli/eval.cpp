@@ -18,6 +18,7 @@
 #include "heddle/session/eval/score.h"
 #include "heddle/session/rank_run.h"
 #include "heddle/session/run_checkpoint.h"
+#include "heddle/session/run_data.h"
 #include "heddle/session/text/continue_text.h"
 #include "heddle/train/agreement.h"
 #include "heddle/train/run_config_plan.h"

@@ -12,6 +12,7 @@
 #include "heddle/observe/metrics_log.h"
 #include "heddle/session/agent/run_memory.h"
 #include "heddle/session/agent/shared_segments.h"
+#include "heddle/session/run_data.h"
 #include "heddle/train/audit/weight_digest.h"
 #include "heddle/train/controllers/outliers.h"
 #include "heddle/train/saved/segment.h"

@@ -12,11 +12,12 @@
 #include <string>
 #include <vector>
 
-#include "heddle/session/run_data.h"
 #include "heddle/session/run_folder.h"
 #include "heddle/train/trainer_checkpoint.h"
 
 namespace heddle::session {
+
+struct RunData;
 
 /// The identity of data and tokenizer by content; every checkpoint has it.
 std::map<std::string, std::string> identity_of(const RunData& data, const config::RunConfig& config);

@@ -7,11 +7,15 @@
 #include <utility>
 #include <vector>
 
-#include "heddle/config/families/family.h"
+#include "heddle/config/families/released_place.h"
 #include "heddle/formats/logical_tensor.h"
 #include "heddle/model/model_config.h"
 #include "heddle/model/parameter.h"
 #include "heddle/train/parameters.h"
+
+namespace heddle::config {
+struct Family;
+}
 
 namespace heddle::train {
 

@@ -5,6 +5,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/hash.h"
 #include "heddle/base/utf8.h"
+#include "heddle/session/run_data.h"
 
 namespace heddle::session {
 

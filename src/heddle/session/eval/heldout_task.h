@@ -4,9 +4,10 @@
 
 #include "heddle/data/tokenizer/tokenizer.h"
 #include "heddle/session/eval/task.h"
-#include "heddle/session/run_data.h"
 
 namespace heddle::session {
+
+struct RunData;
 
 /// Up to `most` items, 0: as many as the held-out text gives. ConfigError where it gives none.
 Task heldout_task(const RunData& data, const data::Tokenizer& tokenizer, int64_t most);

@@ -11,6 +11,7 @@
 #include "heddle/base/files/pinned_folder.h"
 #include "heddle/base/hash.h"
 #include "heddle/observe/terminal/doing.h"
+#include "heddle/session/run_data.h"
 #include "heddle/train/evaluate.h"
 
 namespace heddle::session {

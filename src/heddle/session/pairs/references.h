@@ -7,12 +7,13 @@
 
 #include <cstdint>
 
-#include "heddle/session/run_data.h"
 #include "heddle/session/run_folder.h"
 #include "heddle/train/step/preference.h"
 #include "heddle/train/trainer.h"
 
 namespace heddle::session {
+
+struct RunData;
 
 /// Computes the losses of all training sequences and of the first `heldout` held-out ones. All ranks call it
 /// together, with the weights of the beginning.

@@ -8,6 +8,7 @@
 #include "heddle/session/notes/resume_notes.h"
 #include "heddle/session/notes/start_notes.h"
 #include "heddle/session/pairs/references.h"
+#include "heddle/session/run_data.h"
 #include "heddle/train/adapters/peft_files.h"
 
 namespace heddle::session {

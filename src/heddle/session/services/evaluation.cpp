@@ -6,6 +6,7 @@
 #include "heddle/observe/table.h"
 #include "heddle/observe/terminal/terminal.h"
 #include "heddle/session/pairs/references.h"
+#include "heddle/session/run_data.h"
 #include "heddle/session/services/services.h"
 #include "heddle/session/text/continue_text.h"
 #include "heddle/train/evaluate.h"
