@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What faults cost a job of `heddle launch` that keeps copies of its state in memory, against one that starts again from
-disk alone: the same steps on emulated hosts (tests/job/emulated.py) with a fault in every ten, at the same drawn places.
+"""What faults cost a job of `heddle launch` that keeps copies of its state in memory, without and with ranks that stand by
+(--standby), against one that starts again from disk alone: the same steps on emulated hosts (tests/job/emulated.py) with a fault in every ten, at the same drawn places.
 
     ./dev bench goodput [--hosts 2] [--steps 40] [--sequences 96] [--microbatch 24] [--every 10] [--disk-every 10]
                         [--seed 1] [--host-faults] [--rounds 3] [--json]
@@ -8,7 +8,7 @@ disk alone: the same steps on emulated hosts (tests/job/emulated.py) with a faul
 A fault strikes within a step, steps and moments drawn one from each of as many equal parts: a process killed or, with
 --host-faults, a host with its memory, which answers again at once. The time it loses is that from the blow until the step
 which it struck has ended, less what that step still needed of the median step's time. `lost_s` is the sum of a run's, the
-median of the rounds; `lost_time_saved` the part of the time lost from disk that memory saves. All digests are compared.
+median of the rounds; `lost_time_saved` the part of the time lost from disk that the others save. All digests are compared.
 """
 
 import argparse
@@ -27,15 +27,18 @@ import stops  # noqa: E402
 from emulated import Job, Reference, digests, events  # noqa: E402
 
 
+KINDS = ("disk", "memory", "standby")
+
+
 def settings(arguments, memory):
     words = [f"train.steps={arguments.steps}", f"train.global_batch={arguments.sequences}", "train.trace_step=0",
              f"train.microbatch={arguments.microbatch or arguments.sequences // arguments.hosts // 2}", f"train.checkpoint_every={arguments.disk_every}"]
     return words + (["train.snapshot_every=1"] if memory else [])
 
 
-def run(heddle, reference, base, name, arguments, memory, strikes):
-    more = ["--listen", "lo"]
-    for setting in settings(arguments, memory):
+def run(heddle, reference, base, name, arguments, kind, strikes):
+    more = ["--listen", "lo", *(["--standby"] if kind == "standby" else [])]
+    for setting in settings(arguments, kind != "disk"):
         more += ["--set", setting]
     job = Job(heddle, reference, base / name, hosts=arguments.hosts, more=more, patience=3600)
     struck = []
@@ -112,20 +115,21 @@ def main():
             (base / "reference").mkdir()
             reference = Reference(heddle, base / "reference")    # prepares the data
             for number in range(arguments.rounds):
-                rounds.append({kind: run(heddle, reference, base, f"{kind}-{number}", arguments, kind == "memory", strikes)
-                               for kind in ("disk", "memory")})
+                rounds.append({kind: run(heddle, reference, base, f"{kind}-{number}", arguments, kind, strikes)
+                               for kind in KINDS})
         finally:
             shutil.rmtree(base, ignore_errors=True)
     if not rounds:
         print("bench goodput: no round was whole", file=sys.stderr)
         sys.exit(stop.status or 1)
     same = all(one["complete"] and one["digests"] == rounds[0]["disk"]["digests"] for row in rounds for one in row.values())
-    lost = {kind: statistics.median(row[kind]["lost_s"] for row in rounds) for kind in ("disk", "memory")}
+    lost = {kind: statistics.median(row[kind]["lost_s"] for row in rounds) for kind in KINDS}
     result = {"steps": arguments.steps, "faults": len(strikes), "same_digests": same, "strikes": strikes,
               "rounds": len(rounds),
               "step_s": round(statistics.median(one["step_s"] for row in rounds for one in row.values()), 3),
               "lost_s": {name: round(seconds, 3) for name, seconds in lost.items()},
-              "lost_time_saved": round(1 - lost["memory"] / lost["disk"], 4) if lost["disk"] > 0 else None,
+              "lost_time_saved": {kind: round(1 - lost[kind] / lost["disk"], 4) if lost["disk"] > 0 else None
+                                  for kind in KINDS[1:]},
               "found_s": {name: distribution([s for row in rounds for s in row[name]["found_s"]]) for name in lost},
               "recovered_s": {name: distribution([s for row in rounds for s in row[name]["recovered_s"]]) for name in lost}}
     if arguments.json:

@@ -40,7 +40,7 @@ def replayed(text):
     path, _, line = text.rpartition(":") if ":" in text else (text, "", "")
     lines = [json.loads(one) for one in pathlib.Path(path).read_text().splitlines()]
     chosen = [lines[int(line) - 1]] if line else lines
-    return [{key: one[key] for key in KEYS} for one in chosen]
+    return [{key: one[key] for key in KEYS if key in one} for one in chosen]
 
 
 def of_kinds(table, figure):

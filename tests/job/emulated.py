@@ -144,8 +144,10 @@ class Job:
     # ---- what is seen
 
     def processes(self):
-        """pid -> (role, host, rank)"""
-        mark, found = f"HEDDLE_HOSTS={self.folder}".encode(), {}
+        """pid -> (role, host, rank). A rank of a later generation than the one that may write stands by."""
+        mark, found, now = f"HEDDLE_HOSTS={self.folder}".encode(), {}, 0
+        with contextlib.suppress(OSError):
+            now = int((self.run / ".generation").read_text().split()[0])
         for entry in pathlib.Path("/proc").iterdir():
             if not entry.name.isdecimal():
                 continue
@@ -159,6 +161,8 @@ class Job:
                 role = ("rank" if b"OMPI_COMM_WORLD_RANK" in values and b"train" in words[:2] else
                         "launcher" if name == "mpirun" else "daemon" if name == "orted" else
                         "agent" if b"agent" in words[:2] else "supervisor" if b"launch" in words[:2] else "other")
+                if int(values.get(b"HEDDLE_JOB", b"0").split(b":")[0]) > now:
+                    role = "standby" if role == "rank" else "of a standby"
                 rank = int(values.get(b"OMPI_COMM_WORLD_RANK", b"-1")) if role == "rank" else -1
                 found[int(entry.name)] = (role, values.get(b"HEDDLE_HOST", b"").decode(), rank)
         return found

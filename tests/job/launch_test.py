@@ -78,11 +78,11 @@ class Launch(unittest.TestCase):
 
     # ---- copies in memory, agents on the hosts, next to nothing on disk
 
-    def in_memory(self, name, every=2, **options):
+    def in_memory(self, name, every=2, standby=False, **options):
         if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0:
             self.skipTest("no mounts: hosts can't have a memory of their own here")
         return self.job(name, self.longer, more=["--listen", "lo", "--set", f"train.snapshot_every={every}", "--set",
-                                    "train.checkpoint_every=1000"], **options)
+                                    "train.checkpoint_every=1000", *(["--standby"] if standby else [])], **options)
 
     def strike_at(self, job, steps, strike):
         """Strikes; steps that were done then."""
@@ -156,6 +156,53 @@ class Launch(unittest.TestCase):
         self.strike_at(job, 9, lambda: Job.strike([job.supervisor.pid]))
         job.supervisor.wait()
         for _ in range(2000):    # its agents write what they hold
+            if not job.processes():
+                break
+            time.sleep(0.02)
+        self.assertEqual(job.processes(), {})
+        job.start()
+        self.goes_well(job, self.longer)
+
+    # ---- ranks that stand by
+
+    def standing_by(self, name, **options):
+        job = self.in_memory(name, every=1, standby=True, **options)
+        self.assertTrue(job.wait_until(lambda: len(job.of_role("standby")) == len(job.hosts)), job.text())
+        return job
+
+    def stood_by(self, job):
+        return [e.get("stood_by") for e in lasting_starts(job)]
+
+    def test_a_standby_goes_on(self):
+        job = self.standing_by("standby", hosts=2)
+        waiting = job.of_role("standby")
+        done = self.strike_at(job, job.steps_done() + 2, lambda: Job.strike(self.one(job, "rank", "node1")))
+        job.wait_until(lambda: job.starts() == 2)
+        self.assertEqual(job.of_role("rank"), waiting)    # the very processes
+        self.goes_well(job, self.longer)
+        self.assertEqual(self.stood_by(job), [False, True], job.text())
+        self.assertLessEqual(done - self.gone_on_from(job)[0][0], 1, job.text())
+
+    def test_another_layout_leaves_the_standby(self):
+        job = self.standing_by("standby-host", hosts=3)
+        self.strike_at(job, job.steps_done() + 2, lambda: job.lose_host("node2"))
+        self.goes_well(job, self.longer)
+        self.assertEqual(self.stood_by(job)[:2], [False, False], job.text())
+
+    # What nobody needed yet may die: the ranks do not notice, and a fault is answered as without it.
+    def test_a_standby_is_lost(self):
+        job = self.standing_by("standby-lost", hosts=2)
+        Job.strike(job.of_role("standby"))
+        job.wait_until(lambda: any(e["event"] == "standby" and "ended" in e for e in events(job.run)))
+        self.strike_at(job, job.steps_done() + 1, lambda: Job.strike(self.one(job, "rank", "node0")))
+        self.goes_well(job, self.longer)
+        self.assertEqual(self.stood_by(job), [False, False], job.text())
+
+    def test_the_supervisor_of_a_standby_is_lost(self):
+        job = self.standing_by("standby-supervisor", hosts=2)
+        Job.strike([job.supervisor.pid])
+        job.supervisor.wait()
+        for _ in range(2000):
             if not job.processes():
                 break
             time.sleep(0.02)

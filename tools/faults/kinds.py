@@ -86,7 +86,7 @@ KINDS = {kind.name: kind for kind in (
     Kind("full memory", 40, surroundings.fill_memory, found_as="", agents=True, before=surroundings.limit_memory,
          after=surroundings.free_memory, may_run=surroundings.may_mount),
 )}
-KEYS = ("number", "seed", "kind", "step", "rank", "moment", "call", "part", "point")
+KEYS = ("number", "seed", "kind", "step", "rank", "moment", "call", "part", "point", "standby")
 
 
 def drawn(number, seed, only, kinds):
@@ -99,4 +99,4 @@ def drawn(number, seed, only, kinds):
         points = [point for point in disk.POINTS_OF_MEMORY if point.split()[0] in ("fallocate", "write", "rename")]
     return {"number": number, "seed": seed, "kind": name, "step": draw.randint(1, STEPS - 6), "rank": draw.randrange(4),
             "moment": round(draw.random() * 0.1, 4), "call": draw.randint(1, 400), "part": round(draw.random(), 6),
-            "point": draw.choice(points)}
+            "point": draw.choice(points), "standby": draw.random() < 0.5}

@@ -22,6 +22,8 @@ AGAIN = 3    # starts of a job that its own end, or that of its supervisor, has 
 def job_of(kind, draw, heddle, shim, reference, folder):
     variables = shim_variables(shim, folder, kind.shim, draw) if kind.shim else {}
     more = [word for setting in kind.settings for word in ("--set", setting)]
+    if draw.get("standby"):    # tables of before have no such key
+        more.append("--standby")
     if kind.memory or kind.shim and draw["point"] in POINTS_OF_MEMORY:
         more += ["--set", "train.snapshot_every=1"]
     if (kind.memory or kind.agents) and not kind.shim:    # what is made in memory is written down, and no call struck

@@ -25,6 +25,8 @@ Words by_mpirun(const Start& start) {
   }
   Words words{"mpirun",   "--host", hosts,       "-np", fmt::format("{}", slots_of(start.hosts)),
               "--map-by", "slot",   "--bind-to", "none"};
+  // After a rank's death it ends the others at once: they would use their second for nothing.
+  add(words, {"--mca", "odls_base_sigkill_timeout", "0"});
   // A host that is cut off is noticed in seconds; Open MPI's own settings let minutes pass.
   add(words, {"--mca", "oob_tcp_keepalive_time", "2", "--mca", "oob_tcp_keepalive_intvl", "1", "--mca",
               "oob_tcp_keepalive_probes", "3"});

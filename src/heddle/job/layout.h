@@ -19,6 +19,12 @@ struct Layout {
   int considered = 0;            // layouts that could be
 };
 
+/// A layout and the hosts that train in it.
+struct JobPlan {
+  std::vector<Host> hosts;
+  Layout layout;
+};
+
 /// Returns the layout for the slots of these hosts, or for the most of them that any layout takes. `set`: the
 /// user's settings; the layout may change its own ones. None: not even one rank can go on.
 std::optional<Layout> layout_for(const std::string& config, const std::vector<std::string>& set,

@@ -1,14 +1,9 @@
 #include "heddle/job/supervisor.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <deque>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -22,6 +17,7 @@
 #include "heddle/base/hash.h"
 #include "heddle/base/say.h"
 #include "heddle/job/hosts/probe.h"
+#include "heddle/job/launcher_environment.h"
 #include "heddle/session/ranks/stall_lines.h"
 #include "heddle/session/signals.h"
 
@@ -36,9 +32,7 @@ constexpr double kReach_s = 10;  // in which a host answers
 constexpr double kPoll_s = 0.05;
 constexpr double kAfterFailure_s = 3;  // from the first rank's failure to the end of all by force
 constexpr double kProbe_s = 60;
-constexpr double kEnd_s = 15;      // from the last rank's end to its launcher's
-constexpr double kDying_s = 2;     // in which daemons notice that their launcher is dead
-constexpr size_t kMostSaid = 200;  // lines that are kept
+constexpr double kEnd_s = 15;  // from the last rank's end to its launcher's
 
 // The configuration of a job whose layout the number of ranks decides.
 config::RunConfig config_of(const JobOptions& options, int ranks) {
@@ -59,33 +53,6 @@ int wanted_ranks(const JobOptions& options) {
     config_error("--spares {}: there are {} hosts", options.spares, options.hosts.size());
   std::vector<Host> used(options.hosts.begin(), options.hosts.end() - options.spares);
   return slots_of(used);
-}
-
-// The folder of what Open MPI's processes share. It is named after the run, so that a supervisor after one that was
-// killed finds what that one has left. Daemons of that one may be about to die and write there yet. "" where it
-// can't be made, or is somebody else's.
-std::string session_folder(const std::string& run) {
-  std::error_code error;
-  const fs::path path =
-      fs::temp_directory_path(error) / fmt::format("heddle-launch-{}-{:016x}", ::getuid(), hash_bytes(run));
-  if (error) return "";
-  for (const double until_s = now_s() + kDying_s;;) {
-    fs::remove_all(path, error);
-    if (::mkdir(path.c_str(), 0700) == 0) return path.string();
-    if (errno != EEXIST || now_s() > until_s) return "";
-    std::this_thread::sleep_for(std::chrono::duration<double>(kPoll_s));
-  }
-}
-
-// Environment of every program that a launcher starts. Open MPI tries shared memory of POSIX's kind as it starts
-// and leaves /dev/shm/open_mpi.* behind where it is killed meanwhile. What the other kind, which it takes anyway,
-// leaves lies in its folder.
-Environment launcher_environment(const std::string& run) {
-  Environment environment;
-  if (std::getenv("OMPI_MCA_shmem") == nullptr) environment.emplace_back("OMPI_MCA_shmem", "mmap");
-  if (const std::string folder = session_folder(run); !folder.empty())
-    environment.emplace_back("OMPI_MCA_orte_tmpdir_base", folder);
-  return environment;
 }
 
 std::string hosts_text(const std::vector<Host>& hosts) {
@@ -120,9 +87,9 @@ Supervisor::Supervisor(JobOptions options, Tell tell)
 
 Supervisor::~Supervisor() {
   agents_.reset();
+  standby_.end();
   end_descendants();
-  std::error_code ignored;
-  if (const std::string folder = session_folder(held_.folder.path); !folder.empty()) fs::remove(folder, ignored);
+  remove_session_folders(held_.folder.path);
 }
 
 int Supervisor::wanted() const { return wanted_ranks(options_); }
@@ -156,12 +123,13 @@ bool Supervisor::ask_hosts() {
 }
 
 // As the user has it where all ranks have a place, else the best layout of those that have.
-std::optional<Supervisor::Plan> Supervisor::plan_for(const std::vector<Host>& hosts) {
-  if (slots_of(hosts) >= wanted()) return Plan{hosts, {wanted(), {fmt::format("mesh.ranks={}", wanted())}, 0, 0}};
+std::optional<JobPlan> Supervisor::plan_for(const std::vector<Host>& hosts) {
+  if (slots_of(hosts) >= wanted())
+    return JobPlan{hosts, {wanted(), {fmt::format("mesh.ranks={}", wanted())}, 0, 0}};
   const std::optional<Layout> layout =
       layout_for(options_.config, options_.set, hosts, options_.profile, options_.choose_s);
   if (!layout) return std::nullopt;
-  Plan plan{{}, *layout};
+  JobPlan plan{{}, *layout};
   int left = layout->ranks;
   for (Host host : hosts) {
     if (left == 0) break;
@@ -173,11 +141,11 @@ std::optional<Supervisor::Plan> Supervisor::plan_for(const std::vector<Host>& ho
 }
 
 // Waits for hosts where none answers. None: there are none, or nothing can be done with those that there are.
-std::optional<Supervisor::Plan> Supervisor::next_plan() {
+std::optional<JobPlan> Supervisor::next_plan() {
   constexpr double kBetween_s = 1;
   for (const double until_s = now_s() + options_.wait_hosts_s; !asked_;) {
     if (ask_hosts()) {
-      if (std::optional<Plan> plan = plan_for(pool_.with_slots(wanted()))) return plan;
+      if (std::optional<JobPlan> plan = plan_for(pool_.with_slots(wanted()))) return plan;
       summary_.reason =
           fmt::format("no layout of {} can train this model with the batch of all ranks", hosts_text(pool_.up()));
     } else if (!asked_) {
@@ -190,7 +158,7 @@ std::optional<Supervisor::Plan> Supervisor::next_plan() {
   return std::nullopt;
 }
 
-std::vector<std::string> Supervisor::words_of(const Plan& plan) const {
+std::vector<std::string> Supervisor::words_of(const JobPlan& plan) const {
   Start start;
   start.hosts = plan.hosts;
   start.shell = options_.shell;
@@ -211,12 +179,31 @@ std::vector<std::string> Supervisor::words_of(const Plan& plan) const {
   return launcher_.words(start);
 }
 
-// Ends what is left of a generation; agents outlive it.
-void Supervisor::end_ranks() { end_descendants(agents_ ? agents_->processes() : std::vector<pid_t>{}); }
+// Ends what is left of a generation; agents and a standby outlive it.
+void Supervisor::end_ranks() {
+  std::vector<pid_t> spared = agents_ ? agents_->processes() : std::vector<pid_t>{};
+  if (standby_.waits()) spared.push_back(standby_.process());
+  end_descendants(spared);
+}
+
+std::unique_ptr<Ranks> Supervisor::start_ranks(const JobPlan& plan, Fence fence) const {
+  const Environment environment = launcher_environment(held_.folder.path, fence.number);
+  return std::make_unique<Ranks>(std::move(fence), words_of(plan), environment, !options_.json);
+}
+
+// Once a generation trains, ranks stand by for the next.
+void Supervisor::look_for_standby(const JobPlan& plan) {
+  if (!options_.standby || !running_ || growing_ || asked_ || !standby_.is_wanted(journal_)) return;
+  Fence next = fence_;
+  ++next.number;
+  next.token = random_id();
+  journal_.add("standby", {{"generation", next.number}});
+  standby_.begin(plan, start_ranks(plan, next));
+}
 
 // Hosts that are out may have come back: with them the job is laid out anew, from the checkpoint that ends this
 // generation.
-void Supervisor::look_for_hosts(const Plan& plan, Child& ranks) {
+void Supervisor::look_for_hosts(const JobPlan& plan, Ranks& ranks) {
   if (!options_.grow || !running_ || growing_ || asked_ || plan.layout.ranks >= wanted()) return;
   if (!reach_) {
     if (now_s() - checked_s_ < options_.look_s || pool_.out().empty()) return;
@@ -233,7 +220,7 @@ void Supervisor::look_for_hosts(const Plan& plan, Child& ranks) {
   }
   reach_.reset();
   if (!any) return;
-  const std::optional<Plan> larger = plan_for(pool_.with_slots(wanted()));
+  const std::optional<JobPlan> larger = plan_for(pool_.with_slots(wanted()));
   if (!larger || larger->layout.ranks <= plan.layout.ranks) return;
   tell_(fmt::format("{} ranks instead of {}, after the current step", larger->layout.ranks, plan.layout.ranks));
   growing_ = true;
@@ -242,7 +229,7 @@ void Supervisor::look_for_hosts(const Plan& plan, Child& ranks) {
 
 // A host on which a rank is slow makes way for a spare, where one answers: from the checkpoint that ends this
 // generation. Without a spare it stays, for a slow host is better than none.
-void Supervisor::look_for_slow(const Plan& plan, Child& ranks) {
+void Supervisor::look_for_slow(const JobPlan& plan, Ranks& ranks) {
   if (!options_.replace_slow || growing_ || asked_) return;
   while (const std::optional<SlowRankAlarm> slow = alarms_.next(fence_.number)) {
     const std::optional<std::string> host = host_of_rank(plan.hosts, slow->rank);
@@ -261,7 +248,7 @@ void Supervisor::look_for_slow(const Plan& plan, Child& ranks) {
 
 // A host on which no agent answers keeps no copies, and no checkpoint is whole without its ranks'. The job goes on
 // without it, from the checkpoint that ends this generation. The only one stays.
-void Supervisor::look_for_agents(const Plan& plan, Child& ranks) {
+void Supervisor::look_for_agents(const JobPlan& plan, Ranks& ranks) {
   if (!agents_) return;
   for (const std::string& host : agents_->look()) {
     if (growing_ || asked_ || plan.hosts.size() < 2) continue;
@@ -301,13 +288,18 @@ void Supervisor::look_for_steps(const std::vector<comm::RankStatus>& standing) {
                {{"generation", fence_.number}, {"step", lead.first_step}, {"after_s", now_s() - began_s_}});
 }
 
-Ending Supervisor::generation(const Plan& plan) {
-  ++fence_.number;
-  fence_.token = random_id();
-  raise_fence(fence_);
+Ending Supervisor::generation(const JobPlan& plan) {
+  std::unique_ptr<Ranks> ranks = standby_.take(plan, journal_);
+  const bool stood_by = ranks != nullptr;
+  if (stood_by) {
+    fence_ = ranks->fence();
+  } else {
+    ++fence_.number;
+    fence_.token = random_id();
+    raise_fence(fence_);
+  }
   ++summary_.generations;
   summary_.ranks = plan.layout.ranks;
-  summary_.said.clear();
   running_ = growing_ = false;
   failed_s_ = seen_s_ = 0;
   checked_s_ = began_s_ = now_s();
@@ -315,53 +307,48 @@ Ending Supervisor::generation(const Plan& plan) {
   reach_.reset();
   session::clear_status_pages(held_.folder);
   std::vector<std::string> over(plan.layout.set.begin() + 1, plan.layout.set.end());
-  tell_(fmt::format("generation {}: {} ranks on {}{}", fence_.number, plan.layout.ranks, hosts_text(plan.hosts),
-                    over.empty() ? "" : fmt::format("; {}", fmt::join(over, " "))));
+  tell_(fmt::format("generation {}: {} ranks on {}{}{}", fence_.number, plan.layout.ranks, hosts_text(plan.hosts),
+                    over.empty() ? "" : fmt::format("; {}", fmt::join(over, " ")),
+                    stood_by ? ", which stood by" : ""));
   journal_.add("start", {{"generation", fence_.number},
                          {"ranks", plan.layout.ranks},
                          {"hosts", names_of(plan.hosts)},
                          {"set", plan.layout.set},
-                         {"layouts_considered", plan.layout.considered}});
+                         {"layouts_considered", plan.layout.considered},
+                         {"stood_by", stood_by}});
   if (agents_) agents_->start(plan.hosts);
-  std::deque<std::string> said;
-  Evidence evidence;
-  {
-    Environment environment = launcher_environment(held_.folder.path);
-    environment.emplace_back(kFenceVariable, text_of(fence_));
-    Child ranks(
-        words_of(plan), environment,
-        [&](const std::string& line) {
-          summary_.said += line + '\n';
-          if (!options_.json) say("{}\n", line);
-        },
-        [&](const std::string& line) {
-          say(stderr, "{}\n", line);
-          said.push_back(line);
-          if (said.size() > kMostSaid) said.pop_front();
-        });
-    std::optional<int> status;
-    for (double seen_s = 0; !(status = ranks.poll(kPoll_s));) {
-      if (!asked_ && session::Signals::take().stop) {
-        asked_ = true;
-        ranks.signal(SIGUSR2);
-      }
-      look_for_hosts(plan, ranks);
-      look_for_slow(plan, ranks);
-      look_for_agents(plan, ranks);
-      if (now_s() - seen_s < 2 * kPoll_s) continue;
-      seen_s = now_s();
-      const std::vector<comm::RankStatus> standing = comm::read_rank_statuses(held_.folder.ranks(), fence_.number);
-      look_for_steps(standing);
-      const std::string why = why_force(standing);
-      if (why.empty()) continue;
-      if (why != "failed") evidence.forced = why;
-      ranks.kill();
-    }
-    evidence.status = *status;
+  if (stood_by) {
+    raise_fence(fence_);  // it is their turn
+  } else {
+    ranks = start_ranks(plan, fence_);
   }
+  ranks->be_heard();
+  Evidence evidence;
+  std::optional<int> status;
+  for (double seen_s = 0; !(status = ranks->poll(kPoll_s));) {
+    if (!asked_ && session::Signals::take().stop) {
+      asked_ = true;
+      ranks->signal(SIGUSR2);
+    }
+    look_for_hosts(plan, *ranks);
+    look_for_slow(plan, *ranks);
+    look_for_agents(plan, *ranks);
+    look_for_standby(plan);
+    if (now_s() - seen_s < 2 * kPoll_s) continue;
+    seen_s = now_s();
+    const std::vector<comm::RankStatus> standing = comm::read_rank_statuses(held_.folder.ranks(), fence_.number);
+    look_for_steps(standing);
+    const std::string why = why_force(standing);
+    if (why.empty()) continue;
+    if (why != "failed") evidence.forced = why;
+    ranks->kill();
+  }
+  evidence.status = *status;
+  evidence.said = ranks->said();
+  summary_.said = ranks->out();
+  ranks.reset();
   end_ranks();
   evidence.asked = asked_ || growing_;
-  evidence.said.assign(said.begin(), said.end());
   evidence.ranks = comm::read_rank_statuses(held_.folder.ranks(), fence_.number);
   look_for_steps(evidence.ranks);  // steps that were done since the last look
   return ending_of(evidence);
@@ -373,7 +360,7 @@ std::vector<comm::RankStatus> Supervisor::statuses_by_our_clock() {
   return movement_.by_clock(std::move(pages), now_s(), static_cast<int64_t>(wall_time_s() * 1e9));
 }
 
-void Supervisor::tell_end(const Ending& ending, const Plan& plan) {
+void Supervisor::tell_end(const Ending& ending, const JobPlan& plan) {
   const std::vector<std::string> lines = ending.cause == Cause::fault
                                              ? session::stall_lines(held_.folder, statuses_by_our_clock())
                                              : std::vector<std::string>{};
@@ -393,9 +380,11 @@ void Supervisor::tell_end(const Ending& ending, const Plan& plan) {
 }
 
 // The hosts of a generation whose end names somebody are tried: a product whose bits are known, and transfers
-// between each pair.
-void Supervisor::probe(const Ending& ending, const Plan& plan) {
+// between each pair. Where a standby waits after a generation that made progress, it goes first: a host that fails
+// again is probed after that.
+void Supervisor::probe(const Ending& ending, const JobPlan& plan) {
   if (!options_.probe || ending.suspects.empty() || plan.hosts.size() < 2 || asked_) return;
+  if (standby_.waits() && persistence_.in_vain() == 0) return;
   std::vector<Host> one_each = pool_.with_slots(wanted());
   for (Host& host : one_each) host.slots = 1;
   if (one_each.size() < 2) return;
@@ -404,7 +393,8 @@ void Supervisor::probe(const Ending& ending, const Plan& plan) {
   start.shell = options_.shell;
   start.more = options_.more;
   start.program = {options_.program, "probe", "--json"};
-  const Ran ran = run_for(launcher_.words(start), launcher_environment(held_.folder.path), kProbe_s);
+  const Environment environment = launcher_environment(held_.folder.path, fence_.number);
+  const Ran ran = run_for(launcher_.words(start), environment, kProbe_s);
   end_ranks();
   // A probe that did not come to its end says nothing of a host: those that are cut off are asked anyway.
   if (ran.status != kDone && ran.status != kFailed) return;
@@ -445,6 +435,8 @@ JobSummary Supervisor::run() {
     summary_.status = status;
     summary_.reason = reason;
     summary_.lost = names_of(pool_.out());
+    standby_.end();
+    end_ranks();
     if (agents_) agents_->end(status == kDone);
     journal_.add("over", {{"status", status},
                           {"reason", reason},
@@ -457,7 +449,7 @@ JobSummary Supervisor::run() {
     return summary_;
   };
   while (true) {
-    const std::optional<Plan> plan = next_plan();
+    const std::optional<JobPlan> plan = next_plan();
     if (asked_) return finish(kInterrupted, "asked to stop");
     if (!plan) return finish(kNoHosts, summary_.reason);
     if (const std::string away = why_away(); !away.empty()) return finish(kFailed, away);

@@ -12,7 +12,6 @@
 #include "heddle/base/files/fence.h"
 #include "heddle/job/agents.h"
 #include "heddle/job/alarms.h"
-#include "heddle/job/child.h"
 #include "heddle/job/ending.h"
 #include "heddle/job/hosts/host_pool.h"
 #include "heddle/job/hosts/reach.h"
@@ -21,6 +20,8 @@
 #include "heddle/job/layout.h"
 #include "heddle/job/movement.h"
 #include "heddle/job/persistence.h"
+#include "heddle/job/ranks.h"
+#include "heddle/job/standby.h"
 #include "heddle/session/run_folder.h"
 
 namespace heddle::job {
@@ -38,7 +39,7 @@ struct JobOptions {
   std::string listen;             // the interface through which agents reach each other; "": as it suits
   std::vector<std::string> more;  // words for the launcher
   int ranks = 0, spares = 0;      // 0 ranks: all slots but the spares'
-  bool resume = false, grow = true, probe = true, replace_slow = false, json = false;
+  bool resume = false, grow = true, probe = true, replace_slow = false, standby = false, json = false;
   int attempts = 3;
   double pause_s = 1, longest_pause_s = 300;
   double look_s = 30;         // how often hosts that are out are asked
@@ -65,27 +66,25 @@ class Supervisor {
   JobSummary run();
 
  private:
-  struct Plan {
-    std::vector<Host> hosts;
-    Layout layout;
-  };
   int wanted() const;
   bool ask_hosts();
-  std::optional<Plan> plan_for(const std::vector<Host>& hosts);
-  std::optional<Plan> next_plan();
-  Ending generation(const Plan& plan);
-  std::vector<std::string> words_of(const Plan& plan) const;
+  std::optional<JobPlan> plan_for(const std::vector<Host>& hosts);
+  std::optional<JobPlan> next_plan();
+  Ending generation(const JobPlan& plan);
+  std::unique_ptr<Ranks> start_ranks(const JobPlan& plan, Fence fence) const;
+  void look_for_standby(const JobPlan& plan);
+  std::vector<std::string> words_of(const JobPlan& plan) const;
   void end_ranks();
-  void look_for_hosts(const Plan& plan, Child& ranks);
-  void look_for_slow(const Plan& plan, Child& ranks);
-  void look_for_agents(const Plan& plan, Child& ranks);
+  void look_for_hosts(const JobPlan& plan, Ranks& ranks);
+  void look_for_slow(const JobPlan& plan, Ranks& ranks);
+  void look_for_agents(const JobPlan& plan, Ranks& ranks);
   void look_for_steps(const std::vector<comm::RankStatus>& standing);
   std::string why_force(const std::vector<comm::RankStatus>& standing);
   std::vector<comm::RankStatus> statuses_by_our_clock();
   std::string why_away() const;
   void look_again_at_mistake(Ending& ending);
-  void tell_end(const Ending& ending, const Plan& plan);
-  void probe(const Ending& ending, const Plan& plan);
+  void tell_end(const Ending& ending, const JobPlan& plan);
+  void probe(const Ending& ending, const JobPlan& plan);
   void lose(const std::string& host, const std::string& why, bool answers);
 
   JobOptions options_;
@@ -98,6 +97,7 @@ class Supervisor {
   std::unique_ptr<Agents> agents_;  // null: the run keeps no copies in memory
   AlarmTail alarms_;
   Fence fence_;
+  Standby standby_;
   JobSummary summary_;
   bool asked_ = false;    // to stop, by a signal
   bool growing_ = false;  // stopped by us, for more hosts or another

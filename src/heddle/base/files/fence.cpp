@@ -7,7 +7,9 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstdlib>
+#include <thread>
 
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
@@ -39,6 +41,16 @@ std::optional<Fence> own_by_environment() {
   const char* text = std::getenv(kFenceVariable);
   if (text == nullptr) return std::nullopt;
   return parse_fence(text);
+}
+
+// Why this process's generation may write no more; "": it may.
+std::string why_over() {
+  const std::optional<Fence>& own = own_fence();
+  if (!own) return "";
+  const std::optional<Fence> now = open_fence(own->folder);
+  if (now && now->number == own->number && now->token == own->token) return "";
+  return fmt::format("generation {} of this job is over{}", own->number,
+                     now ? fmt::format(", generation {} has taken its place", now->number) : "");
 }
 
 }  // namespace
@@ -82,13 +94,18 @@ const std::optional<Fence>& own_fence() {
 }
 
 void check_fence(std::string_view path) {
+  if (const std::string over = why_over(); !over.empty())
+    throw SystemError(0, fmt::format("{}: {} is not written", over, path));
+}
+
+void await_turn(int processes) {
   const std::optional<Fence>& own = own_fence();
   if (!own) return;
-  const std::optional<Fence> now = open_fence(own->folder);
-  if (now && now->number == own->number && now->token == own->token) return;
-  throw SystemError(0,
-                    fmt::format("generation {} of this job is over{}: {} is not written", own->number,
-                                now ? fmt::format(", generation {} has taken its place", now->number) : "", path));
+  const std::chrono::milliseconds between(std::max(20, processes));
+  for (std::optional<Fence> now = open_fence(own->folder); now && now->number < own->number;
+       now = open_fence(own->folder))
+    std::this_thread::sleep_for(between);
+  if (const std::string over = why_over(); !over.empty()) throw SystemError(0, over);
 }
 
 }  // namespace heddle

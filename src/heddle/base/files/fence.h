@@ -37,5 +37,9 @@ void raise_fence(const Fence& fence);
 const std::optional<Fence>& own_fence();
 /// SystemError where another generation than this process's may write; `path` is what it was about to write.
 void check_fence(std::string_view path);
+/// Waits while FOLDER/.generation names an earlier generation than this process's: it was started as a standby.
+/// Returns at once where nothing is fenced. SystemError where its turn has passed. `processes` that wait share
+/// 1,000 looks a second.
+void await_turn(int processes);
 
 }  // namespace heddle

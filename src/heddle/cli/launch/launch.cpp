@@ -35,7 +35,8 @@ struct LaunchOptions {
   std::vector<std::string> launcher_words, sbatch;
   int64_t ranks = 0, spares = 0, attempts = 3;
   double pause_s = 1, look_s = 30, wait_hosts_s = 600;
-  bool resume = false, no_grow = false, no_probe = false, replace_slow = false, quiet = false, json = false;
+  bool resume = false, no_grow = false, no_probe = false, replace_slow = false, standby = false, quiet = false,
+       json = false;
 };
 
 void add_flags(Command& command, LaunchOptions& options) {
@@ -75,6 +76,8 @@ void add_flags(Command& command, LaunchOptions& options) {
   command.option("--no-grow", options.no_grow, "Leave hosts that return out until the next start");
   command.option("--no-probe", options.no_probe, "Do not test hosts with products and transfers after a fault");
   command.option("--replace-slow", options.replace_slow, "Replace a host with a slow rank by a spare");
+  command.option("--standby", options.standby,
+                 "Keep ranks started that wait for a fault: they continue at once, where hosts and layout stay");
   command.option("--wait-hosts", options.wait_hosts_s, "Seconds to wait where no host answers; then exit status 75")
       .from(0);
   command
@@ -195,6 +198,7 @@ int launch(const LaunchOptions& options) {
   job.grow = !options.no_grow;
   job.probe = !options.no_probe;
   job.replace_slow = options.replace_slow;
+  job.standby = options.standby;
   job.json = options.json;
   job.attempts = static_cast<int>(options.attempts);
   job.pause_s = options.pause_s;

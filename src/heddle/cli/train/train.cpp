@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "heddle/base/error.h"
+#include "heddle/base/files/fence.h"
 #include "heddle/base/files/standard_input.h"
 #include "heddle/base/say.h"
 #include "heddle/cli/command.h"
@@ -167,6 +168,7 @@ int train(const TrainOptions& given) {
   // One rank's part, whichever way it was started.
   const auto run = [&](const ChosenPlan& planned, const std::vector<std::string>& found, comm::World* world,
                        bool threads) {
+    await_turn(world != nullptr ? world->size() : 1);
     const bool leads = world == nullptr || world->rank() == 0;
     const std::vector<std::string> all = with(with(set, planned.set), found);
     double refitted_s = 0;

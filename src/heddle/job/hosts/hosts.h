@@ -12,6 +12,7 @@ namespace heddle::job {
 struct Host {
   std::string name;
   int slots = 1;  // ranks that it takes
+  bool operator==(const Host&) const = default;
 };
 
 /// A line a host: "NAME" or "NAME slots=N"; what follows # is for people. ConfigError names file and line.

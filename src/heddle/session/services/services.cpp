@@ -1,5 +1,6 @@
 #include "heddle/session/services/services.h"
 
+#include "heddle/base/files/fence.h"
 #include "heddle/base/holder.h"
 
 namespace heddle::session {
@@ -37,7 +38,8 @@ const ServiceRows& service_rows() {
       {"mlflow", [](Run r) { return r.leads() && !r.telling.mlflow.empty(); }, make_mlflow},
       {"prometheus", [](Run r) { return r.leads() && !r.telling.prometheus.empty(); }, make_prometheus},
       {"alarm command", on_first_rank, make_alarm_command},
-      {"launcher note", [](Run r) { return r.leads() && r.place.world != nullptr && !r.place.threads; },
+      {"launcher note",
+       [](Run r) { return r.leads() && r.place.world != nullptr && !r.place.threads && !own_fence(); },
        make_launcher_note},
       {"step limit", always, make_step_limit},
   };
