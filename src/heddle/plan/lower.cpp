@@ -74,17 +74,12 @@ std::vector<model::RankSpec> rank_specs(const model::ModelConfig& config, const 
       const auto next = std::upper_bound(filled.begin(), filled.end(), s);
       if (next != filled.end()) chunk.to = {rank_of(*next) - r, stage};
     }
-    spec.rank = r;
+    static_cast<model::StepShape&>(spec) = plan;
     spec.sequences = sequences_of(plan, purpose);
-    spec.cached_sequences = plan.cached_sequences;
+    spec.rank = r;
     spec.purpose = purpose;
-    spec.sequence_length = plan.sequence_length;
-    spec.documents_apart = plan.documents_apart;
-    spec.document_end = plan.document_end;
-    spec.weighs_labels = plan.weighs_labels;
     spec.objective = plan.objective;
     spec.context = plan.parallel.context;
-    spec.dtype = plan.dtype;
     spec.mesh = mesh.at(0);
     spec.exchange = plan.parallel.exchange;
     spec.flops_per_us = plan.rates.flops_per_us;

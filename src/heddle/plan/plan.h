@@ -11,6 +11,7 @@
 #include "heddle/model/model_config.h"
 #include "heddle/model/parameter.h"
 #include "heddle/model/statistic.h"
+#include "heddle/model/step_shape.h"
 #include "heddle/passes/weave.h"
 #include "heddle/plan/choices.h"
 #include "heddle/plan/layout.h"
@@ -29,25 +30,16 @@ struct DeviceRates {
   bool operator==(const DeviceRates&) const = default;
 };
 
-struct Plan : Choices {
-  int microbatches = 1;   // of one rank, a step
-  int64_t sequences = 1;  // a microbatch, shared by the ranks of tp × cp
-  int64_t sequence_length = 128;
-  bool documents_apart = false;  // no token sees beyond its document, which begins where the batch says
-  int64_t document_end = -1;     // or behind this id
-  bool weighs_labels = false;    // labels count by weights of the batch
+struct Plan : Choices, model::StepShape {
+  int microbatches = 1;  // of one rank, a step
   /// Other numbers of microbatches that a step may have, below `microbatches` (a batch that grows).
   std::vector<int> fewer_microbatches;
-  Dtype dtype = Dtype::f32;                 // of weights and activations
   std::optional<schedule::Schedule> order;  // instead of the one that parallel.schedule names
   DeviceRates rates;
   passes::Durations durations;  // for weaving and offload; null: nominal ones, of `rates`
   bool evaluates = false;       // adds the forward-only program of a batch (one microbatch) with its losses
   bool predicts = false;        // adds the program of one sequence's logits
   bool launches_cost = false;   // each op of the backend is a launch, which takes longer than a small update
-  /// Sequences that a cache has room for, of sequence_length each; more than 0 adds the programs that fill it and
-  /// go on from it. On one rank, with weights in rows.
-  int64_t cached_sequences = 0;
   /// Size of the backend's packed form of a weight, 0 to leave it in rows. Null: nothing is packed.
   std::function<int64_t(const ir::Value&)> packed_bytes;
 

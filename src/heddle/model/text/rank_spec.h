@@ -1,16 +1,15 @@
 // The specification of a pipeline rank's listing, besides the model.
 #pragma once
 
-#include <string>
 #include <vector>
 
-#include "heddle/base/dtype.h"
 #include "heddle/ir/axes.h"
 #include "heddle/ir/program.h"
 #include "heddle/model/context.h"
 #include "heddle/model/dispatcher.h"
 #include "heddle/model/objective.h"
 #include "heddle/model/stage_share.h"
+#include "heddle/model/step_shape.h"
 
 namespace heddle::model {
 
@@ -22,7 +21,7 @@ struct Neighbour {
 };
 
 /// The shares of one pipeline rank, its chunks, and the shape of its microbatches.
-struct RankSpec {
+struct RankSpec : StepShape {
   struct Chunk {
     StageShare share;
     Neighbour from, to;
@@ -30,16 +29,9 @@ struct RankSpec {
   };
   int rank = 0;  // of the pipeline
   std::vector<Chunk> chunks;
-  int64_t sequences = 1;          // a microbatch of a tp × cp group
-  int64_t sequence_length = 128;  // whole
-  int64_t cached_sequences = 0;   // that the cache has room for; `decode` has one row for each
-  bool documents_apart = false;   // no token sees beyond its document, which begins where the batch says
-  int64_t document_end = -1;      // or behind this id
-  bool weighs_labels = false;     // labels count by weights of the batch
   Objective objective;
   Context context = Context::gather;
-  Dtype dtype = Dtype::f32;  // the compute type X
-  ir::Coordinates mesh;      // its degrees; > 1 writes that axis' collectives out
+  ir::Coordinates mesh;  // its degrees; > 1 writes that axis' collectives out
   ir::Purpose purpose = ir::Purpose::train;
   Dispatcher exchange;
   double flops_per_us = 500e3;  // of a rank, by which copies of experts are weighed
