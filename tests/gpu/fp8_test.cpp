@@ -32,6 +32,35 @@ TEST_F(CudaFp8, rows_have_the_same_bytes) {
   }
 }
 
+TEST_F(CudaFp8, weights_have_the_same_bytes) {
+  for (const Dtype X : {Dtype::bf16, Dtype::f32}) {
+    for (const std::vector<int64_t>& shape : {std::vector<int64_t>{3, 136, 300}, {136, 300}, {1, 1}}) {
+      for (const bool turned : {true, false}) {
+        const OpCase op = round_weight_case(X, shape, 2, turned);
+        const OpResult expected = run_op(op, kernels::reference_kernels()), found = on_device(op, false);
+        for (size_t i = 0; i < expected.updates.size(); ++i)
+          EXPECT_TRUE(same(expected.updates[i], found.updates[i])) << op.name << ", update " << i;
+      }
+    }
+  }
+}
+
+// A weight that is rounded ahead, in either form, gives the bits of one that the product rounds.
+TEST_F(CudaFp8, products_of_rounded_weights_have_the_same_bits) {
+  for (const Dtype X : {Dtype::bf16, Dtype::f32}) {
+    for (const Fp8Sizes& sizes : {Fp8Sizes{{150}, 200, 304}, {{0, 140, 0, 7, 129}, 136, 144}}) {
+      const std::vector<OpCase> ops = fp8_products(X, sizes);
+      for (size_t i = 0; i < 2; ++i) {
+        const OpResult wanted = on_device(ops[i], false);
+        const OpCase op = with_rounded_weight(ops[i], i == 1), plain = with_rounded_weight(ops[i], false);
+        EXPECT_TRUE(same(wanted.out[0], on_device(op, false).out[0])) << op.name;
+        // A gradient's weight that is not turned goes to another kernel on Hopper.
+        EXPECT_TRUE(close(wanted.out[0], on_device(plain, false).out[0], 0x1p-7)) << plain.name;
+      }
+    }
+  }
+}
+
 TEST_F(CudaFp8, products_as_reference) {
   for (const Dtype X : {Dtype::bf16, Dtype::f32}) {
     for (const OpCase& op : fp8_cases(X)) {

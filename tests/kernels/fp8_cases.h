@@ -39,6 +39,41 @@ inline std::vector<Operand> rounded_rows(Dtype X, int64_t T, int64_t K) {
   return {metadata(of.out[0]), metadata(of.out[1])};
 }
 
+inline OpCase round_weight_case(Dtype X, const std::vector<int64_t>& shape, uint64_t seed, bool turned) {
+  const auto blocks_of = [](std::vector<int64_t> dims) {
+    for (size_t i = dims.size() - 2; i < dims.size(); ++i) dims[i] = (dims[i] + 127) / 128;
+    return dims;
+  };
+  std::vector<int64_t> other = shape;
+  std::swap(other[other.size() - 2], other.back());
+  OpCase op{fmt::format("round_weight_{}", fmt::join(shape, "_")),
+            "round_weight",
+            {weight(many_sizes(X, shape, seed))},
+            {},
+            {Tensor(Dtype::u8, shape), Tensor(Dtype::u8, blocks_of(shape))}};
+  if (turned) {
+    op.updates.emplace_back(Dtype::u8, other);
+    op.updates.emplace_back(Dtype::u8, blocks_of(other));
+  }
+  return op;
+}
+
+/// The case of a product with its weight, of many_sizes' seed 2, rounded ahead; gradients read it turned or not.
+inline OpCase with_rounded_weight(OpCase op, bool turned) {
+  const bool is_gradient = op.kind.ends_with("_dgrad");
+  const size_t at = is_gradient ? 1 : 2, scales_at = op.kind.starts_with("grouped") ? at + 3 : is_gradient ? 2 : 4;
+  const Tensor& w = op.in[at].tensor;
+  const OpResult rounded = run_op(round_weight_case(w.dtype, w.shape, 2, true), kernels::reference_kernels());
+  const size_t form = is_gradient && turned ? 2 : 0;
+  op.name += turned ? "_turned" : "_rounded";
+  if (!is_gradient) op.attributes.set("dtype", std::string(name_of(w.dtype)));
+  if (form > 0) op.attributes.set("turned", int64_t{1});
+  while (op.in.size() < scales_at) op.in.push_back(absent());
+  op.in[at] = weight(rounded.updates[form]);
+  op.in.insert(op.in.begin() + static_cast<std::ptrdiff_t>(scales_at), weight(rounded.updates[form + 1]));
+  return op;
+}
+
 /// Forward, input gradient and weight gradient over groups, or of one matrix where there is but one and no copies.
 inline std::vector<OpCase> fp8_products(Dtype X, const Fp8Sizes& sizes, bool bias = false) {
   const int64_t R = sizes.all(), groups = std::ssize(sizes.rows), own = groups - sizes.copies;
@@ -71,7 +106,13 @@ inline std::vector<OpCase> fp8_products(Dtype X, const Fp8Sizes& sizes, bool bia
 inline std::vector<OpCase> fp8_cases(Dtype X) {
   std::vector<OpCase> all;
   const auto add = [&](const Fp8Sizes& sizes, bool bias = false) {
-    for (OpCase& each : fp8_products(X, sizes, bias)) all.push_back(std::move(each));
+    for (OpCase& each : fp8_products(X, sizes, bias)) {
+      if (!each.kind.ends_with("_wgrad") && sizes.copies == 0) {
+        all.push_back(with_rounded_weight(each, false));
+        if (each.kind.ends_with("_dgrad")) all.push_back(with_rounded_weight(each, true));
+      }
+      all.push_back(std::move(each));
+    }
   };
   add({{1}, 1, 1});
   add({{0}, 5, 7}, true);

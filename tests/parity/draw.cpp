@@ -421,6 +421,7 @@ void draw_fp8(Draw& d) {
   const plan::Degrees& mesh = d.plan.mesh;
   if (!dice.one_in(4) || d.plan.lora.rank > 0 || mesh.tp * mesh.cp * mesh.ep * mesh.etp > 1) return;
   d.plan.device.fp8 = passes::Fp8::blocks;
+  d.plan.turns_weights = dice.one_in(2);
 }
 
 // In a quarter of the draws an average of the weights, in half moments in fewer bits (fp64 runs keep them wide).

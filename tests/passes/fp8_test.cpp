@@ -2,6 +2,7 @@
 #include "heddle/passes/fp8.h"
 
 #include "heddle/passes/recompute.h"
+#include "heddle/passes/round_weights.h"
 #include "tests/passes/expect_becomes.h"
 #include "tests/passes/one_layer.h"
 
@@ -32,6 +33,68 @@ listing 0, W
   layer 0
     linear_fp8_wgrad a.fp8, a.scales, dy -> grad.down
     linear_fp8_wgrad n.fp8, n.scales, du -> grad.up
+)");
+}
+
+// Once a step for all uses; gradients read the turned form where they are to.
+TEST(Fp8Pass, RoundsWeightsOnceAStep) {
+  const auto once = [](int microbatches, bool turns) {
+    return [=](ir::Listing& listing) {
+      passes::fp8(listing);
+      passes::round_weights(listing, microbatches, turns);
+    };
+  };
+  const std::string uses_once = R"(
+listing 0
+  weight      up             bf16[16, 8]
+  weight      other          bf16[16, 8]
+listing 0, F
+    x = receive {columns 8, dtype bf16, rows 4, step -1}  comm.pp.forward.receive
+  layer 0
+    u = linear x, up
+    v = linear x, other
+    z = add u, v
+  no layer
+    send z {step 1}                                      comm.pp.forward.send
+listing 0, I
+    du = receive {columns 16, dtype bf16, rows 4, step 1}  comm.pp.backward.receive
+  layer 0
+    dx = linear_dgrad du, up {dtype bf16}
+)";
+  const std::string beginning = R"(
+listing 0
+  weight      up             bf16[16, 8]
+  weight      other          bf16[16, 8]
+  weight      up.fp8         u8[16, 8]
+  weight      up.fp8_scales  u8[1, 1]
+)";
+  const std::string forward = R"(
+listing 0, F
+    x = receive {columns 8, dtype bf16, rows 4, step -1}  comm.pp.forward.receive
+  layer 0
+    x.fp8, x.scales = round_rows x
+    u = linear_fp8 x.fp8, x.scales, up.fp8, none, up.fp8_scales {dtype bf16}
+    v = linear_fp8 x.fp8, x.scales, other
+    z = add u, v
+  no layer
+    send z {step 1}                                      comm.pp.forward.send
+listing 0, I
+    du = receive {columns 16, dtype bf16, rows 4, step 1}  comm.pp.backward.receive
+  layer 0
+)";
+  expect_becomes(uses_once, once(1, false), beginning + R"(
+listing 0, begin
+    round_weight up -> up.fp8, up.fp8_scales
+)" + forward + R"(
+    dx = linear_fp8_dgrad du, up.fp8, up.fp8_scales {dtype bf16}
+)");
+  expect_becomes(uses_once, once(1, true), beginning + R"(
+  weight      up.fp8_turned         u8[8, 16]
+  weight      up.fp8_turned_scales  u8[1, 1]
+listing 0, begin
+    round_weight up -> up.fp8, up.fp8_scales, up.fp8_turned, up.fp8_turned_scales
+)" + forward + R"(
+    dx = linear_fp8_dgrad du, up.fp8_turned, up.fp8_turned_scales {dtype bf16, turned 1}
 )");
 }
 

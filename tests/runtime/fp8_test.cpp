@@ -4,6 +4,7 @@
 
 #include "heddle/backends/backend.h"
 #include "heddle/passes/host/offload.h"
+#include "heddle/passes/host/residency_words.h"
 #include "heddle/passes/recompute.h"
 #include "heddle/simulate/recording.h"
 #include "tests/runtime/kept_bits.h"
@@ -19,6 +20,8 @@ struct Fp8Way {
   Dtype dtype = Dtype::f32;
   int replicas = 0;
   int panels = 0;
+  passes::Fp8Weights weights = passes::Fp8Weights::step;
+  bool turns = false;
 };
 
 model::ModelConfig model_of_eight_fp8() {
@@ -33,6 +36,8 @@ plan::Plan plan_of_fp8(const Fp8Way& way) {
   plan.microbatches = 8 / way.mesh.dp;
   plan.dtype = way.dtype;
   plan.device.fp8 = way.fp8;
+  plan.device.fp8_weights = way.weights;
+  plan.turns_weights = way.turns;
   plan.memory.recompute = passes::recompute_groups(way.recompute);
   plan.memory.offload = passes::offload_groups(way.offload);
   plan.parallel.exchange.replicas = way.replicas;
@@ -70,6 +75,82 @@ TEST(Fp8Model, HasTheSameBitsHoweverItsRowsAreKept) {
       EXPECT_EQ(left_by_fp8({.recompute = recompute, .dtype = dtype}), kept) << recompute;
     for (const char* offload : {"layer", "input", "expert_up", "norm,activation"})
       EXPECT_EQ(left_by_fp8({.offload = offload, .dtype = dtype}), kept) << offload;
+  }
+}
+
+int roundings(const plan::Lowered& lowered) {
+  int count = 0;
+  for (const ir::Op& op : lowered.program.listings[0].ops) count += op.kind() == "round_weight";
+  return count;
+}
+
+// Weights that are gathered at the beginning of a step, used by two chunks, made again, from the host, in runs,
+// beside copies of experts.
+TEST(Fp8Model, HasTheSameBitsWhereWeightsAreRoundedOnceAStep) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+    for (Fp8Way way : {Fp8Way{},
+                       {.recompute = "full"},
+                       {.offload = "layer"},
+                       {.backend = "host"},
+                       {.mesh = {.tp = 2}, .panels = 2},
+                       {.mesh = {.dp = 2, .pp = 2}},
+                       {.mesh = {.dp = 2, .ep = 2}, .replicas = 1}}) {
+      way.dtype = dtype;
+      way.weights = passes::Fp8Weights::use;
+      const auto each = left_by_fp8(way);
+      EXPECT_EQ(roundings(plan::lower(model_of_eight_fp8(), plan_of_fp8(way))), 0);
+      way.weights = passes::Fp8Weights::step;
+      for (const bool turns : {false, true}) {
+        if (turns && way.backend == "host") continue;  // reference would multiply, in another order
+        way.turns = turns;
+        EXPECT_EQ(left_by_fp8(way), each) << plan::text_of(way.mesh) << " " << name_of(dtype) << " " << turns;
+        EXPECT_GT(roundings(plan::lower(model_of_eight_fp8(), plan_of_fp8(way))), 0);
+      }
+    }
+  }
+}
+
+// A weight that comes to the device for a while is rounded at each use.
+TEST(Fp8Model, RoundsAtEachUseWhatComesForAWhile) {
+  const plan::Plan whole = plan_of_fp8({.mesh = {.dp = 2}});
+  const int all = roundings(plan::lower(model_of_eight_fp8(), whole));
+  plan::Plan runs = whole, host = whole;
+  runs.parallel.shard = passes::Shard::weights;
+  host.memory.weights = passes::residency_groups("experts");
+  EXPECT_EQ(roundings(plan::lower(model_of_eight_fp8(), runs)), 0);
+  const int rest = roundings(plan::lower(model_of_eight_fp8(), host));
+  EXPECT_GT(rest, 0);
+  EXPECT_LT(rest, all);
+  for (plan::Plan* plan : {&runs, &host}) {
+    const auto left = [&](passes::Fp8Weights weights) {
+      plan->device.fp8_weights = weights;
+      const model::ModelConfig c = model_of_eight_fp8();
+      TinyRun run(c, *plan, "reference", 4 * kArenaBytes);
+      fill(run, c, 5);
+      run.run(same_batches(c, run));
+      return gradients_of(run);
+    };
+    EXPECT_EQ(left(passes::Fp8Weights::step), left(passes::Fp8Weights::use));
+  }
+}
+
+// Bytes and scales of each rounded weight lie there throughout, and the walk foretells the peak.
+TEST(Fp8Memory, RoundedWeightsTakeWhatIsForetold) {
+  for (const bool turns : {false, true}) {
+    const plan::Plan plan = plan_of_fp8({.turns = turns}), use = plan_of_fp8({.weights = passes::Fp8Weights::use});
+    const model::ModelConfig c = model_of_eight_fp8();
+    expect_peak_as_predicted(c, plan);
+    const auto lasting = [&](const plan::Plan& of) {
+      return simulate::record(plan::lower(c, of).program, 0, {}).persistent_bytes;
+    };
+    const ir::Listing listing = plan::lower(c, plan).program.listings[0];
+    int64_t bytes = 0;
+    for (const ir::Value& value : listing.values) {
+      if (value.name.find(".fp8") != std::string::npos && ir::is_persistent(value.role))
+        bytes += ir::place_bytes(listing.bytes(listing.find(value.name), ir::FixedRows()));
+    }
+    EXPECT_GT(bytes, 0);
+    EXPECT_EQ(lasting(plan) - lasting(use), bytes) << turns;
   }
 }
 

@@ -39,6 +39,7 @@ const std::vector<Backend>& all() {
        .row_work = kernels::cuda_row_work,
        .packed_bytes = [](const ir::Value&) { return int64_t{0}; },
        .usual_dtype = [] { return Dtype::bf16; },
+       .turns_weights = kernels::cuda_turns_weights,
        .open =
            [](const device::Seat& seat) {
              auto device = device::cuda_device(seat);

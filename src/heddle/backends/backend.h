@@ -34,6 +34,8 @@ struct Backend {
   const device::RowWork* (*row_work)();
   /// Bytes of a weight in its packed form, 0 where it reads the weight in rows.
   int64_t (*packed_bytes)(const ir::Value& weight);
+  /// True if its products in eight bits read a rounded weight turned for the input gradient. Null: they do not.
+  bool (*turns_weights)() = nullptr;
   /// The element type that it trains in fastest on this machine: bf16 where its matrix products multiply bf16
   /// numbers as such, f32 where they would widen them first.
   Dtype (*usual_dtype)();

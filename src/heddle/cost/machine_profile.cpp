@@ -30,10 +30,12 @@ double MachineProfile::flops_per_s(Dtype dtype) const {
 }
 
 Dtype product_dtype(const ir::Listing& listing, const ir::Op& op) {
-  for (const ir::ValueId id : op.in) {
-    if (id == ir::none) continue;
-    const Dtype dtype = listing.value(id).dtype;
-    if (dtype == Dtype::bf16 || dtype == Dtype::f32 || dtype == Dtype::f64) return dtype;
+  for (const auto* ids : {&op.in, &op.out}) {  // of products in eight bits the result has it
+    for (const ir::ValueId id : *ids) {
+      if (id == ir::none) continue;
+      const Dtype dtype = listing.value(id).dtype;
+      if (dtype == Dtype::bf16 || dtype == Dtype::f32 || dtype == Dtype::f64) return dtype;
+    }
   }
   return Dtype::f32;
 }

@@ -46,6 +46,9 @@ VendorLibrary cuda_attention_library();
 void try_cuda_kernels();
 /// The kernels that multiply experts' rows on the device in use, and why others are left out: "wgmma, CUTLASS".
 std::string cuda_expert_kernels();
+/// True if the device in use multiplies in eight bits by a kernel that reads a rounded weight turned for the input
+/// gradient.
+bool cuda_turns_weights();
 
 /// The cuda backend's part of collectives; null in a build without it.
 const device::RowWork* cuda_row_work();

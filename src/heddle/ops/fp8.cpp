@@ -24,6 +24,29 @@ void check_rounded(const Rule& rule) {
   rule.shape(1, {rule.dim(0, 0), fixed(fp8::blocks_of(rule.size(0, 1)))});
 }
 
+// The shape of the scales of a weight's bytes, of as many dims.
+ir::Shape scales_of_blocks(ir::Shape shape) {
+  for (size_t i = shape.size() - 2; i < shape.size(); ++i) shape[i] = fixed(fp8::blocks_of(shape[i].count));
+  return shape;
+}
+ir::Shape turned_form(ir::Shape shape) {
+  std::swap(shape[shape.size() - 2], shape.back());
+  return shape;
+}
+
+// True if the weight, operand `w`, is one that round_weight has rounded: bytes with their scales.
+bool check_rounded_weight(const Rule& rule, size_t w, size_t scales) {
+  if (!rule.has(scales)) return false;
+  rule.require(rule.dtype(w) == Dtype::u8 && rule.dtype(scales) == Dtype::u8, "w and its scales are not bytes");
+  rule.shape(scales, scales_of_blocks(rule.in(w).shape));
+  return true;
+}
+// The type of a forward product: that of the weight, which an attribute names where the weight is bytes.
+Dtype product_type(const Rule& rule, const Op& op, size_t scales) {
+  if (!check_rounded_weight(rule, 2, scales)) return rule.dtype(2);
+  return dtype_named(op.attributes.word("dtype"));
+}
+
 const OpDef round_rows{
     .kind = "round_rows",
     .operands = "x", .results = "q scales",
@@ -36,23 +59,53 @@ const OpDef round_rows{
     .cost = operand_cost,
 };
 
+// Both forms of a weight, the second for the input gradients of backends that read it so.
+const OpDef round_weight{
+    .kind = "round_weight",
+    .operands = "w", .updates = "q scales turned? turned_scales?",
+    .overwrites = "q scales turned turned_scales",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      rule.require(op.updates.size() == 2 || op.updates.size() == 4, "makes bytes with scales, once or twice");
+      for (size_t i = 0; i < op.updates.size(); i += 2) {
+        const ir::Shape form = i == 0 ? rule.in(0).shape : turned_form(rule.in(0).shape);
+        const Value &bytes = rule.updated(i), &scales = rule.updated(i + 1);
+        rule.require(bytes.dtype == Dtype::u8 && scales.dtype == Dtype::u8 && bytes.shape == form &&
+                         scales.shape == scales_of_blocks(form),
+                     "does not make w's bytes and their scales");
+      }
+      return std::vector<Value>{};
+    },
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
+      Cost cost;
+      for (const auto* ids : {&op.in, &op.updates}) {
+        for (const ValueId id : *ids) cost.bytes += static_cast<double>(listing.bytes(id, rows));
+      }
+      return cost;
+    },
+};
+
 const OpDef linear_fp8{
     .kind = "linear_fp8",
-    .operands = "q scales w bias?", .results = "y",
+    .operands = "q scales w bias? w_scales?", .results = "y", .attributes = "dtype?",
     .by_row = "q scales y",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       check_rounded(rule);
-      return linear_shape(rule, 2, rule.dtype(2));
+      return linear_shape(rule, 2, product_type(rule, op, 4));
     },
     .cost = product_cost,
 };
 
 const OpDef linear_fp8_dgrad{
     .kind = "linear_fp8_dgrad",
-    .operands = "dy w", .results = "dx", .attributes = "dtype",
+    .operands = "dy w w_scales?", .results = "dx", .attributes = "dtype turned?",
     .by_row = "dy dx",
-    .infer = [](const Listing& listing, const Op& op) { return linear_dgrad_shape(Rule(listing, op), op); },
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      check_rounded_weight(rule, 1, 2);
+      return linear_dgrad_shape(rule, op);
+    },
     .cost = product_cost,
 };
 
@@ -69,19 +122,23 @@ const OpDef linear_fp8_wgrad{
 
 const OpDef grouped_linear_fp8{
     .kind = "grouped_linear_fp8",
-    .operands = "q scales w offsets copies?", .results = "y",
+    .operands = "q scales w offsets copies? w_scales?", .results = "y", .attributes = "dtype?",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       check_rounded(rule);
-      return grouped_shape(rule, 2, rule.dtype(2));
+      return grouped_shape(rule, 2, product_type(rule, op, 5));
     },
     .cost = product_cost,
 };
 
 const OpDef grouped_linear_fp8_dgrad{
     .kind = "grouped_linear_fp8_dgrad",
-    .operands = "dy w offsets copies?", .results = "dx",
-    .infer = [](const Listing& listing, const Op& op) { return grouped_dgrad_shape(Rule(listing, op)); },
+    .operands = "dy w offsets copies? w_scales?", .results = "dx", .attributes = "turned?",
+    .infer = [](const Listing& listing, const Op& op) {
+      const Rule rule(listing, op);
+      check_rounded_weight(rule, 1, 4);
+      return grouped_dgrad_shape(rule, op);
+    },
     .cost = product_cost,
 };
 
@@ -117,8 +174,8 @@ const OpDef* fp8_in_place_of(const OpDef& def) {
 }
 
 std::vector<const OpDef*> fp8_ops() {
-  return {&round_rows,         &linear_fp8,         &linear_fp8_dgrad,        &linear_fp8_wgrad,
-          &grouped_linear_fp8, &grouped_linear_fp8_dgrad, &grouped_linear_fp8_wgrad};
+  return {&round_rows,       &round_weight,       &linear_fp8,               &linear_fp8_dgrad,
+          &linear_fp8_wgrad, &grouped_linear_fp8, &grouped_linear_fp8_dgrad, &grouped_linear_fp8_wgrad};
 }
 
 }  // namespace heddle::ops

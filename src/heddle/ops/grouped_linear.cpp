@@ -59,7 +59,7 @@ const OpDef grouped_linear_dgrad{
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       check_way(rule, op);
-      return grouped_dgrad_shape(rule);
+      return grouped_dgrad_shape(rule, op);
     },
     .cost = product_cost,
 };

@@ -4,6 +4,8 @@ namespace heddle::ops {
 
 namespace {
 
+bool is_turned(const Op& op) { return op.attributes.integer_or("turned", 0) != 0; }
+
 int64_t copies_of(const Rule& rule, size_t w, size_t copies) {
   if (!rule.has(copies)) return 0;
   const Value &own = rule.in(w), &others = rule.in(copies);
@@ -34,8 +36,9 @@ std::vector<Value> linear_shape(const Rule& rule, size_t w, Dtype dtype) {
 }
 
 std::vector<Value> linear_dgrad_shape(const Rule& rule, const Op& op) {
-  rule.require(rule.size(0, 1) == rule.size(1, 0), "dy's columns are not w's rows");
-  return {output(dtype_named(op.attributes.word("dtype")), {rule.dim(0, 0), rule.dim(1, 1)})};
+  const size_t out = is_turned(op) ? 1 : 0;
+  rule.require(rule.size(0, 1) == rule.size(1, out), "dy's columns are not w's rows");
+  return {output(dtype_named(op.attributes.word("dtype")), {rule.dim(0, 0), rule.dim(1, 1 - out)})};
 }
 
 std::vector<Value> linear_wgrad_shape(const Rule& rule, size_t dy) {
@@ -55,10 +58,11 @@ std::vector<Value> grouped_shape(const Rule& rule, size_t w, Dtype dtype) {
   return {output(dtype, {rule.dim(0, 0), rule.dim(w, 1)})};
 }
 
-std::vector<Value> grouped_dgrad_shape(const Rule& rule) {
-  rule.require(rule.size(0, 1) == rule.size(1, 1), "dy's columns are not w's rows");
+std::vector<Value> grouped_dgrad_shape(const Rule& rule, const Op& op) {
+  const size_t out = is_turned(op) ? 2 : 1;
+  rule.require(rule.size(0, 1) == rule.size(1, out), "dy's columns are not w's rows");
   check_groups(rule, 1);
-  return {output(rule.dtype(0), {rule.dim(0, 0), rule.dim(1, 2)})};
+  return {output(rule.dtype(0), {rule.dim(0, 0), rule.dim(1, 3 - out)})};
 }
 
 std::vector<Value> grouped_wgrad_shape(const Rule& rule, const Op& op, size_t dy) {

@@ -13,7 +13,7 @@ Cost product_cost(const Listing& listing, const Op& op, const RowCounts& rows);
 
 /// x, w, bias? -> y of this type.
 std::vector<Value> linear_shape(const Rule& rule, size_t w, Dtype dtype);
-/// dy, w -> dx, of the type that the attribute dtype names.
+/// dy, w -> dx, of the type that the attribute dtype names. With the attribute turned, w is [K, N].
 std::vector<Value> linear_dgrad_shape(const Rule& rule, const Op& op);
 /// x, …, dy -> acc.
 std::vector<Value> linear_wgrad_shape(const Rule& rule, size_t dy);
@@ -22,8 +22,8 @@ std::vector<Value> linear_wgrad_shape(const Rule& rule, size_t dy);
 void check_offsets(const Rule& rule, size_t offsets, int64_t groups);
 /// x, …, w, offsets, copies? -> y of this type.
 std::vector<Value> grouped_shape(const Rule& rule, size_t w, Dtype dtype);
-/// dy, w, offsets, copies? -> dx.
-std::vector<Value> grouped_dgrad_shape(const Rule& rule);
+/// dy, w, offsets, copies? -> dx. With the attribute turned, w is [E, K, N].
+std::vector<Value> grouped_dgrad_shape(const Rule& rule, const Op& op);
 /// x, …, dy, offsets -> the gradient of copies, where the attribute says how many; and acc.
 std::vector<Value> grouped_wgrad_shape(const Rule& rule, const Op& op, size_t dy);
 

@@ -143,6 +143,7 @@ struct OnDevice {
   double memory_rate = 0;    // GB/s, likewise
   passes::Fp8 fp8 = passes::Fp8::off;
   ProductWay expert_product = ProductWay::cheapest;  // of products over groups
+  passes::Fp8Weights fp8_weights = passes::Fp8Weights::step;
   std::string product_ways;  // what the ways of these take (cost::WayRates); "": usual for the backend
   CopyEngine copy_engine = CopyEngine::off;
   JoinUpdates join_updates = JoinUpdates::wherever;

@@ -20,6 +20,7 @@
 #include "heddle/passes/product_ways.h"
 #include "heddle/passes/recompute.h"
 #include "heddle/passes/reuse_lists.h"
+#include "heddle/passes/round_weights.h"
 #include "heddle/passes/shard/shard_gradients.h"
 #include "heddle/passes/shard/shard_weights.h"
 #include "heddle/passes/state/host_state.h"
@@ -243,6 +244,13 @@ void join_updates(Draft& d) {
 }
 
 void share_weights_of_training(Draft& d) {
+void round_weights(Draft& d) {
+  on_each(d, [&](model::RankText& text, int r) {
+    if (d.trains()) return passes::round_weights(text.listing, d.plan.microbatches, d.plan.turns_weights);
+    passes::share_rounded_weights(text.listing, d.program.listings[r], r);
+  });
+}
+
   on_each(d, [&](model::RankText& text, int r) { share_weights(text.listing, d.program.listings[r], r); });
 }
 
@@ -359,6 +367,11 @@ const std::vector<Pass> kPasses{
      [](const Draft& d) { return d.plan.device.expert_product != ProductWay::grouped; }, product_ways},
     {"tiles", "recompute update host_weights host_gradients", Pass::Level::text, overlaps<TpOverlap::tiles>, tiles},
     {"fused", "recompute update host_weights host_gradients", Pass::Level::text, overlaps<TpOverlap::fused>, fused},
+    {"round_weights", "fp8 update share_weights gather_runs host_weights", Pass::Level::text,
+     [](const Draft& d) {
+       return d.plan.device.fp8 != passes::Fp8::off && d.plan.device.fp8_weights == passes::Fp8Weights::step;
+     },
+     round_weights},
     {"overlap_by_cost", "recompute update host_weights host_gradients", Pass::Level::text,
      overlaps<TpOverlap::cheapest>, overlap_by_cost},
     {"snapshot", "update stream_state map_state host_state host_weights", Pass::Level::text,

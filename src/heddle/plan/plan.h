@@ -40,6 +40,7 @@ struct Plan : Choices, model::StepShape {
   bool evaluates = false;       // adds the forward-only program of a batch (one microbatch) with its losses
   bool predicts = false;        // adds the program of one sequence's logits
   bool launches_cost = false;   // each op of the backend is a launch, which takes longer than a small update
+  bool turns_weights = false;   // its products in eight bits read a weight turned for the input gradient
   /// Size of the backend's packed form of a weight, 0 to leave it in rows. Null: nothing is packed.
   std::function<int64_t(const ir::Value&)> packed_bytes;
 

@@ -46,6 +46,8 @@ plan::Plan as_trained(plan::Plan plan, const std::string& backend) {
   plan.predicts = true;
   plan.packed_bytes = backends::named(backend).packed_bytes;
   plan.launches_cost = !backends::named(backend).shares_memory;
+  const auto turns = backends::named(backend).turns_weights;
+  plan.turns_weights = turns != nullptr && turns();
   return plan;
 }
 

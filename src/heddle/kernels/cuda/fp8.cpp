@@ -10,6 +10,7 @@
 #include "heddle/kernels/cuda/fp8_kernels.h"
 #include "heddle/kernels/cuda/map_kernels.h"
 #include "heddle/kernels/cuda/products/grouped.h"
+#include "heddle/kernels/seen_keys.h"
 
 namespace heddle::kernels::cuda {
 
@@ -64,6 +65,20 @@ TensorView rounded_weight(const TensorView& w, Scratch& scratch, void* stream) {
   return to;
 }
 
+/// The weight of a call in bf16, rounded here or ahead.
+TensorView weight_of(const KernelCall& call, Scratch& scratch) {
+  const TensorView w = named_operand(call, "w"), scales = named_operand(call, "w_scales");
+  if (!scales) return rounded_weight(w, scratch, call.stream);
+  const bool turned = call.op->attributes.integer_or("turned", 0) != 0;
+  TensorView to = take(w, scratch);
+  if (turned) std::swap(to.dims[w.rank - 2], to.dims[w.rank - 1]);
+  const int64_t K = to.dim(w.rank - 1), N = to.dim(w.rank - 2);
+  launch(fp8_weight_numbers,
+         {.blocks_x = std::min<int64_t>(blocks_for(w.elements(), kFp8Threads), 1 << 16), .threads = kFp8Threads},
+         {bytes(w), bytes(scales), to.as<Bf16>(), w.elements() / (N * K), N, K, turned}, call.stream);
+  return to;
+}
+
 /// 128 rows of a column together, from the first row of each expert on. `scales`: of rows that are bytes.
 TensorView rounded_along_columns(const TensorView& x, const TensorView& scales, const TensorView& offsets,
                                  Scratch& scratch, void* stream) {
@@ -111,11 +126,18 @@ void round_rows_op(const KernelCall& call) {
   round_rows(call.in[0], call.out[0].as<uint8_t>(), call.out[1].as<uint8_t>(), nullptr, call.stream);
 }
 
+void round_weight_op(const KernelCall& call) {
+  for (size_t i = 0; i < call.updates.size(); i += 2) {
+    fp8_weight_bytes(call.in[0], i > 0, call.updates[i].as<uint8_t>(), call.updates[i + 1].as<uint8_t>(),
+                     call.stream);
+  }
+}
+
 template <bool grouped>
 void forward(const KernelCall& call) {
   Scratch scratch(call.scratch);
   const TensorView x = numbers_of(call.in[0], call.in[1], scratch, call.stream),
-                   w = rounded_weight(call.in[2], scratch, call.stream),
+                   w = weight_of(call, scratch),
                    copies = rounded_weight(grouped ? operand(call.in, 4) : TensorView{}, scratch, call.stream);
   const std::array in{x, w, operand(call.in, 3), copies};
   multiply(grouped ? "grouped_linear" : "linear", call, std::span(in).first(grouped ? 4 : 3), call.updates,
@@ -126,7 +148,7 @@ template <bool grouped>
 void dgrad(const KernelCall& call) {
   Scratch scratch(call.scratch);
   const TensorView dy = rounded_along_rows(call.in[0], scratch, call.stream),
-                   w = rounded_weight(call.in[1], scratch, call.stream),
+                   w = weight_of(call, scratch),
                    copies = rounded_weight(grouped ? operand(call.in, 3) : TensorView{}, scratch, call.stream);
   const std::array in{dy, w, operand(call.in, 2), copies};
   multiply(grouped ? "grouped_linear_dgrad" : "linear_dgrad", call, std::span(in).first(grouped ? 4 : 2),
@@ -171,10 +193,10 @@ void fp8_widened(const KernelCall& call, bool grouped, bool is_dgrad) {
   }
 }
 
-/// Rows and weights tell the type: bf16 or f32, in rows.
+/// Rows that come as they are tell the type, else what is made, or dy of a sum: bf16 or f32, in rows.
 Support fp8_takes_rows(const ir::Listing& listing, const ir::Op& op) {
-  return ir::place_of("q", op.def->operands) < 0 ? narrow<Among::in, 0>(listing, op)
-                                                 : narrow<Among::in, 2>(listing, op);
+  if (ir::place_of("q", op.def->operands) < 0) return narrow<Among::in, 0>(listing, op);
+  return op.def->results == "y" ? narrow<Among::out, 0>(listing, op) : narrow<Among::in, 2>(listing, op);
 }
 
 /// A grouped product finds its groups on the device.
@@ -185,11 +207,7 @@ int64_t fp8_widened_scratch(const ir::Listing& listing, const ir::Op& op, const 
     const ir::ValueId id = op.operand(name);
     if (id != ir::none) scratch.take<uint16_t>(listing.elements(id, rows));
   }
-  const bool sums_groups = !op.updates.empty() && listing.value(op.updates[0]).shape.size() == 3;
-  const int64_t groups =
-      sums_groups ? std::max(listing.value(op.updates[0]).shape[0].count, op.attributes.integer_or("copies", 0))
-                  : 0;
-  scratch.take<std::byte>(std::max(product_workspace_bytes(), groups == 0 ? 0 : scratch_of_sums(groups)));
+  scratch.take<std::byte>(std::max(product_workspace_bytes(), scratch_of_sums(listing, op)));
   if (op.updates.size() > 1 && op.updates[1] != ir::none) {
     const MatrixSize dy(listing, op.operand("dy"), rows);
     scratch.take<float>(blocks_for(dy.rows, kMapRows) * dy.columns);
@@ -201,6 +219,7 @@ std::vector<KernelEntry> fp8_entries() {
   std::vector<KernelEntry> all = hopper_fp8_entries();
   const std::vector<KernelEntry> widened{
       entry("round_rows", "blocks", round_rows_op),
+      entry("round_weight", "blocks", round_weight_op),
       entry("linear_fp8", "widened", forward<false>, fp8_takes_rows, fp8_widened_scratch),
       entry("linear_fp8_dgrad", "widened", dgrad<false>, fp8_takes_rows, fp8_widened_scratch),
       entry("linear_fp8_wgrad", "widened", wgrad<false>, fp8_takes_rows, fp8_widened_scratch),

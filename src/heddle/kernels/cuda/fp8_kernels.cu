@@ -80,6 +80,18 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kFp8Threads) fp8_numbers(Fp8NumbersArgs args) {
   }
 }
 
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kFp8Threads) fp8_weight_numbers(Fp8WeightNumbersArgs args) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x, each = args.N * args.K;
+  const int64_t down = (args.N + kFp8Block - 1) / kFp8Block, across = (args.K + kFp8Block - 1) / kFp8Block;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < args.E * each; i += step) {
+    const int64_t e = i / each, n = i % each / args.K, k = i % args.K;
+    const int64_t row = n / kFp8Block, column = k / kFp8Block;
+    const int64_t block = args.turned ? column * down + row : row * across + column;
+    const uint8_t byte = args.q[args.turned ? e * each + k * args.N + n : i];
+    args.to_ENK[i] = rounded<Bf16>(number_of(byte) * scale_of(args.scales[e * down * across + block]));
+  }
+}
+
 template <class X>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kFp8Threads) fp8_weight(Fp8WeightArgs args) {
   HEDDLE_SHARED(float, of_warps, kFp8Threads / kWarp);

@@ -27,6 +27,15 @@ struct Fp8NumbersArgs {
 /// The numbers that bytes stand for.
 HEDDLE_KERNEL void fp8_numbers(Fp8NumbersArgs args);
 
+struct Fp8WeightNumbersArgs {
+  const uint8_t *q, *scales;  // as fp8_weight makes them
+  Bf16* to_ENK;
+  int64_t E, N, K;
+  bool turned;
+};
+/// The numbers that bytes of a weight stand for.
+HEDDLE_KERNEL void fp8_weight_numbers(Fp8WeightNumbersArgs args);
+
 struct Fp8WeightArgs {
   const void* w_ENK;
   Bf16* to_ENK;         // or null: bytes are made, and their scales

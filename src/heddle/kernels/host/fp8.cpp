@@ -145,6 +145,27 @@ TensorView rounded_weight(const TensorView& w, Pool& pool) {
   return to;
 }
 
+/// A weight of a call, rounded here or ahead. `w`: where it stands among the operands.
+TensorView weight_of(const KernelCall& call, size_t w, size_t scales_at, Pool& pool) {
+  const TensorView bytes = call.in[w], scales = operand(call.in, scales_at);
+  if (!scales) return rounded_weight(bytes, pool);
+  const TensorView to = pool.take(bytes);
+  const int64_t K = bytes.dim(bytes.rank - 1), N = bytes.dim(bytes.rank - 2), E = bytes.elements() / (N * K);
+  const int64_t down = fp8::blocks_of(N), across = fp8::blocks_of(K);
+  const std::array<float, 256>& number_of = numbers_of_bytes();
+#pragma omp parallel for schedule(static)
+  for (int64_t row = 0; row < E * N; ++row) {
+    const uint8_t* scale = scales.as<const uint8_t>() + (row / N * down + row % N / kBlock) * across;
+    const uint8_t* from = bytes.as<const uint8_t>() + row * K;
+    bf16* numbers = to.as<bf16>() + row * K;
+    for (int64_t k0 = 0; k0 < K; k0 += kBlock) {
+      const float of_block = fp8::scale_of(scale[k0 / kBlock]);
+      for (int64_t k = k0; k < std::min(k0 + kBlock, K); ++k) numbers[k] = cut(number_of[from[k]] * of_block);
+    }
+  }
+  return to;
+}
+
 /// The numbers of rows that are rounded.
 TensorView numbers_of(const TensorView& q, const TensorView& scales, Pool& pool) {
   const TensorView to = pool.take(q);
@@ -218,10 +239,32 @@ void round_rows(const KernelCall& call) {
   });
 }
 
+void round_weight(const KernelCall& call) {
+  const TensorView w = call.in[0];
+  const int64_t K = w.dim(w.rank - 1), N = w.dim(w.rank - 2), E = w.elements() / (N * K);
+  const int64_t down = fp8::blocks_of(N), across = fp8::blocks_of(K);
+  auto *q = call.updates[0].as<uint8_t>(), *scales = call.updates[1].as<uint8_t>();
+  by_type(w, [&](const auto& from) {
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < E * down * across; ++i) {
+      const int64_t first = i / (down * across) * N, n0 = i / across % down * kBlock, k0 = i % across * kBlock;
+      const int64_t end_n = first + std::min(n0 + kBlock, N), end_k = std::min(k0 + kBlock, K);
+      float most = 0;
+      for (int64_t n = first + n0; n < end_n; ++n) {
+        for (int64_t k = k0; k < end_k; ++k) most = fp8::larger(most, from(n, k));
+      }
+      const float inverse = fp8::inverse_of(scales[i] = fp8::scale_for(most));
+      for (int64_t n = first + n0; n < end_n; ++n) {
+        for (int64_t k = k0; k < end_k; ++k) q[n * K + k] = fp8::byte_of(fp8::rounded(from(n, k) * inverse));
+      }
+    }
+  });
+}
+
 template <bool grouped>
 void forward(const KernelCall& call) {
   Pool pool(call.scratch);
-  const TensorView x = numbers_of(call.in[0], call.in[1], pool), w = rounded_weight(call.in[2], pool);
+  const TensorView x = numbers_of(call.in[0], call.in[1], pool), w = weight_of(call, 2, grouped ? 5 : 4, pool);
   const TensorView copies = rounded_weight(grouped ? operand(call.in, 4) : TensorView{}, pool);
   const std::array in{x, w, operand(call.in, 3), copies};
   multiply(grouped ? "grouped_linear" : "linear", call, std::span(in).first(grouped ? 4 : 3), pool);
@@ -230,7 +273,7 @@ void forward(const KernelCall& call) {
 template <bool grouped>
 void dgrad(const KernelCall& call) {
   Pool pool(call.scratch);
-  const TensorView dy = rounded_along_rows(call.in[0], pool), w = rounded_weight(call.in[1], pool);
+  const TensorView dy = rounded_along_rows(call.in[0], pool), w = weight_of(call, 1, grouped ? 4 : 2, pool);
   const TensorView copies = rounded_weight(grouped ? operand(call.in, 3) : TensorView{}, pool);
   const std::array in{dy, w, operand(call.in, 2), copies};
   multiply(grouped ? "grouped_linear_dgrad" : "linear_dgrad", call, std::span(in).first(grouped ? 4 : 2), pool);
@@ -269,6 +312,7 @@ void wgrad(const KernelCall& call) {
 
 /// bf16 or f32 rows, and sums of f32.
 Support takes_all(const ir::Listing& listing, const ir::Op& op) {
+  if (op.attributes.integer_or("turned", 0) != 0) return Support::no("the weight is turned");
   for (const auto* list : {&op.in, &op.out, &op.updates}) {
     for (const ir::ValueId id : *list) {
       if (id == ir::none) continue;
@@ -294,6 +338,11 @@ int64_t pool_bytes(const ir::Listing& listing, const ir::Op& op, const ir::RowCo
                                           grouped ? listing.value(op.operand("offsets")).shape[0].count - 1 : 1));
 }
 
+Support takes_weight(const ir::Listing& listing, const ir::Op& op) {
+  if (op.updates.size() > 2) return Support::no("the weight is to be turned");
+  return takes<"x">(listing, op);
+}
+
 std::string_view engine_of(const ir::Listing&, const ir::Op&) { return name_of(best_engine(Dtype::bf16)); }
 
 KernelEntry product(std::string_view kind, device::Kernel run) {
@@ -304,6 +353,7 @@ KernelEntry product(std::string_view kind, device::Kernel run) {
 
 std::vector<KernelEntry> fp8_kernels() {
   return {{"round_rows", "host", "blocks", takes<"x">, nullptr, round_rows},
+          {"round_weight", "host", "blocks", takes_weight, nullptr, round_weight},
           product("linear_fp8", forward<false>),
           product("linear_fp8_dgrad", dgrad<false>),
           product("linear_fp8_wgrad", wgrad<false>),

@@ -13,6 +13,7 @@ VendorLibrary cuda_attention_library() { return {false, "a build without CUDA"};
 
 void try_cuda_kernels() {}
 std::string cuda_expert_kernels() { return "a build without CUDA"; }
+bool cuda_turns_weights() { return false; }
 
 const device::RowWork* cuda_row_work() { return nullptr; }
 

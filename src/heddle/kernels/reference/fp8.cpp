@@ -76,6 +76,17 @@ void round_along_columns(Operand<A>& x, const TensorView& offsets) {
   });
 }
 
+/// Calls with each block of a weight: its matrix, first row and first column.
+template <class Visit>
+void each_weight_block(const TensorView& w, Visit visit) {
+  const int64_t K = w.dim(w.rank - 1), N = w.dim(w.rank - 2), E = w.rank == 3 ? w.dim(0) : 1;
+  for (int64_t e = 0; e < E; ++e) {
+    for (int64_t n = 0; n < N; n += kBlock) {
+      for (int64_t k = 0; k < K; k += kBlock) visit(e, n, k);
+    }
+  }
+}
+
 /// 128 × 128 of each matrix together; absent stays absent.
 template <class A>
 Operand<A> rounded_weight(const TensorView& w) {
@@ -86,14 +97,32 @@ Operand<A> rounded_weight(const TensorView& w) {
   }
   const Input<A> from(w);
   std::copy_n(from.at(0), w.elements(), to.numbers.begin());
-  const int64_t K = w.dim(w.rank - 1), N = w.dim(w.rank - 2), E = w.rank == 3 ? w.dim(0) : 1;
-  for (int64_t e = 0; e < E; ++e) {
-    for (int64_t n = 0; n < N; n += kBlock) {
-      for (int64_t k = 0; k < K; k += kBlock) {
-        round_block(to.numbers.data() + e * N * K, K, n, std::min(n + kBlock, N), k, std::min(k + kBlock, K));
+  const int64_t K = w.dim(w.rank - 1), N = w.dim(w.rank - 2);
+  each_weight_block(w, [&](int64_t e, int64_t n, int64_t k) {
+    round_block(to.numbers.data() + e * N * K, K, n, std::min(n + kBlock, N), k, std::min(k + kBlock, K));
+  });
+  return to;
+}
+
+/// A weight of a call, rounded here or ahead. `w`: where it stands among the operands.
+template <class A>
+Operand<A> weight_of(const KernelCall& call, size_t w, size_t scales_at) {
+  const TensorView bytes = call.in[w], scales = operand(call.in, scales_at);
+  if (!scales) return rounded_weight<A>(bytes);
+  const bool turned = call.op->attributes.integer_or("turned", 0) != 0;
+  Operand<A> to(bytes);
+  if (turned) std::swap(to.view.dims[bytes.rank - 2], to.view.dims[bytes.rank - 1]);
+  const int64_t K = to.view.dim(bytes.rank - 1), N = to.view.dim(bytes.rank - 2);
+  int64_t block = 0;
+  each_weight_block(bytes, [&](int64_t e, int64_t r0, int64_t c0) {
+    const float scale = fp8::scale_of(scales.as<const uint8_t>()[block++]);
+    for (int64_t r = r0; r < std::min(r0 + kBlock, turned ? K : N); ++r) {
+      for (int64_t c = c0; c < std::min(c0 + kBlock, turned ? N : K); ++c) {
+        const uint8_t byte = bytes.as<const uint8_t>()[e * N * K + r * (turned ? N : K) + c];
+        to.numbers[e * N * K + (turned ? c * K + r : r * K + c)] = fp8::number_of(byte) * scale;
       }
     }
-  }
+  });
   return to;
 }
 
@@ -127,10 +156,40 @@ void round_rows(const KernelCall& call) {
   }
 }
 
+/// The bytes and scales of a weight, and of its turned form where that is wanted.
+template <class A>
+void round_weight(const KernelCall& call) {
+  const TensorView w = call.in[0];
+  const Input<A> from(w);
+  const int64_t K = w.dim(w.rank - 1), N = w.dim(w.rank - 2);
+  const int64_t down = fp8::blocks_of(N), across = fp8::blocks_of(K);
+  const auto bytes = [&](size_t update) { return call.updates[update].as<uint8_t>(); };
+  const bool turns = call.updates.size() > 2;
+  each_weight_block(w, [&](int64_t e, int64_t n0, int64_t k0) {
+    const int64_t end_n = std::min(n0 + kBlock, N), end_k = std::min(k0 + kBlock, K);
+    A most = 0;
+    for (int64_t n = n0; n < end_n; ++n) {
+      for (int64_t k = k0; k < end_k; ++k) most = fp8::larger(most, from[(e * N + n) * K + k]);
+    }
+    const uint8_t scale = fp8::scale_for(most);
+    const int64_t i = n0 / kBlock, j = k0 / kBlock;
+    bytes(1)[(e * down + i) * across + j] = scale;
+    if (turns) bytes(3)[(e * across + j) * down + i] = scale;
+    for (int64_t n = n0; n < end_n; ++n) {
+      for (int64_t k = k0; k < end_k; ++k) {
+        const A number = fp8::rounded(from[(e * N + n) * K + k] * static_cast<A>(fp8::inverse_of(scale)));
+        const uint8_t byte = fp8::byte_of(static_cast<float>(number));
+        bytes(0)[(e * N + n) * K + k] = byte;
+        if (turns) bytes(2)[(e * K + k) * N + n] = byte;
+      }
+    }
+  });
+}
+
 /// y = x wᵀ + bias, or over the rows of each expert: q, scales, w and then what the other op has behind its w.
 template <class A, bool grouped>
 void forward(const KernelCall& call) {
-  const Operand<A> x = numbers_of<A>(call.in[0], call.in[1]), w = rounded_weight<A>(call.in[2]);
+  const Operand<A> x = numbers_of<A>(call.in[0], call.in[1]), w = weight_of<A>(call, 2, grouped ? 5 : 4);
   const Operand<A> copies = rounded_weight<A>(grouped ? operand(call.in, 4) : TensorView{});
   const std::array in{x.view, w.view, operand(call.in, 3), copies.view};
   KernelCall product = call;
@@ -142,7 +201,7 @@ void forward(const KernelCall& call) {
 /// dx = dy w, likewise.
 template <class A, bool grouped>
 void dgrad(const KernelCall& call) {
-  const Operand<A> dy = rounded_along_rows<A>(call.in[0]), w = rounded_weight<A>(call.in[1]);
+  const Operand<A> dy = rounded_along_rows<A>(call.in[0]), w = weight_of<A>(call, 1, grouped ? 4 : 2);
   const Operand<A> copies = rounded_weight<A>(grouped ? operand(call.in, 3) : TensorView{});
   const std::array in{dy.view, w.view, operand(call.in, 2), copies.view};
   KernelCall product = call;
@@ -178,10 +237,11 @@ void wgrad(const KernelCall& call) {
 
 std::vector<KernelEntry> fp8_kernels() {
   return {entry("round_rows", by_type<in0, round_rows<float>, round_rows<double>>),
-          entry("linear_fp8", by_type<in2, forward<float, false>, forward<double, false>>),
+          entry("round_weight", by_type<in0, round_weight<float>, round_weight<double>>),
+          entry("linear_fp8", by_type<out0, forward<float, false>, forward<double, false>>),
           entry("linear_fp8_dgrad", by_type<in0, dgrad<float, false>, dgrad<double, false>>),
           entry("linear_fp8_wgrad", by_type<in2, wgrad<float, false>, wgrad<double, false>>),
-          entry("grouped_linear_fp8", by_type<in2, forward<float, true>, forward<double, true>>),
+          entry("grouped_linear_fp8", by_type<out0, forward<float, true>, forward<double, true>>),
           entry("grouped_linear_fp8_dgrad", by_type<in0, dgrad<float, true>, dgrad<double, true>>),
           entry("grouped_linear_fp8_wgrad", by_type<in2, wgrad<float, true>, wgrad<double, true>>)};
 }

@@ -102,8 +102,7 @@ Support supports(const ir::Listing& listing, const ir::Op& op) {
 }
 
 int64_t scratch_bytes(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts&) {
-  return scratch_of_sums(
-      std::max(listing.value(op.updates[0]).shape[0].count, op.attributes.integer_or("copies", 0)));
+  return scratch_of_sums(listing, op);
 }
 
 }  // namespace

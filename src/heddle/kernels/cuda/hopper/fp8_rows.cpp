@@ -1,6 +1,6 @@
 // Entries of fp8_wgmma_kernels.h: forward and input gradient of products whose operands are rounded to eight bits.
-// The gradient's weight is turned as it is rounded, for the instructions take bytes only where they lie by what is
-// summed.
+// The gradient's weight is turned as it is rounded, here or ahead, for the instructions take bytes only where they lie
+// by what is summed.
 #include <algorithm>
 
 #include "heddle/device/cuda/cuda_check.h"
@@ -8,6 +8,7 @@
 #include "heddle/kernels/cuda/fp8.h"
 #include "heddle/kernels/cuda/hopper/fp8_wgmma_kernels.h"
 #include "heddle/kernels/cuda/hopper/processors.h"
+#include "heddle/kernels/seen_keys.h"
 
 namespace heddle::kernels::cuda {
 
@@ -32,28 +33,36 @@ CUtensorMap map_of(const uint8_t* bytes, int64_t rows, int64_t columns) {
 struct Sizes {
   int64_t groups, summed, out;
 };
-Sizes sizes_of(const ir::Shape& w, bool is_dgrad) {
-  const int64_t E = w.size() == 3 ? w[0].count : 1, N = w[w.size() - 2].count, K = w.back().count;
-  return is_dgrad ? Sizes{E, N, K} : Sizes{E, K, N};
+bool is_turned(const ir::Op& op) { return op.attributes.integer_or("turned", 0) != 0; }
+Sizes sizes_of(const ir::Listing& listing, const ir::Op& op, bool is_dgrad) {
+  const ir::Shape& w = listing.value(op.operand("w")).shape;
+  const int64_t E = w.size() == 3 ? w[0].count : 1, down = w[w.size() - 2].count, across = w.back().count;
+  return is_dgrad && !is_turned(op) ? Sizes{E, down, across} : Sizes{E, across, down};
 }
 int64_t blocks_of(int64_t count) { return blocks_for(count, kFp8Block); }
 
 template <bool grouped, bool is_dgrad>
 void run(const KernelCall& call) {
-  const TensorView w = call.in[is_dgrad ? 1 : 2], rows = call.in[0];
+  const TensorView w = call.in[is_dgrad ? 1 : 2], w_scales = named_operand(call, "w_scales"), rows = call.in[0];
   const TensorView offsets = grouped ? call.in[is_dgrad ? 2 : 3] : TensorView{};
-  const int64_t N = w.dim(w.rank - 2), K = w.dim(w.rank - 1), E = grouped ? w.dim(0) : 1, M = rows.dim(0);
-  const int64_t summed = is_dgrad ? N : K, out = is_dgrad ? K : N;
+  const int64_t E = grouped ? w.dim(0) : 1, M = rows.dim(0), out = call.out[0].dim(1);
+  const int64_t summed = w.elements() / E / out;
   const auto aligned = [](const void* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; };
   if (M == 0) return;
-  if (!aligned(rows.data) || !aligned(call.out[0].data)) return fp8_widened(call, grouped, is_dgrad);
+  if (!aligned(rows.data) || !aligned(call.out[0].data) || (w_scales && !aligned(w.data)))
+    return fp8_widened(call, grouped, is_dgrad);
   Scratch scratch(call.scratch);
-  auto* b = scratch.take<uint8_t>(E * N * K);
-  auto* b_scales = scratch.take<uint8_t>(E * blocks_of(N) * blocks_of(K));
-  fp8_weight_bytes(w, is_dgrad, b, b_scales, call.stream);
+  const auto *b = w.as<const uint8_t>(), *b_scales = w_scales.as<const uint8_t>();
+  if (!w_scales) {
+    auto *q = scratch.take<uint8_t>(w.elements()),
+         *scales = scratch.take<uint8_t>(E * blocks_of(summed) * blocks_of(out));
+    fp8_weight_bytes(w, is_dgrad, q, scales, call.stream);
+    b = q;
+    b_scales = scales;
+  }
   const uint8_t *a = rows.as<const uint8_t>(), *a_scales = call.in[1].as<const uint8_t>();
   if constexpr (is_dgrad) {
-    auto *q = scratch.take<uint8_t>(M * N), *scales = scratch.take<uint8_t>(M * blocks_of(N));
+    auto *q = scratch.take<uint8_t>(M * summed), *scales = scratch.take<uint8_t>(M * blocks_of(summed));
     fp8_round_rows(rows, q, scales, call.stream);
     a = q;
     a_scales = scales;
@@ -89,7 +98,9 @@ Support takes(const ir::Listing& listing, const ir::Op& op) {
     if (ir::place_of(beside, op.def->operands) >= 0 && op.operand(beside) != ir::none)
       return Support::no(fmt::format("it takes no {}", beside));
   }
-  const Sizes sizes = sizes_of(listing.value(op.operand("w")).shape, is_dgrad);
+  if (is_dgrad && op.operand("w_scales") != ir::none && !is_turned(op))
+    return Support::no("it takes a rounded weight turned");
+  const Sizes sizes = sizes_of(listing, op, is_dgrad);
   if (sizes.summed % 16 != 0 || sizes.out % 8 != 0)
     return Support::no(
         fmt::format("{} numbers to sum, wanted whole 16, for {} columns, wanted whole 8", sizes.summed, sizes.out));
@@ -102,9 +113,11 @@ Support takes(const ir::Listing& listing, const ir::Op& op) {
 template <bool grouped, bool is_dgrad>
 int64_t scratch_bytes(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
   Scratch scratch(nullptr);
-  const Sizes sizes = sizes_of(listing.value(op.operand("w")).shape, is_dgrad);
-  scratch.take<uint8_t>(sizes.groups * sizes.summed * sizes.out);
-  scratch.take<uint8_t>(sizes.groups * blocks_of(sizes.summed) * blocks_of(sizes.out));
+  if (op.operand("w_scales") == ir::none) {
+    const Sizes sizes = sizes_of(listing, op, is_dgrad);
+    scratch.take<uint8_t>(sizes.groups * sizes.summed * sizes.out);
+    scratch.take<uint8_t>(sizes.groups * blocks_of(sizes.summed) * blocks_of(sizes.out));
+  }
   if (is_dgrad) {
     const MatrixSize dy(listing, op.operand("dy"), rows);
     scratch.take<uint8_t>(dy.rows * dy.columns);

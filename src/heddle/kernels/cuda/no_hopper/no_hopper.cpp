@@ -13,5 +13,6 @@ namespace heddle::kernels {
 
 void try_cuda_kernels() {}
 std::string cuda_expert_kernels() { return "own kernels"; }
+bool cuda_turns_weights() { return false; }
 
 }  // namespace heddle::kernels
