@@ -91,16 +91,13 @@ void check_mask(const Rule& rule, const Op& op) {
   rule.require(window >= 0, "a window is less than nothing");
   rule.require((window == 0 && starts == none) || a.integer("causal") != 0, "a window and starts are of causal attention");
   if (starts == none) return;
-  const auto at = static_cast<size_t>(ir::place_of("starts", op.def->operands));
   const auto q = static_cast<size_t>(std::max(0, ir::place_of("q", op.def->operands)));
-  rule.require(rule.dtype(at) == Dtype::i32, "starts are not i32");
-  rule.shape(at, {fixed(rule.dim(q, 0).count * a.integer_or("cp", 1))});
+  rule.is(rule.place("starts"), Dtype::i32, {fixed(rule.dim(q, 0).count * a.integer_or("cp", 1))}, "starts are not i32");
 }
 void check_sinks(const Rule& rule, const Op& op, Dtype A) {
   if (op.operand("sinks") == none) return;
-  const auto at = static_cast<size_t>(ir::place_of("sinks", op.def->operands));
-  rule.require(rule.dtype(at) == A, "sinks are not of the wide type");
-  rule.shape(at, {fixed(op.attributes.integer("heads") * op.attributes.integer_or("sink_parts", 1))});
+  rule.is(rule.place("sinks"), A, {fixed(op.attributes.integer("heads") * op.attributes.integer_or("sink_parts", 1))},
+          "sinks are not of the wide type");
 }
 
 // Checks what dropout draws from: the token in the whole batch of each query row, and the key of the step.
@@ -111,7 +108,7 @@ void check_dropped(const Rule& rule, const Op& op) {
   if (tokens == none) return;
   const double rate = op.attributes.number("rate");
   rule.require(rate > 0 && rate < 1, "rate is not in (0, 1)");
-  const auto at = static_cast<size_t>(ir::place_of("tokens", op.def->operands));
+  const size_t at = rule.place("tokens");
   const auto q = static_cast<size_t>(std::max(0, ir::place_of("q", op.def->operands)));
   rule.require(rule.dtype(at) == Dtype::i32 && rule.dtype(at + 1) == Dtype::i32, "counters are not i32");
   rule.shape(at, {rule.dim(q, 0)});
@@ -121,8 +118,7 @@ void check_dropped(const Rule& rule, const Op& op) {
 // Operands that a gradient has too, behind those of its own; what is absent at the end is left out.
 std::vector<ValueId> followed_by_masks(std::vector<ValueId> in, const Op& op) {
   for (const char* name : {"starts", "tokens", "key"}) in.push_back(op.operand(name));
-  while (in.back() == none) in.pop_back();
-  return in;
+  return trimmed(std::move(in));
 }
 
 void sinks_gradient(GradientWriter& writer, const Op& op, ValueId d_o, ValueId o, ValueId lse) {

@@ -18,12 +18,6 @@ namespace heddle::ops {
 
 namespace {
 
-// The places of the rows of operand 0.
-void check_places(const Rule& rule, size_t places) {
-  rule.require(rule.dtype(places) == Dtype::i32, "places are not i32");
-  rule.shape(places, {rule.dim(0, 0)});
-}
-
 const OpDef cache_rows{
     .kind = "cache_rows",
     .operands = "x places", .updates = "cache", .attributes = "first",

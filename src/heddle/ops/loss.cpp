@@ -16,17 +16,16 @@ namespace {
 
 extern const OpDef cross_entropy_dgrad, linear_cross_entropy_dgrad, linear_cross_entropy_wgrad;
 
-void check_weights(const Rule& rule, const Op& op) {
-  const int place = ir::place_of("weights", op.def->operands);
-  if (place < 0 || !rule.has(static_cast<size_t>(place))) return;
-  rule.shape(static_cast<size_t>(place), {rule.dim(0, 0)});
-  rule.require(rule.dtype(static_cast<size_t>(place)) == Dtype::f64, "weights are f64");
+void check_weights(const Rule& rule) {
+  if (!rule.has("weights")) return;
+  rule.shape(rule.place("weights"), {rule.dim(0, 0)});
+  rule.require(rule.dtype(rule.place("weights")) == Dtype::f64, "weights are f64");
 }
 
 Value one_sum() { return output(Dtype::f64, {fixed(1)}, Role::metadata); }
 
 std::vector<Value> loss_and_lse(const Rule& rule, const Op& op) {
-  check_weights(rule, op);
+  check_weights(rule);
   std::vector<Value> out{one_sum(), output(wide(rule.dtype(0)), {rule.dim(0, 0)}, Role::metadata)};
   if (op.attributes.has("z_weight")) out.push_back(one_sum());
   return out;
@@ -35,11 +34,6 @@ std::vector<Value> loss_and_lse(const Rule& rule, const Op& op) {
 // The loss of each row apart, which is differentiated as any value is.
 std::vector<Value> losses_and_lse(const Rule& rule) {
   return {output(Dtype::f64, {rule.dim(0, 0)}), output(wide(rule.dtype(0)), {rule.dim(0, 0)}, Role::metadata)};
-}
-
-std::vector<ValueId> trimmed(std::vector<ValueId> ids) {
-  while (!ids.empty() && ids.back() == none) ids.pop_back();
-  return ids;
 }
 
 // The gradient of the logits, of a loss whose factors are `scales` and whose rows count by `weights`.
@@ -86,7 +80,7 @@ const OpDef cross_entropy_dgrad{
     .operands = "logits labels lse scales? weights?", .results = "dlogits", .attributes = "scale_index? z_weight?",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
-      check_weights(rule, op);
+      check_weights(rule);
       return std::vector{rule.like(0)};
     },
     .cost = operand_cost,
@@ -120,7 +114,7 @@ const OpDef linear_cross_entropy_dgrad{
     .packable = "w",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
-      check_weights(rule, op);
+      check_weights(rule);
       return std::vector{rule.like(0)};
     },
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) { return products(listing, op, rows, 2); },
@@ -132,7 +126,7 @@ const OpDef linear_cross_entropy_wgrad{
     .packable = "w",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
-      check_weights(rule, op);
+      check_weights(rule);
       return std::vector<Value>{};
     },
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) { return products(listing, op, rows, 2); },
@@ -187,7 +181,7 @@ const OpDef linear_cross_entropy_train{
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       rule.shape(2, {rule.dim(0, 0)});
-      check_weights(rule, op);
+      check_weights(rule);
       std::vector<Value> out{one_sum(), rule.like(0)};
       if (op.attributes.has("z_weight")) out.push_back(one_sum());
       return out;

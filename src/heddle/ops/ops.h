@@ -32,6 +32,7 @@ std::vector<const ir::OpDef*> attention_ops();
 std::vector<const ir::OpDef*> cache_ops();
 std::vector<const ir::OpDef*> selection_ops();
 std::vector<const ir::OpDef*> recurrence_ops();
+std::vector<const ir::OpDef*> convolution_ops();
 std::vector<const ir::OpDef*> mlp_ops();
 std::vector<const ir::OpDef*> router_ops();
 std::vector<const ir::OpDef*> balance_ops();

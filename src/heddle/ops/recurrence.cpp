@@ -1,5 +1,5 @@
-// Recurrences along the sequence: linear attention with decay, state-space models and delta rules are one op. Further
-// ops are the short causal convolution before it, the decay that it takes, and the gated norm behind it.
+// Recurrences along the sequence: linear attention with decay, state-space models and delta rules are one op. The ops
+// around it are in convolution.cpp.
 //
 // T rows are whole sequences of S rows. Each of h value heads has a state: a matrix of dk × dv numbers of the wide
 // type. It is zero where a document begins.
@@ -19,28 +19,15 @@
 // before each piece, from which `recur` goes on. A piece's gradients need that of the state behind it. In reverse the
 // same exchange makes it, from A and the gradient that each piece alone gives the state before it
 // (`recur_states_dgrad`). Starts then count from a piece's first row, and are below zero in a document that began before.
+#include "heddle/ops/recurrence.h"
+
 #include "heddle/ops/ops.h"
-#include "heddle/ops/rule.h"
 
 namespace heddle::ops {
 
 namespace {
 
-extern const OpDef recur_dgrad, recur_states_dgrad, scan_states, causal_conv_dgrad, causal_conv_before_dgrad,
-    rows_before, log_decay_dgrad, gated_norm_dgrad;
-
-std::vector<ValueId> without_trailing_none(std::vector<ValueId> in) {
-  while (in.back() == none) in.pop_back();
-  return in;
-}
-
-// The place of an operand among those of the op's kind, and whether it is there.
-size_t place_in(const Op& op, std::string_view name) {
-  return static_cast<size_t>(ir::place_of(name, op.def->operands));
-}
-bool has_operand(const Op& op, std::string_view name) {
-  return ir::place_of(name, op.def->operands) >= 0 && op.operand(name) != none;
-}
+extern const OpDef recur_dgrad, recur_states_dgrad, scan_states;
 
 // The sizes of a recurrence, and checks of the operands that its op has.
 struct Recurrence {
@@ -54,37 +41,37 @@ struct Recurrence {
     rule.quotient(h, hk, "heads is not a multiple of key_heads");
     rule.require(dk >= 1 && dv >= 1 && a.integer("sequence") >= 1 && parts(op) >= 1 && ranks >= 1,
                  "a size is below one");
-    const size_t k = place_in(op, "k");
+    const size_t k = rule.place("k");
     const Dim rows = rule.dim(k, 0);
     const Dtype X = rule.dtype(k), A = wide(X);
     for (const auto& [name, width] : {std::pair{"q", hk * dk}, {"k", hk * dk}, {"v", h * dv}, {"do", h * dv}}) {
-      if (!has_operand(op, name)) continue;
-      rule.shape(place_in(op, name), {rows, fixed(width)});
-      rule.require(rule.dtype(place_in(op, name)) == X, "q, k, v and do are of several types");
+      if (!rule.has(name)) continue;
+      rule.shape(rule.place(name), {rows, fixed(width)});
+      rule.require(rule.dtype(rule.place(name)) == X, "q, k, v and do are of several types");
     }
     rule.require(a.has("slopes") == a.has("slope_heads"), "slopes and slope_heads come together");
-    rule.require(!a.has("slopes") || !has_operand(op, "decay"), "slopes beside an operand decay");
+    rule.require(!a.has("slopes") || !rule.has("decay"), "slopes beside an operand decay");
     if (a.has("slopes")) rule.quotient(a.integer("slope_heads"), h, "slope_heads is not a multiple of heads");
-    if (has_operand(op, "decay")) {
-      const size_t decay = place_in(op, "decay");
+    if (rule.has("decay")) {
+      const size_t decay = rule.place("decay");
       rule.require(rule.dtype(decay) == A, "decay is not of the wide type");
       rule.require(rule.in(decay).shape.size() == 2, "decay is no matrix");
       by_channel = rule.size(decay, 1) != h;
       rule.shape(decay, {rows, fixed(by_channel ? h * dk : h)});
     }
-    if (has_operand(op, "beta")) {
-      const Dtype beta = rule.dtype(place_in(op, "beta"));
+    if (rule.has("beta")) {
+      const Dtype beta = rule.dtype(rule.place("beta"));
       rule.require(beta == X || beta == A, "beta is neither of q's type nor wide");
-      rule.shape(place_in(op, "beta"), {rows, fixed(h)});
+      rule.shape(rule.place("beta"), {rows, fixed(h)});
     }
-    if (has_operand(op, "skip")) {
-      rule.require(rule.dtype(place_in(op, "skip")) == A, "skip is not of the wide type");
-      rule.shape(place_in(op, "skip"), {fixed(h * parts(op))});
+    if (rule.has("skip")) {
+      rule.require(rule.dtype(rule.place("skip")) == A, "skip is not of the wide type");
+      rule.shape(rule.place("skip"), {fixed(h * parts(op))});
     }
     for (const char* name : {"states", "behind"}) {
-      if (!has_operand(op, name)) continue;
-      rule.require(rule.dtype(place_in(op, name)) == A, "states are not of the wide type");
-      rule.shape(place_in(op, name), {fixed(pieces(op, rows)), fixed(all_heads() * dk * dv)});
+      if (!rule.has(name)) continue;
+      rule.require(rule.dtype(rule.place(name)) == A, "states are not of the wide type");
+      rule.shape(rule.place(name), {fixed(pieces(op, rows)), fixed(all_heads() * dk * dv)});
     }
   }
   static int64_t parts(const Op& op) { return op.attributes.integer_or("parts", 1); }
@@ -96,20 +83,6 @@ struct Recurrence {
   bool by_channel = false;
 };
 
-// Rows are whole sequences; `starts` are those of attention.
-void check_sequences(const Rule& rule, const Op& op, size_t x) {
-  const Dim& rows = rule.dim(x, 0);
-  rule.require(rows.is_static() && rows.count % op.attributes.integer("sequence") == 0, "rows are not whole sequences");
-  if (!has_operand(op, "starts")) return;
-  rule.require(rule.dtype(place_in(op, "starts")) == Dtype::i32, "starts are not i32");
-  rule.shape(place_in(op, "starts"), {rows});
-}
-
-void check_places(const Rule& rule, const Op& op, size_t x) {
-  rule.require(rule.dtype(place_in(op, "places")) == Dtype::i32, "places are not i32");
-  rule.shape(place_in(op, "places"), {rule.dim(x, 0)});
-}
-
 // `products` of the size of a state for each row and head.
 Cost recurrence_cost(const Listing& listing, const Op& op, const RowCounts& rows, double products) {
   const Attributes& a = op.attributes;
@@ -119,12 +92,6 @@ Cost recurrence_cost(const Listing& listing, const Op& op, const RowCounts& rows
   return cost;
 }
 double delta_of(const Op& op) { return op.attributes.integer("delta") != 0 ? 1 : 0; }
-
-// The exchange over the ranks that share sequences, each of which has two pieces of each (collective.cpp).
-Attributes of_exchange(const Listing& listing, const Op& op, ValueId x) {
-  const int64_t pieces = listing.value(x).shape[0].count / op.attributes.integer("sequence");
-  return {{"ranks", op.attributes.integer("ranks")}, {"runs", pieces / 2}, {"zigzag", int64_t{1}}};
-}
 
 constexpr std::string_view kRecurrence =
     "heads key_heads head_dim value_dim sequence delta scale epsilon? sigmoid? slopes? slope_heads? parts? ranks?";
@@ -148,14 +115,14 @@ const OpDef recur{
       for (size_t i = 0; i < 6; ++i) {
         if (operand(op, i) != none) names.push_back(writer.d(op.in[i]));
       }
-      if (has_operand(op, "states")) {
+      if (op.operand("states") != none) {
         HEDDLE_CHECK(op.mentions.size() == 1, "'{}' has states without the transitions", op.kind());
         const ValueId of = op.operand("states");
-        const auto exchange = of_exchange(writer.listing(), op, op.in[0]);
+        const auto exchange = exchange_of_pieces(writer.listing(), op, op.in[0]);
         writer.communicate_over("cp");
         const ValueId own = writer.input_gradient(
             recur_states_dgrad,
-            without_trailing_none({d_out[0], op.in[0], op.in[1], operand(op, 3), operand(op, 4), op.operand("starts")}),
+            trimmed({d_out[0], op.in[0], op.in[1], operand(op, 3), operand(op, 4), op.operand("starts")}),
             {writer.d(of) + ".own"}, op.attributes)[0];
         const ValueId by_heads = writer.input_gradient(find("heads_to_sequence"), {own}, {writer.d(of) + ".heads"}, exchange)[0];
         const ValueId behind =
@@ -167,7 +134,7 @@ const OpDef recur{
                                    {"reverse", int64_t{1}}})[0];
         in.push_back(writer.input_gradient(find("sequence_to_heads"), {behind}, {writer.d(of) + ".behind"}, exchange)[0]);
       }
-      const auto made = writer.input_gradient(recur_dgrad, without_trailing_none(in), names, op.attributes);
+      const auto made = writer.input_gradient(recur_dgrad, trimmed(in), names, op.attributes);
       std::vector<ValueId> d(op.in.size() + op.mentions.size(), none);
       size_t next = 0;
       for (size_t i = 0; i < 6 && i < op.in.size(); ++i) {
@@ -196,7 +163,7 @@ const OpDef recur_dgrad{
       const Recurrence r(rule, op);
       check_sequences(rule, op, 1);
       rule.same(0, 3);
-      rule.require(has_operand(op, "states") == has_operand(op, "behind"), "states and the gradients behind them come together");
+      rule.require(rule.has("states") == rule.has("behind"), "states and the gradients behind them come together");
       std::vector<Value> out;
       for (size_t i = 1; i < 7; ++i) {
         if (rule.has(i)) out.push_back(output(rule.dtype(i), rule.in(i).shape));
@@ -287,7 +254,7 @@ const OpDef cached_recur{
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       const Recurrence r(rule, op);
-      check_places(rule, op, 0);
+      check_places(rule, rule.place("places"));
       const Value& states = rule.updated(0);
       rule.require(states.dtype == wide(rule.dtype(0)) && states.shape.size() == 2 &&
                        states.shape[1] == fixed(r.h * r.dk * r.dv),
@@ -299,277 +266,21 @@ const OpDef cached_recur{
     },
 };
 
-// x at `x`, then the weight and the bias.
-void check_convolution(const Rule& rule, const Op& op, size_t x) {
-  const int64_t channels = rule.size(x, 1) * op.attributes.integer_or("parts", 1);
-  const Dtype A = wide(rule.dtype(x));
-  rule.require(rule.dtype(x + 1) == A && (!rule.has(x + 2) || rule.dtype(x + 2) == A), "a weight is not wide");
-  rule.require(rule.in(x + 1).shape.size() == 2 && rule.size(x + 1, 1) >= 1, "the weight is not [channels, kernel]");
-  rule.shape(x + 1, {fixed(channels), rule.dim(x + 1, 1)});
-  if (rule.has(x + 2)) rule.shape(x + 2, {fixed(channels)});
-  const int64_t taps = rule.size(x + 1, 1) - 1, S = op.attributes.integer("sequence");
-  const Dim& rows = rule.dim(x, 0);
-  if (has_operand(op, "before")) {
-    rule.require(rule.dtype(place_in(op, "before")) == rule.dtype(x), "the rows before are not of x's type");
-    rule.shape(place_in(op, "before"), {fixed(rows.count / S * taps), rule.dim(x, 1)});
-  }
-  if (!has_operand(op, "behind")) return;
-  rule.require(rule.dtype(place_in(op, "behind")) == A, "gradients from behind are not wide");
-  rule.shape(place_in(op, "behind"), {fixed(rows.count / S * std::min(taps, S)), rule.dim(x, 1)});
-}
-
-const OpDef causal_conv{
-    .kind = "causal_conv",
-    .operands = "x weight bias? starts? before?", .results = "y", .attributes = "sequence silu? parts? ranks?",
-    .work = ir::Work::activation,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      check_convolution(rule, op, 0);
-      check_sequences(rule, op, 0);
-      return std::vector{rule.like(0)};
-    },
-    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
-      const ValueId x = op.in[0], weight = op.in[1], bias = operand(op, 2), before = op.operand("before");
-      std::vector<std::string> names{writer.d(x), writer.d(weight)};
-      if (bias != none) names.push_back(writer.d(bias));
-      std::vector<ValueId> in{d_out[0], x, weight, bias, operand(op, 3), before};
-      if (before != none) {
-        const int64_t taps = writer.listing().value(weight).shape[1].count - 1, S = op.attributes.integer("sequence");
-        writer.communicate_over("cp");
-        const ValueId own =
-            writer.input_gradient(causal_conv_before_dgrad, in, {writer.d(before)}, op.attributes)[0];
-        const ValueId all = writer.input_gradient(find("all_gather"), {own}, {writer.d(before) + ".sequence"},
-                                                  of_exchange(writer.listing(), op, x))[0];
-        in.push_back(writer.input_gradient(rows_before, {all}, {writer.d(x) + ".behind"},
-                                           {{"ranks", op.attributes.integer("ranks")},
-                                            {"rows", std::min(taps, S)},
-                                            {"count", taps},
-                                            {"reverse", int64_t{1}}})[0]);
-      }
-      const auto made = writer.input_gradient(causal_conv_dgrad, without_trailing_none(in), names, op.attributes);
-      writer.weight_gradient(find("accumulate"), {made[1]}, {weight});
-      if (bias != none) writer.weight_gradient(find("accumulate"), {made[2]}, {bias});
-      std::vector<ValueId> d(op.in.size(), none);
-      d[0] = made[0];
-      return d;
-    },
-    .cost = operand_cost,
-};
-
-const OpDef causal_conv_dgrad{
-    .kind = "causal_conv_dgrad",
-    .operands = "dy x weight bias? starts? before? behind?", .results = "dx dweight dbias?",
-    .attributes = "sequence silu? parts? ranks?",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      rule.same(0, 1);
-      check_convolution(rule, op, 1);
-      check_sequences(rule, op, 1);
-      std::vector<Value> out{rule.like(1), output(rule.dtype(2), rule.in(2).shape)};
-      if (rule.has(3)) out.push_back(output(rule.dtype(3), rule.in(3).shape));
-      return out;
-    },
-    .cost = operand_cost,
-};
-
-// It reads the first rows of each piece alone.
-Cost cost_of_ends(const Listing& listing, const Op& op, const RowCounts& rows) {
-  Cost cost;
-  cost.bytes = 3.0 * static_cast<double>(listing.bytes(op.out[0], rows));
-  return cost;
-}
-
-// The gradient of the rows before each piece, wide: the next op adds it to that of the rows themselves.
-const OpDef causal_conv_before_dgrad{
-    .kind = "causal_conv_before_dgrad",
-    .operands = "dy x weight bias? starts? before", .results = "dbefore", .attributes = "sequence silu? parts? ranks?",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      rule.same(0, 1);
-      check_convolution(rule, op, 1);
-      check_sequences(rule, op, 1);
-      return std::vector{output(wide(rule.dtype(1)), rule.in(5).shape)};
-    },
-    .cost = cost_of_ends,
-};
-
-const OpDef piece_ends{
-    .kind = "piece_ends",
-    .operands = "x", .results = "y", .attributes = "sequence count",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      const int64_t S = op.attributes.integer("sequence"), count = op.attributes.integer("count");
-      check_sequences(rule, op, 0);
-      rule.require(count >= 0 && count <= S, "a sequence has not so many rows");
-      Value v = rule.like(0);
-      v.shape[0] = fixed(rule.dim(0, 0).count / S * count);
-      v.role = Role::metadata;
-      return std::vector{std::move(v)};
-    },
-    .cost = cost_of_ends,
-};
-
-// x has the last n rows of all pieces, or, reverse, gradients of the rows before all pieces.
-const OpDef rows_before{
-    .kind = "rows_before",
-    .operands = "x", .results = "y", .attributes = "ranks rows count reverse?",
-    .replayable = false,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      const Attributes& a = op.attributes;
-      const int64_t ranks = a.integer("ranks"), rows = a.integer("rows"), count = a.integer("count");
-      const bool reverse = a.integer_or("reverse", 0) != 0;
-      rule.require(ranks >= 1 && rows >= 0 && count >= rows, "a size is below what it must be");
-      Value v = rule.like(0);
-      const int64_t each = 2 * ranks * (reverse ? count : rows);
-      rule.require(each == 0 ? rule.dim(0, 0).count == 0 : rule.dim(0, 0).count % each == 0,
-                   "rows are not those of all pieces");
-      v.shape[0] = fixed(each == 0 ? 0 : rule.dim(0, 0).count / each * 2 * (reverse ? rows : count));
-      if (!reverse) v.role = Role::metadata;
-      return std::vector{std::move(v)};
-    },
-    .cost = cost_of_ends,
-};
-
-const OpDef cached_conv{
-    .kind = "cached_conv",
-    .operands = "x weight bias? places", .results = "y", .updates = "tails", .attributes = "sequence silu?",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      check_convolution(rule, op, 0);
-      check_places(rule, op, 0);
-      const Value& tails = rule.updated(0);
-      const int64_t kept = (rule.size(1, 1) - 1) * rule.size(0, 1);
-      rule.require(tails.dtype == rule.dtype(0) && tails.shape.size() == 2 && tails.shape[1] == fixed(kept),
-                   "tails are not the last rows of x, one run a sequence");
-      return std::vector{rule.like(0)};
-    },
-    .cost = operand_cost,
-};
-
-void check_log_decay(const Rule& rule, const Op& op, size_t x) {
-  const Attributes& a = op.attributes;
-  const Dtype A = wide(rule.dtype(x));
-  rule.require(rule.dtype(x + 1) == A && rule.in(x + 1).shape.size() == 1, "a_log is not [heads] of the wide type");
-  rule.quotient(rule.size(x, 1), rule.size(x + 1, 0), "columns are not whole runs of heads");
-  if (rule.has(x + 2)) {
-    rule.require(rule.dtype(x + 2) == A, "dt_bias is not of the wide type");
-    rule.shape(x + 2, {rule.dim(x, 1)});
-  }
-  rule.require(a.number_or("least", 0) <= a.number_or("most", 1e300), "the least step is above the most");
-}
-
-const OpDef log_decay{
-    .kind = "log_decay",
-    .operands = "x a_log dt_bias?", .results = "decay step?", .attributes = "step? least? most?",
-    .work = ir::Work::activation,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      check_log_decay(rule, op, 0);
-      std::vector<Value> out{output(wide(rule.dtype(0)), rule.in(0).shape)};
-      if (op.attributes.integer_or("step", 0) != 0) out.push_back(out[0]);
-      return out;
-    },
-    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
-      const ValueId x = op.in[0], a_log = op.in[1], bias = operand(op, 2);
-      const ValueId d_step = d_out.size() > 1 ? d_out[1] : none;
-      std::vector<std::string> names{writer.d(x), writer.d(a_log)};
-      if (bias != none) names.push_back(writer.d(bias));
-      Attributes limits;
-      for (const char* name : {"least", "most"}) {
-        if (op.attributes.has(name)) limits.set(name, op.attributes.number(name));
-      }
-      const auto made = writer.input_gradient(log_decay_dgrad, without_trailing_none({x, a_log, bias, d_out[0], d_step}), names,
-                                              limits);
-      writer.weight_gradient(find("accumulate"), {made[1]}, {a_log});
-      if (bias != none) writer.weight_gradient(find("accumulate"), {made[2]}, {bias});
-      std::vector<ValueId> d(op.in.size(), none);
-      d[0] = made[0];
-      return d;
-    },
-    .cost = operand_cost,
-};
-
-const OpDef log_decay_dgrad{
-    .kind = "log_decay_dgrad",
-    .operands = "x a_log dt_bias? ddecay? dstep?", .results = "dx da_log ddt_bias?", .attributes = "least? most?",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      check_log_decay(rule, op, 0);
-      for (const size_t i : {3, 4}) {
-        if (!rule.has(i)) continue;
-        rule.require(rule.dtype(i) == wide(rule.dtype(0)), "a gradient is not of the wide type");
-        rule.shape(i, rule.in(0).shape);
-      }
-      std::vector<Value> out{rule.like(0), output(rule.dtype(1), rule.in(1).shape)};
-      if (rule.has(2)) out.push_back(output(rule.dtype(2), rule.in(2).shape));
-      return out;
-    },
-    .cost = operand_cost,
-};
-
-// The shape of rstd: a norm a run of columns.
-ir::Shape check_gated_norm(const Rule& rule, const Op& op, size_t x) {
-  rule.same(x, x + 1);
-  const int64_t run = op.attributes.integer("run"), columns = rule.size(x, 1);
-  rule.require(rule.in(x + 2).shape.size() == 1 && rule.dtype(x + 2) == wide(rule.dtype(x)),
-               "the gain is not of the wide type");
-  rule.quotient(columns, rule.size(x + 2, 0), "columns are not whole runs of the gain's width");
-  return {rule.dim(x, 0), fixed(rule.quotient(columns, run, "columns are not whole runs"))};
-}
-
-const OpDef gated_norm{
-    .kind = "gated_norm",
-    .operands = "x gate g", .results = "y rstd", .attributes = "epsilon run gate_first? sigmoid?",
-    .work = ir::Work::norm,
-    .by_row = "x gate y rstd",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      const ir::Shape norms = check_gated_norm(rule, op, 0);
-      return std::vector{rule.like(0), output(wide(rule.dtype(0)), norms, Role::metadata)};
-    },
-    .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
-      Attributes attributes = op.attributes;
-      const auto made =
-          writer.input_gradient(gated_norm_dgrad, {d_out[0], op.in[0], op.in[1], op.in[2], op.out[1]},
-                                {writer.d(op.in[0]), writer.d(op.in[1]), writer.d(op.in[2])}, attributes);
-      writer.weight_gradient(find("accumulate"), {made[2]}, {op.in[2]});
-      return std::vector{made[0], made[1], none};
-    },
-    .cost = operand_cost,
-};
-
-const OpDef gated_norm_dgrad{
-    .kind = "gated_norm_dgrad",
-    .operands = "dy x gate g rstd", .results = "dx dgate dg", .attributes = "epsilon run gate_first? sigmoid?",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      rule.same(0, 1);
-      rule.shape(4, check_gated_norm(rule, op, 1));
-      return std::vector{rule.like(1), rule.like(2), output(rule.dtype(3), rule.in(3).shape)};
-    },
-    .cost = operand_cost,
-};
-
 }  // namespace
 
+void check_sequences(const Rule& rule, const Op& op, size_t x) {
+  const Dim& rows = rule.dim(x, 0);
+  rule.require(rows.is_static() && rows.count % op.attributes.integer("sequence") == 0, "rows are not whole sequences");
+  if (rule.has("starts")) rule.is(rule.place("starts"), Dtype::i32, {rows}, "starts are not i32");
+}
+
+Attributes exchange_of_pieces(const Listing& listing, const Op& op, ValueId x) {
+  const int64_t pieces = listing.value(x).shape[0].count / op.attributes.integer("sequence");
+  return {{"ranks", op.attributes.integer("ranks")}, {"runs", pieces / 2}, {"zigzag", int64_t{1}}};
+}
+
 std::vector<const OpDef*> recurrence_ops() {
-  return {&recur,
-          &recur_dgrad,
-          &recur_summary,
-          &recur_states_dgrad,
-          &scan_states,
-          &cached_recur,
-          &causal_conv,
-          &causal_conv_dgrad,
-          &causal_conv_before_dgrad,
-          &piece_ends,
-          &rows_before,
-          &cached_conv,
-          &log_decay,
-          &log_decay_dgrad,
-          &gated_norm,
-          &gated_norm_dgrad};
+  return {&recur, &recur_dgrad, &recur_summary, &recur_states_dgrad, &scan_states, &cached_recur};
 }
 
 }  // namespace heddle::ops

@@ -49,6 +49,11 @@ void Rule::same(size_t i, size_t j) const {
                heddle::name_of(in(i).dtype), in(j).name, heddle::name_of(in(j).dtype));
 }
 
+void Rule::is(size_t i, Dtype expected, const ir::Shape& of, std::string_view what) const {
+  require(dtype(i) == expected, what);
+  shape(i, of);
+}
+
 void Rule::require(bool holds, std::string_view what) const {
   HEDDLE_CHECK(holds, "op '{}': {}", op_.kind(), what);
 }
@@ -65,6 +70,15 @@ void check_turned_rows(const Rule& rule, const Attributes& a) {
   const int64_t most = a.integer("head_dim") - a.integer("rope_dim"), first = a.integer_or("first", most);
   rule.require(first >= 0 && first <= most, "the rotated elements end outside of the head");
   rule.shape(1, {fixed(a.integer("sequence")), fixed(a.integer("rope_dim"))});
+}
+
+void check_places(const Rule& rule, size_t places) {
+  rule.is(places, Dtype::i32, {rule.dim(0, 0)}, "places are not i32");
+}
+
+std::vector<ValueId> trimmed(std::vector<ValueId> in) {
+  while (!in.empty() && in.back() == none) in.pop_back();
+  return in;
 }
 
 Value output(Dtype dtype, ir::Shape shape, Role role) {

@@ -45,6 +45,9 @@ class Rule {
   Rule(const Listing& listing, const Op& op) : listing_(listing), op_(op) {}
 
   bool has(size_t i) const { return i < op_.in.size() && op_.in[i] != none; }
+  bool has(std::string_view name) const { return has(place(name)); }
+  /// The place of the operand of this name; beyond all operands where the op's kind has none of it.
+  size_t place(std::string_view name) const { return static_cast<size_t>(ir::place_of(name, op_.def->operands)); }
   const Value& in(size_t i) const;
   const Value& updated(size_t i) const;
   const Dim& dim(size_t i, size_t axis) const;
@@ -54,6 +57,8 @@ class Rule {
 
   void shape(size_t i, const ir::Shape& expected) const;  // exact
   void same(size_t i, size_t j) const;                    // shape and dtype
+  /// The dtype, then the shape; `what` is said of another dtype.
+  void is(size_t i, Dtype dtype, const ir::Shape& expected, std::string_view what) const;
   void require(bool holds, std::string_view what) const;
   /// whole ÷ part, of a part that is at least one and divides it.
   int64_t quotient(int64_t whole, int64_t part, std::string_view what) const;
@@ -71,6 +76,9 @@ inline Dim fixed(int64_t count) { return Dim{count, none}; }
 /// `rope_dim` columns turn by operand 1, a table of `sequence` places.
 void check_turned_rows(const Rule& rule, const Attributes& attributes);
 
+/// The places of the rows of operand 0 in a cache, at operand `places`.
+void check_places(const Rule& rule, size_t places);
+
 /// Bytes of all operands, each read or written once (updates: both); no products.
 Cost operand_cost(const Listing& listing, const Op& op, const RowCounts& rows);
 /// Rows of a value: all dims but the last, at run time.
@@ -79,5 +87,7 @@ double columns_of(const Listing& listing, ValueId id);
 
 /// The operand of an op, or none when it is absent.
 inline ValueId operand(const Op& op, size_t i) { return i < op.in.size() ? op.in[i] : none; }
+/// Operands without those at the end that are absent.
+std::vector<ValueId> trimmed(std::vector<ValueId> in);
 
 }  // namespace heddle::ops

@@ -29,21 +29,16 @@ void check_rows(const Rule& rule, const Op& op, size_t q, size_t k) {
   const Attributes& a = op.attributes;
   const int64_t length = a.integer("sequence"), cp = a.integer_or("cp", 1), tp = a.integer_or("tp", 1);
   rule.require(length >= 1 && cp >= 1 && tp >= 1, "a size is below one");
-  const int places = ir::place_of("places", op.def->operands);
-  if (places >= 0 && rule.has(static_cast<size_t>(places))) {
+  if (rule.has("places")) {
     rule.require(cp == 1 && tp == 1, "a cache is of one rank");
-    rule.require(rule.dtype(static_cast<size_t>(places)) == Dtype::i32, "places are not i32");
-    rule.shape(static_cast<size_t>(places), {rule.dim(q, 0)});
+    rule.is(rule.place("places"), Dtype::i32, {rule.dim(q, 0)}, "places are not i32");
     rule.quotient(rule.size(k, 0), length, "rows of the cache are not whole sequences");
     return;
   }
   rule.require(length % ((cp > 1 ? 2 * cp : 1) * tp) == 0, "a sequence is not equal parts of all ranks");
   rule.require(rule.size(q, 0) % (length / (cp * tp)) == 0, "rows are not whole sequences");
   rule.require(rule.size(k, 0) == rule.size(q, 0) * cp * tp, "keys are not those of the whole sequences");
-  const int starts = ir::place_of("starts", op.def->operands);
-  if (starts < 0 || !rule.has(static_cast<size_t>(starts))) return;
-  rule.require(rule.dtype(static_cast<size_t>(starts)) == Dtype::i32, "starts are not i32");
-  rule.shape(static_cast<size_t>(starts), {rule.dim(k, 0)});
+  if (rule.has("starts")) rule.is(rule.place("starts"), Dtype::i32, {rule.dim(k, 0)}, "starts are not i32");
 }
 
 void check_chosen(const Rule& rule, size_t q, size_t chosen) {

@@ -14,6 +14,10 @@ template <class A>
 A sigmoid(A x) {
   return A(1) / (A(1) + std::exp(-x));
 }
+template <class A>
+A silu(A x) {
+  return x * sigmoid(x);
+}
 /// d silu(x) ÷ dx = σ(x)·(1 + x·(1 − σ(x))).
 template <class A>
 A silu_slope(A x) {
