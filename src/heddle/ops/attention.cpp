@@ -1,22 +1,23 @@
-// Attention per sequence and head, causal or not, with grouped key/value heads (FlashAttention-2, arXiv 2307.08691).
-// h query heads of d elements, hk key/value heads, dv value elements; U = B·S/cp query rows.
+// Attention per sequence and head, causal or not, with grouped key/value heads (FlashAttention-2, arXiv
+// 2307.08691). h query heads of d elements, hk key/value heads, dv value elements; U = B·S/cp query rows.
 //
 // With cp > 1 the queries are this rank's share of each sequence. The keys are either the whole sequences, in order
-// (`attention`), or one rank's share at a time, as they come round the ring (Ring Attention, arXiv 2310.01889). Each
-// `attention_part` joins its keys to o and lse of the parts before, in the wide type; `attention_finish` rounds o. Only
-// the last o and lse are needed for gradients, so the rule stands with `attention_finish`, which mentions q and the
-// keys and values of all parts. It writes one `attention_part_dgrad` a part, the last part first; their dk and dv
-// travel back by the rule of `ring_shift`.
+// (`attention`), or one rank's share at a time, as they come round the ring (Ring Attention, arXiv 2310.01889).
+// Each `attention_part` joins its keys to o and lse of the parts before, in the wide type; `attention_finish`
+// rounds o. Only the last o and lse are needed for gradients, so the rule stands with `attention_finish`, which
+// mentions q and the keys and values of all parts. It writes one `attention_part_dgrad` a part, the last part
+// first; their dk and dv travel back by the rule of `ring_shift`.
 //
-// A causal query sees at most the `window` last keys up to its own (Longformer, arXiv 2004.05150; Mistral, 2310.06825).
-// With `starts` it sees none before starts[its position], where its document begins in the packed sequence. Sinks are a
-// learned logit a head that takes part in the softmax and has no value (arXiv 2309.17453; GPT-OSS). Lse holds them, so
-// the gradients of q, k and v need nothing of them. Their own is −Σ exp(sink − lse)·(do·o).
+// A causal query sees at most the `window` last keys up to its own (Longformer, arXiv 2004.05150; Mistral,
+// 2310.06825). With `starts` it sees none before starts[its position], where its document begins in the packed
+// sequence. Sinks are a learned logit a head that takes part in the softmax and has no value (arXiv 2309.17453;
+// GPT-OSS). Lse holds them, so the gradients of q, k and v need nothing of them. Their own is −Σ exp(sink −
+// lse)·(do·o).
 //
 // With `rate`, probabilities are dropped behind the softmax (Vaswani et al., 1706.03762): o is the sum of
-// p·v ÷ (1 − rate) over the keys that are kept, lse that of all. The choice is a pure function of the query's token,
-// the head and the key's position (kernels/dropped_keys.h). So the backward makes it again, and any cut of a sequence
-// makes the same.
+// p·v ÷ (1 − rate) over the keys that are kept, lse that of all. The choice is a pure function of the query's
+// token, the head and the key's position (kernels/dropped_keys.h). So the backward makes it again, and any cut of a
+// sequence makes the same.
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -26,8 +27,8 @@ namespace {
 
 extern const OpDef attention_dgrad, attention_part_dgrad, attention_sinks_wgrad;
 
-// Pairs of a query in [q, q + rows) and a key in [k, k + rows) of one sequence that a window lets meet. Where windows
-// and keys overlap is a sum of four ramps, and a ramp's sum over the queries a difference of two triangles.
+// Pairs of a query in [q, q + rows) and a key in [k, k + rows) of one sequence that a window lets meet. Where
+// windows and keys overlap is a sum of four ramps, and a ramp's sum over the queries a difference of two triangles.
 double pairs_in_window(double q, double k, double rows, double window) {
   const auto triangle = [](double n) { return n > 0 ? n * (n + 1) / 2 : 0.0; };
   const auto ramp = [&](double from) { return triangle(q + rows - from) - triangle(q - from); };
@@ -36,7 +37,8 @@ double pairs_in_window(double q, double k, double rows, double window) {
 
 // Keys that a query sees in a window, a mean over all queries; in a turn of the ring over those of all ranks.
 double seen_in_window(const Attributes& a) {
-  const double length = static_cast<double>(a.integer("sequence")), window = static_cast<double>(a.integer("window"));
+  const double length = static_cast<double>(a.integer("sequence")),
+               window = static_cast<double>(a.integer("window"));
   const int64_t cp = a.integer_or("cp", 1);
   if (!a.has("turn") || cp == 1) return pairs_in_window(0, 0, length, window) / length;
   const double chunk = length / static_cast<double>(2 * cp);
@@ -89,14 +91,17 @@ void check_mask(const Rule& rule, const Op& op) {
   const ValueId starts = op.operand("starts");
   const int64_t window = a.integer_or("window", 0);
   rule.require(window >= 0, "a window is less than nothing");
-  rule.require((window == 0 && starts == none) || a.integer("causal") != 0, "a window and starts are of causal attention");
+  rule.require((window == 0 && starts == none) || a.integer("causal") != 0,
+               "a window and starts are of causal attention");
   if (starts == none) return;
   const auto q = static_cast<size_t>(std::max(0, ir::place_of("q", op.def->operands)));
-  rule.is(rule.place("starts"), Dtype::i32, {fixed(rule.dim(q, 0).count * a.integer_or("cp", 1))}, "starts are not i32");
+  rule.is(rule.place("starts"), Dtype::i32, {fixed(rule.dim(q, 0).count * a.integer_or("cp", 1))},
+          "starts are not i32");
 }
 void check_sinks(const Rule& rule, const Op& op, Dtype A) {
   if (op.operand("sinks") == none) return;
-  rule.is(rule.place("sinks"), A, {fixed(op.attributes.integer("heads") * op.attributes.integer_or("sink_parts", 1))},
+  rule.is(rule.place("sinks"), A,
+          {fixed(op.attributes.integer("heads") * op.attributes.integer_or("sink_parts", 1))},
           "sinks are not of the wide type");
 }
 
@@ -124,9 +129,9 @@ std::vector<ValueId> followed_by_masks(std::vector<ValueId> in, const Op& op) {
 void sinks_gradient(GradientWriter& writer, const Op& op, ValueId d_o, ValueId o, ValueId lse) {
   const ValueId sinks = op.operand("sinks");
   if (sinks == none) return;
-  writer.weight_gradient(attention_sinks_wgrad, {d_o, o, lse, sinks}, {sinks},
-                         {{"heads", op.attributes.integer("heads")},
-                          {"sink_parts", op.attributes.integer_or("sink_parts", 1)}});
+  writer.weight_gradient(
+      attention_sinks_wgrad, {d_o, o, lse, sinks}, {sinks},
+      {{"heads", op.attributes.integer("heads")}, {"sink_parts", op.attributes.integer_or("sink_parts", 1)}});
 }
 
 double forward_widths(const Op& op) {
@@ -147,6 +152,7 @@ Attributes of_gradient(const Op& op) {
   return attributes;
 }
 
+// clang-format off
 const OpDef attention{
     .kind = "attention",
     .operands = "q k v starts? sinks? tokens? key?", .results = "o lse",
@@ -298,6 +304,7 @@ const OpDef attention_sinks_wgrad{
     },
     .cost = operand_cost,
 };
+// clang-format on
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// Balance by quantiles. It counts in bins, over a step, how far each expert's biased scores are from being chosen. From
-// these follow the biases that would have had every expert chosen as often. T tokens, E experts, k chosen. See
+// Balance by quantiles. It counts in bins, over a step, how far each expert's biased scores are from being chosen.
+// From these follow the biases that would have had every expert chosen as often. T tokens, E experts, k chosen. See
 // docs/features/bias_balance.md.
 #include "heddle/ops/margin_bins.h"
 #include "heddle/ops/ops.h"
@@ -9,6 +9,7 @@ namespace heddle::ops {
 
 namespace {
 
+// clang-format off
 const OpDef count_margins{
     .kind = "count_margins",
     .operands = "s bias", .updates = "margins", .attributes = "top_k",
@@ -37,6 +38,7 @@ const OpDef quantile_bias_update{
     },
     .cost = operand_cost,
 };
+// clang-format on
 
 }  // namespace
 

@@ -1,14 +1,14 @@
-// A cache of what attention reads of earlier tokens, with which text goes on instead of being read all again. C rows of
-// the cache are sequences of S positions, side by side. A listing's R rows stand anywhere in it: row t at
-// places[t] = sequence·S + position, or nowhere where that is negative. Rows are written before any is attended to, so
-// several of one sequence may come at once.
+// A cache of what attention reads of earlier tokens, with which text goes on instead of being read all again. C
+// rows of the cache are sequences of S positions, side by side. A listing's R rows stand anywhere in it: row t at
+// places[t] = sequence·S + position, or nowhere where that is negative. Rows are written before any is attended to,
+// so several of one sequence may come at once.
 //
-// Grouped attention keeps keys and values. Multi-head latent attention keeps the latent and the one rotated key, c + r
-// elements a token. It reads them in the absorbed form (DeepSeek-V2, arXiv 2405.04434, section 2.1.2). Let the rows of
-// w_kv_b of a head be K [n,c] and V [v,c]. Then q·(K latent) = (Kᵀ q)·latent and Σ p (V latent) = V Σ p latent. So
-// `mla_absorb` makes Kᵀ q of each query. All heads read the one cached row as key and its first c elements as value.
-// `mla_expand` makes V of what they have summed. An adapter beside w_kv_b is an operand of theirs: w stands for
-// w + factor · up down, which nobody makes, for both of its matrices are thin.
+// Grouped attention keeps keys and values. Multi-head latent attention keeps the latent and the one rotated key, c
+// + r elements a token. It reads them in the absorbed form (DeepSeek-V2, arXiv 2405.04434, section 2.1.2). Let the
+// rows of w_kv_b of a head be K [n,c] and V [v,c]. Then q·(K latent) = (Kᵀ q)·latent and Σ p (V latent) = V Σ p
+// latent. So `mla_absorb` makes Kᵀ q of each query. All heads read the one cached row as key and its first c
+// elements as value. `mla_expand` makes V of what they have summed. An adapter beside w_kv_b is an operand of
+// theirs: w stands for w + factor · up down, which nobody makes, for both of its matrices are thin.
 #include <algorithm>
 
 #include "heddle/ops/ops.h"
@@ -18,6 +18,7 @@ namespace heddle::ops {
 
 namespace {
 
+// clang-format off
 const OpDef cache_rows{
     .kind = "cache_rows",
     .operands = "x places", .updates = "cache", .attributes = "first",
@@ -89,6 +90,7 @@ const OpDef cached_attention{
       return cost;
     },
 };
+// clang-format on
 
 struct Latent {
   explicit Latent(const Rule& rule, const Attributes& a)
@@ -100,7 +102,8 @@ struct Latent {
     if (!rule.has(2)) return;
     rule.require(rule.in(2).layout == ir::Layout::rows && rule.in(3).layout == ir::Layout::rows,
                  "the adapter is packed");
-    rule.require(rule.dtype(2) == rule.dtype(1) && rule.dtype(3) == rule.dtype(1), "the adapter is not of w's type");
+    rule.require(rule.dtype(2) == rule.dtype(1) && rule.dtype(3) == rule.dtype(1),
+                 "the adapter is not of w's type");
     rule.shape(2, {rule.dim(2, 0), fixed(latent)});
     rule.shape(3, {rows, rule.dim(2, 0)});
   }
@@ -117,6 +120,7 @@ Cost latent_cost(const Listing& listing, const Op& op, const RowCounts& rows, st
   return cost;
 }
 
+// clang-format off
 const OpDef mla_absorb{
     .kind = "mla_absorb",
     .operands = "q w adapter_down? adapter_up?", .results = "y", .attributes = "heads nope rope value_dim factor?",
@@ -161,6 +165,7 @@ const OpDef last_rows{
       return Cost{.bytes = 2.0 * static_cast<double>(listing.bytes(op.out[0], rows))};
     },
 };
+// clang-format on
 
 }  // namespace
 

@@ -1,7 +1,7 @@
-// Collectives over the rows of a mesh group of G ranks. A rank's rows are B runs, one a sequence of the microbatch, so
-// that the joined rows are whole sequences again. "zigzag": rank i holds chunks i and 2G−1−i of each sequence (equal
-// work under a causal mask), and joined rows are in the order of the sequence. Sums are formed by the owner of a row,
-// in rank order, in the accumulation type.
+// Collectives over the rows of a mesh group of G ranks. A rank's rows are B runs, one a sequence of the microbatch,
+// so that the joined rows are whole sequences again. "zigzag": rank i holds chunks i and 2G−1−i of each sequence
+// (equal work under a causal mask), and joined rows are in the order of the sequence. Sums are formed by the owner
+// of a row, in rank order, in the accumulation type.
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -33,6 +33,7 @@ double others(const Op& op) {
   return (ranks - 1) / ranks;
 }
 
+// clang-format off
 const OpDef all_gather{
     .kind = "all_gather",
     .operands = "x", .results = "y", .attributes = "ranks runs zigzag?",
@@ -73,16 +74,18 @@ const OpDef reduce_scatter{
       return cost;
     },
 };
+// clang-format on
 
-// All-to-all between ranks that hold all columns of their rows of each sequence and ranks that hold their part of the
-// columns (heads) of all rows (DeepSpeed-Ulysses, arXiv 2309.14509).
+// All-to-all between ranks that hold all columns of their rows of each sequence and ranks that hold their part of
+// the columns (heads) of all rows (DeepSpeed-Ulysses, arXiv 2309.14509).
 Value turned(const Rule& rule, const Op& op, bool to_sequence) {
   const int64_t ranks = op.attributes.integer("ranks");
   const size_t cut = to_sequence ? 1 : 0;
   Value v = rule.like(0);
   v.role = role_like(rule.in(0));
-  v.shape[cut] = fixed(rule.quotient(rule.size(0, cut), ranks, to_sequence ? "columns are not a multiple of the ranks"
-                                                                           : "rows are not a multiple of the ranks"));
+  v.shape[cut] = fixed(rule.quotient(
+      rule.size(0, cut), ranks,
+      to_sequence ? "columns are not a multiple of the ranks" : "rows are not a multiple of the ranks"));
   v.shape[1 - cut] = fixed(rule.size(0, 1 - cut) * ranks);
   check_runs(rule, op, rule.size(0, 0) / (to_sequence ? 1 : ranks));
   return v;
@@ -96,6 +99,7 @@ Cost all_to_all_cost(const Listing& listing, const Op& op, const RowCounts& rows
 
 extern const OpDef sequence_to_heads;
 
+// clang-format off
 const OpDef heads_to_sequence{
     .kind = "heads_to_sequence",
     .operands = "x", .results = "y", .attributes = "ranks runs zigzag?",
@@ -277,11 +281,13 @@ const OpDef shift_ids{
     },
     .cost = operand_cost,
 };
+// clang-format on
 
 }  // namespace
 
 std::vector<const OpDef*> collective_ops() {
-  return {&all_gather, &reduce_scatter, &heads_to_sequence, &sequence_to_heads, &ring_shift, &all_reduce, &reduce_gradients, &gather_weights, &gather_rows, &shift_ids};
+  return {&all_gather, &reduce_scatter,   &heads_to_sequence, &sequence_to_heads, &ring_shift,
+          &all_reduce, &reduce_gradients, &gather_weights,    &gather_rows,       &shift_ids};
 }
 
 }  // namespace heddle::ops

@@ -1,13 +1,13 @@
-// A product in one op with the collective of rows before or behind it, over a group of G ranks. Each piece of rows is
-// multiplied as soon as it has come, or sent as soon as it has been multiplied. A rank's rows are B runs, one a
-// sequence of the microbatch, as in ops/collective.cpp. Each run is cut into `pieces` for each rank, as equal as its
-// rows allow.
+// A product in one op with the collective of rows before or behind it, over a group of G ranks. Each piece of rows
+// is multiplied as soon as it has come, or sent as soon as it has been multiplied. A rank's rows are B runs, one a
+// sequence of the microbatch, as in ops/collective.cpp. Each run is cut into `pieces` for each rank, as equal as
+// its rows allow.
 //
 //   gather_product:   y = product of the joined rows and w (+ bias); joined, where somebody else reads them
 //   product_scatter:  y = the sum over the ranks, in rank order, of this rank's rows of the product of x and w
 //
-// The product is any that works by row (OpDef::product_of_rows): linear, or its input gradient. The result is what both
-// ops make apart, bit for bit. Sources: FLUX (arXiv 2406.06858); AsyncTP of PyTorch.
+// The product is any that works by row (OpDef::product_of_rows): linear, or its input gradient. The result is what
+// both ops make apart, bit for bit. Sources: FLUX (arXiv 2406.06858); AsyncTP of PyTorch.
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -39,6 +39,7 @@ Cost piecewise_cost(const Listing& listing, const Op& op, const RowCounts& rows,
   return cost;
 }
 
+// clang-format off
 const OpDef gather_product{
     .kind = "gather_product",
     .operands = "x w bias?", .results = "y joined?", .attributes = "product ranks runs pieces keeps? wide? dtype?",
@@ -75,6 +76,7 @@ const OpDef product_scatter{
       return piecewise_cost(listing, op, rows, false);
     },
 };
+// clang-format on
 
 }  // namespace
 

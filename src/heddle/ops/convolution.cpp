@@ -1,5 +1,5 @@
-// The ops around a recurrence (recurrence.cpp): the short causal convolution before it, the decay that it takes, and
-// the gated norm behind it.
+// The ops around a recurrence (recurrence.cpp): the short causal convolution before it, the decay that it takes,
+// and the gated norm behind it.
 #include "heddle/ops/ops.h"
 #include "heddle/ops/recurrence.h"
 
@@ -14,7 +14,8 @@ void check_convolution(const Rule& rule, const Op& op, size_t x) {
   const int64_t channels = rule.size(x, 1) * op.attributes.integer_or("parts", 1);
   const Dtype A = wide(rule.dtype(x));
   rule.require(rule.dtype(x + 1) == A && (!rule.has(x + 2) || rule.dtype(x + 2) == A), "a weight is not wide");
-  rule.require(rule.in(x + 1).shape.size() == 2 && rule.size(x + 1, 1) >= 1, "the weight is not [channels, kernel]");
+  rule.require(rule.in(x + 1).shape.size() == 2 && rule.size(x + 1, 1) >= 1,
+               "the weight is not [channels, kernel]");
   rule.shape(x + 1, {fixed(channels), rule.dim(x + 1, 1)});
   if (rule.has(x + 2)) rule.shape(x + 2, {fixed(channels)});
   const int64_t taps = rule.size(x + 1, 1) - 1, S = op.attributes.integer("sequence");
@@ -28,6 +29,7 @@ void check_convolution(const Rule& rule, const Op& op, size_t x) {
   rule.shape(rule.place("behind"), {fixed(rows.count / S * std::min(taps, S)), rule.dim(x, 1)});
 }
 
+// clang-format off
 const OpDef causal_conv{
     .kind = "causal_conv",
     .operands = "x weight bias? starts? before?", .results = "y", .attributes = "sequence silu? parts? ranks?",
@@ -156,6 +158,7 @@ const OpDef cached_conv{
     },
     .cost = operand_cost,
 };
+// clang-format on
 
 void check_log_decay(const Rule& rule, const Op& op, size_t x) {
   const Attributes& a = op.attributes;
@@ -169,6 +172,7 @@ void check_log_decay(const Rule& rule, const Op& op, size_t x) {
   rule.require(a.number_or("least", 0) <= a.number_or("most", 1e300), "the least step is above the most");
 }
 
+// clang-format off
 const OpDef log_decay{
     .kind = "log_decay",
     .operands = "x a_log dt_bias?", .results = "decay step?", .attributes = "step? least? most?",
@@ -217,6 +221,7 @@ const OpDef log_decay_dgrad{
     },
     .cost = operand_cost,
 };
+// clang-format on
 
 // The shape of rstd: a norm a run of columns.
 ir::Shape check_gated_norm(const Rule& rule, const Op& op, size_t x) {
@@ -228,6 +233,7 @@ ir::Shape check_gated_norm(const Rule& rule, const Op& op, size_t x) {
   return {rule.dim(x, 0), fixed(rule.quotient(columns, run, "columns are not whole runs"))};
 }
 
+// clang-format off
 const OpDef gated_norm{
     .kind = "gated_norm",
     .operands = "x gate g", .results = "y rstd", .attributes = "epsilon run gate_first? sigmoid?",
@@ -260,12 +266,13 @@ const OpDef gated_norm_dgrad{
     },
     .cost = operand_cost,
 };
+// clang-format on
 
 }  // namespace
 
 std::vector<const OpDef*> convolution_ops() {
-  return {&causal_conv,     &causal_conv_dgrad, &causal_conv_before_dgrad, &piece_ends, &rows_before, &cached_conv,
-          &log_decay,       &log_decay_dgrad,   &gated_norm,               &gated_norm_dgrad};
+  return {&causal_conv, &causal_conv_dgrad, &causal_conv_before_dgrad, &piece_ends, &rows_before,
+          &cached_conv, &log_decay,         &log_decay_dgrad,          &gated_norm, &gated_norm_dgrad};
 }
 
 }  // namespace heddle::ops

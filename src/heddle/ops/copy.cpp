@@ -1,7 +1,8 @@
 // Ops that copy values or move their storage. They are the copies between the device's arena and those on the host,
-// each way on a stream of its own, and the copy within a memory. One op makes room for a value, of the form of one that
-// lies elsewhere. One op drops a value. One op lets two persistent values take each other's place. What lies on the host
-// keeps its shape, type and blocking. Passes write these ops around values that needn't stay on the device.
+// each way on a stream of its own, and the copy within a memory. One op makes room for a value, of the form of one
+// that lies elsewhere. One op drops a value. One op lets two persistent values take each other's place. What lies
+// on the host keeps its shape, type and blocking. Passes write these ops around values that needn't stay on the
+// device.
 #include <algorithm>
 
 #include "heddle/base/files/chunk_sums.h"
@@ -17,16 +18,18 @@ std::vector<Value> copied(const Listing& listing, const Op& op, bool to_host) {
   const Rule rule(listing, op);
   const Value& x = rule.in(0);
   const auto check = [&](const Value& value, bool on_host) {
-    HEDDLE_CHECK((value.space != ir::Space::device) == on_host, "op '{}' finds '{}' on the {}", op.kind(), value.name,
-                 name_of(value.space));
+    HEDDLE_CHECK((value.space != ir::Space::device) == on_host, "op '{}' finds '{}' on the {}", op.kind(),
+                 value.name, name_of(value.space));
   };
   check(x, !to_host);
-  rule.require(op.attributes.integer_or("bytes", 0) == x.packed_bytes, "says the bytes of what is packed, and of nothing else");
+  rule.require(op.attributes.integer_or("bytes", 0) == x.packed_bytes,
+               "says the bytes of what is packed, and of nothing else");
   if (!op.updates.empty()) {
     const Value& y = rule.updated(0);
     check(y, to_host);
-    rule.require(y.dtype == x.dtype && y.shape == x.shape && y.layout == x.layout && y.packed_bytes == x.packed_bytes,
-                 "a copy is like what it is of");
+    rule.require(
+        y.dtype == x.dtype && y.shape == x.shape && y.layout == x.layout && y.packed_bytes == x.packed_bytes,
+        "a copy is like what it is of");
     return {};
   }
   Value y = rule.like(0);
@@ -41,6 +44,7 @@ Cost copy_cost(const Listing& listing, const Op& op, const RowCounts& rows) {
   return Cost{.bytes = 2.0 * static_cast<double>(listing.bytes(op.in[0], rows))};
 }
 
+// clang-format off
 const OpDef copy_out{
     .kind = "copy_out",
     .operands = "x", .results = "y?", .updates = "y?", .attributes = "bytes?",
@@ -82,22 +86,25 @@ const OpDef copy{
     },
     .cost = copy_cost,
 };
+// clang-format on
 
-// The copy of a persistent value in memory that outlives the process, with the checksum of each chunk of the source. It
-// comes from the device, or by the host's processor from where it lies on the host.
+// The copy of a persistent value in memory that outlives the process, with the checksum of each chunk of the
+// source. It comes from the device, or by the host's processor from where it lies on the host.
 std::vector<Value> snapshot_of(const Listing& listing, const Op& op) {
   const Rule rule(listing, op);
   const Value &x = rule.in(0), &y = rule.updated(0), &sums = rule.updated(1);
   rule.require(is_persistent(x.role) && y.space == ir::Space::shared && sums.space == ir::Space::shared,
                "copies what persists to memory that outlives the process");
-  rule.require(y.dtype == x.dtype && y.shape == x.shape && x.layout == ir::Layout::rows && y.layout == ir::Layout::rows,
-               "a copy is like what it is of, and neither is packed");
+  rule.require(
+      y.dtype == x.dtype && y.shape == x.shape && x.layout == ir::Layout::rows && y.layout == ir::Layout::rows,
+      "a copy is like what it is of, and neither is packed");
   const int64_t bytes = listing.bytes(op.in[0], ir::FixedRows());
   rule.require(sums.dtype == Dtype::i32 && sums.shape == ir::Shape{fixed(std::max<int64_t>(1, chunks_of(bytes)))},
                "has a checksum for each chunk");
   return {};
 }
 
+// clang-format off
 const OpDef snapshot_out{
     .kind = "snapshot_out",
     .operands = "x", .updates = "y sums",
@@ -149,9 +156,12 @@ const OpDef drop{
     },
     .cost = [](const Listing&, const Op&, const RowCounts&) { return Cost{}; },
 };
+// clang-format on
 
 }  // namespace
 
-std::vector<const OpDef*> copy_ops() { return {&copy_out, &copy_in, &copy, &snapshot_out, &snapshot, &reserve, &drop, &flip}; }
+std::vector<const OpDef*> copy_ops() {
+  return {&copy_out, &copy_in, &copy, &snapshot_out, &snapshot, &reserve, &drop, &flip};
+}
 
 }  // namespace heddle::ops

@@ -2,8 +2,8 @@
 //
 // An element is kept where its random word is at least rate·2³², and divided by 1 − rate then. The word is a pure
 // function of the run's seed, the step, the site (the place in the model), the token's number and the column
-// (kernels/dropout_words.h). The token's number is that in the whole batch. So it is the same on every layout of ranks,
-// and made again where the backward wants it.
+// (kernels/dropout_words.h). The token's number is that in the whole batch. So it is the same on every layout of
+// ranks, and made again where the backward wants it.
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -21,6 +21,7 @@ void check_drawn(const Rule& rule, const Op& op, size_t tokens) {
   rule.require(rate >= 0 && rate < 1, "rate is not in [0, 1)");
 }
 
+// clang-format off
 // Its own backward.
 const OpDef dropout{
     .kind = "dropout",
@@ -59,6 +60,7 @@ const OpDef dropout_add{
     },
     .cost = operand_cost,
 };
+// clang-format on
 
 }  // namespace
 

@@ -8,6 +8,7 @@ namespace {
 
 extern const OpDef embedding_wgrad;
 
+// clang-format off
 const OpDef embedding{
     .kind = "embedding",
     .operands = "ids w", .results = "x",
@@ -34,6 +35,7 @@ const OpDef embedding_wgrad{
     },
     .cost = operand_cost,
 };
+// clang-format on
 
 }  // namespace
 

@@ -6,6 +6,7 @@ namespace heddle::ops {
 
 namespace {
 
+// clang-format off
 const OpDef add_exact{
     .kind = "add_exact",
     .operands = "partial", .updates = "sum",
@@ -56,6 +57,7 @@ const OpDef round_gradient{
     },
     .cost = operand_cost,
 };
+// clang-format on
 
 }  // namespace
 

@@ -1,17 +1,17 @@
-// Linear maps whose operands are rounded to eight bits, e4m3 in blocks of 128 that share a scale (ops/fp8_blocks.h),
-// and the rounding of rows that are kept so. T rows, K in, N out; R rows sorted by expert, E experts; w is [N, K] or
-// [E, N, K]; ⌈K/128⌉ scales a row. q holds bytes of e4m3, scales those of powers of two.
+// Linear maps whose operands are rounded to eight bits, e4m3 in blocks of 128 that share a scale
+// (ops/fp8_blocks.h), and the rounding of rows that are kept so. T rows, K in, N out; R rows sorted by expert, E
+// experts; w is [N, K] or [E, N, K]; ⌈K/128⌉ scales a row. q holds bytes of e4m3, scales those of powers of two.
 //
 // A block of rows is 128 columns of one row, where a product sums over columns. For the gradient of a weight, which
-// sums over rows, it is 128 rows of one column, from the first row of each expert on. A block of a weight is 128 × 128.
-// The blocks at the ends are smaller. Sums are of X's accumulation type, as those of the maps that these stand in for
-// (ops/linear.cpp, ops/grouped_linear.cpp), of which they have the shapes.
+// sums over rows, it is 128 rows of one column, from the first row of each expert on. A block of a weight is 128 ×
+// 128. The blocks at the ends are smaller. Sums are of X's accumulation type, as those of the maps that these stand
+// in for (ops/linear.cpp, ops/grouped_linear.cpp), of which they have the shapes.
 //
 // Source: DeepSeek-V3 Technical Report, arXiv 2412.19437, section 3.3.
 #include <array>
 
-#include "heddle/ops/fp8_blocks.h"
 #include "heddle/ops/fp8.h"
+#include "heddle/ops/fp8_blocks.h"
 #include "heddle/ops/product_shapes.h"
 
 namespace heddle::ops {
@@ -47,6 +47,7 @@ Dtype product_type(const Rule& rule, const Op& op, size_t scales) {
   return dtype_named(op.attributes.word("dtype"));
 }
 
+// clang-format off
 const OpDef round_rows{
     .kind = "round_rows",
     .operands = "x", .results = "q scales",
@@ -152,6 +153,7 @@ const OpDef grouped_linear_fp8_wgrad{
     },
     .cost = product_cost,
 };
+// clang-format on
 
 struct Stands {
   std::string_view for_kind;
@@ -174,8 +176,14 @@ const OpDef* fp8_in_place_of(const OpDef& def) {
 }
 
 std::vector<const OpDef*> fp8_ops() {
-  return {&round_rows,       &round_weight,       &linear_fp8,               &linear_fp8_dgrad,
-          &linear_fp8_wgrad, &grouped_linear_fp8, &grouped_linear_fp8_dgrad, &grouped_linear_fp8_wgrad};
+  return {&round_rows,
+          &round_weight,
+          &linear_fp8,
+          &linear_fp8_dgrad,
+          &linear_fp8_wgrad,
+          &grouped_linear_fp8,
+          &grouped_linear_fp8_dgrad,
+          &grouped_linear_fp8_wgrad};
 }
 
 }  // namespace heddle::ops

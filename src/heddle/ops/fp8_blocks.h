@@ -1,15 +1,15 @@
-// Eight-bit numbers in blocks that share a scale, as the products of ops/fp8.cpp round their operands. This file has
-// what each backend's kernels have in common, and the definition of every rounding.
+// Eight-bit numbers in blocks that share a scale, as the products of ops/fp8.cpp round their operands. This file
+// has what each backend's kernels have in common, and the definition of every rounding.
 //
-// A number is e4m3: a sign, four bits of exponent, three of fraction. It has no infinity, 448 is the largest, and below
-// 2^-6 are multiples of 2^-9 (Micikevicius et al., FP8 Formats for Deep Learning, arXiv 2209.05433). A scale is 2^e,
-// kept as the byte e + 127 (E8M0 of the OCP Microscaling Formats specification 1.0). The exponent e is the least with
-// which the block's largest magnitude is at most 448·2^e, but no less than kLeastExponent and no more than
-// kMostExponent. So any number times its scale is a normal number in bf16 and fp32, or zero. A block in which something
-// is not finite has the byte 255, and all of it is NaN.
+// A number is e4m3: a sign, four bits of exponent, three of fraction. It has no infinity, 448 is the largest, and
+// below 2^-6 are multiples of 2^-9 (Micikevicius et al., FP8 Formats for Deep Learning, arXiv 2209.05433). A scale
+// is 2^e, kept as the byte e + 127 (E8M0 of the OCP Microscaling Formats specification 1.0). The exponent e is the
+// least with which the block's largest magnitude is at most 448·2^e, but no less than kLeastExponent and no more
+// than kMostExponent. So any number times its scale is a normal number in bf16 and fp32, or zero. A block in which
+// something is not finite has the byte 255, and all of it is NaN.
 //
-// As scales are powers of two, a rounded number times its scale is exact in bf16, and a product of two exact in fp32.
-// Rounding a rounded number along the other direction loses only what falls below 2^-9 of a larger scale.
+// As scales are powers of two, a rounded number times its scale is exact in bf16, and a product of two exact in
+// fp32. Rounding a rounded number along the other direction loses only what falls below 2^-9 of a larger scale.
 #pragma once
 
 #include <algorithm>
@@ -49,9 +49,9 @@ inline float inverse_of(uint8_t byte) {
                             : std::bit_cast<float>((2u * kExponentBias - byte) << 23);
 }
 
-/// x, in units of its scale, as an e4m3: to nearest, of two equally near that whose last bit is even; what is larger
-/// than 448 becomes that. NaN stays NaN. The number that is added and taken off again has its last bit where an e4m3
-/// of this size has its own.
+/// x, in units of its scale, as an e4m3: to nearest, of two equally near that whose last bit is even; what is
+/// larger than 448 becomes that. NaN stays NaN. The number that is added and taken off again has its last bit where
+/// an e4m3 of this size has its own.
 template <class A>
 A rounded(A x) {
   using Bits = std::conditional_t<std::is_same_v<A, double>, uint64_t, uint32_t>;

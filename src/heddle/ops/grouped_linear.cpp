@@ -1,27 +1,30 @@
 // One linear map an expert, over rows sorted by expert: rows offsets[e]..offsets[e+1] use w_e. Its bias is added to
 // those rows, or, behind the last map, to the tokens' sums of them. R rows, E experts, K in, N out; w is [E, N, K];
-// offsets i32[E+1]. T tokens, k experts a token. Copies of other ranks' experts (ops/experts/replicas.cpp), [C, N, K],
-// have the last C groups of rows. Their gradient is a result beside the sum of the others'.
+// offsets i32[E+1]. T tokens, k experts a token. Copies of other ranks' experts (ops/experts/replicas.cpp), [C, N,
+// K], have the last C groups of rows. Their gradient is a result beside the sum of the others'.
 #include <optional>
 
 #include "heddle/ir/product_way.h"
 #include "heddle/ops/experts/expert_bias.h"
-#include "heddle/ops/product_shapes.h"
 #include "heddle/ops/ops.h"
+#include "heddle/ops/product_shapes.h"
 
 namespace heddle::ops {
 
 namespace {
 
-extern const OpDef grouped_linear_dgrad, grouped_linear_wgrad, add_expert_bias_wgrad, gated_bias_dgrad, gated_bias_wgrad;
+extern const OpDef grouped_linear_dgrad, grouped_linear_wgrad, add_expert_bias_wgrad, gated_bias_dgrad,
+    gated_bias_wgrad;
 
 // `way` (ir/product_way.h) says which kernel is to run, passes/product_ways.h by what; grouped where it is absent.
 void check_way(const Rule& rule, const Op& op) {
   if (!op.attributes.has("way")) return;
   const std::optional<ProductWay> way = find_word<ProductWay>(op.attributes.word("way"));
-  rule.require(way == ProductWay::batched || way == ProductWay::serial, "has a way that is neither batched nor serial");
+  rule.require(way == ProductWay::batched || way == ProductWay::serial,
+               "has a way that is neither batched nor serial");
 }
 
+// clang-format off
 const OpDef grouped_linear{
     .kind = "grouped_linear",
     .operands = "x w offsets copies?", .results = "y", .attributes = "way?",
@@ -93,6 +96,7 @@ const OpDef add_expert_bias{
     },
     .cost = operand_cost,
 };
+// clang-format on
 
 // And, where there are copies, what these have of it, which is no sum of microbatches.
 std::vector<Value> check_bias_sums(const Rule& rule, const Op& op) {
@@ -104,6 +108,7 @@ std::vector<Value> check_bias_sums(const Rule& rule, const Op& op) {
   return {output(rule.updated(0).dtype, {fixed(copies), sum[1]}, Role::gradient)};
 }
 
+// clang-format off
 const OpDef add_expert_bias_wgrad{
     .kind = "add_expert_bias_wgrad",
     .operands = "dy offsets", .results = "dcopies?", .updates = "acc", .attributes = "copies?",
@@ -169,6 +174,7 @@ const OpDef gated_bias_wgrad{
     },
     .cost = operand_cost,
 };
+// clang-format on
 
 }  // namespace
 
@@ -187,13 +193,14 @@ void bias_gradient(GradientWriter& writer, const Op& op, ValueId dy, std::vector
     return;
   }
   const int64_t count = writer.listing().value(copies).shape[0].count;
-  d_in[3] = writer.weight_gradient(add_expert_bias_wgrad, {dy, offsets}, bias, {writer.d(copies)}, {{"copies", count}})[0];
+  d_in[3] = writer.weight_gradient(add_expert_bias_wgrad, {dy, offsets}, bias, {writer.d(copies)},
+                                   {{"copies", count}})[0];
 }
 
 std::vector<const OpDef*> grouped_linear_ops() {
-  return {&grouped_linear,        &grouped_linear_dgrad,        &grouped_linear_wgrad, &add_expert_bias,
-          &add_expert_bias_wgrad, &add_expert_bias_wgrad_exact, &gated_bias,           &gated_bias_dgrad,
-          &gated_bias_wgrad};
+  return {&grouped_linear,  &grouped_linear_dgrad,  &grouped_linear_wgrad,
+          &add_expert_bias, &add_expert_bias_wgrad, &add_expert_bias_wgrad_exact,
+          &gated_bias,      &gated_bias_dgrad,      &gated_bias_wgrad};
 }
 
 }  // namespace heddle::ops

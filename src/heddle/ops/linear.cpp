@@ -1,7 +1,7 @@
-// Linear map y = x wᵀ + bias, with input and weight gradients apart, and the addition of a bias by itself; and a factor of all elements. T rows, K in,
-// N out; w is [N, K].
-#include "heddle/ops/product_shapes.h"
+// Linear map y = x wᵀ + bias, with input and weight gradients apart, and the addition of a bias by itself; and a
+// factor of all elements. T rows, K in, N out; w is [N, K].
 #include "heddle/ops/ops.h"
+#include "heddle/ops/product_shapes.h"
 
 namespace heddle::ops {
 
@@ -9,6 +9,7 @@ namespace {
 
 extern const OpDef linear_dgrad, linear_wgrad, add_bias_wgrad, scale;
 
+// clang-format off
 const OpDef linear{
     .kind = "linear",
     .operands = "x w bias?", .results = "y", .attributes = "wide?",
@@ -141,6 +142,7 @@ const OpDef scale_by_wgrad{
     },
     .cost = operand_cost,
 };
+// clang-format on
 
 }  // namespace
 

@@ -6,6 +6,7 @@ namespace heddle::ops {
 
 namespace {
 
+// clang-format off
 const OpDef load{
     .kind = "load",
     .results = "value", .attributes = "input",
@@ -21,6 +22,7 @@ const OpDef load{
     },
     .cost = operand_cost,
 };
+// clang-format on
 
 }  // namespace
 

@@ -1,9 +1,10 @@
-// Cross-entropy over the vocabulary, from logits or fused with the output projection so that T×V is never held (Wijmans
-// et al., arXiv 2411.09009). T tokens, V vocabulary, H hidden. Labels below 0 are masked. Weights say how much each of
-// the others counts, 1 where there are none. The operand `scales` holds 1 ÷ the weights of the batch's unmasked tokens.
+// Cross-entropy over the vocabulary, from logits or fused with the output projection so that T×V is never held
+// (Wijmans et al., arXiv 2411.09009). T tokens, V vocabulary, H hidden. Labels below 0 are masked. Weights say how
+// much each of the others counts, 1 where there are none. The operand `scales` holds 1 ÷ the weights of the batch's
+// unmasked tokens.
 //
-// With z_weight ζ the squares of lse are a loss too (z-loss: Chowdhery et al., arXiv 2204.02311, section 5). The loss
-// is Σ w·(lse − logits[label]) + ζ·Σ w·lse², of which `loss` and `z` are the two sums, and
+// With z_weight ζ the squares of lse are a loss too (z-loss: Chowdhery et al., arXiv 2204.02311, section 5). The
+// loss is Σ w·(lse − logits[label]) + ζ·Σ w·lse², of which `loss` and `z` are the two sums, and
 //   dlogits = scale·w·((1 + 2ζ·lse)·softmax − onehot)
 #include <algorithm>
 
@@ -52,10 +53,12 @@ ValueId head_gradients(GradientWriter& writer, const Op& op, ValueId labels, Val
 
 Cost products(const Listing& listing, const Op& op, const RowCounts& rows, double count) {
   Cost cost = operand_cost(listing, op, rows);
-  cost.flops = count * 2.0 * rows_of(listing, op.in[0], rows) * static_cast<double>(listing.elements(op.in[1], rows));
+  cost.flops =
+      count * 2.0 * rows_of(listing, op.in[0], rows) * static_cast<double>(listing.elements(op.in[1], rows));
   return cost;
 }
 
+// clang-format off
 // Operands: logits, labels, scales, weights. Only the gradient reads scales.
 const OpDef cross_entropy{
     .kind = "cross_entropy",
@@ -252,6 +255,7 @@ const OpDef sharded_token_losses{
       return Cost{.bytes = static_cast<double>(listing.bytes(op.in[2], rows))};
     },
 };
+// clang-format on
 
 }  // namespace
 

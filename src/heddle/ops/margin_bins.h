@@ -1,6 +1,7 @@
-// The bins in which margins of choices are counted: eight to an octave on each side of 0, from 2^-12 to 2. What lies
-// nearer or farther is in the innermost or outermost of its side. Counts are whole numbers, so that their sum over
-// ranks has the same bits in any order. Read by the compilers of devices too: no heavy header, and plain C++17.
+// The bins in which margins of choices are counted: eight to an octave on each side of 0, from 2^-12 to 2. What
+// lies nearer or farther is in the innermost or outermost of its side. Counts are whole numbers, so that their sum
+// over ranks has the same bits in any order. Read by the compilers of devices too: no heavy header, and plain
+// C++17.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // Activation functions. SwiGLU (Shazeer, arXiv 2002.05202) is fused and in its parts; clamped SwiGLU is that of the
-// released code of GPT-OSS. GELU (Hendrycks and Gimpel, arXiv 1606.08415) comes with its bias, by the error function
-// or, with `tanh`, by its approximation. Gates by a sigmoid (arXiv 2505.06708): each of a gate's columns is of a run of
-// equally many columns of x. Soft caps of logits: c·tanh(x ÷ c) (arXiv 2408.00118). Clips, which Step-3.5 has around
-// SwiGLU. Squared ReLU (So et al., arXiv 2109.08668). T rows; u has 2F columns, gate then up.
+// released code of GPT-OSS. GELU (Hendrycks and Gimpel, arXiv 1606.08415) comes with its bias, by the error
+// function or, with `tanh`, by its approximation. Gates by a sigmoid (arXiv 2505.06708): each of a gate's columns
+// is of a run of equally many columns of x. Soft caps of logits: c·tanh(x ÷ c) (arXiv 2408.00118). Clips, which
+// Step-3.5 has around SwiGLU. Squared ReLU (So et al., arXiv 2109.08668). T rows; u has 2F columns, gate then up.
 #include "heddle/ops/experts/expert_bias.h"
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
@@ -50,6 +50,7 @@ std::vector<Value> gradient_like_x(const Listing& listing, const Op& op) {
   return {rule.like(1)};
 }
 
+// clang-format off
 const OpDef swiglu{
     .kind = "swiglu",
     .operands = "u bias?", .results = "a",
@@ -77,15 +78,18 @@ const OpDef swiglu_dgrad{
     .infer = [](const Listing& listing, const Op& op) { return biased_gradient_outputs(Rule(listing, op)); },
     .cost = operand_cost,
 };
+// clang-format on
 
 // A bias is one an expert, of rows that are sorted by expert (grouped_linear.cpp).
 void check_expert_bias(const Rule& rule, size_t bias) {
   rule.require(rule.has(bias) == rule.has(bias + 1), "a bias without offsets, or offsets without a bias");
   if (!rule.has(bias)) return;
-  rule.require(rule.in(bias).shape.size() == 2 && rule.dim(bias, 1) == rule.dim(bias - 1, 1), "bias is not [E, 2F]");
+  rule.require(rule.in(bias).shape.size() == 2 && rule.dim(bias, 1) == rule.dim(bias - 1, 1),
+               "bias is not [E, 2F]");
   rule.shape(bias + 1, {fixed(rule.size(bias, 0) + copies_of_bias(rule, bias) + 1)});
 }
 
+// clang-format off
 const OpDef clamped_swiglu{
     .kind = "clamped_swiglu",
     .operands = "u bias? offsets? copies?", .results = "a", .attributes = "alpha limit",
@@ -287,14 +291,14 @@ const OpDef squared_relu{
     .differentiate = gradient_of_x<squared_relu_dgrad>,
     .cost = operand_cost,
 };
+// clang-format on
 
 }  // namespace
 
 std::vector<const OpDef*> mlp_ops() {
-  return {&swiglu,       &swiglu_dgrad,       &clamped_swiglu, &clamped_swiglu_dgrad, &silu,
-          &silu_dgrad,   &multiply,           &multiply_dgrad, &gelu,                 &gelu_dgrad,
-          &sigmoid_gate, &sigmoid_gate_dgrad, &soft_cap,       &soft_cap_dgrad,       &clip,
-          &clip_dgrad,   &squared_relu,       &squared_relu_dgrad};
+  return {&swiglu,   &swiglu_dgrad,   &clamped_swiglu, &clamped_swiglu_dgrad, &silu,         &silu_dgrad,
+          &multiply, &multiply_dgrad, &gelu,           &gelu_dgrad,           &sigmoid_gate, &sigmoid_gate_dgrad,
+          &soft_cap, &soft_cap_dgrad, &clip,           &clip_dgrad,           &squared_relu, &squared_relu_dgrad};
 }
 
 }  // namespace heddle::ops

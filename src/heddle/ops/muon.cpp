@@ -1,10 +1,11 @@
 // Muon: the momentum of a matrix made orthogonal (Jordan et al., 2024; at scale: Liu et al., arXiv 2502.16982). The
-// optimizer's state may be cut among ranks, and what tp or etp cuts is; the step of a matrix needs it whole. Matrices
-// of one form are therefore dealt out to the ranks of a group, matrix j to rank j mod G. They stand one below the other
-// while they are made orthogonal by products that the registry has anyway. Then they go back where they came from.
+// optimizer's state may be cut among ranks, and what tp or etp cuts is; the step of a matrix needs it whole.
+// Matrices of one form are therefore dealt out to the ranks of a group, matrix j to rank j mod G. They stand one
+// below the other while they are made orthogonal by products that the registry has anyway. Then they go back where
+// they came from.
 //
-// S matrices of a stack are r×c each. Where they are worked on, they are a×b, a = min(r, c), b = max(r, c): one that is
-// higher than wide lies turned.
+// S matrices of a stack are r×c each. Where they are worked on, they are a×b, a = min(r, c), b = max(r, c): one
+// that is higher than wide lies turned.
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -12,6 +13,7 @@ namespace heddle::ops {
 
 namespace {
 
+// clang-format off
 const OpDef muon_momentum{
     .kind = "muon_momentum",
     .operands = "clip accumulators*", .results = "u", .updates = "m", .attributes = "momentum dtype",
@@ -27,9 +29,11 @@ const OpDef muon_momentum{
     },
     .cost = operand_cost,
 };
+// clang-format on
 
-// The deal of matrices to the ranks where parts come together: `count` a part, of `elements` each. With "runs" every
-// rank has the same parts, each cut into equal runs; with "blocks" a matrix is the blocks of all ranks side by side.
+// The deal of matrices to the ranks where parts come together: `count` a part, of `elements` each. With "runs"
+// every rank has the same parts, each cut into equal runs; with "blocks" a matrix is the blocks of all ranks side
+// by side.
 struct Deal {
   Deal(const Rule& rule, const Op& op)
       : ranks(op.attributes.integer("ranks")),
@@ -55,6 +59,7 @@ Cost deal_cost(const Listing& listing, const Op& op, const RowCounts& rows) {
   return cost;
 }
 
+// clang-format off
 const OpDef gather_matrices{
     .kind = "gather_matrices",
     .operands = "parts*", .results = "stack", .attributes = "ranks count elements cut",
@@ -163,11 +168,13 @@ const OpDef muon_step{
     },
     .cost = operand_cost,
 };
+// clang-format on
 
 }  // namespace
 
 std::vector<const OpDef*> muon_ops() {
-  return {&muon_momentum, &gather_matrices, &scatter_matrices, &unit_matrices, &place_matrices, &even_offsets, &scaled_sum, &muon_step};
+  return {&muon_momentum,  &gather_matrices, &scatter_matrices, &unit_matrices,
+          &place_matrices, &even_offsets,    &scaled_sum,       &muon_step};
 }
 
 }  // namespace heddle::ops

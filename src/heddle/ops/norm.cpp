@@ -1,7 +1,7 @@
-// RMSNorm (Zhang and Sennrich, arXiv 1910.07467) and LayerNorm (Ba et al., arXiv 1607.06450), alone and fused with the
-// residual addition before them; plain addition; and the accumulation of small sums. T rows, H columns, g the gain. A
-// gain of w columns norms each run of w columns by itself, such as the heads of queries: h = H/w norms a row. With
-// `offset` rows are multiplied by offset + g (1 + g: Gemma, arXiv 2408.00118).
+// RMSNorm (Zhang and Sennrich, arXiv 1910.07467) and LayerNorm (Ba et al., arXiv 1607.06450), alone and fused with
+// the residual addition before them; plain addition; and the accumulation of small sums. T rows, H columns, g the
+// gain. A gain of w columns norms each run of w columns by itself, such as the heads of queries: h = H/w norms a
+// row. With `offset` rows are multiplied by offset + g (1 + g: Gemma, arXiv 2408.00118).
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -31,6 +31,7 @@ ir::Shape norms_of(const Rule& rule, size_t x, size_t g) {
   return {rule.dim(x, 0), fixed(columns / width)};
 }
 
+// clang-format off
 const OpDef rms_norm{
     .kind = "rms_norm",
     .operands = "x g", .results = "y rstd", .attributes = "epsilon offset?",
@@ -82,21 +83,21 @@ const OpDef rms_norm_dgrad{
     },
     .cost = operand_cost,
 };
+// clang-format on
 
 // The gradient of a norm with a bias b, whose partial sum goes to W too.
 ValueId layer_norm_gradient(GradientWriter& writer, ValueId dy, ValueId x, ValueId g, ValueId b, ValueId mean,
                             ValueId rstd, ValueId dres) {
-  const auto out =
-      writer.input_gradient(layer_norm_dgrad, {dy, x, g, mean, rstd, dres}, {writer.d(x), writer.d(g), writer.d(b)});
+  const auto out = writer.input_gradient(layer_norm_dgrad, {dy, x, g, mean, rstd, dres},
+                                         {writer.d(x), writer.d(g), writer.d(b)});
   writer.weight_gradient(accumulate, {out[1]}, {g});
   writer.weight_gradient(accumulate, {out[2]}, {b});
   return out[0];
 }
 
-Value a_number_a_row(const Rule& rule) {
-  return output(wide(rule.dtype(0)), {rule.dim(0, 0)}, Role::metadata);
-}
+Value a_number_a_row(const Rule& rule) { return output(wide(rule.dtype(0)), {rule.dim(0, 0)}, Role::metadata); }
 
+// clang-format off
 const OpDef layer_norm{
     .kind = "layer_norm",
     .operands = "x g b", .results = "y mean rstd", .attributes = "epsilon",
@@ -177,11 +178,13 @@ const OpDef accumulate{
     },
     .cost = operand_cost,
 };
+// clang-format on
 
 }  // namespace
 
 std::vector<const OpDef*> norm_ops() {
-  return {&rms_norm, &add_rms_norm, &rms_norm_dgrad, &layer_norm, &add_layer_norm, &layer_norm_dgrad, &add, &accumulate};
+  return {&rms_norm,         &add_rms_norm, &rms_norm_dgrad, &layer_norm, &add_layer_norm,
+          &layer_norm_dgrad, &add,          &accumulate};
 }
 
 }  // namespace heddle::ops

@@ -10,11 +10,23 @@ namespace heddle::ops {
 const std::vector<const ir::OpDef*>& all() {
   static const std::vector<const ir::OpDef*> definitions = [] {
     std::vector<const ir::OpDef*> joined;
-    for (const auto family : {load_ops, embedding_ops, linear_ops, grouped_linear_ops, fp8_ops, norm_ops, dropout_ops,
-                              shape_ops, rope_ops, attention_ops, cache_ops, selection_ops, recurrence_ops, convolution_ops, mlp_ops, router_ops, balance_ops, auxiliary_loss_ops,
-                              permute_ops, exchange_ops, copies_ops, homes_ops, capacity_ops, pipeline_ops,
-                              collective_ops, collective_product_ops, copy_ops,
-                              cross_entropy_ops, preference_ops, optimizer_ops, muon_ops, qk_clip_ops, exact_ops}) {
+    for (const auto family : {load_ops,       embedding_ops,
+                              linear_ops,     grouped_linear_ops,
+                              fp8_ops,        norm_ops,
+                              dropout_ops,    shape_ops,
+                              rope_ops,       attention_ops,
+                              cache_ops,      selection_ops,
+                              recurrence_ops, convolution_ops,
+                              mlp_ops,        router_ops,
+                              balance_ops,    auxiliary_loss_ops,
+                              permute_ops,    exchange_ops,
+                              copies_ops,     homes_ops,
+                              capacity_ops,   pipeline_ops,
+                              collective_ops, collective_product_ops,
+                              copy_ops,       cross_entropy_ops,
+                              preference_ops, optimizer_ops,
+                              muon_ops,       qk_clip_ops,
+                              exact_ops}) {
       for (const ir::OpDef* def : family()) joined.push_back(def);
     }
     return joined;

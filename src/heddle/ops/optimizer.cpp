@@ -10,6 +10,7 @@ namespace {
 
 std::vector<Value> nothing(const Listing&, const Op&) { return {}; }
 
+// clang-format off
 const OpDef grad_square_sum{
     .kind = "grad_square_sum",
     .operands = "accumulators*", .results = "part",
@@ -153,9 +154,12 @@ const OpDef cast_weight{
     .infer = nothing, .cost = remake_cost};
 
 }  // namespace
+// clang-format on
 
 std::vector<const OpDef*> optimizer_ops() {
-  std::vector<const OpDef*> defs{&grad_square_sum, &grad_square_sum_exact, &sum_parts, &grad_norm, &skip_outlier, &adamw, &adamw_split, &average_master, &pack_weight, &cast_weight};
+  std::vector<const OpDef*> defs{
+      &grad_square_sum, &grad_square_sum_exact, &sum_parts,      &grad_norm,   &skip_outlier,
+      &adamw,           &adamw_split,           &average_master, &pack_weight, &cast_weight};
   for (const OpDef* joined : joined_ops()) defs.push_back(joined);
   return defs;
 }

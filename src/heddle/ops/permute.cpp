@@ -1,5 +1,6 @@
-// Token rows to expert order and back. T tokens, k experts a token, R = T·k rows, H hidden. Sums over a token's experts
-// are formed in the tree of device/merge_tree.h, over expert ids. weigh_dgrad is for rows that came from other ranks.
+// Token rows to expert order and back. T tokens, k experts a token, R = T·k rows, H hidden. Sums over a token's
+// experts are formed in the tree of device/merge_tree.h, over expert ids. weigh_dgrad is for rows that came from
+// other ranks.
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -9,6 +10,7 @@ namespace {
 
 extern const OpDef permute_dgrad, unpermute_dgrad, zero_experts_dgrad;
 
+// clang-format off
 const OpDef permute{
     .kind = "permute",
     .operands = "x row_of token_of experts", .results = "p",
@@ -110,12 +112,12 @@ const OpDef zero_experts_dgrad{
     },
     .cost = operand_cost,
 };
+// clang-format on
 
 }  // namespace
 
 std::vector<const OpDef*> permute_ops() {
-  return {&permute,     &permute_dgrad, &unpermute,         &unpermute_dgrad,
-          &weigh_dgrad, &zero_experts,  &zero_experts_dgrad};
+  return {&permute, &permute_dgrad, &unpermute, &unpermute_dgrad, &weigh_dgrad, &zero_experts, &zero_experts_dgrad};
 }
 
 }  // namespace heddle::ops

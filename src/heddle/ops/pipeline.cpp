@@ -12,8 +12,8 @@ Cost message_cost(const Listing& listing, const Op& op, const RowCounts& rows) {
   return Cost{.message_bytes = static_cast<double>(listing.bytes(op.in.empty() ? op.out[0] : op.in[0], rows))};
 }
 
-// Attributes of the message that answers `op`: back where it came from, with the gradient of the same state of the same
-// edge.
+// Attributes of the message that answers `op`: back where it came from, with the gradient of the same state of the
+// same edge.
 Attributes answer_to(const Op& op) {
   Attributes attributes{{"step", op.attributes.integer("step")}};
   for (const char* name : {"edge", "state"}) {
@@ -29,6 +29,7 @@ Attributes shape_of(const Listing& listing, ValueId id, Attributes attributes) {
       .set("columns", v.shape[1].count);
 }
 
+// clang-format off
 const OpDef send{
     .kind = "send",
     .operands = "x", .attributes = "step edge? state?",
@@ -64,6 +65,7 @@ const OpDef receive{
     },
     .cost = message_cost,
 };
+// clang-format on
 
 }  // namespace
 

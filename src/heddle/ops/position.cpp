@@ -10,6 +10,7 @@ namespace {
 
 extern const OpDef mla_assemble_dgrad, mla_rope_dgrad;
 
+// clang-format off
 const OpDef rope{
     .kind = "rope",
     .operands = "x table", .results = "y",
@@ -27,16 +28,21 @@ const OpDef rope{
     },
     .cost = operand_cost,
 };
+// clang-format on
 
 struct Heads {
   explicit Heads(const Attributes& a)
-      : heads(a.integer("heads")), nope(a.integer("nope")), rope(a.integer("rope")), value(a.integer("value_dim")) {}
+      : heads(a.integer("heads")),
+        nope(a.integer("nope")),
+        rope(a.integer("rope")),
+        value(a.integer("value_dim")) {}
   Dim q() const { return fixed(heads * (nope + rope)); }
   Dim kv() const { return fixed(heads * (nope + value)); }
   Dim v() const { return fixed(heads * value); }
   int64_t heads, nope, rope, value;
 };
 
+// clang-format off
 const OpDef mla_assemble{
     .kind = "mla_assemble",
     .operands = "kv k_rope", .results = "k v", .attributes = "heads nope rope value_dim",
@@ -109,6 +115,7 @@ const OpDef mla_rope_dgrad{
     },
     .cost = operand_cost,
 };
+// clang-format on
 
 }  // namespace
 

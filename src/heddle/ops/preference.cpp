@@ -1,6 +1,7 @@
-// Learning from pairs of answers, of which one is preferred. Sources: DPO (Rafailov et al., arXiv 2305.18290, equation
-// 7); smoothing as Mitchell, "A note on DPO with noisy preferences". A microbatch is B sequences, B/2 pairs: the
-// preferred answer, then the other. With Σ for the summed token losses of a sequence (−log p of its answer),
+// Learning from pairs of answers, of which one is preferred. Sources: DPO (Rafailov et al., arXiv 2305.18290,
+// equation 7); smoothing as Mitchell, "A note on DPO with noisy preferences". A microbatch is B sequences, B/2
+// pairs: the preferred answer, then the other. With Σ for the summed token losses of a sequence (−log p of its
+// answer),
 //   reward = β·(Σ of the reference − Σ)    margin m = reward of the preferred − reward of the other
 //   loss = −(1 − ε)·log σ(m) − ε·log σ(−m)
 #include "heddle/ops/ops.h"
@@ -12,6 +13,7 @@ namespace {
 
 extern const OpDef sequence_sums_dgrad, preference_loss_dgrad;
 
+// clang-format off
 const OpDef sequence_sums{
     .kind = "sequence_sums",
     .operands = "losses", .results = "sums", .attributes = "sequence",
@@ -73,6 +75,7 @@ const OpDef preference_loss_dgrad{
     },
     .cost = operand_cost,
 };
+// clang-format on
 
 }  // namespace
 

@@ -1,7 +1,7 @@
 // Shapes and costs of linear maps y = x wᵀ and of their gradients. There is one map for all rows or one an expert,
-// whatever numbers the rows are kept in (ops/linear.cpp, ops/grouped_linear.cpp, ops/fp8.cpp). Operands are named by
-// where they stand. T rows, K in, N out; w is [N, K], of E experts [E, N, K]. Offsets are i32[E + C + 1], with C copies
-// of other ranks' experts, [C, N, K].
+// whatever numbers the rows are kept in (ops/linear.cpp, ops/grouped_linear.cpp, ops/fp8.cpp). Operands are named
+// by where they stand. T rows, K in, N out; w is [N, K], of E experts [E, N, K]. Offsets are i32[E + C + 1], with C
+// copies of other ranks' experts, [C, N, K].
 #pragma once
 
 #include "heddle/ops/rule.h"

@@ -1,14 +1,15 @@
-// QK-clip (Kimi K2, arXiv 2507.20534, section 2.1, MuonClip): where a head's largest attention logit of a step exceeds
-// a limit, its weights shrink after the update by powers of factor = limit ÷ largest.
+// QK-clip (Kimi K2, arXiv 2507.20534, section 2.1, MuonClip): where a head's largest attention logit of a step
+// exceeds a limit, its weights shrink after the update by powers of factor = limit ÷ largest.
 //
-// `max_logits` keeps the largest logit of each head over the step. A row's log-sum-exp is never less than its largest
-// logit. So rows whose lse is at most `above` cannot exceed it: they give their lse, and only the others make their
-// logits again. A number of `most` that exceeds `above` is therefore the exact maximum. Any other is a bound of it.
-// The last number of `most` is the mark of the rank (kernels/qk_clip.h). With `ring` the keys are those of each turn.
+// `max_logits` keeps the largest logit of each head over the step. A row's log-sum-exp is never less than its
+// largest logit. So rows whose lse is at most `above` cannot exceed it: they give their lse, and only the others
+// make their logits again. A number of `most` that exceeds `above` is therefore the exact maximum. Any other is a
+// bound of it. The last number of `most` is the mark of the rank (kernels/qk_clip.h). With `ring` the keys are
+// those of each turn.
 //
 // `scale_heads` reads a row of `most` of each rank that shares the heads. These ranks hold the equal runs of the
-// weight's elements, in the order of the rows, and the rank finds its own run by its mark. A head has `rows` rows, of
-// which the first ones are scaled by one power of its factor and the rest by another.
+// weight's elements, in the order of the rows, and the rank finds its own run by its mark. A head has `rows` rows,
+// of which the first ones are scaled by one power of its factor and the rest by another.
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -18,6 +19,7 @@ namespace {
 
 constexpr size_t kStarts = 2, kChosen = 3, kKeys = 4;
 
+// clang-format off
 const OpDef max_logits{
     .kind = "max_logits",
     .operands = "q lse starts? chosen? keys*", .updates = "most",
@@ -51,6 +53,7 @@ const OpDef max_logits{
       return Cost{.bytes = static_cast<double>(listing.bytes(op.in[1], rows))};
     },
 };
+// clang-format on
 
 void check_scaled(const Rule& rule, const Op& op) {
   const Attributes& a = op.attributes;
@@ -66,6 +69,7 @@ void check_scaled(const Rule& rule, const Op& op) {
   rule.require(rule.dtype(0) == Dtype::f64 && rule.dtype(1) == Dtype::f64, "clip or most are not f64");
 }
 
+// clang-format off
 const OpDef scale_heads{
     .kind = "scale_heads",
     .operands = "clip most", .updates = "master",
@@ -95,6 +99,7 @@ const OpDef scale_heads_split{
     },
     .cost = operand_cost,
 };
+// clang-format on
 
 }  // namespace
 

@@ -1,24 +1,26 @@
-// Recurrences along the sequence: linear attention with decay, state-space models and delta rules are one op. The ops
-// around it are in convolution.cpp.
+// Recurrences along the sequence: linear attention with decay, state-space models and delta rules are one op. The
+// ops around it are in convolution.cpp.
 //
 // T rows are whole sequences of S rows. Each of h value heads has a state: a matrix of dk × dv numbers of the wide
 // type. It is zero where a document begins.
 //   S_t = exp(g_t)·S_{t−1} + β_t·k_t·u_tᵀ,  u_t = v_t or, by the delta rule, v_t − (exp(g_t)·S_{t−1})ᵀ k_t
 //   o_t = scale·S_tᵀ q_t + skip·v_t
-// hk key heads have q and k; value head j reads those of key head j ÷ (h/hk). The logarithm g of the decay is a number a
-// head (Mamba-2, arXiv 2405.21060; Gated DeltaNet, arXiv 2412.06464) or one a key channel (Kimi Linear, arXiv
-// 2510.26692). With `slopes` f it is the constant −f·m_j, with the slopes m_j of ALiBi (arXiv 2108.12409) over
-// slope_heads heads (lightning attention, arXiv 2401.04658). With `epsilon` each head's q and k become
-// x·(Σx² + ε)^−½. With `sigmoid` the operand beta stands for β = σ(beta).
+// hk key heads have q and k; value head j reads those of key head j ÷ (h/hk). The logarithm g of the decay is a
+// number a head (Mamba-2, arXiv 2405.21060; Gated DeltaNet, arXiv 2412.06464) or one a key channel (Kimi Linear,
+// arXiv 2510.26692). With `slopes` f it is the constant −f·m_j, with the slopes m_j of ALiBi (arXiv 2108.12409)
+// over slope_heads heads (lightning attention, arXiv 2401.04658). With `epsilon` each head's q and k become x·(Σx²
+// + ε)^−½. With `sigmoid` the operand beta stands for β = σ(beta).
 //
 // Nothing is kept for the backward but operands: `recur_dgrad` makes the states again, a run of 64 rows at a time.
 //
-// Where ranks share sequences (`ranks`), a rank's sequences of S rows are its two pieces of each (collective.cpp). What a
-// piece makes of the state before it is affine: A·S + B. Each rank makes A and B of its pieces (`recur_summary`). Ranks
-// then exchange them by heads, go through the pieces of their heads in order (`scan_states`), and send back the state
-// before each piece, from which `recur` goes on. A piece's gradients need that of the state behind it. In reverse the
-// same exchange makes it, from A and the gradient that each piece alone gives the state before it
-// (`recur_states_dgrad`). Starts then count from a piece's first row, and are below zero in a document that began before.
+// Where ranks share sequences (`ranks`), a rank's sequences of S rows are its two pieces of each (collective.cpp).
+// What a piece makes of the state before it is affine: A·S + B. Each rank makes A and B of its pieces
+// (`recur_summary`). Ranks then exchange them by heads, go through the pieces of their heads in order
+// (`scan_states`), and send back the state before each piece, from which `recur` goes on. A piece's gradients need
+// that of the state behind it. In reverse the same exchange makes it, from A and the gradient that each piece alone
+// gives the state before it
+// (`recur_states_dgrad`). Starts then count from a piece's first row, and are below zero in a document that began
+// before.
 #include "heddle/ops/recurrence.h"
 
 #include "heddle/ops/ops.h"
@@ -96,6 +98,7 @@ double delta_of(const Op& op) { return op.attributes.integer("delta") != 0 ? 1 :
 constexpr std::string_view kRecurrence =
     "heads key_heads head_dim value_dim sequence delta scale epsilon? sigmoid? slopes? slope_heads? parts? ranks?";
 
+// clang-format off
 // With states it mentions the pieces' transitions, as scan_states has read them. What comes from states and goes to
 // them has no gradient of its own: the rule has the gradients behind the pieces made, and gives them to the one op.
 const OpDef recur{
@@ -265,12 +268,14 @@ const OpDef cached_recur{
       return recurrence_cost(listing, op, rows, 2 + delta_of(op));
     },
 };
+// clang-format on
 
 }  // namespace
 
 void check_sequences(const Rule& rule, const Op& op, size_t x) {
   const Dim& rows = rule.dim(x, 0);
-  rule.require(rows.is_static() && rows.count % op.attributes.integer("sequence") == 0, "rows are not whole sequences");
+  rule.require(rows.is_static() && rows.count % op.attributes.integer("sequence") == 0,
+               "rows are not whole sequences");
   if (rule.has("starts")) rule.is(rule.place("starts"), Dtype::i32, {rows}, "starts are not i32");
 }
 

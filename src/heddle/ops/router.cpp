@@ -26,6 +26,7 @@ std::vector<Value> choice_outputs(int64_t tokens, int64_t experts, int64_t top_k
           output(Dtype::i32, {fixed(experts + 1)}, Role::metadata)};
 }
 
+// clang-format off
 const OpDef router_scores{
     .kind = "router_scores",
     .operands = "logits", .results = "s", .attributes = "function",
@@ -203,12 +204,13 @@ const OpDef router_bias_update{
     },
     .cost = operand_cost,
 };
+// clang-format on
 
 }  // namespace
 
 std::vector<const OpDef*> router_ops() {
-  return {&router_scores, &router_scores_dgrad, &choose,       &choose_by_id, &gate,       &gate_dgrad,
-          &mixer_gate,    &mixer_gate_dgrad,     &router,       &router_dgrad, &count_load, &router_bias_update};
+  return {&router_scores, &router_scores_dgrad, &choose, &choose_by_id, &gate,       &gate_dgrad,
+          &mixer_gate,    &mixer_gate_dgrad,    &router, &router_dgrad, &count_load, &router_bias_update};
 }
 
 }  // namespace heddle::ops

@@ -30,6 +30,7 @@ std::vector<Value> gradient_output(const Listing& listing, const Op& op) {
   return {rule.like(0)};
 }
 
+// clang-format off
 // The number of times that each expert is among the top k of raw scores, for each of B sequences, counted over this
 // rank's rows. Where ranks share a sequence their sums are the third operand of the loss.
 const OpDef sequence_load{
@@ -84,6 +85,7 @@ const OpDef z_loss_dgrad{
     .infer = gradient_output, .cost = operand_cost};
 
 }  // namespace
+// clang-format on
 
 std::vector<const OpDef*> auxiliary_loss_ops() {
   return {&sequence_load, &sequence_aux_loss, &sequence_aux_loss_dgrad, &z_loss, &z_loss_dgrad};

@@ -7,7 +7,8 @@ std::string text(const ir::Shape& shape) {
   std::string out;
   for (const Dim& dim : shape) {
     out += out.empty() ? "" : ", ";
-    out += dim.is_static() ? fmt::format("{}", dim.count) : fmt::format("{}·rows of value {}", dim.count, dim.rows_of);
+    out +=
+        dim.is_static() ? fmt::format("{}", dim.count) : fmt::format("{}·rows of value {}", dim.count, dim.rows_of);
   }
   return "[" + out + "]";
 }

@@ -1,17 +1,17 @@
-// Selection of keys (DeepSeek Sparse Attention: DeepSeek-V3.2, arXiv 2512.02556, section 2.1). An indexer of h heads of
-// d elements scores the keys that a query may see: I[t,s] = scale · Σ_h w[t,h] · relu(q[t,h] · k[s]). `choose_keys`
-// takes the top_k best of them. Of equal scores the earlier key is chosen. What it chooses are positions in the query's
-// sequence, in increasing order, and −1 behind the last one.
+// Selection of keys (DeepSeek Sparse Attention: DeepSeek-V3.2, arXiv 2512.02556, section 2.1). An indexer of h
+// heads of d elements scores the keys that a query may see: I[t,s] = scale · Σ_h w[t,h] · relu(q[t,h] · k[s]).
+// `choose_keys` takes the top_k best of them. Of equal scores the earlier key is chosen. What it chooses are
+// positions in the query's sequence, in increasing order, and −1 behind the last one.
 //
 // T = B·S/(cp·tp) rows of queries. With cp > 1 a rank has its share of each sequence, with tp > 1 its part of that
-// share. The keys k are those of the whole sequences, in order. With `places`, keys are the rows of a cache instead, of
-// sequences of S positions, and query t stands at places[t] (ops/cache.cpp).
+// share. The keys k are those of the whole sequences, in order. With `places`, keys are the rows of a cache
+// instead, of sequences of S positions, and query t stands at places[t] (ops/cache.cpp).
 //
 // `chosen_attention` reads the chosen keys alone. Without v, the first value_dim elements of a key are its value.
-// `attention_share` is what all heads together give to each key. `index_loss` draws the indexer to it. Let p be that
-// share ÷ its sum: the loss is weight · Σ_t KL(p_t ‖ softmax(I_t)). It goes over the chosen keys, and without `chosen`
-// over all that a query sees. p has no gradient. Neither has the input of `detached_linear`: the indexer learns from
-// its own loss alone, and nothing else learns from it (section 2.1.1).
+// `attention_share` is what all heads together give to each key. `index_loss` draws the indexer to it. Let p be
+// that share ÷ its sum: the loss is weight · Σ_t KL(p_t ‖ softmax(I_t)). It goes over the chosen keys, and without
+// `chosen` over all that a query sees. p has no gradient. Neither has the input of `detached_linear`: the indexer
+// learns from its own loss alone, and nothing else learns from it (section 2.1.1).
 #include <algorithm>
 
 #include "heddle/base/error.h"
@@ -70,14 +70,17 @@ double seen(const Listing& listing, const Op& op, ValueId chosen) {
 }
 
 // `products` of all heads with so many keys of each query.
-Cost pairs_cost(const Listing& listing, const Op& op, const RowCounts& rows, ValueId q, double keys, double products) {
+Cost pairs_cost(const Listing& listing, const Op& op, const RowCounts& rows, ValueId q, double keys,
+                double products) {
   Cost cost = operand_cost(listing, op, rows);
-  cost.flops = 2 * rows_of(listing, q, rows) * keys * static_cast<double>(op.attributes.integer("heads")) * products;
+  cost.flops =
+      2 * rows_of(listing, q, rows) * keys * static_cast<double>(op.attributes.integer("heads")) * products;
   return cost;
 }
 double width(const Op& op) { return static_cast<double>(op.attributes.integer("head_dim")); }
 double value_width(const Op& op) { return static_cast<double>(op.attributes.integer("value_dim")); }
 
+// clang-format off
 const OpDef detached_linear{
     .kind = "detached_linear",
     .operands = "x w", .results = "y", .attributes = "wide?",
@@ -111,6 +114,7 @@ const OpDef choose_keys{
       return pairs_cost(listing, op, rows, op.in[0], seen(op), width(op));
     },
 };
+// clang-format on
 
 // q at operand `q`, then k and v; returns the shape of o.
 ir::Shape check_heads(const Rule& rule, const Op& op, size_t q, size_t chosen) {
@@ -128,6 +132,7 @@ ir::Shape check_heads(const Rule& rule, const Op& op, size_t q, size_t chosen) {
   return {rule.dim(q, 0), fixed(a.integer("heads") * a.integer("value_dim"))};
 }
 
+// clang-format off
 const OpDef chosen_attention{
     .kind = "chosen_attention",
     .operands = "q k v? chosen places?", .results = "o lse",
@@ -187,6 +192,7 @@ const OpDef attention_share{
       return pairs_cost(listing, op, rows, op.in[0], seen(listing, op, operand(op, 2)), width(op));
     },
 };
+// clang-format on
 
 void check_index_loss(const Rule& rule, const Op& op) {
   check_indexer(rule, op);
@@ -196,6 +202,7 @@ void check_index_loss(const Rule& rule, const Op& op) {
   if (rule.has(5)) check_chosen(rule, 0, 5);
 }
 
+// clang-format off
 const OpDef index_loss{
     .kind = "index_loss",
     .operands = "q k w share scales chosen? starts?", .results = "loss",
@@ -229,12 +236,13 @@ const OpDef index_loss_dgrad{
       return pairs_cost(listing, op, rows, op.in[0], seen(listing, op, operand(op, 5)), 3 * width(op));
     },
 };
+// clang-format on
 
 }  // namespace
 
 std::vector<const OpDef*> selection_ops() {
-  return {&detached_linear, &choose_keys,     &chosen_attention, &chosen_attention_dgrad,
-          &attention_share, &index_loss,      &index_loss_dgrad};
+  return {&detached_linear, &choose_keys, &chosen_attention, &chosen_attention_dgrad,
+          &attention_share, &index_loss,  &index_loss_dgrad};
 }
 
 }  // namespace heddle::ops

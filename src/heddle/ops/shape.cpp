@@ -1,5 +1,5 @@
-// Splitting a matrix by columns and joining two: each is the other's backward. With `runs` each of so many equal runs
-// of a row's columns is split, or joined, by itself.
+// Splitting a matrix by columns and joining two: each is the other's backward. With `runs` each of so many equal
+// runs of a row's columns is split, or joined, by itself.
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -9,6 +9,7 @@ namespace {
 
 extern const OpDef concat;
 
+// clang-format off
 const OpDef split{
     .kind = "split",
     .operands = "x", .results = "left right", .attributes = "first runs?",
@@ -56,6 +57,7 @@ const OpDef concat{
     },
     .cost = operand_cost,
 };
+// clang-format on
 
 }  // namespace
 

@@ -1,7 +1,7 @@
-// Experts that take no more rows than they have places. The ops choose which choices of a microbatch keep a place, and
-// exchange the places, whose sizes are known before the router has run. T tokens of this rank, k experts a token, E
-// experts with C places each for the rows of one rank. G = ep × slices ranks, P = E ÷ ep experts on each (as
-// ops/experts/exchange.cpp has them). See docs/features/capacity.md.
+// Experts that take no more rows than they have places. The ops choose which choices of a microbatch keep a place,
+// and exchange the places, whose sizes are known before the router has run. T tokens of this rank, k experts a
+// token, E experts with C places each for the rows of one rank. G = ep × slices ranks, P = E ÷ ep experts on each
+// (as ops/experts/exchange.cpp has them). See docs/features/capacity.md.
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -11,6 +11,7 @@ namespace {
 
 extern const OpDef apply_capacity_dgrad, dispatch_places, combine_places;
 
+// clang-format off
 const OpDef apply_capacity{
     .kind = "apply_capacity",
     .operands = "gates row_of token_of offsets", .results = "kept place_of token_of_places local_offsets counts",
@@ -62,6 +63,7 @@ const OpDef count_dropped{
     },
     .cost = operand_cost,
 };
+// clang-format on
 
 // Message bytes: a rank sends as much as it receives, for its E·C places go to each slice of their experts.
 Cost places_cost(const Listing& listing, const Op& op, const RowCounts& rows) {
@@ -85,6 +87,7 @@ Value moved(const Rule& rule, const Op& op, bool out) {
   return v;
 }
 
+// clang-format off
 const OpDef dispatch_places{
     .kind = "dispatch_places",
     .operands = "p", .results = "q", .attributes = "ranks slices experts",
@@ -115,6 +118,7 @@ const OpDef combine_places{
     },
     .cost = places_cost,
 };
+// clang-format on
 
 }  // namespace
 

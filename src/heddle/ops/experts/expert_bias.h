@@ -1,5 +1,5 @@
-// The common part of ops that add the bias of a row's expert. Operands are u, bias f32[E, N], offsets i32[E + C + 1]
-// and, where a rank has copies of other ranks' experts, their biases f32[C, N].
+// The common part of ops that add the bias of a row's expert. Operands are u, bias f32[E, N], offsets i32[E + C +
+// 1] and, where a rank has copies of other ranks' experts, their biases f32[C, N].
 #pragma once
 
 #include <vector>

@@ -15,6 +15,7 @@ int64_t places_of(const Rule& rule, const Op& op) {
   return rule.quotient(op.attributes.integer("experts"), holders, "experts is not a multiple of the ranks");
 }
 
+// clang-format off
 // The home of each choice, and the expert of each home. Nothing crosses, so it needs no channel. Where experts have
 // copies, the ops that place these know of homes, too (ops/experts/replicas.cpp). The host works out where rows go.
 const OpDef place_experts{
@@ -64,6 +65,7 @@ const OpDef move_experts{
     },
     .cost = [](const Listing&, const Op&, const RowCounts&) { return Cost{}; },
 };
+// clang-format on
 
 }  // namespace
 

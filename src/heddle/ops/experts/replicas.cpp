@@ -1,6 +1,7 @@
-// Replicas of hot experts for one microbatch, over the ranks of an exchange (ops/experts/exchange.cpp): their choice,
-// their weights, and the return of their gradients. G ranks of H holders, P of E experts and C slots for replicas on
-// each, T tokens with k experts. A weight is [P, N, K], a bias [P, N]. See docs/features/expert_replicas.md.
+// Replicas of hot experts for one microbatch, over the ranks of an exchange (ops/experts/exchange.cpp): their
+// choice, their weights, and the return of their gradients. G ranks of H holders, P of E experts and C slots for
+// replicas on each, T tokens with k experts. A weight is [P, N, K], a bias [P, N]. See
+// docs/features/expert_replicas.md.
 #include <algorithm>
 
 #include "heddle/ir/placed_figures.h"
@@ -20,7 +21,8 @@ int64_t copies_in_all(const Rule& rule, const Op& op) {
          op.attributes.integer("copies");
 }
 
-/// Checks the operand `homes`, where experts change their homes: the home of each expert (ops/experts/expert_placement.cpp).
+/// Checks the operand `homes`, where experts change their homes: the home of each expert
+/// (ops/experts/expert_placement.cpp).
 void require_homes(const Rule& rule, size_t homes, int64_t experts) {
   if (!rule.has(homes)) return;
   rule.require(rule.dtype(homes) == Dtype::i32, "the placement is not i32");
@@ -35,10 +37,12 @@ void require_expert_rows(const Rule& rule, size_t rows, int64_t experts) {
 
 /// Checks the counts of a layer: rows of each of `holders`, and the figures behind them.
 void require_placed(const Rule& rule, int64_t holders) {
-  rule.require(rule.updated(0).dtype == Dtype::f64 && rule.updated(0).shape == ir::Shape{fixed(holders + kPlacedFigures)},
-               "what is counted is not f64 [holders and figures]");
+  rule.require(
+      rule.updated(0).dtype == Dtype::f64 && rule.updated(0).shape == ir::Shape{fixed(holders + kPlacedFigures)},
+      "what is counted is not f64 [holders and figures]");
 }
 
+// clang-format off
 const OpDef place_copies{
     .kind = "place_copies",
     .operands = "experts homes?", .results = "slots placement", .updates = "placed",
@@ -160,9 +164,12 @@ const OpDef return_copies{
       return Cost{.message_bytes = static_cast<double>(listing.bytes(op.in[0], rows))};
     },
 };
+// clang-format on
 
 }  // namespace
 
-std::vector<const OpDef*> copies_ops() { return {&place_copies, &recall_copies, &place_rows, &fetch_copies, &return_copies}; }
+std::vector<const OpDef*> copies_ops() {
+  return {&place_copies, &recall_copies, &place_rows, &fetch_copies, &return_copies};
+}
 
 }  // namespace heddle::ops

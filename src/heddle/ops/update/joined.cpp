@@ -23,6 +23,7 @@ std::vector<Value> infer_parts(const Listing& listing, const Op& op) {
   return made;
 }
 
+// clang-format off
 const OpDef grad_square_sums{
     .kind = "grad_square_sums",
     .operands = "gradients*", .results = "parts*",
@@ -49,6 +50,7 @@ const OpDef average_masters{
     .infer = infer_parts,
     .cost = operand_cost,
 };
+// clang-format on
 
 struct Form {
   std::string_view single;
@@ -104,7 +106,8 @@ Op join(const std::vector<Op>& parts) {
 
 Op part_of(const Op& joined, size_t i) {
   const Form& form = form_of(*joined.def);
-  const size_t parts = parts_of(joined), shared = shared_operands(*joined.def), updates = joined.updates.size() / parts;
+  const size_t parts = parts_of(joined), shared = shared_operands(*joined.def),
+               updates = joined.updates.size() / parts;
   Op part = joined;
   part.def = &find(form.single);
   const auto slice = [&](const std::vector<ValueId>& all, size_t first, size_t count) {
