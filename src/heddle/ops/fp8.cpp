@@ -8,9 +8,10 @@
 // in for (ops/linear.cpp, ops/grouped_linear.cpp), of which they have the shapes.
 //
 // Source: DeepSeek-V3 Technical Report, arXiv 2412.19437, section 3.3.
+#include "heddle/ops/fp8.h"
+
 #include <array>
 
-#include "heddle/ops/fp8.h"
 #include "heddle/ops/fp8_blocks.h"
 #include "heddle/ops/product_shapes.h"
 
