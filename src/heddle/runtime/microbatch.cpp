@@ -20,7 +20,7 @@ class Rows {
       : S_(input.attributes.integer("sequence")),
         cp_(static_cast<int>(input.attributes.integer_or("cp", 1))),
         tp_(static_cast<int>(input.attributes.integer_or("tp", 1))),
-        of_cp_(cp_ > 1 ? place.at(ir::Axis::cp) : 0),
+        of_cp_(place.at(ir::Axis::cp) * cp_ / place.of(ir::Axis::cp)),  // neighbours may share rows
         of_tp_(tp_ > 1 ? place.at(ir::Axis::tp) : 0),
         local_(S_ / (int64_t{cp_} * tp_)),
         count_(input.elements()) {
@@ -114,6 +114,11 @@ std::vector<int32_t> piece_starts(const Input& input, const Microbatch& micro, c
   return starts;
 }
 
+std::vector<int32_t> starts(const Input& input, const Microbatch& micro, const Rows& rows) {
+  return input.attributes.integer_or("cp", 1) > 1 ? piece_starts(input, micro, rows)
+                                                  : all_starts(input, micro, rows);
+}
+
 std::vector<int32_t> cached_positions(const Input& input, const Microbatch& micro) {
   const auto S = static_cast<int32_t>(input.attributes.integer("sequence"));
   std::vector<int32_t> positions;
@@ -133,7 +138,7 @@ std::vector<int32_t> positions(const Input& input, const Microbatch& micro, cons
   return positions;
 }
 
-std::vector<int32_t> tokens(const Microbatch& micro, const Rows& rows) {
+std::vector<int32_t> tokens(const Input&, const Microbatch& micro, const Rows& rows) {
   HEDDLE_CHECK((micro.first_sequence + rows.sequences()) * rows.S() <= std::numeric_limits<int32_t>::max(),
                "dropout counts tokens of a step up to 2^31, not those of sequence {}", micro.first_sequence);
   std::vector<int32_t> tokens;
@@ -142,6 +147,36 @@ std::vector<int32_t> tokens(const Microbatch& micro, const Rows& rows) {
   return tokens;
 }
 
+using Give = void (*)(device::Inputs& to, int m, const Input&, const Microbatch&, const ir::Coordinates& place);
+
+template <auto make>
+void give_rows(device::Inputs& to, int m, const Input& input, const Microbatch& micro,
+               const ir::Coordinates& place) {
+  to.set(input.name, m, make(input, micro, Rows(input, micro, place)));
+}
+
+template <auto member>
+void give_all(device::Inputs& to, int m, const Input& input, const Microbatch& micro, const ir::Coordinates&) {
+  to.set(input.name, m, micro.*member);
+}
+
+// Rows of a cache stand anywhere in it: they are no whole sequences.
+void give_positions(device::Inputs& to, int m, const Input& input, const Microbatch& micro,
+                    const ir::Coordinates& place) {
+  if (input.attributes.integer_or("cached", 0) == 0) return give_rows<positions>(to, m, input, micro, place);
+  to.set(input.name, m, cached_positions(input, micro));
+}
+
+/// A row for each word of the attribute `what` (model/microbatch_inputs.h).
+constexpr std::pair<std::string_view, Give> kGives[] = {{"ids", give_rows<ids>},
+                                                        {"labels", give_rows<labels>},
+                                                        {"weights", give_rows<weights>},
+                                                        {"starts", give_rows<starts>},
+                                                        {"positions", give_positions},
+                                                        {"tokens", give_rows<tokens>},
+                                                        {"places", give_all<&Microbatch::places>},
+                                                        {"references", give_all<&Microbatch::references>}};
+
 }  // namespace
 
 void set_microbatch(device::Inputs& inputs, int m, const Microbatch& micro, const ir::Listing& listing,
@@ -149,28 +184,9 @@ void set_microbatch(device::Inputs& inputs, int m, const Microbatch& micro, cons
   for (const Input& input : listing.inputs) {
     if (input.owner != model::kMicrobatchOwner) continue;
     const std::string& what = input.attributes.word("what");
-    const auto rows = [&] { return Rows(input, micro, place); };
-    if (what == "ids") {
-      inputs.set(input.name, m, ids(input, micro, rows()));
-    } else if (what == "labels") {
-      inputs.set(input.name, m, labels(input, micro, rows()));
-    } else if (what == "weights") {
-      inputs.set(input.name, m, weights(input, micro, rows()));
-    } else if (what == "starts") {
-      const bool pieces = input.attributes.integer_or("cp", 1) > 1;
-      inputs.set(input.name, m, pieces ? piece_starts(input, micro, rows()) : all_starts(input, micro, rows()));
-    } else if (what == "positions") {
-      const bool cached = input.attributes.integer_or("cached", 0) != 0;
-      inputs.set(input.name, m, cached ? cached_positions(input, micro) : positions(input, micro, rows()));
-    } else if (what == "tokens") {
-      inputs.set(input.name, m, tokens(micro, rows()));
-    } else if (what == "places") {
-      inputs.set(input.name, m, micro.places);
-    } else if (what == "references") {
-      inputs.set(input.name, m, micro.references);
-    } else {
-      internal_error("input '{}': a microbatch has no input '{}'", input.name, what);
-    }
+    const auto row = std::ranges::find(kGives, what, &std::pair<std::string_view, Give>::first);
+    HEDDLE_CHECK(row != std::end(kGives), "input '{}': a microbatch has no input '{}'", input.name, what);
+    row->second(inputs, m, input, micro, place);
   }
 }
 
