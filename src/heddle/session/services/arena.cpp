@@ -2,6 +2,7 @@
 // reported, once.
 #include <utility>
 
+#include "heddle/observe/report.h"
 #include "heddle/observe/units.h"
 #include "heddle/session/services/services.h"
 #include "heddle/train/trainer.h"
@@ -21,6 +22,14 @@ class ArenaService final : public Service {
     if (result.grown_bytes == 0) return;
     if (!std::exchange(has_grown_, true)) tell(result);
     record.metrics.set(observe::figures::kGrownBeyondPrediction, static_cast<double>(result.grown_bytes));
+  }
+
+  void report(observe::ReportData& data) override {
+    data.figures.set(observe::figures::kPredictedReserved, static_cast<double>(run_.peak.reserved_bytes));
+    data.peak_tensors = run_.peak.tensors;
+    if (run_.trainer->ranks().size() == 1) return;
+    data.fullest = "of the fullest rank";
+    data.peak_of = fmt::format("rank {}", run_.peak.rank);
   }
 
  private:

@@ -1,5 +1,6 @@
 // The part of its data that a run has read: epochs, and the batch of a step that grows. Tells once when the text is
 // read more often than teaches.
+#include "heddle/observe/report.h"
 #include "heddle/session/notes/data_notes.h"
 #include "heddle/session/run_data.h"
 #include "heddle/session/services/services.h"
@@ -22,6 +23,10 @@ class DataProgress final : public Service {
     if (config.train.batch_ramp)
       record.metrics.set(observe::figures::kBatch, static_cast<double>(config.data_after(step - 1).batch));
     if (const auto note = epoch_note(config, *run_.data->dataset, step)) run_.warn(*note);
+  }
+
+  void report(observe::ReportData& data) override {
+    if (run_.data->prepared) data.unigram_entropy = run_.data->prepared->unigram_nats_per_token;
   }
 };
 

@@ -1,12 +1,9 @@
 // Writes the report of the run, after each evaluation and at the end. Services add their parts (Service::report).
 #include "heddle/observe/report.h"
 
-#include <algorithm>
-
 #include "heddle/base/clock.h"
 #include "heddle/device/host/allowed_cores.h"
 #include "heddle/observe/units.h"
-#include "heddle/runtime/copy_engine.h"
 #include "heddle/session/run_data.h"
 #include "heddle/session/run_environment.h"
 #include "heddle/session/run_logs.h"
@@ -46,7 +43,6 @@ class ReportService final : public Service {
     const std::string elapsed = observe::duration_text(data.figures.get(figures::kElapsedSeconds, 0));
     data.subtitle =
         fmt::format("{}, {} on {}: {}", observe::date_text(began_unix_s_), elapsed, host_name(), run_.folder.path);
-    if (run_.data->prepared) data.unigram_entropy = run_.data->prepared->unigram_nats_per_token;
     add_model(data);
     add_configuration(data);
     add_environment(data);
@@ -60,7 +56,6 @@ class ReportService final : public Service {
     data.figures = observe::figures_of(data.steps);
     data.figures.set(figures::kTrainedSeconds, run_.trainer->done().seconds);
     data.figures.set(figures::kElapsedSeconds, now_s() - began_s_);
-    data.figures.set(figures::kPredictedReserved, static_cast<double>(run_.peak.reserved_bytes));
     for (const std::unique_ptr<Service>& service : run_.services) service->report(data);
     run_.summary.figures = data.figures;
     run_.summary.report = run_.logs->write_report(data) ? run_.folder.report() : "";
@@ -75,21 +70,7 @@ class ReportService final : public Service {
                   {"layers", fmt::format("{}", model.num_hidden_layers)},
                   {"experts", fmt::format("{} of {}", model.num_experts_per_tok, model.n_routed_experts)},
                   {"type", std::string(name_of(plan.dtype))}};
-    if (run_.trainer->ranks().size() > 1) {
-      data.model.emplace_back("layout", plan::text_of(plan.mesh));
-      data.fullest = "of the fullest rank";
-      data.peak_of = fmt::format("rank {}", run_.peak.rank);
-    }
-    data.peak_tensors = run_.peak.tensors;
-    for (int64_t layer = 0; layer < model.num_hidden_layers + model.num_nextn_predict_layers; ++layer) {
-      const bool predicts = layer >= model.num_hidden_layers;  // further tokens
-      if (model.is_moe(layer))
-        data.expert_layers.push_back(fmt::format("layer {}{}", layer, predicts ? " (predicts further)" : ""));
-    }
-    if (const int64_t dense = std::min(model.first_k_dense_replace, model.num_hidden_layers);
-        dense > 0 && !model.is_hybrid())
-      data.expert_note =
-          dense == 1 ? "layer 0 has no experts" : fmt::format("layers 0 to {} have no experts", dense - 1);
+    if (run_.trainer->ranks().size() > 1) data.model.emplace_back("layout", plan::text_of(plan.mesh));
   }
 
   void add_configuration(observe::ReportData& data) const {
@@ -135,8 +116,6 @@ class ReportService final : public Service {
         {"heddle", version_text()},
         {"command", command_text()},
         {"folder", run_.folder.path}};
-    if (const runtime::CopyEngine* copies = run_.trainer->copy_engine(); copies != nullptr && copies->asked())
-      environment.emplace_back("copy engine, rank 0", copies->text());
     data.environment.insert(data.environment.begin(), environment.begin(), environment.end());
   }
 

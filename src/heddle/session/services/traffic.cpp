@@ -1,6 +1,7 @@
 // The communication of a step on rank 0: seconds and bytes of each channel, messages of the copy engine. The log of
 // calls, in which other ranks see what this one waits for, learns here which step it is.
 #include "heddle/comm/calls/call_log.h"
+#include "heddle/observe/report.h"
 #include "heddle/runtime/copy_engine.h"
 #include "heddle/session/services/services.h"
 #include "heddle/train/trainer.h"
@@ -22,11 +23,20 @@ class TrafficService final : public Service {
   void after(StepRecord& record) override {
     if (!run_.leads()) return;
     if (run_.place.calls != nullptr) add_calls(record.metrics);
-    if (const runtime::CopyEngine* copies = run_.trainer->copy_engine(); copies != nullptr && copies->asked())
-      add_copies(*copies, record.metrics);
+    if (const runtime::CopyEngine* copies = asked_engine()) add_copies(*copies, record.metrics);
+  }
+
+  void report(observe::ReportData& data) override {
+    if (const runtime::CopyEngine* copies = asked_engine())
+      data.environment.emplace_back("copy engine, rank 0", copies->text());
   }
 
  private:
+  const runtime::CopyEngine* asked_engine() const {
+    const runtime::CopyEngine* copies = run_.trainer->copy_engine();
+    return copies != nullptr && copies->asked() ? copies : nullptr;
+  }
+
   void add_calls(observe::StepMetrics& metrics) {
     for (const comm::CallLog::Total& total : run_.place.calls->totals()) {
       auto& [told_s, told_bytes] = told_[std::string(total.channel)];
