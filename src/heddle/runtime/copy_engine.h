@@ -34,8 +34,6 @@ class CopyEngine {
   std::unique_ptr<comm::World> over(std::unique_ptr<comm::World> device);
   /// The world for messages that lie in the host's memory.
   comm::World& world() { return engine_ ? static_cast<comm::World&>(*engine_) : world_; }
-  /// Support if there is an engine, or the reason why not.
-  const Support& selected() const { return selected_; }
   bool asked() const { return asked_; }
   comm::EngineTally tally() const { return engine_ ? engine_->tally() : on_device_.tally(); }
   /// `asked for "on", on processor 7 from 65.5 kB on`: one line.
@@ -48,7 +46,7 @@ class CopyEngine {
   plan::CopyEngine choice_;
   int64_t least_bytes_ = kUsualEngineBytes;
   bool asked_ = false;
-  Support selected_;
+  Support selected_;  // that there is an engine, or why not
   void refuse_if_on() const;
   comm::EngineCounts on_device_;
   std::optional<comm::OffCopyCore> off_;

@@ -204,17 +204,6 @@ std::string without_packing(const std::string& name) {
   return name;
 }
 
-std::string read_possibly_packed(const std::string& path, int64_t most_bytes) {
-  PackedReader reader(path);
-  std::string text;
-  char piece[1 << 16];
-  while (const size_t got = reader.read(piece, sizeof piece)) {
-    text.append(piece, got);
-    if (static_cast<int64_t>(text.size()) > most_bytes) config_error("{}: more than {} bytes", path, most_bytes);
-  }
-  return text;
-}
-
 uint64_t fingerprint_of(const std::string& path, uint64_t before) {
   struct stat status;
   uint64_t hash = hash_bytes(path, before);

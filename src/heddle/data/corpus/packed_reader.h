@@ -36,9 +36,6 @@ class PackedReader {
 /// The name without the ending that says how it is packed: .gz or .zst.
 std::string without_packing(const std::string& name);
 
-/// The whole content. ConfigError if it has more than `most_bytes`.
-std::string read_possibly_packed(const std::string& path, int64_t most_bytes);
-
 /// Mixes a file's path, size and time of change into `before`.
 uint64_t fingerprint_of(const std::string& path, uint64_t before);
 

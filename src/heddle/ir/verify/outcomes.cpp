@@ -208,8 +208,6 @@ void verify_phases(const Listing& listing, const Op& reader, const Value& value,
                value.name, name_of(written));
 }
 
-bool alike_on_all(const Listing& listing, ValueId counted) { return Decisions(listing).alike(counted, kWorld); }
-
 void verify_outcomes(const Listing& listing) {
   // Most values are written once, as a whole, and always: those are not looked at again (ir/verify).
   std::set<ValueId> bases;

@@ -11,10 +11,6 @@ namespace heddle::ir {
 /// decides over an op that several ranks must run together.
 void verify_outcomes(const Listing& listing);
 
-/// True if all ranks of the program count the same there: what a collective of the world leaves alike, or what is
-/// computed from such values.
-bool alike_on_all(const Listing& listing, ValueId counted);
-
 /// InternalError where an op reads, in its phase, what a later phase writes. Also where only one of reader and
 /// writer runs for each microbatch; the end may read what the check has written.
 void verify_phases(const Listing& listing, const Op& reader, const Value& value, Phase written);

@@ -6,7 +6,6 @@
 namespace heddle::kernels::cuda {
 
 constexpr int kProductM = 128, kProductN = 128, kProductThreads = 256, kProductStages = 3;
-constexpr int64_t kMostProductGroups = 4096;
 
 /// How experts cut a product: not at all; by rows of a and c (each expert its own b). Sums: by the summed dimension
 /// (each its own c). Batch: by matrices of one size, one behind the other, of all three.
