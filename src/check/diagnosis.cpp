@@ -8,6 +8,7 @@
 #include <set>
 #include <tuple>
 
+#include "check/difference.h"
 #include "heddle/base/error.h"
 #include "heddle/ir/print.h"
 

@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "check/reference.h"
+#include "check/difference.h"
 #include "heddle/base/error.h"
 
 namespace heddle::check {

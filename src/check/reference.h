@@ -26,6 +26,7 @@ namespace heddle::check {
 
 inline constexpr int kRuns = 4;
 inline constexpr double kMargin = 4;
+inline constexpr double kRowMargin = 2 * kMargin;
 
 /// Stage, name, and the microbatch's number in the whole step (−1: of the step).
 using Key = std::tuple<Stage, std::string, int>;
@@ -100,19 +101,5 @@ class Reference {
 
 /// AdamW's first step: what a gradient and a norm of all gradients make of a weight.
 Numbers updated(const Numbers& weight, const Numbers& gradient, double norm, const Adamw& rule, bool decays);
-
-/// One tensor of one rank beside the reference.
-struct Difference {
-  const Record* record = nullptr;
-  double error = 0, bound = 0;  // root mean squares over the slice
-  double row_ratio = 0;         // the worst row's error over what a row may have
-  /// More than 1: not equal.
-  double ratio() const;
-};
-
-/// The bound of a slice of a whole tensor, as a root mean square; `weight`: elementwise, of updated weights.
-Difference compared(const Record& record, const Reference& reference);
-/// A slice held to other values than the reference's, under the same bound.
-double ratio_to(const Numbers& predicted, const Record& record, const Reference& reference);
 
 }  // namespace heddle::check
