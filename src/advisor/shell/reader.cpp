@@ -5,6 +5,8 @@
 #include <deque>
 #include <memory>
 
+#include "advisor/shell/assignment.h"
+#include "advisor/shell/branches.h"
 #include "advisor/shell/conditions.h"
 #include "advisor/shell/expansion.h"
 #include "advisor/shell/output.h"
@@ -69,7 +71,6 @@ class Reader {
 
  private:
   enum class Flow : uint8_t { on, leave_loop, next_round, leave_function };
-  using Variables = std::map<std::string, Values>;
 
   static bool trains(const Command& command) {
     return std::any_of(command.words.begin(), command.words.end(),
@@ -266,7 +267,8 @@ class Reader {
     }
     certain_ = certain;
     state_.variables = before;
-    merge(line, before, after);
+    const std::vector<std::string> left_out = agreed(state_, line, before, after);
+    left_out_[line].insert(left_out.begin(), left_out.end());
   }
 
   Variables copied(int line) {
@@ -274,110 +276,7 @@ class Reader {
     return state_.variables;
   }
 
-  static bool adds_flags(const Values* before, const Values* after) {
-    if (after == nullptr) return before == nullptr;
-    const Values none;
-    const Values& from = before == nullptr ? none : *before;
-    // A longer list, or a longer text, that begins with what was there.
-    if (from.size() <= 1 && after->size() == 1) {
-      const std::string& text = after->front();
-      const std::string_view beginning = from.empty() ? std::string_view() : std::string_view(from.front());
-      if (!text.starts_with(beginning)) return false;
-      const std::string_view more = std::string_view(text).substr(beginning.size());
-      return more.find_first_not_of(" \t\n") == std::string_view::npos || more.find("--") != std::string_view::npos;
-    }
-    if (after->size() < from.size() || !std::equal(from.begin(), from.end(), after->begin())) return false;
-    for (size_t i = from.size(); i < after->size(); ++i)
-      if ((*after)[i].starts_with("--")) return true;
-    return after->size() == from.size();
-  }
-
-  void merge(int line, const Variables& before, const std::vector<Variables>& after) {
-    std::set<std::string> names;
-    for (const Variables& each : after)
-      for (const auto& [name, values] : each) names.insert(name);
-    std::vector<std::string> left_out;
-    for (const std::string& name : names) {
-      const auto in = [&](const Variables& v) {
-        const auto it = v.find(name);
-        return it == v.end() ? nullptr : &it->second;
-      };
-      const Values* was = in(before);
-      const auto alike = [&](const Variables& v) {
-        const Values* now = in(v);
-        return now == nullptr ? in(after.front()) == nullptr
-                              : in(after.front()) != nullptr && *now == *in(after.front());
-      };
-      if (std::all_of(after.begin(), after.end(), alike)) {
-        if (const Values* now = in(after.front()); now != nullptr) state_.variables[name] = *now;
-      } else if (std::all_of(after.begin(), after.end(),
-                             [&](const Variables& v) { return adds_flags(was, in(v)); })) {
-        left_out.push_back(name);
-        if (was == nullptr) state_.variables[name] = {""};
-      } else {
-        state_.variables[name] = {
-            state_.unknown(fmt::format("line {}: {} is set in a branch that may not be taken", line, shown(name)))};
-      }
-    }
-    left_out_[line].insert(left_out.begin(), left_out.end());
-  }
-
   // --- commands
-
-  void assign(const Node& n, const Assignment& a) {
-    std::string name = a.name;
-    if (!a.index.empty()) name = element_name(a.name, text_between_quotes(state_, a.index, n.line));
-    state_.used.insert(name);
-    if (state_.is_given(name)) {
-      if (n.source == 0) script_.overridden.push_back({name, a.value.line, a.begin, a.end});
-      return;
-    }
-    Values values;
-    if (a.list) {
-      values = list_of(a);
-    } else {
-      values = {text_of(state_, a.value)};
-    }
-    if (!a.index.empty()) return set_element(a, std::move(values));
-    Values* into = state_.variables.contains(name) ? &state_.variables[name] : nullptr;
-    if (!a.adds || into == nullptr) {
-      state_.variables[name] = std::move(values);
-    } else if (a.list) {
-      for (std::string& value : values) into->push_back(std::move(value));
-    } else {
-      if (into->empty()) into->emplace_back();
-      state_.spend(n.line, into->front().size());
-      into->front() += values.front();
-    }
-  }
-
-  // "[key]=value" among the items of a list goes to that element.
-  Values list_of(const Assignment& a) {
-    Values values;
-    for (const Word& item : a.items) {
-      const size_t close = item.text.starts_with("[") ? item.text.find("]=") : std::string_view::npos;
-      if (close != std::string_view::npos) {
-        const std::string key = text_between_quotes(state_, item.text.substr(1, close - 1), item.line);
-        state_.assign(element_name(a.name, key), {text_of(state_, {item.text.substr(close + 2), item.line})});
-        continue;
-      }
-      for (std::string& value : words_of(state_, item)) values.push_back(std::move(value));
-    }
-    return values;
-  }
-
-  void set_element(const Assignment& a, Values values) {
-    const std::string key = text_between_quotes(state_, a.index, a.value.line);
-    const Number at = number_of(state_, key, a.value.line);
-    Values* into = state_.variables.contains(a.name) ? &state_.variables[a.name] : nullptr;
-    if (at.value && *at.value >= 0 && into != nullptr && *at.value <= static_cast<int64_t>(into->size())) {
-      const auto i = static_cast<size_t>(*at.value);
-      if (i == into->size()) into->emplace_back();
-      (*into)[i] = a.adds ? (*into)[i] + values.front() : values.front();
-    } else {
-      state_.assign(element_name(a.name, key), std::move(values));
-    }
-  }
 
   Truth command(const Node& n) {
     Values words;
@@ -387,7 +286,8 @@ class Reader {
     const bool declares = !words.empty() && is_one_of(words.front(), kDeclares);
     // Before a command's words an assignment holds for that command alone.
     if (n.words.empty() || declares)
-      for (const Assignment& a : n.assignments) assign(n, a);
+      for (const Assignment& a : n.assignments)
+        if (const auto given = assign(state_, n, a); given && n.source == 0) script_.overridden.push_back(*given);
     if (words.empty()) return n.words.empty() ? Truth::yes : Truth::unknown;
     if (declares) return Truth::yes;
     for (const Heredoc& h : n.heredocs) heredoc(n, h, words);
