@@ -217,15 +217,14 @@ class AdapterWriter {
   std::vector<ValueId> append(const ir::Op& beside, std::string_view kind, std::vector<ValueId> in,
                               std::vector<std::string> names, ir::Attributes attributes,
                               std::vector<ValueId> out = {}) {
-    ir::Op op;
-    op.def = &ops::find(kind);
-    op.in = std::move(in);
-    op.out = std::move(out);
-    op.layer = beside.layer;
-    op.chunk = beside.chunk;
-    op.part = beside.part;
-    op.attributes = std::move(attributes);
-    return listing_.append(std::move(op), names);
+    return listing_.append({.def = &ops::find(kind),
+                            .in = std::move(in),
+                            .out = std::move(out),
+                            .layer = beside.layer,
+                            .chunk = beside.chunk,
+                            .part = beside.part,
+                            .attributes = std::move(attributes)},
+                           names);
   }
 
   model::RankText& text_;

@@ -9,13 +9,8 @@ namespace heddle::passes {
 
 /// copy_out, copy_in or drop of `value`, in phase, layer and chunk of `beside`; not yet in any list.
 inline ir::Op op_beside(std::string_view kind, ir::ValueId value, const ir::Op& beside) {
-  ir::Op op;
-  op.def = &ops::find(kind);
-  op.in = {value};
-  op.phase = beside.phase;
-  op.layer = beside.layer;
-  op.chunk = beside.chunk;
-  return op;
+  return {
+      .def = &ops::find(kind), .in = {value}, .phase = beside.phase, .layer = beside.layer, .chunk = beside.chunk};
 }
 
 }  // namespace heddle::passes

@@ -105,14 +105,13 @@ class MuonWriter {
   std::vector<ValueId> op(std::string_view kind, std::vector<ValueId> in, std::vector<std::string> names,
                           ir::Attributes attributes = {}, std::vector<ValueId> updates = {},
                           std::string group = "") {
-    ir::Op op;
-    op.def = &ops::find(kind);
-    op.in = std::move(in);
-    op.updates = std::move(updates);
-    op.phase = ir::Phase::end;
-    op.group = std::move(group);
-    op.attributes = std::move(attributes);
-    return listing_.append(std::move(op), names);
+    return listing_.append({.def = &ops::find(kind),
+                            .in = std::move(in),
+                            .updates = std::move(updates),
+                            .phase = ir::Phase::end,
+                            .group = std::move(group),
+                            .attributes = std::move(attributes)},
+                           names);
   }
 
   static ir::Attributes deal(int64_t ranks, int64_t count, int64_t elements, const char* cut) {

@@ -58,14 +58,13 @@ class Copier {
     };
     const ValueId to = place(value, kSnap), before = place(value, kSnapBefore);
     const ValueId sums_to = place(sums, kSums), sums_before = place(sums, kSumsBefore);
-    Op op;
-    op.def = &ops::find(on_host ? "snapshot" : "snapshot_out");
-    op.in = {from};
-    op.updates = {to, sums_to};
-    if (on_host) op.stream = ir::kHostStream;
-    op.phase = ir::Phase::end;
-    op.trails = true;
-    listing_.append(std::move(op), {});
+    listing_.append({.def = &ops::find(on_host ? "snapshot" : "snapshot_out"),
+                     .in = {from},
+                     .updates = {to, sums_to},
+                     .phase = ir::Phase::end,
+                     .stream = std::string(on_host ? ir::kHostStream : ""),
+                     .trails = true},
+                    {});
     flip(to, before);
     flip(sums_to, sums_before);
   }
@@ -74,11 +73,7 @@ class Copier {
 
  private:
   void flip(ValueId a, ValueId b) {
-    Op op;
-    op.def = &ops::find("flip");
-    op.updates = {a, b};
-    op.phase = ir::Phase::end;
-    listing_.append(std::move(op), {});
+    listing_.append({.def = &ops::find("flip"), .updates = {a, b}, .phase = ir::Phase::end}, {});
   }
 
   const ir::Listing& owner_;

@@ -28,12 +28,9 @@ ValueId load_moves(ir::Listing& listing, const model::Parameter& p) {
                         .owner = "migration",
                         .otherwise = ir::Default::of(0)};
   listing.add_input(moves);
-  ir::Op op;
-  op.def = &ops::find("load");
-  op.phase = ir::Phase::end;
-  op.layer = p.layer;
-  op.attributes = {{"input", moves.name}};
-  return listing.append(std::move(op), {moves.name})[0];
+  return listing.append(
+      {.def = &ops::find("load"), .phase = ir::Phase::end, .layer = p.layer, .attributes = {{"input", moves.name}}},
+      {moves.name})[0];
 }
 
 }  // namespace

@@ -375,13 +375,7 @@ class UpdateWriter {
   }
 
   ir::Op remake(std::string_view kind, ValueId master, ValueId weight) const {
-    ir::Op op;
-    op.def = &ops::find(kind);
-    op.in = {master};
-    op.updates = {weight};
-    op.phase = phase_;
-    op.chunk = chunk_;
-    return op;
+    return {.def = &ops::find(kind), .in = {master}, .updates = {weight}, .phase = phase_, .chunk = chunk_};
   }
 
   void update_biases(ValueId hyper) {
