@@ -6,7 +6,7 @@
 // then run together in the paced mode (bench/paced_ranks.h), each op as long as it has lasted, each message as long
 // as its bytes on a link of 100 Gbit/s.
 // H100: a whole layer of DeepSeek-V3 at the rates of bench/linked_device.h and two links, ulysses beside the
-// others.
+// others. hybrid, at cp 4, has runs of two ranks.
 //
 //   exposed = step time − step time with messages that take no time
 //
@@ -16,6 +16,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 
 #include "bench/lone_rank.h"
 #include "bench/paced_ranks.h"
@@ -195,7 +196,8 @@ int run(const Options& options) {
       if (options.on != "h100") {
         const model::ModelConfig c = few_heads(sequence);
         std::vector<std::pair<const char*, Way>> ways;
-        for (const char* context : {"gather", "ring"}) {
+        for (const char* context : {"gather", "ring", "hybrid"}) {
+          if (cp == 2 && std::string_view(context) == "hybrid") continue;  // two ranks are no runs of several
           const plan::Plan plan = plan_of(cp, sequence, context, kHostLink, options.dtype);
           ways.emplace_back(context, host_way(c, plan, options.rounds));
         }
@@ -205,7 +207,8 @@ int run(const Options& options) {
       for (const Link& link : kDeviceLinks) {
         const model::ModelConfig c = layer_of_deepseek_v3(sequence);
         std::vector<std::pair<const char*, Way>> ways;
-        for (const char* context : {"gather", "ring", "ulysses"}) {
+        for (const char* context : {"gather", "ring", "ulysses", "hybrid"}) {
+          if (cp == 2 && std::string_view(context) == "hybrid") continue;
           const plan::Plan plan = plan_of(cp, sequence, context, link, Dtype::bf16);
           ways.emplace_back(context, device_way(c, plan, kStretch));
         }

@@ -28,7 +28,7 @@ inline Job drawn_job(std::mt19937& rng) {
   l.tp = pick(1, 1, 2, 4, 8);
   l.pp = pick(1, 1, 2, 4, 8, 16);
   j.chunks = l.pp > 1 ? pick(1, 1, 2, 3) : 1;
-  l.cp = pick(1, 1, 2);
+  l.cp = pick(1, 1, 2, 4);
   l.dp = pick(1, 2, 4, 16, 64);
   if (j.shape.n_routed_experts > 0) {
     l.ep = pick(1, 2, 4, 8, 64);
@@ -54,6 +54,7 @@ inline Job drawn_job(std::mt19937& rng) {
     if (j.pipeline == interleaved_fused()) s.overlap_exchange = true;
   }
   j.context = flip() ? model::Context::ulysses : model::Context::ring;
+  if (l.cp == 4 && flip()) j.context = model::Context::hybrid, j.context_inner = 2;
   s.offload_activations = rng() % 4 == 0;
   s.captured = pick(0.0, 0.0, 0.5, 0.95);
   s.gradient_bytes = s.reduce_bytes = pick(2.0, 4.0);

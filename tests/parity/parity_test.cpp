@@ -11,6 +11,7 @@
 #include "heddle/config/run_config.h"
 #include "heddle/passes/host/offload.h"
 #include "heddle/schedule/generators/generators.h"
+#include "heddle/plan/check.h"
 
 namespace heddle::parity {
 namespace {
@@ -141,6 +142,43 @@ TEST(Parity, RecurrencesInRandomLayouts) {
 }
 
 // States that go from piece to piece of a sequence, where documents begin anew.
+// Heads among neighbours of cp, keys and values round the others, in every kind of model and cut.
+void expect_one_rank_in_runs(Draw d, Met& met, uint64_t& found) {
+  if (d.plan.mesh.cp < 4 || !d.model.attends()) return;
+  d.plan.parallel.context = model::Context::hybrid;
+  d.plan.parallel.context_inner = 0;
+  try {
+    plan::check(d.model, d.plan);
+  } catch (const ConfigError&) {
+    return;  // heads that neighbours can't share
+  }
+  ++found;
+  met["tp"] += d.plan.mesh.tp > 1;
+  met["latent"] += d.model.is_latent();
+  met["grouped"] += !d.model.is_latent();
+  met["documents"] += d.plan.document_end >= 0;
+  met["windows"] += d.model.sliding_window > 0;
+  met["dropout"] += d.model.attention_dropout > 0;
+  met["qk_clip"] += d.plan.update.qk_clip > 0;
+  met["recompute"] += !d.plan.memory.recompute.empty();
+  for (const std::string& difference : differences_on_threads(d)) {
+    if (difference != kFlipped) ADD_FAILURE() << difference;
+  }
+}
+TEST(Parity, ContextInRunsInRandomLayouts) {
+  Met met;
+  const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
+  for (uint64_t number = 110'000, found = 0; found < wanted; ++number)
+    expect_one_rank_in_runs(draw(number, 8), met, found);
+  expect_met(met, wanted >= 24);
+}
+TEST(Parity, ContextInRunsInBf16) {
+  Met met;
+  const uint64_t wanted = std::max<uint64_t>(1, draws() / 4);
+  for (uint64_t number = 1'200, found = 0; found < wanted; ++number)
+    expect_one_rank_in_runs(draw_bf16(number, 8, Rounding::others), met, found);
+}
+
 TEST(Parity, RecurrencesInPiecesOfDocuments) {
   const uint64_t wanted = std::max<uint64_t>(1, draws() / 4);
   for (uint64_t number = 65'000, found = 0; found < wanted; ++number) {

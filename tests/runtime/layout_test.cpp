@@ -78,9 +78,12 @@ plan::Plan plan_for(const plan::Degrees& mesh, const std::set<std::string>& fusi
 const std::set<std::string> kAll(passes::fusion_names().begin(), passes::fusion_names().end());
 
 void expect_equal_to_one_rank(const plan::Degrees& mesh, const std::set<std::string>& fusions = kAll,
-                              const std::string& context = "gather", const model::ModelConfig& c = tiny()) {
+                              const std::string& context = "gather", const model::ModelConfig& c = tiny(),
+                              int inner = 0) {
+  plan::Plan plan = plan_for(mesh, fusions, context);
+  plan.parallel.context_inner = inner;
   test::TinyRun one(c, plan_for({}, fusions, context), "reference", 1 << 24);
-  test::TinyRun many(c, plan_for(mesh, fusions, context), "reference", 1 << 24);
+  test::TinyRun many(c, plan, "reference", 1 << 24);
   run_once(one, c);
   run_once(many, c);
   const bool same_bits = mesh.stage_ranks() == 1;
@@ -148,10 +151,47 @@ TEST_P(Context, TokensAhead) {
   expect_equal({.cp = 2}, kAll, c);
 }
 
+// Heads among neighbours, keys and values round the others: rings of two and of four.
+TEST(HybridContext, FourRanks) { expect_equal_to_one_rank({.cp = 4}, kAll, "hybrid"); }
+TEST(HybridContext, EightRanks) {
+  for (const int inner : {2, 4}) expect_equal_to_one_rank({.cp = 8}, kAll, "hybrid", tiny(), inner);
+}
+TEST(HybridContext, UnfusedWithTensorRanks) { expect_equal_to_one_rank({.tp = 2, .cp = 4}, {}, "hybrid"); }
+TEST(HybridContext, ContextBetweenOtherAxes) {
+  expect_equal_to_one_rank(
+      {.tp = 2, .cp = 4, .pp = 2, .ep = 2, .order = "pp-tp-cp-dp", .expert_order = "ep-edp-etp"}, kAll, "hybrid");
+}
+TEST(HybridContext, GroupedHeads) {
+  model::ModelConfig c = test::tiny_grouped_model();
+  c.attention_sinks = true;
+  c.sliding_window = 5;
+  c.max_window_layers = 1;
+  expect_equal_to_one_rank({.cp = 4}, kAll, "hybrid", c);
+}
+
+std::string text_of_ring(const plan::Plan& plan) {
+  std::string found;
+  for (const ir::Op& op : plan::lower(tiny(), plan).program.listings[0].ops) {
+    if (op.layer != 0 || op.phase != ir::Phase::F || !op.group.starts_with("cp")) continue;
+    found += fmt::format("{} {} ", op.kind(), op.group);
+  }
+  return found;
+}
+// Latents cross the runs of neighbours, and only neighbours change heads.
+TEST(HybridContext, Messages) {
+  plan::Plan plan = plan_for({.cp = 8}, kAll, "hybrid");
+  plan.parallel.context_inner = 4;
+  const std::string keys = "all_gather cp_in4 heads_to_sequence cp_in4 ";
+  EXPECT_EQ(text_of_ring(plan), "heads_to_sequence cp_in4 ring_shift cp_across4 ring_shift cp_across4 " + keys +
+                                    keys + "sequence_to_heads cp_in4 ");
+}
+
 TEST(ContextPlan, HeadsMustDivide) {
-  const auto message = [](const plan::Degrees& mesh, const std::string& context) -> std::string {
+  const auto message = [](const plan::Degrees& mesh, const std::string& context, int inner = 0) -> std::string {
     try {
-      plan::lower(tiny(), plan_for(mesh, kAll, context));
+      plan::Plan plan = plan_for(mesh, kAll, context);
+      plan.parallel.context_inner = inner;
+      plan::lower(tiny(), plan);
     } catch (const ConfigError& e) {
       return e.what();
     }
@@ -160,6 +200,13 @@ TEST(ContextPlan, HeadsMustDivide) {
   EXPECT_EQ(message({.tp = 2, .cp = 4}, "ulysses"),
             "model.num_attention_heads (4) is not a multiple of mesh.tp × mesh.cp, as parallel.context 'ulysses' "
             "needs (8); a product of 1, 2, 4 goes with the model, any with parallel.context = \"ring\"");
+  EXPECT_EQ(message({.cp = 2}, "hybrid"),
+            "parallel.context = \"hybrid\" with mesh.cp = 2 and 4 heads on each rank of mesh.tp: no run of 2 to 1 "
+            "ranks divides both; parallel.context = \"ring\" goes with it");
+  EXPECT_EQ(message({.cp = 8}, "hybrid", 8),
+            "parallel.context_inner is 8 with mesh.cp = 8 and 4 heads on each rank of mesh.tp; 2, 4 go with them");
+  EXPECT_EQ(message({.cp = 8}, "hybrid", 3),
+            "parallel.context_inner is 3 with mesh.cp = 8 and 4 heads on each rank of mesh.tp; 2, 4 go with them");
 }
 
 }  // namespace

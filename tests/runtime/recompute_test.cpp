@@ -62,6 +62,9 @@ TEST_P(Recompute, LayoutsKeepEveryBit) {
     plan.parallel.context = from_word<model::Context>(context);
     expect_same_bits(small(), plan, "reference");
   }
+  plan::Plan hybrid = plan_for_recompute({.cp = 4}, GetParam());
+  hybrid.parallel.context = model::Context::hybrid;
+  expect_same_bits(small(), hybrid, "reference");
   expect_same_bits(small(), plan_for_recompute({.tp = 2, .dp = 2, .ep = 2, .etp = 2}, GetParam()), "reference");
   plan::Plan merged = plan_for_recompute({.dp = 4, .ep = 4}, GetParam());
   merged.parallel.exchange.topology = ir::Topology::merge;

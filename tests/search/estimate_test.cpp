@@ -6,6 +6,7 @@
 #include <ctime>
 
 #include "heddle/model/shapes/shape_presets.h"
+#include "heddle/search/plans/context.h"
 #include "tests/support/published_job.h"
 
 namespace heddle::search {
@@ -43,6 +44,32 @@ TEST(Estimate, OrdersKnownLayouts) {
   const Job nvl72 = job_of("DeepSeek-V3", "GB200", {.dp = 64, .pp = 4, .ep = 64}, 1, 4096, 4);
   const Job nvl8 = job_of("DeepSeek-V3", "B200", {.dp = 16, .pp = 16, .ep = 8}, 1, 4096);
   EXPECT_GT(tokens(nvl72), tokens(nvl8));
+}
+
+// Sixteen ranks of cp on two nodes: a ring crosses between nodes with every share, runs of a node once. Attention
+// to longer sequences hides the ring.
+TEST(Estimate, RunsOfContextRanksFillANode) {
+  Job j = job_of("Llama-3-70B", "H100", {.tp = 1, .cp = 16}, 1, 16);
+  j.sequence = 32768;
+  const auto step_s = [&](model::Context context, int inner = 0) {
+    Job with = j;
+    with.context = context;
+    with.context_inner = inner;
+    return estimate(with).step_s;
+  };
+  EXPECT_LT(step_s(model::Context::hybrid, 8), step_s(model::Context::hybrid, 2));
+  EXPECT_LT(step_s(model::Context::hybrid, 2), step_s(model::Context::ring));
+  const auto chosen = [&](const std::vector<std::string>& words) {
+    Job with = j;
+    choose_context(with, j, {}, words);
+    return std::pair(with.context, with.context_inner);
+  };
+  EXPECT_EQ(chosen(context_words()), std::pair(model::Context::hybrid, 8));
+  EXPECT_EQ(chosen({"ring"}), std::pair(model::Context::ring, 0));
+  // Keys of eight heads can't be cut among sixteen ranks: the job keeps its own way.
+  EXPECT_EQ(chosen({"ulysses"}), std::pair(j.context, 0));
+  j.sequence = 131072;
+  EXPECT_EQ(chosen(context_words()), std::pair(model::Context::ring, 0));
 }
 
 TEST(Estimate, MoreBandwidthOrFewerBubblesNeverHurt) {

@@ -271,7 +271,8 @@ void read_restriction(const std::string& words, search::Restriction& into, searc
       keys.flag("once_a_node", once_a_node);
       keys.flag("context_all_to_all", by_heads);
       job.exchange.topology = once_a_node ? ir::Topology::node : ir::Topology::plain;
-      job.context = by_heads ? model::Context::ulysses : model::Context::ring;
+      if (by_heads != (job.context == model::Context::ulysses))
+        job.context = by_heads ? model::Context::ulysses : model::Context::ring;
       keys.refuse_others();
       continue;
     }

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "heddle/base/error.h"
+#include "heddle/plan/context_ranks.h"
 #include "heddle/planner/launch_settings.h"
 #include "heddle/schedule/pipeline.h"
 
@@ -64,6 +65,8 @@ Launch launch_of_config(const config::RunConfig& config, const cost::Accelerator
     notes.emplace_back("parallel.context \"gather\" is estimated as a ring");
   else
     job.context = plan.parallel.context;
+  const int inner = plan::context_inner(config.model, plan.parallel, job.mesh);
+  job.context_inner = inner > 1 ? inner : 0;
   if (config.device.dtype && *config.device.dtype != Dtype::bf16)
     notes.push_back(fmt::format("device.dtype {} is estimated as bf16", name_of(*config.device.dtype)));
   if (plan.memory.has_budget()) notes.emplace_back("memory.budget is not chosen here: `heddle inspect` does it");

@@ -82,6 +82,8 @@ Json json_of(const Ranked& r, const search::ScaleInterval& in) {
               {"etp", l.etp},
               {"schedule", r.schedule},
               {"microbatch", r.job.microbatch},
+              {"context", word_of(r.job.context)},
+              {"context_inner", r.job.context_inner},
               {"recompute", r.recompute},
               {"offload", r.job.software.offload_activations},
               {"dispatcher", once_a_node(r.job) ? "node" : "plain"},

@@ -95,10 +95,11 @@ constexpr Flags kEffects[] = {
         --use-tis --use-torch-optimizer-for-cpu-offload --use-tp-pp-dp-mapping --use-wandb --v-head-dim
         --valid-data-path --validation-set-names --variable-seq-lengths --verify-integrity --vocab-extra-ids
         --vocab-file --vocab-size --wandb-* --warmup --weight-decay* --worker-num --workers)"},
-    // Read where something else calls for them (experts, operands in eight bits, recomputation, the pipeline), else
-    // without effect.
+    // Read where something else calls for them (experts, operands in eight bits, recomputation, the pipeline, context
+    // parallelism of two levels), else without effect.
     {FlagEffect::none, R"(
-        --first-k-dense-replace --fp8-recipe --moe-expert-capacity-factor --moe-ffn-hidden-size --moe-latent-size
+        --first-k-dense-replace --fp8-recipe --hierarchical-context-parallel-sizes --ulysses-degree-in-cp
+        --moe-expert-capacity-factor --moe-ffn-hidden-size --moe-latent-size
         --moe-layer-freq --moe-pad-expert-input-to-capacity --moe-router-enable-expert-bias --moe-router-topk
         --moe-shared-expert-gate --moe-shared-expert-intermediate-size --moe-token-drop-policy --moe-tp-extend-ep
         --n-shared-experts --no-bias-gelu-fusion --no-bias-swiglu-fusion --recompute-method --recompute-modules
@@ -120,8 +121,8 @@ constexpr Flags kEffects[] = {
         --fine-grained-offloading-max-inflight-offloads --first-last-layers-bf16 --fix-router
         --fp32-residual-connection --fp4-param-gather --fp8-output-proj --fp8-param-gather
         --fp8-reuse-quantized-weight --fused-residual-rmsnorm --gtp-expert-remat-nccl-ub --gtp-remat-*
-        --hierarchical-context-parallel-sizes --high-priority-a2a-comm-stream --hybrid-context-parallel
-        --keep-fp8-transpose-cache --kitchen-attention-backend --kv-head-repeat-before-uly-alltoall --layerzero*
+        --high-priority-a2a-comm-stream --hybrid-context-parallel --keep-fp8-transpose-cache
+        --kitchen-attention-backend --kv-head-repeat-before-uly-alltoall --layerzero*
         --loss-chunk-size --loss-compute-mode --max-seqlen-per-dp-cp-rank
         --microbatch-group-size-per-virtual-pipeline-stage --mla-down-proj-fusion --mla-swap-core-attn-out
         --mla-up-proj-tp-overlap --mla-zero-memory --mlp-chunks-for-training --moe-adaptive-recompute-*
@@ -143,7 +144,7 @@ constexpr Flags kEffects[] = {
         --reuse-grad-buf-for-mxfp8-param-ag --save-memory-ratio --seq1f1b-* --sharp-enabled-group --smart-swap
         --step-batch-size-schedule --swap-layer-input --swap-modules --symmetric-ar-type --te-gmm-mode
         --te-precision-config-file --tensor-parallel-num-weight-shards --tp-2d --tp-comm-overlap-rs-dgrad --tp-x
-        --tp-y --trans-hot-expert-group-num --ulysses-degree-in-cp --unaligned-linear
+        --tp-y --trans-hot-expert-group-num --unaligned-linear
         --use-grouped-gemm-for-dense-mlp --use-grouped-gemm-for-shared-expert --use-kitchen-attention
         --use-multiparameter-pipeline-model-parallel --use-nanopipe* --use-nd-matmul --use-pipe-experts
         --use-ring-exchange-p2p --use-sharp --use-te-activation-func --use-transformer-engine-op-fuser

@@ -397,11 +397,15 @@ void write_overlaps(const Writing& w) {
   if (tensor(w.launch) && s.overlap_tp)
     w.add(w.dialect == Dialect::megatron ? "--tp-comm-overlap" : "--use-ascend-mc2");
   if (j.mesh.cp > 1) {
-    const bool a2a = j.context == model::Context::ulysses;
+    const bool a2a = j.context == model::Context::ulysses, both = j.context == model::Context::hybrid;
+    const std::string inner = fmt::format("{}", j.context_inner);
     if (w.dialect == Dialect::megatron) {
-      w.add("--cp-comm-type", {a2a ? "a2a" : "p2p"});
+      w.add("--cp-comm-type", {both ? "a2a+p2p" : a2a ? "a2a" : "p2p"});
+      if (both)
+        w.add("--hierarchical-context-parallel-sizes", {inner, fmt::format("{}", j.mesh.cp / j.context_inner)});
     } else {
-      w.add("--context-parallel-algo", {a2a ? "ulysses_cp_algo" : "megatron_cp_algo"});
+      w.add("--context-parallel-algo", {both ? "hybrid_cp_algo" : a2a ? "ulysses_cp_algo" : "megatron_cp_algo"});
+      if (both) w.add("--ulysses-degree-in-cp", {inner});
     }
   }
   if (!moe(w.launch)) return;
@@ -434,7 +438,18 @@ void read_overlaps(const Reading& r) {
                           (r.dialect == Dialect::mindspeed && algo.empty() && context.empty());
   j.context = all_to_all ? model::Context::ulysses : model::Context::ring;
   if (two_levels) {
-    r.notes.emplace_back("context parallelism of two levels is taken as all-to-all");
+    const bool megatron = context == "a2a+p2p";
+    const char* const sizes = megatron ? "--hierarchical-context-parallel-sizes" : "--ulysses-degree-in-cp";
+    const int64_t inner = r.given.whole(sizes, 0, 1), cp = r.given.whole("--context-parallel-size", 1, 1);
+    if (inner > 1 && inner < cp && cp % inner == 0) {
+      j.context = model::Context::hybrid;
+      j.context_inner = static_cast<int>(inner);
+    } else if (cp > 1) {
+      if (inner > 0 && cp % inner != 0) r.given.refuse(sizes, fmt::format("a divisor of {} first", cp));
+      r.notes.emplace_back(inner == 1 ? "context parallelism of two levels is taken as a ring"
+                                      : "context parallelism of two levels is taken as all-to-all");
+      if (inner == 1) j.context = model::Context::ring;
+    }
   }
   const std::string dispatcher = r.given.text("--moe-token-dispatcher-type"),
                     backend = r.given.text("--moe-flex-dispatcher-backend");

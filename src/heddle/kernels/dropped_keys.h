@@ -39,12 +39,12 @@ class DroppedKeys {
  private:
   static constexpr int kSiteBits = 16;  // above them stands the head, from 1: no site of `dropout` has it
 
-  // The index of this rank's first head in the whole model: heads are cut among tp, and by `ulysses` each part
-  // among cp.
+  // The index of this rank's first head in the whole model: heads are cut among tp, and by `ulysses` and `hybrid`
+  // each part among neighbours of cp.
   static int64_t first_head(const ir::Op& op, const ir::Coordinates* place) {
     if (place == nullptr) return 0;
     const int64_t heads = op.attributes.integer("heads"), parts = op.attributes.integer_or("head_parts", 1);
-    return (place->at(ir::Axis::tp) * parts + (parts > 1 ? place->at(ir::Axis::cp) : 0)) * heads;
+    return (place->at(ir::Axis::tp) * parts + place->at(ir::Axis::cp) % parts) * heads;
   }
 
   std::optional<DropoutDraw> draw_;

@@ -16,10 +16,11 @@ inline double mark_of(const ir::Coordinates* place) {
   return static_cast<double>(mark);
 }
 
-/// The first of this rank's heads in `most`: where they go by heads, each rank of cp has its part.
+/// The first of this rank's heads in `most`: where they go by heads, each of so many neighbours of cp has its part.
 inline int64_t first_head(const ir::Op& op, const ir::Coordinates* place) {
-  if (op.attributes.integer_or("head_parts", 1) == 1 || place == nullptr) return 0;
-  return place->at(ir::Axis::cp) * op.attributes.integer("heads");
+  const int64_t parts = op.attributes.integer_or("head_parts", 1);
+  if (parts == 1 || place == nullptr) return 0;
+  return place->at(ir::Axis::cp) % parts * op.attributes.integer("heads");
 }
 
 /// A power of a head's factor; the powers are 0, 0.5 and 1, so that every backend makes the same bits of it.

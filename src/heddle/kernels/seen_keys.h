@@ -1,9 +1,10 @@
 // The keys that a row of queries sees, where a sequence is whole and where it is cut among the ranks of cp.
 //
 // S is the length of the whole sequence. A rank of cp has Sq = S ÷ cp query rows of it, at the positions of
-// ir::position. The key rows are the whole sequence in order (`attention`), or the share of the rank `turn` places
-// before this one in the ring (`attention_part`). In both, keys stand in the order of their positions: what a query
-// may see is always one run of them, which a later query's neither begins nor ends before.
+// ir::position. An op may have a smaller cp than the mesh. Then a run of neighbours has the rows of one rank of
+// that cp, and each rank other heads. The key rows are the whole sequence in order (`attention`), or the share of
+// the rank `turn` places before this one in the ring (`attention_part`). In both, keys stand in the order of their
+// positions: what a query may see is always one run of them, which a later query's neither begins nor ends before.
 #pragma once
 
 #include <algorithm>
@@ -19,12 +20,18 @@ inline device::TensorView named_operand(const device::KernelCall& call, std::str
   return at < 0 || at >= static_cast<int>(call.in.size()) ? device::TensorView{} : call.in[at];
 }
 
-/// The first of this rank's heads among those that the op has sinks of: where they go by heads, each rank of cp has
-/// its part.
+/// The place of a rank among `cp` runs of neighbours, all ranks of the axis together.
+inline int run_of_neighbours(const ir::Coordinates& place, int64_t cp) {
+  return static_cast<int>(place.at(ir::Axis::cp) * cp / place.of(ir::Axis::cp));
+}
+
+/// The first of this rank's heads among those that the op has sinks of: where they go by heads, each of so many
+/// neighbours of cp has its part.
 inline int64_t first_sink(const ir::Op& op, const ir::Coordinates* place) {
-  if (op.attributes.integer_or("sink_parts", 1) == 1) return 0;
+  const int64_t parts = op.attributes.integer_or("sink_parts", 1);
+  if (parts == 1) return 0;
   HEDDLE_CHECK(place != nullptr, "'{}' runs without a place in the mesh", op.kind());
-  return place->at(ir::Axis::cp) * op.attributes.integer("heads");
+  return place->at(ir::Axis::cp) % parts * op.attributes.integer("heads");
 }
 
 struct SeenKeys {
@@ -32,14 +39,14 @@ struct SeenKeys {
   explicit SeenKeys(const ir::Op& op, const ir::Coordinates* place, const int32_t* starts = nullptr)
       : length(op.attributes.integer("sequence")),
         cp(static_cast<int>(op.attributes.integer_or("cp", 1))),
-        index(place == nullptr ? 0 : place->at(ir::Axis::cp)),
+        index(place == nullptr ? 0 : run_of_neighbours(*place, cp)),
         owner(op.attributes.has("turn") ? static_cast<int>((index + cp - op.attributes.integer("turn")) % cp)
                                         : kAll),
         causal(op.attributes.integer("causal") != 0),
         window(op.attributes.integer_or("window", 0)),
         starts(starts) {
-    HEDDLE_CHECK(cp == (place == nullptr ? 1 : place->of(ir::Axis::cp)) || cp == 1,
-                 "'{}' of cp {} on a mesh of cp {}", op.kind(), cp, place == nullptr ? 1 : place->of(ir::Axis::cp));
+    HEDDLE_CHECK((place == nullptr ? 1 : place->of(ir::Axis::cp)) % cp == 0, "'{}' of cp {} on a mesh of cp {}",
+                 op.kind(), cp, place == nullptr ? 1 : place->of(ir::Axis::cp));
   }
 
   int64_t queries() const { return length / cp; }

@@ -6,11 +6,13 @@
 
 namespace heddle::model {
 
-enum class Context : uint8_t { gather, ulysses, ring };
+enum class Context : uint8_t { gather, ulysses, ring, hybrid };
 
 constexpr auto words_of(Context) {
-  return std::to_array<Word<Context>>(
-      {{Context::gather, "gather"}, {Context::ulysses, "ulysses"}, {Context::ring, "ring"}});
+  return std::to_array<Word<Context>>({{Context::gather, "gather"},
+                                       {Context::ulysses, "ulysses"},
+                                       {Context::ring, "ring"},
+                                       {Context::hybrid, "hybrid"}});
 }
 
 }  // namespace heddle::model

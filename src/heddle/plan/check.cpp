@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "heddle/base/error.h"
+#include "heddle/plan/context_ranks.h"
 #include "heddle/plan/divisors.h"
 #include "heddle/plan/layout.h"
 #include "heddle/plan/sharding.h"
@@ -94,6 +95,29 @@ void check_sizes(const model::ModelConfig& config, const Plan& plan, Refusals& n
   no.cuts({{"train.sequence_length", plan.sequence_length}}, "train.sequence_length",
           mesh.cp > 1 ? "2 × mesh.cp × mesh.tp" : "mesh.tp", parts,
           fmt::format("train.sequence_length = {} goes with it", next_multiple(plan.sequence_length, parts)));
+}
+
+// Runs of neighbours are more than one rank and fewer than all, and have equal parts of the heads.
+void check_context_runs(const model::ModelConfig& config, const Plan& plan, Refusals& no) {
+  const Degrees& mesh = plan.mesh;
+  if (plan.parallel.context != model::Context::hybrid || mesh.cp == 1 || !config.attends()) return;
+  const int64_t heads = common_heads(config) / mesh.tp;
+  std::string fitting;
+  for (int n = 2; n < mesh.cp; ++n) {
+    if (mesh.cp % n == 0 && heads % n == 0) fitting += fmt::format("{}{}", fitting.empty() ? "" : ", ", n);
+  }
+  const int inner = context_inner(config, plan.parallel, mesh);
+  if (inner > 1 && inner < mesh.cp && mesh.cp % inner == 0 && heads % inner == 0) return;
+  if (fitting.empty()) {
+    no.add("parallel.context",
+           "parallel.context = \"hybrid\" with mesh.cp = {} and {} heads on each rank of mesh.tp: no run of 2 to {} "
+           "ranks divides both; parallel.context = \"ring\" goes with it",
+           mesh.cp, heads, mesh.cp - 1);
+  } else {
+    no.add("parallel.context_inner",
+           "parallel.context_inner is {} with mesh.cp = {} and {} heads on each rank of mesh.tp; {} go with them",
+           inner, mesh.cp, heads, fitting);
+  }
 }
 
 // A copy of a stage's weights lies on neighbouring ranks, each of which has its share of whatever cuts them.
@@ -221,6 +245,7 @@ std::vector<Refusal> refusals_before_schedule(const model::ModelConfig& config, 
   no.add_thrown([&] { (void)Mesh(plan.mesh); });
   if (no.all.size() == before) {
     check_sizes(config, plan, no);  // which divides by degrees
+    check_context_runs(config, plan, no);
     check_shards(plan, no);
   } else if (no.all.back().key == "mesh") {
     no.all.back().key = "mesh.ep";  // of degrees that don't go together

@@ -6,6 +6,7 @@
 #include "heddle/model/text/decoder.h"
 #include "heddle/passes/update/update.h"
 #include "heddle/plan/check.h"
+#include "heddle/plan/context_ranks.h"
 #include "heddle/plan/costs/durations.h"
 #include "heddle/plan/passes.h"
 #include "heddle/plan/plan.h"
@@ -80,6 +81,7 @@ std::vector<model::RankSpec> rank_specs(const model::ModelConfig& config, const 
     spec.purpose = purpose;
     spec.objective = plan.objective;
     spec.context = plan.parallel.context;
+    spec.context_inner = context_inner(config, plan.parallel, plan.mesh);
     spec.mesh = mesh.at(0);
     spec.exchange = plan.parallel.exchange;
     spec.flops_per_us = plan.rates.flops_per_us;

@@ -233,6 +233,7 @@ std::vector<std::string> settings_of(const Launch& given) {
     key("message_rate", fmt::format("{:.1f}", (leaves ? across : j.device.inner.bytes_per_s) / 1e9));
   }
   if (l.cp > 1) key("context", word_of(s.selects() ? model::Context::gather : j.context));
+  if (l.cp > 1 && !s.selects() && j.context_inner > 0) key("context_inner", j.context_inner);
   if (l.ep > 1) {
     key("exchange", once_a_node(j) && j.exchange.capacity_factor == 0 ? "node" : "plain");
     // Rates of the exchange: the device's own links, and a node's to others, which are those of all its devices.

@@ -68,8 +68,7 @@ search::LoweredBlocks::OpSeconds seconds_on(const cost::MachineProfile& profile,
                                        const ir::Op& op, const ir::RowCounts& rows) {
     double us = profile.launch_us;
     if (op.def->stream == ir::StreamKind::comm) {
-      const plan::Degrees& l = job.mesh;
-      const int size = op.group == "tp" ? l.tp : op.group == "cp" ? l.cp : l.ep * l.etp;
+      const int size = search::group_of(op.group, job.mesh).size;
       const double bytes = op.def->cost(listing, op, rows).message_bytes;
       const double message = cost::message_us(profile, s.over, std::max(2, size), bytes);
       us += message > 0 ? message : 2 * bytes / profile.copy_bytes_per_s * 1e6;

@@ -81,6 +81,7 @@ double simulated_step_s(const search::Launch& launch, const search::Behaviour& b
   input.machine_of.resize(static_cast<size_t>(ranks));  // none shares its device
   std::iota(input.machine_of.begin(), input.machine_of.end(), 0);
   for (int r = 0; r < ranks; ++r) input.node_of.push_back(r / inside);
+  input.cards = inside;
   input.uncertainty = uncertainty;
   return runtime::predict_step(config.model, plan, lowered, profile, input).step_us * 1e-6;
 }

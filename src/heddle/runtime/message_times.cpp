@@ -19,8 +19,9 @@ bool makes_lists(const ir::Op& op) { return ir::place_of("passing", op.def->resu
 
 }  // namespace
 
-Messages::Messages(const plan::Mesh& mesh, const cost::MachineProfile& profile, cost::Link over, ExpectedRows& rows)
-    : mesh_(mesh), profile_(profile), over_(over), rows_(rows) {
+Messages::Messages(const plan::Mesh& mesh, const cost::MachineProfile& profile, cost::Link over, ExpectedRows& rows,
+                   int cards)
+    : mesh_(mesh), profile_(profile), over_(over), rows_(rows), cards_(cards) {
   if (over != cost::Link::nodes) {
     within_ = over;
   } else if (std::any_of(profile.links.begin(), profile.links.end(),
@@ -111,7 +112,7 @@ MessageTime Messages::replicas(int rank, const ir::Listing& listing, const ir::O
   return time;
 }
 
-// Bytes to all others alike.
+// Bytes to all others alike, or to the one that is so many places on.
 MessageTime Messages::collective(int rank, const ir::Op& op, double bytes) {
   const std::vector<int>& group = group_of(op.group, rank);
   MessageTime time;
@@ -126,7 +127,13 @@ MessageTime Messages::collective(int rank, const ir::Op& op, double bytes) {
   const double each = ranks > 1 ? bytes / static_cast<double>(ranks - 1) : 0;  // bytes to one other rank
   comm::Hop all{std::vector<comm::Hop::Of>(ranks)};
   for (size_t r = 0; r < ranks; ++r) {
+  const int64_t by = op.attributes.integer_or("by", 0), places_round = std::ssize(group);
     const auto near = static_cast<double>(places.members[places.node[r]].size());
+    if (by != 0) {
+      const int64_t next = (static_cast<int64_t>(r) + by + places_round) % places_round;
+      all.add(places, static_cast<int>(r), static_cast<int>(next), bytes);
+      continue;
+    }
     const double within = each * (near - 1), across = each * (static_cast<double>(ranks) - near);
     all.of[r] = {within, within, across, across};
   }
@@ -134,6 +141,9 @@ MessageTime Messages::collective(int rank, const ir::Op& op, double bytes) {
   HEDDLE_CHECK(own != group.end(), "rank {} is not in its group '{}'", rank, op.group);
   time = hop(all, places, static_cast<int>(own - group.begin()));
   if (bytes <= 0) time.us = within_us(static_cast<int>(ranks), 0);
+  // In a ring few ranks of a node send to others, each over its own card.
+  if (by != 0 && places.nodes() > 1)
+    time.us = std::max(time.us, cost::message_us(profile_, over_, places.nodes(), bytes * cards_));
   return time;
 }
 

@@ -16,8 +16,9 @@ struct MessageTime {
 
 class Messages {
  public:
-  /// `rows` tells where ranks stand, too; all must outlive this.
-  Messages(const plan::Mesh& mesh, const cost::MachineProfile& profile, cost::Link over, ExpectedRows& rows);
+  /// `rows` tells where ranks stand, too; all must outlive this. `cards`: PredictionInput.
+  Messages(const plan::Mesh& mesh, const cost::MachineProfile& profile, cost::Link over, ExpectedRows& rows,
+           int cards = 1);
 
   /// The time of an op on a communicating stream, without what its ranks copy. `message_bytes`: the bytes that a
   /// rank sends by its definition, where no exchange of experts' rows knows better.
@@ -38,6 +39,7 @@ class Messages {
   const cost::Link over_;
   cost::Link within_ = cost::Link::threads;
   ExpectedRows& rows_;
+  const double cards_;
   std::map<std::pair<std::string, int>, std::vector<int>> groups_;  // by name and rank
 };
 

@@ -25,7 +25,7 @@ class Durations {
         profile_(profile),
         input_(input),
         apart_(!backends::named(input.backend).shares_memory),
-        messages_(mesh_, profile, input.over, rows) {
+        messages_(mesh_, profile, input.over, rows, input.cards) {
     resident_bytes_ =
         static_cast<double>(predict_memory(program_, 0, input.backend, 0, input.crowding).peak_live_bytes);
   }

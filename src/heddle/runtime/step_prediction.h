@@ -28,6 +28,7 @@ struct PredictionInput {
   cost::Link over = cost::Link::threads;
   std::vector<int> machine_of;  // machine of each rank, by the cores that it shares; empty: all on one machine
   std::vector<int> node_of;     // node of each rank, as comm::World::node_of; empty: one node
+  int cards = 1;                // of a node to others: a rank alone has the rate of one, all ranks that of the node
   int64_t capacity_bytes = 0;   // size of each rank's arena; 0: unlimited
   int64_t limit_bytes = 0;      // bytes to which it may grow beyond; 0: not at all
   double crowding = 1;          // rows of the experts' ranks over balanced ones

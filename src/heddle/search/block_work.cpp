@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "heddle/cost/device_time.h"
 #include "heddle/search/lowered_blocks.h"
@@ -117,21 +118,25 @@ void Pricing::tensor_parallel(BlockWork& block) const {
 
 void Pricing::context_parallel(BlockWork& block) const {
   if (l_.cp <= 1) return;
-  const Group group{l_.cp, l_.tp};
   const double a = d(s_.num_attention_heads), g = d(s_.num_key_value_heads), e = d(s_.head_dim), t = l_.tp;
-  if (j_.context == model::Context::ulysses) {
-    const double one = cost::all_to_all_s(j_.device, b_.net, group, 2 * tokens_ * (2 * a + 2 * g) * e / t);
+  // Neighbours that have a part of the heads each.
+  const int inner = j_.context == model::Context::ulysses  ? l_.cp
+                    : j_.context == model::Context::hybrid ? std::gcd(j_.context_inner, l_.cp)
+                                                           : 1;
+  if (inner > 1) {
+    const double one = cost::all_to_all_s(j_.device, b_.net, {inner, l_.tp}, 2 * tokens_ * (2 * a + 2 * g) * e / t);
     block.forward.context += one;
     block.backward.context += one;
-  } else {
+  }
+  if (inner < l_.cp) {
     // Keys and values go round while the queries here work on those that came before.
-    const double kv = 2 * 2 * tokens_ * l_.cp * (s_.is_latent() ? d(s_.q_width()) : g * e) / t;
-    const double ring = cost::gather_s(j_.device, b_.net, group, kv);
+    const double kv = 2 * 2 * tokens_ * (l_.cp / inner) * (s_.is_latent() ? d(s_.q_width()) : g * e) / t;
+    const double ring = cost::gather_s(j_.device, b_.net, {l_.cp / inner, l_.tp * inner}, kv);
     block.forward.context += std::max(b_.contention * ring, ring - block.forward.attention);
     block.backward.context += std::max(2 * b_.contention * ring, 2 * ring - block.backward.attention);
   }
   // MindSpeed's ring merges each turn's result by a dozen element-wise launches of its own.
-  const bool merged = j_.device.family == cost::Family::ascend && j_.context == model::Context::ring;
+  const bool merged = j_.device.family == cost::Family::ascend && j_.context != model::Context::ulysses;
   block.forward.ops += (merged ? 30.0 : 4.0) * l_.cp;
   block.backward.ops += (merged ? 40.0 : 6.0) * l_.cp;
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "heddle/plan/layout.h"
+#include "heddle/search/plans/context.h"
 
 namespace heddle::search {
 
@@ -143,7 +144,7 @@ Launch normalized(Launch launch) {
   if (!j.with_mtp) shape.num_nextn_predict_layers = 0, j.with_mtp = true;
   if (l.tp == 1) s.sequence_parallel = usual.sequence_parallel, s.overlap_tp = usual.overlap_tp;
   if (!s.sequence_parallel) s.overlap_tp = false;
-  if (l.cp == 1) j.context = Job().context;
+  fit_context(j);
   j.pipeline = pipeline_of(j);
   if (l.pp == 1 || j.pipeline->chunks() > 0) j.chunks = 1;
   if (j.pipeline->pairs() || l.pp == 1 || std::max(j.chunks, j.pipeline->chunks()) == 1)

@@ -49,6 +49,10 @@ plan::Plan plan_of(plan::Plan plan, const Job& j) {
   const int attention = l.tp * l.cp, experts = l.ep * l.etp;
   plan.mesh.dp = experts / std::gcd(attention, experts);
   plan.parallel.exchange.replicas = replica_slots(j) > 0 ? j.exchange.replicas : 0;
+  if (j.context != Job().context || plan.parallel.context != model::Context::gather) {
+    plan.parallel.context = j.context;
+    plan.parallel.context_inner = j.context_inner;
+  }
   plan.microbatches = 1;
   plan.sequences = j.microbatch;
   plan.sequence_length = static_cast<int64_t>(j.sequence);
@@ -85,7 +89,7 @@ Cause cause_of(const ir::Op& op, const ir::Cost& cost, const plan::Degrees& l) {
     if (op.def->work == ir::Work::attention) return Cause::attention;
     return cost.flops > 0 ? Cause::products : Cause::traffic;
   }
-  if (op.group == "cp") return Cause::context;
+  if (op.group == "cp" || op.group.starts_with("cp_")) return Cause::context;
   if ((op.group == "experts" || op.group == "copies") && l.ep > 1) return Cause::exchange;
   return Cause::tensor;
 }
@@ -149,15 +153,21 @@ std::vector<std::string> recompute_words_of(const Recompute& c, int64_t first, i
   return words;
 }
 
+cost::Group group_of(const std::string& name, const plan::Degrees& l) {
+  if (name == "tp") return {l.tp, 1};
+  if (name == "cp") return {l.cp, l.tp};
+  if (!name.starts_with("cp_")) return {l.ep * l.etp, 1};
+  const int run = std::stoi(name.substr(name.find_first_of("0123456789")));  // plan/mesh.h
+  return name.starts_with("cp_in") ? cost::Group{run, l.tp} : cost::Group{l.cp / run, l.tp * run};
+}
+
 double accelerator_seconds(const Job& j, const Behaviour& b, const ir::Listing& listing, const ir::Op& op,
                            const ir::RowCounts& rows) {
   const plan::Degrees& l = j.mesh;
   if (op.def->stream == ir::StreamKind::compute) return cost::op_s(j.device, j.precision, listing, op, rows);
   if (op.def->stream != ir::StreamKind::comm) return 0;  // counts to the host: a launch
   const double sent = op.def->cost(listing, op, rows).message_bytes;
-  const cost::Group group = op.group == "tp"   ? cost::Group{l.tp, 1}
-                            : op.group == "cp" ? cost::Group{l.cp, l.tp}
-                                               : cost::Group{l.ep * l.etp, 1};
+  const cost::Group group = group_of(op.group, l);
   if (group.size <= 1) return 0;
   const double whole = sent * group.size / (group.size - 1);
   if (op.group == "experts" && op.def->moves == ir::Moves::nothing)
@@ -186,7 +196,8 @@ LoweredBlocks::LoweredBlocks(const model::ModelConfig& model, const plan::Plan& 
 
 const std::string& LoweredBlocks::refusal(const Job& j) const {
   const plan::Degrees& l = j.mesh;
-  const std::string key = fmt::format("{} {} {} {} {}", l.tp, l.cp, l.ep, l.etp, j.exchange.replicas);
+  const std::string key = fmt::format("{} {} {} {} {} {} {}", l.tp, l.cp, l.ep, l.etp, j.exchange.replicas,
+                                      word_of(j.context), j.context_inner);
   const std::lock_guard lock(mutex_);
   const auto [at, fresh] = refusals_.try_emplace(key);
   if (!fresh) return at->second;
@@ -242,10 +253,11 @@ std::vector<PricedResidency> LoweredBlocks::residencies_on(const cost::Accelerat
 const Prices& LoweredBlocks::prices(const Job& j, const Behaviour& b) const {
   const plan::Degrees& l = j.mesh;
   const bool hides = pipeline_of(j)->outline().hides_exchange;
-  const std::string key = fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}", j.exchange.replicas, l.tp, l.cp, l.ep,
-                                      l.etp, j.microbatch, text_of(j.recompute), j.recompute.every, j.imbalance,
-                                      j.memory_imbalance, hides, j.software.overlap_exchange) +
-                          rates_of(j.device);
+  const std::string key =
+      fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {}", j.exchange.replicas, l.tp, l.cp, l.ep, l.etp,
+                  j.microbatch, text_of(j.recompute), j.recompute.every, j.imbalance, j.memory_imbalance, hides,
+                  j.software.overlap_exchange, word_of(j.context), j.context_inner) +
+      rates_of(j.device);
   {
     const std::lock_guard lock(mutex_);
     if (const auto at = prices_.find(key); at != prices_.end()) return *at->second;
@@ -285,6 +297,7 @@ Prices LoweredBlocks::priced_alike(const Job& given, const Behaviour& b) const {
   const ir::FixedRows rows = rows_at(evened.imbalance);
   Prices of;
   of.kept_imbalance = evened_rows(j, b, j.memory_imbalance > 0 ? j.memory_imbalance : j.imbalance).imbalance;
+  std::map<Work*, double> hops_s;  // round a ring, beside attention to the share before
   const auto block_of = [&](int layer) -> BlockWork& { return layer < 0 ? of.head : part_of(of, model_, layer); };
   for (const ir::Op& op : listing.ops) {
     // Slots are seldom full, and copies have a channel of their own: their way is the closed form's.
@@ -292,18 +305,22 @@ Prices LoweredBlocks::priced_alike(const Job& given, const Behaviour& b) const {
     const double seconds = seconds_(j, b, listing, op, rows);
     Work w;
     w.ops = 1;
+    double hop_s = 0;
     switch (cause_of(op, op.def->cost(listing, op, rows), j.mesh)) {
       case Cause::products: w.products = seconds; break;
       case Cause::attention: w.attention = seconds; break;
       case Cause::traffic: w.traffic = seconds; break;
       case Cause::tensor: w.tensor = seconds; break;
-      case Cause::context: w.context = seconds; break;
+      case Cause::context: (op.attributes.has("by") ? hop_s : w.context) = seconds; break;
       case Cause::exchange: add_exchange(w, seconds, j, b); break;
     }
     BlockWork& block = block_of(op.layer);
-    (op.phase == ir::Phase::F ? block.forward : block.backward) += w;
+    Work& way = op.phase == ir::Phase::F ? block.forward : block.backward;
+    way += w;
+    if (hop_s > 0) hops_s[&way] += hop_s;
     if (op.phase == ir::Phase::W) block.weights += w;
   }
+  for (const auto& [way, s] : hops_s) way->context += std::max(b.contention * s, s - way->attention);
   const double tokens = j.microbatch * j.sequence / j.mesh.cp;
   if (replica_slots(j) > 0 && j.mesh.ep > 1) add_copies(of.moe, evened, j, b);
   const ir::FixedRows worst = rows_at(of.kept_imbalance);

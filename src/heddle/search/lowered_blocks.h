@@ -56,6 +56,9 @@ class LoweredBlocks {
 /// Rates that passes assume of a described accelerator: a part of its rated figures.
 plan::DeviceRates rates_on(const cost::Accelerator& device, cost::Precision precision);
 
+/// The ranks of a group of the mesh (plan/mesh.h).
+cost::Group group_of(const std::string& name, const plan::Degrees& mesh);
+
 /// Seconds on the job's accelerator.
 double accelerator_seconds(const Job& job, const Behaviour& behaviour, const ir::Listing& listing, const ir::Op& op,
                            const ir::RowCounts& rows);

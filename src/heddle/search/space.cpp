@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "heddle/base/error.h"
+#include "heddle/search/plans/context.h"
 #include "heddle/search/plans/replicas.h"
 
 namespace heddle::search {
@@ -82,6 +83,7 @@ void Restriction::set(std::string_view words) {
                                 {"weights", &residency.weights, places},
                                 {"gradients", &residency.gradients, places},
                                 {"shard", &sharding.shard, all_words<passes::Shard>()},
+                                {"context", &context, context_words()},
                                 {"replicas", &replicas, {}}};
   std::vector<std::string> names{"schedule"};
   for (const WordAxis& axis : word_axes) names.emplace_back(axis.name);
@@ -258,7 +260,7 @@ const std::vector<std::string>& not_considered() {
       "recomputation and offload of single layers of a stage",
       fmt::format("synthesised orders, and {} unless asked for", fmt::join(passed_over, ", ")),
       "placements other than tp, cp, dp, pp from the inside out",
-      "both kinds of context exchange at once (a ring, or by heads where the software says so)",
+      "ways of context parallelism, unless asked for",
       "fewer devices than given",
   };
   return all;

@@ -23,6 +23,7 @@ struct Restriction {
   std::vector<int> uneven;             // 0: stages of equal layers only (embedding and head may stand for one each)
   std::vector<int> by_stage;           // 0: recomputation and offload the same on all stages
   std::vector<std::string> replicas;   // values of moe.replicas; empty: off and auto, of Heddle alone
+  std::vector<std::string> context;    // words of parallel.context but gather; empty: the job's own
   bool residencies = false;            // homes of state, weights and gradients are searched too: Heddle alone
   ResidencyWords residency;
   bool shardings = false;  // gradients and weights may be cut among copies: Heddle alone

@@ -11,8 +11,12 @@ using ir::ValueId;
 
 namespace {
 
-Attributes whole_sequence(const Writer& writer) {
-  return {{"ranks", writer.cp()}, {"runs", writer.runs()}, {"zigzag", int64_t{1}}};
+// The chunks of neighbours, joined in this order, are those that one rank of a cp of so many less would have.
+Attributes joined_rows(const Writer& writer, int64_t ranks) {
+  return {{"ranks", ranks}, {"runs", writer.runs()}, {"zigzag", int64_t{1}}};
+}
+std::string neighbours(const Writer& writer, int64_t ranks) {
+  return ranks == writer.cp() ? "cp" : fmt::format("cp_in{}", ranks);
 }
 
 void set_cap(const Writer& writer, Attributes& attributes) {
@@ -42,6 +46,15 @@ Attributes attention_attributes(const Writer& writer, const HeadSizes& sizes) {
   return attributes;
 }
 
+// Says which heads these are, where ranks of cp have a part each.
+void set_parts(const Writer& writer, const HeadSizes& sizes, Attributes& attributes) {
+  if (sizes.sinks != none) {
+    const int64_t parts = writer.value(sizes.sinks).shape[0].count / sizes.heads;
+    if (parts > 1) attributes.set("sink_parts", parts);
+  }
+  if (writer.drops_probabilities() && writer.head_ranks() > 1) attributes.set("head_parts", writer.head_ranks());
+}
+
 // Operands behind those that are always there; what is absent at the end is left out.
 std::vector<ValueId> followed_by(std::vector<ValueId> in, std::initializer_list<ValueId> optional) {
   in.insert(in.end(), optional);
@@ -53,12 +66,8 @@ std::vector<ValueId> followed_by(std::vector<ValueId> in, std::initializer_list<
 
 ValueId attend(Writer& writer, ValueId q, ValueId k, ValueId v, const HeadSizes& sizes, const std::string& name) {
   Attributes attributes = attention_attributes(writer, sizes);
-  if (sizes.sinks != none) {
-    const int64_t parts = writer.value(sizes.sinks).shape[0].count / sizes.heads;
-    if (parts > 1) attributes.set("sink_parts", parts);
-  }
+  set_parts(writer, sizes, attributes);
   if (writer.cp() > 1 && writer.spec().context == Context::gather) attributes.set("cp", writer.cp());
-  if (writer.drops_probabilities() && writer.cp() > 1) attributes.set("head_parts", writer.cp());
   const auto [tokens, key] = writer.drawn_queries();
   const auto made = writer.op("attention", followed_by({q, k, v}, {writer.starts(), sizes.sinks, tokens, key}),
                               {name, "lse"}, attributes);
@@ -81,28 +90,36 @@ ValueId attend_cached(Writer& writer, ValueId q, ValueId keys, ValueId values, c
   return writer.op("cached_attention", in, {"o"}, attributes)[0];
 }
 
-ValueId heads_to_sequence(Writer& writer, ValueId x, const std::string& name) {
-  const Writer::Part part(writer, OpPart::queries_keys);
-  return writer.op("heads_to_sequence", {x}, {name}, whole_sequence(writer), "cp")[0];
+ValueId heads_to_sequence(Writer& writer, ValueId x, const std::string& name, int64_t ranks, OpPart of) {
+  const Writer::Part part(writer, of);
+  return writer.op("heads_to_sequence", {x}, {name}, joined_rows(writer, ranks), neighbours(writer, ranks))[0];
 }
 
-ValueId sequence_to_heads(Writer& writer, ValueId x, const std::string& name) {
+ValueId sequence_to_heads(Writer& writer, ValueId x, const std::string& name, int64_t ranks) {
   const Writer::Part part(writer, OpPart::queries_keys);
-  return writer.op("sequence_to_heads", {x}, {name}, whole_sequence(writer), "cp")[0];
+  return writer.op("sequence_to_heads", {x}, {name}, joined_rows(writer, ranks), neighbours(writer, ranks))[0];
 }
 
-ValueId gather_sequence(Writer& writer, ValueId x, const std::string& name) {
-  return writer.op("all_gather", {x}, {name + "_sequence"}, whole_sequence(writer), "cp")[0];
+ValueId gather_sequence(Writer& writer, ValueId x, const std::string& name, int64_t ranks) {
+  return writer.op("all_gather", {x}, {name + "_sequence"}, joined_rows(writer, ranks),
+                   neighbours(writer, ranks))[0];
 }
 
 ValueId attend_across(Writer& writer, ValueId q, std::vector<Travelling> travelling, const MakeKeys& keys_values,
                       const HeadSizes& sizes) {
+  const int64_t heads = writer.head_ranks(), ranks = writer.row_ranks();
+  if (heads > 1) q = heads_to_sequence(writer, q, "q_heads", heads);
+  if (ranks == 1) {
+    const auto k_v = keys_values({travelling[0].rows, travelling[1].rows});
+    return sequence_to_heads(writer, attend(writer, q, k_v[0], k_v[1], sizes, "o_heads"), "o", heads);
+  }
   Attributes attributes = attention_attributes(writer, sizes);
-  attributes.set("cp", writer.cp());
+  attributes.set("cp", ranks);
+  set_parts(writer, sizes, attributes);
   const auto [tokens, key] = writer.drawn_queries();
   std::vector<ValueId> rows;
   if (writer.spec().context == Context::gather) {
-    for (const Travelling& each : travelling) rows.push_back(gather_sequence(writer, each.rows, each.name));
+    for (const Travelling& each : travelling) rows.push_back(gather_sequence(writer, each.rows, each.name, ranks));
     const auto k_v = keys_values(rows);
     const auto made =
         writer.op("attention", followed_by({q, k_v[0], k_v[1]}, {writer.starts(), sizes.sinks, tokens, key}),
@@ -112,14 +129,15 @@ ValueId attend_across(Writer& writer, ValueId q, std::vector<Travelling> travell
   }
   ValueId o = none, lse = none;
   std::vector<ValueId> mentions{none, q}, keys;
-  for (int64_t turn = 0; turn < writer.cp(); ++turn) {
+  const std::string ring = heads == 1 ? "cp" : fmt::format("cp_across{}", heads);
+  for (int64_t turn = 0; turn < ranks; ++turn) {
     rows.clear();
     for (Travelling& each : travelling) {
       rows.push_back(each.rows);
-      if (turn + 1 == writer.cp()) continue;
+      if (turn + 1 == ranks) continue;
       // On their way while this turn's keys are attended to.
       each.rows = writer.op("ring_shift", {each.rows}, {each.name + "_turned"},
-                            {{"ranks", writer.cp()}, {"by", int64_t{1}}}, "cp")[0];
+                            {{"ranks", ranks}, {"by", int64_t{1}}}, ring)[0];
     }
     const auto k_v = keys_values(rows);
     mentions.insert(mentions.end(), k_v.begin(), k_v.end());
@@ -135,8 +153,9 @@ ValueId attend_across(Writer& writer, ValueId q, std::vector<Travelling> travell
   }
   keep_max_logits(writer, q, keys, lse, sizes);
   mentions[0] = lse;
-  return writer.op("attention_finish", followed_by({o}, {writer.starts(), sizes.sinks, tokens, key}), {"o"},
-                   attributes, "", {}, mentions)[0];
+  o = writer.op("attention_finish", followed_by({o}, {writer.starts(), sizes.sinks, tokens, key}),
+                {heads == 1 ? "o" : "o_heads"}, attributes, "", {}, mentions)[0];
+  return heads == 1 ? o : sequence_to_heads(writer, o, "o", heads);
 }
 
 }  // namespace heddle::model

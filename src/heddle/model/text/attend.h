@@ -9,8 +9,8 @@
 
 namespace heddle::model {
 
-/// Heads of this rank, their widths, and their sinks, if they have any: those of a tp rank, of which with `ulysses`
-/// a rank of cp takes its part.
+/// Heads of this rank, their widths, and their sinks, if they have any. Sinks are those of a tp rank. Where heads
+/// are cut among neighbours of cp, each takes its part of them.
 struct HeadSizes {
   int64_t heads = 1, kv_heads = 1, head_dim = 1, value_dim = 1;
   ir::ValueId sinks = ir::none;
@@ -32,15 +32,17 @@ struct Travelling {
 /// Keys and values out of what travelled.
 using MakeKeys = std::function<std::vector<ir::ValueId>(const std::vector<ir::ValueId>& rows)>;
 
-/// Attention of this rank's queries to the keys of all cp ranks (cp > 1), in the ways `gather` and `ring` of
-/// parallel.context: what travels is gathered, or goes round.
+/// Attention of this rank's queries to the keys of the whole sequence (cp > 1), in the way of parallel.context.
+/// What travels is gathered, or goes round the ranks that have other rows. `ulysses` and `hybrid` first change rows
+/// for heads: `sizes` and `keys_values` are those of a rank's part of the heads.
 ir::ValueId attend_across(Writer& writer, ir::ValueId q, std::vector<Travelling> travelling,
                           const MakeKeys& keys_values, const HeadSizes& sizes);
 
-/// `ulysses`: rows of the whole sequence with this rank's part of the heads, and back.
-ir::ValueId heads_to_sequence(Writer& writer, ir::ValueId x, const std::string& name);
-ir::ValueId sequence_to_heads(Writer& writer, ir::ValueId x, const std::string& name);
-/// Rows of the whole sequence, in order.
-ir::ValueId gather_sequence(Writer& writer, ir::ValueId x, const std::string& name);
+/// Among so many neighbours of cp, or all: the rows of all of them with this rank's part of the heads, and back.
+ir::ValueId heads_to_sequence(Writer& writer, ir::ValueId x, const std::string& name, int64_t ranks,
+                              OpPart part = OpPart::queries_keys);
+ir::ValueId sequence_to_heads(Writer& writer, ir::ValueId x, const std::string& name, int64_t ranks);
+/// The rows of so many neighbours, in the order of the sequence.
+ir::ValueId gather_sequence(Writer& writer, ir::ValueId x, const std::string& name, int64_t ranks);
 
 }  // namespace heddle::model

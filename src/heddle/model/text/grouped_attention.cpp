@@ -92,15 +92,16 @@ ValueId grouped_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
     o = attend_cached(w, q, made.k_cache, made.v_cache, sizes);
   } else if (w.cp() == 1) {
     o = attend(w, q, k, v, sizes, "o");
-  } else if (w.spec().context == Context::ulysses) {
-    const ValueId q_heads = heads_to_sequence(w, q, "q_heads"), k_heads = heads_to_sequence(w, k, "k_heads");
-    const ValueId v_heads = heads_to_sequence(w, v, "v_heads");
-    const HeadSizes here{sizes.heads / w.cp(), sizes.kv_heads / w.cp(), width, value_width, sizes.sinks};
-    const ValueId o_heads = attend(w, q_heads, k_heads, v_heads, here, "o_heads");
-    o = sequence_to_heads(w, o_heads, "o");
   } else {
+    const int64_t parts = w.head_ranks();
+    const auto by_heads = [&](ValueId x, const char* name) {
+      return parts > 1 ? heads_to_sequence(w, x, name, parts) : x;
+    };
+    const Travelling keys{by_heads(k, "k_heads"), "k"}, values{by_heads(v, "v_heads"), "v"};
+    sizes.heads /= parts;
+    sizes.kv_heads /= parts;
     o = attend_across(
-        w, q, {{k, "k"}, {v, "v"}}, [](const std::vector<ValueId>& rows) { return rows; }, sizes);
+        w, q, {keys, values}, [](const std::vector<ValueId>& rows) { return rows; }, sizes);
   }
   if (gate != ir::none) o = w.op("sigmoid_gate", {o, gate}, {"o_gated"})[0];
   return w.row_linear(o, kAttention, prefix, "o_proj", all_heads * value_width, "o_proj",

@@ -108,7 +108,7 @@ Index index_keys(Writer& w, ValueId n_TH, ValueId q_latent_T, const std::string&
     w.keep_rows(k_T, cache);
   }
   index.k = w.decodes() ? cache : w.gather(k_T, "index_k");
-  if (w.cp() > 1) index.k = gather_sequence(w, index.k, "index_k");
+  if (w.cp() > 1) index.k = gather_sequence(w, index.k, "index_k", w.cp());
   if (!chooses_keys(c)) return index;
   Attributes attributes = attributes_of(w);
   attributes.set("top_k", std::min(c.index_topk, w.spec().sequence_length));

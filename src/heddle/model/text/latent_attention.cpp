@@ -1,6 +1,7 @@
 // Latent and rotary key go between ranks of cp (576 numbers a token in DeepSeek-V3, keys and values 40960 ÷ tp).
 // Each rank makes the keys and values of the whole sequence from them itself. In `ulysses` keys and values go by
-// heads instead, and no rank makes any twice.
+// heads instead, and no rank makes any twice. In `hybrid` latents go round the ranks that have other rows. A rank
+// makes keys and values of them, and neighbours exchange these by heads.
 #include "heddle/model/text/latent_attention.h"
 
 #include <cmath>
@@ -115,7 +116,7 @@ ValueId latent_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
     const Index index = index_keys(w, n_TH, q_latent_T, prefix);
     if (w.caches()) keep(k_rope);
     const auto whole = [&](ValueId rows, const char* name) {
-      return w.cp() > 1 ? gather_sequence(w, rows, name) : rows;
+      return w.cp() > 1 ? gather_sequence(w, rows, name, w.cp()) : rows;
     };
     const auto k_v = assemble(w, linear_kv(whole(latent, "kv_latent")), whole(k_rope, "k_rope"), heads);
     o = attend_chosen(w, index, q_rotated, k_v[0], k_v[1], sizes(w, heads));
@@ -124,20 +125,17 @@ ValueId latent_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
     if (w.caches()) keep(k_rope);
     const auto k_v = assemble(w, kv, k_rope, heads);
     o = attend(w, q_rotated, k_v[0], k_v[1], sizes(w, heads), "o");
-  } else if (w.spec().context == Context::ulysses) {
-    const ValueId q_rotated = rotated_queries(), k_rope = rotated_key();
-    const ValueId k_rope_all = gather_sequence(w, k_rope, "k_rope");
-    const ValueId q_heads = heads_to_sequence(w, q_rotated, "q_heads");
-    const ValueId kv_heads = heads_to_sequence(w, linear_kv(latent), "kv_heads");
-    const auto k_v = assemble(w, kv_heads, k_rope_all, heads / w.cp());
-    const ValueId o_heads = attend(w, q_heads, k_v[0], k_v[1], sizes(w, heads / w.cp()), "o_heads");
-    o = sequence_to_heads(w, o_heads, "o");
   } else {
     const ValueId q_rotated = rotated_queries(), k_rope = rotated_key();
+    const int64_t parts = w.head_ranks();
     const auto keys_values = [&](const std::vector<ValueId>& rows) {
-      return assemble(w, linear_kv(rows[0]), rows[1], heads);
+      if (parts == 1) return assemble(w, linear_kv(rows[0]), rows[1], heads);
+      const ValueId k_rope_all = gather_sequence(w, rows[1], "k_rope", parts);
+      const ValueId kv_heads = heads_to_sequence(w, linear_kv(rows[0]), "kv_heads", parts, keys_part(w));
+      return assemble(w, kv_heads, k_rope_all, heads / parts);
     };
-    o = attend_across(w, q_rotated, {{latent, "kv_latent"}, {k_rope, "k_rope"}}, keys_values, sizes(w, heads));
+    o = attend_across(w, q_rotated, {{latent, "kv_latent"}, {k_rope, "k_rope"}}, keys_values,
+                      sizes(w, heads / parts));
   }
   return w.row_linear(o, kAttention, prefix, "o_proj", all_heads * c.v_head_dim, "o_proj");
 }

@@ -12,15 +12,14 @@ void keep_max_logits(Writer& w, ValueId q, const std::vector<ValueId>& keys, Val
                             {"head_dim", sizes.head_dim}, {"sequence", w.spec().sequence_length},
                             {"causal", int64_t{1}},       {"scale", c.softmax_scale_of(sizes.head_dim)},
                             {"above", w.spec().qk_clip}};
-  const bool by_heads = w.cp() > 1 && w.spec().context == Context::ulysses;
-  if (w.cp() > 1) attributes.set(by_heads ? "head_parts" : "cp", w.cp());
-  if (w.cp() > 1 && w.spec().context == Context::ring) attributes.set("ring", int64_t{1});
+  if (w.head_ranks() > 1) attributes.set("head_parts", w.head_ranks());
+  if (w.row_ranks() > 1) attributes.set("cp", w.row_ranks());
+  if (w.row_ranks() > 1 && w.spec().context != Context::gather) attributes.set("ring", int64_t{1});
   const int64_t window = chosen == ir::none ? c.window_of(w.layer()) : 0;
   if (window > 0) attributes.set("window", window);
   std::vector<ValueId> in{q, lse, chosen == ir::none ? w.starts() : ir::none, chosen};
   in.insert(in.end(), keys.begin(), keys.end());
-  const ValueId most =
-      w.statistic({.kind = &kMaxLogits, .of = w.layer()}, {1, sizes.heads * (by_heads ? w.cp() : 1) + 1});
+  const ValueId most = w.statistic({.kind = &kMaxLogits, .of = w.layer()}, {1, sizes.heads * w.head_ranks() + 1});
   w.op("max_logits", in, {}, attributes, "", {most});
 }
 

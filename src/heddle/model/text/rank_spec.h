@@ -31,7 +31,8 @@ struct RankSpec : StepShape {
   std::vector<Chunk> chunks;
   Objective objective;
   Context context = Context::gather;
-  ir::Coordinates mesh;  // its degrees; > 1 writes that axis' collectives out
+  int context_inner = 1;  // of `hybrid`: neighbours of cp that change rows for heads, more than 1, fewer than all
+  ir::Coordinates mesh;   // its degrees; > 1 writes that axis' collectives out
   ir::Purpose purpose = ir::Purpose::train;
   Dispatcher exchange;
   double flops_per_us = 500e3;  // of a rank, by which copies of experts are weighed

@@ -24,13 +24,13 @@ std::pair<ValueId, ValueId> handed_states(Writer& w, const std::vector<ValueId>&
   std::vector<ValueId> of_summary{in[1], in[2], at(3), at(4), w.piece_starts()};
   while (of_summary.back() == ir::none) of_summary.pop_back();
   const auto made = w.op("recur_summary", of_summary, {"transition", "update"}, rule);
-  const ValueId transition = heads_to_sequence(w, made[0], "transition_heads");
-  const ValueId update = heads_to_sequence(w, made[1], "update_heads");
+  const ValueId transition = heads_to_sequence(w, made[0], "transition_heads", w.cp());
+  const ValueId update = heads_to_sequence(w, made[1], "update_heads", w.cp());
   const int64_t heads = (sizes.heads + w.cp() - 1) / w.cp();
   const ValueId states = w.op(
       "scan_states", {transition, update}, {"states_heads"},
       {{"heads", heads}, {"pieces", 2 * w.cp()}, {"head_dim", sizes.key_dim}, {"value_dim", sizes.value_dim}})[0];
-  return {sequence_to_heads(w, states, "states"), transition};
+  return {sequence_to_heads(w, states, "states", w.cp()), transition};
 }
 
 // The rows ahead of this rank's pieces, as many as a convolution of `taps` beside the row itself sees.
@@ -38,7 +38,7 @@ ValueId rows_ahead(Writer& w, ValueId x, int64_t taps, const std::string& name) 
   const int64_t rows = std::min(taps, rows_of_sequence(w));
   const ValueId last =
       w.op("piece_ends", {x}, {name + "_last"}, {{"sequence", rows_of_sequence(w)}, {"count", rows}})[0];
-  return w.op("rows_before", {gather_sequence(w, last, name + "_last")}, {name + "_before"},
+  return w.op("rows_before", {gather_sequence(w, last, name + "_last", w.cp())}, {name + "_before"},
               {{"ranks", w.cp()}, {"rows", rows}, {"count", taps}})[0];
 }
 
@@ -51,7 +51,7 @@ RecurrentHeads RecurrentHeads::of(const Writer& w) {
 }
 
 ValueId whole_sequences(Writer& w, ValueId x, const std::string& name) {
-  return parts_of_heads(w) > 1 ? heads_to_sequence(w, x, name + "_heads") : x;
+  return parts_of_heads(w) > 1 ? heads_to_sequence(w, x, name + "_heads", w.cp()) : x;
 }
 
 ValueId convolved(Writer& w, ValueId x, const ConvolutionRows& rows, const std::string& prefix, bool has_bias) {
@@ -118,7 +118,7 @@ ValueId recurred(Writer& w, std::vector<ValueId> in, const RecurrentHeads& sizes
   }
   if (w.starts() != ir::none) with(w.starts());
   const ValueId o = w.op("recur", in, {parts > 1 ? "recurred_heads" : "recurred"}, std::move(rule))[0];
-  return parts > 1 ? sequence_to_heads(w, o, "recurred") : o;
+  return parts > 1 ? sequence_to_heads(w, o, "recurred", w.cp()) : o;
 }
 
 ValueId delta_rule(Writer& w, std::vector<ValueId> in, const RecurrentHeads& sizes) {

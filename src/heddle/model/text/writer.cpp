@@ -269,8 +269,8 @@ void Writer::load_dropout(bool attends) {
   };
   if (drops) drawn_tokens_ = load_tokens("drawn_tokens", tokens_, cp(), tp());
   if (!of_queries) return;
-  // By `ulysses` a rank has all queries of a sequence, of some heads.
-  const int64_t parts = spec_.context == Context::ulysses ? 1 : cp();
+  // Ranks with a part of the heads each have the same queries.
+  const int64_t parts = row_ranks();
   drawn_queries_ = {load_tokens("drawn_queries", runs_ * whole_ / parts, parts, 1), drawn_key_};
 }
 

@@ -33,6 +33,12 @@ class Writer {
   Dtype wide() const { return wide_; }        // of sums, norms and the router
   int64_t tp() const { return spec_.mesh.of(ir::Axis::tp); }
   int64_t cp() const { return spec_.mesh.of(ir::Axis::cp); }
+  /// The neighbours of cp that have the same rows of each sequence for attention, and a part of its heads each.
+  int64_t head_ranks() const {
+    return spec_.context == Context::ulysses ? cp() : spec_.context == Context::hybrid ? spec_.context_inner : 1;
+  }
+  /// The runs of such neighbours, which have different rows.
+  int64_t row_ranks() const { return cp() / head_ranks(); }
   bool predicts() const { return ir::ends_in_logits(spec_.purpose); }
   bool decodes() const { return spec_.purpose == ir::Purpose::decode; }
   bool caches() const { return decodes() || spec_.purpose == ir::Purpose::prefill; }

@@ -2,6 +2,7 @@
 
 #include <tuple>
 
+#include "heddle/search/plans/context.h"
 #include "heddle/search/plans/replicas.h"
 
 namespace heddle::search {
@@ -30,6 +31,7 @@ void Estimator::family(size_t index) {
   if (task_.lowered() != nullptr && !task_.lowered()->refusal(job_).empty()) return;
   if (!task_.lowers_all()) job_.software.lowered = nullptr;
   task_.set_routing(job_, 0.5);
+  choose_context(job_, task_.query.space.job, task_.query.behaviour, task_.query.space.restriction.context);
   replicas_ = task_.replicas.front();
   if (job_.shape.n_routed_experts > 0 && l.ep > 1 && task_.replicas.size() > 1)
     replicas_ = cheapest_replicas(job_, task_.query.behaviour, task_.replicas);

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "heddle/base/error.h"
+#include "heddle/search/plans/context.h"
 #include "heddle/search/plans/replicas.h"
 
 namespace heddle::search {
@@ -133,6 +134,7 @@ Job job_of(const Task& task, const Candidate& plan) {
   j.software.overlap_exchange = plan.pipeline->pairs();
   j.software.even_stages = task.query.space.restriction.even();
   task.set_routing(j, 0.5);
+  choose_context(j, task.query.space.job, task.query.behaviour, task.query.space.restriction.context);
   return j;
 }
 

@@ -24,7 +24,7 @@ Problem read_problem(const ir::Op& op, int64_t rows, const ir::Coordinates* plac
   problem.keys = op.attributes.integer("sequence");
   problem.queries = problem.keys / cp;
   const int64_t chunk_steps = problem.keys / (2 * cp) / kStep,
-                index = place == nullptr ? 0 : place->at(ir::Axis::cp);
+                index = place == nullptr ? 0 : run_of_neighbours(*place, cp);
   const int64_t chunks[2] = {index, 2 * cp - 1 - index};  // of the queries
   problem.causal = op.attributes.integer("causal") != 0;
   if (const int64_t turn = op.attributes.integer_or("turn", -1); turn >= 0) {

@@ -1,0 +1,26 @@
+#include "heddle/plan/context_ranks.h"
+
+#include <numeric>
+
+#include "heddle/plan/divisors.h"
+
+namespace heddle::plan {
+
+int64_t common_heads(const model::ModelConfig& config) {
+  if (config.is_latent()) return config.num_attention_heads;
+  int64_t heads = 0;
+  for (const int64_t of : {config.num_attention_heads, config.num_key_value_heads, config.window_attention_heads,
+                           config.window_key_value_heads})
+    heads = std::gcd(heads, of);  // 0: as in the other layers
+  return heads;
+}
+
+int context_inner(const model::ModelConfig& config, const Parallel& parallel, const Degrees& mesh) {
+  if (parallel.context != model::Context::hybrid || mesh.cp == 1) return 1;
+  if (parallel.context_inner > 0) return parallel.context_inner;
+  const int64_t heads = common_heads(config);
+  if (heads % mesh.tp != 0) return 1;
+  return static_cast<int>(largest_divisor(std::gcd(heads / mesh.tp, int64_t{mesh.cp}), mesh.cp - 1));
+}
+
+}  // namespace heddle::plan

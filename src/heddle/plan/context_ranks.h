@@ -1,0 +1,18 @@
+// The runs of neighbours into which `hybrid` of parallel.context cuts the ranks of cp. Within a run attention
+// changes rows for heads, and across runs keys and values go round.
+#pragma once
+
+#include "heddle/model/model_config.h"
+#include "heddle/plan/choices.h"
+#include "heddle/plan/mesh.h"
+
+namespace heddle::plan {
+
+/// The length of a run: parallel.context_inner, or the largest that divides mesh.cp, is less, and divides the heads
+/// of each rank of tp. 1 where there is none, or where parallel.context is another way.
+int context_inner(const model::ModelConfig& config, const Parallel& parallel, const Degrees& mesh);
+
+/// Heads of queries, and of keys and values where they are grouped: a run must divide each tp rank's of all layers.
+int64_t common_heads(const model::ModelConfig& config);
+
+}  // namespace heddle::plan
