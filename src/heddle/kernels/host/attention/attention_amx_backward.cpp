@@ -83,8 +83,8 @@ int64_t thread_bytes(const Problem&) { return Thread(nullptr).bytes; }
 void pack_keys(const Task& task, int64_t first, int64_t end) {
   const Problem& p = task.problem;
   const Shared s(p, task.shared);
-  const HeadRows k = key_rows(task, task.operands.k, p.head_dim);
-  const HeadRows v = key_rows(task, task.operands.v, p.value_dim);
+  const HeadRows k = key_rows<Bf16Pairs>(task, task.operands.k, p.head_dim);
+  const HeadRows v = key_rows<Bf16Pairs>(task, task.operands.v, p.value_dim);
   for (int64_t step = first; step < end; ++step) {
     pack_rows(k, step, s.width_steps, s.k_rows + step * 2 * s.width_steps * kTile);
     pack_rows(v, step, s.value_steps, s.v_rows + step * 2 * s.value_steps * kTile);
@@ -99,24 +99,12 @@ void pack_keys(const Task& task, int64_t first, int64_t end) {
   }
 }
 
-HEDDLE_AVX512 float dot(const bf16* a, const bf16* b, int64_t count) {
-  __m512 sum = _mm512_setzero_ps();
-  for (int64_t i = 0; i < count; i += 16) {
-    const auto mask = static_cast<__mmask16>(bits_below(count - i));
-    const __m512i x = _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, a + i)), 16);
-    const __m512i y = _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, b + i)), 16);
-    sum = _mm512_fmadd_ps(_mm512_castsi512_ps(x), _mm512_castsi512_ps(y), sum);
-  }
-  return _mm512_reduce_add_ps(sum);
-}
-
 void pack_queries(const Task& task, int64_t member, int64_t first, int64_t end) {
   const Problem& p = task.problem;
   const Shared s(p, task.shared);
   const int64_t head = p.head(task.unit, member);
-  const HeadRows q = query_rows(task, task.operands.q, head, p.head_dim);
-  const HeadRows dout = query_rows(task, task.operands.dout, head, p.value_dim);
-  const HeadRows out = query_rows(task, task.operands.out_saved, head, p.value_dim);
+  const HeadRows q = query_rows<Bf16Pairs>(task, task.operands.q, head, p.head_dim);
+  const HeadRows dout = query_rows<Bf16Pairs>(task, task.operands.dout, head, p.value_dim);
   for (int64_t step = first; step < end; ++step) {
     pack_pairs_across(q, step, s.width_steps, s.q_across + step * 2 * s.width_steps * kTile);
     pack_pairs_across(dout, step, s.value_steps, s.dout_across + step * 2 * s.value_steps * kTile);
@@ -129,13 +117,7 @@ void pack_queries(const Task& task, int64_t member, int64_t first, int64_t end) 
     if (p.first_seen == nullptr && p.seen_steps(step) > 0) continue;
     std::fill_n(s.dq + step * dq_floats, dq_floats, 0.0f);
   }
-  const float* const lse = task.operands.lse_saved + p.first_query(task.unit) * p.heads + head;
-  for (int64_t r = first * kStep; r < end * kStep; ++r) {
-    // A query that is not there has p = 1 and do = 0: it adds nothing.
-    const bool there = r < p.queries;
-    s.lse_log2[r] = there ? lse[r * p.heads] * static_cast<float>(kLog2E) : 0.0f;
-    s.delta[r] = there ? dot(dout.data + r * dout.stride, out.data + r * out.stride, p.value_dim) : 0.0f;
-  }
+  weigh_rows<Bf16Pairs>(task, head, first, end, s.lse_log2, s.delta);
 }
 
 struct Weigh {
@@ -287,13 +269,14 @@ void accumulate(const Task& task, int64_t member, int64_t key_block, int64_t que
 }
 
 /// dq as it is handed on: in the ring f32 until the last part, with the sum of the parts before.
-template <class X>
+template <class Words>
 HEDDLE_AVX512 void write_dq(const Task& task, int64_t member, int64_t first, int64_t end) {
   const Problem& p = task.problem;
   const Shared s(p, task.shared);
   const __m512 scale = _mm512_set1_ps(p.scale);
   const int64_t stride = p.heads * p.head_dim;
   const int64_t begin = p.first_query(task.unit) * stride + p.head(task.unit, member) * p.head_dim;
+  using X = typename Words::Element;
   X* const dq = static_cast<X*>(task.operands.dq) + begin;
   const float* const before = task.operands.dq_before == nullptr ? nullptr : task.operands.dq_before + begin;
   for (int64_t step = first; step < end; ++step) {
@@ -306,7 +289,7 @@ HEDDLE_AVX512 void write_dq(const Task& task, int64_t member, int64_t first, int
         __m512i r[16];
 #pragma GCC unroll 16
         for (int i = 0; i < 16; ++i) r[i] = _mm512_load_si512(from + i * kSide);
-        transpose(r);
+        transpose_words(r);
         for (int64_t lane = 0; lane < kSide; ++lane) {
           const int64_t row = step * kStep + lane_query(tile, lane);
           if (row >= p.queries) continue;
@@ -316,7 +299,7 @@ HEDDLE_AVX512 void write_dq(const Task& task, int64_t member, int64_t first, int
             const auto there = static_cast<__mmask16>(bits_below(columns));
             x = _mm512_add_ps(_mm512_maskz_loadu_ps(there, before + at), x);
           }
-          store_row(dq + at, columns, x);
+          Words::store(dq + at, columns, x);
         }
       }
     }
@@ -324,7 +307,7 @@ HEDDLE_AVX512 void write_dq(const Task& task, int64_t member, int64_t first, int
 }
 
 void write_queries(const Task& task, int64_t member, int64_t first, int64_t end) {
-  task.operands.wide_dq ? write_dq<float>(task, member, first, end) : write_dq<bf16>(task, member, first, end);
+  task.operands.wide_dq ? write_dq<Fp32>(task, member, first, end) : write_dq<Bf16Pairs>(task, member, first, end);
 }
 
 /// Writes factor × sums ([key step][key tile][column tile]) to the rows of a head.
@@ -336,8 +319,8 @@ HEDDLE_AVX512 void write_rows(const Problem& p, const float* sums, float factor,
     if (row + kRowsAhead < p.keys) claim_row(to + (row + kRowsAhead) * stride, width * 2);
     for (int64_t c = 0; c < tiles; ++c) {
       const float* const from = sums + (row / kSide * tiles + c) * kSumsTile + row % kSide * kSide;
-      store_row(to + row * stride + c * kSide, width - c * kSide,
-                _mm512_mul_ps(_mm512_set1_ps(factor), _mm512_load_ps(from)));
+      Bf16Pairs::store(to + row * stride + c * kSide, width - c * kSide,
+                       _mm512_mul_ps(_mm512_set1_ps(factor), _mm512_load_ps(from)));
     }
   }
 }

@@ -12,9 +12,8 @@
 #include <cstring>
 
 #include "heddle/base/dtype.h"
-#include "heddle/kernels/host/attention/attention_exp.h"
-#include "heddle/kernels/host/attention/attention_problem.h"
-#include "heddle/kernels/host/attention/attention_transpose.h"
+#include "heddle/kernels/host/attention/attention_avx512_pack.h"
+#include "heddle/kernels/host/transpose_words.h"
 
 namespace heddle::kernels::host::attention {
 
@@ -141,38 +140,12 @@ inline void multiply_tiles(int64_t down, int64_t across, Tiles a, Tiles b, int64
   }
 }
 
-/// The rows of one head of one sequence.
-struct HeadRows {
-  const bf16* data;
-  int64_t stride, width, length;
-};
-
-inline HeadRows query_rows(const Task& task, const void* tensor, int64_t head, int64_t width) {
-  const Problem& p = task.problem;
-  const int64_t stride = p.heads * width;
-  return {static_cast<const bf16*>(tensor) + p.first_query(task.unit) * stride + head * width, stride, width,
-          p.queries};
-}
-
-inline HeadRows key_rows(const Task& task, const void* tensor, int64_t width) {
-  const Problem& p = task.problem;
-  const int64_t stride = p.kv_heads * width;
-  return {static_cast<const bf16*>(tensor) + p.first_key(task.unit) * stride + p.kv_head(task.unit) * width, stride,
-          width, p.keys};
-}
+using HeadRows = RowsOf<Bf16Pairs>;
 
 /// 32 elements of a row from column `column` on; zero beyond the matrix.
 HEDDLE_AVX512_INLINE __m512i load_row(const HeadRows& x, int64_t row, int64_t column) {
   if (row >= x.length) return _mm512_setzero_si512();
   return _mm512_maskz_loadu_epi16(bits_below(x.width - column), x.data + row * x.stride + column);
-}
-
-/// The first `columns` of 16 numbers.
-HEDDLE_AVX512_INLINE void store_row(bf16* to, int64_t columns, __m512 x) {
-  _mm256_mask_storeu_epi16(to, static_cast<__mmask16>(bits_below(columns)), (__m256i)_mm512_cvtneps_pbh(x));
-}
-HEDDLE_AVX512_INLINE void store_row(float* to, int64_t columns, __m512 x) {
-  _mm512_mask_storeu_ps(to, static_cast<__mmask16>(bits_below(columns)), x);
 }
 
 HEDDLE_AVX512_INLINE void store_tile(bf16* to, const __m512i (&r)[16]) {
@@ -210,7 +183,7 @@ HEDDLE_AVX512 inline void pack_pairs_across(const HeadRows& x, int64_t step, int
       __m512i r[16];
 #pragma GCC unroll 16
       for (int i = 0; i < 16; ++i) r[i] = load_row(x, step * kStep + tile * kSide + i, c * 32);
-      transpose(r);
+      transpose_words(r);
       store_tile(to + (tile * width_steps + c) * kTile, r);
     }
   }
@@ -230,7 +203,7 @@ HEDDLE_AVX512 inline void pack_columns(const HeadRows& x, int64_t step, int64_t 
   for (int64_t c = 0; c < width_tiles; ++c) {
     __m512i r[16];
     load_pairs_down(x, step * kStep, c * kSide, r);
-    transpose(r);
+    transpose_words(r);
     store_tile(to + c * kTile, r);
   }
 }

@@ -102,35 +102,19 @@ void pack_keys(const Task& task, int64_t first, int64_t end) {
 }
 
 template <class Words>
-HEDDLE_AVX512 float dot(const typename Words::Element* a, const typename Words::Element* b, int64_t count) {
-  __m512 sum = _mm512_setzero_ps();
-  for (int64_t i = 0; i < count; i += kLanes) {
-    sum = _mm512_fmadd_ps(Words::load(a + i, count - i), Words::load(b + i, count - i), sum);
-  }
-  return _mm512_reduce_add_ps(sum);
-}
-
-template <class Words>
 void pack_queries(const Task& task, int64_t member, int64_t first, int64_t end) {
   const Problem& p = task.problem;
   const Shared<Words> s(p, task.shared);
   const int64_t head = p.head(task.unit, member);
   const RowsOf<Words> q = query_rows<Words>(task, task.operands.q, head, p.head_dim);
   const RowsOf<Words> dout = query_rows<Words>(task, task.operands.dout, head, p.value_dim);
-  const RowsOf<Words> out = query_rows<Words>(task, task.operands.out_saved, head, p.value_dim);
   pack_rows(q, first, end, s.q_rows + first * kStep * q.padded_depth());
   pack_rows(dout, first, end, s.dout_rows + first * kStep * dout.padded_depth());
   if constexpr (Words::kPer > 1) {
     pack_down(q, first, end, s.q_down + first * kStep / Words::kPer * s.width);
     pack_down(dout, first, end, s.dout_down + first * kStep / Words::kPer * s.value_width);
   }
-  const float* const lse = task.operands.lse_saved + p.first_query(task.unit) * p.heads + head;
-  for (int64_t r = first * kStep; r < end * kStep; ++r) {
-    // A query that is not there has p = 1 and do = 0: it adds nothing.
-    const bool there = r < p.queries;
-    s.lse_log2[r] = there ? lse[r * p.heads] * static_cast<float>(kLog2E) : 0.0f;
-    s.delta[r] = there ? dot<Words>(dout.row(r), out.row(r), p.value_dim) : 0.0f;
-  }
+  weigh_rows<Words>(task, head, first, end, s.lse_log2, s.delta);
   clear(s.dq, first, end, s.width);
 }
 

@@ -10,7 +10,7 @@
 
 #include "heddle/kernels/host/attention/attention_avx512_words.h"
 #include "heddle/kernels/host/attention/attention_problem.h"
-#include "heddle/kernels/host/attention/attention_transpose.h"
+#include "heddle/kernels/host/transpose_words.h"
 
 namespace heddle::kernels::host::attention {
 
@@ -48,6 +48,26 @@ RowsOf<Words> key_rows(const Task& task, const void* tensor, int64_t width) {
           stride, width, p.keys};
 }
 
+/// Makes, for the rows of some steps, what the backward reads: lse in units of log2, and delta = Σ do·o.
+template <class Words>
+HEDDLE_AVX512 void weigh_rows(const Task& task, int64_t head, int64_t first_step, int64_t end_step, float* lse_log2,
+                              float* delta) {
+  const Problem& p = task.problem;
+  const RowsOf<Words> dout = query_rows<Words>(task, task.operands.dout, head, p.value_dim);
+  const RowsOf<Words> out = query_rows<Words>(task, task.operands.out_saved, head, p.value_dim);
+  const float* const lse = task.operands.lse_saved + p.first_query(task.unit) * p.heads + head;
+  for (int64_t r = first_step * kStep; r < end_step * kStep; ++r) {
+    // A query that is not there has p = 1 and do = 0: it adds nothing.
+    const bool there = r < p.queries;
+    __m512 sum = _mm512_setzero_ps();
+    for (int64_t i = 0; i < p.value_dim && there; i += kLanes)
+      sum = _mm512_fmadd_ps(Words::load(dout.row(r) + i, p.value_dim - i),
+                            Words::load(out.row(r) + i, p.value_dim - i), sum);
+    lse_log2[r] = there ? lse[r * p.heads] * static_cast<float>(kLog2E) : 0.0f;
+    delta[r] = _mm512_reduce_add_ps(sum);
+  }
+}
+
 /// to[rows of the steps][words padded to 16].
 template <class Words>
 HEDDLE_AVX512 void pack_rows(const RowsOf<Words>& from, int64_t first_step, int64_t end_step, float* to) {
@@ -67,7 +87,7 @@ HEDDLE_AVX512 void pack_transposed(const RowsOf<Words>& from, int64_t first_step
         __m512i r[16];
 #pragma GCC unroll 16
         for (int i = 0; i < 16; ++i) r[i] = _mm512_castps_si512(from.words(step * kStep + half + i, word));
-        transpose(r);
+        transpose_words(r);
         float* const panel = to + word * kStep + half;
         const int64_t filled = std::min<int64_t>(depth - word, 16);
 #pragma GCC unroll 16

@@ -39,7 +39,7 @@ HEDDLE_AMX void pack_panel(const T* b, int64_t stride, bool transposed, int64_t 
         const int64_t c = half * kTile + i;
         rows[i] = c < wide ? load_bf16(b + (column + c) * stride + d, deep) : _mm512_setzero_si512();
       }
-      transpose_dwords(rows);
+      transpose_words(rows);
       for (int64_t i = 0; i < kTile; ++i) _mm512_store_si512(out + half * kTileElements + i * 32, rows[i]);
     }
   }

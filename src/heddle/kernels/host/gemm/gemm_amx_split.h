@@ -84,7 +84,7 @@ HEDDLE_AMX void split_turned(const T* unit, int64_t stride, int64_t rows, int64_
                          ? _mm512_castps_si512(load_16(unit + (row + i) * stride + column, columns - column))
                          : _mm512_setzero_si512();
       }
-      transpose_dwords(numbers);
+      transpose_words(numbers);
     };
     load(low, kRowsAreDepth ? 0 : half, kRowsAreDepth ? half : 0);
     load(high, kRowsAreDepth ? kTile : half, kRowsAreDepth ? half : kTile);

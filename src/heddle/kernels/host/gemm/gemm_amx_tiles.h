@@ -11,6 +11,8 @@
 
 #include <cstdint>
 
+#include "heddle/kernels/host/transpose_words.h"
+
 namespace heddle::kernels::host::amx {
 
 constexpr int64_t kTile = 16;            // rows, and columns of fp32
@@ -184,28 +186,6 @@ HEDDLE_AMX __m512i load_bf16(const float* row, int64_t count) {
   const __m512 low = _mm512_maskz_loadu_ps(first_lanes_16(count), row);
   const __m512 high = _mm512_maskz_loadu_ps(first_lanes_16(count - 16), row + 16);
   return (__m512i)_mm512_cvtne2ps_pbh(high, low);
-}
-
-/// Transposes 16 × 16 dwords in place.
-HEDDLE_AMX void transpose_dwords(__m512i r[16]) {
-  __m512i t[16];
-  for (int i = 0; i < 16; i += 4) {
-    const __m512i a = _mm512_unpacklo_epi32(r[i], r[i + 1]), b = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-    const __m512i c = _mm512_unpacklo_epi32(r[i + 2], r[i + 3]), d = _mm512_unpackhi_epi32(r[i + 2], r[i + 3]);
-    t[i] = _mm512_unpacklo_epi64(a, c);
-    t[i + 1] = _mm512_unpackhi_epi64(a, c);
-    t[i + 2] = _mm512_unpacklo_epi64(b, d);
-    t[i + 3] = _mm512_unpackhi_epi64(b, d);
-  }
-  for (int i = 0; i < 4; ++i) {
-    const __m512i a = _mm512_shuffle_i32x4(t[i], t[i + 4], 0x88), b = _mm512_shuffle_i32x4(t[i], t[i + 4], 0xdd);
-    const __m512i c = _mm512_shuffle_i32x4(t[i + 8], t[i + 12], 0x88);
-    const __m512i d = _mm512_shuffle_i32x4(t[i + 8], t[i + 12], 0xdd);
-    r[i] = _mm512_shuffle_i32x4(a, c, 0x88);
-    r[i + 4] = _mm512_shuffle_i32x4(b, d, 0x88);
-    r[i + 8] = _mm512_shuffle_i32x4(a, c, 0xdd);
-    r[i + 12] = _mm512_shuffle_i32x4(b, d, 0xdd);
-  }
 }
 
 /// out[p][c] = (row[2p][c], row[2p+1][c]): 32 rows × 32 columns of k-major data to a step pair of B tiles. Rows at

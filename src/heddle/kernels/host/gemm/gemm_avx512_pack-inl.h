@@ -3,6 +3,7 @@
 #pragma once
 
 #include "heddle/kernels/host/gemm/gemm_avx512_block-inl.h"
+#include "heddle/kernels/host/transpose_words.h"
 
 namespace heddle::kernels::host::avx512_engine {
 namespace {
@@ -22,30 +23,6 @@ HEDDLE_512 __m512i load_32(const uint16_t* from, int64_t count) {
 }
 HEDDLE_512 __m512i load_32(const float* from, int64_t count) {
   return narrow(load_16(from, count), load_16(from + 16, count - 16));
-}
-
-/// Transposes 16 × 16 words in place.
-HEDDLE_512 void transpose(__m512i r[16]) {
-  __m512i t[16];
-#pragma GCC unroll 4
-  for (int i = 0; i < 16; i += 4) {
-    const __m512i a = _mm512_unpacklo_epi32(r[i], r[i + 1]), b = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-    const __m512i c = _mm512_unpacklo_epi32(r[i + 2], r[i + 3]), d = _mm512_unpackhi_epi32(r[i + 2], r[i + 3]);
-    t[i] = _mm512_unpacklo_epi64(a, c);
-    t[i + 1] = _mm512_unpackhi_epi64(a, c);
-    t[i + 2] = _mm512_unpacklo_epi64(b, d);
-    t[i + 3] = _mm512_unpackhi_epi64(b, d);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    const __m512i a = _mm512_shuffle_i32x4(t[i], t[i + 4], 0x88), b = _mm512_shuffle_i32x4(t[i], t[i + 4], 0xdd);
-    const __m512i c = _mm512_shuffle_i32x4(t[i + 8], t[i + 12], 0x88);
-    const __m512i d = _mm512_shuffle_i32x4(t[i + 8], t[i + 12], 0xdd);
-    r[i] = _mm512_shuffle_i32x4(a, c, 0x88);
-    r[i + 4] = _mm512_shuffle_i32x4(b, d, 0x88);
-    r[i + 8] = _mm512_shuffle_i32x4(a, c, 0xdd);
-    r[i + 12] = _mm512_shuffle_i32x4(b, d, 0xdd);
-  }
 }
 
 /// 16 words of a row, from number `at` on, of which `count` are there: fp32 numbers or pairs.
@@ -72,7 +49,7 @@ HEDDLE_512 void pack_turned(const T* rows, int64_t stride, int64_t depth, int64_
         words[i] = half + i < columns ? load_words<kForm>(rows + (half + i) * stride + d, depth - d)
                                       : _mm512_setzero_si512();
       }
-      transpose(words);
+      transpose_words(words);
       if (steps >= 16) {
 #pragma GCC unroll 16
         for (int64_t i = 0; i < 16; ++i) _mm512_storeu_si512(out + i * kPanelColumns + half, words[i]);
@@ -150,7 +127,7 @@ HEDDLE_512 void strip_turned(const T* a, int64_t stride, int64_t rows, int64_t d
     for (int64_t r = 0; r < 16; ++r) {
       words[r] = r < rows ? load_words<Form::floats>(a + r * stride + d, depth - d) : _mm512_setzero_si512();
     }
-    transpose(words);
+    transpose_words(words);
     const int64_t deep = depth - d < 16 ? depth - d : 16;
     for (int64_t i = 0; i < deep + deep % 2; ++i) store_12(out + i * kStripRows, words[i]);
   }
