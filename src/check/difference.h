@@ -8,7 +8,7 @@ namespace heddle::check {
 
 /// The relative rounding of a store.
 double unit_of(Dtype dtype);
-/// Of the difference of two tensors, or of one.
+/// Returns that of the difference of two tensors, or of one.
 double root_mean_square(const Numbers& a, const Numbers& b);
 double root_mean_square(const Numbers& a);
 

@@ -1,4 +1,4 @@
-// What a script's variables are behind a branch of which no one can say whether it is taken.
+// Variables of a script behind a branch of which no one can say whether it is taken.
 #pragma once
 
 #include "advisor/shell/state.h"
