@@ -489,6 +489,9 @@ void draw_switches(Draw& d, int one_in) {
     }
     if (!fits(d)) static_cast<plan::Choices&>(d.plan) = before;
   }
+  // Without a second round rows that find no room end the run.
+  model::Dispatcher& exchange = d.plan.parallel.exchange;
+  if (exchange.room_factor > 0 && exchange.room_factor < 2) exchange.second_round = true;
 }
 
 // What no switch has a name for: an order of one's own, and any cut of the model.

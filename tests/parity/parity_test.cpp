@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <map>
 #include <set>
@@ -10,8 +11,8 @@
 
 #include "heddle/config/run_config.h"
 #include "heddle/passes/host/offload.h"
-#include "heddle/schedule/generators/generators.h"
 #include "heddle/plan/check.h"
+#include "heddle/schedule/generators/generators.h"
 
 namespace heddle::parity {
 namespace {
@@ -141,7 +142,6 @@ TEST(Parity, RecurrencesInRandomLayouts) {
   expect_met(met, wanted >= 12);
 }
 
-// States that go from piece to piece of a sequence, where documents begin anew.
 // Heads among neighbours of cp, keys and values round the others, in every kind of model and cut.
 void expect_one_rank_in_runs(Draw d, Met& met, uint64_t& found) {
   if (d.plan.mesh.cp < 4 || !d.model.attends()) return;
@@ -179,6 +179,7 @@ TEST(Parity, ContextInRunsInBf16) {
     expect_one_rank_in_runs(draw_bf16(number, 8, Rounding::others), met, found);
 }
 
+// States that go from piece to piece of a sequence, where documents begin anew.
 TEST(Parity, RecurrencesInPiecesOfDocuments) {
   const uint64_t wanted = std::max<uint64_t>(1, draws() / 4);
   for (uint64_t number = 65'000, found = 0; found < wanted; ++number) {
@@ -235,6 +236,34 @@ TEST(Parity, CapacityInRandomLayouts) {
     met["pp"] += mesh.pp > 1;
     met["quantiles"] += d.model.bias_balance == model::BiasBalance::quantile;
     expect_one_rank(d);
+  }
+  expect_met(met, wanted >= 12);
+}
+
+// Rows of experts in rooms for all of them, for some ranks' and for none: what finds no room has a second round.
+TEST(Parity, RoomsInRandomLayouts) {
+  Met met;
+  const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
+  for (uint64_t number = 130'000, found = 0; found < wanted; ++number) {
+    const Draw d = draw(number, 8);
+    const plan::Degrees& mesh = d.plan.mesh;
+    if (d.plan.parallel.exchange.room_factor == 0 || !d.model.has_experts() || mesh.ep * mesh.etp == 1) continue;
+    ++found;
+    std::atomic<int> rounds = 0, second = 0;
+    const auto count = [&](const ir::Listing&, const device::KernelCall& call) {
+      if (call.op->kind() != "room_for_counts" || call.op->attributes.has("round")) return;
+      ++rounds;
+      second += *call.out[5].as<const int32_t>() < 0 ? 1 : 0;
+    };
+    for (const std::string& difference : differences_on_threads(d, {.after = count})) {
+      if (difference != kFlipped) ADD_FAILURE() << difference;
+    }
+    met["a second round"] += second > 0;
+    met["no second round"] += second == 0;
+    met["a second round of some"] += second > 0 && second < rounds;
+    met["cut rows with a second round"] += second > 0 && mesh.tp * mesh.cp > 1;
+    met["cut experts with a second round"] += second > 0 && mesh.etp > 1;
+    met["pp with a second round"] += second > 0 && mesh.pp > 1;
   }
   expect_met(met, wanted >= 12);
 }

@@ -183,6 +183,13 @@ struct PutInSlots {
   int64_t choices, E;
 };
 
+/// In place of a rank among the destinations of TokenRoutes::to_D: nothing goes there. Whatever it is divided by, no
+/// expert is of it.
+constexpr int32_t kNoRank = -(1 << 30);
+/// The room that each rank asks for, in the place of the tokens of a plain route: rows of a slot into which what comes
+/// fits. A host that reads the rows has one room for those of all ranks, and this is their mean.
+constexpr RouteList kAsked = RouteList::tokens;
+
 /// The place of a row in slots: every rank has one for the rows of every other, where the host does not know how
 /// many travel. It has `room` rows, of which a first message carries `first`, a second the rest. All first messages
 /// lie before all second ones.
@@ -194,14 +201,16 @@ struct RowsInSlots {
   const int32_t* n_GP;   // of each rank
   const int32_t* row_R;  // the list
   int32_t* row_of_slot;  // [G·room]: the list's, -1 where there is none
-  int32_t* slot_of_row;  // null, or [row·each + rank % each]: the reverse
-  int64_t G, P, room, first, each;
+  int32_t* slot_of_row;  // null, or [row·each + rank % each]: the reverse, counted from `base`
+  int64_t G, P, room, first, each, base;
 };
-/// Counts as far as there is room for their rows. `beyond`: 0, or -1 where there is not: then nothing arrives.
+/// The counts of a round: all rows of ranks for which the room suffices, or, in a second round, of the others.
+/// `beyond`: -1 in the first round of a rank for which it does not suffice, else 0.
 struct FitRoom {
-  const int32_t* n_2GP;
-  int32_t *fitting_2GP, *beyond;
+  const int32_t *n_2GP, *asked_G;
+  int32_t *fitting_2GP, *to_G, *beyond;  // to_G: the ranks of the round, kNoRank in the place of others
   int64_t G, P, room;
+  bool second;
 };
 
 }  // namespace heddle::device

@@ -63,9 +63,9 @@ struct RowWork {
   void (*put_in_slots)(const PutInSlots& args, void* stream);
   /// Makes what counts_to_host makes beside copies: offsets of the P experts here over what all G ranks send.
   void (*local_offsets)(const int32_t* n_2GP, int64_t G, int64_t P, int32_t* offsets, void* stream);
-  // The next are null where the host reads this memory.
-  void (*rows_in_slots)(const RowsInSlots& args, void* stream);
   void (*fit_room)(const FitRoom& args, void* stream);
+  /// Null where the host reads this memory.
+  void (*rows_in_slots)(const RowsInSlots& args, void* stream);
 };
 
 }  // namespace heddle::device

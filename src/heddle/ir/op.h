@@ -171,6 +171,7 @@ struct Op {
   bool again = false;  // makes anew, in I or W, what an op of F has made (passes/recompute)
   bool ahead = false;  // may begin before its phase does: a block of its own, which the schedule places
   bool fresh = false;  // overwrites what it updates in every microbatch
+  bool beside = false;  // adds to a sum like an op of OpDef::adds_beside
   bool later =
       false;  // a copy of a sum: in the first microbatch of a step it only makes room, for nothing is summed
   bool trails = false;  // the step's end does not wait for it: it may run on beside the next step
@@ -183,6 +184,9 @@ struct Op {
   ValueId result(std::string_view name) const;
   ValueId updated(std::string_view name) const;
 };
+
+/// True if the op adds to a sum that another op of its phase, before it, has made or added to.
+inline bool adds_beside(const Op& op) { return op.def->adds_beside || op.beside; }
 
 /// The stream of the host's processor: what it runs finds its operands on the host and leaves its results there.
 constexpr std::string_view kHostStream = "host";

@@ -58,8 +58,8 @@ class Words {
 };
 
 bool is_flag(std::string_view word) {
-  return word == "fresh" || word == "ahead" || word == "again" || word == "later" || word == "trails" ||
-         word == "if";
+  return word == "fresh" || word == "beside" || word == "ahead" || word == "again" || word == "later" ||
+         word == "trails" || word == "if";
 }
 bool is_name(std::string_view word) {
   return !word.empty() && word != "=" && word != "->" && word[0] != '"' && !is_flag(word) &&
@@ -302,6 +302,7 @@ class Parser {
     }
     if (words.take("{")) attributes(words, op.attributes);
     op.fresh = words.take("fresh");
+    op.beside = words.take("beside");
     op.ahead = words.take("ahead");
     op.again = words.take("again");
     op.later = words.take("later");

@@ -102,6 +102,7 @@ std::string text_of(const Listing& listing, const Op& op) {
   if (!op.mentions.empty()) line += " (" + joined(listing, op.mentions) + ")";
   line += text_of(op.attributes);
   if (op.fresh) line += " fresh";
+  if (op.beside) line += " beside";
   if (op.ahead) line += " ahead";
   if (op.again) line += " again";
   if (op.later) line += " later";

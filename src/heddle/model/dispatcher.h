@@ -31,6 +31,7 @@ struct Dispatcher {
   double capacity_factor = 0;
   /// Rows that a rank has room for, over the even share; 0: the host waits for the counts and makes room for these.
   double room_factor = 0;
+  bool second_round = true;  // rows that find no room are taken by a second round of the step; else they end the run
   double within_bytes_per_us() const { return within_rate * kBytesPerUs; }
   double across_bytes_per_us() const { return across_rate * kBytesPerUs; }
   bool operator==(const Dispatcher&) const = default;
@@ -50,12 +51,14 @@ struct Dispatcher {
                       tokens);
   }
 
-  /// The room for what one rank sends to one holder of experts, of which `each` are there: no more than can come.
+  /// The most rows that one rank sends to one holder of experts, of which `each` are there.
+  static int64_t whole_room(int64_t tokens, int64_t top_k, int64_t each) { return tokens * std::min(top_k, each); }
+  /// The room for them: no more than can come.
   int64_t room(int64_t tokens, int64_t top_k, int64_t holders, int64_t each) const {
     if (room_factor <= 0) return 0;
     const double even = static_cast<double>(tokens * top_k) / static_cast<double>(holders);
     return std::clamp(static_cast<int64_t>(std::ceil(room_factor * even * (1 - kRounding))), int64_t{1},
-                      tokens * std::min(top_k, each));
+                      whole_room(tokens, top_k, each));
   }
 
   static constexpr double kRounding = 1e-9;    // of a factor, which is a decimal

@@ -248,6 +248,8 @@ inline constexpr Figure kChannelBytes{.key = "{}_bytes", .meaning = "Bytes that 
     .unit = Unit::bytes, .logged = Logged::extra, .each = "channel"};
 inline constexpr Figure kHostStalls =
     in_extra("host_stalls", Unit::count, "Times that rank 0's host waited for counts of rows.");
+inline constexpr Figure kSecondRounds = in_extra("second_rounds", Unit::count,
+    "Times that a rank's rows of a layer and microbatch found no room, and a second round took them; of all ranks.");
 inline constexpr Figure kEngineMessages =
     in_extra("engine_messages", Unit::count, "Messages that rank 0's copy engine moved.");
 inline constexpr Figure kEngineBytes = in_extra("engine_bytes", Unit::bytes, "Bytes that rank 0's copy engine moved.");
@@ -386,7 +388,7 @@ inline constexpr const Figure* kRows[] = {
     &kEngineBytes, &kEngineShortMessages, &kEngineShortBytes, &kEngineFarMessages, &kEngineFarBytes, &kSlowRanks,
     &kSlowLinks, &kArenaLivePeak, &kArenaReservedPeak, &kPredictedReserved, &kGrownBeyondPrediction, &kTrainedSeconds,
     &kElapsedSeconds, &kStepPredicted, &kFirstSteps, &kStepRefitted, &kImbalance, &kExpertLoads, &kBiasUpdateRate,
-    &kDroppedShare, &kFullestRouted, &kFullestWithReplicas, &kRoutedRows, &kComputedRows, &kReplicaRows,
+    &kDroppedShare, &kSecondRounds, &kFullestRouted, &kFullestWithReplicas, &kRoutedRows, &kComputedRows, &kReplicaRows,
     &kReplicaCrossingsSaved, &kReplicaWeightBytes, &kReplicaGradientBytes, &kReplicasByCounts, &kReplicasByHistory, &kReplicasEven,
     &kReplicasNotWorth, &kExpertsMoved, &kExpertsMovedBytes, &kMovesMade, &kMovesEven, &kMovesNotWorth};
 // clang-format on

@@ -1,6 +1,7 @@
 // All op definitions, by kind. See docs/ops.md for shapes and formulas.
 #pragma once
 
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -15,6 +16,11 @@ const std::vector<const ir::OpDef*>& all();
 
 /// The rows that a rank receives where all experts get as many: of the group whose counts `share_counts` shares.
 int64_t even_rows(const ir::Listing& listing, const ir::Op& share_counts);
+
+/// The attributes of an exchange that say how much room its rounds have.
+ir::Attributes rooms_of(const ir::Attributes& exchange);
+/// The values that count rows of a second round, in which rows come seldom.
+std::set<ir::ValueId> counted_in_second_round(const ir::Listing& listing);
 
 /// The product that an op of ir::OpDef::by_pieces runs, as it would stand by itself on the op's own rows.
 ir::Op product_in(const ir::Op& op);

@@ -1,6 +1,8 @@
 #include "heddle/passes/exact_sums.h"
 
+#include <algorithm>
 #include <map>
+#include <set>
 
 #include "heddle/ops/ops.h"
 
@@ -49,6 +51,12 @@ void exact_sums(ir::Listing& listing) {
     for (const ValueId use : uses) exact[use] = exact_beside(listing, use);
   }
   const SourceCounts counts(listing);
+  std::set<ValueId> wide;  // made beside sums
+  const auto retype = [&](const Op& op) {
+    const std::vector<ir::Value> made = op.def->infer(listing, op);
+    for (size_t i = 0; i < made.size(); ++i) listing.value(op.out[i]).dtype = made[i].dtype;
+    wide.insert(op.out.begin(), op.out.end());
+  };
   std::vector<Op> ops;
   for (Op& op : listing.ops) {
     std::vector<ValueId> summed;
@@ -56,6 +64,8 @@ void exact_sums(ir::Listing& listing) {
       if (exact.contains(id)) summed.push_back(id);
     }
     if (summed.empty()) {
+      // A sum of what two rounds of rows made beside their sums is of its type.
+      if (!op.in.empty() && std::ranges::all_of(op.in, [&](ValueId id) { return wide.contains(id); })) retype(op);
       ops.push_back(std::move(op));
       continue;
     }
@@ -64,14 +74,14 @@ void exact_sums(ir::Listing& listing) {
       if (ir::place_of("counts", exactly.operands) >= 0) op.in.push_back(counts.of(listing, op));
       op.def = &exactly;
       op.updates = {exact.at(summed[0])};
-      const std::vector<ir::Value> made = op.def->infer(listing, op);  // beside the sum, in its type
-      for (size_t i = 0; i < made.size(); ++i) listing.value(op.out[i]).dtype = made[i].dtype;
+      retype(op);  // beside the sum, in its type
       ops.push_back(std::move(op));
       continue;
     }
     op.fresh = true;
     const ir::Phase phase = op.phase;
     const int layer = op.layer, chunk = op.chunk;
+    const bool beside = op.beside;
     ops.push_back(std::move(op));
     for (const ValueId id : summed) {
       Op add;
@@ -81,6 +91,7 @@ void exact_sums(ir::Listing& listing) {
       add.phase = phase;
       add.layer = layer;
       add.chunk = chunk;
+      add.beside = beside;
       ops.push_back(std::move(add));
     }
   }

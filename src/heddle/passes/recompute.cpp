@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "heddle/passes/copy_ops.h"
 #include "heddle/passes/stands_for.h"
@@ -29,7 +30,11 @@ struct Replay {
 class Recomputer {
  public:
   Recomputer(Listing& listing, const std::vector<OpGroup>& groups, bool deferred)
-      : listing_(listing), uses_(listing), groups_(groups), deferred_(deferred) {}
+      : listing_(listing),
+        uses_(listing),
+        second_round_(ops::counted_in_second_round(listing)),
+        groups_(groups),
+        deferred_(deferred) {}
 
   void run() {
     find_replays();
@@ -53,7 +58,12 @@ class Recomputer {
         ir::is_message(op.def->moves)) {
       return std::nullopt;
     }
-    return op.def->made_again ? 0 : limit_of(groups_, op, layer);
+    const bool always = op.def->made_again || is_of_second_round(op);
+    return always ? 0 : limit_of(groups_, op, layer);
+  }
+
+  bool is_of_second_round(const Op& op) const {
+    return !op.out.empty() && op.out[0] != none && second_round_.contains(counted_by(op));
   }
 
   // The value that counts the rows of what an op makes, or none where their number is fixed.
@@ -210,7 +220,8 @@ class Recomputer {
   }
 
   Listing& listing_;
-  const ir::Uses uses_;  // before anything is made again
+  const ir::Uses uses_;                      // before anything is made again
+  const std::set<ValueId> second_round_;     // rows that these count are kept for no backward
   const std::vector<OpGroup>& groups_;
   const bool deferred_;
   std::vector<Replay> replays_;
@@ -230,7 +241,7 @@ std::vector<std::string> recompute_words() {
 std::vector<OpGroup> recompute_groups(std::string_view text) { return parse_groups(text, "recompute"); }
 
 void recompute(Listing& listing, const std::vector<OpGroup>& groups, bool deferred) {
-  const auto made_again = [](const Op& op) { return op.def->made_again; };
+  const auto made_again = [](const Op& op) { return op.def->made_again || op.attributes.has("round"); };
   if (!groups.empty() || std::any_of(listing.ops.begin(), listing.ops.end(), made_again))
     Recomputer(listing, groups, deferred).run();
 }

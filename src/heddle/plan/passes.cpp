@@ -21,6 +21,7 @@
 #include "heddle/passes/recompute.h"
 #include "heddle/passes/reuse_lists.h"
 #include "heddle/passes/round_weights.h"
+#include "heddle/passes/second_round.h"
 #include "heddle/passes/shard/shard_gradients.h"
 #include "heddle/passes/shard/shard_weights.h"
 #include "heddle/passes/state/host_state.h"
@@ -91,6 +92,14 @@ void fuse_norm_gradient(Draft& d) {
 
 void reuse_lists(Draft& d) {
   on_each(d, [](model::RankText& text, int) { passes::reuse_lists(text.listing); });
+}
+
+bool has_second_round(const Draft& d) {
+  const model::Dispatcher& exchange = d.plan.parallel.exchange;
+  return d.trains() && exchange.room_factor > 0 && exchange.second_round;
+}
+void second_round(Draft& d) {
+  on_each(d, [](model::RankText& text, int) { passes::second_round(text.listing); });
 }
 
 void recompute(Draft& d) {
@@ -235,6 +244,13 @@ void host_gradients(Draft& d) {
   });
 }
 
+void round_weights(Draft& d) {
+  on_each(d, [&](model::RankText& text, int r) {
+    if (d.trains()) return passes::round_weights(text.listing, d.plan.microbatches, d.plan.turns_weights);
+    passes::share_rounded_weights(text.listing, d.program.listings[r], r);
+  });
+}
+
 void host_state(Draft& d) {
   on_each(d, [&](model::RankText& text, int) { passes::host_state(text.listing, d.plan.rates.host_bytes_per_us); });
 }
@@ -244,13 +260,6 @@ void join_updates(Draft& d) {
 }
 
 void share_weights_of_training(Draft& d) {
-void round_weights(Draft& d) {
-  on_each(d, [&](model::RankText& text, int r) {
-    if (d.trains()) return passes::round_weights(text.listing, d.plan.microbatches, d.plan.turns_weights);
-    passes::share_rounded_weights(text.listing, d.program.listings[r], r);
-  });
-}
-
   on_each(d, [&](model::RankText& text, int r) { share_weights(text.listing, d.program.listings[r], r); });
 }
 
@@ -313,9 +322,11 @@ const std::vector<Pass> kPasses{
      [](const Draft& d) { return d.trains() && d.plan.fusions.contains("norm"); }, fuse_norm_gradient},
     {"reuse_lists", "differentiate", Pass::Level::text, [](const Draft& d) { return d.plan.parallel.reuse_lists; },
      reuse_lists},
-    {"recompute", "differentiate reuse_lists", Pass::Level::text,
+    {"second_round", "differentiate fuse_norm_gradient reuse_lists", Pass::Level::text, has_second_round, second_round},
+    {"recompute", "differentiate reuse_lists second_round", Pass::Level::text,
      [](const Draft& d) {
-       return d.trains() && (!d.plan.memory.recompute.empty() || d.plan.parallel.exchange.replica_slots() > 0);
+       return d.trains() && (!d.plan.memory.recompute.empty() || d.plan.parallel.exchange.replica_slots() > 0 ||
+                             has_second_round(d));
      },
      recompute},
     {"fuse_loss", "differentiate recompute", Pass::Level::text,
@@ -356,6 +367,11 @@ const std::vector<Pass> kPasses{
      [](const Draft& d) { return !d.plan.memory.weights.empty(); }, host_weights},
     {"host_gradients", "offload update stream_state map_state host_weights", Pass::Level::text,
      [](const Draft& d) { return d.trains() && !d.plan.memory.gradients.empty(); }, host_gradients},
+    {"round_weights", "fp8 update share_weights gather_runs host_weights", Pass::Level::text,
+     [](const Draft& d) {
+       return d.plan.device.fp8 != passes::Fp8::off && d.plan.device.fp8_weights == passes::Fp8Weights::step;
+     },
+     round_weights},
     {"join_updates", "update stream_state map_state host_state host_weights host_gradients", Pass::Level::text,
      [](const Draft& d) {
        const JoinUpdates wanted = d.plan.device.join_updates;
@@ -367,11 +383,6 @@ const std::vector<Pass> kPasses{
      [](const Draft& d) { return d.plan.device.expert_product != ProductWay::grouped; }, product_ways},
     {"tiles", "recompute update host_weights host_gradients", Pass::Level::text, overlaps<TpOverlap::tiles>, tiles},
     {"fused", "recompute update host_weights host_gradients", Pass::Level::text, overlaps<TpOverlap::fused>, fused},
-    {"round_weights", "fp8 update share_weights gather_runs host_weights", Pass::Level::text,
-     [](const Draft& d) {
-       return d.plan.device.fp8 != passes::Fp8::off && d.plan.device.fp8_weights == passes::Fp8Weights::step;
-     },
-     round_weights},
     {"overlap_by_cost", "recompute update host_weights host_gradients", Pass::Level::text,
      overlaps<TpOverlap::cheapest>, overlap_by_cost},
     {"snapshot", "update stream_state map_state host_state host_weights", Pass::Level::text,

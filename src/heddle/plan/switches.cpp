@@ -494,10 +494,19 @@ void expert_settings(Table& t) {
        "counts.")
       .acts(bitwise,
             "Makes room for so many rows before they are counted, so that the host never waits in a step; rows "
-            "travel as by the plain exchange. A step in which more come ends the run.",
+            "travel as by the plain exchange. A second round takes what finds no room.",
             "memory for all of the room; on cuda messages of that size", page("room"))
-      .tried({64.0})
+      .tried({64.0, 0.5, 1.0, 1.5})
       .beside({"mesh.dp=2", "mesh.ep=2", "train.microbatch=1"});
+  t.boolean<&Choices::parallel, &Parallel::exchange, &model::Dispatcher::second_round>(
+       "moe.second_round", "Rows that find no room of moe.room_factor have a second round of the step.")
+      .acts(bitwise,
+            "Takes rows of a rank that its room has no place for in a second round of the same layer, forward and "
+            "backward. Off, they end the run.",
+            "memory for the rows of one layer wherever they go; the overflowing rank computes its experts again in "
+            "the backward; on cuda messages for all of these rows, always",
+            page("room"))
+      .beside({"mesh.dp=2", "mesh.ep=2", "train.microbatch=1", "moe.room_factor=64"});
   t.word<&Choices::device, &OnDevice::expert_product>(
        "moe.product",
        "Kernel of the experts' products: grouped, one kernel over experts of any size; batched, one over experts "

@@ -65,6 +65,7 @@ MessageTime Messages::hop(const comm::Hop& hop, const comm::Places& places, int 
 
 MessageTime Messages::exchange(int rank, const ir::Listing& listing, const ir::Op& op) {
   using ir::Topology;
+  if (op.attributes.has("round")) return {};  // seldom has rows
   const ExpectedExchange& e = rows_.of(rank, listing, op);
   const int position = rows_.position(rank), ranks = static_cast<int>(e.places.node.size());
   MessageTime time;
@@ -126,24 +127,24 @@ MessageTime Messages::collective(int rank, const ir::Op& op, double bytes) {
   const size_t ranks = group.size();
   const double each = ranks > 1 ? bytes / static_cast<double>(ranks - 1) : 0;  // bytes to one other rank
   comm::Hop all{std::vector<comm::Hop::Of>(ranks)};
-  for (size_t r = 0; r < ranks; ++r) {
   const int64_t by = op.attributes.integer_or("by", 0), places_round = std::ssize(group);
-    const auto near = static_cast<double>(places.members[places.node[r]].size());
+  for (size_t r = 0; r < ranks; ++r) {
     if (by != 0) {
       const int64_t next = (static_cast<int64_t>(r) + by + places_round) % places_round;
       all.add(places, static_cast<int>(r), static_cast<int>(next), bytes);
       continue;
     }
+    const auto near = static_cast<double>(places.members[places.node[r]].size());
     const double within = each * (near - 1), across = each * (static_cast<double>(ranks) - near);
     all.of[r] = {within, within, across, across};
   }
   const auto own = std::find(group.begin(), group.end(), rank);
   HEDDLE_CHECK(own != group.end(), "rank {} is not in its group '{}'", rank, op.group);
   time = hop(all, places, static_cast<int>(own - group.begin()));
-  if (bytes <= 0) time.us = within_us(static_cast<int>(ranks), 0);
   // In a ring few ranks of a node send to others, each over its own card.
   if (by != 0 && places.nodes() > 1)
     time.us = std::max(time.us, cost::message_us(profile_, over_, places.nodes(), bytes * cards_));
+  if (bytes <= 0) time.us = within_us(static_cast<int>(ranks), 0);
   return time;
 }
 

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "heddle/backends/backend.h"
+#include "heddle/ops/ops.h"
 #include "heddle/plan/costs/durations.h"
 #include "heddle/runtime/dry_run.h"
 #include "heddle/runtime/message_times.h"
@@ -14,6 +15,17 @@
 namespace heddle::runtime {
 
 namespace {
+
+// Rows as the walk has them, but none in a second round: these come seldom.
+class UsualRows : public ir::RowCounts {
+ public:
+  UsualRows(const ir::RowCounts& all, const std::set<ir::ValueId>& seldom) : all_(all), seldom_(seldom) {}
+  int64_t rows(ir::ValueId counts) const override { return seldom_.contains(counts) ? 0 : all_.rows(counts); }
+
+ private:
+  const ir::RowCounts& all_;
+  const std::set<ir::ValueId>& seldom_;
+};
 
 // Durations of a program's ops, each worked out once.
 class Durations {
@@ -26,6 +38,8 @@ class Durations {
         input_(input),
         apart_(!backends::named(input.backend).shares_memory),
         messages_(mesh_, profile, input.over, rows, input.cards) {
+    for (const ir::Listing& listing : program_.listings)
+      second_rounds_.push_back(ops::counted_in_second_round(listing));
     resident_bytes_ =
         static_cast<double>(predict_memory(program_, 0, input.backend, 0, input.crowding).peak_live_bytes);
   }
@@ -48,26 +62,28 @@ class Durations {
   const MessageTime& of(int rank, const ir::Issue& issue) {
     const ir::Listing& listing = program_.listings[issue.listing];
     const ir::Op& op = *issue.op;
+    const UsualRows counts(*issue.rows, second_rounds_[static_cast<size_t>(issue.listing)]);
     int64_t rows = 0;  // rows of operands that are only known at run time
     for (const std::vector<ir::ValueId>* ids : {&op.in, &op.out}) {
       for (const ir::ValueId id : *ids) {
         if (id == ir::none) continue;
         for (const ir::Dim& dim : listing.value(id).shape) {
-          if (!dim.is_static()) rows = std::max(rows, issue.rows->rows(dim.rows_of));
+          if (!dim.is_static()) rows = std::max(rows, counts.rows(dim.rows_of));
         }
       }
     }
     // For ops by which ranks send, the rank matters.
     const int who = ir::communicates(*op.def) ? rank : -1;
     const auto [at, fresh] = known_.try_emplace({issue.listing, issue.op_index, issue.overwrite, rows, who});
-    if (fresh) at->second = worked_out(rank, issue, listing, op);
+    if (fresh) at->second = worked_out(rank, issue, listing, op, counts);
     return at->second;
   }
 
-  MessageTime worked_out(int rank, const ir::Issue& issue, const ir::Listing& listing, const ir::Op& op) {
+  MessageTime worked_out(int rank, const ir::Issue& issue, const ir::Listing& listing, const ir::Op& op,
+                         const ir::RowCounts& rows) {
     MessageTime time;
     double us = profile_.launch_us;
-    const ir::Cost cost = op.def->cost != nullptr ? op.def->cost(listing, op, *issue.rows) : ir::Cost{};
+    const ir::Cost cost = op.def->cost != nullptr ? op.def->cost(listing, op, rows) : ir::Cost{};
     // An op that computes meanwhile copies no more than it sends.
     const double copied_bytes = op.def->by_pieces ? cost.message_bytes : cost.bytes;
     const bool over_host = ir::is_copy(op.def->moves) && profile_.host_copy_bytes_per_s > 0;
@@ -75,7 +91,7 @@ class Durations {
     const double copies_us =
         copied_bytes / copy_bytes_per_s * 1e6 * (apart_ ? 1 : std::max(1, profile_.cores));  // one core
     if (op.def->stream == ir::StreamKind::compute) {
-      us += cost::measured_us(profile_, listing, op, *issue.rows, issue.overwrite, input_.threads, resident_bytes_);
+      us += cost::measured_us(profile_, listing, op, rows, issue.overwrite, input_.threads, resident_bytes_);
     } else if (!ir::communicates(*op.def)) {
       us += copies_us;
     }
@@ -103,6 +119,7 @@ class Durations {
   const PredictionInput& input_;
   const bool apart_;  // each rank has a device of its own, with its own memory
   Messages messages_;
+  std::vector<std::set<ir::ValueId>> second_rounds_;  // by listing
   double resident_bytes_ = 0;
   std::map<std::tuple<int, uint32_t, bool, int64_t, int>, MessageTime> known_;
 };

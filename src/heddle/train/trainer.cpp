@@ -159,12 +159,12 @@ StepResult Trainer::step(const Sequences& sequences) {
   result.flops =
       work_->flops * static_cast<double>(sequences.tokens.size()) / static_cast<double>(sequences_per_step());
   for (const Reading& reading : result.statistics) {
-    if (reading.kind != &model::kBeyond || reading.values.at(0) == 0) continue;
+    const model::Dispatcher& exchange = options_.plan.parallel.exchange;
+    if (reading.kind != &model::kBeyond || reading.values.at(0) == 0 || exchange.second_round) continue;
     config_error(
         "step {}: more rows of experts of layer {} came to a rank than moe.room_factor = {} has room for: set it "
-        "higher, "
-        "or to 0, where the host waits for the counts and all rows have room",
-        result.step, reading.of, options_.plan.parallel.exchange.room_factor);
+        "higher, or moe.second_round to true, which takes them in the same step",
+        result.step, reading.of, exchange.room_factor);
   }
   if (options_.model.n_routed_experts > 0)
     result.figures.set(observe::figures::kHostStalls, static_cast<double>(executor_->host_stalls()));

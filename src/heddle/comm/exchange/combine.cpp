@@ -2,7 +2,9 @@
 // Every topology forms the same sum, in the tree of device/merge_tree.h. Leaves have the key (node, slot, expert),
 // so that those of a rank, and those of a node, are summed among themselves first. Letters as in dispatch.cpp; D
 // destinations, I sources.
+#include <algorithm>
 #include <bit>
+#include <functional>
 
 #include "heddle/comm/exchange/exchange.h"
 #include "heddle/comm/exchange/kernels.h"
@@ -19,6 +21,50 @@ struct Mixed {
   Mixed(std::span<std::byte> room, int64_t many, int64_t sum_bytes)
       : sums(room.data()), rows(room.data() + Carver::padded(many * sum_bytes)) {}
   std::byte *sums, *rows;
+};
+
+/// The operands of a second round of an op that has them.
+class RestOperands {
+ public:
+  explicit RestOperands(const KernelCall& call)
+      : call_(call), first_(static_cast<size_t>(ir::place_of("rest_rows", call.op->def->operands))) {}
+  bool there() const { return first_ < call_.in.size() && call_.in[first_ + 2]; }
+  const TensorView& rows() const { return call_.in[first_]; }
+  const TensorView& beside() const { return call_.in[first_ + 1]; }  // gates, or their gradients
+  const TensorView& counts() const { return call_.in[first_ + 2]; }
+  const TensorView& route() const { return call_.in[first_ + 3]; }
+
+ private:
+  const KernelCall& call_;
+  const size_t first_;
+};
+
+/// A call in one round in the place of two, where the host reads the counts. The rows of this rank are all of one
+/// round, and counts of both are added.
+class InOneRound {
+ public:
+  InOneRound(const KernelCall& call, size_t lists) : call_(call) {
+    const RestOperands rest(call);
+    if (!call.row_work->in_place || !rest.there()) return;
+    in_.assign(call.in.begin(), call.in.end());
+    TensorView& counts = in_[lists + 1];
+    if (received_rows(rest.counts()) > 0) {
+      in_[0] = rest.rows();
+      in_[1] = rest.beside();
+    }
+    const auto *a = counts.as<const int32_t>(), *b = rest.counts().as<const int32_t>();
+    counts_.resize(static_cast<size_t>(counts.elements()));
+    std::transform(a, a + counts_.size(), b, counts_.begin(), std::plus());
+    counts.data = counts_.data();
+    call_.in = in_;
+  }
+  InOneRound(const InOneRound&) = delete;
+  const KernelCall& call() const { return call_; }
+
+ private:
+  KernelCall call_;
+  std::vector<TensorView> in_;
+  std::vector<int32_t> counts_;
 };
 
 class Back : Exchange {
@@ -38,8 +84,10 @@ class Back : Exchange {
   }
 
   void run(const std::byte* rows_SH, const Home& home, void* to_TH) {
-    place_arrivals();
-    if (plain_ || size_.gates) work_.list_rows(listing(room_.routes, room_.rows), call_.stream);
+    if (!slotted_) {
+      place_arrivals();
+      if (plain_ || size_.gates) work_.list_rows(listing(room_.routes, room_.rows), call_.stream);
+    }
     PieceList piece_list;
     if (size_.gates && !slotted_) send_numbers(piece_list, home.dg_S);
     device::CombineSums sum{};
@@ -51,7 +99,8 @@ class Back : Exchange {
     sum.routes = own_routes(room_.routes, over_nodes_);
     if (plain_) {
       if (slotted_) {
-        slots_home(rows_SH, home.dg_S);
+        slots_home(rows_SH, home.dg_S, 0);
+        if (size_.rest > 0) rest_home();
       } else {
         send_rows(piece_list, rows_SH);
         piece_list.exchange(*call_.communicator);
@@ -103,14 +152,28 @@ class Back : Exchange {
     work_.slot_numbers(wide_, numbers, call_.stream);
   }
 
-  void slots_home(const std::byte* rows_SH, const void* dg_S) const {
+  /// The rows of a round come home behind `base` slots of others.
+  void slots_home(const std::byte* rows_SH, const void* dg_S, int64_t base) const {
     const int32_t* rows = room_.slots.row_of_slot.data();
+    place_arrivals();
+    work_.list_rows(listing(room_.routes, room_.rows), call_.stream);
     work_.rows_in_slots(in_slots(room_.slots, room_.rows, true, nullptr), call_.stream);
     work_.gather(dtype_, rows_SH, H_, rows, 1, size_.slots(), room_.arriving.data(), call_.stream);
     if (size_.gates) work_.gather(wide_, dg_S, 1, rows, 1, size_.slots(), room_.number_S.data(), call_.stream);
-    exchange_slots(room_.arriving.data(), room_.leaving.data(), size_.row_bytes);
-    if (size_.gates) exchange_slots(room_.number_S.data(), room_.number_R.data(), size_.gate_bytes);
-    work_.rows_in_slots(in_slots(room_.slots, room_.rows, false, room_.rows.row_of_Qks.data()), call_.stream);
+    exchange_slots(room_.arriving.data(), room_.leaving.data() + base * size_.row_bytes, size_.row_bytes);
+    if (size_.gates)
+      exchange_slots(room_.number_S.data(), room_.number_R.data() + base * size_.gate_bytes, size_.gate_bytes);
+    work_.rows_in_slots(in_slots(room_.slots, room_.rows, false, room_.rows.row_of_Qks.data(), base), call_.stream);
+  }
+  /// The second round's rows, with its counts and route.
+  void rest_home() {
+    const RestOperands rest(call_);
+    const int64_t base = size_.slots();
+    n_ = rest.counts().as<const int32_t>();
+    route_ = rest.route().as<const int32_t>();
+    size_.room = size_.rest;
+    size_.S = size_.slots();
+    slots_home(rest.rows().as<const std::byte>(), rest.beside().data, base);
   }
 
   /// Every row by itself. Those of a (source, expert) lie together, and so they go where nothing need be packed.
@@ -215,7 +278,9 @@ class Back : Exchange {
 };
 
 /// e, g_rows, g, experts, n, …, residual? -> c.
-void combine(const KernelCall& call) {
+void combine(const KernelCall& rounds) {
+  const InOneRound one(rounds, 3);
+  const KernelCall& call = one.call();
   Back::Home home;
   home.g_S = call.in[1].data;
   home.g_Tk = call.in[2].data;
@@ -223,7 +288,9 @@ void combine(const KernelCall& call) {
   Back(call, 3, false).run(call.in[0].as<const std::byte>(), home, call.out[0].data);
 }
 /// dq, dg_rows, experts, n, … -> dx, dg.
-void dispatch_dgrad(const KernelCall& call) {
+void dispatch_dgrad(const KernelCall& rounds) {
+  const InOneRound one(rounds, 2);
+  const KernelCall& call = one.call();
   Back::Home home;
   home.dg_S = call.in[1].data;
   home.dg_Tk = call.out[1].data;

@@ -157,30 +157,31 @@ void counts_to_host(const KernelCall& call) {
   work.local_offsets(n.as<const int32_t>(), n.dim(1), n.dim(2), call.out[3].as<int32_t>(), call.stream);
 }
 
-/// Makes what counts_to_host makes. Where the host reads this memory, rows that find no room end the run here;
-/// elsewhere the trainer learns of it as the step ends.
+/// Makes what counts_to_host makes, of a round. Without a second one, rows that find no room end the run here where
+/// the host reads this memory; elsewhere the trainer learns of it as the step ends.
 void room_for_counts(const KernelCall& call) {
   const device::RowWork& work = *call.row_work;
   const TensorView &n = call.in[0], &fitting = call.out[0], &beyond = call.out[5];
-  const int64_t G = n.dim(1), P = n.dim(2), room = call.op->attributes.integer("room");
+  const ir::Attributes& a = call.op->attributes;
+  const int64_t G = n.dim(1), P = n.dim(2), room = a.integer("room");
+  const int64_t asked = device::route_at(device::kAsked, G);
   counts_to_host(call);
-  if (!work.in_place) {
-    work.fit_room({.n_2GP = n.as<const int32_t>(),
-                   .fitting_2GP = fitting.as<int32_t>(),
-                   .beyond = beyond.as<int32_t>(),
-                   .G = G,
-                   .P = P,
-                   .room = room},
-                  call.stream);
-    work.local_offsets(fitting.as<const int32_t>(), G, P, call.out[3].as<int32_t>(), call.stream);
-    return;
-  }
-  *beyond.as<int32_t>() = 0;
+  work.fit_room({.n_2GP = n.as<const int32_t>(),
+                 .asked_G = call.in[1].as<const int32_t>() + asked,
+                 .fitting_2GP = fitting.as<int32_t>(),
+                 .to_G = call.out[1].as<int32_t>() + asked,
+                 .beyond = beyond.as<int32_t>(),
+                 .G = G,
+                 .P = P,
+                 .room = room,
+                 .second = a.has("round")},
+                call.stream);
+  work.local_offsets(fitting.as<const int32_t>(), G, P, call.out[3].as<int32_t>(), call.stream);
+  if (!work.in_place || a.has("rest")) return;
   if (const int64_t rows = received_rows(n); rows > G * room) {
     config_error(
         "moe.room_factor has room for {} rows of experts of layer {} on a rank, and {} came: {:.2f} times the "
-        "factor "
-        "has room for them; with 0 the host waits for the counts, and all rows have room",
+        "factor has room for them; so has moe.second_round = true",
         G * room, call.op->layer, rows, static_cast<double>(rows) / static_cast<double>(G * room));
   }
 }

@@ -47,6 +47,7 @@ Exchange::Exchange(const KernelCall& call, size_t lists, bool gates)
       code_S_(lists + 4 < call.in.size() ? call.in[lists + 4].as<int32_t>() : call.out[2].as<int32_t>()),
       passing_Qk_(lists + 5 < call.in.size() ? call.in[lists + 5].as<int32_t>() : call.out[3].as<int32_t>()),
       slotted_(in_slots_of(call)),
+      by_round_(call.op->attributes.has("rest") && (slotted_ || rest_counts_of(*call.op) == ir::none)),
       plain_(plan_.topology() == Topology::plain),
       over_nodes_(plan_.over_nodes()),
       marked_(rows_go_back_alone(plan_.topology(), dtype_)),
@@ -57,7 +58,7 @@ Exchange::Exchange(const KernelCall& call, size_t lists, bool gates)
             .G = plan_.ranks,
             .P = plan_.experts_each,
             .Q = plan_.route[device::kRoutePassing],
-            .S = slotted_ ? plan_.ranks * call.op->attributes.integer("room") : plan_.rows_here(),
+            .S = slotted_ ? plan_.ranks * ir::room_of_round(call.op->attributes) : plan_.rows_here(),
             .F = plan_.route[device::kRouteForwarded],
             .row_bytes = H_ * size_of(dtype_),
             .sum_bytes = H_ * size_of(wide_),
@@ -65,12 +66,13 @@ Exchange::Exchange(const KernelCall& call, size_t lists, bool gates)
             .plain = call.op->attributes.word("topology") == "plain",
             .in_place = work_.in_place,
             .gates = gates,
-            .room = slotted_ ? call.op->attributes.integer("room") : 0} {
+            .room = slotted_ ? ir::room_of_round(call.op->attributes) : 0,
+            .rest = slotted_ && rest_counts_of(*call.op) != ir::none ? call.op->attributes.integer("rest") : 0} {
   if (call.op->attributes.has("copies")) {
     expert_of_slot_ =
         device::RoutingPlan::experts_of_slots(call.in[lists + 2], plan_.ranks / plan_.slices * plan_.experts_each);
   }
-  HEDDLE_CHECK(size_.S < (int64_t{1} << 31) / std::max<int64_t>(1, size_.leaves()),
+  HEDDLE_CHECK(std::max(size_.S, size_.all_slots()) < (int64_t{1} << 31) / std::max<int64_t>(1, size_.leaves()),
                "{} rows received of tokens with {} experts", size_.S, size_.k);
 }
 
@@ -104,7 +106,7 @@ device::TokenRoutes Exchange::own_routes(const RouteLists& room, bool by_node) c
   device::TokenRoutes r{};
   r.experts_Qk = plan_.experts_Tk;
   r.first_I = room.own_first.data();
-  r.to_D = room.every_G.data();
+  r.to_D = by_round_ ? route_ + device::route_at(device::kAsked, size_.G) : room.every_G.data();
   r.node_of_G = room.node_of_G.data();
   r.Q = size_.T;
   r.k = size_.k;
@@ -159,7 +161,7 @@ void Exchange::list_passing(const RouteLists& room) const {
 }
 
 device::RowsInSlots Exchange::in_slots(const SlotLists& slots, const RowLists& rows, bool arrived,
-                                       int32_t* slot_of_row) const {
+                                       int32_t* slot_of_row, int64_t base) const {
   return {.n_GP = n_ + (arrived ? size_.G * size_.P : 0),
           .row_R = (arrived ? rows.row_of_arrival : rows.slot_of_R).data(),
           .row_of_slot = slots.row_of_slot.data(),
@@ -168,7 +170,8 @@ device::RowsInSlots Exchange::in_slots(const SlotLists& slots, const RowLists& r
           .P = size_.P,
           .room = size_.room,
           .first = size_.first(),
-          .each = arrived ? 1 : size_.slices};
+          .each = arrived ? 1 : size_.slices,
+          .base = base};
 }
 
 // The rows of even loads, and then what goes beyond them.

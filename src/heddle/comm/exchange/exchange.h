@@ -9,13 +9,15 @@
 //
 // With `room` the host does not know the counts either. Then what goes to a rank lies in a slot of that many rows,
 // and slots travel whole (device/exchange_work.h, RowsInSlots). A host that reads the memory finds the counts
-// there.
+// there. With `rest` there is a second round: rows go there by rounds, and come home of both at once. Which ranks a
+// round has, its route says (device::kAsked).
 #pragma once
 
 #include "heddle/comm/exchange/ends.h"
 #include "heddle/comm/exchange/scratch.h"
 #include "heddle/device/row_work.h"
 #include "heddle/ir/listing.h"
+#include "heddle/ir/rounds.h"
 #include "heddle/ir/topology.h"
 
 namespace heddle::comm {
@@ -29,11 +31,17 @@ inline bool rows_go_back_alone(ir::Topology topology, Dtype rows) {
 /// The type of gates and sums beside rows of this type.
 inline Dtype wide_of(Dtype rows) { return rows == Dtype::f64 ? Dtype::f64 : Dtype::f32; }
 
+/// The counts of the second round, of an op that brings rows of both rounds home; none for others.
+inline ir::ValueId rest_counts_of(const ir::Op& op) {
+  return ir::place_of("rest_counts", op.def->operands) < 0 ? ir::none : op.operand("rest_counts");
+}
+
 /// The sizes from a listing, or from a call. `lists`: where `experts` stands among the operands; then the counts,
 /// the route and what is forwarded.
 template <bool in_place, bool gates>
 ExchangeSizes sizes_of(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
   const auto counted = [&](const char* name) { return rows.rows(op.operand(name)); };
+  const ir::ValueId rest = rest_counts_of(op);
   const ir::ValueId experts = op.operand("experts");
   const ir::Value& x = listing.value(op.operand("rows"));
   const ir::Shape& n = listing.value(op.operand("counts")).shape;
@@ -44,7 +52,7 @@ ExchangeSizes sizes_of(const ir::Listing& listing, const ir::Op& op, const ir::R
           .G = n[1].count,
           .P = n[2].count,
           .Q = counted("route"),
-          .S = counted("counts"),
+          .S = std::max(counted("counts"), rest == ir::none || !in_place ? 0 : rows.rows(rest)),
           .F = counted("forwards"),
           .row_bytes = H * size_of(x.dtype),
           .sum_bytes = H * size_of(wide_of(x.dtype)),
@@ -52,7 +60,8 @@ ExchangeSizes sizes_of(const ir::Listing& listing, const ir::Op& op, const ir::R
           .plain = op.attributes.word("topology") == "plain",
           .in_place = in_place,
           .gates = gates,
-          .room = in_place ? 0 : op.attributes.integer_or("room", 0)};
+          .room = in_place ? 0 : ir::room_of_round(op.attributes),
+          .rest = in_place || rest == ir::none ? 0 : op.attributes.integer("rest")};
 }
 
 class Exchange {
@@ -77,9 +86,10 @@ class Exchange {
   void list_passing(const RouteLists& room) const;
 
   /// Rows by rank and expert, without headers; and how those that arrive are numbered.
-  /// Rows that leave, or that have arrived, in slots: the list's number of each, and the slot of each number.
-  device::RowsInSlots in_slots(const SlotLists& slots, const RowLists& rows, bool arrived,
-                               int32_t* slot_of_row) const;
+  /// Rows that leave, or that have arrived, in slots: the list's number of each, and the slot of each number, counted
+  /// from `base`.
+  device::RowsInSlots in_slots(const SlotLists& slots, const RowLists& rows, bool arrived, int32_t* slot_of_row,
+                               int64_t base = 0) const;
   /// Exchanges what lies in slots, `bytes` each.
   void exchange_slots(const void* from, void* to, int64_t bytes) const;
 
@@ -98,7 +108,8 @@ class Exchange {
   const int32_t* expert_of_slot_ = nullptr;  // where slots are not the experts of their number
   int64_t own_each_;                         // experts of a rank
   int32_t *code_S_, *passing_Qk_;
-  bool slotted_;  // the host does not know the counts
+  bool slotted_;   // the host does not know the counts
+  bool by_round_;  // the route has the ranks to which rows go
   bool plain_, over_nodes_, marked_;
   ExchangeEnds ends_;
   ExchangeSizes size_;

@@ -39,9 +39,13 @@ struct ExchangeSizes {
   bool in_place;     // RowWork::in_place
   bool gates;        // gates, or their gradients, travel with the rows
   int64_t room = 0;  // rows of a slot, where what travels to each rank lies in slots (SlotLists)
+  int64_t rest = 0;  // of those of a second round, whose rows come home beside the first one's
 
   int64_t leaves() const { return std::min(k, P); }
   int64_t slots() const { return G * room; }
+  int64_t all_slots() const { return G * (room + rest); }
+  /// Rows that are here at a time.
+  int64_t arrived() const { return std::max(S, G * rest); }
   /// Rows of a slot that go with the first message: those of even loads.
   int64_t first() const { return std::min(room, (T * k * slices + G - 1) / G); }
 };
@@ -80,14 +84,14 @@ struct RowLists {
     offsets = room.take<int32_t>((z.Q > 0 ? z.G * z.G : z.G) * z.P + 1);
     slot_of_R = room.take<int32_t>(R);
     row_of_Qks = room.take<int32_t>(R);
-    row_of_arrival = room.take<int32_t>(z.S);
+    row_of_arrival = room.take<int32_t>(z.arrived());
   }
   std::span<int32_t> offsets, slot_of_R, row_of_Qks, row_of_arrival;
 };
 
 /// Rows by slot, where the host does not know how many go where.
 struct SlotLists {
-  SlotLists(Carver& room, const ExchangeSizes& z) : row_of_slot(room.take<int32_t>(z.slots())) {}
+  SlotLists(Carver& room, const ExchangeSizes& z) : row_of_slot(room.take<int32_t>(z.G * std::max(z.room, z.rest))) {}
   std::span<int32_t> row_of_slot;
 };
 
@@ -120,7 +124,7 @@ struct ThereScratch {
 /// Scratch of the return (combine): sums on their way to their tokens.
 struct BackScratch {
   BackScratch(Carver& room, const ExchangeSizes& z) : routes(room, z), rows(room, z), slots(room, z) {
-    const int64_t each = z.k * z.slices, home = std::max(z.T * each, z.slots());
+    const int64_t each = z.k * z.slices, home = std::max(z.T * each, z.all_slots());
     const int64_t R = std::max(home, z.Q * each);
     const bool passes = z.Q > 0;
     to_U = room.take<int32_t>(z.plain ? 0 : z.S);
@@ -128,7 +132,7 @@ struct BackScratch {
     key_UL = room.take<int32_t>(z.plain ? 0 : z.S * z.leaves());
     if (z.gates) {
       number_R = room.take_bytes(R * z.gate_bytes);
-      number_S = room.take_bytes(z.S * z.gate_bytes);
+      number_S = room.take_bytes(z.arrived() * z.gate_bytes);
       spread_numbers = room.take_bytes(passes ? R * z.gate_bytes : 0);
       home_numbers = room.take_bytes(passes ? z.G * home * z.gate_bytes : 0);
     }
@@ -137,7 +141,7 @@ struct BackScratch {
       return count * (z.plain ? z.row_bytes : std::max(z.row_bytes, z.sum_bytes)) + Carver::kAlignment;
     };
     leaving = room.take_bytes(of_rows(passes ? std::max(home, z.F) : home));
-    arriving = room.take_bytes(z.plain && z.in_place ? 0 : of_rows(z.S));
+    arriving = room.take_bytes(z.plain && z.in_place ? 0 : of_rows(z.arrived()));
     staged_QH = room.take_bytes(passes ? of_rows(z.Q) : 0);
     home_UH = room.take_bytes(passes ? of_rows(std::max(home, z.F)) : 0);
   }

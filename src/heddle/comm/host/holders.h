@@ -11,7 +11,9 @@ class Holders {
  public:
   explicit Holders(const device::TokenRoutes& r) {
     std::vector<int32_t> of_place(static_cast<size_t>(r.G), -1);  // ranks, or nodes
-    for (int64_t d = 0; d < r.D; ++d) of_place[r.to_D[d]] = static_cast<int32_t>(d);
+    for (int64_t d = 0; d < r.D; ++d) {
+      if (r.to_D[d] != device::kNoRank) of_place[r.to_D[d]] = static_cast<int32_t>(d);
+    }
     const auto experts = static_cast<size_t>(r.G / r.slices * r.P);
     slices_Es_.reserve(experts * static_cast<size_t>(r.slices));
     index_E_.reserve(experts);

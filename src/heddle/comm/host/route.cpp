@@ -66,6 +66,7 @@ void choose_route(const ChooseRoute& args, void*) {
     int32_t rows = 0;
     for (int64_t p = 0; p < G; ++p) rows += all.rows(p, r);
     args.route[device::kRouteMost] = std::max(args.route[device::kRouteMost], rows);
+    if (args.plain) args.route[device::route_at(device::kAsked, G) + r] = static_cast<int32_t>((rows + G - 1) / G);
   }
   if (args.plain) return;
   const Places places(static_cast<int>(me), {args.node_of_G, args.node_of_G + G});

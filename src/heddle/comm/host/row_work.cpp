@@ -75,6 +75,20 @@ void local_offsets(const int32_t* n_2GP, int64_t G, int64_t P, int32_t* offsets,
   }
 }
 
+void fit_room(const device::FitRoom& args, void*) {
+  const int64_t half = args.G * args.P;
+  int64_t rows = 0;  // that this rank gets
+  for (int64_t i = half; i < 2 * half; ++i) rows += args.n_2GP[i];
+  const bool fits = rows <= args.G * args.room;
+  for (int64_t r = 0; r < args.G; ++r) {
+    const bool there = (args.asked_G[r] <= args.room) != args.second;
+    args.to_G[r] = there ? static_cast<int32_t>(r) : device::kNoRank;
+    for (int64_t i = r * args.P; i < (r + 1) * args.P; ++i) args.fitting_2GP[i] = there ? args.n_2GP[i] : 0;
+  }
+  for (int64_t i = half; i < 2 * half; ++i) args.fitting_2GP[i] = fits != args.second ? args.n_2GP[i] : 0;
+  *args.beyond = fits || args.second ? 0 : -1;
+}
+
 }  // namespace
 
 const device::RowWork* host_row_work() {
@@ -100,8 +114,8 @@ const device::RowWork* host_row_work() {
                                     .count_experts = host::count_experts,
                                     .put_in_slots = host::put_in_slots,
                                     .local_offsets = local_offsets,
-                                    .rows_in_slots = nullptr,
-                                    .fit_room = nullptr};
+                                    .fit_room = fit_room,
+                                    .rows_in_slots = nullptr};
   return &work;
 }
 

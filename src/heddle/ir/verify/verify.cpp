@@ -185,7 +185,7 @@ class ListingVerifier {
     ++writers(id);
     if (value.role != Role::accumulator) return;
     std::vector<ValueId>& sums = summed_[listing_.base(id)];
-    if (op.def->adds_beside) {
+    if (adds_beside(op)) {
       HEDDLE_CHECK(!sums.empty(), "'{}' adds to '{}', of which nothing is there yet", text_of(listing_, op),
                    value.name);
       return;

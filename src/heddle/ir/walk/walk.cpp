@@ -325,7 +325,7 @@ bool Walk::overwrites(const Running& r) {
   uint8_t& touched = touched_[r.listing][r.index];
   const bool first = touched == 0 || r.op.fresh;
   touched = 1;
-  if (!first || r.op.updates.empty() || r.op.def->adds_beside) return false;
+  if (!first || r.op.updates.empty() || (adds_beside(r.op) && !r.op.fresh)) return false;
   const Role role = r.text.value(r.op.updates[0]).role;
   return role == Role::accumulator || role == Role::statistic || role == Role::gradient;
 }

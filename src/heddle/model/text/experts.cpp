@@ -10,6 +10,7 @@
 #include "heddle/model/text/decoder_layer.h"
 #include "heddle/model/text/feed_forward.h"
 #include "heddle/ops/margin_bins.h"
+#include "heddle/ops/ops.h"
 
 namespace heddle::model {
 
@@ -309,23 +310,29 @@ Outputs run(Writer& w, ValueId x_TH, const Routing& r, ValueId q_SH, ValueId off
 }
 
 // Room for what a rank sends to each, where the host does not wait for counts. As many rows come from an expert's
-// copies as from the expert.
-int64_t room_of(const Writer& w) {
-  if (w.spec().purpose != ir::Purpose::train) return 0;
-  const int64_t holders = w.spec().mesh.of(Axis::ep), experts = w.config().n_routed_experts;
-  return w.spec().exchange.room(w.tokens(), w.config().num_experts_per_tok, holders,
-                                experts / holders + copies_of(w));
+// copies as from the expert. What finds none has a second round, unless all have room in the first.
+Attributes rooms_of(const Writer& w) {
+  const Dispatcher& exchange = w.spec().exchange;
+  if (w.spec().purpose != ir::Purpose::train || exchange.room_factor <= 0) return {};
+  const int64_t holders = w.spec().mesh.of(Axis::ep), top_k = w.config().num_experts_per_tok;
+  const int64_t each = w.config().n_routed_experts / holders + copies_of(w);
+  const int64_t room = exchange.room(w.tokens(), top_k, holders, each);
+  const int64_t whole = Dispatcher::whole_room(w.tokens(), top_k, each);
+  Attributes rooms{{"room", room}};
+  if (exchange.second_round && whole > room) rooms.set("rest", whole);
+  return rooms;
 }
 
 Attributes exchange_attributes(const Writer& w) {
   const Dispatcher& exchange = w.spec().exchange;
-  const int64_t columns = w.config().expert_rows_width(), room = room_of(w);
-  const ir::Topology topology = room > 0 ? ir::Topology::plain : exchange.topology;
+  const int64_t columns = w.config().expert_rows_width();
+  const Attributes rooms = rooms_of(w);
+  const ir::Topology topology = rooms.has("room") ? ir::Topology::plain : exchange.topology;
   Attributes attributes{{"ranks", expert_ranks(w)},
                         {"slices", int64_t{w.spec().mesh.of(Axis::etp)}},
                         {"experts", w.config().n_routed_experts},
                         {"topology", std::string(heddle::word_of(topology))}};
-  if (room > 0) attributes.set("room", room);
+  for (const auto& [name, rows] : rooms.items()) attributes.set(name, rows);
   if (topology == ir::Topology::automatic) {
     attributes.set("row_bytes", columns * size_of(w.spec().dtype))
         .set("sum_bytes", columns * size_of(w.wide()))
@@ -477,7 +484,7 @@ ValueId experts(Writer& w, ValueId x_TH, ValueId stream_TH, const std::string& p
     if (!exchange.has("room"))
       return w.op("counts_to_host", counts, {"n", "route_n", "forwards", "local_offsets", "most"});
     return w.op("room_for_counts", counts, {"n", "route_n", "forwards", "local_offsets", "most", "beyond"},
-                {{"room", exchange.integer("room")}});
+                ops::rooms_of(exchange));
   };
   const auto there = lists();
   if (exchange.has("room"))

@@ -54,7 +54,7 @@ class GradientMover {
         if (adding.empty() || !read_at_the_end || listing_.value(id).space != ir::Space::device) continue;
         const Op& op = uses.op(adding[0]);
         if (!std::all_of(adding.begin() + 1, adding.end(),
-                         [&](int other) { return uses.op(other).def->adds_beside; })) {
+                         [&](int other) { return adds_beside(uses.op(other)); })) {
           continue;
         }
         const bool whole = std::count(op.updates.begin(), op.updates.end(), id) == 1;

@@ -115,7 +115,7 @@ class Sharder {
             listing_.append(copy_beside("reserve", listing_, id, ops[i]), {listing_.value(id).name + ".now"})[0];
       }
       Op& op = ops[i];
-      if (is_ours(op.updates) && !op.def->adds_beside) op.fresh = true;
+      if (is_ours(op.updates) && !adds_beside(op)) op.fresh = true;
       for (std::vector<ValueId>* ids : {&op.updates, &op.in}) {
         for (ValueId& id : *ids) {
           if (const auto at = gradients_.find(id); at != gradients_.end()) id = at->second.now;

@@ -38,19 +38,23 @@ int64_t balanced_rows(const ir::Listing& listing) {
 
 namespace {
 
-// The rows of balanced experts, looked for in the listing only where an op's cost asks: most ops' don't, and every
-// op of a listing is priced.
+// The rows of balanced experts, which have no second round. They are looked for in the listing only where an op's cost
+// asks: most ops' don't, and every op of a listing is priced.
 class BalancedRows : public ir::RowCounts {
  public:
   explicit BalancedRows(const ir::Listing& listing) : listing_(listing) {}
-  int64_t rows(ir::ValueId) const override {
-    if (rows_ < 0) rows_ = balanced_rows(listing_);
-    return rows_;
+  int64_t rows(ir::ValueId counts) const override {
+    if (rows_ < 0) {
+      rows_ = balanced_rows(listing_);
+      seldom_ = ops::counted_in_second_round(listing_);
+    }
+    return seldom_.contains(counts) ? 0 : rows_;
   }
 
  private:
   const ir::Listing& listing_;
   mutable int64_t rows_ = -1;
+  mutable std::set<ir::ValueId> seldom_;
 };
 
 }  // namespace

@@ -51,6 +51,12 @@ std::vector<StepResult::Dropped> StepResult::dropped() const {
   return shares;
 }
 
+double StepResult::second_rounds() const {
+  double rounds = 0;
+  for (const Reading& reading : statistics) rounds += reading.kind == &model::kBeyond ? reading.values.at(0) : 0;
+  return rounds;
+}
+
 double StepResult::imbalance() const {
   double worst = 1;
   for (const Load& load : loads()) {

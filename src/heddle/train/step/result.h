@@ -55,6 +55,8 @@ struct StepResult {
   std::vector<Dropped> dropped() const;
   /// Highest over mean load of the worst layer; 1 when there is no MoE layer.
   double imbalance() const;
+  /// Times that a second round took a rank's rows of a layer and microbatch.
+  double second_rounds() const;
 };
 
 }  // namespace heddle::train

@@ -213,24 +213,26 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kListThreads) rows_in_slots(device::RowsInSlots
     const int32_t number = row < own ? args.row_R[before + row] : -1;
     if (row < args.room) args.row_of_slot[slot] = number;
     if (number >= 0 && args.slot_of_row != nullptr)
-      args.slot_of_row[number * args.each + rank % args.each] = static_cast<int32_t>(slot);
+      args.slot_of_row[number * args.each + rank % args.each] = static_cast<int32_t>(args.base + slot);
   }
 }
 
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kListThreads) fit_room(device::FitRoom args) {
   HEDDLE_SHARED(int, of_warps, kListThreads / kWarp);
-  int beyond = 0;
-  for (int64_t r = threadIdx.x; r < 2 * args.G; r += kListThreads) {
+  const int64_t half = args.G * args.P;
+  int beyond = 0;  // of what this rank gets
+  for (int64_t r = threadIdx.x; r < args.G; r += kListThreads) {
     int64_t rows = 0;
-    for (int64_t e = 0; e < args.P; ++e) rows += args.n_2GP[r * args.P + e];
+    for (int64_t e = 0; e < args.P; ++e) rows += args.n_2GP[half + r * args.P + e];
     beyond += rows > args.room ? 1 : 0;
+    args.to_G[r] = (args.asked_G[r] <= args.room) != args.second ? static_cast<int32_t>(r) : device::kNoRank;
   }
   beyond = block_sum(beyond, of_warps);
-  const int64_t half = args.G * args.P;
   for (int64_t i = threadIdx.x; i < 2 * half; i += kListThreads) {
-    args.fitting_2GP[i] = beyond > 0 && i >= half ? 0 : args.n_2GP[i];
+    const bool there = (i < half ? args.asked_G[i / args.P] <= args.room : beyond == 0) != args.second;
+    args.fitting_2GP[i] = there ? args.n_2GP[i] : 0;
   }
-  if (threadIdx.x == 0) *args.beyond = beyond > 0 ? -1 : 0;
+  if (threadIdx.x == 0) *args.beyond = beyond > 0 && !args.second ? -1 : 0;
 }
 
 HEDDLE_KERNEL void HEDDLE_BOUNDS(256) own_numbers(device::OwnNumbers args) {
@@ -364,7 +366,14 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(256) choose_route(device::ChooseRoute args) {
     }
     args.route[device::kRouteMost] = most;
   }
-  if (args.plain) return;
+  if (args.plain) {
+    for (int64_t r = threadIdx.x; r < G; r += blockDim.x) {
+      int32_t asked = 0;
+      for (int64_t p = 0; p < G; ++p) asked = max(asked, all.rows(p, r));
+      args.route[device::route_at(device::kAsked, G) + r] = asked;
+    }
+    return;
+  }
   const Topology topology =
       args.topology >= 0 ? static_cast<Topology>(args.topology) : cheapest(args, reinterpret_cast<double*>(shared));
   const auto at = [&](RouteList list, int64_t r) -> int32_t& { return args.route[device::route_at(list, G) + r]; };

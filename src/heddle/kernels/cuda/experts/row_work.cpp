@@ -166,8 +166,8 @@ const device::RowWork* row_work() {
                                     .count_experts = count,
                                     .put_in_slots = put,
                                     .local_offsets = offsets_here,
-                                    .rows_in_slots = launch_rows_in_slots,
-                                    .fit_room = launch_fit_room};
+                                    .fit_room = launch_fit_room,
+                                    .rows_in_slots = launch_rows_in_slots};
   return &work;
 }
 
