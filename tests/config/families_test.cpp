@@ -87,6 +87,7 @@ TEST(ModelKeys, BoundsAreThoseOfTheTable) {
     if (recurrent) model.recurrence = model::Recurrence::gated_delta;
     if (model::is_of_scaling(key)) model.rope_scaling.emplace();
     if (key.of == model::Key::Of::llama3) model.rope_scaling->type = model::RopeType::llama3;
+    if (key.of == model::Key::Of::longrope) model.rope_scaling->type = model::RopeType::longrope;
     if (key.kind == model::Key::Kind::integer) {
       key.set(model, static_cast<int64_t>(key.most) + 1);
     } else if (key.kind == model::Key::Kind::number) {
@@ -369,6 +370,8 @@ TEST(Published, PresetsHaveThePublishedCounts) {
       {"olmo-3-32b", 32233522176},
       {"cwm-32b", 32581097472},
       {"phi-3-mini", 3821079552},
+      {"phi-3.5-mini", 3821079552},
+      {"phi-4-mini", 3836021760},
       {"phi-4", 14659507200},
       {"solar-open-100b", 102651799552},
       {"smollm3-3b", 3075098624},
@@ -377,6 +380,7 @@ TEST(Published, PresetsHaveThePublishedCounts) {
       {"gemma-3-1b", 999885952},
       {"gemma-4-e2b", 4628569344},
       {"gemma-4-e4b", 7463013376},
+      {"gemma-4-12b", 11907350272},
       {"gemma-4-26b-a4b", 25233141760},
       {"gemma-4-31b", 30697345280},
       {"dots.llm1", 142774381696},

@@ -1,12 +1,14 @@
 // Keys of published files whose meaning in Transformers is not the plain one: they are read so, or refused.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <map>
 
 #include "heddle/base/error.h"
 #include "heddle/config/families/family.h"
 #include "heddle/config/model_json.h"
+#include "heddle/model/rope_table.h"
 #include "tests/support/scratch_folder.h"
 
 namespace heddle::config {
@@ -126,8 +128,23 @@ TEST_F(FamilyKeys, AreRefused) {
        R"({"layer_types": ["full_attention", "sliding_attention", "sliding_attention", "sliding_attention"]})",
        "in other layers than every n-th"},
       {"exaone4", R"({"sliding_window_pattern": "LLGL"})", "one G behind them"},
-      {"phi3", R"({"rope_scaling": {"type": "longrope", "factor": 2}})", "of the type 'longrope', only 'default'"},
-      {"phi3", R"({"rope_scaling": {"rope_type": "yarn", "factor": 2}})", "of the type 'yarn', only 'default'"},
+      {"phi3", R"({"rope_scaling": {"type": "longrope"}})", "'rope_scaling.short_factor' is missing, a list"},
+      {"phi3", R"({"rope_scaling": {"type": "yarn", "short_factor": [1]}})",
+       "'rope_scaling.long_factor' is missing"},
+      {"phi3", R"({"rope_scaling": {"type": "su", "short_factor": [1, "1"]}})", "is [1,\"1\"], a list of numbers"},
+      {"phi3", R"({"rope_scaling": {"rope_type": "linear", "factor": 2}})",
+       "accepted are 'default' and 'longrope'"},
+      {"phi3", R"({"rope_scaling": {"type": "longrope", "short_factor": [1, 1], "long_factor": [1]}})",
+       "short_factor has 2 numbers, must be 8 numbers"},
+      {"phi3", R"({"rope_scaling": {"type": "longrope", "short_factor": [1, 1, 1, 1, 1, 1, 1, 1],
+                                    "long_factor": [1, 1, 1, 1, 1, 1, 1, 0]}})",
+       "long_factor has 0, must be from"},
+      {"phi3", R"({"rope_scaling": {"type": "longrope", "short_factor": [1, 1, 1, 1, 1, 1, 1, 1], "beta_fast": 2,
+                                    "long_factor": [1, 1, 1, 1, 1, 1, 1, 1]}})",
+       "'rope_scaling.beta_fast' is not known"},
+      {"phi3", R"({"rope_scaling": {"type": "longrope", "short_factor": [1, 1, 1, 1, 1, 1, 1, 1], "short_mscale": 2,
+                                    "long_factor": [1, 1, 1, 1, 1, 1, 1, 1], "long_mscale": 2}})",
+       "they are of model.sparse_mixer"},
       {"hunyuan_v1_dense", R"({"use_cla": true})", "shared by layers"},
       {"longcat_flash", R"({"num_hidden_layers": 3})", "a layer holds two layers of attention"},
       {"longcat_flash", R"({"num_layers": 3})", "a layer holds two layers of attention"},
@@ -140,8 +157,13 @@ TEST_F(FamilyKeys, AreRefused) {
       {"longcat_flash", R"({"head_dim": 16})", "must equal qk_rope_head_dim"},
       {"longcat_flash", R"({"qk_head_dim": 16})", "the sum of"},
       {"longcat_flash", R"({"moe_topk": 13})", "model.num_experts_per_tok is 13"},
-      {"phimoe", R"({"rope_scaling": {"type": "longrope", "short_mscale": 1.2}})", "only 'default'"},
-      {"phimoe", R"({"rope_parameters": {"rope_type": "yarn", "factor": 2}})", "only 'default'"},
+      {"phimoe", R"({"rope_scaling": {"type": "longrope", "short_factor": [1, 1, 1, 1, 1, 1, 1, 1],
+                                      "long_factor": [1, 1, 1, 1, 1, 1, 1, 1]}})",
+       "short_mscale and long_mscale are 0"},
+      {"phimoe", R"({"rope_scaling": {"type": "longrope", "short_factor": [1, 1, 1, 1, 1, 1, 1, 1],
+                                      "short_mscale": 1.2, "long_factor": [1, 1, 1, 1, 1, 1, 1, 1]}})",
+       "go together, and one is 0"},
+      {"phimoe", R"({"rope_parameters": {"rope_type": "linear", "factor": 2}})", "'default' and 'longrope'"},
       {"phimoe", R"({"input_jitter_noise": 0.1})", "noise on the experts' rows"},
       {"phimoe", R"({"num_experts_per_tok": 3})", "model.sparse_mixer needs model.num_experts_per_tok = 2"},
       {"solar_open", R"({"first_k_dense_replace": 1})", "every layer has experts"},
@@ -283,6 +305,45 @@ TEST_F(FamilyKeys, AreReadAsInTransformers) {
   EXPECT_EQ(model_config_to_json(read_)["model_type"], "mistral");
   expect_read("phi3", R"({"sliding_window": null, "rope_scaling": null})");
   EXPECT_EQ(model_config_to_json(read_)["model_type"], "llama");
+  // The original length outside goes first, or is 4096, whatever stands inside.
+  const std::string factors =
+      R"("short_factor": [1, 2, 1, 1, 1, 1, 1, 1], "long_factor": [1, 4, 1, 1, 1, 1, 1, 1])";
+  const std::string old = R"({"max_position_embeddings": 128, "original_max_position_embeddings": 32,
+                              "rope_scaling": {"type": "su", "original_max_position_embeddings": 8, )";
+  expect_read("phi3", (old + factors + "}}").c_str());
+  EXPECT_EQ(read_.rope_scaling->type, model::RopeType::longrope);
+  EXPECT_EQ(read_.rope_scaling->factor, 4);
+  EXPECT_EQ(read_.rope_scaling->original_max_position_embeddings, 32);
+  EXPECT_NEAR(read_.rope_scaling->rotary_scale(1), std::sqrt(1 + std::log(4) / std::log(32)), 1e-15);
+  // A table's length chooses the factors of all its rows: of row 1, pair 1.
+  const auto turn = [&](int64_t length) {
+    const std::vector<double> table = model::rope_table(read_, length);
+    return std::atan2(table[16 + 8 + 1], table[16 + 1]);
+  };
+  const double plain = std::pow(10000, -2.0 / 16);
+  EXPECT_NEAR(turn(32), plain / 2, 1e-12);
+  EXPECT_NEAR(turn(33), plain / 4, 1e-12);
+  EXPECT_EQ(model_config_to_json(read_)["model_type"], "llama");
+  EXPECT_EQ(model_config_to_json(read_)["rope_scaling"]["long_factor"][1], 4);
+  expect_read("phi3", R"({"partial_rotary_factor": 0.5, "rope_parameters": {"type": "longrope", "factor": 8,
+                          "short_factor": [1, 2, 1, 1], "long_factor": [1, 2, 1, 1], "attention_factor": 1.5}})");
+  EXPECT_EQ(read_.rope_scaling->original_max_position_embeddings, 4096);
+  EXPECT_EQ(read_.rope_scaling->rotary_scale(1), 1.5);
+  EXPECT_EQ(model_config_to_json(read_)["model_type"], "phi3");
+  EXPECT_EQ(model_config_to_json(read_)["original_max_position_embeddings"], 4096);
+  const std::string scaled = R"({"rope_scaling": {"type": "longrope", "original_max_position_embeddings": 32,
+                                 "short_mscale": 1.1, "long_mscale": 1.3, )";
+  expect_read("phimoe", (scaled + factors + "}}").c_str());
+  EXPECT_EQ(read_.rope_scaling->rotary_scale(32), 1.1);
+  EXPECT_EQ(read_.rope_scaling->rotary_scale(33), 1.3);
+  EXPECT_EQ(model_config_to_json(read_)["model_type"], "phimoe");
+  // 12B: Gemma 4 without embeddings of layers and without experts.
+  expect_read("gemma4_unified_text", "{}");
+  EXPECT_EQ(read_.layer_embedding_size, 0);
+  EXPECT_EQ(read_.sliding_window, 1024);
+  EXPECT_FALSE(read_.has_experts());
+  EXPECT_EQ(model_config_to_json(read_)["model_type"], "gemma4_text");
+  EXPECT_EQ(model_config_to_json(read_)["hidden_size_per_layer_input"], 0);
   expect_read("longcat_flash", R"({"mla_scale_q_lora": true, "router_bias": false, "num_hidden_layers": 4})");
   EXPECT_TRUE(read_.begins_pair(2));
   EXPECT_FALSE(read_.is_moe(3));

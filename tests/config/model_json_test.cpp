@@ -108,7 +108,7 @@ TEST_F(HuggingFace, YarnScalesAsTransformersDoes) {
     const model::ModelConfig c = read_huggingface_config(with(
         R"({"model_type": "deepseek_v3", "n_group": 1, "topk_group": 1, "rope_scaling": {"type": "yarn", "factor": 4)" +
         keys + "}, " + sizes_ + "}"));
-    return std::pair(c.rope_scaling->rotary_scale(), c.softmax_scale() * std::sqrt(12.0));
+    return std::pair(c.rope_scaling->rotary_scale(1), c.softmax_scale() * std::sqrt(12.0));
   };
   const double ln4 = std::log(4.0);
   const auto m = [&](double x) { return 0.1 * x * ln4 + 1; };

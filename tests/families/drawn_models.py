@@ -140,9 +140,21 @@ def qwen3_moe(d):
     return windows(d, keys)    # of all layers, whatever max_window_layers says
 
 
+def longrope(d, theta, pairs, **more):
+    """Sequences have 5 to 20 tokens: below and above the original length."""
+    def factors():
+        return [d.uniform(0.8, 4.0) for _ in range(pairs)]
+    return dict(rope_type="longrope", rope_theta=theta, short_factor=factors(), long_factor=factors(),
+                original_max_position_embeddings=d.of(4, 8, 16, 32)) | more
+
+
 def llama(d):
-    keys = grouped(d, "llama3", "linear", "yarn")
+    keys = grouped(d, "llama3", "linear", "yarn", "longrope")
     keys = with_head_dim(dividing(keys), d, 4, 6, 8) if d.one_in(2) else dividing(keys)
+    rope = keys["rope_parameters"]
+    if rope["rope_type"] == "longrope":
+        keys["rope_parameters"] = longrope(d, rope["rope_theta"], keys.get("head_dim", 8) // 2,
+                                           **d.of({}, dict(factor=rope["factor"]), dict(attention_factor=1.5)))
     return keys | dict(attention_bias=d.one_in(3), mlp_bias=d.one_in(3))
 
 
@@ -354,7 +366,15 @@ def exaone4(d):
 
 
 def phi3(d):
-    return dividing(grouped(d)) | dict(sliding_window=d.of(None, 1, 3, 5, 30))
+    keys = dividing(grouped(d)) | dict(sliding_window=d.of(None, 1, 3, 5, 30))
+    part = d.of(1.0, 0.75, 0.5)
+    if d.one_in(2):
+        rope = longrope(d, keys["rope_parameters"]["rope_theta"], int(4 * part),
+                        **d.of({}, dict(factor=8.0), dict(attention_factor=1.5)))
+        rope["rope_type"] = d.of("longrope", "su", "yarn")    # old names
+        keys |= dict(rope_parameters=rope, original_max_position_embeddings=rope["original_max_position_embeddings"])
+    keys["rope_parameters"]["partial_rotary_factor"] = part
+    return keys
 
 
 def hunyuan_v1_moe(d):
@@ -421,6 +441,14 @@ def gemma4_text(d):
     count = d.of(4, 6, 8)    # the factor of one expert alone is nothing to the norm behind it
     return keys | dict(enable_moe_block=True, num_experts=count, top_k_experts=d.randint(2, count),
                        moe_intermediate_size=d.of(8, 12))
+
+
+def gemma4_unified_text(d):
+    keys = gemma4_text(d)
+    for name in ("hidden_size_per_layer_input", "vocab_size_per_layer_input", "enable_moe_block", "num_experts",
+                 "top_k_experts", "moe_intermediate_size"):
+        keys.pop(name, None)
+    return keys
 
 
 def mimo_v2_flash(d):
@@ -542,6 +570,10 @@ def longcat_flash(d):
 def phimoe(d):
     keys = grouped(d)
     keys = with_head_dim(keys, d, 6, 8) if d.one_in(2) else dividing(keys)
+    if d.one_in(2):    # Transformers scales by length, but divides by the short factors always; the released code does not
+        rope = longrope(d, keys["rope_parameters"]["rope_theta"], keys.get("head_dim", 8) // 2, short_mscale=d.of(0.9, 1.2),
+                        long_mscale=d.of(1.1, 1.3))
+        keys["rope_parameters"] = rope | dict(long_factor=rope["short_factor"])
     return keys | dict(num_local_experts=d.of(2, 4, 8), num_experts_per_tok=2, sliding_window=d.of(None, 1, 3, 5, 30),
                        attention_bias=d.one_in(2), lm_head_bias=d.one_in(2), router_jitter_noise=d.of(0.01, 0.2, 0.5))
 
@@ -549,6 +581,7 @@ def phimoe(d):
 FAMILIES = {family.__name__: family for family in
             (deepseek_v2, deepseek_v3, hashed_v3, deepseek_v32, glm_moe_dsa, qwen3, qwen3_moe, llama, qwen2, mistral, mixtral,
              glm4_moe, gpt_oss, gpt2, qwen3_next, qwen3_5_text, qwen3_5_moe_text, minimax_m2, gemma, gemma2, gemma3_text, gemma4_text,
+             gemma4_unified_text,
              olmoe, olmo2, olmo3, flex_olmo, hunyuan_v1_dense, solar_open, cwm, phi3, smollm3, exaone4, seed_oss, granite,
              granitemoe, ernie4_5, ernie4_5_moe, glm4_moe_lite, kimi_linear, minimax, nemotron_h, bailing_moe, step3p5, dots1,
              hy_v3, hunyuan_v1_moe, mimo_v2_flash, qwen2_moe, longcat_flash, phimoe)}

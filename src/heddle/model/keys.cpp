@@ -18,7 +18,10 @@ using Of = Key::Of;
 
 template <class T>
 constexpr Kind kind_of() {
-  return std::is_same_v<T, bool> ? Kind::boolean : std::is_same_v<T, double> ? Kind::number : Kind::integer;
+  return std::is_same_v<T, bool>          ? Kind::boolean
+         : std::is_same_v<T, double>      ? Kind::number
+         : std::is_same_v<T, std::string> ? Kind::word
+                                          : Kind::integer;
 }
 
 template <auto member>
@@ -62,7 +65,7 @@ Key rope_type() {
       .kind = Kind::word,
       .meaning =
           "Stretching of rotary frequencies: yarn; linear, all by the factor; llama3, long waves by the "
-          "factor and short ones not at all.",
+          "factor and short ones not at all; longrope, each pair by a factor of its own.",
       .get = [](const C& c) { return KeyValue(std::string(word_of(c.rope_scaling.value_or(RopeScaling{}).type))); },
       .set =
           [](C& c, const KeyValue& v) {
@@ -74,6 +77,19 @@ Key rope_type() {
       .given = [](const C& c) { return c.rope_scaling.has_value(); },
       .open = "off",
       .synonyms = {"rope_type"}};
+}
+
+// A key of longrope: a list of numbers. It is held in one form, however it was written.
+template <std::string RopeScaling::*member>
+Key factors(const std::string& name, std::string meaning) {
+  Key key = scaling<member>(Of::longrope, name, 0, std::move(meaning));
+  key.set = [](C& c, const KeyValue& v) {
+    if (!c.rope_scaling) c.rope_scaling.emplace();
+    const auto& text = std::get<std::string>(v);
+    const std::optional<std::vector<double>> numbers = factors_of(text);
+    (*c.rope_scaling).*member = numbers ? text_of_factors(*numbers) : text;
+  };
+  return key;
 }
 
 /// A word of an enumeration.
@@ -543,8 +559,8 @@ const std::vector<Key>& keys() {
       bias_update_rate(),
       rope_type(),
       scaling<&RopeScaling::factor>(Of::scaling, "factor", 1, "Factor by which the context is stretched."),
-      scaling<&RopeScaling::original_max_position_embeddings>(Of::yarn_llama3, "original_max_position_embeddings",
-                                                              1, "YaRN, LLaMA 3.1: the context before stretching."),
+      scaling<&RopeScaling::original_max_position_embeddings>(Of::of_length, "original_max_position_embeddings", 1,
+                                                              "All but linear: the context before stretching."),
       scaling<&RopeScaling::beta_fast>(Of::yarn, "beta_fast", kTiny,
                                        "YaRN: rotations over the old context above which a frequency stays."),
       scaling<&RopeScaling::beta_slow>(Of::yarn, "beta_slow", kTiny,
@@ -555,8 +571,8 @@ const std::vector<Key>& keys() {
       scaling<&RopeScaling::mscale_all_dim>(Of::yarn, "mscale_all_dim", 0,
                                             "YaRN: the same for all dimensions of a head. 0: not given."),
       scaling<&RopeScaling::attention_factor>(
-          Of::yarn, "attention_factor", 0,
-          "YaRN: factor on rotated queries and keys; 0 takes it from factor and the mscales."),
+          Of::yarn_longrope, "attention_factor", 0,
+          "YaRN, LongRoPE: factor on rotated queries and keys; 0 takes it from factor and the mscales."),
       scaling<&RopeScaling::truncate>(Of::yarn, "truncate", 0,
                                       "YaRN: the ramp between the two betas begins and ends at whole pairs."),
       scaling<&RopeScaling::low_freq_factor>(
@@ -565,6 +581,16 @@ const std::vector<Key>& keys() {
       scaling<&RopeScaling::high_freq_factor>(
           Of::llama3, "high_freq_factor", kTiny,
           "LLaMA 3.1: rotations over the old context above which a frequency stays."),
+      factors<&RopeScaling::short_factor>(
+          "short_factor",
+          "LongRoPE: what the frequency of each pair is divided by, numbers with commas between, where "
+          "train.sequence_length is at most the old context."),
+      factors<&RopeScaling::long_factor>("long_factor", "LongRoPE: the same where train.sequence_length is more."),
+      scaling<&RopeScaling::short_mscale>(
+          Of::longrope, "short_mscale", 0,
+          "LongRoPE: attention_factor of sequences up to the old context (Phi-3.5-MoE). 0: not given."),
+      scaling<&RopeScaling::long_mscale>(Of::longrope, "long_mscale", 0,
+                                         "LongRoPE: attention_factor of longer sequences. 0: not given."),
   };
   return all;
 }
@@ -574,9 +600,7 @@ const Key* find_key(std::string_view name) {
   return at == keys().end() ? nullptr : &*at;
 }
 
-bool is_of_scaling(const Key& key) {
-  return key.of == Of::scaling || key.of == Of::yarn || key.of == Of::llama3 || key.of == Of::yarn_llama3;
-}
+bool is_of_scaling(const Key& key) { return key.of >= Of::scaling; }
 
 bool has_key(const ModelConfig& config, const Key& key) {
   const auto is_scaled_by = [&](RopeType type) { return config.rope_scaling && config.rope_scaling->type == type; };
@@ -587,7 +611,9 @@ bool has_key(const ModelConfig& config, const Key& key) {
     case Of::scaling: return config.rope_scaling.has_value();
     case Of::yarn: return is_scaled_by(RopeType::yarn);
     case Of::llama3: return is_scaled_by(RopeType::llama3);
-    case Of::yarn_llama3: return is_scaled_by(RopeType::yarn) || is_scaled_by(RopeType::llama3);
+    case Of::longrope: return is_scaled_by(RopeType::longrope);
+    case Of::yarn_longrope: return is_scaled_by(RopeType::yarn) || is_scaled_by(RopeType::longrope);
+    case Of::of_length: return config.rope_scaling.has_value() && !is_scaled_by(RopeType::linear);
     case Of::any:
     case Of::experts: break;
   }

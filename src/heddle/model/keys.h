@@ -25,7 +25,9 @@ struct Key {
     scaling,  // rotary positions that are stretched, in any way; then of some ways alone
     yarn,
     llama3,
-    yarn_llama3,
+    longrope,
+    yarn_longrope,
+    of_length,  // all but linear: they know the context before stretching
   };
 
   std::string name;  // below "model.": "rope_scaling.factor"

@@ -1,15 +1,41 @@
 #include "heddle/model/model_config.h"
 
+#include <algorithm>
 #include <cmath>
 
+#include "heddle/base/count_text.h"
 #include "heddle/base/error.h"
 #include "heddle/model/keys.h"
 #include "heddle/model/rope_table.h"
 
 namespace heddle::model {
 
-double RopeScaling::rotary_scale() const {
-  if (type != RopeType::yarn) return 1;
+std::optional<std::vector<double>> factors_of(std::string_view text) {
+  std::vector<double> factors;
+  while (true) {
+    const size_t comma = std::min(text.find(','), text.size());
+    std::string_view word = text.substr(0, comma);
+    word.remove_prefix(std::min(word.find_first_not_of(' '), word.size()));
+    const std::optional<double> factor = number_of(word);
+    if (!factor) return std::nullopt;
+    factors.push_back(*factor);
+    if (comma == text.size()) return factors;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+std::string text_of_factors(const std::vector<double>& factors) {
+  return fmt::format("{}", fmt::join(factors, ", "));
+}
+
+double RopeScaling::rotary_scale(int64_t sequence) const {
+  if (type == RopeType::linear || type == RopeType::llama3) return 1;
+  if (type == RopeType::longrope) {
+    const double mscale_of_length = is_long(sequence) ? long_mscale : short_mscale;
+    if (mscale_of_length != 0) return mscale_of_length;
+    if (attention_factor == 0)
+      return std::sqrt(1 + std::log(std::max(factor, 1.0)) / std::log(original_max_position_embeddings));
+  }
   if (attention_factor != 0) return attention_factor;
   if (mscale == 0 || mscale_all_dim == 0) return yarn_mscale(factor, 1);
   return yarn_mscale(factor, mscale) / yarn_mscale(factor, mscale_all_dim);
@@ -82,6 +108,39 @@ void validate_rotary_width(const ModelConfig& c) {
     config_error("model.turning_pairs_factor is {}, of {} pairs of a head it must leave one or more",
                  c.turning_pairs_factor, c.rotary_width() / 2);
   }
+}
+
+// A factor for each pair that turns, of short and of long sequences.
+void validate_longrope(const ModelConfig& c) {
+  constexpr double kLeast = 1e-6, kMost = 1e6;
+  const RopeScaling& scaling = *c.rope_scaling;
+  for (const auto& [name, text] :
+       {std::pair{"short_factor", &scaling.short_factor}, {"long_factor", &scaling.long_factor}}) {
+    const std::optional<std::vector<double>> factors = factors_of(*text);
+    if (!factors || std::ssize(*factors) != c.rotary_width() / 2) {
+      config_error(
+          "model.rope_scaling.{} has {}, must be {} numbers with commas between: one for each pair that turns",
+          name, factors ? fmt::format("{} numbers", factors->size()) : "no numbers", c.rotary_width() / 2);
+    }
+    for (const double factor : *factors) {
+      if (!(factor >= kLeast && factor <= kMost))
+        config_error("model.rope_scaling.{} has {}, must be from {:.3g} to {:.3g}", name, factor, kLeast, kMost);
+    }
+  }
+  if (c.sparse_mixer != (scaling.short_mscale != 0))
+    config_error(
+        "model.rope_scaling.short_mscale and long_mscale are {}: they are of model.sparse_mixer, whose "
+        "layers (Phi-3.5-MoE) need them; model.rope_scaling.attention_factor is of others",
+        scaling.short_mscale);
+  if ((scaling.short_mscale == 0) != (scaling.long_mscale == 0))
+    config_error("model.rope_scaling.short_mscale and model.rope_scaling.long_mscale go together, and one is 0");
+  if (scaling.short_mscale != 0 && scaling.attention_factor != 0)
+    config_error(
+        "model.rope_scaling.short_mscale takes the place of model.rope_scaling.attention_factor, which is {}",
+        scaling.attention_factor);
+  if (scaling.original_max_position_embeddings < 2)
+    config_error("model.rope_scaling.original_max_position_embeddings is {}, by longrope it must be at least 2",
+                 scaling.original_max_position_embeddings);
 }
 
 void validate_recurrence(const ModelConfig& c) {
@@ -260,6 +319,7 @@ void validate_attention(const ModelConfig& c) {
         "model.rope_scaling.high_freq_factor is {}, must be more than model.rope_scaling.low_freq_factor ({})",
         c.rope_scaling->high_freq_factor, c.rope_scaling->low_freq_factor);
   }
+  if (c.rope_scaling && c.rope_scaling->type == RopeType::longrope) validate_longrope(c);
   if (c.rope_scaling && c.rope_theta == 1) {
     config_error("model.rope_theta is 1, must be more where model.rope_scaling stretches it");
   }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "heddle/base/words.h"
 
@@ -17,10 +18,12 @@ enum class RopeType : uint8_t {
   yarn,    // Peng et al., arXiv 2309.00071
   linear,  // all by one factor
   llama3,  // LLaMA 3.1 (arXiv 2407.21783): long waves by the factor, short ones not at all
+  longrope,  // Ding et al., arXiv 2402.13753: each frequency by a factor of its own, others for long sequences
 };
 constexpr auto words_of(RopeType) {
   return std::to_array<Word<RopeType>>(
-      {{RopeType::yarn, "yarn"}, {RopeType::linear, "linear"}, {RopeType::llama3, "llama3"}});
+      {{RopeType::yarn, "yarn"}, {RopeType::linear, "linear"}, {RopeType::llama3, "llama3"},
+       {RopeType::longrope, "longrope"}});
 }
 
 /// The linear maps of attention that add a bias.
@@ -140,12 +143,23 @@ struct RopeScaling {
   // Factors of llama3: waves of more than original ÷ low_freq_factor positions are long, of less than original ÷
   // high_freq_factor short.
   double low_freq_factor = 1, high_freq_factor = 4;
+  // Lists of longrope, numbers with commas between (factors_of). A pair's frequency is divided by its number, in
+  // sequences up to the original length by that of short_factor.
+  std::string short_factor, long_factor;
+  double short_mscale = 0, long_mscale = 0;  // 0: attention_factor
 
-  /// The factor of cosines and sines, for YaRN; others multiply by 1. It is attention_factor, else
-  /// m(mscale)/m(mscale_all_dim) where both are given, else m(1); m(x) = 0.1·x·ln(factor) + 1.
-  double rotary_scale() const;
+  /// True if sequences of that length have the long factors of longrope.
+  bool is_long(int64_t sequence) const { return static_cast<double>(sequence) > original_max_position_embeddings; }
+  /// The factor of cosines and sines; linear and llama3 multiply by 1. Of YaRN it is attention_factor, else
+  /// m(mscale)/m(mscale_all_dim) where both are given, else m(1); m(x) = 0.1·x·ln(factor) + 1. Of longrope it is
+  /// the mscale of the sequence's length, else attention_factor, else √(1 + ln(factor)/ln(original length)).
+  double rotary_scale(int64_t sequence) const;
   bool operator==(const RopeScaling&) const = default;
 };
+
+/// The numbers of RopeScaling::short_factor or long_factor; nullopt where the text is no list of numbers.
+std::optional<std::vector<double>> factors_of(std::string_view text);
+std::string text_of_factors(const std::vector<double>& factors);
 
 /// The epsilon of the norms of attention's latents, whatever rms_norm_eps is: so the released models were trained.
 inline constexpr double kLatentNormEpsilon = 1e-6;

@@ -43,7 +43,7 @@ void stretch_yarn(const ModelConfig& config, std::vector<double>& result) {
   }
 }
 
-std::vector<double> frequencies(const ModelConfig& config) {
+std::vector<double> frequencies(const ModelConfig& config, int64_t sequence) {
   const auto width = static_cast<double>(config.rotary_width());
   std::vector<double> result;
   for (int64_t i = 0; i < config.rotary_width() / 2; ++i) {
@@ -57,6 +57,13 @@ std::vector<double> frequencies(const ModelConfig& config) {
     case RopeType::linear:
       for (double& frequency : result) frequency /= config.rope_scaling->factor;
       break;
+    case RopeType::longrope: {
+      const RopeScaling& scaling = *config.rope_scaling;
+      const std::vector<double> factors =
+          factors_of(scaling.is_long(sequence) ? scaling.long_factor : scaling.short_factor).value();
+      for (size_t i = 0; i < result.size(); ++i) result[i] /= factors.at(i);
+      break;
+    }
   }
   return result;
 }
@@ -64,8 +71,8 @@ std::vector<double> frequencies(const ModelConfig& config) {
 }  // namespace
 
 std::vector<double> rope_table(const ModelConfig& config, int64_t sequence) {
-  const std::vector<double> f = frequencies(config);
-  const double scale = config.rope_scaling ? config.rope_scaling->rotary_scale() : 1;
+  const std::vector<double> f = frequencies(config, sequence);
+  const double scale = config.rope_scaling ? config.rope_scaling->rotary_scale(sequence) : 1;
   std::vector<double> table;
   for (int64_t t = 0; t < sequence; ++t) {
     for (const double frequency : f) table.push_back(std::cos(static_cast<double>(t) * frequency) * scale);

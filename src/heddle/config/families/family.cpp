@@ -154,6 +154,8 @@ const std::vector<Family>& families() {
       phimoe(),
       gemma4(),
       gemma4_beside_pictures(),
+      gemma4_unified_text(),
+      gemma4_unified(),
       gemma3(),
       gemma2(),
       gemma(),

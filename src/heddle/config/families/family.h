@@ -168,6 +168,8 @@ Family gemma2();
 Family gemma3();
 Family gemma4();
 Family gemma4_beside_pictures();
+Family gemma4_unified_text();
+Family gemma4_unified();
 Family kimi_k2();
 Family kimi_linear();
 Family glm4_moe();

@@ -10,8 +10,13 @@
 // A released file says the widths of layers with full attention by "global_head_dim" and
 // "num_global_key_value_heads"; Transformers 5.23 writes them as "per_layer_config".
 //
-// Sources: Gemma4TextConfig and its model in Transformers 5, gone through key by key.
+// 12B ("gemma4_unified") is dense, without embeddings of layers; linear maps of its released folder take pictures
+// and sounds.
+//
+// Sources: Gemma4TextConfig, Gemma4UnifiedTextConfig and their models in Transformers 5, gone through key by key;
+// the config.json released with gemma-4-12B.
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "heddle/base/error.h"
@@ -320,10 +325,20 @@ ModelConfig mixture_gemma4() {
   return c;
 }
 
+ModelConfig unified_gemma4() { return larger_gemma4(sized_gemma4(3840, 48, 15360, 16, 1), 8); }
+
 ModelConfig smaller_gemma4(ModelConfig c, int64_t sharing) {
   c.shared_key_value_layers = sharing;
   c.layer_embedding_size = 256;
   return c;
+}
+
+// True for tensors that take pictures and sounds, beside the text model.
+bool is_beside_gemma4(std::string_view name, const HasTensor&) {
+  constexpr std::array<std::string_view, 5> kBeside{"model.vision_tower.", "model.audio_tower.",
+                                                    "model.vision_embedder.", "model.embed_vision.",
+                                                    "model.embed_audio."};
+  return std::any_of(kBeside.begin(), kBeside.end(), [&](std::string_view part) { return name.starts_with(part); });
 }
 
 ModelConfig e2b_gemma4() {
@@ -396,26 +411,57 @@ Family gemma4() {
   f.passed_over = passed_over_gemma4;
   f.presets = {{"gemma-4-e2b", e2b_gemma4()},
                {"gemma-4-e4b", smaller_gemma4(sized_gemma4(2560, 42, 10240, 8, 2), 18)},
+               {"gemma-4-12b", unified_gemma4()},
                {"gemma-4-26b-a4b", mixture_gemma4()},
                {"gemma-4-31b", larger_gemma4(sized_gemma4(5376, 60, 21504, 32, 4), 16)}};
   return f;
 }
 
-// Folders as released hold a model of pictures, and some of sounds, too. It is written as the text model.
-Family gemma4_beside_pictures() {
+Family gemma4_unified_text() {
   Family f = gemma4();
-  f.architecture = "Gemma4ForConditionalGeneration";
-  f.model_type = "gemma4";
+  f.architecture = "Gemma4UnifiedForCausalLM";
+  f.model_type = "gemma4_unified_text";
+  constexpr std::array<std::string_view, 8> kLacks{"hidden_size_per_layer_input",
+                                                   "vocab_size_per_layer_input",
+                                                   "enable_moe_block",
+                                                   "num_experts",
+                                                   "top_k_experts",
+                                                   "moe_intermediate_size",
+                                                   "sliding_window",
+                                                   "layer_types"};
+  std::erase_if(f.keys, [&](const PublishedKey& each) {
+    return std::find(kLacks.begin(), kLacks.end(), each.name) != kLacks.end();
+  });
+  for (PublishedKey& each : window_of_all_but_every_nth(1024, "", kEveryGemma4)) f.keys.push_back(std::move(each));
+  f.derive = [](ModelConfig& c) {
+    make_dense(c);
+    derive_gemma4(c);
+  };
+  f.holds = [](const ModelConfig&) { return false; };  // it is written as the other text models
+  f.presets.clear();
+  return f;
+}
+
+namespace {
+
+// Folders as released hold what takes pictures, and some sounds, too. They are written as text models.
+Family released_gemma4(Family f, const char* architecture, const char* type) {
+  f.architecture = architecture;
+  f.model_type = type;
   f.rewrite = take_text_gemma4;
   f.spelt = spelt_beside_pictures_gemma4;
   f.stacked = stacked_beside_pictures_gemma4;
-  f.passed_over = [](std::string_view name, const HasTensor&) {
-    return name.starts_with("model.vision_tower.") || name.starts_with("model.audio_tower.") ||
-           name.starts_with("model.embed_vision.") || name.starts_with("model.embed_audio.");
-  };
+  f.passed_over = is_beside_gemma4;
   f.holds = [](const ModelConfig&) { return false; };
   f.presets.clear();
   return f;
+}
+
+}  // namespace
+
+Family gemma4_beside_pictures() { return released_gemma4(gemma4(), "Gemma4ForConditionalGeneration", "gemma4"); }
+Family gemma4_unified() {
+  return released_gemma4(gemma4_unified_text(), "Gemma4UnifiedForConditionalGeneration", "gemma4_unified");
 }
 
 }  // namespace heddle::config

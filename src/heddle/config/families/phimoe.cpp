@@ -95,7 +95,7 @@ Family phimoe() {
   f.only = {off("input_jitter_noise", "noise on the experts' rows is not built")};
   f.read_besides = {"num_experts", "output_router_logits", "router_aux_loss_coef", "hidden_dropout"};
   f.rewrite = [](Json& root, const std::string& place) {
-    refuse_stretching(root, place);
+    name_longrope(root, place);
     join_names(root, place, {{"num_experts", "num_local_experts"}});
   };
   f.adopt = adopt_router_loss;

@@ -1,10 +1,12 @@
 #include "heddle/config/families/rope_json.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
+#include "heddle/formats/json_text.h"
 
 namespace heddle::config {
 
@@ -24,25 +26,56 @@ std::vector<std::string> known_keys(model::RopeType type) {
   if (type == model::RopeType::yarn)
     also({"beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor", "truncate"});
   if (type == model::RopeType::llama3) also({"low_freq_factor", "high_freq_factor"});
+  if (type == model::RopeType::longrope)
+    also({"short_factor", "long_factor", "short_mscale", "long_mscale", "attention_factor"});
   return names;
 }
 
 // Keys of a section that stretches nothing: those of any type.
 void refuse_unknown_of_default(const JsonKeys& rope) { rope.refuse_others(known_keys(model::RopeType::linear)); }
 
+void read_attention_factor(const JsonKeys& rope, const std::string& name, model::RopeScaling& scaling) {
+  if (rope.find("attention_factor") == nullptr) return;
+  scaling.attention_factor = rope.number("attention_factor");
+  if (!(scaling.attention_factor > 0)) {
+    config_error("{}: '{}attention_factor' is {}, more than 0 is expected", rope.place(), name,
+                 scaling.attention_factor);
+  }
+}
+
 void read_yarn(const JsonKeys& rope, const std::string& name, model::RopeScaling& yarn) {
   yarn.beta_fast = rope.positive("beta_fast", yarn.beta_fast);
   yarn.beta_slow = rope.positive("beta_slow", yarn.beta_slow);
   yarn.mscale = rope.positive("mscale", 0);
   yarn.mscale_all_dim = rope.positive("mscale_all_dim", 0);
-  if (rope.find("attention_factor") != nullptr) {
-    yarn.attention_factor = rope.number("attention_factor");
-    if (!(yarn.attention_factor > 0)) {
-      config_error("{}: '{}attention_factor' is {}, more than 0 is expected", rope.place(), name,
-                   yarn.attention_factor);
-    }
-  }
+  read_attention_factor(rope, name, yarn);
   yarn.truncate = rope.boolean("truncate", yarn.truncate);
+}
+
+std::string factors_text(const JsonKeys& rope, const std::string& name, const char* key) {
+  const nlohmann::json* list = rope.find(key);
+  const bool numbers =
+      list != nullptr && list->is_array() && !list->empty() &&
+      std::all_of(list->begin(), list->end(), [](const nlohmann::json& one) { return one.is_number(); });
+  if (!numbers) {
+    config_error("{}: '{}{}' is {}, a list of numbers is expected", rope.place(), name, key,
+                 list == nullptr ? "missing" : formats::shown(*list));
+  }
+  return model::text_of_factors(list->get<std::vector<double>>());
+}
+
+// Without a factor it is the ratio of the lengths, with which the attention factor grows.
+void read_longrope(const JsonKeys& keys, const JsonKeys& rope, const std::string& name,
+                   model::RopeScaling& scaling) {
+  scaling.short_factor = factors_text(rope, name, "short_factor");
+  scaling.long_factor = factors_text(rope, name, "long_factor");
+  scaling.short_mscale = rope.positive("short_mscale", 0);
+  scaling.long_mscale = rope.positive("long_mscale", 0);
+  if (scaling.short_mscale == 0) read_attention_factor(rope, name, scaling);
+  if (rope.find("factor") == nullptr) {
+    scaling.factor =
+        std::max(1.0, keys.number("max_position_embeddings") / scaling.original_max_position_embeddings);
+  }
 }
 
 // Rotary keys by layer take no length from outside: Transformers reads the one inside, or max_position_embeddings.
@@ -88,7 +121,7 @@ void read_rope(const JsonKeys& keys, model::ModelConfig& c) {
   rope.refuse_others(known_keys(*known));
   model::RopeScaling scaling;
   scaling.type = *known;
-  scaling.factor = rope.number("factor");
+  scaling.factor = *known == model::RopeType::longrope ? rope.number("factor", 1) : rope.number("factor");
   if (scaling.type != model::RopeType::linear) {
     // A key of that name outside goes before the one inside.
     scaling.original_max_position_embeddings =
@@ -100,6 +133,7 @@ void read_rope(const JsonKeys& keys, model::ModelConfig& c) {
     scaling.low_freq_factor = rope.number("low_freq_factor");
     scaling.high_freq_factor = rope.number("high_freq_factor");
   }
+  if (scaling.type == model::RopeType::longrope) read_longrope(keys, rope, name, scaling);
   if (!(scaling.factor >= 1) || !(scaling.original_max_position_embeddings >= 1)) {
     config_error("{}: '{}factor' is {} and its original length {}, both must be at least 1", place, name,
                  scaling.factor, scaling.original_max_position_embeddings);
@@ -160,14 +194,19 @@ nlohmann::ordered_json rope_scaling_json(const model::ModelConfig& c) {
   if (y.type == model::RopeType::llama3) {
     scaling["low_freq_factor"] = y.low_freq_factor;
     scaling["high_freq_factor"] = y.high_freq_factor;
+  } else if (y.type == model::RopeType::longrope) {
+    scaling["short_factor"] = model::factors_of(y.short_factor).value();
+    scaling["long_factor"] = model::factors_of(y.long_factor).value();
+    if (y.short_mscale != 0) scaling["short_mscale"] = y.short_mscale;
+    if (y.long_mscale != 0) scaling["long_mscale"] = y.long_mscale;
   } else {
     scaling["beta_fast"] = y.beta_fast;
     scaling["beta_slow"] = y.beta_slow;
     if (y.mscale != 0) scaling["mscale"] = y.mscale;
     if (y.mscale_all_dim != 0) scaling["mscale_all_dim"] = y.mscale_all_dim;
-    if (y.attention_factor != 0) scaling["attention_factor"] = y.attention_factor;
     if (!y.truncate) scaling["truncate"] = false;
   }
+  if (y.attention_factor != 0) scaling["attention_factor"] = y.attention_factor;
   const auto whole = static_cast<int64_t>(y.original_max_position_embeddings);
   if (y.original_max_position_embeddings == static_cast<double>(whole)) {
     scaling["original_max_position_embeddings"] = whole;
@@ -175,12 +214,15 @@ nlohmann::ordered_json rope_scaling_json(const model::ModelConfig& c) {
   return scaling;
 }
 
-void refuse_stretching(nlohmann::json& root, const std::string& place) {
+void name_longrope(nlohmann::json& root, const std::string& place) {
   const RopeSection section = rope_section(JsonKeys(root, place, ""));
   if (section.keys == nullptr) return;
   const std::string kind = rope_kind(JsonKeys(*section.keys, place, section.name + std::string(".")));
-  if (kind != "default")
-    config_error("{}: '{}' is of the type '{}', only 'default' is built", place, section.name, escaped(kind, 60));
+  if (kind == "default" || kind == "longrope") return;
+  if (kind != "su" && kind != "yarn")
+    config_error("{}: '{}' is of the type '{}', accepted are 'default' and 'longrope'", place, section.name,
+                 escaped(kind, 60));
+  root[section.name]["rope_type"] = "longrope";
 }
 
 }  // namespace heddle::config

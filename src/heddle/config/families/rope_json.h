@@ -32,8 +32,8 @@ void flatten_rotation_by_layer(nlohmann::json& root, const std::string& place, c
 /// The value of rope_scaling: null without any.
 nlohmann::ordered_json rope_scaling_json(const model::ModelConfig& config);
 
-/// ConfigError where a file stretches its positions. Transformers takes "yarn" and "su" for "longrope" in Phi
-/// models.
-void refuse_stretching(nlohmann::json& root, const std::string& place);
+/// Phi models are stretched by longrope alone, which old files call "su" and "yarn". Puts "longrope" there;
+/// ConfigError for another type.
+void name_longrope(nlohmann::json& root, const std::string& place);
 
 }  // namespace heddle::config
