@@ -197,6 +197,95 @@ TEST(Script, QuickGegluIsGated) {
   EXPECT_EQ(s.launch.job.shape.sliding_window, 128);  // keys to the left, and the query's own
 }
 
+TEST(Script, GivenUpNamesAreReadLikeThoseThatFollowed) {
+  const std::string now =
+      "--moe-router-num-groups 8 --moe-router-group-topk 4 --moe-router-topk-scaling-factor 2.5 "
+      "--multi-latent-attention --qk-layernorm --qk-head-dim 96 --qk-pos-emb-head-dim 32";
+  const std::string then =
+      "--n-group 8 --topk-group 4 --routed-scaling-factor 2.5 --multi-head-latent-attention --qk-layernorm "
+      "--qk-nope-head-dim 96 --qk-rope-head-dim 32";
+  std::string moe = kMoe;
+  const std::string width = "--moe-ffn-hidden-size";
+  moe.replace(moe.find(width), width.size(), "--moe-intermediate-size");
+  const LaunchScript a = read_launch_script(kRun + kMoe + now, "run.sh"),
+                     b = read_launch_script(kRun + moe + then, "run.sh");
+  EXPECT_TRUE(a.launch.job.shape == b.launch.job.shape);
+  EXPECT_EQ(a.launch.job.shape.moe_intermediate_size, 1408);
+  EXPECT_EQ(a.launch.job.shape.qk_nope_head_dim, 96);
+  EXPECT_EQ(a.constants.settings, b.constants.settings);
+  EXPECT_TRUE(b.others.unknown.empty() && b.others.sizes.empty())
+      << fmt::format("{}", fmt::join(b.others.sizes, " "));
+  // The present spelling goes before the other one.
+  EXPECT_EQ(read_launch_script(kRun + kMoe + "--moe-intermediate-size 7", "run.sh")
+                .launch.job.shape.moe_intermediate_size,
+            1408);
+  const LaunchScript old = read_launch_script(
+      kRun + kDense + "--activations-checkpoint-method block --activations-checkpoint-num-layers 8", "run.sh");
+  EXPECT_TRUE(old.launch.job.recompute.has(GroupName::layer));
+  EXPECT_DOUBLE_EQ(old.launch.job.recompute.every, 0.25);
+  // A plan takes the old words' place.
+  Job job = old.launch.job;
+  job.recompute = {};
+  const std::string out =
+      rewritten(kRun + kDense + "--checkpoint-activations\n", "run.sh", {},
+                read_launch_script(kRun + kDense + "--checkpoint-activations\n", "run.sh"), launch_of(job));
+  EXPECT_EQ(out.find("--checkpoint-activations"), std::string::npos) << out;
+}
+
+TEST(Script, OneHeadOfKeysForAllQueries) {
+  const model::Shape shape =
+      read_launch_script(kRun + kDense + "--attention-head-type multiquery", "run.sh").launch.job.shape;
+  EXPECT_EQ(shape.num_key_value_heads, 1);
+  EXPECT_EQ(read_launch_script(kRun + kDense + "--attention-head-type multihead", "run.sh")
+                .launch.job.shape.num_key_value_heads,
+            32);
+}
+
+TEST(Script, ManyExpertsAsWideAsTheFeedForwardAreRemarked) {
+  std::string moe = kMoe;
+  const std::string width = "--moe-ffn-hidden-size 1408";
+  moe.erase(moe.find(width), width.size());
+  EXPECT_TRUE(
+      has(read_launch_script(kRun + moe, "run.sh").notes, "each of 64 experts has --ffn-hidden-size, 10240"));
+  EXPECT_FALSE(has(read_launch_script(kRun + kMoe, "run.sh").notes, "--moe-ffn-hidden-size"));
+}
+
+TEST(Script, AdaptersFreezeTheWeightsBelowThem) {
+  const std::string text = "# MindSpeed-LLM\n" + kRun + kDense +
+                           "--use-flash-attn --lora-r 8 --lora-alpha 16 --lora-fusion --lora-target-modules "
+                           "linear_qkv linear_proj\n",
+                    full = text.substr(0, text.find("--lora-r"));
+  const LaunchScript script = read_launch_script(text, "run.sh"), whole = read_launch_script(full, "run.sh");
+  EXPECT_TRUE(script.launch.job.frozen_base);
+  EXPECT_FALSE(whole.launch.job.frozen_base);
+  EXPECT_TRUE(script.others.sizes.empty());
+  const search::Estimate with = search::estimate(script.launch.job), without = search::estimate(whole.launch.job);
+  EXPECT_LT(with.peak_bytes, 0.7 * without.peak_bytes);
+  EXPECT_LT(with.step_s, without.step_s);
+  // The adapters' own flags stay where a plan changes others.
+  Job job = script.launch.job;
+  job.mesh.tp = 2, job.mesh.dp = 4;
+  const std::string out = rewritten(text, "run.sh", {}, script, launch_of(job));
+  EXPECT_NE(out.find("--lora-r 8 --lora-alpha 16"), std::string::npos) << out;
+  EXPECT_TRUE(read_launch_script(out, "run.sh").launch.job.frozen_base);
+  EXPECT_FALSE(refusals_of(launch_of(job), "megatron").empty());
+}
+
+TEST(Script, OtherTrainersAndKindsAreRefusedBeforeWhatTheyLack) {
+  const auto says = [](const std::string& text, std::string_view part) {
+    EXPECT_NE(refused(text).find(part), std::string::npos) << refused(text);
+  };
+  says("deepspeed pretrain_gpt.py " + kDense + "--deepspeed --zero-stage 3",
+       "run.sh:1: --deepspeed makes it a job of");
+  says(kRun + "--encoder-num-layers 12 --hidden-size 768 --num-attention-heads 12", "--encoder-num-layers makes");
+  says(kRun + kDense + "--use-tiling --max-num-tiles 6", "makes a model of another kind");
+  says(kRun + kDense + "--pipeline-model-parallel-size 16",
+       "--pipeline-model-parallel-size 16, accepted: up to the 8 devices (--devices)");
+  says("if [ $1 = here ]; then\n  N=8\nelse\n  N=$K\nfi\ntorchrun --nproc_per_node $N pretrain_gpt.py " + kDense,
+       "its arguments 1 are not given (--set 1=VALUE)");
+  says("MODEL_ARGS=(" + kDense + ")\n", "(they are set for another script to start)");
+}
+
 TEST(Script, AnUnnamedFeedForwardWidthIsTheTrainersOwn) {
   const std::string rest =
       "--num-layers 4 --hidden-size 4096 --num-attention-heads 32 --vocab-size 32000 --seq-length 512 "

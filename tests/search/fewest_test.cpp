@@ -6,6 +6,7 @@
 #include <set>
 
 #include "heddle/base/error.h"
+#include "heddle/model/shapes/shape_presets.h"
 
 namespace heddle::search {
 namespace {
@@ -75,6 +76,29 @@ TEST(Fewest, AskedAgainWithLessRoom) {
   ASSERT_TRUE(found);
   EXPECT_EQ(found->devices, 48);
   EXPECT_EQ(found->answer.memory_bytes, usable_bytes(query_of_fewest(256).space.job.device));
+}
+
+// What can't be held once is not searched.
+TEST(Fewest, TooFewAreNotSearched) {
+  Query q = query_of_fewest(256);
+  q.space.job.shape = *model::find_shape("DeepSeek-V3");
+  q.memory_bytes = 80e9;
+  const double parameters = model::total_parameters(q.space.job.shape);
+  int least = 1000;
+  const auto run = [&](const Query& asked) {
+    least = std::min(least, asked.space.devices);
+    Answer a;
+    if (asked.space.devices >= 200) a.top.emplace_back();
+    return a;
+  };
+  const std::optional<Fewest> found = fewest_devices(q, run, run);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->devices, 200);
+  EXPECT_FALSE(surely_too_few(q, least));
+  EXPECT_TRUE(surely_too_few(q, 8));
+  EXPECT_GE(least * q.memory_bytes, parameters * 18);
+  q.space.restriction.residencies = true;  // the host may hold it
+  EXPECT_FALSE(surely_too_few(q, 8));
 }
 
 TEST(Fewest, NothingWhereNothingFitsAndAllDevicesMustBePossible) {

@@ -13,6 +13,7 @@ std::optional<search::Fewest> fewest_from(const search::Query& given, int first,
   search::Query query = given;
   for (int64_t devices = first; devices <= most && !stopped(); devices *= 2) {
     query.space.devices = static_cast<int>(devices);
+    if (search::surely_too_few(query, query.space.devices)) continue;
     try {
       search::Query one = query;
       one.top = 1;

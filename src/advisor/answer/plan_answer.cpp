@@ -279,7 +279,7 @@ PlanAnswer answer_script(const PlanRequest& request, const std::string& path, co
     } catch (const ConfigError& error) {
       a.notes.push_back(fmt::format("the better plan can't be written into the script: {}", error.what()));
     }
-  } else if (!given.fits) {
+  } else if (!given.fits && a.changes.empty() && found.answer.top.empty()) {
     put_nothing(query_beside(script.launch, a.target, memory_bytes), found.answer.misfit, watch, a);
   }
   return a;

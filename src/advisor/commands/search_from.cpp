@@ -124,8 +124,10 @@ int search_from(const SearchOptions& o) {
   // A plan that does not fit is not written: of Heddle only a plan that was counted, of others not the script's own
   // job.
   const bool nothing_fits = !better && (heddle || !given.fits);
+  // Plans may fit and not be the trainer's: then more devices are no answer.
+  const bool none_at_all = nothing_fits && found.answer.top.empty();
   int fewest = 0;
-  if (nothing_fits) {
+  if (none_at_all) {
     observe::Doing doing("searching for the fewest devices");
     const search::Query query = advisor::query_beside(script.launch, target, request.memory_bytes);
     fewest = advisor::fewest_beyond(query, advisor::times_devices(query, kMostTimes),
@@ -134,8 +136,9 @@ int search_from(const SearchOptions& o) {
   const std::string nothing = fmt::format(
       "{} fits {}{}{}{}", heddle ? "no plan of Heddle's" : "nothing", observe::bytes_text(request.memory_bytes),
       found.answer.misfit.empty() ? "" : "; the nearest: ", found.answer.misfit,
-      fewest > 0 ? fmt::format("; {} {} are the fewest that train it", fewest, given.launch.job.device.name)
-                 : fmt::format("; nor on 16 times as many {}", given.launch.job.device.name));
+      !none_at_all ? fmt::format(" of what {} could run", target)
+      : fewest > 0 ? fmt::format("; {} {} are the fewest that train it", fewest, given.launch.job.device.name)
+                   : fmt::format("; nor on 16 times as many {}", given.launch.job.device.name));
   if (nothing_fits && !o.emit.empty()) {
     fmt::print(stderr, "heddle: {}: {}; nothing is written\n", o.from, nothing);
     return kFailed;

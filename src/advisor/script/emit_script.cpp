@@ -37,7 +37,7 @@ void refuse_model(const Launch& launch, Dialect dialect, Refusals& no) {
   const model::Shape& s = j.shape;
   const bool megatron = dialect == Dialect::megatron;
   no.when(s.is_hybrid(), "the order of a hybrid model's blocks is not known here");
-  no.when(j.frozen_base, "frozen base weights (LoRA) are not a matter of flags");
+  no.when(megatron && j.frozen_base, "frozen base weights (LoRA) are not a matter of flags");
   no.when(megatron && s.foreign.alibi, "Megatron-LM has no ALiBi positions");
   no.when(megatron && s.foreign.embedding_norm, "Megatron-LM has no norm after the embedding");
   const bool bias =

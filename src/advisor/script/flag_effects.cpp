@@ -17,41 +17,46 @@ struct Flags {
 constexpr Flags kEffects[] = {
     // Data, rates, logs, checkpoints, launchers.
     {FlagEffect::none, R"(
-        --accumulate-allreduce-grads-in-fp32 --actor-num-* --adam-* --additional-config --address --ademamix-*
-        --adlr-* --advantage-estimator --ai-framework --aiqos* --allow-ambiguous-pad-tokens --app-tag-*
-        --apply-chat-template --apply-wd-to-qk-layernorm --async-ckpt-* --async-save --async-strategy
-        --attention-mask-on-cpu --attention-mask-type --attention-softmax-in-fp32 --auto-detect-ckpt-format
-        --auto-settings* --balance-data --batch-size --bind-core --cache-dir --cache-mla-latents
-        --calc-ft-timeouts --calculate-per-token-loss --chat-template --check-* --ckpt-* --clip-grad
+        --DDP-impl --accumulate-allreduce-grads-in-fp32 --actor-num-* --adam-* --add-eos-token
+        --additional-config --address --ademamix-* --adlr-* --advantage-estimator --ai-framework --aiqos*
+        --allow-ambiguous-pad-tokens --alternative-prompt --app-tag-* --append-eod --apply-chat-template
+        --apply-wd-to-qk-layernorm --async-ckpt-* --async-save --async-strategy --attention-mask-on-cpu
+        --attention-mask-type --attention-softmax-in-fp32 --auto-detect-ckpt-format --auto-settings*
+        --balance-data --batch-size --bind-core --broadcast --cache-dir --cache-mla-latents --calc-ft-timeouts
+        --calculate-per-token-loss --chain-of-thought --chat-template --check-* --ckpt-* --clip-grad
         --cluster-time-out --colocate --config-logger-dir --container-* --cp-attention-mask-type
         --cpu-offloading-retain-pinned-cpu-buffers --cpunodebind --cpus-per-task --create-all-gather-group
         --cross-entropy-fusion-impl --cuda-graph-modules --cuda-graph-warmup-steps --cut-max-seqlen
-        --data-args-path --data-cache-path --data-parallel-random-init --data-path --dataloader-* --dataset*
-        --ddp-* --decode-only-cuda-graphs --decoupled-* --deterministic-mode --disable-align-*
+        --data-args-path --data-cache-path --data-impl --data-parallel-random-init --data-path --dataloader-*
+        --dataset* --ddp-* --decode-only-cuda-graphs --decoupled-* --deterministic-mode --disable-align-*
         --disable-bf16-reduced-precision-matmul --disable-ckpt-* --disable-clone-scatter-output-in-embedding
         --disable-flight-recorder-* --disable-gloo-group --disable-gloo-process-groups --disable-jit-fuser
         --disable-log-* --disable-manual-gc-eval --disable-msc --disable-pad-vocab-size
         --disable-save-tokenizer-assets --disable-straggler-on-startup --disable-strict-fsdp-dtensor-load
-        --disable-symmetric-registration --disable-tokenizer-* --disable-use-tokenizer-model-from-checkpoint-args
-        --dist-ckpt-* --distrib-optim-* --distributed-* --dump-param-to-param-group-map
+        --disable-symmetric-registration --disable-tokenizer-*
+        --disable-use-tokenizer-model-from-checkpoint-args --dist-ckpt-* --dist-train --dist-url
+        --distrib-optim-* --distributed-* --drop-thinking --dump-param-to-param-group-map
         --embedding-init-method-std --empty-unused-memory-level --enable-chunked-prefill
         --enable-elastic-training --enable-experimental --enable-ft-package --enable-gpt-oss
-        --enable-hf2mg-convert --enable-high-availability --enable-mg2hf-convert --enable-mla-absorb --enable-msc
-        --enable-thinking --end-weight-decay --entropy-coef --eod-mask-loss --eps-clip* --error-injection-*
-        --eval-* --exclusive --exit-* --exp-avg-* --export --export-force-local-attention --extra-vocab-size
-        --fake-process-group --fault-injector-* --fim-* --finetune --finetune-hf-dataset --fix-sub-seq-length
-        --flash-attention-version --flash-decode --flight-recorder-* --fp16-lm-cross-entropy
-        --fp4-quantizer-factory --fp4-recipe --fp8-amax-* --fp8-interval --fp8-margin --fp8-quantizer-factory
-        --fsdp-* --ft-* --full-validation --gemm-gradient-accumulation-fusion --goldfish-*
-        --gpu-sniff-test-interval --group-query-attention --grpo-* --handler-name --hccl-* --help --hf-*
-        --high-priority-stream-groups --history-turns --hysteresis --inference-* --init-* --initial-loss-scale
-        --inprocess-* --input-key --interleave-probs --is-instruction-dataset --is-pairwise-dataset
-        --iterations-to-skip --jit-compile --job-name --join --kv-lora-rank --label-key --langrl-env-config
-        --lazy-mpu-init --lion-* --load* --local-addr --local-rank --local-ranks-filter --local-worker-num --log*
-        --log-dir --loss-scale* --lr* --main-grads-dtype --main-params-dtype --make-vocab-size-divisible-by
-        --manual-gc* --map-keys --master-* --max-new-tokens --max-padding-length --max-restarts
-        --max-tokens-per-gpu --max-tokens-to-oom --megatron-cp-in-bnsd --megatron-fsdp-* --membind
-        --memory-snapshot-path --merge-file --mid-level-dataset-surplus --min-loss-scale --min-lr
+        --enable-hbmfault-repair --enable-hf2mg-convert --enable-high-availability --enable-mg2hf-convert
+        --enable-mla-absorb --enable-msc --enable-share-memory --enable-thinking --enable-worker-reboot
+        --end-weight-decay --entropy-coef --eod-mask-loss --epochs --eps-clip* --error-injection-* --eval-*
+        --evaluation-batch-size --exclusive --exit-* --exp-avg-* --export --export-force-local-attention
+        --extra-vocab-size --fake-process-group --fault-injector-* --fim-* --finetune --finetune-hf-dataset
+        --fix-sub-seq-length --flash-attention-version --flash-decode --flight-recorder-*
+        --fp16-lm-cross-entropy --fp4-quantizer-factory --fp4-recipe --fp8-amax-* --fp8-interval --fp8-margin
+        --fp8-quantizer-factory --fsdp-* --fsdp2-config-path --ft-* --full-shuffle-instruction-dataset
+        --full-validation --gemm-gradient-accumulation-fusion --goldfish-* --gpu-sniff-test-interval --greedy
+        --group-query-attention --grpo-* --handler-name --hccl-* --help --hf-* --high-priority-stream-groups
+        --history-turns --hysteresis --inference-* --init-* --initial-loss-scale --inprocess-* --input-key
+        --instruction-template --interleave-probs --is-instruction-dataset --is-pairwise-dataset
+        --iterations-to-skip --jit-compile --job-name --join --json-keys --keep-newlines --kv-lora-rank
+        --label-key --langrl-env-config --lazy-mpu-init --lion-* --load* --local-addr --local-rank
+        --local-ranks-filter --local-worker-num --log* --log-dir --loss-scale* --lr* --main-grads-dtype
+        --main-params-dtype --make-vocab-size-divisible-by --manual-gc* --map-keys --master-* --max-eval-samples
+        --max-new-tokens --max-padding-length --max-restarts --max-samples --max-tokens-per-gpu
+        --max-tokens-to-oom --megatron-cp-in-bnsd --megatron-fsdp-* --membind --memory-snapshot-path
+        --merge-file --merge-group-keys --mg-save-dir --mid-level-dataset-surplus --min-loss-scale --min-lr
         --min-offloaded-tensor-size --mix-strategy --mla-fa-divide-qk --mla-fa-without-pad --mla-mm-split
         --mlp-chunks-for-prefill --mock-data --model-type --model-type-hf --moe-deepep-num-sms
         --moe-enable-routing-replay --moe-flex-dispatcher-num-sms --moe-grouped-gemm --moe-hybridep-*
@@ -71,80 +76,91 @@ constexpr Flags kEffects[] = {
         --no-weight-decay-* --node-rank --nodelist --nodes --non-persistent-* --nproc* --npu-datadump
         --npu-deterministic --ntasks* --null-tokenizer-* --num-dataset-builder-threads --num-rollout
         --num-speculative-tokens --num-workers --nvtx-ranges --object-storage-cache-path --one-logger-*
-        --onnx-safe --op-cal-tflops --optimizer-offload-policy --optimizer-selection --otel-* --override-*
-        --overwrite-cache --pack --pad-to-multiple-of --pad-vocab-size-to --padded-samples --padded-vocab-size
-        --partition --patch-tokenizer-type --per-dataset-sequences-path --per-split-data-args-path
+        --only-convert-last-checkpoint --onnx-safe --op-cal-tflops --optimizer-offload-policy
+        --optimizer-selection --otel-* --out-seq-length --output-prefix --override-* --overwrite-cache --pack
+        --pad-to-multiple-of --pad-vocab-size-to --padded-samples --padded-vocab-size --partition
+        --patch-tokenizer-type --per-dataset-sequences-path --per-split-data-args-path
         --persistent-save-interval --phase-transition-iterations --pipeline-model-parallel-comm-backend
-        --pre-tockens --pretrained-checkpoint --profile* --prompt-data --prompt-type* --pytorch-profiler-*
-        --q-lora-rank --qk-clip* --qk-head-dim --qk-pos-emb-head-dim --qknorm-impl --rdzv-* --record-*
-        --redirects --ref-load --ref-micro-batch-size --refit-method --replication* --rerun-mode
-        --reset-attention-mask --reset-bucket-group-order --reset-position-ids --result-rejected-tracker-filename
-        --rl-* --rm-type --role --rollout-* --rotary-interleaved --run-workload-inspector-server
-        --runtime-env-json --sample-rate --save* --seed --sft --sft-* --sft-tokenizer-prompt-format --sgd-*
-        --sglang-* --shape-order --skip-train --sparse-mode --split --stage --standalone --start-eval-at-iter
-        --start-method --start-weight-decay --straggler-* --streaming --suggested-communication-unit-size
-        --swap-optimizer-times --task --task-data-path --te-comparison-* --te-rng-tracker --tee --temperature
-        --tensorboard-* --test-data-path --test-mode --tiktoken-* --time --timing-log-* --tokenizer* --top-k
-        --top-p --torch-fsdp2-no-reshard-after-forward --tp-comm-bootstrap-backend --tp-comm-overlap-cfg
-        --train-* --train-mode --train-sync-interval --transformer-impl --trigger-path --trust-remote-code
-        --ttp-* --use-checkpoint-opt-param-scheduler --use-cp-send-recv-overlap --use-cpu-initialization
+        --pre-tockens --pretrained-checkpoint --prof-file --profile* --prompt-data --prompt-type*
+        --pytorch-profiler-* --q-lora-rank --qk-clip* --qk-head-dim --qk-pos-emb-head-dim --qknorm-impl --rank
+        --rdzv-* --reasoning-effort --record-* --redirects --ref-load --ref-micro-batch-size --refit-method
+        --replication* --rerun-mode --reset-attention-mask --reset-bucket-group-order --reset-position-ids
+        --result-rejected-tracker-filename --reward-tokens --rl-* --rm-type --role --rollout-*
+        --rotary-interleaved --run-workload-inspector-server --runtime-env-json --sample-rate --save*
+        --script-data-dir --seed --sft --sft-* --sft-tokenizer-prompt-format --sgd-* --sglang-* --shape-order
+        --skip-train --sparse-mode --split --split-sentences --stage --standalone --start-eval-at-iter
+        --start-method --start-weight-decay --straggler-* --streaming --structured-logs*
+        --suggested-communication-unit-size --swap-optimizer-times --target-nnodes --task --task-data-path
+        --te-comparison-* --te-rng-tracker --tee --temperature --tensorboard-* --test-data-path --test-mode
+        --test-weighted-split-paths* --tiktoken-* --time --timing-log-* --tokenizer* --top-k --top-p
+        --torch-fsdp2-no-reshard-after-forward --tp-comm-bootstrap-backend --tp-comm-overlap-cfg --train-*
+        --train-mode --train-sync-interval --transformer-impl --trigger-path --trust-remote-code --ttp-*
+        --use-checkpoint-opt-param-scheduler --use-cp-send-recv-overlap --use-cpu-initialization
         --use-deter-comp --use-dist-ckpt --use-dynamic-batch-size --use-fused-* --use-fusion-attn-v2
         --use-gigatoken --use-glm-rope --use-kl-loss --use-kv-cache --use-legacy-models
         --use-legacy-static-engine --use-mcore-models --use-mup --use-nccl-ub --use-one-sent-docs
         --use-persistent-ckpt-worker --use-pytorch-profiler --use-same-sampling-seed-across-dp-ranks --use-te
-        --use-tis --use-torch-optimizer-for-cpu-offload --use-tp-pp-dp-mapping --use-wandb --v-head-dim
-        --valid-data-path --validation-set-names --variable-seq-lengths --verify-integrity --vocab-extra-ids
-        --vocab-file --vocab-size --wandb-* --warmup --weight-decay* --worker-num --workers)"},
-    // Read where something else calls for them (experts, operands in eight bits, recomputation, the pipeline, context
+        --use-tis --use-torch-optimizer-for-cpu-offload --use-tp-pp-dp-mapping --use-triton-swiglu-limit
+        --use-wandb --v-head-dim --valid-data --valid-data-path --valid-num-workers
+        --valid-weighted-split-paths* --validation-set-names --variable-seq-lengths --verify-integrity
+        --vocab-extra-ids --vocab-file --vocab-size --wandb-* --warmup --weight-decay* --worker-num --workers
+        --world-size)"},
+    // Read where something else calls for them (experts, operands in eight bits, recomputation, the pipeline,
+    // context
     // parallelism of two levels), else without effect.
     {FlagEffect::none, R"(
-        --first-k-dense-replace --fp8-recipe --hierarchical-context-parallel-sizes --ulysses-degree-in-cp
-        --moe-expert-capacity-factor --moe-ffn-hidden-size --moe-latent-size
-        --moe-layer-freq --moe-pad-expert-input-to-capacity --moe-router-enable-expert-bias --moe-router-topk
-        --moe-shared-expert-gate --moe-shared-expert-intermediate-size --moe-token-drop-policy --moe-tp-extend-ep
-        --n-shared-experts --no-bias-gelu-fusion --no-bias-swiglu-fusion --recompute-method --recompute-modules
-        --recompute-num-layers --shared-expert-gate --spec --use-flash-attn --window-attn-skip-freq)"},
+        --activations-checkpoint-num-layers --attention-head-type --first-k-dense-replace --fp8-recipe
+        --hierarchical-context-parallel-sizes --moe-expert-capacity-factor --moe-ffn-hidden-size
+        --moe-intermediate-size --moe-latent-size --moe-layer-freq --moe-model-type
+        --moe-pad-expert-input-to-capacity --moe-router-enable-expert-bias --moe-router-topk
+        --moe-shared-expert-gate --moe-shared-expert-intermediate-size --moe-token-drop-policy
+        --moe-tp-extend-ep --multi-head-latent-attention --n-group --n-shared-experts --no-bias-gelu-fusion
+        --no-bias-swiglu-fusion --qk-nope-head-dim --qk-rope-head-dim --recompute-method --recompute-modules
+        --recompute-num-layers --routed-scaling-factor --shared-expert-gate --spec --topk-group
+        --ulysses-degree-in-cp --use-flash-attn --window-attn-skip-freq)"},
     // Schedules, kernels, precision and places that no estimate counts.
     {FlagEffect::pace, R"(
         --account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split
-        --activation-offload-fraction --adaptive-* --ampipe-* --async-log-allreduce --automated-pipeline*
-        --balanced-moe-* --batch-invariant-backend --batch-invariant-mode --checkpoint-activations --coc-*
-        --compress-activation --compress-dense --compress-optimizer --context-parallel-cache-interval
-        --context-parallel-kv-cache-policy --cp-window-size --decrease-batch-size-if-needed
-        --defer-embedding-wgrad-compute --delay-offload-until-cuda-graph --delta-offload-bytes-across-pp-ranks
-        --disable-fp8-wgrad --disable-tp-comm-* --distribute-saved-activations --distributed-optimizer-no-replica
-        --dualpipev-dw-detach --enable-a2avc --enable-backward-overlap-ag-with-matmul --enable-expert-placement
+        --activation-offload-fraction --adaptive-* --ampipe-* --async-log-allreduce
+        --async-tensor-model-parallel-allreduce --automated-pipeline* --balanced-moe-* --batch-invariant-backend
+        --batch-invariant-mode --coc-* --compress-activation --compress-dense --compress-optimizer
+        --context-parallel-cache-interval --context-parallel-kv-cache-policy --cp-window-size
+        --decrease-batch-size-if-needed --defer-embedding-wgrad-compute --delay-offload-until-cuda-graph
+        --delta-offload-bytes-across-pp-ranks --disable-fp8-wgrad --disable-tp-comm-*
+        --distribute-saved-activations --distributed-optimizer-no-replica --dualpipev-dw-detach --enable-a2avc
+        --enable-backward-overlap-ag-with-matmul --enable-expert-placement
         --enable-fine-grained-expert-placement --enable-full-sharding-in-hsdp --enable-overlap-ag-with-matmul
         --enable-overlap-matmul-with-rs --enable-recompute-layers-per-pp-rank --enable-seq1f1b
         --enable-token-rearrange-opt --enable-zero3 --ep-overlap-early-attn-memory-release
-        --expert-placement-freq --expert-tensor-parallel-num-weight-shards
+        --expert-placement-freq --expert-tensor-parallel-num-weight-shards --fine-grained-expert-placement-thre
         --fine-grained-offloading-max-inflight-offloads --first-last-layers-bf16 --fix-router
         --fp32-residual-connection --fp4-param-gather --fp8-output-proj --fp8-param-gather
         --fp8-reuse-quantized-weight --fused-residual-rmsnorm --gtp-expert-remat-nccl-ub --gtp-remat-*
         --high-priority-a2a-comm-stream --hybrid-context-parallel --keep-fp8-transpose-cache
-        --kitchen-attention-backend --kv-head-repeat-before-uly-alltoall --layerzero*
-        --loss-chunk-size --loss-compute-mode --max-seqlen-per-dp-cp-rank
+        --kitchen-attention-backend --kv-head-repeat-before-uly-alltoall --layerzero* --loss-chunk-size
+        --loss-compute-mode --max-seqlen-per-dp-cp-rank --mbs-idx
         --microbatch-group-size-per-virtual-pipeline-stage --mla-down-proj-fusion --mla-swap-core-attn-out
         --mla-up-proj-tp-overlap --mla-zero-memory --mlp-chunks-for-training --moe-adaptive-recompute-*
         --moe-alltoall-mc2 --moe-bmm-mc2 --moe-combine-bwd-dtype --moe-dispatch-fwd-dtype --moe-dynamic-padding
         --moe-expert-rank-capacity-factor --moe-hierarchical-alltoallv --moe-no-drop
         --moe-pad-experts-for-cuda-graph-inference --moe-paged-stash* --moe-permute-fusion-into-hybridep
         --moe-single-grouped-bias --moe-single-grouped-weight --moe-unperm2-mem-optim-swap
-        --moe-use-grouped-tensor --moe-zero-memory-num-layers --mtp-standalone --nd1-dim1-size --nd2-dim1-size
-        --no-align-* --no-fp8-wgrad --no-tp-comm-* --no-use-gmm-fp8 --num-distributed-optimizer-instances
+        --moe-use-grouped-tensor --moe-zero-memory-num-layers --mtp-standalone --n-subs --nd1-dim1-size
+        --nd2-dim1-size --no-align-* --no-async-tensor-model-parallel-allreduce --no-fp8-wgrad --no-tp-comm-*
+        --no-use-gmm-fp8 --no-use-rts --no-use-sparse-c8-indexer --num-distributed-optimizer-instances
         --num-layer-list --num-layers-at-end-in-bf16 --num-layers-at-start-in-bf16 --o2-gradient --o2-optimizer
-        --offload-modules --optimize-send-recv-comm --optimize-vpp-send-recv-comm --optimizer-cuda-graph
-        --optimizer-offload-fraction --outer-dp-sharding-strategy --output-layer-slice-num --output-logit-dtype
-        --overlap-cpu-optimizer-d2h-h2d --overlap-dispatch-backward-with-experts-wgrad
-        --overlap-p2p-communication-warmup-flush --overlap-param-gather-with-optimizer-step
-        --param-and-grad-buffer-pad --pipe-experts-* --pipeline-num-transformer-layers --pp-schedule-list
-        --print-expert-load --quant-grads --quant-states --rampup-batch-size
-        --recompute-activation-function-num-layers --recompute-in-advance --recompute-in-bubble
-        --recompute-mla-up-proj --recompute-module-list --recompute-norm-num-layers --recompute-type
-        --reuse-grad-buf-for-mxfp8-param-ag --save-memory-ratio --seq1f1b-* --sharp-enabled-group --smart-swap
-        --step-batch-size-schedule --swap-layer-input --swap-modules --symmetric-ar-type --te-gmm-mode
-        --te-precision-config-file --tensor-parallel-num-weight-shards --tp-2d --tp-comm-overlap-rs-dgrad --tp-x
-        --tp-y --trans-hot-expert-group-num --unaligned-linear
+        --offload-modules --optimize-send-recv-comm --optimize-vpp-send-recv-comm --optimized-mbs-list
+        --optimized-mbs-mode --optimizer-cuda-graph --optimizer-offload-fraction --outer-dp-sharding-strategy
+        --output-layer-slice-num --output-logit-dtype --overlap-cpu-optimizer-d2h-h2d
+        --overlap-dispatch-backward-with-experts-wgrad --overlap-p2p-communication-warmup-flush
+        --overlap-param-gather-with-optimizer-step --param-and-grad-buffer-pad --pipe-experts-*
+        --pipeline-num-transformer-layers --pp-schedule-list --print-expert-load --quant-grads --quant-states
+        --rampup-batch-size --recompute-activation-function-num-layers --recompute-in-advance
+        --recompute-in-bubble --recompute-mla-up-proj --recompute-module-list --recompute-norm-num-layers
+        --recompute-type --reuse-grad-buf-for-mxfp8-param-ag --save-memory-ratio --seq1f1b-*
+        --sharp-enabled-group --smart-swap --step-batch-size-schedule --swap-layer-input --swap-modules
+        --symmetric-ar-type --te-gmm-mode --te-precision-config-file --tensor-parallel-num-weight-shards --tp-2d
+        --tp-comm-overlap-rs-dgrad --tp-x --tp-y --trans-hot-expert-group-num --unaligned-linear
         --use-grouped-gemm-for-dense-mlp --use-grouped-gemm-for-shared-expert --use-kitchen-attention
         --use-multiparameter-pipeline-model-parallel --use-nanopipe* --use-nd-matmul --use-pipe-experts
         --use-ring-exchange-p2p --use-sharp --use-te-activation-func --use-transformer-engine-op-fuser
@@ -160,42 +176,43 @@ constexpr Flags kEffects[] = {
         --moe-apply-probs-on-input --moe-aux-loss-coeff --moe-comm-aux-loss-coeff
         --moe-device-level-aux-loss-coeff --moe-input-jitter-eps --moe-mlp-glu-interleave-size
         --moe-revert-type-after-topk --moe-router-bias-update-rate --moe-router-dtype --moe-router-force-biased
-        --moe-router-group-topk --moe-router-load-balancing-type --moe-router-num-groups --moe-router-pre-softmax
-        --moe-router-quantile-balancing-ema --moe-router-score-function --moe-router-topk-scaling-factor
-        --moe-shared-expert-glu-interleave-size --moe-train-capacity-factor --moe-use-sinkhorn --moe-z-loss-coeff
-        --mrope-section --mscale* --mtp-loss-scaling-factor --muon-* --no-rope-freq --no-yarn-*
-        --noisy-gate-policy --norm-epsilon --norm-topk-prob --openai-gelu --optimizer
+        --moe-router-group-topk --moe-router-load-balancing-type --moe-router-num-groups
+        --moe-router-pre-softmax --moe-router-quantile-balancing-ema --moe-router-score-function
+        --moe-router-topk-scaling-factor --moe-shared-expert-glu-interleave-size --moe-train-capacity-factor
+        --moe-use-sinkhorn --moe-z-loss-coeff --mrope-section --mscale* --mtp-loss-scaling-factor --muon-*
+        --no-rope-freq --no-yarn-* --noisy-gate-policy --norm-epsilon --norm-topk-prob --openai-gelu --optimizer
         --original-max-position-embeddings --output-logit-softcapping --output-multiplier-scale
-        --partial-rotary-factor --pref-ftx --qk-l2-norm --query-pre-attn-scalar --rmsnorm-weight-in-fp32 --rope-*
-        --rotary-base --rotary-percent --rotary-scaling-factor --rotary-seq-len-interpolation-factor
+        --partial-rotary-factor --pref-ftx --qk-l2-norm --query-pre-attn-scalar --rmsnorm-weight-in-fp32
+        --rope-* --rotary-base --rotary-percent --rotary-scaling-factor --rotary-seq-len-interpolation-factor
         --router-gating-in-fp32 --scale-depth --scale-emb --seq-aux --short-factor --short-mscale
-        --square-alibi-mask --swiglu-limit --topk-softmax-in-fp32 --use-ema
-        --use-fused-weighted-squared-relu --use-global-aux-loss --use-rope-scaling --yarn-*)"},
+        --square-alibi-mask --swiglu-limit --topk-softmax-in-fp32 --use-ema --use-fused-weighted-squared-relu
+        --use-global-aux-loss --use-rope-scaling --yarn-*)"},
     // Parts of a model that no shape here has.
     {FlagEffect::sizes, R"(
         --add-dense-bias --add-output-layer-bias --attention-output-gate --cla-share-factor --compress-ratios
         --compress-rope-theta --disable-dsa-* --dsa-* --enable-dsa-indexer --enable-mhc*
         --enable-mla-scale-kv-lora --enable-mla-scale-q-lora --enable-shared-expert --expert-interval --fc-type
         --freeze-* --hc-* --head-lr-mult --index-* --indexer-* --interleave-sliding-window --kv-compress
-        --logits-load-* --lora-* --lu-lora-* --mhc-* --moba-* --moe-intermediate-size --mtp-hsm --mtp-spec
-        --mtp-use-repeated-layer --n-hash-layers --no-dsa-* --no-post-layer-norm --num-zero-experts --o-groups
-        --o-lora-rank --perform-rl-step --post-norm --qad-* --qat-* --quant-param-path --ref-model
-        --share-kvstates --shared-moe-ffn-hidden-size --skip-bias-add --sliding-window --sliding-window-size
-        --use-checkpoint-args --use-dsa-absorb --use-fused-sparse-flash-attention --use-moba-attn
-        --use-mp-args-from-checkpoint-args --use-sparse-flash-attn --use-triton-mhc)"},
+        --logits-load-* --lora-* --lu-lora-* --mhc-* --moba-* --mtp-hsm --mtp-spec --mtp-use-repeated-layer
+        --n-hash-layers --no-dsa-* --no-post-layer-norm --num-zero-experts --o-groups --o-lora-rank
+        --perform-rl-step --post-norm --qad-* --qat-* --quant-param-path --ref-model --share-kvstates
+        --shared-expert-gate-output-dimension --shared-moe-ffn-hidden-size --skip-bias-add --sliding-window
+        --sliding-window-size --use-checkpoint-args --use-dsa-absorb --use-fused-sparse-flash-attention
+        --use-moba-attn --use-mp-args-from-checkpoint-args --use-sparse-flash-attn --use-triton-mhc)"},
     // Hybrids, encoders, images, networks that differ from layer to layer.
     {FlagEffect::other_model, R"(
-        --bert-* --biencoder-* --block-data-path --classes-fraction --data-per-class-fraction
-        --decoder-num-layers --decoder-seq-length --dino-* --disable-mamba-mem-eff-path
-        --disable-vision-class-token --embedding-path --encoder-* --evidence-data-path
-        --experimental-attention-variant --freeze-LM --freeze-ViT --full-attention-interval --gdp-*
-        --heterogeneous-layers-* --hybrid-* --ict-* --img-* --indexer-batch-size --indexer-log-interval
-        --is-hybrid-model --iter-per-epoch --language-model-type --layerwise-disaggregated-training
-        --linear-attention-freq --linear-conv-kernel-dim --linear-key-head-dim --linear-num-key-heads
-        --linear-num-value-heads --linear-value-head-dim --mamba-* --mask-factor --mask-prob --mask-type --mm-*
-        --mtp-hybrid-override-pattern --num-channels --num-classes --patch-dim --pixel-shuffle
-        --query-in-block-prob --relative-attention-* --retriever-* --short-seq-prob --swin-* --titles-data-path
-        --use-triton-gdn --vision-* --yaml-cfg)"},
+        --allow-missing-vision-* --bert-* --biencoder-* --block-data-path --classes-fraction
+        --data-per-class-fraction --decoder-num-layers --decoder-seq-length --dino-*
+        --disable-mamba-mem-eff-path --disable-vision-class-token --embedding-path --encoder-*
+        --evidence-data-path --experimental-attention-variant --freeze-LM --freeze-ViT --full-attention-interval
+        --gdp-* --heterogeneous-layers-* --hybrid-* --ict-* --image-* --img-* --indexer-batch-size
+        --indexer-log-interval --is-hybrid-model --iter-per-epoch --language-model-type
+        --layerwise-disaggregated-training --linear-attention-freq --linear-conv-kernel-dim
+        --linear-key-head-dim --linear-num-key-heads --linear-num-value-heads --linear-value-head-dim --mamba-*
+        --mask-factor --mask-prob --mask-type --max-num-tiles --mm-* --mtp-hybrid-override-pattern
+        --num-channels --num-classes --output-bert-embeddings --patch-dim --pixel-shuffle --query-in-block-prob
+        --relative-attention-* --retriever-* --short-seq-prob --swin-* --titles-data-path --use-thumbnail
+        --use-tile-tags --use-tiling --use-triton-gdn --vision-* --vlm-* --yaml-cfg)"},
 };
 
 }  // namespace

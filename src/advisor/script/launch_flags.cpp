@@ -42,14 +42,49 @@ void read_flags(const GivenFlags& flags, Dialect dialect, int devices, Launch& l
     for (const Row& row : *rows) row.read({flags, dialect, devices, launch, notes});
 }
 
+namespace {
+
+// Names that trainers have given up, and what stands for them: MindSpeed-LLM's, Megatron-LM's of before its core.
+struct OldName {
+  std::string_view name, old;
+};
+constexpr OldName kOldNames[] = {
+    {"--moe-ffn-hidden-size", "--moe-intermediate-size"},
+    {"--moe-router-num-groups", "--n-group"},
+    {"--moe-router-group-topk", "--topk-group"},
+    {"--moe-router-topk-scaling-factor", "--routed-scaling-factor"},
+    {"--multi-latent-attention", "--multi-head-latent-attention"},
+    {"--qk-head-dim", "--qk-nope-head-dim"},
+    {"--qk-pos-emb-head-dim", "--qk-rope-head-dim"},
+    {"--beta-fast", "--rope-scaling-beta-fast"},
+    {"--beta-slow", "--rope-scaling-beta-slow"},
+    {"--tensor-model-parallel-size", "--model-parallel-size"},
+    {"--micro-batch-size", "--batch-size"},
+    {"--lr-warmup-fraction", "--warmup"},
+    {"--recompute-method", "--activations-checkpoint-method"},
+    {"--recompute-num-layers", "--activations-checkpoint-num-layers"},
+};
+
+}  // namespace
+
+const std::string& GivenFlags::spelt(const std::string& name) const {
+  read_.insert(name);
+  if (flags_.contains(name)) return name;
+  for (const OldName& each : kOldNames) {
+    if (each.name != name) continue;
+    const auto it = flags_.find(std::string(each.old));
+    if (it == flags_.end()) continue;
+    read_.insert(it->first);
+    return it->first;
+  }
+  return name;
+}
+
 GivenFlags::GivenFlags(std::map<std::string, std::vector<std::string>> flags, std::string place,
                        std::function<std::string(const std::string&)> why)
     : flags_(std::move(flags)), place_(std::move(place)), why_(std::move(why)) {}
 
-bool GivenFlags::has(const std::string& name) const {
-  read_.insert(name);
-  return flags_.contains(name);
-}
+bool GivenFlags::has(const std::string& name) const { return flags_.contains(spelt(name)); }
 
 bool GivenFlags::any(std::initializer_list<const char*> names) const {
   bool found = false;
@@ -59,13 +94,12 @@ bool GivenFlags::any(std::initializer_list<const char*> names) const {
 
 const std::vector<std::string>& GivenFlags::all(const std::string& name) const {
   static const std::vector<std::string> none;
-  read_.insert(name);
-  const auto it = flags_.find(name);
+  const auto it = flags_.find(spelt(name));
   if (it == flags_.end()) return none;
   for (const std::string& value : it->second) {
     if (shell::is_known(value)) continue;
     const std::string why = why_ ? why_(value) : "";
-    config_error("{}: {} is not known{}", place_, name, why.empty() ? "" : ": " + why);
+    config_error("{}: {} is not known{}", place_, it->first, why.empty() ? "" : ": " + why);
   }
   return it->second;
 }
@@ -76,24 +110,21 @@ std::string GivenFlags::text(const std::string& name) const {
 }
 
 bool GivenFlags::is_known(const std::string& name) const {
-  const auto it = flags_.find(name);
+  const auto it = flags_.find(spelt(name));
   return it != flags_.end() && std::all_of(it->second.begin(), it->second.end(),
                                            [](const std::string& value) { return shell::is_known(value); });
 }
 
-std::string GivenFlags::known_text(const std::string& name) const {
-  read_.insert(name);
-  return is_known(name) ? text(name) : "";
-}
+std::string GivenFlags::known_text(const std::string& name) const { return is_known(name) ? text(name) : ""; }
 
 void GivenFlags::refuse(const std::string& name, const std::string& accepted) const {
-  config_error("{}: {} {}, accepted: {}", place_, name, shown(text(name)), accepted);
+  config_error("{}: {} {}, accepted: {}", place_, spelt(name), shown(text(name)), accepted);
 }
 
 int64_t GivenFlags::whole(const std::string& name, int64_t otherwise, int64_t least, int64_t most) const {
   if (!has(name)) return otherwise;
   const std::string value = text(name);
-  if (value.empty()) config_error("{}: {} is given without a value", place_, name);
+  if (value.empty()) config_error("{}: {} is given without a value", place_, spelt(name));
   int64_t n = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), n);
   if (error != std::errc() || end != value.data() + value.size() || n < least || n > most)
@@ -104,7 +135,7 @@ int64_t GivenFlags::whole(const std::string& name, int64_t otherwise, int64_t le
 double GivenFlags::real(const std::string& name, double otherwise) const {
   if (!has(name)) return otherwise;
   const std::string value = text(name);
-  if (value.empty()) config_error("{}: {} is given without a value", place_, name);
+  if (value.empty()) config_error("{}: {} is given without a value", place_, spelt(name));
   double n = 0;
   const auto [end, error] = read_real(value.data(), value.data() + value.size(), n);
   if (error != std::errc() || end != value.data() + value.size() || !std::isfinite(n)) refuse(name, "a number");

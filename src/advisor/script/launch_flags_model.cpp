@@ -78,6 +78,10 @@ void read_attention(const Reading& r) {
     return;
   }
   s.qk_norm = r.given.has("--qk-layernorm");
+  const std::string heads = r.given.text("--attention-head-type");  // BigCode's
+  if (heads != "" && heads != "multihead" && heads != "multiquery")
+    r.given.refuse("--attention-head-type", "multihead, multiquery");
+  if (heads == "multiquery") s.num_key_value_heads = 1;
   if (r.given.any({"--group-query-attention", "--num-query-groups"}))
     s.num_key_value_heads = r.given.whole("--num-query-groups", 1, 1);
   s.head_dim =
@@ -286,6 +290,9 @@ int64_t leading_dense(const std::string& text, int64_t layers) {
   return first - kinds.begin();
 }
 
+// More experts than this have widths of their own in all published models.
+constexpr int64_t kFewExperts = 16;
+
 void read_moe(const Reading& r) {
   model::Shape& s = r.launch.job.shape;
   s.n_routed_experts = r.given.whole("--num-experts", 0);
@@ -296,6 +303,10 @@ void read_moe(const Reading& r) {
   }
   s.num_experts_per_tok = r.given.whole("--moe-router-topk", 2, 1, s.n_routed_experts);
   s.moe_intermediate_size = r.given.whole("--moe-ffn-hidden-size", s.intermediate_size, 1);
+  if (!r.given.has("--moe-ffn-hidden-size") && s.n_routed_experts > kFewExperts)
+    r.notes.push_back(
+        fmt::format("--moe-ffn-hidden-size is not given: each of {} experts has --ffn-hidden-size, {}",
+                    s.n_routed_experts, s.intermediate_size));
   s.set_shared_width(r.given.whole("--moe-shared-expert-intermediate-size", 0));
   if (r.given.has("--n-shared-experts"))
     s.set_shared_width(s.moe_intermediate_size * r.given.whole("--n-shared-experts", 0, 0, 1024));
@@ -330,6 +341,23 @@ void read_moe(const Reading& r) {
   }
 }
 
+// MindSpeed-LLM's adapters: the weights below them are frozen.
+void write_adapters(const Writing& w) {
+  if (!w.launch.job.frozen_base || w.dialect != Dialect::mindspeed) return;
+  w.add("--lora-r", {"16"});
+  w.add("--lora-alpha", {"32"});
+  w.add("--lora-target-modules", {"linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"});
+}
+void read_adapters(const Reading& r) {
+  bool& frozen = r.launch.job.frozen_base;
+  frozen = r.dialect == Dialect::mindspeed && r.given.has("--lora-target-modules");
+  if (!frozen) return;
+  for (const char* other : {"--lora-r", "--lora-alpha", "--lora-fusion", "--lora-load", "--lora-ckpt-filter",
+                            "--lora-register-forward-hook"})
+    r.given.has(other);
+  r.notes.emplace_back("--lora-target-modules: adapters are counted as a two-hundredth of the frozen weights");
+}
+
 }  // namespace
 
 const std::vector<Row>& model_rows() {
@@ -354,6 +382,7 @@ const std::vector<Row>& model_rows() {
       number_row<"--mtp-num-layers", &M::num_nextn_predict_layers, 0>("model"),
       {"experts", write_moe, read_moe},
       {"model", write_vocabulary, read_vocabulary},
+      {"training", write_adapters, read_adapters},
   };
   return all;
 }

@@ -25,8 +25,11 @@ void read_batch(const Reading& r) {
   Job& j = r.launch.job;
   j.microbatch = static_cast<int>(r.given.whole("--micro-batch-size", 1, 1));
   const plan::Degrees& l = j.mesh;
-  for (const int degree : {l.tp, l.pp, l.cp})
-    if (degree > r.devices) config_error("a degree of {} on {} devices", degree, r.devices);
+  const auto within = [&](const char* name, int degree) {
+    if (degree > r.devices) r.given.refuse(name, fmt::format("up to the {} devices (--devices)", r.devices));
+  };
+  within("--tensor-model-parallel-size", l.tp), within("--pipeline-model-parallel-size", l.pp),
+      within("--context-parallel-size", l.cp);
   // Three degrees of up to 2^24 each: their product is bounded step by step.
   const int64_t two = static_cast<int64_t>(l.tp) * l.pp, ranks = two > r.devices ? two : two * l.cp;
   if (r.devices % ranks != 0) config_error("{} devices are no multiple of tp x pp x cp = {}", r.devices, ranks);
@@ -163,8 +166,10 @@ void write_recompute(const Writing& w) {
 void read_recompute(const Reading& r) {
   Job& j = r.launch.job;
   Recompute& c = j.recompute = {};
-  const std::string granularity = r.given.text("--recompute-granularity"),
-                    method = r.given.text("--recompute-method");
+  std::string granularity = r.given.text("--recompute-granularity");
+  const std::string method = r.given.text("--recompute-method");
+  // As it was said before there were other granularities.
+  if (r.given.any({"--checkpoint-activations", "--activations-checkpoint-method"})) granularity = "full";
   const int64_t layers = r.given.whole("--recompute-num-layers", 1);
   // MindSpeed's own words, which full recomputation leaves nothing to.
   const bool norms = r.given.has("--recompute-norm"), experts = r.given.has("--moe-layer-recompute"),

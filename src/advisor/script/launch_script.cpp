@@ -169,7 +169,28 @@ void check_used(const ScriptContext& context, const shell::Script& script, std::
   }
 }
 
-void sort_others(const GivenFlags& given, LaunchScript& script) {
+// "; its arguments 1, 2 are not given (--set 1=VALUE)": what a branch hangs on is not said by what it sets.
+std::string arguments_missing(const shell::Script& script) {
+  std::vector<int> missing;
+  for (const std::string& name : script.used)
+    if (name.size() < 4 && name != "0" && script.state.find(name) == nullptr &&
+        std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isdigit(c) != 0; }))
+      missing.push_back(std::stoi(name));
+  std::sort(missing.begin(), missing.end());
+  if (missing.empty()) return "";
+  return fmt::format("; its arguments {} are not given (--set {}=VALUE)", fmt::join(missing, ", "),
+                     missing.front());
+}
+
+// What makes the rest of a script mean nothing here, said before any size that such a script lacks.
+void refuse_others(const GivenFlags& given, const FlagMap& flags) {
+  for (const char* own : {"--deepspeed", "--deepspeed-config", "--zero-stage"})
+    if (flags.contains(own))
+      config_error("{} makes it a job of DeepSpeed, accepted: one of Megatron-LM or MindSpeed", own);
+  for (const auto& [flag, values] : flags)
+    if (effect_of(flag) == FlagEffect::other_model)
+      config_error("{} makes a model of another kind, accepted: transformers that predict the next token",
+                   shown(flag));
   // The modules that a model is built of; the other flags say those of transformers, too.
   std::string spec;
   if (given.has("--spec") && given.is_known("--spec"))
@@ -178,6 +199,9 @@ void sort_others(const GivenFlags& given, LaunchScript& script) {
     if (spec.find(other) != std::string::npos)
       config_error("--spec {} makes a model of another kind, accepted: transformers that predict the next token",
                    shown(spec));
+}
+
+void sort_others(const GivenFlags& given, LaunchScript& script) {
   for (const std::string& flag : given.unread()) {
     const std::string name = shown(flag);
     switch (effect_of(flag)) {
@@ -185,8 +209,7 @@ void sort_others(const GivenFlags& given, LaunchScript& script) {
       case FlagEffect::values: break;
       case FlagEffect::pace: script.others.pace.push_back(name); break;
       case FlagEffect::sizes: script.others.sizes.push_back(name); break;
-      case FlagEffect::other_model:
-        config_error("{} makes a model of another kind, accepted: transformers that predict the next token", name);
+      case FlagEffect::other_model: break;  // refused already
       case FlagEffect::unknown: script.others.unknown.push_back(name); break;
     }
   }
@@ -199,9 +222,10 @@ LaunchScript read_launch_script(std::string_view text, std::string_view name, co
   const shell::Command* command = training_command(read.commands);
   if (command == nullptr)
     config_error(
-        "{}: no command with --num-layers, --hidden-size and the like, accepted: a launch script of "
+        "{}: no command with --num-layers, --hidden-size and the like{}, accepted: a launch script of "
         "Megatron-LM or MindSpeed",
-        name);
+        name,
+        text.find("--num-layers") != std::string_view::npos ? " (they are set for another script to start)" : "");
   check_used(context, read, name);
   LaunchScript script;
   script.line = command->line;
@@ -236,24 +260,31 @@ LaunchScript read_launch_script(std::string_view text, std::string_view name, co
     script.notes.push_back(fmt::format("no device is given: taken as {}", launch.job.device.name));
   }
   launch.job.imbalance = context.imbalance;
+  const GivenFlags given(flags, fmt::format("{}:{}", name, command->line),
+                         [&](const std::string& value) { return read.why_unknown(value); });
+  const auto in_place = [&](const std::function<void()>& reads) {
+    try {
+      reads();
+    } catch (const ConfigError& error) {
+      const std::string what = error.what();
+      if (what.starts_with(name)) throw;
+      config_error("{}:{}: {}", name, command->line, what);
+    }
+  };
+  in_place([&] { refuse_others(given, flags); });
   Devices counted(*command, flags, read);
   const int64_t devices = context.devices > 0 ? context.devices : counted.count();
   if (devices < 1 || devices > (1 << 24))
     config_error(
-        "{}:{}: the script does not say how many devices it starts (--nproc_per_node and --nnodes of torchrun){}; "
+        "{}:{}: the script does not say how many devices it starts (--nproc_per_node and --nnodes of "
+        "torchrun){}{}; "
         "give --devices",
-        name, command->line, counted.why().empty() ? "" : "; " + counted.why());
-  const GivenFlags given(flags, fmt::format("{}:{}", name, command->line),
-                         [&](const std::string& value) { return read.why_unknown(value); });
-  try {
+        name, command->line, counted.why().empty() ? "" : "; " + counted.why(), arguments_missing(read));
+  in_place([&] {
     read_flags(given, script.dialect, static_cast<int>(devices), launch, script.notes);
     sort_others(given, script);
     script.constants = constants_of(given, launch);
-  } catch (const ConfigError& error) {
-    const std::string what = error.what();
-    if (what.starts_with(name)) throw;
-    config_error("{}:{}: {}", name, command->line, what);
-  }
+  });
   launch.job.shape.name = name_of_shape(launch, evidence_of(given)).name;
   if (const std::string wrong = estimate(launch.job).reason; !wrong.empty())
     config_error("{}:{}: {}", name, command->line, wrong);

@@ -209,6 +209,7 @@ class Expansion {
         return {state_.arguments[static_cast<size_t>(*at) - 1]};
       set = false;
       if (state_.arguments_known) return {};
+      state_.used.insert(name);
       return {state_.unset(name, line_)};
     }
     state_.used.insert(name);

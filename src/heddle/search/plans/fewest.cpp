@@ -23,11 +23,24 @@ std::vector<int> counts_of_nodes(const cost::Accelerator& device, int most) {
   return counts;
 }
 
+bool surely_too_few(const Query& query, int devices) {
+  const Job& job = query.space.job;
+  // Heddle's weights and state may be on the host or cut among copies.
+  const Restriction& only = query.space.restriction;
+  if (only.residencies || only.shardings || job.software.lowered != nullptr) return false;
+  const double trained = job.frozen_base ? 0.0 : 1.0;
+  const double bytes =
+      2 + trained * (job.software.gradient_bytes + job.software.state_bytes - job.residency.away_bytes);
+  const double memory_bytes = query.memory_bytes > 0 ? query.memory_bytes : usable_bytes(job.device);
+  return model::total_parameters(job.shape) * bytes > memory_bytes * devices;
+}
+
 std::optional<Fewest> fewest_devices(const Query& query, const std::function<Answer(const Query&)>& search,
                                      const std::function<Answer(const Query&)>& whole,
                                      const std::function<void(int devices)>& asking) {
   Fewest found;
-  const std::vector<int> counts = counts_of_nodes(query.space.job.device, query.space.devices);
+  std::vector<int> counts = counts_of_nodes(query.space.job.device, query.space.devices);
+  std::erase_if(counts, [&](int n) { return n < counts.back() && surely_too_few(query, n); });
   const auto asked_of = [&](const std::function<Answer(const Query&)>& run, int devices) {
     Query asked = query;
     asked.space.devices = devices;

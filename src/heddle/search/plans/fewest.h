@@ -13,6 +13,9 @@ namespace heddle::search {
 /// Parts of a node that divide it, then whole nodes, up to so many devices.
 std::vector<int> counts_of_nodes(const cost::Accelerator& device, int most);
 
+/// True if so many devices can't hold each weight, gradient and optimizer state once, however they are spread.
+bool surely_too_few(const Query& query, int devices);
+
 struct Fewest {
   int devices = 0;
   Answer answer;     // on so many devices
