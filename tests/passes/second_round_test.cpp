@@ -37,17 +37,18 @@ std::string text_of_rounds(const std::string& in_F, const std::string& in_I, con
 /// The texts with one round; with both, `rest` has what the second one adds.
 std::string one_round(bool rest) {
   const std::string over = over_rounds(rest), rooms = rest ? "{rest 8, room 3}" : "{room 3}";
-  return text_of_rounds("    n, route_n, forwards, local, most, beyond = room_for_counts counts, route " + rooms +
-                    "\n    q, g, codes, passing = dispatch x, gates, experts, n, route_n, forwards " + over +
-                    "\n    e = grouped_linear q, w, local\n"
-                    "    y = combine e, g, gates, experts, n, route_n, forwards, codes, passing " +
-                    over + "\n",
-                "    dr = combine_dgrad dc, experts, n, route_n, forwards, codes, passing " + over +
-                    "\n    de, dg = weigh_dgrad dr, e, g\n"
-                    "    dq = grouped_linear_dgrad de, w, local\n"
-                    "    dx, dgates = dispatch_dgrad dq, dg, experts, n, route_n, forwards, codes, passing " +
-                    over + "\n",
-                "    grouped_linear_wgrad q, de, local -> grad.w\n", rest);
+  return text_of_rounds(
+      "    n, route_n, forwards, local, most, beyond = room_for_counts counts, route " + rooms +
+          "\n    q, g, codes, passing = dispatch x, gates, experts, n, route_n, forwards " + over +
+          "\n    e = grouped_linear q, w, local\n"
+          "    y = combine e, g, gates, experts, n, route_n, forwards, codes, passing " +
+          over + "\n",
+      "    dr = combine_dgrad dc, experts, n, route_n, forwards, codes, passing " + over +
+          "\n    de, dg = weigh_dgrad dr, e, g\n"
+          "    dq = grouped_linear_dgrad de, w, local\n"
+          "    dx, dgates = dispatch_dgrad dq, dg, experts, n, route_n, forwards, codes, passing " +
+          over + "\n",
+      "    grouped_linear_wgrad q, de, local -> grad.w\n", rest);
 }
 
 TEST(SecondRound, ComesBehindTheFirst) {
@@ -55,32 +56,33 @@ TEST(SecondRound, ComesBehindTheFirst) {
   const std::string rest = "n.rest, route_n.rest, forwards.rest, codes.rest, passing.rest ";
   test::expect_becomes(
       one_round(true), second_round,
-      text_of_rounds("    n, route_n, forwards, local, most, beyond = room_for_counts counts, route {rest 8, room 3}\n"
-             "    n.rest, route_n.rest, forwards.rest, local.rest, most.rest, beyond.rest = "
-             "room_for_counts counts, route {rest 8, room 3, round 1}\n"
-             "    q, g, codes, passing = dispatch x, gates, experts, n, route_n, forwards " +
-                 first +
-                 "\n    q.rest, g.rest, codes.rest, passing.rest = "
-                 "dispatch x, gates, experts, n.rest, route_n.rest, forwards.rest " +
-                 second +
-                 "\n    e = grouped_linear q, w, local\n"
-                 "    e.rest = grouped_linear q.rest, w, local.rest\n"
-                 "    y = combine e, g, gates, experts, n, route_n, forwards, codes, passing, none, e.rest, g.rest, " +
-                 rest + first + "\n",
-             "    dr = combine_dgrad dc, experts, n, route_n, forwards, codes, passing " + first +
-                 "\n    dr.rest = combine_dgrad dc, experts, n.rest, route_n.rest, forwards.rest, codes.rest, "
-                 "passing.rest " +
-                 second +
-                 "\n    de, dg = weigh_dgrad dr, e, g\n"
-                 "    de.rest, dg.rest = weigh_dgrad dr.rest, e.rest, g.rest\n"
-                 "    dq = grouped_linear_dgrad de, w, local\n"
-                 "    dq.rest = grouped_linear_dgrad de.rest, w, local.rest\n"
-                 "    dx, dgates = dispatch_dgrad dq, dg, experts, n, route_n, forwards, codes, passing, dq.rest, "
-                 "dg.rest, " +
-                 rest + first + "\n",
-             "    grouped_linear_wgrad q, de, local -> grad.w\n"
-             "    grouped_linear_wgrad q.rest, de.rest, local.rest -> grad.w beside\n",
-             true));
+      text_of_rounds(
+          "    n, route_n, forwards, local, most, beyond = room_for_counts counts, route {rest 8, room 3}\n"
+          "    n.rest, route_n.rest, forwards.rest, local.rest, most.rest, beyond.rest = "
+          "room_for_counts counts, route {rest 8, room 3, round 1}\n"
+          "    q, g, codes, passing = dispatch x, gates, experts, n, route_n, forwards " +
+              first +
+              "\n    q.rest, g.rest, codes.rest, passing.rest = "
+              "dispatch x, gates, experts, n.rest, route_n.rest, forwards.rest " +
+              second +
+              "\n    e = grouped_linear q, w, local\n"
+              "    e.rest = grouped_linear q.rest, w, local.rest\n"
+              "    y = combine e, g, gates, experts, n, route_n, forwards, codes, passing, none, e.rest, g.rest, " +
+              rest + first + "\n",
+          "    dr = combine_dgrad dc, experts, n, route_n, forwards, codes, passing " + first +
+              "\n    dr.rest = combine_dgrad dc, experts, n.rest, route_n.rest, forwards.rest, codes.rest, "
+              "passing.rest " +
+              second +
+              "\n    de, dg = weigh_dgrad dr, e, g\n"
+              "    de.rest, dg.rest = weigh_dgrad dr.rest, e.rest, g.rest\n"
+              "    dq = grouped_linear_dgrad de, w, local\n"
+              "    dq.rest = grouped_linear_dgrad de.rest, w, local.rest\n"
+              "    dx, dgates = dispatch_dgrad dq, dg, experts, n, route_n, forwards, codes, passing, dq.rest, "
+              "dg.rest, " +
+              rest + first + "\n",
+          "    grouped_linear_wgrad q, de, local -> grad.w\n"
+          "    grouped_linear_wgrad q.rest, de.rest, local.rest -> grad.w beside\n",
+          true));
 }
 
 TEST(SecondRound, IsThereWhereItHasRoom) { test::expect_stays(one_round(false), second_round); }

@@ -75,8 +75,8 @@ bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
   return std::ranges::equal(a, b, {}, bits, bits);
 }
 
-// Rooms for all rows, for those of some ranks and of hardly any. Returns the share of ranks, layers and microbatches
-// that had a second round in the room for some.
+// Rooms for all rows, for those of some ranks and of hardly any. Returns the share of ranks, layers and
+// microbatches that had a second round in the room for some.
 double expect_same_without_stalls(const RoomWay& way) {
   const Left waits = left_by_room(way, 0);
   std::map<double, double> share;  // of second rounds, by room
@@ -170,10 +170,10 @@ TEST(Room, takes_the_memory_that_was_predicted) {
 }
 
 TEST(Room, ends_the_run_where_more_rows_come_and_there_is_no_second_round) {
-  const auto [c, plan] = made_of(
-      {.mesh = {.dp = 4, .ep = 4},
-       .with = [](model::ModelConfig&, plan::Plan& p) { p.parallel.exchange.second_round = false; }},
-      0.25);
+  const auto [c, plan] =
+      made_of({.mesh = {.dp = 4, .ep = 4},
+               .with = [](model::ModelConfig&, plan::Plan& p) { p.parallel.exchange.second_round = false; }},
+              0.25);
   TinyRun run(c, plan, "reference", 4 * kArenaBytes);
   fill(run, c, 5);
   try {

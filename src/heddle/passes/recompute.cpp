@@ -220,8 +220,8 @@ class Recomputer {
   }
 
   Listing& listing_;
-  const ir::Uses uses_;                      // before anything is made again
-  const std::set<ValueId> second_round_;     // rows that these count are kept for no backward
+  const ir::Uses uses_;                   // before anything is made again
+  const std::set<ValueId> second_round_;  // counts of rows that are kept for no backward
   const std::vector<OpGroup>& groups_;
   const bool deferred_;
   std::vector<Replay> replays_;

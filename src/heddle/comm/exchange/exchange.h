@@ -86,8 +86,8 @@ class Exchange {
   void list_passing(const RouteLists& room) const;
 
   /// Rows by rank and expert, without headers; and how those that arrive are numbered.
-  /// Rows that leave, or that have arrived, in slots: the list's number of each, and the slot of each number, counted
-  /// from `base`.
+  /// Rows that leave, or that have arrived, in slots: the list's number of each, and the slot of each number,
+  /// counted from `base`.
   device::RowsInSlots in_slots(const SlotLists& slots, const RowLists& rows, bool arrived, int32_t* slot_of_row,
                                int64_t base = 0) const;
   /// Exchanges what lies in slots, `bytes` each.

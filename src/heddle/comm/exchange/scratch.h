@@ -91,7 +91,8 @@ struct RowLists {
 
 /// Rows by slot, where the host does not know how many go where.
 struct SlotLists {
-  SlotLists(Carver& room, const ExchangeSizes& z) : row_of_slot(room.take<int32_t>(z.G * std::max(z.room, z.rest))) {}
+  SlotLists(Carver& room, const ExchangeSizes& z)
+      : row_of_slot(room.take<int32_t>(z.G * std::max(z.room, z.rest))) {}
   std::span<int32_t> row_of_slot;
 };
 
