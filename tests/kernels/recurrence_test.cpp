@@ -189,7 +189,8 @@ TEST_P(HostRecurrence, of_many_chunks) {
            {"channels", 150, 2, 2, 20, 17, true, Decays::of_channels, Betas::sigmoid, true},
            {"channels without delta", 131, 2, 1, 33, 16, false, Decays::of_channels, Betas::wide},
            {"state space", 193, 6, 2, 16, 40, false, Decays::of_heads, Betas::wide, false, false, true},
-           {"slopes", 129, 4, 4, 24, 24, false, Decays::slopes, Betas::none}}) {
+           {"slopes", 129, 4, 4, 24, 24, false, Decays::slopes, Betas::none},
+           {"wide slopes", 150, 2, 2, 130, 66, false, Decays::slopes, Betas::none}}) {
     for (const bool documents : {false, true}) {
       r.documents = documents;
       expect_gradient_like_reference(recurrence_case(r, X, 2), chunk_tolerance(X));

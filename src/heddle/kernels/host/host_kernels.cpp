@@ -28,6 +28,7 @@ const std::vector<KernelEntry>& host_kernels() {
                          host::rope_kernels,
                          host::cache_kernels,
                          host::selection_kernels,
+                         host::recurrence_bf16_kernels,
                          host::recurrence_kernels,
                          host::convolution_kernels,
                          host::permute_kernels,

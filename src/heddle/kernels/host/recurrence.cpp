@@ -63,6 +63,7 @@ void backward_head(const RecurTask& task, const RecurRoom& room, int64_t head, b
   const KernelCall& call = task.call;
   const Operands<X> operands(task, head);
   Chunk chunk{room, s, operands.by_channel};
+  chunk.learns = operands.decay != nullptr;
   const auto* starts = named_operand(call, "starts").as<const int32_t>();
   const int64_t first_row = task.sequence * s.S, of_state = s.dk * room.dvp;
   int64_t chunks = 0, kept = 0;

@@ -19,6 +19,7 @@ struct Chunk {
   bool fresh = false;  // it begins a document: the state before it is zero
   bool last = false;   // its document ends with it: nobody takes the state behind it
   bool reads = true;   // queries are there, and read the state
+  bool learns = true;  // decays have a gradient: they are no slopes
   int64_t rows = 0;
 };
 
@@ -73,15 +74,6 @@ struct Operands {
   float skip = 0;
   bool by_channel = false, skips = false;
 };
-
-/// The end of the chunk that begins at a row of the sequence whose first row is `first`.
-inline int64_t chunk_end(const int32_t* starts, int64_t first, int64_t begin, int64_t S) {
-  const int64_t most = std::min(begin + kChunk, S);
-  for (int64_t row = begin + 1; row < most; ++row) {
-    if (begins(starts, first + row, S)) return row;
-  }
-  return most;
-}
 
 /// Rows of `width` numbers, widened, with zeros behind them to a multiple of kPad.
 template <class X>

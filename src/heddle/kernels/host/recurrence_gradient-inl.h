@@ -198,7 +198,7 @@ HWY_INLINE void score_gradients(const Chunk& chunk) {
     product<Into::set>(chunk.rows, r.dkp, s.dv, {r.w, r.dvp}, r.state_turned, r.dkp, r.d_k_column, r.dkp);
     for (int64_t i = 0; i < chunk.rows && chunk.by_channel; ++i)
       add_product_rows(r.d_k_column + i * r.dkp, r.k_end + i * r.dkp, r.dkp, r.d_whole);
-    for (int64_t c = 0; c < s.dk && !chunk.fresh; ++c)
+    for (int64_t c = 0; c < s.dk && !chunk.fresh && chunk.learns; ++c)
       r.d_whole[c] += r.whole[c] * dot_rows(r.d_state + c * r.dvp, r.state + c * r.dvp, r.dvp);
   }
   if (!chunk.fresh) state_gradient(chunk);
@@ -216,7 +216,7 @@ HWY_INLINE void score_gradients(const Chunk& chunk) {
     }
     pairs_by_channel(chunk);
   } else {
-    head_decay_gradients(chunk);
+    if (chunk.learns) head_decay_gradients(chunk);
     for (int64_t i = 0; i < chunk.rows; ++i) {
       float *dq = r.d_q + i * r.dkp, *row = r.d_k_row + i * r.dkp, *column = r.d_k_column + i * r.dkp;
       scale_row(dq, r.dkp, r.from_begin[i], dq);

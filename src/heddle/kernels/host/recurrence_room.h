@@ -15,6 +15,15 @@ constexpr int64_t kSub = 16;    // rows of a block of a chunk
 constexpr int64_t kPad = 16;    // a multiple of every vector
 constexpr int64_t padded(int64_t n) { return (n + kPad - 1) / kPad * kPad; }
 
+/// The end of the chunk that begins at a row of the sequence whose first row is `first`.
+inline int64_t chunk_end(const int32_t* starts, int64_t first, int64_t begin, int64_t S) {
+  const int64_t most = std::min(begin + kChunk, S);
+  for (int64_t row = begin + 1; row < most; ++row) {
+    if (begins(starts, first + row, S)) return row;
+  }
+  return most;
+}
+
 /// The results of a pass over the chunks.
 enum class Recurring : uint8_t { outputs, state_gradient, gradients };
 
