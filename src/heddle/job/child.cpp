@@ -111,8 +111,8 @@ void end_descendants(const std::vector<pid_t>& spared) {
 
 Child::Child(const std::vector<std::string>& words, const Environment& environment, Line out, Line error,
              Input input) {
-  out_.told = std::move(out);
-  error_.told = std::move(error);
+  out_.pass_on = std::move(out);
+  error_.pass_on = std::move(error);
   std::vector<char*> arguments;
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
@@ -120,7 +120,7 @@ Child::Child(const std::vector<std::string>& words, const Environment& environme
   out_.file = opened(out_ends);
   error_.file = opened(error_ends);
   opened(failed);
-  const bool reports_end = input == Input::told;
+  const bool reports_end = input == Input::lines;
   if (reports_end) {
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in_ends) != 0)
       throw SystemError(errno, "no pipe for a program's input");
@@ -154,9 +154,9 @@ Child::Child(const std::vector<std::string>& words, const Environment& environme
   if (in_ends[0] >= 0) ::close(in_ends[0]);
   ::fcntl(failed[0], F_SETFL, 0);
   int code = 0;
-  const bool told = ::read(failed[0], &code, sizeof code) == sizeof code;
+  const bool failed_to_start = ::read(failed[0], &code, sizeof code) == sizeof code;
   ::close(failed[0]);
-  if (!told) return;
+  if (!failed_to_start) return;
   ::waitpid(process_, nullptr, 0);
   ::close(out_.file);
   ::close(error_.file);
@@ -180,15 +180,15 @@ void Child::take(Pipe& pipe) {
     if (size < 0) return;
     if (size == 0) {
       ::close(std::exchange(pipe.file, -1));
-      if (!pipe.held.empty()) pipe.told(std::exchange(pipe.held, {}));
+      if (!pipe.held.empty()) pipe.pass_on(std::exchange(pipe.held, {}));
       return;
     }
     pipe.held.append(bytes.data(), static_cast<size_t>(size));
     for (size_t end = pipe.held.find('\n'); end != pipe.held.npos; end = pipe.held.find('\n')) {
-      pipe.told(pipe.held.substr(0, end));
+      pipe.pass_on(pipe.held.substr(0, end));
       pipe.held.erase(0, end + 1);
     }
-    if (pipe.held.size() > kMostLineBytes) pipe.told(std::exchange(pipe.held, {}));
+    if (pipe.held.size() > kMostLineBytes) pipe.pass_on(std::exchange(pipe.held, {}));
   }
 }
 

@@ -27,9 +27,9 @@ using Environment = std::vector<std::pair<std::string, std::string>>;
 class Child {
  public:
   using Line = std::function<void(const std::string& line)>;
-  /// Standard input: nothing, or what `tell` writes. A child with `told` outlives its parent until it sees that the
-  /// input has ended.
-  enum class Input : uint8_t { none, told };
+  /// Standard input: nothing, or the lines that `tell` writes. A child with `lines` outlives its parent until it
+  /// sees that the input has ended.
+  enum class Input : uint8_t { none, lines };
   /// `words`: the program, looked for along PATH, and its arguments; no shell reads them. `poll` passes on whole
   /// lines of its two outputs. SystemError where it can't be started.
   Child(const std::vector<std::string>& words, const Environment& environment, Line out, Line error,
@@ -53,7 +53,7 @@ class Child {
   struct Pipe {
     int file = -1;
     std::string held;  // the part of a line that is not whole yet
-    Line told;
+    Line pass_on;
   };
   static void take(Pipe& pipe);
   pid_t process_ = -1;

@@ -1,4 +1,4 @@
-// What every program that a launcher of a job starts has in its environment, and the folders that it names.
+// The environment of every program that a launcher of a job starts, and the folders that it names.
 #pragma once
 
 #include <cstdint>

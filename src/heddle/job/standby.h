@@ -13,8 +13,8 @@ namespace heddle::job {
 
 class Standby {
  public:
-  /// True if none waits and another may be started. A standby that has ended by itself is told to the journal, and
-  /// replaced after a pause.
+  /// True if none waits and another may be started. The journal gets a standby that has ended by itself. Another
+  /// one is wanted after a pause.
   bool is_wanted(Journal& journal);
   void begin(JobPlan plan, std::unique_ptr<Ranks> ranks);
 

@@ -72,19 +72,19 @@ planner::JobPlaces places_of(comm::World& world, int profiled_cores) {
 int run_under_mpi(const std::function<int(comm::World&)>& body) {
   const int rank = comm::launched_rank();
   const bool first = rank == 0;
-  std::atomic<bool> told = !first;
+  std::atomic<bool> reported = !first;
   comm::MpiOptions options;
   options.timeout_seconds = kRankPatience_s;
   // Rank 0 speaks for all, and where it can't the next one does.
   options.report = [&](const std::string& reason, int accused) {
-    const bool silent = told.exchange(true);
+    const bool silent = reported.exchange(true);
     if (accused == 0 ? rank == 1 : !silent) say(stderr, "heddle: {}\n", escaped_lines(reason));
   };
   std::unique_ptr<comm::World> world;
   try {
     world = comm::mpi_world(options);
   } catch (const PeerError& missing) {  // nobody else may have missed that rank
-    told = false;
+    reported = false;
     options.report(missing.reason, -1);
     return kFailed;
   } catch (const Error&) {
@@ -94,7 +94,7 @@ int run_under_mpi(const std::function<int(comm::World&)>& body) {
   try {
     return body(*world);
   } catch (const std::exception& error) {
-    const bool speaks = !told.exchange(true);
+    const bool speaks = !reported.exchange(true);
     // All ranks end with one status, or the launcher's would be that of whichever ends first.
     const bool input = dynamic_cast<const ConfigError*>(&error) != nullptr;
     world->abort(fmt::format("rank {}: {}", world->rank(), error.what()), input);

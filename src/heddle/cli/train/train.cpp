@@ -182,7 +182,7 @@ int train(const TrainOptions& given) {
       place.predicted_s = planned.choice.chosen.step_us * 1e-6;
       place.learn = [&](const session::FirstSteps& seen) { return learn(options, set, planned, refitted_s, seen); };
     }
-    session::RunSummary own = calls.told([&] {
+    session::RunSummary own = calls.recorded([&] {
       return session::TrainingRun(config::read_run_config(options.config, all), options.resume, telling_of(options),
                                   place)
           .run();

@@ -1,4 +1,4 @@
-// Where a parameter's elements lie in a released folder's tensors.
+// The place of a parameter's elements in a released folder's tensors.
 #pragma once
 
 #include <cstdint>

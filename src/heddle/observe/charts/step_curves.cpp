@@ -165,16 +165,16 @@ AxisScale scale_for(const std::vector<Series>& curves) {
 
 std::vector<LineChart> charts_of(const std::vector<StepMetrics>& steps, FigureChart::Section section) {
   std::vector<LineChart> charts;
-  for (const FigureChart* told : figures::kCharts) {
-    if (told->section != section) continue;
+  for (const FigureChart* row_chart : figures::kCharts) {
+    if (row_chart->section != section) continue;
     LineChart chart;
-    chart.title = told->title;
+    chart.title = row_chart->title;
     chart.x_label = "step";
-    chart.y_label = told->of;
-    if (!std::isnan(told->from)) chart.from = told->from;
+    chart.y_label = row_chart->of;
+    if (!std::isnan(row_chart->from)) chart.from = row_chart->from;
     bool noisy = false;
     for (const Figure* row : figures::kRows) {
-      if (row->curve.chart != told) continue;
+      if (row->curve.chart != row_chart) continue;
       add_curves(chart, steps, *row);
       chart.y_unit = axis_unit(row->unit);
       noisy = noisy || row->curve.style == Figure::Curve::Style::noisy;

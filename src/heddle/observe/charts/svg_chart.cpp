@@ -377,13 +377,13 @@ std::string stacked_area(const StackedArea& chart) {
   // In the legend and the tooltip the uppermost layer comes first, as in the picture.
   std::string data;
   std::vector<LegendEntry> legend;
-  const std::vector<size_t> told =
+  const std::vector<size_t> shown =
       thin_indices(chart.x, total, x_range.low, x_range.high, std::max(kTooltipColumns, chart.width));
   const auto add_data = [&](const Series& series) {
     legend.push_back({series.label, colour_class(series.colour), series.mark});
     data += fmt::format(R"({}{{"label":{},"colour":{},"x":{},"y":{}}})", data.empty() ? "" : ",",
                         json_string(series.label), json_string(colour_class(series.colour)),
-                        json_numbers(chart.x, told), json_numbers(series.y, told));
+                        json_numbers(chart.x, shown), json_numbers(series.y, shown));
   };
   for (auto layer = chart.layers.rbegin(); layer != chart.layers.rend(); ++layer) add_data(*layer);
   for (const Series& line : chart.lines) add_data(line);

@@ -88,7 +88,7 @@ struct Caller {
   int socket;
   std::chrono::steady_clock::time_point deadline;
   std::string asked, answer;
-  size_t told = 0;
+  size_t sent = 0;
   bool answered = false;  // later bytes are read over, so that the answer is not lost with them
 };
 
@@ -125,12 +125,12 @@ bool serve(Caller& caller, const std::function<std::string(std::string_view)>& m
     if (!whole && caller.asked.size() > kMostRequestBytes) return false;
     if (whole) caller.answer = make(caller.asked);
   }
-  while (caller.told < caller.answer.size()) {
+  while (caller.sent < caller.answer.size()) {
     const ssize_t sent =
-        ::send(caller.socket, caller.answer.data() + caller.told, caller.answer.size() - caller.told, MSG_NOSIGNAL);
+        ::send(caller.socket, caller.answer.data() + caller.sent, caller.answer.size() - caller.sent, MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
-    caller.told += static_cast<size_t>(sent);
+    caller.sent += static_cast<size_t>(sent);
   }
   ::shutdown(caller.socket, SHUT_WR);
   caller.answered = true;

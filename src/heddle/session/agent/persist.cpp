@@ -56,16 +56,16 @@ int64_t write_rank(const std::string& folder, const train::Segment& segment, int
     tensors[tensor.name] = {{"dtype", static_cast<int>(tensor.dtype)}, {"shape", tensor.shape}};
   }
   int64_t bytes = 0;
-  const std::string told = train::write_shard(
+  const std::string shard = train::write_shard(
       folder, segment.index().rank, std::move(parts), [&](const train::ShardPart& part, const auto& write) {
         std::vector<float> made;
         const auto from = segment.bytes_of(*by_name.at(part.name), set, made);
         bytes += std::ssize(from);
         write(from.data(), from.size());
       });
-  train::read_back_shard(folder, told);
+  train::read_back_shard(folder, shard);
   write_file(told_file(folder, segment.index().rank),
-             train::checked_text({{"told", told}, {"tensors", tensors}, {"state", train::json_of(seal->state)}}));
+             train::checked_text({{"told", shard}, {"tensors", tensors}, {"state", train::json_of(seal->state)}}));
   return bytes;
 }
 

@@ -145,11 +145,11 @@ train::SnapshotPlace place_of_snapshots(comm::World* world, const std::string& p
   const std::string own = agent_folder();
   const bool by_agents = !ranks.any(own.empty());  // all hosts or none
   const int64_t next = own_fence() ? own_fence()->number : path.empty() ? 1 : generation_of({path}) + 1;
-  const std::string told = ranks.from_first_rank(fmt::format("{} {}", random_id(), next));
+  const std::string agreed = ranks.from_first_rank(fmt::format("{} {}", random_id(), next));
   train::SnapshotPlace place;
-  const size_t space = told.find(' ');
-  place.run = told.substr(0, space);
-  place.generation = std::stoll(told.substr(space + 1));
+  const size_t space = agreed.find(' ');
+  place.run = agreed.substr(0, space);
+  place.generation = std::stoll(agreed.substr(space + 1));
   place.kept = by_agents;
   place.folder = by_agents ? own : kPlace + place.run;
   if (by_agents) return place;

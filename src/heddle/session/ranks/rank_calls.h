@@ -26,7 +26,7 @@ class RankCalls {
 
   /// Returns what `body` returns; an error that it throws goes into the page first.
   template <class Body>
-  auto told(const Body& body) {
+  auto recorded(const Body& body) {
     try {
       return body();
     } catch (const PeerError& error) {

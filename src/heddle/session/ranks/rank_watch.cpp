@@ -184,8 +184,8 @@ void RankWatch::name_ops(std::vector<Alarm>& alarms) {
         rank.without_s = *part * rank.step_s;
     }
   }
-  std::vector<Alarm> told = rest();
-  alarms.insert(alarms.end(), told.begin(), told.end());
+  std::vector<Alarm> ended = rest();
+  alarms.insert(alarms.end(), ended.begin(), ended.end());
 }
 
 void RankWatch::keep(const train::StepResult& result) {

@@ -76,8 +76,8 @@ std::vector<std::string> stall_lines(const RunFolder& folder, const std::vector<
     return std::find_if(ranks.begin(), ranks.end(), [&](const comm::RankStatus& s) { return s.rank == rank; });
   };
   std::vector<std::string> lines;
-  auto add_program = [&, told = false](const comm::OpenCall& call) mutable {
-    if (std::exchange(told, told || call.listing >= 0) || call.listing < 0) return;
+  auto add_program = [&, added = false](const comm::OpenCall& call) mutable {
+    if (std::exchange(added, added || call.listing >= 0) || call.listing < 0) return;
     for (std::string& line : program_about(folder, call.listing, call.op)) lines.push_back(std::move(line));
   };
   // Ranks that others call dead or stopped, wherever such a rank believes it is.
@@ -90,15 +90,15 @@ std::vector<std::string> stall_lines(const RunFolder& folder, const std::vector<
       if (!one.open.empty()) add_program(one.open.front());
     }
   }
-  size_t told = 0;
+  size_t named = 0;
   for (const comm::Awaited& awaited : comm::awaited(ranks)) {
-    if (told++ == kMostLines) break;
+    if (named++ == kMostLines) break;
     lines.push_back(comm::text_of(awaited, ranks, now_ns));
     const auto missing = awaited.missing.empty() ? ranks.end() : standing(awaited.missing[0]);
     if (missing != ranks.end()) lines.back() += fmt::format("; it stood {}", comm::place_text(*missing, now_ns));
     add_program(awaited.call);
     // The ops about the missing rank's last one: it is in an op behind that, or before one.
-    const bool first = told == 1 && missing != ranks.end() && missing->open.empty() && missing->last;
+    const bool first = named == 1 && missing != ranks.end() && missing->open.empty() && missing->last;
     if (!first || missing->last->listing < 0 || missing->last->listing == awaited.call.listing) continue;
     for (std::string& line : program_about(folder, missing->last->listing, missing->last->op))
       lines.push_back(std::move(line));

@@ -16,8 +16,8 @@ void choose_frequency(RunContext& run) {
   auto* schedule = trainer.controllers().find<train::SnapshotSchedule>();
   const bool kept = schedule != nullptr && trainer.options().snapshots.kept;
   const int64_t copy = costs.copy_every(), save = kept ? 0 : costs.save_every();
-  const std::string told = trainer.ranks().from_first_rank(fmt::format("{} {}", copy, save));
-  const int64_t copy_every = std::stoll(told), save_every = std::stoll(told.substr(told.find(' ')));
+  const std::string agreed = trainer.ranks().from_first_rank(fmt::format("{} {}", copy, save));
+  const int64_t copy_every = std::stoll(agreed), save_every = std::stoll(agreed.substr(agreed.find(' ')));
   if (copy_every > 0 && schedule != nullptr) schedule->set_every(copy_every);
   if (save_every > 0 && run.keeping.every > 0) run.keeping.every = save_every;
   if (!run.leads() || (copy_every == 0 && save_every == 0)) return;

@@ -35,8 +35,8 @@ std::string shape_of(const ir::Listing& listing, const ir::Value& value) {
   return text;
 }
 
-PeakJson told(const runtime::MemoryPrediction& own, const ir::StepProgram& program) {
-  PeakJson told = PeakJson::array();
+PeakJson peak_json(const runtime::MemoryPrediction& own, const ir::StepProgram& program) {
+  PeakJson tensors = PeakJson::array();
   for (const ir::Walk::Live& live : own.at_peak) {
     const ir::Listing& listing = program.listings[live.listing];
     const ir::ValueId id = listing.find(live.name);
@@ -46,9 +46,9 @@ PeakJson told(const runtime::MemoryPrediction& own, const ir::StepProgram& progr
       tensor = {live.name,  name_of(value.dtype),        shape_of(listing, value), ir::name_of(live.role),
                 live.bytes, layout_of(value, live.bytes)};
     }
-    told.push_back(std::move(tensor));
+    tensors.push_back(std::move(tensor));
   }
-  return told;
+  return tensors;
 }
 
 }  // namespace
@@ -61,7 +61,7 @@ PredictedPeak highest_peak(const runtime::MemoryPrediction& own, train::Trainer&
   ranks.sum(reserved);
   const auto most = std::max_element(reserved.begin(), reserved.end());
   PredictedPeak peak{static_cast<int>(most - reserved.begin()), *most, {}};
-  const PeakJson mine = ranks.rank() == peak.rank ? told(own, trainer.lowered().program) : PeakJson::array();
+  const PeakJson mine = ranks.rank() == peak.rank ? peak_json(own, trainer.lowered().program) : PeakJson::array();
   const std::vector<std::string> all = ranks.share(mine.dump());
   if (!ranks.leads()) return peak;
   for (const PeakJson& t : PeakJson::parse(all[peak.rank])) {

@@ -150,11 +150,11 @@ std::string order_of_ops(const ir::StepProgram& program) {
 void agree(RunContext& run) {
   if (run.trainer->ranks().size() == 1) return;
   const ir::StepProgram& program = run.trainer->lowered().program;
-  train::ControlMessage told{
+  train::ControlMessage said{
       {"the step's program", fmt::format("{:016x}", hash_bytes(ir::text_of(program)))},
       {"the order of the program's ops", fmt::format("{:016x}", hash_bytes(order_of_ops(program)))}};
-  for (const auto& [name, value] : run.data_identity) told.emplace_back("data: " + name, value);
-  train::agree(run.trainer->ranks(), told);
+  for (const auto& [name, value] : run.data_identity) said.emplace_back("data: " + name, value);
+  train::agree(run.trainer->ranks(), said);
 }
 
 // From here on the folder holds a run.

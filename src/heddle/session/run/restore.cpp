@@ -41,8 +41,8 @@ std::optional<SavedState> newest_for_all(RunContext& run, LookedUp& looked_up, L
     }
     const train::CheckpointState none;
     const train::CheckpointState& state = found ? found->checkpoint.state() : none;
-    const std::string told = ranks.from_first_rank(fmt::format("{} {}", state.step, state.generation));
-    const int64_t step = std::stoll(told), generation = std::stoll(told.substr(told.find(' ')));
+    const std::string agreed = ranks.from_first_rank(fmt::format("{} {}", state.step, state.generation));
+    const int64_t step = std::stoll(agreed), generation = std::stoll(agreed.substr(agreed.find(' ')));
     if (!found) {
       auto own = train::newest_in_memory(memory_folders(run.folder), false, nullptr, step, generation,
                                          shared_segments(run.folder, nullptr));

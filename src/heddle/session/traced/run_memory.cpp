@@ -15,11 +15,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 constexpr size_t kPlaces = 600;  // points of a curve that goes from rank to rank and into the page
 
-struct ControlMessage {
+struct CurvesOfRank {
   std::vector<simulate::MemoryCurve> measured, predicted;
 };
 
-ControlMessage told_by(train::Trainer& trainer, const simulate::MemoryLog& log, const RankSpans& own) {
+CurvesOfRank curves_of(train::Trainer& trainer, const simulate::MemoryLog& log, const RankSpans& own) {
   const std::vector<device::Span>& compute = own.of_stream.at(ir::StreamTable::compute);
   double until_us = 0;
   for (const std::vector<device::Span>& spans : own.of_stream) {
@@ -34,28 +34,28 @@ ControlMessage told_by(train::Trainer& trainer, const simulate::MemoryLog& log, 
     sum.us += static_cast<double>(span.end_ns - span.start_ns) * 1e-3;
     ++sum.count;
   }
-  ControlMessage told;
-  told.measured = log.curves(
+  CurvesOfRank curves;
+  curves.measured = log.curves(
       [&](const simulate::MemoryLog::Issued& op) {
         return static_cast<double>(compute.at(op.number).start_ns) * 1e-3;
       },
       until_us);
-  told.predicted =
+  curves.predicted =
       runtime::predict_memory_curves(trainer.lowered().program, trainer.ranks().rank(), trainer.options().backend,
                                      [&](int, const ir::Issue& issue) {
                                        const auto at = took.find({issue.listing, issue.op_index});
                                        return at == took.end() ? 0.0 : at->second.us / at->second.count;
                                      });
-  return told;
+  return curves;
 }
 
-Json json_of(const ControlMessage& told, const ir::Walk& walk) {
+Json json_of(const CurvesOfRank& curves, const ir::Walk& walk) {
   Json json{{"measured", Json::array()}, {"foretold", Json::array()}, {"reserved", Json::array()}};
-  for (const simulate::MemoryCurve& curve : told.measured) {
+  for (const simulate::MemoryCurve& curve : curves.measured) {
     json["measured"].push_back(observe::json_of(thinned(curve, kPlaces)));
     json["reserved"].push_back(walk.storage(curve.space).reserved_bytes());
   }
-  for (const simulate::MemoryCurve& curve : told.predicted)
+  for (const simulate::MemoryCurve& curve : curves.predicted)
     json["foretold"].push_back(observe::json_of(thinned(curve, kPlaces)));
   return json;
 }
@@ -67,8 +67,8 @@ std::vector<observe::MemoryView> memory_views(train::Trainer& trainer, const sim
   if (fullest_rank >= std::ssize(ranks)) return {};
   std::string mine;
   if (trainer.ranks().rank() == fullest_rank) {
-    const ControlMessage told = told_by(trainer, log, ranks[static_cast<size_t>(fullest_rank)]);
-    mine = json_of(told, trainer.executor().walk()).dump();
+    const CurvesOfRank curves = curves_of(trainer, log, ranks[static_cast<size_t>(fullest_rank)]);
+    mine = json_of(curves, trainer.executor().walk()).dump();
   }
   const std::vector<std::string> said = trainer.ranks().share(mine);
   if (!trainer.ranks().leads()) return {};

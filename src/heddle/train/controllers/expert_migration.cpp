@@ -34,16 +34,16 @@ bool ExpertMigration::wanted(const TrainerOptions& options) {
 }
 
 void ExpertMigration::check(const nlohmann::json& state, const CheckpointState& of, const std::string& place) {
-  const ExpertPlacements told = homes_from(state);
+  const ExpertPlacements saved = homes_from(state);
   const int64_t experts = of.model.n_routed_experts;
-  for (const auto& [number, placements] : told.layers) {
+  for (const auto& [number, placements] : saved.layers) {
     std::vector<int32_t> sorted = placements;
     std::sort(sorted.begin(), sorted.end());
-    bool sound = std::ssize(placements) == experts && told.holders > 0 && experts % told.holders == 0;
+    bool sound = std::ssize(placements) == experts && saved.holders > 0 && experts % saved.holders == 0;
     for (size_t i = 0; i < sorted.size(); ++i) sound = sound && sorted[i] == static_cast<int32_t>(i);
     if (!sound) {
       config_error("{}: the file places {} experts on {} ranks; each of {} needs a place of its own", place,
-                   placements.size(), told.holders, experts);
+                   placements.size(), saved.holders, experts);
     }
   }
 }
