@@ -185,6 +185,12 @@ TEST(ChatTemplate, AnOpenTurnEndsByTheNextMark) {
   EXPECT_EQ(targets_of(
                 once, talk({said("user", "a"), said("assistant", "b"), said("user", "c"), said("assistant", "d")})),
             (Texts{"assistant: b\nuser:", "assistant: d\n</s>"}));
+  // Where only blanks stand between turns, nothing of the next turn is learnt, and no mark is made up.
+  const ChatTemplate bare = of_text("{% for m in messages %}{{ m.content }}\n\n{% endfor %}");
+  const auto four = talk({said("user", "a"), said("assistant", "b"), said("user", "c"), said("assistant", "d")});
+  EXPECT_EQ(targets_of(bare, four), (Texts{"b\n\n", "d\n\n"}));
+  EXPECT_EQ(bare.conversation(four).text, "a\n\nb\n\nc\n\nd\n\n");
+  EXPECT_EQ(bare.marks().end, "");
   for (const char* name : {"chatml", "llama3", "mixtral", "deepseek_v3", "kimi", "qwen3"})
     EXPECT_TRUE(of_file(name).marks().closes_turns && of_file(name).marks().closes_last) << name;
 }

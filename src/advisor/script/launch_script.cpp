@@ -182,7 +182,7 @@ std::string arguments_missing(const shell::Script& script) {
                      missing.front());
 }
 
-// What makes the rest of a script mean nothing here, said before any size that such a script lacks.
+// Refuses what leaves the rest of a script without meaning, before any size that such a script lacks.
 void refuse_others(const GivenFlags& given, const FlagMap& flags) {
   for (const char* own : {"--deepspeed", "--deepspeed-config", "--zero-stage"})
     if (flags.contains(own))

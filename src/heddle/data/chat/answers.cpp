@@ -198,7 +198,8 @@ TurnMarks ChatTemplate::find_marks() const {
       found.closes_turns = !is_blank(text.substr(behind, end - behind));
       // Blanks that the answer's own turn writes last are none of the next turn's mark.
       const size_t from = found.closes_turns ? behind : end;
-      found.end = leading_mark(text.substr(from), next - from);
+      found.opens_turns = !is_blank(text.substr(from, next - from));
+      if (found.opens_turns) found.end = leading_mark(text.substr(from), next - from);
     }
   }
   if (const auto made = rendered(Json::array({question, answer}))) {
@@ -219,7 +220,10 @@ TurnMarks ChatTemplate::find_marks() const {
       const size_t content = made->text.rfind(kTool);
       if (!spans[1].empty() && content != std::string::npos && content > spans[1].back().second) {
         const size_t end = spans[1].back().second;
-        found.end_of_calls = leading_mark(std::string_view(made->text).substr(end), content - end);
+        if (is_blank(std::string_view(made->text).substr(end, content - end)))
+          found.end_of_calls.clear();
+        else
+          found.end_of_calls = leading_mark(std::string_view(made->text).substr(end), content - end);
       }
     }
   }
@@ -337,7 +341,7 @@ SpannedText ChatTemplate::conversation(const Talk& talk) const {
     if (!(last ? marks().closes_last : marks().closes_turns)) {
       size_t& end = own.back().second;
       const std::string_view rest = std::string_view(whole.text).substr(end);
-      if (!is_blank(rest) && !(!last && is_answer(messages[i + 1]))) {
+      if (!is_blank(rest) && (last || (marks().opens_turns && !is_answer(messages[i + 1])))) {
         const std::string content = last ? "" : content_of(messages[i + 1]);
         const std::string_view word = std::string_view(content).substr(0, content.find_first_of(kBlankBytes));
         end += leading_mark(rest, word.empty() ? std::string::npos : rest.find(word)).size();
