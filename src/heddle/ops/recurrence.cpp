@@ -86,7 +86,7 @@ struct Recurrence {
 };
 
 // `products` of the size of a state for each row and head.
-Cost recurrence_cost(const Listing& listing, const Op& op, const RowCounts& rows, double products) {
+Cost cost_of_states(const Listing& listing, const Op& op, const RowCounts& rows, double products) {
   const Attributes& a = op.attributes;
   Cost cost = operand_cost(listing, op, rows);
   cost.flops = 2.0 * products * rows_of(listing, op.operand("k"), rows) * static_cast<double>(a.integer("heads")) *
@@ -94,6 +94,11 @@ Cost recurrence_cost(const Listing& listing, const Op& op, const RowCounts& rows
   return cost;
 }
 double delta_of(const Op& op) { return op.attributes.integer("delta") != 0 ? 1 : 0; }
+// So many products, and more by the delta rule.
+template <int products, int more>
+Cost recurrence_cost(const Listing& listing, const Op& op, const RowCounts& rows) {
+  return cost_of_states(listing, op, rows, products + more * delta_of(op));
+}
 
 constexpr std::string_view kRecurrence =
     "heads key_heads head_dim value_dim sequence delta scale epsilon? sigmoid? slopes? slope_heads? parts? ranks?";
@@ -149,9 +154,7 @@ const OpDef recur{
       }
       return d;
     },
-    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
-      return recurrence_cost(listing, op, rows, 2 + delta_of(op));
-    },
+    .cost = recurrence_cost<2, 1>,
 };
 
 // It has a result for each of the first six operands that is there, in their order. The products of the forward pass up
@@ -173,9 +176,7 @@ const OpDef recur_dgrad{
       }
       return out;
     },
-    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
-      return recurrence_cost(listing, op, rows, 6 + 3 * delta_of(op));
-    },
+    .cost = recurrence_cost<6, 3>,
 };
 
 // A piece makes transition · state + update of the state before it. The transition is a number a head or key
@@ -196,7 +197,7 @@ const OpDef recur_summary{
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       const double both = 1 + static_cast<double>(op.attributes.integer("head_dim")) /
                                   static_cast<double>(op.attributes.integer("value_dim"));
-      return recurrence_cost(listing, op, rows, delta_of(op) != 0 ? 2 * both : 1);
+      return cost_of_states(listing, op, rows, delta_of(op) != 0 ? 2 * both : 1);
     },
 };
 
@@ -211,9 +212,7 @@ const OpDef recur_states_dgrad{
       return std::vector{output(wide(rule.dtype(0)), {fixed(Recurrence::pieces(op, rule.dim(0, 0))),
                                                       fixed(r.all_heads() * r.dk * r.dv)})};
     },
-    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
-      return recurrence_cost(listing, op, rows, 1 + 2 * delta_of(op));
-    },
+    .cost = recurrence_cost<1, 2>,
 };
 
 // The states before the pieces of each sequence, from what each piece makes of one; reverse: the gradients behind the
@@ -264,9 +263,7 @@ const OpDef cached_recur{
                    "states are not rows of the wide type, one a sequence");
       return std::vector{output(rule.dtype(0), {rule.dim(0, 0), fixed(r.h * r.dv)})};
     },
-    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
-      return recurrence_cost(listing, op, rows, 2 + delta_of(op));
-    },
+    .cost = recurrence_cost<2, 1>,
 };
 // clang-format on
 

@@ -119,13 +119,12 @@ int64_t scratch_bytes(const ir::Listing& listing, const ir::Op& op, const ir::Ro
 
 // One call's operands; absent outputs are null.
 struct Operands {
-  TensorView x_TH, w_VH, labels_T, scales;
-  TensorView weights_T = {};
+  TensorView x_TH = {}, w_VH = {}, labels_T = {}, scales = {}, weights_T = {};
   const float* lse_T = nullptr;  // given, when the forward pass has made it
   float* lse_out_T = nullptr;
   double *loss = nullptr, *z = nullptr;
   double* losses_T = nullptr;
-  TensorView dx_TH;
+  TensorView dx_TH = {};
   float* dw_VH = nullptr;
 };
 
@@ -380,55 +379,42 @@ class Head {
 TensorView given(const KernelCall& call, size_t i) { return i < call.in.size() ? call.in[i] : TensorView{}; }
 double* z_of(const KernelCall& call) { return call.out.size() > 2 ? call.out[2].as<double>() : nullptr; }
 
-void forward(const KernelCall& call) {
-  const Operands operands{.x_TH = call.in[0],
-                          .w_VH = call.in[1],
-                          .labels_T = call.in[2],
-                          .weights_T = given(call, 4),
-                          .lse_out_T = call.out[1].as<float>(),
-                          .loss = call.out[0].as<double>(),
-                          .z = z_of(call)};
+/// Runs on x, w and labels, which all these ops have first, and on what is of the one op.
+void run_head(const KernelCall& call, Operands operands) {
+  operands.x_TH = call.in[0];
+  operands.w_VH = call.in[1];
+  operands.labels_T = call.in[2];
   Head(call, operands).run();
+}
+void forward(const KernelCall& call) {
+  run_head(call, {.weights_T = given(call, 4),
+                  .lse_out_T = call.out[1].as<float>(),
+                  .loss = call.out[0].as<double>(),
+                  .z = z_of(call)});
 }
 void token_losses(const KernelCall& call) {
-  const Operands operands{.x_TH = call.in[0],
-                          .w_VH = call.in[1],
-                          .labels_T = call.in[2],
-                          .lse_out_T = call.out[1].as<float>(),
-                          .losses_T = call.out[0].as<double>()};
-  Head(call, operands).run();
+  run_head(call, {.lse_out_T = call.out[1].as<float>(), .losses_T = call.out[0].as<double>()});
+}
+Operands backward_operands(const KernelCall& call) {
+  return {.scales = given(call, 4), .weights_T = given(call, 5), .lse_T = call.in[3].as<const float>()};
 }
 void dgrad(const KernelCall& call) {
-  const Operands operands{.x_TH = call.in[0],
-                          .w_VH = call.in[1],
-                          .labels_T = call.in[2],
-                          .scales = given(call, 4),
-                          .weights_T = given(call, 5),
-                          .lse_T = call.in[3].as<const float>(),
-                          .dx_TH = call.out[0]};
-  Head(call, operands).run();
+  Operands operands = backward_operands(call);
+  operands.dx_TH = call.out[0];
+  run_head(call, operands);
 }
 void wgrad(const KernelCall& call) {
-  const Operands operands{.x_TH = call.in[0],
-                          .w_VH = call.in[1],
-                          .labels_T = call.in[2],
-                          .scales = given(call, 4),
-                          .weights_T = given(call, 5),
-                          .lse_T = call.in[3].as<const float>(),
-                          .dw_VH = call.updates[0].as<float>()};
-  Head(call, operands).run();
+  Operands operands = backward_operands(call);
+  operands.dw_VH = call.updates[0].as<float>();
+  run_head(call, operands);
 }
 void train(const KernelCall& call) {
-  const Operands operands{.x_TH = call.in[0],
-                          .w_VH = call.in[1],
-                          .labels_T = call.in[2],
-                          .scales = call.in[3],
-                          .weights_T = given(call, 4),
-                          .loss = call.out[0].as<double>(),
-                          .z = z_of(call),
-                          .dx_TH = call.out[1],
-                          .dw_VH = call.updates[0].as<float>()};
-  Head(call, operands).run();
+  run_head(call, {.scales = call.in[3],
+                  .weights_T = given(call, 4),
+                  .loss = call.out[0].as<double>(),
+                  .z = z_of(call),
+                  .dx_TH = call.out[1],
+                  .dw_VH = call.updates[0].as<float>()});
 }
 
 Support supports(const ir::Listing& listing, const ir::Op& op) {
