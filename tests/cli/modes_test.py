@@ -6,9 +6,11 @@
 import json
 import re
 import os
+import signal
+import subprocess
 import unittest
 
-from program import Program
+from program import HEDDLE, Program
 
 
 class Modes(Program):
@@ -61,6 +63,15 @@ class Modes(Program):
             self.assertTrue(lines[0].startswith("heddle: device.backend is \"cuda\": "), lines)
         (self.folder / "broken.json").write_text('{"heddle_profile": 9}')
         self.refused("broken.json: a profile of version 9, this program reads version 1: run heddle profile again", "simulate", "tiny.toml", "--profile", "broken.json")
+
+    def test_a_profile_that_crashes_says_where(self):
+        profile = subprocess.Popen([HEDDLE, "profile", "--seconds", "60", "--out", "crash.json"], cwd=self.folder,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.assertIn("measuring this machine", profile.stderr.readline())
+        profile.send_signal(signal.SIGSEGV)
+        said = profile.communicate()[1]
+        self.assertEqual(profile.returncode, -signal.SIGSEGV)
+        self.assertRegex(said, r"heddle: signal SIGSEGV \(an address that is not there\) while ")
 
     MODES = ["--set", "train.eval_every=0", "--set", "data.folder=prepared-modes"]
 

@@ -23,6 +23,7 @@ std::vector<CudnnExecution>& cudnn_executions() {
   static std::vector<CudnnExecution> all;
   return all;
 }
+void* cudnn_stream() { return handle.stream; }
 }  // namespace heddle::kernels::cuda
 
 extern "C" {

@@ -10,5 +10,7 @@ struct CudnnExecution {
   std::vector<void*> pointers;  // of the tensors
 };
 std::vector<CudnnExecution>& cudnn_executions();
+/// The stream that the handle has.
+void* cudnn_stream();
 
 }  // namespace heddle::kernels::cuda

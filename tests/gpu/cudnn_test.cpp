@@ -156,6 +156,24 @@ TEST_F(Cudnn, IsExecuted) {
   }
 }
 
+// Plans are made with the handle after a stream has ended, by the next of several programs in one process.
+TEST_F(Cudnn, KeepsNoStreamThatEnds) {
+  const PlannedAttention planned = plan_attention_for(shape(1, 2, 2, 1024, 48, 32, false), kH100, 90);
+  ASSERT_TRUE(planned.plan) << planned.refusal;
+  planned.plan->run({.q = address(1),
+                     .k = address(2),
+                     .v = address(3),
+                     .o = address(4),
+                     .stats = address(5),
+                     .workspace = address(10)},
+                    address(11));
+  EXPECT_EQ(cudnn_stream(), address(11));
+  forget_attention_stream(address(12));
+  EXPECT_EQ(cudnn_stream(), address(11));
+  forget_attention_stream(address(11));
+  EXPECT_EQ(cudnn_stream(), nullptr);
+}
+
 // Heads as `heddle profile` draws them: values narrower by far, and wider.
 TEST_F(Cudnn, PlansHeadsOfAnyTwoWidths) {
   for (const auto& [d, v] : {std::pair{192, 16}, {48, 32}, {80, 32}, {32, 128}}) {

@@ -464,6 +464,19 @@ TEST(CudaStreams, TimesKeepTheirGrain) {
   }
 }
 
+// A library that remembers a stream hears of its end while the stream is still there.
+TEST(CudaStreams, TellBeforeTheyEnd) {
+  static std::vector<void*> told;
+  before_streams_end([](void* stream) { told.push_back(stream); });
+  void* stream = nullptr;
+  {
+    CudaStream a(0, "compute", false);
+    stream = a.handle();
+    EXPECT_TRUE(told.empty());
+  }
+  EXPECT_EQ(told, std::vector<void*>{stream});
+}
+
 // A device handles an event that is destroyed twice as memory that is freed twice.
 TEST(CudaStreams, DestroyEachEventOnceWhereATraceCannotBeRead) {
   const size_t before = living_events.size();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "heddle/base/crash_note.h"
 #include "heddle/comm/host/row_work.h"
 #include "heddle/kernels/host/gemm/packing.h"
 #include "heddle/kernels/rows_in_all.h"
@@ -76,6 +77,7 @@ const kernels::KernelEntry& Backend::select_kernel(const ir::Listing& listing, c
   for (const auto* list : lists) {
     for (const kernels::KernelEntry& kernel : *list) {
       if (kernel.op_kind != op.kind()) continue;
+      const CrashNote note("asking the kernel", kernel.name, op.kind());
       const Support support = kernel.supports ? kernel.supports(listing, op) : Support::yes();
       if (support) return kernel;
       std::string refusal = fmt::format("{}.{}: {}", kernel.backend, kernel.name, support.reason);

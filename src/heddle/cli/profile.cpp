@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/backends/backend.h"
+#include "heddle/base/crash_note.h"
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/say.h"
@@ -126,6 +127,8 @@ cost::MachineProfile known(const std::string& path, const std::string& backend) 
 }
 
 int profile(const ProfileOptions& options) {
+  const CrashNotes notes;
+  CrashNote note("measuring", options.config);
   const std::string backend = backend_of(options);
   const std::string path = options.out.empty() ? planner::machine_profile_path(backend) : options.out;
   if (comm::launched_by_mpi()) {  // the links of this job join a profile of the machine
@@ -156,6 +159,7 @@ int profile(const ProfileOptions& options) {
         backends::named(backend).shares_memory ? "this machine" : "the device of " + backend, options.seconds);
     observe::Doing doing("measuring");
     measure.progress = [&](std::string_view what, double share) {
+      note.now_of(what);
       doing.now(fmt::format("measuring {}", what), share);
     };
     p = planner::measure_machine(measure);

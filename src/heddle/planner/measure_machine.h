@@ -29,7 +29,7 @@ struct MeasureOptions {
   double seconds = 90;  // length of the measurement, about
   int threads = 0;      // threads of a rank that has the machine to itself; 0: every core
   std::string backend = "host";
-  std::function<void(std::string_view what, double share)> progress;
+  std::function<void(std::string_view what, double share)> progress;  // `what` lasts
 };
 
 /// Measures the processor, or the device of a backend that has memory of its own (device/measure_device).

@@ -4,12 +4,14 @@
 #include <mutex>
 
 #include "heddle/backends/backend.h"
+#include "heddle/base/crash_note.h"
 #include "heddle/base/error.h"
 #include "heddle/base/random.h"
 #include "heddle/base/statistics.h"
 #include "heddle/comm/collectives.h"
 #include "heddle/comm/threads/thread_world.h"
 #include "heddle/device/host/host_stream.h"
+#include "heddle/ir/print.h"
 #include "heddle/runtime/executor.h"
 #include "heddle/runtime/microbatch.h"
 #include "heddle/simulate/recording.h"
@@ -25,6 +27,42 @@ Key key_of(const cost::OpShape& s) { return {s.kind, s.dtype, s.rows, s.in, s.ou
 struct Samples {
   cost::OpShape shape;
   std::vector<double> us;
+};
+
+// Notes each op of a program, with the shapes of what it reads, before its kernel is called.
+class TimedOps : public ir::Walk::Watcher {
+ public:
+  TimedOps(runtime::Executor& executor, const ir::StepProgram& program) : walk_(executor.walk()) {
+    texts_.resize(program.listings.size());
+    for (const int s : program.listings_of(0)) {
+      const ir::Listing& listing = program.listings[s];
+      for (uint32_t i = 0; i < listing.ops.size(); ++i) {
+        const kernels::KernelEntry* kernel = executor.kernel(s, i);
+        texts_[s].push_back(text_of(listing, listing.ops[i], kernel == nullptr ? "" : kernel->name));
+      }
+    }
+    walk_.watcher = this;
+  }
+  ~TimedOps() { walk_.watcher = nullptr; }
+  TimedOps(const TimedOps&) = delete;
+  TimedOps& operator=(const TimedOps&) = delete;
+
+  void placed(int, ir::ValueId, int, int64_t) override {}
+  void released(int, ir::ValueId, int, int64_t) override {}
+  void issued(const ir::Issue& issue) override { note_.now_of(texts_[issue.listing][issue.op_index]); }
+
+ private:
+  static std::string text_of(const ir::Listing& listing, const ir::Op& op, std::string_view kernel) {
+    std::string shapes;
+    for (const ir::ValueId id : op.in) {
+      if (id != ir::none) shapes += (shapes.empty() ? "" : ", ") + ir::text_of(listing, listing.value(id));
+    }
+    return fmt::format("{} by {} of {}", op.kind(), kernel, shapes);
+  }
+
+  ir::Walk& walk_;
+  std::vector<std::vector<std::string>> texts_;  // [listing][op]
+  CrashNote note_{"timing"};
 };
 
 std::vector<cost::OpTime> medians(const std::map<Key, Samples>& samples, int threads, double resident_bytes) {
@@ -65,6 +103,7 @@ StepMeasure measure_steps(const train::TrainerOptions& options, int steps) {
     }
   }
   const std::vector<std::vector<int32_t>> sequences = random_sequences(trainer, options.seed);
+  const TimedOps notes(executor, program);
   trainer.step(sequences);
   executor.set_trace(true);
   std::map<Key, Samples> samples;

@@ -2,7 +2,9 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <mutex>
 #include <string_view>
+#include <vector>
 
 #include "heddle/base/clock.h"
 #include "heddle/device/event_ring.h"
@@ -25,7 +27,21 @@ bool one_by_one() {
   return on;
 }
 
+struct Forgetting {
+  std::mutex mutex;
+  std::vector<void (*)(void*)> calls;
+};
+Forgetting& forgetting() {
+  static auto* one = new Forgetting;  // streams may end as late as anything
+  return *one;
+}
+
 }  // namespace
+
+void before_streams_end(void (*forget)(void* stream)) {
+  const std::lock_guard lock(forgetting().mutex);
+  forgetting().calls.push_back(forget);
+}
 
 CudaStream::CudaStream(int ordinal, std::string name, bool graphs)
     : ordinal_(ordinal), name_(std::move(name)), ends_(kRing, 0), places_(kRing), graphs_(graphs && !one_by_one()) {
@@ -45,6 +61,10 @@ CudaStream::CudaStream(int ordinal, std::string name, bool graphs)
 
 CudaStream::~CudaStream() {
   cudaStreamSynchronize(stream_);
+  {
+    const std::lock_guard lock(forgetting().mutex);
+    for (const auto forget : forgetting().calls) forget(stream_);
+  }
   for (const auto& [key, graph] : known_) {
     if (graph.exec != nullptr) cudaGraphExecDestroy(graph.exec);
   }

@@ -28,6 +28,10 @@
 
 namespace heddle::device {
 
+/// From now on calls `forget` with each stream before it is destroyed: for a library whose handle remembers one, and
+/// would reach it afterwards.
+void before_streams_end(void (*forget)(void* stream));
+
 class CudaStream : public Stream {
  public:
   CudaStream(int ordinal, std::string name, bool graphs);

@@ -6,6 +6,8 @@
 
 #include "heddle/backends/backend.h"
 #include "heddle/base/clock.h"
+#include "heddle/base/crash_note.h"
+#include "heddle/base/say.h"
 #include "heddle/base/statistics.h"
 #include "heddle/comm/device_world.h"
 #include "heddle/ops/ops.h"
@@ -196,6 +198,7 @@ cost::MachineProfile measure_device(const MeasureOptions& options, const DeviceS
   };
   tell("copies");
   {
+    const CrashNote note("copying between memories");
     const auto device = backend.open({});
     CopyProbe copies(backend, *device, sizes.copy_bytes);
     const auto bytes = static_cast<double>(sizes.copy_bytes);
@@ -207,13 +210,29 @@ cost::MachineProfile measure_device(const MeasureOptions& options, const DeviceS
   if (backend.usual_dtype() == Dtype::bf16) dtypes.push_back(Dtype::bf16);
   std::vector<double> between_us, enqueue_us;
   uint64_t number = 0;
+  int failures = 0;  // since a program was measured
+  const auto measured = [&](const train::TrainerOptions& program) {
+    const std::string name = fmt::format("program {} in {}", program.seed, name_of(program.plan.dtype));
+    const CrashNote note("measuring", name);
+    StepMeasure found;
+    try {
+      found = measure_steps(program, 3);
+      failures = 0;
+    } catch (const std::exception& error) {
+      constexpr int kMostFailures = 3;
+      if (++failures == kMostFailures) throw;
+      say(stderr, "warning: {} is left out: {}\n", name, error.what());
+    }
+    return found;
+  };
   do {
     for (const Dtype dtype : dtypes) {
       tell("ops");
       train::TrainerOptions program = draw_program(number++, dtype, 1, sizes.most_flops, sizes.wide);
       program.backend = options.backend;
       program.memory_bytes = sizes.memory_bytes;
-      StepMeasure found = measure_steps(program, 3);
+      StepMeasure found = measured(program);
+      if (found.ops.empty()) continue;
       double& best = dtype == Dtype::bf16 ? profile.bf16_flops_per_s : profile.f32_flops_per_s;
       for (cost::OpTime& op : found.ops) {
         if (op.shape.kind == "linear" && op.shape.dtype == dtype)
@@ -223,7 +242,7 @@ cost::MachineProfile measure_device(const MeasureOptions& options, const DeviceS
       between_us.push_back(found.between_us);
       enqueue_us.push_back(found.enqueue_us);
     }
-  } while (now_s() - began < options.seconds);
+  } while (now_s() - began < options.seconds || failures > 0);
   profile.others_share = others.share();
   profile.launch_us = std::max(0.0, median(between_us));
   profile.enqueue_us = median(enqueue_us);

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "heddle/device/cuda/cuda_stream.h"
 #include "heddle/device/device.h"
 #include "heddle/kernels/cuda/cudnn/library.h"
 #include "heddle/kernels/cuda/cudnn/runtime_table.h"
@@ -60,17 +61,26 @@ void check(fe::error_t status, const char* doing) {
 struct Handle {
   std::mutex mutex;
   cudnnHandle_t handle = nullptr;
+  void* stream = nullptr;
 };
+struct Handles {
+  std::mutex mutex;
+  std::map<int, Handle> by_device;
+};
+Handles& all_handles() {
+  static auto* handles = new Handles;  // the driver may be gone before what is static is
+  return *handles;
+}
 int device_in_use() {
   int device = 0;
   if (cudaGetDevice(&device) != cudaSuccess) throw SystemError(0, "CUDA: no device is chosen");
   return device;
 }
 Handle& handle_of(int device) {
-  static std::mutex mutex;
-  static auto* handles = new std::map<int, Handle>;  // the driver may be gone before what is static is
-  const std::lock_guard lock(mutex);
-  Handle& one = (*handles)[device];
+  static const bool told = (device::before_streams_end(forget_attention_stream), true);
+  static_cast<void>(told);
+  const std::lock_guard lock(all_handles().mutex);
+  Handle& one = all_handles().by_device[device];
   if (one.handle == nullptr && fe::detail::create_handle(&one.handle) != CUDNN_STATUS_SUCCESS) {
     one.handle = nullptr;
     throw SystemError(0, "cuDNN: making a handle failed");
@@ -167,6 +177,7 @@ class Graph : public AttentionPlan {
     if (fe::detail::set_stream(handle.handle, static_cast<cudaStream_t>(stream)) != CUDNN_STATUS_SUCCESS) {
       throw SystemError(0, "cuDNN: choosing a stream failed");
     }
+    handle.stream = stream;
     fe::error_t status;
     try {
       status = graph_.execute(handle.handle, at, call.workspace);
@@ -205,6 +216,16 @@ bool open() {
 Support attention_library() {
   if (!open()) return Support::no(cudnn_library().text);
   return device::cuda_available();
+}
+
+void forget_attention_stream(void* stream) {
+  const std::lock_guard lock(all_handles().mutex);
+  for (auto& [device, one] : all_handles().by_device) {
+    const std::lock_guard alone(one.mutex);
+    if (one.stream != stream || stream == nullptr) continue;
+    static_cast<void>(fe::detail::set_stream(one.handle, nullptr));
+    one.stream = nullptr;
+  }
 }
 
 int64_t most_score_bytes() { return int64_t{1} << 30; }

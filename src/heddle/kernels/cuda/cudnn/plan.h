@@ -51,6 +51,9 @@ struct PlannedAttention {
 Support attention_library();
 /// The plan for the device in use, made at the first call.
 PlannedAttention plan_attention(const AttentionShape& shape);
+/// Takes a stream, which is about to end, from the handle that had it last: plans are made with the handle, and
+/// would ask for the state of its stream.
+void forget_attention_stream(void* stream);
 /// Gradients in one order want room for the scores of the heads of a call: so many bytes at most.
 int64_t most_score_bytes();
 
