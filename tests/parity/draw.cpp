@@ -461,6 +461,12 @@ bool fits(const Draw& d) {
          (d.plan.dtype != Dtype::f64 && config::why_not_exact(d.model, d.plan.mesh, d.node_of).empty());
 }
 
+// Layers that a cut parts from the one that chooses, or has keys, for them do so themselves.
+void keep_layers_whole(Draw& d) {
+  if (d.model.index_topk_freq > 1 && !fits(d)) d.model.index_topk_freq = 1;
+  keep_in_stages(d.model, [&] { return fits(d); });
+}
+
 // In a quarter of the draws, a limit that most heads' logits exceed.
 void draw_qk_clip(Draw& d) {
   Dice dice(d.seed, "qk_clip");
@@ -589,9 +595,7 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   draw_fp8(d);
   draw_switches(d, dice.of({1, 1, 3}));
   draw_order(dice, d);
-  // A cut between a layer and the one that chooses for it.
-  if (c.index_topk_freq > 1 && !fits(d)) c.index_topk_freq = 1;
-  keep_in_stages(c, [&] { return fits(d); });
+  keep_layers_whole(d);
   draw_ramp(d);
   return d;
 }
@@ -639,7 +643,7 @@ Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks) {
     d.model.shortcut_experts = false;  // of which depths have none
     d.model.positions = model::Positions::rotary;
     d.plan.parallel.layout = draw_layout(dice, d.model, plan::schedule_of(d.plan).placement.stages, dice.one_in(2));
-    keep_in_stages(d.model, [&] { return fits(d); });
+    keep_layers_whole(d);
   }
   // Activations and their gradients have the same bits; what differs is the order in which fp32 sums them over
   // microbatches and ranks, and losses, which fp64 sums over data ranks.

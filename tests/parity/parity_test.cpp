@@ -195,6 +195,16 @@ TEST(Parity, RecurrencesInBf16) {
   expect_one_rank_in_bf16(700, [](const Draw& d) { return d.model.recurs(); });
 }
 
+// Each number is a model, a mesh and switches that go together, whoever takes it.
+TEST(Parity, EachNumberIsDrawn) {
+  for (uint64_t number = 0; number < 12 * draws(); ++number) {
+    for (const Rounding rounding : {Rounding::same, Rounding::others}) {
+      const Draw d = draw_bf16(number, 8, rounding);
+      EXPECT_NO_THROW(plan::check(d.model, d.plan)) << number;
+    }
+  }
+}
+
 // Indexers that select keys.
 TEST(Parity, SelectionsInRandomLayouts) {
   Met met;
