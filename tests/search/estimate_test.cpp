@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <ctime>
 
@@ -46,30 +47,33 @@ TEST(Estimate, OrdersKnownLayouts) {
   EXPECT_GT(tokens(nvl72), tokens(nvl8));
 }
 
-// Sixteen ranks of cp on two nodes: a ring crosses between nodes with every share, runs of a node once. Attention
-// to longer sequences hides the ring.
-TEST(Estimate, RunsOfContextRanksFillANode) {
+// Sixteen ranks of cp on two nodes: runs fill a node, and of the ways that are asked for the shortest is taken.
+TEST(Estimate, TakesTheShortestWayOfContextRanks) {
   Job j = job_of("Llama-3-70B", "H100", {.tp = 1, .cp = 16}, 1, 16);
-  j.sequence = 32768;
-  const auto step_s = [&](model::Context context, int inner = 0) {
-    Job with = j;
-    with.context = context;
-    with.context_inner = inner;
-    return estimate(with).step_s;
-  };
-  EXPECT_LT(step_s(model::Context::hybrid, 8), step_s(model::Context::hybrid, 2));
-  EXPECT_LT(step_s(model::Context::hybrid, 2), step_s(model::Context::ring));
   const auto chosen = [&](const std::vector<std::string>& words) {
     Job with = j;
     choose_context(with, j, {}, words);
-    return std::pair(with.context, with.context_inner);
+    return with;
   };
-  EXPECT_EQ(chosen(context_words()), std::pair(model::Context::hybrid, 8));
-  EXPECT_EQ(chosen({"ring"}), std::pair(model::Context::ring, 0));
+  for (const double sequence : {4096, 32768, 131072}) {
+    j.sequence = sequence;
+    const Job ring = chosen({"ring"}), hybrid = chosen({"hybrid"});
+    EXPECT_EQ(hybrid.context, model::Context::hybrid);
+    EXPECT_EQ(hybrid.context_inner, 8);
+    const double ring_s = estimate(ring).step_s, hybrid_s = estimate(hybrid).step_s;
+    EXPECT_NE(ring_s, hybrid_s);
+    EXPECT_EQ(estimate(chosen(context_words())).step_s, std::min(ring_s, hybrid_s));
+  }
+  // Runs are those that the heads of another layout can be cut among.
+  j.context = model::Context::hybrid;
+  j.context_inner = 8;
+  j.mesh = {.tp = 2, .cp = 8};
+  EXPECT_EQ(chosen({}).context_inner, 4);
+  j.mesh = {.tp = 8, .cp = 2};
+  EXPECT_EQ(chosen({}).context, model::Context::ring);
+  j.mesh = {.tp = 1, .cp = 16};
   // Keys of eight heads can't be cut among sixteen ranks: the job keeps its own way.
-  EXPECT_EQ(chosen({"ulysses"}), std::pair(j.context, 0));
-  j.sequence = 131072;
-  EXPECT_EQ(chosen(context_words()), std::pair(model::Context::ring, 0));
+  EXPECT_EQ(chosen({"ulysses"}).context, j.context);
 }
 
 TEST(Estimate, MoreBandwidthOrFewerBubblesNeverHurt) {

@@ -49,10 +49,11 @@ std::vector<std::string> context_words() {
 }
 
 void fit_context(Job& job) {
-  const int runs = job.context == Context::hybrid ? std::gcd(job.context_inner, job.mesh.cp) : 0;
+  int64_t runs = job.context == Context::hybrid ? std::gcd(job.context_inner, job.mesh.cp) : 0;
+  if (runs > 1) runs = std::gcd(runs, heads_to_cut(job));
   if (runs == 1 || job.mesh.cp == 1) job.context = Job().context;
   if (runs == job.mesh.cp && runs > 1) job.context = Context::ulysses;
-  job.context_inner = job.context == Context::hybrid ? runs : 0;
+  job.context_inner = job.context == Context::hybrid ? static_cast<int>(runs) : 0;
 }
 
 void choose_context(Job& job, const Job& asked, const Behaviour& behaviour, const std::vector<std::string>& words) {

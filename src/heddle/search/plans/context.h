@@ -12,7 +12,7 @@ namespace heddle::search {
 /// The words that have an estimate; `gather` is estimated as `ring`.
 std::vector<std::string> context_words();
 
-/// Fits the runs of `hybrid` to the job's ranks: all of them are `ulysses`, one each is a ring.
+/// Fits the runs of `hybrid` to the job's ranks and heads: all ranks are `ulysses`, one each is a ring.
 void fit_context(Job& job);
 
 /// Sets the job's way to that of these words with which its attention takes least time, the first of equals. Of the
