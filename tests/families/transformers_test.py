@@ -197,8 +197,6 @@ def of_heddle(heddle, folder, tokens, labels, settings):
         raise AssertionError(done.stderr.strip())
     found = load_file(folder / "dump.safetensors")
     config = AutoConfig.from_pretrained(folder)
-    if config.model_type != "phi3":
-        return found
     return {part: tensor for name, whole in found.items() for part, tensor in unjoined(name, whole, config).items()}
 
 

@@ -15,15 +15,16 @@ namespace heddle::model {
 
 /// The way in which rotary frequencies are stretched for longer contexts.
 enum class RopeType : uint8_t {
-  yarn,    // Peng et al., arXiv 2309.00071
-  linear,  // all by one factor
-  llama3,  // LLaMA 3.1 (arXiv 2407.21783): long waves by the factor, short ones not at all
+  yarn,      // Peng et al., arXiv 2309.00071
+  linear,    // all by one factor
+  llama3,    // LLaMA 3.1 (arXiv 2407.21783): long waves by the factor, short ones not at all
   longrope,  // Ding et al., arXiv 2402.13753: each frequency by a factor of its own, others for long sequences
 };
 constexpr auto words_of(RopeType) {
-  return std::to_array<Word<RopeType>>(
-      {{RopeType::yarn, "yarn"}, {RopeType::linear, "linear"}, {RopeType::llama3, "llama3"},
-       {RopeType::longrope, "longrope"}});
+  return std::to_array<Word<RopeType>>({{RopeType::yarn, "yarn"},
+                                        {RopeType::linear, "linear"},
+                                        {RopeType::llama3, "llama3"},
+                                        {RopeType::longrope, "longrope"}});
 }
 
 /// The linear maps of attention that add a bias.

@@ -23,8 +23,8 @@ inline bool is_unit_gain(std::string_view parameter) { return parameter.starts_w
 /// 0.1·x·ln(factor) + 1, or 1 for factors up to 1.
 double yarn_mscale(double factor, double x);
 
-/// [sequence, r], r = rotary_width(): r/2 cosines, then r/2 sines, scaled by RopeScaling::rotary_scale. By longrope the
-/// length chooses the factors, for all rows alike.
+/// [sequence, r], r = rotary_width(): r/2 cosines, then r/2 sines, scaled by RopeScaling::rotary_scale. By longrope
+/// the length chooses the factors, for all rows alike.
 std::vector<double> rope_table(const ModelConfig& config, int64_t sequence);
 
 }  // namespace heddle::model
