@@ -2,7 +2,10 @@
 
 #include <numeric>
 
+#include "heddle/model/model_config.h"
+#include "heddle/plan/choices.h"
 #include "heddle/plan/divisors.h"
+#include "heddle/plan/mesh.h"
 
 namespace heddle::plan {
 

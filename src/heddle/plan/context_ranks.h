@@ -2,11 +2,16 @@
 // changes rows for heads, and across runs keys and values go round.
 #pragma once
 
-#include "heddle/model/model_config.h"
-#include "heddle/plan/choices.h"
-#include "heddle/plan/mesh.h"
+#include <cstdint>
+
+namespace heddle::model {
+struct ModelConfig;
+}
 
 namespace heddle::plan {
+
+struct Degrees;
+struct Parallel;
 
 /// The length of a run: parallel.context_inner, or the largest that divides mesh.cp, is less, and divides the heads
 /// of each rank of tp. 1 where there is none, or where parallel.context is another way.
