@@ -97,8 +97,7 @@ std::string draw_limits(Dice& dice, const std::string& list) {
   return text;
 }
 
-// In a third of the draws, heads that share keys and values, as many as tp can cut. From dice of
-// its own: what the number drew before stays.
+// In a third of the draws, heads that share keys and values, as many as tp can cut. Its dice leave other draws alone.
 void draw_grouped(uint64_t number, const plan::Plan& p, model::ModelConfig& c) {
   Dice dice(number, "attention");
   if (!dice.one_in(3)) return;
@@ -231,8 +230,7 @@ void draw_adapters(uint64_t number, plan::Plan& p) {
   p.lora.targets = targets[static_cast<size_t>(dice.below(static_cast<int>(targets.size())))];
 }
 
-// In a third of the draws of grouped attention, and half as many of the others, recurrent layers, some of them
-// beside ones with attention.
+// In a third of the draws of grouped attention, and half as many of the others, recurrent layers, some beside others.
 void draw_recurrence(Draw& d) {
   Dice dice(d.seed, "recurrence");
   model::ModelConfig& c = d.model;
@@ -279,8 +277,7 @@ void draw_recurrence(Draw& d) {
   if (c.num_key_value_heads % cuts != 0) c.num_key_value_heads = dice.of(fitting);
 }
 
-// In half of the draws with the gated delta rule Mamba-2 in its place; in a quarter of all, layers of one block
-// each.
+// In half of the draws with the gated delta rule Mamba-2 in its place; in a quarter of all, layers of one block.
 void draw_blocks(Draw& d) {
   Dice dice(d.seed, "blocks");
   model::ModelConfig& c = d.model;
@@ -299,8 +296,7 @@ void draw_blocks(Draw& d) {
   if (d.plan.lora.rank > 0) c.hybrid_override_pattern.back() = '*';
 }
 
-// Where a token stands is in no number, the stream goes on from its normed rows, or blocks add up by factors; each
-// in some draws.
+// In some draws each: no positions, a stream that goes on from its normed rows, blocks that add up by factors.
 void draw_stream(Draw& d) {
   Dice dice(d.seed, "stream");
   model::ModelConfig& c = d.model;

@@ -39,8 +39,8 @@ const std::vector<Backend>& all() {
        .collectives = comm::device_collectives,
        .row_work = kernels::cuda_row_work,
        .packed_bytes = [](const ir::Value&) { return int64_t{0}; },
-       .usual_dtype = [] { return Dtype::bf16; },
        .turns_weights = kernels::cuda_turns_weights,
+       .usual_dtype = [] { return Dtype::bf16; },
        .open =
            [](const device::Seat& seat) {
              auto device = device::cuda_device(seat);

@@ -183,11 +183,11 @@ struct PutInSlots {
   int64_t choices, E;
 };
 
-/// In place of a rank among the destinations of TokenRoutes::to_D: nothing goes there. Whatever it is divided by, no
-/// expert is of it.
+/// In place of a rank among the destinations of TokenRoutes::to_D: nothing goes there. Whatever it is divided by,
+/// no expert is of it.
 constexpr int32_t kNoRank = -(1 << 30);
-/// The room that each rank asks for, in the place of the tokens of a plain route: rows of a slot into which what comes
-/// fits. A host that reads the rows has one room for those of all ranks, and this is their mean.
+/// The room that each rank asks for, in the place of the tokens of a plain route: rows of a slot into which what
+/// comes fits. A host that reads the rows has one room for those of all ranks, and this is their mean.
 constexpr RouteList kAsked = RouteList::tokens;
 
 /// The place of a row in slots: every rank has one for the rows of every other, where the host does not know how

@@ -76,8 +76,8 @@ class Stream {
   virtual bool has_ended(uint64_t) const { return false; }
   /// Called once, by whatever thread ran it, when a kernel of this stream has thrown, before anybody goes on who
   /// waits for it. Must not throw.
-  using ControlMessage = std::function<void(const std::exception_ptr& failure, const Span& at)>;
-  virtual void on_failure(ControlMessage tell) = 0;
+  using OnFailure = std::function<void(const std::exception_ptr& failure, const Span& at)>;
+  virtual void on_failure(OnFailure tell) = 0;
   /// The launch that threw, once synchronize has thrown.
   virtual std::optional<Span> failed_at() const = 0;
   /// The KernelCall::stream of this stream; null on the CPU.

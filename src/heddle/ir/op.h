@@ -165,12 +165,12 @@ struct Op {
   std::string group;   // the mesh axis whose ranks it communicates with, "" for a local op
   std::string stream;  // on which it runs, "" for the usual one of its definition and group; or kHostStream
   Condition condition;
-  int layer = -1;      // global layer, -1 outside the layers
-  int chunk = 0;       // of the listing; kAllChunks: before any of them begins
-  std::string part;    // of the layer, for passes that choose ops: "mla_up", "router", …; "" for the rest
-  bool again = false;  // makes anew, in I or W, what an op of F has made (passes/recompute)
-  bool ahead = false;  // may begin before its phase does: a block of its own, which the schedule places
-  bool fresh = false;  // overwrites what it updates in every microbatch
+  int layer = -1;       // global layer, -1 outside the layers
+  int chunk = 0;        // of the listing; kAllChunks: before any of them begins
+  std::string part;     // of the layer, for passes that choose ops: "mla_up", "router", …; "" for the rest
+  bool again = false;   // makes anew, in I or W, what an op of F has made (passes/recompute)
+  bool ahead = false;   // may begin before its phase does: a block of its own, which the schedule places
+  bool fresh = false;   // overwrites what it updates in every microbatch
   bool beside = false;  // adds to a sum like an op of OpDef::adds_beside
   bool later =
       false;  // a copy of a sum: in the first microbatch of a step it only makes room, for nothing is summed

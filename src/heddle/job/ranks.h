@@ -23,7 +23,7 @@ class Ranks {
   const Fence& fence() const { return fence_; }
   /// Lines go out from now on, those that were held first.
   void be_heard();
-  /// Those of the launcher (Child).
+  /// As Child has them: the launcher's.
   std::optional<int> poll(double seconds) { return child_.poll(seconds); }
   void signal(int number) const { child_.signal(number); }
   void kill() { child_.kill(); }

@@ -31,7 +31,8 @@ struct Dispatcher {
   double capacity_factor = 0;
   /// Rows that a rank has room for, over the even share; 0: the host waits for the counts and makes room for these.
   double room_factor = 0;
-  bool second_round = true;  // rows that find no room are taken by a second round of the step; else they end the run
+  bool second_round =
+      true;  // rows that find no room are taken by a second round of the step; else they end the run
   double within_bytes_per_us() const { return within_rate * kBytesPerUs; }
   double across_bytes_per_us() const { return across_rate * kBytesPerUs; }
   bool operator==(const Dispatcher&) const = default;

@@ -18,6 +18,7 @@
 #include "heddle/passes/options/optimizer.h"
 #include "heddle/passes/options/shard.h"
 #include "heddle/plan/mesh.h"
+#include "heddle/plan/residency.h"
 
 namespace heddle::plan {
 
@@ -65,43 +66,6 @@ struct Parallel {
   bool operator==(const Parallel&) const = default;
 };
 
-/// The place of master weights and moments.
-enum class StateResidency : uint8_t {
-  device,
-  swap,      // on the host; slices stream through slots on the device
-  mapped,    // moments on the host, where the update reads and writes them in place
-  host,      // on the host, whose processor updates them; gradients go there, weights come back
-  cheapest,  // on the device if they fit, else where the end of a step is shortest (plan/state_cost)
-};
-constexpr auto words_of(StateResidency) {
-  return std::to_array<Word<StateResidency>>({{StateResidency::device, "device"},
-                                              {StateResidency::swap, "swap"},
-                                              {StateResidency::mapped, "mapped"},
-                                              {StateResidency::host, "host"},
-                                              {StateResidency::cheapest, "auto"}});
-}
-
-/// The form in which the master of a bf16 weight is kept.
-enum class MasterForm : uint8_t {
-  full,   // fp32, beside the weight
-  split,  // the weight itself, and the 16 bits that it lacks
-};
-constexpr auto words_of(MasterForm) {
-  return std::to_array<Word<MasterForm>>({{MasterForm::full, "full"}, {MasterForm::split, "split"}});
-}
-
-/// The places of what lives from step to step.
-struct Residency {
-  StateResidency optimizer = StateResidency::device;
-  MasterForm master = MasterForm::full;
-  std::vector<passes::OpGroup> weights, gradients;  // which of them lie on the host (passes/host/residency_words)
-
-  bool on_device() const { return optimizer == StateResidency::device && !crosses(); }
-  /// True if weights or sums of gradients cross to the device for a microbatch.
-  bool crosses() const { return !weights.empty() || !gradients.empty(); }
-  bool operator==(const Residency&) const = default;
-};
-
 struct Memory : Residency {
   std::vector<passes::OpGroup> recompute;  // what the backward makes again
   std::vector<passes::OpGroup> offload;    // what waits for the backward on the host
@@ -143,8 +107,8 @@ struct OnDevice {
   double product_rate = 0;   // GFLOP/s, that weaving and offload assume; 0: usual for the backend
   double memory_rate = 0;    // GB/s, likewise
   passes::Fp8 fp8 = passes::Fp8::off;
-  ProductWay expert_product = ProductWay::cheapest;  // of products over groups
   passes::Fp8Weights fp8_weights = passes::Fp8Weights::step;
+  ProductWay expert_product = ProductWay::cheapest;  // of products over groups
   std::string product_ways;  // what the ways of these take (cost::WayRates); "": usual for the backend
   CopyEngine copy_engine = CopyEngine::off;
   JoinUpdates join_updates = JoinUpdates::wherever;

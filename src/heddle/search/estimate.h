@@ -16,6 +16,7 @@
 #include "heddle/model/context.h"
 #include "heddle/model/dispatcher.h"
 #include "heddle/model/shapes/shape.h"
+#include "heddle/plan/mesh.h"
 #include "heddle/schedule/pipeline.h"
 #include "heddle/search/plans/residency.h"
 #include "heddle/search/plans/sharding.h"

@@ -8,6 +8,7 @@
 #include "heddle/base/files/fence.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/config/model_json.h"
+#include "heddle/data/tokenizer/files/tokenizer_files.h"
 
 namespace heddle::session {
 
@@ -71,6 +72,8 @@ HeldFolder held(const std::string& path, FolderLock lock, NewFolder made = {}) {
 }
 
 }  // namespace
+
+std::string RunFolder::tokenizer() const { return data::tokenizer_in(path); }
 
 void check_is_run(const RunFolder& folder) {
   std::error_code ignored;

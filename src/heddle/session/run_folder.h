@@ -21,7 +21,6 @@
 
 #include "heddle/base/files/folder_lock.h"
 #include "heddle/config/run_config.h"
-#include "heddle/data/tokenizer/files/tokenizer_files.h"
 
 namespace heddle::session {
 
@@ -31,7 +30,7 @@ struct RunFolder {
   std::string config() const { return path + "/config.toml"; }
   std::string metrics() const { return path + "/metrics.jsonl"; }
   /// The tokenizer that the folder keeps (tokenizer.json, tokenizer.model or tokenizer.tiktoken), or "".
-  std::string tokenizer() const { return data::tokenizer_in(path); }
+  std::string tokenizer() const;
   std::string checkpoints() const { return path + "/checkpoints"; }
   std::string references() const { return path + "/references.bin"; }
   std::string tensorboard() const { return path + "/tensorboard"; }

@@ -99,9 +99,9 @@ std::vector<std::string> readable(const TrainOptions& options, const std::vector
 }
 
 // Settings that must be alike on all ranks of a launcher's job. Threads and memory are a rank's own.
-train::ControlMessage told(const TrainOptions& options, const std::vector<std::string>& set) {
+train::NamedInputs agreed_inputs(const TrainOptions& options, const std::vector<std::string>& set) {
   const config::RunConfig config = config::read_run_config(options.config, readable(options, set));
-  train::ControlMessage all{{"heddle", HEDDLE_VERSION " " HEDDLE_BUILD},
+  train::NamedInputs all{{"heddle", HEDDLE_VERSION " " HEDDLE_BUILD},
                             {"--mode", options.mode},
                             {"--resume", options.resume ? "given" : "not given"},
                             {"--trace", options.trace ? "given" : "not given"},
@@ -198,7 +198,7 @@ int train(const TrainOptions& given) {
       if (world.rank() != 0) session::Signals::end_at_once("");
       set = set_for(options.config, set, world.size());
       train::RankExchange ranks(&world);
-      train::agree(ranks, told(options, set));
+      train::agree(ranks, agreed_inputs(options, set));
       command_config(options.config, readable(options, set),
                      {.tell = ranks.leads(), .is_plan = options.mode.empty()});
       ChosenPlan planned;

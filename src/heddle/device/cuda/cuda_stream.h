@@ -43,7 +43,7 @@ class CudaStream : public Stream {
   void launch(const Launch& launch) override;
   void wait(Stream& other, uint64_t count) override;
   void synchronize(uint64_t count) override;
-  void on_failure(ControlMessage tell) override { tell_ = std::move(tell); }
+  void on_failure(OnFailure tell) override { tell_ = std::move(tell); }
   std::optional<Span> failed_at() const override { return failure_ ? std::optional(failed_at_) : std::nullopt; }
   void* handle() const override { return stream_; }
 
@@ -110,7 +110,7 @@ class CudaStream : public Stream {
   uint64_t launched_ = 0, recorded_ = 0;  // launches; those of them that an event stands for
   std::exception_ptr failure_;
   Span failed_at_;
-  ControlMessage tell_;
+  OnFailure tell_;
   int64_t host_waited_ns_ = 0;
   bool tracing_ = false;
   cudaEvent_t trace_start_ = nullptr;  // of the trace, or the end of what was timed last

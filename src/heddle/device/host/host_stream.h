@@ -30,7 +30,7 @@ class HostStream : public Stream {
   void wait(Stream& other, uint64_t count) override;
   void synchronize(uint64_t count) override;
   bool has_ended(uint64_t count) const override { return ended_.value() >= count && !failed_.load(); }
-  void on_failure(ControlMessage tell) override { tell_ = std::move(tell); }
+  void on_failure(OnFailure tell) override { tell_ = std::move(tell); }
   std::optional<Span> failed_at() const override {
     return failed_.load(std::memory_order_acquire) ? std::optional(failed_at_) : std::nullopt;
   }
@@ -58,7 +58,7 @@ class HostStream : public Stream {
   std::atomic<bool> failed_{false};
   std::exception_ptr failure_;
   Span failed_at_;
-  ControlMessage tell_;
+  OnFailure tell_;
   std::vector<Span> spans_;
   StreamTimes times_;
   std::thread worker_;

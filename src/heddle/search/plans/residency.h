@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/plan/choices.h"
+#include "heddle/plan/residency.h"
 
 namespace heddle::search {
 

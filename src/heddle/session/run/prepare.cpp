@@ -56,7 +56,7 @@ train::TrainerOptions options_that_fit(const RunContext& run) {
   return options;
 }
 
-// All that can be said of the weights to start from before the text is read; rank 0 says it.
+// All that can be inputs of the weights to start from before the text is read; rank 0 says it.
 void check_start(const RunContext& run) {
   const config::RunConfig::Train& train = run.config.train;
   if (run.resumes || !run.leads()) return;
@@ -150,11 +150,11 @@ std::string order_of_ops(const ir::StepProgram& program) {
 void agree(RunContext& run) {
   if (run.trainer->ranks().size() == 1) return;
   const ir::StepProgram& program = run.trainer->lowered().program;
-  train::ControlMessage said{
+  train::NamedInputs inputs{
       {"the step's program", fmt::format("{:016x}", hash_bytes(ir::text_of(program)))},
       {"the order of the program's ops", fmt::format("{:016x}", hash_bytes(order_of_ops(program)))}};
-  for (const auto& [name, value] : run.data_identity) said.emplace_back("data: " + name, value);
-  train::agree(run.trainer->ranks(), said);
+  for (const auto& [name, value] : run.data_identity) inputs.emplace_back("data: " + name, value);
+  train::agree(run.trainer->ranks(), inputs);
 }
 
 // From here on the folder holds a run.
