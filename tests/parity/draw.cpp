@@ -97,7 +97,7 @@ std::string draw_limits(Dice& dice, const std::string& list) {
   return text;
 }
 
-// In a third of the draws, heads that share keys and values, as many as tp can cut. Its dice leave other draws alone.
+// In a third of the draws, heads that share keys and values, as many as tp can cut. Other draws stay.
 void draw_grouped(uint64_t number, const plan::Plan& p, model::ModelConfig& c) {
   Dice dice(number, "attention");
   if (!dice.one_in(3)) return;
@@ -230,7 +230,7 @@ void draw_adapters(uint64_t number, plan::Plan& p) {
   p.lora.targets = targets[static_cast<size_t>(dice.below(static_cast<int>(targets.size())))];
 }
 
-// In a third of the draws of grouped attention, and half as many of the others, recurrent layers, some beside others.
+// In a third of the draws of grouped attention, half as many of others, recurrent layers, some beside others.
 void draw_recurrence(Draw& d) {
   Dice dice(d.seed, "recurrence");
   model::ModelConfig& c = d.model;
