@@ -105,8 +105,8 @@ constexpr Flags kEffects[] = {
         --valid-weighted-split-paths* --validation-set-names --variable-seq-lengths --verify-integrity
         --vocab-extra-ids --vocab-file --vocab-size --wandb-* --warmup --weight-decay* --worker-num --workers
         --world-size)"},
-    // Read where something else calls for them (experts, operands in eight bits, recomputation, the pipeline, context
-    // parallelism of two levels), else without effect.
+    // Read where something else calls for them (experts, operands in eight bits, recomputation, the pipeline,
+    // context parallelism of two levels), else without effect.
     {FlagEffect::none, R"(
         --activations-checkpoint-num-layers --attention-head-type --first-k-dense-replace --fp8-recipe
         --hierarchical-context-parallel-sizes --moe-expert-capacity-factor --moe-ffn-hidden-size
