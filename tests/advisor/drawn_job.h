@@ -7,6 +7,7 @@
 #include "heddle/model/shapes/shape_presets.h"
 #include "heddle/schedule/generators/generators.h"
 #include "heddle/search/launch.h"
+#include "heddle/search/plans/context.h"
 
 namespace heddle::advisor {
 
@@ -76,6 +77,7 @@ inline Job drawn_job(std::mt19937& rng) {
   j.imbalance = pick(1.0, 1.15);
   j.with_mtp = flip();
   if (j.shape.n_routed_experts > 0) j.exchange.capacity_factor = pick(0.0, 0.0, 1.0, 1.25);
+  if (j.context == model::Context::hybrid) search::fit_context(j);  // runs divide the heads
   return j;
 }
 

@@ -384,7 +384,7 @@ class Launch(unittest.TestCase):
         done = subprocess.run([HEDDLE, "train", "tiny.toml", "--resume", "--quiet", "--set", "output=run", "--ranks", "1"],
                               cwd=job.folder, env=old, capture_output=True, text=True, timeout=MACHINE_SECONDS)
         self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertRegex(done.stderr, r"heddle: generation 0 of this job is over, generation \d+ has taken its place: ")
+        self.assertRegex(done.stderr, r"heddle: generation 0 of this job is over, generation \d+ has taken its place")
         self.assertEqual(sorted(p.name for p in job.run.glob("checkpoints/*")), before)
         job.start()
         self.goes_well(job)
