@@ -142,6 +142,27 @@ TEST(HostRouter, balance_within_sequences) {
   }
 }
 
+TEST(HostRouter, load_and_bias) {
+  Tensor offsets(Dtype::i32, {5}, std::vector<double>{0, 3, 3, 10, 11});
+  for (const bool overwrite : {true, false}) {
+    expect_like_reference({"count_load", "count_load", {metadata(offsets)}, {}, {Tensor(Dtype::f64, {4}, 2)}}, 0,
+                          overwrite);
+  }
+  const Tensor load(Dtype::f64, {4}, std::vector<double>{1, 2, 3, 2});
+  expect_like_reference({"router_bias_update",
+                         "router_bias_update",
+                         {{load, Role::statistic}, {random_tensor(Dtype::f64, {4}, 9), Role::input}},
+                         {},
+                         {random_tensor(Dtype::f32, {4}, 8)}},
+                        0, false, ir::Phase::end);
+  expect_like_reference({"router_bias_update",
+                         "router_bias_update",
+                         {{load, Role::statistic}, {random_tensor(Dtype::f64, {4}, 9), Role::input}},
+                         {{"by_share", 3}},
+                         {random_tensor(Dtype::f32, {4}, 8)}},
+                        0, false, ir::Phase::end);
+}
+
 class HostLoss : public testing::TestWithParam<Dtype> {};
 INSTANTIATE_TEST_SUITE_P(Types, HostLoss, testing::Values(Dtype::bf16, Dtype::f32),
                          [](const auto& type) { return std::string(name_of(type.param)); });

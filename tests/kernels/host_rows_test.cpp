@@ -218,6 +218,19 @@ TEST_P(HostRows, norm_and_cast) {
                            {Tensor(GetParam(), {count}, 7)}},
                           0, false, ir::Phase::end);
   }
+  for (const double max_norm : {0.0, 1.0}) {
+    for (const double part : {16.0, std::numeric_limits<double>::infinity()}) {
+      const OpCase op{
+          "grad_norm",
+          "grad_norm",
+          {{Tensor(Dtype::f64, {1}, part), Role::metadata}, {Tensor(Dtype::f64, {1}, 9), Role::metadata}},
+          {{"max_norm", max_norm}},
+          {}};
+      const OpResult expected = run_op(op, kernels::reference_kernels(), false, ir::Phase::end);
+      const OpResult found = run_op(op, kernels::host_kernels(), false, ir::Phase::end);
+      expect_same(expected, found, "grad_norm");
+    }
+  }
 }
 
 TEST(HostRounding, is_that_of_dtype_h_for_every_upper_half_and_each_kind_of_lower_half) {

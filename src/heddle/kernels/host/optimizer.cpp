@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "heddle/base/numbers/split_float.h"
+#include "heddle/kernels/exact_grid.h"
 #include "heddle/kernels/host/host.h"
 #include "heddle/kernels/host/row_pieces.h"
 #include "heddle/kernels/one_by_one.h"
@@ -323,6 +324,20 @@ int64_t square_scratch(const ir::Listing& listing, const ir::Op& op, const ir::R
   return (listing.elements(op.in[0], rows) / kSquaresPerPartial + 1) * 8;
 }
 
+/// norm = √Σ part; clip = min(1, max_norm/(norm + 1e-6)), 1 when max_norm is 0, and 0 when the norm is not finite.
+void grad_norm(const KernelCall& call) {
+  double sum = 0;
+  for (const device::TensorView& part : call.in) {
+    const auto* p = part.as<const double>();
+    sum += part.elements() == kSquareLimbs ? ExactSquares::value(p) : p[0];
+  }
+  const double norm = std::sqrt(sum), max_norm = call.op->attributes.number("max_norm");
+  double clip = max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
+  if (!std::isfinite(norm)) clip = 0;
+  call.out[0].as<double>()[0] = norm;
+  call.out[1].as<double>()[0] = clip;
+}
+
 void cast(const device::TensorView& master, const device::TensorView& rounded) {
   over_rows(
       master.elements(), 4 + size_of(rounded.dtype),
@@ -393,6 +408,7 @@ void copy(const KernelCall& call) {
 std::vector<KernelEntry> optimizer_kernels() {
   return {
       {"grad_square_sum", "host", "highway", takes<"a*">, square_scratch, grad_square_sum},
+      {"grad_norm", "host", "plain", takes<"d*">, nullptr, grad_norm},
       {"adamw", "host", "highway", takes<"dda*", "aaax">, nullptr, adamw},
       {"adamw", "host", "rounded moments", takes<"dda*", "abbx">, nullptr, adamw},
       {"adamw", "host", "moments in bytes", takes<"dda*", "aubx">, nullptr, adamw},

@@ -406,6 +406,35 @@ Support routes(const ir::Listing& listing, const ir::Op& op) {
   return takes<in>(listing, op);
 }
 
+void count_load(const KernelCall& call) {
+  const auto* offsets = call.in[0].as<const int32_t>();
+  auto* load_E = call.updates[0].as<double>();
+  for (int64_t e = 0; e < call.updates[0].elements(); ++e) {
+    const double rows = offsets[e + 1] - offsets[e];
+    load_E[e] = call.overwrite ? rows : load_E[e] + rows;
+  }
+}
+
+/// in: load, hyper. bias_e += rate·sign(mean(load) − load_e), rate = hyper[3]; by share, of the first experts
+/// alone, rate·(1 − load_e ÷ mean(load)).
+void router_bias_update(const KernelCall& call) {
+  const auto* load_E = call.in[0].as<const double>();
+  const int64_t E = call.in[0].elements();
+  auto* bias_E = call.updates[0].as<float>();
+  const auto rate = static_cast<float>(call.in[1].as<const double>()[3]);
+  double sum = 0;
+  for (int64_t e = 0; e < E; ++e) sum += load_E[e];
+  const double mean = sum / static_cast<double>(E);
+  if (const int64_t first = call.op->attributes.integer_or("by_share", 0); first > 0) {
+    for (int64_t e = 0; e < first && mean > 0; ++e) bias_E[e] += rate * static_cast<float>(1 - load_E[e] / mean);
+    return;
+  }
+  for (int64_t e = 0; e < E; ++e) {
+    if (load_E[e] < mean) bias_E[e] += rate;
+    if (load_E[e] > mean) bias_E[e] -= rate;
+  }
+}
+
 }  // namespace
 
 std::vector<KernelEntry> router_kernels() {
@@ -418,7 +447,9 @@ std::vector<KernelEntry> router_kernels() {
           {"mixer_gate", "host", "highway", routes<"ai", 0>, nullptr, mixer_gate},
           {"mixer_gate_dgrad", "host", "highway", routes<"aai", 1>, nullptr, mixer_gate_dgrad},
           {"router", "host", "highway", routes<"aa", 0>, choice_scratch, router},
-          {"router_dgrad", "host", "highway", routes<"aaai", 2>, nullptr, router_dgrad}};
+          {"router_dgrad", "host", "highway", routes<"aaai", 2>, nullptr, router_dgrad},
+          {"count_load", "host", "plain", takes<"i", "d">, nullptr, count_load},
+          {"router_bias_update", "host", "plain", takes<"dd", "a">, nullptr, router_bias_update}};
 }
 
 }  // namespace heddle::kernels::host
