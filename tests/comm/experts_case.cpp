@@ -87,7 +87,9 @@ void there_and_back(Communicator& group, const std::string& topology, uint64_t s
     for (int64_t h = 0; h < H; ++h)
       x.values[static_cast<size_t>(t * H + h)] = static_cast<double>((me * 64 + t) * H + h);
   }
+  const ir::OpDef no_second_round;
   ir::Op op;
+  op.def = &no_second_round;
   op.attributes = {{"ranks", G}, {"slices", int64_t{1}}, {"experts", E}, {"topology", topology}};
   std::vector<double> scratch(static_cast<size_t>(G * (64 + device::numbers_each(G, G) + G)) +
                               512);  // of the counts
