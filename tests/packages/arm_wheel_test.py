@@ -4,7 +4,7 @@
     arm_wheel_test.py [PYTHON]       PYTHON, by default python3, is whom `./dev wheel --aarch64` builds for
     arm_wheel_test.py --wheel FILE   a wheel that is there
 
-Its libraries name nothing newer than glibc 2.28 and nothing that is neither in the wheel nor in every system. In qemu the
+Its libraries name nothing newer than glibc 2.28 and its C++ library, and nothing that is neither in the wheel nor in every system. In qemu the
 program plans and trains as this machine's build/heddle does. CPython for aarch64 comes from Debian's packages and NumPy
 from its wheel, both unpacked in a folder that goes again: the module is imported and called there. Exits 77, with the
 reason, where the cross compiler or the emulator is missing.
@@ -25,9 +25,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 NATIVE = ROOT / "build/heddle"
 SECONDS = 1800
 SKIPPED = 77
-NEWEST = (2, 28)
+NEWEST = {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 24)}    # of manylinux_2_28
 # Of every system with glibc, by the rules of manylinux.
-OF_SYSTEM = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libgcc_s.so.1", "ld-linux-aarch64.so.1"}
+OF_SYSTEM = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libgcc_s.so.1", "libz.so.1",
+             "libstdc++.so.6", "ld-linux-aarch64.so.1"}
 # What CPython is linked with, for the modules that heddle and NumPy import.
 LIBRARIES = ("libc6", "libgcc-s1", "libexpat1", "zlib1g", "libffi8", "libbz2-1.0", "liblzma5")
 CALLS = """
@@ -75,11 +76,12 @@ def check_binaries(site):
         needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", run("readelf", "-dW", file)))
         check(needed <= OF_SYSTEM | names, f"{file.name} needs {sorted(needed - OF_SYSTEM - names)}")
         versions = run("readelf", "-VW", file)
-        check("GLIBCXX_" not in versions, f"{file.name} needs the C++ library of a system")
-        for version in re.findall(r"Name: GLIBC_([0-9.]+)", versions):
-            number = tuple(map(int, version.split(".")))
-            check(number <= NEWEST, f"{file.name} names GLIBC_{version}")
-            newest = max(newest, number)
+        for library, most in NEWEST.items():
+            for version in re.findall(rf"Name: {library}_([0-9.]+)", versions):
+                number = tuple(map(int, version.split(".")))
+                check(number <= most, f"{file.name} names {library}_{version}")
+                if library == "GLIBC":
+                    newest = max(newest, number)
     check(newest > (0,), "no file names a version of glibc")
     print(f"{len(files)} files for aarch64; the newest glibc that they name is {'.'.join(map(str, newest))}")
 
