@@ -66,7 +66,7 @@ Bound bound_of(const Whole& whole, const Slice& slice, const Numbers& expected) 
   return bound;
 }
 
-// How far an updated weight may be: the rounding of its store, and what its gradient's bound lets its step turn.
+// The bound of an updated weight: the rounding of its store, and what its gradient's bound lets its step turn.
 Numbers bounds_of_weight(const Record& record, const Reference& reference) {
   const Layout& layout = reference.dump().layout;
   const Adamw& rule = *layout.optimizer;

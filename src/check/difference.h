@@ -23,7 +23,7 @@ struct Difference {
 
 /// The bound of a slice of a whole tensor, as a root mean square; `weight`: elementwise, of updated weights.
 Difference compared(const Record& record, const Reference& reference);
-/// A slice held to other values than the reference's, under the same bound.
+/// A slice compared with other values than the reference's, under the same bound.
 double ratio_to(const Numbers& predicted, const Record& record, const Reference& reference);
 
 }  // namespace heddle::check

@@ -1,4 +1,4 @@
-// What is printed where a signal of the process's own fault ends it.
+// The line that is printed when a signal of the process's own fault ends it.
 #include "heddle/base/crash_note.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,8 @@ TEST(CrashNote, SaysWhatTheThreadWasAt) {
 }
 
 TEST(CrashNote, LeavesSignalsAsTheyWere) {
-  struct sigaction before {}, after {};
+  struct sigaction before {
+  }, after{};
   sigaction(SIGSEGV, nullptr, &before);
   { const CrashNotes notes; }
   sigaction(SIGSEGV, nullptr, &after);

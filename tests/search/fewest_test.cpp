@@ -78,7 +78,7 @@ TEST(Fewest, AskedAgainWithLessRoom) {
   EXPECT_EQ(found->answer.memory_bytes, usable_bytes(query_of_fewest(256).space.job.device));
 }
 
-// What can't be held once is not searched.
+// Devices that can't hold the state once are not searched.
 TEST(Fewest, TooFewAreNotSearched) {
   Query q = query_of_fewest(256);
   q.space.job.shape = *model::find_shape("DeepSeek-V3");

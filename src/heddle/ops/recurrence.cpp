@@ -14,7 +14,7 @@
 // Nothing is kept for the backward but operands: `recur_dgrad` makes the states again, a run of 64 rows at a time.
 //
 // Where ranks share sequences (`ranks`), a rank's sequences of S rows are its two pieces of each (collective.cpp).
-// What a piece makes of the state before it is affine: A·S + B. Each rank makes A and B of its pieces
+// A piece maps the state before it by an affine function, A·S + B. Each rank makes A and B of its pieces
 // (`recur_summary`). Ranks then exchange them by heads, go through the pieces of their heads in order
 // (`scan_states`), and send back the state before each piece, from which `recur` goes on. A piece's gradients need
 // that of the state behind it. In reverse the same exchange makes it, from A and the gradient that each piece alone

@@ -74,8 +74,8 @@ void rewrite_phi3(Json& root, const std::string& place) {
   if (root.value(kLengthPhi3, Json()).is_null()) root[kLengthPhi3] = kUsualLengthPhi3;
 }
 
-// Heads turned in part; whole ones are written as LLaMA, or with a window as Mistral. The lists of longrope are
-// held to heads that share the hidden width.
+// Heads turned in part; whole ones are written as LLaMA, or with a window as Mistral. The lists of longrope
+// have a number for each pair of a head that shares the hidden width.
 bool holds_phi3(const ModelConfig& c) {
   const bool scaled = c.rope_scaling && c.rope_scaling->type != model::RopeType::longrope;
   return !c.is_latent() && !c.has_experts() && !c.recurs() && !c.qk_norm && !c.rope_interleave && !scaled &&
