@@ -22,7 +22,8 @@ import sys
 import tempfile
 import unittest
 
-from program import HEDDLE, MACHINE_SECONDS, tiny_model
+from program import HEDDLE, MACHINE_SECONDS
+from tiny_toml import TINY_MODEL, tiny_toml
 
 COUNT = "--count" in sys.argv
 if COUNT:
@@ -31,28 +32,9 @@ SHIM = pathlib.Path(sys.argv.pop(1)).resolve()
 ALL = os.environ.get("HEDDLE_CRASH_POINTS") == "all"
 FEW = 10  # points of a mode where not all are taken
 
-CONFIG = f"""
-name = "tiny"
-output = "run"
-{tiny_model(vocab_size=320)}
-[data]
-source = "text.txt"
-folder = "prepared"
-[train]
-steps = 3
-global_batch = 2
-microbatch = 2
-sequence_length = 16
-warmup_steps = 1
-decay_steps = 1
-eval_every = 2
-eval_sequences = 2
-checkpoint_every = 1
-keep_checkpoints = 2
-sample_tokens = 2
-[device]
-threads = 1
-"""
+CONFIG = tiny_toml({**TINY_MODEL, "vocab_size": 320}, output="run", steps=3, global_batch=2, microbatch=2,
+                   sequence_length=16, warmup_steps=1, decay_steps=1, eval_every=2, eval_sequences=2, checkpoint_every=1,
+                   keep_checkpoints=2, sample_tokens=2)
 STEPS = 3
 LOOKED_AT = re.compile(r"/run/(metrics\.jsonl|tensorboard(/.*)?|\.?report\.html.*|\.?trace\.perfetto.*)$")
 CHECKPOINT = re.compile(r"^\d+ rename\w* .*/run/checkpoints/step-(\d+)$")

@@ -18,7 +18,7 @@ import sys
 import time
 import unittest
 
-from program import HEDDLE, MACHINE_SECONDS, Program, tiny_model
+from program import HEDDLE, MACHINE_SECONDS, Program
 
 SHIM = pathlib.Path(sys.argv.pop(1)).resolve()
 

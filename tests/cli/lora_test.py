@@ -4,50 +4,21 @@ import shutil
 import struct
 import unittest
 
-from program import Program, tiny_model
+from program import Program
+from tiny_toml import TINY_MODEL, tiny_toml
 
-TOML = """
-name = "adapters"
-{model}
-[data]
-source = "text.txt"
-folder = "prepared-adapters"
-[train]
-steps = 4
-global_batch = 4
-microbatch = 2
-sequence_length = 32
-warmup_steps = 1
-decay_steps = 1
-learning_rate = 0.01
-eval_every = 4
-eval_sequences = 4
-checkpoint_every = 2
-keep_checkpoints = 9
-sample_tokens = 0
-[device]
-threads = 1
-dtype = "f32"
-"""
-MODEL = """[model]
-vocab_size = 300
-hidden_size = 32
-num_hidden_layers = 2
-num_attention_heads = 2
-attention = "grouped"
-num_key_value_heads = 1
-head_dim = 8
-qk_norm = true
-rope_interleave = false
-n_routed_experts = 4
-num_experts_per_tok = 2
-n_shared_experts = 0
-first_k_dense_replace = 0
-moe_intermediate_size = 32
-sigmoid_scores = false
-topk_bias = false"""
+MODEL = dict(vocab_size=300, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, attention="grouped",
+             num_key_value_heads=1, head_dim=8, qk_norm=True, rope_interleave=False, n_routed_experts=4,
+             num_experts_per_tok=2, n_shared_experts=0, first_k_dense_replace=0, moe_intermediate_size=32,
+             sigmoid_scores=False, topk_bias=False)
 LORA = ["--set", "lora.rank=3", "--set", "lora.alpha=6", "--set", "lora.targets=attention, experts"]
 MODULES = ["down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"]
+
+
+def adapters(model):
+    return tiny_toml(model, {"folder": "prepared-adapters"}, {"dtype": "f32"}, "adapters", steps=4, global_batch=4,
+                     microbatch=2, sequence_length=32, warmup_steps=1, decay_steps=1, learning_rate=0.01, eval_every=4,
+                     eval_sequences=4, checkpoint_every=2, keep_checkpoints=9, sample_tokens=0)
 
 
 def tensors(path):
@@ -68,7 +39,7 @@ class Lora(Program):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        (cls.folder / "adapters.toml").write_text(TOML.format(model=MODEL))
+        (cls.folder / "adapters.toml").write_text(adapters(MODEL))
         test = cls("run_all")
         test.heddle("train", "adapters.toml", "--set", "output=base")
         test.train("run")
@@ -204,7 +175,7 @@ class Lora(Program):
 
     def test_the_cache_of_latents_has_adapters_too(self):
         """Of DeepSeek's attention, whose up-projection a cache reads in the absorbed form."""
-        (self.folder / "latent.toml").write_text(TOML.format(model=tiny_model()))
+        (self.folder / "latent.toml").write_text(adapters(TINY_MODEL))
         self.heddle("train", "latent.toml", "--set", "output=latent-base")
         self.heddle("train", "latent.toml", "--set", "output=latent", "--set", "train.start=latent-base", "--set",
                     "lora.rank=3", "--set", "lora.alpha=90", "--set", "lora.targets=attention, experts.down_proj")
@@ -233,8 +204,8 @@ class Lora(Program):
         self.assertEqual(*words)
 
     def test_peft_loads_those_of_dense_layers_and_shared_experts_beside_the_routed_ones(self):
-        (self.folder / "beside.toml").write_text(TOML.format(
-            model=tiny_model(num_hidden_layers=3, first_k_dense_replace=1, n_shared_experts=1)))
+        (self.folder / "beside.toml").write_text(adapters(
+            {**TINY_MODEL, "num_hidden_layers": 3, "first_k_dense_replace": 1, "n_shared_experts": 1}))
         for targets in ("all", "mlp, shared"):
             run = "beside-" + targets[:3]
             self.heddle("train", "beside.toml", "--set", f"output={run}-base", "--steps", "1")

@@ -13,6 +13,8 @@ import sys
 import tempfile
 import unittest
 
+from tiny_toml import TINY_MODEL, tiny_toml
+
 HEDDLE = pathlib.Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else pathlib.Path("build/heddle").resolve()
 MACHINE_SECONDS = 600    # after which a program hangs, however many others run
 
@@ -69,38 +71,10 @@ class Numbers(unittest.TestCase):
 
 
 class OfARun(Numbers):
-    CONFIG = """
-name = "numbers"
-[model]
-vocab_size = 300
-hidden_size = 64
-num_hidden_layers = 4
-first_k_dense_replace = 1
-intermediate_size = 96
-num_attention_heads = 2
-kv_lora_rank = 16
-qk_nope_head_dim = 16
-qk_rope_head_dim = 8
-v_head_dim = 16
-n_routed_experts = 4
-num_experts_per_tok = 2
-moe_intermediate_size = 32
-[data]
-source = "texts"
-folder = "prepared"
-[train]
-steps = 24
-global_batch = 8
-microbatch = 2
-sequence_length = 32
-eval_every = 8
-eval_sequences = 4
-sample_tokens = 4
-trace_step = 5
-checkpoint_every = 0
-[device]
-threads = 1
-"""
+    CONFIG = tiny_toml({**TINY_MODEL, "hidden_size": 64, "num_hidden_layers": 4, "first_k_dense_replace": 1,
+                        "intermediate_size": 96, "qk_nope_head_dim": 16, "v_head_dim": 16}, {"source": "texts"},
+                       name="numbers", steps=24, global_batch=8, microbatch=2, sequence_length=32, eval_every=8,
+                       eval_sequences=4, sample_tokens=4, trace_step=5, checkpoint_every=0)
 
     def run_of(self, folder, *more):
         folder = pathlib.Path(folder)

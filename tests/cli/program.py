@@ -12,39 +12,15 @@ import sys
 import tempfile
 import unittest
 
+from tiny_toml import TINY_MODEL, tiny_toml
+
 HEDDLE = pathlib.Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else pathlib.Path("build/heddle").resolve()
 MACHINE_SECONDS = 300    # after which a program hangs, however many others run
 
 
-def tiny_model(**more):
-    """The section [model] of a model that trains in a moment."""
-    sizes = dict(vocab_size=300, hidden_size=32, num_hidden_layers=2, intermediate_size=64, num_attention_heads=2,
-                 kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=8, n_routed_experts=4,
-                 num_experts_per_tok=2, moe_intermediate_size=32)
-    return "\n".join(["[model]", *(f"{key} = {value}" for key, value in {**sizes, **more}.items())])
-
-
-TINY = f"""
-name = "tiny"
-{tiny_model(num_nextn_predict_layers=1, sequence_aux_loss_alpha=1e-4)}
-[data]
-source = "text.txt"
-folder = "prepared"
-[train]
-steps = 6
-global_batch = 4
-microbatch = 2
-sequence_length = 32
-warmup_steps = 2
-decay_steps = 2
-eval_every = 3
-eval_sequences = 4
-checkpoint_every = 3
-keep_checkpoints = 9
-sample_tokens = 4
-[device]
-threads = 1
-"""
+TINY = tiny_toml({**TINY_MODEL, "num_nextn_predict_layers": 1, "sequence_aux_loss_alpha": 1e-4}, steps=6, global_batch=4,
+                 microbatch=2, sequence_length=32, warmup_steps=2, decay_steps=2, eval_every=3, eval_sequences=4,
+                 checkpoint_every=3, keep_checkpoints=9, sample_tokens=4)
 
 
 class Program(unittest.TestCase):

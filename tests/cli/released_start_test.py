@@ -11,29 +11,12 @@ import tomllib
 import unittest
 
 from program import Program
+from tiny_toml import tiny_toml
 
 FIXTURES = pathlib.Path(__file__).resolve().parents[2] / "tests/fixtures"
-MAKE = """
-name = "made"
-[model]
-hf = "small.json"
-[data]
-source = "text.txt"
-folder = "prepared-made"
-heldout_fraction = 0
-[train]
-steps = 1
-global_batch = 1
-microbatch = 1
-sequence_length = 16
-warmup_steps = 0
-decay_steps = 0
-eval_every = 0
-checkpoint_every = 0
-sample_tokens = 0
-[device]
-threads = 1
-"""
+MAKE = tiny_toml({"hf": "small.json"}, {"folder": "prepared-made", "heldout_fraction": 0}, name="made", steps=1,
+                 global_batch=1, microbatch=1, sequence_length=16, warmup_steps=0, decay_steps=0, eval_every=0,
+                 checkpoint_every=0, sample_tokens=0)
 FEW = ("--steps", "2", "--set", "train.sequence_length=32", "--set", "train.global_batch=2", "--set",
        "data.heldout_fraction=0", "--set", "device.threads=1")
 TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}"

@@ -17,32 +17,14 @@ import tempfile
 import time
 import unittest
 
-from program import HEDDLE, MACHINE_SECONDS, tiny_model
+from program import HEDDLE, MACHINE_SECONDS
+from tiny_toml import TINY_MODEL, tiny_toml
 
 PAIRS = 20
 
-CONFIG = f"""
-name = "tiny"
-output = "run"
-{tiny_model(vocab_size=270)}
-[data]
-source = "text.txt"
-folder = "prepared"
-[train]
-steps = 40
-global_batch = 2
-microbatch = 2
-sequence_length = 16
-warmup_steps = 1
-decay_steps = 1
-eval_every = 20
-eval_sequences = 2
-checkpoint_every = 10
-keep_checkpoints = 9
-sample_tokens = 2
-[device]
-threads = 1
-"""
+CONFIG = tiny_toml({**TINY_MODEL, "vocab_size": 270}, output="run", steps=40, global_batch=2, microbatch=2,
+                   sequence_length=16, warmup_steps=1, decay_steps=1, eval_every=20, eval_sequences=2,
+                   checkpoint_every=10, keep_checkpoints=9, sample_tokens=2)
 
 
 class Runs(unittest.TestCase):

@@ -6,29 +6,12 @@ import shutil
 import unittest
 
 from program import Program
+from tiny_toml import tiny_toml
 
 FIXTURES = pathlib.Path(__file__).resolve().parents[2] / "tests/fixtures"
-TOML = """
-name = "begun"
-[data]
-source = "text.txt"
-folder = "prepared-begun"
-heldout_fraction = 0
-[train]
-start = "{start}"
-steps = 2
-global_batch = 4
-microbatch = 2
-sequence_length = 16
-warmup_steps = 0
-decay_steps = 0
-eval_every = 0
-checkpoint_every = 0
-sample_tokens = 0
-[device]
-threads = 1
-dtype = "f32"
-"""
+TOML = tiny_toml({}, {"folder": "prepared-begun", "heldout_fraction": 0}, {"dtype": "f32"}, "begun", start="{start}",
+                 steps=2, global_batch=4, microbatch=2, sequence_length=16, warmup_steps=0, decay_steps=0, eval_every=0,
+                 checkpoint_every=0, sample_tokens=0)
 
 
 class StartFolder(Program):

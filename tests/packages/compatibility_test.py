@@ -16,40 +16,15 @@ import tempfile
 
 HEDDLE = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "build/heddle").resolve()
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests/cli"))
+from tiny_toml import TINY_MODEL, tiny_toml  # noqa: E402
+
 STORED = pathlib.Path(__file__).with_name("stable.json")
 SECONDS = 300
 SCRIPT = ROOT / "examples/launch/qwen3_30b.sh"
 ASKED = "--cluster H100 --devices 32 --global-batch 256 --sequence 4096 --json --threads 1"
-TINY = """
-name = "tiny"
-[model]
-vocab_size = 300
-hidden_size = 32
-num_hidden_layers = 2
-intermediate_size = 64
-num_attention_heads = 2
-kv_lora_rank = 16
-qk_nope_head_dim = 8
-qk_rope_head_dim = 8
-v_head_dim = 8
-n_routed_experts = 4
-num_experts_per_tok = 2
-moe_intermediate_size = 32
-[data]
-source = "text.txt"
-folder = "prepared"
-[train]
-steps = 4
-global_batch = 4
-microbatch = 2
-sequence_length = 32
-warmup_steps = 1
-decay_steps = 1
-eval_sequences = 4
-sample_tokens = 0
-[device]
-threads = 1
-"""
+TINY = tiny_toml(TINY_MODEL, steps=4, global_batch=4, microbatch=2, sequence_length=32, warmup_steps=1, decay_steps=1,
+                 eval_sequences=4, sample_tokens=0)
 # By name: the command, in a folder with tiny.toml and text.txt; in this order.
 JSON = {
     "plan MODEL": f"plan Qwen3-30B-A3B {ASKED}",
