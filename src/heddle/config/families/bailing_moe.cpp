@@ -38,25 +38,12 @@ void rewrite_bailing_moe(Json& root, const std::string& place) {
 // One gate stays as it is; several sum to one.
 void derive_bailing_moe(ModelConfig& c) { c.norm_topk_prob = c.num_experts_per_tok > 1; }
 
-PublishedKey qkv_bias_bailing_moe() {
-  return {.name = "use_qkv_bias",
-          .ours = "attention_bias",
-          .read =
-              [](const JsonKeys& keys, ModelConfig& c) {
-                c.attention_bias = keys.boolean("use_qkv_bias", false) ? AttentionBias::qkv : AttentionBias::none;
-              },
-          .write =
-              [](const ModelConfig& c) { return nlohmann::ordered_json(c.attention_bias != AttentionBias::none); }};
-}
-
 // Returns true if neither dots.llm1 nor GLM-4.5 is meant: it has groups of experts, and parts of heads without
 // positions.
 bool holds_bailing_moe(const ModelConfig& c) {
-  ModelConfig same = c;
-  derive_bailing_moe(same);
-  return same == c && !c.is_latent() && c.has_experts() && c.qk_norm && !c.qk_norm_all_heads && c.sigmoid_scores &&
-         c.topk_bias && c.attention_bias != AttentionBias::all && c.partial_rotary_factor < 1 && c.n_group > 1 &&
-         c.num_nextn_predict_layers == 0;
+  return follows(c, derive_bailing_moe) && !c.is_latent() && c.has_experts() && c.qk_norm && !c.qk_norm_all_heads &&
+         c.sigmoid_scores && c.topk_bias && c.attention_bias != AttentionBias::all && c.partial_rotary_factor < 1 &&
+         c.n_group > 1 && c.num_nextn_predict_layers == 0;
 }
 
 std::string spelt_bailing_moe(std::string name) {
@@ -97,16 +84,8 @@ ModelConfig base_bailing_moe() {
 
 ModelConfig sized_bailing_moe(int64_t hidden, int64_t layers, int64_t heads, int64_t kv_heads, int64_t width,
                               int64_t dense) {
-  ModelConfig c = base_bailing_moe();
-  c.vocab_size = 157184;
-  c.hidden_size = hidden;
-  c.num_hidden_layers = layers;
-  c.intermediate_size = width;
+  ModelConfig c = sized(base_bailing_moe(), {157184, hidden, layers, width, heads, kv_heads, 32768, 128});
   c.first_k_dense_replace = dense;
-  c.max_position_embeddings = 32768;
-  c.num_attention_heads = heads;
-  c.num_key_value_heads = kv_heads;
-  c.head_dim = 128;
   c.partial_rotary_factor = 0.5;
   c.n_routed_experts = 256;
   c.num_experts_per_tok = 8;
@@ -119,33 +98,26 @@ ModelConfig sized_bailing_moe(int64_t hidden, int64_t layers, int64_t heads, int
 }
 
 Family common_bailing_moe(const char* model_type) {
-  Family f;
-  f.architecture = "BailingMoeV2ForCausalLM";
-  f.model_type = model_type;
-  f.base = base_bailing_moe();
-  f.keys = grouped_keys(1e-6);
-  const std::vector<PublishedKey> more{
-      qkv_bias_bailing_moe(),
-      partial_rotary_key(1.0),
-      key("first_k_dense_replace", "first_k_dense_replace", 0),
-      key("num_experts", "n_routed_experts"),
-      key("num_experts_per_tok"),
-      key("num_shared_experts", "n_shared_experts", 0, 0),
-      key("moe_intermediate_size"),
-      key("n_group", "n_group", 8),
-      key("topk_group", "topk_group", 4),
-      key("routed_scaling_factor", "routed_scaling_factor", 1.0),
-      fixed("use_bias", false),
-      fixed("use_qk_norm", true),
-      fixed("norm_topk_prob", true),
-      fixed("score_function", "sigmoid"),
-      fixed("moe_router_enable_expert_bias", true),
-      fixed("num_nextn_predict_layers", 0),
-  };
-  f.keys.insert(f.keys.end(), more.begin(), more.end());
-  for (PublishedKey& each : f.keys) {  // the released code has defaults of its own for these: they must be there
-    if (each.name == "head_dim" || each.name == "num_key_value_heads") each = key(each.name.c_str());
-  }
+  Family f = grouped_family("BailingMoeV2ForCausalLM", model_type, 1e-6, base_bailing_moe());
+  add_keys(f, {
+                  attention_bias_key(AttentionBias::qkv, false, "use_qkv_bias"),
+                  partial_rotary_key(1.0),
+                  key("first_k_dense_replace", "first_k_dense_replace", 0),
+                  key("num_experts", "n_routed_experts"),
+                  key("num_experts_per_tok"),
+                  key("num_shared_experts", "n_shared_experts", 0, 0),
+                  key("moe_intermediate_size"),
+                  key("n_group", "n_group", 8),
+                  key("topk_group", "topk_group", 4),
+                  key("routed_scaling_factor", "routed_scaling_factor", 1.0),
+                  fixed("use_bias", false),
+                  fixed("use_qk_norm", true),
+                  fixed("norm_topk_prob", true),
+                  fixed("score_function", "sigmoid"),
+                  fixed("moe_router_enable_expert_bias", true),
+                  fixed("num_nextn_predict_layers", 0),
+              });
+  require_keys(f, {"head_dim", "num_key_value_heads"});
   f.said = {"norm_topk_prob"};
   f.only = {off("use_bias", "a bias of attention's output is not built"),
             is("use_qk_norm", true, "queries and keys are normed"),

@@ -34,11 +34,7 @@ void read_queries(const JsonKeys& keys, ModelConfig& c) {
   if (!keys.contains("q_lora_rank")) {
     config_error("{}: 'q_lora_rank' is missing; null stands for queries projected directly", keys.place());
   }
-  if (keys.find("q_lora_rank") == nullptr) {
-    c.q_lora_rank = 0;
-  } else {
-    c.q_lora_rank = std::get<int64_t>(keys.required("q_lora_rank", model::Key::Kind::integer));
-  }
+  c.q_lora_rank = keys.whole("q_lora_rank", 0);
 }
 
 Written write_queries(const ModelConfig& c) {
@@ -298,11 +294,10 @@ Family glm4_moe_lite() {
   Family f = deepseek_v3();
   f.architecture = "Glm4MoeLiteForCausalLM";
   f.model_type = "glm4_moe_lite";
+  replace_keys(f, {key("rms_norm_eps", "rms_norm_eps", 1e-5), key("n_group", "n_group", 1),
+                   key("topk_group", "topk_group", 1), key("routed_scaling_factor", "routed_scaling_factor", 1.8)});
   for (PublishedKey& each : f.keys) {
     if (each.name == "first_k_dense_replace") each = mlp_layer_types_key(1);
-    if (each.name == "rms_norm_eps") each = key("rms_norm_eps", "rms_norm_eps", 1e-5);
-    if (each.name == "n_group" || each.name == "topk_group") each = key(each.name.c_str(), each.name.c_str(), 1);
-    if (each.name == "routed_scaling_factor") each = key("routed_scaling_factor", "routed_scaling_factor", 1.8);
   }
   std::erase_if(f.only, [](const Only& each) { return each.name == "mlp_layer_types"; });
   f.read_besides.push_back("first_k_dense_replace");

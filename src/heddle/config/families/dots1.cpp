@@ -20,17 +20,10 @@ void rename_dots1(Json& root, const std::string& place) {
 }
 
 ModelConfig llm1() {
-  ModelConfig c = grouped_base();
+  ModelConfig c = sized(grouped_base(), {152064, 4096, 62, 10944, 32, 32, 32768});
   c.qk_norm = true;
-  c.vocab_size = 152064;
-  c.hidden_size = 4096;
-  c.num_hidden_layers = 62;
-  c.intermediate_size = 10944;
   c.first_k_dense_replace = 1;
   c.rms_norm_eps = 1e-5;
-  c.max_position_embeddings = 32768;
-  c.num_attention_heads = c.num_key_value_heads = 32;
-  c.head_dim = 128;
   c.rope_theta = 1e7;
   c.n_routed_experts = 128;
   c.num_experts_per_tok = 6;
@@ -44,30 +37,22 @@ ModelConfig llm1() {
 }  // namespace
 
 Family dots1() {
-  Family f;
-  f.architecture = "Dots1ForCausalLM";
-  f.model_type = "dots1";
-  f.base = grouped_base();
+  Family f = grouped_family("Dots1ForCausalLM", "dots1", 1e-6);
   f.base.qk_norm = f.base.sigmoid_scores = f.base.topk_bias = true;
-  f.keys = grouped_keys(1e-6);
-  const std::vector<PublishedKey> more{
-      attention_bias_key(model::AttentionBias::all),
-      key("first_k_dense_replace", "first_k_dense_replace", 0),
-      key("n_routed_experts"),
-      key("num_experts_per_tok"),
-      key("n_shared_experts", "n_shared_experts", 0, 0),
-      key("moe_intermediate_size", "moe_intermediate_size", 1408),
-      key("n_group", "n_group", 1, 1),
-      key("topk_group", "topk_group", 1, 1),
-      key("norm_topk_prob", "norm_topk_prob", false, false),
-      key("routed_scaling_factor", "routed_scaling_factor", 1.0),
-  };
-  f.keys.insert(f.keys.end(), more.begin(), more.end());
-  for (PublishedKey& each : f.keys) {  // Transformers has a default of its own for this: it must be there
-    if (each.name == "num_key_value_heads") each = key("num_key_value_heads");
-    if (each.name == "attention_bias") each.ours = "";
-  }
-  for (PublishedKey& each : window_of_last_layers()) f.keys.push_back(std::move(each));
+  add_keys(f, {
+                  own_attention_bias_key(),
+                  key("first_k_dense_replace", "first_k_dense_replace", 0),
+                  key("n_routed_experts"),
+                  key("num_experts_per_tok"),
+                  key("n_shared_experts", "n_shared_experts", 0, 0),
+                  key("moe_intermediate_size", "moe_intermediate_size", 1408),
+                  key("n_group", "n_group", 1, 1),
+                  key("topk_group", "topk_group", 1, 1),
+                  key("norm_topk_prob", "norm_topk_prob", false, false),
+                  key("routed_scaling_factor", "routed_scaling_factor", 1.0),
+              });
+  require_keys(f, {"num_key_value_heads"});
+  add_keys(f, window_of_last_layers());
   f.only = {{"scoring_func",
              [](const Json& v, const Json&) { return v == "sigmoid" || v == "noaux_tc"; },  // released: the latter
              "scores are sigmoids"},

@@ -16,17 +16,11 @@ using model::ModelConfig;
 using Written = nlohmann::ordered_json;
 
 Family common_ernie4_5(const char* architecture, const char* model_type) {
-  Family f;
-  f.architecture = architecture;
-  f.model_type = model_type;
-  f.base = grouped_base();
+  Family f = grouped_family(architecture, model_type, 1e-5);
   f.base.rope_interleave = true;
   f.base.rope_theta = 5e5;
-  f.keys = grouped_keys(1e-5);
-  for (PublishedKey& each : f.keys) {  // Transformers has a default of its own for this: it must be there
-    if (each.name == "num_key_value_heads") each = key("num_key_value_heads");
-    if (each.name == "tie_word_embeddings") each = key("tie_word_embeddings", "tie_word_embeddings", true);
-  }
+  require_keys(f, {"num_key_value_heads"});
+  replace_keys(f, {key("tie_word_embeddings", "tie_word_embeddings", true)});
   f.keys.push_back(fixed("use_bias", false));
   f.only = {off("use_bias", "biases are not built")};
   f.read_besides = {"num_nextn_predict_layers"};  // Transformers passes over these layers
@@ -36,18 +30,11 @@ Family common_ernie4_5(const char* architecture, const char* model_type) {
 
 ModelConfig sized_ernie4_5(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, int64_t kv_heads,
                            bool tied) {
-  ModelConfig c = grouped_base();
+  ModelConfig c = sized(grouped_base(), {103424, hidden, layers, mlp, heads, kv_heads, 131072, 128});
+  make_dense(c);
   c.rope_interleave = true;
-  c.vocab_size = 103424;
-  c.hidden_size = hidden;
-  c.num_hidden_layers = c.first_k_dense_replace = layers;
-  c.intermediate_size = mlp;
-  c.num_attention_heads = heads;
-  c.num_key_value_heads = kv_heads;
-  c.head_dim = 128;
   c.rms_norm_eps = 1e-5;
   c.tie_word_embeddings = tied;
-  c.max_position_embeddings = 131072;
   c.rope_theta = 5e5;
   return c;
 }
@@ -99,9 +86,7 @@ bool is_plain_ernie4_5(const ModelConfig& c) {
 
 Family ernie4_5() {
   Family f = common_ernie4_5("Ernie4_5ForCausalLM", "ernie4_5");
-  for (PublishedKey& each : f.keys) {  // likewise
-    if (each.name == "head_dim") each = key("head_dim");
-  }
+  require_keys(f, {"head_dim"});
   f.derive = make_dense;
   f.holds = [](const ModelConfig& c) { return is_plain_ernie4_5(c) && !c.has_experts() && !c.mlp_bias; };
   f.presets = {{"ernie-4.5-0.3b", sized_ernie4_5(1024, 18, 3072, 16, 2, true)}};
@@ -111,16 +96,15 @@ Family ernie4_5() {
 Family ernie4_5_moe() {
   Family f = common_ernie4_5("Ernie4_5_MoeForCausalLM", "ernie4_5_moe");
   f.base.topk_bias = true;
-  const std::vector<PublishedKey> more{
-      key("moe_intermediate_size", "moe_intermediate_size", 1536),
-      key("moe_k", "num_experts_per_tok", 6),
-      key("moe_num_experts", "n_routed_experts", 64),
-      key("moe_num_shared_experts", "n_shared_experts", 2),
-      key("moe_layer_start_index", "first_k_dense_replace", 1),
-      fixed("moe_layer_end_index", -1),
-      fixed("moe_layer_interval", 1),
-  };
-  f.keys.insert(f.keys.end(), more.begin(), more.end());
+  add_keys(f, {
+                  key("moe_intermediate_size", "moe_intermediate_size", 1536),
+                  key("moe_k", "num_experts_per_tok", 6),
+                  key("moe_num_experts", "n_routed_experts", 64),
+                  key("moe_num_shared_experts", "n_shared_experts", 2),
+                  key("moe_layer_start_index", "first_k_dense_replace", 1),
+                  fixed("moe_layer_end_index", -1),
+                  fixed("moe_layer_interval", 1),
+              });
   f.said = {"norm_topk_prob"};
   f.only.push_back(is("moe_layer_interval", 1, "every layer after the dense ones has experts"));
   f.only.push_back({"moe_layer_end_index", ends_with_the_layers, "all layers after the dense ones have experts"});

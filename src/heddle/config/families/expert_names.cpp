@@ -12,6 +12,13 @@ std::string respelt(std::string name,
   return name;
 }
 
+std::string spelt_block_sparse(std::string name) {
+  if (name.find(".mlp.gate.") == std::string::npos && name.find(".mlp.experts.") == std::string::npos) return name;
+  return respelt(
+      std::move(name),
+      {{".mlp.", ".block_sparse_moe."}, {".gate_proj.", ".w1."}, {".up_proj.", ".w3."}, {".down_proj.", ".w2."}});
+}
+
 std::optional<ExpertName> expert_name(std::string_view name) {
   constexpr std::string_view kExperts = "mlp.experts.";
   const size_t at = name.find(kExperts);

@@ -16,6 +16,9 @@ namespace heddle::config {
 std::string respelt(std::string name,
                     std::initializer_list<std::pair<std::string_view, std::string_view>> replacements);
 
+/// Mixtral's names of the router and of expert e, whose matrices are w1 (gate), w3 (up) and w2 (down).
+std::string spelt_block_sparse(std::string name);
+
 /// "model.layers.3.mlp.experts.5.up_proj.weight" in its pieces: "model.layers.3.", 5, "up_proj.weight". Nothing
 /// where the name is no routed expert's.
 struct ExpertName {

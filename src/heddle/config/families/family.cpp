@@ -139,6 +139,33 @@ PublishedKey fixed(const char* name, Json value) {
           .write = [value = nlohmann::ordered_json(value)](const model::ModelConfig&) { return value; }};
 }
 
+PublishedKey read_elsewhere(const char* name,
+                            std::function<nlohmann::ordered_json(const model::ModelConfig&)> write,
+                            const char* ours) {
+  return {
+      .name = name, .ours = ours, .read = [](const JsonKeys&, model::ModelConfig&) {}, .write = std::move(write)};
+}
+
+void add_keys(Family& family, const std::vector<PublishedKey>& more) {
+  family.keys.insert(family.keys.end(), more.begin(), more.end());
+}
+void replace_keys(Family& family, const std::vector<PublishedKey>& others) {
+  for (const PublishedKey& other : others) {
+    const auto at = std::find_if(family.keys.begin(), family.keys.end(),
+                                 [&](const PublishedKey& each) { return each.name == other.name; });
+    HEDDLE_CHECK(at != family.keys.end(), "the family has no key '{}'", other.name);
+    *at = other;
+  }
+}
+void require_keys(Family& family, std::initializer_list<const char*> names) {
+  for (const char* name : names) replace_keys(family, {key(name)});
+}
+void drop_keys(Family& family, const std::vector<std::string>& names) {
+  std::erase_if(family.keys, [&](const PublishedKey& each) {
+    return std::find(names.begin(), names.end(), each.name) != names.end();
+  });
+}
+
 const std::vector<Family>& families() {
   static const std::vector<Family> all{
       deepseek_v2(),
@@ -292,8 +319,9 @@ std::vector<std::string> unsaid_keys(const Family& family) {
                                   [&](const PublishedKey& each) { return each.ours == key.name; }) ||
                       std::find(family.said.begin(), family.said.end(), key.name) != family.said.end();
     const bool fixed = key.name == "attention" || model::is_of_scaling(key);
-    const bool may_have = key.of == model::Key::Of::recurrent ? !family.base.is_latent() || family.base.recurs()
-                                                              : model::has_key(family.base, key);
+    const bool may_have = key.of == model::Key::Of::recurrent
+                              ? !family.base.is_latent() || family.base.recurs()
+                              : key.of == model::Key::Of::streams || model::has_key(family.base, key);
     if (!said && !fixed && may_have) names.push_back(key.name);
   }
   return names;

@@ -42,6 +42,10 @@ PublishedKey rope_scaling_key();
 PublishedKey partial_rotary_key(double standard);
 /// Always written as it is.
 PublishedKey fixed(const char* name, Json value);
+/// Written so; another key reads it too.
+PublishedKey read_elsewhere(const char* name,
+                            std::function<nlohmann::ordered_json(const model::ModelConfig&)> write,
+                            const char* ours = "");
 
 /// A published key that may have the one value that Heddle computes. Null and absent are accepted everywhere:
 /// Transformers then takes that value too.
@@ -115,6 +119,14 @@ struct Family {
   std::optional<ReleasedPlace> (*stacked)(const std::string& name, const std::vector<int64_t>& shape,
                                           int64_t experts, const JoinedRows& joined) = nullptr;
 };
+
+/// Adds keys behind the others.
+void add_keys(Family& family, const std::vector<PublishedKey>& more);
+/// Puts each key in the place of the one of its name.
+void replace_keys(Family& family, const std::vector<PublishedKey>& others);
+/// The keys of these names must be there: Transformers has defaults of its own for them.
+void require_keys(Family& family, std::initializer_list<const char*> names);
+void drop_keys(Family& family, const std::vector<std::string>& names);
 
 /// Every family.
 const std::vector<Family>& families();

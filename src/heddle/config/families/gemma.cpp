@@ -111,17 +111,9 @@ ModelConfig base_gemma() {
 }
 
 ModelConfig sized_gemma(int64_t hidden, int64_t layers, int64_t mlp) {
-  ModelConfig c = base_gemma();
-  c.vocab_size = 262144;
-  c.hidden_size = hidden;
-  c.num_hidden_layers = layers;
-  c.intermediate_size = mlp;
-  c.num_attention_heads = 4;
-  c.num_key_value_heads = 1;
-  c.head_dim = 256;
+  ModelConfig c = sized(base_gemma(), {262144, hidden, layers, mlp, 4, 1, 32768, 256});
   c.attention_scale = 0.0625;
   c.tie_word_embeddings = true;
-  c.max_position_embeddings = 32768;
   c.sliding_window = 512;
   c.full_attention_interval = 6;
   derive_gemma(c);
@@ -129,15 +121,8 @@ ModelConfig sized_gemma(int64_t hidden, int64_t layers, int64_t mlp) {
 }
 
 ModelConfig sized_1(ModelConfig c, int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, int64_t kv_heads) {
-  c.vocab_size = 256000;
-  c.hidden_size = hidden;
-  c.num_hidden_layers = layers;
-  c.intermediate_size = mlp;
-  c.num_attention_heads = heads;
-  c.num_key_value_heads = kv_heads;
-  c.head_dim = 256;
+  c = sized(std::move(c), {256000, hidden, layers, mlp, heads, kv_heads, 8192, 256});
   c.tie_word_embeddings = true;
-  c.max_position_embeddings = 8192;
   derive_gemma(c);
   return c;
 }
@@ -172,57 +157,36 @@ bool holds_1(const ModelConfig& c) {
   return is_gemma(c) && !c.qk_norm && c.norm_places == model::NormPlaces::before && c.sliding_window == 0;
 }
 
-// Transformers has defaults of its own for these: they must be there.
-std::vector<PublishedKey> sizes() {
-  std::vector<PublishedKey> keys = grouped_keys(1e-6);
-  std::erase_if(keys, [](const PublishedKey& each) { return each.name == "hidden_act"; });
-  for (PublishedKey& each : keys) {
-    if (each.name == "head_dim" || each.name == "num_key_value_heads") each = key(each.name.c_str());
-    if (each.name == "tie_word_embeddings") each = key("tie_word_embeddings", "tie_word_embeddings", true);
-  }
-  return keys;
-}
-
-PublishedKey attention_bias() {
-  PublishedKey bias = attention_bias_key(model::AttentionBias::all);
-  bias.ours = "";
-  return bias;
+Family common_gemma(const char* architecture, const char* model_type, ModelConfig base) {
+  Family f = grouped_family(architecture, model_type, 1e-6, std::move(base));
+  drop_keys(f, {"hidden_act"});
+  require_keys(f, {"head_dim", "num_key_value_heads"});
+  replace_keys(f, {key("tie_word_embeddings", "tie_word_embeddings", true)});
+  f.derive = derive_gemma;
+  return f;
 }
 
 Only in_one_direction() { return off("use_bidirectional_attention", "attention in both directions is not built"); }
 
 // Keys and refusals that Gemma 2 and 3 share.
-Family later(ModelConfig base_gemma) {
-  Family f;
-  f.base = std::move(base_gemma);
-  f.keys = sizes();
-  f.keys.push_back(fixed("hidden_activation", "gelu_pytorch_tanh"));
-  f.keys.push_back(attention_bias());
-  f.keys.push_back(score_scale());
+Family later(const char* architecture, const char* model_type, ModelConfig base) {
+  Family f = common_gemma(architecture, model_type, std::move(base));
+  add_keys(f, {fixed("hidden_activation", "gelu_pytorch_tanh"), own_attention_bias_key(), score_scale()});
   f.only = {is("hidden_activation", "gelu_pytorch_tanh", "only 'gelu_pytorch_tanh' is built"),
             above_zero("query_pre_attn_scalar"), in_one_direction()};
   f.read_besides = {"hidden_act", "cache_implementation"};
-  f.derive = derive_gemma;
   return f;
 }
 
 }  // namespace
 
 Family gemma() {
-  Family f;
-  f.architecture = "GemmaForCausalLM";
-  f.model_type = "gemma";
-  f.base = base_1();
-  f.keys = sizes();
-  f.keys.push_back({.name = "hidden_act",
-                    .ours = "",
-                    .read = [](const JsonKeys&, ModelConfig&) {},  // another is refused
-                    .write = [](const ModelConfig&) { return Written("gelu_pytorch_tanh"); }});
-  f.keys.push_back(attention_bias());
+  Family f = common_gemma("GemmaForCausalLM", "gemma", base_1());
+  f.keys.push_back(read_elsewhere("hidden_act", [](const ModelConfig&) { return Written("gelu_pytorch_tanh"); }));
+  f.keys.push_back(own_attention_bias_key());
   f.only = {is("hidden_act", "gelu_pytorch_tanh", "only 'gelu_pytorch_tanh' is built"),
             is("hidden_activation", "gelu_pytorch_tanh", "only 'gelu_pytorch_tanh' is built"), in_one_direction()};
   f.rewrite = rewrite_1;
-  f.derive = derive_gemma;
   f.holds = holds_1;
   f.presets = {{"gemma-2b", sized_1(base_1(), 2048, 18, 16384, 8, 1)},
                {"gemma-7b", sized_1(base_1(), 3072, 28, 24576, 16, 16)}};
@@ -230,12 +194,10 @@ Family gemma() {
 }
 
 Family gemma2() {
-  Family f = later(base_2());
-  f.architecture = "Gemma2ForCausalLM";
-  f.model_type = "gemma2";
+  Family f = later("Gemma2ForCausalLM", "gemma2", base_2());
   f.keys.push_back(cap_key("attn_logit_softcapping", "attention_logit_cap", &ModelConfig::attention_logit_cap, 50));
   f.keys.push_back(logit_cap(30));
-  for (PublishedKey& each : window_of_all_but_every_nth(4096, "", 2)) f.keys.push_back(std::move(each));
+  add_keys(f, window_of_all_but_every_nth(4096, "", 2));
   f.only.insert(f.only.end(), {above_zero("attn_logit_softcapping"), above_zero("final_logit_softcapping")});
   f.rewrite = rewrite_2;
   f.holds = holds_2;
@@ -246,13 +208,10 @@ Family gemma2() {
 }
 
 Family gemma3() {
-  Family f = later(base_gemma());
-  f.architecture = "Gemma3ForCausalLM";
-  f.model_type = "gemma3_text";
+  Family f = later("Gemma3ForCausalLM", "gemma3_text", base_gemma());
   f.keys.push_back(logit_cap(0));
   f.keys.push_back(key("rope_local_base_freq", "window_rope_theta", kLocalTheta));
-  for (PublishedKey& each : window_of_all_but_every_nth(4096, "sliding_window_pattern", 6))
-    f.keys.push_back(std::move(each));
+  add_keys(f, window_of_all_but_every_nth(4096, "sliding_window_pattern", 6));
   f.only.insert(f.only.end(), {above_zero("rope_local_base_freq"), above_zero("sliding_window_pattern")});
   // Transformers writes its own copy of the pattern and reads layer_types.
   f.read_besides.emplace_back("_sliding_window_pattern");

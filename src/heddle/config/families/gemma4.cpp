@@ -41,11 +41,6 @@ constexpr int64_t kEveryGemma4 = 6, kFullHeadDim = 512;
 constexpr const char *kThetaGemma4 = "full_rope_theta", *kTurningGemma4 = "full_turning_part",
                      *kFactorGemma4 = "full_rope_factor", *kWindowThetaGemma4 = "window_rope_theta";
 
-int64_t whole_gemma4(const JsonKeys& keys, const char* name, int64_t otherwise) {
-  if (keys.find(name) == nullptr) return otherwise;
-  return std::get<int64_t>(keys.required(name, model::Key::Kind::integer));
-}
-
 // A word for each layer. The last has full attention, whatever the file says of it.
 void name_layers_gemma4(Json& root) {
   const Json layers = root.value("num_hidden_layers", Json());
@@ -143,8 +138,8 @@ PublishedKey head_dims() {
           .ours = "head_dim",
           .read =
               [](const JsonKeys& keys, ModelConfig& c) {
-                c.window_head_dim = std::get<int64_t>(keys.required("head_dim", model::Key::Kind::integer));
-                c.head_dim = whole_gemma4(keys, "global_head_dim", kFullHeadDim);
+                c.window_head_dim = keys.whole("head_dim");
+                c.head_dim = keys.whole("global_head_dim", kFullHeadDim);
               },
           .write = [](const ModelConfig& c) { return Written(c.window_head_dim); }};
 }
@@ -153,15 +148,10 @@ PublishedKey key_value_heads_gemma4() {
           .ours = "num_key_value_heads",
           .read =
               [](const JsonKeys& keys, ModelConfig& c) {
-                const auto heads =
-                    std::get<int64_t>(keys.required("num_key_value_heads", model::Key::Kind::integer));
-                c.num_key_value_heads = whole_gemma4(keys, "num_global_key_value_heads", heads);
-                c.window_key_value_heads = heads;
+                c.window_key_value_heads = keys.whole("num_key_value_heads");
+                c.num_key_value_heads = keys.whole("num_global_key_value_heads", c.window_key_value_heads);
               },
           .write = [](const ModelConfig& c) { return Written(c.window_key_value_heads); }};
-}
-PublishedKey read_elsewhere(const char* name, std::function<Written(const ModelConfig&)> write) {
-  return {.name = name, .ours = "", .read = [](const JsonKeys&, ModelConfig&) {}, .write = std::move(write)};
 }
 
 PublishedKey rotation_gemma4() {
@@ -192,13 +182,10 @@ PublishedKey experts_gemma4() {
           .read =
               [](const JsonKeys& keys, ModelConfig& c) {
                 if (!keys.boolean("enable_moe_block", false)) return make_dense(c);
-                const auto required = [&](const char* name) {
-                  return std::get<int64_t>(keys.required(name, model::Key::Kind::integer));
-                };
                 c.first_k_dense_replace = 0;
-                c.n_routed_experts = required("num_experts");
-                c.num_experts_per_tok = required("top_k_experts");
-                c.moe_intermediate_size = required("moe_intermediate_size");
+                c.n_routed_experts = keys.whole("num_experts");
+                c.num_experts_per_tok = keys.whole("top_k_experts");
+                c.moe_intermediate_size = keys.whole("moe_intermediate_size");
                 c.n_shared_experts = 1;
                 c.shared_intermediate_size = c.intermediate_size;
                 c.expert_norms = c.expert_scales = true;
@@ -287,15 +274,9 @@ bool passed_over_gemma4(std::string_view name, const HasTensor& has) {
 }
 
 ModelConfig sized_gemma4(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, int64_t kv_heads) {
-  ModelConfig c = base_gemma4();
-  c.vocab_size = 262144;
-  c.hidden_size = hidden;
-  c.num_hidden_layers = layers;
-  c.intermediate_size = mlp;
-  c.num_attention_heads = heads;
-  c.num_key_value_heads = c.window_key_value_heads = kv_heads;
+  ModelConfig c = sized(base_gemma4(), {262144, hidden, layers, mlp, heads, kv_heads, 131072, kFullHeadDim});
+  c.window_key_value_heads = kv_heads;
   c.tie_word_embeddings = true;
-  c.max_position_embeddings = 131072;
   c.sliding_window = 512;
   c.full_attention_interval = kEveryGemma4;
   c.final_logit_cap = 30;
@@ -351,42 +332,31 @@ ModelConfig e2b_gemma4() {
 }  // namespace
 
 Family gemma4() {
-  Family f;
-  f.architecture = "Gemma4ForCausalLM";
-  f.model_type = "gemma4_text";
-  f.base = base_gemma4();
-  f.keys = grouped_keys(1e-6);
-  std::erase_if(f.keys, [](const PublishedKey& each) {
-    return each.name == "hidden_act" || each.name == "rope_theta" || each.name == "rope_scaling";
-  });
-  for (PublishedKey& each : f.keys) {  // Transformers has defaults of its own for these
-    if (each.name == "head_dim") each = head_dims();
-    if (each.name == "num_key_value_heads") each = key_value_heads_gemma4();
-    if (each.name == "tie_word_embeddings") each = key("tie_word_embeddings", "tie_word_embeddings", true);
-  }
-  for (PublishedKey& each : window_of_all_but_every_nth(512, "", kEveryGemma4)) f.keys.push_back(std::move(each));
-  PublishedKey bias = attention_bias_key(model::AttentionBias::all);
-  bias.ours = "";
-  const std::vector<PublishedKey> more{
-      read_elsewhere("global_head_dim", [](const ModelConfig& c) { return Written(c.head_dim); }),
-      read_elsewhere(
-          "num_global_key_value_heads",
-          [](const ModelConfig& c) { return c.keys_are_values ? Written(c.num_key_value_heads) : Written(); }),
-      rotation_gemma4(),
-      fixed("hidden_activation", "gelu_pytorch_tanh"),
-      bias,
-      cap_key("final_logit_softcapping", "final_logit_cap", &ModelConfig::final_logit_cap, 0),
-      key("attention_k_eq_v", "keys_are_values", false),
-      key("num_kv_shared_layers", "shared_key_value_layers", 0),
-      double_mlp(),
-      key("hidden_size_per_layer_input", "layer_embedding_size", 256),
-      read_elsewhere("vocab_size_per_layer_input", [](const ModelConfig& c) { return Written(c.vocab_size); }),
-      experts_gemma4(),
-      of_experts_gemma4("num_experts", &ModelConfig::n_routed_experts),
-      of_experts_gemma4("top_k_experts", &ModelConfig::num_experts_per_tok),
-      of_experts_gemma4("moe_intermediate_size", &ModelConfig::moe_intermediate_size),
-  };
-  f.keys.insert(f.keys.end(), more.begin(), more.end());
+  Family f = grouped_family("Gemma4ForCausalLM", "gemma4_text", 1e-6, base_gemma4());
+  drop_keys(f, {"hidden_act", "rope_theta", "rope_scaling"});
+  replace_keys(f, {head_dims(), key_value_heads_gemma4(), key("tie_word_embeddings", "tie_word_embeddings", true)});
+  add_keys(f, window_of_all_but_every_nth(512, "", kEveryGemma4));
+  add_keys(
+      f,
+      {
+          read_elsewhere("global_head_dim", [](const ModelConfig& c) { return Written(c.head_dim); }),
+          read_elsewhere(
+              "num_global_key_value_heads",
+              [](const ModelConfig& c) { return c.keys_are_values ? Written(c.num_key_value_heads) : Written(); }),
+          rotation_gemma4(),
+          fixed("hidden_activation", "gelu_pytorch_tanh"),
+          own_attention_bias_key(),
+          cap_key("final_logit_softcapping", "final_logit_cap", &ModelConfig::final_logit_cap, 0),
+          key("attention_k_eq_v", "keys_are_values", false),
+          key("num_kv_shared_layers", "shared_key_value_layers", 0),
+          double_mlp(),
+          key("hidden_size_per_layer_input", "layer_embedding_size", 256),
+          read_elsewhere("vocab_size_per_layer_input", [](const ModelConfig& c) { return Written(c.vocab_size); }),
+          experts_gemma4(),
+          of_experts_gemma4("num_experts", &ModelConfig::n_routed_experts),
+          of_experts_gemma4("top_k_experts", &ModelConfig::num_experts_per_tok),
+          of_experts_gemma4("moe_intermediate_size", &ModelConfig::moe_intermediate_size),
+      });
   f.said = {"window_head_dim",   "window_key_value_heads",  "window_rope_theta",    "turning_pairs_factor",
             "max_window_layers", "full_attention_interval", "full_attention_offset"};
   f.only = {
@@ -421,18 +391,9 @@ Family gemma4_unified_text() {
   Family f = gemma4();
   f.architecture = "Gemma4UnifiedForCausalLM";
   f.model_type = "gemma4_unified_text";
-  constexpr std::array<std::string_view, 8> kLacks{"hidden_size_per_layer_input",
-                                                   "vocab_size_per_layer_input",
-                                                   "enable_moe_block",
-                                                   "num_experts",
-                                                   "top_k_experts",
-                                                   "moe_intermediate_size",
-                                                   "sliding_window",
-                                                   "layer_types"};
-  std::erase_if(f.keys, [&](const PublishedKey& each) {
-    return std::find(kLacks.begin(), kLacks.end(), each.name) != kLacks.end();
-  });
-  for (PublishedKey& each : window_of_all_but_every_nth(1024, "", kEveryGemma4)) f.keys.push_back(std::move(each));
+  drop_keys(f, {"hidden_size_per_layer_input", "vocab_size_per_layer_input", "enable_moe_block", "num_experts",
+                "top_k_experts", "moe_intermediate_size", "sliding_window", "layer_types"});
+  add_keys(f, window_of_all_but_every_nth(1024, "", kEveryGemma4));
   f.derive = [](ModelConfig& c) {
     make_dense(c);
     derive_gemma4(c);

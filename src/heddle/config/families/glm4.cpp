@@ -26,17 +26,9 @@ void complete(ModelConfig& c, const std::string& path, std::vector<std::string>*
 }
 
 ModelConfig air() {
-  ModelConfig c = grouped_base();
-  c.vocab_size = 151552;
-  c.hidden_size = 4096;
-  c.num_hidden_layers = 46;
-  c.intermediate_size = 10944;
+  ModelConfig c = sized(grouped_base(), {151552, 4096, 46, 10944, 96, 8, 131072, 128});
   c.first_k_dense_replace = 1;
   c.rms_norm_eps = 1e-5;
-  c.max_position_embeddings = 131072;
-  c.num_attention_heads = 96;
-  c.num_key_value_heads = 8;
-  c.head_dim = 128;
   c.partial_rotary_factor = 0.5;
   c.attention_bias = model::AttentionBias::qkv;
   c.rope_theta = 1e6;
@@ -81,28 +73,23 @@ ModelConfig whole_glm4() {
 }  // namespace
 
 Family glm4_moe() {
-  Family f;
-  f.architecture = "Glm4MoeForCausalLM";
-  f.model_type = "glm4_moe";
-  f.base = grouped_base();
+  Family f = grouped_family("Glm4MoeForCausalLM", "glm4_moe", 1e-5);
   f.base.sigmoid_scores = f.base.topk_bias = true;
-  f.keys = grouped_keys(1e-5);
-  const std::vector<PublishedKey> more{
-      partial_rotary_key(0.5),
-      attention_bias_key(model::AttentionBias::qkv),
-      key("use_qk_norm", "qk_norm", false),
-      key("first_k_dense_replace", "first_k_dense_replace", 1),
-      key("n_routed_experts", "n_routed_experts", 128),
-      key("num_experts_per_tok", "num_experts_per_tok", 8),
-      key("n_shared_experts", "n_shared_experts", 1, 0),
-      key("moe_intermediate_size", "moe_intermediate_size", 1408),
-      key("n_group", "n_group", 1),
-      key("topk_group", "topk_group", 1),
-      key("norm_topk_prob", "norm_topk_prob", true, false),
-      key("routed_scaling_factor", "routed_scaling_factor", 1.0),
-      key("num_nextn_predict_layers", "num_nextn_predict_layers", 0),
-  };
-  f.keys.insert(f.keys.end(), more.begin(), more.end());
+  add_keys(f, {
+                  partial_rotary_key(0.5),
+                  attention_bias_key(model::AttentionBias::qkv),
+                  key("use_qk_norm", "qk_norm", false),
+                  key("first_k_dense_replace", "first_k_dense_replace", 1),
+                  key("n_routed_experts", "n_routed_experts", 128),
+                  key("num_experts_per_tok", "num_experts_per_tok", 8),
+                  key("n_shared_experts", "n_shared_experts", 1, 0),
+                  key("moe_intermediate_size", "moe_intermediate_size", 1408),
+                  key("n_group", "n_group", 1),
+                  key("topk_group", "topk_group", 1),
+                  key("norm_topk_prob", "norm_topk_prob", true, false),
+                  key("routed_scaling_factor", "routed_scaling_factor", 1.0),
+                  key("num_nextn_predict_layers", "num_nextn_predict_layers", 0),
+              });
   f.read_besides = {"num_local_experts", "num_mtp_layers"};
   f.rewrite = rename_glm4;
   f.adopt = adopt_glm4;
@@ -123,15 +110,9 @@ Family solar_open() {
   f.architecture = "SolarOpenForCausalLM";
   f.model_type = "solar_open";
   f.base.rope_theta = 1e6;
-  std::erase_if(f.keys, [](const PublishedKey& each) {
-    return each.name == "partial_rotary_factor" || each.name == "use_qk_norm" ||
-           each.name == "first_k_dense_replace" || each.name == "intermediate_size" ||
-           each.name == "num_nextn_predict_layers";
-  });
-  for (PublishedKey& each : f.keys) {  // Transformers has defaults of its own for these: they must be there
-    if (each.name == "head_dim" || each.name == "num_key_value_heads" || each.name == "moe_intermediate_size")
-      each = key(each.name.c_str());
-  }
+  drop_keys(f, {"partial_rotary_factor", "use_qk_norm", "first_k_dense_replace", "intermediate_size",
+                "num_nextn_predict_layers"});
+  require_keys(f, {"head_dim", "num_key_value_heads", "moe_intermediate_size"});
   f.only = {is("first_k_dense_replace", 0, "every layer has experts"),
             off("use_qk_norm", "norms of queries and keys are not built")};
   f.read_besides = {"num_local_experts", "intermediate_size"};

@@ -39,9 +39,7 @@ void read_activation(const JsonKeys& keys, ModelConfig& c) {
 int64_t usual_width(const ModelConfig& c) { return 4 * c.hidden_size; }
 
 void read_width(const JsonKeys& keys, ModelConfig& c) {
-  c.intermediate_size = keys.find("n_inner") == nullptr
-                            ? usual_width(c)
-                            : std::get<int64_t>(keys.required("n_inner", model::Key::Kind::integer));
+  c.intermediate_size = keys.whole("n_inner", usual_width(c));
 }
 nlohmann::ordered_json width_json(const ModelConfig& c) {
   if (c.intermediate_size == usual_width(c)) return nullptr;
@@ -49,7 +47,7 @@ nlohmann::ordered_json width_json(const ModelConfig& c) {
 }
 
 void read_heads(const JsonKeys& keys, ModelConfig& c) {
-  c.num_attention_heads = std::get<int64_t>(keys.required("n_head", model::Key::Kind::integer));
+  c.num_attention_heads = keys.whole("n_head");
   c.num_key_value_heads = c.num_attention_heads;
   if (c.num_attention_heads < 1 || c.hidden_size % c.num_attention_heads != 0) {
     config_error("{}: 'n_embd' ({}) is not a multiple of 'n_head' ({})", keys.place(), c.hidden_size,

@@ -41,16 +41,6 @@ void adopt_gpt_oss(Json& root, const std::string& place, std::vector<std::string
     root["quantization_config"] = quantised;
 }
 
-PublishedKey biases() {
-  return {.name = "attention_bias",
-          .ours = "attention_bias",
-          .read =
-              [](const JsonKeys& keys, ModelConfig& c) {
-                c.attention_bias = keys.boolean("attention_bias", true) ? AttentionBias::all : AttentionBias::none;
-              },
-          .write = [](const ModelConfig& c) { return Written(c.attention_bias != AttentionBias::none); }};
-}
-
 // Nothing would be what is usual here.
 PublishedKey rope_scaling() {
   return {.name = "rope_scaling", .write = [](const ModelConfig& c) {
@@ -67,16 +57,8 @@ PublishedKey limit() {
           }};
 }
 
-// Its experts are what it has instead of a dense MLP.
-void derive_gpt_oss(ModelConfig& c) {
-  c.moe_intermediate_size = c.intermediate_size;
-  c.first_k_dense_replace = 0;
-}
-
 bool holds_gpt_oss(const ModelConfig& c) {
-  ModelConfig same = c;
-  derive_gpt_oss(same);
-  return same == c && !c.is_latent() && c.attention_sinks && c.experts_bias && c.router_bias &&
+  return follows(c, only_experts) && !c.is_latent() && c.attention_sinks && c.experts_bias && c.router_bias &&
          c.swiglu_limit > 0 && c.sliding_window > 0 && c.attention_bias != AttentionBias::qkv && !c.qk_norm &&
          !c.sigmoid_scores && c.norm_topk_prob && c.n_shared_experts == 0;
 }
@@ -116,15 +98,8 @@ std::optional<ReleasedPlace> stacked_gpt_oss(const std::string& name, const std:
 }
 
 ModelConfig sized_gpt_oss(int64_t layers, int64_t experts) {
-  ModelConfig c = grouped_base();
-  c.vocab_size = 201088;
-  c.hidden_size = c.intermediate_size = 2880;
-  c.num_hidden_layers = layers;
+  ModelConfig c = sized(grouped_base(), {201088, 2880, layers, 2880, 64, 8, 131072, 64});
   c.rms_norm_eps = 1e-5;
-  c.max_position_embeddings = 131072;
-  c.num_attention_heads = 64;
-  c.num_key_value_heads = 8;
-  c.head_dim = 64;
   c.attention_bias = AttentionBias::all;
   c.attention_sinks = c.router_bias = c.experts_bias = true;
   c.sliding_window = 128;
@@ -134,37 +109,30 @@ ModelConfig sized_gpt_oss(int64_t layers, int64_t experts) {
   c.n_routed_experts = experts;
   c.num_experts_per_tok = 4;
   c.swiglu_limit = 7;
-  derive_gpt_oss(c);
+  only_experts(c);
   return c;
 }
 
 }  // namespace
 
 Family gpt_oss() {
-  Family f;
-  f.architecture = "GptOssForCausalLM";
-  f.model_type = "gpt_oss";
-  f.base = grouped_base();
+  Family f = grouped_family("GptOssForCausalLM", "gpt_oss", 1e-5);
   f.base.attention_sinks = f.base.router_bias = f.base.experts_bias = true;
   f.base.rope_theta = 150000;
-  f.keys = grouped_keys(1e-5);
-  for (PublishedKey& each : f.keys) {
-    // Transformers has defaults of its own for these: they must be there.
-    if (each.name == "head_dim" || each.name == "num_key_value_heads") each = key(each.name.c_str());
-    if (each.name == "rope_scaling") each = rope_scaling();
-  }
-  f.keys.push_back(biases());
+  require_keys(f, {"head_dim", "num_key_value_heads"});
+  replace_keys(f, {rope_scaling()});
+  f.keys.push_back(attention_bias_key(AttentionBias::all, true));
   f.keys.push_back(key("num_local_experts", "n_routed_experts", 128));
   f.keys.push_back(key("num_experts_per_tok", "num_experts_per_tok", 4));
   f.keys.push_back(limit());
   f.keys.push_back(key("swiglu_alpha", "swiglu_alpha", 1.702));
-  for (PublishedKey& each : window_of_every_other_layer()) f.keys.push_back(std::move(each));
+  add_keys(f, window_of_every_other_layer());
   f.said = {"moe_intermediate_size", "first_k_dense_replace", "norm_topk_prob"};
   f.read_besides = {"num_experts", "experts_per_token", "initial_context_length", "output_router_logits",
                     "router_aux_loss_coef"};
   f.rewrite = rewrite_gpt_oss;
   f.adopt = adopt_gpt_oss;
-  f.derive = derive_gpt_oss;
+  f.derive = only_experts;
   f.holds = holds_gpt_oss;
   f.spelt = spelt_gpt_oss;
   f.stacked = stacked_gpt_oss;

@@ -14,13 +14,8 @@ namespace {
 using model::ModelConfig;
 
 Family common_granite(const char* architecture, const char* model_type) {
-  Family f;
-  f.architecture = architecture;
-  f.model_type = model_type;
-  f.base = grouped_base();
-  f.keys = grouped_keys(1e-6);
-  f.keys.push_back(attention_bias_key(model::AttentionBias::all));
-  f.keys.back().ours = "";  // a model of no other family may have biases that true and false don't tell apart
+  Family f = grouped_family(architecture, model_type, 1e-6);
+  f.keys.push_back(own_attention_bias_key());
   f.keys.push_back(key("embedding_multiplier", "embedding_multiplier", 1.0));
   f.keys.push_back(key("logits_scaling", "logits_divisor", 1.0));
   f.keys.push_back(key("residual_multiplier", "residual_multiplier", 1.0));
@@ -31,17 +26,10 @@ Family common_granite(const char* architecture, const char* model_type) {
 
 ModelConfig sized_granite(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, double attention,
                           double logits, double residual) {
-  ModelConfig c = grouped_base();
-  c.vocab_size = 49155;
-  c.hidden_size = hidden;
-  c.num_hidden_layers = c.first_k_dense_replace = layers;
-  c.intermediate_size = mlp;
-  c.num_attention_heads = heads;
-  c.num_key_value_heads = 8;
-  c.head_dim = hidden / heads;
+  ModelConfig c = sized(grouped_base(), {49155, hidden, layers, mlp, heads, 8, 131072});
+  make_dense(c);
   c.rms_norm_eps = 1e-5;
   c.tie_word_embeddings = true;
-  c.max_position_embeddings = 131072;
   c.embedding_multiplier = 12;
   c.attention_scale = attention;
   c.logits_divisor = logits;
@@ -55,23 +43,13 @@ ModelConfig dense(int64_t hidden, int64_t mlp, double attention, double logits, 
   return c;
 }
 
-// Its experts are what it has instead of a dense MLP.
-void only_experts_granite(ModelConfig& c) {
-  c.moe_intermediate_size = c.intermediate_size;
-  c.first_k_dense_replace = 0;
-}
-
 ModelConfig mixture_granite(int64_t hidden, int64_t layers, int64_t heads, int64_t experts) {
   ModelConfig c = sized_granite(hidden, layers, 512, heads, 0.015625, 6, 0.22);
   c.rope_theta = 1.5e6;
   c.n_routed_experts = experts;
   c.num_experts_per_tok = 8;
-  only_experts_granite(c);
+  only_experts(c);
   return c;
-}
-
-void rename_granite(Json& root, const std::string& place) {
-  join_names(root, place, {{"num_experts", "num_local_experts"}});
 }
 
 std::string spelt_granite(std::string name) {
@@ -114,13 +92,12 @@ Family granite_moe() {
   f.keys.push_back(key("num_experts_per_tok", "num_experts_per_tok", 2));
   f.said = {"moe_intermediate_size", "first_k_dense_replace", "norm_topk_prob"};
   f.read_besides = {"num_experts", "output_router_logits", "router_aux_loss_coef"};
-  f.rewrite = rename_granite;
+  f.rewrite = name_num_local_experts;
   f.adopt = adopt_router_loss;
-  f.derive = only_experts_granite;
+  f.derive = only_experts;
   f.holds = [](const ModelConfig& c) {
-    ModelConfig same = c;
-    only_experts_granite(same);
-    return same == c && has_factors(c) && !c.sigmoid_scores && c.norm_topk_prob && c.n_shared_experts == 0;
+    return follows(c, only_experts) && has_factors(c) && !c.sigmoid_scores && c.norm_topk_prob &&
+           c.n_shared_experts == 0;
   };
   f.spelt = spelt_granite;
   f.stacked = stacked_granite;

@@ -12,15 +12,11 @@ namespace {
 using model::AttentionBias;
 using model::ModelConfig;
 
-int64_t whole_grouped_keys(const JsonKeys& keys, const char* name, int64_t otherwise) {
-  if (keys.find(name) == nullptr) return otherwise;
-  return std::get<int64_t>(keys.required(name, model::Key::Kind::integer));
-}
 void read_kv_heads(const JsonKeys& keys, ModelConfig& c) {
-  c.num_key_value_heads = whole_grouped_keys(keys, "num_key_value_heads", c.num_attention_heads);
+  c.num_key_value_heads = keys.whole("num_key_value_heads", c.num_attention_heads);
 }
 void read_head_dim(const JsonKeys& keys, ModelConfig& c) {
-  c.head_dim = whole_grouped_keys(keys, "head_dim", c.hidden_size / std::max<int64_t>(1, c.num_attention_heads));
+  c.head_dim = keys.whole("head_dim", c.hidden_size / std::max<int64_t>(1, c.num_attention_heads));
 }
 
 }  // namespace
@@ -54,15 +50,40 @@ std::vector<PublishedKey> grouped_keys(double rms_norm_eps) {
   };
 }
 
-PublishedKey attention_bias_key(AttentionBias meant, bool standard) {
-  return {.name = "attention_bias",
-          .ours = "attention_bias",
+Family grouped_family(const char* architecture, const char* model_type, double rms_norm_eps, ModelConfig base) {
+  Family f;
+  f.architecture = architecture;
+  f.model_type = model_type;
+  f.base = std::move(base);
+  f.keys = grouped_keys(rms_norm_eps);
+  return f;
+}
+
+ModelConfig sized(ModelConfig c, const GroupedSizes& s) {
+  c.vocab_size = s.vocabulary;
+  c.hidden_size = s.hidden;
+  c.num_hidden_layers = s.layers;
+  c.intermediate_size = s.mlp;
+  c.num_attention_heads = s.heads;
+  c.num_key_value_heads = s.kv_heads;
+  c.max_position_embeddings = s.positions;
+  c.head_dim = s.head_dim > 0 ? s.head_dim : s.hidden / s.heads;
+  return c;
+}
+
+PublishedKey attention_bias_key(AttentionBias meant, bool standard, const char* name, const char* ours) {
+  return {.name = name,
+          .ours = ours,
           .read =
               [=](const JsonKeys& keys, ModelConfig& c) {
-                c.attention_bias = keys.boolean("attention_bias", standard) ? meant : AttentionBias::none;
+                c.attention_bias = keys.boolean(name, standard) ? meant : AttentionBias::none;
               },
           .write =
               [](const ModelConfig& c) { return nlohmann::ordered_json(c.attention_bias != AttentionBias::none); }};
+}
+
+PublishedKey own_attention_bias_key(AttentionBias meant) {
+  return attention_bias_key(meant, false, "attention_bias", "");
 }
 
 PublishedKey mlp_layer_types_key(int64_t standard) {
@@ -70,7 +91,7 @@ PublishedKey mlp_layer_types_key(int64_t standard) {
           .ours = "first_k_dense_replace",
           .read =
               [standard](const JsonKeys& keys, ModelConfig& c) {
-                const int64_t first = whole_grouped_keys(keys, "first_k_dense_replace", standard);
+                const int64_t first = keys.whole("first_k_dense_replace", standard);
                 c.first_k_dense_replace = standard;
                 const Json* types = keys.find("mlp_layer_types");
                 if (types == nullptr && first == standard) return;
@@ -116,6 +137,24 @@ PublishedKey cap_key(const char* name, const char* ours, double ModelConfig::*me
 }
 
 void make_dense(ModelConfig& config) { config.first_k_dense_replace = config.num_hidden_layers; }
+
+void only_experts(ModelConfig& config) {
+  config.moe_intermediate_size = config.intermediate_size;
+  config.first_k_dense_replace = 0;
+}
+
+bool follows(const ModelConfig& config, void (*derive)(ModelConfig&)) {
+  ModelConfig same = config;
+  derive(same);
+  return same == config;
+}
+
+void name_num_experts(Json& root, const std::string& place) {
+  join_names(root, place, {{"num_local_experts", "num_experts"}});
+}
+void name_num_local_experts(Json& root, const std::string& place) {
+  join_names(root, place, {{"num_experts", "num_local_experts"}});
+}
 
 void drop_released_quantization(Json& root) {
   const Json of = root.value("quantization_config", Json());

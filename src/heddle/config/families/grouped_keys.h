@@ -9,11 +9,24 @@ namespace heddle::config {
 
 /// A model of grouped attention without norms on heads, whose experts, if any, are chosen by a softmax.
 model::ModelConfig grouped_base();
-/// Sizes, norms and heads, in the order in which they are written. Defaults are those of Transformers: keys and
-/// values for every head, heads that share the hidden width.
+/// Sizes, norms and heads, in the order in which they are written. Defaults are those of Transformers: keys
+/// and values for every head, heads that share the hidden width.
 std::vector<PublishedKey> grouped_keys(double rms_norm_eps);
+/// A family of `base` with these keys.
+Family grouped_family(const char* architecture, const char* model_type, double rms_norm_eps,
+                      model::ModelConfig base = grouped_base());
+
+/// Sizes of a published model.
+struct GroupedSizes {
+  int64_t vocabulary, hidden, layers, mlp, heads, kv_heads, positions, head_dim = 0;  // 0: hidden ÷ heads
+};
+model::ModelConfig sized(model::ModelConfig base, const GroupedSizes& sizes);
+
 /// "attention_bias": true stands for `meant`.
-PublishedKey attention_bias_key(model::AttentionBias meant, bool standard = false);
+PublishedKey attention_bias_key(model::AttentionBias meant, bool standard = false,
+                                const char* name = "attention_bias", const char* ours = "attention_bias");
+/// Makes that key for models whose biases true and false may not tell apart: "heddle" says such biases.
+PublishedKey own_attention_bias_key(model::AttentionBias meant = model::AttentionBias::all);
 /// A cap of scores or logits, `ours` among the model's keys. Null is no cap; without the key it is `standard`.
 PublishedKey cap_key(const char* name, const char* ours, double model::ModelConfig::*member, double standard);
 /// "mlp_layer_types", the words dense and sparse a layer, of which the dense ones come first. Without it `standard`
@@ -22,6 +35,13 @@ PublishedKey mlp_layer_types_key(int64_t standard);
 
 /// All layers are dense.
 void make_dense(model::ModelConfig& config);
+/// Each layer has experts instead of a dense MLP, and as wide.
+void only_experts(model::ModelConfig& config);
+/// True if `derive` leaves the model as it is.
+bool follows(const model::ModelConfig& config, void (*derive)(model::ModelConfig&));
+/// Family::rewrite: one name for the number of experts.
+void name_num_experts(Json& root, const std::string& place);
+void name_num_local_experts(Json& root, const std::string& place);
 /// Removes "quantization_config" of weights in FP8 or MXFP4, which reading the weights decodes or refuses by
 /// itself. Every other stays, and is refused as a key.
 void drop_released_quantization(Json& root);

@@ -63,8 +63,7 @@ void rewrite_a13b(Json& root, const std::string& place) {
 }
 
 void derive_a13b(ModelConfig& c) {
-  c.moe_intermediate_size = c.intermediate_size;
-  c.first_k_dense_replace = 0;
+  only_experts(c);
   c.n_shared_experts = 1;
 }
 
@@ -76,19 +75,11 @@ std::string spelt_a13b(std::string name) {
 }
 
 ModelConfig a13b() {
-  ModelConfig c = grouped_base();
+  ModelConfig c = sized(grouped_base(), {128167, 4096, 32, 3072, 32, 8, 32768});
   c.qk_norm = c.qk_norm_after_rotation = true;
-  c.vocab_size = 128167;
-  c.hidden_size = 4096;
-  c.num_hidden_layers = 32;
-  c.intermediate_size = 3072;
-  c.num_attention_heads = 32;
-  c.num_key_value_heads = 8;
-  c.head_dim = 128;
   c.rms_norm_eps = 1e-5;
   c.tie_word_embeddings = true;
   c.rope_theta = 1e4 * std::pow(1000.0, 128.0 / 126.0);
-  c.max_position_embeddings = 32768;
   c.n_routed_experts = 64;
   c.num_experts_per_tok = 8;
   derive_a13b(c);
@@ -96,19 +87,11 @@ ModelConfig a13b() {
 }
 
 ModelConfig hy3() {
-  ModelConfig c = grouped_base();
+  ModelConfig c = sized(grouped_base(), {120832, 4096, 80, 13312, 64, 8, 131072, 128});
   c.qk_norm = true;
-  c.vocab_size = 120832;
-  c.hidden_size = 4096;
-  c.num_hidden_layers = 80;
-  c.intermediate_size = 13312;
   c.first_k_dense_replace = 1;
   c.rms_norm_eps = 1e-5;
   c.initializer_range = 0.006;
-  c.max_position_embeddings = 131072;
-  c.num_attention_heads = 64;
-  c.num_key_value_heads = 8;
-  c.head_dim = 128;
   c.rope_theta = 11158840;
   c.n_routed_experts = 192;
   c.num_experts_per_tok = 8;
@@ -119,25 +102,14 @@ ModelConfig hy3() {
   return c;
 }
 
-void require_heads(Family& f) {  // Transformers has defaults of its own for these: they must be there
-  for (PublishedKey& each : f.keys) {
-    if (each.name == "head_dim" || each.name == "num_key_value_heads") each = key(each.name.c_str());
-  }
-}
-
 }  // namespace
 
 Family hunyuan_moe() {
-  Family f;
-  f.architecture = "HunYuanMoEV1ForCausalLM";
-  f.model_type = "hunyuan_v1_moe";
-  f.base = grouped_base();
+  Family f = grouped_family("HunYuanMoEV1ForCausalLM", "hunyuan_v1_moe", 1e-5);
   f.base.qk_norm = f.base.qk_norm_after_rotation = true;
   f.base.n_shared_experts = 1;
-  f.keys = grouped_keys(1e-5);
-  require_heads(f);
-  f.keys.push_back(attention_bias_key(model::AttentionBias::all));
-  f.keys.back().ours = "";
+  require_keys(f, {"head_dim", "num_key_value_heads"});
+  f.keys.push_back(own_attention_bias_key());
   f.keys.push_back(key("num_experts", "n_routed_experts"));
   f.keys.push_back(key("moe_topk", "num_experts_per_tok"));
   f.said = {"moe_intermediate_size", "first_k_dense_replace", "n_shared_experts", "norm_topk_prob"};
@@ -169,10 +141,8 @@ Family hunyuan_moe() {
   f.adopt = adopt_router_loss;
   f.derive = derive_a13b;
   f.holds = [](const ModelConfig& c) {
-    ModelConfig same = c;
-    derive_a13b(same);
-    return same == c && !c.is_latent() && c.qk_norm && c.qk_norm_after_rotation && !c.sigmoid_scores &&
-           c.norm_topk_prob;
+    return follows(c, derive_a13b) && !c.is_latent() && c.qk_norm && c.qk_norm_after_rotation &&
+           !c.sigmoid_scores && c.norm_topk_prob;
   };
   f.spelt = spelt_a13b;
   f.presets = {{"hunyuan-a13b", a13b()}};
@@ -180,14 +150,9 @@ Family hunyuan_moe() {
 }
 
 Family hunyuan_dense() {
-  Family f;
-  f.architecture = "HunYuanDenseV1ForCausalLM";
-  f.model_type = "hunyuan_v1_dense";
-  f.base = grouped_base();
+  Family f = grouped_family("HunYuanDenseV1ForCausalLM", "hunyuan_v1_dense", 1e-5);
   f.base.qk_norm = f.base.qk_norm_after_rotation = true;
-  f.keys = grouped_keys(1e-5);
-  f.keys.push_back(attention_bias_key(model::AttentionBias::all));
-  f.keys.back().ours = "";
+  f.keys.push_back(own_attention_bias_key());
   f.only = {is("use_qk_norm", true, "queries and keys are normed"),
             off("use_cla", "attention shared by layers is not built")};
   f.read_besides = {"attention_head_dim", "cla_share_factor", "eod_token_id", "im_start_id", "org_vocab_size"};
@@ -204,33 +169,26 @@ Family hunyuan_dense() {
 }
 
 Family hy_v3() {
-  Family f;
-  f.architecture = "HYV3ForCausalLM";
-  f.model_type = "hy_v3";
-  f.base = grouped_base();
+  Family f = grouped_family("HYV3ForCausalLM", "hy_v3", 1e-5);
   f.base.qk_norm = f.base.sigmoid_scores = f.base.topk_bias = true;
   f.base.rope_theta = 11158840;
-  f.keys = grouped_keys(1e-5);
-  require_heads(f);
-  const std::vector<PublishedKey> more{
-      attention_bias_key(model::AttentionBias::all),
-      mlp_layer_types_key(1),
-      key("num_experts", "n_routed_experts", 192),
-      key("num_experts_per_tok", "num_experts_per_tok", 8),
-      key("num_shared_experts", "n_shared_experts", 1),
-      key("moe_intermediate_size", "moe_intermediate_size", 1536),
-      key("router_scaling_factor", "routed_scaling_factor", 2.826),
-  };
-  f.keys.insert(f.keys.end(), more.begin(), more.end());
+  require_keys(f, {"head_dim", "num_key_value_heads"});
+  add_keys(f, {
+                  attention_bias_key(model::AttentionBias::all),
+                  mlp_layer_types_key(1),
+                  key("num_experts", "n_routed_experts", 192),
+                  key("num_experts_per_tok", "num_experts_per_tok", 8),
+                  key("num_shared_experts", "n_shared_experts", 1),
+                  key("moe_intermediate_size", "moe_intermediate_size", 1536),
+                  key("router_scaling_factor", "routed_scaling_factor", 2.826),
+              });
   f.only = {is("qk_norm", true, "queries and keys are normed"),
             is("moe_router_use_sigmoid", true, "scores are sigmoids"),
             is("moe_router_enable_expert_bias", true, "the choice has a bias"),
             is("route_norm", true, "gates sum to one before scaling")};
   f.read_besides = {"num_local_experts", "first_k_dense_replace", "output_router_logits", "enable_moe_fp32_combine",
                     "num_nextn_predict_layers"};
-  f.rewrite = [](Json& root, const std::string& place) {
-    join_names(root, place, {{"num_local_experts", "num_experts"}});
-  };
+  f.rewrite = name_num_experts;
   f.adopt = adopt_router_loss;
   f.holds = [](const ModelConfig&) { return false; };  // it is written as dots.llm1
   f.spelt = [](std::string name) {

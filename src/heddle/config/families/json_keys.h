@@ -22,6 +22,8 @@ class JsonKeys {
 
   /// The value of a key of that kind, which must be there.
   model::KeyValue required(const char* key, model::Key::Kind kind) const;
+  int64_t whole(const char* key) const { return std::get<int64_t>(required(key, model::Key::Kind::integer)); }
+  int64_t whole(const char* key, int64_t otherwise) const { return find(key) == nullptr ? otherwise : whole(key); }
   double number(const char* key) const { return std::get<double>(required(key, model::Key::Kind::number)); }
   double number(const char* key, double otherwise) const { return find(key) == nullptr ? otherwise : number(key); }
   bool boolean(const char* key, bool otherwise) const;

@@ -105,10 +105,8 @@ ModelConfig glm5() {
 Family selecting() {
   Family f = deepseek_v3();
   f.base.index_topk = 2048;
-  std::erase_if(f.keys, [](const PublishedKey& each) { return each.name == "rope_interleave"; });
-  for (PublishedKey& each : f.keys) {
-    if (each.name == "first_k_dense_replace") each = key("first_k_dense_replace", "first_k_dense_replace", 3);
-  }
+  drop_keys(f, {"rope_interleave"});
+  replace_keys(f, {key("first_k_dense_replace", "first_k_dense_replace", 3)});
   f.keys.push_back(
       {.name = "layer_types", .read = read_layer_types_key_selection, .write = [](const ModelConfig& c) {
          return layer_words(c, [](int64_t) { return "indexed_attention"; });
@@ -147,10 +145,8 @@ Family glm_moe_dsa() {
   f.model_type = "glm_moe_dsa";
   f.base.indexer_rope_interleave = true;
   f.said = {"indexer_rope_interleave"};
-  for (PublishedKey& each : f.keys) {
-    if (each.name == "rms_norm_eps") each = key("rms_norm_eps", "rms_norm_eps", 1e-5);
-    if (each.name == "n_group" || each.name == "topk_group") each = key(each.name.c_str(), each.name.c_str(), 1);
-  }
+  replace_keys(f, {key("rms_norm_eps", "rms_norm_eps", 1e-5), key("n_group", "n_group", 1),
+                   key("topk_group", "topk_group", 1)});
   f.keys.push_back(key("index_n_heads", "index_n_heads", 32));
   f.keys.push_back(fixed("indexer_rope_interleave", true));
   f.keys.push_back(key("index_topk_freq", "index_topk_freq", 1));

@@ -90,12 +90,9 @@ void read_layers_kimi_linear(const JsonKeys& keys, ModelConfig& c) {
   const Json none = Json::object();
   const JsonKeys inner(object == nullptr ? none : *object, keys.place(), std::string(kLinear) + ".");
   inner.refuse_others({"head_dim", "num_heads", "short_conv_kernel_size", "kda_layers", "full_attn_layers"});
-  c.linear_key_head_dim = c.linear_value_head_dim =
-      whole_number(inner, "head_dim", whole_number(keys, "linear_head_dim", 128));
-  c.linear_num_key_heads = c.linear_num_value_heads =
-      whole_number(inner, "num_heads", whole_number(keys, "linear_num_heads", 32));
-  c.linear_conv_kernel_dim =
-      whole_number(inner, "short_conv_kernel_size", whole_number(keys, "linear_conv_kernel_dim", 4));
+  c.linear_key_head_dim = c.linear_value_head_dim = inner.whole("head_dim", keys.whole("linear_head_dim", 128));
+  c.linear_num_key_heads = c.linear_num_value_heads = inner.whole("num_heads", keys.whole("linear_num_heads", 32));
+  c.linear_conv_kernel_dim = inner.whole("short_conv_kernel_size", keys.whole("linear_conv_kernel_dim", 4));
   constexpr int64_t kMostLayers = 4096;
   if (c.num_hidden_layers < 1 || c.num_hidden_layers > kMostLayers) return;  // refused with the bounds of keys
   const std::vector<bool> attends =
@@ -117,16 +114,10 @@ void derive_kimi_linear(ModelConfig& c) {
   if (!c.recurs()) model::reset_foreign_keys(c);
 }
 
-// Names of the router, of shared experts, and of expert e: gate, w1 (gate), w3 (up) and w2 (down).
+// Shared experts, too, lie beside the router.
 std::string spelt_kimi_linear(std::string name) {
-  constexpr const char *kMlp = ".mlp.", *kExperts = ".block_sparse_moe.";
-  if (name.find(".mlp.experts.") != std::string::npos) {
-    return respelt(std::move(name),
-                   {{kMlp, kExperts}, {".gate_proj.", ".w1."}, {".up_proj.", ".w3."}, {".down_proj.", ".w2."}});
-  }
-  const bool shared = name.find(".mlp.shared_experts.") != std::string::npos;
-  return shared || name.find(".mlp.gate.") != std::string::npos ? respelt(std::move(name), {{kMlp, kExperts}})
-                                                                : name;
+  return respelt(spelt_block_sparse(std::move(name)),
+                 {{".mlp.shared_experts.", ".block_sparse_moe.shared_experts."}});
 }
 
 std::string also_spelt_kimi_linear(std::string name) {
@@ -187,7 +178,7 @@ Family kimi_linear() {
       {.name = "num_key_value_heads", .write = [](const ModelConfig& c) { return Written(c.num_attention_heads); }},
       {.name = "q_lora_rank",
        .ours = "q_lora_rank",
-       .read = [](const JsonKeys& keys, ModelConfig& c) { c.q_lora_rank = whole_number(keys, "q_lora_rank", 0); },
+       .read = [](const JsonKeys& keys, ModelConfig& c) { c.q_lora_rank = keys.whole("q_lora_rank", 0); },
        .write = [](const ModelConfig& c) { return c.q_lora_rank > 0 ? Written(c.q_lora_rank) : Written(nullptr); }},
       key("kv_lora_rank", "kv_lora_rank", 512),
       key("qk_nope_head_dim", "qk_nope_head_dim", 128),
@@ -203,9 +194,7 @@ Family kimi_linear() {
       rope_theta_key(),
       rope_scaling_key(),
       {.name = kLinear, .ours = "recurrence", .read = read_layers_kimi_linear, .write = write_layers_kimi_linear},
-      {.name = "layer_types",
-       .read = [](const JsonKeys&, ModelConfig&) {},
-       .write = words_of_layers},  // with the lists
+      read_elsewhere("layer_types", words_of_layers),  // with the lists
       key("num_experts", "n_routed_experts", 256),
       key("num_experts_per_token", "num_experts_per_tok", 8),
       key("num_shared_experts", "n_shared_experts", 1, 0),
@@ -218,8 +207,7 @@ Family kimi_linear() {
       key("routed_scaling_factor", "routed_scaling_factor", 2.446),
       fixed("num_nextn_predict_layers", 0),
   };
-  const std::vector<PublishedKey> kinds = layer_kind_keys();
-  f.keys.insert(f.keys.end(), kinds.begin(), kinds.end());
+  add_keys(f, layer_kind_keys());
   f.said = {"linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim",
             "linear_conv_kernel_dim"};
   f.only = {

@@ -15,10 +15,6 @@ namespace {
 constexpr const char *kFull = "full_attention", *kRecurrent = "linear_attention";
 }
 
-int64_t whole_number(const JsonKeys& keys, const char* name, int64_t otherwise) {
-  return keys.find(name) == nullptr ? otherwise : std::get<int64_t>(keys.required(name, model::Key::Kind::integer));
-}
-
 std::vector<bool> attention_by_words(const JsonKeys& keys, int64_t layers) {
   const Json* words = keys.find("layer_types");
   if (words == nullptr) config_error("{}: 'layer_types' is missing, a word for each layer", keys.place());
@@ -55,8 +51,7 @@ void set_layer_kinds(const JsonKeys& keys, const std::vector<bool>& attends, Rec
   };
   const int64_t first = std::find(attends.begin(), attends.end(), true) - attends.begin();
   const int64_t interval = count == 0 ? 0 : first + 1;
-  if (means_the_same(whole_number(keys, "full_attention_interval", interval),
-                     keys.boolean("full_attention_last", false)) ||
+  if (means_the_same(keys.whole("full_attention_interval", interval), keys.boolean("full_attention_last", false)) ||
       means_the_same(interval, false) || means_the_same(interval, true))
     return;
   config_error(
@@ -65,14 +60,10 @@ void set_layer_kinds(const JsonKeys& keys, const std::vector<bool>& attends, Rec
 }
 
 std::vector<PublishedKey> layer_kind_keys() {
-  return {{.name = "full_attention_interval",
-           .ours = "full_attention_interval",
-           .read = [](const JsonKeys&, ModelConfig&) {},  // with the words of layers
-           .write = [](const ModelConfig& c) { return Written(c.full_attention_interval); }},
-          {.name = "full_attention_last",
-           .ours = "full_attention_last",
-           .read = [](const JsonKeys&, ModelConfig&) {},
-           .write = [](const ModelConfig& c) { return Written(c.full_attention_last); }}};
+  const auto interval = [](const ModelConfig& c) { return Written(c.full_attention_interval); };
+  const auto last = [](const ModelConfig& c) { return Written(c.full_attention_last); };
+  return {read_elsewhere("full_attention_interval", interval, "full_attention_interval"),
+          read_elsewhere("full_attention_last", last, "full_attention_last")};
 }
 
 }  // namespace heddle::config

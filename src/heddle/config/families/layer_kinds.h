@@ -21,7 +21,4 @@ void set_layer_kinds(const JsonKeys& keys, const std::vector<bool>& attends, mod
 /// Those words: "full_attention_interval" and "full_attention_last", which set_layer_kinds reads.
 std::vector<PublishedKey> layer_kind_keys();
 
-/// A whole number, or `otherwise` where the key is absent.
-int64_t whole_number(const JsonKeys& keys, const char* name, int64_t otherwise);
-
 }  // namespace heddle::config

@@ -13,30 +13,19 @@ namespace {
 using model::AttentionBias;
 using model::ModelConfig;
 
-struct LlamaSizes {
-  int64_t vocabulary, hidden, layers, mlp, heads, kv_heads;
-};
-
-ModelConfig sized_llama(const LlamaSizes& s, double epsilon, double theta, int64_t positions) {
-  ModelConfig c = grouped_base();
-  c.vocab_size = s.vocabulary;
-  c.hidden_size = s.hidden;
-  c.num_hidden_layers = c.first_k_dense_replace = s.layers;
-  c.intermediate_size = s.mlp;
-  c.num_attention_heads = s.heads;
-  c.num_key_value_heads = s.kv_heads;
-  c.head_dim = s.hidden / s.heads;
+ModelConfig sized_llama(const GroupedSizes& sizes, double epsilon, double theta) {
+  ModelConfig c = sized(grouped_base(), sizes);
+  make_dense(c);
   c.rms_norm_eps = epsilon;
   c.rope_theta = theta;
-  c.max_position_embeddings = positions;
   return c;
 }
 
 ModelConfig llama2(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, int64_t kv_heads) {
-  return sized_llama({32000, hidden, layers, mlp, heads, kv_heads}, 1e-5, 1e4, 4096);
+  return sized_llama({32000, hidden, layers, mlp, heads, kv_heads, 4096}, 1e-5, 1e4);
 }
 ModelConfig llama3(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads) {
-  return sized_llama({128256, hidden, layers, mlp, heads, 8}, 1e-5, 5e5, 8192);
+  return sized_llama({128256, hidden, layers, mlp, heads, 8, 8192}, 1e-5, 5e5);
 }
 // The configuration of LLaMA 3.1 or 3.2.
 ModelConfig stretched(ModelConfig c, double factor, bool tied) {
@@ -48,7 +37,7 @@ ModelConfig stretched(ModelConfig c, double factor, bool tied) {
 }
 ModelConfig qwen(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, int64_t kv_heads,
                  bool tied) {
-  ModelConfig c = sized_llama({vocabulary, hidden, layers, mlp, heads, kv_heads}, 1e-6, 1e6, 32768);
+  ModelConfig c = sized_llama({vocabulary, hidden, layers, mlp, heads, kv_heads, 32768}, 1e-6, 1e6);
   c.attention_bias = AttentionBias::qkv;
   c.tie_word_embeddings = tied;
   return c;
@@ -59,11 +48,7 @@ bool is_plain_llama(const ModelConfig& c) { return !c.is_latent() && !c.has_expe
 }  // namespace
 
 Family llama() {
-  Family f;
-  f.architecture = "LlamaForCausalLM";
-  f.model_type = "llama";
-  f.base = grouped_base();
-  f.keys = grouped_keys(1e-6);
+  Family f = grouped_family("LlamaForCausalLM", "llama", 1e-6);
   f.keys.push_back(attention_bias_key(AttentionBias::all));
   f.keys.push_back(key("mlp_bias", "mlp_bias", false));
   f.holds = [](const ModelConfig& c) { return is_plain_llama(c) && c.attention_bias != AttentionBias::qkv; };
@@ -80,13 +65,9 @@ Family llama() {
 }
 
 Family qwen2() {
-  Family f;
-  f.architecture = "Qwen2ForCausalLM";
-  f.model_type = "qwen2";
-  f.base = grouped_base();
+  Family f = grouped_family("Qwen2ForCausalLM", "qwen2", 1e-6);
   f.base.attention_bias = AttentionBias::qkv;
-  f.keys = grouped_keys(1e-6);
-  for (PublishedKey& each : window_of_last_layers()) f.keys.push_back(std::move(each));
+  add_keys(f, window_of_last_layers());
   f.said = {"attention_bias"};
   f.holds = [](const ModelConfig& c) { return is_plain_llama(c) && c.attention_bias == AttentionBias::qkv; };
   f.derive = make_dense;

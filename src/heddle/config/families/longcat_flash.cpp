@@ -38,7 +38,7 @@ PublishedKey pairs_key() {
           .ours = "num_hidden_layers",
           .read =
               [](const JsonKeys& keys, ModelConfig& c) {
-                const auto pairs = std::get<int64_t>(keys.required("num_layers", model::Key::Kind::integer));
+                const auto pairs = keys.whole("num_layers");
                 c.num_hidden_layers = pairs < 0 || pairs > (1 << 20) ? pairs : 2 * pairs;
               },
           .write = [](const ModelConfig& c) { return nlohmann::ordered_json(c.num_hidden_layers / 2); }};

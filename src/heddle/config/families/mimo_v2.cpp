@@ -57,9 +57,7 @@ PublishedKey value_width() {
           .ours = "",
           .read =
               [](const JsonKeys& keys, ModelConfig& c) {
-                c.value_head_dim = 128;
-                if (keys.find("v_head_dim") != nullptr)
-                  c.value_head_dim = std::get<int64_t>(keys.required("v_head_dim", model::Key::Kind::integer));
+                c.value_head_dim = keys.whole("v_head_dim", 128);
                 if (c.value_head_dim == c.head_dim) c.value_head_dim = 0;
               },
           .write = [](const ModelConfig& c) { return nlohmann::ordered_json(c.value_width()); }};
@@ -105,17 +103,9 @@ ModelConfig base_mimo_v2() {
 }
 
 ModelConfig flash_mimo_v2() {
-  ModelConfig c = base_mimo_v2();
-  c.vocab_size = 152576;
-  c.hidden_size = 4096;
-  c.num_hidden_layers = 48;
-  c.intermediate_size = 16384;
+  ModelConfig c = sized(base_mimo_v2(), {152576, 4096, 48, 16384, 64, 4, 131072, 192});
   c.first_k_dense_replace = 1;
   c.rms_norm_eps = 1e-5;
-  c.max_position_embeddings = 131072;
-  c.num_attention_heads = 64;
-  c.num_key_value_heads = 4;
-  c.head_dim = 192;
   c.value_head_dim = 128;
   c.value_multiplier = 0.707;
   c.partial_rotary_factor = 0.334;
@@ -132,37 +122,27 @@ ModelConfig flash_mimo_v2() {
 }  // namespace
 
 Family mimo_v2_flash() {
-  Family f;
-  f.architecture = "MiMoV2FlashForCausalLM";
-  f.model_type = "mimo_v2_flash";
-  f.base = base_mimo_v2();
-  f.keys = grouped_keys(1e-5);
-  const std::vector<PublishedKey> more{
-      attention_bias_key(model::AttentionBias::qkv),
-      partial_rotary_key(0.334),
-      value_width(),
-      key("attention_value_scale", "value_multiplier", 0.707, 1.0),
-      key("rope_local_base_freq", "window_rope_theta", 1e4),
-      mlp_layer_types_key(1),
-      key("n_routed_experts", "n_routed_experts", 256),
-      key("num_experts_per_tok", "num_experts_per_tok", 8),
-      key("moe_intermediate_size", "moe_intermediate_size", 2048),
-      key("n_group", "n_group", 1),
-      key("topk_group", "topk_group", 1),
-      key("norm_topk_prob", "norm_topk_prob", true, false),
-      key("routed_scaling_factor", "routed_scaling_factor", 1.0, 1.0),
-  };
-  f.keys.insert(f.keys.end(), more.begin(), more.end());
-  for (PublishedKey& each : f.keys) {  // Transformers has defaults of its own for these: they must be there
-    if (each.name == "head_dim" || each.name == "num_key_value_heads") each = key(each.name.c_str());
-    if (each.name == "attention_bias") each.ours = "";
-  }
+  Family f = grouped_family("MiMoV2FlashForCausalLM", "mimo_v2_flash", 1e-5, base_mimo_v2());
+  add_keys(f, {
+                  own_attention_bias_key(model::AttentionBias::qkv),
+                  partial_rotary_key(0.334),
+                  value_width(),
+                  key("attention_value_scale", "value_multiplier", 0.707, 1.0),
+                  key("rope_local_base_freq", "window_rope_theta", 1e4),
+                  mlp_layer_types_key(1),
+                  key("n_routed_experts", "n_routed_experts", 256),
+                  key("num_experts_per_tok", "num_experts_per_tok", 8),
+                  key("moe_intermediate_size", "moe_intermediate_size", 2048),
+                  key("n_group", "n_group", 1),
+                  key("topk_group", "topk_group", 1),
+                  key("norm_topk_prob", "norm_topk_prob", true, false),
+                  key("routed_scaling_factor", "routed_scaling_factor", 1.0, 1.0),
+              });
+  require_keys(f, {"head_dim", "num_key_value_heads"});
   // Transformers would put it where rope_parameters is.
-  std::erase_if(f.keys, [](const PublishedKey& each) { return each.name == "rope_scaling"; });
-  f.keys.push_back({.name = "rope_parameters",
-                    .read = [](const JsonKeys&, ModelConfig&) {},  // flattened before
-                    .write = rotation_by_layer_mimo_v2});
-  for (PublishedKey& each : window_of_all_but_every_nth(129, "", 6, 1)) f.keys.push_back(std::move(each));
+  drop_keys(f, {"rope_scaling"});
+  f.keys.push_back(read_elsewhere("rope_parameters", rotation_by_layer_mimo_v2));  // flattened before
+  add_keys(f, window_of_all_but_every_nth(129, "", 6, 1));
   f.only = {off("n_shared_experts", "shared experts are not built"),
             off("add_full_attention_sink_bias", "sinks of layers without a window are not built"),
             is("add_swa_attention_sink_bias", true, "layers with a window have sinks"),

@@ -58,26 +58,16 @@ void read_words(const JsonKeys& keys, ModelConfig& c) {
 
 // Its experts are what it has instead of a dense MLP, and the heads of its recurrence are those of attention.
 void derive_minimax(ModelConfig& c) {
-  c.moe_intermediate_size = c.intermediate_size;
-  c.first_k_dense_replace = 0;
+  only_experts(c);
   if (!c.recurs()) return model::reset_foreign_keys(c);
   c.linear_num_key_heads = c.linear_num_value_heads = c.num_attention_heads;
   c.linear_key_head_dim = c.linear_value_head_dim = c.head_dim;
 }
 
 bool holds_minimax(const ModelConfig& c) {
-  ModelConfig same = c;
-  derive_minimax(same);
-  return same == c && !c.is_latent() && c.norm_places == NormPlaces::stream && !c.qk_norm && !c.sigmoid_scores &&
-         c.norm_topk_prob && c.n_shared_experts == 0 &&
+  return follows(c, derive_minimax) && !c.is_latent() && c.norm_places == NormPlaces::stream && !c.qk_norm &&
+         !c.sigmoid_scores && c.norm_topk_prob && c.n_shared_experts == 0 &&
          (c.recurrence == Recurrence::lightning || c.recurrence == Recurrence::none);
-}
-
-std::string spelt_minimax(std::string name) {
-  if (name.find(".mlp.gate.") == std::string::npos && name.find(".mlp.experts.") == std::string::npos) return name;
-  return respelt(
-      std::move(name),
-      {{".mlp.", ".block_sparse_moe."}, {".gate_proj.", ".w1."}, {".up_proj.", ".w3."}, {".down_proj.", ".w2."}});
 }
 
 // Transformers saves what it works out of the decays beside the weights.
@@ -97,16 +87,8 @@ ModelConfig base_minimax() {
 
 // The config.json released with MiniMax-Text-01. The factor is the fourth root of twice its 80 layers.
 ModelConfig text_01() {
-  ModelConfig c = base_minimax();
-  c.vocab_size = 200064;
-  c.hidden_size = 6144;
-  c.num_hidden_layers = 80;
-  c.intermediate_size = 9216;
+  ModelConfig c = sized(base_minimax(), {200064, 6144, 80, 9216, 64, 8, 10240000, 128});
   c.rms_norm_eps = 1e-5;
-  c.max_position_embeddings = 10240000;
-  c.num_attention_heads = 64;
-  c.num_key_value_heads = 8;
-  c.head_dim = 128;
   c.partial_rotary_factor = 0.5;
   c.rope_theta = 1e7;
   c.full_attention_interval = 8;
@@ -120,28 +102,21 @@ ModelConfig text_01() {
 }  // namespace
 
 Family minimax() {
-  Family f;
-  f.architecture = "MiniMaxForCausalLM";
-  f.model_type = "minimax";
-  f.base = base_minimax();
-  f.keys = grouped_keys(1e-5);
-  for (PublishedKey& each : f.keys) {  // Transformers has a default of its own for this: it must be there
-    if (each.name == "num_key_value_heads") each = key("num_key_value_heads");
-  }
-  const std::vector<PublishedKey> more{
-      partial_rotary_key(1.0),
-      key("num_local_experts", "n_routed_experts", 8),
-      key("num_experts_per_tok", "num_experts_per_tok", 2),
-      {.name = "layer_types", .ours = "recurrence", .read = read_words, .write = words_of_layers},
-      key("full_attn_alpha_factor", "full_attn_alpha_factor", 1.0),
-      key("full_attn_beta_factor", "full_attn_beta_factor", 1.0),
-      key("linear_attn_alpha_factor", "linear_attn_alpha_factor", 1.0),
-      key("linear_attn_beta_factor", "linear_attn_beta_factor", 1.0),
-      key("mlp_alpha_factor", "mlp_alpha_factor", 1.0),
-      key("mlp_beta_factor", "mlp_beta_factor", 1.0),
-  };
-  for (const std::vector<PublishedKey>& list : {more, layer_kind_keys()})
-    f.keys.insert(f.keys.end(), list.begin(), list.end());
+  Family f = grouped_family("MiniMaxForCausalLM", "minimax", 1e-5, base_minimax());
+  require_keys(f, {"num_key_value_heads"});
+  add_keys(f, {
+                  partial_rotary_key(1.0),
+                  key("num_local_experts", "n_routed_experts", 8),
+                  key("num_experts_per_tok", "num_experts_per_tok", 2),
+                  {.name = "layer_types", .ours = "recurrence", .read = read_words, .write = words_of_layers},
+                  key("full_attn_alpha_factor", "full_attn_alpha_factor", 1.0),
+                  key("full_attn_beta_factor", "full_attn_beta_factor", 1.0),
+                  key("linear_attn_alpha_factor", "linear_attn_alpha_factor", 1.0),
+                  key("linear_attn_beta_factor", "linear_attn_beta_factor", 1.0),
+                  key("mlp_alpha_factor", "mlp_alpha_factor", 1.0),
+                  key("mlp_beta_factor", "mlp_beta_factor", 1.0),
+              });
+  add_keys(f, layer_kind_keys());
   f.said = {"moe_intermediate_size",  "first_k_dense_replace", "norm_topk_prob",       "linear_num_key_heads",
             "linear_num_value_heads", "linear_key_head_dim",   "linear_value_head_dim"};
   f.only = {is("postnorm", true, "the residual stream goes on from its normed rows"),
@@ -163,7 +138,7 @@ Family minimax() {
   f.adopt = adopt_router_loss;
   f.derive = derive_minimax;
   f.holds = holds_minimax;
-  f.spelt = spelt_minimax;
+  f.spelt = spelt_block_sparse;
   f.passed_over = passed_over_minimax;
   f.presets = {{"minimax-01", text_01()}};
   return f;

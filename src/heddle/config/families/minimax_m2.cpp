@@ -27,64 +27,38 @@ void rewrite_minimax_m2(Json& root, const std::string& place) {
     root["partial_rotary_factor"] = width.get<double>() / head.get<double>();
 }
 
-// Its experts are what it has instead of a dense MLP.
-void derive_minimax_m2(ModelConfig& c) {
-  c.moe_intermediate_size = c.intermediate_size;
-  c.first_k_dense_replace = 0;
-}
-
 bool holds_minimax_m2(const ModelConfig& c) {
-  ModelConfig same = c;
-  derive_minimax_m2(same);
-  return same == c && !c.is_latent() && c.qk_norm && c.qk_norm_all_heads && c.sigmoid_scores && c.norm_topk_prob &&
-         c.n_shared_experts == 0 && c.norm_places == model::NormPlaces::before;
+  return follows(c, only_experts) && !c.is_latent() && c.qk_norm && c.qk_norm_all_heads && c.sigmoid_scores &&
+         c.norm_topk_prob && c.n_shared_experts == 0 && c.norm_places == model::NormPlaces::before;
 }
 
 std::string spelt_minimax_m2(std::string name) {
-  if (name.find(".mlp.gate.") == std::string::npos && name.find(".mlp.experts.") == std::string::npos) return name;
-  return respelt(std::move(name), {{".mlp.gate.e_score_correction_bias", ".mlp.e_score_correction_bias"},
-                                   {".mlp.", ".block_sparse_moe."},
-                                   {".gate_proj.", ".w1."},
-                                   {".up_proj.", ".w3."},
-                                   {".down_proj.", ".w2."}});
+  return respelt(spelt_block_sparse(std::move(name)),
+                 {{".gate.e_score_correction_bias", ".e_score_correction_bias"}});
 }
 
 ModelConfig m2() {
-  ModelConfig c = grouped_base();
-  c.vocab_size = 200064;
-  c.hidden_size = 3072;
-  c.num_hidden_layers = 62;
-  c.intermediate_size = 1536;
-  c.max_position_embeddings = 196608;
-  c.num_attention_heads = 48;
-  c.num_key_value_heads = 8;
-  c.head_dim = 128;
+  ModelConfig c = sized(grouped_base(), {200064, 3072, 62, 1536, 48, 8, 196608, 128});
   c.partial_rotary_factor = 0.5;
   c.qk_norm = c.qk_norm_all_heads = true;
   c.rope_theta = 5e6;
   c.n_routed_experts = 256;
   c.num_experts_per_tok = 8;
   c.sigmoid_scores = c.topk_bias = true;
-  derive_minimax_m2(c);
+  only_experts(c);
   return c;
 }
 
 }  // namespace
 
 Family minimax_m2() {
-  Family f;
-  f.architecture = "MiniMaxM2ForCausalLM";
-  f.model_type = "minimax_m2";
-  f.base = grouped_base();
+  Family f = grouped_family("MiniMaxM2ForCausalLM", "minimax_m2", 1e-6);
   f.base.qk_norm = f.base.qk_norm_all_heads = f.base.sigmoid_scores = f.base.topk_bias = true;
   f.base.rope_theta = 5e6;
-  f.keys = grouped_keys(1e-6);
   f.keys.push_back(partial_rotary_key(1.0));
   f.keys.push_back(key("num_local_experts", "n_routed_experts", 256));
   f.keys.push_back(key("num_experts_per_tok", "num_experts_per_tok", 8));
-  for (PublishedKey& each : f.keys) {  // Transformers has defaults of its own for these: they must be there
-    if (each.name == "head_dim" || each.name == "num_key_value_heads") each = key(each.name.c_str());
-  }
+  require_keys(f, {"head_dim", "num_key_value_heads"});
   f.said = {"moe_intermediate_size", "first_k_dense_replace"};
   f.only = {is("use_qk_norm", true, "queries and keys are normed"),
             is("qk_norm_type", "per_layer", "queries and keys are normed over all heads"),
@@ -101,7 +75,7 @@ Family minimax_m2() {
                     "use_mtp",     "num_mtp_modules", "mtp_transformer_layers"};
   f.rewrite = rewrite_minimax_m2;
   f.adopt = adopt_router_loss;
-  f.derive = derive_minimax_m2;
+  f.derive = only_experts;
   f.holds = holds_minimax_m2;
   f.spelt = spelt_minimax_m2;
   f.presets = {{"minimax-m2", m2()}};

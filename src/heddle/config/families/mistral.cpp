@@ -14,16 +14,9 @@ using model::ModelConfig;
 
 // The first version; the later ones have no window and are LLaMA's.
 ModelConfig seven_billion() {
-  ModelConfig c = grouped_base();
-  c.vocab_size = 32000;
-  c.hidden_size = 4096;
-  c.num_hidden_layers = c.first_k_dense_replace = 32;
-  c.intermediate_size = 14336;
-  c.num_attention_heads = 32;
-  c.num_key_value_heads = 8;
-  c.head_dim = 128;
+  ModelConfig c = sized(grouped_base(), {32000, 4096, 32, 14336, 32, 8, 32768});
+  make_dense(c);
   c.rms_norm_eps = 1e-5;
-  c.max_position_embeddings = 32768;
   c.sliding_window = 4096;
   return c;
 }
@@ -38,16 +31,9 @@ bool holds_mistral(const ModelConfig& c) {
 }
 
 ModelConfig code_world_model() {
-  ModelConfig c = grouped_base();
-  c.vocab_size = 128256;
-  c.hidden_size = 6144;
-  c.num_hidden_layers = c.first_k_dense_replace = 64;
-  c.intermediate_size = 21504;
-  c.num_attention_heads = 48;
-  c.num_key_value_heads = 8;
-  c.head_dim = 128;
+  ModelConfig c = sized(grouped_base(), {128256, 6144, 64, 21504, 48, 8, 131072});
+  make_dense(c);
   c.rms_norm_eps = 1e-5;
-  c.max_position_embeddings = 131072;
   c.rope_theta = 1e6;
   c.rope_scaling =
       model::RopeScaling{.factor = 16, .original_max_position_embeddings = 8192, .type = model::RopeType::llama3};
@@ -69,14 +55,8 @@ void complete_rotation(Json& root, const std::string&) {
 }  // namespace
 
 Family mistral() {
-  Family f;
-  f.architecture = "MistralForCausalLM";
-  f.model_type = "mistral";
-  f.base = grouped_base();
-  f.keys = grouped_keys(1e-6);
-  for (PublishedKey& each : f.keys) {  // Transformers has a default of its own: it must be there
-    if (each.name == "num_key_value_heads") each = key("num_key_value_heads");
-  }
+  Family f = grouped_family("MistralForCausalLM", "mistral", 1e-6);
+  require_keys(f, {"num_key_value_heads"});
   f.keys.push_back(window_of_all_layers(4096));
   f.holds = holds_mistral;
   f.derive = make_dense;
@@ -85,16 +65,10 @@ Family mistral() {
 }
 
 Family cwm() {
-  Family f;
-  f.architecture = "CwmForCausalLM";
-  f.model_type = "cwm";
-  f.base = grouped_base();
+  Family f = grouped_family("CwmForCausalLM", "cwm", 1e-5);
   f.base.rope_theta = 1e6;
-  f.keys = grouped_keys(1e-5);
-  for (PublishedKey& each : f.keys) {  // Transformers has defaults of its own for these: they must be there
-    if (each.name == "head_dim" || each.name == "num_key_value_heads") each = key(each.name.c_str());
-  }
-  for (PublishedKey& each : window_of_all_but_every_nth(8192, "", 4, 0, 1)) f.keys.push_back(std::move(each));
+  require_keys(f, {"head_dim", "num_key_value_heads"});
+  add_keys(f, window_of_all_but_every_nth(8192, "", 4, 0, 1));
   f.rewrite = complete_rotation;
   f.derive = make_dense;
   f.holds = [](const ModelConfig& c) { return is_plain_mistral(c) && c.window_rope_theta == 0; };

@@ -105,16 +105,14 @@ Written write_limit(const ModelConfig& c) {
   return Written::array({c.linear_step_least, c.linear_step_most > 0 ? c.linear_step_most : kAny});
 }
 
-void read_latent(const JsonKeys& keys, ModelConfig& c) {
-  c.moe_latent_size = whole_number(keys, "moe_latent_size", 0);
-}
+void read_latent(const JsonKeys& keys, ModelConfig& c) { c.moe_latent_size = keys.whole("moe_latent_size", 0); }
 Written write_latent(const ModelConfig& c) {
   return c.moe_latent_size > 0 ? Written(c.moe_latent_size) : Written(nullptr);
 }
 
 // One MLP, of its own width; a model without shared experts has a word for that under "heddle".
 void read_shared(const JsonKeys& keys, ModelConfig& c) {
-  c.shared_intermediate_size = whole_number(keys, "moe_shared_expert_intermediate_size", 7688);
+  c.shared_intermediate_size = keys.whole("moe_shared_expert_intermediate_size", 7688);
 }
 Written write_shared(const ModelConfig& c) {
   return Written(c.shared_width() > 0 ? c.shared_width() : c.moe_intermediate_size);
@@ -266,7 +264,7 @@ Family nemotron_h() {
            [](const JsonKeys& keys, ModelConfig& c) {
              const bool is_null =
                  keys.contains("num_key_value_heads") && keys.find("num_key_value_heads") == nullptr;
-             c.num_key_value_heads = whole_number(keys, "num_key_value_heads", is_null ? c.num_attention_heads : 8);
+             c.num_key_value_heads = keys.whole("num_key_value_heads", is_null ? c.num_attention_heads : 8);
            }},
       key("head_dim", "head_dim", 128),
       rope_theta_key(),

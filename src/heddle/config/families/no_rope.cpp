@@ -20,10 +20,6 @@ using Written = nlohmann::ordered_json;
 
 constexpr int64_t kInterval = 4;
 
-int64_t whole_no_rope(const JsonKeys& keys, const char* name, int64_t otherwise) {
-  return keys.find(name) == nullptr ? otherwise : std::get<int64_t>(keys.required(name, model::Key::Kind::integer));
-}
-
 // A number a layer, 0 where it turns nothing.
 Written turning_layers(const ModelConfig& c) {
   Written list = Written::array();
@@ -32,7 +28,7 @@ Written turning_layers(const ModelConfig& c) {
 }
 
 void read_turning_layers(const JsonKeys& keys, ModelConfig& c) {
-  c.no_rope_layer_interval = whole_no_rope(keys, "no_rope_layer_interval", kInterval);
+  c.no_rope_layer_interval = keys.whole("no_rope_layer_interval", kInterval);
   const Json* list = keys.find("no_rope_layers");
   if (list == nullptr) return;
   const auto means = [&] { return Json(turning_layers(c)) == *list; };
@@ -49,23 +45,11 @@ void read_turning_layers(const JsonKeys& keys, ModelConfig& c) {
 
 bool is_dense(const ModelConfig& c) { return !c.is_latent() && !c.has_experts() && c.turns(); }
 
-ModelConfig sized_no_rope(ModelConfig c, int64_t vocabulary, int64_t hidden, int64_t layers, int64_t mlp,
-                          int64_t heads, int64_t kv_heads) {
-  c.vocab_size = vocabulary;
-  c.hidden_size = hidden;
-  c.num_hidden_layers = c.first_k_dense_replace = layers;
-  c.intermediate_size = mlp;
-  c.num_attention_heads = heads;
-  c.num_key_value_heads = kv_heads;
-  c.head_dim = 128;
-  return c;
-}
-
 ModelConfig smollm3_3b() {
-  ModelConfig c = sized_no_rope(grouped_base(), 128256, 2048, 36, 11008, 16, 4);
+  ModelConfig c = sized(grouped_base(), {128256, 2048, 36, 11008, 16, 4, 65536, 128});
+  make_dense(c);
   c.tie_word_embeddings = true;
   c.rope_theta = 5e6;
-  c.max_position_embeddings = 65536;
   c.no_rope_layer_interval = kInterval;
   return c;
 }
@@ -78,12 +62,12 @@ ModelConfig exaone_base() {
 }
 
 ModelConfig exaone_32b() {
-  ModelConfig c = sized_no_rope(exaone_base(), 102400, 5120, 64, 27392, 40, 8);
+  ModelConfig c = sized(exaone_base(), {102400, 5120, 64, 27392, 40, 8, 131072, 128});
+  make_dense(c);
   c.rms_norm_eps = 1e-5;
   c.rope_theta = 1e6;
   c.rope_scaling =
       model::RopeScaling{.factor = 16, .original_max_position_embeddings = 8192, .type = model::RopeType::llama3};
-  c.max_position_embeddings = 131072;
   c.sliding_window = 4096;
   c.full_attention_interval = c.no_rope_layer_interval = 4;
   return c;
@@ -119,16 +103,10 @@ void refuse_first_layers(const JsonKeys& keys, const ModelConfig& c) {
 }  // namespace
 
 Family smollm3() {
-  Family f;
-  f.architecture = "SmolLM3ForCausalLM";
-  f.model_type = "smollm3";
-  f.base = grouped_base();
+  Family f = grouped_family("SmolLM3ForCausalLM", "smollm3", 1e-6);
   f.base.rope_theta = 2e6;
-  f.keys = grouped_keys(1e-6);
-  for (PublishedKey& each : f.keys) {  // Transformers has a default of its own for this: it must be there
-    if (each.name == "num_key_value_heads") each = key("num_key_value_heads");
-    if (each.name == "tie_word_embeddings") each = key("tie_word_embeddings", "tie_word_embeddings", true);
-  }
+  require_keys(f, {"num_key_value_heads"});
+  replace_keys(f, {key("tie_word_embeddings", "tie_word_embeddings", true)});
   f.keys.push_back(attention_bias_key(model::AttentionBias::all));
   f.keys.push_back(key("mlp_bias", "mlp_bias", false));
   f.keys.push_back({.name = "no_rope_layers",
@@ -146,14 +124,8 @@ Family smollm3() {
 }
 
 Family exaone4() {
-  Family f;
-  f.architecture = "Exaone4ForCausalLM";
-  f.model_type = "exaone4";
-  f.base = exaone_base();
-  f.keys = grouped_keys(1e-5);
-  for (PublishedKey& each : f.keys) {  // Transformers has a default of its own for this: it must be there
-    if (each.name == "num_key_value_heads") each = key("num_key_value_heads");
-  }
+  Family f = grouped_family("Exaone4ForCausalLM", "exaone4", 1e-5, exaone_base());
+  require_keys(f, {"num_key_value_heads"});
   for (PublishedKey& each : window_of_all_but_every_nth(4096, "sliding_window_pattern", 4)) {
     if (each.name == "sliding_window") {
       each.read = [read = each.read](const JsonKeys& keys, ModelConfig& c) {

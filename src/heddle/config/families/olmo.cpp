@@ -25,54 +25,27 @@ ModelConfig base_olmo(NormPlaces places) {
 
 // As wide as the hidden states; Transformers has no other heads in these.
 Family common_olmo(const char* architecture, const char* model_type, NormPlaces places) {
-  Family f;
-  f.architecture = architecture;
-  f.model_type = model_type;
-  f.base = base_olmo(places);
-  f.keys = grouped_keys(1e-5);
-  f.keys.push_back(attention_bias_key(model::AttentionBias::all));
-  f.keys.back().ours = "";
+  Family f = grouped_family(architecture, model_type, 1e-5, base_olmo(places));
+  f.keys.push_back(own_attention_bias_key());
   return f;
 }
 
-ModelConfig sized_olmo(ModelConfig c, int64_t vocabulary, int64_t hidden, int64_t layers, int64_t mlp,
-                       int64_t heads, int64_t kv_heads) {
-  c.vocab_size = vocabulary;
-  c.hidden_size = hidden;
-  c.num_hidden_layers = c.first_k_dense_replace = layers;
-  c.intermediate_size = mlp;
-  c.num_attention_heads = heads;
-  c.num_key_value_heads = kv_heads;
-  c.head_dim = hidden / heads;
-  c.max_position_embeddings = 4096;
-  return c;
-}
-
 ModelConfig olmo2_sized(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, int64_t kv_heads) {
-  ModelConfig c = sized_olmo(base_olmo(NormPlaces::after), 100352, hidden, layers, mlp, heads, kv_heads);
+  ModelConfig c = sized(base_olmo(NormPlaces::after), {100352, hidden, layers, mlp, heads, kv_heads, 4096});
+  make_dense(c);
   c.rms_norm_eps = 1e-6;
   c.rope_theta = 5e5;
   return c;
 }
 
-// Its experts are what it has instead of a dense MLP.
-void only_experts_olmo(ModelConfig& c) {
-  c.moe_intermediate_size = c.intermediate_size;
-  c.first_k_dense_replace = 0;
-}
-
 ModelConfig olmoe_1b_7b() {
-  ModelConfig c = sized_olmo(base_olmo(NormPlaces::before), 50304, 2048, 16, 1024, 16, 16);
+  ModelConfig c = sized(base_olmo(NormPlaces::before), {50304, 2048, 16, 1024, 16, 16, 4096});
   c.rms_norm_eps = 1e-5;
   c.n_routed_experts = 64;
   c.num_experts_per_tok = 8;
   c.norm_topk_prob = false;
-  only_experts_olmo(c);
+  only_experts(c);
   return c;
-}
-
-void rename_olmo(Json& root, const std::string& place) {
-  join_names(root, place, {{"num_local_experts", "num_experts"}});
 }
 
 // A choice of experts by a softmax, each as wide as a dense MLP would be.
@@ -83,9 +56,9 @@ void add_experts(Family& f, int64_t experts, int64_t chosen) {
   f.said = {"moe_intermediate_size", "first_k_dense_replace"};
   f.only = {never("clip_qkv", "clipped queries, keys and values are not built")};
   f.read_besides = {"num_local_experts", "output_router_logits", "router_aux_loss_coef"};
-  f.rewrite = rename_olmo;
+  f.rewrite = name_num_experts;
   f.adopt = adopt_router_loss;
-  f.derive = only_experts_olmo;
+  f.derive = only_experts;
 }
 
 constexpr double kTheta = 5e5;
@@ -148,7 +121,7 @@ Family olmo3() {
        .read = [](const JsonKeys& keys,
                   ModelConfig& c) { c.window_rope_theta = keys.number("rope_local_base_freq", kTheta); },
        .write = [](const ModelConfig&) { return nlohmann::ordered_json(); }});
-  for (PublishedKey& each : window_of_all_but_every_nth(4096, "", 4)) f.keys.push_back(std::move(each));
+  add_keys(f, window_of_all_but_every_nth(4096, "", 4));
   f.read_besides = {"rope_theta", "rope_scaling"};
   f.rewrite = [](Json& root, const std::string& place) {
     flatten_rotation_by_layer(root, place, "rope_local_base_freq");
@@ -168,9 +141,8 @@ Family flex_olmo() {
   f.base.rope_theta = kTheta;
   add_experts(f, 7, 5);
   f.holds = [](const ModelConfig& c) {
-    ModelConfig same = c;
-    only_experts_olmo(same);
-    return same == c && has_norms_of(c, NormPlaces::after) && !c.sigmoid_scores && c.n_shared_experts == 0;
+    return follows(c, only_experts) && has_norms_of(c, NormPlaces::after) && !c.sigmoid_scores &&
+           c.n_shared_experts == 0;
   };
   return f;
 }
@@ -179,9 +151,8 @@ Family olmoe() {
   Family f = common_olmo("OlmoeForCausalLM", "olmoe", NormPlaces::before);
   add_experts(f, 64, 8);
   f.holds = [](const ModelConfig& c) {
-    ModelConfig same = c;
-    only_experts_olmo(same);
-    return same == c && has_norms_of(c, NormPlaces::before) && !c.sigmoid_scores && c.n_shared_experts == 0;
+    return follows(c, only_experts) && has_norms_of(c, NormPlaces::before) && !c.sigmoid_scores &&
+           c.n_shared_experts == 0;
   };
   f.presets = {{"olmoe-1b-7b", olmoe_1b_7b()}};
   return f;

@@ -17,17 +17,10 @@ namespace {
 using model::AttentionBias;
 using model::ModelConfig;
 
-void derive_phimoe(ModelConfig& c) {
-  c.moe_intermediate_size = c.intermediate_size;
-  c.first_k_dense_replace = 0;
-}
-
 // Null stands for as many as heads, an absent key for 8.
 void read_kv_heads_phimoe(const JsonKeys& keys, ModelConfig& c) {
-  c.num_key_value_heads = keys.find("num_key_value_heads") != nullptr
-                              ? std::get<int64_t>(keys.required("num_key_value_heads", model::Key::Kind::integer))
-                          : keys.contains("num_key_value_heads") ? c.num_attention_heads
-                                                                 : 8;
+  const bool is_null = keys.contains("num_key_value_heads");
+  c.num_key_value_heads = keys.whole("num_key_value_heads", is_null ? c.num_attention_heads : 8);
 }
 
 ModelConfig phimoe_base() {
@@ -41,47 +34,25 @@ ModelConfig phimoe_base() {
 }
 
 bool holds_phimoe(const ModelConfig& c) {
-  ModelConfig same = c;
-  derive_phimoe(same);
-  return same == c && !c.is_latent() && c.sparse_mixer && c.norm == model::Norm::layer && !c.qk_norm &&
-         c.n_shared_experts == 0 && c.zero_expert_num == 0 && !c.recurs();
-}
-
-// Names of the router and of expert e: w1 (gate), w3 (up) and w2 (down).
-std::string spelt_phimoe(std::string name) {
-  if (name.find(".mlp.gate.") == std::string::npos && name.find(".mlp.experts.") == std::string::npos) return name;
-  return respelt(
-      std::move(name),
-      {{".mlp.", ".block_sparse_moe."}, {".gate_proj.", ".w1."}, {".up_proj.", ".w3."}, {".down_proj.", ".w2."}});
+  return follows(c, only_experts) && !c.is_latent() && c.sparse_mixer && c.norm == model::Norm::layer &&
+         !c.qk_norm && c.n_shared_experts == 0 && c.zero_expert_num == 0 && !c.recurs();
 }
 
 ModelConfig phi35_moe() {
-  ModelConfig c = phimoe_base();
-  c.vocab_size = 32064;
-  c.hidden_size = 4096;
-  c.num_hidden_layers = 32;
-  c.intermediate_size = 6400;
+  ModelConfig c = sized(phimoe_base(), {32064, 4096, 32, 6400, 32, 8, 4096});
   c.rms_norm_eps = 1e-5;
-  c.num_attention_heads = 32;
-  c.num_key_value_heads = 8;
-  c.head_dim = 128;
   c.rope_theta = 10000;
-  c.max_position_embeddings = 4096;
   c.attention_bias = AttentionBias::all;
   c.head_bias = true;
   c.n_routed_experts = 16;
-  derive_phimoe(c);
+  only_experts(c);
   return c;
 }
 
 }  // namespace
 
 Family phimoe() {
-  Family f;
-  f.architecture = "PhimoeForCausalLM";
-  f.model_type = "phimoe";
-  f.base = phimoe_base();
-  f.keys = grouped_keys(1e-5);
+  Family f = grouped_family("PhimoeForCausalLM", "phimoe", 1e-5, phimoe_base());
   for (PublishedKey& each : f.keys) {
     if (each.name == "num_key_value_heads") each.read = read_kv_heads_phimoe;
   }
@@ -99,9 +70,9 @@ Family phimoe() {
     join_names(root, place, {{"num_experts", "num_local_experts"}});
   };
   f.adopt = adopt_router_loss;
-  f.derive = derive_phimoe;
+  f.derive = only_experts;
   f.holds = holds_phimoe;
-  f.spelt = spelt_phimoe;
+  f.spelt = spelt_block_sparse;
   f.presets = {{"phi-3.5-moe", phi35_moe()}};
   return f;
 }

@@ -35,39 +35,21 @@ Written write_dense_layers(const ModelConfig& c) {
   return layers;
 }
 
-void rename_qwen3(Json& root, const std::string& place) {
-  join_names(root, place, {{"num_local_experts", "num_experts"}});
-}
-
 Family common_qwen3(const char* architecture, const char* model_type) {
-  Family f;
-  f.architecture = architecture;
-  f.model_type = model_type;
-  f.base = grouped_base();
+  Family f = grouped_family(architecture, model_type, 1e-6);
   f.base.qk_norm = true;
-  f.keys = grouped_keys(1e-6);
-  for (PublishedKey& each : f.keys) {  // Transformers has defaults of its own for these: they must be there
-    if (each.name == "head_dim" || each.name == "num_key_value_heads") each = key(each.name.c_str());
-  }
-  f.keys.push_back(attention_bias_key(model::AttentionBias::all));
-  f.keys.back().ours = "";  // a model of no other family may have biases that true and false don't tell apart
+  require_keys(f, {"head_dim", "num_key_value_heads"});
+  f.keys.push_back(own_attention_bias_key());
   f.adopt = adopt_router_loss;
   return f;
 }
 
 // The config.json files released with the models.
 ModelConfig sized_qwen3(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, bool tied) {
-  ModelConfig c = grouped_base();
+  ModelConfig c = sized(grouped_base(), {151936, hidden, layers, mlp, heads, 8, 40960, 128});
+  make_dense(c);
   c.qk_norm = true;
-  c.vocab_size = 151936;
-  c.hidden_size = hidden;
-  c.num_hidden_layers = c.first_k_dense_replace = layers;
-  c.intermediate_size = mlp;
-  c.num_attention_heads = heads;
-  c.num_key_value_heads = 8;
-  c.head_dim = 128;
   c.tie_word_embeddings = tied;
-  c.max_position_embeddings = 40960;
   c.rope_theta = 1e6;
   return c;
 }
@@ -88,7 +70,7 @@ Family qwen3() {
   Family f = common_qwen3("Qwen3ForCausalLM", "qwen3");
   f.holds = [](const ModelConfig& c) { return !c.is_latent() && !c.has_experts(); };
   f.derive = make_dense;
-  for (PublishedKey& each : window_of_last_layers()) f.keys.push_back(std::move(each));
+  add_keys(f, window_of_last_layers());
   f.presets = {{"qwen3-0.6b", sized_qwen3(1024, 28, 3072, 16, true)},
                {"qwen3-1.7b", sized_qwen3(2048, 28, 6144, 16, true)},
                {"qwen3-4b", sized_qwen3(2560, 36, 9728, 32, true)},
@@ -101,22 +83,21 @@ Family qwen3() {
 Family qwen3_moe() {
   Family f = common_qwen3("Qwen3MoeForCausalLM", "qwen3_moe");
   // Transformers gives all its layers the window, whatever max_window_layers says.
-  for (PublishedKey& each : window_of_all_layers_where_used()) f.keys.push_back(std::move(each));
-  const std::vector<PublishedKey> experts{
-      {.name = "mlp_only_layers",
-       .ours = "first_k_dense_replace",
-       .read = read_dense_layers,
-       .write = write_dense_layers},
-      fixed("decoder_sparse_step", 1),
-      key("num_experts", "n_routed_experts"),
-      key("num_experts_per_tok"),
-      key("moe_intermediate_size"),
-      key("norm_topk_prob", "norm_topk_prob", false),
-  };
-  f.keys.insert(f.keys.end(), experts.begin(), experts.end());
+  add_keys(f, window_of_all_layers_where_used());
+  add_keys(f, {
+                  {.name = "mlp_only_layers",
+                   .ours = "first_k_dense_replace",
+                   .read = read_dense_layers,
+                   .write = write_dense_layers},
+                  fixed("decoder_sparse_step", 1),
+                  key("num_experts", "n_routed_experts"),
+                  key("num_experts_per_tok"),
+                  key("moe_intermediate_size"),
+                  key("norm_topk_prob", "norm_topk_prob", false),
+              });
   f.only = {is("decoder_sparse_step", 1, "every layer after the dense ones has experts")};
   f.read_besides = {"num_local_experts", "output_router_logits", "router_aux_loss_coef"};
-  f.rewrite = rename_qwen3;
+  f.rewrite = name_num_experts;
   f.holds = [](const ModelConfig& c) { return !c.is_latent() && c.has_experts(); };
   f.presets = {{"qwen3-30b-a3b", mixture_qwen3(2048, 48, 6144, 32, 768)},
                {"qwen3-235b-a22b", mixture_qwen3(4096, 94, 12288, 64, 1536)}};

@@ -21,6 +21,7 @@
 #include "heddle/config/families/beside_pictures.h"
 #include "heddle/config/families/expert_names.h"
 #include "heddle/config/families/grouped_keys.h"
+#include "heddle/config/families/layer_kinds.h"
 #include "heddle/config/families/rope_json.h"
 #include "heddle/formats/json_text.h"
 #include "heddle/formats/released_files.h"
@@ -35,20 +36,6 @@ using model::ModelConfig;
 using model::Recurrence;
 using Written = nlohmann::ordered_json;
 
-PublishedKey qkv_bias_qwen_moe() {
-  return {.name = "qkv_bias",
-          .ours = "",
-          .read =
-              [](const JsonKeys& keys, ModelConfig& c) {
-                c.attention_bias = keys.boolean("qkv_bias", true) ? AttentionBias::qkv : AttentionBias::none;
-              },
-          .write = [](const ModelConfig& c) { return Written(c.attention_bias != AttentionBias::none); }};
-}
-
-void rename_qwen_moe(Json& root, const std::string& place) {
-  join_names(root, place, {{"num_local_experts", "num_experts"}});
-}
-
 // One gated shared expert of a width of its own.
 void derive_qwen_moe(ModelConfig& c) {
   c.first_k_dense_replace = 0;
@@ -60,31 +47,24 @@ std::string spelt_qwen_moe(std::string name) {
 }
 
 Family common_qwen_moe(const char* architecture, const char* model_type) {
-  Family f;
-  f.architecture = architecture;
-  f.model_type = model_type;
-  f.base = grouped_base();
+  Family f = grouped_family(architecture, model_type, 1e-6);
   f.base.shared_expert_gate = true;
   f.base.n_shared_experts = 1;
-  f.keys = grouped_keys(1e-6);
-  const std::vector<PublishedKey> experts{
-      fixed("mlp_only_layers", Json::array()),
-      fixed("decoder_sparse_step", 1),
-      key("num_experts", "n_routed_experts"),
-      key("num_experts_per_tok"),
-      key("moe_intermediate_size"),
-      key("shared_expert_intermediate_size", "shared_intermediate_size"),
-  };
-  f.keys.insert(f.keys.end(), experts.begin(), experts.end());
-  for (PublishedKey& each : f.keys) {  // Transformers has a default of its own for this: it must be there
-    if (each.name == "num_key_value_heads") each = key("num_key_value_heads");
-  }
+  add_keys(f, {
+                  fixed("mlp_only_layers", Json::array()),
+                  fixed("decoder_sparse_step", 1),
+                  key("num_experts", "n_routed_experts"),
+                  key("num_experts_per_tok"),
+                  key("moe_intermediate_size"),
+                  key("shared_expert_intermediate_size", "shared_intermediate_size"),
+              });
+  require_keys(f, {"num_key_value_heads"});
   f.said = {"first_k_dense_replace", "n_shared_experts"};
   f.only = {is("decoder_sparse_step", 1, "every layer has experts"),
             is("mlp_only_layers", Json::array(), "every layer has experts"),
             above_zero("shared_expert_intermediate_size")};
   f.read_besides = {"num_local_experts", "output_router_logits", "router_aux_loss_coef", "full_attention_interval"};
-  f.rewrite = rename_qwen_moe;
+  f.rewrite = name_num_experts;
   f.adopt = adopt_router_loss;
   f.derive = derive_qwen_moe;
   f.spelt = spelt_qwen_moe;
@@ -98,17 +78,9 @@ bool is_gated(const ModelConfig& c) {
 
 ModelConfig sized_qwen_moe(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, int64_t kv_heads,
                            int64_t positions) {
-  ModelConfig c = grouped_base();
-  c.vocab_size = 151936;
-  c.hidden_size = hidden;
-  c.num_hidden_layers = layers;
-  c.intermediate_size = mlp;
-  c.num_attention_heads = heads;
-  c.num_key_value_heads = kv_heads;
-  c.head_dim = hidden / heads;
+  ModelConfig c = sized(grouped_base(), {151936, hidden, layers, mlp, heads, kv_heads, positions});
   c.attention_bias = AttentionBias::qkv;
   c.rope_theta = 1e6;
-  c.max_position_embeddings = positions;
   c.shared_expert_gate = true;
   c.norm_topk_prob = false;
   derive_qwen_moe(c);
@@ -135,21 +107,11 @@ ModelConfig qwen2_57b() {
 
 constexpr const char *kFullQwen = "full_attention", *kLinearQwen = "linear_attention";
 
-int64_t whole_qwen_moe(const JsonKeys& keys, const char* name, int64_t otherwise) {
-  return keys.find(name) == nullptr ? otherwise : std::get<int64_t>(keys.required(name, model::Key::Kind::integer));
-}
-
-Written layer_types_qwen_moe(const ModelConfig& c) {
-  Written types = Written::array();
-  for (int64_t l = 0; l < c.num_hidden_layers; ++l) types.push_back(c.is_recurrent(l) ? kLinearQwen : kFullQwen);
-  return types;
-}
-
 // Absent layer types are three of linear attention and one of full attention, or what full_attention_interval says.
 // It stays as it is where the list means the same.
 void read_layer_types_qwen_moe(const JsonKeys& keys, ModelConfig& c) {
   const Json* types = keys.find("layer_types");
-  c.full_attention_interval = whole_qwen_moe(keys, "full_attention_interval", 4);
+  c.full_attention_interval = keys.whole("full_attention_interval", 4);
   if (types != nullptr) {
     const auto means = [&](int64_t interval) {
       int64_t l = 0;
@@ -208,17 +170,9 @@ ModelConfig next_base() {
 }
 
 ModelConfig next_80b() {
-  ModelConfig c = next_base();
-  c.vocab_size = 151936;
-  c.hidden_size = 2048;
-  c.num_hidden_layers = 48;
-  c.intermediate_size = 5120;
-  c.num_attention_heads = 16;
-  c.num_key_value_heads = 2;
-  c.head_dim = 256;
+  ModelConfig c = sized(next_base(), {151936, 2048, 48, 5120, 16, 2, 262144, 256});
   c.partial_rotary_factor = 0.25;
   c.rope_theta = 1e7;
-  c.max_position_embeddings = 262144;
   c.n_routed_experts = 512;
   c.num_experts_per_tok = 10;
   c.moe_intermediate_size = 512;
@@ -265,27 +219,20 @@ bool is_next(const ModelConfig& c) {
   return !c.is_latent() && c.qk_norm && c.zero_centered_norms && c.attention_gate == AttentionGate::element;
 }
 
-ModelConfig sized_3_5(int64_t hidden, int64_t layers, int64_t heads, int64_t kv_heads, int64_t recurrent_heads) {
-  ModelConfig c = next_base();
+ModelConfig sized_3_5(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, int64_t kv_heads,
+                      int64_t recurrent_heads) {
+  ModelConfig c = sized(next_base(), {248320, hidden, layers, mlp, heads, kv_heads, 262144, 256});
   c.linear_projections_apart = true;
-  c.vocab_size = 248320;
-  c.hidden_size = hidden;
-  c.num_hidden_layers = layers;
-  c.num_attention_heads = heads;
-  c.num_key_value_heads = kv_heads;
-  c.head_dim = 256;
   c.linear_num_value_heads = recurrent_heads;
   c.partial_rotary_factor = 0.25;
   c.rope_theta = 1e7;
-  c.max_position_embeddings = 262144;
   return c;
 }
 
 ModelConfig dense_3_5(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads, int64_t recurrent_heads) {
-  ModelConfig c = sized_3_5(hidden, layers, heads, 4, recurrent_heads);
+  ModelConfig c = sized_3_5(hidden, layers, mlp, heads, 4, recurrent_heads);
   c.shared_expert_gate = false;
   c.n_shared_experts = c.shared_intermediate_size = 0;
-  c.intermediate_size = mlp;
   derive_dense(c);
   return c;
 }
@@ -296,36 +243,33 @@ void derive_experts_3_5(ModelConfig& c) {
   derive_next(c);
 }
 
-ModelConfig experts_3_5(ModelConfig c, int64_t experts, int64_t chosen, int64_t width) {
+ModelConfig experts_3_5(ModelConfig c, int64_t experts, int64_t chosen) {
   c.n_routed_experts = experts;
   c.num_experts_per_tok = chosen;
-  c.moe_intermediate_size = c.shared_intermediate_size = width;
+  c.moe_intermediate_size = c.shared_intermediate_size = c.intermediate_size;
   derive_experts_3_5(c);
   return c;
 }
 
 // Keys of Qwen3-Next's layers.
 void add_next_keys(Family& f) {
-  for (PublishedKey& each : f.keys) {
-    if (each.name == "head_dim") each = key("head_dim");
-  }
-  const std::vector<PublishedKey> more{
-      partial_rotary_key(0.25),
-      {.name = "layer_types",
-       .ours = "recurrence",
-       .read = read_layer_types_qwen_moe,
-       .write = layer_types_qwen_moe},
-      {.name = "full_attention_interval",
-       .ours = "full_attention_interval",
-       .read = [](const JsonKeys&, ModelConfig&) {},  // with the layer types
-       .write = [](const ModelConfig& c) { return Written(c.recurs() ? c.full_attention_interval : 1); }},
-      key("linear_num_key_heads", "linear_num_key_heads", 16),
-      key("linear_num_value_heads", "linear_num_value_heads", 32),
-      key("linear_key_head_dim", "linear_key_head_dim", 128),
-      key("linear_value_head_dim", "linear_value_head_dim", 128),
-      key("linear_conv_kernel_dim", "linear_conv_kernel_dim", 4),
-  };
-  f.keys.insert(f.keys.end(), more.begin(), more.end());
+  require_keys(f, {"head_dim"});
+  add_keys(f, {
+                  partial_rotary_key(0.25),
+                  {.name = "layer_types",
+                   .ours = "recurrence",
+                   .read = read_layer_types_qwen_moe,
+                   .write = words_of_layers},
+                  read_elsewhere(
+                      "full_attention_interval",  // with the layer types
+                      [](const ModelConfig& c) { return Written(c.recurs() ? c.full_attention_interval : 1); },
+                      "full_attention_interval"),
+                  key("linear_num_key_heads", "linear_num_key_heads", 16),
+                  key("linear_num_value_heads", "linear_num_value_heads", 32),
+                  key("linear_key_head_dim", "linear_key_head_dim", 128),
+                  key("linear_value_head_dim", "linear_value_head_dim", 128),
+                  key("linear_conv_kernel_dim", "linear_conv_kernel_dim", 4),
+              });
   f.derive = derive_next;
   f.complete = count_predictions_qwen_moe;
   f.spelt = spelt_next;
@@ -362,7 +306,7 @@ Family beside_pictures(Family f, const char* architecture, const char* model_typ
 
 Family qwen2_moe() {
   Family f = common_qwen_moe("Qwen2MoeForCausalLM", "qwen2_moe");
-  f.keys.push_back(qkv_bias_qwen_moe());
+  f.keys.push_back(attention_bias_key(AttentionBias::qkv, true, "qkv_bias", ""));
   f.keys.push_back(key("norm_topk_prob", "norm_topk_prob", false));
   f.holds = [](const ModelConfig& c) { return is_gated(c) && !c.qk_norm; };
   f.presets = {{"qwen1.5-moe-a2.7b", qwen15()}, {"qwen2-57b-a14b", qwen2_57b()}};
@@ -381,16 +325,10 @@ Family qwen3_next() {
 }
 
 Family qwen3_5() {
-  Family f;
-  f.architecture = "Qwen3_5ForCausalLM";
-  f.model_type = "qwen3_5_text";
-  f.base = next_base();
+  Family f = grouped_family("Qwen3_5ForCausalLM", "qwen3_5_text", 1e-6, next_base());
   f.base.shared_expert_gate = false;
   f.base.n_shared_experts = f.base.shared_intermediate_size = 0;
-  f.keys = grouped_keys(1e-6);
-  for (PublishedKey& each : f.keys) {  // Transformers has a default of its own for this: it must be there
-    if (each.name == "num_key_value_heads") each = key("num_key_value_heads");
-  }
+  require_keys(f, {"num_key_value_heads"});
   f.adopt = [](Json& root, const std::string&, std::vector<std::string>*) { drop_released_quantization(root); };
   add_keys_of_3_5(f);
   f.derive = derive_dense;
@@ -406,20 +344,18 @@ Family qwen3_5() {
 Family qwen3_5_moe() {
   Family f = common_qwen_moe("Qwen3_5MoeForCausalLM", "qwen3_5_moe_text");
   f.base = next_base();
-  std::erase_if(f.keys, [](const PublishedKey& each) {
-    return each.name == "intermediate_size" || each.name == "mlp_only_layers" || each.name == "decoder_sparse_step";
-  });
+  drop_keys(f, {"intermediate_size", "mlp_only_layers", "decoder_sparse_step"});
   add_keys_of_3_5(f);
   f.rewrite = [](Json& root, const std::string& place) {
-    rename_qwen_moe(root, place);
+    name_num_experts(root, place);
     drop_places_in_pictures(root, place);
   };
   f.derive = derive_experts_3_5;
   f.read_besides.push_back("intermediate_size");
   f.said.push_back("norm_topk_prob");
   f.only.push_back(is("norm_topk_prob", true, "gates sum to one"));
-  f.presets = {{"qwen3.5-35b-a3b", experts_3_5(sized_3_5(2048, 40, 16, 2, 32), 256, 8, 512)},
-               {"qwen3.5-397b-a17b", experts_3_5(sized_3_5(4096, 60, 32, 2, 64), 512, 10, 1024)}};
+  f.presets = {{"qwen3.5-35b-a3b", experts_3_5(sized_3_5(2048, 40, 512, 16, 2, 32), 256, 8)},
+               {"qwen3.5-397b-a17b", experts_3_5(sized_3_5(4096, 60, 1024, 32, 2, 64), 512, 10)}};
   f.holds = [](const ModelConfig& c) {
     return is_gated(c) && is_next(c) && c.norm_topk_prob && c.recurs() && c.linear_projections_apart;
   };

@@ -209,16 +209,12 @@ PublishedKey rope_theta_by_layer() {
             return by_layer(c, [&](int64_t l) { return c.has_window(l) ? c.window_rope_theta : c.rope_theta; });
           }};
 }
-PublishedKey parts_by_layer() {
-  return {.name = "partial_rotary_factors",
-          .ours = "partial_rotary_factor",
-          .read = [](const JsonKeys&, ModelConfig&) {},  // with rope_theta
-          .write =
-              [](const ModelConfig& c) {
-                return by_layer(c, [&](int64_t l) {
-                  return c.has_window(l) ? c.window_rotary_factor : c.partial_rotary_factor;
-                });
-              }};
+PublishedKey parts_by_layer() {  // read with rope_theta
+  const auto write = [](const ModelConfig& c) {
+    return by_layer(c,
+                    [&](int64_t l) { return c.has_window(l) ? c.window_rotary_factor : c.partial_rotary_factor; });
+  };
+  return read_elsewhere("partial_rotary_factors", write, "partial_rotary_factor");
 }
 PublishedKey stretched_types() {
   return {.name = "yarn_only_types", .write = [](const ModelConfig& c) {
@@ -233,7 +229,7 @@ PublishedKey heads_in_windows() {
               [](const JsonKeys& keys, ModelConfig& c) {
                 constexpr const char* kHeads = "num_sliding_attention_heads";
                 if (keys.find(kHeads) == nullptr || c.sliding_window == 0) return;
-                const int64_t heads = std::get<int64_t>(keys.required(kHeads, model::Key::Kind::integer));
+                const int64_t heads = keys.whole(kHeads);
                 c.window_attention_heads = heads == c.num_attention_heads ? 0 : heads;
               },
           .write =
@@ -329,17 +325,9 @@ ModelConfig base_step3p5() {
 }
 
 ModelConfig flash_step3p5() {
-  ModelConfig c = base_step3p5();
-  c.vocab_size = 128896;
-  c.hidden_size = 4096;
-  c.num_hidden_layers = 45;
-  c.intermediate_size = 11264;
+  ModelConfig c = sized(base_step3p5(), {128896, 4096, 45, 11264, 64, 8, 262144, 128});
   c.first_k_dense_replace = 3;
   c.rms_norm_eps = 1e-5;
-  c.max_position_embeddings = 262144;
-  c.num_attention_heads = 64;
-  c.num_key_value_heads = 8;
-  c.head_dim = 128;
   c.rope_theta = 5e6;
   c.partial_rotary_factor = 0.5;
   c.rope_scaling = model::RopeScaling{.factor = 2,
@@ -367,41 +355,38 @@ ModelConfig flash_step3p5() {
 }  // namespace
 
 Family step3p5() {
-  Family f;
-  f.architecture = "Step3p5ForCausalLM";
-  f.model_type = "step3p5";
-  f.base = base_step3p5();
-  f.keys = grouped_keys(1e-5);
-  std::erase_if(f.keys, [](const PublishedKey& each) { return each.name == "rope_theta"; });
+  Family f = grouped_family("Step3p5ForCausalLM", "step3p5", 1e-5, base_step3p5());
+  drop_keys(f, {"rope_theta"});
   for (PublishedKey& each : f.keys) {
     if (each.name == "head_dim") each = key("head_dim");
     if (each.name == "num_key_value_heads") each = key("num_attention_groups", "num_key_value_heads");
   }
-  for (PublishedKey& each : window_of_all_but_every_nth(0, "", 4, 0, 1)) f.keys.push_back(std::move(each));
-  const std::vector<PublishedKey> more{
-      rope_theta_by_layer(),
-      parts_by_layer(),
-      stretched_types(),
-      heads_in_windows(),
-      mlp_layer_types_key(3),
-      layers_with_experts(),
-      key("moe_num_experts", "n_routed_experts", 288),
-      key("moe_top_k", "num_experts_per_tok", 8),
-      key("moe_intermediate_size", "moe_intermediate_size", 1280),
-      key("share_expert_dim", "shared_intermediate_size", 1280),
-      key("moe_router_scaling_factor", "routed_scaling_factor", 1.0),
-      limits("swiglu_limits", "experts_limit", &ModelConfig::experts_limit, &ModelConfig::experts_limit_layer),
-      limits("swiglu_limits_shared", "mlp_limit", &ModelConfig::mlp_limit, &ModelConfig::mlp_limit_layer),
-      fixed("use_head_wise_attn_gate", true),
-      fixed("zero_centered", true),
-      fixed("use_qk_norm", true),
-      fixed("use_moe_router_bias", true),
-      fixed("moe_router_activation", "sigmoid"),
-      fixed("norm_expert_weight", true),
-      fixed("need_fp32_gate", true),
-      fixed("num_nextn_predict_layers", 0),
-  };
-  f.keys.insert(f.keys.end(), more.begin(), more.end());
+  add_keys(f, window_of_all_but_every_nth(0, "", 4, 0, 1));
+  add_keys(
+      f,
+      {
+          rope_theta_by_layer(),
+          parts_by_layer(),
+          stretched_types(),
+          heads_in_windows(),
+          mlp_layer_types_key(3),
+          layers_with_experts(),
+          key("moe_num_experts", "n_routed_experts", 288),
+          key("moe_top_k", "num_experts_per_tok", 8),
+          key("moe_intermediate_size", "moe_intermediate_size", 1280),
+          key("share_expert_dim", "shared_intermediate_size", 1280),
+          key("moe_router_scaling_factor", "routed_scaling_factor", 1.0),
+          limits("swiglu_limits", "experts_limit", &ModelConfig::experts_limit, &ModelConfig::experts_limit_layer),
+          limits("swiglu_limits_shared", "mlp_limit", &ModelConfig::mlp_limit, &ModelConfig::mlp_limit_layer),
+          fixed("use_head_wise_attn_gate", true),
+          fixed("zero_centered", true),
+          fixed("use_qk_norm", true),
+          fixed("use_moe_router_bias", true),
+          fixed("moe_router_activation", "sigmoid"),
+          fixed("norm_expert_weight", true),
+          fixed("need_fp32_gate", true),
+          fixed("num_nextn_predict_layers", 0),
+      });
   f.said = {"window_rope_theta",       "window_rotary_factor",  "experts_limit_layer",
             "mlp_limit_layer",         "n_shared_experts",      "max_window_layers",
             "full_attention_interval", "full_attention_offset", "norm_topk_prob"};

@@ -15,11 +15,6 @@ using Written = nlohmann::ordered_json;
 constexpr int64_t kGptOssWindow = 128;  // default of an absent key
 constexpr const char *kFullWindows = "full_attention", *kWindow = "sliding_attention";
 
-int64_t whole_window_keys(const JsonKeys& keys, const char* name, int64_t otherwise) {
-  if (keys.find(name) == nullptr) return otherwise;
-  return std::get<int64_t>(keys.required(name, model::Key::Kind::integer));
-}
-
 Written window_or_null(const ModelConfig& c) {
   return c.sliding_window > 0 ? Written(c.sliding_window) : Written();
 }
@@ -89,10 +84,7 @@ void without_windows(ModelConfig& c) {
 
 // Read with the window itself.
 PublishedKey window_in_use() {
-  return {.name = "use_sliding_window",
-          .ours = "",
-          .read = [](const JsonKeys&, ModelConfig&) {},
-          .write = [](const ModelConfig& c) { return Written(c.sliding_window > 0); }};
+  return read_elsewhere("use_sliding_window", [](const ModelConfig& c) { return Written(c.sliding_window > 0); });
 }
 
 }  // namespace
@@ -102,8 +94,7 @@ PublishedKey window_of_all_layers(int64_t standard) {
           .ours = "sliding_window",
           .read =
               [standard](const JsonKeys& keys, ModelConfig& c) {
-                c.sliding_window =
-                    whole_window_keys(keys, "sliding_window", keys.contains("sliding_window") ? 0 : standard);
+                c.sliding_window = keys.whole("sliding_window", keys.contains("sliding_window") ? 0 : standard);
               },
           .write = window_or_null};
 }
@@ -116,8 +107,7 @@ std::vector<PublishedKey> window_of_all_layers_where_used() {
                [](const JsonKeys& keys, ModelConfig& c) {
                  const bool has = keys.boolean("use_sliding_window", false);
                  c.sliding_window =
-                     has ? whole_window_keys(keys, "sliding_window", keys.contains("sliding_window") ? 0 : 4096)
-                         : 0;
+                     has ? keys.whole("sliding_window", keys.contains("sliding_window") ? 0 : 4096) : 0;
                },
            .write = window_or_null}};
 }
@@ -133,15 +123,12 @@ std::vector<PublishedKey> window_of_every_other_layer() {
                        "which layers have it",
                        keys.place());
                  }
-                 c.sliding_window = whole_window_keys(keys, "sliding_window", kGptOssWindow);
+                 c.sliding_window = keys.whole("sliding_window", kGptOssWindow);
                  c.full_attention_interval = 2;
                  read_layer_types_window_keys(keys, c);
                },
            .write = window_or_null},
-          {.name = "layer_types",
-           .ours = "",
-           .read = [](const JsonKeys&, ModelConfig&) {},
-           .write = layer_types_window_keys}};
+          read_elsewhere("layer_types", layer_types_window_keys)};
 }
 
 std::vector<PublishedKey> window_of_last_layers() {
@@ -151,53 +138,42 @@ std::vector<PublishedKey> window_of_last_layers() {
            .read =
                [](const JsonKeys& keys, ModelConfig& c) {
                  const bool has = keys.boolean("use_sliding_window", false);
-                 c.sliding_window = has ? whole_window_keys(keys, "sliding_window", 4096) : 0;
-                 c.max_window_layers = has ? whole_window_keys(keys, "max_window_layers", 28) : 0;
+                 c.sliding_window = has ? keys.whole("sliding_window", 4096) : 0;
+                 c.max_window_layers = has ? keys.whole("max_window_layers", 28) : 0;
                  has ? read_layer_types_window_keys(keys, c) : refuse_words_of_windows(keys, c);
                  without_windows(c);
                },
            .write = window_or_null},
-          {.name = "max_window_layers",
-           .ours = "max_window_layers",
-           .read = [](const JsonKeys&, ModelConfig&) {},
-           .write =
-               [](const ModelConfig& c) {
-                 return Written(c.sliding_window > 0 ? c.max_window_layers : c.num_hidden_layers);
-               }},
+          read_elsewhere(
+              "max_window_layers",
+              [](const ModelConfig& c) {
+                return Written(c.sliding_window > 0 ? c.max_window_layers : c.num_hidden_layers);
+              },
+              "max_window_layers"),
           // Follows from the others.
-          {.name = "layer_types",
-           .ours = "",
-           .read = [](const JsonKeys&, ModelConfig&) {},
-           .write = [](const ModelConfig&) { return Written(); }}};
+          read_elsewhere("layer_types", [](const ModelConfig&) { return Written(); })};
 }
 
 std::vector<PublishedKey> window_of_all_but_every_nth(int64_t window, const char* interval_key, int64_t interval,
                                                       int64_t full, int64_t offset) {
   const std::string key(interval_key);
-  std::vector<PublishedKey> all{{.name = "sliding_window",
-                                 .ours = "sliding_window",
-                                 .read =
-                                     [=](const JsonKeys& keys, ModelConfig& c) {
-                                       c.sliding_window = whole_window_keys(
-                                           keys, "sliding_window", keys.contains("sliding_window") ? 0 : window);
-                                       if (c.sliding_window == 0) return refuse_words_of_windows(keys, c);
-                                       c.full_attention_interval =
-                                           key.empty() ? interval : whole_window_keys(keys, key.c_str(), interval);
-                                       c.max_window_layers = full;
-                                       c.full_attention_offset = offset;
-                                       read_layer_types_window_keys(keys, c);
-                                     },
-                                 .write = window_or_null},
-                                {.name = "layer_types",
-                                 .ours = "",
-                                 .read = [](const JsonKeys&, ModelConfig&) {},
-                                 .write = layer_types_window_keys}};
+  std::vector<PublishedKey> all{
+      {.name = "sliding_window",
+       .ours = "sliding_window",
+       .read =
+           [=](const JsonKeys& keys, ModelConfig& c) {
+             c.sliding_window = keys.whole("sliding_window", keys.contains("sliding_window") ? 0 : window);
+             if (c.sliding_window == 0) return refuse_words_of_windows(keys, c);
+             c.full_attention_interval = key.empty() ? interval : keys.whole(key.c_str(), interval);
+             c.max_window_layers = full;
+             c.full_attention_offset = offset;
+             read_layer_types_window_keys(keys, c);
+           },
+       .write = window_or_null},
+      read_elsewhere("layer_types", layer_types_window_keys)};
   if (key.empty()) return all;
-  all.push_back(
-      {.name = key,
-       .ours = "",
-       .read = [](const JsonKeys&, ModelConfig&) {},
-       .write = [](const ModelConfig& c) { return Written(std::max<int64_t>(1, c.full_attention_interval)); }});
+  all.push_back(read_elsewhere(
+      interval_key, [](const ModelConfig& c) { return Written(std::max<int64_t>(1, c.full_attention_interval)); }));
   return all;
 }
 
