@@ -174,6 +174,14 @@ void run(World& world, const std::string& scenario, uint64_t seed) {
     for (int p = 0; p < n; ++p) sends.push_back({p, 0, p == n - 1 ? std::ssize(from) : 0});
     if (me != n - 1) exchange_pieces();
   }
+  if (scenario == "shown") {
+    // Rank 1 soon has what it is shown, and says so. It is killed while rank 0 still reads the same bytes again.
+    from.resize(16 << 20);
+    to.resize(16 << 20);
+    sends.assign(me == 1 ? 2000 : me == 0 ? 1 : 0, {1 - me, 0, me == 1 ? std::ssize(from) : 1000});
+    receives.assign(me == 1 ? 1 : me == 0 ? 2000 : 0, {1 - me, 0, me == 1 ? 1000 : std::ssize(to)});
+    if (me == 2) group->receive(to.data(), 10, 1);
+  }
   while (scenario == "pieces") {
     exchange_pieces();
     sleep_seconds(0.01);

@@ -225,6 +225,8 @@ def main():
     fails("wait", dead, says=(0, 2), seconds=3, silence=2, harm=signal.SIGKILL, launcher=recover, status_known=False)
     fails("wait", dead, says=(0, 2), seconds=3, silence=2, harm=signal.SIGKILL, launcher=recover, status_known=False,
           engine=1)
+    fails("shown", dead, says=(0, 2), seconds=3, silence=2, harm=signal.SIGKILL, launcher=recover, status_known=False,
+          engine=1)
     fails("pieces", dead, says=(0, 2), seconds=3, silence=2, harm=signal.SIGKILL, launcher=recover, status_known=False)
     job = fails("wait", "", says=(), seconds=2, harm=signal.SIGKILL)
     check(job, "mpirun does not name the rank", "process rank 1 " in job.text())

@@ -225,14 +225,13 @@ class EngineCommunicator : public Communicator {
   }
 
   // A peer whose memory is gone has left, or is dead, and the world is about to fail: why, the world knows better.
+  // Before its end the peer may have sent the letter that it has taken what this rank shows.
   template <class Wait>
   void awaited(int peer, const Wait& wait) {
     try {
       wait();
     } catch (const PeerError&) {
-      std::byte never{};
-      letters_->receive(&never, 1, peer);
-      throw;
+      for (std::byte taken{};;) letters_->receive(&taken, 1, peer);
     }
   }
 
