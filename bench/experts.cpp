@@ -169,8 +169,7 @@ void stand_in(PacedRun& run, int rank, const Machine& machine) {
       const ir::Op& op = listing.ops[i];
       if (!computes(op)) continue;
       const auto seconds = [&](int64_t rows) {
-        return op.def->cost == nullptr ? 0.0
-                                       : op.def->cost(listing, op, ir::FixedRows(rows)).flops / machine.flops_per_s;
+        return op.def->cost(listing, op, ir::FixedRows(rows)).flops / machine.flops_per_s;
       };
       Stand& stand = stands()[&op];
       stand.seconds = seconds(0);

@@ -26,7 +26,7 @@ class Extension(NamedTuple):
 
 
 EXTENSIONS = {
-    "op": Extension(0, 2, 44, 1, 1, {"kernels_test": "*square*"}),
+    "op": Extension(0, 2, 33, 1, 1, {"kernels_test": "*square*"}),
     "kernel": Extension(0, 3, 20, 0, 0, {"emulated_test": "*square*"}, "op"),
     "pass": Extension(1, 3, 10, 1, 2, {"passes_test": "*", "plan_test": "*"}),
     "schedule": Extension(1, 1, 3, 1, 1, {"schedule_test": "*"}),

@@ -108,7 +108,7 @@ class Layers {
     const cost::MachineProfile profile = profile_of(place_);
     input.duration_us = [&](int, const ir::Issue& issue) {
       const ir::Listing& listing = lowered.program.listings[issue.listing];
-      if (issue.op->def->cost == nullptr || (free_ && ir::is_exchange(issue.op->def->moves))) return 0.0;
+      if (free_ && ir::is_exchange(issue.op->def->moves)) return 0.0;
       const double us = cost::op_us(profile, listing, *issue.op, *issue.rows);
       const double more = eager_ ? eager_times(*issue.op) - 1 : 0;
       if (more <= 0) return us;

@@ -51,7 +51,6 @@ double roofline_us(const MachineProfile& profile, const ir::Cost& cost, Dtype dt
 
 double op_us(const MachineProfile& profile, const ir::Listing& listing, const ir::Op& op,
              const ir::RowCounts& rows) {
-  HEDDLE_CHECK(op.def->cost != nullptr, "op '{}' has no cost", op.kind());
   const ir::Cost cost = op.def->cost(listing, op, rows);
   double us = profile.launch_us + roofline_us(profile, cost, product_dtype(listing, op));
   if (op.def->stream == ir::StreamKind::compute) us += profile.fork_us;

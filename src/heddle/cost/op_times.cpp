@@ -37,7 +37,7 @@ OpShape shape_of(const ir::Listing& listing, const ir::Op& op, const ir::RowCoun
   if (op.attributes.has("way"))
     shape.kind = measured_kind(op.kind(), from_word<ProductWay>(op.attributes.word("way")));
   shape.dtype = product_dtype(listing, op);
-  const ir::Cost cost = op.def->cost != nullptr ? op.def->cost(listing, op, rows) : ir::Cost{};
+  const ir::Cost cost = op.def->cost(listing, op, rows);
   shape.flops = cost.flops;
   shape.bytes = cost.bytes;
   if (overwrite) {  // written, not read

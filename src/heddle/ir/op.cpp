@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "heddle/base/error.h"
+#include "heddle/ir/listing.h"
 
 namespace heddle::ir {
 
@@ -65,6 +66,18 @@ bool reaches_host(const Op& op, size_t u) { return is_named(op, u, op.def->reach
 ValueId Op::operand(std::string_view name) const { return named(*this, name, def->operands, in); }
 ValueId Op::result(std::string_view name) const { return named(*this, name, def->results, out); }
 ValueId Op::updated(std::string_view name) const { return named(*this, name, def->updates, updates); }
+
+Cost operand_cost(const Listing& listing, const Op& op, const RowCounts& rows) {
+  // A packed weight counts as its elements: a product reads one of its blockings.
+  const auto bytes = [&](ValueId id) {
+    return id == none ? 0.0 : static_cast<double>(listing.elements(id, rows) * size_of(listing.value(id).dtype));
+  };
+  Cost cost;
+  for (const ValueId id : op.in) cost.bytes += bytes(id);
+  for (const ValueId id : op.out) cost.bytes += bytes(id);
+  for (const ValueId id : op.updates) cost.bytes += 2.0 * bytes(id);
+  return cost;
+}
 
 int64_t pieces_of(const Op& op) {
   if (!op.def->by_pieces) return 1;

@@ -66,6 +66,9 @@ struct RowCounts {
   virtual ~RowCounts() = default;
 };
 
+/// Bytes of all operands, each read or written once (updates: both); no products.
+Cost operand_cost(const Listing& listing, const Op& op, const RowCounts& rows);
+
 /// The definition of an op kind; one instance a kind, static.
 struct OpDef {
   std::string_view kind;
@@ -129,7 +132,7 @@ struct OpDef {
   std::vector<ValueId> (*differentiate)(GradientWriter& writer, const Op& op,
                                         const std::vector<ValueId>& d_out) = nullptr;
 
-  Cost (*cost)(const Listing& listing, const Op& op, const RowCounts& rows) = nullptr;
+  Cost (*cost)(const Listing& listing, const Op& op, const RowCounts& rows) = operand_cost;
 };
 
 /// True if ops of the definition use the communicator of their group, on a stream of their own or while they

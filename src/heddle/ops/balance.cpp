@@ -14,29 +14,23 @@ const OpDef count_margins{
     .kind = "count_margins",
     .operands = "s bias", .updates = "margins", .attributes = "top_k",
     .replayable = false,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const int64_t experts = rule.size(0, 1), k = op.attributes.integer("top_k");
       rule.shape(1, {fixed(experts)});
       rule.require(k >= 1 && k < experts, "all experts are chosen");
       rule.require(rule.updated(0).shape == ir::Shape{fixed(experts), fixed(kMarginBins)}, "margins are not [E, bins]");
-      return std::vector<Value>{};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 const OpDef quantile_bias_update{
     .kind = "quantile_bias_update",
     .operands = "margins hyper", .updates = "bias", .attributes = "top_k",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const int64_t experts = rule.updated(0).shape[0].count;
       rule.shape(0, {fixed(experts), fixed(kMarginBins)});
       rule.require(rule.in(1).shape == ir::Shape{fixed(4)}, "hyper is not [4]");
       rule.require(op.attributes.integer("top_k") < experts, "all experts are chosen");
-      return std::vector<Value>{};
-    },
-    .cost = operand_cost,
+    }),
 };
 // clang-format on
 

@@ -22,15 +22,13 @@ namespace {
 const OpDef cache_rows{
     .kind = "cache_rows",
     .operands = "x places", .updates = "cache", .attributes = "first",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       check_places(rule, 1);
       const Value& cache = rule.updated(0);
       const int64_t first = op.attributes.integer("first");
       rule.require(cache.shape.size() == 2 && cache.dtype == rule.dtype(0), "the cache is no matrix of x's type");
       rule.require(first >= 0 && first + rule.size(0, 1) <= cache.shape[1].count, "columns are outside of the cache");
-      return std::vector<Value>{};
-    },
+    }),
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       return Cost{.bytes = 2.0 * static_cast<double>(listing.bytes(op.in[0], rows))};
     },
@@ -40,13 +38,11 @@ const OpDef rope_at{
     .kind = "rope_at",
     .operands = "x table places", .results = "y",
     .attributes = "heads head_dim rope_dim sequence interleaved first?",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       check_turned_rows(rule, op.attributes);
       check_places(rule, 2);
       return std::vector{rule.like(0)};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 const OpDef cached_attention{
@@ -54,8 +50,7 @@ const OpDef cached_attention{
     .operands = "q places keys values? sinks?", .results = "o",
     .attributes = "heads kv_heads head_dim value_dim sequence scale window? cap?",
     .work = ir::Work::attention,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const Attributes& a = op.attributes;
       const int64_t heads = a.integer("heads"), kv_heads = a.integer("kv_heads");
       rule.quotient(heads, kv_heads, "heads is not a multiple of kv_heads");
@@ -70,7 +65,7 @@ const OpDef cached_attention{
       }
       if (rule.has(4)) rule.shape(4, {fixed(heads)});
       return std::vector{output(rule.dtype(0), {rule.dim(0, 0), fixed(heads * a.integer("value_dim"))})};
-    },
+    }),
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       // Rows seen of sequences that are half full.
       double seen = (static_cast<double>(op.attributes.integer("sequence")) + 1) / 2;
@@ -124,13 +119,12 @@ Cost latent_cost(const Listing& listing, const Op& op, const RowCounts& rows, st
 const OpDef mla_absorb{
     .kind = "mla_absorb",
     .operands = "q w adapter_down? adapter_up?", .results = "y", .attributes = "heads nope rope value_dim factor?",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const Latent l(rule, op.attributes);
       rule.shape(0, {rule.dim(0, 0), fixed(l.heads * l.joint)});
       const int64_t columns = l.heads * (l.latent + op.attributes.integer("rope"));
       return std::vector{output(wide(rule.dtype(0)), {rule.dim(0, 0), fixed(columns)})};
-    },
+    }),
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       return latent_cost(listing, op, rows, "nope");
     },
@@ -139,13 +133,12 @@ const OpDef mla_absorb{
 const OpDef mla_expand{
     .kind = "mla_expand",
     .operands = "x w adapter_down? adapter_up?", .results = "o", .attributes = "heads nope rope value_dim factor?",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const Latent l(rule, op.attributes);
       rule.shape(0, {rule.dim(0, 0), fixed(l.heads * l.latent)});
       rule.require(rule.dtype(0) == wide(rule.dtype(1)), "x is not wide");
       return std::vector{output(rule.dtype(1), {rule.dim(0, 0), fixed(l.heads * op.attributes.integer("value_dim"))})};
-    },
+    }),
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       return latent_cost(listing, op, rows, "value_dim");
     },
@@ -154,13 +147,12 @@ const OpDef mla_expand{
 const OpDef last_rows{
     .kind = "last_rows",
     .operands = "x places", .results = "y", .attributes = "runs",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const int64_t runs = op.attributes.integer("runs");
       check_places(rule, 1);
       rule.quotient(rule.size(0, 0), runs, "rows are not runs of one length");
       return std::vector{output(rule.dtype(0), {fixed(runs), rule.dim(0, 1)})};
-    },
+    }),
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       return Cost{.bytes = 2.0 * static_cast<double>(listing.bytes(op.out[0], rows))};
     },

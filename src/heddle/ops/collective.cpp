@@ -41,10 +41,7 @@ const OpDef all_gather{
     .collective = true,
     .work = ir::Work::gather,
     .by_row = "x y",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      return std::vector{joined(rule, op, false)};
-    },
+    .infer = by_rule([](const Rule& rule, const Op& op) { return std::vector{joined(rule, op, false)}; }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       return writer.input_gradient(reduce_scatter, {d_out[0]}, {writer.d(op.in[0])}, op.attributes);
     },
@@ -61,10 +58,7 @@ const OpDef reduce_scatter{
     .stream = StreamKind::comm,
     .collective = true,
     .by_row = "x y",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      return std::vector{joined(rule, op, true)};
-    },
+    .infer = by_rule([](const Rule& rule, const Op& op) { return std::vector{joined(rule, op, true)}; }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       return writer.input_gradient(all_gather, {d_out[0]}, {writer.d(op.in[0])}, op.attributes);
     },
@@ -105,10 +99,7 @@ const OpDef heads_to_sequence{
     .operands = "x", .results = "y", .attributes = "ranks runs zigzag?",
     .stream = StreamKind::comm,
     .collective = true,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      return std::vector{turned(rule, op, true)};
-    },
+    .infer = by_rule([](const Rule& rule, const Op& op) { return std::vector{turned(rule, op, true)}; }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       return writer.input_gradient(sequence_to_heads, {d_out[0]}, {writer.d(op.in[0])}, op.attributes);
     },
@@ -121,10 +112,7 @@ const OpDef sequence_to_heads{
     .stream = StreamKind::comm,
     .collective = true,
     .work = ir::Work::heads,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      return std::vector{turned(rule, op, false)};
-    },
+    .infer = by_rule([](const Rule& rule, const Op& op) { return std::vector{turned(rule, op, false)}; }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       return writer.input_gradient(heads_to_sequence, {d_out[0]}, {writer.d(op.in[0])}, op.attributes);
     },
@@ -138,12 +126,11 @@ const OpDef ring_shift{
     .stream = StreamKind::comm,
     .collective = true,
     .work = ir::Work::gather,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       Value v = rule.like(0);
       v.role = role_like(rule.in(0));
       return std::vector{std::move(v)};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       Attributes back = op.attributes;
       back.set("by", -op.attributes.integer("by"));
@@ -163,12 +150,11 @@ const OpDef all_reduce{
     .stream = StreamKind::comm,
     .collective = true,
     .alike = "y",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       Value v = rule.like(0);
       v.role = Role::metadata;
       return std::vector{std::move(v)};
-    },
+    }),
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       Cost cost = operand_cost(listing, op, rows);
       // Everybody sends all to everybody: what is summed this way is small.
@@ -188,8 +174,7 @@ const OpDef reduce_gradients{
     .operands = "accumulators*", .results = "shards*", .attributes = "ranks one order?",
     .stream = StreamKind::comm,
     .collective = true,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const int64_t ranks = op.attributes.integer("ranks");
       rule.require(!op.in.empty(), "needs an accumulator");
       std::vector<Value> out;
@@ -202,7 +187,7 @@ const OpDef reduce_gradients{
         }
       }
       return out;
-    },
+    }),
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       Cost cost = operand_cost(listing, op, rows);
       // With an order every use goes on its own, but for those that come first and are added up before.
@@ -222,16 +207,14 @@ const OpDef gather_weights{
     .stream = StreamKind::comm,
     .collective = true,
     .overwrites = "weights*",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const int64_t ranks = op.attributes.integer("ranks");
       rule.require(op.in.size() == op.updates.size(), "needs a weight for each shard");
       for (size_t i = 0; i < op.in.size(); ++i) {
         rule.shape(i, {fixed(shard_elements(static_elements(rule.updated(i)), ranks))});
         rule.require(rule.dtype(i) == rule.updated(i).dtype, "shard and weight differ in type");
       }
-      return std::vector<Value>{};
-    },
+    }),
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       Cost cost;
       for (const ValueId id : op.in) cost.bytes += static_cast<double>(listing.bytes(id, rows));
@@ -251,8 +234,7 @@ const OpDef gather_rows{
     .stream = StreamKind::comm,
     .collective = true,
     .timed = true,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       ir::Shape shape;
       for (int i = 0; op.attributes.has(fmt::format("dim{}", i)); ++i) {
         shape.push_back(fixed(op.attributes.integer(fmt::format("dim{}", i))));
@@ -260,7 +242,7 @@ const OpDef gather_rows{
       Value v = output(rule.dtype(0), std::move(shape), Role::metadata);
       rule.shape(0, {fixed(shard_elements(static_elements(v), op.attributes.integer("ranks")))});
       return std::vector{std::move(v)};
-    },
+    }),
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       Cost cost = operand_cost(listing, op, rows);
       cost.message_bytes = static_cast<double>(listing.bytes(op.in[0], rows) * (op.attributes.integer("ranks") - 1));
@@ -273,13 +255,11 @@ const OpDef gather_rows{
 const OpDef shift_ids{
     .kind = "shift_ids",
     .operands = "ids", .results = "shifted", .attributes = "size outside",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       Value v = rule.like(0);
       v.role = Role::input;
       return std::vector{std::move(v)};
-    },
-    .cost = operand_cost,
+    }),
 };
 // clang-format on
 

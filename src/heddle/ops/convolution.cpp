@@ -34,12 +34,11 @@ const OpDef causal_conv{
     .kind = "causal_conv",
     .operands = "x weight bias? starts? before?", .results = "y", .attributes = "sequence silu? parts? ranks?",
     .work = ir::Work::activation,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       check_convolution(rule, op, 0);
       check_sequences(rule, op, 0);
       return std::vector{rule.like(0)};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       const ValueId x = op.in[0], weight = op.in[1], bias = operand(op, 2), before = op.operand("before");
       std::vector<std::string> names{writer.d(x), writer.d(weight)};
@@ -65,23 +64,20 @@ const OpDef causal_conv{
       d[0] = made[0];
       return d;
     },
-    .cost = operand_cost,
 };
 
 const OpDef causal_conv_dgrad{
     .kind = "causal_conv_dgrad",
     .operands = "dy x weight bias? starts? before? behind?", .results = "dx dweight dbias?",
     .attributes = "sequence silu? parts? ranks?",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       rule.same(0, 1);
       check_convolution(rule, op, 1);
       check_sequences(rule, op, 1);
       std::vector<Value> out{rule.like(1), output(rule.dtype(2), rule.in(2).shape)};
       if (rule.has(3)) out.push_back(output(rule.dtype(3), rule.in(3).shape));
       return out;
-    },
-    .cost = operand_cost,
+    }),
 };
 
 // It reads the first rows of each piece alone.
@@ -95,21 +91,19 @@ Cost cost_of_ends(const Listing& listing, const Op& op, const RowCounts& rows) {
 const OpDef causal_conv_before_dgrad{
     .kind = "causal_conv_before_dgrad",
     .operands = "dy x weight bias? starts? before", .results = "dbefore", .attributes = "sequence silu? parts? ranks?",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       rule.same(0, 1);
       check_convolution(rule, op, 1);
       check_sequences(rule, op, 1);
       return std::vector{output(wide(rule.dtype(1)), rule.in(5).shape)};
-    },
+    }),
     .cost = cost_of_ends,
 };
 
 const OpDef piece_ends{
     .kind = "piece_ends",
     .operands = "x", .results = "y", .attributes = "sequence count",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const int64_t S = op.attributes.integer("sequence"), count = op.attributes.integer("count");
       check_sequences(rule, op, 0);
       rule.require(count >= 0 && count <= S, "a sequence has not so many rows");
@@ -117,7 +111,7 @@ const OpDef piece_ends{
       v.shape[0] = fixed(rule.dim(0, 0).count / S * count);
       v.role = Role::metadata;
       return std::vector{std::move(v)};
-    },
+    }),
     .cost = cost_of_ends,
 };
 
@@ -126,8 +120,7 @@ const OpDef rows_before{
     .kind = "rows_before",
     .operands = "x", .results = "y", .attributes = "ranks rows count reverse?",
     .replayable = false,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const Attributes& a = op.attributes;
       const int64_t ranks = a.integer("ranks"), rows = a.integer("rows"), count = a.integer("count");
       const bool reverse = a.integer_or("reverse", 0) != 0;
@@ -139,15 +132,14 @@ const OpDef rows_before{
       v.shape[0] = fixed(each == 0 ? 0 : rule.dim(0, 0).count / each * 2 * (reverse ? rows : count));
       if (!reverse) v.role = Role::metadata;
       return std::vector{std::move(v)};
-    },
+    }),
     .cost = cost_of_ends,
 };
 
 const OpDef cached_conv{
     .kind = "cached_conv",
     .operands = "x weight bias? places", .results = "y", .updates = "tails", .attributes = "sequence silu?",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       check_convolution(rule, op, 0);
       check_places(rule, rule.place("places"));
       const Value& tails = rule.updated(0);
@@ -155,8 +147,7 @@ const OpDef cached_conv{
       rule.require(tails.dtype == rule.dtype(0) && tails.shape.size() == 2 && tails.shape[1] == fixed(kept),
                    "tails are not the last rows of x, one run a sequence");
       return std::vector{rule.like(0)};
-    },
-    .cost = operand_cost,
+    }),
 };
 // clang-format on
 
@@ -177,13 +168,12 @@ const OpDef log_decay{
     .kind = "log_decay",
     .operands = "x a_log dt_bias?", .results = "decay step?", .attributes = "step? least? most?",
     .work = ir::Work::activation,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       check_log_decay(rule, op, 0);
       std::vector<Value> out{output(wide(rule.dtype(0)), rule.in(0).shape)};
       if (op.attributes.integer_or("step", 0) != 0) out.push_back(out[0]);
       return out;
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       const ValueId x = op.in[0], a_log = op.in[1], bias = operand(op, 2);
       const ValueId d_step = d_out.size() > 1 ? d_out[1] : none;
@@ -201,14 +191,12 @@ const OpDef log_decay{
       d[0] = made[0];
       return d;
     },
-    .cost = operand_cost,
 };
 
 const OpDef log_decay_dgrad{
     .kind = "log_decay_dgrad",
     .operands = "x a_log dt_bias? ddecay? dstep?", .results = "dx da_log ddt_bias?", .attributes = "least? most?",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       check_log_decay(rule, op, 0);
       for (const size_t i : {3, 4}) {
         if (!rule.has(i)) continue;
@@ -218,8 +206,7 @@ const OpDef log_decay_dgrad{
       std::vector<Value> out{rule.like(0), output(rule.dtype(1), rule.in(1).shape)};
       if (rule.has(2)) out.push_back(output(rule.dtype(2), rule.in(2).shape));
       return out;
-    },
-    .cost = operand_cost,
+    }),
 };
 // clang-format on
 
@@ -239,11 +226,10 @@ const OpDef gated_norm{
     .operands = "x gate g", .results = "y rstd", .attributes = "epsilon run gate_first? sigmoid?",
     .work = ir::Work::norm,
     .by_row = "x gate y rstd",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const ir::Shape norms = check_gated_norm(rule, op, 0);
       return std::vector{rule.like(0), output(wide(rule.dtype(0)), norms, Role::metadata)};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       Attributes attributes = op.attributes;
       const auto made =
@@ -252,19 +238,16 @@ const OpDef gated_norm{
       writer.weight_gradient(find("accumulate"), {made[2]}, {op.in[2]});
       return std::vector{made[0], made[1], none};
     },
-    .cost = operand_cost,
 };
 
 const OpDef gated_norm_dgrad{
     .kind = "gated_norm_dgrad",
     .operands = "dy x gate g rstd", .results = "dx dgate dg", .attributes = "epsilon run gate_first? sigmoid?",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       rule.same(0, 1);
       rule.shape(4, check_gated_norm(rule, op, 1));
       return std::vector{rule.like(1), rule.like(2), output(rule.dtype(3), rule.in(3).shape)};
-    },
-    .cost = operand_cost,
+    }),
 };
 // clang-format on
 

@@ -77,13 +77,11 @@ const OpDef copy{
     .kind = "copy",
     .operands = "x", .updates = "y",
     .overwrites = "y",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.require(rule.updated(0).dtype == rule.in(0).dtype && rule.updated(0).shape == rule.in(0).shape &&
                        rule.in(0).layout == ir::Layout::rows && rule.updated(0).layout == ir::Layout::rows,
                    "a copy is like what it is of, and neither is packed");
-      return std::vector<Value>{};
-    },
+    }),
     .cost = copy_cost,
 };
 // clang-format on
@@ -129,8 +127,7 @@ const OpDef flip{
     .kind = "flip",
     .updates = "a b",
     .flips = true,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       const Value &a = rule.updated(0), &b = rule.updated(1);
       for (const Value* value : {&a, &b}) {
         HEDDLE_CHECK(is_persistent(value->role) && value->part_of == none, "'flip' of '{}', which is a part or does not persist",
@@ -138,8 +135,7 @@ const OpDef flip{
       }
       rule.require(&a != &b && a.dtype == b.dtype && a.shape == b.shape && a.layout == b.layout && a.packed_bytes == b.packed_bytes,
                    "what it flips is alike");
-      return std::vector<Value>{};
-    },
+    }),
     .cost = [](const Listing&, const Op&, const RowCounts&) { return Cost{}; },
 };
 

@@ -26,16 +26,14 @@ void check_drawn(const Rule& rule, const Op& op, size_t tokens) {
 const OpDef dropout{
     .kind = "dropout",
     .operands = "x tokens key", .results = "y", .attributes = "rate site",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       check_drawn(rule, op, 1);
       return std::vector{rule.like(0)};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       const auto dx = writer.input_gradient(dropout, {d_out[0], op.in[1], op.in[2]}, {writer.d(op.in[0])}, op.attributes);
       return std::vector{dx[0], none, none};
     },
-    .cost = operand_cost,
 };
 
 const OpDef dropout_add{
@@ -43,13 +41,12 @@ const OpDef dropout_add{
     .operands = "x residual tokens key bias?", .results = "y", .attributes = "rate site",
     .stands_for = "dropped = dropout x tokens key\n"
                   "y = add residual dropped",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       rule.same(0, 1);
       check_drawn(rule, op, 2);
       if (rule.has(4)) rule.shape(4, {rule.dim(0, 1)});
       return std::vector{rule.like(0)};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       const ValueId bias = operand(op, 4);
       std::vector<ValueId> d_in(op.in.size(), none);
@@ -58,7 +55,6 @@ const OpDef dropout_add{
       if (bias != none) writer.weight_gradient(find("add_bias_wgrad"), {d_in[0]}, {bias});
       return d_in;
     },
-    .cost = operand_cost,
 };
 // clang-format on
 

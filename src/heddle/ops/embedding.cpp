@@ -12,10 +12,9 @@ extern const OpDef embedding_wgrad;
 const OpDef embedding{
     .kind = "embedding",
     .operands = "ids w", .results = "x",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       return std::vector{output(rule.dtype(1), {rule.dim(0, 0), rule.dim(1, 1)})};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       writer.weight_gradient(embedding_wgrad, {d_out[0], op.in[0]}, {op.in[1]});
       return std::vector{none, none};
@@ -28,12 +27,9 @@ const OpDef embedding{
 const OpDef embedding_wgrad{
     .kind = "embedding_wgrad",
     .operands = "dx ids", .updates = "acc",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.shape(1, {rule.dim(0, 0)});
-      return std::vector<Value>{};
-    },
-    .cost = operand_cost,
+    }),
 };
 // clang-format on
 

@@ -10,13 +10,10 @@ namespace {
 const OpDef add_exact{
     .kind = "add_exact",
     .operands = "partial", .updates = "sum",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.require(rule.in(0).shape == rule.updated(0).shape, "partial and sum differ in shape");
       rule.require(rule.updated(0).dtype == Dtype::f64, "the sum is not f64");
-      return std::vector<Value>{};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 // x[R,K], dy[R,N], offsets i32[E+C+1], n i32[2,G,E+C] (absent: one source). Updates sum f64[E,N,K], and makes the same
@@ -24,8 +21,7 @@ const OpDef add_exact{
 const OpDef grouped_linear_wgrad_exact{
     .kind = "grouped_linear_wgrad_exact",
     .operands = "x dy offsets counts?", .results = "dcopies?", .updates = "sum", .attributes = "copies?",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       rule.require(rule.dim(0, 0) == rule.dim(1, 0), "x and dy differ in rows");
       const ir::Shape& sum = rule.updated(0).shape;
       rule.require(sum.size() == 3 && sum[1] == rule.dim(1, 1) && sum[2] == rule.dim(0, 1), "the sum is not [E, N, K]");
@@ -34,7 +30,7 @@ const OpDef grouped_linear_wgrad_exact{
       if (rule.has(3)) rule.require(rule.size(3, 2) == sum[0].count + copies, "counts and sum differ in experts");
       if (copies == 0) return std::vector<Value>{};
       return std::vector{output(Dtype::f64, {fixed(copies), sum[1], sum[2]}, Role::gradient)};
-    },
+    }),
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       Cost cost = operand_cost(listing, op, rows);
       cost.flops = 2.0 * rows_of(listing, op.in[0], rows) * columns_of(listing, op.in[0]) * columns_of(listing, op.in[1]);
@@ -45,8 +41,7 @@ const OpDef grouped_linear_wgrad_exact{
 const OpDef round_gradient{
     .kind = "round_gradient",
     .operands = "sums*", .results = "g", .attributes = "dtype",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       rule.require(!op.in.empty(), "needs a sum");
       for (size_t i = 0; i < op.in.size(); ++i) {
         rule.same(i, 0);
@@ -54,8 +49,7 @@ const OpDef round_gradient{
       }
       const Dtype dtype = op.attributes.word("dtype") == "f64" ? Dtype::f64 : Dtype::f32;
       return std::vector{output(dtype, rule.in(0).shape, Role::metadata)};
-    },
-    .cost = operand_cost,
+    }),
 };
 // clang-format on
 

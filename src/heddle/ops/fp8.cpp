@@ -53,12 +53,10 @@ const OpDef round_rows{
     .kind = "round_rows",
     .operands = "x", .results = "q scales",
     .by_row = "x q scales",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       return std::vector{output(Dtype::u8, {rule.dim(0, 0), rule.dim(0, 1)}),
                          output(Dtype::u8, {rule.dim(0, 0), fixed(fp8::blocks_of(rule.size(0, 1)))})};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 // Both forms of a weight, the second for the input gradients of backends that read it so.
@@ -66,8 +64,7 @@ const OpDef round_weight{
     .kind = "round_weight",
     .operands = "w", .updates = "q scales turned? turned_scales?",
     .overwrites = "q scales turned turned_scales",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       rule.require(op.updates.size() == 2 || op.updates.size() == 4, "makes bytes with scales, once or twice");
       for (size_t i = 0; i < op.updates.size(); i += 2) {
         const ir::Shape form = i == 0 ? rule.in(0).shape : turned_form(rule.in(0).shape);
@@ -76,8 +73,7 @@ const OpDef round_weight{
                          scales.shape == scales_of_blocks(form),
                      "does not make w's bytes and their scales");
       }
-      return std::vector<Value>{};
-    },
+    }),
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       Cost cost;
       for (const auto* ids : {&op.in, &op.updates}) {
@@ -91,11 +87,10 @@ const OpDef linear_fp8{
     .kind = "linear_fp8",
     .operands = "q scales w bias? w_scales?", .results = "y", .attributes = "dtype?",
     .by_row = "q scales y",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       check_rounded(rule);
       return linear_shape(rule, 2, product_type(rule, op, 4));
-    },
+    }),
     .cost = product_cost,
 };
 
@@ -103,55 +98,50 @@ const OpDef linear_fp8_dgrad{
     .kind = "linear_fp8_dgrad",
     .operands = "dy w w_scales?", .results = "dx", .attributes = "dtype turned?",
     .by_row = "dy dx",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       check_rounded_weight(rule, 1, 2);
       return linear_dgrad_shape(rule, op);
-    },
+    }),
     .cost = product_cost,
 };
 
 const OpDef linear_fp8_wgrad{
     .kind = "linear_fp8_wgrad",
     .operands = "q scales dy", .updates = "acc bias_acc?",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       check_rounded(rule);
       return linear_wgrad_shape(rule, 2);
-    },
+    }),
     .cost = product_cost,
 };
 
 const OpDef grouped_linear_fp8{
     .kind = "grouped_linear_fp8",
     .operands = "q scales w offsets copies? w_scales?", .results = "y", .attributes = "dtype?",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       check_rounded(rule);
       return grouped_shape(rule, 2, product_type(rule, op, 5));
-    },
+    }),
     .cost = product_cost,
 };
 
 const OpDef grouped_linear_fp8_dgrad{
     .kind = "grouped_linear_fp8_dgrad",
     .operands = "dy w offsets copies? w_scales?", .results = "dx", .attributes = "turned?",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       check_rounded_weight(rule, 1, 4);
       return grouped_dgrad_shape(rule, op);
-    },
+    }),
     .cost = product_cost,
 };
 
 const OpDef grouped_linear_fp8_wgrad{
     .kind = "grouped_linear_fp8_wgrad",
     .operands = "q scales dy offsets", .results = "dcopies?", .updates = "acc", .attributes = "copies?",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       check_rounded(rule);
       return grouped_wgrad_shape(rule, op, 2);
-    },
+    }),
     .cost = product_cost,
 };
 // clang-format on

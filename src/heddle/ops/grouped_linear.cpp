@@ -30,11 +30,10 @@ const OpDef grouped_linear{
     .operands = "x w offsets copies?", .results = "y", .attributes = "way?",
     .linear_map = true,
     .packable = "w",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       check_way(rule, op);
       return grouped_shape(rule, 1, rule.dtype(0));
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       const ValueId x = op.in[0], w = op.in[1], offsets = op.in[2], copies = operand(op, 3), dy = d_out[0];
       std::vector<ValueId> in{dy, w, offsets};
@@ -59,11 +58,10 @@ const OpDef grouped_linear_dgrad{
     .kind = "grouped_linear_dgrad",
     .operands = "dy w offsets copies?", .results = "dx", .attributes = "way?",
     .packable = "w",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       check_way(rule, op);
       return grouped_dgrad_shape(rule, op);
-    },
+    }),
     .cost = product_cost,
 };
 
@@ -71,30 +69,27 @@ const OpDef grouped_linear_wgrad{
     .kind = "grouped_linear_wgrad",
     .operands = "x dy offsets", .results = "dcopies?", .updates = "acc", .attributes = "copies? way?",
     .exact = "grouped_linear_wgrad_exact",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       check_way(rule, op);
       return grouped_wgrad_shape(rule, op, 1);
-    },
+    }),
     .cost = product_cost,
 };
 
 const OpDef add_expert_bias{
     .kind = "add_expert_bias",
     .operands = "x bias offsets copies?", .results = "y",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.require(rule.size(0, 1) == rule.size(1, 1), "x and bias differ in columns");
       check_offsets(rule, 2, rule.size(1, 0) + copies_of_bias(rule, 1));
       return std::vector{rule.like(0)};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       std::vector<ValueId> d_in(op.in.size(), none);
       d_in[0] = d_out[0];
       bias_gradient(writer, op, d_out[0], d_in);
       return d_in;
     },
-    .cost = operand_cost,
 };
 // clang-format on
 
@@ -114,20 +109,17 @@ const OpDef add_expert_bias_wgrad{
     .operands = "dy offsets", .results = "dcopies?", .updates = "acc", .attributes = "copies?",
     .exact = "add_expert_bias_wgrad_exact",
     .infer = [](const Listing& listing, const Op& op) { return check_bias_sums(Rule(listing, op), op); },
-    .cost = operand_cost,
 };
 
 // Each source rank's rows are a partial of their own.
 const OpDef add_expert_bias_wgrad_exact{
     .kind = "add_expert_bias_wgrad_exact",
     .operands = "dy offsets counts?", .results = "dcopies?", .updates = "sum", .attributes = "copies?",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const int64_t slots = rule.updated(0).shape[0].count + op.attributes.integer_or("copies", 0);
       if (rule.has(2)) rule.require(rule.size(2, 2) == slots, "counts and sum differ in experts");
       return check_bias_sums(rule, op);
-    },
-    .cost = operand_cost,
+    }),
 };
 
 // The bias of the map behind which a token's rows are summed by their gates: sums of rows with biases are those of the
@@ -136,43 +128,36 @@ const OpDef add_expert_bias_wgrad_exact{
 const OpDef gated_bias{
     .kind = "gated_bias",
     .operands = "gates experts bias", .results = "y", .attributes = "dtype",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       rule.shape(1, rule.in(0).shape);
       rule.require(rule.in(2).shape.size() == 2, "bias is not [E, H]");
       return std::vector{output(dtype_named(op.attributes.word("dtype")), {rule.dim(0, 0), rule.dim(2, 1)})};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       const ValueId gates = op.in[0], experts = op.in[1], bias = op.in[2], dy = d_out[0];
       const ValueId dgates = writer.input_gradient(gated_bias_dgrad, {dy, experts, bias}, {writer.d(gates)})[0];
       writer.weight_gradient(gated_bias_wgrad, {dy, gates, experts}, {bias});
       return std::vector{dgates, none, none};
     },
-    .cost = operand_cost,
 };
 
 const OpDef gated_bias_dgrad{
     .kind = "gated_bias_dgrad",
     .operands = "dy experts bias", .results = "dgates",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.require(rule.size(0, 1) == rule.size(2, 1), "dy and bias differ in columns");
       return std::vector{output(wide(rule.dtype(0)), rule.in(1).shape)};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 const OpDef gated_bias_wgrad{
     .kind = "gated_bias_wgrad",
     .operands = "dy gates experts", .updates = "acc",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.shape(2, rule.in(1).shape);
       const ir::Shape& acc = rule.updated(0).shape;
       rule.require(acc.size() == 2 && acc[1] == rule.dim(0, 1), "acc is not [E, H]");
-      return std::vector<Value>{};
-    },
-    .cost = operand_cost,
+    }),
 };
 // clang-format on
 

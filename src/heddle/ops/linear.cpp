@@ -17,10 +17,9 @@ const OpDef linear{
     .product_of_rows = true,
     .packable = "w",
     .by_row = "x y",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       return linear_shape(rule, 1, op.attributes.integer_or("wide", 0) ? wide(rule.dtype(0)) : rule.dtype(0));
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       const ValueId x = op.in[0], w = op.in[1], bias = operand(op, 2), dy = d_out[0];
       std::vector<ValueId> d_in(op.in.size(), none);
@@ -49,11 +48,10 @@ const OpDef linear_dgrad{
 const OpDef linear_wgrad{
     .kind = "linear_wgrad",
     .operands = "x dy", .updates = "acc bias_acc?",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       rule.require(op.in.size() == 2 && (op.updates.size() == 1 || op.updates.size() == 2), "needs x, dy and acc");
       return linear_wgrad_shape(rule, 1);
-    },
+    }),
     .cost = product_cost,
 };
 
@@ -62,27 +60,22 @@ const OpDef add_bias{
     .kind = "add_bias",
     .operands = "x bias", .results = "y",
     .by_row = "x y",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.shape(1, {rule.dim(0, 1)});
       return std::vector{rule.like(0)};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       writer.weight_gradient(add_bias_wgrad, {d_out[0]}, {op.in[1]});
       return std::vector{d_out[0], none};
     },
-    .cost = operand_cost,
 };
 
 const OpDef add_bias_wgrad{
     .kind = "add_bias_wgrad",
     .operands = "dy", .updates = "acc",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.require(rule.updated(0).shape == ir::Shape{rule.dim(0, 1)}, "acc is not [N]");
-      return std::vector<Value>{};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 // Its own backward.
@@ -90,14 +83,10 @@ const OpDef scale{
     .kind = "scale",
     .operands = "x", .results = "y", .attributes = "factor",
     .by_row = "x y",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      return std::vector{rule.like(0)};
-    },
+    .infer = by_rule([](const Rule& rule) { return std::vector{rule.like(0)}; }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       return writer.input_gradient(scale, {d_out[0]}, {writer.d(op.in[0])}, op.attributes);
     },
-    .cost = operand_cost,
 };
 
 extern const OpDef scale_by_wgrad;
@@ -107,8 +96,7 @@ extern const OpDef scale_by_wgrad;
 const OpDef scale_by{
     .kind = "scale_by",
     .operands = "x s index?", .results = "y",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.require(rule.in(1).shape.size() == 1 && rule.dtype(1) == wide(rule.dtype(0)), "s is no vector of wide numbers");
       if (rule.has(2)) {
         rule.shape(2, rule.in(0).shape);
@@ -116,7 +104,7 @@ const OpDef scale_by{
         rule.shape(1, {fixed(1)});
       }
       return std::vector{rule.like(0)};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       const ValueId x = op.in[0], s = op.in[1], index = operand(op, 2);
       std::vector<ValueId> in{d_out[0], s}, d_in(op.in.size(), none);
@@ -127,20 +115,16 @@ const OpDef scale_by{
       d_in[0] = writer.input_gradient(scale_by, in, {writer.d(x)})[0];
       return d_in;
     },
-    .cost = operand_cost,
 };
 
 const OpDef scale_by_wgrad{
     .kind = "scale_by_wgrad",
     .operands = "dy x index", .updates = "acc",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.same(0, 1);
       rule.shape(2, rule.in(0).shape);
       rule.require(rule.updated(0).shape.size() == 1, "acc is no vector");
-      return std::vector<Value>{};
-    },
-    .cost = operand_cost,
+    }),
 };
 // clang-format on
 

@@ -20,7 +20,6 @@ const OpDef load{
       for (const int64_t size : input->shape) shape.push_back(fixed(size));
       return std::vector{output(input->dtype, std::move(shape), Role::input)};
     },
-    .cost = operand_cost,
 };
 // clang-format on
 

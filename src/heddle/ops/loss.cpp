@@ -64,29 +64,25 @@ const OpDef cross_entropy{
     .kind = "cross_entropy",
     .operands = "logits labels scales weights?", .results = "loss lse z?", .attributes = "scale_index? z_weight?",
     .is_loss = true,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       rule.shape(1, {rule.dim(0, 0)});
       return loss_and_lse(rule, op);
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>&) {
       std::vector<ValueId> d_in(op.in.size(), none);
       d_in[0] = logits_gradient(writer, op, op.in[1], op.in[2], operand(op, 3));
       return d_in;
     },
-    .cost = operand_cost,
 };
 
 // Without scales each row counts by its weight alone.
 const OpDef cross_entropy_dgrad{
     .kind = "cross_entropy_dgrad",
     .operands = "logits labels lse scales? weights?", .results = "dlogits", .attributes = "scale_index? z_weight?",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       check_weights(rule);
       return std::vector{rule.like(0)};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 // Operands: x, w, labels, scales, weights. Only the gradients read scales.
@@ -97,12 +93,11 @@ const OpDef linear_cross_entropy{
     .packable = "w",
     .stands_for = "logits = linear x w\n"
                   "loss lse z = cross_entropy logits labels scales weights",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       rule.require(rule.size(0, 1) == rule.size(1, 1), "x and w differ in their last dim");
       rule.shape(2, {rule.dim(0, 0)});
       return loss_and_lse(rule, op);
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>&) {
       std::vector<ValueId> d_in(op.in.size(), none);
       d_in[0] = head_gradients(writer, op, op.in[2], op.in[3], operand(op, 4));
@@ -115,11 +110,10 @@ const OpDef linear_cross_entropy_dgrad{
     .kind = "linear_cross_entropy_dgrad",
     .operands = "x w labels lse scales? weights?", .results = "dx", .attributes = "scale_index? z_weight?",
     .packable = "w",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       check_weights(rule);
       return std::vector{rule.like(0)};
-    },
+    }),
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) { return products(listing, op, rows, 2); },
 };
 
@@ -127,11 +121,9 @@ const OpDef linear_cross_entropy_wgrad{
     .kind = "linear_cross_entropy_wgrad",
     .operands = "x w labels lse scales? weights?", .updates = "acc", .attributes = "scale_index? z_weight?",
     .packable = "w",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       check_weights(rule);
-      return std::vector<Value>{};
-    },
+    }),
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) { return products(listing, op, rows, 2); },
 };
 
@@ -145,14 +137,13 @@ const OpDef sharded_loss{
     .operands = "x w? labels scales lse_parts labels_part lse_part weights?", .results = "loss lse z?",
     .attributes = "scale_index z_weight?",
     .is_loss = true,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       rule.shape(2, {rule.dim(0, 0)});
       rule.shape(5, {rule.dim(0, 0)});
       rule.shape(6, {rule.dim(0, 0)});
       rule.require(rule.size(4, 0) % std::max<int64_t>(1, rule.size(0, 0)) == 0, "lse_parts is not whole parts");
       return loss_and_lse(rule, op);
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>&) {
       std::vector<ValueId> d_in(op.in.size(), none);
       d_in[0] = (op.in[1] == none ? logits_gradient : head_gradients)(writer, op, op.in[2], op.in[3], operand(op, 7));
@@ -167,7 +158,7 @@ const OpDef sharded_loss{
 const OpDef cross_entropy_part{
     .kind = "cross_entropy_part",
     .operands = "logits labels scales weights?", .results = "loss lse", .attributes = "scale_index?",
-    .infer = cross_entropy.infer, .cost = operand_cost};
+    .infer = cross_entropy.infer};
 const OpDef linear_cross_entropy_part{
     .kind = "linear_cross_entropy_part",
     .operands = "x w labels scales weights?", .results = "loss lse", .attributes = "scale_index?",
@@ -181,14 +172,13 @@ const OpDef linear_cross_entropy_train{
     .stands_for = "loss lse z = linear_cross_entropy x w labels scales weights\n"
                   "dx = linear_cross_entropy_dgrad x w labels lse scales weights\n"
                   "linear_cross_entropy_wgrad x w labels lse scales weights -> acc",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       rule.shape(2, {rule.dim(0, 0)});
       check_weights(rule);
       std::vector<Value> out{one_sum(), rule.like(0)};
       if (op.attributes.has("z_weight")) out.push_back(one_sum());
       return out;
-    },
+    }),
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) { return products(listing, op, rows, 3); },
 };
 
@@ -197,17 +187,15 @@ const OpDef linear_cross_entropy_train{
 const OpDef token_losses{
     .kind = "token_losses",
     .operands = "logits labels", .results = "losses lse",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.shape(1, {rule.dim(0, 0)});
       return losses_and_lse(rule);
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       std::vector<ValueId> d_in(op.in.size(), none);
       if (d_out[0] != none) d_in[0] = logits_gradient(writer, op, op.in[1], none, d_out[0]);
       return d_in;
     },
-    .cost = operand_cost,
 };
 
 const OpDef linear_token_losses{
@@ -216,12 +204,11 @@ const OpDef linear_token_losses{
     .packable = "w",
     .stands_for = "logits = linear x w\n"
                   "losses lse = token_losses logits labels",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.require(rule.size(0, 1) == rule.size(1, 1), "x and w differ in their last dim");
       rule.shape(2, {rule.dim(0, 0)});
       return losses_and_lse(rule);
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       std::vector<ValueId> d_in(op.in.size(), none);
       if (d_out[0] != none) d_in[0] = head_gradients(writer, op, op.in[2], none, d_out[0]);
@@ -235,17 +222,16 @@ const OpDef linear_token_losses{
 const OpDef token_losses_part{
     .kind = "token_losses_part",
     .operands = "logits labels", .results = "losses lse",
-    .infer = token_losses.infer, .cost = operand_cost};
+    .infer = token_losses.infer};
 
 const OpDef sharded_token_losses{
     .kind = "sharded_token_losses",
     .operands = "logits labels lse_parts labels_part lse_part losses_part", .results = "losses lse",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       for (const size_t rows : {1, 3, 4, 5}) rule.shape(rows, {rule.dim(0, 0)});
       rule.require(rule.size(2, 0) % std::max<int64_t>(1, rule.size(0, 0)) == 0, "lse_parts is not whole parts");
       return losses_and_lse(rule);
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       std::vector<ValueId> d_in(op.in.size(), none);
       if (d_out[0] != none) d_in[0] = logits_gradient(writer, op, op.in[1], none, d_out[0]);

@@ -59,16 +59,14 @@ const OpDef swiglu{
     .stands_for = "gate up = split u\n"
                   "half = silu gate\n"
                   "a = multiply half up",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.require(rule.size(0, 1) % 2 == 0, "columns are odd");
       if (rule.has(1)) rule.shape(1, {rule.dim(0, 1)});
       return std::vector{output(rule.dtype(0), {rule.dim(0, 0), fixed(rule.size(0, 1) / 2)})};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       return biased_gradient(writer, swiglu_dgrad, op, d_out[0]);
     },
-    .cost = operand_cost,
 };
 
 const OpDef swiglu_dgrad{
@@ -76,7 +74,6 @@ const OpDef swiglu_dgrad{
     .operands = "da u bias?", .results = "du dbias?",
     .by_row = "da u du",
     .infer = [](const Listing& listing, const Op& op) { return biased_gradient_outputs(Rule(listing, op)); },
-    .cost = operand_cost,
 };
 // clang-format on
 
@@ -94,12 +91,11 @@ const OpDef clamped_swiglu{
     .kind = "clamped_swiglu",
     .operands = "u bias? offsets? copies?", .results = "a", .attributes = "alpha limit",
     .work = ir::Work::activation,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.require(rule.size(0, 1) % 2 == 0, "columns are odd");
       check_expert_bias(rule, 1);
       return std::vector{output(rule.dtype(0), {rule.dim(0, 0), fixed(rule.size(0, 1) / 2)})};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       std::vector<ValueId> in{d_out[0]};
       in.insert(in.end(), op.in.begin(), op.in.end());
@@ -108,18 +104,15 @@ const OpDef clamped_swiglu{
       if (operand(op, 1) != none) bias_gradient(writer, op, d_in[0], d_in);
       return d_in;
     },
-    .cost = operand_cost,
 };
 
 const OpDef clamped_swiglu_dgrad{
     .kind = "clamped_swiglu_dgrad",
     .operands = "da u bias? offsets? copies?", .results = "du", .attributes = "alpha limit",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       check_expert_bias(rule, 2);
       return std::vector{rule.like(1)};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 const OpDef silu{
@@ -129,7 +122,6 @@ const OpDef silu{
     .by_row = "x y",
     .infer = like_x,
     .differentiate = gradient_of_x<silu_dgrad>,
-    .cost = operand_cost,
 };
 
 const OpDef silu_dgrad{
@@ -137,7 +129,6 @@ const OpDef silu_dgrad{
     .operands = "dy x", .results = "dx",
     .by_row = "dy x dx",
     .infer = gradient_like_x,
-    .cost = operand_cost,
 };
 
 const OpDef multiply{
@@ -145,29 +136,25 @@ const OpDef multiply{
     .operands = "a b", .results = "y",
     .work = ir::Work::activation,
     .by_row = "a b y",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.same(0, 1);
       return std::vector{rule.like(0)};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       return writer.input_gradient(multiply_dgrad, {d_out[0], op.in[0], op.in[1]},
                                    {writer.d(op.in[0]), writer.d(op.in[1])});
     },
-    .cost = operand_cost,
 };
 
 const OpDef multiply_dgrad{
     .kind = "multiply_dgrad",
     .operands = "dy a b", .results = "da db",
     .by_row = "dy a b da db",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.same(0, 1);
       rule.same(1, 2);
       return std::vector{rule.like(1), rule.like(2)};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 const OpDef gelu{
@@ -175,15 +162,13 @@ const OpDef gelu{
     .operands = "x bias?", .results = "y", .attributes = "tanh?",
     .work = ir::Work::activation,
     .by_row = "x y",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       if (rule.has(1)) rule.shape(1, {rule.dim(0, 1)});
       return std::vector{rule.like(0)};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       return biased_gradient(writer, gelu_dgrad, op, d_out[0]);
     },
-    .cost = operand_cost,
 };
 
 const OpDef gelu_dgrad{
@@ -191,7 +176,6 @@ const OpDef gelu_dgrad{
     .operands = "dy x bias?", .results = "dx dbias?", .attributes = "tanh?",
     .by_row = "dy x dx",
     .infer = [](const Listing& listing, const Op& op) { return biased_gradient_outputs(Rule(listing, op)); },
-    .cost = operand_cost,
 };
 
 void check_gate(const Rule& rule, size_t x, size_t gate) {
@@ -206,42 +190,36 @@ const OpDef sigmoid_gate{
     .operands = "x gate", .results = "y",
     .work = ir::Work::activation,
     .by_row = "x gate y",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       check_gate(rule, 0, 1);
       return std::vector{rule.like(0)};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       return writer.input_gradient(sigmoid_gate_dgrad, {d_out[0], op.in[0], op.in[1]},
                                    {writer.d(op.in[0]), writer.d(op.in[1])});
     },
-    .cost = operand_cost,
 };
 
 const OpDef sigmoid_gate_dgrad{
     .kind = "sigmoid_gate_dgrad",
     .operands = "dy x gate", .results = "dx dgate",
     .by_row = "dy x gate dx dgate",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.same(0, 1);
       check_gate(rule, 1, 2);
       return std::vector{rule.like(1), rule.like(2)};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 const OpDef soft_cap{
     .kind = "soft_cap",
     .operands = "x", .results = "y", .attributes = "cap",
     .by_row = "x y",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       rule.require(op.attributes.number("cap") > 0, "the cap is not above zero");
       return std::vector{rule.like(0)};
-    },
+    }),
     .differentiate = gradient_of_x<soft_cap_dgrad>,
-    .cost = operand_cost,
 };
 
 const OpDef soft_cap_dgrad{
@@ -249,7 +227,6 @@ const OpDef soft_cap_dgrad{
     .operands = "dy x", .results = "dx", .attributes = "cap",
     .by_row = "dy x dx",
     .infer = gradient_like_x,
-    .cost = operand_cost,
 };
 
 const OpDef clip{
@@ -257,13 +234,11 @@ const OpDef clip{
     .operands = "x", .results = "y", .attributes = "limit below",
     .work = ir::Work::activation,
     .by_row = "x y",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       rule.require(op.attributes.number("limit") > 0, "the limit is not above zero");
       return std::vector{rule.like(0)};
-    },
+    }),
     .differentiate = gradient_of_x<clip_dgrad>,
-    .cost = operand_cost,
 };
 
 const OpDef clip_dgrad{
@@ -271,7 +246,6 @@ const OpDef clip_dgrad{
     .operands = "dy x", .results = "dx", .attributes = "limit below",
     .by_row = "dy x dx",
     .infer = gradient_like_x,
-    .cost = operand_cost,
 };
 
 const OpDef squared_relu_dgrad{
@@ -279,7 +253,6 @@ const OpDef squared_relu_dgrad{
     .operands = "dy x", .results = "dx",
     .by_row = "dy x dx",
     .infer = gradient_like_x,
-    .cost = operand_cost,
 };
 
 const OpDef squared_relu{
@@ -289,7 +262,6 @@ const OpDef squared_relu{
     .by_row = "x y",
     .infer = like_x,
     .differentiate = gradient_of_x<squared_relu_dgrad>,
-    .cost = operand_cost,
 };
 // clang-format on
 

@@ -19,15 +19,13 @@ const OpDef muon_momentum{
     .operands = "clip accumulators*", .results = "u", .updates = "m", .attributes = "momentum dtype",
     .by_element = "accumulators* u m",
     .reaches_host = "m",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       rule.require(op.in.size() >= 2, "needs clip and an accumulator");
       for (size_t i = 1; i < op.in.size(); ++i) {
         rule.require(rule.in(i).shape == rule.updated(0).shape, "momentum and accumulator differ in shape");
       }
       return std::vector{output(dtype_named(op.attributes.word("dtype")), rule.updated(0).shape, Role::metadata)};
-    },
-    .cost = operand_cost,
+    }),
 };
 // clang-format on
 
@@ -65,8 +63,7 @@ const OpDef gather_matrices{
     .operands = "parts*", .results = "stack", .attributes = "ranks count elements cut",
     .stream = StreamKind::comm,
     .collective = true,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const Deal deal(rule, op);
       rule.require(!op.in.empty(), "needs a part");
       for (size_t i = 0; i < op.in.size(); ++i) {
@@ -75,7 +72,7 @@ const OpDef gather_matrices{
       }
       return std::vector{output(rule.dtype(0), {fixed(deal.slots(static_cast<int64_t>(op.in.size()))), fixed(deal.width())},
                                 Role::metadata)};
-    },
+    }),
     .cost = deal_cost,
 };
 
@@ -84,14 +81,13 @@ const OpDef scatter_matrices{
     .operands = "stack", .results = "parts*", .attributes = "ranks count elements cut parts",
     .stream = StreamKind::comm,
     .collective = true,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const Deal deal(rule, op);
       const int64_t parts = op.attributes.integer("parts");
       rule.require(static_elements(rule.in(0)) == deal.slots(parts) * deal.width(), "the stack has another size than its parts");
       return std::vector<Value>(static_cast<size_t>(parts),
                                 output(rule.dtype(0), {fixed(deal.of_part())}, Role::metadata));
-    },
+    }),
     .cost = deal_cost,
 };
 
@@ -105,29 +101,25 @@ void check_stack(const Rule& rule, const Attributes& at, int64_t elements) {
 const OpDef unit_matrices{
     .kind = "unit_matrices",
     .operands = "stack", .results = "x", .attributes = "count rows columns blocks",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       check_stack(rule, op.attributes, static_elements(rule.in(0)));
       const int64_t rows = op.attributes.integer("rows"), columns = op.attributes.integer("columns");
       return std::vector{output(rule.dtype(0),
                                 {fixed(op.attributes.integer("count") * std::min(rows, columns)), fixed(std::max(rows, columns))},
                                 Role::metadata)};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 const OpDef place_matrices{
     .kind = "place_matrices",
     .operands = "x", .results = "stack", .attributes = "count rows columns blocks",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       check_stack(rule, op.attributes, static_elements(rule.in(0)));
       return std::vector{output(rule.dtype(0),
                                 {fixed(op.attributes.integer("count")),
                                  fixed(op.attributes.integer("rows") * op.attributes.integer("columns"))},
                                 Role::metadata)};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 // The row groups of a product over a stack.
@@ -138,18 +130,15 @@ const OpDef even_offsets{
     .infer = [](const Listing&, const Op& op) {
       return std::vector{output(Dtype::i32, {fixed(op.attributes.integer("groups") + 1)}, Role::metadata)};
     },
-    .cost = operand_cost,
 };
 
 const OpDef scaled_sum{
     .kind = "scaled_sum",
     .operands = "x z", .results = "y", .attributes = "alpha beta",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.same(1, 0);
       return std::vector{output(rule.dtype(0), rule.in(0).shape, Role::metadata)};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 const OpDef muon_step{
@@ -157,16 +146,13 @@ const OpDef muon_step{
     .operands = "clip hyper o", .updates = "master copy?", .attributes = "scale decay copy",
     .by_element = "o master copy?",
     .overwrites = "copy?",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const bool copy = op.attributes.integer("copy") != 0;
       rule.require(op.updates.size() == (copy ? 2u : 1u), "needs the master, and the copy when copy = 1");
       for (size_t i = 0; i < op.updates.size(); ++i) {
         rule.require(static_elements(rule.updated(i)) == static_elements(rule.in(2)), "master and direction differ in size");
       }
-      return std::vector<Value>{};
-    },
-    .cost = operand_cost,
+    }),
 };
 // clang-format on
 

@@ -37,15 +37,13 @@ const OpDef rms_norm{
     .operands = "x g", .results = "y rstd", .attributes = "epsilon offset?",
     .work = ir::Work::norm,
     .by_row = "x y rstd",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       return std::vector{rule.like(0),
                          output(wide(rule.dtype(0)), norms_of(rule, 0, 1), Role::metadata)};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       return std::vector{norm_gradient(writer, op, d_out[0], op.in[0], op.in[1], op.out[1], none), none};
     },
-    .cost = operand_cost,
 };
 
 const OpDef add_rms_norm{
@@ -54,19 +52,17 @@ const OpDef add_rms_norm{
     .by_row = "a b s y rstd",
     .stands_for = "s = add a b\n"
                   "y rstd = rms_norm s g",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.same(0, 1);
       rule.shape(2, {rule.dim(0, 1)});
       return std::vector{rule.like(0), rule.like(0),
                          output(wide(rule.dtype(0)), {rule.dim(0, 0)}, Role::metadata)};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       if (d_out[1] == none) return std::vector{d_out[0], d_out[0], none};
       const ValueId ds = norm_gradient(writer, op, d_out[1], op.out[0], op.in[2], op.out[2], d_out[0]);
       return std::vector{ds, ds, none};
     },
-    .cost = operand_cost,
 };
 
 const OpDef rms_norm_dgrad{
@@ -74,14 +70,12 @@ const OpDef rms_norm_dgrad{
     .operands = "dy x g rstd dres?", .results = "dx dg", .attributes = "offset?",
     .stands_for = "own dg = rms_norm_dgrad dy x g rstd\n"
                   "dx = add dres own",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.same(0, 1);
       rule.shape(3, norms_of(rule, 1, 2));
       if (rule.has(4)) rule.same(4, 1);
       return std::vector{rule.like(1), output(wide(rule.dtype(1)), {rule.dim(2, 0)})};
-    },
-    .cost = operand_cost,
+    }),
 };
 // clang-format on
 
@@ -103,16 +97,14 @@ const OpDef layer_norm{
     .operands = "x g b", .results = "y mean rstd", .attributes = "epsilon",
     .work = ir::Work::norm,
     .by_row = "x y mean rstd",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       for (const size_t vector : {1, 2}) rule.shape(vector, {rule.dim(0, 1)});
       return std::vector{rule.like(0), a_number_a_row(rule), a_number_a_row(rule)};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       return std::vector{layer_norm_gradient(writer, d_out[0], op.in[0], op.in[1], op.in[2], op.out[1], op.out[2], none),
                          none, none};
     },
-    .cost = operand_cost,
 };
 
 const OpDef add_layer_norm{
@@ -121,19 +113,17 @@ const OpDef add_layer_norm{
     .by_row = "a b s y mean rstd",
     .stands_for = "s = add a b\n"
                   "y mean rstd = layer_norm s g bias",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.same(0, 1);
       for (const size_t vector : {2, 3}) rule.shape(vector, {rule.dim(0, 1)});
       return std::vector{rule.like(0), rule.like(0), a_number_a_row(rule), a_number_a_row(rule)};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       if (d_out[1] == none) return std::vector{d_out[0], d_out[0], none, none};
       const ValueId ds = layer_norm_gradient(writer, d_out[1], op.out[0], op.in[2], op.in[3], op.out[2], op.out[3],
                                              d_out[0]);
       return std::vector{ds, ds, none, none};
     },
-    .cost = operand_cost,
 };
 
 const OpDef layer_norm_dgrad{
@@ -141,42 +131,35 @@ const OpDef layer_norm_dgrad{
     .operands = "dy x g mean rstd dres?", .results = "dx dg db",
     .stands_for = "own dg db = layer_norm_dgrad dy x g mean rstd\n"
                   "dx = add dres own",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.same(0, 1);
       rule.shape(2, {rule.dim(1, 1)});
       for (const size_t number : {3, 4}) rule.shape(number, {rule.dim(1, 0)});
       if (rule.has(5)) rule.same(5, 1);
       const Value sums = output(wide(rule.dtype(1)), {rule.dim(2, 0)});
       return std::vector{rule.like(1), sums, sums};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 const OpDef add{
     .kind = "add",
     .operands = "a b", .results = "y",
     .by_row = "a b y",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.same(0, 1);
       return std::vector{rule.like(0)};
-    },
+    }),
     .differentiate = [](GradientWriter&, const Op&, const std::vector<ValueId>& d_out) {
       return std::vector{d_out[0], d_out[0]};
     },
-    .cost = operand_cost,
 };
 
 const OpDef accumulate{
     .kind = "accumulate",
     .operands = "p", .updates = "acc",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.require(rule.in(0).shape == rule.updated(0).shape, "operand and accumulator differ in shape");
-      return std::vector<Value>{};
-    },
-    .cost = operand_cost,
+    }),
 };
 // clang-format on
 

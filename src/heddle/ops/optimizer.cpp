@@ -14,13 +14,11 @@ std::vector<Value> nothing(const Listing&, const Op&) { return {}; }
 const OpDef grad_square_sum{
     .kind = "grad_square_sum",
     .operands = "accumulators*", .results = "part",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       rule.require(!op.in.empty(), "needs an accumulator");
       for (size_t i = 1; i < op.in.size(); ++i) rule.same(i, 0);
       return std::vector{output(Dtype::f64, {fixed(1)}, Role::metadata)};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 // The square sum in fixed point, as four limbs; sum_parts adds limbs up, grad_norm reads them.
@@ -30,19 +28,16 @@ const OpDef grad_square_sum_exact{
     .infer = [](const Listing&, const Op&) {
       return std::vector{output(Dtype::f64, {fixed(4)}, Role::metadata)};
     },
-    .cost = operand_cost,
 };
 
 const OpDef sum_parts{
     .kind = "sum_parts",
     .operands = "parts*", .results = "sum", .attributes = "size",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const ir::Shape shape{fixed(op.attributes.integer("size"))};
       for (size_t i = 0; i < op.in.size(); ++i) rule.shape(i, shape);
       return std::vector{output(Dtype::f64, shape, Role::metadata)};  // of no parts: zero
-    },
-    .cost = operand_cost,
+    }),
 };
 
 const OpDef grad_norm{
@@ -52,7 +47,6 @@ const OpDef grad_norm{
       return std::vector{output(Dtype::f64, {fixed(1)}, Role::metadata),
                          output(Dtype::f64, {fixed(1)}, Role::metadata)};
     },
-    .cost = operand_cost,
 };
 
 // Leaves the step out where its norm or its loss exceeds the batch's limit for it, or is not finite. A factor of 0
@@ -60,15 +54,13 @@ const OpDef grad_norm{
 const OpDef skip_outlier{
     .kind = "skip_outlier",
     .operands = "norm clip hyper limits loss", .results = "clip hyper skipped",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       for (const size_t one : {0, 1, 4}) rule.shape(one, {fixed(1)});
       rule.shape(2, {fixed(4)});
       rule.shape(3, {fixed(2)});
       return std::vector{output(Dtype::f64, {fixed(1)}, Role::metadata), output(Dtype::f64, {fixed(4)}, Role::metadata),
                          output(Dtype::f64, {fixed(1)}, Role::metadata)};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 // Both are of one type, or the first is a byte in units of the second's root (ops/moment_byte.h).
@@ -84,8 +76,7 @@ const OpDef adamw{
     .by_element = "accumulators* master m v copy?",
     .overwrites = "copy?",
     .reaches_host = "m v",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       rule.require(op.in.size() >= 3, "needs clip, hyper and an accumulator");
       const bool copy = op.attributes.integer("copy") != 0;
       rule.require(op.updates.size() == (copy ? 4u : 3u), "needs master, both moments and the copy when copy = 1");
@@ -93,9 +84,7 @@ const OpDef adamw{
         rule.require(rule.updated(i).shape == rule.in(2).shape, "master, moments and accumulator differ in shape");
       }
       check_moments(rule);
-      return std::vector<Value>{};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 // AdamW where master and bf16 weight are kept as one. `w` is the master rounded, `rest` its lower 16 bits. The sign of
@@ -107,8 +96,7 @@ const OpDef adamw_split{
     .attributes = "beta1 beta2 epsilon decay",
     .by_element = "accumulators* rest m v w",
     .reaches_host = "m v",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       rule.require(op.in.size() >= 3, "needs clip, hyper and an accumulator");
       rule.require(rule.updated(0).dtype == Dtype::u16 && rule.updated(3).dtype == Dtype::bf16,
                    "splits an f32 into bf16 and u16");
@@ -116,9 +104,7 @@ const OpDef adamw_split{
         rule.require(rule.updated(i).shape == rule.in(2).shape, "rest, moments, weight and accumulator differ in shape");
       }
       check_moments(rule);
-      return std::vector<Value>{};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 // The average of a master over steps, exponential: average += (1 − decay)·(master − average). It stays where the step
@@ -127,14 +113,11 @@ const OpDef average_master{
     .kind = "average_master",
     .operands = "clip master", .updates = "average", .attributes = "decay",
     .by_element = "master average",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.shape(0, {fixed(1)});
       rule.require(rule.updated(0).shape == rule.in(1).shape && rule.updated(0).dtype == rule.dtype(1),
                    "master and average differ in shape or type");
-      return std::vector<Value>{};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 // A weight made anew from its master: the target is written, not read.

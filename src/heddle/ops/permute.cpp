@@ -15,28 +15,24 @@ const OpDef permute{
     .kind = "permute",
     .operands = "x row_of token_of experts", .results = "p",
     .work = ir::Work::permute,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.shape(3, rule.in(1).shape);
       return std::vector{output(rule.dtype(0), {rule.dim(2, 0), rule.dim(0, 1)})};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       const ValueId dx =
           writer.input_gradient(permute_dgrad, {d_out[0], op.in[1], op.in[3]}, {writer.d(op.in[0])})[0];
       return std::vector{dx, none, none, none};
     },
-    .cost = operand_cost,
 };
 
 const OpDef permute_dgrad{
     .kind = "permute_dgrad",
     .operands = "dp row_of experts", .results = "dx",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.shape(2, rule.in(1).shape);
       return std::vector{output(rule.dtype(0), {rule.dim(1, 0), rule.dim(0, 1)})};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 const OpDef unpermute{
@@ -44,14 +40,13 @@ const OpDef unpermute{
     .operands = "y gates row_of experts residual?", .results = "c",
     .stands_for = "sum = unpermute y gates row_of experts\n"
                   "c = add sum residual",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.shape(1, rule.in(2).shape);
       rule.shape(3, rule.in(2).shape);
       const ir::Shape shape{rule.dim(2, 0), rule.dim(0, 1)};
       if (rule.has(4)) rule.shape(4, shape);
       return std::vector{output(rule.dtype(0), shape)};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       const auto out = writer.input_gradient(unpermute_dgrad, {d_out[0], op.in[0], op.in[1], op.in[2]},
                                              {writer.d(op.in[0]), writer.d(op.in[1])});
@@ -59,29 +54,22 @@ const OpDef unpermute{
       if (op.in.size() > 4) d_in.push_back(d_out[0]);
       return d_in;
     },
-    .cost = operand_cost,
 };
 
 const OpDef unpermute_dgrad{
     .kind = "unpermute_dgrad",
     .operands = "dc y gates row_of", .results = "dy dgates",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      return std::vector{rule.like(1), rule.like(2)};
-    },
-    .cost = operand_cost,
+    .infer = by_rule([](const Rule& rule) { return std::vector{rule.like(1), rule.like(2)}; }),
 };
 
 // The rows that arrive may be counted by another value than those that were there: the counts are the same.
 const OpDef weigh_dgrad{
     .kind = "weigh_dgrad",
     .operands = "dr e gates", .results = "de dgates",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.require(rule.dim(0, 1) == rule.dim(1, 1), "dr and e differ in columns");
       return std::vector{rule.like(1), rule.like(2)};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 // Experts from `first` on are without computation: of each that a token chose it gets its own row back, weighed. No
@@ -89,28 +77,22 @@ const OpDef weigh_dgrad{
 const OpDef zero_experts{
     .kind = "zero_experts",
     .operands = "x gates experts", .results = "y", .attributes = "first",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.shape(1, rule.in(2).shape);
       rule.require(rule.dim(0, 0) == rule.dim(2, 0), "x and experts differ in rows");
       return std::vector{rule.like(0)};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       const auto d = writer.input_gradient(zero_experts_dgrad, {d_out[0], op.in[0], op.in[1], op.in[2]},
                                            {writer.d(op.in[0]), writer.d(op.in[1])}, op.attributes);
       return std::vector{d[0], d[1], none};
     },
-    .cost = operand_cost,
 };
 
 const OpDef zero_experts_dgrad{
     .kind = "zero_experts_dgrad",
     .operands = "dy x gates experts", .results = "dx dgates", .attributes = "first",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      return std::vector{rule.like(1), rule.like(2)};
-    },
-    .cost = operand_cost,
+    .infer = by_rule([](const Rule& rule) { return std::vector{rule.like(1), rule.like(2)}; }),
 };
 // clang-format on
 

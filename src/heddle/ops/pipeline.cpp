@@ -36,10 +36,7 @@ const OpDef send{
     .stream = StreamKind::comm,
     .is_loss = true,  // its gradient arrives from the neighbour
     .moves = ir::Moves::to_neighbour,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      return std::vector<Value>{};
-    },
+    .infer = [](const Listing&, const Op&) { return std::vector<Value>{}; },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>&) {
       return writer.input_gradient(receive, {}, {writer.d(op.in[0])},
                                    shape_of(writer.listing(), op.in[0], answer_to(op)));
@@ -52,12 +49,9 @@ const OpDef receive{
     .results = "x", .attributes = "step edge? state? dtype rows columns",
     .stream = StreamKind::comm,
     .moves = ir::Moves::from_neighbour,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      const std::string& word = op.attributes.word("dtype");
-      const Dtype dtype = word == "f64" ? Dtype::f64 : word == "f32" ? Dtype::f32 : Dtype::bf16;
-      return std::vector{
-          output(dtype, {fixed(op.attributes.integer("rows")), fixed(op.attributes.integer("columns"))})};
+    .infer = [](const Listing&, const Op& op) {
+      const Attributes& a = op.attributes;
+      return std::vector{output(dtype_named(a.word("dtype")), {fixed(a.integer("rows")), fixed(a.integer("columns"))})};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       writer.input_gradient(send, {d_out[0]}, {}, answer_to(op));

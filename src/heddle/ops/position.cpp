@@ -15,18 +15,16 @@ const OpDef rope{
     .kind = "rope",
     .operands = "x table", .results = "y",
     .attributes = "heads head_dim rope_dim sequence interleaved first? inverse?",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       check_turned_rows(rule, op.attributes);
       return std::vector{rule.like(0)};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       Attributes inverse = op.attributes;
       inverse.set("inverse", 1 - op.attributes.integer("inverse"));
       const ValueId dx = writer.input_gradient(*op.def, {d_out[0], op.in[1]}, {writer.d(op.in[0])}, inverse)[0];
       return std::vector{dx, none};
     },
-    .cost = operand_cost,
 };
 // clang-format on
 
@@ -46,31 +44,27 @@ struct Heads {
 const OpDef mla_assemble{
     .kind = "mla_assemble",
     .operands = "kv k_rope", .results = "k v", .attributes = "heads nope rope value_dim",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const Heads h(op.attributes);
       rule.shape(0, {rule.dim(0, 0), h.kv()});
       rule.shape(1, {rule.dim(0, 0), fixed(h.rope)});
       return std::vector{output(rule.dtype(0), {rule.dim(0, 0), h.q()}),
                          output(rule.dtype(0), {rule.dim(0, 0), h.v()})};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       return writer.input_gradient(mla_assemble_dgrad, d_out, {writer.d(op.in[0]), writer.d(op.in[1])},
                                    op.attributes);
     },
-    .cost = operand_cost,
 };
 
 const OpDef mla_assemble_dgrad{
     .kind = "mla_assemble_dgrad",
     .operands = "dk dv", .results = "dkv dk_rope", .attributes = "heads nope rope value_dim",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const Heads h(op.attributes);
       return std::vector{output(rule.dtype(0), {rule.dim(0, 0), h.kv()}),
                          output(rule.dtype(0), {rule.dim(0, 0), fixed(h.rope)})};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 const OpDef mla_rope{
@@ -80,8 +74,7 @@ const OpDef mla_rope{
     .stands_for = "q_turned = rope q table\n"
                   "turned = rope k_rope table\n"
                   "k v = mla_assemble kv turned",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const Heads h(op.attributes);
       rule.shape(0, {rule.dim(0, 0), h.q()});
       rule.shape(1, {rule.dim(0, 0), h.kv()});
@@ -90,7 +83,7 @@ const OpDef mla_rope{
       const Dtype dtype = rule.dtype(0);
       const Dim rows = rule.dim(0, 0);
       return std::vector{output(dtype, {rows, h.q()}), output(dtype, {rows, h.q()}), output(dtype, {rows, h.v()})};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       std::vector<ValueId> d_in =
           writer.input_gradient(mla_rope_dgrad, {d_out[0], d_out[1], d_out[2], op.in[3]},
@@ -98,22 +91,19 @@ const OpDef mla_rope{
       d_in.push_back(none);
       return d_in;
     },
-    .cost = operand_cost,
 };
 
 const OpDef mla_rope_dgrad{
     .kind = "mla_rope_dgrad",
     .operands = "dq_turned dk dv table", .results = "dq dkv dk_rope",
     .attributes = "heads nope rope value_dim sequence interleaved",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const Heads h(op.attributes);
       const Dtype dtype = rule.dtype(0);
       const Dim rows = rule.dim(0, 0);
       return std::vector{output(dtype, {rows, h.q()}), output(dtype, {rows, h.kv()}),
                          output(dtype, {rows, fixed(h.rope)})};
-    },
-    .cost = operand_cost,
+    }),
 };
 // clang-format on
 

@@ -17,26 +17,22 @@ extern const OpDef sequence_sums_dgrad, preference_loss_dgrad;
 const OpDef sequence_sums{
     .kind = "sequence_sums",
     .operands = "losses", .results = "sums", .attributes = "sequence",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const int64_t sequences =
           rule.quotient(rule.size(0, 0), op.attributes.integer("sequence"), "rows are not whole sequences");
       return std::vector{output(Dtype::f64, {fixed(sequences)})};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       return writer.input_gradient(sequence_sums_dgrad, {d_out[0]}, {writer.d(op.in[0])}, op.attributes);
     },
-    .cost = operand_cost,
 };
 
 const OpDef sequence_sums_dgrad{
     .kind = "sequence_sums_dgrad",
     .operands = "dsums", .results = "dlosses", .attributes = "sequence",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       return std::vector{output(Dtype::f64, {fixed(rule.size(0, 0) * op.attributes.integer("sequence"))})};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 void check_pairs(const Rule& rule) {
@@ -52,28 +48,24 @@ const OpDef preference_loss{
     .operands = "sums references scales whole?", .results = "loss chosen rejected margin accuracy",
     .attributes = "beta smoothing ranks scale_index",
     .is_loss = true,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       check_pairs(rule);
       return std::vector<Value>(5, output(Dtype::f64, {fixed(1)}, Role::metadata));
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>&) {
       std::vector<ValueId> d_in(op.in.size(), none);
       d_in[0] = writer.input_gradient(preference_loss_dgrad, op.in, {writer.d(op.in[0])}, op.attributes)[0];
       return d_in;
     },
-    .cost = operand_cost,
 };
 
 const OpDef preference_loss_dgrad{
     .kind = "preference_loss_dgrad",
     .operands = "sums references scales whole?", .results = "dsums", .attributes = "beta smoothing ranks scale_index",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       check_pairs(rule);
       return std::vector{rule.like(0)};
-    },
-    .cost = operand_cost,
+    }),
 };
 // clang-format on
 

@@ -110,12 +110,11 @@ const OpDef recur{
     .kind = "recur",
     .operands = "q k v decay? beta? skip? starts? states?", .results = "o", .attributes = kRecurrence,
     .work = ir::Work::attention,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const Recurrence r(rule, op);
       check_sequences(rule, op, 0);
       return std::vector{output(rule.dtype(0), {rule.dim(0, 0), fixed(r.h * r.dv)})};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       std::vector<ValueId> in{d_out[0]};
       std::vector<std::string> names;
@@ -164,8 +163,7 @@ const OpDef recur_dgrad{
     .kind = "recur_dgrad",
     .operands = "do q k v decay? beta? skip? starts? states? behind?", .results = "dq dk dv ddecay? dbeta? dskip?",
     .attributes = kRecurrence,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const Recurrence r(rule, op);
       check_sequences(rule, op, 1);
       rule.same(0, 3);
@@ -175,7 +173,7 @@ const OpDef recur_dgrad{
         if (rule.has(i)) out.push_back(output(rule.dtype(i), rule.in(i).shape));
       }
       return out;
-    },
+    }),
     .cost = recurrence_cost<6, 3>,
 };
 
@@ -185,15 +183,14 @@ const OpDef recur_summary{
     .kind = "recur_summary",
     .operands = "k v decay? beta? starts?", .results = "transition update", .attributes = kRecurrence,
     .work = ir::Work::attention,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const Recurrence r(rule, op);
       check_sequences(rule, op, 0);
       const Dim pieces = fixed(Recurrence::pieces(op, rule.dim(0, 0)));
       const int64_t width = op.attributes.integer("delta") != 0 ? r.dk * r.dk : r.by_channel ? r.dk : 1;
       return std::vector{output(wide(rule.dtype(0)), {pieces, fixed(r.all_heads() * width)}, Role::metadata),
                          output(wide(rule.dtype(0)), {pieces, fixed(r.all_heads() * r.dk * r.dv)}, Role::metadata)};
-    },
+    }),
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       const double both = 1 + static_cast<double>(op.attributes.integer("head_dim")) /
                                   static_cast<double>(op.attributes.integer("value_dim"));
@@ -205,13 +202,12 @@ const OpDef recur_summary{
 const OpDef recur_states_dgrad{
     .kind = "recur_states_dgrad",
     .operands = "do q k decay? beta? starts?", .results = "dstates", .attributes = kRecurrence,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const Recurrence r(rule, op);
       check_sequences(rule, op, 0);
       return std::vector{output(wide(rule.dtype(0)), {fixed(Recurrence::pieces(op, rule.dim(0, 0))),
                                                       fixed(r.all_heads() * r.dk * r.dv)})};
-    },
+    }),
     .cost = recurrence_cost<1, 2>,
 };
 
@@ -221,8 +217,7 @@ const OpDef scan_states{
     .kind = "scan_states",
     .operands = "transition update", .results = "states", .attributes = "heads pieces head_dim value_dim reverse?",
     .work = ir::Work::attention,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const Attributes& a = op.attributes;
       const int64_t h = a.integer("heads"), dk = a.integer("head_dim"), dv = a.integer("value_dim");
       const Dim rows = rule.dim(1, 0);
@@ -235,7 +230,7 @@ const OpDef scan_states{
       rule.shape(0, {rows, fixed(h * width)});
       const bool reverse = a.integer_or("reverse", 0) != 0;
       return std::vector{output(rule.dtype(1), rule.in(1).shape, reverse ? Role::activation : Role::metadata)};
-    },
+    }),
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       const Attributes& a = op.attributes;
       Cost cost = operand_cost(listing, op, rows);
@@ -253,8 +248,7 @@ const OpDef cached_recur{
     .operands = "q k v decay? beta? skip? places", .results = "o", .updates = "states",
     .attributes = kRecurrence,
     .work = ir::Work::attention,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const Recurrence r(rule, op);
       check_places(rule, rule.place("places"));
       const Value& states = rule.updated(0);
@@ -262,7 +256,7 @@ const OpDef cached_recur{
                        states.shape[1] == fixed(r.h * r.dk * r.dv),
                    "states are not rows of the wide type, one a sequence");
       return std::vector{output(rule.dtype(0), {rule.dim(0, 0), fixed(r.h * r.dv)})};
-    },
+    }),
     .cost = recurrence_cost<2, 1>,
 };
 // clang-format on

@@ -30,25 +30,19 @@ std::vector<Value> choice_outputs(int64_t tokens, int64_t experts, int64_t top_k
 const OpDef router_scores{
     .kind = "router_scores",
     .operands = "logits", .results = "s", .attributes = "function",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      return std::vector{rule.like(0)};
-    },
+    .infer = by_rule([](const Rule& rule) { return std::vector{rule.like(0)}; }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       return writer.input_gradient(router_scores_dgrad, {d_out[0], op.out[0]}, {writer.d(op.in[0])}, op.attributes);
     },
-    .cost = operand_cost,
 };
 
 const OpDef router_scores_dgrad{
     .kind = "router_scores_dgrad",
     .operands = "ds s", .results = "dlogits", .attributes = "function",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.same(0, 1);
       return std::vector{rule.like(1)};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 const OpDef choose{
@@ -57,13 +51,11 @@ const OpDef choose{
     .attributes = "top_k groups top_groups group_score_top",
     .replayable = false,
     .chooses_experts = true,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       if (rule.has(1)) rule.shape(1, {rule.dim(0, 1)});
       check_choice(rule, op.attributes, rule.size(0, 1));
       return choice_outputs(rule.size(0, 0), rule.size(0, 1), op.attributes.integer("top_k"));
-    },
-    .cost = operand_cost,
+    }),
 };
 
 // Experts by a table of token ids, [vocabulary, k] (DeepSeek-V4). Padding, −1, has those of id 0.
@@ -73,13 +65,12 @@ const OpDef choose_by_id{
     .attributes = "experts",
     .replayable = false,
     .chooses_experts = true,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const int64_t experts = op.attributes.integer("experts"), top_k = rule.size(1, 1);
       rule.require(rule.dtype(0) == Dtype::i32, "ids are not i32");
       rule.require(top_k >= 1 && top_k <= experts, "the table's rows are not 1..experts wide");
       return choice_outputs(rule.size(0, 0), experts, top_k);
-    },
+    }),
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       // A row of the table is read for each token, and its experts are written, read and sorted.
       const double chosen = static_cast<double>(listing.bytes(op.out[0], rows));
@@ -90,53 +81,39 @@ const OpDef choose_by_id{
 const OpDef gate{
     .kind = "gate",
     .operands = "s experts", .results = "gates", .attributes = "normalize scale",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      return std::vector{output(rule.dtype(0), rule.in(1).shape)};
-    },
+    .infer = by_rule([](const Rule& rule) { return std::vector{output(rule.dtype(0), rule.in(1).shape)}; }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       const ValueId ds = writer.input_gradient(gate_dgrad, {d_out[0], op.in[0], op.in[1]}, {writer.d(op.in[0])},
                                                op.attributes)[0];
       return std::vector{ds, none};
     },
-    .cost = operand_cost,
 };
 
 const OpDef gate_dgrad{
     .kind = "gate_dgrad",
     .operands = "dgates s experts", .results = "ds", .attributes = "normalize scale",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      return std::vector{rule.like(1)};
-    },
-    .cost = operand_cost,
+    .infer = by_rule([](const Rule& rule) { return std::vector{rule.like(1)}; }),
 };
 
 // Gates of two experts, the one with the larger logit first (Liu et al., arXiv 2409.12136, appendix A).
 const OpDef mixer_gate{
     .kind = "mixer_gate",
     .operands = "logits experts", .results = "gates", .attributes = "closeness",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.require(rule.size(1, 1) == 2 && rule.size(0, 1) >= 2, "two experts are mixed");
       return std::vector{output(rule.dtype(0), rule.in(1).shape)};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       const ValueId dlogits = writer.input_gradient(mixer_gate_dgrad, {d_out[0], op.in[0], op.in[1]},
                                                     {writer.d(op.in[0])}, op.attributes)[0];
       return std::vector{dlogits, none};
     },
-    .cost = operand_cost,
 };
 
 const OpDef mixer_gate_dgrad{
     .kind = "mixer_gate_dgrad",
     .operands = "dgates logits experts", .results = "dlogits", .attributes = "closeness",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      return std::vector{rule.like(1)};
-    },
-    .cost = operand_cost,
+    .infer = by_rule([](const Rule& rule) { return std::vector{rule.like(1)}; }),
 };
 
 const OpDef router{
@@ -148,8 +125,7 @@ const OpDef router{
     .stands_for = "s = router_scores logits\n"
                   "experts row_of token_of offsets = choose s bias\n"
                   "gates = gate s experts",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       if (rule.has(1)) rule.shape(1, {rule.dim(0, 1)});
       check_choice(rule, op.attributes, rule.size(0, 1));
       const int64_t top_k = op.attributes.integer("top_k");
@@ -157,7 +133,7 @@ const OpDef router{
                              output(rule.dtype(0), {rule.dim(0, 0), fixed(top_k)})};
       for (Value& v : choice_outputs(rule.size(0, 0), rule.size(0, 1), top_k)) out.push_back(std::move(v));
       return out;
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       const ValueId s = op.out[0], experts = op.out[2];
       const ValueId dlogits = writer.input_gradient(router_dgrad, {d_out[1], d_out[0], s, experts},
@@ -166,43 +142,34 @@ const OpDef router{
       d_in[0] = dlogits;
       return d_in;
     },
-    .cost = operand_cost,
 };
 
 const OpDef router_dgrad{
     .kind = "router_dgrad",
     .operands = "dgates? ds? s experts", .results = "dlogits",
     .attributes = "function top_k groups top_groups group_score_top normalize scale",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.require(rule.has(0) || rule.has(1), "neither dg nor ds is given");
       return std::vector{rule.like(2)};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 const OpDef count_load{
     .kind = "count_load",
     .operands = "offsets", .updates = "load",
     .replayable = false,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.require(rule.updated(0).shape == ir::Shape{fixed(rule.size(0, 0) - 1)}, "load is not [E]");
-      return std::vector<Value>{};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 const OpDef router_bias_update{
     .kind = "router_bias_update",
     .operands = "load hyper", .updates = "bias", .attributes = "by_share?",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.require(rule.in(0).shape == rule.updated(0).shape, "load and bias differ in shape");
       rule.require(rule.in(1).shape == ir::Shape{fixed(4)}, "hyper is not [4]");
-      return std::vector<Value>{};
-    },
-    .cost = operand_cost,
+    }),
 };
 // clang-format on
 

@@ -37,14 +37,12 @@ const OpDef sequence_load{
     .kind = "sequence_load",
     .operands = "s", .results = "load", .attributes = "top_k sequence",
     .replayable = false,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       check_balance(rule, op);
       return std::vector{output(Dtype::f64,
                                 {fixed(rule.size(0, 0) / op.attributes.integer("sequence")), rule.dim(0, 1)},
                                 Role::metadata)};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 // The forward op carries scales as its second operand, which only the gradient reads. With a third operand, `whole` is
@@ -59,13 +57,12 @@ const OpDef sequence_aux_loss{
       d_in[0] = writer.input_gradient(sequence_aux_loss_dgrad, op.in, {writer.d(op.in[0])}, op.attributes)[0];
       return d_in;
     },
-    .cost = operand_cost,
 };
 
 const OpDef sequence_aux_loss_dgrad{
     .kind = "sequence_aux_loss_dgrad",
     .operands = "s scales load?", .results = "ds", .attributes = "top_k sequence alpha scale_index whole?",
-    .infer = gradient_output, .cost = operand_cost};
+    .infer = gradient_output};
 
 const OpDef z_loss{
     .kind = "z_loss",
@@ -76,13 +73,12 @@ const OpDef z_loss{
       const ValueId dlogits = writer.input_gradient(z_loss_dgrad, op.in, {writer.d(op.in[0])}, op.attributes)[0];
       return std::vector{dlogits, none};
     },
-    .cost = operand_cost,
 };
 
 const OpDef z_loss_dgrad{
     .kind = "z_loss_dgrad",
     .operands = "logits scales", .results = "dlogits", .attributes = "weight scale_index",
-    .infer = gradient_output, .cost = operand_cost};
+    .infer = gradient_output};
 
 }  // namespace
 // clang-format on

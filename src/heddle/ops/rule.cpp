@@ -90,18 +90,6 @@ Value output(Dtype dtype, ir::Shape shape, Role role) {
   return v;
 }
 
-Cost operand_cost(const Listing& listing, const Op& op, const RowCounts& rows) {
-  // A packed weight counts as its elements: a product reads one of its blockings.
-  const auto bytes = [&](ValueId id) {
-    return id == none ? 0.0 : static_cast<double>(listing.elements(id, rows) * size_of(listing.value(id).dtype));
-  };
-  Cost cost;
-  for (const ValueId id : op.in) cost.bytes += bytes(id);
-  for (const ValueId id : op.out) cost.bytes += bytes(id);
-  for (const ValueId id : op.updates) cost.bytes += 2.0 * bytes(id);
-  return cost;
-}
-
 double rows_of(const Listing& listing, ValueId id, const RowCounts& rows) {
   return static_cast<double>(listing.elements(id, rows)) / columns_of(listing, id);
 }

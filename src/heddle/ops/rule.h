@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "heddle/ir/gradient.h"
@@ -17,6 +18,7 @@ using ir::Listing;
 using ir::none;
 using ir::Op;
 using ir::OpDef;
+using ir::operand_cost;
 using ir::Phase;
 using ir::Role;
 using ir::RowCounts;
@@ -68,6 +70,26 @@ class Rule {
   const Op& op_;
 };
 
+/// OpDef::infer out of a lambda of the op's Rule, or of the Rule and the op. One that returns nothing only checks.
+template <class Infer>
+constexpr auto by_rule(Infer) {
+  return [](const Listing& listing, const Op& op) -> std::vector<Value> {
+    const auto infer = [&] {
+      if constexpr (std::is_invocable_v<Infer, Rule>) {
+        return Infer()(Rule(listing, op));
+      } else {
+        return Infer()(Rule(listing, op), op);
+      }
+    };
+    if constexpr (std::is_void_v<decltype(infer())>) {
+      infer();
+      return {};
+    } else {
+      return infer();
+    }
+  };
+}
+
 /// An output value; the name is given by Listing::append.
 Value output(Dtype dtype, ir::Shape shape, Role role = Role::activation);
 inline Dim fixed(int64_t count) { return Dim{count, none}; }
@@ -79,8 +101,6 @@ void check_turned_rows(const Rule& rule, const Attributes& attributes);
 /// The places of the rows of operand 0 in a cache, at operand `places`.
 void check_places(const Rule& rule, size_t places);
 
-/// Bytes of all operands, each read or written once (updates: both); no products.
-Cost operand_cost(const Listing& listing, const Op& op, const RowCounts& rows);
 /// Rows of a value: all dims but the last, at run time.
 double rows_of(const Listing& listing, ValueId id, const RowCounts& rows);
 double columns_of(const Listing& listing, ValueId id);

@@ -87,10 +87,9 @@ const OpDef detached_linear{
     .product_of_rows = true,
     .packable = "w",
     .by_row = "x y",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       return linear_shape(rule, 1, op.attributes.integer_or("wide", 0) != 0 ? wide(rule.dtype(0)) : rule.dtype(0));
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       writer.weight_gradient(find("linear_wgrad"), {op.in[0], d_out[0]}, {op.in[1]});
       return std::vector<ValueId>{none, none};
@@ -103,13 +102,12 @@ const OpDef choose_keys{
     .operands = "q k w starts? places?", .results = "chosen",
     .attributes = "heads head_dim sequence top_k scale cp? tp?",
     .replayable = false,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       check_indexer(rule, op);
       const int64_t count = op.attributes.integer("top_k");
       rule.require(count >= 1 && count <= op.attributes.integer("sequence"), "top_k is not within the sequence");
       return std::vector{output(Dtype::i32, {rule.dim(0, 0), fixed(count)}, Role::metadata)};
-    },
+    }),
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       return pairs_cost(listing, op, rows, op.in[0], seen(op), width(op));
     },
@@ -138,12 +136,11 @@ const OpDef chosen_attention{
     .operands = "q k v? chosen places?", .results = "o lse",
     .attributes = "heads kv_heads head_dim value_dim sequence scale cp?",
     .work = ir::Work::attention,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const ir::Shape shape = check_heads(rule, op, 0, 3);
       return std::vector{output(rule.dtype(0), shape),
                          output(wide(rule.dtype(0)), {shape[0], fixed(op.attributes.integer("heads"))}, Role::metadata)};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       HEDDLE_CHECK(op.in[2] != none && operand(op, 4) == none, "'{}' of a cache has no gradient", op.kind());
       std::vector<ValueId> d = writer.input_gradient(
@@ -161,11 +158,10 @@ const OpDef chosen_attention_dgrad{
     .kind = "chosen_attention_dgrad",
     .operands = "do q k v o lse chosen", .results = "dq dk dv",
     .attributes = "heads kv_heads head_dim value_dim sequence scale cp?",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       rule.shape(0, check_heads(rule, op, 1, 6));
       return std::vector{rule.like(1), rule.like(2), rule.like(3)};
-    },
+    }),
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       return pairs_cost(listing, op, rows, op.in[1], seen(listing, op, op.in[6]),
                         3 * width(op) + 2 * value_width(op));
@@ -177,8 +173,7 @@ const OpDef attention_share{
     .operands = "q k chosen? starts?", .results = "share",
     .attributes = "heads kv_heads head_dim sequence scale cp?",
     .work = ir::Work::attention,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const Attributes& a = op.attributes;
       rule.quotient(a.integer("heads"), a.integer("kv_heads"), "heads is not a multiple of kv_heads");
       rule.shape(0, {rule.dim(0, 0), fixed(a.integer("heads") * a.integer("head_dim"))});
@@ -187,7 +182,7 @@ const OpDef attention_share{
       check_rows(rule, op, 0, 1);
       const Dim keys = rule.has(2) ? rule.dim(2, 1) : fixed(a.integer("sequence"));
       return std::vector{output(wide(rule.dtype(0)), {rule.dim(0, 0), keys}, Role::metadata)};
-    },
+    }),
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       return pairs_cost(listing, op, rows, op.in[0], seen(listing, op, operand(op, 2)), width(op));
     },
@@ -227,11 +222,10 @@ const OpDef index_loss_dgrad{
     .kind = "index_loss_dgrad",
     .operands = "q k w share scales chosen? starts?", .results = "dq dk dw",
     .attributes = "heads head_dim sequence scale weight scale_index cp? tp?",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       check_index_loss(rule, op);
       return std::vector{rule.like(0), rule.like(1), rule.like(2)};
-    },
+    }),
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       return pairs_cost(listing, op, rows, op.in[0], seen(listing, op, operand(op, 5)), 3 * width(op));
     },

@@ -15,15 +15,14 @@ const OpDef split{
     .operands = "x", .results = "left right", .attributes = "first runs?",
     .work = ir::Work::activation,  // of gate and up
     .by_row = "x left right",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const int64_t first = op.attributes.integer("first"), runs = op.attributes.integer_or("runs", 1);
       rule.require(runs > 0 && rule.size(0, 1) % runs == 0, "columns are not whole runs");
       const int64_t rest = rule.size(0, 1) / runs - first;
       rule.require(first > 0 && rest > 0, "first is outside the columns");
       return std::vector{output(rule.dtype(0), {rule.dim(0, 0), fixed(runs * first)}),
                          output(rule.dtype(0), {rule.dim(0, 0), fixed(runs * rest)})};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       const int64_t first = op.attributes.integer("first"), runs = op.attributes.integer_or("runs", 1);
       const int64_t columns = writer.listing().value(op.in[0]).shape[1].count;
@@ -31,22 +30,20 @@ const OpDef split{
       if (runs > 1) attributes.set("runs", runs);
       return writer.input_gradient(concat, d_out, {writer.d(op.in[0])}, std::move(attributes));
     },
-    .cost = operand_cost,
 };
 
 const OpDef concat{
     .kind = "concat",
     .operands = "left? right?", .results = "y", .attributes = "first second runs?",
     .by_row = "left right y",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const int64_t runs = op.attributes.integer_or("runs", 1);
       const int64_t first = runs * op.attributes.integer("first"), second = runs * op.attributes.integer("second");
       const size_t present = rule.has(0) ? 0 : 1;
       if (rule.has(0)) rule.shape(0, {rule.dim(present, 0), fixed(first)});
       if (rule.has(1)) rule.shape(1, {rule.dim(present, 0), fixed(second)});
       return std::vector{output(rule.dtype(present), {rule.dim(present, 0), fixed(first + second)})};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       const auto name = [&](size_t i) { return operand(op, i) == none ? "unused" : writer.d(op.in[i]); };
       Attributes attributes{{"first", op.attributes.integer("first")}};
@@ -55,7 +52,6 @@ const OpDef concat{
       d_in.resize(op.in.size());
       return d_in;
     },
-    .cost = operand_cost,
 };
 // clang-format on
 

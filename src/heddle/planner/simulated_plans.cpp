@@ -44,7 +44,7 @@ cost::MachineProfile profile_of(const search::Job& job, const search::Behaviour&
   for (const ir::Listing& listing : lowered.program.listings) {
     const ir::FixedRows rows(plan::balanced_rows(listing));
     for (const ir::Op& op : listing.ops) {
-      if (op.def->stream != ir::StreamKind::compute || op.def->cost == nullptr) continue;
+      if (op.def->stream != ir::StreamKind::compute) continue;
       const double us = 1e6 * cost::op_s(device, job.precision, listing, op, rows);
       p.ops.add({cost::shape_of(listing, op, rows), 1, 0, std::max(1e-3, us)});
     }

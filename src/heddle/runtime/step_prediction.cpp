@@ -83,7 +83,7 @@ class Durations {
                          const ir::RowCounts& rows) {
     MessageTime time;
     double us = profile_.launch_us;
-    const ir::Cost cost = op.def->cost != nullptr ? op.def->cost(listing, op, rows) : ir::Cost{};
+    const ir::Cost cost = op.def->cost(listing, op, rows);
     // An op that computes meanwhile copies no more than it sends.
     const double copied_bytes = op.def->by_pieces ? cost.message_bytes : cost.bytes;
     const bool over_host = ir::is_copy(op.def->moves) && profile_.host_copy_bytes_per_s > 0;
@@ -133,7 +133,7 @@ double model_flops(const model::ModelConfig& config, const plan::Plan& plan) {
   double flops = 0;
   for (const ir::Op& op : listing.ops) {
     const double times = ir::once_a_step(op.phase) ? 1 : plan.microbatches * plan.mesh.dp;
-    if (op.def->cost != nullptr) flops += times * op.def->cost(listing, op, ir::FixedRows()).flops;
+    flops += times * op.def->cost(listing, op, ir::FixedRows()).flops;
   }
   return flops;
 }

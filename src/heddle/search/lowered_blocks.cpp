@@ -301,7 +301,7 @@ Prices LoweredBlocks::priced_alike(const Job& given, const Behaviour& b) const {
   const auto block_of = [&](int layer) -> BlockWork& { return layer < 0 ? of.head : part_of(of, model_, layer); };
   for (const ir::Op& op : listing.ops) {
     // Slots are seldom full, and copies have a channel of their own: their way is the closed form's.
-    if (ir::once_a_step(op.phase) || op.def->cost == nullptr || op.group == "copies") continue;
+    if (ir::once_a_step(op.phase) || op.group == "copies") continue;
     const double seconds = seconds_(j, b, listing, op, rows);
     Work w;
     w.ops = 1;

@@ -18,8 +18,7 @@ const OpDef apply_capacity{
     .attributes = "places ranks slices",
     .replayable = false,
     .equal_groups = "local_offsets",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const int64_t places = op.attributes.integer("places"), ranks = op.attributes.integer("ranks");
       const int64_t experts = rule.size(3, 0) - 1;
       const int64_t holders =
@@ -32,36 +31,30 @@ const OpDef apply_capacity{
                          output(Dtype::i32, {fixed(experts * places)}, Role::metadata),
                          output(Dtype::i32, {fixed(own + 1)}, Role::metadata),
                          output(Dtype::i32, {fixed(2), fixed(ranks), fixed(own)}, Role::metadata)};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       const ValueId dgates =
           writer.input_gradient(apply_capacity_dgrad, {d_out[0], op.out[1]}, {writer.d(op.in[0])})[0];
       return std::vector{dgates, none, none, none};
     },
-    .cost = operand_cost,
 };
 
 const OpDef apply_capacity_dgrad{
     .kind = "apply_capacity_dgrad",
     .operands = "dkept place_of", .results = "dgates",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.shape(1, rule.in(0).shape);
       return std::vector{rule.like(0)};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 const OpDef count_dropped{
     .kind = "count_dropped",
     .operands = "place_of", .updates = "dropped",
     .replayable = false,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       rule.require(rule.updated(0).shape == ir::Shape{fixed(1)}, "dropped is not [1]");
-      return std::vector<Value>{};
-    },
-    .cost = operand_cost,
+    }),
 };
 // clang-format on
 
@@ -94,10 +87,7 @@ const OpDef dispatch_places{
     .stream = StreamKind::comm,
     .collective = true,
     .work = ir::Work::permute,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      return std::vector{moved(rule, op, true)};
-    },
+    .infer = by_rule([](const Rule& rule, const Op& op) { return std::vector{moved(rule, op, true)}; }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       return writer.input_gradient(combine_places, {d_out[0]}, {writer.d(op.in[0])}, op.attributes);
     },
@@ -109,10 +99,7 @@ const OpDef combine_places{
     .operands = "y", .results = "e", .attributes = "ranks slices experts",
     .stream = StreamKind::comm,
     .collective = true,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
-      return std::vector{moved(rule, op, false)};
-    },
+    .infer = by_rule([](const Rule& rule, const Op& op) { return std::vector{moved(rule, op, false)}; }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       return writer.input_gradient(dispatch_places, {d_out[0]}, {writer.d(op.in[0])}, op.attributes);
     },

@@ -59,8 +59,7 @@ const OpDef share_counts{
     .collective = true,
     .replayable = false,
     .moves = ir::Moves::counts,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const int64_t ranks = op.attributes.integer("ranks"), copies = op.attributes.integer_or("copies", 0);
       const int64_t experts = op.attributes.integer("experts");
       const int64_t holders =
@@ -73,7 +72,7 @@ const OpDef share_counts{
       const int64_t lists = op.attributes.word("topology") == "plain" ? 1 : 10;
       return std::vector{output(Dtype::i32, {fixed(2), fixed(ranks), fixed(each + copies)}, Role::metadata),
                          output(Dtype::i32, {fixed(4 + lists * ranks + slots)}, Role::metadata)};
-    },
+    }),
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       return Cost{.message_bytes = static_cast<double>(listing.bytes(op.out[0], rows)) / 2};
     },
@@ -86,15 +85,13 @@ const OpDef counts_to_host{
     .host_stall = true,
     .replayable = false,
     .alike = "most",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       return std::vector{output(Dtype::i32, rule.in(0).shape, Role::metadata),
                          output(Dtype::i32, rule.in(1).shape, Role::metadata),
                          output(Dtype::i32, {fixed(1)}, Role::metadata),
                          output(Dtype::i32, {fixed(rule.size(0, 2) + 1)}, Role::metadata),
                          output(Dtype::i32, {fixed(1)}, Role::metadata)};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 // This makes what counts_to_host makes, for ops that read it where the rows are. `beyond` is 0, or -1 where more rows
@@ -116,7 +113,6 @@ const OpDef room_for_counts{
       made.push_back(output(Dtype::i32, {fixed(1)}, Role::metadata));
       return made;
     },
-    .cost = operand_cost,
 };
 // clang-format on
 
@@ -169,8 +165,7 @@ const OpDef dispatch{
     .collective = true,
     .moves = ir::Moves::to_experts,
     .work = ir::Work::permute,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       check_plan(rule, 2, false);
       rule.shape(1, rule.in(2).shape);
       const Dim received{1, op.in[3]}, passing{1, op.in[4]};
@@ -178,7 +173,7 @@ const OpDef dispatch{
                          output(rule.dtype(1), {received}),
                          output(Dtype::i32, {received}, Role::metadata),
                          output(Dtype::i32, {passing, rule.dim(2, 1)}, Role::metadata)};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       const auto l = lists(writer, op, op.in[2]);
       const auto d = writer.input_gradient(
@@ -199,13 +194,12 @@ const OpDef dispatch_dgrad{
     .stream = StreamKind::comm,
     .collective = true,
     .moves = ir::Moves::from_experts,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       check_plan(rule, 2, true);
       check_rest(rule, 8);
       return std::vector{output(rule.dtype(0), {rule.dim(2, 0), rule.dim(0, 1)}),
                          output(rule.dtype(1), rule.in(2).shape)};
-    },
+    }),
     .cost = transport_cost,
 };
 
@@ -219,15 +213,14 @@ const OpDef combine{
     .moves = ir::Moves::from_experts,
     .stands_for = "sum = combine rows gates_of_rows gates experts counts route forwards token_of_rows passing\n"
                   "c = add sum residual",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       check_plan(rule, 3, true);
       rule.shape(2, rule.in(3).shape);
       check_rest(rule, 10);
       const ir::Shape shape{rule.dim(3, 0), rule.dim(0, 1)};
       if (rule.has(9)) rule.shape(9, shape);
       return std::vector{output(rule.dtype(0), shape)};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       const auto l = lists(writer, op, op.in[3]);
       const ValueId dr = writer.input_gradient(
@@ -251,11 +244,10 @@ const OpDef combine_dgrad{
     .stream = StreamKind::comm,
     .collective = true,
     .moves = ir::Moves::to_experts,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       check_plan(rule, 1, true);
       return std::vector{output(rule.dtype(0), {Dim{1, op.in[2]}, rule.dim(0, 1)})};
-    },
+    }),
     .cost = transport_cost,
 };
 // clang-format on

@@ -24,16 +24,14 @@ const OpDef place_experts{
     .attributes = "ranks slices experts copies",
     .calls_host = true,
     .replayable = false,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       places_of(rule, op);
       rule.require(rule.dtype(0) == Dtype::i32 && rule.dtype(1) == Dtype::i32, "experts or their placement are not i32");
       rule.shape(1, {fixed(op.attributes.integer("experts"))});
       rule.require(op.attributes.integer("copies") == 0, "a placement has no replicas");
       return std::vector{output(Dtype::i32, rule.in(0).shape, Role::metadata),
                          output(Dtype::i32, {fixed(op.attributes.integer("experts"))}, Role::metadata)};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 // `moves`[0] are the homes that experts have, moves[1] those that they get; where both are alike nothing moves. The
@@ -47,8 +45,7 @@ const OpDef move_experts{
     .attributes = "ranks slices experts numbers packed? by_slice?",
     .stream = StreamKind::comm,
     .collective = true,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const int64_t places = places_of(rule, op), numbers = op.attributes.integer("numbers");
       const int64_t packed = op.attributes.integer_or("packed", 0);
       rule.require(rule.dtype(0) == Dtype::i32, "moves are not i32");
@@ -61,8 +58,7 @@ const OpDef move_experts{
         rule.require(state.shape.size() == 1 || count == places * numbers, "is neither a run nor of all experts here");
         rule.require(state.packed_bytes == packed * places, "says the bytes of what is packed, and of nothing else");
       }
-      return std::vector<Value>{};
-    },
+    }),
     .cost = [](const Listing&, const Op&, const RowCounts&) { return Cost{}; },
 };
 // clang-format on

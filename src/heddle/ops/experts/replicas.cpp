@@ -51,8 +51,7 @@ const OpDef place_copies{
     .collective = true,
     .calls_host = true,
     .replayable = false,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const int64_t experts = op.attributes.integer("experts");
       rule.require(rule.dtype(0) == Dtype::i32, "experts are not i32");
       const int64_t holders = rule.quotient(op.attributes.integer("ranks"), op.attributes.integer("slices"),
@@ -62,7 +61,7 @@ const OpDef place_copies{
       require_placed(rule, holders);
       return std::vector{output(Dtype::i32, rule.in(0).shape, Role::metadata),
                          output(Dtype::i32, {fixed(experts + holders * op.attributes.integer("copies"))}, Role::metadata)};
-    },
+    }),
     .cost = [](const Listing&, const Op& op, const RowCounts&) {
       const auto others = static_cast<double>(op.attributes.integer("ranks") - 1);
       return Cost{.message_bytes = 4 * others * static_cast<double>(op.attributes.integer("experts"))};
@@ -79,14 +78,13 @@ const OpDef recall_copies{
     .collective = true,
     .calls_host = true,
     .replayable = false,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const int64_t slots = copies_in_all(rule, op), experts = op.attributes.integer("experts");
       require_expert_rows(rule, 0, experts);
       require_homes(rule, 1, experts);
       return std::vector{output(Dtype::i32, {fixed(experts + slots)}, Role::metadata),
                          output(Dtype::i32, {fixed(slots)}, Role::metadata)};
-    },
+    }),
     .cost = [](const Listing&, const Op&, const RowCounts&) { return Cost{}; },
 };
 
@@ -98,8 +96,7 @@ const OpDef place_rows{
     .collective = true,
     .calls_host = true,
     .replayable = false,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const int64_t slots = copies_in_all(rule, op), experts = op.attributes.integer("experts");
       rule.require(rule.dtype(0) == Dtype::i32, "experts are not i32");
       rule.shape(1, {fixed(experts + slots)});
@@ -108,7 +105,7 @@ const OpDef place_rows{
       require_homes(rule, 4, experts);
       require_placed(rule, op.attributes.integer("ranks") / op.attributes.integer("slices"));
       return std::vector{output(Dtype::i32, rule.in(0).shape, Role::metadata)};
-    },
+    }),
     .cost = [](const Listing&, const Op&, const RowCounts&) { return Cost{}; },
 };
 
@@ -121,8 +118,7 @@ const OpDef fetch_copies{
     .collective = true,
     .made_again = true,
     .packable = "w",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const Value& w = rule.in(0);
       const int64_t bytes = op.attributes.integer_or("bytes", 0), copies = op.attributes.integer("copies");
       rule.require(w.shape.size() == 3 || w.shape.size() == 2, "w is neither [P, N, K] nor [P, N]");
@@ -133,7 +129,7 @@ const OpDef fetch_copies{
       made.layout = w.layout;
       made.packed_bytes = bytes * copies;
       return std::vector{std::move(made)};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       writer.add_to_gradient(return_copies, {d_out[0], op.in[1]}, op.in[0],
                              {{"ranks", op.attributes.integer("ranks")}, {"slices", op.attributes.integer("slices")}});
@@ -152,14 +148,12 @@ const OpDef return_copies{
     .collective = true,
     .adds_beside = true,
     .exact = "return_copies",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule) {
       const ir::Shape &partial = rule.in(0).shape, &acc = rule.updated(0).shape;
       rule.require(rule.dtype(0) == rule.updated(0).dtype, "partial and sum differ in type");
       rule.require(partial.size() == acc.size() && std::equal(partial.begin() + 1, partial.end(), acc.begin() + 1),
                    "partial and sum differ in N or K");
-      return std::vector<Value>{};
-    },
+    }),
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       return Cost{.message_bytes = static_cast<double>(listing.bytes(op.in[0], rows))};
     },

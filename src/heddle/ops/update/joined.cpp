@@ -28,27 +28,23 @@ const OpDef grad_square_sums{
     .kind = "grad_square_sums",
     .operands = "gradients*", .results = "parts*",
     .infer = infer_parts,
-    .cost = operand_cost,
 };
 const OpDef adamw_many{
     .kind = "adamw_many",
     .operands = "clip hyper gradients*", .updates = "states*",
     .attributes = "beta1 beta2 epsilon decay copy",
     .infer = infer_parts,
-    .cost = operand_cost,
 };
 const OpDef adamw_split_many{
     .kind = "adamw_split_many",
     .operands = "clip hyper gradients*", .updates = "states*",
     .attributes = "beta1 beta2 epsilon decay",
     .infer = infer_parts,
-    .cost = operand_cost,
 };
 const OpDef average_masters{
     .kind = "average_masters",
     .operands = "clip masters*", .updates = "averages*", .attributes = "decay",
     .infer = infer_parts,
-    .cost = operand_cost,
 };
 // clang-format on
 

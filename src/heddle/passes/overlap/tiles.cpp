@@ -140,7 +140,7 @@ class Tiler {
 
   bool is_product(size_t i) const {
     const Op& op = listing_.ops[i];
-    return op.def->cost != nullptr && op.def->cost(listing_, op, ir::FixedRows()).flops > 0;
+    return op.def->cost(listing_, op, ir::FixedRows()).flops > 0;
   }
   bool next_to_product(size_t i) const {
     const auto product = [&](size_t k) { return is_product(k); };

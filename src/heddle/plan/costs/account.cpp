@@ -77,7 +77,6 @@ std::vector<KindFlops> flops_by_kind(const plan::Plan& plan, const plan::Lowered
       for (const ir::Step& step : block.steps) {
         const ir::Listing& listing = program.listings[block.listings[step.slot]];
         const ir::Op& op = listing.ops[step.op];
-        if (op.def->cost == nullptr) continue;
         const double a_step = ir::once_a_step(op.phase) ? static_cast<double>(microbatches) : 1;
         named(kinds, &KindFlops::kind, kind_of(op.kind())).*into +=
             op.def->cost(listing, op, ir::FixedRows()).flops / (tokens * a_step);
