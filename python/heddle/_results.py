@@ -25,6 +25,8 @@ class Plan:
     etp: int
     schedule: str
     microbatch: int
+    context: str
+    context_inner: int
     recompute: str
     shard: str
     shard_ranks: int

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Holds the promise of docs/compatibility.md: what tests/packages/stable.json lists is still there.
 
-    compatibility_test.py PATH_OF_HEDDLE           fails where a name is gone, or one of COMPLETE is not listed
+    compatibility_test.py PATH_OF_HEDDLE           fails where a name is gone, or one of COMPLETE is not listed, or a
+                                                   field of an answer is no attribute in Python
     compatibility_test.py PATH_OF_HEDDLE --write   adds new names; it takes none away
 
 stable.json lists the keys of configurations, figures, commands with their flags, the fields of each command's --json,
 and public headers. A name leaves it by hand, with a line in CHANGELOG.md that says what replaces it.
 """
+import ast
 import json
 import pathlib
 import re
@@ -41,6 +43,10 @@ JSON = {
     "eval": "eval runs/tiny --json",
     "generate": "generate runs/tiny --prompt the --tokens 2 --json",
 }
+# The class of python/heddle/ that an answer is read into: by tests/python too, where the module is built.
+TYPED = {"plan MODEL": "PlanAnswer", "plan SCRIPT": "PlanAnswer", "plan that does not fit": "PlanAnswer",
+         "search --model": "SearchResult", "search --from": "ScriptAnswer", "schedule": "Schedule",
+         "inspect --model": "ModelFacts"}
 COMPLETE = ("keys", "figures", "flags")    # fields depend on what an answer has to say
 OPEN = re.compile(r"[^a-z0-9_]")    # a mapping by names that are data, such as "experts' activations"
 
@@ -55,6 +61,33 @@ def fields(value, path=""):
     for key, item in value.items():
         if not OPEN.search(key):
             found |= fields(item, f"{path}.{key}" if path else key)
+    return found
+
+
+def python_classes():
+    """By class of the typed results: annotations by attribute."""
+    found = {}
+    for path in (ROOT / "python/heddle/_results.py", ROOT / "python/heddle/_plan.py"):
+        for each in ast.parse(path.read_text()).body:
+            if isinstance(each, ast.ClassDef):
+                found[each.name] = {line.target.id: ast.unparse(line.annotation) for line in each.body
+                                    if isinstance(line, ast.AnnAssign)}
+    return found
+
+
+def untyped(value, kind, classes, path):
+    """Fields of an answer that are no attributes of its class."""
+    if isinstance(value, list):
+        return set().union(*(untyped(item, kind, classes, path + "[]") for item in value))
+    found = set()
+    for key, item in value.items() if isinstance(value, dict) else ():
+        if key not in classes[kind]:
+            found.add(f"{kind}.{key} ({path})")
+            continue
+        for inner in set(re.findall(r"\w+", classes[kind][key])) & set(classes):
+            # A mapping by names that are data has its class as the values' own.
+            by_name = classes[kind][key].startswith("dict") and isinstance(item, dict)
+            found |= untyped(list(item.values()) if by_name else item, inner, classes, f"{path}.{key}")
     return found
 
 
@@ -76,16 +109,18 @@ def names_now():
         commands = re.findall(r"^  heddle (\w+)", run(["help"], folder), re.M)
         now["flags"] = {f"{command} {flag}" for command in commands
                         for flag in ["--help", *re.findall(r"^  (--[\w-]+)", run([command, "--help"], folder), re.M)]}
-        now["fields"] = {f"{name}: {field}" for name, line in JSON.items()
-                         for field in fields(json.loads(run(line.split(), folder, statuses=(0, 1))))}
+        answers = {name: json.loads(run(line.split(), folder, statuses=(0, 1))) for name, line in JSON.items()}
+        now["fields"] = {f"{name}: {field}" for name, answer in answers.items() for field in fields(answer)}
     embed = (ROOT / "examples/embed/embed.cpp").read_text()
     headers = re.findall(r'#include "(heddle/[^"]+)"', embed)
     now["headers"] = {header for header in headers if (ROOT / "src" / header).exists()}
-    return {kind: sorted(names) for kind, names in now.items()}
+    classes = python_classes()
+    missing = set().union(*(untyped(answers[name], kind, classes, name) for name, kind in TYPED.items()))
+    return {kind: sorted(names) for kind, names in now.items()}, sorted(missing)
 
 
 def main():
-    now = names_now()
+    now, missing = names_now()
     stored = json.loads(STORED.read_text()) if STORED.exists() else {}
     if "--write" in sys.argv:
         STORED.write_text(json.dumps({kind: sorted({*stored.get(kind, ()), *names}) for kind, names in now.items()},
@@ -97,6 +132,9 @@ def main():
     for name in [f"{kind}: {name}" for kind in COMPLETE for name in now[kind] if name not in stored.get(kind, ())]:
         gone.append(name)
         print(f"{name} is new: compatibility_test.py --write lists it")
+    for name in missing:
+        gone.append(name)
+        print(f"{name} is no attribute: python/heddle/ lacks it")
     for kind in now:
         if len(stored.get(kind, ())) < 4:
             gone.append(kind)
