@@ -12,46 +12,20 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests/cli"))
+from tiny_toml import TINY_MODEL, tiny_toml  # noqa: E402
+
 SHELL = ROOT / "tools/emulated_host"
 MACHINE_SECONDS = 300    # after which a job hangs, however many others run: of one that is meant to last, Job.patience
 STEPS, EVERY = 40, 4
 
-CONFIG = f"""
-name = "tiny"
-[model]
-vocab_size = 320
-hidden_size = 32
-num_hidden_layers = 2
-intermediate_size = 64
-num_attention_heads = 2
-kv_lora_rank = 16
-qk_nope_head_dim = 8
-qk_rope_head_dim = 8
-v_head_dim = 8
-n_routed_experts = 4
-num_experts_per_tok = 2
-moe_intermediate_size = 32
-[data]
-source = "text.txt"
-folder = "prepared"
-[train]
-steps = {STEPS}
-global_batch = 12
-microbatch = 1
-sequence_length = 192
-warmup_steps = 1
-decay_steps = 1
-eval_every = 0
-checkpoint_every = {EVERY}
-keep_checkpoints = 3
-sample_tokens = 0
-exact_sums = true
-[device]
-threads = 1
-"""
+CONFIG = tiny_toml({**TINY_MODEL, "vocab_size": 320}, steps=STEPS, global_batch=12, microbatch=1, sequence_length=192,
+                   warmup_steps=1, decay_steps=1, eval_every=0, checkpoint_every=EVERY, keep_checkpoints=3,
+                   sample_tokens=0, exact_sums=True)
 
 
 def write_inputs(folder):
@@ -158,13 +132,14 @@ class Job:
                 words = (entry / "cmdline").read_bytes().split(b"\0")
                 values = dict(s.split(b"=", 1) for s in said if b"=" in s)
                 name = os.path.basename(words[0].decode())
-                role = ("rank" if b"OMPI_COMM_WORLD_RANK" in values and b"train" in words[:2] else
-                        "launcher" if name == "mpirun" else "daemon" if name == "orted" else
+                number = values.get(b"OMPI_COMM_WORLD_RANK", values.get(b"SLURM_PROCID"))
+                role = ("rank" if number is not None and b"train" in words[:2] else
+                        "launcher" if name in ("mpirun", "srun") else "daemon" if name == "orted" else
                         "agent" if b"agent" in words[:2] else "supervisor" if b"launch" in words[:2] else "other")
                 if int(values.get(b"HEDDLE_JOB", b"0").split(b":")[0]) > now:
                     role = "standby" if role == "rank" else "of a standby"
-                rank = int(values.get(b"OMPI_COMM_WORLD_RANK", b"-1")) if role == "rank" else -1
-                found[int(entry.name)] = (role, values.get(b"HEDDLE_HOST", b"").decode(), rank)
+                host = values.get(b"HEDDLE_HOST", values.get(b"SLURMD_NODENAME", b""))
+                found[int(entry.name)] = (role, host.decode(), int(number) if role == "rank" else -1)
         return found
 
     def of_role(self, role):

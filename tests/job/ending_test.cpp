@@ -62,6 +62,17 @@ TEST(Ending, NamesWhoWasNamed) {
   EXPECT_EQ(ending.reason, e.said[0]);
 }
 
+TEST(Ending, NamesTheTaskThatSrunSawDie) {
+  EXPECT_EQ(killed_task("srun: error: node1: task 1: Killed"), 1);
+  EXPECT_EQ(killed_task("srun: error: node2: tasks 12-15: Segmentation fault (core dumped)"), 12);
+  EXPECT_EQ(killed_task("srun: error: node1: task 1: Exited with exit code 1"), -1);
+  EXPECT_EQ(killed_task("srun: error: node1: taskless"), -1);
+  EXPECT_EQ(killed_task("slurmstepd: error: node1: task 1: Killed"), -1);
+  const Ending ending = ending_of({.status = 137, .said = {"srun: error: node1: task 1: Killed"}});
+  EXPECT_EQ(ending.suspects, std::vector<int>{1});
+  EXPECT_EQ(ending.reason, "srun: error: node1: task 1: Killed");
+}
+
 TEST(Ending, NamesWhoWasMissedBeforeAnyRankHadAPage) {
   const Evidence e{
       .status = 1,

@@ -97,7 +97,7 @@ void Agents::begin(One& one) {
         launcher_.on_host(one.host, options_.shell, words), Environment{},
         [this, &one](const std::string& line) { hear(one, line); },
         [this, &one](const std::string& line) { tell_(fmt::format("agent of {}: {}", one.host, escaped(line))); },
-        Child::Input::lines);
+        launcher_.end_signal, Child::Input::lines);
     if (!one.replaces.empty()) one.child->tell("replaces " + one.replaces);
     one.child->tell("token " + token_);
   } catch (const SystemError& error) {

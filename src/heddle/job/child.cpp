@@ -27,6 +27,7 @@ namespace heddle::job {
 namespace {
 
 constexpr size_t kMostLineBytes = 1 << 16;  // longer ones are passed on in parts
+constexpr double kEnds_s = 5;               // in which a program ends by its signal
 
 struct Process {
   pid_t parent = 0;
@@ -110,7 +111,8 @@ void end_descendants(const std::vector<pid_t>& spared) {
 }
 
 Child::Child(const std::vector<std::string>& words, const Environment& environment, Line out, Line error,
-             Input input) {
+             int end_signal, Input input)
+    : end_signal_(end_signal) {
   out_.pass_on = std::move(out);
   error_.pass_on = std::move(error);
   std::vector<char*> arguments;
@@ -221,19 +223,39 @@ void Child::signal(int number) const {
   if (!status_) ::kill(process_, number);
 }
 
+// A launcher that can't end what it has started, because it stands still or a node is away, is killed. A process of
+// its group outlives it and does the rest (srun's "shepherd").
+void Child::end_by_signal() {
+  const auto within = [](const auto& is_over) {
+    for (const double until_s = now_s() + kEnds_s; now_s() < until_s; ::usleep(2'000)) {
+      if (is_over()) return true;
+    }
+    return false;
+  };
+  int status = 0;
+  ::kill(process_, end_signal_);
+  if (!within([&] { return ::waitpid(process_, &status, WNOHANG) == process_; })) {
+    ::kill(process_, SIGKILL);
+    if (::waitpid(process_, &status, 0) != process_) return;
+    (void)within([&] { return ::kill(-process_, 0) != 0; });
+  }
+  status_ = status_of(status);
+}
+
 void Child::kill() {
   if (process_ < 0) return;
+  if (end_signal_ != 0 && !status_) end_by_signal();
   ::kill(-process_, SIGKILL);
   int status = 0;
   if (!status_ && ::waitpid(process_, &status, 0) == process_) status_ = status_of(status);
 }
 
-Ran run_for(const std::vector<std::string>& words, const Environment& environment, double seconds) {
+Ran run_for(const std::vector<std::string>& words, const Environment& environment, int end_signal, double seconds) {
   Ran ran;
   try {
     Child child(
         words, environment, [&ran](const std::string& line) { ran.out += line + '\n'; },
-        [&ran](const std::string& line) { ran.error += line + '\n'; });
+        [&ran](const std::string& line) { ran.error += line + '\n'; }, end_signal);
     for (const double until_s = now_s() + seconds; !ran.status && now_s() < until_s;) ran.status = child.poll(0.05);
   } catch (const SystemError& error) {
     ran.error = error.what();

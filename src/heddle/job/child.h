@@ -31,9 +31,9 @@ class Child {
   /// sees that the input has ended.
   enum class Input : uint8_t { none, lines };
   /// `words`: the program, looked for along PATH, and its arguments; no shell reads them. `poll` passes on whole
-  /// lines of its two outputs. SystemError where it can't be started.
+  /// lines of its two outputs. `end_signal`: as a launcher has it. SystemError where it can't be started.
   Child(const std::vector<std::string>& words, const Environment& environment, Line out, Line error,
-        Input input = Input::none);
+        int end_signal = 0, Input input = Input::none);
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
@@ -46,7 +46,7 @@ class Child {
   void end_input();
   pid_t process() const { return process_; }
   void signal(int number) const;
-  /// Kills the whole group, by force.
+  /// Ends the whole group, by force where it does not end by its signal.
   void kill();
 
  private:
@@ -56,6 +56,8 @@ class Child {
     Line pass_on;
   };
   static void take(Pipe& pipe);
+  void end_by_signal();
+  const int end_signal_;
   pid_t process_ = -1;
   Pipe out_, error_;
   int input_ = -1;
@@ -68,6 +70,6 @@ struct Ran {
   std::optional<int> status;
   std::string out, error;
 };
-Ran run_for(const std::vector<std::string>& words, const Environment& environment, double seconds);
+Ran run_for(const std::vector<std::string>& words, const Environment& environment, int end_signal, double seconds);
 
 }  // namespace heddle::job

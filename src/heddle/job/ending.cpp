@@ -53,6 +53,7 @@ void add_named_suspects(const std::vector<std::string>& said, std::vector<int>& 
   for (const std::string& line : said) {
     if (const int silent = silent_rank(line, std::numeric_limits<int>::max()); silent >= 0)
       suspects.push_back(silent);
+    if (const int killed = killed_task(line); killed >= 0) suspects.push_back(killed);
     const size_t at = line.find("process rank ");
     int rank = 0;
     if (at != line.npos && line.find("exited on signal") != line.npos &&
@@ -71,6 +72,19 @@ int silent_rank(std::string_view line, int ranks) {
   const char* const first = line.data() + at + kRank.size();
   if (std::from_chars(first, line.data() + line.size(), rank).ec != std::errc()) return -1;
   return rank < ranks ? rank : -1;
+}
+
+// "srun: error: node1: task 1: Killed", "srun: error: node2: tasks 2-3: Segmentation fault".
+int killed_task(std::string_view line) {
+  constexpr std::string_view kTask = ": task", kEndedItself = ": Exited with exit code";
+  const size_t at = line.find(kTask);
+  if (!line.starts_with("srun: error: ") || at == line.npos || line.find(kEndedItself, at) != line.npos) return -1;
+  std::string_view rest = line.substr(at + kTask.size());
+  if (rest.starts_with('s')) rest.remove_prefix(1);
+  int task = -1;
+  if (!rest.starts_with(' ') || std::from_chars(rest.data() + 1, rest.data() + rest.size(), task).ec != std::errc())
+    return -1;
+  return task;
 }
 
 std::string_view name_of(Cause cause) {

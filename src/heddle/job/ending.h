@@ -35,4 +35,7 @@ Ending ending_of(const Evidence& evidence);
 /// nothing of the kind of one of `ranks`.
 int silent_rank(std::string_view line, int ranks);
 
+/// Returns the first of the tasks that srun says something has killed; -1 where it says nothing of the kind.
+int killed_task(std::string_view line);
+
 }  // namespace heddle::job

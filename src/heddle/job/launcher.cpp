@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 
 #include "heddle/base/error.h"
@@ -42,9 +43,11 @@ Words by_mpirun(const Start& start) {
 Words by_srun(const Start& start) {
   std::string hosts;
   for (const Host& host : start.hosts) hosts += (hosts.empty() ? "" : ",") + host.name;
+  // A step that Slurm itself is ending after a task's death takes no further signal, and its other tasks have
+  // KillWait (30 s) left. The supervisor ends them at once.
   Words words{"srun",
               "--mpi=pmix",
-              "--kill-on-bad-exit=1",
+              "--kill-on-bad-exit=0",
               "--overlap",
               "--distribution=block",
               "--nodelist=" + hosts,
@@ -89,8 +92,8 @@ Words on_host_by_srun(const std::string& host, const std::string&, const Words& 
 const std::vector<Launcher>& launchers() {
   static const std::vector<Launcher> all{
       {"mpirun", "Open MPI's, which reaches other hosts by ssh or by what --shell says", by_mpirun,
-       on_host_by_shell},
-      {"srun", "Slurm's, inside of an allocation", by_srun, on_host_by_srun}};
+       on_host_by_shell, 0},
+      {"srun", "Slurm's, inside of an allocation", by_srun, on_host_by_srun, SIGTERM}};
   return all;
 }
 

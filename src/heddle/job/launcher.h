@@ -25,6 +25,8 @@ struct Launcher {
   /// is.
   std::vector<std::string> (*on_host)(const std::string& host, const std::string& shell,
                                       const std::vector<std::string>& words);
+  /// The signal at which it kills what it has started and ends; 0: what it has started dies with it.
+  int end_signal;
 };
 
 const std::vector<Launcher>& launchers();

@@ -18,7 +18,8 @@ Environment with_fence(Environment environment, const Fence& fence) {
 
 }  // namespace
 
-Ranks::Ranks(Fence fence, const std::vector<std::string>& words, Environment environment, bool prints)
+Ranks::Ranks(Fence fence, const std::vector<std::string>& words, Environment environment, bool prints,
+             int end_signal)
     : fence_(std::move(fence)),
       prints_(prints),
       child_(
@@ -31,7 +32,8 @@ Ranks::Ranks(Fence fence, const std::vector<std::string>& words, Environment env
             if (heard_) say(stderr, "{}\n", line);
             said_.push_back(line);
             if (said_.size() > kMostSaid) said_.pop_front();
-          }) {}
+          },
+          end_signal) {}
 
 void Ranks::be_heard() {
   heard_ = true;

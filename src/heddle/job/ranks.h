@@ -14,9 +14,9 @@ namespace heddle::job {
 
 class Ranks {
  public:
-  /// `prints`: standard output goes out line by line, besides being kept. SystemError where the launcher can't be
-  /// started.
-  Ranks(Fence fence, const std::vector<std::string>& words, Environment environment, bool prints);
+  /// `prints`: standard output goes out line by line, besides being kept. `end_signal`: the launcher's. SystemError
+  /// where that can't be started.
+  Ranks(Fence fence, const std::vector<std::string>& words, Environment environment, bool prints, int end_signal);
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
 

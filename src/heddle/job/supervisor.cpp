@@ -188,7 +188,8 @@ void Supervisor::end_ranks() {
 
 std::unique_ptr<Ranks> Supervisor::start_ranks(const JobPlan& plan, Fence fence) const {
   const Environment environment = launcher_environment(held_.folder.path, fence.number);
-  return std::make_unique<Ranks>(std::move(fence), words_of(plan), environment, !options_.json);
+  return std::make_unique<Ranks>(std::move(fence), words_of(plan), environment, !options_.json,
+                                 launcher_.end_signal);
 }
 
 // Once a generation trains, ranks stand by for the next.
@@ -259,7 +260,8 @@ void Supervisor::look_for_agents(const JobPlan& plan, Ranks& ranks) {
 }
 
 // Why all must be ended now; "": they need not.
-std::string Supervisor::why_force(const std::vector<comm::RankStatus>& standing) {
+std::string Supervisor::why_force(const std::vector<comm::RankStatus>& standing,
+                                  const std::vector<std::string>& said) {
   constexpr double kUnknown_s = 1800, kSlack = 1.5, kMore_s = 20;
   // Ranks take their pages away at the end; what is left to do then is nothing that takes long.
   if (!standing.empty()) seen_s_ = now_s();
@@ -273,6 +275,9 @@ std::string Supervisor::why_force(const std::vector<comm::RankStatus>& standing)
     patience_s = std::max(patience_s, static_cast<double>(rank.patience_ms) * 1e-3);
   }
   if (any_failed && failed_s_ == 0) failed_s_ = now_s();
+  // The others would only miss it.
+  if (!any_failed && std::any_of(said.begin(), said.end(), [](const auto& line) { return killed_task(line) >= 0; }))
+    return "failed";
   if (failed_s_ > 0 && now_s() - failed_s_ > kAfterFailure_s) return "failed";
   const double idle_s = movement_.idle_s(now_s());
   const double limit_s = kSlack * (patience_s > 0 ? patience_s : kUnknown_s) + kMore_s;
@@ -338,7 +343,7 @@ Ending Supervisor::generation(const JobPlan& plan) {
     seen_s = now_s();
     const std::vector<comm::RankStatus> standing = comm::read_rank_statuses(held_.folder.ranks(), fence_.number);
     look_for_steps(standing);
-    const std::string why = why_force(standing);
+    const std::string why = why_force(standing, ranks->said());
     if (why.empty()) continue;
     if (why != "failed") evidence.forced = why;
     ranks->kill();
@@ -394,7 +399,7 @@ void Supervisor::probe(const Ending& ending, const JobPlan& plan) {
   start.more = options_.more;
   start.program = {options_.program, "probe", "--json"};
   const Environment environment = launcher_environment(held_.folder.path, fence_.number);
-  const Ran ran = run_for(launcher_.words(start), environment, kProbe_s);
+  const Ran ran = run_for(launcher_.words(start), environment, launcher_.end_signal, kProbe_s);
   end_ranks();
   // A probe that did not come to its end says nothing of a host: those that are cut off are asked anyway.
   if (ran.status != kDone && ran.status != kFailed) return;

@@ -79,7 +79,7 @@ class Supervisor {
   void look_for_slow(const JobPlan& plan, Ranks& ranks);
   void look_for_agents(const JobPlan& plan, Ranks& ranks);
   void look_for_steps(const std::vector<comm::RankStatus>& standing);
-  std::string why_force(const std::vector<comm::RankStatus>& standing);
+  std::string why_force(const std::vector<comm::RankStatus>& standing, const std::vector<std::string>& said);
   std::vector<comm::RankStatus> statuses_by_our_clock();
   std::string why_away() const;
   void look_again_at_mistake(Ending& ending);

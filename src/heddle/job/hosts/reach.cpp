@@ -11,8 +11,8 @@ Reach::Reach(const std::vector<Host>& hosts, const Launcher& launcher, const std
   for (const Host& host : hosts) {
     Asked one{host.name, nullptr, std::nullopt};
     try {
-      one.child =
-          std::make_unique<Child>(launcher.on_host(host.name, shell, {"true"}), Environment{}, nobody, nobody);
+      one.child = std::make_unique<Child>(launcher.on_host(host.name, shell, {"true"}), Environment{}, nobody,
+                                          nobody, launcher.end_signal);
     } catch (const SystemError&) {
       one.status = 127;
     }
