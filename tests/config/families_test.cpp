@@ -85,6 +85,7 @@ TEST(ModelKeys, BoundsAreThoseOfTheTable) {
     const bool recurrent = key.of == model::Key::Of::recurrent;
     if (key.of == model::Key::Of::grouped || recurrent) model.attention = ModelConfig::Attention::grouped;
     if (recurrent) model.recurrence = model::Recurrence::gated_delta;
+    if (key.of == model::Key::Of::streams) model.hyper_connections = 4;
     if (model::is_of_scaling(key)) model.rope_scaling.emplace();
     if (key.of == model::Key::Of::llama3) model.rope_scaling->type = model::RopeType::llama3;
     if (key.of == model::Key::Of::longrope) model.rope_scaling->type = model::RopeType::longrope;

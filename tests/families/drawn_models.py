@@ -88,6 +88,21 @@ def hashed_v3(d):
     return keys | dict(scoring_func="softmax", heddle=dict(num_hash_layers=last, softplus_scores=True))
 
 
+def streams(d, keys):
+    """Streams of the residual; epsilons that matter, or the released ones."""
+    ours = dict(hyper_connections=d.of(2, 3, 4, 4), hyper_connections_iterations=d.of(1, 2, 5, 20),
+                hyper_connections_eps=d.of(1e-6, 1e-3))
+    return keys | dict(heddle=keys.get("heddle", {}) | ours)
+
+
+def streams_v3(d):
+    return streams(d, hashed_v3(d) if d.one_in(3) else deepseek_v3(d)) | dict(num_nextn_predict_layers=0)
+
+
+def streams_llama(d):
+    return streams(d, llama(d))
+
+
 def selecting(d, keys):
     """Keys that an indexer selects, some more than there are. Its heads are many: scores of two keys are never equal,
     of which Transformers would take either."""
@@ -579,7 +594,7 @@ def phimoe(d):
 
 
 FAMILIES = {family.__name__: family for family in
-            (deepseek_v2, deepseek_v3, hashed_v3, deepseek_v32, glm_moe_dsa, qwen3, qwen3_moe, llama, qwen2, mistral, mixtral,
+            (deepseek_v2, deepseek_v3, hashed_v3, streams_v3, streams_llama, deepseek_v32, glm_moe_dsa, qwen3, qwen3_moe, llama, qwen2, mistral, mixtral,
              glm4_moe, gpt_oss, gpt2, qwen3_next, qwen3_5_text, qwen3_5_moe_text, minimax_m2, gemma, gemma2, gemma3_text, gemma4_text,
              gemma4_unified_text,
              olmoe, olmo2, olmo3, flex_olmo, hunyuan_v1_dense, solar_open, cwm, phi3, smollm3, exaone4, seed_oss, granite,

@@ -8,9 +8,11 @@ and all gradients of the same tokens. Transformers' are in float64. Heddle's in 
 tensor's relative norm each, fused and unfused in turns; in bf16, of weights that bf16 holds exactly, within 2e-2: the
 loss, the logits, and all gradients together as one vector; or, where so small a model makes Transformers' own bf16 run
 differ by as much, at most half as far again as it. A recurrent head's small output, which is normed, magnifies roundings, and so do
-Gemma 4's scores, which nothing scales, and norms of what experts made: such a model may differ by 3 times what Transformers' own f32
+Gemma 4's scores, which nothing scales, and norms of what experts made. A norm follows what streams are read to: their
+weights' gradient cancels but for what makes streams unlike. Models with streams are held in f64 too, within 1e-10. Such a model may differ by 3 times what Transformers' own f32
 run does. A bias of keys, alike for all of them, all but leaves the softmax
-alone: what its gradient sums up cancels, and is held to the size of the gradient of the keys' weights. Half of the draws without windows keep documents apart, behind an id
+alone: what its gradient sums up cancels, and is held to the size of the gradient of the keys' weights; so is that of a scale of streams to
+their map's. Half of the draws without windows keep documents apart, behind an id
 that the tokens hold: Transformers then gets the mask written out. A gradient that is zero but for rounding (of a router whose one gate
 is divided by itself) is held to the size of all.
 
@@ -31,8 +33,8 @@ sys.path.insert(0, str(ROOT / "tools"))
 from drawn_models import FAMILIES, Draw    # noqa: E402
 try:
     import bailing_moe as _    # registers its model, as do the next two
-    import hashed_v3 as _
     import step3p5 as _
+    import streams as _    # and hashed_v3
     import torch
     import transformers
     from make_fixtures import InFloat64
@@ -42,12 +44,13 @@ except ImportError as missing:
     print(f"skipped: {missing}; bench/torch_peer/requirements.txt lists what is needed")
     sys.exit(77)
 
-F32, BF16 = 1e-5, 2e-2
+F64, F32, BF16 = 1e-10, 1e-5, 2e-2
 NO_LABEL = -100    # of Transformers and PyTorch
 COMMAND_SECONDS = 300
 
 DENSE = ("qwen3", "qwen3_5_text", "qwen2", "llama", "mistral", "gpt2", "gemma", "gemma2", "gemma3_text", "olmo2", "olmo3",
          "seed_oss", "granite", "ernie4_5", "hunyuan_v1_dense", "cwm", "phi3", "smollm3", "exaone4", "gemma4_unified_text")
+STREAMS = ("streams_v3", "streams_llama")
 GEMMA4 = ("gemma4_text", "gemma4_unified_text")
 PLAIN_EXPERTS = ("bailing_moe", "step3p5")    # of the models beside this file
 CHOSEN = ("num_experts_per_tok", "moe_k", "moe_topk", "top_k_experts")
@@ -62,7 +65,7 @@ INDEXER = ".self_attn.indexer."    # learns from no loss of Transformers'
 # A family that is written as another: names of its tensors, and of that one's.
 WRITTEN_AS = {"hy_v3": (("mlp.router.gate.", "mlp.gate."), ("mlp.shared_mlp.", "mlp.shared_experts.")),
               "kimi_linear": [(f"block_sparse_moe.{name}_proj.", f"mlp.{name}_proj.") for name in ("gate", "up", "down")]}
-MODEL_TYPES = {"hashed_v3": "deepseek_v3"}    # where it is not the name of the draw
+MODEL_TYPES = {"hashed_v3": "deepseek_v3", "streams_v3": "deepseek_v3", "streams_llama": "llama"}    # where it is not the name of the draw
 # What Transformers works out of constants and saves beside the weights.
 DECAYS = (".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay")
 
@@ -228,6 +231,8 @@ def compare(found, expected, each):
             of_all = joined[1].norm().item()
             if name.endswith("k_proj.bias"):
                 size = max(size, expected[name.removesuffix("bias") + "weight"].double().norm().item())
+            if name.endswith(("_hc.scale", "hc_scale")):
+                size = max(size, expected[name.removesuffix("scale") + "fn"].double().norm().item())
             size = of_all if size < ZERO * of_all else size
             distances[name] = (found[name].double() - expected[name].double()).norm().item() / (size or 1)
     else:
@@ -279,9 +284,13 @@ def run(heddle, family, number, folder):
             # draw of hashed_v3.
             more = 2.5 if family in ("nemotron_h", *GEMMA4) else 2 if family in (*ZERO_CENTERED, "hashed_v3") else 1.5
             allowed = max(allowed, more * compare(theirs, expected, False)[0])
-        elif distance > allowed and (recurs(keys) or family in GEMMA4):
+        elif distance > allowed and (recurs(keys) or family in GEMMA4 + STREAMS):
             theirs = of_transformers(here, tokens, labels, torch.float32, end)
             allowed = max(allowed, 3 * compare(theirs, expected, True)[0])
+        if not bf16 and family in STREAMS:
+            wide, where = compare(of_heddle(heddle, here, tokens, labels, [*settings, "device.backend=reference", "device.dtype=f64"]), expected, True)
+            if not wide <= F64:
+                raise AssertionError(f"f64: {where} is {wide:.2e} away: {json.dumps(keys)}")
         if not distance <= allowed:
             raise AssertionError(f"{precision}: {worst} is {distance:.2e} away: {json.dumps(keys)}")
     return distances

@@ -15,7 +15,7 @@ namespace {
 
 struct With {
   std::string backend = "cuda", context = "gather", topology = "plain";
-  bool exact = false, quantiles = false, joined = false, biases = false, by_id = false;
+  bool exact = false, quantiles = false, joined = false, biases = false, by_id = false, streams = false;
   std::vector<int> node_of;
   double capacity = 0;
   model::Dispatcher copies;
@@ -30,6 +30,7 @@ std::unique_ptr<test::TinyRun> run_of(const plan::Degrees& mesh, Dtype dtype, co
   model::ModelConfig c = test::step_model();
   c.num_attention_heads = with.heads;
   c.router_bias = c.experts_bias = with.biases;
+  if (with.streams) c.hyper_connections = 4;
   if (with.by_id) c.num_hash_layers = c.num_hidden_layers;
   if (with.quantiles) {
     c.n_group = c.topk_group = 1;
@@ -103,7 +104,10 @@ class CudaModel : public testing::Test {
       if (!p.trained) continue;
       // Ten times what sums of some thousand terms differ by in another order.
       EXPECT_LT(relative(many->whole("grad.", p.name), one->whole("grad.", p.name)), 2e-5) << p.name;
-      EXPECT_LT(relative(many->whole("master.", p.name), one->whole("master.", p.name)), 1e-5) << p.name;
+      // Streams are alike up to the first block: of what mixes them all of the gradient is rounding, and AdamW's
+      // steps are as large as elsewhere.
+      if (!p.name.starts_with("model.layers.0.attn_hc."))
+        EXPECT_LT(relative(many->whole("master.", p.name), one->whole("master.", p.name)), 1e-5) << p.name;
     }
     for (const char* name : {"loss.next_token", "loss.sequence_aux.1", "loss.z.1"}) {
       EXPECT_NEAR(many->total(name), one->total(name), 1e-5 * std::abs(one->total(name))) << name;
@@ -117,6 +121,7 @@ TEST_F(CudaModel, tensor_parallel) { like_one_rank({.tp = 2}); }
 TEST_F(CudaModel, pipeline) { like_one_rank({.pp = 2}); }
 TEST_F(CudaModel, experts) { like_one_rank({.dp = 4, .ep = 4}); }
 TEST_F(CudaModel, experts_by_token_id) { like_one_rank({.tp = 2, .cp = 2, .pp = 2, .ep = 4}, {.by_id = true}); }
+TEST_F(CudaModel, streams) { like_one_rank({.tp = 2, .dp = 2, .pp = 2, .ep = 2}, {.streams = true}); }
 TEST_F(CudaModel, all_axes) { like_one_rank({.tp = 2, .dp = 2, .pp = 2, .ep = 2}); }
 TEST_F(CudaModel, context) {
   for (const char* how : {"gather", "ulysses", "ring"}) {

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tests/gpu/on_device.h"
+#include "tests/kernels/hyper_connection_cases.h"
 #include "tests/kernels/op_cases.h"
 #include "tests/kernels/recurrence_cases.h"
 #include "tests/kernels/selection_cases.h"
@@ -66,6 +67,9 @@ INSTANTIATE_TEST_SUITE_P(All, Ops, testing::ValuesIn(differentiable_cases()),
                          [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(Recurrence, Ops, testing::ValuesIn(recurrence_cases()),
+                         [](const auto& info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(HyperConnection, Ops, testing::ValuesIn(hyper_connection_cases()),
                          [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(Selection, Ops, testing::ValuesIn(selection_cases()),

@@ -1,5 +1,6 @@
 // Every differentiable op on reference: gradients written by the op's own rule against central differences in f64,
 // then the other compute types against f64, accumulation, and no rows at all.
+#include "tests/kernels/hyper_connection_cases.h"
 #include "tests/kernels/op_cases.h"
 #include "tests/kernels/recurrence_cases.h"
 #include "tests/kernels/selection_cases.h"
@@ -109,6 +110,9 @@ INSTANTIATE_TEST_SUITE_P(Reference, Gradient, ::testing::ValuesIn(differentiable
 INSTANTIATE_TEST_SUITE_P(Recurrence, Gradient, ::testing::ValuesIn(recurrence_cases()),
                          [](const auto& info) { return info.param.name; });
 
+INSTANTIATE_TEST_SUITE_P(HyperConnection, Gradient, ::testing::ValuesIn(hyper_connection_cases()),
+                         [](const auto& info) { return info.param.name; });
+
 INSTANTIATE_TEST_SUITE_P(Selection, Gradient, ::testing::ValuesIn(selection_cases()),
                          [](const auto& info) { return info.param.name; });
 
@@ -140,7 +144,8 @@ TEST(AbsentGradient, counts_as_zero) {
 
 TEST(GradientCases, cover_every_differentiable_op) {
   std::vector<std::string> covered;
-  for (const auto& cases : {differentiable_cases(), recurrence_cases(), selection_cases()}) {
+  for (const auto& cases :
+       {differentiable_cases(), hyper_connection_cases(), recurrence_cases(), selection_cases()}) {
     for (const CaseMaker& maker : cases) covered.push_back(maker.make(Dtype::f64, 1).kind);
   }
   for (const ir::OpDef* def : ops::all()) {

@@ -195,6 +195,22 @@ TEST(Shape, OfAConfigurationIsItsModel) {
   EXPECT_EQ(shape_of(c, "dense").moe_latent_size, none.moe_latent_size);
 }
 
+// DeepSeek-V4's four streams around each block of a model: maps, starts and scales of two blocks a layer, and the
+// head.
+TEST(Shape, StreamsOfTheResidual) {
+  Shape plain = preset("DeepSeek-V3");
+  plain.num_nextn_predict_layers = 0;
+  Shape s = plain;
+  s.hyper_connections = 4;
+  const int64_t width = 4 * s.hidden_size, layers = s.num_hidden_layers;
+  EXPECT_EQ(s.residual_width(), width);
+  EXPECT_EQ(plain.residual_width(), plain.hidden_size);
+  EXPECT_EQ(total_parameters(s) - total_parameters(plain),
+            static_cast<double>(2 * layers * (24 * width + 24 + 3) + 4 * width + 4 + 1));
+  EXPECT_EQ(training_flops_per_token(s, 4096) - training_flops_per_token(plain, 4096),
+            static_cast<double>(6 * (2 * layers * 24 + 4) * width));
+}
+
 TEST(Shape, SharedExpertsOfAnyWidth) {
   Shape s = preset("DeepSeek-V3");
   s.set_shared_width(2 * s.moe_intermediate_size);

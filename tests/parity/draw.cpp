@@ -588,6 +588,7 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
     c.softplus_scores = Dice(number, "softplus").one_in(2);
   draw_routers(d);
   draw_gemma(d.model, Dice(number, "gemma 4"), p.dtype == Dtype::f64);
+  draw_streams(d.model, Dice(number, "streams"));
   draw_fp8(d);
   draw_switches(d, dice.of({1, 1, 3}));
   draw_order(dice, d);
@@ -635,7 +636,7 @@ Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks) {
   if (d.plan.mesh.pp > 1 && !d.plan.objective.of_pairs() && !dice.one_in(3)) {  // depths, and cuts among them
     const bool few = d.model.recurs(), none = few && d.model.recurrence != model::Recurrence::gated_delta &&
                                               d.model.recurrence != model::Recurrence::mamba2;
-    d.model.num_nextn_predict_layers = none ? 0 : few ? 1 : dice.of({1, 1, 2});
+    d.model.num_nextn_predict_layers = none || d.model.has_streams() ? 0 : few ? 1 : dice.of({1, 1, 2});
     d.model.shortcut_experts = false;  // of which depths have none
     d.model.positions = model::Positions::rotary;
     d.plan.parallel.layout = draw_layout(dice, d.model, plan::schedule_of(d.plan).placement.stages, dice.one_in(2));
@@ -697,7 +698,7 @@ std::string Draw::text() const {
           (model.softplus_scores ? ", roots of softplus" : "") +
           (model.num_hash_layers > 0 ? fmt::format(", {} layers by token id", model.num_hash_layers) : "") +
           (model.no_rope_layer_interval > 0 ? ", every second layer not turned" : "") +
-          (model.swiglu_limit > 0 ? ", clamped" : "") +
+          (model.swiglu_limit > 0 ? ", clamped" : "") + text_of_streams(model) +
           (model.experts_limit > 0 ? fmt::format(", experts cut from layer {}", model.experts_limit_layer) : "") +
           (model.mlp_limit > 0 ? fmt::format(", MLPs cut from layer {}", model.mlp_limit_layer) : ""),
       fmt::format(", {} norms {}{}, {}, {} positions{}", word_of(model.norm), word_of(model.norm_places),

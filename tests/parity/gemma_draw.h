@@ -1,4 +1,4 @@
-// Parts of Gemma 4 in drawn models; words of these, and of gates and factors.
+// Parts of Gemma 4, and streams of the residual, in drawn models; words of these, and of gates and factors.
 #pragma once
 
 #include <fmt/format.h>
@@ -78,6 +78,28 @@ inline std::string text_of_gates(const model::ModelConfig& c) {
              c.window_key_value_heads, c.window_rope_theta, c.window_rotary_factor,
              c.sinks_in_windows ? ", sinks there alone" : "") +
          text_of_gemma(c);
+}
+
+/// In a quarter of the draws where the rest of the model allows it, several streams of the residual. Further tokens
+/// give way to them in half of these.
+template <class Dice>
+void draw_streams(model::ModelConfig& c, Dice dice) {
+  if (!dice.one_in(4)) return;
+  const model::ModelConfig before = c;
+  c.hyper_connections = dice.of({1, 2, 3, 4, 4});
+  c.hyper_connections_iterations = dice.of({1, 2, 5, 20});
+  c.hyper_connections_eps = dice.one_in(2) ? 1e-6 : 1e-2;
+  if (dice.one_in(2)) c.num_nextn_predict_layers = 0;
+  try {
+    model::validate(c);
+  } catch (const ConfigError&) {
+    c = before;
+  }
+}
+
+inline std::string text_of_streams(const model::ModelConfig& c) {
+  if (!c.has_streams()) return "";
+  return fmt::format(", {} streams by {} iterations", c.hyper_connections, c.hyper_connections_iterations);
 }
 
 }  // namespace heddle::parity

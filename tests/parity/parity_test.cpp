@@ -361,6 +361,33 @@ TEST(Parity, HashLayersInBf16) {
   expect_one_rank_in_bf16(1100, [](const Draw& d) { return d.model.num_hash_layers > 0; });
 }
 
+// Several streams of the residual.
+TEST(Parity, StreamsInRandomLayouts) {
+  Met met;
+  const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
+  for (uint64_t number = 80'000, found = 0; found < wanted; ++number) {
+    const Draw d = draw(number, 8);
+    if (!d.model.has_streams()) continue;
+    ++found;
+    count_axes(met, d.plan.mesh);
+    met["f32"] += d.plan.dtype == Dtype::f32;
+    met["recompute"] += !d.plan.memory.recompute.empty();
+    met["offload"] += !d.plan.memory.offload.empty();
+    met["adapters"] += d.plan.lora.rank > 0;
+    met["muon"] += d.plan.update.rule == passes::OptimizerRule::muon;
+    met["four"] += d.model.hyper_connections == 4;
+    met["latent"] += d.model.is_latent();
+    met["recurrent"] += d.model.recurs();
+    met["tied"] += d.model.tie_word_embeddings;
+    expect_one_rank(d);
+  }
+  expect_met(met, wanted >= 40);
+}
+
+TEST(Parity, StreamsInBf16) {
+  expect_one_rank_in_bf16(1200, [](const Draw& d) { return d.model.has_streams(); });
+}
+
 // Operands in eight bits: where their blocks lie as on one rank, its numbers.
 TEST(Parity, EightBitsInRandomLayouts) {
   Met met;

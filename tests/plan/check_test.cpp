@@ -196,6 +196,52 @@ TEST(Check, HashLayersHaveATableInPlaceOfABias) {
             std::string::npos);
 }
 
+// The residual goes from stage to stage as wide as it is; each block has three parameters for its streams, the head
+// too. What would be added to one row beside the blocks does not go with them.
+TEST(Check, StreamsGoFromStageToStage) {
+  model::ModelConfig config = test::small_model();
+  config.num_nextn_predict_layers = 0;
+  config.hyper_connections = 4;
+  Plan plan = plan_of_two();
+  plan.mesh.pp = 2;
+  const Lowered lowered = lower(config, plan);
+  std::map<std::string, int> parameters;
+  int messages = 0;
+  for (size_t s = 0; s < lowered.parameters.size(); ++s) {
+    for (const model::Parameter& p : lowered.parameters[s]) {
+      if (p.part == model::Parameter::Part::hyper_connection) ++parameters[p.name.substr(p.name.rfind('.') + 1)];
+    }
+    const ir::Listing& listing = lowered.program.listings[s];
+    for (const ir::Op& op : listing.ops) {
+      if (op.kind() != "send") continue;
+      ++messages;
+      EXPECT_EQ(listing.value(op.in[0]).shape.back().count, 4 * config.hidden_size);
+    }
+  }
+  EXPECT_EQ(messages, 2) << "a state and its gradient";
+  const int blocks = 2 * static_cast<int>(config.num_hidden_layers);
+  EXPECT_EQ(
+      parameters,
+      (std::map<std::string, int>{
+          {"fn", blocks}, {"base", blocks}, {"scale", blocks}, {"hc_fn", 1}, {"hc_base", 1}, {"hc_scale", 1}}));
+
+  const auto refused = [&](const std::function<void(model::ModelConfig&)>& change) {
+    model::ModelConfig other = config;
+    change(other);
+    const std::vector<Refusal> all = refusals_of(other, plan_of_two());
+    return all.empty() ? std::string() : all.front().message;
+  };
+  EXPECT_EQ(refused([](auto&) {}), "");
+  for (const auto& [change, needs] : std::vector<std::pair<std::function<void(model::ModelConfig&)>, const char*>>{
+           {[](auto& c) { c.num_nextn_predict_layers = 1; }, "model.num_nextn_predict_layers = 0"},
+           {[](auto& c) { c.mlp_alpha_factor = 2; }, "model.mlp_alpha_factor of 1"},
+           {[](auto& c) { c.norm_places = model::NormPlaces::stream; }, "another model.norm_places"}}) {
+    EXPECT_NE(refused(change).find(std::string("model.hyper_connections is 4, and needs ")), std::string::npos);
+    EXPECT_NE(refused(change).find(needs), std::string::npos) << refused(change);
+  }
+  EXPECT_NE(refused([](auto& c) { c.hyper_connections = 9; }).find("must be at most 8"), std::string::npos);
+}
+
 // Sizes of layers that a model doesn't have are in nobody's way.
 TEST(Check, OnlyTheModelsOwnLayersAreCut) {
   model::ModelConfig config = test::small_model();

@@ -139,6 +139,10 @@ std::map<std::string, model::ModelConfig> models() {
   model::ModelConfig by_id = test::small_model();
   by_id.num_hash_layers = by_id.first_k_dense_replace + 1;
   all["experts by token id"] = by_id;
+  model::ModelConfig streams = test::small_model();
+  streams.num_nextn_predict_layers = 0;
+  streams.hyper_connections = 4;
+  all["streams of the residual"] = streams;
   model::ModelConfig gemma = grouped;
   gemma.value_norm = gemma.keys_are_values = gemma.layer_scalars = true;
   gemma.expert_norms = gemma.expert_scales = true;

@@ -245,6 +245,70 @@ TEST(ReleasedModel, TablesOfExpertsHoldDifferentExpertsThatThereAre) {
   }
 }
 
+// Under the names of Transformers' modules, in fp32 beside bf16 weights, and back to the bit. Its configuration is
+// read as it was written. No published family has it: such a model is not exported as one, its tensors leave here
+// as those of the model without streams would.
+TEST(ReleasedModel, HyperConnectionsLeaveAndComeBack) {
+  model::ModelConfig config = kModel;
+  config.hyper_connections = 3;
+  config.hyper_connections_iterations = 7;
+  config.hyper_connections_eps = 1e-4;
+  config.num_nextn_predict_layers = 0;
+  std::vector<std::unique_ptr<std::vector<float>>> memories;
+  std::map<std::string, std::vector<int64_t>> shapes;
+  const auto masters = [&](float from) {
+    std::vector<ParameterTensor> all = masters_of_model(config);
+    for (ParameterTensor& each : all) {
+      std::vector<float>& memory =
+          *memories.emplace_back(std::make_unique<std::vector<float>>(static_cast<size_t>(each.tensor.elements())));
+      for (float& x : memory) x = from == 0 ? 0 : (from += 0.37f) / 3;
+      each.tensor.dtype = Dtype::f32;
+      each.tensor.pieces = {{reinterpret_cast<uint8_t*>(memory.data()), memory.size() * sizeof(float)}};
+      if (each.parameter.part == model::Parameter::Part::hyper_connection)
+        shapes[each.parameter.name] = each.tensor.shape;
+    }
+    return all;
+  };
+  const int64_t width = 3 * kHidden;
+  std::map<std::string, std::vector<int64_t>> expected{
+      {"model.hc_head.hc_fn", {3, width}}, {"model.hc_head.hc_base", {3}}, {"model.hc_head.hc_scale", {1}}};
+  for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
+    for (const char* block : {"attn_hc", "ffn_hc"}) {
+      const std::string name = fmt::format("model.layers.{}.{}.", layer, block);
+      expected[name + "fn"] = {15, width};
+      expected[name + "base"] = {15};
+      expected[name + "scale"] = {3};
+    }
+  }
+  const ScratchFolder folder;
+  const auto left = masters(0.1f);
+  EXPECT_EQ(shapes, expected);
+  try {
+    export_released(folder.path().string(), config, left, {.stored = Dtype::bf16});
+    ADD_FAILURE() << "it is no published model";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("model.hyper_connections is 3"), std::string::npos) << error.what();
+  }
+  model::ModelConfig plain = config;
+  plain.hyper_connections = 0;
+  model::reset_foreign_keys(plain);
+  export_released(folder.path().string(), plain, left, {.stored = Dtype::bf16});
+  const formats::SafetensorsFile file(folder / "model.safetensors");
+  for (const auto& [name, shape] : expected) {
+    EXPECT_EQ(file.at(name).type, formats::StoredType::f32) << name;
+    EXPECT_EQ(file.at(name).shape, shape) << name;
+  }
+  const auto back = masters(0);
+  import_released(folder.path().string(), back);
+  for (size_t i = 0; i < left.size(); ++i) {
+    if (!expected.contains(left[i].parameter.name)) continue;
+    const std::span<uint8_t> one = left[i].tensor.pieces[0], other = back[i].tensor.pieces[0];
+    EXPECT_TRUE(std::ranges::equal(one, other)) << left[i].parameter.name;
+  }
+  const nlohmann::json written = nlohmann::json(config::model_config_to_json(config));
+  EXPECT_EQ(config::differences(config::model_config_from_json(written, "x"), config), std::vector<std::string>());
+}
+
 TEST(ReleasedModel, ConfigurationsAreReadStrictly) {
   const nlohmann::json good = nlohmann::json(config::model_config_to_json(Model(0).config));
   EXPECT_EQ(config::model_config_from_json(good, "x"), Model(0).config);

@@ -63,6 +63,7 @@ void refuse_model(const Launch& launch, Dialect dialect, Refusals& no) {
   no.when(s.window_head_dim > 0, "heads of another width in windows (model.window_head_dim)");
   no.when(s.shared_key_value_layers > 0, "layers that share keys and values (model.shared_key_value_layers)");
   no.when(s.layer_embedding_size > 0, "an embedding for each layer (model.layer_embedding_size)");
+  no.when(s.has_streams(), "streams of the residual (model.hyper_connections)");
   no.when(s.layer_scalars, "a factor on each layer's output (model.layer_scalars)");
   no.when(s.expert_norms, "norms of experts (model.expert_norms)");
   no.when(s.expert_scales, "factors on experts (model.expert_scales)");

@@ -41,7 +41,8 @@ class Table : public plan::SettingTable<RunConfig> {
     s.words = key.words;
     s.synonyms = key.synonyms;
     if (!key.open.empty()) s.unset = key.open;
-    if (key.of == model::Key::Of::grouped || key.of == model::Key::Of::recurrent)
+    if (key.of == model::Key::Of::grouped || key.of == model::Key::Of::recurrent ||
+        key.of == model::Key::Of::streams)
       s.unset = s.text_of(key.get(model::ModelConfig()));
     s.get = [&key](const RunConfig& c) { return key.get(c.model); };
     s.set = [&key](RunConfig& c, const Value& v) { key.set(c.model, v); };
@@ -133,6 +134,14 @@ void model_settings(Table& t) {
             "it off.",
             "four bytes an expert of each token id, a table a layer; a row of it is read in place of a choice",
             page("routers"));
+  t.row("model.hyper_connections")
+      .acts(
+          changes_maths,
+          "Makes so many streams of the residual, which each block reads and writes to by weights of the token; 0 "
+          "switches it off.",
+          "so many times the residual's memory and messages of a pipeline; a narrow product and two passes over "
+          "the streams a block",
+          page("hyper_connections"));
   constexpr const char* kDropoutCost = "a word of Philox an element each way; nothing is stored";
   t.row("model.embedding_dropout")
       .acts(changes_maths, "Dropout of the embedded tokens while training; 0 switches it off.", kDropoutCost,

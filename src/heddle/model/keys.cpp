@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "heddle/base/error.h"
+#include "heddle/ops/hyper_connection.h"
 
 namespace heddle::model {
 
@@ -427,6 +428,17 @@ const std::vector<Key>& keys() {
                                        "Factor on what a recurrence adds to it.", Of::recurrent),
       row<&C::mlp_alpha_factor>("mlp_alpha_factor", 0, 1e6, "Factor on the residual stream that an MLP adds to."),
       row<&C::mlp_beta_factor>("mlp_beta_factor", kTiny, 1e6, "Factor on what an MLP adds to it."),
+      also_called({"hc_mult", "mhc", "num_residual_streams"},
+                  row<&C::hyper_connections>("hyper_connections", 0, ops::kMostStreams,
+                                             "Streams of the residual, which each block reads and writes to by "
+                                             "weights of the token (mHC, DeepSeek-V4); 0: one, plainly added to.")),
+      also_called({"hc_sinkhorn_iters", "sinkhorn_iterations"},
+                  row<&C::hyper_connections_iterations>(
+                      "hyper_connections_iterations", 1, ops::kMostStreamIterations,
+                      "Iterations that bring rows and columns of the streams' mix to sums of one.", Of::streams)),
+      also_called({"hc_eps"}, row<&C::hyper_connections_eps>("hyper_connections_eps", 0, 1,
+                                                             "Added to these sums, and to the weights of reading.",
+                                                             Of::streams)),
       also_called({"layer_scalar"},
                   flag<&C::layer_scalars>("layer_scalars",
                                           "A layer's output is multiplied by a number beside its weights, which is "
@@ -608,6 +620,7 @@ bool has_key(const ModelConfig& config, const Key& key) {
     case Of::latent: return config.is_latent();
     case Of::grouped: return !config.is_latent();
     case Of::recurrent: return config.recurs();
+    case Of::streams: return config.has_streams();
     case Of::scaling: return config.rope_scaling.has_value();
     case Of::yarn: return is_scaled_by(RopeType::yarn);
     case Of::llama3: return is_scaled_by(RopeType::llama3);

@@ -22,6 +22,7 @@ struct Key {
     grouped,
     experts,
     recurrent,
+    streams,  // several of the residual
     scaling,  // rotary positions that are stretched, in any way; then of some ways alone
     yarn,
     llama3,

@@ -386,6 +386,20 @@ void validate_hash_layers(const ModelConfig& c) {
         c.num_hash_layers);
 }
 
+// Blocks write to streams and are not added to a row that is scaled, goes on normed, or is added to beside them.
+void validate_streams(const ModelConfig& c) {
+  const auto needs = [&](bool has, const char* other) {
+    if (has) config_error("model.hyper_connections is {}, and needs {}", c.hyper_connections, other);
+  };
+  needs(c.num_nextn_predict_layers > 0,
+        "model.num_nextn_predict_layers = 0: what a layer that predicts further tokens reads is not defined");
+  needs(c.norm_places == NormPlaces::stream, "another model.norm_places than \"stream\"");
+  needs(c.full_attn_alpha_factor != 1 || c.linear_attn_alpha_factor != 1 || c.mlp_alpha_factor != 1,
+        "model.full_attn_alpha_factor, model.linear_attn_alpha_factor and model.mlp_alpha_factor of 1");
+  needs(c.shortcut_experts, "model.shortcut_experts = false");
+  needs(c.layer_embedding_size > 0, "model.layer_embedding_size = 0");
+}
+
 void validate_experts(const ModelConfig& c) {
   if (c.zero_expert_num > 0) validate_zero_experts(c);
   if (c.num_hash_layers > 0) validate_hash_layers(c);
@@ -433,6 +447,7 @@ void validate(const ModelConfig& c) {
   if (c.is_hybrid()) validate_pattern(c);
   validate_bounds(c);
   validate_attention(c);
+  if (c.has_streams()) validate_streams(c);
   if (c.has_experts()) validate_experts(c);
 }
 

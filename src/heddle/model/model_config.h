@@ -291,6 +291,12 @@ struct ModelConfig {
   double full_attn_alpha_factor = 1, full_attn_beta_factor = 1;
   double linear_attn_alpha_factor = 1, linear_attn_beta_factor = 1;  // of recurrent layers
   double mlp_alpha_factor = 1, mlp_beta_factor = 1;
+  // Hyper-connections (Zhu et al., arXiv 2409.19606; constrained: Xie et al., arXiv 2512.24880): the residual is so
+  // many streams, side by side in one row. Each block reads a mix of them and writes to a mix of them
+  // (ops/hyper_connection.cpp).
+  int64_t hyper_connections = 0;              // streams; 0: the residual is one row of hidden_size
+  int64_t hyper_connections_iterations = 20;  // of Sinkhorn and Knopp
+  double hyper_connections_eps = 1e-6;        // added to weights and to the sums that they are divided by
   bool layer_scalars = false;  // a number a layer, not trained, that its output is multiplied by (Gemma 4)
   double logits_divisor = 1;   // the head's logits are divided by it
   double final_logit_cap = 0;  // logits l become c·tanh(l ÷ c); 0: they stay
@@ -445,6 +451,9 @@ struct ModelConfig {
   }
   bool learns_positions() const { return positions == Positions::learned; }
   bool is_latent() const { return attention == Attention::latent; }
+  bool has_streams() const { return hyper_connections > 0; }
+  /// Width of what goes from block to block, from layer to layer and from stage to stage.
+  int64_t residual_width() const { return has_streams() ? hyper_connections * hidden_size : hidden_size; }
   /// Width of the rows that routed experts take and make.
   int64_t expert_rows_width() const { return moe_latent_size > 0 ? moe_latent_size : hidden_size; }
   /// Width of the shared experts, all together.

@@ -50,6 +50,7 @@ struct Parameter {
     experts,
     shared_experts,
     norm,
+    hyper_connection,
     join,  // of a depth: the states before it and the next token's embedding
     head,
     rope_table,

@@ -107,7 +107,8 @@ void fuse(Listing& listing, const std::set<std::string>& wanted) {
 }
 
 void fuse_norm_gradient(Listing& listing) {
-  for (const char* norm : {"rms_norm_dgrad", "layer_norm_dgrad"}) fuse_all(listing, Pattern(ops::find(norm)));
+  for (const char* norm : {"rms_norm_dgrad", "layer_norm_dgrad", "read_streams_dgrad"})
+    fuse_all(listing, Pattern(ops::find(norm)));
 }
 
 void fuse_loss(Listing& listing) {

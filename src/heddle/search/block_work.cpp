@@ -100,6 +100,14 @@ void Pricing::norm_and_residual(BlockWork& block) const {
   elementwise(block, rows_ * (10 + dropout) * h_, rows_ * (14 + dropout) * h_);
   block.forward.ops += 3;
   block.backward.ops += 4;
+  if (!s_.has_streams()) return;
+  // In place of the sum: the streams are read twice by their map and by what it weighs, then read and written by
+  // the block. Backward, both gradients pass over them, and that of the map is added.
+  const double streams = d(s_.residual_width()), n = d(s_.hyper_connections);
+  linear(block, rows_, n * (2 + n), streams, 1, false);
+  moved(block, rows_ * 2 * 4 * streams, rows_ * 2 * 9 * streams);
+  block.forward.ops += 2;
+  block.backward.ops += 3;
 }
 
 void Pricing::tensor_parallel(BlockWork& block) const {

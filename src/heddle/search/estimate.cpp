@@ -225,7 +225,7 @@ void estimate_time(const Job& j, const model::Parameters& p, const Layers& of, c
 
   if (l.pp > 1) {
     const double mean = (layers * layer_s + head_s) / l.pp;
-    const double bytes = 2.0 * j.microbatch * j.sequence * d(j.shape.hidden_size) / l.cp;
+    const double bytes = 2.0 * j.microbatch * j.sequence * d(j.shape.residual_width()) / l.cp;
     const double hop = cost::send_s(j.device, b.net, l.stage_ranks(), sw.sequence_parallel ? bytes / l.tp : bytes);
     const double forward = of.forward_s / layer_s * mean, weight = of.weight_s / layer_s * mean;
     t.bubble = pipeline.bubble(size, {forward, mean - forward - weight, weight});

@@ -12,7 +12,13 @@ SavedBytes saved_bytes(const model::Shape& s, const Saving& v, double sequence) 
                t = v.tp;
   const double rows = v.sequence_parallel ? t : 1;   // what norms and residuals are divided by
   const double linear_in = v.narrow_inputs ? 1 : 2;  // bytes an element of a linear's kept input
-  const double norm = (2 * h + (r.has(GroupName::norm) ? 0 : linear_in * h) + (v.dropout ? h : 0)) / rows;
+  const double residual = d(s.residual_width()), streams = d(s.hyper_connections);
+  double norm = (2 * residual + (r.has(GroupName::norm) ? 0 : linear_in * h) + (v.dropout ? h : 0)) / rows;
+  // The block's output, the map of the streams and the weights that it makes; what the norm reads.
+  if (s.has_streams()) {
+    const double weights = 4 * streams * (2 + streams);
+    norm += (2 * h + weights + (r.has(GroupName::norm) ? 0 : 2 * h + weights)) / rows;
+  }
   SavedBytes b;
 
   double qkv = 2 * e * (a + 2 * g), latents = 0;
@@ -78,7 +84,7 @@ SavedBytes saved_bytes(const model::Shape& s, const Saving& v, double sequence) 
 
   if (r.has(GroupName::layer)) {
     // One input a layer; in a hybrid every block is a layer.
-    const double kept = 2 * h / rows, q = r.every;
+    const double kept = 2 * residual / rows, q = r.every;
     b.attention = q * kept + (1 - q) * b.attention;
     b.dense = q * (s.is_hybrid() ? kept : 0) + (1 - q) * b.dense;
     b.moe = q * (s.is_hybrid() ? kept : 0) + (1 - q) * b.moe;

@@ -87,7 +87,7 @@ StageCosts::StageCosts(const Job& job, const Behaviour& b, const std::vector<Kee
   const model::Shape& s = job.shape;
   const double n = d(s.num_hidden_layers), mtp = job.with_mtp ? d(s.num_nextn_predict_layers) : 0;
   if (const plan::Degrees& l = job.mesh; l.pp > 1) {
-    const double bytes = 2.0 * job.microbatch * job.sequence * d(s.hidden_size) / l.cp;
+    const double bytes = 2.0 * job.microbatch * job.sequence * d(s.residual_width()) / l.cp;
     hop_s_ =
         cost::send_s(job.device, b.net, l.stage_ranks(), job.software.sequence_parallel ? bytes / l.tp : bytes);
     overlapped_hop_s_ = hop_s_ * b.contention;

@@ -190,7 +190,8 @@ std::vector<Leaving> leaving(const model::ModelConfig& config, const std::vector
   std::vector<Leaving> all;
   for (const auto& [name, tensor] : tensors) {
     const model::Parameter& p = parameters[tensor.parts[0].slice.parameter].parameter;
-    const bool exact = p.balances || p.start == model::Parameter::Start::hashed_experts;
+    const bool exact = p.balances || p.start == model::Parameter::Start::hashed_experts ||
+                       p.part == model::Parameter::Part::hyper_connection;
     all.push_back({{name, exact ? Dtype::f32 : stored, tensor.shape}, tensor.parts});
   }
   for (const auto& [name, count] : further.zeros) all.push_back({{name, Dtype::f32, {count}}, {}});

@@ -139,6 +139,7 @@ std::vector<KernelEntry> load_entries();
 std::vector<KernelEntry> map_entries();
 std::vector<KernelEntry> norm_entries();
 std::vector<KernelEntry> layer_norm_entries();
+std::vector<KernelEntry> hyper_connection_entries();
 std::vector<KernelEntry> dropout_entries();
 std::vector<KernelEntry> position_entries();
 std::vector<KernelEntry> row_entries();

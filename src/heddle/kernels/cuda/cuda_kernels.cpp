@@ -15,7 +15,7 @@ const std::vector<KernelEntry>& cuda_kernels() {
                          cuda::expert_way_entries, cuda::fp8_entries,         cuda::library_attention_entries,
                          cuda::attention_entries,  cuda::cache_entries,       cuda::selection_entries,
                          cuda::qk_clip_entries,    cuda::recurrence_entries,  cuda::step_entries,
-                         cuda::muon_entries}) {
+                         cuda::muon_entries,       cuda::hyper_connection_entries}) {
       for (KernelEntry& kernel : family()) list.push_back(kernel);
     }
     return list;

@@ -17,6 +17,7 @@ const std::vector<KernelEntry>& host_kernels() {
                          host::fp8_kernels,
                          host::norm_kernels,
                          host::layer_norm_kernels,
+                         host::hyper_connection_kernels,
                          host::dropout_kernels,
                          host::mlp_kernels,
                          host::gate_kernels,

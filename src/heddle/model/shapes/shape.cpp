@@ -73,6 +73,23 @@ double projected_width(const Shape& s, const BlockHeads& b) {
 
 double block_norms(const Shape& s) { return norm_parameters(s) * (s.norm_places == NormPlaces::both ? 2 : 1); }
 
+// The maps of streams to weights: a block's, with base and scales; and the head's.
+double stream_matrix(const Shape& s) {
+  const double n = d(s.hyper_connections);
+  return n * (2 + n) * d(s.residual_width());
+}
+double block_streams(const Shape& s) {
+  const double n = d(s.hyper_connections);
+  return s.has_streams() ? stream_matrix(s) + n * (2 + n) + 3 : 0;
+}
+double head_streams(const Shape& s) {
+  const double n = d(s.hyper_connections);
+  return s.has_streams() ? n * d(s.residual_width()) + n + 1 : 0;
+}
+
+// A block's norms, and the weights of its streams.
+double around_block(const Shape& s) { return block_norms(s) + block_streams(s); }
+
 constexpr double kScanChunk = 64, kMambaChunk = 128;  // positions of a chunk of a recurrence
 
 // Projections of a recurrent layer: queries, keys, values, gate, output. The gated delta rule has two numbers a
@@ -93,7 +110,7 @@ double recurrent_matrices(const Shape& s) {
 }
 
 double recurrent_parameters(const Shape& s) {
-  const double n = block_norms(s) + recurrent_matrices(s), keys = d(s.linear_keys_width());
+  const double n = around_block(s) + recurrent_matrices(s), keys = d(s.linear_keys_width());
   const double values = d(s.linear_values_width()), heads = d(s.linear_num_value_heads);
   if (s.recurrence == Recurrence::lightning) return n + values;
   if (s.recurrence == Recurrence::mamba2)
@@ -123,7 +140,7 @@ double indexer_parameters(const Shape& s) { return indexer_matrices(s) + 2 * d(s
 
 double attention_parameters(const Shape& s) {
   const double h = d(s.hidden_size), a = d(s.num_attention_heads);
-  double n = block_norms(s);
+  double n = around_block(s);
   if (s.is_latent()) {
     const double rq = d(s.q_lora_rank), rkv = d(s.kv_lora_rank), rope = d(s.qk_rope_head_dim);
     n += rq > 0 ? h * rq + rq + rq * d(s.q_width()) : h * d(s.q_width());
@@ -253,13 +270,13 @@ Parameters parameters_of(const Shape& s) {
   const double h = d(s.hidden_size), norm = norm_parameters(s);
   const double recurrent = s.recurrent();
   p.attention = (1 - recurrent) * attention_parameters(s) + recurrent * recurrent_parameters(s);
-  p.dense = block_norms(s) + ffn_parameters(h, mlp_width(s), s.has_gated_mlp(), s.mlp_bias);
+  p.dense = around_block(s) + ffn_parameters(h, mlp_width(s), s.has_gated_mlp(), s.mlp_bias);
   if (s.n_routed_experts > 0) {
     const double width = s.moe_latent_size > 0 ? d(s.moe_latent_size) : h;
     p.moe_routed = d(s.n_routed_experts) *
                    ffn_parameters(width, d(s.moe_intermediate_size), s.has_gated_mlp(), s.experts_bias);
     const double choices = d(s.choices());
-    p.moe = (s.shortcut_experts ? 0 : block_norms(s)) + p.moe_routed + h * choices + (s.topk_bias ? choices : 0) +
+    p.moe = (s.shortcut_experts ? 0 : around_block(s)) + p.moe_routed + h * choices + (s.topk_bias ? choices : 0) +
             (s.router_bias ? choices : 0) + (s.shared_expert_gate ? h : 0);
     if (s.moe_latent_size > 0) p.moe += 2 * h * width;
     if (s.expert_scales) p.moe += choices;
@@ -270,7 +287,8 @@ Parameters parameters_of(const Shape& s) {
   p.embedding = d(s.vocab_size) * h + d(s.learned_positions()) * h + (s.foreign.embedding_norm ? norm : 0);
   if (const double each = d(s.layer_embedding_size * s.num_hidden_layers); each > 0)
     p.embedding += (d(s.vocab_size) + h) * each + d(s.layer_embedding_size);
-  p.head = norm + (s.tie_word_embeddings ? 0 : d(s.vocab_size) * h) + (s.head_bias ? d(s.vocab_size) : 0);
+  p.head = head_streams(s) + norm + (s.tie_word_embeddings ? 0 : d(s.vocab_size) * h) +
+           (s.head_bias ? d(s.vocab_size) : 0);
   p.mtp_extra = 2 * h * h + 3 * norm;
   return p;
 }
@@ -347,6 +365,14 @@ ForwardFlops forward_flops(const Shape& s, double sequence) {
     f.mamba_scan = scan_flops(s);
   }
   f.head = 2 * h * d(s.vocab_size);
+  if (s.has_streams()) {
+    const double map = 2 * stream_matrix(s);
+    f.attention_linear += map;
+    f.dense += map;
+    if (s.n_routed_experts > 0) f.moe_router += map;
+    if (s.mamba_blocks() > 0) f.mamba_linear += map;
+    f.head += 2 * d(s.hyper_connections) * d(s.residual_width());
+  }
   return f;
 }
 

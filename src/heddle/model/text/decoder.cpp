@@ -6,6 +6,7 @@
 #include "heddle/base/error.h"
 #include "heddle/model/text/decoder_layer.h"
 #include "heddle/model/text/next_tokens.h"
+#include "heddle/model/text/streams.h"
 
 namespace heddle::model {
 
@@ -45,7 +46,8 @@ class Decoder {
     w_.load_ids_of_rows(share.first_layer, share.layers);
     w_.caches() ? w_.load_places() : w_.load_starts();
 
-    std::vector<ValueId> states = share.embedding ? std::vector{ends_.embed(0, "x")} : arrive(chunk);
+    std::vector<ValueId> states =
+        share.embedding ? std::vector{begin_streams(w_, ends_.embed(0, "x"))} : arrive(chunk);
     if (w_.config().layer_embedding_size > 0 && share.layers > 0) w_.set_layer_rows(ends_.layer_rows(states[0]));
     const int64_t end = share.first_layer + share.layers;
     ValueId shortcut = none;
@@ -86,7 +88,7 @@ class Decoder {
     Attributes attributes = to(chunk.from);
     attributes.set("dtype", std::string(heddle::name_of(w_.spec().dtype)))
         .set("rows", w_.tokens())
-        .set("columns", w_.config().hidden_size);
+        .set("columns", w_.config().residual_width());
     std::vector<ValueId> states;
     const int64_t within = chunk.share.layers > 0 && in_pair(chunk.share.first_layer) ? 1 : 0;
     for (int64_t d = 0; d < std::min(w_.depths() + 1, chunk.share.first_depth) + within; ++d) {

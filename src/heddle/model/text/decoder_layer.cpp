@@ -8,6 +8,7 @@
 #include "heddle/model/text/latent_attention.h"
 #include "heddle/model/text/lightning.h"
 #include "heddle/model/text/mamba2.h"
+#include "heddle/model/text/streams.h"
 
 namespace heddle::model {
 
@@ -103,21 +104,23 @@ ValueId decoder_layer(Writer& w, int64_t index, ValueId x_TH, ValueId& shortcut)
       const bool recurs = block == Block::recurrence;
       const double alpha = recurs ? c.linear_attn_alpha_factor : c.full_attn_alpha_factor;
       const double beta = recurs ? c.linear_attn_beta_factor : c.full_attn_beta_factor;
-      const ValueId n_TH = normed(x_TH, norms.before_attention, "n");
+      const BlockInput in = read_streams(w, x_TH, prefix + "attn_hc.", "attn");
+      const ValueId n_TH = normed(in.x_TH, norms.before_attention, "n");
       ValueId a_TH = normed(mixed_tokens(w, index, n_TH, prefix), norms.after_attention, "a_normed");
       a_TH = w.scaled(w.dropout(a_TH, Writer::Site::attention, "a_kept"), beta * c.residual_multiplier, "a_scaled");
-      x_TH = w.op("add", {w.scaled(goes_on_normed ? n_TH : x_TH, alpha, "x_scaled"), a_TH}, {sum})[0];
+      x_TH = write_streams(w, w.scaled(goes_on_normed ? n_TH : x_TH, alpha, "x_scaled"), a_TH, in, sum);
     } else {
-      const ValueId n_TH = normed(x_TH, norms.before_mlp, "n_mid");
+      const BlockInput in = read_streams(w, x_TH, prefix + "ffn_hc.", "ffn");
+      const ValueId n_TH = normed(in.x_TH, norms.before_mlp, "n_mid");
       ValueId y_TH = c.shortcut_experts ? shortcut_blocks(w, index, n_TH, prefix, copies, shortcut)
                      : block == Block::experts
-                         ? experts(w, n_TH, x_TH, prefix + "mlp.", copies)
+                         ? experts(w, n_TH, in.x_TH, prefix + "mlp.", copies)
                          : feed_forward(w, n_TH, prefix + "mlp.", c.mlp_width_of(index), "y", OpPart::mlp);
       y_TH = normed(y_TH, norms.after_mlp, "y_normed");
       y_TH = w.scaled(w.dropout(y_TH, Writer::Site::mlp, "y_kept"), c.mlp_beta_factor * c.residual_multiplier,
                       "y_scaled");
       const ValueId stream_TH = w.scaled(goes_on_normed ? n_TH : x_TH, c.mlp_alpha_factor, "x_mid_scaled");
-      x_TH = w.op("add", {stream_TH, y_TH}, {sum})[0];
+      x_TH = write_streams(w, stream_TH, y_TH, in, sum);
       if (joins) x_TH = w.op("add", {x_TH, shortcut}, {end})[0];
     }
   }

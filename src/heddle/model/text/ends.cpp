@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "heddle/model/loss_scale.h"
+#include "heddle/model/text/streams.h"
 
 namespace heddle::model {
 
@@ -107,7 +108,8 @@ void Ends::load_head() {
 
 ValueId Ends::head_rows(ValueId h_TH, const std::string& norm_name, const std::string& name) {
   const double divisor = w_.config().logits_divisor;
-  const ValueId n_TH = w_.norm(h_TH, norm_name, divisor == 1.0 ? "n_" + name : "n_unscaled_" + name);
+  const ValueId n_TH =
+      w_.norm(end_streams(w_, h_TH, "head"), norm_name, divisor == 1.0 ? "n_" + name : "n_unscaled_" + name);
   return w_.scaled(n_TH, 1 / divisor, "n_" + name);
 }
 

@@ -21,6 +21,7 @@ constexpr PartWord kParts[] = {{"embedding", Part::embedding},
                                {"router", Part::router},
                                {"experts", Part::experts},
                                {"shared", Part::shared_experts},
+                               {"hyper_connection", Part::hyper_connection},
                                {"join", Part::join},
                                {"head", Part::head}};
 

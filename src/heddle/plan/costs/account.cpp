@@ -22,6 +22,7 @@ std::string_view part_of(const model::ModelConfig& config, const model::Paramete
     case Part::experts: return "routed experts";
     case Part::shared_experts: return "shared experts";
     case Part::norm: return "norms";
+    case Part::hyper_connection: return "hyper-connections";
     case Part::head: return "output head";
     case Part::join:
     case Part::rope_table: break;

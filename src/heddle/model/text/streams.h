@@ -1,0 +1,26 @@
+// Hyper-connections: the residual as several streams, side by side in one row (ops/hyper_connection.cpp). A model
+// without them has one, to which blocks are plainly added.
+#pragma once
+
+#include <string>
+
+#include "heddle/model/text/writer.h"
+
+namespace heddle::model {
+
+/// The residual of embedded tokens: each stream begins as they are.
+ir::ValueId begin_streams(Writer& writer, ir::ValueId x_TH);
+
+/// The row that a block reads, and the weights by which it writes; these are none without streams.
+struct BlockInput {
+  ir::ValueId x_TH = ir::none, weights = ir::none;
+};
+/// `prefix` + "fn", "base", "scale" are the names of the parameters; `name` is in the names of values.
+BlockInput read_streams(Writer& writer, ir::ValueId x, const std::string& prefix, const std::string& name);
+/// The residual behind a block that has made a.
+ir::ValueId write_streams(Writer& writer, ir::ValueId x, ir::ValueId a_TH, const BlockInput& read,
+                          const std::string& sum);
+/// The row that the head reads.
+ir::ValueId end_streams(Writer& writer, ir::ValueId x, const std::string& name);
+
+}  // namespace heddle::model
