@@ -43,14 +43,13 @@ const OpDef read_streams{
     .operands = "x q base scale", .results = "y w rstd", .attributes = "streams iterations epsilon norm_epsilon",
     .work = ir::Work::norm,
     .by_row = "x q y w rstd",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       check_weights(rule, op, 0);
       const Dtype a = wide(rule.dtype(0));
       return std::vector{output(rule.dtype(0), {rule.dim(0, 0), stream_of(rule, op, 0)}),
                          output(a, rule.in(1).shape),
                          output(a, {rule.dim(0, 0)}, Role::metadata)};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       const ValueId x = op.in[0], q = op.in[1], base = op.in[2], scale = op.in[3];
       const auto out = writer.input_gradient(read_streams_dgrad, {d_out[0], x, q, base, scale, op.out[2], d_out[1], none},
@@ -60,7 +59,6 @@ const OpDef read_streams{
       writer.weight_gradient(find("accumulate"), {out[3]}, {scale});
       return std::vector{out[0], out[1], none, none};
     },
-    .cost = operand_cost,
 };
 
 const OpDef read_streams_dgrad{
@@ -69,47 +67,41 @@ const OpDef read_streams_dgrad{
     .attributes = "streams iterations epsilon norm_epsilon",
     .stands_for = "own dq dbase dscale = read_streams_dgrad dy x q base scale rstd dw\n"
                   "dx = add dres own",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       rule.shape(0, {rule.dim(1, 0), stream_of(rule, op, 1)});
       check_weights(rule, op, 1);
       rule.shape(5, {rule.dim(1, 0)});
       if (rule.has(6)) rule.same(6, 2);
       if (rule.has(7)) rule.same(7, 1);
       return std::vector{rule.like(1), rule.like(2), rule.like(3), rule.like(4)};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 const OpDef write_streams{
     .kind = "write_streams",
     .operands = "x a w", .results = "s", .attributes = "streams",
     .by_row = "x a w s",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const int64_t n = op.attributes.integer("streams");
       rule.is(1, rule.dtype(0), {rule.dim(0, 0), stream_of(rule, op, 0)}, "a is of another type than x");
       rule.is(2, wide(rule.dtype(0)), {rule.dim(0, 0), fixed(n * (2 + n))}, "w is not wide");
       return std::vector{rule.like(0)};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       return writer.input_gradient(write_streams_dgrad, {d_out[0], op.in[0], op.in[1], op.in[2]},
                                    {writer.d(op.in[0]), writer.d(op.in[1]), writer.d(op.in[2])}, op.attributes);
     },
-    .cost = operand_cost,
 };
 
 const OpDef write_streams_dgrad{
     .kind = "write_streams_dgrad",
     .operands = "ds x a w", .results = "dx da dw", .attributes = "streams",
     .by_row = "ds x a w dx da dw",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       rule.same(0, 1);
       rule.is(2, rule.dtype(1), {rule.dim(1, 0), stream_of(rule, op, 1)}, "a is of another type than x");
       return std::vector{rule.like(1), rule.like(2), rule.like(3)};
-    },
-    .cost = operand_cost,
+    }),
 };
 // clang-format on
 
