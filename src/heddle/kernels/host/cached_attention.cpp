@@ -160,11 +160,8 @@ void cached_attention(const KernelCall& call) {
   const auto* places = call.in[1].as<const int32_t>();
   int64_t seen = 0;
   for (int64_t t = 0; t < call.in[0].dim(0); ++t) seen = std::max(seen, places[t] < 0 ? 0 : places[t] % S + 1);
-  over_rows(call.in[0].dim(0) * hk, seen * call.in[2].columns() / hk * size_of(call.in[2].dtype),
-            [&](int64_t begin, int64_t end) {
-              HWY_DYNAMIC_DISPATCH(CachedAttentionPairs)
-              (call, begin, end);
-            });
+  over_rows(call, call.in[0].dim(0) * hk, seen * call.in[2].columns() / hk * size_of(call.in[2].dtype),
+            HWY_DYNAMIC_DISPATCH(CachedAttentionPairs));
 }
 
 int64_t attention_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
@@ -178,14 +175,10 @@ int64_t bytes_per_head(const KernelCall& call) {
   return call.in[1].elements() / call.op->attributes.integer("heads") * size_of(call.in[1].dtype);
 }
 void mla_absorb(const KernelCall& call) {
-  over_rows(call.op->attributes.integer("heads"), bytes_per_head(call), [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(MlaAbsorbHeads)(call, begin, end);
-  });
+  over_rows(call, call.op->attributes.integer("heads"), bytes_per_head(call), HWY_DYNAMIC_DISPATCH(MlaAbsorbHeads));
 }
 void mla_expand(const KernelCall& call) {
-  over_rows(call.op->attributes.integer("heads"), bytes_per_head(call), [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(MlaExpandHeads)(call, begin, end);
-  });
+  over_rows(call, call.op->attributes.integer("heads"), bytes_per_head(call), HWY_DYNAMIC_DISPATCH(MlaExpandHeads));
 }
 
 /// Any mixture of bf16 and f32.

@@ -378,8 +378,7 @@ HWY_EXPORT(GatedNormBack);
 
 void causal_conv(const KernelCall& call) {
   const auto piece = HWY_DYNAMIC_DISPATCH(ConvolveRows);
-  over_rows(call.in[0].dim(0), 2 * call.in[0].dim(1) * size_of(call.in[0].dtype),
-            [&](int64_t begin, int64_t end) { piece(call, begin, end); });
+  over_rows(call, call.in[0].dim(0), 2 * call.in[0].dim(1) * size_of(call.in[0].dtype), piece);
 }
 
 void causal_conv_dgrad(const KernelCall& call) {
@@ -422,15 +421,14 @@ int64_t decay_back_bytes(const ir::Listing& listing, const ir::Op& op, const ir:
 void log_decay(const KernelCall& call) {
   HWY_DYNAMIC_DISPATCH(ColumnRates)(call);
   const auto piece = HWY_DYNAMIC_DISPATCH(DecayRows);
-  over_rows(call.in[0].dim(0), call.in[0].dim(1) * 8, [&](int64_t begin, int64_t end) { piece(call, begin, end); });
+  over_rows(call, call.in[0].dim(0), call.in[0].dim(1) * 8, piece);
 }
 
 void log_decay_dgrad(const KernelCall& call) {
   const int64_t T = call.in[0].dim(0), C = call.in[0].dim(1), run = C / call.in[1].dim(0);
   HWY_DYNAMIC_DISPATCH(ColumnRates)(call);
   const auto piece = HWY_DYNAMIC_DISPATCH(DecayBack);
-  over_rows(partial_count(T), kRowsPerPartial * C * 12,
-            [&](int64_t begin, int64_t end) { piece(call, begin, end); });
+  over_rows(call, partial_count(T), kRowsPerPartial * C * 12, piece);
   float* d_a = call.out[1].as<float>();
   float* d_bias = call.out.size() > 2 ? call.out[2].as<float>() : nullptr;
   std::fill_n(d_a, C / run, 0.0f);
@@ -446,8 +444,7 @@ void log_decay_dgrad(const KernelCall& call) {
 
 void gated_norm(const KernelCall& call) {
   const auto piece = HWY_DYNAMIC_DISPATCH(GatedNormRows);
-  over_rows(call.in[0].dim(0), 3 * call.in[0].dim(1) * size_of(call.in[0].dtype),
-            [&](int64_t begin, int64_t end) { piece(call, begin, end); });
+  over_rows(call, call.in[0].dim(0), 3 * call.in[0].dim(1) * size_of(call.in[0].dtype), piece);
 }
 
 int64_t gain_bytes(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& counts) {
@@ -459,8 +456,7 @@ int64_t gain_bytes(const ir::Listing& listing, const ir::Op& op, const ir::RowCo
 void gated_norm_dgrad(const KernelCall& call) {
   const int64_t T = call.in[1].dim(0), G = call.in[3].dim(0);
   const auto piece = HWY_DYNAMIC_DISPATCH(GatedNormBack);
-  over_rows(partial_count(T), kRowsPerPartial * 5 * call.in[1].dim(1) * size_of(call.in[1].dtype),
-            [&](int64_t begin, int64_t end) { piece(call, begin, end); });
+  over_rows(call, partial_count(T), kRowsPerPartial * 5 * call.in[1].dim(1) * size_of(call.in[1].dtype), piece);
   float* d_gain = call.out[2].as<float>();
   std::fill_n(d_gain, G, 0.0f);
   for (int64_t p = 0; p < partial_count(T); ++p) {

@@ -120,14 +120,10 @@ HWY_EXPORT(DropoutAddRows);
 int64_t row_bytes(const KernelCall& call) { return call.in[0].columns() * size_of(call.in[0].dtype); }
 
 void dropout(const KernelCall& call) {
-  over_rows(call.in[0].rows(), 2 * row_bytes(call), [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(DropoutRows)(call, begin, end);
-  });
+  over_rows(call, call.in[0].rows(), 2 * row_bytes(call), HWY_DYNAMIC_DISPATCH(DropoutRows));
 }
 void dropout_add(const KernelCall& call) {
-  over_rows(call.in[0].rows(), 3 * row_bytes(call), [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(DropoutAddRows)(call, begin, end);
-  });
+  over_rows(call, call.in[0].rows(), 3 * row_bytes(call), HWY_DYNAMIC_DISPATCH(DropoutAddRows));
 }
 
 }  // namespace

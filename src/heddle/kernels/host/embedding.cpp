@@ -94,9 +94,7 @@ void check_ids(const int32_t* ids_T, int64_t T, int64_t V) {
 void embedding(const KernelCall& call) {
   const int64_t T = call.in[0].elements();
   check_ids(call.in[0].as<const int32_t>(), T, call.in[1].dim(0));
-  over_rows(T, 2 * call.in[1].columns() * size_of(call.in[1].dtype), [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(EmbeddingRows)(call, begin, end);
-  });
+  over_rows(call, T, 2 * call.in[1].columns() * size_of(call.in[1].dtype), HWY_DYNAMIC_DISPATCH(EmbeddingRows));
 }
 
 TokensOfIds sort_tokens(const int32_t* ids_T, int64_t T, int64_t V, std::byte* scratch) {

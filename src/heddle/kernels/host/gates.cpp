@@ -221,23 +221,15 @@ HWY_EXPORT(ClipDgrad);
 HWY_EXPORT(SquaredRelu);
 HWY_EXPORT(SquaredReluDgrad);
 
-using Piece = void (*)(const KernelCall& call, int64_t begin, int64_t end);
-
 /// x is operand number `x`; `tensors` of its size move.
-void by_rows(const KernelCall& call, size_t x, int64_t tensors, Piece piece) {
-  over_rows(call.in[x].rows(), tensors * call.in[x].columns() * size_of(call.in[x].dtype),
-            [&](int64_t begin, int64_t end) { piece(call, begin, end); });
+void by_rows(const KernelCall& call, size_t x, int64_t tensors, RowKernel piece) {
+  over_rows(call, call.in[x].rows(), tensors * call.in[x].columns() * size_of(call.in[x].dtype), piece);
 }
 void sigmoid_gate(const KernelCall& call) { by_rows(call, 0, 2, HWY_DYNAMIC_DISPATCH(SigmoidGateRows)); }
 void sigmoid_gate_dgrad(const KernelCall& call) { by_rows(call, 1, 3, HWY_DYNAMIC_DISPATCH(SigmoidGateDgradRows)); }
 
-void flat(const KernelCall& call, int64_t tensors, Piece piece) {
-  over_rows(
-      call.in[0].elements(), tensors * size_of(call.in[0].dtype),
-      [&](int64_t begin, int64_t end) { piece(call, begin, end); }, kElementsPerPiece);
-}
-void scale(const KernelCall& call) { flat(call, 2, HWY_DYNAMIC_DISPATCH(Scale)); }
-void scale_by(const KernelCall& call) { flat(call, 2, HWY_DYNAMIC_DISPATCH(ScaleBy)); }
+void scale(const KernelCall& call) { over_elements(call, 2, HWY_DYNAMIC_DISPATCH(Scale)); }
+void scale_by(const KernelCall& call) { over_elements(call, 2, HWY_DYNAMIC_DISPATCH(ScaleBy)); }
 /// in: dy, x, index, few numbers a token.
 template <class X>
 void scale_sums(const KernelCall& call) {
@@ -252,12 +244,12 @@ void scale_sums(const KernelCall& call) {
 void scale_by_wgrad(const KernelCall& call) {
   call.in[0].dtype == Dtype::bf16 ? scale_sums<bf16>(call) : scale_sums<float>(call);
 }
-void soft_cap(const KernelCall& call) { flat(call, 2, HWY_DYNAMIC_DISPATCH(SoftCap)); }
-void soft_cap_dgrad(const KernelCall& call) { flat(call, 3, HWY_DYNAMIC_DISPATCH(SoftCapDgrad)); }
-void clip(const KernelCall& call) { flat(call, 2, HWY_DYNAMIC_DISPATCH(Clip)); }
-void clip_dgrad(const KernelCall& call) { flat(call, 3, HWY_DYNAMIC_DISPATCH(ClipDgrad)); }
-void squared_relu(const KernelCall& call) { flat(call, 2, HWY_DYNAMIC_DISPATCH(SquaredRelu)); }
-void squared_relu_dgrad(const KernelCall& call) { flat(call, 3, HWY_DYNAMIC_DISPATCH(SquaredReluDgrad)); }
+void soft_cap(const KernelCall& call) { over_elements(call, 2, HWY_DYNAMIC_DISPATCH(SoftCap)); }
+void soft_cap_dgrad(const KernelCall& call) { over_elements(call, 3, HWY_DYNAMIC_DISPATCH(SoftCapDgrad)); }
+void clip(const KernelCall& call) { over_elements(call, 2, HWY_DYNAMIC_DISPATCH(Clip)); }
+void clip_dgrad(const KernelCall& call) { over_elements(call, 3, HWY_DYNAMIC_DISPATCH(ClipDgrad)); }
+void squared_relu(const KernelCall& call) { over_elements(call, 2, HWY_DYNAMIC_DISPATCH(SquaredRelu)); }
+void squared_relu_dgrad(const KernelCall& call) { over_elements(call, 3, HWY_DYNAMIC_DISPATCH(SquaredReluDgrad)); }
 
 }  // namespace
 

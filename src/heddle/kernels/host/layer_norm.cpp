@@ -150,26 +150,16 @@ HWY_EXPORT(LayerNormAddPartials);
 int64_t row_bytes(const KernelCall& call) { return call.in[0].columns() * size_of(call.in[0].dtype); }
 
 void layer_norm(const KernelCall& call) {
-  over_rows(call.in[0].rows(), 2 * row_bytes(call), [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(LayerNormRows)(call, begin, end);
-  });
+  over_rows(call, call.in[0].rows(), 2 * row_bytes(call), HWY_DYNAMIC_DISPATCH(LayerNormRows));
 }
 
 void add_layer_norm(const KernelCall& call) {
-  over_rows(call.in[0].rows(), 4 * row_bytes(call), [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(AddLayerNormRows)(call, begin, end);
-  });
+  over_rows(call, call.in[0].rows(), 4 * row_bytes(call), HWY_DYNAMIC_DISPATCH(AddLayerNormRows));
 }
 
 void layer_norm_dgrad(const KernelCall& call) {
   const int64_t T = call.in[0].rows(), H = call.in[0].columns();
-  over_rows(
-      T, 4 * row_bytes(call),
-      [&](int64_t begin, int64_t end) {
-        HWY_DYNAMIC_DISPATCH(LayerNormDgradRows)
-        (call, begin, end);
-      },
-      kRowsPerPartial);
+  over_rows(call, T, 4 * row_bytes(call), HWY_DYNAMIC_DISPATCH(LayerNormDgradRows), kRowsPerPartial);
   for (const int64_t which : {0, 1}) {
     HWY_DYNAMIC_DISPATCH(LayerNormAddPartials)
     (call.scratch, partial_count(T), which * H, H, call.out[1 + which].as<float>());

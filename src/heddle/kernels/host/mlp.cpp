@@ -299,33 +299,24 @@ HWY_EXPORT(Multiply);
 HWY_EXPORT(MultiplyDgrad);
 HWY_EXPORT(BiasAddPartials);
 
-using Piece = void (*)(const KernelCall& call, int64_t begin, int64_t end);
+void silu(const KernelCall& call) { over_elements(call, 2, HWY_DYNAMIC_DISPATCH(Silu)); }
+void silu_dgrad(const KernelCall& call) { over_elements(call, 3, HWY_DYNAMIC_DISPATCH(SiluDgrad)); }
+void multiply(const KernelCall& call) { over_elements(call, 3, HWY_DYNAMIC_DISPATCH(Multiply)); }
+void multiply_dgrad(const KernelCall& call) { over_elements(call, 5, HWY_DYNAMIC_DISPATCH(MultiplyDgrad)); }
 
-/// `tensors` of the first operand's size move.
-void flat(const KernelCall& call, int64_t tensors, Piece piece) {
-  over_rows(
-      call.in[0].elements(), tensors * size_of(call.in[0].dtype),
-      [&](int64_t begin, int64_t end) { piece(call, begin, end); }, kElementsPerPiece);
-}
-void silu(const KernelCall& call) { flat(call, 2, HWY_DYNAMIC_DISPATCH(Silu)); }
-void silu_dgrad(const KernelCall& call) { flat(call, 3, HWY_DYNAMIC_DISPATCH(SiluDgrad)); }
-void multiply(const KernelCall& call) { flat(call, 3, HWY_DYNAMIC_DISPATCH(Multiply)); }
-void multiply_dgrad(const KernelCall& call) { flat(call, 5, HWY_DYNAMIC_DISPATCH(MultiplyDgrad)); }
-
-void forward(const KernelCall& call, Piece piece) {
-  over_rows(call.in[0].rows(), (call.in[0].columns() + call.out[0].columns()) * size_of(call.in[0].dtype),
-            [&](int64_t begin, int64_t end) { piece(call, begin, end); });
+void forward(const KernelCall& call, RowKernel piece) {
+  over_rows(call, call.in[0].rows(), (call.in[0].columns() + call.out[0].columns()) * size_of(call.in[0].dtype),
+            piece);
 }
 void add_bias(const KernelCall& call) { forward(call, HWY_DYNAMIC_DISPATCH(AddBiasRows)); }
 void swiglu(const KernelCall& call) { forward(call, HWY_DYNAMIC_DISPATCH(SwigluRows)); }
 void gelu(const KernelCall& call) { forward(call, HWY_DYNAMIC_DISPATCH(GeluRows)); }
 
-void backward(const KernelCall& call, Piece piece) {
+void backward(const KernelCall& call, RowKernel piece) {
   const int64_t T = call.in[1].rows(), columns = call.in[1].columns();
   const bool bias = call.in.size() > 2 && call.in[2];
-  over_rows(
-      T, (call.in[0].columns() + 2 * columns) * size_of(call.in[0].dtype),
-      [&](int64_t begin, int64_t end) { piece(call, begin, end); }, bias ? kRowsPerPartial : 1);
+  over_rows(call, T, (call.in[0].columns() + 2 * columns) * size_of(call.in[0].dtype), piece,
+            bias ? kRowsPerPartial : 1);
   if (bias) {
     HWY_DYNAMIC_DISPATCH(BiasAddPartials)(call.scratch, partial_count(T), columns, call.out[1].as<float>());
   }
@@ -336,10 +327,8 @@ void gelu_dgrad(const KernelCall& call) { backward(call, HWY_DYNAMIC_DISPATCH(Ge
 /// acc += the sum of the blocks' sums, which stands behind them.
 void add_bias_wgrad(const KernelCall& call) {
   const int64_t T = call.in[0].rows(), F = call.in[0].columns(), partials = partial_count(T);
-  const Piece piece = HWY_DYNAMIC_DISPATCH(AddBiasWgradRows);
-  over_rows(
-      T, F * size_of(call.in[0].dtype), [&](int64_t begin, int64_t end) { piece(call, begin, end); },
-      kRowsPerPartial);
+  const RowKernel piece = HWY_DYNAMIC_DISPATCH(AddBiasWgradRows);
+  over_rows(call, T, F * size_of(call.in[0].dtype), piece, kRowsPerPartial);
   auto* acc = call.updates[0].as<float>();
   float* sum = call.overwrite ? acc : partial_sum(call.scratch, partials, F);
   HWY_DYNAMIC_DISPATCH(BiasAddPartials)(call.scratch, partials, F, sum);

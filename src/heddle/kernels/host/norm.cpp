@@ -165,26 +165,16 @@ int64_t row_bytes(const KernelCall& call) { return call.in[0].columns() * size_o
 
 void rms_norm(const KernelCall& call) {
   const int64_t H = call.in[1].elements(), T = call.in[0].elements() / H;
-  over_rows(T, 2 * H * size_of(call.in[0].dtype), [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(NormRows)(call, begin, end);
-  });
+  over_rows(call, T, 2 * H * size_of(call.in[0].dtype), HWY_DYNAMIC_DISPATCH(NormRows));
 }
 
 void add_rms_norm(const KernelCall& call) {
-  over_rows(call.in[0].rows(), 4 * row_bytes(call), [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(AddNormRows)(call, begin, end);
-  });
+  over_rows(call, call.in[0].rows(), 4 * row_bytes(call), HWY_DYNAMIC_DISPATCH(AddNormRows));
 }
 
 void rms_norm_dgrad(const KernelCall& call) {
   const int64_t H = call.in[2].elements(), T = call.in[0].elements() / H;
-  over_rows(
-      T, 4 * H * size_of(call.in[0].dtype),
-      [&](int64_t begin, int64_t end) {
-        HWY_DYNAMIC_DISPATCH(NormDgradRows)
-        (call, begin, end);
-      },
-      kRowsPerPartial);
+  over_rows(call, T, 4 * H * size_of(call.in[0].dtype), HWY_DYNAMIC_DISPATCH(NormDgradRows), kRowsPerPartial);
   HWY_DYNAMIC_DISPATCH(NormAddPartials)(call.scratch, partial_count(T), H, call.out[1].as<float>());
 }
 

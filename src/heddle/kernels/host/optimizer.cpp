@@ -357,35 +357,19 @@ void adamw(const KernelCall& call) {
     if (call.updates.size() > 3) cast(call.updates[0], call.updates[3]);
     return;
   }
-  over_rows(
-      call.updates[0].elements(), 4 * std::ssize(call.in) + 28,
-      [&](int64_t begin, int64_t end) {
-        HWY_DYNAMIC_DISPATCH(AdamwPiece)
-        (call, begin, end);
-      },
-      kElementsPerPiece);
+  over_rows(call, call.updates[0].elements(), 4 * std::ssize(call.in) + 28, HWY_DYNAMIC_DISPATCH(AdamwPiece),
+            kElementsPerPiece);
 }
 
 void adamw_split(const KernelCall& call) {
   if (left_out(call)) return;
-  over_rows(
-      call.updates[0].elements(), 4 * std::ssize(call.in) + 24,
-      [&](int64_t begin, int64_t end) {
-        HWY_DYNAMIC_DISPATCH(AdamwSplitPiece)
-        (call, begin, end);
-      },
-      kElementsPerPiece);
+  over_rows(call, call.updates[0].elements(), 4 * std::ssize(call.in) + 24, HWY_DYNAMIC_DISPATCH(AdamwSplitPiece),
+            kElementsPerPiece);
 }
 
 void average_master(const KernelCall& call) {
   if (left_out(call)) return;
-  over_rows(
-      call.updates[0].elements(), 12,
-      [&](int64_t begin, int64_t end) {
-        HWY_DYNAMIC_DISPATCH(AveragePiece)
-        (call, begin, end);
-      },
-      kElementsPerPiece);
+  over_rows(call, call.updates[0].elements(), 12, HWY_DYNAMIC_DISPATCH(AveragePiece), kElementsPerPiece);
 }
 
 void cast_weight(const KernelCall& call) { cast(call.in[0], call.updates[0]); }

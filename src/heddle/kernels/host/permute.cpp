@@ -260,13 +260,10 @@ HWY_EXPORT(WeighDgradRows);
 HWY_EXPORT(ZeroExpertsRows);
 HWY_EXPORT(ZeroExpertsDgradRows);
 
-using Piece = void (*)(const KernelCall& call, int64_t begin, int64_t end);
-
 /// `tensors` tensors of R rows move, besides those of T.
-void tokens(const KernelCall& call, const device::TensorView& row_of, int64_t tensors, Piece piece) {
+void tokens(const KernelCall& call, const device::TensorView& row_of, int64_t tensors, RowKernel piece) {
   const int64_t T = row_of.dim(0), k = row_of.dim(1);
-  over_rows(T, (tensors * k + 1) * call.in[0].columns() * size_of(call.in[0].dtype),
-            [&](int64_t begin, int64_t end) { piece(call, begin, end); });
+  over_rows(call, T, (tensors * k + 1) * call.in[0].columns() * size_of(call.in[0].dtype), piece);
 }
 
 /// Zeros in the rows of `out` that no slot has.
@@ -298,26 +295,17 @@ void unpermute_dgrad(const KernelCall& call) {
   tokens(call, call.in[3], 2, HWY_DYNAMIC_DISPATCH(UnpermuteDgradRows));
 }
 void weigh_dgrad(const KernelCall& call) {
-  over_rows(call.in[1].dim(0), 3 * call.in[1].columns() * size_of(call.in[1].dtype),
-            [&](int64_t begin, int64_t end) {
-              HWY_DYNAMIC_DISPATCH(WeighDgradRows)
-              (call, begin, end);
-            });
+  over_rows(call, call.in[1].dim(0), 3 * call.in[1].columns() * size_of(call.in[1].dtype),
+            HWY_DYNAMIC_DISPATCH(WeighDgradRows));
 }
 
 void zero_experts(const KernelCall& call) {
-  over_rows(call.in[0].dim(0), 2 * call.in[0].columns() * size_of(call.in[0].dtype),
-            [&](int64_t begin, int64_t end) {
-              HWY_DYNAMIC_DISPATCH(ZeroExpertsRows)
-              (call, begin, end);
-            });
+  over_rows(call, call.in[0].dim(0), 2 * call.in[0].columns() * size_of(call.in[0].dtype),
+            HWY_DYNAMIC_DISPATCH(ZeroExpertsRows));
 }
 void zero_experts_dgrad(const KernelCall& call) {
-  over_rows(call.in[0].dim(0), 3 * call.in[0].columns() * size_of(call.in[0].dtype),
-            [&](int64_t begin, int64_t end) {
-              HWY_DYNAMIC_DISPATCH(ZeroExpertsDgradRows)
-              (call, begin, end);
-            });
+  over_rows(call, call.in[0].dim(0), 3 * call.in[0].columns() * size_of(call.in[0].dtype),
+            HWY_DYNAMIC_DISPATCH(ZeroExpertsDgradRows));
 }
 
 }  // namespace

@@ -289,10 +289,8 @@ HWY_EXPORT(ChooseRows);
 HWY_EXPORT(RouterDgradRows);
 HWY_EXPORT(MixerRows);
 
-using Piece = void (*)(const KernelCall& call, int64_t begin, int64_t end);
-
-void rows(const KernelCall& call, const device::TensorView& s_TE, Piece piece) {
-  over_rows(s_TE.rows(), 3 * s_TE.columns() * 4, [&](int64_t begin, int64_t end) { piece(call, begin, end); });
+void rows(const KernelCall& call, const device::TensorView& s_TE, RowKernel piece) {
+  over_rows(call, s_TE.rows(), 3 * s_TE.columns() * 4, piece);
 }
 void router_scores(const KernelCall& call) { rows(call, call.in[0], HWY_DYNAMIC_DISPATCH(ScoresRows)); }
 void router_scores_dgrad(const KernelCall& call) { rows(call, call.in[0], HWY_DYNAMIC_DISPATCH(ScoresDgradRows)); }

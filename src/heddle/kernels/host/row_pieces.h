@@ -11,6 +11,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "heddle/device/kernel_call.h"
+
 namespace heddle::kernels::host {
 
 constexpr int64_t kRowsPerPartial = 64;
@@ -57,6 +59,19 @@ void over_rows(int64_t rows, int64_t bytes_per_row, const Body& body, int64_t mu
 #pragma omp parallel for num_threads(team) schedule(static)
     for (int64_t piece = 0; piece < pieces; ++piece) body(start(piece), start(piece + 1));
   }
+}
+
+/// A kernel on rows begin … end of its call.
+using RowKernel = void (*)(const device::KernelCall& call, int64_t begin, int64_t end);
+
+inline void over_rows(const device::KernelCall& call, int64_t rows, int64_t bytes_per_row, RowKernel piece,
+                      int64_t multiple = 1) {
+  over_rows(
+      rows, bytes_per_row, [&](int64_t begin, int64_t end) { piece(call, begin, end); }, multiple);
+}
+/// The elements of the first operand as rows, of which each moves `tensors` of its type.
+inline void over_elements(const device::KernelCall& call, int64_t tensors, RowKernel piece) {
+  over_rows(call, call.in[0].elements(), tensors * size_of(call.in[0].dtype), piece, kElementsPerPiece);
 }
 
 }  // namespace heddle::kernels::host

@@ -68,23 +68,13 @@ HWY_EXPORT(AccumulatePiece);
 HWY_EXPORT(RoundPiece);
 
 void add(const KernelCall& call) {
-  over_rows(
-      call.in[0].elements(), 3 * size_of(call.in[0].dtype),
-      [&](int64_t begin, int64_t end) {
-        HWY_DYNAMIC_DISPATCH(AddPiece)
-        (call, begin, end);
-      },
-      kElementsPerPiece);
+  over_rows(call, call.in[0].elements(), 3 * size_of(call.in[0].dtype), HWY_DYNAMIC_DISPATCH(AddPiece),
+            kElementsPerPiece);
 }
 
 void attention_finish(const KernelCall& call) {
-  over_rows(
-      call.in[0].elements(), 4 + size_of(call.out[0].dtype),
-      [&](int64_t begin, int64_t end) {
-        HWY_DYNAMIC_DISPATCH(RoundPiece)
-        (call, begin, end);
-      },
-      kElementsPerPiece);
+  over_rows(call, call.in[0].elements(), 4 + size_of(call.out[0].dtype), HWY_DYNAMIC_DISPATCH(RoundPiece),
+            kElementsPerPiece);
 }
 
 /// acc may be f64 (a loss, a load): those are a few numbers.
@@ -96,13 +86,7 @@ void accumulate(const KernelCall& call) {
     for (int64_t i = 0; i < acc.elements(); ++i) sums[i] = call.overwrite ? terms[i] : sums[i] + terms[i];
     return;
   }
-  over_rows(
-      p.elements(), size_of(p.dtype) + 8,
-      [&](int64_t begin, int64_t end) {
-        HWY_DYNAMIC_DISPATCH(AccumulatePiece)
-        (call, begin, end);
-      },
-      kElementsPerPiece);
+  over_rows(call, p.elements(), size_of(p.dtype) + 8, HWY_DYNAMIC_DISPATCH(AccumulatePiece), kElementsPerPiece);
 }
 
 Support accumulates(const ir::Listing& listing, const ir::Op& op) {

@@ -137,9 +137,8 @@ HWY_EXPORT(PlacesOfSlots);
 HWY_EXPORT(GradientsOfKept);
 HWY_EXPORT(CountDropped);
 
-using Piece = void (*)(const KernelCall& call, int64_t begin, int64_t end);
-void pieces(const KernelCall& call, int64_t count, int64_t bytes_each, Piece piece) {
-  over_rows(count, bytes_each, [&](int64_t begin, int64_t end) { piece(call, begin, end); });
+void pieces(const KernelCall& call, int64_t count, int64_t bytes_each, RowKernel piece) {
+  over_rows(call, count, bytes_each, piece);
 }
 
 void apply_capacity(const KernelCall& call) {

@@ -105,18 +105,12 @@ HWY_EXPORT(ClampedSwigluRows);
 HWY_EXPORT(ClampedSwigluDgradRows);
 
 void clamped_swiglu(const KernelCall& call) {
-  over_rows(call.in[0].rows(), 3 * call.out[0].columns() * size_of(call.in[0].dtype),
-            [&](int64_t begin, int64_t end) {
-              HWY_DYNAMIC_DISPATCH(ClampedSwigluRows)
-              (call, begin, end);
-            });
+  over_rows(call, call.in[0].rows(), 3 * call.out[0].columns() * size_of(call.in[0].dtype),
+            HWY_DYNAMIC_DISPATCH(ClampedSwigluRows));
 }
 void clamped_swiglu_dgrad(const KernelCall& call) {
-  over_rows(call.in[0].rows(), 5 * call.in[0].columns() * size_of(call.in[0].dtype),
-            [&](int64_t begin, int64_t end) {
-              HWY_DYNAMIC_DISPATCH(ClampedSwigluDgradRows)
-              (call, begin, end);
-            });
+  over_rows(call, call.in[0].rows(), 5 * call.in[0].columns() * size_of(call.in[0].dtype),
+            HWY_DYNAMIC_DISPATCH(ClampedSwigluDgradRows));
 }
 
 }  // namespace

@@ -155,12 +155,9 @@ HWY_EXPORT(GatedBias);
 HWY_EXPORT(GatedBiasDgrad);
 HWY_EXPORT(GatedBiasWgrad);
 
-using Piece = void (*)(const KernelCall& call, int64_t begin, int64_t end);
-
 /// `bytes` of all pieces together.
-void pieces(const KernelCall& call, int64_t count, int64_t bytes, Piece piece) {
-  over_rows(count, bytes / std::max<int64_t>(1, count),
-            [&](int64_t begin, int64_t end) { piece(call, begin, end); });
+void pieces(const KernelCall& call, int64_t count, int64_t bytes, RowKernel piece) {
+  over_rows(call, count, bytes / std::max<int64_t>(1, count), piece);
 }
 int64_t bytes_of(const device::TensorView& view) { return view.elements() * size_of(view.dtype); }
 

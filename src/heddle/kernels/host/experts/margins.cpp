@@ -83,12 +83,9 @@ HWY_EXPORT(BinsOfExperts);
 
 void count_margins(const KernelCall& call) {
   const int64_t T = call.in[0].rows(), E = call.in[0].columns();
-  over_rows(T, 4 * E * 4, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(MiddlesOfTokens)(call, begin, end);
-  });
-  over_rows((E + kExpertBlock - 1) / kExpertBlock, T * kExpertBlock * 16, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(BinsOfExperts)(call, begin, end);
-  });
+  over_rows(call, T, 4 * E * 4, HWY_DYNAMIC_DISPATCH(MiddlesOfTokens));
+  over_rows(call, (E + kExpertBlock - 1) / kExpertBlock, T * kExpertBlock * 16,
+            HWY_DYNAMIC_DISPATCH(BinsOfExperts));
 }
 int64_t middle_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {
   return listing.elements(op.in[0], rows) / std::max<int64_t>(1, listing.value(op.in[0]).shape[1].count) * 4;

@@ -99,13 +99,7 @@ HWY_EXPORT(LossDgradRows);
 void cross_entropy(const KernelCall& call) {
   const int64_t T = call.in[0].rows(), V = call.in[0].columns();
   check_labels(call.in[1].as<const int32_t>(), T, V - 1);
-  over_rows(
-      T, V * size_of(call.in[0].dtype),
-      [&](int64_t begin, int64_t end) {
-        HWY_DYNAMIC_DISPATCH(LossRows)
-        (call, begin, end);
-      },
-      kRowsPerPartial);
+  over_rows(call, T, V * size_of(call.in[0].dtype), HWY_DYNAMIC_DISPATCH(LossRows), kRowsPerPartial);
   const auto* partials = reinterpret_cast<const double*>(call.scratch);
   const auto sum_to = [&](const device::TensorView& to, const double* parts) {
     double sum = 0;
@@ -123,17 +117,13 @@ int64_t loss_scratch(const ir::Listing& listing, const ir::Op& op, const ir::Row
 void token_losses(const KernelCall& call) {
   const int64_t T = call.in[0].rows(), V = call.in[0].columns();
   check_labels(call.in[1].as<const int32_t>(), T, V - 1);
-  over_rows(T, V * size_of(call.in[0].dtype), [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(TokenLossRows)(call, begin, end);
-  });
+  over_rows(call, T, V * size_of(call.in[0].dtype), HWY_DYNAMIC_DISPATCH(TokenLossRows));
 }
 
 void cross_entropy_dgrad(const KernelCall& call) {
   const int64_t T = call.in[0].rows(), V = call.in[0].columns();
   check_labels(call.in[1].as<const int32_t>(), T, V);  // V: another part has it
-  over_rows(T, 2 * V * size_of(call.in[0].dtype), [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(LossDgradRows)(call, begin, end);
-  });
+  over_rows(call, T, 2 * V * size_of(call.in[0].dtype), HWY_DYNAMIC_DISPATCH(LossDgradRows));
 }
 
 }  // namespace
