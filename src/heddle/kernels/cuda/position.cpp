@@ -1,6 +1,7 @@
 // Entries of rotary positions and MLA's assembly.
 #include "heddle/kernels/cuda/backend.h"
 #include "heddle/kernels/cuda/position_kernels.h"
+#include "heddle/kernels/mla_sizes.h"
 
 namespace heddle::kernels::cuda {
 
@@ -13,17 +14,6 @@ Support fits(const ir::Listing& listing, const ir::Op& op) {
   if (r <= kWidestRope) return Support::yes();
   return Support::no(fmt::format("{} rotated dimensions, at most {} fit", r, kWidestRope));
 }
-
-struct Sizes {
-  explicit Sizes(const KernelCall& call)
-      : at(call.op->attributes),
-        h(at.integer("heads")),
-        n(at.integer("nope")),
-        r(at.integer("rope")),
-        v(at.integer("value_dim")) {}
-  const ir::Attributes& at;
-  int64_t h, n, r, v;
-};
 
 void rope(const KernelCall& call) {
   const ir::Attributes& at = call.op->attributes;
@@ -46,7 +36,8 @@ void rope(const KernelCall& call) {
 
 /// mla_assemble: kv, kr -> k, v. mla_rope: q, kv, kr, table -> q', k, v.
 void assemble(const KernelCall& call) {
-  const Sizes sizes(call);
+  const ir::Attributes& at = call.op->attributes;
+  const MlaSizes sizes(at);
   const bool rotates = call.op->kind() == "mla_rope";
   const size_t i = rotates ? 1 : 0;
   by_type(call.in[0].dtype, [&]<class X>(X) {
@@ -57,8 +48,8 @@ void assemble(const KernelCall& call) {
       args.q = numbers<const X>(call.in[0]);
       args.q_out = numbers<X>(call.out[0]);
       args.table_Sr = numbers<const float>(call.in[3]);
-      args.S = sizes.at.integer("sequence");
-      args.interleaved = sizes.at.integer("interleaved") != 0;
+      args.S = at.integer("sequence");
+      args.interleaved = at.integer("interleaved") != 0;
     }
     args.k = numbers<X>(call.out[i]);
     args.value = numbers<X>(call.out[i + 1]);
@@ -73,7 +64,8 @@ void assemble(const KernelCall& call) {
 
 /// mla_assemble_dgrad: dk, dv -> dkv, dkr. mla_rope_dgrad: dq', dk, dv, table -> dq, dkv, dkr.
 void assemble_dgrad(const KernelCall& call) {
-  const Sizes sizes(call);
+  const ir::Attributes& at = call.op->attributes;
+  const MlaSizes sizes(at);
   const bool rotates = call.op->kind() == "mla_rope_dgrad";
   const size_t i = rotates ? 1 : 0;
   by_type(call.in[0].dtype, [&]<class X>(X) {
@@ -89,8 +81,8 @@ void assemble_dgrad(const KernelCall& call) {
     args.v = sizes.v;
     if (rotates) {
       args.table_Sr = numbers<const float>(call.in[3]);
-      args.S = sizes.at.integer("sequence");
-      args.interleaved = sizes.at.integer("interleaved") != 0;
+      args.S = at.integer("sequence");
+      args.interleaved = at.integer("interleaved") != 0;
       PositionArgs q{};
       q.q = numbers<const X>(call.in[0]);
       q.q_out = numbers<X>(call.out[0]);

@@ -7,6 +7,7 @@
 #define HWY_TARGET_INCLUDE "heddle/kernels/host/position.cpp"
 #include "heddle/kernels/host/host.h"
 #include "heddle/kernels/host/row_pieces.h"
+#include "heddle/kernels/mla_sizes.h"
 #include "hwy/foreach_target.h"
 // The order matters: this one is compiled for each target.
 #include "heddle/kernels/host/lanes-inl.h"
@@ -103,18 +104,9 @@ HWY_INLINE void by_type_and_pairing(const KernelCall& call, const Rows& rows) {
   }
 }
 
-struct Mla {
-  explicit Mla(const KernelCall& call)
-      : h(call.op->attributes.integer("heads")),
-        n(call.op->attributes.integer("nope")),
-        r(call.op->attributes.integer("rope")),
-        v(call.op->attributes.integer("value_dim")) {}
-  int64_t h, n, r, v;
-};
-
 /// One token: per head kv = (k_nope, value); k = (k_nope, kr), with the kr that stands in head 0 of k already.
 template <class X>
-HWY_INLINE void assemble(const Mla& mla, const X* kv, X* k, X* value) {
+HWY_INLINE void assemble(const MlaSizes& mla, const X* kv, X* k, X* value) {
   const auto [h, n, r, v] = mla;
   const X* kr = k + n;
   for (int64_t j = 0; j < h; ++j) {
@@ -126,7 +118,7 @@ HWY_INLINE void assemble(const Mla& mla, const X* kv, X* k, X* value) {
 
 /// One token: the adjoint but for dkr.
 template <class X>
-HWY_INLINE void take_apart(const Mla& mla, const X* dk, const X* dvalue, X* dkv) {
+HWY_INLINE void take_apart(const MlaSizes& mla, const X* dk, const X* dvalue, X* dkv) {
   const auto [h, n, r, v] = mla;
   for (int64_t j = 0; j < h; ++j) {
     copy(dk + j * (n + r), n, dkv + j * (n + v));
@@ -136,7 +128,7 @@ HWY_INLINE void take_apart(const Mla& mla, const X* dk, const X* dvalue, X* dkv)
 
 /// Pairs i, … of Σ over heads of dk's last r elements, in increasing head.
 template <bool interleaved, class X, class Lanes>
-HWY_INLINE Pairs sum_of_heads(const Mla& mla, const X* dk, int64_t i, Lanes lanes) {
+HWY_INLINE Pairs sum_of_heads(const MlaSizes& mla, const X* dk, int64_t i, Lanes lanes) {
   Pairs sum{zero(), zero()};
   for (int64_t j = 0; j < mla.h; ++j) {
     const Pairs term = load_pairs<interleaved>(dk + j * (mla.n + mla.r) + mla.n, mla.r, i, lanes);
@@ -162,7 +154,7 @@ void RopeRows(const KernelCall& call, int64_t begin, int64_t end) {
 }
 
 void MlaAssembleRows(const KernelCall& call, int64_t begin, int64_t end) {
-  const Mla mla(call);
+  const MlaSizes mla(call.op->attributes);
   by_type_and_pairing(call, [&](auto x, auto) HEDDLE_BODY {
     using X = decltype(x);
     for (int64_t t = begin; t < end; ++t) {
@@ -175,7 +167,7 @@ void MlaAssembleRows(const KernelCall& call, int64_t begin, int64_t end) {
 }
 
 void MlaAssembleDgradRows(const KernelCall& call, int64_t begin, int64_t end) {
-  const Mla mla(call);
+  const MlaSizes mla(call.op->attributes);
   by_type_and_pairing(call, [&](auto x, auto) HEDDLE_BODY {
     using X = decltype(x);
     for (int64_t t = begin; t < end; ++t) {
@@ -195,7 +187,7 @@ void MlaAssembleDgradRows(const KernelCall& call, int64_t begin, int64_t end) {
 }
 
 void MlaRopeRows(const KernelCall& call, int64_t begin, int64_t end) {
-  const Mla mla(call);
+  const MlaSizes mla(call.op->attributes);
   const int64_t S = call.op->attributes.integer("sequence"), d = mla.n + mla.r;
   by_type_and_pairing(call, [&](auto x, auto interleaved) HEDDLE_BODY {
     using X = decltype(x);
@@ -212,7 +204,7 @@ void MlaRopeRows(const KernelCall& call, int64_t begin, int64_t end) {
 }
 
 void MlaRopeDgradRows(const KernelCall& call, int64_t begin, int64_t end) {
-  const Mla mla(call);
+  const MlaSizes mla(call.op->attributes);
   const int64_t S = call.op->attributes.integer("sequence"), d = mla.n + mla.r;
   by_type_and_pairing(call, [&](auto x, auto interleaved) HEDDLE_BODY {
     using X = decltype(x);
@@ -245,14 +237,11 @@ HWY_EXPORT(MlaAssembleDgradRows);
 HWY_EXPORT(MlaRopeRows);
 HWY_EXPORT(MlaRopeDgradRows);
 
-using Piece = void (*)(const KernelCall& call, int64_t begin, int64_t end);
-
 /// Rows of the first operand; all operands move once.
-void rows(const KernelCall& call, Piece piece) {
+void rows(const KernelCall& call, RowKernel piece) {
   int64_t columns = 0;
   for (const device::TensorView& view : call.out) columns += 2 * view.columns();
-  over_rows(call.in[0].rows(), columns * size_of(call.in[0].dtype),
-            [&](int64_t begin, int64_t end) { piece(call, begin, end); });
+  over_rows(call, call.in[0].rows(), columns * size_of(call.in[0].dtype), piece);
 }
 void rope(const KernelCall& call) { rows(call, HWY_DYNAMIC_DISPATCH(RopeRows)); }
 void mla_assemble(const KernelCall& call) { rows(call, HWY_DYNAMIC_DISPATCH(MlaAssembleRows)); }

@@ -1,5 +1,6 @@
 // rope and the assembly of MLA's keys and values (DeepSeek-V2, arXiv 2405.04434, section 2.1).
 // T tokens, h heads, d head dim, n part without rope, r rope dim, v value dim, S sequence length.
+#include "heddle/kernels/mla_sizes.h"
 #include "heddle/kernels/reference/operands.h"
 
 namespace heddle::kernels::reference {
@@ -44,16 +45,6 @@ void rope(const KernelCall& call) {
   }
 }
 
-/// The sizes of an MLA layer.
-struct MlaSizes {
-  explicit MlaSizes(const KernelCall& call)
-      : h(call.op->attributes.integer("heads")),
-        n(call.op->attributes.integer("nope")),
-        r(call.op->attributes.integer("rope")),
-        v(call.op->attributes.integer("value_dim")) {}
-  int64_t h, n, r, v;
-};
-
 /// One token: per head kv = (k_nope, v); k = (k_nope, kr).
 template <class A>
 void assemble_token(const MlaSizes& mla, const A* kv, const A* kr, A* k, A* value) {
@@ -79,7 +70,7 @@ void scatter_token(const MlaSizes& mla, const A* dk, const A* dvalue, A* dkv, A*
 
 template <class A>
 void mla_assemble(const KernelCall& call) {
-  const MlaSizes mla(call);
+  const MlaSizes mla(call.op->attributes);
   const auto [h, n, r, v] = mla;
   const Input<A> kv(call.in[0]), kr(call.in[1]);
   const int64_t T = call.in[0].dim(0);
@@ -91,7 +82,7 @@ void mla_assemble(const KernelCall& call) {
 
 template <class A>
 void mla_assemble_dgrad(const KernelCall& call) {
-  const MlaSizes mla(call);
+  const MlaSizes mla(call.op->attributes);
   const auto [h, n, r, v] = mla;
   const Input<A> dk(call.in[0]), dvalue(call.in[1]);
   const int64_t T = call.in[0].dim(0);
@@ -120,7 +111,7 @@ void rotate_queries(const MlaSizes& mla, const Rotation<A>& rotation, int64_t t,
 /// Rope on q and kr, then assemble; kr is not rounded in between.
 template <class A>
 void mla_rope(const KernelCall& call) {
-  const MlaSizes mla(call);
+  const MlaSizes mla(call.op->attributes);
   const auto [h, n, r, v] = mla;
   const Input<A> q(call.in[0]), kv(call.in[1]), kr(call.in[2]), table_Sr(call.in[3]);
   const Rotation<A> rotation = mla_rotation(call, table_Sr, false);
@@ -137,7 +128,7 @@ void mla_rope(const KernelCall& call) {
 /// dkr is summed over heads, rotated back, and rounded once.
 template <class A>
 void mla_rope_dgrad(const KernelCall& call) {
-  const MlaSizes mla(call);
+  const MlaSizes mla(call.op->attributes);
   const auto [h, n, r, v] = mla;
   const Input<A> dq_rotated(call.in[0]), dk(call.in[1]), dvalue(call.in[2]), table_Sr(call.in[3]);
   const Rotation<A> rotation = mla_rotation(call, table_Sr, true);
