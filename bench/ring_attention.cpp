@@ -7,10 +7,13 @@
 // as its bytes on a link of 100 Gbit/s.
 // H100: a whole layer of DeepSeek-V3 at the rates of bench/linked_device.h and two links, ulysses beside the
 // others. hybrid, at cp 4, has runs of two ranks.
+// nodes: layers of Llama-2-70B on two nodes of eight H100s, cp 16. A hop inside a node has NVLink, one that leaves
+// it the card of one device, 400 Gbit/s. hybrid and double_ring have runs of a node.
 //
 //   exposed = step time − step time with messages that take no time
 //
-//   build/bench_ring_attention [--json] [--rounds N] [--sequence N] [--cp N] [--on host|h100] [--dtype bf16|f32]
+//   build/bench_ring_attention [--json] [--rounds N] [--sequence N] [--cp N] [--on host|h100|nodes]
+//     [--dtype bf16|f32]
 #include <fmt/format.h>
 
 #include <map>
@@ -43,6 +46,7 @@ struct Link {
 };
 constexpr double kStretch = 10;  // of what a device takes
 constexpr Link kHostLink{"100 Gbit/s", 12.5, 5};
+constexpr Link kCard{"400 Gbit/s between nodes", 47.5, 8};
 constexpr Link kDeviceLinks[] = {{"NVLink", 360, 3}, {"PCIe Gen 5", 51, 6}};
 
 // A dense layer; but for its heads it weighs little.
@@ -113,12 +117,26 @@ Way host_way(const model::ModelConfig& c, plan::Plan plan, int rounds) {
   return way;
 }
 
-Way device_way(const model::ModelConfig& c, const plan::Plan& plan, double stretch) {
+Way device_way(const model::ModelConfig& c, const plan::Plan& plan, double stretch,
+               const bench::PacedRanks::LastsUs& lasts = nullptr) {
   Way way;
   way.memory_bytes = runtime::predict_memory(plan::lower(c, plan).program, 0, "host").peak_live_bytes;
-  way.ranks = std::make_unique<bench::PacedRanks>(c, plan, stretch, false);
-  way.free = std::make_unique<bench::PacedRanks>(c, plan, stretch, true);
+  way.ranks = std::make_unique<bench::PacedRanks>(c, plan, stretch, false, lasts);
+  way.free = std::make_unique<bench::PacedRanks>(c, plan, stretch, true, lasts);
   return way;
+}
+
+// What is said in a run of neighbours stays in their node.
+Way way_between_nodes(const model::ModelConfig& c, const plan::Plan& plan, double stretch) {
+  plan::DeviceRates outside = plan.rates;
+  outside.message_bytes_per_us = kCard.rate_GB * 1e3;
+  outside.message_latency_us = kCard.latency_us;
+  const auto near = plan::nominal_durations(plan.parallel.exchange, plan.rates),
+             far = plan::nominal_durations(plan.parallel.exchange, outside);
+  return device_way(c, plan, stretch, [near, far, lowered = plan::lower(c, plan)](int of, uint32_t op) {
+    const ir::Listing& text = lowered.program.listings[static_cast<size_t>(of)];
+    return (text.ops[op].group.starts_with("cp_in") ? near : far)(text, text.ops[op]);
+  });
 }
 
 struct Table {
@@ -129,10 +147,10 @@ struct Table {
                        {"context"},
                        {"attention, ms", observe::Align::right},
                        {"backward, ms", observe::Align::right},
-                       {"of gather", observe::Align::right},
+                       {"of the first", observe::Align::right},
                        {"step, ms", observe::Align::right},
                        {"foretold", observe::Align::right},
-                       {"of gather", observe::Align::right},
+                       {"of the first", observe::Align::right},
                        {"exposed, ms", observe::Align::right},
                        {"MiB a rank", observe::Align::right}}};
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
@@ -149,7 +167,7 @@ void compare(const char* on, const Link& link, int64_t sequence, int cp, int rou
       way.free->step(round > 0);
     }
   }
-  const Way& gather = ways[0].second;
+  const Way& first = ways[0].second;
   const auto attention_ms = [](const Way& way) { return *way.forward_ms + *way.backward_ms; };
   for (const auto& [name, way] : ways) {
     nlohmann::ordered_json found{
@@ -160,24 +178,24 @@ void compare(const char* on, const Link& link, int64_t sequence, int cp, int rou
         {"context", name},
         {"step_ms", way.ranks->ms()},
         {"step_ms_foretold", way.ranks->predicted_ms()},
-        {"step_ratio", way.ranks->ms() / gather.ranks->ms()},
+        {"step_ratio", way.ranks->ms() / first.ranks->ms()},
         {"exposed_ms", way.exposed_ms()},
         {"exposed_ms_foretold", way.ranks->predicted_ms() - way.free->predicted_ms()},
         {"peak_bytes", way.memory_bytes},
-        {"memory_ratio", static_cast<double>(way.memory_bytes) / static_cast<double>(gather.memory_bytes)}};
+        {"memory_ratio", static_cast<double>(way.memory_bytes) / static_cast<double>(first.memory_bytes)}};
     std::string forward, backward, ratio;
     if (way.forward_ms) {
       found["kernel"] = way.kernel;
       found["forward_ms"] = *way.forward_ms;
       found["backward_ms"] = *way.backward_ms;
-      found["attention_ratio"] = attention_ms(way) / attention_ms(gather);
+      found["attention_ratio"] = attention_ms(way) / attention_ms(first);
       forward = fmt::format("{:.1f}", *way.forward_ms);
       backward = fmt::format("{:.1f}", *way.backward_ms);
-      ratio = fmt::format("{:.3f}", attention_ms(way) / attention_ms(gather));
+      ratio = fmt::format("{:.3f}", attention_ms(way) / attention_ms(first));
     }
     table.text.row({on, link.name, fmt::format("{}", sequence), fmt::format("{}", cp), name, forward, backward,
                     ratio, fmt::format("{:.2f}", way.ranks->ms()), fmt::format("{:.2f}", way.ranks->predicted_ms()),
-                    fmt::format("{:.3f}", way.ranks->ms() / gather.ranks->ms()),
+                    fmt::format("{:.3f}", way.ranks->ms() / first.ranks->ms()),
                     fmt::format("{:.2f}", way.exposed_ms()),
                     fmt::format("{:.0f}", static_cast<double>(way.memory_bytes) / (1 << 20))});
     table.json.push_back(std::move(found));
@@ -193,7 +211,7 @@ int run(const Options& options) {
   for (const int64_t sequence : {8192, 32768}) {
     for (const int cp : {2, 4}) {
       if (!wanted(sequence, options.sequence) || !wanted(cp, options.cp)) continue;
-      if (options.on != "h100") {
+      if (options.on.empty() || options.on == "host") {
         const model::ModelConfig c = few_heads(sequence);
         std::vector<std::pair<const char*, Way>> ways;
         for (const char* context : {"gather", "ring", "hybrid"}) {
@@ -203,7 +221,7 @@ int run(const Options& options) {
         }
         compare("host", kHostLink, sequence, cp, 1, std::move(ways), table);
       }
-      if (options.on == "host") continue;
+      if (!options.on.empty() && options.on != "h100") continue;
       for (const Link& link : kDeviceLinks) {
         const model::ModelConfig c = layer_of_deepseek_v3(sequence);
         std::vector<std::pair<const char*, Way>> ways;
@@ -215,6 +233,18 @@ int run(const Options& options) {
         compare("H100", link, sequence, cp, options.rounds, std::move(ways), table);
       }
     }
+    constexpr int kNode = 8, kBoth = 16;
+    if ((!options.on.empty() && options.on != "nodes") || !wanted(sequence, options.sequence) ||
+        !wanted(kBoth, options.cp))
+      continue;
+    const model::ModelConfig c = bench::layers_of_llama_2_70b(sequence);
+    std::vector<std::pair<const char*, Way>> ways;
+    for (const char* context : {"ring", "hybrid", "double_ring"}) {
+      plan::Plan plan = plan_of(kBoth, sequence, context, kDeviceLinks[0], Dtype::bf16);
+      plan.parallel.context_inner = kNode;
+      ways.emplace_back(context, way_between_nodes(c, plan, kStretch));
+    }
+    compare("H100", kCard, sequence, kBoth, options.rounds, std::move(ways), table);
   }
   const bool believable = table.use <= kMostPacedUse;
   if (options.json) {
@@ -237,7 +267,7 @@ int bench::run(Arguments& arguments) {
   arguments.number("--rounds", options.rounds);
   arguments.number("--sequence", options.sequence);
   arguments.number("--cp", options.cp);
-  arguments.word("--on", "host|h100", options.on, {"host", "h100"});
+  arguments.word("--on", "host|h100|nodes", options.on, {"host", "h100", "nodes"});
   arguments.dtype("--dtype", options.dtype);
   arguments.read();
   return heddle::run(options);

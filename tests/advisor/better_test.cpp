@@ -63,5 +63,33 @@ TEST(Better, IsFasterSayableAndItsOwnAnswer) {
   EXPECT_THROW(search_better(launch_of(poor), "deepspeed", memory), ConfigError);
 }
 
+// Ranks of cp on two nodes: of the ways that the trainer can say, the fastest, and a change like any other.
+TEST(Better, VariesTheWayOfContextRanks) {
+  Job j;
+  j.shape = *model::find_shape("Llama-3-8B");
+  j.device = *cost::accelerator_named("H100");
+  j.mesh = {.cp = 16};
+  j.sequence = 16384;
+  j.context = model::Context::ring;
+  const Launch given = launch_of(j);
+  for (const char* target : {"megatron", "mindspeed", "heddle"}) {
+    Query query = query_beside(given, target, 1e12);
+    std::vector<std::string>& ways = query.space.restriction.context;
+    ASSERT_FALSE(ways.empty());
+    EXPECT_EQ(ways.front(), "ring");
+    EXPECT_EQ(std::count(ways.begin(), ways.end(), "double_ring"), target == std::string_view("megatron") ? 0 : 1);
+    query.space.restriction.set("cp=16");
+    const Answer best = search::search(query);
+    ways = {"ring"};
+    const Answer ring = search::search(query);
+    ASSERT_FALSE(best.top.empty() || ring.top.empty()) << target;
+    EXPECT_LT(best.top.front().exact.step_s, ring.top.front().exact.step_s) << target;
+    const Better better = better_of(given, 1, best.top.front());
+    EXPECT_TRUE(std::any_of(better.changes.begin(), better.changes.end(), [](const std::string& change) {
+      return change.starts_with("context ring → ");
+    })) << target;
+  }
+}
+
 }  // namespace
 }  // namespace heddle::advisor

@@ -55,7 +55,8 @@ inline Job drawn_job(std::mt19937& rng) {
     if (j.pipeline == interleaved_fused()) s.overlap_exchange = true;
   }
   j.context = flip() ? model::Context::ulysses : model::Context::ring;
-  if (l.cp == 4 && flip()) j.context = model::Context::hybrid, j.context_inner = 2;
+  if (l.cp == 4 && flip())
+    j.context = pick(model::Context::hybrid, model::Context::double_ring), j.context_inner = 2;
   s.offload_activations = rng() % 4 == 0;
   s.captured = pick(0.0, 0.0, 0.5, 0.95);
   s.gradient_bytes = s.reduce_bytes = pick(2.0, 4.0);
@@ -77,7 +78,7 @@ inline Job drawn_job(std::mt19937& rng) {
   j.imbalance = pick(1.0, 1.15);
   j.with_mtp = flip();
   if (j.shape.n_routed_experts > 0) j.exchange.capacity_factor = pick(0.0, 0.0, 1.0, 1.25);
-  if (j.context == model::Context::hybrid) search::fit_context(j);  // runs divide the heads
+  if (has_runs(j.context)) search::fit_context(j);  // those of hybrid divide the heads
   return j;
 }
 

@@ -224,6 +224,36 @@ TEST(LaunchScript, ReadsMindSpeedStrings) {
   EXPECT_TRUE(s.others.unknown.empty()) << s.others.unknown.front();
 }
 
+// MindSpeed's window of context ranks is the inner of two rings, read and written; Megatron-LM has none.
+TEST(LaunchScript, ContextInDoubleRings) {
+  const std::string run =
+      "torchrun --nproc_per_node 8 --nnodes 2 p.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 "
+      "--seq-length 32768 --bf16 --use-flash-attn --context-parallel-size 16 --context-parallel-algo ";
+  const auto read = [&](const std::string& more) { return read_launch_script(run + more, "run.sh"); };
+  const LaunchScript s = read("megatron_cp_algo --cp-window-size 8");
+  EXPECT_EQ(s.launch.job.context, model::Context::double_ring);
+  EXPECT_EQ(s.launch.job.context_inner, 8);
+  EXPECT_TRUE(s.others.pace.empty()) << s.others.pace.front();
+  const std::string again = emit(s.launch, Dialect::mindspeed);
+  EXPECT_NE(again.find("--cp-window-size 8"), std::string::npos) << again;
+  EXPECT_EQ(normalized(read_launch_script(again, "again.sh", context_of(s.launch.job)).launch),
+            normalized(s.launch));
+  const std::vector<std::string> no = refusals_of(s.launch, "megatron");
+  ASSERT_FALSE(no.empty());
+  EXPECT_NE(no.front().find("no double ring"), std::string::npos) << no.front();
+  EXPECT_EQ(read("megatron_cp_algo --cp-window-size 1").launch.job.context, model::Context::ring);
+  EXPECT_EQ(read("ulysses_cp_algo --cp-window-size 8").launch.job.context, model::Context::ulysses);
+  for (const char* window : {"3", "16"}) {
+    try {
+      read(std::string("megatron_cp_algo --cp-window-size ") + window);
+      FAIL() << window;
+    } catch (const ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find("accepted: a divisor of 16 below it"), std::string::npos)
+          << error.what();
+    }
+  }
+}
+
 TEST(LaunchScript, RefusesWithThePlace) {
   const auto said = [](const std::string& text) {
     try {

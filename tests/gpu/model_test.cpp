@@ -128,8 +128,10 @@ TEST_F(CudaModel, context) {
     SCOPED_TRACE(how);
     like_one_rank({.cp = 2}, {.context = how});
   }
-  SCOPED_TRACE("hybrid");
-  like_one_rank({.cp = 4}, {.context = "hybrid"});
+  for (const char* how : {"hybrid", "double_ring"}) {
+    SCOPED_TRACE(how);
+    like_one_rank({.cp = 4}, {.context = how});
+  }
 }
 
 TEST_F(CudaModel, products_in_one_with_their_collectives_keep_the_bits) {

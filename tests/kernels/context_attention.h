@@ -15,7 +15,24 @@ struct Shape {
   int64_t window = 0;
   bool documents = false, sinks = false;
   double rate = 0;  // of dropout
+  int inner = 1;    // ranks of an inner ring
 };
+
+/// The rank whose keys rank r has after so many turns, hop by hop: a place on in the inner ring, and after a round
+/// of it the own place of the ring before.
+inline int owner_after(const Shape& s, int r, int turns) {
+  int owner = r;
+  for (int turn = 1; turn <= turns; ++turn) {
+    const int own = r % s.inner, rings = s.cp / s.inner;
+    int ring = owner / s.inner, at = owner % s.inner;
+    if (turn % s.inner == 0)
+      ring = (ring + rings - 1) % rings, at = own;
+    else
+      at = (at + s.inner - 1) % s.inner;
+    owner = ring * s.inner + at;
+  }
+  return owner;
+}
 
 /// Calls with (row of the whole, row of the share) for each row that rank `index` has.
 template <class F>
@@ -155,11 +172,12 @@ inline std::vector<Tensor> check_ring(const Shape& s, Dtype X, const std::vector
     runner.place = place(s, r);
     ir::Attributes attributes = attributes_of(s);
     attributes.set("cp", int64_t{s.cp});
+    if (s.inner > 1) attributes.set("inner", int64_t{s.inner});
     const ValueId q = runner.add(share(s, w.q, r), Role::activation, "q");
     const Optional also(runner, s, X, r);
     std::vector<ValueId> before(2, ir::none), mentions{ir::none, q};
     for (int turn = 0; turn < s.cp; ++turn) {
-      const int owner = (r + s.cp - turn) % s.cp;
+      const int owner = owner_after(s, r, turn);
       const std::vector<ValueId> k_v{runner.add(share(s, w.k, owner), Role::activation, fmt::format("k{}", turn)),
                                      runner.add(share(s, w.v, owner), Role::activation, fmt::format("v{}", turn))};
       mentions.insert(mentions.end(), k_v.begin(), k_v.end());
@@ -179,7 +197,7 @@ inline std::vector<Tensor> check_ring(const Shape& s, Dtype X, const std::vector
     EXPECT_TRUE(close(share(s, w.o, r), found[0], tolerance)) << "o of rank " << r;
     EXPECT_TRUE(close(share(s, w.dq, r), found[1], tolerance)) << "dq of rank " << r;
     for (int turn = 0; turn < s.cp; ++turn) {
-      const auto owner = static_cast<size_t>((r + s.cp - turn) % s.cp);
+      const auto owner = static_cast<size_t>(owner_after(s, r, turn));
       add(dk[owner], found[static_cast<size_t>(2 + 2 * turn)]);
       add(dv[owner], found[static_cast<size_t>(3 + 2 * turn)]);
     }

@@ -1,6 +1,6 @@
 // Attention whose sequences are cut among ranks of cp, rank after rank, against the same sequences on one rank:
 // outputs, and gradients of q, k and v. With all keys at once (`attention`), and by parts as keys come round the
-// ring. A rank's bits are the same on one thread and on two.
+// ring, or inner rings one after another. A rank's bits are the same on one thread and on two.
 #include "tests/kernels/context_attention.h"
 
 #include <omp.h>
@@ -23,7 +23,10 @@ const std::vector<Shape> kSmall{{1, 2, 12, 2, 1, 5, 4},
                                 {3, 2, 12, 2, 1, 5, 4, true, 1, true},
                                 {4, 2, 24, 3, 3, 4, 6, true, 9, true, true},
                                 {2, 2, 16, 2, 1, 5, 4, true, 0, false, false, 0.3},
-                                {3, 1, 24, 2, 1, 5, 4, true, 9, true, true, 0.5}};
+                                {3, 1, 24, 2, 1, 5, 4, true, 9, true, true, 0.5},
+                                {4, 2, 24, 3, 3, 4, 6, true, 0, false, false, 0, 2},
+                                {6, 1, 24, 2, 1, 5, 4, true, 9, true, true, 0.5, 3},
+                                {6, 1, 24, 2, 1, 5, 4, true, 5, false, true, 0, 2}};
 
 TEST(ContextAttention, GatheredKeysOnReference) {
   for (const Shape& s : kSmall) check_gathered(s, Dtype::f64, kernels::reference_kernels(), 1e-12, "reference");
@@ -42,7 +45,9 @@ const std::vector<Shape> kBlocks{{1, 1, 256, 2, 1, 40, 32},
                                  {4, 1, 1024, 1, 1, 192, 128},
                                  {4, 1, 512, 2, 2, 24, 16, true, 70, true, true},
                                  {2, 1, 768, 2, 1, 40, 32, true, 0, false, false, 0.3},
-                                 {3, 2, 384, 4, 2, 16, 16, true, 33, true, true, 0.5}};
+                                 {3, 2, 384, 4, 2, 16, 16, true, 33, true, true, 0.5},
+                                 {4, 1, 1024, 2, 1, 40, 32, true, 0, false, false, 0, 2},
+                                 {6, 1, 768, 2, 1, 24, 16, true, 200, true, true, 0, 3}};
 
 /// The host's kernels by name, those of them that take the type here; each with what ends a ring.
 std::map<std::string_view, std::vector<kernels::KernelEntry>> ways_context_attention(Dtype X) {

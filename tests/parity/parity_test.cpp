@@ -142,11 +142,12 @@ TEST(Parity, RecurrencesInRandomLayouts) {
   expect_met(met, wanted >= 12);
 }
 
-// Heads among neighbours of cp, keys and values round the others, in every kind of model and cut.
-void expect_one_rank_in_runs(Draw d, Met& met, uint64_t& found) {
+// Runs of neighbours of cp, by heads or by inner rings, keys and values round the others, in every kind of model
+// and cut.
+void expect_one_rank_in_runs(model::Context way, Draw d, Met& met, uint64_t& found) {
   if (d.plan.mesh.cp < 4 || !d.model.attends()) return;
-  d.plan.parallel.context = model::Context::hybrid;
-  d.plan.parallel.context_inner = 0;
+  d.plan.parallel.context = way;
+  d.plan.parallel.context_inner = way == model::Context::double_ring && d.seed % 2 == 0 ? 2 : 0;
   try {
     plan::check(d.model, d.plan);
   } catch (const ConfigError&) {
@@ -165,19 +166,23 @@ void expect_one_rank_in_runs(Draw d, Met& met, uint64_t& found) {
     if (difference != kFlipped) ADD_FAILURE() << difference;
   }
 }
-TEST(Parity, ContextInRunsInRandomLayouts) {
+void expect_runs_in_random_layouts(model::Context way) {
   Met met;
   const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
   for (uint64_t number = 110'000, found = 0; found < wanted; ++number)
-    expect_one_rank_in_runs(draw(number, 8), met, found);
+    expect_one_rank_in_runs(way, draw(number, 8), met, found);
   expect_met(met, wanted >= 24);
 }
-TEST(Parity, ContextInRunsInBf16) {
+void expect_runs_in_bf16(model::Context way) {
   Met met;
   const uint64_t wanted = std::max<uint64_t>(1, draws() / 4);
   for (uint64_t number = 1'200, found = 0; found < wanted; ++number)
-    expect_one_rank_in_runs(draw_bf16(number, 8, Rounding::others), met, found);
+    expect_one_rank_in_runs(way, draw_bf16(number, 8, Rounding::others), met, found);
 }
+TEST(Parity, ContextInRunsInRandomLayouts) { expect_runs_in_random_layouts(model::Context::hybrid); }
+TEST(Parity, ContextInRunsInBf16) { expect_runs_in_bf16(model::Context::hybrid); }
+TEST(Parity, ContextInDoubleRingsInRandomLayouts) { expect_runs_in_random_layouts(model::Context::double_ring); }
+TEST(Parity, ContextInDoubleRingsInBf16) { expect_runs_in_bf16(model::Context::double_ring); }
 
 // States that go from piece to piece of a sequence, where documents begin anew.
 TEST(Parity, RecurrencesInPiecesOfDocuments) {

@@ -81,9 +81,10 @@ void check(Dtype dtype, double tolerance) {
   for (const Features& f : kFeatures) {
     const model::ModelConfig c = dense(f);
     const Gradients one = gradients(c, plan_of(f, 1, model::Context::gather, dtype));
-    for (const model::Context context : {model::Context::gather, model::Context::ring, model::Context::hybrid}) {
+    for (const model::Context context :
+         {model::Context::gather, model::Context::ring, model::Context::hybrid, model::Context::double_ring}) {
       SCOPED_TRACE(fmt::format("{} {}", f.name, word_of(context)));
-      plan::Plan plan = plan_of(f, context == model::Context::hybrid ? 4 : 2, context, dtype);
+      plan::Plan plan = plan_of(f, has_runs(context) ? 4 : 2, context, dtype);
       const Gradients found = gradients(c, plan);
       for (const auto& [name, wanted] : one) {
         ASSERT_EQ(found.at(name).size(), wanted.size()) << name;

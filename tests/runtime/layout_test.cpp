@@ -169,6 +169,25 @@ TEST(HybridContext, GroupedHeads) {
   expect_equal_to_one_rank({.cp = 4}, kAll, "hybrid", c);
 }
 
+// Keys and values round inner rings, and one message at a time on to the next of these.
+TEST(DoubleRing, FourRanks) { expect_equal_to_one_rank({.cp = 4}, kAll, "double_ring"); }
+TEST(DoubleRing, EightRanks) {
+  for (const int inner : {2, 4}) expect_equal_to_one_rank({.cp = 8}, kAll, "double_ring", tiny(), inner);
+}
+TEST(DoubleRing, UnfusedWithTensorRanks) { expect_equal_to_one_rank({.tp = 2, .cp = 4}, {}, "double_ring"); }
+TEST(DoubleRing, ContextBetweenOtherAxes) {
+  expect_equal_to_one_rank(
+      {.tp = 2, .cp = 4, .pp = 2, .ep = 2, .order = "pp-tp-cp-dp", .expert_order = "ep-edp-etp"}, kAll,
+      "double_ring");
+}
+TEST(DoubleRing, GroupedHeadsFewerThanRanks) {
+  model::ModelConfig c = test::tiny_grouped_model();
+  c.attention_sinks = true;
+  c.sliding_window = 5;
+  c.max_window_layers = 1;
+  expect_equal_to_one_rank({.cp = 8}, kAll, "double_ring", c, 4);
+}
+
 std::string text_of_ring(const plan::Plan& plan) {
   std::string found;
   for (const ir::Op& op : plan::lower(tiny(), plan).program.listings[0].ops) {
@@ -184,6 +203,17 @@ TEST(HybridContext, Messages) {
   const std::string keys = "all_gather cp_in4 heads_to_sequence cp_in4 ";
   EXPECT_EQ(text_of_ring(plan), "heads_to_sequence cp_in4 ring_shift cp_across4 ring_shift cp_across4 " + keys +
                                     keys + "sequence_to_heads cp_in4 ");
+}
+
+// Three rounds of an inner ring of two, in messages of latent and key; in each but the last the share of the round's
+// begin crosses to the next ring, ahead of what goes round.
+TEST(DoubleRing, Messages) {
+  plan::Plan plan = plan_for({.cp = 6}, kAll, "double_ring");
+  plan.sequence_length = 24;
+  plan.parallel.context_inner = 2;
+  const std::string near = "ring_shift cp_in2 ", far = "ring_shift cp_across2 ";
+  const std::string both = far + near + far + near, last = near + near;
+  EXPECT_EQ(text_of_ring(plan), both + both + last);
 }
 
 TEST(ContextPlan, HeadsMustDivide) {
@@ -207,6 +237,11 @@ TEST(ContextPlan, HeadsMustDivide) {
             "parallel.context_inner is 8 with mesh.cp = 8 and 4 heads on each rank of mesh.tp; 2, 4 go with them");
   EXPECT_EQ(message({.cp = 8}, "hybrid", 3),
             "parallel.context_inner is 3 with mesh.cp = 8 and 4 heads on each rank of mesh.tp; 2, 4 go with them");
+  EXPECT_EQ(message({.cp = 2}, "double_ring"),
+            "parallel.context = \"double_ring\" with mesh.cp = 2: no run of 2 to 1 ranks divides them; "
+            "parallel.context = \"ring\" goes with it");
+  EXPECT_EQ(message({.cp = 8}, "double_ring", 3),
+            "parallel.context_inner is 3 with mesh.cp = 8; 2, 4 go with it");
 }
 
 }  // namespace

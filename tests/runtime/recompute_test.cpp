@@ -62,9 +62,11 @@ TEST_P(Recompute, LayoutsKeepEveryBit) {
     plan.parallel.context = from_word<model::Context>(context);
     expect_same_bits(small(), plan, "reference");
   }
-  plan::Plan hybrid = plan_for_recompute({.cp = 4}, GetParam());
-  hybrid.parallel.context = model::Context::hybrid;
-  expect_same_bits(small(), hybrid, "reference");
+  for (const model::Context context : {model::Context::hybrid, model::Context::double_ring}) {
+    plan::Plan runs = plan_for_recompute({.cp = 4}, GetParam());
+    runs.parallel.context = context;
+    expect_same_bits(small(), runs, "reference");
+  }
   expect_same_bits(small(), plan_for_recompute({.tp = 2, .dp = 2, .ep = 2, .etp = 2}, GetParam()), "reference");
   plan::Plan merged = plan_for_recompute({.dp = 4, .ep = 4}, GetParam());
   merged.parallel.exchange.topology = ir::Topology::merge;

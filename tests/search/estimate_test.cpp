@@ -57,12 +57,17 @@ TEST(Estimate, TakesTheShortestWayOfContextRanks) {
   };
   for (const double sequence : {4096, 32768, 131072}) {
     j.sequence = sequence;
-    const Job ring = chosen({"ring"}), hybrid = chosen({"hybrid"});
-    EXPECT_EQ(hybrid.context, model::Context::hybrid);
-    EXPECT_EQ(hybrid.context_inner, 8);
-    const double ring_s = estimate(ring).step_s, hybrid_s = estimate(hybrid).step_s;
-    EXPECT_NE(ring_s, hybrid_s);
-    EXPECT_EQ(estimate(chosen(context_words())).step_s, std::min(ring_s, hybrid_s));
+    const Job ring = chosen({"ring"});
+    const double ring_s = estimate(ring).step_s;
+    double least_s = ring_s;
+    for (const model::Context way : {model::Context::hybrid, model::Context::double_ring}) {
+      const Job runs = chosen({std::string(heddle::word_of(way))});
+      EXPECT_EQ(runs.context, way);
+      EXPECT_EQ(runs.context_inner, 8);
+      EXPECT_LT(estimate(runs).step_s, ring_s) << sequence << heddle::word_of(way);
+      least_s = std::min(least_s, estimate(runs).step_s);
+    }
+    EXPECT_EQ(estimate(chosen(context_words())).step_s, least_s);
   }
   // Runs are those that the heads of another layout can be cut among.
   j.context = model::Context::hybrid;
@@ -74,6 +79,33 @@ TEST(Estimate, TakesTheShortestWayOfContextRanks) {
   j.mesh = {.tp = 1, .cp = 16};
   // Keys of eight heads can't be cut among sixteen ranks: the job keeps its own way.
   EXPECT_EQ(chosen({"ulysses"}).context, j.context);
+  // Inner rings need no heads; in one node their messages have the links of the ring itself.
+  j.context = model::Context::double_ring;
+  j.mesh = {.tp = 8, .cp = 16};
+  EXPECT_EQ(chosen({}).context_inner, 8);
+  j.mesh = {.tp = 1, .cp = 8};
+  EXPECT_EQ(chosen({}).context, model::Context::ring);
+  EXPECT_EQ(chosen({"ring", "double_ring"}).context, model::Context::ring);
+}
+
+// Every rank waits for the hop that leaves the node, which has the card of one device.
+TEST(Estimate, ARingBetweenNodesHasOneCard) {
+  Job ring = job_of("Llama-3-70B", "H100", {.tp = 1, .cp = 16}, 1, 16);
+  ring.sequence = 4096;
+  ring.context = model::Context::ring;
+  Job rings = ring;
+  rings.context = model::Context::double_ring;
+  rings.context_inner = 8;
+  const double kv = 2 * 2 * 4096 / 16 * 8 * 128;  // of a rank in a layer: bf16, keys and values, 8 heads of 128
+  const double card_s = kv / (ring.device.outer.bytes_per_s * cost::NetworkEfficiency().send);
+  const cost::Group all{16, 1};
+  EXPECT_NEAR(cost::hop_s(ring.device, {}, all, kv), card_s, 1e-6 * ring.device.outer.latency_us + 1e-12);
+  EXPECT_LT(cost::hop_s(ring.device, {}, {8, 1}, kv), 0.5 * card_s);
+  // Fifteen hops forward and twice as many bytes backward, beside the attention, which is short.
+  const auto context_s = [&](const Job& j) { return estimate(j).time.context; };
+  const double hops_s = 80 * 45 * card_s * 16;
+  EXPECT_GT(context_s(ring), 0.5 * hops_s);
+  EXPECT_LT(context_s(rings), 0.5 * context_s(ring));
 }
 
 TEST(Estimate, MoreBandwidthOrFewerBubblesNeverHurt) {

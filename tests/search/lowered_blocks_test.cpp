@@ -111,6 +111,26 @@ TEST(LoweredBlocks, CommunicationHasItsCause) {
   EXPECT_GT(work().hidden_exchange, 0);
 }
 
+// A ring's hop that leaves a node has one device's card; round inner rings one in so many leaves it.
+TEST(LoweredBlocks, RingsBetweenNodes) {
+  const model::ModelConfig c = mixture();
+  const LoweredBlocks blocks(c, bf16());
+  Job j = job_of(c);
+  j.mesh.cp = 16;
+  const auto context_s = [&](const Job& of) { return blocks.prices(of, {}).moe.forward.context; };
+  j.context = model::Context::double_ring;
+  j.context_inner = 8;
+  Job ring = j;
+  ring.context = model::Context::ring;
+  ring.context_inner = 0;
+  // Latent and rotary key in messages of their own.
+  const double bytes = 2 * j.sequence / 16 * static_cast<double>(c.kv_lora_rank + c.qk_rope_head_dim);
+  const double card_s = bytes / (j.device.outer.bytes_per_s * cost::NetworkEfficiency().send);
+  const Work& all = blocks.prices(ring, {}).moe.forward;
+  EXPECT_GT(all.context, 15 * card_s - all.attention);
+  EXPECT_GT(all.context, 2 * context_s(j));
+}
+
 // An explanation asks what the step would be on a device with less or more of something.
 TEST(LoweredBlocks, FollowTheDevice) {
   const model::ModelConfig c = mixture();

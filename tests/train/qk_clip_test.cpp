@@ -136,6 +136,7 @@ const std::vector<Case> kCases{
     {"tp2_cp2_ulysses_grouped", {.tp = 2, .cp = 2}, "1f1b", Context::ulysses, Shard::state, 0, false, true},
     {"cp4_hybrid", {.cp = 4}, "1f1b", Context::hybrid},
     {"cp4_hybrid_grouped", {.cp = 4}, "1f1b", Context::hybrid, Shard::state, 0, false, true},
+    {"cp4_double_ring_grouped", {.cp = 4}, "1f1b", Context::double_ring, Shard::state, 0, false, true},
     {"pp2_zb", {.dp = 2, .pp = 2}, "zb_h1"},
     {"pp2_dual_pipe", {.pp = 2}, "dual_pipe"},
     {"ep2_recompute", {.dp = 2, .ep = 2}, "1f1b", Context::gather, Shard::state, 0, false, false, true},

@@ -7,6 +7,7 @@
 #include "advisor/script/launch_flags.h"
 #include "advisor/script/schedule_words.h"
 #include "heddle/base/error.h"
+#include "heddle/search/plans/context.h"
 #include "heddle/search/plans/replicas.h"
 #include "heddle/search/timed_plan.h"
 
@@ -48,6 +49,20 @@ std::string recompute_text(const Job& j) {
   return found != all.end() ? found->name : "a mixture";
 }
 
+std::string context_text(const Job& j) {
+  const std::string_view way = word_of(j.context);
+  if (j.mesh.cp == 1) return "none";
+  return has_runs(j.context) ? fmt::format("{} in runs of {}", way, j.context_inner) : std::string(way);
+}
+
+// The ways of context ranks that a target can say, the job's own before its equals.
+std::vector<std::string> contexts_of(std::string_view target, const Job& job) {
+  std::vector<std::string> ways = search::context_words();
+  if (target == "megatron") std::erase(ways, word_of(model::Context::double_ring));
+  std::stable_partition(ways.begin(), ways.end(), [&](const auto& way) { return way == word_of(job.context); });
+  return ways;
+}
+
 std::vector<std::string> changes_of(const Job& from, const Job& to) {
   std::vector<std::string> changes;
   const auto number = [&](const char* name, int a, int b) {
@@ -60,6 +75,7 @@ std::vector<std::string> changes_of(const Job& from, const Job& to) {
   number("tp", a.tp, b.tp), number("cp", a.cp, b.cp), number("pp", a.pp, b.pp),
       number("vpp", from.chunks, to.chunks);
   number("dp", a.dp, b.dp), number("ep", a.ep, b.ep), number("etp", a.etp, b.etp);
+  if (b.cp > 1) word("context", context_text(from), context_text(to));
   number("microbatch", from.microbatch, to.microbatch);
   if (b.pp > 1 || a.pp > 1) word("schedule", pipeline_of(from)->name(), pipeline_of(to)->name());
   word("replicas of hot experts", replicas_word(from.exchange.replicas), replicas_word(to.exchange.replicas));
@@ -105,6 +121,7 @@ void restrict_to(std::string_view target, Restriction& space, Job& job) {
     for (const RecomputeChoice& c : recompute_choices(job.shape))
       if (!c.recompute.has(GroupName::activation)) space.recompute.push_back(c.name);
   if (target == "megatron" && space.offload.empty()) space.offload = {0};  // without pipeline only
+  space.offload_beside_pairs = target == "heddle";
   if (mindspeed && space.recompute.empty())                                // by count of tokens only
     for (const RecomputeChoice& c : recompute_choices(job.shape))
       if (!c.recompute.has(GroupName::moe)) space.recompute.push_back(c.name);
@@ -136,6 +153,7 @@ Query query_beside(const Launch& given, std::string_view target, double memory_b
   if (!software.sharded_weights) software.sharded_states = software.reduce_scatter = true;
   query.space.job.exchange.topology = ir::Topology::node;
   query.space.devices = job.mesh.ranks();
+  query.space.restriction.context = contexts_of(target, job);
   query.space.routing = routing_of(job);
   query.memory_bytes = memory_bytes;
   query.top = kTried;

@@ -59,9 +59,10 @@ std::vector<Settings> single_changes(const config::RunConfig& config) {
         !planner::matters(*s.as_switch->planned, config, planner::has_own_memory(config)))
       continue;
     for (const plan::Value& value : s.planned_values()) {
-      Settings change = s.as_switch->planned->beside;
-      change.push_back(s.key + "=" + plan::text_of(value));
-      all.push_back(std::move(change));
+      for (Settings change : s.as_switch->planned->beside) {
+        change.push_back(s.key + "=" + plan::text_of(value));
+        all.push_back(std::move(change));
+      }
     }
   }
   return all;

@@ -171,7 +171,9 @@ void refuse_features(const Launch& launch, Dialect dialect, Refusals& no) {
   no.when(mindspeed && l.cp > 1 && j.context == model::Context::ulysses &&
               j.shape.num_attention_heads % (int64_t{l.cp} * l.tp) != 0,
           "{} heads are no multiple of cp x tp = {}", j.shape.num_attention_heads, l.cp * l.tp);
-  no.when(l.cp > 1 && j.context == model::Context::hybrid &&
+  no.when(!mindspeed && l.cp > 1 && j.context == model::Context::double_ring,
+          "Megatron-LM has no double ring of context parallelism");
+  no.when(l.cp > 1 && has_runs(j.context) &&
               (j.context_inner <= 1 || j.context_inner >= l.cp || l.cp % j.context_inner != 0),
           "context parallelism of two levels in runs of {} of {} ranks", j.context_inner, l.cp);
   no.when(mindspeed && w.sharded_weights &&

@@ -108,8 +108,8 @@ constexpr Flags kEffects[] = {
     // Read where something else calls for them (experts, operands in eight bits, recomputation, the pipeline,
     // context parallelism of two levels), else without effect.
     {FlagEffect::none, R"(
-        --activations-checkpoint-num-layers --attention-head-type --first-k-dense-replace --fp8-recipe
-        --hierarchical-context-parallel-sizes --moe-expert-capacity-factor --moe-ffn-hidden-size
+        --activations-checkpoint-num-layers --attention-head-type --cp-window-size --first-k-dense-replace
+        --fp8-recipe --hierarchical-context-parallel-sizes --moe-expert-capacity-factor --moe-ffn-hidden-size
         --moe-intermediate-size --moe-latent-size --moe-layer-freq --moe-model-type
         --moe-pad-expert-input-to-capacity --moe-router-enable-expert-bias --moe-router-topk
         --moe-shared-expert-gate --moe-shared-expert-intermediate-size --moe-token-drop-policy
@@ -123,7 +123,7 @@ constexpr Flags kEffects[] = {
         --activation-offload-fraction --adaptive-* --ampipe-* --async-log-allreduce
         --async-tensor-model-parallel-allreduce --automated-pipeline* --balanced-moe-* --batch-invariant-backend
         --batch-invariant-mode --coc-* --compress-activation --compress-dense --compress-optimizer
-        --context-parallel-cache-interval --context-parallel-kv-cache-policy --cp-window-size
+        --context-parallel-cache-interval --context-parallel-kv-cache-policy
         --decrease-batch-size-if-needed --defer-embedding-wgrad-compute --delay-offload-until-cuda-graph
         --delta-offload-bytes-across-pp-ranks --disable-fp8-wgrad --disable-tp-comm-*
         --distribute-saved-activations --distributed-optimizer-no-replica --dualpipev-dw-detach --enable-a2avc

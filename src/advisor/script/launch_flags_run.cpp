@@ -411,6 +411,7 @@ void write_overlaps(const Writing& w) {
     } else {
       w.add("--context-parallel-algo", {both ? "hybrid_cp_algo" : a2a ? "ulysses_cp_algo" : "megatron_cp_algo"});
       if (both) w.add("--ulysses-degree-in-cp", {inner});
+      if (j.context == model::Context::double_ring) w.add("--cp-window-size", {inner});
     }
   }
   if (!moe(w.launch)) return;
@@ -442,10 +443,19 @@ void read_overlaps(const Reading& r) {
   const bool all_to_all = two_levels || context == "a2a" || algo == "ulysses_cp_algo" ||
                           (r.dialect == Dialect::mindspeed && algo.empty() && context.empty());
   j.context = all_to_all ? model::Context::ulysses : model::Context::ring;
+  const int64_t cp = r.given.whole("--context-parallel-size", 1, 1),
+                window = r.given.whole("--cp-window-size", 1, 1);
+  if (window > 1 && cp > 1 && j.context == model::Context::ring) {
+    if (window >= cp || cp % window != 0)
+      r.given.refuse("--cp-window-size", fmt::format("a divisor of {} below it", cp));
+    j.context = model::Context::double_ring;
+    j.context_inner = static_cast<int>(window);
+  }
+  if (two_levels && window > 1) r.notes.emplace_back("--cp-window-size beside two levels is taken as one ring");
   if (two_levels) {
     const bool megatron = context == "a2a+p2p";
     const char* const sizes = megatron ? "--hierarchical-context-parallel-sizes" : "--ulysses-degree-in-cp";
-    const int64_t inner = r.given.whole(sizes, 0, 1), cp = r.given.whole("--context-parallel-size", 1, 1);
+    const int64_t inner = r.given.whole(sizes, 0, 1);
     if (inner > 1 && inner < cp && cp % inner == 0) {
       j.context = model::Context::hybrid;
       j.context_inner = static_cast<int>(inner);

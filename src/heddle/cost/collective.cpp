@@ -95,6 +95,13 @@ double send_s(const Accelerator& a, const NetworkEfficiency& net, int stride, do
   return 1e-6 * tier->latency_us + bytes / (tier->bytes_per_s * net.send);
 }
 
+double hop_s(const Accelerator& a, const NetworkEfficiency& net, Group g, double bytes) {
+  if (g.size <= 1 || bytes <= 0) return 0;
+  const int inside = ranks_inside(a, g);
+  const double within = 1e-6 * a.inner.latency_us + bytes / inner_rate(a, net, Pattern::ring, inside);
+  return inside == g.size ? within : std::max(within, send_s(a, net, g.size * g.stride - 1, bytes));
+}
+
 double all_to_all_s(const Accelerator& a, const NetworkEfficiency& net, Group g, double bytes) {
   if (g.size <= 1 || bytes <= 0) return 0;
   const int inside = ranks_inside(a, g);

@@ -39,6 +39,10 @@ double all_reduce_s(const Accelerator& device, const NetworkEfficiency& net, Gro
 /// Send of `bytes` to the rank `stride` away.
 double send_s(const Accelerator& device, const NetworkEfficiency& net, int stride, double bytes);
 
+/// A hop round a ring: each rank of the group sends `bytes` to the next. Where the ring leaves a domain, one
+/// device's own link there carries what all wait for.
+double hop_s(const Accelerator& device, const NetworkEfficiency& net, Group group, double bytes);
+
 /// All-to-all in which each rank holds `bytes` for the group, evenly spread.
 double all_to_all_s(const Accelerator& device, const NetworkEfficiency& net, Group group, double bytes);
 

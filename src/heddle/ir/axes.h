@@ -42,4 +42,11 @@ constexpr int64_t position(int64_t j, int64_t length, int index, int cp) {
   return j < chunk ? index * chunk + j : (2 * cp - 1 - index) * chunk + (j - chunk);
 }
 
+/// The rank of cp whose keys rank `index` has in a turn of the ring: those of the rank so many places before it. In
+/// runs of `inner` neighbours a turn goes one place on in the run, and after a whole round on to the run before.
+constexpr int owner_in_turn(int64_t index, int64_t turn, int64_t cp, int64_t inner) {
+  const int64_t runs = cp / inner, run = (index / inner + runs - turn / inner) % runs;
+  return static_cast<int>(run * inner + (index % inner + inner - turn % inner) % inner);
+}
+
 }  // namespace heddle::ir

@@ -3,8 +3,8 @@
 // S is the length of the whole sequence. A rank of cp has Sq = S ÷ cp query rows of it, at the positions of
 // ir::position. An op may have a smaller cp than the mesh. Then a run of neighbours has the rows of one rank of
 // that cp, and each rank other heads. The key rows are the whole sequence in order (`attention`), or the share of
-// the rank `turn` places before this one in the ring (`attention_part`). In both, keys stand in the order of their
-// positions: what a query may see is always one run of them, which a later query's neither begins nor ends before.
+// the rank ir::owner_in_turn (`attention_part`). In both, keys stand in the order of their positions: what a query
+// may see is always one run of them, which a later query's neither begins nor ends before.
 #pragma once
 
 #include <algorithm>
@@ -40,8 +40,8 @@ struct SeenKeys {
       : length(op.attributes.integer("sequence")),
         cp(static_cast<int>(op.attributes.integer_or("cp", 1))),
         index(place == nullptr ? 0 : run_of_neighbours(*place, cp)),
-        owner(op.attributes.has("turn") ? static_cast<int>((index + cp - op.attributes.integer("turn")) % cp)
-                                        : kAll),
+        inner(op.attributes.integer_or("inner", 1)),
+        owner(op.attributes.has("turn") ? owner_in(op.attributes.integer("turn")) : kAll),
         causal(op.attributes.integer("causal") != 0),
         window(op.attributes.integer_or("window", 0)),
         starts(starts) {
@@ -49,6 +49,7 @@ struct SeenKeys {
                  op.kind(), cp, place == nullptr ? 1 : place->of(ir::Axis::cp));
   }
 
+  int owner_in(int64_t turn) const { return ir::owner_in_turn(index, turn, cp, inner); }
   int64_t queries() const { return length / cp; }
   int64_t keys() const { return owner == kAll ? length : length / cp; }
   /// Query row i of sequence b sees the key rows [first(b, i), seen(i)) of it; none where they end before they
@@ -77,6 +78,7 @@ struct SeenKeys {
   static constexpr int kAll = -1;
   int64_t length;
   int cp, index;  // of the queries
+  int64_t inner;  // ranks of an inner ring
   int owner;      // the rank of cp whose keys these are, or kAll
   bool causal;
   int64_t window;  // 0: none

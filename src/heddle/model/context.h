@@ -6,13 +6,17 @@
 
 namespace heddle::model {
 
-enum class Context : uint8_t { gather, ulysses, ring, hybrid };
+enum class Context : uint8_t { gather, ulysses, ring, hybrid, double_ring };
+
+/// True for ways that cut the ranks of cp into runs of neighbours.
+constexpr bool has_runs(Context way) { return way == Context::hybrid || way == Context::double_ring; }
 
 constexpr auto words_of(Context) {
   return std::to_array<Word<Context>>({{Context::gather, "gather"},
                                        {Context::ulysses, "ulysses"},
                                        {Context::ring, "ring"},
-                                       {Context::hybrid, "hybrid"}});
+                                       {Context::hybrid, "hybrid"},
+                                       {Context::double_ring, "double_ring"}});
 }
 
 }  // namespace heddle::model

@@ -3,6 +3,7 @@
 //
 // With cp > 1 the queries are this rank's share of each sequence. The keys are either the whole sequences, in order
 // (`attention`), or one rank's share at a time, as they come round the ring (Ring Attention, arXiv 2310.01889).
+// With `inner` they go round rings of so many ranks, from one to the next (Double-Ring-Attention, 2406.18485).
 // Each `attention_part` joins its keys to o and lse of the parts before, in the wide type; `attention_finish`
 // rounds o. Only the last o and lse are needed for gradients, so the rule stands with `attention_finish`, which
 // mentions q and the keys and values of all parts. It writes one `attention_part_dgrad` a part, the last part
@@ -18,6 +19,7 @@
 // p·v ÷ (1 − rate) over the keys that are kept, lse that of all. The choice is a pure function of the query's
 // token, the head and the key's position (kernels/dropped_keys.h). So the backward makes it again, and any cut of a
 // sequence makes the same.
+#include "heddle/ir/axes.h"
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
 
@@ -44,7 +46,7 @@ double seen_in_window(const Attributes& a) {
   const double chunk = length / static_cast<double>(2 * cp);
   double pairs = 0;
   for (int64_t rank = 0; rank < cp; ++rank) {
-    const int64_t owner = (rank + cp - a.integer("turn")) % cp;
+    const int64_t owner = ir::owner_in_turn(rank, a.integer("turn"), cp, a.integer_or("inner", 1));
     for (const int64_t q : {rank, 2 * cp - 1 - rank}) {
       for (const int64_t k : {owner, 2 * cp - 1 - owner}) {
         pairs += pairs_in_window(static_cast<double>(q) * chunk, static_cast<double>(k) * chunk, chunk, window);
@@ -204,7 +206,7 @@ const OpDef attention_dgrad{
 const OpDef attention_part{
     .kind = "attention_part",
     .operands = "q k v o_before? lse_before? starts? sinks? tokens? key?", .results = "o lse",
-    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn window? sink_parts? rate? site? head_parts? cap?",
+    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn inner? window? sink_parts? rate? site? head_parts? cap?",
     .work = ir::Work::attention,
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
@@ -234,7 +236,7 @@ const OpDef attention_part{
 const OpDef attention_finish{
     .kind = "attention_finish",
     .operands = "o starts? sinks? tokens? key?", .results = "y",
-    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn? window? sink_parts? rate? site? head_parts? cap?",
+    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn? inner? window? sink_parts? rate? site? head_parts? cap?",
     .work = ir::Work::attention,
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
@@ -271,7 +273,7 @@ const OpDef attention_finish{
 const OpDef attention_part_dgrad{
     .kind = "attention_part_dgrad",
     .operands = "do q k v o lse dq_before? starts? tokens? key?", .results = "dq dk dv",
-    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn last window? rate? site? head_parts? cap?",
+    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn last inner? window? rate? site? head_parts? cap?",
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
       check_heads(rule, op.attributes, 1, false);

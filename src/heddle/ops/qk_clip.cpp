@@ -23,7 +23,7 @@ constexpr size_t kStarts = 2, kChosen = 3, kKeys = 4;
 const OpDef max_logits{
     .kind = "max_logits",
     .operands = "q lse starts? chosen? keys*", .updates = "most",
-    .attributes = "heads kv_heads head_dim sequence causal scale above cp? window? ring? head_parts?",
+    .attributes = "heads kv_heads head_dim sequence causal scale above cp? window? ring? inner? head_parts?",
     .replayable = false,
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);

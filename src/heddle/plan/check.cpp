@@ -97,26 +97,30 @@ void check_sizes(const model::ModelConfig& config, const Plan& plan, Refusals& n
           fmt::format("train.sequence_length = {} goes with it", next_multiple(plan.sequence_length, parts)));
 }
 
-// Runs of neighbours are more than one rank and fewer than all, and have equal parts of the heads.
+// Runs of neighbours are more than one rank and fewer than all. Those of `hybrid` have equal parts of the heads.
 void check_context_runs(const model::ModelConfig& config, const Plan& plan, Refusals& no) {
   const Degrees& mesh = plan.mesh;
-  if (plan.parallel.context != model::Context::hybrid || mesh.cp == 1 || !config.attends()) return;
-  const int64_t heads = common_heads(config) / mesh.tp;
+  if (!has_runs(plan.parallel.context) || mesh.cp == 1 || !config.attends()) return;
+  const bool cuts_heads = plan.parallel.context == model::Context::hybrid;
+  const int64_t heads = cuts_heads ? common_heads(config) / mesh.tp : 0;
   std::string fitting;
   for (int n = 2; n < mesh.cp; ++n) {
     if (mesh.cp % n == 0 && heads % n == 0) fitting += fmt::format("{}{}", fitting.empty() ? "" : ", ", n);
   }
   const int inner = context_inner(config, plan.parallel, mesh);
   if (inner > 1 && inner < mesh.cp && mesh.cp % inner == 0 && heads % inner == 0) return;
+  const std::string ranks =
+      fmt::format("mesh.cp = {}", mesh.cp) +
+      (cuts_heads ? fmt::format(" and {} heads on each rank of mesh.tp", heads) : std::string());
   if (fitting.empty()) {
-    no.add("parallel.context",
-           "parallel.context = \"hybrid\" with mesh.cp = {} and {} heads on each rank of mesh.tp: no run of 2 to {} "
-           "ranks divides both; parallel.context = \"ring\" goes with it",
-           mesh.cp, heads, mesh.cp - 1);
+    no.add(
+        "parallel.context",
+        "parallel.context = \"{}\" with {}: no run of 2 to {} ranks divides {}; parallel.context = \"ring\" goes "
+        "with it",
+        word_of(plan.parallel.context), ranks, mesh.cp - 1, cuts_heads ? "both" : "them");
   } else {
-    no.add("parallel.context_inner",
-           "parallel.context_inner is {} with mesh.cp = {} and {} heads on each rank of mesh.tp; {} go with them",
-           inner, mesh.cp, heads, fitting);
+    no.add("parallel.context_inner", "parallel.context_inner is {} with {}; {} go with {}", inner, ranks, fitting,
+           cuts_heads ? "them" : "it");
   }
 }
 

@@ -53,7 +53,7 @@ struct Parallel {
   std::string layout = "even";    // of the layers on the stages (plan/layout)
   Weave weave = Weave::pairs;
   model::Context context = model::Context::gather;
-  int context_inner = 0;       // neighbours of cp that change rows for heads in `hybrid`; 0: by the heads
+  int context_inner = 0;       // of `hybrid` and `double_ring`: neighbours of cp in a run; 0: as many as go
   model::Dispatcher exchange;  // of the experts' rows
   TpOverlap tp_overlap = TpOverlap::off;
   passes::Shard shard = passes::Shard::state;  // among the ranks that hold copies (passes/shard)

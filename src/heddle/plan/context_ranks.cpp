@@ -10,7 +10,7 @@
 namespace heddle::plan {
 
 int64_t common_heads(const model::ModelConfig& config) {
-  if (config.is_latent()) return config.num_attention_heads;
+  if (!config.is_grouped()) return config.num_attention_heads;
   int64_t heads = 0;
   for (const int64_t of : {config.num_attention_heads, config.num_key_value_heads, config.window_attention_heads,
                            config.window_key_value_heads})
@@ -19,8 +19,10 @@ int64_t common_heads(const model::ModelConfig& config) {
 }
 
 int context_inner(const model::ModelConfig& config, const Parallel& parallel, const Degrees& mesh) {
-  if (parallel.context != model::Context::hybrid || mesh.cp == 1) return 1;
+  if (!has_runs(parallel.context) || mesh.cp == 1) return 1;
   if (parallel.context_inner > 0) return parallel.context_inner;
+  if (parallel.context == model::Context::double_ring)
+    return static_cast<int>(largest_divisor(mesh.cp, mesh.cp - 1));
   const int64_t heads = common_heads(config);
   if (heads % mesh.tp != 0) return 1;
   return static_cast<int>(largest_divisor(std::gcd(heads / mesh.tp, int64_t{mesh.cp}), mesh.cp - 1));

@@ -42,7 +42,8 @@ struct Planned {
   };
   std::vector<Value> values;  // empty: whatever tests try
   Where where = Where::anywhere;
-  std::vector<std::string> beside;  // settings that go with whichever value: "parallel.chunks=0"
+  /// Settings that go with whichever value ("parallel.chunks=0"), or several choices of them.
+  std::vector<std::vector<std::string>> beside = {{}};
   bool residency = false;  // where something that persists lies, or in what form: memory.budget chooses it too
 };
 
@@ -115,7 +116,7 @@ struct Setting : Row {
     return *this;
   }
   Setting& planned(std::vector<Value> values = {}, Planned::Where where = Planned::Where::anywhere,
-                   std::vector<std::string> beside = {}) {
+                   std::vector<std::vector<std::string>> beside = {{}}) {
     as_switch->planned = Planned{std::move(values), where, std::move(beside)};
     return *this;
   }

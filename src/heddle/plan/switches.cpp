@@ -295,7 +295,7 @@ void parallel_settings(Table& t) {
           page("schedules"))
       .unless(clipped)
       .planned({searched.begin(), searched.end()}, Planned::Where::several_ranks,
-               {"parallel.chunks=0", "parallel.layout=even"})
+               {{"parallel.chunks=0", "parallel.layout=even"}})
       .tried({names.begin(), names.end()})
       .beside(pipeline)
       .as_switch->reassociating = {"dual_pipe"};
@@ -390,22 +390,29 @@ void parallel_settings(Table& t) {
   };
   t.word<p, &P::context>("parallel.context",
                          "Access of attention to the keys that other ranks of the context axis hold.")
-      .acts(reassociates, "Access of attention to the keys of a sequence that is cut among ranks.",
-            "gather and ring send the latent and make keys and values of the whole sequence on every rank; ulysses "
-            "sends queries, keys, values and outputs by heads and repeats nothing; hybrid does so among neighbours, "
-            "and sends the latent round the others",
-            page("context_parallel"))
+      .acts(
+          reassociates, "Access of attention to the keys of a sequence that is cut among ranks.",
+          "gather and ring send the latent and make keys and values of the whole sequence on every rank; ulysses "
+          "sends queries, keys, values and outputs by heads and repeats nothing; hybrid does so among neighbours, "
+          "and sends the latent round the others; double_ring sends as ring does, but round neighbours first",
+          page("context_parallel"))
       .planned({}, Planned::Where::several_ranks)
       .beside({"mesh.cp=4", "model.num_attention_heads=4"});
-  t.integer<p, &P::context_inner>("parallel.context_inner", 0, 1 << 20,
-                                  "Neighbouring ranks of the context axis that exchange heads where parallel.context "
-                                  "is hybrid, such as those of a node; 0: as many as the heads allow, but not all.")
-      .also_called({"hierarchical_context_parallel_sizes", "ulysses_degree_in_cp", "ulysses_degree"})
-      .acts(reassociates, "Cuts the ranks of the context axis into runs; keys and values go round from run to run.",
-            "fewer ranks repeat the latent's product more often and send it further, more send more heads",
-            page("context_parallel"))
+  t.integer<p, &P::context_inner>(
+       "parallel.context_inner", 0, 1 << 20,
+       "Neighbouring ranks of the context axis that exchange heads where parallel.context "
+       "is hybrid, or have a ring of their own where it is double_ring, such as those of "
+       "a node; 0: as many as go (in hybrid with the heads), but not all.")
+      .also_called(
+          {"hierarchical_context_parallel_sizes", "ulysses_degree_in_cp", "ulysses_degree", "cp_window_size"})
+      .acts(
+          reassociates, "Cuts the ranks of the context axis into runs; keys and values go round from run to run.",
+          "in hybrid fewer ranks repeat the latent's product more often and send it further, more send more heads; "
+          "in double_ring fewer send more often from run to run",
+          page("context_parallel"))
       .tried({0, 2})
-      .planned({2, 4, 8}, Planned::Where::several_ranks, {"parallel.context=hybrid"})
+      .planned({2, 4, 8}, Planned::Where::several_ranks,
+               {{"parallel.context=hybrid"}, {"parallel.context=double_ring"}})
       .beside({"mesh.cp=4", "parallel.context=hybrid"});
   t.word<p, &P::exchange, &model::Dispatcher::topology>("parallel.exchange",
                                                         "Exchange of rows with experts on other ranks.")

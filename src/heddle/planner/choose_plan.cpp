@@ -94,12 +94,14 @@ class PlanChooser {
     }
   }
 
-  // The best few with each of these words in turn, and what goes beside them.
+  // The best few with each of these words in turn, and each choice of what goes beside them.
   void vary(const std::string& key, const std::vector<std::string>& words,
-            const std::vector<std::string>& beside = {}) {
+            const std::vector<std::vector<std::string>>& choices = {{}}) {
     for (const Candidate& c : best_few()) {
-      for (const std::string& word : words) {
+      for (size_t i = 0; i < words.size() * choices.size(); ++i) {
         if (!time_left()) return;
+        const std::string& word = words[i / choices.size()];
+        const std::vector<std::string>& beside = choices[i % choices.size()];
         std::vector<std::string> settings = c.set;
         const auto drop = [&](const std::string& of) {
           std::erase_if(settings, [&](const std::string& s) { return s.starts_with(of + "="); });

@@ -142,6 +142,8 @@ std::vector<std::vector<std::string>> searched_plans(const config::RunConfig& co
   space.restriction = kept(config, fixed);
   space.restriction.replicas = {search::replicas_word(plan.parallel.exchange.replicas)};
   job.sharding = {plan.parallel.shard, plan.parallel.shard_ranks};
+  job.context = plan.parallel.context;
+  job.context_inner = plan.parallel.context_inner;
   // No estimate knows shards of some parts and layers alone.
   space.restriction.shardings = !fixed.contains("parallel.shard") && !fixed.contains("parallel.shard_ranks") &&
                                 plan.parallel.sharded == plan::Parallel().sharded;

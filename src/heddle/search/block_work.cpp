@@ -137,11 +137,17 @@ void Pricing::context_parallel(BlockWork& block) const {
     block.backward.context += one;
   }
   if (inner < l_.cp) {
-    // Keys and values go round while the queries here work on those that came before.
-    const double kv = 2 * 2 * tokens_ * (l_.cp / inner) * (s_.is_latent() ? d(s_.q_width()) : g * e) / t;
-    const double ring = cost::gather_s(j_.device, b_.net, {l_.cp / inner, l_.tp * inner}, kv);
-    block.forward.context += std::max(b_.contention * ring, ring - block.forward.attention);
-    block.backward.context += std::max(2 * b_.contention * ring, 2 * ring - block.backward.attention);
+    // Keys and values go round while the queries here work on those that came before. Round inner rings they do so
+    // while one message is on its way to the next of these.
+    const double kv = 2 * 2 * tokens_ * (s_.is_latent() ? d(s_.q_width()) : g * e) / t;
+    const int ring = j_.context == model::Context::double_ring ? std::gcd(j_.context_inner, l_.cp) : 1;
+    const int rings = l_.cp / inner / ring;
+    const cost::Group near{ring, l_.tp}, far{rings, l_.tp * inner * ring};
+    Hops hops;
+    hops.add(j_.device, near, rings * (ring - 1) * cost::hop_s(j_.device, b_.net, near, kv));
+    hops.add(j_.device, far, (rings - 1) * cost::hop_s(j_.device, b_.net, far, kv));
+    block.forward.context += hops.exposed_s(b_.contention, block.forward.attention);
+    block.backward.context += 2 * hops.exposed_s(b_.contention, block.backward.attention / 2);
   }
   // MindSpeed's ring merges each turn's result by a dozen element-wise launches of its own.
   const bool merged = j_.device.family == cost::Family::ascend && j_.context != model::Context::ulysses;

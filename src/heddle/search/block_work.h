@@ -1,8 +1,10 @@
 // Cost of one microbatch in one block of each kind, forward and backward, on one rank.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 
+#include "heddle/cost/collective.h"
 #include "heddle/cost/hot_experts.h"
 #include "heddle/search/estimate.h"
 
@@ -24,6 +26,18 @@ struct Work {
 struct BlockWork {
   Work forward, backward;
   Work weights;  // the part of `backward` that only weight gradients need
+};
+
+/// Hops round rings, beside attention to the share before. Those in a fast domain and those that leave it have
+/// links of their own.
+struct Hops {
+  double inside_s = 0, outside_s = 0;
+  void add(const cost::Accelerator& device, cost::Group ring, double seconds) {
+    (cost::ranks_inside(device, ring) == ring.size ? inside_s : outside_s) += seconds;
+  }
+  double exposed_s(double contention, double attention_s) const {
+    return std::max(contention * (inside_s + outside_s), std::max(inside_s, outside_s) - attention_s);
+  }
 };
 
 /// The priced blocks of a job. Jobs share them that differ only in stages, schedule, batch and recomputation (and,

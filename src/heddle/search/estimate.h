@@ -80,8 +80,8 @@ struct Job {
   Sharding sharding;  // of Heddle; other software says its own
   /// Dispatcher of the experts' rows: plain or once a node, replicas of hot experts, a capacity.
   model::Dispatcher exchange{.topology = ir::Topology::node};
-  model::Context context = model::Context::ring;  // attention over cp: any but gather
-  int context_inner = 0;                          // of hybrid: neighbours that change rows for heads
+  model::Context context = model::Context::ring;  // attention over cp; closed forms take gather as ring
+  int context_inner = 0;                          // of ways that have runs of neighbours: their length
   cost::Precision precision = cost::Precision::bf16;
   double sequence = 4096;
   int microbatch = 1;

@@ -40,7 +40,7 @@ std::string layout_line(const Job& j) {
   if (j.chunks > 1) text += fmt::format(" vpp {}", j.chunks);
   if (j.shape.n_routed_experts > 0) text += fmt::format(" ep {} etp {}", l.ep, l.etp);
   text += fmt::format(" microbatch {}", j.microbatch);
-  if (j.context == model::Context::hybrid) text += fmt::format(" context in runs of {}", j.context_inner);
+  if (has_runs(j.context)) text += fmt::format(" context {} in runs of {}", word_of(j.context), j.context_inner);
   if (replica_slots(j) > 0 && l.ep > 1) text += fmt::format(" copies {}", replicas_word(j.exchange.replicas));
   for (const std::string& more : {text_of(j.sharding), text_of(j.residency)})
     if (!more.empty()) text += ", " + more;

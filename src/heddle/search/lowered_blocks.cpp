@@ -49,10 +49,8 @@ plan::Plan plan_of(plan::Plan plan, const Job& j) {
   const int attention = l.tp * l.cp, experts = l.ep * l.etp;
   plan.mesh.dp = experts / std::gcd(attention, experts);
   plan.parallel.exchange.replicas = replica_slots(j) > 0 ? j.exchange.replicas : 0;
-  if (j.context != Job().context || plan.parallel.context != model::Context::gather) {
-    plan.parallel.context = j.context;
-    plan.parallel.context_inner = j.context_inner;
-  }
+  plan.parallel.context = j.shape.selects() ? model::Context::gather : j.context;
+  plan.parallel.context_inner = j.context_inner;
   plan.microbatches = 1;
   plan.sequences = j.microbatch;
   plan.sequence_length = static_cast<int64_t>(j.sequence);
@@ -169,6 +167,7 @@ double accelerator_seconds(const Job& j, const Behaviour& b, const ir::Listing& 
   const double sent = op.def->cost(listing, op, rows).message_bytes;
   const cost::Group group = group_of(op.group, l);
   if (group.size <= 1) return 0;
+  if (op.attributes.has("by")) return cost::hop_s(j.device, b.net, group, sent);
   const double whole = sent * group.size / (group.size - 1);
   if (op.group == "experts" && op.def->moves == ir::Moves::nothing)
     return cost::all_to_all_s(j.device, b.net, group, whole);
@@ -297,7 +296,7 @@ Prices LoweredBlocks::priced_alike(const Job& given, const Behaviour& b) const {
   const ir::FixedRows rows = rows_at(evened.imbalance);
   Prices of;
   of.kept_imbalance = evened_rows(j, b, j.memory_imbalance > 0 ? j.memory_imbalance : j.imbalance).imbalance;
-  std::map<Work*, double> hops_s;  // round a ring, beside attention to the share before
+  std::map<Work*, Hops> hops;
   const auto block_of = [&](int layer) -> BlockWork& { return layer < 0 ? of.head : part_of(of, model_, layer); };
   for (const ir::Op& op : listing.ops) {
     // Slots are seldom full, and copies have a channel of their own: their way is the closed form's.
@@ -317,10 +316,10 @@ Prices LoweredBlocks::priced_alike(const Job& given, const Behaviour& b) const {
     BlockWork& block = block_of(op.layer);
     Work& way = op.phase == ir::Phase::F ? block.forward : block.backward;
     way += w;
-    if (hop_s > 0) hops_s[&way] += hop_s;
+    if (hop_s > 0) hops[&way].add(j.device, group_of(op.group, j.mesh), hop_s);
     if (op.phase == ir::Phase::W) block.weights += w;
   }
-  for (const auto& [way, s] : hops_s) way->context += std::max(b.contention * s, s - way->attention);
+  for (const auto& [way, rings] : hops) way->context += rings.exposed_s(b.contention, way->attention);
   const double tokens = j.microbatch * j.sequence / j.mesh.cp;
   if (replica_slots(j) > 0 && j.mesh.ep > 1) add_copies(of.moe, evened, j, b);
   const ir::FixedRows worst = rows_at(of.kept_imbalance);

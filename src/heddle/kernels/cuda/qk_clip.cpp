@@ -35,7 +35,7 @@ void max_logits_op(const KernelCall& call) {
   for (size_t part = kKeys; part < call.in.size(); ++part) {
     const auto turn = static_cast<int>(part - kKeys);
     args.k = call.in[part].data;
-    if (ring) args.seen.owner = (keys.index + keys.cp - turn) % keys.cp;
+    if (ring) args.seen.owner = keys.owner_in(turn);
     args.again = turn > 0;
     by_type(call.in[0].dtype, [&]<class X>(X) {
       launch(max_logits<X>, {.blocks_x = blocks, .blocks_y = args.h, .threads = kLogitThreads}, args, call.stream);

@@ -44,7 +44,7 @@ void max_logits(const KernelCall& call) {
   for (size_t part = kKeys; part < call.in.size(); ++part) {
     const Input<A> k(call.in[part]);
     const int turn = static_cast<int>(part - kKeys);
-    if (a.integer_or("ring", 0) != 0) mask.owner = (mask.index + mask.cp - turn) % mask.cp;
+    if (a.integer_or("ring", 0) != 0) mask.owner = mask.owner_in(turn);
     const int64_t S = mask.keys();
     for (const int64_t i : exceeding) {
       const int64_t t = i / h, head = i % h, b = t / Sq;

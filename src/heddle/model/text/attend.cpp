@@ -129,15 +129,25 @@ ValueId attend_across(Writer& writer, ValueId q, std::vector<Travelling> travell
   }
   ValueId o = none, lse = none;
   std::vector<ValueId> mentions{none, q}, keys;
-  const std::string ring = heads == 1 ? "cp" : fmt::format("cp_across{}", heads);
+  const int64_t inner = writer.inner_ring(), stride = heads * inner;
+  const std::string near = fmt::format("cp_in{}", inner),
+                    far = stride == 1 ? "cp" : fmt::format("cp_across{}", stride);
+  if (inner > 1) attributes.set("inner", inner);
+  std::vector<ValueId> coming(travelling.size(),
+                              none);  // of the run before, while the keys here go round in theirs
   for (int64_t turn = 0; turn < ranks; ++turn) {
     rows.clear();
-    for (Travelling& each : travelling) {
-      rows.push_back(each.rows);
-      if (turn + 1 == ranks) continue;
+    for (size_t i = 0; i < travelling.size(); ++i) {
+      Travelling& each = travelling[i];
+      const ValueId own = each.rows;
+      rows.push_back(own);
       // On their way while this turn's keys are attended to.
-      each.rows = writer.op("ring_shift", {each.rows}, {each.name + "_turned"},
-                            {{"ranks", ranks}, {"by", int64_t{1}}}, ring)[0];
+      const auto shifted = [&](int64_t among, const std::string& group) {
+        return writer.op("ring_shift", {own}, {each.name + "_turned"}, {{"ranks", among}, {"by", int64_t{1}}},
+                         group)[0];
+      };
+      if (turn % inner == 0 && turn + inner < ranks) coming[i] = shifted(ranks / inner, far);
+      each.rows = (turn + 1) % inner == 0 ? coming[i] : shifted(inner, near);
     }
     const auto k_v = keys_values(rows);
     mentions.insert(mentions.end(), k_v.begin(), k_v.end());

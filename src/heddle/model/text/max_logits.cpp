@@ -15,6 +15,7 @@ void keep_max_logits(Writer& w, ValueId q, const std::vector<ValueId>& keys, Val
   if (w.head_ranks() > 1) attributes.set("head_parts", w.head_ranks());
   if (w.row_ranks() > 1) attributes.set("cp", w.row_ranks());
   if (w.row_ranks() > 1 && w.spec().context != Context::gather) attributes.set("ring", int64_t{1});
+  if (w.inner_ring() > 1) attributes.set("inner", w.inner_ring());
   const int64_t window = chosen == ir::none ? c.window_of(w.layer()) : 0;
   if (window > 0) attributes.set("window", window);
   std::vector<ValueId> in{q, lse, chosen == ir::none ? w.starts() : ir::none, chosen};

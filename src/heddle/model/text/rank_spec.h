@@ -31,7 +31,7 @@ struct RankSpec : StepShape {
   std::vector<Chunk> chunks;
   Objective objective;
   Context context = Context::gather;
-  int context_inner = 1;  // of `hybrid`: neighbours of cp that change rows for heads, more than 1, fewer than all
+  int context_inner = 1;  // of `hybrid` and `double_ring`: the neighbours of a run, more than 1, fewer than all
   ir::Coordinates mesh;   // its degrees; > 1 writes that axis' collectives out
   ir::Purpose purpose = ir::Purpose::train;
   Dispatcher exchange;

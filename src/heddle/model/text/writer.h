@@ -39,6 +39,8 @@ class Writer {
   }
   /// The runs of such neighbours, which have different rows.
   int64_t row_ranks() const { return cp() / head_ranks(); }
+  /// The neighbours among whom keys go round before they go on to the next run; 1: to any rank alike.
+  int64_t inner_ring() const { return spec_.context == Context::double_ring ? spec_.context_inner : 1; }
   bool predicts() const { return ir::ends_in_logits(spec_.purpose); }
   bool decodes() const { return spec_.purpose == ir::Purpose::decode; }
   bool caches() const { return decodes() || spec_.purpose == ir::Purpose::prefill; }

@@ -21,10 +21,16 @@ int64_t heads_to_cut(const Job& j) {
   return heads % j.mesh.tp == 0 ? heads / j.mesh.tp : 1;
 }
 
+// A run divides all ranks, and in hybrid the heads.
+int64_t fitting_runs(const Job& j) {
+  const int64_t cp = j.mesh.cp;
+  return j.context == Context::hybrid ? std::gcd(heads_to_cut(j), cp) : cp;
+}
+
 // The longest run of neighbours, short of all ranks, in one fast domain, or without one the shortest; 1: none.
-int run_of_hybrid(const Job& j) {
+int usual_run(const Job& j) {
   const int most = std::clamp(j.device.inner.ranks / j.mesh.tp, 1, j.mesh.cp - 1);
-  const int64_t fitting = std::gcd(heads_to_cut(j), int64_t{j.mesh.cp});
+  const int64_t fitting = fitting_runs(j);
   int run = static_cast<int>(plan::largest_divisor(fitting, most));
   for (int n = 2; run == 1 && n < j.mesh.cp; ++n)
     if (fitting % n == 0) run = n;
@@ -49,25 +55,28 @@ std::vector<std::string> context_words() {
 }
 
 void fit_context(Job& job) {
-  int64_t runs = job.context == Context::hybrid ? std::gcd(job.context_inner, job.mesh.cp) : 0;
-  if (runs > 1) runs = std::gcd(runs, heads_to_cut(job));
-  if (runs == 1 || job.mesh.cp == 1) job.context = Job().context;
-  if (runs == job.mesh.cp && runs > 1) job.context = Context::ulysses;
-  job.context_inner = job.context == Context::hybrid ? static_cast<int>(runs) : 0;
+  int64_t runs = 0;
+  if (has_runs(job.context))
+    runs = job.context_inner > 0 ? std::gcd(int64_t{job.context_inner}, fitting_runs(job))
+                                 : plan::largest_divisor(fitting_runs(job), std::max(1, job.mesh.cp - 1));
+  const bool all = runs == job.mesh.cp && runs > 1;
+  if (runs == 1 || job.mesh.cp == 1 || (all && job.context == Context::double_ring)) job.context = Context::ring;
+  if (all && job.context == Context::hybrid) job.context = Context::ulysses;
+  job.context_inner = has_runs(job.context) ? static_cast<int>(runs) : 0;
 }
 
 void choose_context(Job& job, const Job& asked, const Behaviour& behaviour, const std::vector<std::string>& words) {
   job.context = asked.context;
   job.context_inner = asked.context_inner;
-  if (job.context == Context::hybrid) fit_context(job);
+  if (has_runs(job.context)) fit_context(job);
   if (job.mesh.cp == 1 || words.empty()) return;
   Job best = job;
   double least = 0;
   for (const std::string& word : words) {
     Job with = job;
     with.context = from_word<Context>(word);
-    with.context_inner = with.context == Context::hybrid ? run_of_hybrid(with) : 0;
-    if (with.context == Context::hybrid && with.context_inner == 1) continue;
+    with.context_inner = has_runs(with.context) ? usual_run(with) : 0;
+    if (with.context_inner == 1) continue;
     if (with.context == Context::ulysses && heads_to_cut(with) % with.mesh.cp != 0) continue;
     if (with.software.lowered != nullptr && !with.software.lowered->refusal(with).empty()) continue;
     const double seconds = block_of_way_s(with, behaviour);

@@ -29,7 +29,8 @@ Problem read_problem(const ir::Op& op, int64_t rows, const ir::Coordinates* plac
   problem.causal = op.attributes.integer("causal") != 0;
   if (const int64_t turn = op.attributes.integer_or("turn", -1); turn >= 0) {
     problem.keys = problem.queries;
-    const int64_t owner = (index + cp - turn) % cp, owned[2] = {owner, 2 * cp - 1 - owner};  // chunks of the keys
+    const int64_t owner = ir::owner_in_turn(index, turn, cp, op.attributes.integer_or("inner", 1)),
+                  owned[2] = {owner, 2 * cp - 1 - owner};  // chunks of the keys
     if (cp > 1) {
       problem.key_chunk = chunk_steps * kStep;
       for (int c = 0; c < 2; ++c) problem.key_chunk_begin[c] = owned[c] * problem.key_chunk;
