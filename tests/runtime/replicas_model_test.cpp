@@ -5,6 +5,7 @@
 #include "heddle/passes/host/residency_words.h"
 #include "heddle/passes/recompute.h"
 #include "tests/runtime/kept_bits.h"
+#include "tests/support/relative.h"
 
 namespace heddle::test {
 namespace {
@@ -68,15 +69,6 @@ std::map<std::string, std::vector<double>> left_by_replicas_model(const Model& m
   return left;
 }
 
-double relative(const std::vector<double>& a, const std::vector<double>& b) {
-  double difference = 0, norm = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    difference += (a[i] - b[i]) * (a[i] - b[i]);
-    norm += b[i] * b[i];
-  }
-  return std::sqrt(difference / std::max(norm, 1e-300));
-}
-
 void expect_the_same(const Model& m) {
   const auto without = left_by_replicas_model(m, 0), with = left_by_replicas_model(m, 2);
   const double tolerance = m.dtype == Dtype::f64 ? 1e-12 : 1e-5;
@@ -87,7 +79,7 @@ void expect_the_same(const Model& m) {
     if (name == "bytes") continue;
     const std::string text =
         fmt::format("{} {} {} {} {} {}", name, m.topology, m.schedule, m.recompute, m.offload, m.backend);
-    EXPECT_LE(relative(with.at(name), values), tolerance) << text;
+    EXPECT_LE(test::relative(with.at(name), values), tolerance) << text;
     moved = moved || with.at(name) != values;
     const bool of_experts = name.find(".experts.") != std::string::npos;
     const bool same = m.exact || (name.starts_with("grad.") && !of_experts) || name == "loss.next_token";

@@ -12,31 +12,13 @@
 #include "heddle/search/lowered_blocks.h"
 #include "heddle/search/plan_memory.h"
 #include "heddle/search/search.h"
+#include "tests/search/lowered_query.h"
 
 namespace heddle::search {
 namespace {
 
 using plan::MasterForm;
 using plan::StateResidency;
-
-model::ModelConfig mixture_residency() {
-  return config::parse_run_config("", "", {"model.preset=deepseek-v2-lite"}).model;
-}
-
-plan::Plan bf16_residency() {
-  plan::Plan plan;
-  plan.dtype = Dtype::bf16;
-  return plan;
-}
-
-Job job_of_residency(const model::ModelConfig& c, const char* device = "H800") {
-  Job j;
-  j.shape = model::shape_of(c, "test");
-  j.device = *cost::accelerator_named(device);
-  j.sequence = 4096;
-  j.global_batch = 256;
-  return j;
-}
 
 const PricedResidency& residency_of(const std::vector<PricedResidency>& all, StateResidency home, MasterForm form,
                                     bool weights = false, bool gradients = false) {
@@ -48,8 +30,8 @@ const PricedResidency& residency_of(const std::vector<PricedResidency>& all, Sta
 
 // A parameter has 12 bytes of state. What isn't on the device is on the host; split masters are nowhere.
 TEST(Residency, BytesAreThoseOfTheCostTable) {
-  const LoweredBlocks blocks(mixture_residency(), bf16_residency());
-  const std::vector<PricedResidency>& all = blocks.residencies(job_of_residency(mixture_residency()));
+  const LoweredBlocks blocks(v2_lite(), plan_in_bf16());
+  const std::vector<PricedResidency>& all = blocks.residencies(job_of_lowered(v2_lite(), "H800"));
   ASSERT_EQ(all.size(), 4 * 2 * 4);
   const PricedResidency& usual = residency_of(all, StateResidency::device, MasterForm::full);
   EXPECT_EQ(usual, PricedResidency{});
@@ -74,15 +56,15 @@ TEST(Residency, BytesAreThoseOfTheCostTable) {
 }
 
 TEST(Residency, TimeFollowsTheLinkAndTheHost) {
-  const LoweredBlocks blocks(mixture_residency(), bf16_residency());
-  Job job = job_of_residency(mixture_residency());
+  const LoweredBlocks blocks(v2_lite(), plan_in_bf16());
+  Job job = job_of_lowered(v2_lite(), "H800");
   const auto end_s = [&](StateResidency home) {
     return residency_of(blocks.residencies(job), home, MasterForm::full).end_s;
   };
   const double swap = end_s(StateResidency::swap), host = end_s(StateResidency::host);
   job.device.host_bytes_per_s /= 4;
   EXPECT_GT(end_s(StateResidency::swap), 3 * swap);
-  job = job_of_residency(mixture_residency());
+  job = job_of_lowered(v2_lite(), "H800");
   job.device.host_memory_bytes_per_s /= 4;
   EXPECT_EQ(end_s(StateResidency::swap), swap);
   EXPECT_GT(end_s(StateResidency::host), 2 * host);
@@ -117,30 +99,14 @@ TEST(Residency, OnlyWhatFreesMoreForMoreIsTried) {
 }
 
 Query query_of_residency(const LoweredBlocks* blocks) {
-  Query q;
-  q.space.job = job_of_residency(mixture_residency());
-  q.space.job.software.lowered = blocks;
-  q.space.devices = 16;
-  for (const char* only : {"tp=1", "cp=1", "etp=1", "microbatch=1", "pp=2,4", "schedule=1f1b", "by_stage=0"})
-    q.space.restriction.set(only);
+  Query q = query_of_lowered(job_of_lowered(v2_lite(), "H800"), blocks,
+                             {"tp=1", "cp=1", "etp=1", "microbatch=1", "pp=2,4", "schedule=1f1b", "by_stage=0"});
   q.space.restriction.residencies = blocks != nullptr;
-  q.threads = 2;
   return q;
 }
 
-// The least memory in which a search finds a plan, to 1 GiB.
-double least_gib(Query q) {
-  for (double gib = 4;; ++gib) {
-    q.memory_bytes = gib * (1 << 30);
-    const Answer a = search(q);
-    if (a.top.empty()) continue;
-    for (const Ranked& r : a.top) EXPECT_LE(r.exact.peak_bytes, q.memory_bytes);
-    return gib;
-  }
-}
-
 TEST(Residency, IsTriedWhereNothingElseFits) {
-  const LoweredBlocks blocks(mixture_residency(), bf16_residency());
+  const LoweredBlocks blocks(v2_lite(), plan_in_bf16());
   Query q = query_of_residency(&blocks);
   q.memory_bytes = 1e15;
   for (const Ranked& r : search(q).top) EXPECT_EQ(r.job.residency, PricedResidency{});
@@ -166,7 +132,7 @@ TEST(Residency, IsTriedWhereNothingElseFits) {
 }
 
 TEST(Residency, TheHostHoldsNoMoreThanItHas) {
-  const LoweredBlocks blocks(mixture_residency(), bf16_residency());
+  const LoweredBlocks blocks(v2_lite(), plan_in_bf16());
   Query q = query_of_residency(&blocks);
   q.space.restriction.set("optimizer=swap");
   q.space.job.device.host_memory_bytes = 200e9;

@@ -12,29 +12,16 @@
 #include "heddle/search/block_work.h"
 #include "heddle/search/lowered_blocks.h"
 #include "heddle/search/search.h"
+#include "tests/search/lowered_query.h"
 
 namespace heddle::search {
 namespace {
 
 using passes::Shard;
 
-model::ModelConfig mixture_sharding() {
-  return config::parse_run_config("", "", {"model.preset=deepseek-v2-lite"}).model;
-}
-
-plan::Plan bf16_sharding() {
-  plan::Plan plan;
-  plan.dtype = Dtype::bf16;
-  return plan;
-}
-
 Job job_of_sharding(const plan::Degrees& mesh, const Sharding& sharding = {}) {
-  Job j;
-  j.shape = model::shape_of(mixture_sharding(), "test");
-  j.device = *cost::accelerator_named("H100");
+  Job j = job_of_lowered(v2_lite(), "H100");
   j.mesh = mesh;
-  j.sequence = 4096;
-  j.global_batch = 256;
   j.sharding = sharding;
   return j;
 }
@@ -44,13 +31,13 @@ const std::vector<Sharding> kAll{
 
 // Weights, sums and state of the engine's program of one rank.
 double persistent_bytes(const Job& j) {
-  plan::Plan plan = bf16_sharding();
+  plan::Plan plan = plan_in_bf16();
   static_cast<plan::Degrees&>(plan.mesh) = j.mesh;
   plan.parallel.shard = j.sharding.shard;
   plan.parallel.shard_ranks = j.sharding.ranks;
   plan.microbatches = 2 * j.mesh.pp;
   plan.sequence_length = 256;
-  const plan::Lowered lowered = plan::lower(mixture_sharding(), plan);
+  const plan::Lowered lowered = plan::lower(v2_lite(), plan);
   const ir::Listing& listing = lowered.program.listings.at(0);
   double bytes = 0;
   for (size_t id = 0; id < listing.values.size(); ++id) {
@@ -133,34 +120,19 @@ TEST(Sharding, MessagesMoveIntoTheMicrobatches) {
 }
 
 Query query_of_sharding(const LoweredBlocks* blocks) {
-  Query q;
-  q.space.job = job_of_sharding({});
-  q.space.job.software.lowered = blocks;
-  q.space.devices = 16;
-  for (const char* only : {"tp=1", "cp=1", "ep=1", "etp=1", "microbatch=1", "pp=1,2", "by_stage=0"})
-    q.space.restriction.set(only);
+  Query q = query_of_lowered(job_of_sharding({}), blocks,
+                             {"tp=1", "cp=1", "ep=1", "etp=1", "microbatch=1", "pp=1,2", "by_stage=0"});
   q.space.restriction.shardings = blocks != nullptr;
-  q.threads = 2;
   return q;
 }
 
-double least_gib_sharding(Query q) {
-  for (double gib = 4;; ++gib) {
-    q.memory_bytes = gib * (1 << 30);
-    const Answer a = search(q);
-    if (a.top.empty()) continue;
-    for (const Ranked& r : a.top) EXPECT_LE(r.exact.peak_bytes, q.memory_bytes);
-    return gib;
-  }
-}
-
 TEST(Sharding, IsTakenWhereStateAloneDoesNotFit) {
-  const LoweredBlocks blocks(mixture_sharding(), bf16_sharding());
+  const LoweredBlocks blocks(v2_lite(), plan_in_bf16());
   Query any = query_of_sharding(&blocks), state = any;
   state.space.restriction.set("shard=state");
   any.memory_bytes = 1e15;
   for (const Ranked& r : search(any).top) EXPECT_EQ(r.job.sharding, Sharding{});
-  const double with = least_gib_sharding(any), without = least_gib_sharding(state);
+  const double with = least_gib(any), without = least_gib(state);
   EXPECT_LT(with, without - 2);
   any.memory_bytes = with * (1 << 30);
   const Answer found = search(any);
@@ -171,7 +143,7 @@ TEST(Sharding, IsTakenWhereStateAloneDoesNotFit) {
 }
 
 TEST(Sharding, RestrictionsHold) {
-  const LoweredBlocks blocks(mixture_sharding(), bf16_sharding());
+  const LoweredBlocks blocks(v2_lite(), plan_in_bf16());
   Query q = query_of_sharding(&blocks);
   q.space.restriction.set("shard=weights");
   q.space.restriction.set("shard_ranks=8");

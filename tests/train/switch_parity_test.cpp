@@ -10,6 +10,7 @@
 #include "heddle/model/keys.h"
 #include "heddle/train/parameters.h"
 #include "heddle/train/run_config_plan.h"
+#include "tests/support/relative.h"
 #include "tests/support/tiny_models.h"
 #include "tests/train/rank_trainers.h"
 
@@ -78,15 +79,6 @@ const SwitchParityOutcome& without(const std::vector<std::string>& set) {
   return at != known.end() ? at->second : known.emplace(set, train_with_switch_parity(set)).first->second;
 }
 
-double relative(const std::vector<double>& a, const std::vector<double>& b) {
-  double difference = 0, norm = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    difference += (a[i] - b[i]) * (a[i] - b[i]);
-    norm += b[i] * b[i];
-  }
-  return std::sqrt(difference / std::max(norm, 1e-300));
-}
-
 struct Trial {
   std::string key, set;
   plan::MathsClass maths;
@@ -133,10 +125,10 @@ class SwitchParity : public testing::TestWithParam<Trial> {};
 // gradient near zero by its own size.
 void expect_near_switch_parity(const SwitchParityOutcome& on, const SwitchParityOutcome& off, bool in_floats) {
   ASSERT_EQ(on.state.size(), off.state.size());
-  EXPECT_LE(relative(on.losses, off.losses), in_floats ? 1e-6 : 1e-12);
+  EXPECT_LE(test::relative(on.losses, off.losses), in_floats ? 1e-6 : 1e-12);
   for (const auto& [name, values] : on.state) {
     if (!name.starts_with("m.")) continue;
-    EXPECT_LE(relative(values, off.state.at(name)), in_floats ? 1e-5 : 1e-10) << name;
+    EXPECT_LE(test::relative(values, off.state.at(name)), in_floats ? 1e-5 : 1e-10) << name;
   }
 }
 
@@ -214,7 +206,7 @@ TEST(SwitchParityItself, SeesAChangedFactor) {
       train_with_switch_parity({"device.backend=reference", "device.dtype=f64", "model.z_loss_weight=1.001e-3"});
   double worst = 0;
   for (const auto& [name, values] : a.state) {
-    if (name.starts_with("m.")) worst = std::max(worst, relative(values, b.state.at(name)));
+    if (name.starts_with("m.")) worst = std::max(worst, test::relative(values, b.state.at(name)));
   }
   EXPECT_GT(worst, 1e-6);
 }
