@@ -3,12 +3,14 @@
 //
 //   bench_checkpoint [--experts N] [--rounds N] [--threads N] [--folder DISK] [--json]
 //
-// blocked_over_copy: steps with and without a copy beside them take turns; the difference of a pair over the time
-// in which as many threads copy the same bytes once, between the two. On the CPU the copy and its checksums take
-// cores from the step. blocked_over_copy_where_it_hides: the same of the simulator, on a device whose link copies
-// by itself (bench/linked_device.h). persist_over_disk: shards of a set on disk, checksums compared before and
-// after and read back, over the rate of a plain writer of the same bytes (write, fsync, rename, fsync of the
-// folder), in turn. restore_seconds: until the trainer stands where the copy was taken: from this
+// blocked_over_copy: steps with and without a copy take turns; the difference of a pair over the time in which as
+// many threads copy the same bytes once, between the two. On the CPU the copy and its checksums take the step's
+// cores. sealed_seconds: from the begin of such a step until its copy is sealed; foretold_sealed_seconds: the bytes
+// at the rate at which a thread copies, or takes checksums where that is slower: the terms of foretold_1tb_seconds
+// at this machine's scale. blocked_over_copy_where_it_hides: the same of the simulator, on a
+// device whose link copies by itself (bench/linked_device.h). persist_over_disk: shards of a set on disk, checksums
+// compared before and after and read back, over the rate of a plain writer of the same bytes (write, fsync, rename,
+// fsync of the folder), in turn. restore_seconds: until the trainer stands where the copy was taken: from this
 // host's memory; from an agent over the loopback, whose every 4 MiB are compared as they come; from the checkpoint
 // on disk. foretold_1tb_seconds: of 1 TB on 1,000 devices, until a copy is sealed in the hosts' memory: the bytes
 // of a device at the simulator's rate of the link, or at the rate at which this host takes checksums where that is
@@ -16,6 +18,7 @@
 // host, or that of its network, stated at 400 Gbit/s, where that is slower.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -52,6 +55,9 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
+// The steps' own times differ by as much as a copy takes: it takes many pairs, of short steps.
+constexpr int kPairs = 6;  // a round
+
 struct Options {
   bool json = false;
   int experts = 16, rounds = 7, threads = 2;
@@ -73,7 +79,7 @@ train::TrainerOptions options_of(const Options& given, const std::string& memory
   m.num_experts_per_tok = 4;
   m.moe_intermediate_size = 256;
   o.plan.dtype = Dtype::bf16;
-  o.plan.sequences = 4;
+  o.plan.sequences = 1;
   o.plan.sequence_length = 512;
   o.plan.microbatches = 1;
   o.plan.snapshot_every = 2;
@@ -106,6 +112,20 @@ void write_plainly(const std::string& folder, const std::vector<std::span<const 
   ::close(file);
   fs::rename(path + ".part", path);
   flush_folder(folder);
+}
+
+// The time at which the last copy of a segment in a folder was sealed.
+double sealed_s(const std::string& folder) {
+  double last_s = 0;
+  for (const train::SegmentFiles& files : train::segments_in(folder)) {
+    for (int set = 0; set < train::kSets; ++set) {
+      struct stat is {};
+      if (::stat(files.seal(set).c_str(), &is) == 0)
+        last_s = std::max(last_s,
+                          static_cast<double>(is.st_mtim.tv_sec) + 1e-9 * static_cast<double>(is.st_mtim.tv_nsec));
+    }
+  }
+  return last_s;
 }
 
 // An agent's door, as another host's would be: what lies in `folder` is lent, and what comes is kept in `kept`.
@@ -191,16 +211,18 @@ Json measured(const Options& given) {
   fs::create_directories(disk);
   train::Trainer trainer(options_of(given, folders.memory));
   trainer.initialise();
-  const auto sequences = train::random_sequences(trainer, 4, 1);
+  const auto sequences = train::random_sequences(trainer, 1, 1);
   const auto step = [&] { return seconds_of([&] { trainer.step(sequences); }); };
   for (int i = 0; i < 4; ++i) step();
   const auto bytes = static_cast<double>(trainer.controllers().get<train::SnapshotSchedule>().snapshots().bytes());
 
   bench::CopyProbe copies(given.threads);
-  std::vector<double> blocked, blocked_of_a_step, copied, steps;
+  std::vector<double> blocked, blocked_of_a_step, copied, steps, sealed;
   Json unfinished;
-  for (int i = 0; i < given.rounds; ++i) {
+  for (int i = 0; i < kPairs * given.rounds; ++i) {
+    const double began_s = wall_time_s();
     const double with_s = step();
+    sealed.push_back(sealed_s(folders.memory) - began_s);
     copies.sample();
     const double without_s = step();
     const double copy_s = 2 * bytes / copies.rates().back();
@@ -211,7 +233,8 @@ Json measured(const Options& given) {
     unfinished.update({{"step_s", median(steps)},
                        {"copy_s", median(copied)},
                        {"blocked_over_copy", median(blocked)},
-                       {"blocked_of_a_step", median(blocked_of_a_step)}});
+                       {"blocked_of_a_step", median(blocked_of_a_step)},
+                       {"sealed_seconds", median(sealed)}});
     bench::so_far(unfinished.dump(2));
   }
   step();  // the last copy is sealed, both sets are whole
@@ -253,6 +276,7 @@ Json measured(const Options& given) {
 
   std::map<std::string, std::vector<double>> restored;
   std::vector<double> given_rates, sum_rates;
+  bench::CopyProbe one_thread(1);  // which stands for the link
   std::string digest;
   for (int i = 0; i < given.rounds; ++i) {
     const auto load = [&](const std::optional<train::Checkpoint>& checkpoint) {
@@ -273,6 +297,7 @@ Json measured(const Options& given) {
     session::Link link = session::Link::to(door.address(), token);
     given_rates.push_back(bytes / seconds_of([&] { session::replicate(link, *segment, newest); }));
     sum_rates.push_back(bytes / seconds_of([&] { segment->verify(set); }));
+    one_thread.sample();
     for (const auto& [from, all] : restored) unfinished["restore_seconds"][from] = median(all);
     bench::so_far(unfinished.dump(2));
   }
@@ -291,6 +316,8 @@ Json measured(const Options& given) {
           {"copy_s", median(copied)},
           {"blocked_over_copy", median(blocked)},
           {"blocked_of_a_step", median(blocked_of_a_step)},
+          {"sealed_seconds", median(sealed)},
+          {"foretold_sealed_seconds", std::max(2 * bytes / one_thread.bytes_per_s(), bytes / median(sum_rates))},
           {"blocked_over_copy_where_it_hides", device.blocked_s / device.copy_s},
           {"persist_over_disk", median(over_disk)},
           {"persist_bytes_per_s", median(persisted)},
