@@ -160,15 +160,14 @@ const OpDef attention{
     .operands = "q k v starts? sinks? tokens? key?", .results = "o lse",
     .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? rank? window? sink_parts? rate? site? head_parts? cap?",
     .work = ir::Work::attention,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const auto [rows, columns] = check_heads(rule, op.attributes, 0, true);
       check_mask(rule, op);
       check_sinks(rule, op, wide(rule.dtype(0)));
       check_dropped(rule, op);
       return std::vector{output(rule.dtype(0), {rows, columns}),
                          output(wide(rule.dtype(0)), {rows, fixed(op.attributes.integer("heads"))}, Role::metadata)};
-    },
+    }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       sinks_gradient(writer, op, d_out[0], op.out[0], op.out[1]);
       const std::vector<ValueId> in =
@@ -189,13 +188,12 @@ const OpDef attention_dgrad{
     .kind = "attention_dgrad",
     .operands = "do q k v o lse starts? tokens? key?", .results = "dq dk dv",
     .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? rank? window? rate? site? head_parts? cap?",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       check_mask(rule, op);
       check_dropped(rule, op);
       return std::vector{rule.like(1), rule.like(2),
                          rule.like(3)};
-    },
+    }),
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       Cost cost = operand_cost(listing, op, rows);
       cost.flops = score_flops(listing, op, op.in[1], rows) * backward_widths(op);
@@ -208,8 +206,7 @@ const OpDef attention_part{
     .operands = "q k v o_before? lse_before? starts? sinks? tokens? key?", .results = "o lse",
     .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn inner? window? sink_parts? rate? site? head_parts? cap?",
     .work = ir::Work::attention,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const auto [rows, columns] = check_heads(rule, op.attributes, 0, false);
       const Dtype A = wide(rule.dtype(0));
       check_mask(rule, op);
@@ -224,7 +221,7 @@ const OpDef attention_part{
         rule.require(rule.dtype(3 + i) == A, "o and lse of the parts before are not wide");
       }
       return out;
-    },
+    }),
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       Cost cost = operand_cost(listing, op, rows);
       cost.flops = score_flops(listing, op, op.in[0], rows) * forward_widths(op);
@@ -267,15 +264,13 @@ const OpDef attention_finish{
       gradients[of_mentions + 1] = dq;
       return gradients;
     },
-    .cost = operand_cost,
 };
 
 const OpDef attention_part_dgrad{
     .kind = "attention_part_dgrad",
     .operands = "do q k v o lse dq_before? starts? tokens? key?", .results = "dq dk dv",
     .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn last inner? window? rate? site? head_parts? cap?",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       check_heads(rule, op.attributes, 1, false);
       check_mask(rule, op);
       check_dropped(rule, op);
@@ -286,7 +281,7 @@ const OpDef attention_part_dgrad{
         rule.require(rule.dtype(6) == wide(rule.dtype(1)), "the sum of dq is not wide");
       }
       return std::vector{dq, rule.like(2), rule.like(3)};
-    },
+    }),
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       Cost cost = operand_cost(listing, op, rows);
       cost.flops = score_flops(listing, op, op.in[1], rows) * backward_widths(op);
@@ -297,14 +292,11 @@ const OpDef attention_part_dgrad{
 const OpDef attention_sinks_wgrad{
     .kind = "attention_sinks_wgrad",
     .operands = "do o lse sinks", .updates = "acc", .attributes = "heads sink_parts?",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       check_sinks(rule, op, wide(rule.dtype(0)));
       rule.shape(2, {rule.dim(0, 0), fixed(op.attributes.integer("heads"))});
       rule.require(rule.updated(0).shape == rule.in(3).shape, "acc is not of the sinks' shape");
-      return std::vector<Value>{};
-    },
-    .cost = operand_cost,
+    }),
 };
 // clang-format on
 

@@ -25,8 +25,7 @@ const OpDef max_logits{
     .operands = "q lse starts? chosen? keys*", .updates = "most",
     .attributes = "heads kv_heads head_dim sequence causal scale above cp? window? ring? inner? head_parts?",
     .replayable = false,
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       const Attributes& a = op.attributes;
       const int64_t length = a.integer("sequence"), cp = a.integer_or("cp", 1), ring = a.integer_or("ring", 0);
       rule.quotient(a.integer("heads"), a.integer("kv_heads"), "heads is not a multiple of kv_heads");
@@ -47,8 +46,7 @@ const OpDef max_logits{
       const ir::Shape most{fixed(1), fixed(a.integer("heads") * a.integer_or("head_parts", 1) + 1)};
       rule.require(rule.updated(0).dtype == Dtype::f64 && rule.updated(0).shape == most,
                    "most is not a number a head and one more");
-      return std::vector<Value>{};
-    },
+    }),
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       return Cost{.bytes = static_cast<double>(listing.bytes(op.in[1], rows))};
     },
@@ -74,13 +72,10 @@ const OpDef scale_heads{
     .kind = "scale_heads",
     .operands = "clip most", .updates = "master",
     .attributes = "above heads rows first first_power rest_power columns",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       check_scaled(rule, op);
       rule.require(rule.updated(0).dtype == wide(rule.updated(0).dtype), "the master is not wide");
-      return std::vector<Value>{};
-    },
-    .cost = operand_cost,
+    }),
 };
 
 // The master is split (`adamw_split`): its last bit is the sign of v.
@@ -88,16 +83,13 @@ const OpDef scale_heads_split{
     .kind = "scale_heads_split",
     .operands = "clip most", .updates = "rest v w",
     .attributes = "above heads rows first first_power rest_power columns",
-    .infer = [](const Listing& listing, const Op& op) {
-      const Rule rule(listing, op);
+    .infer = by_rule([](const Rule& rule, const Op& op) {
       check_scaled(rule, op);
       rule.require(rule.updated(0).dtype == Dtype::u16 && rule.updated(2).dtype == Dtype::bf16,
                    "splits an f32 into bf16 and u16");
       rule.require(rule.updated(0).shape == rule.updated(1).shape && rule.updated(0).shape == rule.updated(2).shape,
                    "rest, second moment and weight differ in shape");
-      return std::vector<Value>{};
-    },
-    .cost = operand_cost,
+    }),
 };
 // clang-format on
 
