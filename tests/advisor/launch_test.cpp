@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <fstream>
 #include <random>
 
 #include "advisor/advice/targets.h"
@@ -118,47 +119,13 @@ TEST(Launch, RefusesWhatTheTargetsCantDo) {
   EXPECT_THROW(refusals_of(launch_of(alibi), "deepspeed"), ConfigError);
 }
 
+std::string launch_script(const char* name) {
+  std::ifstream file(std::string(HEDDLE_SOURCE_DIR "/tests/fuzz/seeds/") + name);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 // Arrays, defaults, arithmetic, continuations and comments as launch scripts use them.
-constexpr const char* kArrays = R"(#!/bin/bash
-set -euo pipefail
-export CUDA_DEVICE_MAX_CONNECTIONS=1   # for overlap
-GPUS_PER_NODE=8
-NUM_NODES=${NUM_NODES:-32}
-WORLD_SIZE=$(($GPUS_PER_NODE*$NUM_NODES))
-TP=2; PP=8
-DP=$(( WORLD_SIZE / (TP * PP) ))
-GBS=$((DP * 128))
-DATE=$(date +%s)
-DISTRIBUTED_ARGS=(
-    --nproc_per_node $GPUS_PER_NODE
-    --nnodes $NUM_NODES
-)
-MODEL_ARGS=(
-    --num-layers 94 --hidden-size 4096 \
-    --ffn-hidden-size 12288
-    --num-attention-heads 64 --group-query-attention --num-query-groups 4 --kv-channels 128
-    --qk-layernorm
-    --swiglu --disable-bias-linear --normalization RMSNorm --untie-embeddings-and-output-weights
-    --position-embedding-type rope --seq-length 4096 --max-position-embeddings ${SEQ:-4096}
-    --vocab-size 151936
-    # --num-layers 1
-    --num-experts 128 --moe-router-topk 8 --moe-ffn-hidden-size 1536 --expert-tensor-parallel-size 1
-)
-if [ -n "$EXTRA" ]; then
-  MODEL_ARGS+=(--num-layers 7)
-fi
-MODEL_ARGS+=(--expert-model-parallel-size 32)
-PARALLEL_ARGS="
-    --tensor-model-parallel-size ${TP} \
-    --pipeline-model-parallel-size $PP --num-layers-per-virtual-pipeline-stage 94
-    --sequence-parallel --use-distributed-optimizer
-"
-PARALLEL_ARGS="--tensor-model-parallel-size ${TP} --pipeline-model-parallel-size $PP --sequence-parallel --use-distributed-optimizer"
-echo "starting on $WORLD_SIZE" && torchrun "${DISTRIBUTED_ARGS[@]}" pretrain_gpt.py \
-    ${MODEL_ARGS[@]} $PARALLEL_ARGS \
-    --micro-batch-size 1 --global-batch-size=$GBS --bf16 --hidden-dropout 0 --attention-dropout 0.0 \
-    --lr 1e-4 --moe-brand-new-thing 3 2>&1 | tee log.txt
-)";
+const std::string kArrays = launch_script("arrays.sh");
 
 TEST(LaunchScript, ReadsArraysDefaultsAndArithmetic) {
   ScriptContext context;
@@ -184,30 +151,7 @@ TEST(LaunchScript, ReadsArraysDefaultsAndArithmetic) {
 }
 
 // The other style: all arguments in strings, MindSpeed's own words.
-constexpr const char* kStrings = R"(export HCCL_CONNECT_TIMEOUT=1200
-source ./env.sh
-NPUS_PER_NODE=16
-NNODES=8
-TP=1
-PP=4
-EP=32
-MOE_ARGS="
-    --num-experts 64 --moe-router-topk 6 --moe-ffn-hidden-size 1408 --n-shared-experts 2 \
-    --first-k-dense-replace 1 --expert-model-parallel-size ${EP} \
-    --moe-fb-overlap --schedules-method dualpipev --recompute-norm
-"
-GPT_ARGS="
-    --num-layers 32 --hidden-size 2048 --ffn-hidden-size 10944 --num-attention-heads 16
-    --multi-latent-attention --kv-lora-rank 512 --qk-head-dim 128 --qk-pos-emb-head-dim 64 --v-head-dim 128
-    --seq-length 4096 --max-position-embeddings 163840 --position-embedding-type rope
-    --swiglu --disable-bias-linear --normalization RMSNorm --untie-embeddings-and-output-weights
-    --tensor-model-parallel-size ${TP} --pipeline-model-parallel-size ${PP}
-    --use-flash-attn --use-fused-swiglu --reuse-fp32-param --use-distributed-optimizer
-    --micro-batch-size 1 --global-batch-size 512 --bf16 --vocab-size 102400 --overlap-grad-reduce
-    --hidden-dropout 0.0 --attention-dropout 0.0
-"
-python -m torch.distributed.launch --nproc_per_node $NPUS_PER_NODE --nnodes $NNODES pretrain_gpt.py $GPT_ARGS $MOE_ARGS
-)";
+const std::string kStrings = launch_script("strings.sh");
 
 TEST(LaunchScript, ReadsMindSpeedStrings) {
   const LaunchScript s = read_launch_script(kStrings, "run.sh");
