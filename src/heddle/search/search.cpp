@@ -94,7 +94,7 @@ bool time_by_stage(const Task& task, const Candidate& plan, size_t residency, si
   std::vector<Keeping> ways;
   for (const RecomputeChoice& recompute : task.recompute)
     for (const bool offload : task.offload)
-      if (task.allows(r.job.pipeline, recompute.recompute)) {
+      if (task.allows(r.job.pipeline, recompute.recompute, offload)) {
         choices.push_back({recompute.name, {recompute.recompute, offload}});
         ways.push_back(choices.back().keeping);
       }

@@ -20,6 +20,7 @@ struct Restriction {
   std::vector<Pipeline> schedule;      // empty: those that no other one makes useless
   std::vector<std::string> recompute;  // words of `recompute_choices`
   std::vector<int> offload;            // 0, 1
+  bool offload_beside_pairs = true;    // false: schedules whose passes stand in pairs keep activations
   std::vector<int> uneven;             // 0: stages of equal layers only (embedding and head may stand for one each)
   std::vector<int> by_stage;           // 0: recomputation and offload the same on all stages
   std::vector<std::string> replicas;   // values of moe.replicas; empty: off and auto, of Heddle alone

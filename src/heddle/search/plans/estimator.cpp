@@ -91,8 +91,8 @@ void Estimator::weigh(double most_bytes, bool all, bool everywhere) {
   fitting_.clear();
   lightest_.peak_bytes = 0;
   for (size_t r = 0; r < task_.recompute.size(); ++r) {
-    if (!task_.allows(job_.pipeline, task_.recompute[r].recompute)) continue;
     for (const bool offload : task_.offload) {
+      if (!task_.allows(job_.pipeline, task_.recompute[r].recompute, offload)) continue;
       job_.recompute = task_.recompute[r].recompute;
       job_.software.offload_activations = offload;
       const size_t before = fitting_.size();

@@ -63,9 +63,11 @@ struct Task {
   }
 
   void set_routing(Job& job, double quantile) const;
-  /// True if the schedule can recompute so: none of pairs computes the exchange again inside a pair.
-  bool allows(Pipeline pipeline, const Recompute& r) const {
-    return !pipeline->pairs() || (!r.has(GroupName::layer) && !r.has(GroupName::moe));
+  /// True if the schedule can recompute and offload so: none of pairs computes the exchange again inside a pair.
+  bool allows(Pipeline pipeline, const Recompute& r, bool offload) const {
+    if (!pipeline->pairs()) return true;
+    return !r.has(GroupName::layer) && !r.has(GroupName::moe) &&
+           (!offload || query.space.restriction.offload_beside_pairs);
   }
 };
 
