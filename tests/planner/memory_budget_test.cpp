@@ -17,6 +17,8 @@
 #include "heddle/planner/budget/drop_values.h"
 #include "heddle/planner/budget/state_residencies.h"
 #include "heddle/planner/memory/budget_share.h"
+#include "heddle/planner/rank_memory.h"
+#include "heddle/runtime/predict.h"
 #include "heddle/train/run_config_plan.h"
 #include "tests/runtime/kept_bits.h"
 
@@ -65,6 +67,34 @@ config::RunConfig with_choice(config::RunConfig config, const BudgetChoice& choi
 bool uses_host(const plan::Memory& memory) {
   return !memory.offload.empty() || memory.optimizer != plan::StateResidency::device || !memory.weights.empty() ||
          !memory.gradients.empty();
+}
+
+// What one walk without a limit shows is what the arena of a run shows.
+TEST(RankMemory, IsThatOfTheArenaThatTrainingMakes) {
+  for (const std::vector<std::string>& set : {std::vector<std::string>{"mesh.dp=1"},
+                                              {"mesh.tp=2"},
+                                              {"mesh.pp=2", "parallel.schedule=1f1b"},
+                                              {"memory.recompute=norm"},
+                                              {"memory.optimizer=host"},
+                                              {"memory.offload=mlp"}}) {
+    std::vector<std::string> all{"mesh.ep=1"};
+    all.insert(all.end(), set.begin(), set.end());
+    const config::RunConfig config = config_of(all);
+    const plan::Plan plan = train::plan_of(config);
+    const plan::Lowered lowered = plan::lower(config.model, plan);
+    constexpr int64_t kLimit = int64_t{1} << 40;
+    for (const RankMemory& r : memory_of_ranks(plan, lowered, "reference", kLimit)) {
+      const int64_t arena = runtime::arena_bytes(lowered.program, r.rank, "reference", kLimit);
+      const runtime::MemoryPrediction there =
+          runtime::predict_memory(lowered.program, r.rank, "reference", arena, 1, kLimit);
+      EXPECT_TRUE(r.fits);
+      EXPECT_EQ(r.memory.reserved_bytes, there.reserved_bytes) << set.front();
+      EXPECT_EQ(r.memory.peak_live_bytes, there.peak_live_bytes) << set.front();
+      EXPECT_EQ(r.memory.host_reserved_bytes, there.host_reserved_bytes) << set.front();
+      EXPECT_EQ(r.memory.at_peak.size(), there.at_peak.size()) << set.front();
+      EXPECT_EQ(ir::storage_bytes(r.memory.reserved_bytes), arena) << set.front();
+    }
+  }
 }
 
 TEST(MemoryBudget, ChoosesNoMoreThanItMust) {

@@ -1,6 +1,7 @@
 #include "heddle/planner/rank_memory.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "heddle/base/parallel.h"
 
@@ -15,6 +16,16 @@ RankMemory memory_of_rank(const plan::Plan& plan, const plan::Lowered& lowered, 
   r.ranks = plan.mesh.stage_ranks();
   const std::vector<int>& classes = lowered.program.class_of_rank;
   r.rank = static_cast<int>(std::find(classes.begin(), classes.end(), pipeline_rank) - classes.begin());
+  // The arena that training makes is as large as a step without a limit takes. In it a value finds the place that
+  // it has there: so that step is walked once. Experts of several ranks want room for uneven rows; values that come
+  // back from the host lie otherwise in an arena.
+  if (plan.mesh.ep * plan.mesh.etp == 1) {
+    runtime::MemoryPrediction roomy = runtime::predict_memory(lowered.program, r.rank, backend);
+    if (roomy.host_reserved_bytes == 0 && ir::storage_bytes(roomy.reserved_bytes) < capacity_bytes) {
+      r.memory = std::move(roomy);
+      return r;
+    }
+  }
   try {  // in the arena that training would make
     const int64_t arena = runtime::arena_bytes(lowered.program, r.rank, backend, capacity_bytes);
     r.memory = runtime::predict_memory(lowered.program, r.rank, backend, arena, 1, capacity_bytes);
