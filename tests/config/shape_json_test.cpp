@@ -1,9 +1,11 @@
-// The sizes of any model's config.json, for what reckons with them: families that are not built too.
+// The sizes of a model's config.json, for what reckons with them: families that are not built too.
 #include "heddle/config/shape_json.h"
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
 #include "heddle/config/model_json.h"
@@ -46,7 +48,7 @@ TEST_F(ShapeJson, OfAFamilyThatIsNotBuilt) {
 
 // What the strict reader makes of a family's file and what this one does are one model.
 TEST_F(ShapeJson, IsTheModelOfTheStrictReader) {
-  for (const char* name : {"grouped", "mtp", "yarn", "qwen3", "qwen3_moe"}) {
+  for (const char* name : {"grouped", "mtp", "yarn", "qwen3"}) {
     const std::string path = std::string(HEDDLE_SOURCE_DIR) + "/tests/fixtures/" + name + "/config.json";
     const model::Shape s = read_shape_json(path, name);
     const model::ModelConfig c = read_huggingface_config(path);
@@ -64,13 +66,52 @@ TEST_F(ShapeJson, IsTheModelOfTheStrictReader) {
 
 TEST_F(ShapeJson, RefusesWithTheKey) {
   EXPECT_NE(refusal("[1]").find("not a JSON object"), std::string::npos);
-  EXPECT_NE(refusal(R"({"hidden_size": "many"})").find("'hidden_size' is \"many\", a whole number is expected"),
+  EXPECT_NE(refusal(R"({"model_type": "llama", "hidden_size": "many"})")
+                .find("'hidden_size' is \"many\", a whole number is expected"),
             std::string::npos);
-  EXPECT_NE(refusal(R"({"hidden_size": -1})").find("'hidden_size' is -1, accepted: a whole number from 0 to"),
+  EXPECT_NE(refusal(R"({"model_type": "llama", "hidden_size": -1})")
+                .find("'hidden_size' is -1, accepted: a whole number from 0 to"),
             std::string::npos);
-  EXPECT_NE(refusal(R"({"hidden_size": 10000000000})").find("accepted: a whole number from 0 to 1000000000"),
+  EXPECT_NE(refusal(R"({"model_type": "llama", "hidden_size": 10000000000})")
+                .find("accepted: a whole number from 0 to 1000000000"),
             std::string::npos);
-  EXPECT_NE(refusal("{}").find("the model's "), std::string::npos);
+  EXPECT_NE(refusal(R"({"model_type": "llama"})").find("'hidden_size' is missing"), std::string::npos);
+}
+
+// Counts of Transformers (tests/families/counts_test.py --write).
+TEST_F(ShapeJson, CountsTheParametersOfTransformers) {
+  const nlohmann::json all = nlohmann::json::parse(
+      std::ifstream(std::string(HEDDLE_SOURCE_DIR) + "/tests/fixtures/parameter_counts.json"));
+  ASSERT_GT(all.size(), 60U);
+  for (const nlohmann::json& each : all) {
+    const model::Shape s = read(each["config"].dump());
+    EXPECT_EQ(std::llround(model::total_parameters(s)), each["parameters"].get<int64_t>())
+        << each["config"]["model_type"];
+  }
+}
+
+// No family is counted by the words that others have.
+TEST_F(ShapeJson, RefusesAFamilyWithoutARow) {
+  const std::string sizes =
+      R"("vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
+      "num_key_value_heads": 2, "intermediate_size": 48, "num_experts": 8, "num_experts_per_tok": 2})";
+  for (const char* type : {"zamba2", "jamba", "bert", "llama4_text", "a family of tomorrow"}) {
+    const std::string said = refusal("{\"model_type\": \"" + std::string(type) + "\", " + sizes);
+    EXPECT_NE(said.find("'model_type' is \"" + std::string(type) + "\": the parameters of this family"),
+              std::string::npos)
+        << said;
+  }
+  EXPECT_NE(refusal("{" + sizes).find("'model_type' is missing"), std::string::npos);
+  EXPECT_EQ(refusal("{\"model_type\": \"mixtral\", " + sizes), "accepted");
+}
+
+// A form of a known family that other parameters belong to.
+TEST_F(ShapeJson, RefusesAnotherFormByItsKey) {
+  const std::string opt = R"({"model_type": "opt", "vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 3,
+      "num_attention_heads": 4, "ffn_dim": 48, "max_position_embeddings": 128, "word_embed_proj_dim": )";
+  EXPECT_EQ(refusal(opt + "32}"), "accepted");
+  EXPECT_NE(refusal(opt + "16}").find("'word_embed_proj_dim' is 16: parameters of this form are not counted"),
+            std::string::npos);
 }
 
 }  // namespace

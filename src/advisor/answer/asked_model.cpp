@@ -20,7 +20,6 @@ namespace {
 SearchedModel read_folder(const std::filesystem::path& path, const std::string& name, int64_t sequence) {
   const std::filesystem::path file = path / "config.json";
   SearchedModel read;
-  read.shape = config::read_shape_json(file.string(), name);
   try {
     model::ModelConfig config = config::read_huggingface_config(file.string());
     if (!config.learns_positions())
@@ -28,7 +27,9 @@ SearchedModel read_folder(const std::filesystem::path& path, const std::string& 
     read.shape = model::shape_of(config, name);
     read.constants = std::make_shared<const std::vector<std::string>>(planner::settings_of_model(config));
   } catch (const ConfigError& error) {
+    read.shape = config::read_shape_json(file.string(), name);
     read.unread = error.what();
+    read.unread.resize(std::min(read.unread.size(), read.unread.find(", accepted: ")));  // the names of all families
   }
   return read;
 }

@@ -40,6 +40,7 @@ void refuse_model(const Launch& launch, Dialect dialect, Refusals& no) {
   no.when(megatron && j.frozen_base, "frozen base weights (LoRA) are not a matter of flags");
   no.when(megatron && s.foreign.alibi, "Megatron-LM has no ALiBi positions");
   no.when(megatron && s.foreign.embedding_norm, "Megatron-LM has no norm after the embedding");
+  no.when(s.foreign.has_numbers(), "no flags state this form of layers");
   const bool bias =
       s.has_output_bias() || (s.dense_blocks() > 0 && s.mlp_bias) || (s.n_routed_experts > 0 && s.experts_bias);
   const bool all = (s.is_latent() || (s.has_output_bias() && s.has_qkv_bias())) &&

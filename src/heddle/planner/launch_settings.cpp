@@ -146,6 +146,7 @@ std::vector<std::string> unsayable(const Launch& launch) {
   };
   when(s.foreign.alibi, "Heddle has no ALiBi positions");
   when(s.foreign.embedding_norm, "Heddle has no norm after the embedding");
+  when(s.foreign.has_numbers(), "Heddle has not this form of layers");
   when(s.n_routed_experts > 0 && s.experts_bias && s.shared_width() > 0, "Heddle's shared experts have no biases");
   when(j.frozen_base, "a search does not choose which weights have adapters (lora.rank, lora.targets)");
   when(j.precision != cost::Precision::bf16,

@@ -269,7 +269,8 @@ Parameters parameters_of(const Shape& s) {
   Parameters p;
   const double h = d(s.hidden_size), norm = norm_parameters(s);
   const double recurrent = s.recurrent();
-  p.attention = (1 - recurrent) * attention_parameters(s) + recurrent * recurrent_parameters(s);
+  p.attention = (1 - recurrent) * attention_parameters(s) + recurrent * recurrent_parameters(s) +
+                s.foreign.layer_numbers;
   p.dense = around_block(s) + ffn_parameters(h, mlp_width(s), s.has_gated_mlp(), s.mlp_bias);
   if (s.n_routed_experts > 0) {
     const double width = s.moe_latent_size > 0 ? d(s.moe_latent_size) : h;
@@ -288,7 +289,7 @@ Parameters parameters_of(const Shape& s) {
   if (const double each = d(s.layer_embedding_size * s.num_hidden_layers); each > 0)
     p.embedding += (d(s.vocab_size) + h) * each + d(s.layer_embedding_size);
   p.head = head_streams(s) + norm + (s.tie_word_embeddings ? 0 : d(s.vocab_size) * h) +
-           (s.head_bias ? d(s.vocab_size) : 0);
+           (s.head_bias ? d(s.vocab_size) : 0) + s.foreign.end_numbers;
   p.mtp_extra = 2 * h * h + 3 * norm;
   return p;
 }

@@ -22,6 +22,10 @@ namespace heddle::model {
 struct Foreign {
   bool alibi = false;           // positions as a bias on the scores
   bool embedding_norm = false;  // a norm after the embedding
+  double layer_numbers = 0;     // parameters of a layer beside what the keys say; below 0: it lacks some
+  double end_numbers = 0;       // likewise of embedding, head and their norms
+  /// True if the count of parameters has a part whose use is not known.
+  bool has_numbers() const { return layer_numbers != 0 || end_numbers != 0; }
   bool operator==(const Foreign&) const = default;
 };
 
