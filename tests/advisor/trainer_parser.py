@@ -1,22 +1,26 @@
 #!/usr/bin/env python3
 """Asks Megatron-LM's own argument parser whether it takes launch scripts.
 
-    trainer_parser.py MEGATRON_LM SCRIPT [SCRIPT ...]
+    trainer_parser.py MEGATRON_LM SCRIPT[:ARGUMENT...] [SCRIPT ...]
 
-MEGATRON_LM is a checkout. A script is run by bash with no program in reach but a stand-in for torchrun, which notes
-what it gets; that goes through `parse_args`, `validate_args` and the checks of `TransformerConfig`, as for as many
+MEGATRON_LM is a checkout. A script is run by bash with no program in reach but stand-ins for torchrun, which notes
+what it gets, and for srun and nohup, which run what they get; that goes through `parse_args`, `validate_args` and the checks of `TransformerConfig`, as for as many
 ranks as the script starts. Prints a line a script, exits 1 where one is refused, 77 where Megatron-LM or torch is not
 there.
 """
-import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
+import traceback
 import types
+import warnings
 
 SKIPPED = 77
+SRUN = "#!{bash}\nwhile [[ $1 == -* ]]; do shift; done\n\"$@\"\n"
 STAND_IN = "#!{bash}\nprintf '%s\\0' \"$CUDA_DEVICE_MAX_CONNECTIONS\" \"$@\" > \"$NOTED\"\n"
 OWN = {"--nproc_per_node", "--nproc-per-node", "--nnodes", "--node_rank", "--node-rank", "--master_addr",
        "--master-addr", "--master_port", "--master-port"}
@@ -27,15 +31,23 @@ def arguments_of(script):
     with tempfile.TemporaryDirectory() as folder:
         noted = pathlib.Path(folder) / "noted"
         bash = "/bin/bash"
-        for names, text in ((("torchrun", "python", "python3", "uv"), STAND_IN), (("mkdir", "dirname", "tee"), "#!{bash}\n")):
+        for names, text in ((("torchrun", "python", "python3", "uv"), STAND_IN), (("srun", "nohup"), SRUN),
+                            (("mkdir", "tee", "scontrol", "hostname"), "#!{bash}\n")):
             for name in names:
                 program = pathlib.Path(folder) / name
                 program.write_text(text.format(bash=bash))
                 program.chmod(0o755)
+        for name in ("bash", "dirname", "cat"):
+            (pathlib.Path(folder) / name).symlink_to(shutil.which(name))
         (pathlib.Path(folder) / "pretrain_gpt.py").touch()    # some look whether it is there
-        subprocess.run([bash, str(pathlib.Path(script).resolve()), *(f"argument{n}" for n in range(1, 9))], cwd=folder,
-                       env={"PATH": folder, "NOTED": str(noted)},
+        path, *given = script.split(":")
+        given = [word for word in given if word] if given else [f"argument{n}" for n in range(1, 9)]
+        subprocess.run([bash, str(pathlib.Path(path).resolve()), *given], cwd=folder,
+                       env={"PATH": folder, "NOTED": str(noted), "SLURM_JOB_ID": "1", "SLURM_NODEID": "0"},
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60, check=False)
+        ends = time.monotonic() + 2    # of what the script left in the background
+        while not noted.exists() and time.monotonic() < ends:
+            time.sleep(0.05)
         if not noted.exists():
             raise ValueError("it starts no torchrun")
         connections, *words = noted.read_bytes().decode().split("\0")[:-1]
@@ -48,43 +60,61 @@ def arguments_of(script):
                 i, value = i + 1, words[i + 1]
             started[name.replace("_", "-")] = value
         i += 1
+    words = [word for word in words if not (word.startswith("argument") and word[8:].isdigit())]    # what "$@" stood for
     ranks = int(started.get("--nproc-per-node", 1)) * int(started.get("--nnodes", 1))
     return {"words": words[program + 1:], "ranks": ranks, "connections": connections}
 
 
-def parse(megatron, words, ranks, connections):
-    """In a process of its own: the parser ends it where it refuses."""
+def load(megatron):
+    """The parser's module, as on an H100 with Transformer Engine, whether or not they are here."""
     sys.path.insert(0, megatron)
-    sys.argv = ["pretrain_gpt.py", *words]
-    os.environ.update(RANK="0", WORLD_SIZE=str(ranks), LOCAL_RANK="0", CUDA_VISIBLE_DEVICES="",
-                      CUDA_DEVICE_MAX_CONNECTIONS=connections)
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
     import typing
     if not hasattr(typing, "override"):    # Python 3.11
         import typing_extensions
         typing.override = typing_extensions.override
     import torch
-    # As on an H100, whether or not there is one.
     torch.cuda.get_device_capability = lambda *_: (9, 0)
     torch.cuda.get_device_properties = lambda *_: types.SimpleNamespace(major=9, minor=0)
-    # As where Transformer Engine is installed, which needs a GPU.
     from megatron.core import utils
-    utils.is_te_min_version = lambda *_, **__: True
+    from packaging.version import Version
+    utils.get_te_version = lambda: Version("99")
     from megatron.core.models.common.embeddings import rope_utils
     rope_utils.fused_apply_rotary_pos_emb = rope_utils.fused_apply_rotary_pos_emb or object()
     rope_utils.fused_apply_rotary_pos_emb_thd = rope_utils.fused_apply_rotary_pos_emb_thd or object()
     from megatron.training import arguments
-    args = arguments.parse_args()
-    args.world_size, args.rank = ranks, 0
-    arguments.validate_args(args)
-    arguments.core_transformer_config_from_args(args)
-    print(json.dumps({name: getattr(args, name) for name in ("tensor_model_parallel_size", "pipeline_model_parallel_size",
-                                                             "expert_model_parallel_size", "data_parallel_size")}))
+    return arguments
+
+
+def refusal(arguments, words, ranks, connections):
+    """Why the parser or a check refuses the words, in a process of its own, which a refusal may end; "" where none does."""
+    with tempfile.TemporaryFile("w+") as said:
+        child = os.fork()
+        if child == 0:
+            os.dup2(said.fileno(), 1)
+            os.dup2(said.fileno(), 2)
+            sys.argv = ["pretrain_gpt.py", *words]
+            os.environ.update(RANK="0", WORLD_SIZE=str(ranks), LOCAL_RANK="0", CUDA_DEVICE_MAX_CONNECTIONS=connections)
+            try:
+                args = arguments.parse_args()
+                args.world_size, args.rank = ranks, 0
+                arguments.validate_args(args)
+                arguments.core_transformer_config_from_args(args)
+            except BaseException:    # also the end of the program
+                traceback.print_exc()
+                sys.stderr.flush()
+                os._exit(1)
+            os._exit(0)
+        failed = os.waitpid(child, 0)[1] != 0
+        said.seek(0)
+        lines = [line.strip() for line in said if line.strip()]
+    if not failed:
+        return ""
+    errors = [line for line in lines if line.startswith("pretrain_gpt.py: error:")]
+    return (errors or lines or ["?"])[-1]
 
 
 def main():
-    if len(sys.argv) > 2 and sys.argv[1] == "--parse":
-        parse(sys.argv[2], **json.loads(sys.stdin.read()))
-        return 0
     if len(sys.argv) < 3:
         print(__doc__, file=sys.stderr)
         return 2
@@ -96,18 +126,17 @@ def main():
         print("no torch")
         return SKIPPED
     refused = 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        arguments = load(megatron)
     for script in sys.argv[2:]:
         try:
-            started = arguments_of(script)
+            said = refusal(arguments, **arguments_of(script))
         except (ValueError, StopIteration, OSError, subprocess.TimeoutExpired) as error:
-            refused += 1
-            print(f"{script}: not started: {error}")
-            continue
-        done = subprocess.run([sys.executable, __file__, "--parse", megatron], capture_output=True, text=True,
-                              input=json.dumps(started), check=False)
-        said = (done.stderr.strip().splitlines() or ["?"])[-1]
-        refused += done.returncode != 0
-        print(f"{script}: {'accepted' if done.returncode == 0 else 'refused: ' + said}")
+            said = f"it is not started: {error}"
+        refused += said != ""
+        print(f"{script}: {'refused: ' + said if said else 'accepted'}", flush=True)
+    print(f"{len(sys.argv) - 2 - refused} of {len(sys.argv) - 2} scripts are accepted")
     return 1 if refused else 0
 
 
