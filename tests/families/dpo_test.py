@@ -4,26 +4,17 @@
 `tests/fixtures/dpo/pytorch.json` holds losses, rewards and gradient norms of a few steps (`make_dpo_fixture.py`).
 """
 import json
-import pathlib
 import subprocess
-import tempfile
 import unittest
 
-from dump_test import FIXTURES, HEDDLE
+from dump_test import FIXTURES, HEDDLE, InFolder
 
 DPO = FIXTURES / "dpo"
 TORCH = json.loads((DPO / "pytorch.json").read_text())
 NEAR = 1e-6    # of f64, after steps of AdamW, which divides gradients by their own size
 
 
-class Dpo(unittest.TestCase):
-    def setUp(self):
-        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
-
-    def heddle(self, *words):
-        done = subprocess.run([HEDDLE, *map(str, words)], cwd=self.folder, capture_output=True, text=True, timeout=300)
-        self.assertEqual(done.returncode, 0, done.stderr)
-
+class Dpo(InFolder):
     def train(self, name, *more, out="run", steps=None):
         """The log of a run of all pairs at once."""
         case, pairs = TORCH["cases"][name], len((DPO / "pairs.jsonl").read_text().splitlines())

@@ -26,10 +26,16 @@ def distance(a, b):
     return (sum((x - y) ** 2 for x, y in zip(a, b, strict=True)) / max(sum(y * y for y in b), 1e-30)) ** 0.5
 
 
-class Dump(unittest.TestCase):
+class InFolder(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
 
+    def heddle(self, *words):
+        done = subprocess.run([HEDDLE, *map(str, words)], cwd=self.folder, capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+class Dump(InFolder):
     def dump(self, case, tokens, *more):
         (self.folder / "tokens.json").write_text(tokens if isinstance(tokens, str) else json.dumps(tokens))
         return subprocess.run([HEDDLE, "dump", FIXTURES / case, "--tokens", "tokens.json", "--out", "out.safetensors", *more],

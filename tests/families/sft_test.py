@@ -4,14 +4,11 @@
 `tests/fixtures/sft/trl.json` holds what TRL's SFTTrainer made (`tools/make_sft_fixture.py`); nothing of it is needed here.
 """
 import json
-import pathlib
 import struct
-import subprocess
 import sys
-import tempfile
 import unittest
 
-from dump_test import FIXTURES, HEDDLE, read
+from dump_test import FIXTURES, InFolder, read
 
 SFT = FIXTURES / "sft"
 TRL = json.loads((SFT / "trl.json").read_text())
@@ -19,14 +16,7 @@ NO_LABEL, END = -100, 29
 NEAR = 1e-5    # of f32; TRL's loss was taken in it
 
 
-class Sft(unittest.TestCase):
-    def setUp(self):
-        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
-
-    def heddle(self, *words):
-        done = subprocess.run([HEDDLE, *map(str, words)], cwd=self.folder, capture_output=True, text=True, timeout=300)
-        self.assertEqual(done.returncode, 0, done.stderr)
-
+class Sft(InFolder):
     def prepared(self, name):
         """Ids and labels of each sample, as `heddle data` writes them."""
         self.heddle("data", SFT / f"{name}.jsonl", "--chat", "--tokenizer", SFT, "--out", name)
