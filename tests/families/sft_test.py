@@ -5,7 +5,6 @@
 """
 import json
 import struct
-import sys
 import unittest
 
 from dump_test import FIXTURES, InFolder, read
