@@ -63,6 +63,24 @@ TEST(Better, IsFasterSayableAndItsOwnAnswer) {
   EXPECT_THROW(search_better(launch_of(poor), "deepspeed", memory), ConfigError);
 }
 
+// Of such plans all that are found may be ones that MindSpeed does not run.
+TEST(Targets, NoPlanForMindSpeedOffloadsBesideOverlapOfTheExchange) {
+  search::Query query;
+  Job& job = query.space.job;
+  job.shape = *model::find_shape("Kimi-K2");
+  job.device = *cost::accelerator_named("Ascend-910C");
+  job.global_batch = 3072;
+  query.space.devices = 768;
+  restrict_to("mindspeed", query.space.restriction, job);
+  query.space.restriction.set("pp=4,8");
+  query.space.restriction.set("tp=4");
+  const search::Answer found = search::search(query);
+  ASSERT_FALSE(found.top.empty());
+  for (const search::Ranked& plan : found.top)
+    for (const std::string& line : refusals_of(search::launch_of(plan), "mindspeed"))
+      EXPECT_EQ(line.find("offload of activations"), std::string::npos) << line;
+}
+
 // Ranks of cp on two nodes: of the ways that the trainer can say, the fastest, and a change like any other.
 TEST(Better, VariesTheWayOfContextRanks) {
   Job j;
