@@ -25,7 +25,7 @@ SelectType=select/linear
 SchedulerType=sched/builtin
 SlurmdParameters=config_overrides
 ReturnToService=2
-SlurmdTimeout=10
+SlurmdTimeout=300
 """
 
 

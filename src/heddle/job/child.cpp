@@ -27,7 +27,7 @@ namespace heddle::job {
 namespace {
 
 constexpr size_t kMostLineBytes = 1 << 16;  // longer ones are passed on in parts
-constexpr double kEnds_s = 5;               // in which a program ends by its signal
+constexpr double kEnds_s = 2;               // in which a program ends by its signal
 
 struct Process {
   pid_t parent = 0;
