@@ -148,8 +148,8 @@ void put_gptj(const FormSizes& z, Shape& s) {
   widen_mlp(z, s, {"n_inner"});
 }
 
-// What a file says of key and value heads: their number and width; their number; perhaps that, else each query's
-// head has its own; nothing.
+// A file says the number and width of key and value heads, their number, perhaps that (else each query's head has
+// its own), or nothing.
 enum class KeyHeads : uint8_t { with_width, said, as_queries, none };
 
 // A family that Heddle does not build, or not in each of its forms. Sources: the configuration and the model of
