@@ -84,7 +84,7 @@ __attribute__((target("sse4.2"))) uint32_t by_instruction(const uint8_t* data, s
                                                           uint8_t* to = nullptr) {
   static const BehindRun behind;
   constexpr size_t kLine = 64;
-  const auto fetch = [](const uint8_t* at) { _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T0); };
+  const auto fetch = [](const uint8_t* at) { __builtin_prefetch(at); };
   for (; size_bytes >= 3 * kRunBytes; data += 3 * kRunBytes, size_bytes -= 3 * kRunBytes) {
     uint64_t first = sum, second = 0, third = 0;
     for (size_t line = 0; line < kRunBytes; line += kLine) {
