@@ -265,6 +265,16 @@ int64_t Shape::v_width() const {
   return std::lround(mean_over_blocks(*this, [](const BlockHeads& b) { return b.heads * b.value_width; }));
 }
 
+namespace {
+// Biases of the choice, a mean over blocks of experts: those that choose by token id have none.
+double choice_biases(const Shape& s) {
+  if (!s.topk_bias) return 0;
+  int64_t by_id = 0;
+  for (int64_t layer = 0; layer < s.num_hash_layers; ++layer) by_id += s.chooses_by_id(layer);
+  return d(s.choices()) * (1 - d(by_id) / d(std::max<int64_t>(1, s.moe_blocks())));
+}
+}  // namespace
+
 Parameters parameters_of(const Shape& s) {
   Parameters p;
   const double h = d(s.hidden_size), norm = norm_parameters(s);
@@ -277,7 +287,7 @@ Parameters parameters_of(const Shape& s) {
     p.moe_routed = d(s.n_routed_experts) *
                    ffn_parameters(width, d(s.moe_intermediate_size), s.has_gated_mlp(), s.experts_bias);
     const double choices = d(s.choices());
-    p.moe = (s.shortcut_experts ? 0 : around_block(s)) + p.moe_routed + h * choices + (s.topk_bias ? choices : 0) +
+    p.moe = (s.shortcut_experts ? 0 : around_block(s)) + p.moe_routed + h * choices + choice_biases(s) +
             (s.router_bias ? choices : 0) + (s.shared_expert_gate ? h : 0);
     if (s.moe_latent_size > 0) p.moe += 2 * h * width;
     if (s.expert_scales) p.moe += choices;
