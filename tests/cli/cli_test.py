@@ -313,7 +313,7 @@ class Cli(Program):
                  "mesh.ranks = 3 goes with it", ["--ranks", "2", "--set", "mesh.tp=3"]),
                 ("--set mesh.ranks=4: mesh.ranks is 4, but mesh.dp is 3, times mesh.tp × mesh.cp × mesh.pp "
                  "(1 × 1 × 1 = 1): 3 ranks; mesh.dp = 4 goes with it", ["--ranks", "4", "--set", "mesh.dp=3"]),
-                ("tiny.toml:23:1: train.global_batch is 4, not a multiple of train.microbatch × mesh.dp (2 × 4); "
+                ("tiny.toml:22:1: train.global_batch is 4, not a multiple of train.microbatch × mesh.dp (2 × 4); "
                  "train.microbatch = 1 goes with it",
                  ["--set", "mesh.dp=4"]),
                 ("--set mesh.tp=4: "

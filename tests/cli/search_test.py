@@ -92,7 +92,8 @@ class Search(unittest.TestCase):
 
     def test_a_folder_with_a_config(self):
         with tempfile.TemporaryDirectory() as folder:
-            config = {"hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 32, "num_key_value_heads": 4,
+            config = {"model_type": "qwen3_moe", "hidden_size": 2048, "num_hidden_layers": 48,
+                      "num_attention_heads": 32, "num_key_value_heads": 4,
                       "head_dim": 128, "intermediate_size": 6144, "vocab_size": 151936, "num_experts": 128,
                       "num_experts_per_tok": 8, "moe_intermediate_size": 768}
             (pathlib.Path(folder) / "config.json").write_text(json.dumps(config))
