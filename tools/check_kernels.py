@@ -34,6 +34,7 @@ EXPECTED = {
     "chosen_attention_dkv": Expected(stack=32),
     "conv_cached": Expected(stack=32), "conv_sums": Expected(stack=32),  # the taps of a channel
     "take_before": Expected(stack=80), "sum_behind": Expected(stack=80),  # the ranks of a piece's sequence
+    "read_streams_dgrad": Expected(stack=24),  # dots of eight streams, beside what one thread makes of a row
     "recur_forward": Expected(stack=8),
     "recur_backward": Expected(stack=704),  # a row of the state and of its gradient, by channel
     "route": Expected(stack=144), "balance_dgrad": Expected(stack=8), "mixer_gate": Expected(stack=8),
