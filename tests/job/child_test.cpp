@@ -34,12 +34,12 @@ TEST(Child, EndsByItsSignalWhereItHasOne) {
   EXPECT_EQ(killed.child.poll(0), 128 + SIGKILL);
 }
 
-// One that stands still is killed; a process beside it that waits for that still does its work.
+// One that pays no heed to the signal is killed; a process beside it that waits for that still does its work.
 TEST(Child, LeavesTheRestToAProcessBesideIt) {
   const ScratchFolder scratch;
   const std::string made = scratch / "made";
-  Shell still(fmt::format("(trap '' TERM; while kill -0 $$; do sleep 0.01; done; sleep 0.2; : > {}) & "
-                          "echo ready; kill -STOP $$",
+  Shell still(fmt::format("trap '' TERM; (while kill -0 $$; do sleep 0.01; done; sleep 0.2; : > {}) & "
+                          "echo ready; while :; do sleep 0.01; done",
                           made),
               SIGTERM);
   still.child.kill();
