@@ -205,8 +205,8 @@ TEST(HybridContext, Messages) {
                                     keys + "sequence_to_heads cp_in4 ");
 }
 
-// Three rounds of an inner ring of two, in messages of latent and key; in each but the last the share of the round's
-// begin crosses to the next ring, ahead of what goes round.
+// Three rounds of an inner ring of two, in messages of latent and key; in each but the last the share of the
+// round's begin crosses to the next ring, ahead of what goes round.
 TEST(DoubleRing, Messages) {
   plan::Plan plan = plan_for({.cp = 6}, kAll, "double_ring");
   plan.sequence_length = 24;
@@ -240,8 +240,7 @@ TEST(ContextPlan, HeadsMustDivide) {
   EXPECT_EQ(message({.cp = 2}, "double_ring"),
             "parallel.context = \"double_ring\" with mesh.cp = 2: no run of 2 to 1 ranks divides them; "
             "parallel.context = \"ring\" goes with it");
-  EXPECT_EQ(message({.cp = 8}, "double_ring", 3),
-            "parallel.context_inner is 3 with mesh.cp = 8; 2, 4 go with it");
+  EXPECT_EQ(message({.cp = 8}, "double_ring", 3), "parallel.context_inner is 3 with mesh.cp = 8; 2, 4 go with it");
 }
 
 }  // namespace

@@ -122,7 +122,7 @@ void restrict_to(std::string_view target, Restriction& space, Job& job) {
       if (!c.recompute.has(GroupName::activation)) space.recompute.push_back(c.name);
   if (target == "megatron" && space.offload.empty()) space.offload = {0};  // without pipeline only
   space.offload_beside_pairs = target == "heddle";
-  if (mindspeed && space.recompute.empty())                                // by count of tokens only
+  if (mindspeed && space.recompute.empty())  // by count of tokens only
     for (const RecomputeChoice& c : recompute_choices(job.shape))
       if (!c.recompute.has(GroupName::moe)) space.recompute.push_back(c.name);
   // Only Heddle's recompute words name layers.

@@ -29,7 +29,8 @@ SearchedModel read_folder(const std::filesystem::path& path, const std::string& 
   } catch (const ConfigError& error) {
     read.shape = config::read_shape_json(file.string(), name);
     read.unread = error.what();
-    read.unread.resize(std::min(read.unread.size(), read.unread.find(", accepted: ")));  // the names of all families
+    read.unread.resize(
+        std::min(read.unread.size(), read.unread.find(", accepted: ")));  // the names of all families
   }
   return read;
 }

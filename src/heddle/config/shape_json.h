@@ -1,6 +1,6 @@
-// The sizes of a model out of a released config.json, for the search, which only calculates with them. Families that
-// Heddle does not build are read by a table of their forms. One without a row is refused: a count by words that
-// families share would be wrong without a sign of it.
+// The sizes of a model out of a released config.json, for the search, which only calculates with them. Families
+// that Heddle does not build are read by a table of their forms. One without a row is refused: a count by words
+// that families share would be wrong without a sign of it.
 #pragma once
 
 #include <string>

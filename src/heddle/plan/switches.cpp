@@ -192,11 +192,12 @@ void device_settings(Table& t) {
   t.word<d, &OnDevice::fp8_weights>("device.fp8_weights",
                                     "When device.fp8 rounds a weight: step, once a step for all uses; use, at each "
                                     "use.")
-      .acts(bitwise,
-            "Rounds each weight of device.fp8 once a step, in place of once a use; a weight that comes to the device "
-            "for a while is rounded at each use.",
-            "a byte an element of these weights, two where the device reads them turned for the input gradient",
-            page("fp8"))
+      .acts(
+          bitwise,
+          "Rounds each weight of device.fp8 once a step, in place of once a use; a weight that comes to the device "
+          "for a while is rounded at each use.",
+          "a byte an element of these weights, two where the device reads them turned for the input gradient",
+          page("fp8"))
       .beside({"device.fp8=blocks"});
   t.number<d, &OnDevice::product_rate>("device.product_rate", 0, 1e9,
                                        "GFLOP/s of a rank, by which overlap and offload are estimated; 0: as this "

@@ -279,8 +279,8 @@ Parameters parameters_of(const Shape& s) {
   Parameters p;
   const double h = d(s.hidden_size), norm = norm_parameters(s);
   const double recurrent = s.recurrent();
-  p.attention = (1 - recurrent) * attention_parameters(s) + recurrent * recurrent_parameters(s) +
-                s.foreign.layer_numbers;
+  p.attention =
+      (1 - recurrent) * attention_parameters(s) + recurrent * recurrent_parameters(s) + s.foreign.layer_numbers;
   p.dense = around_block(s) + ffn_parameters(h, mlp_width(s), s.has_gated_mlp(), s.mlp_bias);
   if (s.n_routed_experts > 0) {
     const double width = s.moe_latent_size > 0 ? d(s.moe_latent_size) : h;

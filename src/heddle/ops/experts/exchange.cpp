@@ -148,7 +148,8 @@ void check_plan(const Rule& rule, size_t i, bool made) {
   if (made) rule.require(rule.dtype(i + 4) == Dtype::i32 && rule.dtype(i + 5) == Dtype::i32, "the plan is not i32");
 }
 
-// Operands from i on are a second round's: rows with what each has beside it, counts, route, forwards, codes, passing.
+// Operands from i on are a second round's: rows with what each has beside it, counts, route, forwards, codes,
+// passing.
 void check_rest(const Rule& rule, size_t i) {
   if (!rule.has(i)) return;
   rule.require(rule.dtype(i) == rule.dtype(0) && rule.dim(i, 1) == rule.dim(0, 1) &&
