@@ -31,9 +31,8 @@ struct Better {
 
 /// Returns the query beside a job: its model, devices, batch and routing, and the behaviour of its software.
 /// Switches that cost nothing may change: sharded optimizer states, rows that cross to a node once, and the way of
-/// context ranks. As the
-/// target, Heddle behaves as Heddle, in bf16, with what the job has chosen of it. ConfigError for an unknown
-/// target.
+/// context ranks. As the target, Heddle behaves as Heddle, in bf16, with what the job has chosen of it. ConfigError
+/// for an unknown target.
 Query query_beside(const Launch& given, std::string_view target, double memory_bytes,
                    const Behaviour& behaviour = {});
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "heddle/base/files/chunk_sums.h"
+#include "heddle/base/stream_line.h"
 
 #if defined(__x86_64__)
 #include <nmmintrin.h>
@@ -63,17 +64,6 @@ uint64_t eight_at(const uint8_t* data) {
   uint64_t eight;
   std::memcpy(&eight, data, 8);
   return eight;
-}
-
-void stream_line(uint8_t* to, const uint8_t* from) {
-  const auto* in = reinterpret_cast<const __m128i*>(from);
-  auto* out = reinterpret_cast<__m128i*>(to);
-  const __m128i a = _mm_loadu_si128(in), b = _mm_loadu_si128(in + 1), c = _mm_loadu_si128(in + 2),
-                d = _mm_loadu_si128(in + 3);
-  _mm_stream_si128(out, a);
-  _mm_stream_si128(out + 1, b);
-  _mm_stream_si128(out + 2, c);
-  _mm_stream_si128(out + 3, d);
 }
 
 // `to`: where the bytes are copied to meanwhile, at a multiple of 16, past the caches; null: nowhere. What the next

@@ -33,10 +33,15 @@ struct StreamWeights {
 
   HEDDLE_ANYWHERE int count() const { return writes ? n * (2 + n) : n; }
 
+  /// The n weights of reading, the first of w.
+  HEDDLE_ANYWHERE void make_pre(const A* q, A rstd, const A* base, const A* scale, A* pre) const {
+    const A s0 = scale[0] * rstd;
+    for (int i = 0; i < n; ++i) pre[i] = sigmoid(q[i] * s0 + base[i]) + epsilon;
+  }
+
   /// The weights w of q. `room`: of kStreamRoom.
   HEDDLE_ANYWHERE void make(const A* q, A rstd, const A* base, const A* scale, A* w, A* room) const {
-    const A s0 = scale[0] * rstd;
-    for (int i = 0; i < n; ++i) w[i] = sigmoid(q[i] * s0 + base[i]) + epsilon;
+    make_pre(q, rstd, base, scale, w);
     if (!writes) return;
     const A s1 = scale[1] * rstd;
     for (int i = n; i < 2 * n; ++i) w[i] = 2 * sigmoid(q[i] * s1 + base[i]);

@@ -14,6 +14,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/failure.h"
+#include "heddle/base/stream_line.h"
 #include "heddle/comm/engine/copy_core.h"
 
 namespace heddle::comm {
@@ -34,14 +35,7 @@ void copy_past_caches(std::byte* to, const std::byte* from, int64_t bytes) {
     for (; bytes >= kLine; bytes -= kLine, to += kLine, from += kLine) {
       _mm_prefetch(reinterpret_cast<const char*>(from) + 16 * kLine,
                    _MM_HINT_NTA);  // beyond the end it does nothing
-      const auto* in = reinterpret_cast<const __m128i*>(from);
-      auto* out = reinterpret_cast<__m128i*>(to);
-      const __m128i a = _mm_loadu_si128(in), b = _mm_loadu_si128(in + 1), c = _mm_loadu_si128(in + 2),
-                    d = _mm_loadu_si128(in + 3);
-      _mm_stream_si128(out, a);
-      _mm_stream_si128(out + 1, b);
-      _mm_stream_si128(out + 2, c);
-      _mm_stream_si128(out + 3, d);
+      stream_line(to, from);
     }
     _mm_sfence();  // seen by whoever is told
   }

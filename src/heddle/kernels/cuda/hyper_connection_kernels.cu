@@ -93,7 +93,7 @@ template <class X>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kStreamThreads) read_streams_dgrad(StreamArgs args) {
   HEDDLE_SHARED(float, board, kStreamWarps* kMostStreams);
   HEDDLE_SHARED(float, dpre, kMostStreams);
-  HEDDLE_SHARED(float, w, kMostStreamWeights);
+  HEDDLE_SHARED(float, w, kMostStreams);
   HEDDLE_SHARED(float, dw, kMostStreamWeights);
   HEDDLE_SHARED(float, dbase, kMostStreamWeights);
   HEDDLE_SHARED(float, dscale, 3);
@@ -132,7 +132,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kStreamThreads) read_streams_dgrad(StreamArgs a
       const float rstd = args.rstd_T[t];
       const float drstd = weights.gradient(args.q + t * W, rstd, args.base, args.scale, dpre, dw, args.to_w + t * W,
                                            dbase, dscale, room);
-      weights.make(args.q + t * W, rstd, args.base, args.scale, w, room);
+      weights.make_pre(args.q + t * W, rstd, args.base, args.scale, w);
       along[0] = drstd * rstd * rstd * rstd / static_cast<float>(n * H);
     }
     __syncthreads();

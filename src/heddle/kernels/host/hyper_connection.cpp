@@ -69,7 +69,7 @@ void stream_read_dgrad_rows(const KernelCall& call, int64_t begin, int64_t end) 
              *scale = call.in[4].as<const float>();
   const auto given = [&](size_t i) { return i < call.in.size() && call.in[i]; };
   const float none[kMostStreamWeights] = {};
-  float room[kStreamRoom], own[kMostStreamWeights];
+  float room[kStreamRoom], own[kMostStreams];
   for (int64_t t = begin; t < end; ++t) {
     float* sums = partial_sum(call.scratch, t / kRowsPerPartial, W + scales);
     if (t % kRowsPerPartial == 0) std::fill_n(sums, W + scales, 0.0f);
@@ -87,7 +87,7 @@ void stream_read_dgrad_rows(const KernelCall& call, int64_t begin, int64_t end) 
     const float drstd =
         weights.gradient(q + t * W, rstd, base, scale, dpre, given(6) ? call.in[6].as<const float>() + t * W : none,
                          call.out[1].as<float>() + t * W, sums, sums + W, room);
-    weights.make(q + t * W, rstd, base, scale, own, room);
+    weights.make_pre(q + t * W, rstd, base, scale, own);
     const V along = set(drstd * rstd * rstd * rstd / static_cast<float>(n * H));
     for (int64_t i = 0; i < n; ++i) {
       const V pre = set(own[i]);

@@ -51,7 +51,7 @@ void read_streams_dgrad(const KernelCall& call) {
   const StreamWeights<A> weights = weights_of_op<A>(call, call.in[2]);
   const int64_t n = weights.n, W = weights.count(), T = call.in[0].rows(), H = call.in[0].columns();
   std::array<A, kStreamRoom> room;
-  std::array<A, kMostStreamWeights> own;
+  std::array<A, kMostStreams> own;
   const std::vector<A> none(static_cast<size_t>(W), A(0));
   dbase.fill(A(0));
   dscale.fill(A(0));
@@ -65,7 +65,7 @@ void read_streams_dgrad(const KernelCall& call) {
     const A drstd =
         weights.gradient(q.at(t * W), rstd, base.at(0), scale.at(0), dpre.data(), dw ? dw.at(t * W) : none.data(),
                          dq.at(t * W), dbase.at(0), dscale.at(0), room.data());
-    weights.make(q.at(t * W), rstd, base.at(0), scale.at(0), own.data(), room.data());
+    weights.make_pre(q.at(t * W), rstd, base.at(0), scale.at(0), own.data());
     const A along = drstd * rstd * rstd * rstd / static_cast<A>(n * H);
     for (int64_t i = 0; i < n; ++i) {
       for (int64_t h = 0; h < H; ++h) {
