@@ -178,6 +178,7 @@ class Launch(unittest.TestCase):
         waiting = job.of_role("standby")
         done = self.strike_at(job, job.steps_done() + 2, lambda: Job.strike(self.one(job, "rank", "node1")))
         job.wait_until(lambda: job.starts() == 2)
+        job.wait_until(lambda: job.of_role("rank"))
         self.assertEqual(job.of_role("rank"), waiting)    # the very processes
         self.goes_well(job, self.longer)
         self.assertEqual(self.stood_by(job), [False, True], job.text())
