@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "heddle/comm/world.h"
+
 namespace heddle::train {
 
 namespace {
@@ -20,6 +22,8 @@ RankExchange::RankExchange(comm::World* world) {
   std::iota(all.begin(), all.end(), 0);
   communicator_ = world->communicator(all, "comm.between_steps");
 }
+
+RankExchange::~RankExchange() = default;
 
 void RankExchange::sum(std::span<double> values) {
   if (size_ == 1 || values.empty()) return;

@@ -7,7 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "heddle/comm/world.h"
+namespace heddle::comm {
+class Communicator;
+class World;
+}  // namespace heddle::comm
 
 namespace heddle::train {
 
@@ -15,6 +18,7 @@ class RankExchange {
  public:
   /// Every rank of the world makes one; null: a rank that is alone. The world must outlive it.
   explicit RankExchange(comm::World* world);
+  ~RankExchange();
 
   int rank() const { return rank_; }
   int size() const { return size_; }
