@@ -1,5 +1,6 @@
 // Every differentiable op on reference: gradients written by the op's own rule against central differences in f64,
 // then the other compute types against f64, accumulation, and no rows at all.
+#include "tests/kernels/compression_cases.h"
 #include "tests/kernels/hyper_connection_cases.h"
 #include "tests/kernels/op_cases.h"
 #include "tests/kernels/recurrence_cases.h"
@@ -116,6 +117,9 @@ INSTANTIATE_TEST_SUITE_P(HyperConnection, Gradient, ::testing::ValuesIn(hyper_co
 INSTANTIATE_TEST_SUITE_P(Selection, Gradient, ::testing::ValuesIn(selection_cases()),
                          [](const auto& info) { return info.param.name; });
 
+INSTANTIATE_TEST_SUITE_P(Compression, Gradient, ::testing::ValuesIn(compression_cases()),
+                         [](const auto& info) { return info.param.name; });
+
 // An output that nothing reads has no gradient, and its rule gets none for it: the rest must be as if it were zero.
 TEST(AbsentGradient, counts_as_zero) {
   for (const std::string name : {"split", "add_rms_norm", "router_sigmoid_normalize1"}) {
@@ -144,8 +148,8 @@ TEST(AbsentGradient, counts_as_zero) {
 
 TEST(GradientCases, cover_every_differentiable_op) {
   std::vector<std::string> covered;
-  for (const auto& cases :
-       {differentiable_cases(), hyper_connection_cases(), recurrence_cases(), selection_cases()}) {
+  for (const auto& cases : {differentiable_cases(), hyper_connection_cases(), recurrence_cases(), selection_cases(),
+                            compression_cases()}) {
     for (const CaseMaker& maker : cases) covered.push_back(maker.make(Dtype::f64, 1).kind);
   }
   for (const ir::OpDef* def : ops::all()) {

@@ -9,13 +9,13 @@
 #include "heddle/plan/switches.h"
 #include "tests/parity/gemma_draw.h"
 #include "tests/parity/random_schedule.h"
+#include "tests/parity/selection_draw.h"
 #include "tests/support/tiny_models.h"
 
 namespace heddle::parity {
 namespace {
 
 constexpr int64_t kSequences = 2, kSequence = 48;
-constexpr int kTakesAll = 60;  // keys, of fewer
 
 class Dice {
  public:
@@ -196,27 +196,6 @@ void draw_parts(uint64_t number, model::ModelConfig& c) {
   if (dice.one_in(3)) c.residual_dropout = 0.25;
   if (dice.one_in(4)) c.embedding_dropout = 0.5;
   if (Dice(number, "probabilities").one_in(4)) c.attention_dropout = 0.25;
-}
-
-// In a quarter of the draws of latent attention, indexers that select keys, in every stage of their training.
-// Scores that are equal but for rounding would let another layout choose another key: where layouts round
-// differently all are taken.
-void draw_selection(Draw& d) {
-  Dice dice(d.seed, "selection");
-  model::ModelConfig& c = d.model;
-  if (!c.is_latent() || !dice.one_in(4)) return;
-  c.sliding_window = c.max_window_layers = c.full_attention_interval = c.full_attention_offset = 0;
-  c.attention_dropout = 0;
-  c.index_topk = dice.of({1, 5, 13, kTakesAll});
-  if (d.plan.dtype != Dtype::f64) c.index_topk = kTakesAll;
-  c.index_n_heads = 3;
-  c.index_head_dim = dice.of({4, 6});
-  c.indexer_rope_interleave = dice.one_in(2);
-  c.index_loss_weight = 0.7;
-  c.index_stage = static_cast<model::IndexStage>(dice.of({0, 0, 0, 1, 2}));
-  if (dice.one_in(3)) c.index_topk_freq = 2, c.index_skip_topk_offset = 1;
-  if (d.plan.lora.rank > 0) c.index_stage = model::IndexStage::off;
-  if (d.plan.mesh.cp > 1) d.plan.parallel.context = model::Context::gather;
 }
 
 // In a quarter of the draws, adapters beside frozen weights. From dice of its own, as above.
@@ -574,7 +553,7 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   draw_parts(number, c);
   draw_gates(number, d.plan, c);
   draw_adapters(number, p);
-  draw_selection(d);
+  draw_selection(d, Dice(number, "selection"));
   draw_recurrence(d);
   draw_blocks(d);
   draw_stream(d);
@@ -588,6 +567,7 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
     c.softplus_scores = Dice(number, "softplus").one_in(2);
   draw_routers(d);
   draw_gemma(d.model, Dice(number, "gemma 4"), p.dtype == Dtype::f64);
+  draw_compression(d, Dice(number, "compression"), fits);
   draw_streams(d.model, Dice(number, "streams"));
   draw_fp8(d);
   draw_switches(d, dice.of({1, 1, 3}));
@@ -636,7 +616,9 @@ Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks) {
   if (d.plan.mesh.pp > 1 && !d.plan.objective.of_pairs() && !dice.one_in(3)) {  // depths, and cuts among them
     const bool few = d.model.recurs(), none = few && d.model.recurrence != model::Recurrence::gated_delta &&
                                               d.model.recurrence != model::Recurrence::mamba2;
-    d.model.num_nextn_predict_layers = none || d.model.has_streams() ? 0 : few ? 1 : dice.of({1, 1, 2});
+    d.model.num_nextn_predict_layers = none || d.model.has_streams() || d.model.is_compressed() ? 0
+                                       : few                                                    ? 1
+                                             : dice.of({1, 1, 2});
     d.model.shortcut_experts = false;  // of which depths have none
     d.model.positions = model::Positions::rotary;
     d.plan.parallel.layout = draw_layout(dice, d.model, plan::schedule_of(d.plan).placement.stages, dice.one_in(2));

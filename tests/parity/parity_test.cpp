@@ -230,6 +230,30 @@ TEST(Parity, SelectionsInRandomLayouts) {
   expect_met(met, wanted >= 12);
 }
 
+// Compressed keys, chosen and not.
+TEST(Parity, CompressedKeysInRandomLayouts) {
+  Met met;
+  const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
+  for (uint64_t number = 85'000, found = 0; found < wanted; ++number) {
+    const Draw d = draw(number, 8);
+    if (!d.model.is_compressed()) continue;
+    ++found;
+    count_axes(met, d.plan.mesh);
+    met["documents"] += d.plan.document_end >= 0;
+    met["recompute"] += !d.plan.memory.recompute.empty();
+    met["f32"] += d.plan.dtype == Dtype::f32;
+    met["chosen entries"] += d.model.selects() && d.model.index_topk * d.model.sparse_rate < d.plan.sequence_length;
+    met["all entries"] += d.model.has_compression(model::Compression::heavy);
+    met["streams"] += d.model.has_streams();
+    expect_one_rank(d);
+  }
+  expect_met(met, wanted >= 24);
+}
+
+TEST(Parity, CompressedKeysInBf16) {
+  expect_one_rank_in_bf16(1300, [](const Draw& d) { return d.model.is_compressed(); });
+}
+
 TEST(Parity, SelectionsInBf16) {
   expect_one_rank_in_bf16(900, [](const Draw& d) { return d.model.selects(); });
 }

@@ -101,6 +101,12 @@ class RankRun {
         }
         if (p.start == model::Parameter::Start::rope_table) {
           const int64_t width = view.dim(1);
+          if (p.name.starts_with(model::kEntryRopeTable)) {  // of whole sequences on every rank
+            const int64_t tokens = std::stoll(p.name.substr(model::kEntryRopeTable.size()));
+            for (int64_t i = 0; i < view.elements(); ++i)
+              set(view, i, value(p, i / width * tokens * width + i % width));
+            continue;
+          }
           const int cp = place().of(ir::Axis::cp);
           const bool of_own = p.name == model::kOwnRopeTable;  // a part of what its tp group has
           const int64_t tp = of_own ? place().of(ir::Axis::tp) : 1, at = of_own ? place().at(ir::Axis::tp) : 0;

@@ -4,6 +4,9 @@
 // S is the length of a sequence. A rank of cp has S ÷ cp positions of it, those of ir::position. A rank of tp has
 // its part of these, in order. With places a query stands at places[t] = sequence·S + position, or nowhere where
 // that is negative, and then sees nothing.
+//
+// A sequence has `keys` rows of keys: its positions, unless the op says otherwise. Where these are entries of
+// `rate` tokens each, a query sees those that end up to its own position, in its document (ops/compression.cpp).
 #pragma once
 
 #include <algorithm>
@@ -17,6 +20,8 @@ namespace heddle::kernels {
 struct QueryRows {
   explicit QueryRows(const device::KernelCall& call)
       : S(call.op->attributes.integer("sequence")),
+        keys(call.op->attributes.integer_or("keys", S)),
+        rate(call.op->attributes.integer_or("rate", 1)),
         cp(static_cast<int>(call.op->attributes.integer_or("cp", 1))),
         tp(static_cast<int>(call.op->attributes.integer_or("tp", 1))),
         own(S / (cp * tp)),
@@ -26,19 +31,23 @@ struct QueryRows {
         places(named_operand(call, "places").as<const int32_t>()) {}
 
   /// The first of the keys of the query's sequence.
-  int64_t base(int64_t t) const { return places == nullptr ? t / own * S : std::max(places[t], 0) / S * S; }
-  /// Query t sees the positions [first, seen) of its sequence.
-  int64_t seen(int64_t t) const {
+  int64_t base(int64_t t) const { return sequence_of(t) * keys; }
+  int64_t sequence_of(int64_t t) const { return places == nullptr ? t / own : std::max(places[t], 0) / S; }
+  /// The positions of its sequence up to the query's own, and the first of them in its document.
+  int64_t positions(int64_t t) const {
     if (places != nullptr) return places[t] < 0 ? 0 : places[t] % S + 1;
     return ir::position(tp_index * own + t % own, S, cp_index, cp) + 1;
   }
-  int64_t first(int64_t t) const {
+  int64_t start(int64_t t) const {
     if (starts == nullptr) return 0;
-    const int64_t end = seen(t);
-    return std::clamp<int64_t>(starts[base(t) + end - 1], 0, end);
+    const int64_t end = positions(t);
+    return std::clamp<int64_t>(starts[sequence_of(t) * S + end - 1], 0, end);
   }
+  /// Query t sees the keys [first, seen) of its sequence.
+  int64_t seen(int64_t t) const { return positions(t) / rate; }
+  int64_t first(int64_t t) const { return std::min(start(t) / rate, seen(t)); }
 
-  int64_t S;
+  int64_t S, keys, rate;
   int cp, tp;
   int64_t own;  // rows of this rank of each sequence
   int cp_index, tp_index;

@@ -119,6 +119,18 @@ Key layer_pattern() {
           .synonyms = {"hybrid_layer_pattern", "layers_block_type", "mamba_pattern"}};
 }
 
+Key compression_pattern() {
+  return {.name = "compression_pattern",
+          .kind = Kind::word,
+          .meaning =
+              "A letter a layer: W, queries see a window; S, and model.index_topk entries of model.sparse_rate "
+              "tokens each, by an indexer's choice; H, and all entries, of model.heavy_rate tokens each.",
+          .get = [](const C& c) { return KeyValue(c.compression_pattern); },
+          .set = [](C& c, const KeyValue& v) { c.compression_pattern = std::get<std::string>(v); },
+          .of = Of::compressed,
+          .synonyms = {"compress_ratios", "compress_rates"}};
+}
+
 Key attention_bias() {
   return {.name = "attention_bias",
           .kind = Kind::word,
@@ -143,18 +155,19 @@ Key also_called(std::vector<std::string> names, Key key) {
 }
 
 Key attention() {
-  return {
-      .name = "attention",
-      .kind = Kind::word,
-      .meaning =
-          "latent: keys and values from a latent (DeepSeek); grouped: heads in groups share them (LLaMA, Qwen3).",
-      .get = [](const C& c) { return KeyValue(std::string(c.is_latent() ? "latent" : "grouped")); },
-      .set =
-          [](C& c, const KeyValue& v) {
-            c.attention = v == KeyValue(std::string("grouped")) ? C::Attention::grouped : C::Attention::latent;
-          },
-      .words = {"latent", "grouped"},
-      .synonyms = {"multi_latent_attention", "mla", "gqa"}};
+  return {.name = "attention",
+          .kind = Kind::word,
+          .meaning =
+              "latent: keys and values from a latent (DeepSeek-V3); grouped: heads in groups share them (LLaMA, "
+              "Qwen3); compressed: heads share one key, the value too, and see a window and compressed keys "
+              "(DeepSeek-V4).",
+          .get = [](const C& c) { return KeyValue(std::string(word_of(c.attention))); },
+          .set =
+              [](C& c, const KeyValue& v) {
+                c.attention = find_word<C::Attention>(std::get<std::string>(v)).value_or(C::Attention::latent);
+              },
+          .words = all_words<C::Attention>(),
+          .synonyms = {"multi_latent_attention", "mla", "gqa"}};
 }
 
 Key bias_update_rate() {
@@ -226,12 +239,12 @@ const std::vector<Key>& keys() {
       also_called({"n_heads", "n_head", "num_heads", "heads"},
                   row<&C::num_attention_heads>("num_attention_heads", 1, 1 << 16, "Attention heads.")),
       row<&C::q_lora_rank>("q_lora_rank", 0, 1 << 20, "Width of the queries' latent; 0 projects queries directly.",
-                           Of::latent),
+                           Of::latent_compressed),
       row<&C::kv_lora_rank>("kv_lora_rank", 1, 1 << 20, "Width of the latent of keys and values.", Of::latent),
       row<&C::qk_nope_head_dim>("qk_nope_head_dim", 1, 1 << 16, "Width of a head's query and key without rotation.",
                                 Of::latent),
       row<&C::qk_rope_head_dim>("qk_rope_head_dim", 2, 1 << 16,
-                                "Width of a head's rotated part of query and key; even.", Of::latent),
+                                "Width of a head's rotated part of query and key; even.", Of::latent_compressed),
       row<&C::v_head_dim>("v_head_dim", 1, 1 << 16, "Width of a head's value.", Of::latent),
       also_called({"mla_scale_q_lora", "mla_scale_kv_lora"},
                   flag<&C::scaled_latents>("scaled_latents",
@@ -243,13 +256,14 @@ const std::vector<Key>& keys() {
           row<&C::index_topk>("index_topk", 0, kMostCount,
                               "Keys that a query attends to, the best by an indexer's scores (DeepSeek-V3.2); "
                               "0: all, without an indexer.",
-                              Of::latent)),
-      also_called({"index_heads", "dsa_indexer_n_heads"},
-                  row<&C::index_n_heads>("index_n_heads", 1, 1 << 16, "Heads of an indexer.", Of::latent)),
+                              Of::latent_compressed)),
       also_called(
-          {"dsa_indexer_head_dim"},
-          row<&C::index_head_dim>("index_head_dim", 2, 1 << 16,
-                                  "Width of an indexer's head; model.qk_rope_head_dim or more.", Of::latent)),
+          {"index_heads", "dsa_indexer_n_heads"},
+          row<&C::index_n_heads>("index_n_heads", 1, 1 << 16, "Heads of an indexer.", Of::latent_compressed)),
+      also_called({"dsa_indexer_head_dim"},
+                  row<&C::index_head_dim>("index_head_dim", 2, 1 << 16,
+                                          "Width of an indexer's head; model.qk_rope_head_dim or more.",
+                                          Of::latent_compressed)),
       flag<&C::indexer_rope_interleave>("indexer_rope_interleave",
                                         "Indexers rotate neighbours (2i, 2i+1); otherwise halves (i, i + half).",
                                         Of::latent),
@@ -260,13 +274,21 @@ const std::vector<Key>& keys() {
                                       "Number of first layers that each have an indexer, whatever "
                                       "model.index_topk_freq is.",
                                       Of::latent),
+      compression_pattern(),
+      row<&C::sparse_rate>("sparse_rate", 1, 1 << 20, "Tokens of an entry in layers S, whose entries overlap.",
+                           Of::compressed),
+      row<&C::heavy_rate>("heavy_rate", 1, 1 << 20, "Tokens of an entry in layers H.", Of::compressed),
+      row<&C::o_groups>("o_groups", 1, 1 << 16,
+                        "Groups of heads whose outputs each have a map of their own, ahead of the output's.",
+                        Of::compressed),
+      row<&C::o_lora_rank>("o_lora_rank", 1, 1 << 20, "Numbers that the map of a group makes.", Of::compressed),
       also_called({"n_kv_heads", "num_kv_heads", "num_query_groups", "kv_heads"},
                   row<&C::num_key_value_heads>("num_key_value_heads", 1, 1 << 16,
                                                "Heads of keys and values, each shared by as many heads of queries.",
                                                Of::grouped)),
-      also_called(
-          {"kv_channels", "d_head", "head_size"},
-          row<&C::head_dim>("head_dim", 2, 1 << 16, "Width of a head's query, key and value; even.", Of::grouped)),
+      also_called({"kv_channels", "d_head", "head_size"},
+                  row<&C::head_dim>("head_dim", 2, 1 << 16, "Width of a head's query, key and value; even.",
+                                    Of::grouped_compressed)),
       also_called({"qk_layernorm"},
                   flag<&C::qk_norm>("qk_norm", "Queries and keys are normed head by head.", Of::grouped)),
       flag<&C::qk_norm_all_heads>(
@@ -314,10 +336,11 @@ const std::vector<Key>& keys() {
                                                   "Every so many-th layer turns no queries and keys (SmolLM3); 0: "
                                                   "none.",
                                                   Of::grouped)),
-      also_called({"sink", "learnable_softmax", "softmax_type"},
-                  flag<&C::attention_sinks>(
-                      "attention_sinks",
-                      "A learned logit a head takes part in attention's softmax, without a value.", Of::grouped)),
+      also_called(
+          {"sink", "learnable_softmax", "softmax_type"},
+          flag<&C::attention_sinks>("attention_sinks",
+                                    "A learned logit a head takes part in attention's softmax, without a value.",
+                                    Of::grouped_compressed)),
       flag<&C::sinks_in_windows>("sinks_in_windows", "Only layers with a window have sinks.", Of::grouped),
       also_called({"window_size", "attention_window", "window_attention"},
                   row<&C::sliding_window>("sliding_window", 0, kMostCount,
@@ -384,7 +407,7 @@ const std::vector<Key>& keys() {
           row<&C::window_rope_theta>("window_rope_theta", 0, 1e12,
                                      "Base of the rotary frequencies of layers with a window, which nothing "
                                      "stretches; 0: as elsewhere.",
-                                     Of::grouped)),
+                                     Of::grouped_compressed)),
       row<&C::window_rotary_factor>("window_rotary_factor", 0, 1,
                                     "The part of a head that has positions in layers with a window of a base of "
                                     "their own; 0: as elsewhere.",
@@ -405,6 +428,9 @@ const std::vector<Key>& keys() {
           "mlp_limit", 0, 1e6,
           "silu(gate) of shared experts and dense layers is cut above it, up within ± it; 0: neither."),
       row<&C::mlp_limit_layer>("mlp_limit_layer", 0, 1 << 20, "First layer with mlp_limit."),
+      flag<&C::limited_gates>(
+          "limited_gates",
+          "model.experts_limit and model.mlp_limit cut the gate, and not silu of it (DeepSeek-V4)."),
       also_called({"rotary_base", "rope_base"},
                   row<&C::rope_theta>("rope_theta", 1, 1e12, "Base of the rotary frequencies.")),
       flag<&C::rope_interleave>("rope_interleave",
@@ -558,7 +584,7 @@ const std::vector<Key>& keys() {
           word<&C::index_stage>("index_stage",
                                 "Training of indexers: sparse, with all other weights, on the keys that they "
                                 "chose; dense, alone, on all keys; off, not at all.",
-                                Of::latent)),
+                                Of::latent_compressed)),
       also_called({"dsa_indexer_loss_coeff"}, of_training(row<&C::index_loss_weight>(
                                                   "index_loss_weight", kTiny, 1e6,
                                                   "Weight of indexers' divergence from attention.", Of::latent))),
@@ -618,7 +644,10 @@ bool has_key(const ModelConfig& config, const Key& key) {
   const auto is_scaled_by = [&](RopeType type) { return config.rope_scaling && config.rope_scaling->type == type; };
   switch (key.of) {
     case Of::latent: return config.is_latent();
-    case Of::grouped: return !config.is_latent();
+    case Of::grouped: return config.is_grouped();
+    case Of::compressed: return config.is_compressed();
+    case Of::latent_compressed: return !config.is_grouped();
+    case Of::grouped_compressed: return !config.is_latent();
     case Of::recurrent: return config.recurs();
     case Of::streams: return config.has_streams();
     case Of::scaling: return config.rope_scaling.has_value();

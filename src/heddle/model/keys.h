@@ -20,6 +20,9 @@ struct Key {
     any,
     latent,
     grouped,
+    compressed,
+    latent_compressed,   // latent or compressed attention
+    grouped_compressed,  // grouped or compressed attention
     experts,
     recurrent,
     streams,  // several of the residual

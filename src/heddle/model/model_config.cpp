@@ -95,7 +95,7 @@ void validate_learned_positions(const ModelConfig& c) {
 void validate_rotary_width(const ModelConfig& c) {
   if (c.rotary_width() % 2 != 0) {
     config_error("model.{} is {}, must be even: positions turn pairs of elements",
-                 c.is_latent()                    ? "qk_rope_head_dim"
+                 !c.is_grouped()                  ? "qk_rope_head_dim"
                  : c.partial_rotary_factor == 1.0 ? "head_dim"
                                                   : "head_dim × model.partial_rotary_factor",
                  c.rotary_width());
@@ -226,6 +226,50 @@ void validate_shared_keys(const ModelConfig& c) {
   }
 }
 
+// A letter a layer, a window, and heads in equal groups.
+void validate_compression(const ModelConfig& c) {
+  const auto needs = [](bool has, const char* what, const std::string& other) {
+    if (has) config_error("model.attention = \"compressed\"{} needs {}", what, other);
+  };
+  constexpr std::string_view kLetters = "WSH";
+  const size_t at = c.compression_pattern.find_first_not_of(kLetters);
+  if (at != std::string::npos) {
+    config_error(
+        "model.compression_pattern has '{}' for layer {}; accepted: W a window, S entries that an indexer "
+        "chooses, H all entries",
+        c.compression_pattern[at], at);
+  }
+  if (std::ssize(c.compression_pattern) != c.num_hidden_layers) {
+    config_error("model.compression_pattern has {} letters for {} layers, one each goes with them",
+                 c.compression_pattern.size(), c.num_hidden_layers);
+  }
+  const bool sparse = c.has_compression(Compression::sparse);
+  needs(c.sliding_window == 0, "", "a model.sliding_window");
+  needs(c.q_lora_rank == 0, "", "a model.q_lora_rank: queries come from a latent");
+  needs(c.max_window_layers > 0 || c.full_attention_interval > 0 || c.full_attention_offset > 0, "",
+        "model.max_window_layers, model.full_attention_interval and model.full_attention_offset of 0: "
+        "model.compression_pattern says which layers have a window alone");
+  needs(c.recurs(), "", "model.recurrence = \"none\"");
+  needs(c.is_hybrid(), "", "no model.hybrid_override_pattern");
+  needs(c.shortcut_experts, "", "model.shortcut_experts = false");
+  needs(c.num_nextn_predict_layers > 0, "",
+        "model.num_nextn_predict_layers = 0: compression in layers that predict further tokens is not built");
+  needs(c.attention_dropout > 0, "", "model.attention_dropout = 0");
+  needs(c.positions != Positions::rotary, "", "model.positions = \"rotary\"");
+  needs(c.zero_centered_norms, "", "model.zero_centered_norms = false");
+  needs(sparse && !c.selects(), " with a letter S", "a model.index_topk");
+  needs(!sparse && c.selects(), " with model.index_topk", "a letter S in model.compression_pattern");
+  needs(c.selects() && c.index_stage != IndexStage::off, " with model.index_topk",
+        "model.index_stage = \"off\": a loss of an indexer of entries is not built");
+  if (c.qk_rope_head_dim > c.head_dim) {
+    config_error("model.qk_rope_head_dim is {}, more than model.head_dim ({})", c.qk_rope_head_dim, c.head_dim);
+  }
+  if (c.num_attention_heads % c.o_groups != 0) {
+    config_error("model.num_attention_heads ({}) is not a multiple of model.o_groups ({})", c.num_attention_heads,
+                 c.o_groups);
+  }
+}
+
 // Parts of attention that need others.
 void validate_parts(const ModelConfig& c) {
   const auto needs = [](bool has, const char* key, const char* other) {
@@ -260,6 +304,8 @@ void validate_parts(const ModelConfig& c) {
     needs(limit > 0 && c.activation != Activation::swiglu, key, "model.activation = \"swiglu\"");
     needs(limit > 0 && c.swiglu_limit > 0, key, "model.swiglu_limit = 0, another form of limits");
   }
+  needs(c.limited_gates && c.experts_limit == 0 && c.mlp_limit == 0, "limited_gates",
+        "a model.experts_limit or model.mlp_limit");
   const int64_t layers = c.num_hidden_layers + c.num_nextn_predict_layers;
   needs(c.experts_limit > 0 && c.experts_limit_layer >= layers, "experts_limit",
         "a layer from model.experts_limit_layer on");
@@ -271,8 +317,10 @@ void validate_parts(const ModelConfig& c) {
         "model.max_window_layers = 0");
   needs(c.full_attention_offset > 0 && c.full_attention_offset >= c.full_attention_interval,
         "full_attention_offset", "a larger model.full_attention_interval");
-  needs(c.index_stage != IndexStage::sparse && !c.selects(), "index_stage", "a model.index_topk");
-  needs(c.selects() && c.sliding_window > 0, "index_topk", "model.sliding_window = 0: it selects among all keys");
+  needs(c.index_stage != IndexStage::sparse && !c.selects() && !c.is_compressed(), "index_stage",
+        "a model.index_topk");
+  needs(c.selects() && c.sliding_window > 0 && !c.is_compressed(), "index_topk",
+        "model.sliding_window = 0: it selects among all keys");
   needs(c.selects() && c.attention_dropout > 0, "index_topk", "model.attention_dropout = 0");
   needs(c.selects() && !c.turns(), "index_topk", "model.positions = \"rotary\": indexers turn by it");
   needs(c.no_rope_layer_interval > 0 && !c.turns(), "no_rope_layer_interval", "model.positions = \"rotary\"");
@@ -282,7 +330,7 @@ void validate_parts(const ModelConfig& c) {
                  c.qk_rope_head_dim);
   }
   if (c.recurs()) validate_recurrence(c);
-  if (c.is_latent()) return;
+  if (!c.is_grouped()) return;
   const int64_t heads = c.window_attention_heads > 0 ? c.window_attention_heads : c.num_attention_heads;
   const int64_t kv_heads = c.window_key_value_heads > 0 ? c.window_key_value_heads : c.num_key_value_heads;
   if (c.sliding_window > 0 && heads % kv_heads != 0) {
@@ -300,10 +348,11 @@ void validate_attention(const ModelConfig& c) {
   } else if (c.learns_positions()) {
     validate_learned_positions(c);
   }
-  if (!c.is_latent() && c.num_attention_heads % c.num_key_value_heads != 0) {
+  if (c.is_grouped() && c.num_attention_heads % c.num_key_value_heads != 0) {
     config_error("model.num_attention_heads ({}) is not a multiple of model.num_key_value_heads ({})",
                  c.num_attention_heads, c.num_key_value_heads);
   }
+  if (c.is_compressed()) validate_compression(c);
   validate_parts(c);
   if (c.sliding_window == 0 && !c.recurs() && (c.max_window_layers > 0 || c.full_attention_interval > 0)) {
     config_error(

@@ -112,6 +112,14 @@ constexpr auto words_of(Positions) {
 /// model.hybrid_override_pattern.
 enum class Block : char { attention = '*', recurrence = 'M', mlp = '-', experts = 'E' };
 
+/// A kind of layer of compressed attention. Queries see their window, and in two kinds entries of tokens before it.
+/// The value is the kind's letter in model.compression_pattern.
+enum class Compression : char {
+  window = 'W',  // the window alone
+  sparse = 'S',  // entries of few tokens each, chosen by an indexer
+  heavy = 'H',   // all entries, each of many tokens
+};
+
 /// The activation of MLPs and experts: with a gate, or of one product.
 enum class Activation : uint8_t {
   swiglu,
@@ -198,7 +206,7 @@ struct ModelConfig {
   Positions positions = Positions::rotary;
   Activation activation = Activation::swiglu;
 
-  enum class Attention : uint8_t { latent, grouped } attention = Attention::latent;
+  enum class Attention : uint8_t { latent, grouped, compressed } attention = Attention::latent;
   int64_t num_attention_heads = 4;
 
   // Multi-head latent attention
@@ -217,6 +225,14 @@ struct ModelConfig {
   bool indexer_rope_interleave = false;
   int64_t index_topk_freq = 1;         // of so many layers one has an indexer, and those after it take its choice
   int64_t index_skip_topk_offset = 2;  // so many first layers each have one
+
+  // Compressed attention (DeepSeek-V4): heads share one key, which is the value too. Queries see a window, and in
+  // some layers entries that each stand for many tokens
+  std::string compression_pattern;  // a letter a layer (Compression)
+  int64_t sparse_rate = 4;          // tokens of an entry in layers S, whose queries see index_topk entries
+  int64_t heavy_rate = 128;         // tokens of an entry in layers H, whose queries see all entries
+  int64_t o_groups = 1;             // groups of heads; each has a map of its own ahead of the output's map
+  int64_t o_lora_rank = 64;         // numbers that such a map makes
 
   // Grouped attention: heads share keys and values
   int64_t num_key_value_heads = 4;
@@ -246,6 +262,7 @@ struct ModelConfig {
   int64_t experts_limit_layer = 0;
   double mlp_limit = 0;  // of shared experts and of dense layers
   int64_t mlp_limit_layer = 0;
+  bool limited_gates = false;  // both limits cut the gate, and not silu of it (DeepSeek-V4)
 
   // The last layers take keys and values of the last layer before them that is of their kind (Gemma 3n, Gemma 4)
   int64_t shared_key_value_layers = 0;    // so many
@@ -347,11 +364,26 @@ struct ModelConfig {
 
   /// True if the layer has neither a window nor a recurrence.
   bool has_full_attention(int64_t layer) const {
+    if (is_compressed()) return compression_of(layer) != Compression::window;
     return layer < max_window_layers ||
            (full_attention_interval > 0 && (layer + 1 - full_attention_offset) % full_attention_interval == 0) ||
            (full_attention_last && layer + 1 == num_hidden_layers);
   }
-  /// Tokens that a query of the layer sees; 0: all up to its own.
+  /// The kind of a layer of compressed attention.
+  Compression compression_of(int64_t layer) const {
+    return layer < std::ssize(compression_pattern)
+               ? static_cast<Compression>(compression_pattern[static_cast<size_t>(layer)])
+               : Compression::window;
+  }
+  /// The tokens of an entry of the layer; 0: the layer has no entries.
+  int64_t entry_tokens(int64_t layer) const {
+    const Compression kind = compression_of(layer);
+    return kind == Compression::sparse ? sparse_rate : kind == Compression::heavy ? heavy_rate : 0;
+  }
+  bool has_compression(Compression kind) const {
+    return compression_pattern.find(static_cast<char>(kind)) != std::string::npos;
+  }
+  /// Tokens that a query of the layer sees; 0: all up to its own, or entries of them in compressed attention.
   int64_t window_of(int64_t layer) const { return has_full_attention(layer) ? 0 : sliding_window; }
   bool recurs() const { return recurrence != Recurrence::none; }
   bool is_hybrid() const { return !hybrid_override_pattern.empty(); }
@@ -389,6 +421,7 @@ struct ModelConfig {
     return has_window(layer) && window_attention_heads > 0 ? window_attention_heads : num_attention_heads;
   }
   int64_t kv_heads_of(int64_t layer) const {
+    if (is_compressed()) return 1;
     return has_window(layer) && window_key_value_heads > 0 ? window_key_value_heads : num_key_value_heads;
   }
   /// Widths of a head's query and key, and of its value, in grouped attention.
@@ -428,6 +461,7 @@ struct ModelConfig {
   bool trains_indexers_alone() const { return selects() && index_stage == IndexStage::dense; }
   /// True if the layer has an indexer of its own. Those that predict further tokens do.
   bool has_indexer(int64_t layer) const {
+    if (is_compressed()) return selects() && compression_of(layer) == Compression::sparse;
     const int64_t counted = layer - index_skip_topk_offset + 1;
     return selects() && (layer >= num_hidden_layers || counted <= 0 || counted % index_topk_freq == 0);
   }
@@ -451,6 +485,8 @@ struct ModelConfig {
   }
   bool learns_positions() const { return positions == Positions::learned; }
   bool is_latent() const { return attention == Attention::latent; }
+  bool is_grouped() const { return attention == Attention::grouped; }
+  bool is_compressed() const { return attention == Attention::compressed; }
   bool has_streams() const { return hyper_connections > 0; }
   /// Width of what goes from block to block, from layer to layer and from stage to stage.
   int64_t residual_width() const { return has_streams() ? hyper_connections * hidden_size : hidden_size; }
@@ -467,8 +503,8 @@ struct ModelConfig {
   int64_t qk_head_dim() const { return is_latent() ? qk_nope_head_dim + qk_rope_head_dim : head_dim; }
   /// The elements of a head that have positions: its last ones, or, in grouped attention, its first.
   int64_t rotary_width() const {
-    return is_latent() ? qk_rope_head_dim
-                       : static_cast<int64_t>(static_cast<double>(head_dim) * partial_rotary_factor);
+    return !is_grouped() ? qk_rope_head_dim
+                         : static_cast<int64_t>(static_cast<double>(head_dim) * partial_rotary_factor);
   }
   /// The pairs of a head that turn, from its first on; the others of rotary_width() stand still.
   int64_t turning_pairs() const {
@@ -486,6 +522,12 @@ struct ModelConfig {
   }
   bool operator==(const ModelConfig&) const = default;
 };
+
+constexpr auto words_of(ModelConfig::Attention) {
+  using Attention = ModelConfig::Attention;
+  return std::to_array<Word<Attention>>(
+      {{Attention::latent, "latent"}, {Attention::grouped, "grouped"}, {Attention::compressed, "compressed"}});
+}
 
 /// ConfigError naming the key when a value is out of its bounds (model/keys.h) or a size is impossible (top-k >
 /// experts, odd rotary width, …).

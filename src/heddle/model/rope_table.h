@@ -15,6 +15,13 @@ inline constexpr const char *kRopeTable = "rope_table", *kWindowRopeTable = "rop
 /// The one that holds the rows that a rank of tp has of its group.
 inline constexpr const char* kOwnRopeTable = "rope_table_of_own_rows";
 
+/// The one that holds a row an entry of so many tokens, by the position of the first of them. Every rank has all
+/// rows.
+inline constexpr std::string_view kEntryRopeTable = "rope_table_of_entries_of_";
+inline std::string rope_table_name(int64_t entry_tokens) {
+  return std::string(kEntryRopeTable) + std::to_string(entry_tokens);
+}
+
 /// The gain of a norm of that width that has none of its own: ones.
 inline constexpr std::string_view kUnitGain = "unit_gain_of_";
 inline std::string unit_gain(int64_t width) { return std::string(kUnitGain) + std::to_string(width); }

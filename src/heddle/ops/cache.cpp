@@ -3,6 +3,11 @@
 // places[t] = sequence·S + position, or nowhere where that is negative. Rows are written before any is attended to,
 // so several of one sequence may come at once.
 //
+// A cache may have `keys` rows a sequence. A row then goes `offset` rows behind the first of them. With `rate`,
+// rows are entries of so many tokens each (ops/compression.cpp). The row that stands at an entry's last token is
+// written, at the entry's number. x may also have a row an entry of whole sequences. `rope_at` turns an entry by
+// the position of its first token.
+//
 // Grouped attention keeps keys and values. Multi-head latent attention keeps the latent and the one rotated key, c
 // + r elements a token. It reads them in the absorbed form (DeepSeek-V2, arXiv 2405.04434, section 2.1.2). Let the
 // rows of w_kv_b of a head be K [n,c] and V [v,c]. Then q·(K latent) = (Kᵀ q)·latent and Σ p (V latent) = V Σ p
@@ -21,9 +26,14 @@ namespace {
 // clang-format off
 const OpDef cache_rows{
     .kind = "cache_rows",
-    .operands = "x places", .updates = "cache", .attributes = "first",
+    .operands = "x places", .updates = "cache", .attributes = "first sequence? keys? offset? rate?",
     .infer = by_rule([](const Rule& rule, const Op& op) {
-      check_places(rule, 1);
+      if (const int64_t rate = op.attributes.integer_or("rate", 0); rate > 0 && rule.dim(0, 0) != rule.dim(1, 0)) {
+        const int64_t length = op.attributes.integer("sequence");
+        rule.require(rule.size(0, 0) * length == rule.size(1, 0) * (length / rate), "x is not the entries of whole sequences");
+      } else {
+        check_places(rule, 1);
+      }
       const Value& cache = rule.updated(0);
       const int64_t first = op.attributes.integer("first");
       rule.require(cache.shape.size() == 2 && cache.dtype == rule.dtype(0), "the cache is no matrix of x's type");
@@ -37,7 +47,7 @@ const OpDef cache_rows{
 const OpDef rope_at{
     .kind = "rope_at",
     .operands = "x table places", .results = "y",
-    .attributes = "heads head_dim rope_dim sequence interleaved first?",
+    .attributes = "heads head_dim rope_dim sequence interleaved first? inverse? rate?",
     .infer = by_rule([](const Rule& rule, const Op& op) {
       check_turned_rows(rule, op.attributes);
       check_places(rule, 2);

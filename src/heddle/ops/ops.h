@@ -38,6 +38,7 @@ std::vector<const ir::OpDef*> rope_ops();
 std::vector<const ir::OpDef*> attention_ops();
 std::vector<const ir::OpDef*> cache_ops();
 std::vector<const ir::OpDef*> selection_ops();
+std::vector<const ir::OpDef*> compression_ops();
 std::vector<const ir::OpDef*> recurrence_ops();
 std::vector<const ir::OpDef*> convolution_ops();
 std::vector<const ir::OpDef*> mlp_ops();

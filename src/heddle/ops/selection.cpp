@@ -7,11 +7,15 @@
 // share. The keys k are those of the whole sequences, in order. With `places`, keys are the rows of a cache
 // instead, of sequences of S positions, and query t stands at places[t] (ops/cache.cpp).
 //
-// `chosen_attention` reads the chosen keys alone. Without v, the first value_dim elements of a key are its value.
-// `attention_share` is what all heads together give to each key. `index_loss` draws the indexer to it. Let p be
-// that share ÷ its sum: the loss is weight · Σ_t KL(p_t ‖ softmax(I_t)). It goes over the chosen keys, and without
-// `chosen` over all that a query sees. p has no gradient. Neither has the input of `detached_linear`: the indexer
-// learns from its own loss alone, and nothing else learns from it (section 2.1.1).
+// The keys of `choose_keys` may be entries of `rate` tokens each (ops/compression.cpp). Then `chosen` holds the
+// numbers of entries. `keys` says how many rows of keys a sequence has, where it has more or fewer than positions.
+//
+// `chosen_attention` reads the chosen keys alone. A sink is one more score of a head, and has no value. Without v,
+// the first value_dim elements of a key are its value. `attention_share` is what all heads together give to each
+// key. `index_loss` draws the indexer to it. Let p be that share ÷ its sum: the loss is weight · Σ_t KL(p_t ‖
+// softmax(I_t)). It goes over the chosen keys, and without `chosen` over all that a query sees. p has no gradient.
+// Neither has the input of `detached_linear`: the indexer learns from its own loss alone, and nothing else learns
+// from it (section 2.1.1).
 #include <algorithm>
 
 #include "heddle/base/error.h"
@@ -28,17 +32,20 @@ extern const OpDef chosen_attention_dgrad, index_loss_dgrad;
 void check_rows(const Rule& rule, const Op& op, size_t q, size_t k) {
   const Attributes& a = op.attributes;
   const int64_t length = a.integer("sequence"), cp = a.integer_or("cp", 1), tp = a.integer_or("tp", 1);
+  const int64_t keys = a.integer_or("keys", length);
   rule.require(length >= 1 && cp >= 1 && tp >= 1, "a size is below one");
   if (rule.has("places")) {
     rule.require(cp == 1 && tp == 1, "a cache is of one rank");
     rule.is(rule.place("places"), Dtype::i32, {rule.dim(q, 0)}, "places are not i32");
-    rule.quotient(rule.size(k, 0), length, "rows of the cache are not whole sequences");
+    rule.quotient(rule.size(k, 0), keys, "rows of the cache are not whole sequences");
     return;
   }
   rule.require(length % ((cp > 1 ? 2 * cp : 1) * tp) == 0, "a sequence is not equal parts of all ranks");
   rule.require(rule.size(q, 0) % (length / (cp * tp)) == 0, "rows are not whole sequences");
-  rule.require(rule.size(k, 0) == rule.size(q, 0) * cp * tp, "keys are not those of the whole sequences");
-  if (rule.has("starts")) rule.is(rule.place("starts"), Dtype::i32, {rule.dim(k, 0)}, "starts are not i32");
+  rule.require(rule.size(k, 0) * length == rule.size(q, 0) * cp * tp * keys,
+               "keys are not those of the whole sequences");
+  if (rule.has("starts"))
+    rule.is(rule.place("starts"), Dtype::i32, {fixed(rule.size(q, 0) * cp * tp)}, "starts are not i32");
 }
 
 void check_chosen(const Rule& rule, size_t q, size_t chosen) {
@@ -57,16 +64,25 @@ void check_indexer(const Rule& rule, const Op& op) {
   check_rows(rule, op, 0, 1);
 }
 
-// Keys that a query sees, a mean over all.
-double seen(const Op& op) { return (static_cast<double>(op.attributes.integer("sequence")) + 1) / 2; }
+// A query sees so many keys, a mean over all.
+double seen(const Op& op) {
+  return (static_cast<double>(op.attributes.integer("sequence")) + 1) / 2 /
+         static_cast<double>(op.attributes.integer_or("rate", 1));
+}
 // It counts the same where a query has no more than `count` of them.
 double seen(const Op& op, int64_t count) {
   const auto length = static_cast<double>(op.attributes.integer("sequence"));
   const double most = std::min(static_cast<double>(count), length);
   return most - most * (most - 1) / (2 * length);
 }
+// Keys listed behind those of a window are entries. Each stands for length ÷ entries tokens.
 double seen(const Listing& listing, const Op& op, ValueId chosen) {
-  return chosen == none ? seen(op) : seen(op, listing.value(chosen).shape[1].count);
+  if (chosen == none) return seen(op);
+  const int64_t columns = listing.value(chosen).shape[1].count, length = op.attributes.integer("sequence");
+  const int64_t entries = op.attributes.integer_or("keys", length) - length;
+  if (entries == 0) return seen(op, columns);
+  const int64_t window = std::min(op.attributes.integer("window"), length), rate = length / entries;
+  return seen(op, window) + seen(op, (columns - window) * rate) / static_cast<double>(rate);
 }
 
 // `products` of all heads with so many keys of each query.
@@ -100,12 +116,14 @@ const OpDef detached_linear{
 const OpDef choose_keys{
     .kind = "choose_keys",
     .operands = "q k w starts? places?", .results = "chosen",
-    .attributes = "heads head_dim sequence top_k scale cp? tp?",
+    .attributes = "heads head_dim sequence top_k scale cp? tp? keys? rate?",
     .replayable = false,
     .infer = by_rule([](const Rule& rule, const Op& op) {
       check_indexer(rule, op);
-      const int64_t count = op.attributes.integer("top_k");
-      rule.require(count >= 1 && count <= op.attributes.integer("sequence"), "top_k is not within the sequence");
+      const int64_t count = op.attributes.integer("top_k"), length = op.attributes.integer("sequence");
+      const int64_t keys = op.attributes.integer_or("keys", length), rate = op.attributes.integer_or("rate", 1);
+      rule.require(rate >= 1 && keys == length / rate, "keys are not the sequence's entries");
+      rule.require(count >= 1 && count <= keys, "top_k is not within the keys");
       return std::vector{output(Dtype::i32, {rule.dim(0, 0), fixed(count)}, Role::metadata)};
     }),
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
@@ -133,16 +151,22 @@ ir::Shape check_heads(const Rule& rule, const Op& op, size_t q, size_t chosen) {
 // clang-format off
 const OpDef chosen_attention{
     .kind = "chosen_attention",
-    .operands = "q k v? chosen places?", .results = "o lse",
-    .attributes = "heads kv_heads head_dim value_dim sequence scale cp?",
+    .operands = "q k v? chosen places? sinks?", .results = "o lse",
+    .attributes = "heads kv_heads head_dim value_dim sequence scale cp? keys? window?",
     .work = ir::Work::attention,
     .infer = by_rule([](const Rule& rule, const Op& op) {
       const ir::Shape shape = check_heads(rule, op, 0, 3);
+      if (rule.has(5))
+        rule.is(5, wide(rule.dtype(0)), {fixed(op.attributes.integer("heads"))}, "sinks are not of the wide type");
       return std::vector{output(rule.dtype(0), shape),
                          output(wide(rule.dtype(0)), {shape[0], fixed(op.attributes.integer("heads"))}, Role::metadata)};
     }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       HEDDLE_CHECK(op.in[2] != none && operand(op, 4) == none, "'{}' of a cache has no gradient", op.kind());
+      if (const ValueId sinks = operand(op, 5); sinks != none) {
+        writer.weight_gradient(find("attention_sinks_wgrad"), {d_out[0], op.out[0], op.out[1], sinks}, {sinks},
+                               {{"heads", op.attributes.integer("heads")}});
+      }
       std::vector<ValueId> d = writer.input_gradient(
           chosen_attention_dgrad, {d_out[0], op.in[0], op.in[1], op.in[2], op.out[0], op.out[1], op.in[3]},
           {writer.d(op.in[0]), writer.d(op.in[1]), writer.d(op.in[2])}, op.attributes);
@@ -157,7 +181,7 @@ const OpDef chosen_attention{
 const OpDef chosen_attention_dgrad{
     .kind = "chosen_attention_dgrad",
     .operands = "do q k v o lse chosen", .results = "dq dk dv",
-    .attributes = "heads kv_heads head_dim value_dim sequence scale cp?",
+    .attributes = "heads kv_heads head_dim value_dim sequence scale cp? keys? window?",
     .infer = by_rule([](const Rule& rule, const Op& op) {
       rule.shape(0, check_heads(rule, op, 1, 6));
       return std::vector{rule.like(1), rule.like(2), rule.like(3)};

@@ -59,7 +59,8 @@ void check_sizes(const model::ModelConfig& config, const Plan& plan, Refusals& n
   const Degrees& mesh = plan.mesh;
   std::vector<Size> heads;
   if (config.attends()) heads.push_back({"model.num_attention_heads", config.num_attention_heads});
-  if (config.attends() && !config.is_latent()) {
+  if (config.is_compressed()) heads.push_back({"model.o_groups", config.o_groups});
+  if (config.attends() && config.is_grouped()) {
     heads.push_back({"model.num_key_value_heads", config.num_key_value_heads});
     if (config.window_attention_heads > 0)
       heads.push_back({"model.window_attention_heads", config.window_attention_heads});
@@ -164,10 +165,29 @@ void check_pairs(const model::ModelConfig& config, const Plan& plan, Refusals& n
   }
 }
 
+// An entry stands for tokens side by side. So a rank makes entries of whole sequences.
+void check_compression(const model::ModelConfig& config, const Plan& plan, Refusals& no) {
+  if (!config.is_compressed()) return;
+  if (plan.mesh.cp > 1 && plan.parallel.context != model::Context::gather) {
+    no.add("parallel.context",
+           "parallel.context is \"{}\" with model.attention = \"compressed\" and mesh.cp = {}: entries are made "
+           "where a whole sequence is; parallel.context = \"gather\" goes with it",
+           word_of(plan.parallel.context), plan.mesh.cp);
+  }
+  for (int64_t l = 0; l < config.num_hidden_layers; ++l) {
+    if (const int64_t tokens = config.entry_tokens(l); plan.sequence_length < tokens) {
+      no.add("train.sequence_length",
+             "train.sequence_length is {}, and an entry of layer {} is made of {} tokens; {} or more go with it",
+             plan.sequence_length, l, tokens, tokens);
+      return;
+    }
+  }
+}
+
 // A rank attends to chosen keys where it has those of the whole sequence.
 void check_selection(const model::ModelConfig& config, const Plan& plan, Refusals& no) {
   if (!config.selects()) return;
-  if (plan.mesh.cp > 1 && plan.parallel.context != model::Context::gather) {
+  if (plan.mesh.cp > 1 && !config.is_compressed() && plan.parallel.context != model::Context::gather) {
     no.add(
         "parallel.context",
         "parallel.context is \"{}\" with model.index_topk = {} and mesh.cp = {}: keys are chosen where those of a "
@@ -190,7 +210,10 @@ void check_qk_clip(const model::ModelConfig& config, const Plan& plan, Refusals&
     no.add("train.qk_clip", "train.qk_clip = {} with {}: {}; train.qk_clip = 0 goes with it", plan.update.qk_clip,
            what, why);
   };
-  if (!config.is_latent() && config.qk_norm)
+  if (config.is_compressed())
+    refuse("model.attention = \"compressed\"",
+           "queries are normed behind their weights, whose size no logit follows");
+  if (config.is_grouped() && config.qk_norm)
     refuse("model.qk_norm = true", "queries and keys are normed behind their weights, whose size no logit follows");
   if (config.attention_logit_cap > 0)
     refuse(fmt::format("model.attention_logit_cap = {}", config.attention_logit_cap),
@@ -239,6 +262,7 @@ std::vector<Refusal> refusals_of_model(const model::ModelConfig& config, const P
 std::vector<Refusal> refusals_before_schedule(const model::ModelConfig& config, const Plan& plan) {
   Refusals no;
   check_model(config, plan, no);
+  check_compression(config, plan, no);
   check_selection(config, plan, no);
   check_qk_clip(config, plan, no);
   check_zero_experts(config, plan, no);

@@ -10,7 +10,7 @@
 namespace heddle::plan {
 
 int64_t common_heads(const model::ModelConfig& config) {
-  if (config.is_latent()) return config.num_attention_heads;
+  if (!config.is_grouped()) return config.num_attention_heads;
   int64_t heads = 0;
   for (const int64_t of : {config.num_attention_heads, config.num_key_value_heads, config.window_attention_heads,
                            config.window_key_value_heads})

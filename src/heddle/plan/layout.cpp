@@ -193,7 +193,7 @@ std::vector<model::StageShare> shares_of(const std::string& layout, const model:
 
 // Layers without an indexer take the choice of a layer of their own stage.
 void check_shared_choices(const model::ModelConfig& config, const std::vector<model::StageShare>& shares) {
-  if (!config.selects() || config.index_stage == model::IndexStage::dense) return;
+  if (!config.selects() || config.is_compressed() || config.index_stage == model::IndexStage::dense) return;
   for (const model::StageShare& share : shares) {
     if (share.layers == 0 || config.has_indexer(share.first_layer)) continue;
     std::vector<int64_t> own;

@@ -74,6 +74,14 @@ void fill_rope_table(const model::ModelConfig& config, const plan::Lowered& lowe
     };
     fill_one(model::kRopeTable, config);
     fill_one(model::kOwnRopeTable, config, place.of(ir::Axis::tp));
+    for (const int64_t tokens : {config.sparse_rate, config.heavy_rate}) {
+      const ir::ValueId id = config.is_compressed() ? listing.find(model::rope_table_name(tokens)) : ir::none;
+      if (id == ir::none || listing.value(id).shared_with >= 0) continue;
+      const TensorView view = executor.view(s, id);
+      const std::vector<double> table = model::rope_table(config, view.dim(0) * tokens);
+      for (int64_t j = 0; j < view.dim(0); ++j)
+        fill(view, j * view.dim(1), j * tokens * view.dim(1), view.dim(1), [&](int64_t i) { return table[i]; });
+    }
     for (const int64_t width : {config.value_width(), config.value_width_of(0)}) {
       const ir::ValueId id = listing.find(model::unit_gain(width));
       if (id == ir::none || listing.value(id).shared_with >= 0) continue;

@@ -131,14 +131,24 @@ void last(const KernelCall& call) {
   launch(last_rows, {.blocks_x = args.runs, .threads = kCacheThreads}, args, call.stream);
 }
 
+/// Entries of many tokens, and rows that turn back, are for the host alone.
+template <Support (*types)(const ir::Listing&, const ir::Op&)>
+Support of_positions_alone(const ir::Listing& listing, const ir::Op& op) {
+  for (const char* name : {"sequence", "rate", "inverse"}) {
+    const bool usual = op.kind() == "rope_at" && std::string_view(name) == "sequence";
+    if (!usual && op.attributes.has(name)) return Support::no("compressed keys are not built for GPUs");
+  }
+  return types(listing, op);
+}
+
 }  // namespace
 
 std::vector<KernelEntry> cache_entries() {
   return {entry("cached_attention", "row", attend, attends, attention_scratch),
-          entry("rope_at", "flat", rotate),
+          entry("rope_at", "flat", rotate, of_positions_alone<narrow<Among::in, 0>>),
           entry("mla_absorb", "flat", absorb, narrow<Among::in, 0>, latent_scratch),
           entry("mla_expand", "flat", expand, narrow<Among::in, 1>, latent_scratch),
-          entry("cache_rows", "bytes", keep),
+          entry("cache_rows", "bytes", keep, of_positions_alone<narrow<Among::in, 0>>),
           entry("last_rows", "bytes", last)};
 }
 

@@ -72,7 +72,15 @@ void choose(const KernelCall& call) {
   });
 }
 
+/// Keys that are not a sequence's positions, and sinks, are for the host alone.
+Support of_positions(const ir::Op& op) {
+  const bool sinks = op.def->kind == "chosen_attention" && op.in.size() > 5 && op.in[5] != ir::none;
+  return sinks || op.attributes.has("keys") ? Support::no("compressed keys are not built for GPUs")
+                                            : Support::yes();
+}
+
 Support attends(const ir::Listing& listing, const ir::Op& op) {
+  if (const Support keys = of_positions(op); !keys) return keys;
   if (const Support q = supports<0>(listing, op); !q) return q;
   if (const Support keys = narrow<Among::in, 1>(listing, op); !keys) return keys;
   if (listing.value(op.in[0]).dtype == Dtype::bf16 && listing.value(op.in[1]).dtype == Dtype::f32)
@@ -100,6 +108,15 @@ void attend(const KernelCall& call) {
          : wide_q ? chosen_attention<float, Bf16>
                   : chosen_attention<Bf16, Bf16>,
          blocks(call.in[0].dim(0) * args.h, args.c), args, call.stream);
+}
+
+Support attends_backward(const ir::Listing& listing, const ir::Op& op) {
+  if (const Support keys = of_positions(op); !keys) return keys;
+  return supports<1>(listing, op);
+}
+Support chooses(const ir::Listing& listing, const ir::Op& op) {
+  if (const Support keys = of_positions(op); !keys) return keys;
+  return narrow<Among::in, 0>(listing, op);
 }
 
 int64_t delta_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& counts) {
@@ -194,9 +211,9 @@ void diverge_backward(const KernelCall& call) {
 }  // namespace
 
 std::vector<KernelEntry> selection_entries() {
-  return {entry("choose_keys", "row", choose, narrow<Among::in, 0>, choose_scratch),
+  return {entry("choose_keys", "row", choose, chooses, choose_scratch),
           entry("chosen_attention", "row", attend, attends),
-          entry("chosen_attention_dgrad", "row", attend_backward, supports<1>, delta_scratch),
+          entry("chosen_attention_dgrad", "row", attend_backward, attends_backward, delta_scratch),
           entry("attention_share", "row", give_share, supports<0>),
           entry("index_loss", "row", diverge, supports<0>, loss_scratch),
           entry("index_loss_dgrad", "row", diverge_backward, supports<0>, scores_scratch)};

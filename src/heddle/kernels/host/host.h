@@ -27,6 +27,7 @@ std::vector<KernelEntry> shape_kernels();
 std::vector<KernelEntry> rope_kernels();
 std::vector<KernelEntry> cache_kernels();
 std::vector<KernelEntry> selection_kernels();
+std::vector<KernelEntry> compression_kernels();
 std::vector<KernelEntry> recurrence_bf16_kernels();
 std::vector<KernelEntry> recurrence_kernels();
 std::vector<KernelEntry> convolution_kernels();

@@ -25,7 +25,8 @@ const std::vector<KernelEntry>& host_kernels() {
                          host::permute_kernels,     host::embedding_kernels,
                          host::router_kernels,      host::router_loss_kernels,
                          host::loss_kernels,        host::linear_cross_entropy_kernels,
-                         host::optimizer_kernels,   host::muon_kernels}) {
+                         host::compression_kernels, host::optimizer_kernels,
+                         host::muon_kernels}) {
       for (KernelEntry& kernel : family()) list.push_back(kernel);
     }
     return list;

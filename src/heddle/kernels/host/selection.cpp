@@ -153,6 +153,7 @@ void ChosenAttentionPairs(const KernelCall& call, int64_t begin, int64_t end) {
   const int64_t v = a.integer("value_dim"), columns = call.in[3].dim(1);
   const auto scale = static_cast<float>(a.number("scale"));
   const bool apart = static_cast<bool>(call.in[2]);
+  const auto* sinks = named_operand(call, "sinks").as<const float>();
   const Keys keys(call);
   std::vector<int64_t> at(static_cast<size_t>(columns));
   std::vector<float> s_gc(static_cast<size_t>(g * columns)), o_gv(static_cast<size_t>(g * v));
@@ -178,7 +179,9 @@ void ChosenAttentionPairs(const KernelCall& call, int64_t begin, int64_t end) {
         float* s = s_gc.data() + i * columns;
         lse[i] = -std::numeric_limits<float>::infinity();
         if (count == 0) continue;
-        const float most = *std::max_element(s, s + count), sum = exponentials(most, count, s);
+        const float sink = sinks == nullptr ? -std::numeric_limits<float>::infinity() : sinks[kv * g + i];
+        const float most = std::max(sink, *std::max_element(s, s + count));
+        const float sum = exponentials(most, count, s) + std::exp(sink - most);
         lse[i] = most + std::log(sum);
         for (int64_t j = 0; j < count; ++j) s[j] /= sum;
       }
@@ -198,7 +201,7 @@ void ChosenAttentionGradPairs(const KernelCall& call, int64_t begin, int64_t end
   const int64_t v = a.integer("value_dim"), columns = call.in[6].dim(1);
   const auto scale = static_cast<float>(a.number("scale"));
   const Keys keys(call);
-  const int64_t S = keys.rows.S, own = keys.rows.own;
+  const int64_t S = keys.rows.keys, own = keys.rows.own;
   std::vector<int64_t> at(static_cast<size_t>(columns));
   std::vector<float> dk(static_cast<size_t>(S * d)), dv(static_cast<size_t>(S * v)), dq(static_cast<size_t>(d));
   by_types(call.in[1].dtype, call.in[1].dtype, [&](auto, auto x_type) HEDDLE_BODY {

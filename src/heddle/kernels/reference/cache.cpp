@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "heddle/kernels/cache_places.h"
 #include "heddle/kernels/reference/operands.h"
 
 namespace heddle::kernels::reference {
@@ -19,10 +20,12 @@ void cache_rows(const KernelCall& call) {
   const auto* places = call.in[1].as<const int32_t>();
   const int64_t size = size_of(x.dtype), width = x.dim(1) * size, pitch = cache.dim(1) * size;
   std::byte* to = cache.as<std::byte>() + call.op->attributes.integer("first") * size;
+  const CachePlaces of(call);
   for (int64_t t = 0; t < x.dim(0); ++t) {
-    if (places[t] < 0) continue;
-    HEDDLE_CHECK(places[t] < cache.dim(0), "row {} of a cache of {}", places[t], cache.dim(0));
-    std::memcpy(to + places[t] * pitch, x.as<const std::byte>() + t * width, static_cast<size_t>(width));
+    const int64_t row = of.row(places, t);
+    if (row < 0) continue;
+    HEDDLE_CHECK(row < cache.dim(0), "row {} of a cache of {}", row, cache.dim(0));
+    std::memcpy(to + row * pitch, x.as<const std::byte>() + t * width, static_cast<size_t>(width));
   }
 }
 
@@ -89,11 +92,13 @@ void rope_at(const KernelCall& call) {
   const int64_t h = a.integer("heads"), d = a.integer("head_dim"), r = a.integer("rope_dim"),
                 S = a.integer("sequence"), first = a.integer_or("first", d - r);
   const bool interleaved = a.integer("interleaved") != 0;
+  const int64_t rate = a.integer_or("rate", 1);
+  const A sign = a.integer_or("inverse", 0) != 0 ? A(-1) : A(1);
   const auto* places = call.in[2].as<const int32_t>();
   const Input<A> x(call.in[0]), table_Sr(call.in[1]);
   const Output<A> y(call.out[0]);
   for (int64_t t = 0; t < call.in[0].dim(0); ++t) {
-    const A* row = table_Sr.at(places[t] < 0 ? 0 : places[t] % S * r);
+    const A* row = table_Sr.at(places[t] < 0 ? 0 : places[t] % S / rate * rate * r);
     for (int64_t j = 0; j < h; ++j) {
       const A* from = x.at((t * h + j) * d);
       A* to = y.at((t * h + j) * d);
@@ -102,8 +107,9 @@ void rope_at(const KernelCall& call) {
       to += first;
       for (int64_t i = 0; i < r / 2; ++i) {
         const int64_t p = interleaved ? 2 * i : i, q = interleaved ? 2 * i + 1 : i + r / 2;
-        to[p] = from[p] * row[i] - from[q] * row[r / 2 + i];
-        to[q] = from[p] * row[r / 2 + i] + from[q] * row[i];
+        const A sine = sign * row[r / 2 + i];
+        to[p] = from[p] * row[i] - from[q] * sine;
+        to[q] = from[p] * sine + from[q] * row[i];
       }
     }
   }

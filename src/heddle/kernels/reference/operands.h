@@ -130,6 +130,7 @@ std::vector<KernelEntry> position_kernels();
 std::vector<KernelEntry> attention_kernels();
 std::vector<KernelEntry> cache_kernels();
 std::vector<KernelEntry> selection_kernels();
+std::vector<KernelEntry> compression_kernels();
 std::vector<KernelEntry> recurrence_kernels();
 std::vector<KernelEntry> convolution_kernels();
 std::vector<KernelEntry> mlp_kernels();

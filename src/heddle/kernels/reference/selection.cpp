@@ -114,7 +114,7 @@ void chosen_attention(const KernelCall& call) {
   const Heads heads(call.op->attributes);
   const auto [h, hk, d, v, scale] = heads;
   const Keys keys(call);
-  const Input<A> q(call.in[0]), k(call.in[1]), values(operand(call.in, 2));
+  const Input<A> q(call.in[0]), k(call.in[1]), values(operand(call.in, 2)), sinks(operand(call.in, 5));
   const Output<A> o(call.out[0]), lse(call.out[1]);
   std::vector<A> s(static_cast<size_t>(call.in[3].dim(1)));
   for (int64_t row = 0; row < call.in[0].dim(0) * h; ++row) {
@@ -122,9 +122,10 @@ void chosen_attention(const KernelCall& call) {
     A* o_v = o.at(row * v);
     std::fill_n(o_v, v, A(0));
     lse[row] = -std::numeric_limits<A>::infinity();
-    const A most = scores(keys, t, q.at(row * d), k, heads, kv, s.data());
+    A most = scores(keys, t, q.at(row * d), k, heads, kv, s.data());
     if (keys.end(t) == 0) continue;
-    A sum = 0;
+    if (sinks) most = std::max(most, sinks[row % h]);
+    A sum = sinks ? std::exp(sinks[row % h] - most) : A(0);
     for (int64_t j = 0; j < keys.end(t); ++j) {
       const A p = std::exp(s[j] - most);
       const int64_t key = keys.row(t, j) * hk + kv;

@@ -138,9 +138,53 @@ double indexer_matrices(const Shape& s) {
 
 double indexer_parameters(const Shape& s) { return indexer_matrices(s) + 2 * d(s.index_head_dim); }
 
+// How large a part of the layers is of a kind of compressed attention.
+double part_of_layers(const Shape& s, Compression kind) {
+  return d(std::count(s.compression_pattern.begin(), s.compression_pattern.end(), static_cast<char>(kind))) /
+         d(std::max<int64_t>(1, s.num_hidden_layers));
+}
+// Two maps make entries of that width: one makes rows, one gates. Each series has its own.
+double entry_matrices(const Shape& s, double series, int64_t width) {
+  return 2 * d(s.hidden_size) * series * d(width);
+}
+double entry_parameters(const Shape& s, double series, int64_t tokens, int64_t width) {
+  return entry_matrices(s, series, width) + series * d(tokens * width) + d(width);
+}
+// A mean over the layers. The matrices of indexers are not counted here.
+double compressed_matrices(const Shape& s) {
+  const double h = d(s.hidden_size), heads = d(s.num_attention_heads * s.head_dim),
+               made = d(s.o_groups * s.o_lora_rank);
+  return h * d(s.q_lora_rank) + d(s.q_lora_rank) * heads + h * d(s.head_dim) + heads * d(s.o_lora_rank) + made * h +
+         part_of_layers(s, Compression::sparse) * entry_matrices(s, 2, s.head_dim) +
+         part_of_layers(s, Compression::heavy) * entry_matrices(s, 1, s.head_dim);
+}
+// An indexer of entries has matrices for them, for its queries and for the weights of its heads.
+double entry_indexer_matrices(const Shape& s) {
+  return entry_matrices(s, 2, s.index_head_dim) + d(s.q_lora_rank * s.index_n_heads * s.index_head_dim) +
+         d(s.hidden_size * s.index_n_heads);
+}
+double compressed_parameters(const Shape& s) {
+  const double sparse = part_of_layers(s, Compression::sparse), heavy = part_of_layers(s, Compression::heavy);
+  const auto beside = [&](double series, int64_t tokens, int64_t width) {
+    return entry_parameters(s, series, tokens, width) - entry_matrices(s, series, width);
+  };
+  double n = compressed_matrices(s) + d(s.q_lora_rank) + d(s.head_dim);
+  if (s.attention_sinks) n += d(s.num_attention_heads);
+  n += sparse * beside(2, s.sparse_rate, s.head_dim) + heavy * beside(1, s.heavy_rate, s.head_dim);
+  return n + s.indexed() * (entry_indexer_matrices(s) + beside(2, s.sparse_rate, s.index_head_dim));
+}
+// A query sees so many keys, a mean over positions and layers.
+double compressed_keys(const Shape& s, double sequence) {
+  const auto entries = [&](int64_t rate, int64_t most) { return keys_seen(sequence, most * rate) / d(rate); };
+  return keys_seen(sequence, s.sliding_window) +
+         part_of_layers(s, Compression::sparse) * entries(s.sparse_rate, s.index_topk) +
+         part_of_layers(s, Compression::heavy) * entries(s.heavy_rate, 0);
+}
+
 double attention_parameters(const Shape& s) {
   const double h = d(s.hidden_size), a = d(s.num_attention_heads);
   double n = around_block(s);
+  if (s.is_compressed()) return n + compressed_parameters(s);
   if (s.is_latent()) {
     const double rq = d(s.q_lora_rank), rkv = d(s.kv_lora_rank), rope = d(s.qk_rope_head_dim);
     n += rq > 0 ? h * rq + rq + rq * d(s.q_width()) : h * d(s.q_width());
@@ -185,6 +229,12 @@ Shape shape_of(const ModelConfig& config, std::string name) {
     s.qk_norm = none.qk_norm;
     s.attention_bias = none.attention_bias;
     s.attention_sinks = none.attention_sinks;
+  } else if (config.is_compressed()) {
+    s.num_key_value_heads = 1;
+    s.kv_lora_rank = none.kv_lora_rank, s.qk_nope_head_dim = none.qk_nope_head_dim;
+    s.v_head_dim = none.v_head_dim;
+    s.qk_norm = none.qk_norm;
+    s.attention_bias = none.attention_bias;
   } else {
     s.q_lora_rank = none.q_lora_rank, s.kv_lora_rank = none.kv_lora_rank;
     s.qk_nope_head_dim = none.qk_nope_head_dim, s.qk_rope_head_dim = none.qk_rope_head_dim;
@@ -332,6 +382,8 @@ ForwardFlops forward_flops(const Shape& s, double sequence) {
     const double q = rq > 0 ? h * rq + rq * d(s.q_width()) : h * d(s.q_width());
     f.attention_linear = 2 * (q + h * (rkv + d(s.qk_rope_head_dim)) +
                               rkv * a * d(s.qk_nope_head_dim + s.v_head_dim) + d(s.v_width()) * h);
+  } else if (s.is_compressed()) {
+    f.attention_linear = 2 * compressed_matrices(s);
   } else {
     f.attention_linear = 2 * h * mean_over_blocks(s, [&](const BlockHeads& b) { return projected_width(s, b); }) +
                          2 * layer_embedding_matrices(s);
@@ -339,7 +391,11 @@ ForwardFlops forward_flops(const Shape& s, double sequence) {
   double keys = keys_seen(sequence, 0);
   if (const double part = s.windowed(); part > 0)
     keys = (1 - part) * keys + part * keys_seen(sequence, s.sliding_window);
-  if (s.selects()) {
+  if (s.is_compressed()) {
+    f.attention_linear += 2 * s.indexed() * entry_indexer_matrices(s);
+    f.attention_index =
+        2 * s.indexed() * keys_seen(sequence, 0) / d(s.sparse_rate) * d(s.index_n_heads * s.index_head_dim);
+  } else if (s.selects()) {
     f.attention_index = 2 * s.indexed() * keys * d(s.index_n_heads * s.index_head_dim);
     f.attention_linear += 2 * s.indexed() * indexer_matrices(s);
     if (s.index_stage != IndexStage::dense) keys = keys_seen(sequence, s.index_topk);
@@ -348,6 +404,8 @@ ForwardFlops forward_flops(const Shape& s, double sequence) {
   if (s.is_latent()) {
     f.attention_core = 2 * keys * a * (qk_dim + v_dim);
     if (cuts) f.attention_window = 2 * s.windowed() * keys_seen(sequence, s.sliding_window) * a * (qk_dim + v_dim);
+  } else if (s.is_compressed()) {
+    f.attention_core = 4 * compressed_keys(s, sequence) * a * d(s.head_dim);
   } else {
     const auto core = [&](bool windows_alone) {
       return 2 * mean_over_blocks(s, [&](const BlockHeads& b) {

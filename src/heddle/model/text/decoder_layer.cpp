@@ -1,5 +1,6 @@
 #include "heddle/model/text/decoder_layer.h"
 
+#include "heddle/model/text/compressed_attention.h"
 #include "heddle/model/text/experts.h"
 #include "heddle/model/text/feed_forward.h"
 #include "heddle/model/text/gated_delta.h"
@@ -49,6 +50,7 @@ ValueId mixed_tokens(Writer& w, int64_t index, ValueId n_TH, const std::string& 
     case Recurrence::mamba2: return mamba2(w, n_TH, prefix + "linear_attn.");
     case Recurrence::none: break;
   }
+  if (c.is_compressed()) return compressed_attention(w, n_TH, attention);
   return c.is_latent() ? latent_attention(w, n_TH, attention) : grouped_attention(w, n_TH, attention);
 }
 

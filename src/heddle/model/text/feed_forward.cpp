@@ -41,9 +41,13 @@ ValueId activation(Writer& w, ValueId u, double limit, const std::string& name) 
   const int64_t width = w.columns(u) / 2;
   const auto parts = w.op("split", {u}, {name + "_gate", name + "_up"}, {{"first", width}});
   if (c.activation != Activation::geglu && c.activation != Activation::geglu_tanh) {
-    const ValueId s = w.op("silu", {parts[0]}, {name + "_silu"})[0];
+    ValueId gate = parts[0];
+    if (limit > 0 && c.limited_gates)
+      gate = w.op("clip", {gate}, {name + "_gate_cut"}, {{"limit", limit}, {"below", int64_t{0}}})[0];
+    const ValueId s = w.op("silu", {gate}, {name + "_silu"})[0];
     if (limit == 0) return w.op("multiply", {s, parts[1]}, {name})[0];
-    const ValueId g = w.op("clip", {s}, {name + "_gate_cut"}, {{"limit", limit}, {"below", int64_t{0}}})[0];
+    const ValueId g =
+        c.limited_gates ? s : w.op("clip", {s}, {name + "_gate_cut"}, {{"limit", limit}, {"below", int64_t{0}}})[0];
     const ValueId v = w.op("clip", {parts[1]}, {name + "_up_cut"}, {{"limit", limit}, {"below", int64_t{1}}})[0];
     return w.op("multiply", {g, v}, {name})[0];
   }

@@ -2,7 +2,8 @@
 
 namespace heddle::model {
 
-ir::ValueId rotate(Writer& writer, ir::ValueId x, int64_t heads, int64_t head_dim, const std::string& name) {
+ir::ValueId rotate(Writer& writer, ir::ValueId x, int64_t heads, int64_t head_dim, const std::string& name,
+                   bool back) {
   if (!writer.config().turns_in(writer.layer())) return x;
   const Writer::Part part(writer, OpPart::queries_keys);
   ir::Attributes attributes{{"heads", heads},
@@ -10,10 +11,12 @@ ir::ValueId rotate(Writer& writer, ir::ValueId x, int64_t heads, int64_t head_di
                             {"rope_dim", writer.rotary_width()},
                             {"sequence", writer.spec().sequence_length / writer.cp()},
                             {"interleaved", int64_t{writer.config().rope_interleave}}};
-  if (!writer.config().is_latent() && writer.rotary_width() < head_dim) attributes.set("first", int64_t{0});
-  if (writer.decodes())
+  if (writer.config().is_grouped() && writer.rotary_width() < head_dim) attributes.set("first", int64_t{0});
+  if (writer.decodes()) {
+    if (back) attributes.set("inverse", int64_t{1});
     return writer.op("rope_at", {x, writer.rope_table(), writer.places()}, {name}, attributes)[0];
-  attributes.set("inverse", int64_t{0});
+  }
+  attributes.set("inverse", int64_t{back});
   return writer.op("rope", {x, writer.rope_table()}, {name}, attributes)[0];
 }
 

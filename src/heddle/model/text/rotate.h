@@ -8,7 +8,8 @@
 namespace heddle::model {
 
 /// x [U, heads · head_dim] with rotary_width() elements of each head rotated by their positions: the last
-/// ones, or the first of grouped attention. With learned positions x as it is.
-ir::ValueId rotate(Writer& writer, ir::ValueId x, int64_t heads, int64_t head_dim, const std::string& name);
+/// ones, or the first of grouped attention. `back` turns them the other way. With learned positions x as it is.
+ir::ValueId rotate(Writer& writer, ir::ValueId x, int64_t heads, int64_t head_dim, const std::string& name,
+                   bool back = false);
 
 }  // namespace heddle::model

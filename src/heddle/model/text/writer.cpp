@@ -236,6 +236,14 @@ void Writer::load_rope_table() {
     window_rope_ = rope_table_of(config_.with_rotation_of_windows(), kWindowRopeTable);
 }
 
+ValueId Writer::rope_table_of_entries(int64_t entries, int64_t tokens) {
+  return parameter({.name = rope_table_name(tokens),
+                    .part = Parameter::Part::rope_table,
+                    .start = Parameter::Start::rope_table,
+                    .trained = false},
+                   wide_, {entries, config_.rotary_width()});
+}
+
 void Writer::load_starts() {
   if (!parts_documents()) return;
   ir::Attributes attributes{{"sequence", whole_}};
@@ -288,8 +296,8 @@ void Writer::load_ids_of_rows(int64_t first, int64_t layers) {
 
 void Writer::load_places() { places_ = load_rows("places", "places", tokens_); }
 
-ValueId Writer::cache(const std::string& name, int64_t width) {
-  const ir::Dim positions{spec_.cached_sequences * spec_.sequence_length, none};
+ValueId Writer::cache(const std::string& name, int64_t width, int64_t keys) {
+  const ir::Dim positions{spec_.cached_sequences * (keys > 0 ? keys : spec_.sequence_length), none};
   return text_.listing.add_value({.name = fmt::format("cache.{}.{}", layer_, name),
                                   .dtype = spec_.dtype,
                                   .shape = {positions, {width, none}},

@@ -137,6 +137,8 @@ class Writer {
   /// The rotary table of this rank's own rows, which are a part of its tp group's; only where the model selects
   /// keys.
   ir::ValueId own_rope_table() const { return own_rope_; }
+  /// The rotary table of so many entries, each of so many tokens, of layers without a window alone.
+  ir::ValueId rope_table_of_entries(int64_t entries, int64_t tokens);
 
   /// The keys that the newest layer with an indexer has chosen, for layers that share them.
   ir::ValueId chosen() const { return chosen_; }
@@ -182,7 +184,8 @@ class Writer {
   /// layer's cache of that name, which is `width` wide.
   ir::ValueId places() const { return places_; }
   void load_places();
-  ir::ValueId cache(const std::string& name, int64_t width);
+  /// `keys`: rows of it a sequence; 0: one a position.
+  ir::ValueId cache(const std::string& name, int64_t width, int64_t keys = 0);
   void keep_rows(ir::ValueId x_TW, ir::ValueId cache, int64_t first = 0);
   /// A cache of `width` numbers for each sequence, which a recurrent layer goes on from.
   ir::ValueId cache_of_sequences(const std::string& name, int64_t width, Dtype dtype);

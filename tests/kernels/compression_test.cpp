@@ -1,0 +1,178 @@
+// Compressed keys: entries and lists of keys against their definition, written again; documents; what a cache makes
+// against whole sequences; the host against reference, with any number of threads.
+#include <omp.h>
+
+#include "tests/kernels/compression_cases.h"
+#include "tests/kernels/host_stream.h"
+
+namespace heddle::op_runner {
+namespace {
+
+// Σ over an entry's tokens of softmax(z + bias) · c, token by token from the first series of the window before.
+TEST(Compression, makes_entries_as_defined) {
+  for (const CaseMaker& maker : compression_cases()) {
+    const OpCase op = maker.make(Dtype::f64, 2);
+    if (op.kind != "compress_rows") continue;
+    const int64_t S = op.attributes.integer("sequence"), m = op.attributes.integer("rate"),
+                  series = op.attributes.integer("series"), columns = op.in[0].tensor.shape[1],
+                  d = columns / series;
+    const auto at = [&](size_t operand, int64_t row, int64_t column) {
+      return op.in[operand].tensor.values[static_cast<size_t>(row * columns + column)];
+    };
+    const Tensor e = run_op(op, kernels::reference_kernels()).out[0];
+    ASSERT_EQ(e.shape[0], 2 * (S / m)) << maker.name;
+    for (int64_t r = 0; r < e.shape[0]; ++r) {
+      const int64_t b = r / (S / m), entry = r % (S / m), last = (entry + 1) * m - 1;
+      const auto start =
+          op.in.size() > 3 ? static_cast<int64_t>(op.in[3].tensor.values[static_cast<size_t>(b * S + last)]) : 0;
+      for (int64_t i = 0; i < d; ++i) {
+        double sum = 0, weights = 0;
+        for (int64_t s = 0; s < series; ++s) {
+          for (int64_t j = 0; j < m; ++j) {
+            const int64_t position = (entry - (series - 1 - s)) * m + j;
+            if (position < start) continue;
+            const double p = std::exp(at(1, b * S + position, s * d + i) + at(2, j, s * d + i));
+            sum += p * at(0, b * S + position, s * d + i);
+            weights += p;
+          }
+        }
+        EXPECT_NEAR(e.values[static_cast<size_t>(r * d + i)], sum / weights, 1e-12) << maker.name;
+      }
+    }
+  }
+}
+
+struct Listed {
+  int64_t B = 2, S = 12, m = 4, window = 3, chosen = 0;  // chosen: so many entries a query; 0: all
+  bool documents = false;
+  SelectionRank rank;
+
+  OpCase make() const {
+    const int64_t rows = B * rank.own(S);
+    OpCase op{"list_keys", "list_keys", {}, {{"rows", rows}, {"sequence", S}, {"rate", m}, {"window", window}}, {}};
+    Tensor choice(Dtype::i32, {rows, std::max<int64_t>(1, chosen)}, -1);
+    for (int64_t t = 0; chosen > 0 && t < rows; ++t) {
+      for (int64_t j = 0; j < std::min(chosen, (rank.position(t, S) + 1) / m); ++j)
+        choice.values[static_cast<size_t>(t * chosen + j)] = static_cast<double>(j);
+    }
+    op.in = {chosen > 0 ? metadata(choice) : absent(),
+             documents ? Operand{document_starts(B, S), Role::input} : absent()};
+    rank.place(op);
+    op.attributes.set("cp", int64_t{rank.cp});
+    return op;
+  }
+  std::vector<double> expected() const {
+    const Tensor starts = documents ? document_starts(B, S) : Tensor(Dtype::i32, {B * S});
+    const int64_t columns = std::min(window, S) + (chosen > 0 ? chosen : S / m);
+    std::vector<double> all;
+    for (int64_t t = 0; t < B * rank.own(S); ++t) {
+      const int64_t own = rank.position(t, S), b = t / rank.own(S);
+      const auto start = static_cast<int64_t>(starts.values[static_cast<size_t>(b * S + own)]);
+      std::vector<double> row;
+      for (int64_t n = 0; n <= own; ++n) {
+        if (n > own - window && n >= start) row.push_back(static_cast<double>(n));
+      }
+      int64_t taken = 0;
+      for (int64_t n = 0; n < S / m; ++n) {
+        const int64_t last = n * m + m - 1;  // of the entry's tokens
+        const bool seen = last <= own && (chosen > 0 || last >= start);
+        if (seen && (chosen == 0 || taken++ < chosen)) row.push_back(static_cast<double>(S + n));
+      }
+      row.resize(static_cast<size_t>(columns), -1);
+      all.insert(all.end(), row.begin(), row.end());
+    }
+    return all;
+  }
+};
+
+TEST(Compression, lists_the_window_and_the_entries_that_have_ended) {
+  std::vector<Listed> all{{},
+                          {.m = 1},
+                          {.S = 11, .window = 30},
+                          {.S = 13, .m = 3, .window = 1},
+                          {.chosen = 2},
+                          {.S = 14, .m = 3, .documents = true},
+                          {.S = 16, .m = 5, .window = 6, .documents = true}};
+  for (const int index : {0, 1})
+    all.push_back({.S = 16, .m = 3, .documents = true, .rank = {.cp = 2, .cp_index = index}});
+  for (const Listed& of : all) {
+    const OpCase op = of.make();
+    for (const auto* backend : {&kernels::reference_kernels(), &kernels::host_kernels()})
+      EXPECT_EQ(run_op(op, *backend).out[0].values, of.expected()) << "S " << of.S << " m " << of.m;
+  }
+}
+
+// Rows of a cache one by one make the entries that whole sequences have, where they complete one.
+TEST(Compression, goes_on_from_a_cache) {
+  for (const int64_t series : {1, 2}) {
+    OpCase op = compress_rows_case("cache", Dtype::f64, 2, {11, 3, series, 4, false});
+    const Tensor whole = run_op(op, kernels::reference_kernels()).out[0];
+    Tensor places(Dtype::i32, {22});
+    std::iota(places.values.begin(), places.values.end(), 0.0);
+    places.values[21] = -1;
+    op.in.push_back(absent());
+    op.in.push_back(metadata(places));
+    const Tensor found = run_op(op, kernels::reference_kernels()).out[0];
+    for (int64_t t = 0; t < 22; ++t) {
+      const bool ends = t < 21 && t % 11 % 3 == 2;
+      for (int64_t i = 0; i < 4; ++i) {
+        const double expected = ends ? whole.values[static_cast<size_t>((t / 11 * 3 + t % 11 / 3) * 4 + i)] : 0;
+        EXPECT_EQ(found.values[static_cast<size_t>(t * 4 + i)], expected) << t;
+      }
+    }
+    op = compress_rows_case("cache", Dtype::f32, 2, {11, 3, series, 4, false});
+    op.in.push_back(absent());
+    op.in.push_back(metadata(places));
+    EXPECT_TRUE(close(found, run_op(op, kernels::host_kernels()).out[0], 2e-6));
+  }
+}
+
+class CompressionThreads {
+ public:
+  explicit CompressionThreads(int count) : before_(omp_get_max_threads()) { omp_set_num_threads(count); }
+  ~CompressionThreads() { omp_set_num_threads(before_); }
+
+ private:
+  int before_;
+};
+
+TEST(Compression, on_the_host_is_like_reference) {
+  for (const Dtype X : {Dtype::f32, Dtype::bf16}) {
+    const double tolerance = X == Dtype::f32 ? 2e-5 : 0x1p-6;
+    std::vector<CaseMaker> all = compression_cases();
+    for (const EntrySizes& sizes : {EntrySizes{300, 128, 1, 65, false}, EntrySizes{150, 4, 2, 130, true}}) {
+      all.push_back({fmt::format("entries of {}", sizes.m),
+                     [=](Dtype type, int64_t B) { return compress_rows_case("entries", type, B, sizes); }});
+    }
+    for (const CaseMaker& maker : all) {
+      for (const int64_t B : {2, 0}) {
+        const OpCase op = maker.make(X, B);
+        if (op.in.size() == 6) {  // the gradient of sinks has no kernel of the host's own
+          const OpResult forward = run_op(op, kernels::reference_kernels()),
+                         on_host = run_op(op, kernels::host_kernels());
+          for (size_t i = 0; i < forward.out.size(); ++i)
+            EXPECT_TRUE(close(forward.out[i], on_host.out[i], tolerance)) << maker.name << " output " << i;
+          continue;
+        }
+        const GradientResult expected = run_with_gradient(op, kernels::reference_kernels());
+        std::vector<GradientResult> found;
+        for (const int count : {1, 3}) {
+          const CompressionThreads threads(count);
+          found.push_back(run_with_gradient(op, kernels::host_kernels()));
+        }
+        for (const std::string& ran : found[0].ran) EXPECT_NE(ran.find(": host."), std::string::npos) << ran;
+        for (size_t i = 0; i < expected.out.size(); ++i) {
+          EXPECT_TRUE(close(expected.out[i], found[0].out[i], tolerance)) << maker.name << " output " << i;
+          EXPECT_TRUE(same(found[0].out[i], found[1].out[i])) << maker.name << " output " << i;
+        }
+        for (size_t i = 0; i < expected.d_in.size(); ++i) {
+          EXPECT_TRUE(close(expected.d_in[i], found[0].d_in[i], tolerance)) << maker.name << " gradient " << i;
+          EXPECT_TRUE(same(found[0].d_in[i], found[1].d_in[i])) << maker.name << " gradient " << i;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace heddle::op_runner
