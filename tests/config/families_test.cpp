@@ -83,7 +83,9 @@ TEST(ModelKeys, BoundsAreThoseOfTheTable) {
   for (const model::Key& key : model::keys()) {
     ModelConfig model;
     const bool recurrent = key.of == model::Key::Of::recurrent;
-    if (key.of == model::Key::Of::grouped || recurrent) model.attention = ModelConfig::Attention::grouped;
+    const bool shared = key.of == model::Key::Of::grouped_compressed;  // with compressed attention
+    if (key.of == model::Key::Of::compressed) model.attention = ModelConfig::Attention::compressed;
+    if (key.of == model::Key::Of::grouped || shared || recurrent) model.attention = ModelConfig::Attention::grouped;
     if (recurrent) model.recurrence = model::Recurrence::gated_delta;
     if (key.of == model::Key::Of::streams) model.hyper_connections = 4;
     if (model::is_of_scaling(key)) model.rope_scaling.emplace();
@@ -444,9 +446,9 @@ TEST(Published, TensorsAreSpeltAsTheFamilyDoes) {
             "model.layers.3.block_sparse_moe.experts.5.w2.weight");
   EXPECT_EQ(spelt("model.layers.3.self_attn.q_proj.weight"), "model.layers.3.self_attn.q_proj.weight");
   const auto places = [](const char* name) { return places_of(name, {4, 6}, 8).size(); };
-  EXPECT_EQ(places("model.norm.weight"), 6u);
-  EXPECT_EQ(places("model.layers.3.mlp.gate.weight"), 13u);
-  EXPECT_EQ(places("model.layers.3.mlp.experts.5.up_proj.weight"), 11u);
+  EXPECT_EQ(places("model.norm.weight"), 7u);
+  EXPECT_EQ(places("model.layers.3.mlp.gate.weight"), 15u);
+  EXPECT_EQ(places("model.layers.3.mlp.experts.5.up_proj.weight"), 13u);
 }
 
 // What a published file says in words of its own. Active parameters are those of the announcements, within 5 %.
@@ -776,8 +778,9 @@ TEST(Attention, HasItsOwnKeys) {
   };
   EXPECT_EQ(message("[model]\nattention = \"grouped\"\nkv_lora_rank = 8\n"),
             "run.toml:3:1: model.kv_lora_rank is of latent attention, and model.attention is \"grouped\"");
-  EXPECT_EQ(message("[model]\nhead_dim = 8\n"),
-            "run.toml:2:1: model.head_dim is of grouped attention, and model.attention is \"latent\"");
+  EXPECT_EQ(
+      message("[model]\nhead_dim = 8\n"),
+      "run.toml:2:1: model.head_dim is of grouped or compressed attention, and model.attention is \"latent\"");
   EXPECT_EQ(message("[model]\nattention = \"grouped\"\npreset = \"deepseek-v2-lite\"\n"), "accepted");
 }
 

@@ -61,7 +61,7 @@ TEST_F(HuggingFace, V2InTheWordsOfV3) {
 
 TEST_F(HuggingFace, Refusals) {
   const std::string said = refusal(R"({"architectures": ["MambaForCausalLM"]})");
-  EXPECT_TRUE(said.starts_with(": the architecture is 'MambaForCausalLM', accepted: 'DeepseekV2ForCausalLM', "))
+  EXPECT_TRUE(said.starts_with(": the architecture is 'MambaForCausalLM', accepted: 'DeepseekV4ForCausalLM', "))
       << said;
   EXPECT_TRUE(said.find("'Qwen3MoeForCausalLM'") != said.npos) << said;
   EXPECT_EQ(

@@ -121,6 +121,30 @@ def glm_moe_dsa(d):
                        if shared else None)
 
 
+def deepseek_v4(d):
+    """Layers of each kind: windows, entries that overlap and are chosen, entries of more tokens. Some sequences end within
+    an entry, and some windows are longer than they. The indexers' heads are many, as in `selecting`."""
+    heads, rope = d.of(2, 4), d.of(2, 4, 8)
+    layers = d.randint(1, 3)
+    width = rope + d.of(0, 2, 4)
+    kinds = ["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"]
+    types = [d.of(*kinds) for _ in range(layers)]
+    hashed = d.randint(0, layers)
+    stretched = d.of({}, dict(rope_scaling=dict(type="yarn", factor=d.of(2.0, 16.0), original_max_position_embeddings=d.of(8, 16),
+                                                beta_fast=32, beta_slow=1)))
+    experts = d.of(4, 6)
+    return common(d) | stretched | dict(
+        num_hidden_layers=layers, layer_types=types, mlp_layer_types=["hash_moe"] * hashed + ["moe"] * (layers - hashed),
+        compress_rates=dict(compressed_sparse_attention=d.of(1, 2, 3, 4), heavily_compressed_attention=d.of(2, 4, 5)),
+        num_attention_heads=heads, num_key_value_heads=1, head_dim=width, qk_rope_head_dim=rope, q_lora_rank=d.of(8, 12),
+        sliding_window=d.of(1, 3, 4, 30), o_groups=d.of(1, 2), o_lora_rank=d.of(4, 6), index_topk=d.of(1, 2, 3, 30),
+        index_n_heads=d.of(12, 16), index_head_dim=rope + d.of(0, 2, 4), rope_theta=d.of(100.0, 10000.0),
+        compress_rope_theta=d.of(1000.0, 160000.0), hc_mult=d.of(2, 4), hc_sinkhorn_iters=d.of(2, 20), hc_eps=d.of(1e-6, 1e-3),
+        swiglu_limit=d.of(0.5, 10.0), moe_intermediate_size=d.of(8, 12), n_shared_experts=1, n_routed_experts=experts,
+        num_experts_per_tok=d.randint(1, experts), scoring_func=d.of("sqrtsoftplus", "sigmoid"), routed_scaling_factor=d.of(1.0, 1.5),
+        num_nextn_predict_layers=0)
+
+
 def glm4_moe_lite(d):
     keys = latent(d)
     dense = keys.pop("first_k_dense_replace")
@@ -594,7 +618,7 @@ def phimoe(d):
 
 
 FAMILIES = {family.__name__: family for family in
-            (deepseek_v2, deepseek_v3, hashed_v3, streams_v3, streams_llama, deepseek_v32, glm_moe_dsa, qwen3, qwen3_moe, llama, qwen2, mistral, mixtral,
+            (deepseek_v2, deepseek_v3, hashed_v3, streams_v3, streams_llama, deepseek_v32, glm_moe_dsa, deepseek_v4, qwen3, qwen3_moe, llama, qwen2, mistral, mixtral,
              glm4_moe, gpt_oss, gpt2, qwen3_next, qwen3_5_text, qwen3_5_moe_text, minimax_m2, gemma, gemma2, gemma3_text, gemma4_text,
              gemma4_unified_text,
              olmoe, olmo2, olmo3, flex_olmo, hunyuan_v1_dense, solar_open, cwm, phi3, smollm3, exaone4, seed_oss, granite,

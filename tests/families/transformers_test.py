@@ -50,7 +50,7 @@ COMMAND_SECONDS = 300
 
 DENSE = ("qwen3", "qwen3_5_text", "qwen2", "llama", "mistral", "gpt2", "gemma", "gemma2", "gemma3_text", "olmo2", "olmo3",
          "seed_oss", "granite", "ernie4_5", "hunyuan_v1_dense", "cwm", "phi3", "smollm3", "exaone4", "gemma4_unified_text")
-STREAMS = ("streams_v3", "streams_llama")
+STREAMS = ("streams_v3", "streams_llama", "deepseek_v4")
 GEMMA4 = ("gemma4_text", "gemma4_unified_text")
 PLAIN_EXPERTS = ("bailing_moe", "step3p5")    # of the models beside this file
 CHOSEN = ("num_experts_per_tok", "moe_k", "moe_topk", "top_k_experts")
@@ -58,10 +58,10 @@ EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_expe
 # Norms multiply by 1 + their weight.
 ZERO_CENTERED = ("gemma", "gemma2", "gemma3_text", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "step3p5")
 # Biases of the choice under the released names of families, its table, and factors of layers: they have no gradient.
-CHOICE_BIASES = ("e_score_correction_bias", ".expert_bias", ".router_bias", ".tid2eid", ".layer_scalar")
+CHOICE_BIASES = ("e_score_correction_bias", ".expert_bias", ".router_bias", ".tid2eid", ".layer_scalar", ".ffn.gate.bias")
 # What Gemma 4 has around 1 besides gains of norms.
 FACTORS = (".layer_scalar", ".router.scale", ".per_expert_scale", "layernorm_1.weight", "layernorm_2.weight")
-INDEXER = ".self_attn.indexer."    # learns from no loss of Transformers'
+INDEXER = ".indexer."    # learns from no loss of Transformers'
 # A family that is written as another: names of its tensors, and of that one's.
 WRITTEN_AS = {"hy_v3": (("mlp.router.gate.", "mlp.gate."), ("mlp.shared_mlp.", "mlp.shared_experts.")),
               "kimi_linear": [(f"block_sparse_moe.{name}_proj.", f"mlp.{name}_proj.") for name in ("gate", "up", "down")]}
@@ -172,7 +172,9 @@ def of_transformers(folder, tokens, labels, dtype=torch.float64, end=None):
     mask = {} if end is None else dict(attention_mask=mask_of(tokens, end, dtype))
     with InFloat64() if dtype == torch.float64 else contextlib.nullcontext():
         if hasattr(getattr(model, "model", None), "rotary_emb"):
-            model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
+            for module in [*model.modules()]:    # DeepSeek-V4's compressed keys have some of their own
+                if hasattr(module, "rotary_emb"):
+                    module.rotary_emb = type(module.rotary_emb)(model.config)
         elif end is not None and not hasattr(model, "model"):    # where documents are apart, each begins at the first position
             mask |= dict(position_ids=positions_of(tokens, end))
         result = model(input_ids=tokens, labels=labels, use_cache=False, **mask)
@@ -281,8 +283,8 @@ def run(heddle, family, number, folder):
             theirs = of_transformers(here, tokens, labels, torch.bfloat16, end)
             # Gemma rounds behind four norms a layer, Gemma 4 behind up to twelve. Transformers keeps outputs of Mamba-2 in float32 up to their norm, on
             # a CPU, and a square doubles what its operand is off by. Attention to 13 tokens was 1.8 times as far off in a
-            # draw of hashed_v3.
-            more = 2.5 if family in ("nemotron_h", *GEMMA4) else 2 if family in (*ZERO_CENTERED, "hashed_v3") else 1.5
+            # draw of hashed_v3, and three layers of entries 1.6 times in one of deepseek_v4.
+            more = 2.5 if family in ("nemotron_h", *GEMMA4) else 2 if family in (*ZERO_CENTERED, "hashed_v3", "deepseek_v4") else 1.5
             allowed = max(allowed, more * compare(theirs, expected, False)[0])
         elif distance > allowed and (recurs(keys) or family in GEMMA4 + STREAMS):
             theirs = of_transformers(here, tokens, labels, torch.float32, end)

@@ -333,7 +333,8 @@ TEST(ReleasedModel, ConfigurationsAreReadStrictly) {
   expect(R"({"hidden_size":9223372036854775807})", "below 2^40");
   expect(R"({"hidden_size":0})", "at least 1");
   expect(R"({"model_type":"llama"})",
-         "only 'deepseek_v2', 'longcat_flash', 'kimi_linear', 'deepseek_v32', 'glm_moe_dsa', 'kimi_k2', "
+         "only 'deepseek_v4', 'deepseek_v2', 'longcat_flash', 'kimi_linear', 'deepseek_v32', 'glm_moe_dsa', "
+         "'kimi_k2', "
          "'glm4_moe_lite', "
          "'deepseek_v3', 'nemotron_h', 'gpt2'");
   expect(R"({"hidden_act":"gelu"})", "only 'silu'");

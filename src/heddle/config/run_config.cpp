@@ -421,7 +421,18 @@ class TomlReader {
                                       file_, fmt::join(left_out, ", ")));
   }
 
-  // A key of the other kind of attention, of layers that are not there, or of another way of scaling would do
+  static std::string_view attention_of(const model::Key* key) {
+    using Of = model::Key::Of;
+    switch (key == nullptr ? Of::any : key->of) {
+      case Of::latent: return "latent";
+      case Of::compressed: return "compressed";
+      case Of::latent_compressed: return "latent or compressed";
+      case Of::grouped_compressed: return "grouped or compressed";
+      default: return "grouped";
+    }
+  }
+
+  // A key of another kind of attention, of layers that are not there, or of another way of scaling would do
   // nothing.
   void refuse_foreign_keys() const {
     for (const auto& [setting, value] : given_) {
@@ -436,8 +447,7 @@ class TomlReader {
                      setting->key, word_of(config_.model.recurrence));
       }
       config_error("{}: {} is of {} attention, and model.attention is \"{}\"", place_of(setting->key), setting->key,
-                   config_.model.is_latent() ? "grouped" : "latent",
-                   config_.model.is_latent() ? "latent" : "grouped");
+                   attention_of(key), word_of(config_.model.attention));
     }
   }
 

@@ -42,7 +42,8 @@ class Table : public plan::SettingTable<RunConfig> {
     s.synonyms = key.synonyms;
     if (!key.open.empty()) s.unset = key.open;
     if (key.of == model::Key::Of::grouped || key.of == model::Key::Of::recurrent ||
-        key.of == model::Key::Of::streams)
+        key.of == model::Key::Of::streams || key.of == model::Key::Of::compressed ||
+        key.of == model::Key::Of::grouped_compressed)
       s.unset = s.text_of(key.get(model::ModelConfig()));
     s.get = [&key](const RunConfig& c) { return key.get(c.model); };
     s.set = [&key](RunConfig& c, const Value& v) { key.set(c.model, v); };
@@ -115,6 +116,13 @@ void model_settings(Table& t) {
   t.row("model.index_loss_weight")
       .acts(changes_maths, "Weight of the divergence of each indexer from its layer's attention.", "nothing",
             page("key_selection"));
+  t.row("model.compression_pattern")
+      .acts(
+          changes_maths,
+          "Lets queries see a window of tokens, and behind it entries that each stand for many tokens; a letter a "
+          "layer says which.",
+          "a product and a softmax a token make the entries; attention to the window and to entries alone",
+          page("compressed_keys"));
   t.row("model.zero_expert_num")
       .acts(changes_maths, "Adds experts without computation, so many, for a router to choose; 0 switches it off.",
             "a multiply of the token's row; fewer rows travel and are computed, with a host stall a layer on one "

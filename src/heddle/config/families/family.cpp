@@ -168,6 +168,7 @@ void drop_keys(Family& family, const std::vector<std::string>& names) {
 
 const std::vector<Family>& families() {
   static const std::vector<Family> all{
+      deepseek_v4(),
       deepseek_v2(),
       longcat_flash(),
       kimi_linear(),

@@ -170,6 +170,7 @@ Family cwm();
 Family deepseek_v3();
 Family deepseek_v2();
 Family deepseek_v32();
+Family deepseek_v4();
 Family dots1();
 Family ernie4_5();
 Family ernie4_5_moe();
