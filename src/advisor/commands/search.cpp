@@ -306,8 +306,13 @@ int search_plans(const SearchOptions& o) {
           [] { return session::Signals::take().stop; });
     };
     const auto whole = [&](const search::Query& asked) {
-      if (!counted) return run(asked);
-      return planner::heddle_plans(asked, run, [&] { doing.now("simulating the best"); });
+      if (counted) return planner::heddle_plans(asked, run, [&] { doing.now("simulating the best"); });
+      Answer answer = run(asked);
+      if (blocks)
+        planner::simulate_ways(answer, asked, [](const Ranked& plan, double memory_bytes) {
+          return search::fits(plan.exact, plan.job, memory_bytes);
+        });
+      return answer;
     };
     if (!o.fewest) return search::Fewest{query.space.devices, whole(query)};
     return search::fewest_devices(query, run, whole, [&](int devices) { on = fmt::format(" on {}", devices); });

@@ -91,21 +91,6 @@ std::string said(const search::Ranked& plan, double limit_bytes) {
                      l.pp, l.ep, plan.reserved_bytes / (1 << 30), limit_bytes / (1 << 30));
 }
 
-// Counts as `heddle inspect` does. Where it doesn't fit, the plan says what it takes.
-bool count_program(search::Ranked& plan, double limit_bytes) {
-  const config::RunConfig config = limited_config(plan, limit_bytes);
-  const plan::Plan of = train::plan_of(config);
-  const plan::Lowered lowered = plan::lower(config.model, of);
-  const std::string& backend = config.device.backend;
-  const int64_t limit = config.device.memory_bytes;
-  const std::vector<RankMemory> ranks = memory_of_ranks(of, lowered, backend, limit);
-  const RankMemory& fullest = fullest_of(ranks);
-  plan.live_bytes = static_cast<double>(fullest.memory.peak_live_bytes);
-  plan.reserved_bytes = static_cast<double>(fullest.memory.reserved_bytes);
-  return std::all_of(ranks.begin(), ranks.end(), [](const RankMemory& r) { return r.fits; }) &&
-         holds_crowding(lowered, backend, fullest, plan.job.memory_imbalance, limit, plan);
-}
-
 // Counts plans from the first on, until as many seem to fit as are to be simulated, and leaves out those that
 // don't; how many are left of the counted. `known`: so many of the first were counted and fit.
 int count_by_shorter_steps(std::vector<search::Ranked>& plans, size_t known, double limit_bytes) {
@@ -120,6 +105,20 @@ int count_by_shorter_steps(std::vector<search::Ranked>& plans, size_t known, dou
 }
 
 }  // namespace
+
+bool count_program(search::Ranked& plan, double limit_bytes) {
+  const config::RunConfig config = limited_config(plan, limit_bytes);
+  const plan::Plan of = train::plan_of(config);
+  const plan::Lowered lowered = plan::lower(config.model, of);
+  const std::string& backend = config.device.backend;
+  const int64_t limit = config.device.memory_bytes;
+  const std::vector<RankMemory> ranks = memory_of_ranks(of, lowered, backend, limit);
+  const RankMemory& fullest = fullest_of(ranks);
+  plan.live_bytes = static_cast<double>(fullest.memory.peak_live_bytes);
+  plan.reserved_bytes = static_cast<double>(fullest.memory.reserved_bytes);
+  return std::all_of(ranks.begin(), ranks.end(), [](const RankMemory& r) { return r.fits; }) &&
+         holds_crowding(lowered, backend, fullest, plan.job.memory_imbalance, limit, plan);
+}
 
 search::Answer fitting_plans(const search::Query& query,
                              const std::function<search::Answer(const search::Query&)>& search,

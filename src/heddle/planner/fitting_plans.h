@@ -21,4 +21,8 @@ search::Answer fitting_plans(const search::Query& query,
                              const std::function<search::Answer(const search::Query&)>& search,
                              const OrderPlans& order);
 
+/// Counts the plan's program as `heddle inspect` does, its experts' rows at their 99th percentile. Whether it fits;
+/// where it doesn't, the plan says what it takes.
+bool count_program(search::Ranked& plan, double limit_bytes);
+
 }  // namespace heddle::planner

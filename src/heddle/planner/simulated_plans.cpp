@@ -5,11 +5,13 @@
 #include <numeric>
 
 #include "heddle/base/error.h"
+#include "heddle/base/parallel.h"
 #include "heddle/cost/op_seconds.h"
 #include "heddle/plan/costs/durations.h"
 #include "heddle/planner/fitting_plans.h"
 #include "heddle/planner/launch_settings.h"
 #include "heddle/runtime/step_prediction.h"
+#include "heddle/search/plans/context.h"
 #include "heddle/train/run_config_plan.h"
 
 namespace heddle::planner {
@@ -60,12 +62,32 @@ cost::MachineProfile profile_of(const search::Job& job, const search::Behaviour&
   return p;
 }
 
+// Nothing becomes of a plan that Heddle can't run, or of more ops or streams than the simulator holds.
+void simulate_plan(search::Ranked& plan, const search::Behaviour& behaviour) {
+  const search::Launch launch = search::launch_of(plan);
+  if (!search::impossible(launch).empty() || !refusals_of_training(launch).empty()) return;
+  try {
+    plan.simulated_step_s = simulated_step_s(launch, behaviour);
+  } catch (const Error&) {
+  }
+}
+
+// Plans without a simulated step come after those that have one.
+bool is_shorter(const search::Ranked& a, const search::Ranked& b) {
+  const auto key = [](const search::Ranked& r) {
+    return r.simulated_step_s > 0 ? r.simulated_step_s : std::numeric_limits<double>::infinity();
+  };
+  return key(a) < key(b);
+}
+
 }  // namespace
 
 double simulated_step_s(const search::Launch& launch, const search::Behaviour& behaviour,
                         const runtime::Uncertainty& uncertainty) {
   const search::Job& job = launch.job;
-  const config::RunConfig config = config_of(launch);
+  config::RunConfig config = config_of(launch);
+  // A device that no backend runs on has memory of its own, too.
+  if (backend_on(job.device).empty()) config.device.backend = "cuda";
   plan::Plan plan = trained_plan(config);
   // Woven as on that device. A machine's profile would say what its kernels reach; here it is a part of the rated.
   constexpr double kReached = 0.7;
@@ -99,29 +121,40 @@ std::unique_ptr<search::LoweredBlocks> lowered_blocks(const search::Job& job) {
 
 void simulate_best(search::Answer& answer, const search::Behaviour& behaviour, int most) {
   const auto end = answer.top.begin() + std::min<std::ptrdiff_t>(most, std::ssize(answer.top));
-  for (auto plan = answer.top.begin(); plan != end; ++plan) {
-    const search::Launch launch = search::launch_of(*plan);
-    if (!refusals_of(launch).empty()) continue;
-    try {
-      plan->simulated_step_s = simulated_step_s(launch, behaviour);
-    } catch (const Error&) {  // more ops or streams than the simulator holds: it comes after those that are known
-    }
+  for (auto plan = answer.top.begin(); plan != end; ++plan) simulate_plan(*plan, behaviour);
+  std::stable_sort(answer.top.begin(), end, is_shorter);
+}
+
+void simulate_ways(search::Answer& answer, const search::Query& query, const Fits& fits) {
+  const std::vector<std::string>& words = query.space.restriction.context;
+  if (answer.top.empty() || words.size() < 2) return;
+  search::Ranked& best = answer.top.front();
+  std::vector<search::Ranked> ways{best};
+  for (const search::Job& job : search::with_each_context(best.job, words)) {
+    if (job.context != best.job.context) ways.push_back(search::timed_anew(best, job, query.behaviour));
   }
-  std::stable_sort(answer.top.begin(), end, [](const search::Ranked& a, const search::Ranked& b) {
-    const auto key = [](const search::Ranked& r) {
-      return r.simulated_step_s > 0 ? r.simulated_step_s : std::numeric_limits<double>::infinity();
-    };
-    return key(a) < key(b);
+  if (ways.size() == 1) return;
+  for_each_index(std::ssize(ways), [&](int64_t i) {
+    search::Ranked& way = ways[static_cast<size_t>(i)];
+    if (way.simulated_step_s == 0) simulate_plan(way, query.behaviour);
   });
+  std::stable_sort(ways.begin(), ways.end(), is_shorter);
+  for (search::Ranked& way : ways) {
+    if (way.job.context != best.job.context && !fits(way, answer.memory_bytes)) continue;
+    best = std::move(way);
+    return;
+  }
 }
 
 search::Answer heddle_plans(const search::Query& query,
                             const std::function<search::Answer(const search::Query&)>& search,
                             const std::function<void()>& simulating) {
-  return fitting_plans(query, search, [&](search::Answer& answer, int plans) {
+  search::Answer answer = fitting_plans(query, search, [&](search::Answer& found, int plans) {
     if (simulating) simulating();
-    simulate_best(answer, query.behaviour, plans);
+    simulate_best(found, query.behaviour, plans);
   });
+  simulate_ways(answer, query, count_program);
+  return answer;
 }
 
 }  // namespace heddle::planner

@@ -27,10 +27,18 @@ double simulated_step_s(const search::Launch& launch, const search::Behaviour& b
 /// order of their simulated steps (Ranked::simulated_step_s).
 void simulate_best(search::Answer& answer, const search::Behaviour& behaviour, int most);
 
+/// True if the plan's program fits so many bytes of a device.
+using Fits = std::function<bool(search::Ranked& plan, double memory_bytes)>;
+
+/// Simulates the answer's first plan with each way of context parallelism that its search may choose from. The
+/// shortest that fits takes its place. Closed forms do not foresee the order of a whole program: which end hides
+/// behind which backward, and who waits for whose memory.
+void simulate_ways(search::Answer& answer, const search::Query& query, const Fits& fits);
+
 /// The best plans of Heddle's own, whoever asks for them: for a model on a cluster, or beside another trainer's
 /// job. Those whose programs were counted and fit (fitting_plans), the best three simulated and in that order, the
-/// first counted in full. `search` runs a query; its jobs have Heddle's blocks lowered. `simulating` is called
-/// before programs are simulated.
+/// first with its best way of context parallelism and counted in full. `search` runs a query; its jobs have
+/// Heddle's blocks lowered. `simulating` is called before programs are simulated.
 search::Answer heddle_plans(const search::Query& query,
                             const std::function<search::Answer(const search::Query&)>& search,
                             const std::function<void()>& simulating = {});

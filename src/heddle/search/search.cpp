@@ -48,11 +48,19 @@ class Schedules {
 };
 
 /// Fills the figures that follow from the exact step.
-void rate(const Task& task, Ranked& r) {
+void rate(Ranked& r, const Behaviour& behaviour) {
   r.schedule = r.job.pipeline->name();
-  r.estimate = estimate(r.job, task.query.behaviour);
+  r.estimate = estimate(r.job, behaviour);
   r.tokens_per_s_per_device = tokens_per_s_per_device(r.job, r.exact.step_s);
   r.model_flops_utilization = model_flops_utilization(r.job, r.exact.step_s);
+}
+
+/// The plan's step for a job that differs in nothing of its schedule.
+Exact exact_as(const Ranked& r, const Job& job, const Behaviour& behaviour, const PreparedSchedule& schedule) {
+  if (r.by_stage.empty()) return exact_of(job, behaviour, schedule);
+  std::vector<Keeping> keeping;
+  for (const StageChoice& choice : r.by_stage) keeping.push_back(choice.keeping);
+  return exact_by_stage(job, behaviour, schedule, keeping, r.exact.layers);
 }
 
 /// The plan with the fastest of its choices whose exact peak fits.
@@ -74,7 +82,7 @@ std::optional<Ranked> time_exactly(const Task& task, const Candidate& plan, Esti
       r.exact = exact_of(r.job, task.query.behaviour, *schedule);
       if (!fits(r.exact, r.job, task.memory_bytes)) continue;
       r.recompute = recompute.name;
-      rate(task, r);
+      rate(r, task.query.behaviour);
       return r;
     }
   }
@@ -120,7 +128,7 @@ bool time_by_stage(const Task& task, const Candidate& plan, size_t residency, si
   for (const int way : kept->way_of_stage) r.by_stage.push_back(choices[static_cast<size_t>(way)]);
   if (std::ranges::adjacent_find(kept->way_of_stage, std::not_equal_to{}) == kept->way_of_stage.end())
     r.by_stage.clear();
-  rate(task, r);
+  rate(r, behaviour);
   known = std::move(r);
   return true;
 }
@@ -219,13 +227,7 @@ Answer search(const Query& query, const SearchProgress& progress, const std::fun
     Ranked& r = *timed[i];
     Job unlucky = r.job;
     task.set_routing(unlucky, 0.99);
-    const PreparedSchedule& schedule = *schedules.of(unlucky);
-    std::vector<Keeping> keeping(r.by_stage.size());
-    std::transform(r.by_stage.begin(), r.by_stage.end(), keeping.begin(),
-                   [](const StageChoice& choice) { return choice.keeping; });
-    r.p99_step_s = (keeping.empty() ? exact_of(unlucky, query.behaviour, schedule)
-                                    : exact_by_stage(unlucky, query.behaviour, schedule, keeping, r.exact.layers))
-                       .step_s;
+    r.p99_step_s = exact_as(r, unlucky, query.behaviour, *schedules.of(unlucky)).step_s;
     answer.top.push_back(std::move(r));
   }
   answer.timed = timings;
@@ -233,6 +235,18 @@ Answer search(const Query& query, const SearchProgress& progress, const std::fun
   answer.stopped = asked_to_stop();
   if (answer.top.empty() && least) answer.misfit = misfit_text(task, *least);
   return answer;
+}
+
+Ranked timed_anew(Ranked plan, const Job& job, const Behaviour& behaviour) {
+  const PreparedSchedule schedule(job);
+  plan.job = job;
+  plan.exact = exact_as(plan, job, behaviour, schedule);
+  Job unlucky = job;
+  unlucky.imbalance = job.memory_imbalance;
+  plan.p99_step_s = exact_as(plan, unlucky, behaviour, schedule).step_s;
+  plan.simulated_step_s = plan.live_bytes = plan.reserved_bytes = 0;
+  rate(plan, behaviour);
+  return plan;
 }
 
 Launch launch_of(const Ranked& plan) {

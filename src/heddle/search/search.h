@@ -69,6 +69,9 @@ using SearchProgress = std::function<void(size_t done, size_t of, uint64_t plans
 /// Searches the space. ConfigError for a job that can't be and for a restriction that leaves nothing.
 Answer search(const Query& query, const SearchProgress& progress = {}, const std::function<bool()>& stop = {});
 
+/// The plan with another way of context parallelism, that of `job`.
+Ranked timed_anew(Ranked plan, const Job& job, const Behaviour& behaviour);
+
 /// Returns the plan as a training program receives it.
 Launch launch_of(const Ranked& plan);
 

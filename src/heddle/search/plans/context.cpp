@@ -65,13 +65,9 @@ void fit_context(Job& job) {
   job.context_inner = has_runs(job.context) ? static_cast<int>(runs) : 0;
 }
 
-void choose_context(Job& job, const Job& asked, const Behaviour& behaviour, const std::vector<std::string>& words) {
-  job.context = asked.context;
-  job.context_inner = asked.context_inner;
-  if (has_runs(job.context)) fit_context(job);
-  if (job.mesh.cp == 1 || words.empty()) return;
-  Job best = job;
-  double least = 0;
+std::vector<Job> with_each_context(const Job& job, const std::vector<std::string>& words) {
+  std::vector<Job> all;
+  if (job.mesh.cp == 1) return all;
   for (const std::string& word : words) {
     Job with = job;
     with.context = from_word<Context>(word);
@@ -79,13 +75,23 @@ void choose_context(Job& job, const Job& asked, const Behaviour& behaviour, cons
     if (with.context_inner == 1) continue;
     if (with.context == Context::ulysses && heads_to_cut(with) % with.mesh.cp != 0) continue;
     if (with.software.lowered != nullptr && !with.software.lowered->refusal(with).empty()) continue;
+    all.push_back(std::move(with));
+  }
+  return all;
+}
+
+void choose_context(Job& job, const Job& asked, const Behaviour& behaviour, const std::vector<std::string>& words) {
+  job.context = asked.context;
+  job.context_inner = asked.context_inner;
+  if (has_runs(job.context)) fit_context(job);
+  double least = 0;
+  for (const Job& with : with_each_context(job, words)) {
     const double seconds = block_of_way_s(with, behaviour);
     if (least > 0 && seconds >= least) continue;
-    best = with;
+    job.context = with.context;
+    job.context_inner = with.context_inner;
     least = seconds;
   }
-  job.context = best.context;
-  job.context_inner = best.context_inner;
 }
 
 }  // namespace heddle::search

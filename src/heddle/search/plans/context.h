@@ -1,5 +1,5 @@
 // The way of context parallelism (parallel.context) among those that a search may choose from: the one with which
-// attention takes least time.
+// attention takes least time. Where whole programs are simulated, planner/simulated_plans.h has the last word.
 #pragma once
 
 #include <string>
@@ -16,9 +16,12 @@ std::vector<std::string> context_words();
 /// `ulysses` or a ring.
 void fit_context(Job& job);
 
-/// Sets the job's way to that of these words with which its attention takes least time, the first of equals. Of the
-/// runs that a way may have, it takes the longest in one fast domain. What the heads don't allow is left out.
-/// Without words, or where none is left, it has the way that is `asked` for.
+/// The job with each of these ways that its heads allow. Of the runs that a way may have, it takes the longest in
+/// one fast domain.
+std::vector<Job> with_each_context(const Job& job, const std::vector<std::string>& words);
+
+/// Sets the job's way to that of these words with which its attention takes least time, the first of equals.
+/// Without words, or where its heads allow none, it has the way that is `asked` for.
 void choose_context(Job& job, const Job& asked, const Behaviour& behaviour, const std::vector<std::string>& words);
 
 }  // namespace heddle::search
