@@ -4,7 +4,6 @@
 #include <mutex>
 #include <utility>
 
-#include "heddle/base/escaped.h"
 #include "heddle/base/holder.h"
 #include "heddle/cli/commands.h"
 #include "heddle/cli/program.h"

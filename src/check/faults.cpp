@@ -1,7 +1,6 @@
 #include "check/faults.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "check/fault_rows.h"
 

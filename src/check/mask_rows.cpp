@@ -1,5 +1,4 @@
 // Attention with masks that it should not have, with another scale, and with the keys of other heads.
-#include <cmath>
 
 #include "check/attention.h"
 #include "check/fault_rows.h"

@@ -1,10 +1,8 @@
 #include "check/part.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
-#include <set>
 
 #include "check/difference.h"
 #include "heddle/base/error.h"

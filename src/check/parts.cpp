@@ -1,7 +1,6 @@
 #include "check/parts.h"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 #include "heddle/base/error.h"

@@ -1,7 +1,6 @@
 #include "check/program_run.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "heddle/base/error.h"
 #include "heddle/base/random.h"

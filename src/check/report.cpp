@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "heddle/formats/safetensors.h"
 #include "heddle/observe/charts/html.h"

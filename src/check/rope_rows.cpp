@@ -1,7 +1,6 @@
 // Rotary positions that queries and keys should not have. A rotated pair of elements (a, b) of position p turns by
 // the angle p · θ^(−2i/d). So the reference's rotated values, turned back and on again, are those of any other
 // position.
-#include <algorithm>
 #include <cmath>
 
 #include "check/attention.h"

@@ -2,7 +2,6 @@
 #include <cmath>
 
 #include "check/fault_rows.h"
-#include "heddle/base/error.h"
 #include "heddle/model/loss_scale.h"
 
 namespace heddle::check {

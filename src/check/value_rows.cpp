@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "check/fault_rows.h"
-#include "heddle/base/error.h"
 
 namespace heddle::check {
 

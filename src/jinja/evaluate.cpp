@@ -1,10 +1,7 @@
 // Expressions of a template.
 #include <algorithm>
-#include <cmath>
 
-#include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
-#include "heddle/base/utf8.h"
 #include "jinja/machine.h"
 
 namespace heddle::jinja {

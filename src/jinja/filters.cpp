@@ -3,7 +3,6 @@
 #include <charconv>
 #include <cmath>
 
-#include "heddle/base/error.h"
 #include "heddle/base/real_text.h"
 #include "jinja/machine.h"
 

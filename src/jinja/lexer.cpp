@@ -1,6 +1,5 @@
 // Text to tokens: data between tags, and what tags hold.
 #include <algorithm>
-#include <array>
 
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"

@@ -1,7 +1,6 @@
 // Tests that `is` asks, and the functions that a template finds by name.
 #include <algorithm>
 
-#include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
 #include "jinja/machine.h"
 

@@ -1,7 +1,6 @@
 #include "synthesis/capped_greedy.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "heddle/base/error.h"
 

@@ -1,7 +1,6 @@
 #include "advisor/advice/better.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "advisor/advice/targets.h"
 #include "advisor/script/launch_flags.h"

@@ -1,6 +1,5 @@
 #include "advisor/advice/targets.h"
 
-#include <algorithm>
 #include <optional>
 
 #include "advisor/script/emit.h"

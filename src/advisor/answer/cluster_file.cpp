@@ -7,7 +7,6 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
-#include <map>
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"

@@ -1,8 +1,6 @@
 #include "advisor/answer/config_job.h"
 
 #include <algorithm>
-#include <cmath>
-#include <filesystem>
 #include <optional>
 
 #include "heddle/base/error.h"

@@ -1,7 +1,6 @@
 #include "advisor/answer/launch_figures.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "heddle/search/space.h"
 

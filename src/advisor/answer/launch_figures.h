@@ -1,8 +1,6 @@
 // Figures of an explained launch as a plan's answer has them.
 #pragma once
 
-#include <string_view>
-
 #include "advisor/answer/plan_answer.h"
 #include "heddle/search/explain.h"
 

@@ -1,8 +1,5 @@
 #include "advisor/answer/typed_words.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <map>
 

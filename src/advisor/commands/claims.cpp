@@ -1,7 +1,5 @@
 // heddle claims: the book of claims, each row beside what is computed and what was measured.
 #include <algorithm>
-#include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "advisor/claims/claim.h"

@@ -1,6 +1,5 @@
 // heddle predict: throughput and memory of published training runs, before and beside what was measured.
 #include <cstdio>
-#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 

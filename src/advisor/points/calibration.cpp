@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numeric>
 
 #include "advisor/points/built_in_calibration.h"
 #include "advisor/points/points.h"

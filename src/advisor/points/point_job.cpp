@@ -2,14 +2,11 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <utility>
 
 #include "advisor/points/point_software.h"
-#include "heddle/base/error.h"
 #include "heddle/model/shapes/shape_presets.h"
-#include "heddle/search/plans/replicas.h"
 
 namespace heddle::advisor {
 

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "advisor/script/flag_effects.h"
-#include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
 
 namespace heddle::advisor {

@@ -4,7 +4,6 @@
 
 #include "advisor/script/launch_flag_row.h"
 #include "advisor/script/model_name.h"
-#include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
 
 namespace heddle::advisor {

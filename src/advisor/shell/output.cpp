@@ -1,7 +1,5 @@
 #include "advisor/shell/output.h"
 
-#include <algorithm>
-
 #include "advisor/shell/expansion.h"
 
 namespace heddle::advisor::shell {

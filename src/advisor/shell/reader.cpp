@@ -1,9 +1,7 @@
 // Reads a tree of commands from front to back.
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <deque>
-#include <memory>
 
 #include "advisor/shell/assignment.h"
 #include "advisor/shell/branches.h"

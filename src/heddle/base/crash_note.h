@@ -5,7 +5,6 @@
 #include <array>
 #include <csignal>
 #include <string_view>
-#include <utility>
 
 namespace heddle {
 

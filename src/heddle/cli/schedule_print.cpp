@@ -4,7 +4,6 @@
 
 #include "heddle/base/say.h"
 #include "heddle/cli/line/prose.h"
-#include "heddle/observe/progress.h"
 #include "heddle/observe/text_schedule.h"
 #include "heddle/observe/units.h"
 

@@ -1,7 +1,6 @@
 // heddle watch: a run as it trains, in the terminal, from what it writes into its folder.
 #include <chrono>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "heddle/base/clock.h"

@@ -4,7 +4,6 @@
 #include <bit>
 #include <numeric>
 
-#include "heddle/base/error.h"
 #include "heddle/comm/exchange/places.h"
 #include "heddle/device/merge_tree.h"
 

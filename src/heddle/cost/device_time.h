@@ -1,8 +1,6 @@
 // Time of work on one accelerator: matrix products by shape, attention, and everything that only moves bytes.
 #pragma once
 
-#include <cstdint>
-
 #include "heddle/cost/accelerator.h"
 
 namespace heddle::cost {

@@ -1,7 +1,6 @@
 #include "heddle/data/content_hash.h"
 
 #include <algorithm>
-#include <string_view>
 #include <vector>
 
 #include "heddle/base/hash.h"

@@ -1,7 +1,6 @@
 #include "heddle/data/dataset.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "heddle/base/error.h"

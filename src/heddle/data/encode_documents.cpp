@@ -6,7 +6,6 @@
 #include <mutex>
 #include <vector>
 
-#include "heddle/base/error.h"
 #include "heddle/base/hash.h"
 #include "heddle/base/parallel.h"
 

@@ -1,7 +1,6 @@
 #include "heddle/formats/python_json.h"
 
 #include <charconv>
-#include <cmath>
 #include <cstdlib>
 #include <limits>
 #include <nlohmann/json.hpp>

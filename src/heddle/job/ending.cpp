@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <limits>
 
-#include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
 #include "heddle/base/failure.h"
 

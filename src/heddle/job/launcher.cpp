@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <map>
 
 #include "heddle/base/error.h"
 #include "heddle/job/batch_script.h"

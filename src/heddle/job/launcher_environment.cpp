@@ -1,5 +1,6 @@
 #include "heddle/job/launcher_environment.h"
 
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,7 +11,6 @@
 #include <thread>
 
 #include "heddle/base/clock.h"
-#include "heddle/base/error.h"
 #include "heddle/base/hash.h"
 
 namespace heddle::job {

@@ -1,6 +1,5 @@
 #include "heddle/job/standby.h"
 
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "heddle/base/clock.h"

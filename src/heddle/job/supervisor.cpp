@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "heddle/base/clock.h"
 #include "heddle/base/error.h"
-#include "heddle/base/escaped.h"
 #include "heddle/base/failure.h"
 #include "heddle/base/files/pinned_folder.h"
 #include "heddle/base/files/random_id.h"

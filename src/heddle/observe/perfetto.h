@@ -14,7 +14,6 @@
 #include <string_view>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include "heddle/base/files/output_file.h"
 #include "heddle/observe/timeline.h"

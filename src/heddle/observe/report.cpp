@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/observe/charts/html.h"
 #include "heddle/observe/charts/html_table.h"

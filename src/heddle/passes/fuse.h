@@ -4,7 +4,6 @@
 
 #include <set>
 #include <string>
-#include <vector>
 
 #include "heddle/ir/listing.h"
 #include "heddle/passes/options/fusions.h"

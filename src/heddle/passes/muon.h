@@ -13,7 +13,6 @@
 #pragma once
 
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "heddle/passes/update/update.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "heddle/base/error.h"
 #include "heddle/passes/op_groups.h"
 
 namespace heddle::plan {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cmath>
 
 #include "heddle/base/error.h"
 #include "heddle/schedule/generators/generators.h"

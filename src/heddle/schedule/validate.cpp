@@ -1,7 +1,6 @@
 #include "heddle/schedule/validate.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <map>
 #include <tuple>

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <vector>
 
 #include "heddle/comm/world.h"
 #include "heddle/planner/machine.h"

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "heddle/base/clock.h"
-#include "heddle/base/error.h"
 
 namespace heddle::session {
 

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "heddle/base/error.h"
-#include "heddle/base/files/output_file.h"
 #include "heddle/base/hash.h"
 #include "heddle/base/random.h"
 #include "heddle/data/content_hash.h"

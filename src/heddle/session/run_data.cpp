@@ -4,7 +4,6 @@
 #include <filesystem>
 
 #include "heddle/base/error.h"
-#include "heddle/base/files/output_file.h"
 #include "heddle/base/files/standard_input.h"
 #include "heddle/data/tokenizer/tokenizer.h"
 #include "heddle/observe/terminal/doing.h"

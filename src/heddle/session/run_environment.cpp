@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <fstream>
 
 #include "heddle/base/files/output_file.h"
-#include "heddle/device/host/allowed_cores.h"
 #include "heddle_commit.h"
 
 namespace heddle::session {

@@ -3,8 +3,6 @@
 
 #include <string>
 
-#include "heddle/observe/report.h"
-
 namespace heddle::session {
 
 std::string host_name();

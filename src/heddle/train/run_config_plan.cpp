@@ -8,7 +8,6 @@
 #include <thread>
 
 #include "heddle/backends/backend.h"
-#include "heddle/device/device.h"
 #include "heddle/device/host/host_memory.h"
 #include "heddle/runtime/copy_engine.h"
 #include "heddle/runtime/predict.h"

@@ -6,7 +6,6 @@
 #include <map>
 #include <optional>
 
-#include "heddle/base/error.h"
 #include "heddle/ops/moment_byte.h"
 #include "heddle/train/adapters/base.h"
 #include "heddle/train/controllers/controllers.h"

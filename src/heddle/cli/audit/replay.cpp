@@ -3,7 +3,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/base/error.h"
 #include "heddle/base/say.h"
 #include "heddle/cli/audit/rerun_config.h"
 #include "heddle/cli/command.h"

@@ -2,7 +2,6 @@
 #include "heddle/cli/inspect/inspect_shape.h"
 
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
 

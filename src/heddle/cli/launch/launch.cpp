@@ -18,7 +18,6 @@
 #include "heddle/job/batch_script.h"
 #include "heddle/job/supervisor.h"
 #include "heddle/planner/rated_profile.h"
-#include "heddle/session/run_environment.h"
 
 namespace heddle::cli {
 

@@ -2,7 +2,6 @@
 
 #include <cstdio>
 
-#include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
 #include "heddle/base/say.h"
 #include "heddle/config/placed_config.h"

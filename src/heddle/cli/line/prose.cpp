@@ -1,7 +1,5 @@
 #include "heddle/cli/line/prose.h"
 
-#include <fmt/format.h>
-
 #include "heddle/base/say.h"
 #include "heddle/observe/table.h"
 

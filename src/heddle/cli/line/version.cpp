@@ -1,5 +1,4 @@
 // heddle version: which build this is.
-#include "heddle/base/error.h"
 #include "heddle/base/say.h"
 #include "heddle/cli/commands.h"
 #include "heddle_commit.h"

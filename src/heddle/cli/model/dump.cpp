@@ -2,10 +2,8 @@
 // against.
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "heddle/base/error.h"
-#include "heddle/base/files/output_file.h"
 #include "heddle/base/say.h"
 #include "heddle/cli/command.h"
 #include "heddle/cli/commands.h"

@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <new>
 
 #include "heddle/base/error.h"
 #include "heddle/base/hash.h"

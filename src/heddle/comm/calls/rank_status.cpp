@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <set>
 
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <list>
-#include <optional>
 
 #include "heddle/base/failure.h"
 

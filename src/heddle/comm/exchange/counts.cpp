@@ -11,7 +11,6 @@
 #include "heddle/comm/exchange/kernels.h"
 #include "heddle/comm/exchange/piece_list.h"
 #include "heddle/comm/exchange/scratch.h"
-#include "heddle/device/routing_plan.h"
 #include "heddle/device/row_work.h"
 
 namespace heddle::comm {

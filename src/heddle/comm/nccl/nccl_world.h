@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <list>
-#include <map>
 #include <mutex>
 #include <thread>
 

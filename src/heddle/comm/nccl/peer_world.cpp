@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <new>
-#include <tuple>
 #include <type_traits>
 
 #include "heddle/comm/device_world.h"

@@ -15,7 +15,6 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>

@@ -1,7 +1,6 @@
 #include "heddle/comm/placement/move_choice.h"
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 #include <tuple>
 

@@ -6,7 +6,6 @@
 #include "heddle/comm/placement/expert_placement.h"
 #include "heddle/comm/placement/replica_kernels.h"
 #include "heddle/device/host_copies.h"
-#include "heddle/device/row_work.h"
 
 namespace heddle::comm {
 

@@ -15,7 +15,6 @@
 #include "heddle/comm/placement/replica_kernels.h"
 #include "heddle/comm/placement/tally.h"
 #include "heddle/device/host_copies.h"
-#include "heddle/device/row_work.h"
 
 namespace heddle::comm {
 

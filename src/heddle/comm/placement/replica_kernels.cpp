@@ -6,7 +6,6 @@
 #include "heddle/comm/placement/relay.h"
 #include "heddle/device/host_copies.h"
 #include "heddle/device/routing_plan.h"
-#include "heddle/device/row_work.h"
 
 namespace heddle::comm {
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "heddle/base/error.h"
 #include "heddle/formats/released_files.h"
 
 namespace heddle::config {

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 
 #include "heddle/base/error.h"
 #include "heddle/data/chat/chat_template.h"

@@ -1,7 +1,6 @@
 // Pieces of text around the turns of a conversation.
 #pragma once
 
-#include <string>
 #include <string_view>
 
 namespace heddle::data {

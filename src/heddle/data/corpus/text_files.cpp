@@ -1,7 +1,6 @@
 #include "heddle/data/corpus/text_files.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>

@@ -1,7 +1,6 @@
 #include "heddle/data/corpus/text_form.h"
 
 #include <algorithm>
-#include <array>
 
 #include "heddle/base/error.h"
 #include "heddle/data/corpus/packed_reader.h"

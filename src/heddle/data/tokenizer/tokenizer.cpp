@@ -1,7 +1,6 @@
 #include "heddle/data/tokenizer/tokenizer.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "heddle/base/error.h"
 #include "heddle/base/hash.h"

@@ -2,7 +2,6 @@
 
 #include <utf8proc.h>
 
-#include <array>
 #include <bitset>
 #include <cstdlib>
 #include <memory>

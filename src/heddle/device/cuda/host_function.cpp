@@ -8,7 +8,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <thread>
 
 #include "heddle/device/cuda/cuda_check.h"

@@ -1,7 +1,6 @@
 // Turns the linear ops of the program into calls of gemm.h: their operands, what is refused and why, their scratch.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "heddle/kernels/host/gemm/gemm.h"

@@ -1,6 +1,5 @@
 #include "heddle/model/text/attend.h"
 
-#include "heddle/base/error.h"
 #include "heddle/model/text/max_logits.h"
 
 namespace heddle::model {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 
 #include "heddle/observe/charts/schedule_timeline.h"
 #include "heddle/observe/charts/svg_chart.h"

@@ -1,7 +1,5 @@
 #include "heddle/observe/terminal/text_chart.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>

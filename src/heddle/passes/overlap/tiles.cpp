@@ -1,7 +1,6 @@
 #include "heddle/passes/overlap/tiles.h"
 
 #include <algorithm>
-#include <map>
 #include <string_view>
 #include <vector>
 

@@ -1,7 +1,6 @@
 #include "heddle/schedule/generators/zero_bubble.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "heddle/schedule/lane.h"
 

@@ -1,9 +1,10 @@
 #include "heddle/session/agent/frequency.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
-#include "heddle/base/error.h"
 #include "heddle/base/statistics.h"
 #include "heddle/observe/units.h"
 

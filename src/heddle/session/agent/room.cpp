@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "heddle/base/error.h"
 #include "heddle/base/files/random_id.h"
 #include "heddle/device/host/shared_arena.h"
 #include "heddle/ir/walk/walk.h"

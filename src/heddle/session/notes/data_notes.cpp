@@ -1,6 +1,5 @@
 #include "heddle/session/notes/data_notes.h"
 
-#include "heddle/base/error.h"
 #include "heddle/observe/units.h"
 
 namespace heddle::session {

@@ -2,7 +2,6 @@
 
 #include <filesystem>
 
-#include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/config/model_json.h"
 #include "heddle/data/tokenizer/files/tokenizer_files.h"

@@ -2,7 +2,6 @@
 // has started it.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 

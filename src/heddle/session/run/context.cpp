@@ -2,16 +2,12 @@
 
 #include <utility>
 
-#include "heddle/comm/world.h"
-#include "heddle/data/tokenizer/tokenizer.h"
-#include "heddle/observe/report.h"
 #include "heddle/session/ranks/rank_watch.h"
 #include "heddle/session/run_data.h"
 #include "heddle/session/run_logs.h"
 #include "heddle/session/services/service.h"
 #include "heddle/session/signals.h"
 #include "heddle/session/slow/alarms.h"
-#include "heddle/train/trainer.h"
 
 namespace heddle::session {
 

@@ -4,14 +4,11 @@
 #include <filesystem>
 #include <utility>
 
-#include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/hash.h"
-#include "heddle/comm/world.h"
 #include "heddle/config/hardly_meant.h"
 #include "heddle/data/tokenizer/tokenizer.h"
 #include "heddle/ir/print.h"
-#include "heddle/observe/report.h"
 #include "heddle/runtime/predict.h"
 #include "heddle/session/agent/room.h"
 #include "heddle/session/agent/run_memory.h"

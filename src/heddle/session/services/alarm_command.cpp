@@ -1,6 +1,5 @@
 // Minds the user's program that is run for alarms: takes the ends of those that have ended, and waits for the rest
 // at the end of the run.
-#include "heddle/session/slow/alarm_command.h"
 
 #include "heddle/session/services/services.h"
 #include "heddle/session/slow/alarms.h"

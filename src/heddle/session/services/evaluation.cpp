@@ -10,7 +10,6 @@
 #include "heddle/session/services/services.h"
 #include "heddle/session/text/continue_text.h"
 #include "heddle/train/evaluate.h"
-#include "heddle/train/trainer.h"
 
 namespace heddle::session {
 

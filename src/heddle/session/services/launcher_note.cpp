@@ -2,7 +2,6 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "heddle/base/error.h"
 #include "heddle/observe/units.h"
 #include "heddle/session/services/services.h"
 #include "heddle/train/step/result.h"

@@ -4,11 +4,9 @@
 
 #include <cmath>
 
-#include "heddle/base/error.h"
 #include "heddle/session/run_checkpoint.h"
 #include "heddle/session/services/services.h"
 #include "heddle/train/step/result.h"
-#include "heddle/train/trainer.h"
 
 namespace heddle::session {
 

@@ -1,7 +1,6 @@
 #include "heddle/session/slow/long_waits.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "heddle/base/statistics.h"

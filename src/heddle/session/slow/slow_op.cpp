@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "heddle/base/error.h"
 #include "heddle/base/statistics.h"
 #include "heddle/ir/walk/streams.h"
 

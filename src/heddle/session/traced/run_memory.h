@@ -2,7 +2,6 @@
 // times that its ops took. Where they differ, experts received other numbers of rows.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "heddle/observe/memory/memory_figure.h"

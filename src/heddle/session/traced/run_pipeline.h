@@ -3,7 +3,6 @@
 // cores that they share, a slow link, the host.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "heddle/session/traced/run_trace.h"

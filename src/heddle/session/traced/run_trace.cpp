@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <type_traits>
 
 #include "heddle/runtime/executor.h"

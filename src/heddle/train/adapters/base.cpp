@@ -1,6 +1,5 @@
 #include "heddle/train/adapters/base.h"
 
-#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 

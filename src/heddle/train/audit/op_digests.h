@@ -9,8 +9,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <tuple>
-#include <vector>
 
 #include "heddle/train/trainer.h"
 

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "heddle/base/error.h"
 #include "heddle/base/statistics.h"

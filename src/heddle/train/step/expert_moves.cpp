@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "heddle/comm/exchange/places.h"
 #include "heddle/model/expert_costs.h"

@@ -2,7 +2,6 @@
 // it.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "heddle/data/tokenizer/tokenizer_spec.h"

@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "heddle/base/error.h"
 #include "heddle/device/cuda/library_release.h"
 #include "heddle/device/vendor.h"
 #include "heddle/kernels/registry.h"

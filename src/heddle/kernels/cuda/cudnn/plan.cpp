@@ -11,7 +11,6 @@
 #include <map>
 #include <mutex>
 #include <string_view>
-#include <vector>
 
 #include "heddle/device/cuda/cuda_stream.h"
 #include "heddle/device/device.h"
