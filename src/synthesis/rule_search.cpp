@@ -19,7 +19,7 @@ struct Scored {
 class RuleSearch {
  public:
   RuleSearch(const OrderTask& task, int64_t work, uint64_t seed, SearchWatch& watch)
-      : task_(task), orders_(task), work_(work), random_(seed), watch_(watch) {
+      : orders_(task), work_(work), random_(seed), watch_(watch) {
     double time = 0, tokens = 0;
     for (int r = 0; r < orders_.ranks(); ++r) {
       std::vector<int>& most = most_.emplace_back();
@@ -140,7 +140,6 @@ class RuleSearch {
     }
   }
 
-  const OrderTask& task_;
   Orders orders_;
   int64_t work_;
   std::mt19937_64 random_;
