@@ -161,5 +161,17 @@ TEST(ChoosePlan, DropsWhatMakesItWorse) {
   EXPECT_EQ(choice.chosen.step_us, 80);
 }
 
+// A setting that shortens the step by less than 0.1 % is not worth memory, nor a word.
+TEST(BestOf, IsTheLeastMemoryAmongPlansAlike) {
+  const auto plan = [](std::vector<std::string> set, double step_us, int64_t bytes) {
+    return Candidate{
+        .set = std::move(set), .step_us = step_us, .exposed_us = 0, .reserved_bytes = bytes, .refusal = {}};
+  };
+  const std::vector<Candidate> all{plan({"a", "b"}, 1000, 50), plan({"a"}, 1000.5, 40), plan({}, 1000.9, 40),
+                                   plan({}, 1002, 10)};
+  EXPECT_EQ(best_of(all, PlanMode::automatic), &all[2]);
+  EXPECT_EQ(best_of(all, PlanMode::save_memory), &all[3]);
+}
+
 }  // namespace
 }  // namespace heddle::planner

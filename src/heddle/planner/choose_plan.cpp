@@ -1,7 +1,9 @@
 #include "heddle/planner/choose_plan.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
+#include <utility>
 
 #include "heddle/base/clock.h"
 #include "heddle/base/error.h"
@@ -278,14 +280,20 @@ PlanMode plan_mode_named(const std::string& name) {
 }
 
 const Candidate* best_of(const std::vector<Candidate>& candidates, PlanMode mode) {
-  double shortest_us = 0;
+  constexpr double kAlike = 1.001;
+  double shortest_us = std::numeric_limits<double>::infinity(), least = shortest_us;
   for (const Candidate& c : candidates) {
-    if (c.refusal.empty() && (shortest_us == 0 || c.step_us < shortest_us)) shortest_us = c.step_us;
+    if (c.fits()) shortest_us = std::min(shortest_us, c.step_us);
   }
+  const auto may_be = [&](const Candidate& c) { return c.fits() && c.step_us <= kMostSlower * shortest_us; };
+  for (const Candidate& c : candidates) {
+    if (may_be(c)) least = std::min(least, cost_of(c, mode));
+  }
+  const auto weight = [](const Candidate& c) { return std::pair(c.reserved_bytes, c.set.size()); };
   const Candidate* best = nullptr;
   for (const Candidate& c : candidates) {
-    if (!c.refusal.empty() || c.step_us > kMostSlower * shortest_us) continue;
-    if (best == nullptr || cost_of(c, mode) < cost_of(*best, mode)) best = &c;
+    if (!may_be(c) || cost_of(c, mode) > kAlike * least) continue;
+    if (best == nullptr || weight(c) < weight(*best)) best = &c;
   }
   return best;
 }
