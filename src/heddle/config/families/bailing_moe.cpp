@@ -87,10 +87,7 @@ ModelConfig sized_bailing_moe(int64_t hidden, int64_t layers, int64_t heads, int
   ModelConfig c = sized(base_bailing_moe(), {157184, hidden, layers, width, heads, kv_heads, 32768, 128});
   c.first_k_dense_replace = dense;
   c.partial_rotary_factor = 0.5;
-  c.n_routed_experts = 256;
-  c.num_experts_per_tok = 8;
-  c.n_shared_experts = 1;
-  c.moe_intermediate_size = hidden / 4;
+  give_experts(c, {.experts = 256, .chosen = 8, .width = hidden / 4, .shared = 1});
   c.n_group = 8;
   c.topk_group = 4;
   c.routed_scaling_factor = 2.5;

@@ -25,10 +25,7 @@ ModelConfig llm1() {
   c.first_k_dense_replace = 1;
   c.rms_norm_eps = 1e-5;
   c.rope_theta = 1e7;
-  c.n_routed_experts = 128;
-  c.num_experts_per_tok = 6;
-  c.n_shared_experts = 2;
-  c.moe_intermediate_size = 1408;
+  give_experts(c, {.experts = 128, .chosen = 6, .width = 1408, .shared = 2});
   c.sigmoid_scores = c.topk_bias = true;
   c.routed_scaling_factor = 2.5;
   return c;

@@ -3,7 +3,6 @@
 //
 // Sources: Ernie4_5Config and Ernie4_5_MoeConfig of Transformers 5, gone through key by key; the config.json files
 // released with ERNIE-4.5-0.3B-Base, ERNIE-4.5-21B-A3B-Base and ERNIE-4.5-300B-A47B-Base.
-#include "heddle/base/error.h"
 #include "heddle/config/families/expert_names.h"
 #include "heddle/config/families/grouped_keys.h"
 #include "heddle/formats/json_text.h"
@@ -41,10 +40,7 @@ ModelConfig sized_ernie4_5(int64_t hidden, int64_t layers, int64_t mlp, int64_t 
 
 ModelConfig mixture_ernie4_5(ModelConfig c, int64_t dense, int64_t chosen, int64_t shared, int64_t expert) {
   c.first_k_dense_replace = dense;
-  c.n_routed_experts = 64;
-  c.num_experts_per_tok = chosen;
-  c.n_shared_experts = shared;
-  c.moe_intermediate_size = expert;
+  give_experts(c, {.experts = 64, .chosen = chosen, .width = expert, .shared = shared});
   c.topk_bias = true;
   return c;
 }

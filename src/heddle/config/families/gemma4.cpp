@@ -297,10 +297,7 @@ ModelConfig larger_gemma4(ModelConfig c, int64_t window_kv_heads) {
 ModelConfig mixture_gemma4() {
   ModelConfig c = larger_gemma4(sized_gemma4(2816, 30, 2112, 16, 2), 8);
   c.first_k_dense_replace = 0;
-  c.n_routed_experts = 128;
-  c.num_experts_per_tok = 8;
-  c.moe_intermediate_size = 704;
-  c.n_shared_experts = 1;
+  give_experts(c, {.experts = 128, .chosen = 8, .width = 704, .shared = 1});
   c.expert_norms = c.expert_scales = true;
   derive_gemma4(c);
   return c;

@@ -32,10 +32,7 @@ ModelConfig air() {
   c.partial_rotary_factor = 0.5;
   c.attention_bias = model::AttentionBias::qkv;
   c.rope_theta = 1e6;
-  c.n_routed_experts = 128;
-  c.num_experts_per_tok = 8;
-  c.n_shared_experts = 1;
-  c.moe_intermediate_size = 1408;
+  give_experts(c, {.experts = 128, .chosen = 8, .width = 1408, .shared = 1});
   c.sigmoid_scores = c.topk_bias = true;
   c.num_nextn_predict_layers = 1;
   c.bias_update_rate = 0.001;

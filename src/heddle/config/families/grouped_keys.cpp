@@ -71,6 +71,13 @@ ModelConfig sized(ModelConfig c, const GroupedSizes& s) {
   return c;
 }
 
+void give_experts(ModelConfig& config, const ExpertSizes& sizes) {
+  config.n_routed_experts = sizes.experts;
+  config.num_experts_per_tok = sizes.chosen;
+  config.moe_intermediate_size = sizes.width;
+  if (sizes.shared >= 0) config.n_shared_experts = sizes.shared;
+}
+
 PublishedKey attention_bias_key(AttentionBias meant, bool standard, const char* name, const char* ours) {
   return {.name = name,
           .ours = ours,

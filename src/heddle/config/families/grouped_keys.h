@@ -21,6 +21,11 @@ struct GroupedSizes {
   int64_t vocabulary, hidden, layers, mlp, heads, kv_heads, positions, head_dim = 0;  // 0: hidden ÷ heads
 };
 model::ModelConfig sized(model::ModelConfig base, const GroupedSizes& sizes);
+/// Experts of a published model, of which each token has `chosen`; shared −1: as the model has them.
+struct ExpertSizes {
+  int64_t experts, chosen, width, shared = -1;
+};
+void give_experts(model::ModelConfig& config, const ExpertSizes& sizes);
 
 /// "attention_bias": true stands for `meant`.
 PublishedKey attention_bias_key(model::AttentionBias meant, bool standard = false,

@@ -93,10 +93,7 @@ ModelConfig hy3() {
   c.rms_norm_eps = 1e-5;
   c.initializer_range = 0.006;
   c.rope_theta = 11158840;
-  c.n_routed_experts = 192;
-  c.num_experts_per_tok = 8;
-  c.n_shared_experts = 1;
-  c.moe_intermediate_size = 1536;
+  give_experts(c, {.experts = 192, .chosen = 8, .width = 1536, .shared = 1});
   c.sigmoid_scores = c.topk_bias = true;
   c.routed_scaling_factor = 2.826;
   return c;

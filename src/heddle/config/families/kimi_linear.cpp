@@ -148,9 +148,7 @@ ModelConfig kimi_48b() {
   c.full_attention_last = true;
   c.linear_num_key_heads = c.linear_num_value_heads = 32;
   c.linear_key_head_dim = c.linear_value_head_dim = 128;
-  c.n_routed_experts = 256;
-  c.num_experts_per_tok = 8;
-  c.moe_intermediate_size = 1024;
+  give_experts(c, {.experts = 256, .chosen = 8, .width = 1024});
   c.routed_scaling_factor = 2.446;
   return c;
 }

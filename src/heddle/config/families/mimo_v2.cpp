@@ -112,9 +112,7 @@ ModelConfig flash_mimo_v2() {
   c.sliding_window = 129;
   c.max_window_layers = 1;
   c.full_attention_interval = 6;
-  c.n_routed_experts = 256;
-  c.num_experts_per_tok = 8;
-  c.moe_intermediate_size = 2048;
+  give_experts(c, {.experts = 256, .chosen = 8, .width = 2048});
   derive_mimo_v2(c);
   return c;
 }

@@ -201,9 +201,7 @@ ModelConfig sized_nemotron_h(std::string_view pattern, int64_t hidden, int64_t w
   c.linear_value_head_dim = mamba_width;
   c.rms_norm_eps = 1e-5;
   c.max_position_embeddings = positions;
-  c.n_routed_experts = 8;
-  c.num_experts_per_tok = 2;
-  c.moe_intermediate_size = 7688;
+  give_experts(c, {.experts = 8, .chosen = 2, .width = 7688});
   derive_nemotron_h(c);
   return c;
 }

@@ -58,9 +58,7 @@ ModelConfig mixture_qwen3(int64_t hidden, int64_t layers, int64_t mlp, int64_t h
   ModelConfig c = sized_qwen3(hidden, layers, mlp, heads, false);
   c.first_k_dense_replace = 0;
   c.num_key_value_heads = 4;
-  c.n_routed_experts = 128;
-  c.num_experts_per_tok = 8;
-  c.moe_intermediate_size = expert;
+  give_experts(c, {.experts = 128, .chosen = 8, .width = expert});
   return c;
 }
 

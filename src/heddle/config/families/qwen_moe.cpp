@@ -89,18 +89,14 @@ ModelConfig sized_qwen_moe(int64_t hidden, int64_t layers, int64_t mlp, int64_t 
 
 ModelConfig qwen15() {
   ModelConfig c = sized_qwen_moe(2048, 24, 5632, 16, 16, 8192);
-  c.n_routed_experts = 60;
-  c.num_experts_per_tok = 4;
-  c.moe_intermediate_size = 1408;
+  give_experts(c, {.experts = 60, .chosen = 4, .width = 1408});
   c.shared_intermediate_size = 5632;
   return c;
 }
 
 ModelConfig qwen2_57b() {
   ModelConfig c = sized_qwen_moe(3584, 28, 18944, 28, 4, 131072);
-  c.n_routed_experts = 64;
-  c.num_experts_per_tok = 8;
-  c.moe_intermediate_size = 2560;
+  give_experts(c, {.experts = 64, .chosen = 8, .width = 2560});
   c.shared_intermediate_size = 20480;
   return c;
 }
@@ -173,9 +169,7 @@ ModelConfig next_80b() {
   ModelConfig c = sized(next_base(), {151936, 2048, 48, 5120, 16, 2, 262144, 256});
   c.partial_rotary_factor = 0.25;
   c.rope_theta = 1e7;
-  c.n_routed_experts = 512;
-  c.num_experts_per_tok = 10;
-  c.moe_intermediate_size = 512;
+  give_experts(c, {.experts = 512, .chosen = 10, .width = 512});
   derive_qwen_moe(c);
   return c;
 }
