@@ -4,9 +4,30 @@
 #include <string_view>
 #include <vector>
 
-#include "heddle/plan/draft.h"
+#include "heddle/model/text/rank_text.h"
+#include "heddle/plan/mesh.h"
+#include "heddle/plan/plan.h"
+#include "heddle/plan/shared_parameters.h"
 
 namespace heddle::plan {
+
+/// A program on its way: what the passes depend on, and what they change.
+struct Draft {
+  const model::ModelConfig& model;
+  const Plan& plan;
+  const Mesh& mesh;
+  const schedule::Schedule& order;
+  const passes::Durations& durations;
+  ir::Purpose purpose = ir::Purpose::train;
+
+  std::vector<model::RankText> texts;         // by pipeline rank; they move into the program once they are written
+  SharedParameters shared;                    // what join_copies finds
+  std::vector<std::vector<ir::Op>> restores;  // by pipeline rank: what update returns
+  std::vector<ir::Listing> snapshots;         // by pipeline rank: what copies its state (passes/state/snapshot)
+  ir::StepProgram& program;
+
+  bool trains() const { return purpose == ir::Purpose::train; }
+};
 
 struct Pass {
   /// The level that it rewrites: the listings of the pipeline's ranks, or the blocks that the schedule makes of
