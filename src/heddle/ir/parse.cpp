@@ -101,6 +101,16 @@ class Parser {
     config_error("program text, line {}: '{}', expected {}", number_, found.substr(0, 60), expected);
   }
 
+  // What a listing refuses is wrong in the text.
+  template <class Work>
+  auto checked(const Work& work) const {
+    try {
+      return work();
+    } catch (const InternalError& error) {
+      config_error("program text, line {}: {}", number_, error.what());
+    }
+  }
+
   int64_t integer(std::string_view word, int64_t least, int64_t most, std::string_view what) const {
     int64_t value = 0;
     const auto read = std::from_chars(word.data(), word.data() + word.size(), value);
@@ -204,11 +214,7 @@ class Parser {
     if (words.take("else")) input.otherwise = otherwise(words.next());
     if (words.take("{")) attributes(words, input.attributes);
     expect_end(words);
-    try {
-      listing_.add_input(input);
-    } catch (const InternalError& error) {
-      config_error("program text, line {}: {}", number_, error.what());
-    }
+    checked([&] { return listing_.add_input(input); });
   }
 
   Default otherwise(std::string_view word) const {
@@ -289,11 +295,7 @@ class Parser {
       } while (words.take(","));
       if (!words.take("=")) refuse(words.peek(), "',' or '='");
     }
-    try {
-      op.def = &find_op_(words.next());
-    } catch (const InternalError& error) {
-      config_error("program text, line {}: {}", number_, error.what());
-    }
+    op.def = checked([&] { return &find_op_(words.next()); });
     if (is_name(words.peek())) op.in = values(words, true);
     if (words.take("->")) op.updates = values(words, false);
     if (words.take("(")) {
@@ -372,16 +374,12 @@ class Parser {
     // Differentiation calls what its ops make gradients; what a pass makes again, or brings back, stays what it is.
     const bool makes_gradients = op.phase == Phase::I && !op.again && !is_copy(op.def->moves);
     const std::vector<ValueId> before = op.out;
-    try {
-      const std::vector<ValueId> out = listing_.append(std::move(op), names);
-      for (size_t i = 0; i < out.size(); ++i) {
-        Value& value = listing_.value(out[i]);
-        if (value.name != names[i]) refuse(names[i], "a name only once");
-        const bool is_new = i >= before.size() || before[i] == none;
-        if (is_new && makes_gradients && value.role == Role::activation) value.role = Role::gradient;
-      }
-    } catch (const InternalError& error) {
-      config_error("program text, line {}: {}", number_, error.what());
+    const std::vector<ValueId> out = checked([&] { return listing_.append(std::move(op), names); });
+    for (size_t i = 0; i < out.size(); ++i) {
+      Value& value = listing_.value(out[i]);
+      if (value.name != names[i]) refuse(names[i], "a name only once");
+      const bool is_new = i >= before.size() || before[i] == none;
+      if (is_new && makes_gradients && value.role == Role::activation) value.role = Role::gradient;
     }
   }
 
@@ -423,16 +421,14 @@ class Parser {
       last = last.substr(0, slash);
     }
     const int64_t end = integer(last, 0, kMostElements, "a part's end");
-    try {
+    return checked([&] {
       if (every > 0) return listing_.rows(base, begin, end, every);
       if (what == "matrices") {
         HEDDLE_CHECK(begin == 0, "matrices of '{}' are taken from the first on", listing_.value(base).name);
         return listing_.matrices(base, end);
       }
       return what == "rows" ? listing_.rows(base, begin, end) : listing_.elements_of(base, begin, end);
-    } catch (const InternalError& error) {
-      config_error("program text, line {}: {}", number_, error.what());
-    }
+    });
   }
 
   // The value that an op writes; none if it is new. A value written before may be written again, under conditions.
