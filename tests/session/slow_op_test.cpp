@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <numeric>
 
 #include "heddle/base/error.h"
@@ -14,11 +13,11 @@
 #include "heddle/session/slow/op_times.h"
 #include "heddle/session/slow/pair_probe.h"
 #include "heddle/session/slow/slow_cost.h"
-#include "heddle/train/run_config_plan.h"
 #include "tests/support/set_pace.h"
 #include "tests/support/slow_world.h"
 #include "tests/support/tiny_models.h"
 #include "tests/train/rank_trainers.h"
+#include "tests/train/small_run.h"
 
 namespace heddle::session {
 namespace {
@@ -109,12 +108,7 @@ TEST(SlowOp, HotExpertsAreNotSlow) {
 
 // Two ranks that train in the paced mode, an op of one of them stretched; the simulator says what that costs.
 TEST(SlowOp, IsNamedWhileTheyTrain) {
-  config::RunConfig config;
-  config.model = test::small_model();
-  config.train.global_batch = 2;
-  config.train.microbatch = 1;
-  config.train.sequence_length = 16;
-  config.device.threads = 1;
+  config::RunConfig config = train::small_config(2);
   config.plan.mesh.dp = 2;
   train::RankTrainers ranks(train::trainer_options_of(config));
   const ir::StepProgram& program = ranks[0].lowered().program;

@@ -7,10 +7,9 @@
 #include <cmath>
 
 #include "heddle/base/random.h"
-#include "heddle/train/run_config_plan.h"
 #include "tests/support/set_pace.h"
-#include "tests/support/tiny_models.h"
 #include "tests/train/rank_trainers.h"
+#include "tests/train/small_run.h"
 
 namespace heddle::session {
 namespace {
@@ -96,12 +95,7 @@ TEST(SlowRanks, OnesThatRecoverAreTold) {
 
 // Two ranks that train, each op of theirs at its pace, and those of one rank's forward a third slower.
 TEST(SlowRanks, AreFoundWhileTheyTrain) {
-  config::RunConfig config;
-  config.model = test::small_model();
-  config.train.global_batch = 2;
-  config.train.microbatch = 1;
-  config.train.sequence_length = 16;
-  config.device.threads = 1;
+  config::RunConfig config = train::small_config(2);
   config.plan.mesh.dp = 2;
   train::RankTrainers ranks(train::trainer_options_of(config));
   SlowRanks slow(ranks[0].lowered().program.class_of_rank);

@@ -11,9 +11,8 @@
 #include "heddle/train/audit/op_digests.h"
 #include "heddle/train/audit/replica_check.h"
 #include "heddle/train/audit/weight_digest.h"
-#include "heddle/train/run_config_plan.h"
-#include "tests/support/tiny_models.h"
 #include "tests/train/rank_trainers.h"
+#include "tests/train/small_run.h"
 
 namespace heddle::train {
 namespace {
@@ -21,15 +20,10 @@ namespace {
 constexpr int kStepsAudit = 3;
 
 config::RunConfig run_of(const std::vector<std::string>& set) {
-  config::RunConfig c;
-  c.model = test::small_model();
+  config::RunConfig c = small_config(8);
   c.model.topk_bias = true;
   c.model.bias_update_rate = 1e-3;
-  c.train.global_batch = 8;
-  c.train.microbatch = 1;
-  c.train.sequence_length = 16;
-  c.device.threads = 1;
-  return config::parse_run_config(config::toml_of(c, config::RunConfig()), "small.toml", set);
+  return with_keys(c, set);
 }
 
 std::vector<std::string> digests_of(const std::vector<std::string>& set) {

@@ -4,11 +4,10 @@
 
 #include <gtest/gtest.h>
 
-#include "heddle/train/run_config_plan.h"
 #include "heddle/train/trainer_checkpoint.h"
 #include "tests/support/scratch_folder.h"
-#include "tests/support/tiny_models.h"
 #include "tests/train/rank_trainers.h"
+#include "tests/train/small_run.h"
 
 namespace heddle::train {
 namespace {
@@ -41,15 +40,10 @@ TEST(ExpertHistory, AStepCountsHalfAsMuchAsTheOneBehindIt) {
 }
 
 TrainerOptions options_with(const std::vector<std::string>& set) {
-  config::RunConfig c;
-  c.model = test::small_model();
-  c.train.global_batch = 8;
-  c.train.microbatch = 1;
-  c.train.sequence_length = 16;
+  config::RunConfig c = small_config(8);
   c.train.warmup_steps = 0;
   c.train.learning_rate = 3e-3;
-  c.device.threads = 1;
-  return trainer_options_of(config::parse_run_config(config::toml_of(c, config::RunConfig()), "small.toml", set));
+  return trainer_options_of(with_keys(c, set));
 }
 
 double step(RankTrainers& ranks) {

@@ -15,12 +15,11 @@
 #include "heddle/train/audit/weight_digest.h"
 #include "heddle/train/evaluate.h"
 #include "heddle/train/logits.h"
-#include "heddle/train/run_config_plan.h"
 #include "heddle/train/saved/segment.h"
 #include "heddle/train/trainer_checkpoint.h"
 #include "tests/support/scratch_folder.h"
-#include "tests/support/tiny_models.h"
 #include "tests/train/rank_trainers.h"
+#include "tests/train/small_run.h"
 
 namespace heddle::train {
 namespace {
@@ -29,18 +28,13 @@ using Set = std::vector<std::string>;
 
 // Products are so slow that every row counts.
 TrainerOptions options_with_expert_migration(const Set& set) {
-  config::RunConfig c;
-  c.model = test::small_model();
+  config::RunConfig c = small_config(8);
   c.model.n_routed_experts = 8;
   c.model.initializer_range = 0.2;
-  c.train.global_batch = 8;
-  c.train.microbatch = 1;
-  c.train.sequence_length = 16;
   c.train.warmup_steps = 0;
   c.train.learning_rate = 3e-3;
-  c.device.threads = 1;
   c.plan.device.product_rate = 1e-3;
-  return trainer_options_of(config::parse_run_config(config::toml_of(c, config::RunConfig()), "small.toml", set));
+  return trainer_options_of(with_keys(c, set));
 }
 
 Set joined(Set set, const Set& more) {

@@ -5,16 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <map>
 
-#include "heddle/train/run_config_plan.h"
 #include "heddle/train/trainer_checkpoint.h"
 #include "tests/support/scratch_folder.h"
-#include "tests/support/tiny_models.h"
 #include "tests/train/rank_trainers.h"
+#include "tests/train/small_run.h"
 
 namespace heddle::train {
 namespace {
@@ -23,20 +21,15 @@ constexpr int kWindow = 3, kPoisoned = 5, kSteps = 8;
 constexpr const char *kByNorm = "train.skip_norm_above=2", *kByLoss = "train.skip_loss_above=1.08";
 
 TrainerOptions options_with_outliers(const std::vector<std::string>& set) {
-  config::RunConfig c;
-  c.model = test::small_model();
+  config::RunConfig c = small_config(8);
   c.model.num_hidden_layers = 4;
   c.model.num_nextn_predict_layers = 1;
   c.model.topk_bias = true;
   c.model.bias_update_rate = 1e-3;
-  c.train.global_batch = 8;
-  c.train.microbatch = 1;
-  c.train.sequence_length = 16;
   c.train.warmup_steps = 0;
   c.train.learning_rate = 3e-3;
   c.train.skip_window = kWindow;
-  c.device.threads = 1;
-  return trainer_options_of(config::parse_run_config(config::toml_of(c, config::RunConfig()), "small.toml", set));
+  return trainer_options_of(with_keys(c, set));
 }
 
 // Ids of a few kinds, which a model soon expects; a poisoned batch is one id that it has not seen.

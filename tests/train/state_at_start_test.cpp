@@ -3,30 +3,22 @@
 #include <gtest/gtest.h>
 
 #include "heddle/base/numbers/split_float.h"
-#include "heddle/train/run_config_plan.h"
 #include "heddle/train/trainer_checkpoint.h"
 #include "tests/support/scratch_folder.h"
-#include "tests/support/tiny_models.h"
 #include "tests/train/rank_trainers.h"
+#include "tests/train/small_run.h"
 
 namespace heddle::train {
 namespace {
 
 TrainerOptions options_of_state_at_start(const std::string& home, const std::string& master,
                                          const std::string& moments = "fp32") {
-  config::RunConfig c;
-  c.model = test::small_model();
+  config::RunConfig c = small_config(4, 2);
   c.model.initializer_range = 0.2;
-  c.train.global_batch = 4;
-  c.train.microbatch = 2;
-  c.train.sequence_length = 16;
   c.train.warmup_steps = 0;
-  c.device.threads = 1;
-  const config::RunConfig set =
-      config::parse_run_config(config::toml_of(c, config::RunConfig()), "small.toml",
-                               {"device.dtype=bf16", "device.pack_weights=false", "memory.optimizer=" + home,
-                                "memory.master=" + master, "train.moments=" + moments});
-  return trainer_options_of(set);
+  return trainer_options_of(
+      with_keys(c, {"device.dtype=bf16", "device.pack_weights=false", "memory.optimizer=" + home,
+                    "memory.master=" + master, "train.moments=" + moments}));
 }
 
 const std::vector<std::pair<std::string, std::string>> kAll{

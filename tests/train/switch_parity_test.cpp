@@ -3,24 +3,21 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <set>
 
 #include "heddle/model/keys.h"
 #include "heddle/train/parameters.h"
-#include "heddle/train/run_config_plan.h"
 #include "tests/support/relative.h"
-#include "tests/support/tiny_models.h"
 #include "tests/train/rank_trainers.h"
+#include "tests/train/small_run.h"
 
 namespace heddle::train {
 namespace {
 
 // The small model with all that a switch can have to do with, in a run of few steps.
 std::string small_run(const std::vector<std::string>& set) {
-  config::RunConfig c;
-  c.model = test::small_model();
+  config::RunConfig c = small_config(4, 2);
   if (std::find(set.begin(), set.end(), "model.attention=grouped") != set.end()) {
     c.model.attention = model::ModelConfig::Attention::grouped;
     c.model.num_key_value_heads = c.model.num_attention_heads;
@@ -30,11 +27,7 @@ std::string small_run(const std::vector<std::string>& set) {
   c.model.num_nextn_predict_layers = 1;
   c.model.sequence_aux_loss_alpha = c.model.z_loss_weight = 1e-3;
   c.model.initializer_range = 0.2;
-  c.train.global_batch = 4;
-  c.train.microbatch = 2;
-  c.train.sequence_length = 16;
   c.train.warmup_steps = 0;
-  c.device.threads = 1;
   return config::toml_of(c, config::RunConfig());
 }
 
