@@ -2,8 +2,6 @@
 // microbatches and ranks, and what is masked moves no weight.
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "heddle/base/random.h"
 #include "heddle/train/evaluate.h"
 #include "tests/train/rank_trainers.h"

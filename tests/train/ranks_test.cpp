@@ -6,7 +6,6 @@
 #include <cstring>
 #include <map>
 
-#include "heddle/base/files/output_file.h"
 #include "heddle/train/evaluate.h"
 #include "heddle/train/logits.h"
 #include "heddle/train/step/step_work.h"

@@ -2,11 +2,9 @@
 // whole tensors, whatever the family calls them and however its files hold them.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstring>
 #include <set>
 
-#include "heddle/base/error.h"
 #include "heddle/train/adapters/peft_files.h"
 #include "heddle/train/adapters/start_adapters.h"
 #include "heddle/train/checkpoint.h"
