@@ -1,9 +1,7 @@
 #include "advisor/answer/config_here.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
-#include <numeric>
 #include <set>
 
 #include "heddle/base/clock.h"
@@ -162,8 +160,7 @@ PlanAnswer answer_config_here(const PlanRequest& request, const PlanWatch& watch
   a.tokens_per_s = {tokens / step_s, tokens / a.step_s.high, tokens / a.step_s.low};
   a.interval_from = measured ? "nine of ten; from 34 simulated plans beside their runs"
                              : "nine of ten; from 34 simulated plans; this machine is not measured, so ratios are "
-                               "right and times about: "
-                               "`heddle profile`";
+                               "right and times about: `heddle profile`";
   a.model_flops_utilization = now->prediction.mfu;
   a.memory_bytes = static_cast<double>(now->limit_bytes);
   a.counted = true;
@@ -172,10 +169,8 @@ PlanAnswer answer_config_here(const PlanRequest& request, const PlanWatch& watch
   std::set<Settings> seen;
   for (const Settings& change : single_changes(config)) {
     if (now_s() - began_s > seconds || (watch.stop && watch.stop())) {
-      a.notes.push_back(
-          fmt::format("after {:.0f} s no more changes were tried; `heddle train --mode auto` tries "
-                      "combinations",
-                      seconds));
+      a.notes.push_back(fmt::format(
+          "after {:.0f} s no more changes were tried; `heddle train --mode auto` tries combinations", seconds));
       break;
     }
     if (watch.doing) watch.doing("trying single changes", (now_s() - began_s) / seconds);

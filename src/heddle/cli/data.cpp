@@ -2,7 +2,6 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "heddle/base/error.h"
 #include "heddle/base/files/standard_input.h"
 #include "heddle/base/say.h"
 #include "heddle/cli/command.h"
@@ -142,10 +141,9 @@ void add_data(Commands& all) {
   auto [command, options] =
       add_command(all, "data", "Prepare text: train a tokenizer and write the token file", data);
   command
-      .option(
-          "SOURCE", options.source,
-          "\"demo\" (texts of Debian packages), a file of text or of JSON (.txt, .jsonl, .json; also .gz, .zst), a "
-          "folder, or - for the standard input, which is kept in DIR")
+      .option("SOURCE", options.source,
+              "\"demo\" (texts of Debian packages), a file of text or of JSON (.txt, .jsonl, .json; also .gz, "
+              ".zst), a folder, or - for the standard input, which is kept in DIR")
       .required();
   command.option("--out", options.out, "The folder to prepare it in").required().called("DIR");
   command.option("--vocabulary", options.vocabulary, "Tokens of the tokenizer").from(258, 1 << 21);
@@ -155,10 +153,9 @@ void add_data(Commands& all) {
               "otherwise one is trained")
       .called("FILE");
   command.option("--key", options.key, "Field of a JSON line with its document").called("KEY");
-  command.option(
-      "--chat", options.chat,
-      "JSON lines are samples to fine-tune on, prompts with their answers or conversations; only answers "
-      "are targets");
+  command.option("--chat", options.chat,
+                 "JSON lines are samples to fine-tune on, prompts with their answers or conversations; only "
+                 "answers are targets");
   command.option("--prompt-key", options.samples.prompt, "Field of a sample with its prompt")
       .called("KEY")
       .needs("--chat");

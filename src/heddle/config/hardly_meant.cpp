@@ -1,7 +1,5 @@
 #include "heddle/config/hardly_meant.h"
 
-#include "heddle/base/error.h"
-
 namespace heddle::config {
 
 std::vector<Remark> hardly_meant(const RunConfig& c) {
@@ -43,17 +41,15 @@ std::vector<Remark> hardly_meant(const RunConfig& c) {
            t.roll_back_after);
   }
   if (c.plan.parallel.exchange.capacity_factor > 0 && c.plan.parallel.exchange.topology != ir::Topology::plain) {
-    remark(
-        "parallel.exchange",
-        "parallel.exchange is \"{}\", but with moe.capacity_factor rows go straight to their experts' ranks while "
-        "training",
-        word_of(c.plan.parallel.exchange.topology));
+    remark("parallel.exchange",
+           "parallel.exchange is \"{}\", but with moe.capacity_factor rows go straight to their experts' ranks "
+           "while training",
+           word_of(c.plan.parallel.exchange.topology));
   }
   if (c.model.router_is_without_gradient()) {
-    remark(
-        "model.norm_topk_prob",
-        "model.norm_topk_prob with model.num_experts_per_tok = 1 makes every gate 1: the loss of tokens does not "
-        "reach the router, which learns from balance losses alone");
+    remark("model.norm_topk_prob",
+           "model.norm_topk_prob with model.num_experts_per_tok = 1 makes every gate 1: the loss of tokens does "
+           "not reach the router, which learns from balance losses alone");
   }
   return remarks;
 }

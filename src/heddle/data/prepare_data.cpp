@@ -282,9 +282,7 @@ void encode_samples(const Task& task, const Tokenizer& tokenizer, PreparedData& 
   if (data.answers_left_out > 0)
     why += fmt::format(
         "; the template marks none of {} answers so that it can be distinguished from the rest: one with {{% "
-        "generation "
-        "%}} "
-        "around answers does (--chat-template, data.chat_template)",
+        "generation %}} around answers does (--chat-template, data.chat_template)",
         data.answers_left_out);
   if (data.passed_over.lines > 0)
     why += fmt::format("; {} bad lines were skipped, the first: {}", data.passed_over.lines,
@@ -319,8 +317,7 @@ PreparedData prepare(const Task& task, const std::string& folder, const Progress
     config_error(
         "{}: nothing says which token ends a text: no added token has a known name (such as {}), and none of "
         "tokenizer_config.json, special_tokens_map.json, generation_config.json and config.json beside it names "
-        "one; "
-        "data.end_of_text (--end-of-text) does",
+        "one; data.end_of_text (--end-of-text) does",
         places.tokenizer, kEndOfText);
   }
 

@@ -23,8 +23,7 @@ void objective_settings(Table& t) {
       .also_called({"loss_type", "training_type", "stage"})
       .acts(changes_maths,
             "dpo moves the model towards preferred answers and away from the others, by how much likelier each "
-            "became "
-            "than under the weights that the run began with.",
+            "became than under the weights that the run began with.",
             "the head's products are made twice, forward and backward; one forward of all pairs before the first "
             "step",
             page("dpo"))
@@ -38,11 +37,10 @@ void objective_settings(Table& t) {
   t.number<o, &Objective::logit_z_loss>("train.logit_z_loss", 0, 1e3,
                                         "Weight of the penalty on the head's log-sum-exp, such as 1e-4; 0 is off.")
       .also_called({"z_loss_multiplier", "lm_head_z_loss", "softmax_auxiliary_loss"})
-      .acts(
-          changes_maths,
-          "Adds the mean square of the log of the softmax's sum to the loss of each head, so that logits stay near "
-          "zero.",
-          "nothing beside the loss", page("logit_z_loss"));
+      .acts(changes_maths,
+            "Adds the mean square of the log of the softmax's sum to the loss of each head, so that logits stay "
+            "near zero.",
+            "nothing beside the loss", page("logit_z_loss"));
 }
 
 void train_settings(Table& t) {
@@ -64,14 +62,13 @@ void train_settings(Table& t) {
       .also_called({"adam_eps", "adam_epsilon", "eps"});
   t.word<u, &O::moments>("train.moments", "AdamW: type of the moments between steps.")
       .also_called({"exp_avg_dtype", "optimizer_states_dtype", "moments_dtype", "state_dtype"})
-      .acts(
-          changes_maths,
-          "A step computes both moments in fp32 and rounds what it keeps. With bf16 it keeps both in that, as "
-          "DeepSeek-V3's training does: 4 bytes a parameter less. With fp8 it keeps the first in 8 bits, in units "
-          "of the second's root, and the second in bf16: 5 bytes less.",
-          "none in time; the second moment forgets changes below one part in 512 of it, and with fp8 the first "
-          "those below one in 32",
-          page("moments"));
+      .acts(changes_maths,
+            "A step computes both moments in fp32 and rounds what it keeps. With bf16 it keeps both in that, as "
+            "DeepSeek-V3's training does: 4 bytes a parameter less. With fp8 it keeps the first in 8 bits, in "
+            "units of the second's root, and the second in bf16: 5 bytes less.",
+            "none in time; the second moment forgets changes below one part in 512 of it, and with fp8 the first "
+            "those below one in 32",
+            page("moments"));
   t.number<u, &O::weight_decay>("train.weight_decay", 0, 100, "AdamW: decay of matrices, apart from the gradient.")
       .also_called({"wd"});
   t.number<u, &O::clip_norm>("train.clip_norm", 0, 1e12, "Largest norm of the whole gradient; 0 is off.")
@@ -79,26 +76,24 @@ void train_settings(Table& t) {
       .acts(changes_maths,
             "Scales the gradient of all parameters down so that its norm is at most this; 0 switches it off.",
             "one reading of the gradients; the norm is measured in any case", page("clip_norm"));
-  t.number<u, &O::qk_clip>("train.qk_clip", 0, 1e12,
-                           "Largest attention logit of a head; the weights of one that exceeds it shrink after the "
-                           "step. 0 is off.")
+  t.number<u, &O::qk_clip>(
+       "train.qk_clip", 0, 1e12,
+       "Largest attention logit of a head; the weights of one that exceeds it shrink after the step. 0 is off.")
       .also_called({"qk_clip_threshold", "qk_clip_tau"})
-      .acts(
-          changes_maths,
-          "Scales a head's query and key weights down after the update where its largest attention logit of the "
-          "step exceeds this, so that logits stay bounded (MuonClip).",
-          "one sweep over the log-sum-exps of attention, and the scores of the rows that may exceed the limit once "
-          "more; a number a head among the ranks",
-          page("qk_clip"))
+      .acts(changes_maths,
+            "Scales a head's query and key weights down after the update where its largest attention logit of the "
+            "step exceeds this, so that logits stay bounded (MuonClip).",
+            "one sweep over the log-sum-exps of attention, and the scores of the rows that may exceed the limit "
+            "once more; a number a head among the ranks",
+            page("qk_clip"))
       .tried({0.001});
   t.number<u, &O::skip_norm_above>("train.skip_norm_above", 0, 1e12,
                                    "Leaves out a step whose gradient norm is not finite, or more than so many "
                                    "times the median of the last train.skip_window applied steps; 0 is off.")
-      .acts(
-          changes_maths,
-          "Leaves out a step whose gradient norm is an outlier among recent ones, or not finite: weights, moments "
-          "and their count stay as they are.",
-          "one sum of a number over the ranks", page("skip_outliers"));
+      .acts(changes_maths,
+            "Leaves out a step whose gradient norm is an outlier among recent ones, or not finite: weights, "
+            "moments and their count stay as they are.",
+            "one sum of a number over the ranks", page("skip_outliers"));
   t.number<u, &O::skip_loss_above>("train.skip_loss_above", 0, 1e12, "The same of the next-token loss; 0 is off.")
       .acts(changes_maths,
             "Leaves out a step whose next-token loss is an outlier among recent ones, or not finite: weights, "
@@ -130,8 +125,7 @@ void train_settings(Table& t) {
       .also_called({"ema_decay", "ema", "use_ema", "ema_beta"})
       .acts(changes_maths,
             "Keeps an exponential average of all trained parameters beside them, moved after each applied step; "
-            "what is "
-            "trained stays as it is.",
+            "what is trained stays as it is.",
             "4 bytes a parameter, cut among the ranks as masters are, and one sweep over master and average a step",
             page("average"));
   objective_settings(t);
@@ -140,17 +134,16 @@ void train_settings(Table& t) {
 void adapter_settings(Table& t) {
   constexpr auto l = &Choices::lora;
   using A = passes::Adapters;
-  t.integer<l, &A::rank>("lora.rank", 0, 65536,
-                         "Rank of the low-rank adapters that are trained beside frozen weights; 0: all weights are "
-                         "trained.")
+  t.integer<l, &A::rank>(
+       "lora.rank", 0, 65536,
+       "Rank of the low-rank adapters that are trained beside frozen weights; 0: all weights are trained.")
       .also_called({"lora_r", "lora_rank", "lora_dim"})
-      .acts(
-          changes_maths,
-          "Freezes all weights and trains low-rank adapters beside the linear maps of lora.targets: no gradient, "
-          "master or moment of a weight is kept.",
-          "two thin products and an addition beside each such map; frozen weights stay in rows, whole on each rank "
-          "of dp",
-          page("lora"))
+      .acts(changes_maths,
+            "Freezes all weights and trains low-rank adapters beside the linear maps of lora.targets: no gradient, "
+            "master or moment of a weight is kept.",
+            "two thin products and an addition beside each such map; frozen weights stay in rows, whole on each "
+            "rank of dp",
+            page("lora"))
       .tried({int64_t{0}, int64_t{4}});
   t.number<l, &A::alpha>("lora.alpha", 0, 1e6, "Adapters count alpha ÷ rank times.").also_called({"lora_alpha"});
   Setting<Choices>& targets =
@@ -185,19 +178,16 @@ void device_settings(Table& t) {
       .acts(changes_maths,
             "Rounds activations, weights and gradients to e4m3 before the products of the layers' linear maps and "
             "experts, by scales over blocks of 128; sums, masters, norms, router, attention, embedding and head "
-            "stay. "
-            "The backward keeps activations of these maps in eight bits.",
+            "stay. The backward keeps activations of these maps in eight bits.",
             "rounding of each operand; every product's operands once more as the device multiplies them",
             page("fp8"));
-  t.word<d, &OnDevice::fp8_weights>("device.fp8_weights",
-                                    "When device.fp8 rounds a weight: step, once a step for all uses; use, at each "
-                                    "use.")
-      .acts(
-          bitwise,
-          "Rounds each weight of device.fp8 once a step, in place of once a use; a weight that comes to the device "
-          "for a while is rounded at each use.",
-          "a byte an element of these weights, two where the device reads them turned for the input gradient",
-          page("fp8"))
+  t.word<d, &OnDevice::fp8_weights>(
+       "device.fp8_weights", "When device.fp8 rounds a weight: step, once a step for all uses; use, at each use.")
+      .acts(bitwise,
+            "Rounds each weight of device.fp8 once a step, in place of once a use; a weight that comes to the "
+            "device for a while is rounded at each use.",
+            "a byte an element of these weights, two where the device reads them turned for the input gradient",
+            page("fp8"))
       .beside({"device.fp8=blocks"});
   t.number<d, &OnDevice::product_rate>("device.product_rate", 0, 1e9,
                                        "GFLOP/s of a rank, by which overlap and offload are estimated; 0: as this "
@@ -206,16 +196,14 @@ void device_settings(Table& t) {
                                       "GB/s of a rank to its memory, read and written together; likewise.");
   t.word<d, &OnDevice::join_updates>(
        "device.join_updates",
-       "Updates of many parameters in one op: off, on, or auto: on where each op is a "
-       "launch of its own (cuda).")
+       "Updates of many parameters in one op: off, on, or auto: on where each op is a launch of its own (cuda).")
       .also_called({"foreach"})
-      .acts(
-          bitwise,
-          "Joins the squares, AdamW steps and averages of neighbouring parameters into one op each, which a device "
-          "launches once for up to 64 of them.",
-          "a joined op waits for all that its parts wait for, so only those are joined that wait for no more than "
-          "the first",
-          page("join_updates"))
+      .acts(bitwise,
+            "Joins the squares, AdamW steps and averages of neighbouring parameters into one op each, which a "
+            "device launches once for up to 64 of them.",
+            "a joined op waits for all that its parts wait for, so only those are joined that wait for no more "
+            "than the first",
+            page("join_updates"))
       .beside({"mesh.dp=2"});  // state in shares
   t.word<d, &OnDevice::copy_engine>(
        "device.copy_engine",
@@ -353,25 +341,23 @@ void parallel_settings(Table& t) {
       .also_called({"fsdp", "zero", "zero_stage", "zero_optimization", "sharding_strategy", "fully_shard",
                     "data_parallel_sharding_strategy", "use_megatron_fsdp", "use_torch_fsdp2",
                     "use_distributed_optimizer"})
-      .acts(
-          reassociates,
-          "gradients reduce-scatters each microbatch's gradient as soon as it is complete, and keeps the sum of a "
-          "rank's run alone; weights gathers each matrix ahead of the first op of a block that reads it, and frees "
-          "its memory after the last.",
-          "the gradients are sent for each microbatch instead of once a step; weights are sent twice for each "
-          "microbatch instead of once a step, and are not packed",
-          page("sharding"))
+      .acts(reassociates,
+            "gradients reduce-scatters each microbatch's gradient as soon as it is complete, and keeps the sum of "
+            "a rank's run alone; weights gathers each matrix ahead of the first op of a block that reads it, and "
+            "frees its memory after the last.",
+            "the gradients are sent for each microbatch instead of once a step; weights are sent twice for each "
+            "microbatch instead of once a step, and are not packed",
+            page("sharding"))
       .planned({"weights", "gradients"}, Planned::Where::several_ranks)
       .beside({"mesh.dp=2", "train.microbatch=1"});
   t.integer<p, &P::shard_ranks>("parallel.shard_ranks", 0, 1 << 20,
                                 "Neighbouring ranks of a stage that hold one replica of its weights together, such "
                                 "as those of a node; 0: all ranks that hold replicas.")
       .also_called({"hsdp", "hybrid_shard", "zero_hpz_partition_size", "fsdp_size"})
-      .acts(
-          reassociates,
-          "parallel.shard cuts gradients and weights among so many ranks; those that hold the same run sum it, and "
-          "cut masters and moments of it among themselves.",
-          "gradients and weights take as many times the memory as there are replicas", page("sharding"))
+      .acts(reassociates,
+            "parallel.shard cuts gradients and weights among so many ranks; those that hold the same run sum it, "
+            "and cut masters and moments of it among themselves.",
+            "gradients and weights take as many times the memory as there are replicas", page("sharding"))
       .tried({0, 2})
       .beside({"mesh.dp=4", "train.microbatch=1", "parallel.shard=weights"});
   Setting<Choices>& sharded = t.add("parallel.sharded", Row::Kind::list,
@@ -401,16 +387,15 @@ void parallel_settings(Table& t) {
       .beside({"mesh.cp=4", "model.num_attention_heads=4"});
   t.integer<p, &P::context_inner>(
        "parallel.context_inner", 0, 1 << 20,
-       "Neighbouring ranks of the context axis that exchange heads where parallel.context "
-       "is hybrid, or have a ring of their own where it is double_ring, such as those of "
-       "a node; 0: as many as go (in hybrid with the heads), but not all.")
+       "Neighbouring ranks of the context axis that exchange heads where parallel.context is hybrid, or have a "
+       "ring of their own where it is double_ring, such as those of a node; 0: as many as go (in hybrid with the "
+       "heads), but not all.")
       .also_called(
           {"hierarchical_context_parallel_sizes", "ulysses_degree_in_cp", "ulysses_degree", "cp_window_size"})
-      .acts(
-          reassociates, "Cuts the ranks of the context axis into runs; keys and values go round from run to run.",
-          "in hybrid fewer ranks repeat the latent's product more often and send it further, more send more heads; "
-          "in double_ring fewer send more often from run to run",
-          page("context_parallel"))
+      .acts(reassociates, "Cuts the ranks of the context axis into runs; keys and values go round from run to run.",
+            "in hybrid fewer ranks repeat the latent's product more often and send it further, more send more "
+            "heads; in double_ring fewer send more often from run to run",
+            page("context_parallel"))
       .tried({0, 2})
       .planned({2, 4, 8}, Planned::Where::several_ranks,
                {{"parallel.context=hybrid"}, {"parallel.context=double_ring"}})
@@ -420,8 +405,7 @@ void parallel_settings(Table& t) {
       .also_called({"moe_token_dispatcher_type", "dispatcher"})
       .acts(bitwise,
             "Sends rows to experts on other ranks one by one, once a rank, once a node, or all to every node. With "
-            "auto it "
-            "takes the cheapest by counts and links, for each layer and microbatch.",
+            "auto it takes the cheapest by counts and links, for each layer and microbatch.",
             "node and merge hold the rows that pass through a rank, and take a second hop; all but plain send sums "
             "in the wide type",
             page("moe_exchange"))
@@ -520,12 +504,11 @@ void expert_settings(Table& t) {
        "Kernel of the experts' products: grouped, one kernel over experts of any size; batched, one over experts "
        "with equal rows; serial, one expert after the other; auto: the fastest for each product.")
       .also_called({"moe_grouped_gemm", "use_gmm", "moe_use_legacy_grouped_gemm", "experts_implementation"})
-      .acts(
-          bitwise,
-          "Chooses for each product of experts, by rows, experts and widths, one kernel over experts of any size, "
-          "one over experts with equal rows, or one expert after the other.",
-          "nothing; on cuda cuBLASLt, where it is found, sums equal groups in an order of its own",
-          page("expert_products"))
+      .acts(bitwise,
+            "Chooses for each product of experts, by rows, experts and widths, one kernel over experts of any "
+            "size, one over experts with equal rows, or one expert after the other.",
+            "nothing; on cuda cuBLASLt, where it is found, sums equal groups in an order of its own",
+            page("expert_products"))
       .beside({"moe.capacity_factor=1.25"});
 }
 
@@ -537,8 +520,7 @@ void memory_settings(Table& t) {
           {"activation_checkpointing", "gradient_checkpointing", "recompute_granularity", "recompute_modules"})
       .acts(bitwise,
             "The backward computes these values again from kept ones, instead of keeping them since the forward; "
-            "with "
-            "\">1.25\" only where more rows came to a layer's experts than 1.25 times their even share.",
+            "with \">1.25\" only where more rows came to a layer's experts than 1.25 times their even share.",
             "the ops run twice; gathers and exchanges send twice", page("recompute"))
       .planned({"norm, activation", "medium", "moe", "full"});
   t.groups<&Memory::offload>("memory.offload", "Values that wait for the backward on the host.",
@@ -552,9 +534,8 @@ void memory_settings(Table& t) {
       .also_called({"optimizer_cpu_offload", "offload_optimizer"})
       .acts(
           bitwise,
-          "swap keeps master weights and moments on the host, and slices of them stream through three slots on "
-          "the device while they are updated; mapped keeps the moments there, and updates them where they lie; "
-          "host "
+          "swap keeps master weights and moments on the host, and slices of them stream through three slots on the "
+          "device while they are updated; mapped keeps the moments there, and updates them where they lie; host "
           "sends gradients there, the host's processor updates, and weights come back; auto chooses by cost.",
           "swap: the state crosses the link to the host once each way a step, and takes the host's memory; mapped "
           "holds up the device meanwhile; host: gradients cross out, weights in, and the host sweeps over its "
@@ -580,11 +561,10 @@ void memory_settings(Table& t) {
                                "Weights whose sums of gradients lie on the host; the words of memory.weights.",
                                passes::residency_words(), passes::residency_groups, "device")
       .also_called({"gradient_offload", "offload_gradients", "grad_offload"})
-      .acts(
-          bitwise,
-          "These sums of gradients lie on the host, and each is on the device while a microbatch adds to it; with "
-          "auto those that the link brings and takes in time.",
-          "a copy each way for every microbatch, fp32, and the host's memory", page("resident_weights"))
+      .acts(bitwise,
+            "These sums of gradients lie on the host, and each is on the device while a microbatch adds to it; "
+            "with auto those that the link brings and takes in time.",
+            "a copy each way for every microbatch, fp32, and the host's memory", page("resident_weights"))
       .planned({"auto", "all"}, Planned::Where::own_memory)
       .residency()
       .tried({"auto", "all", "experts, attention:1"});
@@ -612,8 +592,8 @@ void memory_settings(Table& t) {
       "GB/s between device and host, by which offload is estimated; 0: usual for the backend.");
   t.number<&Choices::memory, &Memory::update_rate>(
       "memory.update_rate", 0, 1e6,
-      "GB/s of the host's processor to its memory, read and written "
-      "together, by which memory.optimizer auto estimates; 0: usual for the backend.");
+      "GB/s of the host's processor to its memory, read and written together, by which memory.optimizer auto "
+      "estimates; 0: usual for the backend.");
 }
 
 void fusion_settings(Table& t) {

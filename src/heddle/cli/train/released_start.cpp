@@ -48,8 +48,8 @@ Samples samples_in(const std::string& path, const std::vector<std::string>& set)
   if (path.ends_with(".gz") || path.ends_with(".zst")) {
     if (!told)
       config_error(
-          "train: --data {}: compressed samples are not recognized; --set data.chat=true or false says what "
-          "they are",
+          "train: --data {}: compressed samples are not recognized; --set data.chat=true or false says what they "
+          "are",
           path);
     return Samples::text;
   }
@@ -188,8 +188,7 @@ Defaults defaults_of(const TrainOptions& o, const std::string& folder, Samples s
     text("lora.targets", "all");
   }
   d.told = fmt::format(
-      "{}, {:g} epoch{}, sequences of {}, {} a step, learning rate {:g} by a cosine, warm-up {} "
-      "steps{}",
+      "{}, {:g} epoch{}, sequences of {}, {} a step, learning rate {:g} by a cosine, warm-up {} steps{}",
       pairs     ? "pairs of answers"
       : answers ? "conversations, the longer ones cut"
                 : "text",
@@ -231,8 +230,7 @@ std::string config_of_released(const TrainOptions& o, const std::string& folder,
   const bool has_run = fs::exists("runs/" + d.name + "/config.toml", error);
   if (!there.empty() && there != text && (has_run || !is_as_written(there)))
     config_error(
-        "train: {} exists and differs: `heddle train {}` trains it as it is; --set name=NAME begins "
-        "another run",
+        "train: {} exists and differs: `heddle train {}` trains it as it is; --set name=NAME begins another run",
         path, path);
   if (there != text) {
     fs::create_directories("runs", error);

@@ -53,8 +53,7 @@ std::string longer_text(const session::RunSummary& s, const std::string& config)
   const double minutes = s.length_s / 60 * times;
   return fmt::format(
       "longer      heddle train {} --resume --minutes {}: about {} steps in all, {} tokens in place of {}; the "
-      "text "
-      "has {}\n",
+      "text has {}\n",
       config, minutes < 10 ? fmt::format("{:.2g}", minutes) : fmt::format("{:.0f}", minutes),
       observe::grouped_text(std::llround(static_cast<double>(s.steps) * times)),
       observe::count_text(static_cast<double>(s.tokens) * times),
@@ -102,10 +101,10 @@ std::vector<std::string> readable(const TrainOptions& options, const std::vector
 train::NamedInputs agreed_inputs(const TrainOptions& options, const std::vector<std::string>& set) {
   const config::RunConfig config = config::read_run_config(options.config, readable(options, set));
   train::NamedInputs all{{"heddle", HEDDLE_VERSION " " HEDDLE_BUILD},
-                            {"--mode", options.mode},
-                            {"--resume", options.resume ? "given" : "not given"},
-                            {"--trace", options.trace ? "given" : "not given"},
-                            {"device.dtype", std::string(name_of(train::resolved_dtype(config)))}};
+                         {"--mode", options.mode},
+                         {"--resume", options.resume ? "given" : "not given"},
+                         {"--trace", options.trace ? "given" : "not given"},
+                         {"device.dtype", std::string(name_of(train::resolved_dtype(config)))}};
   for (auto& [key, value] : config::setting_texts(config)) {
     if (key == "device.threads" || key == "device.memory_bytes" || key == "device.dtype") continue;
     all.emplace_back(std::move(key), std::move(value));
@@ -235,10 +234,9 @@ void add_train(Commands& all) {
   auto [command, options] =
       add_command(all, "train", "Train a model; examples/demo.toml is a small complete one", train);
   command
-      .option(
-          "CONFIG", options.config,
-          "The configuration file; - is the standard input. Or a released model: its folder, or its name on the "
-          "Hugging Face Hub where the cache holds it")
+      .option("CONFIG", options.config,
+              "The configuration file; - is the standard input. Or a released model: its folder, or its name on "
+              "the Hugging Face Hub where the cache holds it")
       .required();
   command.option("--data", options.data, "For a released model: the samples or text that it learns").called("FILE");
   command.option("--lora", options.lora, "For a released model: train adapters beside its frozen weights");

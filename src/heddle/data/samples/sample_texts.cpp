@@ -70,8 +70,7 @@ void refuse_label(const Fields& fields, bool pairs, bool answers) {
         label->dump());
   config_error(
       "\"label\" is {}: answers that are each wanted or not (TRL's unpaired preference, KTO) are not learnt from; "
-      "keep "
-      "the lines whose label is true, without the label, or make pairs of them",
+      "keep the lines whose label is true, without the label, or make pairs of them",
       label->dump());
 }
 
@@ -262,13 +261,11 @@ SampleText SampleTexts::instructed(const Instruction& about, const std::string& 
     config_error(
         "\"history\" and \"system\" of an instruction need a chat template (--chat-template, data.chat_template)");
   const bool alone = about.about.empty();
-  return answered(
-      fmt::format(
-          "Below is an instruction that describes a task{}. Write a response that appropriately completes the "
-          "request.\n\n### Instruction:\n{}\n\n{}### Response:\n",
-          alone ? "" : ", paired with an input that provides further context", about.asked,
-          alone ? "" : fmt::format("### Input:\n{}\n\n", about.about)),
-      answer);
+  return answered(fmt::format("Below is an instruction that describes a task{}. Write a response that "
+                              "appropriately completes the request.\n\n### Instruction:\n{}\n\n{}### Response:\n",
+                              alone ? "" : ", paired with an input that provides further context", about.asked,
+                              alone ? "" : fmt::format("### Input:\n{}\n\n", about.about)),
+                  answer);
 }
 
 // Messages under their key, or ShareGPT's.
@@ -311,10 +308,8 @@ SampleText SampleTexts::sample_of(Fields& fields) const {
     return answered("", fields.read("text")->get_ref<const std::string&>());
   config_error(
       "no sample: accepted are \"{}\" with \"{}\", texts or lists of messages, \"{}\" or \"conversations\", a list "
-      "of "
-      "{{\"role\": …, \"content\": …}} or {{\"from\": …, \"value\": …}}, \"instruction\" with \"output\", and "
-      "\"text\"; "
-      "there are {}{}",
+      "of {{\"role\": …, \"content\": …}} or {{\"from\": …, \"value\": …}}, \"instruction\" with \"output\", and "
+      "\"text\"; there are {}{}",
       escaped(keys_.prompt, 40), escaped(keys_.answer, 40), escaped(keys_.messages, 40), keys_of(fields.object()),
       other ? " (pairs of answers: --pairs, train.objective = \"dpo\")" : "");
 }
@@ -325,8 +320,7 @@ std::vector<SampleText> SampleTexts::pair_of(Fields& fields) const {
   if (is_talk(chosen) && is_talk(rejected)) return pair_of_turns(fields, *chosen, *rejected);
   config_error(
       "no pair: accepted are \"{}\" and \"{}\", two texts or two lists of {{\"role\": …, \"content\": …}}, with or "
-      "without a "
-      "\"{}\"; there are {}",
+      "without a \"{}\"; there are {}",
       escaped(keys_.chosen, 40), escaped(keys_.rejected, 40), escaped(keys_.prompt, 40), keys_of(fields.object()));
 }
 

@@ -116,10 +116,8 @@ void begin_anew(RunContext& run) {
   for (const std::string& note : notes) run.warn("train.start: " + note);
   if (const passes::Adapters& lora = config.plan.lora; lora.rank > 0) {
     if (const std::string why = train::why_no_adapter_files(config.model, lora); !why.empty())
-      run.warn(
-          fmt::format("lora.targets: {}: `heddle convert --merge` can write this run's result, --adapter "
-                      "cannot",
-                      why));
+      run.warn(fmt::format(
+          "lora.targets: {}: `heddle convert --merge` can write this run's result, --adapter cannot", why));
   }
 }
 
