@@ -6,11 +6,10 @@
 import json
 import os
 import pathlib
-import subprocess
 import tempfile
 import unittest
 
-from program import HEDDLE, MACHINE_SECONDS
+from program import run
 
 PAGES = pathlib.Path(__file__).resolve().parents[2] / "docs"
 
@@ -22,8 +21,7 @@ class Predict(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             points, out = pathlib.Path(folder) / "points.csv", pathlib.Path(folder) / "out.csv"
             points.write_text(text)
-            done = subprocess.run([HEDDLE, "predict", "--points", points, "--out", out, *more],
-                                  capture_output=True, text=True, timeout=MACHINE_SECONDS)
+            done = run("predict", "--points", points, "--out", out, *more)
             return done, out.read_text() if out.exists() else ""
 
     def test_every_row_comes_back(self):
@@ -56,7 +54,7 @@ class Predict(unittest.TestCase):
 class Claims(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        done = subprocess.run([HEDDLE, "claims", "--json"], capture_output=True, text=True, timeout=MACHINE_SECONDS)
+        done = run("claims", "--json")
         assert done.returncode == 0, done.stderr
         cls.rows = {c["claim"]: c for c in json.loads(done.stdout)}
 
@@ -101,10 +99,10 @@ class Claims(unittest.TestCase):
         self.assertEqual(self.rows["zb_h1_stage_0"]["ours"], 0)
 
     def test_one_claim(self):
-        done = subprocess.run([HEDDLE, "claims", "merging"], capture_output=True, text=True, timeout=MACHINE_SECONDS)
+        done = run("claims", "merging")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("./dev bench exchange", done.stdout)
-        done = subprocess.run([HEDDLE, "claims", "mergin"], capture_output=True, text=True, timeout=MACHINE_SECONDS)
+        done = run("claims", "mergin")
         self.assertEqual(done.returncode, 2)
         self.assertIn("did you mean 'merging'", done.stderr)
 

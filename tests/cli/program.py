@@ -23,6 +23,11 @@ TINY = tiny_toml({**TINY_MODEL, "num_nextn_predict_layers": 1, "sequence_aux_los
                  checkpoint_every=3, keep_checkpoints=9, sample_tokens=4)
 
 
+def run(*arguments, **how):
+    """The program from its start to its end."""
+    return subprocess.run([HEDDLE, *arguments], **{"capture_output": True, "text": True, "timeout": MACHINE_SECONDS, **how})
+
+
 class Program(unittest.TestCase):
     """A folder with a tiny configuration and its text, and ways to run the program there."""
 
@@ -43,8 +48,7 @@ class Program(unittest.TestCase):
         shutil.rmtree(cls.folder)
 
     def heddle(self, *arguments, status=0, environment=None):
-        done = subprocess.run([HEDDLE, *arguments], cwd=self.folder, capture_output=True, text=True,
-                              timeout=MACHINE_SECONDS, env=environment)
+        done = run(*arguments, cwd=self.folder, env=environment)
         self.assertEqual(done.returncode, status, f"{arguments}\n{done.stdout}\n{done.stderr}")
         return done
 

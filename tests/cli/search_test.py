@@ -9,15 +9,14 @@ import pathlib
 import random
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import tomllib
 import unittest
 
-HEDDLE = pathlib.Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else pathlib.Path("build/heddle").resolve()
+from program import HEDDLE, MACHINE_SECONDS, run
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MACHINE_SECONDS = 300    # after which a program hangs, however many others run
 
 
 class Search(unittest.TestCase):
@@ -27,7 +26,7 @@ class Search(unittest.TestCase):
              '[[tier]]\nname = "rail"\nranks = 16\ngb_per_s = 50\n[[tier]]\nname = "spine"\ngb_per_s = 50\n')
 
     def search(self, *arguments):
-        return subprocess.run([HEDDLE, "search", *arguments], capture_output=True, text=True, timeout=MACHINE_SECONDS)
+        return run("search", *arguments)
 
     def file(self, folder, text):
         path = pathlib.Path(folder) / "x.toml"
@@ -160,8 +159,7 @@ class Search(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stdout, r'recompute = "layer:0-[0-9]+')
         with tempfile.TemporaryDirectory() as folder:
-            counted = subprocess.run([HEDDLE, "inspect", self.file(folder, done.stdout), "--set",
-                                      "device.memory_bytes=1TiB", "--json"], capture_output=True, text=True, timeout=MACHINE_SECONDS)
+            counted = run("inspect", self.file(folder, done.stdout), "--set", "device.memory_bytes=1TiB", "--json")
             self.assertEqual(counted.returncode, 0, counted.stderr)
         for plan in json.loads(self.search(*asked, "--restrict", "by_stage=0", "--json").stdout)["plans"]:
             self.assertEqual(plan["by_stage"], [])
@@ -180,13 +178,11 @@ class Promises(unittest.TestCase):
         model, cluster, devices, batch, sequence = asked
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "plan.toml"
-            done = subprocess.run([HEDDLE, "search", "--model", model, "--cluster", cluster, "--devices", str(devices),
-                                   "--global-batch", str(batch), "--sequence", str(sequence), "--emit", "heddle", "--out",
-                                   file, "--json", *more], capture_output=True, text=True, timeout=MACHINE_SECONDS)
+            done = run("search", "--model", model, "--cluster", cluster, "--devices", str(devices), "--global-batch", str(batch),
+                       "--sequence", str(sequence), "--emit", "heddle", "--out", file, "--json", *more)
             if not file.exists():
                 return done, None, ""
-            counted = subprocess.run([HEDDLE, "inspect", file, "--json"], capture_output=True, text=True,
-                                     timeout=MACHINE_SECONDS)
+            counted = run("inspect", file, "--json")
             self.assertEqual(counted.returncode, 0, counted.stderr)
             return done, json.loads(counted.stdout), file.read_text()
 
@@ -234,8 +230,7 @@ class Promises(unittest.TestCase):
                  "--sequence", "4096", "--fewest", "--json", "--heddle", "--memory", "24GiB", "--restrict", "tp=1",
                  "--restrict", "cp=1", "--restrict", "microbatch=1", "--restrict", "schedule=1f1b")
         def fewest(*more):
-            done = subprocess.run([HEDDLE, "search", *asked, *more], capture_output=True, text=True,
-                                  timeout=MACHINE_SECONDS)
+            done = run("search", *asked, *more)
             self.assertEqual(done.returncode, 0, done.stderr)
             found = json.loads(done.stdout)
             self.assertLessEqual(found["plans"][0]["peak_bytes"], found["memory_bytes"])
@@ -262,13 +257,12 @@ class Promises(unittest.TestCase):
     def test_but_foretold_where_asked(self):
         asked = ("--model", "Llama-3-8B", "--cluster", "Ascend-910B", "--devices", "16", "--global-batch", "128",
                  "--sequence", "8192", "--restrict", "optimizer=swap", "--json")
-        done = subprocess.run([HEDDLE, "search", *asked, "--heddle"], capture_output=True, text=True,
-                              timeout=MACHINE_SECONDS)
+        done = run("search", *asked, "--heddle")
         self.assertEqual(done.returncode, 0, done.stderr)
         plan = json.loads(done.stdout)["plans"][0]
         self.assertEqual((plan["optimizer"], plan["program_reserved_bytes"]), ("swap", 0))
         self.assertGreater(plan["host_bytes"], 0)
-        refused = subprocess.run([HEDDLE, "search", *asked], capture_output=True, text=True, timeout=MACHINE_SECONDS)
+        refused = run("search", *asked)
         self.assertEqual(refused.returncode, 2)
         self.assertIn("a choice of Heddle's alone", refused.stderr)
 
@@ -288,8 +282,7 @@ torchrun --nproc_per_node 8 --nnodes $((1 + 1)) pretrain_gpt.py $ARGS --new-flag
         with tempfile.TemporaryDirectory() as folder:
             path, page = pathlib.Path(folder) / "run.sh", pathlib.Path(folder) / "page.html"
             path.write_text(script)
-            done = subprocess.run([HEDDLE, "search", "--from", path, "--explain", page, *more], capture_output=True,
-                                  text=True, timeout=MACHINE_SECONDS)
+            done = run("search", "--from", path, "--explain", page, *more)
             return done, page.read_text() if page.exists() else ""
 
     def test_a_script_is_explained(self):
@@ -310,8 +303,7 @@ torchrun --nproc_per_node 8 --nnodes $((1 + 1)) pretrain_gpt.py $ARGS --new-flag
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "run.sh"
             path.write_text(self.SCRIPT)
-            plan = json.loads(subprocess.run([HEDDLE, "plan", path, "--cluster", "H100", "--json"], capture_output=True,
-                                             text=True, timeout=MACHINE_SECONDS).stdout)
+            plan = json.loads(run("plan", path, "--cluster", "H100", "--json").stdout)
         for name, key in (("value", "step_s"), ("low", "step_low_s"), ("high", "step_high_s")):
             self.assertAlmostEqual(plan["step_s"][name], job[key], delta=1e-9 * job[key])
 
@@ -342,8 +334,7 @@ torchrun --nproc_per_node 8 --nnodes $((1 + 1)) pretrain_gpt.py $ARGS --new-flag
                 done, page = self.search(script, *more, "--emit", "heddle", "--out", file, "--json")
                 self.assertEqual(done.returncode, 0, done.stderr)
                 found = json.loads(done.stdout)
-                counted = subprocess.run([HEDDLE, "inspect", file, "--json"], capture_output=True, text=True,
-                                         timeout=MACHINE_SECONDS)
+                counted = run("inspect", file, "--json")
                 self.assertEqual(counted.returncode, 0, counted.stderr)
                 memory, best = json.loads(counted.stdout)["memory"], found["best"]
                 self.assertEqual(best["program_reserved_bytes"], memory["reserved_bytes"])
@@ -377,8 +368,7 @@ torchrun --nproc_per_node 8 --nnodes $((1 + 1)) pretrain_gpt.py $ARGS --new-flag
             with tempfile.TemporaryDirectory() as folder:
                 config = pathlib.Path(folder) / "plan.toml"
                 config.write_text(done.stdout)
-                counted = subprocess.run([HEDDLE, "inspect", config, "--set", "device.memory_bytes=1TiB", "--json"],
-                                         capture_output=True, text=True, timeout=MACHINE_SECONDS)
+                counted = run("inspect", config, "--set", "device.memory_bytes=1TiB", "--json")
                 self.assertEqual(counted.returncode, 0, counted.stderr)
 
     def test_variables_given_win_over_assignments(self):
@@ -394,8 +384,7 @@ torchrun --nproc_per_node 8 --nnodes $((1 + 1)) pretrain_gpt.py $ARGS --new-flag
             (pathlib.Path(folder) / "arguments.sh").write_text(arguments)
             (script.parent / "link.sh").symlink_to("/dev/zero")
             script.write_text(f"source ../arguments.sh\nsource link.sh\nsource /etc/hostname\ntorchrun{rest}")
-            done = subprocess.run([HEDDLE, "search", "--from", script, "--cluster", "H100", "--json"],
-                                  capture_output=True, text=True, timeout=MACHINE_SECONDS)
+            done = run("search", "--from", script, "--cluster", "H100", "--json")
             self.assertEqual(done.returncode, 0, done.stderr)
             found = json.loads(done.stdout)
             self.assertEqual(found["job"]["tp"], 2)
