@@ -19,7 +19,6 @@ struct Pair {
 
 bool replicas(const Choices& c) { return c.parallel.exchange.replicas != 0; }
 bool migrates(const Choices& c) { return c.parallel.exchange.migrates(); }
-bool muon(const Choices& c) { return c.update.rule == passes::OptimizerRule::muon; }
 bool capacity(const Choices& c) { return c.parallel.exchange.capacity_factor > 0; }
 bool makes_room(const Choices& c) { return c.parallel.exchange.room_factor > 0; }
 // True if what a layer keeps depends on the rows that came.
