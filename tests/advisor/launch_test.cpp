@@ -113,6 +113,25 @@ TEST(Launch, RefusesWhatTheTargetsCantDo) {
   Job offload = deepseek_launch();
   offload.software.offload_activations = true;
   EXPECT_NE(refusal(offload, "megatron", "without pipeline"), "");
+  Job depths = job_of("GLM-4.5-Air", "Ascend-910B", {.cp = 2, .dp = 16, .pp = 4, .ep = 8}, 1, 1024);
+  depths.with_mtp = true;
+  EXPECT_NE(refusal(depths, "mindspeed", "multi-token prediction beside context"), "");
+  EXPECT_EQ(refusal(depths, "megatron", "multi-token prediction beside context"), "");
+  depths.with_mtp = false;
+  EXPECT_EQ(refusal(depths, "mindspeed", "multi-token prediction beside context"), "");
+  Job chunks = experts;
+  chunks.recompute = {};
+  Launch empty = launch_of(chunks);
+  const auto every_chunk = [&] {
+    const std::vector<std::string> no = refusals_of(empty, "mindspeed");
+    return std::count(no.begin(), no.end(), "overlap of the experts' exchange wants layers in every chunk");
+  };
+  empty.layout = layout_text(chunks, std::vector<int>(32, 2));
+  EXPECT_EQ(every_chunk(), 0);
+  std::vector<int> layers(32, 2);
+  layers.back() = 0;
+  empty.layout = layout_text(chunks, layers);
+  EXPECT_EQ(every_chunk(), 1);
   Job alibi = job_of("MPT-7B", "H100", {.dp = 8}, 1, 8);
   EXPECT_NE(refusal(alibi, "megatron", "ALiBi"), "");
   EXPECT_THROW(emit(launch_of(alibi), Dialect::megatron), ConfigError);

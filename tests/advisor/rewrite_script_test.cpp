@@ -113,6 +113,51 @@ TEST(RewriteScript, RefusesWhatIsNotWrittenOut) {
   }
 }
 
+constexpr const char* kTwice = R"(NPUS_PER_NODE=16
+ARGS="
+    --num-layers 8 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096 --short-seq-prob 0.1 \
+    --num-experts 16 --moe-router-topk 2 --moe-ffn-hidden-size 1024 \
+    --moe-grouped-gemm --moe-permutation-async-comm --moe-token-dispatcher-type alltoall_seq \
+    --expert-model-parallel-size 2 --tensor-model-parallel-size 4 --sequence-parallel \
+    --tp-2d --tp-x 2 --tp-y 2 \
+    --micro-batch-size 1 --global-batch-size 64 --bf16"
+torchrun --nproc_per_node $NPUS_PER_NODE pretrain_gpt.py $ARGS --save here
+torchrun --nproc_per_node $NPUS_PER_NODE pretrain_gpt.py $ARGS --load here
+)";
+
+LaunchScript planned_twice(std::string& out) {
+  const LaunchScript script = read_launch_script(kTwice, "run.sh");
+  EXPECT_EQ(script.dialect, Dialect::mindspeed);
+  Job job = script.launch.job;
+  job.mesh.tp = 2, job.mesh.dp = 8, job.mesh.ep = 4;
+  job.exchange.topology = ir::Topology::plain;
+  out = rewritten(kTwice, "run.sh", {}, script, launch_of(job));
+  return read_launch_script(out, "x.sh");
+}
+
+TEST(RewriteScript, KeepsAFlagThatAChangedOneAsksFor) {
+  std::string out;
+  planned_twice(out);
+  EXPECT_TRUE(has_line(out, "    --moe-grouped-gemm")) << out;
+}
+
+TEST(RewriteScript, DropsWhatLeansOnAChangedFlag) {
+  std::string out;
+  const LaunchScript again = planned_twice(out);
+  EXPECT_EQ(again.launch.job.mesh.tp, 2);
+  EXPECT_FALSE(has_line(out, "--tp-")) << out;
+  EXPECT_FALSE(has_line(out, "alltoall_seq")) << out;
+  EXPECT_TRUE(has_line(out, "  --moe-token-dispatcher-type alltoall")) << out;
+  EXPECT_TRUE(has_line(out, "--micro-batch-size 1 --global-batch-size 64"));
+}
+
+TEST(RewriteScript, EveryCommandGetsThePlan) {
+  std::string out;
+  planned_twice(out);
+  EXPECT_TRUE(has_line(out, "--save here \"${HEDDLE_ARGS[@]}\"")) << out;
+  EXPECT_TRUE(has_line(out, "--load here \"${HEDDLE_ARGS[@]}\"")) << out;
+}
+
 TEST(RewriteScript, TheNumberOfARedirectionIsNoWord) {
   const LaunchScript script = read_launch_script(
       "torchrun --nproc_per_node 8 p.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length "

@@ -13,6 +13,7 @@
 #include "advisor/script/schedule_words.h"
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
+#include "heddle/plan/layout.h"
 
 namespace heddle::advisor {
 
@@ -132,6 +133,14 @@ void refuse_degrees(const Launch& launch, Dialect dialect, Refusals& no) {
           "overlap of the experts' exchange and the schedule interleaved_fused go together");
 }
 
+bool has_empty_stage(const Launch& launch) {
+  if (launch.layout.empty()) return false;
+  const std::vector<std::string> stages =
+      plan::letters_of_layout(launch.layout, launch.job.mesh.pp * std::max(1, pipeline_size(launch.job).chunks));
+  return std::any_of(stages.begin(), stages.end(),
+                     [](const std::string& stage) { return stage.find('t') == std::string::npos; });
+}
+
 void refuse_features(const Launch& launch, Dialect dialect, Refusals& no) {
   const Job& j = launch.job;
   const plan::Degrees& l = j.mesh;
@@ -177,6 +186,13 @@ void refuse_features(const Launch& launch, Dialect dialect, Refusals& no) {
   no.when(l.cp > 1 && has_runs(j.context) &&
               (j.context_inner <= 1 || j.context_inner >= l.cp || l.cp % j.context_inner != 0),
           "context parallelism of two levels in runs of {} of {} ranks", j.context_inner, l.cp);
+  no.when(mindspeed && l.cp > 1 && j.with_mtp && j.shape.num_nextn_predict_layers > 0,
+          "MindSpeed's Megatron-LM (core 0.12.1) has no multi-token prediction beside context parallelism");
+  no.when(mindspeed && experts && l.ep > 1 && !overlap && w.layer_overlap == LayerOverlap::all && l.tp > 1 &&
+              w.overlap_tp,
+          "MindSpeed overlaps the exchange within a microbatch without overlap of tensor parallelism only");
+  no.when(mindspeed && overlap && has_empty_stage(launch),
+          "overlap of the experts' exchange wants layers in every chunk");
   no.when(mindspeed && w.sharded_weights &&
               (l.ep > 1 || j.shape.tie_word_embeddings || j.precision == cost::Precision::fp16),
           "MindSpeed shards weights without expert parallelism, tied embeddings and fp16 only");

@@ -1,7 +1,6 @@
 #include "advisor/script/flag_effects.h"
 
 #include <algorithm>
-#include <initializer_list>
 
 namespace heddle::advisor {
 
@@ -88,7 +87,7 @@ constexpr Flags kEffects[] = {
         --result-rejected-tracker-filename --reward-tokens --rl-* --rm-type --role --rollout-*
         --rotary-interleaved --run-workload-inspector-server --runtime-env-json --sample-rate --save*
         --script-data-dir --seed --sft --sft-* --sft-tokenizer-prompt-format --sgd-* --sglang-* --shape-order
-        --skip-train --sparse-mode --split --split-sentences --stage --standalone --start-eval-at-iter
+        --short-seq-prob --skip-train --sparse-mode --split --split-sentences --stage --standalone --start-eval-at-iter
         --start-method --start-weight-decay --straggler-* --streaming --structured-logs*
         --suggested-communication-unit-size --swap-optimizer-times --target-nnodes --task --task-data-path
         --te-comparison-* --te-rng-tracker --tee --temperature --tensorboard-* --test-data-path --test-mode
@@ -210,7 +209,7 @@ constexpr Flags kEffects[] = {
         --linear-key-head-dim --linear-num-key-heads --linear-num-value-heads --linear-value-head-dim --mamba-*
         --mask-factor --mask-prob --mask-type --max-num-tiles --mm-* --mtp-hybrid-override-pattern
         --num-channels --num-classes --output-bert-embeddings --patch-dim --pixel-shuffle --query-in-block-prob
-        --relative-attention-* --retriever-* --short-seq-prob --swin-* --titles-data-path --use-thumbnail
+        --relative-attention-* --retriever-* --swin-* --titles-data-path --use-thumbnail
         --use-tile-tags --use-tiling --use-triton-gdn --vision-* --vlm-* --yaml-cfg)"},
 };
 

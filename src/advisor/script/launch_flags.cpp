@@ -186,6 +186,28 @@ bool add_changes(const Launch& from, const Launch& to, Dialect dialect, const Gi
   return any;
 }
 
+// Flags, or values that rows take for theirs, which a trainer takes only with what another flag says: where that one
+// changes, they go, or become what the rows write.
+struct Leaning {
+  std::string_view flag, of;
+};
+constexpr Leaning kLeaning[] = {
+    {"--tp-2d", "--tensor-model-parallel-size"},
+    {"--tp-x", "--tensor-model-parallel-size"},
+    {"--tp-y", "--tensor-model-parallel-size"},
+    {"--moe-token-dispatcher-type", "--tensor-model-parallel-size"},
+    {"--moe-token-dispatcher-type", "--expert-tensor-parallel-size"},
+    {"--context-parallel-kv-cache-policy", "--context-parallel-size"},
+    {"--context-parallel-cache-interval", "--context-parallel-size"},
+    {"--use-ulysses-allgather-kv", "--context-parallel-size"},
+    {"--recompute-in-bubble", "--num-layers-per-virtual-pipeline-stage"},
+    {"--recompute-in-advance", "--num-layers-per-virtual-pipeline-stage"},
+    {"--num-layer-list", "--pipeline-model-parallel-size"},
+    {"--num-layer-list", "--num-layers-per-virtual-pipeline-stage"},
+    {"--pipeline-num-transformer-layers", "--pipeline-model-parallel-size"},
+    {"--pipeline-num-transformer-layers", "--num-layers-per-virtual-pipeline-stage"},
+};
+
 }  // namespace
 
 FlagChanges flag_changes(const Launch& from, const Launch& to, Dialect dialect, const Given& given) {
@@ -206,6 +228,21 @@ FlagChanges flag_changes(const Launch& from, const Launch& to, Dialect dialect, 
       break;  // the next reader of the script says what is wrong
     }
     now = normalized(read);
+  }
+  // A row that changes may have asked for a flag of one that doesn't.
+  const std::vector<Flag> said = flags_of(to, dialect);
+  std::erase_if(changes.removed,
+                [&](const std::string& name) { return says(said, name) && !says(changes.added, name); });
+  for (const Leaning& each : kLeaning) {
+    std::string name(each.flag), of(each.of);
+    const auto goes = [&](const std::string& flag) {
+      return std::find(changes.removed.begin(), changes.removed.end(), flag) != changes.removed.end();
+    };
+    if (!given.contains(name) || goes(name) || !(goes(of) || says(changes.added, of))) continue;
+    const auto written = std::find_if(said.begin(), said.end(), [&](const Flag& flag) { return flag.name == name; });
+    if (written != said.end() && written->values == given.at(name)) continue;
+    if (written != said.end()) changes.added.push_back(*written);
+    changes.removed.push_back(std::move(name));
   }
   return changes;
 }

@@ -137,6 +137,11 @@ void read_pipeline(const Reading& r) {
   if (launch.layout.empty() && l.pp > 1 && launch.noop.empty()) launch.layout = launch_of(launch.job).layout;
 }
 
+// Words of --recompute-modules, in the order in which they are written.
+constexpr std::pair<std::string_view, GroupName> kRecomputeModules[] = {
+    {"core_attn", GroupName::attention}, {"layernorm", GroupName::norm}, {"mla_up_proj", GroupName::mla_up},
+    {"moe_act", GroupName::activation},  {"mlp", GroupName::mlp},        {"moe", GroupName::moe}};
+
 void write_recompute(const Writing& w) {
   const Job& j = w.launch.job;
   const Recompute& c = j.recompute;
@@ -150,12 +155,12 @@ void write_recompute(const Writing& w) {
   }
   const bool own_words = w.dialect == Dialect::mindspeed;
   std::vector<std::string> modules;
-  if (c.has(GroupName::attention)) modules.emplace_back("core_attn");
-  if (c.has(GroupName::norm) && !own_words) modules.emplace_back("layernorm");
-  if (c.has(GroupName::mla_up)) modules.emplace_back("mla_up_proj");
-  if (c.has(GroupName::activation) && !own_words && moe(w.launch)) modules.emplace_back("moe_act");
-  if (c.has(GroupName::mlp)) modules.emplace_back("mlp");
-  if (c.has(GroupName::moe)) modules.emplace_back("moe");
+  for (const auto& [word, group] : kRecomputeModules) {
+    const bool has_own_word = group == GroupName::norm || group == GroupName::activation;
+    if (!c.has(group) || (own_words && has_own_word) || (group == GroupName::activation && !moe(w.launch)))
+      continue;
+    modules.emplace_back(word);
+  }
   if (!modules.empty()) {
     w.add("--recompute-granularity", {"selective"});
     w.add("--recompute-modules", modules);
@@ -186,18 +191,9 @@ void read_recompute(const Reading& r) {
   std::vector<std::string> modules = r.given.all("--recompute-modules");
   if (modules.empty()) modules = {"core_attn"};
   for (const std::string& m : modules) {
-    if (m == "core_attn") {
-      c.set(GroupName::attention);
-    } else if (m == "layernorm") {
-      c.set(GroupName::norm);
-    } else if (m == "mla_up_proj") {
-      c.set(GroupName::mla_up);
-    } else if (m == "moe_act") {
-      c.set(GroupName::activation);
-    } else if (m == "mlp") {
-      c.set(GroupName::mlp);
-    } else if (m == "moe") {
-      c.set(GroupName::moe);
+    const auto* found = std::ranges::find(kRecomputeModules, m, [](const auto& row) { return row.first; });
+    if (found != std::end(kRecomputeModules)) {
+      c.set(found->second);
     } else {
       r.notes.push_back(fmt::format("--recompute-modules: '{}' is not described", shown(m)));
     }
@@ -362,7 +358,8 @@ void write_kernels(const Writing& w) {
     if (s.fused_elementwise) {
       w.add("--use-fused-swiglu");
       w.add("--use-fused-rmsnorm");
-      w.add("--use-fused-rotary-pos-emb");
+      const model::Shape& shape = w.launch.job.shape;
+      if (shape.learned_positions() == 0 && !shape.foreign.alibi) w.add("--use-fused-rotary-pos-emb");
     }
   } else {
     w.add("--attention-backend", {s.fused_attention ? "fused" : "unfused"});

@@ -59,15 +59,19 @@ FlagMap flags_of_words(const std::vector<std::string>& words, std::vector<std::s
 }
 
 // The command that looks most like training: a Python program with the flags that every model needs.
-const shell::Command* training_command(const std::vector<shell::Command>& commands) {
+size_t marks_of(const shell::Command& command) {
   static const std::array marks{"--num-layers", "--hidden-size",      "--num-attention-heads",
                                 "--seq-length", "--micro-batch-size", "--tensor-model-parallel-size"};
+  const FlagMap flags = flags_of_words(command.words);
+  return static_cast<size_t>(std::count_if(marks.begin(), marks.end(),
+                                           [&](const char* mark) { return flags.contains(mark); }));
+}
+
+const shell::Command* training_command(const std::vector<shell::Command>& commands) {
   const shell::Command* best = nullptr;
   size_t most = 0;
   for (const shell::Command& c : commands) {
-    const FlagMap flags = flags_of_words(c.words);
-    size_t found = 0;
-    for (const char* mark : marks) found += flags.contains(mark);
+    const size_t found = marks_of(c);
     const bool program = std::any_of(c.words.begin(), c.words.end(),
                                      [](const std::string& w) { return w.ends_with(".py") || w == "torchrun"; });
     const size_t worth = found * 4 + (program ? 2 : 0) + (c.certain ? 1 : 0);
@@ -84,7 +88,7 @@ bool speaks_mindspeed(std::string_view text, const FlagMap& flags) {
                               "--moe-tp-extend-ep",  "--moe-zero-memory",  "--noop-layers",
                               "--swap-optimizer"};
   if (std::any_of(own.begin(), own.end(), [&](const char* f) { return flags.contains(f); })) return true;
-  static const std::array words{"mindspeed", "MindSpeed", "HCCL_", "ASCEND"};
+  static const std::array words{"mindspeed", "MindSpeed", "HCCL_", "ASCEND", "NPUS_", "env_npu"};
   return std::any_of(words.begin(), words.end(),
                      [&](const char* word) { return text.find(word) != std::string_view::npos; });
 }
@@ -236,6 +240,11 @@ LaunchScript read_launch_script(std::string_view text, std::string_view name, co
     script.outer_line = command->outer_line;
   }
   script.evaluated = command->evaluated;
+  for (const shell::Command& c : read.commands)
+    if (&c > command && c.certain && script.end && c.end != shell::kNowhere && c.end > *script.end &&
+        marks_of(c) == marks_of(*command) &&
+        std::find(script.later_ends.begin(), script.later_ends.end(), c.end) == script.later_ends.end())
+      script.later_ends.push_back(c.end);
   if (const shell::Values* set = read.state.find("CUDA_DEVICE_MAX_CONNECTIONS");
       set != nullptr && !set->empty() && shell::is_known(set->front()))
     script.connections = set->front();

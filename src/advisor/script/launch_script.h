@@ -57,6 +57,7 @@ struct LaunchScript {
   char quote = '\0';
   size_t string_end = 0;
   int outer_line = 0;
+  std::vector<size_t> later_ends;                         // of commands below that train the same model
   bool evaluated = false;                                 // by eval, from a variable
   std::map<std::string, std::vector<std::string>> flags;  // as the command gives them, expanded; known values
   std::string connections;                                // CUDA_DEVICE_MAX_CONNECTIONS where it is set and known

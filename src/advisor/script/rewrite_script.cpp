@@ -193,6 +193,7 @@ std::string rewritten(std::string_view text, std::string_view name, const Script
     // The words of eval are read once more.
     const char* all = script.evaluated ? " \"${HEDDLE_ARGS[@]@Q}\"" : " \"${HEDDLE_ARGS[@]}\"";
     edits.push_back({*script.end, *script.end, all});
+    for (const size_t end : script.later_ends) edits.push_back({end, end, all});
   } else {
     // The shell inside reads a double-quoted string with the text in it, a single-quoted one with the variable.
     const bool twice = script.quote == '"';
