@@ -190,13 +190,14 @@ bool add_changes(const Launch& from, const Launch& to, Dialect dialect, const Gi
 // changes, they go, or become what the rows write.
 struct Leaning {
   std::string_view flag, of;
+  std::string_view value = "";  // the one that leans; "": whatever it is
 };
 constexpr Leaning kLeaning[] = {
     {"--tp-2d", "--tensor-model-parallel-size"},
     {"--tp-x", "--tensor-model-parallel-size"},
     {"--tp-y", "--tensor-model-parallel-size"},
-    {"--moe-token-dispatcher-type", "--tensor-model-parallel-size"},
-    {"--moe-token-dispatcher-type", "--expert-tensor-parallel-size"},
+    {"--moe-token-dispatcher-type", "--tensor-model-parallel-size", "alltoall_seq"},
+    {"--moe-token-dispatcher-type", "--expert-tensor-parallel-size", "alltoall_seq"},
     {"--context-parallel-kv-cache-policy", "--context-parallel-size"},
     {"--context-parallel-cache-interval", "--context-parallel-size"},
     {"--use-ulysses-allgather-kv", "--context-parallel-size"},
@@ -239,8 +240,8 @@ FlagChanges flag_changes(const Launch& from, const Launch& to, Dialect dialect, 
       return std::find(changes.removed.begin(), changes.removed.end(), flag) != changes.removed.end();
     };
     if (!given.contains(name) || goes(name) || !(goes(of) || says(changes.added, of))) continue;
+    if (!each.value.empty() && given.at(name) != std::vector<std::string>{std::string(each.value)}) continue;
     const auto written = std::find_if(said.begin(), said.end(), [&](const Flag& flag) { return flag.name == name; });
-    if (written != said.end() && written->values == given.at(name)) continue;
     if (written != said.end()) changes.added.push_back(*written);
     changes.removed.push_back(std::move(name));
   }
