@@ -34,65 +34,55 @@ void rope(const KernelCall& call) {
   });
 }
 
-/// mla_assemble: kv, kr -> k, v. mla_rope: q, kv, kr, table -> q', k, v.
-void assemble(const KernelCall& call) {
+PositionSizes assembled_sizes(const KernelCall& call, bool rotates) {
   const ir::Attributes& at = call.op->attributes;
   const MlaSizes sizes(at);
+  return {.T = call.in[0].dim(0),
+          .h = sizes.h,
+          .n = sizes.n,
+          .r = sizes.r,
+          .v = sizes.v,
+          .S = rotates ? at.integer("sequence") : 0,
+          .interleaved = rotates && at.integer("interleaved") != 0};
+}
+
+/// mla_assemble: kv, kr -> k, v. mla_rope: q, kv, kr, table -> q', k, v.
+void assemble(const KernelCall& call) {
   const bool rotates = call.op->kind() == "mla_rope";
   const size_t i = rotates ? 1 : 0;
   by_type(call.in[0].dtype, [&]<class X>(X) {
-    PositionArgs args{};
+    PositionArgs args{assembled_sizes(call, rotates)};
     args.kv = numbers<const X>(call.in[i]);
     args.kr = numbers<const X>(call.in[i + 1]);
     if (rotates) {
       args.q = numbers<const X>(call.in[0]);
       args.q_out = numbers<X>(call.out[0]);
       args.table_Sr = numbers<const float>(call.in[3]);
-      args.S = at.integer("sequence");
-      args.interleaved = at.integer("interleaved") != 0;
     }
     args.k = numbers<X>(call.out[i]);
     args.value = numbers<X>(call.out[i + 1]);
-    args.T = call.in[0].dim(0);
-    args.h = sizes.h;
-    args.n = sizes.n;
-    args.r = sizes.r;
-    args.v = sizes.v;
     launch(position<X>, {.blocks_x = args.T}, args, call.stream);
   });
 }
 
 /// mla_assemble_dgrad: dk, dv -> dkv, dkr. mla_rope_dgrad: dq', dk, dv, table -> dq, dkv, dkr.
 void assemble_dgrad(const KernelCall& call) {
-  const ir::Attributes& at = call.op->attributes;
-  const MlaSizes sizes(at);
   const bool rotates = call.op->kind() == "mla_rope_dgrad";
   const size_t i = rotates ? 1 : 0;
+  const PositionSizes sizes = assembled_sizes(call, rotates);
   by_type(call.in[0].dtype, [&]<class X>(X) {
-    PositionGradArgs args{};
+    PositionGradArgs args{sizes};
     args.dk = numbers<const X>(call.in[i]);
     args.dvalue = numbers<const X>(call.in[i + 1]);
     args.dkv = numbers<X>(call.out[i]);
     args.dkr = numbers<X>(call.out[i + 1]);
-    args.T = call.in[0].dim(0);
-    args.h = sizes.h;
-    args.n = sizes.n;
-    args.r = sizes.r;
-    args.v = sizes.v;
     if (rotates) {
       args.table_Sr = numbers<const float>(call.in[3]);
-      args.S = at.integer("sequence");
-      args.interleaved = at.integer("interleaved") != 0;
-      PositionArgs q{};
+      PositionArgs q{sizes};
       q.q = numbers<const X>(call.in[0]);
       q.q_out = numbers<X>(call.out[0]);
       q.table_Sr = args.table_Sr;
-      q.T = args.T;
-      q.h = args.h;
-      q.n = args.n;
-      q.r = args.r;
-      q.S = args.S;
-      q.interleaved = args.interleaved;
+      q.v = 0;  // heads of queries alone
       q.inverse = true;
       launch(position<X>, {.blocks_x = q.T}, q, call.stream);
     }

@@ -9,24 +9,26 @@ namespace heddle::kernels::cuda {
 /// Rope dim, at most.
 constexpr int kWidestRope = 256;
 
-struct PositionArgs {
+struct PositionSizes {
+  int64_t T, h, n, r, v, S;
+  bool interleaved;
+};
+
+struct PositionArgs : PositionSizes {
   const void *q, *kv, *kr;  // [T,h·(n+r)], [T,h·(n+v)], [T,r]; q, or kv and kr, may be null
   const float* table_Sr;    // null: nothing is rotated
   void *q_out, *k, *value;  // [T,h·(n+r)] twice, [T,h·v]
-  int64_t T, h, n, r, v, S;
-  int64_t behind;  // elements of a head of q after the rotated ones; 0 where there is a kv
-  bool interleaved, inverse;
+  int64_t behind;           // elements of a head of q after the rotated ones; 0 where there is a kv
+  bool inverse;
 };
 /// Rotates the rope part of every head of q and kr, and assembles k = (k_nope, kr), v. A block a token.
 template <class X>
 HEDDLE_KERNEL void position(PositionArgs args);
 
-struct PositionGradArgs {
+struct PositionGradArgs : PositionSizes {
   const void *dk, *dvalue;
   const float* table_Sr;  // null: nothing is rotated
   void *dkv, *dkr;
-  int64_t T, h, n, r, v, S;
-  bool interleaved;
 };
 /// The adjoint of the assembly: dkv, and dkr summed over heads in increasing order, rotated back, rounded once.
 template <class X>

@@ -22,29 +22,25 @@ Support attention_fits(const ir::Listing& listing, const ir::Op& op) {
   return attention_fits_block(d, v, listing.value(op.in[0]).dtype, device::kVendor);
 }
 
-struct Problem {
-  explicit Problem(const KernelCall& call)
-      : keys(*call.op, call.place, numbers<const int32_t>(named_operand(call, "starts"))),
-        h(call.op->attributes.integer("heads")),
-        hk(call.op->attributes.integer("kv_heads")),
-        d(call.op->attributes.integer("head_dim")),
-        v(call.op->attributes.integer("value_dim")),
-        S(keys.keys()),
-        Sq(keys.queries()),
-        B(call.in[0].dim(0) / Sq),
-        scale(static_cast<float>(call.op->attributes.number("scale"))),
-        cap(static_cast<float>(call.op->attributes.number_or("cap", 0))),
-        seen{keys.length, keys.cp, keys.index, keys.owner, keys.causal, keys.window, keys.starts} {}
-  SeenKeys keys;
-  int64_t h, hk, d, v, S, Sq, B;
-  float scale, cap;
-  SeenArgs seen;
-};
+AttentionSizes attention_sizes(const KernelCall& call) {
+  const SeenKeys keys(*call.op, call.place, numbers<const int32_t>(named_operand(call, "starts")));
+  const ir::Attributes& attributes = call.op->attributes;
+  return {.B = call.in[0].dim(0) / keys.queries(),
+          .S = keys.keys(),
+          .Sq = keys.queries(),
+          .h = attributes.integer("heads"),
+          .hk = attributes.integer("kv_heads"),
+          .d = attributes.integer("head_dim"),
+          .v_dim = attributes.integer("value_dim"),
+          .scale = static_cast<float>(attributes.number("scale")),
+          .cap = static_cast<float>(attributes.number_or("cap", 0)),
+          .seen = {keys.length, keys.cp, keys.index, keys.owner, keys.causal, keys.window, keys.starts}};
+}
 
 void forward(const KernelCall& call) {
-  const Problem p(call);
+  const AttentionSizes p = attention_sizes(call);
   by_type(call.in[0].dtype, [&]<class X>(X) {
-    AttentionArgs args{};
+    AttentionArgs args{p};
     args.q = numbers<const X>(call.in[0]);
     args.k = numbers<const X>(call.in[1]);
     args.v = numbers<const X>(call.in[2]);
@@ -56,31 +52,21 @@ void forward(const KernelCall& call) {
     if (const auto* sinks = numbers<const float>(named_operand(call, "sinks")); sinks != nullptr) {
       args.sinks = sinks + first_sink(*call.op, call.place);
     }
-    args.B = p.B;
-    args.S = p.S;
-    args.Sq = p.Sq;
-    args.h = p.h;
-    args.hk = p.hk;
-    args.d = p.d;
-    args.dv = p.v;
-    args.scale = p.scale;
-    args.cap = p.cap;
-    args.seen = p.seen;
     launch(attention<X>,
            {.blocks_x = blocks_for(p.Sq, kQueryTile),
             .blocks_y = p.h,
             .blocks_z = p.B,
             .threads = kAttentionThreads,
-            .shared_bytes = attention_shared_bytes(p.d, p.v, sizeof(X))},
+            .shared_bytes = attention_shared_bytes(p.d, p.v_dim, sizeof(X))},
            args, call.stream);
   });
 }
 
 /// do, q, k, v, o, lse, and for a part the dq of the parts before.
 void backward(const KernelCall& call) {
-  const Problem p(call);
+  const AttentionSizes p = attention_sizes(call);
   by_type(call.in[1].dtype, [&]<class X>(X) {
-    AttentionGradArgs args{};
+    AttentionGradArgs args{p};
     args.d_o = numbers<const X>(call.in[0]);
     args.q = numbers<const X>(call.in[1]);
     args.k = numbers<const X>(call.in[2]);
@@ -93,17 +79,7 @@ void backward(const KernelCall& call) {
     args.wide_dq = call.out[0].dtype == Dtype::f32;
     args.dk = numbers<X>(call.out[1]);
     args.dv = numbers<X>(call.out[2]);
-    args.B = p.B;
-    args.S = p.S;
-    args.Sq = p.Sq;
-    args.h = p.h;
-    args.hk = p.hk;
-    args.d = p.d;
-    args.v_dim = p.v;
-    args.scale = p.scale;
-    args.cap = p.cap;
-    args.seen = p.seen;
-    const int64_t shared = attention_grad_shared_bytes(p.d, p.v, sizeof(X));
+    const int64_t shared = attention_grad_shared_bytes(p.d, p.v_dim, sizeof(X));
     launch(attention_delta<X>,
            {.blocks_x = blocks_for(p.B * p.Sq * p.h, kAttentionThreads / kWarp), .threads = kAttentionThreads},
            args, call.stream);

@@ -51,7 +51,7 @@ HEDDLE_DEVICE void multiply_wide(float (&c)[N][1][4][4], const X* a, int a_pitch
 template <class X>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kAttentionThreads) attention(AttentionArgs args) {
   HEDDLE_DYNAMIC_SHARED(shared);
-  const int64_t d = args.d, dv = args.dv, S = args.S, Sq = args.Sq;
+  const int64_t d = args.d, dv = args.v_dim, S = args.S, Sq = args.Sq;
   const int pitch = padded_row(d, sizeof(X)), pitch_v = padded_row(dv, sizeof(X));
   const int pitch_p = padded_row(kKeyTile, sizeof(X));
   const int wide_d = pitch - kRowPad<X>, wide_v = pitch_v - kRowPad<X>;

@@ -18,29 +18,29 @@ struct SeenArgs {
   const int32_t* starts;  // [B, length] or null
 };
 
-struct AttentionArgs {
+struct AttentionSizes {
+  int64_t B, S, Sq, h, hk, d, v_dim;
+  float scale, cap;  // cap 0: scores stay
+  SeenArgs seen;
+};
+
+struct AttentionArgs : AttentionSizes {
   const void *q, *k, *v;
   void* o;
   float* lse;
   const float *o_before, *lse_before;  // or null
   const float* sinks;                  // [h] or null
-  int64_t B, S, Sq, h, hk, d, dv;
-  float scale, cap;  // cap 0: scores stay
-  SeenArgs seen;
-  bool wide_o;  // o is f32
+  bool wide_o;                         // o is f32
 };
 /// Blocks: query tiles, heads, sequences.
 template <class X>
 HEDDLE_KERNEL void attention(AttentionArgs args);
 
-struct AttentionGradArgs {
+struct AttentionGradArgs : AttentionSizes {
   const void *d_o, *q, *k, *v, *o;
   const float *lse, *dq_before;  // dq_before: or null
   float* delta;                  // scratch [B·Sq, h]: do·o
   void *dq, *dk, *dv;
-  int64_t B, S, Sq, h, hk, d, v_dim;
-  float scale, cap;  // cap 0: scores stay
-  SeenArgs seen;
   bool wide_dq;
 };
 /// delta: a warp a (row, head). dkv: blocks are key tiles, key heads, sequences. dq: query tiles, heads, sequences.

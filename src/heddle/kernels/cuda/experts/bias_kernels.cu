@@ -26,6 +26,15 @@ HEDDLE_DEVICE void add_bias(const float* bias_EN, const float* copies_CN, int64_
   for (int i = 0; i < kPack; ++i) v[i] += i < left ? bias[i] : 0.0f;
 }
 
+/// Some of the 2F columns of row r of u, and their bias.
+template <class X>
+HEDDLE_DEVICE void load_biased(const ClampedArgs& args, int64_t r, int64_t column, int64_t left, bool wide,
+                               int64_t& expert, float (&v)[kPack]) {
+  load_pack(static_cast<const X*>(args.u) + r * 2 * args.F + column, left, wide, v);
+  add_bias(args.bias_E2F, args.copies_C2F, args.own, args.experts, args.offsets, 2 * args.F, r, column, left,
+           expert, v);
+}
+
 HEDDLE_DEVICE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 }  // namespace
@@ -128,14 +137,9 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kBiasThreads) clamped_swiglu(ClampedArgs args) 
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kBiasRows, last = min(args.R, first + kBiasRows);
   int64_t expert = 0;
   for (int64_t r = first; r < last; ++r) {
-    const X* u = static_cast<const X*>(args.u) + r * 2 * F + column;
     float gate[kPack], up[kPack], a[kPack];
-    load_pack(u, left, wide, gate);
-    load_pack(u + F, left, wide, up);
-    add_bias(args.bias_E2F, args.copies_C2F, args.own, args.experts, args.offsets, 2 * F, r, column, left, expert,
-             gate);
-    add_bias(args.bias_E2F, args.copies_C2F, args.own, args.experts, args.offsets, 2 * F, r, F + column, left,
-             expert, up);
+    load_biased<X>(args, r, column, left, wide, expert, gate);
+    load_biased<X>(args, r, F + column, left, wide, expert, up);
     HEDDLE_UNROLL
     for (int i = 0; i < kPack; ++i) {
       const float g = gate[i] > args.limit ? args.limit : gate[i];
@@ -154,15 +158,10 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kBiasThreads) clamped_swiglu_dgrad(ClampedArgs 
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kBiasRows, last = min(args.R, first + kBiasRows);
   int64_t expert = 0;
   for (int64_t r = first; r < last; ++r) {
-    const X* u = static_cast<const X*>(args.u) + r * 2 * F + column;
     float gate[kPack], up[kPack], da[kPack];
-    load_pack(u, left, wide, gate);
-    load_pack(u + F, left, wide, up);
+    load_biased<X>(args, r, column, left, wide, expert, gate);
+    load_biased<X>(args, r, F + column, left, wide, expert, up);
     load_pack(static_cast<const X*>(args.da_RF) + r * F + column, left, wide, da);
-    add_bias(args.bias_E2F, args.copies_C2F, args.own, args.experts, args.offsets, 2 * F, r, column, left, expert,
-             gate);
-    add_bias(args.bias_E2F, args.copies_C2F, args.own, args.experts, args.offsets, 2 * F, r, F + column, left,
-             expert, up);
     HEDDLE_UNROLL
     for (int i = 0; i < kPack; ++i) {
       const bool is_gate = !(gate[i] > args.limit), is_up = !(up[i] > args.limit || up[i] < -args.limit);

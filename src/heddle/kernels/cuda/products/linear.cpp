@@ -106,6 +106,8 @@ int64_t column_sums_scratch(const ir::Listing& listing, const ir::Op& op, const 
 
 int64_t rows_in_all(const KernelCall& call) { return call.op->attributes.integer_or(kRowsInAll, 0); }
 
+/// y = x·wᵀ + bias, or dx = dy·w.
+template <bool is_dgrad>
 void linear(const KernelCall& call) {
   Scratch scratch(call.scratch);
   void* workspace = scratch.take<std::byte>(product_workspace_bytes());
@@ -114,26 +116,11 @@ void linear(const KernelCall& call) {
   multiply({.a = pair.a,
             .b = pair.b,
             .c = call.out[0],
+            .b_by_k = is_dgrad,
             .M = call.out[0].rows(),
-            .N = N,
-            .K = K,
-            .bias = numbers<const float>(operand(call.in, 2)),
-            .M_in_all = rows_in_all(call)},
-           workspace, call.stream);
-}
-
-void linear_dgrad(const KernelCall& call) {
-  Scratch scratch(call.scratch);
-  void* workspace = scratch.take<std::byte>(product_workspace_bytes());
-  const int64_t N = call.in[1].dim(0), K = call.in[1].dim(1);
-  const Pair pair = alike(call.in[0], call.in[1], scratch, call.stream);
-  multiply({.a = pair.a,
-            .b = pair.b,
-            .c = call.out[0],
-            .b_by_k = true,
-            .M = call.out[0].rows(),
-            .N = K,
-            .K = N,
+            .N = is_dgrad ? K : N,
+            .K = is_dgrad ? N : K,
+            .bias = is_dgrad ? nullptr : numbers<const float>(operand(call.in, 2)),
             .M_in_all = rows_in_all(call)},
            workspace, call.stream);
 }
@@ -280,9 +267,9 @@ int64_t exact_scratch(const ir::Listing& listing, const ir::Op& op, const ir::Ro
 }  // namespace
 
 std::vector<KernelEntry> linear_entries() {
-  return {entry("linear", "tiles", linear, narrow<Among::in, 0>, linear_scratch),
-          entry("detached_linear", "tiles", linear, narrow<Among::in, 0>, linear_scratch),
-          entry("linear_dgrad", "tiles", linear_dgrad, narrow<Among::in, 0>, linear_scratch),
+  return {entry("linear", "tiles", linear<false>, narrow<Among::in, 0>, linear_scratch),
+          entry("detached_linear", "tiles", linear<false>, narrow<Among::in, 0>, linear_scratch),
+          entry("linear_dgrad", "tiles", linear<true>, narrow<Among::in, 0>, linear_scratch),
           entry("linear_wgrad", "tiles", linear_wgrad, narrow<Among::in, 0>, linear_scratch),
           entry("add_bias_wgrad", "rows", add_bias_wgrad, narrow<Among::in, 0>, column_sums_scratch),
           entry("grouped_linear", "tiles", grouped_rows<false>, groups_fit),
