@@ -4,9 +4,9 @@
 
 #include "heddle/backends/backend.h"
 #include "heddle/base/random.h"
-#include "heddle/model/rope_table.h"
 #include "tests/parity/parity.h"
 #include "tests/support/tiny_models.h"
+#include "tests/support/usual_start.h"
 
 namespace heddle::parity {
 
@@ -37,15 +37,7 @@ test::Batch batch_for(const plan::Plan& plan, const ExactSetting& setting, int d
 }
 
 void fill(test::RankRun& run, const model::ModelConfig& model) {
-  const std::vector<double> table = model::rope_table(model, kExactSequence);
-  run.fill([&](const model::Parameter& p, int64_t i) {
-    switch (p.start) {
-      case model::Parameter::Start::rope_table: return table[static_cast<size_t>(i)];
-      case model::Parameter::Start::ones: return 1.0;
-      case model::Parameter::Start::zeros: return 0.0;
-      default: return 0.3 * RandomKey(3).with(p.name).normal(static_cast<uint64_t>(i));
-    }
-  });
+  run.fill(test::UsualStart(model, kExactSequence, 3));
 }
 
 /// A statistic of another purpose's program, zeros where this rank does not have it.

@@ -24,22 +24,35 @@ uint64_t draws() {
 
 using Met = std::map<std::string, int>;  // how often draws had something
 
-void expect_one_rank(const Draw& d) {
-  for (const std::string& difference : differences_on_threads(d)) {
+void expect_one_rank(const Draw& d, const Fault& fault = {}) {
+  for (const std::string& difference : differences_on_threads(d, fault)) {
     if (difference != kFlipped) ADD_FAILURE() << difference;
+  }
+}
+
+void expect_no_difference(const Draw& d) {
+  for (const std::string& difference : differences_on_threads(d)) ADD_FAILURE() << difference;
+}
+
+Draw drawn(uint64_t number) { return draw(number, 8); }
+
+/// One draw in `part` of as many as asked for, from a number on: those that are taken.
+template <class Make, class Takes, class Use>
+void for_draws(uint64_t part, uint64_t first, const Make& make, const Takes& takes, const Use& use) {
+  const uint64_t wanted = std::max<uint64_t>(1, draws() / part);
+  for (uint64_t number = first, found = 0; found < wanted; ++number) {
+    const Draw d = make(number);
+    if (!takes(d)) continue;
+    ++found;
+    use(d);
   }
 }
 
 /// Draws in bf16 that are taken, from a number on, with either rounding.
 void expect_one_rank_in_bf16(uint64_t first, bool (*takes)(const Draw& d)) {
   for (const Rounding rounding : {Rounding::same, Rounding::others}) {
-    const uint64_t wanted = std::max<uint64_t>(1, draws() / 4);
-    for (uint64_t number = first, found = 0; found < wanted; ++number) {
-      const Draw d = draw_bf16(number, 8, rounding);
-      if (!takes(d)) continue;
-      ++found;
-      for (const std::string& difference : differences_on_threads(d)) ADD_FAILURE() << difference;
-    }
+    const auto make = [&](uint64_t number) { return draw_bf16(number, 8, rounding); };
+    for_draws(4, first, make, takes, expect_no_difference);
   }
 }
 
@@ -54,6 +67,17 @@ void count_axes(Met& met, const plan::Degrees& mesh) {
 /// Each was met, if there were `enough` draws.
 void expect_met(const Met& met, bool enough) {
   for (const auto& [what, times] : met) EXPECT_TRUE(times > 0 || !enough) << "no draw with " << what;
+}
+
+/// Draws that are taken, from a number on, give what one rank gives. Of `enough` draws some have all that is noted.
+template <class Takes, class Note>
+void expect_one_rank_of(uint64_t first, uint64_t enough, const Takes& takes, const Note& note) {
+  Met met;
+  for_draws(2, first, drawn, takes, [&](const Draw& d) {
+    note(met, d);
+    expect_one_rank(d);
+  });
+  expect_met(met, draws() / 2 >= enough);
 }
 
 // A switch that promises to keep the maths can't be left out: whatever tests try of it is drawn.
@@ -97,49 +121,38 @@ TEST(Parity, RandomLayoutsEqualOneRank) {
 
 // Adapters among cuts of every kind: each must have been met.
 TEST(Parity, AdaptersInRandomLayouts) {
-  Met met;
-  const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
-  for (uint64_t number = 10'000, found = 0; found < wanted; ++number) {
-    const Draw d = draw(number, 8);
-    if (d.plan.lora.rank == 0) continue;
-    ++found;
-    const plan::Degrees& mesh = d.plan.mesh;
-    count_axes(met, mesh);
-    met["etp"] += mesh.etp > 1 && d.plan.lora.targets == "all";
-    expect_one_rank(d);
-  }
-  if (draws() < 24) return;
-  for (const auto& [axis, times] : met) EXPECT_GT(times, 0) << axis;
+  expect_one_rank_of(
+      10'000, 12, [](const Draw& d) { return d.plan.lora.rank > 0; },
+      [](Met& met, const Draw& d) {
+        const plan::Degrees& mesh = d.plan.mesh;
+        count_axes(met, mesh);
+        met["etp"] += mesh.etp > 1 && d.plan.lora.targets == "all";
+      });
 }
 
 // Recurrent layers among cuts of every kind.
 TEST(Parity, RecurrencesInRandomLayouts) {
-  Met met;
-  const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
-  for (uint64_t number = 60'000, found = 0; found < wanted; ++number) {
-    const Draw d = draw(number, 8);
-    if (!d.model.recurs()) continue;
-    ++found;
-    const plan::Degrees& mesh = d.plan.mesh;
-    met["tp"] += mesh.tp > 1;
-    const bool pieces = mesh.cp > 1 && d.plan.parallel.context != model::Context::ulysses;
-    met["cp by heads"] += mesh.cp > 1 && !pieces;
-    met["cp by pieces"] += pieces;
-    met["dp"] += mesh.dp > 1;
-    met["pp"] += mesh.pp > 1;
-    met["ep"] += mesh.ep > 1;
-    met["documents"] += d.plan.document_end >= 0;
-    met["recompute"] += !d.plan.memory.recompute.empty();
-    met["f32"] += d.plan.dtype == Dtype::f32;
-    met["one block a layer"] += d.model.is_hybrid();
-    met["positions"] += d.model.turns();
-    met["no positions"] += d.model.positions == model::Positions::none;
-    for (const model::Recurrence kind : {model::Recurrence::gated_delta, model::Recurrence::kimi_delta,
-                                         model::Recurrence::lightning, model::Recurrence::mamba2})
-      met[std::string(word_of(kind))] += d.model.recurrence == kind;
-    expect_one_rank(d);
-  }
-  expect_met(met, wanted >= 12);
+  expect_one_rank_of(
+      60'000, 12, [](const Draw& d) { return d.model.recurs(); },
+      [](Met& met, const Draw& d) {
+        const plan::Degrees& mesh = d.plan.mesh;
+        met["tp"] += mesh.tp > 1;
+        const bool pieces = mesh.cp > 1 && d.plan.parallel.context != model::Context::ulysses;
+        met["cp by heads"] += mesh.cp > 1 && !pieces;
+        met["cp by pieces"] += pieces;
+        met["dp"] += mesh.dp > 1;
+        met["pp"] += mesh.pp > 1;
+        met["ep"] += mesh.ep > 1;
+        met["documents"] += d.plan.document_end >= 0;
+        met["recompute"] += !d.plan.memory.recompute.empty();
+        met["f32"] += d.plan.dtype == Dtype::f32;
+        met["one block a layer"] += d.model.is_hybrid();
+        met["positions"] += d.model.turns();
+        met["no positions"] += d.model.positions == model::Positions::none;
+        for (const model::Recurrence kind : {model::Recurrence::gated_delta, model::Recurrence::kimi_delta,
+                                             model::Recurrence::lightning, model::Recurrence::mamba2})
+          met[std::string(word_of(kind))] += d.model.recurrence == kind;
+      });
 }
 
 // Runs of neighbours of cp, by heads or by inner rings, keys and values round the others, in every kind of model
@@ -162,9 +175,7 @@ void expect_one_rank_in_runs(model::Context way, Draw d, Met& met, uint64_t& fou
   met["dropout"] += d.model.attention_dropout > 0;
   met["qk_clip"] += d.plan.update.qk_clip > 0;
   met["recompute"] += !d.plan.memory.recompute.empty();
-  for (const std::string& difference : differences_on_threads(d)) {
-    if (difference != kFlipped) ADD_FAILURE() << difference;
-  }
+  expect_one_rank(d);
 }
 void expect_runs_in_random_layouts(model::Context way) {
   Met met;
@@ -186,14 +197,11 @@ TEST(Parity, ContextInDoubleRingsInBf16) { expect_runs_in_bf16(model::Context::d
 
 // States that go from piece to piece of a sequence, where documents begin anew.
 TEST(Parity, RecurrencesInPiecesOfDocuments) {
-  const uint64_t wanted = std::max<uint64_t>(1, draws() / 4);
-  for (uint64_t number = 65'000, found = 0; found < wanted; ++number) {
-    const Draw d = draw(number, 8);
+  const auto takes = [](const Draw& d) {
     const bool pieces = d.plan.mesh.cp > 1 && d.plan.parallel.context != model::Context::ulysses;
-    if (!d.model.recurs() || !pieces || d.plan.document_end < 0) continue;
-    ++found;
-    expect_one_rank(d);
-  }
+    return d.model.recurs() && pieces && d.plan.document_end >= 0;
+  };
+  for_draws(4, 65'000, drawn, takes, [](const Draw& d) { expect_one_rank(d); });
 }
 
 TEST(Parity, RecurrencesInBf16) {
@@ -260,130 +268,119 @@ TEST(Parity, SelectionsInBf16) {
 
 // Capacities of experts among cuts of every kind, that drop and that can't, and margins counted.
 TEST(Parity, CapacityInRandomLayouts) {
-  Met met;
-  const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
-  for (uint64_t number = 30'000, found = 0; found < wanted; ++number) {
-    const Draw d = draw(number, 8);
-    const double factor = d.plan.parallel.exchange.capacity_factor;
-    if (factor == 0 || d.model.first_k_dense_replace >= d.model.num_hidden_layers) continue;
-    ++found;
-    const plan::Degrees& mesh = d.plan.mesh;
-    const bool drops = factor * d.model.num_experts_per_tok < static_cast<double>(d.model.n_routed_experts);
-    met["drops on several ranks"] += drops && mesh.ep > 1;
-    met["cut rows"] += mesh.tp * mesh.cp > 1;
-    met["cut experts"] += mesh.etp > 1;
-    met["pp"] += mesh.pp > 1;
-    met["quantiles"] += d.model.bias_balance == model::BiasBalance::quantile;
-    expect_one_rank(d);
-  }
-  expect_met(met, wanted >= 12);
+  expect_one_rank_of(
+      30'000, 12,
+      [](const Draw& d) {
+        const double factor = d.plan.parallel.exchange.capacity_factor;
+        return factor != 0 && d.model.first_k_dense_replace < d.model.num_hidden_layers;
+      },
+      [](Met& met, const Draw& d) {
+        const double factor = d.plan.parallel.exchange.capacity_factor;
+        const plan::Degrees& mesh = d.plan.mesh;
+        const bool drops = factor * d.model.num_experts_per_tok < static_cast<double>(d.model.n_routed_experts);
+        met["drops on several ranks"] += drops && mesh.ep > 1;
+        met["cut rows"] += mesh.tp * mesh.cp > 1;
+        met["cut experts"] += mesh.etp > 1;
+        met["pp"] += mesh.pp > 1;
+        met["quantiles"] += d.model.bias_balance == model::BiasBalance::quantile;
+      });
 }
 
 // Rows of experts in rooms for all of them, for some ranks' and for none: what finds no room has a second round.
 TEST(Parity, RoomsInRandomLayouts) {
   Met met;
-  const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
-  for (uint64_t number = 130'000, found = 0; found < wanted; ++number) {
-    const Draw d = draw(number, 8);
+  const auto takes = [](const Draw& d) {
     const plan::Degrees& mesh = d.plan.mesh;
-    if (d.plan.parallel.exchange.room_factor == 0 || !d.model.has_experts() || mesh.ep * mesh.etp == 1) continue;
-    ++found;
+    return d.plan.parallel.exchange.room_factor != 0 && d.model.has_experts() && mesh.ep * mesh.etp > 1;
+  };
+  for_draws(2, 130'000, drawn, takes, [&](const Draw& d) {
+    const plan::Degrees& mesh = d.plan.mesh;
     std::atomic<int> rounds = 0, second = 0;
     const auto count = [&](const ir::Listing&, const device::KernelCall& call) {
       if (call.op->kind() != "room_for_counts" || call.op->attributes.has("round")) return;
       ++rounds;
       second += *call.out[5].as<const int32_t>() < 0 ? 1 : 0;
     };
-    for (const std::string& difference : differences_on_threads(d, {.after = count})) {
-      if (difference != kFlipped) ADD_FAILURE() << difference;
-    }
+    expect_one_rank(d, {.after = count});
     met["a second round"] += second > 0;
     met["no second round"] += second == 0;
     met["a second round of some"] += second > 0 && second < rounds;
     met["cut rows with a second round"] += second > 0 && mesh.tp * mesh.cp > 1;
     met["cut experts with a second round"] += second > 0 && mesh.etp > 1;
     met["pp with a second round"] += second > 0 && mesh.pp > 1;
-  }
-  expect_met(met, wanted >= 12);
+  });
+  expect_met(met, draws() >= 24);
 }
 
 // Experts without computation, pairs of layers whose experts add behind the second, gates of two experts.
 TEST(Parity, RoutersInRandomLayouts) {
-  Met met;
-  const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
-  for (uint64_t number = 50'000, found = 0; found < wanted; ++number) {
-    const Draw d = draw(number, 8);
-    const model::ModelConfig& c = d.model;
-    if (!c.has_experts() || (c.zero_expert_num == 0 && !c.shortcut_experts && !c.sparse_mixer)) continue;
-    ++found;
-    const plan::Degrees& mesh = d.plan.mesh;
-    met["some without computation on one rank"] += c.zero_expert_num > 0 && mesh.ep * mesh.etp == 1;
-    met["some without computation on several"] += c.zero_expert_num > 0 && mesh.ep > 1;
-    met["some without computation, cut"] += c.zero_expert_num > 0 && mesh.etp > 1;
-    met["more than compute on several"] += c.num_experts_per_tok > c.n_routed_experts && mesh.ep > 1;
-    met["pairs in a pipeline"] += c.shortcut_experts && mesh.pp > 1;
-    met["gates of two"] += c.sparse_mixer;
-    met["by shares"] += c.bias_balance == model::BiasBalance::share && c.topk_bias;
-    expect_one_rank(d);
-  }
-  expect_met(met, wanted >= 40);
+  expect_one_rank_of(
+      50'000, 40,
+      [](const Draw& d) {
+        const model::ModelConfig& c = d.model;
+        return c.has_experts() && (c.zero_expert_num != 0 || c.shortcut_experts || c.sparse_mixer);
+      },
+      [](Met& met, const Draw& d) {
+        const model::ModelConfig& c = d.model;
+        const plan::Degrees& mesh = d.plan.mesh;
+        met["some without computation on one rank"] += c.zero_expert_num > 0 && mesh.ep * mesh.etp == 1;
+        met["some without computation on several"] += c.zero_expert_num > 0 && mesh.ep > 1;
+        met["some without computation, cut"] += c.zero_expert_num > 0 && mesh.etp > 1;
+        met["more than compute on several"] += c.num_experts_per_tok > c.n_routed_experts && mesh.ep > 1;
+        met["pairs in a pipeline"] += c.shortcut_experts && mesh.pp > 1;
+        met["gates of two"] += c.sparse_mixer;
+        met["by shares"] += c.bias_balance == model::BiasBalance::share && c.topk_bias;
+      });
 }
 
 // Parts of Gemma 4 among cuts of every kind.
 TEST(Parity, GemmasInRandomLayouts) {
-  Met met;
-  const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
-  for (uint64_t number = 90'000, found = 0; found < wanted; ++number) {
-    const Draw d = draw(number, 8);
-    const model::ModelConfig& c = d.model;
-    if (c.is_latent() ||
-        !(c.value_norm || c.keys_are_values || c.shared_key_value_layers > 0 || c.layer_embedding_size > 0))
-      continue;
-    ++found;
-    const plan::Degrees& mesh = d.plan.mesh;
-    count_axes(met, mesh);
-    met["recompute"] += !d.plan.memory.recompute.empty();
-    met["normed values, tp"] += c.value_norm && mesh.tp > 1;
-    met["keys as values, cp"] += c.keys_are_values && mesh.cp > 1;
-    met["windows of other widths"] += c.window_head_dim > 0;
-    met["pairs that stand still"] += c.turning_pairs_factor < 1;
-    met["norms of experts on several ranks"] += c.expert_norms && c.has_experts() && mesh.ep > 1;
-    met["scaled experts on several ranks"] += c.expert_scales && c.has_experts() && mesh.ep > 1;
-    met["scaled layers in a pipeline"] += c.layer_scalars && mesh.pp > 1;
-    met["shared keys, cp"] += c.shared_key_value_layers > 0 && mesh.cp > 1;
-    met["shared keys, recompute"] += c.shared_key_value_layers > 0 && !d.plan.memory.recompute.empty();
-    met["wider MLPs there"] += c.sharing_intermediate_size > 0;
-    met["embeddings of layers, tp"] += c.layer_embedding_size > 0 && mesh.tp > 1;
-    met["embeddings of layers, recompute"] += c.layer_embedding_size > 0 && !d.plan.memory.recompute.empty();
-    expect_one_rank(d);
-  }
-  expect_met(met, wanted >= 60);
+  expect_one_rank_of(
+      90'000, 60,
+      [](const Draw& d) {
+        const model::ModelConfig& c = d.model;
+        return !c.is_latent() &&
+               (c.value_norm || c.keys_are_values || c.shared_key_value_layers > 0 || c.layer_embedding_size > 0);
+      },
+      [](Met& met, const Draw& d) {
+        const model::ModelConfig& c = d.model;
+        const plan::Degrees& mesh = d.plan.mesh;
+        count_axes(met, mesh);
+        met["recompute"] += !d.plan.memory.recompute.empty();
+        met["normed values, tp"] += c.value_norm && mesh.tp > 1;
+        met["keys as values, cp"] += c.keys_are_values && mesh.cp > 1;
+        met["windows of other widths"] += c.window_head_dim > 0;
+        met["pairs that stand still"] += c.turning_pairs_factor < 1;
+        met["norms of experts on several ranks"] += c.expert_norms && c.has_experts() && mesh.ep > 1;
+        met["scaled experts on several ranks"] += c.expert_scales && c.has_experts() && mesh.ep > 1;
+        met["scaled layers in a pipeline"] += c.layer_scalars && mesh.pp > 1;
+        met["shared keys, cp"] += c.shared_key_value_layers > 0 && mesh.cp > 1;
+        met["shared keys, recompute"] += c.shared_key_value_layers > 0 && !d.plan.memory.recompute.empty();
+        met["wider MLPs there"] += c.sharing_intermediate_size > 0;
+        met["embeddings of layers, tp"] += c.layer_embedding_size > 0 && mesh.tp > 1;
+        met["embeddings of layers, recompute"] += c.layer_embedding_size > 0 && !d.plan.memory.recompute.empty();
+      });
 }
 
 // Layers whose experts a table of token ids chooses.
 TEST(Parity, HashLayersInRandomLayouts) {
-  Met met;
-  const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
-  for (uint64_t number = 70'000, found = 0; found < wanted; ++number) {
-    const Draw d = draw(number, 8);
-    if (d.model.num_hash_layers == 0) continue;
-    ++found;
-    const plan::Degrees& mesh = d.plan.mesh;
-    const model::Dispatcher& exchange = d.plan.parallel.exchange;
-    count_axes(met, mesh);
-    met["etp"] += mesh.etp > 1;
-    met["f32"] += d.plan.dtype == Dtype::f32;
-    met["biases of other layers"] += d.model.topk_bias;
-    met["balance loss of other layers"] += d.model.sequence_aux_loss_alpha > 0;
-    met["replicas"] += exchange.replicas != 0 && mesh.ep > 1;
-    met["experts that move"] += exchange.migrates() && mesh.ep > 1;
-    met["capacity"] += exchange.capacity_factor > 0;
-    met["recompute"] += !d.plan.memory.recompute.empty();
-    met["offload"] += !d.plan.memory.offload.empty();
-    met["further tokens"] += d.model.num_nextn_predict_layers > 0;
-    expect_one_rank(d);
-  }
-  expect_met(met, wanted >= 40);
+  expect_one_rank_of(
+      70'000, 40, [](const Draw& d) { return d.model.num_hash_layers > 0; },
+      [](Met& met, const Draw& d) {
+        const plan::Degrees& mesh = d.plan.mesh;
+        const model::Dispatcher& exchange = d.plan.parallel.exchange;
+        count_axes(met, mesh);
+        met["etp"] += mesh.etp > 1;
+        met["f32"] += d.plan.dtype == Dtype::f32;
+        met["biases of other layers"] += d.model.topk_bias;
+        met["balance loss of other layers"] += d.model.sequence_aux_loss_alpha > 0;
+        met["replicas"] += exchange.replicas != 0 && mesh.ep > 1;
+        met["experts that move"] += exchange.migrates() && mesh.ep > 1;
+        met["capacity"] += exchange.capacity_factor > 0;
+        met["recompute"] += !d.plan.memory.recompute.empty();
+        met["offload"] += !d.plan.memory.offload.empty();
+        met["further tokens"] += d.model.num_nextn_predict_layers > 0;
+      });
 }
 
 TEST(Parity, HashLayersInBf16) {
@@ -392,25 +389,20 @@ TEST(Parity, HashLayersInBf16) {
 
 // Several streams of the residual.
 TEST(Parity, StreamsInRandomLayouts) {
-  Met met;
-  const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
-  for (uint64_t number = 80'000, found = 0; found < wanted; ++number) {
-    const Draw d = draw(number, 8);
-    if (!d.model.has_streams()) continue;
-    ++found;
-    count_axes(met, d.plan.mesh);
-    met["f32"] += d.plan.dtype == Dtype::f32;
-    met["recompute"] += !d.plan.memory.recompute.empty();
-    met["offload"] += !d.plan.memory.offload.empty();
-    met["adapters"] += d.plan.lora.rank > 0;
-    met["muon"] += d.plan.update.rule == passes::OptimizerRule::muon;
-    met["four"] += d.model.hyper_connections == 4;
-    met["latent"] += d.model.is_latent();
-    met["recurrent"] += d.model.recurs();
-    met["tied"] += d.model.tie_word_embeddings;
-    expect_one_rank(d);
-  }
-  expect_met(met, wanted >= 40);
+  expect_one_rank_of(
+      80'000, 40, [](const Draw& d) { return d.model.has_streams(); },
+      [](Met& met, const Draw& d) {
+        count_axes(met, d.plan.mesh);
+        met["f32"] += d.plan.dtype == Dtype::f32;
+        met["recompute"] += !d.plan.memory.recompute.empty();
+        met["offload"] += !d.plan.memory.offload.empty();
+        met["adapters"] += d.plan.lora.rank > 0;
+        met["muon"] += d.plan.update.rule == passes::OptimizerRule::muon;
+        met["four"] += d.model.hyper_connections == 4;
+        met["latent"] += d.model.is_latent();
+        met["recurrent"] += d.model.recurs();
+        met["tied"] += d.model.tie_word_embeddings;
+      });
 }
 
 TEST(Parity, StreamsInBf16) {
@@ -419,20 +411,15 @@ TEST(Parity, StreamsInBf16) {
 
 // Operands in eight bits: where their blocks lie as on one rank, its numbers.
 TEST(Parity, EightBitsInRandomLayouts) {
-  Met met;
-  const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
-  for (uint64_t number = 40'000, found = 0; found < wanted; ++number) {
-    const Draw d = draw(number, 8);
-    if (d.plan.device.fp8 == passes::Fp8::off) continue;
-    ++found;
-    met["dp"] += d.plan.mesh.dp > 1;
-    met["pp"] += d.plan.mesh.pp > 1;
-    met["recompute"] += !d.plan.memory.recompute.empty();
-    met["offload"] += !d.plan.memory.offload.empty();
-    met["f32"] += d.plan.dtype == Dtype::f32;
-    expect_one_rank(d);
-  }
-  expect_met(met, wanted >= 12);
+  expect_one_rank_of(
+      40'000, 12, [](const Draw& d) { return d.plan.device.fp8 != passes::Fp8::off; },
+      [](Met& met, const Draw& d) {
+        met["dp"] += d.plan.mesh.dp > 1;
+        met["pp"] += d.plan.mesh.pp > 1;
+        met["recompute"] += !d.plan.memory.recompute.empty();
+        met["offload"] += !d.plan.memory.offload.empty();
+        met["f32"] += d.plan.dtype == Dtype::f32;
+      });
 }
 
 TEST(Parity, EightBitsInBf16) {
@@ -442,47 +429,43 @@ TEST(Parity, EightBitsInBf16) {
 // GPT-2's parts with dropout among cuts of every kind: a token draws the same wherever it lies, and when it is made
 // again.
 TEST(Parity, DropoutInRandomLayouts) {
-  Met met;
-  const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
-  for (uint64_t number = 20'000, found = 0; found < wanted; ++number) {
-    const Draw d = draw(number, 8);
-    if (d.model.residual_dropout == 0 || (d.model.norm == model::Norm::rms && d.model.turns())) continue;
-    ++found;
-    const plan::Degrees& mesh = d.plan.mesh;
-    met["tp"] += mesh.tp > 1;
-    met["cp"] += mesh.cp > 1;
-    met["dp"] += mesh.dp > 1;
-    met["pp"] += mesh.pp > 1;
-    met["recompute"] += !d.plan.memory.recompute.empty();
-    met["woven"] += d.plan.parallel.weave != plan::Weave::off;
-    met["learned positions"] += d.model.learns_positions();
-    met["fused"] += d.plan.fusions.contains("dropout_add");
-    met["probabilities"] += d.model.attention_dropout > 0;
-    expect_one_rank(d);
-  }
-  if (draws() < 24) return;
-  for (const auto& [what, times] : met) EXPECT_GT(times, 0) << what;
+  expect_one_rank_of(
+      20'000, 12,
+      [](const Draw& d) {
+        return d.model.residual_dropout != 0 && (d.model.norm != model::Norm::rms || !d.model.turns());
+      },
+      [](Met& met, const Draw& d) {
+        const plan::Degrees& mesh = d.plan.mesh;
+        met["tp"] += mesh.tp > 1;
+        met["cp"] += mesh.cp > 1;
+        met["dp"] += mesh.dp > 1;
+        met["pp"] += mesh.pp > 1;
+        met["recompute"] += !d.plan.memory.recompute.empty();
+        met["woven"] += d.plan.parallel.weave != plan::Weave::off;
+        met["learned positions"] += d.model.learns_positions();
+        met["fused"] += d.plan.fusions.contains("dropout_add");
+        met["probabilities"] += d.model.attention_dropout > 0;
+      });
 }
 
 // Pairs of answers, an average of the weights and steps of fewer microbatches among cuts of every kind.
 TEST(Parity, ObjectivesAndRampsInRandomLayouts) {
-  Met met;
-  const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
-  for (uint64_t number = 30'000, found = 0; found < wanted; ++number) {
-    const Draw d = draw(number, 8);
-    const bool pairs = d.plan.objective.of_pairs(), ramp = !d.plan.fewer_microbatches.empty();
-    const bool average = d.plan.update.average_decay > 0;
-    if (pairs + ramp + average < 2) continue;
-    ++found;
-    for (const auto& [what, has] : {std::pair{"pairs", pairs}, {"ramp", ramp}, {"average", average}}) {
-      met[fmt::format("{} with tp or cp", what)] += has && (d.plan.mesh.tp > 1 || d.plan.mesh.cp > 1);
-      met[fmt::format("{} with pp", what)] += has && d.plan.mesh.pp > 1;
-      met[fmt::format("{} with dp", what)] += has && d.plan.mesh.dp > 1;
-    }
-    expect_one_rank(d);
-  }
-  if (draws() < 24) return;
-  for (const auto& [what, times] : met) EXPECT_GT(times, 0) << what;
+  expect_one_rank_of(
+      30'000, 12,
+      [](const Draw& d) {
+        const bool pairs = d.plan.objective.of_pairs(), ramp = !d.plan.fewer_microbatches.empty();
+        const bool average = d.plan.update.average_decay > 0;
+        return pairs + ramp + average >= 2;
+      },
+      [](Met& met, const Draw& d) {
+        const bool pairs = d.plan.objective.of_pairs(), ramp = !d.plan.fewer_microbatches.empty();
+        const bool average = d.plan.update.average_decay > 0;
+        for (const auto& [what, has] : {std::pair{"pairs", pairs}, {"ramp", ramp}, {"average", average}}) {
+          met[fmt::format("{} with tp or cp", what)] += has && (d.plan.mesh.tp > 1 || d.plan.mesh.cp > 1);
+          met[fmt::format("{} with pp", what)] += has && d.plan.mesh.pp > 1;
+          met[fmt::format("{} with dp", what)] += has && d.plan.mesh.dp > 1;
+        }
+      });
 }
 
 // bf16 shows what rounds at another place: one number more that goes between ranks, one sum less before it does.
@@ -491,17 +474,14 @@ TEST(Parity, LayoutsInBf16HaveTheBitsOfOneRank) {
   for (uint64_t number = 0; number < draws(); ++number) {
     const Draw d = draw_bf16(number, 8, Rounding::same);
     apart += d.model.num_nextn_predict_layers > 0 && d.plan.parallel.layout.find("m|") != std::string::npos;
-    for (const std::string& difference : differences_on_threads(d)) ADD_FAILURE() << difference;
+    expect_no_difference(d);
   }
   EXPECT_GT(apart, 0) << "depths that do not stand with all that reads them";
 }
 
 TEST(Parity, LayoutsThatRoundElsewhereInBf16) {
-  for (uint64_t number = 0; number < draws() / 3; ++number) {
-    for (const std::string& difference : differences_on_threads(draw_bf16(number, 8, Rounding::others))) {
-      ADD_FAILURE() << difference;
-    }
-  }
+  for (uint64_t number = 0; number < draws() / 3; ++number)
+    expect_no_difference(draw_bf16(number, 8, Rounding::others));
 }
 
 // Where no sum is spread over ranks, a pipeline gives the bits of one rank: in any order, however woven, wherever
@@ -514,7 +494,7 @@ TEST(Parity, SchedulesGiveTheBitsOfOneRank) {
     }
     d.same_bits = true;
     d.same_state = d.plan.update.clip_norm == 0;  // else the norm, an fp64 sum over ranks, shows
-    for (const std::string& difference : differences_on_threads(d)) ADD_FAILURE() << difference;
+    expect_no_difference(d);
   }
 }
 
@@ -545,7 +525,7 @@ TEST(Parity, NamedSchedulesGiveTheBitsOfOneRank) {
         d.plan.parallel.weave = weave;
         d.same_bits = !copies;
         d.same_state = !copies && d.plan.update.clip_norm == 0;
-        for (const std::string& difference : differences_on_threads(d)) ADD_FAILURE() << difference;
+        expect_no_difference(d);
       }
     }
   }

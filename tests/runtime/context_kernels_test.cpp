@@ -4,6 +4,7 @@
 
 #include "tests/simulate/tiny_step.h"
 #include "tests/support/relative.h"
+#include "tests/support/usual_start.h"
 
 namespace heddle {
 namespace {
@@ -50,15 +51,7 @@ plan::Plan plan_of(const Features& f, int cp, model::Context context, Dtype dtyp
 using Gradients = std::map<std::string, std::vector<double>>;
 Gradients gradients(const model::ModelConfig& c, const plan::Plan& plan, int threads = 1) {
   test::TinyRun run(c, plan, "host", int64_t{1} << 26, threads);
-  const std::vector<double> table = model::rope_table(c, kSequence);
-  run.fill([&](const model::Parameter& p, int64_t i) {
-    switch (p.start) {
-      case model::Parameter::Start::rope_table: return table[static_cast<size_t>(i)];
-      case model::Parameter::Start::ones: return 1.0;
-      case model::Parameter::Start::zeros: return 0.0;
-      default: return 0.3 * RandomKey(5).with(p.name).normal(static_cast<uint64_t>(i));
-    }
-  });
+  run.fill(test::UsualStart(c, kSequence, 5));
   run.run(test::tiny_batches(c, plan, 5));
   for (int r = 0; r < plan.ranks(); ++r) {
     const ir::Listing& listing = run.listing(r);

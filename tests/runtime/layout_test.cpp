@@ -6,10 +6,10 @@
 
 #include "heddle/base/random.h"
 #include "heddle/ir/print.h"
-#include "heddle/model/rope_table.h"
 #include "tests/runtime/tiny_run.h"
 #include "tests/support/relative.h"
 #include "tests/support/tiny_models.h"
+#include "tests/support/usual_start.h"
 
 namespace heddle {
 namespace {
@@ -46,15 +46,7 @@ test::Batch batch_for(const model::ModelConfig& c, const plan::Plan& plan, int d
 }
 
 void run_once(test::TinyRun& run, const model::ModelConfig& c) {
-  const std::vector<double> table = model::rope_table(c, kSequenceLayout);
-  run.fill([&](const model::Parameter& p, int64_t i) {
-    switch (p.start) {
-      case model::Parameter::Start::rope_table: return table[static_cast<size_t>(i)];
-      case model::Parameter::Start::ones: return 1.0;
-      case model::Parameter::Start::zeros: return 0.0;
-      default: return 0.3 * RandomKey(3).with(p.name).normal(static_cast<uint64_t>(i));
-    }
-  });
+  run.fill(test::UsualStart(c, kSequenceLayout, 3));
   std::vector<test::Batch> batches;
   for (int r = 0; r < run.plan().ranks(); ++r) {
     batches.push_back(batch_for(c, run.plan(), run.mesh().at(r).at(ir::Axis::dp)));

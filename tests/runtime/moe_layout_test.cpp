@@ -6,10 +6,10 @@
 #include <cstring>
 
 #include "heddle/base/random.h"
-#include "heddle/model/rope_table.h"
 #include "tests/runtime/tiny_run.h"
 #include "tests/support/relative.h"
 #include "tests/support/tiny_models.h"
+#include "tests/support/usual_start.h"
 
 namespace heddle {
 namespace {
@@ -45,15 +45,7 @@ std::unique_ptr<test::TinyRun> make(const model::ModelConfig& c, const MoeLayout
   plan.parallel.exchange.topology = from_word<ir::Topology>(s.topology);
   plan.parallel.reuse_lists = s.reuse_lists;
   auto run = std::make_unique<test::TinyRun>(c, plan, s.backend, 1 << 24, 1, true, s.node_of);
-  const std::vector<double> table = model::rope_table(c, kSequenceMoeLayout);
-  run->fill([&](const model::Parameter& p, int64_t i) {
-    switch (p.start) {
-      case model::Parameter::Start::rope_table: return table[static_cast<size_t>(i)];
-      case model::Parameter::Start::ones: return 1.0;
-      case model::Parameter::Start::zeros: return 0.0;
-      default: return 0.3 * RandomKey(3).with(p.name).normal(static_cast<uint64_t>(i));
-    }
-  });
+  run->fill(test::UsualStart(c, kSequenceMoeLayout, 3));
   return run;
 }
 

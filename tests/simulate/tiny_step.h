@@ -6,10 +6,10 @@
 
 #include "heddle/base/random.h"
 #include "heddle/comm/collectives.h"
-#include "heddle/model/rope_table.h"
 #include "heddle/simulate/simulate.h"
 #include "tests/runtime/tiny_run.h"
 #include "tests/support/tiny_models.h"
+#include "tests/support/usual_start.h"
 
 namespace heddle::test {
 
@@ -29,15 +29,7 @@ inline plan::Plan tiny_plan(int pipeline, int experts, bool fused, int microbatc
 }
 
 inline void fill(TinyRun& run, const model::ModelConfig& c, uint64_t seed) {
-  const std::vector<double> table = model::rope_table(c, kTinySequence);
-  run.fill([&](const model::Parameter& p, int64_t i) {
-    switch (p.start) {
-      case model::Parameter::Start::rope_table: return table[static_cast<size_t>(i)];
-      case model::Parameter::Start::ones: return 1.0;
-      case model::Parameter::Start::zeros: return 0.0;
-      default: return 0.3 * RandomKey(seed).with(p.name).normal(static_cast<uint64_t>(i));
-    }
-  });
+  run.fill(UsualStart(c, kTinySequence, seed));
 }
 
 inline std::vector<Batch> tiny_batches(const model::ModelConfig& c, const plan::Plan& plan, uint64_t seed) {
