@@ -16,7 +16,6 @@
 //     [--dtype bf16|f32]
 #include <fmt/format.h>
 
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -24,10 +23,10 @@
 #include "bench/lone_rank.h"
 #include "bench/paced_ranks.h"
 #include "bench/published_models.h"
+#include "bench/support/believable.h"
 #include "bench/support/main.h"
 #include "bench/support/stops.h"
 #include "heddle/observe/table.h"
-#include "tests/support/paced_time.h"
 
 namespace heddle {
 namespace {
@@ -246,17 +245,7 @@ int run(const Options& options) {
     }
     compare("H100", kCard, sequence, kBoth, options.rounds, std::move(ways), table);
   }
-  const bool believable = table.use <= kMostPacedUse;
-  if (options.json) {
-    fmt::print(
-        "{}\n",
-        nlohmann::ordered_json{{"cases", table.json}, {"processor_use", table.use}, {"believable", believable}}
-            .dump());
-  } else {
-    fmt::print("{}busiest step: {:.0f} % of the cores{}\n", table.text.text(false), 100 * table.use,
-               believable ? "" : "; above 70 % the figures say nothing");
-  }
-  return believable ? 0 : 1;
+  return bench::tell_paced(options.json, {{"cases", table.json}}, table.text.text(false), table.use);
 }
 
 }  // namespace

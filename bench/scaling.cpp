@@ -19,6 +19,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/paced_training.h"
+#include "bench/support/believable.h"
 #include "bench/support/main.h"
 #include "bench/support/stops.h"
 #include "heddle/observe/table.h"
@@ -235,17 +236,9 @@ int run(const Options& options) {
     use = std::max(use, found.use);
     bench::so_far(options.json ? json.dump() : table.text(false));
   }
-  const bool believable = use <= kMostPacedUse;
-  json["processor_use"] = use;
-  json["believable"] = believable;
-  if (options.json) {
-    fmt::print("{}\n", json.dump());
-  } else {
-    fmt::print("efficiency: work by rank and second, over that of one rank\n{}", table.text(false));
-    fmt::print("busiest step: {:.0f} % of the cores{}\n", 100 * use,
-               believable ? "" : "; above 70 % the figures say nothing: give a larger --step-seconds");
-  }
-  return believable ? 0 : 1;
+  return bench::tell_paced(options.json, std::move(json),
+                           "efficiency: work by rank and second, over that of one rank\n" + table.text(false), use,
+                           ": give a larger --step-seconds");
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/paced_training.h"
+#include "bench/support/believable.h"
 #include "bench/support/main.h"
 #include "bench/support/stops.h"
 #include "heddle/observe/table.h"
@@ -306,15 +307,8 @@ int run(const Options& options) {
       }
     }
   }
-  const bool believable = use <= kMostPacedUse;
-  if (options.json) {
-    fmt::print("{}\n",
-               nlohmann::ordered_json{{"plans", rows}, {"processor_use", use}, {"believable", believable}}.dump());
-  } else {
-    fmt::print("{}busiest step: {:.0f} % of the cores{}\n", table.text(false), 100 * use,
-               believable ? "" : "; above 70 % the figures say nothing: give a larger --step-seconds");
-  }
-  return believable ? 0 : 1;
+  return bench::tell_paced(options.json, {{"plans", rows}}, table.text(false), use,
+                           ": give a larger --step-seconds");
 }
 
 }  // namespace

@@ -23,16 +23,15 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "bench/paced_ranks.h"
 #include "bench/published_models.h"
+#include "bench/support/believable.h"
 #include "bench/support/main.h"
 #include "bench/support/probe.h"
 #include "bench/support/stops.h"
 #include "heddle/observe/table.h"
 #include "tests/simulate/tiny_step.h"
-#include "tests/support/paced_time.h"
 
 namespace heddle {
 namespace {
@@ -314,17 +313,8 @@ int run(const Options& options) {
       bench::so_far(options.json ? table.json.dump() : table.text.text(false));
     }
   }
-  const bool believable = options.predicted || table.use <= kMostPacedUse;
-  if (options.json) {
-    fmt::print(
-        "{}\n",
-        nlohmann::ordered_json{{"cases", table.json}, {"processor_use", table.use}, {"believable", believable}}
-            .dump());
-  } else {
-    fmt::print("{}busiest step: {:.0f} % of the cores{}\n", table.text.text(false), 100 * table.use,
-               believable ? "" : "; above 70 % the figures say nothing: give a larger --stretch");
-  }
-  return believable ? 0 : 1;
+  return bench::tell_paced(options.json, {{"cases", table.json}}, table.text.text(false), table.use,
+                           ": give a larger --stretch");
 }
 
 }  // namespace
