@@ -43,7 +43,10 @@ TEST(ContextWays, AreChosenAsSimulated) {
                             {"DeepSeek-V3", "H100", 16, 131072},
                             {"Llama-3-70B", "H100", 4, 8192},
                             {"DeepSeek-V3", "H100", 8, 65536},
+                            {"Llama-3-70B", "H100", 32, 262144},
+                            {"Llama-3-70B", "Ascend-910C", 4, 8192},
                             {"Llama-3-70B", "Ascend-910C", 8, 32768},
+                            {"DeepSeek-V3", "Ascend-910C", 32, 131072},
                             {"DeepSeek-V3", "Ascend-910C", 16, 16384}}) {
     search::Query q = query_of_ways(c);
     const auto blocks = lowered_blocks(q.space.job);

@@ -1,8 +1,10 @@
 #include "heddle/planner/simulated_plans.h"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <numeric>
+#include <span>
 
 #include "heddle/base/error.h"
 #include "heddle/base/parallel.h"
@@ -72,6 +74,15 @@ void simulate_plan(search::Ranked& plan, const search::Behaviour& behaviour) {
   }
 }
 
+// Simulates those that are not yet, two at a time: a large program takes gigabytes.
+void simulate_plans(std::span<search::Ranked> plans, const search::Behaviour& behaviour) {
+  std::atomic<size_t> next{0};
+  on_threads(2, [&](int) {
+    for (size_t i = next++; i < plans.size(); i = next++)
+      if (plans[i].simulated_step_s == 0) simulate_plan(plans[i], behaviour);
+  });
+}
+
 // Plans without a simulated step come after those that have one.
 bool is_shorter(const search::Ranked& a, const search::Ranked& b) {
   const auto key = [](const search::Ranked& r) {
@@ -120,9 +131,10 @@ std::unique_ptr<search::LoweredBlocks> lowered_blocks(const search::Job& job) {
 }
 
 void simulate_best(search::Answer& answer, const search::Behaviour& behaviour, int most) {
-  const auto end = answer.top.begin() + std::min<std::ptrdiff_t>(most, std::ssize(answer.top));
-  for (auto plan = answer.top.begin(); plan != end; ++plan) simulate_plan(*plan, behaviour);
-  std::stable_sort(answer.top.begin(), end, is_shorter);
+  const std::span<search::Ranked> plans(answer.top.data(),
+                                        std::min<size_t>(static_cast<size_t>(most), answer.top.size()));
+  simulate_plans(plans, behaviour);
+  std::stable_sort(plans.begin(), plans.end(), is_shorter);
 }
 
 void simulate_ways(search::Answer& answer, const search::Query& query, const Fits& fits) {
@@ -134,10 +146,7 @@ void simulate_ways(search::Answer& answer, const search::Query& query, const Fit
     if (job.context != best.job.context) ways.push_back(search::timed_anew(best, job, query.behaviour));
   }
   if (ways.size() == 1) return;
-  for_each_index(std::ssize(ways), [&](int64_t i) {
-    search::Ranked& way = ways[static_cast<size_t>(i)];
-    if (way.simulated_step_s == 0) simulate_plan(way, query.behaviour);
-  });
+  simulate_plans(ways, query.behaviour);
   std::stable_sort(ways.begin(), ways.end(), is_shorter);
   for (search::Ranked& way : ways) {
     if (way.job.context != best.job.context && !fits(way, answer.memory_bytes)) continue;
