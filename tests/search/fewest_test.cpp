@@ -69,6 +69,7 @@ TEST(Fewest, WhatDoesNotHoldIsPassedOver) {
 TEST(Fewest, AskedAgainWithLessRoom) {
   const auto run = [](const Query& q) {
     Answer a;
+    a.timed = 1;
     if (q.space.devices >= 64 || (q.space.devices >= 48 && q.memory_bytes > 0)) a.top.emplace_back();
     return a;
   };
@@ -99,6 +100,48 @@ TEST(Fewest, TooFewAreNotSearched) {
   EXPECT_GE(least * q.memory_bytes, parameters * 18);
   q.space.restriction.residencies = true;  // the host may hold it
   EXPECT_FALSE(surely_too_few(q, 8));
+}
+
+// Real searches of small models: asking only whether a plan fits changes no answer, nor does the order in which
+// counts are asked for.
+TEST(Fewest, IsWhatWholeSearchesOfEveryCountFind) {
+  for (const auto& [name, memory_bytes] :
+       {std::pair{"Llama-3-8B", 20e9}, {"Llama-3-8B", 44e9}, {"DeepSeek-V2-Lite", 24e9}, {"Qwen3-30B-A3B", 60e9}}) {
+    SCOPED_TRACE(fmt::format("{} in {} bytes", name, memory_bytes));
+    Query q = query_of_fewest(48);
+    q.space.job.shape = *model::find_shape(name);
+    q.space.job.sequence = 4096;
+    q.space.job.global_batch = 96;
+    q.memory_bytes = memory_bytes;
+    q.short_list = 20;
+    for (const char* only : {"schedule=1f1b,zb_h1", "cp=1", "microbatch=1"}) q.space.restriction.set(only);
+    const auto answer_of = [](Query asked, bool any) {
+      asked.any = any;
+      try {
+        return search(asked);
+      } catch (const ConfigError&) {  // so many can't share the model
+        return Answer{};
+      }
+    };
+    int least = 0;
+    for (const int devices : counts_of_nodes(q.space.job.device, q.space.devices)) {
+      Query asked = q;
+      asked.space.devices = devices;
+      bool fits = false;
+      for (const double part : {1.0, 0.95}) {
+        asked.memory_bytes = part * memory_bytes;
+        const Answer all = answer_of(asked, false), any = answer_of(asked, true);
+        EXPECT_EQ(any.top.empty(), all.top.empty()) << devices;
+        EXPECT_LE(any.timed, all.timed);
+        fits |= !all.top.empty();
+      }
+      if (fits && least == 0) least = devices;
+    }
+    const std::optional<Fewest> found = fewest_devices(
+        q, [](const Query& asked) { return search(asked); }, [](const Query& asked) { return search(asked); });
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->devices, least);
+  }
 }
 
 TEST(Fewest, NothingWhereNothingFitsAndAllDevicesMustBePossible) {

@@ -16,7 +16,7 @@ std::optional<search::Fewest> fewest_from(const search::Query& given, int first,
     if (search::surely_too_few(query, query.space.devices)) continue;
     try {
       search::Query one = query;
-      one.top = 1;
+      one.any = true;
       if (search::search(one, {}, stop).top.empty()) continue;
       return search::fewest_devices(query, run, run);
     } catch (const ConfigError&) {  // the batch doesn't divide over so many

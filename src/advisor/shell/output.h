@@ -2,6 +2,7 @@
 // here-document.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "advisor/shell/state.h"

@@ -350,7 +350,9 @@ int inspect(const InspectOptions& options) {
   {
     plan::Plan alone = a.plan.on_one_rank();  // the whole model, and a step's work
     alone.microbatches = 1;                   // one of all that are alike
-    const plan::Lowered whole = plan::lower(a.config.model, alone);
+    std::optional<plan::Lowered> written;
+    if (a.plan.ranks() > 1) written = plan::lower(a.config.model, alone);
+    const plan::Lowered& whole = written ? *written : lowered;
     a.parts = plan::parameters_by_part(a.config.model, whole);
     a.flops = plan::flops_by_kind(alone, whole, int64_t{a.plan.microbatches} * a.plan.mesh.dp);
   }

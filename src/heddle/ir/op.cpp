@@ -19,27 +19,33 @@ ValueId named(const Op& op, std::string_view name, std::string_view list, const 
   return static_cast<size_t>(place) < values.size() ? values[place] : none;
 }
 
-void check_count(const Op& op, std::string_view what, std::string_view list, const std::vector<ValueId>& values) {
-  const std::vector<std::string_view> names = names_in(list);
-  const bool any = !names.empty() && names.back().ends_with('*');
-  HEDDLE_CHECK(values.size() <= names.size() || any, "'{}' has {} {}, at most '{}'", op.kind(), values.size(), what,
-               list);
-  for (size_t i = 0; i < names.size(); ++i) {
-    const bool may_lack = names[i].ends_with('?') || names[i].ends_with('*');
-    HEDDLE_CHECK(may_lack || (i < values.size() && values[i] != none), "'{}' lacks '{}' of its {}", op.kind(),
-                 names[i], what);
+// Without a list of them: every op is checked after every pass.
+template <class Visit>
+void each_name(std::string_view list, const Visit& visit) {
+  for (size_t from = 0; from < list.size();) {
+    const size_t end = std::min(list.find(' ', from), list.size());
+    visit(list.substr(from, end - from));
+    from = end + 1;
   }
+}
+
+void check_count(const Op& op, std::string_view what, std::string_view list, const std::vector<ValueId>& values) {
+  size_t names = 0;
+  each_name(list, [&](std::string_view name) {
+    const bool may_lack = name.ends_with('?') || name.ends_with('*');
+    HEDDLE_CHECK(may_lack || (names < values.size() && values[names] != none), "'{}' lacks '{}' of its {}",
+                 op.kind(), name, what);
+    ++names;
+  });
+  HEDDLE_CHECK(values.size() <= names || list.ends_with('*'), "'{}' has {} {}, at most '{}'", op.kind(),
+               values.size(), what, list);
 }
 
 }  // namespace
 
 std::vector<std::string_view> names_in(std::string_view list) {
   std::vector<std::string_view> names;
-  for (size_t from = 0; from < list.size();) {
-    const size_t end = std::min(list.find(' ', from), list.size());
-    names.push_back(list.substr(from, end - from));
-    from = end + 1;
-  }
+  each_name(list, [&](std::string_view name) { names.push_back(name); });
   return names;
 }
 
@@ -92,9 +98,9 @@ void check_names(const Op& op) {
     HEDDLE_CHECK(place_of(name, op.def->attributes) >= 0, "'{}' has no attribute '{}', only '{}'", op.kind(), name,
                  op.def->attributes);
   }
-  for (const std::string_view name : names_in(op.def->attributes)) {
+  each_name(op.def->attributes, [&](std::string_view name) {
     HEDDLE_CHECK(name.ends_with('?') || op.attributes.has(name), "'{}' lacks the attribute '{}'", op.kind(), name);
-  }
+  });
 }
 
 }  // namespace heddle::ir

@@ -1,16 +1,12 @@
 #include "heddle/ir/uses.h"
 
 #include <map>
+#include <numeric>
 
 namespace heddle::ir {
 
 Uses::Uses(const Listing& listing)
-    : listing_(listing),
-      writer_(listing.values.size(), -1),
-      overlapping_(listing.values.size()),
-      readers_(listing.values.size()),
-      mentions_(listing.values.size()),
-      updaters_(listing.values.size()) {
+    : listing_(listing), writer_(listing.values.size(), -1), overlapping_(listing.values.size()) {
   std::map<ValueId, std::vector<ValueId>> of_base;
   for (ValueId id = 0; id < std::ssize(listing.values); ++id) {
     if (listing.value(id).part_of != none)
@@ -25,22 +21,34 @@ Uses::Uses(const Listing& listing)
   }
   for (int i = 0; i < std::ssize(listing.ops); ++i) {
     const Op& op = listing.ops[i];
-    note(readers_, op.in, i);
-    note(mentions_, op.mentions, i);
-    note(updaters_, op.updates, i);
     for (const ValueId id : op.out) {
       writer_[id] = i;
       for (const ValueId other : overlapping_[id]) writer_[other] = i;
     }
   }
+  readers_ = lists_of(&Op::in);
+  mentions_ = lists_of(&Op::mentions);
+  updaters_ = lists_of(&Op::updates);
 }
 
-void Uses::note(Lists& lists, const std::vector<ValueId>& ids, int op) {
-  for (const ValueId id : ids) {
-    if (id == none) continue;
-    lists[id].push_back(op);
-    for (const ValueId other : overlapping_[id]) lists[other].push_back(op);
-  }
+Uses::Lists Uses::lists_of(std::vector<ValueId> Op::*ids) const {
+  const auto each = [&](const auto& visit) {
+    for (int i = 0; i < std::ssize(listing_.ops); ++i) {
+      for (const ValueId id : listing_.ops[i].*ids) {
+        if (id == none) continue;
+        visit(static_cast<size_t>(id), i);
+        for (const ValueId other : overlapping_[id]) visit(static_cast<size_t>(other), i);
+      }
+    }
+  };
+  Lists lists;
+  lists.begins.assign(listing_.values.size() + 1, 0);
+  each([&](size_t value, int) { ++lists.begins[value + 1]; });
+  std::partial_sum(lists.begins.begin(), lists.begins.end(), lists.begins.begin());
+  lists.ops.resize(lists.begins.back());
+  std::vector<uint32_t> next(lists.begins.begin(), lists.begins.end() - 1);
+  each([&](size_t value, int op) { lists.ops[next[value]++] = op; });
+  return lists;
 }
 
 }  // namespace heddle::ir

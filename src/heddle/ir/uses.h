@@ -21,20 +21,27 @@ class Uses {
   int writer_index(ValueId id) const { return writer_[id]; }
   /// Indices of the ops that read the value, or a part that overlaps with it, in list order; one that reads it
   /// twice is there twice.
-  std::span<const int> readers(ValueId id) const { return of(readers_, id); }
+  std::span<const int> readers(ValueId id) const { return readers_.of(id); }
   /// Indices of the ops that mention it.
-  std::span<const int> mentions(ValueId id) const { return of(mentions_, id); }
+  std::span<const int> mentions(ValueId id) const { return mentions_.of(id); }
   /// Indices of the ops that update it.
-  std::span<const int> updaters(ValueId id) const { return of(updaters_, id); }
+  std::span<const int> updaters(ValueId id) const { return updaters_.of(id); }
 
   const Op& op(int index) const { return listing_.ops[index]; }
   /// The op that reads the value first, or null.
   const Op* first_reader(ValueId id) const { return readers(id).empty() ? nullptr : &op(readers(id)[0]); }
 
  private:
-  using Lists = std::vector<std::vector<int>>;  // by value
-  void note(Lists& lists, const std::vector<ValueId>& ids, int op);
-  static std::span<const int> of(const Lists& lists, ValueId id) { return lists[id]; }
+  /// Ops by value, one value's behind another's: a list of its own for each would be asked for too often.
+  struct Lists {
+    std::vector<uint32_t> begins;  // [value], and the end
+    std::vector<int> ops;
+    std::span<const int> of(ValueId id) const {
+      const auto v = static_cast<size_t>(id);
+      return {ops.data() + begins[v], begins[v + 1] - begins[v]};
+    }
+  };
+  Lists lists_of(std::vector<ValueId> Op::*ids) const;
 
   const Listing& listing_;
   std::vector<int> writer_;

@@ -1,6 +1,7 @@
 #include "heddle/passes/fuse.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "heddle/ops/ops.h"
 #include "heddle/passes/stands_for.h"
@@ -68,9 +69,11 @@ void rewrite(Listing& listing, const std::vector<bool>& gone, std::multimap<int,
   listing.ops = std::move(ops);
 }
 
-// Puts the fused op instead of all ops of a listing that it can stand for.
-void fuse_all(Listing& listing, const Pattern& pattern) {
-  const ir::Uses uses(listing);
+// Puts the fused op instead of all ops of a listing that it can stand for. `known`: the uses as the list stands
+// now, if anybody has looked.
+void fuse_all(Listing& listing, const Pattern& pattern, std::optional<ir::Uses>& known) {
+  if (!known) known.emplace(listing);
+  const ir::Uses& uses = *known;
   std::vector<bool> gone(listing.ops.size(), false);
   std::multimap<int, Op> fused_at;
   for (int i = 0; i < std::ssize(listing.ops); ++i) {
@@ -82,7 +85,9 @@ void fuse_all(Listing& listing, const Pattern& pattern) {
     for (const int op : match->ops) gone[op] = true;
     fused_at.emplace(place, std::move(fused));
   }
-  if (!fused_at.empty()) rewrite(listing, gone, std::move(fused_at));
+  if (fused_at.empty()) return;
+  rewrite(listing, gone, std::move(fused_at));
+  known.reset();
 }
 
 }  // namespace
@@ -99,16 +104,18 @@ void fuse(Listing& listing, const std::set<std::string>& wanted) {
       config_error("unknown fusion '{}'{}", name, did_you_mean(name, fusion_names()));
     }
   }
+  std::optional<ir::Uses> uses;
   for (const Fusion& fusion : kForward) {
     if (!wanted.contains(std::string(fusion.name))) continue;
     const ir::OpDef& def = ops::find(fusion.fused);
-    fuse_all(listing, Pattern(def, fusion.stands_for.empty() ? def.stands_for : fusion.stands_for));
+    fuse_all(listing, Pattern(def, fusion.stands_for.empty() ? def.stands_for : fusion.stands_for), uses);
   }
 }
 
 void fuse_norm_gradient(Listing& listing) {
+  std::optional<ir::Uses> uses;
   for (const char* norm : {"rms_norm_dgrad", "layer_norm_dgrad", "read_streams_dgrad"})
-    fuse_all(listing, Pattern(ops::find(norm)));
+    fuse_all(listing, Pattern(ops::find(norm)), uses);
 }
 
 void fuse_loss(Listing& listing) {

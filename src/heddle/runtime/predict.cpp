@@ -130,6 +130,7 @@ MemoryPrediction walked_once(const ir::StepProgram& program, int rank, std::stri
                              Come come) {
   DryIssuer issuer(program, rank, backend, crowding, come);
   ir::Walk walk(program, rank, capacity_bytes, 0, limit_bytes);
+  walk.skip_repeats = come == Come::all || come == Come::up_to_limits;
   MemoryPrediction prediction;
   ir::Purpose fullest = ir::Purpose::train;
   for (int p = 0; p < ir::kPurposes; ++p) {

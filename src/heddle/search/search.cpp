@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <map>
@@ -79,8 +80,9 @@ std::optional<Ranked> time_exactly(const Task& task, const Candidate& plan, Esti
       r.job.software.offload_activations = choice.offload;
       r.job.residency = task.residencies[choice.residency];
       r.job.sharding = task.shardings[choice.sharding];
-      r.exact = exact_of(r.job, task.query.behaviour, *schedule);
-      if (!fits(r.exact, r.job, task.memory_bytes)) continue;
+      std::optional<Exact> exact = exact_within(r.job, task.query.behaviour, *schedule, task.memory_bytes);
+      if (!exact) continue;
+      r.exact = *std::move(exact);
       r.recompute = recompute.name;
       rate(r, task.query.behaviour);
       return r;
@@ -110,7 +112,7 @@ bool time_by_stage(const Task& task, const Candidate& plan, size_t residency, si
   if (!schedule || schedule->schedule.placement.stages < 2 || ways.size() < 2) return false;
   const double limit_s = known ? std::min(slowest_s, known->exact.step_s) : slowest_s;
   const Behaviour& behaviour = task.query.behaviour;
-  if (unbounded_step_s(r.job, behaviour, *schedule, ways) >= limit_s) return false;
+  if (std::isfinite(limit_s) && unbounded_step_s(r.job, behaviour, *schedule, ways) >= limit_s) return false;
   std::optional<KeptByStage> kept = keep_by_stage(r.job, behaviour, *schedule, ways, task.memory_bytes);
   if (!kept) return true;
   const StageCosts costs(r.job, behaviour, ways);
@@ -200,26 +202,31 @@ Answer search(const Query& query, const SearchProgress& progress, const std::fun
   Schedules schedules;
   next = 0;
   std::atomic<uint64_t> timings{0};
+  std::atomic<bool> found{false};
+  const auto enough = [&] { return query.any && found; };
   on_threads(answer.threads, [&](int t) {
     Estimator& estimator = *estimators[t];
-    for (size_t i = next++; i < list.size(); i = next++) {
+    for (size_t i = next++; i < list.size() && !enough(); i = next++) {
       // Asked to stop, the very best are still timed.
       if (asked_to_stop() && i >= static_cast<size_t>(query.top)) break;
       timed[i] = time_exactly(task, list[i], estimator, schedules);
+      if (timed[i]) found = true;
       ++timings;
     }
   });
-  if (!task.query.space.restriction.alike() && !asked_to_stop()) {
+  if (!task.query.space.restriction.alike() && !asked_to_stop() && !enough()) {
     const std::vector<size_t> best = best_of(timed, query.top);
     const double slowest_s = best.size() < static_cast<size_t>(query.top) ? std::numeric_limits<double>::infinity()
                                                                           : timed[best.back()]->exact.step_s;
     std::atomic<uint64_t> by_stage{0};
     next = 0;
     on_threads(answer.threads, [&](int) {
-      for (size_t i = next++; i < list.size() && !asked_to_stop(); i = next++)
+      for (size_t i = next++; i < list.size() && !asked_to_stop() && !enough(); i = next++) {
         for (const auto& [residency, sharding] :
              std::set<std::pair<size_t, size_t>>{{0, 0}, {list[i].best.residency, list[i].best.sharding}})
           if (time_by_stage(task, list[i], residency, sharding, schedules, slowest_s, timed[i])) ++by_stage;
+        if (timed[i]) found = true;
+      }
     });
     answer.by_stage = by_stage;
   }

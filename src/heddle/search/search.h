@@ -44,6 +44,7 @@ struct Query {
   int top = 5;
   int short_list = 300;  // timed exactly
   int threads = 0;       // 0: one a core
+  bool any = false;      // asks whether a plan fits: timing ends with the first one
   Behaviour behaviour;
 };
 

@@ -292,6 +292,17 @@ std::string PreparedSchedule::key(const Job& j) {
   return fmt::format("{} {} {} {}", pipeline_of(j)->name(), j.mesh.pp, j.chunks, microbatches(j));
 }
 
+namespace {
+void add_bytes(const Job& j, const Staged& staged, const std::vector<schedule::Peak>& peaks, Exact& e) {
+  for (size_t r = 0; r < peaks.size(); ++r)
+    e.rank_peak_bytes.push_back((peaks[r].bytes + staged.fixed_bytes[r] + staged.working_bytes[r]) *
+                                    j.software.reserve +
+                                j.software.context_bytes);
+  e.peak_bytes = *std::max_element(e.rank_peak_bytes.begin(), e.rank_peak_bytes.end());
+  e.host_bytes = *std::max_element(staged.host_bytes.begin(), staged.host_bytes.end());
+}
+}  // namespace
+
 Exact exact_of(const Job& j, const Behaviour& b) { return exact_of(j, b, PreparedSchedule(j)); }
 
 Exact exact_of(const Job& j, const Behaviour& b, const PreparedSchedule& prepared) {
@@ -314,13 +325,22 @@ Exact exact_of(const Job& j, const Behaviour& b, const schedule::Schedule& sched
   e.time = waterfall_of(closed, b, schedule, staged, timing, e.step_s);
   e.exposed_s = e.time.communication();
   e.layers = staged.layers;
-  for (size_t r = 0; r < peaks.size(); ++r)
-    e.rank_peak_bytes.push_back((peaks[r].bytes + staged.fixed_bytes[r] + staged.working_bytes[r]) *
-                                    j.software.reserve +
-                                j.software.context_bytes);
-  e.peak_bytes = *std::max_element(e.rank_peak_bytes.begin(), e.rank_peak_bytes.end());
-  e.host_bytes = *std::max_element(staged.host_bytes.begin(), staged.host_bytes.end());
+  add_bytes(j, staged, peaks, e);
   return e;
+}
+
+std::optional<Exact> exact_within(const Job& j, const Behaviour& b, const PreparedSchedule& prepared,
+                                  double memory_bytes) {
+  const Staged staged = stage_job(j, b, prepared.schedule.placement);
+  Exact bytes;  // without activations, then with them: they take a walk over all actions
+  add_bytes(j, staged, std::vector<schedule::Peak>(staged.fixed_bytes.size()), bytes);
+  if (!fits(bytes, j, memory_bytes)) return std::nullopt;
+  const std::vector<schedule::Peak> peaks = schedule::peaks_of(prepared.schedule, staged.stage_bytes);
+  bytes = {};
+  add_bytes(j, staged, peaks, bytes);
+  if (!fits(bytes, j, memory_bytes)) return std::nullopt;
+  return exact_of(j, b, prepared.schedule, staged,
+                  schedule::timing_of(prepared.schedule, staged.times, prepared.links, prepared.order), peaks);
 }
 
 bool fits(const Exact& exact, const Job& job, double memory_bytes) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -105,6 +106,9 @@ bool fits(const Exact& exact, const Job& job, double memory_bytes);
 Exact exact_of(const Job& job, const Behaviour& behaviour = {});
 Exact exact_of(const Job& job, const Behaviour& behaviour, const PreparedSchedule& prepared);
 Exact exact_of(const Job& job, const Behaviour& behaviour, const PreparedSchedule& prepared, const Staged& staged);
+/// Times a job that fits; its bytes are known before any time is. Of another it returns nothing.
+std::optional<Exact> exact_within(const Job& job, const Behaviour& behaviour, const PreparedSchedule& prepared,
+                                  double memory_bytes);
 /// Takes a timing and peaks that are there already.
 Exact exact_of(const Job& job, const Behaviour& behaviour, const schedule::Schedule& schedule, const Staged& staged,
                const schedule::Timing& timing, const std::vector<schedule::Peak>& peaks);

@@ -1,24 +1,12 @@
 #include "heddle/simulate/memory_log.h"
 
 #include <algorithm>
-#include <tuple>
+
+#include "heddle/simulate/curve_builder.h"
 
 namespace heddle::simulate {
 
-MemoryLog::MemoryLog(const ir::StepProgram& program, int rank)
-    : program_(program), kinds_(program.listings.size()) {
-  for (const int s : program.listings_of(rank)) {
-    const ir::Listing& listing = program.listings[s];
-    std::vector<MemoryKind>& kinds = kinds_[s] = memory_kinds(listing);
-    for (size_t v = 0; v < listing.values.size(); ++v) {
-      const ir::Value& value = listing.values[v];
-      if (!ir::is_persistent(value.role) || value.shared_with >= 0 || value.part_of != ir::none) continue;
-      if (value.space == ir::Space::nowhere) continue;
-      persistent_[static_cast<size_t>(value.space)][static_cast<size_t>(kinds[v])] +=
-          ir::place_bytes(listing.bytes(static_cast<ir::ValueId>(v), ir::FixedRows()));
-    }
-  }
-}
+MemoryLog::MemoryLog(const ir::StepProgram& program, int rank) : program_(program), rank_(rank) {}
 
 void MemoryLog::begin_step() {
   events_.clear();
@@ -39,91 +27,20 @@ void MemoryLog::issued(const ir::Issue& issue) {
       {issue.listing, issue.op_index, issue.microbatch, issue.stream, issued_on_[issue.stream]++, events_.size()});
 }
 
-ir::Space MemoryLog::space_of(const Event& event) const {
-  if (event.id == ir::none) return ir::Space::device;
-  return program_.listings[event.listing].value(event.id).space;
-}
-
-MemoryKind MemoryLog::kind_of(int listing, ir::ValueId id) const {
-  return id == ir::none ? MemoryKind::scratch : kinds_[listing][id];
-}
-
-MemoryPeak MemoryLog::peak_at(ir::Space space, size_t at) const {
-  const Issued& issued = ops_[at];
-  const ir::Op& op = program_.listings[issued.listing].ops[issued.op];
-  MemoryPeak peak;
-  peak.op = op.kind();
-  peak.phase = op.phase;
-  peak.layer = op.layer;
-  peak.microbatch = issued.microbatch;
-  std::map<std::tuple<int32_t, ir::ValueId, int32_t>, int64_t> held;
-  for (size_t e = 0; e < issued.events; ++e) {
-    const Event& event = events_[e];
-    if (space_of(event) != space) continue;
-    int64_t& bytes = held[{event.listing, event.id, event.microbatch}];
-    bytes += event.bytes;
-  }
-  std::map<int, int64_t> of_microbatch;
-  for (const auto& [key, bytes] : held) {
-    const auto& [listing, id, microbatch] = key;
-    if (bytes == 0) continue;
-    if (is_activation(kind_of(listing, id)) && microbatch >= 0) of_microbatch[microbatch] += bytes;
-    const bool scratch = id == ir::none;
-    const ir::Listing& text = program_.listings[listing];
-    peak.values.push_back({scratch ? "scratch of " + peak.op : text.value(id).name,
-                           scratch ? ir::Role::activation : text.value(id).role, listing, microbatch, bytes});
-  }
-  for (const auto& [microbatch, bytes] : of_microbatch) peak.microbatches.push_back({microbatch, bytes});
-  std::stable_sort(peak.values.begin(), peak.values.end(),
-                   [](const ir::Walk::Live& a, const ir::Walk::Live& b) { return a.bytes > b.bytes; });
-  if (peak.values.size() > kPeakValues) peak.values.resize(kPeakValues);
-  return peak;
-}
-
-MemoryCurve MemoryLog::curve(ir::Space space, const std::vector<double>& at_us, double until_us) const {
-  MemoryCurve curve;
-  curve.space = space;
-  curve.at_us = at_us;
-  curve.until_us = until_us;
-  BytesOfKinds now = persistent_[static_cast<size_t>(space)];
-  curve.persistent_bytes = sum_of(now);
-  int64_t live = curve.persistent_bytes, most = -1;
-  size_t event = 0, fullest = 0;
-  for (size_t i = 0; i < ops_.size(); ++i) {
-    for (; event < ops_[i].events; ++event) {
-      const Event& e = events_[event];
-      if (space_of(e) != space) continue;
-      now[static_cast<size_t>(kind_of(e.listing, e.id))] += e.bytes;
-      live += e.bytes;
-    }
-    curve.bytes.push_back(now);
-    if (live > most) {
-      most = live;
-      fullest = i;
-    }
-  }
-  if (ops_.empty()) return curve;
-  curve.peak = peak_at(space, fullest);
-  curve.peak.at_us = at_us[fullest];
-  curve.peak.bytes = most;
-  curve.peak.of_kinds = curve.bytes[fullest];
-  return curve;
-}
-
 std::vector<MemoryCurve> MemoryLog::curves(const std::function<double(const Issued&)>& starts_us,
                                            double until_us) const {
-  std::vector<double> at_us;
+  CurveBuilder builder(program_, rank_);
   double now = 0;
+  size_t event = 0;
   for (const Issued& op : ops_) {
+    for (; event < op.events; ++event) {
+      const Event& e = events_[event];
+      builder.changes(e.listing, e.id, e.microbatch, e.bytes);
+    }
     if (op.stream == ir::StreamTable::compute) now = std::max(now, starts_us(op));
-    at_us.push_back(now);
+    builder.begins(op.listing, op.op, op.microbatch, now);
   }
-  std::vector<MemoryCurve> all;
-  for (int i = 0; i < ir::kSpaces; ++i) {
-    MemoryCurve one = curve(static_cast<ir::Space>(i), at_us, until_us);
-    if (one.peak.bytes > 0) all.push_back(std::move(one));
-  }
-  return all;
+  return builder.curves(until_us);
 }
 
 MemoryCurve thinned(const MemoryCurve& curve, size_t places) {

@@ -40,6 +40,7 @@ struct MemoryCurve {
   double until_us = 0;
   std::vector<double> at_us;  // not decreasing; each holds until the next
   std::vector<BytesOfKinds> bytes;
+  BytesOfKinds most{};  // of each kind, at any moment
   MemoryPeak peak;
   int64_t persistent_bytes = 0;
 };
@@ -78,14 +79,9 @@ class MemoryLog : public ir::Walk::Watcher {
     int32_t microbatch = 0;
     int64_t bytes = 0;  // below 0: given back
   };
-  ir::Space space_of(const Event& event) const;
-  MemoryKind kind_of(int listing, ir::ValueId id) const;
-  MemoryCurve curve(ir::Space space, const std::vector<double>& at_us, double until_us) const;
-  MemoryPeak peak_at(ir::Space space, size_t op) const;
 
   const ir::StepProgram& program_;
-  std::vector<std::vector<MemoryKind>> kinds_;          // [listing][value]
-  std::array<BytesOfKinds, ir::kSpaces> persistent_{};  // [space]
+  int rank_;
   std::vector<Event> events_;
   std::vector<Issued> ops_;
   std::map<int32_t, uint32_t> issued_on_;  // ops of the step, by stream

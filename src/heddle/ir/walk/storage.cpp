@@ -233,6 +233,10 @@ void Storage::join(size_t at) {
   if (at + 1 >= free_.size()) return;
   Free &free = free_[at], &next = free_[at + 1];
   if (free.end() != next.offset || free.streams != next.streams) return;
+  // Else what a step's loads leave at the top, one beside the other, would never settle, and the top would rise
+  // with every microbatch.
+  const auto settled = [&](const Free& one) { return clock_ - one.released_at > kSettled; };
+  if (std::popcount(free.streams) > 1 && settled(free) != settled(next)) return;
   free.bytes += next.bytes;
   free.released_at = std::max(free.released_at, next.released_at);
   merge(used_[free.used], used_[next.used]);

@@ -5,8 +5,8 @@
 // is reusable only after some more ops have been enqueued, so that a wait on it is seldom felt. Otherwise the arena
 // grows; where it can't, the longest released is taken. Within a class the lowest address wins. Neighbouring
 // intervals used by different streams stay apart, lest one that nobody would wait for becomes one that somebody
-// must; a place may span them. The same object decides for the executor and for the simulator, so that the
-// predicted high water is the real one.
+// must; a place may span them. So does one of several streams that has settled from one that has not. The same
+// object decides for the executor and for the simulator, so that the predicted high water is the real one.
 //
 // The capacity is a prediction: within it things are packed as tightly as waits allow. Where even that leaves no
 // place, because rows came in other numbers than predicted, the arena grows beyond it, as far as the limit.
@@ -68,6 +68,24 @@ class Storage {
   int64_t largest_free_bytes() const;                     // within the limit, if there is one
   void reset_peak() { peak_live_ = live_; }
 
+  static constexpr uint64_t kSettled = 64;  // placements after which another stream's storage counts as settled
+  /// Its clock counts placements.
+  uint64_t clock() const { return clock_; }
+  void advance(uint64_t placements) { clock_ += placements; }
+  size_t fragments() const { return free_.size(); }
+  /// Visits what decides where further values go: numbers, marks of the last users and times by the clock.
+  template <class Exact, class OnMarks, class OnClock>
+  void each_of_state(const Exact& exact, const OnMarks& marks, const OnClock& clock) {
+    for (const int64_t bytes : {capacity_, extent_, high_water_, live_, peak_live_}) exact(bytes);
+    for (Free& free : free_) {
+      exact(free.offset);
+      exact(free.bytes);
+      exact(free.streams);
+      marks(used_[free.used]);
+      clock(free.released_at);
+    }
+  }
+
  private:
   /// Marks that fragments name by number, so that the fragments themselves are small enough to be looked through
   /// for every place. Numbers that are not in use are a chain: each place holds the next, 0 ends it and holds the
@@ -91,8 +109,6 @@ class Storage {
     int64_t end() const { return offset + bytes; }
   };
   static_assert(kMostStreams <= 32);
-  static constexpr uint64_t kSettled = 64;  // placements after which another stream's storage counts as settled
-
   // The start of the run of neighbours that holds `bytes`, or the end (free_.size()). `first_run`: the lowest of
   // those free to the stream, else of those that are settled. `oldest_run`: the one whose newest was released
   // first. `top_run`: the usable ones that touch the high water, whatever they hold.
@@ -105,7 +121,7 @@ class Storage {
   std::optional<Place> find_place_two_ended(int64_t bytes, int stream, const Marks& waited, bool brief);
   std::optional<Place> grow(int64_t bytes);
   Place take(size_t at, int64_t offset, int64_t bytes);  // `at` holds the offset, or is the end
-  void join(size_t at);                                  // with its next, if the same streams used both
+  void join(size_t at);                                  // with its next, if they are of one kind
 
   std::vector<Free> free_;  // by offset
   MarksPool used_;

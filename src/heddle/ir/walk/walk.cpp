@@ -3,31 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "heddle/ir/walk/frames.h"
+
 namespace heddle::ir {
-
-struct Walk::Slot {
-  struct Segment {
-    Marks written{};  // the ops that wrote it
-    Marks read{};     // the ops that read it since
-  };
-  int64_t offset = -1;  // -1: not there
-  int64_t bytes = 0;
-  int32_t uses_left = 0;  // 0: none has come yet, or all have
-  Segment whole;
-  std::vector<Segment> segments;  // instead, where its parts cut it
-
-  bool in_use() const { return offset >= 0 || uses_left > 0; }
-};
-
-// A microbatch's values. Few of them are there at one time, and few of a step's microbatches are under way at once.
-// A slot is large, so it goes to the next value that needs one. Once none of a frame is in use, its places go to
-// the next frame of the listing. What rows were counted stays known.
-struct Walk::Frame : RowCounts {
-  int64_t rows(ValueId value) const override { return rows_of[value]; }
-  std::vector<int32_t> places;   // by value: its slot, or -1
-  std::vector<int64_t> rows_of;  // by counting value
-  int in_use = 0;                // slots
-};
 
 namespace {
 template <class Is>
@@ -502,7 +480,11 @@ void Walk::run_step(Issuer& issuer, Purpose purpose, int microbatches) {
   copied_out_bytes_ = copied_in_bytes_ = 0;
   peak_seen_ = 0;
   try {
-    for (const Action& action : program_.actions_of(rank_, purpose, microbatches)) {
+    const std::vector<Action>& actions = program_.actions_of(rank_, purpose, microbatches);
+    Cycle cycle;
+    if (skip_repeats) cycle.actions = repeated_actions(actions);
+    for (size_t next = 0; next < actions.size(); next = past_repeats(cycle, actions, next + 1)) {
+      const Action& action = actions[next];
       const Block& block = program_.blocks[action.block];
       for (const Step& step : block.steps) {
         run_op(issuer, block.listings[step.slot], step.op, action.microbatches[step.slot]);

@@ -20,6 +20,8 @@
 
 namespace heddle::ir {
 
+struct WalkState;
+
 struct Operand {
   ValueId id = none;
   int64_t offset = -1;  // in the arena of the value's space; -1 when absent
@@ -107,6 +109,9 @@ class Walk {
   /// known from a step before).
   bool keep_peak = false;
   int64_t peak_from_bytes = 0;
+  /// Passes over ops that come to the same again, microbatch after microbatch (walk/repeats.h). What the walk says
+  /// of its memory stays as it is. For issuers that answer for each microbatch alike.
+  bool skip_repeats = false;
 
   /// Receives every value of a frame that is placed and given back, in bytes as storage rounds them. Receives each
   /// op once all that it needs has its place. `id`: none for what the op's kernel works in.
@@ -116,6 +121,10 @@ class Walk {
     virtual void placed(int listing, ValueId id, int microbatch, int64_t bytes) = 0;
     virtual void released(int listing, ValueId id, int microbatch, int64_t bytes) = 0;
     virtual void issued(const Issue& issue) = 0;
+    /// With skip_repeats: what follows may come again (the last of several such moments counts), and what came
+    /// since then comes so many times more, each so many microbatches later.
+    virtual void began_cycle() {}
+    virtual void repeated(int64_t times, int microbatches) { (void)times, (void)microbatches; }
   };
   Watcher* watcher = nullptr;
 
@@ -123,6 +132,7 @@ class Walk {
   struct Slot;
   struct Frame;
   struct Running;
+  struct Cycle;
   Frame& frame(int listing, int microbatch);
   void spare_places_of(int listing, int microbatch);
   Slot& persistent(int listing, ValueId id);
@@ -148,6 +158,11 @@ class Walk {
   Storage::Place place(const std::string& name, int64_t bytes, Space space, int stream, int listing, bool brief);
   std::vector<Live> live_now(Space space) const;
   void drop_frames();
+  template <class Exact, class OnMarks, class OnClock>
+  void each_of_state(int since, const Exact& exact, const OnMarks& marks, const OnClock& clock);
+  WalkState state(int since);
+  void skip(const WalkState& from, const WalkState& to, int64_t times, int microbatches);
+  size_t past_repeats(Cycle& cycle, const std::vector<Action>& actions, size_t next);
 
   const StepProgram& program_;
   StreamTable streams_;

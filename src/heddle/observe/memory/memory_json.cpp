@@ -1,5 +1,6 @@
 #include "heddle/observe/memory/memory_json.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
@@ -90,7 +91,10 @@ MemoryCurve memory_curve_of(const Json& json) {
   curve.bytes.resize(curve.at_us.size());
   for (const auto& [word, of] : json.at("bytes").items()) {
     const auto k = static_cast<size_t>(from_word<MemoryKind>(word));
-    for (size_t i = 0; i < curve.bytes.size(); ++i) curve.bytes[i][k] = of.at(i);
+    for (size_t i = 0; i < curve.bytes.size(); ++i) {
+      curve.bytes[i][k] = of.at(i);
+      curve.most[k] = std::max(curve.most[k], curve.bytes[i][k]);
+    }
   }
   return curve;
 }

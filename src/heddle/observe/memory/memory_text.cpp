@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "heddle/observe/memory/memory_words.h"
 #include "heddle/observe/table.h"
@@ -79,9 +78,7 @@ std::string row_of(const std::vector<BytesOfKinds>& columns, double height, bool
 }
 
 std::string kinds_table(const MemoryCurve& curve, int columns, const Terminal& terminal) {
-  BytesOfKinds most{};
-  for (const BytesOfKinds& kinds : curve.bytes)
-    for (size_t k = 0; k < most.size(); ++k) most[k] = std::max(most[k], kinds[k]);
+  const BytesOfKinds& most = curve.most;
   Table table({{""}, {"kind"}, {"at the peak", Align::right}, {"its own most", Align::right}});
   for (size_t k = most.size(); k-- > 0;) {
     if (most[k] == 0) continue;

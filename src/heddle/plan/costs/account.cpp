@@ -76,6 +76,7 @@ std::vector<KindFlops> flops_by_kind(const plan::Plan& plan, const plan::Lowered
     for (const ir::Action& action : program.actions_of(0, purpose)) {
       const ir::Block& block = program.blocks[action.block];
       for (const ir::Step& step : block.steps) {
+        if (action.microbatches[step.slot] > 0) continue;  // like the first
         const ir::Listing& listing = program.listings[block.listings[step.slot]];
         const ir::Op& op = listing.ops[step.op];
         const double a_step = ir::once_a_step(op.phase) ? static_cast<double>(microbatches) : 1;
@@ -84,7 +85,7 @@ std::vector<KindFlops> flops_by_kind(const plan::Plan& plan, const plan::Lowered
       }
     }
   };
-  add(ir::Purpose::train, sequence_tokens * plan.microbatches, &KindFlops::training);
+  add(ir::Purpose::train, sequence_tokens, &KindFlops::training);
   add(ir::Purpose::evaluate, sequence_tokens, &KindFlops::forward);
   std::erase_if(kinds, [](const KindFlops& k) { return k.training == 0; });
   return kinds;

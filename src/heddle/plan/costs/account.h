@@ -26,8 +26,8 @@ struct KindFlops {
   double forward = 0;
   double training = 0;
 };
-/// The forward is that of the evaluation program: lower with Plan::evaluates. Of a step of `microbatches` for each
-/// of the plan's.
+/// The forward is that of the evaluation program: lower with Plan::evaluates. Of a step of so many microbatches;
+/// the program's first stands for each.
 std::vector<KindFlops> flops_by_kind(const plan::Plan& plan, const plan::Lowered& lowered, int64_t microbatches);
 
 struct RoleBytes {

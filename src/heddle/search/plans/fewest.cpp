@@ -41,14 +41,16 @@ std::optional<Fewest> fewest_devices(const Query& query, const std::function<Ans
   Fewest found;
   std::vector<int> counts = counts_of_nodes(query.space.job.device, query.space.devices);
   std::erase_if(counts, [&](int n) { return n < counts.back() && surely_too_few(query, n); });
-  const auto asked_of = [&](const std::function<Answer(const Query&)>& run, int devices) {
+  const auto asked_of = [&](const std::function<Answer(const Query&)>& run, int devices, bool any) {
     Query asked = query;
     asked.space.devices = devices;
+    asked.any = any;
     if (asking) asking(devices);
     ++found.searches;
     try {
       Answer answer = run(asked);
       if (!answer.top.empty() || answer.stopped) return answer;
+      if (any && answer.timed == 0) return answer;  // no estimate fits, nor would one in less
       // The short list may be full of plans that fit by estimate alone: again, of those that do with room to spare.
       const double memory_bytes =
           query.memory_bytes > 0 ? query.memory_bytes : usable_bytes(query.space.job.device);
@@ -65,7 +67,7 @@ std::optional<Fewest> fewest_devices(const Query& query, const std::function<Ans
   std::map<int, bool> known;
   const auto trains = [&](size_t i) {
     const auto [at, fresh] = known.try_emplace(counts[i]);
-    if (fresh) at->second = !asked_of(search, counts[i]).top.empty();
+    if (fresh) at->second = !asked_of(search, counts[i], true).top.empty();
     return at->second;
   };
   size_t none = 0, some = counts.size() - 1;  // counts below `none` are not known to do
@@ -82,7 +84,7 @@ std::optional<Fewest> fewest_devices(const Query& query, const std::function<Ans
   }
   for (; least < counts.size(); ++least) {
     if (!trains(least)) continue;
-    found.answer = asked_of(whole, counts[least]);
+    found.answer = asked_of(whole, counts[least], false);
     found.devices = counts[least];
     if (!found.answer.top.empty() || found.answer.stopped) return found;
   }
