@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Asks Megatron-LM's own argument parser whether it takes launch scripts.
+"""Asks the argument parser of Megatron-LM, MindSpeed or MindSpeed-LLM whether it takes launch scripts.
 
-    trainer_parser.py MEGATRON_LM SCRIPT[:ARGUMENT...] [SCRIPT ...]
+    trainer_parser.py MEGATRON_LM[:MINDSPEED[:MINDSPEED_LLM]] SCRIPT[:ARGUMENT...] [SCRIPT ...]
 
-MEGATRON_LM is a checkout. A script is run by bash with no program in reach but stand-ins for torchrun, which notes
+Each is a checkout; the last one's parser is asked, which adds to those of the others (MindSpeed of July 2026 wants
+Megatron-LM core_v0.12.1). A script is run by bash with no program in reach but stand-ins for torchrun, which notes
 what it gets, and for srun and nohup, which run what they get; that goes through `parse_args`, `validate_args` and the checks of `TransformerConfig`, as for as many
-ranks as the script starts. Prints a line a script, exits 1 where one is refused, 77 where Megatron-LM or torch is not
-there.
+ranks as the script starts. Prints a line a script, exits 1 where one is refused, 77 where a checkout, torch
+or another package that it imports is not there.
 """
+import importlib.machinery
 import os
 import pathlib
 import shutil
@@ -17,6 +19,7 @@ import tempfile
 import time
 import traceback
 import types
+import unittest.mock
 import warnings
 
 SKIPPED = 77
@@ -86,7 +89,52 @@ def load(megatron):
     return arguments
 
 
-def refusal(arguments, words, ranks, connections):
+class StandIn:
+    """Modules of Ascend's NPU, which its parser imports and asks nothing of."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("torch_npu", "torchair", "acl"):
+            return importlib.machinery.ModuleSpec(name, self, is_package=True)
+        return None
+
+    def create_module(self, spec):
+        return unittest.mock.MagicMock(__path__=[], __spec__=spec, __name__=spec.name, __file__=spec.name)
+
+    def exec_module(self, module):
+        pass
+
+
+def load_mindspeed(checkouts):
+    """Imports what no script's words decide. Returns what adds the rest, by sys.argv, and gives the parser's module."""
+    sys.path[:0] = checkouts
+    os.environ.update(CUDA_VISIBLE_DEVICES="", RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")
+    sys.argv = ["pretrain_gpt.py"]
+    import torch
+    sys.meta_path.insert(0, StandIn())
+    torch.npu = unittest.mock.MagicMock()
+    if len(checkouts) > 2:
+        from mindspeed_llm import megatron_adaptor
+        add = megatron_adaptor.FeatureAdaptor.execute
+    else:
+        from mindspeed import args_utils
+        from mindspeed.features_manager import MindSpeedFeaturesManager as manager
+
+        def add():
+            manager.remove_patches()
+            args_utils._MINDSPEED_ARGS = None
+            words = args_utils.get_mindspeed_args()
+            manager.apply_features_pre_patches(words)
+            manager.apply_features_patches(words)
+        add()
+
+    def parser():
+        add()
+        from megatron.training import arguments
+        return arguments
+    return parser
+
+
+def refusal(parser, words, ranks, connections):
     """Why the parser or a check refuses the words, in a process of its own, which a refusal may end; "" where none does."""
     with tempfile.TemporaryFile("w+") as said:
         child = os.fork()
@@ -96,9 +144,12 @@ def refusal(arguments, words, ranks, connections):
             sys.argv = ["pretrain_gpt.py", *words]
             os.environ.update(RANK="0", WORLD_SIZE=str(ranks), LOCAL_RANK="0", CUDA_DEVICE_MAX_CONNECTIONS=connections)
             try:
+                arguments = parser()
                 args = arguments.parse_args()
                 args.world_size, args.rank = ranks, 0
                 arguments.validate_args(args)
+                from megatron.training import global_vars
+                global_vars.set_args(args)    # where MindSpeed's checks of the model look for it
                 arguments.core_transformer_config_from_args(args)
             except BaseException:    # also the end of the program
                 traceback.print_exc()
@@ -118,25 +169,32 @@ def main():
     if len(sys.argv) < 3:
         print(__doc__, file=sys.stderr)
         return 2
-    megatron = sys.argv[1]
-    if not (pathlib.Path(megatron) / "megatron/training/arguments.py").exists():
-        print(f"no Megatron-LM in {megatron}")
-        return SKIPPED
+    scripts, checkouts = sys.argv[2:], sys.argv[1].split(":")
+    for checkout, holds in zip(checkouts, ("megatron/training/arguments.py", "mindspeed/megatron_adaptor.py",
+                                           "mindspeed_llm/training/arguments.py")):
+        if not (pathlib.Path(checkout) / holds).exists():
+            print(f"no {holds} in {checkout}")
+            return SKIPPED
     if subprocess.run([sys.executable, "-c", "import torch"], capture_output=True, check=False).returncode:
         print("no torch")
         return SKIPPED
     refused = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        arguments = load(megatron)
-    for script in sys.argv[2:]:
         try:
-            said = refusal(arguments, **arguments_of(script))
+            arguments = load(checkouts[0]) if len(checkouts) == 1 else None
+            parser = load_mindspeed(checkouts) if arguments is None else lambda: arguments
+        except ModuleNotFoundError as error:
+            print(f"no {error.name}")
+            return SKIPPED
+    for script in scripts:
+        try:
+            said = refusal(parser, **arguments_of(script))
         except (ValueError, StopIteration, OSError, subprocess.TimeoutExpired) as error:
             said = f"it is not started: {error}"
         refused += said != ""
         print(f"{script}: {'refused: ' + said if said else 'accepted'}", flush=True)
-    print(f"{len(sys.argv) - 2 - refused} of {len(sys.argv) - 2} scripts are accepted")
+    print(f"{len(scripts) - refused} of {len(scripts)} scripts are accepted")
     return 1 if refused else 0
 
 
