@@ -12,7 +12,6 @@
 #include <fmt/format.h>
 #include <omp.h>
 
-#include <algorithm>
 #include <functional>
 #include <string_view>
 #include <vector>

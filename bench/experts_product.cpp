@@ -10,7 +10,6 @@
 // The ways take turns; ratios are medians of the turns' own ratios, for clocks of shared machines wander. Weights
 // are packed where the engine packs. `chosen` is what moe.product = "auto" takes of equal groups where nothing else
 // is configured: batched. Shapes are those of a rank: few of V2-Lite's and V3's experts, whole widths.
-#include <omp.h>
 
 #include <algorithm>
 #include <cstdio>

@@ -19,7 +19,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
-#include <functional>
 #include <numeric>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <optional>

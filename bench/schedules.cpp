@@ -16,7 +16,6 @@
 #include "heddle/comm/threads/thread_world.h"
 #include "heddle/observe/table.h"
 #include "heddle/schedule/generators/generators.h"
-#include "heddle/schedule/timing.h"
 #include "heddle/simulate/simulate.h"
 #include "tests/support/paced_time.h"
 

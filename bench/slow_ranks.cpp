@@ -15,7 +15,6 @@
 #include <algorithm>
 #include <atomic>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "bench/support/main.h"
 #include "bench/support/stops.h"

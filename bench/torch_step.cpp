@@ -8,10 +8,8 @@
 // output:
 // {"ready": true, ...}, then for each line "step" {"seconds", "cpu_seconds", "loss"}; "quit" or the end of input
 // ends it. Between steps every thread sleeps.
-#include <fmt/format.h>
 
 #include <ctime>
-#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>

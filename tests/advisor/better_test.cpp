@@ -8,7 +8,6 @@
 #include "advisor/advice/targets.h"
 #include "heddle/base/error.h"
 #include "heddle/model/shapes/shape_presets.h"
-#include "heddle/search/plan_memory.h"
 
 namespace heddle::advisor {
 namespace {

@@ -5,14 +5,12 @@
 // told: "expected MESSAGE". One message goes to standard error; exit status 0, or 1 with a message, as of `heddle
 // train`.
 #include <atomic>
-#include <bit>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
 
-#include "heddle/backends/backend.h"
 #include "heddle/base/failure.h"
 #include "heddle/comm/mpi_world.h"
 #include "heddle/comm/threads/thread_world.h"

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
-#include <numeric>
 #include <thread>
 
 #include "heddle/base/error.h"

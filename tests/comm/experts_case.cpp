@@ -3,7 +3,6 @@
 // have some.
 #include <algorithm>
 #include <cstring>
-#include <map>
 
 #include "heddle/base/error.h"
 #include "heddle/base/random.h"

@@ -2,7 +2,6 @@
 // throws where something is wrong. world_test.cpp runs them on threads, mpi_program.cpp under mpirun.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "heddle/comm/world.h"

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "heddle/cost/machine_profile.h"
 
 namespace heddle::cost {

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <set>
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"

@@ -4,7 +4,6 @@
 #include "heddle/device/device.h"
 #include "heddle/device/event_ring.h"
 #include "heddle/device/host_copies.h"
-#include "heddle/ir/attributes.h"
 
 namespace heddle::device {
 namespace {

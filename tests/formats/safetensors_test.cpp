@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
-#include <functional>
 
 #include "heddle/base/error.h"
 #include "heddle/base/random.h"

@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 
 #include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <map>

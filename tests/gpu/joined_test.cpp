@@ -1,8 +1,6 @@
 // Joined forms on the cuda backend: what one launch does to many parameters has the bits of a launch for each.
 #include "heddle/ops/update/joined.h"
 
-#include <numeric>
-
 #include "tests/gpu/on_device.h"
 #include "tests/kernels/op_cases.h"
 #ifdef HEDDLE_EMULATOR

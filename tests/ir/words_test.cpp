@@ -4,7 +4,6 @@
 
 #include <string>
 
-#include "heddle/ir/parse.h"
 #include "heddle/ir/print.h"
 #include "heddle/ir/uses.h"
 #include "heddle/ir/verify/verify.h"

@@ -2,8 +2,6 @@
 // the kernels of any backend.
 #pragma once
 
-#include <map>
-
 #include "tests/kernels/op_cases.h"
 
 namespace heddle::op_runner::context {

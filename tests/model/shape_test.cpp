@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "heddle/model/shapes/shape_names.h"
 #include "heddle/model/shapes/shape_presets.h"
 

@@ -12,7 +12,6 @@
 
 #include "heddle/base/clock.h"
 #include "heddle/base/error.h"
-#include "heddle/base/files/output_file.h"
 #include "heddle/observe/metrics_log.h"
 #include "heddle/observe/runs/metrics_tail.h"
 #include "heddle/observe/services/mlflow.h"

@@ -7,7 +7,6 @@
 
 #include "heddle/ir/parse.h"
 #include "heddle/ops/ops.h"
-#include "tests/support/tiny_models.h"
 
 namespace heddle::plan {
 namespace {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "heddle/base/error.h"
 #include "heddle/model/shapes/shape_presets.h"
 #include "heddle/plan/check.h"
 #include "heddle/search/search.h"

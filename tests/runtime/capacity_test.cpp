@@ -1,5 +1,4 @@
 // Experts of a stated capacity on several ranks against one rank: loss, gradients and what is dropped.
-#include <cmath>
 #include <functional>
 
 #include "heddle/passes/host/offload.h"

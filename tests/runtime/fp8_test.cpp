@@ -1,6 +1,5 @@
 // Models whose linear maps multiply numbers of eight bits: what backward keeps, and how near they learn to those
 // that don't.
-#include <cmath>
 
 #include "heddle/backends/backend.h"
 #include "heddle/passes/host/offload.h"

@@ -1,5 +1,4 @@
 // Models with replicas of hot experts against those without: all bits but those of sums of weight gradients stay.
-#include <cmath>
 
 #include "heddle/passes/host/offload.h"
 #include "heddle/passes/host/residency_words.h"

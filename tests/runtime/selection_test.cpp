@@ -3,8 +3,6 @@
 // choice.
 #include <gtest/gtest.h>
 
-#include <set>
-
 #include "heddle/base/error.h"
 #include "heddle/model/parameter_count.h"
 #include "heddle/model/shapes/shape.h"

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <ctime>
 
 #include "heddle/model/shapes/shape_presets.h"

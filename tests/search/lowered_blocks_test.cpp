@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "heddle/base/error.h"
 #include "heddle/config/run_config.h"
 #include "heddle/search/plans/replicas.h"
 #include "heddle/search/search.h"

@@ -8,7 +8,6 @@
 
 #include "heddle/base/error.h"
 #include "heddle/config/run_config.h"
-#include "heddle/model/shapes/shape_presets.h"
 #include "heddle/search/lowered_blocks.h"
 #include "heddle/search/plan_memory.h"
 #include "heddle/search/search.h"

@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include "heddle/base/error.h"
 #include "heddle/model/shapes/shape_presets.h"
 #include "heddle/search/search.h"
 

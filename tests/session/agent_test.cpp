@@ -15,7 +15,6 @@
 #include "heddle/base/files/fence.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/files/random_id.h"
-#include "heddle/session/agent/link.h"
 #include "heddle/session/agent/run_memory.h"
 #include "heddle/session/agent/shared_segments.h"
 #include "heddle/train/controllers/snapshot_schedule.h"

@@ -1,7 +1,6 @@
 // Tasks as they are read, and what bounds a share of right answers.
 #include <gtest/gtest.h>
 
-#include "heddle/base/error.h"
 #include "heddle/session/eval/score.h"
 #include "heddle/session/eval/task.h"
 

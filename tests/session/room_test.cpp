@@ -8,7 +8,6 @@
 #include <filesystem>
 
 #include "heddle/train/controllers/snapshot_schedule.h"
-#include "heddle/train/saved/snapshots.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/train/rank_trainers.h"
 #include "tests/train/small_options.h"

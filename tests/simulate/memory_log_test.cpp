@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
 
 #include "heddle/passes/host/offload.h"
 #include "tests/simulate/tiny_step.h"
