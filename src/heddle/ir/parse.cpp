@@ -101,7 +101,7 @@ class Parser {
     config_error("program text, line {}: '{}', expected {}", number_, found.substr(0, 60), expected);
   }
 
-  // What a listing refuses is wrong in the text.
+  // A mistake that a listing finds is reported with its line of the text.
   template <class Work>
   auto checked(const Work& work) const {
     try {
