@@ -156,6 +156,12 @@ std::map<std::string, model::ModelConfig> models() {
   pairs.shortcut_experts = pairs.scaled_latents = true;
   pairs.zero_expert_num = 3;
   all["pairs of layers, some experts without computation"] = pairs;
+  pairs.q_lora_rank = 12;
+  pairs.sigmoid_scores = pairs.norm_topk_prob = false;
+  pairs.n_shared_experts = 0;
+  pairs.routed_scaling_factor = 6;
+  pairs.bias_balance = model::BiasBalance::share;
+  all["as LongCat-Flash"] = pairs;
   model::ModelConfig by_id = test::small_model();
   by_id.num_hash_layers = by_id.first_k_dense_replace + 1;
   all["experts by token id"] = by_id;
