@@ -6,6 +6,8 @@
 namespace heddle::ir {
 
 namespace {
+constexpr int64_t kSmallBytes = 256 << 10;  // more than a microbatch's ids and labels, less than its rows
+
 uint32_t streams_of(const Marks& used) {
   uint32_t streams = 0;
   for (int i = 0; i < kMostStreams; ++i) streams |= static_cast<uint32_t>(used[i] > 0) << i;
@@ -236,7 +238,8 @@ void Storage::join(size_t at) {
   // Else what a step's loads leave at the top, one beside the other, would never settle, and the top would rise
   // with every microbatch.
   const auto settled = [&](const Free& one) { return clock_ - one.released_at > kSettled; };
-  if (std::popcount(free.streams) > 1 && settled(free) != settled(next)) return;
+  const bool small = std::min(free.bytes, next.bytes) <= kSmallBytes;
+  if (small && std::popcount(free.streams) > 1 && settled(free) != settled(next)) return;
   free.bytes += next.bytes;
   free.released_at = std::max(free.released_at, next.released_at);
   merge(used_[free.used], used_[next.used]);

@@ -5,8 +5,9 @@
 // is reusable only after some more ops have been enqueued, so that a wait on it is seldom felt. Otherwise the arena
 // grows; where it can't, the longest released is taken. Within a class the lowest address wins. Neighbouring
 // intervals used by different streams stay apart, lest one that nobody would wait for becomes one that somebody
-// must; a place may span them. So does one of several streams that has settled from one that has not. The same
-// object decides for the executor and for the simulator, so that the predicted high water is the real one.
+// must; a place may span them. A small one of several streams that has settled stays apart from one that has not,
+// and the other way round. The same object decides for the executor and for the simulator, so that the predicted
+// high water is the real one.
 //
 // The capacity is a prediction: within it things are packed as tightly as waits allow. Where even that leaves no
 // place, because rows came in other numbers than predicted, the arena grows beyond it, as far as the limit.
