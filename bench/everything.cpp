@@ -19,9 +19,9 @@
 // Each row is printed as soon as it is known, with --json as an object a line. What --minutes leaves no time for is
 // not run, and the summary counts it. An op lasts as long as on a device that reaches 40 % of its products and 80 %
 // of its memory's rate; links reach 80 %. Messages of tp and cp stay in a node, all others go between nodes. Update
-// and gradients are part of a step. Hidden is the part of the messages' own time that does not lengthen the step; it
-// is left out where messages run inside products (parallel.tp_overlap), which have no time of their own.
-// Losses and norms are those of a narrow model with the same layers and plan, trained for two steps in fp64.
+// and gradients are part of a step. Hidden is the part of the messages' own time that does not lengthen the step;
+// it is left out where messages run inside products (parallel.tp_overlap), which have no time of their own. Losses
+// and norms are those of a narrow model with the same layers and plan, trained for two steps in fp64.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

@@ -186,8 +186,8 @@ bool add_changes(const Launch& from, const Launch& to, Dialect dialect, const Gi
   return any;
 }
 
-// Flags, or values that rows take for theirs, which a trainer takes only with what another flag says: where that one
-// changes, they go, or become what the rows write.
+// Flags, or values that rows take for theirs, which a trainer takes only with what another flag says: where that
+// one changes, they go, or become what the rows write.
 struct Leaning {
   std::string_view flag, of;
   std::string_view value = "";  // the one that leans; "": whatever it is
@@ -241,7 +241,8 @@ FlagChanges flag_changes(const Launch& from, const Launch& to, Dialect dialect, 
     };
     if (!given.contains(name) || goes(name) || !(goes(of) || says(changes.added, of))) continue;
     if (!each.value.empty() && given.at(name) != std::vector<std::string>{std::string(each.value)}) continue;
-    const auto written = std::find_if(said.begin(), said.end(), [&](const Flag& flag) { return flag.name == name; });
+    const auto written =
+        std::find_if(said.begin(), said.end(), [&](const Flag& flag) { return flag.name == name; });
     if (written != said.end()) changes.added.push_back(*written);
     changes.removed.push_back(std::move(name));
   }

@@ -63,8 +63,8 @@ size_t marks_of(const shell::Command& command) {
   static const std::array marks{"--num-layers", "--hidden-size",      "--num-attention-heads",
                                 "--seq-length", "--micro-batch-size", "--tensor-model-parallel-size"};
   const FlagMap flags = flags_of_words(command.words);
-  return static_cast<size_t>(std::count_if(marks.begin(), marks.end(),
-                                           [&](const char* mark) { return flags.contains(mark); }));
+  return static_cast<size_t>(
+      std::count_if(marks.begin(), marks.end(), [&](const char* mark) { return flags.contains(mark); }));
 }
 
 const shell::Command* training_command(const std::vector<shell::Command>& commands) {

@@ -1,5 +1,5 @@
-// Notes of a thread's work. A signal of the process's own fault (SIGSEGV, SIGFPE, SIGILL, SIGABRT) prints them before
-// it ends the process. A library's fault has no other message.
+// Notes of a thread's work. A signal of the process's own fault (SIGSEGV, SIGFPE, SIGILL, SIGABRT) prints them
+// before it ends the process. A library's fault has no other message.
 #pragma once
 
 #include <array>
@@ -25,7 +25,8 @@ class CrashNote {
 };
 
 /// While one lives, such a signal prints what its thread is at, or the thread that made this where it has said
-/// nothing. The signal then ends the process as it would have. One at a time; none where another program holds Heddle.
+/// nothing. The signal then ends the process as it would have. One at a time; none where another program holds
+/// Heddle.
 class CrashNotes {
  public:
   CrashNotes();
