@@ -17,7 +17,8 @@ std::vector<Place> places_of(int64_t length, int cp) {
 
 std::optional<Numbers> changed_attention(const Seen& seen, const AttentionChange& change) {
   const model::ModelConfig& m = seen.reference.model();
-  if (seen.all.stage != Stage::forward || !seen.all.name.ends_with("self_attn.core") || m.is_latent() || m.attention_sinks)
+  if (seen.all.stage != Stage::forward || !seen.all.name.ends_with("self_attn.core") || m.is_latent() ||
+      m.attention_sinks)
     return std::nullopt;
   const auto input = [&](const char* module) {
     Record other = seen.record;
@@ -31,12 +32,14 @@ std::optional<Numbers> changed_attention(const Seen& seen, const AttentionChange
   };
   const Whole *q = input("q_rotated"), *k = input("k_rotated"), *v = input("v_proj");
   if (q == nullptr || k == nullptr || v == nullptr) return std::nullopt;
-  const Numbers queries = change.turn ? change.turn(*q) : q->values, keys = change.turn ? change.turn(*k) : k->values;
+  const Numbers queries = change.turn ? change.turn(*q) : q->values,
+                keys = change.turn ? change.turn(*k) : k->values;
   const double scale = change.scale > 0 ? change.scale : m.softmax_scale();
   const int64_t length = q->dims[1], heads = m.num_attention_heads, groups = m.num_key_value_heads;
   const int64_t width = q->dims[2] / heads, value_width = v->dims[2] / groups;
   const std::vector<Place> places = places_of(length, seen.reference.dump().layout.mesh.cp);
-  Numbers out(static_cast<size_t>(q->dims[0] * length * heads * value_width), 0.0), weights(static_cast<size_t>(length));
+  Numbers out(static_cast<size_t>(q->dims[0] * length * heads * value_width), 0.0),
+      weights(static_cast<size_t>(length));
   for (int64_t b = 0; b < q->dims[0]; ++b) {
     for (int64_t h = 0; h < heads; ++h) {
       const int64_t g = change.group ? change.group(h) : h / (heads / groups);

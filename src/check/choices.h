@@ -1,8 +1,9 @@
 // The experts that the trainer's own routers chose, read from the logits of the dump.
 //
-// Where two experts' logits are as near as rounding, either choice is right, and what follows from it differs. A bound
-// that allows both hides faults. So the reference takes the dump's choice where rounding can have made it. Logits on the
-// wrong side of the choice are moved onto the line between the chosen and the others, which is less than their rounding.
+// Where two experts' logits are as near as rounding, either choice is right, and what follows from it differs. A
+// bound that allows both hides faults. So the reference takes the dump's choice where rounding can have made it.
+// Logits on the wrong side of the choice are moved onto the line between the chosen and the others, which is less
+// than their rounding.
 #pragma once
 
 #include <map>
@@ -26,7 +27,8 @@ bool is_router(const std::string& module);
 /// The `count` experts of the largest logits. A row in which fp32 may not tell the last from the next has none.
 Chosen largest(std::span<const double> logits, size_t count, bool surely);
 
-/// The choices of the dump's forward pass. Nothing where more than softmax decides: a bias on the choice, or groups of experts.
+/// The choices of the dump's forward pass. Nothing where more than softmax decides: a bias on the choice, or groups
+/// of experts.
 ChosenRows chosen_rows(const Dump& dump, const std::vector<Module>& modules);
 
 /// How far the largest logit that is not chosen lies above the least that is; below zero, the row's choice is this.

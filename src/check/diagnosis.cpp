@@ -42,7 +42,8 @@ std::string short_of(std::string text, const std::string& kept) {
   for (size_t from = 0; from < text.size();) {
     const size_t end = std::min(text.find(", ", from), text.size());
     const std::string word = text.substr(from, end - from);
-    const bool plain = word.find(' ') == std::string::npos && text.size() > 200 && word.find(kept) == std::string::npos;
+    const bool plain =
+        word.find(' ') == std::string::npos && text.size() > 200 && word.find(kept) == std::string::npos;
     if (!plain || !left_out) line += (line.empty() ? "" : ", ") + (plain ? std::string("…") : word);
     left_out = plain;
     from = end + 2;
@@ -66,7 +67,8 @@ std::string Explanation::sentence() const {
 
 std::vector<size_t> Findings::unexplained() const {
   std::set<size_t> known(follows.begin(), follows.end());
-  for (const Explanation& explanation : explanations) known.insert(explanation.cases.begin(), explanation.cases.end());
+  for (const Explanation& explanation : explanations)
+    known.insert(explanation.cases.begin(), explanation.cases.end());
   std::vector<size_t> rest;
   for (const size_t i : differing) {
     if (!known.contains(i)) rest.push_back(i);
@@ -78,15 +80,18 @@ Diagnosis::Diagnosis(const Dump& dump) : dump_(dump), reference_(std::make_uniqu
   findings_.ranks = dump.ranks.size();
   findings_.notes = dump.layout.warnings;
   if (const int64_t near = reference_->near_choices(); near > 0)
-    findings_.notes.push_back(fmt::format("{} choices of experts lie within rounding: what follows from either choice is allowed", near));
+    findings_.notes.push_back(
+        fmt::format("{} choices of experts lie within rounding: what follows from either choice is allowed", near));
   if (const int64_t taken = reference_->taken_choices(); taken > 0)
-    findings_.notes.push_back(fmt::format("{} choices of experts lie within rounding: the trainer's own are taken", taken));
+    findings_.notes.push_back(
+        fmt::format("{} choices of experts lie within rounding: the trainer's own are taken", taken));
   add_local_sums();
   compare();
   if (findings_.equal()) return;
   parts_ = std::make_unique<Parts>(*reference_);
   if (!parts_->why_not().empty())
-    findings_.notes.push_back("the sums of ranks are not looked into, for Heddle does not run this layout: " + parts_->why_not());
+    findings_.notes.push_back("the sums of ranks are not looked into, for Heddle does not run this layout: " +
+                              parts_->why_not());
   faults_ = faults_of(*reference_, *parts_);
   mark_what_follows();
   explain();
@@ -107,12 +112,12 @@ void Diagnosis::add_local_sums() {
       for (const RankDump& other : dump_.ranks) {
         if (&other == &rank) continue;
         bool added = true;
-        const bool expert = std::any_of(record.sum_over.begin(), record.sum_over.end(), [](Axis a) {
-          return a == Axis::ep || a == Axis::etp || a == Axis::edp;
-        });
+        const bool expert = std::any_of(record.sum_over.begin(), record.sum_over.end(),
+                                        [](Axis a) { return a == Axis::ep || a == Axis::etp || a == Axis::edp; });
         for (const Axis axis : expert ? std::vector{Axis::ep, Axis::etp, Axis::edp, Axis::pp}
                                       : std::vector{Axis::tp, Axis::cp, Axis::dp, Axis::pp}) {
-          const bool over = std::find(record.sum_over.begin(), record.sum_over.end(), axis) != record.sum_over.end();
+          const bool over =
+              std::find(record.sum_over.begin(), record.sum_over.end(), axis) != record.sum_over.end();
           added = added && (over || other.at.at(axis) == rank.at.at(axis));
         }
         const auto& of_other = parts[static_cast<size_t>(&other - dump_.ranks.data())];
@@ -120,8 +125,8 @@ void Diagnosis::add_local_sums() {
         if (!added || found == of_other.end()) continue;
         const Record& part = *found->second;
         if (!(part.slice == record.slice))
-          config_error("{}/rank-{:05}/index.json: {}: the part of rank {} is of another slice", dump_.path, record.rank,
-                       record.text(), part.rank);
+          config_error("{}/rank-{:05}/index.json: {}: the part of rank {} is of another slice", dump_.path,
+                       record.rank, record.text(), part.rank);
         for (size_t i = 0; i < sum.values.size(); ++i) sum.values[i] += part.values[i];
       }
     }
@@ -152,12 +157,16 @@ void Diagnosis::compare() {
   }
   for (const Record& sum : sums_) add(sum);
   if (cancels)
-    findings_.notes.emplace_back("gradients of routers are not compared: the one gate of a token is divided by itself, so they are rounding alone");
+    findings_.notes.emplace_back(
+        "gradients of routers are not compared: the one gate of a token is divided by itself, so they are rounding "
+        "alone");
   // Gradients come from the last parameter to the first.
   std::map<std::string, int> places;
-  for (const model::Parameter& p : reference_->lowered().parameters[0]) places[p.name] = static_cast<int>(places.size());
+  for (const model::Parameter& p : reference_->lowered().parameters[0])
+    places[p.name] = static_cast<int>(places.size());
   for (auto& [key, one] : cases) {
-    if (const std::vector<std::string> parameters = reference_->names().parameters_of(one.name); !parameters.empty())
+    if (const std::vector<std::string> parameters = reference_->names().parameters_of(one.name);
+        !parameters.empty())
       one.order = -places[parameters.front()];
     findings_.all.push_back(std::move(one));
   }
@@ -189,7 +198,8 @@ void Diagnosis::mark_what_follows() {
     if (one.stage != Stage::gradient) continue;
     for (const Record* record : one.records) {
       const std::vector<int64_t> places = record->slice.places();
-      for (size_t i = 0; i < places.size(); ++i) observed[one.name][static_cast<size_t>(places[i])] = record->values[i];
+      for (size_t i = 0; i < places.size(); ++i)
+        observed[one.name][static_cast<size_t>(places[i])] = record->values[i];
     }
   }
   double square = 0;
@@ -213,12 +223,15 @@ void Diagnosis::mark_what_follows() {
         double length = norm->values[0];
         for (const Record& other : dump_.ranks[static_cast<size_t>(record->rank)].records) {
           if (other.stage == Stage::norm && other.name == "grad_norm") length = other.values[0];
-          if (other.stage == Stage::gradient && other.name == one.name && other.slice == record->slice) gradient = other.values;
+          if (other.stage == Stage::gradient && other.name == one.name && other.slice == record->slice)
+            gradient = other.values;
         }
         if (gradient.empty()) continue;
         const auto& [dims, start] = dump_.start.at(one.name);
-        const Numbers next = updated(taken(start, record->slice), gradient, length, *dump_.layout.optimizer, dims.size() > 1);
-        as_said = (different.contains(one.name) || std::isfinite(length)) && ratio_to(next, *record, *reference_) <= 1 && as_said;
+        const Numbers next =
+            updated(taken(start, record->slice), gradient, length, *dump_.layout.optimizer, dims.size() > 1);
+        as_said = (different.contains(one.name) || std::isfinite(length)) &&
+                  ratio_to(next, *record, *reference_) <= 1 && as_said;
       }
     } else {
       continue;
@@ -230,8 +243,9 @@ void Diagnosis::mark_what_follows() {
   if (!by_norm || wrong_norm == nullptr || !different.empty()) return;
   std::set<std::string> lengths;  // ranks may have a norm each
   for (const Record* record : wrong_norm->records) lengths.insert(fmt::format("{:.6g}", record->values[0]));
-  findings_.notes.push_back(fmt::format("the norm of gradients is {}, where one rank has {:.6g}: the weights follow", fmt::join(lengths, ", "),
-                                        reference_->of(*wrong_norm->records.front()).values[0]));
+  findings_.notes.push_back(
+      fmt::format("the norm of gradients is {}, where one rank has {:.6g}: the weights follow",
+                  fmt::join(lengths, ", "), reference_->of(*wrong_norm->records.front()).values[0]));
 }
 
 double Diagnosis::ratio_of(const std::vector<const Fault*>& faults, const Case& one, bool on_some) const {
@@ -252,7 +266,8 @@ double Diagnosis::ratio_of(const std::vector<const Fault*>& faults, const Case& 
 std::vector<const Fault*> Diagnosis::pair_for(size_t index) const {
   const Case& one = findings_.all[index];
   std::vector<const Fault*> order;  // faults that are known to be there come first
-  for (const Explanation& explanation : findings_.explanations) order.insert(order.end(), explanation.faults.begin(), explanation.faults.end());
+  for (const Explanation& explanation : findings_.explanations)
+    order.insert(order.end(), explanation.faults.begin(), explanation.faults.end());
   for (const Fault& fault : faults_) order.push_back(&fault);
   std::vector<const Fault*> best;
   double least = 1;
@@ -296,7 +311,8 @@ void Diagnosis::explain_by_single(std::set<size_t>& open, bool on_some) {
     }
     for (size_t f = 0; f < faults_.size(); ++f) {
       if (f != best && left(explained[f]) == left(explained[best]) &&
-          std::includes(explained[f].begin(), explained[f].end(), explanation.cases.begin(), explanation.cases.end()))
+          std::includes(explained[f].begin(), explained[f].end(), explanation.cases.begin(),
+                        explanation.cases.end()))
         explanation.alike.push_back(&faults_[f]);
     }
     for (const size_t i : explanation.cases) open.erase(i);
@@ -336,7 +352,8 @@ void Diagnosis::explain() {
       explanation.cases.push_back(other);
       open.erase(other);
     }
-    for (const size_t c : explanation.cases) explanation.worst = std::max(explanation.worst, ratio_of(pair, findings_.all[c]));
+    for (const size_t c : explanation.cases)
+      explanation.worst = std::max(explanation.worst, ratio_of(pair, findings_.all[c]));
     add_lines(explanation);
     findings_.explanations.push_back(std::move(explanation));
   }
@@ -362,15 +379,20 @@ std::string Diagnosis::line_of(const Case& one) const {
   const auto search = [&](const auto& is_it, bool reduces) {
     for (const ir::Listing& listing : lowered.program.listings) {
       for (const ir::Op& op : listing.ops) {
-        if (found.empty() && (!reduces || op.def->collective) && is_it(listing, op)) found = short_of(ir::text_of(listing, op), kept);
+        if (found.empty() && (!reduces || op.def->collective) && is_it(listing, op))
+          found = short_of(ir::text_of(listing, op), kept);
       }
     }
   };
   const auto has = [](const ir::Listing& listing, const std::vector<ir::ValueId>& ids, const auto& test) {
-    return std::any_of(ids.begin(), ids.end(), [&](ir::ValueId id) { return id != ir::none && test(listing.value(listing.base(id)).name); });
+    return std::any_of(ids.begin(), ids.end(), [&](ir::ValueId id) {
+      return id != ir::none && test(listing.value(listing.base(id)).name);
+    });
   };
   const auto writes = [&](const std::string& name) {
-    return [&, name](const ir::Listing& listing, const ir::Op& op) { return has(listing, op.out, [&](const std::string& v) { return v == name; }); };
+    return [&, name](const ir::Listing& listing, const ir::Op& op) {
+      return has(listing, op.out, [&](const std::string& v) { return v == name; });
+    };
   };
   const Module* module = reference_->module(one.name);
   if (one.stage == Stage::forward && module != nullptr) {
@@ -382,16 +404,21 @@ std::string Diagnosis::line_of(const Case& one) const {
     }
   } else if (one.stage == Stage::norm) {
     const bool loss = one.name == "loss";
-    search([&](const ir::Listing&, const ir::Op& op) { return loss ? op.def->is_loss : op.kind() == "grad_norm"; }, false);
+    search([&](const ir::Listing&, const ir::Op& op) { return loss ? op.def->is_loss : op.kind() == "grad_norm"; },
+           false);
   } else {
     const std::vector<std::string> parameters = reference_->names().parameters_of(one.name);
     const std::string parameter = kept = parameters.empty() ? one.name : parameters.front();
     const auto touches = [&](const ir::Listing& listing, const ir::Op& op) {
-      const auto test = [&](const std::string& v) { return v.starts_with("grad.") && v.find(parameter) != std::string::npos; };
+      const auto test = [&](const std::string& v) {
+        return v.starts_with("grad.") && v.find(parameter) != std::string::npos;
+      };
       return has(listing, op.in, test) || has(listing, op.updates, test) || has(listing, op.out, test);
     };
     const auto updates = [&](const ir::Listing& listing, const ir::Op& op) {
-      return op.phase == ir::Phase::end && has(listing, op.updates, [&](const std::string& v) { return v.find(parameter) != std::string::npos && !v.starts_with("grad."); });
+      return op.phase == ir::Phase::end && has(listing, op.updates, [&](const std::string& v) {
+               return v.find(parameter) != std::string::npos && !v.starts_with("grad.");
+             });
     };
     if (one.stage == Stage::weight) search(updates, false);
     if (one.stage == Stage::gradient) search(touches, true);
@@ -406,29 +433,37 @@ std::string Diagnosis::ranks_of(const Case& one) const {
     all.insert(one.records[i]->rank);
     if (!(one.ratios[i] <= 1)) different.insert(one.records[i]->rank);
   }
-  if (different == all) return all.size() == 1 ? fmt::format("rank {}", *all.begin()) : fmt::format("all {} ranks that hold it", all.size());
+  if (different == all)
+    return all.size() == 1 ? fmt::format("rank {}", *all.begin())
+                           : fmt::format("all {} ranks that hold it", all.size());
   std::string where;
   for (int a = 0; a < ir::kAxes; ++a) {
     const auto axis = static_cast<Axis>(a);
     std::set<int> inside, outside;
-    for (const int rank : all) (different.contains(rank) ? inside : outside).insert(dump_.ranks[static_cast<size_t>(rank)].at.at(axis));
+    for (const int rank : all)
+      (different.contains(rank) ? inside : outside).insert(dump_.ranks[static_cast<size_t>(rank)].at.at(axis));
     std::vector<int> common;
     std::set_intersection(inside.begin(), inside.end(), outside.begin(), outside.end(), std::back_inserter(common));
-    if (common.empty() && where.empty()) where = fmt::format(" ({} {})", ir::name_of(axis), fmt::join(inside, ", "));
+    if (common.empty() && where.empty())
+      where = fmt::format(" ({} {})", ir::name_of(axis), fmt::join(inside, ", "));
   }
   return fmt::format("rank{} {}{}", different.size() == 1 ? "" : "s", fmt::join(different, ", "), where);
 }
 
 std::string Diagnosis::group_of(const Case& one) const {
   std::vector<std::string> axes;
-  for (const auto& [axis, degree] : std::vector<std::pair<Axis, int>>{{Axis::tp, dump_.layout.mesh.tp}, {Axis::cp, dump_.layout.mesh.cp}, {Axis::dp, dump_.layout.mesh.dp}, {Axis::pp, dump_.layout.mesh.pp}}) {
+  for (const auto& [axis, degree] : std::vector<std::pair<Axis, int>>{{Axis::tp, dump_.layout.mesh.tp},
+                                                                      {Axis::cp, dump_.layout.mesh.cp},
+                                                                      {Axis::dp, dump_.layout.mesh.dp},
+                                                                      {Axis::pp, dump_.layout.mesh.pp}}) {
     bool apart = false;
     for (const Record* a : one.records) {
       for (const Record* b : one.records) {
         if (degree == 1 || a->rank >= b->rank || !(a->slice == b->slice)) continue;
         bool others = true;
         for (const Axis other : {Axis::tp, Axis::cp, Axis::dp, Axis::pp})
-          others = others && (other == axis || dump_.ranks[static_cast<size_t>(a->rank)].at.at(other) == dump_.ranks[static_cast<size_t>(b->rank)].at.at(other));
+          others = others && (other == axis || dump_.ranks[static_cast<size_t>(a->rank)].at.at(other) ==
+                                                   dump_.ranks[static_cast<size_t>(b->rank)].at.at(other));
         const bool same_rows = one.microbatch < 0 || axis != Axis::dp;
         apart = apart || (others && same_rows && ratio_to(b->values, *a, *reference_) > 1);
       }

@@ -1,4 +1,5 @@
-// The diagnosis of a dump: where it differs from the reference, and which faults of a program give what its ranks hold.
+// The diagnosis of a dump: where it differs from the reference, and which faults of a program give what its ranks
+// hold.
 #pragma once
 
 #include <deque>
@@ -14,21 +15,21 @@ namespace heddle::check {
 /// One or more faults at once, and all the tensors that every rank would then hold as the dump has them.
 struct Explanation {
   std::vector<const Fault*> faults;
-  std::vector<size_t> cases;                // of Findings::differing
-  double worst = 0;                         // ratio of the worst rank to what the faults predict
-  bool on_some = false;                     // the ranks that are equal do not have the fault
-  std::vector<const Fault*> alike;          // single faults that predict the same here
-  std::string line, mutated;                // of the program's text
+  std::vector<size_t> cases;        // of Findings::differing
+  double worst = 0;                 // ratio of the worst rank to what the faults predict
+  bool on_some = false;             // the ranks that are equal do not have the fault
+  std::vector<const Fault*> alike;  // single faults that predict the same here
+  std::string line, mutated;        // of the program's text
   std::string name() const;
   std::string sentence() const;
 };
 
 struct Findings {
   size_t tensors = 0, ranks = 0;
-  double worst = 0;                  // ratio of all that is equal, or of all
-  std::vector<Case> all;             // in program order
-  std::vector<size_t> differing;     // of `all`
-  std::vector<size_t> follows;       // of `differing`: what the dump's own tensors before it make of it
+  double worst = 0;                       // ratio of all that is equal, or of all
+  std::vector<Case> all;                  // in program order
+  std::vector<size_t> differing;          // of `all`
+  std::vector<size_t> follows;            // of `differing`: what the dump's own tensors before it make of it
   std::vector<Explanation> explanations;  // those of most tensors first
   std::vector<std::string> notes;
   bool equal() const { return differing.empty(); }

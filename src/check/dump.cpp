@@ -126,7 +126,8 @@ Dump read_dump(const std::string& path) {
   dump.path = path;
   std::error_code error;
   if (!std::filesystem::is_directory(path, error))
-    config_error("{}: no such folder; a folder with layout.json, start.safetensors and rank-NNNNN/ is accepted", path);
+    config_error("{}: no such folder; a folder with layout.json, start.safetensors and rank-NNNNN/ is accepted",
+                 path);
   const std::string layout = path + "/layout.json";
   dump.layout = read_layout(read_file(layout, kMostText), layout, read_subject);
   read_start(dump);
@@ -158,9 +159,10 @@ std::vector<int> order_ranks(Dump& dump) {
     } while (std::next_permutation(expert.begin(), expert.end()));
   } while (std::next_permutation(dense.begin(), dense.end()));
   mesh.order = usual.order, mesh.expert_order = usual.expert_order;
-  config_error("{}: the coordinates of the ranks are no fold of {}: each of tp × cp × dp × pp is one rank, and each of "
-               "etp × ep × edp × pp",
-               dump.path, plan::text_of(mesh));
+  config_error(
+      "{}: the coordinates of the ranks are no fold of {}: each of tp × cp × dp × pp is one rank, and each of "
+      "etp × ep × edp × pp",
+      dump.path, plan::text_of(mesh));
 }
 
 }  // namespace heddle::check

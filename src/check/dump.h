@@ -1,7 +1,7 @@
 // A dump: one training step of any trainer on its ranks, as a folder (docs/howto/check.md has the format).
 //
-// The folder comes from outside and is hostile: sizes are bounded and checked before they are used, and what is wrong
-// is one ConfigError that names file and tensor.
+// The folder comes from outside and is hostile: sizes are bounded and checked before they are used, and what is
+// wrong is one ConfigError that names file and tensor.
 #pragma once
 
 #include <functional>
@@ -64,8 +64,8 @@ struct Layout {
 /// One tensor of one rank.
 struct Record {
   Stage stage = Stage::forward;
-  std::string name;      // of a module or a released tensor
-  int microbatch = -1;   // of the dp rank; −1: of the step
+  std::string name;     // of a module or a released tensor
+  int microbatch = -1;  // of the dp rank; −1: of the step
   int rank = 0;
   Slice slice;
   std::vector<ir::Axis> sum_over;  // axes over which parts are still to be added
@@ -100,8 +100,8 @@ Layout read_layout(std::string_view text, const std::string& place, const ReadMo
 RankDump read_index(std::string_view text, const std::string& place, const Layout& layout, int rank,
                     std::vector<std::string>& tensors);
 
-/// The ranks of the layout's mesh, in an order of its folds in which every rank of the dump stands where the mesh has
-/// it. ConfigError where no order is the dump's.
+/// The ranks of the layout's mesh, in an order of its folds in which every rank of the dump stands where the mesh
+/// has it. ConfigError where no order is the dump's.
 std::vector<int> order_ranks(Dump& dump);
 
 }  // namespace heddle::check

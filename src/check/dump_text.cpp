@@ -153,7 +153,8 @@ Slice read_slice(const json& of, const json& at, const std::string& place) {
 }  // namespace
 
 std::string Record::text() const {
-  const std::string what = stage == Stage::local_gradient ? "gradient before reduction" : std::string(word_of(stage));
+  const std::string what =
+      stage == Stage::local_gradient ? "gradient before reduction" : std::string(word_of(stage));
   return fmt::format("{} of {}{}", what, name, microbatch < 0 ? "" : fmt::format(", microbatch {}", microbatch));
 }
 
@@ -170,10 +171,12 @@ Layout read_layout(std::string_view text, const std::string& place, const ReadMo
   const auto degree = [&](const char* axis) { return static_cast<int>(mesh.count(axis, 1, kMostRanks, 1)); };
   layout.mesh.tp = degree("tp"), layout.mesh.cp = degree("cp"), layout.mesh.dp = degree("dp");
   layout.mesh.pp = degree("pp"), layout.mesh.ep = degree("ep"), layout.mesh.etp = degree("etp");
-  if (int64_t{layout.mesh.tp} * layout.mesh.cp > kMostRanks || int64_t{layout.mesh.dp} * layout.mesh.pp > kMostRanks ||
-      layout.mesh.ranks() > kMostRanks || int64_t{layout.mesh.ep} * layout.mesh.etp > layout.mesh.stage_ranks() ||
+  if (int64_t{layout.mesh.tp} * layout.mesh.cp > kMostRanks ||
+      int64_t{layout.mesh.dp} * layout.mesh.pp > kMostRanks || layout.mesh.ranks() > kMostRanks ||
+      int64_t{layout.mesh.ep} * layout.mesh.etp > layout.mesh.stage_ranks() ||
       layout.mesh.stage_ranks() % (layout.mesh.ep * layout.mesh.etp) != 0)
-    config_error("{}: mesh: at most {} ranks are accepted, of which ep × etp divides tp × cp × dp", place, kMostRanks);
+    config_error("{}: mesh: at most {} ranks are accepted, of which ep × etp divides tp × cp × dp", place,
+                 kMostRanks);
   if (const json* given = fields.find("sequence_parallel")) {
     if (!given->is_boolean())
       config_error("{}: sequence_parallel: true or false is accepted, not {}", place, formats::shown(*given));
@@ -191,8 +194,8 @@ Layout read_layout(std::string_view text, const std::string& place, const ReadMo
   layout.loss = fields.word<LossMean>("loss", LossMean::tokens);
   if (const json* given = fields.find("optimizer")) {
     const Fields o(*given, place + ": optimizer", {"lr", "beta1", "beta2", "eps", "weight_decay", "clip_norm"});
-    layout.optimizer = {o.number("lr", 0),    o.number("beta1", 0.9, 0, 1),  o.number("beta2", 0.999, 0, 1),
-                        o.number("eps", 1e-8), o.number("weight_decay", 0), o.number("clip_norm", 0)};
+    layout.optimizer = {o.number("lr", 0),     o.number("beta1", 0.9, 0, 1), o.number("beta2", 0.999, 0, 1),
+                        o.number("eps", 1e-8), o.number("weight_decay", 0),  o.number("clip_norm", 0)};
   }
   layout.model = read_model(fields.at("model"), place, layout.sequence_length, layout.warnings);
   return layout;

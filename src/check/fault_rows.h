@@ -1,5 +1,5 @@
-// The table of faults, in groups: each function appends the rows of one kind, for the axes of a layout that are longer
-// than one.
+// The table of faults, in groups: each function appends the rows of one kind, for the axes of a layout that are
+// longer than one.
 #pragma once
 
 #include <vector>

@@ -11,8 +11,8 @@ double Case::worst() const { return ratios.empty() ? 0 : *std::max_element(ratio
 std::vector<Fault> faults_of(const Reference& reference, const Parts& parts) {
   std::vector<Fault> all;
   const Setting setting{reference, parts, reference.dump().layout};
-  for (const FaultRows& rows : {sum_faults, count_faults, scale_faults, slice_faults, order_faults, mask_faults, rope_faults, gate_faults, bias_faults,
-                               update_faults, norm_faults})
+  for (const FaultRows& rows : {sum_faults, count_faults, scale_faults, slice_faults, order_faults, mask_faults,
+                                rope_faults, gate_faults, bias_faults, update_faults, norm_faults})
     rows(setting, all);
   return all;
 }

@@ -37,8 +37,8 @@ struct Seen {
 };
 
 struct Fault {
-  std::string name;      // "not_summed.tp"
-  std::string sentence;  // "it is not summed over tp"
+  std::string name;       // "not_summed.tp"
+  std::string sentence;   // "it is not summed over tp"
   bool constant = false;  // the factor is the same for all parts
   std::function<double(const Seen&, const Part&)> factor;
   std::function<std::optional<Numbers>(const Numbers& whole, const Seen&)> change;
@@ -49,7 +49,8 @@ struct Fault {
 /// All rows, for the degrees of a layout.
 std::vector<Fault> faults_of(const Reference& reference, const Parts& parts);
 
-/// The rank of `seen` would hold this with these faults at once, in this order; nothing where they say nothing of it.
+/// The rank of `seen` would hold this with these faults at once, in this order; nothing where they say nothing of
+/// it.
 std::optional<Numbers> predicted(const std::vector<const Fault*>& faults, const Seen& seen);
 
 }  // namespace heddle::check

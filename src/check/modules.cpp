@@ -8,8 +8,8 @@ namespace heddle::check {
 
 namespace {
 
-// One row: a module's name behind its layer's, and the values that it may be called, of which the first that the text
-// has is it.
+// One row: a module's name behind its layer's, and the values that it may be called, of which the first that the
+// text has is it.
 struct Row {
   const char* name;
   std::vector<const char*> values;
@@ -52,21 +52,25 @@ std::vector<Row> rows_of_layer(const model::ModelConfig& model) {
                              {"self_attn.o_norm", {"recurred_gated"}}});
   }
   if (model.recurrence == model::Recurrence::lightning) {
-    rows.insert(rows.end(), {{"self_attn.qkv_proj", {"qkv_proj"}, -1, "", "", "self_attn.qkv_proj.weight"},
-                             {"self_attn.output_gate", {"output_gate"}, -1, "", "", "self_attn.output_gate.weight"},
-                             {"self_attn.recurrence", {"recurred"}},
-                             {"self_attn.norm", {"recurred_normed"}},
-                             {"self_attn.out_proj", {"out_proj"}, -1, "out_proj_part", "", "self_attn.out_proj.weight"}});
+    rows.insert(rows.end(),
+                {{"self_attn.qkv_proj", {"qkv_proj"}, -1, "", "", "self_attn.qkv_proj.weight"},
+                 {"self_attn.output_gate", {"output_gate"}, -1, "", "", "self_attn.output_gate.weight"},
+                 {"self_attn.recurrence", {"recurred"}},
+                 {"self_attn.norm", {"recurred_normed"}},
+                 {"self_attn.out_proj", {"out_proj"}, -1, "out_proj_part", "", "self_attn.out_proj.weight"}});
   }
   if (model.recurrence == model::Recurrence::mamba2) {
-    rows.insert(rows.end(), {{"linear_attn.in_proj", {"in_proj"}, -1, "", "", "linear_attn.in_proj.weight"},
-                             {"linear_attn.core", {"recurred"}},
-                             {"linear_attn.norm", {"recurred_gated"}},
-                             {"linear_attn.out_proj", {"out_proj"}, -1, "out_proj_part", "", "linear_attn.out_proj.weight"}});
+    rows.insert(rows.end(),
+                {{"linear_attn.in_proj", {"in_proj"}, -1, "", "", "linear_attn.in_proj.weight"},
+                 {"linear_attn.core", {"recurred"}},
+                 {"linear_attn.norm", {"recurred_gated"}},
+                 {"linear_attn.out_proj", {"out_proj"}, -1, "out_proj_part", "", "linear_attn.out_proj.weight"}});
   }
   if (!before || both) rows.push_back({"post_attention_layernorm", {"a_normed"}});
   rows.push_back({"attention_residual", {"x_mid"}});
-  if (before) rows.push_back({both ? "pre_feedforward_layernorm" : "post_attention_layernorm", {"n_mid"}, -1, "", "y_in_all"});
+  if (before)
+    rows.push_back(
+        {both ? "pre_feedforward_layernorm" : "post_attention_layernorm", {"n_mid"}, -1, "", "y_in_all"});
   rows.insert(rows.end(), {{"mlp.gate", {"logits"}, -1, "", "", "mlp.gate.weight"},
                            {"mlp.scores", {"scores"}},
                            {"mlp.gate_proj", {"y_u"}, 0, "", "", "mlp.gate_proj.weight"},
@@ -101,7 +105,8 @@ std::string gradient_of(const ir::Listing& listing, std::string_view value) {
       const std::string& name = listing.value(id).name;
       if (!name.starts_with(plain)) continue;
       const std::string rest = name.substr(plain.size());
-      if (rest.empty() || (rest[0] == '.' && rest.find_first_not_of("0123456789", 1) == std::string::npos && rest.size() > 1))
+      if (rest.empty() ||
+          (rest[0] == '.' && rest.find_first_not_of("0123456789", 1) == std::string::npos && rest.size() > 1))
         return name;
     }
   }
@@ -110,7 +115,8 @@ std::string gradient_of(const ir::Listing& listing, std::string_view value) {
   const ir::Op* sum = nullptr;
   int readers = 0;
   for (const ir::Op& op : listing.ops) {
-    if (id == ir::none || op.phase != ir::Phase::F || std::find(op.in.begin(), op.in.end(), id) == op.in.end()) continue;
+    if (id == ir::none || op.phase != ir::Phase::F || std::find(op.in.begin(), op.in.end(), id) == op.in.end())
+      continue;
     ++readers;
     if (op.kind() == "add") sum = &op;
   }
@@ -119,7 +125,8 @@ std::string gradient_of(const ir::Listing& listing, std::string_view value) {
 
 std::vector<Module> modules_of(const model::ModelConfig& model, const ir::Listing& one_rank) {
   std::vector<Module> modules;
-  const auto add = [&](std::string name, const Row& row, const std::string& value_prefix, const std::string& weight_prefix) {
+  const auto add = [&](std::string name, const Row& row, const std::string& value_prefix,
+                       const std::string& weight_prefix) {
     for (const char* value : row.values) {
       const ir::ValueId id = one_rank.find(value_prefix + value);
       if (id == ir::none) continue;
@@ -134,14 +141,22 @@ std::vector<Module> modules_of(const model::ModelConfig& model, const ir::Listin
       return;
     }
   };
-  add("model.embed_tokens", {"", {"x_tokens", "x"}, -1, one_rank.find("x_tokens") != ir::none ? "x_tokens_part" : "x_part", "", "model.embed_tokens.weight"}, "", "");
+  add("model.embed_tokens",
+      {"",
+       {"x_tokens", "x"},
+       -1,
+       one_rank.find("x_tokens") != ir::none ? "x_tokens_part" : "x_part",
+       "",
+       "model.embed_tokens.weight"},
+      "", "");
   const std::vector<Row> rows = rows_of_layer(model);
   for (int64_t l = 0; l < model.num_hidden_layers; ++l) {
     const std::string layer = fmt::format("model.layers.{}", l), prefix = fmt::format("{}.", l);
     const bool moe = model.is_moe(l);
     for (const Row& row : rows) {
       const std::string name = row.name;
-      const bool of_dense = name == "mlp.down_proj" || name == "mlp.act" || name == "mlp.gate_proj" || name == "mlp.up_proj";
+      const bool of_dense =
+          name == "mlp.down_proj" || name == "mlp.act" || name == "mlp.gate_proj" || name == "mlp.up_proj";
       if (of_dense && moe) continue;
       add(name.empty() ? layer : layer + "." + name, row, prefix, layer + ".");
     }

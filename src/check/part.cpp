@@ -66,7 +66,8 @@ Numbers log_probabilities(const std::vector<RankValues>& run, const Reference& r
 }
 
 // The log-probabilities of a forward pass in which the first `count` of these modules have the dump's own values.
-Numbers with_first(size_t count, const std::vector<std::string>& modules, const Taps& taps, const Reference& reference) {
+Numbers with_first(size_t count, const std::vector<std::string>& modules, const Taps& taps,
+                   const Reference& reference) {
   std::map<std::string, std::vector<const Module*>, std::less<>> replaced;
   for (size_t i = 0; i < count; ++i) {
     const Module* module = reference.module(modules[i]);
@@ -86,7 +87,9 @@ Numbers with_first(size_t count, const std::vector<std::string>& modules, const 
     }
   };
   const Dump& dump = reference.dump();
-  return log_probabilities(run_program(dump.layout.model, plan_of(dump.layout, true), reference.weights(), reference.sequences(), request), reference);
+  return log_probabilities(run_program(dump.layout.model, plan_of(dump.layout, true), reference.weights(),
+                                       reference.sequences(), request),
+                           reference);
 }
 
 double mean_distance(const Numbers& a, const Numbers& b) {
@@ -137,7 +140,8 @@ Parting part(Dump& a, Dump& b) {
   }
   if (modules.empty()) config_error("{} and {}: neither has a tensor of the forward pass", a.path, b.path);
   if (modules.size() > kMostOps)
-    config_error("{} and {}: {} modules are tapped; at most {} are accepted", a.path, b.path, modules.size(), kMostOps);
+    config_error("{} and {}: {} modules are tapped; at most {} are accepted", a.path, b.path, modules.size(),
+                 kMostOps);
   const Numbers exact = with_first(0, modules, taps[0], references[0]);
   std::vector<Numbers> gaps{Numbers(exact.size(), 0.0)};  // A − B, with the first i values replaced
   Numbers last[2] = {exact, exact};

@@ -69,7 +69,8 @@ Parts::Parts(const Reference& reference) : reference_(reference), mesh_(referenc
     if (whole == nullptr) continue;
     Numbers& rest = rests_[key] = whole->values;
     for (const Part& part : parts) {
-      HEDDLE_CHECK(part.whole.size() == rest.size(), "a part of {} elements, of {}", part.whole.size(), rest.size());
+      HEDDLE_CHECK(part.whole.size() == rest.size(), "a part of {} elements, of {}", part.whole.size(),
+                   rest.size());
       for (size_t i = 0; i < rest.size(); ++i) rest[i] -= part.whole[i];
     }
   }
@@ -135,7 +136,8 @@ Numbers Parts::whole_rows(const Captured& captured, const ir::Coordinates& at, i
     for (int64_t j = 0; j < local; ++j) {
       const int64_t row = b * length + ir::position(j, length, at.at(ir::Axis::cp), cp);
       for (int64_t i = 0; i < width; ++i)
-        whole[static_cast<size_t>(row * width + i)] = captured.values[static_cast<size_t>((b * local + j) * width + i)];
+        whole[static_cast<size_t>(row * width + i)] =
+            captured.values[static_cast<size_t>((b * local + j) * width + i)];
     }
   }
   return whole;

@@ -34,7 +34,8 @@ double number(const device::TensorView& view, int64_t i) {
 }
 
 bool is_float(const device::TensorView& view) {
-  return view.layout == ir::Layout::rows && (view.dtype == Dtype::f64 || view.dtype == Dtype::f32 || view.dtype == Dtype::bf16);
+  return view.layout == ir::Layout::rows &&
+         (view.dtype == Dtype::f64 || view.dtype == Dtype::f32 || view.dtype == Dtype::bf16);
 }
 
 void set(const device::TensorView& view, int64_t i, double value) {
@@ -63,14 +64,19 @@ class Rank {
  public:
   Rank(const model::ModelConfig& model, const plan::Plan& plan, const plan::Lowered& lowered, comm::World& world,
        const RunRequest& request)
-      : model_(model), plan_(plan), lowered_(lowered), request_(request), mesh_(plan.mesh), rank_(world.rank()),
+      : model_(model),
+        plan_(plan),
+        lowered_(lowered),
+        request_(request),
+        mesh_(plan.mesh),
+        rank_(world.rank()),
         communicators_(world, lowered.program, mesh_) {
     runtime::ExecutorOptions options;
     options.rank = rank_;
     options.place = mesh_.at(rank_);
     options.backend = kBackend;
-    options.capacity_bytes =
-        kLeastArena + 2 * runtime::rough_arena_bytes(lowered.program, rank_, kBackend, {.crowding = 16, .whole = true});
+    options.capacity_bytes = kLeastArena + 2 * runtime::rough_arena_bytes(lowered.program, rank_, kBackend,
+                                                                          {.crowding = 16, .whole = true});
     options.limit_bytes = 8 * options.capacity_bytes;
     options.communicators = communicators_.by_channel();
     executor_ = std::make_unique<runtime::Executor>(lowered.program, options);
@@ -85,7 +91,8 @@ class Rank {
       if (tensor.is_master) {
         const Numbers& whole = weights.at(tensor.parameter->name);
         for (const model::Extent& run : train::held_extents(tensor, lowered_, mesh_, rank_)) {
-          for (int64_t i = 0; i < run.count; ++i) set(view, run.local + i, whole.at(static_cast<size_t>(run.whole + i)));
+          for (int64_t i = 0; i < run.count; ++i)
+            set(view, run.local + i, whole.at(static_cast<size_t>(run.whole + i)));
         }
       }
       held.put();
@@ -142,7 +149,8 @@ class Rank {
       if (request_.after && op.phase == ir::Phase::F && request_.changed(name)) {
         Captured out = captured(call.out[i]);
         request_.after(name, issue.microbatch, mesh_.at(rank_), out);
-        for (int64_t k = 0; k < std::ssize(out.values); ++k) set(call.out[i], k, out.values[static_cast<size_t>(k)]);
+        for (int64_t k = 0; k < std::ssize(out.values); ++k)
+          set(call.out[i], k, out.values[static_cast<size_t>(k)]);
       }
       if (request_.wanted && request_.wanted(name)) found_.values[{name, issue.microbatch}] = captured(call.out[i]);
     }
@@ -170,8 +178,9 @@ class Rank {
   }
 
   void blur(const ir::Op& op, const device::KernelCall& call, const ir::Issue& issue) {
-    const RandomKey key = RandomKey(request_.seed).with(static_cast<uint64_t>(issue.op_index)).with(
-        static_cast<uint64_t>(issue.microbatch + 1));
+    const RandomKey key = RandomKey(request_.seed)
+                              .with(static_cast<uint64_t>(issue.op_index))
+                              .with(static_cast<uint64_t>(issue.microbatch + 1));
     uint64_t at = 0;
     const auto off = [&](const device::TensorView& view, double by) {
       for (int64_t i = 0; i < view.elements() && by > 0; ++i) {
@@ -181,7 +190,8 @@ class Rank {
     };
     const bool of_loss = op.def->is_loss;
     for (size_t i = 0; i < op.out.size(); ++i) {
-      if (op.out[i] != ir::none && is_float(call.out[i])) off(call.out[i], of_loss ? request_.noise_of_losses : request_.noise);
+      if (op.out[i] != ir::none && is_float(call.out[i]))
+        off(call.out[i], of_loss ? request_.noise_of_losses : request_.noise);
     }
     for (size_t i = 0; i < op.updates.size(); ++i) {
       if (sums_.contains(op.updates[i])) off(call.updates[i], request_.noise_of_sums);
@@ -204,8 +214,8 @@ class Rank {
 
 ReleasedNames::ReleasedNames(const model::ModelConfig& model) {
   if (model.num_hidden_layers > kMostLayers)
-    config_error("model: {} layers; up to {} are accepted, for the reference runs in fp64 on one CPU", model.num_hidden_layers,
-                 kMostLayers);
+    config_error("model: {} layers; up to {} are accepted, for the reference runs in fp64 on one CPU",
+                 model.num_hidden_layers, kMostLayers);
   const std::vector<train::ParameterTensor> parameters = train::masters_of_model(model);
   double weights = 0;
   for (const train::ParameterTensor& p : parameters) {
@@ -213,9 +223,11 @@ ReleasedNames::ReleasedNames(const model::ModelConfig& model) {
     weights += static_cast<double>(p.tensor.elements());
   }
   if (weights > static_cast<double>(kMostWeights))
-    config_error("model: {:.0f} weights; up to {} are accepted, for the reference runs in fp64 on one CPU: dump fewer layers, "
-                 "and narrower ones",
-                 weights, kMostWeights);
+    config_error(
+        "model: {:.0f} weights; up to {} are accepted, for the reference runs in fp64 on one CPU: dump fewer "
+        "layers, "
+        "and narrower ones",
+        weights, kMostWeights);
   const config::Family& family = config::family_of(model);
   for (const train::ReleasedTensor& released :
        train::released_tensors(family, train::released_slices(parameters))) {
@@ -235,7 +247,8 @@ Weights ReleasedNames::joined(const std::map<std::string, std::pair<std::vector<
   for (const auto& [name, size] : sizes_) parameters[name].resize(static_cast<size_t>(size), 0.0);
   for (const auto& [name, given] : released) {
     if (!tensors_.contains(name))
-      config_error("{}: the model has no weight '{}'{}", place, formats::printable(name), did_you_mean(name, names()));
+      config_error("{}: the model has no weight '{}'{}", place, formats::printable(name),
+                   did_you_mean(name, names()));
   }
   for (const auto& [name, tensor] : tensors_) {
     const auto given = released.find(name);
@@ -246,7 +259,8 @@ Weights ReleasedNames::joined(const std::map<std::string, std::pair<std::vector<
     for (const Piece& piece : tensor.pieces) {
       Numbers& into = parameters[piece.parameter];
       for (int64_t i = 0; i < piece.count; ++i)
-        into[static_cast<size_t>(piece.first + i)] = given->second.second[static_cast<size_t>(piece.at[static_cast<size_t>(i)])];
+        into[static_cast<size_t>(piece.first + i)] =
+            given->second.second[static_cast<size_t>(piece.at[static_cast<size_t>(i)])];
     }
   }
   return parameters;
@@ -261,7 +275,8 @@ Numbers ReleasedNames::parted(const std::string& name, const Weights& parameters
     const auto from = parameters.find(piece.parameter);
     if (from == parameters.end()) return {};
     for (int64_t i = 0; i < piece.count; ++i)
-      values[static_cast<size_t>(piece.at[static_cast<size_t>(i)])] = from->second[static_cast<size_t>(piece.first + i)];
+      values[static_cast<size_t>(piece.at[static_cast<size_t>(i)])] =
+          from->second[static_cast<size_t>(piece.first + i)];
   }
   return values;
 }

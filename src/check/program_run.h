@@ -1,5 +1,5 @@
-// Heddle's own program of the step, run in fp64 with every value at hand. On one rank it is the reference. The ranks of
-// a layout are threads here, and their sums are at hand before they are reduced.
+// Heddle's own program of the step, run in fp64 with every value at hand. On one rank it is the reference. The
+// ranks of a layout are threads here, and their sums are at hand before they are reduced.
 //
 // Text and passes are plain: no fusion, no recomputation, no weaving. So each value of the model's forward text is
 // made by one op, under the name that the text gives it.
@@ -60,21 +60,22 @@ using AtMicrobatch = std::pair<std::string, int>;
 
 /// A rank's values, after a step.
 struct RankValues {
-  std::map<AtMicrobatch, Captured> values;     // by name
-  std::map<AtMicrobatch, Numbers> gradients;   // a parameter's, this rank's part, as a whole tensor: zeros elsewhere
+  std::map<AtMicrobatch, Captured> values;    // by name
+  std::map<AtMicrobatch, Numbers> gradients;  // a parameter's, this rank's part, as a whole tensor: zeros elsewhere
   std::map<std::string, Numbers> statistics;
 };
 
 struct RunRequest {
   std::function<bool(std::string_view value)> wanted;  // values of activations to keep
-  bool keeps_gradients = true;                          // of parameters, for each microbatch
+  bool keeps_gradients = true;                         // of parameters, for each microbatch
   /// Each number that an op makes is off by up to so much of itself, drawn from the seed: a rounding.
   double noise = 0;
   double noise_of_losses = 0, noise_of_sums = 0;  // the same, of ops that make a loss, and of sums of gradients
   uint64_t seed = 0;
   /// Changes the text of a lowered program.
   std::function<void(plan::Lowered&)> edit;
-  /// Called after each op of the forward pass with each value that it has written and `changed` names; it may change it.
+  /// Called after each op of the forward pass with each value that it has written and `changed` names; it may
+  /// change it.
   std::function<bool(std::string_view value)> changed;
   std::function<void(std::string_view value, int microbatch, const ir::Coordinates& at, Captured& out)> after;
 };

@@ -86,7 +86,9 @@ Reference::Reference(const Dump& dump)
     const Module* of_module = module(name);
     if (of_module != nullptr && (stage == Stage::forward || stage == Stage::backward)) {
       const std::string value = stage == Stage::forward ? of_module->value : gradients_.at(of_module->value);
-      const int64_t width = of_module->columns > 0 ? of_module->columns : listing.value(listing.find(of_module->value)).shape.back().count;
+      const int64_t width = of_module->columns > 0
+                                ? of_module->columns
+                                : listing.value(listing.find(of_module->value)).shape.back().count;
       whole.dims = {dump.layout.sequences, dump.layout.sequence_length, width};
       whole.order = written_at(listing, value);
     } else if (const std::vector<int64_t>* dims = names_.dims(name)) {
@@ -136,13 +138,14 @@ void Reference::run_all() {
   choices_.clear();
   for (const auto& [at, rows] : given) choices_[at].resize(rows.size());
   const auto count = static_cast<size_t>(dump_.layout.model.num_experts_per_tok);
-  for (auto& [key, values] : run(0, 0, [&](std::string_view value, int microbatch, Captured& logits) {
+  for (auto& [key, values] : run(0, 0, [&](std::string_view value, int microbatch, Captured&logits) {
          const auto rows = given.find({std::string(value), microbatch});
          if (rows == given.end()) return;
          const auto experts = static_cast<size_t>(logits.dims.back());
          for (size_t r = 0; r < rows->second.size(); ++r) {
            if (rows->second[r].empty()) continue;
-           choices_.at(rows->first)[r] = largest(std::span(logits.values).subspan(r * experts, experts), count, false);
+           choices_.at(rows->first)[r] =
+               largest(std::span(logits.values).subspan(r * experts, experts), count, false);
          }
        }))
     wholes_[key].values = std::move(values);
@@ -153,7 +156,8 @@ void Reference::run_all() {
 void Reference::add_rounded() {
   for (auto& [key, whole] : wholes_) whole.rounded.clear();
   for (int k = 0; k < kRuns; ++k) {
-    for (auto& [key, values] : run(noise_, static_cast<uint64_t>(k) + 1, [&](std::string_view value, int microbatch, Captured& logits) {
+    for (auto& [key, values] :
+         run(noise_, static_cast<uint64_t>(k) + 1, [&](std::string_view value, int microbatch, Captured&logits) {
            keep_choices(value, microbatch, {}, logits);
          }))
       wholes_.at(key).rounded.push_back(std::move(values));
@@ -166,7 +170,8 @@ double Reference::near(const Whole& logits, size_t row) const {
   double off = 0;
   for (const Numbers& rounded : logits.rounded) {
     double sum = 0;
-    for (size_t i = row * experts; i < (row + 1) * experts; ++i) sum += (rounded[i] - logits.values[i]) * (rounded[i] - logits.values[i]);
+    for (size_t i = row * experts; i < (row + 1) * experts; ++i)
+      sum += (rounded[i] - logits.values[i]) * (rounded[i] - logits.values[i]);
     off = std::max({off, std::sqrt(sum / static_cast<double>(experts)), root_mean_square(rounded, logits.values)});
   }
   return 2 * std::sqrt(static_cast<double>(experts)) * kRowMargin * off;
@@ -177,7 +182,8 @@ bool Reference::take_choices(const ChosenRows& given) {
   if (given.empty()) return false;
   std::map<AtMicrobatch, const Whole*> logits_of;
   for (const Module& one : modules_) {
-    for (int m = 0; m < plan_.microbatches && is_router(one.name); ++m) logits_of[{one.value, m}] = find({Stage::forward, one.name, m});
+    for (int m = 0; m < plan_.microbatches && is_router(one.name); ++m)
+      logits_of[{one.value, m}] = find({Stage::forward, one.name, m});
   }
   std::map<Key, Numbers> plain = run(0, 0, [&](std::string_view value, int microbatch, Captured& logits) {
     const auto rows = given.find({std::string(value), microbatch});
@@ -204,17 +210,21 @@ bool Reference::take_choices(const ChosenRows& given) {
   return true;
 }
 
-void Reference::keep_choices(std::string_view value, int microbatch, const ir::Coordinates& at, Captured& logits) const {
+void Reference::keep_choices(std::string_view value, int microbatch, const ir::Coordinates& at,
+                             Captured& logits) const {
   const auto rows = choices_.find({std::string(value), microbatch});
   if (rows == choices_.end()) return;
   const auto experts = static_cast<size_t>(logits.dims.back());
-  const int64_t count = std::ssize(logits.values) / static_cast<int64_t>(experts), length = dump_.layout.sequence_length;
+  const int64_t count = std::ssize(logits.values) / static_cast<int64_t>(experts),
+                length = dump_.layout.sequence_length;
   const int cp = at.of(ir::Axis::cp);
-  const int64_t local = count / dump_.layout.sequences, first = local * cp == length ? 0 : at.at(ir::Axis::tp) * local;
+  const int64_t local = count / dump_.layout.sequences,
+                first = local * cp == length ? 0 : at.at(ir::Axis::tp) * local;
   for (int64_t t = 0; t < count; ++t) {
     const int64_t position = ir::position(first + t % local, length, at.at(ir::Axis::cp), cp);
     const Chosen& chosen = rows->second.at(static_cast<size_t>(t / local * length + position));
-    if (!chosen.empty()) choose(std::span(logits.values).subspan(static_cast<size_t>(t) * experts, experts), chosen);
+    if (!chosen.empty())
+      choose(std::span(logits.values).subspan(static_cast<size_t>(t) * experts, experts), chosen);
   }
 }
 
@@ -226,31 +236,35 @@ void Reference::turn_choices() {
     const auto& [stage, name, microbatch] = key;
     if (stage != Stage::forward || !is_router(name)) continue;
     const std::string& value = module(name)->value;
-    for (const Numbers& rounded : whole.rounded) near[value] = std::max(near[value], kRowMargin * root_mean_square(rounded, whole.values));
+    for (const Numbers& rounded : whole.rounded)
+      near[value] = std::max(near[value], kRowMargin * root_mean_square(rounded, whole.values));
     const auto known = choices_.find({value, microbatch});
-    open = open || known == choices_.end() || std::any_of(known->second.begin(), known->second.end(), [](const Chosen& c) { return c.empty(); });
+    open = open || known == choices_.end() ||
+           std::any_of(known->second.begin(), known->second.end(), [](const Chosen& c) { return c.empty(); });
   }
   const auto chosen = static_cast<size_t>(dump_.layout.model.num_experts_per_tok);
   for (const bool all : {true, false}) {
     if (!open || (!all && near_choices_ == 0)) return;
     int64_t turned = 0;
     const RandomKey seed(1000 + (all ? 1 : 2));
-    std::map<Key, Numbers> values = run(noise_, 1000 + (all ? 1 : 2), [&](std::string_view value, int microbatch, Captured& logits) {
-      keep_choices(value, microbatch, {}, logits);
-      const auto known = choices_.find({std::string(value), microbatch});
-      const auto experts = static_cast<size_t>(logits.dims.back());
-      std::vector<size_t> order(experts);
-      for (size_t row = 0; row < logits.values.size() && chosen < experts; row += experts) {
-        if (known != choices_.end() && !known->second[row / experts].empty()) continue;
-        std::iota(order.begin(), order.end(), row);
-        std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return logits.values[a] > logits.values[b]; });
-        double &last = logits.values[order[chosen - 1]], &next = logits.values[order[chosen]];
-        const uint64_t coin = seed.with(value).with(static_cast<uint64_t>(microbatch)).bits(row);
-        if (last - next > near.find(value)->second || (!all && coin % 2 == 0)) continue;
-        std::swap(last, next);
-        ++turned;
-      }
-    });
+    std::map<Key, Numbers> values =
+        run(noise_, 1000 + (all ? 1 : 2), [&](std::string_view value, int microbatch, Captured& logits) {
+          keep_choices(value, microbatch, {}, logits);
+          const auto known = choices_.find({std::string(value), microbatch});
+          const auto experts = static_cast<size_t>(logits.dims.back());
+          std::vector<size_t> order(experts);
+          for (size_t row = 0; row < logits.values.size() && chosen < experts; row += experts) {
+            if (known != choices_.end() && !known->second[row / experts].empty()) continue;
+            std::iota(order.begin(), order.end(), row);
+            std::sort(order.begin(), order.end(),
+                      [&](size_t a, size_t b) { return logits.values[a] > logits.values[b]; });
+            double &last = logits.values[order[chosen - 1]], &next = logits.values[order[chosen]];
+            const uint64_t coin = seed.with(value).with(static_cast<uint64_t>(microbatch)).bits(row);
+            if (last - next > near.find(value)->second || (!all && coin % 2 == 0)) continue;
+            std::swap(last, next);
+            ++turned;
+          }
+        });
     near_choices_ = std::max(near_choices_, turned);
     if (turned == 0) return;
     for (auto& [key, numbers] : values) wholes_.at(key).rounded.push_back(std::move(numbers));
@@ -268,8 +282,10 @@ std::map<Key, Numbers> Reference::run(double noise, uint64_t seed, const Route& 
       if (record.stage == Stage::backward) wanted.insert(gradients_.at(of_module->value));
       if (record.stage != Stage::forward) continue;
       const std::string layer = of_module->value.substr(0, of_module->value.find('.') + 1);
-      if (record.name.ends_with("self_attn.core")) wanted.insert({layer + "q", layer + "k", layer + "v_proj"});  // what it is made of
-      if (record.name.ends_with("v_proj")) wanted.insert({layer + "q_proj", layer + "k_proj"});  // of the same joint product
+      if (record.name.ends_with("self_attn.core"))
+        wanted.insert({layer + "q", layer + "k", layer + "v_proj"});  // what it is made of
+      if (record.name.ends_with("v_proj"))
+        wanted.insert({layer + "q_proj", layer + "k_proj"});  // of the same joint product
     }
   }
   std::set<std::string, std::less<>> routers;
@@ -278,7 +294,9 @@ std::map<Key, Numbers> Reference::run(double noise, uint64_t seed, const Route& 
   }
   wanted.insert(routers.begin(), routers.end());
   request.changed = [&](std::string_view value) { return routers.contains(value); };
-  request.after = [&](std::string_view value, int microbatch, const ir::Coordinates&, Captured& logits) { route(value, microbatch, logits); };
+  request.after = [&](std::string_view value, int microbatch, const ir::Coordinates&, Captured& logits) {
+    route(value, microbatch, logits);
+  };
   request.wanted = [&](std::string_view value) { return wanted.contains(value); };
   request.noise = noise;
   request.noise_of_losses = noise > 0 ? noise_ - unit_of(dump_.layout.dtype) : 0;
@@ -346,13 +364,15 @@ void Reference::add_updates(std::map<Key, Numbers>& all) const {
 bool Reference::cancels(const Record& record) const {
   const model::ModelConfig& m = dump_.layout.model;
   return m.norm_topk_prob && m.num_experts_per_tok == 1 && record.name.find(".mlp.gate") != std::string::npos &&
-         !record.name.ends_with("_proj") && !record.name.ends_with("_proj.weight") && record.stage != Stage::forward;
+         !record.name.ends_with("_proj") && !record.name.ends_with("_proj.weight") &&
+         record.stage != Stage::forward;
 }
 
 Key Reference::key_of(const Record& record) const {
   int microbatch = -1;
   if (record.microbatch >= 0)
-    microbatch = record.microbatch * dump_.layout.mesh.dp + dump_.ranks[static_cast<size_t>(record.rank)].at.at(ir::Axis::dp);
+    microbatch = record.microbatch * dump_.layout.mesh.dp +
+                 dump_.ranks[static_cast<size_t>(record.rank)].at.at(ir::Axis::dp);
   const Stage stage = record.stage == Stage::local_gradient ? Stage::gradient : record.stage;
   return {stage, record.name, microbatch};
 }
@@ -365,10 +385,11 @@ const Whole* Reference::find(const Key& key) const {
 const Whole& Reference::of(const Record& record) const {
   const Whole* whole = find(key_of(record));
   if (whole == nullptr)
-    config_error("{}/rank-{:05}/index.json: {}: the reference has no such tensor", dump_.path, record.rank, record.text());
+    config_error("{}/rank-{:05}/index.json: {}: the reference has no such tensor", dump_.path, record.rank,
+                 record.text());
   if (record.slice.of != whole->dims)
-    config_error("{}/rank-{:05}/index.json: {}: 'of' is [{}], the model's is [{}]", dump_.path, record.rank, record.text(),
-                 fmt::join(record.slice.of, ", "), fmt::join(whole->dims, ", "));
+    config_error("{}/rank-{:05}/index.json: {}: 'of' is [{}], the model's is [{}]", dump_.path, record.rank,
+                 record.text(), fmt::join(record.slice.of, ", "), fmt::join(whole->dims, ", "));
   return *whole;
 }
 

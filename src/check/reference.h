@@ -1,14 +1,16 @@
 // Every tensor of the step in fp64, as one rank computes it; and how far a step in the dump's dtype may be from it.
 //
-// The bound is a running error analysis by random rounding (Vignes, "A stochastic arithmetic for reliable scientific
-// computation", 1993; Parker, "Monte Carlo arithmetic", 1997). The program is run again in fp64.
-// Each number that an op makes is then off by a random part of itself, at most u + √k·2⁻²⁴. The first term is the
+// The bound is a running error analysis by random rounding (Vignes, "A stochastic arithmetic for reliable
+// scientific computation", 1993; Parker, "Monte Carlo arithmetic", 1997). The program is run again in fp64. Each
+// number that an op makes is then off by a random part of itself, at most u + √k·2⁻²⁴. The first term is the
 // rounding of a store in the dtype. The second is that of a sum of k terms in fp32, which grows with √k (Higham and
-// Mary, "A new approach to probabilistic rounding error analysis", 2019). So the distance of such a run from the plain one follows from dtype, length of sums, depth and
-// the condition of the values. A step is held to kMargin times the largest of kRuns such distances.
+// Mary, "A new approach to probabilistic rounding error analysis", 2019). So the distance of such a run from the
+// plain one follows from dtype, length of sums, depth and the condition of the values. A step is held to kMargin
+// times the largest of kRuns such distances.
 //
-// A router chooses: where two experts' logits are as near as rounding, either choice is right. The choices that the dump
-// tells are taken over (choices.h). Of others, two more runs turn all and half round, so that what follows is allowed too.
+// A router chooses: where two experts' logits are as near as rounding, either choice is right. The choices that the
+// dump tells are taken over (choices.h). Of others, two more runs turn all and half round, so that what follows is
+// allowed too.
 #pragma once
 
 #include <map>

@@ -20,7 +20,8 @@ using nlohmann::json;
 const std::string& text_of(const json& value, const std::string& place) {
   if (!value.is_string()) config_error("{}: a text is accepted", place);
   const std::string& text = value.get_ref<const std::string&>();
-  if (std::ssize(text) > config::kMostConfigBytes) config_error("{}: more than {} bytes", place, config::kMostConfigBytes);
+  if (std::ssize(text) > config::kMostConfigBytes)
+    config_error("{}: more than {} bytes", place, config::kMostConfigBytes);
   return text;
 }
 
@@ -34,14 +35,15 @@ model::ModelConfig from_megatron(const std::string& text, const std::string& pla
                                  std::vector<std::string>& warnings) {
   std::string arguments = text;
   std::replace(arguments.begin(), arguments.end(), '\n', ' ');
-  const bool bare = text.find_first_not_of(" \n\t") != std::string::npos && text[text.find_first_not_of(" \n\t")] == '-';
+  const bool bare =
+      text.find_first_not_of(" \n\t") != std::string::npos && text[text.find_first_not_of(" \n\t")] == '-';
   const advisor::LaunchScript script =
       advisor::read_launch_script(bare ? "torchrun --nproc_per_node 1 pretrain_gpt.py " + arguments : text, place);
   const std::vector<std::string>& sizes = script.others.sizes;
   if (!sizes.empty()) config_error("{}: Heddle has no model with {}", place, fmt::join(sizes, " "));
   if (!script.others.unknown.empty())
-    warnings.push_back(fmt::format("{}: not known, and may change the model: {}", place,
-                                   fmt::join(script.others.unknown, " ")));
+    warnings.push_back(
+        fmt::format("{}: not known, and may change the model: {}", place, fmt::join(script.others.unknown, " ")));
   advisor::Launch launch = script.launch;
   launch.job.constants = std::make_shared<const std::vector<std::string>>(script.constants.settings);
   std::vector<std::string> model;
@@ -71,8 +73,9 @@ model::ModelConfig read_subject(const json& model, const std::string& place, int
     config_error("{}: model.{}: accepted: config, toml, megatron{}", place, kind.substr(0, 40),
                  did_you_mean(kind, {"config", "toml", "megatron"}));
   }
-  config.max_position_embeddings =
-      config.learns_positions() ? config.max_position_embeddings : std::max(config.max_position_embeddings, sequence_length);
+  config.max_position_embeddings = config.learns_positions()
+                                       ? config.max_position_embeddings
+                                       : std::max(config.max_position_embeddings, sequence_length);
   config.embedding_dropout = config.residual_dropout = config.attention_dropout = 0;
   return config;
 }

@@ -1,5 +1,5 @@
-// AdamW's first step in another way. m = (1 − β1) g and v = (1 − β2) g², which the correction of the bias divides by
-// 1 − β1 and 1 − β2 (Kingma and Ba, arXiv 1412.6980; Loshchilov and Hutter, arXiv 1711.05101).
+// AdamW's first step in another way. m = (1 − β1) g and v = (1 − β2) g², which the correction of the bias divides
+// by 1 − β1 and 1 − β2 (Kingma and Ba, arXiv 1412.6980; Loshchilov and Hutter, arXiv 1711.05101).
 #include <cmath>
 
 #include "check/fault_rows.h"
@@ -17,7 +17,8 @@ void update_faults(const Setting& s, std::vector<Fault>& all) {
                      const Whole* norm = seen.reference.find({Stage::norm, "grad_norm", -1});
                      if (gradient == nullptr || norm == nullptr) return std::nullopt;
                      const auto& [dims, weight] = seen.reference.dump().start.at(seen.all.name);
-                     return taken(rule(weight, gradient->values, norm->values[0], dims.size() > 1), seen.record.slice);
+                     return taken(rule(weight, gradient->values, norm->values[0], dims.size() > 1),
+                                  seen.record.slice);
                    },
                    .text = [note = std::move(note)](const std::string& line) { return line + "  " + note; }});
   };
@@ -27,14 +28,20 @@ void update_faults(const Setting& s, std::vector<Fault>& all) {
   const Adamw rule = *s.layout.optimizer;
   if (rule.weight_decay > 0) {
     update("decays_vectors", "vectors (norms, biases) decay too", "{decay of vectors}",
-           [rule](const Numbers& weight, const Numbers& gradient, double norm, bool) { return updated(weight, gradient, norm, rule, true); });
+           [rule](const Numbers& weight, const Numbers& gradient, double norm, bool) {
+             return updated(weight, gradient, norm, rule, true);
+           });
     update("no_decay", "its weight decay is missing", "{weight_decay 0}",
-           [rule](const Numbers& weight, const Numbers& gradient, double norm, bool) { return updated(weight, gradient, norm, rule, false); });
-    update("decay_in_gradient", "the decay is added to the gradient (L2), not to the step", "{decay in the gradient}",
+           [rule](const Numbers& weight, const Numbers& gradient, double norm, bool) {
+             return updated(weight, gradient, norm, rule, false);
+           });
+    update("decay_in_gradient", "the decay is added to the gradient (L2), not to the step",
+           "{decay in the gradient}",
            [rule](const Numbers& weight, const Numbers& gradient, double norm, bool decays) {
              Numbers sum = gradient;
              const double clip = rule.clip_norm > 0 && norm > rule.clip_norm ? rule.clip_norm / norm : 1;
-             for (size_t i = 0; i < sum.size(); ++i) sum[i] = clip * sum[i] + (decays ? rule.weight_decay * weight[i] : 0);
+             for (size_t i = 0; i < sum.size(); ++i)
+               sum[i] = clip * sum[i] + (decays ? rule.weight_decay * weight[i] : 0);
              return updated(weight, sum, 0, rule, false);
            });
   }

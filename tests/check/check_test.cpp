@@ -1,4 +1,5 @@
-// Dumps of Heddle's own programs: right ones are found equal, and faults that are put into them are found and named.
+// Dumps of Heddle's own programs: right ones are found equal, and faults that are put into them are found and
+// named.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -48,7 +49,8 @@ struct Checked {
 Made dense(plan::Degrees mesh, Dtype dtype = Dtype::f32) {
   Made made;
   made.model = test::tiny_grouped_model();
-  made.model.vocab_size = 48, made.model.hidden_size = 24, made.model.head_dim = 8, made.model.first_k_dense_replace = 2;
+  made.model.vocab_size = 48, made.model.hidden_size = 24, made.model.head_dim = 8,
+  made.model.first_k_dense_replace = 2;
   made.mesh = mesh;
   made.dtype = dtype;
   return made;
@@ -99,7 +101,8 @@ TEST(Check, ChoicesOfTheDumpAreTaken) {
 TEST(Check, ChoicesBeyondRoundingAreFound) {
   Made made = sparse({.dp = 2, .ep = 2});
   made.change = [](Record& r, const ir::Coordinates&) {
-    if (r.stage == Stage::forward && r.name.ends_with(".mlp.gate")) std::swap(r.values[0], *std::min_element(r.values.begin(), r.values.begin() + 4));
+    if (r.stage == Stage::forward && r.name.ends_with(".mlp.gate"))
+      std::swap(r.values[0], *std::min_element(r.values.begin(), r.values.begin() + 4));
   };
   const Checked checked(made);
   ASSERT_FALSE(checked.findings().equal());
@@ -120,7 +123,9 @@ Made with(Made made, const Planted& planted) {
   return made;
 }
 
-double same(const ir::Coordinates& here, const Part& part, Axis axis) { return here.at(axis) == part.at.at(axis) ? 1 : 0; }
+double same(const ir::Coordinates& here, const Part& part, Axis axis) {
+  return here.at(axis) == part.at.at(axis) ? 1 : 0;
+}
 
 TEST(Check, FaultsOfReductionsAreNamed) {
   const std::vector<Planted> planted{
@@ -190,15 +195,18 @@ TEST(Check, MutatedListingsAreFound) {
     std::string tensor, fault;
   };
   const std::string layer = "model.layers.1.";
-  for (const Edit& one : {Edit{dense({.tp = 2, .dp = 2}), "causal", "causal", int64_t{0}, layer + "self_attn.core", "not_causal"},
-                          Edit{dense({.cp = 2}), "causal", "scale", 1.0, layer + "self_attn.core", "scores_not_scaled"},
-                          Edit{sparse({.dp = 2, .ep = 2}), "normalize", "normalize", int64_t{0}, layer + "mlp", "gates_not_normed"}}) {
+  for (const Edit& one :
+       {Edit{dense({.tp = 2, .dp = 2}), "causal", "causal", int64_t{0}, layer + "self_attn.core", "not_causal"},
+        Edit{dense({.cp = 2}), "causal", "scale", 1.0, layer + "self_attn.core", "scores_not_scaled"},
+        Edit{sparse({.dp = 2, .ep = 2}), "normalize", "normalize", int64_t{0}, layer + "mlp",
+             "gates_not_normed"}}) {
     Made made = one.made;
     int edited = 0;
     made.edit = [&](plan::Lowered& lowered) {
       for (ir::Listing& listing : lowered.program.listings) {
         for (ir::Op& op : listing.ops) {
-          if (op.layer == 1 && op.phase == ir::Phase::F && op.attributes.has(one.beside)) op.attributes.set(one.attribute, one.value), ++edited;
+          if (op.layer == 1 && op.phase == ir::Phase::F && op.attributes.has(one.beside))
+            op.attributes.set(one.attribute, one.value), ++edited;
         }
       }
     };
@@ -221,7 +229,9 @@ TEST(Check, RotaryPositionsOfAnotherAreNamed) {
       for (int64_t p = range.begin; p < range.end; ++p, ++row) {
         for (int64_t h = 0; h < heads; ++h) {
           for (int64_t i = 0; i < pairs; ++i) {
-            const double angle = static_cast<double>(row - p) * std::pow(made.model.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(width));
+            const double angle =
+                static_cast<double>(row - p) *
+                std::pow(made.model.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(width));
             double *a = &r.values[static_cast<size_t>((row * heads + h) * width + i)], *b = a + pairs;
             const double first = *a;
             *a = first * std::cos(angle) - *b * std::sin(angle);
@@ -265,7 +275,8 @@ TEST(Check, RowsAndColumnsOfAnotherAreNamed) {
   made.change = [](Record& r, const ir::Coordinates&) {
     if (r.stage != Stage::forward || r.name != "model.layers.1.self_attn.q_proj") return;
     const auto rows = std::ssize(r.values) / 32;
-    for (int64_t i = 0; i < rows; ++i) std::rotate(r.values.begin() + i * 32, r.values.begin() + i * 32 + 8, r.values.begin() + (i + 1) * 32);
+    for (int64_t i = 0; i < rows; ++i)
+      std::rotate(r.values.begin() + i * 32, r.values.begin() + i * 32 + 8, r.values.begin() + (i + 1) * 32);
   };
   const Checked heads(made);
   EXPECT_TRUE(heads.names("heads_shifted.1")) << heads.text();
@@ -292,9 +303,12 @@ TEST(Check, JointProductsAreNamedByTheirValues) {
     if (r.name != "model.layers.0.self_attn.v_proj") return;
     // Blocks q q k v | q q k v: the last two are key and value of the second group.
     const int64_t row = groups * width;
-    for (int64_t i = 0; i < std::ssize(r.values); i += row) std::copy_n(keys.at(r.microbatch).begin() + i + width, width, r.values.begin() + i);
+    for (int64_t i = 0; i < std::ssize(r.values); i += row)
+      std::copy_n(keys.at(r.microbatch).begin() + i + width, width, r.values.begin() + i);
   };
-  made.keeps = [](const Record& r) { return r.name.find("q_proj") == std::string::npos && r.name.find("k_proj") == std::string::npos; };
+  made.keeps = [](const Record& r) {
+    return r.name.find("q_proj") == std::string::npos && r.name.find("k_proj") == std::string::npos;
+  };
   const Checked checked(made);
   ASSERT_FALSE(checked.findings().equal());
   EXPECT_EQ(checked.findings().first()->name, "model.layers.0.self_attn.v_proj") << checked.text();
@@ -340,13 +354,16 @@ TEST(Check, UpdatesFollowFromTheirNorm) {
   ASSERT_FALSE(checked.findings().equal());
   EXPECT_EQ(checked.findings().first()->name, "grad_norm") << checked.text();
   EXPECT_FALSE(checked.findings().follows.empty()) << checked.text();
-  for (const size_t i : checked.findings().unexplained()) EXPECT_EQ(checked.findings().all[i].name, "grad_norm") << checked.text();
+  for (const size_t i : checked.findings().unexplained())
+    EXPECT_EQ(checked.findings().all[i].name, "grad_norm") << checked.text();
   EXPECT_NE(checked.text().find("the norm of gradients is"), std::string::npos) << checked.text();
 }
 
 TEST(Check, ReportsSayTheSame) {
   Made made = dense({.tp = 2});
-  made.factor = [](const std::string& name, const ir::Coordinates&, const Part&) { return name == "lm_head.weight" ? 2.0 : 1.0; };
+  made.factor = [](const std::string& name, const ir::Coordinates&, const Part&) {
+    return name == "lm_head.weight" ? 2.0 : 1.0;
+  };
   const Checked checked(made);
   const nlohmann::ordered_json json = report_json(checked.dump, *checked.diagnosis);
   EXPECT_FALSE(json["equal"]);
@@ -468,9 +485,10 @@ TEST(Check, SizesAreCheckedBeforeTheyAreUsed) {
   Made one = dense({});
   test::write_dump(made / "dump", one);
   const std::string path = made / "dump/layout.json", text = read_file(path, 1 << 20);
-  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{{"vocab_size = 48", "vocab_size = 900000000"},
-                                                                                 {"hidden_size = 24", "hidden_size = 900000"},
-                                                                                 {"num_hidden_layers = 2", "num_hidden_layers = 100000"}}) {
+  for (const auto& [from, to] :
+       std::vector<std::pair<std::string, std::string>>{{"vocab_size = 48", "vocab_size = 900000000"},
+                                                        {"hidden_size = 24", "hidden_size = 900000"},
+                                                        {"num_hidden_layers = 2", "num_hidden_layers = 100000"}}) {
     std::string wide = text;
     const size_t at = wide.find(from);
     ASSERT_NE(at, std::string::npos) << from;

@@ -27,7 +27,9 @@ using check::Stage;
 using ir::Axis;
 using Json = nlohmann::ordered_json;
 
-std::string word_of_dtype(Dtype dtype) { return dtype == Dtype::bf16 ? "bf16" : dtype == Dtype::f32 ? "fp32" : "fp64"; }
+std::string word_of_dtype(Dtype dtype) {
+  return dtype == Dtype::bf16 ? "bf16" : dtype == Dtype::f32 ? "fp32" : "fp64";
+}
 
 double rounded(double x, Dtype dtype) {
   if (dtype == Dtype::bf16) return static_cast<float>(bf16(static_cast<float>(x)));
@@ -44,8 +46,10 @@ void write_file(const std::string& path, const std::string& text) {
 std::vector<check::Range> ranges_of(const std::vector<int64_t>& indices) {
   std::vector<check::Range> ranges;
   for (const int64_t i : indices) {
-    if (!ranges.empty() && ranges.back().end == i) ++ranges.back().end;
-    else ranges.push_back({i, i + 1});
+    if (!ranges.empty() && ranges.back().end == i)
+      ++ranges.back().end;
+    else
+      ranges.push_back({i, i + 1});
   }
   return ranges;
 }
@@ -71,9 +75,11 @@ Slice box_of(const std::vector<int64_t>& dims, const Numbers& marked) {
 
 class Writer {
  public:
-  Writer(std::string folder, const Made& made) : folder_(std::move(folder)), made_(made), mesh_(made.mesh), names_(made.model) {
+  Writer(std::string folder, const Made& made)
+      : folder_(std::move(folder)), made_(made), mesh_(made.mesh), names_(made.model) {
     layout_.model = made.model, layout_.mesh = made.mesh, layout_.dtype = made.dtype;
-    layout_.microbatches = made.microbatches, layout_.sequences = made.sequences, layout_.sequence_length = made.sequence_length;
+    layout_.microbatches = made.microbatches, layout_.sequences = made.sequences,
+    layout_.sequence_length = made.sequence_length;
     layout_.loss = made.loss;
     std::filesystem::create_directories(folder_);
     make_start();
@@ -103,7 +109,8 @@ class Writer {
     const RandomKey key(made_.seed);
     for (const std::string& name : names_.names()) {
       const std::vector<int64_t>& dims = *names_.dims(name);
-      Numbers values(static_cast<size_t>(std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>())));
+      Numbers values(
+          static_cast<size_t>(std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>())));
       const bool norm = name.find("norm.weight") != std::string::npos;
       for (size_t i = 0; i < values.size(); ++i)
         values[i] = rounded((norm ? 1 : 0) + 0.3 * key.with(name).normal(i), made_.dtype);
@@ -125,8 +132,11 @@ class Writer {
   void write_layout() {
     config::RunConfig config;
     config.model = made_.model;
-    Json json{{"format", "heddle-check 1"}, {"trainer", "Heddle's own program"}, {"model", {{"toml", config::toml_of(config, config::RunConfig())}}}};
-    json["mesh"] = {{"tp", made_.mesh.tp}, {"cp", made_.mesh.cp}, {"dp", made_.mesh.dp}, {"pp", made_.mesh.pp}, {"ep", made_.mesh.ep}, {"etp", made_.mesh.etp}};
+    Json json{{"format", "heddle-check 1"},
+              {"trainer", "Heddle's own program"},
+              {"model", {{"toml", config::toml_of(config, config::RunConfig())}}}};
+    json["mesh"] = {{"tp", made_.mesh.tp}, {"cp", made_.mesh.cp}, {"dp", made_.mesh.dp},
+                    {"pp", made_.mesh.pp}, {"ep", made_.mesh.ep}, {"etp", made_.mesh.etp}};
     json["sequence_parallel"] = true;
     json["dtype"] = word_of_dtype(made_.dtype);
     json["microbatches"] = made_.microbatches;
@@ -146,7 +156,8 @@ class Writer {
     formats::SafetensorsWriter file(folder_ + "/start.safetensors", headings);
     for (const formats::TensorHeading& heading : headings) {
       if (heading.name == "tokens") {
-        for (const std::vector<int32_t>& ids : sequences_.tokens) file.write(ids.data(), ids.size() * sizeof(int32_t));
+        for (const std::vector<int32_t>& ids : sequences_.tokens)
+          file.write(ids.data(), ids.size() * sizeof(int32_t));
         continue;
       }
       const Numbers& values = released_.at(heading.name).second;
@@ -171,7 +182,9 @@ class Writer {
     for (const std::vector<uint8_t>& masked : sequences_.masked) {
       for (size_t i = 1; i < masked.size(); ++i) marks += static_cast<char>(masked[i] == 0 ? 1 : 0);
     }
-    header["loss_mask"] = {{"dtype", "U8"}, {"shape", {sequences_.masked.size(), made_.sequence_length}}, {"data_offsets", {body.size(), body.size() + marks.size()}}};
+    header["loss_mask"] = {{"dtype", "U8"},
+                           {"shape", {sequences_.masked.size(), made_.sequence_length}},
+                           {"data_offsets", {body.size(), body.size() + marks.size()}}};
     const std::string text = header.dump();
     length = text.size();
     write_file(path, std::string(reinterpret_cast<const char*>(&length), sizeof length) + text + body + marks);
@@ -201,17 +214,23 @@ class Writer {
           if (value.empty() || found == values.values.end()) continue;
           const check::Captured& captured = found->second;
           const ir::Listing& single = one_->program.listings[0];
-          const int64_t whole = single.value(single.find(module.value)).shape.back().count, own = captured.dims.back();
-          const int64_t columns = module.columns > 0 ? module.columns : whole, cut = whole / own, part = columns / cut;
-          const int64_t rows = std::ssize(captured.values) / own / made_.sequences, first = rows == local ? 0 : at.at(Axis::tp) * rows;
+          const int64_t whole = single.value(single.find(module.value)).shape.back().count,
+                        own = captured.dims.back();
+          const int64_t columns = module.columns > 0 ? module.columns : whole, cut = whole / own,
+                        part = columns / cut;
+          const int64_t rows = std::ssize(captured.values) / own / made_.sequences,
+                        first = rows == local ? 0 : at.at(Axis::tp) * rows;
           if (rows != local && rows * tp != local) continue;
-          if (module.name == "model.embed_tokens" && at.at(Axis::pp) != 0) continue;  // what is received has its name
+          if (module.name == "model.embed_tokens" && at.at(Axis::pp) != 0)
+            continue;  // what is received has its name
           Record record;
           record.stage = stage, record.name = module.name, record.microbatch = m;
           std::vector<int64_t> positions;
-          for (int64_t j = first; j < first + rows; ++j) positions.push_back(ir::position(j, length, at.at(Axis::cp), cp));
+          for (int64_t j = first; j < first + rows; ++j)
+            positions.push_back(ir::position(j, length, at.at(Axis::cp), cp));
           const int64_t begin = cut > 1 ? at.at(Axis::tp) * part : 0;
-          record.slice = {{made_.sequences, length, columns}, {{{0, made_.sequences}}, ranges_of(positions), {{begin, begin + part}}}};
+          record.slice = {{made_.sequences, length, columns},
+                          {{{0, made_.sequences}}, ranges_of(positions), {{begin, begin + part}}}};
           for (int64_t r = 0; r < rows * made_.sequences; ++r) {
             const auto from = captured.values.begin() + r * own + module.first / cut;
             record.values.insert(record.values.end(), from, from + part);
@@ -220,14 +239,16 @@ class Writer {
         }
       };
       of_value(module.value, Stage::forward);
-      if (!module.name.ends_with(".mlp.scores")) of_value(check::gradient_of(listing_of(rank), module.value), Stage::backward);
+      if (!module.name.ends_with(".mlp.scores"))
+        of_value(check::gradient_of(listing_of(rank), module.value), Stage::backward);
     }
   }
 
   void add_gradients(int rank, const std::vector<check::RankValues>& all) {
     std::map<std::string, Numbers> marks;
     const ir::Listing& listing = listing_of(rank);
-    for (const model::Parameter& p : lowered_->parameters[static_cast<size_t>(lowered_->program.listing_of(rank, ir::Purpose::train))]) {
+    for (const model::Parameter& p :
+         lowered_->parameters[static_cast<size_t>(lowered_->program.listing_of(rank, ir::Purpose::train))]) {
       if (!listing.accumulators.contains(p.value)) continue;
       std::vector<int64_t> dims;
       for (const ir::Dim& dim : listing.value(p.value).shape) dims.push_back(dim.count);
@@ -267,13 +288,15 @@ class Writer {
       pending_.push_back(std::move(record));
     }
     Record norm;
-    norm.stage = Stage::norm, norm.name = "grad_norm", norm.slice = Slice::all({1}), norm.values = {std::sqrt(square)};
+    norm.stage = Stage::norm, norm.name = "grad_norm", norm.slice = Slice::all({1}),
+    norm.values = {std::sqrt(square)};
     add(norm, rank);
     const check::Adamw rule{.lr = 0.01, .weight_decay = 0.1, .clip_norm = 0.5};
     for (Record& record : pending_) {
       const auto& [dims, start] = released_.at(record.name);
       record.stage = Stage::weight;
-      record.values = check::updated(check::taken(start, record.slice), record.values, std::sqrt(square), rule, dims.size() > 1);
+      record.values = check::updated(check::taken(start, record.slice), record.values, std::sqrt(square), rule,
+                                     dims.size() > 1);
       for (double& x : record.values) x = rounded(x, made_.dtype);
       add(record, rank);
     }
@@ -285,12 +308,16 @@ class Writer {
     std::filesystem::create_directories(folder);
     const ir::Coordinates& at = mesh_.at(rank);
     Json json{{"rank", rank}};
-    for (const Axis axis : {Axis::tp, Axis::cp, Axis::dp, Axis::pp, Axis::ep, Axis::etp, Axis::edp}) json["at"][std::string(ir::name_of(axis))] = at.at(axis);
+    for (const Axis axis : {Axis::tp, Axis::cp, Axis::dp, Axis::pp, Axis::ep, Axis::etp, Axis::edp})
+      json["at"][std::string(ir::name_of(axis))] = at.at(axis);
     json["tensors"] = Json::array();
     std::vector<formats::TensorHeading> headings;
     for (size_t i = 0; i < records_.size(); ++i) {
       const Record& r = records_[i];
-      Json row{{"tensor", fmt::format("{:06}", i)}, {"stage", heddle::word_of(r.stage)}, {"name", r.name}, {"of", r.slice.of}};
+      Json row{{"tensor", fmt::format("{:06}", i)},
+               {"stage", heddle::word_of(r.stage)},
+               {"name", r.name},
+               {"of", r.slice.of}};
       if (r.microbatch >= 0) row["microbatch"] = r.microbatch;
       for (const std::vector<check::Range>& ranges : r.slice.at) {
         Json list = Json::array();
@@ -334,7 +361,8 @@ Made drawn(uint64_t number, Dtype dtype, int most_ranks) {
   made.seed = number + 1;
   model::ModelConfig& c = made.model;
   c = tiny_grouped_model();
-  c.vocab_size = 48, c.hidden_size = 24, c.num_attention_heads = 4, c.num_key_value_heads = of({2, 4}), c.head_dim = 8;
+  c.vocab_size = 48, c.hidden_size = 24, c.num_attention_heads = 4, c.num_key_value_heads = of({2, 4}),
+  c.head_dim = 8;
   c.moe_intermediate_size = 12, c.n_routed_experts = 4, c.num_experts_per_tok = of({1, 2});
   c.first_k_dense_replace = of({0, 1, 2});  // two: dense
   c.tie_word_embeddings = of({0, 0, 1}) != 0;
@@ -342,7 +370,8 @@ Made drawn(uint64_t number, Dtype dtype, int most_ranks) {
   c.attention_bias = of({0, 1}) != 0 ? model::AttentionBias::qkv : model::AttentionBias::none;
   c.sequence_aux_loss_alpha = c.first_k_dense_replace < 2 && of({0, 1}) != 0 ? 0.01 : 0;
   do {
-    made.mesh.tp = of({1, 2}), made.mesh.cp = of({1, 1, 2}), made.mesh.dp = of({1, 2}), made.mesh.pp = of({1, 1, 2});
+    made.mesh.tp = of({1, 2}), made.mesh.cp = of({1, 1, 2}), made.mesh.dp = of({1, 2}),
+    made.mesh.pp = of({1, 1, 2});
     made.mesh.ep = c.first_k_dense_replace < 2 ? of({1, 2}) : 1;
   } while (made.mesh.ranks() > most_ranks || made.mesh.ranks() == 1 || made.mesh.stage_ranks() % made.mesh.ep != 0);
   made.masks = of({0, 1}) != 0;

@@ -104,9 +104,10 @@ TEST(DeviceProfile, MeasuresEveryDrawnProgram) {
 // One program that fails is left out by name; three in a row end the measurement.
 TEST(DeviceProfile, NamesProgramsThatFail) {
   testing::internal::CaptureStderr();
-  EXPECT_THROW(measure_device({.seconds = 0, .backend = "cuda"},
-                              {.most_flops = kMostFlops, .wide = 1, .copy_bytes = 1 << 16, .memory_bytes = 1 << 12}),
-               Error);
+  EXPECT_THROW(
+      measure_device({.seconds = 0, .backend = "cuda"},
+                     {.most_flops = kMostFlops, .wide = 1, .copy_bytes = 1 << 16, .memory_bytes = 1 << 12}),
+      Error);
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_NE(said.find("warning: program 0 in f32 is left out: out of device memory"), std::string::npos) << said;
   EXPECT_NE(said.find("warning: program 1 in bf16 is left out: out of device memory"), std::string::npos) << said;

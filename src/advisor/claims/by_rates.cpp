@@ -18,8 +18,8 @@ double seconds_of_checkpoint() {
 }
 
 // A fault strikes a step in its middle. Ranks run again, and do the steps since the last copy again: a copy of each
-// step in memory, or one in ten on the disk. As measured (./dev bench goodput): a step of 19.5 s; ranks that stand by
-// run again after 0.8 s, ranks that must start first after 3 s.
+// step in memory, or one in ten on the disk. As measured (./dev bench goodput): a step of 19.5 s; ranks that stand
+// by run again after 0.8 s, ranks that must start first after 3 s.
 double lost_time_of_memory_copies() {
   constexpr double kStep = 19.5, kStandby = 0.8, kRestart = 3, kEvery = 10;
   const double memory = kStandby + kStep / 2, disk = kRestart + kEvery * kStep / 2;

@@ -27,9 +27,9 @@ struct Flag {
 /// The flags of a launch. What the dialect can't say is not here: see refusals_of in emit.h.
 std::vector<Flag> flags_of(const Launch& launch, Dialect dialect);
 
-/// Flags as a script gives them, the last of each name standing; remembers which were asked for. A name is asked for
-/// by its present spelling, and found by an old one too. A value may be unknown (a mark of shell/state.h): it is
-/// refused where it is asked for, with the reason.
+/// Flags as a script gives them, the last of each name standing; remembers which were asked for. A name is asked
+/// for by its present spelling, and found by an old one too. A value may be unknown (a mark of shell/state.h): it
+/// is refused where it is asked for, with the reason.
 class GivenFlags {
  public:
   /// `why` says why a value is not known.

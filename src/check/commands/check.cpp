@@ -29,7 +29,8 @@ int check(const CheckOptions& options) {
     file.commit();
   }
   if (options.json) {
-    say("{}\n", check::report_json(dump, diagnosis).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    say("{}\n",
+        check::report_json(dump, diagnosis).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   } else {
     say_text(stdout, check::report_text(dump, diagnosis, observe::describe_terminal(1)));
   }
@@ -39,8 +40,8 @@ int check(const CheckOptions& options) {
 }  // namespace
 
 void add_check(Commands& all) {
-  auto [command, options] =
-      add_command(all, "check", "Hold a dumped step of another trainer to Heddle's own on one rank, and name the fault", check);
+  auto [command, options] = add_command(
+      all, "check", "Hold a dumped step of another trainer to Heddle's own on one rank, and name the fault", check);
   command.option("DUMP", options.dump, "The folder that heddle.tap has written").required();
   command.option("--report", options.report, "Write a page to attach to an issue").called("FILE.html");
   add_json(command, options.json);

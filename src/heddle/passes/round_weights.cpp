@@ -88,8 +88,8 @@ class WeightRounder {
       if (uses_.op(writer).phase == ir::Phase::begin) return uses_.op(writer).chunk;
     }
     const int first = uses_.op(readers[0]).chunk;
-    const bool one = std::all_of(readers.begin(), readers.end(),
-                                 [&](int reader) { return uses_.op(reader).chunk == first; });
+    const bool one =
+        std::all_of(readers.begin(), readers.end(), [&](int reader) { return uses_.op(reader).chunk == first; });
     return one ? first : ir::kAllChunks;
   }
 

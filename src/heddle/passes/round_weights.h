@@ -1,13 +1,13 @@
-// Weights of products in eight bits (passes/fp8.h), rounded once a step. They change once a step, so all uses of a step
-// round them to the same bits. It works behind the end of the step, once it is known where each weight lies:
+// Weights of products in eight bits (passes/fp8.h), rounded once a step. They change once a step, so all uses of a
+// step round them to the same bits. It works behind the end of the step, once it is known where each weight lies:
 //
 //                                               round_weight w -> w.fp8, w.fp8_scales      (at the beginning)
 //   y = linear_fp8 q, scales, w            →    y = linear_fp8 q, scales, w.fp8, none, w.fp8_scales {dtype bf16}
 //   dx = linear_fp8_dgrad dy, w                 dx = linear_fp8_dgrad dy, w.fp8, w.fp8_scales
 //
-// Where the backend wants it, gradients read a second form, turned. Weights that come to the device for a while, from the
-// host or from other ranks' runs, are rounded at each use. So are copies of other ranks' experts and the experts beside
-// them.
+// Where the backend wants it, gradients read a second form, turned. Weights that come to the device for a while,
+// from the host or from other ranks' runs, are rounded at each use. So are copies of other ranks' experts and the
+// experts beside them.
 #pragma once
 
 #include "heddle/ir/listing.h"

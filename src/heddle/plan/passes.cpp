@@ -322,7 +322,8 @@ const std::vector<Pass> kPasses{
      [](const Draft& d) { return d.trains() && d.plan.fusions.contains("norm"); }, fuse_norm_gradient},
     {"reuse_lists", "differentiate", Pass::Level::text, [](const Draft& d) { return d.plan.parallel.reuse_lists; },
      reuse_lists},
-    {"second_round", "differentiate fuse_norm_gradient reuse_lists", Pass::Level::text, has_second_round, second_round},
+    {"second_round", "differentiate fuse_norm_gradient reuse_lists", Pass::Level::text, has_second_round,
+     second_round},
     {"recompute", "differentiate reuse_lists second_round", Pass::Level::text,
      [](const Draft& d) {
        return d.trains() && (!d.plan.memory.recompute.empty() || d.plan.parallel.exchange.replica_slots() > 0 ||

@@ -34,7 +34,7 @@ struct TurnMarks {
   /// The end of an answer that a user's turn follows, and of one that calls tools. It is the first mark behind its
   /// turn where that does not close itself, else the turn's own; "" where nothing is known.
   std::string end, end_of_calls;
-  bool opens_turns = true;  // a mark stands before the next turn's content: not only blanks
+  bool opens_turns = true;               // a mark stands before the next turn's content: not only blanks
   std::vector<std::string> takes_parts;  // roles whose content may be a list of parts
 };
 

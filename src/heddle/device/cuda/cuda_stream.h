@@ -28,8 +28,8 @@
 
 namespace heddle::device {
 
-/// From now on calls `forget` with each stream before it is destroyed: for a library whose handle remembers one, and
-/// would reach it afterwards.
+/// From now on calls `forget` with each stream before it is destroyed: for a library whose handle remembers one,
+/// and would reach it afterwards.
 void before_streams_end(void (*forget)(void* stream));
 
 class CudaStream : public Stream {

@@ -136,8 +136,7 @@ void round_weight_op(const KernelCall& call) {
 template <bool grouped>
 void forward(const KernelCall& call) {
   Scratch scratch(call.scratch);
-  const TensorView x = numbers_of(call.in[0], call.in[1], scratch, call.stream),
-                   w = weight_of(call, scratch),
+  const TensorView x = numbers_of(call.in[0], call.in[1], scratch, call.stream), w = weight_of(call, scratch),
                    copies = rounded_weight(grouped ? operand(call.in, 4) : TensorView{}, scratch, call.stream);
   const std::array in{x, w, operand(call.in, 3), copies};
   multiply(grouped ? "grouped_linear" : "linear", call, std::span(in).first(grouped ? 4 : 3), call.updates,
@@ -147,8 +146,7 @@ void forward(const KernelCall& call) {
 template <bool grouped>
 void dgrad(const KernelCall& call) {
   Scratch scratch(call.scratch);
-  const TensorView dy = rounded_along_rows(call.in[0], scratch, call.stream),
-                   w = weight_of(call, scratch),
+  const TensorView dy = rounded_along_rows(call.in[0], scratch, call.stream), w = weight_of(call, scratch),
                    copies = rounded_weight(grouped ? operand(call.in, 3) : TensorView{}, scratch, call.stream);
   const std::array in{dy, w, operand(call.in, 2), copies};
   multiply(grouped ? "grouped_linear_dgrad" : "linear_dgrad", call, std::span(in).first(grouped ? 4 : 2),

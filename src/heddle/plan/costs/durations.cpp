@@ -38,8 +38,8 @@ int64_t balanced_rows(const ir::Listing& listing) {
 
 namespace {
 
-// The rows of balanced experts, which have no second round. They are looked for in the listing only where an op's cost
-// asks: most ops' don't, and every op of a listing is priced.
+// The rows of balanced experts, which have no second round. They are looked for in the listing only where an op's
+// cost asks: most ops' don't, and every op of a listing is priced.
 class BalancedRows : public ir::RowCounts {
  public:
   explicit BalancedRows(const ir::Listing& listing) : listing_(listing) {}

@@ -63,11 +63,10 @@ std::string shape_of(const ir::Listing& listing) {
          {op.kind(), std::string_view(op.group), std::string_view(op.stream), std::string_view(op.part)})
       shape.add(word);
     for (const std::vector<ir::ValueId>* ids : {&op.in, &op.out, &op.updates, &op.mentions}) shape.add(*ids);
-    for (const int64_t n :
-         {static_cast<int64_t>(op.phase), int64_t{op.condition.rows_of}, op.condition.limit,
-          int64_t{op.condition.more}, int64_t{op.layer < 0 ? -1 : op.layer - first}, int64_t{op.chunk},
-          int64_t{op.again}, int64_t{op.ahead}, int64_t{op.fresh}, int64_t{op.beside}, int64_t{op.later},
-          int64_t{op.trails}})
+    for (const int64_t n : {static_cast<int64_t>(op.phase), int64_t{op.condition.rows_of}, op.condition.limit,
+                            int64_t{op.condition.more}, int64_t{op.layer < 0 ? -1 : op.layer - first},
+                            int64_t{op.chunk}, int64_t{op.again}, int64_t{op.ahead}, int64_t{op.fresh},
+                            int64_t{op.beside}, int64_t{op.later}, int64_t{op.trails}})
       shape.add(n);
     if (ir::is_message(op.def->moves))
       continue;  // over which edge of the pipeline it goes makes no difference here

@@ -119,12 +119,12 @@ HEDDLE_DEVICE void add_leaves(const Leaves<kFewLeaves>& leaves, bool weighed, in
       JOIN_TO_2(2)
       JOIN_TO_2(3)
       JOIN(2, 3)
-      JOIN_TO_4(4) JOIN_TO_4(5) JOIN(4, 5) JOIN_TO_4(6) JOIN(4, 6) JOIN(5, 6) JOIN_TO_4(7) JOIN(4, 7) JOIN(5, 7)
-          JOIN(6, 7)
+      JOIN_TO_4(4)
+      JOIN_TO_4(5) JOIN(4, 5) JOIN_TO_4(6) JOIN(4, 6) JOIN(5, 6) JOIN_TO_4(7) JOIN(4, 7) JOIN(5, 7) JOIN(6, 7)
 #undef JOIN_TO_4
 #undef JOIN_TO_2
 #undef JOIN
-              default : break;
+          default : break;
     }
   }
   HEDDLE_UNROLL

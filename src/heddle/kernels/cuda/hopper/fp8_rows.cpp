@@ -1,6 +1,6 @@
 // Entries of fp8_wgmma_kernels.h: forward and input gradient of products whose operands are rounded to eight bits.
-// The gradient's weight is turned as it is rounded, here or ahead, for the instructions take bytes only where they lie
-// by what is summed.
+// The gradient's weight is turned as it is rounded, here or ahead, for the instructions take bytes only where they
+// lie by what is summed.
 #include <algorithm>
 
 #include "heddle/device/cuda/cuda_check.h"

@@ -181,9 +181,7 @@ void try_cuda_kernels() {
   attempt(HopperKernel::eight_bits, [] { return cuda::try_eight_bits(); });
 }
 
-bool cuda_turns_weights() {
-  return cuda::wanted(HopperKernel::eight_bits) && cuda::processors_of_hopper() > 0;
-}
+bool cuda_turns_weights() { return cuda::wanted(HopperKernel::eight_bits) && cuda::processors_of_hopper() > 0; }
 
 std::string cuda_expert_kernels() {
   if (cuda::processors_of_hopper() == 0) return "own kernels";

@@ -21,8 +21,8 @@ void grouped_sums(const TensorView& x, const TensorView& dy, const int32_t* firs
 void sums_by_library(const TensorView& x, const TensorView& dy, const int32_t* first, const TensorView& acc,
                      bool add, std::byte* scratch, void* stream);
 int64_t scratch_of_sums(int64_t groups);
-/// The scratch of an op that sums so: those of the rank's experts and of copies come one after the other. 0 where it
-/// sums over no groups.
+/// The scratch of an op that sums so: those of the rank's experts and of copies come one after the other. 0 where
+/// it sums over no groups.
 inline int64_t scratch_of_sums(const ir::Listing& listing, const ir::Op& op) {
   if (op.updates.empty() || listing.value(op.updates[0]).shape.size() != 3) return 0;
   return scratch_of_sums(
