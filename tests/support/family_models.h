@@ -31,8 +31,9 @@ inline model::ModelConfig small_model_of(const config::Family& family) {
   c.embedding_dropout = c.residual_dropout = c.attention_dropout = 0;
   if (c.value_head_dim > 0) c.value_head_dim = 6;
   if (c.window_attention_heads > 0) c.window_attention_heads = 8;
-  if (c.experts_limit > 0) c.experts_limit = 0.5, c.experts_limit_layer = 1;
-  if (c.mlp_limit > 0) c.mlp_limit = 0.5, c.mlp_limit_layer = 1;
+  if (c.experts_limit > 0)
+    c.experts_limit = 0.5, c.experts_limit_layer = std::min<int64_t>(1, large.experts_limit_layer);
+  if (c.mlp_limit > 0) c.mlp_limit = 0.5, c.mlp_limit_layer = std::min<int64_t>(1, large.mlp_limit_layer);
   if (c.recurs()) {
     c.full_attention_interval = c.is_hybrid() ? 0 : 2;
     c.full_attention_last = false;
@@ -40,6 +41,13 @@ inline model::ModelConfig small_model_of(const config::Family& family) {
     c.linear_key_head_dim = 6, c.linear_value_head_dim = 4;
     if (c.recurrence != model::Recurrence::gated_delta && c.recurrence != model::Recurrence::mamba2)
       c.linear_num_value_heads = 4, c.linear_value_head_dim = 6;
+  }
+  c.num_hash_layers = std::min<int64_t>(1, large.num_hash_layers);
+  if (c.is_compressed()) {
+    c.intermediate_size = large.intermediate_size;  // of no layer
+    c.compression_pattern = "SH";
+    c.sparse_rate = 2, c.heavy_rate = 5, c.qk_rope_head_dim = 4, c.o_groups = 2, c.o_lora_rank = 6;
+    c.index_topk = 3, c.index_n_heads = 2, c.index_head_dim = 6;
   }
   if (c.is_hybrid()) c.hybrid_override_pattern = "M*E-", c.num_hidden_layers = 4;
   const auto derived = [&] {

@@ -47,6 +47,7 @@ TrainerOptions options_of(const model::ModelConfig& model, const ReleasedLayouts
   o.plan.lora = adapters;
   if (adapters.rank > 0 && o.model.selects()) o.model.index_stage = model::IndexStage::off;
   if (model.recurs()) o.plan.parallel.context = model::Context::ulysses;
+  if (model.is_compressed()) o.plan.parallel.context = model::Context::gather;
   o.plan.sequences = 1;
   o.plan.microbatches = static_cast<int>(kSequencesOfStep) / layout.mesh.dp;
   o.plan.sequence_length = 16;
@@ -59,10 +60,11 @@ TrainerOptions options_of(const model::ModelConfig& model, const ReleasedLayouts
   return o;
 }
 
-// Numbers of no pattern for every tensor, biases and gains too.
+// Numbers of no pattern for every tensor but tables of experts by token id; for biases and gains too.
 void draw(Trainer& trainer, double size) {
   for (const StateTensor& tensor : trainer.state()) {
     if (!tensor.is_master || (trainer.options().is_adapted() && tensor.is_frozen())) continue;
+    if (tensor.parameter->start == model::Parameter::Start::hashed_experts) continue;
     const RandomKey key = RandomKey(9).with(tensor.name);
     for (int64_t i = 0; i < tensor.view.elements(); ++i) {
       double& x = tensor.view.as<double>()[i];
@@ -83,7 +85,9 @@ struct Files {
   ScratchFolder base, adapter, checkpoints;
   bool has_adapter = false;
 };
-const passes::Adapters kAdapters{.rank = 2, .alpha = 4, .targets = "all"};
+passes::Adapters adapters_of(const model::ModelConfig& model) {
+  return {.rank = 2, .alpha = 4, .targets = model.is_compressed() ? "q_b_proj, o_b_proj, experts" : "all"};
+}
 
 const Files& files_of(const config::Family& family) {
   static std::map<std::string, std::unique_ptr<Files>> made;
@@ -95,13 +99,14 @@ const Files& files_of(const config::Family& family) {
   source.initialise();
   draw(source, 0.1);
   leave(files->base.path().string(), source);
-  Trainer adapted(options_of(model, {"", {}}, 6, kAdapters));
+  const passes::Adapters adapters = adapters_of(model);
+  Trainer adapted(options_of(model, {"", {}}, 6, adapters));
   adapted.initialise();
   start_from(files->base.path().string(), config::StartMoments::fresh, adapted);
   draw(adapted, 0.1);
-  files->has_adapter = why_no_adapter_files(model, kAdapters).empty();
+  files->has_adapter = why_no_adapter_files(model, adapters).empty();
   if (files->has_adapter) {
-    export_adapters(files->adapter.path().string(), model, kAdapters, master_tensors(adapted.state()),
+    export_adapters(files->adapter.path().string(), model, adapters, master_tensors(adapted.state()),
                     files->base.path().string());
   }
   save_trainer(files->checkpoints.path().string(), {}, adapted);
@@ -179,11 +184,11 @@ TEST_P(AdaptersFromFiles, EveryLayoutHasTheAdaptersOfOneRank) {
           start_from(files.base.path().string(), config::StartMoments::fresh, trainer);
           start_adapters_from(files.adapter.path().string(), trainer);
         },
-        kAdapters);
+        adapters_of(model()));
   }
   expect_as_one_rank(
       [&](Trainer& trainer) { load_trainer(open_checkpoint(files.checkpoints.path().string()), trainer); },
-      kAdapters);
+      adapters_of(model()));
 }
 
 // Frozen weights may come from a checkpoint that several ranks wrote: the same digest names them in either form.
@@ -198,7 +203,7 @@ TEST(BaseOfAdapters, MayLieInShards) {
       trainer.initialise();
       save_trainer(at, {}, trainer);
     });
-    RankTrainers beside(options_of(model, {"", {.dp = 2}}, 8, kAdapters));
+    RankTrainers beside(options_of(model, {"", {.dp = 2}}, 8, adapters_of(model)));
     beside.each([&](Trainer& trainer) {
       trainer.initialise();
       start_from(at, config::StartMoments::fresh, trainer);
@@ -206,7 +211,7 @@ TEST(BaseOfAdapters, MayLieInShards) {
     });
     if (digest.empty()) digest = beside[0].base().digest;
     EXPECT_EQ(beside[0].base().digest, digest);
-    RankTrainers again(options_of(model, {"", {.tp = 2}}, 9, kAdapters));
+    RankTrainers again(options_of(model, {"", {.tp = 2}}, 9, adapters_of(model)));
     again.each([&](Trainer& trainer) { load_trainer(open_checkpoint(folder / "adapters"), trainer); });
     EXPECT_EQ(again[0].base().digest, digest);
   }

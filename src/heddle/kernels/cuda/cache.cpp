@@ -134,10 +134,8 @@ void last(const KernelCall& call) {
 /// Entries of many tokens, and rows that turn back, are for the host alone.
 template <Support (*types)(const ir::Listing&, const ir::Op&)>
 Support of_positions_alone(const ir::Listing& listing, const ir::Op& op) {
-  for (const char* name : {"sequence", "rate", "inverse"}) {
-    const bool usual = op.kind() == "rope_at" && std::string_view(name) == "sequence";
-    if (!usual && op.attributes.has(name)) return Support::no("compressed keys are not built for GPUs");
-  }
+  for (const char* name : {"keys", "rate", "inverse"})
+    if (op.attributes.has(name)) return Support::no("compressed keys are not built for GPUs");
   return types(listing, op);
 }
 
