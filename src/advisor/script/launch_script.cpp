@@ -58,7 +58,7 @@ FlagMap flags_of_words(const std::vector<std::string>& words, std::vector<std::s
   return flags;
 }
 
-// The command that looks most like training: a Python program with the flags that every model needs.
+// Counts the flags of a command that every model needs.
 size_t marks_of(const shell::Command& command) {
   static const std::array marks{"--num-layers", "--hidden-size",      "--num-attention-heads",
                                 "--seq-length", "--micro-batch-size", "--tensor-model-parallel-size"};
@@ -67,6 +67,7 @@ size_t marks_of(const shell::Command& command) {
       std::count_if(marks.begin(), marks.end(), [&](const char* mark) { return flags.contains(mark); }));
 }
 
+// The command that looks most like training: a Python program with such flags.
 const shell::Command* training_command(const std::vector<shell::Command>& commands) {
   const shell::Command* best = nullptr;
   size_t most = 0;

@@ -60,4 +60,22 @@ struct QueryRows {
   }
 };
 
+/// Writes row t of `list_keys`: the positions of its window, the entries that it sees, and −1 behind them.
+inline void list_row(const QueryRows& rows, const device::KernelCall& call, int64_t t) {
+  const device::TensorView chosen = named_operand(call, "chosen");
+  const int64_t columns = call.out[0].dim(1), end = rows.positions(t);
+  int32_t* keys = call.out[0].as<int32_t>() + t * columns;
+  int64_t count = 0;
+  for (int64_t n = std::max(rows.start(t), end - call.op->attributes.integer("window")); n < end; ++n)
+    keys[count++] = static_cast<int32_t>(n);
+  if (chosen) {
+    const int32_t* row = chosen.as<const int32_t>() + t * chosen.dim(1);
+    for (int64_t j = 0; j < chosen.dim(1) && row[j] >= 0; ++j)
+      keys[count++] = static_cast<int32_t>(rows.S + row[j]);
+  } else {
+    for (int64_t n = rows.first(t); n < rows.seen(t); ++n) keys[count++] = static_cast<int32_t>(rows.S + n);
+  }
+  std::fill(keys + count, keys + columns, -1);
+}
+
 }  // namespace heddle::kernels

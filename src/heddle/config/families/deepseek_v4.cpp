@@ -311,7 +311,6 @@ ModelConfig v4_flash() {
   c.rope_theta = 160000;
   c.rope_scaling =
       model::RopeScaling{.factor = 16, .original_max_position_embeddings = 65536, .attention_factor = 1};
-  c.hyper_connections = 4;
   c.experts_limit = c.mlp_limit = 10;
   c.n_routed_experts = 256;
   c.num_experts_per_tok = 6;

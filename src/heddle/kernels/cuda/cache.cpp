@@ -132,21 +132,20 @@ void last(const KernelCall& call) {
 }
 
 /// Entries of many tokens, and rows that turn back, are for the host alone.
-template <Support (*types)(const ir::Listing&, const ir::Op&)>
 Support of_positions_alone(const ir::Listing& listing, const ir::Op& op) {
   for (const char* name : {"keys", "rate", "inverse"})
     if (op.attributes.has(name)) return Support::no("compressed keys are not built for GPUs");
-  return types(listing, op);
+  return narrow<Among::in, 0>(listing, op);
 }
 
 }  // namespace
 
 std::vector<KernelEntry> cache_entries() {
   return {entry("cached_attention", "row", attend, attends, attention_scratch),
-          entry("rope_at", "flat", rotate, of_positions_alone<narrow<Among::in, 0>>),
+          entry("rope_at", "flat", rotate, of_positions_alone),
           entry("mla_absorb", "flat", absorb, narrow<Among::in, 0>, latent_scratch),
           entry("mla_expand", "flat", expand, narrow<Among::in, 1>, latent_scratch),
-          entry("cache_rows", "bytes", keep, of_positions_alone<narrow<Among::in, 0>>),
+          entry("cache_rows", "bytes", keep, of_positions_alone),
           entry("last_rows", "bytes", last)};
 }
 

@@ -269,23 +269,8 @@ void block_linear_wgrad(const KernelCall& call) {
 
 void list_keys(const KernelCall& call) {
   const QueryRows rows(call);
-  const TensorView chosen = operand(call.in, 0);
-  const int64_t window = call.op->attributes.integer("window"), columns = call.out[0].columns();
-  over_rows(call.out[0].dim(0), columns * 8, [&](int64_t begin, int64_t end_row) {
-    for (int64_t t = begin; t < end_row; ++t) {
-      auto* keys = call.out[0].as<int32_t>() + t * columns;
-      const int64_t end = rows.positions(t);
-      int64_t count = 0;
-      for (int64_t n = std::max(rows.start(t), end - window); n < end; ++n) keys[count++] = static_cast<int32_t>(n);
-      if (chosen) {
-        const auto* row = chosen.as<const int32_t>() + t * chosen.columns();
-        for (int64_t j = 0; j < chosen.columns() && row[j] >= 0; ++j)
-          keys[count++] = static_cast<int32_t>(rows.S + row[j]);
-      } else {
-        for (int64_t n = rows.first(t); n < rows.seen(t); ++n) keys[count++] = static_cast<int32_t>(rows.S + n);
-      }
-      std::fill(keys + count, keys + columns, -1);
-    }
+  over_rows(call.out[0].dim(0), call.out[0].columns() * 8, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) list_row(rows, call, t);
   });
 }
 
