@@ -21,10 +21,10 @@ using model::ModelConfig;
 using Written = nlohmann::ordered_json;
 
 constexpr const char *kSparse = "compressed_sparse_attention", *kHeavy = "heavily_compressed_attention",
-                     *kWindow = "sliding_attention";
+                     *kWindowAlone = "sliding_attention";
 
 const char* word_of_layer(Compression kind) {
-  return kind == Compression::sparse ? kSparse : kind == Compression::heavy ? kHeavy : kWindow;
+  return kind == Compression::sparse ? kSparse : kind == Compression::heavy ? kHeavy : kWindowAlone;
 }
 
 Json or_standard(const Json& root, const char* key, Json standard) {
@@ -47,7 +47,7 @@ Json kinds_of_ratios(const Json& ratios, const Json& rates, int64_t layers, cons
   for (int64_t l = 0; l < layers; ++l) {
     const Json ratio = ratios.is_array() && l < std::ssize(ratios) ? ratios[static_cast<size_t>(l)] : Json();
     if (ratio == 0) {
-      kinds.push_back(kWindow);
+      kinds.push_back(kWindowAlone);
     } else if (ratio == rates.value(kSparse, Json(4))) {
       kinds.push_back(kSparse);
     } else if (ratio == rates.value(kHeavy, Json(128))) {
@@ -160,7 +160,7 @@ void read_kinds(const JsonKeys& keys, ModelConfig& c) {
         std::find_if(kinds.begin(), kinds.end(), [&](Compression each) { return word == word_of_layer(each); });
     if (kind == kinds.end()) {
       config_error("{}: 'layer_types' has {} for layer {}; accepted: '{}', '{}', '{}'", keys.place(),
-                   formats::shown(word), l, kWindow, kSparse, kHeavy);
+                   formats::shown(word), l, kWindowAlone, kSparse, kHeavy);
     }
     c.compression_pattern += static_cast<char>(*kind);
   }

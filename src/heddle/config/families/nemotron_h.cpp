@@ -90,7 +90,7 @@ double bound_of(const Json& value, const JsonKeys& keys) {
   return is_word || value > kNone ? 0 : value.get<double>();
 }
 
-void read_limit(const JsonKeys& keys, ModelConfig& c) {
+void read_step_limit(const JsonKeys& keys, ModelConfig& c) {
   const Json* limit = keys.find(kLimit);
   if (limit == nullptr) return;
   const bool are_two = limit->is_array() && limit->size() == 2;
@@ -99,7 +99,7 @@ void read_limit(const JsonKeys& keys, ModelConfig& c) {
 }
 
 // No key says what its default says: JSON has no word for a bound that is none.
-Written write_limit(const ModelConfig& c) {
+Written write_step_limit(const ModelConfig& c) {
   constexpr double kAny = 1e30;
   if (c.linear_step_least == 0 && c.linear_step_most == 0) return Written(Written::value_t::discarded);
   return Written::array({c.linear_step_least, c.linear_step_most > 0 ? c.linear_step_most : kAny});
@@ -277,7 +277,7 @@ Family nemotron_h() {
       fixed("use_bias", false),
       fixed("mamba_proj_bias", false),
       fixed("chunk_size", 128),
-      {.name = kLimit, .ours = "linear_step_least", .read = read_limit, .write = write_limit},
+      {.name = kLimit, .ours = "linear_step_least", .read = read_step_limit, .write = write_step_limit},
       key("n_routed_experts", "n_routed_experts", 8),
       key("num_experts_per_tok", "num_experts_per_tok", 2),
       fixed("n_shared_experts", 1),
