@@ -182,7 +182,8 @@ TEST(DoubleRing, GroupedHeadsFewerThanRanks) {
 
 std::string text_of_ring(const plan::Plan& plan) {
   std::string found;
-  for (const ir::Op& op : plan::lower(tiny(), plan).program.listings[0].ops) {
+  const plan::Lowered lowered = plan::lower(tiny(), plan);
+  for (const ir::Op& op : lowered.program.listings[0].ops) {
     if (op.layer != 0 || op.phase != ir::Phase::F || !op.group.starts_with("cp")) continue;
     found += fmt::format("{} {} ", op.kind(), op.group);
   }

@@ -157,7 +157,8 @@ TEST(RecomputePeak, DeferredWeightGradientsMakeTheirOwn) {
 TEST(RecomputeText, OnlyTheNamedLayers) {
   const auto layers = [](const std::string& words) {
     std::set<int> found;
-    for (const ir::Op& op : plan::lower(small(), plan_for_recompute({}, words)).program.listings[0].ops) {
+    const plan::Lowered lowered = plan::lower(small(), plan_for_recompute({}, words));
+    for (const ir::Op& op : lowered.program.listings[0].ops) {
       if (op.again) found.insert(op.layer);
     }
     return found;

@@ -31,11 +31,7 @@ class RankRun {
   RankRun(const plan::Plan& plan, const plan::Mesh& mesh, const plan::Lowered& lowered, comm::World& world,
           const std::string& backend, int64_t capacity, int threads = 1, bool poison = true, int64_t limit = 0,
           const std::string& shared_file = "")
-      : plan_(plan),
-        mesh_(mesh),
-        lowered_(lowered),
-        rank_(world.rank()),
-        communicators_(world, lowered.program, mesh) {
+      : mesh_(mesh), lowered_(lowered), rank_(world.rank()), communicators_(world, lowered.program, mesh) {
     runtime::ExecutorOptions options;
     options.rank = rank_;
     options.place = mesh.at(rank_);
@@ -226,7 +222,6 @@ class RankRun {
   }
 
  private:
-  const plan::Plan& plan_;
   const plan::Mesh& mesh_;
   const plan::Lowered& lowered_;
   int rank_;

@@ -249,7 +249,8 @@ TEST(QkClipBits, WithStateOnTheHostAreThoseOfStateOnTheDevice) {
         o.plan.memory.optimizer = home;
         const std::string which = fmt::format("{} {} {}", c.name, word_of(form), word_of(home));
         size_t away = 0;
-        for (const ir::Value& value : plan::lower(o.model, o.plan).program.listings.at(0).values)
+        const plan::Lowered lowered = plan::lower(o.model, o.plan);
+        for (const ir::Value& value : lowered.program.listings.at(0).values)
           away += value.role == ir::Role::optimizer && value.space == ir::Space::host;
         EXPECT_GT(away, 0u) << which;
         const Trained run = train(o);
