@@ -30,8 +30,6 @@ namespace {
 using highway::kRun;
 using highway::Room;
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 void panels_of(const Rows& m, bool transposed, int64_t column, int64_t depth_begin, int64_t depth, int64_t columns,
                float* out, int64_t out_panel) {
   const int64_t at = transposed ? column * m.stride + depth_begin : depth_begin * m.stride + column;
