@@ -163,5 +163,61 @@ TEST(Storage, WhatStaysDoesNotPartTheRoomOfWhatIsBrief) {
   EXPECT_TRUE(fits(true));
 }
 
+// Runs are found as by looking at each fragment in turn, whatever blocks they lie in.
+TEST(Fragments, RunsAreFoundAcrossBlocks) {
+  for (uint64_t seed = 1; seed <= 6; ++seed) {
+    uint64_t drawn = 0;
+    const auto below = [&](int64_t n) {
+      return static_cast<int64_t>(RandomKey(seed).bits(drawn++) % static_cast<uint64_t>(n));
+    };
+    Fragments fragments;
+    std::map<int64_t, Fragment> known;
+    for (int step = 0; step < 4000; ++step) {
+      const int64_t slot = below(700);
+      const auto has = known.find(slot * 10);
+      if (has == known.end() && below(10) < (step < 2000 ? 8 : 4)) {
+        const int64_t bytes = below(3) == 0 ? 6 : 10;  // 10 touches the next
+        const Fragment fragment{slot * 10, bytes, static_cast<uint64_t>(step), static_cast<uint32_t>(below(3)), 0};
+        known[fragment.offset] = fragment;
+        EXPECT_EQ(fragments[fragments.insert(fragments.from(fragment.offset), fragment)].offset, fragment.offset);
+      } else if (has != known.end() && below(10) < 3) {
+        known.erase(has);
+        fragments.erase(fragments.from(slot * 10));
+      }
+      if (step % 7 != 0) continue;
+      ASSERT_EQ(fragments.size(), known.size());
+      const auto usable = [&](const Fragment& f) { return f.streams != 0; };
+      const int64_t bytes = 1 + below(80);
+      int64_t lowest = -1, highest = -1, lowest_end = -1, begin = 0, end = -1;
+      for (const auto& [offset, f] : known) {
+        if (!usable(f)) continue;
+        if (offset != end) begin = offset;
+        end = f.end();
+        if (end - begin < bytes) continue;
+        if (lowest < 0) lowest = begin;
+        lowest_end = end;
+      }
+      if (lowest_end >= 0) {  // the last run that is long enough: of its end, as much as is needed
+        for (auto f = known.rbegin(); f != known.rend(); ++f)
+          if (f->second.end() <= lowest_end && f->first <= lowest_end - bytes) {
+            highest = f->first;
+            break;
+          }
+      }
+      const Fragments::At low = fragments.lowest_run(bytes, usable);
+      EXPECT_EQ(low == fragments.end() ? -1 : fragments[low].offset, lowest);
+      int64_t run_end = -1;
+      const Fragments::At high = fragments.highest_run(bytes, usable, run_end);
+      EXPECT_EQ(high == fragments.end() ? -1 : fragments[high].offset, highest);
+      EXPECT_EQ(run_end, lowest_end);
+    }
+    int64_t last = -1;
+    for (auto at = fragments.begin(); at != fragments.end(); at = fragments.next(at)) {
+      EXPECT_GT(fragments[at].offset, last);
+      last = fragments[at].offset;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace heddle::ir

@@ -308,7 +308,7 @@ int search_plans(const SearchOptions& o) {
     const auto whole = [&](const search::Query& asked) {
       if (counted) return planner::heddle_plans(asked, run, [&] { doing.now("simulating the best"); });
       Answer answer = run(asked);
-      if (blocks)
+      if (blocks && !answer.top.empty())
         planner::simulate_ways(answer, asked, [](const Ranked& plan, double memory_bytes) {
           return search::fits(plan.exact, plan.job, memory_bytes);
         });

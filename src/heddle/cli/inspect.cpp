@@ -58,6 +58,7 @@ struct Account {
   std::vector<plan::RoleBytes> roles, host_roles;  // the rank's that needs most memory; likewise below
   std::vector<RankClass> classes;
   size_t most = 0;  // its class
+  std::vector<ir::Walk::Live> at_peak;
   int64_t capacity_bytes = 0;
   std::vector<plan::StateCost> homes;  // homes of optimizer state, where it isn't simply on the device
   int64_t split = 0, whole = 0;        // parameters by what their masters are kept as, where they are to be split
@@ -121,7 +122,7 @@ Json json_of(const Account& a) {
   Json roles = Json::object(), host_roles = Json::object(), at_peak = Json::array();
   for (const plan::RoleBytes& r : a.roles) roles[std::string(name_of(r.role))] = r.bytes;
   for (const plan::RoleBytes& r : a.host_roles) host_roles[std::string(name_of(r.role))] = r.bytes;
-  for (const ir::Walk::Live& live : a.largest().memory.at_peak) {
+  for (const ir::Walk::Live& live : a.at_peak) {
     at_peak.push_back({{"name", live.name},
                        {"role", name_of(live.role)},
                        {"listing", live.listing},
@@ -224,7 +225,7 @@ void print_memory(const Account& a, const observe::Terminal& terminal) {
   table.rule();
   size_t shown = 0;
   int64_t rest_bytes = 0, rest = 0;
-  for (const ir::Walk::Live& live : a.largest().memory.at_peak) {
+  for (const ir::Walk::Live& live : a.at_peak) {
     if (ir::is_persistent(live.role)) continue;
     if (shown < kShown) {
       ++shown;
@@ -363,6 +364,8 @@ int inspect(const InspectOptions& options) {
   for (size_t c = 1; c < a.classes.size(); ++c) {
     if (a.classes[c].memory.reserved_bytes > a.largest().memory.reserved_bytes) a.most = c;
   }
+  a.at_peak = runtime::live_at_peak(lowered.program, a.largest().rank, a.config.device.backend,
+                                    a.largest().memory.peak_live_bytes);
   a.roles = plan::persistent_by_role(lowered.program, a.largest().rank);
   a.host_roles = plan::persistent_by_role(lowered.program, a.largest().rank, ir::Space::host);
   const InspectedMemory memory(a.config, a.plan, lowered, a.largest());

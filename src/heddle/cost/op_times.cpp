@@ -66,7 +66,7 @@ OpShape shape_of(const ir::Listing& listing, const ir::Op& op, const ir::RowCoun
   return shape;
 }
 
-std::array<double, OpTimes::kFeatures> OpTimes::features(const OpShape& s, double resident_bytes) {
+OpTimes::Features OpTimes::features(const OpShape& s, double resident_bytes) {
   const auto log = [](double x) { return std::log2(std::max(1.0, x)); };
   return {log(s.rows),
           log(s.in),
@@ -89,7 +89,7 @@ void OpTimes::add(OpTime time) {
   kind.flops_per_us = std::max(kind.flops_per_us, time.shape.flops / time.us);
   kind.bytes_per_us = std::max(kind.bytes_per_us, time.shape.bytes / time.us);
   kind.least_us = kind.samples.empty() ? time.us : std::min(kind.least_us, time.us);
-  kind.samples.push_back(times_.size());
+  kind.samples.emplace_back(times_.size(), features(time.shape, time.resident_bytes));
   times_.push_back(std::move(time));
 }
 
@@ -99,13 +99,12 @@ double OpTimes::us(const OpShape& shape, int threads, double resident_bytes) con
   const auto at = kinds_.find(key_of(shape, threads));
   HEDDLE_CHECK(at != kinds_.end(), "'{}' was not measured", shape.kind);
   const Kind& kind = at->second;
-  const auto wanted = features(shape, resident_bytes);
+  const Features wanted = features(shape, resident_bytes);
   std::vector<std::pair<double, size_t>> near;  // squared distance, sample
   near.reserve(kind.samples.size());
-  for (const size_t i : kind.samples) {
-    const auto has = features(times_[i].shape, times_[i].resident_bytes);
+  for (const auto& [i, has] : kind.samples) {
     double distance = 0;
-    for (size_t f = 0; f < kFeatures; ++f) distance += (has[f] - wanted[f]) * (has[f] - wanted[f]);
+    for (size_t f = 0; f < wanted.size(); ++f) distance += (has[f] - wanted[f]) * (has[f] - wanted[f]);
     near.emplace_back(distance, i);
   }
   size_t count = std::min(kNeighbours, near.size());

@@ -23,6 +23,7 @@ struct OpShape {
   double rows = 0, in = 0, out = 0;  // rows of the first operand, its columns, and those of what is written
   double groups = 1;                 // experts whose rows are multiplied apart
   double flops = 0, bytes = 0;
+  auto operator<=>(const OpShape&) const = default;
 };
 OpShape shape_of(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows, bool overwrite = false);
 
@@ -44,15 +45,15 @@ class OpTimes {
   double us(const OpShape& shape, int threads, double resident_bytes) const;
 
  private:
-  static constexpr size_t kFeatures = 6;
+  using Features = std::array<double, 6>;
   struct Kind {
     double flops_per_us = 0, bytes_per_us = 0;  // the best of any sample
     double least_us = 0;
-    std::vector<size_t> samples;  // indices of times_
+    std::vector<std::pair<size_t, Features>> samples;  // index of times_
   };
   using Key = std::tuple<std::string, Dtype, int>;
   static Key key_of(const OpShape& shape, int threads) { return {shape.kind, shape.dtype, threads}; }
-  static std::array<double, kFeatures> features(const OpShape& shape, double resident_bytes);
+  static Features features(const OpShape& shape, double resident_bytes);
   static double reference_us(const Kind& kind, const OpShape& shape);
 
   std::vector<OpTime> times_;

@@ -138,12 +138,7 @@ search::Answer fitting_plans(const search::Query& query,
     std::erase_if(plans, [](const search::Ranked& plan) { return !runs(plan); });
     if (plans.empty()) break;
     const bool last = round + 1 == kFittingRounds || answer.stopped;
-    bool fits = seems_to_fit(plans.front(), limit);
-    if (fits) {
-      order(answer, count_by_shorter_steps(plans, 1, limit));
-      fits = count_program(plans.front(), limit);
-    }
-    if (fits) break;
+    if (seems_to_fit(plans.front(), limit) && order(answer, count_by_shorter_steps(plans, 1, limit))) break;
     if (misfit.empty()) misfit = said(plans.front(), limit);
     if (!last) {
       asked.memory_bytes *=
@@ -152,10 +147,9 @@ search::Answer fitting_plans(const search::Query& query,
     }
     // The first that fits of those that the last round has found.
     plans.erase(plans.begin());
-    order(answer, count_by_shorter_steps(plans, 0, limit));
-    while (!plans.empty() && plans.front().reserved_bytes > 0 && !count_program(plans.front(), limit))
-      plans.erase(plans.begin());
-    if (!plans.empty() && plans.front().reserved_bytes == 0) plans.clear();
+    int counted = count_by_shorter_steps(plans, 0, limit);
+    for (; counted > 0 && !order(answer, counted); --counted) plans.erase(plans.begin());
+    if (counted == 0) plans.clear();
     break;
   }
   if (answer.top.empty() && !misfit.empty()) answer.misfit = misfit;

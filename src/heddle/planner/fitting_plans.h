@@ -9,8 +9,9 @@
 
 namespace heddle::planner {
 
-/// Puts the first so many plans of an answer in the order in which they are to stand.
-using OrderPlans = std::function<void(search::Answer& answer, int plans)>;
+/// Puts the first so many plans of an answer in the order in which they are to stand, and counts the first
+/// (count_program). Whether it fits.
+using OrderPlans = std::function<bool(search::Answer& answer, int plans)>;
 
 /// The search's answer, whose first few plans are counted (Ranked::reserved_bytes) and fit. Those that don't fit
 /// are left out, and those that follow are estimates. The few are counted by a shorter step and ordered. Then the

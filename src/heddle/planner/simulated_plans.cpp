@@ -4,6 +4,7 @@
 #include <atomic>
 #include <limits>
 #include <numeric>
+#include <set>
 #include <span>
 
 #include "heddle/base/error.h"
@@ -45,12 +46,15 @@ cost::MachineProfile profile_of(const search::Job& job, const search::Behaviour&
   p.bf16_flops_per_s = p.f32_flops_per_s = p.f64_flops_per_s = device.flops(job.precision);
   p.copy_bytes_per_s = device.memory_bytes_per_s;
   p.enqueue_us = device.host_us * b.host_scale * job.software.launch_factor * (1 - job.software.captured);
+  std::set<cost::OpShape> known;  // layers are alike
   for (const ir::Listing& listing : lowered.program.listings) {
     const ir::FixedRows rows(plan::balanced_rows(listing));
     for (const ir::Op& op : listing.ops) {
       if (op.def->stream != ir::StreamKind::compute) continue;
+      cost::OpShape shape = cost::shape_of(listing, op, rows);
+      if (!known.insert(shape).second) continue;
       const double us = 1e6 * cost::op_s(device, job.precision, listing, op, rows);
-      p.ops.add({cost::shape_of(listing, op, rows), 1, 0, std::max(1e-3, us)});
+      p.ops.add({std::move(shape), 1, 0, std::max(1e-3, us)});
     }
   }
   const auto link = [&](cost::Link over, double bytes_per_s, double latency_us) {
@@ -137,33 +141,31 @@ void simulate_best(search::Answer& answer, const search::Behaviour& behaviour, i
   std::stable_sort(plans.begin(), plans.end(), is_shorter);
 }
 
-void simulate_ways(search::Answer& answer, const search::Query& query, const Fits& fits) {
-  const std::vector<std::string>& words = query.space.restriction.context;
-  if (answer.top.empty() || words.size() < 2) return;
+bool simulate_ways(search::Answer& answer, const search::Query& query, const Fits& fits) {
   search::Ranked& best = answer.top.front();
   std::vector<search::Ranked> ways{best};
-  for (const search::Job& job : search::with_each_context(best.job, words)) {
+  for (const search::Job& job : search::with_each_context(best.job, query.space.restriction.context)) {
     if (job.context != best.job.context) ways.push_back(search::timed_anew(best, job, query.behaviour));
   }
-  if (ways.size() == 1) return;
-  simulate_plans(ways, query.behaviour);
+  if (ways.size() > 1) simulate_plans(ways, query.behaviour);
   std::stable_sort(ways.begin(), ways.end(), is_shorter);
   for (search::Ranked& way : ways) {
-    if (way.job.context != best.job.context && !fits(way, answer.memory_bytes)) continue;
+    const bool is_first = way.job.context == best.job.context, fit = fits(way, answer.memory_bytes);
+    if (!fit && !is_first) continue;
     best = std::move(way);
-    return;
+    return fit;
   }
+  return false;
 }
 
 search::Answer heddle_plans(const search::Query& query,
                             const std::function<search::Answer(const search::Query&)>& search,
                             const std::function<void()>& simulating) {
-  search::Answer answer = fitting_plans(query, search, [&](search::Answer& found, int plans) {
+  return fitting_plans(query, search, [&](search::Answer& found, int plans) {
     if (simulating) simulating();
     simulate_best(found, query.behaviour, plans);
+    return simulate_ways(found, query, count_program);
   });
-  simulate_ways(answer, query, count_program);
-  return answer;
 }
 
 }  // namespace heddle::planner

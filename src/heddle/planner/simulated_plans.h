@@ -31,9 +31,9 @@ void simulate_best(search::Answer& answer, const search::Behaviour& behaviour, i
 using Fits = std::function<bool(search::Ranked& plan, double memory_bytes)>;
 
 /// Simulates the answer's first plan with each way of context parallelism that its search may choose from. The
-/// shortest that fits takes its place. Closed forms do not foresee the order of a whole program: which end hides
-/// behind which backward, and who waits for whose memory.
-void simulate_ways(search::Answer& answer, const search::Query& query, const Fits& fits);
+/// shortest that fits takes its place; whether the first fits. Closed forms do not foresee the order of a whole
+/// program: which end hides behind which backward, and who waits for whose memory.
+bool simulate_ways(search::Answer& answer, const search::Query& query, const Fits& fits);
 
 /// The best plans of Heddle's own, whoever asks for them: for a model on a cluster, or beside another trainer's
 /// job. Those whose programs were counted and fit (fitting_plans), the best three simulated and in that order, the

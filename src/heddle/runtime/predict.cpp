@@ -112,53 +112,34 @@ bool decides(const ir::StepProgram& program, int rank) {
   });
 }
 
-// The tensors that live at the peak of a walk that has run. The step is not walked again beyond that moment.
-std::vector<ir::Walk::Live> tensors_at_peak(ir::Walk& walk, DryIssuer& issuer, ir::Purpose purpose,
-                                            int64_t peak_bytes) {
-  walk.keep_peak = true;
-  walk.peak_from_bytes = issuer.until_bytes = peak_bytes;
-  try {
-    walk.run_step(issuer, purpose);
-  } catch (const DryIssuer::Reached&) {
-  }
-  return walk.live_at_peak();
-}
-
 // One step of each purpose: where its values lie, every later one's do.
 MemoryPrediction walked_once(const ir::StepProgram& program, int rank, std::string_view backend,
-                             int64_t capacity_bytes, double crowding, bool tensors, int64_t limit_bytes,
-                             Come come) {
+                             int64_t capacity_bytes, double crowding, int64_t limit_bytes, Come come) {
   DryIssuer issuer(program, rank, backend, crowding, come);
   ir::Walk walk(program, rank, capacity_bytes, 0, limit_bytes);
   walk.skip_repeats = come == Come::all || come == Come::up_to_limits;
   MemoryPrediction prediction;
-  ir::Purpose fullest = ir::Purpose::train;
   for (int p = 0; p < ir::kPurposes; ++p) {
     const auto purpose = static_cast<ir::Purpose>(p);
     if (program.actions_of(rank, purpose).empty()) continue;
     walk.run_step(issuer, purpose);
-    if (walk.storage().peak_live_bytes() > prediction.peak_live_bytes) {
-      prediction.peak_live_bytes = walk.storage().peak_live_bytes();
-      fullest = purpose;
-    }
+    prediction.peak_live_bytes = std::max(prediction.peak_live_bytes, walk.storage().peak_live_bytes());
     prediction.host_peak_live_bytes =
         std::max(prediction.host_peak_live_bytes, walk.storage(ir::Space::host).peak_live_bytes());
   }
   prediction.persistent_bytes = walk.persistent_bytes();
   prediction.reserved_bytes = walk.storage().reserved_bytes();
   prediction.host_reserved_bytes = walk.storage(ir::Space::host).reserved_bytes();
-  if (tensors) prediction.at_peak = tensors_at_peak(walk, issuer, fullest, prediction.peak_live_bytes);
   return prediction;
 }
 
 // The worse outcome of its conditions.
 MemoryPrediction walked(const ir::StepProgram& program, int rank, std::string_view backend, int64_t capacity_bytes,
-                        double crowding, bool tensors, int64_t limit_bytes = 0) {
-  MemoryPrediction all =
-      walked_once(program, rank, backend, capacity_bytes, crowding, tensors, limit_bytes, Come::all);
+                        double crowding, int64_t limit_bytes = 0) {
+  MemoryPrediction all = walked_once(program, rank, backend, capacity_bytes, crowding, limit_bytes, Come::all);
   if (!decides(program, rank)) return all;
   MemoryPrediction few =
-      walked_once(program, rank, backend, capacity_bytes, crowding, tensors, limit_bytes, Come::up_to_limits);
+      walked_once(program, rank, backend, capacity_bytes, crowding, limit_bytes, Come::up_to_limits);
   MemoryPrediction& worse = few.peak_live_bytes > all.peak_live_bytes ? few : all;
   worse.reserved_bytes = std::max(all.reserved_bytes, few.reserved_bytes);
   worse.host_peak_live_bytes = std::max(all.host_peak_live_bytes, few.host_peak_live_bytes);
@@ -176,7 +157,29 @@ double crowding_of(const ir::StepProgram& program, int rank, const Room& room) {
 
 MemoryPrediction predict_memory(const ir::StepProgram& program, int rank, std::string_view backend,
                                 int64_t capacity_bytes, double crowding, int64_t limit_bytes) {
-  return walked(program, rank, backend, capacity_bytes, crowding, true, limit_bytes);
+  return walked(program, rank, backend, capacity_bytes, crowding, limit_bytes);
+}
+
+// The peak is of one of the walks that a prediction takes; what lives does not depend on where it lies.
+std::vector<ir::Walk::Live> live_at_peak(const ir::StepProgram& program, int rank, std::string_view backend,
+                                         int64_t peak_bytes, double crowding) {
+  for (const Come come : {Come::all, Come::up_to_limits}) {
+    DryIssuer issuer(program, rank, backend, crowding, come);
+    issuer.until_bytes = peak_bytes;
+    ir::Walk walk(program, rank, 0);
+    walk.skip_repeats = walk.keep_peak = true;
+    walk.peak_from_bytes = peak_bytes;
+    for (int p = 0; p < ir::kPurposes; ++p) {
+      const auto purpose = static_cast<ir::Purpose>(p);
+      if (program.actions_of(rank, purpose).empty()) continue;
+      try {
+        walk.run_step(issuer, purpose);
+      } catch (const DryIssuer::Reached&) {
+        return walk.live_at_peak();
+      }
+    }
+  }
+  return {};
 }
 
 double crowding_of(const ir::Listing& listing, const Room& room) {
@@ -201,13 +204,13 @@ double crowding_of(const ir::Listing& listing, const Room& room) {
 
 int64_t rough_arena_bytes(const ir::StepProgram& program, int rank, std::string_view backend, const Room& room) {
   const double crowding = crowding_of(program, rank, room);
-  const MemoryPrediction roomy = walked(program, rank, backend, 0, crowding, false);
+  const MemoryPrediction roomy = walked(program, rank, backend, 0, crowding);
   if (roomy.host_reserved_bytes == 0) return roomy.reserved_bytes;
   for (const double more : {1.0, 1.05, 1.1, 1.2, 1.35}) {
     const auto capacity =
         ir::storage_bytes(static_cast<int64_t>(more * static_cast<double>(roomy.peak_live_bytes)));
     try {
-      walked(program, rank, backend, capacity, crowding, false);
+      walked(program, rank, backend, capacity, crowding);
       return capacity;
     } catch (const ir::OutOfMemory&) {  // as in arena_bytes
     }
@@ -219,7 +222,7 @@ bool keeps_to(const ir::StepProgram& program, int rank, std::string_view backend
               const Room& room) {
   const double crowding = crowding_of(program, rank, room);
   try {
-    walked(program, rank, backend, limit_bytes, room.whole ? crowding : 1, false);
+    walked(program, rank, backend, limit_bytes, room.whole ? crowding : 1);
     if (room.whole) place_uneven_steps(program, rank, backend, limit_bytes, crowding, Come::by_turns, false);
     return true;
   } catch (const ir::OutOfMemory&) {
@@ -231,15 +234,15 @@ int64_t arena_bytes(const ir::StepProgram& program, int rank, std::string_view b
                     bool tried, const Room& room) {
   const double crowding = crowding_of(program, rank, room);
   const Come come = room.whole ? Come::by_turns : Come::any_share;
-  const MemoryPrediction roomy = walked(program, rank, backend, 0, crowding, false);
+  const MemoryPrediction roomy = walked(program, rank, backend, 0, crowding);
   // Values copied to the host free their place late, and where there is room the arena grows meanwhile.
   const int64_t least = roomy.host_reserved_bytes > 0 ? roomy.peak_live_bytes : roomy.reserved_bytes;
   for (const double more : {1.0, 1.03, 1.06, 1.1, 1.15, 1.2, 1.35, 1.5, 2.0, 3.0}) {
     const auto capacity = ir::storage_bytes(static_cast<int64_t>(more * static_cast<double>(least)));
     if (capacity >= limit_bytes) break;
     try {
-      walked(program, rank, backend, capacity, crowding, false);
-      if (crowding > 1) walked(program, rank, backend, capacity, 1, false);
+      walked(program, rank, backend, capacity, crowding);
+      if (crowding > 1) walked(program, rank, backend, capacity, 1);
       if (crowding > 1 && tried) {
         const bool tight = roomy.host_reserved_bytes > 0;
         place_uneven_steps(program, rank, backend, capacity, crowding, come, tight);
@@ -250,7 +253,7 @@ int64_t arena_bytes(const ir::StepProgram& program, int rank, std::string_view b
     } catch (const ir::OutOfMemory&) {  // fragments; a little more room helps
     }
   }
-  walked(program, rank, backend, limit_bytes, room.whole ? crowding : 1, false);
+  walked(program, rank, backend, limit_bytes, room.whole ? crowding : 1);
   if (room.whole && tried) place_uneven_steps(program, rank, backend, limit_bytes, crowding, come, false);
   return limit_bytes;
 }

@@ -18,7 +18,6 @@ struct MemoryPrediction {
   int64_t persistent_bytes = 0;                               // weights, accumulators, optimizer state, statistics
   int64_t peak_live_bytes = 0;                                // the highest of any moment
   int64_t reserved_bytes = 0;                                 // the arena's high water: the capacity that it needs
-  std::vector<ir::Walk::Live> at_peak;                        // largest first
   int64_t host_peak_live_bytes = 0, host_reserved_bytes = 0;  // bytes of the arena of values on the host
 };
 
@@ -28,6 +27,11 @@ struct MemoryPrediction {
 /// when an op has no kernel. `crowding`: the rows that experts receive, over balanced ones.
 MemoryPrediction predict_memory(const ir::StepProgram& program, int rank, std::string_view backend,
                                 int64_t capacity_bytes = 0, double crowding = 1, int64_t limit_bytes = 0);
+
+/// The values that live at the highest moment of a rank's step, largest first; `peak_bytes`: what they take, as
+/// predict_memory says with that crowding.
+std::vector<ir::Walk::Live> live_at_peak(const ir::StepProgram& program, int rank, std::string_view backend,
+                                         int64_t peak_bytes, double crowding = 1);
 
 /// The rows for which there is room where experts are spread over ranks: as many times the balanced ones, or all
 /// there can be. `whole`: there must be, by any routing up to that; else as far as the limit allows, balanced ones

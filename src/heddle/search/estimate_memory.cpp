@@ -59,23 +59,6 @@ MemoryParts memory_parts(const Job& j, const model::Parameters& p, const Layers&
   const bool in_one_go = j.chunks > 1 && microbatches(j) <= l.pp;
   const double whole_chunks = sw.sharded_gradients && in_one_go ? 1.0 / j.chunks : 1;
   const Cuts shared_cuts = cuts_of(j, copies_of_shared(j).size), expert_cuts = cuts_of(j, copies_of_expert(j).size);
-  const auto bytes_of = [&](double parameters, double spread, double held, const Cuts& cuts) {
-    const double by = sw.sharded_weights ? spread : 1;
-    const double gradient = sw.gradient_bytes * (whole_chunks + (1 - whole_chunks) / spread) / cuts.gradients;
-    return parameters * static_bytes_per_parameter(!home.weights.empty() ? 0 : held * 2 / (by * cuts.weights),
-                                                   !home.gradients.empty() ? 0 : held * trained * gradient / by,
-                                                   trained * (sw.state_bytes - home.away_bytes),
-                                                   sw.sharded_weights || sw.sharded_states ? spread : 1);
-  };
-  const auto weights_hosted = [&](const Cuts& cuts) { return home.weights.empty() ? 0 : 2.0 / cuts.weights; };
-  const auto gradients_hosted = [&](const Cuts& cuts) {
-    return home.gradients.empty() ? 0 : sw.gradient_bytes / cuts.gradients;
-  };
-  const auto hosted_of = [&](double parameters, double spread, double held, const Cuts& cuts) {
-    return parameters * static_bytes_per_parameter(held * weights_hosted(cuts),
-                                                   held * trained * gradients_hosted(cuts),
-                                                   trained * home.host_bytes, sw.sharded_states ? spread : 1);
-  };
   // Beside its runs a rank has the whole of `weights` copies of what it uses and uses next, and of a gradient.
   const auto gathered_of = [&](const Cuts& cuts, double weights) {
     return (cuts.weights > 1 ? 2 * weights : 0) + (cuts.gradients > 1 ? trained * sw.gradient_bytes : 0);
@@ -83,6 +66,32 @@ MemoryParts memory_parts(const Job& j, const model::Parameters& p, const Layers&
   // Copies of what lies on the host: of what a microbatch uses, and of what it uses next.
   const double copied = 2 * ((!home.weights.empty() ? 2 : 0) + (!home.gradients.empty() ? sw.gradient_bytes : 0));
   const double held = pipeline_of(j)->routes(), tokens = j.microbatch * j.sequence / l.cp;
+  // Bytes of a parameter that is spread over so many ranks.
+  struct Rates {
+    double fixed, fixed_once, gathered, hosted, hosted_once, weights_hosted, gradients_hosted;
+  };
+  const auto rates_of = [&](double spread, const Cuts& cuts) {
+    const double by = sw.sharded_weights ? spread : 1;
+    const double gradient = sw.gradient_bytes * (whole_chunks + (1 - whole_chunks) / spread) / cuts.gradients;
+    const double weights_hosted = home.weights.empty() ? 0 : 2.0 / cuts.weights;
+    const double gradients_hosted = home.gradients.empty() ? 0 : sw.gradient_bytes / cuts.gradients;
+    const auto fixed = [&](double times) {
+      return static_bytes_per_parameter(!home.weights.empty() ? 0 : times * 2 / (by * cuts.weights),
+                                        !home.gradients.empty() ? 0 : times * trained * gradient / by,
+                                        trained * (sw.state_bytes - home.away_bytes),
+                                        sw.sharded_weights || sw.sharded_states ? spread : 1);
+    };
+    const auto hosted = [&](double times) {
+      return static_bytes_per_parameter(times * weights_hosted, times * trained * gradients_hosted,
+                                        trained * home.host_bytes, sw.sharded_states ? spread : 1);
+    };
+    // Weights of two layers are gathered at once, gradients of one are whole.
+    return Rates{fixed(held),     fixed(1),  (sw.sharded_weights ? 8 : copied) + gathered_of(cuts, 2),
+                 hosted(held),    hosted(1), weights_hosted,
+                 gradients_hosted};
+  };
+  const Rates of_shared = rates_of(shards, shared_cuts), of_expert = rates_of(expert_shards, expert_cuts);
+  const double kept_tokens = tokens * (sw.offload_activations ? 1 - kOffloaded : 1);
   const SavedBytes &whole = of.whole, &kept = of.kept;
   MemoryParts parts;
   // A layer of so many blocks of each kind.
@@ -90,18 +99,15 @@ MemoryParts memory_parts(const Job& j, const model::Parameters& p, const Layers&
     const double shared =
         (p.attention * attention + p.dense * dense + (p.moe - p.moe_routed) * moe + p.mamba * mamba) / l.tp;
     const double routed = p.moe_routed * moe / expert_ranks;
-    const auto both_of = [&](const auto& of, double times) {
-      return of(shared, shards, times, shared_cuts) + of(routed, expert_shards, times, expert_cuts);
-    };
-    return LayerMemory{both_of(bytes_of, held), both_of(bytes_of, 1),
-                       // Weights of two layers are gathered at once, gradients of one are whole.
-                       (sw.sharded_weights ? 8 : copied) * (shared + routed) +
-                           shared * gathered_of(shared_cuts, 2) + routed * gathered_of(expert_cuts, 2),
-                       tokens * (sw.offload_activations ? 1 - kOffloaded : 1) *
-                           (kept.attention * attention + kept.dense * dense + kept.moe * moe + kept.mamba * mamba),
-                       both_of(hosted_of, held),
-                       shared * weights_hosted(shared_cuts) + routed * weights_hosted(expert_cuts),
-                       shared * gradients_hosted(shared_cuts) + routed * gradients_hosted(expert_cuts)};
+    const auto both = [&](double Rates::*rate) { return shared * of_shared.*rate + routed * of_expert.*rate; };
+    return LayerMemory{
+        both(&Rates::fixed),
+        both(&Rates::fixed_once),
+        both(&Rates::gathered),
+        kept_tokens * (kept.attention * attention + kept.dense * dense + kept.moe * moe + kept.mamba * mamba),
+        both(&Rates::hosted),
+        both(&Rates::weights_hosted),
+        both(&Rates::gradients_hosted)};
   };
   const bool has_dense = s.dense_blocks() > 0, has_moe = s.moe_blocks() > 0,
              has_attention = s.attention_blocks() > 0;
@@ -112,10 +118,11 @@ MemoryParts memory_parts(const Job& j, const model::Parameters& p, const Layers&
   // A last stage by itself is never the fullest; where the first rank has it too, what it has fewer counts.
   parts.head_layers = pipeline_of(j)->folded() ? of.head_s / of.layer_s : 1;
   const Cuts embedding_cuts = shards_embedding(j) ? shared_cuts : Cuts();
-  parts.embedding_fixed = bytes_of(p.embedding / l.tp, shards, 1, embedding_cuts);
-  parts.head_fixed = bytes_of(p.head / l.tp, shards, 1, shared_cuts);
-  parts.embedding_hosted = hosted_of(p.embedding / l.tp, shards, 1, embedding_cuts);
-  parts.head_hosted = hosted_of(p.head / l.tp, shards, 1, shared_cuts);
+  const Rates of_embedding = shards_embedding(j) ? of_shared : rates_of(shards, embedding_cuts);
+  parts.embedding_fixed = p.embedding / l.tp * of_embedding.fixed_once;
+  parts.head_fixed = p.head / l.tp * of_shared.fixed_once;
+  parts.embedding_hosted = p.embedding / l.tp * of_embedding.hosted_once;
+  parts.head_hosted = p.head / l.tp * of_shared.hosted_once;
   // While a layer is computed again all that it would have kept is alive; its gradients are, in any case.
   const double widest = tokens * ((has_attention ? whole.attention : 0) +
                                   std::max({has_dense ? whole.dense : 0, has_moe ? whole.moe : 0, whole.mamba}));

@@ -135,6 +135,19 @@ bool time_by_stage(const Task& task, const Candidate& plan, size_t residency, si
   return true;
 }
 
+constexpr size_t kFirstPart = 16;  // families
+
+/// The slowest of so many plans; infinite where there are fewer.
+double slowest_wanted_s(const std::vector<std::unique_ptr<Estimator>>& estimators, size_t most) {
+  std::vector<double> steps_s;
+  for (const auto& each : estimators)
+    for (const Candidate& plan : each->best.plans()) steps_s.push_back(plan.best.step_s);
+  if (steps_s.size() < most) return std::numeric_limits<double>::infinity();
+  const auto last = steps_s.begin() + static_cast<std::ptrdiff_t>(most) - 1;
+  std::nth_element(steps_s.begin(), last, steps_s.end());
+  return *last;
+}
+
 /// The fastest, no two with the same layout and schedule.
 std::vector<size_t> best_of(const std::vector<std::optional<Ranked>>& timed, int most) {
   std::vector<size_t> order, best;
@@ -168,9 +181,9 @@ Answer search(const Query& query, const SearchProgress& progress, const std::fun
   std::atomic<size_t> next{0}, done{0};
   std::atomic<uint64_t> plans{0};
   std::mutex telling;
-  on_threads(answer.threads, [&](int t) {
+  const auto estimate_until = [&](size_t end, int t) {
     Estimator& estimator = *estimators[t];
-    for (size_t i = next++; i < task.families.size() && !asked_to_stop(); i = next++) {
+    for (size_t i = next++; i < end && !asked_to_stop(); i = next++) {
       const uint64_t before = estimator.counts.plans;
       estimator.family(i);
       plans += estimator.counts.plans - before;
@@ -180,7 +193,14 @@ Answer search(const Query& query, const SearchProgress& progress, const std::fun
         progress(finished, task.families.size(), plans);
       }
     }
-  });
+  };
+  // After each part all threads know what is too slow, so that the answer does not depend on their number.
+  for (size_t part = kFirstPart, begin = 0; begin < task.families.size(); begin += part, part *= 2) {
+    next = begin;
+    on_threads(answer.threads, [&](int t) { estimate_until(std::min(begin + part, task.families.size()), t); });
+    const double slowest_s = slowest_wanted_s(estimators, static_cast<size_t>(query.short_list));
+    for (const auto& each : estimators) each->slowest_s = slowest_s;
+  }
   std::vector<Candidate> list;
   std::optional<Candidate> least;
   for (const auto& each : estimators) {

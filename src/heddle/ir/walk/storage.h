@@ -17,6 +17,7 @@
 #include <optional>
 #include <vector>
 
+#include "heddle/ir/walk/fragments.h"
 #include "heddle/ir/walk/streams.h"
 
 namespace heddle::ir {
@@ -78,7 +79,8 @@ class Storage {
   template <class Exact, class OnMarks, class OnClock>
   void each_of_state(const Exact& exact, const OnMarks& marks, const OnClock& clock) {
     for (const int64_t bytes : {capacity_, extent_, high_water_, live_, peak_live_}) exact(bytes);
-    for (Free& free : free_) {
+    for (At at = free_.begin(); at != free_.end(); at = free_.next(at)) {
+      Fragment& free = free_.change(at);
       exact(free.offset);
       exact(free.bytes);
       exact(free.streams);
@@ -88,9 +90,9 @@ class Storage {
   }
 
  private:
-  /// Marks that fragments name by number, so that the fragments themselves are small enough to be looked through
-  /// for every place. Numbers that are not in use are a chain: each place holds the next, 0 ends it and holds the
-  /// first.
+  using At = Fragments::At;
+  /// Marks that fragments name by number, so that the fragments themselves are small. Numbers that are not in use
+  /// are a chain: each place holds the next, 0 ends it and holds the first.
   class MarksPool {
    public:
     MarksPool() : marks_(1) {}
@@ -102,29 +104,23 @@ class Storage {
    private:
     std::vector<Marks> marks_;
   };
-  struct Free {
-    int64_t offset = 0, bytes = 0;
-    uint64_t released_at = 0;
-    uint32_t streams = 0;  // a bit for each that used it
-    uint32_t used = 0;     // the last op of each, in used_
-    int64_t end() const { return offset + bytes; }
-  };
   static_assert(kMostStreams <= 32);
-  // The start of the run of neighbours that holds `bytes`, or the end (free_.size()). `first_run`: the lowest of
-  // those free to the stream, else of those that are settled. `oldest_run`: the one whose newest was released
-  // first. `top_run`: the usable ones that touch the high water, whatever they hold.
-  size_t first_run(int64_t bytes, int stream, const Marks& waited) const;
-  std::pair<size_t, uint64_t> oldest_run(int64_t bytes) const;  // and when that was
+  // The start of a run of neighbours, or the end. `first_run`: the lowest of those free to the stream that holds
+  // `bytes`, else of those that are settled. `top_run`: the usable ones that touch the high water, whatever they
+  // hold.
+  At first_run(int64_t bytes, int stream, const Marks& waited) const;
   template <class Usable>
-  size_t top_run(const Usable& usable) const;
-  bool free_to(const Free& free, int stream, const Marks& waited) const;
+  At top_run(const Usable& usable) const;
+  /// The run whose newest was released first, and when that was.
+  std::pair<At, uint64_t> oldest_run(int64_t bytes) const;
+  bool free_to(const Fragment& free, int stream, const Marks& waited) const;
   std::optional<Place> find_place(int64_t bytes, int stream, const Marks& waited);
   std::optional<Place> find_place_two_ended(int64_t bytes, int stream, const Marks& waited, bool brief);
   std::optional<Place> grow(int64_t bytes);
-  Place take(size_t at, int64_t offset, int64_t bytes);  // `at` holds the offset, or is the end
-  void join(size_t at);                                  // with its next, if they are of one kind
+  Place take(At at, int64_t offset, int64_t bytes);  // `at` holds the offset, or is the end
+  bool join(At at);                                  // with its next, if they are of one kind
 
-  std::vector<Free> free_;  // by offset
+  Fragments free_;
   MarksPool used_;
   int64_t capacity_;  // with what it has grown by
   int64_t predicted_, limit_;

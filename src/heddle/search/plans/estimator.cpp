@@ -25,6 +25,7 @@ void Estimator::family(size_t index) {
   family_ = index;
   serial_ = 0;
   const Family& family = task_.families[index];
+  job_ = task_.query.space.job;
   plan::Degrees& l = job_.mesh;
   l.tp = family.tp, l.cp = family.cp, l.ep = family.ep, l.etp = family.etp;
   job_.microbatch = family.microbatch;
@@ -32,11 +33,24 @@ void Estimator::family(size_t index) {
   if (!task_.lowers_all()) job_.software.lowered = nullptr;
   task_.set_routing(job_, 0.5);
   choose_context(job_, task_.query.space.job, task_.query.behaviour, task_.query.space.restriction.context);
-  replicas_ = task_.replicas.front();
-  if (job_.shape.n_routed_experts > 0 && l.ep > 1 && task_.replicas.size() > 1)
-    replicas_ = cheapest_replicas(job_, task_.query.behaviour, task_.replicas);
+  for (std::optional<int>& known : replicas_) known.reset();
   forget();
   for_each_layout(task_.query.space, family, job_, [&] { layout(); });
+}
+
+// The value that shortens a step in which everything is kept in its usual place.
+int Estimator::best_replicas() {
+  const std::vector<int>& values = task_.replicas;
+  if (job_.shape.n_routed_experts == 0 || job_.mesh.ep == 1 || values.size() == 1) return values.front();
+  job_.recompute = {};
+  job_.software.offload_activations = false;
+  std::optional<int>& other = replicas_[job_.pipeline->pairs() ? 1 : 0];
+  if (!other) other = cheapest_replicas(job_, task_.query.behaviour, {values.begin() + 1, values.end()});
+  const auto step_s = [&](int replicas) {
+    job_.exchange.replicas = replicas;
+    return usually({}).step_s;
+  };
+  return step_s(*other) < step_s(values.front()) ? *other : values.front();
 }
 
 const std::vector<Choice>& Estimator::choices(const Job& job, double most_bytes, bool all) {
@@ -63,7 +77,7 @@ const Layers& Estimator::layers_now(const Choice& choice) {
   }
   const Pipeline p = job_.pipeline;
   const size_t kind = !p->pairs() ? 0 : p->outline().hides_exchange ? 2 : 1;  // kind of hiding of the exchange
-  const size_t copies = replica_slots(job_) > 0 ? 1 : 0;
+  const size_t copies = job_.exchange.replicas == task_.replicas.front() ? 0 : 1;
   const size_t place = (((copies * 3 + kind) * task_.recompute.size() + static_cast<size_t>(choice.recompute)) * 2 +
                         (job_.software.offload_activations ? 1 : 0)) *
                            kCrossings +
@@ -86,20 +100,27 @@ const Layers& Estimator::layers_now(const Choice& choice) {
 }
 
 // `everywhere`: with each residency that fits. Otherwise with the first that fits of the usual one and, for each
-// kind of crossing, those that leave least on the device. Homes of the state differ by little beside a step.
+// kind of crossing, those that leave least on the device, where it may come among the best. Homes of the state
+// differ by little beside a step.
 void Estimator::weigh(double most_bytes, bool all, bool everywhere) {
   fitting_.clear();
   lightest_.peak_bytes = 0;
+  passed_over_ = false;
   for (size_t r = 0; r < task_.recompute.size(); ++r) {
     for (const bool offload : task_.offload) {
       if (!task_.allows(job_.pipeline, task_.recompute[r].recompute, offload)) continue;
       job_.recompute = task_.recompute[r].recompute;
       job_.software.offload_activations = offload;
+      Choice choice{static_cast<int>(r), offload};
+      if (!everywhere && too_slow_anywhere(choice)) {
+        passed_over_ = true;
+        if (!offload && job_.recompute == Recompute{}) return;  // and so is whatever is computed again
+        continue;
+      }
       const size_t before = fitting_.size();
       const auto usual = [&] {
         return fitting_.size() > before && fitting_[before].residency == 0 && fitting_[before].sharding == 0;
       };
-      Choice choice{static_cast<int>(r), offload};
       weigh_homes(choice, most_bytes, everywhere);
       if (usual() && !all && !offload && job_.recompute == Recompute{}) return;
       // A plan that fits whole gains nothing from more messages.
@@ -157,6 +178,25 @@ Estimator::Fit Estimator::weigh_one(Choice choice, double most_bytes) {
   return Fit::fits;
 }
 
+// True if the choice is too slow even with everything in its usual place: what crosses from there takes time.
+// Shards shorten the end of a step at most.
+bool Estimator::too_slow_anywhere(Choice choice) {
+  constexpr double kSurely = 0.97;  // of the estimate: prices of lowered layers differ by a hair
+  if (slowest_s == std::numeric_limits<double>::infinity() || !goes(0)) return false;
+  const Estimate e = usually(choice);
+  const double end_s = task_.shardings.size() > 1 ? e.time.data + e.time.optimizer : 0;
+  return kSurely * (e.step_s - end_s) > slowest_s;
+}
+
+// The time of a choice with everything in its usual place.
+Estimate Estimator::usually(Choice choice) {
+  job_.residency = task_.residencies.front();
+  job_.sharding = task_.shardings.front();
+  Estimate e;
+  estimate_time(job_, task_.parameters, layers_now(choice), task_.query.behaviour, e);
+  return e;
+}
+
 // True if even the residency that leaves least on the device is too much there.
 bool Estimator::too_large_anywhere(Choice choice, double most_bytes) {
   choice.residency = task_.lightest;
@@ -173,10 +213,11 @@ bool Estimator::too_large_anywhere(Choice choice, double most_bytes) {
 void Estimator::layout() {
   ++counts.layouts;
   // Whatever is computed again or sent away takes time: where everything can be kept, nothing else is lowered.
-  job_.exchange.replicas = replicas_;
+  const int replicas = best_replicas();
+  job_.exchange.replicas = replicas;
   weigh(task_.most_bytes(), job_.software.lowered == nullptr, false);
   // The slots may be what there is no room for.
-  if (fitting_.empty() && replicas_ != task_.replicas.front() &&
+  if (fitting_.empty() && !passed_over_ && replicas != task_.replicas.front() &&
       lightest_.peak_bytes - job_.software.reserve * replica_bytes(job_) <= task_.most_bytes()) {
     const Choice with = lightest_;
     job_.exchange.replicas = task_.replicas.front();

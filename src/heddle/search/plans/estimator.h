@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -45,6 +46,8 @@ class Estimator {
   /// everything in its usual place, where that fits.
   const std::vector<Choice>& choices(const Job& job, double most_bytes, bool all);
 
+  /// No plan above this is wanted any more.
+  double slowest_s = std::numeric_limits<double>::infinity();
   ShortList best;
   Counts counts;
   std::optional<Candidate> least;  // the plan of least memory among those that don't fit
@@ -56,8 +59,11 @@ class Estimator {
   void weigh_homes(Choice choice, double most_bytes, bool everywhere);
   enum class Fit : uint8_t { fits, not_on_device, not_on_host };
   Fit weigh_one(Choice choice, double most_bytes);
+  bool too_slow_anywhere(Choice choice);
   bool too_large_anywhere(Choice choice, double most_bytes);
   bool goes(size_t sharding);
+  int best_replicas();
+  Estimate usually(Choice choice);
   void layout();
 
   const Task& task_;
@@ -72,10 +78,11 @@ class Estimator {
   std::optional<Prices> prices_[2][3];  // unsharded
   int priced_dp_ = 0;
   std::vector<Choice> fitting_;
-  Choice lightest_;  // the lightest one that doesn't fit
+  Choice lightest_;           // the lightest one that doesn't fit
+  bool passed_over_ = false;  // some choice, as too slow
   size_t family_ = 0;
   int serial_ = 0;
-  int replicas_ = 0;  // replicas of hot experts with which the family is better
+  std::optional<int> replicas_[2];  // the family's best of those that are not the usual ones, by pairs
 };
 
 }  // namespace heddle::search

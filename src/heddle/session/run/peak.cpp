@@ -35,9 +35,9 @@ std::string shape_of(const ir::Listing& listing, const ir::Value& value) {
   return text;
 }
 
-PeakJson peak_json(const runtime::MemoryPrediction& own, const ir::StepProgram& program) {
+PeakJson peak_json(const std::vector<ir::Walk::Live>& at_peak, const ir::StepProgram& program) {
   PeakJson tensors = PeakJson::array();
-  for (const ir::Walk::Live& live : own.at_peak) {
+  for (const ir::Walk::Live& live : at_peak) {
     const ir::Listing& listing = program.listings[live.listing];
     const ir::ValueId id = listing.find(live.name);
     PeakJson tensor{live.name, "", "", ir::name_of(live.role), live.bytes, ""};
@@ -54,14 +54,19 @@ PeakJson peak_json(const runtime::MemoryPrediction& own, const ir::StepProgram& 
 }  // namespace
 
 // All ranks know which holds most; that one tells the first what it holds.
-PredictedPeak highest_peak(const runtime::MemoryPrediction& own, train::Trainer& trainer) {
+PredictedPeak highest_peak(const runtime::MemoryPrediction& own, train::Trainer& trainer,
+                           std::string_view backend) {
   train::RankExchange& ranks = trainer.ranks();
   std::vector<double> reserved(static_cast<size_t>(ranks.size()), 0);
   reserved[ranks.rank()] = static_cast<double>(own.reserved_bytes);
   ranks.sum(reserved);
   const auto most = std::max_element(reserved.begin(), reserved.end());
   PredictedPeak peak{static_cast<int>(most - reserved.begin()), *most, {}};
-  const PeakJson mine = ranks.rank() == peak.rank ? peak_json(own, trainer.lowered().program) : PeakJson::array();
+  PeakJson mine = PeakJson::array();
+  if (ranks.rank() == peak.rank) {
+    const ir::StepProgram& program = trainer.lowered().program;
+    mine = peak_json(runtime::live_at_peak(program, peak.rank, backend, own.peak_live_bytes), program);
+  }
   const std::vector<std::string> all = ranks.share(mine.dump());
   if (!ranks.leads()) return peak;
   for (const PeakJson& t : PeakJson::parse(all[peak.rank])) {

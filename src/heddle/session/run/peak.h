@@ -1,6 +1,7 @@
 // The predicted memory of a step on the rank that takes most.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 namespace heddle::observe {
@@ -22,6 +23,6 @@ struct PredictedPeak {
 };
 
 /// `own`: of this rank. All ranks call it together.
-PredictedPeak highest_peak(const runtime::MemoryPrediction& own, train::Trainer& trainer);
+PredictedPeak highest_peak(const runtime::MemoryPrediction& own, train::Trainer& trainer, std::string_view backend);
 
 }  // namespace heddle::session

@@ -209,7 +209,7 @@ void prepare_run(RunContext& run, const ServiceRows& rows) {
                                           [&run](const std::string& line) { run.warn(line); });
   run.summary.folder = run.folder.path;
   run.summary.first_step = run.trainer->steps_done();
-  run.peak = highest_peak(predicted, *run.trainer);
+  run.peak = highest_peak(predicted, *run.trainer, run.config.device.backend);
 }
 
 }  // namespace heddle::session

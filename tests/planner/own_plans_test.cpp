@@ -1,0 +1,86 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "heddle/planner/simulated_plans.h"
+#include "heddle/search/plans/estimator.h"
+#include "tests/support/published_job.h"
+
+namespace heddle::planner {
+namespace {
+
+struct OwnPlans {
+  search::Query query;
+  std::unique_ptr<search::LoweredBlocks> blocks;
+
+  // With all choices that Heddle has: homes of the state, shards, replicas of hot experts.
+  explicit OwnPlans(double memory_gib) {
+    search::Job& j = query.space.job;
+    j = search::job_of("DeepSeek-V2-Lite", "H100", {}, 1, 128);
+    j.sequence = 4096;
+    query.space.devices = 32;
+    query.space.restriction.shardings = true;
+    query.memory_bytes = memory_gib * (1 << 30);
+    blocks = lowered_blocks(j);
+    j.software.lowered = blocks.get();
+  }
+  search::Answer answer(int threads) {
+    query.short_list = 40;
+    query.threads = threads;
+    return search::search(query);
+  }
+};
+
+std::vector<std::tuple<size_t, int, double>> steps_of(const search::ShortList& list) {
+  std::vector<std::tuple<size_t, int, double>> steps;
+  for (const search::Candidate& plan : list.plans()) steps.emplace_back(plan.family, plan.serial, plan.best.step_s);
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+TEST(OwnPlans, AreTheSameOnAnyNumberOfThreads) {
+  OwnPlans own(12);
+  const search::Answer one = own.answer(1);
+  ASSERT_EQ(one.top.size(), 5u);
+  for (const int threads : {2, 5}) {
+    const search::Answer many = own.answer(threads);
+    EXPECT_EQ(many.plans, one.plans);
+    EXPECT_EQ(many.fitting, one.fitting);
+    EXPECT_EQ(many.layouts, one.layouts);
+    ASSERT_EQ(many.top.size(), one.top.size());
+    for (size_t i = 0; i < one.top.size(); ++i) {
+      EXPECT_EQ(many.top[i].job, one.top[i].job);
+      EXPECT_EQ(many.top[i].exact.step_s, one.top[i].exact.step_s);
+    }
+  }
+}
+
+// What is passed over as too slow would not have come among the best.
+TEST(OwnPlans, PassesOverWhatIsTooSlow) {
+  for (const double memory_gib : {12.0, 20.0, 40.0}) {
+    for (const bool lowered : {true, false}) {
+      OwnPlans own(memory_gib);
+      own.query.short_list = 50;
+      if (!lowered) {
+        own.query.space.job.software.lowered = nullptr;
+        own.query.space.restriction.shardings = false;
+      }
+      const search::Task task = search::task_of(own.query);
+      search::Estimator whole(task), quick(task);
+      for (size_t i = 0; i < task.families.size(); ++i) {
+        whole.family(i);
+        quick.family(i);
+        if (quick.best.plans().size() < 50) continue;
+        quick.slowest_s = 0;
+        for (const search::Candidate& plan : quick.best.plans())
+          quick.slowest_s = std::max(quick.slowest_s, plan.best.step_s);
+      }
+      EXPECT_LT(quick.counts.plans, whole.counts.plans / 2) << memory_gib << " GiB";
+      EXPECT_EQ(steps_of(quick.best), steps_of(whole.best)) << memory_gib << " GiB";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace heddle::planner
