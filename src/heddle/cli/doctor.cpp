@@ -1,7 +1,6 @@
 // heddle doctor: what this machine offers and what Heddle makes of it, each finding marked good or worth a look.
 #include <gnu/libc-version.h>
 #include <sys/resource.h>
-#include <toml++/impl/version.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -35,6 +34,11 @@
 #include "heddle/planner/device/try_device.h"
 #include "heddle/runtime/copy_engine.h"
 #include "heddle/train/run_config_plan.h"
+#if __has_include(<toml++/impl/version.hpp>)  // the name from version 3.4 on
+#include <toml++/impl/version.hpp>
+#else
+#include <toml++/impl/version.h>
+#endif
 
 namespace heddle::cli {
 
