@@ -7,7 +7,8 @@ Kinds: checkpoints of one rank and of shards (and their manifests, with checksum
 configurations, tokenizers, JSON lines, launch scripts, released models, and frames to an agent by one that knows the token.
 Each input is made of its number and the seed alone: bytes flipped, cut, doubled and exchanged; numbers and values of JSON, TOML and scripts
 exchanged for others that are meant to hurt. Counted as a fault: an end by a signal or with a status other than 0, 1, 2, words of
-a bug or of a library, more than 10 s of processor time or 60 s in all, more than 512 MiB. Exit status 1 where there is one.
+a bug or of a library, more than 10 s of processor time or 60 s in all, more than 512 MiB. A search or simulation that has
+begun is ended: its script has been read. Exit status 1 where there is a fault.
 """
 import argparse
 import concurrent.futures
@@ -35,6 +36,7 @@ sys.path.append(str(ROOT / "tests/job"))
 from emulated import write_inputs  # noqa: E402
 
 CPU_SECONDS, WALL_SECONDS, MOST_MIB, KILL_MIB = 10, 60, 512, 1536
+SEARCHES = re.compile("searching for a better plan|simulating the best")
 WORDS = re.compile(r"this is a bug|terminate called|json\.exception|std::|basic_string|vector::|Assertion|runtime error|stoll|stod")
 TOKEN = "0123456789abcdef0123456789abcdef"
 
@@ -269,7 +271,7 @@ def watched(words, folder):
                 pages = int(pathlib.Path(f"/proc/{job.pid}/statm").read_text().split()[1])
                 if pages * 4 > KILL_MIB * 1024:
                     killed = f"more than {KILL_MIB} MiB"
-            if "searching for a better plan" in (folder / "said").read_text(errors="replace"):
+            if SEARCHES.search((folder / "said").read_text(errors="replace")):
                 job.send_signal(signal.SIGKILL)    # it has read its input; a search takes what it takes
                 os.waitpid(job.pid, 0)
                 job.returncode = 0

@@ -67,6 +67,7 @@ class SearchResult(Answer):
     estimated: int
     layouts: int
     fitting: int
+    passed_over: int
     timed_exactly: int
     timed_by_stage: int
     estimate_s: float

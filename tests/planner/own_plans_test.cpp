@@ -5,6 +5,7 @@
 
 #include "heddle/planner/simulated_plans.h"
 #include "heddle/search/plans/estimator.h"
+#include "heddle/search/plans/fewest.h"
 #include "tests/support/published_job.h"
 
 namespace heddle::planner {
@@ -48,12 +49,28 @@ TEST(OwnPlans, AreTheSameOnAnyNumberOfThreads) {
     EXPECT_EQ(many.plans, one.plans);
     EXPECT_EQ(many.fitting, one.fitting);
     EXPECT_EQ(many.layouts, one.layouts);
+    EXPECT_EQ(many.passed_over, one.passed_over);
     ASSERT_EQ(many.top.size(), one.top.size());
     for (size_t i = 0; i < one.top.size(); ++i) {
       EXPECT_EQ(many.top[i].job, one.top[i].job);
       EXPECT_EQ(many.top[i].exact.step_s, one.top[i].exact.step_s);
     }
   }
+}
+
+// State that may lie on the host has to lie somewhere.
+TEST(OwnPlans, TooFewDevicesHoldNoState) {
+  search::Query q;
+  search::Job& j = q.space.job;
+  j = search::job_of("DeepSeek-V3", "H100", {}, 1, 128);
+  const auto blocks = lowered_blocks(j);
+  j.software.lowered = blocks.get();
+  EXPECT_TRUE(search::surely_too_few(q, 64));
+  q.space.restriction.residencies = true;
+  EXPECT_FALSE(search::surely_too_few(q, 64));
+  EXPECT_TRUE(search::surely_too_few(q, 8));
+  j.device.host_memory_bytes = 0;  // as much as one likes
+  EXPECT_FALSE(search::surely_too_few(q, 8));
 }
 
 // What is passed over as too slow would not have come among the best.

@@ -133,6 +133,7 @@ Json json_of(const Answer& a, const search::ScaleInterval& in) {
               {"estimated", a.plans},
               {"layouts", a.layouts},
               {"fitting", a.fitting},
+              {"passed_over", a.passed_over},
               {"timed_exactly", a.timed},
               {"timed_by_stage", a.by_stage},
               {"estimate_s", a.estimate_s},
@@ -218,10 +219,11 @@ void print(const Answer& a, const search::ScaleInterval& in) {
         "(memory holds that)",
         a.top.front().job.imbalance, a.top.front().job.memory_imbalance));
   print_prose(fmt::format(
-      "{} plans of {} layouts estimated in {} on {} cores, {:.0f} a second and core; {} fit {}; {} timed "
-      "exactly, {} also by stage, in {}",
+      "{} plans of {} layouts estimated, {} passed over as too slow, in {} on {} cores, {:.0f} a second and core; "
+      "{} fit {}; {} timed exactly, {} also by stage, in {}",
       observe::grouped_text(static_cast<long long>(a.plans)),
-      observe::grouped_text(static_cast<long long>(a.layouts)), observe::duration_text(a.estimate_s), a.threads,
+      observe::grouped_text(static_cast<long long>(a.layouts)),
+      observe::grouped_text(static_cast<long long>(a.passed_over)), observe::duration_text(a.estimate_s), a.threads,
       a.plans_per_s_per_core(), observe::grouped_text(static_cast<long long>(a.fitting)),
       observe::bytes_text(a.memory_bytes), a.timed, a.by_stage, observe::duration_text(a.exact_s)));
   print_prose(

@@ -184,7 +184,7 @@ int search_from(const SearchOptions& o) {
   for (const std::string& note : script.notes) say("  {}\n", note);
   say("\n{}", observe::plan_text(given, observe::describe_terminal(1)));
   say("\n{} plans of {} layouts that {} could run searched in {}: ",
-      observe::grouped_text(static_cast<long long>(found.answer.plans)),
+      observe::grouped_text(static_cast<long long>(found.answer.plans + found.answer.passed_over)),
       observe::grouped_text(static_cast<long long>(found.answer.layouts)), target,
       observe::duration_text(found.answer.estimate_s + found.answer.exact_s));
   if (nothing_fits) {

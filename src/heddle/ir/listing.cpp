@@ -27,8 +27,9 @@ std::string_view name_of(StreamKind kind) {
 
 std::string Listing::unique_name(const std::string& wanted) {
   if (!by_name_.contains(wanted)) return wanted;
-  for (int i = 2;; ++i) {
-    std::string name = fmt::format("{}.{}", wanted, i);
+  int& last = numbered_.try_emplace(wanted, 1).first->second;  // all before it are taken
+  for (;; ++last) {
+    std::string name = fmt::format("{}.{}", wanted, last + 1);
     if (!by_name_.contains(name)) return name;
   }
 }

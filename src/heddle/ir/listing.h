@@ -81,6 +81,7 @@ class Listing {
   int64_t elements_if_static(ValueId id) const;
   std::string unique_name(const std::string& wanted);
   std::map<std::string, ValueId, std::less<>> by_name_;
+  std::map<std::string, int> numbered_;  // the last number that a name was given behind it
 };
 
 /// Row counts for listings without dynamic dims, or a fixed number for every counting value.

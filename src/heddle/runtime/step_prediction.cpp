@@ -38,8 +38,10 @@ class Durations {
         input_(input),
         apart_(!backends::named(input.backend).shares_memory),
         messages_(mesh_, profile, input.over, rows, input.cards) {
-    for (const ir::Listing& listing : program_.listings)
+    for (const ir::Listing& listing : program_.listings) {
       second_rounds_.push_back(ops::counted_in_second_round(listing));
+      of_ops_.emplace_back(listing.ops.size());
+    }
     resident_bytes_ =
         static_cast<double>(predict_memory(program_, 0, input.backend, 0, input.crowding).peak_live_bytes);
   }
@@ -63,20 +65,32 @@ class Durations {
     const ir::Listing& listing = program_.listings[issue.listing];
     const ir::Op& op = *issue.op;
     const UsualRows counts(*issue.rows, second_rounds_[static_cast<size_t>(issue.listing)]);
-    int64_t rows = 0;  // rows of operands that are only known at run time
+    OfOp& of = of_ops_[static_cast<size_t>(issue.listing)][issue.op_index];
+    if (!of.counts) of.counts = counts_of(listing, op);
+    int64_t rows = 0;
+    for (const ir::ValueId id : *of.counts) rows = std::max(rows, counts.rows(id));
+    // For ops by which ranks send, the rank matters.
+    const int who = ir::communicates(*op.def) ? rank : -1;
+    const std::tuple key(issue.overwrite, rows, who);
+    for (const auto& [known, time] : of.known) {
+      if (known == key) return time;
+    }
+    return of.known.emplace_back(key, worked_out(rank, issue, listing, op, counts)).second;
+  }
+
+  // Those that tell the rows of its operands at run time.
+  static std::vector<ir::ValueId> counts_of(const ir::Listing& listing, const ir::Op& op) {
+    std::vector<ir::ValueId> all;
     for (const std::vector<ir::ValueId>* ids : {&op.in, &op.out}) {
       for (const ir::ValueId id : *ids) {
         if (id == ir::none) continue;
         for (const ir::Dim& dim : listing.value(id).shape) {
-          if (!dim.is_static()) rows = std::max(rows, counts.rows(dim.rows_of));
+          if (!dim.is_static() && std::find(all.begin(), all.end(), dim.rows_of) == all.end())
+            all.push_back(dim.rows_of);
         }
       }
     }
-    // For ops by which ranks send, the rank matters.
-    const int who = ir::communicates(*op.def) ? rank : -1;
-    const auto [at, fresh] = known_.try_emplace({issue.listing, issue.op_index, issue.overwrite, rows, who});
-    if (fresh) at->second = worked_out(rank, issue, listing, op, counts);
-    return at->second;
+    return all;
   }
 
   MessageTime worked_out(int rank, const ir::Issue& issue, const ir::Listing& listing, const ir::Op& op,
@@ -121,7 +135,11 @@ class Durations {
   Messages messages_;
   std::vector<std::set<ir::ValueId>> second_rounds_;  // by listing
   double resident_bytes_ = 0;
-  std::map<std::tuple<int, uint32_t, bool, int64_t, int>, MessageTime> known_;
+  struct OfOp {
+    std::optional<std::vector<ir::ValueId>> counts;
+    std::vector<std::pair<std::tuple<bool, int64_t, int>, MessageTime>> known;  // by overwriting, rows, rank
+  };
+  std::vector<std::vector<OfOp>> of_ops_;  // [listing][op]
 };
 
 double model_flops(const model::ModelConfig& config, const plan::Plan& plan) {

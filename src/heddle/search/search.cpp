@@ -207,6 +207,7 @@ Answer search(const Query& query, const SearchProgress& progress, const std::fun
     list.insert(list.end(), each->best.plans().begin(), each->best.plans().end());
     answer.plans += each->counts.plans;
     answer.fitting += each->counts.fitting;
+    answer.passed_over += each->counts.passed_over;
     answer.layouts += each->counts.layouts;
     if (each->least &&
         (!least || std::tuple(each->least->best.peak_bytes, each->least->family, each->least->serial) <

@@ -51,6 +51,7 @@ struct Query {
 struct Answer {
   std::vector<Ranked> top;             // no two with the same layout and schedule
   uint64_t plans = 0, fitting = 0;     // estimated
+  uint64_t passed_over = 0;            // too slow even with everything in its usual place, so not estimated further
   uint64_t layouts = 0;                // plans without recomputation and offload
   uint64_t timed = 0;                  // exactly
   uint64_t by_stage = 0;               // timed ones, also with a choice for each stage

@@ -38,12 +38,14 @@ void Estimator::family(size_t index) {
   for_each_layout(task_.query.space, family, job_, [&] { layout(); });
 }
 
-// The value that shortens a step in which everything is kept in its usual place.
+// The value that shortens a step with the first choice of what is kept.
 int Estimator::best_replicas() {
   const std::vector<int>& values = task_.replicas;
   if (job_.shape.n_routed_experts == 0 || job_.mesh.ep == 1 || values.size() == 1) return values.front();
-  job_.recompute = {};
-  job_.software.offload_activations = false;
+  job_.recompute = task_.recompute.front().recompute;
+  job_.software.offload_activations = task_.offload.front();
+  job_.residency = task_.residencies.front();
+  job_.sharding = task_.shardings.front();
   std::optional<int>& other = replicas_[job_.pipeline->pairs() ? 1 : 0];
   if (!other) other = cheapest_replicas(job_, task_.query.behaviour, {values.begin() + 1, values.end()});
   const auto step_s = [&](int replicas) {
@@ -114,7 +116,9 @@ void Estimator::weigh(double most_bytes, bool all, bool everywhere) {
       Choice choice{static_cast<int>(r), offload};
       if (!everywhere && too_slow_anywhere(choice)) {
         passed_over_ = true;
-        if (!offload && job_.recompute == Recompute{}) return;  // and so is whatever is computed again
+        const bool keeps_all = !offload && job_.recompute == Recompute{};
+        counts.passed_over += keeps_all ? ways_to_keep() : 1;
+        if (keeps_all) return;  // whatever is computed again is slower
         continue;
       }
       const size_t before = fitting_.size();
@@ -131,6 +135,14 @@ void Estimator::weigh(double most_bytes, bool all, bool everywhere) {
         weigh_homes(choice, most_bytes, everywhere);
     }
   }
+}
+
+// How many recomputations and offloads the layout has.
+uint64_t Estimator::ways_to_keep() const {
+  uint64_t ways = 0;
+  for (const RecomputeChoice& r : task_.recompute)
+    for (const bool offload : task_.offload) ways += task_.allows(job_.pipeline, r.recompute, offload) ? 1 : 0;
+  return ways;
 }
 
 // True if the layout can be sharded so. The first sharding need not change anything.

@@ -32,7 +32,7 @@ class ShortList {
 };
 
 struct Counts {
-  uint64_t plans = 0, fitting = 0, layouts = 0;
+  uint64_t plans = 0, fitting = 0, passed_over = 0, layouts = 0;
 };
 
 class Estimator {
@@ -62,6 +62,7 @@ class Estimator {
   bool too_slow_anywhere(Choice choice);
   bool too_large_anywhere(Choice choice, double most_bytes);
   bool goes(size_t sharding);
+  uint64_t ways_to_keep() const;
   int best_replicas();
   Estimate usually(Choice choice);
   void layout();

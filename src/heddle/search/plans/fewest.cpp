@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <vector>
 
 #include "heddle/base/error.h"
+#include "heddle/search/lowered_blocks.h"
 
 namespace heddle::search {
 
@@ -25,14 +27,20 @@ std::vector<int> counts_of_nodes(const cost::Accelerator& device, int most) {
 
 bool surely_too_few(const Query& query, int devices) {
   const Job& job = query.space.job;
-  // Heddle's weights and state may be on the host or cut among copies.
-  const Restriction& only = query.space.restriction;
-  if (only.residencies || only.shardings || job.software.lowered != nullptr) return false;
-  const double trained = job.frozen_base ? 0.0 : 1.0;
-  const double bytes =
-      2 + trained * (job.software.gradient_bytes + job.software.state_bytes - job.residency.away_bytes);
+  std::vector<PricedResidency> homes{job.residency};
+  if (query.space.restriction.residencies && job.software.lowered != nullptr)
+    homes = job.software.lowered->residencies(job);
   const double memory_bytes = query.memory_bytes > 0 ? query.memory_bytes : usable_bytes(job.device);
-  return model::total_parameters(job.shape) * bytes > memory_bytes * devices;
+  const double parameters = model::total_parameters(job.shape) / devices, trained = job.frozen_base ? 0.0 : 1.0;
+  const auto fits = [&](const PricedResidency& home) {
+    const double weights = 2, gradients = trained * job.software.gradient_bytes;
+    const double on_device = (home.weights.empty() ? weights : 0) + (home.gradients.empty() ? gradients : 0) +
+                             trained * (job.software.state_bytes - home.away_bytes);
+    const double on_host = (home.weights.empty() ? 0 : weights) + (home.gradients.empty() ? 0 : gradients) +
+                           trained * home.host_bytes;
+    return parameters * on_device <= memory_bytes && parameters * on_host <= usable_host_bytes(job.device);
+  };
+  return std::none_of(homes.begin(), homes.end(), fits);
 }
 
 std::optional<Fewest> fewest_devices(const Query& query, const std::function<Answer(const Query&)>& search,
