@@ -78,7 +78,7 @@ class Durations {
     return of.known.emplace_back(key, worked_out(rank, issue, listing, op, counts)).second;
   }
 
-  // Those that tell the rows of its operands at run time.
+  // The values that tell the rows of its operands at run time.
   static std::vector<ir::ValueId> counts_of(const ir::Listing& listing, const ir::Op& op) {
     std::vector<ir::ValueId> all;
     for (const std::vector<ir::ValueId>* ids : {&op.in, &op.out}) {

@@ -53,7 +53,7 @@ class Fragments {
   /// The start of the lowest run of usable neighbours that holds so many bytes; end() where none does.
   template <class Usable>
   At lowest_run(int64_t bytes, const Usable& usable) const;
-  /// Likewise the lowest member of the highest run that is needed: from its end on it holds so many bytes.
+  /// The start of what is needed of the highest such run: from there to its end are so many bytes.
   /// `run_end`: where the run ends.
   template <class Usable>
   At highest_run(int64_t bytes, const Usable& usable, int64_t& run_end) const;

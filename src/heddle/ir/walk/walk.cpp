@@ -8,7 +8,7 @@
 namespace heddle::ir {
 
 namespace {
-// Of the streams that there are.
+// Merges the marks of the streams that there are.
 void merge(Marks& into, const Marks& from, int streams) {
   for (int i = 0; i < streams; ++i) into[i] = std::max(into[i], from[i]);
 }
