@@ -91,6 +91,11 @@ TEST(RankMemory, IsThatOfTheArenaThatTrainingMakes) {
       EXPECT_EQ(r.memory.reserved_bytes, there.reserved_bytes) << set.front();
       EXPECT_EQ(r.memory.peak_live_bytes, there.peak_live_bytes) << set.front();
       EXPECT_EQ(r.memory.host_reserved_bytes, there.host_reserved_bytes) << set.front();
+      int64_t live_bytes = 0;
+      for (const ir::Walk::Live& live :
+           runtime::live_at_peak(lowered.program, r.rank, "reference", r.memory.peak_live_bytes))
+        live_bytes += ir::place_bytes(live.bytes);
+      EXPECT_EQ(live_bytes, r.memory.peak_live_bytes) << set.front();
       EXPECT_EQ(ir::storage_bytes(r.memory.reserved_bytes), arena) << set.front();
     }
   }

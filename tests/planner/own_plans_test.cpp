@@ -1,12 +1,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <tuple>
+#include <vector>
 
 #include "heddle/planner/simulated_plans.h"
 #include "heddle/search/plans/estimator.h"
 #include "heddle/search/plans/fewest.h"
 #include "tests/support/published_job.h"
+#include "tests/support/same_answer.h"
 
 namespace heddle::planner {
 namespace {
@@ -26,11 +29,6 @@ struct OwnPlans {
     blocks = lowered_blocks(j);
     j.software.lowered = blocks.get();
   }
-  search::Answer answer(int threads) {
-    query.short_list = 40;
-    query.threads = threads;
-    return search::search(query);
-  }
 };
 
 std::vector<std::tuple<size_t, int, double>> steps_of(const search::ShortList& list) {
@@ -42,20 +40,8 @@ std::vector<std::tuple<size_t, int, double>> steps_of(const search::ShortList& l
 
 TEST(OwnPlans, AreTheSameOnAnyNumberOfThreads) {
   OwnPlans own(12);
-  const search::Answer one = own.answer(1);
-  ASSERT_EQ(one.top.size(), 5u);
-  for (const int threads : {2, 5}) {
-    const search::Answer many = own.answer(threads);
-    EXPECT_EQ(many.plans, one.plans);
-    EXPECT_EQ(many.fitting, one.fitting);
-    EXPECT_EQ(many.layouts, one.layouts);
-    EXPECT_EQ(many.passed_over, one.passed_over);
-    ASSERT_EQ(many.top.size(), one.top.size());
-    for (size_t i = 0; i < one.top.size(); ++i) {
-      EXPECT_EQ(many.top[i].job, one.top[i].job);
-      EXPECT_EQ(many.top[i].exact.step_s, one.top[i].exact.step_s);
-    }
-  }
+  own.query.short_list = 40;
+  search::expect_same_answer(own.query, {2, 5});
 }
 
 // State that may lie on the host has to lie somewhere.

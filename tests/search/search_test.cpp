@@ -11,6 +11,7 @@
 #include "heddle/model/shapes/shape_presets.h"
 #include "heddle/schedule/generators/generators.h"
 #include "heddle/search/block_work.h"
+#include "tests/support/same_answer.h"
 
 namespace heddle::search {
 namespace {
@@ -146,23 +147,7 @@ Query small_query() {
   return q;
 }
 
-TEST(Search, IsTheSameOnAnyNumberOfThreads) {
-  Query q = small_query();
-  q.threads = 1;
-  const Answer one = search(q);
-  ASSERT_EQ(one.top.size(), 5u);
-  for (const int threads : {2, 7}) {
-    q.threads = threads;
-    const Answer many = search(q);
-    EXPECT_EQ(many.plans, one.plans);
-    EXPECT_EQ(many.fitting, one.fitting);
-    ASSERT_EQ(many.top.size(), one.top.size());
-    for (size_t i = 0; i < one.top.size(); ++i) {
-      EXPECT_EQ(many.top[i].job, one.top[i].job);
-      EXPECT_EQ(many.top[i].exact.step_s, one.top[i].exact.step_s);
-    }
-  }
-}
+TEST(Search, IsTheSameOnAnyNumberOfThreads) { expect_same_answer(small_query(), {2, 7}); }
 
 TEST(Search, FindsWhatTryingAllOfThemFinds) {
   Query q = small_query();
