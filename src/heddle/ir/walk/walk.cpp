@@ -8,11 +8,6 @@
 namespace heddle::ir {
 
 namespace {
-// Merges the marks of the streams that there are.
-void merge(Marks& into, const Marks& from, int streams) {
-  for (int i = 0; i < streams; ++i) into[i] = std::max(into[i], from[i]);
-}
-
 template <class Is>
 bool has_value(const StepProgram& program, int rank, const Is& is) {
   for (const int s : program.listings_of(rank)) {
@@ -228,16 +223,15 @@ void Walk::read_operands(Running& r) {
     const Slot& slot = slot_of(r, id);
     HEDDLE_CHECK(slot.offset >= 0, "op '{}' of listing {} reads '{}', which is not alive", r.op.kind(), r.listing,
                  r.text.value(id).name);
-    each_segment(r, id,
-                 [&](const Slot::Segment& segment) { merge(r.wait_for, segment.written, streams_.count()); });
+    each_segment(r, id, [&](const Slot::Segment& segment) { merge(r.wait_for, segment.written); });
     in_.push_back({id, slot.offset + offset_in_base(r.text.value(id))});
   }
   for (const ValueId id : r.op.updates) {
     HEDDLE_CHECK(slot_of(r, id).offset >= 0, "op '{}' of listing {} updates '{}', which is not alive", r.op.kind(),
                  r.listing, r.text.value(id).name);
     each_segment(r, id, [&](const Slot::Segment& segment) {
-      merge(r.wait_for, segment.written, streams_.count());
-      merge(r.wait_for, segment.read, streams_.count());
+      merge(r.wait_for, segment.written);
+      merge(r.wait_for, segment.read);
     });
     updates_.push_back({id, slot_of(r, id).offset + offset_in_base(r.text.value(id))});
   }
@@ -249,8 +243,8 @@ void Walk::place_outputs(Running& r) {
   for (const ValueId id : r.op.out) {
     place_output(r, r.text.base(id));
     each_segment(r, id, [&](const Slot::Segment& segment) {
-      merge(r.wait_for, segment.written, streams_.count());
-      merge(r.wait_for, segment.read, streams_.count());
+      merge(r.wait_for, segment.written);
+      merge(r.wait_for, segment.read);
     });
     out_.push_back({id, slot_of(r, id).offset + offset_in_base(r.text.value(id))});
   }
@@ -271,7 +265,7 @@ void Walk::place_output(Running& r, ValueId base) {
     // Whoever writes a segment waits for those that were there before.
     if (segments > 1) slot.segments.assign(segments, {at.wait_for, {}});
   });
-  if (segments <= 1) merge(r.wait_for, at.wait_for, streams_.count());
+  if (segments <= 1) merge(r.wait_for, at.wait_for);
   if (watcher != nullptr) watcher->placed(r.listing, base, r.microbatch, place_bytes(bytes));
 }
 
@@ -281,7 +275,7 @@ void Walk::place_scratch(Running& r, Issue& issue) {
   if (issue.scratch_bytes > 0) {
     const Storage::Place at = place(name, issue.scratch_bytes, Space::device, r.stream, r.listing, true);
     issue.scratch_offset = at.offset;
-    merge(r.wait_for, at.wait_for, streams_.count());
+    merge(r.wait_for, at.wait_for);
     if (watcher != nullptr) watcher->placed(r.listing, none, r.microbatch, place_bytes(issue.scratch_bytes));
   }
   if (!keep_peak || arena.live_bytes() <= peak_seen_ || arena.live_bytes() < peak_from_bytes) return;
@@ -345,8 +339,8 @@ void Walk::drop(const Running& r, ValueId id) {
   Slot& slot = slot_of(r, id);
   Marks used{};
   each_segment(r, r.text.base(id), [&](const Slot::Segment& segment) {
-    merge(used, segment.written, streams_.count());
-    merge(used, segment.read, streams_.count());
+    merge(used, segment.written);
+    merge(used, segment.read);
   });
   storage(r.text.value(id).space).release(slot.offset, slot.bytes, used);
   slot.offset = -1;
