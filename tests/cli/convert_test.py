@@ -213,6 +213,58 @@ class Convert(Program):
         (folder / "config.json").write_text(json.dumps(config))
         self.fails("convert", folder, "--to", self.folder / "fours-none", says="quantised weights are not read")
 
+    def test_weights_in_few_bits_of_each_form(self):
+        """Each matrix of a model in another form: whole numbers in groups, NVFP4 of both kinds, fp8 by rows."""
+        folder = self.folder / "few"
+        shutil.copytree(FIXTURES / "qwen3_moe", folder)
+        own = tensors(folder / "model.safetensors")
+        expected = {n: ("F32", s, wide(v)) for n, (d, s, v) in own.items()}
+        single = lambda x: struct.unpack("<f", struct.pack("<f", x))[0]
+        e2m1 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
+        e4m3 = lambda c: (c & 7) * 2.0 ** -9 if c < 8 else (8 + (c & 7)) * 2.0 ** ((c >> 3) - 10)
+        forms = 0
+        for at, name in enumerate(n for n in sorted(own) if n.endswith("proj.weight")):
+            rows, columns = own[name][1]
+            form = at % 4
+            if columns % 8:
+                continue
+            codes = bytes((i * 41 + i // 7 + at) % 256 for i in range(rows * columns))
+            fours = [codes[i // 2] >> 4 * (i % 2) & 15 for i in range(rows * columns)]
+            del own[name]
+            forms |= 1 << form
+            if form == 0:                       # groups of eight, the lowest four bits of a word first
+                scales = [0.25 + i % 5 for i in range(rows * columns // 8)]
+                own[name + "_packed"] = ("I32", [rows, columns // 8], codes[:rows * columns // 2])
+                own[name + "_scale"] = ("F32", [rows, columns // 8], struct.pack(f"<{len(scales)}f", *scales))
+                own[name + "_shape"] = ("I64", [2], struct.pack("<2q", rows, columns))
+                values = [(n - 8) * scales[i // 8] for i, n in enumerate(fours)]
+            elif form == 3:                     # a factor a row
+                codes = bytes(c % 127 for c in codes)
+                own[name] = ("F8_E4M3", [rows, columns], codes)
+                own[name + "_scale"] = ("F32", [rows, 1], struct.pack(f"<{rows}f", *[0.5 + i for i in range(rows)]))
+                values = [e4m3(c) * (0.5 + i // columns) for i, c in enumerate(codes)]
+            else:                               # a factor for eight numbers, one of all factors
+                factors = bytes(i * 5 % 120 for i in range(rows * columns // 8))
+                whole_factor = single(0.037)
+                packed, of_all = ("", "_scale_2") if form == 1 else ("_packed", "_global_scale")
+                own[name + packed] = ("U8", [rows, columns // 2], codes[:rows * columns // 2])
+                own[name + "_scale"] = ("F8_E4M3", [rows, columns // 8], factors)
+                own[name + of_all] = ("F32", [], struct.pack("<f", whole_factor))
+                own[name.removesuffix("weight") + "input_scale"] = ("F32", [], struct.pack("<f", 3))
+                scale = whole_factor if form == 1 else single(1 / whole_factor)
+                values = [single((-1) ** (n >> 3) * e2m1[n & 7] * single(e4m3(factors[i // 8]) * scale))
+                          for i, n in enumerate(fours)]
+            expected[name] = ("F32", [rows, columns], struct.pack(f"<{len(values)}f", *values))
+        self.assertEqual(forms, 15)
+        config = json.loads((folder / "config.json").read_text())
+        config["quantization_config"] = {"quant_method": "compressed-tensors", "format": "mixed"}
+        (folder / "config.json").write_text(json.dumps(config))
+        write(folder / "model.safetensors", own)
+        run, back = self.folder / "few-run", self.folder / "few-back"
+        self.ok("convert", folder, "--to", run)
+        self.ok("convert", run, "--to", back, "--dtype", "f32")
+        self.assertEqual(whole(back), expected)
+
     def test_a_run_begins_from_weights_in_any_form_and_layout(self):
         source = self.trained()
         out = self.folder / "start-out"

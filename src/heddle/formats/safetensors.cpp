@@ -21,7 +21,7 @@ constexpr std::string_view kMetadata = "__metadata__";
 
 // Names in the order of StoredType.
 const std::vector<std::string>& type_names() {
-  static const std::vector<std::string> names{"F64", "F32", "F16", "BF16", "I64", "I32", "U8", "F8_E4M3"};
+  static const std::vector<std::string> names{"F64", "F32", "F16", "BF16", "I64", "I32", "U8", "F8_E4M3", "F8_E8M0", "I8"};
   return names;
 }
 
@@ -151,6 +151,9 @@ float widen_half(uint16_t bits) {
 struct Eight {
   uint8_t bits;
 };
+struct PowerOfTwo {
+  uint8_t exponent;
+};
 
 float widen_eight(uint8_t bits) {
   const int exponent = (bits >> 3) & 15;
@@ -182,6 +185,8 @@ void convert(const uint8_t* from, int64_t count, To* to) {
       to[i] = static_cast<To>(widen_half(value));
     } else if constexpr (std::is_same_v<From, Eight>) {
       to[i] = static_cast<To>(widen_eight(value.bits));
+    } else if constexpr (std::is_same_v<From, PowerOfTwo>) {
+      to[i] = static_cast<To>(value.exponent == 255 ? NAN : std::ldexp(1.0F, value.exponent - 127));
     } else if constexpr (std::is_same_v<From, double> && std::is_same_v<To, bf16>) {
       to[i] = narrow(value);
     } else {
@@ -198,6 +203,7 @@ void convert(const StoredTensor& tensor, const uint8_t* from, int64_t count, To*
     case StoredType::f16: return convert<uint16_t>(from, count, to);
     case StoredType::bf16: return convert<bf16>(from, count, to);
     case StoredType::f8_e4m3: return convert<Eight>(from, count, to);
+    case StoredType::f8_e8m0: return convert<PowerOfTwo>(from, count, to);
     default:
       config_error("tensor '{}' is {}, a floating type is needed", printable(tensor.name), name_of(tensor.type));
   }
@@ -221,7 +227,7 @@ StoredType stored_type(Dtype dtype) {
 }
 
 int64_t size_of(StoredType type) {
-  constexpr int64_t kSizes[] = {8, 4, 2, 2, 8, 4, 1, 1};
+  constexpr int64_t kSizes[] = {8, 4, 2, 2, 8, 4, 1, 1, 1, 1};
   return kSizes[static_cast<size_t>(type)];
 }
 

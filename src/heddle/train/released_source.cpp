@@ -1,21 +1,18 @@
 #include "heddle/train/released_source.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <set>
 
 #include "heddle/base/error.h"
 #include "heddle/config/families/family.h"
-#include "heddle/formats/mxfp4.h"
 
 namespace heddle::train {
 
 namespace {
 
-constexpr std::string_view kHead = "lm_head.weight", kScales = "_scale_inv";
-constexpr int64_t kBlock = 128;  // rows and columns that share a factor
+constexpr std::string_view kHead = "lm_head.weight";
 
 void list_some(std::string& text, const char* what, const std::vector<std::string>& names) {
   constexpr size_t kMost = 3;
@@ -32,17 +29,19 @@ std::string wrong_shape(const std::string& name, const std::vector<int64_t>& fou
   return fmt::format("{} [{}] instead of [{}]", name, fmt::join(found, ", "), fmt::join(expected, ", "));
 }
 
-std::vector<int64_t> blocks_of(const std::vector<int64_t>& shape) {
-  std::vector<int64_t> blocks;
-  for (const int64_t size : shape) blocks.push_back((size + kBlock - 1) / kBlock);
-  return blocks;
+/// The tensors that may hold a weight in few bits, by the endings of their names (formats/quantised.h).
+bool has_values(const formats::ReleasedFiles& files, const std::string& name) {
+  constexpr std::string_view kEndings[] = {"", "_packed", "_blocks"};
+  return std::any_of(std::begin(kEndings), std::end(kEndings),
+                     [&](std::string_view ending) { return files.find(name + std::string(ending)) != nullptr; });
 }
 
-// The shapes of blocks and scales, whose matrices are not transposed.
-std::pair<std::vector<int64_t>, std::vector<int64_t>> shapes_in_mxfp4(const config::ReleasedPlace& place) {
-  const int64_t experts = place.shape.front(), rows = place.shape.back(), columns = place.shape[1];
-  std::vector<int64_t> blocks{experts, rows, columns / formats::kMxfp4Block, formats::kMxfp4Block / 2};
-  return {blocks, {blocks.begin(), blocks.end() - 1}};
+/// True of factors of activations, for inference in few bits. No weight needs them.
+bool is_of_inference(std::string_view name) {
+  constexpr std::string_view kEndings[] = {".input_scale", ".input_global_scale", ".activation_scale", ".k_scale",
+                                           ".v_scale"};
+  return std::any_of(std::begin(kEndings), std::end(kEndings),
+                     [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
 }  // namespace
@@ -65,40 +64,28 @@ ReleasedSource::ReleasedSource(const std::string& path, const std::vector<Parame
     // As the folder's family has it.
     const std::vector<config::ReleasedPlace> places =
         config::places_of(slice.name, slice.shape, slice.experts, slice.joined);
-    const auto quantised = [&](const config::ReleasedPlace& place) {
-      return !place.is_whole && files_.find(place.name + std::string(formats::kMxfp4Blocks)) != nullptr;
-    };
     const auto found = std::find_if(places.begin(), places.end(), [&](const config::ReleasedPlace& place) {
-      return files_.find(place.name) != nullptr || quantised(place);
+      return has_values(files_, place.name);
     });
-    const config::ReleasedPlace place = placed(found == places.end() ? places.front() : *found, slice);
+    const auto own = std::find_if(places.begin(), places.end(),
+                                  [&](const config::ReleasedPlace& each) { return each.name == slice.name; });
+    const config::ReleasedPlace place = placed(found == places.end() ? *own : *found, slice);
     HEDDLE_CHECK(!place.is_whole || !used.contains(place.name), "two parameters want '{}'", place.name);
-    const formats::StoredTensor *stored = nullptr, *scales = nullptr;
-    if (quantised(place) && files_.find(place.name) == nullptr) {
-      const auto [blocks, exponents] = shapes_in_mxfp4(place);
-      stored = expect(place.name + std::string(formats::kMxfp4Blocks), blocks);
-      scales = expect(place.name + std::string(formats::kMxfp4Scales), exponents);
-      for (const formats::StoredTensor* each : {stored, scales}) {
-        if (each != nullptr && each->type != formats::StoredType::u8)
-          misshapen.push_back(fmt::format("{} of {} instead of U8", each->name, name_of(each->type)));
-      }
-    } else {
-      stored = expect(place.name, place.shape);
-      if (stored != nullptr && stored->type == formats::StoredType::f8_e4m3) {
-        if (!place.is_whole || stored->shape.size() != 2) {
-          misshapen.push_back(fmt::format("{} of F8_E4M3, which is read of matrices by themselves", place.name));
-        } else {
-          scales = expect(place.name + std::string(kScales), blocks_of(stored->shape));
-        }
-      }
+    formats::QuantisedTensor::Findings findings;
+    const auto quantised = formats::QuantisedTensor::find(files_, place.name, place.shape, findings);
+    const formats::StoredTensor* stored = quantised ? nullptr : expect(place.name, place.shape);
+    if (quantised && used.insert(place.name).second) {
+      missing.insert(missing.end(), findings.missing.begin(), findings.missing.end());
+      misshapen.insert(misshapen.end(), findings.wrong.begin(), findings.wrong.end());
     }
+    used.insert(findings.used.begin(), findings.used.end());
     const bool table = parameters[slice.parameter].parameter.start == model::Parameter::Start::hashed_experts;
-    parts_[slice.parameter].push_back({stored, scales, place, slice.columns(), slice.first, slice.count, table});
+    parts_[slice.parameter].push_back({stored, quantised, place, slice.columns(), slice.first, slice.count, table});
   }
   const bool has_head = used.contains(kHead);
   const auto has = [&](std::string_view name) { return files_.find(std::string(name)) != nullptr; };
   for (const auto& [name, stored] : files_.tensors()) {
-    if (used.contains(name) || config::is_passed_over(name, has)) continue;
+    if (used.contains(name) || config::is_passed_over(name, has) || is_of_inference(name)) continue;
     if (stored->bytes.empty()) continue;  // Transformers stores shared experts of width 0
     const formats::StoredTensor* original = nullptr;
     for (const config::ReleasedPlace& place :
@@ -156,8 +143,8 @@ void ReleasedSource::read(size_t parameter, int64_t first, int64_t count, Dtype 
 }
 
 void ReleasedSource::read(const Part& part, int64_t first, int64_t count, Dtype to, uint8_t* into) {
+  if (part.quantised) return read_quantised(part, first, count, to, into);
   if (!part.place.is_whole) return read_stacked(part, first, count, to, into);
-  if (part.scales != nullptr) return read_scaled(part, first, count, to, into);
   const formats::StoredType type = part.values->type;
   if (part.whole_numbers && (type == formats::StoredType::i64 || type == formats::StoredType::i32))
     return read_whole_numbers(part, first, count, to, into);
@@ -187,25 +174,16 @@ void ReleasedSource::read_whole_numbers(const Part& part, int64_t first, int64_t
 // Some elements at a time, put side by side.
 void ReleasedSource::read_stacked(const Part& part, int64_t first, int64_t count, Dtype to, uint8_t* into) {
   constexpr int64_t kSome = 4096;
-  const int64_t width = part.scales != nullptr ? int64_t{sizeof(float)} : size_of(part.values->type);
-  const formats::StoredType type = part.scales != nullptr ? formats::StoredType::f32 : part.values->type;
+  const int64_t width = size_of(part.values->type);
   std::vector<uint8_t> beside(static_cast<size_t>(kSome * width));
-  while (count > 0) {  // one row at a time
-    const int64_t row = first / part.columns, column = first % part.columns;
-    const int64_t run = std::min({count, part.columns - column, kSome});
-    if (part.scales != nullptr) {  // here the rows of a matrix follow one another
-      const int64_t rows = part.place.shape.back(), matrix = rows * part.columns;
-      const int64_t at = part.place.first / matrix * rows + part.place.first % matrix + row * part.place.row_step;
-      formats::read_mxfp4(*part.values, *part.scales, at * part.columns + column,
-                          {reinterpret_cast<float*>(beside.data()), static_cast<size_t>(run)});
-    } else {
-      const uint8_t* from = part.values->bytes.data();
-      for (int64_t i = 0; i < run; ++i)
-        std::memcpy(beside.data() + i * width, from + part.place.at(first + i, part.columns) * width,
-                    static_cast<size_t>(width));
-    }
+  while (count > 0) {
+    const int64_t run = std::min(count, kSome);
+    const uint8_t* from = part.values->bytes.data();
+    for (int64_t i = 0; i < run; ++i)
+      std::memcpy(beside.data() + i * width, from + part.place.at(first + i, part.columns) * width,
+                  static_cast<size_t>(width));
     const formats::StoredTensor values{
-        part.values->name, type, {run}, {beside.data(), static_cast<size_t>(run * width)}};
+        part.values->name, part.values->type, {run}, {beside.data(), static_cast<size_t>(run * width)}};
     values.read(0, run, to, into);
     into += run * size_of(to);
     first += run;
@@ -213,21 +191,31 @@ void ReleasedSource::read_stacked(const Part& part, int64_t first, int64_t count
   }
 }
 
-void ReleasedSource::read_scaled(const Part& part, int64_t first, int64_t count, Dtype to, uint8_t* into) {
-  const int64_t columns = part.values->shape[1], across = part.scales->shape[1];
-  while (count > 0) {  // elements that share a factor and a row
-    const int64_t row = first / columns, column = first % columns;
-    const int64_t run = std::min({count, columns - column, kBlock - column % kBlock});
-    std::array<float, kBlock> values{};
-    float scale = 0;
-    part.values->read(first, run, Dtype::f32, values.data());
-    part.scales->read(row / kBlock * across + column / kBlock, 1, Dtype::f32, &scale);
-    for (float& value : values) value *= scale;
+void ReleasedSource::read_quantised(const Part& part, int64_t first, int64_t count, Dtype to, uint8_t* into) {
+  constexpr int64_t kSome = 4096;
+  const config::ReleasedPlace& place = part.place;
+  std::vector<float> numbers(static_cast<size_t>(kSome));
+  while (count > 0) {  // one row at a time
+    const int64_t row = first / part.columns, column = first % part.columns;
+    const int64_t run = std::min({count, part.columns - column, kSome});
+    const std::span<float> some(numbers.data(), static_cast<size_t>(run));
+    if (place.is_whole) {
+      part.quantised->read(first, some);
+    } else if (part.quantised->is_transposed()) {  // here the rows of a matrix follow one another
+      const int64_t rows = place.shape.back(), matrix = rows * part.columns;
+      const int64_t at = place.first / matrix * rows + place.first % matrix + row * place.row_step;
+      part.quantised->read(at * part.columns + column, some);
+    } else if (place.column_step == 1) {
+      part.quantised->read(place.at(first, part.columns), some);
+    } else {
+      for (int64_t i = 0; i < run; ++i)
+        part.quantised->read(place.at(first + i, part.columns), some.subspan(static_cast<size_t>(i), 1));
+    }
     const formats::StoredTensor product{
-        part.values->name,
+        place.name,
         formats::StoredType::f32,
         {run},
-        {reinterpret_cast<const uint8_t*>(values.data()), sizeof(float) * static_cast<size_t>(run)}};
+        {reinterpret_cast<const uint8_t*>(numbers.data()), sizeof(float) * static_cast<size_t>(run)}};
     product.read(0, run, to, into);
     into += run * size_of(to);
     first += run;

@@ -1,15 +1,14 @@
 // The files of a released model as the whole parameters that Heddle has. They are checked once, then read range by
 // range, so that nobody holds more than the range that he wants.
 //
-// A tensor NAME of F8_E4M3 may come with NAME_scale_inv, a factor for each block of 128 x 128 elements. It is read
-// as the product (DeepSeek-AI, arXiv 2412.19437, section 3.3.2; the released files' inference/kernel.py,
-// weight_dequant). A stacked tensor of all experts (config::ReleasedPlace) may be in MXFP4.
+// Weights in few bits are read as the products of their numbers and factors (formats/quantised.h).
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "heddle/formats/quantised.h"
 #include "heddle/formats/released_files.h"
 #include "heddle/train/released_model.h"
 
@@ -30,8 +29,8 @@ class ReleasedSource {
   /// ConfigError where a row of a table of experts has others than there are, or one twice.
   void check_table(size_t index, const ParameterTensor& table) const;
   struct Part {                           // one released tensor's place in a parameter
-    const formats::StoredTensor* values;  // values; in MXFP4 their blocks
-    const formats::StoredTensor* scales;  // null where there are none
+    const formats::StoredTensor* values;  // null where it is in few bits
+    std::optional<formats::QuantisedTensor> quantised;
     config::ReleasedPlace place;
     int64_t columns, first, count;
     bool whole_numbers;  // which may be stored as such
@@ -39,7 +38,7 @@ class ReleasedSource {
   static void read(const Part& part, int64_t first, int64_t count, Dtype to, uint8_t* into);
   static void read_stacked(const Part& part, int64_t first, int64_t count, Dtype to, uint8_t* into);
   static void read_whole_numbers(const Part& part, int64_t first, int64_t count, Dtype to, uint8_t* into);
-  static void read_scaled(const Part& part, int64_t first, int64_t count, Dtype to, uint8_t* into);
+  static void read_quantised(const Part& part, int64_t first, int64_t count, Dtype to, uint8_t* into);
 
   formats::ReleasedFiles files_;
   std::vector<std::vector<Part>> parts_;  // parts of each parameter, in the order of their elements
