@@ -116,6 +116,11 @@ TEST_F(Cudnn, TakesHeadsOf128OnAmpere) {
   EXPECT_GE(room(shape(2, 16, 4, 1024, 128, 128, true), kA100, 80), 0);
 }
 
+TEST_F(Cudnn, TakesHeadsOf256OnHopper) {
+  EXPECT_GE(room(shape(2, 16, 2, 1024, 256, 256, false)), 0);
+  EXPECT_GE(room(shape(2, 16, 2, 1024, 256, 256, true)), 0);
+}
+
 TEST_F(Cudnn, SaysWhyNot) {
   const PlannedAttention wide = plan_attention_for(shape(2, 16, 16, 1024, 192, 128, true), kA100, 80);
   EXPECT_FALSE(wide.plan);

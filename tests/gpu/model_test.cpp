@@ -15,7 +15,8 @@ namespace {
 
 struct With {
   std::string backend = "cuda", context = "gather", topology = "plain";
-  bool exact = false, quantiles = false, joined = false, biases = false, by_id = false, streams = false;
+  bool exact = false, quantiles = false, joined = false, biases = false, by_id = false, streams = false,
+       compressed = false, hy4 = false;
   std::vector<int> node_of;
   double capacity = 0;
   model::Dispatcher copies;
@@ -31,6 +32,26 @@ std::unique_ptr<test::TinyRun> run_of(const plan::Degrees& mesh, Dtype dtype, co
   c.num_attention_heads = with.heads;
   c.router_bias = c.experts_bias = with.biases;
   if (with.streams) c.hyper_connections = 4;
+  if (with.hy4) {
+    c.hyper_connections = 4;
+    c.hyper_connections_kind = model::HyperConnection::independent;
+    c.attention_sinks = c.indexer_rope_last = true;
+    c.attention_gate = model::AttentionGate::element;
+    c.index_topk = 60, c.index_n_heads = 3, c.index_head_dim = 6;
+    c.experts_limit = 0.5;
+    c.limited_gates = true;
+  }
+  if (with.compressed) {
+    c.attention = model::ModelConfig::Attention::compressed;
+    c.compression_pattern = std::string("WSHSHSHS").substr(0, static_cast<size_t>(c.num_hidden_layers));
+    c.num_nextn_predict_layers = 0;
+    c.sliding_window = 5;
+    c.sparse_rate = 2, c.heavy_rate = 5;
+    c.index_topk = 3, c.index_n_heads = 2, c.index_head_dim = 6;
+    c.index_stage = model::IndexStage::off;
+    c.q_lora_rank = 12, c.head_dim = 8, c.qk_rope_head_dim = 4, c.o_groups = 2, c.o_lora_rank = 6;
+    c.attention_sinks = true;
+  }
   if (with.by_id) c.num_hash_layers = c.num_hidden_layers;
   if (with.quantiles) {
     c.n_group = c.topk_group = 1;
@@ -122,6 +143,14 @@ TEST_F(CudaModel, pipeline) { like_one_rank({.pp = 2}); }
 TEST_F(CudaModel, experts) { like_one_rank({.dp = 4, .ep = 4}); }
 TEST_F(CudaModel, experts_by_token_id) { like_one_rank({.tp = 2, .cp = 2, .pp = 2, .ep = 4}, {.by_id = true}); }
 TEST_F(CudaModel, streams) { like_one_rank({.tp = 2, .dp = 2, .pp = 2, .ep = 2}, {.streams = true}); }
+TEST_F(CudaModel, chosen_keys_beside_sinks_and_gates) {
+  for (const auto& mesh : {plan::Degrees{}, plan::Degrees{.tp = 2, .cp = 2, .pp = 2, .ep = 2}})
+    like_one_rank(mesh, {.hy4 = true});
+}
+TEST_F(CudaModel, compressed_keys) {
+  for (const auto& mesh : {plan::Degrees{}, plan::Degrees{.tp = 2, .cp = 2, .pp = 2, .ep = 2}})
+    like_one_rank(mesh, {.compressed = true});
+}
 TEST_F(CudaModel, all_axes) { like_one_rank({.tp = 2, .dp = 2, .pp = 2, .ep = 2}); }
 TEST_F(CudaModel, context) {
   for (const char* how : {"gather", "ulysses", "ring"}) {

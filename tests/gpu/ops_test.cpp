@@ -3,7 +3,10 @@
 // warps (emulated_test), where the same sources of the kernels run on the CPU.
 #include <set>
 
+#include "heddle/kernels/cuda/attention/attention.h"
 #include "tests/gpu/on_device.h"
+#include "tests/kernels/compression_cases.h"
+#include "tests/kernels/gated_stream_cases.h"
 #include "tests/kernels/hyper_connection_cases.h"
 #include "tests/kernels/op_cases.h"
 #include "tests/kernels/recurrence_cases.h"
@@ -72,6 +75,12 @@ INSTANTIATE_TEST_SUITE_P(Recurrence, Ops, testing::ValuesIn(recurrence_cases()),
 INSTANTIATE_TEST_SUITE_P(HyperConnection, Ops, testing::ValuesIn(hyper_connection_cases()),
                          [](const auto& info) { return info.param.name; });
 
+INSTANTIATE_TEST_SUITE_P(GatedStreams, Ops, testing::ValuesIn(gated_stream_cases()),
+                         [](const auto& info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(Compression, Ops, testing::ValuesIn(compression_cases()),
+                         [](const auto& info) { return info.param.name; });
+
 INSTANTIATE_TEST_SUITE_P(Selection, Ops, testing::ValuesIn(selection_cases()),
                          [](const auto& info) { return info.param.name; });
 
@@ -89,6 +98,40 @@ INSTANTIATE_TEST_SUITE_P(Tiles, Products,
                                                                    {}};
                                                    }}));
 TEST_P(Products, bf16) { expect_gradient_like_reference(GetParam().make(Dtype::bf16, 1), Dtype::bf16); }
+
+/// Heads of several slices: queries and keys of two tiles, behind all kinds of masks.
+class WideHeads : public testing::TestWithParam<std::tuple<int64_t, int64_t, Dtype>> {};
+INSTANTIATE_TEST_SUITE_P(Widths, WideHeads,
+                         testing::Values(std::tuple{256, 256, Dtype::bf16}, std::tuple{200, 40, Dtype::bf16},
+                                         std::tuple{72, 144, Dtype::bf16}, std::tuple{512, 500, Dtype::bf16},
+                                         std::tuple{130, 250, Dtype::f32}));
+TEST_P(WideHeads, like_reference) {
+  if (const Support there = device_there(); !there) GTEST_SKIP() << there.reason;
+  constexpr int64_t kRows = 70;
+  const auto& [d, v, X] = GetParam();
+  expect_gradient_like_reference(
+      {"wide heads",
+       "attention",
+       {activation(random_tensor(X, {kRows, 2 * d}, 27)), activation(random_tensor(X, {kRows, d}, 28)),
+        activation(random_tensor(X, {kRows, v}, 29)), Operand{document_starts(1, kRows), Role::input},
+        weight(random_tensor(Dtype::f32, {2}, 30))},
+       {{"heads", 2},
+        {"kv_heads", 1},
+        {"head_dim", d},
+        {"value_dim", v},
+        {"sequence", kRows},
+        {"causal", 1},
+        {"scale", 1 / std::sqrt(static_cast<double>(d))},
+        {"window", int64_t{40}},
+        {"cap", 2.0}},
+       {}},
+      X);
+}
+TEST(WideHeadsInF32, are_refused_beyond_256) {
+  EXPECT_TRUE(kernels::cuda::attention_fits_block(256, 256, Dtype::f32, device::Vendor::nvidia));
+  EXPECT_TRUE(kernels::cuda::attention_fits_block(512, 512, Dtype::bf16, device::Vendor::nvidia));
+  EXPECT_FALSE(kernels::cuda::attention_fits_block(512, 512, Dtype::f32, device::Vendor::nvidia));
+}
 
 TEST_P(Ops, bf16) {
   for (const int64_t B : {2, 0}) expect_gradient_like_reference(GetParam().make(Dtype::bf16, B), Dtype::bf16);

@@ -8,9 +8,9 @@
 #include "heddle/kernels/exact_grid.h"
 #include "tests/gpu/on_device.h"
 #include "tests/kernels/by_id_cases.h"
+#include "tests/kernels/compression_cases.h"
 #include "tests/kernels/op_cases.h"
 #include "tests/kernels/recurrence_cases.h"
-#include "tests/kernels/selection_cases.h"
 
 namespace heddle::op_runner {
 namespace {
@@ -34,18 +34,14 @@ class StepOps : public testing::Test {
   }
 };
 
-// Compressed keys have kernels for the host alone.
 TEST(CudaRegistry, lists_every_op_that_computes) {
   if (kernels::cuda_kernels().empty()) GTEST_SKIP() << "this build has no CUDA";
-  const std::set<std::string_view> of_the_host{"compress_rows", "compress_rows_dgrad", "compress_bias_wgrad",
-                                               "list_keys",     "join_entries",        "split_entries",
-                                               "block_linear",  "block_linear_dgrad",  "block_linear_wgrad"};
   for (const ir::OpDef* def : ops::all()) {
     if (ir::communicates(*def) || !ir::runs(*def) || comm::find_collective(comm::device_collectives(), def->kind))
       continue;
     const bool listed = std::any_of(kernels::cuda_kernels().begin(), kernels::cuda_kernels().end(),
                                     [&](const kernels::KernelEntry& k) { return k.op_kind == def->kind; });
-    EXPECT_NE(listed, of_the_host.contains(def->kind)) << def->kind;
+    EXPECT_TRUE(listed) << def->kind;
   }
 }
 
@@ -119,11 +115,13 @@ TEST_F(StepOps, selection) {
                   chosen = metadata(random_choice(2, kSequence, 20, {}, 6));
     like_reference({"share of chosen", "attention_share", {q, keys, chosen}, at, {}}, tolerance, false,
                    ir::Phase::F);
-    like_reference({"share of all",
-                    "attention_share",
-                    {q, keys, absent(), Operand{document_starts(2, kSequence), Role::input}},
-                    at,
-                    {}},
+    const Operand starts{document_starts(2, kSequence), Role::input},
+        sinks = weight(random_tensor(Dtype::f32, {4}, 9));
+    like_reference({"share of all", "attention_share", {q, keys, absent(), starts}, at, {}}, tolerance, false,
+                   ir::Phase::F);
+    like_reference({"share of chosen beside sinks", "attention_share", {q, keys, chosen, absent(), sinks}, at, {}},
+                   tolerance, false, ir::Phase::F);
+    like_reference({"share of all beside sinks", "attention_share", {q, keys, absent(), starts, sinks}, at, {}},
                    tolerance, false, ir::Phase::F);
     ir::Attributes latent = at;
     latent.set("kv_heads", int64_t{1});
@@ -138,6 +136,98 @@ TEST_F(StepOps, selection) {
                     {}},
                    tolerance, false, ir::Phase::F);
   }
+}
+
+// The choice of blocks of keys, also for rows of a cache; their means; attention to blocks of a cache.
+TEST_F(StepOps, blocks_of_keys) {
+  constexpr int64_t kSequence = 150, kRows = 5;
+  const auto numbers = [](Dtype dtype, std::vector<int64_t> shape, uint64_t seed) {
+    Tensor t(dtype, std::move(shape));
+    for (size_t i = 0; i < t.values.size(); ++i) t.values[i] = static_cast<double>(RandomKey(seed).bits(i) % 5) - 2;
+    return activation(t);
+  };
+  const Operand places = metadata(Tensor(Dtype::i32, {kRows}, std::vector<double>{149, 0, -1, 150 + 70, 3}));
+  const ir::Attributes at{{"heads", 3},          {"head_dim", 4},       {"sequence", kSequence},
+                          {"top_k", int64_t{5}}, {"block", int64_t{7}}, {"local", int64_t{1}}};
+  for (const Dtype X : {Dtype::f32, Dtype::bf16}) {
+    for (const int index : {0, 1}) {
+      const SelectionRank rank{.cp = index > 0 ? 3 : 1, .cp_index = index};
+      OpCase choose{"choose blocks",
+                    "choose_blocks",
+                    {numbers(X, {2 * rank.own(kSequence), 3 * 4}, 1), numbers(X, {2 * kSequence, 4}, 2),
+                     index > 0 ? Operand{document_starts(2, kSequence), Role::input} : absent()},
+                    at,
+                    {}};
+      rank.place(choose);
+      like_reference(choose, 0, false, ir::Phase::F);
+    }
+    like_reference({"choose blocks of a cache",
+                    "choose_blocks",
+                    {numbers(X, {kRows, 3 * 4}, 1), numbers(X, {2 * kSequence, 4}, 2), absent(), places},
+                    at,
+                    {}},
+                   0, false, ir::Phase::F);
+    const double tolerance = X == Dtype::f32 ? 2e-5 : 1e-2;
+    like_reference({"means of blocks",
+                    "compress_rows",
+                    {activation(random_tensor(X, {2 * 23, 6}, 3)), absent(), absent(),
+                     Operand{document_starts(2, 23), Role::input}},
+                    {{"sequence", int64_t{23}}, {"rate", int64_t{4}}},
+                    {}},
+                   tolerance, false, ir::Phase::F);
+    Tensor of_rows(Dtype::i32, {kRows, 2 * 2}, -1);
+    of_rows.values = {0, 21, 3, 18, 0, -1, 0, -1, 0, -1, 0, -1, 1, 10, 0, 9, 0, -1, 0, -1};
+    const Operand anywhere = metadata(Tensor(Dtype::i32, {kRows}, std::vector<double>{149, 0, 5, 150 + 70, 3}));
+    like_reference(
+        {"blocks of a cache",
+         "chosen_attention",
+         {activation(random_tensor(X, {kRows, 24}, 4)), activation(random_tensor(X, {2 * kSequence, 12}, 5)),
+          activation(random_tensor(X, {2 * kSequence, 10}, 6)), metadata(of_rows), anywhere},
+         {{"heads", 4},
+          {"kv_heads", 2},
+          {"head_dim", 6},
+          {"value_dim", 5},
+          {"sequence", kSequence},
+          {"scale", 0.4},
+          {"block", int64_t{7}},
+          {"lists", int64_t{2}}},
+         {}},
+        tolerance, false, ir::Phase::F);
+  }
+}
+
+// Lists of the window and of entries; entries of a cache; choices among entries.
+TEST_F(StepOps, compressed_keys) {
+  for (const Listed& of : lists_of_keys()) like_reference(of.make(), 0, false, ir::Phase::F);
+  for (const Dtype X : {Dtype::f32, Dtype::bf16}) {
+    for (const int64_t series : {1, 2}) {
+      OpCase op = compress_rows_case("entries of a cache", X, 2, {11, 3, series, 150, false});
+      op.in.push_back(absent());
+      op.in.push_back(metadata(Tensor(Dtype::i32, {6}, std::vector<double>{2, 0, -1, 8, 11 + 5, 11 + 10})));
+      like_reference(op, X == Dtype::f32 ? 1e-5 : 1e-2, false, ir::Phase::F);
+    }
+    like_reference(
+        {"choose among entries",
+         "choose_keys",
+         {activation(random_tensor(X, {2 * 21, 3 * 4}, 1)), activation(random_tensor(X, {2 * 5, 4}, 2)),
+          activation(random_tensor(Dtype::f32, {2 * 21, 3}, 3)), Operand{document_starts(2, 21), Role::input}},
+         {{"heads", 3},
+          {"head_dim", 4},
+          {"sequence", int64_t{21}},
+          {"top_k", int64_t{2}},
+          {"scale", 0.25},
+          {"keys", int64_t{5}},
+          {"rate", int64_t{4}}},
+         {}},
+        0, false, ir::Phase::F);
+  }
+}
+
+TEST_F(StepOps, gates_of_one) {
+  const Operand experts = metadata(random_routing(300, 1, 6, 1).experts);
+  for (const char* dtype : {"f32", "bf16"})
+    like_reference({"gates of one", "unit_gates", {experts}, {{"dtype", std::string(dtype)}}, {}}, 0, false,
+                   ir::Phase::F);
 }
 
 TEST_F(StepOps, cache) {
@@ -160,6 +250,11 @@ TEST_F(StepOps, cache) {
     capped.set("cap", 0.3);
     like_reference(
         {"capped", "cached_attention", {rows(X, 24, 1), places, cached(12, 2), cached(10, 3)}, capped, {}},
+        tolerance, false, ir::Phase::F);
+    ir::Attributes chunks = at;
+    chunks.set("window", int64_t{40}).set("chunk", int64_t{40});
+    like_reference(
+        {"chunks", "cached_attention", {rows(X, 24, 1), places, cached(12, 2), cached(10, 3)}, chunks, {}},
         tolerance, false, ir::Phase::F);
     ir::Attributes latent = at;
     latent.set("kv_heads", int64_t{1});
@@ -205,12 +300,14 @@ TEST_F(StepOps, states) {
       op.updates = {random_tensor(Dtype::f32, {2, r.h * r.dk * r.dv}, 5)};
       like_reference(op, tolerance, false, ir::Phase::F);
     }
-    OpCase op = convolution_case("cached convolution", X, 1, 6, 150, 4, true, true, false);
-    op.kind = "cached_conv";
-    op.attributes.set("sequence", int64_t{9});
-    op.in.back() = places;
-    op.updates = {random_tensor(X, {2, 3 * 150}, 6)};
-    like_reference(op, tolerance, false, ir::Phase::F);
+    for (const int64_t apart : {1, 3}) {
+      OpCase op = convolution_case("cached convolution", X, 1, 6, 150, 4, true, true, false, 1, apart);
+      op.kind = "cached_conv";
+      op.attributes.set("sequence", int64_t{9});
+      op.in.back() = places;
+      op.updates = {random_tensor(X, {2, 3 * apart * 150}, 6)};
+      like_reference(op, tolerance, false, ir::Phase::F);
+    }
   }
 }
 

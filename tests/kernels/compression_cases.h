@@ -41,6 +41,63 @@ inline Tensor random_list(int64_t B, int64_t S, int64_t keys, int64_t columns, u
   return list;
 }
 
+/// A list of keys, and its numbers by the definition.
+struct Listed {
+  int64_t B = 2, S = 12, m = 4, window = 3, chosen = 0;  // chosen: so many entries a query; 0: all
+  bool documents = false;
+  SelectionRank rank;
+
+  OpCase make() const {
+    const int64_t rows = B * rank.own(S);
+    OpCase op{"list_keys", "list_keys", {}, {{"rows", rows}, {"sequence", S}, {"rate", m}, {"window", window}}, {}};
+    Tensor choice(Dtype::i32, {rows, std::max<int64_t>(1, chosen)}, -1);
+    for (int64_t t = 0; chosen > 0 && t < rows; ++t) {
+      for (int64_t j = 0; j < std::min(chosen, (rank.position(t, S) + 1) / m); ++j)
+        choice.values[static_cast<size_t>(t * chosen + j)] = static_cast<double>(j);
+    }
+    op.in = {chosen > 0 ? metadata(choice) : absent(),
+             documents ? Operand{document_starts(B, S), Role::input} : absent()};
+    rank.place(op);
+    op.attributes.set("cp", int64_t{rank.cp});
+    return op;
+  }
+  std::vector<double> expected() const {
+    const Tensor starts = documents ? document_starts(B, S) : Tensor(Dtype::i32, {B * S});
+    const int64_t columns = std::min(window, S) + (chosen > 0 ? chosen : S / m);
+    std::vector<double> all;
+    for (int64_t t = 0; t < B * rank.own(S); ++t) {
+      const int64_t own = rank.position(t, S), b = t / rank.own(S);
+      const auto start = static_cast<int64_t>(starts.values[static_cast<size_t>(b * S + own)]);
+      std::vector<double> row;
+      for (int64_t n = 0; n <= own; ++n) {
+        if (n > own - window && n >= start) row.push_back(static_cast<double>(n));
+      }
+      int64_t taken = 0;
+      for (int64_t n = 0; n < S / m; ++n) {
+        const int64_t last = n * m + m - 1;  // of the entry's tokens
+        const bool seen = last <= own && (chosen > 0 || last >= start);
+        if (seen && (chosen == 0 || taken++ < chosen)) row.push_back(static_cast<double>(S + n));
+      }
+      row.resize(static_cast<size_t>(columns), -1);
+      all.insert(all.end(), row.begin(), row.end());
+    }
+    return all;
+  }
+};
+
+inline std::vector<Listed> lists_of_keys() {
+  std::vector<Listed> all{{},
+                          {.m = 1},
+                          {.S = 11, .window = 30},
+                          {.S = 13, .m = 3, .window = 1},
+                          {.chosen = 2},
+                          {.S = 14, .m = 3, .documents = true},
+                          {.S = 16, .m = 5, .window = 6, .documents = true}};
+  for (const int index : {0, 1})
+    all.push_back({.S = 16, .m = 3, .documents = true, .rank = {.cp = 2, .cp_index = index}});
+  return all;
+}
+
 inline std::vector<CaseMaker> compression_cases() {
   std::vector<CaseMaker> cases;
   const std::vector<std::pair<std::string, EntrySizes>> entries{

@@ -7,7 +7,7 @@
 namespace heddle::kernels::cuda {
 
 /// Rope dim, at most.
-constexpr int kWidestRope = 256;
+constexpr int kWidestRope = 512;
 
 struct PositionSizes {
   int64_t T, h, n, r, v, S;

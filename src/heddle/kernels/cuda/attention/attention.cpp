@@ -22,6 +22,15 @@ Support attention_fits(const ir::Listing& listing, const ir::Op& op) {
   return attention_fits_block(d, v, listing.value(op.in[0]).dtype, device::kVendor);
 }
 
+/// Calls f<slices> for the slices of a head (attention_fits).
+template <class X, class F>
+void by_slices(const AttentionSizes& p, F f) {
+  const int slices = head_slices(p.d, p.v_dim);
+  if (slices == 1) return f.template operator()<1>();
+  if (slices == 2) return f.template operator()<2>();
+  if constexpr (sizeof(X) == 2) f.template operator()<4>();
+}
+
 AttentionSizes attention_sizes(const KernelCall& call) {
   const SeenKeys keys(*call.op, call.place, numbers<const int32_t>(named_operand(call, "starts")));
   const ir::Attributes& attributes = call.op->attributes;
@@ -52,13 +61,15 @@ void forward(const KernelCall& call) {
     if (const auto* sinks = numbers<const float>(named_operand(call, "sinks")); sinks != nullptr) {
       args.sinks = sinks + first_sink(*call.op, call.place);
     }
-    launch(attention<X>,
-           {.blocks_x = blocks_for(p.Sq, kQueryTile),
-            .blocks_y = p.h,
-            .blocks_z = p.B,
-            .threads = kAttentionThreads,
-            .shared_bytes = attention_shared_bytes(p.d, p.v_dim, sizeof(X))},
-           args, call.stream);
+    by_slices<X>(p, [&]<int kSlices>() {
+      launch(attention<X, kSlices>,
+             {.blocks_x = blocks_for(p.Sq, kQueryTile),
+              .blocks_y = p.h,
+              .blocks_z = p.B,
+              .threads = attention_threads(kSlices),
+              .shared_bytes = attention_shared_bytes(p.d, p.v_dim, sizeof(X))},
+             args, call.stream);
+    });
   });
 }
 
@@ -83,20 +94,22 @@ void backward(const KernelCall& call) {
     launch(attention_delta<X>,
            {.blocks_x = blocks_for(p.B * p.Sq * p.h, kAttentionThreads / kWarp), .threads = kAttentionThreads},
            args, call.stream);
-    launch(attention_dkv<X>,
-           {.blocks_x = blocks_for(p.S, kKeyTile),
-            .blocks_y = p.hk,
-            .blocks_z = p.B,
-            .threads = kAttentionThreads,
-            .shared_bytes = shared},
-           args, call.stream);
-    launch(attention_dq<X>,
-           {.blocks_x = blocks_for(p.Sq, kQueryTile),
-            .blocks_y = p.h,
-            .blocks_z = p.B,
-            .threads = kAttentionThreads,
-            .shared_bytes = shared},
-           args, call.stream);
+    by_slices<X>(p, [&]<int kSlices>() {
+      launch(attention_dkv<X, kSlices>,
+             {.blocks_x = blocks_for(p.S, grad_rows(kSlices)),
+              .blocks_y = p.hk,
+              .blocks_z = p.B,
+              .threads = grad_threads(kSlices),
+              .shared_bytes = shared},
+             args, call.stream);
+      launch(attention_dq<X, kSlices>,
+             {.blocks_x = blocks_for(p.Sq, grad_rows(kSlices)),
+              .blocks_y = p.h,
+              .blocks_z = p.B,
+              .threads = grad_threads(kSlices),
+              .shared_bytes = shared},
+             args, call.stream);
+    });
   });
 }
 int64_t backward_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& rows) {

@@ -6,9 +6,21 @@
 
 namespace heddle::kernels::cuda {
 
-constexpr int64_t kWidestHead = 192, kWidestValue = 128;
+constexpr int64_t kWidestHead = 512, kWidestValue = 512;
 constexpr int kAttentionThreads = 128;
-constexpr int kQueryTile = 64, kKeyTile = 64, kInnerTile = 32;
+constexpr int kQueryTile = 64, kKeyTile = 64;
+
+/// Columns of a head that one warp adds up for its 16 rows. Wider heads have several slices of 128 columns, each
+/// with warps of its own, which share the rows' scores.
+constexpr int kSliceColumns = 128;
+constexpr int head_slices(int64_t d, int64_t v) {
+  return d <= 192 && v <= kSliceColumns ? 1 : d <= 2 * kSliceColumns && v <= 2 * kSliceColumns ? 2 : 4;
+}
+/// Rows of a block of the gradient, and rows of the other side that it takes at a time.
+constexpr int grad_rows(int slices) { return slices == 4 ? 32 : 64; }
+constexpr int grad_inner_rows(int slices) { return slices == 1 ? 32 : 16 * slices; }
+constexpr int attention_threads(int slices) { return kAttentionThreads * slices; }
+constexpr int grad_threads(int slices) { return grad_rows(slices) / 16 * 32 * slices; }
 
 struct SeenArgs {
   int64_t length;
@@ -32,8 +44,8 @@ struct AttentionArgs : AttentionSizes {
   const float* sinks;                  // [h] or null
   bool wide_o;                         // o is f32
 };
-/// Blocks: query tiles, heads, sequences.
-template <class X>
+/// Blocks: query tiles, heads, sequences. kSlices: head_slices.
+template <class X, int kSlices>
 HEDDLE_KERNEL void attention(AttentionArgs args);
 
 struct AttentionGradArgs : AttentionSizes {
@@ -46,9 +58,9 @@ struct AttentionGradArgs : AttentionSizes {
 /// delta: a warp a (row, head). dkv: blocks are key tiles, key heads, sequences. dq: query tiles, heads, sequences.
 template <class X>
 HEDDLE_KERNEL void attention_delta(AttentionGradArgs args);
-template <class X>
+template <class X, int kSlices>
 HEDDLE_KERNEL void attention_dkv(AttentionGradArgs args);
-template <class X>
+template <class X, int kSlices>
 HEDDLE_KERNEL void attention_dq(AttentionGradArgs args);
 
 struct SinksGradArgs {
@@ -69,8 +81,9 @@ constexpr int64_t attention_shared_bytes(int64_t d, int64_t v, int size) {
                                        kKeyTile * padded_row(v, size) + kQueryTile * padded_row(kKeyTile, size));
 }
 constexpr int64_t attention_grad_shared_bytes(int64_t d, int64_t v, int size) {
-  return static_cast<int64_t>(size) * ((kKeyTile + kInnerTile) * (padded_row(d, size) + padded_row(v, size)) +
-                                       kKeyTile * padded_row(kInnerTile, size));
+  const int slices = head_slices(d, v), rows = grad_rows(slices), inner = grad_inner_rows(slices);
+  return static_cast<int64_t>(size) *
+         ((rows + inner) * (padded_row(d, size) + padded_row(v, size)) + rows * padded_row(inner, size));
 }
 
 }  // namespace heddle::kernels::cuda
