@@ -39,6 +39,82 @@ inline Tensor random_choice(int64_t B, int64_t S, int64_t k, const SelectionRank
   return chosen;
 }
 
+/// Blocks of keys that queries of sequences of S read.
+struct BlockLists {
+  int64_t S = 1, block = 1, columns = 1, lists = 1;
+  bool tail = false, documents = false;
+  SelectionRank rank = {};
+
+  /// The positions that row t may read: those of its document up to its own.
+  std::pair<int64_t, int64_t> seen(int64_t t) const {
+    const int64_t own = rank.position(t, S);
+    const Tensor starts = document_starts(t / rank.own(S) + 1, S);
+    return {documents ? static_cast<int64_t>(starts.values[static_cast<size_t>(t / rank.own(S) * S + own)]) : 0,
+            own + 1};
+  }
+  /// Numbers of blocks at random, among those that each row sees; with a tail among the whole ones.
+  Tensor random(int64_t B, uint64_t seed) const {
+    Tensor chosen(Dtype::i32, {B * rank.own(S), lists * columns}, -1);
+    for (int64_t t = 0; t < chosen.shape[0]; ++t) {
+      const auto [start, end] = seen(t);
+      for (int64_t list = 0; list < lists; ++list) {
+        const RandomKey key(seed + static_cast<uint64_t>(t * lists + list));
+        std::vector<int64_t> open;
+        for (int64_t b = start / block; tail ? (b + 1) * block <= end : b * block < end; ++b) open.push_back(b);
+        while (std::ssize(open) > columns)
+          open.erase(open.begin() + static_cast<std::ptrdiff_t>(key.bits(open.size()) % open.size()));
+        for (size_t j = 0; j < open.size(); ++j)
+          chosen.values[static_cast<size_t>((t * lists + list) * columns) + j] = static_cast<double>(open[j]);
+      }
+    }
+    return chosen;
+  }
+  void set(OpCase& op) const {
+    op.attributes.set("block", block);
+    if (tail) op.attributes.set("tail", int64_t{1});
+    if (lists > 1) op.attributes.set("lists", lists);
+    rank.place(op);
+  }
+};
+
+inline OpCase attention_to_blocks(const std::string& name, Dtype X, int64_t B, int64_t h, int64_t hk,
+                                  const BlockLists& of) {
+  const int64_t rows = B * of.rank.own(of.S);
+  OpCase op{name,
+            "chosen_attention",
+            {activation(random_tensor(X, {rows, h * 5}, 66)), activation(random_tensor(X, {B * of.S, hk * 5}, 67)),
+             activation(random_tensor(X, {B * of.S, hk * 4}, 68)), metadata(of.random(B, 69))},
+            {{"heads", h}, {"kv_heads", hk}, {"head_dim", 5}, {"value_dim", 4}, {"sequence", of.S}, {"scale", 0.4}},
+            {}};
+  if (of.documents) {
+    op.in.insert(op.in.end(), {absent(), absent()});
+    op.in.push_back({document_starts(B, of.S), Role::input});
+  }
+  of.set(op);
+  return op;
+}
+
+/// Sequences that end within a block, documents that begin within one, one list and several, blocks of one key.
+inline std::vector<std::pair<std::string, BlockLists>> block_lists() {
+  std::vector<std::pair<std::string, BlockLists>> all{
+      {"blocks", {.S = 18, .block = 4, .columns = 2}},
+      {"blocks_of_each_head", {.S = 18, .block = 4, .columns = 2, .lists = 2}},
+      {"blocks_of_one", {.S = 9, .block = 1, .columns = 4, .lists = 2}},
+      {"blocks_and_tail", {.S = 18, .block = 4, .columns = 2, .tail = true}},
+      {"blocks_of_documents", {.S = 23, .block = 3, .columns = 3, .lists = 2, .documents = true}},
+      {"blocks_and_tail_of_documents", {.S = 23, .block = 5, .columns = 2, .tail = true, .documents = true}},
+      {"blocks_many_rows", {.S = 150, .block = 8, .columns = 3, .lists = 2}}};
+  for (const int index : {0, 1}) {
+    all.emplace_back(fmt::format("blocks_rank{}", index), BlockLists{.S = 16,
+                                                                     .block = 3,
+                                                                     .columns = 2,
+                                                                     .lists = 2,
+                                                                     .documents = true,
+                                                                     .rank = {.cp = 2, .cp_index = index}});
+  }
+  return all;
+}
+
 inline std::vector<CaseMaker> selection_cases() {
   std::vector<CaseMaker> cases;
   cases.push_back({"detached_linear", [](Dtype X, int64_t B) {
@@ -49,8 +125,8 @@ inline std::vector<CaseMaker> selection_cases() {
                          {{"wide", 1}},
                          {}};
                    }});
-  const auto attention = [&](std::string name, int64_t S, int64_t h, int64_t hk, int64_t k,
-                             SelectionRank rank = {}) {
+  const auto attention = [&](std::string name, int64_t S, int64_t h, int64_t hk, int64_t k, SelectionRank rank = {},
+                             bool sinks = false) {
     cases.push_back(
         {name, [=](Dtype X, int64_t B) {
            OpCase op{
@@ -61,6 +137,7 @@ inline std::vector<CaseMaker> selection_cases() {
                 activation(random_tensor(X, {B * S, hk * 4}, 63)), metadata(random_choice(B, S, k, rank, 64))},
                {{"heads", h}, {"kv_heads", hk}, {"head_dim", 5}, {"value_dim", 4}, {"sequence", S}, {"scale", 0.4}},
                {}};
+           if (sinks) op.in.insert(op.in.end(), {absent(), weight(random_tensor(wide(X), {h}, 65))});
            rank.place(op);
            return op;
          }});
@@ -70,8 +147,19 @@ inline std::vector<CaseMaker> selection_cases() {
   attention("chosen_attention_of_one", 7, 2, 2, 1);
   attention("chosen_attention_of_all", 7, 2, 1, 7);
   attention("chosen_attention_many_rows", 150, 1, 1, 20);
-  for (const int index : {0, 1})
+  attention("chosen_attention_with_sinks", 9, 4, 2, 4, {}, true);
+  for (const int index : {0, 1}) {
     attention(fmt::format("chosen_attention_rank{}", index), 12, 2, 2, 4, {.cp = 2, .cp_index = index});
+    attention(fmt::format("chosen_attention_with_sinks_rank{}", index), 12, 2, 2, 4, {.cp = 2, .cp_index = index},
+              true);
+  }
+
+  for (const auto& [name, lists] : block_lists()) {
+    const std::string case_name = "chosen_attention_" + name;
+    cases.push_back({case_name, [case_name, lists = lists](Dtype X, int64_t B) {
+                       return attention_to_blocks(case_name, X, B, 4, 2, lists);
+                     }});
+  }
 
   const auto loss = [&](std::string name, int64_t S, int64_t h, int64_t k, bool documents,
                         SelectionRank rank = {}) {

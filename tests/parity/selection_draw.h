@@ -29,6 +29,60 @@ void draw_selection(Draw& d, Dice dice) {
   if (d.plan.mesh.cp > 1) d.plan.parallel.context = model::Context::gather;
 }
 
+/// In a third of the draws of latent attention each, sinks and gates.
+template <class Dice>
+void draw_latent_gates(model::ModelConfig& c, Dice dice) {
+  if ((c.experts_limit > 0 || c.mlp_limit > 0) && dice.one_in(3)) c.limited_gates = true;
+  if (!c.is_latent()) return;
+  if (dice.one_in(3)) c.attention_sinks = true;
+  if (dice.one_in(3))
+    c.attention_gate = dice.one_in(2) ? model::AttentionGate::head : model::AttentionGate::element;
+  if (!c.selects()) return;
+  c.indexer_rope_last = dice.one_in(2);
+  c.indexer_norm_eps = dice.one_in(2) ? 1e-6 : 1e-3;
+}
+
+/// In a quarter of the draws of grouped attention, indexers that select blocks of keys, in some layers or all. As
+/// above, all are taken where layouts round differently.
+template <class Dice, class Fits>
+void draw_index_blocks(Draw& d, Dice dice, const Fits& fits) {
+  const model::ModelConfig before = d.model;
+  const plan::Plan plan = d.plan;
+  model::ModelConfig& c = d.model;
+  if (!c.is_grouped() || c.is_hybrid() || !c.turns() || !dice.one_in(4)) return;
+  if (!c.recurs()) {
+    c.sliding_window = c.max_window_layers = c.full_attention_interval = c.full_attention_offset = 0;
+    c.full_attention_last = c.sinks_in_windows = c.window_chunks = false;
+    c.layer_pattern.clear();
+    c.window_attention_heads = c.window_key_value_heads = c.window_head_dim = 0;
+    c.window_rope_theta = c.window_rotary_factor = 0;
+  }
+  c.attention_dropout = c.attention_logit_cap = 0;
+  c.shared_key_value_layers = c.sharing_intermediate_size = c.no_rope_layer_interval = 0;
+  c.rotation_pattern.clear();
+  c.keys_are_values = false;
+  c.index_blocks = dice.one_in(2) ? model::IndexBlocks::greatest : model::IndexBlocks::mean;
+  const bool greatest = c.index_blocks == model::IndexBlocks::greatest;
+  c.index_block_size = dice.of({1, 2, 3, 4, 5});
+  c.index_topk = d.plan.dtype == Dtype::f64 ? c.index_block_size * dice.of({1, 2, 4}) : kTakesAll;
+  c.index_local_blocks = greatest ? dice.of({0, 1}) : 0;
+  c.index_n_heads = greatest ? c.num_key_value_heads : 3;
+  c.index_head_dim = c.rotary_width() + dice.of({0, 2});
+  c.index_stage = model::IndexStage::off;
+  const bool by_layer = dice.one_in(2);
+  bool chosen = false;
+  for (int64_t l = 0; by_layer && l < c.num_hidden_layers; ++l) {
+    const char letter = c.is_recurrent(l) ? '*' : "I*S"[dice.of({0, 0, 1, chosen ? 2 : 0})];
+    chosen = chosen || letter == 'I';
+    c.index_pattern += letter;
+  }
+  if (d.plan.mesh.cp > 1) d.plan.parallel.context = model::Context::gather;
+  d.plan.update.qk_clip = 0;
+  if (fits(d)) return;
+  d.model = before;
+  d.plan = plan;
+}
+
 /// In a sixth of the draws, heads that share one key, with a window and compressed keys. As above, all entries are
 /// taken where layouts round differently.
 template <class Dice, class Fits>

@@ -60,6 +60,51 @@ struct QueryRows {
   }
 };
 
+/// The keys that each query reads out of `chosen`, by their positions. `chosen` holds keys, or blocks of `block`
+/// keys; then a query reads those that it sees, and with `tail` the keys behind its last whole block. Key heads
+/// have a list each, or one for all.
+///
+/// A list has slots in increasing position. Those from `begin` to `end` hold a key that the query reads.
+struct ChosenKeys {
+  explicit ChosenKeys(const device::KernelCall& call)
+      : rows(call),
+        view(named_operand(call, "chosen")),
+        lists(call.op->attributes.integer_or("lists", 1)),
+        columns(view ? view.dim(1) / lists : 0),
+        block(call.op->attributes.integer_or("block", 0)),
+        tail(call.op->attributes.integer_or("tail", 0) != 0) {}
+
+  /// So many slots has a list at most.
+  int64_t most() const { return block == 0 ? columns : columns * block + (tail ? block - 1 : 0); }
+
+  struct List {
+    int64_t position(int64_t slot) const {
+      if (block == 0) return chosen[slot];
+      return slot < tail_slot ? chosen[slot / block] * block + slot % block : tail_at + slot - tail_slot;
+    }
+    const int32_t* chosen;
+    int64_t block, begin, end, tail_slot, tail_at;
+  };
+  List of(int64_t t, int64_t kv_head) const {
+    const int32_t* row = view.as<const int32_t>() + t * view.dim(1) + (lists > 1 ? kv_head * columns : 0);
+    const int64_t count = std::find_if(row, row + columns, [](int32_t n) { return n < 0; }) - row;
+    List list{row, block, 0, count, count * block, 0};
+    if (block == 0) return list;
+    const int64_t seen = rows.positions(t);
+    list.tail_at = seen / block * block;
+    list.end = tail                                          ? list.tail_slot + seen % block
+               : count > 0 && row[count - 1] == seen / block ? list.tail_slot - (block - seen % block)
+                                                             : list.tail_slot;
+    if (list.end > 0) list.begin = std::clamp<int64_t>(rows.start(t) - list.position(0), 0, list.end);
+    return list;
+  }
+
+  QueryRows rows;
+  device::TensorView view;
+  int64_t lists, columns, block;
+  bool tail;
+};
+
 /// Writes row t of `list_keys`: the positions of its window, the entries that it sees, and −1 behind them.
 inline void list_row(const QueryRows& rows, const device::KernelCall& call, int64_t t) {
   const device::TensorView chosen = named_operand(call, "chosen");

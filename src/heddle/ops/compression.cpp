@@ -5,6 +5,7 @@
 //   one series:   softmax over the tokens j of window i of (z_j + bias_(j mod m)), times c_j, summed
 //   two series:   rows are 2d wide. Entry i weighs the second half of window i and the first half of window i − 1
 //                 by one softmax; window −1 has no part in it.
+//   without z:    one series, in which all tokens of a window weigh the same, without a gradient
 // With `starts`, an entry is made of those of its tokens that its last token may see. With `places`, c and z are
 // rows of a cache. Row t then makes the entry whose last token it is. Rows that are no entry's last token make
 // zeros.
@@ -40,10 +41,13 @@ struct Windows {
 int64_t check_windows(const Rule& rule, const Op& op, size_t c) {
   const Windows w(op);
   rule.require(w.rate >= 1 && w.length >= w.rate && (w.series == 1 || w.series == 2), "a size is out of range");
-  rule.same(c, c + 1);
+  rule.require(rule.has(c + 1) == rule.has(c + 2), "z and the bias go together");
+  rule.require(rule.has(c + 1) || w.series == 1, "two series without z");
+  if (rule.has(c + 1)) rule.same(c, c + 1);
   const int64_t width = rule.quotient(rule.size(c, 1), w.series, "columns are not equal series");
   rule.quotient(rule.size(c, 0), w.length, "rows are not whole sequences");
-  rule.is(c + 2, wide(rule.dtype(c)), {fixed(w.rate), fixed(w.series * width)}, "the bias is not wide");
+  if (rule.has(c + 2))
+    rule.is(c + 2, wide(rule.dtype(c)), {fixed(w.rate), fixed(w.series * width)}, "the bias is not wide");
   if (rule.has("starts")) rule.is(rule.place("starts"), Dtype::i32, {rule.dim(c, 0)}, "starts are not i32");
   return width;
 }
@@ -56,7 +60,7 @@ Dim entries_of(const Rule& rule, const Op& op, size_t rows) {
 // clang-format off
 const OpDef compress_rows{
     .kind = "compress_rows",
-    .operands = "c z bias starts? places?", .results = "e", .attributes = "sequence rate series?",
+    .operands = "c z? bias? starts? places?", .results = "e", .attributes = "sequence rate series?",
     .infer = by_rule([](const Rule& rule, const Op& op) {
       const int64_t width = check_windows(rule, op, 0);
       if (!rule.has("places")) return std::vector{output(rule.dtype(0), {entries_of(rule, op, 0), fixed(width)})};
@@ -65,6 +69,7 @@ const OpDef compress_rows{
       return std::vector{output(rule.dtype(0), {places.shape[0], fixed(width)})};
     }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
+      HEDDLE_CHECK(operand(op, 1) != none, "'{}' without gates has no gradient", op.kind());
       std::vector<ValueId> in{d_out[0], op.in[0], op.in[1], op.in[2]};
       if (operand(op, 3) != none) in.push_back(op.in[3]);
       std::vector<ValueId> d = writer.input_gradient(compress_rows_dgrad, in,

@@ -10,12 +10,20 @@
 // The keys of `choose_keys` may be entries of `rate` tokens each (ops/compression.cpp). Then `chosen` holds the
 // numbers of entries. `keys` says how many rows of keys a sequence has, where it has more or fewer than positions.
 //
-// `chosen_attention` reads the chosen keys alone. A sink is one more score of a head, and has no value. Without v,
-// the first value_dim elements of a key are its value. `attention_share` is what all heads together give to each
-// key. `index_loss` draws the indexer to it. Let p be that share ÷ its sum: the loss is weight · Σ_t KL(p_t ‖
-// softmax(I_t)). It goes over the chosen keys, and without `chosen` over all that a query sees. p has no gradient.
-// Neither has the input of `detached_linear`: the indexer learns from its own loss alone, and nothing else learns
-// from it (section 2.1.1).
+// Without w the sum over heads is that of relu(q[t,h] · k[s]).
+//
+// `choose_blocks` chooses blocks of `block` keys, counted from the sequence's start. Each head has a choice of its
+// own. A block's score is the greatest q[t,h] · k[s] of those of its keys that the query sees. The last `local`
+// blocks up to the query's own are always chosen. The columns of `chosen` are those of one head after the other.
+//
+// `chosen_attention` reads the chosen keys alone. With `block`, each number in `chosen` is that of a block, and a
+// query reads those of its keys that it sees. With `tail` it also reads the keys behind the last whole block up to
+// its own position. With `lists`, each key head has columns of its own. A sink is one more score of a head, and has
+// no value. Without v, the first value_dim elements of a key are its value. `attention_share` is what all heads
+// together give to each key. `index_loss` draws the indexer to it. Let p be that share ÷ its sum: the loss is
+// weight · Σ_t KL(p_t ‖ softmax(I_t)). It goes over the chosen keys, and without `chosen` over all that a query
+// sees. p has no gradient. Neither has the input of `detached_linear`: the indexer learns from its own loss alone,
+// and nothing else learns from it (section 2.1.1).
 #include <algorithm>
 
 #include "heddle/base/error.h"
@@ -53,14 +61,24 @@ void check_chosen(const Rule& rule, size_t q, size_t chosen) {
   rule.shape(chosen, {rule.dim(q, 0), rule.dim(chosen, 1)});
 }
 
+// `chosen` holds a list for each key head, or one for all, of keys or of blocks of them.
+void check_lists(const Rule& rule, const Op& op, size_t chosen) {
+  const Attributes& a = op.attributes;
+  const int64_t lists = a.integer_or("lists", 1);
+  rule.quotient(rule.size(chosen, 1), lists, "columns are not equal lists");
+  rule.require(lists == 1 || lists == a.integer("kv_heads"), "there is not a list a key head");
+  rule.require(a.integer_or("block", 1) >= 1, "a block is empty");
+  rule.require(a.has("block") || a.integer_or("tail", 0) == 0, "a tail without blocks");
+}
+
 // q, k and w of an indexer, which lead its operands.
 void check_indexer(const Rule& rule, const Op& op) {
   const int64_t heads = op.attributes.integer("heads"), width = op.attributes.integer("head_dim");
   rule.require(heads >= 1 && width >= 1, "a size is below one");
   rule.shape(0, {rule.dim(0, 0), fixed(heads * width)});
   rule.shape(1, {rule.dim(1, 0), fixed(width)});
-  rule.shape(2, {rule.dim(0, 0), fixed(heads)});
-  rule.require(rule.dtype(2) == wide(rule.dtype(0)), "the weights of heads are not wide");
+  if (rule.has("w"))
+    rule.is(2, wide(rule.dtype(0)), {rule.dim(0, 0), fixed(heads)}, "the weights of heads are not wide");
   check_rows(rule, op, 0, 1);
 }
 
@@ -78,7 +96,10 @@ double seen(const Op& op, int64_t count) {
 // Keys listed behind those of a window are entries. Each stands for length ÷ entries tokens.
 double seen(const Listing& listing, const Op& op, ValueId chosen) {
   if (chosen == none) return seen(op);
-  const int64_t columns = listing.value(chosen).shape[1].count, length = op.attributes.integer("sequence");
+  const int64_t length = op.attributes.integer("sequence"), block = op.attributes.integer_or("block", 1);
+  const int64_t tail = op.attributes.integer_or("tail", 0) == 0 ? 0 : block - 1;
+  const int64_t columns =
+      listing.value(chosen).shape[1].count / op.attributes.integer_or("lists", 1) * block + tail;
   const int64_t entries = op.attributes.integer_or("keys", length) - length;
   if (entries == 0) return seen(op, columns);
   const int64_t window = std::min(op.attributes.integer("window"), length), rate = length / entries;
@@ -115,7 +136,7 @@ const OpDef detached_linear{
 
 const OpDef choose_keys{
     .kind = "choose_keys",
-    .operands = "q k w starts? places?", .results = "chosen",
+    .operands = "q k w? starts? places?", .results = "chosen",
     .attributes = "heads head_dim sequence top_k scale cp? tp? keys? rate?",
     .replayable = false,
     .infer = by_rule([](const Rule& rule, const Op& op) {
@@ -125,6 +146,26 @@ const OpDef choose_keys{
       rule.require(rate >= 1 && keys == length / rate, "keys are not the sequence's entries");
       rule.require(count >= 1 && count <= keys, "top_k is not within the keys");
       return std::vector{output(Dtype::i32, {rule.dim(0, 0), fixed(count)}, Role::metadata)};
+    }),
+    .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
+      return pairs_cost(listing, op, rows, op.in[0], seen(op), width(op));
+    },
+};
+// clang-format on
+
+// clang-format off
+const OpDef choose_blocks{
+    .kind = "choose_blocks",
+    .operands = "q k starts? places?", .results = "chosen",
+    .attributes = "heads head_dim sequence top_k block local? cp?",
+    .replayable = false,
+    .infer = by_rule([](const Rule& rule, const Op& op) {
+      check_indexer(rule, op);
+      const Attributes& a = op.attributes;
+      const int64_t count = a.integer("top_k"), length = a.integer("sequence"), block = a.integer("block");
+      rule.require(block >= 1 && count >= 1 && count <= (length + block - 1) / block, "top_k is not within the blocks");
+      rule.require(a.integer_or("local", 0) >= 0 && a.integer_or("local", 0) <= count, "local is not within top_k");
+      return std::vector{output(Dtype::i32, {rule.dim(0, 0), fixed(a.integer("heads") * count)}, Role::metadata)};
     }),
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       return pairs_cost(listing, op, rows, op.in[0], seen(op), width(op));
@@ -144,6 +185,7 @@ ir::Shape check_heads(const Rule& rule, const Op& op, size_t q, size_t chosen) {
     rule.require(a.integer("value_dim") <= a.integer("head_dim"), "a value is longer than the key that it is in");
   }
   check_chosen(rule, q, chosen);
+  check_lists(rule, op, chosen);
   check_rows(rule, op, q, q + 1);
   return {rule.dim(q, 0), fixed(a.integer("heads") * a.integer("value_dim"))};
 }
@@ -151,8 +193,8 @@ ir::Shape check_heads(const Rule& rule, const Op& op, size_t q, size_t chosen) {
 // clang-format off
 const OpDef chosen_attention{
     .kind = "chosen_attention",
-    .operands = "q k v? chosen places? sinks?", .results = "o lse",
-    .attributes = "heads kv_heads head_dim value_dim sequence scale cp? keys? window?",
+    .operands = "q k v? chosen places? sinks? starts?", .results = "o lse",
+    .attributes = "heads kv_heads head_dim value_dim sequence scale cp? keys? window? block? tail? lists?",
     .work = ir::Work::attention,
     .infer = by_rule([](const Rule& rule, const Op& op) {
       const ir::Shape shape = check_heads(rule, op, 0, 3);
@@ -167,9 +209,11 @@ const OpDef chosen_attention{
         writer.weight_gradient(find("attention_sinks_wgrad"), {d_out[0], op.out[0], op.out[1], sinks}, {sinks},
                                {{"heads", op.attributes.integer("heads")}});
       }
-      std::vector<ValueId> d = writer.input_gradient(
-          chosen_attention_dgrad, {d_out[0], op.in[0], op.in[1], op.in[2], op.out[0], op.out[1], op.in[3]},
-          {writer.d(op.in[0]), writer.d(op.in[1]), writer.d(op.in[2])}, op.attributes);
+      std::vector<ValueId> in{d_out[0], op.in[0], op.in[1], op.in[2], op.out[0], op.out[1], op.in[3]};
+      if (const ValueId starts = operand(op, 6); starts != none) in.push_back(starts);
+      std::vector<ValueId> d =
+          writer.input_gradient(chosen_attention_dgrad, in,
+                                {writer.d(op.in[0]), writer.d(op.in[1]), writer.d(op.in[2])}, op.attributes);
       d.resize(op.in.size(), none);
       return d;
     },
@@ -180,8 +224,8 @@ const OpDef chosen_attention{
 
 const OpDef chosen_attention_dgrad{
     .kind = "chosen_attention_dgrad",
-    .operands = "do q k v o lse chosen", .results = "dq dk dv",
-    .attributes = "heads kv_heads head_dim value_dim sequence scale cp? keys? window?",
+    .operands = "do q k v o lse chosen starts?", .results = "dq dk dv",
+    .attributes = "heads kv_heads head_dim value_dim sequence scale cp? keys? window? block? tail? lists?",
     .infer = by_rule([](const Rule& rule, const Op& op) {
       rule.shape(0, check_heads(rule, op, 1, 6));
       return std::vector{rule.like(1), rule.like(2), rule.like(3)};
@@ -194,7 +238,7 @@ const OpDef chosen_attention_dgrad{
 
 const OpDef attention_share{
     .kind = "attention_share",
-    .operands = "q k chosen? starts?", .results = "share",
+    .operands = "q k chosen? starts? sinks?", .results = "share",
     .attributes = "heads kv_heads head_dim sequence scale cp?",
     .work = ir::Work::attention,
     .infer = by_rule([](const Rule& rule, const Op& op) {
@@ -204,6 +248,7 @@ const OpDef attention_share{
       rule.shape(1, {rule.dim(1, 0), fixed(a.integer("kv_heads") * a.integer("head_dim"))});
       if (rule.has(2)) check_chosen(rule, 0, 2);
       check_rows(rule, op, 0, 1);
+      if (rule.has(4)) rule.is(4, wide(rule.dtype(0)), {fixed(a.integer("heads"))}, "sinks are not of the wide type");
       const Dim keys = rule.has(2) ? rule.dim(2, 1) : fixed(a.integer("sequence"));
       return std::vector{output(wide(rule.dtype(0)), {rule.dim(0, 0), keys}, Role::metadata)};
     }),
@@ -259,8 +304,8 @@ const OpDef index_loss_dgrad{
 }  // namespace
 
 std::vector<const OpDef*> selection_ops() {
-  return {&detached_linear, &choose_keys, &chosen_attention, &chosen_attention_dgrad,
-          &attention_share, &index_loss,  &index_loss_dgrad};
+  return {&detached_linear,        &choose_keys,     &choose_blocks, &chosen_attention,
+          &chosen_attention_dgrad, &attention_share, &index_loss,    &index_loss_dgrad};
 }
 
 }  // namespace heddle::ops

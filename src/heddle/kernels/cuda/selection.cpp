@@ -13,6 +13,8 @@ QueryRowsArgs rows_of(const KernelCall& call) {
   const QueryRows rows(call);
   return {.S = rows.S,
           .own = rows.own,
+          .keys = rows.keys,
+          .rate = rows.rate,
           .cp = rows.cp,
           .tp = rows.tp,
           .cp_index = rows.cp_index,
@@ -27,6 +29,16 @@ LaunchShape blocks(int64_t count, int64_t numbers = 0) {
           .shared_bytes = numbers * static_cast<int64_t>(sizeof(float))};
 }
 
+ListsArgs lists_of(const ir::Attributes& a) {
+  return {.lists = a.integer_or("lists", 1), .block = a.integer_or("block", 0), .tail = a.integer_or("tail", 0)};
+}
+/// The most keys of a row of so many columns.
+int64_t slots(const ir::Attributes& a, int64_t columns) {
+  const ListsArgs of = lists_of(a);
+  const int64_t each = columns / of.lists;
+  return of.block == 0 ? each : each * of.block + (of.tail != 0 ? of.block - 1 : 0);
+}
+
 /// Keys of a row, and a row's columns, that the kernels have room for.
 Support fits(const ir::Listing& listing, const ir::Op& op) {
   constexpr int64_t kMostColumns = int64_t{kColumnsPerThread} * kSelectionThreads;
@@ -36,7 +48,8 @@ Support fits(const ir::Listing& listing, const ir::Op& op) {
   }
   const int at = ir::place_of("chosen", op.def->operands);
   const bool all = at < 0 || at >= static_cast<int>(op.in.size()) || op.in[at] == ir::none;
-  const int64_t keys = all ? op.attributes.integer("sequence") : listing.value(op.in[at]).shape[1].count;
+  const int64_t keys =
+      all ? op.attributes.integer("sequence") : slots(op.attributes, listing.value(op.in[at]).shape[1].count);
   if (keys > kMostKeys) return Support::no(fmt::format("a query has {} keys, more than {}", keys, kMostKeys));
   return Support::yes();
 }
@@ -49,7 +62,7 @@ Support supports(const ir::Listing& listing, const ir::Op& op) {
 IndexArgs index_of(const KernelCall& call) {
   return {.q = call.in[0].data,
           .k = call.in[1].data,
-          .w = numbers<const float>(call.in[2]),
+          .w = numbers<const float>(named_operand(call, "w")),
           .rows = rows_of(call),
           .T = call.in[0].dim(0),
           .h = call.op->attributes.integer("heads"),
@@ -72,15 +85,38 @@ void choose(const KernelCall& call) {
   });
 }
 
-/// Keys that are not a sequence's positions, and sinks, are for the host alone.
-Support of_positions(const ir::Op& op) {
-  const bool sinks = op.def->kind == "chosen_attention" && op.in.size() > 5 && op.in[5] != ir::none;
-  return sinks || op.attributes.has("keys") ? Support::no("compressed keys are not built for GPUs")
-                                            : Support::yes();
+int64_t blocks_of(const ir::Attributes& a) {
+  return (a.integer("sequence") + a.integer("block") - 1) / a.integer("block");
+}
+int64_t block_scores(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& counts) {
+  const int64_t rows = MatrixSize(listing, op.in[0], counts).rows * op.attributes.integer("heads");
+  return std::min(kScoringBlocks, rows) * blocks_of(op.attributes) * static_cast<int64_t>(sizeof(float));
+}
+Support chooses_blocks(const ir::Listing& listing, const ir::Op& op) {
+  if (const Support q = narrow<Among::in, 0>(listing, op); !q) return q;
+  const bool alike = listing.value(op.in[0]).dtype == listing.value(op.in[1]).dtype;
+  return alike ? Support::yes() : Support::no("queries and keys are of two types");
+}
+void choose_of_blocks(const KernelCall& call) {
+  const ir::Attributes& at = call.op->attributes;
+  const ChooseBlocksArgs args{.q = call.in[0].data,
+                              .k = call.in[1].data,
+                              .rows = rows_of(call),
+                              .scores = reinterpret_cast<float*>(call.scratch),
+                              .chosen = numbers<int32_t>(call.out[0]),
+                              .T = call.in[0].dim(0),
+                              .h = at.integer("heads"),
+                              .d = at.integer("head_dim"),
+                              .c = at.integer("top_k"),
+                              .block = at.integer("block"),
+                              .blocks = blocks_of(at),
+                              .local = at.integer_or("local", 0)};
+  by_type(call.in[0].dtype, [&]<class X>(X) {
+    launch(choose_blocks<X>, blocks(std::min(kScoringBlocks, args.T * args.h)), args, call.stream);
+  });
 }
 
 Support attends(const ir::Listing& listing, const ir::Op& op) {
-  if (const Support keys = of_positions(op); !keys) return keys;
   if (const Support q = supports<0>(listing, op); !q) return q;
   if (const Support keys = narrow<Among::in, 1>(listing, op); !keys) return keys;
   if (listing.value(op.in[0]).dtype == Dtype::bf16 && listing.value(op.in[1]).dtype == Dtype::f32)
@@ -94,6 +130,7 @@ void attend(const KernelCall& call) {
                                  .k = call.in[1].data,
                                  .values = call.in[2].data,
                                  .chosen = numbers<const int32_t>(call.in[3]),
+                                 .sinks = numbers<const float>(operand(call.in, 5)),
                                  .o = call.out[0].data,
                                  .lse = numbers<float>(call.out[1]),
                                  .rows = rows_of(call),
@@ -102,21 +139,13 @@ void attend(const KernelCall& call) {
                                  .d = at.integer("head_dim"),
                                  .v = at.integer("value_dim"),
                                  .c = call.in[3].dim(1),
-                                 .scale = static_cast<float>(at.number("scale"))};
+                                 .scale = static_cast<float>(at.number("scale")),
+                                 .lists = lists_of(at)};
   const bool wide_q = call.in[0].dtype == Dtype::f32, wide_k = call.in[1].dtype == Dtype::f32;
   launch(wide_k   ? chosen_attention<float, float>
          : wide_q ? chosen_attention<float, Bf16>
                   : chosen_attention<Bf16, Bf16>,
-         blocks(call.in[0].dim(0) * args.h, args.c), args, call.stream);
-}
-
-Support attends_backward(const ir::Listing& listing, const ir::Op& op) {
-  if (const Support keys = of_positions(op); !keys) return keys;
-  return supports<1>(listing, op);
-}
-Support chooses(const ir::Listing& listing, const ir::Op& op) {
-  if (const Support keys = of_positions(op); !keys) return keys;
-  return narrow<Among::in, 0>(listing, op);
+         blocks(call.in[0].dim(0) * args.h, slots(at, args.c)), args, call.stream);
 }
 
 int64_t delta_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& counts) {
@@ -143,9 +172,10 @@ void attend_backward(const KernelCall& call) {
                                      .d = at.integer("head_dim"),
                                      .v = at.integer("value_dim"),
                                      .c = call.in[6].dim(1),
-                                     .scale = static_cast<float>(at.number("scale"))};
+                                     .scale = static_cast<float>(at.number("scale")),
+                                     .lists = lists_of(at)};
   by_type(call.in[1].dtype, [&]<class X>(X) {
-    launch(chosen_attention_dq<X>, blocks(call.in[1].dim(0) * args.h, args.c), args, call.stream);
+    launch(chosen_attention_dq<X>, blocks(call.in[1].dim(0) * args.h, slots(at, args.c)), args, call.stream);
     launch(chosen_attention_dkv<X>, blocks(call.in[2].dim(0) * args.hk), args, call.stream);
   });
 }
@@ -155,6 +185,7 @@ void give_share(const KernelCall& call) {
   const AttentionShareArgs args{.q = call.in[0].data,
                                 .k = call.in[1].data,
                                 .chosen = numbers<const int32_t>(operand(call.in, 2)),
+                                .sinks = numbers<const float>(operand(call.in, 4)),
                                 .share = numbers<float>(call.out[0]),
                                 .rows = rows_of(call),
                                 .h = at.integer("heads"),
@@ -211,9 +242,10 @@ void diverge_backward(const KernelCall& call) {
 }  // namespace
 
 std::vector<KernelEntry> selection_entries() {
-  return {entry("choose_keys", "row", choose, chooses, choose_scratch),
+  return {entry("choose_keys", "row", choose, narrow<Among::in, 0>, choose_scratch),
+          entry("choose_blocks", "row", choose_of_blocks, chooses_blocks, block_scores),
           entry("chosen_attention", "row", attend, attends),
-          entry("chosen_attention_dgrad", "row", attend_backward, attends_backward, delta_scratch),
+          entry("chosen_attention_dgrad", "row", attend_backward, supports<1>, delta_scratch),
           entry("attention_share", "row", give_share, supports<0>),
           entry("index_loss", "row", diverge, supports<0>, loss_scratch),
           entry("index_loss_dgrad", "row", diverge_backward, supports<0>, scores_scratch)};

@@ -1,6 +1,7 @@
 // A row's keys are shared among the threads of a block, each of which takes whole products. A gradient of keys has
 // one block a key, which looks the key up in each query's choice: sums are in increasing query, whatever ran first.
 #include "heddle/kernels/cuda/language.h"
+#include "heddle/kernels/cuda/query_positions.h"
 #include "heddle/kernels/cuda/selection_kernels.h"
 
 namespace heddle::kernels::cuda {
@@ -9,32 +10,27 @@ namespace {
 
 constexpr int kWarps = kSelectionThreads / kWarp;
 
-HEDDLE_DEVICE int64_t base_of(const QueryRowsArgs& rows, int64_t t) {
-  if (rows.places == nullptr) return t / rows.own * rows.S;
-  return rows.places[t] < 0 ? 0 : rows.places[t] / rows.S * rows.S;
-}
-HEDDLE_DEVICE int64_t seen_of(const QueryRowsArgs& rows, int64_t t) {
-  if (rows.places != nullptr) return rows.places[t] < 0 ? 0 : rows.places[t] % rows.S + 1;
-  const int64_t i = rows.tp_index * rows.own + t % rows.own;
-  if (rows.cp == 1) return i + 1;
-  const int64_t chunk = rows.S / (2 * rows.cp);
-  return (i < chunk ? rows.cp_index * chunk + i : (2 * rows.cp - 1 - rows.cp_index) * chunk + (i - chunk)) + 1;
-}
-HEDDLE_DEVICE int64_t first_of(const QueryRowsArgs& rows, int64_t t) {
-  if (rows.starts == nullptr) return 0;
-  const int64_t end = seen_of(rows, t);
-  const int64_t first = rows.starts[base_of(rows, t) + end - 1];
-  return first < 0 ? 0 : first < end ? first : end;
-}
-
-/// The columns of a row that hold keys, and the row of the key in one of them.
+/// The columns of a row that hold keys, and the row of the key in one of them. Of blocks of keys, a column stands
+/// for each key of each block, and behind them for each of the tail.
 struct RowKeys {
   const int32_t* chosen;
-  int64_t begin, end, base;
-  HEDDLE_DEVICE int64_t row(int64_t j) const { return base + (chosen == nullptr ? j : chosen[j]); }
+  int64_t begin, end, base, block, tail, tail_at;
+  HEDDLE_DEVICE int64_t position(int64_t j) const {
+    if (block == 0) return chosen == nullptr ? j : chosen[j];
+    return j < tail ? chosen[j / block] * block + j % block : tail_at + j - tail;
+  }
+  HEDDLE_DEVICE int64_t row(int64_t j) const { return base + position(j); }
 };
-HEDDLE_DEVICE RowKeys keys_of(const QueryRowsArgs& rows, const int32_t* chosen, int64_t c, int64_t t) {
-  RowKeys keys{chosen == nullptr ? nullptr : chosen + t * c, 0, c, base_of(rows, t)};
+HEDDLE_DEVICE RowKeys keys_of(const QueryRowsArgs& rows, const int32_t* chosen, int64_t c, int64_t t,
+                              const ListsArgs& lists = {}, int64_t kv = 0) {
+  const int64_t columns = c / lists.lists;
+  RowKeys keys{chosen == nullptr ? nullptr : chosen + t * c + (lists.lists > 1 ? kv * columns : 0),
+               0,
+               columns,
+               base_of(rows, t),
+               lists.block,
+               0,
+               0};
   if (chosen == nullptr) {
     keys.begin = first_of(rows, t);
     keys.end = seen_of(rows, t);
@@ -49,13 +45,32 @@ HEDDLE_DEVICE RowKeys keys_of(const QueryRowsArgs& rows, const int32_t* chosen, 
       low = middle + 1;
     }
   }
+  if (lists.block == 0) return keys;
+  const int64_t count = keys.end, seen = positions_of(rows, t);
+  keys.tail = count * keys.block;
+  keys.tail_at = seen / keys.block * keys.block;
+  keys.end = keys.tail;
+  if (lists.tail != 0) {
+    keys.end += seen % keys.block;
+  } else if (count > 0 && keys.chosen[count - 1] == seen / keys.block) {
+    keys.end -= keys.block - seen % keys.block;
+  }
+  if (keys.end > 0) keys.begin = max(int64_t{0}, min(start_of(rows, t) - keys.position(0), keys.end));
   return keys;
 }
-/// The column of row t that holds position n of the query's sequence, or −1.
-HEDDLE_DEVICE int64_t column_of(const QueryRowsArgs& rows, const int32_t* chosen, int64_t c, int64_t t, int64_t n) {
-  const RowKeys keys = keys_of(rows, chosen, c, t);
+/// The column of row t that holds position n of the query's sequence, or −1. Of blocks, some number or −1.
+HEDDLE_DEVICE int64_t column_of(const QueryRowsArgs& rows, const int32_t* chosen, int64_t c, int64_t t, int64_t n,
+                                const ListsArgs& lists = {}, int64_t kv = 0) {
+  const RowKeys keys = keys_of(rows, chosen, c, t, lists, kv);
   if (chosen == nullptr) return n >= keys.begin && n < keys.end ? n : -1;
   int64_t low = 0, high = keys.end;
+  if (keys.block > 0) {
+    if (n < start_of(rows, t) || n >= positions_of(rows, t)) return -1;
+    if (lists.tail != 0 && n >= keys.tail_at) return 0;
+    high = keys.tail / keys.block;
+    n /= keys.block;
+  }
+  const int64_t count = high;
   while (low < high) {
     const int64_t middle = (low + high) / 2;
     if (keys.chosen[middle] < n) {
@@ -64,7 +79,7 @@ HEDDLE_DEVICE int64_t column_of(const QueryRowsArgs& rows, const int32_t* chosen
       high = middle;
     }
   }
-  return low < keys.end && keys.chosen[low] == n ? low : -1;
+  return low < count && keys.chosen[low] == n ? low : -1;
 }
 
 template <class X, class Y>
@@ -86,7 +101,10 @@ HEDDLE_DEVICE float score(const IndexArgs& args, int64_t t, int64_t key) {
   const X* q = static_cast<const X*>(args.q) + t * args.h * args.d;
   const X* k = static_cast<const X*>(args.k) + key * args.d;
   float sum = 0;
-  for (int64_t j = 0; j < args.h; ++j) sum += args.w[t * args.h + j] * fmaxf(0.0f, dot(q + j * args.d, k, args.d));
+  for (int64_t j = 0; j < args.h; ++j) {
+    const float s = fmaxf(0.0f, dot(q + j * args.d, k, args.d));
+    sum += args.w == nullptr ? s : args.w[t * args.h + j] * s;
+  }
   return args.scale * sum;
 }
 
@@ -97,11 +115,46 @@ HEDDLE_DEVICE uint32_t order_of(float x) {
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 
-/// s = scale·q·k of a row's keys and one head, then their exponentials; returns the greatest, and their sum.
+/// Writes the numbers of the `count` greatest scores from `first` to `seen`, in increasing order; of equal ones the
+/// earlier. All threads of the block take part.
+HEDDLE_DEVICE void take_best(const float* scores, int64_t first, int64_t seen, int64_t count, int32_t* chosen,
+                             int* board, unsigned* votes) {
+  // The greatest number that `count` orders reach, bit by bit; then as many of those that equal it as are wanted.
+  uint32_t least = 0;
+  int above = 0;
+  for (int bit = 31; bit >= 0; --bit) {
+    const uint32_t tried = least | (1u << bit);
+    int reach = 0;
+    for (int64_t n = first + threadIdx.x; n < seen; n += kSelectionThreads)
+      reach += order_of(scores[n]) >= tried ? 1 : 0;
+    if (block_sum(reach, board) >= count) least = tried;
+  }
+  for (int64_t n = first + threadIdx.x; n < seen; n += kSelectionThreads)
+    above += order_of(scores[n]) > least ? 1 : 0;
+  const int64_t equal_ones = count - block_sum(above, board);
+  int64_t equal_before = 0, taken = 0;
+  for (int64_t n0 = first; n0 < seen; n0 += kSelectionThreads) {
+    const int64_t n = n0 + threadIdx.x;
+    const uint32_t order = n < seen ? order_of(scores[n]) : 0;
+    const bool equal = n < seen && order == least;
+    int all = 0;
+    const int64_t place = equal_before + count_before(equal, votes, all);
+    equal_before += all;
+    const bool takes = n < seen && (order > least || (equal && place < equal_ones));
+    const int64_t at = taken + count_before(takes, votes, all);
+    taken += all;
+    if (takes) chosen[at] = static_cast<int32_t>(n);
+  }
+}
+
+constexpr float kNoSink = -3.4e38f;
+
+/// s = scale·q·k of a row's keys and one head, then their exponentials; returns the greatest, and their sum. A sink
+/// takes part in both.
 template <class Q, class K>
 HEDDLE_DEVICE float exponentials(const RowKeys& keys, const Q* q, const K* k, int64_t hk, int64_t kv, int64_t d,
-                                 float scale, float* s, float* board, float& sum) {
-  float most = -3.4e38f;
+                                 float scale, float sink, float* s, float* board, float& sum) {
+  float most = sink;
   for (int64_t j = keys.begin + threadIdx.x; j < keys.end; j += kSelectionThreads) {
     s[j] = scale * dot(q, k + (keys.row(j) * hk + kv) * d, d);
     most = fmaxf(most, s[j]);
@@ -112,7 +165,7 @@ HEDDLE_DEVICE float exponentials(const RowKeys& keys, const Q* q, const K* k, in
     s[j] = expf(s[j] - most);
     sum += s[j];
   }
-  sum = block_sum(sum, board);
+  sum = block_sum(sum, board) + expf(sink - most);
   __syncthreads();
   return most;
 }
@@ -154,32 +207,36 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kSelectionThreads) choose_keys(ChooseArgs args)
     for (int64_t n = first + threadIdx.x; n < seen; n += kSelectionThreads)
       scores[n] = score<X>(args.index, t, base + n);
     __syncthreads();
-    // The greatest number that `count` orders reach, bit by bit; then as many of those that equal it as are wanted.
-    uint32_t least = 0;
-    int above = 0;
-    for (int bit = 31; bit >= 0; --bit) {
-      const uint32_t tried = least | (1u << bit);
-      int reach = 0;
-      for (int64_t n = first + threadIdx.x; n < seen; n += kSelectionThreads)
-        reach += order_of(scores[n]) >= tried ? 1 : 0;
-      if (block_sum(reach, board) >= count) least = tried;
+    take_best(scores, first, seen, count, chosen, board, votes);
+    __syncthreads();
+  }
+}
+
+template <class X>
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kSelectionThreads) choose_blocks(ChooseBlocksArgs args) {
+  HEDDLE_SHARED(int, board, kWarps);
+  HEDDLE_SHARED(unsigned, votes, kWarps);
+  float* scores = args.scores + static_cast<int64_t>(blockIdx.x) * args.blocks;
+  for (int64_t row = blockIdx.x; row < args.T * args.h; row += gridDim.x) {
+    const int64_t t = row / args.h, start = start_of(args.rows, t), seen = positions_of(args.rows, t);
+    const int64_t first = start / args.block, last = seen == 0 ? first : (seen - 1) / args.block + 1;
+    const int64_t base = base_of(args.rows, t), count = min(args.c, last - first);
+    int32_t* chosen = args.chosen + row * args.c;
+    for (int64_t j = count + threadIdx.x; j < args.c; j += kSelectionThreads) chosen[j] = -1;
+    if (count == last - first) {
+      for (int64_t j = threadIdx.x; j < count; j += kSelectionThreads) chosen[j] = static_cast<int32_t>(first + j);
+      continue;
     }
-    for (int64_t n = first + threadIdx.x; n < seen; n += kSelectionThreads)
-      above += order_of(scores[n]) > least ? 1 : 0;
-    const int64_t equal_ones = count - block_sum(above, board);
-    int64_t equal_before = 0, taken = 0;
-    for (int64_t n0 = first; n0 < seen; n0 += kSelectionThreads) {
-      const int64_t n = n0 + threadIdx.x;
-      const uint32_t order = n < seen ? order_of(scores[n]) : 0;
-      const bool equal = n < seen && order == least;
-      int all = 0;
-      const int64_t place = equal_before + count_before(equal, votes, all);
-      equal_before += all;
-      const bool takes = n < seen && (order > least || (equal && place < equal_ones));
-      const int64_t at = taken + count_before(takes, votes, all);
-      taken += all;
-      if (takes) chosen[at] = static_cast<int32_t>(n);
+    const X* q = static_cast<const X*>(args.q) + row * args.d;
+    const X* k = static_cast<const X*>(args.k) + base * args.d;
+    for (int64_t b = first + threadIdx.x; b < last; b += kSelectionThreads) {
+      float most = float_of_word(0xff800000u);
+      const int64_t from = max(start, b * args.block), to = min(seen, (b + 1) * args.block);
+      for (int64_t n = from; n < to; ++n) most = fmaxf(most, dot(q, k + n * args.d, args.d));
+      scores[b] = b < last - args.local ? most : float_of_word(0x7f800000u);
     }
+    __syncthreads();
+    take_best(scores, first, last, count, chosen, board, votes);
     __syncthreads();
   }
 }
@@ -190,21 +247,22 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kSelectionThreads) chosen_attention(ChosenAtten
   HEDDLE_SHARED(float, board, kWarps);
   float* s = reinterpret_cast<float*>(shared);
   const int64_t row = blockIdx.x, t = row / args.h, kv = row % args.h / (args.h / args.hk), d = args.d, v = args.v;
-  const RowKeys keys = keys_of(args.rows, args.chosen, args.c, t);
+  const RowKeys keys = keys_of(args.rows, args.chosen, args.c, t, args.lists, kv);
   const K* k = static_cast<const K*>(args.k);
   float sum = 0;
-  const float most =
-      exponentials(keys, static_cast<const Q*>(args.q) + row * d, k, args.hk, kv, d, args.scale, s, board, sum);
+  const float sink = args.sinks == nullptr ? kNoSink : args.sinks[row % args.h];
+  const float most = exponentials(keys, static_cast<const Q*>(args.q) + row * d, k, args.hk, kv, d, args.scale,
+                                  sink, s, board, sum);
   const K* values = args.values == nullptr ? k : static_cast<const K*>(args.values);
   const int64_t width = args.values == nullptr ? d : v;
   Q* o = static_cast<Q*>(args.o) + row * v;
   for (int64_t i = threadIdx.x; i < v; i += kSelectionThreads) {
     float total = 0;
-    for (int64_t j = 0; j < keys.end; ++j)
+    for (int64_t j = keys.begin; j < keys.end; ++j)
       total += s[j] * to_float(values[(keys.row(j) * args.hk + kv) * width + i]);
-    o[i] = rounded<Q>(keys.end == 0 ? 0.0f : total / sum);
+    o[i] = rounded<Q>(keys.end == keys.begin ? 0.0f : total / sum);
   }
-  if (threadIdx.x == 0) args.lse[row] = keys.end == 0 ? float_of_word(0xff800000u) : most + logf(sum);
+  if (threadIdx.x == 0) args.lse[row] = keys.end == keys.begin ? float_of_word(0xff800000u) : most + logf(sum);
 }
 
 template <class X>
@@ -213,12 +271,12 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kSelectionThreads) chosen_attention_dq(ChosenAt
   HEDDLE_SHARED(float, board, kWarps);
   float* ds = reinterpret_cast<float*>(shared);
   const int64_t row = blockIdx.x, t = row / args.h, kv = row % args.h / (args.h / args.hk), d = args.d, v = args.v;
-  const RowKeys keys = keys_of(args.rows, args.chosen, args.c, t);
+  const RowKeys keys = keys_of(args.rows, args.chosen, args.c, t, args.lists, kv);
   const X *q = static_cast<const X*>(args.q) + row * d, *d_o = static_cast<const X*>(args.d_o) + row * v;
   const X *k = static_cast<const X*>(args.k), *values = static_cast<const X*>(args.values);
   const float delta = block_dot(d_o, static_cast<const X*>(args.o) + row * v, v, board), lse = args.lse[row];
   if (threadIdx.x == 0) args.delta[row] = delta;
-  for (int64_t j = threadIdx.x; j < keys.end; j += kSelectionThreads) {
+  for (int64_t j = keys.begin + threadIdx.x; j < keys.end; j += kSelectionThreads) {
     const int64_t key = keys.row(j) * args.hk + kv;
     const float p = expf(args.scale * dot(q, k + key * d, d) - lse);
     ds[j] = p * (dot(d_o, values + key * v, v) - delta) * args.scale;
@@ -226,7 +284,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kSelectionThreads) chosen_attention_dq(ChosenAt
   __syncthreads();
   for (int64_t i = threadIdx.x; i < d; i += kSelectionThreads) {
     float total = 0;
-    for (int64_t j = 0; j < keys.end; ++j) total += ds[j] * to_float(k[(keys.row(j) * args.hk + kv) * d + i]);
+    for (int64_t j = keys.begin; j < keys.end; ++j)
+      total += ds[j] * to_float(k[(keys.row(j) * args.hk + kv) * d + i]);
     static_cast<X*>(args.dq)[row * d + i] = rounded<X>(total);
   }
 }
@@ -237,12 +296,14 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kSelectionThreads) chosen_attention_dkv(ChosenA
   HEDDLE_SHARED(int, found, kSelectionThreads);
   const int64_t key = blockIdx.x, n = key / args.hk, kv = key % args.hk, g = args.h / args.hk, d = args.d,
                 v = args.v;
-  const int64_t sequence = n / args.rows.S, end = (sequence + 1) * args.rows.own;
+  const int64_t sequence = n / args.rows.keys, end = (sequence + 1) * args.rows.own;
   const X *k = static_cast<const X*>(args.k) + key * d, *value = static_cast<const X*>(args.values) + key * v;
   float dk[kColumnsPerThread] = {}, dv[kColumnsPerThread] = {};
   for (int64_t t0 = sequence * args.rows.own; t0 < end; t0 += kSelectionThreads) {
     const int64_t own = t0 + threadIdx.x;
-    found[threadIdx.x] = own < end && column_of(args.rows, args.chosen, args.c, own, n % args.rows.S) >= 0 ? 1 : 0;
+    const bool reads =
+        own < end && column_of(args.rows, args.chosen, args.c, own, n % args.rows.keys, args.lists, kv) >= 0;
+    found[threadIdx.x] = reads ? 1 : 0;
     __syncthreads();
     for (int64_t t = t0; t < end && t < t0 + kSelectionThreads; ++t) {
       if (found[t - t0] == 0) continue;
@@ -280,7 +341,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kSelectionThreads) attention_share(AttentionSha
   for (int64_t head = 0; head < args.h; ++head) {
     float sum = 0;
     exponentials(keys, static_cast<const X*>(args.q) + (t * args.h + head) * args.d, static_cast<const X*>(args.k),
-                 args.hk, head / (args.h / args.hk), args.d, args.scale, s, board, sum);
+                 args.hk, head / (args.h / args.hk), args.d, args.scale,
+                 args.sinks == nullptr ? kNoSink : args.sinks[head], s, board, sum);
     for (int64_t j = keys.begin + threadIdx.x; j < keys.end; j += kSelectionThreads) share[j] += s[j] / sum;
   }
 }
@@ -343,13 +405,14 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kSelectionThreads) index_loss_dk(IndexLossArgs 
   HEDDLE_SHARED(float, board, kWarps);
   HEDDLE_SHARED(int, found, kSelectionThreads);
   const QueryRowsArgs& rows = args.index.rows;
-  const int64_t key = blockIdx.x, h = args.index.h, d = args.index.d, sequence = key / rows.S;
+  const int64_t key = blockIdx.x, h = args.index.h, d = args.index.d, sequence = key / rows.keys;
   const int64_t end = (sequence + 1) * rows.own;
   const X* k = static_cast<const X*>(args.index.k) + key * d;
   float dk[kColumnsPerThread] = {};
   for (int64_t t0 = sequence * rows.own; t0 < end; t0 += kSelectionThreads) {
     const int64_t own = t0 + threadIdx.x;
-    found[threadIdx.x] = own < end ? static_cast<int>(column_of(rows, args.chosen, args.c, own, key % rows.S)) : -1;
+    found[threadIdx.x] =
+        own < end ? static_cast<int>(column_of(rows, args.chosen, args.c, own, key % rows.keys)) : -1;
     __syncthreads();
     for (int64_t t = t0; t < end && t < t0 + kSelectionThreads; ++t) {
       const int64_t column = found[t - t0];
@@ -377,6 +440,8 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kSelectionThreads) index_loss_dk(IndexLossArgs 
 
 template HEDDLE_KERNEL void choose_keys<float>(ChooseArgs args);
 template HEDDLE_KERNEL void choose_keys<Bf16>(ChooseArgs args);
+template HEDDLE_KERNEL void choose_blocks<float>(ChooseBlocksArgs args);
+template HEDDLE_KERNEL void choose_blocks<Bf16>(ChooseBlocksArgs args);
 template HEDDLE_KERNEL void chosen_attention<float, float>(ChosenAttentionArgs args);
 template HEDDLE_KERNEL void chosen_attention<float, Bf16>(ChosenAttentionArgs args);
 template HEDDLE_KERNEL void chosen_attention<Bf16, Bf16>(ChosenAttentionArgs args);

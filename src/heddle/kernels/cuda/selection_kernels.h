@@ -14,7 +14,7 @@ constexpr int kColumnsPerThread = 8;
 
 /// kernels/query_rows.h, in numbers.
 struct QueryRowsArgs {
-  int64_t S, own;
+  int64_t S, own, keys, rate;
   int32_t cp, tp, cp_index, tp_index;
   const int32_t *starts, *places;  // or null
 };
@@ -36,16 +36,34 @@ struct ChooseArgs {
 template <class X>
 HEDDLE_KERNEL void choose_keys(ChooseArgs args);
 
+struct ChooseBlocksArgs {
+  const void *q, *k;  // [T,h·d], [.., d]
+  QueryRowsArgs rows;
+  float* scores;    // [kScoringBlocks, blocks]
+  int32_t* chosen;  // [T·h,c]
+  int64_t T, h, d, c, block, blocks, local;
+};
+/// A block takes one row and head after the other.
+template <class X>
+HEDDLE_KERNEL void choose_blocks(ChooseBlocksArgs args);
+
+/// Lists of chosen keys, or of blocks of keys; block 0: of keys (kernels/query_rows.h).
+struct ListsArgs {
+  int64_t lists = 1, block = 0, tail = 0;
+};
+
 struct ChosenAttentionArgs {
   const void *q, *k, *values;  // values null: of a key its first v
   const int32_t* chosen;
-  void* o;     // of q's type
-  float* lse;  // [T,h]
+  const float* sinks;  // [h], or null
+  void* o;             // of q's type
+  float* lse;          // [T,h]
   QueryRowsArgs rows;
   int64_t h, hk, d, v, c;
   float scale;
+  ListsArgs lists;
 };
-/// A block a row and head, with c numbers of shared memory.
+/// A block a row and head, with a number of shared memory for each key that a query may have.
 template <class Q, class K>
 HEDDLE_KERNEL void chosen_attention(ChosenAttentionArgs args);
 
@@ -58,9 +76,10 @@ struct ChosenAttentionGradArgs {
   QueryRowsArgs rows;
   int64_t h, hk, d, v, c;
   float scale;
+  ListsArgs lists;
 };
-/// dq: a block a row and head, with c numbers of shared memory; it leaves delta. dkv, after it: a block a key and
-/// kv head.
+/// dq: a block a row and head, with as much shared memory; it leaves delta. dkv, after it: a block a key and kv
+/// head.
 template <class X>
 HEDDLE_KERNEL void chosen_attention_dq(ChosenAttentionGradArgs args);
 template <class X>
@@ -69,6 +88,7 @@ HEDDLE_KERNEL void chosen_attention_dkv(ChosenAttentionGradArgs args);
 struct AttentionShareArgs {
   const void *q, *k;
   const int32_t* chosen;  // or null
+  const float* sinks;     // [h], or null
   float* share;           // [T,c]
   QueryRowsArgs rows;
   int64_t h, hk, d, c;

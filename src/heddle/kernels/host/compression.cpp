@@ -30,8 +30,8 @@ struct EntryTokens {
         d(columns / series),
         E(S / m),
         c(call.in[c_at].as<const X>()),
-        z(call.in[c_at + 1].as<const X>()),
-        bias(call.in[c_at + 2].as<const float>()),
+        z(named_operand(call, "z").as<const X>()),
+        bias(named_operand(call, "bias").as<const float>()),
         starts(named_operand(call, "starts").as<const int32_t>()) {}
 
   /// Returns the first of an entry's series · m tokens that takes part.
@@ -64,6 +64,7 @@ struct EntryTokens {
   }
   template <class Lanes>
   HWY_INLINE V score(int64_t sequence, int64_t entry, int64_t n, int64_t i, Lanes lanes) const {
+    if (z == nullptr) return zero();
     return hn::Add(load(z + at(sequence, entry, n) + i, lanes), load(bias_of(n) + i, lanes));
   }
 

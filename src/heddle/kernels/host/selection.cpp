@@ -31,26 +31,29 @@ HWY_INLINE void round_to(const float* from, int64_t n, X* to) {
   sweep(n, [&](int64_t i, auto lanes, auto) HEDDLE_BODY { store(load(from + i, lanes), to + i, lanes); });
 }
 
-/// The keys that query t may read: the chosen ones, or all that it sees.
+/// The keys that query t may read for a key head: the chosen ones, or all that it sees.
 struct Keys {
-  explicit Keys(const KernelCall& call) : rows(call), view(named_operand(call, "chosen")) {}
+  explicit Keys(const KernelCall& call) : of(call), rows(of.rows), view(of.view) {}
   const int32_t* chosen(int64_t t) const { return view ? view.as<const int32_t>() + t * view.dim(1) : nullptr; }
   /// Fills the rows of the keys, and returns how many there are. The first of them is at column `begin`.
-  int64_t read(int64_t t, int64_t* at) const {
+  int64_t read(int64_t t, int64_t* at, int64_t kv = 0) const {
     const int64_t base = rows.base(t), begin = this->begin(t);
-    const int32_t* row = chosen(t);
     int64_t count = 0;
-    if (row == nullptr) {
+    if (!view) {
       for (const int64_t end = rows.seen(t); begin + count < end; ++count) at[count] = base + begin + count;
     } else {
-      for (; count < view.dim(1) && row[count] >= 0; ++count) at[count] = base + row[count];
+      const ChosenKeys::List list = of.of(t, kv);
+      for (int64_t slot = list.begin; slot < list.end; ++slot) at[count++] = base + list.position(slot);
     }
     return count;
   }
   int64_t begin(int64_t t) const { return view ? 0 : rows.first(t); }
+  /// True if each key head has keys of its own.
+  bool apart() const { return of.lists > 1; }
 
-  QueryRows rows;
-  TensorView view;
+  ChosenKeys of;
+  const QueryRows& rows;
+  const TensorView& view;
 };
 
 /// q, k and w of an indexer, which lead the operands.
@@ -62,10 +65,13 @@ struct Indexer {
         scale(static_cast<float>(call.op->attributes.number("scale"))),
         q(call.in[0].as<const X>()),
         k(call.in[1].as<const X>()),
-        w(call.in[2].as<const float>()) {}
+        w(named_operand(call, "w").as<const float>()) {}
   HWY_INLINE float score(int64_t t, int64_t key) const {
     float sum = 0;
-    for (int64_t j = 0; j < h; ++j) sum += w[t * h + j] * std::max(0.0f, dot(q + (t * h + j) * d, k + key * d, d));
+    for (int64_t j = 0; j < h; ++j) {
+      const float s = std::max(0.0f, dot(q + (t * h + j) * d, k + key * d, d));
+      sum += w == nullptr ? s : w[t * h + j] * s;
+    }
     return scale * sum;
   }
   int64_t h, d;
@@ -146,15 +152,51 @@ void ChooseKeysRows(const KernelCall& call, int64_t begin, int64_t end) {
   });
 }
 
+/// Pairs of a row and a head of the indexer, from `begin` to `end`.
+void ChooseBlocksPairs(const KernelCall& call, int64_t begin, int64_t end) {
+  const ir::Attributes& a = call.op->attributes;
+  const int64_t h = a.integer("heads"), d = a.integer("head_dim"), columns = a.integer("top_k");
+  const int64_t block = a.integer("block"), local = a.integer_or("local", 0);
+  const QueryRows rows(call);
+  by_types(call.in[0].dtype, call.in[1].dtype, [&](auto q_type, auto k_type) HEDDLE_BODY {
+    const auto* q = call.in[0].as<const decltype(q_type)>();
+    const auto* k = call.in[1].as<const decltype(k_type)>();
+    std::vector<uint64_t> ranks;
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t t = row / h, start = rows.start(t), seen = rows.positions(t), base = rows.base(t);
+      const int64_t first = start / block, last = seen == 0 ? first : (seen - 1) / block + 1;
+      const int64_t count = std::min(columns, last - first);
+      int32_t* chosen = call.out[0].as<int32_t>() + row * columns;
+      std::fill(chosen + count, chosen + columns, -1);
+      if (count == last - first) {
+        for (int64_t j = 0; j < count; ++j) chosen[j] = static_cast<int32_t>(first + j);
+        continue;
+      }
+      ranks.clear();
+      for (int64_t b = first; b < last; ++b) {
+        float most = -std::numeric_limits<float>::infinity();
+        if (b >= last - local) most = -most;
+        for (int64_t n = std::max(start, b * block); b < last - local && n < std::min(seen, (b + 1) * block); ++n)
+          most = std::max(most, dot(q + row * d, k + (base + n) * d, d));
+        ranks.push_back(rank_of(most, b));
+      }
+      std::nth_element(ranks.begin(), ranks.begin() + count, ranks.end());
+      for (int64_t j = 0; j < count; ++j) chosen[j] = static_cast<int32_t>(ranks[j] & 0xffffffffu);
+      std::sort(chosen, chosen + count);
+    }
+  });
+}
+
 /// Pairs of a row and a kv head, from `begin` to `end`.
 void ChosenAttentionPairs(const KernelCall& call, int64_t begin, int64_t end) {
   const ir::Attributes& a = call.op->attributes;
   const int64_t h = a.integer("heads"), hk = a.integer("kv_heads"), g = h / hk, d = a.integer("head_dim");
-  const int64_t v = a.integer("value_dim"), columns = call.in[3].dim(1);
+  const int64_t v = a.integer("value_dim");
   const auto scale = static_cast<float>(a.number("scale"));
   const bool apart = static_cast<bool>(call.in[2]);
   const auto* sinks = named_operand(call, "sinks").as<const float>();
   const Keys keys(call);
+  const int64_t columns = keys.of.most();
   std::vector<int64_t> at(static_cast<size_t>(columns));
   std::vector<float> s_gc(static_cast<size_t>(g * columns)), o_gv(static_cast<size_t>(g * v));
   by_types(call.in[0].dtype, call.in[1].dtype, [&](auto q_type, auto k_type) HEDDLE_BODY {
@@ -166,7 +208,7 @@ void ChosenAttentionPairs(const KernelCall& call, int64_t begin, int64_t end) {
     int64_t read = -1, count = 0;  // the row whose keys are at hand
     for (int64_t pair = begin; pair < end; ++pair) {
       const int64_t t = pair / hk, kv = pair % hk, head = t * h + kv * g;
-      if (t != read) count = keys.read(read = t, at.data());
+      if (t != read || keys.apart()) count = keys.read(read = t, at.data(), kv);
       const Q* q = call.in[0].as<const Q>() + head * d;
       Q* o = call.out[0].as<Q>() + head * v;
       auto* lse = call.out[1].as<float>() + head;
@@ -198,11 +240,11 @@ void ChosenAttentionPairs(const KernelCall& call, int64_t begin, int64_t end) {
 void ChosenAttentionGradPairs(const KernelCall& call, int64_t begin, int64_t end) {
   const ir::Attributes& a = call.op->attributes;
   const int64_t h = a.integer("heads"), hk = a.integer("kv_heads"), g = h / hk, d = a.integer("head_dim");
-  const int64_t v = a.integer("value_dim"), columns = call.in[6].dim(1);
+  const int64_t v = a.integer("value_dim");
   const auto scale = static_cast<float>(a.number("scale"));
   const Keys keys(call);
   const int64_t S = keys.rows.keys, own = keys.rows.own;
-  std::vector<int64_t> at(static_cast<size_t>(columns));
+  std::vector<int64_t> at(static_cast<size_t>(keys.of.most()));
   std::vector<float> dk(static_cast<size_t>(S * d)), dv(static_cast<size_t>(S * v)), dq(static_cast<size_t>(d));
   by_types(call.in[1].dtype, call.in[1].dtype, [&](auto, auto x_type) HEDDLE_BODY {
     using X = decltype(x_type);
@@ -212,7 +254,7 @@ void ChosenAttentionGradPairs(const KernelCall& call, int64_t begin, int64_t end
       std::fill(dk.begin(), dk.end(), 0.0f);
       std::fill(dv.begin(), dv.end(), 0.0f);
       for (int64_t t = sequence * own; t < (sequence + 1) * own; ++t) {
-        const int64_t count = keys.read(t, at.data());
+        const int64_t count = keys.read(t, at.data(), kv);
         for (int64_t row = t * h + kv * g; row < t * h + (kv + 1) * g; ++row) {
           const X *q_d = call.in[1].as<const X>() + row * d, *do_v = call.in[0].as<const X>() + row * v;
           const float lse = call.in[5].as<const float>()[row],
@@ -243,6 +285,7 @@ void AttentionShareRows(const KernelCall& call, int64_t begin, int64_t end) {
   const int64_t h = a.integer("heads"), hk = a.integer("kv_heads"), d = a.integer("head_dim");
   const int64_t columns = call.out[0].dim(1);
   const auto scale = static_cast<float>(a.number("scale"));
+  const auto* sinks = named_operand(call, "sinks").as<const float>();
   const Keys keys(call);
   std::vector<int64_t> at(static_cast<size_t>(columns));
   std::vector<float> s(static_cast<size_t>(columns));
@@ -257,7 +300,9 @@ void AttentionShareRows(const KernelCall& call, int64_t begin, int64_t end) {
       for (int64_t head = 0; head < h && count > 0; ++head) {
         const X* q_d = call.in[0].as<const X>() + (t * h + head) * d;
         for (int64_t j = 0; j < count; ++j) s[j] = scale * dot(q_d, k + (at[j] * hk + head / (h / hk)) * d, d);
-        const float sum = exponentials(*std::max_element(s.begin(), s.begin() + count), count, s.data());
+        const float sink = sinks == nullptr ? -std::numeric_limits<float>::infinity() : sinks[head];
+        const float most = std::max(sink, *std::max_element(s.begin(), s.begin() + count));
+        const float sum = exponentials(most, count, s.data()) + std::exp(sink - most);
         add_scaled(1 / sum, s.data(), count, share);
       }
     }
@@ -348,6 +393,7 @@ namespace heddle::kernels::host {
 namespace {
 using device::KernelCall;
 HWY_EXPORT(ChooseKeysRows);
+HWY_EXPORT(ChooseBlocksPairs);
 HWY_EXPORT(ChosenAttentionPairs);
 HWY_EXPORT(ChosenAttentionGradPairs);
 HWY_EXPORT(AttentionShareRows);
@@ -366,9 +412,15 @@ void choose_keys(const KernelCall& call) {
   });
 }
 
+void choose_blocks(const KernelCall& call) {
+  over_rows(call.in[0].dim(0) * call.op->attributes.integer("heads"), bytes_met(call, 1),
+            [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(ChooseBlocksPairs)
+                                              (call, begin, end); });
+}
+
 void chosen_attention(const KernelCall& call) {
   const int64_t hk = call.op->attributes.integer("kv_heads");
-  over_rows(call.in[0].dim(0) * hk, call.in[3].dim(1) * call.in[1].columns() / hk * 4,
+  over_rows(call.in[0].dim(0) * hk, ChosenKeys(call).most() * call.in[1].columns() / hk * 4,
             [&](int64_t begin, int64_t end) {
               HWY_DYNAMIC_DISPATCH(ChosenAttentionPairs)
               (call, begin, end);
@@ -378,7 +430,7 @@ void chosen_attention(const KernelCall& call) {
 void chosen_attention_dgrad(const KernelCall& call) {
   const ir::Attributes& a = call.op->attributes;
   const int64_t own = a.integer("sequence") / a.integer_or("cp", 1);
-  over_rows(call.in[1].dim(0) / own * a.integer("kv_heads"), own * call.in[6].dim(1) * 64,
+  over_rows(call.in[1].dim(0) / own * a.integer("kv_heads"), own * ChosenKeys(call).most() * 64,
             [&](int64_t begin, int64_t end) {
               HWY_DYNAMIC_DISPATCH(ChosenAttentionGradPairs)
               (call, begin, end);
@@ -426,6 +478,7 @@ Support narrow(const ir::Listing& listing, const ir::Op& op) {
 
 std::vector<KernelEntry> selection_kernels() {
   return {{"choose_keys", "host", "highway", narrow, nullptr, choose_keys},
+          {"choose_blocks", "host", "highway", narrow, nullptr, choose_blocks},
           {"chosen_attention", "host", "highway", narrow, nullptr, chosen_attention},
           {"chosen_attention_dgrad", "host", "highway", narrow, nullptr, chosen_attention_dgrad},
           {"attention_share", "host", "highway", narrow, nullptr, attention_share},

@@ -24,8 +24,8 @@ struct CompressedRows {
         d(columns / series),
         E(S / m),
         c(call.in[c_at]),
-        z(call.in[c_at + 1]),
-        bias(call.in[c_at + 2]),
+        z(operand(call.in, c_at + 1)),
+        bias(operand(call.in, c_at + 2)),
         starts(named_operand(call, "starts").as<const int32_t>()),
         p(static_cast<size_t>(series * m)) {}
 
@@ -44,7 +44,7 @@ struct CompressedRows {
   A element(int64_t sequence, int64_t entry, int64_t i) {
     A most = -std::numeric_limits<A>::infinity(), sum = 0, e = 0;
     for_each(sequence, entry, i, [&](int64_t n, int64_t at) {
-      p[n] = z[at] + bias[n % m * columns + (n / m) * d + i];
+      p[n] = !z ? A(0) : z[at] + bias[n % m * columns + (n / m) * d + i];
       most = std::max(most, p[n]);
     });
     for_each(sequence, entry, i, [&](int64_t n, int64_t) { sum += p[n] = std::exp(p[n] - most); });

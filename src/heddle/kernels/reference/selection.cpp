@@ -23,27 +23,30 @@ A dot(const A* x, const A* y, int64_t width) {
   return sum;
 }
 
-/// The keys that query t may read, by their positions: the chosen ones, or all that it sees.
+/// The keys that query t may read for a key head: the chosen ones, or all that it sees.
 class Keys {
  public:
-  explicit Keys(const KernelCall& call)
-      : rows_(call), view_(named_operand(call, "chosen")), chosen_(view_.as<const int32_t>()) {}
-  const QueryRows& rows() const { return rows_; }
-
-  /// The columns that hold a position; and which.
-  int64_t begin(int64_t t) const { return chosen_ == nullptr ? rows_.first(t) : 0; }
-  int64_t end(int64_t t) const {
-    if (chosen_ == nullptr) return rows_.seen(t);
-    const int32_t* row = chosen_ + t * view_.dim(1);
-    return std::find_if(row, row + view_.dim(1), [](int32_t n) { return n < 0; }) - row;
+  explicit Keys(const KernelCall& call) : keys_(call) {}
+  int64_t most() const { return keys_.most(); }
+  void find(int64_t t, int64_t kv = 0) {
+    base_ = keys_.rows.base(t);
+    if (keys_.view) {
+      list_ = keys_.of(t, kv);
+      begin_ = list_.begin, end_ = list_.end;
+    } else {
+      begin_ = keys_.rows.first(t), end_ = keys_.rows.seen(t);
+    }
   }
-  int64_t position(int64_t t, int64_t j) const { return chosen_ == nullptr ? j : chosen_[t * view_.dim(1) + j]; }
-  int64_t row(int64_t t, int64_t j) const { return rows_.base(t) + position(t, j); }
+
+  /// The columns that hold a key; and its row.
+  int64_t begin() const { return begin_; }
+  int64_t end() const { return end_; }
+  int64_t row(int64_t j) const { return base_ + (keys_.view ? list_.position(j) : j); }
 
  private:
-  QueryRows rows_;
-  TensorView view_;
-  const int32_t* chosen_;
+  ChosenKeys keys_;
+  ChosenKeys::List list_{};
+  int64_t base_ = 0, begin_ = 0, end_ = 0;
 };
 
 /// q, k and w of an indexer, which lead the operands.
@@ -56,11 +59,12 @@ struct Indexer {
         scale(static_cast<A>(call.op->attributes.number("scale"))),
         q(call.in[0]),
         k(call.in[1]),
-        w(call.in[2]) {}
+        w(named_operand(call, "w")) {}
   A score(int64_t t, int64_t key) const {
     A sum = 0;
     for (int64_t j = 0; j < h; ++j) {
-      sum += w[t * h + j] * std::max(A(0), dot(q.at((t * h + j) * d), k.at(key * d), d));
+      const A s = std::max(A(0), dot(q.at((t * h + j) * d), k.at(key * d), d));
+      sum += w ? w[t * h + j] * s : s;
     }
     return scale * sum;
   }
@@ -87,6 +91,32 @@ void choose_keys(const KernelCall& call) {
   }
 }
 
+/// The score of a block is the greatest of those of its keys.
+template <class A>
+void choose_blocks(const KernelCall& call) {
+  const ir::Attributes& a = call.op->attributes;
+  const int64_t h = a.integer("heads"), d = a.integer("head_dim"), count = a.integer("top_k");
+  const int64_t block = a.integer("block"), local = a.integer_or("local", 0);
+  const Input<A> q(call.in[0]), k(call.in[1]);
+  const QueryRows rows(call);
+  constexpr A kMost = std::numeric_limits<A>::infinity();
+  auto* chosen = call.out[0].as<int32_t>();
+  for (int64_t row = 0; row < call.in[0].dim(0) * h; ++row, chosen += count) {
+    const int64_t t = row / h, start = rows.start(t), seen = rows.positions(t);
+    const int64_t first = start / block, last = seen == 0 ? first : (seen - 1) / block + 1;
+    std::vector<A> scores(static_cast<size_t>(last - first), -kMost);
+    for (int64_t n = start; n < seen; ++n) {
+      A& most = scores[static_cast<size_t>(n / block - first)];
+      most = std::max(most, dot(q.at(row * d), k.at((rows.base(t) + n) * d), d));
+    }
+    for (int64_t b = std::max(first, last - local); b < last; ++b) scores[static_cast<size_t>(b - first)] = kMost;
+    std::vector<int64_t> best = top_in_order<A>(scores, count);
+    std::sort(best.begin(), best.end());
+    std::fill_n(chosen, count, -1);
+    for (size_t j = 0; j < best.size(); ++j) chosen[j] = static_cast<int32_t>(first + best[j]);
+  }
+}
+
 struct Heads {
   explicit Heads(const ir::Attributes& a)
       : h(a.integer("heads")),
@@ -100,10 +130,10 @@ struct Heads {
 
 /// scale·q·k of the query with each of its keys; the greatest.
 template <class A>
-A scores(const Keys& keys, int64_t t, const A* q_d, const Input<A>& k, const Heads& heads, int64_t kv, A* s) {
+A scores(const Keys& keys, const A* q_d, const Input<A>& k, const Heads& heads, int64_t kv, A* s) {
   A most = -std::numeric_limits<A>::infinity();
-  for (int64_t j = keys.begin(t); j < keys.end(t); ++j) {
-    s[j] = dot(q_d, k.at((keys.row(t, j) * heads.hk + kv) * heads.d), heads.d) * static_cast<A>(heads.scale);
+  for (int64_t j = keys.begin(); j < keys.end(); ++j) {
+    s[j] = dot(q_d, k.at((keys.row(j) * heads.hk + kv) * heads.d), heads.d) * static_cast<A>(heads.scale);
     most = std::max(most, s[j]);
   }
   return most;
@@ -113,22 +143,23 @@ template <class A>
 void chosen_attention(const KernelCall& call) {
   const Heads heads(call.op->attributes);
   const auto [h, hk, d, v, scale] = heads;
-  const Keys keys(call);
+  Keys keys(call);
   const Input<A> q(call.in[0]), k(call.in[1]), values(operand(call.in, 2)), sinks(operand(call.in, 5));
   const Output<A> o(call.out[0]), lse(call.out[1]);
-  std::vector<A> s(static_cast<size_t>(call.in[3].dim(1)));
+  std::vector<A> s(static_cast<size_t>(keys.most()));
   for (int64_t row = 0; row < call.in[0].dim(0) * h; ++row) {
     const int64_t t = row / h, kv = row % h / (h / hk);
+    keys.find(t, kv);
     A* o_v = o.at(row * v);
     std::fill_n(o_v, v, A(0));
     lse[row] = -std::numeric_limits<A>::infinity();
-    A most = scores(keys, t, q.at(row * d), k, heads, kv, s.data());
-    if (keys.end(t) == 0) continue;
+    A most = scores(keys, q.at(row * d), k, heads, kv, s.data());
+    if (keys.end() == keys.begin()) continue;
     if (sinks) most = std::max(most, sinks[row % h]);
     A sum = sinks ? std::exp(sinks[row % h] - most) : A(0);
-    for (int64_t j = 0; j < keys.end(t); ++j) {
+    for (int64_t j = keys.begin(); j < keys.end(); ++j) {
       const A p = std::exp(s[j] - most);
-      const int64_t key = keys.row(t, j) * hk + kv;
+      const int64_t key = keys.row(j) * hk + kv;
       const A* value_v = values ? values.at(key * v) : k.at(key * d);
       sum += p;
       for (int64_t i = 0; i < v; ++i) o_v[i] += p * value_v[i];
@@ -143,23 +174,24 @@ template <class A>
 void chosen_attention_dgrad(const KernelCall& call) {
   const Heads heads(call.op->attributes);
   const auto [h, hk, d, v, scale] = heads;
-  const Keys keys(call);
+  Keys keys(call);
   const Input<A> d_o(call.in[0]), q(call.in[1]), k(call.in[2]), values(call.in[3]), o(call.in[4]), lse(call.in[5]);
   const Output<A> dq(call.out[0]), dk(call.out[1]), dv(call.out[2]);
   dk.fill(A(0));
   dv.fill(A(0));
-  std::vector<A> s(static_cast<size_t>(call.in[6].dim(1)));
+  std::vector<A> s(static_cast<size_t>(keys.most()));
   for (int64_t head = 0; head < h; ++head) {
     const int64_t kv = head / (h / hk);
     for (int64_t t = 0; t < call.in[1].dim(0); ++t) {
+      keys.find(t, kv);
       const int64_t row = t * h + head;
       const A *q_d = q.at(row * d), *do_v = d_o.at(row * v);
       A* dq_d = dq.at(row * d);
       std::fill_n(dq_d, d, A(0));
-      scores(keys, t, q_d, k, heads, kv, s.data());
+      scores(keys, q_d, k, heads, kv, s.data());
       const A delta = dot(do_v, o.at(row * v), v);
-      for (int64_t j = 0; j < keys.end(t); ++j) {
-        const int64_t key = keys.row(t, j) * hk + kv;
+      for (int64_t j = keys.begin(); j < keys.end(); ++j) {
+        const int64_t key = keys.row(j) * hk + kv;
         const A p = std::exp(s[j] - lse[row]);
         const A ds = p * (dot(do_v, values.at(key * v), v) - delta) * static_cast<A>(scale);
         const A* k_d = k.at(key * d);
@@ -175,19 +207,20 @@ void chosen_attention_dgrad(const KernelCall& call) {
 template <class A>
 void attention_share(const KernelCall& call) {
   const Heads heads(call.op->attributes);
-  const Keys keys(call);
-  const Input<A> q(call.in[0]), k(call.in[1]);
+  Keys keys(call);
+  const Input<A> q(call.in[0]), k(call.in[1]), sinks(operand(call.in, 4));
   const Output<A> share(call.out[0]);
   share.fill(A(0));
   const int64_t columns = call.out[0].dim(1);
   std::vector<A> s(static_cast<size_t>(columns));
   for (int64_t t = 0; t < call.in[0].dim(0); ++t) {
+    keys.find(t);
     for (int64_t head = 0; head < heads.h; ++head) {
-      const A most =
-          scores(keys, t, q.at((t * heads.h + head) * heads.d), k, heads, head / (heads.h / heads.hk), s.data());
-      A sum = 0;
-      for (int64_t j = keys.begin(t); j < keys.end(t); ++j) sum += s[j] = std::exp(s[j] - most);
-      for (int64_t j = keys.begin(t); j < keys.end(t); ++j) share[t * columns + j] += s[j] / sum;
+      A most = scores(keys, q.at((t * heads.h + head) * heads.d), k, heads, head / (heads.h / heads.hk), s.data());
+      if (sinks) most = std::max(most, sinks[head]);
+      A sum = sinks ? std::exp(sinks[head] - most) : A(0);
+      for (int64_t j = keys.begin(); j < keys.end(); ++j) sum += s[j] = std::exp(s[j] - most);
+      for (int64_t j = keys.begin(); j < keys.end(); ++j) share[t * columns + j] += s[j] / sum;
     }
   }
 }
@@ -200,11 +233,12 @@ struct Divergence {
 
   /// Fills p and i of query t, at its keys' columns, and returns KL(p ‖ i).
   double of(int64_t t) {
-    const int64_t begin = keys.begin(t), end = keys.end(t);
+    keys.find(t);
+    const int64_t begin = keys.begin(), end = keys.end();
     A total = 0, most = -std::numeric_limits<A>::infinity(), sum = 0;
     for (int64_t j = begin; j < end; ++j) {
       total += share[t * columns + j];
-      i[j] = indexer.score(t, keys.row(t, j));
+      i[j] = indexer.score(t, keys.row(j));
       most = std::max(most, i[j]);
     }
     for (int64_t j = begin; j < end; ++j) sum += std::exp(i[j] - most);
@@ -246,9 +280,9 @@ void index_loss_dgrad(const KernelCall& call) {
   for (const Output<A>* each : {&dq, &dk, &dw}) each->fill(A(0));
   for (int64_t t = 0; t < indexer.T; ++t) {
     divergence.of(t);
-    for (int64_t j = divergence.keys.begin(t); j < divergence.keys.end(t); ++j) {
+    for (int64_t j = divergence.keys.begin(); j < divergence.keys.end(); ++j) {
       const A d_score = factor * (divergence.i[j] - divergence.p[j]);
-      const int64_t key = divergence.keys.row(t, j);
+      const int64_t key = divergence.keys.row(j);
       const A* k_d = indexer.k.at(key * d);
       A* dk_d = dk.at(key * d);
       for (int64_t head = 0; head < h; ++head) {
@@ -271,6 +305,7 @@ void index_loss_dgrad(const KernelCall& call) {
 std::vector<KernelEntry> selection_kernels() {
   return {
       entry("choose_keys", by_type<in0, choose_keys<float>, choose_keys<double>>),
+      entry("choose_blocks", by_type<in0, choose_blocks<float>, choose_blocks<double>>),
       entry("chosen_attention", by_type<in0, chosen_attention<float>, chosen_attention<double>>),
       entry("chosen_attention_dgrad", by_type<in0, chosen_attention_dgrad<float>, chosen_attention_dgrad<double>>),
       entry("attention_share", by_type<in0, attention_share<float>, attention_share<double>>),
