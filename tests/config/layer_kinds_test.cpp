@@ -92,7 +92,11 @@ TEST_F(LayerKinds, OfKimiLinearAndMiniMaxAreRead) {
   EXPECT_EQ(read(of_words(R"(["full_attention", "full_attention", "full_attention", "full_attention"])")), "");
   EXPECT_FALSE(read_.recurs());
   EXPECT_TRUE(same_again());
-  refused(of_words(R"(["full_attention", "linear_attention", "linear_attention", "full_attention"])"), "not built");
+  EXPECT_EQ(read(of_words(R"(["full_attention", "linear_attention", "linear_attention", "full_attention"])")), "");
+  EXPECT_EQ(read_.layer_pattern, "*MM*");
+  EXPECT_TRUE(same_again());
+  read_.layer_pattern = "M*M*";  // the same by another key, too
+  EXPECT_TRUE(same_again());
   refused(of_words(R"(["linear_attention", "mamba", "linear_attention", "full_attention"])"),
           "'linear_attention' or");
 
@@ -117,6 +121,148 @@ TEST_F(LayerKinds, OfKimiLinearAndMiniMaxAreRead) {
   refused(with(minimax, R"({"attn_type_list": null})"), "'layer_types' is missing");
   refused(with(minimax, R"({"postnorm": false})"), "normed rows");
   refused(with(minimax, R"({"shared_intermediate_size": 8})"), "shared experts");
+}
+
+TEST_F(LayerKinds, OfLing3FollowFromTheSizeOfAGroup) {
+  const auto read = [&](const Json& json) { return read_text(json.dump()); };
+  // As released with Ling-3.0-tiny.
+  const Json tiny = Json::parse(R"({"architectures": ["BailingMoeV3ForCausalLM"], "model_type": "bailing_hybrid",
+    "attention_dropout": 0.0, "embedding_dropout": 0.0, "eos_token_id": 156895, "expert_swiglu_limit_list": null,
+    "first_k_dense_replace": 1, "gated_attention_proj_granularity_type": "head_wise", "group_norm_size": 1,
+    "head_dim": 128, "hidden_act": "silu", "hidden_size": 1536, "initializer_range": 0.02,
+    "intermediate_size": 4608, "kda_lower_bound": -5, "kda_safe_gate": true, "kv_lora_rank": 512,
+    "layer_group_size": 4, "linear_silu": true, "max_position_embeddings": 131072, "max_window_layers": 20,
+    "moe_intermediate_size": 512, "moe_router_enable_expert_bias": true,
+    "moe_shared_expert_intermediate_size": 512, "mtp_loss_scaling_factor": 0, "mtp_use_kda": false, "n_group": 8,
+    "no_kda_lora": true, "norm_topk_prob": true, "num_attention_heads": 16, "num_experts": 128,
+    "num_experts_per_tok": 8, "num_hidden_layers": 24, "num_key_value_heads": 16,
+    "num_kv_heads_for_linear_attn": 0, "num_nextn_predict_layers": 0, "num_shared_experts": 1,
+    "output_dropout": 0.0, "output_router_logits": false, "pad_token_id": 156892, "partial_rotary_factor": 0.5,
+    "q_lora_rank": 256, "qk_head_dim": 192, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "rms_norm_eps": 1e-06,
+    "rope_interleave": true, "rope_parameters": {"partial_rotary_factor": 0.5, "rope_theta": 6000000,
+      "rope_type": "default"}, "rope_theta": 6000000, "rotary_dim": 64, "routed_scaling_factor": 2.5,
+    "router_dtype": "fp32", "scale_router_input": false, "score_function": "sigmoid", "scoring_func": "sigmoid",
+    "seq_aux": true, "share_expert_swiglu_limit_list": null, "short_conv_kernel_size": 4,
+    "tie_word_embeddings": false, "topk_group": 4, "topk_method": "noaux_tc", "up_proj_norm": false,
+    "use_bias": false, "use_kda_lora": false, "use_mla_nope": false, "use_nGPT": false, "use_qk_norm": true,
+    "use_qkv_bias": false, "v_head_dim": 128, "value_norm": false, "vocab_size": 157184})");
+  EXPECT_EQ(read(tiny), "");
+  EXPECT_TRUE(warnings_.empty()) << warnings_[0];
+  EXPECT_EQ(read_, preset("ling-3.0-tiny"));
+  EXPECT_TRUE(same_again());
+  const auto with = [&](const char* change) {
+    Json json = tiny;
+    json.merge_patch(Json::parse(change));
+    return json;
+  };
+  // Limits of SwiGLU, of which those of shared experts grow once; layers of further tokens behind the others.
+  EXPECT_EQ(read(with(R"({"num_hidden_layers": 4, "num_nextn_predict_layers": 1,
+                          "expert_swiglu_limit_list": [0, 0, 0, 4, 0],
+                          "share_expert_swiglu_limit_list": [0, 5, 7, 7, 0]})")),
+            "");
+  EXPECT_EQ(warnings_.size(), 2);
+  EXPECT_EQ(read_.experts_limit_of(2), 0);
+  EXPECT_EQ(read_.experts_limit_of(3), 4);
+  EXPECT_EQ(read_.mlp_limit_of(0), 0);
+  EXPECT_EQ(read_.mlp_limit_of(1), 5);
+  EXPECT_EQ(read_.mlp_limit_of(3), 7);
+  EXPECT_TRUE(same_again());
+  EXPECT_EQ(read(with(R"({"kda_safe_gate": false})")), "");
+  EXPECT_EQ(read_.linear_decay_least, 0);
+  EXPECT_TRUE(same_again());
+  // Transformers writes words, the width of a recurrent head beside that of rotation, and other names.
+  EXPECT_EQ(read(with(R"({"architectures": ["BailingHybridForCausalLM"], "num_hidden_layers": 3,
+                          "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+                          "mlp_layer_types": ["dense", "dense", "sparse"], "head_dim": 64, "linear_head_dim": 16,
+                          "linear_num_heads": 3, "linear_conv_kernel_dim": 2, "num_experts": null,
+                          "num_local_experts": 64, "n_group": null, "num_expert_group": 4})")),
+            "");
+  EXPECT_EQ(read_.full_attention_interval, 2);
+  EXPECT_EQ(read_.first_k_dense_replace, 2);
+  EXPECT_EQ(read_.linear_value_head_dim, 16);
+  EXPECT_EQ(read_.linear_num_key_heads, 3);
+  EXPECT_EQ(read_.linear_conv_kernel_dim, 2);
+  EXPECT_EQ(read_.n_routed_experts, 64);
+  EXPECT_EQ(read_.n_group, 4);
+  EXPECT_TRUE(same_again());
+  const auto refused = [&](const char* change, const char* part) {
+    const std::string found = read(with(change));
+    EXPECT_NE(found.find(part), std::string::npos) << part << ": " << found;
+  };
+  refused(R"({"num_hidden_layers": 23})", "no whole groups");
+  refused(R"({"layer_group_size": 0})", "above 0");
+  refused(R"({"kda_lower_bound": 0})", "less than 0");
+  refused(R"({"no_kda_lora": false})", "one map each");
+  refused(R"({"tie_word_embeddings": true})", "ties no head");
+  refused(R"({"gated_attention_proj_granularity_type": "element_wise"})", "one a head");
+  refused(R"({"use_mla_nope": true})", "turns");
+  refused(R"({"rotary_dim": 32})", "qk_rope_head_dim");
+  refused(R"({"rope_scaling": {"type": "yarn", "factor": 2}})", "rotated in part");
+  refused(R"({"share_expert_swiglu_limit_list": [0]})", "the first have 0");
+  refused(R"({"num_hidden_layers": 4, "share_expert_swiglu_limit_list": [0, 7, 5, 4]})", "then another");
+  refused(R"({"num_hidden_layers": 4, "share_expert_swiglu_limit_list": [5, 5, 5, 5]})", "no experts");
+  refused(R"({"num_hidden_layers": 4, "expert_swiglu_limit_list": [0, 4, 0, 4]})", "one limit");
+  refused(R"({"mlp_layer_types": ["dense"]})", "the others are sparse");
+}
+
+TEST_F(LayerKinds, OfGlm53StandBesideBlocksOfKeys) {
+  // A released folder's keys, with the sizes of its text model.
+  const Json flash =
+      Json::parse(R"({"architectures": ["Glm5NextForConditionalGeneration"], "model_type": "glm5_next",
+    "image_token_id": 154854, "tie_word_embeddings": false, "vision_config": {"depth": 24}, "text_config": {
+      "attention_bias": false, "dtype": "bfloat16", "first_k_dense_replace": 3, "hc_eps": 1e-06, "hc_mult": 4,
+      "hc_sinkhorn_iters": 20, "head_dim": 0, "hidden_act": "silu", "hidden_size": 4096, "index_head_dim": 128,
+      "index_kpool": 4, "index_kpool_always_select_tail": true, "index_kpool_compress": true, "index_n_heads": 32,
+      "index_share_for_mtp_iteration": true, "index_topk": 2048, "indexer_rope_interleave": true,
+      "intermediate_size": 12288, "kv_lora_rank": 512, "linear_attn_config": {"gate_lower_bound": -5.0,
+        "head_dim": 128, "num_heads": 64, "short_conv_kernel_size": 4},
+      "max_position_embeddings": 1048576, "mhc": true, "mla_use_nope": true, "model_type": "glm5_next_text",
+      "moe_intermediate_size": 2048, "moe_router_dtype": "float32", "n_group": 1, "n_routed_experts": 288,
+      "n_shared_experts": 1, "norm_topk_prob": true, "num_attention_heads": 64, "num_experts_per_tok": 8,
+      "num_hidden_layers": 45, "num_key_value_heads": 64, "num_nextn_predict_layers": 1, "q_lora_rank": 1536,
+      "qk_head_dim": 256, "qk_nope_head_dim": 256, "qk_rope_head_dim": 0, "rms_norm_eps": 1e-05,
+      "routed_scaling_factor": 2.5, "scoring_func": "sigmoid", "swiglu_limit": 10.0, "topk_group": 1,
+      "topk_method": "noaux_tc", "v_head_dim": 256, "vocab_size": 154880}})");
+  const auto with = [&](const char* change) {
+    Json json = flash;
+    json["text_config"].merge_patch(Json::parse(change));
+    return json;
+  };
+  EXPECT_EQ(read_text(flash.dump()), "");
+  EXPECT_EQ(warnings_.size(), 1);  // of further tokens
+  EXPECT_EQ(read_, preset("glm-5.3-flash"));
+  EXPECT_TRUE(same_again());
+  EXPECT_EQ(read_text(with(R"({"num_hidden_layers": 4, "layer_types": ["linear_attention",
+                               "deepseek_sparse_attention", "linear_attention", "linear_attention"],
+                               "mlp_layer_types": ["dense", "dense", "dense", "sparse"],
+                               "linear_attn_config": {"kda_layers": [0, 2, 3], "full_attn_layers": [1]}})")
+                          .dump()),
+            "");
+  EXPECT_FALSE(read_.is_recurrent(1));
+  EXPECT_TRUE(read_.is_recurrent(3));
+  EXPECT_TRUE(same_again());
+  // Transformers writes keys of its own in place of the object.
+  Json own = with(R"({"num_hidden_layers": 3, "layer_types": ["linear_attention", "indexed_attention",
+                      "linear_attention"], "indexer_types": ["full", "full", "full"], "linear_attn_config": null,
+                      "linear_head_dim": 16, "linear_num_heads": 2, "linear_conv_kernel_dim": 2})");
+  own["text_config"]["linear_lower_bound"] = nullptr;
+  EXPECT_EQ(read_text(own.dump()), "");
+  EXPECT_EQ(read_.linear_decay_least, 0);
+  EXPECT_EQ(read_.linear_key_head_dim, 16);
+  EXPECT_TRUE(same_again());
+  const auto refused = [&](const char* change, const char* part) {
+    const std::string found = read_text(with(change).dump());
+    EXPECT_NE(found.find(part), std::string::npos) << part << ": " << found;
+  };
+  refused(R"({"linear_attn_config": {"kda_layers": [0]}})", "something else");
+  refused(R"({"linear_attn_config": {"gate_lower_bound": 1}})", "less than 0");
+  refused(R"({"linear_attn_config": {"heads": 1}})", "linear_attn_config.heads");
+  refused(R"({"index_kpool_always_select_tail": false})", "whole block");
+  refused(R"({"swiglu_limit": 0})", "above 0");
+  refused(R"({"first_k_dense_replace": 2})", "without 'mlp_layer_types'");
+  refused(R"({"num_hidden_layers": 2, "layer_types": ["full_attention", "full_attention"],
+              "indexer_types": ["full", "shared"]})",
+          "of its own");
 }
 
 TEST_F(LayerKinds, OfNemotronAreALetterALayer) {
@@ -181,6 +327,125 @@ TEST_F(LayerKinds, OfNemotronAreALetterALayer) {
           "num_nextn_predict_layers of 1 at most");
   for (const char* key : {"use_bias", "residual_in_fp32", "mamba_proj_bias"})
     refused(fmt::format(R"("hybrid_override_pattern": "M", "{}": true)", key), "not built");
+}
+
+TEST_F(LayerKinds, OfGranite4AreInAnyOrder) {
+  const auto with = [](const std::string& more) {
+    return R"({"architectures": ["GraniteMoeHybridForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+      "attention_multiplier": 0.0078125, "bos_token_id": 100257, "embedding_multiplier": 12, "eos_token_id": 100257,
+      "hidden_act": "silu", "hidden_size": 1536, "init_method": "mup", "initializer_range": 0.02,
+      "intermediate_size": 512, "logits_scaling": 6, "mamba_chunk_size": 256, "mamba_conv_bias": true,
+      "mamba_d_conv": 4, "mamba_d_head": 64, "mamba_d_state": 128, "mamba_expand": 2, "mamba_n_groups": 1,
+      "mamba_n_heads": 48, "mamba_proj_bias": false, "max_position_embeddings": 131072,
+      "model_type": "granitemoehybrid", "normalization_function": "rmsnorm", "num_attention_heads": 12,
+      "num_experts_per_tok": 6, "num_key_value_heads": 4, "num_local_experts": 64, "output_router_logits": false,
+      "pad_token_id": 100256, "position_embedding_type": "nope", "residual_multiplier": 0.22, "rms_norm_eps": 1e-05,
+      "rope_scaling": null, "rope_theta": 10000, "router_aux_loss_coef": 0.01, "shared_intermediate_size": 1024,
+      "tie_word_embeddings": true, "vocab_size": 100352, )" +
+           more + "}";
+  };
+  std::string words;
+  for (int l = 0; l < 40; ++l)
+    words += fmt::format("{}\"{}\"", l > 0 ? ", " : "", l % 10 == 5 ? "attention" : "mamba");
+  EXPECT_EQ(read_text(with(R"("num_hidden_layers": 40, "layer_types": [)" + words + "]")), "");
+  EXPECT_TRUE(warnings_.empty()) << warnings_[0];
+  EXPECT_EQ(read_, preset("granite-4.0-h-tiny"));
+  EXPECT_TRUE(same_again());
+  EXPECT_EQ(read_.blocks_of(5), "*E");
+  EXPECT_EQ(read_.blocks_of(6), "ME");
+  EXPECT_EQ(read_text(with(R"("num_hidden_layers": 3, "num_local_experts": 0, "mamba_expand": 2,
+    "mamba_d_head": "auto",
+    "layers_block_type": ["full_attention", "mamba", "linear_attention"], "time_step_limit": [0.5, 0.9])")),
+            "");
+  EXPECT_FALSE(read_.has_experts());
+  EXPECT_EQ(read_.intermediate_size, 1024);
+  EXPECT_EQ(read_.layer_pattern, "*MM");
+  EXPECT_EQ(read_.linear_step_most, 0.9);
+  EXPECT_TRUE(same_again());
+  EXPECT_EQ(read_text(with(R"("num_hidden_layers": 2)")), "");
+  EXPECT_EQ(read_.blocks_of(0) + read_.blocks_of(1), "MEME");
+  EXPECT_TRUE(same_again());
+  EXPECT_EQ(read_text(with(R"("num_hidden_layers": 1, "layer_types": ["attention"])")), "");
+  EXPECT_FALSE(read_.recurs());
+  EXPECT_TRUE(same_again());
+  const auto refused = [&](const std::string& more, const char* part) {
+    const std::string found = read_text(with(more));
+    EXPECT_NE(found.find(part), std::string::npos) << part << ": " << found;
+  };
+  refused(R"("num_hidden_layers": 1, "layer_types": ["conv"])", "'linear_attention' or 'full_attention'");
+  refused(R"("num_hidden_layers": 1, "mamba_d_head": 32)", "'mamba_n_heads' × 'mamba_d_head' is 1536");
+  refused(R"("num_hidden_layers": 1, "mamba_conv_bias": false)", "the convolution has a bias");
+  refused(R"("num_hidden_layers": 1, "position_embedding_type": "alibi")", "accepted: 'rope', 'nope' or null");
+  refused(R"("num_hidden_layers": 1, "shared_intermediate_size": 0)", "shared_intermediate_size");
+}
+
+TEST_F(LayerKinds, OfLfm2AreNumbersOrWords) {
+  const std::string released = R"({"architectures": ["Lfm2ForCausalLM"], "block_auto_adjust_ff_dim": true,
+    "block_dim": 2048, "block_ff_dim": 12288, "block_ffn_dim_multiplier": 1.0, "block_mlp_init_scale": 1.0,
+    "block_multiple_of": 256, "block_norm_eps": 1e-05, "block_out_init_scale": 1.0, "block_use_swiglu": true,
+    "block_use_xavier_init": true, "bos_token_id": 1, "conv_L_cache": 3, "conv_bias": false, "conv_dim": 2048,
+    "conv_dim_out": 2048, "conv_use_xavier_init": true, "eos_token_id": 7, "full_attn_idxs": [2, 5, 8, 10, 12, 14],
+    "hidden_size": 2048, "initializer_range": 0.02, "max_position_embeddings": 128000, "model_type": "lfm2",
+    "norm_eps": 1e-05, "num_attention_heads": 32, "num_heads": 32, "num_hidden_layers": 16,
+    "num_key_value_heads": 8, "pad_token_id": 0, "rope_theta": 1000000.0, "theta": 1000000.0,
+    "tie_embedding": true, "use_cache": true, "use_pos_enc": true, "vocab_size": 65536})";
+  EXPECT_EQ(read_text(released), "");
+  EXPECT_TRUE(warnings_.empty()) << warnings_[0];
+  EXPECT_EQ(read_, preset("lfm2-1.2b"));
+  EXPECT_TRUE(same_again());
+  const auto with = [&](const char* change) {
+    Json json = Json::parse(released);
+    json.merge_patch(Json::parse(change));
+    return read_text(json.dump());
+  };
+  EXPECT_EQ(
+      with(R"({"block_auto_adjust_ff_dim": false, "conv_bias": true, "layer_types": ["conv", "full_attention"],
+                     "num_hidden_layers": 2})"),
+      "");
+  EXPECT_EQ(read_.intermediate_size, 12288);
+  EXPECT_TRUE(read_.linear_bias);
+  EXPECT_EQ(read_.full_attention_interval, 2);
+  EXPECT_TRUE(same_again());
+  EXPECT_NE(with(R"({"full_attn_idxs": [16]})").find("numbers of 16 layers"), std::string::npos);
+  EXPECT_NE(with(R"({"block_multiple_of": 0})").find("above 0 are expected"), std::string::npos);
+  for (const char* name : {"lfm2-8b-a1b", "olmo-hybrid-7b"}) {
+    read_ = preset(name);
+    EXPECT_TRUE(same_again()) << name;
+  }
+}
+
+TEST_F(LayerKinds, OfOlmoHybridHaveNormsInTwoPlaces) {
+  const std::string released = R"({"architectures": ["OlmoHybridForCausalLM"], "model_type": "olmo_hybrid",
+    "vocab_size": 100352, "hidden_size": 3840, "intermediate_size": 11008, "num_hidden_layers": 32,
+    "num_attention_heads": 30, "num_key_value_heads": 30, "hidden_act": "silu", "max_position_embeddings": 65536,
+    "initializer_range": 0.02, "rms_norm_eps": 1e-06, "tie_word_embeddings": false, "rope_parameters": null,
+    "rope_theta": null, "attention_bias": false, "attention_dropout": 0.0, "linear_num_key_heads": 30,
+    "linear_num_value_heads": 30, "linear_key_head_dim": 96, "linear_value_head_dim": 192,
+    "linear_conv_kernel_dim": 4, "linear_allow_neg_eigval": true})";
+  EXPECT_EQ(read_text(released), "");
+  EXPECT_TRUE(warnings_.empty()) << warnings_[0];
+  EXPECT_EQ(read_, preset("olmo-hybrid-7b"));
+  EXPECT_TRUE(same_again());
+  EXPECT_EQ(read_.norm_places_of(0), model::NormPlaces::before);
+  EXPECT_EQ(read_.norm_places_of(3), model::NormPlaces::after);
+  const auto with = [&](const char* change) {
+    Json json = Json::parse(released);
+    json.merge_patch(Json::parse(change));
+    if (json.value("rope_parameters", Json()).is_object()) json.erase("rope_theta");
+    return read_text(json.dump());
+  };
+  Json inside = Json::parse(released);
+  inside.erase("rope_theta");
+  inside["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", nullptr}};
+  EXPECT_EQ(read_text(inside.dump()), "");
+  EXPECT_EQ(read_.positions, model::Positions::none);
+  EXPECT_EQ(with(R"({"rope_parameters": {"rope_type": "linear", "factor": 2, "rope_theta": 5e5},
+                     "linear_allow_neg_eigval": false})"),
+            "");
+  EXPECT_TRUE(read_.turns());
+  EXPECT_EQ(read_.rope_theta, 5e5);
+  EXPECT_FALSE(read_.linear_double_beta);
+  EXPECT_TRUE(same_again());
 }
 
 }  // namespace

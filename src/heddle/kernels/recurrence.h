@@ -44,6 +44,7 @@ struct RecurSizes {
         all_heads((h + ranks - 1) / ranks * ranks),
         delta(op.attributes.integer("delta") != 0),
         sigmoid(op.attributes.integer_or("sigmoid", 0) != 0),
+        top(static_cast<double>(op.attributes.integer_or("sigmoid", 1))),
         normed(op.attributes.has("epsilon")),
         goes_on(ir::place_of("states", op.def->operands) >= 0 && op.operand("states") != ir::none),
         scale(op.attributes.number("scale")),
@@ -51,7 +52,9 @@ struct RecurSizes {
   int64_t h, hk, dk, dv, S;
   int64_t group;             // value heads of a key head
   int64_t ranks, all_heads;  // that share sequences; heads of a state, the ones beyond h zeros
-  bool delta, sigmoid, normed;
+  bool delta, sigmoid;
+  double top;  // the factor on the sigmoid
+  bool normed;
   bool goes_on;  // sequences begin with states that are given
   double scale, epsilon;
 };

@@ -9,7 +9,7 @@
 // number a head (Mamba-2, arXiv 2405.21060; Gated DeltaNet, arXiv 2412.06464) or one a key channel (Kimi Linear,
 // arXiv 2510.26692). With `slopes` f it is the constant −f·m_j, with the slopes m_j of ALiBi (arXiv 2108.12409)
 // over slope_heads heads (lightning attention, arXiv 2401.04658). With `epsilon` each head's q and k become x·(Σx²
-// + ε)^−½. With `sigmoid` the operand beta stands for β = σ(beta).
+// + ε)^−½. With `sigmoid` m the operand beta stands for β = m·σ(beta), m of 1 or 2.
 //
 // Nothing is kept for the backward but operands: `recur_dgrad` makes the states again, a run of 64 rows at a time.
 //

@@ -13,7 +13,8 @@ using Written = nlohmann::ordered_json;
 
 namespace {
 constexpr const char *kFull = "full_attention", *kRecurrent = "linear_attention";
-}
+constexpr const char* kPatternOfKinds = "layer_pattern";
+}  // namespace
 
 std::vector<bool> attention_by_words(const JsonKeys& keys, int64_t layers) {
   const Json* words = keys.find("layer_types");
@@ -39,8 +40,17 @@ void set_layer_kinds(const JsonKeys& keys, const std::vector<bool>& attends, Rec
   const auto count = std::count(attends.begin(), attends.end(), true);
   c.full_attention_interval = 0;
   c.full_attention_last = false;
+  c.layer_pattern.clear();
   c.recurrence = count == std::ssize(attends) ? Recurrence::none : recurrence;
   if (!c.recurs()) return;
+  std::string pattern;
+  for (const bool attention : attends)
+    pattern += static_cast<char>(attention ? model::LayerKind::attention : model::LayerKind::recurrence);
+  if (keys.word(kPatternOfKinds, "") == pattern) {
+    c.layer_pattern = pattern;
+    return;
+  }
+  const bool may_be_last = recurrence == Recurrence::kimi_delta || recurrence == Recurrence::lightning;
   const auto means_the_same = [&](int64_t interval, bool last) {
     c.full_attention_interval = interval;
     c.full_attention_last = last;
@@ -52,18 +62,25 @@ void set_layer_kinds(const JsonKeys& keys, const std::vector<bool>& attends, Rec
   const int64_t first = std::find(attends.begin(), attends.end(), true) - attends.begin();
   const int64_t interval = count == 0 ? 0 : first + 1;
   if (means_the_same(keys.whole("full_attention_interval", interval), keys.boolean("full_attention_last", false)) ||
-      means_the_same(interval, false) || means_the_same(interval, true))
+      means_the_same(interval, false) || (may_be_last && means_the_same(interval, true)))
     return;
-  config_error(
-      "{}: {} of {} layers have attention in an order that is not built: every n-th has it, and the last may",
-      keys.place(), count, attends.size());
+  c.full_attention_interval = 0;
+  c.full_attention_last = false;
+  c.layer_pattern = pattern;
+}
+
+PublishedKey layer_pattern_key() {
+  const auto pattern = [](const ModelConfig& c) {
+    return c.layer_pattern.empty() ? Written(Written::value_t::discarded) : Written(c.layer_pattern);
+  };
+  return read_elsewhere(kPatternOfKinds, pattern, kPatternOfKinds);
 }
 
 std::vector<PublishedKey> layer_kind_keys() {
   const auto interval = [](const ModelConfig& c) { return Written(c.full_attention_interval); };
   const auto last = [](const ModelConfig& c) { return Written(c.full_attention_last); };
   return {read_elsewhere("full_attention_interval", interval, "full_attention_interval"),
-          read_elsewhere("full_attention_last", last, "full_attention_last")};
+          read_elsewhere("full_attention_last", last, "full_attention_last"), layer_pattern_key()};
 }
 
 }  // namespace heddle::config

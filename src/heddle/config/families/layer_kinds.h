@@ -13,12 +13,13 @@ namespace heddle::config {
 std::vector<bool> attention_by_words(const JsonKeys& keys, int64_t layers);
 nlohmann::ordered_json words_of_layers(const model::ModelConfig& config);
 
-/// Sets which layers have attention: every so many-th, and perhaps the last one. What the file says in the words of
-/// model/keys.h stays where it means the same. A model without a recurrent layer has no recurrence; any other has
-/// `recurrence`. ConfigError for another order.
+/// Sets which layers have attention: every so many-th, and perhaps the last one, else a letter a layer. What the
+/// file says in the words of model/keys.h stays where it means the same. A model without a recurrent layer has no
+/// recurrence; any other has `recurrence`.
 void set_layer_kinds(const JsonKeys& keys, const std::vector<bool>& attends, model::Recurrence recurrence,
                      model::ModelConfig& config);
-/// Those words: "full_attention_interval" and "full_attention_last", which set_layer_kinds reads.
+/// Those words: "full_attention_interval", "full_attention_last" and "layer_pattern", which set_layer_kinds reads.
 std::vector<PublishedKey> layer_kind_keys();
+PublishedKey layer_pattern_key();  // of these the last
 
 }  // namespace heddle::config

@@ -17,6 +17,7 @@
 #include "heddle/config/families/expert_names.h"
 #include "heddle/config/families/grouped_keys.h"
 #include "heddle/config/families/layer_kinds.h"
+#include "heddle/config/families/mamba_keys.h"
 #include "heddle/formats/json_text.h"
 #include "heddle/formats/released_files.h"
 
@@ -29,7 +30,7 @@ using model::ModelConfig;
 using model::Recurrence;
 using Written = nlohmann::ordered_json;
 
-constexpr const char *kPattern = "hybrid_override_pattern", *kLimit = "time_step_limit";
+constexpr const char* kPattern = "hybrid_override_pattern";
 
 char letter_of(const Json& word) {
   constexpr std::pair<const char*, Block> kWords[] = {{"mamba", Block::recurrence},
@@ -69,7 +70,7 @@ void rewrite_nemotron_h(Json& root, const std::string& place) {
               {"mamba_num_groups", "n_groups"},
               {"mamba_state_dim", "ssm_state_size"},
               {"mamba_d_conv", "conv_kernel"},
-              {"mamba_dt_limit", kLimit}});
+              {"mamba_dt_limit", "time_step_limit"}});
   join_names(root, place, {{"layer_types", "layers_block_type"}});
   spell(root, place, "layers_block_type", kPattern);
   spell(root, place, "mtp_layers_block_type", "mtp_hybrid_override_pattern");
@@ -77,32 +78,6 @@ void rewrite_nemotron_h(Json& root, const std::string& place) {
   if (!pattern.is_string() || pattern.get<std::string>().empty())
     config_error("{}: '{}' is {}: a letter for each layer is expected", place, kPattern, formats::shown(pattern));
   if (Json& layers = root["num_hidden_layers"]; layers.is_null()) layers = pattern.get<std::string>().size();
-}
-
-// A bound, which may be Infinity, or as Transformers 5 writes that.
-double bound_of(const Json& value, const JsonKeys& keys) {
-  constexpr double kNone = 1e6;
-  const bool is_word = value.is_object() && value.value("__float__", Json()) == "Infinity";
-  if (!is_word && !(value.is_number() && value >= 0)) {
-    config_error("{}: '{}' is {}: the least and the largest time step are expected", keys.place(), kLimit,
-                 formats::shown(*keys.find(kLimit)));
-  }
-  return is_word || value > kNone ? 0 : value.get<double>();
-}
-
-void read_step_limit(const JsonKeys& keys, ModelConfig& c) {
-  const Json* limit = keys.find(kLimit);
-  if (limit == nullptr) return;
-  const bool are_two = limit->is_array() && limit->size() == 2;
-  c.linear_step_least = bound_of(are_two ? (*limit)[0] : Json(), keys);
-  c.linear_step_most = bound_of((*limit)[1], keys);
-}
-
-// No key says what its default says: JSON has no word for a bound that is none.
-Written write_step_limit(const ModelConfig& c) {
-  constexpr double kAny = 1e30;
-  if (c.linear_step_least == 0 && c.linear_step_most == 0) return Written(Written::value_t::discarded);
-  return Written::array({c.linear_step_least, c.linear_step_most > 0 ? c.linear_step_most : kAny});
 }
 
 void read_latent(const JsonKeys& keys, ModelConfig& c) { c.moe_latent_size = keys.whole("moe_latent_size", 0); }
@@ -277,7 +252,7 @@ Family nemotron_h() {
       fixed("use_bias", false),
       fixed("mamba_proj_bias", false),
       fixed("chunk_size", 128),
-      {.name = kLimit, .ours = "linear_step_least", .read = read_step_limit, .write = write_step_limit},
+      time_step_limit_key(),
       key("n_routed_experts", "n_routed_experts", 8),
       key("num_experts_per_tok", "num_experts_per_tok", 2),
       fixed("n_shared_experts", 1),

@@ -60,10 +60,14 @@ void read_layer_types_window_keys(const JsonKeys& keys, ModelConfig& c) {
        ++other.full_attention_interval) {
     if (means(other)) return void(c = other);
   }
-  config_error(
-      "{}: 'layer_types' is {}: of {} layers each is '{}' or '{}', the latter all behind the first ones or all but "
-      "every n-th, and of a 'sliding_window'",
-      keys.place(), formats::shown(*types), c.num_hidden_layers, kFullWindows, kWindow);
+  // In any other order: a letter a layer.
+  other.max_window_layers = other.full_attention_interval = 0;
+  for (const Json& type : *types)
+    other.layer_pattern +=
+        static_cast<char>(type == kWindow ? model::LayerKind::window : model::LayerKind::attention);
+  if (means(other)) return void(c = other);
+  config_error("{}: 'layer_types' is {}: of {} layers each is '{}' or '{}', the latter of a 'sliding_window'",
+               keys.place(), formats::shown(*types), c.num_hidden_layers, kFullWindows, kWindow);
 }
 
 // A word for a window where there is none would be ignored.
@@ -79,7 +83,9 @@ void refuse_words_of_windows(const JsonKeys& keys, const ModelConfig& c) {
 }
 
 void without_windows(ModelConfig& c) {
-  if (c.sliding_window == 0) c.max_window_layers = c.full_attention_interval = c.full_attention_offset = 0;
+  if (c.sliding_window > 0) return;
+  c.max_window_layers = c.full_attention_interval = c.full_attention_offset = 0;
+  c.layer_pattern.clear();
 }
 
 // Read with the window itself.
@@ -150,8 +156,10 @@ std::vector<PublishedKey> window_of_last_layers() {
                 return Written(c.sliding_window > 0 ? c.max_window_layers : c.num_hidden_layers);
               },
               "max_window_layers"),
-          // Follows from the others.
-          read_elsewhere("layer_types", [](const ModelConfig&) { return Written(); })};
+          // Follows from the others, but for a letter a layer.
+          read_elsewhere("layer_types", [](const ModelConfig& c) {
+            return c.layer_pattern.empty() ? Written() : layer_types_window_keys(c);
+          })};
 }
 
 std::vector<PublishedKey> window_of_all_but_every_nth(int64_t window, const char* interval_key, int64_t interval,

@@ -56,7 +56,7 @@ HEDDLE_DEVICE void load_row(const RecurArgs& args, int64_t t, int64_t head, floa
   if (args.beta != nullptr) {
     row.beta = args.wide_beta ? static_cast<const float*>(args.beta)[value]
                               : to_float(static_cast<const X*>(args.beta)[value]);
-    if (args.sigmoid) row.beta = sigmoid_of(row.beta);
+    if (args.sigmoid) row.beta = args.top * sigmoid_of(row.beta);
   }
   row.skip = args.skip != nullptr ? args.skip[head] : 0.0f;
 }
@@ -273,7 +273,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kMostValueChannels / kColumns * kWarp) recur_ba
           of_beta += numbers[w * 3];
           of_decay += numbers[w * 3 + 1];
         }
-        if (args.sigmoid) of_beta *= row.beta * (1.0f - row.beta);
+        if (args.sigmoid) of_beta *= row.beta * (1.0f - row.beta / args.top);
         if (args.d_decay != nullptr && !args.by_channel) args.d_decay[value_row] = of_decay;
         if (args.d_beta != nullptr && args.wide_beta) static_cast<float*>(args.d_beta)[value_row] = of_beta;
         if (args.d_beta != nullptr && !args.wide_beta)

@@ -28,6 +28,7 @@ struct RecurArgs {
   float* states;                 // [sequences,h,dk,dv] of a cache
   int64_t rows, sequences, h, hk, dk, dv, S, all_heads;
   float scale, epsilon, slopes;  // slopes: the factor, 0: none
+  float top;                     // of beta by a sigmoid: the factor on it
   int64_t slope_heads, first_head;
   bool delta, normed, sigmoid, wide_beta, by_channel;
   // A summary, and the gradient of states before pieces
@@ -94,16 +95,17 @@ struct ConvArgs {
   const float *weight, *bias;  // of this rank's channels: [C,K], [C] or null
   const int32_t *starts, *places;
   void *y, *dx;
-  void* tails;          // X [sequences,(K−1)·C]
-  const void* before;   // X [sequences·(K−1),C] or null
-  const float* behind;  // [sequences·min(K−1,S),C] or null
+  void* tails;          // X [sequences,(K−1)·D·C]
+  const void* before;   // X [sequences·(K−1)·D,C] or null
+  const float* behind;  // [sequences·min((K−1)·D,S),C] or null
   float* d_before;
   float *weight_parts, *bias_parts;  // [ceil(T ÷ kConvRows)][C·K], [..][C]
   int64_t T, C, K, S, sequences;
+  int64_t D;  // rows from one that a kernel sees to the next
   bool silu;
 };
 constexpr int kConvRows = 64;
-constexpr int kMostTaps = 8;
+constexpr int kMostTaps = 8, kMostKept = 32;  // rows that a kernel sees, and rows before its own that it reaches
 /// A thread an element.
 template <class X>
 HEDDLE_KERNEL void conv_forward(ConvArgs args);
@@ -115,8 +117,8 @@ HEDDLE_KERNEL void conv_before(ConvArgs args);
 /// A thread a channel and kConvRows rows (blocks_y).
 template <class X>
 HEDDLE_KERNEL void conv_sums(ConvArgs args);
-/// A thread a sequence and channel.
-template <class X>
+/// A thread a sequence and channel. kMost: the rows before its own are as many at most.
+template <class X, int kMost>
 HEDDLE_KERNEL void conv_cached(ConvArgs args);
 
 struct DecayArgs {
@@ -128,7 +130,7 @@ struct DecayArgs {
   float *a_parts, *bias_parts;  // [ceil(T ÷ kConvRows)][C]
   float *a_columns, *d_a;       // [C], [heads]
   int64_t T, C, run;
-  float least, most;
+  float least, most, bound;  // bound 0: none
 };
 /// A thread an element; a thread a column and kConvRows rows (blocks_y); a thread a head.
 template <class X>

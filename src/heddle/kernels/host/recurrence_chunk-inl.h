@@ -63,7 +63,7 @@ struct Operands {
   float beta_of(int64_t t) const {
     if (wide_beta == nullptr && beta == nullptr) return 1;
     const float b = wide_beta != nullptr ? wide_beta[t * size.h] : static_cast<float>(beta[t * size.h]);
-    return size.sigmoid ? 1.0f / (1.0f + std::exp(-b)) : b;
+    return size.sigmoid ? static_cast<float>(size.top) / (1.0f + std::exp(-b)) : b;
   }
   const RecurSizes& size;
   const X *d_out, *q, *k, *v;

@@ -257,7 +257,7 @@ struct HeadGradients {
       if (from.skips) skip += static_cast<double>(dot_rows(r.v + i * r.dvp, d_o, r.dvp));
       if (wide_d_beta == nullptr && d_beta == nullptr) continue;
       float d = dot_rows(r.d_w + i * r.dvp, r.u + i * r.dvp, r.dvp);
-      if (size.sigmoid) d *= r.beta[i] * (1.0f - r.beta[i]);
+      if (size.sigmoid) d *= r.beta[i] * (1.0f - r.beta[i] / static_cast<float>(size.top));
       if (wide_d_beta != nullptr) wide_d_beta[(begin + i) * size.h] = d;
       if (d_beta != nullptr) d_beta[(begin + i) * size.h] = bf16(d);
     }

@@ -51,7 +51,7 @@ struct RecurrentRows {
     row.D.assign(static_cast<size_t>(dk), std::exp(static_cast<A>(slope_decay(*call.op, call.place, j))));
     for (int64_t c = 0; c < dk && decay; ++c)
       row.D[c] = std::exp(by_channel ? decay[(t * size.h + j) * dk + c] : decay[t * size.h + j]);
-    if (beta) row.beta = size.sigmoid ? sigmoid(beta[t * size.h + j]) : beta[t * size.h + j];
+    if (beta) row.beta = size.sigmoid ? A(size.top) * sigmoid(beta[t * size.h + j]) : beta[t * size.h + j];
     if (skip) row.skip = skip[skip_at + j];
     if (v) row.v = v.at((t * size.h + j) * size.dv);
     return row;
@@ -258,7 +258,8 @@ void recur_dgrad(const KernelCall& call) {
           if (rows.by_channel) to.ddecay[(t * size.h + j) * dk + c] = of_channel;
         }
         if (rows.decay && !rows.by_channel) to.ddecay[t * size.h + j] = dg;
-        if (rows.beta) to.dbeta[t * size.h + j] = size.sigmoid ? dbeta * row.beta * (A(1) - row.beta) : dbeta;
+        if (rows.beta)
+          to.dbeta[t * size.h + j] = size.sigmoid ? dbeta * row.beta * (A(1) - row.beta / A(size.top)) : dbeta;
         if (rows.skip) to.dskip[rows.skip_at + j] += dskip;
         const int64_t key = (t * size.hk + j / size.group) * dk;
         to.unnormed(dq, row.q, row.q_factor, to.dq.at(key));

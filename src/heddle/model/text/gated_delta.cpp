@@ -40,7 +40,7 @@ Projections by_heads(Writer& w, ValueId n_UH, const RecurrentHeads& sizes, const
   return {q_rest[0], k_rest[0], v_z[0], v_z[1], b_a[0], b_a[1]};
 }
 
-// Queries, keys and values are rows of one tensor of the files.
+// Queries, keys and values are rows of one tensor of the files, or tensors by themselves under other names.
 Projections apart(Writer& w, ValueId n_UH, const std::string& prefix) {
   const ModelConfig& c = w.config();
   const int64_t keys = c.linear_keys_width(), values = c.linear_values_width(), all = 2 * keys + values;
@@ -50,12 +50,33 @@ Projections apart(Writer& w, ValueId n_UH, const std::string& prefix) {
                  {{prefix + "in_proj_qkv.weight", 0, width, first, {all, c.hidden_size}}}, {{0, ir::Axis::tp}});
     return w.op("linear", {n_UH, weight}, {"in_proj_" + name})[0];
   };
-  const auto alone = [&](const std::string& name, int64_t width) {
-    return w.column_linear(n_UH, kAttention, prefix, "in_proj_" + name, width);
+  const auto alone = [&](const char* letter, const std::string& name, int64_t width) {
+    const ValueId weight =
+        w.matrix(kAttention, prefix + name + ".weight", width, c.hidden_size, {}, {{0, ir::Axis::tp}});
+    return w.op("linear", {n_UH, weight}, {fmt::format("in_proj_{}", letter)})[0];
   };
   const int64_t heads = c.linear_num_value_heads;
-  return {joint("q", 0, keys), joint("k", keys, keys), joint("v", 2 * keys, values),
-          alone("z", values),  alone("b", heads),      alone("a", heads)};
+  if (c.linear_tensors_apart)
+    return {alone("q", "q_proj", keys),   alone("k", "k_proj", keys),  alone("v", "v_proj", values),
+            alone("z", "g_proj", values), alone("b", "b_proj", heads), alone("a", "a_proj", heads)};
+  return {joint("q", 0, keys),
+          joint("k", keys, keys),
+          joint("v", 2 * keys, values),
+          alone("z", "in_proj_z", values),
+          alone("b", "in_proj_b", heads),
+          alone("a", "in_proj_a", heads)};
+}
+
+// The convolution's weight of queries, keys or values, a tensor of the files by itself.
+ValueId own_convolution(Writer& w, const std::string& prefix, const DeltaStream& of) {
+  const ModelConfig& c = w.config();
+  const std::string name = fmt::format("{}{}_conv1d.weight", prefix, of.name);
+  return w.parameter({.name = name,
+                      .part = Parameter::Part::convolution,
+                      .deviation = c.initializer_range,
+                      .cuts = {{0, ir::Axis::tp}},
+                      .released = {{name, 0, of.width, 0, {of.width, 1, c.linear_conv_kernel_dim}}}},
+                     w.wide(), {of.width, c.linear_conv_kernel_dim});
 }
 
 }  // namespace
@@ -81,6 +102,10 @@ ValueId gated_delta(Writer& w, ValueId n_TH, const std::string& prefix) {
   decay = whole_sequences(w, decay, "decay");
   std::vector<ValueId> in;
   for (const DeltaStream& each : streams) {
+    if (c.linear_tensors_apart) {
+      in.push_back(convolved(w, each.x, own_convolution(w, prefix, each), ir::none, each.name));
+      continue;
+    }
     const ConvolutionRows rows{
         .name = each.name, .width = each.width, .first = each.first, .all = 2 * keys + values};
     in.push_back(convolved(w, each.x, rows, prefix));
@@ -89,12 +114,16 @@ ValueId gated_delta(Writer& w, ValueId n_TH, const std::string& prefix) {
 
   in.insert(in.end(), {decay, beta});
   const ValueId o = delta_rule(w, std::move(in), sizes);
-  const ValueId gain =
-      w.parameter({.name = prefix + "norm.weight", .part = Parameter::Part::norm, .start = Parameter::Start::ones},
-                  w.wide(), {sizes.value_dim});
-  const ValueId gated = w.op("gated_norm", {o, made.z, gain}, {"recurred_gated", "recurred_rstd"},
-                             {{"epsilon", c.rms_norm_eps}, {"run", sizes.value_dim}})[0];
-  return w.row_linear(gated, kAttention, prefix, "out_proj", values, "out_proj");
+  const ValueId gain = w.parameter({.name = prefix + (c.linear_tensors_apart ? "o_norm.weight" : "norm.weight"),
+                                    .part = Parameter::Part::norm,
+                                    .start = Parameter::Start::ones},
+                                   w.wide(), {sizes.value_dim});
+  ir::Attributes norm{{"epsilon", c.linear_norm_epsilon()}, {"run", sizes.value_dim}};
+  if (c.linear_sigmoid_gate) norm.set("sigmoid", int64_t{1});
+  const ValueId gated =
+      w.op("gated_norm", {o, made.z, gain}, {"recurred_gated", "recurred_rstd"}, std::move(norm))[0];
+  return w.row_linear(gated, kAttention, prefix, c.linear_tensors_apart ? "o_proj" : "out_proj", values,
+                      "out_proj");
 }
 
 }  // namespace heddle::model

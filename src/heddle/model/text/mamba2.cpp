@@ -27,13 +27,15 @@ ValueId mamba2(Writer& w, ValueId n_TH, const std::string& prefix) {
   const int64_t convolved_width = values + 2 * keys, all = values + convolved_width + all_heads;
   const ValueId n_UH = w.gather(n_TH, "n");
   std::optional<Writer::Part> part(std::in_place, w, OpPart::queries_keys);
-  const ValueId weight =
-      w.matrix(kAttention, prefix + "in_proj.weight", all, c.hidden_size, {},
-               {{.dim = 0, .axis = ir::Axis::tp, .runs = {values, values, keys, keys, all_heads}}});
+  const std::vector<Cut> by_parts{
+      {.dim = 0, .axis = ir::Axis::tp, .runs = {values, values, keys, keys, all_heads}}};
+  const ValueId weight = w.matrix(kAttention, prefix + "in_proj.weight", all, c.hidden_size, {}, by_parts);
+  ValueId made = w.op("linear", {n_UH, weight}, {c.linear_bias ? "in_proj_product" : "in_proj"})[0];
+  if (c.linear_bias) made = w.add_bias(made, kAttention, prefix + "in_proj.bias", all, "in_proj", {}, by_parts);
   const auto behind = [&](ValueId rows, int64_t width, const char* name, const char* rest) {
     return w.op("split", {rows}, {name, rest}, {{"first", width / w.tp()}});
   };
-  const auto z_rest = behind(w.op("linear", {n_UH, weight}, {"in_proj"})[0], values, "z", "xbcdt");
+  const auto z_rest = behind(made, values, "z", "xbcdt");
   const auto x_rest = behind(z_rest[1], values, "x_raw", "bcdt");
   const auto b_rest = behind(x_rest[1], keys, "b_raw", "cdt"), c_dt = behind(b_rest[1], keys, "c_raw", "dt");
   std::vector<ValueId> in;
@@ -63,10 +65,11 @@ ValueId mamba2(Writer& w, ValueId n_TH, const std::string& prefix) {
                                     .start = Parameter::Start::ones,
                                     .cuts = {{0, ir::Axis::tp}}},
                                    w.wide(), {values});
-  const ValueId gated =
-      w.op("gated_norm", {o, z_rest[0], gain}, {"recurred_gated", "recurred_rstd"},
-           {{"epsilon", c.rms_norm_eps}, {"run", values / c.linear_num_key_heads}, {"gate_first", int64_t{1}}})[0];
-  return w.row_linear(gated, kAttention, prefix, "out_proj", values, "out_proj");
+  const ValueId gated = w.op("gated_norm", {o, z_rest[0], gain}, {"recurred_gated", "recurred_rstd"},
+                             {{"epsilon", c.linear_norm_epsilon()},
+                              {"run", values / c.linear_num_key_heads},
+                              {"gate_first", int64_t{1}}})[0];
+  return w.row_linear(gated, kAttention, prefix, "out_proj", values, "out_proj", c.linear_bias);
 }
 
 }  // namespace heddle::model

@@ -1,6 +1,7 @@
-// Mamba-2's state-space model instead of attention (Dao and Gu, arXiv 2405.21060), as Nemotron-H has it (arXiv
-// 2504.03624). A row makes x, a gate z, the groups' B and C, and a time step a head. A convolution with a bias and
-// silu pass over x, B and C. With dt = softplus(step + dt_bias), within bounds, each head has
+// Mamba-2's state-space model instead of attention (Dao and Gu, arXiv 2405.21060), as Nemotron-H (arXiv
+// 2504.03624) and Granite 4 have it. A row makes x, a gate z, the groups' B and C, and a time step a head. A
+// convolution with a bias and silu pass over x, B and C. With dt = softplus(step + dt_bias), within bounds, each
+// head has
 //   S ← exp(−exp(A_log)·dt)·S + dt·B·xᵀ,  o = Sᵀ C + D·x
 // o is multiplied by silu(z) and normed group by group.
 //

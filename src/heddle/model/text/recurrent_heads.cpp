@@ -54,7 +54,12 @@ ValueId whole_sequences(Writer& w, ValueId x, const std::string& name) {
   return parts_of_heads(w) > 1 ? heads_to_sequence(w, x, name + "_heads", w.cp()) : x;
 }
 
-ValueId convolved(Writer& w, ValueId x, const ConvolutionRows& rows, const std::string& prefix, bool has_bias) {
+ValueId own_rows(Writer& w, ValueId x, const std::string& name) {
+  return parts_of_heads(w) > 1 ? sequence_to_heads(w, x, name, w.cp()) : x;
+}
+
+ValueId convolved(Writer& w, ValueId x, const ConvolutionRows& rows, const std::string& prefix, bool has_bias,
+                  bool has_silu) {
   const int64_t kernel = w.config().linear_conv_kernel_dim;
   const auto part = [&](const char* what, Parameter::Part of, double deviation, std::vector<int64_t> released,
                         std::vector<int64_t> shape) {
@@ -69,20 +74,24 @@ ValueId convolved(Writer& w, ValueId x, const ConvolutionRows& rows, const std::
   const ValueId weight = part("weight", Parameter::Part::convolution, w.config().initializer_range,
                               {rows.all, 1, kernel}, {rows.width, kernel});
   const ValueId bias = has_bias ? part("bias", Parameter::Part::attention, 0, {rows.all}, {rows.width}) : ir::none;
-  return convolved(w, x, weight, bias, rows.name);
+  return convolved(w, x, weight, bias, rows.name, has_silu);
 }
 
-ValueId convolved(Writer& w, ValueId x, ValueId weight, ValueId bias, const std::string& name) {
+ValueId convolved(Writer& w, ValueId x, ValueId weight, ValueId bias, const std::string& name, bool has_silu,
+                  int64_t dilation) {
   const std::string out = name + "_convolved";
-  ir::Attributes attributes{{"sequence", rows_of_sequence(w)}, {"silu", int64_t{1}}};
+  ir::Attributes attributes{{"sequence", rows_of_sequence(w)}};
+  if (has_silu) attributes.set("silu", int64_t{1});
+  if (dilation > 1) attributes.set("dilation", dilation);
+  const int64_t taps = (w.columns(weight) - 1) * dilation;
   if (w.caches()) {
-    const int64_t kept = (w.config().linear_conv_kernel_dim - 1) * w.columns(x);
+    const int64_t kept = taps * w.columns(x);
     const ValueId tails = w.cache_of_sequences("conv_" + name, kept, w.spec().dtype);
     return w.op("cached_conv", {x, weight, bias, w.places()}, {out}, attributes, "", {tails})[0];
   }
   if (parts_of_heads(w) > 1) attributes.set("parts", parts_of_heads(w));
   std::vector<ValueId> in{x, weight, bias, w.piece_starts()};
-  if (const int64_t taps = w.config().linear_conv_kernel_dim - 1; w.has_pieces() && taps > 0) {
+  if (w.has_pieces() && taps > 0) {
     attributes.set("ranks", w.cp());
     in.push_back(rows_ahead(w, x, taps, name));
   }
@@ -118,7 +127,7 @@ ValueId recurred(Writer& w, std::vector<ValueId> in, const RecurrentHeads& sizes
   }
   if (w.starts() != ir::none) with(w.starts());
   const ValueId o = w.op("recur", in, {parts > 1 ? "recurred_heads" : "recurred"}, std::move(rule))[0];
-  return parts > 1 ? sequence_to_heads(w, o, "recurred", w.cp()) : o;
+  return own_rows(w, o, "recurred");
 }
 
 ValueId delta_rule(Writer& w, std::vector<ValueId> in, const RecurrentHeads& sizes) {
@@ -127,7 +136,7 @@ ValueId delta_rule(Writer& w, std::vector<ValueId> in, const RecurrentHeads& siz
                   {{"delta", int64_t{1}},
                    {"scale", 1 / std::sqrt(static_cast<double>(sizes.key_dim))},
                    {"epsilon", kUnitEpsilon},
-                   {"sigmoid", int64_t{1}}});
+                   {"sigmoid", int64_t{w.config().linear_double_beta ? 2 : 1}}});
 }
 
 ValueId vector_of_heads(Writer& w, Parameter p, int64_t width) {

@@ -22,18 +22,22 @@ struct RecurrentHeads {
 
 /// Rows of whole sequences with this rank's part of the heads, by `ulysses`; else x itself.
 ir::ValueId whole_sequences(Writer& writer, ir::ValueId x, const std::string& name);
+/// The rows that this rank had before, with all of its heads.
+ir::ValueId own_rows(Writer& writer, ir::ValueId x, const std::string& name);
 
 /// Channels of a convolution by what they are, "q", and their place among the rows of the released conv1d.
 struct ConvolutionRows {
   std::string name;
   int64_t width = 0, first = 0, all = 0;  // of the whole model
 };
-/// silu of the causal convolution of each channel of x, rows of whole sequences. The weight is that of conv1d in
-/// `prefix`, its rows `conv_NAME`.
+/// silu of the causal convolution of each channel of x, rows of whole sequences; or the convolution itself. The
+/// weight is that of conv1d in `prefix`, its rows `conv_NAME`.
 ir::ValueId convolved(Writer& writer, ir::ValueId x, const ConvolutionRows& rows, const std::string& prefix,
-                      bool has_bias = false);
-/// It takes a weight that is at hand, [channels, kernel] of this rank of tp, and a bias or none.
-ir::ValueId convolved(Writer& writer, ir::ValueId x, ir::ValueId weight, ir::ValueId bias, const std::string& name);
+                      bool has_bias = false, bool has_silu = true);
+/// It takes a weight that is at hand, [channels, kernel] of this rank of tp, and a bias or none. The rows that it
+/// sees are `dilation` apart.
+ir::ValueId convolved(Writer& writer, ir::ValueId x, ir::ValueId weight, ir::ValueId bias, const std::string& name,
+                      bool has_silu = true, int64_t dilation = 1);
 
 /// The outputs of the heads, on the rows that this rank had before whole_sequences. `in` are q, k, v, decay, beta
 /// and skip; the last ones may be left out. `rule` are the attributes of `recur` beside sizes.

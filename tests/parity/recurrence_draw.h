@@ -1,0 +1,65 @@
+// Which layers have what, a letter a layer, and what recurrent layers have besides: each in a part of the draws,
+// from dice of its own.
+#pragma once
+
+#include "tests/parity/draw.h"
+
+namespace heddle::parity {
+
+/// Letters in place of what says which layers have a window or a recurrence; one layer attends if `attends`.
+template <class Dice>
+void draw_letters(model::ModelConfig& c, Dice& dice, bool attends) {
+  const bool windows = c.sliding_window > 0;
+  if (windows && c.num_nextn_predict_layers > 0) return;
+  const auto letter = static_cast<char>(windows ? model::LayerKind::window : model::LayerKind::recurrence);
+  std::string letters;
+  for (int64_t l = 0; l < c.num_hidden_layers; ++l) letters += dice.one_in(2) ? letter : '*';
+  letters[0] = letter;
+  if (attends) letters.back() = '*';
+  if (letters[0] != letter) return;  // one layer alone
+  c.max_window_layers = c.full_attention_interval = c.full_attention_offset = 0;
+  c.full_attention_last = false;
+  c.layer_pattern = letters;
+}
+
+/// Short convolutions in place of the recurrence. `cuts`: ranks that have a part of the channels each.
+template <class Dice>
+void draw_short_convolutions(model::ModelConfig& c, Dice& dice, int64_t cuts) {
+  if (c.hidden_size % cuts != 0) return;
+  const model::ModelConfig usual;
+  c.recurrence = model::Recurrence::short_convolution;
+  c.linear_num_key_heads = usual.linear_num_key_heads, c.linear_num_value_heads = usual.linear_num_value_heads;
+  c.linear_key_head_dim = usual.linear_key_head_dim, c.linear_value_head_dim = usual.linear_value_head_dim;
+  c.linear_projections_apart = c.linear_full_gates = c.full_attention_last = false;
+  c.linear_step_least = c.linear_step_most = c.linear_decay_least = 0;
+  c.num_nextn_predict_layers = 0;
+  c.linear_bias = dice.one_in(2);
+}
+
+template <class Dice>
+void draw_recurrent_parts(Draw& d, Dice dice) {
+  model::ModelConfig& c = d.model;
+  const bool letters = dice.one_in(3), mixed = dice.one_in(4), convolutions = dice.one_in(4);
+  const bool may = !c.is_hybrid() && !c.is_compressed() && c.shared_key_value_layers == 0;
+  if (c.recurs()) {
+    const plan::Degrees& mesh = d.plan.mesh;
+    const int64_t cuts = mesh.tp * (d.plan.parallel.context == model::Context::ulysses ? mesh.cp : 1);
+    if (convolutions && c.is_grouped()) draw_short_convolutions(c, dice, cuts);
+    if (c.has_states() && c.recurrence != model::Recurrence::lightning && dice.one_in(3)) c.linear_norm_eps = 3e-2;
+    if (c.recurrence == model::Recurrence::mamba2) c.linear_bias = dice.one_in(2);
+    if (c.recurrence == model::Recurrence::gated_delta) {
+      c.linear_double_beta = dice.one_in(2);
+      c.linear_tensors_apart = c.linear_projections_apart && dice.one_in(2);
+    }
+    if (may && mixed && !c.parallel_blocks) c.norm_places = model::NormPlaces::mixed;
+  }
+  if (letters && may && (c.recurs() || c.sliding_window > 0)) draw_letters(c, dice, d.plan.lora.rank > 0);
+}
+
+inline std::string text_of_recurrent_parts(const model::ModelConfig& c) {
+  return std::string(c.layer_pattern.empty() ? "" : ", layers ") + c.layer_pattern +
+         (c.linear_norm_eps > 0 ? ", an epsilon of their norm" : "") + (c.linear_bias ? ", biased" : "") +
+         (c.linear_double_beta ? ", twice beta" : "") + (c.linear_tensors_apart ? ", tensors apart" : "");
+}
+
+}  // namespace heddle::parity
