@@ -17,6 +17,7 @@ struct With {
   std::string backend = "cuda", context = "gather", topology = "plain";
   bool exact = false, quantiles = false, joined = false, biases = false, by_id = false, streams = false,
        compressed = false, hy4 = false;
+  model::IndexBlocks blocks = model::IndexBlocks::none;
   std::vector<int> node_of;
   double capacity = 0;
   model::Dispatcher copies;
@@ -51,6 +52,16 @@ std::unique_ptr<test::TinyRun> run_of(const plan::Degrees& mesh, Dtype dtype, co
     c.index_stage = model::IndexStage::off;
     c.q_lora_rank = 12, c.head_dim = 8, c.qk_rope_head_dim = 4, c.o_groups = 2, c.o_lora_rank = 6;
     c.attention_sinks = true;
+  }
+  if (with.blocks != model::IndexBlocks::none) {
+    const bool greatest = with.blocks == model::IndexBlocks::greatest;
+    c.attention = model::ModelConfig::Attention::grouped;
+    c.num_attention_heads = 4, c.num_key_value_heads = 2, c.head_dim = 8;
+    c.index_blocks = with.blocks;
+    c.index_stage = model::IndexStage::off;
+    c.index_topk = 6, c.index_block_size = 3;
+    c.index_n_heads = greatest ? 2 : 3, c.index_head_dim = 8;
+    c.index_local_blocks = greatest ? 1 : 0;
   }
   if (with.by_id) c.num_hash_layers = c.num_hidden_layers;
   if (with.quantiles) {
@@ -150,6 +161,13 @@ TEST_F(CudaModel, chosen_keys_beside_sinks_and_gates) {
 TEST_F(CudaModel, compressed_keys) {
   for (const auto& mesh : {plan::Degrees{}, plan::Degrees{.tp = 2, .cp = 2, .pp = 2, .ep = 2}})
     like_one_rank(mesh, {.compressed = true});
+}
+TEST_F(CudaModel, blocks_of_keys) {
+  for (const model::IndexBlocks blocks : {model::IndexBlocks::greatest, model::IndexBlocks::mean}) {
+    SCOPED_TRACE(word_of(blocks));
+    for (const auto& mesh : {plan::Degrees{}, plan::Degrees{.tp = 2, .cp = 2, .ep = 2}})
+      like_one_rank(mesh, {.blocks = blocks});
+  }
 }
 TEST_F(CudaModel, all_axes) { like_one_rank({.tp = 2, .dp = 2, .pp = 2, .ep = 2}); }
 TEST_F(CudaModel, context) {

@@ -26,6 +26,14 @@ model::ModelConfig selecting(IndexStage stage = IndexStage::sparse, int64_t keys
   return c;
 }
 
+// With sinks, and with a gate of attention's output.
+model::ModelConfig selecting_beside(IndexStage stage) {
+  model::ModelConfig c = selecting(stage);
+  c.attention_sinks = true;
+  c.attention_gate = stage == IndexStage::sparse ? model::AttentionGate::element : model::AttentionGate::head;
+  return c;
+}
+
 bool of_indexer(const std::string& name) { return name.find(".indexer.") != std::string::npos; }
 
 std::map<std::string, std::vector<double>> step(const model::ModelConfig& c, const plan::Plan& plan,
@@ -66,6 +74,31 @@ TEST(SelectionOfKeys, OfAllKeysIsPlainAttention) {
   }
 }
 
+// The same of blocks in grouped attention, one of them the last that a sequence ends within.
+TEST(SelectionOfKeys, OfAllBlocksIsPlainAttention) {
+  for (const model::IndexBlocks blocks : {model::IndexBlocks::greatest, model::IndexBlocks::mean}) {
+    for (const Dtype dtype : {Dtype::f64, Dtype::f32, Dtype::bf16}) {
+      model::ModelConfig c = small();
+      c.attention = model::ModelConfig::Attention::grouped;
+      c.num_attention_heads = 4;
+      c.num_key_value_heads = 2;
+      c.head_dim = 6;
+      model::ModelConfig chosen = c;
+      chosen.index_blocks = blocks;
+      chosen.index_block_size = 3;
+      chosen.index_topk = 3 * kTinySequence;
+      chosen.index_n_heads = blocks == model::IndexBlocks::greatest ? 2 : 3;
+      chosen.index_head_dim = 6;
+      chosen.index_stage = IndexStage::off;
+      const auto found = step(chosen, one_rank(dtype));
+      for (const auto& [name, values] : step(c, one_rank(dtype)))
+        EXPECT_EQ(found.at(name), values) << name << " in " << name_of(dtype) << ", " << word_of(blocks);
+      chosen.index_topk = 3;
+      EXPECT_NE(step(chosen, one_rank(dtype)).at("loss"), found.at("loss")) << word_of(blocks);
+    }
+  }
+}
+
 // In each stage: what has a gradient, and what a step moves.
 TEST(SelectionOfKeys, StagesTrainTheirWeights) {
   for (const IndexStage stage : {IndexStage::sparse, IndexStage::dense, IndexStage::off}) {
@@ -82,6 +115,23 @@ TEST(SelectionOfKeys, StagesTrainTheirWeights) {
           << p.name << ", stage " << word_of(stage);
     }
   }
+}
+
+// A sink draws its head's share of attention away from keys, and with it what their indexer learns. A gate of the
+// output does not.
+TEST(SelectionOfKeys, SinksChangeWhatIndexersLearnFirst) {
+  const auto first_loss = [](const model::ModelConfig& c) {
+    TinyRun run(c, one_rank(), "reference", kArenaBytes);
+    fill(run, c, 5);
+    run.run(same_batches(c, run));
+    return run.total("loss.index.0");
+  };
+  model::ModelConfig c = selecting();
+  const double plain = first_loss(c);
+  c.attention_gate = model::AttentionGate::element;
+  EXPECT_EQ(first_loss(c), plain);
+  c.attention_sinks = true;
+  EXPECT_NE(first_loss(c), plain);
 }
 
 // The loss of the indexers alone moves them, and moves nothing else.
@@ -104,7 +154,7 @@ TEST(SelectionOfKeys, TheIndexersLearnApart) {
 
 TEST(SelectionOfKeys, LayoutsAgreeWithOneRank) {
   for (const IndexStage stage : {IndexStage::sparse, IndexStage::dense}) {
-    model::ModelConfig c = selecting(stage);
+    model::ModelConfig c = selecting_beside(stage);
     c.index_topk_freq = 2;  // layers 0, 1 and 3 have indexers
     const auto expected = step(c, one_rank());
     for (const plan::Degrees& mesh : std::vector<plan::Degrees>{
@@ -123,7 +173,7 @@ TEST(SelectionOfKeys, LayoutsAgreeWithOneRank) {
 
 TEST(SelectionOfKeys, MadeAgainAndOnTheHostKeepsEveryBit) {
   for (const IndexStage stage : {IndexStage::sparse, IndexStage::dense}) {
-    model::ModelConfig c = selecting(stage);
+    model::ModelConfig c = selecting_beside(stage);
     c.index_head_dim = 8;  // whole parts of all ranks: what fills the last one up is of no account
     for (const char* words : {"mla_up", "attention", "norm,gather,mla_up,attention,medium", "layer"}) {
       for (const plan::Degrees& mesh : std::vector<plan::Degrees>{{}, {.tp = 2, .cp = 2}}) {
@@ -164,7 +214,7 @@ TEST(SelectionOfKeys, ParametersAreThoseOfTheClosedForm) {
   for (const IndexStage stage : {IndexStage::sparse, IndexStage::dense, IndexStage::off}) {
     for (const int64_t every : {1, 3}) {
       for (const int64_t rank : {0, 8}) {
-        model::ModelConfig c = selecting(stage);
+        model::ModelConfig c = selecting_beside(stage);
         c.q_lora_rank = rank;
         c.index_topk_freq = every;
         c.topk_bias = false;  // no parameter of the text's count

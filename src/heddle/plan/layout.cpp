@@ -195,15 +195,21 @@ std::vector<model::StageShare> shares_of(const std::string& layout, const model:
 void check_shared_choices(const model::ModelConfig& config, const std::vector<model::StageShare>& shares) {
   if (!config.selects() || config.is_compressed() || config.index_stage == model::IndexStage::dense) return;
   for (const model::StageShare& share : shares) {
-    if (share.layers == 0 || config.has_indexer(share.first_layer)) continue;
+    int64_t first = share.first_layer;
+    const int64_t end = first + share.layers;
+    while (first < end && !(config.has(first, model::Block::attention) && config.selects_in(first))) ++first;
+    if (first == end || config.has_indexer(first)) continue;
     std::vector<int64_t> own;
     for (int64_t l = 0; l < config.num_hidden_layers; ++l) {
       if (config.has_indexer(l)) own.push_back(l);
     }
     config_error(
         "parallel.layout begins a stage with layer {}, which takes the keys that a layer before it has chosen "
-        "(model.index_topk_freq = {}); a stage may begin with layer {}",
-        share.first_layer, config.index_topk_freq, fmt::join(own, ", "));
+        "({}); a stage may begin with layer {}",
+        first,
+        config.index_pattern.empty() ? fmt::format("model.index_topk_freq = {}", config.index_topk_freq)
+                                     : fmt::format("model.index_pattern = \"{}\"", config.index_pattern),
+        fmt::join(own, ", "));
   }
 }
 

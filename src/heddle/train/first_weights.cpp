@@ -42,6 +42,9 @@ double first_value(const model::Parameter& p, const RandomKey& key, uint64_t pla
     case Start::hashed_experts:
       return static_cast<double>(
           model::hashed_expert(key, static_cast<int64_t>(place), columns, static_cast<int64_t>(p.deviation)));
+    case Start::constant: return p.deviation;
+    case Start::weights_of_streams:  // σ of it is 1 ÷ so many
+      return static_cast<double>(place) < p.deviation ? -std::log(std::max(p.deviation - 1, 1.0)) : 0;
     default: return p.deviation * key.normal(place);
   }
 }
@@ -74,18 +77,24 @@ void fill_rope_table(const model::ModelConfig& config, const plan::Lowered& lowe
     };
     fill_one(model::kRopeTable, config);
     fill_one(model::kOwnRopeTable, config, place.of(ir::Axis::tp));
-    for (const int64_t tokens : {config.sparse_rate, config.heavy_rate}) {
-      const ir::ValueId id = config.is_compressed() ? listing.find(model::rope_table_name(tokens)) : ir::none;
+    const bool means = config.selects() && config.index_blocks == model::IndexBlocks::mean;
+    const std::vector<int64_t> entries = config.is_compressed()
+                                             ? std::vector{config.sparse_rate, config.heavy_rate}
+                                             : std::vector<int64_t>(means ? 1 : 0, config.index_block_size);
+    for (const int64_t tokens : entries) {
+      const ir::ValueId id = listing.find(model::rope_table_name(tokens));
       if (id == ir::none || listing.value(id).shared_with >= 0) continue;
       const TensorView view = executor.view(s, id);
       const std::vector<double> table = model::rope_table(config, view.dim(0) * tokens);
       for (int64_t j = 0; j < view.dim(0); ++j)
         fill(view, j * view.dim(1), j * tokens * view.dim(1), view.dim(1), [&](int64_t i) { return table[i]; });
     }
-    for (const int64_t width : {config.value_width(), config.value_width_of(0)}) {
-      const ir::ValueId id = listing.find(model::unit_gain(width));
-      if (id == ir::none || listing.value(id).shared_with >= 0) continue;
-      fill(executor.view(s, id), 0, 0, width, [](int64_t) { return 1.0; });
+    for (size_t id = 0; id < listing.values.size(); ++id) {
+      const ir::Value& value = listing.values[id];
+      const bool gain = model::is_unit_gain(value.name);
+      if (value.shared_with >= 0 || (!gain && !model::is_zero_bias(value.name))) continue;
+      const TensorView view = executor.view(s, static_cast<ir::ValueId>(id));
+      fill(view, 0, 0, view.elements(), [&](int64_t) { return gain ? 1.0 : 0.0; });
     }
     if (config.has_window_rotation()) fill_one(model::kWindowRopeTable, config.with_rotation_of_windows());
   }

@@ -414,8 +414,10 @@ void choose_keys(const KernelCall& call) {
 
 void choose_blocks(const KernelCall& call) {
   over_rows(call.in[0].dim(0) * call.op->attributes.integer("heads"), bytes_met(call, 1),
-            [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(ChooseBlocksPairs)
-                                              (call, begin, end); });
+            [&](int64_t begin, int64_t end) {
+              HWY_DYNAMIC_DISPATCH(ChooseBlocksPairs)
+              (call, begin, end);
+            });
 }
 
 void chosen_attention(const KernelCall& call) {

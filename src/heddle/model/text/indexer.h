@@ -17,17 +17,22 @@ struct Index {
   ir::ValueId own = ir::none;                            // i32 [T, k]: what it has chosen
 };
 
-/// From the layer's normed rows and the latent of queries, or the rows themselves where queries have none. Writes
-/// the choice that this layer and those after it take (Writer::chosen), unless none is made in this stage.
+/// From the layer's normed rows, of keys that are chosen one by one, and the latent of queries, or the rows
+/// themselves where queries have none. Writes the choice that this layer and those after it take (Writer::chosen),
+/// unless none is made in this stage.
 Index index_keys(Writer& writer, ir::ValueId n_TH, ir::ValueId q_latent_T, const std::string& prefix);
+
+/// The norm of the one key of a token, in an indexer whose parameters begin with `prefix`.
+ir::ValueId normed_index_key(Writer& writer, ir::ValueId k, const std::string& prefix);
 
 /// Attention to the keys that were last chosen, or to all in the stage `dense`, and the loss of the layer's
 /// indexer. Keys and values are those of the whole sequences.
 ir::ValueId attend_chosen(Writer& writer, const Index& index, ir::ValueId q, ir::ValueId k, ir::ValueId v,
                           const HeadSizes& sizes);
 
-/// Attends to the chosen keys of a cache, whose keys hold their values.
-ir::ValueId attend_chosen_of_cache(Writer& writer, ir::ValueId q, ir::ValueId cache, const HeadSizes& sizes);
+/// Attends to the chosen keys of a cache. Without `values`, its keys hold their values.
+ir::ValueId attend_chosen_of_cache(Writer& writer, ir::ValueId q, ir::ValueId keys, ir::ValueId values,
+                                   const HeadSizes& sizes);
 
 /// True if queries attend to chosen keys, and not yet to all.
 inline bool chooses_keys(const ModelConfig& config) {

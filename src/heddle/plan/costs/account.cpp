@@ -33,7 +33,7 @@ std::string_view part_of(const model::ModelConfig& config, const model::Paramete
 std::string_view kind_of(std::string_view op) {
   if (op.starts_with("attention") || op.starts_with("recur") || op.starts_with("chosen_attention"))
     return "attention";
-  if (op.starts_with("choose_keys") || op.starts_with("index_loss") || op == "detached_linear") return "indexers";
+  if (op.starts_with("choose_") || op.starts_with("index_loss") || op == "detached_linear") return "indexers";
   if (op.starts_with("grouped_linear")) return "routed experts";
   if (op.starts_with("linear_cross_entropy")) return "output head";
   return "other products";
