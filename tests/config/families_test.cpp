@@ -82,19 +82,23 @@ TEST(ModelKeys, DifferWhereParametersDo) {
 TEST(ModelKeys, BoundsAreThoseOfTheTable) {
   for (const model::Key& key : model::keys()) {
     ModelConfig model;
-    const bool recurrent = key.of == model::Key::Of::recurrent;
+    const bool recurrent = key.of == model::Key::Of::recurrent || key.of == model::Key::Of::stateful;
     const bool shared = key.of == model::Key::Of::grouped_compressed;  // with compressed attention
     if (key.of == model::Key::Of::compressed) model.attention = ModelConfig::Attention::compressed;
     if (key.of == model::Key::Of::grouped || shared || recurrent) model.attention = ModelConfig::Attention::grouped;
     if (recurrent) model.recurrence = model::Recurrence::gated_delta;
-    if (key.of == model::Key::Of::streams) model.hyper_connections = 4;
+    if (key.of == model::Key::Of::streams || key.of == model::Key::Of::ngrams) model.hyper_connections = 4;
+    if (key.of == model::Key::Of::ngrams) {
+      model.hyper_connections_kind = model::HyperConnection::gated;
+      model.ngram_layers = "1";
+    }
     if (model::is_of_scaling(key)) model.rope_scaling.emplace();
     if (key.of == model::Key::Of::llama3) model.rope_scaling->type = model::RopeType::llama3;
     if (key.of == model::Key::Of::longrope) model.rope_scaling->type = model::RopeType::longrope;
     if (key.kind == model::Key::Kind::integer) {
       key.set(model, static_cast<int64_t>(key.most) + 1);
     } else if (key.kind == model::Key::Kind::number) {
-      key.set(model, key.most * 2);
+      key.set(model, key.most > 0 ? key.most * 2 : 1.0);
     } else {
       continue;
     }
@@ -151,9 +155,8 @@ TEST_F(Qwen3, WindowsAreRead) {
             (Windows{0, 0, 5}));
   EXPECT_EQ(windows("qwen2", types + R"(["sliding_attention", "full_attention", "sliding_attention"]})"),
             (Windows{5, 0, 5}));
-  EXPECT_NE(refusal(types + R"(["sliding_attention", "full_attention", "full_attention"]})", "qwen2")
-                .find("'layer_types' is"),
-            std::string::npos);
+  EXPECT_EQ(windows("qwen2", types + R"(["sliding_attention", "full_attention", "full_attention"]})"),
+            (Windows{5, 0, 0}));
   EXPECT_NE(refusal(types + R"(["chunked_attention", "full_attention", "full_attention"]})", "qwen2")
                 .find("'layer_types' is"),
             std::string::npos);
@@ -178,9 +181,9 @@ TEST_F(Qwen3, IsRead) {
 }
 
 TEST_F(Qwen3, RefusesWhatItComputesOtherwise) {
-  expect(R"({"mlp_only_layers": [1]})", "the first layers may be dense");
-  expect(R"({"mlp_only_layers": 1})", "the first layers may be dense");
-  expect(R"({"decoder_sparse_step": 2})", "'decoder_sparse_step' is 2");
+  expect(R"({"mlp_only_layers": [99]})", "layers are expected");
+  expect(R"({"mlp_only_layers": 1})", "layers are expected");
+  expect(R"({"decoder_sparse_step": 0})", "'decoder_sparse_step' is 0");
   expect(R"({"mlp_bias": true})", "biases in MLPs");
   expect(R"({"num_key_value_heads": 4})", "not a multiple of model.num_key_value_heads");
   expect(R"({"head_dim": 7})", "must be even");
@@ -279,8 +282,8 @@ TEST_F(Grouped, FamiliesRefuseWhatTheyComputeOtherwise) {
   refused("llama", R"({"rope_scaling": {"rope_type": "llama3", "factor": 2, "beta_fast": 1}})",
           "'rope_scaling.beta_fast'");
   refused("llama",
-          R"({"rope_scaling": {"rope_type": "llama3", "factor": 2, "low_freq_factor": 4, "high_freq_factor": 4}})",
-          "must be more than model.rope_scaling.low_freq_factor");
+          R"({"rope_scaling": {"rope_type": "llama3", "factor": 2, "low_freq_factor": 5, "high_freq_factor": 4}})",
+          "must be at least model.rope_scaling.low_freq_factor");
   refused("llama", R"({"partial_rotary_factor": 0.5})", "rotated in part");
   refused("llama",
           R"({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}, "rope_scaling": null})",
@@ -308,8 +311,9 @@ TEST(Published, WordsOfOursAreChecked) {
 // A model is written as the family that it is of.
 TEST(Published, FamiliesKeepTheirModels) {
   for (const Family& family : families()) {
-    const std::set<std::string> written_as_others{"deepseek_v2", "kimi_k2", "glm4_moe_lite", "seed_oss",
-                                                  "hy_v3",       "phi3",    "solar_open"};
+    const std::set<std::string> written_as_others{"deepseek_v2", "kimi_k2",   "glm4_moe_lite", "seed_oss",
+                                                  "hy_v3",       "phi3",      "solar_open",    "sarvam_moe",
+                                                  "youtu",       "sarvam_mla"};
     if (written_as_others.contains(family.model_type)) continue;
     for (const Preset& preset : family.presets) {
       EXPECT_EQ(family_of(preset.model).model_type, family.model_type) << preset.name;
@@ -337,14 +341,33 @@ TEST(Published, PresetsHaveThePublishedCounts) {
       {"qwen3-30b-a3b", 30532122624},
       {"qwen3-235b-a22b", 235093634560},
       {"mixtral-8x7b", 46702792704},
+      {"granite-4.0-h-tiny", 6939037248},
+      {"granite-4.0-h-small", 32207337984},
+      {"granite-4.0-h-micro", 3191396096},
+      {"lfm2-350m", 354483968},
+      {"lfm2-700m", 742489344},
+      {"lfm2-1.2b", 1170340608},
+      {"lfm2-8b-a1b", 8339930560},
+      {"olmo-hybrid-7b", 7430870688},
       {"gpt2", 124439808},
       {"gpt2-medium", 354823168},
       {"gpt2-large", 774030080},
       {"gpt2-xl", 1557611200},
       // Those of Transformers for the released config.json, biases of the choice included.
+      {"youtu-llm-2b", 1961560064},
+      {"sarvam-105b", 106031767424},
+      {"a.x-k1", 518983052288},  // without biases of the choice
+      {"a.x-k2-light", 20314500992},
+      {"mistral-small-4", 118972826624},
+      {"ministral-3-8b", 8489553920},
+      {"dots3-note", 279551729536},
       {"minimax-m2", 228689764864},
+      {"minimax-m3", 447422393856},
       {"qwen3-next-80b-a3b", 79674391296},
       {"kimi-linear-48b-a3b", 49122681728},
+      {"ling-3.0-flash", 124414211552},
+      {"ling-3.0-tiny", 7893392800},
+      {"glm-5.3-flash", 313326811966},  // of the text model
       {"minimax-01", 456089655296},
       {"olmo-2-1b", 1484916736},
       {"olmo-2-7b", 7298617344},
@@ -389,6 +412,8 @@ TEST(Published, PresetsHaveThePublishedCounts) {
       {"dots.llm1", 142774381696},
       {"hunyuan-a13b", 80393183232},
       {"hy3", 295033543488},
+      {"hy4-preview", 58278201581},
+      {"hy4", 769907408797},
       {"mimo-v2-flash", 308778780864},
       {"ling-mini-2.0", 16255643392},
       {"ling-1t", 999705328640},
@@ -399,6 +424,21 @@ TEST(Published, PresetsHaveThePublishedCounts) {
       {"glm-5", 743911218432},
       {"longcat-flash", 560664980480},  // without the halves of experts that have no computation
       {"phi-3.5-moe", 41873153344},
+      {"k-exaone-236b-a23b", 236571156352},
+      {"trinity-nano", 6120003328},
+      {"trinity-mini", 26123974400},
+      {"laguna-xs.2", 33442617088},
+      {"mellum2-12b-a2.5b", 12149923072},
+      {"kolibri-1", 78103074560},
+      {"sarvam-30b", 32152650368},
+      {"glm-4-9b-chat", 9399951360},
+      {"glm-4-9b-0414", 9400279040},
+      {"glm-4-32b-0414", 32566081536},
+      {"command-r", 34980831232},
+      {"command-r7b", 8028033024},
+      {"command-a", 111057580032},
+      {"llama-4-scout", 107769861120},  // of the text model
+      {"llama-4-maverick", 400711848960},
   };
   for (const auto& [name, count] : published)
     EXPECT_EQ(model::total_parameters(model::shape_of(preset(name), name)), count) << name;
@@ -413,10 +453,9 @@ TEST(Published, PresetsHaveThePublishedCounts) {
   const struct {
     const char* name;
     double total, active;
-  } others[] = {{"ling-mini-2.0", 16.3e9, 1.43e9},
-                {"ling-flash-2.0", 103e9, 6.1e9},
-                {"ling-1t", 1e12, 51e9},
-                {"step-3.5-flash", 196.8e9, 11e9}};
+  } others[] = {{"ling-mini-2.0", 16.3e9, 1.43e9}, {"ling-flash-2.0", 103e9, 6.1e9},
+                {"ling-1t", 1e12, 51e9},           {"ling-3.0-flash", 124e9, 5.1e9},
+                {"ling-3.0-tiny", 7.9e9, 1.3e9},   {"step-3.5-flash", 196.8e9, 11e9}};
   for (const auto& [name, total, active] : others) {
     EXPECT_NEAR(model::total_parameters(model::shape_of(preset(name), "")), total, 0.01 * total) << name;
     EXPECT_NEAR(model::active_parameters(model::shape_of(preset(name), "")), active, 0.1 * active) << name;
@@ -446,9 +485,9 @@ TEST(Published, TensorsAreSpeltAsTheFamilyDoes) {
             "model.layers.3.block_sparse_moe.experts.5.w2.weight");
   EXPECT_EQ(spelt("model.layers.3.self_attn.q_proj.weight"), "model.layers.3.self_attn.q_proj.weight");
   const auto places = [](const char* name) { return places_of(name, {4, 6}, 8).size(); };
-  EXPECT_EQ(places("model.norm.weight"), 7u);
-  EXPECT_EQ(places("model.layers.3.mlp.gate.weight"), 15u);
-  EXPECT_EQ(places("model.layers.3.mlp.experts.5.up_proj.weight"), 13u);
+  EXPECT_EQ(places("model.norm.weight"), 9u);
+  EXPECT_EQ(places("model.layers.3.mlp.gate.weight"), 22u);
+  EXPECT_EQ(places("model.layers.3.mlp.experts.5.up_proj.weight"), 21u);
 }
 
 // What a published file says in words of its own. Active parameters are those of the announcements, within 5 %.
@@ -611,7 +650,9 @@ TEST_F(Grouped, NewerFamiliesAreRead) {
   EXPECT_EQ(read(with_types(linear + "," + linear + "," + linear)), "");
   EXPECT_TRUE(read_.is_recurrent(2));
   EXPECT_TRUE(same_again());
-  EXPECT_NE(read(with_types(linear + "," + full + "," + full)).find("but for every n-th"), std::string::npos);
+  EXPECT_EQ(read(with_types(linear + "," + full + "," + full)), "");
+  EXPECT_EQ(read_.layer_pattern, "M**");
+  EXPECT_TRUE(same_again());
   EXPECT_NE(read(with_types(linear + "," + full)).find("each of 3 layers"), std::string::npos);
   const std::pair<const char*, double> active[] = {
       {"olmoe-1b-7b", 1.3e9},        {"hy3", 21e9},           {"mimo-v2-flash", 15e9},
@@ -685,14 +726,64 @@ TEST_F(Qwen3, IndexersAreRead) {
       "FFSFSFF");
   EXPECT_EQ(indexers(R"(, "indexer_types": ["full", "shared", "shared", "full", "shared", "shared"])"), "FSSFSSF");
   EXPECT_EQ(indexers(R"(, "indexer_types": ["full", "full", "full", "shared", "shared", "shared"])"), "FFFSSSF");
-  EXPECT_NE(read(glm + R"(, "indexer_types": ["full", "shared", "full", "shared", "shared", "full"]})")
-                .find("some first ones are 'full', and then one of every so many"),
-            std::string::npos);
+  EXPECT_EQ(indexers(R"(, "indexer_types": ["full", "shared", "full", "shared", "shared", "full"])"), "FSFSSFF");
+  EXPECT_EQ(read_.index_pattern, "ISISSI");
   EXPECT_NE(read(glm + R"(, "indexer_types": ["shared"]})").find("'indexer_types' is"), std::string::npos);
   EXPECT_NE(read(glm + R"(, "index_topk_pattern": "FSF"})").find("indexer_types says which"), std::string::npos);
   std::string v3 = v32 + "}";
   v3.replace(v3.find("DeepseekV32"), 11, "DeepseekV3").replace(v3.find("deepseek_v32"), 12, "deepseek_v3");
   EXPECT_NE(read(v3).find("of model_type deepseek_v32 or glm_moe_dsa"), std::string::npos) << read(v3);
+}
+
+// Keys that a file leaves out have the values of the configuration's, which are those of the presets.
+TEST_F(Qwen3, Hy4IsRead) {
+  const auto read = [&](const std::string& json) {
+    std::ofstream(folder_ / "config.json") << json;
+    warnings_.clear();
+    try {
+      read_ = read_huggingface_config(folder_ / "config.json", &warnings_);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const std::string head = R"({"architectures": ["HYV4ForCausalLM"], "model_type": "hy_v4")";
+  EXPECT_EQ(read(head + "}"), "");
+  EXPECT_EQ(read_, preset("hy4-preview"));
+  EXPECT_EQ(read(head + R"(, "head_dim": 256, "num_key_value_heads": 4, "learnable_sink_init": 0.5})"), "");
+  EXPECT_EQ(read_, preset("hy4-preview"));
+  EXPECT_EQ(warnings_, std::vector<std::string>{});
+  EXPECT_EQ(model_config_from_json(model_config_to_json(read_), "x"), read_);
+  EXPECT_EQ(family_of(read_).model_type, "hy_v4");
+  const auto indexers = [&](const std::string& more) {
+    EXPECT_EQ(read(head + R"(, "num_hidden_layers": 6)" + more + "}"), "") << more;
+    EXPECT_EQ(model_config_from_json(model_config_to_json(read_), "x"), read_) << more;
+    std::string found;
+    for (int64_t l = 0; l < 6; ++l) found += read_.has_indexer(l) ? 'F' : 'S';
+    return found;
+  };
+  EXPECT_EQ(indexers(""), "FFSSSF");
+  EXPECT_EQ(indexers(R"(, "indexer_types": ["full", "shared", "shared", "full", "shared", "shared"])"), "FSSFSS");
+  EXPECT_EQ(indexers(R"(, "indexer_types": ["full", "full", "full", "full", "full", "full"])"), "FFFFFF");
+  EXPECT_NE(read(head + R"(, "swiglu_limit": 0})").find("'swiglu_limit' is 0"), std::string::npos);
+  EXPECT_NE(read(head + R"(, "hc_mult": 0})").find("'hc_mult' is 0"), std::string::npos);
+  EXPECT_NE(read(head + R"(, "rope_interleave": true})").find("the family rotates halves"), std::string::npos);
+  EXPECT_NE(read(head + R"(, "attention_bias": true})").find("'attention_bias' is true"), std::string::npos);
+  EXPECT_EQ(read(head + R"(, "num_nextn_predict_layers": 1})"), "");
+  EXPECT_EQ(warnings_.size(), 1);
+  // Beside a model of pictures. What says where pictures stand says nothing of text.
+  EXPECT_EQ(read(R"({"architectures": ["HYV4VLForConditionalGeneration"], "model_type": "hy_v4_vl", "text_config":
+    {"model_type": "hy_v4_vl_text", "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0,
+    "mrope_section": [12, 10, 10]}}, "vision_config": {}, "image_token_id": 1})"),
+            "");
+  EXPECT_EQ(warnings_, std::vector<std::string>{});
+  EXPECT_EQ(read_, preset("hy4"));
+  const Family& family = family_of(read_);
+  EXPECT_EQ(name_in(family, "model.layers.3.self_attn.gate_proj.weight"),
+            "model.layers.3.self_attn.linear_gate.weight");
+  EXPECT_EQ(name_in(family, "model.layers.3.mlp.gate_proj.weight"), "model.layers.3.mlp.gate_proj.weight");
+  EXPECT_EQ(name_in(family, "model.layers.3.ffn_hc.base"), "model.layers.3.hc_pre.hc_mlp_layer.hc_base");
+  EXPECT_EQ(name_in(family, "model.hc_head.hc_fn"), "model.hc_pre.hc_head.hc_head_fn");
 }
 
 // Of one expert of eight: gate and up are the columns of one matrix in turns, and matrices are transposed.

@@ -110,6 +110,78 @@ def selecting(d, keys):
                        index_head_dim=keys["qk_rope_head_dim"] + d.of(0, 2, 4))
 
 
+def youtu(d):
+    keys = latent(d)
+    for name in ("first_k_dense_replace", "moe_intermediate_size", "n_shared_experts"):
+        del keys[name]
+    return keys | dict(rope_interleave=not d.one_in(3))
+
+
+def sarvam_mla(d):
+    return deepseek_v3(d) | dict(rope_interleave=not d.one_in(3))
+
+
+def axk1(d):
+    keys = deepseek_v3(d)
+    return keys | dict(q_lora_rank=d.of(8, 12), num_hidden_layers=d.randint(keys["first_k_dense_replace"] + 1, 3))
+
+
+def scaled_queries(d, keys):
+    """A factor on queries that grows within the sequences."""
+    rope = keys["rope_parameters"] | dict(original_max_position_embeddings=d.of(3, 5, 8), llama_4_scaling_beta=d.of(0.1, 0.5, 1.0))
+    return keys | dict(rope_parameters=rope)
+
+
+def mistral4(d):
+    """Rotation is stretched: Transformers would turn the whole head otherwise."""
+    keys = deepseek_v3(d)
+    while keys["rope_parameters"]["rope_type"] == "default":
+        keys["rope_parameters"] = scaled(d, "yarn")
+    return scaled_queries(d, keys) | dict(rope_interleave=not d.one_in(3))
+
+
+def ministral3(d):
+    keys = with_head_dim(grouped(d, "yarn"), d, 6, 8, 12)
+    return scaled_queries(d, keys) | dict(sliding_window=d.of(None, None, 1, 3, 5, 30))
+
+
+def mistral3(d):
+    """A text model beside one of pictures."""
+    text = d.of(mistral, ministral3, mistral4)
+    return text(d) | dict(model_type=text.__name__)
+
+
+def kimi_k25(d):
+    """Transformers takes a projection of queries by itself for one of its model of pictures, and cannot load it again."""
+    return deepseek_v3(d) | dict(model_type="deepseek_v3", q_lora_rank=d.of(8, 12))
+
+
+def axk2(d):
+    keys = selecting(d, deepseek_v3(d)) | dict(gated_norm_rank=d.of(1, 4, 6))
+    return keys | dict(n_group=None, topk_group=None) if d.one_in(2) else keys
+
+
+def dots3_note_text(d):
+    """Indexers in some layers and windows in the others, which have other heads and latents; or attention to all keys."""
+    keys = selecting(d, deepseek_v3(d))
+    layers, dense, theta = keys["num_hidden_layers"], keys.pop("first_k_dense_replace"), d.of(100.0, 1e4)
+    full = "full_attention" if d.one_in(4) else "indexed_attention"
+    types = [d.of(full, "sliding_attention") for _ in range(layers)]
+    if full == "full_attention":
+        del keys["index_topk"]
+    elif full not in types:
+        types[-1] = full
+    heads, nope, rope = d.of(1, 2, 4), d.of(4, 6), d.of(2, 4)
+    own = dict(num_attention_heads=heads, num_key_value_heads=heads, q_lora_rank=d.of(8, 10), kv_lora_rank=d.of(8, 12),
+               qk_nope_head_dim=nope, qk_rope_head_dim=rope, v_head_dim=d.of(4, 6), head_dim=nope + rope)
+    windows = {layer: own for layer, kind in enumerate(types) if kind == "sliding_attention"}
+    rotation = {kind: dict(rope_type="default", rope_theta=theta if kind == full else d.of(10.0, 1e4)) for kind in sorted(set(types))}
+    return keys | dict(
+        layer_types=types, per_layer_config=windows, rope_parameters=rotation, head_dim=keys["qk_rope_head_dim"] + keys["qk_nope_head_dim"],
+        sliding_window=d.of(1, 3, 5, 30) if windows else None, mlp_layer_types=["dense"] * dense + ["sparse"] * (layers - dense),
+        shared_experts_intermediate_size=d.of(8, 12, 20))
+
+
 def deepseek_v32(d):
     return selecting(d, deepseek_v3(d))
 
@@ -145,6 +217,17 @@ def deepseek_v4(d):
         num_nextn_predict_layers=0)
 
 
+def hy_v4(d):
+    """Of up to four layers some take another's choice of keys."""
+    keys = glm4_moe_lite(d) | dict(num_hidden_layers=d.randint(1, 4))
+    layers, dense = keys["num_hidden_layers"], d.randint(0, 1)
+    shared = layers - 1
+    return selecting(d, keys) | dict(
+        mlp_layer_types=["dense"] * dense + ["sparse"] * (layers - dense), swiglu_limit=d.of(0.1, 0.5, 10.0),
+        indexer_types=d.of(None, ["full"] + [d.of("full", "shared") for _ in range(shared)]),
+        routed_scaling_factor=d.of(1.0, 2.827), hc_mult=d.of(2, 3, 4, 4), hc_magnitude=d.of(1.0, 2.0, 2.5), hc_eps=d.of(1e-6, 1e-3))
+
+
 def glm4_moe_lite(d):
     keys = latent(d)
     dense = keys.pop("first_k_dense_replace")
@@ -171,11 +254,19 @@ def qwen3(d):
     return windows(d, qwen3_attention(d))
 
 
+def some_dense(d, keys):
+    """Layers without experts: some of a list, or all but every second, but for one."""
+    layers = keys["num_hidden_layers"]
+    step = d.of(1, 1, min(2, layers))
+    last = layers // step * step - 1    # without experts it is another family
+    return dict(decoder_sparse_step=step, mlp_only_layers=[layer for layer in range(layers) if layer != last and d.one_in(3)])
+
+
 def qwen3_moe(d):
     keys = qwen3_attention(d)
     experts = d.of(4, 6, 8)
     keys |= dict(num_experts=experts, num_experts_per_tok=d.randint(1, experts), norm_topk_prob=d.one_in(2),
-                 moe_intermediate_size=d.of(8, 12), mlp_only_layers=list(range(d.randint(0, 1))))
+                 moe_intermediate_size=d.of(8, 12), **some_dense(d, keys))
     return windows(d, keys)    # of all layers, whatever max_window_layers says
 
 
@@ -258,6 +349,19 @@ def minimax_m2(d):
     return keys | mixture(d)
 
 
+def minimax_m3_vl_text(d):
+    """Blocks that sequences end within, one key and more than there are of a block; layers with and without an indexer."""
+    keys = with_head_dim(grouped(d), d, 8, 12) | mixture(d)
+    keys["rope_parameters"]["partial_rotary_factor"] = d.of(0.5, 0.5, 1.0)
+    blocks, layers = d.randint(1, 4), keys["num_hidden_layers"]
+    return keys | dict(dense_intermediate_size=d.of(12, 28), shared_intermediate_size=d.of(8, 20), routed_scaling_factor=d.of(1.0, 2.0),
+                       swiglu_limit=d.of(0.5, 7.0), swiglu_alpha=d.of(1.0, 1.702), index_n_heads=keys["num_key_value_heads"],
+                       index_head_dim=d.of(12, 16), index_block_size=d.of(1, 2, 3, 4, 7), index_topk_blocks=blocks,
+                       index_local_blocks=d.randint(0, min(blocks, 2)),
+                       layer_types=[d.of("full_attention", "minimax_m3_sparse", "minimax_m3_sparse") for _ in range(layers)],
+                       mlp_layer_types=[d.of("dense", "sparse", "sparse") for _ in range(layers)])
+
+
 def olmo2(d):
     return dividing(grouped(d, "yarn", "linear")) | dict(attention_bias=d.one_in(3))
 
@@ -294,13 +398,91 @@ def granitemoe(d):
     return dividing(grouped(d, "linear")) | factors(d) | mixture(d)
 
 
+def granitemoeshared(d):
+    return granitemoe(d) | dict(shared_intermediate_size=d.of(0, 8, 20))
+
+
+def windows_of_granite(d, keys):
+    """Windows in all layers but every fourth, or in some order; rotary positions of one base, of two, or of none in some."""
+    keys["num_hidden_layers"] += d.of(0, 2)
+    layers, plain = keys["num_hidden_layers"], keys["rope_parameters"]["rope_type"] == "default"
+    types = d.of(None, [d.of("full_attention", "sliding_attention") for _ in range(layers)])
+    words = types or ["sliding_attention" if layer % 4 else "full_attention" for layer in range(layers)]
+    bases = dict(full_attention=d.of(100.0, 1e4), sliding_attention=d.of(10.0, 1e4))
+    thetas = [bases["full_attention" if not plain else word] * d.of(0, 1, 1) for word in words]
+    return keys | dict(sliding_window=d.of(1, 3, 5, 30), layer_types=types, layer_rope_theta=d.of(None, thetas))
+
+
+def granite_swa(d):
+    return windows_of_granite(d, granite(d))
+
+
+def granitemoe_swa(d):
+    return windows_of_granite(d, granitemoeshared(d))
+
+
+def cohere(d):
+    keys = dividing(grouped(d, "linear", "yarn"))
+    keys["layer_norm_eps"] = keys.pop("rms_norm_eps")
+    return keys | dict(logit_scale=d.of(0.0625, 0.25, 1.0, 1.7), attention_bias=d.one_in(3))
+
+
+def cohere2(d):
+    keys = cohere(d)
+    layers, every = keys["num_hidden_layers"] + 1, d.of(1, 2, 3, 4)
+    types = d.of(None, [d.of("full_attention", "sliding_attention") for _ in range(layers)],
+                 ["sliding_attention" if layer % every else "full_attention" for layer in range(1, layers + 1)])
+    return keys | dict(num_hidden_layers=layers, sliding_window=d.of(1, 3, 5, 30), layer_types=types)
+
+
+def cohere2_moe(d):
+    keys = with_head_dim(grouped(d, "linear", "yarn"), d, 6, 8) | mixture(d, "num_experts")
+    layers, every = keys["num_hidden_layers"] + 1, d.of(1, 2, 3, 4)
+    keys |= dict(num_hidden_layers=layers, layer_norm_eps=d.of(1e-5, 1e-2), logit_scale=d.of(0.0625, 0.25, 1.7),
+                 sliding_window=d.of(1, 3, 5, 30), attention_bias=d.one_in(3), num_shared_experts=d.of(0, 1, 2),
+                 shared_expert_combination_strategy=d.of("average", "sum"), expert_selection_fn=d.of("softmax", "sigmoid"),
+                 norm_topk_prob=not d.one_in(3), prefix_dense_sliding_window_pattern=d.of(1, 1, 2),
+                 sliding_window_pattern=every, prefix_dense_intermediate_size=d.of(None, 24, 40))
+    if d.one_in(2):
+        del keys["rms_norm_eps"]
+    if d.one_in(2):
+        return keys | dict(first_k_dense_replace=d.randint(0, layers - 1))
+    kinds = [d.of("dense", "sparse") for _ in range(layers - 1)]
+    kinds.insert(d.randint(0, layers - 1), "sparse")    # without experts it is another family
+    return keys | dict(mlp_layer_types=kinds, layer_types=[d.of("full_attention", "sliding_attention") for _ in range(layers)])
+
+
+def llama4_text(d):
+    keys = with_head_dim(grouped(d, "llama3", "linear"), d, 6, 8)
+    layers, every = keys["num_hidden_layers"] + d.of(0, 2), d.of(1, 2, 3, 4)
+    rope = keys["rope_parameters"]
+    if rope["rope_type"] == "llama3" and d.one_in(2):
+        rope |= dict(low_freq_factor=1.0, high_freq_factor=1.0)    # as Scout has it
+    keys |= dict(
+        num_hidden_layers=layers, intermediate_size=d.of(8, 12), intermediate_size_mlp=d.of(24, 40),
+        num_local_experts=d.of(2, 4, 8), num_experts_per_tok=1, use_qk_norm=not d.one_in(3), attention_bias=d.one_in(3),
+        interleave_moe_layer_step=d.of(1, 1, min(2, layers)), no_rope_layer_interval=every,
+        attention_chunk_size=d.of(None, 1, 3, 4, 30), attn_temperature_tuning=not d.one_in(3), floor_scale=d.of(1, 3, 8192),
+        attn_scale=d.of(0.1, 0.7))
+    if d.one_in(3):
+        keys["no_rope_layers"] = [d.of(0, 1) for _ in range(layers)]
+    if d.one_in(3):    # without experts it is another family
+        keys["moe_layers"] = sorted({d.randrange(layers) for _ in range(layers)})
+    return keys
+
+
 def ernie4_5(d):
     return with_head_dim(grouped(d, "linear"), d, 6, 8)
 
 
 def ernie4_5_moe(d):
-    return dividing(grouped(d, "linear")) | mixture(d, "moe_num_experts", "moe_k") | dict(
-        moe_num_shared_experts=d.of(0, 1, 2), moe_intermediate_size=d.of(8, 12), moe_layer_start_index=d.randint(0, 1))
+    keys = dividing(grouped(d, "linear"))
+    layers = keys["num_hidden_layers"]
+    step = d.of(1, 1, min(2, layers))
+    last = layers // step * step - 1    # without experts it is another family
+    return keys | mixture(d, "moe_num_experts", "moe_k") | dict(
+        moe_num_shared_experts=d.of(0, 1, 2), moe_intermediate_size=d.of(8, 12), moe_layer_interval=step,
+        moe_layer_start_index=d.randint(0, last), moe_layer_end_index=d.of(-1, last))
 
 
 def sigmoid_router(d, experts="n_routed_experts"):
@@ -506,7 +688,8 @@ def shared_gate(d):
 
 
 def qwen2_moe(d):
-    return dividing(grouped(d, "linear", "yarn")) | shared_gate(d) | dict(qkv_bias=not d.one_in(3))
+    keys = dividing(grouped(d, "linear", "yarn"))
+    return keys | shared_gate(d) | some_dense(d, keys) | dict(qkv_bias=not d.one_in(3))
 
 
 def qwen3_next(d):
@@ -541,8 +724,36 @@ def qwen3_5_moe_text(d):
     return keys
 
 
+def qwen4_exp_text(d):
+    """Streams, and embeddings of n-grams in some layers. The token that ends an n-gram is one that is drawn often."""
+    keys = qwen3_5(d)
+    del keys["intermediate_size"]
+    if d.one_in(3):
+        keys["layer_types"] = ["linear_attention"] * keys["num_hidden_layers"]
+    recurrent = [layer for layer, kind in enumerate(keys["layer_types"], 1) if kind == "linear_attention"]
+    if "full_attention" in keys["layer_types"]:
+        ratio = d.of(1, 2, 3)
+        # Blocks to which no head gives a score are alike: with few heads there are such, and Transformers takes any of them.
+        keys |= dict(indexer_n_heads=d.of(4, 6), indexer_kv_heads=1, indexer_head_dim=d.of(16, 20), indexer_compress_ratio=ratio,
+                     indexer_budget=ratio * d.of(1, 2, 4))
+        if d.one_in(2):    # the word of Transformers, in place of that of released files
+            keys["layer_types"] = [kind.replace("full", "indexed") for kind in keys["layer_types"]]
+    keys |= dict(hc_count=d.of(2, 3, 4), hc_lowrank=d.of(4, 6, 10),
+                 output_gate_type=d.of(None, "silu", "sigmoid"), vocab_size=d.randint(12, 60))
+    if not recurrent or d.one_in(4):
+        return keys
+    size, heads = d.of(2, 3, 3, 4), d.of(1, 2, 4)
+    return keys | dict(
+        ple_layer_ids=sorted(d.sample(recurrent, d.randint(1, len(recurrent)))), ngram_size=size, heads_per_ngram=heads,
+        ple_embed_dim=(size - 1) * heads * d.of(2, 4, 5), ple_conv_kernel_size=d.of(1, 2, 4), ngram_vocab_size_base=d.of(5, 20, 50),
+        make_ngram_vocab_size_divisible_by=d.of(1, 8, 128), seed=d.of(0, 1234), split_ngram_parts=d.of(1, 3, 7),
+        eos_token_id=d.of(2, 5, [3, 4]))
+
+
 def recurrent_layers(d, keys):
-    """A word a layer: every so many-th has attention."""
+    """A word a layer: every so many-th has attention, or any has."""
+    if d.one_in(3):
+        return [d.of("linear_attention", "full_attention") for _ in range(keys["num_hidden_layers"])]
     every = d.of(1, 2, 2, 3, 4)
     return ["linear_attention" if layer % every else "full_attention"
             for layer in range(1, keys["num_hidden_layers"] + 1)]
@@ -559,6 +770,38 @@ def kimi_linear(d):
     return keys | dict(num_local_experts=keys.pop("n_routed_experts"), layer_types=types,
                        mlp_layer_types=["dense"] * dense + ["sparse"] * (layers - dense), linear_head_dim=d.of(8, 12, 16),
                        linear_num_heads=d.of(1, 2, 3), linear_conv_kernel_dim=d.of(2, 3, 4))
+
+
+def bailing_hybrid(d):
+    keys = deepseek_v3(d)
+    del keys["tie_word_embeddings"]    # Transformers ties no head of this family
+    layers, dense = keys["num_hidden_layers"], keys.pop("first_k_dense_replace")
+    heads = dict(linear_num_heads=d.of(1, 2, 3)) if d.one_in(3) else {}
+    types = recurrent_layers(d, keys)
+    if "linear_attention" not in types:    # without any it is written as DeepSeek-V3
+        types[0] = "linear_attention"
+    return keys | heads | dict(
+        num_local_experts=keys.pop("n_routed_experts"), layer_types=types, pad_token_id=None,
+        eos_token_id=None, mlp_layer_types=["dense"] * dense + ["sparse"] * (layers - dense), head_dim=d.of(8, 12, 16),
+        short_conv_kernel_size=d.of(2, 3, 4), kda_safe_gate=not d.one_in(4), kda_lower_bound=d.of(-5.0, -5.0, -1.0, -0.2))
+
+
+def glm5_next(d):
+    """Sequences end within blocks of keys, some are shorter than one, and some have fewer blocks than are chosen."""
+    keys = latent(d) | dict(num_hidden_layers=d.randint(1, 4))
+    for name in ("rope_parameters", "qk_rope_head_dim", "first_k_dense_replace", "tie_word_embeddings"):
+        del keys[name]
+    layers, dense, block = keys["num_hidden_layers"], d.randint(0, 1), d.of(2, 2, 4)
+    groups = d.of(1, 1, 2)
+    kept, each = d.randint(1, groups), d.of(2, 4)
+    types = [kind.replace("full", "indexed") for kind in recurrent_layers(d, keys)]
+    return selecting(d, keys | dict(qk_rope_head_dim=6)) | dict(
+        qk_rope_head_dim=0, index_topk=block * d.of(1, 2, 3, 8), index_kpool=block, layer_types=types, rms_norm_eps=d.of(1e-5, 1e-2),
+        mlp_layer_types=["dense"] * dense + ["sparse"] * (layers - dense), linear_head_dim=d.of(8, 12, 16), linear_num_heads=d.of(1, 2, 3),
+        linear_conv_kernel_dim=d.of(2, 3, 4), linear_lower_bound=d.of(-5.0, -5.0, -0.5, None), hc_mult=d.of(1, 2, 3, 4),
+        hc_eps=d.of(1e-6, 1e-3), hc_sinkhorn_iters=d.of(1, 2, 20), swiglu_limit=d.of(0.1, 0.5, 10.0), n_group=groups, topk_group=kept,
+        n_routed_experts=groups * each, num_experts_per_tok=d.randint(1, kept * each), norm_topk_prob=not d.one_in(4),
+        routed_scaling_factor=d.of(1.0, 2.5))
 
 
 def minimax(d):
@@ -617,10 +860,90 @@ def phimoe(d):
                        attention_bias=d.one_in(2), lm_head_bias=d.one_in(2), router_jitter_noise=d.of(0.01, 0.2, 0.5))
 
 
+def windows_of_most(d, keys):
+    """All layers but every n-th have a window."""
+    layers, every = keys["num_hidden_layers"], d.of(1, 2, 2, 3, 4)
+    types = ["sliding_attention" if layer % every else "full_attention" for layer in range(1, layers + 1)]
+    return keys | dict(sliding_window=d.of(1, 3, 5, 30), layer_types=types)
+
+
+def exaone_moe(d):
+    keys = windows_of_most(d, with_head_dim(grouped(d, "linear", "llama3"), d, 6, 8))
+    groups, each = d.of(1, 1, 2), d.of(2, 4)
+    kept, dense = d.randint(1, groups), d.randint(0, 1)
+    return keys | dict(
+        num_experts=groups * each, num_experts_per_tok=d.randint(1, kept * each), n_group=groups, topk_group=kept,
+        moe_intermediate_size=d.of(8, 12), num_shared_experts=d.of(1, 2), norm_topk_prob=not d.one_in(4),
+        routed_scaling_factor=d.of(1.0, 2.5),
+        mlp_layer_types=["dense"] * dense + ["sparse"] * (keys["num_hidden_layers"] - dense))
+
+
+def afmoe(d):
+    keys = windows_of_most(d, with_head_dim(grouped(d, "linear", "yarn"), d, 6, 8)) | sigmoid_router(d, "num_experts")
+    return keys | dict(num_dense_layers=d.randint(0, keys["num_hidden_layers"] - 1), num_shared_experts=d.of(1, 2),
+                       route_scale=d.of(1.0, 2.826), mup_enabled=d.one_in(2), attention_bias=d.one_in(3))
+
+
+def rotation_by_kind(d, full, types):
+    """Each kind of layer has a base and a part of a head of its own; full attention may be stretched."""
+    window = dict(rope_type="default", rope_theta=d.of(10.0, 1e4), partial_rotary_factor=d.of(0.5, 1.0))
+    full = full | dict(partial_rotary_factor=d.of(0.5, 1.0))
+    return {kind: rope for kind, rope in (("full_attention", full), ("sliding_attention", window)) if kind in types}
+
+
+def laguna(d):
+    keys = with_head_dim(grouped(d, "yarn", "linear"), d, 8, 12)
+    layers, heads, dense = keys["num_hidden_layers"], keys["num_attention_heads"], d.randint(0, 1)
+    every = d.of(1, 2, 4)
+    types = ["sliding_attention" if layer % every else "full_attention" for layer in range(layers)]
+    if d.one_in(4):
+        types = ["full_attention"] * layers
+    window_heads = heads * d.of(1, 2)
+    return keys | sigmoid_router(d, "num_experts") | dict(
+        layer_types=types, sliding_window=d.of(1, 3, 5, 30), rope_parameters=rotation_by_kind(d, keys["rope_parameters"], types),
+        num_attention_heads_per_layer=[heads if kind == "full_attention" else window_heads for kind in types],
+        gating=d.of(True, "per-head", "per-element"), attention_bias=d.one_in(3),
+        mlp_layer_types=["dense"] * dense + ["sparse"] * (layers - dense), shared_expert_intermediate_size=d.of(8, 20),
+        moe_routed_scaling_factor=d.of(1.0, 2.5), moe_router_logit_softcapping=d.of(0.0, 0.5, 3.0))
+
+
+def mellum(d):
+    keys = windows_of_most(d, with_head_dim(grouped(d, "yarn", "linear"), d, 8, 12)) | mixture(d, "num_experts")
+    dense = d.randint(0, 1)
+    rotation = rotation_by_kind(d, keys["rope_parameters"], keys["layer_types"])
+    for kind in rotation.values():
+        del kind["partial_rotary_factor"]
+    return keys | dict(rope_parameters=rotation, attention_bias=d.one_in(3), moe_intermediate_size=d.of(8, 12), norm_topk_prob=d.one_in(2),
+                       mlp_layer_types=["dense"] * dense + ["sparse"] * (keys["num_hidden_layers"] - dense))
+
+
+def sarvam_moe(d):
+    keys = glm4_moe(d) | dict(use_qk_norm=True)
+    del keys["rope_parameters"]["partial_rotary_factor"]
+    return keys
+
+
+def kolibri1(d):
+    keys = windows_of_most(d, with_head_dim(grouped(d, "linear", "yarn"), d, 6, 8))
+    del keys["intermediate_size"]
+    return keys | sigmoid_router(d, "num_experts") | dict(shared_expert_intermediate_size=d.of(8, 20), norm_topk_prob=d.one_in(2))
+
+
+def glm(d):
+    keys = with_head_dim(grouped(d), d, 8, 12, 16)
+    keys["rope_parameters"]["partial_rotary_factor"] = d.of(0.5, 0.5, 1.0)
+    return keys | dict(attention_bias=not d.one_in(3))
+
+
+def glm4(d):
+    return glm(d)
+
+
 FAMILIES = {family.__name__: family for family in
-            (deepseek_v2, deepseek_v3, hashed_v3, streams_v3, streams_llama, deepseek_v32, glm_moe_dsa, deepseek_v4, qwen3, qwen3_moe, llama, qwen2, mistral, mixtral,
-             glm4_moe, gpt_oss, gpt2, qwen3_next, qwen3_5_text, qwen3_5_moe_text, minimax_m2, gemma, gemma2, gemma3_text, gemma4_text,
+            (youtu, sarvam_mla, axk1, axk2, kimi_k25, mistral3, mistral4, ministral3, dots3_note_text, deepseek_v2, deepseek_v3, hashed_v3, streams_v3, streams_llama, deepseek_v32, glm_moe_dsa, deepseek_v4, hy_v4, qwen3, qwen3_moe, llama, qwen2, mistral, mixtral,
+             glm4_moe, gpt_oss, gpt2, qwen3_next, qwen3_5_text, qwen3_5_moe_text, minimax_m2, minimax_m3_vl_text, gemma, gemma2, gemma3_text, gemma4_text,
              gemma4_unified_text,
              olmoe, olmo2, olmo3, flex_olmo, hunyuan_v1_dense, solar_open, cwm, phi3, smollm3, exaone4, seed_oss, granite,
-             granitemoe, ernie4_5, ernie4_5_moe, glm4_moe_lite, kimi_linear, minimax, nemotron_h, bailing_moe, step3p5, dots1,
-             hy_v3, hunyuan_v1_moe, mimo_v2_flash, qwen2_moe, longcat_flash, phimoe)}
+             granitemoe, granitemoeshared, granite_swa, granitemoe_swa, cohere, cohere2, cohere2_moe, llama4_text, ernie4_5, ernie4_5_moe, glm4_moe_lite, kimi_linear, bailing_hybrid, glm5_next, minimax, nemotron_h, bailing_moe, step3p5, dots1,
+             hy_v3, hunyuan_v1_moe, mimo_v2_flash, qwen2_moe, longcat_flash, phimoe,
+             exaone_moe, afmoe, laguna, mellum, sarvam_moe, kolibri1, glm4, glm, qwen4_exp_text)}

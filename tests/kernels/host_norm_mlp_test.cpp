@@ -91,6 +91,9 @@ TEST_P(HostStream, activations) {
       expect_gradient_like_reference(
           {fmt::format("sigmoid_gate of {}{}", runs, size), "sigmoid_gate", {wide, x}, {}, {}},
           sigmoid_tolerance(X));
+      expect_gradient_like_reference(
+          {fmt::format("softplus gate of {}{}", runs, size), "sigmoid_gate", {wide, x}, {{"softplus", 1}}, {}},
+          sigmoid_tolerance(X));
     }
     const Operand one = activation(random_tensor(X, {T, 1}, 10, 3));
     expect_gradient_like_reference({"sigmoid_gate of all" + size, "sigmoid_gate", {y, one}, {}, {}},

@@ -112,6 +112,15 @@ inline std::vector<CaseMaker> linear_cases() {
                      }});
   }
 
+  cases.push_back(
+      {"scale_by_row", [](Dtype X, int64_t B) {
+         return OpCase{"scale_by_row",
+                       "scale_by",
+                       {activation(random_tensor(X, {B * 7, 19}, 6)), metadata(random_tensor(wide(X), {B * 7}, 7))},
+                       {},
+                       {}};
+       }});
+
   for (const bool chosen : {true, false}) {
     const std::string name = chosen ? "scale_by_index" : "scale_by_one";
     cases.push_back(
@@ -130,6 +139,14 @@ inline std::vector<CaseMaker> linear_cases() {
          }});
   }
 
+  cases.push_back({"embedding_each", [](Dtype X, int64_t B) {
+                     return OpCase{
+                         "embedding_each",
+                         "embedding",
+                         {Operand{random_labels(B * 12, 6, 8), Role::input}, weight(random_tensor(X, {6, 5}, 9))},
+                         {{"each", int64_t{3}}},
+                         {}};
+                   }});
   cases.push_back({"embedding", [](Dtype X, int64_t B) {
                      return OpCase{
                          "embedding",
@@ -509,17 +526,19 @@ inline std::vector<CaseMaker> mlp_cases() {
   cases.push_back({"silu", [](Dtype X, int64_t B) {
                      return OpCase{"silu", "silu", {activation(random_tensor(X, {B * 3, 7}, 33, 3))}, {}, {}};
                    }});
-  // A gate an element, one a run shorter and one longer than a warp, and one a row.
-  for (const auto& [gates, columns] : {std::pair{7, 7}, {3, 15}, {2, 82}, {1, 9}}) {
-    const std::string name = fmt::format("sigmoid_gate_{}of{}", gates, columns);
-    cases.push_back({name, [=, gates = gates, columns = columns](Dtype X, int64_t B) {
-                       return OpCase{name,
-                                     "sigmoid_gate",
-                                     {activation(random_tensor(X, {B * 3, columns}, 36)),
-                                      activation(random_tensor(X, {B * 3, gates}, 37, 3))},
-                                     {},
-                                     {}};
-                     }});
+  // A gate an element, one a run shorter and one longer than a warp, and one a row; by a sigmoid and by a softplus.
+  for (const int64_t softplus : {0, 1}) {
+    for (const auto& [gates, columns] : {std::pair{7, 7}, {3, 15}, {2, 82}, {1, 9}}) {
+      const std::string name = fmt::format("{}_gate_{}of{}", softplus ? "softplus" : "sigmoid", gates, columns);
+      cases.push_back({name, [=, gates = gates, columns = columns](Dtype X, int64_t B) {
+                         return OpCase{name,
+                                       "sigmoid_gate",
+                                       {activation(random_tensor(X, {B * 3, columns}, 36)),
+                                        activation(random_tensor(X, {B * 3, gates}, 37, 3))},
+                                       softplus ? ir::Attributes{{"softplus", softplus}} : ir::Attributes{},
+                                       {}};
+                       }});
+    }
   }
   cases.push_back(
       {"soft_cap", [](Dtype X, int64_t B) {

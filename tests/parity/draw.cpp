@@ -6,9 +6,14 @@
 #include "heddle/backends/backend.h"
 #include "heddle/config/exact_layout.h"
 #include "heddle/model/hashed_experts.h"
+#include "heddle/model/rope_table.h"
 #include "heddle/plan/switches.h"
+#include "tests/parity/gated_streams_draw.h"
 #include "tests/parity/gemma_draw.h"
+#include "tests/parity/latents_draw.h"
+#include "tests/parity/layers_draw.h"
 #include "tests/parity/random_schedule.h"
+#include "tests/parity/recurrence_draw.h"
 #include "tests/parity/selection_draw.h"
 #include "tests/support/tiny_models.h"
 
@@ -143,6 +148,8 @@ void draw_gates(uint64_t number, const plan::Plan& p, model::ModelConfig& c) {
     const int layers = static_cast<int>(c.num_hidden_layers);
     if (limits.one_in(3)) c.experts_limit = 0.5 * limits.of({1, 2}), c.experts_limit_layer = limits.below(layers);
     if (limits.one_in(3)) c.mlp_limit = 0.5 * limits.of({1, 2}), c.mlp_limit_layer = limits.below(layers);
+    if (c.mlp_limit > 0 && c.mlp_limit_layer + 1 < layers && limits.one_in(2))
+      c.mlp_limit_last = 0.25, c.mlp_limit_last_layer = c.mlp_limit_layer + 1;
   }
   if (dice.one_in(3)) c.embedding_multiplier = 1.5;
   if (dice.one_in(3)) c.residual_multiplier = 0.5;
@@ -244,6 +251,11 @@ void draw_recurrence(Draw& d) {
     c.linear_value_head_dim = c.linear_key_head_dim;
     c.num_nextn_predict_layers = 0;
     c.full_attention_last = kinds.one_in(3);
+    Dice gates(d.seed, "gates of Kimi Delta Attention");
+    if (c.is_latent()) {
+      c.linear_full_gates = gates.one_in(2);
+      c.linear_decay_least = gates.of({0, -1, -5});
+    }
   }
   // The norm of a head's output, which may be next to nothing, magnifies roundings in fp32 a thousand times.
   if (d.plan.dtype == Dtype::f32) c.rms_norm_eps = 1e-2;
@@ -283,6 +295,7 @@ void draw_stream(Draw& d) {
   if (none && c.turns() && !c.selects() && !c.has_window_rotation()) {
     c.positions = model::Positions::none;
     c.no_rope_layer_interval = 0;
+    if (c.is_latent() && Dice(d.seed, "rotary key").one_in(2)) c.qk_rope_head_dim = 0;
   }
   if (dice.one_in(6)) c.norm_places = model::NormPlaces::stream;
   if (!dice.one_in(4)) return;
@@ -439,6 +452,8 @@ bool fits(const Draw& d) {
 // Layers that a cut parts from the one that chooses, or has keys, for them do so themselves.
 void keep_layers_whole(Draw& d) {
   if (d.model.index_topk_freq > 1 && !fits(d)) d.model.index_topk_freq = 1;
+  if (!d.model.index_pattern.empty() && !fits(d))
+    std::replace(d.model.index_pattern.begin(), d.model.index_pattern.end(), 'S', 'I');
   keep_in_stages(d.model, [&] { return fits(d); });
 }
 
@@ -568,7 +583,15 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   draw_routers(d);
   draw_gemma(d.model, Dice(number, "gemma 4"), p.dtype == Dtype::f64);
   draw_compression(d, Dice(number, "compression"), fits);
+  draw_index_blocks(d, Dice(number, "blocks of keys"), fits);
+  draw_gated_blocks(d, Dice(number, "gated blocks of keys"), fits);
+  draw_latent_gates(d.model, Dice(number, "latent gates"));
+  draw_gates_apart(d.model, Dice(number, "gates apart"));
+  draw_recurrent_parts(d, Dice(number, "parts of recurrences"));
   draw_streams(d.model, Dice(number, "streams"));
+  draw_gated_streams(d, Dice(number, "gated streams"));
+  draw_layers(d.model, Dice(number, "layers"), p.parallel.exchange.capacity_factor == 0);
+  draw_latents(c, Dice(number, "latents"), p.update.qk_clip > 0);
   draw_fp8(d);
   draw_switches(d, dice.of({1, 1, 3}));
   draw_order(dice, d);
@@ -592,6 +615,7 @@ Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks) {
   if (rounding == Rounding::others) {
     // A rounding more or less would send tokens to other experts: here all take all of them.
     d.model.sparse_mixer = false;
+    d.model.gates_on_inputs = false;
     d.model.num_experts_per_tok = static_cast<int>(d.model.choices());
     d.model.n_group = d.model.topk_group = 1;
     d.model.bias_balance = d.model.zero_expert_num > 1 ? model::BiasBalance::share : model::BiasBalance::sign;
@@ -658,7 +682,8 @@ std::string Draw::text() const {
                         model.mlp_bias ? " and mlp" : ""),
       model.n_shared_experts, model.num_nextn_predict_layers, model.tie_word_embeddings,
       model.sliding_window > 0 ? fmt::format(", window {} from layer {}, every {} without", model.sliding_window,
-                                             model.max_window_layers, model.full_attention_interval)
+                                             model.max_window_layers, model.full_attention_interval) +
+                                     text_of_recurrent_parts(model)
                                : "",
       std::string(
           model.recurs()
@@ -666,7 +691,9 @@ std::string Draw::text() const {
                             word_of(model.recurrence), model.linear_num_value_heads, model.linear_num_key_heads,
                             model.linear_value_head_dim, model.linear_key_head_dim, model.full_attention_interval,
                             model.full_attention_last ? " and the last" : "", model.linear_conv_kernel_dim) +
-                    (model.linear_projections_apart ? ", projections apart" : "")
+                    (model.linear_projections_apart ? ", projections apart" : "") +
+                    (model.linear_full_gates ? ", full gates" : "") + text_of_recurrent_parts(model) +
+                    (model.linear_decay_least < 0 ? fmt::format(", decays above {}", model.linear_decay_least) : "")
               : "") +
           (plan.document_end >= 0 ? ", documents apart" : "") + (plan.weighs_labels ? ", weights" : ""),
       std::string(model.bias_balance == model::BiasBalance::quantile ? ", by quantiles" : "") +
@@ -680,7 +707,8 @@ std::string Draw::text() const {
           (model.softplus_scores ? ", roots of softplus" : "") +
           (model.num_hash_layers > 0 ? fmt::format(", {} layers by token id", model.num_hash_layers) : "") +
           (model.no_rope_layer_interval > 0 ? ", every second layer not turned" : "") +
-          (model.swiglu_limit > 0 ? ", clamped" : "") + text_of_streams(model) +
+          (model.swiglu_limit > 0 ? ", clamped" : "") + text_of_streams(model) + text_of_ngrams(model) +
+          text_of_layers(model) + text_of_latents(model) +
           (model.experts_limit > 0 ? fmt::format(", experts cut from layer {}", model.experts_limit_layer) : "") +
           (model.mlp_limit > 0 ? fmt::format(", MLPs cut from layer {}", model.mlp_limit_layer) : ""),
       fmt::format(", {} norms {}{}, {}, {} positions{}", word_of(model.norm), word_of(model.norm_places),
@@ -759,7 +787,10 @@ test::Batch Draw::batch(const plan::Plan& layout, int data_rank) const {
 
 double Draw::parameter(const model::Parameter& p, int64_t element, const std::vector<double>& rope_table) const {
   switch (p.start) {
-    case model::Parameter::Start::rope_table: return rope_table[static_cast<size_t>(element) % rope_table.size()];
+    case model::Parameter::Start::rope_table:
+      if (model::is_unit_gain(p.name)) return 1;
+      if (model::is_zero_bias(p.name)) return 0;
+      return rope_table[static_cast<size_t>(element) % rope_table.size()];
     case model::Parameter::Start::ones: return 1.0;
     case model::Parameter::Start::hashed_experts:
       return static_cast<double>(

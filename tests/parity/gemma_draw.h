@@ -65,15 +65,34 @@ inline std::string text_of_gemma(const model::ModelConfig& c) {
   return text;
 }
 
+/// In a quarter of the draws each, gates by a map of their own and capped logits of routers; in half of those with
+/// gates ln(1 + e^x) in place of sigmoids; in a third of those with biases of the choice these on logits.
+template <class Dice>
+void draw_gates_apart(model::ModelConfig& c, Dice dice) {
+  const model::ModelConfig before = c;
+  if (c.is_grouped() && dice.one_in(4)) c.attention_gate = model::AttentionGate::element_apart;
+  c.attention_gate_softplus = c.is_grouped() && c.attention_gate != model::AttentionGate::none && dice.one_in(2);
+  if (dice.one_in(4)) c.router_logit_cap = 0.7;
+  c.bias_on_logits =
+      c.topk_bias && c.n_group == 1 && c.bias_balance != model::BiasBalance::quantile && dice.one_in(3);
+  try {
+    model::validate(c);
+  } catch (const ConfigError&) {
+    c = before;
+  }
+}
+
 inline std::string text_of_gates(const model::ModelConfig& c) {
   return fmt::format(
              ", latent {}, gates {}{}, factors {} {} {} {} {} {}, caps {} and {}, values of {}, {}{} windows of {} "
              "and {} "
              "heads, base {} of {}{}",
-             c.moe_latent_size, word_of(c.attention_gate), c.shared_expert_gate ? " and shared" : "",
-             c.embedding_multiplier, c.residual_multiplier, c.logits_divisor, c.value_multiplier, c.attention_scale,
-             c.mlp_alpha_factor, c.final_logit_cap, c.attention_logit_cap, c.value_head_dim,
-             c.qk_norm_all_heads ? "norms of all heads, " : "",
+             c.moe_latent_size,
+             std::string(word_of(c.attention_gate)) + (c.attention_gate_softplus ? " by softplus" : "") +
+                 (c.router_logit_cap > 0 ? ", capped router" : "") + (c.bias_on_logits ? ", biased logits" : ""),
+             c.shared_expert_gate ? " and shared" : "", c.embedding_multiplier, c.residual_multiplier,
+             c.logits_divisor, c.value_multiplier, c.attention_scale, c.mlp_alpha_factor, c.final_logit_cap,
+             c.attention_logit_cap, c.value_head_dim, c.qk_norm_all_heads ? "norms of all heads, " : "",
              c.qk_norm_after_rotation ? "norms after rotation, " : "", c.window_attention_heads,
              c.window_key_value_heads, c.window_rope_theta, c.window_rotary_factor,
              c.sinks_in_windows ? ", sinks there alone" : "") +
@@ -90,6 +109,12 @@ void draw_streams(model::ModelConfig& c, Dice dice) {
   c.hyper_connections_iterations = dice.of({1, 2, 5, 20});
   c.hyper_connections_eps = dice.one_in(2) ? 1e-6 : 1e-2;
   if (dice.one_in(2)) c.num_nextn_predict_layers = 0;
+  if (dice.one_in(3)) {
+    c.hyper_connections_kind = model::HyperConnection::independent;
+    c.hyper_connections_iterations = model::ModelConfig().hyper_connections_iterations;
+    c.hyper_connections_magnitude = dice.one_in(2) ? 2 : 1.25;
+  }
+  c.hyper_connections_mean = dice.one_in(3);
   try {
     model::validate(c);
   } catch (const ConfigError&) {
@@ -99,7 +124,10 @@ void draw_streams(model::ModelConfig& c, Dice dice) {
 
 inline std::string text_of_streams(const model::ModelConfig& c) {
   if (!c.has_streams()) return "";
-  return fmt::format(", {} streams by {} iterations", c.hyper_connections, c.hyper_connections_iterations);
+  return fmt::format(", {} {} streams by {} iterations, at most {}", c.hyper_connections,
+                     word_of(c.hyper_connections_kind), c.hyper_connections_iterations,
+                     c.hyper_connections_magnitude) +
+         (c.hyper_connections_mean ? ", the mean read" : "");
 }
 
 }  // namespace heddle::parity

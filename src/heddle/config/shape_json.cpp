@@ -127,9 +127,6 @@ void put_qwen3(const FormSizes& z, Shape& s) {
   s.qk_norm = true;
   if (z.flag("attention_bias")) s.attention_bias = AttentionBias::all;
 }
-void put_glm(const FormSizes& z, Shape& s) {
-  if (z.flag("attention_bias", true)) s.attention_bias = AttentionBias::qkv;
-}
 void put_cohere(const FormSizes& z, Shape& s) {
   share_norm(s);
   if (z.flag("attention_bias")) s.attention_bias = AttentionBias::all;
@@ -162,16 +159,6 @@ struct Form {
 };
 
 const Form kForms[] = {
-    {"afmoe",
-     [](const FormSizes& z, Shape& s) {
-       s.qk_norm = true;
-       s.norm_places = model::NormPlaces::both;
-       s.attention_gate = model::AttentionGate::element;
-       if (z.flag("attention_bias")) s.attention_bias = AttentionBias::all;
-       put_experts(z, s, z.of({"num_dense_layers"}, kMustStand), kMustStand, kMustStand);
-       s.topk_bias = true;
-     },
-     KeyHeads::with_width},
     {"apertus",
      [](const FormSizes& z, Shape& s) {
        s.activation = Activation::relu2;
@@ -206,7 +193,6 @@ const Form kForms[] = {
      KeyHeads::none, true},
     {"codegen", put_gptj, KeyHeads::none},
     {"cohere", put_cohere, KeyHeads::as_queries, true},
-    {"cohere2", put_cohere, KeyHeads::as_queries, true},
     {"deepseek_v3",
      [](const FormSizes& z, Shape& s) {
        put_latent(z, s);
@@ -219,15 +205,6 @@ const Form kForms[] = {
        if (z.flag("attention_bias")) s.attention_bias = AttentionBias::all;
        s.foreign.layer_numbers = static_cast<double>(4 * s.head_dim);  // of the factor on the second scores
      }},
-    {"exaone_moe",
-     [](const FormSizes& z, Shape& s) {
-       s.qk_norm = true;
-       const int64_t dense = z.of({"first_k_dense_replace"}, kMustStand);
-       z.refuse_others("mlp_layer_types", "sparse", static_cast<size_t>(dense));
-       put_experts(z, s, dense, kMustStand, kMustStand);
-       s.sigmoid_scores = s.topk_bias = true;
-     },
-     KeyHeads::said},
     {"falcon",
      [](const FormSizes& z, Shape& s) {
        put_gpt(s);
@@ -242,13 +219,6 @@ const Form kForms[] = {
        s.foreign.alibi = z.flag("alibi");
      },
      KeyHeads::none, true},
-    {"glm", put_glm, KeyHeads::with_width},
-    {"glm4",
-     [](const FormSizes& z, Shape& s) {
-       put_glm(z, s);
-       s.norm_places = model::NormPlaces::both;
-     },
-     KeyHeads::with_width},
     {"gpt_bigcode",
      [](const FormSizes& z, Shape& s) {
        put_gpt(s);
@@ -275,19 +245,7 @@ const Form kForms[] = {
      KeyHeads::none},
     {"gptj", put_gptj, KeyHeads::none},
     {"granite", put_llama},
-    {"granite_swa",
-     [](const FormSizes& z, Shape& s) {
-       put_biases(z, s);
-       s.attention_sinks = true;
-     },
-     KeyHeads::said, true},
     {"granitemoe", put_granite_moe},
-    {"granitemoe_swa",
-     [](const FormSizes& z, Shape& s) {
-       put_granite_moe(z, s);
-       s.attention_sinks = true;
-     }},
-    {"granitemoeshared", put_granite_moe},
     {"helium",
      [](const FormSizes& z, Shape& s) {
        put_biases(z, s);
@@ -314,13 +272,6 @@ const Form kForms[] = {
        put_biases(z, s, true, true);
      }},
     {"llama", put_llama},
-    {"mellum",
-     [](const FormSizes& z, Shape& s) {
-       put_qwen3(z, s);
-       z.refuse_others("mlp_layer_types", "sparse");
-       put_experts(z, s, 0, kMustStand, 0);
-     },
-     KeyHeads::with_width},
     {"minicpm3",
      [](const FormSizes& z, Shape& s) {
        z.refuse_unless_off("mlp_bias");

@@ -119,6 +119,41 @@ Key layer_pattern() {
           .synonyms = {"hybrid_layer_pattern", "layers_block_type", "mamba_pattern"}};
 }
 
+Key kind_pattern() {
+  return {.name = "layer_pattern",
+          .kind = Kind::word,
+          .meaning =
+              "A letter a layer: * full attention, W attention with model.sliding_window, M a recurrence. Empty: "
+              "model.full_attention_interval and its like say which layers have what.",
+          .get = [](const C& c) { return KeyValue(c.layer_pattern); },
+          .set = [](C& c, const KeyValue& v) { c.layer_pattern = std::get<std::string>(v); },
+          .synonyms = {"full_attn_idxs", "attn_layer_indices"}};
+}
+
+Key index_pattern() {
+  return {.name = "index_pattern",
+          .kind = Kind::word,
+          .meaning =
+              "A letter a layer of a model that selects keys: I has an indexer, S takes the choice of the layer "
+              "before it that has one, * attends to all keys. Empty: model.index_topk_freq and "
+              "model.index_skip_topk_offset say which layers have indexers.",
+          .get = [](const C& c) { return KeyValue(c.index_pattern); },
+          .set = [](C& c, const KeyValue& v) { c.index_pattern = std::get<std::string>(v); },
+          .synonyms = {"sparse_attention_freq", "indexer_types"}};
+}
+
+Key ngram_layers() {
+  return {.name = "ngram_layers",
+          .kind = Kind::word,
+          .meaning =
+              "Layers that add embeddings of hashed n-grams to their streams (Qwen4), with "
+              "model.hyper_connections_kind = \"gated\": their numbers, 1 being the first layer, commas between. "
+              "Empty: none.",
+          .get = [](const C& c) { return KeyValue(c.ngram_layers); },
+          .set = [](C& c, const KeyValue& v) { c.ngram_layers = std::get<std::string>(v); },
+          .synonyms = {"ple_layer_ids"}};
+}
+
 Key compression_pattern() {
   return {.name = "compression_pattern",
           .kind = Kind::word,
@@ -129,6 +164,30 @@ Key compression_pattern() {
           .set = [](C& c, const KeyValue& v) { c.compression_pattern = std::get<std::string>(v); },
           .of = Of::compressed,
           .synonyms = {"compress_ratios", "compress_rates"}};
+}
+
+Key rotation_pattern() {
+  return {.name = "rotation_pattern",
+          .kind = Kind::word,
+          .meaning =
+              "A letter a layer, in place of model.no_rope_layer_interval: R, queries and keys are turned; -, they "
+              "are not.",
+          .get = [](const C& c) { return KeyValue(c.rotation_pattern); },
+          .set = [](C& c, const KeyValue& v) { c.rotation_pattern = std::get<std::string>(v); },
+          .of = Of::grouped,
+          .synonyms = {"no_rope_layers", "layer_rope_theta"}};
+}
+
+Key mlp_pattern() {
+  return {
+      .name = "mlp_pattern",
+      .kind = Kind::word,
+      .meaning =
+          "A letter a layer, in place of model.first_k_dense_replace: E, it has experts; -, an MLP (Llama 4).",
+      .get = [](const C& c) { return KeyValue(c.mlp_pattern); },
+      .set = [](C& c, const KeyValue& v) { c.mlp_pattern = std::get<std::string>(v); },
+      .of = Of::experts,
+      .synonyms = {"mlp_layer_types", "interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_interval"}};
 }
 
 Key attention_bias() {
@@ -202,6 +261,7 @@ const std::vector<Key>& keys() {
                                                  "Number of first layers that are dense; the others have experts. "
                                                  "model.hybrid_override_pattern says it otherwise.",
                                                  Of::experts)),
+      mlp_pattern(),
       layer_pattern(),
       also_called({"norm_epsilon", "layer_norm_eps", "norm_eps"},
                   row<&C::rms_norm_eps>("rms_norm_eps", 0, 1, "Added to the mean square before its root.")),
@@ -217,11 +277,21 @@ const std::vector<Key>& keys() {
       also_called(
           {"normalization", "norm_type"},
           word<&C::norm>("norm", "Norms around layers and before the head: rms; layer, LayerNorm with a bias.")),
+      also_called({"layer_norm_bias"},
+                  flag<&C::norm_bias>("norm_bias", "Norms of model.norm = \"layer\" have a bias.")),
+      also_called({"parallel_attn_mlp_res", "use_parallel_residual", "parallel_attn", "parallel_attention_mlp"},
+                  flag<&C::parallel_blocks>("parallel_blocks",
+                                            "Attention and MLP of a layer read the rows of its one norm, and both "
+                                            "add to the stream (Cohere).")),
       also_called({"pre_norm", "post_norm", "sandwich_norm"},
                   word<&C::norm_places>("norm_places",
                                         "Norms of attention and MLP: before, of their input; after, of their "
                                         "output (OLMo 2); both (Gemma); stream, of the residual stream, which goes "
-                                        "on from its normed rows (MiniMax-01).")),
+                                        "on from its normed rows (MiniMax-01); mixed, before in recurrent layers "
+                                        "and after in the others (OLMo Hybrid).")),
+      row<&C::gated_norm_rank>("gated_norm_rank", 0, 1 << 20,
+                               "Width of the MLP whose sigmoid gates the norms ahead of attention and of experts "
+                               "(A.X-K2); 0: no gate."),
       also_called({"apply_layernorm_1p", "layernorm_zero_centered_gamma"},
                   flag<&C::zero_centered_norms>("zero_centered_norms",
                                                 "Norms multiply by 1 + their weight (Gemma, Qwen3-Next).")),
@@ -243,9 +313,23 @@ const std::vector<Key>& keys() {
       row<&C::kv_lora_rank>("kv_lora_rank", 1, 1 << 20, "Width of the latent of keys and values.", Of::latent),
       row<&C::qk_nope_head_dim>("qk_nope_head_dim", 1, 1 << 16, "Width of a head's query and key without rotation.",
                                 Of::latent),
-      row<&C::qk_rope_head_dim>("qk_rope_head_dim", 2, 1 << 16,
-                                "Width of a head's rotated part of query and key; even.", Of::latent_compressed),
+      row<&C::qk_rope_head_dim>(
+          "qk_rope_head_dim", 0, 1 << 16,
+          "Width of a head's rotated part of query and key; even. 0 goes with latent attention "
+          "and model.positions = \"none\" (GLM-5.3).",
+          Of::latent_compressed),
       row<&C::v_head_dim>("v_head_dim", 1, 1 << 16, "Width of a head's value.", Of::latent),
+      row<&C::latent_norm_eps>("latent_norm_eps", kTiny, 1,
+                               "Epsilon of the norms of latents, and of the rotary key.", Of::latent),
+      also_called({"k_rope_only_layernorm"},
+                  flag<&C::rotary_key_norm>(
+                      "rotary_key_norm", "The rotary key that heads share is normed ahead of its rotation (dots3).",
+                      Of::latent)),
+      flag<&C::raw_latent_of_queries>(
+          "raw_latent_of_queries",
+          "Queries are projected from their normed latent and, behind it, the latent as "
+          "it is (A.X-K2).",
+          Of::latent),
       also_called({"mla_scale_q_lora", "mla_scale_kv_lora"},
                   flag<&C::scaled_latents>("scaled_latents",
                                            "A normed latent is multiplied by √(model.hidden_size ÷ its width) "
@@ -255,18 +339,19 @@ const std::vector<Key>& keys() {
           {"dsa_indexer_topk"},
           row<&C::index_topk>("index_topk", 0, kMostCount,
                               "Keys that a query attends to, the best by an indexer's scores (DeepSeek-V3.2); "
-                              "0: all, without an indexer.",
-                              Of::latent_compressed)),
-      also_called(
-          {"index_heads", "dsa_indexer_n_heads"},
-          row<&C::index_n_heads>("index_n_heads", 1, 1 << 16, "Heads of an indexer.", Of::latent_compressed)),
+                              "0: all, without an indexer.")),
+      also_called({"index_heads", "dsa_indexer_n_heads"},
+                  row<&C::index_n_heads>("index_n_heads", 1, 1 << 16, "Heads of an indexer.")),
       also_called({"dsa_indexer_head_dim"},
                   row<&C::index_head_dim>("index_head_dim", 2, 1 << 16,
-                                          "Width of an indexer's head; model.qk_rope_head_dim or more.",
-                                          Of::latent_compressed)),
+                                          "Width of an indexer's head; at least what is rotated of a head.")),
       flag<&C::indexer_rope_interleave>("indexer_rope_interleave",
                                         "Indexers rotate neighbours (2i, 2i+1); otherwise halves (i, i + half).",
                                         Of::latent),
+      flag<&C::indexer_rope_last>("indexer_rope_last",
+                                  "Indexers rotate the last elements of a head; otherwise the first.", Of::latent),
+      row<&C::indexer_norm_eps>("indexer_norm_eps", kTiny, 1, "Epsilon of the norm of an indexer's keys.",
+                                Of::latent),
       row<&C::index_topk_freq>(
           "index_topk_freq", 1, 4096,
           "Of so many layers one has an indexer, and those after it take its choice (GLM-5.2).", Of::latent),
@@ -274,6 +359,21 @@ const std::vector<Key>& keys() {
                                       "Number of first layers that each have an indexer, whatever "
                                       "model.index_topk_freq is.",
                                       Of::latent),
+      index_pattern(),
+      also_called(
+          {"index_kpool"},
+          word<&C::index_blocks>(
+              "index_blocks",
+              "Keys are chosen in blocks, by the greatest score of a block's keys, with a choice a key head "
+              "(MiniMax-M3); by that of the mean of its keys (Qwen4-Exp); or gated, by that of a weighted "
+              "mean whose weights are learned (GLM-5.3). None: one by one.")),
+      also_called({"sparse_block_size", "indexer_compress_ratio"},
+                  row<&C::index_block_size>("index_block_size", 1, kMostCount,
+                                            "Keys of a block that is chosen as a whole.")),
+      also_called({"sparse_local_block"},
+                  row<&C::index_local_blocks>("index_local_blocks", 0, kMostCount,
+                                              "Of the blocks up to a query's own, the last so many are always "
+                                              "chosen; with model.index_blocks = \"greatest\".")),
       compression_pattern(),
       row<&C::sparse_rate>("sparse_rate", 1, 1 << 20, "Tokens of an entry in layers S, whose entries overlap.",
                            Of::compressed),
@@ -305,8 +405,11 @@ const std::vector<Key>& keys() {
       also_called({"attention_output_gate", "attn_output_gate", "gating"},
                   word<&C::attention_gate>("attention_gate",
                                            "Sigmoids on attention's output: none; head, one a head; element, one "
-                                           "an element.",
-                                           Of::grouped)),
+                                           "an element; element_apart, the same by a map of its own (AFMoE).",
+                                           Of::latent_grouped)),
+      flag<&C::attention_gate_softplus>(
+          "attention_gate_softplus", "Gates of attention's output are ln(1 + e^x) in place of sigmoids (Laguna).",
+          Of::grouped),
       also_called({"v_channels"},
                   row<&C::value_head_dim>("value_head_dim", 0, 1 << 16,
                                           "Width of a head's value; 0: model.head_dim.", Of::grouped)),
@@ -336,11 +439,15 @@ const std::vector<Key>& keys() {
                                                   "Every so many-th layer turns no queries and keys (SmolLM3); 0: "
                                                   "none.",
                                                   Of::grouped)),
+      rotation_pattern(),
+      flag<&C::qk_unit_norm>("qk_unit_norm",
+                             "Layers that turn norm queries and keys behind it, head by head, without a gain "
+                             "(Llama 4).",
+                             Of::grouped),
       also_called(
           {"sink", "learnable_softmax", "softmax_type"},
           flag<&C::attention_sinks>("attention_sinks",
-                                    "A learned logit a head takes part in attention's softmax, without a value.",
-                                    Of::grouped_compressed)),
+                                    "A learned logit a head takes part in attention's softmax, without a value.")),
       flag<&C::sinks_in_windows>("sinks_in_windows", "Only layers with a window have sinks.", Of::grouped),
       also_called({"window_size", "attention_window", "window_attention"},
                   row<&C::sliding_window>("sliding_window", 0, kMostCount,
@@ -358,34 +465,84 @@ const std::vector<Key>& keys() {
       flag<&C::full_attention_last>("full_attention_last",
                                     "The last layer has full attention, whatever its number (Kimi-Linear)."),
       also_called(
+          {"attention_chunk_size", "chunked_attention"},
+          flag<&C::window_chunks>("window_chunks",
+                                  "Windows are chunks: sequences are cut every model.sliding_window tokens, "
+                                  "and a query sees its own chunk up to itself (Llama 4).")),
+      kind_pattern(),
+      also_called(
           {"linear_attention", "linear_attention_type", "experimental_attention_variant"},
           word<&C::recurrence>("recurrence",
                                "Recurrence along the sequence instead of attention, in all layers but "
                                "those with full attention: none; gated_delta (Qwen3-Next); kimi_delta, with "
                                "latent attention (Kimi-Linear); lightning (MiniMax-01); mamba2 "
-                               "(Nemotron-H).")),
+                               "(Nemotron-H); short_convolution, which has no state (LFM2).")),
       row<&C::linear_num_key_heads>("linear_num_key_heads", 1, 1 << 16,
                                     "Heads of queries and keys of a recurrent layer, each shared by as many heads "
                                     "of values; of Mamba-2 the groups of B and C.",
-                                    Of::recurrent),
+                                    Of::stateful),
       row<&C::linear_num_value_heads>("linear_num_value_heads", 1, 1 << 16,
-                                      "Heads of values of a recurrent layer, each with a state.", Of::recurrent),
+                                      "Heads of values of a recurrent layer, each with a state.", Of::stateful),
       row<&C::linear_key_head_dim>("linear_key_head_dim", 1, 1 << 16,
-                                   "Width of a head's query and key in a recurrent layer.", Of::recurrent),
+                                   "Width of a head's query and key in a recurrent layer.", Of::stateful),
       row<&C::linear_value_head_dim>("linear_value_head_dim", 1, 1 << 16,
-                                     "Width of a head's value in a recurrent layer.", Of::recurrent),
+                                     "Width of a head's value in a recurrent layer.", Of::stateful),
       row<&C::linear_conv_kernel_dim>("linear_conv_kernel_dim", 2, 64,
                                       "Positions that the convolution before a recurrence sees.", Of::recurrent),
       flag<&C::linear_projections_apart>(
           "linear_projections_apart",
           "Each projection of the gated delta rule is by itself (Qwen3.5); otherwise "
           "two hold all, a key head's rows together (Qwen3-Next).",
-          Of::recurrent),
-      row<&C::linear_step_least>("linear_step_least", 0, 1e6, "Least time step of Mamba-2.", Of::recurrent),
-      row<&C::linear_step_most>("linear_step_most", 0, 1e6, "Largest time step of Mamba-2; 0: any.", Of::recurrent),
+          Of::stateful),
+      flag<&C::linear_tensors_apart>(
+          "linear_tensors_apart",
+          "Files have queries, keys and values of the gated delta rule as tensors by themselves, each with its "
+          "convolution (OLMo Hybrid); otherwise as one.",
+          Of::stateful),
+      row<&C::linear_step_least>("linear_step_least", 0, 1e6, "Least time step of Mamba-2.", Of::stateful),
+      row<&C::linear_step_most>("linear_step_most", 0, 1e6, "Largest time step of Mamba-2; 0: any.", Of::stateful),
+      also_called({"output_gate_type"},
+                  flag<&C::linear_sigmoid_gate>("linear_sigmoid_gate",
+                                                "The output of the gated delta rule has a sigmoid as gate (Qwen4); "
+                                                "otherwise silu.",
+                                                Of::stateful)),
+      row<&C::linear_norm_eps>("linear_norm_eps", 0, 1,
+                               "Epsilon of the norm of a recurrence's output; 0: model.rms_norm_eps.",
+                               Of::stateful),
+      also_called({"linear_allow_neg_eigval", "allow_neg_eigval"},
+                  flag<&C::linear_double_beta>("linear_double_beta",
+                                               "Steps of the gated delta rule are twice a sigmoid (OLMo Hybrid).",
+                                               Of::stateful)),
+      also_called({"mamba_proj_bias", "conv_bias"},
+                  flag<&C::linear_bias>("linear_bias",
+                                        "The linear maps of Mamba-2 have biases, or all three maps of a short "
+                                        "convolution.",
+                                        Of::recurrent)),
+      also_called(
+          {"kda_lower_bound", "gate_lower_bound", "linear_lower_bound"},
+          row<&C::linear_decay_least>("linear_decay_least", -1e6, 0,
+                                      "Bound of a log decay of Kimi Delta Attention, which is then it times "
+                                      "a sigmoid (Ling 3); 0: none.",
+                                      Of::stateful)),
+      flag<&C::linear_full_gates>("linear_full_gates",
+                                  "One map makes the decays of Kimi Delta Attention and one its gate (Ling 3); "
+                                  "otherwise two maps with a narrow middle make each.",
+                                  Of::stateful),
       row<&C::window_attention_heads>("window_attention_heads", 0, 1 << 16,
                                       "Attention heads of layers with a window; 0: as many as elsewhere.",
-                                      Of::grouped),
+                                      Of::latent_grouped),
+      row<&C::window_q_lora_rank>("window_q_lora_rank", 0, 1 << 20,
+                                  "model.q_lora_rank of layers with a window; 0: as elsewhere.", Of::latent),
+      row<&C::window_kv_lora_rank>("window_kv_lora_rank", 0, 1 << 20,
+                                   "model.kv_lora_rank of layers with a window; 0: as elsewhere.", Of::latent),
+      row<&C::window_qk_nope_head_dim>("window_qk_nope_head_dim", 0, 1 << 20,
+                                       "model.qk_nope_head_dim of layers with a window; 0: as elsewhere.",
+                                       Of::latent),
+      row<&C::window_qk_rope_head_dim>("window_qk_rope_head_dim", 0, 1 << 20,
+                                       "model.qk_rope_head_dim of layers with a window; 0: as elsewhere.",
+                                       Of::latent),
+      row<&C::window_v_head_dim>("window_v_head_dim", 0, 1 << 20,
+                                 "model.v_head_dim of layers with a window; 0: as elsewhere.", Of::latent),
       row<&C::window_key_value_heads>("window_key_value_heads", 0, 1 << 16,
                                       "Heads of keys and values of layers with a window; 0: as many as elsewhere.",
                                       Of::grouped),
@@ -406,8 +563,7 @@ const std::vector<Key>& keys() {
           {"rope_local_base_freq"},
           row<&C::window_rope_theta>("window_rope_theta", 0, 1e12,
                                      "Base of the rotary frequencies of layers with a window, which nothing "
-                                     "stretches; 0: as elsewhere.",
-                                     Of::grouped_compressed)),
+                                     "stretches; 0: as elsewhere.")),
       row<&C::window_rotary_factor>("window_rotary_factor", 0, 1,
                                     "The part of a head that has positions in layers with a window of a base of "
                                     "their own; 0: as elsewhere.",
@@ -428,6 +584,10 @@ const std::vector<Key>& keys() {
           "mlp_limit", 0, 1e6,
           "silu(gate) of shared experts and dense layers is cut above it, up within ± it; 0: neither."),
       row<&C::mlp_limit_layer>("mlp_limit_layer", 0, 1 << 20, "First layer with mlp_limit."),
+      row<&C::mlp_limit_last>(
+          "mlp_limit_last", 0, 1e6,
+          "It takes the place of model.mlp_limit in the last layers (Ling-3.0-flash); 0: none."),
+      row<&C::mlp_limit_last_layer>("mlp_limit_last_layer", 0, 1 << 20, "First layer with mlp_limit_last."),
       flag<&C::limited_gates>(
           "limited_gates",
           "model.experts_limit and model.mlp_limit cut the gate, and not silu of it (DeepSeek-V4)."),
@@ -435,6 +595,20 @@ const std::vector<Key>& keys() {
                   row<&C::rope_theta>("rope_theta", 1, 1e12, "Base of the rotary frequencies.")),
       flag<&C::rope_interleave>("rope_interleave",
                                 "Rotate neighbours (2i, 2i+1); otherwise the halves (i, i + half)."),
+      also_called({"llama_4_scaling_beta", "attn_scale"},
+                  row<&C::query_scale_beta>("query_scale_beta", 0, 1e6,
+                                            "Queries are multiplied by 1 + beta·ln(1 + ⌊position ÷ "
+                                            "model.query_scale_length⌋) (Ministral 3, Llama 4); 0: they are not.",
+                                            Of::latent_grouped)),
+      also_called({"floor_scale"}, row<&C::query_scale_length>("query_scale_length", 1, kMostCount,
+                                                               "Positions over which the factor on queries stays.",
+                                                               Of::latent_grouped)),
+      row<&C::query_scale_first>("query_scale_first", 0, kMostCount,
+                                 "The position of a document's first token to the factor on queries.",
+                                 Of::latent_grouped),
+      flag<&C::query_scale_unturned>("query_scale_unturned",
+                                     "Layers without rotary positions alone have the factor on queries (Llama 4).",
+                                     Of::latent_grouped),
       also_called(
           {"embedding_scale", "scale_embedding"},
           row<&C::embedding_multiplier>("embedding_multiplier", kTiny, 1e6, "Factor on the embedded tokens.")),
@@ -458,6 +632,17 @@ const std::vector<Key>& keys() {
                   row<&C::hyper_connections>("hyper_connections", 0, ops::kMostStreams,
                                              "Streams of the residual, which each block reads and writes to by "
                                              "weights of the token (mHC, DeepSeek-V4); 0: one, plainly added to.")),
+      word<&C::hyper_connections_kind>(
+          "hyper_connections_kind",
+          "The weights of streams: constrained, a doubly stochastic matrix mixes them (DeepSeek-V4); independent, "
+          "no "
+          "stream goes into another (Hy4); gated, a weight an element of what is read (Qwen4).",
+          Of::streams),
+      also_called({"hc_magnitude"},
+                  row<&C::hyper_connections_magnitude>(
+                      "hyper_connections_magnitude", kTiny, 1e6,
+                      "The most that a weight of writing is, with model.hyper_connections_kind = \"independent\".",
+                      Of::streams)),
       also_called({"hc_sinkhorn_iters", "sinkhorn_iterations"},
                   row<&C::hyper_connections_iterations>(
                       "hyper_connections_iterations", 1, ops::kMostStreamIterations,
@@ -465,6 +650,45 @@ const std::vector<Key>& keys() {
       also_called({"hc_eps"}, row<&C::hyper_connections_eps>("hyper_connections_eps", 0, 1,
                                                              "Added to these sums, and to the weights of reading.",
                                                              Of::streams)),
+      also_called({"hc_lowrank"}, row<&C::hyper_connections_rank>(
+                                      "hyper_connections_rank", 1, 1 << 20,
+                                      "Width of the middle of the maps that make weights of reading, with "
+                                      "model.hyper_connections_kind = \"gated\".",
+                                      Of::streams)),
+      flag<&C::hyper_connections_mean>("hyper_connections_mean",
+                                       "The head reads the mean of the streams, without weights (GLM-5.3).",
+                                       Of::streams),
+      ngram_layers(),
+      row<&C::ngram_size>("ngram_size", 2, 16, "Tokens of the longest n-gram; the shortest has two.", Of::ngrams),
+      also_called(
+          {"heads_per_ngram"},
+          row<&C::ngram_heads>("ngram_heads", 1, 1024,
+                               "Tables of n-grams of one length, each with a hash of its own.", Of::ngrams)),
+      also_called({"ple_embed_dim"},
+                  row<&C::ngram_embedding_size>("ngram_embedding_size", 0, 1 << 20,
+                                                "Width of a token's rows of all tables of n-grams together; 0: "
+                                                "model.hidden_size.",
+                                                Of::ngrams)),
+      also_called({"ngram_vocab_size_base"},
+                  row<&C::ngram_vocab_size>(
+                      "ngram_vocab_size", 1, 1 << 30,
+                      "Tables of n-grams have as many rows as primes from here on, each another.", Of::ngrams)),
+      also_called({"make_ngram_vocab_size_divisible_by"},
+                  row<&C::ngram_vocab_multiple>(
+                      "ngram_vocab_multiple", 1, 1 << 20,
+                      "The rows of a layer's tables together are filled up to a multiple.", Of::ngrams)),
+      row<&C::ngram_seed>("ngram_seed", 0, kMostCount, "Seed of the hashes of n-grams.", Of::ngrams),
+      also_called({"ple_conv_kernel_size"},
+                  row<&C::ngram_conv_kernel_dim>("ngram_conv_kernel_dim", 1, 64,
+                                                 "Rows that the convolution behind n-grams sees, "
+                                                 "model.ngram_size apart.",
+                                                 Of::ngrams)),
+      row<&C::ngram_end_token>("ngram_end_token", 0, kMostCount, "No n-gram goes on behind this token.",
+                               Of::ngrams),
+      also_called(
+          {"split_ngram_parts"},
+          row<&C::ngram_parts>("ngram_parts", 1, 1 << 20,
+                               "Tensors in which released files hold a layer's tables of n-grams.", Of::ngrams)),
       also_called({"layer_scalar"},
                   flag<&C::layer_scalars>("layer_scalars",
                                           "A layer's output is multiplied by a number beside its weights, which is "
@@ -510,6 +734,8 @@ const std::vector<Key>& keys() {
           {"moe_shared_expert_gate"},
           flag<&C::shared_expert_gate>(
               "shared_expert_gate", "A sigmoid a token on what the shared experts make (Qwen2-MoE).", Of::experts)),
+      flag<&C::experts_sum_norm>("experts_sum_norm",
+                                 "What routed and shared experts make together is normed (A.X-K1).", Of::experts),
       flag<&C::expert_norms>("expert_norms",
                              "Router, routed and shared experts have norms of their own: of the stream ahead of "
                              "them, and of what each kind of experts makes (Gemma 4).",
@@ -524,6 +750,16 @@ const std::vector<Key>& keys() {
           row<&C::topk_group>("topk_group", 1, 1 << 16, "Groups whose experts a token may choose.", Of::experts)),
       flag<&C::norm_topk_prob>("norm_topk_prob", "Gates of the chosen experts sum to one before scaling.",
                                Of::experts),
+      also_called({"moe_apply_probs_on_input"},
+                  flag<&C::gates_on_inputs>("gates_on_inputs",
+                                            "A gate multiplies the row that its expert reads, not what it makes; "
+                                            "goes with one expert a token (Llama 4).",
+                                            Of::experts)),
+      also_called({"shared_expert_combination_strategy"},
+                  flag<&C::shared_expert_average>("shared_expert_average",
+                                                  "The mean of routed and shared experts, not their sum (Command "
+                                                  "A+).",
+                                                  Of::experts)),
       also_called({"moe_router_score_function", "scoring_func"},
                   flag<&C::sigmoid_scores>("sigmoid_scores", "Router scores are sigmoids; otherwise a softmax.",
                                            Of::experts)),
@@ -565,6 +801,15 @@ const std::vector<Key>& keys() {
           of_training(row<&C::attention_dropout>(
               "attention_dropout", 0, 0.999, "Dropout of attention's probabilities while training; 0 is off."))),
       flag<&C::router_bias>("router_bias", "The router's logits have a bias, which is learned.", Of::experts),
+      also_called({"moe_router_logit_softcapping"},
+                  row<&C::router_logit_cap>("router_logit_cap", 0, 1e6,
+                                            "Logits l of the router become c·tanh(l ÷ c), with c the cap; 0: they "
+                                            "stay (Laguna).",
+                                            Of::experts)),
+      flag<&C::bias_on_logits>("bias_on_logits",
+                               "The bias of the choice is added to the router's logits, not to its scores "
+                               "(Kolibri).",
+                               Of::experts),
       flag<&C::experts_bias>("experts_bias", "The routed experts' linear maps have biases.", Of::experts),
       also_called(
           {"mtp", "mtp_num_layers", "mtp_depth"},
@@ -583,8 +828,7 @@ const std::vector<Key>& keys() {
       of_training(
           word<&C::index_stage>("index_stage",
                                 "Training of indexers: sparse, with all other weights, on the keys that they "
-                                "chose; dense, alone, on all keys; off, not at all.",
-                                Of::latent_compressed)),
+                                "chose; dense, alone, on all keys; off, not at all.")),
       also_called({"dsa_indexer_loss_coeff"}, of_training(row<&C::index_loss_weight>(
                                                   "index_loss_weight", kTiny, 1e6,
                                                   "Weight of indexers' divergence from attention.", Of::latent))),
@@ -647,9 +891,12 @@ bool has_key(const ModelConfig& config, const Key& key) {
     case Of::grouped: return config.is_grouped();
     case Of::compressed: return config.is_compressed();
     case Of::latent_compressed: return !config.is_grouped();
+    case Of::latent_grouped: return !config.is_compressed();
     case Of::grouped_compressed: return !config.is_latent();
     case Of::recurrent: return config.recurs();
+    case Of::stateful: return config.has_states();
     case Of::streams: return config.has_streams();
+    case Of::ngrams: return config.has_ngrams();
     case Of::scaling: return config.rope_scaling.has_value();
     case Of::yarn: return is_scaled_by(RopeType::yarn);
     case Of::llama3: return is_scaled_by(RopeType::llama3);

@@ -6,7 +6,10 @@
 #include "heddle/base/count_text.h"
 #include "heddle/base/error.h"
 #include "heddle/model/keys.h"
+#include "heddle/model/ngrams.h"
 #include "heddle/model/rope_table.h"
+#include "heddle/model/validate_layers.h"
+#include "heddle/model/validate_selection.h"
 
 namespace heddle::model {
 
@@ -93,6 +96,8 @@ void validate_learned_positions(const ModelConfig& c) {
 
 // The elements of a head that are turned, in pairs.
 void validate_rotary_width(const ModelConfig& c) {
+  if (!c.is_grouped() && c.rotary_width() < 2)
+    config_error("model.qk_rope_head_dim is {}, must be at least 2 where positions are rotary", c.rotary_width());
   if (c.rotary_width() % 2 != 0) {
     config_error("model.{} is {}, must be even: positions turn pairs of elements",
                  !c.is_grouped()                  ? "qk_rope_head_dim"
@@ -154,6 +159,17 @@ void validate_recurrence(const ModelConfig& c) {
   const bool in_pairs = c.recurrence == Recurrence::gated_delta || c.recurrence == Recurrence::mamba2;
   if (c.linear_projections_apart && c.recurrence != Recurrence::gated_delta)
     config_error("model.linear_projections_apart needs model.recurrence = \"gated_delta\"");
+  for (const auto& [has, key] :
+       {std::pair{c.linear_decay_least < 0, "linear_decay_least"}, {c.linear_full_gates, "linear_full_gates"}}) {
+    if (has && c.recurrence != Recurrence::kimi_delta)
+      config_error("model.{} needs model.recurrence = \"kimi_delta\"", key);
+  }
+  if (c.linear_tensors_apart && !c.linear_projections_apart)
+    config_error("model.linear_tensors_apart needs model.linear_projections_apart = true");
+  if (c.linear_double_beta && c.recurrence != Recurrence::gated_delta)
+    config_error("model.linear_double_beta needs model.recurrence = \"gated_delta\"");
+  if (c.linear_bias && c.recurrence != Recurrence::mamba2 && c.recurrence != Recurrence::short_convolution)
+    config_error("model.linear_bias needs model.recurrence = \"mamba2\" or \"short_convolution\"");
   needs(in_pairs && c.num_nextn_predict_layers > 1, "model.num_nextn_predict_layers of 1 at most");
   const std::string name = fmt::format("model.recurrence = \"{}\"", word_of(c.recurrence));
   const auto refused = [&](bool has, const char* other) {
@@ -161,7 +177,6 @@ void validate_recurrence(const ModelConfig& c) {
   };
   const bool kimi = c.recurrence == Recurrence::kimi_delta;
   refused(kimi != c.is_latent(), kimi ? "model.attention = \"latent\"" : "model.attention = \"grouped\"");
-  refused(c.selects(), "model.index_topk = 0");
   refused(!in_pairs && c.num_nextn_predict_layers > 0, "model.num_nextn_predict_layers = 0");
   const bool steps = c.recurrence == Recurrence::mamba2;
   refused(!steps && c.linear_step_least != 0, "model.linear_step_least = 0");
@@ -170,6 +185,8 @@ void validate_recurrence(const ModelConfig& c) {
     config_error("model.linear_step_most is {}, less than model.linear_step_least ({})", c.linear_step_most,
                  c.linear_step_least);
   }
+  refused(c.recurrence == Recurrence::lightning && c.linear_norm_eps != 0, "model.linear_norm_eps = 0");
+  if (!c.has_states()) return;
   if (!in_pairs && c.linear_num_value_heads != c.linear_num_key_heads) {
     config_error(
         "{} has a key head a value head: model.linear_num_value_heads is {}, and model.linear_num_key_heads {}",
@@ -208,6 +225,37 @@ void validate_pattern(const ModelConfig& c) {
           "model.full_attention_interval = 0: it says itself which layers have attention");
   refused(c.full_attention_last, "model.full_attention_last = false");
   refused(c.max_window_layers > 0, "model.max_window_layers = 0");
+}
+
+// A letter a layer, of attention, window and recurrence.
+void validate_kinds(const ModelConfig& c) {
+  const std::string& pattern = c.layer_pattern;
+  constexpr std::string_view kLetters = "*WM";
+  if (const size_t at = pattern.find_first_not_of(kLetters); at != pattern.npos) {
+    config_error("model.layer_pattern has '{}' as layer {}, accepted: *, W or M",
+                 static_cast<unsigned char>(pattern[at]) < 0x80 ? pattern.substr(at, 1) : "?", at);
+  }
+  if (std::ssize(pattern) != c.num_hidden_layers) {
+    config_error("model.layer_pattern has {} letters, and model.num_hidden_layers is {}: a letter a layer",
+                 pattern.size(), c.num_hidden_layers);
+  }
+  const auto needs = [](bool has, const char* other) {
+    if (has) config_error("model.layer_pattern needs {}", other);
+  };
+  const bool windows = c.has_kind(LayerKind::window), recurs = c.has_kind(LayerKind::recurrence);
+  needs(!windows && !recurs, "a letter W or M: without it every layer has full attention");
+  needs(windows && c.sliding_window == 0, "a model.sliding_window for its letters W");
+  needs(!windows && c.sliding_window > 0, "model.sliding_window = 0 or a letter W");
+  needs(
+      windows && c.num_nextn_predict_layers > 0,
+      "model.num_nextn_predict_layers = 0 beside its letters W: no letter says whether those layers have a window");
+  needs(recurs && !c.recurs(), "a model.recurrence for its letters M");
+  needs(!recurs && c.recurs(), "model.recurrence = \"none\" or a letter M");
+  needs(c.is_hybrid(), "no model.hybrid_override_pattern");
+  needs(c.is_compressed(), "another model.attention than \"compressed\"");
+  needs(c.max_window_layers > 0 || c.full_attention_interval > 0 || c.full_attention_offset > 0,
+        "model.max_window_layers, model.full_attention_interval and model.full_attention_offset of 0");
+  needs(c.full_attention_last, "model.full_attention_last = false");
 }
 
 // Layers of each kind that attend to keys of others need one that makes some.
@@ -270,11 +318,32 @@ void validate_compression(const ModelConfig& c) {
   }
 }
 
+// Layers with a window may have latents of other widths.
+void validate_window_latents(const ModelConfig& c) {
+  const auto needs = [](bool has, const char* key, const char* other) {
+    if (has) config_error("model.{} needs {}", key, other);
+  };
+  for (const auto& [width, key] : {std::pair{c.window_q_lora_rank, "window_q_lora_rank"},
+                                   {c.window_kv_lora_rank, "window_kv_lora_rank"},
+                                   {c.window_qk_nope_head_dim, "window_qk_nope_head_dim"},
+                                   {c.window_qk_rope_head_dim, "window_qk_rope_head_dim"},
+                                   {c.window_v_head_dim, "window_v_head_dim"}})
+    needs(width > 0 && c.sliding_window == 0, key, "a model.sliding_window");
+  needs(c.rotary_key_norm && c.qk_rope_head_dim == 0, "rotary_key_norm", "a model.qk_rope_head_dim");
+  needs(c.window_qk_rope_head_dim > 0 && c.qk_rope_head_dim == 0, "window_qk_rope_head_dim",
+        "a model.qk_rope_head_dim");
+  needs(c.window_q_lora_rank > 0 && c.q_lora_rank == 0, "window_q_lora_rank", "a model.q_lora_rank");
+  needs(c.window_qk_rope_head_dim > 0 && c.turns() && !c.has_window_rotation(), "window_qk_rope_head_dim",
+        "a model.window_rope_theta: a rotary table is of one width");
+  if (c.has_window_rotation()) validate_rotary_width(c.with_rotation_of_windows());
+}
+
 // Parts of attention that need others.
 void validate_parts(const ModelConfig& c) {
   const auto needs = [](bool has, const char* key, const char* other) {
     if (has) config_error("model.{} needs {}", key, other);
   };
+  needs(c.norm_places == NormPlaces::mixed && !c.recurs(), "norm_places = \"mixed\"", "a model.recurrence");
   needs(c.qk_norm_all_heads && !c.qk_norm, "qk_norm_all_heads", "model.qk_norm = true");
   needs(c.qk_norm_after_rotation && !c.qk_norm, "qk_norm_after_rotation", "model.qk_norm = true");
   needs(c.sinks_in_windows && !c.attention_sinks, "sinks_in_windows", "model.attention_sinks = true");
@@ -283,6 +352,12 @@ void validate_parts(const ModelConfig& c) {
   needs(c.window_head_dim > 0 && c.sliding_window == 0, "window_head_dim", "a model.sliding_window");
   needs(c.window_head_dim > 0 && c.turns() && !c.has_window_rotation(), "window_head_dim",
         "a model.window_rope_theta: a rotary table is of one width");
+  needs(c.rotary_key_norm && c.is_latent() && c.qk_rope_head_dim == 0, "rotary_key_norm",
+        "a model.qk_rope_head_dim above 0");
+  needs(c.attention_gate_softplus && c.attention_gate == AttentionGate::none, "attention_gate_softplus",
+        "a model.attention_gate");
+  needs(c.attention_gate == AttentionGate::element_apart && !c.is_grouped(), "attention_gate = \"element_apart\"",
+        "model.attention = \"grouped\"");
   needs(c.keys_are_values && c.value_head_dim > 0, "keys_are_values",
         "model.value_head_dim = 0: values are as wide as keys");
   needs(c.turning_pairs_factor < 1 && !c.turns(), "turning_pairs_factor", "model.positions = \"rotary\"");
@@ -300,16 +375,24 @@ void validate_parts(const ModelConfig& c) {
   needs(c.shared_expert_gate && c.has_experts() && c.n_shared_experts == 0, "shared_expert_gate",
         "model.n_shared_experts of 1 or more");
   needs(c.swiglu_limit > 0 && c.activation != Activation::swiglu, "swiglu_limit", "model.activation = \"swiglu\"");
-  for (const auto& [limit, key] : {std::pair{c.experts_limit, "experts_limit"}, {c.mlp_limit, "mlp_limit"}}) {
+  for (const auto& [limit, key] : {std::pair{c.experts_limit, "experts_limit"},
+                                   {c.mlp_limit, "mlp_limit"},
+                                   {c.mlp_limit_last, "mlp_limit_last"}}) {
     needs(limit > 0 && c.activation != Activation::swiglu, key, "model.activation = \"swiglu\"");
     needs(limit > 0 && c.swiglu_limit > 0, key, "model.swiglu_limit = 0, another form of limits");
   }
   needs(c.limited_gates && c.experts_limit == 0 && c.mlp_limit == 0, "limited_gates",
         "a model.experts_limit or model.mlp_limit");
+  needs(c.mlp_limit_last > 0 && c.mlp_limit == 0, "mlp_limit_last", "a model.mlp_limit");
+  needs(c.mlp_limit_last > 0 && c.mlp_limit_last_layer <= c.mlp_limit_layer, "mlp_limit_last",
+        "a model.mlp_limit_last_layer above model.mlp_limit_layer");
+  needs(c.mlp_limit_last == 0 && c.mlp_limit_last_layer > 0, "mlp_limit_last_layer", "a model.mlp_limit_last");
   const int64_t layers = c.num_hidden_layers + c.num_nextn_predict_layers;
   needs(c.experts_limit > 0 && c.experts_limit_layer >= layers, "experts_limit",
         "a layer from model.experts_limit_layer on");
   needs(c.mlp_limit > 0 && c.mlp_limit_layer >= layers, "mlp_limit", "a layer from model.mlp_limit_layer on");
+  needs(c.mlp_limit_last > 0 && c.mlp_limit_last_layer >= layers, "mlp_limit_last",
+        "a layer from model.mlp_limit_last_layer on");
   needs(c.experts_limit == 0 && c.experts_limit_layer > 0, "experts_limit_layer", "a model.experts_limit");
   needs(c.mlp_limit == 0 && c.mlp_limit_layer > 0, "mlp_limit_layer", "a model.mlp_limit");
   needs(c.full_attention_offset > 0 && c.sliding_window == 0, "full_attention_offset", "a model.sliding_window");
@@ -319,13 +402,27 @@ void validate_parts(const ModelConfig& c) {
         "full_attention_offset", "a larger model.full_attention_interval");
   needs(c.index_stage != IndexStage::sparse && !c.selects() && !c.is_compressed(), "index_stage",
         "a model.index_topk");
-  needs(c.selects() && c.sliding_window > 0 && !c.is_compressed(), "index_topk",
-        "model.sliding_window = 0: it selects among all keys");
+  needs(!c.selects() && c.index_blocks != IndexBlocks::none, "index_blocks", "a model.index_topk");
+  needs(!c.selects() && !c.index_pattern.empty(), "index_pattern", "a model.index_topk");
+  needs(c.is_compressed() && (c.index_blocks != IndexBlocks::none || !c.index_pattern.empty()), "attention",
+        "model.index_blocks = \"none\" and no model.index_pattern where it is \"compressed\"");
+  needs(c.raw_latent_of_queries && c.attention_gate != AttentionGate::element, "raw_latent_of_queries",
+        "model.attention_gate = \"element\": the same projection makes gates");
+  needs(c.raw_latent_of_queries && c.q_lora_rank == 0, "raw_latent_of_queries", "a model.q_lora_rank");
+  needs(c.experts_sum_norm && c.has_experts() && c.norm_places != NormPlaces::before, "experts_sum_norm",
+        "model.norm_places = \"before\"");
+  needs(c.gated_norm_rank > 0 && c.norm_places != NormPlaces::before, "gated_norm_rank",
+        "model.norm_places = \"before\"");
+  needs(c.gated_norm_rank > 0 && c.parallel_blocks, "gated_norm_rank", "model.parallel_blocks = false");
+  needs(c.gated_norm_rank > 0 && c.expert_norms, "gated_norm_rank", "model.expert_norms = false");
+  needs((c.gated_norm_rank > 0 || c.experts_sum_norm) && c.shortcut_experts, "shortcut_experts",
+        "model.gated_norm_rank = 0 and model.experts_sum_norm = false");
+  if (c.is_latent()) validate_window_latents(c);
   needs(c.selects() && c.attention_dropout > 0, "index_topk", "model.attention_dropout = 0");
-  needs(c.selects() && !c.turns(), "index_topk", "model.positions = \"rotary\": indexers turn by it");
   needs(c.no_rope_layer_interval > 0 && !c.turns(), "no_rope_layer_interval", "model.positions = \"rotary\"");
   needs(c.rope_scaling && c.positions == Positions::none, "rope_scaling", "model.positions = \"rotary\"");
-  if (c.selects() && c.index_head_dim < c.qk_rope_head_dim) {
+  if (c.selects() && !c.is_compressed()) validate_selection(c);
+  if (c.selects() && c.is_compressed() && c.index_head_dim < c.qk_rope_head_dim) {
     config_error("model.index_head_dim is {}, must be at least model.qk_rope_head_dim ({})", c.index_head_dim,
                  c.qk_rope_head_dim);
   }
@@ -363,9 +460,9 @@ void validate_attention(const ModelConfig& c) {
   if (c.full_attention_last && c.recurrence != Recurrence::kimi_delta && c.recurrence != Recurrence::lightning)
     config_error("model.full_attention_last needs model.recurrence = \"kimi_delta\" or \"lightning\"");
   if (c.rope_scaling && c.rope_scaling->type == RopeType::llama3 &&
-      c.rope_scaling->high_freq_factor <= c.rope_scaling->low_freq_factor) {
+      c.rope_scaling->high_freq_factor < c.rope_scaling->low_freq_factor) {
     config_error(
-        "model.rope_scaling.high_freq_factor is {}, must be more than model.rope_scaling.low_freq_factor ({})",
+        "model.rope_scaling.high_freq_factor is {}, must be at least model.rope_scaling.low_freq_factor ({})",
         c.rope_scaling->high_freq_factor, c.rope_scaling->low_freq_factor);
   }
   if (c.rope_scaling && c.rope_scaling->type == RopeType::longrope) validate_longrope(c);
@@ -447,6 +544,31 @@ void validate_streams(const ModelConfig& c) {
         "model.full_attn_alpha_factor, model.linear_attn_alpha_factor and model.mlp_alpha_factor of 1");
   needs(c.shortcut_experts, "model.shortcut_experts = false");
   needs(c.layer_embedding_size > 0, "model.layer_embedding_size = 0");
+  const auto only = [](bool has, const char* key, const char* kind) {
+    if (has) config_error("model.{} needs model.hyper_connections_kind = \"{}\"", key, kind);
+  };
+  const ModelConfig plain;
+  only(c.hyper_connections_kind != HyperConnection::constrained &&
+           c.hyper_connections_iterations != plain.hyper_connections_iterations,
+       "hyper_connections_iterations", "constrained");
+  only(c.hyper_connections_kind != HyperConnection::independent &&
+           c.hyper_connections_magnitude != plain.hyper_connections_magnitude,
+       "hyper_connections_magnitude", "independent");
+  only(!c.has_gated_streams() && c.hyper_connections_rank != plain.hyper_connections_rank, "hyper_connections_rank",
+       "gated");
+  const auto of_gated = [](bool has, const char* other) {
+    if (has) config_error("model.hyper_connections_kind is \"gated\", and needs {}", other);
+  };
+  if (!c.has_gated_streams()) return;
+  of_gated(c.hyper_connections_mean, "model.hyper_connections_mean = false");
+  of_gated(c.hyper_connections < 2, "model.hyper_connections of 2 or more");
+  of_gated(c.norm != Norm::rms, "model.norm = \"rms\": streams are normed as they are read");
+  of_gated(c.norm_places != NormPlaces::before, "model.norm_places = \"before\"");
+  of_gated(c.hyper_connections_mean, "model.hyper_connections_mean = false");
+  of_gated(c.expert_norms, "model.expert_norms = false");
+  of_gated(c.experts_sum_norm, "model.experts_sum_norm = false");
+  of_gated(c.gated_norm_rank > 0, "model.gated_norm_rank = 0");
+  of_gated(c.parallel_blocks, "model.parallel_blocks = false");
 }
 
 void validate_experts(const ModelConfig& c) {
@@ -458,6 +580,13 @@ void validate_experts(const ModelConfig& c) {
     config_error("model.num_experts_per_tok is {}, more than model.n_routed_experts ({})", c.num_experts_per_tok,
                  c.choices());
   }
+  const auto needs = [](bool has, const char* key, const char* other) {
+    if (has) config_error("model.{} needs {}", key, other);
+  };
+  needs(c.bias_on_logits && !c.topk_bias, "bias_on_logits", "model.topk_bias = true");
+  needs(c.bias_on_logits && c.n_group > 1, "bias_on_logits", "model.n_group = 1");
+  needs(c.bias_on_logits && c.bias_balance == BiasBalance::quantile, "bias_on_logits",
+        "a model.bias_balance other than \"quantile\", which counts margins of scores");
   if (c.moe_latent_size > 0 && c.experts_bias) {
     config_error("model.moe_latent_size is {}, and experts at a latent width have no model.experts_bias",
                  c.moe_latent_size);
@@ -494,9 +623,12 @@ void validate_experts(const ModelConfig& c) {
 
 void validate(const ModelConfig& c) {
   if (c.is_hybrid()) validate_pattern(c);
+  if (!c.layer_pattern.empty()) validate_kinds(c);
   validate_bounds(c);
   validate_attention(c);
+  validate_layers(c);
   if (c.has_streams()) validate_streams(c);
+  if (c.has_ngrams()) validate_ngrams(c);
   if (c.has_experts()) validate_experts(c);
 }
 

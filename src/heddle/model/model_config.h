@@ -51,39 +51,59 @@ enum class NormPlaces : uint8_t {
   after,   // of its output, ahead of the addition (OLMo 2, arXiv 2501.00656)
   both,    // Gemma 2 (arXiv 2408.00118)
   stream,  // of the residual stream, which goes on from its normed rows (MiniMax-01, arXiv 2501.08313)
+  mixed,   // before in recurrent layers, after in the others (OLMo Hybrid)
 };
 constexpr auto words_of(NormPlaces) {
   return std::to_array<Word<NormPlaces>>({{NormPlaces::before, "before"},
                                           {NormPlaces::after, "after"},
                                           {NormPlaces::both, "both"},
-                                          {NormPlaces::stream, "stream"}});
+                                          {NormPlaces::stream, "stream"},
+                                          {NormPlaces::mixed, "mixed"}});
 }
 
-/// The gate of attention's output, a sigmoid of a linear map of the layer's normed rows (arXiv 2505.06708).
+/// The gate of attention's output, a sigmoid of a linear map of the layer's normed rows (arXiv 2505.06708), or a
+/// softplus of it (attention_gate_softplus).
 enum class AttentionGate : uint8_t {
   none,
-  head,     // one number a head (Step-3.5)
-  element,  // one number an element, made by the projection of queries (Qwen3-Next)
+  head,           // one number a head (Step-3.5)
+  element,        // one number an element; in grouped attention made by the projection of queries (Qwen3-Next)
+  element_apart,  // the same by a map of its own (AFMoE)
 };
 constexpr auto words_of(AttentionGate) {
-  return std::to_array<Word<AttentionGate>>(
-      {{AttentionGate::none, "none"}, {AttentionGate::head, "head"}, {AttentionGate::element, "element"}});
+  return std::to_array<Word<AttentionGate>>({{AttentionGate::none, "none"},
+                                             {AttentionGate::head, "head"},
+                                             {AttentionGate::element, "element"},
+                                             {AttentionGate::element_apart, "element_apart"}});
+}
+
+/// It says what weighs the streams of hyper-connections (ops/hyper_connection.cpp).
+enum class HyperConnection : uint8_t {
+  constrained,  // streams are mixed by a doubly stochastic matrix (Xie et al., arXiv 2512.24880; DeepSeek-V4)
+  independent,  // no stream goes into another (Hy4)
+  gated,        // a block reads each element by a weight of its own (Qwen4)
+};
+constexpr auto words_of(HyperConnection) {
+  return std::to_array<Word<HyperConnection>>({{HyperConnection::constrained, "constrained"},
+                                               {HyperConnection::independent, "independent"},
+                                               {HyperConnection::gated, "gated"}});
 }
 
 /// The recurrence along the sequence that some layers have instead of attention (ops/recurrence.cpp).
 enum class Recurrence : uint8_t {
   none,
-  gated_delta,  // the gated delta rule (Yang et al., arXiv 2412.06464) as Qwen3-Next has it
-  kimi_delta,   // Kimi Delta Attention (arXiv 2510.26692), whose decay is a number a channel of a key
-  lightning,    // linear attention with a constant decay a head (arXiv 2401.04658) as MiniMax-01 has it
-  mamba2,       // Mamba-2's state-space model (arXiv 2405.21060) as Nemotron-H has it
+  gated_delta,        // the gated delta rule (Yang et al., arXiv 2412.06464) as Qwen3-Next has it
+  kimi_delta,         // Kimi Delta Attention (arXiv 2510.26692), whose decay is a number a channel of a key
+  lightning,          // linear attention with a constant decay a head (arXiv 2401.04658) as MiniMax-01 has it
+  mamba2,             // Mamba-2's state-space model (arXiv 2405.21060) as Nemotron-H has it
+  short_convolution,  // a gated convolution of few rows, and no state beside them (LFM2)
 };
 constexpr auto words_of(Recurrence) {
   return std::to_array<Word<Recurrence>>({{Recurrence::none, "none"},
                                           {Recurrence::gated_delta, "gated_delta"},
                                           {Recurrence::kimi_delta, "kimi_delta"},
                                           {Recurrence::lightning, "lightning"},
-                                          {Recurrence::mamba2, "mamba2"}});
+                                          {Recurrence::mamba2, "mamba2"},
+                                          {Recurrence::short_convolution, "short_convolution"}});
 }
 
 /// It says what trains the indexers of a model that selects keys.
@@ -95,6 +115,20 @@ enum class IndexStage : uint8_t {
 constexpr auto words_of(IndexStage) {
   return std::to_array<Word<IndexStage>>(
       {{IndexStage::sparse, "sparse"}, {IndexStage::dense, "dense"}, {IndexStage::off, "off"}});
+}
+
+/// It says what a block of keys is chosen by, where keys are chosen in blocks (ops/selection.cpp).
+enum class IndexBlocks : uint8_t {
+  none,      // keys are chosen one by one
+  greatest,  // the greatest score of its keys; each key head has a choice of its own (MiniMax-M3)
+  mean,      // the score of the mean of its keys; a query always sees those behind the last whole block (Qwen4-Exp)
+  gated,     // likewise of a weighted mean of its keys, whose weights are learned (GLM-5.3)
+};
+constexpr auto words_of(IndexBlocks) {
+  return std::to_array<Word<IndexBlocks>>({{IndexBlocks::none, "none"},
+                                           {IndexBlocks::greatest, "greatest"},
+                                           {IndexBlocks::mean, "mean"},
+                                           {IndexBlocks::gated, "gated"}});
 }
 
 /// Whence a model knows where a token stands.
@@ -111,6 +145,17 @@ constexpr auto words_of(Positions) {
 /// A block of a layer, which adds to the residual stream and has a norm of its own. Its value is its letter in
 /// model.hybrid_override_pattern.
 enum class Block : char { attention = '*', recurrence = 'M', mlp = '-', experts = 'E' };
+
+/// The kind of what stands in a layer ahead of its MLP or experts. Its value is its letter in model.layer_pattern.
+enum class LayerKind : char { attention = '*', window = 'W', recurrence = 'M' };
+
+/// The keys that a layer's queries attend to, in a model that selects keys. Its value is its letter in
+/// model.index_pattern.
+enum class Selection : char {
+  own = 'I',     // those that an indexer of the layer chooses
+  shared = 'S',  // those that the last layer with an indexer has chosen
+  all = '*',     // all that they see
+};
 
 /// A kind of layer of compressed attention. Queries see their window, and in two kinds entries of tokens before it.
 /// The value is the kind's letter in model.compression_pattern.
@@ -170,7 +215,7 @@ struct RopeScaling {
 std::optional<std::vector<double>> factors_of(std::string_view text);
 std::string text_of_factors(const std::vector<double>& factors);
 
-/// The epsilon of the norms of attention's latents, whatever rms_norm_eps is: so the released models were trained.
+/// The epsilon of the norms of attention's latents, whatever rms_norm_eps is: so most released models were trained.
 inline constexpr double kLatentNormEpsilon = 1e-6;
 
 /// The rule by which the balancing biases move at the end of a step.
@@ -193,6 +238,7 @@ struct ModelConfig {
   int64_t num_hidden_layers = 4;
   int64_t intermediate_size = 768;  // of dense layers
   int64_t first_k_dense_replace = 1;
+  std::string mlp_pattern;  // in place of that a letter a layer: E it has experts, - an MLP
   /// A letter a layer, each of one block (Block); empty: a layer has attention or a recurrence, then an MLP or
   /// experts.
   std::string hybrid_override_pattern;
@@ -201,7 +247,10 @@ struct ModelConfig {
   bool tie_word_embeddings = false;
   int64_t max_position_embeddings = 4096;
   Norm norm = Norm::rms;
+  bool norm_bias = true;         // of Norm::layer
+  bool parallel_blocks = false;  // both blocks of a layer read its one norm and add to the stream (Cohere)
   NormPlaces norm_places = NormPlaces::before;
+  int64_t gated_norm_rank = 0;  // norms ahead of attention and of experts are gated by an MLP so wide (A.X-K2)
   bool zero_centered_norms = false;  // a root-mean-square norm multiplies by 1 + its weight
   Positions positions = Positions::rotary;
   Activation activation = Activation::swiglu;
@@ -213,18 +262,27 @@ struct ModelConfig {
   int64_t q_lora_rank = 0;  // 0: queries are projected directly
   int64_t kv_lora_rank = 64;
   int64_t qk_nope_head_dim = 32;
-  int64_t qk_rope_head_dim = 16;
+  int64_t qk_rope_head_dim = 16;  // 0: no key is shared by all heads, and nothing turns
   int64_t v_head_dim = 32;
+  double latent_norm_eps = kLatentNormEpsilon;
+  bool rotary_key_norm = false;        // the rotary key that heads share is normed ahead of its rotation (dots3)
+  bool raw_latent_of_queries = false;  // queries read their latent as it is, too, behind the normed one (A.X-K2)
   bool scaled_latents = false;  // a normed latent is multiplied by √(hidden_size ÷ its width) (LongCat-Flash)
 
-  // Selection of keys in latent attention (DeepSeek-V3.2, arXiv 2512.02556): an indexer scores all earlier keys,
+  // Selection of keys (DeepSeek-V3.2, arXiv 2512.02556): an indexer scores all earlier keys,
   // and a query attends to the best of them
   int64_t index_topk = 0;  // so many; 0: to all, and there is no indexer
   int64_t index_n_heads = 4;
   int64_t index_head_dim = 32;
   bool indexer_rope_interleave = false;
+  bool indexer_rope_last = false;      // an indexer turns the last elements of a head, not the first
+  double indexer_norm_eps = 1e-6;      // of the norm of an indexer's keys
   int64_t index_topk_freq = 1;         // of so many layers one has an indexer, and those after it take its choice
   int64_t index_skip_topk_offset = 2;  // so many first layers each have one
+  std::string index_pattern;           // a letter a layer (Selection) in place of these two; empty: they say it
+  IndexBlocks index_blocks = IndexBlocks::none;
+  int64_t index_block_size = 16;   // keys of a block, counted from the sequence's start
+  int64_t index_local_blocks = 0;  // of the blocks up to a query's own the last so many are always chosen (greatest)
 
   // Compressed attention (DeepSeek-V4): heads share one key, which is the value too. Queries see a window, and in
   // some layers entries that each stand for many tokens
@@ -243,6 +301,7 @@ struct ModelConfig {
   bool value_norm = false;       // values are normed head by head, without a gain (Gemma 4)
   bool keys_are_values = false;  // in layers with full attention, ahead of norms and rotation (Gemma 4)
   AttentionGate attention_gate = AttentionGate::none;
+  bool attention_gate_softplus = false;  // ln(1 + e^x) in place of the sigmoid (Laguna)
   int64_t value_head_dim = 0;          // 0: head_dim
   double value_multiplier = 1;         // of values
   double attention_scale = 0;          // of scores; 0: 1 ÷ √ of a key's width
@@ -250,6 +309,8 @@ struct ModelConfig {
   double partial_rotary_factor = 1;    // of a head, from its first element on, this part has positions
   double turning_pairs_factor = 1;     // of its pairs, the first so many turn, as fast as if all did (Gemma 4)
   int64_t no_rope_layer_interval = 0;  // every so many-th layer turns nothing; 0: each turns
+  std::string rotation_pattern;        // in place of that a letter a layer: R it turns, - it does not
+  bool qk_unit_norm = false;           // in layers that turn, head by head after rotation, without a gain (Llama 4)
   AttentionBias attention_bias = AttentionBias::none;
   bool mlp_bias = false;  // of dense layers
 
@@ -262,6 +323,8 @@ struct ModelConfig {
   int64_t experts_limit_layer = 0;
   double mlp_limit = 0;  // of shared experts and of dense layers
   int64_t mlp_limit_layer = 0;
+  double mlp_limit_last = 0;  // in its place, in layers from one on (Ling-3.0-flash); 0: none
+  int64_t mlp_limit_last_layer = 0;
   bool limited_gates = false;  // both limits cut the gate, and not silu of it (DeepSeek-V4)
 
   // The last layers take keys and values of the last layer before them that is of their kind (Gemma 3n, Gemma 4)
@@ -280,8 +343,15 @@ struct ModelConfig {
   int64_t linear_value_head_dim = 32;
   int64_t linear_conv_kernel_dim = 4;     // positions that the convolution of queries, keys and values sees
   bool linear_projections_apart = false;  // of the gated delta rule; else two hold all, a key head's rows together
+  bool linear_tensors_apart = false;      // and those of queries, keys and values in files too (OLMo Hybrid)
   double linear_step_least = 0;           // bounds of Mamba-2's time steps
   double linear_step_most = 0;            // 0: none
+  double linear_decay_least = 0;          // of Kimi Delta Attention: bound of a log decay (Ling 3); 0: none
+  bool linear_full_gates = false;         // one map makes its decays, one its gate, in place of two each (Ling 3)
+  double linear_norm_eps = 0;             // of the norm of a recurrence's output; 0: rms_norm_eps
+  bool linear_double_beta = false;        // of the gated delta rule: a step goes up to 2 (OLMo Hybrid)
+  bool linear_bias = false;  // of the linear maps of Mamba-2; and of all maps of a short convolution
+  bool linear_sigmoid_gate = false;       // the gated delta rule's output has a sigmoid as gate, not silu (Qwen4)
 
   // Windows of attention: which layers have them
   int64_t sliding_window = 0;           // tokens that a query sees, its own among them; 0: all before it
@@ -289,12 +359,26 @@ struct ModelConfig {
   int64_t full_attention_interval = 0;  // every so many-th layer has it; 0: no such
   int64_t full_attention_offset = 0;    // counted from this layer, the first being 0, in place of the first
   bool full_attention_last = false;     // the last layer has it too
+  bool window_chunks = false;  // windows are chunks: a query sees its own, up to itself, and no other (Llama 4)
+  std::string layer_pattern;            // a letter a layer (LayerKind) in place of these; empty: they say it
   // Layers with a window differ from the others in these; 0: they do not
   int64_t window_attention_heads = 0;
   int64_t window_key_value_heads = 0;
   int64_t window_head_dim = 0;
+  int64_t window_q_lora_rank = 0;
+  int64_t window_kv_lora_rank = 0;
+  int64_t window_qk_nope_head_dim = 0;
+  int64_t window_qk_rope_head_dim = 0;
+  int64_t window_v_head_dim = 0;
   double window_rope_theta = 0;     // and their positions are not stretched, and all pairs turn
   double window_rotary_factor = 0;  // in place of partial_rotary_factor; only with window_rope_theta
+
+  // A query is multiplied by 1 + beta·ln(1 + ⌊(position + first) ÷ length⌋); beta 0: it is not. Positions count from
+  // 0 in their document (Llama 4, Ministral 3, Mistral 4)
+  double query_scale_beta = 0;
+  int64_t query_scale_length = 8192;
+  int64_t query_scale_first = 0;
+  bool query_scale_unturned = false;  // only in layers without rotary positions
 
   double rope_theta = 10000;
   bool rope_interleave = true;
@@ -311,13 +395,30 @@ struct ModelConfig {
   // Hyper-connections (Zhu et al., arXiv 2409.19606; constrained: Xie et al., arXiv 2512.24880): the residual is so
   // many streams, side by side in one row. Each block reads a mix of them and writes to a mix of them
   // (ops/hyper_connection.cpp).
-  int64_t hyper_connections = 0;              // streams; 0: the residual is one row of hidden_size
+  int64_t hyper_connections = 0;  // streams; 0: the residual is one row of hidden_size
+  HyperConnection hyper_connections_kind = HyperConnection::constrained;
+  double hyper_connections_magnitude = 2;     // the most that a weight of writing is
   int64_t hyper_connections_iterations = 20;  // of Sinkhorn and Knopp
   double hyper_connections_eps = 1e-6;        // added to weights and to the sums that they are divided by
+  int64_t hyper_connections_rank = 64;        // of the maps that make the gated kind's weights of reading
+  bool hyper_connections_mean = false;        // the head reads the mean of the streams (GLM-5.3)
   bool layer_scalars = false;  // a number a layer, not trained, that its output is multiplied by (Gemma 4)
   double logits_divisor = 1;   // the head's logits are divided by it
   double final_logit_cap = 0;  // logits l become c·tanh(l ÷ c); 0: they stay
   bool head_bias = false;      // of the logits
+
+  // Embeddings of n-grams that some layers add to their streams (Qwen4). The last tokens are hashed to rows of tables
+  // (model/ngrams.h).
+  std::string ngram_layers;               // their numbers, 1 being the first layer, commas between; empty: none
+  int64_t ngram_size = 3;                 // tokens of the longest n-gram; the shortest has two
+  int64_t ngram_heads = 8;                // tables of n-grams of one length, each with a hash of its own
+  int64_t ngram_embedding_size = 0;       // width of a token's rows of all tables together; 0: hidden_size
+  int64_t ngram_vocab_size = 20'000'000;  // tables have as many rows as primes from here on, each another
+  int64_t ngram_vocab_multiple = 128;     // the rows of a layer's tables together are filled up to a multiple of it
+  int64_t ngram_seed = 1234;              // of the hashes
+  int64_t ngram_conv_kernel_dim = 4;      // rows that the convolution behind it sees, ngram_size apart
+  int64_t ngram_end_token = 0;            // no n-gram goes on behind it
+  int64_t ngram_parts = 1;                // tensors in which released files hold a layer's tables
 
   // Mixture of experts
   int64_t n_routed_experts = 16;
@@ -330,11 +431,14 @@ struct ModelConfig {
       0;                            // of all shared experts together; 0: n_shared_experts × moe_intermediate_size
   int64_t moe_latent_size = 0;      // routed experts work at this width, between two linear maps; 0: at hidden_size
   bool shared_expert_gate = false;  // a sigmoid a token on the shared experts
+  bool experts_sum_norm = false;    // what routed and shared experts make together is normed (A.X-K1)
   bool expert_norms = false;        // router, routed and shared experts have norms of their own (Gemma 4)
   bool expert_scales = false;       // a learned factor an expert on its gates (Gemma 4)
   int64_t n_group = 1;
   int64_t topk_group = 1;
   bool norm_topk_prob = true;
+  bool gates_on_inputs = false;        // a gate multiplies what its expert reads, not what it makes (Llama 4)
+  bool shared_expert_average = false;  // the mean of routed and shared experts, not their sum (Command A+)
   bool sigmoid_scores = true;    // else softmax
   bool softplus_scores = false;  // √softplus of the logits in their place (DeepSeek-V4)
   bool sparse_mixer = false;     // two experts, each gated by a softmax over those whose logits are close (Phi-MoE)
@@ -342,8 +446,10 @@ struct ModelConfig {
   bool topk_bias = true;              // balance by a bias on the choice (aux-loss-free)
   int64_t num_hash_layers = 0;  // those of the first layers that have experts choose by token id (DeepSeek-V4)
   double routed_scaling_factor = 1;
-  bool router_bias = false;   // of its logits, trained
-  bool experts_bias = false;  // of both linear maps of each routed expert
+  bool router_bias = false;     // of its logits, trained
+  double router_logit_cap = 0;  // the router's logits l become c·tanh(l ÷ c) (Laguna); 0: they stay
+  bool bias_on_logits = false;  // the balancing bias is added to logits, not to scores (Kolibri)
+  bool experts_bias = false;    // of both linear maps of each routed expert
 
   // Multi-token prediction
   int64_t num_nextn_predict_layers = 0;
@@ -365,10 +471,17 @@ struct ModelConfig {
   /// True if the layer has neither a window nor a recurrence.
   bool has_full_attention(int64_t layer) const {
     if (is_compressed()) return compression_of(layer) != Compression::window;
+    if (!layer_pattern.empty()) return kind_of(layer) == LayerKind::attention;
     return layer < max_window_layers ||
            (full_attention_interval > 0 && (layer + 1 - full_attention_offset) % full_attention_interval == 0) ||
            (full_attention_last && layer + 1 == num_hidden_layers);
   }
+  /// The kind of a layer by model.layer_pattern. Layers that predict further tokens have attention.
+  LayerKind kind_of(int64_t layer) const {
+    return layer < std::ssize(layer_pattern) ? static_cast<LayerKind>(layer_pattern[static_cast<size_t>(layer)])
+                                             : LayerKind::attention;
+  }
+  bool has_kind(LayerKind kind) const { return layer_pattern.find(static_cast<char>(kind)) != std::string::npos; }
   /// The kind of a layer of compressed attention.
   Compression compression_of(int64_t layer) const {
     return layer < std::ssize(compression_pattern)
@@ -385,7 +498,11 @@ struct ModelConfig {
   }
   /// Tokens that a query of the layer sees; 0: all up to its own, or entries of them in compressed attention.
   int64_t window_of(int64_t layer) const { return has_full_attention(layer) ? 0 : sliding_window; }
+  /// Tokens of the chunks that the layer's queries see; 0: it has none.
+  int64_t chunk_of(int64_t layer) const { return window_chunks ? window_of(layer) : 0; }
   bool recurs() const { return recurrence != Recurrence::none; }
+  /// True if a recurrent layer has states, and not the last rows of a convolution alone.
+  bool has_states() const { return recurs() && recurrence != Recurrence::short_convolution; }
   bool is_hybrid() const { return !hybrid_override_pattern.empty(); }
   /// The letters of a layer's blocks, in order. Layers that predict further tokens have attention, then an MLP or
   /// experts.
@@ -395,10 +512,18 @@ struct ModelConfig {
       return hybrid_override_pattern.substr(static_cast<size_t>(layer), 1);
     const bool recurrent = recurs() && !predicts && !has_full_attention(layer);
     if (shortcut_experts) return begins_pair(layer) ? "*-E" : "*-";
-    const bool experts = is_hybrid() ? has(Block::experts) : layer >= first_k_dense_replace;
+    const bool experts = is_hybrid() ? has(Block::experts) : has_experts_behind(layer);
     return {static_cast<char>(recurrent ? Block::recurrence : Block::attention),
             static_cast<char>(experts ? Block::experts : Block::mlp)};
   }
+  /// True if the layer has experts in place of an MLP, in a model whose layers have two blocks.
+  bool has_experts_behind(int64_t layer) const {
+    if (mlp_pattern.empty()) return layer >= first_k_dense_replace;
+    return layer < std::ssize(mlp_pattern) ? mlp_pattern[static_cast<size_t>(layer)] == 'E'
+                                           : mlp_pattern.find('E') != std::string::npos;
+  }
+  /// True if a pattern says which layers have experts: they do not simply follow dense ones.
+  bool interleaves() const { return is_hybrid() || !mlp_pattern.empty(); }
   /// True if the layer's experts add to the stream behind the next layer.
   bool begins_pair(int64_t layer) const { return shortcut_experts && layer % 2 == 0; }
   /// True if a table of token ids chooses the layer's experts.
@@ -413,9 +538,14 @@ struct ModelConfig {
     return hybrid_override_pattern.find(static_cast<char>(block)) != std::string::npos;
   }
   bool is_recurrent(int64_t layer) const { return has(layer, Block::recurrence); }
+  NormPlaces norm_places_of(int64_t layer) const {
+    if (norm_places != NormPlaces::mixed) return norm_places;
+    return is_recurrent(layer) ? NormPlaces::before : NormPlaces::after;
+  }
   /// Widths of the queries (and of the keys) and of the values of a recurrent layer, all heads together.
   int64_t linear_keys_width() const { return linear_num_key_heads * linear_key_head_dim; }
   int64_t linear_values_width() const { return linear_num_value_heads * linear_value_head_dim; }
+  double linear_norm_epsilon() const { return linear_norm_eps > 0 ? linear_norm_eps : rms_norm_eps; }
   bool has_window(int64_t layer) const { return window_of(layer) > 0; }
   int64_t heads_of(int64_t layer) const {
     return has_window(layer) && window_attention_heads > 0 ? window_attention_heads : num_attention_heads;
@@ -429,6 +559,17 @@ struct ModelConfig {
     return has_window(layer) && window_head_dim > 0 ? window_head_dim : head_dim;
   }
   int64_t value_width_of(int64_t layer) const { return value_head_dim > 0 ? value_head_dim : head_dim_of(layer); }
+  /// Widths in a layer of latent attention.
+  struct LatentWidths {
+    int64_t q_rank, kv_rank, nope, rope, value;
+    int64_t head() const { return nope + rope; }
+  };
+  LatentWidths latent_widths(int64_t layer) const {
+    const auto of = [&](int64_t all, int64_t windows) { return has_window(layer) && windows > 0 ? windows : all; };
+    return {of(q_lora_rank, window_q_lora_rank), of(kv_lora_rank, window_kv_lora_rank),
+            of(qk_nope_head_dim, window_qk_nope_head_dim), of(qk_rope_head_dim, window_qk_rope_head_dim),
+            of(v_head_dim, window_v_head_dim)};
+  }
   /// True if the layer's values are its keys.
   bool shares_keys(int64_t layer) const { return keys_are_values && !has_window(layer); }
   /// The layer whose keys and values a layer attends to: itself, or the last before those that share which is of
@@ -453,41 +594,81 @@ struct ModelConfig {
     c.rope_scaling.reset();
     c.turning_pairs_factor = 1;
     if (window_head_dim > 0) c.head_dim = window_head_dim;
+    if (window_qk_rope_head_dim > 0) c.qk_rope_head_dim = window_qk_rope_head_dim;
     if (window_rotary_factor > 0) c.partial_rotary_factor = window_rotary_factor;
     return c;
   }
   bool has_sinks(int64_t layer) const { return attention_sinks && (!sinks_in_windows || has_window(layer)); }
   bool selects() const { return index_topk > 0; }
   bool trains_indexers_alone() const { return selects() && index_stage == IndexStage::dense; }
+  /// True if keys are chosen in blocks.
+  bool selects_blocks() const { return selects() && index_blocks != IndexBlocks::none; }
+  /// The keys that the layer's queries attend to, in a model that selects keys.
+  Selection selection_of(int64_t layer) const {
+    if (is_latent() && has_window(layer)) return Selection::all;
+    if (layer < std::ssize(index_pattern)) return static_cast<Selection>(index_pattern[static_cast<size_t>(layer)]);
+    const int64_t counted = layer - index_skip_topk_offset + 1;
+    const bool own = layer >= num_hidden_layers || counted <= 0 || counted % index_topk_freq == 0;
+    return own ? Selection::own : Selection::shared;
+  }
+  /// True if the layer's queries attend to chosen keys alone.
+  bool selects_in(int64_t layer) const { return selects() && selection_of(layer) != Selection::all; }
   /// True if the layer has an indexer of its own. Those that predict further tokens do.
   bool has_indexer(int64_t layer) const {
     if (is_compressed()) return selects() && compression_of(layer) == Compression::sparse;
-    const int64_t counted = layer - index_skip_topk_offset + 1;
-    return selects() && (layer >= num_hidden_layers || counted <= 0 || counted % index_topk_freq == 0);
+    return selects() && has(layer, Block::attention) && selection_of(layer) == Selection::own;
   }
   /// The limits of SwiGLU in a layer's routed experts, and in its shared or dense MLP; 0: none.
   double experts_limit_of(int64_t layer) const { return layer >= experts_limit_layer ? experts_limit : 0; }
-  double mlp_limit_of(int64_t layer) const { return layer >= mlp_limit_layer ? mlp_limit : 0; }
+  double mlp_limit_of(int64_t layer) const {
+    if (mlp_limit_last > 0 && layer >= mlp_limit_last_layer) return mlp_limit_last;
+    return layer >= mlp_limit_layer ? mlp_limit : 0;
+  }
   bool is_moe(int64_t layer) const { return has(layer, Block::experts); }
   /// False where MLPs and experts have two matrices.
   bool has_gated_mlp() const { return activation == Activation::swiglu || activation >= Activation::geglu; }
   bool has_experts() const {
     if (is_hybrid()) return has(Block::experts);
+    if (!mlp_pattern.empty()) return mlp_pattern.find('E') != std::string::npos;
     return shortcut_experts || is_moe(num_hidden_layers - 1) ||
            (num_nextn_predict_layers > 0 && is_moe(num_hidden_layers));
   }
-  bool has_dense_layers() const { return is_hybrid() ? has(Block::mlp) : has(0, Block::mlp); }
+  bool has_dense_layers() const {
+    if (!mlp_pattern.empty()) return mlp_pattern.find('-') != std::string::npos;
+    return is_hybrid() ? has(Block::mlp) : has(0, Block::mlp);
+  }
   bool attends() const { return !is_hybrid() || has(Block::attention) || num_nextn_predict_layers > 0; }
   bool turns() const { return positions == Positions::rotary; }
   bool turns_in(int64_t layer) const {
+    if (layer < std::ssize(rotation_pattern))
+      return turns() && rotation_pattern[static_cast<size_t>(layer)] == 'R';
     const bool every_nth = no_rope_layer_interval > 0 && layer < num_hidden_layers;
     return turns() && !(every_nth && (layer + 1) % no_rope_layer_interval == 0);
+  }
+  /// True if a layer that attends multiplies its queries by a factor of their positions.
+  bool scales_queries(int64_t layer) const {
+    return query_scale_beta != 0 && !(query_scale_unturned && turns_in(layer));
   }
   bool learns_positions() const { return positions == Positions::learned; }
   bool is_latent() const { return attention == Attention::latent; }
   bool is_grouped() const { return attention == Attention::grouped; }
   bool is_compressed() const { return attention == Attention::compressed; }
   bool has_streams() const { return hyper_connections > 0; }
+  /// True if streams are read by weights of their elements. Then they are normed as they are read, and layers and
+  /// head have no norms of their own.
+  bool has_gated_streams() const {
+    return has_streams() && hyper_connections_kind == HyperConnection::gated;
+  }
+  bool has_ngrams() const { return !ngram_layers.empty(); }
+  /// Width of a token's embedding of n-grams.
+  int64_t ngram_width() const { return ngram_embedding_size > 0 ? ngram_embedding_size : hidden_size; }
+  bool mixes_streams() const { return has_streams() && hyper_connections_kind == HyperConnection::constrained; }
+  /// Numbers of a token by which a block reads and writes streams, and the factors that these have.
+  int64_t stream_weights() const {
+    if (hyper_connections_kind == HyperConnection::gated) return hyper_connections;  // of writing alone
+    return hyper_connections * (mixes_streams() ? 2 + hyper_connections : 2);
+  }
+  int64_t stream_scales() const { return mixes_streams() ? 3 : 2; }
   /// Width of what goes from block to block, from layer to layer and from stage to stage.
   int64_t residual_width() const { return has_streams() ? hyper_connections * hidden_size : hidden_size; }
   /// Width of the rows that routed experts take and make.
@@ -500,6 +681,11 @@ struct ModelConfig {
   }
   /// The width of a head's value in grouped attention.
   int64_t value_width() const { return value_head_dim > 0 ? value_head_dim : head_dim; }
+  /// Numbers of the gate of a head's output.
+  int64_t gate_width() const {
+    if (attention_gate == AttentionGate::none) return 0;
+    return attention_gate == AttentionGate::head ? 1 : is_latent() ? v_head_dim : value_width();
+  }
   int64_t qk_head_dim() const { return is_latent() ? qk_nope_head_dim + qk_rope_head_dim : head_dim; }
   /// The elements of a head that have positions: its last ones, or, in grouped attention, its first.
   int64_t rotary_width() const {

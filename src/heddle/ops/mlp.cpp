@@ -1,8 +1,9 @@
 // Activation functions. SwiGLU (Shazeer, arXiv 2002.05202) is fused and in its parts; clamped SwiGLU is that of the
 // released code of GPT-OSS. GELU (Hendrycks and Gimpel, arXiv 1606.08415) comes with its bias, by the error
-// function or, with `tanh`, by its approximation. Gates by a sigmoid (arXiv 2505.06708): each of a gate's columns
-// is of a run of equally many columns of x. Soft caps of logits: c·tanh(x ÷ c) (arXiv 2408.00118). Clips, which
-// Step-3.5 has around SwiGLU. Squared ReLU (So et al., arXiv 2109.08668). T rows; u has 2F columns, gate then up.
+// function or, with `tanh`, by its approximation. Gates by a sigmoid (arXiv 2505.06708), or by ln(1 + e^x) with
+// `softplus`: each of a gate's columns is of a run of equally many columns of x. Soft caps of logits: c·tanh(x ÷ c)
+// (arXiv 2408.00118). Clips, which Step-3.5 has around SwiGLU. Squared ReLU (So et al., arXiv 2109.08668). T rows;
+// u has 2F columns, gate then up.
 #include "heddle/ops/experts/expert_bias.h"
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
@@ -187,7 +188,7 @@ void check_gate(const Rule& rule, size_t x, size_t gate) {
 
 const OpDef sigmoid_gate{
     .kind = "sigmoid_gate",
-    .operands = "x gate", .results = "y",
+    .operands = "x gate", .results = "y", .attributes = "softplus?",
     .work = ir::Work::activation,
     .by_row = "x gate y",
     .infer = by_rule([](const Rule& rule) {
@@ -196,13 +197,13 @@ const OpDef sigmoid_gate{
     }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
       return writer.input_gradient(sigmoid_gate_dgrad, {d_out[0], op.in[0], op.in[1]},
-                                   {writer.d(op.in[0]), writer.d(op.in[1])});
+                                   {writer.d(op.in[0]), writer.d(op.in[1])}, op.attributes);
     },
 };
 
 const OpDef sigmoid_gate_dgrad{
     .kind = "sigmoid_gate_dgrad",
-    .operands = "dy x gate", .results = "dx dgate",
+    .operands = "dy x gate", .results = "dx dgate", .attributes = "softplus?",
     .by_row = "dy x gate dx dgate",
     .infer = by_rule([](const Rule& rule) {
       rule.same(0, 1);

@@ -103,11 +103,27 @@ void Pricing::norm_and_residual(BlockWork& block) const {
   if (!s_.has_streams()) return;
   // In place of the sum: the streams are read twice by their map and by what it weighs, then read and written by
   // the block. Backward, both gradients pass over them, and that of the map is added.
-  const double streams = d(s_.residual_width()), n = d(s_.hyper_connections);
-  linear(block, rows_, n * (2 + n), streams, 1, false);
+  const double streams = d(s_.residual_width());
+  linear(block, rows_, d(s_.stream_weights()), streams, 1, false);
+  if (s_.has_gated_streams()) {
+    const double rank = d(s_.hyper_connections_rank);
+    linear(block, rows_, rank, streams);
+    linear(block, rows_, streams, rank);
+  }
   moved(block, rows_ * 2 * 4 * streams, rows_ * 2 * 9 * streams);
   block.forward.ops += 2;
   block.backward.ops += 3;
+}
+
+// The narrow MLP of a norm, and what its gate moves.
+void Pricing::gated_norm(BlockWork& block) const {
+  const double rank = d(s_.gated_norm_rank);
+  if (rank == 0) return;
+  linear(block, rows_, rank, h_);
+  linear(block, rows_, h_, rank);
+  moved(block, rows_ * 6 * h_, rows_ * 10 * h_);
+  block.forward.ops += 2;
+  block.backward.ops += 2;
 }
 
 void Pricing::tensor_parallel(BlockWork& block) const {
@@ -158,6 +174,7 @@ void Pricing::context_parallel(BlockWork& block) const {
 BlockWork Pricing::attention() const {
   const double recurrent = s_.recurrent();
   if (recurrent <= 0) return softmax_attention();
+  if (recurrent >= 1) return recurrence();
   const BlockWork softmax = softmax_attention(), rule = recurrence();
   BlockWork mean;
   for (const auto part : {&BlockWork::forward, &BlockWork::backward, &BlockWork::weights}) {
@@ -179,7 +196,7 @@ void Pricing::scan(BlockWork& w, double flops_per_token, double numbers) const {
   // With pieces of sequences what each makes of a state is worked out first (docs/features/recurrence.md).
   w.forward.attention += scan_s * (!pieces ? 1 : delta ? 7.0 / 3 : 3.0 / 2);
   w.backward.attention += 2.5 * scan_s * (!pieces ? 1 : delta ? 12.0 / 9 : 7.0 / 6);
-  if (l_.cp > 1) {
+  if (l_.cp > 1 && s_.has_states()) {
     const double keys = d(s_.linear_key_head_dim), values = d(s_.linear_value_head_dim);
     const double states = 2 * j_.microbatch * 4 * d(s_.linear_num_value_heads) / t * keys;
     const double heads = 2 * tokens_ * 2 * d(s_.linear_keys_width() + s_.linear_values_width()) / t;
@@ -202,11 +219,20 @@ BlockWork Pricing::recurrence() const {
   const double t = l_.tp, keys = d(s_.linear_keys_width()), values = d(s_.linear_values_width());
   const double heads = d(s_.linear_num_value_heads);
   double numbers = 6 * keys + 8 * values;
+  if (!s_.has_states()) {
+    // b, c and x, b·x, what the convolution makes of it, and that times c; each written once and read once.
+    linear(w, tokens_, 3 * h_ / t, h_);
+    linear(w, tokens_, h_, h_ / t);
+    scan(w, 0, 10 * h_);
+    return w;
+  }
   if (s_.recurrence == model::Recurrence::kimi_delta) {
     const double middle = d(s_.linear_key_head_dim + s_.linear_value_head_dim);
-    linear(w, tokens_, (2 * keys + values + heads) / t, h_);
-    linear(w, rows_, middle, h_);
-    linear(w, tokens_, (keys + values) / t, middle / 2);
+    linear(w, tokens_, (2 * keys + values + heads + (s_.linear_full_gates ? keys + values : 0)) / t, h_);
+    if (!s_.linear_full_gates) {
+      linear(w, rows_, middle, h_);
+      linear(w, tokens_, (keys + values) / t, middle / 2);
+    }
     numbers += 6 * keys;  // decays, in 4 bytes
   } else {
     linear(w, tokens_, (2 * keys + 2 * values + 2 * heads) / t, h_);
@@ -221,22 +247,28 @@ BlockWork Pricing::softmax_attention() const {
   const double t = l_.tp, a = d(s_.num_attention_heads), g = d(s_.num_key_value_heads), e = d(s_.head_dim);
   if (s_.is_latent()) {
     const double rq = d(s_.q_lora_rank), rkv = d(s_.kv_lora_rank), dr = d(s_.qk_rope_head_dim);
+    const bool joint = s_.raw_latent_of_queries;  // queries and gates by one projection of both latents
     if (rq > 0) {
+      const double gates = joint ? d(s_.v_width()) : 0;
       linear(w, rows_, rq, h_);
-      linear(w, tokens_, d(s_.q_width()) / t, rq);
+      linear(w, tokens_, (d(s_.q_width()) + gates) / t, joint ? 2 * rq : rq);
     } else {
       linear(w, tokens_, d(s_.q_width()) / t, h_);
     }
     linear(w, rows_, rkv + dr, h_);
     linear(w, tokens_, a * d(s_.qk_nope_head_dim + s_.v_head_dim) / t, rkv);
     linear(w, tokens_, h_, d(s_.v_width()) / t);
+    if (s_.gate_width() > 0) {
+      if (!joint) linear(w, tokens_, a * d(s_.gate_width()) / t, h_);
+      moved(w, tokens_ * 6 * d(s_.v_width()) / t, tokens_ * 10 * d(s_.v_width()) / t);
+    }
     elementwise(w, rows_ * 6 * (rq + rkv), rows_ * 10 * (rq + rkv));
     const double qk_bytes = 12 * tokens_ * d(s_.q_width()) / t;  // rotary parts joined to the others
     elementwise(w, qk_bytes, qk_bytes);
     w.forward.ops += 10;
     w.backward.ops += 14;
   } else {
-    const double gate = s_.attention_gate == model::AttentionGate::element ? a : 0;  // as many queries again
+    const double gate = s_.attention_gate >= model::AttentionGate::element ? a : 0;  // as many queries again
     linear(w, tokens_, (a + gate + 2 * g) * e / t, h_);
     linear(w, tokens_, h_, a * e / t);
     const double rotary = s_.foreign.alibi || !s_.turns() ? 0 : 4 * tokens_ * (a + g) * e / t;
@@ -245,6 +277,7 @@ BlockWork Pricing::softmax_attention() const {
     w.backward.ops += 6;
   }
   norm_and_residual(w);
+  gated_norm(w);
 
   if (sw_.fused_attention) {
     // A window's ends lie within tiles of 128 keys, which are computed whole.
@@ -332,6 +365,7 @@ BlockWork Pricing::moe() const {
   if (m.zero_expert_num > 0) elementwise(w, own * 4 * h_, own * 6 * h_);
   if (m.expert_norms) elementwise(w, own * 16 * h_, own * 24 * h_);  // four norms
   norm_and_residual(w);
+  gated_norm(w);
   // Router, choice, maps, counts, permutations, casts: a Python framework's mixture layer is hundreds of small
   // launches and waits for counts from the device.
   const double each = b_.moe_ops + b_.expert_ops * local * (cast_bytes(j_.precision) > 0 ? 1 : 0.4);  // casts

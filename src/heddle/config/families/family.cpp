@@ -13,6 +13,13 @@ namespace {
 
 bool is_off(const Json& value) { return value == false || (value.is_number() && value == 0); }
 
+// Weights in the forms of formats/quantised.h.
+bool reads_numbers_of(const Json& quantisation) {
+  constexpr const char* kRead[] = {"fp8", "mxfp4", "mxfp8", "compressed-tensors", "modelopt", "fbgemm_fp8"};
+  const Json method = quantisation.is_object() ? quantisation.value("quant_method", Json()) : Json();
+  return std::any_of(std::begin(kRead), std::end(kRead), [&](const char* read) { return method == read; });
+}
+
 bool rotates_whole_heads(const Json& value, const Json&) {
   return !value.is_object() || value.value("partial_rotary_factor", Json(1)) == 1;
 }
@@ -45,7 +52,8 @@ const std::vector<Only>& of_every_family() {
       never("attn_logit_softcapping", "capped logits are not built"),
       never("final_logit_softcapping", "capped logits are not built"),
       off("router_jitter_noise", "noise in the router is not built"),
-      never("quantization_config", "quantised weights are not read; convert the model to BF16 first"),
+      {"quantization_config", [](const Json& value, const Json&) { return reads_numbers_of(value); },
+       "quantised weights are not read; convert the model to BF16 first"},
   };
   return all;
 }
@@ -169,16 +177,40 @@ void drop_keys(Family& family, const std::vector<std::string>& names) {
 const std::vector<Family>& families() {
   static const std::vector<Family> all{
       deepseek_v4(),
+      hy_v4(),
+      hy_v4_beside_pictures(),
+      axk2(),
+      axk1(),
+      dots3_note_text(),
+      dots3_note(),
+      mistral4(),
+      mistral_beside_pictures(),
+      ministral3_beside_pictures(),
+      mistral4_beside_pictures(),
       deepseek_v2(),
       longcat_flash(),
+      bailing_hybrid(),
+      bailing_moe_v3(),
       kimi_linear(),
+      glm5_next(),
       deepseek_v32(),
       glm_moe_dsa(),
       kimi_k2(),
+      kimi_k25(),
       glm4_moe_lite(),
       deepseek_v3(),
+      sarvam_mla(),
+      youtu(),
       nemotron_h(),
+      lfm2(),
+      lfm2_moe(),
+      olmo_hybrid(),
       gpt2(),
+      cohere2_moe(),
+      cohere2(),
+      cohere(),
+      llama4_text(),
+      llama4_beside_pictures(),
       phimoe(),
       gemma4(),
       gemma4_beside_pictures(),
@@ -194,7 +226,11 @@ const std::vector<Family>& families() {
       minimax(),
       minimax_text_01(),
       minimax_m2(),
+      minimax_m3(),
+      minimax_m3_beside_pictures(),
       mimo_v2_flash(),
+      qwen4_exp(),
+      qwen4_exp_beside_pictures(),
       qwen3_5(),
       qwen3_5_moe(),
       qwen3_5_beside_pictures(),
@@ -203,13 +239,20 @@ const std::vector<Family>& families() {
       qwen2_moe(),
       hunyuan_moe(),
       hunyuan_dense(),
+      granite_moe_hybrid(),
+      granite_swa(),
+      granite_moe_swa(),
       granite(),
       granite_moe(),
+      granite_moe_shared(),
+      glm4(),
+      glm(),
       ernie4_5(),
       ernie4_5_moe(),
       seed_oss(),
       qwen2(),
       phi3(),
+      ministral3(),
       mistral(),
       cwm(),
       smollm3(),
@@ -217,11 +260,17 @@ const std::vector<Family>& families() {
       llama(),
       gpt_oss(),
       mixtral(),
+      exaone_moe(),
+      afmoe(),
+      laguna(),
+      mellum(),
+      kolibri1(),
       step3p5(),
       bailing_moe(),
       bailing_moe_v2(),
       dots1(),
       hy_v3(),
+      sarvam_moe(),
       solar_open(),
       glm4_moe(),
       qwen3(),
@@ -230,13 +279,25 @@ const std::vector<Family>& families() {
   return all;
 }
 
+namespace {
+
+// A file that says nothing of the text model means the first family of such folders.
+bool is_text_type(const Family& family, const Json& root) {
+  const Json text = root.value("text_config", Json());
+  const Json type = text.is_object() ? text.value("model_type", Json()) : Json();
+  return family.text_type.empty() || type.is_null() || type == family.text_type;
+}
+
+}  // namespace
+
 const Family* find_family(const Json& root) {
   const Json type = root.value("model_type", Json()), list = root.value("architectures", Json());
   const Json architecture = list.is_array() && list.size() == 1 ? list[0] : Json();
   if (type.is_null() && architecture.is_null()) return nullptr;
   const auto at = std::find_if(families().begin(), families().end(), [&](const Family& family) {
-    return (type.is_null() || type == family.model_type) &&
-           (architecture.is_null() || architecture == family.architecture);
+    return (type.is_null() || type == family.model_type) && is_text_type(family, root) &&
+           (architecture.is_null() || architecture == family.architecture ||
+            (!family.also_architecture.empty() && architecture == family.also_architecture));
   });
   return at == families().end() ? nullptr : &*at;
 }
@@ -262,22 +323,28 @@ ReleasedPlace place_in(const Family& family, const std::string& name, const std:
 
 std::vector<ReleasedPlace> places_of(const std::string& name, const std::vector<int64_t>& shape, int64_t experts,
                                      const JoinedRows& joined) {
-  std::vector<ReleasedPlace> places{{.name = name, .shape = shape, .row_step = shape.empty() ? 1 : shape.back()}};
+  std::vector<ReleasedPlace> places;
   const auto add = [&](const ReleasedPlace& other) {
     if (std::none_of(places.begin(), places.end(), [&](const ReleasedPlace& p) { return p.name == other.name; }))
       places.push_back(other);
   };
-  for (const Family& family : families()) {
+  const auto add_of = [&](const Family& family) {
     ReleasedPlace other = place_in(family, name, shape, experts, joined);
     add(other);
-    if (family.also_spelt != nullptr) {
-      ReleasedPlace second = other;
-      second.name = family.also_spelt(name);
-      add(second);
-    }
-    if (family.may_lack.empty() || !other.name.starts_with(family.may_lack)) continue;
+    // The further name is of the tensor by itself, also where the family's own holds several.
+    if (family.also_spelt != nullptr)
+      add({.name = family.also_spelt(name), .shape = shape, .row_step = shape.empty() ? 1 : shape.back()});
+    if (family.may_lack.empty() || !other.name.starts_with(family.may_lack)) return;
     other.name.erase(0, family.may_lack.size());
     add(other);
+  };
+  for (const Family& family : families())
+    if (family.renames != nullptr && family.renames(name)) add_of(family);
+  add({.name = name, .shape = shape, .row_step = shape.empty() ? 1 : shape.back()});
+  // A family that renames may call a tensor as others call another one.
+  for (const bool renaming : {false, true}) {
+    for (const Family& family : families())
+      if ((family.renames != nullptr) == renaming) add_of(family);
   }
   return places;
 }
@@ -320,7 +387,7 @@ std::vector<std::string> unsaid_keys(const Family& family) {
                                   [&](const PublishedKey& each) { return each.ours == key.name; }) ||
                       std::find(family.said.begin(), family.said.end(), key.name) != family.said.end();
     const bool fixed = key.name == "attention" || model::is_of_scaling(key);
-    const bool may_have = key.of == model::Key::Of::recurrent
+    const bool may_have = key.of == model::Key::Of::recurrent || key.of == model::Key::Of::stateful
                               ? !family.base.is_latent() || family.base.recurs()
                               : key.of == model::Key::Of::streams || model::has_key(family.base, key);
     if (!said && !fixed && may_have) names.push_back(key.name);

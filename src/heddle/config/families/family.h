@@ -84,6 +84,9 @@ struct Preset {
 
 struct Family {
   std::string architecture, model_type;  // "DeepseekV3ForCausalLM", "deepseek_v3"
+  std::string also_architecture = {};    // what its files may say instead; "": nothing
+  /// The model_type of the text model in folders of other models beside it, where it is not always the same. "": any.
+  std::string text_type = {};
   /// Properties of its models that no key of theirs says.
   model::ModelConfig base;
   /// Keys in the order in which they are written.
@@ -109,8 +112,12 @@ struct Family {
   std::string_view (*repeats)(std::string_view name, std::string_view head) = nullptr;
   /// The released tensor's name for a parameter's name here. Null: the same.
   std::string (*spelt)(std::string name) = nullptr;
+  /// The same where other tensors of the model decide, by their names here. Null: they never do.
+  std::string (*spelt_beside)(std::string name, const HasTensor& has) = nullptr;
   /// A further name that files of the family may give it, beside `spelt`. Null: none.
   std::string (*also_spelt)(std::string name) = nullptr;
+  /// True if its files give the name here to another tensor: `spelt` and `also_spelt` go before it. Null: to none.
+  bool (*renames)(std::string_view name) = nullptr;
   std::string may_lack;  // prefix of names that released files of the family may leave out
   /// True if a tensor of its files is no parameter and says nothing. Null: none is.
   bool (*passed_over)(std::string_view name, const HasTensor& has) = nullptr;
@@ -144,7 +151,8 @@ std::string name_in(const Family& family, const std::string& name);
 /// of none).
 ReleasedPlace place_in(const Family& family, const std::string& name, const std::vector<int64_t>& shape,
                        int64_t experts, const JoinedRows& joined = {});
-/// The places in any family's folders, each name once, that of its own name here first.
+/// The places in any family's folders, each name once: those of families that rename it, that of its own name here,
+/// then the others.
 std::vector<ReleasedPlace> places_of(const std::string& name, const std::vector<int64_t>& shape, int64_t experts,
                                      const JoinedRows& joined = {});
 /// True if a family passes over a tensor of that name in a folder with others.
@@ -164,17 +172,28 @@ void check_keys(const Family& family, const Json& root, const std::string& place
                 std::vector<std::string>* warnings);
 
 /// One row each of families().
+Family afmoe();
+Family axk1();
+Family axk2();
+Family bailing_hybrid();
 Family bailing_moe();
 Family bailing_moe_v2();
+Family bailing_moe_v3();
+Family cohere();
+Family cohere2();
+Family cohere2_moe();
 Family cwm();
 Family deepseek_v3();
 Family deepseek_v2();
 Family deepseek_v32();
 Family deepseek_v4();
 Family dots1();
+Family dots3_note();
+Family dots3_note_text();
 Family ernie4_5();
 Family ernie4_5_moe();
 Family exaone4();
+Family exaone_moe();
 Family flex_olmo();
 Family gemma();
 Family gemma2();
@@ -184,28 +203,53 @@ Family gemma4_beside_pictures();
 Family gemma4_unified_text();
 Family gemma4_unified();
 Family kimi_k2();
+Family kimi_k25();
 Family kimi_linear();
+Family glm();
+Family glm4();
 Family glm4_moe();
 Family glm4_moe_lite();
 Family glm_moe_dsa();
+Family glm5_next();
 Family gpt2();
 Family gpt_oss();
 Family granite();
 Family granite_moe();
+Family granite_moe_hybrid();
+Family granite_moe_shared();
+Family granite_moe_swa();
+Family granite_swa();
 Family hunyuan_dense();
 Family hunyuan_moe();
 Family hy_v3();
+Family hy_v4();
+Family hy_v4_beside_pictures();
+Family kolibri1();
+Family laguna();
+Family lfm2();
+Family lfm2_moe();
 Family llama();
+Family llama4_beside_pictures();
+Family llama4_text();
 Family longcat_flash();
+Family mellum();
 Family mimo_v2_flash();
 Family minimax();
 Family minimax_m2();
+Family minimax_m3();
+Family minimax_m3_beside_pictures();
 Family minimax_text_01();
+Family ministral3();
+Family ministral3_beside_pictures();
 Family mistral();
+Family mistral_beside_pictures();
+Family mistral4();
+Family mistral4_beside_pictures();
 Family mixtral();
 Family nemotron_h();
 Family olmo2();
 Family olmo3();
+Family olmo_hybrid();
 Family olmoe();
 Family phi3();
 Family phimoe();
@@ -218,9 +262,14 @@ Family qwen3_5_moe();
 Family qwen3_5_moe_beside_pictures();
 Family qwen3_moe();
 Family qwen3_next();
+Family qwen4_exp();
+Family qwen4_exp_beside_pictures();
+Family sarvam_mla();
+Family sarvam_moe();
 Family seed_oss();
 Family smollm3();
 Family solar_open();
 Family step3p5();
+Family youtu();
 
 }  // namespace heddle::config

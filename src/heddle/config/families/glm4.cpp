@@ -1,11 +1,13 @@
 // GLM-4.5, 4.6 and 4.7: grouped attention, of whose heads the first half has positions, and DeepSeek-V3's router
-// and shared experts. Solar Open is the same with experts in every layer and whole heads that have positions.
+// and shared experts. Solar Open is the same with experts in every layer and whole heads that have positions. So is
+// Sarvam 30B, with dense layers first and normed queries and keys; its files have the names of Ling's.
 //
-// Sources: Glm4MoeConfig and SolarOpenConfig of Transformers 5, gone through key by key; arXiv 2508.06471, table 1;
-// the config.json files released with GLM-4.5, GLM-4.5-Air and GLM-4.7.
+// Sources: Glm4MoeConfig, SolarOpenConfig and SarvamMoEConfig of Transformers 5, gone through key by key; arXiv
+// 2508.06471, table 1; the config.json files released with GLM-4.5, GLM-4.5-Air and GLM-4.7.
 #include "heddle/config/families/grouped_keys.h"
 #include "heddle/config/families/prediction_layers.h"
 #include "heddle/config/families/rope_json.h"
+#include "heddle/config/families/turned_windows.h"
 
 namespace heddle::config {
 
@@ -52,6 +54,31 @@ ModelConfig solar() {
   c.num_nextn_predict_layers = 0;
   c.bias_update_rate.reset();
   return c;
+}
+
+ModelConfig sarvam_30b() {
+  ModelConfig c = sized(grouped_base(), {262144, 4096, 19, 8192, 64, 4, 131072, 64});
+  c.first_k_dense_replace = 1;
+  c.initializer_range = 0.006;
+  c.qk_norm = true;
+  c.rope_theta = 8e6;
+  give_experts(c, {.experts = 128, .chosen = 6, .width = 1024, .shared = 1});
+  c.sigmoid_scores = c.topk_bias = true;
+  c.routed_scaling_factor = 2.5;
+  return c;
+}
+
+void rename_sarvam_moe(Json& root, const std::string& place) {
+  join_names(root, place,
+             {{"num_experts", "n_routed_experts"},
+              {"num_local_experts", "n_routed_experts"},
+              {"num_shared_experts", "n_shared_experts"},
+              {"use_qkv_bias", "attention_bias"}});
+}
+
+void adopt_sarvam_moe(Json& root, const std::string& place, std::vector<std::string>* warnings) {
+  adopt_router_loss(root, place, warnings);
+  skip_prediction_layers(root, place, {"num_nextn_predict_layers", "num_mtp_layers"}, warnings);
 }
 
 ModelConfig whole_glm4() {
@@ -120,6 +147,39 @@ Family solar_open() {
   f.derive = [](ModelConfig& c) { c.first_k_dense_replace = 0; };
   f.holds = [](const ModelConfig&) { return false; };  // it is written as GLM-4.5
   f.presets = {{"solar-open-100b", solar()}};
+  return f;
+}
+
+Family sarvam_moe() {
+  Family f = glm4_moe();
+  f.architecture = "SarvamMoEForCausalLM";
+  f.also_architecture = "Glm4MoeForCausalLM";
+  f.model_type = "sarvam_moe";
+  f.base.rope_theta = 8e6;
+  drop_keys(f, {"num_nextn_predict_layers"});
+  replace_keys(f, {key("rms_norm_eps", "rms_norm_eps", 1e-6), key("initializer_range", "initializer_range", 0.006),
+                   key("num_key_value_heads", "num_key_value_heads", 4), key("head_dim", "head_dim", 64),
+                   partial_rotary_key(1.0), key("use_qk_norm", "qk_norm", true),
+                   key("num_experts_per_tok", "num_experts_per_tok", 6),
+                   key("moe_intermediate_size", "moe_intermediate_size", 1024),
+                   key("routed_scaling_factor", "routed_scaling_factor", 2.5)});
+  f.only = {off("use_bias", "a bias of attention's output is not built"),
+            is("use_rmsnorm", true, "norms are root-mean-square norms"),
+            is("score_function", "sigmoid", "scores are sigmoids"),
+            is("moe_router_enable_expert_bias", true, "the choice has a bias"),
+            off("embedding_dropout", "dropout is not built"),
+            off("output_dropout", "dropout is not built"),
+            {"moe_shared_expert_intermediate_size",
+             [](const Json& v, const Json& root) { return v == root.value("moe_intermediate_size", Json(1024)); },
+             "shared experts are as wide as the others"}};
+  f.read_besides = {"num_experts",  "num_local_experts",    "num_shared_experts",
+                    "use_qkv_bias", "num_mtp_layers",       "num_nextn_predict_layers",
+                    "router_dtype", "output_router_logits", "attn_implementation"};
+  f.rewrite = rename_sarvam_moe;
+  f.adopt = adopt_sarvam_moe;
+  f.complete = nullptr;
+  f.holds = [](const ModelConfig&) { return false; };  // it is written as dots.llm1 or GLM-4.5
+  f.presets = {{"sarvam-30b", sarvam_30b()}};
   return f;
 }
 

@@ -68,7 +68,8 @@ void gate_op(const KernelCall& call, bool backward) {
                         numbers<X>(call.out[0]),
                         backward ? numbers<X>(call.out[1]) : nullptr,
                         gates,
-                        run};
+                        run,
+                        call.op->attributes.integer_or("softplus", 0) != 0};
     if (run >= kWarp) {
       launch(sigmoid_gates<X, kWarp>,
              {.blocks_x = blocks_for(gates, kGateThreads / kWarp), .threads = kGateThreads}, args, call.stream);
@@ -84,7 +85,7 @@ void scale_by_op(const KernelCall& call) {
   by_type(x.dtype, [&]<class X>(X) {
     launch(scale_by<X>, {.blocks_x = blocks_for(x.elements(), kCastBlock)},
            {numbers<const X>(x), numbers<const float>(call.in[1]), numbers<const int32_t>(operand(call.in, 2)),
-            numbers<X>(call.out[0]), x.elements()},
+            numbers<X>(call.out[0]), x.elements(), x.elements() / std::max<int64_t>(1, call.in[1].elements())},
            call.stream);
   });
 }

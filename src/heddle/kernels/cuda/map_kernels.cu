@@ -170,7 +170,9 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kGateThreads) sigmoid_gates(GateArgs args) {
   const int64_t first = j * args.run;
   const X* x = static_cast<const X*>(args.x) + first;
   X* y = static_cast<X*>(args.y) + first;
-  const float s = sigmoid(to_float(static_cast<const X*>(args.gate_TG)[j]));
+  const float g = to_float(static_cast<const X*>(args.gate_TG)[j]), open = sigmoid(g);
+  const float s = args.softplus ? fmaxf(g, 0.0f) + log1pf(expf(-fabsf(g))) : open;
+  const float slope = args.softplus ? open : s * (1.0f - s);
   const int lane = static_cast<int>(threadIdx.x) % lanes;
   if (args.dy == nullptr) {
     for (int64_t i = lane; i < args.run; i += lanes) y[i] = rounded<X>(to_float(x[i]) * s);
@@ -180,7 +182,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kGateThreads) sigmoid_gates(GateArgs args) {
   float sum = 0;
   for (int64_t i = lane; i < args.run; i += lanes) {
     const float d = to_float(dy[i]);
-    sum += d * to_float(x[i]) * (s * (1.0f - s));
+    sum += d * to_float(x[i]) * slope;
     y[i] = rounded<X>(d * s);
   }
   if (lanes > 1) sum = warp_sum(sum);
@@ -196,7 +198,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(256) scale_by(ScaleByArgs args) {
   load_pack(static_cast<const X*>(args.x) + at, left, wide, v);
   HEDDLE_UNROLL
   for (int i = 0; i < kPack; ++i) {
-    if (i < left) v[i] *= args.s[args.index == nullptr ? 0 : args.index[at + i]];
+    if (i < left) v[i] *= args.s[args.index == nullptr ? (at + i) / args.run : args.index[at + i]];
   }
   store_pack(static_cast<X*>(args.y) + at, left, wide, v);
 }

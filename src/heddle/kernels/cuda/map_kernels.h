@@ -47,8 +47,9 @@ struct GateArgs {
   const void* gate_TG;
   void *y, *dgate_TG;  // y or dx; dgate: null forward
   int64_t gates, run;  // T·G gates, each of a run of so many numbers
+  bool softplus;       // ln(1 + e^gate) in place of σ
 };
-/// y = x·σ(gate), or its gradients dx = dy·σ, dgate = Σ_run dy·x·σ·(1 − σ). `lanes` threads a gate: 1 or a warp.
+/// y = x·σ(gate), or its gradients dx = dy·σ, dgate = Σ_run dy·x·σ'. `lanes` threads a gate: 1 or a warp.
 constexpr int kGateThreads = 256;
 template <class X, int lanes>
 HEDDLE_KERNEL void sigmoid_gates(GateArgs args);
@@ -56,9 +57,9 @@ HEDDLE_KERNEL void sigmoid_gates(GateArgs args);
 struct ScaleByArgs {
   const void* x;
   const float* s;
-  const int32_t* index;  // of s, for each number; null: the first
+  const int32_t* index;  // of s, for each number; null: each of s is of a run
   void* y;
-  int64_t count;
+  int64_t count, run;
 };
 template <class X>
 HEDDLE_KERNEL void scale_by(ScaleByArgs args);

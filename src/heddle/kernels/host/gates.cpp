@@ -1,7 +1,8 @@
 // Gates by a sigmoid, soft caps and factors, each in one pass. T rows.
-//   sigmoid_gate: x·σ(gate), each of the gate's columns for a run of x's;  soft_cap: c·tanh(x ÷ c);  scale:
-//   factor·x;  scale_by: the same by an operand, or by one of several for each number;  clip: x within limits;
-//   squared_relu: max(x, 0)²
+//   sigmoid_gate: x·σ(gate), or ln(1 + e^gate) for σ, each of the gate's columns for a run of x's;  soft_cap:
+//   c·tanh(x ÷ c);  scale: factor·x;  scale_by: the same by an operand, or by one of several for each number; clip:
+//   x within limits; squared_relu: max(x, 0)²
+#include <algorithm>
 #include <limits>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "hwy/foreach_target.h"
 // The order matters: this one is compiled for each target.
 #include "heddle/kernels/host/by_type-inl.h"
+#include "heddle/kernels/host/softplus-inl.h"
 #include "heddle/kernels/host/tanh-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -20,30 +22,49 @@ namespace heddle::kernels::host::HWY_NAMESPACE {
 namespace {
 using device::KernelCall;
 
+bool is_softplus(const KernelCall& call) { return call.op->attributes.integer_or("softplus", 0) != 0; }
+
+/// The factor that a gate of the type X is: σ, or ln(1 + e^g).
+template <class X, bool softplus_>
+HWY_INLINE V gate_of(V gate) {
+  if constexpr (softplus_) return softplus(gate);
+  return sigmoid_for<X>(gate);
+}
+/// The factor's slope; `s` is the factor.
+template <class X, bool softplus_>
+HWY_INLINE V gate_slope(V gate, V s) {
+  if constexpr (softplus_) return sigmoid_for<X>(gate);
+  return hn::Mul(s, hn::Sub(set(1.0f), s));
+}
+
 /// With a gate a number it works by vectors of gates; else gate by gate, by vectors of the gate's run.
-template <class X>
-void sigmoid_gate(const KernelCall& call, int64_t begin, int64_t end) {
+template <class X, bool softplus_>
+void gate_rows(const KernelCall& call, int64_t begin, int64_t end) {
   const int64_t columns = call.in[0].columns(), gates = call.in[1].columns(), run = columns / gates;
   for (int64_t t = begin; t < end; ++t) {
     const X *x = call.in[0].as<const X>() + t * columns, *gate = call.in[1].as<const X>() + t * gates;
     X* y = call.out[0].as<X>() + t * columns;
     if (run == 1) {
       sweep(gates, [&](int64_t j, auto lanes, auto) HEDDLE_BODY {
-        store(hn::Mul(load(x + j, lanes), sigmoid_for<X>(load(gate + j, lanes))), y + j, lanes);
+        store(hn::Mul(load(x + j, lanes), gate_of<X, softplus_>(load(gate + j, lanes))), y + j, lanes);
       });
       continue;
     }
     for (int64_t j = 0; j < gates; ++j) {
-      const V s = sigmoid(set(static_cast<float>(gate[j])));
+      const V s = gate_of<float, softplus_>(set(static_cast<float>(gate[j])));
       sweep(run, [&](int64_t i, auto lanes, auto)
                      HEDDLE_BODY { store(hn::Mul(load(x + j * run + i, lanes), s), y + j * run + i, lanes); });
     }
   }
 }
-
-/// dx = dy·σ, dgate = Σ_run dy·x·σ·(1 − σ).
 template <class X>
-void sigmoid_gate_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
+void sigmoid_gate(const KernelCall& call, int64_t begin, int64_t end) {
+  is_softplus(call) ? gate_rows<X, true>(call, begin, end) : gate_rows<X, false>(call, begin, end);
+}
+
+/// dx = dy·s, dgate = Σ_run dy·x·s' of the gate's s.
+template <class X, bool softplus_>
+void gate_dgrad_rows(const KernelCall& call, int64_t begin, int64_t end) {
   const int64_t columns = call.in[1].columns(), gates = call.in[2].columns(), run = columns / gates;
   for (int64_t t = begin; t < end; ++t) {
     const X *dy = call.in[0].as<const X>() + t * columns, *x = call.in[1].as<const X>() + t * columns;
@@ -51,15 +72,15 @@ void sigmoid_gate_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
     X *dx = call.out[0].as<X>() + t * columns, *dgate = call.out[1].as<X>() + t * gates;
     if (run == 1) {
       sweep(gates, [&](int64_t j, auto lanes, auto) HEDDLE_BODY {
-        const V s = sigmoid_for<X>(load(gate + j, lanes)), d = load(dy + j, lanes);
-        const V slope = hn::Mul(s, hn::Sub(set(1.0f), s));
+        const V g = load(gate + j, lanes), s = gate_of<X, softplus_>(g), d = load(dy + j, lanes);
+        const V slope = gate_slope<X, softplus_>(g, s);
         store(hn::Mul(d, s), dx + j, lanes);
         store(hn::Mul(hn::Mul(d, load(x + j, lanes)), slope), dgate + j, lanes);
       });
       continue;
     }
     for (int64_t j = 0; j < gates; ++j) {
-      const V s = sigmoid(set(static_cast<float>(gate[j])));
+      const V g = set(static_cast<float>(gate[j])), s = gate_of<float, softplus_>(g);
       Sum sum;
       sweep(run, [&](int64_t i, auto lanes, auto nth) HEDDLE_BODY {
         const V d = load(dy + j * run + i, lanes);
@@ -67,9 +88,14 @@ void sigmoid_gate_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
         store(hn::Mul(d, s), dx + j * run + i, lanes);
       });
       const float of_gate = hn::GetLane(s);
-      dgate[j] = X(sum.total() * of_gate * (1.0f - of_gate));
+      dgate[j] = X(softplus_ ? sum.total() * hn::GetLane(gate_slope<float, softplus_>(g, s))
+                             : sum.total() * of_gate * (1.0f - of_gate));
     }
   }
+}
+template <class X>
+void sigmoid_gate_dgrad(const KernelCall& call, int64_t begin, int64_t end) {
+  is_softplus(call) ? gate_dgrad_rows<X, true>(call, begin, end) : gate_dgrad_rows<X, false>(call, begin, end);
 }
 
 template <class X>
@@ -158,9 +184,15 @@ void scale_by(const KernelCall& call, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) y[i] = X(s[index[i]] * static_cast<float>(x[i]));
     return;
   }
-  const V factor = set(s[0]);
-  sweep(end - begin, [&](int64_t i, auto lanes, auto)
-                         HEDDLE_BODY { store(hn::Mul(factor, load(x + begin + i, lanes)), y + begin + i, lanes); });
+  const int64_t run = call.in[0].elements() / std::max<int64_t>(1, call.in[1].elements());  // a row, or all
+  while (begin < end) {
+    const V factor = set(s[begin / run]);
+    const int64_t stop = std::min(end, (begin / run + 1) * run);
+    sweep(stop - begin, [&](int64_t i, auto lanes, auto) HEDDLE_BODY {
+      store(hn::Mul(factor, load(x + begin + i, lanes)), y + begin + i, lanes);
+    });
+    begin = stop;
+  }
 }
 
 template <class X>

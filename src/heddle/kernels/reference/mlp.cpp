@@ -189,24 +189,36 @@ void for_each_gated(const TensorView& x, const TensorView& gate, Body body) {
   for (int64_t i = 0; i < x.elements(); ++i) body(i, i / run);
 }
 
+/// The factor that a gate is, and its slope: σ, or with `softplus` ln(1 + e^g), whose slope is σ.
+template <class A>
+struct GateValue {
+  A value, slope;
+  GateValue(const KernelCall& call, A gate) : value(sigmoid(gate)), slope(value * (A(1) - value)) {
+    if (call.op->attributes.integer_or("softplus", 0) == 0) return;
+    slope = value;
+    value = std::max(gate, A(0)) + std::log1p(std::exp(-std::abs(gate)));
+  }
+};
+
 /// y = x·σ(gate).
 template <class A>
 void sigmoid_gate(const KernelCall& call) {
   const Input<A> x(call.in[0]), gate(call.in[1]);
   const Output<A> y(call.out[0]);
-  for_each_gated(call.in[0], call.in[1], [&](int64_t i, int64_t j) { y[i] = x[i] * sigmoid(gate[j]); });
+  for_each_gated(call.in[0], call.in[1],
+                 [&](int64_t i, int64_t j) { y[i] = x[i] * GateValue<A>(call, gate[j]).value; });
 }
 
-/// dx = dy·σ, dgate = Σ_run dy·x·σ·(1 − σ), in increasing column.
+/// dx = dy·σ, dgate = Σ_run dy·x·σ', in increasing column.
 template <class A>
 void sigmoid_gate_dgrad(const KernelCall& call) {
   const Input<A> dy(call.in[0]), x(call.in[1]), gate(call.in[2]);
   const Output<A> dx(call.out[0]), dgate(call.out[1]);
   dgate.fill(A(0));
   for_each_gated(call.in[1], call.in[2], [&](int64_t i, int64_t j) {
-    const A s = sigmoid(gate[j]);
-    dx[i] = dy[i] * s;
-    dgate[j] += dy[i] * x[i] * (s * (A(1) - s));
+    const GateValue<A> s(call, gate[j]);
+    dx[i] = dy[i] * s.value;
+    dgate[j] += dy[i] * x[i] * s.slope;
   });
 }
 

@@ -51,6 +51,8 @@ Routing route(Writer& w, ValueId x_TH, const std::string& prefix) {
       w.op("linear", {x_TH, w_router}, {c.router_bias ? "logits_product" : "logits"}, {{"wide", int64_t{1}}})[0];
   if (c.router_bias)
     r.logits = w.add_bias(r.logits, Parameter::Part::router, prefix + "gate.bias", experts, "logits");
+  if (c.router_logit_cap > 0)
+    r.logits = w.op("soft_cap", {r.logits}, {"logits_capped"}, {{"cap", c.router_logit_cap}})[0];
   if (!c.sparse_mixer || c.sequence_aux_loss_alpha > 0)
     r.scores = w.op("router_scores", {r.logits}, {"scores"}, {{"function", function}})[0];
   const ValueId table = by_id ? w.parameter({.name = prefix + "gate.tid2eid",
@@ -61,8 +63,9 @@ Routing route(Writer& w, ValueId x_TH, const std::string& prefix) {
                                             w.wide(), {c.vocab_size, c.num_experts_per_tok})
                               : none;
   const std::vector<std::string> names{"experts", "row_of", "token_of", "offsets"};
+  const bool by_logits = c.sparse_mixer || (c.bias_on_logits && bias != none);
   const auto choice = by_id ? w.op("choose_by_id", {w.ids_of_rows(), table}, names, {{"experts", experts}})
-                            : w.op("choose", {c.sparse_mixer ? r.logits : r.scores, bias}, names,
+                            : w.op("choose", {by_logits ? r.logits : r.scores, bias}, names,
                                    {{"top_k", c.num_experts_per_tok},
                                     {"groups", c.n_group},
                                     {"top_groups", c.topk_group},
@@ -180,6 +183,15 @@ bool homes_change(const Writer& w) { return w.spec().mesh.of(Axis::ep) > 1 && w.
 int64_t places_of(const Writer& w) {
   if (w.spec().purpose != ir::Purpose::train) return 0;
   return w.spec().exchange.places(w.tokens(), w.config().num_experts_per_tok, w.config().n_routed_experts);
+}
+
+// The rows of tokens, multiplied by their gates. What the experts make is then weighed by 1.
+ValueId gated_rows(Writer& w, ValueId x_TH, Routing& r) {
+  const Writer::Part part(w, OpPart::router);
+  const ValueId y_TH = w.op("zero_experts", {x_TH, r.gates, r.experts}, {"x_gated"}, {{"first", int64_t{0}}})[0];
+  r.gates = w.op("unit_gates", {r.experts}, {"gates_of_sum"},
+                 {{"dtype", std::string(heddle::name_of(w.spec().dtype))}})[0];
+  return y_TH;
 }
 
 // The rest of a decision where each expert has so many places: gates of what is dropped are 0.
@@ -421,13 +433,14 @@ ValueId experts(Writer& w, ValueId x_TH, ValueId stream_TH, const std::string& p
   Routing r = route(w, router_rows(w, x_TH, stream_TH, prefix), prefix);
   balance_losses(w, r);
   const bool own_norms = w.config().expert_norms;
-  const ValueId routed_TH =
-      own_norms ? expert_norm(w, stream_TH, "pre_feedforward_layernorm_2", "routed_rows") : x_TH;
+  ValueId routed_TH = own_norms ? expert_norm(w, stream_TH, "pre_feedforward_layernorm_2", "routed_rows") : x_TH;
+  if (w.config().gates_on_inputs) routed_TH = gated_rows(w, routed_TH, r);
   const ValueId rows_TL = to_latent(w, routed_TH, prefix);
   const auto with_beside = [&](ValueId c_TL, ValueId h_TH) {
     const ValueId c_TH =
         expert_norm(w, from_latent(w, c_TL, prefix), "post_feedforward_layernorm_2", "routed_normed");
-    return h_TH == none ? c_TH : w.op("add", {c_TH, h_TH}, {"y"})[0];
+    const ValueId y_TH = h_TH == none ? c_TH : w.op("add", {c_TH, h_TH}, {"y"})[0];
+    return w.scaled(y_TH, w.config().shared_expert_average ? 0.5 : 1, "y_mean");
   };
   const int64_t places = places_of(w);
   // The number of rows is not known before tokens have chosen, where some experts have no computation.

@@ -5,7 +5,9 @@
 #include <optional>
 
 #include "heddle/model/text/attend.h"
+#include "heddle/model/text/block_indexer.h"
 #include "heddle/model/text/head_norm.h"
+#include "heddle/model/text/indexer.h"
 #include "heddle/model/text/rotate.h"
 
 namespace heddle::model {
@@ -48,6 +50,8 @@ ValueId grouped_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
                            c.attention_bias != AttentionBias::none);
   };
   const auto placed = [&](ValueId x, const std::string& letter, int64_t count) {
+    if (c.qk_unit_norm && c.turns_in(w.layer()))
+      return w.unit_norm(rotate(w, x, count, width, letter + "_turned"), letter, width);
     if (!c.qk_norm) return rotate(w, x, count, width, letter);
     const std::string name = prefix + letter + "_norm.weight";
     if (c.qk_norm_after_rotation)
@@ -61,7 +65,7 @@ ValueId grouped_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
     q_raw = parts[0];
     gate = parts[1];
   }
-  const ValueId q = placed(q_raw, "q", sizes.heads);
+  const ValueId q = scaled_queries(w, placed(q_raw, "q", sizes.heads));
   Writer::KeysValues made = w.kept_keys();
   const bool makes_keys = c.makes_keys(w.layer());
   if (makes_keys) {
@@ -76,8 +80,10 @@ ValueId grouped_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
   const double power = own_key ? 0.5 : 1;
   w.scales_with_heads(prefix, "q_proj", {width + (by_element ? value_width : 0), width, power, 0});
   if (own_key) w.scales_with_heads(prefix, "k_proj", {width, width, power, 0});
-  if (c.attention_gate == AttentionGate::head)
-    gate = w.column_linear(n_UH, kAttention, prefix, "g_proj", all_heads);
+  if (c.attention_gate == AttentionGate::head || c.attention_gate == AttentionGate::element_apart) {
+    const int64_t gates = c.attention_gate == AttentionGate::head ? 1 : value_width;
+    gate = w.column_linear(n_UH, kAttention, prefix, "g_proj", all_heads * gates);
+  }
   part.reset();
 
   if (makes_keys && w.caches()) {
@@ -87,8 +93,15 @@ ValueId grouped_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
     w.keep_rows(v, made.v_cache);
   }
   w.keep_keys(made);
+  if (c.selects_in(w.layer())) index_blocks(w, {n_TH, n_UH, n_TH}, prefix);
   ValueId o;
-  if (w.decodes()) {
+  if (chooses_in(w)) {
+    const auto whole = [&](ValueId rows, const char* name) {
+      return w.cp() > 1 ? gather_sequence(w, rows, name, w.cp()) : rows;
+    };
+    o = w.decodes() ? attend_chosen_of_cache(w, q, made.k_cache, made.v_cache, sizes)
+                    : attend_chosen(w, {}, q, whole(k, "k"), whole(v, "v"), sizes);
+  } else if (w.decodes()) {
     o = attend_cached(w, q, made.k_cache, made.v_cache, sizes);
   } else if (w.cp() == 1) {
     o = attend(w, q, k, v, sizes, "o");
@@ -103,7 +116,11 @@ ValueId grouped_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
     o = attend_across(
         w, q, {keys, values}, [](const std::vector<ValueId>& rows) { return rows; }, sizes);
   }
-  if (gate != ir::none) o = w.op("sigmoid_gate", {o, gate}, {"o_gated"})[0];
+  if (gate != ir::none) {
+    ir::Attributes function;
+    if (c.attention_gate_softplus) function.set("softplus", int64_t{1});
+    o = w.op("sigmoid_gate", {o, gate}, {"o_gated"}, std::move(function))[0];
+  }
   return w.row_linear(o, kAttention, prefix, "o_proj", all_heads * value_width, "o_proj",
                       c.attention_bias == AttentionBias::all);
 }
