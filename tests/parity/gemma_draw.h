@@ -72,7 +72,7 @@ void draw_gates_apart(model::ModelConfig& c, Dice dice) {
   const model::ModelConfig before = c;
   if (c.is_grouped() && dice.one_in(4)) c.attention_gate = model::AttentionGate::element_apart;
   c.attention_gate_softplus = c.is_grouped() && c.attention_gate != model::AttentionGate::none && dice.one_in(2);
-  if (dice.one_in(4)) c.router_logit_cap = 0.7;
+  if (dice.one_in(4)) c.router_logit_cap = 2;  // a lower cap makes near ties of many logits
   c.bias_on_logits =
       c.topk_bias && c.n_group == 1 && c.bias_balance != model::BiasBalance::quantile && dice.one_in(3);
   try {
