@@ -1,6 +1,7 @@
 // Every differentiable op on reference: gradients written by the op's own rule against central differences in f64,
 // then the other compute types against f64, accumulation, and no rows at all.
 #include "tests/kernels/compression_cases.h"
+#include "tests/kernels/gated_stream_cases.h"
 #include "tests/kernels/hyper_connection_cases.h"
 #include "tests/kernels/op_cases.h"
 #include "tests/kernels/recurrence_cases.h"
@@ -114,6 +115,9 @@ INSTANTIATE_TEST_SUITE_P(Recurrence, Gradient, ::testing::ValuesIn(recurrence_ca
 INSTANTIATE_TEST_SUITE_P(HyperConnection, Gradient, ::testing::ValuesIn(hyper_connection_cases()),
                          [](const auto& info) { return info.param.name; });
 
+INSTANTIATE_TEST_SUITE_P(GatedStreams, Gradient, ::testing::ValuesIn(gated_stream_cases()),
+                         [](const auto& info) { return info.param.name; });
+
 INSTANTIATE_TEST_SUITE_P(Selection, Gradient, ::testing::ValuesIn(selection_cases()),
                          [](const auto& info) { return info.param.name; });
 
@@ -148,8 +152,8 @@ TEST(AbsentGradient, counts_as_zero) {
 
 TEST(GradientCases, cover_every_differentiable_op) {
   std::vector<std::string> covered;
-  for (const auto& cases : {differentiable_cases(), hyper_connection_cases(), recurrence_cases(), selection_cases(),
-                            compression_cases()}) {
+  for (const auto& cases : {differentiable_cases(), hyper_connection_cases(), gated_stream_cases(), recurrence_cases(),
+                            selection_cases(), compression_cases()}) {
     for (const CaseMaker& maker : cases) covered.push_back(maker.make(Dtype::f64, 1).kind);
   }
   for (const ir::OpDef* def : ops::all()) {

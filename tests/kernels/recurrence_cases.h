@@ -6,7 +6,7 @@
 namespace heddle::op_runner {
 
 enum class Decays : uint8_t { none, of_heads, of_channels, slopes };
-enum class Betas : uint8_t { none, narrow, wide, sigmoid };
+enum class Betas : uint8_t { none, narrow, wide, sigmoid, twice_sigmoid };
 
 struct Recurrence {
   std::string name;
@@ -48,12 +48,12 @@ inline OpCase recurrence_case(const Recurrence& r, Dtype X, int64_t B) {
     op.in.push_back(absent());
   } else {
     Tensor beta = random_tensor(r.betas == Betas::wide ? wide(X) : X, {T, r.h}, 85);
-    for (double& b : beta.values) b = r.betas == Betas::sigmoid ? b : std::min(1.0, std::abs(b));
+    for (double& b : beta.values) b = r.betas >= Betas::sigmoid ? b : std::min(1.0, std::abs(b));
     op.in.push_back(activation(beta));
   }
   op.in.push_back(r.skip ? weight(random_tensor(wide(X), {r.h * r.parts}, 86)) : absent());
   op.in.push_back(r.documents ? Operand{document_starts(B, r.S), Role::input} : absent());
-  if (r.betas == Betas::sigmoid) op.attributes.set("sigmoid", int64_t{1});
+  if (r.betas >= Betas::sigmoid) op.attributes.set("sigmoid", int64_t{r.betas == Betas::sigmoid ? 1 : 2});
   if (r.normed) op.attributes.set("epsilon", 1e-3);
   if (r.decays == Decays::slopes) op.attributes.set("slopes", 0.7).set("slope_heads", r.h * r.parts);
   if (r.parts > 1) {
@@ -65,7 +65,7 @@ inline OpCase recurrence_case(const Recurrence& r, Dtype X, int64_t B) {
 }
 
 inline OpCase convolution_case(const std::string& name, Dtype X, int64_t B, int64_t S, int64_t C, int64_t K,
-                               bool silu, bool bias, bool documents, int64_t parts = 1) {
+                               bool silu, bool bias, bool documents, int64_t parts = 1, int64_t dilation = 1) {
   OpCase op{name,
             "causal_conv",
             {activation(random_tensor(X, {B * S, C}, 91)), weight(random_tensor(wide(X), {C * parts, K}, 92)),
@@ -73,6 +73,7 @@ inline OpCase convolution_case(const std::string& name, Dtype X, int64_t B, int6
              documents ? Operand{document_starts(B, S), Role::input} : absent()},
             {{"sequence", S}, {"silu", int64_t{silu}}, {"parts", parts}},
             {}};
+  if (dilation > 1) op.attributes.set("dilation", dilation);
   op.place.index[static_cast<size_t>(ir::Axis::cp)] = static_cast<int>(parts - 1);
   op.place.degree[static_cast<size_t>(ir::Axis::cp)] = static_cast<int>(parts);
   return op;
@@ -87,6 +88,12 @@ inline OpCase log_decay_case(const std::string& name, Dtype X, int64_t T, int64_
             {},
             {}};
   if (step) op.attributes.set("step", int64_t{1}).set("least", 0.05).set("most", 2.5);
+  return op;
+}
+
+inline OpCase bounded_decay_case(const std::string& name, Dtype X, int64_t T, int64_t h, int64_t run, bool bias) {
+  OpCase op = log_decay_case(name, X, T, h, run, bias, false);
+  op.attributes.set("bound", -5.0);
   return op;
 }
 
@@ -163,6 +170,16 @@ inline std::vector<CaseMaker> recurrence_cases() {
                                                      .betas = Betas::wide,
                                                      .documents = true,
                                                      .skip = true},
+                                                     {.name = "recur_twice_beta",
+                                                     .S = 66,
+                                                     .h = 3,
+                                                     .hk = 3,
+                                                     .dk = 3,
+                                                     .dv = 4,
+                                                     .delta = true,
+                                                     .decays = Decays::of_heads,
+                                                     .betas = Betas::twice_sigmoid,
+                                                     .normed = true},
                                                      {.name = "recur_slopes",
                                                      .S = 66,
                                                      .h = 3,
@@ -196,9 +213,9 @@ inline std::vector<CaseMaker> recurrence_cases() {
     cases.push_back({r.name, [r](Dtype X, int64_t B) { return recurrence_case(r, X, B); }});
   }
   const auto convolution = [&](const std::string& name, int64_t S, int64_t C, int64_t K, bool silu, bool bias,
-                               bool documents, int64_t parts) {
+                               bool documents, int64_t parts, int64_t dilation = 1) {
     cases.push_back({name, [=](Dtype X, int64_t B) {
-                       return convolution_case(name, X, B, S, C, K, silu, bias, documents, parts);
+                       return convolution_case(name, X, B, S, C, K, silu, bias, documents, parts, dilation);
                      }});
   };
   convolution("causal_conv", 7, 5, 4, false, false, false, 1);
@@ -206,12 +223,18 @@ inline std::vector<CaseMaker> recurrence_cases() {
   convolution("causal_conv_part", 5, 3, 2, true, true, false, 2);
   convolution("causal_conv_one_row", 1, 3, 4, true, false, false, 1);
   convolution("causal_conv_one_tap", 3, 3, 1, false, false, true, 1);
+  convolution("causal_conv_dilated", 11, 5, 4, true, false, true, 1, 3);
+  convolution("causal_conv_dilated_part", 8, 3, 3, true, true, false, 2, 2);
+  convolution("causal_conv_dilated_beyond", 4, 3, 3, false, false, false, 1, 5);
   for (const bool step : {false, true}) {
     const std::string name = step ? "log_decay_step" : "log_decay";
     cases.push_back({name, [=](Dtype X, int64_t B) { return log_decay_case(name, X, B * 7, 3, 1, true, step); }});
   }
   cases.push_back({"log_decay_channels", [](Dtype X, int64_t B) {
                      return log_decay_case("log_decay_channels", X, B * 5, 2, 5, false, false);
+                   }});
+  cases.push_back({"log_decay_bounded", [](Dtype X, int64_t B) {
+                     return bounded_decay_case("log_decay_bounded", X, B * 6, 2, 4, true);
                    }});
   for (const bool first : {false, true}) {
     const std::string name = first ? "gated_norm_after_gate" : "gated_norm";
@@ -286,6 +309,7 @@ inline void expect_states_like_whole(Dtype X, const std::vector<kernels::KernelE
            {"gated delta", 12, 4, 2, 5, 3, true, Decays::of_heads, Betas::sigmoid, true},
            {"delta of channels", 12, 2, 2, 4, 3, true, Decays::of_channels, Betas::narrow},
            {"long delta", 420, 2, 1, 17, 20, true, Decays::of_heads, Betas::sigmoid, true},
+           {"twice beta", 150, 2, 2, 17, 20, true, Decays::of_heads, Betas::twice_sigmoid, true},
            {"long delta of channels", 420, 2, 2, 16, 9, true, Decays::of_channels, Betas::sigmoid, true},
            {"channels", 24, 2, 1, 4, 3, false, Decays::of_channels, Betas::wide},
            {"state space", 216, 6, 2, 3, 4, false, Decays::of_heads, Betas::wide, false, false, true},
@@ -316,16 +340,18 @@ inline Tensor rows_ahead(const Tensor& x, int64_t S, int64_t P, int64_t taps) {
 }
 
 inline void expect_convolution_like_whole(Dtype X, const std::vector<kernels::KernelEntry>& kernels) {
-  for (const auto& [S, K] : std::vector<std::pair<int64_t, int64_t>>{{12, 4}, {12, 2}, {4, 4}, {140, 3}}) {
+  for (const auto& [S, K, D] :
+       std::vector<std::array<int64_t, 3>>{{12, 4, 1}, {12, 2, 1}, {4, 4, 1}, {140, 3, 1}, {12, 3, 2}, {4, 4, 3}}) {
+    const int64_t taps = (K - 1) * D;
     for (const bool documents : {false, true}) {
-      const OpCase whole = convolution_case("convolution", X, 3, S, 150, K, true, true, documents);
+      const OpCase whole = convolution_case("convolution", X, 3, S, 150, K, true, true, documents, 1, D);
       const GradientResult expected = run_with_gradient(whole, kernels::reference_kernels());
       const Pieces of(whole, 2);
-      const Tensor before = rows_ahead(of.in(0), of.S, 2, K - 1);
+      const Tensor before = rows_ahead(of.in(0), of.S, 2, taps);
       const double tolerance = X == Dtype::f64 ? 1e-13 : X == Dtype::f32 ? 2e-6 : 0x1p-7;
-      const std::string where = fmt::format("{} of {} rows by {}, {}", name_of(X), S, K, documents);
-      const Tensor ends = of.run("piece_ends", {of.in(0)}, kernels, {{"count", std::min(K - 1, of.S)}}).out[0];
-      const ir::Attributes exchange{{"ranks", int64_t{1}}, {"rows", std::min(K - 1, of.S)}, {"count", K - 1}};
+      const std::string where = fmt::format("{} of {} rows by {}, {} apart, {}", name_of(X), S, K, D, documents);
+      const Tensor ends = of.run("piece_ends", {of.in(0)}, kernels, {{"count", std::min(taps, of.S)}}).out[0];
+      const ir::Attributes exchange{{"ranks", int64_t{1}}, {"rows", std::min(taps, of.S)}, {"count", taps}};
       EXPECT_TRUE(same(before, of.run("rows_before", {ends}, kernels, exchange).out[0])) << where;
       const std::vector<Tensor> in{of.in(0), of.in(1), of.in(2), of.starts, before};
       EXPECT_TRUE(close(expected.out[0], of.run("causal_conv", in, kernels).out[0], tolerance)) << where;

@@ -46,7 +46,7 @@ std::vector<double> quadratic_form(const Recurrence& r, const OpCase& op, int64_
       for (int64_t i = 0; i < r.S; ++i) {
         const auto start = static_cast<int64_t>(number(op, 6, b * r.S + i, 0));
         double beta = number(op, 4, (b * r.S + i) * r.h + j, 1);
-        if (r.betas == Betas::sigmoid) beta = 1 / (1 + std::exp(-beta));
+        if (r.betas >= Betas::sigmoid) beta = (r.betas == Betas::sigmoid ? 1 : 2) / (1 + std::exp(-beta));
         for (int64_t e = 0; e < r.dv; ++e) {
           const int64_t row = ((b * r.S + i) * r.h + j) * r.dv + e;
           const double v = op.in[2].tensor.values[at(row)];
@@ -66,6 +66,7 @@ std::vector<double> quadratic_form(const Recurrence& r, const OpCase& op, int64_
 TEST(Recurrence, is_its_quadratic_form) {
   for (const Recurrence& r : std::vector<Recurrence>{
            {"gated delta", 19, 4, 2, 5, 3, true, Decays::of_heads, Betas::sigmoid, true, true},
+           {"twice beta", 19, 2, 2, 5, 3, true, Decays::of_heads, Betas::twice_sigmoid, true, true},
            {"delta of channels", 17, 2, 2, 4, 3, true, Decays::of_channels, Betas::narrow, false, true},
            {"state space", 21, 6, 2, 3, 4, false, Decays::of_heads, Betas::wide, false, true, true},
            {"slopes", 11, 3, 3, 3, 2, false, Decays::slopes, Betas::none}}) {
@@ -142,9 +143,9 @@ TEST(Recurrence, goes_on_from_a_state) {
                                                    : 0x1p-8);
       }
     }
-    for (const int64_t K : {1, 2, 4}) {
-      OpCase whole = convolution_case("convolution", X, 2, 6, 5, K, true, true, false);
-      expect_pieces_like_whole(whole, "cached_conv", Tensor(X, {2, (K - 1) * 5}), 6, kernels::reference_kernels(),
+    for (const auto& [K, D] : std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {2, 1}, {4, 1}, {3, 2}, {2, 7}}) {
+      OpCase whole = convolution_case("convolution", X, 2, 6, 5, K, true, true, false, 1, D);
+      expect_pieces_like_whole(whole, "cached_conv", Tensor(X, {2, (K - 1) * D * 5}), 6, kernels::reference_kernels(),
                                X == Dtype::f64   ? 1e-14
                                : X == Dtype::f32 ? 1e-6
                                                  : 0x1p-8);
@@ -186,6 +187,7 @@ TEST_P(HostRecurrence, of_many_chunks) {
   const Dtype X = GetParam();
   for (Recurrence r : std::vector<Recurrence>{
            {"gated delta", 200, 4, 2, 32, 48, true, Decays::of_heads, Betas::sigmoid, true},
+           {"twice beta", 130, 2, 2, 32, 48, true, Decays::of_heads, Betas::twice_sigmoid, true},
            {"channels", 150, 2, 2, 20, 17, true, Decays::of_channels, Betas::sigmoid, true},
            {"channels without delta", 131, 2, 1, 33, 16, false, Decays::of_channels, Betas::wide},
            {"state space", 193, 6, 2, 16, 40, false, Decays::of_heads, Betas::wide, false, false, true},
@@ -210,6 +212,8 @@ TEST_P(HostRecurrence, convolutions_norms_and_decays) {
     expect_gradient_like_reference(log_decay_case(fmt::format("log_decay {}", C), X, 130, C, 1, true, true),
                                    chunk_tolerance(X));
     expect_gradient_like_reference(log_decay_case(fmt::format("log_decay {}", C), X, 65, 2, C, true, false),
+                                   chunk_tolerance(X));
+    expect_gradient_like_reference(bounded_decay_case(fmt::format("log_decay {}", C), X, 130, 2, C, C != 33),
                                    chunk_tolerance(X));
     expect_gradient_like_reference(
         gated_norm_case(fmt::format("gated_norm {}", C), X, 130, 3 * C, C, C, false, false), chunk_tolerance(X));

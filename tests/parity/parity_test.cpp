@@ -224,7 +224,7 @@ TEST(Parity, SelectionsInRandomLayouts) {
   const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
   for (uint64_t number = 80'000, found = 0; found < wanted; ++number) {
     const Draw d = draw(number, 8);
-    if (!d.model.selects()) continue;
+    if (!d.model.selects() || d.model.selects_blocks()) continue;
     ++found;
     const plan::Degrees& mesh = d.plan.mesh;
     count_axes(met, mesh);
@@ -233,9 +233,35 @@ TEST(Parity, SelectionsInRandomLayouts) {
     met["f32"] += d.plan.dtype == Dtype::f32;
     met["fewer keys than there are"] += d.model.index_topk < d.plan.sequence_length;
     met["choices that layers share"] += d.model.index_topk_freq > 1;
+    met["sinks"] += d.model.attention_sinks;
+    met["gates"] += d.model.attention_gate != model::AttentionGate::none;
     expect_one_rank(d);
   }
   expect_met(met, wanted >= 12);
+}
+
+// Blocks of keys, chosen by their greatest score or by their mean.
+TEST(Parity, BlocksOfKeysInRandomLayouts) {
+  Met met;
+  const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
+  for (uint64_t number = 90'000, found = 0; found < wanted; ++number) {
+    const Draw d = draw(number, 8);
+    if (!d.model.selects_blocks()) continue;
+    ++found;
+    count_axes(met, d.plan.mesh);
+    const bool greatest = d.model.index_blocks == model::IndexBlocks::greatest;
+    met["documents"] += d.plan.document_end >= 0;
+    met["recompute"] += !d.plan.memory.recompute.empty();
+    met["f32"] += d.plan.dtype == Dtype::f32;
+    met["greatest scores"] += greatest;
+    met["means"] += !greatest;
+    met["a choice a key head"] += greatest && d.model.num_key_value_heads > d.plan.mesh.tp;
+    met["fewer keys than there are"] += d.model.index_topk < d.plan.sequence_length;
+    met["layers of two kinds"] += !d.model.index_pattern.empty();
+    met["recurrent layers"] += d.model.recurs();
+    expect_one_rank(d);
+  }
+  expect_met(met, wanted >= 24);
 }
 
 // Compressed keys, chosen and not.
@@ -363,6 +389,32 @@ TEST(Parity, GemmasInRandomLayouts) {
 }
 
 // Layers whose experts a table of token ids chooses.
+TEST(Parity, LayersInRandomLayouts) {
+  expect_one_rank_of(
+      150'000, 60,
+      [](const Draw& d) {
+        const model::ModelConfig& c = d.model;
+        return c.parallel_blocks || c.window_chunks || !c.mlp_pattern.empty() || c.qk_unit_norm ||
+               (c.gates_on_inputs && c.has_experts());
+      },
+      [](Met& met, const Draw& d) {
+        const model::ModelConfig& c = d.model;
+        const plan::Degrees& mesh = d.plan.mesh;
+        count_axes(met, mesh);
+        met["recompute"] += !d.plan.memory.recompute.empty();
+        met["side by side, tp"] += c.parallel_blocks && mesh.tp > 1;
+        met["side by side, recompute"] += c.parallel_blocks && !d.plan.memory.recompute.empty();
+        met["side by side, further tokens"] += c.parallel_blocks && c.num_nextn_predict_layers > 0;
+        met["norms without a bias"] += !c.norm_bias;
+        met["chunks, cp"] += c.window_chunks && mesh.cp > 1;
+        met["chunks of documents"] += c.window_chunks && d.plan.document_end >= 0;
+        met["experts in any layers, pp"] += !c.mlp_pattern.empty() && mesh.pp > 1;
+        met["heads without a gain, tp"] += c.qk_unit_norm && mesh.tp > 1;
+        met["gates on inputs, ep"] += c.gates_on_inputs && c.has_experts() && mesh.ep > 1;
+        met["the mean with shared experts"] += c.shared_expert_average && c.has_experts();
+      });
+}
+
 TEST(Parity, HashLayersInRandomLayouts) {
   expect_one_rank_of(
       70'000, 40, [](const Draw& d) { return d.model.num_hash_layers > 0; },
@@ -399,9 +451,53 @@ TEST(Parity, StreamsInRandomLayouts) {
         met["adapters"] += d.plan.lora.rank > 0;
         met["muon"] += d.plan.update.rule == passes::OptimizerRule::muon;
         met["four"] += d.model.hyper_connections == 4;
+        met["independent"] += d.model.hyper_connections_kind == model::HyperConnection::independent;
+        met["gated"] += d.model.has_gated_streams();
         met["latent"] += d.model.is_latent();
         met["recurrent"] += d.model.recurs();
         met["tied"] += d.model.tie_word_embeddings;
+      });
+}
+
+// Embeddings of n-grams, whose tables and columns ranks share.
+TEST(Parity, NgramsInRandomLayouts) {
+  expect_one_rank_of(
+      120'000, 24, [](const Draw& d) { return d.model.has_ngrams(); },
+      [](Met& met, const Draw& d) {
+        count_axes(met, d.plan.mesh);
+        met["ulysses"] += d.plan.mesh.cp > 1 && d.plan.parallel.context == model::Context::ulysses;
+        met["documents apart"] += d.plan.document_end >= 0;
+        met["recompute"] += !d.plan.memory.recompute.empty();
+        met["recurrent"] += d.model.recurs();
+      });
+}
+
+// Queries by position, gated norms, latents with further norms or of other widths in windows.
+TEST(Parity, LatentsInRandomLayouts) {
+  expect_one_rank_of(
+      130'000, 60,
+      [](const Draw& d) {
+        const model::ModelConfig& c = d.model;
+        const bool widths = c.is_latent() && (c.window_attention_heads > 0 || c.window_kv_lora_rank > 0 ||
+                                              c.window_q_lora_rank > 0 || c.window_rope_theta > 0);
+        return c.query_scale_beta != 0 || c.gated_norm_rank > 0 || c.rotary_key_norm || c.raw_latent_of_queries ||
+               widths;
+      },
+      [](Met& met, const Draw& d) {
+        const model::ModelConfig& c = d.model;
+        const plan::Degrees& mesh = d.plan.mesh;
+        count_axes(met, mesh);
+        met["recompute"] += !d.plan.memory.recompute.empty();
+        met["queries by position, documents apart"] += c.query_scale_beta != 0 && d.plan.document_end >= 0;
+        met["queries by position, cp"] += c.query_scale_beta != 0 && mesh.cp > 1;
+        met["queries by position, tp"] += c.query_scale_beta != 0 && mesh.tp > 1;
+        met["grouped queries by position"] += c.query_scale_beta != 0 && c.is_grouped();
+        met["gated norms, tp"] += c.gated_norm_rank > 0 && mesh.tp > 1;
+        met["experts' sum normed"] += c.experts_sum_norm && c.has_experts();
+        met["rotary key normed"] += c.rotary_key_norm;
+        met["two latents, tp"] += c.raw_latent_of_queries && mesh.tp > 1;
+        met["latents of windows"] += c.is_latent() && c.window_kv_lora_rank > 0;
+        met["heads of windows"] += c.is_latent() && c.window_attention_heads > 0;
       });
 }
 

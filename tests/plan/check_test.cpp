@@ -240,6 +240,42 @@ TEST(Check, StreamsGoFromStageToStage) {
     EXPECT_NE(refused(change).find(needs), std::string::npos) << refused(change);
   }
   EXPECT_NE(refused([](auto& c) { c.hyper_connections = 9; }).find("must be at most 8"), std::string::npos);
+  EXPECT_EQ(refused([](auto& c) { c.hyper_connections_magnitude = 1; }),
+            "model.hyper_connections_magnitude needs model.hyper_connections_kind = \"independent\"");
+  EXPECT_EQ(refused([](auto& c) {
+              c.hyper_connections_kind = model::HyperConnection::independent;
+              c.hyper_connections_iterations = 3;
+            }),
+            "model.hyper_connections_iterations needs model.hyper_connections_kind = \"constrained\"");
+  EXPECT_EQ(refused([](auto& c) { c.hyper_connections_rank = 3; }),
+            "model.hyper_connections_rank needs model.hyper_connections_kind = \"gated\"");
+  EXPECT_EQ(refused([](auto& c) {
+              c.hyper_connections_kind = model::HyperConnection::gated;
+              c.hyper_connections = 1;
+            }),
+            "model.hyper_connections_kind is \"gated\", and needs model.hyper_connections of 2 or more");
+}
+
+// Tables of n-grams are cut among ranks of tp, and so are columns of streams around their convolution.
+TEST(Check, TablesOfNgramsAreCut) {
+  model::ModelConfig config = test::small_model();
+  config.num_nextn_predict_layers = 0;
+  config.hyper_connections = 2;
+  config.hyper_connections_kind = model::HyperConnection::gated;
+  config.ngram_layers = "2";
+  config.ngram_heads = 2;
+  config.ngram_vocab_size = 5;
+  config.ngram_vocab_multiple = 2;
+  Plan plan = plan_of_two();
+  plan.mesh.tp = 2;
+  EXPECT_EQ(keys_of(config, plan), Keys{});
+  config.ngram_vocab_multiple = 1;
+  config.ngram_vocab_size = 2;
+  EXPECT_EQ(keys_of(config, plan), Keys{"mesh.tp"}) << "2 + 3 + 5 + 7 rows";
+  const Lowered lowered = lower(config, plan_of_two());
+  const ir::Input* ngrams = lowered.program.listings[0].find_input("ngrams.1");
+  ASSERT_NE(ngrams, nullptr);
+  EXPECT_EQ(ngrams->attributes.integer("each"), 4);
 }
 
 // Sizes of layers that a model doesn't have are in nobody's way.

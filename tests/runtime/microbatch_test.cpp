@@ -71,6 +71,16 @@ TEST(Microbatch, DocumentsStartBehindTheIdThatEndsOne) {
             (Numbers{0, 1, 1, 3, 4, 0, 0, 0, 0, 0}));
 }
 
+TEST(Microbatch, ChunksStartEverySoManyTokens) {
+  const Microbatch micro{.tokens = {9, 4, 9, 4, 1, 2, 3, 5, 5, 5, 5, 9, 7, 9}};  // 5 inputs, 2 more
+  EXPECT_EQ(made(micro, listing_with("starts", 10, {{"sequence", 5}, {"chunk", 2}})),
+            (Numbers{0, 0, 2, 2, 4, 0, 0, 2, 2, 4}));
+  // Of documents that are apart: those of each.
+  EXPECT_EQ(
+      made(micro, listing_with("starts", 10, {{"sequence", 5}, {"chunk", 2}, {"apart", 1}, {"document_end", 9}})),
+      (Numbers{0, 1, 1, 3, 3, 0, 0, 2, 2, 4}));
+}
+
 // The token of the whole batch that a row is: sequences of several microbatches, positions of ranks of cp and tp.
 TEST(Microbatch, DropoutCountsTokensOfTheWholeBatch) {
   constexpr int64_t kS = 16;
@@ -123,6 +133,39 @@ TEST(Microbatch, ScalesHaveTheTypeOfTheText) {
   device::Inputs none(1);
   set_scales(none, scales, ir::Listing());
   EXPECT_TRUE(none.get<double>("scales").empty());
+}
+
+// Rows of tables by hashes of a token and those before it, up to an end token 2 or the begin of the document.
+TEST(Microbatch, RowsOfNgrams) {
+  ir::Attributes attributes{{"each", 4},  {"sequence", 4},        {"width", 5},        {"cp", 1},
+                            {"size", 3},  {"heads", 2},           {"end", 2},          {"seed", 1234},
+                            {"index", 0}, {"vocabulary", 248320}, {"base", 20'000'000}};
+  const auto rows = [&](int64_t count) { return listing_with("ngrams", 4 * count, attributes); };
+  const Numbers first{1550955, 34283473, 43450156, 72666520}, second{2118327, 33393837, 50944769, 74096618},
+      third{10210480, 37389101, 49481680, 78676960}, fourth{14675317, 23751536, 44582194, 76926286};
+  const auto joined = [](const std::vector<Numbers>& parts) {
+    Numbers all;
+    for (const Numbers& part : parts) all.insert(all.end(), part.begin(), part.end());
+    return all;
+  };
+  EXPECT_EQ(made({.tokens = {5, 9, 9, 3, 0}}, rows(4)), joined({first, second, third, fourth}));
+  // Behind an end token, and in a sequence of its own, a token stands as if it were the first.
+  const Numbers restarted = made({.tokens = {7, 2, 5, 9, 0, 5, 9, 9, -1, 0}}, rows(8));
+  EXPECT_EQ(Numbers(restarted.begin() + 8, restarted.begin() + 16), joined({first, second}));
+  EXPECT_EQ(Numbers(restarted.begin() + 16, restarted.end()), joined({first, second, third, Numbers(4, -1)}));
+  attributes.set("apart", 1);
+  const Begins no = Begins::nothing;
+  Microbatch marked{.tokens = {7, 7, 5, 9, 0}, .begins = {no, no, Begins::document, no, no}};
+  const Numbers apart = made(marked, rows(4));
+  EXPECT_EQ(Numbers(apart.begin() + 8, apart.end()), joined({first, second}));
+  // A rank of cp has the first and the last quarter, or the two between.
+  attributes.set("apart", 0).set("cp", 2);
+  EXPECT_EQ(made({.tokens = {5, 9, 9, 3, 0}}, rows(2), place_of(0, 1, 1, 2)), joined({second, third}));
+  // Rows of a cache have the tokens before them beside them, the nearest first.
+  attributes.set("cp", 1).set("sequence", 1).set("width", 2).set("before", 2);
+  EXPECT_EQ(made({.tokens = {9, -1, 3, -1, 5, -1, -1, -1}, .before = {9, 5, 9, 9, 2, 9, -1, -1}}, rows(4)),
+            joined({third, fourth, first, Numbers(4, -1)}));
+  EXPECT_THROW(made({.tokens = {9, -1}}, rows(1)), InternalError) << "no tokens before a row";
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "heddle/config/families/family.h"
+#include "heddle/model/keys.h"
 
 namespace heddle::test {
 
@@ -25,22 +26,43 @@ inline model::ModelConfig small_model_of(const config::Family& family) {
   c.head_dim = 8;
   if (c.q_lora_rank > 0) c.q_lora_rank = 12;
   if (c.is_latent()) c.kv_lora_rank = 16, c.qk_nope_head_dim = 8, c.qk_rope_head_dim = 4, c.v_head_dim = 6;
+  if (c.is_latent() && large.qk_rope_head_dim == 0) c.qk_rope_head_dim = 0;
   if (c.selects()) c.index_topk = 5, c.index_n_heads = 2, c.index_head_dim = 6;
+  if (c.selects_blocks()) c.index_topk = 4, c.index_block_size = 2;
   if (c.sliding_window > 0) c.sliding_window = 5;
   if (c.rope_scaling) c.rope_scaling->original_max_position_embeddings = 32;
   c.embedding_dropout = c.residual_dropout = c.attention_dropout = 0;
   if (c.value_head_dim > 0) c.value_head_dim = 6;
   if (c.window_attention_heads > 0) c.window_attention_heads = 8;
+  if (c.window_kv_lora_rank > 0) c.window_kv_lora_rank = 10;
+  if (c.window_qk_nope_head_dim > 0) c.window_qk_nope_head_dim = 12;
+  if (c.gated_norm_rank > 0) c.gated_norm_rank = 6;
+  if (c.query_scale_beta > 0) {
+    c.query_scale_length = 4;
+    if (c.rope_scaling) c.rope_scaling->original_max_position_embeddings = 4;
+  }
   if (c.experts_limit > 0)
     c.experts_limit = 0.5, c.experts_limit_layer = std::min<int64_t>(1, large.experts_limit_layer);
   if (c.mlp_limit > 0) c.mlp_limit = 0.5, c.mlp_limit_layer = std::min<int64_t>(1, large.mlp_limit_layer);
+  if (c.mlp_limit_last > 0) c.mlp_limit_layer = 0, c.mlp_limit_last = 0.25, c.mlp_limit_last_layer = 1;
   if (c.recurs()) {
-    c.full_attention_interval = c.is_hybrid() ? 0 : 2;
+    c.full_attention_interval = c.is_hybrid() || !c.layer_pattern.empty() ? 0 : 2;
     c.full_attention_last = false;
     c.num_key_value_heads = c.linear_num_key_heads = 4, c.linear_num_value_heads = 8;
     c.linear_key_head_dim = 6, c.linear_value_head_dim = 4;
     if (c.recurrence != model::Recurrence::gated_delta && c.recurrence != model::Recurrence::mamba2)
       c.linear_num_value_heads = 4, c.linear_value_head_dim = 6;
+    if (!c.has_states()) model::reset_foreign_keys(c);
+  }
+  if (!c.mlp_pattern.empty()) c.mlp_pattern = "-E";
+  if (!c.rotation_pattern.empty()) c.rotation_pattern = "R-";
+  if (!c.layer_pattern.empty()) c.layer_pattern = c.recurs() ? "M*" : "W*";
+  if (c.has_gated_streams()) {
+    c.index_topk = 4, c.index_n_heads = 2, c.index_head_dim = 8, c.index_block_size = 2;
+    c.index_blocks = model::IndexBlocks::mean, c.index_stage = model::IndexStage::off;
+    c.hyper_connections = 2, c.hyper_connections_rank = 6, c.linear_sigmoid_gate = true;
+    c.ngram_layers = "1", c.ngram_heads = 2, c.ngram_vocab_size = 5, c.ngram_vocab_multiple = 4, c.ngram_parts = 3;
+    c.ngram_end_token = 2;
   }
   c.num_hash_layers = std::min<int64_t>(1, large.num_hash_layers);
   if (c.is_compressed()) {
@@ -57,7 +79,7 @@ inline model::ModelConfig small_model_of(const config::Family& family) {
   if (!has_experts) return derived();
   if (c.shared_intermediate_size > 0) c.shared_intermediate_size = 20;
   c.n_routed_experts = 8;
-  c.num_experts_per_tok = 2;
+  c.num_experts_per_tok = c.gates_on_inputs ? 1 : 2;
   c.n_group = large.n_group > 1 ? 2 : 1;
   c.topk_group = 1;
   // Families without dense layers call the experts' width that of the dense ones.

@@ -134,7 +134,9 @@ void take_stored(const train::Checkpoint& checkpoint, std::vector<train::Paramet
     if (stored.shape != each.tensor.shape)
       config_error("{}: tensor '{}' is [{}], [{}] is expected", checkpoint.path(), stored.name,
                    fmt::join(stored.shape, ", "), fmt::join(each.tensor.shape, ", "));
-    each.tensor.dtype = stored.type == formats::StoredType::f64 ? Dtype::f64 : Dtype::f32;
+    // A weight that is not trained has no master: it lies in the run's own type.
+    const bool is_weight = !each.parameter.trained && stored.type == formats::StoredType::bf16;
+    each.tensor.dtype = is_weight ? Dtype::bf16 : stored.type == formats::StoredType::f64 ? Dtype::f64 : Dtype::f32;
     if (stored.type != formats::stored_type(each.tensor.dtype))
       config_error("{}: tensor '{}' is {}, F32 is expected", checkpoint.path(), stored.name, name_of(stored.type));
     // The exported tensors are only read.

@@ -13,10 +13,15 @@ namespace heddle::model {
 ///   weights     how much that label counts                            distance sequence width cp
 ///   starts      the last position up to s where a document begins     sequence document_end?
 ///   starts      the same, counted from the first of a rank's piece    sequence cp document_end?
+///   starts      the first position of s's chunk of its sequence, or   sequence chunk apart? document_end?
+///               of its document if `apart`
 ///   positions   s, counted in its document if `apart`                 sequence cp tp apart? document_end?
 ///   positions   the same of a row in the cache, if `cached`           sequence cached
+///   query_scales  1 + beta·ln(1 + ⌊(position + first) ÷ length⌋), of the same positions
 ///   tokens      number in the whole batch: sequence · S + position    sequence cp tp
 ///   places      place in the cache: sequence · S + position, or −1
+///   ngrams      `each` rows of tables a row, by the hashes of its n-grams (model/ngrams.h)
+///               sequence width cp before? apart? document_end? vocabulary size heads base seed end index
 ///   references  of each sequence: its summed loss under another model
 /// `width` are the ids of a sequence. Behind an id `document_end` a document begins; where there is no such id the
 /// microbatch marks beginnings.

@@ -9,6 +9,11 @@ namespace {
 
 extern const OpDef causal_conv_dgrad, causal_conv_before_dgrad, rows_before, log_decay_dgrad, gated_norm_dgrad;
 
+// The rows before its own that a kernel reaches; with `dilation` those that it sees are so many apart.
+int64_t rows_before_own(int64_t kernel, const Attributes& attributes) {
+  return (kernel - 1) * attributes.integer_or("dilation", 1);
+}
+
 // x at `x`, then the weight and the bias.
 void check_convolution(const Rule& rule, const Op& op, size_t x) {
   const int64_t channels = rule.size(x, 1) * op.attributes.integer_or("parts", 1);
@@ -18,7 +23,7 @@ void check_convolution(const Rule& rule, const Op& op, size_t x) {
                "the weight is not [channels, kernel]");
   rule.shape(x + 1, {fixed(channels), rule.dim(x + 1, 1)});
   if (rule.has(x + 2)) rule.shape(x + 2, {fixed(channels)});
-  const int64_t taps = rule.size(x + 1, 1) - 1, S = op.attributes.integer("sequence");
+  const int64_t taps = rows_before_own(rule.size(x + 1, 1), op.attributes), S = op.attributes.integer("sequence");
   const Dim& rows = rule.dim(x, 0);
   if (rule.has("before")) {
     rule.require(rule.dtype(rule.place("before")) == rule.dtype(x), "the rows before are not of x's type");
@@ -32,7 +37,7 @@ void check_convolution(const Rule& rule, const Op& op, size_t x) {
 // clang-format off
 const OpDef causal_conv{
     .kind = "causal_conv",
-    .operands = "x weight bias? starts? before?", .results = "y", .attributes = "sequence silu? parts? ranks?",
+    .operands = "x weight bias? starts? before?", .results = "y", .attributes = "sequence silu? parts? ranks? dilation?",
     .work = ir::Work::activation,
     .infer = by_rule([](const Rule& rule, const Op& op) {
       check_convolution(rule, op, 0);
@@ -45,7 +50,8 @@ const OpDef causal_conv{
       if (bias != none) names.push_back(writer.d(bias));
       std::vector<ValueId> in{d_out[0], x, weight, bias, operand(op, 3), before};
       if (before != none) {
-        const int64_t taps = writer.listing().value(weight).shape[1].count - 1, S = op.attributes.integer("sequence");
+        const int64_t taps = rows_before_own(writer.listing().value(weight).shape[1].count, op.attributes);
+        const int64_t S = op.attributes.integer("sequence");
         writer.communicate_over("cp");
         const ValueId own =
             writer.input_gradient(causal_conv_before_dgrad, in, {writer.d(before)}, op.attributes)[0];
@@ -69,7 +75,7 @@ const OpDef causal_conv{
 const OpDef causal_conv_dgrad{
     .kind = "causal_conv_dgrad",
     .operands = "dy x weight bias? starts? before? behind?", .results = "dx dweight dbias?",
-    .attributes = "sequence silu? parts? ranks?",
+    .attributes = "sequence silu? parts? ranks? dilation?",
     .infer = by_rule([](const Rule& rule, const Op& op) {
       rule.same(0, 1);
       check_convolution(rule, op, 1);
@@ -90,7 +96,7 @@ Cost cost_of_ends(const Listing& listing, const Op& op, const RowCounts& rows) {
 // The gradient of the rows before each piece, wide: the next op adds it to that of the rows themselves.
 const OpDef causal_conv_before_dgrad{
     .kind = "causal_conv_before_dgrad",
-    .operands = "dy x weight bias? starts? before", .results = "dbefore", .attributes = "sequence silu? parts? ranks?",
+    .operands = "dy x weight bias? starts? before", .results = "dbefore", .attributes = "sequence silu? parts? ranks? dilation?",
     .infer = by_rule([](const Rule& rule, const Op& op) {
       rule.same(0, 1);
       check_convolution(rule, op, 1);
@@ -138,12 +144,12 @@ const OpDef rows_before{
 
 const OpDef cached_conv{
     .kind = "cached_conv",
-    .operands = "x weight bias? places", .results = "y", .updates = "tails", .attributes = "sequence silu?",
+    .operands = "x weight bias? places", .results = "y", .updates = "tails", .attributes = "sequence silu? dilation?",
     .infer = by_rule([](const Rule& rule, const Op& op) {
       check_convolution(rule, op, 0);
       check_places(rule, rule.place("places"));
       const Value& tails = rule.updated(0);
-      const int64_t kept = (rule.size(1, 1) - 1) * rule.size(0, 1);
+      const int64_t kept = rows_before_own(rule.size(1, 1), op.attributes) * rule.size(0, 1);
       rule.require(tails.dtype == rule.dtype(0) && tails.shape.size() == 2 && tails.shape[1] == fixed(kept),
                    "tails are not the last rows of x, one run a sequence");
       return std::vector{rule.like(0)};
@@ -161,12 +167,17 @@ void check_log_decay(const Rule& rule, const Op& op, size_t x) {
     rule.shape(x + 2, {rule.dim(x, 1)});
   }
   rule.require(a.number_or("least", 0) <= a.number_or("most", 1e300), "the least step is above the most");
+  if (!a.has("bound")) return;
+  rule.require(a.number("bound") < 0, "the bound of a log decay is not below zero");
+  rule.require(!a.has("least") && !a.has("most") && a.integer_or("step", 0) == 0 && !rule.has("dstep"),
+               "a bounded decay has no step");
 }
 
 // clang-format off
+// The bounded form is that of Ling 3 and GLM-5.3, which keeps a product of decays within the range of a number.
 const OpDef log_decay{
     .kind = "log_decay",
-    .operands = "x a_log dt_bias?", .results = "decay step?", .attributes = "step? least? most?",
+    .operands = "x a_log dt_bias?", .results = "decay step?", .attributes = "step? least? most? bound?",
     .work = ir::Work::activation,
     .infer = by_rule([](const Rule& rule, const Op& op) {
       check_log_decay(rule, op, 0);
@@ -180,7 +191,7 @@ const OpDef log_decay{
       std::vector<std::string> names{writer.d(x), writer.d(a_log)};
       if (bias != none) names.push_back(writer.d(bias));
       Attributes limits;
-      for (const char* name : {"least", "most"}) {
+      for (const char* name : {"least", "most", "bound"}) {
         if (op.attributes.has(name)) limits.set(name, op.attributes.number(name));
       }
       const auto made = writer.input_gradient(log_decay_dgrad, trimmed({x, a_log, bias, d_out[0], d_step}), names,
@@ -195,7 +206,7 @@ const OpDef log_decay{
 
 const OpDef log_decay_dgrad{
     .kind = "log_decay_dgrad",
-    .operands = "x a_log dt_bias? ddecay? dstep?", .results = "dx da_log ddt_bias?", .attributes = "least? most?",
+    .operands = "x a_log dt_bias? ddecay? dstep?", .results = "dx da_log ddt_bias?", .attributes = "least? most? bound?",
     .infer = by_rule([](const Rule& rule, const Op& op) {
       check_log_decay(rule, op, 0);
       for (const size_t i : {3, 4}) {

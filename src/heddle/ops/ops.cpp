@@ -12,6 +12,7 @@ const std::vector<const ir::OpDef*>& all() {
     std::vector<const ir::OpDef*> joined;
     for (const auto family : {load_ops,      embedding_ops,     linear_ops,     grouped_linear_ops,
                               fp8_ops,       norm_ops,          dropout_ops,    hyper_connection_ops,
+                              gated_stream_ops,
                               shape_ops,     rope_ops,          attention_ops,  cache_ops,
                               selection_ops, compression_ops,   recurrence_ops, convolution_ops,
                               mlp_ops,       router_ops,        balance_ops,    auxiliary_loss_ops,

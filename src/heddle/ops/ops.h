@@ -32,6 +32,7 @@ std::vector<const ir::OpDef*> linear_ops();
 std::vector<const ir::OpDef*> grouped_linear_ops();
 std::vector<const ir::OpDef*> norm_ops();
 std::vector<const ir::OpDef*> hyper_connection_ops();
+std::vector<const ir::OpDef*> gated_stream_ops();
 std::vector<const ir::OpDef*> dropout_ops();
 std::vector<const ir::OpDef*> shape_ops();
 std::vector<const ir::OpDef*> rope_ops();

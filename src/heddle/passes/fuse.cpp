@@ -114,7 +114,7 @@ void fuse(Listing& listing, const std::set<std::string>& wanted) {
 
 void fuse_norm_gradient(Listing& listing) {
   std::optional<ir::Uses> uses;
-  for (const char* norm : {"rms_norm_dgrad", "layer_norm_dgrad", "read_streams_dgrad"})
+  for (const char* norm : {"rms_norm_dgrad", "layer_norm_dgrad", "read_streams_dgrad", "norm_streams_dgrad"})
     fuse_all(listing, Pattern(ops::find(norm)), uses);
 }
 

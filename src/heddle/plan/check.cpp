@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "heddle/base/error.h"
+#include "heddle/model/ngrams.h"
 #include "heddle/plan/context_ranks.h"
 #include "heddle/plan/divisors.h"
 #include "heddle/plan/layout.h"
@@ -67,7 +68,8 @@ void check_sizes(const model::ModelConfig& config, const Plan& plan, Refusals& n
     if (config.window_key_value_heads > 0)
       heads.push_back({"model.window_key_value_heads", config.window_key_value_heads});
   }
-  if (config.recurs()) heads.push_back({"model.linear_num_key_heads", config.linear_num_key_heads});
+  if (config.has_states()) heads.push_back({"model.linear_num_key_heads", config.linear_num_key_heads});
+  if (config.recurs() && !config.has_states()) heads.push_back({"model.hidden_size", config.hidden_size});
   std::vector<Size> of_tp = heads;
   if (config.has_dense_layers()) of_tp.push_back({"model.intermediate_size", config.intermediate_size});
   if (config.has_experts()) {
@@ -91,6 +93,18 @@ void check_sizes(const model::ModelConfig& config, const Plan& plan, Refusals& n
             int64_t{mesh.tp} * mesh.cp,
             fmt::format("a product of {} goes with the model, any with parallel.context = \"ring\"",
                         degrees_for(heads)));
+  }
+  if (config.has_ngrams()) {
+    const std::vector<Size> streams{{"model.hyper_connections × hidden_size", config.residual_width()}};
+    for (const int64_t layer : model::ngram_layers_of(config)) {
+      no.cuts({{"rows of tables of n-grams", model::ngram_rows(config, model::ngram_index(config, layer))}}, "mesh.tp",
+              "mesh.tp", mesh.tp, "a multiple of mesh.tp as model.ngram_vocab_multiple goes with it");
+    }
+    no.cuts(streams, "mesh.tp", "mesh.tp", mesh.tp);
+    if (plan.parallel.context == model::Context::ulysses) {
+      no.cuts(streams, "parallel.context", "mesh.tp × mesh.cp, as parallel.context 'ulysses' needs",
+              int64_t{mesh.tp} * mesh.cp);
+    }
   }
   const int64_t parts = (mesh.cp > 1 ? 2 * mesh.cp : 1) * mesh.tp;
   no.cuts({{"train.sequence_length", plan.sequence_length}}, "train.sequence_length",
@@ -218,6 +232,11 @@ void check_qk_clip(const model::ModelConfig& config, const Plan& plan, Refusals&
   if (config.attention_logit_cap > 0)
     refuse(fmt::format("model.attention_logit_cap = {}", config.attention_logit_cap),
            "the cap bounds each logit already");
+  if (config.selects_blocks())
+    refuse(fmt::format("model.index_blocks = \"{}\"", word_of(config.index_blocks)),
+           "logits of blocks that are chosen are not counted");
+  if (config.raw_latent_of_queries)
+    refuse("model.raw_latent_of_queries = true", "rows of the queries' weight make gates, too");
   if (config.trains_indexers_alone())
     refuse(fmt::format("model.index_stage = \"{}\"", word_of(config.index_stage)), "the heads' weights stay");
   if (plan.lora.rank > 0)

@@ -1,11 +1,13 @@
 #include "heddle/runtime/microbatch.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
 #include "heddle/base/error.h"
 #include "heddle/model/microbatch_inputs.h"
+#include "heddle/model/ngrams.h"
 
 namespace heddle::runtime {
 
@@ -23,7 +25,7 @@ class Rows {
         of_cp_(place.at(ir::Axis::cp) * cp_ / place.of(ir::Axis::cp)),  // neighbours may share rows
         of_tp_(tp_ > 1 ? place.at(ir::Axis::tp) : 0),
         local_(S_ / (int64_t{cp_} * tp_)),
-        count_(input.elements()) {
+        count_(input.elements() / input.attributes.integer_or("each", 1)) {
     const int64_t parts = int64_t{cp_} * tp_;
     HEDDLE_CHECK(local_ > 0 && S_ % parts == 0 && count_ % local_ == 0, "input '{}': {} are not whole sequences",
                  input.name, text_of(input));
@@ -114,7 +116,21 @@ std::vector<int32_t> piece_starts(const Input& input, const Microbatch& micro, c
   return starts;
 }
 
+/// The first position of each position's chunk of its document, or of its sequence where these are not apart.
+std::vector<int32_t> chunk_starts(const Input& input, const Microbatch& micro, const Rows& rows) {
+  const auto chunk = static_cast<int32_t>(input.attributes.integer("chunk"));
+  std::vector<int32_t> starts = input.attributes.integer_or("apart", 0) != 0
+                                    ? all_starts(input, micro, rows)
+                                    : std::vector<int32_t>(static_cast<size_t>(rows.count()), 0);
+  for (size_t t = 0; t < starts.size(); ++t) {
+    const auto s = static_cast<int32_t>(t % static_cast<size_t>(rows.S()));
+    starts[t] = s - (s - starts[t]) % chunk;
+  }
+  return starts;
+}
+
 std::vector<int32_t> starts(const Input& input, const Microbatch& micro, const Rows& rows) {
+  if (input.attributes.has("chunk")) return chunk_starts(input, micro, rows);
   return input.attributes.integer_or("cp", 1) > 1 ? piece_starts(input, micro, rows)
                                                   : all_starts(input, micro, rows);
 }
@@ -138,6 +154,19 @@ std::vector<int32_t> positions(const Input& input, const Microbatch& micro, cons
   return positions;
 }
 
+/// Factors on queries. Rows at no place of a cache have any.
+template <class Number>
+std::vector<Number> query_scales(const Input& input, const std::vector<int32_t>& positions) {
+  const double beta = input.attributes.number("beta");
+  const int64_t length = input.attributes.integer("length"), first = input.attributes.integer("first");
+  std::vector<Number> scales;
+  for (const int32_t position : positions) {
+    const auto times = static_cast<double>((std::max(position, 0) + first) / length);
+    scales.push_back(static_cast<Number>(1 + beta * std::log1p(times)));
+  }
+  return scales;
+}
+
 std::vector<int32_t> tokens(const Input&, const Microbatch& micro, const Rows& rows) {
   HEDDLE_CHECK((micro.first_sequence + rows.sequences()) * rows.S() <= std::numeric_limits<int32_t>::max(),
                "dropout counts tokens of a step up to 2^31, not those of sequence {}", micro.first_sequence);
@@ -145,6 +174,76 @@ std::vector<int32_t> tokens(const Input&, const Microbatch& micro, const Rows& r
   for (int64_t t = 0; t < rows.count(); ++t)
     tokens.push_back(static_cast<int32_t>((micro.first_sequence + rows.sequence(t)) * rows.S() + rows.position(t)));
   return tokens;
+}
+
+/// The tokens of a row's n-grams, the row's own first. The end token stands for those beyond an end token, the
+/// begin of the document, or all that is known.
+class NgramTokens {
+ public:
+  NgramTokens(const Input& input, const Microbatch& micro, const Rows& rows)
+      : micro_(micro),
+        rows_(rows),
+        width_(rows.width()),
+        end_(static_cast<int32_t>(input.attributes.integer("end"))),
+        starts_(input.attributes.integer_or("apart", 0) != 0 ? all_starts(input, micro, rows)
+                                                             : std::vector<int32_t>()),
+        before_(static_cast<size_t>(input.attributes.integer_or("before", 0))) {
+    HEDDLE_CHECK(before_ == 0 || micro.before.size() == before_ * static_cast<size_t>(rows.count()),
+                 "{} ids before {} rows, {} a row are expected", micro.before.size(), rows.count(), before_);
+  }
+  void of(int64_t t, std::vector<int64_t>& tokens) const {
+    const int64_t b = rows_.sequence(t), s = rows_.position(t);
+    const int64_t start = starts_.empty() ? 0 : starts_[static_cast<size_t>(b * rows_.S() + s)];
+    bool ended = false;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      const int64_t from = s - static_cast<int64_t>(i);
+      int32_t id = end_;
+      if (!ended && from >= start) {
+        id = micro_.tokens[static_cast<size_t>(b * width_ + from)];
+      } else if (!ended && from < 0 && before_ >= i) {  // a row of a cache is a sequence of one position
+        id = micro_.before[static_cast<size_t>(t) * before_ + i - 1];
+      }
+      if (i > 0 && (id < 0 || id == end_)) ended = true;
+      tokens[i] = ended ? end_ : id;
+    }
+  }
+
+ private:
+  const Microbatch& micro_;
+  const Rows& rows_;
+  int64_t width_;
+  int32_t end_;
+  std::vector<int32_t> starts_;
+  size_t before_;
+};
+
+std::vector<int32_t> ngrams(const Input& input, const Microbatch& micro, const Rows& rows) {
+  const ir::Attributes& a = input.attributes;
+  const model::NgramSizes sizes{.vocabulary = a.integer("vocabulary"),
+                                .size = a.integer("size"),
+                                .heads = a.integer("heads"),
+                                .base = a.integer("base"),
+                                .seed = a.integer("seed"),
+                                .index = a.integer("index")};
+  const model::NgramHashes hashes = model::ngram_hashes(sizes);
+  const NgramTokens tokens_of(input, micro, rows);
+  std::vector<int32_t> made;
+  made.reserve(static_cast<size_t>(rows.count() * sizes.each()));
+  std::vector<int64_t> tokens(static_cast<size_t>(sizes.size));
+  for (int64_t t = 0; t < rows.count(); ++t) {
+    tokens_of.of(t, tokens);
+    if (tokens[0] < 0) {
+      made.insert(made.end(), static_cast<size_t>(sizes.each()), -1);
+      continue;
+    }
+    int64_t mixed = tokens[0] * hashes.multipliers[0];
+    for (size_t n = 1; n < tokens.size(); ++n) {
+      mixed ^= tokens[n] * hashes.multipliers[n];
+      for (size_t h = (n - 1) * static_cast<size_t>(sizes.heads); h < n * static_cast<size_t>(sizes.heads); ++h)
+        made.push_back(static_cast<int32_t>(hashes.first[h] + mixed % hashes.rows[h]));
+    }
+  }
+  return made;
 }
 
 using Give = void (*)(device::Inputs& to, int m, const Input&, const Microbatch&, const ir::Coordinates& place);
@@ -167,15 +266,26 @@ void give_positions(device::Inputs& to, int m, const Input& input, const Microba
   to.set(input.name, m, cached_positions(input, micro));
 }
 
+void give_query_scales(device::Inputs& to, int m, const Input& input, const Microbatch& micro,
+                       const ir::Coordinates& place) {
+  const bool cached = input.attributes.integer_or("cached", 0) != 0;
+  const std::vector<int32_t> rows =
+      cached ? cached_positions(input, micro) : positions(input, micro, Rows(input, micro, place));
+  if (input.dtype == Dtype::f64) return to.set(input.name, m, query_scales<double>(input, rows));
+  to.set(input.name, m, query_scales<float>(input, rows));
+}
+
 /// A row for each word of the attribute `what` (model/microbatch_inputs.h).
 constexpr std::pair<std::string_view, Give> kGives[] = {{"ids", give_rows<ids>},
                                                         {"labels", give_rows<labels>},
                                                         {"weights", give_rows<weights>},
                                                         {"starts", give_rows<starts>},
                                                         {"positions", give_positions},
+                                                        {"query_scales", give_query_scales},
                                                         {"tokens", give_rows<tokens>},
                                                         {"places", give_all<&Microbatch::places>},
-                                                        {"references", give_all<&Microbatch::references>}};
+                                                        {"references", give_all<&Microbatch::references>},
+                                                        {"ngrams", give_rows<ngrams>}};
 
 }  // namespace
 

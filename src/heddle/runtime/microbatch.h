@@ -23,6 +23,7 @@ struct Microbatch {
   std::vector<Begins> begins;      // empty, or [B, S+1+D]
   std::vector<double> references;  // empty, or [B]: the summed loss of each sequence's labels under another model
   std::vector<int32_t> places;     // empty, or [B·S]: where in the cache each row stands, negative: nowhere
+  std::vector<int32_t> before;     // empty, or [B·S, n]: the n ids ahead of each row of a cache, the nearest first
   int64_t first_sequence = 0;      // index in the whole batch of the microbatch's first sequence
 
   /// True if the id `distance` places behind `at` is a label of the id there: it counts, and is of the same sample.

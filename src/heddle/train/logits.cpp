@@ -1,5 +1,6 @@
 #include "heddle/train/logits.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -48,11 +49,13 @@ std::vector<float> next_logits(Trainer& trainer, std::span<const int32_t> tokens
 
 namespace {
 
-void run_cached(Trainer& trainer, ir::Purpose purpose, std::vector<int32_t> tokens, std::vector<int32_t> places) {
+void run_cached(Trainer& trainer, ir::Purpose purpose, std::vector<int32_t> tokens, std::vector<int32_t> places,
+                std::vector<int32_t> before = {}) {
   HEDDLE_CHECK(trainer.options().plan.cached_sequences > 0, "this trainer has no cache");
   runtime::Microbatch microbatch;
   microbatch.tokens = std::move(tokens);
   microbatch.places = std::move(places);
+  microbatch.before = std::move(before);
   run(trainer, purpose, microbatch);
 }
 
@@ -86,14 +89,19 @@ std::vector<std::vector<float>> decode(Trainer& trainer, std::span<const Placed>
   HEDDLE_CHECK(!tokens.empty() && std::ssize(tokens) <= rows, "{} tokens, 1 to {} fit", tokens.size(), rows);
   std::vector<int32_t> ids(static_cast<size_t>(2 * rows), -1),
       places(static_cast<size_t>(rows), -1);  // id and label
+  const auto seen =
+      static_cast<size_t>(trainer.options().model.has_ngrams() ? trainer.options().model.ngram_size - 1 : 0);
+  std::vector<int32_t> before(static_cast<size_t>(rows) * seen, -1);
   for (size_t t = 0; t < tokens.size(); ++t) {
     const Placed& at = tokens[t];
     HEDDLE_CHECK(at.sequence >= 0 && at.sequence < rows && at.position >= 0 && at.position < length,
                  "no place for position {} of sequence {} in the cache", at.position, at.sequence);
     ids[2 * t] = at.token;
     places[t] = static_cast<int32_t>(at.sequence * length + at.position);
+    for (size_t i = 0; i < std::min(seen, at.before.size()); ++i)
+      before[t * seen + i] = at.before[at.before.size() - 1 - i];
   }
-  run_cached(trainer, ir::Purpose::decode, std::move(ids), std::move(places));
+  run_cached(trainer, ir::Purpose::decode, std::move(ids), std::move(places), std::move(before));
   std::vector<std::vector<float>> logits;
   for (size_t t = 0; t < tokens.size(); ++t)
     logits.push_back(cached_logits(trainer, ir::Purpose::decode, static_cast<int64_t>(t)));

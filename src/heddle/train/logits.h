@@ -17,6 +17,7 @@ std::vector<float> next_logits(Trainer& trainer, std::span<const int32_t> tokens
 struct Placed {
   int64_t sequence = 0, position = 0;
   int32_t token = 0;
+  std::span<const int32_t> before = {};  // the sequence's tokens ahead of it, of which n-grams read the last
 };
 /// Logits with a cache (Plan::cached_sequences). `prefill` reads a sequence from its beginning, which the cache
 /// then holds of it. `decode` reads tokens that go on from what is held, at most cached_sequences of them, and

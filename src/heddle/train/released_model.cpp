@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
 
 #include "heddle/base/error.h"
 #include "heddle/base/files/output_file.h"
@@ -131,9 +132,13 @@ plan::Lowered text_of_model(const model::ModelConfig& model, const passes::Adapt
 std::vector<ReleasedTensor> released_tensors(const config::Family& family,
                                              const std::vector<ReleasedSlice>& slices) {
   std::map<std::string, ReleasedTensor> tensors;
+  std::set<std::string, std::less<>> names;
+  for (const ReleasedSlice& slice : slices) names.insert(slice.name);
   for (const ReleasedSlice& slice : slices) {
     config::ReleasedPlace place =
         placed(config::place_in(family, slice.name, slice.shape, slice.experts, slice.joined), slice);
+    if (family.spelt_beside != nullptr && place.is_whole)
+      place.name = family.spelt_beside(slice.name, [&](std::string_view other) { return names.contains(other); });
     ReleasedTensor& tensor = tensors[place.name];
     tensor.name = place.name;
     tensor.shape = place.shape;
@@ -191,7 +196,7 @@ std::vector<Leaving> leaving(const model::ModelConfig& config, const std::vector
   for (const auto& [name, tensor] : tensors) {
     const model::Parameter& p = parameters[tensor.parts[0].slice.parameter].parameter;
     const bool exact = p.balances || p.start == model::Parameter::Start::hashed_experts ||
-                       p.part == model::Parameter::Part::hyper_connection;
+                       (p.part == model::Parameter::Part::hyper_connection && !config.has_gated_streams());
     all.push_back({{name, exact ? Dtype::f32 : stored, tensor.shape}, tensor.parts});
   }
   for (const auto& [name, count] : further.zeros) all.push_back({{name, Dtype::f32, {count}}, {}});
@@ -333,6 +338,7 @@ void export_released(const std::string& folder, const model::ModelConfig& config
   }
   for (const auto& [name, text] : how.files) write_file(path(name), text);
   for (const auto& [name, tokens] : how.special) {
+    if (json.contains(name)) continue;  // a key of the model
     if (tokens.size() == 1) {
       json[name] = tokens[0];
     } else {

@@ -14,16 +14,16 @@ HEDDLE_DEVICE float silu_slope_of(float x) {
 
 HEDDLE_DEVICE int64_t rows_back(const ConvArgs& args, int64_t t) {
   if (args.starts == nullptr && args.before != nullptr) return args.K - 1;
-  return min(args.K - 1, t % args.S - (args.starts == nullptr ? 0 : args.starts[t]));
+  return min(args.K - 1, (t % args.S - (args.starts == nullptr ? 0 : args.starts[t])) / args.D);
 }
 
-/// The place of row t − i of a piece among the rows before it.
+/// The place of row t − i·D of a piece among the rows before it.
 HEDDLE_DEVICE int64_t among_before(const ConvArgs& args, int64_t t, int64_t i) {
-  return (t / args.S + 1) * (args.K - 1) + t % args.S - i;
+  return (t / args.S + 1) * (args.K - 1) * args.D + t % args.S - i * args.D;
 }
 template <class X>
 HEDDLE_DEVICE float row_seen(const ConvArgs& args, int64_t t, int64_t i, int64_t c) {
-  if (i <= t % args.S) return to_float(static_cast<const X*>(args.x)[(t - i) * args.C + c]);
+  if (i * args.D <= t % args.S) return to_float(static_cast<const X*>(args.x)[(t - i * args.D) * args.C + c]);
   return to_float(static_cast<const X*>(args.before)[among_before(args, t, i) * args.C + c]);
 }
 
@@ -56,24 +56,25 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kRecurThreads) conv_backward(ConvArgs args) {
   if (at >= args.T * args.C) return;
   const int64_t t = at / args.C, c = at % args.C;
   float dx = 0;
-  for (int64_t i = 0; i < args.K && t % args.S + i < args.S; ++i) {
-    if (rows_back(args, t + i) < i) break;
-    dx += args.weight[c * args.K + args.K - 1 - i] * gradient_before<X>(args, t + i, c);
+  for (int64_t i = 0; i < args.K && t % args.S + i * args.D < args.S; ++i) {
+    if (rows_back(args, t + i * args.D) < i) break;
+    dx += args.weight[c * args.K + args.K - 1 - i] * gradient_before<X>(args, t + i * args.D, c);
   }
-  const int64_t last = min(args.K - 1, args.S), to_end = args.S - t % args.S;
+  const int64_t last = min((args.K - 1) * args.D, args.S), to_end = args.S - t % args.S;
   if (args.behind != nullptr && to_end <= last) dx += args.behind[((t / args.S + 1) * last - to_end) * args.C + c];
   static_cast<X*>(args.dx)[at] = rounded<X>(dx);
 }
 
 template <class X>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kRecurThreads) conv_before(ConvArgs args) {
-  const int64_t at = static_cast<int64_t>(blockIdx.x) * kRecurThreads + threadIdx.x, kept = args.K - 1;
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * kRecurThreads + threadIdx.x, kept = (args.K - 1) * args.D;
   if (at >= args.sequences * kept * args.C) return;
   const int64_t c = at % args.C, row = at / args.C, n = row / kept, j = row % kept;
   float d = 0;
   for (int64_t t = n * args.S; t < n * args.S + min(j + 1, args.S); ++t) {
-    const int64_t i = t % args.S + kept - j;
-    if (rows_back(args, t) >= i) d += args.weight[c * args.K + kept - i] * gradient_before<X>(args, t, c);
+    const int64_t apart = t % args.S + kept - j, i = apart / args.D;
+    if (apart % args.D == 0 && rows_back(args, t) >= i)
+      d += args.weight[c * args.K + args.K - 1 - i] * gradient_before<X>(args, t, c);
   }
   args.d_before[at] = d;
 }
@@ -127,25 +128,25 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kRecurThreads) conv_sums(ConvArgs args) {
   if (args.bias != nullptr) args.bias_parts[part * args.C + c] = bias;
 }
 
-template <class X>
+template <class X, int kMost>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kRecurThreads) conv_cached(ConvArgs args) {
   const int64_t at = static_cast<int64_t>(blockIdx.x) * kRecurThreads + threadIdx.x;
   if (at >= args.sequences * args.C) return;
-  const int64_t n = at / args.C, c = at % args.C, kept = args.K - 1;
+  const int64_t n = at / args.C, c = at % args.C, kept = (args.K - 1) * args.D;
   X* tail = static_cast<X*>(args.tails) + n * kept * args.C + c;
-  float last[kMostTaps] = {};  // the newest first
+  float last[kMost] = {};  // the newest first
   for (int64_t i = 0; i < kept; ++i) last[i] = to_float(tail[(kept - 1 - i) * args.C]);
   for (int64_t t = 0; t < args.T; ++t) {
     const int64_t place = args.places[t];
     X* y = static_cast<X*>(args.y) + t * args.C + c;
     if (place < 0 && n == 0) *y = rounded<X>(0.0f);
     if (place < 0 || place / args.S != n) continue;
-    for (int i = 0; i < kMostTaps && place % args.S == 0; ++i) last[i] = 0;
+    for (int i = 0; i < kMost && place % args.S == 0; ++i) last[i] = 0;
     const float x = to_float(static_cast<const X*>(args.x)[t * args.C + c]);
-    float z = (args.bias == nullptr ? 0.0f : args.bias[c]) + args.weight[c * args.K + kept] * x;
-    for (int64_t i = 0; i < kept; ++i) z += args.weight[c * args.K + kept - 1 - i] * last[i];
+    float z = (args.bias == nullptr ? 0.0f : args.bias[c]) + args.weight[c * args.K + args.K - 1] * x;
+    for (int64_t i = 1; i < args.K; ++i) z += args.weight[c * args.K + args.K - 1 - i] * last[i * args.D - 1];
     *y = rounded<X>(args.silu ? z * sigmoid_of(z) : z);
-    for (int i = kMostTaps - 1; i > 0; --i) last[i] = last[i - 1];
+    for (int i = kMost - 1; i > 0; --i) last[i] = last[i - 1];
     last[0] = x;
   }
   for (int64_t i = 0; i < kept; ++i) tail[(kept - 1 - i) * args.C] = rounded<X>(last[i]);
@@ -161,8 +162,13 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kRecurThreads) decay_forward(DecayArgs args) {
   const int64_t at = static_cast<int64_t>(blockIdx.x) * kRecurThreads + threadIdx.x, c = at % args.C;
   if (at >= args.T * args.C) return;
   const float in = to_float(static_cast<const X*>(args.x)[at]) + (args.bias == nullptr ? 0.0f : args.bias[c]);
+  const float rate = expf(args.a_log[c / args.run]);
+  if (args.bound != 0) {
+    args.decay[at] = args.bound * sigmoid_of(rate * in);
+    return;
+  }
   const float dt = cut(args, softplus_of(in));
-  args.decay[at] = -expf(args.a_log[c / args.run]) * dt;
+  args.decay[at] = -rate * dt;
   if (args.step != nullptr) args.step[at] = dt;
 }
 
@@ -174,14 +180,20 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kRecurThreads) decay_backward(DecayArgs args) {
   float of_a = 0, of_bias = 0;
   for (int64_t t = part * kConvRows; t < min(args.T, (part + 1) * kConvRows); ++t) {
     const int64_t at = t * args.C + c;
-    const float in = to_float(static_cast<const X*>(args.x)[at]) + bias, free = softplus_of(in),
-                dt = cut(args, free);
+    const float in = to_float(static_cast<const X*>(args.x)[at]) + bias;
     float d = args.d_step == nullptr ? 0.0f : args.d_step[at];
-    if (args.d_decay != nullptr) {
-      d -= rate * args.d_decay[at];
-      of_a -= rate * args.d_decay[at] * dt;
+    if (args.bound != 0) {
+      const float z = rate * in, s = sigmoid_of(z), dz = args.d_decay[at] * args.bound * s * (1.0f - s);
+      d = rate * dz;
+      of_a += dz * z;
+    } else {
+      const float free = softplus_of(in), dt = cut(args, free);
+      if (args.d_decay != nullptr) {
+        d -= rate * args.d_decay[at];
+        of_a -= rate * args.d_decay[at] * dt;
+      }
+      d = free == dt ? d * sigmoid_of(in) : 0.0f;
     }
-    d = free == dt ? d * sigmoid_of(in) : 0.0f;
     static_cast<X*>(args.dx)[at] = rounded<X>(d);
     of_bias += d;
   }
@@ -270,8 +282,10 @@ template HEDDLE_KERNEL void take_before<float>(PieceArgs args);
 template HEDDLE_KERNEL void take_before<Bf16>(PieceArgs args);
 template HEDDLE_KERNEL void conv_sums<float>(ConvArgs args);
 template HEDDLE_KERNEL void conv_sums<Bf16>(ConvArgs args);
-template HEDDLE_KERNEL void conv_cached<float>(ConvArgs args);
-template HEDDLE_KERNEL void conv_cached<Bf16>(ConvArgs args);
+template HEDDLE_KERNEL void conv_cached<float, kMostTaps>(ConvArgs args);
+template HEDDLE_KERNEL void conv_cached<Bf16, kMostTaps>(ConvArgs args);
+template HEDDLE_KERNEL void conv_cached<float, kMostKept>(ConvArgs args);
+template HEDDLE_KERNEL void conv_cached<Bf16, kMostKept>(ConvArgs args);
 template HEDDLE_KERNEL void decay_forward<float>(DecayArgs args);
 template HEDDLE_KERNEL void decay_forward<Bf16>(DecayArgs args);
 template HEDDLE_KERNEL void decay_backward<float>(DecayArgs args);

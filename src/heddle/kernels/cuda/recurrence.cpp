@@ -54,6 +54,7 @@ RecurArgs recur_args(const KernelCall& call, int64_t sequences) {
   args.delta = s.delta;
   args.normed = s.normed;
   args.sigmoid = s.sigmoid;
+  args.top = static_cast<float>(s.top);
   if (a.has("slopes")) {
     args.slopes = static_cast<float>(a.number("slopes"));
     args.slope_heads = a.integer("slope_heads");
@@ -229,6 +230,7 @@ ConvArgs conv_args(const KernelCall& call, size_t at) {
   args.C = call.in[at].dim(1);
   args.K = call.in[at + 1].dim(1);
   args.S = call.op->attributes.integer("sequence");
+  args.D = call.op->attributes.integer_or("dilation", 1);
   args.silu = call.op->attributes.integer_or("silu", 0) != 0;
   const int64_t part = first_of_part(*call.op, call.place, args.C);
   args.weight = numbers<const float>(call.in[at + 1]) + part * args.K;
@@ -286,8 +288,11 @@ void cached_conv(const KernelCall& call) {
   args.y = call.out[0].data;
   args.tails = call.updates[0].data;
   args.sequences = call.updates[0].dim(0);
-  by_type(call.in[0].dtype,
-          [&]<class X>(X) { launch(conv_cached<X>, a_thread_each(args.sequences * args.C), args, call.stream); });
+  const bool few = (args.K - 1) * args.D <= kMostTaps;
+  by_type(call.in[0].dtype, [&]<class X>(X) {
+    launch(few ? conv_cached<X, kMostTaps> : conv_cached<X, kMostKept>, a_thread_each(args.sequences * args.C), args,
+           call.stream);
+  });
 }
 
 template <size_t x>
@@ -295,6 +300,8 @@ Support few_taps(const ir::Listing& listing, const ir::Op& op) {
   if (const Support type = narrow<Among::in, x>(listing, op); !type) return type;
   const int64_t taps = listing.value(op.in[x + 1]).shape[1].count;
   if (taps > kMostTaps) return Support::no(fmt::format("a kernel of {} rows, at most {}", taps, kMostTaps));
+  const int64_t reach = (taps - 1) * op.attributes.integer_or("dilation", 1);
+  if (reach > kMostKept) return Support::no(fmt::format("a kernel over {} rows, at most {}", reach + 1, kMostKept + 1));
   return Support::yes();
 }
 
@@ -308,6 +315,7 @@ DecayArgs decay_args(const KernelCall& call) {
   args.run = args.C / call.in[1].dim(0);
   args.least = static_cast<float>(call.op->attributes.number_or("least", 0));
   args.most = static_cast<float>(call.op->attributes.number_or("most", HUGE_VAL));
+  args.bound = static_cast<float>(call.op->attributes.number_or("bound", 0));
   return args;
 }
 

@@ -22,12 +22,14 @@
 namespace heddle::kernels::host {
 constexpr int64_t kStrip = 128;   // channels
 constexpr int64_t kMostTaps = 8;  // K at most
+constexpr int64_t kMostOpen = 32;  // rows of the gradient that later rows still add to
 
 struct Convolution {
   Convolution(const device::KernelCall& call, size_t first)
       : x(call.in[first]),
         C(x.dim(1)),
         K(call.in[first + 1].dim(1)),
+        D(call.op->attributes.integer_or("dilation", 1)),
         S(call.op->attributes.integer("sequence")),
         silu(call.op->attributes.integer_or("silu", 0) != 0),
         part(first_of_part(*call.op, call.place, C)),
@@ -37,30 +39,32 @@ struct Convolution {
     before = named_operand(call, "before");
     behind = named_operand(call, "behind").as<const float>();
   }
-  /// Rows before t that the kernel sees.
+  /// Rows before t that the kernel sees, D apart.
   int64_t back(int64_t t) const {
     if (starts == nullptr && before) return K - 1;
-    return std::min(K - 1, t % S - (starts == nullptr ? 0 : starts[t]));
+    return std::min(K - 1, (t % S - (starts == nullptr ? 0 : starts[t])) / D);
   }
-  /// Rows t, t − 1, … that the kernel sees, from a channel on: the ones ahead of a piece stand apart.
+  /// Rows t, t − D, … that the kernel sees, from a channel on: the ones ahead of a piece stand apart.
   template <class X>
   int64_t rows(int64_t t, int64_t channel, const X** to) const {
     const int64_t seen = back(t);
     for (int64_t i = 0; i <= seen; ++i) {
-      to[i] = i <= t % S ? x.as<const X>() + (t - i) * C + channel
-                         : before.as<const X>() + place_before(t, i) * C + channel;
+      to[i] = i * D <= t % S ? x.as<const X>() + (t - i * D) * C + channel
+                             : before.as<const X>() + place_before(t, i) * C + channel;
     }
     return seen;
   }
-  int64_t place_before(int64_t t, int64_t i) const { return (t / S + 1) * (K - 1) + t % S - i; }
+  /// The rows before a piece that the kernel reaches.
+  int64_t kept() const { return (K - 1) * D; }
+  int64_t place_before(int64_t t, int64_t i) const { return (t / S + 1) * kept() + t % S - i * D; }
   /// The part of the gradient of row t that later pieces give, from a channel on; null where there is none.
   const float* from_behind(int64_t t, int64_t channel) const {
-    const int64_t last = std::min(K - 1, S), to_end = S - t % S;
+    const int64_t last = std::min(kept(), S), to_end = S - t % S;
     if (behind == nullptr || to_end > last) return nullptr;
     return behind + ((t / S + 1) * last - to_end) * C + channel;
   }
   const device::TensorView& x;
-  int64_t C, K, S;
+  int64_t C, K, D, S;
   bool silu;
   int64_t part;  // the first of this rank's channels
   const float *weight, *bias = nullptr, *behind = nullptr;
@@ -134,17 +138,18 @@ void convolve(const KernelCall& call, int64_t begin, int64_t end) {
   }
 }
 
-/// A strip of all rows. Row t of dx is complete once row t + K − 1 has added to it.
+/// A strip of all rows. Row t of dx is complete once row t + (K − 1)·D has added to it.
 template <class X>
 void convolve_back(const KernelCall& call, int64_t strip) {
   const Convolution c(call, 1);
   const int64_t first = strip * kStrip, width = std::min(kStrip, c.C - first), T = c.x.dim(0);
   const Taps taps(c, first, width);
-  HWY_ALIGN float open[kMostTaps][kStrip];
+  HWY_ALIGN float open[kMostOpen][kStrip];
+  const int64_t opened = c.kept() + 1;
   HWY_ALIGN float sums[kMostTaps + 1][kStrip] = {};
   X* dx = call.out[0].as<X>() + first;
   const auto close = [&](int64_t t) HEDDLE_BODY {
-    const float *row = open[t % c.K], *behind = c.from_behind(t, first);
+    const float *row = open[t % opened], *behind = c.from_behind(t, first);
     sweep(width, [&](int64_t j, auto lanes, auto) HEDDLE_BODY {
       V d = hn::Load(Floats(), row + j);
       if (behind != nullptr) d = hn::Add(d, load(behind + j, lanes));
@@ -152,8 +157,8 @@ void convolve_back(const KernelCall& call, int64_t strip) {
     });
   };
   for (int64_t t = 0; t < T; ++t) {
-    if (t >= c.K) close(t - c.K);
-    std::fill_n(open[t % c.K], kStrip, 0.0f);
+    if (t >= opened) close(t - opened);
+    std::fill_n(open[t % opened], kStrip, 0.0f);
     const X *dy = call.in[0].as<const X>() + t * c.C + first, *rows[kMostTaps];
     const int64_t back = c.rows(t, first, rows), in_sequence = t % c.S;
     sweep(width, [&](int64_t j, auto lanes, auto) HEDDLE_BODY {
@@ -162,13 +167,14 @@ void convolve_back(const KernelCall& call, int64_t strip) {
       const auto add = [&](V a, V b, float* to)
                            HEDDLE_BODY { hn::Store(hn::MulAdd(a, b, hn::Load(Floats(), to)), Floats(), to); };
       for (int64_t i = 0; i <= back; ++i) {
-        if (i <= in_sequence) add(hn::Load(Floats(), taps.weight[i] + j), dz, open[(t - i) % c.K] + j);
+        if (i * c.D <= in_sequence)
+          add(hn::Load(Floats(), taps.weight[i] + j), dz, open[(t - i * c.D) % opened] + j);
         add(load(rows[i] + j, lanes), dz, sums[i] + j);
       }
       hn::Store(hn::Add(dz, hn::Load(Floats(), sums[kMostTaps] + j)), Floats(), sums[kMostTaps] + j);
     });
   }
-  for (int64_t t = std::max<int64_t>(0, T - c.K); t < T; ++t) close(t);
+  for (int64_t t = std::max<int64_t>(0, T - opened); t < T; ++t) close(t);
   float* d_weight = call.out[1].as<float>() + (c.part + first) * c.K;
   for (int64_t j = 0; j < width; ++j) {
     for (int64_t i = 0; i < c.K; ++i) d_weight[j * c.K + c.K - 1 - i] = sums[i][j];
@@ -185,13 +191,13 @@ void convolve_before(const KernelCall& call, int64_t strip) {
   float* to = call.out[0].as<float>() + first;
   for (int64_t i = 0; i < call.out[0].dim(0); ++i) std::fill_n(to + i * c.C, width, 0.0f);
   for (int64_t n = 0; n < c.x.dim(0) / c.S; ++n) {
-    for (int64_t t = n * c.S; t < n * c.S + std::min(c.K - 1, c.S); ++t) {
+    for (int64_t t = n * c.S; t < n * c.S + std::min(c.kept(), c.S); ++t) {
       const X *dy = call.in[0].as<const X>() + t * c.C + first, *rows[kMostTaps];
       const int64_t back = c.rows(t, first, rows);
       sweep(width, [&](int64_t j, auto lanes, auto) HEDDLE_BODY {
         V dz = load(dy + j, lanes);
         if (c.silu) dz = hn::Mul(dz, silu_slope(convolved(taps, rows, back, j, lanes)));
-        for (int64_t i = t % c.S + 1; i <= back; ++i) {
+        for (int64_t i = t % c.S / c.D + 1; i <= back; ++i) {
           float* d = to + c.place_before(t, i) * c.C + j;
           const V sum = load(static_cast<const float*>(d), lanes);
           store(hn::MulAdd(hn::Load(Floats(), taps.weight[i] + j), dz, sum), d, lanes);
@@ -215,6 +221,8 @@ void decay_rows(const KernelCall& call, int64_t begin, int64_t end) {
   const float* bias = named_operand(call, "dt_bias").as<const float>();
   const V least = set(static_cast<float>(call.op->attributes.number_or("least", 0)));
   const V most = set(static_cast<float>(call.op->attributes.number_or("most", HUGE_VAL)));
+  const V bound = set(static_cast<float>(call.op->attributes.number_or("bound", 0)));
+  const bool is_bounded = call.op->attributes.has("bound");
   for (int64_t t = begin; t < end; ++t) {
     const X* x = call.in[0].as<const X>() + t * C;
     float* decay = call.out[0].as<float>() + t * C;
@@ -222,6 +230,10 @@ void decay_rows(const KernelCall& call, int64_t begin, int64_t end) {
     sweep(C, [&](int64_t c, auto lanes, auto) HEDDLE_BODY {
       V in = load(x + c, lanes);
       if (bias != nullptr) in = hn::Add(in, load(bias + c, lanes));
+      if (is_bounded) {
+        store(hn::Mul(bound, sigmoid(hn::Mul(load(rates + c, lanes), in))), decay + c, lanes);
+        return;
+      }
       const V dt = hn::Min(hn::Max(softplus(in), least), most);
       store(hn::Neg(hn::Mul(load(rates + c, lanes), dt)), decay + c, lanes);
       if (step != nullptr) store(dt, step + c, lanes);
@@ -240,6 +252,8 @@ void decay_back(const KernelCall& call, int64_t begin, int64_t end) {
   const float* d_step = named_operand(call, "dstep").as<const float>();
   const V least = set(static_cast<float>(call.op->attributes.number_or("least", 0)));
   const V most = set(static_cast<float>(call.op->attributes.number_or("most", HUGE_VAL)));
+  const V bound = set(static_cast<float>(call.op->attributes.number_or("bound", 0)));
+  const bool is_bounded = call.op->attributes.has("bound");
   for (int64_t p = begin; p < end; ++p) {
     float* sums = partial_sum(partials, p, 2 * C);
     std::fill_n(sums, 2 * C, 0.0f);
@@ -249,11 +263,21 @@ void decay_back(const KernelCall& call, int64_t begin, int64_t end) {
       sweep(C, [&](int64_t c, auto lanes, auto) HEDDLE_BODY {
         V in = load(x + c, lanes), d = zero();
         if (bias != nullptr) in = hn::Add(in, load(bias + c, lanes));
-        const V free = softplus(in), dt = hn::Min(hn::Max(free, least), most);
-        if (d_step != nullptr) d = load(d_step + t * C + c, lanes);
         const auto add = [&](V of, float* to) HEDDLE_BODY {
           store(hn::Add(of, load(static_cast<const float*>(to), lanes)), to, lanes);
         };
+        if (is_bounded) {
+          const V rate = load(rates + c, lanes), z = hn::Mul(rate, in), s = sigmoid(z);
+          const V slope = hn::Mul(s, hn::Sub(set(1.0f), s));
+          const V dz = hn::Mul(hn::Mul(load(d_decay + t * C + c, lanes), bound), slope);
+          d = hn::Mul(rate, dz);
+          add(hn::Mul(dz, z), sums + c);
+          store(d, dx + c, lanes);
+          add(d, sums + C + c);
+          return;
+        }
+        const V free = softplus(in), dt = hn::Min(hn::Max(free, least), most);
+        if (d_step != nullptr) d = load(d_step + t * C + c, lanes);
         if (d_decay != nullptr) {
           const V of = hn::Mul(load(rates + c, lanes), load(d_decay + t * C + c, lanes));
           d = hn::Sub(d, of);
@@ -406,6 +430,8 @@ Support few_taps(const ir::Listing& listing, const ir::Op& op) {
   if (Support in = operands_are(listing, op.in, x == 0 ? "xaaix" : "xxaaixa", "input", &type); !in) return in;
   const int64_t taps = listing.value(op.in[x + 1]).shape[1].count;
   if (taps > kMostTaps) return Support::no(fmt::format("a kernel of {} rows, at most {}", taps, kMostTaps));
+  const int64_t reach = (taps - 1) * op.attributes.integer_or("dilation", 1);
+  if (reach >= kMostOpen) return Support::no(fmt::format("a kernel over {} rows, at most {}", reach + 1, kMostOpen));
   return Support::yes();
 }
 

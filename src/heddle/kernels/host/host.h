@@ -16,6 +16,7 @@ namespace heddle::kernels::host {
 std::vector<KernelEntry> norm_kernels();
 std::vector<KernelEntry> layer_norm_kernels();
 std::vector<KernelEntry> hyper_connection_kernels();
+std::vector<KernelEntry> gated_stream_kernels();
 std::vector<KernelEntry> dropout_kernels();
 std::vector<KernelEntry> mlp_kernels();
 std::vector<KernelEntry> gate_kernels();

@@ -15,6 +15,7 @@ const std::vector<KernelEntry>& host_kernels() {
     for (auto* family : {host::linear_kernels,      host::grouped_linear_kernels,
                          host::fp8_kernels,         host::norm_kernels,
                          host::layer_norm_kernels,  host::hyper_connection_kernels,
+                         host::gated_stream_kernels,
                          host::dropout_kernels,     host::mlp_kernels,
                          host::gate_kernels,        host::clamped_swiglu_kernels,
                          host::expert_bias_kernels, host::capacity_kernels,

@@ -21,22 +21,25 @@ struct Convolved {
         T(call.in[first].dim(0)),
         C(call.in[first].dim(1)),
         K(call.in[first + 1].dim(1)),
+        D(call.op->attributes.integer_or("dilation", 1)),
         S(call.op->attributes.integer("sequence")),
         at(first_of_part(*call.op, call.place, C)),
         bent(call.op->attributes.integer_or("silu", 0) != 0),
         starts(named_operand(call, "starts").as<const int32_t>()) {}
-  /// Rows of the document before row t that the kernel sees.
+  /// Rows of the document before row t that the kernel sees, D apart.
   int64_t back(int64_t t) const {
     if (starts == nullptr && before) return K - 1;
-    return std::min(K - 1, t % S - (starts == nullptr ? 0 : starts[t]));
+    return std::min(K - 1, (t % S - (starts == nullptr ? 0 : starts[t])) / D);
   }
-  /// The place of row t − i among the rows before its sequence; below zero where it is one of x.
-  int64_t among_before(int64_t t, int64_t i) const { return i > t % S ? (t / S + 1) * (K - 1) + t % S - i : -1; }
+  /// The place of row t − i·D among the rows before its sequence; below zero where it is one of x.
+  int64_t among_before(int64_t t, int64_t i) const {
+    return i * D > t % S ? (t / S + 1) * (K - 1) * D + t % S - i * D : -1;
+  }
   A row(int64_t t, int64_t i, int64_t c) const {
     const int64_t other = among_before(t, i);
-    return other < 0 ? x[(t - i) * C + c] : before[other * C + c];
+    return other < 0 ? x[(t - i * D) * C + c] : before[other * C + c];
   }
-  /// Σ_i weight[K−1−i]·x_{t−i} + bias of channel c.
+  /// Σ_i weight[K−1−i]·x_{t−i·D} + bias of channel c.
   A sum(int64_t t, int64_t c) const {
     A sum = bias ? bias[at + c] : A(0);
     for (int64_t i = 0; i <= back(t); ++i) sum += weight[(at + c) * K + K - 1 - i] * row(t, i, c);
@@ -46,7 +49,7 @@ struct Convolved {
     return bent ? dy[t * C + c] * silu_slope(sum(t, c)) : dy[t * C + c];
   }
   const Input<A> x, weight, bias, before;
-  int64_t T, C, K, S, at;
+  int64_t T, C, K, D, S, at;
   bool bent;
   const int32_t* starts;
 };
@@ -63,13 +66,13 @@ void causal_conv(const KernelCall& call) {
   }
 }
 
-/// dz = dy·slope; dx_t = Σ_i weight[K−1−i]·dz_{t+i} over the document; dweight[K−1−i] = Σ_t dz_t·x_{t−i}, dbias = Σ
-/// dz.
+/// dz = dy·slope; dx_t = Σ_i weight[K−1−i]·dz_{t+i·D} over the document; dweight[K−1−i] = Σ_t dz_t·x_{t−i·D},
+/// dbias = Σ dz.
 template <class A>
 void causal_conv_dgrad(const KernelCall& call) {
   const Input<A> dy(call.in[0]), behind(named_operand(call, "behind"));
   const Convolved<A> of(call, 1);
-  const int64_t C = of.C, K = of.K, last = behind ? std::min(K - 1, of.S) : 0;
+  const int64_t C = of.C, K = of.K, D = of.D, last = behind ? std::min((K - 1) * D, of.S) : 0;
   const Output<A> dx(call.out[0]), dweight(call.out[1]);
   dx.fill(A(0));
   dweight.fill(A(0));
@@ -78,7 +81,7 @@ void causal_conv_dgrad(const KernelCall& call) {
     for (int64_t c = 0; c < C; ++c) {
       const A dz = of.gradient(dy, t, c);
       for (int64_t i = 0; i <= of.back(t); ++i) {
-        if (of.among_before(t, i) < 0) dx[(t - i) * C + c] += of.weight[(of.at + c) * K + K - 1 - i] * dz;
+        if (of.among_before(t, i) < 0) dx[(t - i * D) * C + c] += of.weight[(of.at + c) * K + K - 1 - i] * dz;
         dweight[(of.at + c) * K + K - 1 - i] += of.row(t, i, c) * dz;
       }
       sums[c] += dz;
@@ -102,7 +105,7 @@ void causal_conv_before_dgrad(const KernelCall& call) {
   const Output<A> to(call.out[0]);
   to.fill(A(0));
   for (int64_t t = 0; t < of.T; ++t) {
-    for (int64_t i = t % of.S + 1; i <= of.back(t); ++i) {
+    for (int64_t i = t % of.S / of.D + 1; i <= of.back(t); ++i) {
       for (int64_t c = 0; c < of.C; ++c)
         to[of.among_before(t, i) * of.C + c] +=
             of.weight[(of.at + c) * of.K + of.K - 1 - i] * of.gradient(dy, t, c);
@@ -146,7 +149,7 @@ void rows_before(const KernelCall& call) {
   }
 }
 
-/// Tails are the last K − 1 rows of each sequence, the oldest first.
+/// Tails are the last (K − 1)·D rows of each sequence, the oldest first.
 template <class A>
 void cached_conv(const KernelCall& call) {
   const Input<A> x(call.in[0]), weight(call.in[1]), bias(operand(call.in, 2));
@@ -155,7 +158,7 @@ void cached_conv(const KernelCall& call) {
   const bool bent = call.op->attributes.integer_or("silu", 0) != 0;
   const auto* places = named_operand(call, "places").as<const int32_t>();
   const Input<A> before(call.updates[0]);
-  const int64_t kept = (K - 1) * C;
+  const int64_t D = call.op->attributes.integer_or("dilation", 1), kept = (K - 1) * D * C;
   std::vector<A> tails(before.at(0), before.at(0) + call.updates[0].elements());
   const Output<A> y(call.out[0]);
   for (int64_t t = 0; t < R; ++t) {
@@ -167,7 +170,7 @@ void cached_conv(const KernelCall& call) {
     if (places[t] % S == 0) std::fill_n(tail, kept, A(0));
     for (int64_t c = 0; c < C; ++c) {
       A z = (bias ? bias[c] : A(0)) + weight[c * K + K - 1] * x[t * C + c];
-      for (int64_t i = 1; i < K; ++i) z += weight[c * K + K - 1 - i] * tail[(K - 1 - i) * C + c];
+      for (int64_t i = 1; i < K; ++i) z += weight[c * K + K - 1 - i] * tail[(K - 1 - i) * D * C + c];
       y[t * C + c] = bent ? silu(z) : z;
     }
     if (K == 1) continue;
@@ -194,9 +197,14 @@ void log_decay(const KernelCall& call) {
   const Input<A> x(call.in[0]), a_log(call.in[1]), bias(operand(call.in, 2));
   const int64_t T = call.in[0].dim(0), C = call.in[0].dim(1), run = C / call.in[1].dim(0);
   const Limits limits(*call.op);
+  const double bound = call.op->attributes.number_or("bound", 0);
   const Output<A> decay(call.out[0]), step(call.out.size() > 1 ? call.out[1] : TensorView{.dtype = dtype_of<A>});
   for (int64_t i = 0; i < T * C; ++i) {
     const int64_t c = i % C;
+    if (bound != 0) {
+      decay[i] = static_cast<A>(bound) * sigmoid(std::exp(a_log[c / run]) * (x[i] + (bias ? bias[c] : A(0))));
+      continue;
+    }
     const A dt = std::clamp(softplus(x[i] + (bias ? bias[c] : A(0))), static_cast<A>(limits.least),
                             static_cast<A>(limits.most));
     decay[i] = -std::exp(a_log[c / run]) * dt;
@@ -204,13 +212,16 @@ void log_decay(const KernelCall& call) {
   }
 }
 
-/// ddt = dstep − exp(a_log)·ddecay, nothing where it is cut; dx = ddt·σ(x + bias), da_log = Σ ddecay·decay.
+/// ddt = dstep − exp(a_log)·ddecay, nothing where it is cut; dx = ddt·σ(x + bias), da_log = Σ ddecay·decay. With a
+/// bound, where s = σ(z) and z = exp(a_log)·(x + bias): dz = ddecay·bound·s·(1 − s), dx = exp(a_log)·dz, da_log =
+/// Σ dz·z.
 template <class A>
 void log_decay_dgrad(const KernelCall& call) {
   const Input<A> x(call.in[0]), a_log(call.in[1]), bias(operand(call.in, 2));
   const Input<A> ddecay(operand(call.in, 3)), dstep(operand(call.in, 4));
   const int64_t T = call.in[0].dim(0), C = call.in[0].dim(1), run = C / call.in[1].dim(0);
   const Limits limits(*call.op);
+  const double bound = call.op->attributes.number_or("bound", 0);
   const Output<A> dx(call.out[0]), da(call.out[1]), db(bias ? call.out[2] : TensorView{.dtype = dtype_of<A>});
   da.fill(A(0));
   if (bias) db.fill(A(0));
@@ -219,11 +230,17 @@ void log_decay_dgrad(const KernelCall& call) {
     const A in = x[i] + (bias ? bias[c] : A(0)), free = softplus(in), rate = std::exp(a_log[c / run]);
     const A dt = std::clamp(free, static_cast<A>(limits.least), static_cast<A>(limits.most));
     A d = dstep ? dstep[i] : A(0);
-    if (ddecay) {
-      d -= rate * ddecay[i];
-      da[c / run] -= ddecay[i] * rate * dt;
+    if (bound != 0) {
+      const A z = rate * in, s = sigmoid(z), dz = ddecay[i] * static_cast<A>(bound) * s * (1 - s);
+      d = rate * dz;
+      da[c / run] += dz * z;
+    } else {
+      if (ddecay) {
+        d -= rate * ddecay[i];
+        da[c / run] -= ddecay[i] * rate * dt;
+      }
+      d = free == dt ? d * sigmoid(in) : A(0);
     }
-    d = free == dt ? d * sigmoid(in) : A(0);
     dx[i] = d;
     if (bias) db[c] += d;
   }

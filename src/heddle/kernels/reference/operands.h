@@ -124,6 +124,7 @@ std::vector<KernelEntry> linear_kernels();
 std::vector<KernelEntry> fp8_kernels();
 std::vector<KernelEntry> norm_kernels();
 std::vector<KernelEntry> hyper_connection_kernels();
+std::vector<KernelEntry> gated_stream_kernels();
 std::vector<KernelEntry> dropout_kernels();
 std::vector<KernelEntry> shape_kernels();
 std::vector<KernelEntry> position_kernels();

@@ -35,6 +35,7 @@ const std::vector<KernelEntry>& reference_kernels() {
                          loss_kernels,       preference_kernels,  optimizer_kernels, muon_kernels,
                          exact_kernels,      copy_kernels,        fp8_kernels,       selection_kernels,
                          recurrence_kernels, convolution_kernels, qk_clip_kernels,   hyper_connection_kernels,
+                         gated_stream_kernels,
                          compression_kernels}) {
       for (KernelEntry& kernel : family()) list.push_back(kernel);
     }

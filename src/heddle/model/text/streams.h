@@ -15,7 +15,7 @@ ir::ValueId begin_streams(Writer& writer, ir::ValueId x_TH);
 struct BlockInput {
   ir::ValueId x_TH = ir::none, weights = ir::none;
 };
-/// `prefix` + "fn", "base", "scale" are the names of the parameters; `name` is in the names of values.
+/// `name` is in the names of values, and behind the layer's `prefix` in those of parameters.
 BlockInput read_streams(Writer& writer, ir::ValueId x, const std::string& prefix, const std::string& name);
 /// The residual behind a block that has made a.
 ir::ValueId write_streams(Writer& writer, ir::ValueId x, ir::ValueId a_TH, const BlockInput& read,

@@ -41,15 +41,16 @@ class Cached : public NextLogits {
       std::vector<int32_t>& held = held_[static_cast<size_t>(text)];
       const auto last = tokens.end() - 1;  // is read in any case, for what comes after it
       auto same = std::mismatch(held.begin(), held.end(), tokens.begin(), last).second - tokens.begin();
-      // A state goes on from all that it has read, or begins anew.
-      if (trainer_.options().model.recurs() && same < std::ssize(held)) same = 0;
+      // A state, or a convolution's last rows, goes on from all that it has read, or begins anew.
+      const model::ModelConfig& model = trainer_.options().model;
+      if ((model.recurs() || model.has_ngrams()) && same < std::ssize(held)) same = 0;
       held.assign(tokens.begin(), tokens.end());
       if ((std::ssize(tokens) - same) * kPrefillInDecodes > trainer_.options().plan.sequence_length) {
         logits[i] = train::prefill(trainer_, text, tokens);
         continue;
       }
       for (int64_t at = same; at < std::ssize(tokens); ++at) {
-        rows.push_back({text, at, tokens[static_cast<size_t>(at)]});
+        rows.push_back({text, at, tokens[static_cast<size_t>(at)], tokens.first(static_cast<size_t>(at))});
         of.push_back(i);
       }
     }
