@@ -22,10 +22,13 @@ struct Key {
     grouped,
     compressed,
     latent_compressed,   // latent or compressed attention
+    latent_grouped,      // latent or grouped attention
     grouped_compressed,  // grouped or compressed attention
     experts,
     recurrent,
+    stateful,  // recurrent, with states: not by short convolutions alone
     streams,  // several of the residual
+    ngrams,   // embeddings of n-grams
     scaling,  // rotary positions that are stretched, in any way; then of some ways alone
     yarn,
     llama3,

@@ -12,12 +12,15 @@ SavedBytes saved_bytes(const model::Shape& s, const Saving& v, double sequence) 
                t = v.tp;
   const double rows = v.sequence_parallel ? t : 1;   // what norms and residuals are divided by
   const double linear_in = v.narrow_inputs ? 1 : 2;  // bytes an element of a linear's kept input
-  const double residual = d(s.residual_width()), streams = d(s.hyper_connections);
+  const double residual = d(s.residual_width());
   double norm = (2 * residual + (r.has(GroupName::norm) ? 0 : linear_in * h) + (v.dropout ? h : 0)) / rows;
   // The block's output, the map of the streams and the weights that it makes; what the norm reads.
   if (s.has_streams()) {
-    const double weights = 4 * streams * (2 + streams);
+    const double weights = 4 * d(s.stream_weights());
     norm += (2 * h + weights + (r.has(GroupName::norm) ? 0 : 2 * h + weights)) / rows;
+    // The normed streams, the weights of their elements, and the middle of the maps to these.
+    if (s.has_gated_streams())
+      norm += ((r.has(GroupName::norm) ? 2 : 4) * residual + 6 * d(s.hyper_connections_rank)) / rows;
   }
   SavedBytes b;
 
@@ -25,9 +28,12 @@ SavedBytes saved_bytes(const model::Shape& s, const Saving& v, double sequence) 
   if (s.is_latent()) {
     const double rq = d(s.q_lora_rank), rkv = d(s.kv_lora_rank), dr = d(s.qk_rope_head_dim);
     latents = 4 * rq + 2 * (rkv + dr) + 2 * rkv;
+    if (s.raw_latent_of_queries) latents += 4 * rq;  // both latents side by side
     qkv = 2 * a * (2 * d(s.qk_nope_head_dim + s.qk_rope_head_dim) + d(s.v_head_dim));
+    if (s.gate_width() > 0) qkv += 2 * a * d(s.gate_width());
     if (r.has(GroupName::mla_up)) qkv = 0;
-    if (s.selects()) {
+    if (s.gate_width() > 0) qkv += 2 * d(s.v_width());  // the output before its gate
+    if (s.selects() && !s.selects_blocks()) {
       // Queries, key and weights of an indexer, and 4 bytes a key for what is chosen and for what attention gives
       // it.
       const double index = r.has(GroupName::mla_up) ? 0 : 2 * d((s.index_n_heads + 1) * s.index_head_dim);
@@ -37,16 +43,24 @@ SavedBytes saved_bytes(const model::Shape& s, const Saving& v, double sequence) 
       if (!dense) latents += s.indexed() * 4 * keys * (t > 1 ? 1 + 1 / rows : 1);
     }
   }
+  if (s.selects_blocks()) {  // numbers of blocks, in 4 bytes
+    const bool lists = s.index_blocks == model::IndexBlocks::greatest;
+    const double blocks = std::min(d(s.index_topk), sequence) / d(s.index_block_size);
+    latents += s.indexed() * 4 * blocks * (lists ? d(s.index_n_heads) / t : t > 1 ? 1 + 1 / rows : 1);
+  }
   const double scores = v.fused_attention ? 4 * a : r.has(GroupName::attention) ? 0 : 5 * a * sequence;
-  b.attention = norm + latents + (qkv + linear_in * d(s.v_width()) + scores) / t;
+  // A gated norm keeps what it makes ahead of its gate, the gate, and the middle of the MLP.
+  const double gated = s.gated_norm_rank > 0 ? (4 * h + 4 * d(s.gated_norm_rank)) / rows : 0;
+  b.attention = norm + gated + latents + (qkv + linear_in * d(s.v_width()) + scores) / t;
   if (const double recurrent = s.recurrent(); recurrent > 0) {
     // Projections before and after the convolution, two numbers a head, the output before and behind its gate. A
     // decay a channel is kept in 4 bytes, with what it is made of; lightning attention has silu for the
     // convolution.
-    const double keys = d(s.linear_keys_width()), values = d(s.linear_values_width());
+    const double keys = s.has_states() ? d(s.linear_keys_width()) : 0;
+    const double values = s.has_states() ? d(s.linear_values_width()) : h;
     double own = norm + (2 * (4 * keys + 4 * values) + 6 * d(s.linear_num_value_heads) + linear_in * values) / t;
     if (s.recurrence == model::Recurrence::kimi_delta)
-      own += 6 * keys / t + 2 * d(s.linear_key_head_dim + s.linear_value_head_dim);
+      own += 6 * keys / t + (s.linear_full_gates ? 0 : 2 * d(s.linear_key_head_dim + s.linear_value_head_dim));
     b.attention = (1 - recurrent) * b.attention + recurrent * own;
   }
 
@@ -62,7 +76,8 @@ SavedBytes saved_bytes(const model::Shape& s, const Saving& v, double sequence) 
     const double up = (s.has_gated_mlp() ? 4 : 2) * (v.narrow_gates && v.narrow_inputs ? 0.5 : 1);
     // A rank keeps the rows it received: those of its own tokens on average, gathered over its expert tensor ranks.
     const double received = v.imbalance * v.etp / rows;
-    b.moe = norm + 9 * d(s.choices()) / rows;
+    b.moe = norm + gated + 9 * d(s.choices()) / rows;
+    if (s.experts_sum_norm) b.moe += 2 * h / rows;
     if (!r.has(GroupName::moe)) {
       b.moe += received * (linear_in * k * width +
                            (up * k * fe + (r.has(GroupName::activation) ? 0 : linear_in * k * fe)) / v.etp +

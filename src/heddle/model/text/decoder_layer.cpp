@@ -1,5 +1,6 @@
 #include "heddle/model/text/decoder_layer.h"
 
+#include "heddle/model/ngrams.h"
 #include "heddle/model/text/compressed_attention.h"
 #include "heddle/model/text/experts.h"
 #include "heddle/model/text/feed_forward.h"
@@ -9,6 +10,8 @@
 #include "heddle/model/text/latent_attention.h"
 #include "heddle/model/text/lightning.h"
 #include "heddle/model/text/mamba2.h"
+#include "heddle/model/text/ngram_embedding.h"
+#include "heddle/model/text/short_convolution.h"
 #include "heddle/model/text/streams.h"
 
 namespace heddle::model {
@@ -29,7 +32,8 @@ LayerNorms norms_of(NormPlaces places) {
     case NormPlaces::before:
     case NormPlaces::stream: return {kInput, nullptr, kAfter, nullptr};
     case NormPlaces::after: return {nullptr, kAfter, nullptr, kAfterMlp};
-    case NormPlaces::both: break;
+    case NormPlaces::both:
+    case NormPlaces::mixed: break;
   }
   return {kInput, kAfter, kAheadOfMlp, kAfterMlp};
 }
@@ -37,6 +41,19 @@ LayerNorms norms_of(NormPlaces places) {
 // Released folders hold both layers of a pair under one number, with theirs behind the names of what each has.
 std::string part_of_pair(const ModelConfig& c, int64_t index) {
   return c.shortcut_experts ? fmt::format("{}.", index % 2) : "";
+}
+
+// A norm, and the sigmoid of a narrow MLP on what it makes (A.X-K2). `name` is that of both, without a dot.
+ValueId gated_norm(Writer& w, ValueId x_TH, const std::string& name, const std::string& out) {
+  const auto matrix = [&](const char* which, int64_t n, int64_t k) {
+    return w.matrix(Parameter::Part::mlp, fmt::format("{}.{}.weight", name, which), n, k);
+  };
+  const int64_t rank = w.config().gated_norm_rank, hidden = w.config().hidden_size;
+  const ValueId n_TH = w.norm(x_TH, name + ".norm.weight", out + "_ungated");
+  const ValueId a = w.op("linear", {n_TH, matrix("W_down", rank, hidden)}, {out + "_narrow"})[0];
+  const ValueId b = w.op("silu", {a}, {out + "_silu"})[0];
+  const ValueId gate = w.op("linear", {b, matrix("W_up", hidden, rank)}, {out + "_gate"})[0];
+  return w.op("sigmoid_gate", {n_TH, gate}, {out})[0];
 }
 
 // Attention, or what the layer has in its place.
@@ -48,6 +65,7 @@ ValueId mixed_tokens(Writer& w, int64_t index, ValueId n_TH, const std::string& 
     case Recurrence::kimi_delta: return kimi_delta(w, n_TH, attention);
     case Recurrence::lightning: return lightning(w, n_TH, attention);
     case Recurrence::mamba2: return mamba2(w, n_TH, prefix + "linear_attn.");
+    case Recurrence::short_convolution: return short_convolution(w, n_TH, prefix + "linear_attn.");
     case Recurrence::none: break;
   }
   if (c.is_compressed()) return compressed_attention(w, n_TH, attention);
@@ -91,14 +109,19 @@ ValueId decoder_layer(Writer& w, int64_t index, ValueId x_TH, ValueId& shortcut)
   w.begin_layer(index);
   const std::string prefix = layer_prefix(c, index), blocks = c.blocks_of(index);
   const ReplicasAhead copies = c.is_moe(index) ? replicas_ahead(w, prefix + "mlp.") : ReplicasAhead();
-  const LayerNorms norms = norms_of(c.norm_places);
+  const LayerNorms norms = c.has_gated_streams() ? LayerNorms{} : norms_of(c.norm_places_of(index));
   const auto normed = [&](ValueId x, const char* name, const char* out) {
     return name == nullptr ? x : w.norm(x, prefix + name + "." + part_of_pair(c, index) + "weight", out);
   };
+  const auto ahead = [&](ValueId x, const char* name, const char* out, bool gated) {
+    return gated && c.gated_norm_rank > 0 ? gated_norm(w, x, prefix + name, out) : normed(x, name, out);
+  };
+  if (ngram_index(c, index) >= 0) x_TH = add_ngrams(w, index, x_TH, prefix);
   const bool goes_on_normed = c.norm_places == NormPlaces::stream;
   const size_t sums = c.shortcut_experts ? 2 : blocks.size();
   const bool embeds = c.layer_embedding_size > 0 && index < c.num_hidden_layers;
   const char* const end = embeds || c.layer_scalars ? "x_blocks" : "x";
+  ValueId both_TH = ir::none;  // what both blocks read, where they are side by side
   for (size_t i = 0; i < sums; ++i) {
     const bool joins = c.shortcut_experts && i == 1 && !c.begins_pair(index);
     const char* sum = i + 1 < sums ? "x_mid" : joins ? "x_ahead" : end;
@@ -106,19 +129,22 @@ ValueId decoder_layer(Writer& w, int64_t index, ValueId x_TH, ValueId& shortcut)
       const bool recurs = block == Block::recurrence;
       const double alpha = recurs ? c.linear_attn_alpha_factor : c.full_attn_alpha_factor;
       const double beta = recurs ? c.linear_attn_beta_factor : c.full_attn_beta_factor;
-      const BlockInput in = read_streams(w, x_TH, prefix + "attn_hc.", "attn");
-      const ValueId n_TH = normed(in.x_TH, norms.before_attention, "n");
+      const BlockInput in = read_streams(w, x_TH, prefix, "attn");
+      const ValueId n_TH = ahead(in.x_TH, norms.before_attention, "n", !recurs);
+      both_TH = n_TH;
       ValueId a_TH = normed(mixed_tokens(w, index, n_TH, prefix), norms.after_attention, "a_normed");
       a_TH = w.scaled(w.dropout(a_TH, Writer::Site::attention, "a_kept"), beta * c.residual_multiplier, "a_scaled");
       x_TH = write_streams(w, w.scaled(goes_on_normed ? n_TH : x_TH, alpha, "x_scaled"), a_TH, in, sum);
     } else {
-      const BlockInput in = read_streams(w, x_TH, prefix + "ffn_hc.", "ffn");
-      const ValueId n_TH = normed(in.x_TH, norms.before_mlp, "n_mid");
+      const BlockInput in = read_streams(w, x_TH, prefix, c.has_gated_streams() ? "mlp" : "ffn");
+      const ValueId n_TH =
+          c.parallel_blocks ? both_TH : ahead(in.x_TH, norms.before_mlp, "n_mid", block == Block::experts);
       ValueId y_TH = c.shortcut_experts ? shortcut_blocks(w, index, n_TH, prefix, copies, shortcut)
                      : block == Block::experts
                          ? experts(w, n_TH, in.x_TH, prefix + "mlp.", copies)
                          : feed_forward(w, n_TH, prefix + "mlp.", c.mlp_width_of(index), "y", OpPart::mlp);
-      y_TH = normed(y_TH, norms.after_mlp, "y_normed");
+      const bool sum_norm = c.experts_sum_norm && block == Block::experts;
+      y_TH = normed(y_TH, sum_norm ? "post_mlp_layernorm" : norms.after_mlp, "y_normed");
       y_TH = w.scaled(w.dropout(y_TH, Writer::Site::mlp, "y_kept"), c.mlp_beta_factor * c.residual_multiplier,
                       "y_scaled");
       const ValueId stream_TH = w.scaled(goes_on_normed ? n_TH : x_TH, c.mlp_alpha_factor, "x_mid_scaled");

@@ -108,8 +108,10 @@ void Ends::load_head() {
 
 ValueId Ends::head_rows(ValueId h_TH, const std::string& norm_name, const std::string& name) {
   const double divisor = w_.config().logits_divisor;
-  const ValueId n_TH =
-      w_.norm(end_streams(w_, h_TH, "head"), norm_name, divisor == 1.0 ? "n_" + name : "n_unscaled_" + name);
+  const ValueId r_TH = end_streams(w_, h_TH, "head");
+  const ValueId n_TH = w_.config().has_gated_streams()
+                           ? r_TH
+                           : w_.norm(r_TH, norm_name, divisor == 1.0 ? "n_" + name : "n_unscaled_" + name);
   return w_.scaled(n_TH, 1 / divisor, "n_" + name);
 }
 

@@ -83,7 +83,9 @@ ValueId Writer::load_rows(const std::string& name, std::string_view what, int64_
 
 ValueId Writer::gather(ValueId x_T, const std::string& name) {
   if (tp() == 1) return x_T;
-  return op("all_gather", {x_T}, {name + "_all"}, {{"ranks", tp()}, {"runs", runs_}}, "tp")[0];
+  if (config_.parallel_blocks && gathered_.first == x_T) return gathered_.second;
+  gathered_ = {x_T, op("all_gather", {x_T}, {name + "_all"}, {{"ranks", tp()}, {"runs", runs_}}, "tp")[0]};
+  return gathered_.second;
 }
 
 ValueId Writer::scatter_sum(ValueId x_U, const std::string& name) {
@@ -160,10 +162,11 @@ ValueId Writer::norm(ValueId x, const std::string& name, const std::string& out)
   HEDDLE_CHECK(name.ends_with(kGain), "the gain of a norm is called '{}'", name);
   const ValueId gain = parameter({.name = name, .part = Parameter::Part::norm, .start = Parameter::Start::ones},
                                  wide_, {columns(x)});
-  const ValueId bias = parameter({.name = name.substr(0, name.size() - kGain.size()) + "bias",
-                                  .part = Parameter::Part::norm,
-                                  .start = Parameter::Start::zeros},
-                                 wide_, {columns(x)});
+  const ValueId bias = config_.norm_bias ? parameter({.name = name.substr(0, name.size() - kGain.size()) + "bias",
+                                                      .part = Parameter::Part::norm,
+                                                      .start = Parameter::Start::zeros},
+                                                     wide_, {columns(x)})
+                                         : constant(zero_bias(columns(x)), columns(x));
   return op("layer_norm", {x, gain, bias}, {out, out + "_mean", out + "_rstd"},
             {{"epsilon", config_.rms_norm_eps}})[0];
 }
@@ -179,14 +182,17 @@ ValueId Writer::norm(ValueId x, const std::string& name, const std::string& out,
   return op("rms_norm", {x, gain}, {out, out + "_rstd"}, std::move(attributes))[0];
 }
 
-// Kernels of norms read a gain: this one is made of ones, as rotary tables are made, and has no gradient.
+// Kernels of norms read gains and biases: these are made as rotary tables are made, and have no gradient.
+ValueId Writer::constant(const std::string& name, int64_t width) {
+  const ValueId made = parameter(
+      {.name = name, .part = Parameter::Part::rope_table, .start = Parameter::Start::rope_table, .trained = false},
+      wide_, {width});
+  text_.listing.value(made).frozen = true;
+  return made;
+}
+
 ValueId Writer::unit_norm(ValueId x, const std::string& out, int64_t width) {
-  const ValueId gain = parameter({.name = unit_gain(width),
-                                  .part = Parameter::Part::rope_table,
-                                  .start = Parameter::Start::rope_table,
-                                  .trained = false},
-                                 wide_, {width});
-  text_.listing.value(gain).frozen = true;
+  const ValueId gain = constant(unit_gain(width), width);
   return op("rms_norm", {x, gain}, {out, out + "_rstd"}, {{"epsilon", config_.rms_norm_eps}})[0];
 }
 
@@ -244,27 +250,54 @@ ValueId Writer::rope_table_of_entries(int64_t entries, int64_t tokens) {
                    wide_, {entries, config_.rotary_width()});
 }
 
+// Longer chunks than the sequence hold all of it.
+void Writer::load_chunk_starts() {
+  if (!config_.window_chunks || config_.sliding_window >= whole_) return;
+  ir::Attributes attributes{{"sequence", whole_}, {"chunk", config_.sliding_window}};
+  if (parts_documents()) attributes.set("apart", int64_t{1});
+  if (spec_.document_end >= 0) attributes.set("document_end", spec_.document_end);
+  chunk_starts_ = load_rows("chunk_starts", "starts", runs_ * whole_, std::move(attributes));
+}
+
 void Writer::load_starts() {
+  load_chunk_starts();
   if (!parts_documents()) return;
   ir::Attributes attributes{{"sequence", whole_}};
   if (spec_.document_end >= 0) attributes.set("document_end", spec_.document_end);
-  if (config_.recurs() && has_pieces()) {
+  if ((config_.recurs() || config_.has_ngrams()) && has_pieces()) {
     ir::Attributes of_pieces = attributes;
     piece_starts_ = load_rows("piece_starts", "starts", runs_ * whole_ / cp(), of_pieces.set("cp", cp()));
   }
   starts_ = load_rows("starts", "starts", runs_ * whole_, std::move(attributes));
 }
 
-void Writer::load_positions() {
+// The attributes are of rows that so many ranks of tp share.
+ir::Attributes Writer::attributes_of_positions(int64_t tp) const {
   ir::Attributes attributes{{"sequence", spec_.sequence_length}};
   if (caches()) {
     attributes.set("cached", int64_t{1});
   } else {
-    attributes.set("cp", cp()).set("tp", tp());
+    attributes.set("cp", cp()).set("tp", tp);
     if (parts_documents()) attributes.set("apart", int64_t{1});
     if (spec_.document_end >= 0) attributes.set("document_end", spec_.document_end);
   }
-  positions_ = load_rows("positions", "positions", tokens_, std::move(attributes));
+  return attributes;
+}
+
+void Writer::load_positions() {
+  positions_ = load_rows("positions", "positions", tokens_, attributes_of_positions(tp()));
+}
+
+void Writer::load_query_scales(int64_t first, int64_t layers, int64_t depths) {
+  bool wanted = depths > 0 && config_.scales_queries(config_.num_hidden_layers);
+  for (int64_t l = first; l < first + layers; ++l)
+    wanted = wanted || (config_.has(l, Block::attention) && config_.scales_queries(l));
+  if (!wanted) return;
+  ir::Attributes attributes = attributes_of_positions(1);
+  attributes.set("beta", config_.query_scale_beta)
+      .set("length", config_.query_scale_length)
+      .set("first", config_.query_scale_first);
+  query_scales_ = load_rows("query_scales", "query_scales", tokens_ * tp(), std::move(attributes), wide_);
 }
 
 void Writer::load_dropout(bool attends) {

@@ -9,6 +9,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "heddle/model/model_config.h"
@@ -103,7 +104,8 @@ class Writer {
   ir::ValueId row_linear(ir::ValueId x_U, Parameter::Part part, const std::string& prefix, const std::string& name,
                          int64_t k, const std::string& out, bool bias = false);
 
-  /// Around a layer, of the model's kind; `name` is its gain's and ends in "weight", a bias stands beside it.
+  /// Around a layer, of the model's kind; `name` is its gain's and ends in "weight", a bias, if any, stands beside
+  /// it.
   ir::ValueId norm(ir::ValueId x, const std::string& name, const std::string& out);
   /// factor · x.
   ir::ValueId scaled(ir::ValueId x, double factor, const std::string& name);
@@ -159,15 +161,24 @@ class Writer {
   /// The first position that each position of the microbatch's sequences may see; none where documents are not
   /// apart.
   ir::ValueId starts() const { return starts_; }
+  /// It is the same for attention in the layer that is being written, whose chunks may begin behind that.
+  ir::ValueId seen_from() const {
+    return chunk_starts_ != ir::none && config_.chunk_of(layer_) > 0 ? chunk_starts_ : starts_;
+  }
   /// True where ranks of cp share the sequences of recurrences and convolutions: each has two pieces of each.
   bool has_pieces() const { return cp() > 1 && spec_.context != Context::ulysses; }
   /// Starts of this rank's own rows, counted from the first of their piece; starts() where it has no pieces.
   ir::ValueId piece_starts() const { return has_pieces() ? piece_starts_ : starts_; }
   void load_starts();
+  bool parts_documents() const { return spec_.documents_apart || spec_.document_end >= 0; }
 
   /// The position of each of this rank's rows, for a table of learned ones.
   ir::ValueId positions() const { return positions_; }
   void load_positions();
+  /// The factor on each row of queries, by its position; none where none of this chunk's layers has one. Loads them
+  /// for `layers` from `first` on, and for as many depths.
+  ir::ValueId query_scales() const { return query_scales_; }
+  void load_query_scales(int64_t first, int64_t layers, int64_t depths);
   /// Loads what dropout draws from, where it is wanted in this chunk, which attends or not.
   void load_dropout(bool attends);
   /// True if this listing drops probabilities of attention. Then the token of each row of queries, and the key.
@@ -199,15 +210,18 @@ class Writer {
   int layer_ = -1, chunk_ = 0;
   OpPart part_ = OpPart::none;
   ir::ValueId scales_ = ir::none, rope_ = ir::none, window_rope_ = ir::none, places_ = ir::none, starts_ = ir::none,
-              piece_starts_ = ir::none, positions_ = ir::none;
+              chunk_starts_ = ir::none, piece_starts_ = ir::none, positions_ = ir::none, query_scales_ = ir::none;
   bool turns_by_window() const { return config_.has_window_rotation() && config_.has_window(layer_); }
+  ir::Attributes attributes_of_positions(int64_t tp) const;
+  void load_chunk_starts();
+  ir::ValueId constant(const std::string& name, int64_t width);
+  std::pair<ir::ValueId, ir::ValueId> gathered_{ir::none, ir::none};  // the last rows that were, and the group's
   ir::ValueId rope_table_of(const ModelConfig& rotation, const char* name, int64_t parts = 1);
   ir::ValueId own_rope_ = ir::none, chosen_ = ir::none, ids_of_rows_ = ir::none;
   std::array<KeysValues, 2> kept_keys_;
   std::vector<ir::ValueId> layer_rows_;
   static constexpr int64_t kSites = 3;
   bool trains_with(double rate) const { return rate > 0 && spec_.purpose == ir::Purpose::train; }
-  bool parts_documents() const { return spec_.documents_apart || spec_.document_end >= 0; }
   ir::ValueId drawn_tokens_ = ir::none, drawn_key_ = ir::none;
   std::array<ir::ValueId, 2> drawn_queries_{ir::none, ir::none};
 };

@@ -146,6 +146,11 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(128) weigh_dgrad(WeighArgs args) {
   if (threadIdx.x == 0) args.dg[slot] = dot;
 }
 
+HEDDLE_KERNEL void HEDDLE_BOUNDS(256) unit_gates(UnitGateArgs args) {
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * 256 + threadIdx.x;
+  if (at < args.count) args.g[at] = 1;
+}
+
 template <class X>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(128) zero_experts(ZeroExpertArgs args) {
   HEDDLE_SHARED(float, of_warps, 128 / kWarp);

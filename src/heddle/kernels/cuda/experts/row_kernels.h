@@ -58,6 +58,13 @@ struct WeighArgs {
 template <class X>
 HEDDLE_KERNEL void weigh_dgrad(WeighArgs args);
 
+struct UnitGateArgs {
+  float* g;
+  int64_t count;
+};
+/// A thread a gate.
+HEDDLE_KERNEL void unit_gates(UnitGateArgs args);
+
 struct ZeroExpertArgs {
   const void* x_TH;
   const void* dy_TH;  // null: y is made, else both gradients

@@ -10,7 +10,7 @@ constexpr int64_t kGatherBlocks = 1 << 16;
 
 void gather(const TensorView& from, const TensorView& index, const TensorView& to, void* stream) {
   by_type(to.dtype, [&]<class X>(X) {
-    const int64_t R = index.elements(), H = to.columns();
+    const int64_t R = index.elements(), H = from.columns();
     launch(gather_rows<X>, {.blocks_x = std::min(blocks_for(R, 256 / 32), kGatherBlocks)},
            {numbers<const X>(from), numbers<const int32_t>(index), numbers<X>(to), R, H, from.rows(), 1}, stream);
   });
@@ -87,6 +87,12 @@ int64_t marks_of_rows(const ir::Listing& listing, const ir::Op& op, const ir::Ro
   return MatrixSize(listing, op.in[1], rows).rows;
 }
 
+void ones(const KernelCall& call) {
+  const int64_t count = call.out[0].elements();
+  launch(unit_gates, {.blocks_x = blocks_for(count, 256), .threads = 256}, {numbers<float>(call.out[0]), count},
+         call.stream);
+}
+
 /// x, gates, experts -> y; or dy before them -> dx, dgates.
 template <bool gradient>
 void without_computation(const KernelCall& call) {
@@ -120,6 +126,7 @@ std::vector<KernelEntry> row_entries() {
           entry("unpermute", "tree", sum_rows_of_tokens, sums_few),
           entry("unpermute_dgrad", "slot", weigh, narrow<Among::in, 0>, marks_of_rows),
           entry("weigh_dgrad", "slot", weigh),
+          entry("unit_gates", "plain", ones, narrow<Among::out, 0>),
           entry("zero_experts", "token", without_computation<false>),
           entry("zero_experts_dgrad", "token", without_computation<true>)};
 }
