@@ -64,6 +64,15 @@ TEST_P(HostRows, scaled_by_an_operand) {
          {}},
         stream_tolerance(X));
   }
+  for (const auto& [T, H] : {std::array<int64_t, 2>{0, 5}, {7, 19}, {33, 1029}}) {
+    expect_gradient_like_reference(
+        {fmt::format("scale_by rows T{} H{}", T, H),
+         "scale_by",
+         {activation(random_tensor(X, {T, H}, 1)), metadata(random_tensor(Dtype::f32, {T}, 2))},
+         {},
+         {}},
+        stream_tolerance(X));
+  }
   for (const auto& [T, k] : {std::array<int64_t, 2>{0, 2}, {7, 3}, {133, 6}}) {
     expect_gradient_like_reference(
         {fmt::format("scale_by T{} k{}", T, k),

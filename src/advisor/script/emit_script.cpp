@@ -52,12 +52,28 @@ void refuse_model(const Launch& launch, Dialect dialect, Refusals& no) {
   no.when(s.kv_lora_rank > 0 && s.sliding_window > 0, "a sliding window with latent attention");
   no.when(s.attention_logit_cap > 0, "capped scores of attention (model.attention_logit_cap)");
   no.when(s.no_rope_layer_interval > 0, "layers that turn nothing (model.no_rope_layer_interval)");
+  no.when(!s.rotation_pattern.empty(), "layers that turn nothing (model.rotation_pattern)");
+  no.when(s.qk_unit_norm, "norms of queries and keys without a gain (model.qk_unit_norm)");
+  no.when(s.window_chunks, "attention in chunks (model.window_chunks)");
+  no.when(s.parallel_blocks, "attention and MLP side by side (model.parallel_blocks)");
+  no.when(s.norm == model::Norm::layer && !s.norm_bias, "LayerNorm without a bias (model.norm_bias)");
+  no.when(!s.mlp_pattern.empty(), "layers with experts in an order of their own (model.mlp_pattern)");
+  no.when(s.gates_on_inputs, "gates on what experts read (model.gates_on_inputs)");
+  no.when(s.shared_expert_average, "the mean of routed and shared experts (model.shared_expert_average)");
   no.when(s.softplus_scores, "router scores by the root of softplus (model.softplus_scores)");
   no.when(s.zero_expert_num > 0, "experts without computation (model.zero_expert_num)");
   no.when(s.num_hash_layers > 0, "experts chosen by token id (model.num_hash_layers)");
   no.when(s.shortcut_experts, "experts that add behind the next layer (model.shortcut_experts)");
   no.when(s.sparse_mixer, "gates of two experts in turn (model.sparse_mixer)");
   no.when(s.scaled_latents, "scaled latents (model.scaled_latents)");
+  no.when(s.query_scale_beta > 0, "a factor on queries by their positions (model.query_scale_beta)");
+  no.when(s.rotary_key_norm, "a norm of the rotary key (model.rotary_key_norm)");
+  no.when(s.raw_latent_of_queries, "queries from two latents (model.raw_latent_of_queries)");
+  no.when(s.gated_norm_rank > 0, "gated norms (model.gated_norm_rank)");
+  no.when(s.experts_sum_norm, "a norm of what experts make (model.experts_sum_norm)");
+  no.when(s.is_latent() && s.attention_sinks, "sinks with latent attention (model.attention_sinks)");
+  no.when(s.is_latent() && s.attention_gate != model::AttentionGate::none,
+          "a gate of latent attention (model.attention_gate)");
   no.when(s.head_bias, "a bias of the head (model.head_bias)");
   no.when(s.value_norm, "normed values (model.value_norm)");
   no.when(s.keys_are_values, "keys that are values (model.keys_are_values)");

@@ -91,8 +91,8 @@ const OpDef scale{
 
 extern const OpDef scale_by_wgrad;
 
-// y = x·s of a number for each element, chosen by its index, or of one for all, which is a constant of the model: s
-// then has no gradient. Its own backward.
+// y = x·s of a number for each element, chosen by its index. Without an index of one for each row, or one for all,
+// which are constants: s then has no gradient. Its own backward.
 const OpDef scale_by{
     .kind = "scale_by",
     .operands = "x s index?", .results = "y",
@@ -100,7 +100,7 @@ const OpDef scale_by{
       rule.require(rule.in(1).shape.size() == 1 && rule.dtype(1) == wide(rule.dtype(0)), "s is no vector of wide numbers");
       if (rule.has(2)) {
         rule.shape(2, rule.in(0).shape);
-      } else {
+      } else if (rule.in(1).shape[0] != rule.in(0).shape[0]) {
         rule.shape(1, {fixed(1)});
       }
       return std::vector{rule.like(0)};

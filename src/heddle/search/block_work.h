@@ -119,6 +119,7 @@ class Pricing {
   void moved(BlockWork& block, double forward_bytes, double backward_bytes) const;
   void elementwise(BlockWork& block, double forward_bytes, double backward_bytes) const;
   void norm_and_residual(BlockWork& block) const;
+  void gated_norm(BlockWork& block) const;
   void tensor_parallel(BlockWork& block) const;
   void context_parallel(BlockWork& block) const;
   void scan(BlockWork& block, double flops_per_token, double numbers) const;

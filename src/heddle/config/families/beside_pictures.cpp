@@ -1,5 +1,7 @@
 #include "heddle/config/families/beside_pictures.h"
 
+#include <algorithm>
+#include <array>
 #include <string_view>
 
 #include "heddle/base/error.h"
@@ -20,6 +22,15 @@ void take_text_config(Json& root, const std::string& place) {
 std::string spelt_beside_pictures(std::string name) {
   constexpr std::string_view kModel = "model.";
   return name.starts_with(kModel) ? name.insert(kModel.size(), "language_model.") : name;
+}
+
+std::string spelt_ahead_of_model(std::string name) { return "language_model." + name; }
+
+bool is_of_pictures(std::string_view name, const HasTensor&) {
+  constexpr std::string_view kModel = "model.";
+  if (name.starts_with(kModel)) name.remove_prefix(kModel.size());
+  constexpr std::array<std::string_view, 3> kParts{"vision_tower.", "multi_modal_projector.", "mm_projector."};
+  return std::any_of(kParts.begin(), kParts.end(), [&](std::string_view part) { return name.starts_with(part); });
 }
 
 }  // namespace heddle::config

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "heddle/config/families/family.h"
 
@@ -12,5 +13,9 @@ namespace heddle::config {
 void take_text_config(Json& root, const std::string& place);
 /// "model.layers.0.…" as "model.language_model.layers.0.…".
 std::string spelt_beside_pictures(std::string name);
+/// "model.layers.0.…" as "language_model.model.layers.0.…", and the head likewise, as before Transformers 5.
+std::string spelt_ahead_of_model(std::string name);
+/// True for tensors of a model of pictures, and of what joins it to the text model, by either kind of names.
+bool is_of_pictures(std::string_view name, const HasTensor& has);
 
 }  // namespace heddle::config

@@ -1,5 +1,6 @@
 // rms_norm, add_rms_norm, rms_norm_dgrad, the same of layer_norm, add, scale, scale_by, accumulate. H is the gain's
 // width, T the runs of that width.
+#include <algorithm>
 #include <cmath>
 
 #include "heddle/kernels/reference/operands.h"
@@ -149,13 +150,14 @@ void scale(const KernelCall& call) {
   for (int64_t i = 0; i < call.out[0].elements(); ++i) y[i] = factor * x[i];
 }
 
-/// y_i = s[index_i]·x_i, or s[0]·x_i.
+/// y_i = s[index_i]·x_i, or s of its row, or of all.
 template <class A>
 void scale_by(const KernelCall& call) {
   const Input<A> x(call.in[0]), s(call.in[1]);
   const TensorView index = operand(call.in, 2);
   const Output<A> y(call.out[0]);
-  for (int64_t i = 0; i < call.out[0].elements(); ++i) y[i] = s[index ? index.as<const int32_t>()[i] : 0] * x[i];
+  const int64_t numbers = call.out[0].elements(), each = numbers / std::max<int64_t>(1, call.in[1].elements());
+  for (int64_t i = 0; i < numbers; ++i) y[i] = s[index ? index.as<const int32_t>()[i] : i / each] * x[i];
 }
 
 /// acc_n += Σ dy·x over the elements whose index is n, in increasing place.

@@ -25,7 +25,7 @@ void set_cap(const Writer& writer, Attributes& attributes) {
 // Heads of a cache of latents are wider than those whose scores they make.
 double scale_of(const Writer& writer, const HeadSizes& sizes) {
   const ModelConfig& c = writer.config();
-  return c.is_latent() ? c.softmax_scale() : c.softmax_scale_of(sizes.head_dim);
+  return c.softmax_scale_of(c.is_latent() ? c.latent_widths(writer.layer()).head() : sizes.head_dim);
 }
 
 Attributes attention_attributes(const Writer& writer, const HeadSizes& sizes) {
@@ -39,6 +39,9 @@ Attributes attention_attributes(const Writer& writer, const HeadSizes& sizes) {
   set_cap(writer, attributes);
   if (const int64_t window = writer.config().window_of(writer.layer()); window > 0)
     attributes.set("window", window);
+  if (const int64_t chunk = writer.config().chunk_of(writer.layer());
+      chunk > 0 && chunk < writer.spec().sequence_length)
+    attributes.set("chunk", chunk);
   if (writer.drops_probabilities()) {
     attributes.set("rate", writer.config().attention_dropout).set("site", writer.site(Writer::Site::attention));
   }
@@ -68,7 +71,7 @@ ValueId attend(Writer& writer, ValueId q, ValueId k, ValueId v, const HeadSizes&
   set_parts(writer, sizes, attributes);
   if (writer.cp() > 1 && writer.spec().context == Context::gather) attributes.set("cp", writer.cp());
   const auto [tokens, key] = writer.drawn_queries();
-  const auto made = writer.op("attention", followed_by({q, k, v}, {writer.starts(), sizes.sinks, tokens, key}),
+  const auto made = writer.op("attention", followed_by({q, k, v}, {writer.seen_from(), sizes.sinks, tokens, key}),
                               {name, "lse"}, attributes);
   keep_max_logits(writer, q, {k}, made[1], sizes);
   return made[0];
@@ -84,6 +87,7 @@ ValueId attend_cached(Writer& writer, ValueId q, ValueId keys, ValueId values, c
   set_cap(writer, attributes);
   if (const int64_t window = writer.config().window_of(writer.layer()); window > 0)
     attributes.set("window", window);
+  if (const int64_t chunk = writer.config().chunk_of(writer.layer()); chunk > 0) attributes.set("chunk", chunk);
   std::vector<ValueId> in{q, writer.places(), keys, values};
   if (sizes.sinks != none) in.push_back(sizes.sinks);
   return writer.op("cached_attention", in, {"o"}, attributes)[0];
@@ -121,7 +125,7 @@ ValueId attend_across(Writer& writer, ValueId q, std::vector<Travelling> travell
     for (const Travelling& each : travelling) rows.push_back(gather_sequence(writer, each.rows, each.name, ranks));
     const auto k_v = keys_values(rows);
     const auto made =
-        writer.op("attention", followed_by({q, k_v[0], k_v[1]}, {writer.starts(), sizes.sinks, tokens, key}),
+        writer.op("attention", followed_by({q, k_v[0], k_v[1]}, {writer.seen_from(), sizes.sinks, tokens, key}),
                   {"o", "lse"}, attributes);
     keep_max_logits(writer, q, {k_v[0]}, made[1], sizes);
     return made[0];
@@ -155,14 +159,14 @@ ValueId attend_across(Writer& writer, ValueId q, std::vector<Travelling> travell
     part.set("turn", turn);
     // Sinks weigh once, with a query's own keys.
     const std::vector<ValueId> in =
-        followed_by({q, k_v[0], k_v[1]}, {o, lse, writer.starts(), turn == 0 ? sizes.sinks : none, tokens, key});
+        followed_by({q, k_v[0], k_v[1]}, {o, lse, writer.seen_from(), turn == 0 ? sizes.sinks : none, tokens, key});
     const auto joined = writer.op("attention_part", in, {"o_wide", "lse"}, part);
     o = joined[0];
     lse = joined[1];
   }
   keep_max_logits(writer, q, keys, lse, sizes);
   mentions[0] = lse;
-  o = writer.op("attention_finish", followed_by({o}, {writer.starts(), sizes.sinks, tokens, key}),
+  o = writer.op("attention_finish", followed_by({o}, {writer.seen_from(), sizes.sinks, tokens, key}),
                 {heads == 1 ? "o" : "o_heads"}, attributes, "", {}, mentions)[0];
   return heads == 1 ? o : sequence_to_heads(writer, o, "o", heads);
 }

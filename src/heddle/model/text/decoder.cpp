@@ -44,6 +44,7 @@ class Decoder {
     const bool attends = share.layers > 0 || share.depths > 0;
     if (share.embedding || attends) w_.load_dropout(attends);
     w_.load_ids_of_rows(share.first_layer, share.layers);
+    w_.load_query_scales(share.first_layer, share.layers, share.depths);
     w_.caches() ? w_.load_places() : w_.load_starts();
 
     std::vector<ValueId> states =

@@ -20,4 +20,10 @@ ir::ValueId rotate(Writer& writer, ir::ValueId x, int64_t heads, int64_t head_di
   return writer.op("rope", {x, writer.rope_table()}, {name}, attributes)[0];
 }
 
+ir::ValueId scaled_queries(Writer& writer, ir::ValueId q) {
+  if (!writer.config().scales_queries(writer.layer())) return q;
+  const Writer::Part part(writer, OpPart::queries_keys);
+  return writer.op("scale_by", {q, writer.query_scales()}, {"q_scaled"})[0];
+}
+
 }  // namespace heddle::model

@@ -12,4 +12,7 @@ namespace heddle::model {
 ir::ValueId rotate(Writer& writer, ir::ValueId x, int64_t heads, int64_t head_dim, const std::string& name,
                    bool back = false);
 
+/// q [U, heads · head_dim], each row times the factor of its position, in layers that have it; else q as it is.
+ir::ValueId scaled_queries(Writer& writer, ir::ValueId q);
+
 }  // namespace heddle::model
